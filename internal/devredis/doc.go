@@ -1,0 +1,2 @@
+// Package devredis is the Redis of a first run.
+package devredis
