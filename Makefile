@@ -1,0 +1,48 @@
+# resqued's everyday commands; `make help` lists them.
+
+GO      ?= go
+# Every tool runs from tools/go.mod, so that none becomes a dependency of resqued.
+TOOL    := $(GO) tool -modfile=tools/go.mod
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+# A test that hangs fails with all stacks instead of stopping the run for ever.
+TIMEOUT ?= 12m
+# One line per package, the output of what failed, and the totals at the end.
+TESTS   := $(TOOL) gotestsum --format pkgname --hide-summary skipped --
+
+# scripts/provide looks in these places too.
+export PATH := $(PATH):/usr/local/bin:/usr/local/sbin:/usr/sbin:/opt/homebrew/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help build check lint test race system bench clean
+
+help: ## list these targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+build: ## build bin/resqued
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X github.com/resqued/resqued/internal/cli.Version=$(VERSION)' -o bin/resqued ./cmd/resqued
+
+check: lint ## the quick look before a commit: vet, linter, short tests
+	$(GO) vet ./...
+	$(TESTS) -short ./...
+
+lint: ## run the linter (.golangci.yml)
+	$(TOOL) golangci-lint run ./...
+
+test: ## provide what the tests need, then run every test with the race detector
+	sh scripts/provide
+	$(TESTS) -race -timeout $(TIMEOUT) ./...
+
+race: ## the system tests against a daemon that is built with the race detector
+	sh scripts/provide
+	RESQUED_TEST_RACE=1 $(TESTS) -race -timeout 30m ./test/...
+
+system: ## the system tests at full size: 20,000 jobs a run and more
+	sh scripts/provide
+	RESQUED_TEST_FULL=1 $(TESTS) -timeout 30m ./test/...
+
+bench: ## the benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+clean: ## remove what these targets built
+	rm -rf bin
