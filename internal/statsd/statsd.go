@@ -1,0 +1,142 @@
+// Package statsd counts and times jobs in a statsd server. Its names are listed
+// in docs/statsd.md. Counting never holds up or fails a job: what cannot be sent
+// is dropped.
+package statsd
+
+import (
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	cactus "github.com/cactus/go-statsd-client/v5/statsd"
+	"go.uber.org/zap"
+)
+
+const (
+	// maxName bounds a metric's name in bytes; servers keep one file or row for each.
+	maxName = 200
+	// maxPacket is what fits into one Ethernet frame.
+	maxPacket = 1432
+	// flushEvery bounds how old a count is when it leaves.
+	flushEvery = 300 * time.Millisecond
+)
+
+// Failed is the outcome that counts as a failure.
+const Failed = "failed"
+
+// Config says where to count.
+type Config struct {
+	// Host is a name or an address; empty turns statsd off.
+	Host string
+	// Port 0 is 8125.
+	Port int
+	// Key stands before every name, with a dot between; it may be empty.
+	Key string
+}
+
+// Client sends counters and timings. A nil Client is usable and counts nothing.
+type Client struct {
+	key     string
+	statter cactus.Statter
+}
+
+// New returns a client, or nil when no host is configured. A host that does not
+// resolve is a warning; it is looked up again until it does, and from then on
+// now and again, so that a server may move. Close the client to send the rest.
+func New(c Config, log *zap.Logger) *Client {
+	if c.Host == "" {
+		return nil
+	}
+	if c.Port == 0 {
+		c.Port = 8125
+	}
+	udp, err := newSender(net.JoinHostPort(c.Host, strconv.Itoa(c.Port)), log)
+	if err != nil {
+		log.Warn("statsd is off: no UDP socket", zap.Error(err))
+		return nil
+	}
+	// Neither of the two can fail: both only refuse a missing sender.
+	buffered, _ := cactus.NewBufferedSenderWithSender(udp, flushEvery, maxPacket)
+	statter, _ := cactus.NewClientWithSender(buffered, "", 0)
+	return &Client{key: strings.Trim(clean(c.Key), "."), statter: statter}
+}
+
+// Job counts one run of a job that has ended. Outcome Failed counts as a
+// failure, any other does not. Ran is the time in the handler; waited is the
+// time in the queue, 0 when the job does not tell.
+func (c *Client) Job(class, outcome string, ran, waited time.Duration) {
+	if c == nil {
+		return
+	}
+	c.count("", class, 1)
+	c.count("processed", "", 1)
+	if outcome == Failed {
+		c.count("failed", "", 1)
+	}
+	c.time("duration", class, ran)
+	if waited > 0 {
+		c.time("queue_wait", "", waited)
+	}
+}
+
+// Locked counts n jobs that were put back at the tail of a queue because
+// another job holds their lock.
+func (c *Client) Locked(queue string, n int) {
+	if c == nil || n <= 0 {
+		return
+	}
+	c.count("locked", "", n)
+	c.count("locked", queue, n)
+}
+
+// Close sends what is buffered and ends the client.
+func (c *Client) Close() {
+	if c != nil {
+		_ = c.statter.Close()
+	}
+}
+
+func (c *Client) count(group, name string, n int) {
+	_ = c.statter.Inc(c.name(group, name), int64(n), 1)
+}
+
+func (c *Client) time(group, name string, d time.Duration) {
+	_ = c.statter.TimingDuration(c.name(group, name), d, 1)
+}
+
+// name joins key, group and name; either of the last two may be empty. The
+// name comes from a payload: it is hostile until it has been cleaned.
+func (c *Client) name(group, name string) string {
+	if name != "" || group == "" {
+		name = strings.Trim(clean(name), ".")
+		if name == "" {
+			name = "unknown"
+		}
+	}
+	var b strings.Builder
+	for _, part := range []string{c.key, group, name} {
+		if part == "" {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(part)
+	}
+	return strings.TrimRight(b.String()[:min(b.Len(), maxName)], ".")
+}
+
+// clean maps a name to [A-Za-z0-9_.-]. Ruby's "::" becomes a dot, so that
+// My::Job is filed below My; anything else that is foreign becomes "_".
+func clean(s string) string {
+	// Long enough for maxName; the rest of a hostile megabyte is not looked at.
+	s = s[:min(len(s), 4*maxName)]
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '.', r == '-':
+			return r
+		}
+		return '_'
+	}, strings.ReplaceAll(s, "::", "."))
+}
