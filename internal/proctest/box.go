@@ -1,0 +1,318 @@
+package proctest
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+//go:embed box.sh
+var boxScript string
+
+// bootTimeout is far above the second that a boot takes on an idle machine.
+const bootTimeout = 60 * time.Second
+
+// The Redis of a box, as a unit of its own.
+const redisUnit = `[Unit]
+Description=The box's Redis
+[Service]
+Type=notify
+RuntimeDirectory=box-redis
+ExecStart=%s --bind 127.0.0.1 --port 6379 --unixsocket ` + redisSocket + ` --unixsocketperm 777 --save "" --dir /run/box-redis --supervised systemd
+`
+
+const redisSocket = "/run/box-redis/redis.sock"
+
+// BoxOptions say what is in a box besides the machine's own programs.
+type BoxOptions struct {
+	// Binary is copied to /usr/local/bin under its own name.
+	Binary string
+	// Units are unit files, copied to /etc/systemd/system.
+	Units []string
+	// Files are further files, by their absolute path in the box.
+	Files map[string]string
+	// Redis starts a redis-server on the box's loopback port 6379.
+	Redis bool
+}
+
+// Box is a booted systemd in namespaces of its own (processes, mounts, network,
+// cgroups, host name). Its file system is a copy of the machine's: what is
+// written there is gone with the box.
+type Box struct {
+	// PID is the box's init, as this machine numbers it.
+	PID int
+
+	tb     testing.TB
+	dir    string
+	cgroup string
+	log    *bytes.Buffer
+	ended  chan struct{}
+}
+
+var boxes atomic.Int64
+
+// Boot starts a box and waits until systemd is up. It skips the test, with the
+// reason, where that cannot be: without root, systemd, cgroup v2 or the right
+// to make namespaces. The box ends with the test.
+func Boot(tb testing.TB, o BoxOptions) *Box {
+	tb.Helper()
+	unified := requireBox(tb)
+
+	b := &Box{
+		tb:     tb,
+		dir:    tb.TempDir(),
+		cgroup: filepath.Join(unified, fmt.Sprintf("resqued-box-%d-%d", os.Getpid(), boxes.Add(1))),
+		log:    &bytes.Buffer{},
+		ended:  make(chan struct{}),
+	}
+	files := b.prepare(o)
+	if err := os.Mkdir(b.cgroup, 0o755); err != nil {
+		tb.Fatalf("box: %v", err)
+	}
+	tb.Cleanup(b.end)
+
+	cmd := exec.Command("sh", "-c", boxScript)
+	cmd.Env = []string{
+		"PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+		"CGROUP=" + b.cgroup, "DIR=" + filepath.Join(b.dir, "box"), "FILES=" + files,
+	}
+	cmd.Stdout, cmd.Stderr = b.log, b.log
+	// The box dies with the test binary, however that ends.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	started := make(chan error, 1)
+	go func() {
+		// Pdeathsig follows the thread that started the process.
+		runtime.LockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // what it printed says more than its exit code
+		}
+		close(b.ended)
+	}()
+	if err := <-started; err != nil {
+		tb.Fatalf("box: %v", err)
+	}
+
+	state := ""
+	up := Within(bootTimeout, func() bool {
+		select {
+		case <-b.ended:
+			return true
+		default:
+		}
+		if b.PID == 0 {
+			if children := Children(cmd.Process.Pid); len(children) == 1 {
+				b.PID = children[0].PID
+			}
+			return false
+		}
+		state, _ = b.TryExec("systemctl", "is-system-running")
+		return state == "running" || state == "degraded"
+	})
+	switch {
+	case !up:
+		tb.Fatalf("box: systemd is not up after %s (%s)", bootTimeout, state)
+	case state == "degraded":
+		tb.Fatalf("box: systemd came up degraded:\n%s", b.Exec("systemctl", "--failed", "--no-legend", "--plain"))
+	case state != "running":
+		tb.Fatalf("box: systemd did not start:\n%s", b.log)
+	}
+	if o.Redis {
+		b.Systemctl("start", "box-redis")
+	}
+	return b
+}
+
+// requireBox skips the test where no box can be, and returns the directory where
+// cgroup v2 is mounted.
+func requireBox(tb testing.TB) string {
+	tb.Helper()
+	if os.Getuid() != 0 {
+		tb.Skip("no box: booting systemd in a namespace needs root")
+	}
+	for _, program := range []string{"/lib/systemd/systemd", "unshare", "nsenter", "ip", "mount"} {
+		if _, err := exec.LookPath(program); err != nil {
+			tb.Skipf("no box: %v", err)
+		}
+	}
+	unified := ""
+	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		if _, err := os.Stat(filepath.Join(dir, "cgroup.controllers")); err == nil {
+			unified = dir
+			break
+		}
+	}
+	if unified == "" {
+		tb.Skip("no box: cgroup v2 is not mounted in /sys/fs/cgroup")
+	}
+	try := exec.Command("unshare", "-p", "-f", "-m", "-u", "-i", "-n", "-C", "mount", "-t", "tmpfs", "try", "/mnt")
+	if out, err := try.CombinedOutput(); err != nil {
+		tb.Skipf("no box: namespaces and mounts are not allowed here: %v: %s", err, bytes.TrimSpace(out))
+	}
+	return unified
+}
+
+// prepare lays out what is copied over the box's root and returns the directory.
+func (b *Box) prepare(o BoxOptions) string {
+	b.tb.Helper()
+	root := filepath.Join(b.dir, "files")
+	write := func(path string, content []byte, mode fs.FileMode) {
+		b.tb.Helper()
+		path = filepath.Join(root, path)
+		// The umask must not hide what a service of another user reads.
+		err := errors.Join(
+			os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, content, mode), os.Chmod(path, mode))
+		if err != nil {
+			b.tb.Fatalf("box: %v", err)
+		}
+	}
+	read := func(path string) []byte {
+		b.tb.Helper()
+		content, err := os.ReadFile(path)
+		if err != nil {
+			b.tb.Fatalf("box: %v", err)
+		}
+		return content
+	}
+	if err := errors.Join(os.MkdirAll(root, 0o755), os.Mkdir(filepath.Join(b.dir, "box"), 0o755)); err != nil {
+		b.tb.Fatalf("box: %v", err)
+	}
+	if o.Binary != "" {
+		write("/usr/local/bin/"+filepath.Base(o.Binary), read(o.Binary), 0o755)
+	}
+	for _, unit := range o.Units {
+		write("/etc/systemd/system/"+filepath.Base(unit), read(unit), 0o644)
+	}
+	for path, content := range o.Files {
+		write(path, []byte(content), 0o644)
+	}
+	if o.Redis {
+		server, err := exec.LookPath("redis-server")
+		if err != nil {
+			b.tb.Fatalf("box: %v: install Debian's package redis-server", err)
+		}
+		write("/etc/systemd/system/box-redis.service", fmt.Appendf(nil, redisUnit, server), 0o644)
+	}
+	return root
+}
+
+// end kills the box and sees to it that nothing of it is left.
+func (b *Box) end() {
+	b.tb.Helper()
+	if b.tb.Failed() && b.PID != 0 && Alive(b.PID) {
+		out, _ := b.TryExec("journalctl", "--no-pager", "-n", "200", "-o", "short-precise")
+		b.tb.Logf("the box's journal:\n%s", out)
+	}
+	// Killing init kills every process of its namespace; the kernel waits for them.
+	if b.PID != 0 {
+		_ = syscall.Kill(b.PID, syscall.SIGKILL)
+	}
+	select {
+	case <-b.ended:
+	case <-time.After(10 * time.Second):
+		b.tb.Errorf("box: its processes did not end:\n%s", b.log)
+	}
+	// Deepest first; a dead process leaves its cgroup a moment after its end.
+	var err error
+	gone := Within(10*time.Second, func() bool {
+		err = removeCgroup(b.cgroup)
+		return err == nil
+	})
+	if !gone {
+		b.tb.Errorf("box: its cgroup is left behind: %v", err)
+	}
+	if mounts, _ := os.ReadFile("/proc/self/mountinfo"); bytes.Contains(mounts, []byte(b.dir)) {
+		b.tb.Errorf("box: a mount is left behind under %s", b.dir)
+	}
+}
+
+func removeCgroup(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.IsDir() {
+			if err := removeCgroup(filepath.Join(dir, entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return os.Remove(dir)
+}
+
+// Path is where a file of the box can be read and written from outside.
+func (b *Box) Path(path string) string {
+	return filepath.Join("/proc", strconv.Itoa(b.PID), "root", path)
+}
+
+// RedisSocket is the unix socket of the box's Redis, as seen from outside.
+func (b *Box) RedisSocket() string { return b.Path(redisSocket) }
+
+// TryExec runs a program in the box and returns what it printed, without the
+// last newline.
+func (b *Box) TryExec(argv ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	argv = append([]string{"-t", strconv.Itoa(b.PID), "-a", "--"}, argv...)
+	cmd := exec.CommandContext(ctx, "nsenter", argv...)
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "SYSTEMD_COLORS=0"}
+	out, err := cmd.CombinedOutput()
+	return strings.TrimRight(string(out), "\n"), err
+}
+
+// Exec is TryExec for what must succeed.
+func (b *Box) Exec(argv ...string) string {
+	b.tb.Helper()
+	out, err := b.TryExec(argv...)
+	if err != nil {
+		b.tb.Fatalf("box: %s: %v\n%s", strings.Join(argv, " "), err, out)
+	}
+	return out
+}
+
+// Systemctl runs systemctl in the box; it must succeed.
+func (b *Box) Systemctl(args ...string) string {
+	b.tb.Helper()
+	return b.Exec(append([]string{"systemctl"}, args...)...)
+}
+
+// Property returns one property of a unit (ActiveState, MainPID, NRestarts…).
+func (b *Box) Property(unit, name string) string {
+	b.tb.Helper()
+	return b.Systemctl("show", "--value", "--property", name, unit)
+}
+
+// MainPID returns the pid of a unit's main process as the box numbers it.
+func (b *Box) MainPID(unit string) int {
+	b.tb.Helper()
+	pid, err := strconv.Atoi(b.Property(unit, "MainPID"))
+	if err != nil {
+		b.tb.Fatalf("box: main pid of %s: %v", unit, err)
+	}
+	return pid
+}
+
+// Journal returns what a unit has logged, messages only.
+func (b *Box) Journal(unit string) string {
+	b.tb.Helper()
+	return b.Exec("journalctl", "--no-pager", "-o", "cat", "-u", unit)
+}

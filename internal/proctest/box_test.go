@@ -1,0 +1,79 @@
+package proctest_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/proctest"
+)
+
+const trivialUnit = `[Service]
+Type=exec
+DynamicUser=yes
+LoadCredential=secret:/etc/secret
+ExecStart=/usr/local/bin/trivial
+`
+
+func TestBox(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	program := filepath.Join(dir, "trivial")
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho \"hello from $(id -un): $(cat $CREDENTIALS_DIRECTORY/secret)\"\nexec sleep 1000\n"), 0o755))
+	unit := filepath.Join(dir, "trivial.service")
+	require.NoError(t, os.WriteFile(unit, []byte(trivialUnit), 0o644))
+
+	var cgroup string
+	var pid int
+	t.Run("a real systemd runs a sandboxed unit with a credential", func(t *testing.T) {
+		box := proctest.Boot(t, proctest.BoxOptions{
+			Binary: program,
+			Units:  []string{unit},
+			Files:  map[string]string{"/etc/secret": "s3cret"},
+			Redis:  true,
+		})
+		box.Systemctl("start", "trivial")
+		proctest.Await(t, 10*time.Second, func() bool {
+			return strings.Contains(box.Journal("trivial"), "hello from trivial: s3cret")
+		}, "the unit's output in the journal")
+		require.Equal(t, "active", box.Property("trivial", "ActiveState"))
+
+		conn, err := net.Dial("unix", box.RedisSocket())
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = conn.Write([]byte("PING\r\n"))
+		require.NoError(t, err)
+		reply := make([]byte, 7)
+		_, err = conn.Read(reply)
+		require.NoError(t, err)
+		require.Equal(t, "+PONG\r\n", string(reply))
+
+		membership, err := os.ReadFile("/proc/" + strconv.Itoa(box.PID) + "/cgroup")
+		require.NoError(t, err)
+		cgroup = regexp.MustCompile(`resqued-box-[0-9]+-[0-9]+`).FindString(string(membership))
+		pid = box.PID
+	})
+	if pid == 0 {
+		t.Skip("no box here")
+	}
+	t.Run("nothing is left of a box", func(t *testing.T) {
+		require.NotEmpty(t, cgroup)
+		for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+			require.NoDirExists(t, filepath.Join(dir, cgroup))
+		}
+		require.False(t, proctest.Alive(pid))
+		require.Empty(t, proctest.Find(func(p proctest.Process) bool {
+			return strings.Contains(p.Title, "/usr/local/bin/trivial")
+		}))
+		mounts, err := os.ReadFile("/proc/self/mountinfo")
+		require.NoError(t, err)
+		require.NotContains(t, string(mounts), "/TestBox")
+	})
+}

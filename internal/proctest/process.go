@@ -1,0 +1,123 @@
+package proctest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Process is a process as /proc shows it.
+type Process struct {
+	PID, Parent, Group int
+	// State is the letter of proc(5): R, S, D, T, Z…
+	State string
+	// Title is the command line as it reads now, without padding.
+	Title string
+	// Environ are NAME=value, as at the process's start.
+	Environ []string
+	// Start is the start time in clock ticks since boot.
+	Start uint64
+}
+
+// String is what a failed test prints.
+func (p Process) String() string {
+	return fmt.Sprintf("%d (parent %d, group %d, %s) %q", p.PID, p.Parent, p.Group, p.State, p.Title)
+}
+
+// Look reads one process; false when it does not exist.
+func Look(pid int) (Process, bool) {
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+	if err != nil {
+		return Process{}, false
+	}
+	// The name in brackets may hold anything, brackets included.
+	end := bytes.LastIndexByte(stat, ')')
+	fields := strings.Fields(string(stat[end+1:]))
+	if end < 0 || len(fields) < 20 {
+		return Process{}, false
+	}
+	p := Process{PID: pid, State: fields[0]}
+	p.Parent, _ = strconv.Atoi(fields[1])
+	p.Group, _ = strconv.Atoi(fields[2])
+	p.Start, _ = strconv.ParseUint(fields[19], 10, 64)
+	// Both are gone or empty for a process that is just dying; that is no error.
+	line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+	p.Title = strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))
+	environ, _ := os.ReadFile(filepath.Join(dir, "environ"))
+	p.Environ = strings.Split(strings.TrimRight(string(environ), "\x00"), "\x00")
+	return p, true
+}
+
+// Alive says whether a process exists and is no zombie.
+func Alive(pid int) bool {
+	p, ok := Look(pid)
+	return ok && p.State != "Z" && p.State != "X"
+}
+
+// Env returns the value of an environment variable of the process.
+func (p Process) Env(name string) string {
+	for _, pair := range p.Environ {
+		if value, ok := strings.CutPrefix(pair, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// Find returns the living processes for which match holds, without this one.
+func Find(match func(Process) bool) []Process {
+	var found []Process
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		p, ok := Look(pid)
+		if ok && p.State != "Z" && p.State != "X" && match(p) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// Children returns the living children of a process.
+func Children(pid int) []Process {
+	return Find(func(p Process) bool { return p.Parent == pid })
+}
+
+// Memory returns the proportional set size of a process in bytes: its own memory
+// and its share of what it has in common with others. 0 when it is gone.
+func Memory(pid int) int64 {
+	rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(rollup)) {
+		if rest, ok := strings.CutPrefix(line, "Pss:"); ok {
+			kib, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			return kib << 10
+		}
+	}
+	return 0
+}
+
+// CPUTicks returns the processor time that a process has used, in clock ticks
+// (hundredths of a second). 0 when it is gone.
+func CPUTicks(pid int) int64 {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.ParseInt(fields[11], 10, 64)
+	system, _ := strconv.ParseInt(fields[12], 10, 64)
+	return user + system
+}
