@@ -1,2 +1,0 @@
-// Package devredis is the Redis of a first run.
-package devredis
