@@ -1,0 +1,81 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// oomScore makes the kernel choose worker processes before their master when
+// memory runs out: a master replaces a worker, but nobody replaces a master as
+// fast.
+const oomScore = "500"
+
+// lockMainThread keeps the main goroutine on the main thread.
+func lockMainThread() { runtime.LockOSThread() }
+
+// IsWorker tells whether a master started this process as a worker process.
+func IsWorker() bool { return os.Getenv(roleEnv) == workerRole }
+
+// Inherit takes over, in a worker process, what its master handed it: the
+// control socket and the configuration. Call it once, from the main goroutine,
+// after signal handling is installed and before anything is started. The main
+// goroutine is free to move between threads afterwards.
+func Inherit() (*Conn, []byte, error) {
+	if !IsWorker() {
+		return nil, nil, errors.New("inherit: not started by a resqued master")
+	}
+	// Commands and helpers that this process starts are no workers.
+	if err := os.Unsetenv(roleEnv); err != nil {
+		return nil, nil, fmt.Errorf("inherit: %w", err)
+	}
+	unix.CloseOnExec(connFD)
+	unix.CloseOnExec(configFD)
+	config, err := inheritConfig()
+	if err != nil {
+		return nil, nil, fmt.Errorf("inherit: configuration on file descriptor %d: %w", configFD, err)
+	}
+	conn, err := inheritConn()
+	if err != nil {
+		return nil, nil, fmt.Errorf("inherit: control socket on file descriptor %d: %w", connFD, err)
+	}
+	// Best effort: not allowed everywhere, and nothing depends on it.
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0o600)
+	setComm()
+	runtime.UnlockOSThread()
+	return conn, config, nil
+}
+
+func inheritConfig() ([]byte, error) {
+	f := os.NewFile(configFD, "resqued-config")
+	defer func() { _ = f.Close() }()
+	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
+	if err != nil || seals&unix.F_SEAL_WRITE == 0 {
+		return nil, errors.New("not the sealed memory file of a master")
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	config := make([]byte, info.Size())
+	// ReadAt: the file offset is shared with the master and stands at the end.
+	if _, err := f.ReadAt(config, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return config, nil
+}
+
+func inheritConn() (*Conn, error) {
+	kind, err := unix.GetsockoptInt(connFD, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil || kind != unix.SOCK_SEQPACKET {
+		return nil, errors.New("not the socket of a master")
+	}
+	if err := unix.SetNonblock(connFD, true); err != nil {
+		return nil, err
+	}
+	return newConn(connFD, "control socket of worker")
+}

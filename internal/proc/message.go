@@ -1,0 +1,48 @@
+package proc
+
+import "time"
+
+// Protocol is the version of the messages below. A worker says it in hello; the
+// master ends a worker that speaks another one (they are the same binary, so
+// this only happens by accident).
+const Protocol = 1
+
+// The kinds of messages. Unknown kinds and fields are ignored by both sides.
+const (
+	// Worker to master.
+	Hello   = "hello"    // Protocol, PID: the first message, after signal handling is installed
+	Ready   = "ready"    // the worker is registered in Redis and takes jobs
+	Beat    = "beat"     // State, Busy, Done, Quota, RSS: every BeatEvery
+	Retires = "retiring" // Reason (quota, age, memory): no new job will be taken
+	Tainted = "tainted"  // Tokens, Reason: these jobs ignore their kill; end this process
+	Bye     = "bye"      // Done, Reason ("", "empty"): the last message of an orderly leave
+
+	// Master to worker.
+	Welcome  = "welcome" // Proc, Slot, Slots, State: the answer to hello
+	SetState = "state"   // State: running, paused, draining
+	KillJobs = "kill"    // Tokens (none = all), Grace, Reason, Exit
+	Retire   = "retire"  // Reason: drain and leave, because a successor is there
+)
+
+// BeatEvery is how often a worker reports to its master over the socketpair.
+const BeatEvery = 2 * time.Second
+
+// Message is one packet between a master and a worker process, as JSON.
+type Message struct {
+	Type     string        `json:"t"`
+	Protocol int           `json:"protocol,omitempty"`
+	PID      int           `json:"pid,omitempty"`
+	Proc     string        `json:"proc,omitempty"`
+	Slot     int           `json:"slot,omitempty"`
+	Slots    int           `json:"slots,omitempty"`
+	State    string        `json:"state,omitempty"`
+	Reason   string        `json:"reason,omitempty"`
+	Tokens   []string      `json:"tokens,omitempty"`
+	Grace    time.Duration `json:"grace,omitempty"`
+	// Exit: the process shall leave after the kill (TERM), else go on (USR1).
+	Exit  bool  `json:"exit,omitempty"`
+	Busy  int   `json:"busy,omitempty"`
+	Done  int   `json:"done,omitempty"`
+	Quota int   `json:"quota,omitempty"`
+	RSS   int64 `json:"rss,omitempty"`
+}

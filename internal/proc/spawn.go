@@ -1,0 +1,229 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// executable names this process's own binary, whatever has since been
+	// renamed, replaced or deleted on disk: the kernel resolves it in the child,
+	// which still runs the master's inode. So a deploy never mixes versions.
+	executable = "/proc/self/exe"
+
+	// titleSize is the room for a process title.
+	titleSize = 160
+
+	roleEnv = "RESQUED_ROLE"
+	// ProcEnv is the environment variable that carries the process id given by
+	// the master. Whatever a worker process starts inherits it, so that it can
+	// be found, and killed, when the worker process is dead.
+	ProcEnv = "RESQUED_PROC"
+
+	workerRole = "worker"
+	connFD     = 3
+	configFD   = 4
+)
+
+// Spec says what to spawn.
+type Spec struct {
+	// Proc is the process id for RESQUED_PROC (Identity.Child).
+	Proc string
+	// Title is what ps shows until the process sets its own.
+	Title string
+	// Config is handed over in memory; it never stands in argv or environment.
+	Config []byte
+	// DieWithMaster: the kernel kills the process when the master dies. Without
+	// it the process sees io.EOF on its Conn and decides.
+	DieWithMaster bool
+}
+
+// Spawner starts worker processes out of this process's own binary.
+type Spawner struct {
+	// Env is the environment of the children; nil = that of this process. What
+	// speaks of this process's own supervision is left out.
+	Env []string
+	// Stdout and Stderr; nil = those of this process.
+	Stdout, Stderr *os.File
+}
+
+// The kernel sends a parent-death signal when the parent *thread* ends. The main
+// thread lives as long as the process, so the main goroutine stays on it, which
+// only an init function can arrange.
+func init() { lockMainThread() }
+
+// Spawn starts a worker process. It must be called on the main goroutine of the
+// program if spec.DieWithMaster is set, and refuses elsewhere. Whoever spawns
+// must call Wait.
+func (s *Spawner) Spawn(spec Spec) (*Child, error) {
+	child, err := s.spawn(spec)
+	if err != nil {
+		return nil, fmt.Errorf("spawn %s: %w", spec.Proc, err)
+	}
+	return child, nil
+}
+
+func (s *Spawner) spawn(spec Spec) (*Child, error) {
+	attr := &syscall.SysProcAttr{Setpgid: true}
+	if spec.DieWithMaster {
+		if unix.Gettid() != unix.Getpid() {
+			return nil, errors.New("not on the main thread, so the child would die with some other one")
+		}
+		attr.Pdeathsig = syscall.SIGKILL
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = null.Close() }()
+	config, err := sealed(spec.Config)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = config.Close() }()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "control socket of worker")
+	defer func() { _ = theirs.Close() }()
+	conn, err := newConn(pair[0], "control socket of master")
+	if err != nil {
+		return nil, err
+	}
+	p, err := os.StartProcess(executable, []string{padded(spec.Title)}, &os.ProcAttr{
+		Env:   s.environ(spec.Proc),
+		Files: []*os.File{null, or(s.Stdout, os.Stdout), or(s.Stderr, os.Stderr), theirs, config},
+		Sys:   attr,
+	})
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return &Child{process: p, conn: conn}, nil
+}
+
+func (s *Spawner) environ(proc string) []string {
+	base := s.Env
+	if base == nil {
+		base = os.Environ()
+	}
+	env := make([]string, 0, len(base)+2)
+	for _, v := range base {
+		name, _, _ := strings.Cut(v, "=")
+		switch {
+		case name == "NOTIFY_SOCKET", name == roleEnv, name == ProcEnv, name == reexecEnv,
+			strings.HasPrefix(name, "WATCHDOG_"), strings.HasPrefix(name, "LISTEN_"):
+		default:
+			env = append(env, v)
+		}
+	}
+	return append(env, roleEnv+"="+workerRole, ProcEnv+"="+proc)
+}
+
+// sealed returns data in a memory file that nobody can change any more.
+func sealed(data []byte) (*os.File, error) {
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate("resqued-config", flags|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) { // a kernel before 6.3
+		fd, err = unix.MemfdCreate("resqued-config", flags)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("memfd: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "resqued-config")
+	if _, err := f.Write(data); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("seal memfd: %w", err)
+	}
+	return f, nil
+}
+
+func or(f, other *os.File) *os.File {
+	if f != nil {
+		return f
+	}
+	return other
+}
+
+// Child is a worker process as its master holds it.
+type Child struct {
+	process *os.Process
+	conn    *Conn
+	once    sync.Once
+	exit    Exit
+}
+
+// PID returns the process id of the operating system.
+func (c *Child) PID() int { return c.process.Pid }
+
+// Send writes one message to the worker process; see Conn.Send.
+func (c *Child) Send(m Message) error { return c.conn.Send(m) }
+
+// Recv waits for a message of the worker process; see Conn.Recv.
+func (c *Child) Recv() (Message, error) { return c.conn.Recv() }
+
+// Signal sends sig through a process handle, so that it can never hit a later
+// process with the same id.
+func (c *Child) Signal(sig os.Signal) error { return c.process.Signal(sig) }
+
+// Kill sends SIGKILL, as Signal does.
+func (c *Child) Kill() error { return c.process.Kill() }
+
+// Wait waits for the process's end. It may be called more than once.
+func (c *Child) Wait() Exit {
+	c.once.Do(func() { c.exit = exitOf(c.process.Wait()) })
+	return c.exit
+}
+
+// Close closes the control socket; a Recv under way returns io.EOF.
+func (c *Child) Close() error { return c.conn.Close() }
+
+// Exit tells how a process ended.
+type Exit struct {
+	// Code is the exit code; -1 if a signal ended it.
+	Code int
+	// Signal ended the process; 0 if it left by itself.
+	Signal syscall.Signal
+	// MaxRSS is the most memory the process had, in bytes.
+	MaxRSS int64
+	// Err: the end could not be observed.
+	Err error
+}
+
+// String says it in words, as the log and a failure record show it.
+func (e Exit) String() string {
+	switch {
+	case e.Err != nil:
+		return e.Err.Error()
+	case e.Signal != 0:
+		return "signal " + unix.SignalName(e.Signal)
+	default:
+		return fmt.Sprintf("exit code %d", e.Code)
+	}
+}
+
+func exitOf(state *os.ProcessState, err error) Exit {
+	if err != nil {
+		return Exit{Code: -1, Err: fmt.Errorf("wait: %w", err)}
+	}
+	e := Exit{Code: state.ExitCode()}
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		e.Signal = status.Signal()
+	}
+	if usage, ok := state.SysUsage().(*syscall.Rusage); ok && usage != nil {
+		e.MaxRSS = usage.Maxrss << 10 // the kernel counts in KiB
+	}
+	return e
+}
