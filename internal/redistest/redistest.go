@@ -309,3 +309,8 @@ func freePort() int {
 		}
 	}
 }
+
+var unique atomic.Int64
+
+// Unique returns a text that no other call in this process returns: a token.
+func Unique() string { return strconv.FormatInt(unique.Add(1), 10) }

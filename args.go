@@ -1,0 +1,210 @@
+package resqued
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// Args are the positional arguments of a job, each as its raw JSON.
+type Args []json.RawMessage
+
+// Decode stores the arguments in what dst points to.
+//
+// A struct takes one argument for each exported field, in order. Arguments too
+// many or too few are an error; the last fields may go without one (and keep
+// their value) if they are tagged `resqued:"optional"`. Args and
+// []json.RawMessage take all arguments as they are. Any other type, and a struct
+// that decodes itself (json.Unmarshaler or encoding.TextUnmarshaler, such as
+// time.Time), takes exactly one argument.
+//
+// Each argument is decoded as by encoding/json, except that a number decoded
+// into an interface becomes a json.Number, so that no digit of it is lost.
+func (a Args) Decode(dst any) error {
+	v := reflect.ValueOf(dst)
+	if v.Kind() != reflect.Pointer || v.IsNil() {
+		return fmt.Errorf("resqued: Decode needs a pointer to store arguments in, not a %T", dst)
+	}
+	v = v.Elem()
+	for v.Kind() == reflect.Pointer && isFieldStruct(v.Type().Elem()) {
+		if v.IsNil() {
+			v.Set(reflect.New(v.Type().Elem()))
+		}
+		v = v.Elem()
+	}
+	switch {
+	case v.Type() == reflect.TypeFor[Args](), v.Type() == reflect.TypeFor[[]json.RawMessage]():
+		v.Set(reflect.ValueOf(a).Convert(v.Type()))
+		return nil
+	case isFieldStruct(v.Type()):
+		return a.decodeFields(v)
+	case len(a) != 1:
+		return fmt.Errorf("got %s, takes 1", count(len(a)))
+	default:
+		return a.decode(0, "", v.Addr())
+	}
+}
+
+// Get stores argument i, counted from 0, in what dst points to, decoded as
+// Decode does.
+func (a Args) Get(i int, dst any) error {
+	v := reflect.ValueOf(dst)
+	switch {
+	case v.Kind() != reflect.Pointer || v.IsNil():
+		return fmt.Errorf("resqued: Get needs a pointer to store an argument in, not a %T", dst)
+	case i < 0 || i >= len(a):
+		return fmt.Errorf("args[%d]: there is no such argument, got %s", i, count(len(a)))
+	}
+	return a.decode(i, "", v)
+}
+
+// String returns the arguments as a JSON array, each with the bytes it came with.
+func (a Args) String() string {
+	var b strings.Builder
+	b.WriteByte('[')
+	for i, arg := range a {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		if arg == nil {
+			b.WriteString("null")
+		}
+		b.Write(arg)
+	}
+	b.WriteByte(']')
+	return b.String()
+}
+
+func (a Args) decodeFields(v reflect.Value) error {
+	plan := planOf(v.Type())
+	if len(a) < plan.required || len(a) > len(plan.fields) {
+		return fmt.Errorf("got %s, %s", count(len(a)), plan.takes())
+	}
+	for i := range a {
+		f := plan.fields[i]
+		if err := a.decode(i, f.name, v.Field(f.index).Addr()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decode stores argument i in what ptr points to; field names the field, if any.
+func (a Args) decode(i int, field string, ptr reflect.Value) error {
+	err := unmarshal(a[i], ptr)
+	if err == nil {
+		return nil
+	}
+	where := fmt.Sprintf("args[%d]", i)
+	if field != "" {
+		where += " (" + field + ")"
+	}
+	var mismatch *json.UnmarshalTypeError
+	if errors.As(err, &mismatch) {
+		if mismatch.Field != "" {
+			where += "." + mismatch.Field
+		}
+		return fmt.Errorf("%s: %s does not fit into %s", where, shorten(a[i]), mismatch.Type)
+	}
+	return fmt.Errorf("%s: %s: %w", where, shorten(a[i]), err)
+}
+
+func unmarshal(raw json.RawMessage, ptr reflect.Value) error {
+	switch kind := ptr.Elem().Kind(); {
+	case kind <= reflect.Float64, kind == reflect.String:
+		return json.Unmarshal(raw, ptr.Interface())
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if err := d.Decode(ptr.Interface()); err != nil {
+		return err
+	}
+	if rest := bytes.TrimSpace(raw[d.InputOffset():]); len(rest) > 0 {
+		return errors.New("more than one JSON value")
+	}
+	return nil
+}
+
+// fieldPlan says which fields of a struct take arguments.
+type fieldPlan struct {
+	fields   []planField
+	required int // how many arguments there must be at least
+}
+
+type planField struct {
+	name  string
+	index int
+}
+
+// plans caches fieldPlans by reflect.Type.
+var plans sync.Map
+
+func planOf(t reflect.Type) *fieldPlan {
+	if p, ok := plans.Load(t); ok {
+		return p.(*fieldPlan)
+	}
+	p := &fieldPlan{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if !f.IsExported() {
+			continue
+		}
+		p.fields = append(p.fields, planField{name: f.Name, index: i})
+		if f.Tag.Get("resqued") != "optional" {
+			p.required = len(p.fields)
+		}
+	}
+	plans.Store(t, p)
+	return p
+}
+
+func (p *fieldPlan) takes() string {
+	names := make([]string, len(p.fields))
+	for i, f := range p.fields {
+		names[i] = f.name
+	}
+	text := fmt.Sprintf("takes %d", len(p.fields))
+	if p.required < len(p.fields) {
+		text = fmt.Sprintf("takes %d to %d", p.required, len(p.fields))
+	}
+	if len(names) > 0 {
+		text += " (" + strings.Join(names, ", ") + ")"
+	}
+	return text
+}
+
+// isFieldStruct tells whether t is a struct whose fields take the arguments.
+func isFieldStruct(t reflect.Type) bool {
+	if t.Kind() != reflect.Struct {
+		return false
+	}
+	ptr := reflect.PointerTo(t)
+	return !ptr.Implements(reflect.TypeFor[json.Unmarshaler]()) &&
+		!ptr.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
+func count(n int) string {
+	if n == 1 {
+		return "1 argument"
+	}
+	return fmt.Sprintf("%d arguments", n)
+}
+
+// shorten bounds what of an argument is shown in an error.
+func shorten(raw []byte) string {
+	const limit = 60
+	if len(raw) <= limit {
+		return string(raw)
+	}
+	end := limit
+	for end > 0 && !utf8.RuneStart(raw[end]) {
+		end--
+	}
+	return string(raw[:end]) + "…"
+}

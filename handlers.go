@@ -1,0 +1,163 @@
+package resqued
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"time"
+)
+
+// Handler performs one job. It should return soon after ctx ends; one that does
+// not costs its worker process (see docs/signals.md). A nil error is success;
+// Discard and Requeue end the job without a failure, any other error fails it.
+type Handler func(ctx context.Context, job *Job) error
+
+// Middleware wraps a handler: code around every job of every class.
+type Middleware func(next Handler) Handler
+
+// Command is a handler that runs an external program; see docs/handlers.md for
+// what the program gets and what its exit code means.
+type Command struct {
+	// Argv is the program and its arguments. No shell is involved and nothing of
+	// the job is added to it.
+	Argv []string
+	// Dir is the working directory; empty = the daemon's.
+	Dir string
+	// Env are additional environment variables, NAME=value.
+	Env []string
+	// KillAfter is the time from TERM to KILL when the job is killed; 0 = 10 s.
+	KillAfter time.Duration
+}
+
+// Class is what is registered under one class name: a Go function or a command,
+// and its options.
+type Class struct {
+	Name string
+	// Exactly one of Handler and Command is set.
+	Handler Handler
+	Command *Command
+	// Queue is where the class's jobs are enqueued by default.
+	Queue string
+	// Timeout ends a job that runs longer; 0 = never.
+	Timeout time.Duration
+	// AtMostOnce: a job whose process died is failed, never run again.
+	AtMostOnce bool
+}
+
+// Option sets something of a class when it is registered.
+type Option func(*Class)
+
+// Queue sets the queue in which jobs of the class are enqueued by default.
+func Queue(name string) Option { return func(c *Class) { c.Queue = name } }
+
+// Timeout limits how long a job of the class may run. Past it the job's context
+// ends with ErrTimeout; a job that ignores that costs its worker process.
+func Timeout(d time.Duration) Option { return func(c *Class) { c.Timeout = d } }
+
+// AtMostOnce says that a job of the class must not be run again when the worker
+// process that ran it died: it is recorded as failed instead.
+func AtMostOnce() Option { return func(c *Class) { c.AtMostOnce = true } }
+
+// Hooks are called at fixed points of a job's or a worker process's life; nil
+// ones are skipped. None of them may block for long.
+type Hooks struct {
+	// BeforePerform runs before each job; an error fails the job unperformed.
+	BeforePerform func(ctx context.Context, job *Job) error
+	// AfterPerform runs after each job that succeeded.
+	AfterPerform func(ctx context.Context, job *Job)
+	// OnFailure runs after each job that failed, before it is recorded.
+	OnFailure func(ctx context.Context, job *Job, err error)
+	// BeforeFork runs in the master before it starts a worker process.
+	BeforeFork func()
+	// AfterFork runs in a new worker process before it takes its first job; an
+	// error ends the process.
+	AfterFork func(ctx context.Context) error
+	// BeforePause and AfterPause run in a worker process when it is paused and
+	// when it is resumed.
+	BeforePause func()
+	AfterPause  func()
+}
+
+// Handlers is a registry of classes. Fill it before the daemon starts; it is
+// not safe for changes afterwards. The zero value is not ready: use New.
+type Handlers struct {
+	classes    map[string]*Class
+	middleware []Middleware
+	hooks      []Hooks
+}
+
+// New returns an empty registry.
+func New() *Handlers { return &Handlers{classes: map[string]*Class{}} }
+
+// Register adds a class. It panics on an empty or already registered name and
+// on a class with no handler or two: these are mistakes of the program, found
+// at its first start.
+func (h *Handlers) Register(c Class, opts ...Option) {
+	for _, opt := range opts {
+		opt(&c)
+	}
+	switch {
+	case c.Name == "":
+		panic("resqued: a class needs a name")
+	case h.classes[c.Name] != nil:
+		panic(fmt.Sprintf("resqued: class %q is registered twice", c.Name))
+	case (c.Handler == nil) == (c.Command == nil):
+		panic(fmt.Sprintf("resqued: class %q needs either a function or a command", c.Name))
+	case c.Command != nil && len(c.Command.Argv) == 0:
+		panic(fmt.Sprintf("resqued: the command of class %q is empty", c.Name))
+	}
+	h.classes[c.Name] = &c
+}
+
+// HandleArgs registers a function that takes the arguments as they came.
+func (h *Handlers) HandleArgs(class string, fn func(ctx context.Context, args Args) error, opts ...Option) {
+	h.Register(Class{Name: class, Handler: func(ctx context.Context, job *Job) error {
+		return fn(ctx, job.Args)
+	}}, opts...)
+}
+
+// Handle registers a function whose positional JSON arguments are decoded into
+// a T: the fields of a struct in their order, or one argument into any other
+// type. Arguments that do not fit fail the job, naming the one at fault.
+func Handle[T any](h *Handlers, class string, fn func(ctx context.Context, args T) error, opts ...Option) {
+	h.Register(Class{Name: class, Handler: func(ctx context.Context, job *Job) error {
+		var args T
+		if err := job.Args.Decode(&args); err != nil {
+			return fmt.Errorf("arguments of %s: %w", class, err)
+		}
+		return fn(ctx, args)
+	}}, opts...)
+}
+
+// Command registers an external program.
+func (h *Handlers) Command(class string, argv []string, opts ...Option) {
+	h.Register(Class{Name: class, Command: &Command{Argv: argv}}, opts...)
+}
+
+// Use adds middleware; what was added first is outermost.
+func (h *Handlers) Use(m ...Middleware) { h.middleware = append(h.middleware, m...) }
+
+// Hook adds a set of hooks. Several sets run in the order in which they were added.
+func (h *Handlers) Hook(hooks Hooks) { h.hooks = append(h.hooks, hooks) }
+
+// Lookup returns what is registered under a class name, exactly as spelled.
+func (h *Handlers) Lookup(class string) (*Class, bool) {
+	c, ok := h.classes[class]
+	return c, ok
+}
+
+// Classes returns the registered names, sorted.
+func (h *Handlers) Classes() []string {
+	names := make([]string, 0, len(h.classes))
+	for name := range h.classes {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Middleware returns what Use added, outermost first.
+func (h *Handlers) Middleware() []Middleware { return h.middleware }
+
+// AllHooks returns what Hook added, in order.
+func (h *Handlers) AllHooks() []Hooks { return h.hooks }

@@ -1,0 +1,180 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// scanBound is how many locked jobs one exchange puts back at the tail of one
+// queue before it goes on to the next.
+const scanBound = 64
+
+// Exchange ends jobs and reserves new ones, in one script. It returns ErrFenced,
+// with nothing done, when the process has no valid lease.
+//
+// After any other error for which Unexecuted is false the call may have run. Send
+// the very same request again with Repeat set: completions are applied once
+// anyhow, and the wants get back what they already hold.
+func (s *Store) Exchange(ctx context.Context, req ExchangeRequest) (ExchangeReply, error) {
+	raw, err := s.eval(ctx, exchangeScript, s.key(keyInflight)+req.Proc, s.exchangeArgs(req))
+	if err != nil {
+		return ExchangeReply{}, err
+	}
+	return parseExchange(raw, len(req.Completions))
+}
+
+func (s *Store) exchangeArgs(req ExchangeRequest) []any {
+	args := make([]any, 0, 10+9*len(req.Completions)+2*len(req.Wants)+3*len(req.Queues))
+	args = append(args, s.prefix, req.Proc, req.Master, seconds(s.opts.LockTTL), scanBound, flag(req.Repeat),
+		s.opts.LockKey, len(req.Completions), len(req.Wants), len(req.Queues))
+	for i := range req.Completions {
+		c := &req.Completions[i]
+		worker := ""
+		if c.Mirrored {
+			worker = c.Job.Worker
+		}
+		args = append(args, c.Job.Token, string(rune(c.Kind)), c.Job.Queue, c.Job.LockKey, flag(c.Job.Capped),
+			worker, c.Job.Deaths, c.Failure, c.Delay.Milliseconds())
+	}
+	for _, w := range req.Wants {
+		args = append(args, w.Token, w.Worker)
+	}
+	for _, q := range req.Queues {
+		args = append(args, q.Name, q.Cap, flag(q.Locked))
+	}
+	return args
+}
+
+func parseExchange(raw any, completions int) (ExchangeReply, error) {
+	list, ok := raw.([]any)
+	if !ok || len(list) == 0 {
+		return ExchangeReply{}, fmt.Errorf("script exchange: unexpected reply %T", raw)
+	}
+	if list[0] == "FENCED" {
+		return ExchangeReply{}, ErrFenced
+	}
+	if len(list) < 6 || len(list)%2 != 0 {
+		return ExchangeReply{}, fmt.Errorf("script exchange: reply of %d parts", len(list))
+	}
+	reply := ExchangeReply{Bounced: int(number(list[1])), More: number(list[2]) == 1}
+	marks, _ := list[3].(string)
+	if len(marks) != completions {
+		return ExchangeReply{}, fmt.Errorf("script exchange: %d answers for %d completions", len(marks), completions)
+	}
+	reasons := texts(list[4])
+	reply.Applied = make([]bool, completions)
+	for i, mark := range marks {
+		reply.Applied[i] = mark == '1'
+		if mark == 'x' {
+			if reply.Stuck == nil {
+				reply.Stuck = map[int]string{}
+			}
+			reason := "unknown reason"
+			if len(reasons) > 0 {
+				reason, reasons = reasons[0], reasons[1:]
+			}
+			reply.Stuck[i] = reason
+		}
+	}
+	reply.WrongType = texts(list[5])
+	for i := 6; i < len(list); i += 2 {
+		token, _ := list[i].(string)
+		record, _ := list[i+1].(string)
+		job, err := parseRecord(token, record)
+		if err != nil {
+			return ExchangeReply{}, err
+		}
+		reply.Jobs = append(reply.Jobs, job)
+	}
+	return reply, nil
+}
+
+// errRecord: an in-flight record that this program did not write.
+var errRecord = errors.New("not a record of resqued")
+
+// parseRecord reads what pack in lua/lib.lua wrote.
+func parseRecord(token, record string) (Reserved, error) {
+	head, body, ok := strings.Cut(record, "\n")
+	fields := strings.Fields(head)
+	if !ok || len(fields) != 8 || fields[0] != "1" {
+		return Reserved{}, fmt.Errorf("in-flight record %q: %w", token, errRecord)
+	}
+	var n [7]int64
+	for i := range n {
+		v, err := strconv.ParseInt(fields[i+1], 10, 64)
+		if err != nil || v < 0 {
+			return Reserved{}, fmt.Errorf("in-flight record %q: number %q: %w", token, fields[i+1], errRecord)
+		}
+		n[i] = v
+	}
+	if n[0] > int64(len(body)) || n[1] > int64(len(body)) || n[2] > int64(len(body)) || n[3] > int64(len(body)) ||
+		n[0]+n[1]+n[2]+n[3] > int64(len(body)) {
+		return Reserved{}, fmt.Errorf("in-flight record %q: %w", token, errRecord)
+	}
+	next := func(size int64) (part string) {
+		part, body = body[:size], body[size:]
+		return part
+	}
+	r := Reserved{Token: token, Queue: next(n[0]), Worker: next(n[1]), LockKey: next(n[2])}
+	r.Capped = next(n[3]) != ""
+	r.Payload = []byte(body)
+	r.Fence, r.Deaths, r.StartedAt = n[4], int(n[5]), time.UnixMilli(n[6])
+	return r, nil
+}
+
+// Poll tells which queues hold jobs: the fixed ones named, and with all set also
+// the members of the queues set, a part of a large set at a time (cursor "0"
+// begins a pass). It also moves requeued jobs whose time has come to their queues.
+func (s *Store) Poll(ctx context.Context, all bool, cursor string, fixed []string) (PollReply, error) {
+	args := make([]any, 0, 2+len(fixed))
+	if !all {
+		cursor = ""
+	} else if cursor == "" {
+		cursor = "0"
+	}
+	args = append(args, s.prefix, cursor)
+	for _, q := range fixed {
+		args = append(args, q)
+	}
+	raw, err := s.eval(ctx, pollScript, s.key(keyQueues), args)
+	if err != nil {
+		return PollReply{}, err
+	}
+	list := texts(raw)
+	if len(list) == 0 {
+		return PollReply{}, fmt.Errorf("script poll: unexpected reply %T", raw)
+	}
+	return PollReply{Cursor: list[0], Waiting: list[1:]}, nil
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+// seconds rounds up: a lock must not end before the time that was promised.
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+func number(v any) int64 {
+	n, _ := v.(int64)
+	return n
+}
+
+func texts(v any) []string {
+	list, _ := v.([]any)
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([]string, 0, len(list))
+	for _, e := range list {
+		t, _ := e.(string)
+		out = append(out, t)
+	}
+	return out
+}

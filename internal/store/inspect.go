@@ -1,0 +1,240 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Push appends payloads to a queue, as Ruby's Resque.push does, and returns the
+// queue's new length. After an error the outcome is unknown unless Unexecuted.
+func (s *Store) Push(ctx context.Context, queue string, payloads ...[]byte) (length int64, err error) {
+	values := make([]any, len(payloads))
+	for i, p := range payloads {
+		values[i] = p
+	}
+	var push *redis.IntCmd
+	err = s.once(ctx, func() error {
+		// A transaction, because go-redis sends it once at most; and the queue's
+		// name is known before its first job is there.
+		pipe := s.write.TxPipeline()
+		pipe.SAdd(ctx, s.key(keyQueues), queue)
+		push = pipe.RPush(ctx, s.queueKey(queue), values...)
+		_, err := pipe.Exec(ctx)
+		if redis.HasErrorPrefix(err, "EXECABORT") && push.Err() != nil {
+			return push.Err() // why the server refused, where it told
+		}
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("push to %q: %w", queue, err)
+	}
+	return push.Val(), nil
+}
+
+// QueueInfo is one queue and how many jobs wait in it.
+type QueueInfo struct {
+	Name string
+	Size int64
+	// Err says why Size is not known: the key holds no list.
+	Err error
+	// Bounces is locket's counter of jobs put back because of their lock.
+	Bounces int64
+}
+
+// QueueList returns all known queues, sorted by name.
+func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
+	names, err := s.read.SMembers(ctx, s.key(keyQueues)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list queues: %w", err)
+	}
+	sort.Strings(names)
+	pipe := s.read.Pipeline()
+	sizes := make([]*redis.IntCmd, len(names))
+	for i, name := range names {
+		sizes[i] = pipe.LLen(ctx, s.queueKey(name))
+	}
+	bounces := pipe.HGetAll(ctx, s.key(keyCounters))
+	if _, err := pipe.Exec(ctx); err != nil && Unreachable(err) {
+		return nil, fmt.Errorf("sizes of queues: %w", err)
+	}
+	out := make([]QueueInfo, len(names))
+	for i, name := range names {
+		count, _ := strconv.ParseInt(bounces.Val()[name], 10, 64)
+		out[i] = QueueInfo{Name: name, Size: sizes[i].Val(), Err: sizes[i].Err(), Bounces: count}
+	}
+	return out, nil
+}
+
+// WorkerInfo is a registered worker of any kind, and what it works on.
+type WorkerInfo struct {
+	ID      string
+	Started string
+	// Working is the JSON of worker:<id>; empty when idle (or, for a thread of
+	// resqued, when its job has just begun).
+	Working string
+}
+
+// WorkerList returns every registered worker, sorted by id.
+func (s *Store) WorkerList(ctx context.Context) ([]WorkerInfo, error) {
+	ids, err := s.read.SMembers(ctx, s.key(keyWorkers)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list workers: %w", err)
+	}
+	sort.Strings(ids)
+	pipe := s.read.Pipeline()
+	started, working := make([]*redis.StringCmd, len(ids)), make([]*redis.StringCmd, len(ids))
+	for i, id := range ids {
+		started[i] = pipe.Get(ctx, s.workerKey(id)+":started")
+		working[i] = pipe.Get(ctx, s.workerKey(id))
+	}
+	if _, err := pipe.Exec(ctx); err != nil && Unreachable(err) {
+		return nil, fmt.Errorf("read workers: %w", err)
+	}
+	out := make([]WorkerInfo, len(ids))
+	for i, id := range ids {
+		out[i] = WorkerInfo{ID: id, Started: started[i].Val(), Working: working[i].Val()}
+	}
+	return out, nil
+}
+
+// ProcInfo is a worker process of resqued.
+type ProcInfo struct {
+	Proc   string
+	Fields map[string]string
+	// LeaseMS is the end of its lease in milliseconds since 1970, by Redis.
+	LeaseMS int64
+	// Running are the jobs that it holds.
+	Running []Reserved
+}
+
+// ProcList returns the worker processes of resqued, sorted, with their jobs.
+func (s *Store) ProcList(ctx context.Context) ([]ProcInfo, error) {
+	procs, err := s.read.ZRangeWithScores(ctx, s.key(keyProcs), 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	pipe := s.read.Pipeline()
+	info, held := make([]*redis.MapStringStringCmd, len(procs)), make([]*redis.MapStringStringCmd, len(procs))
+	out := make([]ProcInfo, len(procs))
+	for i, z := range procs {
+		proc, _ := z.Member.(string)
+		out[i] = ProcInfo{Proc: proc, LeaseMS: int64(z.Score)}
+		info[i] = pipe.HGetAll(ctx, s.key(keyProcInfo)+proc)
+		held[i] = pipe.HGetAll(ctx, s.key(keyInflight)+proc)
+	}
+	if _, err := pipe.Exec(ctx); err != nil && Unreachable(err) {
+		return nil, fmt.Errorf("read processes: %w", err)
+	}
+	for i := range out {
+		out[i].Fields = info[i].Val()
+		for token, record := range held[i].Val() {
+			if job, err := parseRecord(token, record); err == nil {
+				out[i].Running = append(out[i].Running, job)
+			}
+		}
+		sort.Slice(out[i].Running, func(a, b int) bool {
+			return out[i].Running[a].StartedAt.Before(out[i].Running[b].StartedAt)
+		})
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Proc < out[j].Proc })
+	return out, nil
+}
+
+// MasterList returns the entries of the masters that live, by id.
+func (s *Store) MasterList(ctx context.Context) (map[string]map[string]string, error) {
+	ids, err := s.read.SMembers(ctx, s.key(keyMasters)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list masters: %w", err)
+	}
+	out := map[string]map[string]string{}
+	for _, id := range ids {
+		fields, err := s.read.HGetAll(ctx, s.key(keyMaster)+id).Result()
+		if err != nil {
+			return nil, fmt.Errorf("read master %q: %w", id, err)
+		}
+		if len(fields) > 0 {
+			out[id] = fields
+		}
+	}
+	return out, nil
+}
+
+// FailedList returns failure records as they are stored, from the newest, and how
+// many there are in all. offset 0 is the newest.
+func (s *Store) FailedList(ctx context.Context, offset, limit int64) (records [][]byte, total int64, err error) {
+	total, err = s.read.LLen(ctx, s.key(keyFailed)).Result()
+	if err != nil {
+		return nil, 0, fmt.Errorf("count failures: %w", err)
+	}
+	if limit <= 0 || offset >= total {
+		return nil, total, nil
+	}
+	raw, err := s.read.LRange(ctx, s.key(keyFailed), -offset-limit, -offset-1).Result()
+	if err != nil {
+		return nil, 0, fmt.Errorf("list failures: %w", err)
+	}
+	for i := len(raw) - 1; i >= 0; i-- {
+		records = append(records, []byte(raw[i]))
+	}
+	return records, total, nil
+}
+
+// Payloads returns waiting payloads of a queue from its head.
+func (s *Store) Payloads(ctx context.Context, queue string, offset, limit int64) ([][]byte, error) {
+	raw, err := s.read.LRange(ctx, s.queueKey(queue), offset, offset+limit-1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list queue %q: %w", queue, err)
+	}
+	out := make([][]byte, len(raw))
+	for i, p := range raw {
+		out[i] = []byte(p)
+	}
+	return out, nil
+}
+
+// Stats returns the totals of processed and failed jobs.
+func (s *Store) Stats(ctx context.Context) (processed, failed int64, err error) {
+	values, err := s.read.MGet(ctx, s.key(keyProcessed), s.key(keyFailures)).Result()
+	if err != nil {
+		return 0, 0, fmt.Errorf("read statistics: %w", err)
+	}
+	read := func(v any) int64 {
+		text, _ := v.(string)
+		n, _ := strconv.ParseInt(text, 10, 64)
+		return n
+	}
+	return read(values[0]), read(values[1]), nil
+}
+
+// Locks returns the job locks that exist (whole keys), at most limit, by SCAN.
+func (s *Store) Locks(ctx context.Context, limit int) ([]string, error) {
+	var locks []string
+	iter := s.read.Scan(ctx, 0, globEscape(s.key(keyJobLocks))+"*", 1000).Iterator()
+	for iter.Next(ctx) && len(locks) < limit {
+		locks = append(locks, iter.Val())
+	}
+	if err := iter.Err(); err != nil {
+		return nil, fmt.Errorf("list locks: %w", err)
+	}
+	sort.Strings(locks)
+	return locks, nil
+}
+
+// Delayed counts the requeued jobs that wait for their time.
+func (s *Store) Delayed(ctx context.Context) (int64, error) {
+	n, err := s.read.ZCard(ctx, s.key(keyDelayed)).Result()
+	if errors.Is(err, redis.Nil) {
+		err = nil
+	}
+	return n, err
+}
+
+func globEscape(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(text)
+}

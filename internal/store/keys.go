@@ -1,0 +1,28 @@
+package store
+
+// The names of all keys that this package uses, without the namespace prefix.
+// docs/redis-keys.md describes them; the scripts build the per-job ones.
+const (
+	keyQueues    = "queues"
+	keyFailed    = "failed"
+	keyWorkers   = "workers"
+	keyProcessed = "stat:processed"
+	keyFailures  = "stat:failed"
+	keyCounters  = "locket:queue_lock_counters"
+	keyJobLocks  = "locket:job_locks:"
+	keyProcs     = "resqued:procs"
+	keyInflight  = "resqued:inflight:"
+	keyProcInfo  = "resqued:proc:"
+	keyMaster    = "resqued:master:"
+	keyMasters   = "resqued:masters"
+	keyDelayed   = "resqued:delayed"
+)
+
+// key adds the namespace to a name.
+func (s *Store) key(name string) string { return s.prefix + name }
+
+// queueKey is the list that holds a queue's payloads.
+func (s *Store) queueKey(queue string) string { return s.prefix + "queue:" + queue }
+
+// workerKey is what a Resque worker works on, for web pages and exporters.
+func (s *Store) workerKey(id string) string { return s.prefix + "worker:" + id }

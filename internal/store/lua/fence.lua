@@ -1,0 +1,17 @@
+-- fence ends the lease of a dead process, so that no late packet of it changes
+-- anything, and returns what it left.
+--
+-- KEYS[1] resqued:inflight:<proc>
+-- ARGV    prefix, proc, force (1: its death is certain; 0: its lease must be past)
+-- RETURNS {'ALIVE'}, or {'OK', token, record, …}
+
+local prefix, proc, force = ARGV[1], ARGV[2], ARGV[3] == '1'
+local procs = prefix .. 'resqued:procs'
+local ms = now()
+local lease = tonumber(call('ZSCORE', procs, proc) or 0)
+if not force and lease >= ms then return {'ALIVE'} end
+call('PERSIST', procs)
+call('ZADD', procs, 0, proc)
+local reply = {'OK'}
+for _, v in ipairs(call('HGETALL', KEYS[1])) do reply[#reply + 1] = v end
+return reply

@@ -1,0 +1,173 @@
+-- lib is put in front of every script of this package: the in-flight record,
+-- locks, leases, and the parts of a payload that a script has to know. Nothing
+-- here decodes JSON: cjson would turn [] into {} and round large integers.
+
+local call, pcall_, find, byte, sub, match, fmt =
+  redis.call, redis.pcall, string.find, string.byte, string.sub, string.match, string.format
+
+-- now returns the server's clock in milliseconds and in microseconds.
+local function now()
+  local t = call('TIME')
+  local us = tonumber(t[1]) * 1000000 + tonumber(t[2])
+  return math.floor(us / 1000), us
+end
+
+-- len is LLEN, or nil where the key holds something else: a wrong type must be
+-- found before anything is popped, because Redis does not roll back.
+local function len(key)
+  local n = pcall_('LLEN', key)
+  if type(n) == 'number' then return n end
+  return nil
+end
+
+-- A record is "1 <lengths and numbers>\n" and then queue, worker, lock key, cap
+-- owner and payload, one after the other: no separator can occur in them.
+local function pack(r)
+  return fmt('1 %d %d %d %d %s %d %s\n', #r.queue, #r.worker, #r.lock, #r.cap, r.fence, r.deaths, r.at)
+    .. r.queue .. r.worker .. r.lock .. r.cap .. r.payload
+end
+
+local function unpack_(s)
+  local q, w, l, c, fence, deaths, at, i = match(s, '^1 (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)\n()')
+  if not q then return nil end
+  q, w, l, c = tonumber(q), tonumber(w), tonumber(l), tonumber(c)
+  local r = {fence = fence, deaths = tonumber(deaths), at = at}
+  r.queue = sub(s, i, i + q - 1); i = i + q
+  r.worker = sub(s, i, i + w - 1); i = i + w
+  r.lock = sub(s, i, i + l - 1); i = i + l
+  r.cap = sub(s, i, i + c - 1); i = i + c
+  r.payload = sub(s, i)
+  return r
+end
+
+-- owner is the value of a job lock: it names the process and the record for
+-- which the lock is held.
+local function owner(proc, token) return 'resqued:' .. proc .. '#' .. token end
+
+-- release removes a lock only if its value is still ours.
+local function release(lock, value)
+  if lock ~= '' and pcall_('GET', lock) == value then call('DEL', lock) end
+end
+
+-- uncap gives back one thread of a queue's cap. The hash vanishes with its last
+-- field, so nothing has to clean it up.
+local function uncap(prefix, cap, queue)
+  if cap == '' then return end
+  local key = prefix .. 'resqued:caps:' .. cap
+  local n = pcall_('HINCRBY', key, queue, -1)
+  if type(n) == 'number' and n <= 0 then call('HDEL', key, queue) end
+end
+
+-- corpse names a job in resqued:deaths, which outlives the job's records.
+local function corpse(queue, payload) return redis.sha1hex(queue .. '\0' .. payload) end
+
+-- beaten notes that somebody beats. After a gap in which nobody did (an outage,
+-- a failover, a jump of the clock) no lease may be judged for one whole lease:
+-- the silence was not the fault of those who were silent.
+local function beaten(prefix, ms, lease, every)
+  local key = prefix .. 'resqued:meta'
+  local last = tonumber(call('HGET', key, 'beat') or 0)
+  if last and last > 0 and (ms - last > every * 1.5 or ms < last - every) then
+    call('HSET', key, 'grace', fmt('%.0f', ms + lease))
+  end
+  call('HSET', key, 'beat', fmt('%.0f', ms))
+end
+
+-- stringend returns the index of the quote that ends the string beginning at i.
+local function stringend(s, i)
+  i = i + 1
+  while true do
+    local a = find(s, '["\\]', i)
+    if not a then return nil end
+    if byte(s, a) == 34 then return a end
+    i = a + 2
+  end
+end
+
+-- closing returns the index of the bracket that ends the value beginning at i.
+local function closing(s, i)
+  local depth = 0
+  while true do
+    local a = find(s, '["%[%]{}]', i)
+    if not a then return nil end
+    local c = byte(s, a)
+    if c == 34 then
+      a = stringend(s, a)
+      if not a then return nil end
+    elseif c == 91 or c == 123 then
+      depth = depth + 1
+    else
+      depth = depth - 1
+      if depth == 0 then return a end
+    end
+    i = a + 1
+  end
+end
+
+-- squeeze removes white space outside of strings, so that [1, 2] and [1,2] are
+-- the same arguments.
+local function squeeze(s)
+  if not find(s, '%s') then return s end
+  local out, i = {}, 1
+  while true do
+    local a = find(s, '"', i, true)
+    if not a then
+      out[#out + 1] = string.gsub(sub(s, i), '%s+', '')
+      return table.concat(out)
+    end
+    local b = stringend(s, a) or #s
+    out[#out + 1] = string.gsub(sub(s, i, a - 1), '%s+', '')
+    out[#out + 1] = sub(s, a, b)
+    i = b + 1
+  end
+end
+
+-- envelope returns a payload's class and arguments as they stand in its JSON,
+-- or nil for anything that is no plain job.
+local function envelope(s)
+  local class, i = match(s, '^{"class":"([^"\\]+)","args":()%[')
+  if class then
+    local e = closing(s, i)
+    if not e then return nil end
+    return class, sub(s, i, e)
+  end
+  local args
+  local pos = match(s, '^%s*{%s*()')
+  if not pos then return nil end
+  while true do
+    local key, at = match(s, '^"([^"\\]*)"%s*:%s*()', pos)
+    if not key then return nil end
+    local c, e = byte(s, at), nil
+    if c == 34 then
+      e = stringend(s, at)
+    elseif c == 91 or c == 123 then
+      e = closing(s, at)
+    else
+      e = find(s, '[,}%s]', at)
+      e = e and e - 1
+    end
+    if not e then return nil end
+    if key == 'class' then
+      if c ~= 34 then return nil end
+      class = sub(s, at + 1, e - 1)
+    elseif key == 'args' then
+      args = sub(s, at, e)
+    end
+    local sep
+    sep, pos = match(s, '^%s*([,}])%s*()', e + 1)
+    if sep == '}' then break end
+    if not sep then return nil end
+  end
+  if not class then return nil end
+  if not args or args == 'null' then args = '[]' end
+  return class, args
+end
+
+-- lockname returns what jobs that exclude each other have in common.
+local function lockname(payload, style)
+  local class, rest
+  if style ~= 'payload' then class, rest = envelope(payload) end
+  if class then rest = squeeze(rest) else class, rest = '', payload end
+  if #rest > 200 then rest = ':' .. redis.sha1hex(rest) end
+  return class .. rest
+end

@@ -1,0 +1,15 @@
+-- mirror writes worker:<id> for jobs that have been running for a moment, so
+-- that Ruby's pages and exporters see them.
+--
+-- KEYS[1] resqued:inflight:<proc>
+-- ARGV    prefix, then per job: token, worker id, value
+-- RETURNS how many were written; a job that has ended meanwhile is left out
+
+local n = 0
+for i = 2, #ARGV, 3 do
+  if call('HEXISTS', KEYS[1], ARGV[i]) == 1 then
+    call('SET', ARGV[1] .. 'worker:' .. ARGV[i + 1], ARGV[i + 2])
+    n = n + 1
+  end
+end
+return n

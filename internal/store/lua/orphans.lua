@@ -1,0 +1,22 @@
+-- orphans lists the processes whose lease is past, unless a silence of everybody
+-- forbids to judge (the grace rule of beaten).
+--
+-- KEYS[1] resqued:procs
+-- ARGV    prefix, lease (ms), beat interval (ms)
+-- RETURNS the processes
+
+local prefix, lease, every = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+if type(pcall_('ZCARD', KEYS[1])) ~= 'number' then
+  return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is no sorted set; move it away')
+end
+local ms = now()
+local meta = prefix .. 'resqued:meta'
+local last = tonumber(call('HGET', meta, 'beat') or 0)
+if last and last > 0 and ms - last > every * 1.5 then
+  -- Nobody has beaten for a while; once per gap everybody gets a whole lease.
+  call('PERSIST', meta)
+  call('HSET', meta, 'grace', fmt('%.0f', ms + lease), 'beat', fmt('%.0f', ms))
+  return {}
+end
+if tonumber(call('HGET', meta, 'grace') or 0) > ms then return {} end
+return call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. fmt('%.0f', ms), 'LIMIT', 0, 100)

@@ -1,0 +1,51 @@
+-- recover moves the records of a fenced process back to the head of their queues
+-- or to failed, frees their locks, and forgets the process with its last record.
+--
+-- KEYS[1] resqued:inflight:<proc>
+-- ARGV    prefix, proc, then per record: token, action (q requeue, f fail),
+--         failure record or ''
+-- RETURNS {records left, moved, reason for one that was left or ''}, or {'ALIVE'} if the
+--         process has not been fenced
+
+local prefix, proc = ARGV[1], ARGV[2]
+local lease = call('ZSCORE', prefix .. 'resqued:procs', proc)
+if lease and tonumber(lease) ~= 0 then return {'ALIVE'} end
+local moved, processed, reason = 0, 0, ''
+local failedkey, deathkey = prefix .. 'failed', prefix .. 'resqued:deaths'
+call('PERSIST', KEYS[1])
+for i = 3, #ARGV, 3 do
+  local token, action, failure = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local raw = call('HGET', KEYS[1], token)
+  local r = raw and unpack_(raw)
+  if raw and not r then
+    reason = 'the record of ' .. token .. ' is not one of ours'
+  elseif r then
+    local target = action == 'f' and failedkey or (prefix .. 'queue:' .. r.queue)
+    if not len(target) then
+      reason = target .. ' is no list'
+    else
+      call('HDEL', KEYS[1], token)
+      if action == 'f' then
+        call('RPUSH', target, failure)
+        pcall_('HDEL', deathkey, corpse(r.queue, r.payload))
+        processed = processed + 1
+      else
+        call('LPUSH', target, r.payload)
+        pcall_('SADD', prefix .. 'queues', r.queue)
+        pcall_('HINCRBY', deathkey, corpse(r.queue, r.payload), 1)
+      end
+      release(r.lock, owner(proc, token))
+      uncap(prefix, r.cap, r.queue)
+      call('DEL', prefix .. 'worker:' .. r.worker)
+      moved = moved + 1
+    end
+  end
+end
+if processed > 0 then
+  pcall_('INCRBY', prefix .. 'stat:processed', processed)
+  pcall_('INCRBY', prefix .. 'stat:failed', processed)
+end
+if moved > 0 then pcall_('DEL', prefix .. 'locket:queue_lock_counters') end
+local left = call('HLEN', KEYS[1])
+if left == 0 then forget(prefix, proc) end
+return {left, moved, reason}

@@ -1,0 +1,35 @@
+-- register gives a worker process its lease and shows its threads as Resque
+-- workers.
+--
+-- KEYS[1] resqued:procs
+-- ARGV    prefix, proc, lease (ms), beat interval (ms), start time, number of
+--         workers, worker ids, then field/value pairs of resqued:proc:<proc>
+-- RETURNS 1
+
+local prefix, proc, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local nworkers = tonumber(ARGV[6])
+for _, need in ipairs({{KEYS[1], 'zset'}, {prefix .. 'workers', 'set'}, {prefix .. 'resqued:meta', 'hash'}}) do
+  local t = call('TYPE', need[1])
+  t = type(t) == 'table' and t.ok or t
+  if t ~= 'none' and t ~= need[2] then
+    return redis.error_reply('RESQUEDTYPE ' .. need[1] .. ' is no ' .. need[2] .. '; move it away')
+  end
+end
+local ms = now()
+-- The first write of a script must be one that a full server accepts; after it
+-- the others pass too. PERSIST changes nothing here.
+call('PERSIST', KEYS[1])
+beaten(prefix, ms, lease, tonumber(ARGV[4]))
+call('ZADD', KEYS[1], fmt('%.0f', ms + lease), proc)
+local ids = {}
+for i = 1, nworkers do
+  local id = ARGV[6 + i]
+  ids[i] = id
+  call('SADD', prefix .. 'workers', id)
+  call('SET', prefix .. 'worker:' .. id .. ':started', ARGV[5])
+end
+call('HSET', prefix .. 'resqued:proc:' .. proc, 'workers', table.concat(ids, '\n'))
+for i = 7 + nworkers, #ARGV, 2 do
+  call('HSET', prefix .. 'resqued:proc:' .. proc, ARGV[i], ARGV[i + 1])
+end
+return 1

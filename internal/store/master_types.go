@@ -1,0 +1,31 @@
+package store
+
+import "time"
+
+// MasterInfo describes a master in Redis, for pages and the command line. The
+// entry expires when it is not beaten.
+type MasterInfo struct {
+	// ID names the master: host, boot id, pid and start time.
+	ID string
+	// Fields are shown as they are: state, slots, threads, pid, host, queues, …
+	Fields map[string]string
+	// TTL is how long the entry lives without another BeatMaster.
+	TTL time.Duration
+}
+
+// Action is what becomes of a record of a dead process.
+type Action byte
+
+// The actions of a verdict.
+const (
+	Requeue Action = 'q' // back to the head of its queue; counts as a death
+	Fail    Action = 'f' // to the failed list
+)
+
+// Verdict decides one record of a dead process.
+type Verdict struct {
+	Token  string
+	Action Action
+	// Failure is the record for the failed list, complete JSON; only for Fail.
+	Failure []byte
+}

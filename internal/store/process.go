@@ -1,0 +1,101 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sort"
+)
+
+// Register gives a worker process its lease and shows its threads as workers.
+func (s *Store) Register(ctx context.Context, r Registration) error {
+	args := []any{s.prefix, r.Proc, s.opts.Lease.Milliseconds(), s.opts.BeatEvery.Milliseconds(), r.Started, len(r.Workers)}
+	for _, id := range r.Workers {
+		args = append(args, id)
+	}
+	_, err := s.eval(ctx, registerScript, s.key(keyProcs), append(args, pairs(r.Info)...))
+	return err
+}
+
+// Unregister removes a process that holds no job any more. It returns how many
+// jobs the process still holds; with more than none it changes nothing.
+func (s *Store) Unregister(ctx context.Context, proc string) (held int, err error) {
+	raw, err := s.eval(ctx, unregisterScript, s.key(keyInflight)+proc, []any{s.prefix, proc})
+	return int(number(raw)), err
+}
+
+// Running is one job of a beat.
+type Running struct {
+	Token, LockKey string
+}
+
+// WorkerStat is what a thread has done since the last beat.
+type WorkerStat struct {
+	Worker            string
+	Processed, Failed int
+}
+
+// BeatRequest extends the lease of a process and the locks of its jobs.
+type BeatRequest struct {
+	Proc  string
+	Jobs  []Running
+	Info  map[string]string
+	Stats []WorkerStat
+}
+
+// Beat extends the lease of a process and its locks. It revives a lease that has
+// passed as long as nobody recovered the process; then it returns ErrFenced, and
+// the process must end.
+func (s *Store) Beat(ctx context.Context, b BeatRequest) (BeatReply, error) {
+	args := []any{s.prefix, b.Proc, s.opts.Lease.Milliseconds(), s.opts.BeatEvery.Milliseconds(),
+		seconds(s.opts.LockTTL), len(b.Jobs), len(b.Info), len(b.Stats)}
+	for _, j := range b.Jobs {
+		args = append(args, j.Token, j.LockKey)
+	}
+	args = append(args, pairs(b.Info)...)
+	for _, w := range b.Stats {
+		args = append(args, w.Worker, w.Processed, w.Failed)
+	}
+	raw, err := s.eval(ctx, beatScript, s.key(keyProcs), args)
+	if err != nil {
+		return BeatReply{}, err
+	}
+	list, _ := raw.([]any)
+	switch {
+	case len(list) == 1 && list[0] == "FENCED":
+		return BeatReply{}, ErrFenced
+	case len(list) != 3:
+		return BeatReply{}, fmt.Errorf("script beat: unexpected reply %v", raw)
+	}
+	return BeatReply{Lost: texts(list[1]), Gone: texts(list[2])}, nil
+}
+
+// Mirror is the entry of a running job for Ruby's pages.
+type Mirror struct {
+	Token, Worker string
+	// Value is the JSON of worker:<id>; see wire.Running.
+	Value []byte
+}
+
+// WriteMirrors shows jobs that have been running for a moment under worker:<id>.
+// Their completions must say Mirrored, whatever this call returns.
+func (s *Store) WriteMirrors(ctx context.Context, proc string, mirrors []Mirror) error {
+	args := []any{s.prefix}
+	for _, m := range mirrors {
+		args = append(args, m.Token, m.Worker, m.Value)
+	}
+	_, err := s.eval(ctx, mirrorScript, s.key(keyInflight)+proc, args)
+	return err
+}
+
+func pairs(m map[string]string) []any {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	out := make([]any, 0, 2*len(m))
+	for _, name := range names {
+		out = append(out, name, m[name])
+	}
+	return out
+}

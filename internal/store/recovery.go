@@ -1,0 +1,133 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+)
+
+// ErrAlive: the process is not fenced, or its lease is not past; its jobs are not
+// to be touched.
+var ErrAlive = errors.New("the process still has its lease")
+
+// Orphans returns processes whose lease is past, at most 100. After a silence of
+// every process (an outage of Redis) it returns none for one whole lease.
+func (s *Store) Orphans(ctx context.Context) ([]string, error) {
+	raw, err := s.eval(ctx, orphansScript, s.key(keyProcs),
+		[]any{s.prefix, s.opts.Lease.Milliseconds(), s.opts.BeatEvery.Milliseconds()})
+	return texts(raw), err
+}
+
+// Procs returns the registered processes whose id begins with prefix, whatever
+// their lease, sorted.
+func (s *Store) Procs(ctx context.Context, prefix string) ([]string, error) {
+	all, err := s.read.ZRange(ctx, s.key(keyProcs), 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	var out []string
+	for _, proc := range all {
+		if strings.HasPrefix(proc, prefix) {
+			out = append(out, proc)
+		}
+	}
+	sort.Strings(out)
+	return out, nil
+}
+
+// Fence ends the lease of a process, so that no late packet of it changes
+// anything, and returns the jobs that it held, oldest first. force says that its
+// death is certain; without it ErrAlive protects a process whose lease runs.
+// Records that cannot be read are named in bad and left alone.
+func (s *Store) Fence(ctx context.Context, proc string, force bool) (held []Reserved, bad []string, err error) {
+	raw, err := s.eval(ctx, fenceScript, s.key(keyInflight)+proc, []any{s.prefix, proc, flag(force)})
+	if err != nil {
+		return nil, nil, err
+	}
+	list := texts(raw)
+	switch {
+	case len(list) == 1 && list[0] == "ALIVE":
+		return nil, nil, ErrAlive
+	case len(list) == 0 || list[0] != "OK":
+		return nil, nil, fmt.Errorf("script fence: unexpected reply %v", raw)
+	}
+	for i := 1; i+1 < len(list); i += 2 {
+		job, err := parseRecord(list[i], list[i+1])
+		if err != nil {
+			bad = append(bad, list[i])
+			continue
+		}
+		held = append(held, job)
+	}
+	sort.Slice(held, func(i, j int) bool {
+		if !held[i].StartedAt.Equal(held[j].StartedAt) {
+			return held[i].StartedAt.Before(held[j].StartedAt)
+		}
+		return len(held[i].Token) < len(held[j].Token) ||
+			len(held[i].Token) == len(held[j].Token) && held[i].Token < held[j].Token
+	})
+	return held, bad, nil
+}
+
+// recoverBatch bounds the verdicts of one script call.
+const recoverBatch = 100
+
+// Recover carries out the verdicts over the jobs of a fenced process, each at
+// most once however often it is called, frees their locks, and removes the
+// process with its last record. Give the verdicts oldest job first: the jobs go
+// back to the head of their queues in that order.
+//
+// A job that could not be moved (a queue or the failed list is no list) stays
+// recorded and is named in the error.
+func (s *Store) Recover(ctx context.Context, proc string, verdicts []Verdict) error {
+	// Newest first, because each goes to the very head.
+	for end := len(verdicts); ; end -= recoverBatch {
+		batch := verdicts[max(0, end-recoverBatch):max(0, end)]
+		args := []any{s.prefix, proc}
+		for i := len(batch) - 1; i >= 0; i-- {
+			args = append(args, batch[i].Token, string(rune(batch[i].Action)), batch[i].Failure)
+		}
+		raw, err := s.eval(ctx, recoverScript, s.key(keyInflight)+proc, args)
+		if err != nil {
+			return err
+		}
+		list, _ := raw.([]any)
+		if len(list) == 1 {
+			return ErrAlive
+		}
+		if len(list) != 3 {
+			return fmt.Errorf("script recover: unexpected reply %v", raw)
+		}
+		if reason, _ := list[2].(string); reason != "" {
+			return fmt.Errorf("recover %s: %d records left: %s", proc, number(list[0]), reason)
+		}
+		if end <= recoverBatch {
+			return nil
+		}
+	}
+}
+
+// PutMaster writes or renews the entry of a master.
+func (s *Store) PutMaster(ctx context.Context, m MasterInfo) error {
+	return s.once(ctx, func() error {
+		pipe := s.write.TxPipeline()
+		pipe.HSet(ctx, s.key(keyMaster)+m.ID, pairs(m.Fields)...)
+		pipe.PExpire(ctx, s.key(keyMaster)+m.ID, m.TTL)
+		pipe.SAdd(ctx, s.key(keyMasters), m.ID)
+		_, err := pipe.Exec(ctx)
+		return err
+	})
+}
+
+// DropMaster removes the entry of a master.
+func (s *Store) DropMaster(ctx context.Context, id string) error {
+	return s.once(ctx, func() error {
+		pipe := s.write.TxPipeline()
+		pipe.Del(ctx, s.key(keyMaster)+id)
+		pipe.SRem(ctx, s.key(keyMasters), id)
+		_, err := pipe.Exec(ctx)
+		return err
+	})
+}

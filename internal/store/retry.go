@@ -1,0 +1,107 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Attempts after an answer that proves that nothing ran. They are few and quick:
+// a caller that can wait longer repeats the whole call itself, and says so.
+const (
+	attempts     = 4
+	firstBackoff = 10 * time.Millisecond
+)
+
+// refusals are the first words of error replies by which a server says that it
+// did not run the command at all.
+var refusals = []string{
+	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MOVED", "ASK",
+	"NOAUTH", "WRONGPASS", "NOPERM", "NOREPLICAS", "MISCONF", "ERR max number of clients",
+}
+
+// ErrScript marks an error that a script reported itself, before it changed
+// anything: a key of the wrong type, most often.
+var ErrScript = errors.New("refused by the script")
+
+// once calls do, which sends one mutating command. It is called again only when
+// the error proves that the command did not run, because go-redis would repeat
+// commands whose reply got lost, and then a script pops two jobs.
+func (s *Store) once(ctx context.Context, do func() error) error {
+	backoff := firstBackoff
+	for attempt := 1; ; attempt++ {
+		err := do()
+		if err == nil || attempt == attempts || !transient(err) {
+			return err
+		}
+		if redis.HasErrorPrefix(err, "MOVED") {
+			s.reloadCluster(ctx)
+		}
+		wait := time.Duration(rand.Int64N(int64(backoff))) + backoff/2
+		backoff *= 3
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(wait):
+		}
+	}
+}
+
+// Unexecuted reports whether err proves that the command did not run, so that it
+// may be sent again without changing anything twice.
+func Unexecuted(err error) bool {
+	if err == nil {
+		return false
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return true
+	}
+	if errors.Is(err, redis.ErrPoolTimeout) {
+		return true
+	}
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return false
+	}
+	text := answer.Error()
+	for _, word := range refusals {
+		if strings.HasPrefix(text, word) {
+			return true
+		}
+	}
+	// Our scripts check the types of keys before they write.
+	return strings.HasPrefix(text, "RESQUEDTYPE") || strings.HasPrefix(text, "NOSCRIPT")
+}
+
+// transient reports whether an unexecuted command is worth an immediate retry.
+func transient(err error) bool {
+	if !Unexecuted(err) {
+		return false
+	}
+	for _, word := range []string{"NOAUTH", "WRONGPASS", "NOPERM", "RESQUEDTYPE", "MISCONF", "NOREPLICAS", "BUSY", "LOADING"} {
+		if redis.HasErrorPrefix(err, word) {
+			return false
+		}
+	}
+	var op *net.OpError
+	return !errors.As(err, &op) // a refused connection does not heal within milliseconds
+}
+
+// Unreachable reports whether err says that no server answered, in contrast to
+// one that answered with an error.
+func Unreachable(err error) bool {
+	var answer redis.Error
+	if err == nil || errors.As(err, &answer) {
+		return false
+	}
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, redis.ErrPoolTimeout) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
+}

@@ -1,0 +1,186 @@
+// Package store is resqued's only Redis client: the names of the keys, one Go
+// method for each script of lua/, and the rule which commands may be repeated.
+//
+// What is where: exchange.go is the hot path (end jobs, reserve jobs), process.go
+// the life of a worker process (register, beat, unregister), recovery.go what a
+// master does for the dead, inspect.go what people and enqueuers ask for.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Defaults of Options.
+const (
+	DefaultLease     = 35 * time.Second
+	DefaultBeatEvery = 10 * time.Second
+)
+
+// minVersion is the oldest server that lets a script read the clock and then
+// write, as every script here does.
+const minVersion = 5
+
+// ErrFenced: the process has no valid lease. Either its lease is past and a beat
+// revives it, or somebody has recovered its jobs and it must end.
+var ErrFenced = errors.New("the lease of this process is past")
+
+// Store talks to one Redis. It is safe for concurrent use.
+type Store struct {
+	opts   Options
+	prefix string
+	// write never repeats a command by itself; read does.
+	write, read redis.UniversalClient
+}
+
+// Open returns a store for opts. It connects at the first command, so that it
+// only fails on options that cannot work.
+func Open(opts Options) (*Store, error) {
+	if opts.Namespace == "" {
+		return nil, errors.New("namespace is empty; Resque's own is \"resque\"")
+	}
+	if opts.Lease == 0 {
+		opts.Lease = DefaultLease
+	}
+	if opts.LockTTL == 0 {
+		opts.LockTTL = opts.Lease
+	}
+	if opts.BeatEvery == 0 {
+		opts.BeatEvery = DefaultBeatEvery
+	}
+	if opts.LockKey == "" {
+		opts.LockKey = "class-args"
+	}
+	if opts.LockTTL < time.Second || opts.Lease < opts.BeatEvery {
+		return nil, fmt.Errorf("lock TTL %s, lease %s, beat %s: the TTL must be a second at least and the lease longer than a beat",
+			opts.LockTTL, opts.Lease, opts.BeatEvery)
+	}
+	write, err := newClient(opts, -1)
+	if err != nil {
+		return nil, err
+	}
+	read, err := newClient(opts, 3)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{opts: opts, prefix: opts.Namespace + ":", write: write, read: read}, nil
+}
+
+// Close ends all connections.
+func (s *Store) Close() error { return errors.Join(s.write.Close(), s.read.Close()) }
+
+// Ping asks whether the server answers and takes writes.
+func (s *Store) Ping(ctx context.Context) error { return s.read.Ping(ctx).Err() }
+
+// WaitReady returns when the server answers, or with an error that waiting does
+// not heal: a wrong password, a server that is too old, one that may evict jobs.
+// Before each wait it calls tell (if not nil) with what was wrong.
+func (s *Store) WaitReady(ctx context.Context, tell func(err error, wait time.Duration)) error {
+	wait := 100 * time.Millisecond
+	for {
+		err := s.check(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !Unreachable(err) && !waitable(err) {
+			return err
+		}
+		pause := wait/2 + time.Duration(rand.Int64N(int64(wait)))
+		if tell != nil {
+			tell(err, pause)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+		wait = min(wait*2, 5*time.Second)
+	}
+}
+
+// Where is the server's address for messages, without credentials.
+func (s *Store) Where() string {
+	u, err := url.Parse(s.opts.URL)
+	if err != nil {
+		return "redis"
+	}
+	return u.Redacted()
+}
+
+func (s *Store) check(ctx context.Context) error {
+	if err := s.Ping(ctx); err != nil {
+		return fmt.Errorf("redis at %s: %w", s.Where(), err)
+	}
+	text, err := s.read.Info(ctx, "server").Result()
+	if err == nil {
+		version := infoField(text, "redis_version")
+		major, _, _ := strings.Cut(version, ".")
+		if n, err := strconv.Atoi(major); err == nil && n < minVersion {
+			return fmt.Errorf("redis at %s is version %s: resqued needs %d.0 or newer", s.Where(), version, minVersion)
+		}
+	}
+	return s.checkEviction(ctx)
+}
+
+// checkEviction refuses a server that may throw away queued jobs. Servers that
+// do not tell (no right to INFO, other implementations) pass.
+func (s *Store) checkEviction(ctx context.Context) error {
+	text, err := s.read.Info(ctx, "memory").Result()
+	if err != nil || s.opts.AllowEviction {
+		return nil //nolint:nilerr // no answer is no reason to refuse
+	}
+	limit, policy := infoField(text, "maxmemory"), infoField(text, "maxmemory_policy")
+	if limit != "" && limit != "0" && policy != "" && policy != "noeviction" {
+		return fmt.Errorf("redis at %s may evict jobs: maxmemory is %s and maxmemory-policy %q; "+
+			"set it to noeviction, or allow_eviction: true to take the risk", s.Where(), limit, policy)
+	}
+	return nil
+}
+
+func infoField(text, name string) string {
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// waitable reports whether an answer is one that a server gives on its way up or
+// during a failover.
+func waitable(err error) bool {
+	for _, word := range []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "TRYAGAIN", "ERR max number of clients"} {
+		if redis.HasErrorPrefix(err, word) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Store) reloadCluster(ctx context.Context) {
+	if c, ok := s.write.(*redis.ClusterClient); ok {
+		c.ReloadState(ctx)
+	}
+}
+
+func asURLError(err error, target **url.Error) bool { return errors.As(err, target) }
+
+// SetLogger takes over what the client library would print to standard error.
+func SetLogger(log func(text string)) { redis.SetLogger(libraryLog(log)) }
+
+type libraryLog func(text string)
+
+func (l libraryLog) Printf(_ context.Context, format string, v ...any) {
+	l(fmt.Sprintf(format, v...))
+}

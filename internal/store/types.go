@@ -1,0 +1,135 @@
+package store
+
+import "time"
+
+// Options say which Redis, and how the processes of this daemon behave in it.
+type Options struct {
+	URL       string
+	Namespace string
+	// Lease is how long a process lives in Redis without a beat.
+	Lease time.Duration
+	// LockTTL is the expiry of job locks; it is extended by each beat.
+	LockTTL time.Duration
+	// BeatEvery is the time between two beats.
+	BeatEvery time.Duration
+	// ClientName is shown by CLIENT LIST.
+	ClientName string
+	// PoolSize bounds the connections; 0 = 4.
+	PoolSize int
+	// LockKey is what two jobs must have in common to exclude each other:
+	// "class-args" (the default) or "payload".
+	LockKey string
+	// AllowEviction accepts a server whose maxmemory-policy may drop jobs.
+	AllowEviction bool
+}
+
+// Registration announces a worker process.
+type Registration struct {
+	Proc string
+	// Workers are the worker ids of its threads.
+	Workers []string
+	// Started is Resque's text for the start time (wire.FormatStart).
+	Started string
+	// Info are the fields of resqued:proc:<proc> (slot, pid, version, …).
+	Info map[string]string
+}
+
+// Kind is how a job ended.
+type Kind byte
+
+// The kinds of completions.
+const (
+	Done     Kind = 'd' // performed, or discarded
+	Failed   Kind = 'f' // Failure goes to the failed list
+	Requeued Kind = 'r' // back to the tail of its queue, after Delay
+	Returned Kind = 'b' // back to the head of its queue, untouched: it was never started
+)
+
+// Completion reports the end of one reserved job. It is applied at most once,
+// however often it is sent: only who deletes the in-flight record counts.
+type Completion struct {
+	Job  *Reserved
+	Kind Kind
+	// Failure is the record for the failed list, complete JSON.
+	Failure []byte
+	Delay   time.Duration
+	// Mirrored: worker:<id> was written for this job and must be removed.
+	Mirrored bool
+}
+
+// Want asks for one job for one idle thread. Token is unique within the process
+// and is the job's name from then on.
+type Want struct {
+	Token  string
+	Worker string
+}
+
+// Queue is one candidate of an exchange, in order of priority.
+type Queue struct {
+	Name string
+	// Cap limits the threads of this master on the queue; 0 = none.
+	Cap int
+	// Locked: jobs of this queue take a job lock.
+	Locked bool
+}
+
+// ExchangeRequest reports what has ended and asks for what can start.
+type ExchangeRequest struct {
+	Proc string
+	// Master is the id under which queue caps are counted.
+	Master      string
+	Completions []Completion
+	Wants       []Want
+	Queues      []Queue
+	// Repeat: an earlier try of this very request may have run. The script then
+	// first hands back what the tokens already hold.
+	Repeat bool
+}
+
+// Reserved is a job that this process holds, as recorded in flight.
+type Reserved struct {
+	Token   string
+	Queue   string
+	Worker  string
+	Payload []byte
+	// LockKey is the whole key with namespace; empty without a lock.
+	LockKey string
+	Fence   int64
+	Deaths  int
+	// Capped: the job counts against its queue's cap.
+	Capped    bool
+	StartedAt time.Time
+}
+
+// ExchangeReply answers an ExchangeRequest.
+type ExchangeReply struct {
+	// Applied tells for each completion whether its record still existed; a late
+	// one changed nothing.
+	Applied []bool
+	// Stuck holds the indexes of completions that could not be written because a
+	// key has the wrong type; their records are kept. Send them again later.
+	Stuck map[int]string
+	Jobs  []Reserved
+	// Bounced counts the locked jobs that were put back at the tail.
+	Bounced int
+	// More: the bounded scan ended before every candidate was looked at.
+	More bool
+	// WrongType names the queues that were skipped because they are no lists.
+	WrongType []string
+}
+
+// PollReply answers Poll.
+type PollReply struct {
+	// Cursor continues a pass over a large set of queues; "0" ends the pass.
+	Cursor string
+	// Waiting are the queues looked at that hold jobs.
+	Waiting []string
+}
+
+// BeatReply answers Beat.
+type BeatReply struct {
+	// Lost are the tokens whose lock is no longer ours.
+	Lost []string
+	// Gone are the tokens that have no record any more.
+	Gone []string
+}

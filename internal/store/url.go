@@ -1,0 +1,148 @@
+package store
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Timeouts of the connections to Redis. They are set here because the library's
+// defaults change between its versions.
+const (
+	dialTimeout = 3 * time.Second
+	ioTimeout   = 5 * time.Second
+)
+
+// newClient returns a client for a URL. retries is go-redis' MaxRetries: -1 for
+// the client that changes things, because a retried script runs twice.
+func newClient(o Options, retries int) (redis.UniversalClient, error) {
+	u, err := url.Parse(o.URL)
+	if err != nil {
+		return nil, fmt.Errorf("redis_url: %w", withoutURL(err))
+	}
+	pool := o.PoolSize
+	if pool == 0 {
+		pool = 4
+	}
+	switch u.Scheme {
+	case "redis", "rediss", "unix":
+		opts, err := redis.ParseURL(o.URL)
+		if err != nil {
+			return nil, fmt.Errorf("redis_url %q: %w", redact(u), withoutURL(err))
+		}
+		opts.MaxRetries = retries
+		opts.ClientName = o.ClientName
+		opts.PoolSize = pool
+		opts.PipelinePoolSize = -1
+		opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout = dialTimeout, ioTimeout, ioTimeout
+		opts.DialerRetries = 1
+		opts.ContextTimeoutEnabled = true
+		opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		return redis.NewClient(opts), nil
+	case "redis-sentinel", "rediss-sentinel":
+		return newSentinel(u, o, pool, retries)
+	case "redis-cluster", "rediss-cluster":
+		if !hashTagged(o.Namespace) {
+			return nil, fmt.Errorf("namespace %q: a Redis Cluster needs all keys in one slot; "+
+				"use a hash-tagged namespace such as %q for every producer and worker", o.Namespace, "{"+o.Namespace+"}")
+		}
+		return newCluster(u, o, pool, retries)
+	default:
+		return nil, fmt.Errorf("redis_url %q: scheme %q is not known; use redis://, rediss://, unix://, "+
+			"redis-sentinel:// or redis-cluster:// (rediss-… for TLS)", redact(u), u.Scheme)
+	}
+}
+
+// newSentinel reads redis-sentinel://[user:password@]host:port[,host:port…]/master[/db].
+func newSentinel(u *url.URL, o Options, pool, retries int) (redis.UniversalClient, error) {
+	master, dbText, _ := strings.Cut(strings.Trim(u.Path, "/"), "/")
+	if master == "" || u.Host == "" {
+		return nil, fmt.Errorf("redis_url %q: write redis-sentinel://host:26379,host:26379/MASTER-NAME[/db]", redact(u))
+	}
+	db := 0
+	if dbText != "" {
+		n, err := strconv.Atoi(dbText)
+		if err != nil || n < 0 {
+			return nil, fmt.Errorf("redis_url %q: database %q is no number", redact(u), dbText)
+		}
+		db = n
+	}
+	opts := &redis.FailoverOptions{
+		MasterName: master, SentinelAddrs: hosts(u, "26379"), DB: db,
+		MaxRetries: retries, ClientName: o.ClientName, PoolSize: pool, PipelinePoolSize: -1,
+		DialTimeout: dialTimeout, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, DialerRetries: 1,
+		ContextTimeoutEnabled: true,
+		SentinelUsername:      u.Query().Get("sentinel_username"),
+		SentinelPassword:      u.Query().Get("sentinel_password"),
+	}
+	opts.Username, opts.Password = userinfo(u)
+	if u.Scheme == "rediss-sentinel" {
+		opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	return redis.NewFailoverClient(opts), nil
+}
+
+// newCluster reads redis-cluster://[user:password@]host:port[,host:port…].
+func newCluster(u *url.URL, o Options, pool, retries int) (redis.UniversalClient, error) {
+	if u.Host == "" {
+		return nil, fmt.Errorf("redis_url %q: write redis-cluster://host:6379,host:6379", redact(u))
+	}
+	opts := &redis.ClusterOptions{
+		Addrs: hosts(u, "6379"), MaxRetries: retries, ClientName: o.ClientName, PoolSize: pool,
+		DialTimeout: dialTimeout, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, DialerRetries: 1,
+		ContextTimeoutEnabled: true,
+	}
+	if retries < 0 {
+		// The cluster client repeats commands as redirects too; Store.once does
+		// that where it is safe.
+		opts.MaxRedirects = -1
+	}
+	opts.Username, opts.Password = userinfo(u)
+	if u.Scheme == "rediss-cluster" {
+		opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	return redis.NewClusterClient(opts), nil
+}
+
+func hosts(u *url.URL, port string) []string {
+	list := strings.Split(u.Host, ",")
+	for i, h := range list {
+		if !strings.Contains(h, ":") {
+			list[i] = h + ":" + port
+		}
+	}
+	return list
+}
+
+func userinfo(u *url.URL) (user, password string) {
+	password, _ = u.User.Password()
+	return u.User.Username(), password
+}
+
+// hashTagged reports whether every key with this prefix lands in one slot.
+func hashTagged(namespace string) bool {
+	_, rest, ok := strings.Cut(namespace, "{")
+	if !ok {
+		return false
+	}
+	tag, _, ok := strings.Cut(rest, "}")
+	return ok && tag != ""
+}
+
+// redact is the URL for messages: without its password.
+func redact(u *url.URL) string { return u.Redacted() }
+
+// withoutURL drops the URL, and with it the password, from a parse error.
+func withoutURL(err error) error {
+	var parse *url.Error
+	if ok := asURLError(err, &parse); ok {
+		return parse.Err
+	}
+	return err
+}

@@ -1,0 +1,63 @@
+package resqued
+
+import (
+	"context"
+	"time"
+)
+
+// Job is one unit of work as a handler sees it. It is a description: changing
+// it changes nothing in Redis.
+type Job struct {
+	// ID names this run of the job: the payload's own "id" where the producer
+	// wrote one (the Files.com fork does), else the process and in-flight token
+	// under which the job was reserved.
+	ID string
+	// Class selects the handler; it is the payload's "class" as it stands there.
+	Class string
+	// Queue is the queue that the job was taken from, without the namespace.
+	Queue string
+	// Args are the payload's positional arguments, each as its raw JSON.
+	Args Args
+	// Payload holds the bytes that were pushed, unchanged.
+	Payload []byte
+	// Attempt counts the runs of this job: 1 for the first.
+	Attempt int
+	// Deaths counts the worker processes that died while they ran this job.
+	Deaths int
+	// Worker is the id under which the thread is registered in Redis.
+	Worker string
+	// StartedAt is when the job was reserved, by the clock of Redis.
+	StartedAt time.Time
+	// EnqueuedAt is when the job was pushed; zero where the producer did not
+	// say so (plain Resque payloads carry no time).
+	EnqueuedAt time.Time
+	// Deadline is when the job's timeout ends it; zero without a timeout.
+	Deadline time.Time
+	// LockKey is the key of the job lock that this job holds, with the
+	// namespace; empty where its queue is not locked.
+	LockKey string
+
+	fence int64
+}
+
+// Fence returns the job's fencing token: a number that is larger for each later
+// holder of the same lock, also after a Redis that lost its last writes. Store
+// it with whatever the job writes elsewhere and refuse smaller ones.
+func (j *Job) Fence() int64 { return j.fence }
+
+// SetFence sets the fencing token. The daemon calls it; tests of handlers may.
+func (j *Job) SetFence(n int64) { j.fence = n }
+
+type jobKey struct{}
+
+// WithJob returns a context that carries job; JobFrom finds it there. The
+// daemon calls it before it performs a job.
+func WithJob(ctx context.Context, job *Job) context.Context {
+	return context.WithValue(ctx, jobKey{}, job)
+}
+
+// JobFrom returns the job that ctx belongs to, or nil outside of a handler.
+func JobFrom(ctx context.Context) *Job {
+	job, _ := ctx.Value(jobKey{}).(*Job)
+	return job
+}
