@@ -1,0 +1,157 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+	"unicode/utf8"
+
+	"github.com/resqued/resqued"
+)
+
+// invalidClass is the class under which bytes that are no payload are kept in
+// failure records, which need an object with a class to be shown by any page.
+const invalidClass = "Resqued::InvalidPayload"
+
+// EncodePayload returns {"class":…,"args":[…]} as Ruby's Resque writes it: no
+// spaces, nothing escaped that need not be. Args given as resqued.Args or
+// []json.RawMessage keep their bytes; any other value must encode to a JSON
+// array, and nil means no arguments. What it returns, Parse accepts.
+func EncodePayload(class string, args any) ([]byte, error) {
+	if !utf8.ValidString(class) {
+		return nil, fmt.Errorf("payload of class %s: the name is not valid UTF-8", Printable(class, 80))
+	}
+	list, err := encodeArgs(args)
+	if err != nil {
+		return nil, fmt.Errorf("payload of class %q: %w", Printable(class, 80), err)
+	}
+	b := make([]byte, 0, len(`{"class":"","args":}`)+len(class)+len(list))
+	b = append(b, `{"class":`...)
+	b = appendString(b, class)
+	b = append(b, `,"args":`...)
+	b = append(b, list...)
+	b = append(b, '}')
+	if _, err := Parse(b, 0); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// Running returns the value of worker:<id> for a job that runs since runAt.
+func Running(queue string, runAt time.Time, payload []byte) []byte {
+	b := make([]byte, 0, 64+len(queue)+len(payload))
+	b = append(b, `{"queue":`...)
+	b = appendString(b, queue)
+	b = append(b, `,"run_at":`...)
+	b = appendString(b, FormatISOUTC(runAt))
+	b = append(b, `,"payload":`...)
+	b = appendPayload(b, payload)
+	return append(b, '}')
+}
+
+func encodeArgs(args any) ([]byte, error) {
+	switch a := args.(type) {
+	case nil:
+		return []byte("[]"), nil
+	case resqued.Args:
+		return []byte(a.String()), nil
+	case []json.RawMessage:
+		return []byte(resqued.Args(a).String()), nil
+	}
+	if v := reflect.ValueOf(args); v.Kind() == reflect.Slice && v.IsNil() {
+		return []byte("[]"), nil
+	}
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(args); err != nil {
+		return nil, err
+	}
+	list := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+	if len(list) == 0 || list[0] != '[' {
+		return nil, fmt.Errorf("arguments must be a list, a %T is none", args)
+	}
+	return unescape(list)
+}
+
+// unescape undoes the escapes that encoding/json writes and Ruby does not
+// (U+2028, U+2029), and refuses the one that stands for invalid UTF-8.
+func unescape(encoded []byte) ([]byte, error) {
+	if bytes.IndexByte(encoded, '\\') < 0 {
+		return encoded, nil
+	}
+	out := make([]byte, 0, len(encoded))
+	for i := 0; i < len(encoded); {
+		if encoded[i] != '\\' {
+			out = append(out, encoded[i])
+			i++
+			continue
+		}
+		size := 2
+		if encoded[i+1] == 'u' {
+			size = 6
+		}
+		switch esc := encoded[i : i+size]; string(esc) {
+		case `\u2028`:
+			out = append(out, "\u2028"...)
+		case `\u2029`:
+			out = append(out, "\u2029"...)
+		case `\ufffd`:
+			return nil, errors.New("a text among the arguments is not valid UTF-8")
+		default:
+			out = append(out, esc...)
+		}
+		i += size
+	}
+	return out, nil
+}
+
+// appendPayload appends a payload as it is if it is one, else an object that
+// holds its bytes, so that the record around it stays readable.
+func appendPayload(b, payload []byte) []byte {
+	if _, err := Parse(payload, 0); err == nil {
+		return append(b, payload...)
+	}
+	b = append(b, `{"class":"`+invalidClass+`","args":["`...)
+	b = base64.StdEncoding.AppendEncode(b, payload)
+	return append(b, `"]}`...)
+}
+
+// appendString appends s as Ruby's JSON writes it; invalid UTF-8 becomes U+FFFD.
+func appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= utf8.RuneSelf {
+			r, size := utf8.DecodeRuneInString(s[i:])
+			b = utf8.AppendRune(b, r)
+			i += size
+			continue
+		}
+		i++
+		switch {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c >= ' ':
+			b = append(b, c)
+		case c == '\b':
+			b = append(b, `\b`...)
+		case c == '\f':
+			b = append(b, `\f`...)
+		case c == '\n':
+			b = append(b, `\n`...)
+		case c == '\r':
+			b = append(b, `\r`...)
+		case c == '\t':
+			b = append(b, `\t`...)
+		default:
+			b = append(b, `\u00`...)
+			b = append(b, hex2(c)...)
+		}
+	}
+	return append(b, '"')
+}

@@ -1,0 +1,196 @@
+// Package wire holds the bytes that resqued shares with every other program on
+// the same Redis: job payloads, failure records, worker ids and Resque's time
+// formats. It reads strictly, because a payload that two programs understand in
+// two ways is a job run wrongly, and it writes what Ruby's Resque would write.
+//
+// Payload bytes are never re-encoded: what Parse returns points into them.
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/resqued/resqued"
+)
+
+// excerptLen bounds what of a bad payload is shown in a message, in bytes.
+const excerptLen = 120
+
+// Envelope is what resqued reads of a payload. Other keys are ignored, and kept
+// by whoever moves the payload, since only its bytes are moved.
+type Envelope struct {
+	Class string
+	// Args are the raw JSON of each argument, slices of the payload itself; none
+	// if "args" is missing, null or empty.
+	Args resqued.Args
+	// ID is the payload's "id" where that is a string (the Files.com fork).
+	ID string
+	// Generation counts the retries of the Files.com fork; 0 if it is not there.
+	Generation int
+	// EnqueuedAt is the payload's "enqueued_at" (epoch seconds); zero if it is
+	// not there or no sensible time.
+	EnqueuedAt time.Time
+}
+
+// InvalidError says why bytes are no payload. Such a job is failed, never run.
+type InvalidError struct {
+	// Reason is a clause such as `"args" is an object, not an array`.
+	Reason string
+	// Excerpt is the start of the payload, bounded and safe to print.
+	Excerpt string
+}
+
+// Error gives the reason and shows the start of the payload.
+func (e *InvalidError) Error() string {
+	return "invalid payload: " + e.Reason + ": " + e.Excerpt
+}
+
+// The keys that Parse reads, as indexes into keyNames.
+const (
+	keyClass = iota
+	keyArgs
+	keyID
+	keyGeneration
+	keyEnqueuedAt
+	keyCount
+)
+
+var keyNames = [keyCount]string{"class", "args", "id", "generation", "enqueued_at"}
+
+// Parse reads a payload of at most max bytes (0 = no limit). Whatever another
+// JSON reader could understand differently is refused with an *InvalidError:
+// repeated keys, "CLASS" beside "class", invalid UTF-8, unpaired surrogates,
+// nesting deeper than 100 (Ruby's limit).
+func Parse(payload []byte, max int64) (Envelope, error) {
+	var e Envelope
+	if max > 0 && int64(len(payload)) > max {
+		return e, &InvalidError{
+			Reason:  fmt.Sprintf("%d bytes are more than the %d that max_payload allows", len(payload), max),
+			Excerpt: excerpt(payload),
+		}
+	}
+	s := scanner{data: payload}
+	if !e.scan(&s) {
+		return Envelope{}, &InvalidError{Reason: s.reason, Excerpt: excerpt(payload)}
+	}
+	return e, nil
+}
+
+// scan walks the top level of the payload once, checking all of it on the way.
+func (e *Envelope) scan(s *scanner) bool {
+	s.space()
+	if !s.open() {
+		return false
+	}
+	var seen keySet
+	for more := !s.emptyObject(); more; {
+		key, ok := s.key()
+		if !ok {
+			return false
+		}
+		known, clash := seen.add(key)
+		if clash != "" {
+			return s.fail(clash)
+		}
+		start := s.pos
+		if known == keyArgs {
+			ok = e.scanArgs(s)
+		} else {
+			ok = s.value(2)
+		}
+		if !ok || !e.set(s, known, s.data[start:s.pos]) {
+			return false
+		}
+		if more, ok = s.next('}'); !ok {
+			return false
+		}
+	}
+	if s.space(); s.pos < len(s.data) {
+		return s.failf("%d bytes follow the object", len(s.data)-s.pos)
+	}
+	if !seen.has(keyClass) {
+		return s.fail(`no "class"`)
+	}
+	return true
+}
+
+// set takes over the value of a known key.
+func (e *Envelope) set(s *scanner, known int, raw []byte) bool {
+	switch known {
+	case keyClass:
+		if raw[0] != '"' {
+			return s.failf(`"class" is %s, not a string`, kindOf(raw[0]))
+		}
+		if e.Class = unquote(raw); e.Class == "" {
+			return s.fail(`"class" is empty`)
+		}
+	case keyID:
+		if raw[0] == '"' {
+			e.ID = unquote(raw)
+		}
+	case keyGeneration:
+		// Zero where it is no integer: it is information, nothing depends on it.
+		if n, err := strconv.Atoi(string(raw)); err == nil {
+			e.Generation = n
+		}
+	case keyEnqueuedAt:
+		e.EnqueuedAt = epoch(raw)
+	}
+	return true
+}
+
+// scanArgs reads the value of "args".
+func (e *Envelope) scanArgs(s *scanner) bool {
+	switch c := s.peek(); c {
+	case '[':
+	case 'n':
+		return s.value(2)
+	default:
+		if !s.value(2) {
+			return false
+		}
+		return s.failf(`"args" is %s, not an array`, kindOf(c))
+	}
+	s.pos++
+	if s.space(); s.peek() == ']' {
+		s.pos++
+		return true
+	}
+	args := make(resqued.Args, 0, 4)
+	for more := true; more; {
+		s.space()
+		start := s.pos
+		if !s.value(3) {
+			return false
+		}
+		args = append(args, json.RawMessage(s.data[start:s.pos:s.pos]))
+		var ok bool
+		if more, ok = s.next(']'); !ok {
+			return false
+		}
+	}
+	e.Args = args
+	return true
+}
+
+// epoch reads a time in seconds since 1970, up to the year 9999.
+func epoch(raw []byte) time.Time {
+	if c := raw[0]; c < '0' || c > '9' {
+		return time.Time{}
+	}
+	seconds, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil || seconds <= 0 || seconds >= 253402300800 {
+		return time.Time{}
+	}
+	return time.UnixMicro(int64(seconds * 1e6))
+}
+
+func excerpt(payload []byte) string {
+	// Escaping only makes the text longer, so more input is never shown.
+	if len(payload) > excerptLen+1 {
+		payload = payload[:excerptLen+1]
+	}
+	return Printable(string(payload), excerptLen)
+}

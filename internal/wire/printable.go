@@ -1,0 +1,57 @@
+package wire
+
+import (
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Printable makes foreign text safe for a log line or a terminal: whatever is
+// not printable (controls, line breaks, bidirectional marks, invalid UTF-8) is
+// written as an escape, and at most max bytes are returned (0 = all), the last
+// of them an ellipsis where something was left out.
+func Printable(s string, max int) string {
+	if (max <= 0 || len(s) <= max) && plain(s) {
+		return s
+	}
+	const ellipsis = "…"
+	var b strings.Builder
+	fits := 0 // the length up to which an ellipsis still fits
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		piece := s[i : i+size]
+		switch {
+		case r == utf8.RuneError && size == 1:
+			piece = `\x` + hex2(s[i])
+		case !unicode.IsPrint(r):
+			piece = strings.Trim(strconv.QuoteRuneToASCII(r), "'")
+		}
+		if max > 0 && b.Len()+len(piece) > max {
+			if max < len(ellipsis) {
+				return b.String()[:fits]
+			}
+			return b.String()[:fits] + ellipsis
+		}
+		b.WriteString(piece)
+		if b.Len() <= max-len(ellipsis) {
+			fits = b.Len()
+		}
+		i += size
+	}
+	return b.String()
+}
+
+func plain(s string) bool {
+	for _, r := range s {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return true
+}
+
+func hex2(c byte) string {
+	const digits = "0123456789abcdef"
+	return string([]byte{digits[c>>4], digits[c&15]})
+}

@@ -1,0 +1,79 @@
+package wire
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// example is 2026-11-20 09:56:21 in New York, the time of all golden files.
+var example = time.Date(2026, 11, 20, 9, 56, 21, 0, time.FixedZone("EST", -5*60*60))
+
+// golden reads a file of testdata. They are bytes that other programs read or
+// wrote: no test rewrites them.
+func golden(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", name))
+	require.NoError(t, err)
+	return b
+}
+
+func TestFormats(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "2026-11-20 09:56:21 -0500", FormatStart(example))
+	require.Equal(t, "2026/11/20 09:56:21 EST", FormatFail(example))
+	require.Equal(t, "2026-11-20T09:56:21-05:00", FormatISO(example))
+	require.Equal(t, "2026-11-20T14:56:21+00:00", FormatISO(example.UTC()))
+	require.Equal(t, "2026-11-20T14:56:21Z", FormatISOUTC(example))
+}
+
+func TestParseTime(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"2026/11/20 09:56:21 EST",
+		"2026/11/20 14:56:21 UTC",
+		"2026/11/20 15:56:21 CET",
+		"2026/11/20 09:56:21 -05",
+		"2026/11/20 20:26:21 +0530",
+		"2026-11-20T14:56:21Z",
+		"2026-11-20T14:56:21.000Z",
+		"2026-11-20 09:56:21 -0500",
+		"Fri Nov 20 2026 09:56:21 GMT-0500 (Eastern Standard Time)",
+		"Fri Nov 20 2026 14:56:21 GMT+0000 (Coordinated Universal Time)",
+	} {
+		require.True(t, parseTime(text).Equal(example), "%s gives %s", text, parseTime(text))
+	}
+	bare := time.Date(2026, 11, 20, 9, 56, 21, 0, time.Local)
+	require.True(t, parseTime("2026/11/20 09:56:21").Equal(bare))
+	require.Zero(t, parseTime("yesterday"))
+	require.Zero(t, parseTime(""))
+}
+
+func TestPrintable(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, in string
+		max      int
+		want     string
+	}{
+		{"plain text stays", "Mail naïve 😀 <b>", 0, "Mail naïve 😀 <b>"},
+		{"controls are escaped", "a\r\n\x1b[31m\x00\x7f", 0, `a\r\n\x1b[31m\x00\x7f`},
+		{"marks that turn text around are escaped", "a\u202eb\u2028", 0, `a\u202eb\u2028`},
+		{"invalid bytes are escaped", "a\xffb", 0, `a\xffb`},
+		{"a long text ends in an ellipsis", "abcdefghij", 8, "abcde…"},
+		{"a text that just fits is whole", "abcdefgh", 8, "abcdefgh"},
+		{"no character is cut in two", "éééééé", 8, "éé…"},
+		{"no escape is cut in two", "aaaa\x00b", 8, "aaaa…"},
+		{"a replacement character stays", "\ufffd", 0, "\ufffd"},
+		{"a very small bound leaves out the ellipsis", "abc", 2, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tt.want, Printable(tt.in, tt.max))
+		})
+	}
+}
