@@ -1,0 +1,105 @@
+// Package systemd_test checks the unit files.
+package systemd_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The score that systemd-analyze gives to a unit: 10 is no sandbox at all.
+const worstScore = "15" // tenths
+
+func needsAnalyze(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skipf("no systemd-analyze: %v", err)
+	}
+}
+
+// install copies a unit under the name of an instance to a directory of its own,
+// with a program that exists where the unit names the installed binary.
+func install(t *testing.T, unit, as string) string {
+	t.Helper()
+	text, err := os.ReadFile(unit)
+	require.NoError(t, err)
+	installed := strings.ReplaceAll(string(text), "/usr/local/bin/resqued", "/bin/true")
+	require.NotEqual(t, string(text), installed)
+	path := filepath.Join(t.TempDir(), as)
+	require.NoError(t, os.WriteFile(path, []byte(installed), 0o644))
+	return path
+}
+
+func units(t *testing.T, test func(t *testing.T, path string)) {
+	t.Helper()
+	for unit, as := range map[string]string{
+		"resqued.service":  "resqued.service",
+		"resqued@.service": "resqued@mail.service",
+	} {
+		t.Run(as, func(t *testing.T) {
+			t.Parallel()
+			test(t, install(t, unit, as))
+		})
+	}
+}
+
+func TestUnitsHaveNoMistakes(t *testing.T) {
+	t.Parallel()
+	needsAnalyze(t)
+	units(t, func(t *testing.T, path string) {
+		// It exits 0 on misspelt keys too, so any output is a mistake.
+		out, err := exec.Command("systemd-analyze", "verify", "--man=no", path).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Empty(t, string(out))
+	})
+}
+
+func TestUnitsAreSandboxed(t *testing.T) {
+	t.Parallel()
+	needsAnalyze(t)
+	units(t, func(t *testing.T, path string) {
+		out, err := exec.Command("systemd-analyze", "security", "--no-pager",
+			"--offline=yes", "--threshold="+worstScore, path).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	})
+}
+
+// The two units differ in what the instance's name decides, and in nothing else.
+func TestUnitsAreAlike(t *testing.T) {
+	t.Parallel()
+	single, err := os.ReadFile("resqued.service")
+	require.NoError(t, err)
+	template, err := os.ReadFile("resqued@.service")
+	require.NoError(t, err)
+	instance := strings.NewReplacer(
+		" (%i)", "", "resqued.%i.", "resqued.", "resqued/%i\n", "resqued\n", "%i", "resqued",
+	).Replace(string(template))
+	body := func(unit string) string { return unit[strings.Index(unit, "[Unit]"):] }
+	require.Equal(t, body(string(single)), body(instance))
+}
+
+// Each line of the relaxing drop-in is one that systemd understands.
+func TestRelaxingDropIn(t *testing.T) {
+	t.Parallel()
+	needsAnalyze(t)
+	path := install(t, "resqued.service", "resqued.service")
+	example, err := os.ReadFile("relax.conf.example")
+	require.NoError(t, err)
+	lines := strings.Split(string(example), "\n")
+	for i, line := range lines {
+		// A setting that is commented out has no space after the #.
+		if strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "# ") {
+			lines[i] = line[1:]
+		}
+	}
+	dropIn := filepath.Join(path+".d", "relax.conf")
+	require.NoError(t, os.Mkdir(filepath.Dir(dropIn), 0o755))
+	require.NoError(t, os.WriteFile(dropIn, []byte(strings.Join(lines, "\n")), 0o644))
+	out, err := exec.Command("systemd-analyze", "verify", "--man=no", path).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Empty(t, string(out))
+}
