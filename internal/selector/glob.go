@@ -1,0 +1,201 @@
+package selector
+
+import (
+	"errors"
+	"strings"
+	"unicode/utf8"
+)
+
+// globChars make a pattern of a name. A "]" alone does not, nor do braces, which
+// File.fnmatch takes literally unless it is told otherwise, nor a backslash,
+// which only escapes inside a glob.
+const globChars = "*?["
+
+// MatchAny reports whether a list of names, globs and "!" exclusions covers a
+// queue: at least one entry matches it and no exclusion does. An empty list
+// covers nothing. CheckSet tells whether such a list makes sense.
+func MatchAny(patterns []string, queue string) bool {
+	matched := false
+	for _, text := range patterns {
+		if not, ok := strings.CutPrefix(text, "!"); ok {
+			if matchEntry(not, queue) {
+				return false
+			}
+			continue
+		}
+		matched = matched || matchEntry(text, queue)
+	}
+	return matched
+}
+
+func isGlob(text string) bool { return strings.ContainsAny(text, globChars) }
+
+// matchEntry matches a name or a glob.
+func matchEntry(text, queue string) bool {
+	if isGlob(text) {
+		return match(text, queue)
+	}
+	return text == queue
+}
+
+// match matches a whole name against a glob as Ruby's File.fnmatch does without
+// flags: "*" any text, "?" one character, "[a-z]" one of a set, "[!a-z]" and
+// "[^a-z]" one outside of it, "\" takes the next character literally; "/" is
+// nothing special. One difference is meant: a leading dot is nothing special
+// either, because here "*" shall mean every queue.
+//
+// On a mismatch only the last star is lengthened, so the cost is at most the
+// product of both lengths, whatever the pattern.
+func match(pattern, name string) bool {
+	if pattern == "*" {
+		return true
+	}
+	p, n := 0, 0
+	star, mark := -1, 0 // the last star, and where the text after it was tried
+	for n < len(name) {
+		if p < len(pattern) {
+			switch c := pattern[p]; c {
+			case '*':
+				star, mark = p, n
+				p++
+				continue
+			case '?', '[', '\\':
+				if width, used := one(pattern[p:], name[n:]); used > 0 {
+					p += width
+					n += used
+					continue
+				}
+			default:
+				if c == name[n] { // byte by byte will do for literal text
+					p++
+					n++
+					continue
+				}
+			}
+		}
+		if star < 0 {
+			return false
+		}
+		_, size := utf8.DecodeRuneInString(name[mark:])
+		mark += size
+		p, n = star+1, mark
+	}
+	return strings.Trim(pattern[p:], "*") == ""
+}
+
+// one matches the "?", set or escaped character at the start of a pattern
+// against the first character of a name. It returns the lengths of both, or 0
+// for the name.
+func one(pattern, name string) (width, used int) {
+	char, size := utf8.DecodeRuneInString(name)
+	switch pattern[0] {
+	case '?':
+		return 1, size
+	case '[':
+		set, width, err := parseSet(pattern)
+		if err != nil || !set.has(char) {
+			return 0, 0
+		}
+		return width, size
+	}
+	want, width := literal(pattern)
+	if !strings.HasPrefix(name, want) {
+		return 0, 0
+	}
+	return width, len(want)
+}
+
+// literal returns the first character of a pattern, a backslash before it
+// resolved, and how long it is in the pattern. A trailing backslash is itself.
+func literal(pattern string) (string, int) {
+	skip := 0
+	if pattern[0] == '\\' && len(pattern) > 1 {
+		skip = 1
+	}
+	_, size := utf8.DecodeRuneInString(pattern[skip:])
+	return pattern[skip : skip+size], skip + size
+}
+
+// set is what stands between brackets; its text has no brackets and no negation.
+type set struct {
+	text   string
+	negate bool
+}
+
+var (
+	errSetOpen     = errors.New(`"[" is never closed; write \[ for the character itself`)
+	errSetEmpty    = errors.New(`"[]" matches nothing; write \[\] for the characters themselves`)
+	errSetBackward = errors.New("its range runs backwards")
+)
+
+// parseSet reads the set at the start of a pattern and returns its length there.
+func parseSet(pattern string) (set, int, error) {
+	i := 1
+	negate := i < len(pattern) && (pattern[i] == '!' || pattern[i] == '^')
+	if negate {
+		i++
+	}
+	start := i
+	for i < len(pattern) && pattern[i] != ']' {
+		_, width := literal(pattern[i:])
+		i += width
+	}
+	switch {
+	case i >= len(pattern):
+		return set{}, 0, errSetOpen
+	case i == start:
+		return set{}, 0, errSetEmpty
+	}
+	return set{text: pattern[start:i], negate: negate}, i + 1, nil
+}
+
+func (s set) has(char rune) bool {
+	found := false
+	for lo, hi := range s.ranges {
+		if lo <= char && char <= hi {
+			found = true
+			break
+		}
+	}
+	return found != s.negate
+}
+
+// ranges yields what the set lists, single characters as ranges of one.
+func (s set) ranges(yield func(lo, hi rune) bool) {
+	for text := s.text; text != ""; {
+		char, width := literal(text)
+		lo, _ := utf8.DecodeRuneInString(char)
+		hi := lo
+		text = text[width:]
+		if len(text) > 1 && text[0] == '-' { // a trailing "-" is itself
+			char, width = literal(text[1:])
+			hi, _ = utf8.DecodeRuneInString(char)
+			text = text[1+width:]
+		}
+		if !yield(lo, hi) {
+			return
+		}
+	}
+}
+
+// checkGlob says what is wrong with a glob that could never match as written.
+func checkGlob(pattern string) error {
+	for i := 0; i < len(pattern); {
+		if pattern[i] != '[' {
+			_, width := literal(pattern[i:])
+			i += width
+			continue
+		}
+		s, width, err := parseSet(pattern[i:])
+		if err != nil {
+			return err
+		}
+		for lo, hi := range s.ranges {
+			if lo > hi {
+				return errSetBackward
+			}
+		}
+		i += width
+	}
+	return nil
+}

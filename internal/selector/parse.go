@@ -1,0 +1,262 @@
+package selector
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxName is the longest entry in bytes. Names end up in every worker id, hence
+// in every line of a worker list.
+const maxName = 1024
+
+// The codes of warnings.
+const (
+	// CapZero: a share came out as no thread at all and was raised to one.
+	CapZero = "cap_zero"
+	// Shadowed: an earlier glob takes the queue, so that the entry has no effect
+	// as soon as the queue exists.
+	Shadowed = "shadowed"
+)
+
+// Warning tells of an entry that is legal and probably not what was meant.
+type Warning struct {
+	// Entry is the entry as written.
+	Entry   string
+	Code    string
+	Message string
+}
+
+// EntryError refuses one entry of a specification. Parse joins several.
+type EntryError struct {
+	// Index is the entry's place in the list, from 0; -1 = the list as a whole.
+	Index  int
+	Entry  string
+	Reason string
+}
+
+// Error names the entry and says what to write instead.
+func (e *EntryError) Error() string {
+	if e.Index < 0 {
+		return e.Reason
+	}
+	return fmt.Sprintf("queue %s: %s", strconv.Quote(e.Entry), e.Reason)
+}
+
+// A cap is written in plain digits, perhaps with "%". What merely looks like a
+// number (":-1", ":12.5%", ": 8") is refused rather than taken as part of a name.
+var (
+	capForm    = regexp.MustCompile(`^[0-9]+%?$`)
+	numberForm = regexp.MustCompile(`^\s*[-+]?[0-9]*\.?[0-9]+\s*%?\s*$`)
+)
+
+// Parse reads a specification. threads is the number of threads of the whole
+// master, of which a cap such as "25%" is a share, rounded down but at least 1.
+// The error joins one *EntryError per entry that is refused.
+func Parse(entries []string, threads int) (Spec, []Warning, error) {
+	p := parser{threads: max(threads, 1), first: map[string]string{}}
+	for i, entry := range entries {
+		if reason := p.add(strings.TrimSpace(entry)); reason != "" {
+			p.refuse(i, entry, reason)
+		}
+	}
+	p.checkWhole(entries)
+	if len(p.errs) > 0 {
+		return Spec{}, nil, errors.Join(p.errs...)
+	}
+	p.warnShadowed()
+	return p.spec, p.warnings, nil
+}
+
+// CheckSet refuses a list for MatchAny that holds entries that make no sense.
+// The error joins one *EntryError per entry, as that of Parse.
+func CheckSet(entries []string) error {
+	var errs []error
+	positive := false
+	for i, entry := range entries {
+		text, excluded := strings.CutPrefix(entry, "!")
+		positive = positive || !excluded
+		reason := checkText(text)
+		if _, _, found := cutCap(text); reason == "" && found {
+			reason = "a cap has no meaning here; leave it out"
+		}
+		if reason != "" {
+			errs = append(errs, &EntryError{Index: i, Entry: entry, Reason: reason})
+		}
+	}
+	if len(entries) > 0 && !positive {
+		errs = append(errs, &EntryError{Index: -1, Reason: `only exclusions match nothing; write "*" before them`})
+	}
+	return errors.Join(errs...)
+}
+
+type parser struct {
+	threads  int
+	spec     Spec
+	first    map[string]string // text of an entry ("!" included) -> how it was written first
+	warnings []Warning
+	errs     []error
+}
+
+func (p *parser) refuse(index int, entry, reason string) {
+	p.errs = append(p.errs, &EntryError{Index: index, Entry: entry, Reason: reason})
+}
+
+// add takes one entry and returns why it refuses it, or "".
+func (p *parser) add(entry string) string {
+	if text, excluded := strings.CutPrefix(entry, "!"); excluded {
+		return p.exclude(strings.TrimSpace(text))
+	}
+	text, limit, capped := cutCap(entry)
+	if reason := checkText(text); reason != "" {
+		return reason
+	}
+	if reason := p.once(text, entry); reason != "" {
+		return reason
+	}
+	pattern := Pattern{Text: text, Glob: isGlob(text), Source: entry}
+	if capped {
+		n, reason := p.cap(text, limit)
+		if reason != "" {
+			return reason
+		}
+		if n == 0 {
+			p.warnings = append(p.warnings, Warning{
+				Entry: entry, Code: CapZero,
+				Message: fmt.Sprintf("%s is 0 threads; the fork reads 0 as unlimited. Using 1.", entry),
+			})
+			n = 1
+		}
+		pattern.Cap = n
+	}
+	p.spec.Patterns = append(p.spec.Patterns, pattern)
+	return ""
+}
+
+func (p *parser) exclude(text string) string {
+	if bare, _, capped := cutCap(text); capped {
+		return fmt.Sprintf("an exclusion takes no cap; write %q", "!"+bare)
+	}
+	if reason := checkText(text); reason != "" {
+		return reason
+	}
+	if reason := p.once("!"+text, "!"+text); reason != "" {
+		return reason
+	}
+	p.spec.Exclude = append(p.spec.Exclude, text)
+	return ""
+}
+
+func (p *parser) once(text, entry string) string {
+	if before, ok := p.first[text]; ok {
+		return fmt.Sprintf("%s is listed already, as %q; keep one of them", text, before)
+	}
+	p.first[text] = entry
+	return ""
+}
+
+// cutCap splits an entry at its last colon if a number follows.
+func cutCap(entry string) (text, limit string, found bool) {
+	i := strings.LastIndexByte(entry, ':')
+	if i < 0 || !numberForm.MatchString(entry[i+1:]) {
+		return entry, "", false
+	}
+	return strings.TrimSpace(entry[:i]), entry[i+1:], true
+}
+
+// cap returns the threads that a limit stands for, 0 for a share that is less
+// than one, or why the limit is refused.
+func (p *parser) cap(text, limit string) (int, string) {
+	if !capForm.MatchString(limit) {
+		return 0, fmt.Sprintf(`a cap is a whole number of threads or of per cent above 0; write "%s:8" or "%s:25%%"`+
+			` (a queue that is really called so is matched by a glob: %q)`, text, text, literally(text, limit))
+	}
+	digits, share := strings.CutSuffix(limit, "%")
+	n, err := strconv.Atoi(digits)
+	switch {
+	case err != nil, n > math.MaxInt32:
+		return 0, fmt.Sprintf("the cap is too large; write %q for no cap", text)
+	case n == 0:
+		return 0, fmt.Sprintf("a cap of 0 would never take a job; write %q for no cap, or leave the queue out", text)
+	case share && n > 100:
+		return 0, fmt.Sprintf(`a share is at most 100%%; write "%s:%d" for %d threads, or %q for no cap`, text, n, n, text)
+	case share:
+		return n * p.threads / 100, ""
+	}
+	return n, ""
+}
+
+// literally returns a glob for the queue whose name ends like a cap.
+func literally(text, limit string) string {
+	_, size := utf8.DecodeRuneInString(limit)
+	return text + ":[" + limit[:size] + "]" + limit[size:]
+}
+
+func checkText(text string) string {
+	switch {
+	case text == "":
+		return "the name is empty; write a queue's name, or \"*\" for all"
+	case len(text) > maxName:
+		return fmt.Sprintf("longer than %d bytes; match it by a glob", maxName)
+	case strings.Contains(text, ","):
+		return "a comma separates queues; write two entries (or \"?\" for a comma in a name)"
+	case !utf8.ValidString(text):
+		return "not valid UTF-8; match it by a glob"
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return "holds a control character; match it by a glob"
+	case isGlob(text):
+		if err := checkGlob(text); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+// checkWhole refuses what only shows when all entries are known.
+func (p *parser) checkWhole(entries []string) {
+	if len(entries) == 0 {
+		p.refuse(-1, "", "no queue is named; write \"*\" for all")
+		return
+	}
+	if len(p.errs) > 0 {
+		return
+	}
+	if len(p.spec.Patterns) == 0 {
+		p.refuse(-1, "", "only exclusions select no queue; write \"*\" before them")
+	}
+	for _, text := range p.spec.Exclude {
+		if strings.Trim(text, "*") == "" {
+			p.refuse(-1, "", fmt.Sprintf("%q excludes every queue; name what to exclude", "!"+text))
+		}
+	}
+	for _, pattern := range p.spec.Patterns {
+		for _, text := range p.spec.Exclude {
+			if !pattern.Glob && matchEntry(text, pattern.Text) || pattern.Text == text {
+				p.refuse(-1, "", fmt.Sprintf("%q is listed and also excluded by %q; remove one of them", pattern.Source, "!"+text))
+			}
+		}
+	}
+}
+
+// warnShadowed finds entries that an earlier glob makes pointless.
+func (p *parser) warnShadowed() {
+	for i, pattern := range p.spec.Patterns {
+		for _, earlier := range p.spec.Patterns[:i] {
+			all := strings.Trim(earlier.Text, "*") == ""
+			if !all && (pattern.Glob || !earlier.Glob || !match(earlier.Text, pattern.Text)) {
+				continue
+			}
+			p.warnings = append(p.warnings, Warning{
+				Entry: pattern.Source, Code: Shadowed,
+				Message: fmt.Sprintf("%s comes after %s, which takes it first, with its own place and cap. Put %s before it.",
+					pattern.Source, earlier.Source, pattern.Source),
+			})
+			break
+		}
+	}
+}
