@@ -1,0 +1,56 @@
+package client
+
+import (
+	"encoding"
+	"encoding/json"
+	"reflect"
+
+	"github.com/resqued/resqued"
+)
+
+// argList turns what a caller passes into what encodes to a list of arguments.
+// It is the counterpart of resqued.Args.Decode.
+func argList(args any) any {
+	switch a := args.(type) {
+	case nil, resqued.Args, []json.RawMessage:
+		return a
+	case json.Marshaler, encoding.TextMarshaler:
+		return []any{a}
+	}
+	v := reflect.ValueOf(args)
+	for v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return nil
+		}
+		v = v.Elem()
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		if encodesItself(v.Type()) {
+			return []any{args}
+		}
+		return fields(v)
+	case reflect.Array, reflect.Slice:
+		// encoding/json writes bytes as one text.
+		if v.Type().Elem().Kind() != reflect.Uint8 {
+			return v.Interface()
+		}
+	}
+	return []any{v.Interface()}
+}
+
+func fields(v reflect.Value) []any {
+	list := []any{}
+	for i := range v.NumField() {
+		if v.Type().Field(i).IsExported() {
+			list = append(list, v.Field(i).Interface())
+		}
+	}
+	return list
+}
+
+// encodesItself reports a struct such as time.Time that is one argument.
+func encodesItself(t reflect.Type) bool {
+	p := reflect.PointerTo(t)
+	return p.Implements(reflect.TypeFor[json.Marshaler]()) || p.Implements(reflect.TypeFor[encoding.TextMarshaler]())
+}

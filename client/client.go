@@ -1,0 +1,194 @@
+// Package client enqueues jobs for resqued, and for any other worker of Resque
+// queues: what it pushes is what Ruby's Resque pushes. It links neither a
+// command line nor a logger nor a configuration library.
+//
+//	c, err := client.New(client.Options{URL: "redis://127.0.0.1:6379"})
+//	...
+//	res, err := c.Enqueue(ctx, "Mail", Mail{User: 42, Subject: "hi"}, client.Queue("mail"))
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// Defaults of Options.
+const (
+	DefaultURL       = "redis://127.0.0.1:6379/0"
+	DefaultNamespace = "resque"
+)
+
+// Enqueued is the status of a job that was pushed.
+const Enqueued = "enqueued"
+
+// ErrNoQueue: neither the call nor the class names a queue.
+var ErrNoQueue = errors.New("no queue: pass client.Queue, or register the class with resqued.Queue and pass the handlers to client.New")
+
+// Options say where jobs go. The zero value is a Redis on this machine.
+type Options struct {
+	// URL of the Redis: redis://, rediss:// (TLS), unix://, redis-sentinel:// or
+	// redis-cluster://. Empty = DefaultURL.
+	URL string
+	// Namespace stands before every key; empty = DefaultNamespace.
+	Namespace string
+	// Handlers, if given, tell the queues of classes (resqued.Queue).
+	Handlers *resqued.Handlers
+	// PoolSize is the most connections to Redis; 0 = 4.
+	PoolSize int
+	// Hooks are called around every push, in order.
+	Hooks []Hooks
+}
+
+// Hooks see every job that is enqueued; nil ones are skipped.
+type Hooks struct {
+	// BeforeEnqueue runs before the push. Its error is the result of the call,
+	// and nothing is pushed.
+	BeforeEnqueue func(ctx context.Context, job *Job) error
+	// AfterEnqueue runs after a push that succeeded.
+	AfterEnqueue func(ctx context.Context, job *Job, res Result)
+}
+
+// Job is what is about to be pushed. A hook may change Queue, nothing else.
+type Job struct {
+	Class   string
+	Queue   string
+	Args    resqued.Args
+	Payload []byte
+}
+
+// Result tells what became of a call.
+type Result struct {
+	// Queue is where the job was put, Position its place there, 1 = next.
+	Queue    string
+	Position int64
+	// Status is Enqueued.
+	Status string
+}
+
+// Option changes one call of Enqueue or EnqueueRaw.
+type Option func(*Job)
+
+// Queue sets the queue, whatever the class says.
+func Queue(name string) Option { return func(j *Job) { j.Queue = name } }
+
+// Client pushes jobs. It is safe for concurrent use. Close it when done.
+type Client struct {
+	store *store.Store
+	opts  Options
+}
+
+// New returns a client. It connects at the first call, so that it only fails on
+// options that cannot work.
+func New(o Options) (*Client, error) {
+	if o.URL == "" {
+		o.URL = DefaultURL
+	}
+	if o.Namespace == "" {
+		o.Namespace = DefaultNamespace
+	}
+	s, err := store.Open(store.Options{
+		URL: o.URL, Namespace: o.Namespace, PoolSize: o.PoolSize, ClientName: "resqued-client",
+	})
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	return &Client{store: s, opts: o}, nil
+}
+
+// Close ends the client's connections.
+func (c *Client) Close() error { return c.store.Close() }
+
+// Enqueue pushes a job: {"class":class,"args":[…]}.
+//
+// Args may be a struct, whose exported fields become the arguments in their
+// order (the counterpart of resqued.Handle), a slice with one element for each
+// argument, resqued.Args to be pushed byte by byte, nil for no arguments, or any
+// other value as the only argument. To pass a list as one argument, put it into
+// a slice of its own: []any{list}.
+//
+// After an error the job may or may not have been pushed; NotEnqueued tells when
+// it certainly was not.
+func (c *Client) Enqueue(ctx context.Context, class string, args any, opts ...Option) (Result, error) {
+	payload, err := wire.EncodePayload(class, argList(args))
+	if err != nil {
+		return Result{}, fmt.Errorf("enqueue: %w", &refusedError{err})
+	}
+	return c.EnqueueRaw(ctx, payload, opts...)
+}
+
+// EnqueueRaw pushes a payload as it is, with whatever other keys it holds. One
+// that no worker could read is refused.
+func (c *Client) EnqueueRaw(ctx context.Context, payload []byte, opts ...Option) (Result, error) {
+	envelope, err := wire.Parse(payload, 0)
+	if err != nil {
+		return Result{}, fmt.Errorf("enqueue: %w", err)
+	}
+	job := &Job{Class: envelope.Class, Args: envelope.Args, Payload: payload}
+	if c.opts.Handlers != nil {
+		if class, ok := c.opts.Handlers.Lookup(job.Class); ok {
+			job.Queue = class.Queue
+		}
+	}
+	for _, opt := range opts {
+		opt(job)
+	}
+	// The bytes that were checked are the bytes that are pushed.
+	payload = slices.Clone(payload)
+	res, err := c.push(ctx, job, payload)
+	if err != nil {
+		return Result{}, fmt.Errorf("enqueue %q: %w", job.Class, err)
+	}
+	return res, nil
+}
+
+func (c *Client) push(ctx context.Context, job *Job, payload []byte) (Result, error) {
+	for _, h := range c.opts.Hooks {
+		if h.BeforeEnqueue == nil {
+			continue
+		}
+		if err := h.BeforeEnqueue(ctx, job); err != nil {
+			return Result{}, &refusedError{err}
+		}
+	}
+	switch {
+	case job.Queue == "":
+		return Result{}, ErrNoQueue
+	case !utf8.ValidString(job.Queue):
+		return Result{}, &refusedError{fmt.Errorf("queue %q is not valid UTF-8", job.Queue)}
+	}
+	length, err := c.store.Push(ctx, job.Queue, payload)
+	if err != nil {
+		return Result{}, err
+	}
+	res := Result{Queue: job.Queue, Position: length, Status: Enqueued}
+	for _, h := range c.opts.Hooks {
+		if h.AfterEnqueue != nil {
+			h.AfterEnqueue(ctx, job, res)
+		}
+	}
+	return res, nil
+}
+
+// NotEnqueued reports whether err, from Enqueue or EnqueueRaw, proves that
+// nothing was pushed, so that the call may be repeated without a second job.
+func NotEnqueued(err error) bool {
+	var invalid *wire.InvalidError
+	var refused *refusedError
+	return errors.Is(err, ErrNoQueue) || errors.As(err, &invalid) || errors.As(err, &refused) || store.Unexecuted(err)
+}
+
+// Unreachable reports whether err says that no Redis answered.
+func Unreachable(err error) bool { return store.Unreachable(err) }
+
+// refusedError marks what was refused before anything was sent.
+type refusedError struct{ err error }
+
+func (e *refusedError) Error() string { return e.err.Error() }
+func (e *refusedError) Unwrap() error { return e.err }
