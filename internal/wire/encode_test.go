@@ -5,8 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/resqued/resqued"
 	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued"
 )
 
 func TestEncodePayload(t *testing.T) {

@@ -10,8 +10,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/resqued/resqued"
 	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued"
 )
 
 func TestParse(t *testing.T) {

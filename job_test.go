@@ -1,0 +1,19 @@
+package resqued_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued"
+)
+
+func TestJobFrom(t *testing.T) {
+	t.Parallel()
+	require.Nil(t, resqued.JobFrom(t.Context()))
+	job := &resqued.Job{Class: "A"}
+	job.SetFence(7)
+	got := resqued.JobFrom(resqued.WithJob(t.Context(), job))
+	require.Same(t, job, got)
+	require.EqualValues(t, 7, got.Fence())
+}
