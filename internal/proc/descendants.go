@@ -86,6 +86,7 @@ func Find(proc string) (pid int, err error) {
 // process is what a survey sees of a process that is no zombie.
 type process struct {
 	parent int
+	start  uint64
 	// proc is the RESQUED_PROC in its environment; empty: none, or unreadable.
 	proc   string
 	worker bool
@@ -118,7 +119,7 @@ func survey() (processes, error) {
 		if err != nil || s.zombie() && s.threads < 2 {
 			continue
 		}
-		p := process{parent: s.parent}
+		p := process{parent: s.parent, start: s.start}
 		env := environ(name)
 		p.proc, p.worker = readTags(env)
 		if len(env) == 0 {
@@ -192,15 +193,8 @@ func (ps processes) kill(pid int) bool {
 	}
 	defer func() { _ = p.Release() }()
 	// The handle is open: from here on pid cannot become another process.
-	name := strconv.Itoa(pid)
-	s, err := readStat(name)
-	if err != nil {
-		return false
-	}
-	if proc, _ := readTags(environ(name)); proc != ps[pid].proc || s.parent != ps[pid].parent {
-		return false // look again in the next pass
-	}
-	return p.Kill() == nil
+	s, err := readStat(strconv.Itoa(pid))
+	return err == nil && s.start == ps[pid].start && p.Kill() == nil
 }
 
 // Strays reaps orphans that came to this process, a subreaper, with nobody

@@ -1,0 +1,129 @@
+package proc
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// unique keeps what an earlier, broken run has left out of this one.
+func unique(name string) string { return fmt.Sprintf("%s-%d", name, os.Getpid()) }
+
+func sweep(t *testing.T, name string) int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	killed, err := Sweep(ctx, name)
+	require.NoError(t, err)
+	return killed
+}
+
+// members returns the processes of the worker process name.
+func members(t *testing.T, name string) []int {
+	t.Helper()
+	found, err := survey()
+	require.NoError(t, err)
+	var pids []int
+	for pid := range found {
+		if found.belongs(pid, name) && !found[pid].dying {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func TestSweep(t *testing.T) {
+	t.Parallel()
+
+	t.Run("everything that a dead worker process had started is killed, and nothing else", func(t *testing.T) {
+		t.Parallel()
+		c := spawn(t, &Spawner{}, unique("p-tree"), act{Act: "tree"})
+		other := spawn(t, &Spawner{}, unique("p-tree-2"), act{Act: "tree"})
+		hello(t, c)
+		hello(t, other)
+		// The worker process, a shell, two sleeps; the one without environment
+		// is found through its parent.
+		for _, name := range []string{unique("p-tree"), unique("p-tree-2")} {
+			require.Eventually(t, func() bool { return len(members(t, name)) == 5 }, 10*time.Second, 10*time.Millisecond)
+		}
+		pid, err := Find(unique("p-tree"))
+		require.NoError(t, err)
+		require.Equal(t, c.PID(), pid)
+
+		require.Equal(t, 5, sweep(t, unique("p-tree")))
+		c.Wait()
+		require.Empty(t, members(t, unique("p-tree")))
+		require.Len(t, members(t, unique("p-tree-2")), 5)
+		pid, err = Find(unique("p-tree"))
+		require.NoError(t, err)
+		require.Zero(t, pid)
+		sweep(t, unique("p-tree-2"))
+	})
+
+	t.Run("a worker process is not found by what outlives it", func(t *testing.T) {
+		t.Parallel()
+		c := spawn(t, &Spawner{}, unique("p-rest"), act{Act: "tagged tree"})
+		hello(t, c)
+		require.Eventually(t, func() bool { return len(members(t, unique("p-rest"))) == 4 }, 10*time.Second, 10*time.Millisecond)
+		require.NoError(t, c.Kill())
+		c.Wait()
+		require.NotEmpty(t, members(t, unique("p-rest")))
+		pid, err := Find(unique("p-rest"))
+		require.NoError(t, err)
+		require.Zero(t, pid)
+		require.NotZero(t, sweep(t, unique("p-rest")))
+		require.Empty(t, members(t, unique("p-rest")))
+	})
+
+	t.Run("a process whose first thread has ended is not taken for dead", func(t *testing.T) {
+		t.Parallel()
+		c := spawn(t, &Spawner{}, unique("p-headless"), act{Act: "headless"})
+		hello(t, c)
+		require.Len(t, members(t, unique("p-headless")), 1)
+		require.Equal(t, 1, sweep(t, unique("p-headless")))
+		require.Equal(t, "signal SIGKILL", c.Wait().String())
+	})
+
+	t.Run("what cannot be ended in time is named", func(t *testing.T) {
+		t.Parallel()
+		c := spawn(t, &Spawner{}, unique("p-late"), act{Act: "deaf"})
+		hello(t, c)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		// The first pass finds it alive or dying, and there is no time for a second.
+		_, err := Sweep(ctx, unique("p-late"))
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, "is still there")
+	})
+}
+
+func TestStrays(t *testing.T) {
+	t.Parallel()
+
+	t.Run("reaping orphans steals no command's status", func(t *testing.T) {
+		t.Parallel()
+		p := start(t, "strays")
+		require.Equal(t, "0 100", p.line(t))
+	})
+
+	t.Run("a child that somebody waits for is left alone", func(t *testing.T) {
+		t.Parallel()
+		c := spawn(t, &Spawner{}, "p-owned", act{Act: "exit"})
+		hello(t, c)
+		s := Strays{Owned: func(int) bool { return true }, Patience: time.Nanosecond}
+		require.Zero(t, s.Reap())
+		require.Equal(t, 3, c.Wait().Code)
+	})
+}
+
+func TestChildren(t *testing.T) {
+	t.Parallel()
+	c := spawn(t, &Spawner{}, "p-child", act{Act: "deaf"})
+	hello(t, c)
+	require.Contains(t, children(), c.PID())
+	require.Contains(t, childrenByParent(), c.PID())
+}
