@@ -40,8 +40,6 @@ type Class struct {
 	Queue string
 	// Timeout ends a job that runs longer; 0 = never.
 	Timeout time.Duration
-	// AtMostOnce: a job whose process died is failed, never run again.
-	AtMostOnce bool
 }
 
 // Option sets something of a class when it is registered.
@@ -53,10 +51,6 @@ func Queue(name string) Option { return func(c *Class) { c.Queue = name } }
 // Timeout limits how long a job of the class may run. Past it the job's context
 // ends with ErrTimeout; a job that ignores that costs its worker process.
 func Timeout(d time.Duration) Option { return func(c *Class) { c.Timeout = d } }
-
-// AtMostOnce says that a job of the class must not be run again when the worker
-// process that ran it died: it is recorded as failed instead.
-func AtMostOnce() Option { return func(c *Class) { c.AtMostOnce = true } }
 
 // Hooks are called at fixed points of a job's or a worker process's life; nil
 // ones are skipped. None of them may block for long.

@@ -1,0 +1,97 @@
+// Package thread performs one job: it runs the handler under the job's context
+// and judges what came of it. It knows neither Redis nor other jobs.
+package thread
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/resqued/resqued"
+)
+
+// How a kill that somebody asked for is recorded: the words of the Files.com
+// fork, which its pages know.
+const (
+	KilledException = "Resque::DirtyExit"
+	KilledMessage   = "Job was killed"
+)
+
+// Result is how a job ended.
+type Result string
+
+// The results. Their text is also the outcome in logs and statistics.
+const (
+	Done      Result = "done"
+	Discarded Result = "discarded"
+	Requeued  Result = "requeued"
+	Failed    Result = "failed"
+)
+
+// Outcome is what became of a job.
+type Outcome struct {
+	Result Result
+	// After is how long a requeued job waits.
+	After time.Duration
+	// Err is why the job failed or was discarded.
+	Err error
+	// Exception, Message and Backtrace are what the failure record says.
+	Exception, Message string
+	Backtrace          []string
+	Ran                time.Duration
+}
+
+// Performer runs a class. handler.Set is one.
+type Performer interface {
+	Perform(ctx context.Context, job *resqued.Job) error
+}
+
+// Runner performs jobs; all threads of a process share one.
+type Runner struct {
+	Performer Performer
+	// Describe turns an error into the fields of a failure record.
+	Describe func(err error) (exception, message string, backtrace []string)
+	// Now is the clock; nil = time.Now.
+	Now func() time.Time
+}
+
+// Run performs job and blocks until its handler has returned, which may be long
+// after ctx has ended.
+func (r *Runner) Run(ctx context.Context, job *resqued.Job) Outcome {
+	now := r.Now
+	if now == nil {
+		now = time.Now
+	}
+	began := now()
+	err := r.Performer.Perform(resqued.WithJob(ctx, job), job)
+	out := r.judge(ctx, err)
+	out.Ran = now().Sub(began)
+	return out
+}
+
+// judge decides by what the handler returned; why its context ended only matters
+// if it failed. A handler that finishes although it was killed has finished.
+func (r *Runner) judge(ctx context.Context, err error) Outcome {
+	var requeue *resqued.RequeueError
+	switch {
+	case err == nil:
+		return Outcome{Result: Done}
+	case errors.Is(err, resqued.Discard):
+		return Outcome{Result: Discarded, Err: err}
+	case errors.As(err, &requeue):
+		return Outcome{Result: Requeued, After: requeue.After, Err: err}
+	}
+	out := Outcome{Result: Failed, Err: err}
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, resqued.ErrKilled):
+		out.Exception, out.Message = KilledException, KilledMessage
+		_, _, out.Backtrace = r.Describe(err)
+	case errors.Is(cause, resqued.ErrLockLost):
+		out.Exception, out.Message = "Resqued::LockLost", cause.Error()
+		_, _, out.Backtrace = r.Describe(err)
+	default:
+		out.Exception, out.Message, out.Backtrace = r.Describe(err)
+	}
+	return out
+}

@@ -1,0 +1,75 @@
+package thread_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/thread"
+)
+
+type perform func(ctx context.Context, job *resqued.Job) error
+
+func (p perform) Perform(ctx context.Context, job *resqued.Job) error { return p(ctx, job) }
+
+func run(ctx context.Context, fn perform) thread.Outcome {
+	r := thread.Runner{Performer: fn, Describe: func(err error) (string, string, []string) {
+		return "E", err.Error(), []string{"frame"}
+	}}
+	return r.Run(ctx, &resqued.Job{Class: "A"})
+}
+
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("boom")
+	killed := func() context.Context {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(resqued.ErrKilled)
+		return ctx
+	}
+	lost := func() context.Context {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(fmt.Errorf("%w: taken by another", resqued.ErrLockLost))
+		return ctx
+	}
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		err  error
+		want thread.Outcome
+	}{
+		"success is done": {t.Context(), nil, thread.Outcome{Result: thread.Done}},
+		"a wrapped discard is no failure": {t.Context(), fmt.Errorf("%w: x", resqued.Discard),
+			thread.Outcome{Result: thread.Discarded}},
+		"a requeue says when": {t.Context(), fmt.Errorf("later: %w", resqued.Requeue(time.Minute)),
+			thread.Outcome{Result: thread.Requeued, After: time.Minute}},
+		"an error fails": {t.Context(), boom,
+			thread.Outcome{Result: thread.Failed, Exception: "E", Message: "boom", Backtrace: []string{"frame"}}},
+		"a killed job that fails was killed": {killed(), boom,
+			thread.Outcome{Result: thread.Failed, Exception: "Resque::DirtyExit", Message: "Job was killed", Backtrace: []string{"frame"}}},
+		"a killed job that finishes all the same is done": {killed(), nil, thread.Outcome{Result: thread.Done}},
+		"a lost lock says so": {lost(), boom,
+			thread.Outcome{Result: thread.Failed, Exception: "Resqued::LockLost", Message: "resqued: job lock lost: taken by another", Backtrace: []string{"frame"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out := run(c.ctx, func(context.Context, *resqued.Job) error { return c.err })
+			require.ErrorIs(t, out.Err, c.err)
+			out.Err, out.Ran = nil, 0
+			require.Equal(t, c.want, out)
+		})
+	}
+}
+
+func TestTheHandlerFindsItsJobInTheContext(t *testing.T) {
+	t.Parallel()
+	run(t.Context(), func(ctx context.Context, job *resqued.Job) error {
+		require.Same(t, job, resqued.JobFrom(ctx))
+		return nil
+	})
+	require.Nil(t, resqued.JobFrom(t.Context()))
+}

@@ -1,0 +1,208 @@
+package workerproc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+type beatCall struct {
+	beat    *store.BeatRequest
+	mirrors []store.Mirror
+}
+
+type beatResult struct {
+	call  beatCall
+	sent  time.Duration
+	reply store.BeatReply
+	err   error
+}
+
+// beat extends the lease and the locks. A beat that is under way is not doubled:
+// it is either answered or fails within the timeout of a connection.
+func (p *Process) beat() {
+	if p.beating || p.leaving {
+		return
+	}
+	b := &store.BeatRequest{Proc: p.name.Proc, Info: map[string]string{
+		"state": string(p.state), "done": strconv.Itoa(p.done), "busy": strconv.Itoa(len(p.jobs)),
+		"rss": strconv.FormatInt(rss(), 10),
+	}}
+	for _, j := range p.jobs {
+		b.Jobs = append(b.Jobs, store.Running{Token: j.Token, LockKey: j.LockKey})
+	}
+	for i := range p.stats {
+		if p.stats[i].Processed > 0 {
+			b.Stats = append(b.Stats, p.stats[i])
+			p.stats[i].Processed, p.stats[i].Failed = 0, 0
+		}
+	}
+	p.beating = true
+	p.beats <- beatCall{beat: b}
+}
+
+// mirror shows jobs that have been running for a moment.
+func (p *Process) mirror() {
+	if p.beating || p.leaving {
+		return
+	}
+	var mirrors []store.Mirror
+	for _, j := range p.jobs {
+		if !j.mirrored && time.Since(j.begun) >= mirrorAfter {
+			// Before it is sent: an answer that got lost may hide a written key.
+			j.mirrored = true
+			mirrors = append(mirrors, store.Mirror{Token: j.Token, Worker: j.Worker,
+				Value: wire.Running(j.Queue, j.StartedAt, j.Payload)})
+		}
+	}
+	if len(mirrors) > 0 {
+		p.beating = true
+		p.beats <- beatCall{mirrors: mirrors}
+	}
+}
+
+// heart sends beats and mirrors, so that a slow Redis never holds up the loop.
+func (p *Process) heart() {
+	for {
+		select {
+		case <-p.work.Done():
+			return
+		case call := <-p.beats:
+			r := beatResult{call: call, sent: proc.BootTime()}
+			if call.beat != nil {
+				r.reply, r.err = p.d.Store.Beat(p.work, *call.beat)
+			} else {
+				r.err = p.d.Store.WriteMirrors(p.work, p.name.Proc, call.mirrors)
+			}
+			p.beaten <- r
+		}
+	}
+}
+
+// felt takes the answer of a beat.
+func (p *Process) felt(r beatResult) {
+	p.beating = false
+	switch {
+	case errors.Is(r.err, store.ErrFenced):
+		p.fatal = ErrFenced
+		return
+	case r.err != nil:
+		p.complain("beat", "a heartbeat did not reach redis", zap.Error(r.err))
+		return
+	case r.call.beat == nil:
+		return
+	}
+	// Counted from when it was sent: the server may have applied it right then.
+	p.lastBeat = r.sent
+	for _, token := range r.reply.Lost {
+		if j := p.jobs[token]; j != nil && j.doomed == nil {
+			p.log.Error("a job has lost its lock; telling it to stop", zap.Stringer("job", j),
+				zap.String("lock", wire.Printable(j.LockKey, 300)))
+			p.doom([]*job{j}, fmt.Errorf("%w: %s is held by another or gone", resqued.ErrLockLost,
+				wire.Printable(j.LockKey, 300)), p.lockGrace())
+		}
+	}
+	for _, token := range r.reply.Gone {
+		if j := p.jobs[token]; j != nil {
+			p.complain("gone "+token, "the record of a running job has vanished from redis; its end will change nothing",
+				zap.Stringer("job", j))
+		}
+	}
+}
+
+// lockGrace is how long a job that has lost its lock may take to stop.
+func (p *Process) lockGrace() time.Duration {
+	return time.Duration(float64(p.cfg.LockDuration) * (lockEnd - lockStop))
+}
+
+// tick does what only time brings about.
+func (p *Process) tick() {
+	p.mirror()
+	p.watchLocks()
+	p.overdue()
+	if len(p.stuck) > 0 && time.Since(p.stuckTried) >= time.Second {
+		p.ended = append(p.ended, p.stuck...)
+		p.stuck, p.stuckTried = nil, time.Now()
+	}
+	if p.unmastered && p.state == signals.Killing && time.Since(p.since) > p.cfg.TermTimeout+time.Second {
+		p.die(nil, "nobody is left to end it") // redis is away, too
+	}
+	if !p.drainEnds.IsZero() && time.Now().After(p.drainEnds) {
+		p.drainEnds = time.Time{}
+		p.log.Warn("the drain took too long; killing the jobs", zap.Int("jobs", len(p.jobs)))
+		p.kill(p.all(), p.cfg.TermTimeout)
+		p.enter(signals.Killing)
+	}
+}
+
+// report tells the master how the process is, and shows it in the title. Age and
+// memory are asked, not decided: the master says when a successor may start.
+func (p *Process) report() {
+	if p.name.Proc == "" {
+		return
+	}
+	size := rss()
+	m := proc.Message{Type: proc.Beat, State: string(p.state), Busy: len(p.jobs), Done: p.done, Quota: p.cfg.Quota, RSS: size}
+	if err := p.send(m); err != nil {
+		p.complain("report", "the master does not read", zap.Error(err))
+	}
+	quota := ""
+	if p.cfg.Quota > 0 {
+		quota = "/" + strconv.Itoa(p.cfg.Quota)
+	}
+	proc.SetTitle(fmt.Sprintf("resqued: worker %d of %d: %s, %d/%d busy, %d%s done",
+		p.name.Slot+1, p.name.Slots, p.state, len(p.jobs), p.cfg.Threads, p.done, quota))
+	if p.state != signals.Running || p.asked {
+		return
+	}
+	switch {
+	case p.cfg.MaxRSS > 0 && size > p.cfg.MaxRSS:
+		p.ask("memory")
+	case p.cfg.MaxAge > 0 && time.Since(p.started) > p.cfg.MaxAge:
+		p.ask("age")
+	}
+}
+
+// ask tells the master that this process should be replaced.
+func (p *Process) ask(reason string) {
+	if err := p.send(proc.Message{Type: proc.Retires, Reason: reason}); err == nil {
+		p.asked = true
+	}
+}
+
+// retire stops taking jobs for good, without being asked to.
+func (p *Process) retire(reason string) {
+	if p.state != signals.Running && p.state != signals.Paused {
+		return
+	}
+	p.retiring = reason
+	p.enter(signals.Retiring)
+	if err := p.send(proc.Message{Type: proc.Retires, Reason: reason}); err != nil {
+		p.complain("report", "the master does not read", zap.Error(err))
+	}
+}
+
+// rss is this process's resident memory in bytes; 0 if it cannot be told.
+func rss() int64 {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(fields[1], 10, 64)
+	return pages * int64(os.Getpagesize())
+}

@@ -1,0 +1,265 @@
+package workerproc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// greet says hello and waits for the master's welcome. Signals that come before
+// are kept in their channel.
+func (p *Process) greet() error {
+	if err := p.d.Conn.Send(proc.Message{Type: proc.Hello, Protocol: proc.Protocol, PID: p.cfg.PID}); err != nil {
+		return fmt.Errorf("say hello to the master: %w", err)
+	}
+	// The reader ends when the master closes its end or dies; it is not awaited,
+	// because nothing can interrupt it while the master lives.
+	go p.read()
+	for m := range p.messages {
+		if m.Type == proc.Welcome {
+			p.name = m
+			p.welcome(signals.State(m.State))
+			return nil
+		}
+	}
+	return errors.New("the master went away before it said welcome")
+}
+
+func (p *Process) read() {
+	defer close(p.messages)
+	for {
+		m, err := p.d.Conn.Recv()
+		if err != nil {
+			if !errors.Is(err, io.EOF) && p.work.Err() == nil {
+				p.log.Warn("the socket to the master broke", zap.Error(err))
+			}
+			return
+		}
+		select {
+		case p.messages <- m:
+		case <-p.work.Done():
+			return
+		}
+	}
+}
+
+// welcome takes over the state in which the master is.
+func (p *Process) welcome(s signals.State) {
+	switch s {
+	case signals.Paused, signals.Draining, signals.Killing:
+		p.wanted = s
+	default:
+		p.wanted = signals.Running
+	}
+}
+
+// boot registers the process in Redis and reports it ready. Signals and the
+// master are heeded meanwhile; being told to go ends it with an error.
+func (p *Process) boot() error {
+	if p.wanted == signals.Draining || p.wanted == signals.Killing {
+		p.state = p.wanted
+		return errStopped
+	}
+	for _, h := range p.d.Hooks {
+		if h.AfterFork == nil {
+			continue
+		}
+		if err := h.AfterFork(p.work); err != nil {
+			return fmt.Errorf("hook AfterFork: %w", err)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(p.work)
+	defer cancel(nil)
+	registered := make(chan error, 1)
+	p.helpers.Go(func() { registered <- p.register(ctx) })
+	for {
+		select {
+		case err := <-registered:
+			if err != nil {
+				return err
+			}
+			if p.state == signals.Starting {
+				p.state = p.wanted
+				p.since = time.Now()
+			}
+			if p.state == signals.Paused {
+				p.pauseHooks(signals.Paused)
+			}
+			return p.send(proc.Message{Type: proc.Ready})
+		case sig := <-p.d.Signals:
+			p.obey(sig)
+		case m, ok := <-p.messages:
+			p.heed(m, ok)
+		}
+		if p.state != signals.Starting {
+			// It may already be registered: the loop unregisters it.
+			cancel(errStopped)
+			if err := <-registered; err != nil {
+				return err
+			}
+			return nil
+		}
+	}
+}
+
+var errStopped = errors.New("told to stop before it was ready")
+
+// register waits for Redis as long as it takes; the master has a boot timeout.
+func (p *Process) register(ctx context.Context) error {
+	ids := make([]string, p.cfg.Threads)
+	for i := range ids {
+		ids[i] = p.workerID(i)
+	}
+	r := store.Registration{
+		Proc: p.name.Proc, Workers: ids, Started: wire.FormatStart(p.started),
+		Info: map[string]string{
+			"host": p.cfg.Host, "pid": fmt.Sprint(p.cfg.PID), "slot": fmt.Sprint(p.name.Slot),
+			"threads": fmt.Sprint(p.cfg.Threads), "quota": fmt.Sprint(p.cfg.Quota), "master": p.masterID(),
+			"queues": strings.Join(p.cfg.Queues.Names(), ","), "version": p.cfg.Version,
+			"started": wire.FormatISOUTC(p.started), "state": string(p.wanted),
+		},
+	}
+	for wait := 50 * time.Millisecond; ; wait = min(wait*2, 2*time.Second) {
+		p.lastBeat = proc.BootTime()
+		err := p.d.Store.Register(ctx, r)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return errStopped
+		}
+		p.log.Error("cannot register; trying again", zap.Error(err), zap.Duration("in", wait))
+		p.sleep(ctx, wait)
+	}
+}
+
+// masterID is the part of the process id that names the master.
+func (p *Process) masterID() string {
+	if i := strings.LastIndexByte(p.name.Proc, ':'); i > 0 {
+		return p.name.Proc[:i]
+	}
+	return p.name.Proc
+}
+
+func (p *Process) send(m proc.Message) error {
+	if p.unmastered {
+		return nil
+	}
+	if err := p.d.Conn.Send(m); err != nil {
+		return fmt.Errorf("report %q to the master: %w", m.Type, err)
+	}
+	return nil
+}
+
+// obey does what a signal to this process alone means.
+func (p *Process) obey(sig os.Signal) {
+	intent := signals.Of(sig)
+	if intent == signals.None || intent == signals.Reap {
+		return
+	}
+	step := signals.Worker(p.state, intent, time.Since(p.since))
+	if step.Do == signals.Ignore {
+		return
+	}
+	p.log.Info("signal", zap.String("signal", sig.String()), zap.String("means", string(intent)),
+		zap.String("state", string(p.state)), zap.String("does", string(step.Do)))
+	switch step.Do {
+	case signals.Enter:
+		if step.Next == signals.Killing {
+			p.kill(p.all(), p.cfg.TermTimeout)
+		}
+		p.enter(step.Next)
+	case signals.KillJobs:
+		p.kill(p.all(), p.cfg.TermTimeout)
+		p.enter(step.Next)
+	case signals.StartPaused:
+		p.wanted = signals.Paused
+	case signals.StartRunning:
+		p.wanted = signals.Running
+	case signals.KillNow:
+		p.die(p.all(), "killed twice")
+	}
+}
+
+// heed does what the master says, or what its death means.
+func (p *Process) heed(m proc.Message, ok bool) {
+	if !ok {
+		p.orphaned()
+		return
+	}
+	switch m.Type {
+	case proc.SetState:
+		p.follow(signals.State(m.State))
+	case proc.KillJobs:
+		jobs := p.all()
+		if len(m.Tokens) > 0 {
+			jobs = p.named(m.Tokens)
+		}
+		grace := m.Grace
+		if grace <= 0 {
+			grace = p.cfg.TermTimeout
+		}
+		p.kill(jobs, grace)
+		if m.Exit {
+			p.enter(signals.Killing)
+		}
+	case proc.Retire:
+		p.retiring = m.Reason
+		if p.state == signals.Starting || p.state == signals.Running || p.state == signals.Paused {
+			p.enter(signals.Retiring)
+		}
+	}
+}
+
+// follow takes over the master's state; it never goes back from leaving.
+func (p *Process) follow(s signals.State) {
+	switch p.state {
+	case signals.Starting:
+		if s == signals.Draining || s == signals.Killing {
+			p.enter(s)
+			return
+		}
+		p.welcome(s)
+	case signals.Running, signals.Paused:
+		p.enter(s)
+	case signals.Retiring:
+		if s == signals.Draining || s == signals.Killing {
+			p.enter(s)
+		}
+	case signals.Draining:
+		if s == signals.Killing {
+			p.enter(s)
+		}
+	}
+}
+
+// orphaned: the master is gone. Nobody could replace this process or clean up
+// after it, so it takes nothing new and leaves.
+func (p *Process) orphaned() {
+	p.messages = nil
+	p.unmastered = true
+	if p.state == signals.Draining || p.state == signals.Killing {
+		return
+	}
+	p.log.Error("the master is gone", zap.Bool("kill_jobs", p.cfg.KillOnMasterDeath))
+	if p.cfg.KillOnMasterDeath {
+		p.kill(p.all(), p.cfg.TermTimeout)
+		p.enter(signals.Killing)
+		return
+	}
+	if p.cfg.DrainTimeout > 0 {
+		p.drainEnds = time.Now().Add(p.cfg.DrainTimeout)
+	}
+	p.enter(signals.Draining)
+}

@@ -1,0 +1,278 @@
+package workerproc
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/selector"
+	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// maxBatch bounds what one exchange carries, because a script blocks the server.
+const maxBatch = 100
+
+// maxRetries is how often in a row an exchange is repeated at once when its scan
+// ended before it had seen every locked job.
+const maxRetries = 8
+
+// manyQueues is how many queue names an exchange may carry; beyond, only those
+// that held jobs at the last poll.
+const manyQueues = 64
+
+type exchangeResult struct {
+	req   store.ExchangeRequest
+	reply store.ExchangeReply
+	err   error
+}
+
+// exchange sends what has ended and asks for what can start, unless a call is
+// under way: what ends meanwhile goes with the next one, so that the batch grows
+// with the load and nothing ever waits for a timer.
+func (p *Process) exchange() {
+	if p.exchanging || p.leaving {
+		return
+	}
+	req := store.ExchangeRequest{Proc: p.name.Proc, Master: p.masterID()}
+	req.Completions = p.ended[:min(len(p.ended), maxBatch):min(len(p.ended), maxBatch)]
+	for range p.appetite() {
+		p.sequence++
+		index := p.idle[len(p.idle)-1-len(req.Wants)]
+		req.Wants = append(req.Wants, store.Want{Token: strconv.Itoa(p.sequence), Worker: p.threads[index].worker})
+	}
+	if len(req.Wants) > 0 {
+		req.Queues = p.candidates()
+		if len(req.Queues) == 0 {
+			req.Wants, p.hungry = nil, false
+		}
+	}
+	if len(req.Wants) == 0 && len(req.Completions) == 0 {
+		return
+	}
+	p.ended, p.sent = p.ended[len(req.Completions):], req.Completions
+	p.exchanging, p.calm = true, false
+	p.exchanges <- req
+}
+
+// appetite is how many jobs may be asked for now.
+func (p *Process) appetite() int {
+	if !p.hungry || !p.polled || p.state != signals.Running {
+		return 0
+	}
+	n := min(len(p.idle), maxBatch)
+	if p.cfg.Quota > 0 {
+		n = min(n, p.cfg.Quota-p.begun)
+	}
+	return max(n, 0)
+}
+
+// candidates are the queues to try, in order of priority.
+func (p *Process) candidates() []store.Queue {
+	choices := p.cfg.Queues.Resolve(p.waiting)
+	queues := make([]store.Queue, 0, len(choices))
+	for _, c := range choices {
+		if len(choices) > manyQueues && !slices.Contains(p.waiting, c.Queue) {
+			continue
+		}
+		queues = append(queues, store.Queue{Name: c.Queue, Cap: c.Cap, Locked: p.cfg.Locketed(c.Queue)})
+	}
+	return queues
+}
+
+// exchanger carries out one call at a time until it is certain what came of it.
+func (p *Process) exchanger() {
+	for {
+		select {
+		case <-p.work.Done():
+			return
+		case req := <-p.exchanges:
+			reply, err := p.insist(req)
+			p.exchanged <- exchangeResult{req: req, reply: reply, err: err}
+		}
+	}
+}
+
+// insist repeats a request until Redis has answered it. A request whose fate is
+// unknown is repeated as such, so that nothing is popped twice.
+func (p *Process) insist(req store.ExchangeRequest) (store.ExchangeReply, error) {
+	backoff := 20 * time.Millisecond
+	var down time.Time
+	for {
+		reply, err := p.d.Store.Exchange(p.work, req)
+		switch {
+		case err == nil:
+			if !down.IsZero() {
+				p.log.Info("redis is back", zap.Duration("after", time.Since(down)))
+			}
+			return reply, nil
+		case p.work.Err() != nil:
+			return reply, err
+		case errors.Is(err, store.ErrFenced):
+			// The lease is past. If nobody recovered us, a beat revives it.
+			if _, err := p.d.Store.Beat(p.work, store.BeatRequest{Proc: p.name.Proc}); errors.Is(err, store.ErrFenced) {
+				return reply, ErrFenced
+			}
+		default:
+			req.Repeat = req.Repeat || !store.Unexecuted(err)
+			if down.IsZero() {
+				p.log.Error("redis does not answer; nothing is lost, trying again",
+					zap.Error(err), zap.Int("ended", len(req.Completions)), zap.Int("wanted", len(req.Wants)))
+				down = time.Now()
+			}
+		}
+		p.sleep(p.work, backoff/2+time.Duration(rand.Int64N(int64(backoff))))
+		backoff = min(backoff*2, 2*time.Second)
+	}
+}
+
+func (p *Process) sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// apply takes an exchange's answer: it starts the new jobs, or gives them back if
+// the process has been told to stop taking any since it asked.
+func (p *Process) apply(r exchangeResult) {
+	p.exchanging, p.sent = false, nil
+	if r.err != nil {
+		p.fatal = r.err
+		return
+	}
+	p.judge(r)
+	jobs := r.reply.Jobs
+	if p.state != signals.Running {
+		// Last first: each goes to the very head of its queue.
+		for _, job := range slices.Backward(jobs) {
+			p.ended = append(p.ended, store.Completion{Job: &job, Kind: store.Returned})
+		}
+		return
+	}
+	for _, job := range jobs {
+		p.begin(job)
+	}
+	p.hungry = len(r.req.Wants) == 0 && p.hungry || len(r.req.Wants) > 0 && len(jobs) == len(r.req.Wants)
+	if len(p.ended) > 0 {
+		p.hungry = true // a payload that was no job has already ended
+	}
+	if r.reply.More && len(jobs) < len(r.req.Wants) && p.retries < maxRetries {
+		p.hungry = true
+		p.retries++
+	} else {
+		p.retries = 0
+	}
+	if p.cfg.Quota > 0 && p.begun >= p.cfg.Quota {
+		p.retire("quota")
+	}
+}
+
+// judge looks at what became of the completions.
+func (p *Process) judge(r exchangeResult) {
+	if r.reply.Bounced > 0 {
+		p.d.Stats.Locked("", r.reply.Bounced)
+	}
+	for _, queue := range r.reply.WrongType {
+		p.complain("queue "+queue, "a queue's key holds no list; it is skipped until that is repaired",
+			zap.String("queue", wire.Printable(queue, 200)))
+	}
+	for i, applied := range r.reply.Applied {
+		c := r.req.Completions[i]
+		if reason, stuck := r.reply.Stuck[i]; stuck {
+			p.complain("stuck "+reason, "the end of a job cannot be recorded; it stays in flight until that is repaired",
+				zap.String("reason", wire.Printable(reason, 300)))
+			p.stuck = append(p.stuck, c)
+			continue
+		}
+		delete(p.killed, c.Job.Token)
+		if !applied && !r.req.Repeat {
+			p.log.Warn("late: the record of a job was gone when it ended, so its end changed nothing",
+				zap.String("queue", wire.Printable(c.Job.Queue, 200)), zap.String("token", c.Job.Token))
+		}
+	}
+}
+
+// complain logs a lasting trouble once a minute.
+func (p *Process) complain(subject, text string, fields ...zap.Field) {
+	if time.Since(p.complained[subject]) < time.Minute {
+		return
+	}
+	p.complained[subject] = time.Now()
+	p.log.Error(text, fields...)
+}
+
+type pollCall struct{ cursor string }
+
+type pollResult struct {
+	store.PollReply
+	err error
+}
+
+// poll asks which queues hold jobs: while threads are idle, and for globs also
+// under load, because new queues are only found that way.
+func (p *Process) poll() {
+	if p.polling || p.leaving || p.state != signals.Running && p.state != signals.Starting {
+		return
+	}
+	if p.polled && p.cursorDone() && (len(p.idle) == 0 || p.hungry && p.exchanging) && !p.cfg.Queues.Dynamic() {
+		return
+	}
+	p.polling, p.calm = true, true
+	p.polls <- pollCall{cursor: p.cursor}
+}
+
+func (p *Process) cursorDone() bool { return p.cursor == "" || p.cursor == "0" }
+
+func (p *Process) poller() {
+	var fixed []string
+	for _, c := range p.cfg.Queues.Resolve(nil) {
+		fixed = append(fixed, c.Queue)
+	}
+	dynamic := p.cfg.Queues.Dynamic()
+	for {
+		select {
+		case <-p.work.Done():
+			return
+		case call := <-p.polls:
+			reply, err := p.d.Store.Poll(p.work, dynamic, call.cursor, fixed)
+			p.pollDone <- pollResult{reply, err}
+		}
+	}
+}
+
+// sawQueues takes the answer of a poll. Its errors are the exchanger's to report.
+func (p *Process) sawQueues(r pollResult) {
+	p.polling = false
+	if r.err != nil {
+		p.complain("poll", "cannot look for jobs; trying again", zap.Error(r.err))
+		return
+	}
+	p.passing = append(p.passing, r.Waiting...)
+	p.cursor = r.Cursor
+	if !p.cursorDone() {
+		p.poll() // a large set of queues: on with the pass
+		return
+	}
+	p.waiting, p.passing, p.polled = p.passing, nil, true
+	slices.Sort(p.waiting)
+	p.waiting = slices.Compact(p.waiting)
+	any := slices.ContainsFunc(p.cfg.Queues.Resolve(p.waiting), func(c selector.Choice) bool {
+		return slices.Contains(p.waiting, c.Queue)
+	})
+	switch {
+	case any:
+		p.hungry = true
+	case p.cfg.UntilEmpty && p.calm && len(p.jobs) == 0 && len(p.ended) == 0 && !p.exchanging && p.state == signals.Running:
+		p.empty = true
+		p.enter(signals.Draining)
+	}
+}

@@ -1,0 +1,152 @@
+package workerproc
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/thread"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// slot is a thread as the loop sees it.
+type slot struct {
+	worker   string
+	assigned chan *job
+}
+
+// job is a reserved job in the hands of a thread.
+type job struct {
+	store.Reserved
+	job    *resqued.Job
+	thread int
+	begun  time.Time
+	ctx    context.Context //nolint:containedctx // handed to the thread together with the job
+	cancel context.CancelCauseFunc
+	// mirrored: worker:<id> may have been written.
+	mirrored bool
+	// doomed: the job was told to stop for this reason, and when its time is up.
+	doomed   error
+	deadline time.Time
+}
+
+type outcome struct {
+	job *job
+	thread.Outcome
+}
+
+// begin hands a reserved job to an idle thread. A payload that is no job ends at
+// once, without a thread.
+func (p *Process) begin(r store.Reserved) {
+	index := p.byWorker[r.Worker]
+	p.begun++
+	env, err := wire.Parse(r.Payload, p.cfg.MaxPayload)
+	if err != nil {
+		p.record(&job{Reserved: r, job: &resqued.Job{Queue: r.Queue, Payload: r.Payload}, thread: index, begun: time.Now()},
+			thread.Outcome{Result: thread.Failed, Err: err, Exception: "Resqued::InvalidPayload", Message: err.Error()})
+		return
+	}
+	p.idle = slices.DeleteFunc(p.idle, func(i int) bool { return i == index })
+	j := &job{Reserved: r, thread: index, begun: time.Now()}
+	j.ctx, j.cancel = context.WithCancelCause(p.work)
+	j.job = &resqued.Job{
+		ID: env.ID, Class: env.Class, Queue: r.Queue, Args: env.Args, Payload: r.Payload,
+		Attempt: r.Deaths + 1, Deaths: r.Deaths, Worker: r.Worker, StartedAt: r.StartedAt,
+		EnqueuedAt: env.EnqueuedAt, LockKey: r.LockKey,
+	}
+	if j.job.ID == "" {
+		j.job.ID = p.name.Proc + "/" + r.Token
+	}
+	j.job.SetFence(r.Fence)
+	if class, ok := p.d.Handlers.Lookup(env.Class); ok && class.Timeout > 0 {
+		// The handler is told when its time is over; if it does not care, the
+		// process ends it some time later.
+		j.deadline = j.begun.Add(class.Timeout + p.cfg.TermTimeout)
+	}
+	p.jobs[r.Token] = j
+	p.threads[index].assigned <- j
+}
+
+// perform is a thread: it runs what it is given until the loop ends.
+func (p *Process) perform(s *slot) {
+	for j := range s.assigned {
+		p.outcomes <- outcome{job: j, Outcome: p.d.Runner.Run(j.ctx, j.job)}
+	}
+}
+
+// finish takes a job back from its thread.
+func (p *Process) finish(o outcome) {
+	o.job.cancel(nil)
+	delete(p.jobs, o.job.Token)
+	p.idle = append(p.idle, o.job.thread)
+	p.record(o.job, o.Outcome)
+}
+
+// record notes the end of a job for the next exchange.
+func (p *Process) record(j *job, out thread.Outcome) {
+	c := store.Completion{Job: &j.Reserved, Kind: store.Done, Mirrored: j.mirrored}
+	stat := &p.stats[j.thread]
+	switch out.Result {
+	case thread.Requeued:
+		c.Kind, c.Delay = store.Requeued, out.After
+	case thread.Failed:
+		c.Kind = store.Failed
+		c.Failure = wire.Failure{
+			FailedAt: time.Now(), Payload: j.Payload, Exception: out.Exception, Error: out.Message,
+			Backtrace: out.Backtrace, Worker: j.Worker, Queue: j.Queue,
+		}.Encode()
+		stat.Failed++
+		stat.Processed++
+	default:
+		stat.Processed++
+	}
+	p.done++
+	p.ended = append(p.ended, c)
+	if j.doomed != nil {
+		p.killed[j.Token] = true
+	}
+	p.hungry = true
+	p.tell(j, out)
+}
+
+// tell logs and counts the end of a job.
+func (p *Process) tell(j *job, out thread.Outcome) {
+	class := j.job.Class
+	if _, known := p.d.Handlers.Lookup(class); !known {
+		class = "unknown"
+	}
+	waited := time.Duration(0)
+	if !j.job.EnqueuedAt.IsZero() {
+		waited = max(0, j.StartedAt.Sub(j.job.EnqueuedAt))
+	}
+	p.d.Stats.Job(class, string(out.Result), out.Ran, waited)
+	if p.d.Observe != nil {
+		p.d.Observe(Event{Job: j.job, Outcome: out})
+	}
+	fields := []zap.Field{
+		zap.String("class", wire.Printable(j.job.Class, 200)), zap.String("queue", wire.Printable(j.Queue, 200)),
+		zap.String("id", wire.Printable(j.job.ID, 200)), zap.Duration("ran", out.Ran),
+	}
+	switch out.Result {
+	case thread.Failed:
+		p.log.Warn("job failed", append(fields, zap.String("exception", wire.Printable(out.Exception, 200)),
+			zap.String("error", wire.Printable(out.Message, 2000)))...)
+	case thread.Discarded:
+		p.log.Info("job discarded", append(fields, zap.String("reason", wire.Printable(out.Err.Error(), 2000)))...)
+	default:
+		p.log.Debug("job "+string(out.Result), fields...)
+	}
+}
+
+func (p *Process) workerID(index int) string {
+	return wire.WorkerID(p.cfg.Host, p.name.Slot, index, p.cfg.PID, p.cfg.Queues.Names())
+}
+
+func (j *job) String() string {
+	return fmt.Sprintf("%s (%s)", wire.Printable(j.job.Class, 200), wire.Printable(j.job.ID, 200))
+}

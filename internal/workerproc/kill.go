@@ -1,0 +1,158 @@
+package workerproc
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/signals"
+)
+
+// A lock is kept for its whole duration D after the last beat was sent. Its
+// holder tells the job to stop when 20/35 of D are gone, and ends the process at
+// 27/35: before anyone else can have the lock.
+const (
+	lockStop = 20.0 / 35
+	lockEnd  = 27.0 / 35
+)
+
+// all returns every job in hand.
+func (p *Process) all() []*job {
+	jobs := make([]*job, 0, len(p.jobs))
+	for _, j := range p.jobs {
+		jobs = append(jobs, j)
+	}
+	return jobs
+}
+
+func (p *Process) named(tokens []string) []*job {
+	var jobs []*job
+	for _, t := range tokens {
+		if j := p.jobs[t]; j != nil {
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs
+}
+
+// kill tells jobs to stop. Those that still run after grace cost the process: Go
+// cannot stop a goroutine.
+func (p *Process) kill(jobs []*job, grace time.Duration) {
+	p.doom(jobs, resqued.ErrKilled, grace)
+}
+
+func (p *Process) doom(jobs []*job, cause error, grace time.Duration) {
+	deadline := time.Now().Add(grace)
+	for _, j := range jobs {
+		if j.doomed == nil {
+			j.doomed = cause
+			j.cancel(cause)
+		}
+		if j.deadline.IsZero() || deadline.Before(j.deadline) {
+			j.deadline = deadline
+		}
+	}
+	if len(jobs) > 0 {
+		time.AfterFunc(grace, p.nudge)
+	}
+}
+
+// nudge makes the loop look at its deadlines now, not at the next tick.
+func (p *Process) nudge() {
+	select {
+	case p.nudged <- struct{}{}:
+	default:
+	}
+}
+
+// overdue ends the process when jobs that were told to stop still run and their
+// time is up. Jobs that were not told to stop may finish first, for as long as a
+// killed job may take; the process takes nothing new meanwhile.
+func (p *Process) overdue() {
+	now := time.Now()
+	var stubborn []*job
+	others := 0
+	for _, j := range p.jobs {
+		switch {
+		case j.deadline.IsZero() || now.Before(j.deadline):
+			others++
+		default:
+			stubborn = append(stubborn, j)
+		}
+	}
+	if len(stubborn) == 0 {
+		return
+	}
+	if p.taintedAt.IsZero() {
+		p.taintedAt = now
+		for _, j := range stubborn {
+			p.log.Warn("a job ignores that it was told to stop; its process has to go",
+				zap.Stringer("job", j), zap.NamedError("cause", j.cause()))
+		}
+		if p.state == signals.Running || p.state == signals.Paused {
+			p.retire("tainted")
+		}
+	}
+	locked := false
+	for _, j := range stubborn {
+		locked = locked || errors.Is(j.doomed, resqued.ErrLockLost)
+	}
+	if others > 0 && !locked && p.state != signals.Killing && now.Sub(p.taintedAt) < p.cfg.TermTimeout {
+		return
+	}
+	p.die(stubborn, fmt.Sprint(stubborn[0].cause()))
+}
+
+// cause says why a job was told to stop.
+func (j *job) cause() error {
+	if j.doomed != nil {
+		return j.doomed
+	}
+	return resqued.ErrTimeout
+}
+
+// die ends the process at once. Its master learns which jobs were to be killed;
+// it records them, and frees their locks, when the process is gone.
+func (p *Process) die(stubborn []*job, reason string) {
+	m := proc.Message{Type: proc.Tainted, Reason: reason}
+	for _, j := range stubborn {
+		m.Tokens = append(m.Tokens, j.Token)
+	}
+	// Killed jobs whose end has not reached Redis count as killed all the same.
+	m.Tokens = slices.AppendSeq(m.Tokens, maps.Keys(p.killed))
+	if err := p.send(m); err != nil {
+		p.log.Error("cannot tell the master which jobs were killed", zap.Error(err))
+	}
+	p.log.Warn("ending the process", zap.String("reason", reason), zap.Int("jobs", len(stubborn)))
+	_ = p.log.Sync()
+	p.d.Exit()
+	p.fatal = fmt.Errorf("killed jobs still run: %s", reason) // only where Exit returns, in tests
+}
+
+// watchLocks acts when the beats have failed for so long that the locks of this
+// process are about to expire.
+func (p *Process) watchLocks() {
+	silent := proc.BootTime() - p.lastBeat
+	stop := time.Duration(float64(p.cfg.LockDuration) * lockStop)
+	end := time.Duration(float64(p.cfg.LockDuration) * lockEnd)
+	if silent < stop {
+		return
+	}
+	var locked []*job
+	for _, j := range p.jobs {
+		if j.LockKey != "" && j.doomed == nil {
+			locked = append(locked, j)
+		}
+	}
+	if len(locked) > 0 {
+		p.log.Error("no beat has reached redis for too long; telling the jobs that hold locks to stop",
+			zap.Duration("silent", silent), zap.Int("jobs", len(locked)))
+		p.doom(locked, fmt.Errorf("%w: no heartbeat for %s", resqued.ErrLockLost, silent.Round(time.Millisecond)), max(0, end-silent))
+	}
+}

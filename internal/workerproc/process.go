@@ -1,0 +1,359 @@
+// Package workerproc is one worker process: M threads, the loop that ends and
+// reserves their jobs, the heartbeat, and how it pauses, drains, kills and leaves.
+//
+// One goroutine, Run's, owns all state. Threads, the exchanger, the poller and
+// the heart are goroutines that it starts and waits for; they get their work over
+// channels and answer over channels. The states are those of package signals:
+//
+//	starting → running ⇄ paused → retiring / draining → gone
+//	                any of them → killing → gone
+//
+// Files: process.go the loop; control.go what master and operator want;
+// exchange.go reserving and ending jobs; job.go a job in hand; kill.go the kill;
+// beat.go leases and reports; leave.go the end.
+package workerproc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/selector"
+	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/thread"
+)
+
+// tickEvery is how often the loop looks at what only time changes: running jobs
+// to mirror, deadlines, age and memory.
+const tickEvery = 250 * time.Millisecond
+
+// mirrorAfter is how long a job runs before Ruby's pages are told of it.
+const mirrorAfter = time.Second
+
+// Config is what a worker process has to know. The zero value of an optional
+// field means the default.
+type Config struct {
+	Threads int
+	// Quota is how many jobs this process may start; 0 = no limit.
+	Quota  int
+	MaxRSS int64         // bytes; 0 = no limit
+	MaxAge time.Duration // 0 = no limit
+
+	Queues selector.Spec
+	// Locketed tells whether jobs of a queue take a job lock.
+	Locketed func(queue string) bool
+
+	Interval   time.Duration
+	UntilEmpty bool
+
+	// TermTimeout is how long a killed job may take when the master does not say.
+	TermTimeout time.Duration
+	// LockDuration is the TTL of a job lock, BeatEvery how often it is extended.
+	LockDuration, BeatEvery time.Duration
+	// MaxPayload in bytes; larger ones fail. 0 = no limit.
+	MaxPayload int64
+	// KillOnMasterDeath: kill the jobs when the master is gone, instead of draining.
+	KillOnMasterDeath bool
+	// DrainTimeout bounds the drain after the master's death; 0 = none.
+	DrainTimeout time.Duration
+
+	Host string
+	PID  int
+	// Version is shown in Redis.
+	Version string
+}
+
+// Store is what a worker process asks of Redis; *store.Store is one.
+type Store interface {
+	Register(ctx context.Context, r store.Registration) error
+	Unregister(ctx context.Context, proc string) (held int, err error)
+	Exchange(ctx context.Context, req store.ExchangeRequest) (store.ExchangeReply, error)
+	Poll(ctx context.Context, all bool, cursor string, fixed []string) (store.PollReply, error)
+	Beat(ctx context.Context, b store.BeatRequest) (store.BeatReply, error)
+	WriteMirrors(ctx context.Context, proc string, mirrors []store.Mirror) error
+}
+
+// Conn is the socket to the master; *proc.Conn is one.
+type Conn interface {
+	Send(m proc.Message) error
+	Recv() (proc.Message, error)
+}
+
+// Stats counts; *statsd.Client is one.
+type Stats interface {
+	Job(class, outcome string, ran, waited time.Duration)
+	Locked(queue string, n int)
+}
+
+// Handlers is what a worker process needs to know of its handlers.
+type Handlers interface {
+	Lookup(class string) (*resqued.Class, bool)
+}
+
+// Event tells an observer that a job has ended.
+type Event struct {
+	Job     *resqued.Job
+	Outcome thread.Outcome
+}
+
+// Deps are the parts that a process works with.
+type Deps struct {
+	Store    Store
+	Conn     Conn
+	Runner   *thread.Runner
+	Handlers Handlers
+	Stats    Stats
+	Signals  <-chan os.Signal
+	Hooks    []resqued.Hooks
+	// Observe, if not nil, is called after each job, from the loop.
+	Observe func(Event)
+	Log     *zap.Logger
+	// Exit ends the process without running anything else of it; it is called
+	// when a job ignores its kill.
+	Exit func()
+}
+
+// ErrFenced: another process has recovered this one's jobs, because its lease was
+// past. It must end without touching them.
+var ErrFenced = errors.New("this process has been given up for dead: its lease was past")
+
+// Process is one worker process.
+type Process struct {
+	cfg  Config
+	d    Deps
+	log  *zap.Logger
+	name proc.Message // the master's welcome: Proc, Slot, Slots
+
+	state   signals.State
+	since   time.Time // when state was entered
+	started time.Time
+
+	threads  []*slot
+	byWorker map[string]int
+	idle     []int
+	jobs     map[string]*job // in hand, by token
+	ended    []store.Completion
+	// sent are the completions of the exchange that is under way, stuck those that
+	// Redis could not take because of a key of the wrong type.
+	sent, stuck []store.Completion
+	// killed are tokens of killed jobs whose end has not reached Redis yet.
+	killed     map[string]bool
+	stuckTried time.Time
+	// hungry: the next exchange should ask for jobs. retries counts the immediate
+	// repetitions of a scan that was cut short.
+	hungry     bool
+	retries    int
+	waiting    []string // queues with jobs, as of the last complete poll
+	passing    []string // those found so far by the pass that is going on
+	cursor     string
+	polled     bool // a first pass is complete
+	begun      int  // jobs started, for the quota
+	done       int
+	sequence   int
+	empty      bool          // left because everything is empty
+	wanted     signals.State // the state to enter when the start is over
+	retiring   string
+	asked      bool // the master knows that age or memory is used up
+	taintedAt  time.Time
+	drainEnds  time.Time
+	unmastered bool // the master is gone
+	complained map[string]time.Time
+	fatal      error
+	lastBeat   time.Duration // boot time at which the last successful beat was sent
+
+	exchanging bool
+	calm       bool // nothing was exchanged since the last poll was sent
+	polling    bool
+	beating    bool
+	leaving    bool
+
+	messages  chan proc.Message
+	outcomes  chan outcome
+	exchanges chan store.ExchangeRequest
+	exchanged chan exchangeResult
+	polls     chan pollCall
+	pollDone  chan pollResult
+	beats     chan beatCall
+	beaten    chan beatResult
+	left      chan error
+	nudged    chan struct{}
+	stats     []store.WorkerStat
+
+	work     context.Context // ends when the process gives up on everything
+	stopWork context.CancelFunc
+	helpers  sync.WaitGroup
+}
+
+// New checks cfg and returns a process that has done nothing yet.
+func New(cfg Config, d Deps) (*Process, error) {
+	if cfg.Threads < 1 {
+		return nil, fmt.Errorf("%d threads: a worker process needs one at least", cfg.Threads)
+	}
+	if cfg.Interval <= 0 {
+		cfg.Interval = 100 * time.Millisecond
+	}
+	if cfg.TermTimeout <= 0 {
+		cfg.TermTimeout = 30 * time.Second
+	}
+	if cfg.LockDuration <= 0 {
+		cfg.LockDuration = store.DefaultLease
+	}
+	if cfg.BeatEvery <= 0 {
+		cfg.BeatEvery = store.DefaultBeatEvery
+	}
+	if cfg.Locketed == nil {
+		cfg.Locketed = func(string) bool { return true }
+	}
+	return &Process{
+		cfg: cfg, d: d, log: d.Log, state: signals.Starting,
+		jobs: map[string]*job{}, hungry: true,
+		messages: make(chan proc.Message), outcomes: make(chan outcome, cfg.Threads),
+		exchanges: make(chan store.ExchangeRequest, 1), exchanged: make(chan exchangeResult, 1),
+		polls: make(chan pollCall, 1), pollDone: make(chan pollResult, 1),
+		beats: make(chan beatCall, 1), beaten: make(chan beatResult, 1),
+		left: make(chan error, 1), nudged: make(chan struct{}, 1), complained: map[string]time.Time{},
+		killed: map[string]bool{}, byWorker: map[string]int{},
+		wanted: signals.Running,
+	}, nil
+}
+
+// Run greets the master, works jobs until the process shall leave, and leaves. It
+// returns nil after an orderly end. A job that ignores its kill makes it call
+// Deps.Exit instead of returning.
+func (p *Process) Run(ctx context.Context) error {
+	p.work, p.stopWork = context.WithCancel(ctx)
+	defer p.helpers.Wait()
+	defer p.stopWork()
+	p.started, p.since = time.Now(), time.Now()
+
+	if err := p.greet(); err != nil {
+		return err
+	}
+	if err := p.boot(); err != nil {
+		if p.state != signals.Killing && p.state != signals.Draining {
+			return err
+		}
+		return nil // told to go before it was up: nothing is held, nothing to say
+	}
+	p.startHelpers()
+	return p.loop()
+}
+
+func (p *Process) startHelpers() {
+	p.threads = make([]*slot, p.cfg.Threads)
+	p.stats = make([]store.WorkerStat, p.cfg.Threads)
+	for i := range p.threads {
+		s := &slot{worker: p.workerID(i), assigned: make(chan *job, 1)}
+		p.threads[i] = s
+		p.stats[i].Worker = s.worker
+		p.byWorker[s.worker] = i
+		p.idle = append(p.idle, i)
+		// Not awaited: a handler that never returns must not keep the process.
+		go p.perform(s)
+	}
+	p.helpers.Go(p.exchanger)
+	p.helpers.Go(p.poller)
+	p.helpers.Go(p.heart)
+}
+
+// loop is the only code that touches the process's state once it is up.
+func (p *Process) loop() error {
+	defer func() {
+		for _, s := range p.threads {
+			close(s.assigned)
+		}
+	}()
+	poll := time.NewTicker(p.cfg.Interval)
+	defer poll.Stop()
+	tick := time.NewTicker(tickEvery)
+	defer tick.Stop()
+	report := time.NewTicker(proc.BeatEvery)
+	defer report.Stop()
+	beat := time.NewTicker(p.cfg.BeatEvery)
+	defer beat.Stop()
+
+	p.poll()
+	p.step()
+	for {
+		select {
+		case sig := <-p.d.Signals:
+			p.obey(sig)
+		case m, ok := <-p.messages:
+			p.heed(m, ok)
+		case o := <-p.outcomes:
+			p.finish(o)
+			p.moreOutcomes()
+		case r := <-p.exchanged:
+			p.apply(r)
+		case r := <-p.pollDone:
+			p.sawQueues(r)
+		case r := <-p.beaten:
+			p.felt(r)
+		case err := <-p.left:
+			return p.farewell(err)
+		case <-poll.C:
+			p.poll()
+		case <-tick.C:
+			p.tick()
+		case <-p.nudged:
+			p.overdue()
+		case <-report.C:
+			p.report()
+		case <-beat.C:
+			p.beat()
+		case <-p.work.Done():
+			return context.Cause(p.work)
+		}
+		if p.fatal != nil {
+			return p.fatal
+		}
+		p.step()
+	}
+}
+
+// moreOutcomes takes what else has ended meanwhile into the same exchange.
+func (p *Process) moreOutcomes() {
+	for {
+		select {
+		case o := <-p.outcomes:
+			p.finish(o)
+		default:
+			return
+		}
+	}
+}
+
+// step does what the state calls for now: send an exchange, or leave.
+func (p *Process) step() {
+	p.exchange()
+	p.leaveIfDone()
+}
+
+func (p *Process) enter(s signals.State) {
+	if p.state == s {
+		return
+	}
+	p.log.Debug("state", zap.String("from", string(p.state)), zap.String("to", string(s)))
+	p.pauseHooks(s)
+	p.state, p.since = s, time.Now()
+	p.report()
+}
+
+func (p *Process) pauseHooks(next signals.State) {
+	for _, h := range p.d.Hooks {
+		switch {
+		case next == signals.Paused && h.BeforePause != nil:
+			h.BeforePause()
+		case p.state == signals.Paused && h.AfterPause != nil:
+			h.AfterPause()
+		}
+	}
+}

@@ -1,0 +1,586 @@
+package workerproc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/selector"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/thread"
+	"github.com/resqued/resqued/internal/workerproc"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 20 * time.Second
+
+// master is the other end of the socket.
+type master struct {
+	t    *testing.T
+	down chan proc.Message // to the worker
+	up   chan proc.Message // from it
+	once sync.Once
+}
+
+func (m *master) Send(msg proc.Message) error {
+	if msg.Type != proc.Beat {
+		m.up <- msg
+	}
+	return nil
+}
+
+func (m *master) Recv() (proc.Message, error) {
+	msg, ok := <-m.down
+	if !ok {
+		return proc.Message{}, io.EOF
+	}
+	return msg, nil
+}
+
+func (m *master) die() { m.once.Do(func() { close(m.down) }) }
+
+func (m *master) expect(kind string) proc.Message {
+	m.t.Helper()
+	select {
+	case msg := <-m.up:
+		require.Equal(m.t, kind, msg.Type, "%+v", msg)
+		return msg
+	case <-time.After(patience):
+		require.Fail(m.t, "no message", kind)
+		return proc.Message{}
+	}
+}
+
+type handlers map[string]func(ctx context.Context, job *resqued.Job) error
+
+func (h handlers) Lookup(class string) (*resqued.Class, bool) {
+	_, ok := h[class]
+	return &resqued.Class{Name: class}, ok
+}
+
+func (h handlers) Perform(ctx context.Context, job *resqued.Job) error {
+	if fn := h[job.Class]; fn != nil {
+		return fn(ctx, job)
+	}
+	return fmt.Errorf("unknown class %q", job.Class)
+}
+
+type noStats struct{}
+
+func (noStats) Job(string, string, time.Duration, time.Duration) {}
+func (noStats) Locked(string, int)                               {}
+
+type fixture struct {
+	*master
+	t       *testing.T
+	redis   *redis.Client
+	store   *store.Store
+	ns      string
+	signals chan os.Signal
+	exited  chan struct{}
+	result  chan error
+	started atomic.Int64
+}
+
+type options struct {
+	cfg     workerproc.Config
+	queues  []string
+	state   string
+	wrap    func(workerproc.Store) workerproc.Store
+	short   bool // leases of a few seconds
+	hooks   resqued.Hooks
+	events  chan workerproc.Event
+	noReady bool
+}
+
+func start(t *testing.T, h handlers, o options) *fixture {
+	t.Helper()
+	server := redistest.Shared(t)
+	f := &fixture{
+		t: t, ns: redistest.Namespace(t), redis: server.Client(t), signals: make(chan os.Signal, 8),
+		master: &master{t: t, down: make(chan proc.Message, 8), up: make(chan proc.Message, 64)},
+		exited: make(chan struct{}), result: make(chan error, 1),
+	}
+	so := store.Options{URL: server.URL(), Namespace: f.ns}
+	if o.short {
+		so.Lease, so.LockTTL, so.BeatEvery = 4*time.Second, 4*time.Second, 200*time.Millisecond
+		o.cfg.LockDuration, o.cfg.BeatEvery = so.LockTTL, so.BeatEvery
+	}
+	s, err := store.Open(so)
+	require.NoError(t, err)
+	f.store = s
+	if o.queues == nil {
+		o.queues = []string{"q"}
+	}
+	o.cfg.Threads = max(o.cfg.Threads, 1)
+	o.cfg.Queues, _, err = selector.Parse(o.queues, o.cfg.Threads)
+	require.NoError(t, err)
+	o.cfg.Interval = 10 * time.Millisecond
+	o.cfg.Host, o.cfg.PID = "h", 7
+	var ws workerproc.Store = s
+	if o.wrap != nil {
+		ws = o.wrap(s)
+	}
+	counted := handlers{}
+	for class, fn := range h {
+		counted[class] = func(ctx context.Context, job *resqued.Job) error {
+			f.started.Add(1)
+			return fn(ctx, job)
+		}
+	}
+	log := zap.NewNop()
+	if testing.Verbose() {
+		log = zaptest.NewLogger(t)
+	}
+	deps := workerproc.Deps{
+		Store: ws, Conn: f.master, Handlers: counted, Stats: noStats{}, Signals: f.signals, Log: log,
+		Hooks: []resqued.Hooks{o.hooks},
+		Runner: &thread.Runner{Performer: counted, Describe: func(err error) (string, string, []string) {
+			return "Error", err.Error(), nil
+		}},
+		Exit: func() { close(f.exited) },
+	}
+	if o.events != nil {
+		deps.Observe = func(e workerproc.Event) { o.events <- e }
+	}
+	p, err := workerproc.New(o.cfg, deps)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { f.result <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		f.die()
+		cancel()
+		require.NoError(t, s.Close())
+	})
+	f.expect(proc.Hello)
+	state := o.state
+	if state == "" {
+		state = "running"
+	}
+	f.down <- proc.Message{Type: proc.Welcome, Proc: "h:boot:1-1:0.1", Slots: 2, State: state}
+	if !o.noReady {
+		f.expect(proc.Ready)
+	}
+	return f
+}
+
+func (f *fixture) key(name string) string { return f.ns + ":" + name }
+
+func (f *fixture) push(payloads ...string) {
+	f.t.Helper()
+	for _, p := range payloads {
+		_, err := f.store.Push(f.t.Context(), "q", []byte(p))
+		require.NoError(f.t, err)
+	}
+}
+
+func (f *fixture) failed() []string {
+	f.t.Helper()
+	list, err := f.redis.LRange(f.t.Context(), f.key("failed"), 0, -1).Result()
+	require.NoError(f.t, err)
+	return list
+}
+
+func (f *fixture) waiting() int {
+	return int(f.redis.LLen(f.t.Context(), f.key("queue:q")).Val())
+}
+
+func (f *fixture) processed() int {
+	n, _, err := f.store.Stats(f.t.Context())
+	require.NoError(f.t, err)
+	return int(n)
+}
+
+// ends waits for Run to return, and for nothing of the process to be left.
+func (f *fixture) ends() {
+	f.t.Helper()
+	select {
+	case err := <-f.result:
+		require.NoError(f.t, err)
+	case <-time.After(patience):
+		require.Fail(f.t, "the process does not leave")
+	}
+	for _, pattern := range []string{"resqued:inflight:*", "resqued:proc:*", "resqued:caps:*", "locket:*", "worker:*", "stat:*:h/*"} {
+		keys, err := f.redis.Keys(f.t.Context(), f.key(pattern)).Result()
+		require.NoError(f.t, err)
+		require.Empty(f.t, keys)
+	}
+	require.Empty(f.t, f.redis.SMembers(f.t.Context(), f.key("workers")).Val())
+	require.Zero(f.t, f.redis.ZCard(f.t.Context(), f.key("resqued:procs")).Val())
+}
+
+func (f *fixture) drain() {
+	f.t.Helper()
+	f.down <- proc.Message{Type: proc.SetState, State: "draining"}
+	f.ends()
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	require.Eventually(t, ok, patience, 3*time.Millisecond, what)
+}
+
+func payload(i int) string { return fmt.Sprintf(`{"class":"A","args":[%d]}`, i) }
+
+func succeed(context.Context, *resqued.Job) error { return nil }
+
+// gate returns a handler that waits until it is opened or its context ends.
+func gate() (h func(context.Context, *resqued.Job) error, running chan *resqued.Job, open chan struct{}) {
+	running, open = make(chan *resqued.Job, 100), make(chan struct{})
+	return func(ctx context.Context, job *resqued.Job) error {
+		running <- job
+		select {
+		case <-open:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}, running, open
+}
+
+func TestWork(t *testing.T) {
+	t.Parallel()
+
+	t.Run("every job is performed once, and draining leaves nothing behind", func(t *testing.T) {
+		t.Parallel()
+		var seen sync.Map
+		f := start(t, handlers{"A": func(_ context.Context, job *resqued.Job) error {
+			_, twice := seen.LoadOrStore(string(job.Args[0]), true)
+			if twice {
+				return errors.New("twice")
+			}
+			return nil
+		}}, options{cfg: workerproc.Config{Threads: 8}})
+		for i := range 500 {
+			f.push(payload(i))
+		}
+		eventually(t, "all processed", func() bool { return f.processed() == 500 })
+		require.Empty(t, f.failed())
+		f.drain()
+		f.expect(proc.Bye)
+	})
+
+	t.Run("a process never starts more jobs than its quota", func(t *testing.T) {
+		t.Parallel()
+		f := start(t, handlers{"A": succeed}, options{cfg: workerproc.Config{Threads: 8, Quota: 50}})
+		for i := range 60 {
+			f.push(payload(i))
+		}
+		require.Equal(t, "quota", f.expect(proc.Retires).Reason)
+		require.Equal(t, 50, f.expect(proc.Bye).Done)
+		f.ends()
+		require.Equal(t, 10, f.waiting())
+		require.EqualValues(t, 50, f.started.Load())
+	})
+
+	t.Run("failures, discards and requeues end as they should", func(t *testing.T) {
+		t.Parallel()
+		var tries atomic.Int64
+		f := start(t, handlers{
+			"Fail":    func(context.Context, *resqued.Job) error { return errors.New("boom <&>") },
+			"Discard": func(context.Context, *resqued.Job) error { return resqued.Discard },
+			"Again": func(context.Context, *resqued.Job) error {
+				if tries.Add(1) < 3 {
+					return resqued.Requeue(time.Millisecond)
+				}
+				return nil
+			},
+		}, options{})
+		f.push(`{"class":"Fail","args":[]}`, `{"class":"Discard"}`, `{"class":"Again","args":null}`, `{"class":"Nobody","args":[]}`)
+		eventually(t, "all ended", func() bool { return f.processed() == 4 })
+		require.EqualValues(t, 3, tries.Load())
+		list := f.failed()
+		require.Len(t, list, 2)
+		require.Contains(t, list[0], `"payload":{"class":"Fail","args":[]},"exception":"Error","error":"boom <&>"`)
+		require.Contains(t, list[0], `"worker":"h/0.0:7:q","queue":"q"`)
+		require.Contains(t, list[1], "Nobody")
+		f.drain()
+	})
+
+	t.Run("payloads that are no jobs fail with their bytes, and work goes on", func(t *testing.T) {
+		t.Parallel()
+		f := start(t, handlers{"A": succeed}, options{cfg: workerproc.Config{MaxPayload: 100}})
+		f.push("garbage", `[]`, `{"class":7}`, "", payload(1), `{"class":"A","args":["`+string(make([]byte, 200))+`"]}`)
+		eventually(t, "all ended", func() bool { return f.processed() == 6 })
+		require.Len(t, f.failed(), 5)
+		require.Contains(t, f.failed()[0], "Z2FyYmFnZQ==")
+		require.EqualValues(t, 1, f.started.Load())
+		f.drain()
+	})
+
+	t.Run("queues found by a glob are worked, and a running job is mirrored", func(t *testing.T) {
+		t.Parallel()
+		h, running, open := gate()
+		f := start(t, handlers{"A": h}, options{queues: []string{"q*", "!queer"}})
+		_, err := f.store.Push(t.Context(), "queer", []byte(payload(1)))
+		require.NoError(t, err)
+		_, err = f.store.Push(t.Context(), "quick", []byte(payload(2)))
+		require.NoError(t, err)
+		job := <-running
+		require.Equal(t, "quick", job.Queue)
+		require.Equal(t, "h:boot:1-1:0.1/"+"1", job.ID)
+		eventually(t, "mirrored", func() bool {
+			return f.redis.Exists(t.Context(), f.key("worker:h/0.0:7:q*")).Val() == 1
+		})
+		require.Contains(t, f.redis.Get(t.Context(), f.key("worker:h/0.0:7:q*")).Val(), `"payload":{"class":"A","args":[2]}`)
+		close(open)
+		eventually(t, "done", func() bool { return f.processed() == 1 })
+		f.drain()
+		require.EqualValues(t, 1, f.redis.LLen(t.Context(), f.key("queue:queer")).Val())
+	})
+
+	t.Run("until empty: the process leaves when nothing waits", func(t *testing.T) {
+		t.Parallel()
+		var again atomic.Bool
+		f := start(t, handlers{"A": func(context.Context, *resqued.Job) error {
+			if again.CompareAndSwap(false, true) {
+				return resqued.Requeue(0)
+			}
+			return nil
+		}}, options{state: "paused", cfg: workerproc.Config{UntilEmpty: true, Threads: 3}})
+		for i := range 20 {
+			f.push(payload(i))
+		}
+		f.down <- proc.Message{Type: proc.SetState, State: "running"}
+		require.Equal(t, "empty", f.expect(proc.Bye).Reason)
+		f.ends()
+		require.Equal(t, 20, f.processed())
+	})
+
+	t.Run("hooks run around the life of the process", func(t *testing.T) {
+		t.Parallel()
+		var calls []string
+		note := func(name string) func() { return func() { calls = append(calls, name) } }
+		f := start(t, handlers{}, options{state: "paused", hooks: resqued.Hooks{
+			AfterFork:   func(context.Context) error { note("fork")(); return nil },
+			BeforePause: note("pause"), AfterPause: note("resume"),
+		}})
+		f.signals <- syscall.SIGCONT
+		f.drain()
+		require.Equal(t, []string{"fork", "pause", "resume"}, calls)
+	})
+}
+
+func TestPause(t *testing.T) {
+	t.Parallel()
+	h, running, open := gate()
+	f := start(t, handlers{"A": h}, options{cfg: workerproc.Config{Threads: 2}})
+	f.push(payload(1))
+	<-running
+	f.signals <- syscall.SIGUSR2
+	eventually(t, "paused", func() bool {
+		require.NoError(t, f.redis.Ping(t.Context()).Err())
+		return len(f.signals) == 0
+	})
+	f.down <- proc.Message{Type: proc.SetState, State: "paused"}
+	f.push(payload(2))
+	close(open)
+	eventually(t, "the job in hand is finished", func() bool { return f.processed() == 1 })
+	require.Equal(t, 1, f.waiting())
+	f.signals <- syscall.SIGCONT
+	eventually(t, "resumed", func() bool { return f.processed() == 2 })
+	f.drain()
+}
+
+func TestKill(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a job that heeds its context is recorded as killed, and work goes on", func(t *testing.T) {
+		t.Parallel()
+		h, running, _ := gate()
+		f := start(t, handlers{"A": h, "B": succeed}, options{cfg: workerproc.Config{Threads: 2}})
+		f.push(payload(1))
+		<-running
+		f.signals <- syscall.SIGUSR1
+		eventually(t, "recorded", func() bool { return len(f.failed()) == 1 })
+		require.Contains(t, f.failed()[0], `"exception":"Resque::DirtyExit","error":"Job was killed"`)
+		f.push(`{"class":"B","args":[]}`)
+		eventually(t, "work goes on", func() bool { return f.processed() == 2 })
+		f.drain()
+	})
+
+	t.Run("TERM kills and leaves nothing", func(t *testing.T) {
+		t.Parallel()
+		h, running, _ := gate()
+		f := start(t, handlers{"A": h}, options{cfg: workerproc.Config{Threads: 2}})
+		f.push(payload(1), payload(2), payload(3))
+		<-running
+		<-running
+		f.down <- proc.Message{Type: proc.KillJobs, Grace: patience, Exit: true}
+		f.ends()
+		require.Len(t, f.failed(), 2)
+		require.Equal(t, 1, f.waiting())
+	})
+
+	t.Run("a job that ignores its kill costs the process, which names it", func(t *testing.T) {
+		t.Parallel()
+		stuck, running := make(chan struct{}), make(chan struct{}, 2)
+		f := start(t, handlers{"A": func(context.Context, *resqued.Job) error {
+			running <- struct{}{}
+			<-stuck
+			return nil
+		}}, options{cfg: workerproc.Config{Threads: 1}})
+		defer close(stuck)
+		f.push(payload(1))
+		<-running
+		f.down <- proc.Message{Type: proc.KillJobs, Grace: 30 * time.Millisecond}
+		require.Equal(t, "tainted", f.expect(proc.Retires).Reason)
+		require.Equal(t, []string{"1"}, f.expect(proc.Tainted).Tokens)
+		<-f.exited
+		// The record and the lock stay: only the master knows when the code is gone.
+		require.EqualValues(t, 1, f.redis.HLen(t.Context(), f.key("resqued:inflight:h:boot:1-1:0.1")).Val())
+		require.EqualValues(t, 1, f.redis.Exists(t.Context(), f.key("locket:job_locks:A[1]")).Val())
+	})
+
+	t.Run("neighbours of a stubborn job finish first", func(t *testing.T) {
+		t.Parallel()
+		stuck := make(chan struct{})
+		h, running, open := gate()
+		f := start(t, handlers{"A": h, "Stuck": func(_ context.Context, job *resqued.Job) error {
+			running <- job
+			<-stuck
+			return nil
+		}}, options{cfg: workerproc.Config{Threads: 2, TermTimeout: patience}})
+		defer close(stuck)
+		f.push(`{"class":"Stuck","args":[]}`)
+		<-running
+		f.push(payload(1))
+		<-running
+		f.down <- proc.Message{Type: proc.KillJobs, Tokens: []string{"1"}, Grace: time.Millisecond}
+		require.Equal(t, "tainted", f.expect(proc.Retires).Reason)
+		close(open)
+		require.Equal(t, []string{"1"}, f.expect(proc.Tainted).Tokens)
+		<-f.exited
+		require.Equal(t, 1, f.processed())
+	})
+}
+
+func TestTheMasterDies(t *testing.T) {
+	t.Parallel()
+	h, running, open := gate()
+	f := start(t, handlers{"A": h}, options{})
+	f.push(payload(1), payload(2))
+	<-running
+	f.die()
+	close(open)
+	f.ends()
+	require.Equal(t, 1, f.processed())
+	require.Equal(t, 1, f.waiting())
+}
+
+func TestToldToGoBeforeItIsUp(t *testing.T) {
+	t.Parallel()
+	for _, state := range []string{"draining", "killing"} {
+		t.Run(state, func(t *testing.T) {
+			t.Parallel()
+			f := start(t, handlers{"A": succeed}, options{state: state, noReady: true})
+			f.ends()
+		})
+	}
+}
+
+func TestLocks(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a lost lock ends the context of its job", func(t *testing.T) {
+		t.Parallel()
+		h, running, _ := gate()
+		f := start(t, handlers{"A": h}, options{short: true})
+		f.push(payload(1))
+		job := <-running
+		require.Positive(t, job.Fence())
+		require.NoError(t, f.redis.Del(t.Context(), job.LockKey).Err())
+		eventually(t, "failed", func() bool { return len(f.failed()) == 1 })
+		require.Contains(t, f.failed()[0], "Resqued::LockLost")
+		f.drain()
+	})
+
+	t.Run("without a beat for too long, jobs with locks are stopped and the others go on", func(t *testing.T) {
+		t.Parallel()
+		h, running, open := gate()
+		var cut atomic.Bool
+		f := start(t, handlers{"A": h}, options{short: true, queues: []string{"q", "free"},
+			cfg:  workerproc.Config{Threads: 2, Locketed: func(q string) bool { return q != "free" }},
+			wrap: func(s workerproc.Store) workerproc.Store { return &deaf{Store: s, cut: &cut} }})
+		f.push(payload(1))
+		<-running
+		_, err := f.store.Push(t.Context(), "free", []byte(payload(2)))
+		require.NoError(t, err)
+		<-running
+		cut.Store(true)
+		eventually(t, "the locked job is stopped", func() bool { return len(f.failed()) == 1 })
+		require.Contains(t, f.failed()[0], "no heartbeat")
+		cut.Store(false)
+		close(open)
+		eventually(t, "the other one finishes", func() bool { return f.processed() == 2 })
+		f.drain()
+	})
+
+	t.Run("a process that was given up for dead ends at once", func(t *testing.T) {
+		t.Parallel()
+		h, running, _ := gate()
+		f := start(t, handlers{"A": h}, options{short: true})
+		f.push(payload(1))
+		<-running
+		_, _, err := f.store.Fence(t.Context(), "h:boot:1-1:0.1", true)
+		require.NoError(t, err)
+		require.ErrorIs(t, <-f.result, workerproc.ErrFenced)
+	})
+}
+
+// deaf loses beats while cut.
+type deaf struct {
+	workerproc.Store
+	cut *atomic.Bool
+}
+
+func (d *deaf) Beat(ctx context.Context, b store.BeatRequest) (store.BeatReply, error) {
+	if d.cut.Load() {
+		return store.BeatReply{}, errors.New("cut off")
+	}
+	return d.Store.Beat(ctx, b)
+}
+
+// lossy carries out every exchange and loses some replies.
+type lossy struct {
+	workerproc.Store
+	calls atomic.Int64
+}
+
+func (l *lossy) Exchange(ctx context.Context, req store.ExchangeRequest) (store.ExchangeReply, error) {
+	reply, err := l.Store.Exchange(ctx, req)
+	if l.calls.Add(1)%3 == 0 {
+		return store.ExchangeReply{}, io.ErrUnexpectedEOF
+	}
+	return reply, err
+}
+
+func TestLostReplies(t *testing.T) {
+	t.Parallel()
+	f := start(t, handlers{"A": succeed}, options{cfg: workerproc.Config{Threads: 4}, wrap: func(s workerproc.Store) workerproc.Store {
+		return &lossy{Store: s}
+	}})
+	for i := range 60 {
+		f.push(payload(i))
+	}
+	eventually(t, "all processed", func() bool { return f.processed() == 60 })
+	require.EqualValues(t, 60, f.started.Load())
+	f.drain()
+}
