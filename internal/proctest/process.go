@@ -68,6 +68,32 @@ func (p Process) Env(name string) string {
 	return ""
 }
 
+// InnerPID returns the pid that the process has in its own pid namespace; empty
+// when it is gone.
+func (p Process) InnerPID() string {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			pids := strings.Fields(rest)
+			return pids[len(pids)-1]
+		}
+	}
+	return ""
+}
+
+// Descends says whether ancestor is among the process's ancestors.
+func (p Process) Descends(ancestor int) bool {
+	for ok := true; ok && p.Parent > 1; p, ok = Look(p.Parent) {
+		if p.Parent == ancestor {
+			return true
+		}
+	}
+	return false
+}
+
 // Find returns the living processes for which match holds, without this one.
 func Find(match func(Process) bool) []Process {
 	var found []Process
