@@ -45,5 +45,5 @@ exec unshare --kill-child -p -f -m -u -i -n -C --propagation private sh -ec '
 	# LoadCredential= needs a shared root: services get mount namespaces of their own.
 	exec chroot . sh -c "umount -l /old; rmdir /old; mount --make-rshared /
 		exec env -i container=resqued-box PATH=/usr/sbin:/usr/bin:/sbin:/bin \
-			/lib/systemd/systemd --unit=basic.target --log-target=console"
+			/lib/systemd/systemd --unit=basic.target"
 '
