@@ -72,7 +72,6 @@ func (f *fixture) reserve(n int, queues ...string) []store.Reserved {
 	return f.exchange(store.ExchangeRequest{Wants: f.wants(n), Queues: locked(queues...)}).Jobs
 }
 
-
 func (f *fixture) wants(n int) []store.Want {
 	wants := make([]store.Want, n)
 	for i := range wants {

@@ -2,8 +2,10 @@ package store
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -30,6 +32,11 @@ func newClient(o Options, retries int) (redis.UniversalClient, error) {
 	if pool == 0 {
 		pool = 4
 	}
+	secure := strings.HasPrefix(u.Scheme, "rediss")
+	roots, err := trusted(o.CAFile, secure)
+	if err != nil {
+		return nil, err
+	}
 	switch u.Scheme {
 	case "redis", "rediss", "unix":
 		opts, err := redis.ParseURL(o.URL)
@@ -43,16 +50,19 @@ func newClient(o Options, retries int) (redis.UniversalClient, error) {
 		opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout = dialTimeout, ioTimeout, ioTimeout
 		opts.DialerRetries = 1
 		opts.ContextTimeoutEnabled = true
+		if opts.TLSConfig != nil {
+			opts.TLSConfig.RootCAs = roots
+		}
 		opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		return redis.NewClient(opts), nil
 	case "redis-sentinel", "rediss-sentinel":
-		return newSentinel(u, o, pool, retries)
+		return newSentinel(u, o, roots, pool, retries)
 	case "redis-cluster", "rediss-cluster":
 		if !hashTagged(o.Namespace) {
 			return nil, fmt.Errorf("namespace %q: a Redis Cluster needs all keys in one slot; "+
 				"use a hash-tagged namespace such as %q for every producer and worker", o.Namespace, "{"+o.Namespace+"}")
 		}
-		return newCluster(u, o, pool, retries)
+		return newCluster(u, o, roots, pool, retries)
 	default:
 		return nil, fmt.Errorf("redis_url %q: scheme %q is not known; use redis://, rediss://, unix://, "+
 			"redis-sentinel:// or redis-cluster:// (rediss-… for TLS)", redact(u), u.Scheme)
@@ -60,7 +70,7 @@ func newClient(o Options, retries int) (redis.UniversalClient, error) {
 }
 
 // newSentinel reads redis-sentinel://[user:password@]host:port[,host:port…]/master[/db].
-func newSentinel(u *url.URL, o Options, pool, retries int) (redis.UniversalClient, error) {
+func newSentinel(u *url.URL, o Options, roots *x509.CertPool, pool, retries int) (redis.UniversalClient, error) {
 	master, dbText, _ := strings.Cut(strings.Trim(u.Path, "/"), "/")
 	if master == "" || u.Host == "" {
 		return nil, fmt.Errorf("redis_url %q: write redis-sentinel://host:26379,host:26379/MASTER-NAME[/db]", redact(u))
@@ -83,13 +93,13 @@ func newSentinel(u *url.URL, o Options, pool, retries int) (redis.UniversalClien
 	}
 	opts.Username, opts.Password = userinfo(u)
 	if u.Scheme == "rediss-sentinel" {
-		opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+		opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	}
 	return redis.NewFailoverClient(opts), nil
 }
 
 // newCluster reads redis-cluster://[user:password@]host:port[,host:port…].
-func newCluster(u *url.URL, o Options, pool, retries int) (redis.UniversalClient, error) {
+func newCluster(u *url.URL, o Options, roots *x509.CertPool, pool, retries int) (redis.UniversalClient, error) {
 	if u.Host == "" {
 		return nil, fmt.Errorf("redis_url %q: write redis-cluster://host:6379,host:6379", redact(u))
 	}
@@ -105,9 +115,28 @@ func newCluster(u *url.URL, o Options, pool, retries int) (redis.UniversalClient
 	}
 	opts.Username, opts.Password = userinfo(u)
 	if u.Scheme == "rediss-cluster" {
-		opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+		opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	}
 	return redis.NewClusterClient(opts), nil
+}
+
+// trusted reads the certificates to trust; nil stands for the system's.
+func trusted(file string, secure bool) (*x509.CertPool, error) {
+	switch {
+	case file == "":
+		return nil, nil
+	case !secure:
+		return nil, fmt.Errorf("redis_ca_file %q: redis_url does not use TLS; write rediss://", file)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("redis_ca_file: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("redis_ca_file %q: no PEM certificate in it", file)
+	}
+	return pool, nil
 }
 
 func hosts(u *url.URL, port string) []string {

@@ -1,0 +1,115 @@
+package store_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/store"
+)
+
+// worksAt runs a job through every kind of script at a URL.
+func worksAt(t *testing.T, opts store.Options) {
+	t.Helper()
+	s, err := store.Open(opts)
+	require.NoError(t, err)
+	defer s.Close()
+	require.NoError(t, s.WaitReady(t.Context(), nil))
+	ctx := t.Context()
+	require.NoError(t, s.Register(ctx, store.Registration{Proc: "p", Workers: []string{"w:1:q"}, Started: "now"}))
+	_, err = s.Push(ctx, "q", []byte(job("A", "[1]")))
+	require.NoError(t, err)
+	poll, err := s.Poll(ctx, true, "0", nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"q"}, poll.Waiting)
+	reply, err := s.Exchange(ctx, store.ExchangeRequest{Proc: "p", Master: "m", Wants: []store.Want{{Token: "1", Worker: "w:1:q"}},
+		Queues: []store.Queue{{Name: "q", Locked: true, Cap: 1}}})
+	require.NoError(t, err)
+	require.Len(t, reply.Jobs, 1)
+	require.NoError(t, s.WriteMirrors(ctx, "p", []store.Mirror{{Token: "1", Worker: "w:1:q", Value: []byte("{}")}}))
+	_, err = s.Beat(ctx, store.BeatRequest{Proc: "p", Jobs: []store.Running{{Token: "1", LockKey: reply.Jobs[0].LockKey}},
+		Stats: []store.WorkerStat{{Worker: "w:1:q", Processed: 1}}})
+	require.NoError(t, err)
+	_, err = s.Exchange(ctx, store.ExchangeRequest{Proc: "p", Master: "m", Completions: []store.Completion{
+		{Job: &reply.Jobs[0], Kind: store.Requeued, Delay: time.Hour, Mirrored: true}}})
+	require.NoError(t, err)
+	_, err = s.Push(ctx, "q", []byte(job("A", "[2]")))
+	require.NoError(t, err)
+	reply, err = s.Exchange(ctx, store.ExchangeRequest{Proc: "p", Master: "m", Wants: []store.Want{{Token: "2", Worker: "w:1:q"}},
+		Queues: []store.Queue{{Name: "q", Locked: true}}})
+	require.NoError(t, err)
+	require.Len(t, reply.Jobs, 1)
+	_, err = s.Orphans(ctx)
+	require.NoError(t, err)
+	held, _, err := s.Fence(ctx, "p", true)
+	require.NoError(t, err)
+	require.Len(t, held, 1)
+	require.NoError(t, s.Recover(ctx, "p", []store.Verdict{{Token: "2", Action: store.Fail, Failure: []byte("{}")}}))
+	require.NoError(t, s.PutMaster(ctx, store.MasterInfo{ID: "m", Fields: map[string]string{"a": "b"}, TTL: time.Minute}))
+	require.NoError(t, s.DropMaster(ctx, "m"))
+	_, err = s.QueueList(ctx)
+	require.NoError(t, err)
+	_, err = s.WorkerList(ctx)
+	require.NoError(t, err)
+	_, err = s.ProcList(ctx)
+	require.NoError(t, err)
+}
+
+func TestPlacesToFindRedis(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a unix socket", func(t *testing.T) {
+		t.Parallel()
+		worksAt(t, store.Options{URL: redistest.Shared(t).SocketURL(), Namespace: redistest.Namespace(t)})
+	})
+
+	t.Run("an ACL user with no more rights than the documented ones", func(t *testing.T) {
+		t.Parallel()
+		doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "redis-keys.md"))
+		require.NoError(t, err)
+		_, rest, ok := strings.Cut(string(doc), "ACL SETUSER resqued ")
+		require.True(t, ok, "docs/redis-keys.md shows the rights as an ACL SETUSER line")
+		rule, _, _ := strings.Cut(rest, "\n")
+		require.Contains(t, rule, ">SECRET")
+		rule = strings.ReplaceAll(rule, ">SECRET", ">pw")
+		server := redistest.Start(t, redistest.Options{})
+		args := []any{"ACL", "SETUSER", "resqued"}
+		for _, word := range strings.Fields(rule) {
+			args = append(args, word)
+		}
+		require.NoError(t, server.Client(t).Do(t.Context(), args...).Err())
+		worksAt(t, store.Options{URL: server.URLAs("resqued", "pw"), Namespace: "resque"})
+	})
+
+	t.Run("TLS with a certificate of one's own", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, redistest.Options{TLS: true})
+		worksAt(t, store.Options{URL: server.URL(), Namespace: "resque", CAFile: server.CAFile})
+		s, err := store.Open(store.Options{URL: server.URL(), Namespace: "resque"})
+		require.NoError(t, err)
+		defer s.Close()
+		require.ErrorContains(t, s.Ping(t.Context()), "certificate")
+	})
+
+	t.Run("Sentinel", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, redistest.Options{})
+		worksAt(t, store.Options{URL: "redis-sentinel://" + redistest.Sentinel(t, server, "main") + "/main/0", Namespace: "resque"})
+	})
+
+	t.Run("a Cluster, with a hash-tagged namespace", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, redistest.Options{Args: []string{"--cluster-enabled", "yes"}})
+		client := server.Client(t)
+		require.NoError(t, client.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+		require.Eventually(t, func() bool {
+			return strings.Contains(client.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
+		}, 20*time.Second, 10*time.Millisecond)
+		worksAt(t, store.Options{URL: "redis-cluster://" + server.Addr, Namespace: "{resque}"})
+	})
+}
