@@ -1,0 +1,82 @@
+// Package harness runs the built binary for the system tests: as a process of
+// its own, in a Redis namespace of its own, told by signals and watched from
+// outside.
+package harness
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// Environment variables that choose what is tested.
+const (
+	// raceEnv builds the daemon with the race detector.
+	raceEnv = "RESQUED_TEST_RACE"
+	// fullEnv runs the tests at full size.
+	fullEnv = "RESQUED_TEST_FULL"
+)
+
+var buildDir string
+
+// Main runs the tests of a package that uses this one; call it from TestMain
+// with the function that runs them. It removes what they built.
+func Main(run func() int) int {
+	dir, err := os.MkdirTemp("", "resqued-system-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "system tests:", err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	buildDir = dir
+	return run()
+}
+
+// Full says whether the tests run at full size (make system).
+func Full() bool { return os.Getenv(fullEnv) != "" }
+
+// Race says whether the daemon is built with the race detector (make race).
+func Race() bool { return os.Getenv(raceEnv) != "" }
+
+// Binary returns the path of the stock binary; it is built once per run.
+func Binary(tb testing.TB) string {
+	tb.Helper()
+	return built(tb, stock)
+}
+
+// App returns the path of the program with handlers in Go.
+func App(tb testing.TB) string {
+	tb.Helper()
+	return built(tb, app)
+}
+
+var (
+	stock = sync.OnceValues(func() (string, error) { return build("resqued", "github.com/resqued/resqued/cmd/resqued") })
+	app   = sync.OnceValues(func() (string, error) {
+		return build("testapp", "github.com/resqued/resqued/test/system/testapp")
+	})
+)
+
+func built(tb testing.TB, once func() (string, error)) string {
+	tb.Helper()
+	path, err := once()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}
+
+func build(name, pkg string) (string, error) {
+	path := filepath.Join(buildDir, name)
+	args := []string{"build", "-o", path}
+	if Race() {
+		args = append(args, "-race")
+	}
+	if out, err := exec.Command("go", append(args, pkg)...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+	}
+	return path, nil
+}

@@ -1,0 +1,346 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/redistest"
+)
+
+// Options say how a daemon is started; the zero value is one process of one
+// thread that works every queue, in the Redis that all tests share.
+type Options struct {
+	// App runs the program with handlers in Go instead of the stock binary.
+	App bool
+	// Binary runs another program.
+	Binary string
+	// Workers, Threads and JobsPerFork are as in the configuration; 0 = 1 for the
+	// first two and no limit for the last.
+	Workers, Threads, JobsPerFork int
+	// Queues as in the environment: "high,low:4"; empty = "*".
+	Queues string
+	// Config are further lines of the configuration file.
+	Config string
+	// Env are further environment variables, NAME=value; they win.
+	Env []string
+	// Args follow the verb.
+	Args []string
+	// Verb is what the binary is to do; empty = "work".
+	Verb string
+	// Redis is a server for this test alone; nil = the shared one.
+	Redis *redistest.Server
+	// Namespace is set by tests in which two daemons share one.
+	Namespace string
+	// Output gets the daemon's output; nil = Log.
+	Output *os.File
+	// Unready: return at once, do not wait until jobs are worked.
+	Unready bool
+}
+
+// Daemon is a running resqued: a master and its worker processes.
+type Daemon struct {
+	PID    int
+	Space  string
+	Client *redis.Client
+	// Dir is the daemon's working directory, removed with the test.
+	Dir string
+	// ConfigFile is the file that it was started with.
+	ConfigFile string
+
+	tb     testing.TB
+	mark   string
+	notify *notifications
+	log    *logBuffer
+	cmd    *exec.Cmd
+	done   chan struct{}
+}
+
+// Start starts a daemon and, unless told otherwise, waits until it is ready.
+// With the test it is killed, and the test fails if a process of it is left.
+func Start(tb testing.TB, o Options) *Daemon {
+	tb.Helper()
+	server := o.Redis
+	if server == nil {
+		server = redistest.Shared(tb)
+	}
+	if o.Namespace == "" {
+		o.Namespace = redistest.Namespace(tb)
+	}
+	d := &Daemon{
+		Space:  o.Namespace,
+		Client: server.Client(tb),
+		Dir:    tb.TempDir(),
+		tb:     tb,
+		mark:   fmt.Sprintf("%s-%d", o.Namespace, time.Now().UnixNano()),
+		notify: listen(tb),
+		log:    &logBuffer{},
+		done:   make(chan struct{}),
+	}
+	d.ConfigFile = filepath.Join(d.Dir, "resqued.yaml")
+	d.Configure(o.Config)
+
+	binary := o.Binary
+	switch {
+	case binary != "":
+	case o.App:
+		binary = App(tb)
+	default:
+		binary = Binary(tb)
+	}
+	if o.Verb == "" {
+		o.Verb = "work"
+	}
+	if o.Queues == "" {
+		o.Queues = "*"
+	}
+	args := append([]string{o.Verb, "--config", d.ConfigFile}, o.Args...)
+	d.cmd = exec.Command(binary, args...)
+	d.cmd.Dir = d.Dir
+	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
+	if o.Output != nil {
+		d.cmd.Stdout, d.cmd.Stderr = o.Output, o.Output
+	}
+	d.cmd.Env = append([]string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + d.Dir, "TZ=UTC",
+		markEnv + "=" + d.mark,
+		"REDIS_URL=" + server.URL(),
+		"RESQUE_NAMESPACE=" + d.Space,
+		"WORKER_COUNT=" + strconv.Itoa(max(o.Workers, 1)),
+		"THREAD_COUNT=" + strconv.Itoa(max(o.Threads, 1)),
+		"JOBS_PER_FORK=" + strconv.Itoa(o.JobsPerFork),
+		"QUEUES=" + o.Queues,
+		"RESQUED_LOG_FORMAT=json",
+		"NOTIFY_SOCKET=" + d.notify.path,
+		"RESQUED_TEST_REDIS=" + server.URL(),
+		"RESQUED_TEST_SPACE=" + d.Space,
+	}, o.Env...)
+	// A daemon must not outlive a test binary that is killed.
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	// A job's process that holds the daemon's output must not hang the test.
+	d.cmd.WaitDelay = 5 * time.Second
+	d.run()
+	tb.Cleanup(d.discard)
+	if !o.Unready {
+		d.AwaitReady()
+	}
+	return d
+}
+
+// Watch looks at a daemon that somebody else has started.
+func Watch(tb testing.TB, client *redis.Client, space string) *Daemon {
+	tb.Helper()
+	return &Daemon{Space: space, Client: client, tb: tb, mark: space, notify: &notifications{}, log: &logBuffer{}}
+}
+
+// run starts the process and waits for it on one and the same thread, because
+// Pdeathsig follows the thread that started it.
+func (d *Daemon) run() {
+	d.tb.Helper()
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		err := d.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = d.cmd.Wait() // ProcessState has the rest
+		}
+		close(d.done)
+	}()
+	if err := <-started; err != nil {
+		d.tb.Fatalf("start: %v", err)
+	}
+	d.PID = d.cmd.Process.Pid
+}
+
+// Configure writes the configuration file anew; the daemon reads it on HUP.
+func (d *Daemon) Configure(text string) {
+	d.tb.Helper()
+	if err := os.WriteFile(d.ConfigFile, []byte(text), 0o600); err != nil {
+		d.tb.Fatal(err)
+	}
+}
+
+// Touch makes an empty file in the daemon's working directory.
+func (d *Daemon) Touch(name string) {
+	d.tb.Helper()
+	if err := os.WriteFile(filepath.Join(d.Dir, name), nil, 0o600); err != nil {
+		d.tb.Fatal(err)
+	}
+}
+
+// Signal sends a signal to the master.
+func (d *Daemon) Signal(sig syscall.Signal) {
+	d.tb.Helper()
+	if err := d.cmd.Process.Signal(sig); err != nil {
+		d.tb.Fatalf("send %s: %v\n%s", sig, err, d.Log())
+	}
+}
+
+// Exit waits until the master has ended and returns its exit code, or minus the
+// number of the signal that ended it.
+func (d *Daemon) Exit() int {
+	d.tb.Helper()
+	select {
+	case <-d.done:
+	case <-time.After(patience):
+		d.tb.Fatalf("the daemon has not ended within %s\n%s\n%s", patience, d.describe(), d.Log())
+	}
+	status, _ := d.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if status.Signaled() {
+		return -int(status.Signal())
+	}
+	return status.ExitStatus()
+}
+
+// ended says whether the master has ended.
+func (d *Daemon) ended() bool {
+	select {
+	case <-d.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// AwaitEnd waits at most limit for the master's end and says whether it came.
+func (d *Daemon) AwaitEnd(limit time.Duration) bool {
+	select {
+	case <-d.done:
+		return true
+	case <-time.After(limit):
+		return false
+	}
+}
+
+// Log returns what the daemon has printed so far.
+func (d *Daemon) Log() string { return d.log.String() }
+
+// AwaitLog waits until the daemon has printed part.
+func (d *Daemon) AwaitLog(part string) {
+	d.tb.Helper()
+	if !proctest.Within(patience, func() bool { return strings.Contains(d.Log(), part) }) {
+		d.tb.Fatalf("the log does not say %q within %s\n%s", part, patience, d.Log())
+	}
+}
+
+// markEnv is in the environment of everything that descends from a daemon.
+const markEnv = "RESQUED_TEST_RUN"
+
+// Processes returns every living process that descends from the daemon, the
+// master included.
+func (d *Daemon) Processes() []proctest.Process {
+	return proctest.Find(func(p proctest.Process) bool { return p.Env(markEnv) == d.mark || p.PID == d.PID })
+}
+
+// Workers returns the living worker processes.
+func (d *Daemon) Workers() []proctest.Process {
+	return proctest.Find(func(p proctest.Process) bool {
+		return p.Parent == d.PID && strings.HasPrefix(p.Title, "resqued: worker")
+	})
+}
+
+// WorkerPIDs returns the pids of the living worker processes.
+func (d *Daemon) WorkerPIDs() []int {
+	var pids []int
+	for _, p := range d.Workers() {
+		pids = append(pids, p.PID)
+	}
+	return pids
+}
+
+func (d *Daemon) describe() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "status %q\n", d.Status())
+	for _, p := range d.Processes() {
+		fmt.Fprintln(&b, p)
+	}
+	return b.String()
+}
+
+// discard ends a daemon that the test has left running. One that had ended by
+// itself must have left no process behind.
+func (d *Daemon) discard() {
+	if d.tb.Failed() {
+		d.tb.Logf("%s\n%s", d.describe(), d.Log())
+	}
+	if d.ended() {
+		if left := d.Processes(); len(left) > 0 {
+			d.tb.Errorf("processes outlive their master: %v", left)
+		}
+	}
+	_ = d.cmd.Process.Kill()
+	<-d.done
+	// Worker processes may go on with jobs that never end.
+	gone := proctest.Within(10*time.Second, func() bool {
+		left := d.Processes()
+		for _, p := range left {
+			_ = syscall.Kill(p.PID, syscall.SIGKILL)
+		}
+		return len(left) == 0
+	})
+	if !gone {
+		d.tb.Errorf("processes cannot be killed: %v", d.Processes())
+	}
+}
+
+// logBuffer is a buffer that is written and read at the same time.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// Run runs a verb of the stock binary to its end, in the daemon's namespace, and
+// returns its standard output, its standard error and its exit code.
+func (d *Daemon) Run(args ...string) (stdout, stderr string, code int) {
+	d.tb.Helper()
+	return d.RunWithout(nil, args...)
+}
+
+// RunWithout is Run without some of the daemon's environment variables.
+func (d *Daemon) RunWithout(names []string, args ...string) (stdout, stderr string, code int) {
+	d.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, Binary(d.tb), args...)
+	cmd.Dir = d.Dir
+	cmd.Env = slices.DeleteFunc(slices.Clone(d.cmd.Env), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		return slices.Contains(names, name) || name == "NOTIFY_SOCKET"
+	})
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		d.tb.Fatalf("run %s: %v", strings.Join(args, " "), err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}

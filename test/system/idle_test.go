@@ -1,0 +1,92 @@
+package system_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/test/system/harness"
+)
+
+// An idle daemon of 4 processes of 8 threads, with 20 empty queues.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	o := fleet
+	o.App = true
+	d := harness.Start(t, o)
+	for i := range 20 {
+		require.NoError(t, d.Client.SAdd(context.Background(), d.Key("queues"), "empty-"+string(rune('a'+i))).Err())
+	}
+
+	t.Run("it costs next to nothing", func(t *testing.T) {
+		// Starting is not idling.
+		var ticks int64
+		<-time.After(time.Second)
+		for _, p := range d.Processes() {
+			ticks -= proctest.CPUTicks(p.PID)
+		}
+		const watch = 5 * time.Second
+		<-time.After(watch)
+		for _, p := range d.Processes() {
+			ticks += proctest.CPUTicks(p.PID)
+		}
+		percent := float64(ticks) / watch.Seconds() // a tick is 10 ms
+		t.Logf("%.1f %% of one core", percent)
+		// The aim is 1 %; a machine that runs other tests besides gets some slack.
+		require.Less(t, percent, 5.0)
+	})
+
+	t.Run("a job is picked up within an interval", func(t *testing.T) {
+		var waits []time.Duration
+		for id := 1; id <= 20; id++ {
+			began := time.Now()
+			d.Push("empty-c", "Count", id)
+			d.AwaitNoted("ran", id)
+			waits = append(waits, time.Since(began))
+		}
+		slices.Sort(waits)
+		t.Logf("median %s, slowest %s", waits[len(waits)/2], waits[len(waits)-1])
+		// INTERVAL is 0.1 s, and looking for the result costs up to 0.05 s.
+		require.Less(t, waits[len(waits)/2], 300*time.Millisecond)
+	})
+}
+
+// A handler that leaks a megabyte a job cannot make the daemon grow: its
+// processes are replaced.
+func TestMemoryStaysFlat(t *testing.T) {
+	t.Parallel()
+	jobs := 4_000
+	if harness.Full() {
+		jobs = 20_000
+	}
+	o := fleet
+	o.App = true
+	d := harness.Start(t, o)
+	tree := func() (total int64) {
+		for _, p := range d.Processes() {
+			total += proctest.Memory(p.PID)
+		}
+		return total >> 20
+	}
+	d.Push("mail", "Leak", harness.Range(1, jobs)...)
+	var highest [2]int64 // of the first and of the second half
+	proctest.Await(t, 5*time.Minute, func() bool {
+		done := d.Snapshot().Processed
+		half := 0
+		if done > int64(jobs/2) {
+			half = 1
+		}
+		highest[half] = max(highest[half], tree())
+		return done == int64(jobs)
+	}, "%d leaking jobs", jobs)
+	t.Logf("%d jobs leaked 1 MiB each; the tree took at most %d MiB in the first half, %d MiB in the second",
+		jobs, highest[0], highest[1])
+	// 4 processes of at most 100 jobs, a fifth one that retires, and their heaps'
+	// slack; a tree that does not give back would be at several thousand.
+	require.Less(t, highest[1], int64(1400))
+	require.Less(t, float64(highest[1]), 1.5*float64(highest[0])+100)
+}

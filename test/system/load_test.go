@@ -1,0 +1,191 @@
+package system_test
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/test/system/harness"
+)
+
+// busy is a daemon in the middle of its work: thousands of jobs wait, hundreds
+// have been done.
+func busy(t *testing.T, jobs int, env ...string) *harness.Daemon {
+	t.Helper()
+	o := fleet
+	o.App, o.Env = true, env
+	d := harness.Start(t, o)
+	d.Push("mail", "Count", harness.Range(1, jobs)...)
+	d.AwaitNoted("ran", 300)
+	return d
+}
+
+// onceEach: every job that ran did so once, and the totals agree.
+func onceEach(t *testing.T, d *harness.Daemon, jobs int) (ran int) {
+	t.Helper()
+	noted := d.Noted("ran")
+	for id, times := range noted {
+		require.Equal(t, "1", times, "job %s ran %s times", id, times)
+	}
+	s := d.Snapshot()
+	require.Equal(t, int64(jobs), s.Jobs(), "%+v", s)
+	require.Equal(t, int64(len(noted)), s.Processed)
+	return len(noted)
+}
+
+func TestDrainUnderLoad(t *testing.T) {
+	t.Parallel()
+	const jobs = 20_000
+	d := busy(t, jobs)
+	stop := d.Conserve(jobs)
+	d.Signal(quit)
+	require.Zero(t, d.Exit())
+	stop()
+	require.Empty(t, d.Residue())
+	ran := onceEach(t, d, jobs)
+	require.Less(t, ran, jobs, "the drain came too late to show anything")
+
+	// The next daemon does the rest, and nothing twice.
+	o := fleet
+	o.App, o.Namespace, o.Args = true, d.Space, []string{"--until-empty"}
+	next := harness.Start(t, o)
+	require.Zero(t, next.Exit())
+	require.Equal(t, jobs, onceEach(t, next, jobs))
+	require.Empty(t, next.Residue())
+}
+
+func TestPauseUnderLoad(t *testing.T) {
+	t.Parallel()
+	const jobs = 40_000
+	d := busy(t, jobs)
+	d.Signal(usr2)
+	d.AwaitStatus("paused")
+	// What is in hand may still finish; a poll later nothing moves any more.
+	proctest.Await(t, patience, func() bool { return d.Snapshot().InFlight == 0 }, "the jobs in hand")
+	before := d.Snapshot()
+	require.Positive(t, before.Queued, "the pause came too late to show anything")
+	require.False(t, proctest.Within(500*time.Millisecond, func() bool { return d.Snapshot() != before }))
+	d.Signal(cont)
+	d.AwaitProcessed(jobs, time.Minute)
+	require.Equal(t, jobs, onceEach(t, d, jobs))
+}
+
+func TestTermUnderLoad(t *testing.T) {
+	t.Parallel()
+	const jobs = 20_000
+	d := busy(t, jobs, shortKill)
+	// Some jobs that do not end by themselves: of every kind.
+	d.PushRaw("high", `{"class":"Gate","args":[100001]}`, `{"class":"Stubborn","args":[100002]}`, `{"class":"Busy","args":[100003]}`)
+	d.AwaitNoted("started", 3)
+	d.Signal(term)
+	require.Zero(t, d.Exit())
+	require.Empty(t, d.Residue())
+	s := d.Snapshot()
+	require.Equal(t, int64(jobs+3), s.Jobs(), "%+v", s)
+	for _, id := range []string{"100001", "100002", "100003"} {
+		failed := 0
+		for _, f := range d.Failures() {
+			if string(f.Payload) != "" && containsArg(f, id) {
+				failed++
+			}
+		}
+		require.Equal(t, 1, failed, "failures of job %s", id)
+	}
+}
+
+func containsArg(f harness.Failure, id string) bool {
+	return string(f.Payload) == `{"class":"Gate","args":[`+id+`]}` ||
+		string(f.Payload) == `{"class":"Stubborn","args":[`+id+`]}` ||
+		string(f.Payload) == `{"class":"Busy","args":[`+id+`]}`
+}
+
+// A reload under load loses nothing, kills nothing and keeps the master.
+func TestReloadUnderLoad(t *testing.T) {
+	t.Parallel()
+	const jobs = 20_000
+	d := busy(t, jobs)
+	stop := d.Conserve(jobs)
+	for range 3 {
+		old := d.WorkerPIDs()
+		d.Signal(hup)
+		proctest.Await(t, patience, func() bool {
+			return !slices.ContainsFunc(old, proctest.Alive)
+		}, "the end of %v", old)
+	}
+	d.AwaitProcessed(jobs, time.Minute)
+	stop()
+	require.Equal(t, jobs, onceEach(t, d, jobs))
+	require.Empty(t, d.Failures())
+	require.True(t, proctest.Alive(d.PID))
+}
+
+func TestBadReloadKeepsTheOldConfiguration(t *testing.T) {
+	t.Parallel()
+	d := running(t)
+	old := d.WorkerPIDs()
+	d.Configure("worker_cuont: 7\n")
+	d.Signal(hup)
+	d.AwaitLog("worker_count")
+	require.Equal(t, old, d.WorkerPIDs())
+	bothRun(t, d)
+}
+
+// A worker process that is killed costs nobody a job.
+func TestWorkerProcessIsKilled(t *testing.T) {
+	t.Parallel()
+	const jobs = 20_000
+	d := busy(t, jobs)
+	stop := d.Conserve(jobs)
+	for range 10 {
+		pids := d.WorkerPIDs()
+		if len(pids) == 0 {
+			continue
+		}
+		_ = unix.Kill(pids[0], unix.SIGKILL)
+		proctest.Await(t, patience, func() bool { return !proctest.Alive(pids[0]) }, "the end of %d", pids[0])
+	}
+	d.AwaitProcessed(jobs, time.Minute)
+	stop()
+	// A job whose process died may have run before it could say so.
+	noted := d.Noted("ran")
+	require.Len(t, noted, jobs)
+	twice := 0
+	for id, times := range noted {
+		n, err := strconv.Atoi(times)
+		require.NoError(t, err)
+		require.LessOrEqual(t, n, 3, "job %s", id)
+		if n > 1 {
+			twice++
+		}
+	}
+	require.LessOrEqual(t, twice, 10*fleet.Threads, "only jobs in hand may run again")
+	require.Empty(t, d.Failures())
+	d.Signal(quit)
+	require.Zero(t, d.Exit())
+	require.Empty(t, d.Residue())
+}
+
+// The master is killed with jobs in hand: they are done, and none is lost.
+func TestMasterIsKilled(t *testing.T) {
+	t.Parallel()
+	const jobs = 5_000
+	d := busy(t, jobs)
+	require.NoError(t, unix.Kill(d.PID, unix.SIGKILL))
+	require.Equal(t, -int(unix.SIGKILL), d.Exit())
+	proctest.Await(t, patience, func() bool { return len(d.Processes()) == 0 }, "the end of the worker processes")
+
+	o := fleet
+	o.App, o.Namespace = true, d.Space
+	next := harness.Start(t, o)
+	next.AwaitProcessed(jobs, time.Minute)
+	require.Len(t, next.Noted("ran"), jobs)
+	require.Empty(t, next.Failures())
+	next.Signal(quit)
+	require.Zero(t, next.Exit())
+	require.Empty(t, next.Residue())
+}

@@ -1,0 +1,222 @@
+package system_test
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/test/system/harness"
+)
+
+// service is the shipped unit in a real systemd, working Go handlers.
+type service struct {
+	*proctest.Box
+	unit string
+	jobs *harness.Daemon
+}
+
+const boxSettings = `REDIS_URL=redis://127.0.0.1:6379/0
+RESQUE_NAMESPACE=box
+RESQUED_TEST_REDIS=redis://127.0.0.1:6379/0
+RESQUED_TEST_SPACE=box
+`
+
+// boot starts a systemd with the shipped units and a Redis. The settings go to
+// the environment file, the drop-in to the unit.
+func boot(t *testing.T, settings, dropIn string, files map[string]string) *service {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "resqued")
+	program, err := os.ReadFile(harness.App(t))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(binary, program, 0o755))
+	all := map[string]string{
+		"/etc/resqued/resqued.yaml":                        "worker_count: 2\nthread_count: 2\nqueues: ['*']\n",
+		"/etc/resqued/resqued.env":                         boxSettings + settings,
+		"/etc/resqued/mail.yaml":                           "queues: [mail]\n",
+		"/etc/resqued/mail.env":                            boxSettings,
+		"/etc/systemd/system/resqued.service.d/a-box.conf": "[Service]\nRestartSec=100ms\n" + dropIn,
+	}
+	maps.Copy(all, files)
+	box := proctest.Boot(t, proctest.BoxOptions{
+		Binary: binary,
+		Units:  []string{"../../deploy/systemd/resqued.service", "../../deploy/systemd/resqued@.service"},
+		Files:  all,
+		Redis:  true,
+	})
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: box.RedisSocket(), MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	return &service{Box: box, unit: "resqued.service", jobs: harness.Watch(t, client, "box")}
+}
+
+func (s *service) await(t *testing.T, property, value string) {
+	t.Helper()
+	last := ""
+	ok := proctest.Within(patience, func() bool {
+		last = s.Property(s.unit, property)
+		return last == value
+	})
+	require.True(t, ok, "%s is %q instead of %q\n%s", property, last, value, s.Journal(s.unit))
+}
+
+// leftNothing: the service has stopped in good order.
+func (s *service) leftNothing(t *testing.T) {
+	t.Helper()
+	s.await(t, "ActiveState", "inactive")
+	require.Equal(t, "success", s.Property(s.unit, "Result"), s.Journal(s.unit))
+	require.Empty(t, s.jobs.Residue())
+}
+
+func TestSystemd(t *testing.T) {
+	t.Parallel()
+
+	t.Run("start waits until jobs are worked, stop leaves nothing", func(t *testing.T) {
+		t.Parallel()
+		s := boot(t, "", "", nil)
+		s.Systemctl("start", s.unit)
+		require.Equal(t, "active", s.Property(s.unit, "ActiveState"))
+		require.NotEmpty(t, s.Property(s.unit, "StatusText"))
+		require.Len(t, proctest.Children(s.hostPID(t)), 2)
+		s.jobs.Push("mail", "Count", 1)
+		s.jobs.AwaitNoted("ran", 1)
+		s.Systemctl("stop", s.unit)
+		s.leftNothing(t)
+	})
+
+	t.Run("stop waits for the job in hand, beyond TimeoutStopSec", func(t *testing.T) {
+		t.Parallel()
+		s := boot(t, "", "TimeoutStopSec=2s\n", nil)
+		s.Systemctl("start", s.unit)
+		s.jobs.Push("mail", "Gate", 1)
+		s.jobs.AwaitNoted("started", 1)
+		s.Systemctl("stop", "--no-block", s.unit)
+		proctest.Await(t, patience, func() bool { return strings.Contains(s.Property(s.unit, "StatusText"), "draining") }, "the status")
+		require.False(t, proctest.Within(6*time.Second, func() bool { return s.Property(s.unit, "ActiveState") != "deactivating" }))
+		s.jobs.Open()
+		s.leftNothing(t)
+		require.Equal(t, map[string]string{"1": "1"}, s.jobs.Noted("ran"))
+	})
+
+	t.Run("a stop in the middle of a start is no failure", func(t *testing.T) {
+		t.Parallel()
+		s := boot(t, "", "StartLimitBurst=1000\n", nil)
+		for range 20 {
+			s.Systemctl("start", "--no-block", s.unit)
+			<-time.After(time.Duration(rand.IntN(30)) * time.Millisecond)
+			s.Systemctl("stop", s.unit)
+			s.leftNothing(t)
+		}
+	})
+
+	t.Run("a reload keeps the master and rolls the workers", func(t *testing.T) {
+		t.Parallel()
+		s := boot(t, "", "", nil)
+		s.Systemctl("start", s.unit)
+		master := s.MainPID(s.unit)
+		var old []int
+		for _, p := range proctest.Children(s.hostPID(t)) {
+			old = append(old, p.PID)
+		}
+		s.jobs.Push("mail", "Gate", 1)
+		s.jobs.AwaitNoted("started", 1)
+		s.Systemctl("reload", s.unit)
+		s.jobs.Open()
+		for _, pid := range old {
+			proctest.Await(t, patience, func() bool { return !proctest.Alive(pid) }, "the end of worker process %d", pid)
+		}
+		require.Equal(t, master, s.MainPID(s.unit))
+		require.Equal(t, "active", s.Property(s.unit, "ActiveState"))
+		s.jobs.AwaitNoted("ran", 1)
+		require.Empty(t, s.jobs.Failures())
+		s.Systemctl("stop", s.unit)
+		s.leftNothing(t)
+	})
+
+	t.Run("the watchdog replaces a master that hangs, and its job runs again", func(t *testing.T) {
+		t.Parallel()
+		s := boot(t, "", "WatchdogSec=2s\nTimeoutAbortSec=2s\n", nil)
+		s.Systemctl("start", s.unit)
+		s.interruptJob(t, func() { s.Exec("kill", "-STOP", strconv.Itoa(s.MainPID(s.unit))) })
+		require.Contains(t, s.Journal(s.unit), "goroutine") // what it was doing
+	})
+
+	t.Run("a master that is killed is started again, and its job runs again", func(t *testing.T) {
+		t.Parallel()
+		s := boot(t, "", "", nil)
+		s.Systemctl("start", s.unit)
+		s.interruptJob(t, func() { s.Exec("kill", "-KILL", strconv.Itoa(s.MainPID(s.unit))) })
+	})
+
+	t.Run("a wrong configuration is not tried again", func(t *testing.T) {
+		t.Parallel()
+		s := boot(t, "", "", map[string]string{"/etc/resqued/resqued.yaml": "worker_cuont: 2\n"})
+		_, err := s.TryExec("systemctl", "start", s.unit)
+		require.Error(t, err)
+		require.Equal(t, "failed", s.Property(s.unit, "ActiveState"))
+		require.Equal(t, "0", s.Property(s.unit, "NRestarts"))
+		require.Contains(t, s.Journal(s.unit), "worker_count")
+	})
+
+	t.Run("the password of Redis may be a credential", func(t *testing.T) {
+		t.Parallel()
+		s := boot(t, "", "", map[string]string{"/etc/credstore/resqued.redis-password": "s3cret\n"})
+		// The handlers' own connections were made without one, so none is used here.
+		require.NoError(t, s.jobs.Client.ConfigSet(context.Background(), "requirepass", "s3cret").Err())
+		s.Systemctl("start", s.unit)
+		require.Equal(t, "active", s.Property(s.unit, "ActiveState"))
+		require.NotContains(t, s.Journal(s.unit), "s3cret")
+		s.Systemctl("stop", s.unit)
+		require.Equal(t, "success", s.Property(s.unit, "Result"), s.Journal(s.unit))
+	})
+
+	t.Run("instances of the template run side by side", func(t *testing.T) {
+		t.Parallel()
+		s := boot(t, "", "", nil)
+		s.Systemctl("start", s.unit, "resqued@mail.service")
+		require.Equal(t, "active", s.Property("resqued@mail.service", "ActiveState"))
+		require.NotEqual(t, s.MainPID(s.unit), s.MainPID("resqued@mail.service"))
+		s.Systemctl("stop", "resqued@mail.service", s.unit)
+		s.leftNothing(t)
+	})
+}
+
+// hostPID is the master's pid outside of the box.
+func (s *service) hostPID(t *testing.T) int {
+	t.Helper()
+	inside := strconv.Itoa(s.MainPID(s.unit))
+	found := proctest.Find(func(p proctest.Process) bool { return p.InnerPID() == inside && p.Descends(s.PID) })
+	require.Len(t, found, 1)
+	return found[0].PID
+}
+
+// interruptJob lets the master come to harm while a job is in hand: systemd must
+// start another one, which gets the job done.
+func (s *service) interruptJob(t *testing.T, harm func()) {
+	t.Helper()
+	master := s.MainPID(s.unit)
+	s.jobs.Push("mail", "Gate", 1)
+	s.jobs.AwaitNoted("started", 1)
+	began := time.Now()
+	harm()
+	proctest.Await(t, patience, func() bool {
+		pid := s.MainPID(s.unit)
+		return pid != 0 && pid != master && s.Property(s.unit, "ActiveState") == "active"
+	}, "another master")
+	require.Equal(t, "1", s.Property(s.unit, "NRestarts"))
+	proctest.Await(t, patience, func() bool { return s.jobs.Noted("started")["1"] == "2" }, "the second run of the job")
+	t.Logf("the job runs again after %s", time.Since(began).Round(time.Millisecond))
+	s.jobs.Open()
+	s.jobs.AwaitNoted("ran", 1)
+	require.Empty(t, s.jobs.Failures())
+	s.Systemctl("stop", s.unit)
+	s.leftNothing(t)
+}

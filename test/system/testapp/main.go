@@ -1,0 +1,179 @@
+// Command testapp is a program as a user of resqued writes one: handlers in Go
+// around daemon.Main. The system tests work their jobs with it. Every class
+// takes the number of the job as its first argument and notes what it does in
+// hashes beside the daemon's own keys, so that a test sees what really ran.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/daemon"
+)
+
+// What the tests tell the handlers by environment.
+const (
+	redisEnv = "RESQUED_TEST_REDIS" // address of the tests' Redis
+	spaceEnv = "RESQUED_TEST_SPACE" // namespace
+	gateEnv  = "RESQUED_TEST_GATE"  // a file without which no worker process becomes ready
+)
+
+func main() {
+	h := resqued.New()
+	register(h)
+	daemon.Main(h)
+}
+
+// notes is where the handlers of this process write down what happened.
+type notes struct {
+	client *redis.Client
+	space  string
+}
+
+func (n *notes) mark(kind string, id int) error {
+	// Not the job's context: what a killed job has done must still be noted.
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	pipe := n.client.Pipeline()
+	pipe.HIncrBy(ctx, n.space+":test:"+kind, strconv.Itoa(id), 1)
+	if kind == "started" {
+		pipe.HSet(ctx, n.space+":test:pid", id, os.Getpid())
+	}
+	// The name of a process is never used again, unlike its pid.
+	pipe.HIncrBy(ctx, n.space+":test:"+kind+"-by", os.Getenv("RESQUED_PROC"), 1)
+	_, err := pipe.Exec(ctx)
+	return err
+}
+
+func register(h *resqued.Handlers) {
+	n := &notes{space: os.Getenv(spaceEnv)}
+	if url := os.Getenv(redisEnv); url != "" {
+		o, err := redis.ParseURL(url)
+		if err != nil {
+			panic(fmt.Sprintf("%s: %v", redisEnv, err))
+		}
+		o.MaxRetries = -1 // a count that is made twice would look like a job that ran twice
+		n.client = redis.NewClient(o)
+	}
+	h.Hook(resqued.Hooks{AfterFork: func(ctx context.Context) error {
+		return awaitFile(ctx, os.Getenv(gateEnv))
+	}})
+
+	// Count does nothing but be counted.
+	resqued.Handle(h, "Count", func(_ context.Context, id int) error {
+		return n.mark("ran", id)
+	})
+	// Gate runs until the test opens it, or until it is killed.
+	resqued.Handle(h, "Gate", func(ctx context.Context, id int) error {
+		return n.gate(ctx, id, true)
+	})
+	// Stubborn is a Gate that does not listen when it is killed.
+	resqued.Handle(h, "Stubborn", func(ctx context.Context, id int) error {
+		return n.gate(ctx, id, false)
+	})
+	// Busy never ends and never yields.
+	resqued.Handle(h, "Busy", func(_ context.Context, id int) error {
+		if err := n.mark("started", id); err != nil {
+			return err
+		}
+		for spin.Load() == 0 {
+		}
+		return nil
+	})
+	resqued.Handle(h, "Sleep", func(ctx context.Context, a struct{ ID, Milliseconds int }) error {
+		if err := n.mark("started", a.ID); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(time.Duration(a.Milliseconds) * time.Millisecond):
+		}
+		return n.mark("ran", a.ID)
+	})
+	resqued.Handle(h, "Fail", func(_ context.Context, id int) error {
+		return errors.Join(n.mark("ran", id), fmt.Errorf("job %d fails as it should", id))
+	})
+	resqued.Handle(h, "Panic", func(_ context.Context, id int) error {
+		panic(fmt.Sprintf("job %d panics as it should", id))
+	})
+	// Crash takes its process with it, as a bug in C code would.
+	resqued.Handle(h, "Crash", func(_ context.Context, id int) error {
+		if err := n.mark("started", id); err != nil {
+			return err
+		}
+		os.Exit(9)
+		return nil
+	})
+	// Leak keeps a megabyte for good.
+	resqued.Handle(h, "Leak", func(_ context.Context, id int) error {
+		block := make([]byte, 1<<20)
+		for i := 0; i < len(block); i += 4096 {
+			block[i] = 1 // a page that was never written costs nothing
+		}
+		leaked.Add(1)
+		leak(block)
+		return n.mark("ran", id)
+	})
+}
+
+var (
+	spin   atomic.Int64
+	leaked atomic.Int64
+	blocks = make(chan []byte, 1<<20)
+)
+
+func leak(block []byte) { blocks <- block }
+
+// gate notes the start, waits for the test:open key, and notes the end.
+func (n *notes) gate(ctx context.Context, id int, killable bool) error {
+	if err := n.mark("started", id); err != nil {
+		return err
+	}
+	if !killable {
+		ctx = context.WithoutCancel(ctx)
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		open, err := n.client.Exists(ctx, n.space+":test:open").Result()
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return err
+		case open == 1:
+			return n.mark("ran", id)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// awaitFile waits until a file exists; an empty path is there at once.
+func awaitFile(ctx context.Context, path string) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for path != "" {
+		if _, err := os.Stat(path); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+	return nil
+}
