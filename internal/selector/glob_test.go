@@ -39,10 +39,10 @@ func TestMatch(t *testing.T) {
 	} {
 		t.Run(tc.glob, func(t *testing.T) {
 			t.Parallel()
-			for _, name := range strings.Fields(tc.matches) {
+			for name := range strings.FieldsSeq(tc.matches) {
 				require.True(t, match(tc.glob, name), "%q should match %q", tc.glob, name)
 			}
-			for _, name := range strings.Fields(tc.misses) {
+			for name := range strings.FieldsSeq(tc.misses) {
 				require.False(t, match(tc.glob, name), "%q should not match %q", tc.glob, name)
 			}
 			require.False(t, tc.glob != "*" && tc.glob != "**" && match(tc.glob, ""), "%q should not match nothing", tc.glob)

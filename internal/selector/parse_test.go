@@ -114,7 +114,7 @@ func TestParseRefuses(t *testing.T) {
 	t.Run("every wrong entry at once, each with its place", func(t *testing.T) {
 		t.Parallel()
 		_, _, err := Parse([]string{"a:0", "b", "c:-1"}, 1)
-		joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // the joined error itself is looked at
+		joined, ok := err.(interface{ Unwrap() []error })
 		require.True(t, ok)
 		var at []int
 		for _, e := range joined.Unwrap() {

@@ -1,0 +1,177 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/selector"
+)
+
+// pollInterval is how often a daemon looks for jobs that is to leave when there
+// are none (interval 0).
+const pollInterval = 100 * time.Millisecond
+
+func (l *loader) readQueues() {
+	if l.bad["queues"] {
+		return
+	}
+	list := l.lists["queues"]
+	if len(list) == 0 {
+		if l.options.NeedQueues {
+			l.refuse("queues", "", "no queue to work; set QUEUES=critical,mail (in order of priority) or QUEUES=*"+
+				" for all, or give --queues, or queues: in the file")
+		}
+		return
+	}
+	threads, known := l.result.Threads(), !l.bad["worker_count"] && !l.bad["thread_count"]
+	if !known {
+		threads = 100 // any number for which no share comes out as 0
+	}
+	spec, warnings, err := selector.Parse(list, threads)
+	if err != nil {
+		l.refuseEntries("queues", err)
+		return
+	}
+	l.result.Queues = spec
+	for _, w := range warnings {
+		l.warn("queues", w.Code, w.Message)
+	}
+}
+
+func (l *loader) readLocketedQueues() {
+	list := l.lists["locketed_queues"]
+	if l.bad["locketed_queues"] {
+		return
+	}
+	if slices.Equal(list, []string{"!*"}) { // the environment cannot say []
+		list = nil
+	}
+	if err := selector.CheckSet(list); err != nil {
+		l.refuseEntries("locketed_queues", err)
+		return
+	}
+	l.result.LocketedQueues = append([]string{}, list...)
+}
+
+// refuseEntries refuses entries of a list, each with its own line of the file.
+func (l *loader) refuseEntries(key string, err error) {
+	all := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all = joined.Unwrap()
+	}
+	for _, one := range all {
+		entry, ok := errors.AsType[*selector.EntryError](one)
+		if !ok {
+			l.refuse(key, "", one.Error())
+			continue
+		}
+		l.refuse(key, entry.Entry, entry.Reason)
+		source := &l.errs[len(l.errs)-1].Source
+		if lines := l.file.entries[key]; source.Kind == FromFile && entry.Index >= 0 && entry.Index < len(lines) {
+			source.Line = lines[entry.Index]
+		}
+	}
+}
+
+// compare checks the keys against each other.
+func (l *loader) compare() {
+	c := &l.result.Config
+	if l.ok("heartbeat_frequency", "job_lock_duration") && c.HeartbeatFrequency >= c.JobLockDuration {
+		l.refuse("heartbeat_frequency", FormatDuration(c.HeartbeatFrequency), fmt.Sprintf(
+			"must be below job_lock_duration, which is %s (%s), or a lock expires before it is extended; set job_lock_duration: %d",
+			FormatDuration(c.JobLockDuration), l.result.Sources["job_lock_duration"], int(c.HeartbeatFrequency/time.Second)+5))
+	}
+	if l.ok("max_retiring", "worker_count") && c.MaxRetiring > c.WorkerCount {
+		l.refuse("max_retiring", fmt.Sprint(c.MaxRetiring), fmt.Sprintf(
+			"must be at most worker_count, which is %d (%s)", c.WorkerCount, l.result.Sources["worker_count"]))
+	}
+	if l.ok("interval", "until_empty") && c.Interval == 0 {
+		if !c.UntilEmpty && l.result.Sources["until_empty"].Kind != FromDefault {
+			l.refuse("interval", "0", fmt.Sprintf(
+				"means until_empty, which is false (%s); set an interval above 0", l.result.Sources["until_empty"]))
+		}
+		if !c.UntilEmpty {
+			l.result.Sources["until_empty"] = l.result.Sources["interval"]
+		}
+		c.UntilEmpty, c.Interval = true, pollInterval
+	}
+	if l.ok("redis_url", "namespace") && strings.Contains(c.RedisURL, "-cluster://") && !hashTagged(c.Namespace) {
+		l.refuse("namespace", c.Namespace, fmt.Sprintf(
+			"a Redis Cluster needs all keys in one slot; use a hash-tagged namespace, %q, for every producer and worker", "{"+c.Namespace+"}"))
+	}
+}
+
+// hashTagged reports whether Redis Cluster puts all keys of the namespace into
+// one slot.
+func hashTagged(namespace string) bool {
+	_, after, open := strings.Cut(namespace, "{")
+	tag, _, closed := strings.Cut(after, "}")
+	return open && closed && tag != ""
+}
+
+// readPassword puts the password of redis_password_file, or of systemd's
+// credential, into the URL.
+func (l *loader) readPassword() {
+	if !l.ok("redis_url", "redis_password_file") {
+		return
+	}
+	c := &l.result.Config
+	given := password(c.RedisURL) != ""
+	if given && l.result.Sources["redis_url"].Kind == FromFlag {
+		l.warn("redis_url", "password_in_argv", "--redis-url holds a password, which every user of this machine can see. Use REDIS_URL or redis_password_file.")
+	}
+	if dir := l.env[credentialsVariable]; c.RedisPasswordFile == "" && dir != "" {
+		path := filepath.Join(dir, passwordCredential)
+		if _, err := os.Stat(path); err != nil { // the unit loads other credentials
+			return
+		}
+		if given {
+			l.warn("redis_password_file", "overruled", fmt.Sprintf("The credential %s has no effect: redis_url (%s) holds a password too and wins.",
+				passwordCredential, l.result.Sources["redis_url"]))
+			return
+		}
+		c.RedisPasswordFile = path
+		l.result.Sources["redis_password_file"] = Source{Kind: FromEnv, Name: credentialsVariable}
+	}
+	if c.RedisPasswordFile == "" {
+		return
+	}
+	if given {
+		l.refuse("redis_password_file", c.RedisPasswordFile, fmt.Sprintf(
+			"redis_url (%s) holds a password too; keep one of them", l.result.Sources["redis_url"]))
+		return
+	}
+	pw, exposed, err := readPassword(c.RedisPasswordFile)
+	if err != nil {
+		l.refuse("redis_password_file", c.RedisPasswordFile, err.Error())
+		return
+	}
+	if exposed {
+		l.warn("redis_password_file", "exposed", fmt.Sprintf("Every user of this machine can read %s. Run: chmod o-r %s", c.RedisPasswordFile, c.RedisPasswordFile))
+	}
+	c.RedisURL = withPassword(c.RedisURL, pw)
+}
+
+func (l *loader) takeHandlers() {
+	c := &l.result.Config
+	c.Handlers = map[string]Handler{}
+	for class, h := range l.file.handlers {
+		c.Handlers[class] = h
+		l.result.Sources["handlers."+class] = Source{Kind: FromFile, Name: l.file.path, Line: l.file.classes[class]}
+	}
+	if !l.ok("resque_term_timeout") {
+		return
+	}
+	for _, class := range c.classes() {
+		if h := c.Handlers[class]; h.KillAfter > c.TermTimeout {
+			l.warn("handlers."+class+".kill_after", "kill_after_too_long", fmt.Sprintf(
+				"%s: kill_after %s is longer than resque_term_timeout %s (%s), after which its whole process is killed.",
+				class, FormatDuration(h.KillAfter), FormatDuration(c.TermTimeout), l.result.Sources["resque_term_timeout"]))
+		}
+	}
+}

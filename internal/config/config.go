@@ -1,0 +1,134 @@
+// Package config reads resqued's configuration: flags, environment, file and
+// defaults, in that order of precedence. It holds the only viper and is the only
+// reader of the environment. A Config is plain data: it is resolved and
+// validated once, by Load, and then handed to the worker processes as JSON, so
+// that a whole tree runs one and the same configuration.
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/resqued/resqued/internal/selector"
+)
+
+// Config is a resolved and validated configuration.
+type Config struct {
+	// RedisURL may hold the password that was read from RedisPasswordFile: log
+	// Redacted, never this.
+	RedisURL          string `json:"redis_url"`
+	RedisPasswordFile string `json:"redis_password_file,omitempty"`
+	Namespace         string `json:"namespace"`
+
+	WorkerCount int `json:"worker_count"`
+	ThreadCount int `json:"thread_count"`
+	// JobsPerFork is how many jobs a worker process starts before it is
+	// replaced; 0 = no limit.
+	JobsPerFork int `json:"jobs_per_fork"`
+	// MaxRSS (bytes) and MaxAge retire a worker process early; 0 = no limit.
+	MaxRSS int64         `json:"max_rss"`
+	MaxAge time.Duration `json:"max_age"`
+	// MaxRetiring is how many retiring processes may exist beside the N slots.
+	MaxRetiring int `json:"max_retiring"`
+
+	// Queues is the queue specification, parsed; its caps are resolved against
+	// WorkerCount × ThreadCount.
+	Queues selector.Spec `json:"queues"`
+
+	// Interval is how often an idle process looks for jobs.
+	Interval time.Duration `json:"interval"`
+	// UntilEmpty: leave when every queue is empty (INTERVAL=0).
+	UntilEmpty bool `json:"until_empty"`
+
+	// DrainTimeout turns a drain into a kill; 0 = wait for ever.
+	DrainTimeout time.Duration `json:"drain_timeout"`
+	// TermTimeout is how long a killed job may take to stop before its process
+	// is killed (RESQUE_TERM_TIMEOUT).
+	TermTimeout time.Duration `json:"resque_term_timeout"`
+	// OnMasterDeath says what worker processes do when their master is gone:
+	// "drain" or "kill".
+	OnMasterDeath string `json:"on_master_death"`
+	// MaxDeaths is how many worker processes a job may take with it before it is
+	// recorded as failed.
+	MaxDeaths int    `json:"max_deaths"`
+	PIDFile   string `json:"pidfile"`
+
+	StatsdHost string `json:"statsd_host"`
+	StatsdPort int    `json:"statsd_port"`
+	StatsdKey  string `json:"statsd_key"`
+
+	// LocketedQueues are the patterns of the queues whose jobs take a job lock:
+	// ["*"] all, [] none.
+	LocketedQueues     []string      `json:"locketed_queues"`
+	HeartbeatFrequency time.Duration `json:"heartbeat_frequency"`
+	JobLockDuration    time.Duration `json:"job_lock_duration"`
+	// JobLockKey is "class-args" or "payload".
+	JobLockKey string `json:"job_lock_key"`
+
+	// MaxPayload (bytes) refuses larger payloads into failed.
+	MaxPayload int64 `json:"max_payload"`
+
+	LogFormat string `json:"log_format"` // auto, text, json
+	LogLevel  string `json:"log_level"`  // debug, info, warn, error
+
+	// Handlers are the command handlers by class, in the case of the file.
+	Handlers map[string]Handler `json:"handlers"`
+
+	// Demo makes worker processes register the demo classes of resqued dev.
+	Demo bool `json:"demo,omitempty"`
+}
+
+// Handler is a command handler of the file's handlers section.
+type Handler struct {
+	// Command is the argv; no shell is involved.
+	Command []string `json:"command"`
+	// Queue is where resqued enqueue puts the class's jobs; empty = by flag.
+	Queue string `json:"queue,omitempty"`
+	// Dir is the working directory; empty = the daemon's.
+	Dir string `json:"dir,omitempty"`
+	// Env are additional environment variables (NAME: value).
+	Env map[string]string `json:"env,omitempty"`
+	// Timeout kills the command when it runs longer; 0 = never.
+	Timeout time.Duration `json:"timeout,omitempty"`
+	// KillAfter is the time between TERM and KILL; default 10 s.
+	KillAfter time.Duration `json:"kill_after,omitempty"`
+}
+
+// Threads returns how many jobs the whole daemon can run at a time.
+func (c Config) Threads() int { return c.WorkerCount * c.ThreadCount }
+
+// Locked reports whether jobs of a queue take a job lock.
+func (c Config) Locked(queue string) bool { return selector.MatchAny(c.LocketedQueues, queue) }
+
+// Redacted returns a copy that may be logged and shown: without the passwords in
+// the Redis URL and without the values of the handlers' variables.
+func (c Config) Redacted() Config {
+	c.RedisURL = redactURL(c.RedisURL)
+	c.Handlers = maps.Clone(c.Handlers)
+	for class, h := range c.Handlers {
+		h.Env = maps.Clone(h.Env)
+		for name := range h.Env {
+			h.Env[name] = hidden
+		}
+		c.Handlers[class] = h
+	}
+	return c
+}
+
+// Fingerprint returns 12 hexadecimal digits that differ between configurations.
+// It is made of the redacted configuration, so that nobody can try passwords on
+// a log: a change of nothing but secrets does not show in it.
+func (c Config) Fingerprint() string {
+	text, err := json.Marshal(c.Redacted())
+	if err != nil { // plain data: nothing in it can fail
+		panic(err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:6])
+}
+
+func (c Config) classes() []string { return slices.Sorted(maps.Keys(c.Handlers)) }

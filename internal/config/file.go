@@ -1,0 +1,270 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxFile is the longest configuration file, in bytes.
+const maxFile = 1 << 20
+
+// file is what a configuration file says, as text. Keys are known and unique,
+// values have the right shape; what they mean is looked at later.
+type file struct {
+	path string
+	// values are string or []string, by key.
+	values   map[string]any
+	lines    map[string]int
+	entries  map[string][]int // lines of the entries of lists
+	handlers map[string]Handler
+	classes  map[string]int // lines of the handlers
+	errs     Errors
+	// unreadable: errs says that nothing of the file is known.
+	unreadable bool
+}
+
+// loadFile reads a configuration file. All that is wrong with it is in errs.
+func loadFile(path string, named Source) *file {
+	data, err := readLimited(path)
+	if err != nil {
+		return &file{path: path, unreadable: true, errs: Errors{{
+			Key: ConfigFlag, Value: path, Source: named, Message: withoutPath(err).Error(),
+		}}}
+	}
+	return parseFile(path, data)
+}
+
+func readLimited(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("longer than %s; this is not a configuration file", FormatSize(maxFile))
+	}
+	return data, err
+}
+
+// withoutPath cuts the path from an error of the file system: messages name it
+// as the value already.
+func withoutPath(err error) error {
+	if at, ok := errors.AsType[*os.PathError](err); ok {
+		return at.Err
+	}
+	return err
+}
+
+// parseFile reads the text of a configuration file. It walks the nodes instead
+// of decoding into a struct: nodes know their lines, keep the case of class
+// names and the text of values, and show duplicates.
+func parseFile(path string, data []byte) *file {
+	f := &file{
+		path: path, values: map[string]any{}, lines: map[string]int{}, entries: map[string][]int{},
+		handlers: map[string]Handler{}, classes: map[string]int{},
+	}
+	root, err := document(data)
+	if err != nil {
+		f.errs, f.unreadable = append(f.errs, syntaxError(path, data, err)), true
+		return f
+	}
+	if root == nil || isNull(root) { // nothing but comments
+		return f
+	}
+	if root.Kind != yaml.MappingNode {
+		f.refuse("", "", root.Line, `must be a map of keys to values, such as "worker_count: 4"`)
+		f.unreadable = true
+		return f
+	}
+	known := map[string]key{}
+	for _, k := range keys {
+		known[k.name] = k
+	}
+	for _, field := range f.fields(root, "") {
+		k, ok := known[field.name]
+		switch {
+		case field.name == "handlers":
+			f.readHandlers(field)
+		case ok:
+			f.readValue(k, field)
+		default:
+			f.refuse(field.name, "", field.line, unknownKey(field.name, later, suggest))
+		}
+	}
+	return f
+}
+
+// document returns the only document of the text, or nil if it is empty.
+func document(data []byte) (*yaml.Node, error) {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, second yaml.Node
+	if err := decoder.Decode(&doc); errors.Is(err, io.EOF) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	if err := decoder.Decode(&second); err == nil {
+		return nil, fmt.Errorf("yaml: line %d: a second document begins; a configuration is one", second.Line)
+	} else if !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if doc.Kind != yaml.DocumentNode || len(doc.Content) == 0 {
+		return nil, nil
+	}
+	return resolved(doc.Content[0]), nil
+}
+
+// field is one key of a map with its value.
+type field struct {
+	name  string
+	line  int
+	value *yaml.Node
+}
+
+// fields returns the fields of a map and refuses duplicates. section is the key
+// of the map itself, followed by a dot.
+func (f *file) fields(node *yaml.Node, section string) []field {
+	var all []field
+	first := map[string]int{}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		name := resolved(node.Content[i])
+		value := resolved(node.Content[i+1])
+		if name.Kind != yaml.ScalarNode || isNull(name) {
+			f.refuse(section+"?", "", name.Line, "a key must be plain text")
+			continue
+		}
+		if name.ShortTag() == "!!merge" {
+			f.refuse(section+name.Value, "", name.Line, "merge keys are not supported; write the fields out")
+			continue
+		}
+		if line, twice := first[name.Value]; twice {
+			f.refuse(section+name.Value, "", name.Line, fmt.Sprintf("is given already on line %d; keep one of them", line))
+			continue
+		}
+		first[name.Value] = name.Line
+		all = append(all, field{name: name.Value, line: name.Line, value: value})
+	}
+	return all
+}
+
+func (f *file) readValue(k key, from field) {
+	if k.list && from.value.Kind == yaml.SequenceNode {
+		list, lines, ok := f.list(from.name, from.value)
+		if ok {
+			f.values[k.name], f.lines[k.name], f.entries[k.name] = list, from.line, lines
+		}
+		return
+	}
+	text, err := scalar(from.value)
+	if err != nil {
+		f.refuse(from.name, "", from.line, err.Error())
+		return
+	}
+	f.values[k.name], f.lines[k.name] = text, from.line
+}
+
+// list reads a list of plain values and the line of each.
+func (f *file) list(name string, node *yaml.Node) (list []string, lines []int, ok bool) {
+	list, ok = []string{}, true
+	for _, item := range node.Content {
+		item = resolved(item)
+		text, err := scalar(item)
+		if err != nil {
+			f.refuse(name, "", item.Line, err.Error())
+			ok = false
+		}
+		list, lines = append(list, text), append(lines, item.Line)
+	}
+	return list, lines, ok
+}
+
+func (f *file) refuse(key, value string, line int, message string) {
+	f.errs = append(f.errs, Error{
+		Key: key, Value: value, Source: Source{Kind: FromFile, Name: f.path, Line: line}, Message: message,
+	})
+}
+
+// unknownKey says about an unknown key what it may have been meant to be.
+func unknownKey(name string, later []string, suggest func(string) string) string {
+	if slices.Contains(later, name) {
+		return "not supported by this version; remove it"
+	}
+	return unknown(suggest(name))
+}
+
+// resolved follows an alias to what it stands for.
+func resolved(node *yaml.Node) *yaml.Node {
+	if node.Kind == yaml.AliasNode && node.Alias != nil {
+		return node.Alias
+	}
+	return node
+}
+
+func isNull(node *yaml.Node) bool { return node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null" }
+
+// scalar returns the text of a plain value, exactly as it stands in the file.
+func scalar(node *yaml.Node) (string, error) {
+	switch {
+	case node.Kind == yaml.MappingNode && len(node.Content) == 2 && node.Content[0].Kind == yaml.ScalarNode:
+		return "", fmt.Errorf(`must be one value, not a map; a space after ":" makes one: write %q in quotes`,
+			node.Content[0].Value+":"+node.Content[1].Value)
+	case node.Kind == yaml.MappingNode:
+		return "", errors.New("must be one value, not a map")
+	case node.Kind == yaml.SequenceNode:
+		return "", errors.New("must be one value, not a list")
+	case node.Kind != yaml.ScalarNode:
+		return "", errors.New("must be one value")
+	}
+	switch tag := node.ShortTag(); tag {
+	case "!!str", "!!int", "!!float", "!!bool", "!!timestamp":
+		return node.Value, nil
+	case "!!merge": // "<<" is only special as a key
+		return node.Value, nil
+	case "!!null":
+		return "", errors.New(`has no value; give one ("" is the empty text) or remove the line`)
+	default:
+		if text := strings.TrimSpace(tag + " " + node.Value); !strings.HasPrefix(tag, "!!") {
+			return "", fmt.Errorf(`a leading "!" is special in YAML; write "%s" in quotes`, text)
+		}
+		return "", fmt.Errorf("tag %s is not supported; write plain text", tag)
+	}
+}
+
+var (
+	yamlError     = regexp.MustCompile(`^yaml: (?:line ([0-9]+): )?(.*)`)
+	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced`)
+)
+
+// syntaxError gives an error of the YAML library a place and, for the usual
+// mistake of queue lists, the remedy.
+func syntaxError(path string, data []byte, err error) Error {
+	e := Error{Source: Source{Kind: FromFile, Name: path}, Message: err.Error()}
+	if m := yamlError.FindStringSubmatch(e.Message); m != nil {
+		e.Source.Line, _ = strconv.Atoi(m[1])
+		e.Message = m[2]
+	}
+	parsing := strings.HasPrefix(e.Message, "did not find") || strings.HasPrefix(e.Message, "found") ||
+		strings.HasPrefix(e.Message, "mapping values")
+	if e.Source.Line == 0 && parsing { // the library leaves the first line out
+		e.Source.Line = 1
+	}
+	anchor := unknownAnchor.FindStringSubmatch(e.Message)
+	if anchor != nil {
+		before, _, _ := bytes.Cut(data, []byte("*"+anchor[1]))
+		e.Source.Line = 1 + bytes.Count(before, []byte("\n"))
+	}
+	if anchor != nil || strings.Contains(e.Message, "alphabetic or numeric") {
+		e.Message += `; a value that starts with "*", "&" or "!" needs quotes: "*"`
+	}
+	return e
+}

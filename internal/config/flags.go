@@ -1,0 +1,82 @@
+package config
+
+import (
+	"strconv"
+
+	"github.com/spf13/pflag"
+)
+
+// annotation marks the flags of this package, so that another command's flag of
+// the same name (the --interval of a watch) is never taken for a setting.
+const annotation = "resqued_config_key"
+
+// ConfigFlag is the flag that names the configuration file.
+const ConfigFlag = "config"
+
+// AddGlobalFlags registers the settings that every command takes: -c --config,
+// --redis-url and -n --namespace.
+func AddGlobalFlags(flags *pflag.FlagSet) {
+	flags.StringP(ConfigFlag, "c", "", "configuration `file`, YAML (also RESQUED_CONFIG)")
+	addFlags(flags, globalFlag)
+}
+
+// AddFlags registers the settings of resqued work, a flag for each key.
+func AddFlags(flags *pflag.FlagSet) { addFlags(flags, workFlag) }
+
+func addFlags(flags *pflag.FlagSet, group flagGroup) {
+	for _, k := range keys {
+		if k.flag != group {
+			continue
+		}
+		name := k.flagName()
+		flags.VarP(&flagText{text: k.def, hint: k.hint, list: k.list}, name, k.short, k.help)
+		flag := flags.Lookup(name)
+		flag.Annotations = map[string][]string{annotation: {k.name}}
+		if k.hint == hintBool {
+			flag.NoOptDefVal = "true"
+		}
+	}
+}
+
+// ours returns the flag of a key, or nil if there is none.
+func ours(flags *pflag.FlagSet, k key) *pflag.Flag {
+	if flags == nil {
+		return nil
+	}
+	flag := flags.Lookup(k.flagName())
+	if flag == nil || len(flag.Annotations[annotation]) == 0 {
+		return nil
+	}
+	return flag
+}
+
+// flagText is the value of a flag: text, whatever the key's kind, so that every
+// source is read and refused by the same rules.
+type flagText struct {
+	text, hint string
+	// list: a second use of the flag adds to the first.
+	list, given bool
+}
+
+// String returns what was given, or the default.
+func (f *flagText) String() string { return f.text }
+
+// Type names the kind of value in the help.
+func (f *flagText) Type() string { return f.hint }
+
+// Set takes what was given. Only yes and no are checked here, because a merely
+// cast one would read "maybe" as false.
+func (f *flagText) Set(text string) error {
+	if f.hint == hintBool {
+		yes, err := parseBool(text)
+		if err != nil {
+			return err
+		}
+		text = strconv.FormatBool(yes)
+	}
+	if f.list && f.given {
+		text = f.text + "," + text
+	}
+	f.text, f.given = text, true
+	return nil
+}

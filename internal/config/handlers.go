@@ -1,0 +1,223 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// DefaultKillAfter is a handler's kill_after where the file says nothing.
+const DefaultKillAfter = 10 * time.Second
+
+// handlerFields are the fields of a handler, in the order of the documentation.
+var handlerFields = []string{"command", "queue", "dir", "env", "timeout", "kill_after"}
+
+// laterFields are fields that are planned, so that nobody takes them for typos.
+var laterFields = []string{"lock", "retry", "at_most_once", "require_signature"}
+
+var fieldSynonyms = map[string]string{
+	"cmd": "command", "argv": "command", "exec": "command", "run": "command", "args": "command",
+	"cwd": "dir", "workdir": "dir", "directory": "dir", "environment": "env", "grace": "kill_after",
+}
+
+// reserved are variables that the daemon itself sets for a command.
+var reserved = []string{"RESQUED_ROLE", "RESQUED_PROC"}
+
+func suggestField(name string) string {
+	if meant := fieldSynonyms[strings.ToLower(name)]; meant != "" {
+		return meant
+	}
+	return nearest(name, handlerFields)
+}
+
+// readHandlers reads the handlers section: class names as they are written,
+// dots, colons and case included.
+func (f *file) readHandlers(section field) {
+	if isNull(section.value) { // every handler is commented out
+		return
+	}
+	if section.value.Kind != yaml.MappingNode {
+		f.refuse("handlers", "", section.line, "must be a map of class names to handlers: Thumb: {command: [python3, thumb.py]}")
+		return
+	}
+	for _, class := range f.fields(section.value, "handlers.") {
+		before := len(f.errs)
+		h := f.readHandler(class)
+		if len(f.errs) == before {
+			f.handlers[class.name], f.classes[class.name] = h, class.line
+		}
+	}
+}
+
+func (f *file) readHandler(class field) Handler {
+	at := "handlers." + class.name
+	if err := checkClass(class.name); err != nil {
+		f.refuse(at, "", class.line, err.Error())
+	}
+	h := Handler{KillAfter: DefaultKillAfter}
+	if class.value.Kind != yaml.MappingNode {
+		f.refuse(at, "", class.line, "must be a map: {command: [python3, thumb.py]}")
+		return h
+	}
+	hasCommand := false
+	for _, field := range f.fields(class.value, at+".") {
+		name := at + "." + field.name
+		switch field.name {
+		case "command":
+			hasCommand = true
+			h.Command = f.readCommand(name, field)
+		case "env":
+			h.Env = f.readEnv(name, field)
+		case "queue":
+			f.readText(name, field, &h.Queue, checkQueue)
+		case "dir":
+			f.readText(name, field, &h.Dir, printable)
+		case "timeout":
+			f.readDuration(name, field, &h.Timeout, nil)
+		case "kill_after":
+			f.readDuration(name, field, &h.KillAfter, positive)
+		default:
+			f.refuse(name, "", field.line, unknownKey(field.name, laterFields, suggestField))
+		}
+	}
+	if !hasCommand {
+		f.refuse(at, "", class.line, "has no command; write command: [python3, thumb.py]")
+	}
+	return h
+}
+
+func checkClass(name string) error {
+	switch {
+	case name == "":
+		return errors.New("the class name is empty")
+	case strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name):
+		return errors.New("the class name must not hold control characters")
+	}
+	return nil
+}
+
+// checkQueue refuses what cannot be the name of one queue.
+func checkQueue(name string) error {
+	switch {
+	case name == "":
+		return errors.New("must not be empty; leave it out to name the queue when enqueueing")
+	case strings.ContainsAny(name, "*,"):
+		return errors.New("must be one queue, not a pattern or a list")
+	}
+	return printable(name)
+}
+
+func (f *file) readCommand(name string, from field) []string {
+	if from.value.Kind == yaml.ScalarNode && !isNull(from.value) {
+		example := "[" + strings.Join(strings.Fields(from.value.Value), ", ") + "]"
+		if len(example) > maxShown {
+			example = "[python3, thumb.py]"
+		}
+		f.refuse(name, from.value.Value, from.line, fmt.Sprintf("write it as a list, %s; no shell is involved", example))
+		return nil
+	}
+	if from.value.Kind != yaml.SequenceNode {
+		f.refuse(name, "", from.line, "must be a list: the program and its arguments")
+		return nil
+	}
+	argv, lines, ok := f.list(name, from.value)
+	switch {
+	case !ok:
+	case len(argv) == 0 || argv[0] == "":
+		f.refuse(name, "", from.line, "names no program; write the program first")
+	default:
+		for i, arg := range argv {
+			if strings.ContainsRune(arg, 0) {
+				f.refuse(name, arg, lines[i], "must not hold NUL bytes, no program can be given one")
+			}
+		}
+	}
+	return argv
+}
+
+// readEnv reads a handler's variables. Their values are nobody's business: no
+// message repeats them.
+func (f *file) readEnv(name string, from field) map[string]string {
+	if from.value.Kind != yaml.MappingNode {
+		f.refuse(name, "", from.line, "must be a map of names to values: {RAILS_ENV: production}")
+		return nil
+	}
+	env := map[string]string{}
+	for _, variable := range f.fields(from.value, name+".") {
+		at := name + "." + variable.name
+		value, err := scalar(variable.value)
+		switch {
+		case err != nil && isNull(variable.value):
+			f.refuse(at, "", variable.line, err.Error())
+		case err != nil:
+			f.refuse(at, "", variable.line, "must be one value; put it in quotes")
+		case variable.name == "" || strings.ContainsAny(variable.name, "=\x00"):
+			f.refuse(at, "", variable.line, `a variable's name must not be empty and must not hold "="`)
+		case slices.Contains(reserved, variable.name) || strings.HasPrefix(variable.name, "RESQUED_JOB_"):
+			f.refuse(at, "", variable.line, "is set by resqued itself; use another name")
+		case strings.ContainsRune(value, 0):
+			f.refuse(at, "", variable.line, "must not hold NUL bytes, no program can be given one")
+		}
+		env[variable.name] = value
+	}
+	return env
+}
+
+func (f *file) readText(name string, from field, to *string, check func(string) error) {
+	value, err := scalar(from.value)
+	if err == nil {
+		err = check(value)
+	}
+	if err != nil {
+		f.refuse(name, value, from.line, err.Error())
+		return
+	}
+	*to = value
+}
+
+func (f *file) readDuration(name string, from field, to *time.Duration, check func(time.Duration) error) {
+	f.readText(name, from, new(string), func(value string) error {
+		var c Config
+		err := duration(func(c *Config) *time.Duration { return &c.MaxAge }, check).parse(&c, strings.TrimSpace(value))
+		if err == nil {
+			*to = c.MaxAge
+		}
+		return err
+	})
+}
+
+// CheckPrograms looks for the programs and directories of the command handlers
+// on this machine. What is missing is a warning: the file may be meant for, or
+// be ahead of, another one.
+func CheckPrograms(c Config) []Warning {
+	var warnings []Warning
+	for _, class := range c.classes() {
+		h := c.Handlers[class]
+		warn := func(field, code, message string) {
+			warnings = append(warnings, Warning{Key: "handlers." + class + "." + field, Code: code, Message: message})
+		}
+		if h.Dir != "" {
+			if info, err := os.Stat(h.Dir); err != nil || !info.IsDir() {
+				warn("dir", "no_directory", fmt.Sprintf("%s: there is no directory %s here", class, shown(h.Dir)))
+				continue
+			}
+		}
+		program := h.Command[0]
+		if h.Dir != "" && strings.ContainsRune(program, '/') && !filepath.IsAbs(program) {
+			program = filepath.Join(h.Dir, program)
+		}
+		if _, err := exec.LookPath(program); err != nil && !errors.Is(err, exec.ErrDot) {
+			warn("command", "no_program", fmt.Sprintf("%s: there is no program %s here, or it may not be executed", class, shown(program)))
+		}
+	}
+	return warnings
+}

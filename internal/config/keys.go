@@ -1,0 +1,236 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// Bounds of counts. They are far above what helps and stop a slip of the finger
+// before it starts a million threads.
+const (
+	maxWorkers = 1024
+	maxThreads = 4096
+	maxDeaths  = 1000
+	// minRSS is less than a worker process needs to start.
+	minRSS = 32 << 20
+)
+
+// key is one setting: what it is called everywhere, and how its text becomes a
+// field of Config. docs/configuration.md is checked against this table.
+type key struct {
+	name string
+	// env are the variables besides RESQUED_<NAME>, which always works and wins.
+	env []string
+	// def is the default, as it would be written in the environment.
+	def string
+	// flag is where the flag belongs; short is its letter.
+	flag  flagGroup
+	short string
+	help  string
+	kind
+}
+
+type flagGroup int
+
+const (
+	workFlag   flagGroup = iota // of resqued work
+	globalFlag                  // of every command
+)
+
+// kind reads and shows one type of value. parse gets text without surrounding
+// space and returns an error that says what is wrong and what to write.
+type kind struct {
+	// hint stands for the value in the help of the flag.
+	hint  string
+	list  bool
+	parse func(c *Config, text string) error
+	show  func(c *Config) string
+}
+
+// keys are all settings but the file's handlers section, in the order in which
+// they are checked, shown and documented.
+var keys = []key{
+	{
+		name: "redis_url", env: []string{"REDIS_URL"}, def: "redis://127.0.0.1:6379/0", flag: globalFlag,
+		help: "Redis `URL` (redis, rediss, unix, redis-sentinel, redis-cluster)",
+		kind: redisURL(),
+	},
+	{
+		name: "redis_password_file",
+		help: "`file` that holds the password for Redis",
+		kind: text(func(c *Config) *string { return &c.RedisPasswordFile }),
+	},
+	{
+		name: "namespace", env: []string{"RESQUE_NAMESPACE"}, def: "resque", flag: globalFlag, short: "n",
+		help: "prefix of every key in Redis",
+		kind: namespace(),
+	},
+	{
+		name: "worker_count", env: []string{"WORKER_COUNT"}, def: "1", short: "w",
+		help: "worker processes",
+		kind: number(func(c *Config) *int { return &c.WorkerCount }, 1, maxWorkers, "each is a process of its own"),
+	},
+	{
+		name: "thread_count", env: []string{"THREAD_COUNT"}, def: "1", short: "t",
+		help: "threads of each worker process, that is, jobs at a time",
+		kind: number(func(c *Config) *int { return &c.ThreadCount }, 1, maxThreads, "each is registered as a worker in Redis"),
+	},
+	{
+		name: "jobs_per_fork", env: []string{"JOBS_PER_FORK"}, def: "1",
+		help: "jobs after which a worker process is replaced (0: no limit)",
+		kind: number(func(c *Config) *int { return &c.JobsPerFork }, 0, math.MaxInt32, "0 is no limit"),
+	},
+	{
+		name: "max_rss", def: "0",
+		help: "memory above which a worker process is replaced (0: no limit)",
+		kind: rss(),
+	},
+	{
+		name: "max_age", def: "0",
+		help: "age at which a worker process is replaced (0: no limit)",
+		kind: duration(func(c *Config) *time.Duration { return &c.MaxAge }, zeroOr(time.Second)),
+	},
+	{
+		name: "max_retiring", def: "1",
+		help: "retiring processes that may exist beside the full number",
+		kind: number(func(c *Config) *int { return &c.MaxRetiring }, 1, maxWorkers, "and at most worker_count"),
+	},
+	{
+		name: "queues", env: []string{"QUEUES", "QUEUE"},
+		help: "queues in order of priority: `names` and globs, caps (mail:8, reports:25%), exclusions (!low)",
+		kind: kind{hint: "list", list: true, show: func(c *Config) string { return c.Queues.String() }},
+	},
+	{
+		name: "interval", env: []string{"INTERVAL"}, def: "0.1",
+		help: "how often an idle process looks for jobs (0: leave when every queue is empty)",
+		kind: duration(func(c *Config) *time.Duration { return &c.Interval }, interval),
+	},
+	{
+		name: "until_empty", def: "false",
+		help: "leave when every queue is empty",
+		kind: boolean(func(c *Config) *bool { return &c.UntilEmpty }),
+	},
+	{
+		name: "drain_timeout", def: "0",
+		help: "time after which a drain becomes a kill (0: never)",
+		kind: duration(func(c *Config) *time.Duration { return &c.DrainTimeout }, nil),
+	},
+	{
+		name: "resque_term_timeout", env: []string{"RESQUE_TERM_TIMEOUT"}, def: "30",
+		help: "time that a killed job has to stop before its process is killed",
+		kind: duration(func(c *Config) *time.Duration { return &c.TermTimeout }, positive),
+	},
+	{
+		name: "on_master_death", def: "drain",
+		help: "what worker processes do when their master is gone",
+		kind: oneOf(func(c *Config) *string { return &c.OnMasterDeath }, "drain", "kill"),
+	},
+	{
+		name: "max_deaths", def: "3",
+		help: "worker processes that a job may take with it before it is recorded as failed",
+		kind: number(func(c *Config) *int { return &c.MaxDeaths }, 1, maxDeaths, "1 never runs a job again"),
+	},
+	{
+		name: "pidfile", env: []string{"PIDFILE"},
+		help: "`file` to write the master's process id to",
+		kind: text(func(c *Config) *string { return &c.PIDFile }),
+	},
+	{
+		name: "statsd_host", env: []string{"STATSD_HOST"},
+		help: "`host` that gets statsd metrics (empty: none)",
+		kind: text(func(c *Config) *string { return &c.StatsdHost }),
+	},
+	{
+		name: "statsd_port", env: []string{"STATSD_PORT"}, def: "8125",
+		help: "UDP port of statsd",
+		kind: number(func(c *Config) *int { return &c.StatsdPort }, 1, math.MaxUint16, "it is a UDP port"),
+	},
+	{
+		name: "statsd_key", env: []string{"STATSD_KEY"},
+		help: "prefix of every metric",
+		kind: text(func(c *Config) *string { return &c.StatsdKey }),
+	},
+	{
+		name: "locketed_queues", env: []string{"LOCKET_QUEUES"}, def: "*",
+		help: "queues whose jobs take a job lock: `names` and globs (* all, !* none)",
+		kind: kind{hint: "list", list: true, show: func(c *Config) string { return strings.Join(c.LocketedQueues, ",") }},
+	},
+	{
+		name: "heartbeat_frequency", env: []string{"LOCKET_HEARTBEAT_FREQUENCY"}, def: "30",
+		help: "longest time between two extensions of a job lock",
+		kind: duration(func(c *Config) *time.Duration { return &c.HeartbeatFrequency }, wholeSeconds),
+	},
+	{
+		name: "job_lock_duration", env: []string{"LOCKET_JOB_LOCK_DURATION"}, def: "35",
+		help: "expiry of a job lock that is not extended",
+		kind: duration(func(c *Config) *time.Duration { return &c.JobLockDuration }, wholeSeconds),
+	},
+	{
+		name: "job_lock_key", env: []string{"LOCKET_JOB_LOCK_KEY"}, def: "class-args",
+		help: "which jobs exclude each other",
+		kind: oneOf(func(c *Config) *string { return &c.JobLockKey }, "class-args", "payload"),
+	},
+	{
+		name: "max_payload", def: "0",
+		help: "size above which a payload is refused (0: no limit)",
+		kind: size(func(c *Config) *int64 { return &c.MaxPayload }, nil),
+	},
+	{
+		name: "log_format", def: "auto",
+		help: "format of the log",
+		kind: oneOf(func(c *Config) *string { return &c.LogFormat }, "auto", "text", "json"),
+	},
+	{
+		name: "log_level", def: "info",
+		help: "least level that is logged",
+		kind: oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error"),
+	},
+}
+
+// synonyms are names that people try, each with the key that they mean.
+var synonyms = map[string]string{
+	"concurrency": "thread_count", "threads": "thread_count", "workers": "worker_count", "processes": "worker_count",
+	"redis": "redis_url", "password_file": "redis_password_file", "term_timeout": "resque_term_timeout",
+	"timeout": "drain_timeout", "statsd_prefix": "statsd_key", "locks": "locketed_queues", "pid_file": "pidfile",
+	"poll_interval": "interval", "handler": "handlers", "commands": "handlers",
+}
+
+// later are keys that are planned, so that nobody takes them for typos.
+var later = []string{"unique_queues", "unique_queues_strict", "database_url", "web", "schedule", "stores"}
+
+// flagName returns the name of the key's flag, without dashes in front.
+func (k key) flagName() string { return strings.ReplaceAll(k.name, "_", "-") }
+
+// variables returns the environment variables of the key, the one that wins first.
+func (k key) variables() []string {
+	own := "RESQUED_" + strings.ToUpper(k.name)
+	return append([]string{own}, k.env...)
+}
+
+// suggest returns the key that somebody who wrote name most likely meant, or "".
+func suggest(name string) string {
+	plain := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
+	if meant := synonyms[plain]; meant != "" {
+		return meant
+	}
+	candidates := []string{"handlers"}
+	for _, k := range keys {
+		candidates = append(candidates, k.name)
+		for _, variable := range k.env {
+			if strings.ToLower(variable) == plain {
+				return k.name
+			}
+		}
+	}
+	return nearest(plain, candidates)
+}
+
+// unknown is the message about a key that does not exist.
+func unknown(meant string) string {
+	if meant == "" {
+		return "unknown key; docs/configuration.md lists them all"
+	}
+	return fmt.Sprintf("unknown key; did you mean %q?", meant)
+}

@@ -1,0 +1,190 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"github.com/spf13/viper"
+)
+
+// Options say where a configuration is read from.
+type Options struct {
+	// File is the configuration file. Empty: the flag --config, else
+	// RESQUED_CONFIG, else none; there is no default path.
+	File string
+	// Flags are the parsed flags; of those that AddFlags and AddGlobalFlags
+	// registered, the given ones count. May be nil.
+	Flags *pflag.FlagSet
+	// Environ is the environment, NAME=value; nil = that of this process.
+	Environ []string
+	// NeedQueues: a configuration without queues is refused.
+	NeedQueues bool
+	// Defaults replace built-in defaults, by key, written as in the environment.
+	Defaults map[string]string
+}
+
+// Resolved is a configuration and what there is to know about it.
+type Resolved struct {
+	Config
+	// File is the path of the file that was read; empty = none.
+	File string
+	// Sources tells for each key, and each "handlers.<class>", where its value
+	// came from.
+	Sources map[string]Source
+	// Warnings are settings that work and are probably not what was meant.
+	Warnings []Warning
+}
+
+// Load reads, resolves and validates a configuration. A flag wins over the
+// environment, that over the file, that over the default. The error is Errors:
+// everything that is wrong, not only what was found first.
+func Load(o Options) (*Resolved, error) {
+	l := &loader{
+		options: o, env: newEnviron(o.Environ), file: &file{}, bad: map[string]bool{},
+		result: &Resolved{Sources: map[string]Source{}},
+	}
+	l.readFile()
+	l.readKeys()
+	if !l.file.unreadable { // else half of what follows would be wrong for lack of the file
+		l.readQueues()
+		l.readLocketedQueues()
+		l.compare()
+		l.readPassword()
+		l.takeHandlers()
+	}
+	if len(l.errs) > 0 {
+		return nil, l.errs
+	}
+	l.result.Warnings = append(l.result.Warnings, l.env.strangers()...)
+	return l.result, nil
+}
+
+type loader struct {
+	options Options
+	env     environ
+	file    *file
+	lists   map[string][]string // values of the keys that are lists
+	result  *Resolved
+	errs    Errors
+	bad     map[string]bool // keys that were refused, so that nothing is compared with them
+}
+
+func (l *loader) readFile() {
+	path, from := l.options.File, Source{Kind: FromFlag, Name: "--" + ConfigFlag}
+	if path == "" && l.options.Flags != nil {
+		if flag := l.options.Flags.Lookup(ConfigFlag); flag != nil && flag.Changed {
+			path = flag.Value.String()
+		}
+	}
+	if path == "" {
+		path, from = l.env[ConfigVariable], Source{Kind: FromEnv, Name: ConfigVariable}
+	}
+	if path == "" {
+		return
+	}
+	l.result.File, l.result.Sources[ConfigFlag] = path, from
+	l.file = loadFile(path, from)
+	for _, e := range l.file.errs {
+		l.bad[e.Key] = true
+	}
+	l.errs = append(l.errs, l.file.errs...)
+}
+
+// layers puts the sources on top of each other. viper only merges them: values
+// go in and come out as the text that somebody wrote, because what it casts it
+// casts without complaint ("8x" is the number 0 to it). The environment is a
+// layer like the file instead of viper's own, which reads that of the process.
+func (l *loader) layers() (*viper.Viper, error) {
+	v := viper.New()
+	environment := map[string]any{}
+	for _, k := range keys {
+		def, ok := l.options.Defaults[k.name]
+		if !ok {
+			def = k.def
+		}
+		v.SetDefault(k.name, def)
+		l.result.Sources[k.name] = Source{Kind: FromDefault}
+		if line, ok := l.file.lines[k.name]; ok {
+			l.result.Sources[k.name] = Source{Kind: FromFile, Name: l.file.path, Line: line}
+		}
+		if name, overruled := l.env.find(k); name != "" {
+			environment[k.name] = l.env[name]
+			l.result.Sources[k.name] = Source{Kind: FromEnv, Name: name}
+			for _, other := range overruled {
+				l.warn(k.name, "overruled", fmt.Sprintf("%s (environment) has no effect: %s is set too and wins.", other, name))
+			}
+		}
+		if flag := ours(l.options.Flags, k); flag != nil {
+			if err := v.BindPFlag(k.name, flag); err != nil {
+				return nil, err
+			}
+			if flag.Changed {
+				l.result.Sources[k.name] = Source{Kind: FromFlag, Name: "--" + flag.Name}
+			}
+		}
+	}
+	if err := v.MergeConfigMap(l.file.values); err != nil {
+		return nil, err
+	}
+	return v, v.MergeConfigMap(environment)
+}
+
+// readKeys resolves every key and reads all but the lists, which wait for what
+// they depend on.
+func (l *loader) readKeys() {
+	v, err := l.layers()
+	if err != nil {
+		l.errs = append(l.errs, Error{Source: Source{Kind: FromDefault}, Message: err.Error()})
+		return
+	}
+	l.lists = map[string][]string{}
+	for _, k := range keys {
+		if k.list {
+			l.lists[k.name] = entries(v.Get(k.name))
+			continue
+		}
+		if l.bad[k.name] {
+			continue
+		}
+		text := strings.TrimSpace(fmt.Sprint(v.Get(k.name)))
+		if err := k.parse(&l.result.Config, text); err != nil {
+			l.refuse(k.name, text, err.Error())
+		}
+	}
+}
+
+// entries returns a list as the file or one text gives it. No text is no list.
+func entries(value any) []string {
+	var list []string
+	switch v := value.(type) {
+	case []string:
+		list = slices.Clone(v)
+	case string:
+		if strings.TrimSpace(v) != "" {
+			list = strings.Split(v, ",")
+		}
+	}
+	for i := range list {
+		list[i] = strings.TrimSpace(list[i])
+	}
+	return list
+}
+
+// ok reports whether none of the keys was refused.
+func (l *loader) ok(names ...string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return l.bad[name] })
+}
+
+func (l *loader) refuse(key, value, message string) {
+	if key == "redis_url" {
+		value = redactURL(value)
+	}
+	l.bad[key] = true
+	l.errs = append(l.errs, Error{Key: key, Value: value, Source: l.result.Sources[key], Message: message})
+}
+
+func (l *loader) warn(key, code, message string) {
+	l.result.Warnings = append(l.result.Warnings, Warning{Key: key, Code: code, Message: message})
+}

@@ -1,0 +1,375 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/selector"
+)
+
+// from is where a test's configuration comes from, each as a user would write it.
+type from struct {
+	yaml  string
+	env   string // separated by spaces
+	flags string // separated by spaces
+	// needQueues as for resqued work.
+	needQueues bool
+}
+
+// load reads a configuration. The file is called resqued.yaml in messages.
+func (f from) load(t testing.TB) (*Resolved, error) {
+	t.Helper()
+	flags := pflag.NewFlagSet("work", pflag.ContinueOnError)
+	AddGlobalFlags(flags)
+	AddFlags(flags)
+	require.NoError(t, flags.Parse(strings.Fields(f.flags)))
+	o := Options{Flags: flags, Environ: append([]string{}, strings.Fields(f.env)...), NeedQueues: f.needQueues}
+	dir := ""
+	if f.yaml != "" {
+		o.File = filepath.Join(t.TempDir(), "resqued.yaml")
+		dir = filepath.Dir(o.File) + "/"
+		require.NoError(t, os.WriteFile(o.File, []byte(f.yaml), 0o600))
+	}
+	r, err := Load(o)
+	if errs, ok := errors.AsType[Errors](err); ok {
+		for i := range errs {
+			errs[i].Source.Name = strings.TrimPrefix(errs[i].Source.Name, dir)
+			errs[i].Message = strings.ReplaceAll(errs[i].Message, dir, "")
+		}
+		return nil, errs
+	}
+	require.NoError(t, err)
+	return r, nil
+}
+
+func (f from) mustLoad(t testing.TB) *Resolved {
+	t.Helper()
+	r, err := f.load(t)
+	require.NoError(t, err)
+	return r
+}
+
+func TestLoadWithoutAnything(t *testing.T) {
+	t.Parallel()
+	r := from{}.mustLoad(t)
+	require.Equal(t, Config{
+		RedisURL: "redis://127.0.0.1:6379/0", Namespace: "resque",
+		WorkerCount: 1, ThreadCount: 1, JobsPerFork: 1, MaxRetiring: 1,
+		Interval: 100 * time.Millisecond, TermTimeout: 30 * time.Second, OnMasterDeath: "drain", MaxDeaths: 3,
+		StatsdPort: 8125, LocketedQueues: []string{"*"},
+		HeartbeatFrequency: 30 * time.Second, JobLockDuration: 35 * time.Second, JobLockKey: "class-args",
+		LogFormat: "auto", LogLevel: "info", Handlers: map[string]Handler{},
+	}, r.Config)
+	require.Empty(t, r.Warnings)
+	require.Empty(t, r.File)
+	for _, k := range keys {
+		require.Equal(t, Source{Kind: FromDefault}, r.Sources[k.name], k.name)
+	}
+}
+
+func TestPrecedence(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		from
+		want int
+		by   string
+	}{
+		{"the default comes last", from{}, 1, "default"},
+		{"the file wins over the default", from{yaml: "worker_count: 2"}, 2, "resqued.yaml:1"},
+		{"the environment wins over the file", from{yaml: "worker_count: 2", env: "WORKER_COUNT=3"}, 3, "environment WORKER_COUNT"},
+		{"a flag wins over the environment", from{yaml: "worker_count: 2", env: "WORKER_COUNT=3", flags: "-w 4"}, 4, "flag --worker-count"},
+		{"a flag that was not given counts for nothing", from{env: "WORKER_COUNT=3", flags: "-t 4"}, 3, "environment WORKER_COUNT"},
+		{"the RESQUED_ variable wins over the other", from{env: "WORKER_COUNT=3 RESQUED_WORKER_COUNT=5"}, 5, "environment RESQUED_WORKER_COUNT"},
+		{"an empty variable is none", from{yaml: "worker_count: 2", env: "WORKER_COUNT="}, 2, "resqued.yaml:1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			r := tc.mustLoad(t)
+			require.Equal(t, tc.want, r.WorkerCount)
+			source := r.Sources["worker_count"]
+			source.Name = strings.TrimPrefix(source.Name, filepath.Dir(r.File)+"/")
+			require.Equal(t, tc.by, source.String())
+		})
+	}
+
+	t.Run("a variable that loses against another one is warned of", func(t *testing.T) {
+		t.Parallel()
+		r := from{env: "WORKER_COUNT=3 RESQUED_WORKER_COUNT=5 QUEUE=a QUEUES=a"}.mustLoad(t)
+		require.Equal(t, []Warning{{
+			Key: "worker_count", Code: "overruled",
+			Message: "WORKER_COUNT (environment) has no effect: RESQUED_WORKER_COUNT is set too and wins.",
+		}}, r.Warnings)
+	})
+
+	t.Run("a caller's defaults replace the built-in ones", func(t *testing.T) {
+		t.Parallel()
+		r, err := Load(Options{Environ: []string{"THREAD_COUNT=8"}, Defaults: map[string]string{"worker_count": "2", "thread_count": "4", "queues": "*"}})
+		require.NoError(t, err)
+		require.Equal(t, []int{2, 8}, []int{r.WorkerCount, r.ThreadCount})
+		require.Equal(t, "*", r.Queues.String())
+		require.Equal(t, Source{Kind: FromDefault}, r.Sources["worker_count"])
+	})
+}
+
+// TestEverySource sets each key in each way and looks that it arrives, so that a
+// key which is forgotten in one of them shows.
+func TestEverySource(t *testing.T) {
+	t.Parallel()
+	password := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(password, []byte("secret\n"), 0o600))
+	values := map[string]string{
+		"redis_url": "redis://other:1/2", "redis_password_file": password, "namespace": "app:jobs",
+		"worker_count": "7", "thread_count": "9", "jobs_per_fork": "0", "max_rss": "1GiB", "max_age": "2h", "max_retiring": "1",
+		"queues": "high:2,*:50%,!low", "interval": "2.5s", "until_empty": "true", "drain_timeout": "50s",
+		"resque_term_timeout": "5s", "on_master_death": "kill", "max_deaths": "1", "pidfile": "/run/r.pid",
+		"statsd_host": "localhost", "statsd_port": "9125", "statsd_key": "jobs", "locketed_queues": "reports,*_once",
+		"heartbeat_frequency": "10s", "job_lock_duration": "40s", "job_lock_key": "payload", "max_payload": "512KiB",
+		"log_format": "json", "log_level": "warn",
+	}
+	for _, k := range keys {
+		value := values[k.name]
+		require.NotEmpty(t, value, "this test has no value for %s", k.name)
+		ways := map[string]from{
+			"file": {yaml: k.name + ": '" + value + "'"},
+			"flag": {flags: "--" + k.flagName() + "=" + value},
+		}
+		for _, variable := range k.variables() {
+			ways[variable] = from{env: variable + "=" + value}
+		}
+		for way, f := range ways {
+			t.Run(k.name+" arrives by "+way, func(t *testing.T) {
+				t.Parallel()
+				if k.name == "max_retiring" {
+					f.flags += " -w 7"
+				}
+				r := f.mustLoad(t)
+				require.Equal(t, value, k.show(&r.Config))
+				require.NotEqual(t, FromDefault, r.Sources[k.name].Kind)
+			})
+		}
+	}
+}
+
+func TestQueues(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		from
+		want string
+	}{
+		{"a list in the file", from{yaml: "queues: [critical, 'mail:8']"}, "critical,mail:8"},
+		{"one text in the file", from{yaml: "queues: critical, mail:8"}, "critical,mail:8"},
+		{"QUEUE where there is no QUEUES", from{env: "QUEUE=a,b"}, "a,b"},
+		{"QUEUES before QUEUE", from{env: "QUEUE=a QUEUES=b"}, "b"},
+		{"one flag", from{flags: "--queues a,b:2"}, "a,b:2"},
+		{"several flags, in their order", from{flags: "--queues b --queues a"}, "b,a"},
+		{"none where none is needed", from{}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tc.want, tc.mustLoad(t).Queues.String())
+		})
+	}
+
+	t.Run("shares are taken of all threads of the daemon", func(t *testing.T) {
+		t.Parallel()
+		r := from{yaml: "queues: ['reports:25%', 'tiny:1%']\nthread_count: 16", env: "WORKER_COUNT=4"}.mustLoad(t)
+		require.Equal(t, 64, r.Threads())
+		require.Equal(t, []selector.Choice{{Queue: "reports", Cap: 16}, {Queue: "tiny", Cap: 1}}, r.Queues.Resolve(nil))
+		require.Equal(t, []Warning{{
+			Key: "queues", Code: "cap_zero", Message: "tiny:1% is 0 threads; the fork reads 0 as unlimited. Using 1.",
+		}}, r.Warnings)
+	})
+
+	t.Run("work is refused without queues", func(t *testing.T) {
+		t.Parallel()
+		_, err := from{needQueues: true}.load(t)
+		require.EqualError(t, err, "queues (default): no queue to work; set QUEUES=critical,mail (in order of priority)"+
+			" or QUEUES=* for all, or give --queues, or queues: in the file")
+		_, err = from{needQueues: true, yaml: "queues: []"}.load(t)
+		require.ErrorContains(t, err, "queues (resqued.yaml:1): no queue to work")
+	})
+}
+
+func TestLocketedQueues(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		from
+		locked, free string // queues, separated by spaces
+	}{
+		{"all by default", from{}, "a reports", ""},
+		{"a list", from{yaml: "locketed_queues: [reports, '*_once']"}, "reports x_once", "a"},
+		{"an empty list is none", from{yaml: "locketed_queues: []"}, "", "a reports"},
+		{"all but some", from{env: "LOCKET_QUEUES=*,!mail"}, "a reports", "mail"},
+		{"an excluded star is none", from{env: "LOCKET_QUEUES=!*"}, "", "a reports"},
+		{"an empty flag is none", from{env: "LOCKET_QUEUES=*", flags: "--locketed-queues="}, "", "a reports"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			r := tc.mustLoad(t)
+			require.NotNil(t, r.LocketedQueues)
+			for queue := range strings.FieldsSeq(tc.locked) {
+				require.True(t, r.Locked(queue), queue)
+			}
+			for queue := range strings.FieldsSeq(tc.free) {
+				require.False(t, r.Locked(queue), queue)
+			}
+		})
+	}
+}
+
+func TestUntilEmpty(t *testing.T) {
+	t.Parallel()
+	t.Run("an interval of 0 means it, and keeps the poll", func(t *testing.T) {
+		t.Parallel()
+		r := from{env: "INTERVAL=0"}.mustLoad(t)
+		require.True(t, r.UntilEmpty)
+		require.Equal(t, 100*time.Millisecond, r.Interval)
+		require.Equal(t, Source{Kind: FromEnv, Name: "INTERVAL"}, r.Sources["until_empty"])
+	})
+	t.Run("the flag means it with any interval", func(t *testing.T) {
+		t.Parallel()
+		r := from{env: "INTERVAL=2", flags: "--until-empty"}.mustLoad(t)
+		require.True(t, r.UntilEmpty)
+		require.Equal(t, 2*time.Second, r.Interval)
+	})
+	t.Run("both with opposite meaning are refused", func(t *testing.T) {
+		t.Parallel()
+		_, err := from{env: "INTERVAL=0", flags: "--until-empty=false"}.load(t)
+		require.EqualError(t, err,
+			`interval "0" (environment INTERVAL): means until_empty, which is false (flag --until-empty); set an interval above 0`)
+	})
+	t.Run("the flag takes nothing but yes and no", func(t *testing.T) {
+		t.Parallel()
+		flags := pflag.NewFlagSet("work", pflag.ContinueOnError)
+		AddFlags(flags)
+		require.ErrorContains(t, flags.Parse([]string{"--until-empty=maybe"}), "write true or false")
+	})
+}
+
+func TestFlagsOfOtherCommandsAreNoSettings(t *testing.T) {
+	t.Parallel()
+	flags := pflag.NewFlagSet("top", pflag.ContinueOnError)
+	AddGlobalFlags(flags)
+	flags.Duration("interval", time.Second, "how often to redraw")
+	require.NoError(t, flags.Parse([]string{"--interval=7s", "-n", "app"}))
+	r, err := Load(Options{Flags: flags, Environ: []string{}})
+	require.NoError(t, err)
+	require.Equal(t, 100*time.Millisecond, r.Interval)
+	require.Equal(t, "app", r.Namespace)
+}
+
+func TestWhichFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte("namespace: "+name), 0o600))
+		return path
+	}
+	option, flag, env := write("option"), write("flag"), write("env")
+	load := func(o Options, args ...string) (*Resolved, error) {
+		o.Flags = pflag.NewFlagSet("work", pflag.ContinueOnError)
+		AddGlobalFlags(o.Flags)
+		require.NoError(t, o.Flags.Parse(args))
+		return Load(o)
+	}
+	for _, tc := range []struct {
+		name string
+		o    Options
+		args []string
+		want string
+	}{
+		{"the one of the options first", Options{File: option, Environ: []string{"RESQUED_CONFIG=" + env}}, []string{"-c", flag}, "option"},
+		{"else that of the flag", Options{Environ: []string{"RESQUED_CONFIG=" + env}}, []string{"-c", flag}, "flag"},
+		{"else that of the environment", Options{Environ: []string{"RESQUED_CONFIG=" + env}}, nil, "env"},
+		{"else none", Options{Environ: []string{}}, nil, "resque"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			r, err := load(tc.o, tc.args...)
+			require.NoError(t, err)
+			require.Equal(t, tc.want, r.Namespace)
+		})
+	}
+	t.Run("one that is missing is refused, and nothing is said that only it could answer", func(t *testing.T) {
+		t.Parallel()
+		_, err := load(Options{Environ: []string{"RESQUED_CONFIG=/no/such/file", "WORKER_COUNT=x"}, NeedQueues: true})
+		require.EqualError(t, err, `config "/no/such/file" (environment RESQUED_CONFIG): no such file or directory`+"\n"+
+			`worker_count "x" (environment WORKER_COUNT): not a whole number; must be 1 to 1024 (each is a process of its own)`)
+	})
+}
+
+func TestConfigSurvivesJSON(t *testing.T) {
+	t.Parallel()
+	for _, f := range []from{
+		{},
+		{yaml: sample(t)},
+		{yaml: "locketed_queues: []\nhandlers: {'My::Job.v2': {command: [a, 'b c'], env: {X: '1'}}}", env: "QUEUES=a:2,*:10%,!b INTERVAL=0"},
+	} {
+		c := f.mustLoad(t).Config
+		text, err := json.Marshal(c)
+		require.NoError(t, err)
+		var back Config
+		require.NoError(t, json.Unmarshal(text, &back))
+		require.Equal(t, c, back)
+	}
+}
+
+func sample(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile("../../configs/resqued.yaml")
+	require.NoError(t, err)
+	return string(text)
+}
+
+func TestSample(t *testing.T) {
+	t.Parallel()
+	t.Run("it loads, and means what it says", func(t *testing.T) {
+		t.Parallel()
+		r := from{yaml: sample(t), needQueues: true}.mustLoad(t)
+		require.Empty(t, r.Warnings)
+		require.Equal(t, 64, r.Threads())
+		require.Equal(t, "critical,reports:25%,mail:8", r.Queues.String())
+		require.EqualValues(t, 1<<30, r.MaxRSS)
+		require.Equal(t, 50*time.Second, r.DrainTimeout)
+		require.Equal(t, []string{"reports"}, r.LocketedQueues)
+		require.Equal(t, map[string]Handler{
+			"Thumb": {Command: []string{"python3", "thumb.py"}, Timeout: 2 * time.Minute, KillAfter: 10 * time.Second},
+		}, r.Handlers)
+	})
+	t.Run("it shows every key with its variable", func(t *testing.T) {
+		t.Parallel()
+		text := sample(t)
+		for _, k := range keys {
+			variables := k.variables()
+			require.Regexp(t, `(?m)^(# )?`+k.name+`:.*# `+variables[min(1, len(variables)-1)]+`\b`, text)
+		}
+		for _, name := range handlerFields {
+			require.Contains(t, text, name+":")
+		}
+	})
+	t.Run("what is commented out works too", func(t *testing.T) {
+		t.Parallel()
+		text := strings.ReplaceAll(sample(t), "# redis_password_file", "# left out: redis_password_file")
+		text = strings.Replace(text, "handlers:\n  Thumb", "handlers:\n  Other", 1)
+		head, tail, found := strings.Cut(text, "# Report::Monthly:")
+		require.True(t, found)
+		tail = strings.ReplaceAll("# Report::Monthly:"+tail, "\n#", "\n ")
+		r := from{yaml: head + "  " + strings.TrimPrefix(tail, "# ")}.mustLoad(t)
+		require.Equal(t, Handler{
+			Command: []string{"/usr/local/bin/report", "--monthly"}, Queue: "reports", Dir: "/srv/reports",
+			Env: map[string]string{"REPORT_LANG": "en"}, Timeout: time.Hour, KillAfter: 10 * time.Second,
+		}, r.Handlers["Report::Monthly"])
+	})
+}

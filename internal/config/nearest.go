@@ -1,0 +1,46 @@
+package config
+
+import "strings"
+
+// nearest returns the candidate that somebody who wrote name most likely meant,
+// or "". Dashes and case count for nothing.
+func nearest(name string, candidates []string) string {
+	plain := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
+	if len(plain) > maxValue {
+		return ""
+	}
+	best, least := "", 1+min(len(plain)/2, 3)
+	for _, c := range candidates {
+		if len(plain) >= 4 && strings.HasPrefix(c, plain) {
+			return c
+		}
+		if d := distance(plain, c); d < least {
+			best, least = c, d
+		}
+	}
+	return best
+}
+
+// distance counts the letters to insert, remove, change or swap with their
+// neighbour to get from a to b.
+func distance(a, b string) int {
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			change := last[j-1]
+			if a[i-1] != b[j-1] {
+				change++
+			}
+			row[j] = min(change, last[j]+1, row[j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}

@@ -1,0 +1,175 @@
+package config
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+// PlanLine is one line of what a configuration comes to.
+type PlanLine struct {
+	// Key is "threads", "queues", "handlers" or any other key.
+	Key string `json:"key"`
+	// Item is an entry of queues as it was written, or a class of handlers; empty
+	// for the line of a key itself.
+	Item string `json:"item,omitempty"`
+	// Value is the resolved value, for people: "16 of 64", "2m". Secrets are
+	// redacted.
+	Value string `json:"value"`
+	// From names the sources of the value: "WORKER_COUNT (env), thread_count (file)".
+	From string `json:"from,omitempty"`
+}
+
+// Plan returns what a configuration comes to, each value with its source: first
+// the threads, then the queues, the other keys, and the handlers.
+func Plan(r *Resolved) []PlanLine {
+	lines := []PlanLine{{
+		Key:   "threads",
+		Value: fmt.Sprintf("%d = %d × %d", r.Threads(), r.WorkerCount, r.ThreadCount),
+		From:  r.from("worker_count", "thread_count"),
+	}}
+	lines = append(lines, r.planQueues()...)
+	if r.File != "" {
+		lines = append(lines, PlanLine{Key: ConfigFlag, Value: r.File, From: r.from(ConfigFlag)})
+	}
+	for _, k := range keys {
+		switch k.name {
+		case "worker_count", "thread_count", "queues":
+			continue
+		}
+		value := k.show(&r.Config)
+		if k.name == "redis_url" && r.RedisPasswordFile != "" {
+			value += ", password from " + r.RedisPasswordFile
+		}
+		lines = append(lines, PlanLine{Key: k.name, Value: value, From: r.from(k.name)})
+	}
+	return append(lines, r.planHandlers()...)
+}
+
+// WritePlan writes the plan for people, the warnings at its end.
+func WritePlan(w io.Writer, r *Resolved) error {
+	var text bytes.Buffer
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, line := range Plan(r) {
+		name, value := line.Key, line.Value
+		switch {
+		case line.Item != "":
+			name = "  " + line.Item
+		case line.Key == "handlers": // long values: a table of their own
+			if err := table.Flush(); err != nil {
+				return err
+			}
+		}
+		if value == "" {
+			value = "-"
+		}
+		// A last cell on every line, else the columns of its neighbours part.
+		if _, err := fmt.Fprintf(table, "%s\t%s\t%s\t\n", printableText(name), printableText(value), printableText(line.From)); err != nil {
+			return err
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, warning := range r.Warnings {
+		fmt.Fprintf(&text, "warn  %s\n", printableText(warning.Message))
+	}
+	for line := range strings.Lines(text.String()) {
+		if _, err := io.WriteString(w, strings.TrimRight(line, " \n")+"\n"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Resolved) planQueues() []PlanLine {
+	count := fmt.Sprintf("%d in order of priority", len(r.Queues.Patterns))
+	switch {
+	case len(r.Queues.Patterns) == 0:
+		count = "none"
+	case len(r.Queues.Patterns) == 1:
+		count = "1"
+	}
+	lines := []PlanLine{{Key: "queues", Value: count, From: r.from("queues")}}
+	for _, p := range r.Queues.Patterns {
+		value := "any"
+		if p.Cap > 0 {
+			value = fmt.Sprintf("%d of %d", min(p.Cap, r.Threads()), r.Threads())
+			if p.Glob {
+				value += ", each queue"
+			}
+		}
+		lines = append(lines, PlanLine{Key: "queues", Item: p.Source, Value: value})
+	}
+	for _, text := range r.Queues.Exclude {
+		lines = append(lines, PlanLine{Key: "queues", Item: "!" + text, Value: "never"})
+	}
+	return lines
+}
+
+func (r *Resolved) planHandlers() []PlanLine {
+	if len(r.Handlers) == 0 {
+		return nil
+	}
+	lines := []PlanLine{{Key: "handlers", Value: fmt.Sprint(len(r.Handlers))}}
+	for _, class := range r.classes() {
+		h := r.Handlers[class]
+		value := commandLine(h.Command)
+		if h.Queue != "" {
+			value += ", queue " + h.Queue
+		}
+		if h.Timeout > 0 {
+			value += ", timeout " + FormatDuration(h.Timeout)
+		}
+		lines = append(lines, PlanLine{
+			Key: "handlers", Item: class, Value: value + ", kill_after " + FormatDuration(h.KillAfter),
+			From: r.Sources["handlers."+class].String(),
+		})
+	}
+	return lines
+}
+
+// commandLine writes an argv for people: words as they are, others quoted.
+func commandLine(argv []string) string {
+	words := make([]string, len(argv))
+	for i, word := range argv {
+		words[i] = word
+		if word == "" || strings.ContainsAny(word, " \t\n\"'") {
+			words[i] = strconv.Quote(word)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// from names the sources of keys: "WORKER_COUNT (env), thread_count (file)".
+// What is common to all of them is said once.
+func (r *Resolved) from(keys ...string) string {
+	var parts []string
+	for _, key := range keys {
+		part := FromDefault
+		switch source := r.Sources[key]; source.Kind {
+		case FromFlag, FromEnv:
+			part = fmt.Sprintf("%s (%s)", source.Name, source.Kind)
+		case FromFile:
+			part = key + " (file)"
+		}
+		if !slices.Contains(parts, part) {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// printableText makes text safe for a terminal and for the table.
+func printableText(text string) string {
+	return strings.Map(func(r rune) rune {
+		if printable(string(r)) != nil {
+			return '?'
+		}
+		return r
+	}, text)
+}

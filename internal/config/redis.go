@@ -1,0 +1,132 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// hidden stands where a secret was.
+const hidden = "xxxxx"
+
+// maxPassword is the longest password file, in bytes.
+const maxPassword = 64 << 10
+
+var redisSchemes = []string{
+	"redis", "rediss", "unix", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster",
+}
+
+// splitURL takes a Redis URL apart by hand: a password may hold characters that
+// make net/url fail, whose errors then repeat it. Everything up to the last "@"
+// counts as credentials, rather too much than too little.
+func splitURL(text string) (scheme, credentials, rest string) {
+	scheme, rest, found := strings.Cut(text, "://")
+	if !found {
+		scheme, rest = "", text
+	}
+	if strings.HasPrefix(rest, "/") { // the path of a socket, nobody's credentials
+		return scheme, "", rest
+	}
+	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
+		return scheme, rest[:i], rest[i+1:]
+	}
+	return scheme, "", rest
+}
+
+// checkRedisURL refuses what no connection can be made of. The message never
+// repeats the URL. What only Redis can tell, the store finds out.
+func checkRedisURL(text string) error {
+	scheme, credentials, rest := splitURL(text)
+	switch {
+	case scheme == "":
+		return errors.New("not a URL; write redis://host:6379/0")
+	case !slices.Contains(redisSchemes, scheme):
+		return fmt.Errorf("scheme %q is not known, one of %s", scheme, strings.Join(redisSchemes, ", "))
+	case strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }):
+		return errors.New("must not hold spaces or control characters; percent-encode them in a password (%20)")
+	case strings.ContainsAny(credentials, "/?#@"):
+		return errors.New(`percent-encode "/", "?", "#" and "@" in the user and password (%2F, %3F, %23, %40), or use redis_password_file`)
+	case scheme == "unix" && !strings.HasPrefix(rest, "/"):
+		return errors.New("needs the absolute path of the socket: unix:///run/redis/redis.sock")
+	case scheme != "unix" && strings.IndexAny(rest+"/", "/?#") == 0:
+		return errors.New("names no host; write " + scheme + "://host:6379")
+	}
+	u, err := url.Parse(text)
+	if err != nil { // its text may repeat parts of the password
+		return errors.New("not a valid URL; percent-encode special characters of the user and password, or use redis_password_file")
+	}
+	if db := strings.Trim(u.Path, "/"); (scheme == "redis" || scheme == "rediss") && strings.Trim(db, "0123456789") != "" {
+		return fmt.Errorf("database %q is not a number; write redis://host:6379/0", db)
+	}
+	return nil
+}
+
+// password returns the password part of a URL, still encoded.
+func password(text string) string {
+	_, credentials, _ := splitURL(text)
+	_, pw, _ := strings.Cut(credentials, ":")
+	return pw
+}
+
+// withPassword returns the URL with a password put in, which has none yet.
+func withPassword(text, pw string) string {
+	scheme, credentials, rest := splitURL(text)
+	user, _, _ := strings.Cut(credentials, ":")
+	return scheme + "://" + user + url.UserPassword("", pw).String() + "@" + rest
+}
+
+// redactURL returns the URL without passwords.
+func redactURL(text string) string {
+	scheme, credentials, rest := splitURL(text)
+	if scheme != "" {
+		scheme += "://"
+	}
+	user, _, secret := strings.Cut(credentials, ":")
+	switch {
+	case secret:
+		credentials = user + ":" + hidden + "@"
+	case credentials != "":
+		credentials += "@"
+	}
+	rest, query, found := strings.Cut(rest, "?")
+	if !found {
+		return scheme + credentials + rest
+	}
+	params := strings.Split(query, "&")
+	for i, param := range params {
+		if name, _, _ := strings.Cut(param, "="); strings.Contains(strings.ToLower(name), "password") {
+			params[i] = name + "=" + hidden
+		}
+	}
+	return scheme + credentials + rest + "?" + strings.Join(params, "&")
+}
+
+// readPassword reads a password file: one line, its end cut off. exposed tells
+// that every user of the machine may read it.
+func readPassword(path string) (pw string, exposed bool, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", false, withoutPath(err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxPassword+1))
+	if err != nil {
+		return "", false, withoutPath(err)
+	}
+	if info, err := f.Stat(); err == nil {
+		exposed = info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0
+	}
+	pw = strings.TrimRight(string(data), "\r\n")
+	switch {
+	case pw == "":
+		return "", false, errors.New("the file is empty; write the password into it")
+	case len(data) > maxPassword, strings.ContainsAny(pw, "\r\n\x00"):
+		return "", false, errors.New("the file holds more than one line; write only the password into it")
+	}
+	return pw, exposed, nil
+}

@@ -1,0 +1,189 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func TestRedisURL(t *testing.T) {
+	t.Parallel()
+	for _, good := range []string{
+		"redis://localhost", "redis://localhost:6379/0", "rediss://app:s3cret@db.example:6380/2?protocol=3", "redis://[::1]:6379/0",
+		"unix:///run/redis.sock", "unix://app:pw@/run/redis.sock?db=1", "unix:///run/a@b.sock",
+		"redis-sentinel://u:p@a:26379,b:26379/primary/1?sentinel_password=x", "redis://:p%40ss%2F@h/0",
+	} {
+		require.NoError(t, checkRedisURL(good), good)
+	}
+	for bad, want := range map[string]string{
+		"localhost:6379":          "not a URL; write redis://host:6379/0",
+		"http://localhost":        `scheme "http" is not known, one of redis, rediss, unix`,
+		"redis://:p@ss@h":         `percent-encode "/", "?", "#" and "@"`,
+		"redis://:p/ss@h":         `percent-encode "/", "?", "#" and "@"`,
+		"redis://:p ss@h":         "must not hold spaces",
+		"redis://:p%zz@h":         "not a valid URL; percent-encode special characters",
+		"redis://":                "names no host; write redis://host:6379",
+		"redis:///0":              "names no host; write redis://host:6379",
+		"redis://h:port":          "not a valid URL",
+		"redis://h/main":          `database "main" is not a number`,
+		"redis://h/-1":            `database "-1" is not a number`,
+		"unix://run/redis.sock":   "needs the absolute path of the socket",
+		"redis-sentinel://?x=y":   "names no host; write redis-sentinel://host:6379",
+		"redis://u:secret@:0x/\t": "must not hold spaces or control characters",
+	} {
+		require.ErrorContains(t, checkRedisURL(bad), want, bad)
+	}
+	t.Run("a cluster needs a namespace that keeps its keys together", func(t *testing.T) {
+		t.Parallel()
+		_, err := from{env: "REDIS_URL=redis-cluster://a:1,b:1"}.load(t)
+		require.EqualError(t, err, `namespace "resque" (default): a Redis Cluster needs all keys in one slot;`+
+			` use a hash-tagged namespace, "{resque}", for every producer and worker`)
+		from{env: "REDIS_URL=redis-cluster://a:1,b:1 RESQUE_NAMESPACE={resque}"}.mustLoad(t)
+	})
+}
+
+func TestRedact(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"redis://h:1/0":                                       "redis://h:1/0",
+		"redis://app@h/0":                                     "redis://app@h/0",
+		"redis://app:secret@h/0":                              "redis://app:xxxxx@h/0",
+		"redis://:secret@h/0?db=1":                            "redis://:xxxxx@h/0?db=1",
+		"redis://:sec/r?e@t@h/0":                              "redis://:xxxxx@h/0",
+		"unix:///run/a@b.sock":                                "unix:///run/a@b.sock",
+		"unix://:secret@/run/r.sock":                          "unix://:xxxxx@/run/r.sock",
+		"redis-sentinel://a,b/m?sentinel_password=secret&x=1": "redis-sentinel://a,b/m?sentinel_password=xxxxx&x=1",
+		":secret@h:1":                                         ":xxxxx@h:1",
+		"":                                                    "",
+	} {
+		require.Equal(t, want, redactURL(text))
+	}
+
+	t.Run("no password shows, whatever is in it", func(t *testing.T) {
+		t.Parallel()
+		rapid.Check(t, func(t *rapid.T) {
+			pw := rapid.StringMatching(`[a-z@/?#:%& ]{0,6}S3CRET[a-z@/?#:%& ]{0,6}`).Draw(t, "password")
+			for _, text := range []string{"redis://u:" + pw + "@host:6379/0", withPassword("redis://u@h/0", pw), "u:" + pw + "@host"} {
+				require.NotContains(t, redactURL(text), "S3CRET", text)
+				if err := checkRedisURL(text); err != nil {
+					require.NotContains(t, err.Error(), "S3CRET")
+				}
+			}
+		})
+	})
+
+	t.Run("errors, plan, fingerprint and log show no secret", func(t *testing.T) {
+		t.Parallel()
+		_, err := from{env: "REDIS_URL=redis://u:S3CRET/@h"}.load(t)
+		require.ErrorContains(t, err, `redis_url "redis://u:xxxxx@h" (environment REDIS_URL)`)
+		_, err = from{env: "REDIS_URL=u:S3CRET@h:6379"}.load(t)
+		require.ErrorContains(t, err, `redis_url "u:xxxxx@h:6379"`)
+
+		r := from{env: "REDIS_URL=redis://u:S3CRET@h", yaml: "handlers: {A: {command: [a], env: {TOKEN: S3CRET}}}"}.mustLoad(t)
+		shown, err := json.Marshal([]any{r.Redacted(), Plan(r), r.Warnings, r.Sources})
+		require.NoError(t, err)
+		require.NotContains(t, string(shown), "S3CRET")
+		require.Equal(t, "S3CRET", r.Handlers["A"].Env["TOKEN"], "the configuration itself keeps it")
+
+		other := r.Config
+		other.RedisURL = "redis://u:other@h"
+		require.Equal(t, r.Fingerprint(), other.Fingerprint())
+		other.MaxDeaths++
+		require.NotEqual(t, r.Fingerprint(), other.Fingerprint())
+		require.Len(t, r.Fingerprint(), 12)
+	})
+}
+
+func TestPasswordFile(t *testing.T) {
+	t.Parallel()
+	const secret = "p@ss/w:rd %"
+	write := func(t *testing.T, text string) string {
+		path := filepath.Join(t.TempDir(), "redis-password")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	userinfo := func(t *testing.T, r *Resolved) *url.Userinfo {
+		u, err := url.Parse(r.RedisURL)
+		require.NoError(t, err)
+		return u.User
+	}
+
+	t.Run("its password is put into the URL", func(t *testing.T) {
+		t.Parallel()
+		for _, u := range []string{"redis://h:1/0", "redis://app@h:1/0", "unix:///run/r.sock", "unix://app@/run/r.sock", "redis-sentinel://a:1,b:1/m"} {
+			r := from{env: "REDIS_URL=" + u + " RESQUED_REDIS_PASSWORD_FILE=" + write(t, secret+"\n")}.mustLoad(t)
+			user := userinfo(t, r)
+			pw, _ := user.Password()
+			require.Equal(t, secret, pw)
+			require.Equal(t, strings.Contains(u, "app@"), user.Username() == "app")
+			require.NoError(t, checkRedisURL(r.RedisURL))
+		}
+	})
+
+	t.Run("systemd's credential is used without being asked for", func(t *testing.T) {
+		t.Parallel()
+		path := write(t, secret)
+		r := from{env: "CREDENTIALS_DIRECTORY=" + filepath.Dir(path)}.mustLoad(t)
+		pw, _ := userinfo(t, r).Password()
+		require.Equal(t, secret, pw)
+		require.Equal(t, path, r.RedisPasswordFile)
+		require.Equal(t, Source{Kind: FromEnv, Name: "CREDENTIALS_DIRECTORY"}, r.Sources["redis_password_file"])
+	})
+
+	t.Run("other credentials are no business of ours", func(t *testing.T) {
+		t.Parallel()
+		r := from{env: "CREDENTIALS_DIRECTORY=" + t.TempDir()}.mustLoad(t)
+		require.Empty(t, r.RedisPasswordFile)
+	})
+
+	t.Run("a credential that loses against the URL is warned of", func(t *testing.T) {
+		t.Parallel()
+		r := from{env: "REDIS_URL=redis://:own@h CREDENTIALS_DIRECTORY=" + filepath.Dir(write(t, secret))}.mustLoad(t)
+		require.Equal(t, "redis://:own@h", r.RedisURL)
+		require.Equal(t, "overruled", r.Warnings[0].Code)
+	})
+
+	t.Run("a password on the command line is warned of", func(t *testing.T) {
+		t.Parallel()
+		r := from{flags: "--redis-url redis://:own@h"}.mustLoad(t)
+		require.Equal(t, "password_in_argv", r.Warnings[0].Code)
+	})
+
+	t.Run("a file that everybody can read is warned of", func(t *testing.T) {
+		t.Parallel()
+		path := write(t, secret)
+		require.NoError(t, os.Chmod(path, 0o644))
+		r := from{env: "RESQUED_REDIS_PASSWORD_FILE=" + path}.mustLoad(t)
+		require.Equal(t, "exposed", r.Warnings[0].Code)
+	})
+
+	for name, tc := range map[string]struct{ text, env, want string }{
+		"an empty file":             {"\n", "", "the file is empty; write the password into it"},
+		"a file of several lines":   {"a\nb\n", "", "the file holds more than one line"},
+		"a second password":         {secret, "REDIS_URL=redis://:own@h", "redis_url (environment REDIS_URL) holds a password too; keep one of them"},
+		"a file of a million bytes": {strings.Repeat("x", 1_000_000), "", "the file holds more than one line"},
+	} {
+		t.Run(name+" is refused", func(t *testing.T) {
+			t.Parallel()
+			path := write(t, tc.text)
+			_, err := from{env: tc.env + " RESQUED_REDIS_PASSWORD_FILE=" + path}.load(t)
+			require.ErrorContains(t, err, `redis_password_file "`+path+`" (environment RESQUED_REDIS_PASSWORD_FILE): `+tc.want)
+			require.NotContains(t, err.Error(), secret)
+		})
+	}
+
+	t.Run("a file that is missing is refused", func(t *testing.T) {
+		t.Parallel()
+		_, err := from{yaml: "redis_password_file: /no/such"}.load(t)
+		require.EqualError(t, err, `redis_password_file "/no/such" (resqued.yaml:1): no such file or directory`)
+		var errs Errors
+		require.True(t, errors.As(err, &errs))
+	})
+}

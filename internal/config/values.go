@@ -1,0 +1,110 @@
+package config
+
+import (
+	"errors"
+	"math/big"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// maxValue bounds the text of a number: whatever is longer is no number that
+// anybody meant.
+const maxValue = 64
+
+var (
+	bareNumber   = regexp.MustCompile(`^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)$`)
+	durationForm = regexp.MustCompile(`^[-+]?(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
+	sizeForm     = regexp.MustCompile(`^([-+]?)([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)$`)
+)
+
+// units are the units of sizes, lower-cased. A single letter counts in powers of
+// 1024, as it does in systemd's unit files.
+var units = map[string]int64{
+	"": 1, "b": 1,
+	"k": 1 << 10, "kib": 1 << 10, "kb": 1e3,
+	"m": 1 << 20, "mib": 1 << 20, "mb": 1e6,
+	"g": 1 << 30, "gib": 1 << 30, "gb": 1e9,
+	"t": 1 << 40, "tib": 1 << 40, "tb": 1e12,
+}
+
+var (
+	errNegative    = errors.New("must not be negative")
+	errTooLarge    = errors.New("too large")
+	errNoDuration  = errors.New("not a duration; write seconds (30, 0.5) or numbers with units (500ms, 30s, 2m, 1h30m)")
+	errNoSize      = errors.New("not a size; write bytes (4096) or a number with a unit (512MB, 1GiB, 1G)")
+	errPartialByte = errors.New("not a whole number of bytes; add a unit (512MB, 1GiB, 1G)")
+)
+
+// ParseDuration reads a duration: seconds, whole or not, or what
+// time.ParseDuration takes. Negative ones are refused.
+func ParseDuration(text string) (time.Duration, error) {
+	s := strings.TrimSpace(text)
+	if len(s) > maxValue {
+		return 0, errNoDuration
+	}
+	if bareNumber.MatchString(s) {
+		s += "s"
+	}
+	if !durationForm.MatchString(s) {
+		return 0, errNoDuration
+	}
+	d, err := time.ParseDuration(s)
+	switch {
+	case d < 0 || err != nil && s[0] == '-':
+		return 0, errNegative
+	case err != nil: // the form is right
+		return 0, errTooLarge
+	}
+	return d, nil
+}
+
+// ParseSize reads a size in bytes: a whole number, or a number with a unit. KB,
+// MB, GB and TB are powers of 1000; KiB, MiB, GiB, TiB and the single letters K,
+// M, G, T are powers of 1024; case does not matter.
+func ParseSize(text string) (int64, error) {
+	s := strings.TrimSpace(text)
+	m := sizeForm.FindStringSubmatch(s)
+	if m == nil || len(s) > maxValue {
+		return 0, errNoSize
+	}
+	unit, ok := units[strings.ToLower(m[3])]
+	number, valid := new(big.Rat).SetString(m[2])
+	if !ok || !valid {
+		return 0, errNoSize
+	}
+	if m[1] == "-" && number.Sign() != 0 {
+		return 0, errNegative
+	}
+	if unit == 1 && !number.IsInt() {
+		return 0, errPartialByte
+	}
+	number.Mul(number, new(big.Rat).SetInt64(unit))
+	bytes := new(big.Int).Quo(number.Num(), number.Denom())
+	if !bytes.IsInt64() {
+		return 0, errTooLarge
+	}
+	return bytes.Int64(), nil
+}
+
+// FormatDuration writes a duration without empty parts: "2m", not "2m0s".
+func FormatDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// FormatSize writes a size in the largest unit that divides it: "1GiB", "512MB".
+func FormatSize(n int64) string {
+	for _, unit := range []string{"TiB", "TB", "GiB", "GB", "MiB", "MB", "KiB", "KB"} {
+		if by := units[strings.ToLower(unit)]; n >= by && n%by == 0 {
+			return big.NewInt(n/by).String() + unit
+		}
+	}
+	return big.NewInt(n).String()
+}
