@@ -29,11 +29,24 @@ func (p *Process) greet() error {
 	for m := range p.messages {
 		if m.Type == proc.Welcome {
 			p.name = m
+			p.cfg.Quota = staggered(p.cfg.Quota, m)
 			p.welcome(signals.State(m.State))
 			return nil
 		}
 	}
 	return errors.New("the master went away before it said welcome")
+}
+
+// staggered shortens the quota of a master's first processes, each by a different
+// part of its half, because otherwise all of them are used up at the same time,
+// again and again.
+func staggered(quota int, m proc.Message) int {
+	var slot, sequence int
+	_, err := fmt.Sscanf(m.Proc[strings.LastIndexByte(m.Proc, ':')+1:], "%d.%d", &slot, &sequence)
+	if err != nil || m.Slots < 2 || sequence >= m.Slots {
+		return quota
+	}
+	return quota - quota*slot/(2*m.Slots)
 }
 
 func (p *Process) read() {

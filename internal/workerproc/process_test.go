@@ -109,6 +109,7 @@ type options struct {
 	hooks   resqued.Hooks
 	events  chan workerproc.Event
 	noReady bool
+	name    string // slot and sequence
 }
 
 func start(t *testing.T, h handlers, o options) *fixture {
@@ -171,11 +172,14 @@ func start(t *testing.T, h handlers, o options) *fixture {
 		require.NoError(t, s.Close())
 	})
 	f.expect(proc.Hello)
+	if o.name == "" {
+		o.name = "0.1"
+	}
 	state := o.state
 	if state == "" {
 		state = "running"
 	}
-	f.down <- proc.Message{Type: proc.Welcome, Proc: "h:boot:1-1:0.1", Slots: 2, State: state}
+	f.down <- proc.Message{Type: proc.Welcome, Proc: "h:boot:1-1:" + o.name, Slots: 2, State: state}
 	if !o.noReady {
 		f.expect(proc.Ready)
 	}
@@ -289,6 +293,19 @@ func TestWork(t *testing.T) {
 		f.ends()
 		require.Equal(t, 10, f.waiting())
 		require.EqualValues(t, 50, f.started.Load())
+	})
+
+	t.Run("the first processes of a master have staggered quotas", func(t *testing.T) {
+		t.Parallel()
+		for name, quota := range map[string]int{"0.0": 8, "1.1": 6, "1.2": 8} {
+			f := start(t, handlers{"A": succeed}, options{name: name, cfg: workerproc.Config{Threads: 8, Quota: 8}})
+			for i := range 10 {
+				f.push(payload(i))
+			}
+			f.expect(proc.Retires)
+			require.Equal(t, quota, f.expect(proc.Bye).Done, name)
+			require.NoError(t, <-f.result)
+		}
 	})
 
 	t.Run("failures, discards and requeues end as they should", func(t *testing.T) {
