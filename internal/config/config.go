@@ -22,7 +22,11 @@ type Config struct {
 	// Redacted, never this.
 	RedisURL          string `json:"redis_url"`
 	RedisPasswordFile string `json:"redis_password_file,omitempty"`
-	Namespace         string `json:"namespace"`
+	// RedisCAFile holds the certificates to trust for TLS; empty = the system's.
+	RedisCAFile string `json:"redis_ca_file,omitempty"`
+	// AllowEviction accepts a server whose maxmemory-policy may drop jobs.
+	AllowEviction bool   `json:"allow_eviction,omitempty"`
+	Namespace     string `json:"namespace"`
 
 	WorkerCount int `json:"worker_count"`
 	ThreadCount int `json:"thread_count"`

@@ -63,6 +63,16 @@ var keys = []key{
 		kind: text(func(c *Config) *string { return &c.RedisPasswordFile }),
 	},
 	{
+		name: "redis_ca_file",
+		help: "`file` of certificates to trust for TLS to Redis, instead of the system's",
+		kind: text(func(c *Config) *string { return &c.RedisCAFile }),
+	},
+	{
+		name: "allow_eviction", def: "false",
+		help: "accept a Redis that may throw away jobs when its memory is full",
+		kind: boolean(func(c *Config) *bool { return &c.AllowEviction }),
+	},
+	{
 		name: "namespace", env: []string{"RESQUE_NAMESPACE"}, def: "resque", flag: globalFlag, short: "n",
 		help: "prefix of every key in Redis",
 		kind: namespace(),
