@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -179,8 +180,8 @@ func (s *Store) FailedList(ctx context.Context, offset, limit int64) (records []
 	if err != nil {
 		return nil, 0, fmt.Errorf("list failures: %w", err)
 	}
-	for i := len(raw) - 1; i >= 0; i-- {
-		records = append(records, []byte(raw[i]))
+	for _, r := range slices.Backward(raw) {
+		records = append(records, []byte(r))
 	}
 	return records, total, nil
 }

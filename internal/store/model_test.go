@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -243,7 +244,7 @@ func (m *model) snapshot(t *rapid.T) []string {
 	}
 	locks := pipe.Keys(m.ctx, m.key("locket:job_locks:*"))
 	capped := pipe.HGet(m.ctx, m.key("resqued:caps:m"), "b")
-	if _, err := pipe.Exec(m.ctx); err != nil && err != redis.Nil {
+	if _, err := pipe.Exec(m.ctx); err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatal(err)
 	}
 	var places []string
@@ -321,7 +322,7 @@ func TestModel(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		defer s.Close()
+		defer func() { _ = s.Close() }()
 		m := &model{store: s, redis: client, ctx: t.Context(), ns: ns, held: map[string][]store.Reserved{}, dead: map[string]bool{}}
 		for _, p := range []string{"p1", "p2", "p3"} {
 			m.register(rt, p)

@@ -46,8 +46,10 @@ type BeatRequest struct {
 // passed as long as nobody recovered the process; then it returns ErrFenced, and
 // the process must end.
 func (s *Store) Beat(ctx context.Context, b BeatRequest) (BeatReply, error) {
-	args := []any{s.prefix, b.Proc, s.opts.Lease.Milliseconds(), s.opts.BeatEvery.Milliseconds(),
-		seconds(s.opts.LockTTL), len(b.Jobs), len(b.Info), len(b.Stats)}
+	args := []any{
+		s.prefix, b.Proc, s.opts.Lease.Milliseconds(), s.opts.BeatEvery.Milliseconds(),
+		seconds(s.opts.LockTTL), len(b.Jobs), len(b.Info), len(b.Stats),
+	}
 	for _, j := range b.Jobs {
 		args = append(args, j.Token, j.LockKey)
 	}

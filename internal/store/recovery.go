@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -86,8 +87,8 @@ func (s *Store) Recover(ctx context.Context, proc string, verdicts []Verdict) er
 	for end := len(verdicts); ; end -= recoverBatch {
 		batch := verdicts[max(0, end-recoverBatch):max(0, end)]
 		args := []any{s.prefix, proc}
-		for i := len(batch) - 1; i >= 0; i-- {
-			args = append(args, batch[i].Token, string(rune(batch[i].Action)), batch[i].Failure)
+		for _, b := range slices.Backward(batch) {
+			args = append(args, b.Token, string(rune(b.Action)), b.Failure)
 		}
 		raw, err := s.eval(ctx, recoverScript, s.key(keyInflight)+proc, args)
 		if err != nil {

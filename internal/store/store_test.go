@@ -242,7 +242,7 @@ func testExchange(t *testing.T, server *redistest.Server) {
 	t.Run("a foreign lock counts as held, and only its holder's own release removes a lock", func(t *testing.T) {
 		f := setup(t, server)
 		lock := f.key("locket:job_locks:A[1]")
-		require.NoError(t, f.redis.SetEx(t.Context(), lock, "", time.Minute).Err())
+		require.NoError(t, f.redis.Set(t.Context(), lock, "", time.Minute).Err())
 		f.push("q", job("A", "[1]"))
 		require.Empty(t, f.reserve(1, "q"))
 		require.NoError(t, f.redis.Del(t.Context(), lock).Err())
@@ -382,9 +382,11 @@ func TestBeat(t *testing.T) {
 			for _, j := range jobs {
 				running = append(running, store.Running{Token: j.Token, LockKey: j.LockKey})
 			}
-			reply, err := f.Beat(t.Context(), store.BeatRequest{Proc: "p1", Jobs: running,
+			reply, err := f.Beat(t.Context(), store.BeatRequest{
+				Proc: "p1", Jobs: running,
 				Info:  map[string]string{"state": "running"},
-				Stats: []store.WorkerStat{{Worker: "h/0.0:1:q", Processed: 3, Failed: 1}}})
+				Stats: []store.WorkerStat{{Worker: "h/0.0:1:q", Processed: 3, Failed: 1}},
+			})
 			require.NoError(t, err)
 			require.Equal(t, []string{jobs[0].Token}, reply.Lost)
 			require.Equal(t, []string{jobs[1].Token}, reply.Gone)
@@ -528,7 +530,7 @@ func TestWaitReady(t *testing.T) {
 		server := redistest.Start(t, redistest.Options{})
 		s, err := store.Open(store.Options{URL: server.URL(), Namespace: "x"})
 		require.NoError(t, err)
-		defer s.Close()
+		defer func() { _ = s.Close() }()
 		server.Kill()
 		told := make(chan error, 100)
 		result := make(chan error, 1)
@@ -545,7 +547,7 @@ func TestWaitReady(t *testing.T) {
 		server := redistest.Start(t, redistest.Options{Args: []string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}})
 		s, err := store.Open(store.Options{URL: server.URL(), Namespace: "x"})
 		require.NoError(t, err)
-		defer s.Close()
+		defer func() { _ = s.Close() }()
 		require.ErrorContains(t, s.WaitReady(t.Context(), nil), "noeviction")
 	})
 
@@ -553,7 +555,7 @@ func TestWaitReady(t *testing.T) {
 		t.Parallel()
 		s, err := store.Open(store.Options{URL: "redis://127.0.0.1:1", Namespace: "x"})
 		require.NoError(t, err)
-		defer s.Close()
+		defer func() { _ = s.Close() }()
 		ctx, cancel := context.WithCancel(t.Context())
 		require.ErrorIs(t, s.WaitReady(ctx, func(error, time.Duration) { cancel() }), context.Canceled)
 	})

@@ -18,7 +18,7 @@ func worksAt(t *testing.T, opts store.Options) {
 	t.Helper()
 	s, err := store.Open(opts)
 	require.NoError(t, err)
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	require.NoError(t, s.WaitReady(t.Context(), nil))
 	ctx := t.Context()
 	require.NoError(t, s.Register(ctx, store.Registration{Proc: "p", Workers: []string{"w:1:q"}, Started: "now"}))
@@ -27,21 +27,28 @@ func worksAt(t *testing.T, opts store.Options) {
 	poll, err := s.Poll(ctx, true, "0", nil)
 	require.NoError(t, err)
 	require.Equal(t, []string{"q"}, poll.Waiting)
-	reply, err := s.Exchange(ctx, store.ExchangeRequest{Proc: "p", Master: "m", Wants: []store.Want{{Token: "1", Worker: "w:1:q"}},
-		Queues: []store.Queue{{Name: "q", Locked: true, Cap: 1}}})
+	reply, err := s.Exchange(ctx, store.ExchangeRequest{
+		Proc: "p", Master: "m", Wants: []store.Want{{Token: "1", Worker: "w:1:q"}},
+		Queues: []store.Queue{{Name: "q", Locked: true, Cap: 1}},
+	})
 	require.NoError(t, err)
 	require.Len(t, reply.Jobs, 1)
 	require.NoError(t, s.WriteMirrors(ctx, "p", []store.Mirror{{Token: "1", Worker: "w:1:q", Value: []byte("{}")}}))
-	_, err = s.Beat(ctx, store.BeatRequest{Proc: "p", Jobs: []store.Running{{Token: "1", LockKey: reply.Jobs[0].LockKey}},
-		Stats: []store.WorkerStat{{Worker: "w:1:q", Processed: 1}}})
+	_, err = s.Beat(ctx, store.BeatRequest{
+		Proc: "p", Jobs: []store.Running{{Token: "1", LockKey: reply.Jobs[0].LockKey}},
+		Stats: []store.WorkerStat{{Worker: "w:1:q", Processed: 1}},
+	})
 	require.NoError(t, err)
 	_, err = s.Exchange(ctx, store.ExchangeRequest{Proc: "p", Master: "m", Completions: []store.Completion{
-		{Job: &reply.Jobs[0], Kind: store.Requeued, Delay: time.Hour, Mirrored: true}}})
+		{Job: &reply.Jobs[0], Kind: store.Requeued, Delay: time.Hour, Mirrored: true},
+	}})
 	require.NoError(t, err)
 	_, err = s.Push(ctx, "q", []byte(job("A", "[2]")))
 	require.NoError(t, err)
-	reply, err = s.Exchange(ctx, store.ExchangeRequest{Proc: "p", Master: "m", Wants: []store.Want{{Token: "2", Worker: "w:1:q"}},
-		Queues: []store.Queue{{Name: "q", Locked: true}}})
+	reply, err = s.Exchange(ctx, store.ExchangeRequest{
+		Proc: "p", Master: "m", Wants: []store.Want{{Token: "2", Worker: "w:1:q"}},
+		Queues: []store.Queue{{Name: "q", Locked: true}},
+	})
 	require.NoError(t, err)
 	require.Len(t, reply.Jobs, 1)
 	_, err = s.Orphans(ctx)
@@ -79,7 +86,7 @@ func TestPlacesToFindRedis(t *testing.T) {
 		rule = strings.ReplaceAll(rule, ">SECRET", ">pw")
 		server := redistest.Start(t, redistest.Options{})
 		args := []any{"ACL", "SETUSER", "resqued"}
-		for _, word := range strings.Fields(rule) {
+		for word := range strings.FieldsSeq(rule) {
 			args = append(args, word)
 		}
 		require.NoError(t, server.Client(t).Do(t.Context(), args...).Err())
@@ -92,7 +99,7 @@ func TestPlacesToFindRedis(t *testing.T) {
 		worksAt(t, store.Options{URL: server.URL(), Namespace: "resque", CAFile: server.CAFile})
 		s, err := store.Open(store.Options{URL: server.URL(), Namespace: "resque"})
 		require.NoError(t, err)
-		defer s.Close()
+		defer func() { _ = s.Close() }()
 		require.ErrorContains(t, s.Ping(t.Context()), "certificate")
 	})
 

@@ -43,17 +43,27 @@ func TestOutcomes(t *testing.T) {
 		want thread.Outcome
 	}{
 		"success is done": {t.Context(), nil, thread.Outcome{Result: thread.Done}},
-		"a wrapped discard is no failure": {t.Context(), fmt.Errorf("%w: x", resqued.Discard),
-			thread.Outcome{Result: thread.Discarded}},
-		"a requeue says when": {t.Context(), fmt.Errorf("later: %w", resqued.Requeue(time.Minute)),
-			thread.Outcome{Result: thread.Requeued, After: time.Minute}},
-		"an error fails": {t.Context(), boom,
-			thread.Outcome{Result: thread.Failed, Exception: "E", Message: "boom", Backtrace: []string{"frame"}}},
-		"a killed job that fails was killed": {killed(), boom,
-			thread.Outcome{Result: thread.Failed, Exception: "Resque::DirtyExit", Message: "Job was killed", Backtrace: []string{"frame"}}},
+		"a wrapped discard is no failure": {
+			t.Context(), fmt.Errorf("%w: x", resqued.Discard),
+			thread.Outcome{Result: thread.Discarded},
+		},
+		"a requeue says when": {
+			t.Context(), fmt.Errorf("later: %w", resqued.Requeue(time.Minute)),
+			thread.Outcome{Result: thread.Requeued, After: time.Minute},
+		},
+		"an error fails": {
+			t.Context(), boom,
+			thread.Outcome{Result: thread.Failed, Exception: "E", Message: "boom", Backtrace: []string{"frame"}},
+		},
+		"a killed job that fails was killed": {
+			killed(), boom,
+			thread.Outcome{Result: thread.Failed, Exception: "Resque::DirtyExit", Message: "Job was killed", Backtrace: []string{"frame"}},
+		},
 		"a killed job that finishes all the same is done": {killed(), nil, thread.Outcome{Result: thread.Done}},
-		"a lost lock says so": {lost(), boom,
-			thread.Outcome{Result: thread.Failed, Exception: "Resqued::LockLost", Message: "resqued: job lock lost: taken by another", Backtrace: []string{"frame"}}},
+		"a lost lock says so": {
+			lost(), boom,
+			thread.Outcome{Result: thread.Failed, Exception: "Resqued::LockLost", Message: "resqued: job lock lost: taken by another", Backtrace: []string{"frame"}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

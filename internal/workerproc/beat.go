@@ -62,8 +62,10 @@ func (p *Process) mirror() {
 		if !j.mirrored && time.Since(j.begun) >= mirrorAfter {
 			// Before it is sent: an answer that got lost may hide a written key.
 			j.mirrored = true
-			mirrors = append(mirrors, store.Mirror{Token: j.Token, Worker: j.Worker,
-				Value: wire.Running(j.Queue, j.StartedAt, j.Payload)})
+			mirrors = append(mirrors, store.Mirror{
+				Token: j.Token, Worker: j.Worker,
+				Value: wire.Running(j.Queue, j.StartedAt, j.Payload),
+			})
 		}
 	}
 	if len(mirrors) > 0 {

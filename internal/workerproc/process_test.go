@@ -534,9 +534,11 @@ func TestLocks(t *testing.T) {
 		t.Parallel()
 		h, running, open := gate()
 		var cut atomic.Bool
-		f := start(t, handlers{"A": h}, options{short: true, queues: []string{"q", "free"},
+		f := start(t, handlers{"A": h}, options{
+			short: true, queues: []string{"q", "free"},
 			cfg:  workerproc.Config{Threads: 2, Locketed: func(q string) bool { return q != "free" }},
-			wrap: func(s workerproc.Store) workerproc.Store { return &deaf{Store: s, cut: &cut} }})
+			wrap: func(s workerproc.Store) workerproc.Store { return &deaf{Store: s, cut: &cut} },
+		})
 		f.push(payload(1))
 		<-running
 		_, err := f.store.Push(t.Context(), "free", []byte(payload(2)))
