@@ -105,8 +105,7 @@ func (a Args) decode(i int, field string, ptr reflect.Value) error {
 	if field != "" {
 		where += " (" + field + ")"
 	}
-	var mismatch *json.UnmarshalTypeError
-	if errors.As(err, &mismatch) {
+	if mismatch, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		if mismatch.Field != "" {
 			where += "." + mismatch.Field
 		}

@@ -67,7 +67,8 @@ func TestRegister(t *testing.T) {
 		{"a class registered twice", resqued.Class{Name: "A", Handler: nothing}, `resqued: class "A" is registered twice`},
 		{"a class with nothing to run", resqued.Class{Name: "B"}, `resqued: class "B" needs either a function or a command`},
 		{
-			"a class with two things to run", resqued.Class{Name: "B", Handler: nothing, Command: &resqued.Command{Argv: []string{"x"}}},
+			"a class with two things to run",
+			resqued.Class{Name: "B", Handler: nothing, Command: &resqued.Command{Argv: []string{"x"}}},
 			`resqued: class "B" needs either a function or a command`,
 		},
 		{"a command without a program", resqued.Class{Name: "B", Command: &resqued.Command{}}, `resqued: the command of class "B" is empty`},

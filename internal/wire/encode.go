@@ -31,7 +31,7 @@ func EncodePayload(class string, args any) ([]byte, error) {
 	}
 	b := make([]byte, 0, len(`{"class":"","args":}`)+len(class)+len(list))
 	b = append(b, `{"class":`...)
-	b = appendString(b, class)
+	b = AppendString(b, class)
 	b = append(b, `,"args":`...)
 	b = append(b, list...)
 	b = append(b, '}')
@@ -45,9 +45,9 @@ func EncodePayload(class string, args any) ([]byte, error) {
 func Running(queue string, runAt time.Time, payload []byte) []byte {
 	b := make([]byte, 0, 64+len(queue)+len(payload))
 	b = append(b, `{"queue":`...)
-	b = appendString(b, queue)
+	b = AppendString(b, queue)
 	b = append(b, `,"run_at":`...)
-	b = appendString(b, FormatISOUTC(runAt))
+	b = AppendString(b, FormatISOUTC(runAt))
 	b = append(b, `,"payload":`...)
 	b = appendPayload(b, payload)
 	return append(b, '}')
@@ -121,8 +121,8 @@ func appendPayload(b, payload []byte) []byte {
 	return append(b, `"]}`...)
 }
 
-// appendString appends s as Ruby's JSON writes it; invalid UTF-8 becomes U+FFFD.
-func appendString(b []byte, s string) []byte {
+// AppendString appends s as Ruby's JSON writes it; invalid UTF-8 becomes U+FFFD.
+func AppendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	for i := 0; i < len(s); {
 		c := s[i]

@@ -40,13 +40,13 @@ type Failure struct {
 func (f Failure) Encode() []byte {
 	b := make([]byte, 0, 256+len(f.Payload)+min(len(f.Error), maxErrorText))
 	b = append(b, `{"failed_at":`...)
-	b = appendString(b, FormatFail(f.FailedAt))
+	b = AppendString(b, FormatFail(f.FailedAt))
 	b = append(b, `,"payload":`...)
 	b = appendPayload(b, f.Payload)
 	b = append(b, `,"exception":`...)
-	b = appendString(b, cut(f.Exception, maxExceptionText))
+	b = AppendString(b, cut(f.Exception, maxExceptionText))
 	b = append(b, `,"error":`...)
-	b = appendString(b, cut(f.Error, maxErrorText))
+	b = AppendString(b, cut(f.Error, maxErrorText))
 	b = append(b, `,"backtrace":[`...)
 	for i, frame := range f.Backtrace {
 		if i == maxFrames {
@@ -55,15 +55,15 @@ func (f Failure) Encode() []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendString(b, cut(frame, maxFrameText))
+		b = AppendString(b, cut(frame, maxFrameText))
 	}
 	b = append(b, `],"worker":`...)
-	b = appendString(b, f.Worker)
+	b = AppendString(b, f.Worker)
 	b = append(b, `,"queue":`...)
-	b = appendString(b, f.Queue)
+	b = AppendString(b, f.Queue)
 	if f.RetriedAt != "" {
 		b = append(b, `,"retried_at":`...)
-		b = appendString(b, f.RetriedAt)
+		b = AppendString(b, f.RetriedAt)
 	}
 	return append(b, '}')
 }

@@ -47,6 +47,9 @@ func (e *InvalidError) Error() string {
 	return "invalid payload: " + e.Reason + ": " + e.Excerpt
 }
 
+// Exception is the name under which the failure is recorded.
+func (e *InvalidError) Exception() string { return invalidClass }
+
 // The keys that Parse reads, as indexes into keyNames.
 const (
 	keyClass = iota

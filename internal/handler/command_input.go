@@ -1,0 +1,128 @@
+package handler
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// outputFD is the descriptor on which a command may report.
+const outputFD = 3
+
+// Variables of the daemon that a command does not get: what names the daemon's
+// own databases and sockets, what systemd meant for the daemon, whatever sounds
+// like a secret, and resqued's own. A handler's env: gives back what it needs.
+var (
+	secretNames = []string{
+		"REDIS_URL", "DATABASE_URL", "NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY", "REDISCLI_AUTH",
+	}
+	secretPrefixes = []string{"RESQUED_", "WATCHDOG_", "LISTEN_"}
+	secretParts    = []string{
+		"PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "CREDENTIAL", "API_KEY", "APIKEY",
+		"ACCESS_KEY", "PRIVATE_KEY", "REDIS_URL", "DATABASE_URL",
+	}
+)
+
+// scrub returns an environment without the variables that commands do not get.
+func scrub(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(variable string) bool {
+		name, value, ok := strings.Cut(variable, "=")
+		name = strings.ToUpper(name)
+		return !ok || name == "" || slices.Contains(secretNames, name) ||
+			slices.ContainsFunc(secretPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }) ||
+			slices.ContainsFunc(secretParts, func(p string) bool { return strings.Contains(name, p) }) ||
+			holdsPassword(value)
+	})
+}
+
+// holdsPassword tells whether a value is an address with a password in it.
+func holdsPassword(value string) bool {
+	_, rest, ok := strings.Cut(value, "://")
+	if !ok {
+		return false
+	}
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		rest = rest[:i]
+	}
+	at := strings.LastIndexByte(rest, '@')
+	return at > 0 && strings.Contains(rest[:at], ":")
+}
+
+// environ returns the environment of one run. The variables of the job come
+// last, and the last one of a name counts.
+func (c *command) environ(job *resqued.Job, tag string) ([]string, error) {
+	own := []string{
+		"RESQUED_JOB=" + tag,
+		"RESQUED_PROC=" + c.runner.proc,
+		"RESQUED_FD=" + strconv.Itoa(outputFD),
+		"RESQUED_JOB_ID=" + job.ID,
+		"RESQUED_JOB_CLASS=" + job.Class,
+		"RESQUED_JOB_QUEUE=" + job.Queue,
+		"RESQUED_JOB_ATTEMPT=" + strconv.Itoa(job.Attempt),
+	}
+	if !job.Deadline.IsZero() {
+		own = append(own, "RESQUED_JOB_DEADLINE="+stamp(job.Deadline))
+	}
+	if job.LockKey != "" {
+		own = append(own, "RESQUED_JOB_LOCK_KEY="+job.LockKey, "RESQUED_JOB_LOCK_FENCE="+strconv.FormatInt(job.Fence(), 10))
+	}
+	for _, variable := range own {
+		if name, value, _ := strings.Cut(variable, "="); strings.ContainsRune(value, 0) {
+			return nil, &StartError{
+				Program: c.Argv[0],
+				Err:     fmt.Errorf("%s would hold a NUL byte (%s), which no program can be given", name, wire.Printable(value, shownName)),
+			}
+		}
+	}
+	return slices.Concat(c.runner.base, c.Env, own), nil
+}
+
+// inputFile returns a file in memory that holds the job as JSON: no matter how
+// large the job is or whether the program reads it, nobody waits for anybody.
+func inputFile(job *resqued.Job) (*os.File, error) {
+	fd, err := unix.MemfdCreate("resqued-job", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("the job as a file: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "resqued-job")
+	if _, err = f.Write(encodeJob(job)); err == nil {
+		_, err = f.Seek(0, 0)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("the job as a file: %w", err)
+	}
+	return f, nil
+}
+
+// encodeJob returns the line that a command finds on stdin. The arguments keep
+// the bytes with which they were pushed.
+func encodeJob(job *resqued.Job) []byte {
+	b := make([]byte, 0, 256+len(job.Payload))
+	b = wire.AppendString(append(b, `{"id":`...), job.ID)
+	b = wire.AppendString(append(b, `,"class":`...), job.Class)
+	b = append(append(b, `,"args":`...), job.Args.String()...)
+	b = wire.AppendString(append(b, `,"queue":`...), job.Queue)
+	b = strconv.AppendInt(append(b, `,"attempt":`...), int64(job.Attempt), 10)
+	b = appendTime(append(b, `,"enqueued_at":`...), job.EnqueuedAt)
+	b = appendTime(append(b, `,"deadline":`...), job.Deadline)
+	return append(b, "}\n"...)
+}
+
+func appendTime(b []byte, t time.Time) []byte {
+	if t.IsZero() {
+		return append(b, "null"...)
+	}
+	return wire.AppendString(b, stamp(t))
+}
+
+// stamp writes a time for a command: RFC 3339, UTC.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

@@ -1,0 +1,145 @@
+package handler
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// cleanPasses is how often in a row a look at the descendants must find
+	// nothing: a process may fork behind the reader's back.
+	cleanPasses = 3
+	// pollFrom and pollTo are the pauses between two looks, while something is there.
+	pollFrom = time.Millisecond
+	pollTo   = 50 * time.Millisecond
+	// unclearFor is how long processes are waited for that cannot be told from
+	// those of the command, see look.
+	unclearFor = 100 * time.Millisecond
+	// complainAfter is when it is said that killed processes do not die.
+	complainAfter = 5 * time.Second
+)
+
+// process is one run of a command: its first process, the leader of a process
+// group, and all that come from it.
+type process struct {
+	runner *runner
+	cmd    *exec.Cmd
+	tag    string // RESQUED_JOB in the environment of all of them
+	log    *zap.Logger
+
+	// killed are processes outside of the group that were killed, by pid: they
+	// become ours to reap.
+	killed map[int]uint64
+}
+
+// wait blocks until all processes are gone. When ctx ends before the leader
+// does, they are told to stop, and stopped is true.
+//
+// The leader stays a zombie until the end. As long as it is one, the number of
+// its group belongs to nobody else, so no signal can reach a stranger.
+func (p *process) wait(ctx context.Context, killAfter time.Duration) (stopped bool, err error) {
+	pid := p.cmd.Process.Pid
+	p.runner.leaders.Store(pid, p.tag)
+	defer p.runner.leaders.Delete(pid)
+
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		awaitExit(pid)
+	}()
+	select {
+	case <-exited:
+	case <-ctx.Done():
+		select {
+		case <-exited: // it was faster
+		default:
+			stopped = true
+			p.stop(exited, killAfter)
+		}
+	}
+	// A job is over when its command is: what it left in the background goes, too.
+	p.signal(unix.SIGKILL)
+	<-exited
+	p.sweep()
+
+	err = p.cmd.Wait()
+	if _, ok := errors.AsType[*exec.ExitError](err); ok {
+		err = nil
+	}
+	return stopped, err
+}
+
+// stop asks the group to end and returns when it has, or after killAfter.
+func (p *process) stop(exited <-chan struct{}, killAfter time.Duration) {
+	p.log.Debug("command told to stop", zap.Int("pid", p.cmd.Process.Pid), zap.Duration("kill_after", killAfter))
+	p.signal(unix.SIGTERM)
+	p.signal(unix.SIGCONT) // a stopped process would not notice
+	deadline := time.NewTimer(killAfter)
+	defer deadline.Stop()
+	select {
+	case <-exited:
+	case <-deadline.C:
+		return
+	}
+	// The leader is gone; the others of its group have the rest of the time.
+	pause := pollFrom
+	for {
+		if left, _ := p.look(false); left == 0 {
+			return
+		}
+		next := time.NewTimer(pause)
+		select {
+		case <-deadline.C:
+			next.Stop()
+			return
+		case <-next.C:
+			pause = min(2*pause, pollTo)
+		}
+	}
+}
+
+// sweep kills what is left of the command, inside and outside of its group, and
+// returns when nothing is.
+func (p *process) sweep() {
+	began := time.Now()
+	complained := false
+	pause := pollFrom
+	for clean := 0; clean < cleanPasses; {
+		left, unclear := p.look(true)
+		took := time.Since(began)
+		if left == 0 && (unclear == 0 || took > unclearFor) {
+			clean++
+			continue
+		}
+		clean = 0
+		if took > complainAfter && !complained {
+			complained = true
+			p.log.Warn("processes of a finished command were killed but do not die; the job stays open until they do", zap.Int("processes", left))
+		}
+		<-time.After(pause)
+		pause = min(2*pause, pollTo)
+	}
+}
+
+// signal sends a signal to the whole group.
+func (p *process) signal(s syscall.Signal) {
+	// ESRCH and EPERM: nobody is there, or nobody who may be signalled; the sweep
+	// finds out.
+	_ = unix.Kill(-p.cmd.Process.Pid, s)
+}
+
+// awaitExit blocks until the process pid, a child, is a zombie. It does not reap.
+func awaitExit(pid int) {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}

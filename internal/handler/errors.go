@@ -1,0 +1,166 @@
+package handler
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// plainError is the exception of an error whose type says nothing.
+const plainError = "Error"
+
+// Describe returns what a failure record says of an error. An error may name its
+// exception and its backtrace itself, by methods Exception() string and
+// Backtrace() []string; else the exception is the Go type of the first error in
+// its chain that has one of its own, and "Error" if none has.
+func Describe(err error) (exception, message string, backtrace []string) {
+	if err == nil {
+		return "", "", nil
+	}
+	var named interface{ Exception() string }
+	if errors.As(err, &named) {
+		exception = named.Exception()
+	}
+	if exception == "" {
+		exception = typeName(err)
+	}
+	return exception, textOf(err), backtraceOf(err)
+}
+
+// TimeoutError says that a job ran longer than its class allows. It wraps
+// resqued.ErrTimeout.
+type TimeoutError struct {
+	// Limit is what the class allows.
+	Limit time.Duration
+	// Err is how the job ended when its time was up.
+	Err error
+}
+
+// Error gives the limit and how the job ended.
+func (e *TimeoutError) Error() string {
+	return fmt.Sprintf("ran longer than %s: %s", shortDuration(e.Limit), textOf(e.Err))
+}
+
+// Unwrap returns resqued.ErrTimeout.
+func (e *TimeoutError) Unwrap() error { return resqued.ErrTimeout }
+
+// Exception is the name under which the failure is recorded.
+func (e *TimeoutError) Exception() string { return "Resqued::Timeout" }
+
+// Backtrace is that of the error with which the job ended.
+func (e *TimeoutError) Backtrace() []string { return backtraceOf(e.Err) }
+
+// StoppedError says that a job's context was ended, by a kill for example. It
+// wraps the cause.
+type StoppedError struct {
+	// Cause is why the context ended: resqued.ErrKilled, resqued.ErrLockLost.
+	Cause error
+	// Err is how the job ended then.
+	Err error
+}
+
+// Error gives the cause and how the job ended.
+func (e *StoppedError) Error() string { return textOf(e.Cause) + ": " + textOf(e.Err) }
+
+// Unwrap returns the cause.
+func (e *StoppedError) Unwrap() error { return e.Cause }
+
+// Exception is the name under which the failure is recorded.
+func (e *StoppedError) Exception() string {
+	switch {
+	case errors.Is(e.Cause, resqued.ErrKilled):
+		return "Resque::DirtyExit"
+	case errors.Is(e.Cause, resqued.ErrLockLost):
+		return "Resqued::LockLost"
+	default:
+		return "Resqued::Stopped"
+	}
+}
+
+// Backtrace is that of the error with which the job ended.
+func (e *StoppedError) Backtrace() []string { return backtraceOf(e.Err) }
+
+// stoppedBy is the error of a job that failed after its context had ended.
+func stoppedBy(cause error, limit time.Duration, err error) error {
+	if errors.Is(cause, resqued.ErrTimeout) {
+		return &TimeoutError{Limit: limit, Err: err}
+	}
+	return &StoppedError{Cause: cause, Err: err}
+}
+
+// isFailure tells failures from the errors that only end a job.
+func isFailure(err error) bool {
+	var requeue *resqued.RequeueError
+	return !errors.Is(err, resqued.Discard) && !errors.As(err, &requeue)
+}
+
+func backtraceOf(err error) []string {
+	var traced interface{ Backtrace() []string }
+	if errors.As(err, &traced) {
+		return traced.Backtrace()
+	}
+	return nil
+}
+
+// textOf returns an error's text. Error is the handler's code and may break: a
+// nil pointer in an error is a common mistake.
+func textOf(err error) (text string) {
+	defer func() {
+		if v := recover(); v != nil {
+			text = fmt.Sprintf("%T, whose text is broken: %s", err, wire.Printable(fmt.Sprint(v), 200))
+		}
+	}()
+	return err.Error()
+}
+
+// wordless are types that say nothing about an error, by package path and name.
+var wordless = []string{
+	"errors.errorString", "errors.joinError", "fmt.wrapError", "fmt.wrapErrors", "fmt.fmtError",
+}
+
+// typeName returns the type of the first error in the chain that has one of its
+// own, as Go prints it.
+func typeName(err error) string {
+	for err != nil {
+		name := reflect.TypeOf(err).String()
+		if !slices.Contains(wordless, strings.TrimPrefix(name, "*")) {
+			return name
+		}
+		switch e := err.(type) { //nolint:errorlint // walks the chain itself
+		case interface{ Unwrap() error }:
+			err = e.Unwrap()
+		case interface{ Unwrap() []error }:
+			return typeName(firstOf(e.Unwrap()))
+		default:
+			return plainError
+		}
+	}
+	return plainError
+}
+
+// firstOf returns the first of several errors whose type says something.
+func firstOf(list []error) error {
+	for _, err := range list {
+		if typeName(err) != plainError {
+			return err
+		}
+	}
+	return nil
+}
+
+// shortDuration writes 2m0s as 2m.
+func shortDuration(d time.Duration) string {
+	text := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}

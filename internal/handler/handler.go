@@ -1,0 +1,229 @@
+// Package handler runs the class of a job: a Go function or an external command,
+// with the middleware and hooks around it. Whatever goes wrong in it, panics
+// included, comes back as an error that Describe turns into the fields of a
+// failure record.
+//
+// A Set starts one goroutine, locked to its own thread, with the first command,
+// because a command must die with the worker process and the kernel ties that to
+// the thread that started it. Close ends it.
+package handler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// Options say how classes are run. The zero value is ready for Go functions.
+type Options struct {
+	// Commands are the classes of the configuration's handlers section. A class
+	// that is registered in Go as well is refused.
+	Commands map[string]resqued.Class
+	// KillGrace is how long a killed job may take before its process has to go
+	// (resque_term_timeout): a command gets its SIGKILL after half of it at the
+	// latest. 0 = the command's own KillAfter alone counts.
+	KillGrace time.Duration
+	// Proc names the worker process; the processes of its commands carry it in
+	// RESQUED_PROC.
+	Proc string
+	// Environ is the daemon's environment, from which that of commands is made.
+	Environ []string
+	Log     *zap.Logger
+}
+
+// Set holds the classes that a worker process can run. All threads share it.
+type Set struct {
+	classes map[string]*entry
+	names   []string
+	hooks   []resqued.Hooks
+	runner  *runner
+	log     *zap.Logger
+}
+
+// entry is a class and what performs it, middleware included.
+type entry struct {
+	class *resqued.Class
+	run   resqued.Handler
+}
+
+// New joins the classes registered in Go with those of the configuration.
+func New(h *resqued.Handlers, o Options) (*Set, error) {
+	if o.Log == nil {
+		o.Log = zap.NewNop()
+	}
+	s := &Set{
+		classes: map[string]*entry{},
+		hooks:   h.AllHooks(),
+		runner:  newRunner(o),
+		log:     o.Log,
+	}
+	for _, name := range h.Classes() {
+		class, _ := h.Lookup(name)
+		if err := s.add(*class, h.Middleware()); err != nil {
+			return nil, err
+		}
+	}
+	for name, class := range o.Commands {
+		if s.classes[name] != nil {
+			return nil, fmt.Errorf("class %q is registered in Go and named under handlers in the configuration: remove one of them", name)
+		}
+		class.Name = name
+		if err := s.add(class, h.Middleware()); err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(s.names)
+	return s, nil
+}
+
+// Lookup returns the class that a payload's class name means. A name that is not
+// registered as it is spelled is resolved as Ruby's Resque does: without a
+// leading "::", and foo-bar as FooBar.
+func (s *Set) Lookup(name string) (*resqued.Class, bool) {
+	e := s.lookup(name)
+	if e == nil {
+		return nil, false
+	}
+	return e.class, true
+}
+
+// Classes returns the names of all classes, sorted.
+func (s *Set) Classes() []string { return slices.Clone(s.names) }
+
+// Owns tells whether the process pid is the first one of a command that still
+// runs. Somebody waits for it: nobody else may reap it.
+func (s *Set) Owns(pid int) bool { return s.runner.owns(pid) }
+
+// Close ends the goroutine that starts commands. Call it when no job runs any
+// more; performing a command afterwards is an error.
+func (s *Set) Close() { s.runner.starter.close() }
+
+// Perform runs the job and blocks until its code has returned; for a command,
+// until its last process is gone. It runs on a goroutine of its own, so that a
+// handler that ends its goroutine (runtime.Goexit) ends only the job.
+//
+// After ctx has ended, an error wraps the cause of that: it tells ErrKilled,
+// ErrTimeout and ErrLockLost apart. Requeue and Discard stay what they are.
+func (s *Set) Perform(ctx context.Context, job *resqued.Job) error {
+	ctx = resqued.WithJob(ctx, job)
+	var err error
+	if e := s.lookup(job.Class); e == nil {
+		err = newUnknownClass(job.Class, s.names)
+	} else {
+		err = guard(func() error { return s.perform(ctx, job, e) })
+	}
+	if err != nil && isFailure(err) {
+		s.tellFailure(ctx, job, err)
+	}
+	return err
+}
+
+func (s *Set) perform(ctx context.Context, job *resqued.Job, e *entry) error {
+	timeout := e.class.Timeout
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, resqued.ErrTimeout)
+		defer cancel()
+		job.Deadline, _ = ctx.Deadline()
+	}
+	err := s.surrounded(ctx, job, e)
+	if err != nil && ctx.Err() != nil && isFailure(err) {
+		return stoppedBy(context.Cause(ctx), timeout, err)
+	}
+	return err
+}
+
+// surrounded runs the hooks around the class.
+func (s *Set) surrounded(ctx context.Context, job *resqued.Job, e *entry) error {
+	for _, h := range s.hooks {
+		if h.BeforePerform == nil {
+			continue
+		}
+		if err := h.BeforePerform(ctx, job); err != nil {
+			return fmt.Errorf("before perform: %w", err)
+		}
+	}
+	if err := e.run(ctx, job); err != nil {
+		return err
+	}
+	for _, h := range s.hooks {
+		if h.AfterPerform != nil {
+			h.AfterPerform(ctx, job)
+		}
+	}
+	return nil
+}
+
+// tellFailure runs the hooks for a failed job. The job's own error is what
+// counts, so what goes wrong here is only logged.
+func (s *Set) tellFailure(ctx context.Context, job *resqued.Job, failure error) {
+	ctx = context.WithoutCancel(ctx)
+	for _, h := range s.hooks {
+		if h.OnFailure == nil {
+			continue
+		}
+		err := guard(func() error {
+			h.OnFailure(ctx, job, failure)
+			return nil
+		})
+		if err != nil {
+			s.log.Error("the OnFailure hook broke", zap.String("class", wire.Printable(job.Class, 200)), zap.Error(err),
+				zap.Strings("backtrace", backtraceOf(err)))
+		}
+	}
+}
+
+func (s *Set) add(class resqued.Class, middleware []resqued.Middleware) error {
+	run := class.Handler
+	if class.Command != nil {
+		c, err := newCommand(class, s.runner)
+		if err != nil {
+			return err
+		}
+		run = c.perform
+	}
+	if run == nil {
+		return fmt.Errorf("class %q has neither a function nor a command", class.Name)
+	}
+	for _, m := range slices.Backward(middleware) {
+		run = m(run)
+	}
+	s.classes[class.Name] = &entry{class: &class, run: run}
+	s.names = append(s.names, class.Name)
+	return nil
+}
+
+func (s *Set) lookup(name string) *entry {
+	if e := s.classes[name]; e != nil {
+		return e
+	}
+	if e := s.classes[strings.TrimPrefix(name, "::")]; e != nil {
+		return e
+	}
+	if strings.Contains(name, "-") {
+		return s.classes[strings.TrimPrefix(camelize(name), "::")]
+	}
+	return nil
+}
+
+// camelize turns foo-bar into FooBar.
+func camelize(name string) string {
+	var b strings.Builder
+	for part := range strings.SplitSeq(name, "-") {
+		first, size := utf8.DecodeRuneInString(part)
+		if size > 0 {
+			b.WriteRune(unicode.ToUpper(first))
+			b.WriteString(part[size:])
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,190 @@
+package handler
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// look goes over the descendants of this process, to which every orphan among
+// them comes (see starter), and returns how many living ones belong to p. With
+// kill it kills them and reaps those that have died; without, only the group is
+// looked at.
+//
+// What belongs to p is in its group or has its tag in the environment. unclear
+// are those without any environment: a process that is dying, with children that
+// are about to become visible here, or one that is just being replaced by
+// another program. Out of reach is only a process that has left the group,
+// emptied its environment for good and outlived its parent.
+func (p *process) look(kill bool) (left, unclear int) {
+	own := unix.Getpgrp()
+	leader, self := p.cmd.Process.Pid, os.Getpid()
+	children := childLister()
+	todo := children(self)
+	for len(todo) > 0 {
+		pid := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if pid != leader && p.runner.owns(pid) {
+			continue // another job's, with all that is below it
+		}
+		todo = append(todo, children(pid)...)
+		st, ok := readStat(pid)
+		if !ok || pid == leader && st.dead() {
+			continue
+		}
+		ours := st.group == leader
+		switch {
+		case st.dead():
+			if kill && st.parent == self && (ours || p.killed[pid] == st.start) {
+				_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
+			}
+			continue
+		case !ours && kill:
+			env := environ(pid)
+			ours = hasVariable(env, "RESQUED_JOB="+p.tag)
+			if len(env) == 0 && st.group != own {
+				unclear++
+			}
+		}
+		if ours {
+			left++
+			if kill && killExactly(pid, st.start) {
+				if p.killed == nil {
+					p.killed = map[int]uint64{}
+				}
+				p.killed[pid] = st.start
+			}
+		}
+	}
+	return left, unclear
+}
+
+// killExactly sends SIGKILL to the process with that number and start time.
+func killExactly(pid int, start uint64) bool {
+	handle, err := os.FindProcess(pid)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = handle.Release() }()
+	// The handle is open: from here on the number cannot become another process.
+	st, ok := readStat(pid)
+	return ok && st.start == start && handle.Kill() == nil
+}
+
+// stat is what /proc/<pid>/stat says.
+type stat struct {
+	state         byte
+	parent, group int
+	threads       int
+	start         uint64 // clock ticks since boot
+}
+
+// dead: a zombie whose other threads, if it had any, have ended too.
+func (s stat) dead() bool { return s.state == 'X' || s.state == 'Z' && s.threads < 2 }
+
+func readStat(pid int) (stat, bool) {
+	text, err := os.ReadFile(procPath(pid, "stat"))
+	if err != nil {
+		return stat{}, false
+	}
+	// The name in parentheses may hold anything, parentheses included.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) < 20 {
+		return stat{}, false
+	}
+	s := stat{state: fields[0][0]}
+	s.parent, _ = strconv.Atoi(fields[1])
+	s.group, _ = strconv.Atoi(fields[2])
+	s.threads, _ = strconv.Atoi(fields[17])
+	s.start, _ = strconv.ParseUint(fields[19], 10, 64)
+	return s, true
+}
+
+// environ returns the environment with which a process was started; empty if it
+// has none, has lost it in dying, or is not ours to read.
+func environ(pid int) []byte {
+	env, err := os.ReadFile(procPath(pid, "environ"))
+	if err == nil && len(env) > 0 {
+		return env
+	}
+	// The first thread of a process may have ended while others run.
+	for _, thread := range tasks(pid) {
+		if env, err := os.ReadFile(procPath(pid, "task/"+thread+"/environ")); err == nil && len(env) > 0 {
+			return env
+		}
+	}
+	return nil
+}
+
+func hasVariable(env []byte, variable string) bool {
+	for v := range bytes.SplitSeq(env, []byte{0}) {
+		if string(v) == variable {
+			return true
+		}
+	}
+	return false
+}
+
+// listsChildren: this kernel has the children files of /proc.
+var listsChildren = sync.OnceValue(func() bool {
+	_, err := os.Stat("/proc/thread-self/children")
+	return err == nil
+})
+
+// childLister returns a function that lists the children of a process.
+func childLister() func(pid int) []int {
+	if listsChildren() {
+		return childrenOf
+	}
+	return childrenByParent()
+}
+
+func childrenOf(pid int) []int {
+	var pids []int
+	for _, thread := range tasks(pid) {
+		text, err := os.ReadFile(procPath(pid, "task/"+thread+"/children"))
+		if err != nil {
+			continue // it has ended
+		}
+		for field := range strings.FieldsSeq(string(text)) {
+			if child, err := strconv.Atoi(field); err == nil {
+				pids = append(pids, child)
+			}
+		}
+	}
+	return pids
+}
+
+// childrenByParent looks over all processes once.
+func childrenByParent() func(pid int) []int {
+	children := map[int][]int{}
+	for _, name := range names("/proc") {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if s, ok := readStat(pid); ok {
+			children[s.parent] = append(children[s.parent], pid)
+		}
+	}
+	return func(pid int) []int { return children[pid] }
+}
+
+// tasks returns the threads of a process.
+func tasks(pid int) []string { return names(procPath(pid, "task")) }
+
+func names(dir string) []string {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = d.Close() }()
+	list, _ := d.Readdirnames(-1) // what could be read counts
+	return list
+}
+
+func procPath(pid int, file string) string { return "/proc/" + strconv.Itoa(pid) + "/" + file }

@@ -1,0 +1,81 @@
+package handler
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/resqued/resqued/internal/wire"
+)
+
+const (
+	shownName    = 120  // bytes of a class name in a message
+	shownClasses = 10   // known classes in a message
+	looked       = 1000 // known classes that are compared with an unknown one
+)
+
+// UnknownClassError says that nothing is registered for a job's class.
+type UnknownClassError struct {
+	// Class is the name as it stands in the payload.
+	Class string
+	// Known are some of the classes that are registered, the nearest first, and
+	// Others how many more there are.
+	Known  []string
+	Others int
+}
+
+// Error names the class and the known ones, safe to print.
+func (e *UnknownClassError) Error() string {
+	what := `no handler for class "` + wire.Printable(e.Class, shownName) + `"`
+	if len(e.Known) == 0 {
+		return what + ": no class is registered at all; name a command for it under handlers in the configuration"
+	}
+	names := make([]string, len(e.Known))
+	for i, name := range e.Known {
+		names[i] = wire.Printable(name, shownName)
+	}
+	list := strings.Join(names, ", ")
+	if e.Others > 0 {
+		list += fmt.Sprintf(" and %d more", e.Others)
+	}
+	return what + "; known classes: " + list
+}
+
+// Exception is the name under which the failure is recorded.
+func (e *UnknownClassError) Exception() string { return "Resqued::UnknownClass" }
+
+func newUnknownClass(class string, known []string) *UnknownClassError {
+	candidates := slices.Clone(known[:min(len(known), looked)])
+	far := make(map[string]int, len(candidates))
+	for _, name := range candidates {
+		far[name] = distance(class, name)
+	}
+	slices.SortStableFunc(candidates, func(a, b string) int { return far[a] - far[b] })
+	shown := candidates[:min(len(candidates), shownClasses)]
+	return &UnknownClassError{Class: class, Known: shown, Others: len(known) - len(shown)}
+}
+
+// distance counts the bytes to insert, remove or replace to turn a into b,
+// ignoring case, in at most their first 64.
+func distance(a, b string) int {
+	const limit = 64
+	a = strings.ToLower(a[:min(len(a), limit)])
+	b = strings.ToLower(b[:min(len(b), limit)])
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := diagonal
+			if a[i] != b[j] {
+				replace++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
