@@ -1,0 +1,59 @@
+package master
+
+import (
+	"fmt"
+	"time"
+)
+
+// Config says what a master keeps running. The zero value of a field that has a
+// default means that default.
+type Config struct {
+	// Slots is how many worker processes are kept, Threads how many jobs each of
+	// them runs at a time.
+	Slots, Threads int
+	// MaxRetiring is how many processes may exist beside those in the slots: what
+	// is being replaced finishes there. 0 = none, replace after the exit.
+	MaxRetiring int
+	// TermTimeout is how long a killed job may take to stop; default 30 s.
+	TermTimeout time.Duration
+	// DrainTimeout turns a drain into a kill; 0 = never.
+	DrainTimeout time.Duration
+	// BootTimeout ends a worker process that is not ready in time; default 30 s.
+	BootTimeout time.Duration
+	// BeatTimeout ends one that gives no sign of life for so long; default 30 s.
+	// It must allow for a machine under full load.
+	BeatTimeout time.Duration
+	// MaxDeaths is how many processes a job may take with it before it is recorded
+	// as failed; default 3.
+	MaxDeaths int
+	// OnMasterDeath is "kill" if the kernel shall kill the worker processes when
+	// the master dies; else they drain.
+	OnMasterDeath string
+	// DevSignals: INT drains first and kills when it comes again.
+	DevSignals bool
+	// Worker is handed to each worker process as it is.
+	Worker []byte
+	// Fields are shown with this master in Redis.
+	Fields map[string]string
+}
+
+func (c Config) checked() (Config, error) {
+	if c.Slots < 1 {
+		return c, fmt.Errorf("%d worker processes: a master needs one at least", c.Slots)
+	}
+	if c.Threads < 1 {
+		return c, fmt.Errorf("%d threads: a worker process needs one at least", c.Threads)
+	}
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{{&c.TermTimeout, 30 * time.Second}, {&c.BootTimeout, 30 * time.Second}, {&c.BeatTimeout, 30 * time.Second}} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if c.MaxDeaths == 0 {
+		c.MaxDeaths = 3
+	}
+	return c, nil
+}

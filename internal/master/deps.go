@@ -1,0 +1,114 @@
+package master
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/store"
+)
+
+// Deps are the parts that a master works with.
+type Deps struct {
+	// Self is the identity of this process; its worker processes are named after it.
+	Self     proc.Identity
+	System   System
+	Store    Store
+	Notifier Notifier
+	Log      *zap.Logger
+	// Signals are the unix signals to this process (signals.Listen).
+	Signals <-chan os.Signal
+	// Reload reads the configuration again; nil = HUP is refused. It is called
+	// beside the loop, never twice at a time.
+	Reload func(ctx context.Context) (Config, error)
+	// BeforeFork, if not nil, is called on the main goroutine before each spawn.
+	BeforeFork func()
+}
+
+// Child is a worker process; *proc.Child is one.
+type Child interface {
+	PID() int
+	// Send returns proc.ErrFull when the other side does not read.
+	Send(m proc.Message) error
+	// Recv returns io.EOF when the other side is gone.
+	Recv() (proc.Message, error)
+	Kill() error
+	// Wait waits for the end of the process.
+	Wait() proc.Exit
+	Close() error
+}
+
+// System is what a master asks of the operating system; Linux is one.
+type System interface {
+	Spawn(spec proc.Spec) (Child, error)
+	// Sweep kills what a worker process has started; see proc.Sweep.
+	Sweep(ctx context.Context, name string) (killed int, err error)
+	// Find returns the pid of a living worker process, or 0; see proc.Find.
+	Find(name string) (pid int, err error)
+	Alive(id proc.Identity) bool
+	// ReapStrays reaps orphans that came to this process, but no child that owned
+	// claims.
+	ReapStrays(owned func(pid int) bool)
+	SetTitle(text string)
+}
+
+// Store is what a master asks of Redis; *store.Store is one.
+type Store interface {
+	PutMaster(ctx context.Context, m store.MasterInfo) error
+	DropMaster(ctx context.Context, id string) error
+	Orphans(ctx context.Context) ([]string, error)
+	Procs(ctx context.Context, prefix string) ([]string, error)
+	// Fence returns store.ErrAlive for a process whose lease runs, unless forced.
+	Fence(ctx context.Context, proc string, force bool) (held []store.Reserved, bad []string, err error)
+	Recover(ctx context.Context, proc string, verdicts []store.Verdict) error
+}
+
+// Notifier tells the service manager; *systemd.Notifier is one.
+type Notifier interface {
+	Ready()
+	Status(text string)
+	Reloading()
+	Stopping()
+	ExtendTimeout(d time.Duration)
+	Watchdog()
+	// WatchdogInterval is how long the master may be silent; 0 = for ever.
+	WatchdogInterval() time.Duration
+}
+
+// Linux is the real System.
+type Linux struct {
+	Spawner proc.Spawner
+	strays  proc.Strays
+}
+
+// Spawn starts a worker process.
+func (l *Linux) Spawn(spec proc.Spec) (Child, error) {
+	child, err := l.Spawner.Spawn(spec)
+	if err != nil {
+		return nil, err
+	}
+	return child, nil
+}
+
+// Sweep is proc.Sweep.
+func (l *Linux) Sweep(ctx context.Context, name string) (killed int, err error) {
+	return proc.Sweep(ctx, name)
+}
+
+// Find is proc.Find.
+func (l *Linux) Find(name string) (pid int, err error) { return proc.Find(name) }
+
+// Alive is proc.Identity.Alive.
+func (l *Linux) Alive(id proc.Identity) bool { return id.Alive() }
+
+// ReapStrays is proc.Strays.Reap.
+func (l *Linux) ReapStrays(owned func(pid int) bool) {
+	l.strays.Owned = owned
+	l.strays.Reap()
+}
+
+// SetTitle is proc.SetTitle.
+func (l *Linux) SetTitle(text string) { proc.SetTitle(text) }

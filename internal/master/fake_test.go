@@ -1,0 +1,547 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/store"
+)
+
+func TestMain(m *testing.M) {
+	if proc.IsWorker() {
+		os.Exit(realWorker())
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// fixture is a master between fakes, inside a synctest bubble: nothing takes time
+// but what waits for it.
+type fixture struct {
+	t       *testing.T
+	m       *Master
+	sys     *fakeSystem
+	redis   *fakeRedis
+	systemd *fakeNotifier
+	signals chan os.Signal
+	cancel  context.CancelFunc
+	ended   chan struct{}
+	err     error
+	reload  func() (Config, error)
+}
+
+// setup runs a master of 2 slots with 4 threads each.
+func setup(t *testing.T, change ...func(*fixture, *Config)) *fixture {
+	t.Helper()
+	f := &fixture{
+		t: t, sys: &fakeSystem{t: t}, redis: &fakeRedis{held: map[string][]store.Reserved{}},
+		systemd: &fakeNotifier{}, signals: make(chan os.Signal, 64), ended: make(chan struct{}),
+	}
+	cfg := Config{Slots: 2, Threads: 4, MaxRetiring: 1, TermTimeout: 10 * time.Second, Worker: []byte("one")}
+	for _, c := range change {
+		c(f, &cfg)
+	}
+	m, err := New(cfg, Deps{
+		Self:   proc.Identity{Host: "h", Boot: "b", PID: 1, Start: 2},
+		System: f.sys, Store: f.redis, Notifier: f.systemd, Log: zap.NewNop(), Signals: f.signals,
+		Reload: func(context.Context) (Config, error) { return f.reload() },
+	})
+	require.NoError(t, err)
+	f.m = m
+	ctx, cancel := context.WithCancel(t.Context())
+	f.cancel = cancel
+	go func() {
+		defer close(f.ended)
+		f.err = m.Run(ctx)
+	}()
+	synctest.Wait()
+	t.Cleanup(func() {
+		// Whatever the test left: nothing survives this.
+		f.redis.set(func() { f.redis.down = nil })
+		f.sys.sweepError(nil)
+		cancel()
+		for range 3 {
+			synctest.Wait()
+			for _, c := range f.sys.alive() {
+				c.die(proc.Exit{Code: -1, Signal: syscall.SIGKILL})
+			}
+		}
+		<-f.ended
+	})
+	return f
+}
+
+// up brings n worker processes to work, and returns them in the order of their
+// spawning.
+func (f *fixture) up(n int) []*fakeChild {
+	f.t.Helper()
+	var up []*fakeChild
+	for range n {
+		c := f.newest()
+		c.boot()
+		up = append(up, c)
+	}
+	return up
+}
+
+// newest returns the worker process that was spawned last.
+func (f *fixture) newest() *fakeChild {
+	f.t.Helper()
+	synctest.Wait()
+	all := f.sys.all()
+	require.NotEmpty(f.t, all)
+	return all[len(all)-1]
+}
+
+func (f *fixture) spawned() int {
+	synctest.Wait()
+	return len(f.sys.all())
+}
+
+func (f *fixture) signal(sig os.Signal) {
+	f.signals <- sig
+	synctest.Wait()
+}
+
+// wait lets time pass.
+func (f *fixture) wait(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// over waits for the end of the master and returns its error.
+func (f *fixture) over() error {
+	f.t.Helper()
+	select {
+	case <-f.ended:
+		return f.err
+	case <-time.After(time.Hour):
+		f.t.Fatal("the master does not end")
+		return nil
+	}
+}
+
+func (f *fixture) running() bool {
+	synctest.Wait()
+	select {
+	case <-f.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// fakeChild is a worker process that does what the test says.
+type fakeChild struct {
+	t    *testing.T
+	pid  int
+	spec proc.Spec
+
+	mu     sync.Mutex
+	heard  []proc.Message // from the master, not yet looked at
+	said   chan proc.Message
+	exit   proc.Exit
+	gone   chan struct{}
+	dead   bool
+	full   bool
+	mute   bool // no beats
+	killed bool
+	hard   bool // not even SIGKILL ends it at once
+}
+
+func (c *fakeChild) PID() int { return c.pid }
+
+func (c *fakeChild) Send(m proc.Message) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.dead:
+		return syscall.EPIPE
+	case c.full:
+		return proc.ErrFull
+	}
+	c.heard = append(c.heard, m)
+	return nil
+}
+
+func (c *fakeChild) Recv() (proc.Message, error) {
+	m, ok := <-c.said
+	if !ok {
+		return m, io.EOF
+	}
+	if m.Type == "garbage" {
+		return m, errors.New("no JSON")
+	}
+	return m, nil
+}
+
+func (c *fakeChild) Kill() error {
+	c.mu.Lock()
+	c.killed = true
+	hard := c.hard
+	c.mu.Unlock()
+	if !hard {
+		c.die(proc.Exit{Code: -1, Signal: syscall.SIGKILL})
+	}
+	return nil
+}
+
+func (c *fakeChild) Wait() proc.Exit {
+	<-c.gone
+	return c.exit
+}
+
+func (c *fakeChild) Close() error { return nil }
+
+func (c *fakeChild) die(e proc.Exit) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dead {
+		return
+	}
+	c.dead, c.exit = true, e
+	close(c.said)
+	close(c.gone)
+}
+
+func (c *fakeChild) isDead() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dead
+}
+
+func (c *fakeChild) wasKilled() bool {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.killed
+}
+
+// say sends a message to the master.
+func (c *fakeChild) say(m proc.Message) {
+	c.mu.Lock()
+	if !c.dead {
+		c.said <- m
+	}
+	c.mu.Unlock()
+	synctest.Wait()
+}
+
+// hear returns what the master has said since, in short: "state paused".
+func (c *fakeChild) hear() []string {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := []string{}
+	for _, m := range c.heard {
+		text := m.Type
+		switch m.Type {
+		case proc.Welcome, proc.SetState:
+			text += " " + m.State
+		case proc.KillJobs:
+			text += fmt.Sprintf(" %s", m.Grace)
+			if m.Exit {
+				text += " exit"
+			}
+		}
+		list = append(list, text)
+	}
+	c.heard = nil
+	return list
+}
+
+func (c *fakeChild) hello() []string {
+	c.say(proc.Message{Type: proc.Hello, Protocol: proc.Protocol, PID: c.pid})
+	return c.hear()
+}
+
+// boot plays a good start. From then on the worker process beats.
+func (c *fakeChild) boot() {
+	c.t.Helper()
+	require.Len(c.t, c.hello(), 1)
+	c.say(proc.Message{Type: proc.Ready})
+	go func() {
+		tick := time.NewTicker(proc.BeatEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-c.gone:
+				return
+			case <-tick.C:
+				c.mu.Lock()
+				if !c.mute && !c.dead {
+					c.said <- proc.Message{Type: proc.Beat, Busy: 1, Done: 1}
+				}
+				c.mu.Unlock()
+			}
+		}
+	}()
+}
+
+// leave plays an orderly end.
+func (c *fakeChild) leave(done int, reason string) {
+	c.say(proc.Message{Type: proc.Bye, Done: done, Reason: reason})
+	c.die(proc.Exit{})
+	synctest.Wait()
+}
+
+// crash plays the other one.
+func (c *fakeChild) crash() {
+	c.die(proc.Exit{Code: -1, Signal: syscall.SIGSEGV, MaxRSS: 64 << 20})
+	synctest.Wait()
+}
+
+type fakeSystem struct {
+	t        *testing.T
+	mu       sync.Mutex
+	children []*fakeChild
+	fail     error
+	swept    []string
+	noSweep  error
+	dead     map[string]bool // masters
+	found    map[string]int
+	titles   []string
+	strays   int
+}
+
+func (s *fakeSystem) Spawn(spec proc.Spec) (Child, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fail != nil {
+		return nil, s.fail
+	}
+	c := &fakeChild{
+		t: s.t, pid: 1000 + len(s.children), spec: spec,
+		said: make(chan proc.Message, 1000), gone: make(chan struct{}),
+	}
+	s.children = append(s.children, c)
+	return c, nil
+}
+
+func (s *fakeSystem) all() []*fakeChild {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.children)
+}
+
+func (s *fakeSystem) alive() []*fakeChild {
+	return slices.DeleteFunc(s.all(), (*fakeChild).isDead)
+}
+
+func (s *fakeSystem) Sweep(_ context.Context, name string) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.children {
+		if c.spec.Proc == name && !c.isDead() {
+			panic("swept after a living process")
+		}
+	}
+	if s.noSweep != nil {
+		return 0, s.noSweep
+	}
+	s.swept = append(s.swept, name)
+	return 0, nil
+}
+
+func (s *fakeSystem) sweepError(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noSweep = err
+}
+
+func (s *fakeSystem) hasSwept(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.swept, name)
+}
+
+func (s *fakeSystem) Find(name string) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.found[name], nil
+}
+
+func (s *fakeSystem) Alive(id proc.Identity) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.dead[id.String()]
+}
+
+func (s *fakeSystem) ReapStrays(func(int) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.strays++
+}
+
+func (s *fakeSystem) SetTitle(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.titles = append(s.titles, text)
+}
+
+func (s *fakeSystem) title() string {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.titles[len(s.titles)-1]
+}
+
+// fakeRedis remembers what the janitor does.
+type fakeRedis struct {
+	mu       sync.Mutex
+	down     error
+	held     map[string][]store.Reserved
+	bad      []string
+	orphans  []string
+	procs    []string
+	fenced   []string
+	verdicts []string // "token requeue", "token fail"
+	failures []string
+	masters  []store.MasterInfo
+	dropped  bool
+	check    func(proc string)
+}
+
+func (r *fakeRedis) set(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
+}
+
+func (r *fakeRedis) seen() []string {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.verdicts)
+}
+
+func (r *fakeRedis) PutMaster(_ context.Context, m store.MasterInfo) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.down == nil {
+		r.masters = append(r.masters, m)
+	}
+	return r.down
+}
+
+func (r *fakeRedis) DropMaster(context.Context, string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dropped = true
+	return r.down
+}
+
+func (r *fakeRedis) Orphans(context.Context) ([]string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.orphans), r.down
+}
+
+func (r *fakeRedis) Procs(_ context.Context, prefix string) ([]string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(r.procs), func(p string) bool { return !strings.HasPrefix(p, prefix) }), r.down
+}
+
+func (r *fakeRedis) Fence(_ context.Context, name string, force bool) ([]store.Reserved, []string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.down != nil {
+		return nil, nil, r.down
+	}
+	if r.check != nil {
+		r.check(name)
+	}
+	if !force && !slices.Contains(r.orphans, name) {
+		return nil, nil, store.ErrAlive
+	}
+	r.fenced = append(r.fenced, name)
+	return r.held[name], r.bad, nil
+}
+
+func (r *fakeRedis) Recover(_ context.Context, name string, verdicts []store.Verdict) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.down != nil {
+		return r.down
+	}
+	for _, v := range verdicts {
+		if v.Action == store.Fail {
+			r.verdicts = append(r.verdicts, v.Token+" fail")
+			r.failures = append(r.failures, string(v.Failure))
+		} else {
+			r.verdicts = append(r.verdicts, v.Token+" requeue")
+		}
+	}
+	delete(r.held, name)
+	r.procs = slices.DeleteFunc(r.procs, func(p string) bool { return p == name })
+	r.orphans = slices.DeleteFunc(r.orphans, func(p string) bool { return p == name })
+	return nil
+}
+
+// hold records jobs of a worker process.
+func (r *fakeRedis) hold(name string, jobs ...store.Reserved) {
+	r.set(func() {
+		for _, j := range jobs {
+			j.Payload = []byte(`{"class":"Mail","args":[1]}`)
+			r.held[name] = append(r.held[name], j)
+		}
+	})
+}
+
+type fakeNotifier struct {
+	mu       sync.Mutex
+	messages []string
+	watchdog time.Duration
+}
+
+func (n *fakeNotifier) note(text string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.messages = append(n.messages, text)
+}
+
+// count tells how often a message was sent.
+func (n *fakeNotifier) count(text string) int {
+	synctest.Wait()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	found := 0
+	for _, m := range n.messages {
+		if strings.HasPrefix(m, text) {
+			found++
+		}
+	}
+	return found
+}
+
+func (n *fakeNotifier) Ready()                          { n.note("ready") }
+func (n *fakeNotifier) Status(text string)              { n.note("status " + text) }
+func (n *fakeNotifier) Reloading()                      { n.note("reloading") }
+func (n *fakeNotifier) Stopping()                       { n.note("stopping") }
+func (n *fakeNotifier) ExtendTimeout(d time.Duration)   { n.note("extend " + d.String()) }
+func (n *fakeNotifier) Watchdog()                       { n.note("watchdog") }
+func (n *fakeNotifier) WatchdogInterval() time.Duration { return n.watchdog }
+
+// bubble runs one subtest inside a synctest bubble.
+func bubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, test)
+	})
+}

@@ -1,0 +1,260 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/store"
+)
+
+const (
+	// redisPatience bounds one call, so that a silent Redis does not keep the
+	// janitor from sweeping after the next dead process.
+	redisPatience = 5 * time.Second
+	sweepPatience = 5 * time.Second
+
+	firstRetry   = 100 * time.Millisecond
+	longestRetry = 5 * time.Second
+
+	// masterTTL is how long a master is shown without another sign of life.
+	masterTTL = 6 * roundEvery
+)
+
+// grave is a dead worker process of this master.
+type grave struct {
+	proc      string
+	death     death
+	maxDeaths int
+
+	swept   bool
+	tries   int
+	retryAt time.Time
+}
+
+// round is one look at what everybody has left behind.
+type round struct {
+	info      store.MasterInfo
+	maxDeaths int
+	// mine are the living worker processes of this master, unburied its dead.
+	mine, unburied map[string]bool
+}
+
+// report says what became of a process.
+type report struct {
+	proc             string
+	requeued, failed int
+	// lapsed: it lives, but not in Redis: its lease is past.
+	lapsed bool
+}
+
+// janitor does all of a master's work in Redis, in a goroutine of its own that
+// Run starts and waits for: the loop never waits for Redis. It recovers the jobs
+// of this master's dead at once, and in each round those of everybody whose lease
+// is past and those of dead masters on this machine.
+//
+// A job is recovered only when its process is reaped and nothing that the process
+// had started is left.
+type janitor struct {
+	store Store
+	sys   System
+	log   *zap.Logger
+	self  proc.Identity
+
+	graves  chan grave
+	rounds  chan round
+	reports chan report
+
+	pending []*grave
+	// complaint is the last error that was logged; the same one is not repeated.
+	complaint string
+	// unreadable names the processes whose bad records were logged.
+	unreadable map[string]bool
+}
+
+func newJanitor(d Deps) *janitor {
+	return &janitor{
+		store: d.Store, sys: d.System, log: d.Log.Named("janitor"), self: d.Self,
+		graves: make(chan grave), rounds: make(chan round), reports: make(chan report),
+		unreadable: map[string]bool{},
+	}
+}
+
+// run works until ctx ends.
+func (j *janitor) run(ctx context.Context) {
+	retry := time.NewTimer(time.Hour)
+	defer retry.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case g := <-j.graves:
+			j.pending = append(j.pending, &g)
+		case r := <-j.rounds:
+			j.look(ctx, r)
+		case <-retry.C:
+		}
+		retry.Reset(j.work(ctx))
+	}
+}
+
+// work buries whom it can and returns when to try the others again.
+func (j *janitor) work(ctx context.Context) time.Duration {
+	// First all the sweeping: it does not need Redis.
+	for _, g := range j.pending {
+		g.swept = g.swept || j.sweep(ctx, g.proc)
+	}
+	var left []*grave
+	next := time.Hour
+	for _, g := range j.pending {
+		if !time.Now().Before(g.retryAt) && ctx.Err() == nil && j.bury(ctx, g) {
+			continue
+		}
+		left = append(left, g)
+		next = min(next, max(time.Until(g.retryAt), time.Millisecond))
+	}
+	j.pending = left
+	return next
+}
+
+// bury recovers the jobs of a dead process. If that does not work now, it says
+// when to try again.
+func (j *janitor) bury(ctx context.Context, g *grave) (done bool) {
+	var r report
+	err := errors.New("processes that it had started are left")
+	if g.swept {
+		r, err = j.raise(ctx, g.proc, g.death, g.maxDeaths, true)
+	}
+	if err != nil {
+		delay := min(firstRetry<<min(g.tries, 16), longestRetry)
+		g.tries++
+		g.retryAt = time.Now().Add(delay/2 + rand.N(delay/2))
+		j.complain("the jobs of a dead worker process cannot be recovered yet; their locks stay", err, zap.String("proc", g.proc))
+		return false
+	}
+	j.tell(ctx, r)
+	return true
+}
+
+// raise carries the jobs of a dead process back to their queues, or to failed.
+func (j *janitor) raise(ctx context.Context, name string, d death, maxDeaths int, force bool) (report, error) {
+	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	defer cancel()
+	r := report{proc: name}
+	held, bad, err := j.store.Fence(ctx, name, force)
+	if err != nil {
+		return r, err
+	}
+	if len(bad) > 0 && !j.unreadable[name] {
+		j.unreadable[name] = true
+		j.log.Error("records of a dead process cannot be read and stay in redis", zap.String("proc", name), zap.Strings("tokens", bad))
+	}
+	verdicts := d.verdicts(held, maxDeaths, time.Now())
+	if err := j.store.Recover(ctx, name, verdicts); err != nil {
+		return r, err
+	}
+	j.complaint = ""
+	for _, v := range verdicts {
+		if v.Action == store.Fail {
+			r.failed++
+		} else {
+			r.requeued++
+		}
+	}
+	if len(verdicts) > 0 {
+		j.log.Warn("recovered the jobs of a dead worker process", zap.String("proc", name), zap.String("ended", d.cause),
+			zap.Int("requeued", r.requeued), zap.Int("failed", r.failed))
+	}
+	return r, nil
+}
+
+// look renews this master's entry and recovers what others have left.
+func (j *janitor) look(ctx context.Context, r round) {
+	call, cancel := context.WithTimeout(ctx, redisPatience)
+	defer cancel()
+	err := j.store.PutMaster(call, r.info)
+	if err != nil {
+		j.complain("redis cannot be told of this master", err)
+		return
+	}
+	orphans, err := j.store.Orphans(call)
+	if err != nil {
+		j.complain("orphaned jobs cannot be looked for", err)
+		return
+	}
+	local, err := j.store.Procs(call, j.self.Place()+":")
+	if err != nil {
+		j.complain("orphaned jobs cannot be looked for", err)
+		return
+	}
+	j.complaint = ""
+	for _, name := range orphans {
+		switch {
+		case r.mine[name]:
+			j.tell(ctx, report{proc: name, lapsed: true})
+		case r.unburied[name]:
+		case !strings.HasPrefix(name, j.self.Place()+":") || j.sweep(ctx, name):
+			j.adopt(ctx, name, death{cause: "its lease was past, its process or its host is gone"}, r.maxDeaths, false)
+		}
+	}
+	for _, name := range local {
+		master, err := proc.ParseIdentity(name)
+		if err != nil || j.sys.Alive(master) {
+			continue
+		}
+		pid, err := j.sys.Find(name)
+		if err != nil || pid != 0 {
+			continue // it drains without its master
+		}
+		if j.sweep(ctx, name) {
+			j.adopt(ctx, name, death{cause: "its process and its master are gone"}, r.maxDeaths, true)
+		}
+	}
+}
+
+// adopt recovers the jobs of somebody else's dead process. If it does not work
+// the next round tries again.
+func (j *janitor) adopt(ctx context.Context, name string, d death, maxDeaths int, force bool) {
+	r, err := j.raise(ctx, name, d, maxDeaths, force)
+	switch {
+	case errors.Is(err, store.ErrAlive):
+	case err != nil:
+		j.complain("the jobs of a dead worker process cannot be recovered yet; their locks stay", err, zap.String("proc", name))
+	default:
+		j.tell(ctx, r)
+	}
+}
+
+// sweep kills what a dead process has left running.
+func (j *janitor) sweep(ctx context.Context, name string) (clean bool) {
+	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
+	defer cancel()
+	killed, err := j.sys.Sweep(ctx, name)
+	if err != nil {
+		j.log.Error("processes of a dead worker process do not end", zap.Error(err))
+		return false
+	}
+	if killed > 0 {
+		j.log.Warn("killed processes that a dead worker process had left", zap.String("proc", name), zap.Int("processes", killed))
+	}
+	return true
+}
+
+func (j *janitor) tell(ctx context.Context, r report) {
+	select {
+	case j.reports <- r:
+	case <-ctx.Done():
+	}
+}
+
+// complain logs an error unless it is the same as before.
+func (j *janitor) complain(what string, err error, fields ...zap.Field) {
+	if text := what + err.Error(); text != j.complaint {
+		j.complaint = text
+		j.log.Error(what, append(fields, zap.Error(err))...)
+	}
+}

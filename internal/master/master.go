@@ -1,0 +1,266 @@
+// Package master is the parent of the worker processes: it fills its slots with
+// them, passes on what the operator wants, replaces those that are used up or
+// dead, and cleans up in Redis after the dead. It runs no job and holds no lock.
+//
+// One loop, Run's, owns all state; everything else delivers to it over channels.
+//
+//	starting ──first worker ready──▶ running ⇄ paused
+//	    └──────────────┬───────────────┴────────┘
+//	               draining ──▶ killing ──▶ gone
+//
+// Files: master.go the loop; config.go and deps.go what it needs; worker.go a
+// worker process as its master sees it; slot.go filling the slots; signals.go what
+// signals do; reap.go the end of a worker process; reload.go a new configuration;
+// recover.go and janitor.go the jobs of the dead; status.go what people see.
+package master
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/signals"
+)
+
+const (
+	// killMargin is how much longer than the jobs' grace the master waits before
+	// it ends a worker process itself.
+	killMargin = 250 * time.Millisecond
+	// roundEvery is how often the janitor looks for the dead of others.
+	roundEvery = 5 * time.Second
+	// lastTries bounds how long a master whose workers are gone waits for Redis to
+	// take what they left.
+	lastTries = 10 * time.Second
+	// lateLoop: a loop that wakes up so much too late was stopped, or its machine
+	// was; what it has not heard meanwhile says nothing about its workers.
+	lateLoop = time.Second
+)
+
+// ErrWorkerConfig: a worker process could not use its configuration (it left with
+// exit code 78), so that starting another one is useless.
+var ErrWorkerConfig = errors.New("a worker process cannot use the configuration")
+
+// configExit is the exit code by which a worker process says so.
+const configExit = 78
+
+// Master keeps worker processes running.
+type Master struct {
+	cfg Config
+	d   Deps
+	log *zap.Logger
+
+	state signals.State
+	since time.Time
+	// startAs is what starting turns into: running or paused.
+	startAs signals.State
+	err     error // what Run returns
+
+	slots   []*slot
+	workers map[*worker]bool
+	booting *worker // at most one at a time, so that a boot storm cannot happen
+	seq     int     // worker processes spawned
+	gen     int     // the configuration in force
+	gens    int     // configurations read
+	done    int     // jobs of the dead worker processes
+
+	roll   *roll
+	reread rereading
+
+	work    context.Context // ends with Run
+	helpers sync.WaitGroup
+
+	janitor  *janitor
+	graves   []grave // on their way to the janitor
+	round    *round
+	roundAt  time.Time
+	unburied map[string]bool
+	lastTry  time.Time // when to give up waiting for Redis
+
+	told     told
+	watchdog time.Duration
+	messages chan said
+	exits    chan exited
+	children sync.WaitGroup
+
+	// now and wake belong to one turn of the loop; see due.
+	now, wake time.Time
+}
+
+// New checks cfg and returns a master that has done nothing yet.
+func New(cfg Config, d Deps) (*Master, error) {
+	cfg, err := cfg.checked()
+	if err != nil {
+		return nil, err
+	}
+	m := &Master{
+		cfg: cfg, d: d, log: d.Log, state: signals.Starting, startAs: signals.Running,
+		workers: map[*worker]bool{}, unburied: map[string]bool{},
+		messages: make(chan said), exits: make(chan exited),
+		reread: rereading{result: make(chan reread, 1)},
+	}
+	for n := range cfg.Slots {
+		m.slots = append(m.slots, &slot{number: n})
+	}
+	m.janitor = newJanitor(d)
+	return m, nil
+}
+
+// Run keeps the slots filled until it is told to leave, or until every worker
+// process has left because there is nothing to do (until-empty). It returns nil
+// then, and ErrWorkerConfig when no worker process can run. The end of ctx is a
+// TERM.
+//
+// It must be called on the program's main goroutine, because it spawns.
+func (m *Master) Run(ctx context.Context) error {
+	m.since, m.watchdog = time.Now(), m.d.Notifier.WatchdogInterval()
+	var stop context.CancelFunc
+	m.work, stop = context.WithCancel(context.WithoutCancel(ctx))
+	m.helpers.Go(func() { m.janitor.run(m.work) })
+	m.loop(ctx)
+	stop()
+	m.children.Wait()
+	m.helpers.Wait()
+	m.farewell()
+	return m.err
+}
+
+func (m *Master) loop(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	ended := ctx.Done()
+	for {
+		m.turn()
+		if m.finished() {
+			return
+		}
+		timer.Reset(time.Until(m.wake))
+		graves, grave := m.nextGrave()
+		rounds, round := m.nextRound()
+		select {
+		case sig := <-m.d.Signals:
+			m.obey(sig)
+		case s := <-m.messages:
+			m.heed(s)
+		case e := <-m.exits:
+			m.reap(e)
+		case graves <- grave:
+			m.graves = m.graves[1:]
+		case rounds <- round:
+			m.round = nil
+		case r := <-m.janitor.reports:
+			m.buried(r)
+		case r := <-m.reread.result:
+			m.reloaded(r)
+		case <-timer.C:
+		case <-ended:
+			ended = nil
+			m.log.Info("told to stop")
+			m.enter(signals.Killing, "the program ends")
+		}
+	}
+}
+
+// turn does everything that is due. It runs before each wait of the loop.
+func (m *Master) turn() {
+	expected := m.wake
+	m.now, m.wake = time.Now(), time.Now().Add(time.Hour)
+	if !expected.IsZero() && m.now.Sub(expected) > lateLoop {
+		m.log.Warn("the master was held up; giving its workers time", zap.Duration("late", m.now.Sub(expected)))
+		for w := range m.workers {
+			w.heard = m.now
+		}
+	}
+	m.fill()
+	m.enforce()
+	if m.roundAt.IsZero() || m.due(m.roundAt) {
+		m.roundAt = m.now.Add(roundEvery*9/10 + rand.N(roundEvery/5))
+		m.due(m.roundAt)
+		m.d.System.ReapStrays(m.owns)
+		m.askRound()
+	}
+	m.tell()
+}
+
+// due tells whether t has come. If not, the loop wakes up then at the latest. The
+// zero time never comes.
+func (m *Master) due(t time.Time) bool {
+	if t.IsZero() {
+		return false
+	}
+	if !t.After(m.now) {
+		return true
+	}
+	if t.Before(m.wake) {
+		m.wake = t
+	}
+	return false
+}
+
+// enforce ends the worker processes that have exceeded a limit.
+func (m *Master) enforce() {
+	if m.state == signals.Draining && m.cfg.DrainTimeout > 0 && m.due(m.since.Add(m.cfg.DrainTimeout)) {
+		m.log.Warn("the drain took too long", zap.Duration("drain_timeout", m.cfg.DrainTimeout))
+		m.enter(signals.Killing, "drain_timeout is over")
+	}
+	for w := range m.workers {
+		switch {
+		case w.killed:
+		case m.due(w.killBy):
+			m.kill(w, "it did not leave in time after its jobs were killed")
+		case m.due(w.abortBy):
+			if w.heard.After(w.abortedAt) {
+				w.abortBy = time.Time{} // it listens, so it has done it
+				continue
+			}
+			m.kill(w, "it has not answered since its jobs were to be killed")
+		case w.readyAt.IsZero() && m.due(w.spawnedAt.Add(m.cfg.BootTimeout)):
+			m.kill(w, fmt.Sprintf("it was not ready after %s", m.cfg.BootTimeout))
+		case !w.readyAt.IsZero() && m.due(w.heard.Add(m.cfg.BeatTimeout)):
+			m.kill(w, fmt.Sprintf("no sign of life for %s", m.cfg.BeatTimeout))
+		}
+	}
+}
+
+// leaving: no worker process is started any more.
+func (m *Master) leaving() bool {
+	return m.state == signals.Draining || m.state == signals.Killing
+}
+
+// finished tells whether nothing is left to do, or to wait for.
+func (m *Master) finished() bool {
+	if len(m.workers) > 0 || !m.leaving() && !m.empty() {
+		m.lastTry = time.Time{}
+		return false
+	}
+	if len(m.unburied) == 0 {
+		return true
+	}
+	if m.lastTry.IsZero() {
+		m.lastTry = m.now.Add(lastTries)
+	}
+	return m.due(m.lastTry)
+}
+
+// empty: every worker process has left because there was nothing to do.
+func (m *Master) empty() bool {
+	for _, s := range m.slots {
+		if !s.closed {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *Master) owns(pid int) bool {
+	for w := range m.workers {
+		if w.child.PID() == pid {
+			return true
+		}
+	}
+	return false
+}

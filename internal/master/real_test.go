@@ -1,0 +1,95 @@
+package master
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/store"
+)
+
+// realWorker is the worker process of TestRealProcesses: the test binary, spawned
+// by a master.
+func realWorker() int {
+	conn, config, err := proc.Inherit()
+	if err != nil || string(config) != "one" {
+		fmt.Fprintln(os.Stderr, err, string(config))
+		return configExit
+	}
+	// It leaves a process behind when it is killed.
+	if err := exec.Command("sleep", "1000").Start(); err != nil {
+		return 1
+	}
+	_ = conn.Send(proc.Message{Type: proc.Hello, Protocol: proc.Protocol, PID: os.Getpid()})
+	for {
+		m, err := conn.Recv()
+		if err != nil {
+			return 1
+		}
+		switch {
+		case m.Type == proc.Welcome:
+			_ = conn.Send(proc.Message{Type: proc.Ready})
+		case m.Type == proc.SetState && m.State == "draining", m.Type == proc.KillJobs && m.Exit:
+			_ = conn.Send(proc.Message{Type: proc.Bye, Done: 1})
+			return 0
+		}
+	}
+}
+
+func TestRealProcesses(t *testing.T) {
+	t.Parallel()
+	self, err := proc.Self()
+	require.NoError(t, err)
+	redis := &fakeRedis{held: map[string][]store.Reserved{}}
+	sigs := make(chan os.Signal, 8)
+	m, err := New(Config{Slots: 2, Threads: 1, MaxRetiring: 1, Worker: []byte("one")}, Deps{
+		Self: self, System: &Linux{}, Store: redis, Notifier: &fakeNotifier{}, Log: zap.NewNop(), Signals: sigs,
+	})
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(context.Background()) }()
+
+	find := func(slot, seq int) (pid int) {
+		require.Eventually(t, func() bool {
+			pid, err = proc.Find(self.Child(slot, seq))
+			return err == nil && pid != 0
+		}, 20*time.Second, 10*time.Millisecond)
+		return pid
+	}
+	pid := find(0, 0)
+	find(1, 1)
+	name := self.Child(0, 0)
+	redis.hold(name, reserved("a", 0))
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	require.Eventually(t, func() bool {
+		redis.mu.Lock()
+		defer redis.mu.Unlock()
+		return len(redis.verdicts) == 1 && redis.verdicts[0] == "a requeue"
+	}, 20*time.Second, 10*time.Millisecond)
+	// Nothing of it is left; one more sweep would have found it.
+	killed, err := proc.Sweep(t.Context(), name)
+	require.NoError(t, err)
+	require.Zero(t, killed)
+	find(0, 2)
+
+	sigs <- syscall.SIGQUIT
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the master does not end")
+	}
+	for seq, slot := range []int{0, 1, 0} {
+		pid, err := proc.Find(self.Child(slot, seq))
+		require.NoError(t, err)
+		require.Zero(t, pid)
+	}
+}

@@ -1,0 +1,85 @@
+package master
+
+import (
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/signals"
+)
+
+// reap takes the end of a worker process: its place becomes free, and its jobs
+// go to the janitor.
+func (m *Master) reap(e exited) {
+	w := e.worker
+	m.now = time.Now()
+	delete(m.workers, w)
+	m.done += w.beat.Done
+	if m.booting == w {
+		m.booting = nil
+	}
+	for other := range m.workers {
+		if other.after == w {
+			other.after = nil
+			m.passOn(other)
+		}
+	}
+	orderly := w.bye && e.exit.Code == 0
+	m.vacate(w, orderly, e.exit)
+	m.bury(w, orderly, e.exit)
+	switch {
+	case m.roll != nil && w.gen == m.roll.gen && !m.roll.proven:
+		m.abortRoll("its first worker process ended: " + w.ending(e.exit))
+	case e.exit.Code == configExit && !m.leaving():
+		m.err = fmt.Errorf("%w: %s left with exit code %d; see its last lines in the log", ErrWorkerConfig, w.proc, configExit)
+		m.enter(signals.Draining, "a worker process cannot use the configuration")
+	}
+}
+
+// vacate frees the slot of w and decides when it is filled again.
+func (m *Master) vacate(w *worker, orderly bool, exit proc.Exit) {
+	s := w.slot
+	held := s.current == w || s.next == w
+	if s.current == w {
+		s.current = nil
+		// A successor that boots takes the place.
+		s.current, s.next = s.next, nil
+	} else if s.next == w {
+		s.next = nil
+	}
+	var lived time.Duration
+	if !w.readyAt.IsZero() {
+		lived = m.now.Sub(w.readyAt)
+	}
+	if lived >= healthy {
+		s.forgive()
+	}
+	fields := []zap.Field{
+		zap.String("proc", w.proc), zap.Int("pid", w.child.PID()), zap.String("ended", w.ending(exit)),
+		zap.Int("jobs", w.beat.Done), zap.Int64("peak_rss", exit.MaxRSS),
+	}
+	useful := w.beat.Done > 0 || lived >= briefly
+	switch {
+	case orderly && w.empty:
+		s.closed = held
+		m.log.Info("worker process left: the queues are empty", fields...)
+	case orderly && (useful || !held), m.leaving() && exit.Code == 0:
+		m.log.Info("worker process left", fields...)
+	case w.tainted, m.state == signals.Killing:
+		m.log.Warn("worker process ended with the jobs that did not stop", fields...)
+	case held && !m.leaving():
+		m.log.Error("worker process died", append(fields, zap.Duration("next_in", s.fail(m.now)))...)
+	default:
+		m.log.Error("worker process died", fields...)
+	}
+}
+
+// ending says in words how w ended.
+func (w *worker) ending(exit proc.Exit) string {
+	if w.cause != "" {
+		return fmt.Sprintf("%s (%s)", exit, w.cause)
+	}
+	return exit.String()
+}

@@ -1,0 +1,146 @@
+package master
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+const (
+	// dirtyExit is the exception of a job whose process died, as in Resque.
+	dirtyExit = "Resque::DirtyExit"
+	// maxNamed bounds how many neighbours a failure record names.
+	maxNamed = 8
+)
+
+// death is what is known about the end of a worker process.
+type death struct {
+	// cause says how it ended, in words.
+	cause string
+	// peak is the most memory that it had, in bytes; 0 = unknown.
+	peak int64
+	// killed: all its jobs were to be killed, and why; else only those in tokens.
+	killed bool
+	tokens map[string]bool
+	reason string
+}
+
+// deathOf collects what is known about the end of w.
+func (m *Master) deathOf(w *worker, exit proc.Exit) death {
+	d := death{cause: w.ending(exit), peak: exit.MaxRSS, tokens: w.tokens, reason: w.cause}
+	switch {
+	case m.state == signals.Killing:
+		d.killed = true
+	case w.tainted:
+	case !w.abortBy.IsZero():
+		// It died while its jobs were being killed, and cannot say which of them
+		// were done with. None of them may run again.
+		d.killed = true
+	}
+	return d
+}
+
+// bury hands what w has left in Redis to the janitor. One that left in good order
+// has left nothing; but whoever leaves last leaves nobody to look again.
+func (m *Master) bury(w *worker, orderly bool, exit proc.Exit) {
+	if !w.greeted || orderly && !m.leaving() {
+		return
+	}
+	m.unburied[w.proc] = true
+	m.graves = append(m.graves, grave{proc: w.proc, death: m.deathOf(w, exit), maxDeaths: m.cfg.MaxDeaths})
+}
+
+// buried takes the janitor's reports.
+func (m *Master) buried(r report) {
+	if r.lapsed {
+		for w := range m.workers {
+			if w.proc == r.proc {
+				m.kill(w, "its lease in redis is past")
+			}
+		}
+		return
+	}
+	delete(m.unburied, r.proc)
+	if r.requeued > 0 {
+		for _, s := range m.slots {
+			s.closed = false // there is something to do again
+		}
+	}
+}
+
+// verdicts decides what becomes of the jobs that a dead process held. A job that
+// was to be killed has failed. A job whose process died by itself runs again,
+// unless it has taken too many processes with it.
+func (d death) verdicts(held []store.Reserved, maxDeaths int, now time.Time) []store.Verdict {
+	verdicts := make([]store.Verdict, 0, len(held))
+	for i, job := range held {
+		v := store.Verdict{Token: job.Token, Action: store.Requeue}
+		switch {
+		case d.killed || d.tokens[job.Token]:
+			v = d.fail(job, now, d.killText())
+		case job.Deaths+1 >= maxDeaths:
+			v = d.fail(job, now, d.diedText(held, i, maxDeaths))
+		}
+		verdicts = append(verdicts, v)
+	}
+	return verdicts
+}
+
+func (d death) fail(job store.Reserved, now time.Time, text string) store.Verdict {
+	failure := wire.Failure{
+		FailedAt: now, Payload: job.Payload, Exception: dirtyExit, Error: text,
+		Worker: job.Worker, Queue: job.Queue,
+	}
+	return store.Verdict{Token: job.Token, Action: store.Fail, Failure: failure.Encode()}
+}
+
+func (d death) killText() string {
+	reason := strings.TrimPrefix(d.reason, "resqued: ")
+	if reason == "" || reason == "job killed" {
+		return "Job was killed"
+	}
+	return "Job was killed: " + reason
+}
+
+// diedText tells what a person needs to find the culprit: how the process ended,
+// how much memory it had, and what else ran in it.
+func (d death) diedText(held []store.Reserved, i, maxDeaths int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "worker process died: %s", d.cause)
+	if d.peak > 0 {
+		fmt.Fprintf(&b, "; peak memory %d MiB", d.peak>>20)
+	}
+	fmt.Fprintf(&b, "; death %d of %d", held[i].Deaths+1, maxDeaths)
+	if len(held) > 1 {
+		b.WriteString("; beside it ran ")
+		named := 0
+		for j, other := range held {
+			if j == i {
+				continue
+			}
+			if named == maxNamed {
+				fmt.Fprintf(&b, " and %d more", len(held)-1-named)
+				break
+			}
+			if named > 0 {
+				b.WriteString(", ")
+			}
+			named++
+			b.WriteString(wire.Printable(className(other), 100))
+		}
+	}
+	return b.String()
+}
+
+func className(job store.Reserved) string {
+	envelope, err := wire.Parse(job.Payload, 0)
+	if err != nil {
+		return "a job of queue " + job.Queue
+	}
+	return envelope.Class
+}

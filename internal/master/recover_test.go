@@ -1,0 +1,227 @@
+package master
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/store"
+)
+
+var _ Store = (*store.Store)(nil)
+
+func reserved(token string, deaths int) store.Reserved {
+	return store.Reserved{Token: token, Queue: "mail", Worker: "h/0.0:1:mail", Deaths: deaths}
+}
+
+func TestRecover(t *testing.T) {
+	t.Parallel()
+
+	bubble(t, "jobs of a worker that died go back, and fail the third time", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0), reserved("b", 1), reserved("c", 2))
+		up[0].crash()
+		require.Equal(t, []string{"a requeue", "b requeue", "c fail"}, f.redis.seen())
+		require.Contains(t, f.redis.failures[0], `"exception":"Resque::DirtyExit","error":"worker process died: signal SIGSEGV; `+
+			`peak memory 64 MiB; death 3 of 3; beside it ran Mail, Mail"`)
+		require.Contains(t, f.redis.failures[0], `"payload":{"class":"Mail","args":[1]}`)
+	})
+
+	bubble(t, "they are touched only when the process is reaped and nothing of it is left", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		name := up[0].spec.Proc
+		f.redis.hold(name, reserved("a", 0))
+		f.redis.check = func(p string) {
+			if !f.sys.hasSwept(p) {
+				t.Error("recovered before it was swept")
+			}
+		}
+		f.sys.sweepError(errors.New("process 77 is still there"))
+		up[0].hard = true
+		up[0].say(proc.Message{Type: proc.Tainted, Tokens: []string{"a"}, Reason: "resqued: job killed"})
+		require.True(t, up[0].wasKilled())
+		f.wait(time.Second)
+		require.Empty(t, f.redis.seen(), "it is not reaped")
+		up[0].crash()
+		f.wait(20 * time.Second)
+		require.Empty(t, f.redis.seen(), "it is not swept")
+		f.sys.sweepError(nil)
+		f.wait(longestRetry)
+		require.Equal(t, []string{"a fail"}, f.redis.seen())
+	})
+
+	bubble(t, "jobs that do not stop fail, their neighbours go back, and the slot is filled at once", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0), reserved("b", 0))
+		up[0].say(proc.Message{Type: proc.Tainted, Tokens: []string{"a"}, Reason: "resqued: job timed out"})
+		require.Equal(t, []string{"a fail", "b requeue"}, f.redis.seen())
+		require.Contains(t, f.redis.failures[0], `"error":"Job was killed: job timed out"`)
+		require.Equal(t, 3, f.spawned())
+	})
+
+	bubble(t, "after TERM everything that was not finished has failed", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0))
+		f.redis.hold(up[1].spec.Proc, reserved("b", 0))
+		f.signal(syscall.SIGTERM)
+		up[0].leave(1, "")
+		up[1].crash()
+		require.NoError(t, f.over())
+		require.ElementsMatch(t, []string{"a fail", "b fail"}, f.redis.seen())
+		require.Contains(t, f.redis.failures[0], `"error":"Job was killed"`)
+	})
+
+	bubble(t, "a worker that dies while USR1 kills its jobs does not bring them back", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0))
+		f.redis.hold(up[1].spec.Proc, reserved("b", 0))
+		f.signal(syscall.SIGUSR1)
+		up[0].crash()
+		require.Equal(t, []string{"a fail"}, f.redis.seen())
+		// The other one has no job left, takes new ones, and dies of one.
+		up[1].say(proc.Message{Type: proc.Beat, Busy: 0})
+		up[1].crash()
+		require.Equal(t, []string{"a fail", "b requeue"}, f.redis.seen())
+	})
+
+	bubble(t, "a worker that left in good order costs Redis nothing", func(t *testing.T) {
+		f := setup(t)
+		f.up(2)[0].leave(9, "")
+		synctest.Wait()
+		require.Empty(t, f.redis.fenced)
+		require.Empty(t, f.sys.swept)
+	})
+
+	bubble(t, "one that never said hello has left nothing", func(t *testing.T) {
+		f := setup(t)
+		f.newest().crash()
+		synctest.Wait()
+		require.Empty(t, f.redis.fenced)
+	})
+
+	bubble(t, "while Redis is away it sweeps, tries again, and keeps the slots filled", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		name := up[0].spec.Proc
+		f.redis.hold(name, reserved("a", 0))
+		f.redis.set(func() { f.redis.down = errors.New("connection refused") })
+		up[0].crash()
+		f.wait(firstDelay)
+		require.True(t, f.sys.hasSwept(name))
+		f.up(1)
+		f.wait(time.Hour)
+		require.Empty(t, f.redis.seen())
+		f.redis.set(func() { f.redis.down = nil })
+		f.wait(longestRetry)
+		require.Equal(t, []string{"a requeue"}, f.redis.seen())
+	})
+
+	bubble(t, "at the end it does not wait for Redis for ever", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0))
+		f.redis.set(func() { f.redis.down = errors.New("connection refused") })
+		f.signal(syscall.SIGTERM)
+		up[0].crash()
+		up[1].crash()
+		f.wait(lastTries - time.Second)
+		require.True(t, f.running())
+		f.wait(2 * time.Second)
+		require.False(t, f.running())
+		require.NoError(t, f.over())
+	})
+
+	bubble(t, "jobs that cannot be read stay, and harm nothing", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.set(func() { f.redis.bad = []string{"x"} })
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0))
+		up[0].crash()
+		require.Equal(t, []string{"a requeue"}, f.redis.seen())
+	})
+}
+
+func TestRounds(t *testing.T) {
+	t.Parallel()
+
+	bubble(t, "this master is shown in Redis, and again every few seconds", func(t *testing.T) {
+		f := setup(t)
+		f.up(2)
+		f.wait(roundEvery * 10)
+		n := len(f.redis.masters)
+		require.GreaterOrEqual(t, n, 8)
+		last := f.redis.masters[n-1]
+		require.Equal(t, "h:b:1-2", last.ID)
+		require.Equal(t, "running", last.Fields["state"])
+		require.Equal(t, "2", last.Fields["ready"])
+		require.Equal(t, masterTTL, last.TTL)
+	})
+
+	bubble(t, "processes whose lease is past are recovered, whoever had them", func(t *testing.T) {
+		f := setup(t)
+		f.up(2)
+		f.redis.hold("far:away:7-8:0.1", reserved("a", 0))
+		f.redis.hold("h:b:9-9:0.0", reserved("b", 0))
+		f.redis.set(func() { f.redis.orphans = []string{"far:away:7-8:0.1", "h:b:9-9:0.0"} })
+		f.wait(roundEvery * 2)
+		require.ElementsMatch(t, []string{"a requeue", "b requeue"}, f.redis.seen())
+		require.False(t, f.sys.hasSwept("far:away:7-8:0.1"), "its processes are not here")
+		require.True(t, f.sys.hasSwept("h:b:9-9:0.0"))
+	})
+
+	bubble(t, "what a dead master of this machine has left is recovered at the start", func(t *testing.T) {
+		const gone, drains, lives, far = "h:b:5-5:0.0", "h:b:5-5:1.1", "h:b:6-6:0.0", "far:away:5-5:0.0"
+		f := setup(t, func(f *fixture, _ *Config) {
+			f.sys.dead = map[string]bool{"h:b:5-5": true, "far:away:5-5": true}
+			f.sys.found = map[string]int{drains: 4711}
+			f.redis.procs = []string{gone, drains, lives, far}
+			for _, p := range f.redis.procs {
+				f.redis.hold(p, reserved("of "+p, 0))
+			}
+		})
+		require.Equal(t, []string{"of " + gone + " requeue"}, f.redis.seen())
+		f.up(2)
+		// The one that drained without its master dies later.
+		f.sys.mu.Lock()
+		f.sys.found = nil
+		f.sys.mu.Unlock()
+		f.wait(roundEvery * 2)
+		require.Equal(t, []string{"of " + gone + " requeue", "of " + drains + " requeue"}, f.redis.seen())
+	})
+
+	bubble(t, "a living worker of ours whose lease is past is ended first", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		name := up[0].spec.Proc
+		f.redis.hold(name, reserved("a", 0))
+		f.redis.set(func() { f.redis.orphans = []string{name} })
+		f.wait(roundEvery * 2)
+		require.True(t, up[0].wasKilled())
+		require.Equal(t, []string{"a requeue"}, f.redis.seen())
+	})
+}
+
+func TestDiedText(t *testing.T) {
+	t.Parallel()
+	held := make([]store.Reserved, 12)
+	for i := range held {
+		held[i] = reserved("t", 2)
+		held[i].Payload = []byte(`{"class":"C\u001b[31m","args":[]}`)
+	}
+	held[3].Payload = []byte("{")
+	text := death{cause: "exit code 2"}.diedText(held, 0, 3)
+	require.True(t, strings.HasSuffix(text, " and 3 more"), text)
+	require.Contains(t, text, "a job of queue mail")
+	require.NotContains(t, text, "\x1b")
+}

@@ -1,0 +1,184 @@
+package master
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/signals"
+)
+
+// reloading runs a master of n slots that finds another configuration.
+func reloading(t *testing.T, n int, change func(*Config)) (*fixture, []*fakeChild) {
+	t.Helper()
+	f := setup(t, func(f *fixture, c *Config) {
+		c.Slots = n
+		next := *c
+		next.Worker = []byte("two")
+		if change != nil {
+			change(&next)
+		}
+		f.reload = func() (Config, error) { return next, nil }
+	})
+	return f, f.up(n)
+}
+
+func TestReload(t *testing.T) {
+	t.Parallel()
+
+	bubble(t, "worker processes are replaced one after another", func(t *testing.T) {
+		f, up := reloading(t, 3, nil)
+		f.signal(syscall.SIGHUP)
+		require.Equal(t, 1, f.systemd.count("reloading"))
+		for i := range up {
+			require.Equal(t, 4+i, f.spawned())
+			c := f.newest()
+			require.Equal(t, []byte("two"), c.spec.Config)
+			require.Empty(t, up[i].hear(), "its successor is not ready")
+			c.boot()
+			require.Equal(t, []string{"retire"}, up[i].hear())
+			require.Equal(t, 4+i, f.spawned(), "the old one is not gone")
+			up[i].leave(5, "")
+		}
+		f.wait(time.Minute)
+		require.Equal(t, 6, f.spawned())
+		require.Equal(t, 2, f.systemd.count("ready"))
+		require.Contains(t, f.sys.title(), "running, 3 workers, 3/12 busy")
+	})
+
+	bubble(t, "a configuration that cannot be read changes nothing", func(t *testing.T) {
+		f, up := reloading(t, 2, nil)
+		f.reload = func() (Config, error) { return Config{}, errors.New("line 3: worker_cuont is unknown") }
+		f.signal(syscall.SIGHUP)
+		f.wait(time.Minute)
+		require.Equal(t, 2, f.spawned())
+		require.Empty(t, up[0].hear())
+		require.Equal(t, 2, f.systemd.count("ready"))
+		require.Nil(t, f.m.roll)
+	})
+
+	bubble(t, "one without worker processes is refused", func(t *testing.T) {
+		f, _ := reloading(t, 2, func(c *Config) { c.Slots = 0 })
+		f.signal(syscall.SIGHUP)
+		require.Equal(t, 2, f.spawned())
+		require.Equal(t, 2, f.systemd.count("ready"))
+	})
+
+	for name, exit := range map[string]proc.Exit{
+		"dies":                         {Code: -1, Signal: syscall.SIGSEGV},
+		"cannot use its configuration": {Code: 78},
+	} {
+		bubble(t, "the old one stays if the first new process "+name, func(t *testing.T) {
+			f, up := reloading(t, 2, nil)
+			f.signal(syscall.SIGHUP)
+			f.newest().die(exit)
+			f.wait(time.Minute)
+			require.True(t, f.running())
+			require.Equal(t, 3, f.spawned())
+			require.Empty(t, up[0].hear())
+			require.Equal(t, 2, f.systemd.count("ready"))
+			// And whoever dies now is replaced by the old configuration.
+			up[0].crash()
+			f.wait(longestDelay)
+			require.Equal(t, []byte("one"), f.newest().spec.Config)
+		})
+	}
+
+	bubble(t, "a configuration that works helps slots that crash with the old one", func(t *testing.T) {
+		f := setup(t)
+		f.up(1)
+		for range 8 {
+			f.newest().crash()
+			f.wait(longestDelay)
+		}
+		f.newest().crash()
+		f.reload = func() (Config, error) {
+			return Config{Slots: 2, Threads: 4, MaxRetiring: 1, Worker: []byte("two")}, nil
+		}
+		before := f.spawned()
+		f.signal(syscall.SIGHUP)
+		require.Equal(t, before+1, f.spawned(), "at once")
+		require.Equal(t, []byte("two"), f.newest().spec.Config)
+		f.up(1)
+		require.Equal(t, []byte("two"), f.newest().spec.Config)
+		f.up(1)
+	})
+
+	bubble(t, "slots are added", func(t *testing.T) {
+		f, up := reloading(t, 1, func(c *Config) { c.Slots = 3 })
+		f.signal(syscall.SIGHUP)
+		f.up(1)
+		up[0].leave(1, "")
+		f.up(2)
+		f.wait(time.Minute)
+		require.Equal(t, 4, f.spawned())
+		require.Len(t, f.sys.alive(), 3)
+	})
+
+	bubble(t, "slots are removed when their workers have finished", func(t *testing.T) {
+		f, up := reloading(t, 3, func(c *Config) { c.Slots = 1 })
+		f.signal(syscall.SIGHUP)
+		f.up(1)
+		for _, c := range up {
+			require.Equal(t, []string{"retire"}, c.hear())
+			c.leave(1, "")
+		}
+		f.wait(time.Minute)
+		require.Equal(t, 4, f.spawned())
+		require.Len(t, f.sys.alive(), 1)
+	})
+
+	bubble(t, "a paused master stays paused", func(t *testing.T) {
+		f, _ := reloading(t, 2, nil)
+		f.signal(syscall.SIGUSR2)
+		f.signal(syscall.SIGHUP)
+		require.Equal(t, []string{"welcome paused"}, f.newest().hello())
+	})
+
+	bubble(t, "HUPs that come meanwhile are one more reload", func(t *testing.T) {
+		f, up := reloading(t, 1, nil)
+		f.signal(syscall.SIGHUP)
+		f.signal(syscall.SIGHUP)
+		f.signal(syscall.SIGHUP)
+		for i := range 2 {
+			require.Equal(t, 2+i, f.spawned())
+			next := f.up(1)[0]
+			up[0].leave(1, "")
+			up[0] = next
+		}
+		f.wait(time.Minute)
+		require.Equal(t, 3, f.spawned())
+		require.Equal(t, 2, f.systemd.count("reloading"))
+	})
+
+	bubble(t, "during the start it waits for the first worker", func(t *testing.T) {
+		f := setup(t)
+		f.reload = func() (Config, error) {
+			return Config{Slots: 2, Threads: 4, MaxRetiring: 1, Worker: []byte("two")}, nil
+		}
+		f.signal(syscall.SIGHUP)
+		require.Zero(t, f.systemd.count("reloading"))
+		f.up(1)
+		require.Equal(t, 1, f.systemd.count("reloading"))
+		require.Equal(t, signals.Running, f.m.state)
+	})
+
+	bubble(t, "a drain ends it", func(t *testing.T) {
+		f, up := reloading(t, 2, nil)
+		f.signal(syscall.SIGHUP)
+		next := f.newest()
+		f.signal(syscall.SIGQUIT)
+		require.Equal(t, []string{"welcome draining"}, next.hello())
+		next.die(proc.Exit{})
+		for _, c := range up {
+			require.Equal(t, []string{"state draining"}, c.hear())
+			c.leave(1, "")
+		}
+		require.NoError(t, f.over())
+		require.Equal(t, 3, f.spawned())
+	})
+}

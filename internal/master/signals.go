@@ -1,0 +1,121 @@
+package master
+
+import (
+	"os"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/signals"
+)
+
+// obey does what a signal means in this state.
+func (m *Master) obey(sig os.Signal) {
+	intent := signals.Of(sig)
+	if m.cfg.DevSignals {
+		intent = signals.OfDev(sig)
+	}
+	switch intent {
+	case signals.None:
+		return
+	case signals.Reap:
+		m.d.System.ReapStrays(m.owns)
+		return
+	}
+	step := signals.Master(m.state, intent, time.Since(m.since))
+	does := string(step.Do)
+	if step.Do == signals.Ignore {
+		does = "nothing"
+	}
+	m.log.Info("signal", zap.Stringer("signal", sig), zap.String("means", string(intent)),
+		zap.String("state", string(m.state)), zap.String("does", does))
+	switch step.Do {
+	case signals.Enter:
+		m.enter(step.Next, string(intent))
+	case signals.KillJobs:
+		m.killJobs(string(intent))
+		m.enter(step.Next, string(intent))
+	case signals.StartPaused:
+		m.startAs = signals.Paused
+		m.passOnAll()
+	case signals.StartRunning:
+		m.startAs = signals.Running
+		m.passOnAll()
+	case signals.Reread, signals.RereadLater:
+		m.reload()
+	case signals.KillNow:
+		for w := range m.workers {
+			m.kill(w, "told to shut down twice")
+		}
+	}
+}
+
+// enter goes to another state, and takes the worker processes with it.
+func (m *Master) enter(next signals.State, why string) {
+	if next == m.state {
+		return
+	}
+	m.log.Info("state", zap.String("from", string(m.state)), zap.String("to", string(next)), zap.String("because", why))
+	wasLeaving := m.leaving()
+	m.state, m.since = next, time.Now()
+	if m.leaving() {
+		m.roll = nil
+		if !wasLeaving {
+			m.d.Notifier.Stopping()
+		}
+	}
+	if next == signals.Killing {
+		m.killAll(why)
+		return
+	}
+	m.passOnAll()
+}
+
+// passOnAll tells every worker process the state that it shall be in. One that
+// has not said hello gets it with its welcome.
+func (m *Master) passOnAll() {
+	for w := range m.workers {
+		m.passOn(w)
+	}
+}
+
+// killAll tells every worker process to kill its jobs and to leave, and sees to
+// it that they do. One that has not said hello has no jobs, and no ears.
+func (m *Master) killAll(why string) {
+	grace := m.cfg.TermTimeout
+	m.d.Notifier.ExtendTimeout(grace + killMargin + lastTries + 5*time.Second)
+	for w := range m.workers {
+		if !w.greeted {
+			m.kill(w, why)
+			continue
+		}
+		w.killBy = time.Now().Add(grace + killMargin)
+		m.send(w, proc.Message{Type: proc.KillJobs, Grace: grace, Reason: why, Exit: true})
+	}
+}
+
+// killJobs tells every worker process to kill its jobs and to go on. Those that
+// listen end themselves if a job does not stop; the others are ended.
+func (m *Master) killJobs(why string) {
+	grace := m.cfg.TermTimeout
+	now := time.Now()
+	for w := range m.workers {
+		if !w.greeted || w.killed {
+			continue
+		}
+		w.abortedAt = now
+		w.abortBy = now.Add(max(grace, 2*proc.BeatEvery) + killMargin)
+		m.send(w, proc.Message{Type: proc.KillJobs, Grace: grace, Reason: why})
+	}
+}
+
+// started ends the start: the first worker process works.
+func (m *Master) started() {
+	m.enter(m.startAs, "the first worker process is ready")
+	m.d.Notifier.Ready()
+	if m.reread.again {
+		m.reread.again = false
+		m.reload()
+	}
+}

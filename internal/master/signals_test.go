@@ -1,0 +1,251 @@
+package master
+
+import (
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/signals"
+)
+
+// inState brings a master of two worker processes into a state, from which each
+// cell of the table is tried.
+func inState(t *testing.T, state signals.State) (*fixture, []*fakeChild) {
+	t.Helper()
+	f := setup(t)
+	f.reload = func() (Config, error) { return Config{Slots: 2, Threads: 4, Worker: []byte("two")}, nil }
+	if state == signals.Starting {
+		c := f.newest()
+		require.Equal(t, []string{"welcome running"}, c.hello())
+		return f, []*fakeChild{c}
+	}
+	up := f.up(2)
+	switch state {
+	case signals.Paused:
+		f.signal(syscall.SIGUSR2)
+	case signals.Draining:
+		f.signal(syscall.SIGQUIT)
+	case signals.Killing:
+		f.signal(syscall.SIGTERM)
+	}
+	for _, c := range up {
+		c.hear()
+	}
+	require.Equal(t, state, f.m.state)
+	return f, up
+}
+
+func TestSignals(t *testing.T) {
+	t.Parallel()
+	const kill, killExit = "kill 10s", "kill 10s exit"
+	for _, c := range []struct {
+		state signals.State
+		sig   syscall.Signal
+		next  signals.State
+		hears []string
+	}{
+		{signals.Starting, syscall.SIGTERM, signals.Killing, []string{killExit}},
+		{signals.Starting, syscall.SIGINT, signals.Killing, []string{killExit}},
+		{signals.Starting, syscall.SIGQUIT, signals.Draining, []string{"state draining"}},
+		{signals.Starting, syscall.SIGUSR1, signals.Starting, nil},
+		{signals.Starting, syscall.SIGUSR2, signals.Starting, []string{"state paused"}},
+		{signals.Starting, syscall.SIGCONT, signals.Starting, nil},
+		{signals.Starting, syscall.SIGHUP, signals.Starting, nil},
+
+		{signals.Running, syscall.SIGTERM, signals.Killing, []string{killExit}},
+		{signals.Running, syscall.SIGINT, signals.Killing, []string{killExit}},
+		{signals.Running, syscall.SIGQUIT, signals.Draining, []string{"state draining"}},
+		{signals.Running, syscall.SIGUSR1, signals.Running, []string{kill}},
+		{signals.Running, syscall.SIGUSR2, signals.Paused, []string{"state paused"}},
+		{signals.Running, syscall.SIGCONT, signals.Running, nil},
+		{signals.Running, syscall.SIGHUP, signals.Running, nil},
+
+		{signals.Paused, syscall.SIGTERM, signals.Killing, []string{killExit}},
+		{signals.Paused, syscall.SIGINT, signals.Killing, []string{killExit}},
+		{signals.Paused, syscall.SIGQUIT, signals.Draining, []string{"state draining"}},
+		{signals.Paused, syscall.SIGUSR1, signals.Running, []string{kill, "state running"}},
+		{signals.Paused, syscall.SIGUSR2, signals.Paused, nil},
+		{signals.Paused, syscall.SIGCONT, signals.Running, []string{"state running"}},
+		{signals.Paused, syscall.SIGHUP, signals.Paused, nil},
+
+		{signals.Draining, syscall.SIGTERM, signals.Killing, []string{killExit}},
+		{signals.Draining, syscall.SIGINT, signals.Killing, []string{killExit}},
+		{signals.Draining, syscall.SIGQUIT, signals.Draining, nil},
+		{signals.Draining, syscall.SIGUSR1, signals.Draining, []string{kill}},
+		{signals.Draining, syscall.SIGUSR2, signals.Draining, nil},
+		{signals.Draining, syscall.SIGCONT, signals.Draining, nil},
+		{signals.Draining, syscall.SIGHUP, signals.Draining, nil},
+
+		{signals.Killing, syscall.SIGTERM, signals.Killing, nil},
+		{signals.Killing, syscall.SIGINT, signals.Killing, nil},
+		{signals.Killing, syscall.SIGQUIT, signals.Killing, nil},
+		{signals.Killing, syscall.SIGUSR1, signals.Killing, nil},
+		{signals.Killing, syscall.SIGUSR2, signals.Killing, nil},
+		{signals.Killing, syscall.SIGCONT, signals.Killing, nil},
+		{signals.Killing, syscall.SIGHUP, signals.Killing, nil},
+	} {
+		bubble(t, string(c.state)+" and "+c.sig.String(), func(t *testing.T) {
+			f, workers := inState(t, c.state)
+			f.signal(c.sig)
+			require.Equal(t, c.next, f.m.state)
+			for _, w := range workers {
+				require.ElementsMatch(t, c.hears, w.hear())
+				require.False(t, w.wasKilled())
+			}
+		})
+	}
+}
+
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+
+	bubble(t, "a drain ends when the last worker has left", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.signal(syscall.SIGQUIT)
+		up[0].leave(5, "")
+		f.wait(time.Hour)
+		require.True(t, f.running())
+		require.Equal(t, 2, f.spawned())
+		up[1].leave(5, "")
+		require.NoError(t, f.over())
+		require.True(t, f.redis.dropped)
+	})
+
+	bubble(t, "a worker that does not leave after a kill is ended shortly after its grace", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.signal(syscall.SIGTERM)
+		up[0].leave(0, "")
+		f.wait(10*time.Second + killMargin - time.Millisecond)
+		require.False(t, up[1].wasKilled())
+		f.wait(2 * time.Millisecond)
+		require.True(t, up[1].wasKilled())
+		require.NoError(t, f.over())
+	})
+
+	bubble(t, "a second TERM counts only a second later, and then ends everything", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.signal(syscall.SIGTERM)
+		f.wait(900 * time.Millisecond)
+		f.signal(syscall.SIGTERM)
+		require.False(t, up[0].wasKilled())
+		f.wait(200 * time.Millisecond)
+		f.signal(syscall.SIGTERM)
+		require.True(t, up[0].wasKilled())
+		require.True(t, up[1].wasKilled())
+		require.NoError(t, f.over())
+	})
+
+	bubble(t, "a drain that takes too long becomes a kill", func(t *testing.T) {
+		f := setup(t, func(_ *fixture, c *Config) { c.DrainTimeout = time.Minute })
+		up := f.up(2)
+		f.signal(syscall.SIGQUIT)
+		f.wait(59 * time.Second)
+		require.Equal(t, []string{"state draining"}, up[0].hear())
+		f.wait(2 * time.Second)
+		require.Equal(t, []string{"kill 10s exit"}, up[0].hear())
+		f.wait(11 * time.Second)
+		require.NoError(t, f.over())
+	})
+
+	bubble(t, "without a limit it drains for ever, and asks for the time", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.signal(syscall.SIGQUIT)
+		require.Equal(t, 1, f.systemd.count("stopping"))
+		f.wait(time.Hour)
+		require.True(t, f.running())
+		require.Greater(t, f.systemd.count("extend 20s"), 700)
+		require.False(t, up[0].wasKilled())
+	})
+
+	bubble(t, "a worker that has said nothing yet is ended by a kill, and told of a drain", func(t *testing.T) {
+		f := setup(t)
+		f.up(1)
+		silent := f.newest()
+		f.signal(syscall.SIGQUIT)
+		require.Equal(t, []string{"welcome draining"}, silent.hello())
+
+		g := setup(t)
+		g.up(1)
+		silent = g.newest()
+		g.signal(syscall.SIGTERM)
+		require.True(t, silent.wasKilled())
+	})
+
+	bubble(t, "the end of the program's context is a TERM", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.cancel()
+		require.Equal(t, []string{"kill 10s exit"}, up[0].hear())
+	})
+
+	bubble(t, "at a terminal ^C drains, and kills when it comes again", func(t *testing.T) {
+		f := setup(t, func(_ *fixture, c *Config) { c.DevSignals = true })
+		up := f.up(2)
+		f.signal(os.Interrupt)
+		require.Equal(t, []string{"state draining"}, up[0].hear())
+		f.wait(2 * time.Second)
+		f.signal(os.Interrupt)
+		require.Equal(t, []string{"kill 10s exit"}, up[0].hear())
+	})
+}
+
+func TestKillJobs(t *testing.T) {
+	t.Parallel()
+
+	bubble(t, "a worker that gives no sign of life after USR1 is ended", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		up[0].mu.Lock()
+		up[0].mute = true
+		up[0].mu.Unlock()
+		f.signal(syscall.SIGUSR1)
+		f.wait(10*time.Second + killMargin + time.Millisecond)
+		require.True(t, up[0].wasKilled())
+		require.False(t, up[1].wasKilled())
+		require.Equal(t, signals.Running, f.m.state)
+	})
+
+	bubble(t, "a pause that begins before the first worker is ready holds", func(t *testing.T) {
+		f := setup(t)
+		f.signal(syscall.SIGUSR2)
+		c := f.newest()
+		require.Equal(t, []string{"welcome paused"}, c.hello())
+		c.say(proc.Message{Type: proc.Ready})
+		require.Equal(t, signals.Paused, f.m.state)
+		require.Equal(t, 1, f.systemd.count("ready"))
+		require.Equal(t, []string{"welcome paused"}, f.newest().hello())
+	})
+
+	bubble(t, "and ends when CONT comes before it, too", func(t *testing.T) {
+		f := setup(t)
+		f.signal(syscall.SIGUSR2)
+		c := f.newest()
+		require.Equal(t, []string{"welcome paused"}, c.hello())
+		f.signal(syscall.SIGCONT)
+		require.Equal(t, []string{"state running"}, c.hear())
+		c.say(proc.Message{Type: proc.Ready})
+		require.Equal(t, signals.Running, f.m.state)
+	})
+
+	bubble(t, "signals that come together all take effect", func(t *testing.T) {
+		f := setup(t)
+		f.up(2)
+		f.signals <- syscall.SIGUSR1
+		f.signals <- syscall.SIGUSR2
+		f.signals <- syscall.SIGCHLD
+		f.signals <- syscall.SIGWINCH
+		f.signals <- syscall.SIGQUIT
+		synctest.Wait()
+		require.Equal(t, signals.Draining, f.m.state)
+		require.Positive(t, f.sys.strays)
+	})
+}

@@ -1,0 +1,156 @@
+package master
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/proc"
+)
+
+// The back-off of a slot whose worker processes die: the first delay, doubled up
+// to the longest, half of it random so that slots do not beat in time.
+const (
+	firstDelay   = 100 * time.Millisecond
+	longestDelay = 30 * time.Second
+	// healthy is how long a worker process must work for its slot to be forgiven.
+	healthy = 10 * time.Second
+	// briefly: a worker process that leaves sooner than this, without one job
+	// done, counts as a failure however well it behaves.
+	briefly = time.Second
+)
+
+// slot is one of the places that a master keeps filled.
+type slot struct {
+	number int
+	// current fills the slot; next boots to take its place.
+	current, next *worker
+	failures      int
+	// due is when the next spawn may be; zero: now.
+	due time.Time
+	// closed: its worker process has left because there was nothing to do.
+	closed bool
+}
+
+// fail delays the next spawn.
+func (s *slot) fail(now time.Time) time.Duration {
+	delay := min(firstDelay<<min(s.failures, 16), longestDelay)
+	s.failures++
+	delay = delay/2 + rand.N(delay/2)
+	s.due = now.Add(delay)
+	return delay
+}
+
+// forgive forgets what has failed before.
+func (s *slot) forgive() { s.failures, s.due = 0, time.Time{} }
+
+// fill starts the next worker process that is needed, one at a time: the next one
+// when this one is ready or dead.
+func (m *Master) fill() {
+	m.checkRoll()
+	if m.leaving() || m.booting != nil {
+		return
+	}
+	for _, s := range m.slots {
+		if s.current == nil && !s.closed && m.mayStart(s) {
+			m.spawn(s, nil)
+			return
+		}
+	}
+	if m.roll != nil && !m.roll.tried && m.mayStart(m.slots[0]) {
+		// The first of a new configuration is not held up by the cap.
+		m.spawn(m.slots[0], m.slots[0].current)
+		return
+	}
+	extra := m.extra()
+	for _, s := range m.slots {
+		w := s.current
+		if w == nil || !m.mayStart(s) {
+			continue
+		}
+		switch {
+		case w.stopped:
+			// It works off what it has; the place in the slot goes to another.
+			if extra < m.cfg.MaxRetiring {
+				w.retired, s.current = true, nil
+				m.spawn(s, w)
+				return
+			}
+		case w.wants != "" && m.cfg.MaxRetiring == 0:
+			if !m.replacing() {
+				m.retire(w, w.wants)
+				w.stopped = true
+			}
+		case w.wants != "" && extra < m.cfg.MaxRetiring,
+			m.outdated(w) && extra < max(1, m.cfg.MaxRetiring):
+			m.spawn(s, w)
+			return
+		}
+	}
+}
+
+func (m *Master) mayStart(s *slot) bool { return s.due.IsZero() || m.due(s.due) }
+
+// extra counts the processes beside those in the slots.
+func (m *Master) extra() int {
+	n := 0
+	for w := range m.workers {
+		if w.retired && !w.surplus || w.slot.next == w {
+			n++
+		}
+	}
+	return n
+}
+
+// replacing tells whether a worker process is leaving its slot.
+func (m *Master) replacing() bool {
+	for _, s := range m.slots {
+		if s.current == nil || s.current.stopped {
+			return true
+		}
+	}
+	return false
+}
+
+// spawn starts a worker process for s. It becomes the slot's own, or, while old
+// still has it, the next one.
+func (m *Master) spawn(s *slot, old *worker) {
+	if m.d.BeforeFork != nil {
+		m.d.BeforeFork()
+	}
+	cfg, gen := m.cfg, m.gen
+	if m.roll != nil && !m.roll.tried {
+		m.roll.tried = true
+		cfg, gen = m.roll.cfg, m.roll.gen
+	}
+	name := m.d.Self.Child(s.number, m.seq)
+	m.seq++
+	child, err := m.d.System.Spawn(proc.Spec{
+		Proc: name, Title: fmt.Sprintf("resqued: worker %d of %d", s.number+1, cfg.Slots),
+		Config: cfg.Worker, DieWithMaster: cfg.OnMasterDeath == "kill",
+	})
+	if err != nil {
+		m.log.Error("cannot start a worker process", zap.Int("slot", s.number), zap.Error(err),
+			zap.Duration("again_in", s.fail(m.now)))
+		m.due(s.due)
+		if gen != m.gen {
+			m.abortRoll(err.Error())
+		}
+		return
+	}
+	w := &worker{proc: name, slot: s, gen: gen, child: child, spawnedAt: m.now, heard: m.now, tokens: map[string]bool{}}
+	if cfg.Slots*cfg.Threads == 1 {
+		w.after = old // one job at a time was asked for
+	}
+	if s.current == nil {
+		s.current = w
+	} else {
+		s.next = w
+	}
+	m.workers[w] = true
+	m.booting = w
+	m.log.Debug("worker process started", zap.String("proc", name), zap.Int("pid", child.PID()))
+	m.children.Go(func() { m.watch(w) })
+}

@@ -1,0 +1,173 @@
+package master
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/store"
+)
+
+const (
+	// tellEvery bounds how often the title and the status change.
+	tellEvery = time.Second
+	// extendEvery and extension: a drain asks the service manager for more time.
+	extendEvery = 5 * time.Second
+	extension   = 20 * time.Second
+)
+
+// told is what others were last told.
+type told struct {
+	text             string
+	state            signals.State
+	at               time.Time
+	extended, pinged time.Time
+}
+
+// tell keeps the process title and the service manager up to date. It is called
+// by the loop alone, so that a loop that hangs stops the watchdog's signs of life.
+func (m *Master) tell() {
+	if text := m.status(); text != m.told.text && (m.state != m.told.state || m.due(m.told.at.Add(tellEvery))) {
+		m.told.text, m.told.state, m.told.at = text, m.state, m.now
+		m.d.System.SetTitle("resqued: master: " + text)
+		m.d.Notifier.Status(text)
+	}
+	if m.watchdog > 0 && m.every(&m.told.pinged, m.watchdog/3) {
+		m.d.Notifier.Watchdog()
+	}
+	if m.state == signals.Draining && m.every(&m.told.extended, extendEvery) {
+		m.d.Notifier.ExtendTimeout(extension)
+	}
+}
+
+// every tells whether d has passed since it last did.
+func (m *Master) every(last *time.Time, d time.Duration) bool {
+	if !last.IsZero() && !m.due(last.Add(d)) {
+		return false
+	}
+	*last = m.now
+	m.due(m.now.Add(d))
+	return true
+}
+
+// status says in one line how this master is.
+func (m *Master) status() string {
+	n := m.count()
+	parts := []string{string(m.state)}
+	if m.state == signals.Starting {
+		parts = append(parts, fmt.Sprintf("%d of %d workers ready", n.ready, m.cfg.Slots))
+		return strings.Join(parts, ", ")
+	}
+	workers := plural(n.ready, "worker")
+	if n.ready < m.cfg.Slots && !m.leaving() {
+		workers = fmt.Sprintf("%d of %s", n.ready, plural(m.cfg.Slots, "worker"))
+	}
+	parts = append(parts, workers)
+	if n.retiring > 0 && !m.leaving() {
+		parts = append(parts, fmt.Sprintf("%d retiring", n.retiring))
+	}
+	if m.roll != nil {
+		parts = append(parts, fmt.Sprintf("reloading %d/%d", n.current, len(m.slots)))
+	}
+	parts = append(parts,
+		fmt.Sprintf("%d/%d busy", n.busy, m.cfg.Slots*m.cfg.Threads),
+		grouped(n.done)+" done")
+	return strings.Join(parts, ", ")
+}
+
+// counts sum up the worker processes.
+type counts struct {
+	ready, retiring, busy, done int
+	// current run the configuration that is being rolled out.
+	current int
+}
+
+func (m *Master) count() counts {
+	n := counts{done: m.done}
+	for w := range m.workers {
+		n.busy += w.beat.Busy
+		n.done += w.beat.Done
+		if m.roll != nil && w.gen == m.roll.gen && !w.readyAt.IsZero() {
+			n.current++
+		}
+		switch {
+		case w.retired && !m.leaving():
+			n.retiring++
+		case !w.readyAt.IsZero():
+			n.ready++
+		}
+	}
+	return n
+}
+
+// askRound has the janitor look around, and show this master in Redis.
+func (m *Master) askRound() {
+	n := m.count()
+	fields := map[string]string{
+		"host": m.d.Self.Host, "pid": strconv.Itoa(m.d.Self.PID),
+		"state": string(m.state), "slots": strconv.Itoa(m.cfg.Slots), "threads": strconv.Itoa(m.cfg.Threads),
+		"ready": strconv.Itoa(n.ready), "busy": strconv.Itoa(n.busy), "done": strconv.Itoa(n.done),
+	}
+	maps.Copy(fields, m.cfg.Fields)
+	r := &round{
+		info:      store.MasterInfo{ID: m.d.Self.String(), Fields: fields, TTL: masterTTL},
+		maxDeaths: m.cfg.MaxDeaths,
+		mine:      map[string]bool{}, unburied: maps.Clone(m.unburied),
+	}
+	for w := range m.workers {
+		r.mine[w.proc] = true
+	}
+	m.round = r // a round that was not taken yet is too old now
+}
+
+// nextGrave and nextRound are what the loop offers to the janitor; a nil channel
+// is never ready.
+func (m *Master) nextGrave() (chan<- grave, grave) {
+	if len(m.graves) == 0 {
+		return nil, grave{}
+	}
+	return m.janitor.graves, m.graves[0]
+}
+
+func (m *Master) nextRound() (chan<- round, round) {
+	if m.round == nil {
+		return nil, round{}
+	}
+	return m.janitor.rounds, *m.round
+}
+
+// farewell is the last that Redis hears of this master. What could not be
+// recovered stays recorded: another master, or the next on this machine, does it.
+func (m *Master) farewell() {
+	for name := range m.unburied {
+		m.log.Error("the jobs of a dead worker process stay recorded in redis; the next master recovers them", zap.String("proc", name))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if err := m.d.Store.DropMaster(ctx, m.d.Self.String()); err != nil {
+		m.log.Warn("the entry of this master stays in redis until it expires", zap.Error(err))
+	}
+	m.d.Notifier.Status("gone")
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// grouped writes 1204 as 1,204.
+func grouped(n int) string {
+	text := strconv.Itoa(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}

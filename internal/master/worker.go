@@ -1,0 +1,236 @@
+package master
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/signals"
+)
+
+// goodbye is how long the last messages of a dead worker process may take to
+// arrive. They are in the socket already; but a process that it forked might
+// still hold the other end.
+const goodbye = time.Second
+
+// worker is a worker process as its master sees it. The loop alone touches it.
+type worker struct {
+	proc  string
+	slot  *slot
+	gen   int // the configuration that it was started with
+	child Child
+
+	spawnedAt time.Time
+	greeted   bool          // it said hello, and was told its name and state
+	state     signals.State // that it was told last
+	readyAt   time.Time     // zero: it is booting
+	heard     time.Time     // the last sign of life
+
+	// after: a worker of which this one takes the place only when it is gone.
+	after *worker
+
+	beat    proc.Message // the newest
+	stopped bool         // it has stopped taking jobs by itself
+	wants   string       // why it should be replaced, while it goes on
+	retired bool         // it was told to leave, its place is another's
+	surplus bool         // its slot is no more
+	bye     bool         // it has left in good order
+	empty   bool         // because there was nothing to do
+
+	killBy    time.Time // it must be gone by then
+	abortedAt time.Time // its jobs were to be killed then
+	abortBy   time.Time // it must have been heard of by then; zero: settled
+	killed    bool      // SIGKILL was sent
+	cause     string    // why
+	tainted   bool      // it cannot go on; tokens of the jobs that were to be killed
+	tokens    map[string]bool
+}
+
+// said is a message of a worker process, or the reason that none can be read.
+type said struct {
+	worker  *worker
+	message proc.Message
+	err     error
+}
+
+// exited is the end of a worker process, delivered after its last message.
+type exited struct {
+	worker *worker
+	exit   proc.Exit
+}
+
+// watch delivers what w says, and its end. It ends with w.
+func (m *Master) watch(w *worker) {
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for {
+			message, err := w.child.Recv()
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			m.messages <- said{w, message, err}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	exit := w.child.Wait()
+	timer := time.NewTimer(goodbye)
+	select {
+	case <-read:
+	case <-timer.C:
+	}
+	timer.Stop()
+	_ = w.child.Close()
+	<-read
+	m.exits <- exited{w, exit}
+}
+
+// heed takes a message of a worker process. Unknown ones are signs of life.
+func (m *Master) heed(s said) {
+	w := s.worker
+	w.heard = time.Now()
+	if s.err != nil {
+		m.log.Error("a worker process cannot be understood", zap.String("proc", w.proc), zap.Error(s.err))
+		m.kill(w, "it sent what is no message")
+		return
+	}
+	switch s.message.Type {
+	case proc.Hello:
+		m.welcome(w, s.message)
+	case proc.Ready:
+		m.ready(w)
+	case proc.Beat:
+		m.settle(w, s.message)
+	case proc.Retires:
+		m.asksToRetire(w, s.message.Reason)
+	case proc.Tainted:
+		w.tainted = true
+		for _, token := range s.message.Tokens {
+			w.tokens[token] = true
+		}
+		m.kill(w, fmt.Sprintf("%d killed jobs do not stop: %s", len(s.message.Tokens), s.message.Reason))
+		w.cause = s.message.Reason
+	case proc.Bye:
+		w.bye, w.empty, w.beat.Busy = true, s.message.Reason == "empty", 0
+		w.beat.Done = max(w.beat.Done, s.message.Done)
+	}
+}
+
+// welcome answers hello: from here on the worker process can be spoken to.
+func (m *Master) welcome(w *worker, hello proc.Message) {
+	if hello.Protocol != proc.Protocol {
+		m.kill(w, fmt.Sprintf("it speaks protocol %d, not %d", hello.Protocol, proc.Protocol))
+		return
+	}
+	w.greeted, w.state = true, m.stateFor(w)
+	m.send(w, proc.Message{
+		Type: proc.Welcome, Protocol: proc.Protocol, Proc: w.proc,
+		Slot: w.slot.number, Slots: m.cfg.Slots, State: string(w.state), Grace: m.cfg.TermTimeout,
+	})
+}
+
+// passOn tells w the state that it shall be in, unless it knows.
+func (m *Master) passOn(w *worker) {
+	if state := m.stateFor(w); w.greeted && !w.killed && state != w.state {
+		w.state = state
+		m.send(w, proc.Message{Type: proc.SetState, State: string(state)})
+	}
+}
+
+// stateFor is the state that w shall be in.
+func (m *Master) stateFor(w *worker) signals.State {
+	switch {
+	case m.leaving():
+		return m.state
+	case w.after != nil:
+		return signals.Paused
+	case m.state == signals.Starting:
+		return m.startAs
+	default:
+		return m.state
+	}
+}
+
+// ready: a worker process has begun to work.
+func (m *Master) ready(w *worker) {
+	if !w.readyAt.IsZero() {
+		return
+	}
+	w.readyAt = time.Now()
+	m.log.Info("worker process ready", zap.String("proc", w.proc), zap.Int("pid", w.child.PID()),
+		zap.Int("slot", w.slot.number), zap.Duration("after", w.readyAt.Sub(w.spawnedAt)))
+	if m.booting == w {
+		m.booting = nil
+	}
+	if w.slot.next == w {
+		old := w.slot.current
+		w.slot.current, w.slot.next = w, nil
+		if old != nil {
+			m.retire(old, old.wants)
+		}
+	}
+	m.proven(w)
+	if m.state == signals.Starting {
+		m.started()
+	}
+}
+
+// settle takes a beat. One without busy threads proves that no killed job is left.
+func (m *Master) settle(w *worker, beat proc.Message) {
+	w.beat = beat
+	if beat.Busy == 0 {
+		w.abortBy = time.Time{}
+	}
+}
+
+// asksToRetire: w should be replaced. Out of quota, or tainted, it takes no more
+// jobs; for age and memory it goes on until its master finds the time.
+func (m *Master) asksToRetire(w *worker, reason string) {
+	switch reason {
+	case "age", "memory":
+		w.wants = reason
+	default:
+		w.stopped = true
+	}
+	m.log.Debug("worker process wants to be replaced", zap.String("proc", w.proc), zap.String("reason", reason))
+}
+
+// retire tells w to finish and leave; its slot is another's.
+func (m *Master) retire(w *worker, reason string) {
+	if reason == "" {
+		reason = "replaced"
+	}
+	w.retired = true
+	m.send(w, proc.Message{Type: proc.Retire, Reason: reason})
+}
+
+// send sends a message; a worker process that does not read is ended.
+func (m *Master) send(w *worker, message proc.Message) {
+	err := w.child.Send(message)
+	switch {
+	case err == nil:
+	case errors.Is(err, proc.ErrFull):
+		m.kill(w, "it does not read its messages")
+	default:
+		// It is gone, and its exit is on the way.
+		m.log.Debug("message not sent", zap.String("proc", w.proc), zap.Error(err))
+	}
+}
+
+// kill ends a worker process at once.
+func (m *Master) kill(w *worker, why string) {
+	if w.killed {
+		return
+	}
+	w.killed, w.cause = true, why
+	m.log.Warn("killing a worker process", zap.String("proc", w.proc), zap.Int("pid", w.child.PID()), zap.String("because", why))
+	if err := w.child.Kill(); err != nil {
+		m.log.Debug("kill", zap.String("proc", w.proc), zap.Error(err))
+	}
+}
