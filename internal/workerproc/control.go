@@ -223,6 +223,7 @@ func (p *Process) heed(m proc.Message, ok bool) {
 		if grace <= 0 {
 			grace = p.cfg.TermTimeout
 		}
+		p.log.Info("told to kill jobs", zap.Int("jobs", len(jobs)), zap.Duration("grace", grace), zap.String("reason", m.Reason))
 		p.kill(jobs, grace)
 		if m.Exit {
 			p.enter(signals.Killing)

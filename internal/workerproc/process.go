@@ -333,6 +333,9 @@ func (p *Process) moreOutcomes() {
 
 // step does what the state calls for now: send an exchange, or leave.
 func (p *Process) step() {
+	if !p.taintedAt.IsZero() {
+		p.overdue() // the last neighbour may have finished
+	}
 	p.exchange()
 	p.leaveIfDone()
 }

@@ -481,7 +481,7 @@ func TestKill(t *testing.T) {
 		token := path.Base((<-running).ID)
 		f.push(payload(1))
 		<-running
-		f.down <- proc.Message{Type: proc.KillJobs, Tokens: []string{"1"}, Grace: time.Millisecond}
+		f.down <- proc.Message{Type: proc.KillJobs, Tokens: []string{token}, Grace: time.Millisecond}
 		require.Equal(t, "tainted", f.expect(proc.Retires).Reason)
 		close(open)
 		require.Equal(t, []string{token}, f.expect(proc.Tainted).Tokens)
