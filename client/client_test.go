@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type mail struct {
 	User    int
 	Subject string
-	note    string //nolint:unused // shows that unexported fields are no arguments
+	note    string // not exported, so no argument
 }
 
 type fixture struct {

@@ -1,0 +1,223 @@
+// Package cli is resqued's command line: one file per verb, and the wiring of
+// everything else. It is the only package that knows cobra and the only one that
+// builds a logger. Results go to standard output, everything else to standard
+// error, so that both can be used in scripts.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/store"
+)
+
+// daemonVerb marks the verbs that handle signals themselves.
+const daemonVerb = "daemon"
+
+// app is one run of the command line.
+type app struct {
+	name     string
+	handlers *resqued.Handlers
+	args     []string
+	stdin    io.Reader
+	stdout   io.Writer
+	stderr   io.Writer
+	coloured bool
+	// dev: use the Redis of a running "resqued dev".
+	dev   bool
+	flags outputFlags
+	// received are the signals to a daemon, hush gives them back; see listen.
+	received <-chan os.Signal
+	hush     func()
+}
+
+// outputFlags say how results are shown.
+type outputFlags struct {
+	output    string
+	noHeaders bool
+	noColour  bool
+	quiet     bool
+	verbose   bool
+}
+
+// Main runs the command line with the arguments behind the program's name and
+// returns the exit code. A process that a master has started as a worker process
+// works instead, whatever the arguments are.
+func Main(handlers *resqued.Handlers, args []string) int {
+	if proc.IsWorker() {
+		return runWorker(handlers)
+	}
+	a := &app{handlers: handlers, args: args, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	a.listen()
+	a.name = filepath.Base(os.Args[0])
+	return a.run(context.Background())
+}
+
+// listen takes signals over before anything else, even before it is known
+// whether this will be a daemon: one that comes earlier ends the process, or
+// makes Go dump its stacks. The execution for the title's sake comes first, since
+// it would give the signals back.
+func (a *app) listen() {
+	if slices.Contains(a.args, "work") || slices.Contains(a.args, "dev") {
+		proc.EnsureTitle("resqued: master: starting")
+		a.received, a.hush = signals.Listen()
+	}
+}
+
+func (a *app) run(ctx context.Context) int {
+	// The daemon takes the client library's messages into its log; everywhere else
+	// an error is told once, by whoever asked.
+	store.SetLogger(func(string) {})
+	root := a.root()
+	root.SetArgs(a.args)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	err := root.ExecuteContext(ctx)
+	var code exitCode
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &code):
+		return int(code)
+	}
+	return a.report(err)
+}
+
+// exitCode ends the program with a code and without a message.
+type exitCode int
+
+func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   a.name,
+		Short: "work the jobs of Resque queues",
+		Long: `resqued works the jobs of Resque queues: a master process, worker processes that
+are replaced before they grow, threads, and a lock around every job.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
+4 no such thing, 69 Redis does not answer.`,
+		Example: fmt.Sprintf("  %[1]s dev                       try it, nothing else needed\n"+
+			"  %[1]s work --queues '*'         work every queue of $REDIS_URL\n"+
+			"  %[1]s enqueue Mail 42 hi --queue mail", a.name),
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		Args:              a.noSuchVerb,
+		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return a.prepare(c) },
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	f := root.PersistentFlags()
+	config.AddGlobalFlags(f)
+	f.BoolVar(&a.dev, "dev", false, "use the Redis of a running \"resqued dev\"")
+	f.StringVarP(&a.flags.output, "output", "o", outTable, "`form` of results: table, wide, json or name")
+	f.BoolVar(&a.flags.noHeaders, "no-headers", false, "tables without their first line")
+	f.BoolVar(&a.flags.noColour, "no-color", false, "no colours (NO_COLOR)")
+	f.BoolVarP(&a.flags.quiet, "quiet", "q", false, "errors only")
+	f.BoolVarP(&a.flags.verbose, "verbose", "v", false, "say more")
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usage("See: "+c.CommandPath()+" --help", "%s", flagError(c, err))
+	})
+	root.AddCommand(a.devCommand(), a.workCommand(), a.enqueueCommand(), a.queuesCommand(), a.workersCommand(),
+		a.failedCommand(), a.configCommand(), a.versionCommand(), a.completionCommand())
+	_ = root.RegisterFlagCompletionFunc("output", words(outTable, outWide, outJSON, outName))
+	_ = root.RegisterFlagCompletionFunc("redis-url", cobra.NoFileCompletions)
+	_ = root.RegisterFlagCompletionFunc("namespace", cobra.NoFileCompletions)
+	return root
+}
+
+// prepare checks the global flags, once they are known.
+func (a *app) prepare(c *cobra.Command) error {
+	if a.hush != nil && c.Annotations[daemonVerb] == "" {
+		a.hush()
+	}
+	if !slices.Contains([]string{outTable, outWide, outJSON, outName}, a.flags.output) {
+		bad := a.flags.output
+		a.flags.output = outTable
+		return usage("", "--output %q: use table, wide, json or name", bad)
+	}
+	a.coloured = wantsColour(a.stdout, a.flags.noColour)
+	return nil
+}
+
+// wantsJSON also answers when the flags could not be read.
+func (a *app) wantsJSON() bool {
+	if a.flags.output == outJSON {
+		return true
+	}
+	for i, arg := range a.args {
+		switch {
+		case arg == "--":
+			return false
+		case arg == "-ojson", arg == "-o=json", arg == "--output=json":
+			return true
+		case (arg == "-o" || arg == "--output") && i+1 < len(a.args):
+			return a.args[i+1] == outJSON
+		}
+	}
+	return false
+}
+
+// noSuchVerb refuses arguments of the bare program.
+func (a *app) noSuchVerb(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return unknownVerb(c, args[0])
+}
+
+func unknownVerb(c *cobra.Command, verb string) error {
+	var known []string
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			known = append(known, sub.Name())
+		}
+	}
+	hint := "See: " + c.CommandPath() + " --help"
+	if guess := nearest(verb, known); guess != "" {
+		hint = fmt.Sprintf("Did you mean %q?  %s", guess, hint)
+	}
+	return usage(hint, "no command %q", verb)
+}
+
+// flagError adds the nearest flag to cobra's message about an unknown one.
+func flagError(c *cobra.Command, err error) string {
+	text := err.Error()
+	name, ok := strings.CutPrefix(text, "unknown flag: --")
+	if !ok {
+		return text
+	}
+	var known []string
+	c.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+	if guess := nearest(name, known); guess != "" {
+		text += fmt.Sprintf(" (did you mean --%s?)", guess)
+	}
+	return text
+}
+
+// exactly demands n arguments and names what is missing.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usage("See: "+c.CommandPath()+" --help", "%s takes %s, got %s", c.CommandPath(), what, plural(len(args), "argument"))
+		}
+		return nil
+	}
+}
+
+// isBrokenPipe tells that the reader of an output has gone.
+func isBrokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }

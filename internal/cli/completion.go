@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// completionTimeout is how long a shell is kept waiting for names from Redis.
+const completionTimeout = time.Second
+
+func (a *app) completionCommand() *cobra.Command {
+	shells := []string{"bash", "zsh", "fish", "powershell"}
+	return &cobra.Command{
+		Use:       "completion SHELL",
+		Short:     "print a completion script for bash, zsh, fish or powershell",
+		Example:   "  source <(" + a.name + " completion bash)",
+		ValidArgs: shells,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 1 && slices.Contains(shells, args[0]) {
+				return nil
+			}
+			return usage("Example: "+c.CommandPath()+" bash", "completion takes one of %s", strings.Join(shells, ", "))
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			root, err := c.Root(), error(nil)
+			switch args[0] {
+			case "bash":
+				err = root.GenBashCompletionV2(a.stdout, true)
+			case "zsh":
+				err = root.GenZshCompletion(a.stdout)
+			case "fish":
+				err = root.GenFishCompletion(a.stdout, true)
+			case "powershell":
+				err = root.GenPowerShellCompletionWithDesc(a.stdout)
+			}
+			if err != nil && !isBrokenPipe(err) {
+				return err
+			}
+			return nil
+		},
+	}
+}
+
+type completer = func(c *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective)
+
+// words completes from a fixed list.
+func words(list ...string) completer {
+	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return list, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// live completes with names from Redis and from the registry. A Redis that does
+// not answer completes nothing, quietly: an error would land in the prompt.
+func (a *app) live(names func(ctx context.Context, s *store.Store) ([]string, error)) completer {
+	return func(c *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(c.Context(), completionTimeout)
+		defer cancel()
+		s, err := a.open(c)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		defer func() { _ = s.Close() }()
+		found, err := names(ctx, s)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var out []cobra.Completion
+		for _, name := range found {
+			// What a shell would take apart or a terminal obey is not offered.
+			if strings.HasPrefix(name, prefix) && !slices.Contains(args, name) &&
+				wire.Printable(name, 200) == name && !strings.ContainsAny(name, " \t\"'`$\\;&|<>()") {
+				out = append(out, name)
+			}
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func queueNames(ctx context.Context, s *store.Store) ([]string, error) {
+	list, err := s.QueueList(ctx)
+	names := make([]string, len(list))
+	for i, q := range list {
+		names[i] = q.Name
+	}
+	return names, err
+}
+
+// classNames are the classes that have a handler here, and those of the jobs
+// that wait at the head of a queue.
+func (a *app) classNames(ctx context.Context, s *store.Store) ([]string, error) {
+	names := a.registry().Classes()
+	queues, err := s.QueueList(ctx)
+	if err != nil {
+		return names, nil //nolint:nilerr // the registered classes are better than nothing
+	}
+	for _, q := range queues[:min(len(queues), 20)] {
+		payloads, err := s.Payloads(ctx, q.Name, 0, 5)
+		if err != nil {
+			continue
+		}
+		for _, p := range payloads {
+			if e, err := wire.Parse(p, 0); err == nil {
+				names = append(names, e.Class)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}

@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/config"
+)
+
+func (a *app) configCommand() *cobra.Command {
+	parent := &cobra.Command{
+		Use: "config", Short: "check the configuration, or show what it comes to",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownVerb(c, args[0])
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	check := &cobra.Command{
+		Use: "check", Short: "say what is wrong with the configuration",
+		Long: `Read the configuration as "work" would, and say everything that is wrong with
+it. Exit code 2 when it could not work.`,
+		Args: exactly(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error { return a.configCheck(c) },
+	}
+	show := &cobra.Command{
+		Use: "show", Short: "show every value and where it comes from",
+		Args: exactly(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error { return a.configShow(c) },
+	}
+	for _, c := range []*cobra.Command{check, show} {
+		config.AddFlags(c.Flags())
+		parent.AddCommand(c)
+	}
+	return parent
+}
+
+// configReport is the JSON of both verbs.
+type configReport struct {
+	OK       bool              `json:"ok"`
+	File     string            `json:"file,omitempty"`
+	Threads  int               `json:"threads"`
+	Warnings []config.Warning  `json:"warnings"`
+	Errors   config.Errors     `json:"errors,omitempty"`
+	Plan     []config.PlanLine `json:"plan,omitempty"`
+	Config   json.RawMessage   `json:"config,omitempty"`
+}
+
+func (a *app) configCheck(c *cobra.Command) error {
+	r, err := a.loadAs(c, config.Options{NeedQueues: true})
+	if err != nil {
+		return err
+	}
+	warnings := append(r.Warnings, a.unhandled(r)...)
+	if a.flags.output == outJSON {
+		return a.printJSON(configReport{OK: true, File: r.File, Threads: r.Threads(), Warnings: orEmpty(warnings)})
+	}
+	var b strings.Builder
+	for _, w := range warnings {
+		b.WriteString(a.paint(yellow, "warn") + "  " + w.Message + "\n")
+	}
+	b.WriteString(a.paint(green, "ok") + "    " + plural(r.Threads(), "thread") + ", queues " + r.Queues.String() + "\n")
+	return a.printText(b.String())
+}
+
+func (a *app) configShow(c *cobra.Command) error {
+	r, err := a.loadAs(c, config.Options{})
+	if err != nil {
+		return err
+	}
+	r.Warnings = append(r.Warnings, config.CheckPrograms(r.Config)...)
+	if a.flags.output == outJSON {
+		plain, err := json.Marshal(r.Redacted())
+		if err != nil {
+			return err
+		}
+		return a.printJSON(configReport{
+			OK: true, File: r.File, Threads: r.Threads(), Warnings: orEmpty(r.Warnings),
+			Plan: config.Plan(r), Config: plain,
+		})
+	}
+	var b strings.Builder
+	if err := config.WritePlan(&b, r); err != nil {
+		return err
+	}
+	return a.printText(b.String())
+}
+
+// unhandled adds what is only known here: programs that are not there, and a
+// daemon that could run no job at all.
+func (a *app) unhandled(r *config.Resolved) []config.Warning {
+	warnings := config.CheckPrograms(r.Config)
+	if len(r.Handlers) == 0 && len(a.handlers.Classes()) == 0 {
+		warnings = append(warnings, config.Warning{
+			Key: "handlers", Code: "no_handlers",
+			Message: "No class has a handler: every job will be recorded as failed. Add handlers: to the configuration file.",
+		})
+	}
+	return warnings
+}
+
+func orEmpty(w []config.Warning) []config.Warning {
+	if w == nil {
+		return []config.Warning{}
+	}
+	return w
+}

@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/store"
+)
+
+const (
+	// demoQueue is where the demonstration's own jobs go.
+	demoQueue = "demo"
+	// demoEvery is the time between two of them.
+	demoEvery = 350 * time.Millisecond
+	// demoBacklog stops the enqueuer while as many wait: a paused daemon must not
+	// fill Redis.
+	demoBacklog = 20
+)
+
+// errFlaky is how Flaky fails.
+var errFlaky = errors.New("the coin came up tails")
+
+// withDemo returns the handlers and, beside them, the demo classes that they
+// have not taken themselves.
+func withDemo(handlers *resqued.Handlers) *resqued.Handlers {
+	h := resqued.New()
+	for _, name := range handlers.Classes() {
+		c, _ := handlers.Lookup(name)
+		h.Register(*c)
+	}
+	h.Use(handlers.Middleware()...)
+	for _, hooks := range handlers.AllHooks() {
+		h.Hook(hooks)
+	}
+	for _, c := range demoClasses() {
+		if _, taken := h.Lookup(c.Name); !taken {
+			h.Register(c)
+		}
+	}
+	return h
+}
+
+// demoClasses are a fast job, a slow one, one that fails now and then, and one
+// that is enqueued again while it runs: its lock keeps the second one waiting.
+func demoClasses() []resqued.Class {
+	last := func(shortest, longest time.Duration) resqued.Handler {
+		return func(ctx context.Context, _ *resqued.Job) error {
+			return nap(ctx, shortest+rand.N(longest-shortest))
+		}
+	}
+	return []resqued.Class{
+		{Name: "Hello", Queue: demoQueue, Handler: last(5*time.Millisecond, 30*time.Millisecond)},
+		{Name: "Slow", Queue: demoQueue, Handler: last(2*time.Second, 5*time.Second)},
+		{Name: "Locked", Queue: demoQueue, Handler: last(time.Second, 2*time.Second)},
+		{Name: "Flaky", Queue: demoQueue, Handler: func(ctx context.Context, _ *resqued.Job) error {
+			if err := nap(ctx, 50*time.Millisecond); err != nil {
+				return err
+			}
+			if rand.IntN(3) == 0 {
+				return errFlaky
+			}
+			return nil
+		}},
+	}
+}
+
+// nap waits like a job that honours its context.
+func nap(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// enqueueDemo pushes demo jobs until ctx ends, a few in a second and never many
+// in advance.
+func enqueueDemo(ctx context.Context, s *store.Store, c *client.Client) {
+	names := []string{"world", "Redis", "resqued"}
+	ticks := time.NewTicker(demoEvery)
+	defer ticks.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+		class, args := "Hello", []any{names[n%len(names)]}
+		switch n % 8 {
+		case 2:
+			class, args = "Flaky", []any{n}
+		case 4:
+			class, args = "Slow", []any{n}
+		case 6, 7:
+			class, args = "Locked", []any{"the same"}
+		}
+		if behind, err := s.Payloads(ctx, demoQueue, demoBacklog-1, 1); err != nil || len(behind) > 0 {
+			continue
+		}
+		// An outage of the demonstration's Redis ends the demonstration.
+		_, _ = c.Enqueue(ctx, class, args, client.Queue(demoQueue))
+	}
+}

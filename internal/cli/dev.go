@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/devredis"
+)
+
+// devDefaults are what "resqued dev" runs unless told otherwise. Its terminal
+// shows every job already, the failed ones too: the log would say it twice.
+var devDefaults = map[string]string{
+	"worker_count": "2", "thread_count": "4", "jobs_per_fork": "100", "queues": "*",
+	"log_level": "error", "log_format": "text",
+}
+
+func (a *app) devCommand() *cobra.Command {
+	var noDemo bool
+	c := &cobra.Command{
+		Use:   "dev",
+		Short: "try it: a Redis, two worker processes and demo jobs, nothing else needed",
+		Long: `Run a daemon with a Redis of its own and show every finished job. The Redis is a
+private redis-server if one is installed, else one that is built in; it listens
+on 127.0.0.1 only, and what it holds is lost at the end. Handlers are those of the
+configuration file, of this program, and some for demonstration.
+
+The first ^C finishes the running jobs, a second one kills them.`,
+		Example:     "  " + a.name + " dev\n  " + a.name + " enqueue Hello you --dev        (in another terminal)",
+		Args:        exactly(0, "no arguments"),
+		Annotations: map[string]string{daemonVerb: "yes"},
+		RunE:        func(c *cobra.Command, _ []string) error { return a.runDev(c, !noDemo) },
+	}
+	config.AddFlags(c.Flags())
+	c.Flags().BoolVar(&noDemo, "no-demo", false, "enqueue no demo jobs")
+	return c
+}
+
+func (a *app) runDev(c *cobra.Command, demo bool) error {
+	if a.dev {
+		return usage("", "dev brings a Redis of its own: leave --dev out")
+	}
+	r, err := a.loadAs(c, config.Options{NeedQueues: true, Defaults: devDefaults})
+	if err != nil {
+		return err
+	}
+	log := a.daemonLog(c, r, r.LogLevel)
+	for _, w := range r.Warnings {
+		a.warn("%s", w.Message)
+	}
+	redis, err := devredis.Start(c.Context(), devredis.Options{Dir: devDir(), Log: log})
+	if err != nil {
+		return err
+	}
+	defer redis.Stop()
+	r.RedisURL = redis.URL
+	// Without its Redis a worker process would wait for ever.
+	r.OnMasterDeath = "kill"
+
+	d := &devRun{app: a, redis: redis, config: r.Config}
+	d.banner()
+	var helpers sync.WaitGroup
+	defer helpers.Wait()
+	ctx, cancel := context.WithCancel(c.Context())
+	defer cancel()
+	return a.serve(c.Context(), served{
+		config: r.Config, log: log, dev: &devMode{JSON: a.flags.output == outJSON, Colour: a.coloured},
+		ready: func() {
+			d.tryIt()
+			if demo {
+				helpers.Go(func() { d.demo(ctx, log) })
+			}
+		},
+		stopping: func() {
+			cancel()
+			d.say("stopping", "running jobs may finish; ^C again kills them", map[string]any{})
+		},
+	})
+}
+
+// devRun is one run of "resqued dev" as its terminal shows it.
+type devRun struct {
+	app    *app
+	redis  *devredis.Server
+	config config.Config
+}
+
+func (d *devRun) banner() {
+	note := "in memory, lost on exit"
+	if d.redis.Kind == "miniredis" {
+		note = "built in, for a first look only: install redis-server for more; lost on exit"
+	}
+	d.say("redis", fmt.Sprintf("%s at %s (%s)", d.redis.Kind, d.redis.Addr, note),
+		map[string]any{"kind": d.redis.Kind, "url": d.redis.URL})
+	d.say("workers", fmt.Sprintf("%d processes × %d threads, queues %s", d.config.WorkerCount, d.config.ThreadCount, d.config.Queues),
+		map[string]any{"processes": d.config.WorkerCount, "threads": d.config.ThreadCount, "queues": d.config.Queues.String()})
+}
+
+func (d *devRun) tryIt() {
+	command := fmt.Sprintf("%s enqueue Hello you --dev", invocation(d.app.name))
+	d.say("try", command, map[string]any{"command": command})
+}
+
+// say prints one line: a word and a text, or an event in JSON.
+func (d *devRun) say(word, text string, fields map[string]any) {
+	line := label(d.app, "", word) + text + "\n"
+	if d.app.flags.output == outJSON {
+		fields["event"] = word
+		if encoded, err := encodeJSON(fields); err == nil {
+			line = string(encoded)
+		}
+	}
+	// A terminal that is gone must not stop the jobs.
+	_ = d.app.printText(line)
+}
+
+// demo enqueues demo jobs until ctx ends.
+func (d *devRun) demo(ctx context.Context, log *zap.Logger) {
+	s, err := openStore(d.config, "resqued-demo", 0)
+	if err != nil {
+		log.Warn("no demo jobs", zap.Error(err))
+		return
+	}
+	defer func() { _ = s.Close() }()
+	c, err := client.New(client.Options{URL: d.config.RedisURL, Namespace: d.config.Namespace})
+	if err != nil {
+		log.Warn("no demo jobs", zap.Error(err))
+		return
+	}
+	defer func() { _ = c.Close() }()
+	enqueueDemo(ctx, s, c)
+}
+
+// invocation is how to run this program again: "go run ./cmd/resqued" builds into
+// a place that nobody finds.
+func invocation(name string) string {
+	path, err := os.Executable()
+	info, ok := debug.ReadBuildInfo()
+	if err != nil || !ok || !strings.Contains(filepath.ToSlash(path), "/go-build") {
+		return name
+	}
+	pkg, inModule := strings.CutPrefix(info.Path, info.Main.Path)
+	if !inModule {
+		return name
+	}
+	return "go run ." + pkg
+}

@@ -1,0 +1,200 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+const (
+	// maxInput bounds what --json - reads, in bytes.
+	maxInput = 64 << 20
+	// devQueue takes jobs of classes without a queue under --dev, where all
+	// queues are worked.
+	devQueue = "default"
+)
+
+func (a *app) enqueueCommand() *cobra.Command {
+	var queue, list string
+	c := &cobra.Command{
+		Use:   "enqueue CLASS [ARG…]",
+		Short: "push a job",
+		Long: `Push a job to its queue. An ARG that is JSON is passed as such (42, true,
+'{"a":1}', '"42"'), any other as text.`,
+		Example: fmt.Sprintf("  %[1]s enqueue Mail 42 hi --queue mail\n"+
+			"  %[1]s enqueue Mail --json '[42, {\"subject\": \"hi\"}]'\n"+
+			"  %[1]s enqueue Hello you --dev", a.name),
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("See: "+c.CommandPath()+" --help", "which class?")
+			}
+			return nil
+		},
+		ValidArgsFunction: func(c *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return a.live(a.classNames)(c, args, prefix)
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			parsed, err := a.jobArgs(args[1:], list, c.Flags().Changed("json"))
+			if err != nil {
+				return err
+			}
+			return a.enqueue(c, args[0], parsed, queue)
+		},
+	}
+	c.Flags().StringVar(&queue, "queue", "", "queue; default: the class's own")
+	c.Flags().StringVar(&list, "json", "", "all arguments as one JSON `list`, - reads it from standard input")
+	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
+	_ = c.RegisterFlagCompletionFunc("json", cobra.NoFileCompletions)
+	return c
+}
+
+// jobArgs reads the arguments of a job, keeping the bytes of what is JSON: a
+// number of 17 digits stays one.
+func (a *app) jobArgs(words []string, list string, hasList bool) (resqued.Args, error) {
+	if !hasList {
+		args := make(resqued.Args, len(words))
+		for i, word := range words {
+			if trimmed := strings.TrimSpace(word); json.Valid([]byte(trimmed)) {
+				args[i] = json.RawMessage(trimmed)
+				continue
+			}
+			text, err := jsonText(word)
+			if err != nil {
+				return nil, usage("", "argument %d: %s", i+1, err)
+			}
+			args[i] = text
+		}
+		return args, nil
+	}
+	if len(words) > 0 {
+		return nil, usage("", "give the arguments either as words or with --json")
+	}
+	if list == "-" {
+		text, err := io.ReadAll(io.LimitReader(a.stdin, maxInput+1))
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("standard input: %w", err)
+		case len(text) > maxInput:
+			return nil, usage("", "standard input holds more than %s", size(maxInput))
+		}
+		list = string(text)
+	}
+	var args resqued.Args
+	if err := json.Unmarshal([]byte(list), &args); err != nil || args == nil {
+		return nil, usage(`Example: --json '[42, "hi"]'`, "--json needs a JSON list of arguments, got %s", wire.Printable(list, 80))
+	}
+	return args, nil
+}
+
+// jsonText writes a text as Ruby's JSON does, which escapes less than Go's.
+func jsonText(word string) (json.RawMessage, error) {
+	payload, err := wire.EncodePayload("text", []string{word})
+	if err != nil {
+		return nil, err
+	}
+	e, err := wire.Parse(payload, 0)
+	if err != nil {
+		return nil, err
+	}
+	return e.Args[0], nil
+}
+
+func (a *app) enqueue(c *cobra.Command, class string, args resqued.Args, queue string) error {
+	cfg, err := a.load(c)
+	if err != nil {
+		return err
+	}
+	if queue == "" {
+		queue = a.queueOf(cfg.Config, class)
+	}
+	if queue == "" && a.dev {
+		queue = devQueue
+	}
+	if queue == "" {
+		return usage("Pass --queue NAME, or set the class's queue in the handlers section of the configuration.",
+			"no queue is known for class %q", wire.Printable(class, 200))
+	}
+	// Refused here, before Redis is asked, because it is the caller's mistake.
+	payload, err := wire.EncodePayload(class, args)
+	if err != nil {
+		return usage("", "%s", err)
+	}
+	pusher, err := client.New(client.Options{URL: cfg.RedisURL, Namespace: cfg.Namespace})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = pusher.Close() }()
+	res, err := pusher.EnqueueRaw(c.Context(), payload, client.Queue(queue))
+	if err != nil {
+		if !client.NotEnqueued(err) {
+			err = fmt.Errorf("%w (the job may have been pushed all the same)", err)
+		}
+		return err
+	}
+	switch {
+	case a.flags.output == outJSON:
+		return a.printJSON(map[string]any{
+			"class": class, "args": args, "queue": res.Queue, "position": res.Position, "status": res.Status,
+		})
+	case a.flags.output == outName:
+		return a.printText(wire.Printable(res.Queue, 0) + "\n")
+	case a.flags.quiet:
+		return nil
+	}
+	return a.printText(fmt.Sprintf("enqueued %s to %s (position %d)\n",
+		jobText(class, args.String()), wire.Printable(res.Queue, 0), res.Position))
+}
+
+// queueOf is the queue that the configuration or the program names for a class.
+func (a *app) queueOf(cfg config.Config, class string) string {
+	if h, ok := cfg.Handlers[class]; ok && h.Queue != "" {
+		return h.Queue
+	}
+	if c, ok := a.registry().Lookup(class); ok {
+		return c.Queue
+	}
+	return ""
+}
+
+// registry holds the program's Go handlers, and under --dev the demo classes.
+func (a *app) registry() *resqued.Handlers {
+	if a.dev {
+		return withDemo(a.handlers)
+	}
+	return a.handlers
+}
+
+// jobText shows a job as Class["arg",2], safe for a terminal.
+func jobText(class, args string) string {
+	return wire.Printable(class, 100) + wire.Printable(args, 200)
+}
+
+// withStore opens the store for a verb that only looks.
+func (a *app) withStore(c *cobra.Command, do func(ctx context.Context, s *store.Store) error) error {
+	s, err := a.open(c)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Close() }()
+	return do(c.Context(), s)
+}
+
+// note tells a person something beside the result; -q silences it.
+func (a *app) note(format string, args ...any) {
+	if !a.flags.quiet {
+		_, _ = fmt.Fprintf(a.stderr, format+"\n", args...)
+	}
+}

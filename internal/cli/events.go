@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/thread"
+	"github.com/resqued/resqued/internal/wire"
+	"github.com/resqued/resqued/internal/workerproc"
+)
+
+// eventBuffer is how many lines wait for a slow terminal before the next one is
+// dropped: a person who has stopped the output must not stop the jobs.
+const eventBuffer = 256
+
+// eventPatience is how long the end of a process waits for such a terminal.
+const eventPatience = time.Second
+
+// devMode is what "resqued dev" tells its worker processes.
+type devMode struct {
+	JSON   bool `json:"json,omitempty"`
+	Colour bool `json:"colour,omitempty"`
+}
+
+// event is one finished job in JSON.
+type event struct {
+	Event string          `json:"event"`
+	Class string          `json:"class"`
+	Args  json.RawMessage `json:"args"`
+	Queue string          `json:"queue"`
+	MS    int64           `json:"ms"`
+	Error string          `json:"error,omitempty"`
+}
+
+// eventWriter prints one line for each finished job. Each is one write, so that
+// the lines of several processes do not mix.
+type eventWriter struct {
+	mode  *devMode
+	lines chan string
+	done  chan struct{}
+}
+
+func newEventWriter(w io.Writer, mode *devMode) *eventWriter {
+	e := &eventWriter{mode: mode, lines: make(chan string, eventBuffer), done: make(chan struct{})}
+	go func() {
+		defer close(e.done)
+		for line := range e.lines {
+			_, _ = io.WriteString(w, line)
+		}
+	}()
+	return e
+}
+
+// observe is called by the worker process's loop and never blocks.
+func (e *eventWriter) observe(ev workerproc.Event) {
+	select {
+	case e.lines <- e.line(ev):
+	default:
+	}
+}
+
+// close waits until all lines are written, but not for a terminal that somebody
+// has stopped: the process has to end.
+func (e *eventWriter) close() {
+	close(e.lines)
+	select {
+	case <-e.done:
+	case <-time.After(eventPatience):
+	}
+}
+
+func (e *eventWriter) line(ev workerproc.Event) string {
+	failure := ""
+	if ev.Outcome.Err != nil {
+		failure = ev.Outcome.Err.Error()
+	}
+	if e.mode.JSON {
+		text, err := encodeJSON(event{
+			Event: string(ev.Outcome.Result), Class: ev.Job.Class, Args: json.RawMessage(ev.Job.Args.String()), Queue: ev.Job.Queue,
+			MS: ev.Outcome.Ran.Milliseconds(), Error: failure,
+		})
+		if err != nil {
+			return ""
+		}
+		return string(text)
+	}
+	colour, note := "", ""
+	switch ev.Outcome.Result {
+	case thread.Done:
+		colour = green
+	case thread.Failed:
+		colour, note = red, "  "+wire.Printable(firstLine(failure), 200)
+	}
+	word := string(ev.Outcome.Result)
+	a := &app{coloured: e.mode.Colour}
+	return label(a, colour, word) + jobText(ev.Job.Class, ev.Job.Args.String()) + " " + milliseconds(ev.Outcome.Ran) + note + "\n"
+}
+
+// label is the first word of a line of "resqued dev", filled up to its column.
+func label(a *app, colour, word string) string {
+	return a.paint(colour, word) + strings.Repeat(" ", max(1, 11-len(word)))
+}
+
+// milliseconds writes a job's time: 12ms, 4.2s.
+func milliseconds(d time.Duration) string {
+	if d >= time.Second {
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	}
+	return fmt.Sprintf("%dms", d.Milliseconds())
+}

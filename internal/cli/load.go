@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/devredis"
+	"github.com/resqued/resqued/internal/store"
+)
+
+// load reads the configuration for a verb that only talks to Redis, and prints
+// its warnings. With --dev the Redis is that of a running "resqued dev".
+func (a *app) load(c *cobra.Command) (*config.Resolved, error) {
+	r, err := a.loadAs(c, config.Options{})
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range r.Warnings {
+		a.warn("%s", w.Message)
+	}
+	return r, nil
+}
+
+// loadAs reads the configuration with what one verb asks for.
+func (a *app) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, error) {
+	o.Flags = c.Flags()
+	r, err := config.Load(o)
+	if err != nil {
+		return nil, configProblem(err)
+	}
+	if err := a.checkHandlers(r); err != nil {
+		return nil, err
+	}
+	if a.dev {
+		if r.RedisURL, err = devredis.Find(devDir()); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// checkHandlers refuses a class that has two handlers, which no worker process
+// could work with.
+func (a *app) checkHandlers(r *config.Resolved) error {
+	var twice config.Errors
+	for _, class := range a.handlers.Classes() {
+		if _, ok := r.Handlers[class]; ok {
+			key := "handlers." + class
+			twice = append(twice, config.Error{
+				Key: key, Source: r.Sources[key], Message: "the class is registered in Go too; remove one of them",
+			})
+		}
+	}
+	if len(twice) > 0 {
+		return configProblem(twice)
+	}
+	return nil
+}
+
+// configProblem lists everything that is wrong, one line each.
+func configProblem(err error) error {
+	p := &problem{exit: exitUsage, code: "config", cause: err}
+	var all config.Errors
+	if !errors.As(err, &all) {
+		p.lines = []string{err.Error()}
+		return p
+	}
+	for _, one := range all {
+		p.lines = append(p.lines, one.Error())
+	}
+	return p
+}
+
+// open returns the store for a verb that only looks.
+func (a *app) open(c *cobra.Command) (*store.Store, error) {
+	r, err := a.load(c)
+	if err != nil {
+		return nil, err
+	}
+	return openStore(r.Config, "resqued-cli", 0)
+}
+
+func openStore(c config.Config, client string, pool int) (*store.Store, error) {
+	lease, beat := leaseAndBeat(c)
+	return store.Open(store.Options{
+		URL: c.RedisURL, Namespace: c.Namespace, ClientName: client, PoolSize: pool,
+		Lease: lease, BeatEvery: beat, LockTTL: c.JobLockDuration, LockKey: c.JobLockKey,
+		CAFile: c.RedisCAFile, AllowEviction: c.AllowEviction,
+	})
+}
+
+// devDir is where "resqued dev" leaves the address of its Redis.
+func devDir() string { return devredis.Dir(os.Getenv("XDG_RUNTIME_DIR")) }
+
+// leaseAndBeat derives the timing of processes from that of job locks: one beat
+// extends both. Nobody gains by a lease above the default, which only delays the
+// recovery of jobs whose machine is gone.
+func leaseAndBeat(c config.Config) (lease, beat time.Duration) {
+	lease = min(store.DefaultLease, c.JobLockDuration)
+	return lease, min(store.DefaultBeatEvery, c.HeartbeatFrequency, lease*2/7)
+}

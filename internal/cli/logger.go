@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// maxLogValue bounds one value of a text log line, in bytes.
+const maxLogValue = 8 << 10
+
+// newLogger returns a logger for f in one of three forms: text for a person at
+// a terminal, text with priorities for the journal, JSON lines for everything
+// else. Format "text" and "json" ask for one whatever f is.
+func newLogger(f *os.File, format, level string) *zap.Logger {
+	var min zapcore.Level
+	if err := min.Set(level); err != nil {
+		min = zapcore.InfoLevel
+	}
+	journal := isJournal(f, os.Getenv("JOURNAL_STREAM"))
+	var core zapcore.Core
+	switch {
+	case format == "json", format != "text" && !journal && !isTerminal(f):
+		encoder := zapcore.NewJSONEncoder(zapcore.EncoderConfig{
+			TimeKey: "time", LevelKey: "level", MessageKey: "msg", NameKey: "logger", StacktraceKey: "stack",
+			EncodeTime: zapcore.RFC3339NanoTimeEncoder, EncodeLevel: zapcore.CapitalLevelEncoder,
+			EncodeDuration: zapcore.StringDurationEncoder, EncodeName: zapcore.FullNameEncoder,
+		})
+		core = zapcore.NewCore(encoder, zapcore.Lock(f), min)
+	default:
+		core = &textCore{LevelEnabler: min, out: zapcore.Lock(f), journal: journal}
+	}
+	log := zap.New(core)
+	store.SetLogger(func(text string) { log.Debug("redis client", zap.String("text", text)) })
+	return log
+}
+
+// isJournal tells whether f is the journal's socket, which systemd names in
+// JOURNAL_STREAM as device:inode. The variable alone does not say it: it is
+// inherited by whatever a service starts with other outputs.
+func isJournal(f *os.File, stream string) bool {
+	info, err := f.Stat()
+	if err != nil || stream == "" {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && stream == fmt.Sprintf("%d:%d", stat.Dev, stat.Ino)
+}
+
+// textCore writes "10:41:02 INFO ready pid=4700 workers=4", or for the journal,
+// which has the time itself, "<6>ready pid=4700 workers=4".
+type textCore struct {
+	zapcore.LevelEnabler
+	out     zapcore.WriteSyncer
+	journal bool
+	fields  []zapcore.Field
+}
+
+// With returns a core that writes the fields with every line.
+func (c *textCore) With(fields []zapcore.Field) zapcore.Core {
+	clone := *c
+	clone.fields = append(slices.Clip(c.fields), fields...)
+	return &clone
+}
+
+// Check adds the core to the entry if its level is enabled.
+func (c *textCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(e.Level) {
+		return checked.AddCore(e, c)
+	}
+	return checked
+}
+
+// Write writes one line in one piece, so that the lines of several processes on
+// one terminal do not mix.
+func (c *textCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	var b strings.Builder
+	if c.journal {
+		b.WriteString(priority(e.Level))
+	} else {
+		b.WriteString(e.Time.Format("15:04:05 ") + e.Level.CapitalString() + " ")
+	}
+	b.WriteString(wire.Printable(e.Message, maxLogValue))
+	for _, list := range [][]zapcore.Field{c.fields, fields} {
+		for _, f := range list {
+			writeField(&b, f)
+		}
+	}
+	b.WriteByte('\n')
+	_, err := io.WriteString(c.out, b.String())
+	return err
+}
+
+// Sync has nothing to do: nothing is buffered.
+func (c *textCore) Sync() error { return nil }
+
+// priority is syslog's number for a level, as the journal reads it.
+func priority(l zapcore.Level) string {
+	switch {
+	case l >= zapcore.DPanicLevel:
+		return "<2>"
+	case l == zapcore.ErrorLevel:
+		return "<3>"
+	case l == zapcore.WarnLevel:
+		return "<4>"
+	case l == zapcore.InfoLevel:
+		return "<6>"
+	}
+	return "<7>"
+}
+
+func writeField(b *strings.Builder, f zapcore.Field) {
+	if f.Type == zapcore.SkipType {
+		return
+	}
+	m := zapcore.NewMapObjectEncoder()
+	f.AddTo(m)
+	value, ok := m.Fields[f.Key]
+	if !ok {
+		return
+	}
+	var text string
+	switch v := value.(type) {
+	case string:
+		text = v
+	case time.Duration:
+		text = v.Round(time.Microsecond).String()
+	case time.Time:
+		text = v.Format(time.RFC3339)
+	default:
+		text = fmt.Sprint(v)
+	}
+	b.WriteString(" " + f.Key + "=" + quoteValue(text))
+}
+
+// quoteValue keeps a value one word of one line, whatever it holds.
+func quoteValue(s string) string {
+	if s == "" || strings.ContainsAny(s, " \"=\t\n") || wire.Printable(s, 0) != s {
+		if len(s) > maxLogValue {
+			s = s[:maxLogValue] + "…"
+		}
+		return strconv.Quote(s)
+	}
+	return wire.Printable(s, maxLogValue)
+}

@@ -1,0 +1,239 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// maxCell bounds a table's cell in bytes; -o wide shows all of it.
+const maxCell = 80
+
+// The values of -o.
+const (
+	outTable = "table"
+	outWide  = "wide"
+	outJSON  = "json"
+	outName  = "name"
+)
+
+// Colours, as ANSI codes.
+const (
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+)
+
+// column is one column of a table.
+type column struct {
+	title string
+	// right aligns numbers.
+	right bool
+	// wide columns are shown with -o wide only.
+	wide bool
+	// colour returns the colour of a value, "" for none; may be nil.
+	colour func(value string) string
+}
+
+// listing is a result in every form that -o knows. Rows, names and items run in
+// parallel.
+type listing struct {
+	columns []column
+	rows    [][]string
+	names   []string
+	items   []any
+	// next continues the list where there is more than was asked for; partial
+	// says that not everything was looked at.
+	next    string
+	partial bool
+}
+
+func (l *listing) add(name string, item any, row ...string) {
+	l.names = append(l.names, name)
+	l.items = append(l.items, item)
+	l.rows = append(l.rows, row)
+}
+
+// print writes a listing to standard output.
+func (a *app) print(l *listing) error {
+	switch a.flags.output {
+	case outJSON:
+		body := struct {
+			Items   []any   `json:"items"`
+			Next    *string `json:"next"`
+			Partial bool    `json:"partial"`
+		}{Items: l.items, Partial: l.partial}
+		if body.Items == nil {
+			body.Items = []any{}
+		}
+		if l.next != "" {
+			body.Next = &l.next
+		}
+		return a.printJSON(body)
+	case outName:
+		var b strings.Builder
+		for _, name := range l.names {
+			b.WriteString(wire.Printable(name, 0) + "\n")
+		}
+		return a.printText(b.String())
+	}
+	return a.printText(a.table(l))
+}
+
+func (a *app) printJSON(v any) error {
+	text, err := encodeJSON(v)
+	if err != nil {
+		return err
+	}
+	return a.printText(string(text))
+}
+
+// printText writes to standard output. A reader that has had enough (head) is
+// no error.
+func (a *app) printText(text string) error {
+	if _, err := io.WriteString(a.stdout, text); err != nil && !isBrokenPipe(err) {
+		return fmt.Errorf("standard output: %w", err)
+	}
+	return nil
+}
+
+// table lays a listing out in columns.
+func (a *app) table(l *listing) string {
+	var shown []int
+	for i, c := range l.columns {
+		if !c.wide || a.flags.output == outWide {
+			shown = append(shown, i)
+		}
+	}
+	limit := maxCell
+	if a.flags.output == outWide {
+		limit = 0
+	}
+	width := make([]int, len(l.columns))
+	cells := make([][]string, 0, len(l.rows)+1)
+	if !a.flags.noHeaders && len(l.rows) > 0 {
+		head := make([]string, len(l.columns))
+		for i, c := range l.columns {
+			head[i] = c.title
+		}
+		cells = append(cells, head)
+	}
+	for _, row := range l.rows {
+		clean := make([]string, len(l.columns))
+		for i := range l.columns {
+			if clean[i] = wire.Printable(row[i], limit); clean[i] == "" {
+				clean[i] = "—"
+			}
+		}
+		cells = append(cells, clean)
+	}
+	for _, row := range cells {
+		for _, i := range shown {
+			width[i] = max(width[i], utf8.RuneCountInString(row[i]))
+		}
+	}
+	var b strings.Builder
+	for n, row := range cells {
+		heading := n == 0 && len(cells) > len(l.rows)
+		var line strings.Builder
+		for k, i := range shown {
+			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(row[i]))
+			text := row[i]
+			if c := l.columns[i].colour; c != nil && !heading {
+				text = a.paint(c(row[i]), text)
+			}
+			switch {
+			case l.columns[i].right:
+				line.WriteString(pad + text)
+			default:
+				line.WriteString(text + pad)
+			}
+			if k < len(shown)-1 {
+				line.WriteString("  ")
+			}
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	return b.String()
+}
+
+// paint colours text on a terminal that wants it.
+func (a *app) paint(colour, text string) string {
+	if colour == "" || !a.coloured {
+		return text
+	}
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+}
+
+// wantsColour tells whether colours go to f.
+func wantsColour(f io.Writer, noColour bool) bool {
+	return !noColour && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(f)
+}
+
+func isTerminal(f io.Writer) bool {
+	file, ok := f.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// age writes a duration as people say it: one unit, rounded down.
+func age(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return "<1s"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
+}
+
+// since is the age of an instant, "" for none.
+func since(t, now time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return age(max(0, now.Sub(t)))
+}
+
+// size writes bytes with a binary unit.
+func size(bytes int64) string {
+	switch {
+	case bytes >= 1<<30:
+		return fmt.Sprintf("%.1fG", float64(bytes)/(1<<30))
+	case bytes >= 1<<20:
+		return fmt.Sprintf("%dM", bytes>>20)
+	case bytes >= 1<<10:
+		return fmt.Sprintf("%dK", bytes>>10)
+	}
+	return fmt.Sprintf("%d", bytes)
+}
+
+// escapeControls writes every character that is not printable as \u…; outside
+// of strings JSON has none but the line break at its end.
+func escapeControls(text string) []byte {
+	out := make([]byte, 0, len(text))
+	for _, r := range text {
+		switch {
+		case r == '\n' || unicode.IsPrint(r):
+			out = utf8.AppendRune(out, r)
+		case r > 0xFFFF:
+			hi, lo := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, hi, lo)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	return out
+}

@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/resqued/resqued/internal/devredis"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// The exit codes; docs and scripts rely on them.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitUnhealthy   = 3
+	exitNotFound    = 4
+	exitUnreachable = 69
+)
+
+// problem is an error as its reader meets it: what is wrong, what to do about
+// it, and what a script gets.
+type problem struct {
+	exit int
+	// code names the kind of problem in JSON.
+	code string
+	// lines say what is wrong, one thing each.
+	lines []string
+	// hint says what to do; it may be empty.
+	hint  string
+	cause error
+}
+
+func (p *problem) Error() string { return strings.Join(p.lines, "\n") }
+func (p *problem) Unwrap() error { return p.cause }
+
+func usage(hint, format string, a ...any) *problem {
+	return &problem{exit: exitUsage, code: "usage", lines: []string{fmt.Sprintf(format, a...)}, hint: hint}
+}
+
+// notFound says that there is no such thing, and which one may have been meant.
+func notFound(kind, name string, known []string, see string) *problem {
+	p := &problem{exit: exitNotFound, code: "not_found", hint: "See: " + see}
+	p.lines = []string{fmt.Sprintf("no %s %q", kind, wire.Printable(name, 200))}
+	if guess := nearest(name, known); guess != "" {
+		p.hint = fmt.Sprintf("Did you mean %q?  %s", wire.Printable(guess, 200), p.hint)
+	}
+	return p
+}
+
+// asProblem finds the exit code and the advice for any error.
+func asProblem(err error) *problem {
+	var p *problem
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.Is(err, devredis.ErrNotRunning):
+		return &problem{
+			exit: exitUnreachable, code: "unreachable", cause: err,
+			lines: []string{err.Error()}, hint: "Start it in another terminal: resqued dev",
+		}
+	case store.Unreachable(err):
+		return &problem{
+			exit: exitUnreachable, code: "unreachable", cause: err, lines: []string{err.Error()},
+			hint: "Start Redis, or say where it is with REDIS_URL or --redis-url. To try resqued without one: resqued dev",
+		}
+	}
+	return &problem{exit: exitFailed, code: "failed", lines: []string{err.Error()}, cause: err}
+}
+
+// report writes an error to standard error and returns the exit code.
+func (a *app) report(err error) int {
+	p := asProblem(err)
+	if a.wantsJSON() {
+		var body struct {
+			Error struct {
+				Code    string `json:"code"`
+				Message string `json:"message"`
+				Hint    string `json:"hint"`
+			} `json:"error"`
+		}
+		body.Error.Code, body.Error.Message, body.Error.Hint = p.code, p.Error(), p.hint
+		text, err := encodeJSON(body)
+		if err == nil {
+			_, _ = a.stderr.Write(text)
+			return p.exit
+		}
+	}
+	for i, line := range p.lines {
+		if i == len(p.lines)-1 && p.hint != "" {
+			if !strings.HasSuffix(line, "?") {
+				line = strings.TrimRight(line, ".") + "."
+			}
+			line += " " + p.hint
+		}
+		_, _ = fmt.Fprintf(a.stderr, "%s: %s\n", a.name, wire.Printable(line, 0))
+	}
+	return p.exit
+}
+
+// warn tells something that changes no result; -q silences it.
+func (a *app) warn(format string, args ...any) {
+	if !a.flags.quiet {
+		_, _ = fmt.Fprintf(a.stderr, "%s: warning: %s\n", a.name, wire.Printable(fmt.Sprintf(format, args...), 0))
+	}
+}
+
+// nearest returns the known name that a mistyped one most likely stands for, or
+// "" when none is near.
+func nearest(name string, known []string) string {
+	best, limit := "", max(1, min(3, len([]rune(name))/2))
+	for _, k := range known {
+		if d := distance([]rune(strings.ToLower(name)), []rune(strings.ToLower(k))); d <= limit && k != name {
+			best, limit = k, d-1
+		}
+	}
+	return best
+}
+
+// distance counts the insertions, deletions, replacements and swaps of
+// neighbours that turn a into b.
+func distance(a, b []rune) int {
+	if len(a)-len(b) > 3 || len(b)-len(a) > 3 || len(a) > 100 {
+		return 100
+	}
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+			}
+		}
+	}
+	return rows[len(a)][len(b)]
+}
+
+// encodeJSON writes a value on one line. What a terminal would act on is
+// escaped, which encoding/json does for some controls only.
+func encodeJSON(v any) ([]byte, error) {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return escapeControls(b.String()), nil
+}

@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/master"
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/systemd"
+)
+
+// served is what a master is made of.
+type served struct {
+	config config.Config
+	log    *zap.Logger
+	dev    *devMode
+	// reload reads the configuration again; nil refuses HUP.
+	reload func(context.Context) (master.Config, error)
+	// ready is called when the first worker process works, and stopping when the
+	// end begins; both may be nil.
+	ready, stopping func()
+}
+
+// serve waits for Redis and runs a master until it ends.
+func (a *app) serve(ctx context.Context, s served) error {
+	if a.received == nil {
+		return errors.New("no signals: this verb runs from the program's own command line only")
+	}
+	defer a.hush()
+	if err := proc.Subreaper(); err != nil {
+		s.log.Warn("what outlives its worker process goes to init", zap.Error(err))
+	}
+	self, err := proc.Self()
+	if err != nil {
+		return err
+	}
+	cfg, err := masterConfig(s.config, s.dev)
+	if err != nil {
+		return err
+	}
+	redis, err := openStore(s.config, "resqued-master", 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = redis.Close() }()
+
+	relay := newRelay(a.received, s.dev != nil)
+	defer relay.stop()
+	notifier := &announcer{s: s, Notifier: systemd.New(systemd.Config{
+		Socket: os.Getenv("NOTIFY_SOCKET"), WatchdogUSec: os.Getenv("WATCHDOG_USEC"), WatchdogPID: os.Getenv("WATCHDOG_PID"),
+	}, s.log)}
+	if stopped, err := waitForRedis(ctx, redis, relay, notifier, s.log); stopped || err != nil {
+		return err
+	}
+	m, err := master.New(cfg, master.Deps{
+		Self: self, System: &master.Linux{}, Store: redis, Notifier: notifier, Log: s.log,
+		Signals: relay.out, Reload: s.reload, BeforeFork: a.beforeFork,
+	})
+	if err != nil {
+		return err
+	}
+	err = m.Run(ctx)
+	if errors.Is(err, master.ErrWorkerConfig) {
+		return &problem{exit: exitConfig, code: "config", lines: []string{err.Error()}, cause: err}
+	}
+	return err
+}
+
+func (a *app) beforeFork() {
+	for _, h := range a.handlers.AllHooks() {
+		if h.BeforeFork != nil {
+			h.BeforeFork()
+		}
+	}
+}
+
+// masterConfig turns a configuration into a master's.
+func masterConfig(c config.Config, dev *devMode) (master.Config, error) {
+	worker, err := json.Marshal(handover{Config: c, Dev: dev})
+	if err != nil {
+		return master.Config{}, fmt.Errorf("configuration: %w", err)
+	}
+	return master.Config{
+		Slots: c.WorkerCount, Threads: c.ThreadCount, MaxRetiring: c.MaxRetiring,
+		TermTimeout: c.TermTimeout, DrainTimeout: c.DrainTimeout, MaxDeaths: c.MaxDeaths,
+		OnMasterDeath: c.OnMasterDeath, DevSignals: dev != nil, Worker: worker,
+		Fields: map[string]string{
+			"queues": c.Queues.String(), "threads": strconv.Itoa(c.Threads()), "version": version(),
+			"jobs_per_fork": strconv.Itoa(c.JobsPerFork), "config": c.Fingerprint(),
+		},
+	}, nil
+}
+
+// waitForRedis waits as long as it takes. A signal to stop ends it in good
+// order; others are kept for the master.
+func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifier *announcer, log *zap.Logger) (stopped bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err = redis.WaitReady(ctx, func(err error, wait time.Duration) {
+			log.Warn("waiting for redis", zap.Error(err), zap.Duration("next_try", wait))
+			proc.SetTitle("resqued: master: waiting for redis")
+			notifier.Status("waiting for redis at " + redis.Where())
+			notifier.ExtendTimeout(wait + 30*time.Second)
+		})
+	}()
+	var kept []os.Signal
+	for {
+		select {
+		case <-done:
+			for _, sig := range kept {
+				relay.out <- sig
+			}
+			return false, err
+		case sig := <-relay.out:
+			switch signals.Of(sig) {
+			case signals.Kill, signals.Drain:
+				log.Info("stopped while waiting for redis", zap.Stringer("signal", sig))
+				cancel()
+				<-done
+				return true, nil
+			case signals.Pause, signals.Resume, signals.Reload:
+				if len(kept) < cap(relay.out)/2 {
+					kept = append(kept, sig)
+				}
+			}
+		}
+	}
+}
+
+// relay hands signals on to whoever currently is to obey them.
+type relay struct {
+	out  chan os.Signal
+	end  chan struct{}
+	done sync.WaitGroup
+}
+
+// newRelay starts a relay. Under "resqued dev" the end of the terminal is the end
+// of the daemon, which has nobody to serve then.
+func newRelay(in <-chan os.Signal, dev bool) *relay {
+	r := &relay{out: make(chan os.Signal, 64), end: make(chan struct{})}
+	r.done.Go(func() {
+		for {
+			select {
+			case <-r.end:
+				return
+			case sig := <-in:
+				if dev && sig == syscall.SIGHUP {
+					sig = syscall.SIGTERM
+				}
+				select {
+				case r.out <- sig:
+				case <-r.end:
+					return
+				}
+			}
+		}
+	})
+	return r
+}
+
+func (r *relay) stop() {
+	close(r.end)
+	r.done.Wait()
+}
+
+// announcer tells the service manager, and beside it the log and the terminal,
+// how the master is.
+type announcer struct {
+	*systemd.Notifier
+	s                served
+	readied, stopped bool
+}
+
+// Ready is called when the start is over, and after each reload.
+func (n *announcer) Ready() {
+	if !n.readied {
+		n.readied = true
+		c := n.s.config
+		n.s.log.Info("ready", zap.Int("pid", os.Getpid()), zap.Int("workers", c.WorkerCount),
+			zap.Int("threads", c.ThreadCount), zap.Stringer("queues", c.Queues), zap.String("version", version()))
+		if n.s.ready != nil {
+			n.s.ready()
+		}
+	}
+	n.Notifier.Ready()
+}
+
+// Stopping is called when the end begins.
+func (n *announcer) Stopping() {
+	if !n.stopped && n.s.stopping != nil {
+		n.s.stopping()
+	}
+	n.stopped = true
+	n.Notifier.Stopping()
+}

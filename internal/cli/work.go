@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"context"
+	"os"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/master"
+	"github.com/resqued/resqued/internal/proc"
+)
+
+func (a *app) workCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "work",
+		Short: "run the daemon: a master and its worker processes",
+		Long: `Work jobs until told to stop. QUIT finishes what runs and leaves, TERM and INT
+kill it, USR1 kills it and goes on, USR2 pauses, CONT resumes, HUP reads the
+configuration again and replaces the worker processes one by one.
+
+Exit codes: 0 stopped on request or, with --until-empty, out of jobs; 1 broken;
+2 wrong configuration; 78 a worker process cannot use the configuration.`,
+		Example:     "  WORKER_COUNT=4 THREAD_COUNT=8 JOBS_PER_FORK=100 QUEUES=critical,mail:8 " + a.name + " work",
+		Args:        exactly(0, "no arguments"),
+		Annotations: map[string]string{daemonVerb: "yes"},
+		RunE:        func(c *cobra.Command, _ []string) error { return a.work(c) },
+	}
+	config.AddFlags(c.Flags())
+	_ = c.RegisterFlagCompletionFunc("queues", a.live(queueNames))
+	return c
+}
+
+func (a *app) work(c *cobra.Command) error {
+	r, err := a.loadAs(c, config.Options{NeedQueues: true})
+	if err != nil {
+		return err
+	}
+	log := a.daemonLog(c, r, r.LogLevel)
+	for _, w := range append(r.Warnings, a.unhandled(r)...) {
+		log.Warn(w.Message, zap.String("key", w.Key))
+	}
+	if r.PIDFile != "" {
+		file, err := proc.WritePIDFile(r.PIDFile)
+		if err != nil {
+			return err
+		}
+		defer func() {
+			if err := file.Remove(); err != nil {
+				log.Warn("left behind", zap.Error(err))
+			}
+		}()
+	}
+	return a.serve(c.Context(), served{
+		config: r.Config, log: log,
+		reload: func(context.Context) (master.Config, error) { return a.reload(c, r.Config, log) },
+	})
+}
+
+// reload reads the configuration again, as it was read at the start. The master
+// keeps its own connection to Redis, so that cannot change.
+func (a *app) reload(c *cobra.Command, old config.Config, log *zap.Logger) (master.Config, error) {
+	r, err := a.loadAs(c, config.Options{NeedQueues: true})
+	if err != nil {
+		return master.Config{}, err
+	}
+	if r.RedisURL != old.RedisURL || r.Namespace != old.Namespace {
+		return master.Config{}, usage("", "redis_url and namespace cannot change while the daemon runs: restart it")
+	}
+	for _, w := range append(r.Warnings, a.unhandled(r)...) {
+		log.Warn(w.Message, zap.String("key", w.Key))
+	}
+	return masterConfig(r.Config, nil)
+}
+
+// daemonLog is the logger of a daemon at a level, or what -q and -v make of it;
+// a level that was asked for by name wins.
+func (a *app) daemonLog(c *cobra.Command, r *config.Resolved, level string) *zap.Logger {
+	if f := c.Flags().Lookup("log-level"); f == nil || !f.Changed {
+		switch {
+		case a.flags.quiet:
+			level = "warn"
+		case a.flags.verbose:
+			level = "debug"
+		}
+	}
+	r.LogLevel = level // the worker processes log as their master does
+	if a.flags.output == outJSON && r.LogFormat == "auto" {
+		r.LogFormat = "json"
+	}
+	return newLogger(os.Stderr, r.LogFormat, level)
+}

@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/handler"
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/statsd"
+	"github.com/resqued/resqued/internal/thread"
+	"github.com/resqued/resqued/internal/workerproc"
+)
+
+// exitConfig tells the master that another worker process would fail as well.
+const exitConfig = 78
+
+// strayEvery is how often a worker process looks for children that nobody waits
+// for, besides when it is told that one has ended.
+const strayEvery = 2 * time.Second
+
+// handover is what a master gives its worker processes, in memory.
+type handover struct {
+	Config config.Config `json:"config"`
+	// Dev is set under "resqued dev".
+	Dev *devMode `json:"dev,omitempty"`
+}
+
+// runWorker is the whole life of a worker process.
+func runWorker(handlers *resqued.Handlers) int {
+	// First of all: a signal that finds nobody listening kills the process.
+	received, stop := signals.Listen()
+	defer stop()
+	conn, data, err := proc.Inherit()
+	if err != nil {
+		return workerFailed(newLogger(os.Stderr, "auto", "info"), exitConfig, err)
+	}
+	defer func() { _ = conn.Close() }()
+	var h handover
+	if err := json.Unmarshal(data, &h); err != nil {
+		return workerFailed(newLogger(os.Stderr, "auto", "info"), exitConfig, fmt.Errorf("configuration from the master: %w", err))
+	}
+	log := newLogger(os.Stderr, h.Config.LogFormat, h.Config.LogLevel).With(zap.Int("pid", os.Getpid()))
+	w, err := newWorker(h, handlers, conn, received, log)
+	if err != nil {
+		return workerFailed(log, exitConfig, err)
+	}
+	defer w.close()
+	if err := w.process.Run(context.Background()); err != nil {
+		return workerFailed(log, exitFailed, err)
+	}
+	return exitOK
+}
+
+func workerFailed(log *zap.Logger, code int, err error) int {
+	log.Error("worker process ends", zap.Error(err), zap.Int("exit", code))
+	return code
+}
+
+// worker is a worker process with all its parts.
+type worker struct {
+	process *workerproc.Process
+	closers []func()
+}
+
+func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received <-chan os.Signal, log *zap.Logger) (*worker, error) {
+	c, w := h.Config, &worker{}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("hostname: %w", err)
+	}
+	if h.Dev != nil {
+		handlers = withDemo(handlers)
+	}
+	set, err := handler.New(handlers, handler.Options{
+		Commands: commands(c), KillGrace: c.TermTimeout, Proc: os.Getenv(proc.ProcEnv), Environ: os.Environ(), Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	w.closers = append(w.closers, set.Close)
+	s, err := openStore(c, "resqued-worker", 0)
+	if err != nil {
+		return nil, err
+	}
+	w.closers = append(w.closers, func() { _ = s.Close() })
+	stats := statsd.New(statsd.Config{Host: c.StatsdHost, Port: c.StatsdPort, Key: c.StatsdKey}, log)
+	w.closers = append(w.closers, stats.Close)
+	w.closers = append(w.closers, reapStrays(set.Owns, log))
+
+	deps := workerproc.Deps{
+		Store: s, Conn: conn, Runner: &thread.Runner{Performer: set, Describe: handler.Describe}, Handlers: set,
+		Stats: stats, Signals: received, Hooks: handlers.AllHooks(), Log: log, Exit: killSelf,
+	}
+	if h.Dev != nil {
+		events := newEventWriter(os.Stdout, h.Dev)
+		w.closers = append(w.closers, events.close)
+		deps.Observe = events.observe
+	}
+	_, beat := leaseAndBeat(c)
+	w.process, err = workerproc.New(workerproc.Config{
+		Threads: c.ThreadCount, Quota: c.JobsPerFork, MaxRSS: c.MaxRSS, MaxAge: c.MaxAge,
+		Queues: c.Queues, Locketed: c.Locked, Interval: c.Interval, UntilEmpty: c.UntilEmpty,
+		TermTimeout: c.TermTimeout, LockDuration: c.JobLockDuration, BeatEvery: beat, MaxPayload: c.MaxPayload,
+		KillOnMasterDeath: c.OnMasterDeath == "kill", DrainTimeout: c.DrainTimeout,
+		Host: host, PID: os.Getpid(), Version: version(),
+	}, deps)
+	return w, err
+}
+
+// close ends what the process's parts have started, the last first.
+func (w *worker) close() {
+	for _, c := range slices.Backward(w.closers) {
+		c()
+	}
+}
+
+// commands are the configuration's handlers as classes.
+func commands(c config.Config) map[string]resqued.Class {
+	classes := map[string]resqued.Class{}
+	for name, h := range c.Handlers {
+		var env []string
+		for _, key := range slices.Sorted(maps.Keys(h.Env)) {
+			env = append(env, key+"="+h.Env[key])
+		}
+		classes[name] = resqued.Class{
+			Name: name, Queue: h.Queue, Timeout: h.Timeout,
+			Command: &resqued.Command{Argv: h.Command, Dir: h.Dir, Env: env, KillAfter: h.KillAfter},
+		}
+	}
+	return classes
+}
+
+// reapStrays collects what commands leave behind: a process whose parent has
+// ended becomes this process's child, and stays a zombie unless somebody asks.
+func reapStrays(owned func(pid int) bool, log *zap.Logger) (stop func()) {
+	if err := proc.Subreaper(); err != nil {
+		log.Debug("orphans of commands go to init", zap.Error(err))
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGCHLD)
+	var done sync.WaitGroup
+	done.Go(func() {
+		defer signal.Stop(ended)
+		ticks := time.NewTicker(strayEvery)
+		defer ticks.Stop()
+		strays := proc.Strays{Owned: owned}
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ended:
+			case <-ticks.C:
+			}
+			strays.Reap()
+		}
+	})
+	return func() {
+		cancel()
+		done.Wait()
+	}
+}
+
+// killSelf ends the process with a job in it that ignores its kill: nothing of
+// that job may run any longer, not even what a normal exit would still do.
+func killSelf() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
+}
