@@ -123,7 +123,10 @@ func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifie
 		select {
 		case <-done:
 			for _, sig := range kept {
-				relay.out <- sig
+				select {
+				case relay.out <- sig:
+				default: // as many newer ones are waiting
+				}
 			}
 			return false, err
 		case sig := <-relay.out:
