@@ -38,6 +38,9 @@ type Options struct {
 	URL string
 	// Namespace stands before every key; empty = DefaultNamespace.
 	Namespace string
+	// CAFile is a file of certificates (PEM) to trust for TLS instead of the
+	// system's; empty = the system's.
+	CAFile string
 	// Handlers, if given, tell the queues of classes (resqued.Queue).
 	Handlers *resqued.Handlers
 	// PoolSize is the most connections to Redis; 0 = 4.
@@ -94,7 +97,7 @@ func New(o Options) (*Client, error) {
 		o.Namespace = DefaultNamespace
 	}
 	s, err := store.Open(store.Options{
-		URL: o.URL, Namespace: o.Namespace, PoolSize: o.PoolSize, ClientName: "resqued-client",
+		URL: o.URL, Namespace: o.Namespace, CAFile: o.CAFile, PoolSize: o.PoolSize, ClientName: "resqued-client",
 	})
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)

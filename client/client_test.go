@@ -127,6 +127,24 @@ func TestEnqueue(t *testing.T) {
 	})
 }
 
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{TLS: true, Users: []string{"default off", "alice on >secret ~* &* +@all"}})
+	url := server.URLAs("alice", "secret")
+	c, err := client.New(client.Options{URL: url, CAFile: server.CAFile})
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	_, err = c.Enqueue(t.Context(), "Mail", nil, client.Queue("mail"))
+	require.NoError(t, err)
+
+	distrustful, err := client.New(client.Options{URL: url})
+	require.NoError(t, err)
+	defer func() { _ = distrustful.Close() }()
+	_, err = distrustful.Enqueue(t.Context(), "Mail", nil, client.Queue("mail"))
+	require.ErrorContains(t, err, "certificate")
+	require.NotContains(t, err.Error(), "secret")
+}
+
 func TestHooks(t *testing.T) {
 	t.Parallel()
 	full := errors.New("quota is used up")

@@ -82,6 +82,9 @@ func (a *app) runDev(c *cobra.Command, demo bool) error {
 		},
 		stopping: func() {
 			cancel()
+			if isTerminal(a.stdout) {
+				_ = a.printText("\r") // over the "^C" that the terminal shows
+			}
 			d.say("stopping", "running jobs may finish; ^C again kills them", map[string]any{})
 		},
 	})

@@ -132,7 +132,7 @@ func (a *app) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 	if err != nil {
 		return usage("", "%s", err)
 	}
-	pusher, err := client.New(client.Options{URL: cfg.RedisURL, Namespace: cfg.Namespace})
+	pusher, err := client.New(client.Options{URL: cfg.RedisURL, Namespace: cfg.Namespace, CAFile: cfg.RedisCAFile})
 	if err != nil {
 		return err
 	}
