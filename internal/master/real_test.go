@@ -35,11 +35,11 @@ func realWorker() int {
 			return 1
 		}
 		switch {
-		case m.Type == proc.Welcome:
-			_ = conn.Send(proc.Message{Type: proc.Ready})
-		case m.Type == proc.SetState && m.State == "draining", m.Type == proc.KillJobs && m.Exit:
+		case m.State == "draining", m.Type == proc.KillJobs && m.Exit:
 			_ = conn.Send(proc.Message{Type: proc.Bye, Done: 1})
 			return 0
+		case m.Type == proc.Welcome:
+			_ = conn.Send(proc.Message{Type: proc.Ready})
 		}
 	}
 }

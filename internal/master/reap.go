@@ -43,7 +43,6 @@ func (m *Master) vacate(w *worker, orderly bool, exit proc.Exit) {
 	s := w.slot
 	held := s.current == w || s.next == w
 	if s.current == w {
-		s.current = nil
 		// A successor that boots takes the place.
 		s.current, s.next = s.next, nil
 	} else if s.next == w {
@@ -65,6 +64,8 @@ func (m *Master) vacate(w *worker, orderly bool, exit proc.Exit) {
 	case orderly && w.empty:
 		s.closed = held
 		m.log.Info("worker process left: the queues are empty", fields...)
+	case orderly && useful && (w.stopped || w.retired) && !m.leaving():
+		m.log.Debug("worker process left", fields...)
 	case orderly && (useful || !held), m.leaving() && exit.Code == 0:
 		m.log.Info("worker process left", fields...)
 	case w.tainted, m.state == signals.Killing:

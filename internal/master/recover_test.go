@@ -2,6 +2,7 @@ package master
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -198,6 +199,23 @@ func TestRounds(t *testing.T) {
 		f.sys.mu.Unlock()
 		f.wait(roundEvery * 2)
 		require.Equal(t, []string{"of " + gone + " requeue", "of " + drains + " requeue"}, f.redis.seen())
+	})
+
+	bubble(t, "a round does not bring back what was killed and could not be recorded yet", func(t *testing.T) {
+		f := setup(t)
+		f.up(2)
+		for n := 1; n <= 20; n++ {
+			c := f.sys.alive()[0]
+			name := c.spec.Proc
+			f.redis.hold(name, reserved("a", 0))
+			f.redis.set(func() { f.redis.down, f.redis.orphans = errors.New("connection refused"), []string{name} })
+			c.say(proc.Message{Type: proc.Tainted, Tokens: []string{"a"}})
+			f.up(1)
+			f.wait(20 * time.Second)
+			f.redis.set(func() { f.redis.down = nil })
+			f.wait(roundEvery * 2)
+			require.Equal(t, slices.Repeat([]string{"a fail"}, n), f.redis.seen())
+		}
 	})
 
 	bubble(t, "a living worker of ours whose lease is past is ended first", func(t *testing.T) {

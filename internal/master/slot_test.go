@@ -281,6 +281,17 @@ func TestUntilEmpty(t *testing.T) {
 		require.NoError(t, f.over())
 	})
 
+	bubble(t, "one that makes room for its successor closes nothing", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		up[0].say(retires("quota"))
+		next := f.up(1)[0]
+		up[0].leave(9, "empty")
+		next.crash()
+		f.wait(firstDelay)
+		require.Equal(t, 4, f.spawned())
+	})
+
 	bubble(t, "jobs of a crashed worker are done before it ends", func(t *testing.T) {
 		f := setup(t)
 		up := f.up(2)

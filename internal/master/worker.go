@@ -163,7 +163,11 @@ func (m *Master) ready(w *worker) {
 		return
 	}
 	w.readyAt = time.Now()
-	m.log.Info("worker process ready", zap.String("proc", w.proc), zap.Int("pid", w.child.PID()),
+	level := zap.DebugLevel // a matter of course, after each quota
+	if m.state == signals.Starting || m.roll != nil || w.slot.failures > 0 {
+		level = zap.InfoLevel
+	}
+	m.log.Log(level, "worker process ready", zap.String("proc", w.proc), zap.Int("pid", w.child.PID()),
 		zap.Int("slot", w.slot.number), zap.Duration("after", w.readyAt.Sub(w.spawnedAt)))
 	if m.booting == w {
 		m.booting = nil

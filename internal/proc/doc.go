@@ -1,0 +1,8 @@
+// Package proc starts and watches worker processes, and holds what a master and
+// its worker processes say to each other.
+//
+// spawn.go and conn.go are the master's side of a new process, inherit.go and
+// title.go the worker's own; message.go is their language. identity.go names a
+// process for ever, descendants.go finds and ends what a dead one has left
+// behind, pidfile.go keeps a second master away.
+package proc
