@@ -71,9 +71,15 @@ func Boot(tb testing.TB, o BoxOptions) *Box {
 	tb.Helper()
 	unified := requireBox(tb)
 
+	// Not TempDir: the test's name is in it, and a mount takes commas for its own.
+	dir, err := os.MkdirTemp("", "resqued-box-")
+	if err != nil {
+		tb.Fatalf("box: %v", err)
+	}
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
 	b := &Box{
 		tb:     tb,
-		dir:    tb.TempDir(),
+		dir:    dir,
 		cgroup: filepath.Join(unified, fmt.Sprintf("resqued-box-%d-%d", os.Getpid(), boxes.Add(1))),
 		log:    &bytes.Buffer{},
 		ended:  make(chan struct{}),

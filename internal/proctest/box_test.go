@@ -74,6 +74,6 @@ func TestBox(t *testing.T) {
 		}))
 		mounts, err := os.ReadFile("/proc/self/mountinfo")
 		require.NoError(t, err)
-		require.NotContains(t, string(mounts), "/TestBox")
+		require.NotContains(t, string(mounts), "/resqued-box-")
 	})
 }

@@ -89,8 +89,8 @@ func TestEachJobRunsOnce(t *testing.T) {
 		// The shell alone, no further program: a job costs one process.
 		o.Config = noteTo(out)
 		d := harness.Start(t, o)
-		redisCLI(t, server, d.Space, jobs)
 		began := time.Now()
+		redisCLI(t, server, d.Space, jobs)
 		d.AwaitProcessed(int64(jobs), 5*time.Minute)
 		t.Logf("%.0f jobs/s", float64(jobs)/time.Since(began).Seconds())
 		ran, byProc := readNotes(t, out)

@@ -182,6 +182,7 @@ func TestMasterIsKilled(t *testing.T) {
 	o := fleet
 	o.App, o.Namespace = true, d.Space
 	next := harness.Start(t, o)
+	next.ForgetMasters()
 	next.AwaitProcessed(jobs, time.Minute)
 	require.Len(t, next.Noted("ran"), jobs)
 	require.Empty(t, next.Failures())

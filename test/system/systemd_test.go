@@ -218,5 +218,6 @@ func (s *service) interruptJob(t *testing.T, harm func()) {
 	s.jobs.AwaitNoted("ran", 1)
 	require.Empty(t, s.jobs.Failures())
 	s.Systemctl("stop", s.unit)
+	s.jobs.ForgetMasters()
 	s.leftNothing(t)
 }

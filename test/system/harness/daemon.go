@@ -63,7 +63,10 @@ type Daemon struct {
 	// ConfigFile is the file that it was started with.
 	ConfigFile string
 
-	tb     testing.TB
+	tb testing.TB
+	// forgetMasters: see ForgetMasters.
+	forgetMasters bool
+
 	mark   string
 	notify *notifications
 	log    *logBuffer

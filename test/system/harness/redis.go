@@ -150,8 +150,9 @@ local p = ARGV[1] .. ':'
 local queued, inflight = 0, 0
 for _, q in ipairs(redis.call('SMEMBERS', p .. 'queues')) do queued = queued + redis.call('LLEN', p .. 'queue:' .. q) end
 for _, key in ipairs(redis.call('KEYS', p .. 'resqued:inflight:*')) do inflight = inflight + redis.call('HLEN', key) end
+local failed = redis.pcall('LLEN', p .. 'failed') -- a test may have put something else there
 return {queued, inflight, redis.call('ZCARD', p .. 'resqued:delayed'),
-  tonumber(redis.call('GET', p .. 'stat:processed') or 0), redis.call('LLEN', p .. 'failed')}`)
+  tonumber(redis.call('GET', p .. 'stat:processed') or 0), type(failed) == 'number' and failed or 0}`)
 
 // Snapshot looks where all jobs are, at one instant.
 func (d *Daemon) Snapshot() Snapshot {
@@ -229,6 +230,10 @@ func (d *Daemon) Keys(pattern string) []string {
 	return keys
 }
 
+// ForgetMasters says that a master of this namespace was killed: its own entry
+// expires by itself, in time.
+func (d *Daemon) ForgetMasters() { d.forgetMasters = true }
+
 // Residue returns what a daemon must not leave behind when it has ended:
 // processes, records of jobs in flight, locks, and registrations.
 func (d *Daemon) Residue() []string {
@@ -237,13 +242,19 @@ func (d *Daemon) Residue() []string {
 	for _, p := range d.Processes() {
 		left = append(left, "process "+p.String())
 	}
-	for _, pattern := range []string{
-		"resqued:inflight:*", "resqued:proc:*", "resqued:caps:*", "resqued:kills:*", "resqued:master:*",
+	patterns := []string{
+		"resqued:inflight:*", "resqued:proc:*", "resqued:caps:*", "resqued:kills:*",
 		"locket:job_locks:*", "worker:*", "stat:processed:*", "stat:failed:*",
-	} {
+	}
+	sets := []string{"workers", "resqued:procs"}
+	if !d.forgetMasters {
+		patterns = append(patterns, "resqued:master:*")
+		sets = append(sets, "resqued:masters")
+	}
+	for _, pattern := range patterns {
 		left = append(left, d.Keys(pattern)...)
 	}
-	for _, key := range []string{"workers", "resqued:procs", "resqued:masters"} {
+	for _, key := range sets {
 		var members []string
 		switch d.Client.Type(context.Background(), d.Key(key)).Val() {
 		case "set":

@@ -1,0 +1,166 @@
+package system_test
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/test/system/harness"
+)
+
+// screen is what a program has written to its terminal.
+type screen struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (s *screen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.String()
+}
+
+func (s *screen) read(from io.Reader) {
+	buf := make([]byte, 4096)
+	for {
+		n, err := from.Read(buf)
+		s.mu.Lock()
+		s.buf.Write(buf[:n])
+		s.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// first is a person's first run: a terminal, and a machine with or without Redis.
+type first struct {
+	cmd    *exec.Cmd
+	keys   *os.File
+	screen *screen
+	ended  chan struct{}
+	env    []string
+}
+
+func firstRun(t *testing.T, path string) *first {
+	t.Helper()
+	ours, theirs := harness.Terminal(t)
+	home := t.TempDir()
+	f := &first{
+		keys: ours, screen: &screen{}, ended: make(chan struct{}),
+		env: []string{"PATH=" + path, "HOME=" + home, "XDG_RUNTIME_DIR=" + home, "TMPDIR=" + home, "TERM=xterm", "RESQUED_TEST_RUN=" + home},
+	}
+	f.cmd = exec.Command(harness.Binary(t), "dev")
+	f.cmd.Dir, f.cmd.Env = home, f.env
+	f.cmd.Stdin, f.cmd.Stdout, f.cmd.Stderr = theirs, theirs, theirs
+	f.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	require.NoError(t, f.cmd.Start())
+	require.NoError(t, theirs.Close())
+	var reader sync.WaitGroup
+	reader.Go(func() { f.screen.read(ours) })
+	go func() {
+		_ = f.cmd.Wait()
+		close(f.ended)
+	}()
+	t.Cleanup(func() {
+		_ = f.cmd.Process.Kill()
+		<-f.ended
+		proctest.Await(t, 10*time.Second, func() bool {
+			left := proctest.Find(func(p proctest.Process) bool { return p.Env("RESQUED_TEST_RUN") == home })
+			for _, p := range left {
+				_ = syscall.Kill(p.PID, syscall.SIGKILL)
+			}
+			return len(left) == 0
+		}, "the end of everything that dev has started")
+		_ = ours.Close()
+		reader.Wait()
+		if t.Failed() {
+			t.Log(f.screen)
+		}
+	})
+	return f
+}
+
+func (f *first) await(t *testing.T, part string) {
+	t.Helper()
+	proctest.Await(t, patience, func() bool { return strings.Contains(f.screen.String(), part) }, "%q on the screen", part)
+}
+
+func (f *first) exit(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-f.ended:
+	case <-time.After(patience):
+		t.Fatal("dev does not end")
+	}
+	return f.cmd.ProcessState.ExitCode()
+}
+
+// nothingLeft: no process of a first run lives on.
+func (f *first) nothingLeft(t *testing.T) {
+	t.Helper()
+	mark := f.env[len(f.env)-1]
+	require.Empty(t, proctest.Find(func(p proctest.Process) bool {
+		return p.Env("RESQUED_TEST_RUN") == strings.TrimPrefix(mark, "RESQUED_TEST_RUN=")
+	}))
+}
+
+func TestFirstRun(t *testing.T) {
+	t.Parallel()
+	// A machine with Go alone: no redis-server on PATH.
+	bare := t.TempDir()
+	for _, program := range []string{"sh", "sleep"} {
+		path, err := exec.LookPath(program)
+		require.NoError(t, err)
+		require.NoError(t, os.Symlink(path, filepath.Join(bare, program)))
+	}
+	for name, path := range map[string]string{"with a redis-server": os.Getenv("PATH"), "with Go alone": bare} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := firstRun(t, path)
+			f.await(t, "2 processes")
+			f.await(t, "done")
+
+			enqueue := exec.Command(harness.Binary(t), "enqueue", "Hello", "you", "--dev")
+			enqueue.Env = f.env
+			out, err := enqueue.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			f.await(t, `Hello["you"]`)
+
+			_, err = f.keys.WriteString("\x03")
+			require.NoError(t, err)
+			require.Zero(t, f.exit(t))
+			f.nothingLeft(t)
+		})
+	}
+
+	t.Run("a second ^C kills", func(t *testing.T) {
+		t.Parallel()
+		f := firstRun(t, os.Getenv("PATH"))
+		f.await(t, "done")
+		for i := range 16 { // two for each thread
+			enqueue := exec.Command(harness.Binary(t), "enqueue", "Slow", strconv.Itoa(i), "--dev")
+			enqueue.Env = f.env
+			require.NoError(t, enqueue.Run())
+		}
+		_, err := f.keys.WriteString("\x03")
+		require.NoError(t, err)
+		f.await(t, "stopping")
+		<-time.After(1100 * time.Millisecond)
+		_, err = f.keys.WriteString("\x03")
+		require.NoError(t, err)
+		require.Zero(t, f.exit(t))
+		f.nothingLeft(t)
+	})
+}
