@@ -104,6 +104,14 @@ func TestRecover(t *testing.T) {
 		require.Empty(t, f.sys.swept)
 	})
 
+	bubble(t, "one that could not tidy up is cleaned up after", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0))
+		up[0].leave(9, proc.Untidy)
+		require.Equal(t, []string{"a requeue"}, f.redis.seen())
+	})
+
 	bubble(t, "one that never said hello has left nothing", func(t *testing.T) {
 		f := setup(t)
 		f.newest().crash()

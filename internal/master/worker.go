@@ -117,7 +117,8 @@ func (m *Master) heed(s said) {
 		m.kill(w, fmt.Sprintf("%d killed jobs do not stop: %s", len(s.message.Tokens), s.message.Reason))
 		w.cause = s.message.Reason
 	case proc.Bye:
-		w.bye, w.empty, w.beat.Busy = true, s.message.Reason == "empty", 0
+		w.bye, w.empty = s.message.Reason != proc.Untidy, s.message.Reason == proc.Empty
+		w.beat.Busy = 0
 		w.beat.Done = max(w.beat.Done, s.message.Done)
 	}
 }

@@ -15,13 +15,22 @@ const (
 	Beat    = "beat"     // State, Busy, Done, Quota, RSS: every BeatEvery
 	Retires = "retiring" // Reason (quota, age, memory): no new job will be taken
 	Tainted = "tainted"  // Tokens, Reason: these jobs ignore their kill; end this process
-	Bye     = "bye"      // Done, Reason ("", "empty"): the last message of an orderly leave
+	Bye     = "bye"      // Done, Reason ("", Empty, Untidy): the last message of an orderly leave
 
 	// Master to worker.
 	Welcome  = "welcome" // Proc, Slot, Slots, State: the answer to hello
 	SetState = "state"   // State: running, paused, draining
 	KillJobs = "kill"    // Tokens (none = all), Grace, Reason, Exit
 	Retire   = "retire"  // Reason: drain and leave, because a successor is there
+)
+
+// Reasons of Bye.
+const (
+	// Empty: there was nothing to do any more (until-empty).
+	Empty = "empty"
+	// Untidy: Redis still knows the process, and perhaps jobs of it. Only the
+	// master can clean up.
+	Untidy = "untidy"
 )
 
 // BeatEvery is how often a worker reports to its master over the socketpair.
