@@ -13,7 +13,7 @@ const (
 	Hello   = "hello"    // Protocol, PID: the first message, after signal handling is installed
 	Ready   = "ready"    // the worker is registered in Redis and takes jobs
 	Beat    = "beat"     // State, Busy, Done, Quota, RSS: every BeatEvery
-	Retires = "retiring" // Reason (quota, age, memory): no new job will be taken
+	Retires = "retiring" // Reason: quota, tainted: takes no new job; age, memory: goes on until Retire
 	Tainted = "tainted"  // Tokens, Reason: these jobs ignore their kill; end this process
 	Bye     = "bye"      // Done, Reason ("", Empty, Untidy): the last message of an orderly leave
 
