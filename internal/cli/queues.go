@@ -266,8 +266,7 @@ func (a *app) caps(ctx context.Context, s *store.Store) func(queue string) int {
 		return func(string) int { return 0 }
 	}
 	for _, fields := range masters {
-		threads, _ := strconv.Atoi(fields["threads"])
-		if spec, _, err := selector.Parse(strings.Split(fields["queues"], ","), max(1, threads)); err == nil {
+		if spec, _, err := selector.Parse(strings.Split(fields["queues"], ","), max(1, threadsOf(fields))); err == nil {
 			specs = append(specs, spec)
 		}
 	}

@@ -97,7 +97,7 @@ func masterConfig(c config.Config, dev *devMode) (master.Config, error) {
 		TermTimeout: c.TermTimeout, DrainTimeout: c.DrainTimeout, MaxDeaths: c.MaxDeaths,
 		OnMasterDeath: c.OnMasterDeath, DevSignals: dev != nil, Worker: worker,
 		Fields: map[string]string{
-			"queues": c.Queues.String(), "threads": strconv.Itoa(c.Threads()), "version": version(),
+			"queues": c.Queues.String(), "version": version(),
 			"jobs_per_fork": strconv.Itoa(c.JobsPerFork), "config": c.Fingerprint(),
 		},
 	}, nil

@@ -162,7 +162,7 @@ func allWorkers(ctx context.Context, s *store.Store) ([]*workerView, error) {
 	for id, fields := range masters {
 		v := view(id)
 		v.State, v.Queues = fields["state"], fields["queues"]
-		v.Threads, _ = strconv.Atoi(fields["threads"])
+		v.Threads = threadsOf(fields)
 	}
 	for _, p := range procs {
 		pv := viewProcess(p, now)
@@ -348,6 +348,13 @@ func processes(v *workerView) string {
 		return ""
 	}
 	return strconv.Itoa(len(v.Processes))
+}
+
+// threadsOf is how many jobs a master runs at a time.
+func threadsOf(fields map[string]string) int {
+	slots, _ := strconv.Atoi(fields["slots"])
+	threads, _ := strconv.Atoi(fields["threads"])
+	return slots * threads
 }
 
 // masterOf is the id of the master that started a process.
