@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Process is a process as /proc shows it.
@@ -132,18 +133,20 @@ func Memory(pid int) int64 {
 	return 0
 }
 
-// CPUTicks returns the processor time that a process has used, in clock ticks
-// (hundredths of a second). 0 when it is gone.
-func CPUTicks(pid int) int64 {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
+// CPUTime returns the processor time that the living threads of a process have
+// used. 0 when it is gone.
+func CPUTime(pid int) time.Duration {
+	var total time.Duration
+	// The process's own stat counts in hundredths of a second.
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	for _, path := range threads {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // the thread has ended
+		}
+		ran, _, _ := strings.Cut(string(stat), " ")
+		ns, _ := strconv.ParseInt(ran, 10, 64)
+		total += time.Duration(ns)
 	}
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) < 13 {
-		return 0
-	}
-	user, _ := strconv.ParseInt(fields[11], 10, 64)
-	system, _ := strconv.ParseInt(fields[12], 10, 64)
-	return user + system
+	return total
 }

@@ -85,7 +85,8 @@ func TestSystemd(t *testing.T) {
 		s.Systemctl("start", s.unit)
 		require.Equal(t, "active", s.Property(s.unit, "ActiveState"))
 		require.NotEmpty(t, s.Property(s.unit, "StatusText"))
-		require.Len(t, proctest.Children(s.hostPID(t)), 2)
+		master := s.hostPID(t)
+		proctest.Await(t, patience, func() bool { return len(proctest.Children(master)) == 2 }, "two worker processes")
 		s.jobs.Push("mail", "Count", 1)
 		s.jobs.AwaitNoted("ran", 1)
 		s.Systemctl("stop", s.unit)
@@ -123,7 +124,9 @@ func TestSystemd(t *testing.T) {
 		s.Systemctl("start", s.unit)
 		master := s.MainPID(s.unit)
 		var old []int
-		for _, p := range proctest.Children(s.hostPID(t)) {
+		first := s.hostPID(t)
+		proctest.Await(t, patience, func() bool { return len(proctest.Children(first)) == 2 }, "two worker processes")
+		for _, p := range proctest.Children(first) {
 			old = append(old, p.PID)
 		}
 		s.jobs.Push("mail", "Gate", 1)

@@ -242,13 +242,17 @@ func (d *Daemon) AwaitLog(part string) {
 	}
 }
 
-// markEnv is in the environment of everything that descends from a daemon.
+// markEnv is in the environment of the daemon and of its worker processes.
 const markEnv = "RESQUED_TEST_RUN"
 
 // Processes returns every living process that descends from the daemon, the
-// master included.
+// master included. Commands do not inherit the daemon's environment; they are
+// known by the name of their worker process, which has the master's pid in it.
 func (d *Daemon) Processes() []proctest.Process {
-	return proctest.Find(func(p proctest.Process) bool { return p.Env(markEnv) == d.mark || p.PID == d.PID })
+	master := fmt.Sprintf(":%d-", d.PID)
+	return proctest.Find(func(p proctest.Process) bool {
+		return p.PID == d.PID || p.Env(markEnv) == d.mark || strings.Contains(p.Env("RESQUED_PROC"), master)
+	})
 }
 
 // Workers returns the living worker processes.
