@@ -630,8 +630,8 @@ func TestSignalsAtAnyMomentOfAStart(t *testing.T) {
 					require.Equal(t, int64(1), d.Snapshot().Jobs())
 					continue
 				}
-				proctest.Within(patience, func() bool { return d.HasNotified("READY=1") || d.AwaitEnd(0) })
-				if d.AwaitEnd(0) {
+				proctest.Within(patience, func() bool { return d.HasNotified("READY=1") || d.Ended() })
+				if d.Ended() {
 					require.Contains(t, []int{-int(sig), 2}, d.Exit())
 					require.Empty(t, d.Residue())
 					early++

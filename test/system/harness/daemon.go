@@ -211,8 +211,8 @@ func (d *Daemon) Exit() int {
 	return status.ExitStatus()
 }
 
-// ended says whether the master has ended.
-func (d *Daemon) ended() bool {
+// Ended says whether the master has ended.
+func (d *Daemon) Ended() bool {
 	select {
 	case <-d.done:
 		return true
@@ -286,7 +286,7 @@ func (d *Daemon) discard() {
 	if d.tb.Failed() {
 		d.tb.Logf("%s\n%s", d.describe(), d.Log())
 	}
-	if d.ended() {
+	if d.Ended() {
 		if left := d.Processes(); len(left) > 0 {
 			d.tb.Errorf("processes outlive their master: %v", left)
 		}

@@ -78,8 +78,8 @@ func (d *Daemon) HasNotified(line string) bool {
 // AwaitReady waits until the daemon says that it works jobs.
 func (d *Daemon) AwaitReady() {
 	d.tb.Helper()
-	ok := proctest.Within(patience, func() bool { return d.HasNotified("READY=1") || d.ended() })
-	if !ok || d.ended() {
+	ok := proctest.Within(patience, func() bool { return d.HasNotified("READY=1") || d.Ended() })
+	if !ok || d.Ended() {
 		d.tb.Fatalf("the daemon did not become ready\n%s", d.Log())
 	}
 }
