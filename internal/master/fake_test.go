@@ -153,12 +153,14 @@ type fakeChild struct {
 
 	mu     sync.Mutex
 	heard  []proc.Message // from the master, not yet looked at
+	looks  []proc.Message // what hear leaves out
 	said   chan proc.Message
 	exit   proc.Exit
 	gone   chan struct{}
 	dead   bool
 	full   bool
 	mute   bool // no beats
+	busy   int
 	killed bool
 	hard   bool // not even SIGKILL ends it at once
 }
@@ -250,6 +252,9 @@ func (c *fakeChild) hear() []string {
 	for _, m := range c.heard {
 		text := m.Type
 		switch m.Type {
+		case proc.Look, proc.Lookout:
+			c.looks = append(c.looks, m)
+			continue
 		case proc.Welcome, proc.SetState:
 			text += " " + m.State
 		case proc.KillJobs:
@@ -261,6 +266,19 @@ func (c *fakeChild) hear() []string {
 		list = append(list, text)
 	}
 	c.heard = nil
+	return list
+}
+
+// told returns what the master has said since about looking for jobs.
+func (c *fakeChild) told() []string {
+	c.hear()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := []string{}
+	for _, m := range c.looks {
+		list = append(list, fmt.Sprint(m.Type, " ", m.On))
+	}
+	c.looks = nil
 	return list
 }
 
@@ -284,7 +302,7 @@ func (c *fakeChild) boot() {
 			case <-tick.C:
 				c.mu.Lock()
 				if !c.mute && !c.dead {
-					c.said <- proc.Message{Type: proc.Beat, Busy: 1, Done: 1}
+					c.said <- proc.Message{Type: proc.Beat, Busy: c.busy, Done: 1}
 				}
 				c.mu.Unlock()
 			}
@@ -324,7 +342,7 @@ func (s *fakeSystem) Spawn(spec proc.Spec) (Child, error) {
 	if s.fail != nil {
 		return nil, s.fail
 	}
-	c := &fakeChild{
+	c := &fakeChild{busy: 1,
 		t: s.t, pid: 1000 + len(s.children), spec: spec,
 		said: make(chan proc.Message, 1000), gone: make(chan struct{}),
 	}

@@ -9,7 +9,7 @@
 //	               draining ──▶ killing ──▶ gone
 //
 // Files: master.go the loop; config.go and deps.go what it needs; worker.go a
-// worker process as its master sees it; slot.go filling the slots; signals.go what
+// worker process as its master sees it; slot.go filling the slots; lookout.go who looks for jobs; signals.go what
 // signals do; reap.go the end of a worker process; reload.go a new configuration;
 // recover.go and janitor.go the jobs of the dead; status.go what people see.
 package master
@@ -62,6 +62,7 @@ type Master struct {
 
 	slots   []*slot
 	workers map[*worker]bool
+	lookout *worker // looks for jobs at every interval; nil while all are busy
 	booting *worker // at most one at a time, so that a boot storm cannot happen
 	seq     int     // worker processes spawned
 	gen     int     // the configuration in force
@@ -177,6 +178,7 @@ func (m *Master) turn() {
 	}
 	m.fill()
 	m.enforce()
+	m.post()
 	if m.roundAt.IsZero() || m.due(m.roundAt) {
 		m.roundAt = m.now.Add(roundEvery*9/10 + rand.N(roundEvery/5))
 		m.due(m.roundAt)

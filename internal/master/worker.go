@@ -33,13 +33,14 @@ type worker struct {
 	// after: a worker of which this one takes the place only when it is gone.
 	after *worker
 
-	beat    proc.Message // the newest
-	stopped bool         // it has stopped taking jobs by itself
-	wants   string       // why it should be replaced, while it goes on
-	retired bool         // it was told to leave, its place is another's
-	surplus bool         // its slot is no more
-	bye     bool         // it has left in good order
-	empty   bool         // because there was nothing to do
+	beat      proc.Message // the newest
+	saturated bool         // every thread of it was busy when it last spoke of that
+	stopped   bool         // it has stopped taking jobs by itself
+	wants     string       // why it should be replaced, while it goes on
+	retired   bool         // it was told to leave, its place is another's
+	surplus   bool         // its slot is no more
+	bye       bool         // it has left in good order
+	empty     bool         // because there was nothing to do
 
 	killBy    time.Time // it must be gone by then
 	abortedAt time.Time // its jobs were to be killed then
@@ -109,6 +110,8 @@ func (m *Master) heed(s said) {
 		m.settle(w, s.message)
 	case proc.Retires:
 		m.asksToRetire(w, s.message.Reason)
+	case proc.Found:
+		m.found(w)
 	case proc.Tainted:
 		w.tainted = true
 		for _, token := range s.message.Tokens {
@@ -189,6 +192,7 @@ func (m *Master) ready(w *worker) {
 // settle takes a beat. One without busy threads proves that no killed job is left.
 func (m *Master) settle(w *worker, beat proc.Message) {
 	w.beat = beat
+	w.saturated = beat.Busy >= m.cfg.Threads
 	if beat.Busy == 0 {
 		w.abortBy = time.Time{}
 	}

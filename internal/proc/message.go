@@ -14,6 +14,7 @@ const (
 	Ready   = "ready"    // the worker is registered in Redis and takes jobs
 	Beat    = "beat"     // State, Busy, Done, Quota, RSS: every BeatEvery
 	Retires = "retiring" // Reason: quota, tainted: takes no new job; age, memory: goes on until Retire
+	Found   = "found"    // there were jobs for every idle thread, so there may be more
 	Tainted = "tainted"  // Tokens, Reason: these jobs ignore their kill; end this process
 	Bye     = "bye"      // Done, Reason ("", Empty, Untidy): the last message of an orderly leave
 
@@ -21,6 +22,8 @@ const (
 	Welcome  = "welcome" // Proc, Slot, Slots, State: the answer to hello
 	SetState = "state"   // State: running, paused, draining
 	KillJobs = "kill"    // Tokens (none = all), Grace, Reason, Exit
+	Lookout  = "lookout" // On: look for jobs at every interval; the others now and then
+	Look     = "look"    // look for jobs now: another process has found more than it can take
 	Retire   = "retire"  // Reason: drain and leave, because a successor is there
 )
 
@@ -49,7 +52,9 @@ type Message struct {
 	Tokens   []string      `json:"tokens,omitempty"`
 	Grace    time.Duration `json:"grace,omitempty"`
 	// Exit: the process shall leave after the kill (TERM), else go on (USR1).
-	Exit  bool  `json:"exit,omitempty"`
+	Exit bool `json:"exit,omitempty"`
+	// On: the process is the lookout, else it no longer is.
+	On    bool  `json:"on,omitempty"`
 	Busy  int   `json:"busy,omitempty"`
 	Done  int   `json:"done,omitempty"`
 	Quota int   `json:"quota,omitempty"`

@@ -228,6 +228,16 @@ func (p *Process) heed(m proc.Message, ok bool) {
 		if m.Exit {
 			p.enter(signals.Killing)
 		}
+	case proc.Lookout:
+		p.lookout.Store(m.On)
+		if m.On {
+			p.look()
+		}
+	case proc.Look:
+		if len(p.idle) > 0 && p.state == signals.Running {
+			p.stir()
+			p.look()
+		}
 	case proc.Retire:
 		p.retiring = m.Reason
 		if p.state == signals.Starting || p.state == signals.Running || p.state == signals.Paused {

@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued/internal/selector"
+	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -57,7 +57,8 @@ func (p *Process) exchange() {
 		return
 	}
 	p.ended, p.sent = p.ended[len(req.Completions):], req.Completions
-	p.exchanging, p.calm = true, false
+	p.exchanging = true
+	p.sends.Add(1)
 	p.exchanges <- req
 }
 
@@ -161,6 +162,15 @@ func (p *Process) apply(r exchangeResult) {
 	for _, job := range jobs {
 		p.begin(job)
 	}
+	if len(r.req.Completions)+len(jobs) > 0 {
+		p.stir()
+	}
+	if len(jobs) > 0 && len(jobs) == len(r.req.Wants) && len(p.idle) == 0 && time.Since(p.foundAt) >= p.cfg.Interval {
+		p.foundAt = time.Now()
+		if err := p.send(proc.Message{Type: proc.Found}); err != nil {
+			p.complain("report", "the master does not read", zap.Error(err))
+		}
+	}
 	p.hungry = len(r.req.Wants) == 0 && p.hungry || len(r.req.Wants) > 0 && len(jobs) == len(r.req.Wants)
 	if len(p.ended) > 0 {
 		p.hungry = true // a payload that was no job has already ended
@@ -208,71 +218,4 @@ func (p *Process) complain(subject, text string, fields ...zap.Field) {
 	}
 	p.complained[subject] = time.Now()
 	p.log.Error(text, fields...)
-}
-
-type pollCall struct{ cursor string }
-
-type pollResult struct {
-	store.PollReply
-	err error
-}
-
-// poll asks which queues hold jobs: while threads are idle, and for globs also
-// under load, because new queues are only found that way.
-func (p *Process) poll() {
-	if p.polling || p.leaving || p.state != signals.Running && p.state != signals.Starting {
-		return
-	}
-	if p.polled && p.cursorDone() && (len(p.idle) == 0 || p.hungry && p.exchanging) && !p.cfg.Queues.Dynamic() {
-		return
-	}
-	p.polling, p.calm = true, true
-	p.polls <- pollCall{cursor: p.cursor}
-}
-
-func (p *Process) cursorDone() bool { return p.cursor == "" || p.cursor == "0" }
-
-func (p *Process) poller() {
-	var fixed []string
-	for _, c := range p.cfg.Queues.Resolve(nil) {
-		fixed = append(fixed, c.Queue)
-	}
-	dynamic := p.cfg.Queues.Dynamic()
-	for {
-		select {
-		case <-p.work.Done():
-			return
-		case call := <-p.polls:
-			reply, err := p.d.Store.Poll(p.work, dynamic, call.cursor, fixed)
-			p.pollDone <- pollResult{reply, err}
-		}
-	}
-}
-
-// sawQueues takes the answer of a poll. Its errors are the exchanger's to report.
-func (p *Process) sawQueues(r pollResult) {
-	p.polling = false
-	if r.err != nil {
-		p.complain("poll", "cannot look for jobs; trying again", zap.Error(r.err))
-		return
-	}
-	p.passing = append(p.passing, r.Waiting...)
-	p.cursor = r.Cursor
-	if !p.cursorDone() {
-		p.poll() // a large set of queues: on with the pass
-		return
-	}
-	p.waiting, p.passing, p.polled = p.passing, nil, true
-	slices.Sort(p.waiting)
-	p.waiting = slices.Compact(p.waiting)
-	any := slices.ContainsFunc(p.cfg.Queues.Resolve(p.waiting), func(c selector.Choice) bool {
-		return slices.Contains(p.waiting, c.Queue)
-	})
-	switch {
-	case any:
-		p.hungry = true
-	case p.cfg.UntilEmpty && p.calm && len(p.jobs) == 0 && len(p.ended) == 0 && !p.exchanging && p.state == signals.Running:
-		p.empty = true
-		p.enter(signals.Draining)
-	}
 }

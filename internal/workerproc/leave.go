@@ -51,12 +51,13 @@ func (p *Process) unregister() error {
 
 // farewell ends an orderly life.
 func (p *Process) farewell(err error) error {
-	if err != nil {
-		p.log.Warn("left without tidying up; the master will", zap.Error(err))
-	}
 	reason := ""
-	if p.empty {
-		reason = "empty"
+	switch {
+	case err != nil:
+		p.log.Warn("left without tidying up; the master will", zap.Error(err))
+		reason = proc.Untidy
+	case p.empty:
+		reason = proc.Empty
 	}
 	if err := p.send(proc.Message{Type: proc.Bye, Done: p.done, Reason: reason}); err != nil {
 		p.log.Debug("nobody to say goodbye to", zap.Error(err))

@@ -9,7 +9,7 @@
 //	                any of them → killing → gone
 //
 // Files: process.go the loop; control.go what master and operator want;
-// exchange.go reserving and ending jobs; job.go a job in hand; kill.go the kill;
+// exchange.go reserving and ending jobs; poll.go finding them; job.go a job in hand; kill.go the kill;
 // beat.go leases and reports; leave.go the end.
 package workerproc
 
@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -152,10 +153,8 @@ type Process struct {
 	hungry     bool
 	retries    int
 	waiting    []string // queues with jobs, as of the last complete poll
-	passing    []string // those found so far by the pass that is going on
-	cursor     string
-	polled     bool // a first pass is complete
-	begun      int  // jobs started, for the quota
+	polled     bool     // a first pass is complete
+	begun      int      // jobs started, for the quota
 	done       int
 	sequence   int
 	empty      bool          // left because everything is empty
@@ -170,8 +169,6 @@ type Process struct {
 	lastBeat   time.Duration // boot time at which the last successful beat was sent
 
 	exchanging bool
-	calm       bool // nothing was exchanged since the last poll was sent
-	polling    bool
 	beating    bool
 	leaving    bool
 
@@ -179,8 +176,13 @@ type Process struct {
 	outcomes  chan outcome
 	exchanges chan store.ExchangeRequest
 	exchanged chan exchangeResult
-	polls     chan pollCall
-	pollDone  chan pollResult
+	polls     chan pollResult
+	pollNow   chan struct{}
+	pollMode  atomic.Int32
+	sends     atomic.Int64 // exchanges sent
+	lookout   atomic.Bool  // the master's word: look at every interval
+	worked    atomic.Int64 // when the process was last stirred, since started
+	foundAt   time.Time    // when the master was last told of more jobs
 	beats     chan beatCall
 	beaten    chan beatResult
 	left      chan error
@@ -217,7 +219,7 @@ func New(cfg Config, d Deps) (*Process, error) {
 		jobs: map[string]*job{}, hungry: true,
 		messages: make(chan proc.Message), outcomes: make(chan outcome, cfg.Threads),
 		exchanges: make(chan store.ExchangeRequest, 1), exchanged: make(chan exchangeResult, 1),
-		polls: make(chan pollCall, 1), pollDone: make(chan pollResult, 1),
+		polls: make(chan pollResult, 1), pollNow: make(chan struct{}, 1),
 		beats: make(chan beatCall, 1), beaten: make(chan beatResult, 1),
 		left: make(chan error, 1), nudged: make(chan struct{}, 1), complained: map[string]time.Time{},
 		killed: map[string]bool{}, byWorker: map[string]int{},
@@ -271,16 +273,16 @@ func (p *Process) loop() error {
 			close(s.assigned)
 		}
 	}()
-	poll := time.NewTicker(p.cfg.Interval)
-	defer poll.Stop()
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
+	ticking := true
 	report := time.NewTicker(proc.BeatEvery)
 	defer report.Stop()
 	beat := time.NewTicker(p.cfg.BeatEvery)
 	defer beat.Stop()
 
-	p.poll()
+	p.stir()
+	p.look()
 	p.step()
 	for {
 		select {
@@ -293,14 +295,12 @@ func (p *Process) loop() error {
 			p.moreOutcomes()
 		case r := <-p.exchanged:
 			p.apply(r)
-		case r := <-p.pollDone:
+		case r := <-p.polls:
 			p.sawQueues(r)
 		case r := <-p.beaten:
 			p.felt(r)
 		case err := <-p.left:
 			return p.farewell(err)
-		case <-poll.C:
-			p.poll()
 		case <-tick.C:
 			p.tick()
 		case <-p.nudged:
@@ -316,6 +316,13 @@ func (p *Process) loop() error {
 			return p.fatal
 		}
 		p.step()
+		if busy := len(p.jobs) > 0 || len(p.stuck) > 0 || p.state == signals.Killing; busy != ticking {
+			ticking = busy
+			tick.Stop()
+			if busy {
+				tick.Reset(tickEvery)
+			}
+		}
 	}
 }
 
@@ -338,6 +345,7 @@ func (p *Process) step() {
 	}
 	p.exchange()
 	p.leaveIfDone()
+	p.setPolling()
 }
 
 func (p *Process) enter(s signals.State) {
@@ -347,6 +355,10 @@ func (p *Process) enter(s signals.State) {
 	p.log.Debug("state", zap.String("from", string(p.state)), zap.String("to", string(s)))
 	p.pauseHooks(s)
 	p.state, p.since = s, time.Now()
+	if s == signals.Running {
+		p.stir()
+		p.look()
+	}
 	p.report()
 }
 

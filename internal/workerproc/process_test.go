@@ -41,7 +41,7 @@ type master struct {
 }
 
 func (m *master) Send(msg proc.Message) error {
-	if msg.Type != proc.Beat {
+	if msg.Type != proc.Beat && msg.Type != proc.Found {
 		m.up <- msg
 	}
 	return nil
@@ -493,10 +493,13 @@ func TestKill(t *testing.T) {
 func TestTheMasterDies(t *testing.T) {
 	t.Parallel()
 	h, running, open := gate()
-	f := start(t, handlers{"A": h}, options{})
+	f := start(t, handlers{"A": h}, options{short: true})
 	f.push(payload(1), payload(2))
 	<-running
 	f.die()
+	eventually(t, "the death is noticed", func() bool {
+		return f.redis.HGet(t.Context(), f.key("resqued:proc:h:boot:1-1:0.1"), "state").Val() == "draining"
+	})
 	close(open)
 	f.ends()
 	require.Equal(t, 1, f.processed())

@@ -1,0 +1,153 @@
+package workerproc
+
+import (
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/selector"
+	"github.com/resqued/resqued/internal/signals"
+)
+
+// What the poller shall do; the loop sets it.
+const (
+	pollOff   = iota
+	pollQuiet // speak up only when there is something to do
+	pollAlways
+)
+
+const (
+	// awake is how long a process that has worked looks for jobs at every interval
+	// although it is not the lookout. It is longer than two reports to the master,
+	// who finds a lookout among those that have an idle thread.
+	awake = 5 * time.Second
+	// asleep is how often the others look: only in case the lookout hangs.
+	asleep = time.Second
+)
+
+// pollResult is what one look at all queues has found.
+type pollResult struct {
+	// waiting are the queues that hold jobs, sorted; any says that one of them is
+	// ours to work.
+	waiting []string
+	any     bool
+	// sends is how many exchanges had been sent before the look.
+	sends int64
+	err   error
+}
+
+// poller looks for queues with jobs: at each interval that the loop wants it to,
+// and at once when asked. An idle process is this goroutine alone: as long as
+// nothing waits, not even the loop wakes up.
+func (p *Process) poller() {
+	var fixed []string
+	for _, c := range p.cfg.Queues.Resolve(nil) {
+		fixed = append(fixed, c.Queue)
+	}
+	timer := time.NewTimer(p.cfg.Interval)
+	defer timer.Stop()
+	var last pollResult
+	for {
+		asked := false
+		select {
+		case <-p.work.Done():
+			return
+		case <-p.pollNow:
+			asked = true
+		case <-timer.C:
+		}
+		timer.Reset(p.pause())
+		mode := p.pollMode.Load()
+		if !asked && mode == pollOff {
+			continue
+		}
+		r := p.lookAround(fixed)
+		if asked || mode == pollAlways || r.any || last.any || r.err != nil {
+			select {
+			case p.polls <- r:
+			case <-p.work.Done():
+				return
+			}
+		}
+		last = r
+	}
+}
+
+// pause is the time until the next look.
+func (p *Process) pause() time.Duration {
+	if p.lookout.Load() || p.cfg.UntilEmpty || time.Since(p.started)-time.Duration(p.worked.Load()) < awake {
+		return p.cfg.Interval
+	}
+	return max(p.cfg.Interval, asleep)
+}
+
+// stir makes the process look for jobs at every interval for a while.
+func (p *Process) stir() { p.worked.Store(int64(time.Since(p.started))) }
+
+// look makes the poller look now.
+func (p *Process) look() {
+	select {
+	case p.pollNow <- struct{}{}:
+	default:
+	}
+}
+
+// lookAround asks for all queues, a part at a time if there are very many.
+func (p *Process) lookAround(fixed []string) pollResult {
+	r := pollResult{sends: p.sends.Load()}
+	dynamic := p.cfg.Queues.Dynamic()
+	for cursor := ""; ; {
+		reply, err := p.d.Store.Poll(p.work, dynamic, cursor, fixed)
+		if err != nil {
+			r.err = err
+			return r
+		}
+		r.waiting = append(r.waiting, reply.Waiting...)
+		if cursor = reply.Cursor; cursor == "" || cursor == "0" {
+			break
+		}
+	}
+	if len(r.waiting) == 0 {
+		return r
+	}
+	slices.Sort(r.waiting)
+	r.waiting = slices.Compact(r.waiting)
+	r.any = slices.ContainsFunc(p.cfg.Queues.Resolve(r.waiting), func(c selector.Choice) bool {
+		_, found := slices.BinarySearch(r.waiting, c.Queue)
+		return found
+	})
+	return r
+}
+
+// setPolling tells the poller what the state of the process calls for. Threads
+// that are all busy need no look, unless new queues can only be found that way.
+func (p *Process) setPolling() {
+	mode := int32(pollOff)
+	switch {
+	case p.leaving || p.state != signals.Running:
+	case len(p.idle) == 0 && !p.cfg.Queues.Dynamic():
+	case p.cfg.UntilEmpty:
+		mode = pollAlways
+	default:
+		mode = pollQuiet
+	}
+	p.pollMode.Store(mode)
+}
+
+// sawQueues takes what the poller has found.
+func (p *Process) sawQueues(r pollResult) {
+	if r.err != nil {
+		p.complain("poll", "cannot look for jobs; trying again", zap.Error(r.err))
+		return
+	}
+	p.waiting, p.polled = r.waiting, true
+	calm := r.sends == p.sends.Load() && !p.exchanging && len(p.jobs) == 0 && len(p.ended) == 0 && len(p.stuck) == 0
+	switch {
+	case r.any:
+		p.hungry = true
+	case p.cfg.UntilEmpty && calm && p.state == signals.Running:
+		p.empty = true
+		p.enter(signals.Draining)
+	}
+}
