@@ -342,8 +342,8 @@ func (s *fakeSystem) Spawn(spec proc.Spec) (Child, error) {
 	if s.fail != nil {
 		return nil, s.fail
 	}
-	c := &fakeChild{busy: 1,
-		t: s.t, pid: 1000 + len(s.children), spec: spec,
+	c := &fakeChild{
+		busy: 1, t: s.t, pid: 1000 + len(s.children), spec: spec,
 		said: make(chan proc.Message, 1000), gone: make(chan struct{}),
 	}
 	s.children = append(s.children, c)
