@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -58,7 +59,13 @@ func runWorker(handlers *resqued.Handlers) int {
 		return workerFailed(log, exitConfig, err)
 	}
 	defer w.close()
-	if err := w.process.Run(context.Background()); err != nil {
+	err = w.process.Run(context.Background())
+	if errors.Is(err, workerproc.ErrFenced) {
+		// Its jobs may already run elsewhere: nothing of them may run on here.
+		workerFailed(log, exitFailed, err)
+		killSelf()
+	}
+	if err != nil {
 		return workerFailed(log, exitFailed, err)
 	}
 	return exitOK

@@ -59,6 +59,7 @@ func (m *Master) enter(next signals.State, why string) {
 	m.log.Info("state", zap.String("from", string(m.state)), zap.String("to", string(next)), zap.String("because", why))
 	wasLeaving := m.leaving()
 	m.state, m.since = next, time.Now()
+	m.roundAt = time.Time{} // people see it at once
 	if m.leaving() {
 		m.roll = nil
 		if !wasLeaving {

@@ -87,7 +87,9 @@ func (c *Client) Locked(queue string, n int) {
 		return
 	}
 	c.count("locked", "", n)
-	c.count("locked", queue, n)
+	if queue != "" {
+		c.count("locked", queue, n)
+	}
 }
 
 // Close sends what is buffered and ends the client.

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -576,4 +577,26 @@ func TestOpen(t *testing.T) {
 		require.ErrorContains(t, err, want, url)
 		require.NotContains(t, err.Error(), "secret")
 	}
+}
+
+func TestLargePayloadsComeInParts(t *testing.T) {
+	t.Parallel()
+	f := setup(t, redistest.Shared(t))
+	for i := range 10 {
+		f.push("q", job("A", fmt.Sprintf("[%d,%q]", i, strings.Repeat("x", 1<<20))))
+	}
+	reply := f.exchange(store.ExchangeRequest{Wants: f.wants(10), Queues: locked("q")})
+	require.Len(t, reply.Jobs, 4)
+	require.True(t, reply.More)
+	require.Len(t, f.list("queue:q"), 6)
+}
+
+func TestLeasesOfTheFutureAreClamped(t *testing.T) {
+	t.Parallel()
+	f := setup(t, redistest.Shared(t))
+	far := float64(time.Now().Add(365 * 24 * time.Hour).UnixMilli())
+	require.NoError(t, f.redis.ZAdd(t.Context(), f.key("resqued:procs"), redis.Z{Score: far, Member: "p1"}).Err())
+	_, err := f.Orphans(t.Context())
+	require.NoError(t, err)
+	require.Less(t, f.redis.ZScore(t.Context(), f.key("resqued:procs"), "p1").Val(), far-1e9)
 }

@@ -117,7 +117,7 @@ func (p *Process) felt(r beatResult) {
 	}
 	for _, token := range r.reply.Gone {
 		if j := p.jobs[token]; j != nil {
-			p.complain("gone "+token, "the record of a running job has vanished from redis; its end will change nothing",
+			p.complain("gone", "the record of a running job has vanished from redis; its end will change nothing",
 				zap.Stringer("job", j))
 		}
 	}

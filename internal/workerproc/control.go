@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -140,6 +141,7 @@ func (p *Process) register(ctx context.Context) error {
 			"host": p.cfg.Host, "pid": fmt.Sprint(p.cfg.PID), "slot": fmt.Sprint(p.name.Slot),
 			"threads": fmt.Sprint(p.cfg.Threads), "quota": fmt.Sprint(p.cfg.Quota), "master": p.masterID(),
 			"queues": strings.Join(p.cfg.Queues.Names(), ","), "version": p.cfg.Version,
+			"busy": "0", "done": "0", "rss": strconv.FormatInt(rss(), 10),
 			"started": wire.FormatISOUTC(p.started), "state": string(p.wanted),
 		},
 	}

@@ -48,7 +48,7 @@ func (p *Process) exchange() {
 		req.Wants = append(req.Wants, store.Want{Token: strconv.Itoa(p.sequence), Worker: p.threads[index].worker})
 	}
 	if len(req.Wants) > 0 {
-		req.Queues = p.candidates()
+		req.Queues = p.queues
 		if len(req.Queues) == 0 {
 			req.Wants, p.hungry = nil, false
 		}
@@ -74,17 +74,19 @@ func (p *Process) appetite() int {
 	return max(n, 0)
 }
 
-// candidates are the queues to try, in order of priority.
-func (p *Process) candidates() []store.Queue {
+// resolve notes the queues to try, in order of priority, as of the last poll.
+func (p *Process) resolve() {
 	choices := p.cfg.Queues.Resolve(p.waiting)
 	queues := make([]store.Queue, 0, len(choices))
 	for _, c := range choices {
-		if len(choices) > manyQueues && !slices.Contains(p.waiting, c.Queue) {
-			continue
+		if len(choices) > manyQueues {
+			if _, waits := slices.BinarySearch(p.waiting, c.Queue); !waits {
+				continue
+			}
 		}
 		queues = append(queues, store.Queue{Name: c.Queue, Cap: c.Cap, Locked: p.cfg.Locketed(c.Queue)})
 	}
-	return queues
+	p.queues = queues
 }
 
 // exchanger carries out one call at a time until it is certain what came of it.
@@ -123,8 +125,12 @@ func (p *Process) insist(req store.ExchangeRequest) (store.ExchangeReply, error)
 		default:
 			req.Repeat = req.Repeat || !store.Unexecuted(err)
 			if down.IsZero() {
-				p.log.Error("redis does not answer; nothing is lost, trying again",
-					zap.Error(err), zap.Int("ended", len(req.Completions)), zap.Int("wanted", len(req.Wants)))
+				what := "redis refuses"
+				if store.Unreachable(err) {
+					what = "redis does not answer"
+				}
+				p.log.Error(what+"; what has ended is kept, trying again", zap.Error(err),
+					zap.Int("ended", len(req.Completions)), zap.Int("wanted", len(req.Wants)))
 				down = time.Now()
 			}
 		}
@@ -175,10 +181,13 @@ func (p *Process) apply(r exchangeResult) {
 	if len(p.ended) > 0 {
 		p.hungry = true // a payload that was no job has already ended
 	}
-	if r.reply.More && len(jobs) < len(r.req.Wants) && p.retries < maxRetries {
+	switch {
+	case !r.reply.More || len(jobs) == len(r.req.Wants):
+		p.retries = 0
+	case len(jobs) > 0 || p.retries < maxRetries:
 		p.hungry = true
 		p.retries++
-	} else {
+	default:
 		p.retries = 0
 	}
 	if p.cfg.Quota > 0 && p.begun >= p.cfg.Quota {

@@ -142,6 +142,7 @@ func (p *Process) sawQueues(r pollResult) {
 		return
 	}
 	p.waiting, p.polled = r.waiting, true
+	p.resolve()
 	calm := r.sends == p.sends.Load() && !p.exchanging && len(p.jobs) == 0 && len(p.ended) == 0 && len(p.stuck) == 0
 	switch {
 	case r.any:

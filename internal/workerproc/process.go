@@ -152,9 +152,10 @@ type Process struct {
 	// repetitions of a scan that was cut short.
 	hungry     bool
 	retries    int
-	waiting    []string // queues with jobs, as of the last complete poll
-	polled     bool     // a first pass is complete
-	begun      int      // jobs started, for the quota
+	waiting    []string      // queues with jobs, as of the last complete poll
+	queues     []store.Queue // those to try
+	polled     bool          // a first pass is complete
+	begun      int           // jobs started, for the quota
 	done       int
 	sequence   int
 	empty      bool          // left because everything is empty

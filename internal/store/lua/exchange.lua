@@ -104,6 +104,7 @@ end
 
 local fencekey, fence = prefix .. 'resqued:fence', nil
 local bounced, more, budget = 0, 0, bound * 4
+local bytes, maxbytes = 0, 4194304 -- a reply of many large payloads would block the server
 local anydeaths = nil
 local w = 1
 
@@ -122,7 +123,7 @@ local function take(lock, value)
 end
 
 for _ = 1, nqueue do
-  if w > #wants then break end
+  if w > #wants or bytes >= maxbytes then break end
   local queue, cap, locked = ARGV[arg], tonumber(ARGV[arg + 1]), ARGV[arg + 2] == '1'
   arg = arg + 3
   local key = prefix .. 'queue:' .. queue
@@ -176,6 +177,11 @@ for _ = 1, nqueue do
         reply[#reply + 1] = r
         room = room - 1
         w = w + 1
+        bytes = bytes + #payload
+        if bytes >= maxbytes and w <= #wants then
+          more = 1
+          break
+        end
       else
         call('RPUSH', key, payload)
         here = here + 1

@@ -19,4 +19,9 @@ if last and last > 0 and ms - last > every * 1.5 then
   return {}
 end
 if tonumber(call('HGET', meta, 'grace') or 0) > ms then return {} end
+-- A lease far in the future was not given by this clock: it was set back since,
+-- or somebody forged it. It would never end.
+for _, proc in ipairs(call('ZRANGEBYSCORE', KEYS[1], fmt('%.0f', ms + 2 * lease), '+inf', 'LIMIT', 0, 100)) do
+  call('ZADD', KEYS[1], 'XX', fmt('%.0f', ms + lease), proc)
+end
 return call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. fmt('%.0f', ms), 'LIMIT', 0, 100)
