@@ -94,6 +94,38 @@ func stoppedBy(cause error, limit time.Duration, err error) error {
 	return &StoppedError{Cause: cause, Err: err}
 }
 
+// brokenError stands for a handler's error that cannot be looked into.
+type brokenError struct {
+	err   error
+	value any // what its method panicked with
+}
+
+// Error names the error's type and what it panicked with.
+func (e *brokenError) Error() string {
+	return fmt.Sprintf("%T, which is broken (is it a nil pointer in an error?): %s", e.err, wire.Printable(fmt.Sprint(e.value), 200))
+}
+
+// Exception is the name under which the failure is recorded.
+func (e *brokenError) Exception() string { return reflect.TypeOf(e.err).String() }
+
+// sound returns err, or an error in its place if looking into it panics: Unwrap,
+// Is and their like are the handler's code, and a nil pointer in an error is a
+// common mistake. It calls everything that is asked of an error later, where a
+// panic would end the process.
+func sound(err error) (result error) {
+	if err == nil {
+		return nil
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			result = &brokenError{err: err, value: v}
+		}
+	}()
+	_ = isFailure(err)
+	Describe(err)
+	return err
+}
+
 // isFailure tells failures from the errors that only end a job.
 func isFailure(err error) bool {
 	var requeue *resqued.RequeueError

@@ -135,7 +135,7 @@ func (s *Set) perform(ctx context.Context, job *resqued.Job, e *entry) error {
 		defer cancel()
 		job.Deadline, _ = ctx.Deadline()
 	}
-	err := s.surrounded(ctx, job, e)
+	err := sound(s.surrounded(ctx, job, e))
 	if err != nil && ctx.Err() != nil && isFailure(err) {
 		return stoppedBy(context.Cause(ctx), timeout, err)
 	}

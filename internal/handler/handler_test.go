@@ -195,6 +195,20 @@ func TestPerform(t *testing.T) {
 		require.Contains(t, backtrace[0], "TestPerform")
 	})
 
+	t.Run("a nil pointer in an error fails the job and nothing else", func(t *testing.T) {
+		t.Parallel()
+		var none *wrapper
+		for _, ctx := range []context.Context{t.Context(), ended(t)} {
+			err := goSet(t, func(context.Context, *resqued.Job) error { return none }).Perform(ctx, &resqued.Job{Class: "Run"})
+			require.Error(t, err)
+			require.NotErrorIs(t, err, resqued.Discard)
+			exception, message, _ := handler.Describe(err)
+			require.Contains(t, []string{"*handler_test.wrapper", "Resque::DirtyExit"}, exception)
+			require.Contains(t, message, "*handler_test.wrapper, which is broken")
+			require.Contains(t, message, "nil pointer dereference")
+		}
+	})
+
 	t.Run("a thread that a handler keeps locked does not hurt", func(t *testing.T) {
 		t.Parallel()
 		s := goSet(t, func(context.Context, *resqued.Job) error {
@@ -205,6 +219,19 @@ func TestPerform(t *testing.T) {
 			require.NoError(t, perform(t, s))
 		}
 	})
+}
+
+// wrapper is an error as people write them: no method expects a nil pointer.
+type wrapper struct{ inner error }
+
+func (w *wrapper) Error() string { return w.inner.Error() }
+func (w *wrapper) Unwrap() error { return w.inner }
+
+func ended(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(resqued.ErrKilled)
+	return ctx
 }
 
 // deepPanic panics below n calls of itself.
