@@ -198,7 +198,9 @@ func (ps processes) kill(pid int) bool {
 }
 
 // Strays reaps orphans that came to this process, a subreaper, with nobody
-// waiting for them. Use it from one goroutine.
+// waiting for them. A child that Go code here has started is none, however late
+// it is waited for: whoever started it holds a handle of it. Use it from one
+// goroutine.
 type Strays struct {
 	// Owned tells of a child process whether somebody waits for it; nil = none.
 	Owned func(pid int) bool
@@ -224,6 +226,7 @@ func (s *Strays) Reap() (reaped int) {
 	}
 	now := BootTime()
 	seen := map[child]time.Duration{}
+	var held map[int]bool // read when it is needed
 	for _, pid := range children() {
 		if s.Owned != nil && s.Owned(pid) {
 			continue
@@ -237,7 +240,10 @@ func (s *Strays) Reap() (reaped int) {
 		if !ok {
 			first = now
 		}
-		if now-first < patience {
+		if held == nil && now-first >= patience {
+			held = handles()
+		}
+		if now-first < patience || held[pid] {
 			seen[z] = first
 			continue
 		}
@@ -247,6 +253,28 @@ func (s *Strays) Reap() (reaped int) {
 	}
 	s.seen = seen
 	return reaped
+}
+
+// handles returns the pids of the processes of which this one holds a handle (a
+// pidfd), as os/exec does from the start of a process until somebody has waited
+// for it.
+func handles() map[int]bool {
+	held := map[int]bool{}
+	infos, _ := filepath.Glob("/proc/self/fdinfo/*")
+	for _, info := range infos {
+		text, err := os.ReadFile(info)
+		if err != nil {
+			continue // closed since
+		}
+		for line := range strings.Lines(string(text)) {
+			if value, ok := strings.CutPrefix(line, "Pid:"); ok {
+				if pid, err := strconv.Atoi(strings.TrimSpace(value)); err == nil {
+					held[pid] = true
+				}
+			}
+		}
+	}
+	return held
 }
 
 // children returns the pids of this process's children, dead ones included.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
+	"strconv"
 	"testing"
 	"time"
 
@@ -117,6 +119,24 @@ func TestStrays(t *testing.T) {
 		s := Strays{Owned: func(int) bool { return true }, Patience: time.Nanosecond}
 		require.Zero(t, s.Reap())
 		require.Equal(t, 3, c.Wait().Code)
+	})
+
+	t.Run("a child is left to the code that started it and waits late", func(t *testing.T) {
+		t.Parallel()
+		c := exec.Command("sh", "-c", "exit 3")
+		require.NoError(t, c.Start())
+		require.Eventually(t, func() bool {
+			s, err := readStat(strconv.Itoa(c.Process.Pid))
+			return err == nil && s.zombie()
+		}, 10*time.Second, time.Millisecond)
+		// No other child: those of tests beside this one are not ours to reap.
+		s := Strays{Owned: func(pid int) bool { return pid != c.Process.Pid }, Patience: time.Nanosecond}
+		for range 2 {
+			require.Zero(t, s.Reap())
+		}
+		var exit *exec.ExitError
+		require.ErrorAs(t, c.Wait(), &exit)
+		require.Equal(t, 3, exit.ExitCode())
 	})
 }
 
