@@ -22,6 +22,11 @@ const (
 	lockEnd  = 27.0 / 35
 )
 
+// parting is how long a process that has to go waits for Redis to take what has
+// ended already, because those jobs would run again. It is less than the margin
+// that the master gives, and than what is left of a lock.
+const parting = 150 * time.Millisecond
+
 // all returns every job in hand.
 func (p *Process) all() []*job {
 	jobs := make([]*job, 0, len(p.jobs))
@@ -105,6 +110,15 @@ func (p *Process) overdue() {
 	}
 	if others > 0 && !locked && p.state != signals.Killing && now.Sub(p.taintedAt) < p.cfg.TermTimeout {
 		return
+	}
+	if p.exchanging || len(p.ended) > 0 {
+		if p.partedAt.IsZero() {
+			p.partedAt = now
+			time.AfterFunc(parting, p.nudge)
+		}
+		if now.Sub(p.partedAt) < parting {
+			return
+		}
 	}
 	p.die(stubborn, fmt.Sprint(stubborn[0].cause()))
 }

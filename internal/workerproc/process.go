@@ -163,6 +163,7 @@ type Process struct {
 	retiring   string
 	asked      bool // the master knows that age or memory is used up
 	taintedAt  time.Time
+	partedAt   time.Time // when all that keeps a tainted process was what has ended
 	drainEnds  time.Time
 	unmastered bool // the master is gone
 	complained map[string]time.Time

@@ -98,6 +98,8 @@ type fixture struct {
 	exited  chan struct{}
 	result  chan error
 	started atomic.Int64
+	// recorded is what processed was when the process ended itself.
+	recorded int
 }
 
 type options struct {
@@ -157,7 +159,10 @@ func start(t *testing.T, h handlers, o options) *fixture {
 		Runner: &thread.Runner{Performer: counted, Describe: func(err error) (string, string, []string) {
 			return "Error", err.Error(), nil
 		}},
-		Exit: func() { close(f.exited) },
+		Exit: func() {
+			f.recorded = f.processed()
+			close(f.exited)
+		},
 	}
 	if o.events != nil {
 		deps.Observe = func(e workerproc.Event) { o.events <- e }
@@ -486,7 +491,34 @@ func TestKill(t *testing.T) {
 		close(open)
 		require.Equal(t, []string{token}, f.expect(proc.Tainted).Tokens)
 		<-f.exited
-		require.Equal(t, 1, f.processed())
+		require.Equal(t, 1, f.recorded, "before the process ends: else the neighbour would run again")
+	})
+
+	t.Run("redis cannot keep a process with a stubborn job", func(t *testing.T) {
+		t.Parallel()
+		stuck := make(chan struct{})
+		h, running, open := gate()
+		r := &refusing{}
+		f := start(t, handlers{"A": h, "Stuck": func(_ context.Context, job *resqued.Job) error {
+			running <- job
+			<-stuck
+			return nil
+		}}, options{cfg: workerproc.Config{Threads: 2, TermTimeout: patience}, wrap: func(s workerproc.Store) workerproc.Store {
+			r.Store = s
+			return r
+		}})
+		defer close(stuck)
+		f.push(`{"class":"Stuck","args":[]}`)
+		token := path.Base((<-running).ID)
+		f.push(payload(1))
+		<-running
+		r.away.Store(true)
+		f.down <- proc.Message{Type: proc.KillJobs, Tokens: []string{token}, Grace: time.Millisecond}
+		require.Equal(t, "tainted", f.expect(proc.Retires).Reason)
+		close(open)
+		require.Equal(t, []string{token}, f.expect(proc.Tainted).Tokens)
+		<-f.exited
+		require.Zero(t, f.recorded)
 	})
 }
 
@@ -579,6 +611,19 @@ func (d *deaf) Beat(ctx context.Context, b store.BeatRequest) (store.BeatReply, 
 		return store.BeatReply{}, errors.New("cut off")
 	}
 	return d.Store.Beat(ctx, b)
+}
+
+// refusing answers no exchange while away.
+type refusing struct {
+	workerproc.Store
+	away atomic.Bool
+}
+
+func (r *refusing) Exchange(ctx context.Context, req store.ExchangeRequest) (store.ExchangeReply, error) {
+	if r.away.Load() {
+		return store.ExchangeReply{}, io.ErrUnexpectedEOF
+	}
+	return r.Store.Exchange(ctx, req)
 }
 
 // lossy carries out every exchange and loses some replies.
