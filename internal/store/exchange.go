@@ -28,9 +28,9 @@ func (s *Store) Exchange(ctx context.Context, req ExchangeRequest) (ExchangeRepl
 }
 
 func (s *Store) exchangeArgs(req ExchangeRequest) []any {
-	args := make([]any, 0, 10+9*len(req.Completions)+2*len(req.Wants)+3*len(req.Queues))
+	args := make([]any, 0, 11+9*len(req.Completions)+2*len(req.Wants)+3*len(req.Queues))
 	args = append(args, s.prefix, req.Proc, req.Master, seconds(s.opts.LockTTL), scanBound, flag(req.Repeat),
-		s.opts.LockKey, len(req.Completions), len(req.Wants), len(req.Queues))
+		s.opts.LockKey, len(req.Completions), len(req.Wants), len(req.Queues), req.Sending)
 	for i := range req.Completions {
 		c := &req.Completions[i]
 		worker := ""

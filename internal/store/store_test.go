@@ -205,6 +205,21 @@ func testExchange(t *testing.T, server *redistest.Server) {
 		require.Len(t, f.list("queue:q"), 1)
 	})
 
+	t.Run("a request that comes after its repetition reserves nothing", func(t *testing.T) {
+		f := setup(t, server)
+		f.push("q", job("A", "[1]"), job("A", "[2]"), job("A", "[3]"))
+		late := store.ExchangeRequest{Wants: f.wants(1), Queues: locked("q"), Sending: 1}
+		repeated := late
+		repeated.Repeat, repeated.Sending = true, 2
+		jobs := f.exchange(repeated).Jobs
+		require.Len(t, jobs, 1)
+		require.Empty(t, f.exchange(late).Jobs, "it would take the place of the job that is recorded")
+		require.Len(t, f.exchange(store.ExchangeRequest{Completions: []store.Completion{done(jobs[0])}, Sending: 3}).Applied, 1)
+		require.Empty(t, f.exchange(late).Jobs, "nobody would run what is recorded now")
+		require.Len(t, f.list("queue:q"), 2)
+		require.Len(t, f.exchange(store.ExchangeRequest{Wants: f.wants(1), Queues: locked("q"), Sending: 4}).Jobs, 1)
+	})
+
 	t.Run("jobs with equal class and arguments exclude each other, whatever else differs", func(t *testing.T) {
 		f := setup(t, server)
 		f.push("q", job("A", `[1,"x y"]`), `{"id":"7","args":[ 1, "x y" ],"class":"A"}`, job("A", `[1,"xy"]`), job("B", `[1,"x y"]`))

@@ -87,6 +87,10 @@ type ExchangeRequest struct {
 	// Repeat: an earlier try of this very request may have run. The script then
 	// first hands back what the tokens already hold.
 	Repeat bool
+	// Sending numbers what this process sends, repetitions included. A request
+	// that reaches the server after a later repetition reserves nothing: nobody
+	// waits for its answer any more. 0 = the only one.
+	Sending int64
 }
 
 // Reserved is a job that this process holds, as recorded in flight.

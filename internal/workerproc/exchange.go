@@ -91,23 +91,27 @@ func (p *Process) resolve() {
 
 // exchanger carries out one call at a time until it is certain what came of it.
 func (p *Process) exchanger() {
+	sending := int64(0)
 	for {
 		select {
 		case <-p.work.Done():
 			return
 		case req := <-p.exchanges:
-			reply, err := p.insist(req)
+			reply, err := p.insist(req, &sending)
 			p.exchanged <- exchangeResult{req: req, reply: reply, err: err}
 		}
 	}
 }
 
 // insist repeats a request until Redis has answered it. A request whose fate is
-// unknown is repeated as such, so that nothing is popped twice.
-func (p *Process) insist(req store.ExchangeRequest) (store.ExchangeReply, error) {
+// unknown is repeated as such, so that nothing is popped twice; sending numbers
+// the tries, so that one that was held up on its way pops nothing either.
+func (p *Process) insist(req store.ExchangeRequest, sending *int64) (store.ExchangeReply, error) {
 	backoff := 20 * time.Millisecond
 	var down time.Time
 	for {
+		*sending++
+		req.Sending = *sending
 		reply, err := p.d.Store.Exchange(p.work, req)
 		switch {
 		case err == nil:

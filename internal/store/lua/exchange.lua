@@ -3,7 +3,7 @@
 --
 -- KEYS[1] resqued:inflight:<proc>
 -- ARGV    prefix, proc, master, lock TTL (s), scan bound, repeat (1|0), lock key
---         style, number of completions, of wants, of queues; then
+--         style, number of completions, of wants, of queues, of this sending; then
 --         per completion: token, kind (d f r b), queue, lock key, capped (1|''),
 --           worker if mirrored else '', deaths, failure record or '', delay (ms)
 --         per want: token, worker
@@ -17,7 +17,7 @@ local inflight = KEYS[1]
 local prefix, proc, master, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local bound, again, style = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7]
 local ncomp, nwant, nqueue = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-local arg = 11
+local sending, arg = tonumber(ARGV[11]), 12
 local ms, us = now()
 
 local lease = tonumber(pcall_('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
@@ -88,6 +88,15 @@ if freed then pcall_('DEL', counters) end
 
 local reply = {'OK', 0, 0, table.concat(applied), reasons, {}}
 if nwant == 0 then return reply end
+
+-- A request whose answer did not come may have been under way still when it was
+-- repeated. What it popped now, under tokens that are used up, nobody would run.
+local info = prefix .. 'resqued:proc:' .. proc
+if (tonumber(pcall_('HGET', info, 'repeated') or 0) or 0) > sending then return reply end
+if again then
+  call('PERSIST', info) -- see register: a full server must not refuse the rest
+  pcall_('HSET', info, 'repeated', ARGV[11])
+end
 
 local wants = {}
 for w = 1, nwant do
