@@ -55,7 +55,7 @@ func TestEachJobRunsOnce(t *testing.T) {
 	t.Parallel()
 	t.Run("through a handler in Go", func(t *testing.T) {
 		t.Parallel()
-		const jobs = 20_000
+		jobs := harness.Jobs(20_000)
 		o := fleet
 		o.App = true
 		o.Queues = "mail,*"
@@ -66,14 +66,14 @@ func TestEachJobRunsOnce(t *testing.T) {
 		d.AwaitStatus("paused")
 		d.Push("mail", "Count", harness.Range(1, jobs/2)...)
 		d.Push("low", "Count", harness.Range(jobs/2+1, jobs)...)
-		stop := d.Conserve(jobs)
+		stop := d.Conserve(int64(jobs))
 		began := time.Now()
 		d.Signal(syscall.SIGCONT)
-		d.AwaitProcessed(jobs, 2*time.Minute)
+		d.AwaitProcessed(int64(jobs), 2*time.Minute)
 		took := time.Since(began)
 		looked := stop()
 		require.Greater(t, looked, 20)
-		t.Logf("%.0f jobs/s; %d samples", jobs/took.Seconds(), looked)
+		t.Logf("%.0f jobs/s; %d samples", float64(jobs)/took.Seconds(), looked)
 		drained(t, d, jobs, d.Noted("ran"), d.Noted("ran-by"))
 	})
 

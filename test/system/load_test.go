@@ -40,9 +40,9 @@ func onceEach(t *testing.T, d *harness.Daemon, jobs int) (ran int) {
 
 func TestDrainUnderLoad(t *testing.T) {
 	t.Parallel()
-	const jobs = 20_000
+	jobs := harness.Jobs(20_000)
 	d := busy(t, jobs)
-	stop := d.Conserve(jobs)
+	stop := d.Conserve(int64(jobs))
 	d.Signal(quit)
 	require.Zero(t, d.Exit())
 	stop()
@@ -54,6 +54,7 @@ func TestDrainUnderLoad(t *testing.T) {
 	o := fleet
 	o.App, o.Namespace, o.Args = true, d.Space, []string{"--until-empty"}
 	next := harness.Start(t, o)
+	require.True(t, next.AwaitEnd(2*time.Minute))
 	require.Zero(t, next.Exit())
 	require.Equal(t, jobs, onceEach(t, next, jobs))
 	require.Empty(t, next.Residue())
@@ -61,7 +62,7 @@ func TestDrainUnderLoad(t *testing.T) {
 
 func TestPauseUnderLoad(t *testing.T) {
 	t.Parallel()
-	const jobs = 40_000
+	jobs := harness.Jobs(40_000)
 	d := busy(t, jobs)
 	d.Signal(usr2)
 	d.AwaitStatus("paused")
@@ -71,13 +72,13 @@ func TestPauseUnderLoad(t *testing.T) {
 	require.Positive(t, before.Queued, "the pause came too late to show anything")
 	require.False(t, proctest.Within(500*time.Millisecond, func() bool { return d.Snapshot() != before }))
 	d.Signal(cont)
-	d.AwaitProcessed(jobs, time.Minute)
+	d.AwaitProcessed(int64(jobs), time.Minute)
 	require.Equal(t, jobs, onceEach(t, d, jobs))
 }
 
 func TestTermUnderLoad(t *testing.T) {
 	t.Parallel()
-	const jobs = 20_000
+	jobs := harness.Jobs(20_000)
 	d := busy(t, jobs, shortKill)
 	// Some jobs that do not end by themselves: of every kind.
 	d.PushRaw("high", `{"class":"Gate","args":[100001]}`, `{"class":"Stubborn","args":[100002]}`, `{"class":"Busy","args":[100003]}`)
@@ -107,9 +108,9 @@ func containsArg(f harness.Failure, id string) bool {
 // A reload under load loses nothing, kills nothing and keeps the master.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
-	const jobs = 20_000
+	jobs := harness.Jobs(20_000)
 	d := busy(t, jobs)
-	stop := d.Conserve(jobs)
+	stop := d.Conserve(int64(jobs))
 	for range 3 {
 		old := d.WorkerPIDs()
 		d.Signal(hup)
@@ -117,7 +118,7 @@ func TestReloadUnderLoad(t *testing.T) {
 			return !slices.ContainsFunc(old, proctest.Alive)
 		}, "the end of %v", old)
 	}
-	d.AwaitProcessed(jobs, time.Minute)
+	d.AwaitProcessed(int64(jobs), time.Minute)
 	stop()
 	require.Equal(t, jobs, onceEach(t, d, jobs))
 	require.Empty(t, d.Failures())
@@ -138,9 +139,9 @@ func TestBadReloadKeepsTheOldConfiguration(t *testing.T) {
 // A worker process that is killed costs nobody a job.
 func TestWorkerProcessIsKilled(t *testing.T) {
 	t.Parallel()
-	const jobs = 20_000
+	jobs := harness.Jobs(20_000)
 	d := busy(t, jobs)
-	stop := d.Conserve(jobs)
+	stop := d.Conserve(int64(jobs))
 	for range 10 {
 		pids := d.WorkerPIDs()
 		if len(pids) == 0 {
@@ -149,7 +150,7 @@ func TestWorkerProcessIsKilled(t *testing.T) {
 		_ = unix.Kill(pids[0], unix.SIGKILL)
 		proctest.Await(t, patience, func() bool { return !proctest.Alive(pids[0]) }, "the end of %d", pids[0])
 	}
-	d.AwaitProcessed(jobs, time.Minute)
+	d.AwaitProcessed(int64(jobs), time.Minute)
 	stop()
 	// A job whose process died may have run before it could say so.
 	noted := d.Noted("ran")
@@ -173,7 +174,7 @@ func TestWorkerProcessIsKilled(t *testing.T) {
 // The master is killed with jobs in hand: they are done, and none is lost.
 func TestMasterIsKilled(t *testing.T) {
 	t.Parallel()
-	const jobs = 5_000
+	jobs := harness.Jobs(5_000)
 	d := busy(t, jobs)
 	require.NoError(t, unix.Kill(d.PID, unix.SIGKILL))
 	require.Equal(t, -int(unix.SIGKILL), d.Exit())
@@ -183,7 +184,7 @@ func TestMasterIsKilled(t *testing.T) {
 	o.App, o.Namespace = true, d.Space
 	next := harness.Start(t, o)
 	next.ForgetMasters()
-	next.AwaitProcessed(jobs, time.Minute)
+	next.AwaitProcessed(int64(jobs), time.Minute)
 	require.Len(t, next.Noted("ran"), jobs)
 	require.Empty(t, next.Failures())
 	next.Signal(quit)

@@ -53,6 +53,15 @@ func App(tb testing.TB) string {
 	return built(tb, app)
 }
 
+// Jobs is how many jobs a test works that would work n of them: fewer with the
+// race detector, which is several times slower.
+func Jobs(n int) int {
+	if Race() {
+		return n / 4
+	}
+	return n
+}
+
 var (
 	stock = sync.OnceValues(func() (string, error) { return build("resqued", "github.com/resqued/resqued/cmd/resqued") })
 	app   = sync.OnceValues(func() (string, error) {

@@ -283,6 +283,9 @@ func (d *Daemon) describe() string {
 // discard ends a daemon that the test has left running. One that had ended by
 // itself must have left no process behind.
 func (d *Daemon) discard() {
+	if strings.Contains(d.Log(), "DATA RACE") {
+		d.tb.Error("the race detector has found something")
+	}
 	if d.tb.Failed() {
 		d.tb.Logf("%s\n%s", d.describe(), d.Log())
 	}
