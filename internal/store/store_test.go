@@ -362,6 +362,28 @@ func testExchange(t *testing.T, server *redistest.Server) {
 		require.False(t, f.exists("resqued:deaths"))
 	})
 
+	t.Run("equal jobs that die together have died once each", func(t *testing.T) {
+		f := setup(t, server)
+		equal := store.ExchangeRequest{Queues: []store.Queue{{Name: "q"}}}
+		for range 4 {
+			f.push("q", job("A", "[]"))
+		}
+		for deaths := range 3 {
+			equal.Wants = f.wants(4)
+			jobs := f.exchange(equal).Jobs
+			require.Len(t, jobs, 4)
+			var verdicts []store.Verdict
+			for _, j := range jobs {
+				require.Equal(t, deaths, j.Deaths)
+				verdicts = append(verdicts, store.Verdict{Token: j.Token, Action: store.Requeue})
+			}
+			_, _, err := f.Fence(t.Context(), "p1", true)
+			require.NoError(t, err)
+			require.NoError(t, f.Recover(t.Context(), "p1", verdicts))
+			f.register("p1")
+		}
+	})
+
 	t.Run("recovered jobs stand at the head in the order in which they began", func(t *testing.T) {
 		f := setup(t, server)
 		for i := range 250 {

@@ -12,6 +12,15 @@ local lease = call('ZSCORE', prefix .. 'resqued:procs', proc)
 if lease and tonumber(lease) ~= 0 then return {'ALIVE'} end
 local moved, processed, reason = 0, 0, ''
 local failedkey, deathkey = prefix .. 'failed', prefix .. 'resqued:deaths'
+
+-- died counts the death of a job. Equal jobs share the count: those that died
+-- together, or beside each other, have died once and not as often as they are many.
+local function died(key, r)
+  local name = corpse(r.queue, r.payload)
+  local known = tonumber(pcall_('HGET', key, name) or 0) or 0
+  if r.deaths >= known then pcall_('HSET', key, name, r.deaths + 1) end
+end
+
 call('PERSIST', KEYS[1])
 for i = 3, #ARGV, 3 do
   local token, action, failure = ARGV[i], ARGV[i + 1], ARGV[i + 2]
@@ -32,7 +41,7 @@ for i = 3, #ARGV, 3 do
       else
         call('LPUSH', target, r.payload)
         pcall_('SADD', prefix .. 'queues', r.queue)
-        pcall_('HINCRBY', deathkey, corpse(r.queue, r.payload), 1)
+        died(deathkey, r)
       end
       release(r.lock, owner(proc, token))
       uncap(prefix, r.cap, r.queue)
