@@ -384,6 +384,25 @@ func testExchange(t *testing.T, server *redistest.Server) {
 		}
 	})
 
+	t.Run("a requeued job's queue is known again", func(t *testing.T) {
+		f := setup(t, server)
+		for _, kind := range []store.Completion{
+			{Kind: store.Requeued}, {Kind: store.Returned}, {Kind: store.Requeued, Delay: time.Millisecond},
+		} {
+			f.push("q", job("A", "[1]"))
+			kind.Job = &f.reserve(1, "q")[0]
+			// As Ruby's remove_queue does while the job runs.
+			require.NoError(t, f.redis.SRem(t.Context(), f.key("queues"), "q").Err())
+			f.exchange(store.ExchangeRequest{Completions: []store.Completion{kind}})
+			require.Eventually(t, func() bool {
+				reply, err := f.Poll(t.Context(), true, "", nil)
+				require.NoError(t, err)
+				return len(reply.Waiting) == 1
+			}, 5*time.Second, 2*time.Millisecond)
+			f.exchange(store.ExchangeRequest{Completions: []store.Completion{done(f.reserve(1, "q")[0])}})
+		}
+	})
+
 	t.Run("recovered jobs stand at the head in the order in which they began", func(t *testing.T) {
 		f := setup(t, server)
 		for i := range 250 {

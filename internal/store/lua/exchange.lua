@@ -71,6 +71,8 @@ for c = 1, ncomp do
         failed = failed + 1
       end
     elseif record then
+      -- Somebody may have removed the queue while the job ran.
+      pcall_('SADD', prefix .. 'queues', queue)
       if kind == 'b' then
         call('LPUSH', prefix .. 'queue:' .. queue, record.payload)
       elseif delay > 0 then

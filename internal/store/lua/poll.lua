@@ -19,6 +19,7 @@ if type(due) == 'number' and due > 0 then
     if queue and len(prefix .. 'queue:' .. queue) then
       call('ZREM', prefix .. 'resqued:delayed', member)
       call('RPUSH', prefix .. 'queue:' .. queue, sub(member, i + n))
+      pcall_('SADD', prefix .. 'queues', queue)
     end
   end
 end
