@@ -90,10 +90,23 @@ func TestRecover(t *testing.T) {
 		f.signal(syscall.SIGUSR1)
 		up[0].crash()
 		require.Equal(t, []string{"a fail"}, f.redis.seen())
-		// The other one has no job left, takes new ones, and dies of one.
-		up[1].say(proc.Message{Type: proc.Beat, Busy: 0})
+		// The other one has killed its jobs, takes new ones, and dies of one.
+		up[1].say(proc.Message{Type: proc.Beat, Busy: 3, Kills: 1})
 		up[1].crash()
 		require.Equal(t, []string{"a fail", "b requeue"}, f.redis.seen())
+	})
+
+	bubble(t, "a worker that has not heard of USR1, or whose killed jobs are not recorded, brings none back", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0))
+		f.redis.hold(up[1].spec.Proc, reserved("b", 0))
+		f.signal(syscall.SIGUSR1)
+		up[0].say(proc.Message{Type: proc.Beat}) // it was on its way
+		up[0].crash()
+		up[1].say(proc.Message{Type: proc.Beat, Kills: 1, Doomed: 1})
+		up[1].crash()
+		require.Equal(t, []string{"a fail", "b fail"}, f.redis.seen())
 	})
 
 	bubble(t, "a worker that left in good order costs Redis nothing", func(t *testing.T) {

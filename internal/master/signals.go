@@ -105,6 +105,7 @@ func (m *Master) killJobs(why string) {
 		if !w.greeted || w.killed {
 			continue
 		}
+		w.kills++
 		w.abortedAt = now
 		w.abortBy = now.Add(max(grace, 2*proc.BeatEvery) + killMargin)
 		m.send(w, proc.Message{Type: proc.KillJobs, Grace: grace, Reason: why})

@@ -43,6 +43,7 @@ type worker struct {
 	empty     bool         // because there was nothing to do
 
 	killBy    time.Time // it must be gone by then
+	kills     int       // how often it was told to kill its jobs
 	abortedAt time.Time // its jobs were to be killed then
 	abortBy   time.Time // it must have been heard of by then; zero: settled
 	killed    bool      // SIGKILL was sent
@@ -189,11 +190,12 @@ func (m *Master) ready(w *worker) {
 	}
 }
 
-// settle takes a beat. One without busy threads proves that no killed job is left.
+// settle takes a beat. It may prove that the end of each killed job is recorded;
+// those that the worker process has taken since are none of them.
 func (m *Master) settle(w *worker, beat proc.Message) {
 	w.beat = beat
 	w.saturated = beat.Busy >= m.cfg.Threads
-	if beat.Busy == 0 {
+	if beat.Kills >= w.kills && beat.Doomed == 0 {
 		w.abortBy = time.Time{}
 	}
 }

@@ -12,7 +12,7 @@ const (
 	// Worker to master.
 	Hello   = "hello"    // Protocol, PID: the first message, after signal handling is installed
 	Ready   = "ready"    // the worker is registered in Redis and takes jobs
-	Beat    = "beat"     // State, Busy, Done, Quota, RSS: every BeatEvery
+	Beat    = "beat"     // State, Busy, Done, Quota, RSS, Kills, Doomed: every BeatEvery
 	Retires = "retiring" // Reason: quota, tainted: takes no new job; age, memory: goes on until Retire
 	Found   = "found"    // there were jobs for every idle thread, so there may be more
 	Tainted = "tainted"  // Tokens, Reason: these jobs ignore their kill; end this process
@@ -59,4 +59,8 @@ type Message struct {
 	Done  int   `json:"done,omitempty"`
 	Quota int   `json:"quota,omitempty"`
 	RSS   int64 `json:"rss,omitempty"`
+	// Kills counts the KillJobs that have come, Doomed the jobs told to stop whose
+	// end is not recorded yet.
+	Kills  int `json:"kills,omitempty"`
+	Doomed int `json:"doomed,omitempty"`
 }

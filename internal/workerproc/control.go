@@ -227,6 +227,7 @@ func (p *Process) heed(m proc.Message, ok bool) {
 		}
 		p.log.Info("told to kill jobs", zap.Int("jobs", len(jobs)), zap.Duration("grace", grace), zap.String("reason", m.Reason))
 		p.kill(jobs, grace)
+		p.kills++
 		if m.Exit {
 			p.enter(signals.Killing)
 		}

@@ -36,6 +36,17 @@ func (p *Process) all() []*job {
 	return jobs
 }
 
+// doomed counts the jobs that were told to stop and whose end Redis has not got.
+func (p *Process) doomed() int {
+	n := len(p.killed)
+	for _, j := range p.jobs {
+		if j.doomed != nil {
+			n++
+		}
+	}
+	return n
+}
+
 func (p *Process) named(tokens []string) []*job {
 	var jobs []*job
 	for _, t := range tokens {

@@ -147,6 +147,7 @@ type Process struct {
 	sent, stuck []store.Completion
 	// killed are tokens of killed jobs whose end has not reached Redis yet.
 	killed     map[string]bool
+	kills      int // messages that told to kill jobs
 	stuckTried time.Time
 	// hungry: the next exchange should ask for jobs. retries counts the immediate
 	// repetitions of a scan that was cut short.

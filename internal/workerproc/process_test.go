@@ -38,10 +38,13 @@ type master struct {
 	down chan proc.Message // to the worker
 	up   chan proc.Message // from it
 	once sync.Once
+	beat atomic.Pointer[proc.Message] // the newest
 }
 
 func (m *master) Send(msg proc.Message) error {
-	if msg.Type != proc.Beat && msg.Type != proc.Found {
+	if msg.Type == proc.Beat {
+		m.beat.Store(&msg)
+	} else if msg.Type != proc.Found {
 		m.up <- msg
 	}
 	return nil
@@ -450,6 +453,22 @@ func TestKill(t *testing.T) {
 		f.ends()
 		require.Len(t, f.failed(), 2)
 		require.Equal(t, 1, f.waiting())
+	})
+
+	t.Run("its beats tell when the end of every killed job is recorded", func(t *testing.T) {
+		t.Parallel()
+		h, running, open := gate()
+		f := start(t, handlers{"A": func(ctx context.Context, job *resqued.Job) error { // does not heed its kill
+			return h(context.WithoutCancel(ctx), job)
+		}}, options{cfg: workerproc.Config{Threads: 2}})
+		f.push(payload(1))
+		<-running
+		f.down <- proc.Message{Type: proc.KillJobs, Grace: patience}
+		eventually(t, "the kill is known", func() bool { b := f.beat.Load(); return b != nil && b.Kills == 1 && b.Doomed == 1 })
+		close(open)
+		eventually(t, "none is left", func() bool { return f.beat.Load().Doomed == 0 })
+		require.Equal(t, 1, f.processed())
+		f.drain()
 	})
 
 	t.Run("a job that ignores its kill costs the process, which names it", func(t *testing.T) {
