@@ -256,6 +256,7 @@ func TestSignalsToTheMaster(t *testing.T) {
 func endsWithoutAJob(sig syscall.Signal) cell {
 	return func(t *testing.T, d *harness.Daemon) {
 		d.Signal(sig)
+		require.True(t, d.AwaitEnd(15*time.Second), "nobody may wait for a start that nobody wants: %s", d.Status())
 		require.Zero(t, d.Exit())
 		require.Empty(t, d.Residue())
 		require.Equal(t, harness.Snapshot{Queued: 1}, d.Snapshot())
