@@ -24,6 +24,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
 )
 
@@ -31,6 +32,8 @@ const (
 	// killMargin is how much longer than the jobs' grace the master waits before
 	// it ends a worker process itself.
 	killMargin = 250 * time.Millisecond
+	// silence is what every worker process may allow itself, be its locks ever so short.
+	silence = 3 * proc.BeatEvery
 	// roundEvery is how often the janitor looks for the dead of others.
 	roundEvery = 5 * time.Second
 	// lastTries bounds how long a master whose workers are gone waits for Redis to
@@ -222,10 +225,24 @@ func (m *Master) enforce() {
 			m.kill(w, "it has not answered since its jobs were to be killed")
 		case w.readyAt.IsZero() && m.due(w.spawnedAt.Add(m.cfg.BootTimeout)):
 			m.kill(w, fmt.Sprintf("it was not ready after %s", m.cfg.BootTimeout))
-		case !w.readyAt.IsZero() && m.due(w.heard.Add(m.cfg.BeatTimeout)):
-			m.kill(w, fmt.Sprintf("no sign of life for %s", m.cfg.BeatTimeout))
+		case !w.readyAt.IsZero() && m.due(m.silentUntil(w)):
+			m.kill(w, fmt.Sprintf("no sign of life for %s", m.now.Sub(w.heard).Round(time.Millisecond)))
 		}
 	}
+}
+
+// silentUntil is how long w may give no sign of life: not so long that its job
+// locks expire, because the commands of a worker process that hangs or was stopped
+// run on.
+func (m *Master) silentUntil(w *worker) time.Time {
+	until, locks := w.heard.Add(m.cfg.BeatTimeout), w.heard.Add(silence)
+	if w.lockEnd.After(locks) {
+		locks = w.lockEnd
+	}
+	if !w.lockEnd.IsZero() && locks.Before(until) {
+		return locks
+	}
+	return until
 }
 
 // leaving: no worker process is started any more.

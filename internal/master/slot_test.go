@@ -160,6 +160,25 @@ func TestBackOff(t *testing.T) {
 		require.Equal(t, 3, f.spawned())
 	})
 
+	bubble(t, "one whose locks expire is not waited for so long", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		for i, locks := range []time.Duration{20 * time.Second, time.Second} {
+			up[i].mu.Lock()
+			up[i].mute = true
+			up[i].mu.Unlock()
+			up[i].say(proc.Message{Type: proc.Beat, LockEnd: proc.BootTime() + locks})
+		}
+		f.wait(5 * time.Second)
+		require.False(t, up[1].wasKilled(), "it may just be slow")
+		f.wait(2 * time.Second)
+		require.True(t, up[1].wasKilled())
+		f.wait(12 * time.Second)
+		require.False(t, up[0].wasKilled())
+		f.wait(2 * time.Second)
+		require.True(t, up[0].wasKilled())
+	})
+
 	bubble(t, "one that does not read its messages is ended", func(t *testing.T) {
 		f := setup(t)
 		up := f.up(2)

@@ -29,6 +29,7 @@ type worker struct {
 	state     signals.State // that it was told last
 	readyAt   time.Time     // zero: it is booting
 	heard     time.Time     // the last sign of life
+	lockEnd   time.Time     // it must be gone then if it is silent; zero: not known
 
 	// after: a worker of which this one takes the place only when it is gone.
 	after *worker
@@ -194,6 +195,9 @@ func (m *Master) ready(w *worker) {
 // those that the worker process has taken since are none of them.
 func (m *Master) settle(w *worker, beat proc.Message) {
 	w.beat = beat
+	if beat.LockEnd > 0 {
+		w.lockEnd = time.Now().Add(beat.LockEnd - proc.BootTime())
+	}
 	w.saturated = beat.Busy >= m.cfg.Threads
 	if beat.Kills >= w.kills && beat.Doomed == 0 {
 		w.abortBy = time.Time{}

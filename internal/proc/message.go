@@ -12,7 +12,7 @@ const (
 	// Worker to master.
 	Hello   = "hello"    // Protocol, PID: the first message, after signal handling is installed
 	Ready   = "ready"    // the worker is registered in Redis and takes jobs
-	Beat    = "beat"     // State, Busy, Done, Quota, RSS, Kills, Doomed: every BeatEvery
+	Beat    = "beat"     // State, Busy, Done, Quota, RSS, Kills, Doomed, LockEnd: every BeatEvery
 	Retires = "retiring" // Reason: quota, tainted: takes no new job; age, memory: goes on until Retire
 	Found   = "found"    // there were jobs for every idle thread, so there may be more
 	Tainted = "tainted"  // Tokens, Reason: these jobs ignore their kill; end this process
@@ -63,4 +63,7 @@ type Message struct {
 	// end is not recorded yet.
 	Kills  int `json:"kills,omitempty"`
 	Doomed int `json:"doomed,omitempty"`
+	// LockEnd is when, by BootTime, the process must be gone if nothing is heard of
+	// it any more: its job locks expire soon after.
+	LockEnd time.Duration `json:"lock_end,omitempty"`
 }

@@ -125,7 +125,7 @@ func (p *Process) felt(r beatResult) {
 
 // lockGrace is how long a job that has lost its lock may take to stop.
 func (p *Process) lockGrace() time.Duration {
-	return time.Duration(float64(p.cfg.LockDuration) * (lockEnd - lockStop))
+	return part(p.cfg.LockDuration, lockEnd-lockStop)
 }
 
 // tick does what only time brings about.
@@ -156,7 +156,7 @@ func (p *Process) report() {
 	}
 	size := rss()
 	m := proc.Message{Type: proc.Beat, State: string(p.state), Busy: len(p.jobs), Done: p.done, Quota: p.cfg.Quota, RSS: size,
-		Kills: p.kills, Doomed: p.doomed()}
+		Kills: p.kills, Doomed: p.doomed(), LockEnd: p.lastBeat + part(p.cfg.LockDuration, lockEnd)}
 	if err := p.send(m); err != nil {
 		p.complain("report", "the master does not read", zap.Error(err))
 	}

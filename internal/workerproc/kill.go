@@ -160,12 +160,13 @@ func (p *Process) die(stubborn []*job, reason string) {
 	p.fatal = fmt.Errorf("killed jobs still run: %s", reason) // only where Exit returns, in tests
 }
 
+func part(d time.Duration, share float64) time.Duration { return time.Duration(float64(d) * share) }
+
 // watchLocks acts when the beats have failed for so long that the locks of this
 // process are about to expire.
 func (p *Process) watchLocks() {
 	silent := proc.BootTime() - p.lastBeat
-	stop := time.Duration(float64(p.cfg.LockDuration) * lockStop)
-	end := time.Duration(float64(p.cfg.LockDuration) * lockEnd)
+	stop, end := part(p.cfg.LockDuration, lockStop), part(p.cfg.LockDuration, lockEnd)
 	if silent < stop {
 		return
 	}
