@@ -457,6 +457,17 @@ func TestBeat(t *testing.T) {
 			require.ErrorIs(t, f.Recover(t.Context(), "p1", nil), store.ErrAlive)
 		})
 
+		t.Run("masters that are gone without a word are forgotten", func(t *testing.T) {
+			f := setup(t, server)
+			for _, id := range []string{"dead", "alive"} {
+				require.NoError(t, f.PutMaster(t.Context(), store.MasterInfo{ID: id, Fields: map[string]string{"state": "running"}, TTL: time.Minute}))
+			}
+			require.NoError(t, f.redis.Del(t.Context(), f.key("resqued:master:dead")).Err(), "as if it had expired")
+			_, err := f.Orphans(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, []string{"alive"}, f.redis.SMembers(t.Context(), f.key("resqued:masters")).Val())
+		})
+
 		t.Run("leaving removes every key of the process", func(t *testing.T) {
 			f := setup(t, server)
 			f.push("q", job("A", "[1]"))

@@ -1,5 +1,6 @@
 -- orphans lists the processes whose lease is past, unless a silence of everybody
--- forbids to judge (the grace rule of beaten).
+-- forbids to judge (the grace rule of beaten), and forgets the masters whose entry
+-- has expired.
 --
 -- KEYS[1] resqued:procs
 -- ARGV    prefix, lease (ms), beat interval (ms)
@@ -8,6 +9,10 @@
 local prefix, lease, every = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 if type(pcall_('ZCARD', KEYS[1])) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is no sorted set; move it away')
+end
+local masters = pcall_('SMEMBERS', prefix .. 'resqued:masters')
+for _, id in ipairs(masters.err and {} or masters) do
+  if call('EXISTS', prefix .. 'resqued:master:' .. id) == 0 then call('SREM', prefix .. 'resqued:masters', id) end
 end
 local ms = now()
 local meta = prefix .. 'resqued:meta'
