@@ -92,6 +92,7 @@ func masterConfig(c config.Config, dev *devMode) (master.Config, error) {
 	if err != nil {
 		return master.Config{}, fmt.Errorf("configuration: %w", err)
 	}
+	lease, _ := leaseAndBeat(c)
 	return master.Config{
 		Slots: c.WorkerCount, Threads: c.ThreadCount, MaxRetiring: c.MaxRetiring,
 		TermTimeout: c.TermTimeout, DrainTimeout: c.DrainTimeout, MaxDeaths: c.MaxDeaths,
@@ -99,6 +100,7 @@ func masterConfig(c config.Config, dev *devMode) (master.Config, error) {
 		Fields: map[string]string{
 			"queues": c.Queues.String(), "version": version(),
 			"jobs_per_fork": strconv.Itoa(c.JobsPerFork), "config": c.Fingerprint(),
+			"lease_ms": strconv.FormatInt(lease.Milliseconds(), 10),
 		},
 	}, nil
 }
@@ -132,7 +134,7 @@ func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifie
 		case sig := <-relay.out:
 			switch signals.Of(sig) {
 			case signals.Kill, signals.Drain:
-				log.Info("stopped while waiting for redis", zap.Stringer("signal", sig))
+				log.Info("stopped while waiting for redis", zap.String("signal", signals.Name(sig)))
 				cancel()
 				<-done
 				return true, nil

@@ -28,7 +28,7 @@ func (m *Master) obey(sig os.Signal) {
 	if step.Do == signals.Ignore {
 		does = "nothing"
 	}
-	m.log.Info("signal", zap.Stringer("signal", sig), zap.String("means", string(intent)),
+	m.log.Info("signal", zap.String("signal", signals.Name(sig)), zap.String("means", string(intent)),
 		zap.String("state", string(m.state)), zap.String("does", does))
 	switch step.Do {
 	case signals.Enter:

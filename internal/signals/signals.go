@@ -58,6 +58,20 @@ func OfDev(sig os.Signal) Intent {
 	return Of(sig)
 }
 
+// Name is the signal's name as kill knows it, with SIG.
+func Name(sig os.Signal) string {
+	if name := names[sig]; name != "" {
+		return name
+	}
+	return sig.String()
+}
+
+var names = map[os.Signal]string{
+	syscall.SIGTERM: "SIGTERM", syscall.SIGINT: "SIGINT", syscall.SIGQUIT: "SIGQUIT",
+	syscall.SIGUSR1: "SIGUSR1", syscall.SIGUSR2: "SIGUSR2", syscall.SIGCONT: "SIGCONT",
+	syscall.SIGHUP: "SIGHUP", syscall.SIGCHLD: "SIGCHLD",
+}
+
 // State is a state of a master or of a worker process.
 type State string
 

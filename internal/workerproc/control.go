@@ -85,24 +85,26 @@ func (p *Process) boot() error {
 		p.state = p.wanted
 		return errStopped
 	}
-	for _, h := range p.d.Hooks {
-		if h.AfterFork == nil {
-			continue
-		}
-		if err := h.AfterFork(p.work); err != nil {
-			return fmt.Errorf("hook AfterFork: %w", err)
-		}
-	}
 	ctx, cancel := context.WithCancelCause(p.work)
-	defer cancel(nil)
-	registered := make(chan error, 1)
-	p.helpers.Go(func() { registered <- p.register(ctx) })
+	defer cancel(errStopped)
+	// Not awaited when the process is told to go: a hook may hang.
+	hooked := make(chan error, 1)
+	go func() { hooked <- p.afterFork(ctx) }()
+	var registered chan error
 	for {
 		select {
+		case err := <-hooked:
+			if err != nil {
+				return err
+			}
+			registered = make(chan error, 1)
+			r := p.registration()
+			p.helpers.Go(func() { registered <- p.register(ctx, r) })
 		case err := <-registered:
 			if err != nil {
 				return err
 			}
+			p.lastBeat = p.registeredAt
 			if p.state == signals.Starting {
 				p.state = p.wanted
 				p.since = time.Now()
@@ -116,26 +118,39 @@ func (p *Process) boot() error {
 		case m, ok := <-p.messages:
 			p.heed(m, ok)
 		}
-		if p.state != signals.Starting {
-			// It may already be registered: the loop unregisters it.
-			cancel(errStopped)
-			if err := <-registered; err != nil {
-				return err
-			}
-			return nil
+		if p.state == signals.Starting {
+			continue
+		}
+		cancel(errStopped)
+		if registered == nil {
+			return errStopped
+		}
+		// It may be registered already; then the loop unregisters it.
+		return <-registered
+	}
+}
+
+func (p *Process) afterFork(ctx context.Context) error {
+	for _, h := range p.d.Hooks {
+		if h.AfterFork == nil {
+			continue
+		}
+		if err := h.AfterFork(ctx); err != nil {
+			return fmt.Errorf("hook AfterFork: %w", err)
 		}
 	}
+	return nil
 }
 
 var errStopped = errors.New("told to stop before it was ready")
 
-// register waits for Redis as long as it takes; the master has a boot timeout.
-func (p *Process) register(ctx context.Context) error {
+// registration says what Redis shall know of this process.
+func (p *Process) registration() store.Registration {
 	ids := make([]string, p.cfg.Threads)
 	for i := range ids {
 		ids[i] = p.workerID(i)
 	}
-	r := store.Registration{
+	return store.Registration{
 		Proc: p.name.Proc, Workers: ids, Started: wire.FormatStart(p.started),
 		Info: map[string]string{
 			"host": p.cfg.Host, "pid": fmt.Sprint(p.cfg.PID), "slot": fmt.Sprint(p.name.Slot),
@@ -145,8 +160,12 @@ func (p *Process) register(ctx context.Context) error {
 			"started": wire.FormatISOUTC(p.started), "state": string(p.wanted),
 		},
 	}
+}
+
+// register waits for Redis as long as it takes; the master has a boot timeout.
+func (p *Process) register(ctx context.Context, r store.Registration) error {
 	for wait := 50 * time.Millisecond; ; wait = min(wait*2, 2*time.Second) {
-		p.lastBeat = proc.BootTime()
+		p.registeredAt = proc.BootTime()
 		err := p.d.Store.Register(ctx, r)
 		if err == nil {
 			return nil
@@ -187,7 +206,7 @@ func (p *Process) obey(sig os.Signal) {
 	if step.Do == signals.Ignore {
 		return
 	}
-	p.log.Info("signal", zap.String("signal", sig.String()), zap.String("means", string(intent)),
+	p.log.Info("signal", zap.String("signal", signals.Name(sig)), zap.String("means", string(intent)),
 		zap.String("state", string(p.state)), zap.String("does", string(step.Do)))
 	switch step.Do {
 	case signals.Enter:

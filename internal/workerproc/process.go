@@ -169,7 +169,9 @@ type Process struct {
 	unmastered bool // the master is gone
 	complained map[string]time.Time
 	fatal      error
-	lastBeat   time.Duration // boot time at which the last successful beat was sent
+	// lastBeat is the boot time at which the last successful beat was sent;
+	// registeredAt that of the registration, written by its goroutine.
+	lastBeat, registeredAt time.Duration
 
 	exchanging bool
 	beating    bool

@@ -568,6 +568,25 @@ func TestToldToGoBeforeItIsUp(t *testing.T) {
 	}
 }
 
+func TestAHookThatHangsHoldsUpNoEnd(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []os.Signal{syscall.SIGQUIT, syscall.SIGTERM} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			hanging, hang := make(chan struct{}), make(chan struct{})
+			defer close(hang)
+			f := start(t, handlers{}, options{noReady: true, hooks: resqued.Hooks{AfterFork: func(context.Context) error {
+				close(hanging)
+				<-hang
+				return nil
+			}}})
+			<-hanging
+			f.signals <- sig
+			f.ends()
+		})
+	}
+}
+
 func TestLocks(t *testing.T) {
 	t.Parallel()
 
