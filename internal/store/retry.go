@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -101,7 +102,11 @@ func Unreachable(err error) bool {
 	if err == nil || errors.As(err, &answer) {
 		return false
 	}
-	var network net.Error
-	return errors.As(err, &network) || errors.Is(err, redis.ErrPoolTimeout) ||
+	if network, ok := errors.AsType[net.Error](err); ok {
+		// A bare errno is one, too, that of a file which cannot be opened for example.
+		_, bare := network.(syscall.Errno)
+		return !bare
+	}
+	return errors.Is(err, redis.ErrPoolTimeout) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
 }
