@@ -114,6 +114,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
 		Example: fmt.Sprintf("  %[1]s dev                       try it, nothing else needed\n"+
 			"  %[1]s work --queues '*'         work every queue of $REDIS_URL\n"+
 			"  %[1]s enqueue Mail 42 hi --queue mail", a.name),
+		Version:           version(),
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		Args:              a.noSuchVerb,
@@ -121,6 +122,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return a.prepare(c) },
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
+	root.SetVersionTemplate(versionLine())
 	f := root.PersistentFlags()
 	config.AddGlobalFlags(f)
 	f.BoolVar(&a.dev, "dev", false, "use the Redis of a running \"resqued dev\"")

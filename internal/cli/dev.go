@@ -24,6 +24,10 @@ var devDefaults = map[string]string{
 	"log_level": "error", "log_format": "text",
 }
 
+// devIgnores are flags that have no effect on "resqued dev", which has a Redis of
+// its own and ends with its terminal.
+var devIgnores = []string{"redis-password-file", "redis-ca-file", "allow-eviction", "on-master-death", "pidfile"}
+
 func (a *app) devCommand() *cobra.Command {
 	var noDemo bool
 	c := &cobra.Command{
@@ -32,7 +36,9 @@ func (a *app) devCommand() *cobra.Command {
 		Long: `Run a daemon with a Redis of its own and show every finished job. The Redis is a
 private redis-server if one is installed, else one that is built in; it listens
 on 127.0.0.1 only, and what it holds is lost at the end. Handlers are those of the
-configuration file, of this program, and some for demonstration.
+configuration file, of this program, and some for demonstration. Unless told
+otherwise it works all queues with 2 processes of 4 threads, each process for 100
+jobs.
 
 The first ^C finishes the running jobs, a second one kills them.`,
 		Example:     "  " + a.name + " dev\n  " + a.name + " enqueue Hello you --dev        (in another terminal)",
@@ -41,13 +47,19 @@ The first ^C finishes the running jobs, a second one kills them.`,
 		RunE:        func(c *cobra.Command, _ []string) error { return a.runDev(c, !noDemo) },
 	}
 	config.AddFlags(c.Flags())
+	for _, name := range devIgnores {
+		_ = c.Flags().MarkHidden(name)
+	}
 	c.Flags().BoolVar(&noDemo, "no-demo", false, "enqueue no demo jobs")
 	return c
 }
 
 func (a *app) runDev(c *cobra.Command, demo bool) error {
-	if a.dev {
+	switch {
+	case a.dev:
 		return usage("", "dev brings a Redis of its own: leave --dev out")
+	case c.Flags().Changed("redis-url"):
+		return usage("To work the jobs of another one: "+a.name+" work", "dev brings a Redis of its own: leave --redis-url out")
 	}
 	r, err := a.loadAs(c, config.Options{NeedQueues: true, Defaults: devDefaults})
 	if err != nil {
@@ -62,7 +74,7 @@ func (a *app) runDev(c *cobra.Command, demo bool) error {
 		return err
 	}
 	defer redis.Stop()
-	r.RedisURL = redis.URL
+	useDevRedis(r, redis.URL)
 	// Without its Redis a worker process would wait for ever.
 	r.OnMasterDeath = "kill"
 

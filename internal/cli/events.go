@@ -92,7 +92,7 @@ func (e *eventWriter) line(ev workerproc.Event) string {
 	case thread.Done:
 		colour = green
 	case thread.Failed:
-		colour, note = red, "  "+wire.Printable(firstLine(failure), 200)
+		colour, note = red, "  "+wire.Printable(summary(failure), 200)
 	}
 	word := string(ev.Outcome.Result)
 	a := &app{coloured: e.mode.Colour}

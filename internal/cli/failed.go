@@ -70,6 +70,9 @@ func (a *app) failedCommand() *cobra.Command {
 	}
 	parent := flags(&cobra.Command{
 		Use: "failed", Short: "list failed jobs, or show one", RunE: ls,
+		Long: `List failed jobs, those that failed in the same way together, or show one with its
+payload and backtrace.`,
+		Example: "  " + a.name + " failed\n  " + a.name + " failed --flat\n  " + a.name + " failed show 0af6af819782",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return unknownVerb(c, args[0])
@@ -210,7 +213,7 @@ func groupFailures(views []failureView) *listing {
 		g := groups[key]
 		if g == nil {
 			// The newest of a kind tells its error: the list is read from there.
-			g = &failureGroup{Class: v.Class, Exception: v.Exception, Error: firstLine(v.Error), Queue: v.Queue, Last: v.FailedAt}
+			g = &failureGroup{Class: v.Class, Exception: v.Exception, Error: summary(v.Error), Queue: v.Queue, Last: v.FailedAt}
 			groups[key] = g
 			order = append(order, g)
 		}
@@ -248,7 +251,7 @@ func flatFailures(views []failureView) *listing {
 	}}
 	now := time.Now()
 	for _, v := range views {
-		l.add(v.ID[:idLength], v, v.ID[:idLength], v.Class, v.Exception, firstLine(v.Error), sinceP(v.FailedAt, now),
+		l.add(v.ID[:idLength], v, v.ID[:idLength], v.Class, v.Exception, summary(v.Error), sinceP(v.FailedAt, now),
 			v.Queue, v.RetriedAt, string(v.Args), v.Worker)
 	}
 	return l
@@ -290,9 +293,15 @@ func (a *app) failureText(v failureView) string {
 	return b.String()
 }
 
-func firstLine(s string) string {
-	first, _, _ := strings.Cut(s, "\n")
-	return first
+// summary is the one line that tells most of an error: the first, and if that only
+// announces what follows, as those of commands do, the last one too.
+func summary(s string) string {
+	s = strings.TrimSpace(s)
+	first, rest, _ := strings.Cut(s, "\n")
+	if !strings.HasSuffix(first, ":") || rest == "" {
+		return first
+	}
+	return first + " " + strings.TrimSpace(rest[strings.LastIndexByte(rest, '\n')+1:])
 }
 
 func sinceP(t *time.Time, now time.Time) string {

@@ -36,11 +36,18 @@ func (a *app) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, erro
 		return nil, err
 	}
 	if a.dev {
-		if r.RedisURL, err = devredis.Find(devDir()); err != nil {
+		found, err := devredis.Find(devDir())
+		if err != nil {
 			return nil, err
 		}
+		useDevRedis(r, found)
 	}
 	return r, nil
+}
+
+// useDevRedis puts the Redis of "resqued dev" in the place of the configured one.
+func useDevRedis(r *config.Resolved, url string) {
+	r.RedisURL, r.RedisCAFile = url, ""
 }
 
 // checkHandlers refuses a class that has two handlers, which no worker process

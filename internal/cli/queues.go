@@ -69,7 +69,18 @@ func (a *app) queuesCommand() *cobra.Command {
 	}
 	parent := &cobra.Command{
 		Use: "queues [QUEUE…]", Short: "list queues, or show what waits in them",
-		Args: cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: a.live(queueNames),
+		Long: `List queues, or show what waits in them. STATE is
+
+  run      somebody serves the queue
+  starved  so do they, but when last tried all of its jobs were locked by others
+  orphan   jobs wait and nobody serves it
+  idle     nobody serves it and it is empty
+  broken   its key in Redis is no list
+
+OLDEST is known for jobs that say when they were pushed; plain Resque payloads do
+not. CAP is the most threads of one daemon that may work on the queue.`,
+		Example: "  " + a.name + " queues\n  " + a.name + " queues show mail --limit 3",
+		Args:    cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: a.live(queueNames),
 	}
 	parent.AddCommand(&cobra.Command{
 		Use: "ls [QUEUE…]", Short: "list queues (what the bare noun does)",
@@ -149,6 +160,9 @@ func (a *app) showQueues(ctx context.Context, c *cobra.Command, s *store.Store, 
 		}
 		l.names = append(l.names, v.Queue)
 		l.items = append(l.items, v)
+	}
+	if len(l.rows) == 0 && a.flags.output != outJSON && a.flags.output != outName {
+		a.note("no job waits in %s", wire.Printable(strings.Join(names, ", "), 200))
 	}
 	return a.print(l)
 }

@@ -39,6 +39,10 @@ func version() string {
 	return "devel-" + revision + dirty
 }
 
+func versionLine() string {
+	return fmt.Sprintf("%s %s/%s\n", version(), runtime.GOOS, runtime.GOARCH)
+}
+
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
@@ -53,7 +57,7 @@ func (a *app) versionCommand() *cobra.Command {
 			if a.flags.output == outName {
 				return a.printText(version() + "\n")
 			}
-			return a.printText(fmt.Sprintf("%s %s/%s\n", version(), runtime.GOOS, runtime.GOARCH))
+			return a.printText(versionLine())
 		},
 	}
 }

@@ -20,6 +20,10 @@ func (a *app) workCommand() *cobra.Command {
 kill it, USR1 kills it and goes on, USR2 pauses, CONT resumes, HUP reads the
 configuration again and replaces the worker processes one by one.
 
+Every flag below is a key of the configuration file too (worker_count) and an
+environment variable (RESQUED_WORKER_COUNT, or as Resque calls it, WORKER_COUNT).
+"resqued config show" tells what it all comes to.
+
 Exit codes: 0 stopped on request or, with --until-empty, out of jobs; 1 broken;
 2 wrong configuration; 78 a worker process cannot use the configuration.`,
 		Example:     "  WORKER_COUNT=4 THREAD_COUNT=8 JOBS_PER_FORK=100 QUEUES=critical,mail:8 " + a.name + " work",
@@ -68,15 +72,22 @@ func (a *app) reload(c *cobra.Command, old config.Config, log *zap.Logger) (mast
 	if r.RedisURL != old.RedisURL || r.Namespace != old.Namespace {
 		return master.Config{}, usage("", "redis_url and namespace cannot change while the daemon runs: restart it")
 	}
+	a.logSettings(c, r, r.LogLevel)
 	for _, w := range append(r.Warnings, a.unhandled(r)...) {
 		log.Warn(w.Message, zap.String("key", w.Key))
 	}
 	return masterConfig(r.Config, nil)
 }
 
-// daemonLog is the logger of a daemon at a level, or what -q and -v make of it;
-// a level that was asked for by name wins.
+// daemonLog is the logger of a daemon, at a level or what the flags make of it.
 func (a *app) daemonLog(c *cobra.Command, r *config.Resolved, level string) *zap.Logger {
+	a.logSettings(c, r, level)
+	return newLogger(os.Stderr, r.LogFormat, r.LogLevel)
+}
+
+// logSettings puts into the configuration, which the worker processes get too,
+// what -q, -v and -o make of its log; a level that was asked for by name wins.
+func (a *app) logSettings(c *cobra.Command, r *config.Resolved, level string) {
 	if f := c.Flags().Lookup("log-level"); f == nil || !f.Changed {
 		switch {
 		case a.flags.quiet:
@@ -85,9 +96,8 @@ func (a *app) daemonLog(c *cobra.Command, r *config.Resolved, level string) *zap
 			level = "debug"
 		}
 	}
-	r.LogLevel = level // the worker processes log as their master does
+	r.LogLevel = level
 	if a.flags.output == outJSON && r.LogFormat == "auto" {
 		r.LogFormat = "json"
 	}
-	return newLogger(os.Stderr, r.LogFormat, level)
 }

@@ -92,7 +92,18 @@ func (a *app) workersCommand() *cobra.Command {
 	})
 	parent := &cobra.Command{
 		Use: "workers [WORKER…]", Short: "list masters and other workers, or show what they do",
-		Args: cobra.ArbitraryArgs, RunE: run(false), ValidArgsFunction: complete,
+		Long: `List the masters of resqued, host:pid, and the workers of others, or show what
+they do. A name may be cut short: web-1 is all workers of that host. STATE is that
+of the master (starting, running, paused, draining, killing), idle or busy of other
+workers, or
+
+  stale    its lease in Redis is past: it is dead, or cut off from Redis
+  ghost    it is registered, but no process of resqued stands behind it
+
+RECYCLE is how soon the next worker process is replaced, BEAT how long ago a worker
+process was last heard of.`,
+		Example: "  " + a.name + " workers\n  " + a.name + " workers show web-1",
+		Args:    cobra.ArbitraryArgs, RunE: run(false), ValidArgsFunction: complete,
 	}
 	parent.AddCommand(
 		&cobra.Command{
@@ -176,7 +187,7 @@ func allWorkers(ctx context.Context, s *store.Store) ([]*workerView, error) {
 			v.Threads += pv.Threads
 		}
 		// A lease ends one lease after the beat that set it.
-		if beat := time.UnixMilli(p.LeaseMS).Add(-store.DefaultLease); beat.After(v.beat) {
+		if beat := time.UnixMilli(p.LeaseMS).Add(-leaseOf(masters[masterOf(p.Proc)])); beat.After(v.beat) {
 			v.beat = beat
 		}
 	}
@@ -355,6 +366,14 @@ func threadsOf(fields map[string]string) int {
 	slots, _ := strconv.Atoi(fields["slots"])
 	threads, _ := strconv.Atoi(fields["threads"])
 	return slots * threads
+}
+
+// leaseOf is how long the leases last that a master's processes take.
+func leaseOf(fields map[string]string) time.Duration {
+	if ms, err := strconv.ParseInt(fields["lease_ms"], 10, 64); err == nil {
+		return time.Duration(ms) * time.Millisecond
+	}
+	return store.DefaultLease
 }
 
 // masterOf is the id of the master that started a process.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -114,6 +115,25 @@ func hashTagged(namespace string) bool {
 	return open && closed && tag != ""
 }
 
+// checkCA looks whether the certificates to trust can be used at all.
+func (l *loader) checkCA() {
+	path := l.result.RedisCAFile
+	if path == "" || !l.ok("redis_url", "redis_ca_file") {
+		return
+	}
+	if !strings.HasPrefix(l.result.RedisURL, "rediss") {
+		l.refuse("redis_ca_file", path, fmt.Sprintf("redis_url (%s) does not use TLS; write rediss://", l.result.Sources["redis_url"]))
+		return
+	}
+	text, err := os.ReadFile(path)
+	switch {
+	case err != nil:
+		l.refuse("redis_ca_file", path, withoutPath(err).Error())
+	case !x509.NewCertPool().AppendCertsFromPEM(text):
+		l.refuse("redis_ca_file", path, "no PEM certificate in it")
+	}
+}
+
 // readPassword puts the password of redis_password_file, or of systemd's
 // credential, into the URL.
 func (l *loader) readPassword() {
@@ -168,10 +188,11 @@ func (l *loader) takeHandlers() {
 		return
 	}
 	for _, class := range c.classes() {
-		if h := c.Handlers[class]; h.KillAfter > c.TermTimeout {
+		h, most := c.Handlers[class], c.TermTimeout/2
+		if h.KillAfter > most && h.KillAfter != DefaultKillAfter { // nobody asked for the default
 			l.warn("handlers."+class+".kill_after", "kill_after_too_long", fmt.Sprintf(
-				"%s: kill_after %s is longer than resque_term_timeout %s (%s), after which its whole process is killed.",
-				class, FormatDuration(h.KillAfter), FormatDuration(c.TermTimeout), l.result.Sources["resque_term_timeout"]))
+				"%s: kill_after %s becomes %s, half of resque_term_timeout %s (%s), after which its whole process is killed.",
+				class, FormatDuration(h.KillAfter), FormatDuration(most), FormatDuration(c.TermTimeout), l.result.Sources["resque_term_timeout"]))
 		}
 	}
 }

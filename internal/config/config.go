@@ -43,7 +43,7 @@ type Config struct {
 	// WorkerCount × ThreadCount.
 	Queues selector.Spec `json:"queues"`
 
-	// Interval is how often an idle process looks for jobs.
+	// Interval is how often an idle daemon looks for jobs.
 	Interval time.Duration `json:"interval"`
 	// UntilEmpty: leave when every queue is empty (INTERVAL=0).
 	UntilEmpty bool `json:"until_empty"`

@@ -243,6 +243,8 @@ func scalar(node *yaml.Node) (string, error) {
 var (
 	yamlError     = regexp.MustCompile(`^yaml: (?:line ([0-9]+): )?(.*)`)
 	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced`)
+	// unquotedTag is an excluded queue in a list, as YAML cannot read it.
+	unquotedTag = regexp.MustCompile(`[\[,]\s*![^\s,]`)
 )
 
 // syntaxError gives an error of the YAML library a place and, for the usual
@@ -263,7 +265,8 @@ func syntaxError(path string, data []byte, err error) Error {
 		before, _, _ := bytes.Cut(data, []byte("*"+anchor[1]))
 		e.Source.Line = 1 + bytes.Count(before, []byte("\n"))
 	}
-	if anchor != nil || strings.Contains(e.Message, "alphabetic or numeric") {
+	if anchor != nil || strings.Contains(e.Message, "alphabetic or numeric") ||
+		strings.HasPrefix(e.Message, "did not find expected ','") && unquotedTag.Match(data) {
 		e.Message += `; a value that starts with "*", "&" or "!" needs quotes: "*"`
 	}
 	return e

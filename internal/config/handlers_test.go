@@ -42,11 +42,13 @@ handlers:
 
 	t.Run("more time to stop than the process has is warned of", func(t *testing.T) {
 		t.Parallel()
-		r := from{yaml: "handlers: {A: {command: [x], kill_after: 40}}"}.mustLoad(t)
+		r := from{yaml: "handlers: {A: {command: [x], kill_after: 16}, B: {command: [x], kill_after: 15}}"}.mustLoad(t)
 		require.Equal(t, []Warning{{
 			Key: "handlers.A.kill_after", Code: "kill_after_too_long",
-			Message: "A: kill_after 40s is longer than resque_term_timeout 30s (default), after which its whole process is killed.",
+			Message: "A: kill_after 16s becomes 15s, half of resque_term_timeout 30s (default), after which its whole process is killed.",
 		}}, r.Warnings)
+		r = from{yaml: "resque_term_timeout: 4\nhandlers: {A: {command: [x]}}"}.mustLoad(t)
+		require.Empty(t, r.Warnings, "the default follows without a word")
 	})
 }
 

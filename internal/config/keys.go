@@ -114,7 +114,7 @@ var keys = []key{
 	},
 	{
 		name: "interval", env: []string{"INTERVAL"}, def: "0.1",
-		help: "how often an idle process looks for jobs (0: leave when every queue is empty)",
+		help: "how often an idle daemon looks for jobs (0: leave when every queue is empty)",
 		kind: duration(func(c *Config) *time.Duration { return &c.Interval }, interval),
 	},
 	{

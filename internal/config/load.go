@@ -51,6 +51,7 @@ func Load(o Options) (*Resolved, error) {
 		l.readQueues()
 		l.readLocketedQueues()
 		l.compare()
+		l.checkCA()
 		l.readPassword()
 		l.takeHandlers()
 	}

@@ -126,8 +126,10 @@ func TestEverySource(t *testing.T) {
 	t.Parallel()
 	password := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(password, []byte("secret\n"), 0o600))
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(ca, []byte(certificate), 0o600))
 	values := map[string]string{
-		"redis_url": "redis://other:1/2", "redis_password_file": password, "redis_ca_file": "ca.pem", "allow_eviction": "true", "namespace": "app:jobs",
+		"redis_url": "redis://other:1/2", "redis_password_file": password, "redis_ca_file": ca, "allow_eviction": "true", "namespace": "app:jobs",
 		"worker_count": "7", "thread_count": "9", "jobs_per_fork": "0", "max_rss": "1GiB", "max_age": "2h", "max_retiring": "1",
 		"queues": "high:2,*:50%,!low", "interval": "2.5s", "until_empty": "true", "drain_timeout": "50s",
 		"resque_term_timeout": "5s", "on_master_death": "kill", "max_deaths": "1", "pidfile": "/run/r.pid",
@@ -148,8 +150,11 @@ func TestEverySource(t *testing.T) {
 		for way, f := range ways {
 			t.Run(k.name+" arrives by "+way, func(t *testing.T) {
 				t.Parallel()
-				if k.name == "max_retiring" {
+				switch k.name {
+				case "max_retiring":
 					f.flags += " -w 7"
+				case "redis_ca_file":
+					f.flags += " --redis-url rediss://h"
 				}
 				r := f.mustLoad(t)
 				require.Equal(t, value, k.show(&r.Config))

@@ -101,6 +101,34 @@ func TestRedact(t *testing.T) {
 	})
 }
 
+// certificate is one that nobody uses.
+const certificate = `-----BEGIN CERTIFICATE-----
+MIIBEDCBuKADAgECAgEBMAoGCCqGSM49BAMCMAAwIBcNNzAwMTAxMDAwMDAwWhgP
+MjA5NjEwMDIwNzA2NDBaMAAwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAAQpgzct
+RqyEgq7E/ZM/0OiiWt9PfQiRnlWYjdB7AcaFNArWX1uajxMNsFNwyzcN6+1C8+t1
+GHSpiHY9396YHnTLoyEwHzAdBgNVHQ4EFgQUe5SEmJp1nDIfBSouou33/P2HT04w
+CgYIKoZIzj0EAwIDRwAwRAIgEEx/4YCU4nbeO8aj3/cTImAtEzS/yxX/bzuTaERP
+HQgCIEsMMFt5yX24sWDAXxdP5QJQ4SC2T0xO75OPUvM4O0Hy
+-----END CERTIFICATE-----
+`
+
+func TestCAFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(path, []byte("no certificate"), 0o600))
+	for name, tc := range map[string]struct{ env, want string }{
+		"without TLS":              {"REDIS_URL=redis://h RESQUED_REDIS_CA_FILE=" + path, `redis_url (environment REDIS_URL) does not use TLS; write rediss://`},
+		"that is missing":          {"REDIS_URL=rediss://h RESQUED_REDIS_CA_FILE=/no/such", "no such file or directory"},
+		"that holds anything else": {"REDIS_URL=rediss-sentinel://h/m RESQUED_REDIS_CA_FILE=" + path, "no PEM certificate in it"},
+	} {
+		t.Run("a file "+name+" is refused", func(t *testing.T) {
+			t.Parallel()
+			_, err := from{env: tc.env}.load(t)
+			require.ErrorContains(t, err, "(environment RESQUED_REDIS_CA_FILE): "+tc.want)
+		})
+	}
+}
+
 func TestPasswordFile(t *testing.T) {
 	t.Parallel()
 	const secret = "p@ss/w:rd %"

@@ -113,6 +113,7 @@ func TestRefuses(t *testing.T) {
 		{"a merge key", from{yaml: "<<: {a: 1}"}, `<< (resqued.yaml:1): merge keys are not supported; write the fields out`},
 		{"a list as a key", from{yaml: "? [a]\n: b"}, `? (resqued.yaml:1): a key must be plain text`},
 		{"a star without quotes", from{yaml: "queues: [*]"}, `resqued.yaml:1: did not find expected alphabetic or numeric character; a value that starts with "*", "&" or "!" needs quotes: "*"`},
+		{"an exclusion without quotes", from{yaml: "queues: [mail, !low]"}, `resqued.yaml:1: did not find expected ',' or ']'; a value that starts with "*", "&" or "!" needs quotes: "*"`},
 		{"an alias of nothing", from{yaml: "\nqueues: [*mail]"}, `resqued.yaml:2: unknown anchor 'mail' referenced; a value that starts with "*", "&" or "!" needs quotes: "*"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

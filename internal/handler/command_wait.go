@@ -77,7 +77,7 @@ func (p *process) wait(ctx context.Context, killAfter time.Duration) (stopped bo
 
 // stop asks the group to end and returns when it has, or after killAfter.
 func (p *process) stop(exited <-chan struct{}, killAfter time.Duration) {
-	p.log.Debug("command told to stop", zap.Int("pid", p.cmd.Process.Pid), zap.Duration("kill_after", killAfter))
+	p.log.Debug("command told to stop", zap.Int("command_pid", p.cmd.Process.Pid), zap.Duration("kill_after", killAfter))
 	p.signal(unix.SIGTERM)
 	p.signal(unix.SIGCONT) // a stopped process would not notice
 	deadline := time.NewTimer(killAfter)
