@@ -12,8 +12,9 @@ import (
 
 // What the poller shall do; the loop sets it.
 const (
-	pollOff   = iota
-	pollQuiet // speak up only when there is something to do
+	pollOff    = iota
+	pollSeldom // as pollQuiet, but now and then
+	pollQuiet  // speak up only when there is something to do
 	pollAlways
 )
 
@@ -22,7 +23,8 @@ const (
 	// although it is not the lookout. It is longer than two reports to the master,
 	// who finds a lookout among those that have an idle thread.
 	awake = 5 * time.Second
-	// asleep is how often the others look: only in case the lookout hangs.
+	// asleep is how often the others look: only in case the lookout hangs. Those
+	// that are busy do, too: a look also brings delayed jobs back to their queues.
 	asleep = time.Second
 )
 
@@ -48,6 +50,7 @@ func (p *Process) poller() {
 	timer := time.NewTimer(p.cfg.Interval)
 	defer timer.Stop()
 	var last pollResult
+	var looked time.Time
 	for {
 		asked := false
 		select {
@@ -59,9 +62,10 @@ func (p *Process) poller() {
 		}
 		timer.Reset(p.pause())
 		mode := p.pollMode.Load()
-		if !asked && mode == pollOff {
+		if !asked && (mode == pollOff || mode == pollSeldom && time.Since(looked) < asleep) {
 			continue
 		}
+		looked = time.Now()
 		r := p.lookAround(fixed)
 		if asked || mode == pollAlways || r.any || last.any || r.err != nil {
 			select {
@@ -121,12 +125,13 @@ func (p *Process) lookAround(fixed []string) pollResult {
 }
 
 // setPolling tells the poller what the state of the process calls for. Threads
-// that are all busy need no look, unless new queues can only be found that way.
+// that are all busy seldom need a look, unless new queues can only be found that way.
 func (p *Process) setPolling() {
 	mode := int32(pollOff)
 	switch {
 	case p.leaving || p.state != signals.Running:
 	case len(p.idle) == 0 && !p.cfg.Queues.Dynamic():
+		mode = pollSeldom
 	case p.cfg.UntilEmpty:
 		mode = pollAlways
 	default:

@@ -404,6 +404,28 @@ func TestWork(t *testing.T) {
 	})
 }
 
+func TestDelayedJobsComeBackWhileEveryThreadIsBusy(t *testing.T) {
+	t.Parallel()
+	h, running, open := gate()
+	f := start(t, handlers{"A": h, "Again": func(context.Context, *resqued.Job) error {
+		return resqued.Requeue(300 * time.Millisecond)
+	}}, options{queues: []string{"high", "q"}})
+	delayed := func() int64 {
+		n, err := f.store.Delayed(t.Context())
+		require.NoError(t, err)
+		return n
+	}
+	f.push(payload(1), payload(2))
+	<-running
+	_, err := f.store.Push(t.Context(), "high", []byte(`{"class":"Again","args":[]}`))
+	require.NoError(t, err)
+	open <- struct{}{}
+	<-running // in the step in which the other one was delayed
+	require.EqualValues(t, 1, delayed())
+	eventually(t, "it stands in its queue again", func() bool { return delayed() == 0 })
+	close(open)
+}
+
 func TestPause(t *testing.T) {
 	t.Parallel()
 	h, running, open := gate()
