@@ -550,6 +550,31 @@ func TestPoll(t *testing.T) {
 			require.Equal(t, []string{"a"}, reply.Waiting)
 		})
 
+		t.Run("delayed jobs of a queue that is no list hold up no others", func(t *testing.T) {
+			f := setup(t, server)
+			delay := func(queue string, n int) {
+				for i := range n {
+					f.push(queue, job("A", fmt.Sprintf("[%d]", i)))
+				}
+				var ends []store.Completion
+				for _, j := range f.reserve(n, queue) {
+					ends = append(ends, store.Completion{Job: &j, Kind: store.Requeued, Delay: time.Millisecond})
+				}
+				f.exchange(store.ExchangeRequest{Completions: ends})
+			}
+			delay("bad", 120)
+			require.NoError(t, f.redis.Set(t.Context(), f.key("queue:bad"), "x", 0).Err())
+			delay("good", 1)
+			due := func() bool {
+				_, err := f.Poll(t.Context(), false, "", []string{"good", "bad"})
+				require.NoError(t, err)
+				return len(f.list("queue:good")) == 1
+			}
+			require.Eventually(t, due, 5*time.Second, 2*time.Millisecond)
+			require.NoError(t, f.redis.Del(t.Context(), f.key("queue:bad")).Err())
+			require.Eventually(t, func() bool { return due() && len(f.list("queue:bad")) == 120 }, 5*time.Second, 2*time.Millisecond)
+		})
+
 		t.Run("walks a large set in parts", func(t *testing.T) {
 			f := setup(t, server)
 			pipe := f.redis.Pipeline()

@@ -20,6 +20,9 @@ if type(due) == 'number' and due > 0 then
       call('ZREM', prefix .. 'resqued:delayed', member)
       call('RPUSH', prefix .. 'queue:' .. queue, sub(member, i + n))
       pcall_('SADD', prefix .. 'queues', queue)
+    else
+      -- Its queue is no list now. It must not keep those behind it from being seen.
+      pcall_('ZADD', prefix .. 'resqued:delayed', fmt('%.0f', ms + 1000), member)
     end
   end
 end
