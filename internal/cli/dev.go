@@ -3,9 +3,11 @@ package cli
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/devredis"
+	"github.com/resqued/resqued/internal/selector"
 )
 
 // devDefaults are what "resqued dev" runs unless told otherwise. Its terminal
@@ -88,7 +91,7 @@ func (a *app) runDev(c *cobra.Command, demo bool) error {
 		config: r.Config, log: log, dev: &devMode{JSON: a.flags.output == outJSON, Colour: a.coloured},
 		ready: func() {
 			d.tryIt()
-			if demo {
+			if demo && d.serves(demoQueue) {
 				helpers.Go(func() { d.demo(ctx, log) })
 			}
 		},
@@ -120,9 +123,43 @@ func (d *devRun) banner() {
 		map[string]any{"processes": d.config.WorkerCount, "threads": d.config.ThreadCount, "queues": d.config.Queues.String()})
 }
 
+// serves tells whether jobs of a queue are worked.
+func (d *devRun) serves(queue string) bool {
+	return slices.ContainsFunc(d.config.Queues.Resolve([]string{queue}), func(c selector.Choice) bool { return c.Queue == queue })
+}
+
+// tryIt shows how to enqueue a job that will be worked.
 func (d *devRun) tryIt() {
-	command := fmt.Sprintf("%s enqueue Hello you --dev", invocation(d.app.name))
+	job := "Hello you"
+	if !d.serves(demoQueue) {
+		if job = d.ownJob(); job == "" {
+			return
+		}
+	}
+	command := fmt.Sprintf("%s enqueue %s --dev", invocation(d.app.name), job)
 	d.say("try", command, map[string]any{"command": command})
+}
+
+// ownJob names a class and a queue of the configuration or of the program, for
+// when the demonstration's queue is not worked.
+func (d *devRun) ownJob() string {
+	queue := ""
+	for _, p := range d.config.Queues.Patterns {
+		if !p.Glob {
+			queue = p.Text
+			break
+		}
+	}
+	classes := slices.Concat(slices.Sorted(maps.Keys(d.config.Handlers)), d.app.handlers.Classes())
+	for _, class := range classes {
+		if own := d.app.queueOf(d.config, class); own != "" && d.serves(own) {
+			return fmt.Sprintf("%s --queue %s", class, own)
+		}
+	}
+	if len(classes) == 0 || queue == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s --queue %s", classes[0], queue)
 }
 
 // say prints one line: a word and a text, or an event in JSON.
