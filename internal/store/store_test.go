@@ -692,13 +692,3 @@ func TestLeasesOfTheFutureAreClamped(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, f.redis.ZScore(t.Context(), f.key("resqued:procs"), "p1").Val(), far-1e9)
 }
-
-func TestDeadMastersAreForgotten(t *testing.T) {
-	t.Parallel()
-	f := setup(t, redistest.Shared(t))
-	require.NoError(t, f.PutMaster(t.Context(), store.MasterInfo{ID: "alive", Fields: map[string]string{"a": "b"}, TTL: time.Minute}))
-	require.NoError(t, f.redis.SAdd(t.Context(), f.key("resqued:masters"), "dead").Err())
-	_, err := f.Orphans(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, []string{"alive"}, f.redis.SMembers(t.Context(), f.key("resqued:masters")).Val())
-}

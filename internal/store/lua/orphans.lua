@@ -15,11 +15,6 @@ for _, id in ipairs(masters.err and {} or masters) do
   if call('EXISTS', prefix .. 'resqued:master:' .. id) == 0 then call('SREM', prefix .. 'resqued:masters', id) end
 end
 local ms = now()
--- A master that was killed has left its name; its entry has expired.
-local masters = pcall_('SMEMBERS', prefix .. 'resqued:masters')
-for _, id in ipairs(masters.err and {} or masters) do
-  if call('EXISTS', prefix .. 'resqued:master:' .. id) == 0 then call('SREM', prefix .. 'resqued:masters', id) end
-end
 local meta = prefix .. 'resqued:meta'
 local last = tonumber(call('HGET', meta, 'beat') or 0)
 if last and last > 0 and ms - last > every * 1.5 then
