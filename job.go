@@ -20,7 +20,8 @@ type Job struct {
 	Args Args
 	// Payload holds the bytes that were pushed, unchanged.
 	Payload []byte
-	// Attempt counts the runs of this job: 1 for the first.
+	// Attempt is 1 for the first run, and one more for each worker process that
+	// died with the job.
 	Attempt int
 	// Deaths counts the worker processes that died while they ran this job.
 	Deaths int
