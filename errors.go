@@ -36,5 +36,8 @@ type RequeueError struct {
 
 // Error says that, and after how long, the job wants to run again.
 func (e *RequeueError) Error() string {
+	if e == nil {
+		return "resqued: requeue"
+	}
 	return fmt.Sprintf("resqued: requeue after %s", e.After)
 }

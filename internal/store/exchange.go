@@ -151,6 +151,25 @@ func (s *Store) Poll(ctx context.Context, all bool, cursor string, fixed []strin
 	return PollReply{Cursor: list[0], Waiting: list[1:]}, nil
 }
 
+// DelayedQueues names the queues of the requeued jobs that wait for their time;
+// with many, those of the first hundred.
+func (s *Store) DelayedQueues(ctx context.Context) ([]string, error) {
+	members, err := s.read.ZRange(ctx, s.key(keyDelayed), 0, 99).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list delayed jobs: %w", err)
+	}
+	var queues []string
+	for _, member := range members {
+		// As exchange.lua writes it: "<proc>#<token> <length> <queue><payload>".
+		_, rest, _ := strings.Cut(member, " ")
+		size, rest, _ := strings.Cut(rest, " ")
+		if n, err := strconv.Atoi(size); err == nil && n >= 0 && n <= len(rest) {
+			queues = append(queues, rest[:n])
+		}
+	}
+	return queues, nil
+}
+
 func flag(b bool) string {
 	if b {
 		return "1"

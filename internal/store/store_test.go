@@ -15,7 +15,11 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// After a refused connection go-redis tries again each second until the client
+	// is closed, and sees that only after its nap.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
 
 // fixture is a store in a namespace of its own, with one registered process.
 type fixture struct {

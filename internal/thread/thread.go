@@ -79,7 +79,11 @@ func (r *Runner) judge(ctx context.Context, err error) Outcome {
 	case errors.Is(err, resqued.Discard):
 		return Outcome{Result: Discarded, Err: err}
 	case errors.As(err, &requeue):
-		return Outcome{Result: Requeued, After: requeue.After, Err: err}
+		out := Outcome{Result: Requeued, Err: err}
+		if requeue != nil { // a nil *RequeueError is an error all the same
+			out.After = requeue.After
+		}
+		return out
 	}
 	out := Outcome{Result: Failed, Err: err}
 	cause := context.Cause(ctx)

@@ -51,6 +51,10 @@ func TestOutcomes(t *testing.T) {
 			t.Context(), fmt.Errorf("later: %w", resqued.Requeue(time.Minute)),
 			thread.Outcome{Result: thread.Requeued, After: time.Minute},
 		},
+		"a nil requeue is one without delay": {
+			t.Context(), (*resqued.RequeueError)(nil),
+			thread.Outcome{Result: thread.Requeued},
+		},
 		"an error fails": {
 			t.Context(), boom,
 			thread.Outcome{Result: thread.Failed, Exception: "E", Message: "boom", Backtrace: []string{"frame"}},

@@ -11,6 +11,9 @@ import (
 	"github.com/resqued/resqued/internal/signals"
 )
 
+// hurried is how long a killed process that holds nothing tries to tidy up.
+const hurried = 2 * time.Second
+
 // leaveIfDone begins the end once the process shall leave and holds nothing.
 func (p *Process) leaveIfDone() {
 	if p.leaving || p.exchanging || len(p.jobs) > 0 || len(p.ended) > 0 || len(p.stuck) > 0 && p.state != signals.Killing {
@@ -22,19 +25,21 @@ func (p *Process) leaveIfDone() {
 		return
 	}
 	p.leaving = true
-	p.helpers.Go(func() { p.left <- p.unregister() })
+	ctx, cancel := context.WithCancel(p.work)
+	p.hurry = func() { time.AfterFunc(hurried, cancel) }
+	if p.state == signals.Killing {
+		p.hurry()
+	}
+	p.helpers.Go(func() {
+		defer cancel()
+		p.left <- p.unregister(ctx)
+	})
 }
 
 // unregister removes the process from Redis. While Redis is away a process that
 // drains goes on trying, one that is killed does not: its master, or the next,
 // removes what is left.
-func (p *Process) unregister() error {
-	ctx := p.work
-	if p.state == signals.Killing {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, 2*time.Second)
-		defer cancel()
-	}
+func (p *Process) unregister(ctx context.Context) error {
 	for wait := 20 * time.Millisecond; ; wait = min(wait*2, time.Second) {
 		held, err := p.d.Store.Unregister(ctx, p.name.Proc)
 		switch {

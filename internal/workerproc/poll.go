@@ -34,6 +34,8 @@ type pollResult struct {
 	// ours to work.
 	waiting []string
 	any     bool
+	// later: a job of ours waits for its time; only looked for until empty.
+	later bool
 	// sends is how many exchanges had been sent before the look.
 	sends int64
 	err   error
@@ -101,6 +103,15 @@ func (p *Process) look() {
 func (p *Process) lookAround(fixed []string) pollResult {
 	r := pollResult{sends: p.sends.Load()}
 	dynamic := p.cfg.Queues.Dynamic()
+	if p.cfg.UntilEmpty {
+		// Before the queues: a job that comes back meanwhile is seen there.
+		later, err := p.d.Store.DelayedQueues(p.work)
+		if err != nil {
+			r.err = err
+			return r
+		}
+		r.later = p.ours(later)
+	}
 	for cursor := ""; ; {
 		reply, err := p.d.Store.Poll(p.work, dynamic, cursor, fixed)
 		if err != nil {
@@ -112,16 +123,17 @@ func (p *Process) lookAround(fixed []string) pollResult {
 			break
 		}
 	}
-	if len(r.waiting) == 0 {
-		return r
-	}
 	slices.Sort(r.waiting)
 	r.waiting = slices.Compact(r.waiting)
-	r.any = slices.ContainsFunc(p.cfg.Queues.Resolve(r.waiting), func(c selector.Choice) bool {
-		_, found := slices.BinarySearch(r.waiting, c.Queue)
-		return found
-	})
+	r.any = p.ours(r.waiting)
 	return r
+}
+
+// ours tells whether this process works one of the queues.
+func (p *Process) ours(queues []string) bool {
+	return len(queues) > 0 && slices.ContainsFunc(p.cfg.Queues.Resolve(queues), func(c selector.Choice) bool {
+		return slices.Contains(queues, c.Queue)
+	})
 }
 
 // setPolling tells the poller what the state of the process calls for. Threads
@@ -152,7 +164,7 @@ func (p *Process) sawQueues(r pollResult) {
 	switch {
 	case r.any:
 		p.hungry = true
-	case p.cfg.UntilEmpty && calm && p.state == signals.Running:
+	case p.cfg.UntilEmpty && calm && !r.later && p.state == signals.Running:
 		p.empty = true
 		p.enter(signals.Draining)
 	}

@@ -78,6 +78,7 @@ type Store interface {
 	Unregister(ctx context.Context, proc string) (held int, err error)
 	Exchange(ctx context.Context, req store.ExchangeRequest) (store.ExchangeReply, error)
 	Poll(ctx context.Context, all bool, cursor string, fixed []string) (store.PollReply, error)
+	DelayedQueues(ctx context.Context) ([]string, error)
 	Beat(ctx context.Context, b store.BeatRequest) (store.BeatReply, error)
 	WriteMirrors(ctx context.Context, proc string, mirrors []store.Mirror) error
 }
@@ -176,6 +177,7 @@ type Process struct {
 	exchanging bool
 	beating    bool
 	leaving    bool
+	hurry      func() // bounds a leaving that waits for Redis; nil before it began
 
 	messages  chan proc.Message
 	outcomes  chan outcome
@@ -360,6 +362,9 @@ func (p *Process) enter(s signals.State) {
 	p.log.Debug("state", zap.String("from", string(p.state)), zap.String("to", string(s)))
 	p.pauseHooks(s)
 	p.state, p.since = s, time.Now()
+	if s == signals.Killing && p.hurry != nil {
+		p.hurry()
+	}
 	if s == signals.Running {
 		p.stir()
 		p.look()

@@ -377,7 +377,7 @@ func TestWork(t *testing.T) {
 		var again atomic.Bool
 		f := start(t, handlers{"A": func(context.Context, *resqued.Job) error {
 			if again.CompareAndSwap(false, true) {
-				return resqued.Requeue(0)
+				return resqued.Requeue(200 * time.Millisecond)
 			}
 			return nil
 		}}, options{state: "paused", cfg: workerproc.Config{UntilEmpty: true, Threads: 3}})
