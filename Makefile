@@ -11,7 +11,7 @@ TIMEOUT ?= 12m
 TESTS   := $(TOOL) gotestsum --format pkgname --hide-summary skipped --
 
 # scripts/provide looks in these places too.
-export PATH := $(PATH):/usr/local/bin:/usr/local/sbin:/usr/sbin:/opt/homebrew/bin
+export PATH := $(PATH):/usr/local/bin:/usr/local/sbin:/usr/sbin
 
 .DEFAULT_GOAL := help
 .PHONY: help build check lint test race system bench clean
