@@ -41,7 +41,7 @@ private redis-server if one is installed, else one that is built in; it listens
 on 127.0.0.1 only, and what it holds is lost at the end. Handlers are those of the
 configuration file, of this program, and some for demonstration. Unless told
 otherwise it works all queues with 2 processes of 4 threads, each process for 100
-jobs.
+jobs. With -v the log is shown, too, and in it what commands print.
 
 The first ^C finishes the running jobs, a second one kills them.`,
 		Example:     "  " + a.name + " dev\n  " + a.name + " enqueue Hello you --dev        (in another terminal)",

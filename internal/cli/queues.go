@@ -72,7 +72,7 @@ func (a *app) queuesCommand() *cobra.Command {
 		Long: `List queues, or show what waits in them. STATE is
 
   run      somebody serves the queue
-  starved  so do they, but when last tried all of its jobs were locked by others
+  starved  somebody does, but when last tried all of its jobs were locked
   orphan   jobs wait and nobody serves it
   idle     nobody serves it and it is empty
   broken   its key in Redis is no list

@@ -9,9 +9,10 @@
 //	               draining ──▶ killing ──▶ gone
 //
 // Files: master.go the loop; config.go and deps.go what it needs; worker.go a
-// worker process as its master sees it; slot.go filling the slots; lookout.go who looks for jobs; signals.go what
-// signals do; reap.go the end of a worker process; reload.go a new configuration;
-// recover.go and janitor.go the jobs of the dead; status.go what people see.
+// worker process as its master sees it; slot.go filling the slots; lookout.go who
+// looks for jobs; signals.go what signals do; reap.go the end of a worker process;
+// reload.go a new configuration; recover.go and janitor.go the jobs of the dead;
+// status.go what people see.
 package master
 
 import (
