@@ -81,9 +81,6 @@ type Config struct {
 
 	// Handlers are the command handlers by class, in the case of the file.
 	Handlers map[string]Handler `json:"handlers"`
-
-	// Demo makes worker processes register the demo classes of resqued dev.
-	Demo bool `json:"demo,omitempty"`
 }
 
 // Handler is a command handler of the file's handlers section.

@@ -80,16 +80,13 @@ func (c *Client) Job(class, outcome string, ran, waited time.Duration) {
 	}
 }
 
-// Locked counts n jobs that were put back at the tail of a queue because
-// another job holds their lock.
-func (c *Client) Locked(queue string, n int) {
+// Locked counts n jobs that were put back at the tail of their queues because
+// other jobs hold their locks.
+func (c *Client) Locked(n int) {
 	if c == nil || n <= 0 {
 		return
 	}
 	c.count("locked", "", n)
-	if queue != "" {
-		c.count("locked", queue, n)
-	}
 }
 
 // Close sends what is buffered and ends the client.

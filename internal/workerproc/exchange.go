@@ -202,7 +202,7 @@ func (p *Process) apply(r exchangeResult) {
 // judge looks at what became of the completions.
 func (p *Process) judge(r exchangeResult) {
 	if r.reply.Bounced > 0 {
-		p.d.Stats.Locked("", r.reply.Bounced)
+		p.d.Stats.Locked(r.reply.Bounced)
 	}
 	for _, queue := range r.reply.WrongType {
 		p.complain("queue "+queue, "a queue's key holds no list; it is skipped until that is repaired",

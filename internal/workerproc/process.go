@@ -9,8 +9,8 @@
 //	                any of them → killing → gone
 //
 // Files: process.go the loop; control.go what master and operator want;
-// exchange.go reserving and ending jobs; poll.go finding them; job.go a job in hand; kill.go the kill;
-// beat.go leases and reports; leave.go the end.
+// poll.go finding jobs; exchange.go reserving and ending them; job.go a job in
+// hand; kill.go the kill; beat.go leases and reports; leave.go the end.
 package workerproc
 
 import (
@@ -92,7 +92,7 @@ type Conn interface {
 // Stats counts; *statsd.Client is one.
 type Stats interface {
 	Job(class, outcome string, ran, waited time.Duration)
-	Locked(queue string, n int)
+	Locked(n int)
 }
 
 // Handlers is what a worker process needs to know of its handlers.
