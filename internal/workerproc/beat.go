@@ -155,8 +155,10 @@ func (p *Process) report() {
 		return
 	}
 	size := rss()
-	m := proc.Message{Type: proc.Beat, State: string(p.state), Busy: len(p.jobs), Done: p.done, Quota: p.cfg.Quota, RSS: size,
-		Kills: p.kills, Doomed: p.doomed(), LockEnd: p.lastBeat + part(p.cfg.LockDuration, lockEnd)}
+	m := proc.Message{
+		Type: proc.Beat, State: string(p.state), Busy: len(p.jobs), Done: p.done, Quota: p.cfg.Quota, RSS: size,
+		Kills: p.kills, Doomed: p.doomed(), LockEnd: p.lastBeat + part(p.cfg.LockDuration, lockEnd),
+	}
 	if err := p.send(m); err != nil {
 		p.complain("report", "the master does not read", zap.Error(err))
 	}
