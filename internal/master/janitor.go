@@ -133,7 +133,7 @@ func (j *janitor) bury(ctx context.Context, g *grave) (done bool) {
 		delay := min(firstRetry<<min(g.tries, 16), longestRetry)
 		g.tries++
 		g.retryAt = time.Now().Add(delay/2 + rand.N(delay/2))
-		j.complain("the jobs of a dead worker process cannot be recovered yet; their locks stay", err, zap.String("proc", g.proc))
+		j.complain(ctx, "the jobs of a dead worker process cannot be recovered yet; their locks stay", err, zap.String("proc", g.proc))
 		return false
 	}
 	j.tell(ctx, r)
@@ -178,17 +178,17 @@ func (j *janitor) look(ctx context.Context, r round) {
 	defer cancel()
 	err := j.store.PutMaster(call, r.info)
 	if err != nil {
-		j.complain("redis cannot be told of this master", err)
+		j.complain(ctx, "redis cannot be told of this master", err)
 		return
 	}
 	orphans, err := j.store.Orphans(call)
 	if err != nil {
-		j.complain("orphaned jobs cannot be looked for", err)
+		j.complain(ctx, "orphaned jobs cannot be looked for", err)
 		return
 	}
 	local, err := j.store.Procs(call, j.self.Place()+":")
 	if err != nil {
-		j.complain("orphaned jobs cannot be looked for", err)
+		j.complain(ctx, "orphaned jobs cannot be looked for", err)
 		return
 	}
 	j.complaint = ""
@@ -223,7 +223,7 @@ func (j *janitor) adopt(ctx context.Context, name string, d death, maxDeaths int
 	switch {
 	case errors.Is(err, store.ErrAlive):
 	case err != nil:
-		j.complain("the jobs of a dead worker process cannot be recovered yet; their locks stay", err, zap.String("proc", name))
+		j.complain(ctx, "the jobs of a dead worker process cannot be recovered yet; their locks stay", err, zap.String("proc", name))
 	default:
 		j.tell(ctx, r)
 	}
@@ -252,7 +252,10 @@ func (j *janitor) tell(ctx context.Context, r report) {
 }
 
 // complain logs an error unless it is the same as before.
-func (j *janitor) complain(what string, err error, fields ...zap.Field) {
+func (j *janitor) complain(ctx context.Context, what string, err error, fields ...zap.Field) {
+	if ctx.Err() != nil {
+		return // cut off by the end of the master, not by Redis
+	}
 	if text := what + err.Error(); text != j.complaint {
 		j.complaint = text
 		j.log.Error(what, append(fields, zap.Error(err))...)

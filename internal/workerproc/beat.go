@@ -137,9 +137,7 @@ func (p *Process) tick() {
 		p.ended = append(p.ended, p.stuck...)
 		p.stuck, p.stuckTried = nil, time.Now()
 	}
-	if p.unmastered && p.state == signals.Killing && time.Since(p.since) > p.cfg.TermTimeout+time.Second {
-		p.die(nil, "nobody is left to end it") // redis is away, too
-	}
+	p.abandon()
 	if !p.drainEnds.IsZero() && time.Now().After(p.drainEnds) {
 		p.drainEnds = time.Time{}
 		p.log.Warn("the drain took too long; killing the jobs", zap.Int("jobs", len(p.jobs)))

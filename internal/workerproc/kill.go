@@ -162,6 +162,24 @@ func (p *Process) die(stubborn []*job, reason string) {
 
 func part(d time.Duration, share float64) time.Duration { return time.Duration(float64(d) * share) }
 
+// orphanPatience is how long a process whose master is gone, and whose jobs are
+// done, waits for Redis. Then others recover what it could not record.
+const orphanPatience = time.Minute
+
+// abandon ends a process that has lost both its master and Redis: nobody else
+// would.
+func (p *Process) abandon() {
+	switch {
+	case !p.unmastered || len(p.jobs) > 0 && p.state != signals.Killing:
+		p.aloneSince = time.Time{}
+	case p.aloneSince.IsZero():
+		p.aloneSince = time.Now()
+	case time.Since(p.aloneSince) > orphanPatience,
+		p.state == signals.Killing && time.Since(p.since) > p.cfg.TermTimeout+time.Second:
+		p.die(nil, "its master and redis are gone")
+	}
+}
+
 // watchLocks acts when the beats have failed for so long that the locks of this
 // process are about to expire.
 func (p *Process) watchLocks() {

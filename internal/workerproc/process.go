@@ -168,6 +168,7 @@ type Process struct {
 	partedAt   time.Time // when all that keeps a tainted process was what has ended
 	drainEnds  time.Time
 	unmastered bool // the master is gone
+	aloneSince time.Time
 	complained map[string]time.Time
 	fatal      error
 	// lastBeat is the boot time at which the last successful beat was sent;
@@ -323,7 +324,7 @@ func (p *Process) loop() error {
 			return p.fatal
 		}
 		p.step()
-		if busy := len(p.jobs) > 0 || len(p.stuck) > 0 || p.state == signals.Killing; busy != ticking {
+		if busy := len(p.jobs) > 0 || len(p.stuck) > 0 || p.state == signals.Killing || p.unmastered; busy != ticking {
 			ticking = busy
 			tick.Stop()
 			if busy {

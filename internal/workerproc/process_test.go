@@ -579,6 +579,28 @@ func TestTheMasterDies(t *testing.T) {
 	require.Equal(t, 1, f.waiting())
 }
 
+func TestTheMasterDiesAndRedisIsAway(t *testing.T) {
+	t.Parallel()
+	h, running, _ := gate()
+	r := &refusing{}
+	f := start(t, handlers{"A": h}, options{
+		cfg: workerproc.Config{KillOnMasterDeath: true, TermTimeout: 50 * time.Millisecond},
+		wrap: func(s workerproc.Store) workerproc.Store {
+			r.Store = s
+			return r
+		},
+	})
+	f.push(payload(1))
+	<-running
+	r.away.Store(true)
+	f.die()
+	select {
+	case <-f.exited:
+	case <-time.After(patience):
+		require.Fail(t, "the process stays for ever")
+	}
+}
+
 func TestToldToGoBeforeItIsUp(t *testing.T) {
 	t.Parallel()
 	for _, state := range []string{"draining", "killing"} {
