@@ -189,7 +189,6 @@ func (p *Process) retire(reason string) {
 	if p.state != signals.Running && p.state != signals.Paused {
 		return
 	}
-	p.retiring = reason
 	p.enter(signals.Retiring)
 	if err := p.send(proc.Message{Type: proc.Retires, Reason: reason}); err != nil {
 		p.complain("report", "the master does not read", zap.Error(err))

@@ -261,7 +261,6 @@ func (p *Process) heed(m proc.Message, ok bool) {
 			p.look()
 		}
 	case proc.Retire:
-		p.retiring = m.Reason
 		if p.state == signals.Starting || p.state == signals.Running || p.state == signals.Paused {
 			p.enter(signals.Retiring)
 		}

@@ -162,13 +162,12 @@ type Process struct {
 	sequence   int
 	empty      bool          // left because everything is empty
 	wanted     signals.State // the state to enter when the start is over
-	retiring   string
-	asked      bool // the master knows that age or memory is used up
+	asked      bool          // the master knows that age or memory is used up
 	taintedAt  time.Time
 	partedAt   time.Time // when all that keeps a tainted process was what has ended
 	drainEnds  time.Time
-	unmastered bool // the master is gone
-	aloneSince time.Time
+	unmastered bool      // the master is gone
+	aloneSince time.Time // when the master and the last job were gone
 	complained map[string]time.Time
 	fatal      error
 	// lastBeat is the boot time at which the last successful beat was sent;
