@@ -69,12 +69,11 @@ func Main(handlers *resqued.Handlers, args []string) int {
 
 // listen takes signals over before anything else, even before it is known
 // whether this will be a daemon: one that comes earlier ends the process, or
-// makes Go dump its stacks. The execution for the title's sake comes first, since
-// it would give the signals back.
+// makes Go dump its stacks.
 func (a *app) listen() {
 	if slices.Contains(a.args, "work") || slices.Contains(a.args, "dev") {
-		proc.EnsureTitle("resqued: master: starting")
 		a.received, a.hush = signals.Listen()
+		proc.SetTitle("resqued: master: starting")
 	}
 }
 

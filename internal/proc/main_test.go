@@ -133,12 +133,11 @@ func masterPart() int {
 }
 
 func titlePart() int {
-	EnsureTitle("resqued: master")
 	SetTitle("resqued: master: running, 4 workers")
 	line, _ := json.Marshal(os.Args)
 	fmt.Println(string(line))
-	_, again := os.LookupEnv(reexecEnv)
-	fmt.Println(again)
+	env, _ := json.Marshal(os.Environ())
+	fmt.Println(string(env))
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return 0
 }

@@ -118,7 +118,7 @@ func (s *Spawner) environ(proc string) []string {
 	for _, v := range base {
 		name, _, _ := strings.Cut(v, "=")
 		switch {
-		case name == "NOTIFY_SOCKET", name == roleEnv, name == ProcEnv, name == reexecEnv,
+		case name == "NOTIFY_SOCKET", name == roleEnv, name == ProcEnv,
 			strings.HasPrefix(name, "WATCHDOG_"), strings.HasPrefix(name, "LISTEN_"):
 		default:
 			env = append(env, v)

@@ -18,6 +18,7 @@ type stat struct {
 	// process id it names one process for ever.
 	start            uint64
 	argStart, argEnd uint64
+	envStart, envEnd uint64
 }
 
 // zombie: the process is dead and only waits to be reaped.
@@ -32,14 +33,14 @@ func readStat(pid string) (stat, error) {
 	// The name in parentheses may contain anything, also parentheses and spaces.
 	end := bytes.LastIndexByte(data, ')')
 	fields := strings.Fields(string(data[end+1:]))
-	if end < 0 || len(fields) < 47 {
+	if end < 0 || len(fields) < 49 {
 		return stat{}, fmt.Errorf("/proc/%s/stat: %.200q is not understood", pid, data)
 	}
 	s := stat{state: fields[0][0]}
 	for _, f := range []struct {
 		number int // as proc(5) counts them; the state is 3
 		into   *uint64
-	}{{20, &s.threads}, {22, &s.start}, {48, &s.argStart}, {49, &s.argEnd}} {
+	}{{20, &s.threads}, {22, &s.start}, {48, &s.argStart}, {49, &s.argEnd}, {50, &s.envStart}, {51, &s.envEnd}} {
 		if *f.into, err = strconv.ParseUint(fields[f.number-3], 10, 64); err != nil {
 			return stat{}, fmt.Errorf("/proc/%s/stat: %w", pid, err)
 		}

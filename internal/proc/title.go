@@ -4,80 +4,78 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"unicode"
 	"unsafe"
 )
 
-// reexecEnv marks a master that has re-executed itself for the sake of its
-// title; its value is the argv[0] that it was called with.
-const reexecEnv = "RESQUED_ARGV0"
-
 // comm is the short name that top and killall know.
 const comm = "resqued"
 
-// title is the memory that the kernel shows as this process's argv[0].
+// title is the memory that the kernel shows as this process's command line.
 var title struct {
 	sync.Mutex
+	// area begins where argv[0] does; the first args bytes of it are the arguments.
 	area []byte
+	args int
 	done bool
 }
 
-// SetTitle changes what ps shows as the first word of this process's command
-// line. The kernel shows the memory that argv[0] was put into at exec, so the
-// title is cut to that size: 160 bytes in a worker process, and in a master
-// after EnsureTitle.
+// argv0 is argv[0] where the kernel put it. os.Args is copied at once, before
+// anybody holds a part of it, because a title overwrites all arguments.
+var argv0 string
+
+func init() {
+	if len(os.Args) == 0 {
+		return
+	}
+	argv0 = os.Args[0]
+	for i, arg := range os.Args {
+		os.Args[i] = strings.Clone(arg)
+	}
+}
+
+// SetTitle changes what ps shows as this process's command line. The kernel shows
+// the memory that the arguments were put into at exec, and, when their last byte
+// is written over, that of the environment behind them; Go has copies of both.
+// The title is cut to that size. In a worker process argv[0] is long enough.
 func SetTitle(text string) {
 	title.Lock()
 	defer title.Unlock()
 	if !title.done {
-		title.area, title.done = argvArea(), true
+		title.area, title.args = titleArea()
+		title.done = true
 	}
-	text = strings.Map(printable, text)
-	// Spaces, not NULs, behind it: they keep the further arguments where they are.
-	for i := copy(title.area, text); i < len(title.area); i++ {
-		title.area[i] = ' '
-	}
-}
-
-// EnsureTitle gives the title room by executing this process's binary once more
-// with the same process id, arguments and environment and a padded argv[0].
-// Call it before anything is started or opened. Where it is not possible the
-// program simply goes on, with the title that fits.
-func EnsureTitle(text string) {
-	if argv0, again := os.LookupEnv(reexecEnv); again {
-		_ = os.Unsetenv(reexecEnv)
-		setComm()
-		SetTitle(text)
-		os.Args[0] = argv0
+	if len(title.area) == 0 {
 		return
 	}
-	argv := append([]string{padded(text)}, os.Args[1:]...)
-	env := append(os.Environ(), reexecEnv+"="+os.Args[0])
-	// Only returns if it did not work.
-	_ = syscall.Exec(executable, argv, env)
-	SetTitle(text)
+	text = strings.Map(printable, text)
+	n := copy(title.area[:len(title.area)-1], text)
+	// Spaces up to the end of the arguments: a NUL there would tell the kernel that
+	// they are still what they were.
+	for ; n < title.args; n++ {
+		title.area[n] = ' '
+	}
+	clear(title.area[n:])
 }
 
-// argvArea returns the memory of argv[0], and makes os.Args independent of it.
-// It is empty if os.Args was replaced by something else: that may not be ours to
-// write to.
-func argvArea() []byte {
-	if len(os.Args) == 0 || os.Args[0] == "" {
-		return nil
-	}
+// titleArea returns the memory of the arguments, and as much of the environment
+// behind it as a title may need. It is empty where the arguments are not found.
+func titleArea() (area []byte, args int) {
+	setComm()
 	stat, err := readStat("self")
-	if err != nil {
-		return nil
+	if err != nil || argv0 == "" {
+		return nil, 0
 	}
-	data := unsafe.StringData(os.Args[0])
-	first := uint64(uintptr(unsafe.Pointer(data)))
-	size := uint64(len(os.Args[0]))
-	if first < stat.argStart || first+size >= stat.argEnd {
-		return nil
+	data := unsafe.StringData(argv0)
+	// os.Args may have been replaced before: then this is not the kernel's memory.
+	if uint64(uintptr(unsafe.Pointer(data))) != stat.argStart || stat.argEnd <= stat.argStart {
+		return nil, 0
 	}
-	os.Args[0] = strings.Clone(os.Args[0])
-	return unsafe.Slice(data, size)
+	args = int(stat.argEnd - stat.argStart)
+	if args > titleSize || stat.envStart != stat.argEnd || stat.envEnd <= stat.envStart {
+		return unsafe.Slice(data, args), args - 1 // the last NUL stays
+	}
+	return unsafe.Slice(data, min(int(stat.envEnd-stat.argStart), titleSize+1)), args
 }
 
 // setComm replaces the name "exe", which an exec of /proc/self/exe leaves.

@@ -15,6 +15,9 @@ import (
 func TestMain(m *testing.M) {
 	os.Exit(harness.Main(func() int {
 		code := m.Run()
+		if nodeInstalled != "" {
+			_ = os.RemoveAll(nodeInstalled)
+		}
 		if err := goleak.Find(); code == 0 && err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1

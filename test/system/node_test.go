@@ -18,12 +18,16 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
+// nodeInstalled is what TestMain removes in the end.
+var nodeInstalled string
+
 // nodeDir is where npm has installed node-resque, once per run.
 var nodeDir = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "resqued-node-")
 	if err != nil {
 		return "", err
 	}
+	nodeInstalled = dir
 	if err := os.CopyFS(dir, os.DirFS("testdata/node")); err != nil {
 		return dir, err
 	}
@@ -65,11 +69,6 @@ func node(t *testing.T, d *harness.Daemon, script string, args ...string) string
 
 func TestNodeResque(t *testing.T) {
 	t.Parallel()
-	t.Cleanup(func() {
-		if dir, _ := nodeDir(); dir != "" {
-			_ = os.RemoveAll(dir)
-		}
-	})
 
 	t.Run("jobs that node-resque enqueues are worked, each once", func(t *testing.T) {
 		jobs := 4_000

@@ -614,19 +614,13 @@ func TestSignalsAtAnyMomentOfAStart(t *testing.T) {
 	for _, sig := range all {
 		t.Run(unix.SignalName(sig), func(t *testing.T) {
 			t.Parallel()
-			early, lost := 0, 0
+			early := 0
 			for round := range rounds {
 				d := harness.Start(t, harness.Options{App: true, Workers: 2, Unready: true})
 				d.Push("mail", "Count", round)
 				<-time.After(rand.N(60 * time.Millisecond))
 				d.Signal(sig)
 				if sig == term || sig == intr || sig == quit {
-					// The master executes itself once more to have room for its title. A
-					// signal that a thread has just accepted dies with that thread.
-					if !d.AwaitEnd(5 * time.Second) {
-						lost++
-						d.Signal(sig)
-					}
 					// 2 is how Go's own handler of QUIT ends a program.
 					code := d.Exit()
 					require.Contains(t, []int{0, -int(sig), 2}, code)
@@ -650,8 +644,7 @@ func TestSignalsAtAnyMomentOfAStart(t *testing.T) {
 				require.Zero(t, d.Exit())
 				require.Empty(t, d.Residue())
 			}
-			t.Logf("%d of %d came before the handlers, %d were lost", early, rounds, lost)
-			require.LessOrEqual(t, lost, 1+rounds/50)
+			t.Logf("%d of %d came before the handlers", early, rounds)
 		})
 	}
 }
