@@ -25,7 +25,7 @@ import (
 // TestMain also is the resqued that the scripts run: as a command, as a master
 // that has executed itself again, and as its worker processes.
 func TestMain(m *testing.M) {
-	if _, again := os.LookupEnv("RESQUED_ARGV0"); again || proc.IsWorker() {
+	if proc.IsWorker() {
 		os.Exit(Main(testHandlers(), os.Args[1:]))
 	}
 	testscript.Main(leakFree{m}, map[string]func(){
