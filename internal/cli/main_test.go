@@ -22,8 +22,8 @@ import (
 	"github.com/resqued/resqued/internal/redistest"
 )
 
-// TestMain also is the resqued that the scripts run: as a command, as a master
-// that has executed itself again, and as its worker processes.
+// TestMain also is the resqued that the scripts run: as a command, as a master,
+// and as its worker processes.
 func TestMain(m *testing.M) {
 	if proc.IsWorker() {
 		os.Exit(Main(testHandlers(), os.Args[1:]))
