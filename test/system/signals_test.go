@@ -1,7 +1,9 @@
 package system_test
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -554,6 +556,13 @@ func TestSignalsToAWorkerProcessThatStarts(t *testing.T) {
 		t.Run(unix.SignalName(sig), func(t *testing.T) {
 			t.Parallel()
 			d := starting(t)
+			// Go swallows USR1 and USR2 until somebody asks for them, and a worker
+			// process takes its name just after that.
+			comm := fmt.Sprintf("/proc/%d/comm", d.WorkerPIDs()[0])
+			proctest.Await(t, patience, func() bool {
+				name, err := os.ReadFile(comm)
+				return err == nil && string(name) == "resqued\n"
+			}, "a worker process that listens")
 			require.NoError(t, unix.Kill(d.WorkerPIDs()[0], sig))
 			letBoot(t, d)
 			if sig == usr2 {
