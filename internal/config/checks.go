@@ -44,19 +44,25 @@ func (l *loader) readQueues() {
 	}
 }
 
-func (l *loader) readLocketedQueues() {
-	list := l.lists["locketed_queues"]
-	if l.bad["locketed_queues"] {
-		return
+// readQueueSets reads the lists that say which queues have a property.
+func (l *loader) readQueueSets() {
+	l.result.LocketedQueues = l.queueSet("locketed_queues")
+	l.result.UniqueQueues = l.queueSet("unique_queues")
+}
+
+func (l *loader) queueSet(key string) []string {
+	list := l.lists[key]
+	if l.bad[key] {
+		return nil
 	}
 	if slices.Equal(list, []string{"!*"}) { // the environment cannot say []
 		list = nil
 	}
 	if err := selector.CheckSet(list); err != nil {
-		l.refuseEntries("locketed_queues", err)
-		return
+		l.refuseEntries(key, err)
+		return nil
 	}
-	l.result.LocketedQueues = append([]string{}, list...)
+	return append([]string{}, list...)
 }
 
 // refuseEntries refuses entries of a list, each with its own line of the file.
@@ -104,6 +110,23 @@ func (l *loader) compare() {
 	if l.ok("redis_url", "namespace") && strings.Contains(c.RedisURL, "-cluster://") && !hashTagged(c.Namespace) {
 		l.refuse("namespace", c.Namespace, fmt.Sprintf(
 			"a Redis Cluster needs all keys in one slot; use a hash-tagged namespace, %q, for every producer and worker", "{"+c.Namespace+"}"))
+	}
+}
+
+// warnOfLocks mentions settings of locks and unique queues that have no effect.
+func (l *loader) warnOfLocks() {
+	c, sources := &l.result.Config, l.result.Sources
+	if l.ok("locketed_queues") && len(c.LocketedQueues) == 0 {
+		for _, key := range []string{"heartbeat_frequency", "job_lock_duration", "job_lock_key", "on_lock_lost"} {
+			if sources[key].Kind != FromDefault {
+				l.warn(key, "no_effect", fmt.Sprintf("%s (%s) has no effect: locketed_queues (%s) is empty, so that no job takes a job lock.",
+					key, sources[key], sources["locketed_queues"]))
+			}
+		}
+	}
+	if l.ok("unique_queues", "unique_queues_strict") && c.UniqueQueuesStrict && len(c.UniqueQueues) == 0 {
+		l.warn("unique_queues_strict", "no_effect", fmt.Sprintf("unique_queues_strict (%s) has no effect: unique_queues (%s) is empty.",
+			sources["unique_queues_strict"], sources["unique_queues"]))
 	}
 }
 

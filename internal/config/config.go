@@ -70,8 +70,18 @@ type Config struct {
 	LocketedQueues     []string      `json:"locketed_queues"`
 	HeartbeatFrequency time.Duration `json:"heartbeat_frequency"`
 	JobLockDuration    time.Duration `json:"job_lock_duration"`
-	// JobLockKey is "class-args" or "payload".
+	// JobLockKey is one of lockkey.Styles or a template.
 	JobLockKey string `json:"job_lock_key"`
+	// OnLockLost says what becomes of a job whose lock is gone: "fail" or
+	// "requeue".
+	OnLockLost string `json:"on_lock_lost"`
+
+	// UniqueQueues are the patterns of the queues that hold a payload at most
+	// once: ["*"] all, [] none.
+	UniqueQueues []string `json:"unique_queues"`
+	// UniqueQueuesStrict refuses a unique queue whose companions are out of step,
+	// as resque-uniqueue does, instead of mending it.
+	UniqueQueuesStrict bool `json:"unique_queues_strict"`
 
 	// MaxPayload (bytes) refuses larger payloads into failed.
 	MaxPayload int64 `json:"max_payload"`
@@ -104,6 +114,9 @@ func (c Config) Threads() int { return c.WorkerCount * c.ThreadCount }
 
 // Locked reports whether jobs of a queue take a job lock.
 func (c Config) Locked(queue string) bool { return selector.MatchAny(c.LocketedQueues, queue) }
+
+// Unique reports whether a queue holds a payload at most once.
+func (c Config) Unique(queue string) bool { return selector.MatchAny(c.UniqueQueues, queue) }
 
 // Redacted returns a copy that may be logged and shown: without the passwords in
 // the Redis URL and without the values of the handlers' variables.

@@ -179,8 +179,23 @@ var keys = []key{
 	},
 	{
 		name: "job_lock_key", env: []string{"LOCKET_JOB_LOCK_KEY"}, def: "class-args",
-		help: "which jobs exclude each other",
-		kind: oneOf(func(c *Config) *string { return &c.JobLockKey }, "class-args", "payload"),
+		help: "which jobs exclude each other: class-args, payload, ruby, ruby34 or a template",
+		kind: lockKey(),
+	},
+	{
+		name: "on_lock_lost", def: "fail",
+		help: "what becomes of a job whose job lock is gone",
+		kind: oneOf(func(c *Config) *string { return &c.OnLockLost }, "fail", "requeue"),
+	},
+	{
+		name: "unique_queues", env: []string{"UNIQUE_QUEUES"},
+		help: "queues that hold a payload at most once: `names` and globs (* all)",
+		kind: kind{hint: "list", list: true, show: func(c *Config) string { return strings.Join(c.UniqueQueues, ",") }},
+	},
+	{
+		name: "unique_queues_strict", def: "false",
+		help: "refuse a unique queue whose keys are out of step, instead of mending it",
+		kind: boolean(func(c *Config) *bool { return &c.UniqueQueuesStrict }),
 	},
 	{
 		name: "max_payload", def: "0",
@@ -205,10 +220,11 @@ var synonyms = map[string]string{
 	"redis": "redis_url", "password_file": "redis_password_file", "term_timeout": "resque_term_timeout",
 	"timeout": "drain_timeout", "statsd_prefix": "statsd_key", "locks": "locketed_queues", "pid_file": "pidfile",
 	"poll_interval": "interval", "handler": "handlers", "commands": "handlers",
+	"uniqueue_queues": "unique_queues", "lock_key": "job_lock_key", "lock_duration": "job_lock_duration",
 }
 
 // later are keys that are planned, so that nobody takes them for typos.
-var later = []string{"unique_queues", "unique_queues_strict", "database_url", "web", "schedule", "stores"}
+var later = []string{"database_url", "web", "schedule", "stores"}
 
 // flagName returns the name of the key's flag, without dashes in front.
 func (k key) flagName() string { return strings.ReplaceAll(k.name, "_", "-") }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/resqued/resqued/internal/lockkey"
 )
 
 // Bounds of durations.
@@ -147,6 +149,24 @@ func printable(text string) error {
 		return errors.New("must not hold control characters")
 	}
 	return nil
+}
+
+// lockKey is the name of a style of job lock keys, or a template.
+func lockKey() kind {
+	k := text(func(c *Config) *string { return &c.JobLockKey })
+	parse := k.parse
+	k.hint = "style"
+	k.parse = func(c *Config, text string) error {
+		if lockkey.IsTemplate(text) {
+			if _, err := lockkey.Parse(text); err != nil {
+				return err
+			}
+		} else if !slices.Contains(lockkey.Styles, text) {
+			return fmt.Errorf("not known, one of %s, or a template such as {{class}}:{{args.0}}", strings.Join(lockkey.Styles, ", "))
+		}
+		return parse(c, text)
+	}
+	return k
 }
 
 func namespace() kind {

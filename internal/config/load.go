@@ -49,8 +49,9 @@ func Load(o Options) (*Resolved, error) {
 	l.readKeys()
 	if !l.file.unreadable { // else half of what follows would be wrong for lack of the file
 		l.readQueues()
-		l.readLocketedQueues()
+		l.readQueueSets()
 		l.compare()
+		l.warnOfLocks()
 		l.checkCA()
 		l.readPassword()
 		l.takeHandlers()

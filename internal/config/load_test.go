@@ -66,6 +66,7 @@ func TestLoadWithoutAnything(t *testing.T) {
 		Interval: 100 * time.Millisecond, TermTimeout: 30 * time.Second, OnMasterDeath: "drain", MaxDeaths: 3,
 		StatsdPort: 8125, LocketedQueues: []string{"*"},
 		HeartbeatFrequency: 30 * time.Second, JobLockDuration: 35 * time.Second, JobLockKey: "class-args",
+		OnLockLost: "fail", UniqueQueues: []string{},
 		LogFormat: "auto", LogLevel: "info", Handlers: map[string]Handler{},
 	}, r.Config)
 	require.Empty(t, r.Warnings)
@@ -134,7 +135,8 @@ func TestEverySource(t *testing.T) {
 		"queues": "high:2,*:50%,!low", "interval": "2.5s", "until_empty": "true", "drain_timeout": "50s",
 		"resque_term_timeout": "5s", "on_master_death": "kill", "max_deaths": "1", "pidfile": "/run/r.pid",
 		"statsd_host": "localhost", "statsd_port": "9125", "statsd_key": "jobs", "locketed_queues": "reports,*_once",
-		"heartbeat_frequency": "10s", "job_lock_duration": "40s", "job_lock_key": "payload", "max_payload": "512KiB",
+		"heartbeat_frequency": "10s", "job_lock_duration": "40s", "job_lock_key": "{{class}}:{{args.0}}",
+		"on_lock_lost": "requeue", "unique_queues": "mail,once_*", "unique_queues_strict": "true", "max_payload": "512KiB",
 		"log_format": "json", "log_level": "warn",
 	}
 	for _, k := range keys {
@@ -229,6 +231,81 @@ func TestLocketedQueues(t *testing.T) {
 			for queue := range strings.FieldsSeq(tc.free) {
 				require.False(t, r.Locked(queue), queue)
 			}
+		})
+	}
+}
+
+func TestUniqueQueues(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		from
+		unique, free string // queues, separated by spaces
+	}{
+		{"none by default", from{}, "", "a mail"},
+		{"a list", from{yaml: "unique_queues: [mail, '*_once']"}, "mail x_once", "a"},
+		{"all", from{env: "UNIQUE_QUEUES=*"}, "a mail", ""},
+		{"all but some", from{flags: "--unique-queues *,!mail"}, "a", "mail"},
+		{"an excluded star is none", from{yaml: "unique_queues: [mail]", env: "UNIQUE_QUEUES=!*"}, "", "a mail"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			r := tc.mustLoad(t)
+			require.NotNil(t, r.UniqueQueues)
+			for queue := range strings.FieldsSeq(tc.unique) {
+				require.True(t, r.Unique(queue), queue)
+			}
+			for queue := range strings.FieldsSeq(tc.free) {
+				require.False(t, r.Unique(queue), queue)
+			}
+		})
+	}
+}
+
+func TestJobLockKey(t *testing.T) {
+	t.Parallel()
+	for _, style := range []string{"class-args", "payload", "ruby", "ruby34", "{{class}}", "{{ queue }}/{{args.0.user.id}}: done"} {
+		t.Run(style+" is taken as it is", func(t *testing.T) {
+			t.Parallel()
+			r := from{yaml: "job_lock_key: '" + style + "'"}.mustLoad(t)
+			require.Equal(t, style, r.JobLockKey)
+			require.Empty(t, r.Warnings)
+		})
+	}
+}
+
+func TestWarnsOfLockSettingsWithoutEffect(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		from
+		want string // the messages, one per line
+	}{
+		{
+			"without locked queues",
+			from{yaml: "locketed_queues: []\njob_lock_key: payload\non_lock_lost: requeue", env: "LOCKET_JOB_LOCK_DURATION=40"},
+			"job_lock_duration (environment LOCKET_JOB_LOCK_DURATION) has no effect: locketed_queues (resqued.yaml:1) is empty, so that no job takes a job lock.\n" +
+				"job_lock_key (resqued.yaml:2) has no effect: locketed_queues (resqued.yaml:1) is empty, so that no job takes a job lock.\n" +
+				"on_lock_lost (resqued.yaml:3) has no effect: locketed_queues (resqued.yaml:1) is empty, so that no job takes a job lock.",
+		},
+		{"without locked queues, and nothing else set", from{yaml: "locketed_queues: []"}, ""},
+		{"with locked queues", from{yaml: "on_lock_lost: requeue\nheartbeat_frequency: 20"}, ""},
+		{
+			"strict without unique queues", from{flags: "--unique-queues-strict"},
+			"unique_queues_strict (flag --unique-queues-strict) has no effect: unique_queues (default) is empty.",
+		},
+		{"not strict without unique queues", from{flags: "--unique-queues-strict=false"}, ""},
+		{"strict with unique queues", from{yaml: "unique_queues: [a]\nunique_queues_strict: true"}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			r := tc.mustLoad(t)
+			var got []string
+			for _, w := range r.Warnings {
+				require.Equal(t, "no_effect", w.Code)
+				got = append(got, strings.ReplaceAll(w.Message, filepath.Dir(r.File)+"/", ""))
+			}
+			require.Equal(t, tc.want, strings.Join(got, "\n"))
 		})
 	}
 }
@@ -349,6 +426,7 @@ func TestSample(t *testing.T) {
 		require.EqualValues(t, 1<<30, r.MaxRSS)
 		require.Equal(t, 50*time.Second, r.DrainTimeout)
 		require.Equal(t, []string{"reports"}, r.LocketedQueues)
+		require.Equal(t, []string{"mail"}, r.UniqueQueues)
 		require.Equal(t, map[string]Handler{
 			"Thumb": {Command: []string{"python3", "thumb.py"}, Timeout: 2 * time.Minute, KillAfter: 10 * time.Second},
 		}, r.Handlers)

@@ -73,7 +73,21 @@ func TestRefuses(t *testing.T) {
 			from{yaml: "job_lock_duration: 35.5"},
 			`job_lock_duration "35.5" (resqued.yaml:1): must be whole seconds above 0, because Redis expires locks by the second`,
 		},
-		{"a lock key of another version", from{yaml: "job_lock_key: ruby"}, `job_lock_key "ruby" (resqued.yaml:1): not known, one of class-args, payload`},
+		{
+			"an unknown lock key",
+			from{yaml: "job_lock_key: ruby-payload"},
+			`job_lock_key "ruby-payload" (resqued.yaml:1): not known, one of class-args, payload, ruby, ruby34, or a template such as {{class}}:{{args.0}}`,
+		},
+		{
+			"a lock key template with a mistake",
+			from{env: "LOCKET_JOB_LOCK_KEY={{class}}:{{arg.0}}"},
+			`job_lock_key "{{class}}:{{arg.0}}" (environment LOCKET_JOB_LOCK_KEY): at character 11: {{arg.0}} is unknown; known are class, queue, args, args.N and args.N.key`,
+		},
+		{"a lock key template without quotes", from{yaml: "job_lock_key: {{class}}"}, `job_lock_key (resqued.yaml:1): must be one value, not a map`},
+		{"an unknown way out of a lost lock", from{yaml: "on_lock_lost: retry"}, `on_lock_lost "retry" (resqued.yaml:1): not known, one of fail, requeue`},
+		{"a cap on a unique queue", from{yaml: "unique_queues: ['b:2']"}, `unique_queues "b:2" (resqued.yaml:1): a cap has no meaning here; leave it out`},
+		{"nothing but exclusions", from{env: "UNIQUE_QUEUES=!mail"}, `unique_queues (environment UNIQUE_QUEUES): only exclusions match nothing; write "*" before them`},
+		{"a strictness that is neither", from{yaml: "unique_queues_strict: maybe"}, `unique_queues_strict "maybe" (resqued.yaml:1): write true or false`},
 		{"a cap on a locked queue", from{yaml: "locketed_queues: [a,\n 'b:2']"}, `locketed_queues "b:2" (resqued.yaml:2): a cap has no meaning here; leave it out`},
 
 		// Queues; each entry with its own line.
@@ -100,7 +114,7 @@ func TestRefuses(t *testing.T) {
 		{"a key with dashes", from{yaml: "thread-count: 2"}, `thread-count (resqued.yaml:1): unknown key; did you mean "thread_count"?`},
 		{"the variable's name as a key", from{yaml: "RESQUE_NAMESPACE: a"}, `RESQUE_NAMESPACE (resqued.yaml:1): unknown key; did you mean "namespace"?`},
 		{"what others call it", from{yaml: "concurrency: 2"}, `concurrency (resqued.yaml:1): unknown key; did you mean "thread_count"?`},
-		{"a key of a later version", from{yaml: "unique_queues: [mail]"}, `unique_queues (resqued.yaml:1): not supported by this version; remove it`},
+		{"a key of a later version", from{yaml: "database_url: mail"}, `database_url (resqued.yaml:1): not supported by this version; remove it`},
 		{"a key twice", from{yaml: "worker_count: 2\nthread_count: 1\nworker_count: 3"}, `worker_count (resqued.yaml:3): is given already on line 1; keep one of them`},
 		{"a key without a value", from{yaml: "pidfile:"}, `pidfile (resqued.yaml:1): has no value; give one ("" is the empty text) or remove the line`},
 		{"a list for one value", from{yaml: "pidfile: [a]"}, `pidfile (resqued.yaml:1): must be one value, not a list`},
