@@ -3,6 +3,7 @@ package resqued
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"sort"
 	"time"
 )
@@ -40,17 +41,37 @@ type Class struct {
 	Queue string
 	// Timeout ends a job that runs longer; 0 = never.
 	Timeout time.Duration
+	// Lock, if not nil, is the class lock that a job must get before it runs.
+	Lock *ClassLock
+	// JobLockKey computes what of a job stands in the key of its job lock; nil, or
+	// an empty result = as the registry or the configuration says.
+	JobLockKey func(job *Job) string
 }
 
-// Option sets something of a class when it is registered.
-type Option func(*Class)
+// Option sets something of a class when it is registered: Queue, Timeout,
+// JobLockKey or a Lock.
+type Option interface{ apply(c *Class) }
+
+type optionFunc func(c *Class)
+
+func (f optionFunc) apply(c *Class) { f(c) }
 
 // Queue sets the queue in which jobs of the class are enqueued by default.
-func Queue(name string) Option { return func(c *Class) { c.Queue = name } }
+func Queue(name string) Option { return optionFunc(func(c *Class) { c.Queue = name }) }
 
 // Timeout limits how long a job of the class may run. Past it the job's context
 // ends with ErrTimeout; a job that ignores that costs its worker process.
-func Timeout(d time.Duration) Option { return func(c *Class) { c.Timeout = d } }
+func Timeout(d time.Duration) Option { return optionFunc(func(c *Class) { c.Timeout = d }) }
+
+// JobLockKey makes fn compute what of a job of the class stands in the key of
+// its job lock: of jobs with the same result one runs at a time, whatever their
+// class. An empty result leaves it to the configuration (job_lock_key). fn must
+// be quick and always return the same for the same job: it is called before the
+// job is reserved, so that of the job only Class, Queue, Args, Payload and ID (if
+// the payload has one) are known.
+func JobLockKey(fn func(job *Job) string) Option {
+	return optionFunc(func(c *Class) { c.JobLockKey = fn })
+}
 
 // Hooks are called at fixed points of a job's or a worker process's life; nil
 // ones are skipped. None of them may block for long.
@@ -78,17 +99,18 @@ type Handlers struct {
 	classes    map[string]*Class
 	middleware []Middleware
 	hooks      []Hooks
+	jobLockKey func(job *Job) string
 }
 
 // New returns an empty registry.
 func New() *Handlers { return &Handlers{classes: map[string]*Class{}} }
 
-// Register adds a class. It panics on an empty or already registered name and
-// on a class with no handler or two: these are mistakes of the program, found
-// at its first start.
+// Register adds a class. It panics on an empty or already registered name, on a
+// class with no handler or two and on a lock that contradicts itself: these are
+// mistakes of the program, found at its first start.
 func (h *Handlers) Register(c Class, opts ...Option) {
 	for _, opt := range opts {
-		opt(&c)
+		opt.apply(&c)
 	}
 	switch {
 	case c.Name == "":
@@ -99,6 +121,13 @@ func (h *Handlers) Register(c Class, opts ...Option) {
 		panic(fmt.Sprintf("resqued: class %q needs either a function or a command", c.Name))
 	case c.Command != nil && len(c.Command.Argv) == 0:
 		panic(fmt.Sprintf("resqued: the command of class %q is empty", c.Name))
+	case c.Timeout < 0:
+		panic(fmt.Sprintf("resqued: the timeout of class %q is negative: %s", c.Name, c.Timeout))
+	}
+	if c.Lock != nil {
+		if err := c.Lock.check(); err != nil {
+			panic(fmt.Sprintf("resqued: the lock of class %q: %s", c.Name, err))
+		}
 	}
 	h.classes[c.Name] = &c
 }
@@ -114,6 +143,12 @@ func (h *Handlers) HandleArgs(class string, fn func(ctx context.Context, args Ar
 // a T: the fields of a struct in their order, or one argument into any other
 // type. Arguments that do not fit fail the job, naming the one at fault.
 func Handle[T any](h *Handlers, class string, fn func(ctx context.Context, args T) error, opts ...Option) {
+	for _, opt := range opts {
+		l, ok := opt.(interface{ argsType() reflect.Type })
+		if ok && l.argsType() != reflect.TypeFor[T]() && l.argsType() != reflect.TypeFor[Args]() {
+			panic(fmt.Sprintf("resqued: class %q takes a %s, its lock a %s", class, reflect.TypeFor[T](), l.argsType()))
+		}
+	}
 	h.Register(Class{Name: class, Handler: func(ctx context.Context, job *Job) error {
 		var args T
 		if err := job.Args.Decode(&args); err != nil {
@@ -133,6 +168,14 @@ func (h *Handlers) Use(m ...Middleware) { h.middleware = append(h.middleware, m.
 
 // Hook adds a set of hooks. Several sets run in the order in which they were added.
 func (h *Handlers) Hook(hooks Hooks) { h.hooks = append(h.hooks, hooks) }
+
+// JobLockKey makes fn compute what of a job stands in the key of its job lock,
+// for every class that has no JobLockKey of its own, registered or not; see the
+// option JobLockKey.
+func (h *Handlers) JobLockKey(fn func(job *Job) string) { h.jobLockKey = fn }
+
+// JobLockKeyFunc returns what JobLockKey has set, or nil.
+func (h *Handlers) JobLockKeyFunc() func(job *Job) string { return h.jobLockKey }
 
 // Lookup returns what is registered under a class name, exactly as spelled.
 func (h *Handlers) Lookup(class string) (*Class, bool) {

@@ -72,6 +72,11 @@ func TestRegister(t *testing.T) {
 			`resqued: class "B" needs either a function or a command`,
 		},
 		{"a command without a program", resqued.Class{Name: "B", Command: &resqued.Command{}}, `resqued: the command of class "B" is empty`},
+		{
+			"a class with a negative timeout",
+			resqued.Class{Name: "B", Handler: nothing, Timeout: -time.Second},
+			`resqued: the timeout of class "B" is negative: -1s`,
+		},
 	}
 	for _, tt := range refused {
 		t.Run(tt.name+" panics", func(t *testing.T) {

@@ -1,0 +1,257 @@
+package resqued
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+)
+
+// What becomes of a job whose class lock is held: the values of
+// ClassLock.OnLocked.
+const (
+	// LockedDrop ends the job without running it. It is logged and counted; this
+	// is what resque-lock-timeout does.
+	LockedDrop = "drop"
+	// LockedRequeue puts the job back at the tail of its queue, for a second.
+	LockedRequeue = "requeue"
+	// LockedFail fails the job.
+	LockedFail = "fail"
+)
+
+// ErrNoLock: the job holds no class lock that could be refreshed.
+var ErrNoLock = errors.New("resqued: the job holds no class lock")
+
+// ErrNoLocks: the context is not that of a job, so nobody answers for its locks.
+var ErrNoLocks = errors.New("resqued: no locks here: the context is not that of a running job")
+
+// Lock is the option that gives a class a lock, as Ruby's resque-lock-timeout
+// does: of the jobs with the same key one runs at a time, here and in Ruby. T is
+// what the handler takes, or Args. The zero value locks each class and argument
+// list, without a time limit.
+//
+// A job takes the lock before it runs. If the lock is held the job is dropped,
+// unless OnLockFailed says otherwise. The lock is released when the job has
+// ended, and at once when its worker process has died.
+type Lock[T any] struct {
+	// Timeout is how long a job may hold the lock, and so how long it may run: past
+	// it the job's context ends with ErrTimeout, as past the timeout of the class;
+	// RefreshLock begins it anew. 0 = no limit.
+	Timeout time.Duration
+	// TimeoutFunc computes Timeout from the arguments; 0 or less = no limit.
+	TimeoutFunc func(args T) time.Duration
+
+	// The key is lock:<class>:<identifier>, in the daemon's namespace. At most one
+	// of the next three says otherwise; without them the identifier is all
+	// arguments, joined by "-".
+
+	// Identifier computes the identifier. If it is empty the key ends in a colon.
+	Identifier func(args T) string
+	// ClassWide leaves the identifier out: the key is lock:<class>.
+	ClassWide bool
+	// Key computes the whole key.
+	Key func(args T) string
+
+	// Redis is the URL of another server to keep the locks in; empty = the
+	// daemon's own. A worker process that dies leaves a lock there until it expires.
+	Redis string
+	// Loner refuses to enqueue a job while one with the same key waits or runs.
+	Loner bool
+
+	// OnLockFailed is called when the lock is held, and its result decides: nil
+	// drops the job, Requeue puts it back, any other error fails it.
+	OnLockFailed func(ctx context.Context, args T) error
+	// OnLonerEnqueueFailed is called by the client whose loner job was refused.
+	OnLonerEnqueueFailed func(ctx context.Context, args T)
+	// OnLockExpiredBeforeRelease is called when Timeout has passed and the job still
+	// runs, beside it. The job does not end before this has returned.
+	OnLockExpiredBeforeRelease func(ctx context.Context, args T)
+}
+
+func (l Lock[T]) argsType() reflect.Type { return reflect.TypeFor[T]() }
+
+func (l Lock[T]) apply(c *Class) {
+	c.Lock = &ClassLock{
+		Timeout: l.Timeout, TimeoutFunc: ofArgs(l.TimeoutFunc),
+		Identifier: ofArgs(l.Identifier), ClassWide: l.ClassWide, Key: ofArgs(l.Key),
+		Redis: l.Redis, Loner: l.Loner,
+	}
+	if fn := l.OnLockFailed; fn != nil {
+		c.Lock.OnLockFailed = func(ctx context.Context, args Args) error {
+			t, err := decodeArgs[T](args)
+			if err != nil {
+				return err
+			}
+			return fn(ctx, t)
+		}
+	}
+	c.Lock.OnLonerEnqueueFailed = told(l.OnLonerEnqueueFailed)
+	c.Lock.OnLockExpiredBeforeRelease = told(l.OnLockExpiredBeforeRelease)
+}
+
+// ClassLock is the lock of a class, whatever type its arguments have; see Lock.
+// Its functions return an error for arguments that they cannot decode.
+type ClassLock struct {
+	Timeout     time.Duration
+	TimeoutFunc func(args Args) (time.Duration, error)
+
+	Identifier func(args Args) (string, error)
+	ClassWide  bool
+	Key        func(args Args) (string, error)
+
+	Redis string
+	Loner bool
+	// OnLocked is what becomes of a job whose lock is held, where OnLockFailed is
+	// nil: LockedDrop, LockedRequeue or LockedFail; empty = LockedDrop.
+	OnLocked string
+
+	OnLockFailed               func(ctx context.Context, args Args) error
+	OnLonerEnqueueFailed       func(ctx context.Context, args Args) error
+	OnLockExpiredBeforeRelease func(ctx context.Context, args Args) error
+}
+
+// TimeoutOf returns how long a job with these arguments may hold the lock; 0 =
+// without limit.
+func (l *ClassLock) TimeoutOf(args Args) (time.Duration, error) {
+	if l.TimeoutFunc == nil {
+		return l.Timeout, nil
+	}
+	d, err := l.TimeoutFunc(args)
+	if err != nil {
+		return 0, fmt.Errorf("timeout of the lock: %w", err)
+	}
+	return max(d, 0), nil
+}
+
+// check refuses what contradicts itself.
+func (l *ClassLock) check() error {
+	ways := 0
+	for _, given := range []bool{l.Identifier != nil, l.ClassWide, l.Key != nil} {
+		if given {
+			ways++
+		}
+	}
+	switch {
+	case l.Timeout < 0:
+		return fmt.Errorf("Timeout is negative: %s", l.Timeout) //nolint:revive // begins with the field's name
+	case l.Timeout > 0 && l.TimeoutFunc != nil:
+		return errors.New("give either Timeout or TimeoutFunc")
+	case ways > 1:
+		return errors.New("give at most one of Identifier, ClassWide and Key")
+	case l.OnLocked != "" && l.OnLockFailed != nil:
+		return errors.New("give either OnLocked or OnLockFailed")
+	}
+	switch l.OnLocked {
+	case "", LockedDrop, LockedRequeue, LockedFail:
+		return nil
+	default:
+		return fmt.Errorf("OnLocked is %q; use %s, %s or %s", l.OnLocked, LockedDrop, LockedRequeue, LockedFail) //nolint:revive // as above
+	}
+}
+
+// ofArgs makes a function of a T one of arguments.
+func ofArgs[T, R any](fn func(T) R) func(Args) (R, error) {
+	if fn == nil {
+		return nil
+	}
+	return func(args Args) (R, error) {
+		t, err := decodeArgs[T](args)
+		if err != nil {
+			var none R
+			return none, err
+		}
+		return fn(t), nil
+	}
+}
+
+// told makes a callback over a T one over arguments.
+func told[T any](fn func(context.Context, T)) func(context.Context, Args) error {
+	if fn == nil {
+		return nil
+	}
+	return func(ctx context.Context, args Args) error {
+		t, err := decodeArgs[T](args)
+		if err == nil {
+			fn(ctx, t)
+		}
+		return err
+	}
+}
+
+func decodeArgs[T any](args Args) (t T, err error) {
+	if err := args.Decode(&t); err != nil {
+		return t, fmt.Errorf("arguments: %w", err)
+	}
+	return t, nil
+}
+
+// LockService answers for class locks inside of a handler: what Locked, Enqueued,
+// LonerLocked and RefreshLock ask. The daemon puts one into the context of each
+// job; a test of a handler may put its own.
+type LockService interface {
+	Locked(ctx context.Context, class string, args any) (bool, error)
+	Enqueued(ctx context.Context, class string, args any) (bool, error)
+	LonerLocked(ctx context.Context, class string, args any) (bool, error)
+	// RefreshLock is called with the context of the job whose lock it is.
+	RefreshLock(ctx context.Context) error
+}
+
+type locksKey struct{}
+
+// WithLocks returns a context in which Locked and its like ask s.
+func WithLocks(ctx context.Context, s LockService) context.Context {
+	return context.WithValue(ctx, locksKey{}, s)
+}
+
+// Locked tells, inside of a handler, whether a job of the class with these
+// arguments holds its class lock, the asking job included. args are as for
+// client.Enqueue. The class must have a Lock.
+func Locked(ctx context.Context, class string, args any) (bool, error) {
+	s, err := locksFrom(ctx)
+	if err != nil {
+		return false, err
+	}
+	return s.Locked(ctx, class, args)
+}
+
+// Enqueued tells, inside of a handler, whether a loner job of the class with
+// these arguments waits in its queue.
+func Enqueued(ctx context.Context, class string, args any) (bool, error) {
+	s, err := locksFrom(ctx)
+	if err != nil {
+		return false, err
+	}
+	return s.Enqueued(ctx, class, args)
+}
+
+// LonerLocked tells, inside of a handler, whether a job of the class with these
+// arguments runs or, if the class is a loner, waits: whether enqueueing it would
+// be refused.
+func LonerLocked(ctx context.Context, class string, args any) (bool, error) {
+	s, err := locksFrom(ctx)
+	if err != nil {
+		return false, err
+	}
+	return s.LonerLocked(ctx, class, args)
+}
+
+// RefreshLock begins the time limit of the job's class lock anew: the job may
+// hold it for another Timeout from now on. It returns ErrNoLock if the job has no
+// class lock and ErrLockLost if somebody else has it by now. For a lock without
+// a time limit it only checks that.
+func RefreshLock(ctx context.Context) error {
+	s, err := locksFrom(ctx)
+	if err != nil {
+		return err
+	}
+	return s.RefreshLock(ctx)
+}
+
+func locksFrom(ctx context.Context) (LockService, error) {
+	s, ok := ctx.Value(locksKey{}).(LockService)
+	if !ok {
+		return nil, ErrNoLocks
+	}
+	return s, nil
+}
