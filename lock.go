@@ -134,7 +134,7 @@ func (l *ClassLock) check() error {
 	}
 	switch {
 	case l.Timeout < 0:
-		return fmt.Errorf("Timeout is negative: %s", l.Timeout) //nolint:revive // begins with the field's name
+		return fmt.Errorf("Timeout is negative: %s", l.Timeout)
 	case l.Timeout > 0 && l.TimeoutFunc != nil:
 		return errors.New("give either Timeout or TimeoutFunc")
 	case ways > 1:
@@ -146,7 +146,7 @@ func (l *ClassLock) check() error {
 	case "", LockedDrop, LockedRequeue, LockedFail:
 		return nil
 	default:
-		return fmt.Errorf("OnLocked is %q; use %s, %s or %s", l.OnLocked, LockedDrop, LockedRequeue, LockedFail) //nolint:revive // as above
+		return fmt.Errorf("OnLocked is %q; use %s, %s or %s", l.OnLocked, LockedDrop, LockedRequeue, LockedFail)
 	}
 }
 
