@@ -25,6 +25,14 @@ const (
 // Failed is the outcome that counts as a failure.
 const Failed = "failed"
 
+// The names of Count; docs/statsd.md says what they count.
+const (
+	Locked    = "locked"
+	Duplicate = "duplicate"
+	Healed    = "unique_healed"
+	LockLost  = "lock_lost"
+)
+
 // Config says where to count.
 type Config struct {
 	// Host is a name or an address; empty turns statsd off.
@@ -80,13 +88,12 @@ func (c *Client) Job(class, outcome string, ran, waited time.Duration) {
 	}
 }
 
-// Locked counts n jobs that were put back at the tail of their queues because
-// other jobs hold their locks.
-func (c *Client) Locked(n int) {
+// Count adds n to one of the counters above.
+func (c *Client) Count(name string, n int) {
 	if c == nil || n <= 0 {
 		return
 	}
-	c.count("locked", "", n)
+	c.count(name, "", n)
 }
 
 // Close sends what is buffered and ends the client.

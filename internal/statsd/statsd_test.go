@@ -49,7 +49,7 @@ func TestCounting(t *testing.T) {
 		c := New(Config{Host: "127.0.0.1", Port: port, Key: "app.jobs"}, zap.NewNop())
 		c.Job("Mail", "done", 1500*time.Microsecond, 2*time.Second)
 		c.Job("My::Import", Failed, time.Second, 0)
-		c.Locked(3)
+		c.Count(Locked, 3)
 		c.Close()
 		require.Equal(t, []string{
 			"app.jobs.Mail:1|c",
@@ -78,7 +78,7 @@ func TestCounting(t *testing.T) {
 		port, until := listen(t)
 		c := New(Config{Host: "127.0.0.1", Port: port, Key: "k:1|c\nx"}, zap.NewNop())
 		c.Job("A:9|c\nevil:1|c|@0.1|#t\x00é", "done", 0, 0)
-		c.Locked(1)
+		c.Count(Locked, 1)
 		c.Close()
 		for _, line := range until("k_1_c_x.locked") {
 			require.Regexp(t, `^k_1_c_x\.[A-Za-z0-9_.-]+:[0-9.]+\|(c|ms)$`, line)
@@ -123,7 +123,7 @@ func TestCounting(t *testing.T) {
 		c := New(Config{}, zap.NewNop())
 		require.Nil(t, c)
 		c.Job("Mail", "done", 0, 0)
-		c.Locked(1)
+		c.Count(Locked, 1)
 		c.Close()
 	})
 

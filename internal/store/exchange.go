@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"crypto/sha1" //nolint:gosec // the only hash that Redis scripts have
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -9,8 +11,11 @@ import (
 	"time"
 )
 
-// scanBound is how many locked jobs one exchange puts back at the tail of one
-// queue before it goes on to the next.
+// exchangeHeader is how many parts of the reply come before the jobs.
+const exchangeHeader = 8
+
+// scanBound is how many locked jobs of one queue an exchange looks at, and puts back at
+// the tail, before it goes on to the next.
 const scanBound = 64
 
 // Exchange ends jobs and reserves new ones, in one script. It returns ErrFenced,
@@ -28,23 +33,31 @@ func (s *Store) Exchange(ctx context.Context, req ExchangeRequest) (ExchangeRepl
 }
 
 func (s *Store) exchangeArgs(req ExchangeRequest) []any {
-	args := make([]any, 0, 11+9*len(req.Completions)+2*len(req.Wants)+3*len(req.Queues))
+	args := make([]any, 0, 13+9*len(req.Completions)+2*len(req.Wants)+3*len(req.Queues)+3*len(req.Names)+len(req.NamedClasses))
 	args = append(args, s.prefix, req.Proc, req.Master, seconds(s.opts.LockTTL), scanBound, flag(req.Repeat),
-		s.opts.LockKey, len(req.Completions), len(req.Wants), len(req.Queues), req.Sending)
+		s.opts.LockKey, len(req.Completions), len(req.Wants), len(req.Queues), req.Sending,
+		len(req.Names), len(req.NamedClasses))
 	for i := range req.Completions {
 		c := &req.Completions[i]
 		worker := ""
 		if c.Mirrored {
 			worker = c.Job.Worker
 		}
-		args = append(args, c.Job.Token, string(rune(c.Kind)), c.Job.Queue, c.Job.LockKey, flag(c.Job.Capped),
+		args = append(args, c.Job.Token, string(rune(c.Kind)), c.Job.Queue, c.Job.LockKey, letters(c.Job.Capped, 'c', c.Held, 'h'),
 			worker, c.Job.Deaths, c.Failure, c.Delay.Milliseconds())
 	}
 	for _, w := range req.Wants {
 		args = append(args, w.Token, w.Worker)
 	}
 	for _, q := range req.Queues {
-		args = append(args, q.Name, q.Cap, flag(q.Locked))
+		args = append(args, q.Name, q.Cap, letters(q.Locked, 'l', q.Named, 'k', q.Unique, 'u', q.Strict, 's'))
+	}
+	for _, n := range req.Names {
+		sum := sha1.Sum(n.Payload) //nolint:gosec // a name for the script, which has no other hash
+		args = append(args, n.Queue, hex.EncodeToString(sum[:]), n.Name)
+	}
+	for _, class := range req.NamedClasses {
+		args = append(args, class)
 	}
 	return args
 }
@@ -57,7 +70,7 @@ func parseExchange(raw any, completions int) (ExchangeReply, error) {
 	if list[0] == "FENCED" {
 		return ExchangeReply{}, ErrFenced
 	}
-	if len(list) < 6 || len(list)%2 != 0 {
+	if len(list) < exchangeHeader || (len(list)-exchangeHeader)%2 != 0 {
 		return ExchangeReply{}, fmt.Errorf("script exchange: reply of %d parts", len(list))
 	}
 	reply := ExchangeReply{Bounced: int(number(list[1])), More: number(list[2]) == 1}
@@ -68,7 +81,10 @@ func parseExchange(raw any, completions int) (ExchangeReply, error) {
 	reasons := texts(list[4])
 	reply.Applied = make([]bool, completions)
 	for i, mark := range marks {
-		reply.Applied[i] = mark == '1'
+		reply.Applied[i] = mark == '1' || mark == 'u'
+		if mark == 'u' {
+			reply.Duplicates = append(reply.Duplicates, i)
+		}
 		if mark == 'x' {
 			if reply.Stuck == nil {
 				reply.Stuck = map[int]string{}
@@ -80,8 +96,12 @@ func parseExchange(raw any, completions int) (ExchangeReply, error) {
 			reply.Stuck[i] = reason
 		}
 	}
-	reply.WrongType = texts(list[5])
-	for i := 6; i < len(list); i += 2 {
+	reply.WrongType, reply.OutOfStep = texts(list[5]), texts(list[6])
+	unnamed := texts(list[7])
+	for i := 0; i+1 < len(unnamed); i += 2 {
+		reply.Unnamed = append(reply.Unnamed, LockName{Queue: unnamed[i], Payload: []byte(unnamed[i+1])})
+	}
+	for i := exchangeHeader; i < len(list); i += 2 {
 		token, _ := list[i].(string)
 		record, _ := list[i+1].(string)
 		job, err := parseRecord(token, record)
@@ -93,6 +113,9 @@ func parseExchange(raw any, completions int) (ExchangeReply, error) {
 	return reply, nil
 }
 
+// maxEpoch is the first second of the year 10000: later ones are no times.
+const maxEpoch = 253402300800
+
 // errRecord: an in-flight record that this program did not write.
 var errRecord = errors.New("not a record of resqued")
 
@@ -100,7 +123,7 @@ var errRecord = errors.New("not a record of resqued")
 func parseRecord(token, record string) (Reserved, error) {
 	head, body, ok := strings.Cut(record, "\n")
 	fields := strings.Fields(head)
-	if !ok || len(fields) != 8 || fields[0] != "1" {
+	if !ok || len(fields) != 9 || fields[0] != "2" {
 		return Reserved{}, fmt.Errorf("in-flight record %q: %w", token, errRecord)
 	}
 	var n [7]int64
@@ -123,6 +146,11 @@ func parseRecord(token, record string) (Reserved, error) {
 	r.Capped = next(n[3]) != ""
 	r.Payload = []byte(body)
 	r.Fence, r.Deaths, r.StartedAt = n[4], int(n[5]), time.UnixMilli(n[6])
+	if r.Unique = fields[8] != "-"; r.Unique {
+		if at, err := strconv.ParseInt(fields[8], 10, 64); err == nil && at > 0 && at < maxEpoch {
+			r.EnqueuedAt = time.Unix(at, 0)
+		}
+	}
 	return r, nil
 }
 
@@ -144,11 +172,13 @@ func (s *Store) Poll(ctx context.Context, all bool, cursor string, fixed []strin
 	if err != nil {
 		return PollReply{}, err
 	}
-	list := texts(raw)
-	if len(list) == 0 {
-		return PollReply{}, fmt.Errorf("script poll: unexpected reply %T", raw)
+	list, _ := raw.([]any)
+	if len(list) != 4 {
+		return PollReply{}, fmt.Errorf("script poll: unexpected reply %v", raw)
 	}
-	return PollReply{Cursor: list[0], Waiting: list[1:]}, nil
+	reply := PollReply{Waiting: texts(list[1]), Blocked: texts(list[2]), Dropped: int(number(list[3]))}
+	reply.Cursor, _ = list[0].(string)
+	return reply, nil
 }
 
 // DelayedQueues names the queues of the requeued jobs that wait for their time;
@@ -160,10 +190,10 @@ func (s *Store) DelayedQueues(ctx context.Context) ([]string, error) {
 	}
 	var queues []string
 	for _, member := range members {
-		// As exchange.lua writes it: "<proc>#<token> <length> <queue><payload>".
+		// As delayed in lua/lib.lua writes it.
 		_, rest, _ := strings.Cut(member, " ")
 		size, rest, _ := strings.Cut(rest, " ")
-		if n, err := strconv.Atoi(size); err == nil && n >= 0 && n <= len(rest) {
+		if n, err := strconv.Atoi(strings.TrimSuffix(size, "u")); err == nil && n >= 0 && n <= len(rest) {
 			queues = append(queues, rest[:n])
 		}
 	}
@@ -175,6 +205,17 @@ func flag(b bool) string {
 		return "1"
 	}
 	return "0"
+}
+
+// letters returns the letters whose condition, in front of each, is true.
+func letters(pairs ...any) string {
+	var b []byte
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i].(bool) {
+			b = append(b, byte(pairs[i+1].(rune)))
+		}
+	}
+	return string(b)
 }
 
 // seconds rounds up: a lock must not end before the time that was promised.

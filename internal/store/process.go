@@ -26,6 +26,8 @@ func (s *Store) Unregister(ctx context.Context, proc string) (held int, err erro
 // Running is one job of a beat.
 type Running struct {
 	Token, LockKey string
+	// Held: the job holds class locks in this Redis.
+	Held bool
 }
 
 // WorkerStat is what a thread has done since the last beat.
@@ -51,7 +53,7 @@ func (s *Store) Beat(ctx context.Context, b BeatRequest) (BeatReply, error) {
 		seconds(s.opts.LockTTL), len(b.Jobs), len(b.Info), len(b.Stats),
 	}
 	for _, j := range b.Jobs {
-		args = append(args, j.Token, j.LockKey)
+		args = append(args, j.Token, j.LockKey, flag(j.Held))
 	}
 	args = append(args, pairs(b.Info)...)
 	for _, w := range b.Stats {

@@ -34,15 +34,15 @@ func loadScript(name string, parts ...string) *script {
 }
 
 var (
-	exchangeScript   = loadScript("exchange")
-	pollScript       = loadScript("poll")
+	exchangeScript   = loadScript("exchange", "waits", "unique")
+	pollScript       = loadScript("poll", "waits", "unique")
 	registerScript   = loadScript("register")
 	unregisterScript = loadScript("unregister", "forget")
 	beatScript       = loadScript("beat")
 	mirrorScript     = loadScript("mirror")
-	orphansScript    = loadScript("orphans")
+	orphansScript    = loadScript("orphans", "waits")
 	fenceScript      = loadScript("fence")
-	recoverScript    = loadScript("recover", "forget")
+	recoverScript    = loadScript("recover", "waits", "unique", "forget")
 )
 
 // eval runs a script once. It is repeated only after answers which prove that

@@ -58,6 +58,8 @@ type Completion struct {
 	Delay   time.Duration
 	// Mirrored: worker:<id> was written for this job and must be removed.
 	Mirrored bool
+	// Held: the job took class locks in this Redis, to be released with its end.
+	Held bool
 }
 
 // Want asks for one job for one idle thread. Token is unique within the process
@@ -74,6 +76,19 @@ type Queue struct {
 	Cap int
 	// Locked: jobs of this queue take a job lock.
 	Locked bool
+	// Named: their locks are named by the caller, see ExchangeRequest.Names.
+	Named bool
+	// Unique: an equal payload waits in the queue at most once, as resque-uniqueue
+	// has it. Strict: the queue is skipped, not healed, when its keys do not match.
+	Unique, Strict bool
+}
+
+// LockName tells what the lock of a payload is called: the part of its key behind
+// locket:job_locks:.
+type LockName struct {
+	Queue   string
+	Payload []byte
+	Name    string
 }
 
 // ExchangeRequest reports what has ended and asks for what can start.
@@ -84,6 +99,10 @@ type ExchangeRequest struct {
 	Completions []Completion
 	Wants       []Want
 	Queues      []Queue
+	// Names answers the Unnamed of the reply before. NamedClasses are the classes
+	// whose locks have to be named in every queue.
+	Names        []LockName
+	NamedClasses []string
 	// Repeat: an earlier try of this very request may have run. The script then
 	// first hands back what the tokens already hold.
 	Repeat bool
@@ -106,6 +125,10 @@ type Reserved struct {
 	// Capped: the job counts against its queue's cap.
 	Capped    bool
 	StartedAt time.Time
+	// Unique: the job came from a unique queue, into which it was put at EnqueuedAt
+	// (whole seconds; zero where that is not known).
+	Unique     bool
+	EnqueuedAt time.Time
 }
 
 // ExchangeReply answers an ExchangeRequest.
@@ -123,14 +146,27 @@ type ExchangeReply struct {
 	More bool
 	// WrongType names the queues that were skipped because they are no lists.
 	WrongType []string
+	// Duplicates are the indexes of completions whose payload did not go back to
+	// its queue, because an equal one waits there.
+	Duplicates []int
+	// OutOfStep names the unique queues whose keys did not match: they were healed,
+	// or skipped if they are strict.
+	OutOfStep []string
+	// Unnamed are jobs that can only be looked at when the next request names their
+	// locks. Their Name is empty.
+	Unnamed []LockName
 }
 
 // PollReply answers Poll.
 type PollReply struct {
 	// Cursor continues a pass over a large set of queues; "0" ends the pass.
 	Cursor string
-	// Waiting are the queues looked at that hold jobs.
-	Waiting []string
+	// Waiting are the queues looked at that hold jobs, without the Blocked ones, in
+	// which every job is known to be locked.
+	Waiting, Blocked []string
+	// Dropped counts delayed jobs of unique queues that were due while an equal job
+	// waited: they are not put there again.
+	Dropped int
 }
 
 // BeatReply answers Beat.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -19,9 +20,9 @@ import (
 // maxBatch bounds what one exchange carries, because a script blocks the server.
 const maxBatch = 100
 
-// maxRetries is how often in a row an exchange is repeated at once when its scan
-// ended before it had seen every locked job.
-const maxRetries = 8
+// maxRetries is how often in a row an exchange that found nothing is repeated at
+// once because there are jobs that it has not looked at.
+const maxRetries = 512
 
 // manyQueues is how many queue names an exchange may carry; beyond, only those
 // that held jobs at the last poll.
@@ -30,6 +31,8 @@ const manyQueues = 64
 type exchangeResult struct {
 	req   store.ExchangeRequest
 	reply store.ExchangeReply
+	// names answer the Unnamed of the reply.
+	names []store.LockName
 	err   error
 }
 
@@ -48,7 +51,7 @@ func (p *Process) exchange() {
 		req.Wants = append(req.Wants, store.Want{Token: strconv.Itoa(p.sequence), Worker: p.threads[index].worker})
 	}
 	if len(req.Wants) > 0 {
-		req.Queues = p.queues
+		req.Queues, req.Names, req.NamedClasses = p.queues, p.names, p.cfg.NamedClasses
 		if len(req.Queues) == 0 {
 			req.Wants, p.hungry = nil, false
 		}
@@ -84,7 +87,11 @@ func (p *Process) resolve() {
 				continue
 			}
 		}
-		queues = append(queues, store.Queue{Name: c.Queue, Cap: c.Cap, Locked: p.cfg.Locketed(c.Queue)})
+		locked, unique := p.cfg.Locketed(c.Queue), p.cfg.Unique(c.Queue)
+		queues = append(queues, store.Queue{
+			Name: c.Queue, Cap: c.Cap, Locked: locked, Named: locked && p.cfg.NamedLocks,
+			Unique: unique, Strict: unique && p.cfg.StrictUnique,
+		})
 	}
 	p.queues = queues
 }
@@ -98,9 +105,18 @@ func (p *Process) exchanger() {
 			return
 		case req := <-p.exchanges:
 			reply, err := p.insist(req, &sending)
-			p.exchanged <- exchangeResult{req: req, reply: reply, err: err}
+			p.exchanged <- exchangeResult{req: req, reply: reply, names: p.nameAll(reply.Unnamed), err: err}
 		}
 	}
+}
+
+// nameAll names the locks that a reply has asked for. Programs may do this by a
+// function of their own, so it is not the loop's business.
+func (p *Process) nameAll(unnamed []store.LockName) []store.LockName {
+	for i := range unnamed {
+		unnamed[i].Name = p.d.Namer.Name(unnamed[i].Queue, unnamed[i].Payload)
+	}
+	return unnamed
 }
 
 // insist repeats a request until Redis has answered it. A request whose fate is
@@ -161,6 +177,7 @@ func (p *Process) apply(r exchangeResult) {
 		return
 	}
 	p.judge(r)
+	p.names = r.names
 	jobs := r.reply.Jobs
 	if p.state != signals.Running {
 		// Last first: each goes to the very head of its queue.
@@ -186,7 +203,7 @@ func (p *Process) apply(r exchangeResult) {
 		p.hungry = true // a payload that was no job has already ended
 	}
 	switch {
-	case !r.reply.More || len(jobs) == len(r.req.Wants):
+	case !r.reply.More && len(p.names) == 0 || len(jobs) == len(r.req.Wants):
 		p.retries = 0
 	case len(jobs) > 0 || p.retries < maxRetries:
 		p.hungry = true
@@ -201,8 +218,10 @@ func (p *Process) apply(r exchangeResult) {
 
 // judge looks at what became of the completions.
 func (p *Process) judge(r exchangeResult) {
-	if r.reply.Bounced > 0 {
-		p.d.Stats.Locked(r.reply.Bounced)
+	p.d.Stats.Count(statsd.Locked, r.reply.Bounced)
+	p.d.Stats.Count(statsd.Duplicate, len(r.reply.Duplicates))
+	for _, queue := range r.reply.OutOfStep {
+		p.outOfStep(queue)
 	}
 	for _, queue := range r.reply.WrongType {
 		p.complain("queue "+queue, "a queue's key holds no list; it is skipped until that is repaired",
@@ -217,10 +236,30 @@ func (p *Process) judge(r exchangeResult) {
 			continue
 		}
 		delete(p.killed, c.Job.Token)
+		if slices.Contains(r.reply.Duplicates, i) {
+			p.log.Info("a job that was to go back to its queue was dropped: an equal one waits there",
+				zap.String("queue", wire.Printable(c.Job.Queue, 200)), zap.String("token", c.Job.Token))
+		}
 		if !applied && !r.req.Repeat {
 			p.log.Warn("late: the record of a job was gone when it ended, so its end changed nothing",
 				zap.String("queue", wire.Printable(c.Job.Queue, 200)), zap.String("token", c.Job.Token))
 		}
+	}
+}
+
+// outOfStep tells of a unique queue whose companions do not match it: a program
+// that does not know them has pushed to it, or taken from it.
+func (p *Process) outOfStep(queue string) {
+	name := wire.Printable(queue, 200)
+	if p.cfg.StrictUnique {
+		p.complain("step "+queue, "a unique queue is skipped: its keys do not match; run: resqued locks repair "+name, zap.String("queue", name))
+		return
+	}
+	p.d.Stats.Count(statsd.Healed, 1)
+	if time.Since(p.complained["step "+queue]) >= time.Minute {
+		p.complained["step "+queue] = time.Now()
+		p.log.Warn("the keys of a unique queue did not match and were repaired; some program pushes to it, or takes from it, that does not know them",
+			zap.String("queue", name))
 	}
 }
 

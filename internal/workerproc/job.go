@@ -2,6 +2,7 @@ package workerproc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -62,6 +63,9 @@ func (p *Process) begin(r store.Reserved) {
 	if j.job.ID == "" {
 		j.job.ID = p.name.Proc + "/" + r.Token
 	}
+	if !r.EnqueuedAt.IsZero() {
+		j.job.EnqueuedAt = r.EnqueuedAt // of its queue, which knows when it was pushed
+	}
 	j.job.SetFence(r.Fence)
 	if class, ok := p.d.Handlers.Lookup(env.Class); ok && class.Timeout > 0 {
 		// The handler is told when its time is over; if it does not care, the
@@ -91,6 +95,10 @@ func (p *Process) finish(o outcome) {
 func (p *Process) record(j *job, out thread.Outcome) {
 	c := store.Completion{Job: &j.Reserved, Kind: store.Done, Mirrored: j.mirrored}
 	stat := &p.stats[j.thread]
+	again := p.cfg.RequeueLost && errors.Is(j.doomed, resqued.ErrLockLost)
+	if again && out.Result == thread.Failed {
+		out.Result = thread.Requeued
+	}
 	switch out.Result {
 	case thread.Requeued:
 		c.Kind, c.Delay = store.Requeued, out.After
@@ -107,7 +115,7 @@ func (p *Process) record(j *job, out thread.Outcome) {
 	}
 	p.done++
 	p.ended = append(p.ended, c)
-	if j.doomed != nil {
+	if j.doomed != nil && !again {
 		p.killed[j.Token] = true
 	}
 	p.hungry = true

@@ -12,6 +12,7 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/statsd"
 )
 
 // A lock is kept for its whole duration D after the last beat was sent. Its
@@ -69,6 +70,9 @@ func (p *Process) doom(jobs []*job, cause error, grace time.Duration) {
 		if j.doomed == nil {
 			j.doomed = cause
 			j.cancel(cause)
+			if errors.Is(cause, resqued.ErrLockLost) {
+				p.d.Stats.Count(statsd.LockLost, 1)
+			}
 		}
 		if j.deadline.IsZero() || deadline.Before(j.deadline) {
 			j.deadline = deadline
@@ -147,6 +151,9 @@ func (j *job) cause() error {
 func (p *Process) die(stubborn []*job, reason string) {
 	m := proc.Message{Type: proc.Tainted, Reason: reason}
 	for _, j := range stubborn {
+		if p.cfg.RequeueLost && errors.Is(j.doomed, resqued.ErrLockLost) {
+			continue // it may run again, as what is not named
+		}
 		m.Tokens = append(m.Tokens, j.Token)
 	}
 	// Killed jobs whose end has not reached Redis count as killed all the same.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/statsd"
 )
 
 // What the poller shall do; the loop sets it.
@@ -31,9 +32,10 @@ const (
 // pollResult is what one look at all queues has found.
 type pollResult struct {
 	// waiting are the queues that hold jobs, sorted; any says that one of them is
-	// ours to work.
-	waiting []string
-	any     bool
+	// ours to work and may have a job that is not locked, locked that one of ours
+	// holds locked jobs alone.
+	waiting     []string
+	any, locked bool
 	// later: a job of ours waits for its time; only looked for until empty.
 	later bool
 	// sends is how many exchanges had been sent before the look.
@@ -112,20 +114,24 @@ func (p *Process) lookAround(fixed []string) pollResult {
 		}
 		r.later = p.ours(later)
 	}
+	var blocked []string
 	for cursor := ""; ; {
 		reply, err := p.d.Store.Poll(p.work, dynamic, cursor, fixed)
 		if err != nil {
 			r.err = err
 			return r
 		}
-		r.waiting = append(r.waiting, reply.Waiting...)
+		r.waiting, blocked = append(r.waiting, reply.Waiting...), append(blocked, reply.Blocked...)
+		p.d.Stats.Count(statsd.Duplicate, reply.Dropped)
 		if cursor = reply.Cursor; cursor == "" || cursor == "0" {
 			break
 		}
 	}
 	slices.Sort(r.waiting)
+	r.any, r.locked = p.ours(r.waiting), p.ours(blocked)
+	r.waiting = append(r.waiting, blocked...) // the end of any job may free one
+	slices.Sort(r.waiting)
 	r.waiting = slices.Compact(r.waiting)
-	r.any = p.ours(r.waiting)
 	return r
 }
 
@@ -164,7 +170,7 @@ func (p *Process) sawQueues(r pollResult) {
 	switch {
 	case r.any:
 		p.hungry = true
-	case p.cfg.UntilEmpty && calm && !r.later && p.state == signals.Running:
+	case p.cfg.UntilEmpty && calm && !r.later && !r.locked && p.state == signals.Running:
 		p.empty = true
 		p.enter(signals.Draining)
 	}

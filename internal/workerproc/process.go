@@ -51,6 +51,16 @@ type Config struct {
 	Queues selector.Spec
 	// Locketed tells whether jobs of a queue take a job lock.
 	Locketed func(queue string) bool
+	// NamedLocks: the job locks of all classes are named by Deps.Namer; else those
+	// of NamedClasses are, and all others by the script that takes them.
+	NamedLocks   bool
+	NamedClasses []string
+	// RequeueLost: a job that has lost its lock runs again instead of failing.
+	RequeueLost bool
+	// Unique tells whether equal payloads wait in a queue at most once; nil = none.
+	// StrictUnique: one whose keys do not match is skipped instead of healed.
+	Unique       func(queue string) bool
+	StrictUnique bool
 
 	Interval   time.Duration
 	UntilEmpty bool
@@ -92,7 +102,13 @@ type Conn interface {
 // Stats counts; *statsd.Client is one.
 type Stats interface {
 	Job(class, outcome string, ran, waited time.Duration)
-	Locked(n int)
+	Count(name string, n int)
+}
+
+// Namer tells what the lock of a payload is called; *locket.Keyer is one. It is
+// called from one goroutine, and its answer for a payload does not change.
+type Namer interface {
+	Name(queue string, payload []byte) string
 }
 
 // Handlers is what a worker process needs to know of its handlers.
@@ -112,9 +128,11 @@ type Deps struct {
 	Conn     Conn
 	Runner   *thread.Runner
 	Handlers Handlers
-	Stats    Stats
-	Signals  <-chan os.Signal
-	Hooks    []resqued.Hooks
+	// Namer is needed where the configuration has NamedLocks or NamedClasses.
+	Namer   Namer
+	Stats   Stats
+	Signals <-chan os.Signal
+	Hooks   []resqued.Hooks
 	// Observe, if not nil, is called after each job, from the loop.
 	Observe func(Event)
 	Log     *zap.Logger
@@ -154,7 +172,8 @@ type Process struct {
 	// repetitions of a scan that was cut short.
 	hungry     bool
 	retries    int
-	waiting    []string      // queues with jobs, as of the last complete poll
+	waiting    []string // queues with jobs, as of the last complete poll
+	names      []store.LockName
 	queues     []store.Queue // those to try
 	polled     bool          // a first pass is complete
 	begun      int           // jobs started, for the quota
@@ -220,6 +239,9 @@ func New(cfg Config, d Deps) (*Process, error) {
 	}
 	if cfg.Locketed == nil {
 		cfg.Locketed = func(string) bool { return true }
+	}
+	if cfg.Unique == nil {
+		cfg.Unique = func(string) bool { return false }
 	}
 	return &Process{
 		cfg: cfg, d: d, log: d.Log, state: signals.Starting,

@@ -89,7 +89,7 @@ func (h handlers) Perform(ctx context.Context, job *resqued.Job) error {
 type noStats struct{}
 
 func (noStats) Job(string, string, time.Duration, time.Duration) {}
-func (noStats) Locked(int)                                       {}
+func (noStats) Count(string, int)                                {}
 
 type fixture struct {
 	*master

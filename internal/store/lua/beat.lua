@@ -3,7 +3,7 @@
 -- KEYS[1] resqued:procs
 -- ARGV    prefix, proc, lease (ms), beat interval (ms), lock TTL (s), number of
 --         running jobs, of info pairs, of workers; then per job: token, lock key
---         ('' none); field/value pairs; per worker: id, processed, failed since
+--         ('' none), whether it holds class locks (1|0); field/value pairs; per worker: id, processed, failed since
 --         the last beat
 -- RETURNS {'FENCED'} if somebody has recovered this process: it must not go on;
 --         else {'OK', {tokens whose lock is lost}, {tokens without a record}}
@@ -22,16 +22,21 @@ call('ZADD', KEYS[1], 'XX', fmt('%.0f', ms + lease), proc)
 
 local lost, gone = {}, {}
 for _ = 1, njobs do
-  local token, lock = ARGV[arg], ARGV[arg + 1]
-  arg = arg + 2
+  local token, lock, class = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2] == '1'
+  arg = arg + 3
   if pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. proc, token) ~= 1 then gone[#gone + 1] = token end
-  if lock ~= '' then
-    if pcall_('GET', lock) == owner(proc, token) then
-      call('EXPIRE', lock, ttl)
-    else
-      lost[#lost + 1] = token
+  local whole = true
+  -- extend keeps a lock if it is ours still; a timed one ends when it has to.
+  local function extend(key, value)
+    if pcall_('GET', key) ~= value then
+      whole = false
+    elseif not match(value, '^%d') then
+      call('EXPIRE', key, ttl)
     end
   end
+  if lock ~= '' then extend(lock, owner(proc, token)) end
+  if class then held_each(pcall_('HGET', prefix .. 'resqued:held:' .. proc, token) or '', extend) end
+  if not whole then lost[#lost + 1] = token end
 end
 for _ = 1, ninfo do
   call('HSET', prefix .. 'resqued:proc:' .. proc, ARGV[arg], ARGV[arg + 1])

@@ -3,21 +3,28 @@
 --
 -- KEYS[1] resqued:inflight:<proc>
 -- ARGV    prefix, proc, master, lock TTL (s), scan bound, repeat (1|0), lock key
---         style, number of completions, of wants, of queues, of this sending; then
---         per completion: token, kind (d f r b), queue, lock key, capped (1|''),
---           worker if mirrored else '', deaths, failure record or '', delay (ms)
+--         style, number of completions, of wants, of queues, of this sending, of
+--         names, of classes with names of their own; then
+--         per completion: token, kind (d f r b), queue, lock key, flags (c capped,
+--           h holds class locks), worker if mirrored else '', deaths, failure
+--           record or '', delay (ms)
 --         per want: token, worker
---         per queue: name, cap (0 none), locked (1|0)
+--         per queue: name, cap (0 none), flags (l locked, k its locks are named in
+--           Go, u unique, s strict)
+--         per name: queue, SHA-1 of a payload, what its lock is called
+--         per class: its name
 -- RETURNS {'FENCED'} if the process has no valid lease: nothing was done; else
---         {'OK', bounced, more (1|0), one of 1 (applied) 0 (late) x (stuck) for
---          each completion as one text, {reasons of the stuck}, {queues that are
---          no lists}, token, record, token, record, …}
+--         {'OK', bounced, more (1|0), one of 1 (applied) 0 (late) x (stuck)
+--          u (applied; it was a duplicate) for each completion as one text,
+--          {reasons of the stuck}, {queues that are no lists}, {queues that were
+--          out of step}, {queue, payload to name, …}, token, record, …}
 
 local inflight = KEYS[1]
 local prefix, proc, master, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local bound, again, style = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7]
 local ncomp, nwant, nqueue = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-local sending, arg = tonumber(ARGV[11]), 12
+local sending, nnames, nclasses = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
+local arg = 14
 local ms, us = now()
 
 local lease = tonumber(pcall_('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
@@ -26,26 +33,29 @@ if type(pcall_('HLEN', inflight)) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. inflight .. ' is no hash; move it away')
 end
 
-local failedkey, counters, deathkey =
-  prefix .. 'failed', prefix .. 'locket:queue_lock_counters', prefix .. 'resqued:deaths'
-local applied, reasons = {}, {}
-local processed, failed, freed = 0, 0, false
+local failedkey, deathkey = prefix .. 'failed', prefix .. 'resqued:deaths'
+local applied, reasons, released = {}, {}, {}
+local processed, failed = 0, 0
 
 for c = 1, ncomp do
   local token, kind, queue, lock = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3]
-  local capped, worker, deaths = ARGV[arg + 4] == '1', ARGV[arg + 5], ARGV[arg + 6]
+  local flags, worker, deaths = ARGV[arg + 4], ARGV[arg + 5], ARGV[arg + 6]
   local failure, delay = ARGV[arg + 7], tonumber(ARGV[arg + 8])
   arg = arg + 9
   local record, stuck
-  if kind == 'r' or kind == 'b' or deaths ~= '0' then
+  local back = kind == 'r' or kind == 'b'
+  if back or deaths ~= '0' then
     record = call('HGET', inflight, token)
     record = record and unpack_(record)
   end
   if kind == 'f' then
     if not len(failedkey) then stuck = failedkey .. ' is no list' end
-  elseif kind == 'r' or kind == 'b' then
-    if not len(prefix .. 'queue:' .. queue) then
-      stuck = prefix .. 'queue:' .. queue .. ' is no list'
+  elseif back then
+    local key = prefix .. 'queue:' .. queue
+    if not len(key) then
+      stuck = key .. ' is no list'
+    elseif record and record.start ~= '-' and not utyped(key) then
+      stuck = key .. ':uniqueue is no set or ' .. key .. ':start_at no list'
     elseif delay > 0 and type(pcall_('ZCARD', prefix .. 'resqued:delayed')) ~= 'number' then
       stuck = prefix .. 'resqued:delayed is no sorted set'
     end
@@ -57,38 +67,41 @@ for c = 1, ncomp do
     applied[c] = '0'
   else
     applied[c] = '1'
+    if find(flags, 'h', 1, true) then drop_held(prefix, proc, token) end
     if lock ~= '' then
       release(lock, owner(proc, token))
-      freed = true
+      released[#released + 1] = lock
     end
-    if capped then uncap(prefix, master, queue) end
+    if find(flags, 'c', 1, true) then uncap(prefix, master, queue) end
     if worker ~= '' then call('DEL', prefix .. 'worker:' .. worker) end
-    if kind == 'd' or kind == 'f' then
+    if not back then
       processed = processed + 1
       if deaths ~= '0' and record then pcall_('HDEL', deathkey, corpse(queue, record.payload)) end
       if kind == 'f' then
         call('RPUSH', failedkey, failure)
         failed = failed + 1
       end
-    elseif record then
-      -- Somebody may have removed the queue while the job ran.
+    elseif record and delay > 0 then
       pcall_('SADD', prefix .. 'queues', queue)
+      call('ZADD', prefix .. 'resqued:delayed', fmt('%.0f', ms + delay), delayed(proc, token, queue, record))
+    elseif record then
+      local start = record.start
       if kind == 'b' then
-        call('LPUSH', prefix .. 'queue:' .. queue, record.payload)
-      elseif delay > 0 then
-        call('ZADD', prefix .. 'resqued:delayed', fmt('%.0f', ms + delay),
-          proc .. '#' .. token .. ' ' .. #queue .. ' ' .. queue .. record.payload)
-      else
-        call('RPUSH', prefix .. 'queue:' .. queue, record.payload)
+        -- At the head, where nobody looks who knows the jobs behind it.
+        forget_seen(prefix, queue)
+      elseif start ~= '-' then
+        start = fmt('%.0f', math.floor(ms / 1000))
       end
+      if not putback(prefix, queue, record.payload, start, kind == 'b') then applied[c] = 'u' end
     end
   end
 end
 if processed > 0 then pcall_('INCRBY', prefix .. 'stat:processed', processed) end
 if failed > 0 then pcall_('INCRBY', prefix .. 'stat:failed', failed) end
-if freed then pcall_('DEL', counters) end
+freed(prefix, released)
 
-local reply = {'OK', 0, 0, table.concat(applied), reasons, {}}
+local reply = {'OK', 0, 0, table.concat(applied), reasons, {}, {}, {}}
+local header = #reply
 if nwant == 0 then return reply end
 
 -- A request whose answer did not come may have been under way still when it was
@@ -104,13 +117,44 @@ local wants = {}
 for w = 1, nwant do
   local token, worker = ARGV[arg], ARGV[arg + 1]
   arg = arg + 2
-  local held = again and call('HGET', inflight, token)
-  if held then
+  local mine = again and call('HGET', inflight, token)
+  if mine then
     reply[#reply + 1] = token
-    reply[#reply + 1] = held
+    reply[#reply + 1] = mine
   else
     wants[#wants + 1] = {token, worker}
   end
+end
+
+local names, inGo = {}, {}
+do
+  local at = arg + 3 * nqueue
+  for _ = 1, nnames do
+    names[ARGV[at] .. '\0' .. ARGV[at + 1]] = ARGV[at + 2]
+    at = at + 3
+  end
+  for i = at, at + nclasses - 1 do inGo[ARGV[i]] = true end
+end
+
+-- nameof returns what a payload's lock is called, or nil if Go has to tell.
+local function nameof(queue, payload, byGo)
+  if byGo or nclasses > 0 and inGo[envelope(payload) or ''] then
+    return names[queue .. '\0' .. redis.sha1hex(payload)]
+  end
+  local ok, name = pcall(lockname, payload, style)
+  return ok and name or redis.sha1hex(payload)
+end
+
+local taken = {} -- locks that are known to be held
+
+-- take gets a lock for a record of this process.
+local function take(lock, value)
+  if taken[lock] then return false end
+  taken[lock] = true
+  if call('SET', lock, value, 'NX', 'EX', ttl) then return true end
+  if held(prefix, lock) then return false end
+  call('SET', lock, value, 'EX', ttl)
+  return true
 end
 
 local fencekey, fence = prefix .. 'resqued:fence', nil
@@ -118,98 +162,159 @@ local bounced, more, budget = 0, 0, bound * 4
 local bytes, maxbytes = 0, 4194304 -- a reply of many large payloads would block the server
 local anydeaths = nil
 local w = 1
+local starved = pcall_('HLEN', prefix .. 'locket:queue_lock_counters')
+starved = type(starved) == 'number' and starved > 0
+local capkey = prefix .. 'resqued:caps:' .. master
 
--- take gets the lock for a record of this process. A lock whose record is gone
--- is taken over; any foreign value counts as held until it expires.
-local function take(lock, value)
-  if call('SET', lock, value, 'NX', 'EX', ttl) then return true end
-  local held = pcall_('GET', lock)
-  if type(held) ~= 'string' then return false end
-  local p, t = match(held, '^resqued:(.*)#([^#]*)$')
-  if p and pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 0 then
-    call('SET', lock, value, 'EX', ttl)
+-- grant writes the record of a job for the next want.
+local function grant(queue, payload, lock, start, capped)
+  local n = '0'
+  if lock ~= '' then
+    if not fence then
+      fence = tonumber(pcall_('GET', fencekey) or 0) or 0
+      if fence < us then fence = us end
+    end
+    fence = fence + 1
+    n = fmt('%.0f', fence)
+  end
+  if anydeaths == nil then
+    local d = pcall_('HLEN', deathkey)
+    anydeaths = type(d) == 'number' and d > 0
+  end
+  local deaths = anydeaths and tonumber(call('HGET', deathkey, corpse(queue, payload)) or 0) or 0
+  local token, worker = wants[w][1], wants[w][2]
+  local r = pack({queue = queue, worker = worker, lock = lock, cap = capped and master or '',
+    fence = n, deaths = deaths, at = fmt('%.0f', ms), start = start, payload = payload})
+  call('HSET', inflight, token, r)
+  if capped then pcall_('HINCRBY', capkey, queue, 1) end
+  reply[#reply + 1] = token
+  reply[#reply + 1] = r
+  bytes = bytes + #payload
+  w = w + 1
+end
+
+-- reserve takes jobs from one queue of left jobs for at most room wants. The jobs
+-- at its head are tried first, locked ones go to the tail; then those which were
+-- pushed since the queue was last looked at, where they stand.
+local function reserve(queue, key, left, room, capped, flags)
+  local locked, unique = find(flags, 'l', 1, true), find(flags, 'u', 1, true)
+  local byGo = find(flags, 'k', 1, true)
+  local count, mark, since = 0, left, nil
+  if locked then count, mark, since = seen(prefix, queue, left, ms, starved) end
+  local newer, unseen = left - mark, math.max(0, mark - count)
+  local scan = math.max(1, math.min(bound, budget))
+  local looked, put, unnamed, inway, asked = 0, 0, false, {}, 0
+
+  -- Names that Go has to tell may be missing: then nothing may have been popped.
+  local direct = not byGo and nclasses == 0
+  if not direct then call('PERSIST', info) end -- as above
+
+  -- try looks at the job with an index. It returns true if the job was taken, false
+  -- if it is locked, nil if its lock has to be named first. One at the head that is
+  -- locked goes to the tail.
+  local function try(index, head)
+    local popped = head and direct
+    local payload, start, lock = nil, '-', ''
+    if popped then payload = call('LPOP', key) else payload = call('LINDEX', key, index) end
+    if locked then
+      local name = nameof(queue, payload, byGo)
+      if not name then
+        unnamed = true
+        return nil
+      end
+      lock = prefix .. 'locket:job_locks:' .. name
+      if not take(lock, owner(proc, wants[w][1])) then
+        inway[lock] = true
+        looked = looked + 1
+        if head then
+          if not popped then call('LPOP', key) end
+          call('RPUSH', key, payload)
+          if unique then call('RPUSH', key .. ':start_at', call('LPOP', key .. ':start_at')) end
+          put = put + 1
+        end
+        return false
+      end
+    end
+    if not popped then removeat(key, index) end
+    if unique then start = forget_member(key, index, payload) end
+    grant(queue, payload, lock, start, capped)
+    left, room = left - 1, room - 1
     return true
   end
-  return false
+
+  local function going() return room > 0 and w <= #wants and bytes < maxbytes and not unnamed end
+
+  while unseen > 0 and looked < scan and going() do
+    if try(0, true) == nil then break end
+    unseen = unseen - 1
+  end
+  if newer > 0 and (unseen == 0 or put > 0) then
+    local index, n = left - put - newer, 0
+    while newer > 0 and n < scan and going() do
+      local got = try(index, false)
+      if got == nil then break end
+      newer = newer - 1
+      if not got then
+        index, n = index + 1, n + 1
+      end
+    end
+  end
+
+  if unnamed then
+    -- Those that come next, too. Who asked before lets other queues have their turn.
+    local size = 0
+    for i, payload in ipairs(call('LRANGE', key, 0, scan - 1)) do
+      if size > 65536 then break end
+      if not nameof(queue, payload, byGo) then
+        table.insert(reply[8], queue)
+        table.insert(reply[8], payload)
+        size = size + #payload
+      end
+    end
+  elseif (unseen > 0 or newer > 0) and w <= #wants and room > 0 then
+    more = 1
+  end
+  if locked and left == 0 then
+    if starved or looked > 0 then forget_seen(prefix, queue) end
+  elseif newer > 0 and put > 0 then
+    forget_seen(prefix, queue) -- jobs that nobody has looked at stand among the others
+  elseif looked > 0 then
+    if count == 0 then call('DEL', prefix .. 'resqued:blocked:' .. queue) end
+    note_seen(prefix, queue, count + looked, left - newer, count > 0 and since or ms, inway)
+    starved = true
+  elseif count > 0 and left - newer ~= mark then
+    note_seen(prefix, queue, math.min(count, left), left - newer, since, inway)
+  end
+  bounced = bounced + put
+  budget = budget - looked
+  return unnamed
 end
 
 for _ = 1, nqueue do
   if w > #wants or bytes >= maxbytes then break end
-  local queue, cap, locked = ARGV[arg], tonumber(ARGV[arg + 1]), ARGV[arg + 2] == '1'
+  local queue, cap, flags = ARGV[arg], tonumber(ARGV[arg + 1]), ARGV[arg + 2]
   arg = arg + 3
   local key = prefix .. 'queue:' .. queue
+  local unique = find(flags, 'u', 1, true)
   local left = len(key)
-  if not left then
+  if not left or unique and not utyped(key) then
     table.insert(reply[6], queue)
-  elseif left > 0 then
-    local room = #wants
-    local capkey = prefix .. 'resqued:caps:' .. master
-    if cap > 0 then
-      local used = tonumber(pcall_('HGET', capkey, queue) or 0)
-      room = cap - (used or 0)
+  else
+    if unique and not instep(key, left) then
+      table.insert(reply[7], queue)
+      left = find(flags, 's', 1, true) and 0 or heal(key, left)
     end
-    if locked and room > 0 then
-      local count = pcall_('HGET', counters, queue)
-      count = type(count) == 'string' and tonumber(count) or 0
-      if count > 0 and count >= left then room = 0 end
-    end
-    local scan, here = math.max(1, math.min(bound, budget)), 0
-    while room > 0 and left > 0 and w <= #wants do
-      local payload = call('LPOP', key)
-      if not payload then break end
-      left = left - 1
-      local token, worker = wants[w][1], wants[w][2]
-      local lock, n = '', '0'
-      local free = true
-      if locked then
-        local ok, name = pcall(lockname, payload, style)
-        lock = prefix .. 'locket:job_locks:' .. (ok and name or redis.sha1hex(payload))
-        free = take(lock, owner(proc, token))
+    if left == 0 then
+      if starved and pcall_('HEXISTS', prefix .. 'locket:queue_lock_counters', queue) == 1 then
+        forget_seen(prefix, queue)
       end
-      if free then
-        if locked then
-          if not fence then
-            fence = tonumber(pcall_('GET', fencekey) or 0) or 0
-            if fence < us then fence = us end
-          end
-          fence = fence + 1
-          n = fmt('%.0f', fence)
-        end
-        if anydeaths == nil then
-          local d = pcall_('HLEN', deathkey)
-          anydeaths = type(d) == 'number' and d > 0
-        end
-        local deaths = anydeaths and tonumber(call('HGET', deathkey, corpse(queue, payload)) or 0) or 0
-        local r = pack({queue = queue, worker = worker, lock = lock, cap = cap > 0 and master or '',
-          fence = n, deaths = deaths, at = fmt('%.0f', ms), payload = payload})
-        call('HSET', inflight, token, r)
-        if cap > 0 then pcall_('HINCRBY', capkey, queue, 1) end
-        reply[#reply + 1] = token
-        reply[#reply + 1] = r
-        room = room - 1
-        w = w + 1
-        bytes = bytes + #payload
-        if bytes >= maxbytes and w <= #wants then
-          more = 1
-          break
-        end
-      else
-        call('RPUSH', key, payload)
-        here = here + 1
-        if here >= scan then
-          if left > 0 then more = 1 end
-          break
-        end
-      end
-    end
-    if here > 0 then
-      pcall_('HINCRBY', counters, queue, here)
-      bounced = bounced + here
-      budget = budget - here
+    else
+      local room = #wants
+      if cap > 0 then room = cap - (tonumber(pcall_('HGET', capkey, queue) or 0) or 0) end
+      if room > 0 and reserve(queue, key, left, room, cap > 0, flags) and nnames == 0 then break end
     end
   end
 end
 if fence then call('SET', fencekey, fmt('%.0f', fence)) end
-if #reply == 6 and more == 0 then pcall_('DEL', counters) end
 reply[2], reply[3] = bounced, more
 return reply

@@ -9,6 +9,6 @@ local function forget(prefix, proc)
         prefix .. 'stat:processed:' .. id, prefix .. 'stat:failed:' .. id)
     end
   end
-  call('DEL', info, prefix .. 'resqued:kills:' .. proc)
+  call('DEL', info, prefix .. 'resqued:held:' .. proc, prefix .. 'resqued:kills:' .. proc)
   call('ZREM', prefix .. 'resqued:procs', proc)
 end

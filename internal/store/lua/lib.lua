@@ -20,18 +20,20 @@ local function len(key)
   return nil
 end
 
--- A record is "1 <lengths and numbers>\n" and then queue, worker, lock key, cap
--- owner and payload, one after the other: no separator can occur in them.
+-- A record is "2 <lengths and numbers>\n" and then queue, worker, lock key, cap
+-- owner and payload, one after the other: no separator can occur in them. start is
+-- the job's entry in the start_at list of a unique queue, "-" from any other queue.
 local function pack(r)
-  return fmt('1 %d %d %d %d %s %d %s\n', #r.queue, #r.worker, #r.lock, #r.cap, r.fence, r.deaths, r.at)
+  return fmt('2 %d %d %d %d %s %d %s %s\n', #r.queue, #r.worker, #r.lock, #r.cap, r.fence, r.deaths, r.at, r.start)
     .. r.queue .. r.worker .. r.lock .. r.cap .. r.payload
 end
 
 local function unpack_(s)
-  local q, w, l, c, fence, deaths, at, i = match(s, '^1 (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)\n()')
+  local q, w, l, c, fence, deaths, at, start, i =
+    match(s, '^2 (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([%d-]+)\n()')
   if not q then return nil end
   q, w, l, c = tonumber(q), tonumber(w), tonumber(l), tonumber(c)
-  local r = {fence = fence, deaths = tonumber(deaths), at = at}
+  local r = {fence = fence, deaths = tonumber(deaths), at = at, start = start}
   r.queue = sub(s, i, i + q - 1); i = i + q
   r.worker = sub(s, i, i + w - 1); i = i + w
   r.lock = sub(s, i, i + l - 1); i = i + l
@@ -47,6 +49,40 @@ local function owner(proc, token) return 'resqued:' .. proc .. '#' .. token end
 -- release removes a lock only if its value is still ours.
 local function release(lock, value)
   if lock ~= '' and pcall_('GET', lock) == value then call('DEL', lock) end
+end
+
+-- held tells whether a job lock is in anybody's way. One whose record is gone is
+-- not: whoever wants it takes it over. A foreign value, such as the empty string of
+-- resque-locket, counts until it expires.
+local function held(prefix, lock)
+  local value = pcall_('GET', lock)
+  if type(value) ~= 'string' then return value and true or false end
+  local p, t = match(value, '^resqued:(.*)#([^#]*)$')
+  return not (p and pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 0)
+end
+
+-- A job's class locks stand in resqued:held:<proc> under its token, as a list of
+-- "<key length> <value length>\n<key><value>".
+local function held_pack(key, value) return fmt('%d %d\n', #key, #value) .. key .. value end
+
+local function held_each(s, fn)
+  local i = 1
+  while true do
+    local k, v, at = match(s, '^(%d+) (%d+)\n()', i)
+    if not k then return end
+    k, v = tonumber(k), tonumber(v)
+    fn(sub(s, at, at + k - 1), sub(s, at + k, at + k + v - 1))
+    i = at + k + v
+  end
+end
+
+-- drop_held releases the class locks of a job whose code has ended.
+local function drop_held(prefix, proc, token)
+  local key = prefix .. 'resqued:held:' .. proc
+  local s = pcall_('HGET', key, token)
+  if type(s) ~= 'string' then return end
+  call('HDEL', key, token)
+  held_each(s, release)
 end
 
 -- uncap gives back one thread of a queue's cap. The hash vanishes with its last
@@ -170,4 +206,10 @@ local function lockname(payload, style)
   if class then rest = squeeze(rest) else class, rest = '', payload end
   if #rest > 200 then rest = ':' .. redis.sha1hex(rest) end
   return class .. rest
+end
+
+-- delayed returns the member of resqued:delayed for a job that has to wait:
+-- "<proc>#<token> <queue length>[u] <queue><payload>", u for a unique queue.
+local function delayed(proc, token, queue, record)
+  return proc .. '#' .. token .. ' ' .. #queue .. (record.start ~= '-' and 'u ' or ' ') .. queue .. record.payload
 end

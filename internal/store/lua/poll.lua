@@ -4,22 +4,26 @@
 -- KEYS[1] queues
 -- ARGV    prefix, cursor ('' = look only at the queues named, else the cursor
 --         into the set of all queues), then the names of fixed queues
--- RETURNS {next cursor, waiting queue, …}; a next cursor of '0' ends a pass
+-- RETURNS {next cursor, {queues with jobs}, {queues in which every job is locked},
+--         delayed jobs dropped as duplicates}; a next cursor of '0' ends
+--         a pass
 
 local prefix, cursor = ARGV[1], ARGV[2]
 
+local ms = now()
+local dropped = 0
 local due = pcall_('ZCARD', prefix .. 'resqued:delayed')
 if type(due) == 'number' and due > 0 then
-  local ms = now()
   local members = call('ZRANGEBYSCORE', prefix .. 'resqued:delayed', '-inf', fmt('%.0f', ms), 'LIMIT', 0, 100)
   for _, member in ipairs(members) do
-    local n, i = match(member, '^[^#]*#[^ ]* (%d+) ()')
+    local n, unique, i = match(member, '^[^#]*#[^ ]* (%d+)(u?) ()')
     n = tonumber(n)
     local queue = n and sub(member, i, i + n - 1)
-    if queue and len(prefix .. 'queue:' .. queue) then
+    local key = prefix .. 'queue:' .. (queue or '')
+    if queue and len(key) and (unique == '' or utyped(key)) then
       call('ZREM', prefix .. 'resqued:delayed', member)
-      call('RPUSH', prefix .. 'queue:' .. queue, sub(member, i + n))
-      pcall_('SADD', prefix .. 'queues', queue)
+      local start = unique == '' and '-' or fmt('%.0f', math.floor(ms / 1000))
+      if not putback(prefix, queue, sub(member, i + n), start, false) then dropped = dropped + 1 end
     else
       -- Its queue is no list now. It must not keep those behind it from being seen.
       pcall_('ZADD', prefix .. 'resqued:delayed', fmt('%.0f', ms + 1000), member)
@@ -41,11 +45,18 @@ if cursor ~= '' then
     cursor, names = part[1], part[2]
   end
 end
-local reply = {cursor}
+local waiting, full = {}, {}
+local starved = pcall_('HLEN', prefix .. 'locket:queue_lock_counters')
+starved = type(starved) == 'number' and starved > 0
 local function look(queue)
   local n = len(prefix .. 'queue:' .. queue)
-  if n and n > 0 then reply[#reply + 1] = queue end
+  if not n or n == 0 then return end
+  if starved and blocked(prefix, queue, n, ms, starved) then
+    full[#full + 1] = queue
+  else
+    waiting[#waiting + 1] = queue
+  end
 end
 for _, queue in ipairs(names) do look(queue) end
 for i = 3, #ARGV do look(ARGV[i]) end
-return reply
+return {cursor, waiting, full, dropped}

@@ -10,7 +10,7 @@
 local prefix, proc = ARGV[1], ARGV[2]
 local lease = call('ZSCORE', prefix .. 'resqued:procs', proc)
 if lease and tonumber(lease) ~= 0 then return {'ALIVE'} end
-local moved, processed, reason = 0, 0, ''
+local moved, processed, reason, released = 0, 0, '', {}
 local failedkey, deathkey = prefix .. 'failed', prefix .. 'resqued:deaths'
 
 -- died counts the death of a job. Equal jobs share the count: those that died
@@ -32,6 +32,8 @@ for i = 3, #ARGV, 3 do
     local target = action == 'f' and failedkey or (prefix .. 'queue:' .. r.queue)
     if not len(target) then
       reason = target .. ' is no list'
+    elseif action ~= 'f' and r.start ~= '-' and not utyped(target) then
+      reason = target .. ':uniqueue is no set or ' .. target .. ':start_at no list'
     else
       call('HDEL', KEYS[1], token)
       if action == 'f' then
@@ -39,11 +41,15 @@ for i = 3, #ARGV, 3 do
         pcall_('HDEL', deathkey, corpse(r.queue, r.payload))
         processed = processed + 1
       else
-        call('LPUSH', target, r.payload)
-        pcall_('SADD', prefix .. 'queues', r.queue)
+        forget_seen(prefix, r.queue) -- it knows the jobs behind those at the head
+        putback(prefix, r.queue, r.payload, r.start, true)
         died(deathkey, r)
       end
-      release(r.lock, owner(proc, token))
+      drop_held(prefix, proc, token)
+      if r.lock ~= '' then
+        release(r.lock, owner(proc, token))
+        released[#released + 1] = r.lock
+      end
       uncap(prefix, r.cap, r.queue)
       call('DEL', prefix .. 'worker:' .. r.worker)
       moved = moved + 1
@@ -54,7 +60,7 @@ if processed > 0 then
   pcall_('INCRBY', prefix .. 'stat:processed', processed)
   pcall_('INCRBY', prefix .. 'stat:failed', processed)
 end
-if moved > 0 then pcall_('DEL', prefix .. 'locket:queue_lock_counters') end
+freed(prefix, released)
 local left = call('HLEN', KEYS[1])
 if left == 0 then forget(prefix, proc) end
 return {left, moved, reason}
