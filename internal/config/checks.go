@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -203,9 +204,15 @@ func (l *loader) readPassword() {
 func (l *loader) takeHandlers() {
 	c := &l.result.Config
 	c.Handlers = map[string]Handler{}
-	for class, h := range l.file.handlers {
+	for _, class := range slices.Sorted(maps.Keys(l.file.handlers)) {
+		h := l.file.handlers[class]
 		c.Handlers[class] = h
 		l.result.Sources["handlers."+class] = Source{Kind: FromFile, Name: l.file.path, Line: l.file.classes[class]}
+		if h.Lock != nil && l.ok("namespace") && strings.Contains(h.Lock.Redis, "-cluster://") && !hashTagged(c.Namespace) {
+			l.refuse("namespace", c.Namespace, fmt.Sprintf(
+				"the locks of %s are kept in a Redis Cluster, which needs all keys in one slot; use a hash-tagged namespace, %q, for every producer and worker",
+				class, "{"+c.Namespace+"}"))
+		}
 	}
 	if !l.ok("resque_term_timeout") {
 		return

@@ -107,6 +107,8 @@ type Handler struct {
 	Timeout time.Duration `json:"timeout,omitempty"`
 	// KillAfter is the time between TERM and KILL; default 10 s.
 	KillAfter time.Duration `json:"kill_after,omitempty"`
+	// Lock is the class lock that jobs take; nil = none.
+	Lock *HandlerLock `json:"lock,omitempty"`
 }
 
 // Threads returns how many jobs the whole daemon can run at a time.
@@ -119,7 +121,7 @@ func (c Config) Locked(queue string) bool { return selector.MatchAny(c.LocketedQ
 func (c Config) Unique(queue string) bool { return selector.MatchAny(c.UniqueQueues, queue) }
 
 // Redacted returns a copy that may be logged and shown: without the passwords in
-// the Redis URL and without the values of the handlers' variables.
+// the Redis URLs and without the values of the handlers' variables.
 func (c Config) Redacted() Config {
 	c.RedisURL = redactURL(c.RedisURL)
 	c.Handlers = maps.Clone(c.Handlers)
@@ -127,6 +129,11 @@ func (c Config) Redacted() Config {
 		h.Env = maps.Clone(h.Env)
 		for name := range h.Env {
 			h.Env[name] = hidden
+		}
+		if h.Lock != nil && h.Lock.Redis != "" {
+			lock := *h.Lock
+			lock.Redis = redactURL(lock.Redis)
+			h.Lock = &lock
 		}
 		c.Handlers[class] = h
 	}

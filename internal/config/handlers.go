@@ -19,10 +19,10 @@ import (
 const DefaultKillAfter = 10 * time.Second
 
 // handlerFields are the fields of a handler, in the order of the documentation.
-var handlerFields = []string{"command", "queue", "dir", "env", "timeout", "kill_after"}
+var handlerFields = []string{"command", "queue", "dir", "env", "timeout", "kill_after", "lock"}
 
 // laterFields are fields that are planned, so that nobody takes them for typos.
-var laterFields = []string{"lock", "retry", "at_most_once", "require_signature"}
+var laterFields = []string{"retry", "at_most_once", "require_signature"}
 
 var fieldSynonyms = map[string]string{
 	"cmd": "command", "argv": "command", "exec": "command", "run": "command", "args": "command",
@@ -85,6 +85,8 @@ func (f *file) readHandler(class field) Handler {
 			f.readDuration(name, field, &h.Timeout, nil)
 		case "kill_after":
 			f.readDuration(name, field, &h.KillAfter, positive)
+		case "lock":
+			h.Lock = f.readLock(name, field)
 		default:
 			f.refuse(name, "", field.line, unknownKey(field.name, laterFields, suggestField))
 		}
@@ -162,7 +164,8 @@ func (f *file) readEnv(name string, from field) map[string]string {
 			f.refuse(at, "", variable.line, "must be one value; put it in quotes")
 		case variable.name == "" || strings.ContainsAny(variable.name, "=\x00"):
 			f.refuse(at, "", variable.line, `a variable's name must not be empty and must not hold "="`)
-		case slices.Contains(reserved, variable.name) || strings.HasPrefix(variable.name, "RESQUED_JOB_"):
+		case slices.Contains(reserved, variable.name), strings.HasPrefix(variable.name, "RESQUED_JOB_"),
+			strings.HasPrefix(variable.name, "RESQUED_LOCK_"):
 			f.refuse(at, "", variable.line, "is set by resqued itself; use another name")
 		case strings.ContainsRune(value, 0):
 			f.refuse(at, "", variable.line, "must not hold NUL bytes, no program can be given one")

@@ -69,7 +69,7 @@ func TestHandlersRefused(t *testing.T) {
 		{"a class with a line break", `"A\r\nB": {command: [a]}`, `"handlers.A\r\nB" (resqued.yaml:2): the class name must not hold control characters`},
 		{"an unknown field that is nearly one", "A: {command: [a], kil_after: 1}", `handlers.A.kil_after (resqued.yaml:2): unknown key; did you mean "kill_after"?`},
 		{"what others call a field", "A: {command: [a], cwd: /}", `handlers.A.cwd (resqued.yaml:2): unknown key; did you mean "dir"?`},
-		{"a field of a later version", "A: {command: [a], lock: {}}", `handlers.A.lock (resqued.yaml:2): not supported by this version; remove it`},
+		{"a field of a later version", "A: {command: [a], retry: {}}", `handlers.A.retry (resqued.yaml:2): not supported by this version; remove it`},
 		{"a field twice", "A: {command: [a], timeout: 1, timeout: 2}", `handlers.A.timeout (resqued.yaml:2): is given already on line 2; keep one of them`},
 		{"a negative timeout", "A: {command: [a], timeout: -1}", `handlers.A.timeout "-1" (resqued.yaml:2): must not be negative`},
 		{"no time to stop", "A: {command: [a], kill_after: 0}", `handlers.A.kill_after "0" (resqued.yaml:2): must be above 0`},
@@ -78,6 +78,7 @@ func TestHandlersRefused(t *testing.T) {
 		{"a variable with an equals sign", "A: {command: [a], env: {B=: secret}}", `handlers.A.env.B= (resqued.yaml:2): a variable's name must not be empty and must not hold "="`},
 		{"a variable with a NUL byte", `A: {command: [a], env: {B: "secret\0"}}`, `handlers.A.env.B (resqued.yaml:2): must not hold NUL bytes, no program can be given one`},
 		{"a variable that is a map", "A: {command: [a], env: {B: {secret: word}}}", `handlers.A.env.B (resqued.yaml:2): must be one value; put it in quotes`},
+		{"a variable of a lock", "A: {command: [a], env: {RESQUED_LOCK_KEY: x}}", `handlers.A.env.RESQUED_LOCK_KEY (resqued.yaml:2): is set by resqued itself; use another name`},
 		{"a variable of the daemon's own", "A: {command: [a], env: {RESQUED_PROC: x}}", `handlers.A.env.RESQUED_PROC (resqued.yaml:2): is set by resqued itself; use another name`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -438,7 +438,7 @@ func TestSample(t *testing.T) {
 			variables := k.variables()
 			require.Regexp(t, `(?m)^(# )?`+k.name+`:.*# `+variables[min(1, len(variables)-1)]+`\b`, text)
 		}
-		for _, name := range handlerFields {
+		for _, name := range append(lockFields, handlerFields...) {
 			require.Contains(t, text, name+":")
 		}
 	})
@@ -453,6 +453,7 @@ func TestSample(t *testing.T) {
 		require.Equal(t, Handler{
 			Command: []string{"/usr/local/bin/report", "--monthly"}, Queue: "reports", Dir: "/srv/reports",
 			Env: map[string]string{"REPORT_LANG": "en"}, Timeout: time.Hour, KillAfter: 10 * time.Second,
+			Lock: &HandlerLock{Timeout: time.Hour, Args: []int{0}, Loner: true, OnLocked: "drop", Redis: "redis://locks:6379"},
 		}, r.Handlers["Report::Monthly"])
 	})
 }
