@@ -2,18 +2,24 @@ package store
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"sort"
 )
 
 // Register gives a worker process its lease and shows its threads as workers.
 func (s *Store) Register(ctx context.Context, r Registration) error {
-	args := []any{s.prefix, r.Proc, s.opts.Lease.Milliseconds(), s.opts.BeatEvery.Milliseconds(), r.Started, len(r.Workers)}
+	args := []any{s.prefix, r.Proc, s.opts.Lease.Milliseconds(), s.opts.BeatEvery.Milliseconds(), r.Started, len(r.Workers), rand.Text()}
 	for _, id := range r.Workers {
 		args = append(args, id)
 	}
-	_, err := s.eval(ctx, registerScript, s.key(keyProcs), append(args, pairs(r.Info)...))
-	return err
+	raw, err := s.eval(ctx, registerScript, s.key(keyProcs), append(args, pairs(r.Info)...))
+	if err != nil {
+		return err
+	}
+	id, _ := raw.(string)
+	s.dataSet.Store(&id)
+	return nil
 }
 
 // Unregister removes a process that holds no job any more. It returns how many
@@ -46,11 +52,12 @@ type BeatRequest struct {
 
 // Beat extends the lease of a process and its locks. It revives a lease that has
 // passed as long as nobody recovered the process; then it returns ErrFenced, and
-// the process must end.
+// the process must end. It returns ErrWiped when the server has lost all data since
+// the registration: then the process may register again.
 func (s *Store) Beat(ctx context.Context, b BeatRequest) (BeatReply, error) {
 	args := []any{
 		s.prefix, b.Proc, s.opts.Lease.Milliseconds(), s.opts.BeatEvery.Milliseconds(),
-		seconds(s.opts.LockTTL), len(b.Jobs), len(b.Info), len(b.Stats),
+		seconds(s.opts.LockTTL), len(b.Jobs), len(b.Info), len(b.Stats), s.registeredIn(),
 	}
 	for _, j := range b.Jobs {
 		args = append(args, j.Token, j.LockKey, flag(j.Held))
@@ -67,10 +74,20 @@ func (s *Store) Beat(ctx context.Context, b BeatRequest) (BeatReply, error) {
 	switch {
 	case len(list) == 1 && list[0] == "FENCED":
 		return BeatReply{}, ErrFenced
+	case len(list) == 1 && list[0] == "WIPED":
+		return BeatReply{}, ErrWiped
 	case len(list) != 3:
 		return BeatReply{}, fmt.Errorf("script beat: unexpected reply %v", raw)
 	}
 	return BeatReply{Lost: texts(list[1]), Gone: texts(list[2])}, nil
+}
+
+// registeredIn is the id of the data set in which Register was called last.
+func (s *Store) registeredIn() string {
+	if id := s.dataSet.Load(); id != nil {
+		return *id
+	}
+	return ""
 }
 
 // Mirror is the entry of a running job for Ruby's pages.

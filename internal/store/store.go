@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -33,12 +34,18 @@ const minVersion = 5
 // revives it, or somebody has recovered its jobs and it must end.
 var ErrFenced = errors.New("the lease of this process is past")
 
+// ErrWiped: the server knows nothing of this process nor of the data in which it
+// registered: somebody has emptied it, or it came up without its data.
+var ErrWiped = errors.New("redis has lost its data")
+
 // Store talks to one Redis. It is safe for concurrent use.
 type Store struct {
 	opts   Options
 	prefix string
 	// write never repeats a command by itself; read does.
 	write, read redis.UniversalClient
+	// dataSet is what Register has returned.
+	dataSet atomic.Pointer[string]
 }
 
 // Open returns a store for opts. It connects at the first command, so that it

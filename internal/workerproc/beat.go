@@ -84,6 +84,10 @@ func (p *Process) heart() {
 			r := beatResult{call: call, sent: proc.BootTime()}
 			if call.beat != nil {
 				r.reply, r.err = p.d.Store.Beat(p.work, *call.beat)
+				if errors.Is(r.err, store.ErrWiped) && p.rejoin() == nil {
+					r.sent = proc.BootTime()
+					r.reply, r.err = p.d.Store.Beat(p.work, *call.beat)
+				}
 			} else {
 				r.err = p.d.Store.WriteMirrors(p.work, p.name.Proc, call.mirrors)
 			}
@@ -92,9 +96,24 @@ func (p *Process) heart() {
 	}
 }
 
+// rejoin registers again in a Redis that has lost its data. The jobs in hand go
+// on, but for those that held locks: the next beat finds that these are gone.
+func (p *Process) rejoin() error {
+	p.log.Error("redis has lost its data, this process and its locks among it; registering again")
+	err := p.d.Store.Register(p.work, p.registration)
+	if err != nil {
+		p.log.Error("cannot register again; trying with the next beat", zap.Error(err))
+	}
+	return err
+}
+
 // felt takes the answer of a beat.
 func (p *Process) felt(r beatResult) {
 	p.beating = false
+	if p.beatSoon {
+		p.beatSoon = false
+		defer p.beat()
+	}
 	switch {
 	case errors.Is(r.err, store.ErrFenced):
 		p.fatal = ErrFenced

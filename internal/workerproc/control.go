@@ -98,8 +98,8 @@ func (p *Process) boot() error {
 				return err
 			}
 			registered = make(chan error, 1)
-			r := p.registration()
-			p.helpers.Go(func() { registered <- p.register(ctx, r) })
+			p.registration = p.card()
+			p.helpers.Go(func() { registered <- p.join(ctx) })
 		case err := <-registered:
 			if err != nil {
 				return err
@@ -144,8 +144,8 @@ func (p *Process) afterFork(ctx context.Context) error {
 
 var errStopped = errors.New("told to stop before it was ready")
 
-// registration says what Redis shall know of this process.
-func (p *Process) registration() store.Registration {
+// card says what Redis shall know of this process.
+func (p *Process) card() store.Registration {
 	ids := make([]string, p.cfg.Threads)
 	for i := range ids {
 		ids[i] = p.workerID(i)
@@ -162,11 +162,11 @@ func (p *Process) registration() store.Registration {
 	}
 }
 
-// register waits for Redis as long as it takes; the master has a boot timeout.
-func (p *Process) register(ctx context.Context, r store.Registration) error {
+// join waits for Redis as long as it takes; the master has a boot timeout.
+func (p *Process) join(ctx context.Context) error {
 	for wait := 50 * time.Millisecond; ; wait = min(wait*2, 2*time.Second) {
 		p.registeredAt = proc.BootTime()
-		err := p.d.Store.Register(ctx, r)
+		err := p.d.Store.Register(ctx, p.registration)
 		if err == nil {
 			return nil
 		}

@@ -139,8 +139,15 @@ func (p *Process) insist(req store.ExchangeRequest, sending *int64) (store.Excha
 			return reply, err
 		case errors.Is(err, store.ErrFenced):
 			// The lease is past. If nobody recovered us, a beat revives it.
-			if _, err := p.d.Store.Beat(p.work, store.BeatRequest{Proc: p.name.Proc}); errors.Is(err, store.ErrFenced) {
+			_, err := p.d.Store.Beat(p.work, store.BeatRequest{Proc: p.name.Proc})
+			if errors.Is(err, store.ErrFenced) {
 				return reply, ErrFenced
+			}
+			if errors.Is(err, store.ErrWiped) && p.rejoin() == nil {
+				select {
+				case p.beatNow <- struct{}{}: // the loop's beat knows the locks
+				default:
+				}
 			}
 		default:
 			req.Repeat = req.Repeat || !store.Unexecuted(err)

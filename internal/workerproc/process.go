@@ -193,8 +193,11 @@ type Process struct {
 	// registeredAt that of the registration, written by its goroutine.
 	lastBeat, registeredAt time.Duration
 
+	registration store.Registration // made at the start, not changed after
+
 	exchanging bool
 	beating    bool
+	beatSoon   bool // when the beat that is under way is over
 	leaving    bool
 	hurry      func() // bounds a leaving that waits for Redis; nil before it began
 
@@ -213,6 +216,7 @@ type Process struct {
 	beaten    chan beatResult
 	left      chan error
 	nudged    chan struct{}
+	beatNow   chan struct{}
 	stats     []store.WorkerStat
 
 	work     context.Context // ends when the process gives up on everything
@@ -250,7 +254,7 @@ func New(cfg Config, d Deps) (*Process, error) {
 		exchanges: make(chan store.ExchangeRequest, 1), exchanged: make(chan exchangeResult, 1),
 		polls: make(chan pollResult, 1), pollNow: make(chan struct{}, 1),
 		beats: make(chan beatCall, 1), beaten: make(chan beatResult, 1),
-		left: make(chan error, 1), nudged: make(chan struct{}, 1), complained: map[string]time.Time{},
+		left: make(chan error, 1), nudged: make(chan struct{}, 1), beatNow: make(chan struct{}, 1), complained: map[string]time.Time{},
 		killed: map[string]bool{}, byWorker: map[string]int{},
 		wanted: signals.Running,
 	}, nil
@@ -337,6 +341,9 @@ func (p *Process) loop() error {
 		case <-report.C:
 			p.report()
 		case <-beat.C:
+			p.beat()
+		case <-p.beatNow:
+			p.beatSoon = p.beating
 			p.beat()
 		case <-p.work.Done():
 			return context.Cause(p.work)

@@ -670,6 +670,40 @@ func TestLocks(t *testing.T) {
 		f.drain()
 	})
 
+	t.Run("when redis has lost its data, jobs with locks are stopped and all else goes on", func(t *testing.T) {
+		t.Parallel()
+		running, open, ended := make(chan *resqued.Job, 10), make(chan struct{}), make(chan error, 10)
+		h := func(ctx context.Context, job *resqued.Job) error {
+			running <- job
+			select {
+			case <-open:
+			case <-ctx.Done():
+			}
+			ended <- context.Cause(ctx)
+			return context.Cause(ctx)
+		}
+		f := start(t, handlers{"A": h}, options{
+			short: true, queues: []string{"q", "free"},
+			cfg: workerproc.Config{Threads: 2, Locketed: func(q string) bool { return q != "free" }},
+		})
+		f.push(payload(1))
+		<-running
+		_, err := f.store.Push(t.Context(), "free", []byte(payload(2)))
+		require.NoError(t, err)
+		<-running
+		keys, err := f.redis.Keys(t.Context(), f.key("*")).Result()
+		require.NoError(t, err)
+		require.NoError(t, f.redis.Del(t.Context(), keys...).Err())
+		require.ErrorIs(t, <-ended, resqued.ErrLockLost)
+		f.push(payload(3))
+		require.Equal(t, payload(3), string((<-running).Payload), "the process is registered again")
+		close(open)
+		require.NoError(t, <-ended)
+		require.NoError(t, <-ended)
+		f.drain()
+		require.Equal(t, 1, f.processed(), "what began before has nowhere to be counted")
+	})
+
 	t.Run("a process that was given up for dead ends at once", func(t *testing.T) {
 		t.Parallel()
 		h, running, _ := gate()

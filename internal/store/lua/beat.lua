@@ -2,20 +2,23 @@
 --
 -- KEYS[1] resqued:procs
 -- ARGV    prefix, proc, lease (ms), beat interval (ms), lock TTL (s), number of
---         running jobs, of info pairs, of workers; then per job: token, lock key
+--         running jobs, of info pairs, of workers, the id that register returned;
+--         then per job: token, lock key
 --         ('' none), whether it holds class locks (1|0); field/value pairs; per worker: id, processed, failed since
 --         the last beat
 -- RETURNS {'FENCED'} if somebody has recovered this process: it must not go on;
---         else {'OK', {tokens whose lock is lost}, {tokens without a record}}
+--         {'WIPED'} if the server has lost everything: it may register again; else {'OK', {tokens whose lock is lost}, {tokens without a record}}
 
 local prefix, proc, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local every, ttl = tonumber(ARGV[4]), ARGV[5]
 local njobs, ninfo, nworkers = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local arg = 9
+local id, arg = ARGV[9], 10
 local ms = now()
 
-local held = tonumber(pcall_('ZSCORE', KEYS[1], proc) or 0)
-if not held or held == 0 then return {'FENCED'} end
+local lasts = pcall_('ZSCORE', KEYS[1], proc)
+if not lasts and pcall_('HGET', prefix .. 'resqued:meta', 'id') ~= id then return {'WIPED'} end
+lasts = tonumber(lasts or 0)
+if not lasts or lasts == 0 then return {'FENCED'} end
 call('PERSIST', KEYS[1])
 beaten(prefix, ms, lease, every)
 call('ZADD', KEYS[1], 'XX', fmt('%.0f', ms + lease), proc)

@@ -3,8 +3,9 @@
 --
 -- KEYS[1] resqued:procs
 -- ARGV    prefix, proc, lease (ms), beat interval (ms), start time, number of
---         workers, worker ids, then field/value pairs of resqued:proc:<proc>
--- RETURNS 1
+--         workers, a random id, worker ids, then field/value pairs of resqued:proc:<proc>
+-- RETURNS the id of this data set: one that is gone the next time tells that the
+--         server was emptied or replaced
 
 local prefix, proc, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local nworkers = tonumber(ARGV[6])
@@ -23,13 +24,14 @@ beaten(prefix, ms, lease, tonumber(ARGV[4]))
 call('ZADD', KEYS[1], fmt('%.0f', ms + lease), proc)
 local ids = {}
 for i = 1, nworkers do
-  local id = ARGV[6 + i]
+  local id = ARGV[7 + i]
   ids[i] = id
   call('SADD', prefix .. 'workers', id)
   call('SET', prefix .. 'worker:' .. id .. ':started', ARGV[5])
 end
 call('HSET', prefix .. 'resqued:proc:' .. proc, 'workers', table.concat(ids, '\n'))
-for i = 7 + nworkers, #ARGV, 2 do
+for i = 8 + nworkers, #ARGV, 2 do
   call('HSET', prefix .. 'resqued:proc:' .. proc, ARGV[i], ARGV[i + 1])
 end
-return 1
+call('HSETNX', prefix .. 'resqued:meta', 'id', ARGV[7])
+return call('HGET', prefix .. 'resqued:meta', 'id')
