@@ -1,0 +1,280 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Class locks and loner markers. Their keys here are without the namespace, for
+// example lock:Graph:7; the marker of a lock is loner:<lock>.
+//
+// Elsewhere says that a call goes to another Redis than the one that holds the
+// queues and the in-flight records. A lock there expires instead of being freed
+// with its holder's record, and nothing but its owner's calls touches it.
+
+// lockMargin is how much longer than its job a lock with a time limit may stay in
+// Redis, so that it never ends before the job has.
+const lockMargin = 10 * time.Second
+
+// elsewhereMarkTTL bounds a loner marker without a time limit in another Redis,
+// where nothing tells that its job is gone.
+const elsewhereMarkTTL = 24 * time.Hour
+
+var (
+	acquireScript   = loadScript("acquire", "classlock")
+	refreshScript   = loadScript("refresh", "classlock")
+	keepScript      = loadScript("keep", "classlock")
+	unlockScript    = loadScript("unlock", "classlock")
+	lockStateScript = loadScript("lockstate", "classlock")
+	lonerScript     = loadScript("loner", "classlock", "unique")
+)
+
+// MarkerKey is the key of the loner marker of a class lock.
+func MarkerKey(lock string) string { return "loner:" + lock }
+
+// HeldLock names a class lock and the job that holds it, or is to hold it.
+type HeldLock struct {
+	Proc, Token string
+	Key         string
+	// Timeout is how long the job may hold it; 0 = no limit.
+	Timeout time.Duration
+	// Grace is how much longer than that the job may take to stop.
+	Grace time.Duration
+	// Elsewhere: see above.
+	Elsewhere bool
+}
+
+// owner is the name of the holder in the lock's value, as owner in lua/lib.lua.
+func (l HeldLock) owner() string { return "resqued:" + l.Proc + "#" + l.Token }
+
+// ttl is the expiry of the key.
+func (s *Store) ttl(l HeldLock) int64 {
+	if l.Timeout == 0 {
+		return seconds(s.opts.LockTTL)
+	}
+	return seconds(l.Timeout + l.Grace + lockMargin)
+}
+
+// AcquireRequest asks for the class lock of a job in hand.
+type AcquireRequest struct {
+	HeldLock
+	// Loner: the job's loner marker is removed, whether it gets the lock or not.
+	Loner bool
+	// Queue and Payload name the job for its marker; only needed elsewhere.
+	Queue   string
+	Payload []byte
+}
+
+// AcquireReply answers an AcquireRequest.
+type AcquireReply struct {
+	Got bool
+	// Late: the record of the job is gone. It must not run, and its end will change
+	// nothing.
+	Late bool
+	// Holder is who has the lock if not the job; see Holder.
+	Holder string
+}
+
+// AcquireLock takes a class lock. Taken again for the same job it only begins its
+// time anew, so that the call may be repeated after an unknown outcome. It returns
+// ErrFenced when the process has no valid lease.
+func (s *Store) AcquireLock(ctx context.Context, req AcquireRequest) (AcquireReply, error) {
+	marker := ""
+	if req.Loner {
+		marker = s.key(MarkerKey(req.Key))
+	}
+	list, err := s.evalLock(ctx, acquireScript, req.HeldLock,
+		s.ttl(req.HeldLock), marker, flag(req.Elsewhere), req.Queue, req.Payload)
+	if err != nil {
+		return AcquireReply{}, err
+	}
+	switch list[0] {
+	case "FENCED":
+		return AcquireReply{}, ErrFenced
+	case "LATE":
+		return AcquireReply{Late: true}, nil
+	case "OK":
+		return AcquireReply{Got: true}, nil
+	case "HELD":
+		return AcquireReply{Holder: Holder(list[1])}, nil
+	}
+	return AcquireReply{}, fmt.Errorf("script acquire: unexpected reply %q", list)
+}
+
+// RefreshLock begins the time of a class lock anew. It reports false when the lock
+// is not the job's any more, with who has it now, if anybody.
+func (s *Store) RefreshLock(ctx context.Context, l HeldLock) (kept bool, holder string, err error) {
+	list, err := s.evalLock(ctx, refreshScript, l, s.ttl(l), flag(l.Elsewhere))
+	if err != nil {
+		return false, "", err
+	}
+	switch list[0] {
+	case "FENCED":
+		return false, "", ErrFenced
+	case "LOST":
+		return false, Holder(list[1]), nil
+	case "OK":
+		return true, "", nil
+	}
+	return false, "", fmt.Errorf("script refresh: unexpected reply %q", list)
+}
+
+func (s *Store) evalLock(ctx context.Context, sc *script, l HeldLock, more ...any) ([]string, error) {
+	key := s.key(keyInflight) + l.Proc
+	if l.Elsewhere {
+		key = s.key(l.Key)
+	}
+	args := append([]any{s.prefix, l.Proc, l.Token, s.key(l.Key), l.Timeout.Milliseconds()}, more...)
+	raw, err := s.eval(ctx, sc, key, args)
+	if err != nil {
+		return nil, err
+	}
+	list := texts(raw)
+	if len(list) == 0 || (list[0] == "HELD" || list[0] == "LOST") && len(list) < 2 {
+		return nil, fmt.Errorf("script %s: unexpected reply %v", sc.name, raw)
+	}
+	return list, nil
+}
+
+// KeepLocks extends the locks without a time limit that this process holds
+// elsewhere, and returns the keys of those that are lost.
+func (s *Store) KeepLocks(ctx context.Context, locks []HeldLock) (lost []string, err error) {
+	if len(locks) == 0 {
+		return nil, nil
+	}
+	args := []any{seconds(s.opts.LockTTL)}
+	for _, l := range locks {
+		args = append(args, s.key(l.Key), l.owner())
+	}
+	raw, err := s.eval(ctx, keepScript, s.key(locks[0].Key), args)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range texts(raw) {
+		lost = append(lost, strings.TrimPrefix(key, s.prefix))
+	}
+	return lost, nil
+}
+
+// ReleaseLock releases a lock that is held elsewhere. One that is not the job's any
+// more is left alone. The locks in the daemon's own Redis go with the completion of
+// their job.
+func (s *Store) ReleaseLock(ctx context.Context, l HeldLock) error {
+	_, err := s.eval(ctx, unlockScript, s.key(l.Key), []any{l.owner()})
+	return err
+}
+
+// LockState is the state of a class lock.
+type LockState struct {
+	// Holder is who holds it, see Holder; empty = it is free.
+	Holder string
+	// Marked: a loner job with this lock waits.
+	Marked bool
+}
+
+// LockState tells who holds a class lock and whether a loner job waits for it. What
+// has expired, and what a dead process has left, does not count.
+func (s *Store) LockState(ctx context.Context, key string, elsewhere bool) (LockState, error) {
+	raw, err := s.eval(ctx, lockStateScript, s.key(key), []any{s.prefix, s.key(MarkerKey(key)), flag(elsewhere)})
+	if err != nil {
+		return LockState{}, err
+	}
+	list, _ := raw.([]any)
+	if len(list) != 2 {
+		return LockState{}, fmt.Errorf("script lockstate: unexpected reply %v", raw)
+	}
+	value, _ := list[0].(string)
+	return LockState{Holder: Holder(value), Marked: number(list[1]) == 1}, nil
+}
+
+// What became of a loner job.
+const (
+	LonerPushed    = "OK"
+	LonerLocked    = "LOCKED"    // one with the same lock runs
+	LonerDuplicate = "DUPLICATE" // one with the same lock, or an equal one, waits
+)
+
+// LonerRequest enqueues a job unless one with the same class lock runs or waits.
+type LonerRequest struct {
+	// Key is the class lock of the job, Timeout its time limit; 0 = none.
+	Key     string
+	Timeout time.Duration
+	Queue   string
+	Payload []byte
+	// Unique: the queue holds a payload at most once.
+	Unique bool
+	// Elsewhere: see above. The marker is left, but nothing is pushed.
+	Elsewhere bool
+}
+
+// LonerReply answers a LonerRequest.
+type LonerReply struct {
+	// Status is one of LonerPushed, LonerLocked and LonerDuplicate.
+	Status string
+	// Length is the queue's new length.
+	Length int64
+	// Holder is who runs, with LonerLocked.
+	Holder string
+}
+
+// EnqueueLoner pushes a loner job, all in one script. After an error the outcome is
+// unknown unless Unexecuted.
+func (s *Store) EnqueueLoner(ctx context.Context, req LonerRequest) (LonerReply, error) {
+	ttl := int64(0)
+	switch {
+	case req.Timeout > 0:
+		ttl = seconds(req.Timeout + lockMargin)
+	case req.Elsewhere:
+		ttl = seconds(elsewhereMarkTTL)
+	}
+	raw, err := s.eval(ctx, lonerScript, s.key(req.Key), []any{
+		s.prefix, s.key(MarkerKey(req.Key)), req.Timeout.Milliseconds(), ttl,
+		req.Queue, req.Payload, flag(req.Unique), flag(req.Elsewhere),
+	})
+	if err != nil {
+		return LonerReply{}, fmt.Errorf("push to %q: %w", req.Queue, err)
+	}
+	list, _ := raw.([]any)
+	reply := LonerReply{}
+	if len(list) > 0 {
+		reply.Status, _ = list[0].(string)
+	}
+	switch {
+	case reply.Status == LonerPushed && len(list) == 2:
+		reply.Length = number(list[1])
+	case reply.Status == LonerLocked && len(list) == 2:
+		value, _ := list[1].(string)
+		reply.Holder = Holder(value)
+	case reply.Status == LonerDuplicate:
+	default:
+		return LonerReply{}, fmt.Errorf("script loner: unexpected reply %v", raw)
+	}
+	return reply, nil
+}
+
+// Unmark removes the loner marker of a job that will not start: because it was
+// removed from its queue, or could not be pushed. A marker of another job stays.
+func (s *Store) Unmark(ctx context.Context, key, queue string, payload []byte) (removed bool, err error) {
+	name := "queue:" + strconv.Itoa(len(queue)) + ":" + queue + string(payload)
+	raw, err := s.eval(ctx, unlockScript, s.key(MarkerKey(key)), []any{name})
+	return number(raw) == 1, err
+}
+
+// Holder says who holds a class lock, by its value: for one of ours
+// <process>#<token>; for one of resque-lock-timeout, which names nobody, its value.
+func Holder(value string) string {
+	_, name, ok := strings.Cut(value, ":")
+	if holder, ours := strings.CutPrefix(name, "resqued:"); ok && ours {
+		return holder
+	}
+	return value
+}
+
+// WrongType reports whether err says that a key holds something of another type
+// than it should: until somebody repairs that, no repetition helps.
+func WrongType(err error) bool { return redis.HasErrorPrefix(err, "RESQUEDTYPE") }

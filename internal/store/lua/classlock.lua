@@ -1,0 +1,95 @@
+-- classlock knows the values of class locks and loner markers. They are those of
+-- resque-lock-timeout, which reads leading digits only, with a name behind:
+--
+--   lock    <expiry, epoch seconds, or true>:resqued:<proc>#<token>
+--   marker  <expiry, epoch seconds, or true>:queue:<length>:<queue><payload>
+--
+-- A value without a name is the gem's own: it has expired when its time is past.
+
+-- classvalue is the value of a lock or a marker that is taken now.
+local function classvalue(ms, timeout, name)
+  if timeout == 0 then return 'true:' .. name end
+  return fmt('%.0f:', math.ceil((ms + timeout) / 1000)) .. name
+end
+
+-- nameof returns the name in a value of ours.
+local function nameof(value) return match(value, '^%w+:(.*)$') end
+
+-- expired tells whether the time of a value is past.
+local function expired(value, ms)
+  local epoch = match(value, '^%s*(%d+)')
+  return epoch ~= nil and tonumber(epoch) < math.floor(ms / 1000)
+end
+
+-- standing returns the value of a class lock that is in the way, or nil. A lock of
+-- ours stands as long as its record, whatever its time; in another Redis than the
+-- daemon's (elsewhere), where there are no records, until it expires.
+local function standing(prefix, lock, ms, elsewhere)
+  local value = call('GET', lock)
+  if not value then return nil end
+  local p, t = match(value, '^%w+:resqued:(.*)#([^#]*)$')
+  if p then
+    if not elsewhere and pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 0 then return nil end
+    return value
+  end
+  return not expired(value, ms) and value or nil
+end
+
+-- markname names the job of a marker.
+local function markname(queue, payload) return 'queue:' .. #queue .. ':' .. queue .. payload end
+
+-- waits tells whether a payload waits in a queue, or is in the hands of a process.
+-- Where that would take too long the answer is yes.
+local function waits(prefix, queue, payload)
+  local key = prefix .. 'queue:' .. queue
+  local n = len(key)
+  if not n or n > 1000 then return true end
+  local bytes = 0
+  for from = 0, n - 1, 100 do
+    for _, p in ipairs(call('LRANGE', key, from, from + 99)) do
+      if p == payload then return true end
+      bytes = bytes + #p
+    end
+    if bytes > 4194304 then return true end
+  end
+  local procs = pcall_('ZRANGE', prefix .. 'resqued:procs', 0, 1000)
+  if procs.err or #procs > 1000 then return true end
+  for _, proc in ipairs(procs) do
+    local records = pcall_('HVALS', prefix .. 'resqued:inflight:' .. proc)
+    for _, raw in ipairs(records.err and {} or records) do
+      local r = unpack_(raw)
+      if r and r.queue == queue and r.payload == payload then return true end
+    end
+  end
+  return false
+end
+
+-- marked tells whether a loner marker is in the way. One whose job is nowhere any
+-- more (somebody removed it) is not.
+local function marked(prefix, marker, ms, elsewhere)
+  local value = call('GET', marker)
+  if not value or expired(value, ms) then return false end
+  local n, i = match(value, '^%w+:queue:(%d+):()')
+  n = tonumber(n)
+  if not n or elsewhere then return true end
+  return waits(prefix, sub(value, i, i + n - 1), sub(value, i + n))
+end
+
+-- unmark removes a loner marker when its job starts, or is removed. That of another
+-- job stays.
+local function unmark(marker, name)
+  local value = pcall_('GET', marker)
+  if type(value) ~= 'string' then return false end
+  if match(value, '^%w+:queue:') and nameof(value) ~= name then return false end
+  call('DEL', marker)
+  return true
+end
+
+-- notext returns the first of some keys that holds something else than a text.
+local function notext(...)
+  for _, key in ipairs({...}) do
+    if key ~= '' and type(pcall_('STRLEN', key)) ~= 'number' then
+      return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no string; move it away')
+    end
+  end
+end

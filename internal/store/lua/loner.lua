@@ -1,0 +1,36 @@
+-- loner enqueues a job, unless one with the same class lock runs or waits. In
+-- another Redis than the daemon's it only leaves the marker; the push follows.
+--
+-- KEYS[1] the lock
+-- ARGV    prefix, loner marker, timeout (ms, 0 none), TTL of the marker (s, 0
+--         none), queue, payload, unique (1: its queue is unique), elsewhere (1:
+--         another Redis)
+-- RETURNS {'OK', length of the queue}; {'LOCKED', value of the lock} if one runs;
+--         {'DUPLICATE'} if one waits
+
+local prefix, marker, timeout, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local queue, payload, unique, elsewhere = ARGV[5], ARGV[6], ARGV[7] == '1', ARGV[8] == '1'
+local key = prefix .. 'queue:' .. queue
+local ms = now()
+
+local wrong = notext(KEYS[1], marker)
+if wrong then return wrong end
+if not elsewhere then
+  if not len(key) or unique and not utyped(key) then
+    return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list, or its companions are not theirs; move it away')
+  end
+  if type(pcall_('SCARD', prefix .. 'queues')) ~= 'number' then
+    return redis.error_reply('RESQUEDTYPE ' .. prefix .. 'queues is no set; move it away')
+  end
+end
+local value = standing(prefix, KEYS[1], ms, elsewhere)
+if value then return {'LOCKED', value} end
+if marked(prefix, marker, ms, elsewhere) then return {'DUPLICATE'} end
+if unique and not elsewhere and call('SISMEMBER', key .. ':uniqueue', payload) == 1 then return {'DUPLICATE'} end
+
+value = classvalue(ms, timeout, markname(queue, payload))
+if ttl == '0' then call('SET', marker, value) else call('SET', marker, value, 'EX', ttl) end
+if elsewhere then return {'OK', 0} end
+call('SADD', prefix .. 'queues', queue)
+if unique then return {'OK', upush(key, payload, fmt('%.0f', math.floor(ms / 1000)), false)} end
+return {'OK', call('RPUSH', key, payload)}

@@ -1,0 +1,27 @@
+-- refresh begins the time of a class lock anew, only for its holder.
+--
+-- KEYS[1] resqued:inflight:<proc>; in another Redis than the daemon's the lock
+-- ARGV    prefix, proc, token, lock, timeout (ms, 0 none), TTL (s), elsewhere (1:
+--         another Redis)
+-- RETURNS {'FENCED'} if the process has no valid lease; {'LOST', value in its place
+--         or ''} if the lock is not ours any more; else {'OK', value}
+
+local prefix, proc, token, lock = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local timeout, ttl, elsewhere = tonumber(ARGV[5]), ARGV[6], ARGV[7] == '1'
+local ms = now()
+
+if not elsewhere then
+  local lease = tonumber(pcall_('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
+  if not lease or lease < ms then return {'FENCED'} end
+end
+local value = pcall_('GET', lock)
+if type(value) ~= 'string' then return {'LOST', ''} end
+local name = owner(proc, token)
+if nameof(value) ~= name or not elsewhere and pcall_('HEXISTS', KEYS[1], token) ~= 1 then
+  return {'LOST', value}
+end
+value = classvalue(ms, timeout, name)
+call('EXPIRE', lock, ttl) -- see register: a full server must not refuse the rest
+call('SET', lock, value, 'EX', ttl)
+if not elsewhere then call('HSET', prefix .. 'resqued:held:' .. proc, token, held_pack(lock, value)) end
+return {'OK', value}

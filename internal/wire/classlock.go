@@ -1,0 +1,37 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/resqued/resqued"
+)
+
+var errEmptyKey = errors.New("its Key function returned an empty key")
+
+// ClassLockKey returns the key of the class lock that a job of the class takes,
+// without the namespace, as resque-lock-timeout makes it: lock:<class>:<identifier>.
+// The class must have a Lock. style is how hashes among the arguments are printed.
+func ClassLockKey(class *resqued.Class, args resqued.Args, style RubyStyle) (string, error) {
+	lock := class.Lock
+	key, err := "", error(nil)
+	switch {
+	case lock.Key != nil:
+		key, err = lock.Key(args)
+		if err == nil && key == "" {
+			err = errEmptyKey
+		}
+	case lock.ClassWide:
+		key = "lock:" + class.Name
+	case lock.Identifier != nil:
+		key, err = lock.Identifier(args)
+		key = "lock:" + class.Name + ":" + key
+	default:
+		key, err = RubyJoin(args, style)
+		key = "lock:" + class.Name + ":" + key
+	}
+	if err != nil {
+		return "", fmt.Errorf("key of the lock of %s: %w", class.Name, err)
+	}
+	return key, nil
+}
