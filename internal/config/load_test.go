@@ -291,7 +291,8 @@ func TestWarnsOfLockSettingsWithoutEffect(t *testing.T) {
 		{"without locked queues, and nothing else set", from{yaml: "locketed_queues: []"}, ""},
 		{"with locked queues", from{yaml: "on_lock_lost: requeue\nheartbeat_frequency: 20"}, ""},
 		{
-			"strict without unique queues", from{flags: "--unique-queues-strict"},
+			"strict without unique queues",
+			from{flags: "--unique-queues-strict"},
 			"unique_queues_strict (flag --unique-queues-strict) has no effect: unique_queues (default) is empty.",
 		},
 		{"not strict without unique queues", from{flags: "--unique-queues-strict=false"}, ""},

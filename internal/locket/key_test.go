@@ -148,8 +148,8 @@ func TestKey(t *testing.T) {
 
 	t.Run("a wrong style is refused", func(t *testing.T) {
 		t.Parallel()
-		_, err := NewKeyer(KeyerConfig{Style: "{{clas}}"})
-		require.ErrorContains(t, err, `job_lock_key "{{clas}}": at character 1: {{clas}} is unknown`)
+		_, err := NewKeyer(KeyerConfig{Style: "{{klass}}"})
+		require.ErrorContains(t, err, `job_lock_key "{{klass}}": at character 1: {{klass}} is unknown`)
 		_, err = NewKeyer(KeyerConfig{Style: "md5"})
 		require.EqualError(t, err, `job_lock_key "md5" is not known`)
 	})

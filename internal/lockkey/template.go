@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -152,10 +153,8 @@ func parsePart(name string) (part, error) {
 		return part{}, fmt.Errorf("{{%s}}: after args. stands the number of an argument, 0 to %d; %s",
 			wire.Printable(name, 40), maxIndex, known)
 	}
-	for _, step := range path[1:] {
-		if step == "" {
-			return part{}, fmt.Errorf("{{%s}}: nothing stands between or after the dots; %s", wire.Printable(name, 40), known)
-		}
+	if slices.Contains(path[1:], "") {
+		return part{}, fmt.Errorf("{{%s}}: nothing stands between or after the dots; %s", wire.Printable(name, 40), known)
 	}
 	return part{ref: refArg, index: index, path: path[1:]}, nil
 }
