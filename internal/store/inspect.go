@@ -213,20 +213,6 @@ func (s *Store) Stats(ctx context.Context) (processed, failed int64, err error) 
 	return read(values[0]), read(values[1]), nil
 }
 
-// Locks returns the job locks that exist (whole keys), at most limit, by SCAN.
-func (s *Store) Locks(ctx context.Context, limit int) ([]string, error) {
-	var locks []string
-	iter := s.read.Scan(ctx, 0, globEscape(s.key(keyJobLocks))+"*", 1000).Iterator()
-	for iter.Next(ctx) && len(locks) < limit {
-		locks = append(locks, iter.Val())
-	}
-	if err := iter.Err(); err != nil {
-		return nil, fmt.Errorf("list locks: %w", err)
-	}
-	sort.Strings(locks)
-	return locks, nil
-}
-
 // Delayed counts the requeued jobs that wait for their time.
 func (s *Store) Delayed(ctx context.Context) (int64, error) {
 	n, err := s.read.ZCard(ctx, s.key(keyDelayed)).Result()

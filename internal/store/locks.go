@@ -1,0 +1,204 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// Locks of every kind as people ask for them. What jobs do with their locks is in
+// exchange.go and classlock.go.
+
+// The kinds of locks.
+const (
+	LocketLock  = "locket"  // a job lock
+	TimeoutLock = "timeout" // a class lock
+	LonerMarker = "loner"   // the marker of a loner job that waits
+)
+
+// The states of locks.
+const (
+	LockHeld    = "held"
+	LockStale   = "stale"   // the process of its holder has no lease: dead, or cut off
+	LockExpired = "expired" // its time is past, and its job still runs or waits
+	LockOrphan  = "orphan"  // its job is gone
+	LockForeign = "foreign" // somebody else's value, which tells nothing of its holder
+)
+
+var (
+	locksScript      = loadScript("locks", "classlock", "holder")
+	removeLockScript = loadScript("removelock", "waits", "classlock", "holder")
+)
+
+// lockFields is how many fields the scripts return of a lock; see holder.lua.
+const lockFields = 15
+
+// payloadRoom is how much of a job's payload is read for a person, in bytes.
+const payloadRoom = 4096
+
+// LockInfo is a lock and who holds it.
+type LockInfo struct {
+	Kind string
+	// Key is without the namespace.
+	Key   string
+	State string
+	// Value is the beginning of what the key holds, Digest stands for all of it.
+	Value, Digest string
+	// TTL is when Redis removes the key, negative for never.
+	TTL time.Duration
+	// Expires is the time in the value of a class lock or marker; zero = none.
+	Expires time.Time
+	// Proc and Token name the holder's in-flight record, if the value is ours.
+	Proc, Token string
+	// Job is the holder, or the waiting job of a marker; nil if it is not known.
+	Job *LockJob
+	// At is when this was looked at, by Redis's clock.
+	At time.Time
+}
+
+// LockJob is the job behind a lock.
+type LockJob struct {
+	Queue string
+	// Worker and Fence are empty for a job that waits.
+	Worker string
+	Fence  int64
+	// Class and Args are as in the payload's JSON, long arguments cut.
+	Class, Args string
+	// Since is when the job was reserved, or enqueued if it waits; zero = not known.
+	Since time.Time
+	// Payload is the beginning of the payload, Size all of its length.
+	Payload []byte
+	Size    int64
+}
+
+// Age is how long the job behind the lock has held it, or has waited; 0 = not known.
+func (l LockInfo) Age() time.Duration {
+	if l.Job == nil || l.Job.Since.IsZero() {
+		return 0
+	}
+	return max(time.Millisecond, l.At.Sub(l.Job.Since))
+}
+
+// What became of a lock that a person wanted released.
+const (
+	LockReleased = "released"
+	LockChanged  = "changed" // somebody else holds it by now
+	LockRefused  = "refused" // its holder lives, or nobody can tell
+)
+
+// RemoveLock releases a lock because a person wants it. Digest is that of the lock
+// that the person looked at; somebody else's by now is left alone. A lock whose
+// holder may live is released with force only; its job learns of it with its
+// process's next beat. There is nothing to release when found is false.
+func (s *Store) RemoveLock(ctx context.Context, lock LockInfo, force bool) (outcome string, found bool, err error) {
+	raw, err := s.eval(ctx, removeLockScript, s.key(lock.Key), []any{s.prefix, lock.Kind, lock.Digest, flag(force)})
+	if err != nil {
+		return "", false, fmt.Errorf("release lock %q: %w", wire.Printable(lock.Key, 200), err)
+	}
+	list, _ := raw.([]any)
+	if len(list) == 0 {
+		return "", false, nil
+	}
+	outcome, _ = list[0].(string)
+	return outcome, true, nil
+}
+
+// named is a lock that is known by its key only.
+type named struct{ kind, key string }
+
+// look tells who holds some locks. Those that are not there (any more) are left
+// out. room is how much of the payloads of running jobs to read.
+func (s *Store) look(ctx context.Context, locks []named, room int) ([]LockInfo, error) {
+	var out []LockInfo
+	for len(locks) > 0 {
+		batch := locks[:lookBatch(locks)]
+		locks = locks[len(batch):]
+		args := []any{s.prefix, room}
+		if batch[0].kind == LonerMarker {
+			args[1] = payloadRoom // small, and it tells since when the job waits
+		}
+		for _, l := range batch {
+			args = append(args, l.kind, s.key(l.key))
+		}
+		raw, err := s.eval(ctx, locksScript, s.key(keyProcs), args)
+		if err != nil {
+			return nil, err
+		}
+		list, _ := raw.([]any)
+		if len(list) != 1+len(batch) {
+			return nil, fmt.Errorf("script locks: %d answers for %d locks", len(list), len(batch))
+		}
+		at := time.UnixMilli(number(list[0]))
+		for i, l := range batch {
+			if info, ok := parseLock(l, at, list[i+1]); ok {
+				out = append(out, info)
+			}
+		}
+	}
+	return out, nil
+}
+
+// lookBatch is how many of the locks go into one script call, which has the server
+// for itself: fewer with long keys, and with markers, whose jobs are searched for.
+// All are of one kind.
+func lookBatch(locks []named) int {
+	most, size := 200, 0
+	if locks[0].kind == LonerMarker {
+		most = 10
+	}
+	for i, l := range locks {
+		size += len(l.key)
+		if i == most || i > 0 && (size > 1<<20 || l.kind != locks[0].kind) {
+			return i
+		}
+	}
+	return len(locks)
+}
+
+// parseLock reads what fields in holder.lua wrote; false = there is no such lock.
+func parseLock(l named, at time.Time, raw any) (LockInfo, bool) {
+	list, _ := raw.([]any)
+	if len(list) != lockFields {
+		return LockInfo{}, false
+	}
+	text := func(i int) string { t, _ := list[i].(string); return t }
+	whole := func(i int) int64 { n, _ := strconv.ParseInt(text(i), 10, 64); return n }
+	info := LockInfo{
+		Kind: l.kind, Key: l.key, State: text(0), Value: text(1), Digest: text(2), At: at,
+		TTL: time.Duration(number(list[3])) * time.Millisecond, Proc: text(5), Token: text(6),
+	}
+	if epoch := whole(4); epoch > 0 && epoch < maxEpoch {
+		info.Expires = time.Unix(epoch, 0)
+	}
+	size := number(list[14])
+	if size == 0 && text(8) == "" && text(7) == "" {
+		return info, true
+	}
+	info.Job = &LockJob{
+		Queue: text(7), Worker: text(8), Class: text(9), Args: text(10), Fence: whole(11), Payload: []byte(text(13)), Size: size,
+	}
+	if ms := whole(12); ms > 0 {
+		info.Job.Since = time.UnixMilli(ms)
+	}
+	if l.kind == LonerMarker && size == int64(len(info.Job.Payload)) {
+		if e, err := wire.Parse(info.Job.Payload, 0); err == nil {
+			info.Job.Since = e.EnqueuedAt
+		}
+	}
+	return info, true
+}
+
+// kindOf tells by its beginning what kind of lock a key (without the namespace) is;
+// "" = none.
+func kindOf(key string) string {
+	for _, k := range lockPrefixes {
+		if strings.HasPrefix(key, k.key) {
+			return k.kind
+		}
+	}
+	return ""
+}

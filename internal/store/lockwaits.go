@@ -1,0 +1,123 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// WaitInfo is a queue with jobs that wait for their locks.
+type WaitInfo struct {
+	Queue string
+	// Locked is how many of its Size jobs were locked when last looked at; as many
+	// as there are: the queue is skipped.
+	Locked, Size int64
+	// Since is when that was first seen; zero = long ago, or by others than resqued.
+	Since time.Time
+	// Locks is how many locks are in the way, as far as they are known.
+	Locks int64
+}
+
+// WaitList returns the queues whose jobs wait for locks, sorted.
+func (s *Store) WaitList(ctx context.Context) ([]WaitInfo, error) {
+	queues, err := s.QueueList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	queues = slices.DeleteFunc(queues, func(q QueueInfo) bool { return q.Bounces <= 0 || q.Size == 0 })
+	out := make([]WaitInfo, len(queues))
+	seen, blocked := make([]*redis.StringCmd, len(queues)), make([]*redis.IntCmd, len(queues))
+	pipe := s.read.Pipeline()
+	for i, q := range queues {
+		out[i] = WaitInfo{Queue: q.Name, Locked: min(q.Bounces, q.Size), Size: q.Size}
+		seen[i] = pipe.Get(ctx, s.key(keySeen)+q.Name)
+		blocked[i] = pipe.SCard(ctx, s.key(keyBlocked)+q.Name)
+	}
+	if _, err := pipe.Exec(ctx); err != nil && Unreachable(err) {
+		return nil, fmt.Errorf("locks in the way: %w", err)
+	}
+	for i := range out {
+		out[i].Locks = blocked[i].Val()
+		// As note_seen in lua/waits.lua writes it.
+		if _, since, ok := strings.Cut(seen[i].Val(), " "); ok {
+			if ms, err := strconv.ParseInt(since, 10, 64); err == nil && ms > 0 {
+				out[i].Since = time.UnixMilli(ms)
+			}
+		}
+	}
+	return out, nil
+}
+
+// LockWaiters returns the queues in which jobs are known to wait for a lock, whose
+// key is without the namespace.
+func (s *Store) LockWaiters(ctx context.Context, key string) ([]string, error) {
+	waits, err := s.WaitList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]*redis.BoolCmd, len(waits))
+	pipe := s.read.Pipeline()
+	for i, w := range waits {
+		found[i] = pipe.SIsMember(ctx, s.key(keyBlocked)+w.Queue, s.key(key))
+	}
+	if _, err := pipe.Exec(ctx); err != nil && Unreachable(err) {
+		return nil, fmt.Errorf("queues that wait: %w", err)
+	}
+	var queues []string
+	for i, w := range waits {
+		if found[i].Val() {
+			queues = append(queues, w.Queue)
+		}
+	}
+	return queues, nil
+}
+
+// UniqueInfo is a queue and what resque-uniqueue keeps beside it.
+type UniqueInfo struct {
+	Queue string
+	// Size, Members and Starts are the lengths of the queue, its set of payloads
+	// and its list of times. They are the same in a unique queue that is in step.
+	Size, Members, Starts int64
+	// Err says why they are not known: a key is of the wrong type.
+	Err error
+}
+
+// InStep tells whether jobs can be taken from the queue without healing it first.
+func (u UniqueInfo) InStep() bool {
+	return u.Err == nil && u.Size == u.Members && u.Size == u.Starts
+}
+
+// UniqueList returns what is known of some queues as unique ones, in their order.
+func (s *Store) UniqueList(ctx context.Context, queues []string) ([]UniqueInfo, error) {
+	out := make([]UniqueInfo, 0, len(queues))
+	for batch := range slices.Chunk(queues, 100) {
+		var counts []*redis.IntCmd
+		// A transaction: between two commands a job may come or go.
+		_, err := s.read.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+			for _, q := range batch {
+				key := s.queueKey(q)
+				counts = append(counts, pipe.LLen(ctx, key), pipe.SCard(ctx, key+":uniqueue"), pipe.LLen(ctx, key+":start_at"))
+			}
+			return nil
+		})
+		if err != nil && Unreachable(err) {
+			return nil, fmt.Errorf("lengths of unique queues: %w", err)
+		}
+		for i, q := range batch {
+			c := counts[3*i : 3*i+3]
+			info := UniqueInfo{Queue: q, Size: c[0].Val(), Members: c[1].Val(), Starts: c[2].Val()}
+			for _, one := range c {
+				if one.Err() != nil {
+					info.Err = one.Err()
+				}
+			}
+			out = append(out, info)
+		}
+	}
+	return out, nil
+}
