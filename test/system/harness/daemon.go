@@ -47,6 +47,12 @@ type Options struct {
 	Redis *redistest.Server
 	// Namespace is set by tests in which two daemons share one.
 	Namespace string
+	// Host runs the daemon under another host name: it takes itself, and others
+	// take it, for a daemon of another machine. Skips the test without root.
+	Host string
+	// Trace is the directory in which the jobs of the test program note, outside of
+	// Redis, when they hold their locks.
+	Trace string
 	// Output gets the daemon's output; nil = Log.
 	Output *os.File
 	// Unready: return at once, do not wait until jobs are worked.
@@ -62,6 +68,8 @@ type Daemon struct {
 	Dir string
 	// ConfigFile is the file that it was started with.
 	ConfigFile string
+	// Trace is as in the options.
+	Trace string
 
 	tb testing.TB
 	// forgetMasters: see ForgetMasters.
@@ -91,6 +99,7 @@ func Start(tb testing.TB, o Options) *Daemon {
 		Dir:    tb.TempDir(),
 		tb:     tb,
 		mark:   fmt.Sprintf("%s-%d", o.Namespace, time.Now().UnixNano()),
+		Trace:  o.Trace,
 		notify: listen(tb),
 		log:    &logBuffer{},
 		done:   make(chan struct{}),
@@ -114,6 +123,9 @@ func Start(tb testing.TB, o Options) *Daemon {
 	}
 	args := append([]string{o.Verb, "--config", d.ConfigFile}, o.Args...)
 	d.cmd = exec.Command(binary, args...)
+	if o.Host != "" {
+		d.cmd = onHost(tb, o.Host, binary, args)
+	}
 	d.cmd.Dir = d.Dir
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
 	if o.Output != nil {
@@ -132,6 +144,7 @@ func Start(tb testing.TB, o Options) *Daemon {
 		"NOTIFY_SOCKET=" + d.notify.path,
 		"RESQUED_TEST_REDIS=" + server.URL(),
 		"RESQUED_TEST_SPACE=" + d.Space,
+		"RESQUED_TEST_TRACE=" + o.Trace,
 	}, o.Env...)
 	// A daemon must not outlive a test binary that is killed.
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

@@ -234,6 +234,12 @@ func (d *Daemon) Keys(pattern string) []string {
 // expires by itself, in time.
 func (d *Daemon) ForgetMasters() { d.forgetMasters = true }
 
+// lockPatterns are the keys of the lock layer, but for those that belong to jobs
+// which wait.
+var lockPatterns = []string{
+	"locket:*", "lock:*", "loner:*", "resqued:held:*", "resqued:seen:*", "resqued:blocked:*",
+}
+
 // Residue returns what a daemon must not leave behind when it has ended:
 // processes, records of jobs in flight, locks, and registrations.
 func (d *Daemon) Residue() []string {
@@ -244,8 +250,9 @@ func (d *Daemon) Residue() []string {
 	}
 	patterns := []string{
 		"resqued:inflight:*", "resqued:proc:*", "resqued:caps:*", "resqued:kills:*",
-		"locket:job_locks:*", "worker:*", "stat:processed:*", "stat:failed:*",
+		"worker:*", "stat:processed:*", "stat:failed:*",
 	}
+	patterns = append(patterns, lockPatterns...)
 	sets := []string{"workers", "resqued:procs"}
 	if !d.forgetMasters {
 		patterns = append(patterns, "resqued:master:*")

@@ -24,6 +24,7 @@ const (
 	redisEnv = "RESQUED_TEST_REDIS" // address of the tests' Redis
 	spaceEnv = "RESQUED_TEST_SPACE" // namespace
 	gateEnv  = "RESQUED_TEST_GATE"  // a file without which no worker process becomes ready
+	traceEnv = "RESQUED_TEST_TRACE" // a directory for what jobs note outside of Redis
 )
 
 func main() {
@@ -36,6 +37,7 @@ func main() {
 type notes struct {
 	client *redis.Client
 	space  string
+	trace  trace
 }
 
 func (n *notes) mark(kind string, id int) error {
@@ -54,7 +56,7 @@ func (n *notes) mark(kind string, id int) error {
 }
 
 func register(h *resqued.Handlers) {
-	n := &notes{space: os.Getenv(spaceEnv)}
+	n := &notes{space: os.Getenv(spaceEnv), trace: trace{dir: os.Getenv(traceEnv)}}
 	if url := os.Getenv(redisEnv); url != "" {
 		o, err := redis.ParseURL(url)
 		if err != nil {
@@ -99,6 +101,7 @@ func register(h *resqued.Handlers) {
 		}
 		return n.mark("ran", a.ID)
 	})
+	registerLocked(h, n)
 	resqued.Handle(h, "Fail", func(_ context.Context, id int) error {
 		return errors.Join(n.mark("ran", id), fmt.Errorf("job %d fails as it should", id))
 	})
@@ -138,6 +141,10 @@ func (n *notes) gate(ctx context.Context, id int, killable bool) error {
 	if err := n.mark("started", id); err != nil {
 		return err
 	}
+	span, err := n.trace.begin(ctx)
+	if err != nil {
+		return err
+	}
 	if !killable {
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -151,7 +158,7 @@ func (n *notes) gate(ctx context.Context, id int, killable bool) error {
 		case err != nil:
 			return err
 		case open == 1:
-			return n.mark("ran", id)
+			return errors.Join(n.mark("ran", id), span.note("end"))
 		}
 		select {
 		case <-ctx.Done():

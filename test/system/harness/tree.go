@@ -1,0 +1,56 @@
+package harness
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"github.com/resqued/resqued/internal/proctest"
+)
+
+// onHost is a command under another host name. It becomes the program itself, so
+// that its pid is the program's.
+func onHost(tb testing.TB, host, binary string, args []string) *exec.Cmd {
+	tb.Helper()
+	if os.Getuid() != 0 {
+		tb.Skip("another host name needs root")
+	}
+	script := `hostname "$0" && exec "$@"`
+	return exec.Command("unshare", append([]string{"--uts", "sh", "-c", script, host, binary}, args...)...)
+}
+
+// Stop stops every process of the daemon, as a suspended machine does; the master
+// first, so that it sees nothing of it.
+func (d *Daemon) Stop() {
+	d.tb.Helper()
+	d.Signal(syscall.SIGSTOP)
+	d.signalWorkers(syscall.SIGSTOP)
+}
+
+// Continue lets all processes go on after Stop.
+func (d *Daemon) Continue() {
+	d.tb.Helper()
+	d.signalWorkers(syscall.SIGCONT)
+	d.Signal(syscall.SIGCONT)
+}
+
+// KillTree kills every process of the daemon, the master first, as the loss of
+// its machine does.
+func (d *Daemon) KillTree() {
+	d.tb.Helper()
+	d.Signal(syscall.SIGKILL)
+	d.signalWorkers(syscall.SIGKILL)
+	if !proctest.Within(patience, func() bool { return d.Ended() && len(d.Processes()) == 0 }) {
+		d.tb.Fatalf("processes are left after their kill: %v", d.Processes())
+	}
+}
+
+// signalWorkers reaches worker processes whose master is gone, too.
+func (d *Daemon) signalWorkers(sig syscall.Signal) {
+	for _, p := range d.Processes() {
+		if p.PID != d.PID {
+			_ = syscall.Kill(p.PID, sig)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package system_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/test/system/harness"
+)
+
+const actLock = `locket:job_locks:Act[1]`
+
+// A daemon is stopped with a job in hand, and another one takes its lock. When it
+// goes on, its job is not the holder any more.
+func TestStoppedDaemonLosesItsLock(t *testing.T) {
+	t.Parallel()
+	for name, host := range map[string]string{
+		"on this machine":    "", // whose other daemon kills what is stopped
+		"on another machine": "elsewhere",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := harness.Options{App: true, Config: shortLease, Trace: t.TempDir(), Host: host}
+			least := time.Duration(0)
+			if harness.Full() {
+				o.Config, least = "", time.Minute
+			}
+			old := harness.Start(t, o)
+			old.Push("mail", "Act", 1)
+			old.AwaitNoted("started", 1)
+			pid := old.WorkerPIDs()[0]
+			o.Namespace, o.Host = old.Space, ""
+			next := harness.Start(t, o)
+
+			old.Stop()
+			stopped := proc.BootTime()
+			proctest.Await(t, 2*time.Minute, func() bool {
+				return next.Noted("started")["1"] == "2" && proc.BootTime()-stopped >= least
+			}, "the start in the other daemon")
+			require.Equal(t, host != "", proctest.Alive(pid))
+			value := lockValues(t, next)[actLock]
+			require.NotEmpty(t, value)
+			continued := proc.BootTime()
+			old.Continue()
+			proctest.Await(t, patience, func() bool { return !proctest.Alive(pid) }, "the end of the process with the old job")
+			gone := proc.BootTime()
+			// It goes on with another one, and works.
+			awaitOthers(t, old, []int{pid}, 1)
+			old.Push("mail", "Count", 2)
+			old.AwaitNoted("ran", 1)
+
+			require.Equal(t, map[string]string{actLock: value}, lockValues(t, next))
+			require.Equal(t, harness.Snapshot{InFlight: 1, Processed: 1}, next.Snapshot())
+			next.Open()
+			next.AwaitProcessed(2, patience)
+			require.Empty(t, next.Failures())
+			requireStale(t, readTrace(t, o.Trace), pid, stopped, continued, gone)
+			requireNoLocks(t, next)
+			for _, d := range []*harness.Daemon{old, next} {
+				d.Signal(quit)
+				require.Zero(t, d.Exit())
+			}
+			require.Empty(t, next.Residue())
+		})
+	}
+}
+
+// requireStale: what the job of pid has done after it was continued can be refused
+// by its fence, and is not much.
+func requireStale(t *testing.T, notes []note, pid int, stopped, continued, gone time.Duration) {
+	t.Helper()
+	var fence, next int64
+	acts, told := 0, false
+	last := continued
+	for _, n := range notes {
+		switch {
+		case n.pid != pid:
+			require.True(t, next == 0 || next == n.fence)
+			next = n.fence
+		case n.at < continued:
+			require.True(t, fence == 0 || fence == n.fence)
+			fence = n.fence
+			require.Less(t, n.at, stopped+time.Second, "it acted while it was stopped")
+		case n.kind == "told":
+			told = true
+		default:
+			require.Equal(t, "act", n.kind)
+			require.Equal(t, fence, n.fence)
+			acts, last = acts+1, n.at
+		}
+	}
+	require.Positive(t, fence)
+	require.Greater(t, next, fence)
+	t.Logf("continued after %s: the old job acted %d times more, for %s, told to stop: %t; its process was gone after %s",
+		continued-stopped, acts, last-continued, told, gone-continued)
+	require.Less(t, last-continued, 5*time.Second)
+}
+
+// A worker process alone is stopped: its master ends it before its locks expire.
+func TestStoppedWorkerIsKilledInTime(t *testing.T) {
+	t.Parallel()
+	d := harness.Start(t, harness.Options{
+		App: true, Config: "heartbeat_frequency: 4\njob_lock_duration: 12\n", Trace: t.TempDir(),
+	})
+	d.Push("mail", "Act", 1)
+	d.AwaitNoted("started", 1)
+	// The title comes with a report, and with the first of them the master learns
+	// until when the locks are safe.
+	proctest.Await(t, patience, func() bool { return strings.Contains(d.Workers()[0].Title, "1/1 busy") }, "a report")
+	pid := d.WorkerPIDs()[0]
+	value := lockValues(t, d)[actLock]
+	require.NoError(t, unix.Kill(pid, unix.SIGSTOP))
+	began := time.Now()
+	proctest.Await(t, patience, func() bool {
+		// In this order: whose lock is gone must have been dead before.
+		now, err := d.Client.Get(context.Background(), d.Key(actLock)).Result()
+		alive := proctest.Alive(pid)
+		require.False(t, alive && (err != nil || now != value), "the lock is %q (%v) and its holder is there", now, err)
+		return !alive
+	}, "the end of the stopped process")
+	t.Logf("killed after %s; a lock lasts 12s", time.Since(began))
+	proctest.Await(t, patience, func() bool { return d.Noted("started")["1"] == "2" }, "the second start")
+	d.Open()
+	d.AwaitProcessed(1, patience)
+	require.Empty(t, d.Failures())
+	requireNoLocks(t, d)
+	d.Signal(quit)
+	require.Zero(t, d.Exit())
+	require.Empty(t, d.Residue())
+}
