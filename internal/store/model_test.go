@@ -2,336 +2,290 @@ package store_test
 
 import (
 	"context"
-	"errors"
+	"crypto/sha1" //nolint:gosec // as the scripts name long arguments
+	"encoding/hex"
 	"fmt"
 	"slices"
-	"sort"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
 )
 
-// model drives the scripts on a real Redis by random steps, and after each step
-// compares the whole content of the namespace with what must be true:
+// TestModel drives the scripts on a real Redis by random steps. After each step it
+// compares the whole database with what must be true:
 //
-//	I1 every payload that was pushed is in exactly one place;
-//	I2 no two records hold the same lock, and each record's lock is its own;
-//	I3 fences grow with every job that takes a lock;
-//	I4 a late completion changes nothing.
-type model struct {
-	store  *store.Store
-	redis  *redis.Client
-	ctx    context.Context //nolint:containedctx // of the test
-	ns     string
-	pushed int
-	// out counts what has left Redis for good: done, or taken by a foreign worker.
-	out    []string
-	held   map[string][]store.Reserved // by process, as its threads know it
-	past   []store.Completion          // completions that were sent before
-	dead   map[string]bool
-	last   int64 // the largest fence seen
-	number int
-}
-
-var modelQueues = []string{"a", "b", "c"}
-
-func (m *model) key(name string) string { return m.ns + ":" + name }
-
-func (m *model) procs(t *rapid.T) string {
-	names := []string{"p1", "p2", "p3"}
-	return rapid.SampledFrom(names).Draw(t, "proc")
-}
-
-func (m *model) queues() []store.Queue {
-	return []store.Queue{{Name: "a", Locked: true}, {Name: "b", Locked: true, Cap: 2}, {Name: "c"}}
-}
-
-func (m *model) push(t *rapid.T) {
-	queue := rapid.SampledFrom(modelQueues).Draw(t, "queue")
-	// Few arguments, so that locks collide; a number apart, so that each is known.
-	m.number++
-	payload := fmt.Sprintf(`{"class":"A","args":[%d],"n":%d}`, rapid.IntRange(0, 3).Draw(t, "arg"), m.number)
-	if _, err := m.store.Push(m.ctx, queue, []byte(payload)); err != nil {
-		t.Fatal(err)
-	}
-	m.pushed++
-}
-
-func (m *model) register(t *rapid.T, proc string) {
-	err := m.store.Register(m.ctx, store.Registration{Proc: proc, Workers: []string{proc + ":1:q"}, Started: "now"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.dead[proc] = false
-}
-
-// exchange ends some jobs of a process and asks for others, and now and then
-// loses the reply and asks again.
-func (m *model) exchange(t *rapid.T) {
-	proc := m.procs(t)
-	if m.dead[proc] {
-		m.late(t, proc)
-		return
-	}
-	req := store.ExchangeRequest{Proc: proc, Master: "m", Queues: m.queues()}
-	for range rapid.IntRange(0, len(m.held[proc])).Draw(t, "completions") {
-		job := m.held[proc][0]
-		m.held[proc] = m.held[proc][1:]
-		c := store.Completion{Job: &job, Kind: rapid.SampledFrom([]store.Kind{store.Done, store.Failed, store.Requeued, store.Returned}).Draw(t, "kind")}
-		switch c.Kind {
-		case store.Failed:
-			c.Failure = []byte("F" + string(job.Payload))
-		case store.Requeued:
-			c.Delay = rapid.SampledFrom([]time.Duration{0, time.Millisecond}).Draw(t, "delay")
-		case store.Done:
-			m.out = append(m.out, string(job.Payload))
-		}
-		req.Completions = append(req.Completions, c)
-	}
-	for range rapid.IntRange(0, 3).Draw(t, "wants") {
-		m.number++
-		req.Wants = append(req.Wants, store.Want{Token: fmt.Sprint(m.number), Worker: proc + ":1:q"})
-	}
-	reply, err := m.store.Exchange(m.ctx, req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if slices.Contains(reply.Applied, false) {
-		t.Fatalf("a completion of a live process was not applied: %v", reply.Applied)
-	}
-	if rapid.Bool().Draw(t, "reply lost") {
-		req.Repeat = true
-		again, err := m.store.Exchange(m.ctx, req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if slices.Contains(again.Applied, true) {
-			t.Fatalf("a completion was applied twice: %v", again.Applied)
-		}
-		if len(again.Jobs) < len(reply.Jobs) {
-			t.Fatalf("held %d jobs, got back %d", len(reply.Jobs), len(again.Jobs))
-		}
-		reply.Jobs = again.Jobs
-	}
-	m.past = append(m.past, req.Completions...)
-	sort.Slice(reply.Jobs, func(i, j int) bool { return reply.Jobs[i].Fence < reply.Jobs[j].Fence })
-	for _, job := range reply.Jobs {
-		if job.LockKey != "" {
-			if job.Fence <= m.last {
-				t.Fatalf("fence %d after %d", job.Fence, m.last)
-			}
-			m.last = job.Fence
-		}
-	}
-	m.held[proc] = append(m.held[proc], reply.Jobs...)
-}
-
-// late: a process that was recovered, or one that repeats itself, changes nothing.
-func (m *model) late(t *rapid.T, proc string) {
-	before := m.snapshot(t)
-	req := store.ExchangeRequest{Proc: proc, Master: "m", Queues: m.queues(), Wants: []store.Want{{Token: "late", Worker: "w"}}}
-	for i := range m.held[proc] {
-		req.Completions = append(req.Completions, store.Completion{Job: &m.held[proc][i], Kind: store.Done})
-	}
-	if _, err := m.store.Exchange(m.ctx, req); err == nil {
-		t.Fatal("a fenced process was served")
-	}
-	if after := m.snapshot(t); !slices.Equal(before, after) {
-		t.Fatalf("a fenced process changed\n%v\nto\n%v", before, after)
-	}
-	m.held[proc] = nil
-}
-
-func (m *model) repeatOld(t *rapid.T) {
-	if len(m.past) == 0 || m.dead["p1"] {
-		t.Skip()
-	}
-	before := m.snapshot(t)
-	if _, err := m.store.Exchange(m.ctx, store.ExchangeRequest{Proc: "p1", Master: "m", Completions: m.past[max(0, len(m.past)-5):]}); err != nil {
-		t.Fatal(err)
-	}
-	if after := m.snapshot(t); !slices.Equal(before, after) {
-		t.Fatalf("old completions changed\n%v\nto\n%v", before, after)
-	}
-}
-
-// crash kills a process and recovers it; now and then the recoverer is cut off
-// and another one begins again.
-func (m *model) crash(t *rapid.T) {
-	proc := m.procs(t)
-	held, _, err := m.store.Fence(m.ctx, proc, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !m.dead[proc] && len(held) != len(m.held[proc]) {
-		t.Fatalf("%s held %d jobs, its records say %d", proc, len(m.held[proc]), len(held))
-	}
-	var verdicts []store.Verdict
-	for _, job := range held {
-		v := store.Verdict{Token: job.Token, Action: store.Requeue}
-		if rapid.Bool().Draw(t, "fail") {
-			v.Action, v.Failure = store.Fail, []byte("F"+string(job.Payload))
-		}
-		verdicts = append(verdicts, v)
-	}
-	part := rapid.IntRange(0, len(verdicts)).Draw(t, "cut off after")
-	for _, batch := range [][]store.Verdict{verdicts[:part], verdicts, verdicts} {
-		if err := m.store.Recover(m.ctx, proc, batch); err != nil {
-			t.Fatal(err)
-		}
-	}
-	m.dead[proc] = true
-	if rapid.Bool().Draw(t, "comes back") {
-		m.held[proc] = nil
-		m.register(t, proc)
-	}
-}
-
-func (m *model) foreignPop(t *rapid.T) {
-	queue := rapid.SampledFrom(modelQueues).Draw(t, "queue")
-	payload, err := m.redis.LPop(m.ctx, m.key("queue:"+queue)).Result()
-	if err == nil {
-		m.out = append(m.out, payload)
-	}
-}
-
-func (m *model) flushScripts(t *rapid.T) {
-	if err := m.redis.ScriptFlush(m.ctx).Err(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (m *model) beat(t *rapid.T) {
-	proc := m.procs(t)
-	if m.dead[proc] {
-		return
-	}
-	var jobs []store.Running
-	for _, job := range m.held[proc] {
-		jobs = append(jobs, store.Running{Token: job.Token, LockKey: job.LockKey})
-	}
-	reply, err := m.store.Beat(m.ctx, store.BeatRequest{Proc: proc, Jobs: jobs})
-	if err != nil || len(reply.Lost) > 0 || len(reply.Gone) > 0 {
-		t.Fatalf("beat: %+v %v", reply, err)
-	}
-}
-
-func (m *model) poll(t *rapid.T) {
-	if _, err := m.store.Poll(m.ctx, true, "0", nil); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// snapshot lists every place of a payload, in one transaction, and checks the
-// locks.
-func (m *model) snapshot(t *rapid.T) []string {
-	pipe := m.redis.TxPipeline()
-	var lists []*redis.StringSliceCmd
-	for _, q := range modelQueues {
-		lists = append(lists, pipe.LRange(m.ctx, m.key("queue:"+q), 0, -1))
-	}
-	failed := pipe.LRange(m.ctx, m.key("failed"), 0, -1)
-	delayed := pipe.ZRange(m.ctx, m.key("resqued:delayed"), 0, -1)
-	var records []*redis.MapStringStringCmd
-	for _, p := range []string{"p1", "p2", "p3"} {
-		records = append(records, pipe.HGetAll(m.ctx, m.key("resqued:inflight:"+p)))
-	}
-	locks := pipe.Keys(m.ctx, m.key("locket:job_locks:*"))
-	capped := pipe.HGet(m.ctx, m.key("resqued:caps:m"), "b")
-	if _, err := pipe.Exec(m.ctx); err != nil && !errors.Is(err, redis.Nil) {
-		t.Fatal(err)
-	}
-	var places []string
-	for i, list := range lists {
-		for _, p := range list.Val() {
-			places = append(places, "queue "+modelQueues[i]+" "+p)
-		}
-	}
-	for _, p := range failed.Val() {
-		places = append(places, "failed "+strings.TrimPrefix(p, "F"))
-	}
-	for _, p := range delayed.Val() {
-		places = append(places, "delayed "+p[strings.Index(p, "{"):])
-	}
-	taken, caps := map[string]bool{}, 0
-	for _, list := range records {
-		for _, record := range list.Val() {
-			body := record[strings.Index(record, "\n"):]
-			places = append(places, "inflight "+body[strings.Index(body, "{"):])
-			if i := strings.Index(body, m.key("locket")); i >= 0 {
-				lock := body[i:strings.Index(body, "{")]
-				lock = lock[:strings.Index(lock, "]")+1]
-				if taken[lock] {
-					t.Fatalf("two records hold %s", lock)
-				}
-				taken[lock] = true
-			}
-			if strings.HasPrefix(body, "\nb") {
-				caps++
-			}
-		}
-	}
-	if caps > 2 {
-		t.Fatalf("%d jobs of a queue with cap 2", caps)
-	}
-	if n, _ := capped.Int(); n != caps {
-		t.Fatalf("counted %d capped jobs of %d", n, caps)
-	}
-	if len(locks.Val()) != len(taken) {
-		t.Fatalf("locks %v, records hold %v", locks.Val(), taken)
-	}
-	sort.Strings(places)
-	return places
-}
-
-func (m *model) check(t *rapid.T) {
-	places := m.snapshot(t)
-	seen := map[string]string{}
-	for _, p := range places {
-		payload := p[strings.Index(p, "{"):]
-		if other, twice := seen[payload]; twice {
-			t.Fatalf("one payload in two places: %s and %s", other, p)
-		}
-		seen[payload] = p
-	}
-	for _, payload := range m.out {
-		if where, twice := seen[payload]; twice {
-			t.Fatalf("an ended job is still there: %s", where)
-		}
-	}
-	if len(places)+len(m.out) != m.pushed {
-		t.Fatalf("pushed %d, ended %d, found %d:\n%s", m.pushed, len(m.out), len(places), strings.Join(places, "\n"))
-	}
-}
-
+//	I1  every payload that was pushed is in exactly one place, byte for byte (I9);
+//	I2  no two records hold one lock, and each lock is that of a record;
+//	I3  the fence of a lock grows, whatever Redis forgets;
+//	I4  what comes late, or twice, changes nothing;
+//	I5  what is known of locked jobs never hides a free one;
+//	I10 a unique queue and its companions are in step, and nothing waits twice;
+//	I11 a lock whose record is gone is free.
+//
+// Each sequence ends with a drain: when everybody has let go, a bounded number of
+// exchanges empties every queue, and nothing is left of locks and companions.
+//
+// model_steps_test.go has the steps of ours, model_strangers_test.go those of
+// everybody else, model_check_test.go what must be true. mutants_test.go shows that
+// the model finds what it is to find. `make model` runs far more sequences.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t, redistest.Options{}) // SCRIPT FLUSH is for the whole server
-	client := server.Client(t)
-	number := 0
-	rapid.Check(t, func(rt *rapid.T) {
-		number++
-		ns := fmt.Sprintf("model%d", number)
-		s, err := store.Open(store.Options{URL: server.URL(), Namespace: ns})
-		if err != nil {
-			rt.Fatal(err)
-		}
-		defer func() { _ = s.Close() }()
-		m := &model{store: s, redis: client, ctx: t.Context(), ns: ns, held: map[string][]store.Reserved{}, dead: map[string]bool{}}
-		for _, p := range []string{"p1", "p2", "p3"} {
-			m.register(rt, p)
-		}
-		rt.Repeat(map[string]func(*rapid.T){
-			"push": m.push, "push again": m.push, "exchange": m.exchange, "exchange again": m.exchange,
-			"repeat old": m.repeatOld, "crash": m.crash, "foreign pop": m.foreignPop,
-			"flush scripts": m.flushScripts, "beat": m.beat, "poll": m.poll,
-			"": m.check,
+	shards := 12 // of a hundred sequences each
+	if testing.Short() {
+		shards = 3
+	}
+	for i := range shards {
+		t.Run(fmt.Sprint("shard ", i), func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, newRig(t).sequence)
 		})
-	})
+	}
+}
+
+// rig is a Redis with nothing else in it.
+type rig struct {
+	store *store.Store
+	redis *redis.Client
+	ctx   context.Context //nolint:containedctx // of the test
+}
+
+// modelSpace is the namespace of every sequence: each begins with an empty database.
+const modelSpace = "m:"
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	server := redistest.Start(t, redistest.Options{})
+	s, err := store.Open(store.Options{URL: "unix://" + server.Socket, Namespace: "m"})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return &rig{store: s, redis: server.Client(t), ctx: t.Context()}
+}
+
+// sequence runs one model from an empty database to an empty database.
+func (r *rig) sequence(t *rapid.T) { newModel(t, r).run(t, nil) }
+
+// model is what a sequence knows of the database.
+type model struct {
+	*rig
+	now    snapshot // the database after the last step
+	began  int64    // epoch
+	number int
+
+	named   map[string]bool // queues whose locks are named by the caller
+	classes []string        // classes whose locks are
+	bodies  map[string]body // by payload
+	count   map[item]int    // how many of a payload Redis holds, wherever
+	procs   []*process
+
+	fences  map[string]int64  // the last one of a lock
+	foreign map[string]string // locks that strangers hold, with their values
+	orphans map[string]string // locks of records that were lost
+	freed   map[string]bool   // locks that ended without a word to the counters
+	tainted map[string]bool   // queues out of which strangers took jobs
+	clean   map[string]bool   // unique queues that no stranger has touched since they were in step
+	starts  map[item]int64    // when a waiting payload of a clean queue was pushed; 0: since the beginning
+	past    []ending
+}
+
+// item is a payload of a queue. Equal ones count together.
+type item struct{ queue, payload string }
+
+// body is a payload before it gets its number, with what its lock is made of.
+type body struct{ format, class, args string }
+
+type ending struct {
+	proc *process
+	c    store.Completion
+}
+
+// process is a worker process, as it knows itself.
+type process struct {
+	name, master string
+	fenced       bool // its lease was ended; its jobs are those not recovered yet
+	jobs         map[string]*running
+	late         []store.Completion // of a fenced one: what it still believes to have
+	sending      int64
+}
+
+type running struct {
+	store.Reserved
+	loose     bool              // its lock was deleted, or somebody took it
+	lost      bool              // its record was
+	class     map[string]string // the class locks that it holds, with their values
+	classLost bool              // one of them was deleted, or somebody took it
+}
+
+var modelQueues = []store.Queue{
+	{Name: "a", Locked: true},
+	{Name: "b", Locked: true, Cap: 2},
+	{Name: "c"},
+	{Name: "d", Locked: true, Unique: true},
+	{Name: "e", Unique: true},
+}
+
+// The classes and arguments are few, so that locks collide. Those that are there
+// twice come twice as often.
+var bodies = []body{
+	{`{"class":"A","args":[0],"n":%d}`, "A", `[0]`},
+	{`{"class":"A","args":[0],"n":%d}`, "A", `[0]`},
+	{`{"class":"A","args":[ 0 ],"n":%d}`, "A", `[0]`},
+	{`{"class":"B","args":[1],"n":%d}`, "B", `[1]`},
+	{`{"class":"B","args":[1],"n":%d}`, "B", `[1]`},
+	{` { "n" : %d , "args":[1, "a b"] , "class" : "B" } `, "B", `[1,"a b"]`},
+	{`{"class":"G","args":["é <&>` + "\u2028" + `"],"n":%d}`, "G", `["é <&>` + "\u2028" + `"]`},
+	{`{"class":"G","args":[12345678901234567,1e400,-0.0,1.10],"n":%d}`, "G", `[12345678901234567,1e400,-0.0,1.10]`},
+	{`{"class":"A","args":[{},[],{"a":{}}],"n":%d}`, "A", `[{},[],{"a":{}}]`},
+	{`{"class":"A","args":["]","[[ {\""],"n":%d}`, "A", `["]","[[ {\""]`},
+	{`{"class":"A","args":null,"n":%d}`, "A", `[]`},
+	{`{"class":"B","args":["` + long + `"],"n":%d}`, "B", `["` + long + `"]`},
+	{"no JSON %d \xff\x00", "", ""},
+}
+
+const long = "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789" +
+	"0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
+
+func newModel(t *rapid.T, r *rig) *model {
+	m := &model{
+		rig: r, began: time.Now().Unix() - 1,
+		named: map[string]bool{}, bodies: map[string]body{}, count: map[item]int{},
+		fences: map[string]int64{}, foreign: map[string]string{}, orphans: map[string]string{},
+		freed: map[string]bool{}, tainted: map[string]bool{}, clean: map[string]bool{}, starts: map[item]int64{},
+	}
+	must(t, r.redis.FlushDB(r.ctx).Err())
+	for _, q := range modelQueues {
+		m.clean[q.Name] = q.Unique
+		must(t, r.redis.SAdd(r.ctx, modelSpace+"queues", q.Name).Err())
+	}
+	for _, p := range []*process{{name: "p1", master: "m1"}, {name: "p2", master: "m1"}, {name: "p3", master: "m2"}} {
+		m.procs = append(m.procs, p)
+		m.register(t, p)
+	}
+	m.named["a"] = rapid.Bool().Draw(t, "locks of queue a are named in Go")
+	if rapid.Bool().Draw(t, "locks of class G are named in Go") {
+		m.classes = []string{"G"}
+	}
+	return m
+}
+
+// run takes random steps, those in only if it is not empty, and drains.
+func (m *model) run(t *rapid.T, only []string) {
+	steps := map[string]func(*rapid.T){
+		"push": m.push, "push 2": m.push, "push 3": m.push, "push 4": m.push,
+		"exchange": m.exchange, "exchange 2": m.exchange, "exchange 3": m.exchange, "exchange 4": m.exchange, "exchange 5": m.exchange,
+		"repeat old": m.repeatOld, "crash": m.crash, "beat": m.beat, "poll": m.poll, "serve": m.serve, "serve 2": m.serve,
+		"full server": m.fullServer, "class lock": m.classLock,
+		"unasked": m.unasked,
+
+		"foreign push": m.foreignPush, "foreign pop": m.foreignPop, "foreign remove": m.foreignRemove,
+		"gem worker": m.gemWorker, "gem done": m.gemDone,
+		"steal": m.steal, "expire": m.expire, "release": m.foreignRelease,
+		"lose record": m.loseRecord, "lose fence": m.loseFence, "flush scripts": m.flushScripts,
+	}
+	for name := range steps {
+		if len(only) > 0 && !slices.Contains(only, name) {
+			delete(steps, name)
+		}
+	}
+	steps[""] = m.check
+	t.Repeat(steps)
+	m.drain(t)
+}
+
+func (m *model) register(t *rapid.T, p *process) {
+	p.fenced, p.jobs, p.late = false, map[string]*running{}, nil
+	must(t, m.store.Register(m.ctx, store.Registration{Proc: p.name, Workers: []string{p.name + ":1:q"}, Started: "now"}))
+}
+
+// payload makes a new one; in a unique queue it has no number, so that equal ones meet.
+func (m *model) payload(t *rapid.T, queue store.Queue) string {
+	b := rapid.SampledFrom(bodies).Draw(t, "payload")
+	n := 0
+	if !queue.Unique {
+		m.number++
+		n = m.number
+	}
+	text := fmt.Sprintf(b.format, n)
+	m.bodies[text] = b
+	return text
+}
+
+// lockKey is the lock of a payload in a queue; empty if it has none.
+func (m *model) lockKey(queue, payload string) string {
+	if !theQueue(queue).Locked {
+		return ""
+	}
+	return modelSpace + "locket:job_locks:" + m.lockName(queue, payload)
+}
+
+func (m *model) lockName(queue, payload string) string {
+	b := m.bodies[payload]
+	if m.goNamed(queue, payload) {
+		return "go " + b.class
+	}
+	if b.class == "" {
+		return payload
+	}
+	if len(b.args) > 200 {
+		sum := sha1.Sum([]byte(b.args)) //nolint:gosec // as above
+		return b.class + ":" + hex.EncodeToString(sum[:])
+	}
+	return b.class + b.args
+}
+
+func (m *model) goNamed(queue, payload string) bool {
+	return m.named[queue] || slices.Contains(m.classes, m.bodies[payload].class)
+}
+
+// heldBy returns the job that was given a lock last, unless it lost it.
+func (m *model) heldBy(lock string) *running {
+	for _, p := range m.procs {
+		for _, job := range p.jobs {
+			if job.LockKey == lock && !job.loose && !job.lost {
+				return job
+			}
+		}
+	}
+	return nil
+}
+
+func (m *model) anyProcess(t *rapid.T) *process { return rapid.SampledFrom(m.procs).Draw(t, "process") }
+
+func (m *model) anyQueue(t *rapid.T) store.Queue {
+	return theQueue(rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "queue"))
+}
+
+// tokens returns those of a process in a fixed order, so that a sequence can be repeated.
+func (p *process) tokens() []string {
+	var out []string
+	for token := range p.jobs {
+		out = append(out, token)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func theQueue(name string) store.Queue {
+	i := slices.IndexFunc(modelQueues, func(q store.Queue) bool { return q.Name == name })
+	return modelQueues[i]
+}
+
+// GoString is what rapid prints of a sequence that fails.
+func (p *process) GoString() string { return p.name }
+
+// GoString is as above.
+func (b body) GoString() string { return fmt.Sprintf("%q", b.format) }
+
+func owner(proc, token string) string { return "resqued:" + proc + "#" + token }
+
+func must(t *rapid.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -1,0 +1,96 @@
+package store_test
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/resqued/resqued/internal/store"
+)
+
+// drain lets everybody go on and nobody interfere: all jobs are done in a bounded
+// number of exchanges, and nothing is left.
+func (m *model) drain(t *rapid.T) {
+	for lock := range m.foreign {
+		m.end(t, lock)
+	}
+	for _, p := range m.procs {
+		if p.fenced {
+			var verdicts []store.Verdict
+			for _, job := range m.fence(t, p) {
+				verdicts = append(verdicts, store.Verdict{Token: job.Token, Action: store.Requeue})
+			}
+			m.recover(t, p, verdicts)
+			m.register(t, p)
+		}
+	}
+	m.check(t)
+	for m.finish(t); m.work(t); m.finish(t) {
+	}
+	// The last look at the empty queues tidies up.
+	m.request(t, m.procs[0], nil, modelQueues, 1, "answered")
+	m.check(t)
+	for lock := range m.orphans {
+		m.end(t, lock) // nobody wanted it, and its time is over
+	}
+	m.checkResidue(t)
+}
+
+// finish ends every job.
+func (m *model) finish(t *rapid.T) {
+	for _, p := range m.procs {
+		var ends []store.Completion
+		for _, token := range p.tokens() {
+			ends = append(ends, p.end(token, store.Done))
+		}
+		if len(ends) > 0 {
+			m.request(t, p, ends, nil, 0, "answered")
+		}
+	}
+	m.check(t)
+}
+
+// work lets each process ask once for jobs, and returns false when none are there.
+func (m *model) work(t *rapid.T) bool {
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		reply, err := m.store.Poll(m.ctx, true, "0", nil)
+		must(t, err)
+		m.polled(t, reply)
+		if len(m.now.delayed()) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("delayed jobs are not due: %v", m.now)
+		}
+	}
+	waiting, got := 0, 0
+	for _, q := range modelQueues {
+		waiting += len(m.now.list("queue:" + q.Name))
+		m.patience(t, q.Name)
+	}
+	if waiting == 0 {
+		return false
+	}
+	for _, p := range m.procs {
+		got += m.request(t, p, nil, modelQueues, 4, "answered")
+		m.check(t)
+	}
+	if got == 0 {
+		t.Fatalf("I5: %d jobs wait, all locks are free, and nobody gets one: %v", waiting, m.now)
+	}
+	return true
+}
+
+func (m *model) checkResidue(t *rapid.T) {
+	stay := []string{"queues", "failed", "workers", "worker:", "stat:", "resqued:procs", "resqued:proc:", "resqued:meta", "resqued:fence", "resqued:deaths"}
+	for key, e := range m.look(t) {
+		known := slices.ContainsFunc(stay, func(s string) bool { return key == s || strings.HasSuffix(s, ":") && strings.HasPrefix(key, s) })
+		// What belongs to a counter that a stranger has removed ends by itself.
+		passes := (strings.HasPrefix(key, "resqued:seen:") || strings.HasPrefix(key, "resqued:blocked:")) && e.ttl > 0
+		if !known && !passes {
+			t.Fatalf("left: %s, %q", key, e.values)
+		}
+	}
+}

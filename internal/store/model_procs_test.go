@@ -1,0 +1,202 @@
+package store_test
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/resqued/resqued/internal/store"
+)
+
+// crash kills a process and recovers some of its jobs, or goes on where the last
+// one who recovered was cut off.
+func (m *model) crash(t *rapid.T) {
+	p := m.anyProcess(t)
+	held := m.fence(t, p)
+	var verdicts []store.Verdict
+	for i := range held {
+		v := store.Verdict{Token: held[i].Token, Action: store.Requeue}
+		if rapid.Bool().Draw(t, "fail") {
+			v.Action, v.Failure = store.Fail, failure(&held[i])
+		}
+		verdicts = append(verdicts, v)
+	}
+	// The newest come first.
+	m.recover(t, p, verdicts[rapid.IntRange(0, len(verdicts)).Draw(t, "left"):])
+	if rapid.Bool().Draw(t, "cut off") {
+		return
+	}
+	m.recover(t, p, verdicts)
+	m.recover(t, p, verdicts)
+	if rapid.Bool().Draw(t, "comes back") {
+		m.register(t, p)
+	}
+}
+
+func (m *model) fence(t *rapid.T, p *process) []store.Reserved {
+	held, bad, err := m.store.Fence(m.ctx, p.name, true)
+	must(t, err)
+	if !p.fenced {
+		for _, token := range p.tokens() {
+			p.late = append(p.late, p.end(token, store.Done))
+			if p.jobs[token].lost {
+				delete(p.jobs, token)
+			}
+		}
+		p.fenced = true
+	}
+	if len(bad) > 0 || len(held) != len(p.jobs) {
+		t.Fatalf("I1: %s left %d jobs, its records say %d, unreadable %v", p.name, len(p.jobs), len(held), bad)
+	}
+	return held
+}
+
+// recover carries out verdicts, some of which may have been carried out before.
+func (m *model) recover(t *rapid.T, p *process, verdicts []store.Verdict) {
+	must(t, m.store.Recover(m.ctx, p.name, verdicts))
+	after, back := m.look(t), map[item]bool{}
+	for _, v := range slices.Backward(verdicts) {
+		job := p.jobs[v.Token]
+		if job == nil {
+			continue
+		}
+		delete(p.jobs, v.Token)
+		it := item{job.Queue, string(job.Payload)}
+		if v.Action == store.Requeue && !back[it] && !slices.Contains(m.now.list("queue:"+it.queue), it.payload) {
+			back[it] = true
+			m.waits(it, job.Reserved, true)
+		}
+	}
+	m.reconcile(t, after)
+	m.now = after
+	if _, known := after["resqued:proc:"+p.name]; known == (len(p.jobs) == 0) {
+		t.Fatalf("%s has %d jobs, and is known: %v", p.name, len(p.jobs), known)
+	}
+}
+
+// beat must name what the process has lost, and extend the rest.
+func (m *model) beat(t *rapid.T) {
+	p := m.anyProcess(t)
+	if p.fenced {
+		return
+	}
+	req := store.BeatRequest{Proc: p.name}
+	var lost, gone []string
+	for _, token := range p.tokens() {
+		job := p.jobs[token]
+		req.Jobs = append(req.Jobs, store.Running{Token: token, LockKey: job.LockKey, Held: len(job.class) > 0 || job.classLost})
+		value, _ := m.now.value(job.LockKey)
+		if job.LockKey != "" && value != owner(p.name, token) || job.classLost {
+			lost = append(lost, token)
+		}
+		if job.lost {
+			gone = append(gone, token)
+		}
+		if job.LockKey != "" {
+			must(t, m.redis.PExpire(m.ctx, job.LockKey, 20*time.Second).Err())
+		}
+	}
+	reply, err := m.store.Beat(m.ctx, req)
+	must(t, err)
+	if !slices.Equal(reply.Lost, lost) || !slices.Equal(reply.Gone, gone) {
+		t.Fatalf("I2: lost %v, should be %v; gone %v, should be %v", reply.Lost, lost, reply.Gone, gone)
+	}
+	after := m.look(t)
+	for token, job := range p.jobs {
+		e, there := after[strings.TrimPrefix(job.LockKey, modelSpace)]
+		if there && e.values[0] == owner(p.name, token) && e.ttl <= 20000 || there && !strings.HasPrefix(e.values[0], "resqued:"+p.name+"#") && e.ttl > 20000 {
+			t.Fatalf("I2: %s is held by %q and lives for %d ms", job.LockKey, e.values[0], e.ttl)
+		}
+	}
+}
+
+// poll must name each queue that holds jobs once, as blocked only if all of its
+// jobs are locked.
+func (m *model) poll(t *rapid.T) {
+	var names []string
+	for _, q := range modelQueues {
+		names = append(names, q.Name)
+	}
+	all := rapid.Bool().Draw(t, "all queues")
+	if all {
+		names = nil
+	}
+	reply, err := m.store.Poll(m.ctx, all, "0", names)
+	must(t, err)
+	m.polled(t, reply)
+}
+
+func (m *model) polled(t *rapid.T, reply store.PollReply) {
+	after := m.look(t)
+	still := after.delayed()
+	for it, n := range m.now.delayed() {
+		if still[it] < n && !slices.Contains(m.now.list("queue:"+it.queue), it.payload) {
+			m.waits(it, store.Reserved{}, false)
+		}
+	}
+	if dropped := m.reconcile(t, after); dropped != reply.Dropped {
+		t.Fatalf("I1: poll dropped %d jobs and says %d", dropped, reply.Dropped)
+	}
+	for _, q := range modelQueues {
+		waiting, blocked := slices.Contains(reply.Waiting, q.Name), slices.Contains(reply.Blocked, q.Name)
+		jobs := after.list("queue:" + q.Name)
+		if waiting && blocked || (waiting || blocked) != (len(jobs) > 0) {
+			t.Fatalf("I5: %d jobs in %s; waiting: %v, blocked: %v", len(jobs), q.Name, waiting, blocked)
+		}
+		if !blocked || m.tainted[q.Name] {
+			continue
+		}
+		for _, payload := range jobs {
+			if lock := m.lockKey(q.Name, payload); !after.held(lock) {
+				t.Fatalf("I5: %s counts as blocked, and %s is free", q.Name, lock)
+			}
+		}
+	}
+	m.now = after
+}
+
+// serve: a queue with a free job is served.
+func (m *model) serve(t *rapid.T) {
+	p, q := m.anyProcess(t), m.anyQueue(t)
+	if p.fenced || q.Cap > 0 && m.now.number("resqued:caps:"+p.master, q.Name) >= q.Cap {
+		return
+	}
+	free := slices.ContainsFunc(m.now.list("queue:"+q.Name), func(payload string) bool {
+		return !m.now.held(m.lockKey(q.Name, payload))
+	})
+	if !free {
+		return
+	}
+	m.patience(t, q.Name)
+	for range 3 {
+		if m.request(t, p, nil, []store.Queue{q}, 1, "answered") > 0 {
+			return
+		}
+		m.now = m.look(t)
+		m.poll(t)
+	}
+	t.Fatalf("I5: a free job of %s is not served: %v", q.Name, m.now)
+}
+
+// patience lets the time pass for which a count is believed where strangers took
+// jobs out of the queue.
+func (m *model) patience(t *rapid.T, queue string) {
+	note, ok := m.now.value(modelSpace + "resqued:seen:" + queue)
+	if !ok || !m.tainted[queue] {
+		return
+	}
+	mark, at, _ := strings.Cut(note, " ")
+	since, _ := strconv.ParseInt(at, 10, 64)
+	must(t, m.redis.Set(m.ctx, modelSpace+"resqued:seen:"+queue, mark+" "+strconv.FormatInt(since-31000, 10), time.Minute).Err())
+}
+
+// fullServer runs a step on a server that takes no more.
+func (m *model) fullServer(t *rapid.T) {
+	step := rapid.SampledFrom([]func(*rapid.T){m.exchange, m.exchange, m.crash, m.beat, m.poll}).Draw(t, "step")
+	must(t, m.redis.ConfigSet(m.ctx, "maxmemory", "1").Err())
+	step(t)
+	must(t, m.redis.ConfigSet(m.ctx, "maxmemory", "0").Err())
+}

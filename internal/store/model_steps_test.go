@@ -1,0 +1,297 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/resqued/resqued/internal/store"
+)
+
+// push enqueues a job, as Ruby does where the queue is unique.
+func (m *model) push(t *rapid.T) {
+	queue := m.anyQueue(t)
+	payload := m.payload(t, queue)
+	if queue.Unique {
+		m.gemUniquePush(t, queue.Name, payload)
+		return
+	}
+	_, err := m.store.Push(m.ctx, queue.Name, []byte(payload))
+	must(t, err)
+	m.count[item{queue.Name, payload}]++
+}
+
+// exchange ends some jobs of a process and asks for others.
+func (m *model) exchange(t *rapid.T) {
+	p := m.anyProcess(t)
+	if p.fenced {
+		m.late(t, p)
+		return
+	}
+	// Some of the queues, in any order.
+	first, n := rapid.IntRange(0, len(modelQueues)-1).Draw(t, "first queue"), rapid.IntRange(1, len(modelQueues)).Draw(t, "queues")
+	queues := slices.Concat(modelQueues[first:], modelQueues[:first])[:n]
+	m.request(t, p, m.endings(t, p), queues, rapid.IntRange(0, 3).Draw(t, "wants"), rapid.SampledFrom(fates).Draw(t, "fate"))
+}
+
+// endings decides how some jobs of a process ended.
+func (m *model) endings(t *rapid.T, p *process) []store.Completion {
+	var out []store.Completion
+	for _, token := range p.tokens() {
+		kind := rapid.SampledFrom([]string{"runs", "runs", "d", "f", "r", "later", "b"}).Draw(t, "end")
+		if kind == "runs" {
+			continue
+		}
+		c := p.end(token, store.Done)
+		switch kind {
+		case "f":
+			c.Kind, c.Failure = store.Failed, failure(c.Job)
+		case "r":
+			c.Kind = store.Requeued
+		case "later":
+			c.Kind, c.Delay = store.Requeued, time.Millisecond
+		case "b":
+			c.Kind = store.Returned
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+func (p *process) end(token string, kind store.Kind) store.Completion {
+	job := p.jobs[token]
+	reserved := job.Reserved
+	return store.Completion{Job: &reserved, Kind: kind, Held: len(job.class) > 0 || job.classLost}
+}
+
+func failure(job *store.Reserved) []byte { return []byte("F" + job.Queue + " " + string(job.Payload)) }
+
+// fates of a request. A twin is the first try, which reaches Redis after all when
+// the process has long since asked again.
+var fates = []string{"answered", "answered", "request lost", "reply lost", "late twin"}
+
+// request sends an exchange, and another one if it has to name locks first. It
+// returns how many jobs came.
+func (m *model) request(t *rapid.T, p *process, ends []store.Completion, queues []store.Queue, wants int, fate string) int {
+	got := 0
+	req := store.ExchangeRequest{Completions: ends}
+	for range 4 {
+		req.Proc, req.Master, req.NamedClasses = p.name, p.master, m.classes
+		req.Queues = slices.Clone(queues)
+		for i := range req.Queues {
+			req.Queues[i].Named = m.named[req.Queues[i].Name]
+		}
+		for range wants - got {
+			m.number++
+			req.Wants = append(req.Wants, store.Want{Token: fmt.Sprint(m.number), Worker: p.name + ":1:q"})
+		}
+		reply := m.send(t, p, req, fate)
+		m.settle(t, p, req, reply)
+		got += len(reply.Jobs)
+		if len(reply.OutOfStep) > 0 {
+			m.healed(t, reply.OutOfStep)
+		}
+		if len(reply.Unnamed) == 0 || got >= wants {
+			return got
+		}
+		req, fate = store.ExchangeRequest{}, "answered"
+		for _, n := range reply.Unnamed {
+			if !m.goNamed(n.Queue, string(n.Payload)) {
+				t.Fatalf("asked to name what needs no name: %s %q", n.Queue, n.Payload)
+			}
+			n.Name = m.lockName(n.Queue, string(n.Payload))
+			req.Names = append(req.Names, n)
+		}
+		m.now = m.look(t)
+	}
+	return got
+}
+
+func (m *model) send(t *rapid.T, p *process, req store.ExchangeRequest, fate string) store.ExchangeReply {
+	p.sending++
+	req.Sending = p.sending
+	again := req
+	again.Repeat, again.Sending = true, req.Sending+1
+	p.sending++
+	switch fate {
+	case "request lost":
+		return m.call(t, again)
+	case "reply lost":
+		first := m.call(t, req)
+		reply := m.call(t, again)
+		if slices.Contains(reply.Applied, true) {
+			t.Fatalf("I4: a completion was applied twice: %v", reply.Applied)
+		}
+		for _, job := range first.Jobs {
+			if !slices.ContainsFunc(reply.Jobs, func(j store.Reserved) bool { return j.Token == job.Token && j.Fence == job.Fence }) {
+				t.Fatalf("I4: %s was not given back: %v", job.Token, reply.Jobs)
+			}
+		}
+		reply.Applied, reply.Duplicates = first.Applied, first.Duplicates
+		reply.OutOfStep = append(reply.OutOfStep, first.OutOfStep...)
+		return reply
+	case "late twin":
+		reply := m.call(t, again)
+		twin := m.call(t, req)
+		if len(twin.Jobs) > 0 || slices.Contains(twin.Applied, true) {
+			t.Fatalf("I4: a request that came late got %v, applied %v", twin.Jobs, twin.Applied)
+		}
+		return reply
+	}
+	return m.call(t, req)
+}
+
+func (m *model) call(t *rapid.T, req store.ExchangeRequest) store.ExchangeReply {
+	reply, err := m.store.Exchange(m.ctx, req)
+	if err != nil || len(reply.Stuck) > 0 || len(reply.WrongType) > 0 {
+		t.Fatalf("exchange: %v, stuck %v, wrong %v", err, reply.Stuck, reply.WrongType)
+	}
+	return reply
+}
+
+// settle takes over what a reply tells.
+func (m *model) settle(t *rapid.T, p *process, req store.ExchangeRequest, reply store.ExchangeReply) {
+	back := map[item]bool{}
+	for i, c := range req.Completions {
+		m.past = append(m.past, ending{p, c})
+		job := p.jobs[c.Job.Token]
+		delete(p.jobs, c.Job.Token)
+		if reply.Applied[i] == job.lost {
+			t.Fatalf("I4: a completion was applied: %v, its record was lost: %v", reply.Applied[i], job.lost)
+		}
+		if job.lost {
+			continue
+		}
+		it := item{job.Queue, string(job.Payload)}
+		switch returned := c.Kind == store.Requeued && c.Delay == 0 || c.Kind == store.Returned; {
+		case slices.Contains(reply.Duplicates, i):
+			if !returned || !slices.Contains(m.now.list("queue:"+job.Queue), it.payload) && !back[it] {
+				t.Fatalf("I1: dropped as a duplicate while no other waited: queue %s, %q", it.queue, it.payload)
+			}
+			m.count[it]--
+		case c.Kind == store.Done:
+			m.count[it]--
+		case returned:
+			back[it] = true
+			m.waits(it, job.Reserved, c.Kind == store.Returned)
+		}
+	}
+	for _, queue := range reply.OutOfStep {
+		if m.clean[queue] {
+			t.Fatalf("I10: %s was healed, and no stranger had touched it", queue)
+		}
+	}
+	sort.Slice(reply.Jobs, func(i, j int) bool { return reply.Jobs[i].Fence < reply.Jobs[j].Fence })
+	for _, job := range reply.Jobs {
+		m.granted(t, p, job)
+	}
+}
+
+// waits notes the start time of a job that went back into its queue.
+func (m *model) waits(it item, job store.Reserved, kept bool) {
+	switch {
+	case !m.clean[it.queue]:
+	case !kept:
+		m.starts[it] = 0
+	case !job.EnqueuedAt.IsZero():
+		m.starts[it] = job.EnqueuedAt.Unix()
+	default:
+		delete(m.starts, it)
+	}
+}
+
+func (m *model) granted(t *rapid.T, p *process, job store.Reserved) {
+	queue, it := theQueue(job.Queue), item{job.Queue, string(job.Payload)}
+	if want := m.lockKey(it.queue, it.payload); job.LockKey != want {
+		t.Fatalf("the lock of %q is %q, should be %q", it.payload, job.LockKey, want)
+	}
+	if job.LockKey != "" {
+		if job.Fence <= m.fences[job.LockKey] {
+			t.Fatalf("I3: fence %d of %s after %d", job.Fence, job.LockKey, m.fences[job.LockKey])
+		}
+		m.fences[job.LockKey] = job.Fence
+		delete(m.orphans, job.LockKey)
+		delete(m.freed, job.LockKey)
+	}
+	if job.Unique != queue.Unique || job.Capped != (queue.Cap > 0) {
+		t.Fatalf("a job of %s is unique: %v, capped: %v", job.Queue, job.Unique, job.Capped)
+	}
+	if want, known := m.starts[it]; known && m.clean[it.queue] && !m.fits(job.EnqueuedAt.Unix(), want) {
+		t.Fatalf("I10: %q of %s was pushed at %d, not at %d", it.payload, it.queue, want, job.EnqueuedAt.Unix())
+	}
+	delete(m.starts, it)
+	p.jobs[job.Token] = &running{Reserved: job, class: map[string]string{}}
+}
+
+// healed: queues that were out of step are in step now.
+func (m *model) healed(t *rapid.T, queues []string) {
+	m.reconcile(t, m.look(t))
+	for _, queue := range queues {
+		m.soil(queue)
+		m.clean[queue] = true
+	}
+}
+
+// late: what a fenced process still sends changes nothing.
+func (m *model) late(t *rapid.T, p *process) {
+	req := store.ExchangeRequest{
+		Proc: p.name, Master: p.master, Queues: modelQueues, Completions: p.late,
+		Wants: []store.Want{{Token: "late", Worker: "w"}}, Repeat: rapid.Bool().Draw(t, "repeated"),
+	}
+	_, err := m.store.Exchange(m.ctx, req)
+	_, beaten := m.store.Beat(m.ctx, store.BeatRequest{Proc: p.name})
+	if !errors.Is(err, store.ErrFenced) || !errors.Is(beaten, store.ErrFenced) {
+		t.Fatalf("I4: a fenced process was served: %v, %v", err, beaten)
+	}
+	m.unchanged(t, "a fenced process")
+}
+
+// repeatOld sends completions once more that were sent before.
+func (m *model) repeatOld(t *rapid.T) {
+	p := m.anyProcess(t)
+	req := store.ExchangeRequest{Proc: p.name, Master: p.master}
+	for _, e := range m.past {
+		if e.proc == p {
+			req.Completions = append(req.Completions, e.c)
+		}
+	}
+	req.Completions = req.Completions[max(0, len(req.Completions)-5):]
+	if p.fenced || len(req.Completions) == 0 {
+		return
+	}
+	if reply := m.call(t, req); slices.Contains(reply.Applied, true) {
+		t.Fatalf("I4: old completions were applied: %v", reply.Applied)
+	}
+	m.unchanged(t, "old completions")
+}
+
+// unasked does to a living process what may be done to a dead one only.
+func (m *model) unasked(t *rapid.T) {
+	p := m.anyProcess(t)
+	if p.fenced {
+		return
+	}
+	var verdicts []store.Verdict
+	for _, token := range p.tokens() {
+		verdicts = append(verdicts, store.Verdict{Token: token, Action: store.Requeue})
+	}
+	_, _, err := m.store.Fence(m.ctx, p.name, false)
+	if recovered := m.store.Recover(m.ctx, p.name, verdicts); !errors.Is(err, store.ErrAlive) || !errors.Is(recovered, store.ErrAlive) {
+		t.Fatalf("I2: a living process was judged: %v, %v", err, recovered)
+	}
+	if len(m.now.hash("resqued:inflight:"+p.name)) > 0 {
+		_, err := m.store.Unregister(m.ctx, p.name)
+		must(t, err)
+	}
+	m.unchanged(t, "what needs a dead process")
+}
+
+func (m *model) unchanged(t *rapid.T, who string) {
+	if after := m.look(t); !after.same(m.now) {
+		t.Fatalf("I4: %s changed\n%v\nto\n%v", who, m.now, after)
+	}
+}
