@@ -83,6 +83,12 @@ func withPassword(text, pw string) string {
 // redactURL returns the URL without passwords.
 func redactURL(text string) string {
 	scheme, credentials, rest := splitURL(text)
+	if scheme != "" && !slices.Contains(redisSchemes, scheme) {
+		// The "://" may be a part of the password.
+		if at := strings.LastIndexByte(text, '@'); at >= 0 {
+			return hidden + text[at:]
+		}
+	}
 	if scheme != "" {
 		scheme += "://"
 	}

@@ -70,7 +70,7 @@ func TestRedact(t *testing.T) {
 		t.Parallel()
 		rapid.Check(t, func(t *rapid.T) {
 			pw := rapid.StringMatching(`[a-z@/?#:%& ]{0,6}S3CRET[a-z@/?#:%& ]{0,6}`).Draw(t, "password")
-			for _, text := range []string{"redis://u:" + pw + "@host:6379/0", withPassword("redis://u@h/0", pw), "u:" + pw + "@host"} {
+			for _, text := range []string{"redis://u:" + pw + "@host:6379/0", withPassword("redis://u@h/0", pw), "u:" + pw + "@host", "u://" + pw + "@host"} {
 				require.NotContains(t, redactURL(text), "S3CRET", text)
 				if err := checkRedisURL(text); err != nil {
 					require.NotContains(t, err.Error(), "S3CRET")
