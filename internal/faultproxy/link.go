@@ -1,0 +1,144 @@
+package faultproxy
+
+import (
+	"bufio"
+	"net"
+	"sync"
+	"time"
+)
+
+// maxWaiting bounds the requests of one connection that have no reply yet.
+const maxWaiting = 4096
+
+// link is one connection through the proxy. Two goroutines carry it, one in each
+// direction; run waits for both.
+type link struct {
+	proxy          *Proxy
+	client, server net.Conn
+	once           sync.Once
+	closed         chan struct{}
+	// waiting are the requests that were delivered, oldest first, each with the
+	// drop that is meant for its reply, or nil.
+	waiting chan *Drop
+}
+
+func newLink(p *Proxy, client, server net.Conn) *link {
+	return &link{
+		proxy: p, client: client, server: server,
+		closed: make(chan struct{}), waiting: make(chan *Drop, maxWaiting),
+	}
+}
+
+func (l *link) run() {
+	var replies sync.WaitGroup
+	replies.Go(func() {
+		defer l.cut()
+		l.forwardReplies()
+	})
+	l.forwardRequests()
+	l.cut()
+	replies.Wait()
+}
+
+// cut ends both connections with RST.
+func (l *link) cut() {
+	l.once.Do(func() {
+		close(l.closed)
+		reset(l.client)
+		reset(l.server)
+	})
+}
+
+func (l *link) forwardRequests() {
+	r := bufio.NewReaderSize(l.client, 64<<10)
+	var buf []byte
+	for {
+		burst := r.Buffered() > 0
+		raw, request, err := readRequest(r, buf[:0])
+		if err != nil || !l.pass(burst) {
+			return
+		}
+		buf = raw
+		l.proxy.counts.requests.Add(1)
+		if request.Script() {
+			l.proxy.counts.scripts.Add(1)
+		}
+		if !silent(request) {
+			select {
+			case l.waiting <- l.proxy.marked(request):
+			case <-l.closed:
+				return
+			}
+		}
+		if _, err := l.server.Write(raw); err != nil {
+			return
+		}
+	}
+}
+
+func (l *link) forwardReplies() {
+	r := bufio.NewReaderSize(l.server, 64<<10)
+	var buf []byte
+	for {
+		burst := r.Buffered() > 0
+		raw, kind, err := readValue(r, buf[:0])
+		if err != nil {
+			return
+		}
+		buf = raw
+		// A push message answers no request.
+		if kind != '>' {
+			select {
+			case drop := <-l.waiting:
+				if drop != nil {
+					l.lose(drop)
+					return
+				}
+			default: // an answer to nothing: a server that says why it hangs up
+			}
+		}
+		l.proxy.counts.replies.Add(1)
+		if !l.pass(burst) {
+			return
+		}
+		if _, err := l.client.Write(raw); err != nil {
+			return
+		}
+	}
+}
+
+// lose swallows the reply that was just read, and ends or mutes the connection.
+func (l *link) lose(d *Drop) {
+	l.proxy.counts.dropped.Add(1)
+	close(d.done)
+	if d.Mute {
+		// The client may go on sending; it hears nothing until it gives up.
+		<-l.closed
+	}
+}
+
+// pass waits as long as the faults of the moment demand; false: the connection
+// was cut meanwhile. What came in a burst with what was just passed on is not
+// late again: it is distance that is slow, not the line.
+func (l *link) pass(burst bool) bool {
+	if d := l.proxy.lag(); d > 0 && !burst {
+		t := time.NewTimer(d)
+		select {
+		case <-t.C:
+		case <-l.closed:
+			t.Stop()
+			return false
+		}
+	}
+	for {
+		held := l.proxy.holding()
+		if held == nil {
+			return true
+		}
+		select {
+		case <-held:
+		case <-l.closed:
+			return false
+		}
+	}
+}
