@@ -138,7 +138,9 @@ end
 
 -- nameof returns what a payload's lock is called, or nil if Go has to tell.
 local function nameof(queue, payload, byGo)
-  if byGo or nclasses > 0 and inGo[envelope(payload) or ''] then
+  local known, class = false, nil
+  if nclasses > 0 then known, class = pcall(envelope, payload) end
+  if byGo or known and inGo[class or ''] then
     return names[queue .. '\0' .. redis.sha1hex(payload)]
   end
   local ok, name = pcall(lockname, payload, style)
@@ -229,7 +231,7 @@ local function reserve(queue, key, left, room, capped, flags)
         if head then
           if not popped then call('LPOP', key) end
           call('RPUSH', key, payload)
-          if unique then call('RPUSH', key .. ':start_at', call('LPOP', key .. ':start_at')) end
+          if unique then rotated(key, payload) end
           put = put + 1
         end
         return false
@@ -300,9 +302,15 @@ for _ = 1, nqueue do
   if not left or unique and not utyped(key) then
     table.insert(reply[6], queue)
   else
-    if unique and not instep(key, left) then
-      table.insert(reply[7], queue)
-      left = find(flags, 's', 1, true) and 0 or heal(key, left)
+    if unique and find(flags, 's', 1, true) then
+      if not instep(key, left) then
+        table.insert(reply[7], queue)
+        left = 0
+      end
+    elseif unique then
+      local healed
+      left, healed = tend(key, left)
+      if healed then table.insert(reply[7], queue) end
     end
     if left == 0 then
       if starved and pcall_('HEXISTS', prefix .. 'locket:queue_lock_counters', queue) == 1 then

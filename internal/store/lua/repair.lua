@@ -1,0 +1,22 @@
+-- repair goes a step on with healing a unique queue; see unique.
+--
+-- KEYS[1] queue:<q>
+-- ARGV    prefix, how: b begin anew, g go on (nobody else does meanwhile), p only if
+--         the queue is out of step, and not before its healing has rested
+-- RETURNS {0 nothing to do, 1 there is more, 2 that was the last step; ms to rest,
+--         jobs, elements looked at, members in, out, duplicates dropped, times in,
+--         out}
+
+local key, how = KEYS[1], ARGV[2]
+local n = len(key)
+if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away') end
+if not utyped(key) then
+  return redis.error_reply('RESQUEDTYPE ' .. key .. ':uniqueue is no set or ' .. key .. ':start_at no list; move it away')
+end
+local h = healing(key)
+if how == 'p' and not h.at and instep(key, n) then return {0, 0, n, 0, 0, 0, 0, 0, 0} end
+if how == 'b' then h.at = nil end
+local left, r = heal(key, n, how ~= 'p')
+if r.refused then return redis.error_reply(r.refused) end
+local rest = how == 'p' and math.max(0, h.rest - (now())) or 0
+return {r.done and 2 or 1, rest, left, r.touched, r.membersin, r.membersout, r.duplicates, r.timesin, r.timesout}

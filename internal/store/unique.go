@@ -1,0 +1,129 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrOutOfStep: the set and the times of a unique queue do not match it, and what was
+// asked for demands that they do.
+var ErrOutOfStep = errors.New("its keys are out of step")
+
+// errRestless: a repair does not come to its end.
+var errRestless = errors.New("others change it faster than it can be repaired; stop those that push to it or take from it without its set")
+
+// maxPasses bounds how often a repair begins anew because others changed the queue.
+const maxPasses = 5
+
+var repairScript = loadScript("repair", "unique")
+
+// UniqueReport tells what a repair of a unique queue has changed.
+type UniqueReport struct {
+	Queue string
+	// Jobs is how many wait in it now.
+	Jobs int64
+	// MembersAdded are payloads that waited and were missing in the set,
+	// MembersRemoved those in the set that did not wait.
+	MembersAdded, MembersRemoved int64
+	// Duplicates are the jobs that were dropped because an equal one waits.
+	Duplicates int64
+	// TimesAdded and TimesRemoved are entries of the list of start times.
+	TimesAdded, TimesRemoved int64
+}
+
+// Changed reports whether anything was out of step.
+func (r UniqueReport) Changed() bool {
+	return r.MembersAdded+r.MembersRemoved+r.Duplicates+r.TimesAdded+r.TimesRemoved > 0
+}
+
+// RepairUnique brings the set and the start times of a unique queue in step with it,
+// whatever they hold now, in steps that each take the server about a millisecond.
+// Jobs may be pushed and taken meanwhile.
+func (s *Store) RepairUnique(ctx context.Context, queue string) (UniqueReport, error) {
+	report := UniqueReport{Queue: queue}
+	how := "b"
+	for passes := 0; ; {
+		step, err := s.repair(ctx, queue, how, &report)
+		if err != nil {
+			return report, fmt.Errorf("repair %q: %w", queue, err)
+		}
+		how = "g"
+		if step.state != repairDone {
+			continue
+		}
+		even, err := s.evenUnique(ctx, queue)
+		if err != nil {
+			return report, fmt.Errorf("repair %q: %w", queue, err)
+		}
+		if even {
+			return report, nil
+		}
+		if passes++; passes == maxPasses {
+			return report, fmt.Errorf("repair %q: %w", queue, errRestless)
+		}
+	}
+}
+
+// HealUnique heals a unique queue if it is out of step. Between the steps it rests,
+// so that it takes no more than a small part of the server's time. It reports whether
+// there was anything to heal.
+func (s *Store) HealUnique(ctx context.Context, queue string) (healed bool, err error) {
+	for {
+		step, err := s.repair(ctx, queue, "p", &UniqueReport{})
+		if err != nil {
+			return healed, fmt.Errorf("heal %q: %w", queue, err)
+		}
+		if step.state != repairMore {
+			return step.state == repairDone, nil
+		}
+		select {
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case <-time.After(step.rest):
+		}
+	}
+}
+
+// What repair.lua says of a step.
+const (
+	repairNothing = 0
+	repairMore    = 1
+	repairDone    = 2
+)
+
+type repairStep struct {
+	state   int64
+	rest    time.Duration
+	touched int64
+}
+
+func (s *Store) repair(ctx context.Context, queue, how string, report *UniqueReport) (repairStep, error) {
+	raw, err := s.eval(ctx, repairScript, s.queueKey(queue), []any{s.prefix, how})
+	if err != nil {
+		return repairStep{}, err
+	}
+	list, _ := raw.([]any)
+	if len(list) != 9 {
+		return repairStep{}, fmt.Errorf("script repair: unexpected reply %v", raw)
+	}
+	report.Jobs = number(list[2])
+	report.MembersAdded += number(list[4])
+	report.MembersRemoved += number(list[5])
+	report.Duplicates += number(list[6])
+	report.TimesAdded += number(list[7])
+	report.TimesRemoved += number(list[8])
+	return repairStep{state: number(list[0]), rest: time.Duration(number(list[1])) * time.Millisecond, touched: number(list[3])}, nil
+}
+
+// evenUnique reports whether a unique queue, its set and its times have one length.
+func (s *Store) evenUnique(ctx context.Context, queue string) (bool, error) {
+	key := s.queueKey(queue)
+	pipe := s.read.TxPipeline()
+	jobs, members, times := pipe.LLen(ctx, key), pipe.SCard(ctx, key+":uniqueue"), pipe.LLen(ctx, key+":start_at")
+	if _, err := pipe.Exec(ctx); err != nil {
+		return false, err
+	}
+	return jobs.Val() == members.Val() && jobs.Val() == times.Val(), nil
+}
