@@ -384,12 +384,14 @@ func TestUniqueList(t *testing.T) {
 
 		list, err := f.UniqueList(t.Context(), []string{"good", "bad", "broken", "none"})
 		require.NoError(t, err)
-		require.Equal(t, store.UniqueInfo{Queue: "good", Size: 2, Members: 2, Starts: 2}, list[0])
-		require.True(t, list[0].InStep())
-		require.Equal(t, store.UniqueInfo{Queue: "bad", Size: 1}, list[1])
-		require.False(t, list[1].InStep())
+		sizes := func(u store.UniqueInfo) []int64 { return []int64{u.Size, u.Members, u.Starts} }
+		require.Equal(t, []int64{2, 2, 2}, sizes(list[0]))
+		require.True(t, list[0].InStep() && list[0].Kept)
+		require.Equal(t, []int64{1, 0, 0}, sizes(list[1]))
+		require.False(t, list[1].InStep() || list[1].Kept)
 		require.ErrorContains(t, list[2].Err, "WRONGTYPE")
 		require.False(t, list[2].InStep())
+		require.True(t, list[2].Kept)
 		require.True(t, list[3].InStep())
 	})
 }

@@ -85,6 +85,8 @@ type UniqueInfo struct {
 	Size, Members, Starts int64
 	// Err says why they are not known: a key is of the wrong type.
 	Err error
+	// Kept: something stands beside the queue, so somebody keeps it unique.
+	Kept bool
 }
 
 // InStep tells whether jobs can be taken from the queue without healing it first.
@@ -111,6 +113,7 @@ func (s *Store) UniqueList(ctx context.Context, queues []string) ([]UniqueInfo, 
 		for i, q := range batch {
 			c := counts[3*i : 3*i+3]
 			info := UniqueInfo{Queue: q, Size: c[0].Val(), Members: c[1].Val(), Starts: c[2].Val()}
+			info.Kept = info.Members > 0 || info.Starts > 0 || c[1].Err() != nil || c[2].Err() != nil
 			for _, one := range c {
 				if one.Err() != nil {
 					info.Err = one.Err()

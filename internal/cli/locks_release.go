@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// releaseView is what became of one lock.
+type releaseView struct {
+	Kind string `json:"kind"`
+	Key  string `json:"key"`
+	// State is what the lock was, Outcome what became of it: released, refused,
+	// changed or not_found.
+	State   string `json:"state"`
+	Outcome string `json:"outcome"`
+}
+
+func (a *app) locksReleaseCommand() *cobra.Command {
+	var force bool
+	c := &cobra.Command{
+		Use: "release KEY…", Short: "release locks whose job is gone, or with --force any",
+		Long: `Release locks: those whose job is gone, whose process has no lease, or, with
+--force, any. KEY is what "locks" shows, or the key with its namespace.
+
+A lock whose job still runs keeps another job from doing the same: kill the job
+instead, and its lock goes with it. If the lock is released all the same, the job
+finds out with its process's next beat, a few seconds later, and is killed then; up
+to that moment another one may run beside it. Of a lock of somebody else's nobody can
+tell whether it is in use, so that needs --force as well.
+
+Exit codes: 1 one was refused, 4 there is no such lock.`,
+		Example: "  " + a.name + " locks release loner:lock:Export:7",
+		Args:    someKeys, ValidArgsFunction: a.live(lockKeys),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
+				return a.releaseLocks(ctx, s, args, force)
+			})
+		},
+	}
+	c.Flags().BoolVar(&force, "force", false, "release a lock whose job may still run")
+	return c
+}
+
+func (a *app) releaseLocks(ctx context.Context, s *store.Store, names []string, force bool) error {
+	l := &listing{}
+	var text strings.Builder
+	refused := &problem{exit: exitOK}
+	refuse := func(exit int, code, line string) {
+		if refused.exit != exitFailed { // that one was refused weighs more
+			refused.exit, refused.code = exit, code
+		}
+		refused.lines = append(refused.lines, line)
+	}
+	for _, name := range names {
+		lock, err := a.findLock(ctx, s, name)
+		outcome, found := "", false
+		if err == nil {
+			outcome, found, err = s.RemoveLock(ctx, lock, force)
+		}
+		var missing *problem
+		switch {
+		case errors.As(err, &missing) && missing.exit == exitNotFound:
+			refuse(exitNotFound, missing.code, missing.lines[0])
+			if len(names) == 1 {
+				refused.hint = missing.hint
+			}
+			l.items = append(l.items, releaseView{Key: name, Outcome: "not_found"})
+			continue
+		case err != nil:
+			// What was released before is told all the same.
+			return errors.Join(err, a.printReleased(l, text.String()))
+		case !found:
+			refuse(exitNotFound, "not_found", fmt.Sprintf("lock %q is gone by now", wire.Printable(lock.Key, 200)))
+			outcome = "not_found"
+		case outcome == store.LockReleased:
+			l.names = append(l.names, lock.Key)
+			text.WriteString("released " + wire.Printable(lock.Key, 0) + "\n")
+			if lock.State == store.LockHeld && lock.Kind != store.LonerMarker {
+				a.warn("the job that held %q finds out with its process's next beat", wire.Printable(lock.Key, 200))
+			}
+		case outcome == store.LockChanged:
+			refuse(exitFailed, "changed", fmt.Sprintf("lock %q has another holder by now: look again", wire.Printable(lock.Key, 200)))
+		default:
+			refuse(exitFailed, "held", refusal(viewLock(lock)))
+		}
+		l.items = append(l.items, releaseView{Kind: lock.Kind, Key: lock.Key, State: lock.State, Outcome: outcome})
+	}
+	if err := a.printReleased(l, text.String()); err != nil || refused.exit == exitOK {
+		return err
+	}
+	return refused
+}
+
+func (a *app) printReleased(l *listing, text string) error {
+	switch {
+	case a.flags.output == outJSON || a.flags.output == outName:
+		return a.print(l)
+	case a.flags.quiet:
+		return nil
+	}
+	return a.printText(text)
+}
+
+// refusal says why a lock was not released, and what to do instead.
+func refusal(v *lockView) string {
+	key := wire.Printable(v.Key, 200)
+	job := v.info.Job
+	switch {
+	case v.State == store.LockForeign:
+		return fmt.Sprintf("lock %q is not resqued's, so nobody can tell whether it is in use; --force releases it all the same", key)
+	case job == nil:
+		return fmt.Sprintf("lock %q is held by %q, of which nothing more is known here; --force releases it all the same",
+			key, wire.Printable(v.info.Proc, 200))
+	case v.Kind == store.LonerMarker:
+		return fmt.Sprintf("the job of %q waits in %q; --force lets an equal one wait beside it", key, wire.Printable(job.Queue, 200))
+	}
+	text := fmt.Sprintf("lock %q is held by %s, running for %s as %s", key, jobText(job.Class, job.Args),
+		age(v.info.Age()), wire.Printable(workerText(job.Worker), 200))
+	if name, err := wire.ParseWorkerID(job.Worker); err == nil && name.Ours {
+		text += fmt.Sprintf("; kill -USR1 %d there kills the jobs of that process, and their locks go with them", name.PID)
+	}
+	return text + "; --force releases the lock while the job runs"
+}

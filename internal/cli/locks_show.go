@@ -1,0 +1,212 @@
+package cli
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// waitView is a queue whose jobs wait for locks.
+type waitView struct {
+	Queue string `json:"queue"`
+	// State is starved when all of its jobs are locked, and waiting otherwise.
+	State string `json:"state"`
+	// Locked of Size jobs were locked when last looked at.
+	Locked int64 `json:"locked"`
+	Size   int64 `json:"size"`
+	// SinceS is how long that has been known, in seconds; null = not known.
+	SinceS *int64 `json:"since_s"`
+	// Locks are in the way, as far as they are known.
+	Locks int64 `json:"locks"`
+}
+
+// queueWaits is the state of a queue in which some jobs are locked, but not all.
+const queueWaits = "waiting"
+
+func (a *app) locksShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "show KEY…", Short: "show all that is known of a lock",
+		Args: someKeys, ValidArgsFunction: a.live(lockKeys),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.showLocks(ctx, s, args) })
+		},
+	}
+}
+
+func (a *app) locksWaitingCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "waiting", Short: "list queues whose jobs wait for locks",
+		Long: `List the queues in which jobs are known to be locked. STATE is starved when that
+is all of them, so that the queue is skipped until a lock is released; SINCE is how
+long this has been known, at most about half a minute before it is looked at again;
+LOCKS is how many locks are in the way. Of queues that only others than resqued work,
+only LOCKED is known.`,
+		Args: exactly(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error { return a.withStore(c, a.listWaiting) },
+	}
+}
+
+// someKeys demands one key at least.
+func someKeys(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usage("See: "+c.Parent().CommandPath(), "which lock?")
+	}
+	return nil
+}
+
+func (a *app) showLocks(ctx context.Context, s *store.Store, names []string) error {
+	l := lockListing()
+	var b strings.Builder
+	for i, name := range names {
+		lock, err := a.findLock(ctx, s, name)
+		if err != nil {
+			return err
+		}
+		v := viewLock(lock)
+		if v.Waiting, err = s.LockWaiters(ctx, lock.Key); err != nil {
+			return err
+		}
+		v.Value, v.Process = lock.Value, lock.Proc
+		if lock.Job != nil {
+			v.Fence, v.Payload = lock.Job.Fence, string(lock.Job.Payload)
+		}
+		l.addLock(v)
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(a.lockText(v))
+	}
+	if a.flags.output == outJSON || a.flags.output == outName {
+		return a.print(l)
+	}
+	return a.printText(b.String())
+}
+
+// lockKeys are the keys of locks for a shell to complete, without the namespace.
+func lockKeys(ctx context.Context, s *store.Store) ([]string, error) {
+	locks, _, err := s.Locks(ctx, "", lockCompletions)
+	keys := make([]string, len(locks))
+	for i, lock := range locks {
+		keys[i] = lock.Key
+	}
+	return keys, err
+}
+
+// findLock returns the lock that a name stands for: its key, whole or without
+// namespace or kind, or what a list shows in its place.
+func (a *app) findLock(ctx context.Context, s *store.Store, name string) (store.LockInfo, error) {
+	locks, err := s.FindLocks(ctx, name)
+	if err != nil {
+		return store.LockInfo{}, err
+	}
+	var known []string
+	if len(locks) == 0 {
+		// A key that is not printable, or too long to be shown, is typed as it looks.
+		all, _, err := s.Locks(ctx, "", lockCheckLimit)
+		if err != nil {
+			return store.LockInfo{}, err
+		}
+		for _, lock := range all {
+			if len(known) < lockCompletions {
+				known = append(known, lock.Key)
+			}
+			if wire.Printable(lock.Key, 0) == name || wire.Printable(lock.Key, maxCell) == name {
+				locks = append(locks, lock)
+			}
+		}
+	}
+	switch len(locks) {
+	case 0:
+		return store.LockInfo{}, notFound("lock", name, known, a.name+" locks")
+	case 1:
+		return locks[0], nil
+	}
+	keys := make([]string, len(locks))
+	for i, lock := range locks {
+		keys[i] = strconv.Quote(wire.Printable(lock.Key, 0))
+	}
+	return store.LockInfo{}, usage("", "%q may be any of %s: write the whole key", wire.Printable(name, 200),
+		wire.Printable(strings.Join(keys, ", "), 1000))
+}
+
+// lockText is one lock for a person to read.
+func (a *app) lockText(v *lockView) string {
+	var b strings.Builder
+	line := func(name, value string) {
+		if value != "" {
+			b.WriteString(name + strings.Repeat(" ", 9-len(name)) + wire.Printable(value, 0) + "\n")
+		}
+	}
+	lock := v.info
+	line("key", v.Key)
+	line("kind", v.Kind)
+	b.WriteString("state    " + a.paint(lockColour(v.State), v.State) + "\n")
+	line("holder", v.holder())
+	if job := lock.Job; job != nil {
+		line("worker", job.Worker)
+		line("process", lock.Proc)
+		line("token", lock.Token)
+		line("queue", job.Queue)
+		line("class", job.Class)
+		line("args", job.Args)
+		if job.Fence > 0 {
+			line("fence", strconv.FormatInt(job.Fence, 10))
+		}
+		if !job.Since.IsZero() {
+			line("since", job.Since.UTC().Format(time.RFC3339)+" ("+age(lock.Age())+" ago)")
+		}
+		payload := string(job.Payload)
+		if job.Size > int64(len(payload)) {
+			payload += "… (" + size(job.Size) + " in all)"
+		}
+		line("payload", payload)
+	} else {
+		line("process", lock.Proc)
+		line("token", lock.Token)
+	}
+	line("ttl", v.ttl())
+	line("limit", v.limit())
+	line("value", lock.Value)
+	line("waiting", strings.Join(v.Waiting, ", "))
+	return b.String()
+}
+
+func (a *app) listWaiting(ctx context.Context, s *store.Store) error {
+	list, err := s.WaitList(ctx)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	l := &listing{columns: []column{
+		{title: "QUEUE"},
+		{title: "STATE", colour: queueColour},
+		{title: "LOCKED", right: true},
+		{title: "SINCE", right: true},
+		{title: "LOCKS", right: true},
+	}}
+	for _, w := range list {
+		v := waitView{Queue: w.Queue, State: queueWaits, Locked: w.Locked, Size: w.Size, Locks: w.Locks}
+		if w.Locked >= w.Size {
+			v.State = queueStarved
+		}
+		locks := ""
+		if w.Locks > 0 {
+			locks = strconv.FormatInt(w.Locks, 10)
+		}
+		if !w.Since.IsZero() {
+			s := int64(max(0, now.Sub(w.Since)).Seconds())
+			v.SinceS = &s
+		}
+		l.add(v.Queue, v, v.Queue, v.State, strconv.FormatInt(w.Locked, 10)+"/"+strconv.FormatInt(w.Size, 10), since(w.Since, now), locks)
+	}
+	if len(list) == 0 && a.flags.output != outJSON && a.flags.output != outName {
+		a.note("no job is known to wait for a lock")
+	}
+	return a.print(l)
+}

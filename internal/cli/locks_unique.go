@@ -1,0 +1,238 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// The states of a unique queue.
+const (
+	uniqueOK     = "ok"
+	uniqueBroken = "broken"      // a key of it is of the wrong type
+	uniqueOut    = "out-of-step" // its keys do not match each other
+)
+
+// uniqueView is a unique queue as people see it.
+type uniqueView struct {
+	Queue string `json:"queue"`
+	State string `json:"state"`
+	// Size, Set and StartAt are the lengths of the queue, its set of payloads and
+	// its list of times; null if the state is broken.
+	Size    *int64 `json:"size"`
+	Set     *int64 `json:"set"`
+	StartAt *int64 `json:"start_at"`
+	// Configured: the configuration says that the queue is unique. Otherwise somebody
+	// else keeps it so.
+	Configured bool `json:"configured"`
+}
+
+func (a *app) locksUniqueCommand() *cobra.Command {
+	var check bool
+	c := &cobra.Command{
+		Use: "unique [QUEUE…]", Short: "list unique queues and whether their keys match",
+		Long: `List the queues that unique_queues names, and those that others keep unique, with
+the lengths of the queue, its set of payloads and its list of times. They are
+out-of-step when these differ: resqued heals that when it takes the next job; a Ruby
+worker refuses to take one. "locks repair" heals it now.`,
+		Args: cobra.ArbitraryArgs, ValidArgsFunction: a.live(queueNames),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withConfig(c, func(ctx context.Context, s *store.Store, cfg config.Config) error {
+				return a.listUnique(ctx, c, s, cfg, args, check)
+			})
+		},
+	}
+	c.Flags().BoolVar(&check, "check", false, "exit with 3 if one is out of step")
+	return c
+}
+
+func (a *app) listUnique(ctx context.Context, c *cobra.Command, s *store.Store, cfg config.Config, names []string, check bool) error {
+	list, err := s.QueueList(ctx)
+	if err != nil {
+		return err
+	}
+	if len(names) > 0 {
+		if list, err = a.pickQueues(c, list, names); err != nil {
+			return err
+		}
+	}
+	queues := make([]string, len(list))
+	for i, q := range list {
+		queues[i] = q.Name
+	}
+	infos, err := s.UniqueList(ctx, queues)
+	if err != nil {
+		return err
+	}
+	l := &listing{columns: []column{
+		{title: "QUEUE"},
+		{title: "STATE", colour: uniqueColour},
+		{title: "SIZE", right: true},
+		{title: "SET", right: true},
+		{title: "START_AT", right: true},
+		{title: "CONFIGURED", wide: true},
+		{title: "PROBLEM", wide: true},
+	}}
+	bad := 0
+	for _, u := range infos {
+		v := uniqueView{Queue: u.Queue, State: uniqueOK, Size: &u.Size, Set: &u.Members, StartAt: &u.Starts, Configured: cfg.Unique(u.Queue)}
+		if !v.Configured && len(names) == 0 && !u.Kept {
+			continue
+		}
+		problem := ""
+		switch {
+		case u.Err != nil:
+			v.State, v.Size, v.Set, v.StartAt, problem = uniqueBroken, nil, nil, nil, u.Err.Error()
+		case !u.InStep():
+			v.State = uniqueOut
+		}
+		if v.State != uniqueOK {
+			bad++
+		}
+		l.add(v.Queue, v, v.Queue, v.State, optional(v.Size), optional(v.Set), optional(v.StartAt), strconv.FormatBool(v.Configured), problem)
+	}
+	if len(l.rows) == 0 && a.flags.output != outJSON && a.flags.output != outName {
+		a.note("no unique queues")
+	}
+	if err := a.print(l); err != nil || !check || bad == 0 {
+		return err
+	}
+	a.note("%s out of step; see: %s locks repair --help", plural(bad, "queue"), a.name)
+	return exitCode(exitUnhealthy)
+}
+
+// repairView is what a repair has changed.
+type repairView struct {
+	Queue string `json:"queue"`
+	// Size is how many jobs wait now.
+	Size int64 `json:"size"`
+	// SetAdded and SetRemoved are payloads, StartAtAdded and StartAtRemoved times that
+	// were missing and too many, Duplicates jobs that were dropped because an equal
+	// one waits.
+	SetAdded       int64 `json:"set_added"`
+	SetRemoved     int64 `json:"set_removed"`
+	StartAtAdded   int64 `json:"start_at_added"`
+	StartAtRemoved int64 `json:"start_at_removed"`
+	Duplicates     int64 `json:"duplicates_dropped"`
+}
+
+func (a *app) locksRepairCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "repair QUEUE…", Short: "make the keys of unique queues match again",
+		Long: `Bring the set of payloads and the list of times of unique queues in step with the
+queue. Of jobs that are equal all but the first are dropped: such a queue holds them
+once. Jobs may be pushed and taken meanwhile.
+
+A queue must be unique for that: named by unique_queues, or kept so by others.
+
+Exit codes: 1 one was not repaired, 4 there is no such queue.`,
+		Example: "  " + a.name + " locks unique\n  " + a.name + " locks repair orders",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("See: "+a.name+" locks unique", "which queue?")
+			}
+			return nil
+		},
+		ValidArgsFunction: a.live(queueNames),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withConfig(c, func(ctx context.Context, s *store.Store, cfg config.Config) error {
+				return a.repairUnique(ctx, c, s, cfg, args)
+			})
+		},
+	}
+}
+
+func (a *app) repairUnique(ctx context.Context, c *cobra.Command, s *store.Store, cfg config.Config, names []string) error {
+	list, err := s.QueueList(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := a.pickQueues(c, list, names); err != nil {
+		return err
+	}
+	infos, err := s.UniqueList(ctx, names)
+	if err != nil {
+		return err
+	}
+	for _, u := range infos {
+		// The repair would drop jobs that are meant to be there twice.
+		if !cfg.Unique(u.Queue) && !u.Kept {
+			return usage("Name it in unique_queues first.", "queue %q is not unique", wire.Printable(u.Queue, 200))
+		}
+	}
+	l := &listing{columns: []column{
+		{title: "QUEUE"},
+		{title: "SIZE", right: true},
+		{title: "SET", right: true},
+		{title: "START_AT", right: true},
+		{title: "DUPLICATES", right: true},
+	}}
+	failed := &problem{exit: exitFailed, code: "failed"}
+	for _, name := range names {
+		r, err := s.RepairUnique(ctx, name)
+		switch {
+		case store.Unreachable(err):
+			return errors.Join(err, a.print(l))
+		case err != nil:
+			failed.lines = append(failed.lines, err.Error())
+			continue
+		}
+		v := repairView{
+			Queue: name, Size: r.Jobs, SetAdded: r.MembersAdded, SetRemoved: r.MembersRemoved,
+			StartAtAdded: r.TimesAdded, StartAtRemoved: r.TimesRemoved, Duplicates: r.Duplicates,
+		}
+		dropped := ""
+		if r.Duplicates > 0 {
+			dropped = strconv.FormatInt(r.Duplicates, 10)
+		}
+		l.add(name, v, name, strconv.FormatInt(r.Jobs, 10), change(r.MembersAdded, r.MembersRemoved), change(r.TimesAdded, r.TimesRemoved), dropped)
+		if !r.Changed() {
+			a.note("%s: nothing was out of step", wire.Printable(name, 200))
+		}
+	}
+	if err := a.print(l); err != nil || len(failed.lines) == 0 {
+		return err
+	}
+	return failed
+}
+
+// change writes what was added and removed: "+3 -1", "" for nothing.
+func change(added, removed int64) string {
+	var parts []string
+	if added > 0 {
+		parts = append(parts, fmt.Sprintf("+%d", added))
+	}
+	if removed > 0 {
+		parts = append(parts, fmt.Sprintf("-%d", removed))
+	}
+	return strings.Join(parts, " ")
+}
+
+// withConfig opens the store for a verb that asks the configuration, too.
+func (a *app) withConfig(c *cobra.Command, do func(ctx context.Context, s *store.Store, cfg config.Config) error) error {
+	r, err := a.load(c)
+	if err != nil {
+		return err
+	}
+	s, err := openStore(r.Config, "resqued-cli", 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Close() }()
+	return do(c.Context(), s, r.Config)
+}
+
+func uniqueColour(state string) string {
+	if state == uniqueOK {
+		return green
+	}
+	return red
+}
