@@ -119,7 +119,7 @@ func (c *Client) Close() error { return c.store.Close() }
 // After an error the job may or may not have been pushed; NotEnqueued tells when
 // it certainly was not.
 func (c *Client) Enqueue(ctx context.Context, class string, args any, opts ...Option) (Result, error) {
-	payload, err := wire.EncodePayload(class, argList(args))
+	payload, err := wire.EncodePayload(class, wire.ArgList(args))
 	if err != nil {
 		return Result{}, fmt.Errorf("enqueue: %w", &refusedError{err})
 	}

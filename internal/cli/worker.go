@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -18,6 +17,8 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/handler"
+	"github.com/resqued/resqued/internal/locket"
+	"github.com/resqued/resqued/internal/lockkey"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/statsd"
@@ -107,8 +108,23 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 	w.closers = append(w.closers, stats.Close)
 	w.closers = append(w.closers, reapStrays(set.Owns, log))
 
+	if handlers.JobLockKeyFunc() != nil && c.JobLockKey != lockkey.ClassArgs {
+		return nil, fmt.Errorf("job_lock_key is %q, but this program computes the keys of all classes itself (Handlers.JobLockKey): leave job_lock_key out",
+			c.JobLockKey)
+	}
+	keyer, err := locket.NewKeyer(locket.KeyerConfig{
+		Style: c.JobLockKey, Classes: set.Classes(), Class: set.Lookup, All: handlers.JobLockKeyFunc(), Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	locks, err := newClassLocks(c, set, s, log)
+	if err != nil {
+		return nil, err
+	}
+	w.closers = append(w.closers, locks.Close)
 	deps := workerproc.Deps{
-		Store: s, Conn: conn, Runner: &thread.Runner{Performer: set, Describe: handler.Describe}, Handlers: set,
+		Store: s, Conn: conn, Runner: &thread.Runner{Performer: set, Locker: locks, Describe: handler.Describe}, Handlers: set, Namer: keyer,
 		Stats: stats, Signals: received, Hooks: handlers.AllHooks(), Log: log, Exit: killSelf,
 	}
 	if h.Dev != nil {
@@ -119,7 +135,9 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 	_, beat := leaseAndBeat(c)
 	w.process, err = workerproc.New(workerproc.Config{
 		Threads: c.ThreadCount, Quota: c.JobsPerFork, MaxRSS: c.MaxRSS, MaxAge: c.MaxAge,
-		Queues: c.Queues, Locketed: c.Locked, Interval: c.Interval, UntilEmpty: c.UntilEmpty,
+		Queues: c.Queues, Locketed: c.Locked, NamedLocks: keyer.NeedsGo(), NamedClasses: keyer.ByClass(),
+		RequeueLost: c.OnLockLost == "requeue", Unique: c.Unique, StrictUnique: c.UniqueQueuesStrict,
+		Interval: c.Interval, UntilEmpty: c.UntilEmpty,
 		TermTimeout: c.TermTimeout, LockDuration: c.JobLockDuration, BeatEvery: beat, MaxPayload: c.MaxPayload,
 		KillOnMasterDeath: c.OnMasterDeath == "kill", DrainTimeout: c.DrainTimeout,
 		Host: host, PID: os.Getpid(), Version: version(),
@@ -132,22 +150,6 @@ func (w *worker) close() {
 	for _, c := range slices.Backward(w.closers) {
 		c()
 	}
-}
-
-// commands are the configuration's handlers as classes.
-func commands(c config.Config) map[string]resqued.Class {
-	classes := map[string]resqued.Class{}
-	for name, h := range c.Handlers {
-		var env []string
-		for _, key := range slices.Sorted(maps.Keys(h.Env)) {
-			env = append(env, key+"="+h.Env[key])
-		}
-		classes[name] = resqued.Class{
-			Name: name, Queue: h.Queue, Timeout: h.Timeout,
-			Command: &resqued.Command{Argv: h.Command, Dir: h.Dir, Env: env, KillAfter: h.KillAfter},
-		}
-	}
-	return classes
 }
 
 // reapStrays collects what commands leave behind: a process whose parent has

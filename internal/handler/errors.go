@@ -33,18 +33,24 @@ func Describe(err error) (exception, message string, backtrace []string) {
 	return exception, textOf(err), backtraceOf(err)
 }
 
-// TimeoutError says that a job ran longer than its class allows. It wraps
-// resqued.ErrTimeout.
+// TimeoutError says that a job ran longer than its class, or the lock of its class,
+// allows. It wraps resqued.ErrTimeout.
 type TimeoutError struct {
-	// Limit is what the class allows.
+	// Limit is what is allowed.
 	Limit time.Duration
+	// Lock: the limit is that of the lock.
+	Lock bool
 	// Err is how the job ended when its time was up.
 	Err error
 }
 
 // Error gives the limit and how the job ended.
 func (e *TimeoutError) Error() string {
-	return fmt.Sprintf("ran longer than %s: %s", shortDuration(e.Limit), textOf(e.Err))
+	what := "ran"
+	if e.Lock {
+		what = "held its class lock"
+	}
+	return fmt.Sprintf("%s longer than %s: %s", what, shortDuration(e.Limit), textOf(e.Err))
 }
 
 // Unwrap returns resqued.ErrTimeout.
@@ -89,6 +95,13 @@ func (e *StoppedError) Backtrace() []string { return backtraceOf(e.Err) }
 // stoppedBy is the error of a job that failed after its context had ended.
 func stoppedBy(cause error, limit time.Duration, err error) error {
 	if errors.Is(cause, resqued.ErrTimeout) {
+		// A lock's cause says itself how long that was.
+		if lock, ok := errors.AsType[interface {
+			error
+			LockTimeout() time.Duration
+		}](cause); ok {
+			return &TimeoutError{Limit: lock.LockTimeout(), Lock: true, Err: err}
+		}
 		return &TimeoutError{Limit: limit, Err: err}
 	}
 	return &StoppedError{Cause: cause, Err: err}

@@ -13,8 +13,13 @@ import (
 const (
 	guardFrame = "github.com/resqued/resqued/internal/handler.guard"
 	ownFrame   = "github.com/resqued/resqued/internal/handler."
+	lockFrame  = "github.com/resqued/resqued/internal/locket."
 	rootFrame  = "github.com/resqued/resqued."
 )
+
+// Guard runs a function of the program on a goroutine of its own and returns its
+// error, or what ended it instead of one: a panic, or runtime.Goexit.
+func Guard(fn func() error) error { return guard(fn) }
 
 // guard runs fn on a goroutine of its own and returns its error, or what ended
 // it instead of one.
@@ -53,7 +58,8 @@ func stack() []string {
 			lines = lines[:0]
 		case strings.HasPrefix(f.Function, guardFrame) && len(lines) > 0:
 			return lines
-		case f.Function == "" || strings.HasPrefix(f.Function, ownFrame), strings.HasPrefix(f.Function, rootFrame):
+		case f.Function == "" || strings.HasPrefix(f.Function, ownFrame), strings.HasPrefix(f.Function, lockFrame),
+			strings.HasPrefix(f.Function, rootFrame):
 		case strings.HasPrefix(f.Function, "runtime.") && len(lines) == 0:
 			// How the runtime came to panic: panicmem, sigpanic, goPanicIndex.
 		default:

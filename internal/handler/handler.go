@@ -127,13 +127,26 @@ func (s *Set) Perform(ctx context.Context, job *resqued.Job) error {
 	return err
 }
 
+// Refuse tells the hooks of a job that ends with err and is not performed, because
+// it could not get its class lock. It returns err, or one in its place if looking
+// into it panics.
+func (s *Set) Refuse(ctx context.Context, job *resqued.Job, err error) error {
+	if err = sound(err); isFailure(err) {
+		s.tellFailure(ctx, job, err)
+	}
+	return err
+}
+
 func (s *Set) perform(ctx context.Context, job *resqued.Job, e *entry) error {
 	timeout := e.class.Timeout
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, resqued.ErrTimeout)
 		defer cancel()
-		job.Deadline, _ = ctx.Deadline()
+		// The lock of the class may have a time limit, too.
+		if end, _ := ctx.Deadline(); job.Deadline.IsZero() || end.Before(job.Deadline) {
+			job.Deadline = end
+		}
 	}
 	err := sound(s.surrounded(ctx, job, e))
 	if err != nil && ctx.Err() != nil && isFailure(err) {

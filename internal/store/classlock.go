@@ -142,8 +142,8 @@ func (s *Store) evalLock(ctx context.Context, sc *script, l HeldLock, more ...an
 }
 
 // KeepLocks extends the locks without a time limit that this process holds
-// elsewhere, and returns the keys of those that are lost.
-func (s *Store) KeepLocks(ctx context.Context, locks []HeldLock) (lost []string, err error) {
+// elsewhere, and returns the indexes of those that are lost.
+func (s *Store) KeepLocks(ctx context.Context, locks []HeldLock) (lost []int, err error) {
 	if len(locks) == 0 {
 		return nil, nil
 	}
@@ -155,8 +155,11 @@ func (s *Store) KeepLocks(ctx context.Context, locks []HeldLock) (lost []string,
 	if err != nil {
 		return nil, err
 	}
-	for _, key := range texts(raw) {
-		lost = append(lost, strings.TrimPrefix(key, s.prefix))
+	list, _ := raw.([]any)
+	for _, index := range list {
+		if i := int(number(index)); i >= 0 && i < len(locks) {
+			lost = append(lost, i)
+		}
 	}
 	return lost, nil
 }

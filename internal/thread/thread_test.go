@@ -17,11 +17,13 @@ type perform func(ctx context.Context, job *resqued.Job) error
 
 func (p perform) Perform(ctx context.Context, job *resqued.Job) error { return p(ctx, job) }
 
+func (p perform) Refuse(_ context.Context, _ *resqued.Job, err error) error { return err }
+
 func run(ctx context.Context, fn perform) thread.Outcome {
 	r := thread.Runner{Performer: fn, Describe: func(err error) (string, string, []string) {
 		return "E", err.Error(), []string{"frame"}
 	}}
-	return r.Run(ctx, &resqued.Job{Class: "A"})
+	return r.Run(ctx, &resqued.Job{Class: "A"}, thread.NewClaim("p", "1", nil))
 }
 
 func TestOutcomes(t *testing.T) {

@@ -40,7 +40,7 @@ func (p *Process) beat() {
 		"rss": strconv.FormatInt(rss(), 10),
 	}}
 	for _, j := range p.jobs {
-		b.Jobs = append(b.Jobs, store.Running{Token: j.Token, LockKey: j.LockKey})
+		b.Jobs = append(b.Jobs, store.Running{Token: j.Token, LockKey: j.LockKey, Held: j.claim.State().Held})
 	}
 	for i := range p.stats {
 		if p.stats[i].Processed > 0 {
@@ -129,9 +129,8 @@ func (p *Process) felt(r beatResult) {
 	for _, token := range r.reply.Lost {
 		if j := p.jobs[token]; j != nil && j.doomed == nil {
 			p.log.Error("a job has lost its lock; telling it to stop", zap.Stringer("job", j),
-				zap.String("lock", wire.Printable(j.LockKey, 300)))
-			p.doom([]*job{j}, fmt.Errorf("%w: %s is held by another or gone", resqued.ErrLockLost,
-				wire.Printable(j.LockKey, 300)), p.lockGrace())
+				zap.String("lock", j.locks()))
+			p.doom([]*job{j}, fmt.Errorf("%w: %s is held by another or gone", resqued.ErrLockLost, j.locks()), p.lockGrace())
 		}
 	}
 	for _, token := range r.reply.Gone {
@@ -140,6 +139,18 @@ func (p *Process) felt(r beatResult) {
 				zap.Stringer("job", j))
 		}
 	}
+}
+
+// locks names the locks that a job holds in the daemon's Redis.
+func (j *job) locks() string {
+	var names []string
+	if j.LockKey != "" {
+		names = append(names, wire.Printable(j.LockKey, 300))
+	}
+	if claim := j.claim.State(); claim.Held {
+		names = append(names, wire.Printable(claim.Key, 300))
+	}
+	return strings.Join(names, " or ")
 }
 
 // lockGrace is how long a job that has lost its lock may take to stop.

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/thread"
 	"github.com/resqued/resqued/internal/wire"
@@ -31,6 +32,10 @@ type job struct {
 	cancel context.CancelCauseFunc
 	// mirrored: worker:<id> may have been written.
 	mirrored bool
+	// claim is what the job's thread says of its class lock, timeout how long its
+	// code may run; 0 = no limit.
+	claim   *thread.Claim
+	timeout time.Duration
 	// doomed: the job was told to stop for this reason, and when its time is up.
 	doomed   error
 	deadline time.Time
@@ -53,7 +58,7 @@ func (p *Process) begin(r store.Reserved) {
 		return
 	}
 	p.idle = slices.DeleteFunc(p.idle, func(i int) bool { return i == index })
-	j := &job{Reserved: r, thread: index, begun: time.Now()}
+	j := &job{Reserved: r, thread: index, begun: time.Now(), claim: thread.NewClaim(p.name.Proc, r.Token, p.nudge)}
 	j.ctx, j.cancel = context.WithCancelCause(p.work)
 	j.job = &resqued.Job{
 		ID: env.ID, Class: env.Class, Queue: r.Queue, Args: env.Args, Payload: r.Payload,
@@ -67,10 +72,8 @@ func (p *Process) begin(r store.Reserved) {
 		j.job.EnqueuedAt = r.EnqueuedAt // of its queue, which knows when it was pushed
 	}
 	j.job.SetFence(r.Fence)
-	if class, ok := p.d.Handlers.Lookup(env.Class); ok && class.Timeout > 0 {
-		// The handler is told when its time is over; if it does not care, the
-		// process ends it some time later.
-		j.deadline = j.begun.Add(class.Timeout + p.cfg.TermTimeout)
+	if class, ok := p.d.Handlers.Lookup(env.Class); ok {
+		j.timeout = class.Timeout
 	}
 	p.jobs[r.Token] = j
 	p.threads[index].assigned <- j
@@ -79,7 +82,7 @@ func (p *Process) begin(r store.Reserved) {
 // perform is a thread: it runs what it is given until the loop ends.
 func (p *Process) perform(s *slot) {
 	for j := range s.assigned {
-		p.outcomes <- outcome{job: j, Outcome: p.d.Runner.Run(j.ctx, j.job)}
+		p.outcomes <- outcome{job: j, Outcome: p.d.Runner.Run(j.ctx, j.job, j.claim)}
 	}
 }
 
@@ -95,6 +98,15 @@ func (p *Process) finish(o outcome) {
 func (p *Process) record(j *job, out thread.Outcome) {
 	c := store.Completion{Job: &j.Reserved, Kind: store.Done, Mirrored: j.mirrored}
 	stat := &p.stats[j.thread]
+	if j.claim != nil {
+		// The loop may not have seen yet that a lock is lost.
+		claim := j.claim.State()
+		c.Held = claim.Asked
+		if j.doomed == nil && claim.Lost != nil {
+			j.doomed = claim.Lost
+			p.d.Stats.Count(statsd.LockLost, 1)
+		}
+	}
 	again := p.cfg.RequeueLost && errors.Is(j.doomed, resqued.ErrLockLost)
 	if again && out.Result == thread.Failed {
 		out.Result = thread.Requeued
@@ -144,6 +156,11 @@ func (p *Process) tell(j *job, out thread.Outcome) {
 	case thread.Failed:
 		p.log.Warn("job failed", append(fields, zap.String("exception", wire.Printable(out.Exception, 200)),
 			zap.String("error", wire.Printable(out.Message, 2000)))...)
+	case thread.Dropped:
+		held := &thread.HeldError{}
+		errors.As(out.Err, &held)
+		p.log.Info("job dropped: its class lock is held", append(fields, zap.String("lock", wire.Printable(held.Key, 300)),
+			zap.String("holder", wire.Printable(held.Holder, 300)))...)
 	case thread.Discarded:
 		p.log.Info("job discarded", append(fields, zap.String("reason", wire.Printable(out.Err.Error(), 2000)))...)
 	default:

@@ -95,12 +95,13 @@ func (p *Process) nudge() {
 // time is up. Jobs that were not told to stop may finish first, for as long as a
 // killed job may take; the process takes nothing new meanwhile.
 func (p *Process) overdue() {
+	p.missLocks()
 	now := time.Now()
 	var stubborn []*job
 	others := 0
 	for _, j := range p.jobs {
 		switch {
-		case j.deadline.IsZero() || now.Before(j.deadline):
+		case now.Before(j.ends(p.cfg.TermTimeout)):
 			others++
 		default:
 			stubborn = append(stubborn, j)
@@ -137,6 +138,42 @@ func (p *Process) overdue() {
 	}
 	p.die(stubborn, fmt.Sprint(stubborn[0].cause()))
 }
+
+// missLocks tells the jobs to stop whose class lock was found to be lost by
+// somebody else than the beat.
+func (p *Process) missLocks() {
+	for _, j := range p.jobs {
+		if lost := j.claim.State(); lost.Lost != nil && j.doomed == nil {
+			p.log.Error("a job has lost its class lock; telling it to stop", zap.Stringer("job", j), zap.NamedError("cause", lost.Lost))
+			p.doom([]*job{j}, lost.Lost, lost.Grace)
+		}
+	}
+}
+
+// ends returns when the process has to end the job. Its code is told when its time
+// is over; if it does not care, it has grace.
+func (j *job) ends(grace time.Duration) time.Time {
+	ends := j.deadline
+	earlier := func(t time.Time) {
+		if ends.IsZero() || t.Before(ends) {
+			ends = t
+		}
+	}
+	claim := j.claim.State()
+	if j.timeout > 0 && !claim.Began.IsZero() {
+		earlier(claim.Began.Add(j.timeout + grace))
+	}
+	if !claim.Limit.IsZero() {
+		earlier(claim.Limit.Add(grace))
+	}
+	if ends.IsZero() {
+		return never
+	}
+	return ends
+}
+
+// never is after the end of everything.
+var never = time.Unix(1<<40, 0)
 
 // cause says why a job was told to stop.
 func (j *job) cause() error {
@@ -197,7 +234,7 @@ func (p *Process) watchLocks() {
 	}
 	var locked []*job
 	for _, j := range p.jobs {
-		if j.LockKey != "" && j.doomed == nil {
+		if (j.LockKey != "" || j.claim.State().Held) && j.doomed == nil {
 			locked = append(locked, j)
 		}
 	}

@@ -86,6 +86,8 @@ func (h handlers) Perform(ctx context.Context, job *resqued.Job) error {
 	return fmt.Errorf("unknown class %q", job.Class)
 }
 
+func (h handlers) Refuse(_ context.Context, _ *resqued.Job, err error) error { return err }
+
 type noStats struct{}
 
 func (noStats) Job(string, string, time.Duration, time.Duration) {}

@@ -38,7 +38,10 @@ for _ = 1, njobs do
     end
   end
   if lock ~= '' then extend(lock, owner(proc, token)) end
-  if class then held_each(pcall_('HGET', prefix .. 'resqued:held:' .. proc, token) or '', extend) end
+  if class then
+    local locks = pcall_('HGET', prefix .. 'resqued:held:' .. proc, token)
+    if type(locks) == 'string' then held_each(locks, extend) else whole = false end
+  end
   if not whole then lost[#lost + 1] = token end
 end
 for _ = 1, ninfo do

@@ -1,4 +1,4 @@
-package client
+package wire
 
 import (
 	"encoding"
@@ -8,9 +8,9 @@ import (
 	"github.com/resqued/resqued"
 )
 
-// argList turns what a caller passes into what encodes to a list of arguments.
+// ArgList turns what a caller passes into what encodes to a list of arguments.
 // It is the counterpart of resqued.Args.Decode.
-func argList(args any) any {
+func ArgList(args any) any {
 	switch a := args.(type) {
 	case nil, resqued.Args, []json.RawMessage:
 		return a
@@ -37,6 +37,19 @@ func argList(args any) any {
 		}
 	}
 	return []any{v.Interface()}
+}
+
+// Args turns what a caller passes into arguments, as ArgList says.
+func Args(args any) (resqued.Args, error) {
+	payload, err := EncodePayload("Args", ArgList(args))
+	if err != nil {
+		return nil, err
+	}
+	e, err := Parse(payload, 0)
+	if err != nil {
+		return nil, err
+	}
+	return e.Args, nil
 }
 
 func fields(v reflect.Value) []any {

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/handler"
+	"github.com/resqued/resqued/internal/locket"
+	"github.com/resqued/resqued/internal/lockkey"
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// commands are the configuration's handlers as classes.
+func commands(c config.Config) map[string]resqued.Class {
+	classes := map[string]resqued.Class{}
+	for name, h := range c.Handlers {
+		var env []string
+		for _, key := range slices.Sorted(maps.Keys(h.Env)) {
+			env = append(env, key+"="+h.Env[key])
+		}
+		classes[name] = resqued.Class{
+			Name: name, Queue: h.Queue, Timeout: h.Timeout, Lock: classLock(h.Lock, rubyStyle(c)),
+			Command: &resqued.Command{Argv: h.Command, Dir: h.Dir, Env: env, KillAfter: h.KillAfter},
+		}
+	}
+	return classes
+}
+
+// classLock is the lock of a command handler.
+func classLock(l *config.HandlerLock, style wire.RubyStyle) *resqued.ClassLock {
+	if l == nil {
+		return nil
+	}
+	lock := &resqued.ClassLock{
+		Timeout: l.Timeout, ClassWide: l.ClassWide, Redis: l.Redis, Loner: l.Loner, OnLocked: l.OnLocked,
+	}
+	if l.Key != "" {
+		lock.Key = func(resqued.Args) (string, error) { return l.Key, nil }
+	}
+	if len(l.Args) > 0 {
+		lock.Identifier = func(args resqued.Args) (string, error) {
+			var some resqued.Args
+			for _, i := range l.Args {
+				arg := json.RawMessage("null") // a missing one is nil in Ruby, too
+				if i < len(args) {
+					arg = args[i]
+				}
+				some = append(some, arg)
+			}
+			return wire.RubyJoin(some, style)
+		}
+	}
+	return lock
+}
+
+// rubyStyle is how hashes stand in the keys of class locks: as the Ruby prints them
+// for which job lock keys are written, if they are.
+func rubyStyle(c config.Config) wire.RubyStyle {
+	if c.JobLockKey == lockkey.Ruby34 {
+		return wire.Ruby34
+	}
+	return wire.RubyUpTo33
+}
+
+// newClassLocks takes the class locks of a worker process.
+func newClassLocks(c config.Config, set *handler.Set, s *store.Store, log *zap.Logger) (*locket.ClassLocks, error) {
+	_, beat := leaseAndBeat(c)
+	return locket.NewClassLocks(locket.ClassLocksConfig{
+		Store: s, URL: c.RedisURL,
+		Open: func(url string) (locket.LockStore, error) {
+			other := c
+			other.RedisURL = url
+			if !strings.HasPrefix(url, "rediss") {
+				other.RedisCAFile = ""
+			}
+			return openStore(other, "resqued-locks", 0)
+		},
+		Classes: set.Classes(), Class: set.Lookup, Style: rubyStyle(c), Grace: c.TermTimeout,
+		TTL: c.JobLockDuration, BeatEvery: beat, Guard: handler.Guard, Boot: proc.BootTime, Log: log,
+	})
+}
