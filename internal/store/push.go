@@ -1,0 +1,77 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var pushScript = loadScript("push", "unique")
+
+// Push appends payloads to a queue, as Ruby's Resque.push does, and returns the
+// queue's new length. After an error the outcome is unknown unless Unexecuted.
+func (s *Store) Push(ctx context.Context, queue string, payloads ...[]byte) (length int64, err error) {
+	values := make([]any, len(payloads))
+	for i, p := range payloads {
+		values[i] = p
+	}
+	var push *redis.IntCmd
+	err = s.once(ctx, func() error {
+		// A transaction, because go-redis sends it once at most; and the queue's
+		// name is known before its first job is there.
+		pipe := s.write.TxPipeline()
+		pipe.SAdd(ctx, s.key(keyQueues), queue)
+		push = pipe.RPush(ctx, s.queueKey(queue), values...)
+		_, err := pipe.Exec(ctx)
+		if redis.HasErrorPrefix(err, "EXECABORT") && push.Err() != nil {
+			return push.Err() // why the server refused, where it told
+		}
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("push to %q: %w", queue, err)
+	}
+	return push.Val(), nil
+}
+
+// PushReply answers PushUnique.
+type PushReply struct {
+	// Length is how many jobs wait in the queue then.
+	Length int64
+	// Pushed tells for each payload whether it was pushed; an equal one waits in
+	// place of one that was not.
+	Pushed []bool
+}
+
+// PushUnique appends payloads to a unique queue, as resque-uniqueue does, all in one
+// step: each unless an equal one waits there. A queue whose set and times do not match
+// it takes jobs all the same, unless it is strict: then the error is ErrOutOfStep and
+// nothing was pushed. After any other error the outcome is unknown unless Unexecuted.
+func (s *Store) PushUnique(ctx context.Context, queue string, strict bool, payloads ...[]byte) (PushReply, error) {
+	args := make([]any, 0, 3+len(payloads))
+	args = append(args, s.prefix, queue, flag(strict))
+	for _, p := range payloads {
+		args = append(args, p)
+	}
+	raw, err := s.eval(ctx, pushScript, s.queueKey(queue), args)
+	if err != nil {
+		return PushReply{}, fmt.Errorf("push to %q: %w", queue, err)
+	}
+	list, _ := raw.([]any)
+	if len(list) == 1 {
+		return PushReply{}, fmt.Errorf("push to %q: %w; run: resqued locks repair %s", queue, ErrOutOfStep, queue)
+	}
+	if len(list) != 2 {
+		return PushReply{}, fmt.Errorf("script push: unexpected reply %v", raw)
+	}
+	reply := PushReply{Length: number(list[0])}
+	marks, _ := list[1].(string)
+	for _, mark := range marks {
+		reply.Pushed = append(reply.Pushed, mark == '1')
+	}
+	if len(reply.Pushed) != len(payloads) {
+		return PushReply{}, fmt.Errorf("script push: %d answers for %d payloads", len(reply.Pushed), len(payloads))
+	}
+	return reply, nil
+}
