@@ -121,13 +121,18 @@ func (c *command) perform(ctx context.Context, job *resqued.Job) error {
 	defer func() { _ = stdin.Close() }()
 
 	log := c.runner.log.With(zap.String("class", wire.Printable(job.Class, shownName)), zap.String("job", wire.Printable(job.ID, shownName)))
-	out := &output{log: log}
+	// A refresh that Redis does not answer must not outlive the program for long.
+	asking, answered := context.WithCancel(ctx)
+	defer answered()
+	out := &output{log: log, refresh: func() error { return resqued.RefreshLock(asking) }}
 	p := &process{runner: c.runner, tag: tag, log: log}
 	if p.cmd, err = c.start(env, stdin, out); err != nil {
 		return err
 	}
 	stopped, err := p.wait(ctx, c.KillAfter)
+	late := time.AfterFunc(drainFor, answered)
 	out.drain()
+	late.Stop()
 	if err != nil {
 		return fmt.Errorf("wait for %q: %w", c.Argv[0], err)
 	}

@@ -72,7 +72,7 @@ func (c *command) environ(job *resqued.Job, tag string) ([]string, error) {
 		own = append(own, "RESQUED_JOB_DEADLINE="+stamp(job.Deadline))
 	}
 	if job.LockKey != "" {
-		own = append(own, "RESQUED_JOB_LOCK_KEY="+job.LockKey, "RESQUED_JOB_LOCK_FENCE="+strconv.FormatInt(job.Fence(), 10))
+		own = append(own, "RESQUED_LOCK_KEY="+job.LockKey, "RESQUED_LOCK_FENCE="+strconv.FormatInt(job.Fence(), 10))
 	}
 	for _, variable := range own {
 		if name, value, _ := strings.Cut(variable, "="); strings.ContainsRune(value, 0) {

@@ -31,12 +31,16 @@ const (
 // output reads what a command writes. Its pipes are read by one goroutine each,
 // from connect until drain or abandon.
 type output struct {
-	log     *zap.Logger
+	log *zap.Logger
+	// refresh begins the time of the job's class lock anew.
+	refresh func() error
 	tail    tail
 	readers []*os.File
 	writers []*os.File
 	wg      sync.WaitGroup
-	junk    bool // a line on fd 3 was no message; read by its goroutine alone
+	// A line on fd 3 was no message; one asked to refresh a lock in vain. Read by
+	// its goroutine alone.
+	junk, refused bool
 }
 
 // connect opens the pipes and gives their ends to cmd.
@@ -124,12 +128,25 @@ func (o *output) report(line []byte, left int) {
 	case err == nil && m.Progress != nil:
 		o.log.Debug("job progress", zap.Stringer("done", m.Progress.Done), zap.Stringer("total", m.Progress.Total))
 	case err == nil && m.RefreshLock:
-		o.log.Debug("a command asked to refresh its lock, which is not supported; job locks are kept alive without it")
+		o.refreshLock()
 	}
 	if err != nil && !o.junk {
 		o.junk = true
 		o.log.Warn("a command wrote something on fd 3 that is no message; it is ignored, and what follows of its kind, too",
 			zap.String("line", wire.Printable(string(line), 200)), zap.Error(err))
+	}
+}
+
+// refreshLock does what a command asks for; one that asks often is told once why it
+// is in vain.
+func (o *output) refreshLock() {
+	err := o.refresh()
+	switch {
+	case err == nil:
+		o.log.Debug("class lock refreshed")
+	case !o.refused:
+		o.refused = true
+		o.log.Warn("a command asked to refresh its class lock in vain", zap.Error(err))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -88,7 +89,7 @@ func TestCommandEnvironment(t *testing.T) {
 		"PATH": os.Getenv("PATH"), "HOME": "/srv", "LANG": "C.UTF-8", "EMPTY": "", "PAGE": "https://example.com/a@b:c",
 		"API_TOKEN": "given", "RESQUED_PROC": "web-1:boot:1-2:0.1", "RESQUED_FD": "3",
 		"RESQUED_JOB_ID": "line\nbreak", "RESQUED_JOB_CLASS": "Run", "RESQUED_JOB_QUEUE": "q 1", "RESQUED_JOB_ATTEMPT": "3",
-		"RESQUED_JOB_LOCK_KEY": "resque:locket:x", "RESQUED_JOB_LOCK_FENCE": "42",
+		"RESQUED_LOCK_KEY": "resque:locket:x", "RESQUED_LOCK_FENCE": "42",
 	}, env)
 	require.Equal(t, f.dir, f.read(t, "dir"))
 	require.Equal(t, "0\n1\n2\n3\n4", f.read(t, "fds"), "4 is the directory that ls reads")
@@ -186,14 +187,31 @@ func TestCommandOutput(t *testing.T) {
 
 	t.Run("progress comes on fd 3", func(t *testing.T) {
 		t.Parallel()
-		f := setup(t, `echo '{"progress":{"done":3,"total":9}}' >&$RESQUED_FD; echo >&3; echo '{"refresh_lock":true}' >&3; echo '{"later":1}' >&3`)
+		f := setup(t, `echo '{"progress":{"done":3,"total":9}}' >&$RESQUED_FD; echo >&3; echo '{"later":1}' >&3`)
 		require.NoError(t, f.run(t.Context()))
 		progress := f.logs.FilterMessage("job progress").All()
 		require.Len(t, progress, 1)
 		require.Equal(t, "3", progress[0].ContextMap()["done"])
 		require.Equal(t, "9", progress[0].ContextMap()["total"])
-		require.Equal(t, 1, f.logs.FilterMessageSnippet("not supported").Len())
 		require.Zero(t, f.logs.FilterMessageSnippet("no message").Len(), "what is not known yet is ignored")
+	})
+
+	t.Run("a request to refresh the class lock comes on fd 3", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t, `echo '{"refresh_lock":true}' >&3; echo '{"refresh_lock":false}' >&3; echo '{"refresh_lock":true}' >&3`)
+		locks := &lockService{}
+		require.NoError(t, f.run(resqued.WithLocks(t.Context(), locks)))
+		require.EqualValues(t, 2, locks.refreshed.Load())
+		require.Equal(t, 2, f.logs.FilterMessage("class lock refreshed").Len())
+	})
+
+	t.Run("in vain is warned of once", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t, `echo '{"refresh_lock":true}' >&3; echo '{"refresh_lock":true}' >&3`)
+		require.NoError(t, f.run(resqued.WithLocks(t.Context(), &lockService{err: resqued.ErrNoLock})))
+		logs := f.logs.FilterMessageSnippet("in vain").All()
+		require.Len(t, logs, 1)
+		require.Equal(t, resqued.ErrNoLock.Error(), logs[0].ContextMap()["error"])
 	})
 
 	t.Run("junk on fd 3 is warned of once", func(t *testing.T) {
@@ -203,6 +221,18 @@ func TestCommandOutput(t *testing.T) {
 		require.Equal(t, 1, f.logs.FilterMessageSnippet("no message").Len())
 		require.Equal(t, 1, f.logs.FilterMessage("job progress").Len())
 	})
+}
+
+// lockService counts the refreshes of a lock.
+type lockService struct {
+	resqued.LockService
+	refreshed atomic.Int64
+	err       error
+}
+
+func (s *lockService) RefreshLock(context.Context) error {
+	s.refreshed.Add(1)
+	return s.err
 }
 
 func TestCommandNotStarted(t *testing.T) {
