@@ -146,7 +146,7 @@ func (s *Store) look(ctx context.Context, locks []named, room int) ([]LockInfo, 
 // for itself: fewer with long keys, and with markers, whose jobs are searched for.
 // All are of one kind.
 func lookBatch(locks []named) int {
-	most, size := 200, 0
+	most, size := 50, 0
 	if locks[0].kind == LonerMarker {
 		most = 10
 	}

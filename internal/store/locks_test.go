@@ -395,3 +395,32 @@ func TestUniqueList(t *testing.T) {
 		require.True(t, list[3].InStep())
 	})
 }
+
+// Any node but the one of the namespace's slot knows none of its keys.
+func TestLocksOfACluster(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{Args: []string{"--cluster-enabled", "yes"}})
+	client := server.Client(t)
+	require.NoError(t, client.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+	require.Eventually(t, func() bool {
+		return strings.Contains(client.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
+	}, 30*time.Second, 10*time.Millisecond)
+	s, err := store.Open(store.Options{URL: "redis-cluster://" + server.Addr, Namespace: "{r}"})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	require.NoError(t, client.Set(t.Context(), "{r}:lock:A:1", "true", 0).Err())
+	require.NoError(t, client.SAdd(t.Context(), "{r}:queues", "q").Err())
+
+	locks, cut, err := s.Locks(t.Context(), "", 10)
+	require.NoError(t, err)
+	require.False(t, cut)
+	require.Len(t, locks, 1)
+	_, err = s.UniqueList(t.Context(), []string{"q"})
+	require.NoError(t, err)
+	_, err = s.LockWaiters(t.Context(), "lock:A:1")
+	require.NoError(t, err)
+	outcome, found, err := s.RemoveLock(t.Context(), locks[0], true)
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Equal(t, store.LockReleased, outcome)
+}
