@@ -148,7 +148,7 @@ func (s *Store) look(ctx context.Context, locks []named, room int) ([]LockInfo, 
 func lookBatch(locks []named) int {
 	most, size := 50, 0
 	if locks[0].kind == LonerMarker {
-		most = 10
+		most = 4
 	}
 	for i, l := range locks {
 		size += len(l.key)
