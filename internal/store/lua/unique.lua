@@ -60,8 +60,8 @@ local function anchored(key, h)
   return type(has) == 'number' and has > 0
 end
 
--- taken tells the healing of a queue that the job with an index was taken out.
-local function taken(key, index, payload)
+-- moved_out tells the healing of a queue that the job with an index was taken out.
+local function moved_out(key, index, payload)
   local h = healing(key)
   if not h.at or index >= h.at then return end
   local fresh = select(2, healkeys(key))
@@ -76,13 +76,20 @@ local function taken(key, index, payload)
   note_healing(key, h)
 end
 
--- fronted tells it that a job was put at the head.
-local function fronted(key, payload)
+-- moved_in tells it that a job was put at the head.
+local function moved_in(key, payload)
   local h = healing(key)
   if not h.at or h.at == 0 then return end
   pcall_('SADD', (select(2, healkeys(key))), payload)
   h.at = h.at + 1
   note_healing(key, h)
+end
+
+-- unheal ends a healing, because much has changed at once; if need be another begins.
+local function unheal(key)
+  if not healing(key).at then return end
+  call('UNLINK', healkeys(key))
+  healings[key] = nil
 end
 
 -- found looks for a payload among the first and the last jobs, bound of each, of a
@@ -136,7 +143,7 @@ local function upush(key, payload, start, head)
   local push = head and 'LPUSH' or 'RPUSH'
   call(push, key .. ':start_at', start)
   local n = call(push, key, payload)
-  if head then fronted(key, payload) end
+  if head then moved_in(key, payload) end
   return n
 end
 
@@ -166,13 +173,13 @@ end
 -- unique queue, where it had an index, and returns its start time.
 local function forget_member(key, index, payload)
   call('SREM', key .. ':uniqueue', payload)
-  taken(key, index, payload)
+  moved_out(key, index, payload)
   return match(removeat(key .. ':start_at', index) or '', '^%d+$') or '0'
 end
 
 -- rotated follows a job of a unique queue from its head to its tail.
 local function rotated(key, payload)
-  taken(key, 0, payload)
+  moved_out(key, 0, payload)
   local start = call('LPOP', key .. ':start_at')
   if start then call('RPUSH', key .. ':start_at', start) end
 end

@@ -1,0 +1,82 @@
+package store
+
+import (
+	"context"
+	"fmt"
+)
+
+var (
+	dequeueScript = loadScript("dequeue", "waits", "unique")
+	removeScript  = loadScript("remove", "waits", "unique")
+)
+
+// Dequeue removes the waiting payloads that match from a queue, in parts of bounded
+// size, and returns how many those were. The companions of a unique queue follow. After each part
+// removed is called with its payloads, unless it is nil; its error ends the call.
+//
+// After an error that is not Unexecuted the last part may have been removed, too.
+func (s *Store) Dequeue(ctx context.Context, queue string, match func(payload []byte) bool,
+	removed func(payloads [][]byte) error,
+) (count int64, err error) {
+	w := s.walk(s.queueKey(queue))
+	for {
+		from, page, err := w.next(ctx)
+		if err != nil {
+			return count, fmt.Errorf("dequeue from %q: %w", queue, err)
+		}
+		if len(page) == 0 {
+			return count, nil
+		}
+		var kept, wanted []string
+		for _, payload := range page {
+			if match([]byte(payload)) {
+				wanted = append(wanted, payload)
+			} else {
+				kept = append(kept, payload)
+			}
+		}
+		if len(wanted) > 0 {
+			gone, err := s.dequeue(ctx, queue, from, len(page), wanted)
+			count += int64(len(gone))
+			if err == nil && removed != nil && len(gone) > 0 {
+				err = removed(gone)
+			}
+			if err != nil {
+				return count, fmt.Errorf("dequeue from %q: %w", queue, err)
+			}
+		}
+		w.done(from, kept)
+	}
+}
+
+func (s *Store) dequeue(ctx context.Context, queue string, from int64, size int, payloads []string) (gone [][]byte, err error) {
+	args := make([]any, 0, 4+len(payloads))
+	args = append(args, s.prefix, queue, from, size)
+	for _, p := range payloads {
+		args = append(args, p)
+	}
+	raw, err := s.eval(ctx, dequeueScript, s.queueKey(queue), args)
+	if err != nil {
+		return nil, err
+	}
+	marks, _ := raw.(string)
+	if len(marks) != len(payloads) {
+		return nil, fmt.Errorf("script dequeue: %d answers for %d payloads", len(marks), len(payloads))
+	}
+	for i, p := range payloads {
+		if marks[i] == '1' {
+			gone = append(gone, []byte(p))
+		}
+	}
+	return gone, nil
+}
+
+// RemoveQueue removes a queue and all jobs that wait in it, and returns how many those
+// were. With keep its name stays in the set of queues.
+func (s *Store) RemoveQueue(ctx context.Context, queue string, keep bool) (jobs int64, err error) {
+	raw, err := s.eval(ctx, removeScript, s.queueKey(queue), []any{s.prefix, queue, flag(keep)})
+	if err != nil {
+		return 0, fmt.Errorf("remove %q: %w", queue, err)
+	}
+	return number(raw), nil
+}

@@ -1,0 +1,50 @@
+-- dequeue removes payloads, byte by byte, from a part of a queue. The companions of a
+-- unique queue follow.
+--
+-- KEYS[1] queue:<q>
+-- ARGV    prefix, queue, index of the first payload as it was read, how many more
+--         were read, then the payloads to remove
+-- RETURNS one of 1 (removed) 0 (not there any more) for each payload as one text
+
+local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
+local from, count = tonumber(ARGV[3]), tonumber(ARGV[4])
+local n = len(key)
+if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away') end
+local set, starts = key .. ':uniqueue', key .. ':start_at'
+local unique = call('EXISTS', set, starts) > 0
+if unique and not utyped(key) then
+  return redis.error_reply('RESQUEDTYPE ' .. set .. ' is no set or ' .. starts .. ' no list; move it away')
+end
+
+local places = {} -- payload → which of the arguments ask for it
+for i = #ARGV, 5, -1 do
+  local list = places[ARGV[i]] or {}
+  list[#list + 1] = i - 4
+  places[ARGV[i]] = list
+end
+local removed = {}
+for i = 1, #ARGV - 4 do removed[i] = '0' end
+
+forget_seen(prefix, queue) -- and the first write: a full server does not refuse the rest
+local aligned = unique and call('LLEN', starts) == n
+local hole, holes = '\0' .. redis.sha1hex(prefix .. queue .. from), 0
+-- What was taken meanwhile has moved the rest toward the head.
+local first = math.max(0, from - math.min(200, count))
+for i, payload in ipairs(call('LRANGE', key, first, from + count)) do
+  local list = places[payload]
+  if list and #list > 0 then
+    removed[table.remove(list)] = '1'
+    call('LSET', key, first + i - 1, hole)
+    if aligned then call('LSET', starts, first + i - 1, hole) end
+    if unique then call('SREM', set, payload) end
+    holes = holes + 1
+  end
+end
+if holes > 0 then
+  -- From the nearer end: the queue may be long.
+  local direction = first < n / 2 and holes or -holes
+  call('LREM', key, direction, hole)
+  if aligned then call('LREM', starts, direction, hole) end
+  if unique then unheal(key) end
+end
+return table.concat(removed)

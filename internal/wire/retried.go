@@ -1,0 +1,64 @@
+package wire
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// FailureID names a failure record by its content: its place in the list changes.
+func FailureID(record []byte) string {
+	sum := sha256.Sum256(record)
+	return hex.EncodeToString(sum[:])
+}
+
+// MarkRetried returns a failure record with "retried_at", as Ruby's Resque notes that
+// somebody retried the job. All other bytes stay as they are.
+func MarkRetried(record []byte, at time.Time) ([]byte, error) {
+	value := AppendString(nil, FormatFail(at))
+	start, end, err := memberOf(record, "retried_at")
+	if err != nil {
+		return nil, fmt.Errorf("failure record %s: %w", excerpt(record), err)
+	}
+	if end > 0 {
+		return append(append(append([]byte(nil), record[:start]...), value...), record[end:]...), nil
+	}
+	closing := bytes.LastIndexByte(record, '}')
+	out := append([]byte(nil), bytes.TrimRight(record[:closing], " \t\r\n")...)
+	if out[len(out)-1] != '{' {
+		out = append(out, ',')
+	}
+	out = append(append(out, `"retried_at":`...), value...)
+	return append(out, record[closing:]...), nil
+}
+
+// memberOf tells where in a JSON object the value of a key stands; end is 0 if there
+// is none. Of equal keys the last one counts.
+func memberOf(object []byte, name string) (start, end int, err error) {
+	if !json.Valid(object) {
+		return 0, 0, errors.New("it is no JSON")
+	}
+	d := json.NewDecoder(bytes.NewReader(object))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return 0, 0, errors.New("it is no object")
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return 0, 0, err
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return 0, 0, err
+		}
+		if key == name {
+			end = int(d.InputOffset())
+			start = end - len(value)
+		}
+	}
+	return start, end, nil
+}
