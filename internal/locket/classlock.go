@@ -29,7 +29,8 @@ const (
 // LockStore is what class locks need of a Redis; *store.Store is one.
 type LockStore interface {
 	AcquireLock(ctx context.Context, req store.AcquireRequest) (store.AcquireReply, error)
-	RefreshLock(ctx context.Context, l store.HeldLock) (kept bool, holder string, err error)
+	RefreshLock(ctx context.Context, l store.HeldLock) (store.AcquireReply, error)
+	LockExpires(ctx context.Context, l store.HeldLock) (int64, error)
 	KeepLocks(ctx context.Context, locks []store.HeldLock) (lost []int, err error)
 	ReleaseLock(ctx context.Context, l store.HeldLock) error
 	LockState(ctx context.Context, key string, elsewhere bool) (store.LockState, error)
@@ -133,7 +134,7 @@ func (c *ClassLocks) Lock(ctx context.Context, job *resqued.Job, claim *thread.C
 	case !reply.Got:
 		return nil, nil, c.refused(resqued.WithLocks(ctx, service{locks: c}), class.Lock, job, want.Key, reply.Holder)
 	}
-	l := newLease(ctx, c, class.Lock, job, claim, want.HeldLock, sent)
+	l := newLease(ctx, c, class.Lock, job, claim, want.HeldLock, sent, reply.Expires)
 	return l.ctx, l.unlock, nil
 }
 

@@ -18,6 +18,9 @@ import (
 // left to expire.
 const releaseFor = 5 * time.Second
 
+// lookFor bounds the look at a lock whose time seems to be over.
+const lookFor = time.Second
+
 // lease is a class lock that a running job holds. One with a time limit has a
 // goroutine that waits for it, from newLease until unlock.
 type lease struct {
@@ -33,16 +36,19 @@ type lease struct {
 	ended   chan struct{}
 	watcher sync.WaitGroup
 
-	mu    sync.Mutex
-	limit time.Time // when the time of the lock is over
-	over  bool      // it is
+	mu sync.Mutex
+	// limit is when the time of the lock is over, expires what its value said then,
+	// in seconds since 1970.
+	limit   time.Time
+	expires int64
+	over    bool // it is
 }
 
 // newLease begins the time of a lock that was taken by a request sent at sent.
 func newLease(ctx context.Context, locks *ClassLocks, class *resqued.ClassLock, job *resqued.Job,
-	claim *thread.Claim, lock store.HeldLock, sent moment,
+	claim *thread.Claim, lock store.HeldLock, sent moment, expires int64,
 ) *lease {
-	l := &lease{locks: locks, class: class, job: job, claim: claim, lock: lock, ended: make(chan struct{})}
+	l := &lease{locks: locks, class: class, job: job, claim: claim, lock: lock, ended: make(chan struct{}), expires: expires}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	l.ctx = resqued.WithLocks(l.ctx, service{locks: locks, lease: l})
 	if lock.Timeout > 0 {
@@ -62,10 +68,7 @@ func newLease(ctx context.Context, locks *ClassLocks, class *resqued.ClassLock, 
 // watch waits until the time of the lock is over or the job has ended.
 func (l *lease) watch() {
 	for {
-		l.mu.Lock()
-		left := time.Until(l.limit) // a refresh moves it
-		l.over = left <= 0
-		l.mu.Unlock()
+		left := l.left()
 		if left <= 0 {
 			l.expire()
 			return
@@ -78,6 +81,34 @@ func (l *lease) watch() {
 		case <-timer.C:
 		}
 	}
+}
+
+// left returns how much time the lock has left. When that seems to be nothing it asks
+// Redis: somebody else may have refreshed the lock.
+func (l *lease) left() time.Duration {
+	l.mu.Lock()
+	left := time.Until(l.limit)
+	l.mu.Unlock()
+	if left > 0 {
+		return left
+	}
+	ctx, cancel := context.WithTimeout(l.ctx, lookFor)
+	defer cancel()
+	expires, err := l.locks.storeOf(l.class).LockExpires(ctx, l.lock)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil && expires > l.expires {
+		l.move(l.limit.Add(time.Duration(expires-l.expires)*time.Second), expires)
+	}
+	left = time.Until(l.limit)
+	l.over = left <= 0
+	return left
+}
+
+// move sets a later end. The caller holds mu.
+func (l *lease) move(limit time.Time, expires int64) {
+	l.limit, l.expires = limit, expires
+	l.claim.Update(func(s *thread.ClaimState) { s.Limit = limit })
 }
 
 // expire tells the job to stop, and the program that it had to.
@@ -102,12 +133,12 @@ func (l *lease) refresh(ctx context.Context) error {
 		return context.Cause(l.ctx)
 	}
 	sent := time.Now()
-	kept, holder, err := l.locks.storeOf(l.class).RefreshLock(ctx, l.lock)
+	reply, err := l.locks.storeOf(l.class).RefreshLock(ctx, l.lock)
 	switch {
 	case err != nil:
 		return fmt.Errorf("refresh the class lock %s: %w", wire.Printable(l.lock.Key, 300), err)
-	case !kept:
-		l.lose(lostTo(l.lock.Key, holder), l.locks.cfg.stopGrace())
+	case !reply.Got:
+		l.lose(lostTo(l.lock.Key, reply.Holder), l.locks.cfg.stopGrace())
 		return context.Cause(l.ctx)
 	case l.lock.Timeout == 0:
 		return nil
@@ -117,8 +148,7 @@ func (l *lease) refresh(ctx context.Context) error {
 	if l.over {
 		return l.expired()
 	}
-	l.limit = sent.Add(l.lock.Timeout)
-	l.claim.Update(func(s *thread.ClaimState) { s.Limit = l.limit })
+	l.move(sent.Add(l.lock.Timeout), reply.Expires)
 	return nil
 }
 

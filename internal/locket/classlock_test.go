@@ -349,6 +349,25 @@ func TestLockDeadline(t *testing.T) {
 		require.Equal(t, thread.Done, out.Result, "%v", out.Err)
 	})
 
+	t.Run("somebody else may give the job more time", func(t *testing.T) {
+		t.Parallel()
+		var l *locks
+		var claim *thread.Claim
+		l = newLocks(t, graph(func(ctx context.Context, _ resqued.Args) error {
+			held, err := l.store.ExtendLock(ctx, "lock:Graph:", time.Hour, false)
+			require.True(t, held)
+			require.NoError(t, err)
+			first := claim.State().Limit
+			require.Eventually(t, func() bool { return claim.State().Limit.After(first) }, patience, 5*time.Millisecond)
+			require.WithinDuration(t, time.Now().Add(time.Hour), claim.State().Limit, time.Minute)
+			return ctx.Err()
+		}, lock{Timeout: 100 * time.Millisecond}), options{})
+		var job *resqued.Job
+		job, claim = l.reserve("Graph", `[]`)
+		out := l.runner.Run(t.Context(), job, claim)
+		require.Equal(t, thread.Done, out.Result, "%v", out.Err)
+	})
+
 	t.Run("a job that does not need all of its time is not told anything", func(t *testing.T) {
 		t.Parallel()
 		l := newLocks(t, graph(fine, lock{Timeout: time.Hour, OnLockExpiredBeforeRelease: func(context.Context, resqued.Args) {

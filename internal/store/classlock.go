@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -31,6 +32,7 @@ var (
 	keepScript      = loadScript("keep", "classlock")
 	unlockScript    = loadScript("unlock", "classlock")
 	lockStateScript = loadScript("lockstate", "classlock")
+	extendScript    = loadScript("extend", "classlock")
 	lonerScript     = loadScript("loner", "classlock", "unique")
 )
 
@@ -78,6 +80,8 @@ type AcquireReply struct {
 	Late bool
 	// Holder is who has the lock if not the job; see Holder.
 	Holder string
+	// Expires is the time in the lock's value, in seconds since 1970; 0 = none.
+	Expires int64
 }
 
 // AcquireLock takes a class lock. Taken again for the same job it only begins its
@@ -99,29 +103,59 @@ func (s *Store) AcquireLock(ctx context.Context, req AcquireRequest) (AcquireRep
 	case "LATE":
 		return AcquireReply{Late: true}, nil
 	case "OK":
-		return AcquireReply{Got: true}, nil
+		return AcquireReply{Got: true, Expires: expiry(list[1])}, nil
 	case "HELD":
 		return AcquireReply{Holder: Holder(list[1])}, nil
 	}
 	return AcquireReply{}, fmt.Errorf("script acquire: unexpected reply %q", list)
 }
 
-// RefreshLock begins the time of a class lock anew. It reports false when the lock
-// is not the job's any more, with who has it now, if anybody.
-func (s *Store) RefreshLock(ctx context.Context, l HeldLock) (kept bool, holder string, err error) {
+// RefreshLock begins the time of a class lock anew. The reply is not Got when the
+// lock is not the job's any more; Holder is then who has it, if anybody.
+func (s *Store) RefreshLock(ctx context.Context, l HeldLock) (AcquireReply, error) {
 	list, err := s.evalLock(ctx, refreshScript, l, s.ttl(l), flag(l.Elsewhere))
 	if err != nil {
-		return false, "", err
+		return AcquireReply{}, err
 	}
 	switch list[0] {
 	case "FENCED":
-		return false, "", ErrFenced
+		return AcquireReply{}, ErrFenced
 	case "LOST":
-		return false, Holder(list[1]), nil
+		return AcquireReply{Holder: Holder(list[1])}, nil
 	case "OK":
-		return true, "", nil
+		return AcquireReply{Got: true, Expires: expiry(list[1])}, nil
 	}
-	return false, "", fmt.Errorf("script refresh: unexpected reply %q", list)
+	return AcquireReply{}, fmt.Errorf("script refresh: unexpected reply %q", list)
+}
+
+// ExtendLock begins the time of a class lock anew for whoever holds it. It reports
+// false if nobody does.
+func (s *Store) ExtendLock(ctx context.Context, key string, timeout time.Duration, elsewhere bool) (held bool, err error) {
+	raw, err := s.eval(ctx, extendScript, s.key(key), []any{s.prefix, timeout.Milliseconds(), flag(elsewhere)})
+	return number(raw) == 1, err
+}
+
+// LockExpires returns the time in the value of a job's lock, in seconds since 1970;
+// 0 if it has none, or the lock is not the job's any more.
+func (s *Store) LockExpires(ctx context.Context, l HeldLock) (int64, error) {
+	value, err := s.read.Get(ctx, s.key(l.Key)).Result()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("read %s: %w", l.Key, err)
+	}
+	if _, name, ok := strings.Cut(value, ":"); !ok || name != l.owner() {
+		return 0, nil
+	}
+	return expiry(value), nil
+}
+
+// expiry is the time in a value of ours.
+func expiry(value string) int64 {
+	digits, _, _ := strings.Cut(value, ":")
+	n, _ := strconv.ParseInt(digits, 10, 64)
+	return n
 }
 
 func (s *Store) evalLock(ctx context.Context, sc *script, l HeldLock, more ...any) ([]string, error) {
@@ -135,7 +169,7 @@ func (s *Store) evalLock(ctx context.Context, sc *script, l HeldLock, more ...an
 		return nil, err
 	}
 	list := texts(raw)
-	if len(list) == 0 || (list[0] == "HELD" || list[0] == "LOST") && len(list) < 2 {
+	if len(list) == 0 || list[0] != "FENCED" && list[0] != "LATE" && len(list) < 2 {
 		return nil, fmt.Errorf("script %s: unexpected reply %v", sc.name, raw)
 	}
 	return list, nil
@@ -209,8 +243,8 @@ type LonerRequest struct {
 	Timeout time.Duration
 	Queue   string
 	Payload []byte
-	// Unique: the queue holds a payload at most once.
-	Unique bool
+	// Unique and Strict are those of Queue.
+	Unique, Strict bool
 	// Elsewhere: see above. The marker is left, but nothing is pushed.
 	Elsewhere bool
 }
@@ -225,8 +259,9 @@ type LonerReply struct {
 	Holder string
 }
 
-// EnqueueLoner pushes a loner job, all in one script. After an error the outcome is
-// unknown unless Unexecuted.
+// EnqueueLoner pushes a loner job, all in one script. It returns ErrOutOfStep, with
+// nothing done, for a strict queue whose companions do not match it. After any other
+// error the outcome is unknown unless Unexecuted.
 func (s *Store) EnqueueLoner(ctx context.Context, req LonerRequest) (LonerReply, error) {
 	ttl := int64(0)
 	switch {
@@ -237,7 +272,7 @@ func (s *Store) EnqueueLoner(ctx context.Context, req LonerRequest) (LonerReply,
 	}
 	raw, err := s.eval(ctx, lonerScript, s.key(req.Key), []any{
 		s.prefix, s.key(MarkerKey(req.Key)), req.Timeout.Milliseconds(), ttl,
-		req.Queue, req.Payload, flag(req.Unique), flag(req.Elsewhere),
+		req.Queue, req.Payload, letters(req.Unique, 'u', req.Strict, 's', req.Elsewhere, 'e'),
 	})
 	if err != nil {
 		return LonerReply{}, fmt.Errorf("push to %q: %w", req.Queue, err)
@@ -254,6 +289,8 @@ func (s *Store) EnqueueLoner(ctx context.Context, req LonerRequest) (LonerReply,
 		value, _ := list[1].(string)
 		reply.Holder = Holder(value)
 	case reply.Status == LonerDuplicate:
+	case reply.Status == "STEP":
+		return LonerReply{}, fmt.Errorf("push to %q: %w; run: resqued locks repair %s", req.Queue, ErrOutOfStep, req.Queue)
 	default:
 		return LonerReply{}, fmt.Errorf("script loner: unexpected reply %v", raw)
 	}

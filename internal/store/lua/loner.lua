@@ -3,13 +3,15 @@
 --
 -- KEYS[1] the lock
 -- ARGV    prefix, loner marker, timeout (ms, 0 none), TTL of the marker (s, 0
---         none), queue, payload, unique (1: its queue is unique), elsewhere (1:
---         another Redis)
+--         none), queue, payload, flags (u its queue is unique, s strictly, e another
+--         Redis)
 -- RETURNS {'OK', length of the queue}; {'LOCKED', value of the lock} if one runs;
---         {'DUPLICATE'} if one waits
+--         {'DUPLICATE'} if one waits; {'STEP'} if a strict queue's companions do not
+--         match it
 
 local prefix, marker, timeout, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local queue, payload, unique, elsewhere = ARGV[5], ARGV[6], ARGV[7] == '1', ARGV[8] == '1'
+local queue, payload, flags = ARGV[5], ARGV[6], ARGV[7]
+local unique, elsewhere = find(flags, 'u', 1, true), find(flags, 'e', 1, true)
 local key = prefix .. 'queue:' .. queue
 local ms = now()
 
@@ -26,7 +28,10 @@ end
 local value = standing(prefix, KEYS[1], ms, elsewhere)
 if value then return {'LOCKED', value} end
 if marked(prefix, marker, ms, elsewhere) then return {'DUPLICATE'} end
-if unique and not elsewhere and call('SISMEMBER', key .. ':uniqueue', payload) == 1 then return {'DUPLICATE'} end
+if unique and not elsewhere then
+  if find(flags, 's', 1, true) and not instep(key, len(key)) then return {'STEP'} end
+  if call('SISMEMBER', key .. ':uniqueue', payload) == 1 then return {'DUPLICATE'} end
+end
 
 value = classvalue(ms, timeout, markname(queue, payload))
 if ttl == '0' then call('SET', marker, value) else call('SET', marker, value, 'EX', ttl) end
