@@ -1,0 +1,109 @@
+package check
+
+import (
+	"slices"
+	"time"
+)
+
+// Bound is how long a daemon may take to get over a kind of fault.
+type Bound struct {
+	Kind    string
+	Recover time.Duration
+}
+
+// Times is one line of the table of recoveries.
+type Times struct {
+	Kind                                                 string
+	Fired, Unnoticed, Unrecovered                        int
+	NoticedMedian, NoticedMax, RecoverMedian, RecoverMax time.Duration
+}
+
+// Table sums up the faults by kind, in the order of kinds.
+func Table(faults []Fault, kinds []string) []Times {
+	var table []Times
+	for _, kind := range kinds {
+		t := Times{Kind: kind}
+		var noticed, recovered []time.Duration
+		for _, f := range faults {
+			if f.Kind != kind {
+				continue
+			}
+			t.Fired++
+			if f.Noticed >= 0 {
+				noticed = append(noticed, f.Noticed)
+			} else {
+				t.Unnoticed++
+			}
+			if f.Recovered >= 0 {
+				recovered = append(recovered, f.Recovered)
+			} else {
+				t.Unrecovered++
+			}
+		}
+		t.NoticedMedian, t.RecoverMedian = median(noticed), median(recovered)
+		if len(noticed) > 0 {
+			t.NoticedMax = slices.Max(noticed)
+		}
+		if len(recovered) > 0 {
+			t.RecoverMax = slices.Max(recovered)
+		}
+		table = append(table, t)
+	}
+	return table
+}
+
+// Recovery is C6: after each fault all is well again within the bound of its kind.
+func Recovery(faults []Fault, bounds []Bound) Result {
+	r := Result{Name: "C6 recovery"}
+	limit := map[string]time.Duration{}
+	for _, b := range bounds {
+		limit[b.Kind] = b.Recover
+	}
+	for _, f := range faults {
+		r.Looked++
+		switch bound := limit[f.Kind]; {
+		case f.Recovered < 0:
+			r.fail(nil, "%s (%s) at %s: no recovery", f.Kind, f.Note, seconds(f.From))
+		case bound > 0 && f.Recovered > bound:
+			r.fail(nil, "%s (%s) at %s: recovered after %s instead of %s", f.Kind, f.Note, seconds(f.From), seconds(f.Recovered), seconds(bound))
+		}
+	}
+	return r
+}
+
+// Residue is C7: nothing is left when every daemon has left.
+func Residue(left []string) Result {
+	r := Result{Name: "C7 residue", Looked: 1}
+	for _, what := range left {
+		r.fail(nil, "left behind: %s", what)
+	}
+	return r
+}
+
+// Vacuous is C8: a run in which nothing happened has shown nothing.
+func Vacuous(h *History, kinds []string, least, recoveries, leastRecoveries int, others []Result) Result {
+	r := Result{Name: "C8 not vacuous"}
+	for _, kind := range kinds {
+		r.Looked++
+		n := 0
+		for _, f := range h.Faults {
+			if f.Kind == kind {
+				n++
+			}
+		}
+		if n < least {
+			r.fail(nil, "%s happened %d times, not %d", kind, n, least)
+		}
+	}
+	if recoveries < leastRecoveries {
+		r.fail(nil, "%d jobs were recovered, not %d", recoveries, leastRecoveries)
+	}
+	for _, other := range others {
+		r.Looked++
+		if other.Looked == 0 {
+			r.fail(nil, "%s has looked at nothing", other.Name)
+		}
+	}
+	r.note("%d jobs recovered", recoveries)
+	return r
+}

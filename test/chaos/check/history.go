@@ -1,0 +1,246 @@
+// Package check judges a run of the chaos harness: what the ledger, the logs of
+// the producers and the last look at Redis say together. Each check is a function
+// of a History, so that tests can show that each can fail.
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/test/chaos/ledger"
+)
+
+// Answer is what a producer knows of a push.
+type Answer int
+
+// What a push may have come to.
+const (
+	// Ambiguous: it may or may not have been carried out.
+	Ambiguous Answer = iota
+	Acknowledged
+	// Refused: certainly not carried out.
+	Refused
+)
+
+// Push is one job as its producer logged it. Times are CLOCK_BOOTTIME.
+type Push struct {
+	ID    string
+	Queue string
+	// Expect is what the job does: one of the Expect words.
+	Expect string
+	Answer Answer
+	// Tried and Answered are when the push began and when its answer came.
+	Tried, Answered time.Duration
+	// Producer and Sequence order the pushes of one producer to one queue.
+	Producer, Sequence int
+	// Quiet: pushed while no fault was, and was to be, for a while.
+	Quiet bool
+}
+
+// What a job does in the end, if nothing befalls it.
+const (
+	ExpectDone    = "done"
+	ExpectPanic   = "Resqued::Panic"
+	ExpectError   = "Error"
+	ExpectInvalid = "Resqued::InvalidPayload"
+	ExpectUnknown = "Resqued::UnknownClass"
+	// ExpectDeath: it kills its process at every attempt.
+	ExpectDeath = "Resque::DirtyExit"
+)
+
+// Run is one execution of a job's code, put together from the ledger.
+type Run struct {
+	ledger.Entry // its start
+
+	// Outcome is how the code ended; empty: nobody has noted it.
+	Outcome string
+	// Ended is when that was noted, Last when anything of the run was heard last.
+	Ended, Last time.Duration
+}
+
+// Fault is one fault that was injected.
+type Fault struct {
+	Kind string
+	// Daemon is whom it hit; empty = everybody.
+	Daemon string
+	// Procs are the worker processes that it hit.
+	Procs []string
+	// From and To are when it began and when its cause was gone again.
+	From, To time.Duration
+	// Noticed and Recovered are how long after From (for what lasts: after To) the
+	// daemon showed that it knew, and that all was well again. Negative: never.
+	Noticed, Recovered time.Duration
+	Effect             Effect
+	// Note is a parameter for people: how long, which command.
+	Note string
+}
+
+// Effect is what a fault may bring about and still be explained.
+type Effect int
+
+// Effects, to be combined.
+const (
+	// Kills: its processes die, their jobs run again.
+	Kills Effect = 1 << iota
+	// Freezes: its processes stop together with whoever watches them, so that they
+	// may go on for a moment after their leases were judged.
+	Freezes
+	// Fences: its daemon is cut off for longer than the lease.
+	Fences
+	// Fails: the jobs in hand of its processes are killed and so fail.
+	Fails
+	// Disturbs: locks may not be extended in time, so that their holders are stopped.
+	Disturbs
+)
+
+// Probe is a small job in the lowest queue.
+type Probe struct {
+	ID             string
+	Pushed, Ran    time.Duration
+	QuietUntilDone bool
+}
+
+// Failed is an entry of the failed list.
+type Failed struct {
+	ID, Exception, Error, Queue string
+	At                          time.Duration
+}
+
+// History is everything that is known in the end.
+type History struct {
+	Pushes map[string]*Push
+	// Runs in the order of their starts.
+	Runs   []*Run
+	Faults []Fault
+	Failed []Failed
+	// Places are the jobs still in Redis, each with the keys that hold it.
+	Places map[string][]string
+	// Taken are jobs that foreign workers have popped; MaybeTaken is how many pops
+	// of theirs had no answer, from SharedQueue.
+	Taken       map[string]bool
+	MaybeTaken  int
+	SharedQueue string
+	// Processed and FailedStat are Resque's totals.
+	Processed, FailedStat int64
+	// DaemonOf tells whose worker process it is.
+	DaemonOf func(proc string) string
+
+	byRun map[string]*Run
+	byID  map[string][]*Run
+	died  map[string]time.Duration // worker processes that killed themselves
+}
+
+// NewHistory returns an empty one.
+func NewHistory() *History {
+	return &History{
+		Pushes: map[string]*Push{}, Places: map[string][]string{}, Taken: map[string]bool{},
+		DaemonOf: func(string) string { return "" },
+		byRun:    map[string]*Run{}, byID: map[string][]*Run{}, died: map[string]time.Duration{},
+	}
+}
+
+// Add takes lines of the ledger; those of one process must come in their order.
+func (h *History) Add(entries []ledger.Entry) {
+	for _, e := range entries {
+		r := h.byRun[e.Run]
+		if r == nil {
+			r = &Run{Entry: e}
+			h.byRun[e.Run] = r
+			h.Runs = append(h.Runs, r)
+			h.byID[r.ID] = append(h.byID[r.ID], r)
+		}
+		r.Last = max(r.Last, e.At)
+		switch e.What {
+		case ledger.Start, ledger.Act:
+			continue
+		case ledger.Die:
+			if at, ok := h.died[r.Proc]; !ok || e.At < at {
+				h.died[r.Proc] = e.At
+			}
+		}
+		r.Outcome, r.Ended = e.What, e.At
+	}
+}
+
+// Sort puts the runs in the order of their starts, which the checks rely on.
+func (h *History) Sort() {
+	byStart := func(a, b *Run) int { return cmp.Compare(a.At, b.At) }
+	slices.SortStableFunc(h.Runs, byStart)
+	for _, runs := range h.byID {
+		slices.SortStableFunc(runs, byStart)
+	}
+}
+
+// Done says whether the job's code came to a good end.
+func (h *History) Done(id string) bool {
+	return slices.ContainsFunc(h.byID[id], func(r *Run) bool { return r.Outcome == ledger.End })
+}
+
+// explains finds a fault with an effect that hit a process or its daemon between
+// two instants.
+func (h *History) explains(proc string, from, to time.Duration, effect Effect) (Fault, bool) {
+	for _, f := range h.Faults {
+		if f.Effect&effect == 0 || f.To < from || f.From > to {
+			continue
+		}
+		if slices.Contains(f.Procs, proc) || len(f.Procs) == 0 && (f.Daemon == "" || f.Daemon == h.DaemonOf(proc)) {
+			return f, true
+		}
+	}
+	return Fault{}, false
+}
+
+// Result is what a check has found.
+type Result struct {
+	// Name is the check: C1 conservation…
+	Name string
+	// Looked is how many things were looked at; a check that looked at none has
+	// shown nothing.
+	Looked int
+	// Notes are figures for the report.
+	Notes []string
+	// Violations fail the run.
+	Violations []Violation
+}
+
+// Violation is a thing that must not be.
+type Violation struct {
+	Text string
+	// IDs are the jobs that it is about, so that their evidence can be kept.
+	IDs []string
+}
+
+func (r *Result) fail(ids []string, format string, args ...any) {
+	r.Violations = append(r.Violations, Violation{fmt.Sprintf(format, args...), ids})
+}
+
+func (r *Result) note(format string, args ...any) {
+	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+}
+
+// String is one line of the report, and one for each of the first violations.
+func (r Result) String() string {
+	verdict := "ok"
+	if len(r.Violations) > 0 {
+		verdict = fmt.Sprintf("FAILED: %d violations", len(r.Violations))
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-16s %-8s %6d looked at", r.Name, verdict, r.Looked)
+	for _, n := range r.Notes {
+		b.WriteString("; " + n)
+	}
+	for i, v := range r.Violations {
+		if i == 20 {
+			fmt.Fprintf(&b, "\n    … and %d more", len(r.Violations)-i)
+			break
+		}
+		b.WriteString("\n    " + v.Text)
+	}
+	return b.String()
+}
+
+// seconds prints an instant or a span as people compare them.
+func seconds(d time.Duration) string { return fmt.Sprintf("%.3fs", d.Seconds()) }

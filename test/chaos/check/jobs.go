@@ -1,0 +1,261 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/test/chaos/ledger"
+)
+
+// Conservation is C1 at the end: every job that was pushed is done, failed, in a
+// place or taken by a foreigner, and nothing is there that nobody has pushed.
+func Conservation(h *History) Result {
+	r := Result{Name: "C1 conservation"}
+	failed := map[string]int{}
+	for _, f := range h.Failed {
+		failed[f.ID]++
+		if h.Pushes[f.ID] == nil {
+			r.fail(nil, "failed holds a job that nobody has pushed: %q", f.ID)
+		}
+	}
+	for id, places := range h.Places {
+		if h.Pushes[id] == nil {
+			r.fail(nil, "%s hold %q, which nobody has pushed", strings.Join(places, ", "), id)
+		}
+	}
+	var pushed, ambiguous, landed, lost int
+	var ended int64
+	maybe := h.MaybeTaken
+	for _, p := range sorted(h.Pushes) {
+		r.Looked++
+		done, places := h.Done(p.ID), len(h.Places[p.ID])
+		there := failed[p.ID] + places
+		if done || h.Taken[p.ID] {
+			there++
+		}
+		if done || failed[p.ID] > 0 {
+			ended++
+		}
+		switch p.Answer {
+		case Acknowledged:
+			pushed++
+		case Ambiguous:
+			ambiguous++
+			if there > 0 {
+				landed++
+			}
+		}
+		switch {
+		case p.Answer == Refused && there+len(h.byID[p.ID]) > 0:
+			r.fail([]string{p.ID}, "%s was refused and is there all the same", p.ID)
+		case p.Answer == Acknowledged && there == 0 && p.Queue == h.SharedQueue && maybe > 0:
+			maybe--
+		case p.Answer == Acknowledged && there == 0:
+			lost++
+			r.fail([]string{p.ID}, "%s (%s, queue %s, pushed at %s, %d runs) is lost", p.ID, p.Expect, p.Queue,
+				seconds(p.Answered), len(h.byID[p.ID]))
+		case failed[p.ID] > 1:
+			r.fail([]string{p.ID}, "%s failed %d times", p.ID, failed[p.ID])
+		case places > 1 || places == 1 && (failed[p.ID] > 0 || h.Taken[p.ID]):
+			r.fail([]string{p.ID}, "%s is in several places: %s, failed %d times, taken: %v", p.ID,
+				strings.Join(h.Places[p.ID], ", "), failed[p.ID], h.Taken[p.ID])
+		}
+	}
+	r.note("%d pushed, %d ambiguous of which %d landed, %d taken by others, %d failed, %d lost",
+		pushed, ambiguous, landed, len(h.Taken), len(h.Failed), lost)
+	if h.Processed != ended {
+		r.fail(nil, "stat:processed is %d, but %d jobs have ended", h.Processed, ended)
+	}
+	if h.FailedStat != int64(len(h.Failed)) {
+		r.fail(nil, "stat:failed is %d, but %d jobs have failed", h.FailedStat, len(h.Failed))
+	}
+	return r
+}
+
+// Snapshot is where jobs were at one instant between From and To.
+type Snapshot struct {
+	From, To time.Duration
+	// Places are the jobs in queues, in flight and delayed, and how often.
+	Places map[string]int
+	// Failed and Taken are those in these lists, since the beginning.
+	Failed, Taken map[string]bool
+}
+
+// Instant is C1 in a snapshot: no job is in two places, none is in none. maybe is
+// how many pops of foreigners had no answer yet.
+func Instant(h *History, s Snapshot, maybe int) []Violation {
+	var r Result
+	for id, n := range s.Places {
+		if n > 1 || s.Failed[id] || s.Taken[id] {
+			r.fail([]string{id}, "at %s %s was in %d places, failed: %v, taken: %v", seconds(s.To), id, n, s.Failed[id], s.Taken[id])
+		}
+	}
+	for _, p := range sorted(h.Pushes) {
+		if p.Answer != Acknowledged || p.Answered > s.From || s.Places[p.ID] > 0 || s.Failed[p.ID] || s.Taken[p.ID] {
+			continue
+		}
+		ended := slices.ContainsFunc(h.byID[p.ID], func(r *Run) bool { return r.Outcome == ledger.End && r.Ended <= s.To })
+		if ended || h.Taken[p.ID] {
+			continue
+		}
+		if p.Queue == h.SharedQueue && maybe > 0 {
+			maybe--
+			continue
+		}
+		r.fail([]string{p.ID}, "at %s %s (%s, queue %s) was in no place", seconds(s.To), p.ID, p.Expect, p.Queue)
+	}
+	return r.Violations
+}
+
+// Repeats is C4: a job runs a second time only if something has happened to its
+// first run.
+func Repeats(h *History) Result {
+	r := Result{Name: "C4 repeats"}
+	causes := map[string]int{}
+	for id, runs := range h.byID {
+		r.Looked++
+		for i := 1; i < len(runs); i++ {
+			cause := h.whyAgain(runs[i-1], runs[i])
+			if cause == "" {
+				r.fail([]string{id}, "%s ran again at %s in %s without a reason; before at %s in %s (%s)", id,
+					seconds(runs[i].At), runs[i].Proc, seconds(runs[i-1].At), runs[i-1].Proc, outcome(runs[i-1]))
+				continue
+			}
+			causes[cause]++
+		}
+	}
+	for _, cause := range keys(causes) {
+		r.note("%d after %s", causes[cause], cause)
+	}
+	return r
+}
+
+func (h *History) whyAgain(before, again *Run) string {
+	if before.Outcome == ledger.Requeue {
+		return "a requeue"
+	}
+	if at, ok := h.died[before.Proc]; ok && at >= before.At && at <= again.At {
+		return "the death of its process"
+	}
+	if f, ok := h.explains(before.Proc, before.At, again.At, Kills|Fences|Freezes); ok {
+		return f.Kind
+	}
+	return ""
+}
+
+// deaths counts the runs of a job whose process died during them.
+func (h *History) deaths(id string) (all, own int) {
+	runs := h.byID[id]
+	for i, r := range runs {
+		until := r.Last + time.Minute
+		if i+1 < len(runs) {
+			until = runs[i+1].At
+		}
+		at, suicide := h.died[r.Proc]
+		suicide = suicide && at >= r.At && at <= until
+		_, killed := h.explains(r.Proc, r.At, until, Kills|Fences|Freezes)
+		if suicide || killed {
+			all++
+		}
+		if r.Outcome == ledger.Die {
+			own++
+		}
+	}
+	return all, own
+}
+
+// Failures is the part of C7 about jobs: nobody is in failed without a reason of
+// its own. bystanders says whether jobs may be there that only died beside others.
+func Failures(h *History, maxDeaths int, bystanders bool) Result {
+	r := Result{Name: "C7 failures"}
+	kinds := map[string]int{}
+	beside := 0
+	for _, f := range h.Failed {
+		r.Looked++
+		p := h.Pushes[f.ID]
+		if p == nil {
+			continue // conservation says so
+		}
+		why := h.whyFailed(p, f, maxDeaths)
+		if why == "" {
+			r.fail([]string{f.ID}, "%s (%s) failed as %s without a reason: %s", f.ID, p.Expect, f.Exception, f.Error)
+		}
+		kinds[why]++
+		if all, own := h.deaths(f.ID); why == "its deaths" && p.Expect != ExpectDeath && own < all {
+			beside++
+			if !bystanders {
+				r.fail([]string{f.ID}, "%s only died beside others and failed: %s", f.ID, f.Error)
+			}
+		}
+	}
+	for _, why := range keys(kinds) {
+		if why != "" {
+			r.note("%d by %s", kinds[why], why)
+		}
+	}
+	r.note("%d bystanders", beside)
+	return r
+}
+
+func (h *History) whyFailed(p *Push, f Failed, maxDeaths int) string {
+	if p.Expect == f.Exception && p.Expect != ExpectDeath {
+		return "their own doing"
+	}
+	runs := h.byID[f.ID]
+	if f.Exception == ExpectDeath && strings.Contains(f.Error, fmt.Sprintf("death %d of %d", maxDeaths, maxDeaths)) {
+		if all, _ := h.deaths(f.ID); all >= maxDeaths {
+			return "its deaths"
+		}
+		// A process may die before the job's code has begun.
+		if h.disturbed(Kills | Fences | Freezes | Fails) {
+			return "deaths before it began"
+		}
+		return ""
+	}
+	if len(runs) == 0 {
+		if h.disturbed(Fails | Kills) {
+			return "a kill before they began"
+		}
+		return ""
+	}
+	last := runs[len(runs)-1]
+	until := max(last.Last, f.At) + time.Second
+	if at, ok := h.died[last.Proc]; ok && at >= last.At {
+		return "the death of its process"
+	}
+	if fault, ok := h.explains(last.Proc, last.At-time.Second, until, Fails|Disturbs|Fences|Freezes|Kills); ok {
+		return fault.Kind
+	}
+	return ""
+}
+
+func (h *History) disturbed(effect Effect) bool {
+	return slices.ContainsFunc(h.Faults, func(f Fault) bool { return f.Effect&effect != 0 })
+}
+
+func outcome(r *Run) string {
+	if r.Outcome == "" {
+		return "last heard of at " + seconds(r.Last)
+	}
+	return r.Outcome + " at " + seconds(r.Ended)
+}
+
+func sorted(pushes map[string]*Push) []*Push {
+	all := make([]*Push, 0, len(pushes))
+	for _, p := range pushes {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b *Push) int { return strings.Compare(a.ID, b.ID) })
+	return all
+}
+
+func keys(m map[string]int) []string {
+	all := make([]string, 0, len(m))
+	for k := range m {
+		all = append(all, k)
+	}
+	slices.Sort(all)
+	return all
+}

@@ -1,0 +1,141 @@
+// Package ledger is what jobs note, outside of Redis, of what they do: what Redis
+// says of jobs and locks is to be judged by something else. A worker process and its
+// commands append to a file of their own, one line at a time, so that those that are
+// killed leave whole lines.
+package ledger
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/proc"
+)
+
+// What happened.
+const (
+	// Start: the job's code begins, with its lock if it has one.
+	Start = "start"
+	// Act: it still runs.
+	Act = "act"
+	// End, Fail, Requeue: its code is over, and how.
+	End     = "end"
+	Fail    = "fail"
+	Requeue = "requeue"
+	// Die: it is about to take its process with it.
+	Die = "die"
+)
+
+// Entry is one line.
+type Entry struct {
+	What string `json:"e"`
+	// At is CLOCK_BOOTTIME, which all processes of a machine share.
+	At time.Duration `json:"t"`
+	// Proc names the worker process for ever; a pid may be used again.
+	Proc string `json:"proc"`
+	PID  int    `json:"pid"`
+	// Run is one execution of the job's code; the processes that it has started
+	// use the same.
+	Run string `json:"run"`
+	// ID is the job; the following only stand in a start.
+	ID      string `json:"id"`
+	Class   string `json:"class,omitempty"`
+	Attempt int    `json:"attempt,omitempty"`
+	Lock    string `json:"lock,omitempty"`
+	Fence   int64  `json:"fence,omitempty"`
+	// Reserved is when the job was taken from its queue, in ms by Redis's clock.
+	Reserved int64 `json:"reserved,omitempty"`
+}
+
+// Writer appends to the file of a worker process. It is safe for concurrent use.
+type Writer struct {
+	file *os.File
+	proc string
+}
+
+// Open opens the file of a worker process in dir.
+func Open(dir, worker string) (*Writer, error) {
+	f, err := os.OpenFile(filepath.Join(dir, worker+".jsonl"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("ledger: %w", err)
+	}
+	return &Writer{f, worker}, nil
+}
+
+// Write appends one line; the time and the processes are filled in.
+func (w *Writer) Write(e Entry) error {
+	e.At, e.PID, e.Proc = proc.BootTime(), os.Getpid(), w.proc
+	line, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	// One write: what a kill leaves is a whole line or none.
+	if _, err := w.file.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	return nil
+}
+
+// Tail reads what is appended to the files of a directory. It is not safe for
+// concurrent use.
+type Tail struct {
+	dir  string
+	read map[string]int64
+}
+
+// NewTail begins with what stands there already.
+func NewTail(dir string) *Tail { return &Tail{dir: dir, read: map[string]int64{}} }
+
+// Next returns the lines that were added since it was last called, those of one
+// process in their order.
+func (t *Tail) Next() ([]Entry, error) {
+	files, err := os.ReadDir(t.dir)
+	if err != nil {
+		return nil, fmt.Errorf("ledger: %w", err)
+	}
+	var all []Entry
+	for _, f := range files {
+		if !strings.HasSuffix(f.Name(), ".jsonl") {
+			continue
+		}
+		info, err := f.Info()
+		if err != nil || info.Size() == t.read[f.Name()] {
+			continue
+		}
+		some, err := t.more(f.Name())
+		if err != nil {
+			return all, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+func (t *Tail) more(name string) ([]Entry, error) {
+	f, err := os.Open(filepath.Join(t.dir, name))
+	if err != nil {
+		return nil, fmt.Errorf("ledger: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	if _, err := f.Seek(t.read[name], 0); err != nil {
+		return nil, fmt.Errorf("ledger: %w", err)
+	}
+	var entries []Entry
+	for r := bufio.NewReader(f); ; {
+		line, err := r.ReadBytes('\n')
+		if err != nil {
+			return entries, nil //nolint:nilerr // the rest of the line is still to come, or never
+		}
+		t.read[name] += int64(len(line))
+		var e Entry
+		if err := json.Unmarshal(bytes.TrimSpace(line), &e); err != nil {
+			return entries, fmt.Errorf("ledger %s: %w", name, err)
+		}
+		entries = append(entries, e)
+	}
+}

@@ -1,0 +1,43 @@
+package ledger
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTail(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w, err := Open(dir, "host:1:2-3:0.1")
+	require.NoError(t, err)
+	tail := NewTail(dir)
+	next := func() []Entry {
+		entries, err := tail.Next()
+		require.NoError(t, err)
+		return entries
+	}
+	require.Empty(t, next())
+
+	require.NoError(t, w.Write(Entry{What: Start, ID: "chaos-1", Lock: "k", Fence: 7}))
+	require.NoError(t, w.Write(Entry{What: End, ID: "chaos-1"}))
+	entries := next()
+	require.Len(t, entries, 2)
+	require.Equal(t, "k", entries[0].Lock)
+	require.Equal(t, os.Getpid(), entries[0].PID)
+	require.Less(t, entries[0].At, entries[1].At)
+	require.Empty(t, next())
+
+	// A line that is still being written is not half a line.
+	path := filepath.Join(dir, "other.jsonl")
+	require.NoError(t, os.WriteFile(path, []byte(`{"e":"start","id":"cha`), 0o600))
+	require.Empty(t, next())
+	require.NoError(t, os.WriteFile(path, []byte(`{"e":"start","id":"chaos-2"}`+"\n"), 0o600))
+	require.Equal(t, "chaos-2", next()[0].ID)
+
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "bad.jsonl"), []byte("no\n"), 0o600))
+	_, err = tail.Next()
+	require.ErrorContains(t, err, "bad.jsonl")
+}
