@@ -43,7 +43,7 @@ func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 		if c.Mirrored {
 			worker = c.Job.Worker
 		}
-		args = append(args, c.Job.Token, string(rune(c.Kind)), c.Job.Queue, c.Job.LockKey, letters(c.Job.Capped, 'c', c.Held, 'h'),
+		args = append(args, c.Job.Token, string(rune(c.Kind)), c.Job.Queue, c.Job.LockKey, letters(c.Job.Capped, 'c', c.Held, 'h', c.Killed, 'k'),
 			worker, c.Job.Deaths, c.Failure, c.Delay.Milliseconds())
 	}
 	for _, w := range req.Wants {

@@ -20,6 +20,7 @@ const (
 	keyMaster    = "resqued:master:"
 	keyMasters   = "resqued:masters"
 	keyDelayed   = "resqued:delayed"
+	keyKills     = "resqued:kills:"
 )
 
 // key adds the namespace to a name.

@@ -20,6 +20,7 @@ type Action byte
 const (
 	Requeue Action = 'q' // back to the head of its queue; counts as a death
 	Fail    Action = 'f' // to the failed list
+	Again   Action = 't' // to the tail of its queue, because somebody wants that; no death
 )
 
 // Verdict decides one record of a dead process.
@@ -28,4 +29,6 @@ type Verdict struct {
 	Action Action
 	// Failure is the record for the failed list, complete JSON; only for Fail.
 	Failure []byte
+	// Kill answers who wanted the job to end; nil = nobody did.
+	Kill *KillAnswer
 }

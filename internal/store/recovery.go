@@ -54,11 +54,14 @@ func (s *Store) Fence(ctx context.Context, proc string, force bool) (held []Rese
 	case len(list) == 0 || list[0] != "OK":
 		return nil, nil, fmt.Errorf("script fence: unexpected reply %v", raw)
 	}
-	for i := 1; i+1 < len(list); i += 2 {
+	for i := 1; i+2 < len(list); i += 3 {
 		job, err := parseRecord(list[i], list[i+1])
 		if err != nil {
 			bad = append(bad, list[i])
 			continue
+		}
+		if r, ok := parseKill(list[i+2]); ok {
+			job.Kill = &r
 		}
 		held = append(held, job)
 	}
@@ -88,7 +91,7 @@ func (s *Store) Recover(ctx context.Context, proc string, verdicts []Verdict) er
 		batch := verdicts[max(0, end-recoverBatch):max(0, end)]
 		args := []any{s.prefix, proc}
 		for _, b := range slices.Backward(batch) {
-			args = append(args, b.Token, string(rune(b.Action)), b.Failure)
+			args = append(args, b.Token, string(rune(b.Action)), b.Failure, b.Kill.encode())
 		}
 		raw, err := s.eval(ctx, recoverScript, s.key(keyInflight)+proc, args)
 		if err != nil {

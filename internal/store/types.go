@@ -60,6 +60,8 @@ type Completion struct {
 	Mirrored bool
 	// Held: the job took class locks in this Redis, to be released with its end.
 	Held bool
+	// Killed: the process has obeyed a KillRequest for this job.
+	Killed bool
 }
 
 // Want asks for one job for one idle thread. Token is unique within the process
@@ -129,6 +131,8 @@ type Reserved struct {
 	// (whole seconds; zero where that is not known).
 	Unique     bool
 	EnqueuedAt time.Time
+	// Kill is what somebody wants of the job; only Fence tells.
+	Kill *KillRequest
 }
 
 // ExchangeReply answers an ExchangeRequest.

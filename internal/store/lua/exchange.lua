@@ -6,7 +6,7 @@
 --         style, number of completions, of wants, of queues, of this sending, of
 --         names, of classes with names of their own; then
 --         per completion: token, kind (d f r b), queue, lock key, flags (c capped,
---           h holds class locks), worker if mirrored else '', deaths, failure
+--           h holds class locks, k somebody wanted it to end), worker if mirrored else '', deaths, failure
 --           record or '', delay (ms)
 --         per want: token, worker
 --         per queue: name, cap (0 none), flags (l locked, k its locks are named in
@@ -68,6 +68,9 @@ for c = 1, ncomp do
   else
     applied[c] = '1'
     if find(flags, 'h', 1, true) then drop_held(prefix, proc, token) end
+    if find(flags, 'k', 1, true) then
+      answer(prefix, proc, token, kind == 'd' and '=finished 0 0' or kind == 'f' and '=cancelled 0 0' or '=cancelled 1 0')
+    end
     if lock ~= '' then
       release(lock, owner(proc, token))
       released[#released + 1] = lock

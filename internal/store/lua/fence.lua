@@ -3,7 +3,7 @@
 --
 -- KEYS[1] resqued:inflight:<proc>
 -- ARGV    prefix, proc, force (1: its death is certain; 0: its lease must be past)
--- RETURNS {'ALIVE'}, or {'OK', token, record, …}
+-- RETURNS {'ALIVE'}, or {'OK', token, record, request to kill the job or '', …}
 
 local prefix, proc, force = ARGV[1], ARGV[2], ARGV[3] == '1'
 local procs = prefix .. 'resqued:procs'
@@ -13,5 +13,11 @@ if not force and lease >= ms then return {'ALIVE'} end
 call('PERSIST', procs)
 call('ZADD', procs, 0, proc)
 local reply = {'OK'}
-for _, v in ipairs(call('HGETALL', KEYS[1])) do reply[#reply + 1] = v end
+local records = call('HGETALL', KEYS[1])
+for i = 1, #records, 2 do
+  local request = pcall_('HGET', prefix .. 'resqued:kills:' .. proc, records[i])
+  reply[#reply + 1] = records[i]
+  reply[#reply + 1] = records[i + 1]
+  reply[#reply + 1] = type(request) == 'string' and request or ''
+end
 return reply

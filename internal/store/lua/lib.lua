@@ -85,6 +85,12 @@ local function drop_held(prefix, proc, token)
   held_each(s, release)
 end
 
+-- answer tells who wanted a job to end what became of it, in the place of the request.
+local function answer(prefix, proc, token, text)
+  local kills = prefix .. 'resqued:kills:' .. proc
+  if pcall_('HEXISTS', kills, token) == 1 then call('HSET', kills, token, text) end
+end
+
 -- uncap gives back one thread of a queue's cap. The hash vanishes with its last
 -- field, so nothing has to clean it up.
 local function uncap(prefix, cap, queue)

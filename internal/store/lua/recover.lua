@@ -2,8 +2,8 @@
 -- or to failed, frees their locks, and forgets the process with its last record.
 --
 -- KEYS[1] resqued:inflight:<proc>
--- ARGV    prefix, proc, then per record: token, action (q requeue, f fail),
---         failure record or ''
+-- ARGV    prefix, proc, then per record: token, action (q requeue, f fail, t to the
+--         tail and no death), failure record or '', answer to a request to kill it or ''
 -- RETURNS {records left, moved, reason for one that was left or ''}, or {'ALIVE'} if the
 --         process has not been fenced
 
@@ -22,8 +22,8 @@ local function died(key, r)
 end
 
 call('PERSIST', KEYS[1])
-for i = 3, #ARGV, 3 do
-  local token, action, failure = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+for i = 3, #ARGV, 4 do
+  local token, action, failure, text = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local raw = call('HGET', KEYS[1], token)
   local r = raw and unpack_(raw)
   if raw and not r then
@@ -40,11 +40,16 @@ for i = 3, #ARGV, 3 do
         call('RPUSH', target, failure)
         pcall_('HDEL', deathkey, corpse(r.queue, r.payload))
         processed = processed + 1
+      elseif action == 't' then
+        local start = r.start
+        if start ~= '-' then start = fmt('%.0f', math.floor(now() / 1000)) end
+        putback(prefix, r.queue, r.payload, start, false)
       else
         forget_seen(prefix, r.queue) -- it knows the jobs behind those at the head
         putback(prefix, r.queue, r.payload, r.start, true)
         died(deathkey, r)
       end
+      if text ~= '' then answer(prefix, proc, token, text) end
       drop_held(prefix, proc, token)
       if r.lock ~= '' then
         release(r.lock, owner(proc, token))

@@ -1,0 +1,183 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Somebody who wants a running job to end leaves a request in resqued:kills:<proc>,
+// under the job's token. The process obeys, and whoever ends the job's record puts
+// an answer in the place of the request: the process itself, or who recovers it.
+
+var (
+	killScript   = loadScript("kill")
+	unkillScript = loadScript("unkill")
+)
+
+// What became of a request to kill a job.
+const (
+	KillAsked = "asked"
+	KillGone  = "gone" // the job does not run (any more)
+	KillDead  = "dead" // its process is being recovered: nobody would obey
+)
+
+// How a job ended that somebody wanted to end.
+const (
+	HowCancelled = "cancelled"        // it stopped when it was told to
+	HowRecycled  = "process_recycled" // it did not, and its process is gone
+	HowFinished  = "finished"         // it was faster, or did not care and succeeded
+)
+
+// stateBatch bounds the jobs of one transaction of KillStates.
+const stateBatch = 50
+
+// RunName names one run of a job: its process and its token.
+type RunName struct{ Proc, Token string }
+
+// String is the name as people write it; see resqued.Job.ID.
+func (n RunName) String() string { return n.Proc + "/" + n.Token }
+
+// KillRequest is what somebody wants of a running job.
+type KillRequest struct {
+	// Grace is how long the job may take to stop before its process has to go.
+	Grace time.Duration
+	// Requeue: a job that stops goes back to the tail of its queue, not to failed.
+	Requeue bool
+}
+
+// KillAnswer is how a job ended that somebody wanted to end.
+type KillAnswer struct {
+	How      string
+	Requeued bool
+	// SiblingsLost counts the jobs of the same process that were neither finished nor
+	// put back when it had to go, and that nobody wanted to end.
+	SiblingsLost int
+}
+
+// KillState is how far a kill has come.
+type KillState struct {
+	// Running: the job's record exists, so its code may still run.
+	Running bool
+	// Told: the job was told to stop. Stubborn: it ignores that, its process has to go.
+	Told, Stubborn bool
+	// Answer is nil as long as there is none; for ever, if the job ended before its
+	// process had seen the request.
+	Answer *KillAnswer
+}
+
+// RequestKill asks the process of a running job to end it, and returns KillAsked,
+// KillGone or KillDead. A later request takes the place of one that waits.
+func (s *Store) RequestKill(ctx context.Context, run RunName, r KillRequest) (outcome string, err error) {
+	raw, err := s.eval(ctx, killScript, s.key(keyInflight)+run.Proc,
+		[]any{s.prefix, run.Proc, run.Token, r.Grace.Milliseconds(), flag(r.Requeue)})
+	if err != nil {
+		return "", fmt.Errorf("kill %s: %w", run, err)
+	}
+	outcome, _ = raw.(string)
+	return outcome, nil
+}
+
+// Kills returns what is wanted of the jobs of a process, by token.
+func (s *Store) Kills(ctx context.Context, proc string) (map[string]KillRequest, error) {
+	// By the client that writes: a worker process needs no second pool of connections.
+	fields, err := s.write.HGetAll(ctx, s.key(keyKills)+proc).Result()
+	if err != nil {
+		return nil, fmt.Errorf("requests to kill jobs of %s: %w", proc, err)
+	}
+	if len(fields) == 0 {
+		return nil, nil
+	}
+	out := make(map[string]KillRequest, len(fields))
+	for token, value := range fields {
+		if r, ok := parseKill(value); ok {
+			out[token] = r
+		}
+	}
+	return out, nil
+}
+
+// DropKills removes requests for jobs that have no record any more and no answer.
+func (s *Store) DropKills(ctx context.Context, proc string, tokens ...string) error {
+	args := []any{s.prefix, proc}
+	for _, token := range tokens {
+		args = append(args, token)
+	}
+	_, err := s.eval(ctx, unkillScript, s.key(keyInflight)+proc, args)
+	return err
+}
+
+// KillStates tells how far some kills have come, in the order of runs.
+func (s *Store) KillStates(ctx context.Context, runs []RunName) ([]KillState, error) {
+	out := make([]KillState, 0, len(runs))
+	for len(runs) > 0 {
+		batch := runs[:min(len(runs), stateBatch)]
+		runs = runs[len(batch):]
+		// A transaction: record and request are seen as they were at one moment.
+		pipe := s.read.TxPipeline()
+		records, answers := make([]*redis.BoolCmd, len(batch)), make([]*redis.StringCmd, len(batch))
+		infos := make([]*redis.SliceCmd, len(batch))
+		for i, run := range batch {
+			records[i] = pipe.HExists(ctx, s.key(keyInflight)+run.Proc, run.Token)
+			answers[i] = pipe.HGet(ctx, s.key(keyKills)+run.Proc, run.Token)
+			infos[i] = pipe.HMGet(ctx, s.key(keyProcInfo)+run.Proc, InfoKilled, InfoStubborn)
+		}
+		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+			return nil, fmt.Errorf("look for killed jobs: %w", err)
+		}
+		for i, run := range batch {
+			state := KillState{Running: records[i].Val(), Answer: parseAnswer(answers[i].Val())}
+			if info := infos[i].Val(); len(info) == 2 {
+				state.Told, state.Stubborn = names(info[0], run.Token), names(info[1], run.Token)
+			}
+			out = append(out, state)
+		}
+	}
+	return out, nil
+}
+
+// Fields of resqued:proc:<proc> that list tokens, with blanks between them: of the
+// jobs that were told to stop, and of those for which the process has to go.
+const (
+	InfoKilled   = "killed"
+	InfoStubborn = "stubborn"
+)
+
+// names tells whether a list of tokens has one of them.
+func names(list any, token string) bool {
+	text, _ := list.(string)
+	return strings.Contains(" "+text+" ", " "+token+" ")
+}
+
+// parseKill reads what kill.lua wrote; false = it is an answer by now.
+func parseKill(value string) (KillRequest, bool) {
+	grace, requeue, _ := strings.Cut(value, " ")
+	ms, err := strconv.ParseInt(grace, 10, 64)
+	if err != nil || ms < 0 {
+		return KillRequest{}, false
+	}
+	return KillRequest{Grace: time.Duration(ms) * time.Millisecond, Requeue: requeue == "1"}, true
+}
+
+// encode is the answer as the scripts write it.
+func (a *KillAnswer) encode() string {
+	if a == nil {
+		return ""
+	}
+	return fmt.Sprintf("=%s %s %d", a.How, flag(a.Requeued), a.SiblingsLost)
+}
+
+// parseAnswer reads it; nil = it is none.
+func parseAnswer(value string) *KillAnswer {
+	fields := strings.Fields(value)
+	if len(fields) != 3 || fields[0][0] != '=' {
+		return nil
+	}
+	lost, _ := strconv.Atoi(fields[2])
+	return &KillAnswer{How: fields[0][1:], Requeued: fields[1] == "1", SiblingsLost: lost}
+}

@@ -1,0 +1,22 @@
+-- kill notes that somebody wants one running job to end. Only the job's own process
+-- obeys, and a token names one run of one job for ever: the next job is never hit.
+--
+-- KEYS[1] resqued:inflight:<proc>
+-- ARGV    prefix, proc, token, grace (ms), requeue (1|0)
+-- RETURNS 'asked'; 'gone' if the job does not run (any more); 'dead' if its process is
+--         being recovered: nobody would obey
+
+local prefix, proc, token, grace = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local kills = prefix .. 'resqued:kills:' .. proc
+if call('HEXISTS', KEYS[1], token) == 0 then return 'gone' end
+local lease = tonumber(pcall_('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
+if not lease or lease == 0 then return 'dead' end
+if type(pcall_('HLEN', kills)) ~= 'number' then
+  return redis.error_reply('RESQUEDTYPE ' .. kills .. ' is no hash; move it away')
+end
+call('PERSIST', KEYS[1]) -- see register: a full server must not refuse the rest
+call('HSET', kills, token, ARGV[4] .. ' ' .. ARGV[5])
+-- Who asked has to find the answer, too.
+local ttl = grace + 600000
+if call('PTTL', kills) < ttl then call('PEXPIRE', kills, ttl) end
+return 'asked'
