@@ -623,6 +623,21 @@ func TestFullServer(t *testing.T) {
 	f.register("p2")
 }
 
+// Jobs behind those that are known to be locked are taken where they stand: nothing
+// is popped before their lock is set.
+func TestFullServerBehindLockedJobs(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	f := setup(t, server)
+	f.push("q", job("A", "[1]"), job("A", "[1]"))
+	require.Len(t, f.reserve(2, "q"), 1)
+	f.push("q", job("A", "[2]"))
+	require.NoError(t, f.redis.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	jobs := f.reserve(1, "q")
+	require.Len(t, jobs, 1)
+	require.Equal(t, job("A", "[2]"), string(jobs[0].Payload))
+}
+
 func TestWaitReady(t *testing.T) {
 	t.Parallel()
 	t.Run("waits for a server that is away, and says so", func(t *testing.T) {

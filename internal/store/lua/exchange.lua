@@ -212,7 +212,7 @@ local function reserve(queue, key, left, room, capped, flags)
 
   -- Names that Go has to tell may be missing: then nothing may have been popped.
   local direct = not byGo and nclasses == 0
-  if not direct then call('PERSIST', info) end -- as above
+  if not direct or newer > 0 then call('PERSIST', info) end -- as above
 
   -- try looks at the job with an index. It returns true if the job was taken, false
   -- if it is locked, nil if its lock has to be named first. One at the head that is
