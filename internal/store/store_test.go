@@ -638,6 +638,21 @@ func TestFullServerBehindLockedJobs(t *testing.T) {
 	require.Equal(t, job("A", "[2]"), string(jobs[0].Payload))
 }
 
+// An equal job that a stranger pushed waits, too, whatever the set says. No marker is
+// left for the one that was refused.
+func TestLonerBesideAStrangersJob(t *testing.T) {
+	t.Parallel()
+	f := setup(t, redistest.Shared(t))
+	require.NoError(t, f.redis.RPush(t.Context(), f.key("queue:q"), job("A", "[1]")).Err())
+	reply, err := f.EnqueueLoner(t.Context(), store.LonerRequest{
+		Key: "lock:A:1", Queue: "q", Payload: []byte(job("A", "[1]")), Unique: true,
+	})
+	require.NoError(t, err)
+	require.Equal(t, store.LonerDuplicate, reply.Status)
+	require.False(t, f.exists("loner:lock:A:1"))
+	require.Len(t, f.list("queue:q"), 1)
+}
+
 func TestWaitReady(t *testing.T) {
 	t.Parallel()
 	t.Run("waits for a server that is away, and says so", func(t *testing.T) {

@@ -30,7 +30,7 @@ if value then return {'LOCKED', value} end
 if marked(prefix, marker, ms, elsewhere) then return {'DUPLICATE'} end
 if unique and not elsewhere then
   if find(flags, 's', 1, true) and not instep(key, len(key)) then return {'STEP'} end
-  if call('SISMEMBER', key .. ':uniqueue', payload) == 1 then return {'DUPLICATE'} end
+  if waiting(key, payload, len(key)) then return {'DUPLICATE'} end
 end
 
 value = classvalue(ms, timeout, markname(queue, payload))
