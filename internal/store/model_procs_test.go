@@ -27,6 +27,9 @@ func (m *model) crash(t *rapid.T) {
 	// The newest come first.
 	m.recover(t, p, verdicts[rapid.IntRange(0, len(verdicts)).Draw(t, "left"):])
 	if rapid.Bool().Draw(t, "cut off") {
+		if len(p.jobs) > 0 {
+			m.see("cut off")
+		}
 		return
 	}
 	m.recover(t, p, verdicts)
@@ -87,9 +90,10 @@ func (m *model) beat(t *rapid.T) {
 	var lost, gone []string
 	for _, token := range p.tokens() {
 		job := p.jobs[token]
-		req.Jobs = append(req.Jobs, store.Running{Token: token, LockKey: job.LockKey, Held: len(job.class) > 0 || job.classLost})
+		req.Jobs = append(req.Jobs, store.Running{Token: token, LockKey: job.LockKey, Held: job.classKey != ""})
 		value, _ := m.now.value(job.LockKey)
-		if job.LockKey != "" && value != owner(p.name, token) || job.classLost {
+		if job.LockKey != "" && value != owner(p.name, token) || job.classKey != "" && !m.isClass(job) {
+			m.see("lost lock told")
 			lost = append(lost, token)
 		}
 		if job.lost {
@@ -113,6 +117,11 @@ func (m *model) beat(t *rapid.T) {
 	}
 }
 
+func (m *model) isClass(job *running) bool {
+	value, _ := m.now.value(job.classKey)
+	return value == job.classValue
+}
+
 // poll must name each queue that holds jobs once, as blocked only if all of its
 // jobs are locked.
 func (m *model) poll(t *rapid.T) {
@@ -134,6 +143,7 @@ func (m *model) polled(t *rapid.T, reply store.PollReply) {
 	still := after.delayed()
 	for it, n := range m.now.delayed() {
 		if still[it] < n && !slices.Contains(m.now.list("queue:"+it.queue), it.payload) {
+			m.see("delayed")
 			m.waits(it, store.Reserved{}, false)
 		}
 	}
@@ -149,6 +159,7 @@ func (m *model) polled(t *rapid.T, reply store.PollReply) {
 		if !blocked || m.tainted[q.Name] {
 			continue
 		}
+		m.see("blocked")
 		for _, payload := range jobs {
 			if lock := m.lockKey(q.Name, payload); !after.held(lock) {
 				t.Fatalf("I5: %s counts as blocked, and %s is free", q.Name, lock)
@@ -167,12 +178,13 @@ func (m *model) serve(t *rapid.T) {
 	free := slices.ContainsFunc(m.now.list("queue:"+q.Name), func(payload string) bool {
 		return !m.now.held(m.lockKey(q.Name, payload))
 	})
-	if !free {
+	if !free || m.full && m.tainted[q.Name] {
 		return
 	}
 	m.patience(t, q.Name)
 	for range 3 {
 		if m.request(t, p, nil, []store.Queue{q}, 1, "answered") > 0 {
+			m.see("free job served")
 			return
 		}
 		m.now = m.look(t)
@@ -195,8 +207,11 @@ func (m *model) patience(t *rapid.T, queue string) {
 
 // fullServer runs a step on a server that takes no more.
 func (m *model) fullServer(t *rapid.T) {
-	step := rapid.SampledFrom([]func(*rapid.T){m.exchange, m.exchange, m.crash, m.beat, m.poll}).Draw(t, "step")
+	step := rapid.SampledFrom([]func(*rapid.T){m.exchange, m.exchange, m.serve, m.serve, m.crash, m.beat, m.poll}).Draw(t, "step")
 	must(t, m.redis.ConfigSet(m.ctx, "maxmemory", "1").Err())
+	m.see("exchange when full")
+	m.full = true
 	step(t)
+	m.full = false
 	must(t, m.redis.ConfigSet(m.ctx, "maxmemory", "0").Err())
 }

@@ -12,17 +12,31 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// push enqueues a job, as Ruby does where the queue is unique.
+// push enqueues a job, into a unique queue as we do or as Ruby does.
 func (m *model) push(t *rapid.T) {
 	queue := m.anyQueue(t)
 	payload := m.payload(t, queue)
-	if queue.Unique {
+	it := item{queue.Name, payload}
+	switch {
+	case !queue.Unique:
+		_, err := m.store.Push(m.ctx, queue.Name, []byte(payload))
+		must(t, err)
+		m.count[it]++
+	case rapid.Bool().Draw(t, "by Ruby"):
 		m.gemUniquePush(t, queue.Name, payload)
-		return
+	default:
+		// The same twice: one of them is a duplicate.
+		reply, err := m.store.PushUnique(m.ctx, queue.Name, false, []byte(payload), []byte(payload))
+		must(t, err)
+		waits := m.now.refused(it)
+		if !slices.Equal(reply.Pushed, []bool{!waits, false}) {
+			t.Fatalf("I10: pushed %v, an equal one waits: %v, queue %s, %q", reply.Pushed, waits, it.queue, it.payload)
+		}
+		if !waits {
+			m.count[it]++
+			m.waits(it, store.Reserved{}, false)
+		}
 	}
-	_, err := m.store.Push(m.ctx, queue.Name, []byte(payload))
-	must(t, err)
-	m.count[item{queue.Name, payload}]++
 }
 
 // exchange ends some jobs of a process and asks for others.
@@ -35,7 +49,7 @@ func (m *model) exchange(t *rapid.T) {
 	// Some of the queues, in any order.
 	first, n := rapid.IntRange(0, len(modelQueues)-1).Draw(t, "first queue"), rapid.IntRange(1, len(modelQueues)).Draw(t, "queues")
 	queues := slices.Concat(modelQueues[first:], modelQueues[:first])[:n]
-	m.request(t, p, m.endings(t, p), queues, rapid.IntRange(0, 3).Draw(t, "wants"), rapid.SampledFrom(fates).Draw(t, "fate"))
+	m.request(t, p, m.endings(t, p), queues, rapid.IntRange(0, 4).Draw(t, "wants"), rapid.SampledFrom(fates).Draw(t, "fate"))
 }
 
 // endings decides how some jobs of a process ended.
@@ -65,7 +79,7 @@ func (m *model) endings(t *rapid.T, p *process) []store.Completion {
 func (p *process) end(token string, kind store.Kind) store.Completion {
 	job := p.jobs[token]
 	reserved := job.Reserved
-	return store.Completion{Job: &reserved, Kind: kind, Held: len(job.class) > 0 || job.classLost}
+	return store.Completion{Job: &reserved, Kind: kind, Held: job.classKey != ""}
 }
 
 func failure(job *store.Reserved) []byte { return []byte("F" + job.Queue + " " + string(job.Payload)) }
@@ -99,6 +113,7 @@ func (m *model) request(t *rapid.T, p *process, ends []store.Completion, queues 
 			return got
 		}
 		req, fate = store.ExchangeRequest{}, "answered"
+		m.see("named")
 		for _, n := range reply.Unnamed {
 			if !m.goNamed(n.Queue, string(n.Payload)) {
 				t.Fatalf("asked to name what needs no name: %s %q", n.Queue, n.Payload)
@@ -172,6 +187,7 @@ func (m *model) settle(t *rapid.T, p *process, req store.ExchangeRequest, reply 
 			if !returned || !slices.Contains(m.now.list("queue:"+job.Queue), it.payload) && !back[it] {
 				t.Fatalf("I1: dropped as a duplicate while no other waited: queue %s, %q", it.queue, it.payload)
 			}
+			m.see("duplicate dropped")
 			m.count[it]--
 		case c.Kind == store.Done:
 			m.count[it]--
@@ -184,6 +200,9 @@ func (m *model) settle(t *rapid.T, p *process, req store.ExchangeRequest, reply 
 		if m.clean[queue] {
 			t.Fatalf("I10: %s was healed, and no stranger had touched it", queue)
 		}
+	}
+	if reply.Bounced > 0 {
+		m.see("bounced")
 	}
 	sort.Slice(reply.Jobs, func(i, j int) bool { return reply.Jobs[i].Fence < reply.Jobs[j].Fence })
 	for _, job := range reply.Jobs {
@@ -214,7 +233,10 @@ func (m *model) granted(t *rapid.T, p *process, job store.Reserved) {
 			t.Fatalf("I3: fence %d of %s after %d", job.Fence, job.LockKey, m.fences[job.LockKey])
 		}
 		m.fences[job.LockKey] = job.Fence
-		delete(m.orphans, job.LockKey)
+		if _, orphan := m.orphans[job.LockKey]; orphan {
+			m.see("lock taken over")
+			delete(m.orphans, job.LockKey)
+		}
 		delete(m.freed, job.LockKey)
 	}
 	if job.Unique != queue.Unique || job.Capped != (queue.Cap > 0) {
@@ -224,13 +246,14 @@ func (m *model) granted(t *rapid.T, p *process, job store.Reserved) {
 		t.Fatalf("I10: %q of %s was pushed at %d, not at %d", it.payload, it.queue, want, job.EnqueuedAt.Unix())
 	}
 	delete(m.starts, it)
-	p.jobs[job.Token] = &running{Reserved: job, class: map[string]string{}}
+	p.jobs[job.Token] = &running{Reserved: job}
 }
 
 // healed: queues that were out of step are in step now.
 func (m *model) healed(t *rapid.T, queues []string) {
 	m.reconcile(t, m.look(t))
 	for _, queue := range queues {
+		m.see("healed")
 		m.soil(queue)
 		m.clean[queue] = true
 	}
@@ -291,7 +314,14 @@ func (m *model) unasked(t *rapid.T) {
 }
 
 func (m *model) unchanged(t *rapid.T, who string) {
-	if after := m.look(t); !after.same(m.now) {
-		t.Fatalf("I4: %s changed\n%v\nto\n%v", who, m.now, after)
+	after := m.look(t)
+	if after.same(m.now) {
+		return
 	}
+	for key, e := range m.now {
+		if !slices.Equal(e.values, after[key].values) {
+			t.Fatalf("I4: %s changed %s from %q to %q", who, key, e.values, after[key].values)
+		}
+	}
+	t.Fatalf("I4: %s changed\n%v\nto\n%v", who, m.now, after)
 }

@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -107,7 +106,7 @@ func (m *model) steal(t *rapid.T) {
 	if lock == "" {
 		return
 	}
-	value := rapid.SampledFrom([]string{"", "somebody"}).Draw(t, "value")
+	value := rapid.SampledFrom([]string{"", "somebody", "true", "1000000000"}).Draw(t, "value")
 	must(t, m.redis.Set(m.ctx, lock, value, time.Minute).Err())
 	m.loosen(lock)
 	m.foreign[lock] = value
@@ -160,10 +159,7 @@ func (m *model) loosen(lock string) {
 	}
 	for _, p := range m.procs {
 		for _, job := range p.jobs {
-			if _, ok := job.class[lock]; ok {
-				delete(job.class, lock)
-				job.classLost = true
-			}
+			job.classLoose = job.classLoose || job.classKey == lock && !job.lost
 		}
 	}
 }
@@ -173,13 +169,16 @@ func (m *model) loseRecord(t *rapid.T) {
 	p := m.anyProcess(t)
 	for _, token := range p.tokens() {
 		job := p.jobs[token]
-		if p.fenced || job.lost || job.Capped || len(job.class) > 0 || job.classLost {
+		if p.fenced || job.lost || job.Capped {
 			continue
 		}
 		must(t, m.redis.HDel(m.ctx, modelSpace+"resqued:inflight:"+p.name, token).Err())
 		if job.LockKey != "" && !job.loose {
 			m.orphans[job.LockKey] = owner(p.name, token)
 			m.freed[job.LockKey] = true
+		}
+		if job.classKey != "" && !job.classLoose {
+			m.orphans[job.classKey] = job.classValue
 		}
 		job.lost = true
 		m.count[item{job.Queue, string(job.Payload)}]--
@@ -188,25 +187,11 @@ func (m *model) loseRecord(t *rapid.T) {
 }
 
 func (m *model) loseFence(t *rapid.T) {
+	if m.ahead {
+		must(t, m.redis.Set(m.ctx, modelSpace+"resqued:fence", time.Now().Add(time.Hour).UnixMicro(), 0).Err())
+		return
+	}
 	must(t, m.redis.Del(m.ctx, modelSpace+"resqued:fence").Err())
 }
 
 func (m *model) flushScripts(t *rapid.T) { must(t, m.redis.ScriptFlush(m.ctx).Err()) }
-
-// classLock gives a class lock to a job.
-func (m *model) classLock(t *rapid.T) {
-	p := m.anyProcess(t)
-	if p.fenced || len(p.jobs) == 0 {
-		return
-	}
-	token := rapid.SampledFrom(p.tokens()).Draw(t, "job")
-	job, key := p.jobs[token], modelSpace+fmt.Sprint("lock:C:", rapid.IntRange(0, 2).Draw(t, "identifier"))
-	if _, taken := m.now.value(key); taken || job.lost {
-		return
-	}
-	value := rapid.SampledFrom([]string{"true", "4000000000"}).Draw(t, "expiry") + ":" + owner(p.name, token)
-	must(t, m.redis.Set(m.ctx, key, value, time.Minute).Err())
-	held := m.now.hash("resqued:held:" + p.name)[token] + fmt.Sprintf("%d %d\n%s%s", len(key), len(value), key, value)
-	must(t, m.redis.HSet(m.ctx, modelSpace+"resqued:held:"+p.name, token, held).Err())
-	job.class[key] = value
-}

@@ -1,0 +1,195 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/resqued/resqued/internal/store"
+)
+
+var (
+	classOwner = regexp.MustCompile(`^\w+:resqued:(.*)#([^#]*)$`)
+	markedJob  = regexp.MustCompile(`^\w+:queue:(\d+):`)
+)
+
+func anyClassKey(t *rapid.T) string {
+	return fmt.Sprint("lock:C:", rapid.IntRange(0, 2).Draw(t, "identifier"))
+}
+
+func anyTimeout(t *rapid.T) time.Duration {
+	return rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "timeout")
+}
+
+// standing tells whether a class lock is in the way.
+func (s snapshot) standing(key string) bool {
+	value, ok := s.value(modelSpace + key)
+	if owner := classOwner.FindStringSubmatch(value); owner != nil {
+		_, alive := s.hash("resqued:inflight:" + owner[1])[owner[2]]
+		return alive
+	}
+	return ok && !expired(value)
+}
+
+func expired(value string) bool {
+	epoch, err := strconv.ParseInt(value, 10, 64)
+	return err == nil && epoch < time.Now().Unix()
+}
+
+// acquire takes a class lock for a job, as it does before it runs.
+func (m *model) acquire(t *rapid.T) {
+	p := m.anyProcess(t)
+	if p.fenced {
+		_, err := m.store.AcquireLock(m.ctx, store.AcquireRequest{HeldLock: store.HeldLock{Proc: p.name, Token: "late", Key: "lock:C:0"}})
+		if !errors.Is(err, store.ErrFenced) {
+			t.Fatalf("I4: a fenced process was served: %v", err)
+		}
+		m.unchanged(t, "a fenced process")
+	} else if len(p.jobs) > 0 {
+		token := rapid.SampledFrom(p.tokens()).Draw(t, "job")
+		key := anyClassKey(t)
+		if taken := p.jobs[token].classKey; taken != "" {
+			key = strings.TrimPrefix(taken, modelSpace)
+		}
+		m.acquireFor(t, p, token, key, anyTimeout(t), rapid.Bool().Draw(t, "loner"))
+	}
+}
+
+func (m *model) acquireFor(t *rapid.T, p *process, token, key string, timeout time.Duration, loner bool) {
+	job := p.jobs[token]
+	lock := store.HeldLock{Proc: p.name, Token: token, Key: key, Timeout: timeout}
+	reply, err := m.store.AcquireLock(m.ctx, store.AcquireRequest{HeldLock: lock, Loner: loner})
+	must(t, err)
+	value, _ := m.now.value(modelSpace + key)
+	own := strings.HasSuffix(value, ":"+owner(p.name, token))
+	switch free := own || !m.now.standing(key); {
+	case reply.Late != job.lost || reply.Got != (free && !job.lost):
+		t.Fatalf("I2: %s is held by %q; the record of the job is lost: %v; the answer is %+v", key, value, job.lost, reply)
+	case job.lost:
+		m.unchanged(t, "a job without a record")
+		return
+	case reply.Got:
+		if value != "" && !own {
+			m.see("class lock taken over")
+		}
+		delete(m.orphans, modelSpace+key)
+		delete(m.foreign, modelSpace+key)
+		job.classKey, job.classLoose = modelSpace+key, false
+		m.value(t, job, timeout)
+	}
+	marker, marked := m.now.value(modelSpace + store.MarkerKey(key))
+	_, stays := m.look(t).value(modelSpace + store.MarkerKey(key))
+	others := markedJob.MatchString(marker) && !strings.HasSuffix(marker, fmt.Sprintf(":queue:%d:%s%s", len(job.Queue), job.Queue, job.Payload))
+	if marked && stays != (!loner || others) {
+		t.Fatalf("I10: the marker of %s is %q; it stays: %v", key, marker, stays)
+	}
+}
+
+// value checks the new value of a class lock.
+func (m *model) value(t *rapid.T, job *running, timeout time.Duration) {
+	value, err := m.redis.Get(m.ctx, job.classKey).Result()
+	must(t, err)
+	until, _, _ := strings.Cut(value, ":")
+	epoch, _ := strconv.ParseInt(until, 10, 64)
+	if ends := epoch - int64(timeout.Seconds()); timeout == 0 && until != "true" || timeout > 0 && (ends < m.began || ends > time.Now().Unix()+2) {
+		t.Fatalf("class lock with a timeout of %s: %q", timeout, value)
+	}
+	job.classValue = value
+}
+
+// refresh begins the time of a class lock anew.
+func (m *model) refresh(t *rapid.T) {
+	for _, p := range m.procs {
+		for _, token := range p.tokens() {
+			job := p.jobs[token]
+			if job.classKey == "" {
+				continue
+			}
+			timeout := anyTimeout(t)
+			lock := store.HeldLock{Proc: p.name, Token: token, Key: strings.TrimPrefix(job.classKey, modelSpace), Timeout: timeout}
+			reply, err := m.store.RefreshLock(m.ctx, lock)
+			kept := reply.Got
+			if p.fenced != errors.Is(err, store.ErrFenced) || !p.fenced && kept == (job.classLoose || job.lost) {
+				t.Fatalf("I2: %s of %s was refreshed: %v, %v", job.classKey, owner(p.name, token), kept, err)
+			}
+			if !kept {
+				m.unchanged(t, "who has lost a class lock")
+				return
+			}
+			m.value(t, job, timeout)
+			return
+		}
+	}
+}
+
+// loner enqueues a job unless one with the same class lock runs or waits.
+func (m *model) loner(t *rapid.T) {
+	queue := m.anyQueue(t)
+	m.enqueueLoner(t, queue, m.payload(t, queue), anyClassKey(t), anyTimeout(t))
+}
+
+func (m *model) enqueueLoner(t *rapid.T, queue store.Queue, payload, key string, timeout time.Duration) {
+	reply, err := m.store.EnqueueLoner(m.ctx, store.LonerRequest{
+		Key: key, Timeout: timeout, Queue: queue.Name, Payload: []byte(payload), Unique: queue.Unique,
+	})
+	must(t, err)
+	want := m.lonerStatus(key)
+	if want == store.LonerPushed && queue.Unique && m.now.refused(item{queue.Name, payload}) {
+		want = store.LonerDuplicate
+	}
+	if reply.Status != want {
+		t.Fatalf("I10: a loner of %s: %s, should be %s; marker %q", key, reply.Status, want, m.now[store.MarkerKey(key)].values)
+	}
+	if want != store.LonerPushed {
+		m.see("loner refused")
+		m.unchanged(t, "a loner that was refused")
+		return
+	}
+	it := item{queue.Name, payload}
+	m.count[it]++
+	if queue.Unique {
+		m.waits(it, store.Reserved{}, false)
+	}
+}
+
+func (m *model) lonerStatus(key string) string {
+	if m.now.standing(key) {
+		return store.LonerLocked
+	}
+	marker, marked := m.now.value(modelSpace + store.MarkerKey(key))
+	if !marked {
+		return store.LonerPushed
+	}
+	if size := markedJob.FindStringSubmatch(marker); size != nil {
+		n, _ := strconv.Atoi(size[1])
+		rest := marker[len(markedJob.FindString(marker)):]
+		if !m.now.somewhere(item{rest[:n], rest[n:]}) {
+			return store.LonerPushed
+		}
+	}
+	return store.LonerDuplicate
+}
+
+// somewhere tells whether a payload waits or is in flight.
+func (s snapshot) somewhere(it item) bool {
+	if slices.Contains(s.list("queue:"+it.queue), it.payload) {
+		return true
+	}
+	for key := range s {
+		if !strings.HasPrefix(key, "resqued:inflight:") {
+			continue
+		}
+		for token, record := range s.hash(key) {
+			if job, err := store.ParseRecord(token, record); err == nil && (item{job.Queue, string(job.Payload)}) == it {
+				return true
+			}
+		}
+	}
+	return false
+}
