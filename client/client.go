@@ -25,8 +25,17 @@ const (
 	DefaultNamespace = "resque"
 )
 
-// Enqueued is the status of a job that was pushed.
-const Enqueued = "enqueued"
+// What became of a job: Result.Status.
+const (
+	// Enqueued: it was pushed.
+	Enqueued = "enqueued"
+	// Duplicate: its class is a loner, and a job with the same lock waits already.
+	// It was not pushed.
+	Duplicate = "duplicate"
+	// Locked: its class is a loner, and a job with the same lock runs. It was not
+	// pushed.
+	Locked = "locked"
+)
 
 // ErrNoQueue: neither the call nor the class names a queue.
 var ErrNoQueue = errors.New("no queue: pass client.Queue, or register the class with resqued.Queue and pass the handlers to client.New")
@@ -41,8 +50,12 @@ type Options struct {
 	// CAFile is a file of certificates (PEM) to trust for TLS instead of the
 	// system's; empty = the system's.
 	CAFile string
-	// Handlers, if given, tell the queues of classes (resqued.Queue).
+	// Handlers, if given, tell the queues of classes (resqued.Queue) and their locks
+	// (resqued.Lock).
 	Handlers *resqued.Handlers
+	// Ruby34 writes hashes in the keys of class locks as Ruby prints them from 3.4
+	// on. Set it where the workers have job_lock_key: ruby34.
+	Ruby34 bool
 	// PoolSize is the most connections to Redis; 0 = 4.
 	PoolSize int
 	// Hooks are called around every push, in order.
@@ -68,10 +81,11 @@ type Job struct {
 
 // Result tells what became of a call.
 type Result struct {
-	// Queue is where the job was put, Position its place there, 1 = next.
+	// Queue is where the job was put, or would have been; Position its place there,
+	// 1 = next, and 0 if it was not pushed.
 	Queue    string
 	Position int64
-	// Status is Enqueued.
+	// Status is Enqueued, Duplicate or Locked.
 	Status string
 }
 
@@ -83,8 +97,9 @@ func Queue(name string) Option { return func(j *Job) { j.Queue = name } }
 
 // Client pushes jobs. It is safe for concurrent use. Close it when done.
 type Client struct {
-	store *store.Store
-	opts  Options
+	store     *store.Store
+	elsewhere stores
+	opts      Options
 }
 
 // New returns a client. It connects at the first call, so that it only fails on
@@ -106,7 +121,7 @@ func New(o Options) (*Client, error) {
 }
 
 // Close ends the client's connections.
-func (c *Client) Close() error { return c.store.Close() }
+func (c *Client) Close() error { return errors.Join(c.store.Close(), c.elsewhere.close()) }
 
 // Enqueue pushes a job: {"class":class,"args":[…]}.
 //
@@ -115,6 +130,9 @@ func (c *Client) Close() error { return c.store.Close() }
 // argument, resqued.Args to be pushed byte by byte, nil for no arguments, or any
 // other value as the only argument. To pass a list as one argument, put it into
 // a slice of its own: []any{list}.
+//
+// A job of a loner class is not pushed while one with the same class lock waits or
+// runs: that is no error, the result's Status tells.
 //
 // After an error the job may or may not have been pushed; NotEnqueued tells when
 // it certainly was not.
@@ -134,10 +152,8 @@ func (c *Client) EnqueueRaw(ctx context.Context, payload []byte, opts ...Option)
 		return Result{}, fmt.Errorf("enqueue: %w", err)
 	}
 	job := &Job{Class: envelope.Class, Args: envelope.Args, Payload: payload}
-	if c.opts.Handlers != nil {
-		if class, ok := c.opts.Handlers.Lookup(job.Class); ok {
-			job.Queue = class.Queue
-		}
+	if class := c.class(job.Class); class != nil {
+		job.Queue = class.Queue
 	}
 	for _, opt := range opts {
 		opt(job)
@@ -166,17 +182,24 @@ func (c *Client) push(ctx context.Context, job *Job, payload []byte) (Result, er
 	case !utf8.ValidString(job.Queue):
 		return Result{}, &refusedError{fmt.Errorf("queue %q is not valid UTF-8", job.Queue)}
 	}
-	length, err := c.store.Push(ctx, job.Queue, payload)
-	if err != nil {
-		return Result{}, err
+	res, err := c.put(ctx, job, payload)
+	if err != nil || res.Status != Enqueued {
+		return res, err
 	}
-	res := Result{Queue: job.Queue, Position: length, Status: Enqueued}
 	for _, h := range c.opts.Hooks {
 		if h.AfterEnqueue != nil {
 			h.AfterEnqueue(ctx, job, res)
 		}
 	}
 	return res, nil
+}
+
+func (c *Client) put(ctx context.Context, job *Job, payload []byte) (Result, error) {
+	if class := c.class(job.Class); class != nil && class.Lock != nil && class.Lock.Loner {
+		return c.pushLoner(ctx, class, job, payload)
+	}
+	length, err := c.store.Push(ctx, job.Queue, payload)
+	return Result{Queue: job.Queue, Position: length, Status: Enqueued}, err
 }
 
 // NotEnqueued reports whether err, from Enqueue or EnqueueRaw, proves that

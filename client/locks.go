@@ -1,0 +1,220 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// Locked tells whether a job of the class with these arguments holds its class lock.
+// Args are as for Enqueue. The class must have a Lock in Options.Handlers.
+func (c *Client) Locked(ctx context.Context, class string, args any) (bool, error) {
+	l, err := c.lockOf(class, args)
+	if err != nil {
+		return false, err
+	}
+	state, err := l.state(ctx)
+	return state.Holder != "", err
+}
+
+// Enqueued tells whether a loner job of the class with these arguments waits.
+func (c *Client) Enqueued(ctx context.Context, class string, args any) (bool, error) {
+	l, err := c.lockOf(class, args)
+	if err != nil {
+		return false, err
+	}
+	state, err := l.state(ctx)
+	return state.Marked, err
+}
+
+// LonerLocked tells whether a job of the class with these arguments runs or, if the
+// class is a loner, waits: whether Enqueue would refuse it.
+func (c *Client) LonerLocked(ctx context.Context, class string, args any) (bool, error) {
+	l, err := c.lockOf(class, args)
+	if err != nil {
+		return false, err
+	}
+	state, err := l.state(ctx)
+	return err == nil && (state.Holder != "" || l.class.Lock.Loner && state.Marked), err
+}
+
+// RefreshLock gives the job that holds the class lock for these arguments another
+// Timeout from now on. It returns resqued.ErrNoLock if nobody holds it. For a lock
+// without a time limit it only checks that.
+func (c *Client) RefreshLock(ctx context.Context, class string, args any) error {
+	l, err := c.lockOf(class, args)
+	if err != nil {
+		return err
+	}
+	timeout, err := l.class.Lock.TimeoutOf(l.args)
+	if err != nil {
+		return l.failed(err)
+	}
+	held, err := l.store.ExtendLock(ctx, l.key, timeout, l.elsewhere)
+	switch {
+	case err != nil:
+		return l.failed(err)
+	case !held:
+		return l.failed(resqued.ErrNoLock)
+	}
+	return nil
+}
+
+// classLock is the lock that one job takes, and where it is kept.
+type classLock struct {
+	class     *resqued.Class
+	args      resqued.Args
+	key       string
+	store     *store.Store
+	elsewhere bool
+}
+
+func (l *classLock) state(ctx context.Context) (store.LockState, error) {
+	state, err := l.store.LockState(ctx, l.key, l.elsewhere)
+	if err != nil {
+		err = l.failed(err)
+	}
+	return state, err
+}
+
+func (l *classLock) failed(err error) error {
+	return fmt.Errorf("class lock %s: %w", wire.Printable(l.key, 300), err)
+}
+
+// lockOf finds the lock of a job of a class that must have one.
+func (c *Client) lockOf(name string, args any) (*classLock, error) {
+	class := c.class(name)
+	switch {
+	case c.opts.Handlers == nil:
+		return nil, fmt.Errorf("class %q: the client knows no locks: pass the handlers to client.New", name)
+	case class == nil:
+		return nil, fmt.Errorf("class %q is not among the client's handlers, so its lock is not known", name)
+	case class.Lock == nil:
+		return nil, fmt.Errorf("class %q has no Lock", name)
+	}
+	list, err := wire.Args(args)
+	if err != nil {
+		return nil, err
+	}
+	return c.classLock(class, list)
+}
+
+func (c *Client) class(name string) *resqued.Class {
+	if c.opts.Handlers == nil {
+		return nil
+	}
+	class, _ := c.opts.Handlers.Lookup(name)
+	return class
+}
+
+func (c *Client) classLock(class *resqued.Class, args resqued.Args) (*classLock, error) {
+	style := wire.RubyUpTo33
+	if c.opts.Ruby34 {
+		style = wire.Ruby34
+	}
+	key, err := wire.ClassLockKey(class, args, style)
+	if err != nil {
+		return nil, err
+	}
+	l := &classLock{class: class, args: args, key: key, store: c.store}
+	if url := class.Lock.Redis; url != "" && url != c.opts.URL {
+		l.elsewhere = true
+		if l.store, err = c.elsewhere.get(url, c.opts); err != nil {
+			return nil, fmt.Errorf("lock of class %q: %w", class.Name, err)
+		}
+	}
+	return l, nil
+}
+
+// pushLoner enqueues a job of a loner class, unless one with the same lock waits or
+// runs.
+func (c *Client) pushLoner(ctx context.Context, class *resqued.Class, job *Job, payload []byte) (Result, error) {
+	l, err := c.classLock(class, job.Args)
+	if err != nil {
+		return Result{}, &refusedError{err}
+	}
+	timeout, err := class.Lock.TimeoutOf(job.Args)
+	if err != nil {
+		return Result{}, &refusedError{err}
+	}
+	reply, err := l.store.EnqueueLoner(ctx, store.LonerRequest{
+		Key: l.key, Timeout: timeout, Queue: job.Queue, Payload: payload, Elsewhere: l.elsewhere,
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	res := Result{Queue: job.Queue, Position: reply.Length, Status: Enqueued}
+	switch reply.Status {
+	case store.LonerPushed:
+		if l.elsewhere {
+			res.Position, err = c.pushMarked(ctx, l, job.Queue, payload)
+		}
+		return res, err
+	case store.LonerLocked:
+		res.Status = Locked
+	default:
+		res.Status = Duplicate
+	}
+	if class.Lock.OnLonerEnqueueFailed != nil {
+		if err := class.Lock.OnLonerEnqueueFailed(ctx, job.Args); err != nil {
+			return Result{}, &refusedError{err}
+		}
+	}
+	return res, nil
+}
+
+// pushMarked pushes a job whose marker stands in another Redis. The marker of one
+// that certainly was not pushed is removed.
+func (c *Client) pushMarked(ctx context.Context, l *classLock, queue string, payload []byte) (position int64, err error) {
+	position, err = c.store.Push(ctx, queue, payload)
+	if store.Unexecuted(err) {
+		if _, unmark := l.store.Unmark(context.WithoutCancel(ctx), l.key, queue, payload); unmark != nil {
+			err = errors.Join(err, l.failed(unmark))
+		}
+	}
+	return position, err
+}
+
+// stores are those of classes that keep their locks in another Redis, by URL.
+type stores struct {
+	mu   sync.Mutex
+	open map[string]*store.Store
+}
+
+func (s *stores) get(url string, o Options) (*store.Store, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known := s.open[url]; known != nil {
+		return known, nil
+	}
+	if !strings.HasPrefix(url, "rediss") {
+		o.CAFile = ""
+	}
+	opened, err := store.Open(store.Options{
+		URL: url, Namespace: o.Namespace, CAFile: o.CAFile, PoolSize: o.PoolSize, ClientName: "resqued-client",
+	})
+	if err != nil {
+		return nil, err
+	}
+	if s.open == nil {
+		s.open = map[string]*store.Store{}
+	}
+	s.open[url] = opened
+	return opened, nil
+}
+
+func (s *stores) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, one := range s.open {
+		errs = append(errs, one.Close())
+	}
+	return errors.Join(errs...)
+}
