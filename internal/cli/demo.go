@@ -33,6 +33,7 @@ func withDemo(handlers *resqued.Handlers) *resqued.Handlers {
 		h.Register(*c)
 	}
 	h.Use(handlers.Middleware()...)
+	h.JobLockKey(handlers.JobLockKeyFunc())
 	for _, hooks := range handlers.AllHooks() {
 		h.Hook(hooks)
 	}

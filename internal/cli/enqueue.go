@@ -30,7 +30,8 @@ func (a *app) enqueueCommand() *cobra.Command {
 		Use:   "enqueue CLASS [ARG…]",
 		Short: "push a job",
 		Long: `Push a job to its queue. An ARG that is JSON is passed as such (42, true,
-'{"a":1}', '"42"'), any other as text.`,
+'{"a":1}', '"42"'), any other as text. A job of a loner class is not pushed while
+one with the same class lock waits or runs; that is said, and is no failure.`,
 		Example: fmt.Sprintf("  %[1]s enqueue Mail 42 hi --queue mail\n"+
 			"  %[1]s enqueue Mail --json '[42, {\"subject\": \"hi\"}]'\n"+
 			"  %[1]s enqueue Hello you --dev", a.name),
@@ -132,7 +133,10 @@ func (a *app) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 	if err != nil {
 		return usage("", "%s", err)
 	}
-	pusher, err := client.New(client.Options{URL: cfg.RedisURL, Namespace: cfg.Namespace, CAFile: cfg.RedisCAFile})
+	pusher, err := client.New(client.Options{
+		URL: cfg.RedisURL, Namespace: cfg.Namespace, CAFile: cfg.RedisCAFile,
+		Handlers: a.classes(cfg.Config), Ruby34: rubyStyle(cfg.Config) == wire.Ruby34,
+	})
 	if err != nil {
 		return err
 	}
@@ -149,6 +153,12 @@ func (a *app) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 		return a.printJSON(map[string]any{
 			"class": class, "args": args, "queue": res.Queue, "position": res.Position, "status": res.Status,
 		})
+	case res.Status == client.Duplicate:
+		a.note("not enqueued: %s is a loner, and one with the same lock waits already", jobText(class, args.String()))
+		return nil
+	case res.Status == client.Locked:
+		a.note("not enqueued: %s is a loner, and one with the same lock runs", jobText(class, args.String()))
+		return nil
 	case a.flags.output == outName:
 		return a.printText(wire.Printable(res.Queue, 0) + "\n")
 	case a.flags.quiet:
@@ -167,6 +177,22 @@ func (a *app) queueOf(cfg config.Config, class string) string {
 		return c.Queue
 	}
 	return ""
+}
+
+// classes holds every class that this program knows, with its queue and its lock:
+// those of Go and those of the configuration.
+func (a *app) classes(cfg config.Config) *resqued.Handlers {
+	h := resqued.New()
+	for _, name := range a.registry().Classes() {
+		c, _ := a.registry().Lookup(name)
+		h.Register(*c)
+	}
+	for name, c := range commands(cfg) {
+		if _, taken := h.Lookup(name); !taken { // a demo class
+			h.Register(c)
+		}
+	}
+	return h
 }
 
 // registry holds the program's Go handlers, and under --dev the demo classes.
