@@ -10,11 +10,14 @@ TIMEOUT ?= 12m
 # One line per package, the output of what failed, and the totals at the end.
 TESTS   := $(TOOL) gotestsum --format pkgname --hide-summary skipped --
 
+# The sequences of `make model`.
+MODEL   ?= 50000
+
 # scripts/provide looks in these places too.
 export PATH := $(PATH):/usr/local/bin:/usr/local/sbin:/usr/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build check lint test race system bench clean
+.PHONY: help build check lint test race system model bench clean
 
 help: ## list these targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -40,6 +43,10 @@ race: ## the system tests against a daemon that is built with the race detector
 system: ## the system tests at full size, 20,000 jobs a run, with their figures
 	sh scripts/provide
 	RESQUED_TEST_FULL=1 $(TOOL) gotestsum --format standard-verbose -- -timeout 30m ./test/...
+
+model: ## the model test of the scripts, MODEL (50,000) random sequences
+	sh scripts/provide
+	$(GO) test -run '^TestModel$$' -v -timeout 0 ./internal/store -rapid.checks=$$(($(MODEL) / 10))
 
 bench: ## the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./...

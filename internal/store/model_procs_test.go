@@ -171,16 +171,21 @@ func (m *model) polled(t *rapid.T, reply store.PollReply) {
 
 // serve: a queue with a free job is served.
 func (m *model) serve(t *rapid.T) {
-	p, q := m.anyProcess(t), m.anyQueue(t)
-	if p.fenced || q.Cap > 0 && m.now.number("resqued:caps:"+p.master, q.Name) >= q.Cap {
+	p := m.anyProcess(t)
+	var ready []string
+	for _, q := range modelQueues {
+		full := q.Cap > 0 && m.now.number("resqued:caps:"+p.master, q.Name) >= q.Cap
+		free := slices.ContainsFunc(m.now.list("queue:"+q.Name), func(payload string) bool {
+			return !m.now.held(m.lockKey(q.Name, payload))
+		})
+		if free && !full && (!m.full || !m.tainted[q.Name]) {
+			ready = append(ready, q.Name)
+		}
+	}
+	if p.fenced || len(ready) == 0 {
 		return
 	}
-	free := slices.ContainsFunc(m.now.list("queue:"+q.Name), func(payload string) bool {
-		return !m.now.held(m.lockKey(q.Name, payload))
-	})
-	if !free || m.full && m.tainted[q.Name] {
-		return
-	}
+	q := theQueue(rapid.SampledFrom(ready).Draw(t, "ready queue"))
 	m.patience(t, q.Name)
 	for range 3 {
 		if m.request(t, p, nil, []store.Queue{q}, 1, "answered") > 0 {

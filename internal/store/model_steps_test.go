@@ -15,7 +15,10 @@ import (
 // push enqueues a job, into a unique queue as we do or as Ruby does.
 func (m *model) push(t *rapid.T) {
 	queue := m.anyQueue(t)
-	payload := m.payload(t, queue)
+	m.pushTo(t, queue, m.payload(t, queue))
+}
+
+func (m *model) pushTo(t *rapid.T, queue store.Queue, payload string) {
 	it := item{queue.Name, payload}
 	switch {
 	case !queue.Unique:
@@ -36,6 +39,23 @@ func (m *model) push(t *rapid.T) {
 			m.count[it]++
 			m.waits(it, store.Reserved{}, false)
 		}
+	}
+}
+
+// jam fills a queue with jobs of one lock, and lets somebody find that out. Another
+// job may follow.
+func (m *model) jam(t *rapid.T) {
+	queue := theQueue(rapid.SampledFrom([]string{"a", "d"}).Draw(t, "queue"))
+	for _, b := range common[:2] {
+		m.pushTo(t, queue, m.numbered(queue, b))
+		m.now = m.look(t)
+	}
+	if p := m.anyProcess(t); !p.fenced {
+		m.request(t, p, nil, []store.Queue{queue}, 4, "answered")
+		m.now = m.look(t)
+	}
+	if rapid.Bool().Draw(t, "another") {
+		m.pushTo(t, queue, m.payload(t, queue))
 	}
 }
 

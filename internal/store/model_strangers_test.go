@@ -34,6 +34,21 @@ func (m *model) gemUniquePush(t *rapid.T, queue, payload string) {
 	}
 }
 
+// foreignSwap leaves a unique queue as long as it was, so that its companions seem to
+// match.
+func (m *model) foreignSwap(t *rapid.T) {
+	queue := theQueue(rapid.SampledFrom([]string{"d", "e"}).Draw(t, "queue"))
+	payload := m.payload(t, queue)
+	if waiting := m.now.list("queue:" + queue.Name); len(waiting) == 0 || slices.Contains(waiting, payload) {
+		return
+	}
+	must(t, m.redis.RPush(m.ctx, modelSpace+"queue:"+queue.Name, payload).Err())
+	m.count[item{queue.Name, payload}]++
+	taken, err := m.redis.LPop(m.ctx, modelSpace+"queue:"+queue.Name).Result()
+	must(t, err)
+	m.took(item{queue.Name, taken}, 1)
+}
+
 // foreignPush, foreignPop and foreignRemove know nothing of companions.
 func (m *model) foreignPush(t *rapid.T) {
 	queue := m.anyQueue(t)
@@ -65,7 +80,7 @@ func (m *model) foreignRemove(t *rapid.T) {
 // took: strangers took jobs out of a queue.
 func (m *model) took(it item, n int) {
 	m.count[it] -= n
-	m.tainted[it.queue] = true
+	m.tainted[it.queue], m.taken[it.queue] = true, it.payload
 	if theQueue(it.queue).Unique {
 		m.soil(it.queue)
 	}

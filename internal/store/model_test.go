@@ -32,9 +32,11 @@ import (
 // Each sequence ends with a drain: when everybody has let go, a bounded number of
 // exchanges empties every queue, and nothing is left of locks and companions.
 //
-// model_steps_test.go has the steps of ours, model_strangers_test.go those of
-// everybody else, model_check_test.go what must be true. mutants_test.go shows that
-// the model finds what it is to find. `make model` runs far more sequences.
+// The steps are in model_steps_test.go (jobs), model_procs_test.go (processes),
+// model_class_test.go (class locks) and model_strangers_test.go (everybody else);
+// model_check_test.go has what must be true, model_drain_test.go the end.
+// mutants_test.go shows that the model finds what it is to find. `make model` runs
+// far more sequences.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	shards := 10 // of a hundred sequences each
@@ -114,6 +116,7 @@ type model struct {
 	foreign map[string]string // locks that strangers hold, with their values
 	orphans map[string]string // locks of records that were lost
 	freed   map[string]bool   // locks that ended without a word to the counters
+	taken   map[string]string // what strangers took last out of a queue
 	tainted map[string]bool   // queues out of which strangers took jobs
 	clean   map[string]bool   // unique queues that no stranger has touched since they were in step
 	starts  map[item]int64    // when a waiting payload of a clean queue was pushed; 0: since the beginning
@@ -187,7 +190,7 @@ func newModel(t *rapid.T, r *rig) *model {
 		rig: r, began: time.Now().Unix() - 1,
 		named: map[string]bool{}, bodies: map[string]body{}, count: map[item]int{},
 		fences: map[string]int64{}, foreign: map[string]string{}, orphans: map[string]string{},
-		freed: map[string]bool{}, tainted: map[string]bool{}, clean: map[string]bool{}, starts: map[item]int64{},
+		freed: map[string]bool{}, taken: map[string]string{}, tainted: map[string]bool{}, clean: map[string]bool{}, starts: map[item]int64{},
 	}
 	must(t, r.redis.ConfigSet(r.ctx, "maxmemory", "0").Err()) // the last sequence may have failed
 	must(t, r.redis.FlushDB(r.ctx).Err())
@@ -214,11 +217,11 @@ func (m *model) run(t *rapid.T) {
 		"push": m.push, "push 2": m.push, "push 3": m.push, "push 4": m.push, "push 5": m.push, "push 6": m.push,
 		"exchange": m.exchange, "exchange 2": m.exchange, "exchange 3": m.exchange, "exchange 4": m.exchange, "exchange 5": m.exchange,
 		"repeat old": m.repeatOld, "crash": m.crash, "beat": m.beat, "poll": m.poll, "poll 2": m.poll,
-		"serve": m.serve, "serve 2": m.serve,
+		"serve": m.serve, "serve 2": m.serve, "serve 3": m.serve, "jam": m.jam, "jam 2": m.jam,
 		"full server": m.fullServer, "full server 2": m.fullServer, "unasked": m.unasked,
 		"acquire": m.acquire, "acquire 2": m.acquire, "refresh": m.refresh, "loner": m.loner,
 
-		"foreign push": m.foreignPush, "foreign pop": m.foreignPop, "foreign remove": m.foreignRemove,
+		"foreign push": m.foreignPush, "foreign swap": m.foreignSwap, "foreign pop": m.foreignPop, "foreign remove": m.foreignRemove,
 		"gem worker": m.gemWorker, "gem done": m.gemDone,
 		"steal": m.steal, "expire": m.expire, "release": m.foreignRelease,
 		"lose record": m.loseRecord, "lose record 2": m.loseRecord, "lose fence": m.loseFence, "flush scripts": m.flushScripts,
@@ -240,7 +243,13 @@ func (m *model) payload(t *rapid.T, queue store.Queue) string {
 	if rapid.IntRange(0, 2).Draw(t, "odd") == 2 {
 		bodies = odd
 	}
-	b := rapid.SampledFrom(bodies).Draw(t, "payload")
+	if taken := m.taken[queue.Name]; queue.Unique && taken != "" && rapid.Bool().Draw(t, "again") {
+		return taken
+	}
+	return m.numbered(queue, rapid.SampledFrom(bodies).Draw(t, "payload"))
+}
+
+func (m *model) numbered(queue store.Queue, b body) string {
 	n := 0
 	if !queue.Unique {
 		m.number++

@@ -1,0 +1,115 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/resqued/resqued/internal/store"
+)
+
+// mutants are defects of the scripts, each of which breaks one promise. What is
+// replaced must be there once, so that the table follows the scripts.
+var mutants = []struct{ name, file, from, to string }{
+	{"a lock is released whoever holds it", "lib", `pcall_('GET', lock) == value then call('DEL', lock)`, `pcall_('GET', lock) then call('DEL', lock)`},
+	{"a lock that is held is taken over", "lib", `return not (p and pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 0)`, `return false`},
+	{"a foreign lock is taken over", "lib", `return not (p and pcall_(`, `return p ~= nil and not (p and pcall_(`},
+	{"a lock without a record stays in the way", "lib", `return not (p and pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 0)`, `return true`},
+	{"a lock is taken without a look", "exchange", `'NX', 'EX', ttl`, `'EX', ttl`},
+	{"a lock has no time to live", "exchange", `'NX', 'EX', ttl`, `'NX'`},
+	{"a lock is not released", "exchange", `release(lock, owner(proc, token))`, ``},
+	{"a lock stays when its process is recovered", "recover", `release(r.lock, owner(proc, token))`, ``},
+	{"names from Go are ignored", "exchange", `return names[queue .. '\0' .. redis.sha1hex(payload)]`, ``},
+	{"arguments with other white space are others", "lib", `if class then rest = squeeze(rest) else`, `if class then else`},
+
+	{"a completion is applied again", "exchange", `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == 2 then`},
+	{"a completion leaves the record", "exchange", `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HEXISTS', inflight, token) == 0 then`},
+	{"a repeated request takes jobs again", "exchange", `local mine = again and call(`, `local mine = false and call(`},
+	{"a request that comes late takes jobs", "exchange", `'repeated') or 0) or 0) > sending then`, `'repeated') or 0) or 0) > sending + 9 then`},
+	{"a fenced process is served", "exchange", `if not lease or lease < ms then return {'FENCED'} end`, ``},
+	{"a fenced process beats", "beat", `if not lasts or lasts == 0 then return {'FENCED'} end`, ``},
+	{"a living process is fenced", "fence", `if not force and lease >= ms then`, `if false then`},
+	{"a living process is recovered", "recover", `if lease and tonumber(lease) ~= 0 then`, `if false then`},
+	{"a record is recovered again", "recover", `call('HDEL', KEYS[1], token)`, ``},
+	{"a lost lock is not told", "beat", `if not whole then lost[#lost + 1] = token end`, ``},
+	{"a beat extends no lock", "beat", `call('EXPIRE', key, ttl)`, ``},
+
+	{"the fence stands still", "exchange", `fence = fence + 1`, ``},
+	{"the fence starts again where Redis forgot it", "exchange", `if fence < us then fence = us end`, ``},
+
+	{"a locked job is dropped", "exchange", `call('RPUSH', key, payload)
+          if unique`, `if unique`},
+	{"a locked job is written anew", "exchange", `call('RPUSH', key, payload)
+          if unique`, `call('RPUSH', key, squeeze(payload))
+          if unique`},
+	{"a cap is not given back", "exchange", `uncap(prefix, master, queue)`, ``},
+	{"a cap is not given back by the dead", "recover", `uncap(prefix, r.cap, r.queue)`, ``},
+	{"class locks stay when a job ends", "exchange", `drop_held(prefix, proc, token)`, ``},
+	{"class locks stay when a process is recovered", "recover", `drop_held(prefix, proc, token)`, ``},
+	{"delayed jobs are copied", "poll", `call('ZREM', prefix .. 'resqued:delayed', member)`, ``},
+
+	{"a released lock is not told to those who wait", "exchange", `freed(prefix, released)`, ``},
+	{"one job too many counts as locked", "exchange", `count + looked`, `count + looked + 1`},
+	{"newer jobs count as seen", "exchange", `local newer, unseen = left - mark,`, `local newer, unseen = 0,`},
+	{"a queue counts as blocked though its lock is free", "waits", `if not held(prefix, lock) then`, `if false then`},
+
+	{"a job that was taken stays a member", "unique", `call('SREM', key .. ':uniqueue', payload)`, ``},
+	{"a start time stays when its job is taken", "unique", `match(removeat(key .. ':start_at', index) or '', '^%d+$')`, `match(call('LINDEX', key .. ':start_at', index) or '', '^%d+$')`},
+	{"a locked job leaves its start time behind", "exchange", `if unique then rotated(key, payload) end`, ``},
+	{"an equal job is put beside the one that waits", "unique", `if start ~= '-' then return upush(key, payload, start, head) ~= nil end`, ``},
+	{"a queue out of step is not healed", "exchange", `left, healed = tend(key, left)`, `healed = false`},
+	{"a member without a job is in the way", "unique", `return member and (n > part or found(key, payload, n, part) ~= false)`, `return member`},
+
+	{"a class lock of somebody is taken over", "classlock", `return not expired(value, ms) and value or nil`, `return nil`},
+	{"a class lock without a record stays in the way", "classlock", `== 0 then return nil end`, `== 0 then return value end`},
+	{"a lost class lock is refreshed", "refresh", `if nameof(value) ~= name or `, `if `},
+	{"a loner does not see its marker", "loner", `if marked(prefix, marker, ms, elsewhere) then return {'DUPLICATE'} end`, ``},
+	{"a loner does not see who runs", "loner", `if value then return {'LOCKED', value} end`, ``},
+	{"a marker without a job stays in the way", "classlock", `if not n or elsewhere then return true end`, `if true then return true end`},
+	{"the marker of another job is removed", "classlock", `if match(value, '^%w+:queue:') and nameof(value) ~= name then return false end`, ``},
+
+	{"a full server takes no process back", "register", `call('PERSIST', KEYS[1])`, ``},
+	{"a full server gives no jobs behind locked ones", "exchange", `if not direct or newer > 0 then call('PERSIST', info) end`, `if not direct then call('PERSIST', info) end`},
+}
+
+// mutantSequences is how many sequences a defect may take to be found: most take a
+// few, the worst some dozens.
+const mutantSequences = 400
+
+// TestModelFindsDefects runs the model on scripts with a defect each, and wants it to
+// fail. The sequences are the same each time.
+func TestModelFindsDefects(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("the model itself runs")
+	}
+	for _, mutant := range mutants {
+		t.Run(mutant.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			require.NoError(t, store.Alter(r.store, mutant.file, mutant.from, mutant.to))
+			for seed := range mutantSequences {
+				if failure := r.example(seed); failure != "" {
+					t.Logf("found by sequence %d: %.200s", seed+1, failure)
+					return
+				}
+			}
+			t.Errorf("not found in %d sequences", mutantSequences)
+		})
+	}
+}
+
+// example runs one sequence and returns how it failed.
+func (r *rig) example(seed int) string {
+	return rapid.Custom(func(t *rapid.T) (failure string) {
+		defer func() {
+			if p := recover(); p != nil {
+				failure = fmt.Sprint(p)
+			}
+		}()
+		r.sequence(t)
+		return ""
+	}).Example(seed)
+}
