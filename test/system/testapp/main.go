@@ -102,6 +102,7 @@ func register(h *resqued.Handlers) {
 		return n.mark("ran", a.ID)
 	})
 	registerLocked(h, n)
+	registerClassLocked(h, n)
 	resqued.Handle(h, "Fail", func(_ context.Context, id int) error {
 		return errors.Join(n.mark("ran", id), fmt.Errorf("job %d fails as it should", id))
 	})
