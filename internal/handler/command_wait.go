@@ -60,7 +60,7 @@ func (p *process) wait(ctx context.Context, killAfter time.Duration) (stopped bo
 		case <-exited: // it was faster
 		default:
 			stopped = true
-			p.stop(exited, killAfter)
+			p.stop(exited, patience(ctx, killAfter))
 		}
 	}
 	// A job is over when its command is: what it left in the background goes, too.
@@ -73,6 +73,18 @@ func (p *process) wait(ctx context.Context, killAfter time.Duration) (stopped bo
 		err = nil
 	}
 	return stopped, err
+}
+
+// patience is how long the processes may take to stop: less where whoever ended ctx
+// gives them less, because after that the worker process has to go.
+func patience(ctx context.Context, killAfter time.Duration) time.Duration {
+	if told, ok := errors.AsType[interface {
+		error
+		Grace() time.Duration
+	}](context.Cause(ctx)); ok {
+		return min(killAfter, told.Grace()/2)
+	}
+	return killAfter
 }
 
 // stop asks the group to end and returns when it has, or after killAfter.

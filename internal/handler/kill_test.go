@@ -84,6 +84,16 @@ func TestKill(t *testing.T) {
 		cancel(resqued.ErrKilled)
 		require.Error(t, wait(t, done))
 	})
+	t.Run("who kills the job may give it less", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t, `trap '' TERM; echo $$ > pid; while :; do sleep 1000; done`, killAfter(time.Hour))
+		ctx, cancel := context.WithCancelCause(t.Context())
+		done := f.start(ctx)
+		pid := f.pid(t, "pid")
+		cancel(fmt.Errorf("told: %w", brief{resqued.ErrKilled}))
+		require.ErrorIs(t, wait(t, done), resqued.ErrKilled)
+		require.True(t, gone(pid))
+	})
 	t.Run("a stopped command is woken to end", func(t *testing.T) {
 		t.Parallel()
 		f := setup(t, `echo $$ > pid; exec sleep 1000`, killAfter(time.Hour))
@@ -124,6 +134,12 @@ func TestKill(t *testing.T) {
 		require.EqualError(t, err, "ran longer than 300ms: sh: ended by SIGTERM: waiting")
 	})
 }
+
+// brief is a cause that leaves little time.
+type brief struct{ error }
+
+func (b brief) Unwrap() error        { return b.error }
+func (b brief) Grace() time.Duration { return 100 * time.Millisecond }
 
 func TestNothingIsLeftBehind(t *testing.T) {
 	t.Parallel()

@@ -429,6 +429,7 @@ type fakeRedis struct {
 	fenced   []string
 	verdicts []string // "token requeue", "token fail"
 	failures []string
+	answers  []store.KillAnswer
 	masters  []store.MasterInfo
 	dropped  bool
 	check    func(proc string)
@@ -498,7 +499,12 @@ func (r *fakeRedis) Recover(_ context.Context, name string, verdicts []store.Ver
 		return r.down
 	}
 	for _, v := range verdicts {
-		if v.Action == store.Fail {
+		if v.Kill != nil {
+			r.answers = append(r.answers, *v.Kill)
+		}
+		if v.Action == store.Again {
+			r.verdicts = append(r.verdicts, v.Token+" again")
+		} else if v.Action == store.Fail {
 			r.verdicts = append(r.verdicts, v.Token+" fail")
 			r.failures = append(r.failures, string(v.Failure))
 		} else {

@@ -74,21 +74,41 @@ func (m *Master) buried(r report) {
 }
 
 // verdicts decides what becomes of the jobs that a dead process held. A job that
-// was to be killed has failed. A job whose process died by itself runs again,
-// unless it has taken too many processes with it.
+// was to be killed has failed, or goes back to its queue if that was asked for. A job
+// whose process died by itself runs again, unless it has taken too many processes
+// with it.
 func (d death) verdicts(held []store.Reserved, maxDeaths int, now time.Time) []store.Verdict {
 	verdicts := make([]store.Verdict, 0, len(held))
 	for i, job := range held {
 		v := store.Verdict{Token: job.Token, Action: store.Requeue}
 		switch {
-		case d.killed || d.tokens[job.Token]:
+		case job.Kill != nil && job.Kill.Requeue:
+			v.Action = store.Again
+		case job.Kill != nil || d.killed || d.tokens[job.Token]:
 			v = d.fail(job, now, d.killText())
 		case job.Deaths+1 >= maxDeaths:
 			v = d.fail(job, now, d.diedText(held, i, maxDeaths))
 		}
 		verdicts = append(verdicts, v)
 	}
+	answer(held, verdicts)
 	return verdicts
+}
+
+// answer tells those who wanted a job to end what that has cost.
+func answer(held []store.Reserved, verdicts []store.Verdict) {
+	lost := 0
+	for i, v := range verdicts {
+		if v.Action == store.Fail && held[i].Kill == nil {
+			lost++
+		}
+	}
+	for i := range verdicts {
+		if held[i].Kill != nil {
+			again := verdicts[i].Action != store.Fail
+			verdicts[i].Kill = &store.KillAnswer{How: store.HowRecycled, Requeued: again, SiblingsLost: lost}
+		}
+	}
 }
 
 func (d death) fail(job store.Reserved, now time.Time, text string) store.Verdict {

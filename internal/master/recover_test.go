@@ -109,6 +109,20 @@ func TestRecover(t *testing.T) {
 		require.Equal(t, []string{"a fail", "b fail"}, f.redis.seen())
 	})
 
+	bubble(t, "a job that somebody wanted to end has ended, and it is said what that has cost", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		named, back := reserved("named", 0), reserved("back", 2)
+		named.Kill, back.Kill = &store.KillRequest{}, &store.KillRequest{Requeue: true}
+		f.redis.hold(up[0].spec.Proc, named, back, reserved("neighbour", 0), reserved("unlucky", 2))
+		up[0].crash()
+		require.Equal(t, []string{"named fail", "back again", "neighbour requeue", "unlucky fail"}, f.redis.seen())
+		require.Contains(t, f.redis.failures[0], `"error":"Job was killed"`)
+		require.Equal(t, []store.KillAnswer{
+			{How: store.HowRecycled, SiblingsLost: 1}, {How: store.HowRecycled, Requeued: true, SiblingsLost: 1},
+		}, f.redis.answers)
+	})
+
 	bubble(t, "a worker that left in good order costs Redis nothing", func(t *testing.T) {
 		f := setup(t)
 		f.up(2)[0].leave(9, "")

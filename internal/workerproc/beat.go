@@ -42,6 +42,7 @@ func (p *Process) beat() {
 	for _, j := range p.jobs {
 		b.Jobs = append(b.Jobs, store.Running{Token: j.Token, LockKey: j.LockKey, Held: j.claim.State().Held})
 	}
+	p.showKills(b.Info)
 	for i := range p.stats {
 		if p.stats[i].Processed > 0 {
 			b.Stats = append(b.Stats, p.stats[i])
@@ -161,6 +162,7 @@ func (p *Process) lockGrace() time.Duration {
 // tick does what only time brings about.
 func (p *Process) tick() {
 	p.mirror()
+	p.askKills()
 	p.watchLocks()
 	p.overdue()
 	if len(p.stuck) > 0 && time.Since(p.stuckTried) >= time.Second {

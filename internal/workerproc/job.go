@@ -39,6 +39,8 @@ type job struct {
 	// doomed: the job was told to stop for this reason, and when its time is up.
 	doomed   error
 	deadline time.Time
+	// request is why the job was told to stop, if somebody named it.
+	request *store.KillRequest
 }
 
 type outcome struct {
@@ -107,7 +109,8 @@ func (p *Process) record(j *job, out thread.Outcome) {
 			p.d.Stats.Count(statsd.LockLost, 1)
 		}
 	}
-	again := p.cfg.RequeueLost && errors.Is(j.doomed, resqued.ErrLockLost)
+	c.Killed = j.request != nil
+	again := p.returns(j)
 	if again && out.Result == thread.Failed {
 		out.Result = thread.Requeued
 	}

@@ -69,7 +69,7 @@ func (p *Process) doom(jobs []*job, cause error, grace time.Duration) {
 	for _, j := range jobs {
 		if j.doomed == nil {
 			j.doomed = cause
-			j.cancel(cause)
+			j.cancel(&told{cause, grace})
 			if errors.Is(cause, resqued.ErrLockLost) {
 				p.d.Stats.Count(statsd.LockLost, 1)
 			}
@@ -80,6 +80,7 @@ func (p *Process) doom(jobs []*job, cause error, grace time.Duration) {
 	}
 	if len(jobs) > 0 {
 		time.AfterFunc(grace, p.nudge)
+		p.beatAtOnce()
 	}
 }
 
@@ -119,6 +120,7 @@ func (p *Process) overdue() {
 		if p.state == signals.Running || p.state == signals.Paused {
 			p.retire("tainted")
 		}
+		p.beatAtOnce()
 	}
 	locked := false
 	for _, j := range stubborn {
@@ -188,7 +190,7 @@ func (j *job) cause() error {
 func (p *Process) die(stubborn []*job, reason string) {
 	m := proc.Message{Type: proc.Tainted, Reason: reason}
 	for _, j := range stubborn {
-		if p.cfg.RequeueLost && errors.Is(j.doomed, resqued.ErrLockLost) {
+		if p.returns(j) {
 			continue // it may run again, as what is not named
 		}
 		m.Tokens = append(m.Tokens, j.Token)

@@ -10,7 +10,8 @@
 //
 // Files: process.go the loop; control.go what master and operator want;
 // poll.go finding jobs; exchange.go reserving and ending them; job.go a job in
-// hand; kill.go the kill; beat.go leases and reports; leave.go the end.
+// hand; kill.go the kill; requests.go the kill of one job that somebody asked for;
+// beat.go leases and reports; leave.go the end.
 package workerproc
 
 import (
@@ -91,6 +92,8 @@ type Store interface {
 	DelayedQueues(ctx context.Context) ([]string, error)
 	Beat(ctx context.Context, b store.BeatRequest) (store.BeatReply, error)
 	WriteMirrors(ctx context.Context, proc string, mirrors []store.Mirror) error
+	Kills(ctx context.Context, proc string) (map[string]store.KillRequest, error)
+	DropKills(ctx context.Context, proc string, tokens ...string) error
 }
 
 // Conn is the socket to the master; *proc.Conn is one.
@@ -199,7 +202,11 @@ type Process struct {
 	beating    bool
 	beatSoon   bool // when the beat that is under way is over
 	leaving    bool
-	hurry      func() // bounds a leaving that waits for Redis; nil before it began
+	asking     bool // for requests to kill a job
+	askedAt    time.Time
+	strays     []string // tokens of requests for jobs that are not in hand
+	showed     bool     // the last beat named jobs that were told to stop
+	hurry      func()   // bounds a leaving that waits for Redis; nil before it began
 
 	messages  chan proc.Message
 	outcomes  chan outcome
@@ -217,6 +224,8 @@ type Process struct {
 	left      chan error
 	nudged    chan struct{}
 	beatNow   chan struct{}
+	asks      chan []string // tokens of requests that hit nobody
+	requested chan requests
 	stats     []store.WorkerStat
 
 	work     context.Context // ends when the process gives up on everything
@@ -253,6 +262,7 @@ func New(cfg Config, d Deps) (*Process, error) {
 		messages: make(chan proc.Message), outcomes: make(chan outcome, cfg.Threads),
 		exchanges: make(chan store.ExchangeRequest, 1), exchanged: make(chan exchangeResult, 1),
 		polls: make(chan pollResult, 1), pollNow: make(chan struct{}, 1),
+		asks: make(chan []string, 1), requested: make(chan requests, 1),
 		beats: make(chan beatCall, 1), beaten: make(chan beatResult, 1),
 		left: make(chan error, 1), nudged: make(chan struct{}, 1), beatNow: make(chan struct{}, 1), complained: map[string]time.Time{},
 		killed: map[string]bool{}, byWorker: map[string]int{},
@@ -297,6 +307,7 @@ func (p *Process) startHelpers() {
 	p.helpers.Go(p.exchanger)
 	p.helpers.Go(p.poller)
 	p.helpers.Go(p.heart)
+	p.helpers.Go(p.requester)
 }
 
 // loop is the only code that touches the process's state once it is up.
@@ -332,6 +343,8 @@ func (p *Process) loop() error {
 			p.sawQueues(r)
 		case r := <-p.beaten:
 			p.felt(r)
+		case r := <-p.requested:
+			p.comply(r)
 		case err := <-p.left:
 			return p.farewell(err)
 		case <-tick.C:
