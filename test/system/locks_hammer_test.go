@@ -27,15 +27,18 @@ func contested(jobs, keys int) []string {
 // of a lock at the same time.
 func TestLocksAreHammered(t *testing.T) {
 	t.Parallel()
-	for name, quota := range map[string]int{
-		"by processes that stay":         0,
-		"by processes that are replaced": 200,
+	for name, o := range map[string]harness.Options{
+		"by processes that stay":         {},
+		"by processes that are replaced": {JobsPerFork: 200},
+		"with keys that Go computes":     {Config: "job_lock_key: '{{class}}/{{args.0}}'\n"},
+		// Each push by a stranger leaves the keys of a unique queue out of step.
+		"from unique queues that strangers push to": {Config: "unique_queues: ['*']\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const keys = 20
 			jobs := size(5_000, 50_000)
-			o := harness.Options{App: true, Workers: 4, Threads: 8, JobsPerFork: quota, Trace: t.TempDir(), Queues: "mail,low,*"}
+			o.App, o.Workers, o.Threads, o.Queues, o.Trace = true, 4, 8, "mail,low,*", t.TempDir()
 			a := harness.Start(t, o)
 			o.Namespace = a.Space
 			b := harness.Start(t, o)
