@@ -22,8 +22,12 @@ const (
 	flushEvery = 300 * time.Millisecond
 )
 
-// Failed is the outcome that counts as a failure.
-const Failed = "failed"
+// The outcomes that count otherwise than as a run: Failed as a failed one, Dropped,
+// of a job whose class lock was held, as none.
+const (
+	Failed  = "failed"
+	Dropped = "dropped"
+)
 
 // The names of Count; docs/statsd.md says what they count.
 const (
@@ -70,11 +74,15 @@ func New(c Config, log *zap.Logger) *Client {
 	return &Client{key: strings.Trim(clean(c.Key), "."), statter: statter}
 }
 
-// Job counts one run of a job that has ended. Outcome Failed counts as a
-// failure, any other does not. Ran is the time in the handler; waited is the
-// time in the queue, 0 when the job does not tell.
+// Job counts one run of a job that has ended. Outcome Failed counts as a failure,
+// any other does not; Dropped counts by itself. Ran is the time in the handler;
+// waited is the time in the queue, 0 when the job does not tell.
 func (c *Client) Job(class, outcome string, ran, waited time.Duration) {
 	if c == nil {
+		return
+	}
+	if outcome == Dropped {
+		c.count("dropped", "", 1)
 		return
 	}
 	c.count("", class, 1)
