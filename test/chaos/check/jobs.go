@@ -83,16 +83,16 @@ type Snapshot struct {
 	Failed, Taken map[string]bool
 }
 
-// Instant is C1 in a snapshot: no job is in two places, none is in none. maybe is
-// how many pops of foreigners had no answer yet.
-func Instant(h *History, s Snapshot, maybe int) []Violation {
+// Instant is C1 in a snapshot: no job is in two places, none of the given ones is in
+// none. maybe is how many pops of foreigners had no answer yet.
+func Instant(h *History, s Snapshot, pushes []*Push, maybe int) []Violation {
 	var r Result
 	for id, n := range s.Places {
 		if n > 1 || s.Failed[id] || s.Taken[id] {
 			r.fail([]string{id}, "at %s %s was in %d places, failed: %v, taken: %v", seconds(s.To), id, n, s.Failed[id], s.Taken[id])
 		}
 	}
-	for _, p := range sorted(h.Pushes) {
+	for _, p := range pushes {
 		if p.Answer != Acknowledged || p.Answered > s.From || s.Places[p.ID] > 0 || s.Failed[p.ID] || s.Taken[p.ID] {
 			continue
 		}

@@ -1,0 +1,292 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/resqued/resqued/internal/faultproxy"
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/proctest"
+)
+
+// machine is one of the two hosts: a daemon, started again whenever it ends, behind
+// a proxy of its own. Where the kernel permits it it has a host name of its own.
+type machine struct {
+	name  string
+	host  []string // puts a command under another host name; empty: not permitted
+	dir   string
+	mark  string
+	proxy *faultproxy.Proxy
+	run   *chaos
+
+	mu      sync.Mutex
+	lines   []line
+	masters []int // every master that it has had
+	killed  []int // those that got SIGKILL
+	log     *os.File
+	reading sync.WaitGroup
+
+	pid  int
+	done chan struct{}
+	exit int
+}
+
+// line is a line of the log and when it was read.
+type line struct {
+	at   time.Duration
+	text string
+}
+
+const config = `
+redis_url: %s
+namespace: %s
+worker_count: 2
+thread_count: 4
+jobs_per_fork: 100
+queues: [high, locked, shared, low]
+interval: 0.05
+resque_term_timeout: %s
+heartbeat_frequency: %d
+job_lock_duration: %d
+locketed_queues: [locked, shared]
+max_deaths: %d
+log_format: json
+`
+
+// start starts the daemon and waits until it works.
+func (m *machine) start(ctx context.Context) error {
+	file := filepath.Join(m.dir, m.name+".yaml")
+	text := fmt.Sprintf(config, url(m.proxy.Addr()), namespace, termTimeout, beatSeconds, int(lease.Seconds()), maxDeaths)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	argv := append(slices.Clone(m.host), self, "work", "--config", file)
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = m.dir
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + m.dir, "TZ=UTC", "GOTRACEBACK=none",
+		roleEnv + "=" + roleDaemon, ledgerEnv + "=" + m.run.ledgerDir, markEnv + "=" + m.mark,
+	}
+	// A daemon must not outlive a harness that is killed.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	cmd.Stdout, cmd.Stderr = w, w
+	from := m.seen()
+	started := make(chan error, 1)
+	done := make(chan struct{})
+	m.done = done
+	m.run.tasks.Go(func() {
+		// Pdeathsig follows the thread that started the process.
+		runtime.LockOSThread()
+		err := cmd.Start()
+		_ = w.Close()
+		if err == nil {
+			m.pid = cmd.Process.Pid
+		}
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // ProcessState has the rest
+			m.mu.Lock()
+			m.exit = cmd.ProcessState.ExitCode()
+			m.mu.Unlock()
+		}
+		close(done)
+	})
+	if err := <-started; err != nil {
+		_ = r.Close()
+		return fmt.Errorf("start daemon %s: %w", m.name, err)
+	}
+	m.mu.Lock()
+	m.masters = append(m.masters, m.pid)
+	m.mu.Unlock()
+	m.reading.Go(func() { m.read(r) })
+	return m.await(ctx, 15*time.Second, from, `"msg":"ready"`)
+}
+
+// read takes the log of one master and of the worker processes that it has left.
+func (m *machine) read(r *os.File) {
+	defer func() { _ = r.Close() }()
+	scanner := bufio.NewScanner(r)
+	scanner.Buffer(nil, 4<<20)
+	for scanner.Scan() {
+		at := proc.BootTime()
+		m.mu.Lock()
+		m.lines = append(m.lines, line{at, scanner.Text()})
+		_, _ = fmt.Fprintf(m.log, "%.3f %s\n", at.Seconds(), scanner.Text())
+		m.mu.Unlock()
+	}
+}
+
+// seen is how many lines were read so far.
+func (m *machine) seen() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.lines)
+}
+
+// said finds the first line since from that holds any of some texts.
+func (m *machine) said(from int, texts ...string) (line, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, l := range m.lines[from:] {
+		for _, text := range texts {
+			if strings.Contains(l.text, text) {
+				return l, true
+			}
+		}
+	}
+	return line{}, false
+}
+
+func (m *machine) await(ctx context.Context, limit time.Duration, from int, text string) error {
+	return within(ctx, limit, fmt.Sprintf("daemon %s to say %s", m.name, text), func() bool {
+		_, ok := m.said(from, text)
+		return ok
+	})
+}
+
+// awaitExit waits until the master has ended.
+func (m *machine) awaitExit(ctx context.Context, limit time.Duration) (code int, err error) {
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-m.done:
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.exit, nil
+	case <-t.C:
+		return 0, fmt.Errorf("daemon %s has not ended within %s", m.name, limit)
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}
+
+// signal reaches the master.
+func (m *machine) signal(sig syscall.Signal) {
+	if sig == syscall.SIGKILL {
+		m.mu.Lock()
+		m.killed = append(m.killed, m.pid)
+		m.mu.Unlock()
+	}
+	_ = syscall.Kill(m.pid, sig)
+}
+
+// process is a living process of a machine.
+type process struct {
+	proctest.Process
+	// proc is the name of the worker process that it is or belongs to.
+	proc string
+}
+
+// workers are the living worker processes of the present master that have a name.
+func (m *machine) workers() []process {
+	var all []process
+	for _, p := range m.processes() {
+		if p.Parent == m.pid && p.proc != "" && p.PID != m.pid {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// processes are all that belong to the machine: commands do not inherit all of the
+// environment, but they have the mark.
+func (m *machine) processes() []process {
+	var all []process
+	for _, p := range proctest.Find(func(p proctest.Process) bool { return p.Env(markEnv) == m.mark }) {
+		all = append(all, process{p, p.Env("RESQUED_PROC")})
+	}
+	return all
+}
+
+func names(all []process) []string {
+	var names []string
+	for _, p := range all {
+		if p.proc != "" && !slices.Contains(names, p.proc) {
+			names = append(names, p.proc)
+		}
+	}
+	return names
+}
+
+// signalAll sends a signal to every process of the machine, the master first, until
+// each that was there has got it.
+func (m *machine) signalAll(sig syscall.Signal) []process {
+	m.signal(sig)
+	var hit []process
+	known := map[int]bool{}
+	// One look over /proc is no snapshot.
+	for range 3 {
+		for _, p := range m.processes() {
+			if p.PID != m.pid || sig == syscall.SIGKILL {
+				_ = syscall.Kill(p.PID, sig)
+			}
+			if !known[p.PID] {
+				known[p.PID] = true
+				hit = append(hit, p)
+			}
+		}
+	}
+	return hit
+}
+
+// owns says whether a worker process is one of this machine.
+func (m *machine) owns(worker string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return has(m.masters, worker)
+}
+
+// wasKilled says whether a master of this machine had no time to leave.
+func (m *machine) wasKilled(master string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return has(m.killed, master)
+}
+
+// has finds the pid of one of some masters in a name.
+func has(masters []int, name string) bool {
+	return slices.ContainsFunc(masters, func(pid int) bool { return strings.Contains(name, ":"+strconv.Itoa(pid)+"-") })
+}
+
+// hostName returns what puts a command under another host name. With root that is
+// simple; without, a user namespace may do.
+func hostName(name string) []string {
+	script := `hostname "$0" && exec "$@"`
+	for _, flags := range [][]string{{"--uts"}, {"--map-root-user", "--uts"}} {
+		argv := append([]string{"unshare"}, append(flags, "sh", "-c", script, name)...)
+		if exec.Command(argv[0], append(argv[1:], "true")...).Run() == nil {
+			return argv
+		}
+	}
+	return nil
+}
+
+// quit ends the daemon in good order.
+func (m *machine) quit(ctx context.Context) error {
+	m.signal(syscall.SIGQUIT)
+	code, err := m.awaitExit(ctx, 20*time.Second)
+	if err == nil && code != 0 {
+		err = errors.New("daemon " + m.name + " left with exit code " + strconv.Itoa(code))
+	}
+	return err
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/resqued/resqued/internal/faultproxy"
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/test/chaos/check"
+)
+
+// lasting keeps up a fault of one daemon's network for a while.
+func (c *chaos) lasting(ctx context.Context, f *check.Fault, m *machine, d time.Duration, set func(p *faultproxy.Proxy)) error {
+	seen := marks{m: m.seen()}
+	f.From = proc.BootTime()
+	set(m.proxy)
+	ok := pause(ctx, d)
+	m.proxy.Heal()
+	lasted(f, "for %s", span(d))
+	if !ok {
+		return context.Cause(ctx)
+	}
+	err := c.working(ctx, f, f.To, m)
+	c.noticed(f, seen, silence...)
+	return err
+}
+
+func netDelay(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	delay := between(r, 20*time.Millisecond, 150*time.Millisecond)
+	err := c.lasting(ctx, f, c.hit(f, r), 2*time.Second, func(p *faultproxy.Proxy) { p.SetDelay(delay, 0) })
+	f.Note += ", " + span(delay) + " each way"
+	return err
+}
+
+func netJitter(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	jitter := between(r, 50*time.Millisecond, 300*time.Millisecond)
+	err := c.lasting(ctx, f, c.hit(f, r), 2*time.Second, func(p *faultproxy.Proxy) { p.SetDelay(0, jitter) })
+	f.Note += ", up to " + span(jitter) + " each way"
+	return err
+}
+
+func netCut(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	m := c.hit(f, r)
+	seen := marks{m: m.seen()}
+	f.From = proc.BootTime()
+	n := m.proxy.Cut()
+	lasted(f, "%d connections", n)
+	err := c.working(ctx, f, f.To, m)
+	c.noticed(f, seen, silence...)
+	return err
+}
+
+// netDown resets what there is and refuses what comes, for less than a lease.
+func netDown(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	f.Effect = check.Disturbs
+	return c.lasting(ctx, f, c.hit(f, r), between(r, 300*time.Millisecond, lease/3), func(p *faultproxy.Proxy) {
+		p.Refuse(true)
+		p.Cut()
+	})
+}
+
+// netHold is silence on open connections. From a lease on it is a partition: others
+// recover the jobs, and what the daemon then still says comes too late.
+func netHold(least time.Duration) func(*chaos, context.Context, *check.Fault, *rand.Rand) error {
+	return func(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+		f.Effect = check.Disturbs
+		if least >= lease {
+			f.Effect |= check.Fences | check.Fails
+		}
+		return c.lasting(ctx, f, c.hit(f, r), least+between(r, 300*time.Millisecond, lease/3), (*faultproxy.Proxy).Hold)
+	}
+}
+
+// replyLost loses the reply of a script that was carried out. A mute connection
+// stays open and silent.
+func replyLost(mute bool) func(*chaos, context.Context, *check.Fault, *rand.Rand) error {
+	return func(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+		m := c.hit(f, r)
+		if mute {
+			f.Effect = check.Disturbs
+		}
+		seen := marks{m: m.seen()}
+		nth := 1 + r.IntN(12)
+		f.From = proc.BootTime()
+		select {
+		case <-m.proxy.DropReply(faultproxy.Drop{Nth: nth, Mute: mute}):
+		case <-time.After(patience):
+			return errors.New("no script to lose the reply of")
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		f.From = proc.BootTime()
+		lasted(f, "of script %d", nth)
+		err := c.working(ctx, f, f.To, m)
+		c.noticed(f, seen, silence...)
+		if mute {
+			f.To += lease // the client notices only when its patience ends
+		}
+		return err
+	}
+}
+
+// pushReplyLost: the producer does not learn that its job was pushed.
+func pushReplyLost(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	f.Daemon = "-"
+	nth := 1 + r.IntN(12)
+	select {
+	case <-c.pushProxy.DropReply(faultproxy.Drop{Nth: nth, Match: func(q faultproxy.Request) bool { return q.Name == "EXEC" }}):
+	case <-time.After(patience):
+		return errors.New("no push to lose the reply of")
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	f.From = proc.BootTime()
+	lasted(f, "of push %d", nth)
+	f.Recovered = 0
+	return nil
+}

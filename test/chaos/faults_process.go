@@ -1,0 +1,275 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"time"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/test/chaos/check"
+)
+
+// victim chooses a worker process, one with jobs in hand if there is any.
+func (c *chaos) victim(ctx context.Context, m *machine, r *rand.Rand) (process, error) {
+	var chosen process
+	err := within(ctx, 5*time.Second, "a worker process with a job", func() bool {
+		workers := m.workers()
+		r.Shuffle(len(workers), func(i, j int) { workers[i], workers[j] = workers[j], workers[i] })
+		for _, w := range workers {
+			chosen = w
+			if c.server.ctl.HLen(ctx, key("resqued:inflight:"+w.proc)).Val() > 0 {
+				return true
+			}
+		}
+		return false
+	})
+	if chosen.PID != 0 {
+		err = nil
+	} else if err != nil {
+		err = errNoWorker
+	}
+	return chosen, err
+}
+
+func workerKill(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	m := c.hit(f, r)
+	w, err := c.victim(ctx, m, r)
+	if err != nil {
+		return err
+	}
+	seen := c.marks()
+	f.Effect, f.Procs, f.From = check.Kills, []string{w.proc}, proc.BootTime()
+	_ = syscall.Kill(w.PID, syscall.SIGKILL)
+	lasted(f, "pid %d", w.PID)
+	err = c.buried(ctx, f, f.From, f.Procs)
+	c.noticed(f, seen, fmt.Sprintf(`worker process died","proc":%q`, w.proc))
+	return err
+}
+
+// workerStop: the process still holds its locks, and its commands go on. The master
+// has to end it before the locks expire.
+func workerStop(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	m := c.hit(f, r)
+	w, err := c.victim(ctx, m, r)
+	if err != nil {
+		return err
+	}
+	seen := c.marks()
+	f.Effect, f.Procs, f.From = check.Kills, []string{w.proc}, proc.BootTime()
+	_ = syscall.Kill(w.PID, syscall.SIGSTOP)
+	err = c.buried(ctx, f, f.From, f.Procs)
+	_ = syscall.Kill(w.PID, syscall.SIGCONT)
+	lasted(f, "pid %d", w.PID)
+	c.noticed(f, seen, fmt.Sprintf(`killing a worker process","proc":%q`, w.proc))
+	return err
+}
+
+func workerTerm(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	m := c.hit(f, r)
+	w, err := c.victim(ctx, m, r)
+	if err != nil {
+		return err
+	}
+	seen := c.marks()
+	f.Effect, f.Procs, f.From = check.Fails, []string{w.proc}, proc.BootTime()
+	_ = syscall.Kill(w.PID, syscall.SIGTERM)
+	err = c.buried(ctx, f, f.From, f.Procs)
+	lasted(f, "pid %d", w.PID)
+	c.noticed(f, seen, `"msg":"signal"`)
+	return err
+}
+
+// masterKill: the worker processes finish what they have, and nothing runs twice.
+func masterKill(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	m := c.hit(f, r)
+	seen, old := c.marks(), names(m.workers())
+	f.From = proc.BootTime()
+	m.signal(syscall.SIGKILL)
+	if _, err := m.awaitExit(ctx, patience); err != nil {
+		return err
+	}
+	if !pause(ctx, between(r, 0, 500*time.Millisecond)) {
+		return context.Cause(ctx)
+	}
+	lasted(f, "started again after %s", span(proc.BootTime()-f.From))
+	if err := m.start(ctx); err != nil {
+		return err
+	}
+	err := c.buried(ctx, f, f.From, old)
+	c.noticed(f, seen, "the master is gone")
+	return err
+}
+
+// masterStop: the worker processes go on, and nothing happens to them when the
+// master wakes up.
+func masterStop(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	m := c.hit(f, r)
+	seen := c.marks()
+	f.From = proc.BootTime()
+	m.signal(syscall.SIGSTOP)
+	ok := pause(ctx, between(r, lease+time.Second, lease+4*time.Second))
+	m.signal(syscall.SIGCONT)
+	lasted(f, "for %s", span(proc.BootTime()-f.From))
+	if !ok {
+		return context.Cause(ctx)
+	}
+	err := c.working(ctx, f, f.To, m)
+	c.noticed(f, seen, "the master was held up")
+	return err
+}
+
+// treeKill ends a whole daemon at once; what its commands have left behind in
+// sessions of their own lives on. A new master on the same host clears up at once.
+func treeKill(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	m := c.hit(f, r)
+	workers := m.workers()
+	seen := c.marks()
+	f.Effect, f.Procs, f.From = check.Kills, names(workers), proc.BootTime()
+	m.signal(syscall.SIGKILL)
+	for _, w := range workers {
+		_ = syscall.Kill(w.PID, syscall.SIGKILL)
+	}
+	if _, err := m.awaitExit(ctx, patience); err != nil {
+		return err
+	}
+	lasted(f, "%d worker processes", len(workers))
+	if err := m.start(ctx); err != nil {
+		return err
+	}
+	err := c.buried(ctx, f, f.From, f.Procs)
+	c.noticed(f, seen, "recovered the jobs of a dead worker process")
+	return err
+}
+
+// hostKill ends everything on a machine; another one recovers its jobs.
+func hostKill(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	m := c.hit(f, r)
+	seen := c.marks()
+	f.Effect, f.From = check.Kills, proc.BootTime()
+	f.Procs = names(m.signalAll(syscall.SIGKILL))
+	if _, err := m.awaitExit(ctx, patience); err != nil {
+		return err
+	}
+	lasted(f, "%d worker processes", len(f.Procs))
+	err := c.buried(ctx, f, f.From, f.Procs)
+	c.noticed(f, seen, "recovered the jobs of a dead worker process")
+	if startErr := m.start(ctx); err == nil {
+		err = startErr
+	}
+	return err
+}
+
+// hostFreeze stops everything on a machine until others have judged it dead, as a
+// virtual machine that is moved. For a moment after it wakes up it believes in its
+// locks: only fencing tokens help there.
+func hostFreeze(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	m := c.hit(f, r)
+	seen := c.marks()
+	f.Effect, f.From = check.Kills|check.Freezes|check.Fails|check.Disturbs, proc.BootTime()
+	hit := m.signalAll(syscall.SIGSTOP)
+	f.Procs = names(hit)
+	ok := pause(ctx, between(r, lease+time.Second, lease+round+time.Second))
+	m.signalAll(syscall.SIGCONT)
+	for _, p := range hit {
+		_ = syscall.Kill(p.PID, syscall.SIGCONT)
+	}
+	lasted(f, "for %s", span(proc.BootTime()-f.From))
+	if !ok {
+		return context.Cause(ctx)
+	}
+	err := c.working(ctx, f, f.To, m)
+	c.noticed(f, seen, "recovered the jobs of a dead worker process", "was held up")
+	// What woke up may act for a little longer than it takes to find out.
+	f.To = proc.BootTime()
+	return err
+}
+
+// restarted ends a daemon by a signal, and starts it again.
+func (c *chaos) restarted(ctx context.Context, f *check.Fault, m *machine, sig syscall.Signal) error {
+	seen := c.marks()
+	f.Procs, f.From = names(m.workers()), proc.BootTime()
+	m.signal(sig)
+	code, err := m.awaitExit(ctx, patience)
+	if err != nil {
+		return err
+	}
+	if code != 0 {
+		c.complain("daemon %s left with exit code %d after %s", m.name, code, sig)
+	}
+	for _, p := range m.processes() {
+		if proctest.Alive(p.PID) {
+			c.complain("daemon %s left behind after %s: %s", m.name, sig, p.Process)
+			_ = syscall.Kill(p.PID, syscall.SIGKILL)
+		}
+	}
+	lasted(f, "gone after %s", span(proc.BootTime()-f.From))
+	if err := m.start(ctx); err != nil {
+		return err
+	}
+	err = c.working(ctx, f, f.From, m)
+	f.Recovered = max(f.Recovered, f.To-f.From)
+	c.noticed(f, seen, `"msg":"signal"`)
+	return err
+}
+
+func term(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	f.Effect = check.Fails
+	return c.restarted(ctx, f, c.hit(f, r), syscall.SIGTERM)
+}
+
+func quit(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	return c.restarted(ctx, f, c.hit(f, r), syscall.SIGQUIT)
+}
+
+func reload(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	m := c.hit(f, r)
+	seen, old := c.marks(), m.workers()
+	f.From = proc.BootTime()
+	m.signal(syscall.SIGHUP)
+	err := within(ctx, patience, "the end of the old worker processes", func() bool {
+		for _, w := range old {
+			if proctest.Alive(w.PID) {
+				return false
+			}
+		}
+		return true
+	})
+	lasted(f, "%d worker processes replaced", len(old))
+	if err == nil {
+		f.Recovered = f.To - f.From
+	}
+	c.noticed(f, seen, `"msg":"signal"`)
+	return err
+}
+
+func usr1(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	m := c.hit(f, r)
+	seen := c.marks()
+	f.Effect, f.Procs, f.From = check.Fails, names(m.workers()), proc.BootTime()
+	m.signal(syscall.SIGUSR1)
+	err := c.working(ctx, f, f.From, m)
+	lasted(f, "")
+	c.noticed(f, seen, `"msg":"signal"`)
+	// One that ignores its kill may take as long as it is given.
+	f.To += termTimeout + time.Second
+	return err
+}
+
+func usr2(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	m := c.hit(f, r)
+	seen := c.marks()
+	f.From = proc.BootTime()
+	m.signal(syscall.SIGUSR2)
+	ok := pause(ctx, between(r, 300*time.Millisecond, 1500*time.Millisecond))
+	lasted(f, "for %s", span(proc.BootTime()-f.From))
+	m.signal(syscall.SIGCONT)
+	if !ok {
+		return context.Cause(ctx)
+	}
+	err := c.working(ctx, f, f.To, m)
+	c.noticed(f, seen, `"msg":"signal"`)
+	return err
+}

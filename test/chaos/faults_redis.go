@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/test/chaos/check"
+)
+
+// silence is what daemons say when Redis does not answer, or refuses.
+var silence = []string{
+	"redis does not answer", "redis refuses", "did not reach redis", "no beat has reached redis", "redis cannot be told", "orphaned jobs cannot",
+}
+
+func isNil(err error) bool { return errors.Is(err, redis.Nil) }
+
+// for everybody: nothing is to be lost, to run twice, or to be reaped.
+func (c *chaos) allWorking(ctx context.Context, f *check.Fault, seen marks) error {
+	err := c.working(ctx, f, f.To, c.machines...)
+	c.noticed(f, seen, silence...)
+	return err
+}
+
+func redisKill(fsync string, away time.Duration) func(*chaos, context.Context, *check.Fault, *rand.Rand) error {
+	return func(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+		if err := c.server.ctl.ConfigSet(ctx, "appendfsync", fsync).Err(); err != nil {
+			return err
+		}
+		seen := c.marks()
+		f.Effect, f.From = check.Disturbs, proc.BootTime()
+		c.server.process.Kill()
+		if !pause(ctx, away+between(r, 0, time.Second)) {
+			return context.Cause(ctx)
+		}
+		if err := c.server.restart(ctx); err != nil {
+			return err
+		}
+		lasted(f, "away for %s", span(proc.BootTime()-f.From))
+		return c.allWorking(ctx, f, seen)
+	}
+}
+
+func debugSleep(least time.Duration) func(*chaos, context.Context, *check.Fault, *rand.Rand) error {
+	return func(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+		d := least + between(r, 300*time.Millisecond, 1500*time.Millisecond)
+		seen := c.marks()
+		f.Effect, f.From = check.Disturbs, proc.BootTime()
+		if err := c.server.ctl.Do(ctx, "DEBUG", "SLEEP", fmt.Sprintf("%.2f", d.Seconds())).Err(); err != nil {
+			return err
+		}
+		lasted(f, "for %s", span(d))
+		return c.allWorking(ctx, f, seen)
+	}
+}
+
+func clientPause(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	d := between(r, 300*time.Millisecond, 2*time.Second)
+	mode := []string{"ALL", "WRITE"}[r.IntN(2)]
+	seen := c.marks()
+	f.Effect, f.From = check.Disturbs, proc.BootTime()
+	if err := c.server.ctl.Do(ctx, "CLIENT", "PAUSE", d.Milliseconds(), mode).Err(); err != nil {
+		return err
+	}
+	if !pause(ctx, d) {
+		return context.Cause(ctx)
+	}
+	lasted(f, "%s for %s", mode, span(d))
+	return c.allWorking(ctx, f, seen)
+}
+
+func clientKill(c *chaos, ctx context.Context, f *check.Fault, _ *rand.Rand) error {
+	seen := c.marks()
+	f.From = proc.BootTime()
+	n, err := c.server.ctl.Do(ctx, "CLIENT", "KILL", "TYPE", "normal").Int()
+	if err != nil {
+		return err
+	}
+	lasted(f, "%d connections", n)
+	return c.allWorking(ctx, f, seen)
+}
+
+func scriptFlush(c *chaos, ctx context.Context, f *check.Fault, _ *rand.Rand) error {
+	seen := c.marks()
+	f.From = proc.BootTime()
+	if err := c.server.ctl.ScriptFlush(ctx).Err(); err != nil {
+		return err
+	}
+	lasted(f, "")
+	return c.allWorking(ctx, f, seen)
+}
+
+// maxmemory: pushes are refused, but what is there is to be worked off.
+func maxmemory(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	seen := c.marks()
+	f.From = proc.BootTime()
+	if err := c.server.ctl.ConfigSet(ctx, "maxmemory", "1mb").Err(); err != nil {
+		return err
+	}
+	pause(ctx, between(r, time.Second, lease+2*time.Second))
+	err := c.server.ctl.ConfigSet(ctx, "maxmemory", "0").Err()
+	lasted(f, "for %s", span(proc.BootTime()-f.From))
+	if err != nil {
+		return err
+	}
+	return c.allWorking(ctx, f, seen)
+}
+
+// without takes rights from the daemons' user for a while.
+func (c *chaos) without(ctx context.Context, f *check.Fault, d time.Duration, rights ...string) error {
+	seen := c.marks()
+	f.Effect, f.From = check.Disturbs, proc.BootTime()
+	set := func(rules ...string) error {
+		args := []any{"ACL", "SETUSER", "resqued"}
+		for _, rule := range rules {
+			args = append(args, rule)
+		}
+		return c.server.ctl.Do(ctx, args...).Err()
+	}
+	if err := set(rights...); err != nil {
+		return err
+	}
+	pause(ctx, d)
+	err := set(strings.Fields("reset " + aclRule)...)
+	lasted(f, "%s for %s", strings.Join(rights, " "), span(d))
+	if err != nil {
+		return err
+	}
+	return c.allWorking(ctx, f, seen)
+}
+
+func withoutScripts(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	return c.without(ctx, f, between(r, 500*time.Millisecond, 2*time.Second), "-evalsha", "-eval")
+}
+
+// withoutCommand takes a right that is only missed in the middle of a script.
+func withoutCommand(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+	commands := []string{"hset", "hdel", "lpop", "rpush", "set", "del", "incrby", "hget", "zadd", "lrem"}
+	return c.without(ctx, f, between(r, 300*time.Millisecond, 1500*time.Millisecond), "-"+commands[r.IntN(len(commands))])
+}

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/daemon"
+	"github.com/resqued/resqued/test/chaos/ledger"
+)
+
+// What a process of the harness may be, and what it is told by environment.
+const (
+	roleDaemon     = "daemon"
+	roleCommand    = "command"
+	roleGrandchild = "grandchild"
+
+	ledgerEnv = "CHAOS_LEDGER" // directory of the ledger
+	runEnv    = "CHAOS_RUN"    // run to which a grandchild belongs
+	markEnv   = "CHAOS_MARK"   // names the harness and the daemon
+	treeEnv   = "CHAOS_TREE"   // the command is to start a grandchild
+)
+
+// actEvery is how often a job that holds a lock says that it still runs.
+const actEvery = 10 * time.Millisecond
+
+// task is what a payload tells its handler to do, beside the arguments.
+type task struct {
+	// MS is how long, How which way.
+	MS  int    `json:"ms"`
+	How string `json:"how"`
+}
+
+func runDaemon() {
+	h := resqued.New()
+	d := &deeds{}
+	if os.Getenv("RESQUED_PROC") != "" {
+		w, err := ledger.Open(os.Getenv(ledgerEnv), os.Getenv("RESQUED_PROC"))
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(exitFailed)
+		}
+		d.ledger = w
+	}
+	d.register(h)
+	daemon.Main(h)
+}
+
+// deeds are the handlers of one worker process.
+type deeds struct{ ledger *ledger.Writer }
+
+func (d *deeds) register(h *resqued.Handlers) {
+	h.Use(d.note)
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	command := func(class string, env ...string) {
+		h.Register(resqued.Class{Name: class, Command: &resqued.Command{
+			Argv: []string{self}, Env: append(env, roleEnv+"="+roleCommand), KillAfter: 300 * time.Millisecond,
+		}})
+	}
+	command("Command")
+	command("Tree", treeEnv+"=1")
+	job := func(class string, fn func(ctx context.Context, t task) error, opts ...resqued.Option) {
+		h.Register(resqued.Class{Name: class, Handler: func(ctx context.Context, job *resqued.Job) error {
+			var t task
+			if err := json.Unmarshal(job.Payload, &t); err != nil {
+				return err
+			}
+			return fn(ctx, t)
+		}}, opts...)
+	}
+	job("Work", d.work)
+	job("Locked", d.work)
+	job("Named", d.work, resqued.JobLockKey(func(j *resqued.Job) string {
+		var key string
+		_ = j.Args.Decode(&key)
+		return "named:" + key
+	}))
+	// Stubborn does not listen when it is told to stop.
+	job("Stubborn", func(ctx context.Context, t task) error { return d.work(context.WithoutCancel(ctx), t) })
+	job("Panic", func(context.Context, task) error { panic("as it should") })
+	job("Fail", func(context.Context, task) error { return errors.New("as it should") })
+	job("Again", func(context.Context, task) error {
+		if rand.IntN(2) == 0 {
+			return resqued.Requeue(200 * time.Millisecond)
+		}
+		return nil
+	})
+	// Die takes its process with it at its first attempt, Poison at each.
+	job("Die", func(ctx context.Context, t task) error {
+		if resqued.JobFrom(ctx).Attempt > 1 {
+			return nil
+		}
+		return d.die(ctx, t)
+	})
+	job("Poison", d.die)
+}
+
+type runKey struct{}
+
+// note writes the beginning and the end of each job that is a Go function.
+func (d *deeds) note(next resqued.Handler) resqued.Handler {
+	return func(ctx context.Context, job *resqued.Job) (err error) {
+		if job.Class == "Command" || job.Class == "Tree" {
+			return next(ctx, job)
+		}
+		e := ledger.Entry{
+			What: ledger.Start, Run: strconv.FormatUint(rand.Uint64(), 36), ID: job.ID, Class: job.Class,
+			Attempt: job.Attempt, Lock: job.LockKey, Fence: job.Fence(), Reserved: job.StartedAt.UnixMilli(),
+		}
+		if job.Fence() == 0 {
+			e.Lock = ""
+		}
+		if err := d.ledger.Write(e); err != nil {
+			return err
+		}
+		end := ledger.Entry{What: ledger.Fail, Run: e.Run, ID: e.ID}
+		defer func() {
+			// Also when the job panics.
+			if failed := d.ledger.Write(end); failed != nil {
+				err = failed
+			}
+		}()
+		err = next(context.WithValue(ctx, runKey{}, e), job)
+		var again *resqued.RequeueError
+		switch {
+		case err == nil:
+			end.What = ledger.End
+		case errors.As(err, &again):
+			end.What = ledger.Requeue
+		}
+		return err
+	}
+}
+
+func (d *deeds) act(ctx context.Context, what string) error {
+	e, _ := ctx.Value(runKey{}).(ledger.Entry)
+	return d.ledger.Write(ledger.Entry{What: what, Run: e.Run, ID: e.ID})
+}
+
+// work takes its time. A holder of a lock shows that it is there.
+func (d *deeds) work(ctx context.Context, t task) error {
+	if t.MS == 0 {
+		return nil
+	}
+	e, _ := ctx.Value(runKey{}).(ledger.Entry)
+	end := time.NewTimer(time.Duration(t.MS) * time.Millisecond)
+	defer end.Stop()
+	tick := time.NewTicker(actEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-end.C:
+			return nil
+		case <-tick.C:
+			if e.Lock == "" {
+				continue
+			}
+			if err := d.act(ctx, ledger.Act); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// die takes the process with it, with whatever else runs in it.
+func (d *deeds) die(ctx context.Context, t task) error {
+	if err := d.work(ctx, t); err != nil {
+		return err
+	}
+	if err := d.act(ctx, ledger.Die); err != nil {
+		return err
+	}
+	switch t.How {
+	case "exit":
+		os.Exit(9)
+	case "panic":
+		go func() { panic("in a goroutine that nobody recovers") }()
+	case "memory":
+		// More memory than the process may have: what the kernel does to a process
+		// whose cgroup is full comes down to the same.
+		_ = unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: 1, Max: 1})
+		for {
+			hoard = append(hoard, make([]byte, 64<<20))
+		}
+	default:
+		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+	}
+	select {}
+}
+
+var hoard [][]byte
+
+// runCommand is a job's command: it works for a while, and may leave a process of
+// its own behind in a session of its own.
+func runCommand() int {
+	w, err := ledger.Open(os.Getenv(ledgerEnv), os.Getenv("RESQUED_PROC"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return exitFailed
+	}
+	id := os.Getenv("RESQUED_JOB_ID")
+	attempt, _ := strconv.Atoi(os.Getenv("RESQUED_JOB_ATTEMPT"))
+	fence, _ := strconv.ParseInt(lockVariable("FENCE"), 10, 64)
+	e := ledger.Entry{
+		What: ledger.Start, Run: strconv.FormatUint(rand.Uint64(), 36), ID: id, Class: "Command",
+		Attempt: attempt, Lock: lockVariable("KEY"), Fence: fence,
+	}
+	if err := w.Write(e); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return exitFailed
+	}
+	if os.Getenv(treeEnv) != "" {
+		child := exec.Command("/proc/self/exe")
+		child.Env = append(os.Environ(), roleEnv+"="+roleGrandchild, runEnv+"="+e.Run)
+		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := child.Start(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return exitFailed
+		}
+	}
+	what := ledger.Entry{What: ledger.Act, Run: e.Run, ID: id}
+	act(w, what, time.Duration(20+rand.IntN(200))*time.Millisecond)
+	what.What = ledger.End
+	if err := w.Write(what); err != nil {
+		return exitFailed
+	}
+	return exitOK
+}
+
+// lockVariable reads what the daemon tells a command of its job's lock.
+func lockVariable(name string) string {
+	if v := os.Getenv("RESQUED_JOB_LOCK_" + name); v != "" {
+		return v
+	}
+	return os.Getenv("RESQUED_LOCK_" + name)
+}
+
+// runGrandchild says for a while that the job still runs, whatever the command does.
+func runGrandchild() int {
+	w, err := ledger.Open(os.Getenv(ledgerEnv), os.Getenv("RESQUED_PROC"))
+	if err != nil {
+		return exitFailed
+	}
+	act(w, ledger.Entry{What: ledger.Act, Run: os.Getenv(runEnv), ID: os.Getenv("RESQUED_JOB_ID")}, 2*time.Second)
+	return exitOK
+}
+
+func act(w *ledger.Writer, e ledger.Entry, d time.Duration) {
+	tick := time.NewTicker(actEvery)
+	defer tick.Stop()
+	for end := time.After(d); ; {
+		select {
+		case <-end:
+			return
+		case <-tick.C:
+			if w.Write(e) != nil {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/test/chaos/check"
+)
+
+// calm waits until every job has ended, now that nothing is broken any more.
+func (c *chaos) calm(ctx context.Context) {
+	var left int
+	err := within(ctx, settle, "every job to end", func() bool {
+		reply, err := lookAround.Run(ctx, c.server.ctl, []string{takenKey}, namespace, 1<<30, 1<<30).Slice()
+		if err != nil || len(reply) != 3 {
+			return false
+		}
+		left = len(list(reply[0]))
+		return left == 0
+	})
+	if err != nil {
+		c.complain("%d jobs are still there when nothing is broken any more", left)
+	}
+	// The last snapshot is judged by the next one.
+	pause(ctx, 2200*time.Millisecond)
+}
+
+// judge looks at what is left, ends the daemons, looks again, and checks it all.
+func (c *chaos) judge(ctx context.Context) (bool, error) {
+	if err := c.lastLook(ctx); err != nil {
+		return false, errors.Join(err, c.keep(nil))
+	}
+	for _, m := range c.machines {
+		if err := m.quit(ctx); err != nil {
+			c.complain("%v", err)
+		}
+	}
+	left := c.residue(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h, kinds := c.history, c.o.kinds()
+	h.Sort()
+	for i, p := range c.probes {
+		for _, run := range h.Runs {
+			if run.ID == p.ID {
+				c.probes[i].Ran = run.At
+				break
+			}
+		}
+	}
+	bounds, names := make([]check.Bound, len(kinds)), make([]string, len(kinds))
+	for i, k := range kinds {
+		bounds[i] = check.Bound{Kind: k.name, Recover: time.Duration(float64(k.bound) * c.o.slack)}
+		names[i] = k.name
+	}
+	results := []check.Result{
+		check.Conservation(h), c.instant, check.Overlap(h), check.Fence(h), check.Repeats(h),
+		check.Starvation(c.probes, time.Duration(float64(time.Second)*c.o.slack)), check.Order(h),
+		check.Recovery(h.Faults, bounds), check.Residue(left), check.Failures(h, maxDeaths, c.o.bystanders),
+	}
+	results = append(results, check.Vacuous(h, names, 1, c.recovered(), 1, results))
+	return c.report(results, check.Table(h.Faults, names))
+}
+
+// lastLook reads what is in Redis when everything has ended.
+func (c *chaos) lastLook(ctx context.Context) error {
+	ctl := c.server.ctl
+	entries, err := ctl.LRange(ctx, key("failed"), 0, -1).Result()
+	if err != nil {
+		return err
+	}
+	taken, err := ctl.LRange(ctx, takenKey, 0, -1).Result()
+	if err != nil {
+		return err
+	}
+	reply, err := lookAround.Run(ctx, ctl, []string{takenKey}, namespace, 1<<30, 1<<30).Slice()
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// BOOTTIME of the instant at which the wall clock was 0.
+	epoch := proc.BootTime() - time.Duration(time.Now().UnixNano())
+	for _, entry := range entries {
+		var f struct {
+			FailedAt  string `json:"failed_at"`
+			Exception string `json:"exception"`
+			Error     string `json:"error"`
+			Queue     string `json:"queue"`
+		}
+		if err := json.Unmarshal([]byte(entry), &f); err != nil {
+			c.trouble = append(c.trouble, fmt.Sprintf("failed holds %.200q: %v", entry, err))
+		}
+		failed := check.Failed{ID: idOf(entry), Exception: f.Exception, Error: f.Error, Queue: f.Queue}
+		for _, layout := range []string{"2006/01/02 15:04:05 MST", "2006/01/02 15:04:05"} {
+			if at, err := time.Parse(layout, f.FailedAt); err == nil {
+				failed.At = time.Duration(at.UnixNano()) + epoch
+			}
+		}
+		c.history.Failed = append(c.history.Failed, failed)
+	}
+	for _, id := range taken {
+		c.history.Taken[id] = true
+	}
+	for _, id := range list(reply[0]) {
+		c.history.Places[id] = append(c.history.Places[id], "redis")
+	}
+	if c.history.Processed, err = ctl.Get(ctx, key("stat:processed")).Int64(); err != nil {
+		return err
+	}
+	c.history.FailedStat, err = ctl.Get(ctx, key("stat:failed")).Int64()
+	return err
+}
+
+// recovered is how many jobs the masters say that they have recovered.
+func (c *chaos) recovered() (jobs int) {
+	for _, m := range c.machines {
+		m.mu.Lock()
+		for _, l := range m.lines {
+			if !strings.Contains(l.text, `"msg":"recovered the jobs of a dead`) {
+				continue
+			}
+			var r struct{ Requeued, Failed int }
+			if json.Unmarshal([]byte(l.text), &r) == nil {
+				jobs += r.Requeued + r.Failed
+			}
+		}
+		m.mu.Unlock()
+	}
+	return jobs
+}
+
+// residue is what must not be there when every daemon has left.
+func (c *chaos) residue(ctx context.Context) []string {
+	var left []string
+	killed := func(name string) bool { // its entry expires by itself
+		return slices.ContainsFunc(c.machines, func(m *machine) bool { return m.wasKilled(name) })
+	}
+	for _, m := range c.machines {
+		for _, p := range m.processes() {
+			left = append(left, "process "+p.String())
+		}
+	}
+	ctl := c.server.ctl
+	for _, pattern := range []string{
+		"queue:*", "resqued:inflight:*", "resqued:proc:*", "resqued:caps:*", "resqued:kills:*", "resqued:held:*", "resqued:seen:*",
+		"resqued:blocked:*", "resqued:deaths", "resqued:delayed", "worker:*", "stat:processed:*", "stat:failed:*",
+		"locket:*", "lock:*", "loner:*", "resqued:master:*",
+	} {
+		for _, k := range ctl.Keys(ctx, key(pattern)).Val() {
+			if !killed(strings.TrimPrefix(k, key("resqued:master:"))) {
+				left = append(left, "key "+k+c.content(ctx, k))
+			}
+		}
+	}
+	for _, id := range ctl.SMembers(ctx, key("workers")).Val() {
+		left = append(left, "worker "+id)
+	}
+	for _, name := range ctl.ZRange(ctx, key("resqued:procs"), 0, -1).Val() {
+		left = append(left, "registered process "+name)
+	}
+	for _, name := range ctl.SMembers(ctx, key("resqued:masters")).Val() {
+		if !killed(name) {
+			left = append(left, "master "+name)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append(left, c.trouble...)
+}
+
+func (c *chaos) content(ctx context.Context, k string) string {
+	switch c.server.ctl.Type(ctx, k).Val() {
+	case "string":
+		return fmt.Sprintf(" = %.100q", c.server.ctl.Get(ctx, k).Val())
+	case "hash":
+		return fmt.Sprintf(" = %.200q", fmt.Sprint(c.server.ctl.HGetAll(ctx, k).Val()))
+	case "set":
+		return fmt.Sprintf(" = %.200q", fmt.Sprint(c.server.ctl.SMembers(ctx, k).Val()))
+	}
+	return ""
+}
+
+// discard ends whatever of the run is left.
+func (c *chaos) discard() {
+	for _, m := range c.machines {
+		m.signalAll(syscall.SIGKILL)
+	}
+	if c.server != nil {
+		c.server.stop()
+		_ = os.RemoveAll(c.server.dir)
+	}
+}
+
+// keep writes down what is known, and everything about some jobs.
+func (c *chaos) keep(ids []string) error {
+	write := func(name string, v any) error {
+		text, err := json.MarshalIndent(v, "", " ")
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(c.dir, name), text, 0o600)
+	}
+	about := map[string]any{}
+	for _, id := range ids {
+		var lines []any
+		for _, run := range c.history.Runs {
+			if run.ID == id {
+				lines = append(lines, run)
+			}
+		}
+		about[id] = map[string]any{"push": c.history.Pushes[id], "runs": lines}
+	}
+	return errors.Join(
+		write("faults.json", c.history.Faults), write("pushes.json", c.history.Pushes), write("failed.json", c.history.Failed),
+		write("evidence.json", about), write("snapshots.json", c.judged), c.dump())
+}
+
+// dump writes every key of Redis, as it is now.
+func (c *chaos) dump() error {
+	f, err := os.Create(filepath.Join(c.dir, "redis.txt"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	ctl := c.server.ctl
+	for _, k := range ctl.Keys(ctx, "*").Val() {
+		var v any
+		switch ctl.Type(ctx, k).Val() {
+		case "string":
+			v = ctl.Get(ctx, k).Val()
+		case "hash":
+			v = ctl.HGetAll(ctx, k).Val()
+		case "set":
+			v = ctl.SMembers(ctx, k).Val()
+		case "zset":
+			v = ctl.ZRangeWithScores(ctx, k, 0, -1).Val()
+		case "list":
+			v = ctl.LRange(ctx, k, 0, -1).Val()
+		}
+		text := fmt.Sprintf("%q", fmt.Sprint(v))
+		_, _ = fmt.Fprintf(f, "%s %s\n", strconv.Quote(k), text[:min(len(text), 4000)])
+	}
+	return nil
+}

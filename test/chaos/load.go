@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/test/chaos/check"
+)
+
+const (
+	// pushPatience bounds a push; what it has come to then is not known.
+	pushPatience = 4 * time.Second
+	// most is how many jobs may wait before the producers rest.
+	most = 1500
+
+	probeEvery   = 300 * time.Millisecond
+	foreignEvery = 40 * time.Millisecond
+	prober       = 9 // its number among the producers
+)
+
+// load starts everybody who pushes and pops, until ctx ends.
+func (c *chaos) load(ctx context.Context, wait *sync.WaitGroup) {
+	for n := range producers {
+		wait.Go(func() { c.produce(ctx, n) })
+	}
+	wait.Go(func() { c.probe(ctx) })
+	wait.Go(func() { c.forage(ctx) })
+}
+
+// produce pushes jobs as a program does that uses our client, and never pushes a job
+// twice, whatever became of it.
+func (c *chaos) produce(ctx context.Context, n int) {
+	pusher, err := client.New(client.Options{URL: "redis://" + c.pushProxy.Addr() + "/0", Namespace: namespace})
+	if err != nil {
+		c.complain("producer: %v", err)
+		return
+	}
+	defer func() { _ = pusher.Close() }()
+	raw := rawClient("tcp", c.pushProxy.Addr())
+	defer func() { _ = raw.Close() }()
+	p := newPlan(c.o.seed, n)
+	ticks := time.NewTicker(time.Duration(float64(time.Second) * producers / c.o.rate))
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+		if c.full() {
+			continue
+		}
+		j := p.next()
+		push, ok := c.book(j, p.producer, p.sequence)
+		if !ok {
+			continue
+		}
+		// Not ctx: a push that is cut off at the end would be ambiguous for nothing.
+		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushPatience)
+		answer := check.Acknowledged
+		if j.raw {
+			answer = pushRaw(call, raw, j)
+		} else if _, err := pusher.EnqueueRaw(call, []byte(j.payload), client.Queue(j.queue)); err != nil {
+			answer = check.Ambiguous
+			if client.NotEnqueued(err) {
+				answer = check.Refused
+			}
+		}
+		cancel()
+		c.settle(push, answer)
+	}
+}
+
+// pushRaw pushes what no client of ours would push.
+func pushRaw(ctx context.Context, raw *redis.Client, j job) check.Answer {
+	_, err := raw.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.SAdd(ctx, key("queues"), j.queue)
+		p.RPush(ctx, key("queue:"+j.queue), j.payload)
+		return nil
+	})
+	if err != nil {
+		return check.Ambiguous
+	}
+	return check.Acknowledged
+}
+
+// rawClient is a client that never repeats anything.
+func rawClient(network, addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Network: network, Addr: addr, MaxRetries: -1, PoolSize: 4, ReadTimeout: pushPatience,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}
+
+func (c *chaos) full() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.backlog > most
+}
+
+// book notes a push before it is tried; false: not now, processes are to live for a
+// while.
+func (c *chaos) book(j job, producer, sequence int) (*check.Push, bool) {
+	now := proc.BootTime()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	calm := now < c.quietTo
+	if calm && (j.expect == check.ExpectDeath || isDie(j)) {
+		return nil, false
+	}
+	p := &check.Push{
+		ID: j.id, Queue: j.queue, Expect: j.expect, Answer: check.Ambiguous, Tried: now, Producer: producer, Sequence: sequence,
+		Quiet: calm && now > c.quietAt+time.Second && now < c.quietTo-2*time.Second,
+	}
+	c.history.Pushes[j.id] = p
+	c.open[j.id] = p
+	return p, true
+}
+
+func isDie(j job) bool { return len(j.payload) > 14 && j.payload[:14] == `{"class":"Die"` }
+
+func (c *chaos) settle(p *check.Push, answer check.Answer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p.Answer, p.Answered = answer, proc.BootTime()
+}
+
+// probe pushes small jobs to the lowest queue, to see how long they wait.
+func (c *chaos) probe(ctx context.Context) {
+	raw := rawClient("unix", c.server.socket)
+	defer func() { _ = raw.Close() }()
+	for n := 1; pause(ctx, probeEvery); n++ {
+		id := fmt.Sprintf("chaos-%d", n*10+prober)
+		j := job{
+			id: id, queue: lowQueue, expect: check.ExpectDone,
+			payload: fmt.Sprintf(`{"class":"Work","id":%q,"args":[]}`, id),
+		}
+		p, _ := c.book(j, prober, n)
+		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushPatience)
+		answer := pushRaw(call, raw, j)
+		cancel()
+		c.settle(p, answer)
+		c.mu.Lock()
+		c.probes = append(c.probes, check.Probe{ID: id, Pushed: p.Answered, QuietUntilDone: answer == check.Acknowledged && p.Quiet})
+		c.mu.Unlock()
+	}
+}
+
+// nodePop takes a job as node-resque does: pop and record in one script.
+var nodePop = redis.NewScript(`
+local payload = redis.call('LPOP', KEYS[1])
+if payload then redis.call('RPUSH', KEYS[2], string.match(payload, 'chaos%-%d+') or payload) end
+return payload`)
+
+// forage takes jobs of the shared queue as other programs do. A Ruby worker pops and
+// knows nothing if the answer gets lost; a node worker keeps a record.
+func (c *chaos) forage(ctx context.Context) {
+	raw := rawClient("tcp", c.server.addr)
+	defer func() { _ = raw.Close() }()
+	for n := 0; pause(ctx, foreignEvery); n++ {
+		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushPatience)
+		if n%2 == 0 {
+			c.mu.Lock()
+			c.popping++
+			c.mu.Unlock()
+			payload, err := raw.LPop(call, key("queue:"+sharedQueue)).Result()
+			c.popped(payload, err)
+		} else {
+			_ = nodePop.Run(call, raw, []string{key("queue:" + sharedQueue), takenKey}).Err()
+		}
+		cancel()
+	}
+}
+
+// popped notes the answer to a Ruby worker's pop.
+func (c *chaos) popped(payload string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.popping--
+	switch {
+	case err == nil:
+		if id := idPattern.FindString(payload); id != "" {
+			c.history.Taken[id] = true
+		}
+	case !client.NotEnqueued(err) && !errors.Is(err, redis.Nil):
+		// The answer is lost; the job may be, too.
+		c.popping++
+		c.history.MaybeTaken++
+	}
+}

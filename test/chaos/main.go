@@ -1,0 +1,101 @@
+// Command chaos breaks a running resqued in every way that docs/reliability.md
+// speaks of, and checks by a ledger outside of Redis that no job was lost, none ran
+// twice without a reason, no lock had two holders, and nothing is left behind.
+//
+//	go run ./test/chaos -profile short -seed 7
+//
+// It is three programs in one, told by an environment variable: the harness, the
+// daemon with the handlers of the jobs, and the command that some jobs run. What
+// happens, and to whom, follows from the seed; when it does, only roughly.
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// roleEnv tells which of the programs this process is.
+const roleEnv = "CHAOS_ROLE"
+
+// Exit codes of the harness.
+const (
+	exitOK = iota
+	exitFailed
+	exitUsage
+)
+
+func main() {
+	switch os.Getenv(roleEnv) {
+	case roleDaemon:
+		runDaemon()
+	case roleCommand:
+		os.Exit(runCommand())
+	case roleGrandchild:
+		os.Exit(runGrandchild())
+	default:
+		os.Exit(runHarness(os.Args[1:]))
+	}
+}
+
+func runHarness(args []string) int {
+	var o options
+	var faults string
+	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	flags.StringVar(&o.profile, "profile", "short", "short: every fault once, about 3 minutes; long: again and again for -duration")
+	flags.Uint64Var(&o.seed, "seed", 0, "what is to happen; 0 = another each time")
+	flags.DurationVar(&o.duration, "duration", 30*time.Minute, "how long the long profile breaks things")
+	flags.StringVar(&o.dir, "dir", "", "where the evidence goes; default: a directory for temporary files")
+	flags.BoolVar(&o.keep, "keep", false, "keep the evidence of a run without a finding, too")
+	flags.BoolVar(&o.verbose, "v", false, "print every fault as it happens")
+	flags.Float64Var(&o.rate, "rate", 60, "jobs per second")
+	flags.Float64Var(&o.slack, "slack", 1, "by how much a slow machine may exceed the times to recover")
+	flags.BoolVar(&o.bystanders, "bystanders", true, "allow jobs to fail that only died beside others")
+	flags.StringVar(&faults, "faults", "", "only these kinds of faults, separated by commas")
+	flags.Usage = func() {
+		fmt.Fprintf(flags.Output(), "usage: go run ./test/chaos [flags]\n\n")
+		flags.PrintDefaults()
+		fmt.Fprintf(flags.Output(), "\nkinds of faults:\n  %s\n", strings.Join(kindNames(), " "))
+	}
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return exitOK
+		}
+		return exitUsage
+	}
+	if faults != "" {
+		o.only = strings.Split(faults, ",")
+	}
+	if err := o.check(); err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		return exitUsage
+	}
+	if o.seed == 0 {
+		o.seed = newSeed()
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ok, err := run(ctx, o)
+	switch {
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "chaos: %v\nreplay: %s\n", err, o.command())
+		return exitFailed
+	case !ok:
+		return exitFailed
+	}
+	return exitOK
+}
+
+func newSeed() uint64 {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return uint64(binary.LittleEndian.Uint32(b[:])) + 1
+}

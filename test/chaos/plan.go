@@ -1,0 +1,112 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/resqued/resqued/test/chaos/check"
+)
+
+// The queues, in the order of their priority.
+const (
+	highQueue   = "high"
+	lockedQueue = "locked"
+	sharedQueue = "shared" // foreign workers take from it, too
+	lowQueue    = "low"
+)
+
+// job is what a producer is to push next.
+type job struct {
+	id, queue, payload, expect string
+	// raw: no client of ours would push it.
+	raw bool
+}
+
+// plan makes up the jobs of one producer: always the same for the same seed.
+type plan struct {
+	rand     *rand.Rand
+	producer int
+	sequence int
+}
+
+func newPlan(seed uint64, producer int) *plan {
+	return &plan{rand: rand.New(rand.NewPCG(seed, uint64(1000+producer))), producer: producer}
+}
+
+// next makes up a job: 30 % share 20 locks, 5 % are commands, and some do what jobs
+// should not.
+func (p *plan) next() job {
+	p.sequence++
+	j := job{
+		// The number comes first in every payload, so that it is found in all.
+		id:    fmt.Sprintf("chaos-%d", p.sequence*10+p.producer),
+		queue: highQueue, expect: check.ExpectDone,
+	}
+	switch n := p.rand.IntN(1000); {
+	case n < 250: // some keys are wanted more than others
+		j.queue = lockedQueue
+		j.payload = p.payload(j.id, "Locked", fmt.Sprintf(`["k%d"]`, p.skewed(10)), p.millis(5, 120), "")
+	case n < 300:
+		j.queue = lockedQueue
+		j.payload = p.payload(j.id, "Named", fmt.Sprintf(`["n%d"]`, p.skewed(10)), p.millis(5, 120), "")
+	case n < 330:
+		j.queue = lockedQueue
+		j.payload = p.payload(j.id, "Command", fmt.Sprintf(`["c%d"]`, p.rand.IntN(4)), 0, "")
+	case n < 350:
+		j.queue = lockedQueue
+		j.payload = p.payload(j.id, "Tree", fmt.Sprintf(`["c%d"]`, p.rand.IntN(4)), 0, "")
+	case n < 370:
+		j.payload, j.expect = p.payload(j.id, "Panic", "[]", 0, ""), check.ExpectPanic
+	case n < 380:
+		j.payload, j.expect = p.payload(j.id, "Fail", "[]", 0, ""), check.ExpectError
+	case n < 385:
+		j.payload, j.expect = p.payload(j.id, "Nobody", "[]", 0, ""), check.ExpectUnknown
+	case n < 395:
+		j.payload, j.expect, j.raw = p.malformed(j.id), check.ExpectInvalid, true
+	case n < 405:
+		j.payload = p.payload(j.id, "Again", "[]", 0, "")
+	case n < 410:
+		j.payload = p.payload(j.id, "Stubborn", "[]", p.millis(500, 2500), "")
+	case n < 413:
+		j.payload = p.payload(j.id, "Die", "[]", p.millis(0, 50), p.death())
+	case n < 414:
+		j.payload, j.expect = p.payload(j.id, "Poison", "[]", p.millis(0, 50), p.death()), check.ExpectDeath
+	case n < 600:
+		j.queue = sharedQueue
+		j.payload = p.payload(j.id, "Work", "["+strings.TrimPrefix(j.id, "chaos-")+"]", p.millis(0, 20), "")
+	case n < 620:
+		j.payload = p.payload(j.id, "Work", "[]", p.millis(800, 2500), "")
+	default:
+		j.payload = p.payload(j.id, "Work", "[]", p.millis(0, 60), "")
+	}
+	return j
+}
+
+// payload writes a job with something behind its arguments: mostly little, now
+// and then up to 1 MB.
+func (p *plan) payload(id, class, args string, ms int, how string) string {
+	size := 10 + p.rand.IntN(300)
+	if p.rand.IntN(25) == 0 {
+		size = int(math.Exp(p.rand.Float64()*math.Log(1000)) * 1000)
+	}
+	return fmt.Sprintf(`{"class":%q,"id":%q,"args":%s,"ms":%d,"how":%q,"pad":%q}`, class, id, args, ms, how, strings.Repeat("x", size))
+}
+
+func (p *plan) malformed(id string) string {
+	forms := []string{
+		`{"class":"Work","id":%q,"args":[]`, `[%q]`, `%q`, `{"class":7,"id":%q,"args":[]}`,
+		`{"id":%q,"args":[]}`, `{"class":"Work","id":%q,"args":{}}`, "\x00\xff%q",
+	}
+	return fmt.Sprintf(forms[p.rand.IntN(len(forms))], id)
+}
+
+func (p *plan) death() string {
+	return []string{"kill", "exit", "panic", "memory"}[p.rand.IntN(4)]
+}
+
+func (p *plan) millis(least, most int) int { return least + p.rand.IntN(most-least) }
+
+// skewed prefers small numbers.
+func (p *plan) skewed(n int) int { return min(p.rand.IntN(n), p.rand.IntN(n)) }

@@ -1,0 +1,285 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/resqued/resqued/internal/faultproxy"
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/test/chaos/check"
+	"github.com/resqued/resqued/test/chaos/ledger"
+)
+
+// producers is how many programs push jobs.
+const producers = 2
+
+// chaos is one run of the harness.
+type chaos struct {
+	o              options
+	dir, ledgerDir string
+	server         *server
+	machines       []*machine
+	pushProxy      *faultproxy.Proxy
+	began          time.Duration
+
+	// tasks are all goroutines but those of the load, which ends earlier.
+	tasks sync.WaitGroup
+
+	mu      sync.Mutex
+	history *check.History
+	open    map[string]*check.Push // whose fate is not known yet
+	probes  []check.Probe
+	started map[*machine]time.Duration // when a job has last begun there
+	quietTo time.Duration              // nothing is broken until then
+	quietAt time.Duration
+	backlog int
+	popping int // pops of foreigners that have no answer yet
+	instant check.Result
+	trouble []string // what went wrong besides
+	// judged are what Redis held at the last snapshots, newest last.
+	judged []check.Snapshot
+}
+
+// run does everything and says whether every check has passed.
+func run(ctx context.Context, o options) (ok bool, err error) {
+	c := &chaos{
+		o: o, history: check.NewHistory(), open: map[string]*check.Push{}, started: map[*machine]time.Duration{},
+		instant: check.Result{Name: "C1 instants"}, began: proc.BootTime(),
+	}
+	c.history.DaemonOf = c.daemonOf
+	c.history.SharedQueue = sharedQueue
+	if err := c.makeDirs(); err != nil {
+		return false, err
+	}
+	fmt.Printf("chaos: profile %s, seed %d, evidence in %s\n", o.profile, o.seed, c.dir)
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		c.discard()
+		cancel()
+		c.tasks.Wait()
+		for _, m := range c.machines {
+			m.reading.Wait()
+			_ = m.log.Close()
+		}
+		if ok && !o.keep {
+			_ = os.RemoveAll(c.dir)
+		}
+	}()
+	if err := c.setup(ctx); err != nil {
+		return false, err
+	}
+	load, stopLoad := context.WithCancel(ctx)
+	defer stopLoad()
+	var loads sync.WaitGroup
+	c.load(load, &loads)
+	look, stopLooking := context.WithCancel(ctx)
+	defer stopLooking()
+	var looks sync.WaitGroup
+	looks.Go(func() { c.watch(look) })
+	looks.Go(func() { c.snapshots(look) })
+
+	err = c.breakThings(ctx)
+	stopLoad()
+	loads.Wait()
+	if err == nil {
+		c.calm(ctx)
+	}
+	stopLooking()
+	looks.Wait()
+	if err != nil {
+		return false, errors.Join(err, c.keep(nil))
+	}
+	return c.judge(ctx)
+}
+
+func (c *chaos) makeDirs() (err error) {
+	c.dir = c.o.dir
+	if c.dir == "" {
+		c.dir, err = os.MkdirTemp("", "chaos-")
+	} else {
+		err = os.MkdirAll(c.dir, 0o700)
+	}
+	if err != nil {
+		return err
+	}
+	if c.dir, err = filepath.Abs(c.dir); err != nil {
+		return err
+	}
+	c.ledgerDir = filepath.Join(c.dir, "ledger")
+	return errors.Join(os.MkdirAll(c.ledgerDir, 0o700), os.MkdirAll(filepath.Join(c.dir, "redis"), 0o700))
+}
+
+// setup starts Redis, the proxies and the daemons.
+func (c *chaos) setup(ctx context.Context) (err error) {
+	// A unix socket's path may have 107 bytes, so the server lives elsewhere.
+	dir, err := os.MkdirTemp("", "chaos-redis-")
+	if err != nil {
+		return err
+	}
+	if c.server, err = startServer(ctx, dir); err != nil {
+		return err
+	}
+	if c.pushProxy, err = c.proxy(ctx, 0); err != nil {
+		return err
+	}
+	for i, name := range []string{"a", "b"} {
+		m := &machine{name: name, host: hostName("chaos-" + name), run: c, dir: c.dir, mark: fmt.Sprintf("chaos-%d-%s", os.Getpid(), name)}
+		if m.proxy, err = c.proxy(ctx, i+1); err != nil {
+			return err
+		}
+		if m.log, err = os.Create(filepath.Join(c.dir, name+".log")); err != nil {
+			return err
+		}
+		c.machines = append(c.machines, m)
+		if err := m.start(ctx); err != nil {
+			return err
+		}
+	}
+	if c.machines[0].host == nil {
+		fmt.Println("chaos: no host names of their own here: both daemons are on one host")
+	}
+	return nil
+}
+
+func (c *chaos) proxy(ctx context.Context, n int) (*faultproxy.Proxy, error) {
+	p, err := faultproxy.Listen(faultproxy.Config{Network: "unix", Address: c.server.socket, Seed: c.o.seed + uint64(n)})
+	if err == nil {
+		c.tasks.Go(func() { _ = p.Run(ctx) })
+	}
+	return p, err
+}
+
+// breakThings injects the faults of the profile, one after another, each kind once
+// before any comes again.
+func (c *chaos) breakThings(ctx context.Context) error {
+	r := rand.New(rand.NewPCG(c.o.seed, 1))
+	end := proc.BootTime() + c.o.duration
+	for deck := 0; ; deck++ {
+		if !c.quiet(ctx, quiet) {
+			return context.Cause(ctx)
+		}
+		kinds := c.o.kinds()
+		r.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
+		for _, k := range kinds {
+			own := rand.New(rand.NewPCG(r.Uint64(), 2))
+			if !pause(ctx, time.Duration(100+own.IntN(600))*time.Millisecond) {
+				return context.Cause(ctx)
+			}
+			if err := c.inject(ctx, k, own); err != nil {
+				return err
+			}
+			if c.o.profile == "long" && deck > 0 && proc.BootTime() > end {
+				return nil
+			}
+		}
+		if c.o.profile == "short" || proc.BootTime() > end {
+			return nil
+		}
+	}
+}
+
+// quiet breaks nothing for a while.
+func (c *chaos) quiet(ctx context.Context, d time.Duration) bool {
+	now := proc.BootTime()
+	c.mu.Lock()
+	c.quietAt, c.quietTo = now, now+d
+	c.mu.Unlock()
+	return pause(ctx, d)
+}
+
+func (c *chaos) inject(ctx context.Context, k kind, r *rand.Rand) error {
+	f := &check.Fault{Kind: k.name, Noticed: -1, Recovered: -1, From: proc.BootTime()}
+	err := k.fire(c, ctx, f, r)
+	if f.To == 0 {
+		f.To = proc.BootTime()
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		f.Recovered = -1
+		f.Note += " " + err.Error()
+	}
+	c.mu.Lock()
+	c.history.Faults = append(c.history.Faults, *f)
+	c.mu.Unlock()
+	if c.o.verbose || err != nil {
+		fmt.Printf("%8s %-18s %-2s noticed %s recovered %s %s\n", c.clock(), f.Kind, f.Daemon, span(f.Noticed), span(f.Recovered), f.Note)
+	}
+	return c.mend(ctx)
+}
+
+// mend starts what has ended though nobody has ended it.
+func (c *chaos) mend(ctx context.Context) error {
+	for _, m := range c.machines {
+		m.proxy.Heal()
+		select {
+		case <-m.done:
+			c.complain("daemon %s ended by itself with exit code %d", m.name, m.exit)
+			if err := m.start(ctx); err != nil {
+				return err
+			}
+		default:
+		}
+	}
+	c.pushProxy.Heal()
+	return nil
+}
+
+// watch reads the ledger.
+func (c *chaos) watch(ctx context.Context) {
+	tail := ledger.NewTail(c.ledgerDir)
+	for on := true; on; {
+		on = pause(ctx, 20*time.Millisecond)
+		entries, err := tail.Next()
+		if err != nil {
+			c.complain("%v", err)
+		}
+		c.mu.Lock()
+		c.history.Add(entries)
+		for _, e := range entries {
+			if m := c.machineOf(e.Proc); m != nil && e.What == ledger.Start {
+				c.started[m] = max(c.started[m], e.At)
+			}
+		}
+		c.mu.Unlock()
+	}
+}
+
+func (c *chaos) machineOf(worker string) *machine {
+	for _, m := range c.machines {
+		if m.owns(worker) {
+			return m
+		}
+	}
+	return nil
+}
+
+func (c *chaos) daemonOf(worker string) string {
+	if m := c.machineOf(worker); m != nil {
+		return m.name
+	}
+	return ""
+}
+
+func (c *chaos) complain(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.trouble = append(c.trouble, fmt.Sprintf(format, args...))
+}
+
+// clock is the time since the harness began.
+func (c *chaos) clock() string { return fmt.Sprintf("%.1fs", (proc.BootTime() - c.began).Seconds()) }
+
+func span(d time.Duration) string {
+	if d < 0 {
+		return "-"
+	}
+	return d.Round(time.Millisecond).String()
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"regexp"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/test/chaos/check"
+)
+
+// takenKey is the list in which foreign workers record what they take.
+const takenKey = namespace + ":chaos:taken"
+
+var (
+	idPattern     = regexp.MustCompile(`chaos-\d+`)
+	base64Pattern = regexp.MustCompile(`"([A-Za-z0-9+/]{8,}={0,2})"`)
+)
+
+// One instant of everything: the jobs in queues, in flight and delayed, and what was
+// added to failed and taken. Records are looked for by name, so that one whose
+// process nobody knows counts, too.
+var lookAround = redis.NewScript(`
+local p = ARGV[1] .. ':'
+local places, failed = {}, {}
+local function note(s) places[#places + 1] = string.match(s, 'chaos%-%d+') or '' end
+for _, key in ipairs(redis.call('KEYS', p .. 'queue:*')) do
+  if redis.call('TYPE', key).ok == 'list' then for _, s in ipairs(redis.call('LRANGE', key, 0, -1)) do note(s) end end
+end
+for _, key in ipairs(redis.call('KEYS', p .. 'resqued:inflight:*')) do
+  for _, s in ipairs(redis.call('HVALS', key)) do note(s) end
+end
+for _, s in ipairs(redis.call('ZRANGE', p .. 'resqued:delayed', 0, -1)) do note(s) end
+for _, s in ipairs(redis.call('LRANGE', p .. 'failed', ARGV[2], -1)) do
+  failed[#failed + 1] = string.match(s, 'chaos%-%d+') or s
+end
+return {places, failed, redis.call('LRANGE', KEYS[1], ARGV[3], -1)}`)
+
+// snapshots looks around once a second and judges each look a second later, when
+// the ledger and the answers of that time are known.
+func (c *chaos) snapshots(ctx context.Context) {
+	failed, taken := map[string]bool{}, map[string]bool{}
+	var last *check.Snapshot
+	maybe := 0
+	for nfailed, ntaken := 0, 0; pause(ctx, time.Second); {
+		s := check.Snapshot{From: proc.BootTime(), Places: map[string]int{}}
+		c.mu.Lock()
+		before := c.popping
+		c.mu.Unlock()
+		call, cancel := context.WithTimeout(ctx, 15*time.Second)
+		reply, err := lookAround.Run(call, c.server.ctl, []string{takenKey}, namespace, nfailed, ntaken).Slice()
+		cancel()
+		s.To = proc.BootTime()
+		if err != nil || len(reply) != 3 {
+			continue // Redis is away
+		}
+		for _, id := range list(reply[0]) {
+			s.Places[id]++
+		}
+		c.mu.Lock()
+		c.backlog = len(s.Places)
+		if last != nil {
+			c.judgeInstant(*last, maybe)
+		}
+		maybe = max(before, c.popping)
+		c.mu.Unlock()
+		// Not before the last one was judged by what it knew.
+		for _, entry := range list(reply[1]) {
+			nfailed++
+			failed[idOf(entry)] = true
+		}
+		for _, id := range list(reply[2]) {
+			ntaken++
+			taken[id] = true
+		}
+		s.Failed, s.Taken = failed, taken
+		last = &s
+	}
+}
+
+// judgeInstant judges a snapshot and forgets the jobs whose fate it shows.
+func (c *chaos) judgeInstant(s check.Snapshot, maybe int) {
+	pushes := make([]*check.Push, 0, len(c.open))
+	for _, p := range c.open {
+		pushes = append(pushes, p)
+	}
+	found := check.Instant(c.history, s, pushes, maybe)
+	c.instant.Looked++
+	c.instant.Violations = append(c.instant.Violations, found...)
+	for id := range c.open {
+		if s.Places[id] == 0 && (s.Failed[id] || s.Taken[id] || c.history.Taken[id] || c.history.Done(id)) {
+			delete(c.open, id)
+		}
+	}
+	for _, v := range found {
+		for _, id := range v.IDs {
+			delete(c.open, id) // told once
+		}
+	}
+	if len(found) > 0 {
+		c.judged = append(c.judged, s)
+	}
+}
+
+func list(v any) []string {
+	items, _ := v.([]any)
+	texts := make([]string, 0, len(items))
+	for _, item := range items {
+		s, _ := item.(string)
+		texts = append(texts, s)
+	}
+	return texts
+}
+
+// idOf finds the job in a failure record. A payload that was no JSON stands in it
+// as base64.
+func idOf(entry string) string {
+	if id := idPattern.FindString(entry); id != "" {
+		return id
+	}
+	for _, m := range base64Pattern.FindAllStringSubmatch(entry, -1) {
+		if raw, err := base64.StdEncoding.DecodeString(m[1]); err == nil {
+			if id := idPattern.Find(raw); id != nil {
+				return string(id)
+			}
+		}
+	}
+	return entry
+}
