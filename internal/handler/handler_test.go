@@ -424,3 +424,14 @@ func TestTimeoutErrorIsShort(t *testing.T) {
 		require.EqualError(t, &handler.TimeoutError{Limit: limit, Err: errors.New("x")}, "ran longer than "+want+": x")
 	}
 }
+
+func TestTheEarlierDeadlineCounts(t *testing.T) {
+	t.Parallel()
+	soon := time.Now().Add(time.Minute)
+	for limit, want := range map[time.Duration]time.Time{time.Hour: soon, time.Second: time.Now().Add(time.Second)} {
+		job := &resqued.Job{Class: "Run", Deadline: soon} // of its class lock
+		s := goSet(t, func(context.Context, *resqued.Job) error { return nil }, resqued.Timeout(limit))
+		require.NoError(t, s.Perform(t.Context(), job))
+		require.WithinDuration(t, want, job.Deadline, 30*time.Second)
+	}
+}
