@@ -32,6 +32,9 @@ func (f *fixture) inStep(queue string) {
 	slices.Sort(members)
 	require.True(f.t, slices.Equal(list, members), "the set is not what waits") // of any length, quickly
 	require.False(f.t, f.exists("resqued:healing:"+queue))
+	if len(list) > 0 {
+		require.EqualValues(f.t, -1, f.redis.TTL(f.t.Context(), f.key("queue:"+queue+":uniqueue")).Val(), "the set expires")
+	}
 	state, err := f.redis.HKeys(f.t.Context(), f.key("resqued:heal:"+queue)).Result()
 	require.NoError(f.t, err)
 	require.NotContains(f.t, state, "at")
@@ -255,6 +258,25 @@ func TestUniqueHealsInSteps(t *testing.T) {
 		report, err := f.RepairUnique(t.Context(), "q")
 		require.NoError(t, err)
 		require.EqualValues(t, 101, report.MembersRemoved)
+		f.inStep("q")
+	})
+
+	t.Run("with another queue in its place, which looks the same where it looks", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t, server)
+		f.gemPush("q", numbered(0, 1500)...)
+		f.redis.RPush(t.Context(), f.key("queue:q"), job("X", "[1]"))
+		_, _, err := f.Step(t.Context(), "q")
+		require.NoError(t, err)
+		f.redis.Del(t.Context(), f.key("queue:q"))
+		want := append(numbered(1, 999), job("B", "[1]"), job("A", "[999]"), job("A", "[0]"), job("A", "[1499]"))
+		f.redis.RPush(t.Context(), f.key("queue:q"), anys(want)...)
+		for done := false; !done; {
+			_, step, err := f.Step(t.Context(), "q")
+			require.NoError(t, err)
+			done = step.Done
+		}
+		require.Equal(t, want, f.list("queue:q"), "none is dropped as a duplicate of one that has gone")
 		f.inStep("q")
 	})
 

@@ -12,6 +12,7 @@
 -- server's time. The first argument of every script here is the prefix.
 
 local part = 1000 -- elements of one step
+local near = 1000 -- elements that may always be looked at
 local partbytes = 1048576
 local healttl = 600000 -- ms; of what nobody goes on with
 
@@ -101,7 +102,7 @@ local function found(key, payload, n, bound)
   if type(at) ~= 'table' then
     if n > bound and call('LPOS', key, payload, 'MAXLEN', bound) then return true end
   else -- a server before 6.0.6
-    bound = math.min(bound, part)
+    bound = math.min(bound, near)
     for i = 0, bound - 1, 100 do
       for _, p in ipairs(call('LRANGE', key, -i - 100, -i - 1)) do if p == payload then return true end end
     end
@@ -113,16 +114,17 @@ local function found(key, payload, n, bound)
   return nil
 end
 
--- waiting tells whether an equal job waits in a queue of n. The set answers, unless
--- it is in doubt: then the list does, so that nothing is refused for a member that
--- somebody has left behind. Of a long list only both ends are looked at; a second
--- equal job that comes in so is dropped by the healing.
-local function waiting(key, payload, n)
-  local member = call('SISMEMBER', key .. ':uniqueue', payload) == 1
+-- waiting tells whether an equal job waits in a queue of n. The list tells where that
+-- costs little, so that nothing is refused for a member that somebody has left behind.
+-- Of a long queue it is the set; if that is in doubt both ends of the list, and a second
+-- equal job that comes in so is dropped by the healing. With sure a member does not do:
+-- nobody would hear of the job that is dropped.
+local function waiting(key, payload, n, sure)
   local h = healing(key)
   if not h.at and instep(key, n) then
-    -- A member stands for a job. Where it costs little, that is checked.
-    return member and (n > part or found(key, payload, n, part) ~= false)
+    if n <= near then return found(key, payload, n, near) end
+    local member = call('SISMEMBER', key .. ':uniqueue', payload) == 1
+    return member and (not sure or found(key, payload, n, n) ~= false)
   end
   local there = found(key, payload, n, 10000)
   if there == nil and h.at then
@@ -132,10 +134,10 @@ local function waiting(key, payload, n)
 end
 
 -- upush puts a payload at the tail or the head of a unique queue and returns the
--- new length, or nil if an equal one waits there already.
-local function upush(key, payload, start, head)
+-- new length, or nil if an equal one waits there already; see waiting for sure.
+local function upush(key, payload, start, head, sure)
   local set = key .. ':uniqueue'
-  if waiting(key, payload, call('LLEN', key)) then
+  if waiting(key, payload, call('LLEN', key), sure) then
     call('SADD', set, payload)
     return nil
   end
@@ -152,7 +154,7 @@ end
 local function putback(prefix, queue, payload, start, head)
   local key = prefix .. 'queue:' .. queue
   pcall_('SADD', prefix .. 'queues', queue) -- it may have been removed meanwhile
-  if start ~= '-' then return upush(key, payload, start, head) ~= nil end
+  if start ~= '-' then return upush(key, payload, start, head, true) ~= nil end
   call(head and 'LPUSH' or 'RPUSH', key, payload)
   return true
 end
@@ -203,6 +205,19 @@ local function healstarts(key, n, ms, r)
   return extra == 0
 end
 
+-- twice makes a hole of the job with an index, which the new set says is the second of
+-- its kind, if another one does wait: no job is dropped on the word of a set.
+local function twice(key, payload, index, hole)
+  call('LSET', key, index, hole)
+  local other = pcall_('LPOS', key, payload)
+  if type(other) == 'table' then -- a server before 6.0.6: only LINSERT tells there
+    other = call('LINSERT', key, 'BEFORE', payload, hole .. payload) > 0
+    if other then call('LREM', key, 1, hole .. payload) end
+  end
+  if not other then call('LSET', key, index, payload) end
+  return other
+end
+
 -- heal goes a step on with healing a unique queue of n jobs, or begins. It returns
 -- the length of the queue then, and what was done: done, whether that was the last
 -- step; touched, how many elements were looked at; members and times in and out;
@@ -225,7 +240,7 @@ local function heal(key, n, forced)
   end
   if begin then call('UNLINK', fresh) end
 
-  local hole, holes, size, bytes = '\0' .. redis.sha1hex(key .. ms), 0, 1, 0
+  local hole, holes, size, bytes, stale = '\0' .. redis.sha1hex(key .. ms), 0, 1, 0, false
   local from, at = h.at, h.at
   while r.touched < part and bytes < partbytes do
     local some = call('LRANGE', key, at, at + math.min(size, part - r.touched) - 1)
@@ -234,9 +249,10 @@ local function heal(key, n, forced)
       if call('SADD', fresh, payload) == 1 then
         r.membersin = r.membersin + call('SADD', set, payload)
         h.anchor = payload
-      else
-        call('LSET', key, at + i - 1, hole)
+      elseif twice(key, payload, at + i - 1, hole) then
         holes = holes + 1
+      else
+        stale = true
       end
       bytes = bytes + #payload
     end
@@ -251,8 +267,12 @@ local function heal(key, n, forced)
   end
   if at > from then h.anchor = redis.sha1hex(h.anchor) end
   h.at = at
+  if stale then
+    h.at = 0 -- others have changed the queue unnoticed: it begins anew
+    call('UNLINK', fresh)
+  end
 
-  if at >= n and healstarts(key, n, ms, r) then
+  if h.at >= n and healstarts(key, n, ms, r) then
     local had = call('SCARD', set)
     local has = call('SCARD', fresh)
     r.membersout, r.done = math.max(0, had - has), true
