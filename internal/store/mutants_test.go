@@ -59,7 +59,7 @@ var mutants = []struct{ name, file, from, to string }{
 	{"a start time stays when its job is taken", "unique", `match(removeat(key .. ':start_at', index) or '', '^%d+$')`, `match(call('LINDEX', key .. ':start_at', index) or '', '^%d+$')`},
 	{"a locked job leaves its start time behind", "exchange", `if unique then rotated(key, payload) end`, ``},
 	{"an equal job is put beside the one that waits", "unique", `if start ~= '-' then return upush(key, payload, start, head) ~= nil end`, ``},
-	{"a queue out of step is not healed", "exchange", `left, healed = tend(key, left)`, `healed = false`},
+	{"a queue out of step is not healed", "exchange", `local n, healed = tend(key, left)`, `local n, healed = left, false`},
 	{"a member without a job is in the way", "unique", `return member and (n > part or found(key, payload, n, part) ~= false)`, `return member`},
 
 	{"a class lock of somebody is taken over", "classlock", `return not expired(value, ms) and value or nil`, `return nil`},

@@ -653,6 +653,27 @@ func TestLonerBesideAStrangersJob(t *testing.T) {
 	require.Len(t, f.list("queue:q"), 1)
 }
 
+// What is known of the locked jobs of a queue counts them from its tail; a duplicate
+// that the healing drops among them shifts those behind it.
+func TestHealingForgetsWhichJobsAreLocked(t *testing.T) {
+	t.Parallel()
+	f := setup(t, redistest.Shared(t))
+	f.push("other", job("A", "[1]"))
+	require.Len(t, f.reserve(1, "other"), 1)
+	queues := []store.Queue{{Name: "q", Locked: true, Unique: true}}
+	// As long as each other, so that nothing tells that they do not match.
+	require.NoError(t, f.redis.RPush(t.Context(), f.key("queue:q"), job("A", "[1]"), job("A", "[1]")).Err())
+	require.NoError(t, f.redis.SAdd(t.Context(), f.key("queue:q:uniqueue"), "x", "y").Err())
+	require.NoError(t, f.redis.RPush(t.Context(), f.key("queue:q:start_at"), 1, 2).Err())
+	require.Equal(t, 2, f.exchange(store.ExchangeRequest{Wants: f.wants(1), Queues: queues}).Bounced)
+
+	require.NoError(t, f.redis.RPush(t.Context(), f.key("queue:q"), job("A", "[2]"), job("A", "[3]")).Err())
+	reply := f.exchange(store.ExchangeRequest{Wants: f.wants(1), Queues: queues})
+	require.Equal(t, []string{"q"}, reply.OutOfStep)
+	require.Len(t, reply.Jobs, 1)
+	require.Equal(t, job("A", "[2]"), string(reply.Jobs[0].Payload))
+}
+
 func TestWaitReady(t *testing.T) {
 	t.Parallel()
 	t.Run("waits for a server that is away, and says so", func(t *testing.T) {

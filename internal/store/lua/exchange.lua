@@ -311,8 +311,9 @@ for _ = 1, nqueue do
         left = 0
       end
     elseif unique then
-      local healed
-      left, healed = tend(key, left)
+      local n, healed = tend(key, left)
+      if n < left then forget_seen(prefix, queue) end -- what was dropped stood anywhere
+      left = n
       if healed then table.insert(reply[7], queue) end
     end
     if left == 0 then

@@ -18,5 +18,6 @@ if how == 'p' and not h.at and instep(key, n) then return {0, 0, n, 0, 0, 0, 0, 
 if how == 'b' then h.at = nil end
 local left, r = heal(key, n, how ~= 'p')
 if r.refused then return redis.error_reply(r.refused) end
+if r.duplicates > 0 then forget_seen(ARGV[1], sub(key, #ARGV[1] + 7)) end -- what was dropped stood anywhere
 local rest = how == 'p' and math.max(0, h.rest - (now())) or 0
 return {r.done and 2 or 1, rest, left, r.touched, r.membersin, r.membersout, r.duplicates, r.timesin, r.timesout}
