@@ -100,7 +100,7 @@ func masterConfig(c config.Config, dev *devMode) (master.Config, error) {
 		Fields: map[string]string{
 			"queues": c.Queues.String(), "version": version(),
 			"jobs_per_fork": strconv.Itoa(c.JobsPerFork), "config": c.Fingerprint(),
-			"lease_ms": strconv.FormatInt(lease.Milliseconds(), 10),
+			"lease_ms": strconv.FormatInt(lease.Milliseconds(), 10), "term_timeout_ms": strconv.FormatInt(c.TermTimeout.Milliseconds(), 10),
 		},
 	}, nil
 }

@@ -48,20 +48,24 @@ type workerView struct {
 }
 
 type processView struct {
-	Proc    string        `json:"proc"`
-	PID     int           `json:"pid"`
-	Slot    int           `json:"slot"`
-	State   string        `json:"state"`
-	Busy    int           `json:"busy"`
-	Threads int           `json:"threads"`
-	RSS     int64         `json:"rss"`
-	Done    int           `json:"done"`
-	Limit   int           `json:"limit"`
-	Version string        `json:"version"`
-	Jobs    []runningView `json:"jobs,omitempty"`
+	Proc    string `json:"proc"`
+	PID     int    `json:"pid"`
+	Slot    int    `json:"slot"`
+	State   string `json:"state"`
+	Busy    int    `json:"busy"`
+	Threads int    `json:"threads"`
+	RSS     int64  `json:"rss"`
+	Done    int    `json:"done"`
+	Limit   int    `json:"limit"`
+	// RecycleIn is how many jobs it takes until it is replaced; null = any number.
+	RecycleIn *int          `json:"recycle_in"`
+	Version   string        `json:"version"`
+	Jobs      []runningView `json:"jobs,omitempty"`
 }
 
 type runningView struct {
+	// ID is what "jobs" takes; empty of a foreign worker's job without one.
+	ID     string          `json:"id,omitempty"`
 	Class  string          `json:"class"`
 	Args   json.RawMessage `json:"args"`
 	Queue  string          `json:"queue"`
@@ -241,10 +245,17 @@ func viewProcess(p store.ProcInfo, now time.Time) processView {
 	if p.LeaseMS < now.UnixMilli() {
 		v.State = stateStale
 	}
+	if v.Limit > 0 {
+		left := max(0, v.Limit-v.Done)
+		v.RecycleIn = &left
+	}
 	for _, job := range p.Running {
 		r := runningView{Queue: job.Queue, Args: json.RawMessage("null"), RunningS: int64(max(0, now.Sub(job.StartedAt)).Seconds())}
 		if e, err := wire.Parse(job.Payload, 0); err == nil {
-			r.Class, r.Args = e.Class, json.RawMessage(e.Args.String())
+			r.ID, r.Class, r.Args = e.ID, e.Class, json.RawMessage(e.Args.String())
+		}
+		if r.ID == "" {
+			r.ID = store.RunName{Proc: p.Proc, Token: job.Token}.String()
 		}
 		if name, err := wire.ParseWorkerID(job.Worker); err == nil {
 			r.Thread = name.Thread
@@ -320,8 +331,12 @@ func (a *app) writeTree(b *strings.Builder, v *workerView) {
 		if p.Limit > 0 {
 			done += "/" + strconv.Itoa(p.Limit)
 		}
-		fmt.Fprintf(b, "#%d %d  %s  %s  %s done  %d/%d busy\n", p.Slot, p.PID,
-			a.paint(workerColour(p.State), wire.Printable(p.State, 40)), size(p.RSS), done, p.Busy, p.Threads)
+		recycle := ""
+		if p.RecycleIn != nil {
+			recycle = ", recycles in " + plural(*p.RecycleIn, "job")
+		}
+		fmt.Fprintf(b, "#%d %d  %s  %s  %s done%s  %d/%d busy\n", p.Slot, p.PID,
+			a.paint(workerColour(p.State), wire.Printable(p.State, 40)), size(p.RSS), done, recycle, p.Busy, p.Threads)
 		for _, j := range p.Jobs {
 			fmt.Fprintf(b, "   t%d %s  %s  %s\n", j.Thread, jobText(j.Class, string(j.Args)),
 				age(time.Duration(j.RunningS)*time.Second), wire.Printable(j.Queue, 100))
@@ -344,8 +359,8 @@ func (v *workerView) memory() string {
 func (v *workerView) recycle() string {
 	least := -1
 	for _, p := range v.Processes {
-		if left := max(0, p.Limit-p.Done); p.Limit > 0 && (least < 0 || left < least) {
-			least = left
+		if p.RecycleIn != nil && (least < 0 || *p.RecycleIn < least) {
+			least = *p.RecycleIn
 		}
 	}
 	if least < 0 {

@@ -181,3 +181,6 @@ func parseAnswer(value string) *KillAnswer {
 	lost, _ := strconv.Atoi(fields[2])
 	return &KillAnswer{How: fields[0][1:], Requeued: fields[1] == "1", SiblingsLost: lost}
 }
+
+// Killed tells whether a job of the process was told to stop.
+func (p ProcInfo) Killed(token string) bool { return names(p.Fields[InfoKilled], token) }

@@ -1,0 +1,261 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// defaultForce is how long a killed job may take before its process has to go.
+const defaultForce = 10 * time.Second
+
+// What has become of a kill when the command ends, beside the answers of the store.
+const (
+	howAsked      = "asked"      // nobody has waited for more
+	howRuns       = "running"    // it still runs
+	howRecovering = "recovering" // its process is dead, and the job is in nobody's hands
+)
+
+// killView is what became of one job.
+type killView struct {
+	ID     string `json:"id"`
+	Killed bool   `json:"killed"`
+	// How is cancelled, process_recycled or finished (by itself); running, asked or
+	// recovering if its end was not seen.
+	How          string `json:"how"`
+	SiblingsLost int    `json:"siblings_lost"`
+	// Requeued: the job is back in its queue.
+	Requeued bool `json:"requeued"`
+
+	job   *runView
+	state store.KillState // the last that was seen
+	phase string          // the last that a person was told
+}
+
+type killOptions struct {
+	filter          jobFilter
+	force           time.Duration
+	requeue, noWait bool
+	yes, dryRun     bool
+}
+
+func (a *app) jobsKillCommand() *cobra.Command {
+	o := killOptions{force: defaultForce}
+	wait := true
+	c := &cobra.Command{
+		Use: "kill ID…", Short: "kill running jobs, wherever they run",
+		Long: `Kill running jobs, on this machine or another: the request goes through Redis. It
+names this run of the job, so it never hits the job that comes next.
+
+A job is told to stop: the context of a handler in Go ends, the processes of a
+command get TERM, and KILL after half of --force-after at the latest. One that still
+runs after --force-after costs its worker process. That takes nothing new, its other
+jobs may finish first (for resque_term_timeout at most), then it is ended, and
+replaced. A killed job is recorded as failed, or goes back to the tail of its queue
+with --requeue.
+
+The command waits until the jobs have ended, and says how:
+
+  cancelled         the job stopped
+  process_recycled  it did not; siblings_lost counts the jobs of the same process that
+                    failed with it, normally none
+  finished          it was faster, or did not care, and finished by itself
+
+It exits with 1 if one still runs.`,
+		Example: "  " + a.name + " jobs kill 9f1c55d0a7b2\n  " + a.name + " jobs kill 9f1c55d0a7b2 --force-after 1m --requeue\n" +
+			"  " + a.name + " jobs kill --class Import --older-than 1h --dry-run",
+		ValidArgsFunction: a.live(runNames),
+		Args: func(c *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0 && !o.filter.given(c):
+				return usage("See: "+c.Parent().CommandPath(), "which job?")
+			case len(args) > 0 && o.filter.given(c):
+				return usage("", "name the jobs or filter them, not both")
+			case o.force < 0 || o.force > 24*time.Hour:
+				return usage("", "--force-after %s: use 0s to 24h", o.force)
+			case o.noWait && wait && c.Flags().Changed("wait"):
+				return usage("", "--wait and --no-wait: use one of them")
+			}
+			return o.filter.check()
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			o.noWait = o.noWait || !wait
+			return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.killJobs(ctx, s, args, &o) })
+		},
+	}
+	o.filter.add(c)
+	c.Flags().DurationVar(&o.force, "force-after", defaultForce, "how long a job may take to stop before its process has to go")
+	c.Flags().BoolVar(&o.requeue, "requeue", false, "put the jobs back into their queues instead of recording a failure")
+	c.Flags().BoolVar(&wait, "wait", true, "wait until the jobs have ended")
+	c.Flags().BoolVar(&o.noWait, "no-wait", false, "only leave the request")
+	c.Flags().BoolVar(&o.yes, "yes", false, "do not ask, with filters")
+	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "only show which jobs these are")
+	a.completeFilter(c)
+	_ = c.RegisterFlagCompletionFunc("force-after", cobra.NoFileCompletions)
+	return c
+}
+
+func (a *app) killJobs(ctx context.Context, s *store.Store, names []string, o *killOptions) error {
+	all, err := runs(ctx, s)
+	if err != nil {
+		return err
+	}
+	jobs, err := a.victims(all, names, o)
+	if err != nil {
+		return err
+	}
+	if o.dryRun || len(jobs) == 0 {
+		if len(jobs) == 0 {
+			a.note("no running job matches")
+		}
+		return a.print(jobListing(jobs, false))
+	}
+	if len(names) == 0 && !o.yes {
+		if err := a.confirm(fmt.Sprintf("kill %s: %s", plural(len(jobs), "running job"), nameRuns(jobs))); err != nil {
+			return err
+		}
+	}
+	kills, pending, err := ask(ctx, s, jobs, o)
+	if err == nil && !o.noWait {
+		err = a.await(ctx, s, pending, o)
+	}
+	failure := a.tellKills(kills, len(names) == 1) // what is known is told all the same
+	if err != nil {
+		return err
+	}
+	return failure
+}
+
+// victims are the jobs that are meant.
+func (a *app) victims(all []*runView, names []string, o *killOptions) ([]*runView, error) {
+	jobs, err := a.pick(all, names)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range jobs {
+		if v.State == jobForeign {
+			return nil, &problem{
+				exit: exitFailed, code: "foreign",
+				lines: []string{fmt.Sprintf("job %s runs in %q, which is no worker of resqued", v.text(), wire.Printable(v.Worker, 200))},
+				hint:  "Only its own program can kill it.",
+			}
+		}
+	}
+	if len(names) > 0 {
+		return jobs, nil
+	}
+	var ours []*runView
+	for _, v := range all {
+		if v.State != jobForeign {
+			ours = append(ours, v)
+		}
+	}
+	jobs, _ = o.filter.apply(ours)
+	return jobs, nil
+}
+
+// ask leaves the requests. Pending are those whose end is to be seen.
+func ask(ctx context.Context, s *store.Store, jobs []*runView, o *killOptions) (kills, pending []*killView, err error) {
+	for _, v := range jobs {
+		k := &killView{ID: v.ID, How: howAsked, job: v}
+		outcome, err := s.RequestKill(ctx, v.run, store.KillRequest{Grace: o.force, Requeue: o.requeue})
+		if err != nil {
+			return kills, nil, err
+		}
+		kills = append(kills, k)
+		switch outcome {
+		case store.KillGone:
+			k.How = store.HowFinished
+		case store.KillDead:
+			k.How = howRecovering
+		default:
+			pending = append(pending, k)
+		}
+	}
+	return kills, pending, nil
+}
+
+// confirm asks the person at the terminal. Without one it demands --yes.
+func (a *app) confirm(what string) error {
+	in, ok := a.stdin.(*os.File)
+	if !ok || !isTerminal(in) || !isTerminal(a.stderr) {
+		return usage("Use --dry-run to see them, --yes to do it.", "this would %s", what)
+	}
+	_, _ = fmt.Fprintf(a.stderr, "%s? [y/N] ", what)
+	answer, _ := bufio.NewReader(in).ReadString('\n')
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return &problem{exit: exitFailed, code: "refused", lines: []string{"nothing was done"}}
+}
+
+// tellKills prints what became of the jobs.
+func (a *app) tellKills(kills []*killView, single bool) error {
+	failure := &problem{exit: exitOK}
+	refuse := func(code, format string, args ...any) {
+		failure.exit, failure.code = exitFailed, code
+		failure.lines = append(failure.lines, fmt.Sprintf(format, args...))
+	}
+	l := &listing{}
+	var text strings.Builder
+	for _, k := range kills {
+		l.items = append(l.items, k)
+		job := k.job.text()
+		if k.Killed || k.How == store.HowFinished {
+			l.names = append(l.names, k.job.name)
+		}
+		back := ""
+		if k.Requeued {
+			back = ", and put back into " + wire.Printable(k.job.Queue, 200)
+		}
+		switch k.How {
+		case store.HowCancelled:
+			text.WriteString("cancelled " + job + back + "\n")
+		case store.HowRecycled:
+			fmt.Fprintf(&text, "killed %s with its process%s; siblings lost: %d\n", job, back, k.SiblingsLost)
+		case store.HowFinished:
+			text.WriteString("finished by itself: " + job + "\n")
+		case howAsked:
+			text.WriteString("asked to stop: " + job + "\n")
+		case howRecovering:
+			refuse("recovering", "the process of %s is dead and is being recovered: look again in a moment", job)
+		default:
+			refuse("running", "%s still runs: %s", job, k.why())
+		}
+	}
+	var err error
+	switch {
+	case a.flags.output == outName:
+		err = a.print(l)
+	case a.flags.output == outJSON && single && len(kills) == 1:
+		err = a.printJSON(kills[0])
+	case a.flags.output == outJSON:
+		err = a.print(l)
+	case !a.flags.quiet:
+		err = a.printText(text.String())
+	}
+	if err != nil || failure.exit == exitOK {
+		return err
+	}
+	return failure
+}
+
+// why says what a job that still runs is waiting for.
+func (k *killView) why() string {
+	switch {
+	case k.state.Stubborn:
+		return "its process goes as soon as the jobs beside it have finished"
+	case k.state.Told:
+		return "it was told to stop, and its process goes when its time is up"
+	}
+	return "its process has not seen the request yet; see: resqued workers"
+}

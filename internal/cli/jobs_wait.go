@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/resqued/resqued/internal/store"
+)
+
+const (
+	// lookEvery is how often a command that waits looks again.
+	lookEvery = 100 * time.Millisecond
+	// seeAndDie is what a kill takes beside the grace: the process looks for requests
+	// each second, and its master recovers it.
+	seeAndDie = 5 * time.Second
+	// defaultTerm is resque_term_timeout where a master does not say.
+	defaultTerm = 30 * time.Second
+)
+
+// await waits until the jobs have ended, and tells a person at the terminal how far
+// they are. It gives up after the grace, or later if a process waits for the other
+// jobs that it has.
+func (a *app) await(ctx context.Context, s *store.Store, pending []*killView, o *killOptions) error {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	until := time.Now().Add(o.force + seeAndDie)
+	recycling := time.Duration(-1)
+	for {
+		names := make([]store.RunName, len(pending))
+		for i, k := range pending {
+			k.How = howRuns
+			names[i] = k.job.run
+		}
+		states, err := s.KillStates(ctx, names)
+		if err != nil {
+			return err
+		}
+		var left []*killView
+		for i, k := range pending {
+			if k.see(states[i]); k.How == howRuns {
+				left = append(left, k)
+			}
+			a.tellPhase(k, o)
+			if k.state.Stubborn && recycling < 0 {
+				recycling = termTimeout(ctx, s)
+				until = time.Now().Add(recycling + seeAndDie)
+			}
+		}
+		if pending = left; len(pending) == 0 || time.Now().After(until) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// see takes what is known of a job now.
+func (k *killView) see(state store.KillState) {
+	switch answer := state.Answer; {
+	case state.Running:
+		k.How = howRuns
+	case answer == nil:
+		k.How = store.HowFinished
+	default:
+		k.How, k.Requeued, k.SiblingsLost = answer.How, answer.Requeued, answer.SiblingsLost
+		k.Killed = answer.How != store.HowFinished
+	}
+	k.state = state
+}
+
+// tellPhase tells a person at a terminal when a kill has come further.
+func (a *app) tellPhase(k *killView, o *killOptions) {
+	phase := ""
+	switch {
+	case k.How != howRuns:
+	case k.state.Stubborn:
+		phase = "still running; its process is replaced when the jobs beside it have finished"
+	case k.state.Told:
+		phase = "told to stop; still running, its process goes in " + o.force.String()
+	}
+	if phase == "" || phase == k.phase {
+		return
+	}
+	k.phase = phase
+	if isTerminal(a.stderr) && a.flags.output != outJSON {
+		a.note("%s: %s", k.job.text(), phase)
+	}
+}
+
+// termTimeout is for how long a process waits for the other jobs that it has: the
+// longest that any master says.
+func termTimeout(ctx context.Context, s *store.Store) time.Duration {
+	longest := time.Duration(0)
+	masters, _ := s.MasterList(ctx)
+	for _, fields := range masters {
+		if ms, err := strconv.ParseInt(fields["term_timeout_ms"], 10, 64); err == nil {
+			longest = max(longest, time.Duration(ms)*time.Millisecond)
+		}
+	}
+	if longest == 0 {
+		return defaultTerm
+	}
+	return longest
+}
