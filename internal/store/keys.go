@@ -21,6 +21,7 @@ const (
 	keyMasters   = "resqued:masters"
 	keyDelayed   = "resqued:delayed"
 	keyKills     = "resqued:kills:"
+	keyKilled    = "resqued:killed:"
 )
 
 // key adds the namespace to a name.

@@ -12,8 +12,9 @@ import (
 )
 
 // Somebody who wants a running job to end leaves a request in resqued:kills:<proc>,
-// under the job's token. The process obeys, and whoever ends the job's record puts
-// an answer in the place of the request: the process itself, or who recovers it.
+// under the job's token. The process obeys, and whoever ends the job's record takes
+// the request away and answers in resqued:killed:<proc>: the process itself, or who
+// recovers it.
 
 var (
 	killScript   = loadScript("kill")
@@ -102,7 +103,7 @@ func (s *Store) Kills(ctx context.Context, proc string) (map[string]KillRequest,
 	return out, nil
 }
 
-// DropKills removes requests for jobs that have no record any more and no answer.
+// DropKills removes requests for jobs that have no record any more.
 func (s *Store) DropKills(ctx context.Context, proc string, tokens ...string) error {
 	args := []any{s.prefix, proc}
 	for _, token := range tokens {
@@ -118,13 +119,13 @@ func (s *Store) KillStates(ctx context.Context, runs []RunName) ([]KillState, er
 	for len(runs) > 0 {
 		batch := runs[:min(len(runs), stateBatch)]
 		runs = runs[len(batch):]
-		// A transaction: record and request are seen as they were at one moment.
+		// A transaction: record and answer are seen as they were at one moment.
 		pipe := s.read.TxPipeline()
 		records, answers := make([]*redis.BoolCmd, len(batch)), make([]*redis.StringCmd, len(batch))
 		infos := make([]*redis.SliceCmd, len(batch))
 		for i, run := range batch {
 			records[i] = pipe.HExists(ctx, s.key(keyInflight)+run.Proc, run.Token)
-			answers[i] = pipe.HGet(ctx, s.key(keyKills)+run.Proc, run.Token)
+			answers[i] = pipe.HGet(ctx, s.key(keyKilled)+run.Proc, run.Token)
 			infos[i] = pipe.HMGet(ctx, s.key(keyProcInfo)+run.Proc, InfoKilled, InfoStubborn)
 		}
 		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
@@ -154,7 +155,7 @@ func names(list any, token string) bool {
 	return strings.Contains(" "+text+" ", " "+token+" ")
 }
 
-// parseKill reads what kill.lua wrote; false = it is an answer by now.
+// parseKill reads what kill.lua wrote; false = it is something else.
 func parseKill(value string) (KillRequest, bool) {
 	grace, requeue, _ := strings.Cut(value, " ")
 	ms, err := strconv.ParseInt(grace, 10, 64)
@@ -169,17 +170,17 @@ func (a *KillAnswer) encode() string {
 	if a == nil {
 		return ""
 	}
-	return fmt.Sprintf("=%s %s %d", a.How, flag(a.Requeued), a.SiblingsLost)
+	return fmt.Sprintf("%s %s %d", a.How, flag(a.Requeued), a.SiblingsLost)
 }
 
 // parseAnswer reads it; nil = it is none.
 func parseAnswer(value string) *KillAnswer {
 	fields := strings.Fields(value)
-	if len(fields) != 3 || fields[0][0] != '=' {
+	if len(fields) != 3 {
 		return nil
 	}
 	lost, _ := strconv.Atoi(fields[2])
-	return &KillAnswer{How: fields[0][1:], Requeued: fields[1] == "1", SiblingsLost: lost}
+	return &KillAnswer{How: fields[0], Requeued: fields[1] == "1", SiblingsLost: lost}
 }
 
 // Killed tells whether a job of the process was told to stop.

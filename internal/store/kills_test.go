@@ -84,16 +84,14 @@ func TestRequestsToKillAJob(t *testing.T) {
 				c := store.Completion{Job: &j, Kind: kind, Killed: true, Failure: []byte("{}")}
 				f.exchange(store.ExchangeRequest{Completions: []store.Completion{c}})
 				require.Equal(t, store.KillState{Answer: &want}, f.killState(j))
-				require.Empty(t, f.kills(), "an answer is no request")
-				require.NoError(t, f.DropKills(t.Context(), "p1", j.Token))
-				require.NotNil(t, f.killState(j).Answer)
+				require.False(t, f.exists("resqued:kills:p1"))
 
 				// The answer is there for a while when the process has left.
 				held, err := f.Unregister(t.Context(), "p1")
 				require.NoError(t, err)
 				require.Zero(t, held)
 				require.NotNil(t, f.killState(j).Answer)
-				ttl := f.redis.PTTL(t.Context(), f.key("resqued:kills:p1")).Val()
+				ttl := f.redis.PTTL(t.Context(), f.key("resqued:killed:p1")).Val()
 				require.Positive(t, ttl)
 				require.LessOrEqual(t, ttl, time.Minute)
 			}
@@ -111,7 +109,7 @@ func TestRequestsToKillAJob(t *testing.T) {
 		t.Run("nobody asked, so nobody is answered", func(t *testing.T) {
 			f, j := one(t)
 			f.exchange(store.ExchangeRequest{Completions: []store.Completion{{Job: &j, Kind: store.Done, Killed: true}}})
-			require.False(t, f.exists("resqued:kills:p1"))
+			require.False(t, f.exists("resqued:killed:p1"))
 		})
 
 		t.Run("what a beat says of the job is known", func(t *testing.T) {
@@ -155,6 +153,7 @@ func TestRequestsToKillAJob(t *testing.T) {
 			require.Equal(t, store.KillState{Answer: &killed}, f.killState(jobs[0]))
 			require.Equal(t, store.KillState{Answer: &again}, f.killState(jobs[1]))
 			require.False(t, f.exists("resqued:proc:p1"))
+			require.False(t, f.exists("resqued:kills:p1"))
 			for _, j := range jobs {
 				require.False(t, f.exists(j.LockKey))
 			}

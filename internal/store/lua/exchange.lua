@@ -69,7 +69,7 @@ for c = 1, ncomp do
     applied[c] = '1'
     if find(flags, 'h', 1, true) then drop_held(prefix, proc, token) end
     if find(flags, 'k', 1, true) then
-      answer(prefix, proc, token, kind == 'd' and '=finished 0 0' or kind == 'f' and '=cancelled 0 0' or '=cancelled 1 0')
+      answer(prefix, proc, token, kind == 'd' and 'finished 0 0' or kind == 'f' and 'cancelled 0 0' or 'cancelled 1 0')
     end
     if lock ~= '' then
       release(lock, owner(proc, token))

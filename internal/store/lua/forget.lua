@@ -9,8 +9,6 @@ local function forget(prefix, proc)
         prefix .. 'stat:processed:' .. id, prefix .. 'stat:failed:' .. id)
     end
   end
-  call('DEL', info, prefix .. 'resqued:held:' .. proc)
-  -- Who wanted a job to end may not have read yet how it did.
-  call('PEXPIRE', prefix .. 'resqued:kills:' .. proc, 60000)
+  call('DEL', info, prefix .. 'resqued:held:' .. proc, prefix .. 'resqued:kills:' .. proc)
   call('ZREM', prefix .. 'resqued:procs', proc)
 end

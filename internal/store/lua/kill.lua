@@ -16,7 +16,6 @@ if type(pcall_('HLEN', kills)) ~= 'number' then
 end
 call('PERSIST', KEYS[1]) -- see register: a full server must not refuse the rest
 call('HSET', kills, token, ARGV[4] .. ' ' .. ARGV[5])
--- Who asked has to find the answer, too.
-local ttl = grace + 600000
+local ttl = grace + 600000 -- for recovery, should the process not live to obey
 if call('PTTL', kills) < ttl then call('PEXPIRE', kills, ttl) end
 return 'asked'

@@ -85,10 +85,12 @@ local function drop_held(prefix, proc, token)
   held_each(s, release)
 end
 
--- answer tells who wanted a job to end what became of it, in the place of the request.
+-- answer tells who wanted a job to end what became of it.
 local function answer(prefix, proc, token, text)
-  local kills = prefix .. 'resqued:kills:' .. proc
-  if pcall_('HEXISTS', kills, token) == 1 then call('HSET', kills, token, text) end
+  if pcall_('HDEL', prefix .. 'resqued:kills:' .. proc, token) ~= 1 then return end
+  local key = prefix .. 'resqued:killed:' .. proc
+  pcall_('HSET', key, token, text)
+  call('PEXPIRE', key, 60000)
 end
 
 -- uncap gives back one thread of a queue's cap. The hash vanishes with its last

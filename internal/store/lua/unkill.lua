@@ -6,9 +6,9 @@
 
 local kills, n = ARGV[1] .. 'resqued:kills:' .. ARGV[2], 0
 for i = 3, #ARGV do
-  local value = pcall_('HGET', kills, ARGV[i])
-  if type(value) == 'string' and sub(value, 1, 1) ~= '=' and call('HEXISTS', KEYS[1], ARGV[i]) == 0 then
-    n = n + call('HDEL', kills, ARGV[i])
+  if call('HEXISTS', KEYS[1], ARGV[i]) == 0 then
+    local removed = pcall_('HDEL', kills, ARGV[i])
+    if removed == 1 then n = n + 1 end
   end
 end
 return n
