@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -29,8 +30,8 @@ const (
 const (
 	// Enqueued: it was pushed.
 	Enqueued = "enqueued"
-	// Duplicate: its class is a loner, and a job with the same lock waits already.
-	// It was not pushed.
+	// Duplicate: its queue is unique, and an equal job waits there; or its class is a
+	// loner, and a job with the same lock waits. It was not pushed.
 	Duplicate = "duplicate"
 	// Locked: its class is a loner, and a job with the same lock runs. It was not
 	// pushed.
@@ -39,6 +40,10 @@ const (
 
 // ErrNoQueue: neither the call nor the class names a queue.
 var ErrNoQueue = errors.New("no queue: pass client.Queue, or register the class with resqued.Queue and pass the handlers to client.New")
+
+// ErrOutOfStep: the keys of a unique queue do not match, and UniqueQueuesStrict is set.
+// Nothing was pushed. "resqued locks repair QUEUE" mends them.
+var ErrOutOfStep = store.ErrOutOfStep
 
 // Options say where jobs go. The zero value is a Redis on this machine.
 type Options struct {
@@ -56,6 +61,13 @@ type Options struct {
 	// Ruby34 writes hashes in the keys of class locks as Ruby prints them from 3.4
 	// on. Set it where the workers have job_lock_key: ruby34.
 	Ruby34 bool
+	// UniqueQueues are the queues that hold an equal payload once: names, globs and
+	// "!" exclusions, "*" = all. Every program that pushes to such a queue or takes
+	// from it has to know that: it is unique_queues of the daemon's configuration.
+	UniqueQueues []string
+	// UniqueQueuesStrict refuses to push to a unique queue whose keys do not match;
+	// else they are mended by the daemon.
+	UniqueQueuesStrict bool
 	// PoolSize is the most connections to Redis; 0 = 4.
 	PoolSize int
 	// Hooks are called around every push, in order.
@@ -111,6 +123,9 @@ func New(o Options) (*Client, error) {
 	if o.Namespace == "" {
 		o.Namespace = DefaultNamespace
 	}
+	if err := selector.CheckSet(o.UniqueQueues); err != nil {
+		return nil, fmt.Errorf("client: UniqueQueues: %w", err)
+	}
 	s, err := store.Open(store.Options{
 		URL: o.URL, Namespace: o.Namespace, CAFile: o.CAFile, PoolSize: o.PoolSize, ClientName: "resqued-client",
 	})
@@ -132,7 +147,8 @@ func (c *Client) Close() error { return errors.Join(c.store.Close(), c.elsewhere
 // a slice of its own: []any{list}.
 //
 // A job of a loner class is not pushed while one with the same class lock waits or
-// runs: that is no error, the result's Status tells.
+// runs, and none to a unique queue in which an equal one waits: that is no error, the
+// result's Status tells.
 //
 // After an error the job may or may not have been pushed; NotEnqueued tells when
 // it certainly was not.
@@ -198,16 +214,33 @@ func (c *Client) put(ctx context.Context, job *Job, payload []byte) (Result, err
 	if class := c.class(job.Class); class != nil && class.Lock != nil && class.Lock.Loner {
 		return c.pushLoner(ctx, class, job, payload)
 	}
-	length, err := c.store.Push(ctx, job.Queue, payload)
-	return Result{Queue: job.Queue, Position: length, Status: Enqueued}, err
+	return c.pushTo(ctx, job.Queue, payload)
 }
+
+// pushTo pushes a payload, unless its queue is unique and an equal one waits there.
+func (c *Client) pushTo(ctx context.Context, queue string, payload []byte) (Result, error) {
+	if !c.unique(queue) {
+		length, err := c.store.Push(ctx, queue, payload)
+		return Result{Queue: queue, Position: length, Status: Enqueued}, err
+	}
+	reply, err := c.store.PushUnique(ctx, queue, c.opts.UniqueQueuesStrict, payload)
+	switch {
+	case err != nil:
+		return Result{}, err
+	case !reply.Pushed[0]:
+		return Result{Queue: queue, Status: Duplicate}, nil
+	}
+	return Result{Queue: queue, Position: reply.Length, Status: Enqueued}, nil
+}
+
+func (c *Client) unique(queue string) bool { return selector.MatchAny(c.opts.UniqueQueues, queue) }
 
 // NotEnqueued reports whether err, from Enqueue or EnqueueRaw, proves that
 // nothing was pushed, so that the call may be repeated without a second job.
 func NotEnqueued(err error) bool {
 	var invalid *wire.InvalidError
 	var refused *refusedError
-	return errors.Is(err, ErrNoQueue) || errors.As(err, &invalid) || errors.As(err, &refused) || store.Unexecuted(err)
+	return errors.Is(err, ErrNoQueue) || errors.Is(err, ErrOutOfStep) || errors.As(err, &invalid) || errors.As(err, &refused) || store.Unexecuted(err)
 }
 
 // Unreachable reports whether err says that no Redis answered.

@@ -145,6 +145,7 @@ func (c *Client) pushLoner(ctx context.Context, class *resqued.Class, job *Job, 
 	}
 	reply, err := l.store.EnqueueLoner(ctx, store.LonerRequest{
 		Key: l.key, Timeout: timeout, Queue: job.Queue, Payload: payload, Elsewhere: l.elsewhere,
+		Unique: c.unique(job.Queue), Strict: c.opts.UniqueQueuesStrict,
 	})
 	if err != nil {
 		return Result{}, err
@@ -153,9 +154,9 @@ func (c *Client) pushLoner(ctx context.Context, class *resqued.Class, job *Job, 
 	switch reply.Status {
 	case store.LonerPushed:
 		if l.elsewhere {
-			res.Position, err = c.pushMarked(ctx, l, job.Queue, payload)
+			return c.pushMarked(ctx, l, job.Queue, payload)
 		}
-		return res, err
+		return res, nil
 	case store.LonerLocked:
 		res.Status = Locked
 	default:
@@ -171,14 +172,15 @@ func (c *Client) pushLoner(ctx context.Context, class *resqued.Class, job *Job, 
 
 // pushMarked pushes a job whose marker stands in another Redis. The marker of one
 // that certainly was not pushed is removed.
-func (c *Client) pushMarked(ctx context.Context, l *classLock, queue string, payload []byte) (position int64, err error) {
-	position, err = c.store.Push(ctx, queue, payload)
-	if store.Unexecuted(err) {
-		if _, unmark := l.store.Unmark(context.WithoutCancel(ctx), l.key, queue, payload); unmark != nil {
-			err = errors.Join(err, l.failed(unmark))
-		}
+func (c *Client) pushMarked(ctx context.Context, l *classLock, queue string, payload []byte) (Result, error) {
+	res, err := c.pushTo(ctx, queue, payload)
+	if err == nil && res.Status == Enqueued || err != nil && !NotEnqueued(err) {
+		return res, err
 	}
-	return position, err
+	if _, unmark := l.store.Unmark(context.WithoutCancel(ctx), l.key, queue, payload); unmark != nil {
+		err = errors.Join(err, l.failed(unmark))
+	}
+	return res, err
 }
 
 // stores are those of classes that keep their locks in another Redis, by URL.

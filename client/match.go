@@ -1,0 +1,72 @@
+package client
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/resqued/resqued"
+)
+
+// matcher returns a function that compares arguments with those wanted, as decoded.
+func matcher(wanted resqued.Args) (func(args resqued.Args) bool, error) {
+	want := make([]any, len(wanted))
+	for i, arg := range wanted {
+		v, err := decode(arg)
+		if err != nil {
+			return nil, err
+		}
+		want[i] = v
+	}
+	return func(args resqued.Args) bool {
+		return slices.EqualFunc(want, args, func(w any, arg json.RawMessage) bool {
+			v, err := decode(arg)
+			return err == nil && equal(w, v)
+		})
+	}, nil
+}
+
+func decode(arg json.RawMessage) (v any, err error) {
+	d := json.NewDecoder(bytes.NewReader(arg))
+	d.UseNumber()
+	err = d.Decode(&v)
+	return v, err
+}
+
+func equal(a, b any) bool {
+	switch a := a.(type) {
+	case json.Number:
+		b, ok := b.(json.Number)
+		return ok && equalNumbers(a.String(), b.String())
+	case []any:
+		b, ok := b.([]any)
+		return ok && slices.EqualFunc(a, b, equal)
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		return ok && maps.EqualFunc(a, b, equal)
+	}
+	return a == b
+}
+
+// equalNumbers compares whole numbers exactly, all others as every reader of JSON
+// reads them, as floating point numbers: 1 is 1.0.
+func equalNumbers(a, b string) bool {
+	if a == b {
+		return true
+	}
+	if !strings.ContainsAny(a+b, ".eE") {
+		x, _ := new(big.Int).SetString(a, 10)
+		y, _ := new(big.Int).SetString(b, 10)
+		return x != nil && y != nil && x.Cmp(y) == 0
+	}
+	x, err := strconv.ParseFloat(a, 64)
+	if err != nil {
+		return false // out of range: only its own text is the same number
+	}
+	y, err := strconv.ParseFloat(b, 64)
+	return err == nil && x == y
+}

@@ -1,0 +1,106 @@
+package client
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// Dequeue removes the jobs of a class with these arguments that wait in a queue, and
+// returns how many those were. Args are as for Enqueue. Jobs match whichever program
+// pushed them: arguments are compared as decoded, so that {"a":1,"b":2} is
+// {"b":2,"a":1}, and whatever else is in a payload does not matter. Jobs that are
+// pushed meanwhile may stay; those in hand are not touched.
+//
+// After an error some jobs may have been removed; the number tells of how many that
+// is certain.
+func (c *Client) Dequeue(ctx context.Context, queue, class string, args any) (removed int64, err error) {
+	wanted, err := wire.Args(args)
+	if err != nil {
+		return 0, fmt.Errorf("dequeue: %w", err)
+	}
+	same, err := matcher(wanted)
+	if err != nil {
+		return 0, fmt.Errorf("dequeue: %w", err)
+	}
+	return c.dequeue(ctx, queue, func(e wire.Envelope) bool { return e.Class == class && same(e.Args) })
+}
+
+// DequeueClass removes all jobs of a class that wait in a queue, as Dequeue does.
+func (c *Client) DequeueClass(ctx context.Context, queue, class string) (removed int64, err error) {
+	return c.dequeue(ctx, queue, func(e wire.Envelope) bool { return e.Class == class })
+}
+
+func (c *Client) dequeue(ctx context.Context, queue string, match func(e wire.Envelope) bool) (int64, error) {
+	return c.store.Dequeue(ctx, queue,
+		func(payload []byte) bool {
+			e, err := wire.Parse(payload, 0)
+			return err == nil && match(e)
+		},
+		func(payloads [][]byte) error { return c.unmark(ctx, queue, payloads) })
+}
+
+// RemoveQueue removes a queue with all jobs that wait in it, and returns how many
+// those were. Jobs in hand are not touched; one that goes back brings the queue back.
+func (c *Client) RemoveQueue(ctx context.Context, queue string) (removed int64, err error) {
+	return c.removeQueue(ctx, queue, false)
+}
+
+// PurgeQueue removes all jobs that wait in a queue, and returns how many those were.
+// The queue itself stays known.
+func (c *Client) PurgeQueue(ctx context.Context, queue string) (removed int64, err error) {
+	return c.removeQueue(ctx, queue, true)
+}
+
+func (c *Client) removeQueue(ctx context.Context, queue string, keep bool) (removed int64, err error) {
+	if c.loners() {
+		// One by one, because each may have left a marker.
+		all := func([]byte) bool { return true }
+		removed, err = c.store.Dequeue(ctx, queue, all, func(payloads [][]byte) error { return c.unmark(ctx, queue, payloads) })
+		if err != nil {
+			return removed, err
+		}
+	}
+	rest, err := c.store.RemoveQueue(ctx, queue, keep)
+	return removed + rest, err
+}
+
+// loners reports whether any class known to the client is a loner.
+func (c *Client) loners() bool {
+	if c.opts.Handlers == nil {
+		return false
+	}
+	for _, name := range c.opts.Handlers.Classes() {
+		if class := c.class(name); class != nil && class.Lock != nil && class.Lock.Loner {
+			return true
+		}
+	}
+	return false
+}
+
+// unmark removes the markers of loner jobs that will not start. Those of classes that
+// the client does not know are found to be orphans by the next enqueue.
+func (c *Client) unmark(ctx context.Context, queue string, payloads [][]byte) error {
+	if !c.loners() {
+		return nil
+	}
+	for _, payload := range payloads {
+		e, err := wire.Parse(payload, 0)
+		if err != nil {
+			continue
+		}
+		class := c.class(e.Class)
+		if class == nil || class.Lock == nil || !class.Lock.Loner {
+			continue
+		}
+		l, err := c.classLock(class, e.Args)
+		if err != nil {
+			continue // arguments of which no key can be made: it never was pushed as a loner
+		}
+		if _, err := l.store.Unmark(ctx, l.key, queue, payload); err != nil {
+			return l.failed(err)
+		}
+	}
+	return nil
+}
