@@ -48,6 +48,13 @@ model: ## the model test of the scripts, MODEL (50,000) random sequences
 	sh scripts/provide
 	$(GO) test -run '^TestModel$$' -v -timeout 0 ./internal/store -rapid.checks=$$(($(MODEL) / 10))
 
+# What to do with it: CHAOS='-profile long -duration 30m', or a run again: CHAOS='-seed 7'.
+CHAOS   ?= -profile short
+
+chaos: ## break a running daemon in every way for 3 minutes, and see that nothing is lost
+	sh scripts/provide
+	$(GO) run ./test/chaos $(CHAOS)
+
 bench: ## the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 

@@ -68,7 +68,7 @@ log_format: json
 // start starts the daemon and waits until it works.
 func (m *machine) start(ctx context.Context) error {
 	file := filepath.Join(m.dir, m.name+".yaml")
-	text := fmt.Sprintf(config, url(m.proxy.Addr()), namespace, termTimeout, beatSeconds, int(lease.Seconds()), maxDeaths)
+	text := fmt.Sprintf(config, url(m.proxy.Addr()), namespace, termTimeout, 1, int(m.run.o.lease.Seconds()), maxDeaths)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}
@@ -82,6 +82,7 @@ func (m *machine) start(ctx context.Context) error {
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + m.dir, "TZ=UTC", "GOTRACEBACK=none",
 		roleEnv + "=" + roleDaemon, ledgerEnv + "=" + m.run.ledgerDir, markEnv + "=" + m.mark,
+		slowEnv + "=" + (m.run.o.lease * 6 / 5).String(),
 	}
 	// A daemon must not outlive a harness that is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -130,7 +131,9 @@ func (m *machine) read(r *os.File) {
 	for scanner.Scan() {
 		at := proc.BootTime()
 		m.mu.Lock()
-		m.lines = append(m.lines, line{at, scanner.Text()})
+		if strings.HasPrefix(scanner.Text(), "{") { // no stack of one that died
+			m.lines = append(m.lines, line{at, scanner.Text()})
+		}
 		_, _ = fmt.Fprintf(m.log, "%.3f %s\n", at.Seconds(), scanner.Text())
 		m.mu.Unlock()
 	}

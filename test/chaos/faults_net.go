@@ -55,7 +55,7 @@ func netCut(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
 // netDown resets what there is and refuses what comes, for less than a lease.
 func netDown(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
 	f.Effect = check.Disturbs
-	return c.lasting(ctx, f, c.hit(f, r), between(r, 300*time.Millisecond, lease/3), func(p *faultproxy.Proxy) {
+	return c.lasting(ctx, f, c.hit(f, r), between(r, 300*time.Millisecond, c.o.lease/3), func(p *faultproxy.Proxy) {
 		p.Refuse(true)
 		p.Cut()
 	})
@@ -66,10 +66,10 @@ func netDown(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error 
 func netHold(least time.Duration) func(*chaos, context.Context, *check.Fault, *rand.Rand) error {
 	return func(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
 		f.Effect = check.Disturbs
-		if least >= lease {
+		if least >= c.o.lease {
 			f.Effect |= check.Fences | check.Fails
 		}
-		return c.lasting(ctx, f, c.hit(f, r), least+between(r, 300*time.Millisecond, lease/3), (*faultproxy.Proxy).Hold)
+		return c.lasting(ctx, f, c.hit(f, r), least+between(r, 300*time.Millisecond, c.o.lease/3), (*faultproxy.Proxy).Hold)
 	}
 }
 
@@ -96,7 +96,7 @@ func replyLost(mute bool) func(*chaos, context.Context, *check.Fault, *rand.Rand
 		err := c.working(ctx, f, f.To, m)
 		c.noticed(f, seen, silence...)
 		if mute {
-			f.To += lease // the client notices only when its patience ends
+			f.To += max(c.o.lease, pushPatience) // the client notices only when its patience ends
 		}
 		return err
 	}

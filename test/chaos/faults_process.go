@@ -59,6 +59,9 @@ func workerStop(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) err
 	}
 	seen := c.marks()
 	f.Effect, f.Procs, f.From = check.Kills, []string{w.proc}, proc.BootTime()
+	if c.o.lease < guarded {
+		f.Effect |= check.Freezes
+	}
 	_ = syscall.Kill(w.PID, syscall.SIGSTOP)
 	err = c.buried(ctx, f, f.From, f.Procs)
 	_ = syscall.Kill(w.PID, syscall.SIGCONT)
@@ -110,7 +113,7 @@ func masterStop(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) err
 	seen := c.marks()
 	f.From = proc.BootTime()
 	m.signal(syscall.SIGSTOP)
-	ok := pause(ctx, between(r, lease+time.Second, lease+4*time.Second))
+	ok := pause(ctx, between(r, c.o.lease+time.Second, c.o.lease+4*time.Second))
 	m.signal(syscall.SIGCONT)
 	lasted(f, "for %s", span(proc.BootTime()-f.From))
 	if !ok {
@@ -171,7 +174,7 @@ func hostFreeze(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) err
 	f.Effect, f.From = check.Kills|check.Freezes|check.Fails|check.Disturbs, proc.BootTime()
 	hit := m.signalAll(syscall.SIGSTOP)
 	f.Procs = names(hit)
-	ok := pause(ctx, between(r, lease+time.Second, lease+round+time.Second))
+	ok := pause(ctx, between(r, c.o.lease+time.Second, c.o.lease+round+time.Second))
 	m.signalAll(syscall.SIGCONT)
 	for _, p := range hit {
 		_ = syscall.Kill(p.PID, syscall.SIGCONT)

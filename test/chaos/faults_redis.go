@@ -103,7 +103,7 @@ func maxmemory(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) erro
 	if err := c.server.ctl.ConfigSet(ctx, "maxmemory", "1mb").Err(); err != nil {
 		return err
 	}
-	pause(ctx, between(r, time.Second, lease+2*time.Second))
+	pause(ctx, between(r, time.Second, c.o.lease+2*time.Second))
 	err := c.server.ctl.ConfigSet(ctx, "maxmemory", "0").Err()
 	lasted(f, "for %s", span(proc.BootTime()-f.From))
 	if err != nil {

@@ -29,6 +29,8 @@ const (
 	runEnv    = "CHAOS_RUN"    // run to which a grandchild belongs
 	markEnv   = "CHAOS_MARK"   // names the harness and the daemon
 	treeEnv   = "CHAOS_TREE"   // the command is to start a grandchild
+	slowEnv   = "CHAOS_SLOW"   // how long a slow command takes
+	longEnv   = "CHAOS_LONG"   // the command is a slow one
 )
 
 // actEvery is how often a job that holds a lock says that it still runs.
@@ -72,6 +74,8 @@ func (d *deeds) register(h *resqued.Handlers) {
 	}
 	command("Command")
 	command("Tree", treeEnv+"=1")
+	// Slow outlives the lease of its worker process, if that is stopped.
+	command("Slow", longEnv+"=1")
 	job := func(class string, fn func(ctx context.Context, t task) error, opts ...resqued.Option) {
 		h.Register(resqued.Class{Name: class, Handler: func(ctx context.Context, job *resqued.Job) error {
 			var t task
@@ -113,7 +117,7 @@ type runKey struct{}
 // note writes the beginning and the end of each job that is a Go function.
 func (d *deeds) note(next resqued.Handler) resqued.Handler {
 	return func(ctx context.Context, job *resqued.Job) (err error) {
-		if job.Class == "Command" || job.Class == "Tree" {
+		if job.Class == "Command" || job.Class == "Tree" || job.Class == "Slow" {
 			return next(ctx, job)
 		}
 		e := ledger.Entry{
@@ -234,7 +238,11 @@ func runCommand() int {
 		}
 	}
 	what := ledger.Entry{What: ledger.Act, Run: e.Run, ID: id}
-	act(w, what, time.Duration(20+rand.IntN(200))*time.Millisecond)
+	long := time.Duration(20+rand.IntN(200)) * time.Millisecond
+	if os.Getenv(longEnv) != "" {
+		long, _ = time.ParseDuration(os.Getenv(slowEnv))
+	}
+	act(w, what, long)
 	what.What = ledger.End
 	if err := w.Write(what); err != nil {
 		return exitFailed

@@ -68,7 +68,7 @@ func (c *chaos) judge(ctx context.Context) (bool, error) {
 		check.Starvation(c.probes, time.Duration(float64(time.Second)*c.o.slack)), check.Order(h),
 		check.Recovery(h.Faults, bounds), check.Residue(left), check.Failures(h, maxDeaths, c.o.bystanders),
 	}
-	results = append(results, check.Vacuous(h, names, 1, c.recovered(), 1, results))
+	results = append(results, check.Vacuous(h, names, c.o.leastFaults(), c.recovered(), 1, results))
 	return c.report(results, check.Table(h.Faults, names))
 }
 
@@ -219,11 +219,34 @@ func (c *chaos) keep(ids []string) error {
 				lines = append(lines, run)
 			}
 		}
-		about[id] = map[string]any{"push": c.history.Pushes[id], "runs": lines}
+		about[id] = map[string]any{"push": c.history.Pushes[id], "runs": lines, "logs": c.linesAbout(id)}
 	}
 	return errors.Join(
 		write("faults.json", c.history.Faults), write("pushes.json", c.history.Pushes), write("failed.json", c.history.Failed),
 		write("evidence.json", about), write("snapshots.json", c.judged), c.dump())
+}
+
+// linesAbout finds what the daemons said of a job and of the processes that ran it,
+// around that time.
+func (c *chaos) linesAbout(id string) (found []string) {
+	for _, run := range c.history.Runs {
+		if run.ID != id {
+			continue
+		}
+		for _, m := range c.machines {
+			m.mu.Lock()
+			for _, l := range m.lines {
+				near := l.at > run.At-2*time.Second && l.at < run.Last+5*time.Second && strings.Contains(l.text, run.Proc)
+				text := fmt.Sprintf("%.3f %s: %.600s", l.at.Seconds(), m.name, l.text)
+				if (near || strings.Contains(l.text, `"`+id+`"`)) && len(found) < 60 && !slices.Contains(found, text) {
+					found = append(found, text)
+				}
+			}
+			m.mu.Unlock()
+		}
+	}
+	slices.Sort(found)
+	return found
 }
 
 // dump writes every key of Redis, as it is now.

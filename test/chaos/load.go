@@ -46,7 +46,7 @@ func (c *chaos) produce(ctx context.Context, n int) {
 	defer func() { _ = pusher.Close() }()
 	raw := rawClient("tcp", c.pushProxy.Addr())
 	defer func() { _ = raw.Close() }()
-	p := newPlan(c.o.seed, n)
+	p := newPlan(c.o.seed, n, c.o.lease >= guarded)
 	ticks := time.NewTicker(time.Duration(float64(time.Second) * producers / c.o.rate))
 	defer ticks.Stop()
 	for {

@@ -21,6 +21,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // roleEnv tells which of the programs this process is.
@@ -50,13 +52,15 @@ func runHarness(args []string) int {
 	var o options
 	var faults string
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
-	flags.StringVar(&o.profile, "profile", "short", "short: every fault once, about 3 minutes; long: again and again for -duration")
+	flags.StringVar(&o.profile, "profile", "short", "short: every fault twice, about 3 minutes; long: again and again for -duration")
 	flags.Uint64Var(&o.seed, "seed", 0, "what is to happen; 0 = another each time")
 	flags.DurationVar(&o.duration, "duration", 30*time.Minute, "how long the long profile breaks things")
 	flags.StringVar(&o.dir, "dir", "", "where the evidence goes; default: a directory for temporary files")
 	flags.BoolVar(&o.keep, "keep", false, "keep the evidence of a run without a finding, too")
 	flags.BoolVar(&o.verbose, "v", false, "print every fault as it happens")
 	flags.Float64Var(&o.rate, "rate", 60, "jobs per second")
+	flags.IntVar(&o.least, "least", 0, "how often each kind of fault has to happen; 0 = twice in the short profile, once in the long")
+	flags.DurationVar(&o.lease, "lease", defaultLease, "how long a worker process lives in Redis without a sign of life")
 	flags.Float64Var(&o.slack, "slack", 1, "by how much a slow machine may exceed the times to recover")
 	flags.BoolVar(&o.bystanders, "bystanders", true, "allow jobs to fail that only died beside others")
 	flags.StringVar(&faults, "faults", "", "only these kinds of faults, separated by commas")
@@ -81,6 +85,7 @@ func runHarness(args []string) int {
 	if o.seed == 0 {
 		o.seed = newSeed()
 	}
+	redis.SetLogger(unheard{}) // that connections break is no news here
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ok, err := run(ctx, o)
@@ -93,6 +98,10 @@ func runHarness(args []string) int {
 	}
 	return exitOK
 }
+
+type unheard struct{}
+
+func (unheard) Printf(context.Context, string, ...any) {}
 
 func newSeed() uint64 {
 	var b [4]byte

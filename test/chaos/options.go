@@ -7,16 +7,20 @@ import (
 	"time"
 )
 
-// The timing of the daemons under test: a tenth of the default, so that what takes
-// a lease takes seconds.
 const (
-	lease       = 3 * time.Second
-	beatSeconds = 1
+	// defaultLease is a tenth of the daemon's own, so that what takes a lease takes
+	// seconds.
+	defaultLease = 3 * time.Second
+	// guarded is the shortest lease with which a master, which hears from its worker
+	// processes every two seconds, ends a stopped one before its locks expire.
+	guarded     = 10 * time.Second
 	termTimeout = time.Second
 	maxDeaths   = 3
 	// round is how often masters look for the dead of others.
 	round = 5500 * time.Millisecond
-	// quiet is how long nothing is broken at the beginning.
+	// shortDecks is how often the short profile injects every kind of fault.
+	shortDecks = 2
+	// quiet is how long nothing is broken before that, each time.
 	quiet = 8 * time.Second
 	// settle bounds the time until all jobs are done when nothing is broken any more.
 	settle = 60 * time.Second
@@ -31,7 +35,9 @@ type options struct {
 	keep       bool
 	verbose    bool
 	rate       float64
+	lease      time.Duration
 	slack      float64
+	least      int
 	bystanders bool
 	only       []string
 }
@@ -45,12 +51,26 @@ func (o *options) check() error {
 	if o.rate <= 0 || o.rate > 1000 || o.slack < 1 {
 		return fmt.Errorf("-rate %g must be in 0 to 1000, -slack %g at least 1", o.rate, o.slack)
 	}
+	if o.lease < 2*time.Second || o.lease > 35*time.Second || o.lease%time.Second != 0 {
+		return fmt.Errorf("-lease %s must be 2 to 35 whole seconds", o.lease)
+	}
 	for _, name := range o.only {
 		if !slices.Contains(kindNames(), name) {
 			return fmt.Errorf("-faults: no kind %q; there are %s", name, strings.Join(kindNames(), " "))
 		}
 	}
 	return nil
+}
+
+// leastFaults is how often each kind has to have happened.
+func (o *options) leastFaults() int {
+	switch {
+	case o.least > 0:
+		return o.least
+	case o.profile == "short":
+		return shortDecks
+	}
+	return 1
 }
 
 // command is what repeats this run.
@@ -62,6 +82,9 @@ func (o *options) command() string {
 	if o.rate != 60 {
 		c += fmt.Sprintf(" -rate %g", o.rate)
 	}
+	if o.lease != defaultLease {
+		c += " -lease " + o.lease.String()
+	}
 	if len(o.only) > 0 {
 		c += " -faults " + strings.Join(o.only, ",")
 	}
@@ -70,8 +93,7 @@ func (o *options) command() string {
 
 // kinds are the faults of this run.
 func (o *options) kinds() []kind {
-	if len(o.only) == 0 {
-		return kinds
-	}
-	return slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool { return !slices.Contains(o.only, k.name) })
+	return slices.DeleteFunc(allKinds(o.lease), func(k kind) bool {
+		return len(o.only) > 0 && !slices.Contains(o.only, k.name)
+	})
 }

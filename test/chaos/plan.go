@@ -29,10 +29,12 @@ type plan struct {
 	rand     *rand.Rand
 	producer int
 	sequence int
+	// slow: there are commands that outlive a lease.
+	slow bool
 }
 
-func newPlan(seed uint64, producer int) *plan {
-	return &plan{rand: rand.New(rand.NewPCG(seed, uint64(1000+producer))), producer: producer}
+func newPlan(seed uint64, producer int, slow bool) *plan {
+	return &plan{rand: rand.New(rand.NewPCG(seed, uint64(1000+producer))), producer: producer, slow: slow}
 }
 
 // next makes up a job: 30 % share 20 locks, 5 % are commands, and some do what jobs
@@ -51,6 +53,9 @@ func (p *plan) next() job {
 	case n < 300:
 		j.queue = lockedQueue
 		j.payload = p.payload(j.id, "Named", fmt.Sprintf(`["n%d"]`, p.skewed(10)), p.millis(5, 120), "")
+	case n < 303 && p.slow:
+		j.queue = lockedQueue
+		j.payload = p.payload(j.id, "Slow", `["slow"]`, 0, "")
 	case n < 330:
 		j.queue = lockedQueue
 		j.payload = p.payload(j.id, "Command", fmt.Sprintf(`["c%d"]`, p.rand.IntN(4)), 0, "")
@@ -69,10 +74,10 @@ func (p *plan) next() job {
 		j.payload = p.payload(j.id, "Again", "[]", 0, "")
 	case n < 410:
 		j.payload = p.payload(j.id, "Stubborn", "[]", p.millis(500, 2500), "")
-	case n < 413:
-		j.payload = p.payload(j.id, "Die", "[]", p.millis(0, 50), p.death())
-	case n < 414:
+	case n < 411 && p.rand.IntN(4) == 0:
 		j.payload, j.expect = p.payload(j.id, "Poison", "[]", p.millis(0, 50), p.death()), check.ExpectDeath
+	case n < 412:
+		j.payload = p.payload(j.id, "Die", "[]", p.millis(0, 50), p.death())
 	case n < 600:
 		j.queue = sharedQueue
 		j.payload = p.payload(j.id, "Work", "["+strings.TrimPrefix(j.id, "chaos-")+"]", p.millis(0, 20), "")

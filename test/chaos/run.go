@@ -178,7 +178,7 @@ func (c *chaos) breakThings(ctx context.Context) error {
 				return nil
 			}
 		}
-		if c.o.profile == "short" || proc.BootTime() > end {
+		if c.o.profile == "short" && deck+1 == shortDecks || c.o.profile == "long" && proc.BootTime() > end {
 			return nil
 		}
 	}

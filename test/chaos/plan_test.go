@@ -1,0 +1,92 @@
+package main
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/wire"
+	"github.com/resqued/resqued/test/chaos/check"
+)
+
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	a, b, other := newPlan(7, 0, false), newPlan(7, 0, false), newPlan(8, 0, false)
+	ids := map[string]bool{}
+	expected := map[string]int{}
+	locked, large, same := 0, 0, 0
+	const n = 6_000
+	for range n {
+		j := a.next()
+		require.Equal(t, j, b.next(), "the same seed plans the same jobs")
+		if other.next().payload == j.payload {
+			same++
+		}
+		require.False(t, ids[j.id], "%s comes twice", j.id)
+		ids[j.id] = true
+		expected[j.expect]++
+		if j.queue == lockedQueue {
+			locked++
+		}
+		if len(j.payload) > 500_000 {
+			large++
+		}
+		require.LessOrEqual(t, len(j.payload), 1_001_000)
+		require.Equal(t, j.id, idPattern.FindString(j.payload), "the id is the first that is found")
+		_, err := wire.Parse([]byte(j.payload), 0)
+		require.Equal(t, j.raw, err != nil, "%.200s: %v", j.payload, err)
+	}
+	require.Zero(t, same, "another seed plans other jobs")
+	require.InDelta(t, 0.35*n, locked, 0.03*n)
+	require.Positive(t, large)
+	for _, expect := range []string{
+		check.ExpectDone, check.ExpectPanic, check.ExpectError, check.ExpectUnknown, check.ExpectInvalid, check.ExpectDeath,
+	} {
+		require.Positive(t, expected[expect], expect)
+	}
+}
+
+func TestDecks(t *testing.T) {
+	t.Parallel()
+	names := kindNames()
+	require.Len(t, names, len(allKinds(defaultLease)))
+	o := options{only: []string{"usr1", "net-cut"}, lease: defaultLease}
+	require.Len(t, o.kinds(), 2)
+	o.only = nil
+	kinds := o.kinds()
+	rand.New(rand.NewPCG(1, 1)).Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
+	require.Equal(t, names, kindNames(), "a deck that is shuffled leaves the list as it is")
+}
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	good := options{profile: "short", seed: 7, rate: 60, slack: 1, lease: defaultLease}
+	require.NoError(t, good.check())
+	require.Equal(t, "go run ./test/chaos -profile short -seed 7", good.command())
+	for _, spoil := range []func(o *options){
+		func(o *options) { o.profile = "medium" },
+		func(o *options) { o.rate = 0 },
+		func(o *options) { o.slack = 0.5 },
+		func(o *options) { o.lease = 1 },
+		func(o *options) { o.only = []string{"earthquake"} },
+	} {
+		bad := good
+		spoil(&bad)
+		require.Error(t, bad.check())
+	}
+	long := good
+	long.profile, long.duration, long.only, long.rate, long.lease = "long", 60e9, []string{"usr1"}, 10, guarded
+	require.Equal(t, "go run ./test/chaos -profile long -seed 7 -duration 1m0s -rate 10 -lease 10s -faults usr1", long.command())
+}
+
+func TestIDOf(t *testing.T) {
+	t.Parallel()
+	for _, p := range []string{`{"class":"Work","id":"chaos-12","args":[]}`, `["chaos-12"`, "\x00\xff\"chaos-12\""} {
+		entry := wire.Failure{Payload: []byte(p), Exception: "E", Error: "oops"}.Encode()
+		require.True(t, json.Valid(entry))
+		require.Equal(t, "chaos-12", idOf(string(entry)), "%s", strings.ToValidUTF8(p, "?"))
+	}
+}
