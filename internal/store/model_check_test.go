@@ -317,15 +317,6 @@ func (m *model) checkUnique(t *rapid.T, queue string) {
 	}
 }
 
-// refused tells whether a push to a unique queue is told that an equal job waits. The
-// list says so; but where strangers have written as much as they have taken out, only
-// the set could tell that it is worth a look, and the healing drops the second job.
-func (s snapshot) refused(it item) bool {
-	waiting, members := s.list("queue:"+it.queue), s.list("queue:"+it.queue+":uniqueue")
-	even := len(waiting) == len(members) && len(waiting) == len(s.list("queue:"+it.queue+":start_at"))
-	return slices.Contains(waiting, it.payload) && (!even || slices.Contains(members, it.payload))
-}
-
 // fits compares a start time with what is known of it.
 func (m *model) fits(at, want int64) bool {
 	return at == want || want == 0 && at >= m.began && at <= time.Now().Unix()+1

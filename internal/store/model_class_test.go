@@ -140,7 +140,7 @@ func (m *model) enqueueLoner(t *rapid.T, queue store.Queue, payload, key string,
 	})
 	must(t, err)
 	want := m.lonerStatus(key)
-	if want == store.LonerPushed && queue.Unique && m.now.refused(item{queue.Name, payload}) {
+	if want == store.LonerPushed && queue.Unique && slices.Contains(m.now.list("queue:"+queue.Name), payload) {
 		want = store.LonerDuplicate
 	}
 	if reply.Status != want {

@@ -210,6 +210,23 @@ func (m *model) patience(t *rapid.T, queue string) {
 	must(t, m.redis.Set(m.ctx, modelSpace+"resqued:seen:"+queue, mark+" "+strconv.FormatInt(since-31000, 10), time.Minute).Err())
 }
 
+// repair brings a unique queue in step on request.
+func (m *model) repair(t *rapid.T) {
+	queue := rapid.SampledFrom([]string{"d", "e"}).Draw(t, "queue")
+	report, err := m.store.RepairUnique(m.ctx, queue)
+	must(t, err)
+	if m.clean[queue] && report.Changed() {
+		t.Fatalf("I10: %s was in step, and was repaired: %+v", queue, report)
+	}
+	if dropped := m.reconcile(t, m.look(t)); dropped != int(report.Duplicates) {
+		t.Fatalf("I1: a repair of %s dropped %d jobs and says %+v", queue, dropped, report)
+	}
+	if !m.clean[queue] {
+		m.soil(queue)
+		m.clean[queue] = true
+	}
+}
+
 // fullServer runs a step on a server that takes no more.
 func (m *model) fullServer(t *rapid.T) {
 	step := rapid.SampledFrom([]func(*rapid.T){m.exchange, m.exchange, m.serve, m.serve, m.crash, m.beat, m.poll}).Draw(t, "step")

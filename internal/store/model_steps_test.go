@@ -31,7 +31,7 @@ func (m *model) pushTo(t *rapid.T, queue store.Queue, payload string) {
 		// The same twice: one of them is a duplicate.
 		reply, err := m.store.PushUnique(m.ctx, queue.Name, false, []byte(payload), []byte(payload))
 		must(t, err)
-		waits := m.now.refused(it)
+		waits := slices.Contains(m.now.list("queue:"+it.queue), it.payload)
 		if !slices.Equal(reply.Pushed, []bool{!waits, false}) {
 			t.Fatalf("I10: pushed %v, an equal one waits: %v, queue %s, %q", reply.Pushed, waits, it.queue, it.payload)
 		}

@@ -217,7 +217,7 @@ func (m *model) run(t *rapid.T) {
 		"push": m.push, "push 2": m.push, "push 3": m.push, "push 4": m.push, "push 5": m.push, "push 6": m.push,
 		"exchange": m.exchange, "exchange 2": m.exchange, "exchange 3": m.exchange, "exchange 4": m.exchange, "exchange 5": m.exchange,
 		"repeat old": m.repeatOld, "crash": m.crash, "beat": m.beat, "poll": m.poll, "poll 2": m.poll,
-		"serve": m.serve, "serve 2": m.serve, "serve 3": m.serve, "jam": m.jam, "jam 2": m.jam,
+		"serve": m.serve, "serve 2": m.serve, "serve 3": m.serve, "jam": m.jam, "jam 2": m.jam, "repair": m.repair,
 		"full server": m.fullServer, "full server 2": m.fullServer, "unasked": m.unasked,
 		"acquire": m.acquire, "acquire 2": m.acquire, "refresh": m.refresh, "loner": m.loner,
 

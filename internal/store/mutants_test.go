@@ -60,7 +60,7 @@ var mutants = []struct{ name, file, from, to string }{
 	{"a locked job leaves its start time behind", "exchange", `if unique then rotated(key, payload) end`, ``},
 	{"an equal job is put beside the one that waits", "unique", `if start ~= '-' then return upush(key, payload, start, head) ~= nil end`, ``},
 	{"a queue out of step is not healed", "exchange", `local n, healed = tend(key, left)`, `local n, healed = left, false`},
-	{"a member without a job is in the way", "unique", `return member and (n > part or found(key, payload, n, part) ~= false)`, `return member`},
+	{"a member without a job is in the way", "unique", `if n <= near then return found(key, payload, n, near) end`, ``},
 
 	{"a class lock of somebody is taken over", "classlock", `return not expired(value, ms) and value or nil`, `return nil`},
 	{"a class lock without a record stays in the way", "classlock", `== 0 then return nil end`, `== 0 then return value end`},
