@@ -133,10 +133,7 @@ func (a *app) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 	if err != nil {
 		return usage("", "%s", err)
 	}
-	pusher, err := client.New(client.Options{
-		URL: cfg.RedisURL, Namespace: cfg.Namespace, CAFile: cfg.RedisCAFile,
-		Handlers: a.classes(cfg.Config), Ruby34: rubyStyle(cfg.Config) == wire.Ruby34,
-	})
+	pusher, err := a.client(cfg.Config)
 	if err != nil {
 		return err
 	}
@@ -148,11 +145,17 @@ func (a *app) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 		}
 		return err
 	}
+	lock := lockOf(a.classes(cfg.Config), class)
 	switch {
 	case a.flags.output == outJSON:
 		return a.printJSON(map[string]any{
 			"class": class, "args": args, "queue": res.Queue, "position": res.Position, "status": res.Status,
 		})
+	case res.Status == client.Duplicate && (lock == nil || !lock.Loner):
+		if a.flags.output == outName || a.flags.quiet {
+			return nil
+		}
+		return a.printText(fmt.Sprintf("duplicate of a waiting job in %s; nothing enqueued\n", wire.Printable(res.Queue, 0)))
 	case res.Status == client.Duplicate:
 		a.note("not enqueued: %s is a loner, and one with the same lock waits already", jobText(class, args.String()))
 		return nil
@@ -166,6 +169,36 @@ func (a *app) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 	}
 	return a.printText(fmt.Sprintf("enqueued %s to %s (position %d)\n",
 		jobText(class, args.String()), wire.Printable(res.Queue, 0), res.Position))
+}
+
+// client opens the client of a verb that pushes or removes jobs.
+func (a *app) client(cfg config.Config) (*client.Client, error) {
+	return client.New(client.Options{
+		URL: cfg.RedisURL, Namespace: cfg.Namespace, CAFile: cfg.RedisCAFile,
+		Handlers: a.classes(cfg), Ruby34: rubyStyle(cfg) == wire.Ruby34,
+		UniqueQueues: cfg.UniqueQueues, UniqueQueuesStrict: cfg.UniqueQueuesStrict,
+	})
+}
+
+// withClient opens the client for a verb that changes what waits or has failed.
+func (a *app) withClient(c *cobra.Command, do func(ctx context.Context, s *client.Client) error) error {
+	cfg, err := a.load(c)
+	if err != nil {
+		return err
+	}
+	pusher, err := a.client(cfg.Config)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = pusher.Close() }()
+	return do(c.Context(), pusher)
+}
+
+func lockOf(h *resqued.Handlers, class string) *resqued.ClassLock {
+	if c, ok := h.Lookup(class); ok {
+		return c.Lock
+	}
+	return nil
 }
 
 // queueOf is the queue that the configuration or the program names for a class.

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -69,7 +67,7 @@ func (a *app) failedCommand() *cobra.Command {
 		return c
 	}
 	parent := flags(&cobra.Command{
-		Use: "failed", Short: "list failed jobs, or show one", RunE: ls,
+		Use: "failed", Short: "list failed jobs, show, retry or remove them", RunE: ls,
 		Long: `List failed jobs, those that failed in the same way together, or show one with its
 payload and backtrace.`,
 		Example: "  " + a.name + " failed\n  " + a.name + " failed --flat\n  " + a.name + " failed show 0af6af819782",
@@ -101,7 +99,7 @@ payload and backtrace.`,
 		},
 	}
 	show.Flags().Int64Var(&limit, "limit", 10*failedLimit, "how many of the newest failures to search")
-	parent.AddCommand(show)
+	parent.AddCommand(show, a.editFailedCommand(true), a.editFailedCommand(false))
 	return parent
 }
 
@@ -120,15 +118,9 @@ func (a *app) listFailed(ctx context.Context, s *store.Store, limit int64, flat 
 	return a.print(l)
 }
 
-func (a *app) showFailed(ctx context.Context, s *store.Store, ids []string, limit int64) error {
-	var known []string
-	views, _, err := failures(ctx, s, limit, func(v failureView) bool {
-		known = append(known, v.ID[:idLength])
-		return slices.ContainsFunc(ids, func(id string) bool { return strings.HasPrefix(v.ID, strings.ToLower(id)) })
-	})
-	if err != nil {
-		return err
-	}
+// wholeIDs returns the ids that begin so, each of which has to be that of one failure.
+func (a *app) wholeIDs(views []failureView, ids, known []string) ([]string, error) {
+	var whole []string
 	for _, id := range ids {
 		var matches []string
 		for _, v := range views {
@@ -139,10 +131,26 @@ func (a *app) showFailed(ctx context.Context, s *store.Store, ids []string, limi
 		slices.Sort(matches)
 		switch matches = slices.Compact(matches); {
 		case len(matches) == 0:
-			return notFound("failure", id, known, a.name+" failed --flat")
+			return nil, notFound("failure", id, known, a.name+" failed --flat")
 		case len(matches) > 1:
-			return usage("Write more of it.", "%q is the beginning of %d failures", id, len(matches))
+			return nil, usage("Write more of it.", "%q is the beginning of %d failures", id, len(matches))
 		}
+		whole = append(whole, matches...)
+	}
+	return whole, nil
+}
+
+func (a *app) showFailed(ctx context.Context, s *store.Store, ids []string, limit int64) error {
+	var known []string
+	views, _, err := failures(ctx, s, limit, func(v failureView) bool {
+		known = append(known, v.ID[:idLength])
+		return slices.ContainsFunc(ids, func(id string) bool { return strings.HasPrefix(v.ID, strings.ToLower(id)) })
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := a.wholeIDs(views, ids, known); err != nil {
+		return err
 	}
 	if a.flags.output == outJSON || a.flags.output == outName {
 		return a.print(flatFailures(views))
@@ -185,8 +193,7 @@ func failures(ctx context.Context, s *store.Store, limit int64, keep func(failur
 
 // viewFailure reads a record. What is no record is shown all the same.
 func viewFailure(record []byte) failureView {
-	digest := sha256.Sum256(record)
-	v := failureView{ID: hex.EncodeToString(digest[:]), Args: json.RawMessage("null")}
+	v := failureView{ID: wire.FailureID(record), Args: json.RawMessage("null")}
 	f, err := wire.ParseFailure(record)
 	if err != nil {
 		v.Exception, v.Error, v.Payload = "(no failure record)", err.Error(), string(record)

@@ -106,7 +106,7 @@ not. CAP is the most threads of one daemon that may work on the queue.`,
 		},
 	}
 	show.Flags().Int64Var(&limit, "limit", maxShown, "how many jobs of each queue")
-	parent.AddCommand(show)
+	parent.AddCommand(show, a.removeQueuesCommand(true), a.removeQueuesCommand(false))
 	return parent
 }
 
