@@ -105,27 +105,43 @@ func (m *model) value(t *rapid.T, job *running, timeout time.Duration) {
 
 // refresh begins the time of a class lock anew.
 func (m *model) refresh(t *rapid.T) {
+	p := m.anyProcess(t)
+	tokens := slices.DeleteFunc(p.tokens(), func(token string) bool { return p.jobs[token].classKey == "" })
+	if len(tokens) == 0 {
+		return
+	}
+	token, timeout := rapid.SampledFrom(tokens).Draw(t, "job"), anyTimeout(t)
+	job := p.jobs[token]
+	lock := store.HeldLock{Proc: p.name, Token: token, Key: strings.TrimPrefix(job.classKey, modelSpace), Timeout: timeout}
+	reply, err := m.store.RefreshLock(m.ctx, lock)
+	kept := reply.Got
+	if p.fenced != errors.Is(err, store.ErrFenced) || !p.fenced && kept == (job.classLoose || job.lost) {
+		t.Fatalf("I2: %s of %s was refreshed: %v, %v", job.classKey, owner(p.name, token), kept, err)
+	}
+	if kept {
+		m.value(t, job, timeout)
+	} else {
+		m.unchanged(t, "who has lost a class lock")
+	}
+}
+
+// extend begins the time of a class lock anew for whoever holds it.
+func (m *model) extend(t *rapid.T) {
+	key, timeout := anyClassKey(t), 2*anyTimeout(t)
+	held, err := m.store.ExtendLock(m.ctx, key, timeout, false)
+	must(t, err)
+	if held != m.now.standing(key) {
+		t.Fatalf("I2: %s was extended: %v", key, held)
+	}
 	for _, p := range m.procs {
-		for _, token := range p.tokens() {
-			job := p.jobs[token]
-			if job.classKey == "" {
-				continue
-			}
-			timeout := anyTimeout(t)
-			lock := store.HeldLock{Proc: p.name, Token: token, Key: strings.TrimPrefix(job.classKey, modelSpace), Timeout: timeout}
-			reply, err := m.store.RefreshLock(m.ctx, lock)
-			kept := reply.Got
-			if p.fenced != errors.Is(err, store.ErrFenced) || !p.fenced && kept == (job.classLoose || job.lost) {
-				t.Fatalf("I2: %s of %s was refreshed: %v, %v", job.classKey, owner(p.name, token), kept, err)
-			}
-			if !kept {
-				m.unchanged(t, "who has lost a class lock")
+		for _, job := range p.jobs {
+			if job.classKey == modelSpace+key && !job.classLoose && !job.lost && timeout > 0 && job.classValue[0] != 't' {
+				m.value(t, job, timeout)
 				return
 			}
-			m.value(t, job, timeout)
-			return
 		}
 	}
+	m.unchanged(t, "who extends what has no time")
 }
 
 // loner enqueues a job unless one with the same class lock runs or waits.

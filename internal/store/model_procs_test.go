@@ -229,9 +229,12 @@ func (m *model) repair(t *rapid.T) {
 
 // fullServer runs a step on a server that takes no more.
 func (m *model) fullServer(t *rapid.T) {
-	step := rapid.SampledFrom([]func(*rapid.T){m.exchange, m.exchange, m.serve, m.serve, m.crash, m.beat, m.poll}).Draw(t, "step")
+	m.whenFull(t, rapid.SampledFrom([]func(*rapid.T){m.exchange, m.exchange, m.serve, m.serve, m.crash, m.beat, m.poll}).Draw(t, "step"))
+}
+
+func (m *model) whenFull(t *rapid.T, step func(*rapid.T)) {
 	must(t, m.redis.ConfigSet(m.ctx, "maxmemory", "1").Err())
-	m.see("exchange when full")
+	m.see("full")
 	m.full = true
 	step(t)
 	m.full = false

@@ -56,6 +56,9 @@ func (m *model) jam(t *rapid.T) {
 	}
 	if rapid.Bool().Draw(t, "another") {
 		m.pushTo(t, queue, m.payload(t, queue))
+		if m.now = m.look(t); rapid.Bool().Draw(t, "full") {
+			m.whenFull(t, m.serve)
+		}
 	}
 }
 

@@ -71,7 +71,7 @@ func TestModel(t *testing.T) {
 // sights are what a run has to come across, or it proves nothing.
 var sights = []string{
 	"blocked", "bounced", "healed", "duplicate dropped", "lock taken over", "named", "delayed", "lost lock told",
-	"cut off", "exchange when full", "class lock taken over", "loner refused", "free job served",
+	"cut off", "full", "class lock taken over", "loner refused", "free job served",
 }
 
 // rig is a Redis with nothing else in it.
@@ -219,7 +219,7 @@ func (m *model) run(t *rapid.T) {
 		"repeat old": m.repeatOld, "crash": m.crash, "beat": m.beat, "poll": m.poll, "poll 2": m.poll,
 		"serve": m.serve, "serve 2": m.serve, "serve 3": m.serve, "jam": m.jam, "jam 2": m.jam, "repair": m.repair,
 		"full server": m.fullServer, "full server 2": m.fullServer, "unasked": m.unasked,
-		"acquire": m.acquire, "acquire 2": m.acquire, "refresh": m.refresh, "loner": m.loner,
+		"acquire": m.acquire, "acquire 2": m.acquire, "refresh": m.refresh, "refresh 2": m.refresh, "extend": m.extend, "loner": m.loner,
 
 		"foreign push": m.foreignPush, "foreign swap": m.foreignSwap, "foreign pop": m.foreignPop, "foreign remove": m.foreignRemove,
 		"gem worker": m.gemWorker, "gem done": m.gemDone,

@@ -58,7 +58,7 @@ var mutants = []struct{ name, file, from, to string }{
 	{"a job that was taken stays a member", "unique", `call('SREM', key .. ':uniqueue', payload)`, ``},
 	{"a start time stays when its job is taken", "unique", `match(removeat(key .. ':start_at', index) or '', '^%d+$')`, `match(call('LINDEX', key .. ':start_at', index) or '', '^%d+$')`},
 	{"a locked job leaves its start time behind", "exchange", `if unique then rotated(key, payload) end`, ``},
-	{"an equal job is put beside the one that waits", "unique", `if start ~= '-' then return upush(key, payload, start, head) ~= nil end`, ``},
+	{"an equal job is put beside the one that waits", "unique", `if start ~= '-' then return upush(key, payload, start, head, true) ~= nil end`, ``},
 	{"a queue out of step is not healed", "exchange", `local n, healed = tend(key, left)`, `local n, healed = left, false`},
 	{"a member without a job is in the way", "unique", `if n <= near then return found(key, payload, n, near) end`, ``},
 
@@ -75,8 +75,8 @@ var mutants = []struct{ name, file, from, to string }{
 }
 
 // mutantSequences is how many sequences a defect may take to be found: most take a
-// few, the worst some dozens.
-const mutantSequences = 400
+// few, the worst a hundred.
+const mutantSequences = 1000
 
 // TestModelFindsDefects runs the model on scripts with a defect each, and wants it to
 // fail. The sequences are the same each time.
