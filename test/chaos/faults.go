@@ -12,7 +12,7 @@ import (
 )
 
 // patience bounds the wait for a recovery; what takes longer has not recovered.
-const patience = time.Minute
+const patience = 30 * time.Second
 
 // kind is a kind of fault: how it is injected, and how long the daemon may take to
 // be over it. fire fills in the fault; its error says that it did not happen, or
@@ -50,6 +50,7 @@ func allKinds(lease time.Duration) []kind {
 		{"client-kill", 3 * time.Second, clientKill},
 		{"script-flush", 3 * time.Second, scriptFlush},
 		{"maxmemory", 5 * time.Second, maxmemory},
+		{"failover", 5 * time.Second, failover},
 		{"acl-scripts", 5 * time.Second, withoutScripts},
 		{"acl-command", 5 * time.Second, withoutCommand},
 
@@ -106,7 +107,7 @@ func (c *chaos) noticed(f *check.Fault, since marks, texts ...string) {
 // buried waits until nothing of some worker processes is left in Redis.
 func (c *chaos) buried(ctx context.Context, f *check.Fault, from time.Duration, procs []string) error {
 	err := within(ctx, patience, "the recovery of what the dead had in hand", func() bool {
-		pipe := c.server.ctl.Pipeline()
+		pipe := c.server.ctl().Pipeline()
 		for _, name := range procs {
 			pipe.Exists(ctx, key("resqued:inflight:"+name))
 			pipe.ZCount(ctx, key("resqued:procs"), "-inf", "+inf")

@@ -20,7 +20,7 @@ func (c *chaos) victim(ctx context.Context, m *machine, r *rand.Rand) (process, 
 		r.Shuffle(len(workers), func(i, j int) { workers[i], workers[j] = workers[j], workers[i] })
 		for _, w := range workers {
 			chosen = w
-			if c.server.ctl.HLen(ctx, key("resqued:inflight:"+w.proc)).Val() > 0 {
+			if c.server.ctl().HLen(ctx, key("resqued:inflight:"+w.proc)).Val() > 0 {
 				return true
 			}
 		}

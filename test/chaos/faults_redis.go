@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/resqued/resqued/internal/faultproxy"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/test/chaos/check"
 )
@@ -30,7 +31,7 @@ func (c *chaos) allWorking(ctx context.Context, f *check.Fault, seen marks) erro
 
 func redisKill(fsync string, away time.Duration) func(*chaos, context.Context, *check.Fault, *rand.Rand) error {
 	return func(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
-		if err := c.server.ctl.ConfigSet(ctx, "appendfsync", fsync).Err(); err != nil {
+		if err := c.server.ctl().ConfigSet(ctx, "appendfsync", fsync).Err(); err != nil {
 			return err
 		}
 		seen := c.marks()
@@ -52,7 +53,7 @@ func debugSleep(least time.Duration) func(*chaos, context.Context, *check.Fault,
 		d := least + between(r, 300*time.Millisecond, 1500*time.Millisecond)
 		seen := c.marks()
 		f.Effect, f.From = check.Disturbs, proc.BootTime()
-		if err := c.server.ctl.Do(ctx, "DEBUG", "SLEEP", fmt.Sprintf("%.2f", d.Seconds())).Err(); err != nil {
+		if err := c.server.ctl().Do(ctx, "DEBUG", "SLEEP", fmt.Sprintf("%.2f", d.Seconds())).Err(); err != nil {
 			return err
 		}
 		lasted(f, "for %s", span(d))
@@ -65,7 +66,7 @@ func clientPause(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) er
 	mode := []string{"ALL", "WRITE"}[r.IntN(2)]
 	seen := c.marks()
 	f.Effect, f.From = check.Disturbs, proc.BootTime()
-	if err := c.server.ctl.Do(ctx, "CLIENT", "PAUSE", d.Milliseconds(), mode).Err(); err != nil {
+	if err := c.server.ctl().Do(ctx, "CLIENT", "PAUSE", d.Milliseconds(), mode).Err(); err != nil {
 		return err
 	}
 	if !pause(ctx, d) {
@@ -78,7 +79,7 @@ func clientPause(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) er
 func clientKill(c *chaos, ctx context.Context, f *check.Fault, _ *rand.Rand) error {
 	seen := c.marks()
 	f.From = proc.BootTime()
-	n, err := c.server.ctl.Do(ctx, "CLIENT", "KILL", "TYPE", "normal").Int()
+	n, err := c.server.ctl().Do(ctx, "CLIENT", "KILL", "TYPE", "normal").Int()
 	if err != nil {
 		return err
 	}
@@ -89,7 +90,7 @@ func clientKill(c *chaos, ctx context.Context, f *check.Fault, _ *rand.Rand) err
 func scriptFlush(c *chaos, ctx context.Context, f *check.Fault, _ *rand.Rand) error {
 	seen := c.marks()
 	f.From = proc.BootTime()
-	if err := c.server.ctl.ScriptFlush(ctx).Err(); err != nil {
+	if err := c.server.ctl().ScriptFlush(ctx).Err(); err != nil {
 		return err
 	}
 	lasted(f, "")
@@ -100,16 +101,52 @@ func scriptFlush(c *chaos, ctx context.Context, f *check.Fault, _ *rand.Rand) er
 func maxmemory(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
 	seen := c.marks()
 	f.From = proc.BootTime()
-	if err := c.server.ctl.ConfigSet(ctx, "maxmemory", "1mb").Err(); err != nil {
+	if err := c.server.ctl().ConfigSet(ctx, "maxmemory", "1mb").Err(); err != nil {
 		return err
 	}
 	pause(ctx, between(r, time.Second, c.o.lease+2*time.Second))
-	err := c.server.ctl.ConfigSet(ctx, "maxmemory", "0").Err()
+	err := c.server.ctl().ConfigSet(ctx, "maxmemory", "0").Err()
 	lasted(f, "for %s", span(proc.BootTime()-f.From))
 	if err != nil {
 		return err
 	}
 	return c.allWorking(ctx, f, seen)
+}
+
+// failover: a replica takes over, in good order. Connections stay with the old
+// server, which refuses to write; new ones go to the new one.
+func failover(c *chaos, ctx context.Context, f *check.Fault, _ *rand.Rand) error {
+	replica, err := startInstance(ctx)
+	if err != nil {
+		return err
+	}
+	if err := replica.follow(ctx, c.server.addr); err != nil {
+		replica.stop()
+		return err
+	}
+	seen := c.marks()
+	f.Effect, f.From = check.Disturbs, proc.BootTime()
+	old, err := c.server.replace(ctx, replica, func() {
+		for _, p := range append(c.proxies(), c.pushProxy, c.sideProxy) {
+			p.SetTarget("unix", replica.socket)
+		}
+	})
+	if err != nil {
+		replica.stop()
+		return err
+	}
+	defer old.stop()
+	lasted(f, "writes stood still for %s", span(proc.BootTime()-f.From))
+	return c.allWorking(ctx, f, seen)
+}
+
+// proxies are those of the daemons.
+func (c *chaos) proxies() []*faultproxy.Proxy {
+	all := make([]*faultproxy.Proxy, len(c.machines))
+	for i, m := range c.machines {
+		all[i] = m.proxy
+	}
+	return all
 }
 
 // without takes rights from the daemons' user for a while.
@@ -121,7 +158,7 @@ func (c *chaos) without(ctx context.Context, f *check.Fault, d time.Duration, ri
 		for _, rule := range rules {
 			args = append(args, rule)
 		}
-		return c.server.ctl.Do(ctx, args...).Err()
+		return c.server.ctl().Do(ctx, args...).Err()
 	}
 	if err := set(rights...); err != nil {
 		return err

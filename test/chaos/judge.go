@@ -21,7 +21,7 @@ import (
 func (c *chaos) calm(ctx context.Context) {
 	var left int
 	err := within(ctx, settle, "every job to end", func() bool {
-		reply, err := lookAround.Run(ctx, c.server.ctl, []string{takenKey}, namespace, 1<<30, 1<<30).Slice()
+		reply, err := lookAround.Run(ctx, c.server.ctl(), []string{takenKey}, namespace, 1<<30, 1<<30).Slice()
 		if err != nil || len(reply) != 3 {
 			return false
 		}
@@ -74,7 +74,7 @@ func (c *chaos) judge(ctx context.Context) (bool, error) {
 
 // lastLook reads what is in Redis when everything has ended.
 func (c *chaos) lastLook(ctx context.Context) error {
-	ctl := c.server.ctl
+	ctl := c.server.ctl()
 	entries, err := ctl.LRange(ctx, key("failed"), 0, -1).Result()
 	if err != nil {
 		return err
@@ -151,7 +151,7 @@ func (c *chaos) residue(ctx context.Context) []string {
 			left = append(left, "process "+p.String())
 		}
 	}
-	ctl := c.server.ctl
+	ctl := c.server.ctl()
 	for _, pattern := range []string{
 		"queue:*", "resqued:inflight:*", "resqued:proc:*", "resqued:caps:*", "resqued:kills:*", "resqued:held:*", "resqued:seen:*",
 		"resqued:blocked:*", "resqued:deaths", "resqued:delayed", "worker:*", "stat:processed:*", "stat:failed:*",
@@ -180,13 +180,13 @@ func (c *chaos) residue(ctx context.Context) []string {
 }
 
 func (c *chaos) content(ctx context.Context, k string) string {
-	switch c.server.ctl.Type(ctx, k).Val() {
+	switch c.server.ctl().Type(ctx, k).Val() {
 	case "string":
-		return fmt.Sprintf(" = %.100q", c.server.ctl.Get(ctx, k).Val())
+		return fmt.Sprintf(" = %.100q", c.server.ctl().Get(ctx, k).Val())
 	case "hash":
-		return fmt.Sprintf(" = %.200q", fmt.Sprint(c.server.ctl.HGetAll(ctx, k).Val()))
+		return fmt.Sprintf(" = %.200q", fmt.Sprint(c.server.ctl().HGetAll(ctx, k).Val()))
 	case "set":
-		return fmt.Sprintf(" = %.200q", fmt.Sprint(c.server.ctl.SMembers(ctx, k).Val()))
+		return fmt.Sprintf(" = %.200q", fmt.Sprint(c.server.ctl().SMembers(ctx, k).Val()))
 	}
 	return ""
 }
@@ -198,7 +198,6 @@ func (c *chaos) discard() {
 	}
 	if c.server != nil {
 		c.server.stop()
-		_ = os.RemoveAll(c.server.dir)
 	}
 }
 
@@ -258,7 +257,7 @@ func (c *chaos) dump() error {
 	defer func() { _ = f.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	ctl := c.server.ctl
+	ctl := c.server.ctl()
 	for _, k := range ctl.Keys(ctx, "*").Val() {
 		var v any
 		switch ctl.Type(ctx, k).Val() {

@@ -44,7 +44,7 @@ func (c *chaos) produce(ctx context.Context, n int) {
 		return
 	}
 	defer func() { _ = pusher.Close() }()
-	raw := rawClient("tcp", c.pushProxy.Addr())
+	raw := rawClient(c.pushProxy.Addr())
 	defer func() { _ = raw.Close() }()
 	p := newPlan(c.o.seed, n, c.o.lease >= guarded)
 	ticks := time.NewTicker(time.Duration(float64(time.Second) * producers / c.o.rate))
@@ -81,21 +81,23 @@ func (c *chaos) produce(ctx context.Context, n int) {
 
 // pushRaw pushes what no client of ours would push.
 func pushRaw(ctx context.Context, raw *redis.Client, j job) check.Answer {
-	_, err := raw.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.SAdd(ctx, key("queues"), j.queue)
-		p.RPush(ctx, key("queue:"+j.queue), j.payload)
-		return nil
-	})
+	err := raw.SAdd(ctx, key("queues"), j.queue).Err()
 	if err != nil {
-		return check.Ambiguous
+		return check.Refused // nothing was pushed yet
 	}
-	return check.Acknowledged
+	switch err := raw.RPush(ctx, key("queue:"+j.queue), j.payload).Err(); {
+	case err == nil:
+		return check.Acknowledged
+	case client.NotEnqueued(err):
+		return check.Refused
+	}
+	return check.Ambiguous
 }
 
 // rawClient is a client that never repeats anything.
-func rawClient(network, addr string) *redis.Client {
+func rawClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{
-		Network: network, Addr: addr, MaxRetries: -1, PoolSize: 4, ReadTimeout: pushPatience,
+		Addr: addr, MaxRetries: -1, PoolSize: 4, ReadTimeout: pushPatience,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 }
@@ -135,7 +137,7 @@ func (c *chaos) settle(p *check.Push, answer check.Answer) {
 
 // probe pushes small jobs to the lowest queue, to see how long they wait.
 func (c *chaos) probe(ctx context.Context) {
-	raw := rawClient("unix", c.server.socket)
+	raw := rawClient(c.sideProxy.Addr())
 	defer func() { _ = raw.Close() }()
 	for n := 1; pause(ctx, probeEvery); n++ {
 		id := fmt.Sprintf("chaos-%d", n*10+prober)
@@ -163,7 +165,7 @@ return payload`)
 // forage takes jobs of the shared queue as other programs do. A Ruby worker pops and
 // knows nothing if the answer gets lost; a node worker keeps a record.
 func (c *chaos) forage(ctx context.Context) {
-	raw := rawClient("tcp", c.server.addr)
+	raw := rawClient(c.sideProxy.Addr())
 	defer func() { _ = raw.Close() }()
 	for n := 0; pause(ctx, foreignEvery); n++ {
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushPatience)

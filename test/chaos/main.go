@@ -63,7 +63,7 @@ func runHarness(args []string) int {
 	flags.DurationVar(&o.lease, "lease", defaultLease, "how long a worker process lives in Redis without a sign of life")
 	flags.Float64Var(&o.slack, "slack", 1, "by how much a slow machine may exceed the times to recover")
 	flags.BoolVar(&o.bystanders, "bystanders", true, "allow jobs to fail that only died beside others")
-	flags.StringVar(&faults, "faults", "", "only these kinds of faults, separated by commas")
+	flags.StringVar(&faults, "faults", "", "only these kinds of faults, separated by commas; or all but those with a ! before them")
 	flags.Usage = func() {
 		fmt.Fprintf(flags.Output(), "usage: go run ./test/chaos [flags]\n\n")
 		flags.PrintDefaults()

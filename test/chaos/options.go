@@ -55,6 +55,7 @@ func (o *options) check() error {
 		return fmt.Errorf("-lease %s must be 2 to 35 whole seconds", o.lease)
 	}
 	for _, name := range o.only {
+		name = strings.TrimPrefix(name, "!")
 		if !slices.Contains(kindNames(), name) {
 			return fmt.Errorf("-faults: no kind %q; there are %s", name, strings.Join(kindNames(), " "))
 		}
@@ -86,14 +87,21 @@ func (o *options) command() string {
 		c += " -lease " + o.lease.String()
 	}
 	if len(o.only) > 0 {
-		c += " -faults " + strings.Join(o.only, ",")
+		c += " -faults '" + strings.Join(o.only, ",") + "'"
 	}
 	return c
 }
 
-// kinds are the faults of this run.
+// kinds are the faults of this run: those that are named, or all but those that are
+// named with a "!".
 func (o *options) kinds() []kind {
 	return slices.DeleteFunc(allKinds(o.lease), func(k kind) bool {
-		return len(o.only) > 0 && !slices.Contains(o.only, k.name)
+		switch {
+		case len(o.only) == 0:
+			return false
+		case strings.HasPrefix(o.only[0], "!"):
+			return slices.Contains(o.only, "!"+k.name)
+		}
+		return !slices.Contains(o.only, k.name)
 	})
 }

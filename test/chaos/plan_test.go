@@ -55,6 +55,8 @@ func TestDecks(t *testing.T) {
 	require.Len(t, names, len(allKinds(defaultLease)))
 	o := options{only: []string{"usr1", "net-cut"}, lease: defaultLease}
 	require.Len(t, o.kinds(), 2)
+	o.only = []string{"!usr1", "!net-cut"}
+	require.Len(t, o.kinds(), len(names)-2)
 	o.only = nil
 	kinds := o.kinds()
 	rand.New(rand.NewPCG(1, 1)).Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
@@ -79,7 +81,7 @@ func TestOptions(t *testing.T) {
 	}
 	long := good
 	long.profile, long.duration, long.only, long.rate, long.lease = "long", 60e9, []string{"usr1"}, 10, guarded
-	require.Equal(t, "go run ./test/chaos -profile long -seed 7 -duration 1m0s -rate 10 -lease 10s -faults usr1", long.command())
+	require.Equal(t, "go run ./test/chaos -profile long -seed 7 -duration 1m0s -rate 10 -lease 10s -faults 'usr1'", long.command())
 }
 
 func TestIDOf(t *testing.T) {

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,19 +26,39 @@ const aclRule = "on >chaos ~" + namespace + ":* -@all +@read +@write +@transacti
 
 const namespace = "resque"
 
-// server is the Redis under the daemons. It can be killed and started again.
+// server is the Redis under the daemons. It can be killed and started again, and
+// another one can take its place.
 type server struct {
+	// mu is held while another one takes its place.
+	mu sync.RWMutex
+	instance
+}
+
+// instance is one redis-server.
+type instance struct {
 	dir     string
 	socket  string
 	addr    string
 	process *devredis.Process
-	// ctl is a client of the harness, past every proxy.
-	ctl *redis.Client
+	// client is the harness's own, past every proxy.
+	client *redis.Client
 }
 
-func startServer(ctx context.Context, dir string) (*server, error) {
-	s := &server{dir: dir, socket: filepath.Join(dir, "r.sock")}
-	var err error
+// ctl is a client of the harness, past every proxy.
+func (s *server) ctl() *redis.Client {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.client
+}
+
+// startInstance starts a redis-server with a directory of its own.
+func startInstance(ctx context.Context) (*instance, error) {
+	// A unix socket's path may have 107 bytes, so this is not where the evidence is.
+	dir, err := os.MkdirTemp("", "chaos-redis-")
+	if err != nil {
+		return nil, err
+	}
+	s := &instance{dir: dir, socket: filepath.Join(dir, "r.sock")}
 	for range 20 {
 		// Below the range of outgoing connections, so that it is free after a kill.
 		s.addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(15000+rand.IntN(15000)))
@@ -44,16 +67,17 @@ func startServer(ctx context.Context, dir string) (*server, error) {
 		}
 	}
 	if err != nil {
+		_ = os.RemoveAll(dir)
 		return nil, err
 	}
-	s.ctl = redis.NewClient(&redis.Options{
-		Network: "unix", Addr: s.socket, ReadTimeout: 20 * time.Second,
+	s.client = redis.NewClient(&redis.Options{
+		Network: "unix", Addr: s.socket, ReadTimeout: time.Minute,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	return s, nil
 }
 
-func (s *server) launch(ctx context.Context) error {
+func (s *instance) launch(ctx context.Context) error {
 	binary, err := exec.LookPath("redis-server")
 	if err != nil {
 		return errors.New("chaos needs redis-server: apt-get install redis-server")
@@ -83,16 +107,52 @@ func major(binary string) int {
 }
 
 // restart brings a killed server back and returns when it has loaded its data.
-func (s *server) restart(ctx context.Context) error {
+func (s *instance) restart(ctx context.Context) error {
 	if err := s.launch(ctx); err != nil {
 		return err
 	}
-	return within(ctx, 20*time.Second, "redis to load its data", func() bool { return s.ctl.Ping(ctx).Err() == nil })
+	return within(ctx, 20*time.Second, "redis to load its data", func() bool { return s.client.Ping(ctx).Err() == nil })
 }
 
-func (s *server) stop() {
-	_ = s.ctl.Close()
+// stop ends the server and removes its data.
+func (s *instance) stop() {
+	_ = s.client.Close()
 	s.process.Kill()
+	_ = os.RemoveAll(s.dir)
+}
+
+// replace makes a replica take this server's place, as an orderly failover does:
+// nothing that was acknowledged is lost. move is called when the replica has taken
+// over. The old server goes on as a replica and is returned.
+func (s *server) replace(ctx context.Context, replica *instance, move func()) (*instance, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	host, port, _ := net.SplitHostPort(replica.addr)
+	if err := s.client.Do(ctx, "FAILOVER", "TO", host, port, "TIMEOUT", 5000).Err(); err != nil {
+		return nil, err
+	}
+	err := within(ctx, 10*time.Second, "the replica to take over", func() bool { return replica.says(ctx, "role:master") })
+	if err != nil {
+		return nil, err
+	}
+	old := s.instance
+	s.instance = *replica
+	move()
+	return &old, nil
+}
+
+// follow makes the server a replica of another one, and returns when it has its data.
+func (s *instance) follow(ctx context.Context, primary string) error {
+	host, port, _ := net.SplitHostPort(primary)
+	if err := s.client.Do(ctx, "REPLICAOF", host, port).Err(); err != nil {
+		return err
+	}
+	return within(ctx, 20*time.Second, "a replica to catch up", func() bool { return s.says(ctx, "master_link_status:up") })
+}
+
+// says looks for a line of INFO replication.
+func (s *instance) says(ctx context.Context, line string) bool {
+	return strings.Contains(s.client.Info(ctx, "replication").Val(), line+"\r\n")
 }
 
 // url is an address for a daemon behind a proxy.

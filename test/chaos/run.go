@@ -25,8 +25,9 @@ type chaos struct {
 	dir, ledgerDir string
 	server         *server
 	machines       []*machine
-	pushProxy      *faultproxy.Proxy
-	began          time.Duration
+	// pushProxy is for producers, sideProxy for foreign workers and probes.
+	pushProxy, sideProxy *faultproxy.Proxy
+	began                time.Duration
 
 	// tasks are all goroutines but those of the load, which ends earlier.
 	tasks sync.WaitGroup
@@ -112,17 +113,17 @@ func (c *chaos) makeDirs() (err error) {
 		return err
 	}
 	c.ledgerDir = filepath.Join(c.dir, "ledger")
-	return errors.Join(os.MkdirAll(c.ledgerDir, 0o700), os.MkdirAll(filepath.Join(c.dir, "redis"), 0o700))
+	return os.MkdirAll(c.ledgerDir, 0o700)
 }
 
 // setup starts Redis, the proxies and the daemons.
 func (c *chaos) setup(ctx context.Context) (err error) {
-	// A unix socket's path may have 107 bytes, so the server lives elsewhere.
-	dir, err := os.MkdirTemp("", "chaos-redis-")
+	first, err := startInstance(ctx)
 	if err != nil {
 		return err
 	}
-	if c.server, err = startServer(ctx, dir); err != nil {
+	c.server = &server{instance: *first}
+	if c.sideProxy, err = c.proxy(ctx, 9); err != nil {
 		return err
 	}
 	if c.pushProxy, err = c.proxy(ctx, 0); err != nil {

@@ -51,7 +51,10 @@ func (c *chaos) snapshots(ctx context.Context) {
 		before := c.popping
 		c.mu.Unlock()
 		call, cancel := context.WithTimeout(ctx, 15*time.Second)
-		reply, err := lookAround.Run(call, c.server.ctl, []string{takenKey}, namespace, nfailed, ntaken).Slice()
+		// Not while another server takes over: an old one is behind.
+		c.server.mu.RLock()
+		reply, err := lookAround.Run(call, c.server.client, []string{takenKey}, namespace, nfailed, ntaken).Slice()
+		c.server.mu.RUnlock()
 		cancel()
 		s.To = proc.BootTime()
 		if err != nil || len(reply) != 3 {

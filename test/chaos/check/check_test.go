@@ -379,7 +379,7 @@ func TestRecovery(t *testing.T) {
 		{Kind: "kill", Noticed: 3, Recovered: -1},
 	}, []string{"kill", "none"})
 	require.Equal(t, []Times{
-		{Kind: "kill", Fired: 3, Unnoticed: 1, Unrecovered: 1, NoticedMedian: 3, NoticedMax: 3, RecoverMedian: 9, RecoverMax: 9},
+		{Kind: "kill", Fired: 3, Unnoticed: 1, Unrecovered: 1, NoticedMedian: 2, NoticedMax: 3, RecoverMedian: 7, RecoverMax: 9},
 		{Kind: "none"},
 	}, table)
 }

@@ -129,5 +129,5 @@ func median(d []time.Duration) time.Duration {
 		return 0
 	}
 	d = slices.Sorted(slices.Values(d))
-	return d[len(d)/2]
+	return (d[(len(d)-1)/2] + d[len(d)/2]) / 2
 }
