@@ -116,7 +116,8 @@ type options struct {
 	hooks   resqued.Hooks
 	events  chan workerproc.Event
 	noReady bool
-	name    string // slot and sequence
+	timeout time.Duration // of the class Stuck
+	name    string        // slot and sequence
 }
 
 func start(t *testing.T, h handlers, o options) *fixture {
@@ -168,6 +169,9 @@ func start(t *testing.T, h handlers, o options) *fixture {
 			f.recorded = f.processed()
 			close(f.exited)
 		},
+	}
+	if o.timeout > 0 {
+		deps.Handlers = timed{counted, o.timeout}
 	}
 	if o.events != nil {
 		deps.Observe = func(e workerproc.Event) { o.events <- e }

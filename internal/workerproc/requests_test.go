@@ -215,6 +215,42 @@ func TestRequests(t *testing.T) {
 	})
 }
 
+// A job that is over its time goes the same way as one that was killed.
+func TestAJobThatIgnoresItsTimeout(t *testing.T) {
+	t.Parallel()
+	h, running, open := gate()
+	ignore, free := stuck(running)
+	f := start(t, handlers{"A": h, "Stuck": ignore}, options{
+		timeout: time.Millisecond, cfg: workerproc.Config{Threads: 2, TermTimeout: 2 * time.Second},
+	})
+	defer close(free)
+	f.push(payload(1))
+	<-running
+	f.push(`{"class":"Stuck","args":[]}`)
+	token := path.Base((<-running).ID)
+	require.Equal(t, "tainted", f.expect(proc.Retires).Reason)
+	eventually(t, "others see it", func() bool { return f.killState(store.RunName{Proc: theProc, Token: token}).Stubborn })
+	close(open)
+	tainted := f.expect(proc.Tainted)
+	require.Equal(t, []string{token}, tainted.Tokens)
+	require.Equal(t, "resqued: job timed out", tainted.Reason)
+	<-f.exited
+}
+
+// timed gives the class Stuck a time limit.
+type timed struct {
+	workerproc.Handlers
+	limit time.Duration
+}
+
+func (h timed) Lookup(class string) (*resqued.Class, bool) {
+	c, ok := h.Handlers.Lookup(class)
+	if class == "Stuck" {
+		c.Timeout = h.limit
+	}
+	return c, ok
+}
+
 // mute answers no look for requests while away.
 type mute struct {
 	workerproc.Store
