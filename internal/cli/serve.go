@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -96,13 +97,27 @@ func masterConfig(c config.Config, dev *devMode) (master.Config, error) {
 	return master.Config{
 		Slots: c.WorkerCount, Threads: c.ThreadCount, MaxRetiring: c.MaxRetiring,
 		TermTimeout: c.TermTimeout, DrainTimeout: c.DrainTimeout, MaxDeaths: c.MaxDeaths,
-		OnMasterDeath: c.OnMasterDeath, DevSignals: dev != nil, Worker: worker,
+		OnMasterDeath: c.OnMasterDeath, DevSignals: dev != nil, Worker: worker, Unique: uniqueQueues(c),
 		Fields: map[string]string{
 			"queues": c.Queues.String(), "version": version(),
 			"jobs_per_fork": strconv.Itoa(c.JobsPerFork), "config": c.Fingerprint(),
 			"lease_ms": strconv.FormatInt(lease.Milliseconds(), 10), "term_timeout_ms": strconv.FormatInt(c.TermTimeout.Milliseconds(), 10),
 		},
 	}, nil
+}
+
+// uniqueQueues are those that the master brings back in step: none if they are strict.
+func uniqueQueues(c config.Config) store.UniqueQueues {
+	if len(c.UniqueQueues) == 0 || c.UniqueQueuesStrict {
+		return store.UniqueQueues{}
+	}
+	u := store.UniqueQueues{Match: c.Unique}
+	for _, entry := range c.UniqueQueues {
+		if !strings.ContainsAny(entry, "*?[!") {
+			u.Names = append(u.Names, entry)
+		}
+	}
+	return u
 }
 
 // waitForRedis waits as long as it takes. A signal to stop ends it in good

@@ -3,6 +3,8 @@ package master
 import (
 	"fmt"
 	"time"
+
+	"github.com/resqued/resqued/internal/store"
 )
 
 // Config says what a master keeps running. The zero value of a field that has a
@@ -31,6 +33,9 @@ type Config struct {
 	OnMasterDeath string
 	// DevSignals: INT drains first and kills when it comes again.
 	DevSignals bool
+	// Unique are the unique queues that the master brings back in step; the zero value
+	// = none.
+	Unique store.UniqueQueues
 	// Worker is handed to each worker process as it is.
 	Worker []byte
 	// Fields are shown with this master in Redis.

@@ -64,6 +64,8 @@ type Store interface {
 	// Fence returns store.ErrAlive for a process whose lease runs, unless forced.
 	Fence(ctx context.Context, proc string, force bool) (held []store.Reserved, bad []string, err error)
 	Recover(ctx context.Context, proc string, verdicts []store.Verdict) error
+	OutOfStep(ctx context.Context, u store.UniqueQueues, cursor uint64) (queues []string, next uint64, err error)
+	HealUnique(ctx context.Context, queue string) (healed bool, err error)
 }
 
 // Notifier tells the service manager; *systemd.Notifier is one.

@@ -433,6 +433,8 @@ type fakeRedis struct {
 	masters  []store.MasterInfo
 	dropped  bool
 	check    func(proc string)
+	uneven   []string
+	healed   []string
 }
 
 func (r *fakeRedis) set(change func()) {
@@ -515,6 +517,26 @@ func (r *fakeRedis) Recover(_ context.Context, name string, verdicts []store.Ver
 	r.procs = slices.DeleteFunc(r.procs, func(p string) bool { return p == name })
 	r.orphans = slices.DeleteFunc(r.orphans, func(p string) bool { return p == name })
 	return nil
+}
+
+func (r *fakeRedis) OutOfStep(_ context.Context, u store.UniqueQueues, cursor uint64) ([]string, uint64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var queues []string
+	for _, q := range r.uneven {
+		if u.Match(q) {
+			queues = append(queues, q)
+		}
+	}
+	return queues, cursor, r.down
+}
+
+func (r *fakeRedis) HealUnique(_ context.Context, queue string) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.healed = append(r.healed, queue)
+	r.uneven = slices.DeleteFunc(slices.Clone(r.uneven), func(q string) bool { return q == queue })
+	return true, r.down
 }
 
 // hold records jobs of a worker process.

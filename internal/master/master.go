@@ -12,7 +12,7 @@
 // worker process as its master sees it; slot.go filling the slots; lookout.go who
 // looks for jobs; signals.go what signals do; reap.go the end of a worker process;
 // reload.go a new configuration; recover.go and janitor.go the jobs of the dead;
-// status.go what people see.
+// heal.go unique queues; status.go what people see.
 package master
 
 import (
@@ -80,6 +80,7 @@ type Master struct {
 	helpers sync.WaitGroup
 
 	janitor  *janitor
+	healer   *healer
 	graves   []grave // on their way to the janitor
 	round    *round
 	roundAt  time.Time
@@ -111,7 +112,7 @@ func New(cfg Config, d Deps) (*Master, error) {
 	for n := range cfg.Slots {
 		m.slots = append(m.slots, &slot{number: n})
 	}
-	m.janitor = newJanitor(d)
+	m.janitor, m.healer = newJanitor(d), newHealer(d)
 	return m, nil
 }
 
@@ -126,6 +127,7 @@ func (m *Master) Run(ctx context.Context) error {
 	var stop context.CancelFunc
 	m.work, stop = context.WithCancel(context.WithoutCancel(ctx))
 	m.helpers.Go(func() { m.janitor.run(m.work) })
+	m.helpers.Go(func() { m.healer.run(m.work) })
 	m.loop(ctx)
 	stop()
 	m.children.Wait()

@@ -106,7 +106,8 @@ func (m *Master) count() counts {
 	return n
 }
 
-// askRound has the janitor look around, and show this master in Redis.
+// askRound has the janitor look around, and show this master in Redis, and the healer
+// look at the unique queues.
 func (m *Master) askRound() {
 	n := m.count()
 	fields := map[string]string{
@@ -124,6 +125,7 @@ func (m *Master) askRound() {
 		r.mine[w.proc] = true
 	}
 	m.round = r // a round that was not taken yet is too old now
+	m.healer.ask(m.cfg.Unique)
 }
 
 // nextGrave and nextRound are what the loop offers to the janitor; a nil channel

@@ -20,6 +20,7 @@ const (
 	keyMaster    = "resqued:master:"
 	keyMasters   = "resqued:masters"
 	keyDelayed   = "resqued:delayed"
+	keyHeal      = "resqued:heal:"
 	keyKills     = "resqued:kills:"
 	keyKilled    = "resqued:killed:"
 )

@@ -65,6 +65,7 @@ func worksAt(t *testing.T, opts store.Options) {
 	require.NoError(t, err)
 	_, err = s.ProcList(ctx)
 	require.NoError(t, err)
+	uniqueWorksAt(t, s)
 }
 
 func TestPlacesToFindRedis(t *testing.T) {

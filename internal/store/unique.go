@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // ErrOutOfStep: the set and the times of a unique queue do not match it, and what was
@@ -126,4 +129,78 @@ func (s *Store) evenUnique(ctx context.Context, queue string) (bool, error) {
 		return false, err
 	}
 	return jobs.Val() == members.Val() && jobs.Val() == times.Val(), nil
+}
+
+// UniqueQueues tells which queues are unique.
+type UniqueQueues struct {
+	// Names are queues that are looked at whether they are known or not: one that was
+	// removed by a program that does not know its companions has left them.
+	Names []string
+	// Match reports whether a queue is unique.
+	Match func(queue string) bool
+}
+
+// outOfStepPages bounds how much of a large set of queues one OutOfStep looks at.
+const outOfStepPages = 20
+
+// OutOfStep returns the unique queues whose keys do not match, or whose healing has
+// begun and not ended. Of a large set of queues it looks at a part, from cursor on (0
+// begins), and returns where to go on; 0 = that was all.
+func (s *Store) OutOfStep(ctx context.Context, u UniqueQueues, cursor uint64) (queues []string, next uint64, err error) {
+	names := u.Names
+	if cursor != 0 {
+		names = nil
+	}
+	for range outOfStepPages {
+		var page []string
+		if page, cursor, err = s.read.SScan(ctx, s.key(keyQueues), cursor, "", 1000).Result(); err != nil {
+			return nil, 0, fmt.Errorf("list queues: %w", err)
+		}
+		for _, name := range page {
+			if u.Match(name) && !slices.Contains(u.Names, name) {
+				names = append(names[:len(names):len(names)], name)
+			}
+		}
+		some, err := s.uneven(ctx, names)
+		if err != nil {
+			return nil, 0, err
+		}
+		queues, names = append(queues, some...), nil
+		if cursor == 0 {
+			break
+		}
+	}
+	return queues, cursor, nil
+}
+
+// uneven returns those of some unique queues that need a healing.
+func (s *Store) uneven(ctx context.Context, names []string) (queues []string, err error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	type lengths struct {
+		jobs, members, times *redis.IntCmd
+		heals                *redis.BoolCmd
+	}
+	pipe := s.read.Pipeline()
+	all := make([]lengths, len(names))
+	for i, name := range names {
+		key := s.queueKey(name)
+		all[i] = lengths{
+			pipe.LLen(ctx, key), pipe.SCard(ctx, key+":uniqueue"), pipe.LLen(ctx, key+":start_at"),
+			pipe.HExists(ctx, s.key(keyHeal)+name, "at"),
+		}
+	}
+	if _, err := pipe.Exec(ctx); err != nil && Unreachable(err) {
+		return nil, fmt.Errorf("lengths of unique queues: %w", err)
+	}
+	for i, l := range all {
+		if l.jobs.Err() != nil || l.members.Err() != nil || l.times.Err() != nil {
+			continue // a key of another type; whoever works the queue tells
+		}
+		if l.jobs.Val() != l.members.Val() || l.jobs.Val() != l.times.Val() || l.heals.Val() {
+			queues = append(queues, names[i])
+		}
+	}
+	return queues, nil
 }

@@ -320,3 +320,89 @@ func TestUniqueOnAFullServer(t *testing.T) {
 	f.inStep("q")
 	require.Len(t, f.list("queue:q"), 2)
 }
+
+func TestOutOfStep(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		f := setup(t, server)
+		for _, queue := range []string{"even", "last", "begun", "plain", "typed", "gone"} {
+			f.gemPush(queue, job("A", "[1]"), job("A", "[2]"))
+		}
+		f.redis.LPopCount(t.Context(), f.key("queue:last"), 2) // by strangers
+		f.redis.RPush(t.Context(), f.key("queue:plain"), job("A", "[3]"))
+		f.redis.Del(t.Context(), f.key("queue:typed:uniqueue"))
+		f.redis.Set(t.Context(), f.key("queue:typed:uniqueue"), "text", 0)
+		f.redis.HSet(t.Context(), f.key("resqued:heal:begun"), "at", 1)
+		f.redis.Del(t.Context(), f.key("queue:gone")) // as Resque.remove_queue does
+		f.redis.SRem(t.Context(), f.key("queues"), "gone")
+		unique := store.UniqueQueues{Names: []string{"gone", "even"}, Match: func(queue string) bool { return queue != "plain" }}
+		queues, next, err := f.OutOfStep(t.Context(), unique, 0)
+		require.NoError(t, err)
+		require.Zero(t, next)
+		require.ElementsMatch(t, []string{"last", "begun", "gone"}, queues)
+		for _, queue := range queues {
+			healed, err := f.HealUnique(t.Context(), queue)
+			require.NoError(t, err)
+			require.True(t, healed)
+			f.inStep(queue)
+		}
+		require.False(t, f.exists("queue:last:uniqueue"))
+		require.False(t, f.exists("queue:gone:start_at"))
+		queues, _, err = f.OutOfStep(t.Context(), unique, 0)
+		require.NoError(t, err)
+		require.Empty(t, queues)
+	})
+}
+
+func TestOutOfStepInManyQueues(t *testing.T) {
+	t.Parallel()
+	f := setup(t, redistest.Shared(t))
+	const queues = 30_000
+	for i := 0; i < queues; i += 1000 {
+		names := make([]any, 1000)
+		for k := range names {
+			names[k] = fmt.Sprintf("q%d", i+k)
+		}
+		f.redis.SAdd(t.Context(), f.key("queues"), names...)
+	}
+	f.redis.SAdd(t.Context(), f.key("queue:q29999:uniqueue"), "stale")
+	var found []string
+	calls, cursor := 0, uint64(0)
+	for calls == 0 || cursor != 0 {
+		part, next, err := f.OutOfStep(t.Context(), store.UniqueQueues{Match: func(string) bool { return true }}, cursor)
+		require.NoError(t, err)
+		found, cursor, calls = append(found, part...), next, calls+1
+	}
+	require.Contains(t, found, "q29999")
+	require.Greater(t, calls, 1)
+}
+
+// uniqueWorksAt calls every script of unique queues and of what people remove.
+func uniqueWorksAt(t *testing.T, s *store.Store) {
+	t.Helper()
+	ctx := t.Context()
+	_, err := s.PushUnique(ctx, "u", false, bytesOf(numbered(0, 5)...)...)
+	require.NoError(t, err)
+	_, err = s.Push(ctx, "u", []byte(job("A", "[3]")), []byte(job("A", "[9]"))) // as one who does not know
+	require.NoError(t, err)
+	queues, _, err := s.OutOfStep(ctx, store.UniqueQueues{Match: func(queue string) bool { return queue == "u" }}, 0)
+	require.NoError(t, err)
+	require.Equal(t, []string{"u"}, queues)
+	healed, err := s.HealUnique(ctx, "u")
+	require.NoError(t, err)
+	require.True(t, healed)
+	report, err := s.RepairUnique(ctx, "u")
+	require.NoError(t, err)
+	require.EqualValues(t, 6, report.Jobs)
+	n, err := s.Dequeue(ctx, "u", func(p []byte) bool { return string(p) == job("A", "[1]") }, nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+	edited := 0
+	require.NoError(t, s.EditFailed(ctx, func([]byte) (store.FailedEdit, error) {
+		return store.FailedEdit{Remove: true, Queue: "u", Payload: []byte(job("A", "[1]")), Unique: true}, nil
+	}, func([]byte, store.FailedEdit, store.FailedOutcome) { edited++ }))
+	require.Equal(t, 1, edited)
+	n, err = s.RemoveQueue(ctx, "u", false)
+	require.NoError(t, err)
+	require.EqualValues(t, 6, n)
+}

@@ -1,0 +1,90 @@
+package master
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// healedAgain is how long the healing of a queue is not logged again.
+const healedAgain = time.Minute
+
+// healer brings unique queues back in step that no worker process looks at, such as
+// one from which a stranger took the last job. It works beside the janitor, in a
+// goroutine that Run starts and waits for, because a long queue takes its time.
+type healer struct {
+	store Store
+	log   *zap.Logger
+	asks  chan store.UniqueQueues
+
+	cursor uint64 // where to go on in a large set of queues
+	logged map[string]time.Time
+	failed bool // since the last look that worked
+}
+
+func newHealer(d Deps) *healer {
+	return &healer{
+		store: d.Store, log: d.Log.Named("healer"), asks: make(chan store.UniqueQueues), logged: map[string]time.Time{},
+	}
+}
+
+// ask has the queues looked at, unless the last look goes on still.
+func (h *healer) ask(u store.UniqueQueues) {
+	if u.Match == nil {
+		return
+	}
+	select {
+	case h.asks <- u:
+	default:
+	}
+}
+
+// run works until ctx ends.
+func (h *healer) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case u := <-h.asks:
+			if err := h.look(ctx, u); err != nil && ctx.Err() == nil {
+				if !h.failed {
+					h.log.Warn("unique queues cannot be looked at", zap.Error(err))
+				}
+				h.failed = true
+				continue
+			}
+			h.failed = false
+		}
+	}
+}
+
+func (h *healer) look(ctx context.Context, u store.UniqueQueues) error {
+	call, cancel := context.WithTimeout(ctx, redisPatience)
+	defer cancel()
+	queues, next, err := h.store.OutOfStep(call, u, h.cursor)
+	if err != nil {
+		return err
+	}
+	h.cursor = next
+	for queue, at := range h.logged {
+		if time.Since(at) >= healedAgain {
+			delete(h.logged, queue)
+		}
+	}
+	for _, queue := range queues {
+		healed, err := h.store.HealUnique(ctx, queue)
+		if err != nil {
+			return err
+		}
+		if _, told := h.logged[queue]; healed && !told {
+			h.logged[queue] = time.Now()
+			h.log.Warn("the keys of a unique queue did not match and were repaired; some program pushes to it, or takes from it, that does not know them",
+				zap.String("queue", wire.Printable(queue, 200)))
+		}
+	}
+	return nil
+}
