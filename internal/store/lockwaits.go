@@ -44,8 +44,8 @@ func (s *Store) WaitList(ctx context.Context) ([]WaitInfo, error) {
 	for i := range out {
 		out[i].Locks = blocked[i].Val()
 		// As note_seen in lua/waits.lua writes it.
-		if _, since, ok := strings.Cut(seen[i].Val(), " "); ok {
-			if ms, err := strconv.ParseInt(since, 10, 64); err == nil && ms > 0 {
+		if note := strings.Fields(seen[i].Val()); len(note) > 1 {
+			if ms, err := strconv.ParseInt(note[1], 10, 64); err == nil && ms > 0 {
 				out[i].Since = time.UnixMilli(ms)
 			}
 		}

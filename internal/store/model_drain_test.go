@@ -118,7 +118,7 @@ func (m *model) checkResidue(t *rapid.T) {
 	for key, e := range m.look(t) {
 		known := slices.ContainsFunc(stay, func(s string) bool { return key == s || strings.HasSuffix(s, ":") && strings.HasPrefix(key, s) })
 		// What belongs to a counter that a stranger has removed ends by itself.
-		passes := (strings.HasPrefix(key, "resqued:seen:") || strings.HasPrefix(key, "resqued:blocked:") || strings.HasPrefix(key, "resqued:heal:")) && e.ttl > 0
+		passes := (strings.HasPrefix(key, "resqued:seen:") || strings.HasPrefix(key, "resqued:blocked:") || strings.HasPrefix(key, "resqued:open:") || strings.HasPrefix(key, "resqued:heal:")) && e.ttl > 0
 		if !known && !passes {
 			t.Fatalf("left: %s, %q", key, e.values)
 		}

@@ -205,9 +205,10 @@ func (m *model) patience(t *rapid.T, queue string) {
 	if !ok || !m.tainted[queue] {
 		return
 	}
-	mark, at, _ := strings.Cut(note, " ")
-	since, _ := strconv.ParseInt(at, 10, 64)
-	must(t, m.redis.Set(m.ctx, modelSpace+"resqued:seen:"+queue, mark+" "+strconv.FormatInt(since-31000, 10), time.Minute).Err())
+	fields := strings.Fields(note)
+	since, _ := strconv.ParseInt(fields[1], 10, 64)
+	fields[1] = strconv.FormatInt(since-31000, 10)
+	must(t, m.redis.Set(m.ctx, modelSpace+"resqued:seen:"+queue, strings.Join(fields, " "), time.Minute).Err())
 }
 
 // repair brings a unique queue in step on request.

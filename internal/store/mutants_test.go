@@ -50,10 +50,20 @@ var mutants = []struct{ name, file, from, to string }{
 	{"class locks stay when a process is recovered", "recover", `drop_held(prefix, proc, token)`, ``},
 	{"delayed jobs are copied", "poll", `call('ZREM', prefix .. 'resqued:delayed', member)`, ``},
 
-	{"a released lock is not told to those who wait", "exchange", `freed(prefix, released)`, ``},
-	{"one job too many counts as locked", "exchange", `count + looked`, `count + looked + 1`},
-	{"newer jobs count as seen", "exchange", `local newer, unseen = left - mark,`, `local newer, unseen = 0,`},
+	{"a released lock is not told to those who wait", "exchange", `freed(prefix, released, ms)`, ``},
+	{"one job too many counts as locked", "exchange", `s.count = math.min(s.count + looked, s.mark)`, `s.count = math.min(s.count + looked + 1, s.mark)`},
+	{"newer jobs count as seen", "exchange", `local newer, unseen = left - s.mark,`, `local newer, unseen = 0,`},
 	{"a queue counts as blocked though its lock is free", "waits", `if not held(prefix, lock) then`, `if false then`},
+	{"a released lock does not count as open", "waits", `call('SADD', open, lock)`, ``},
+	{"one lock that is open is not looked for", "exchange", `nopen = nopen + 1
+    end
+    if nopen == 0`, `nopen = nopen + 1
+    end
+    if nopen <= 1`},
+	{"the search ends with the first lock that is taken", "exchange", `inway[lock] = true
+    if nopen == 0 then`, `inway[lock] = true
+    if true then`},
+	{"a round that was cut short counts as whole", "exchange", `elseif unseen <= 0 then`, `elseif unseen <= 1 then`},
 
 	{"a job that was taken stays a member", "unique", `call('SREM', key .. ':uniqueue', payload)`, ``},
 	{"a start time stays when its job is taken", "unique", `match(removeat(key .. ':start_at', index) or '', '^%d+$')`, `match(call('LINDEX', key .. ':start_at', index) or '', '^%d+$')`},

@@ -129,12 +129,53 @@ func TestWaitingQueues(t *testing.T) {
 			require.NoError(t, f.redis.LPop(t.Context(), f.key("queue:q")).Err())
 			f.push("q", job("B", "[1]"))
 			require.Equal(t, []string{"q"}, f.poll("q").Blocked)
-			old := fmt.Sprintf("300 %d", time.Now().Add(-31*time.Second).UnixMilli())
+			old := fmt.Sprintf("300 %d 300 1", time.Now().Add(-31*time.Second).UnixMilli())
 			require.NoError(t, f.redis.Set(t.Context(), f.key("resqued:seen:q"), old, time.Minute).Err())
 			require.Equal(t, []string{"q"}, f.poll("q").Waiting)
 			jobs, _ := f.passes(1, "q")
 			require.Len(t, jobs, 1)
 			require.Equal(t, job("B", "[1]"), string(jobs[0].Payload))
+		})
+
+		t.Run("what a stranger hides is found after a second", func(t *testing.T) {
+			f, _ := full(t)
+			f.push("q", job("B", "[1]"))
+			// The gem puts the head back, behind the job that nobody has seen.
+			head := f.redis.LPop(t.Context(), f.key("queue:q")).Val()
+			require.NoError(t, f.redis.RPush(t.Context(), f.key("queue:q"), head).Err())
+			require.NoError(t, f.redis.HIncrBy(t.Context(), f.key("locket:queue_lock_counters"), "q", 1).Err())
+			note := f.redis.Get(t.Context(), f.key("resqued:seen:q")).Val()
+			var mark, since, count, known int64
+			_, err := fmt.Sscan(note, &mark, &since, &count, &known)
+			require.NoError(t, err)
+			require.NoError(t, f.redis.Set(t.Context(), f.key("resqued:seen:q"), fmt.Sprint(mark, since-1100, count, known), time.Minute).Err())
+			require.Equal(t, []string{"q"}, f.poll("q").Waiting)
+			jobs, _ := f.passes(1, "q")
+			require.Len(t, jobs, 1)
+			require.Equal(t, job("B", "[1]"), string(jobs[0].Payload))
+		})
+
+		t.Run("a lock that goes from job to job lets the others alone", func(t *testing.T) {
+			f := setup(t, server)
+			for i := range 400 {
+				f.push("q", job("A", fmt.Sprintf("[%d]", i%20)))
+			}
+			held, _ := f.passes(20, "q")
+			require.Len(t, held, 20)
+			jobs, _ := f.passes(1, "q")
+			require.Empty(t, jobs)
+			require.Equal(t, []string{"q"}, f.poll("q").Blocked)
+			bounced := 0
+			for range 100 {
+				reply := f.exchange(store.ExchangeRequest{
+					Completions: []store.Completion{done(held[0])}, Wants: f.wants(5), Queues: locked("q"),
+				})
+				require.Len(t, reply.Jobs, 1)
+				bounced += reply.Bounced
+				held = append(held[1:], reply.Jobs...)
+				require.Equal(t, []string{"q"}, f.poll("q").Blocked)
+			}
+			require.Less(t, bounced, 100*25, "not the whole queue for each of them")
 		})
 
 		t.Run("a counter of the gem alone does not hide jobs", func(t *testing.T) {

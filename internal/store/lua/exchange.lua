@@ -101,7 +101,7 @@ for c = 1, ncomp do
 end
 if processed > 0 then pcall_('INCRBY', prefix .. 'stat:processed', processed) end
 if failed > 0 then pcall_('INCRBY', prefix .. 'stat:failed', failed) end
-freed(prefix, released)
+freed(prefix, released, ms)
 
 local reply = {'OK', 0, 0, table.concat(applied), reasons, {}, {}, {}}
 local header = #reply
@@ -200,19 +200,47 @@ end
 
 -- reserve takes jobs from one queue of left jobs for at most room wants. The jobs
 -- at its head are tried first, locked ones go to the tail; then those which were
--- pushed since the queue was last looked at, where they stand.
+-- pushed since the queue was last looked at, where they stand. It returns true if
+-- it needs locks to be named.
 local function reserve(queue, key, left, room, capped, flags)
   local locked, unique = find(flags, 'l', 1, true), find(flags, 'u', 1, true)
   local byGo = find(flags, 'k', 1, true)
-  local count, mark, since = 0, left, nil
-  if locked then count, mark, since = seen(prefix, queue, left, ms, starved) end
-  local newer, unseen = left - mark, math.max(0, mark - count)
+  local before = locked and seen(prefix, queue, left, ms, starved)
+  local s = before or {count = 0, mark = left, since = ms}
+  local newer, unseen = left - s.mark, s.mark - s.count
+  local blockedkey, openkey = prefix .. 'resqued:blocked:' .. queue, prefix .. 'resqued:open:' .. queue
+  -- The locks that were released since all jobs were known to be locked. Once they
+  -- are held again there is nothing to look for.
+  local open, nopen = {}, 0
+  if s.known then
+    local list = pcall_('SMEMBERS', openkey)
+    for _, lock in ipairs(list.err and {} or list) do
+      open[lock] = true
+      nopen = nopen + 1
+    end
+    if nopen == 0 then unseen = 0 end
+  end
   local scan = math.max(1, math.min(bound, budget))
-  local looked, put, unnamed, inway, asked = 0, 0, false, {}, 0
+  local looked, put, took, unnamed, opened, inway = 0, 0, 0, false, false, {}
 
   -- Names that Go has to tell may be missing: then nothing may have been popped.
   local direct = not byGo and nclasses == 0
   if not direct or newer > 0 then call('PERSIST', info) end -- as above
+
+  local function lockof(payload)
+    local name = nameof(queue, payload, byGo)
+    if name then return prefix .. 'locket:job_locks:' .. name end
+    unnamed = true
+  end
+
+  -- shut notes that a lock is held that was open.
+  local function shut(lock)
+    if not open[lock] then return end
+    open[lock], nopen = nil, nopen - 1
+    call('SREM', openkey, lock)
+    inway[lock] = true
+    if nopen == 0 then unseen = 0 end
+  end
 
   -- try looks at the job with an index. It returns true if the job was taken, false
   -- if it is locked, nil if its lock has to be named first. One at the head that is
@@ -221,14 +249,13 @@ local function reserve(queue, key, left, room, capped, flags)
     local popped = head and direct
     local payload, start, lock = nil, '-', ''
     if popped then payload = call('LPOP', key) else payload = call('LINDEX', key, index) end
+    if head then unseen = unseen - 1 else newer = newer - 1 end
     if locked then
-      local name = nameof(queue, payload, byGo)
-      if not name then
-        unnamed = true
-        return nil
-      end
-      lock = prefix .. 'locket:job_locks:' .. name
-      if not take(lock, owner(proc, wants[w][1])) then
+      lock = lockof(payload)
+      if not lock then return nil end
+      local got = take(lock, owner(proc, wants[w][1]))
+      shut(lock)
+      if not got then
         inway[lock] = true
         looked = looked + 1
         if head then
@@ -243,24 +270,37 @@ local function reserve(queue, key, left, room, capped, flags)
     if not popped then removeat(key, index) end
     if unique then start = forget_member(key, index, payload) end
     grant(queue, payload, lock, start, capped)
-    left, room = left - 1, room - 1
+    left, room, took = left - 1, room - 1, took + 1
     return true
   end
 
   local function going() return room > 0 and w <= #wants and bytes < maxbytes and not unnamed end
 
   while unseen > 0 and looked < scan and going() do
-    if try(0, true) == nil then break end
-    unseen = unseen - 1
+    if try(0, true) == nil then unseen = unseen + 1 end
   end
-  if newer > 0 and (unseen == 0 or put > 0) then
+  if newer > 0 and (unseen <= 0 or put > 0) then
     local index, n = left - put - newer, 0
     while newer > 0 and n < scan and going() do
       local got = try(index, false)
-      if got == nil then break end
-      newer = newer - 1
-      if not got then
+      if got == nil then
+        newer = newer + 1
+      elseif not got then
         index, n = index + 1, n + 1
+      end
+    end
+    -- Others go to the tail behind these, where they would not be found any more.
+    while newer > 0 and put > 0 and s.known and n < scan and not unnamed do
+      local lock = lockof(call('LINDEX', key, index))
+      if lock then
+        if taken[lock] or held(prefix, lock) then
+          inway[lock] = true
+        else
+          call('SADD', openkey, lock)
+          call('PEXPIRE', openkey, 2 * patience)
+          opened = true
+        end
+        index, n, newer, looked = index + 1, n + 1, newer - 1, looked + 1
       end
     end
   end
@@ -268,7 +308,7 @@ local function reserve(queue, key, left, room, capped, flags)
   if unnamed then
     -- Those that come next, too. Who asked before lets other queues have their turn.
     local size = 0
-    for i, payload in ipairs(call('LRANGE', key, 0, scan - 1)) do
+    for _, payload in ipairs(call('LRANGE', key, 0, scan - 1)) do
       if size > 65536 then break end
       if not nameof(queue, payload, byGo) then
         table.insert(reply[8], queue)
@@ -280,15 +320,23 @@ local function reserve(queue, key, left, room, capped, flags)
     more = 1
   end
   if locked and left == 0 then
-    if starved or looked > 0 then forget_seen(prefix, queue) end
+    if before or looked > 0 then forget_seen(prefix, queue) end
   elseif newer > 0 and put > 0 then
     forget_seen(prefix, queue) -- jobs that nobody has looked at stand among the others
-  elseif looked > 0 then
-    if count == 0 then call('DEL', prefix .. 'resqued:blocked:' .. queue) end
-    note_seen(prefix, queue, count + looked, left - newer, count > 0 and since or ms, inway)
+  elseif looked > 0 or before and took > 0 then
+    s.mark = left - newer
+    if opened then
+      s.count = 0
+    elseif unseen <= 0 then
+      -- A whole round: of what is still open there was no job.
+      s.known, s.count = true, s.mark
+      for lock in pairs(open) do call('SREM', openkey, lock) end
+    else
+      s.count = math.min(s.count + looked, s.mark)
+    end
+    if not before then call('DEL', blockedkey, openkey) end
+    note_seen(prefix, queue, s, inway)
     starved = true
-  elseif count > 0 and left - newer ~= mark then
-    note_seen(prefix, queue, math.min(count, left), left - newer, since, inway)
   end
   bounced = bounced + put
   budget = budget - looked

@@ -65,7 +65,7 @@ if processed > 0 then
   pcall_('INCRBY', prefix .. 'stat:processed', processed)
   pcall_('INCRBY', prefix .. 'stat:failed', processed)
 end
-freed(prefix, released)
+freed(prefix, released, (now()))
 local left = call('HLEN', KEYS[1])
 if left == 0 then forget(prefix, proc) end
 return {left, moved, reason}

@@ -15,7 +15,7 @@ if not l then return {} end
 if digest ~= '' and digest ~= l.digest then return {'changed', ms, fields(l)} end
 if not force and l.state ~= 'orphan' and l.state ~= 'stale' then return {'refused', ms, fields(l)} end
 call('DEL', KEYS[1])
-freed(prefix, {KEYS[1]})
+freed(prefix, {KEYS[1]}, ms)
 
 -- A job that runs finds out with its next beat, by its entry among the held locks.
 if kind == 'timeout' and l.state == 'orphan' then

@@ -1,50 +1,85 @@
 -- waits keeps a queue of locked jobs from being looked through again and again.
 --
 -- locket:queue_lock_counters holds, as resque-locket has it, how many jobs of a
--- queue were put back; here these are the jobs at its tail that are known to be
--- locked, so that a queue with a counter of its length has nothing to offer.
--- resqued:seen:<queue> is "<length when last looked at> <time of the first look>",
--- resqued:blocked:<queue> the locks in the way. What is known counts for patience:
--- should something have gone unnoticed (a foreign worker that took a job out of
--- the middle), the queue is looked through again.
+-- queue were found locked; here these stand at its tail, so that a queue with a
+-- counter of its length has nothing to offer. Beside it:
+--
+--   resqued:seen:<queue>     "<mark> <since> <count> <known>": the length when last
+--                            looked at, when that began, the counter, and whether
+--                            (1) every job of these is locked by one of the next two
+--   resqued:blocked:<queue>  the locks in the way
+--   resqued:open:<queue>     those of them that were released since: only a job with
+--                            one of these can be free
+--
+-- What is known counts for patience, should something have gone unnoticed; and not
+-- for long if a stranger has put back or taken out jobs meanwhile.
 
-local patience = 30000 -- ms
+local patience, distrust = 30000, 1000 -- ms
 local probes = 64
 
 -- forget_seen makes the next look at a queue begin at its head again.
 local function forget_seen(prefix, queue)
   pcall_('HDEL', prefix .. 'locket:queue_lock_counters', queue)
-  call('DEL', prefix .. 'resqued:seen:' .. queue, prefix .. 'resqued:blocked:' .. queue)
+  call('DEL', prefix .. 'resqued:seen:' .. queue, prefix .. 'resqued:blocked:' .. queue,
+    prefix .. 'resqued:open:' .. queue)
 end
 
--- seen returns how many jobs at the tail of a queue are known to be locked, and how
--- long the queue was then; what was pushed since stands behind them. starved says
--- that there is any counter at all.
+-- seen returns what is known of a queue of left jobs, or nil. starved says that
+-- there is any counter at all.
 local function seen(prefix, queue, left, ms, starved)
-  if not starved then return 0, left end
-  local count = pcall_('HGET', prefix .. 'locket:queue_lock_counters', queue)
-  count = type(count) == 'string' and tonumber(count) or 0
-  if count <= 0 then return 0, left end
+  if not starved then return nil end
+  local counter = pcall_('HGET', prefix .. 'locket:queue_lock_counters', queue)
+  if type(counter) ~= 'string' then return nil end
   local note = pcall_('GET', prefix .. 'resqued:seen:' .. queue)
-  local mark, since = match(type(note) == 'string' and note or '', '^(%d+) (%d+)$')
+  if type(note) ~= 'string' then return nil end
+  local mark, since, count, known = match(note, '^(%d+) (%d+) (%d+) ([01])$')
+  if not mark then return nil end
   mark, since = tonumber(mark), tonumber(since)
-  -- Nobody of ours has counted that, or it is too old.
-  if not mark or ms - since > patience or ms < since then return 0, left end
-  return math.min(count, left), math.min(mark, left), since
+  local trust = (count == counter and left >= mark) and patience or distrust
+  if ms - since > trust or ms < since then return nil end
+  mark = math.min(mark, left)
+  return {count = math.min(tonumber(count), mark), mark = mark, since = since, known = known == '1'}
 end
 
--- note_seen keeps what a look has found.
-local function note_seen(prefix, queue, count, mark, since, locks)
-  pcall_('HSET', prefix .. 'locket:queue_lock_counters', queue, count)
-  pcall_('SET', prefix .. 'resqued:seen:' .. queue, fmt('%d %.0f', mark, since), 'PX', 2 * patience)
+-- note_seen keeps what is known; inway are locks that were found held.
+local function note_seen(prefix, queue, s, inway)
+  pcall_('HSET', prefix .. 'locket:queue_lock_counters', queue, s.count)
+  pcall_('SET', prefix .. 'resqued:seen:' .. queue,
+    fmt('%d %.0f %d %d', s.mark, s.since, s.count, s.known and 1 or 0), 'PX', 2 * patience)
   local blocked = prefix .. 'resqued:blocked:' .. queue
-  for lock in pairs(locks) do pcall_('SADD', blocked, lock) end
+  for lock in pairs(inway) do pcall_('SADD', blocked, lock) end
   pcall_('PEXPIRE', blocked, 2 * patience)
+end
+
+-- reopen notes that locks are free that may stand in the way of a queue.
+local function reopen(prefix, queue, ms, locks)
+  local s = seen(prefix, queue, 2 ^ 52, ms, true)
+  local blocked, open = prefix .. 'resqued:blocked:' .. queue, prefix .. 'resqued:open:' .. queue
+  local hit = false
+  if s and s.known then
+    for _, lock in ipairs(locks) do
+      if pcall_('SREM', blocked, lock) == 1 then
+        call('SADD', open, lock)
+        hit = true
+      end
+    end
+    if not hit then return end
+    call('PEXPIRE', open, 2 * patience)
+    s.count = 0
+    note_seen(prefix, queue, s, {})
+    return
+  end
+  local size = s and pcall_('SCARD', blocked)
+  hit = type(size) ~= 'number' or size == 0
+  for _, lock in ipairs(locks) do
+    hit = hit or pcall_('SISMEMBER', blocked, lock) == 1
+  end
+  if hit then forget_seen(prefix, queue) end
 end
 
 -- freed is told of every job lock that was released: queues that wait for it are
 -- looked at again.
-local function freed(prefix, locks)
+local function freed(prefix, locks, ms)
   if #locks == 0 then return end
   local counters = prefix .. 'locket:queue_lock_counters'
   local n = pcall_('HLEN', counters)
@@ -53,36 +88,24 @@ local function freed(prefix, locks)
     call('DEL', counters)
     return
   end
-  for _, queue in ipairs(call('HKEYS', counters)) do
-    local blocked = prefix .. 'resqued:blocked:' .. queue
-    local size = pcall_('SCARD', blocked)
-    if type(size) ~= 'number' or size == 0 then
-      forget_seen(prefix, queue)
-    else
-      for _, lock in ipairs(locks) do
-        if call('SISMEMBER', blocked, lock) == 1 then
-          forget_seen(prefix, queue)
-          break
-        end
-      end
-    end
-  end
+  for _, queue in ipairs(call('HKEYS', counters)) do reopen(prefix, queue, ms, locks) end
 end
 
 -- blocked tells whether every job of a queue is known to be locked. It probes some
 -- of the locks in the way: one may have expired, or a person may have removed it.
 local function blocked(prefix, queue, left, ms, starved)
-  local count, mark = seen(prefix, queue, left, ms, starved)
-  if count < left or mark < left then return false end
+  local s = seen(prefix, queue, left, ms, starved)
+  if not s or not s.known or s.mark < left then return false end
+  if pcall_('EXISTS', prefix .. 'resqued:open:' .. queue) ~= 0 then return false end
   local set = prefix .. 'resqued:blocked:' .. queue
   local size = pcall_('SCARD', set)
   if type(size) ~= 'number' or size == 0 then return false end
   local locks = size <= probes and call('SMEMBERS', set) or call('SRANDMEMBER', set, probes)
+  local free = {}
   for _, lock in ipairs(locks) do
-    if not held(prefix, lock) then
-      forget_seen(prefix, queue)
-      return false
-    end
+    if not held(prefix, lock) then free[#free + 1] = lock end
   end
-  return true
+  if #free == 0 then return true end
+  reopen(prefix, queue, ms, free)
+  return false
 end
