@@ -12,56 +12,6 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// push enqueues a job, into a unique queue as we do or as Ruby does.
-func (m *model) push(t *rapid.T) {
-	queue := m.anyQueue(t)
-	m.pushTo(t, queue, m.payload(t, queue))
-}
-
-func (m *model) pushTo(t *rapid.T, queue store.Queue, payload string) {
-	it := item{queue.Name, payload}
-	switch {
-	case !queue.Unique:
-		_, err := m.store.Push(m.ctx, queue.Name, []byte(payload))
-		must(t, err)
-		m.count[it]++
-	case rapid.Bool().Draw(t, "by Ruby"):
-		m.gemUniquePush(t, queue.Name, payload)
-	default:
-		// The same twice: one of them is a duplicate.
-		reply, err := m.store.PushUnique(m.ctx, queue.Name, false, []byte(payload), []byte(payload))
-		must(t, err)
-		waits := slices.Contains(m.now.list("queue:"+it.queue), it.payload)
-		if !slices.Equal(reply.Pushed, []bool{!waits, false}) {
-			t.Fatalf("I10: pushed %v, an equal one waits: %v, queue %s, %q", reply.Pushed, waits, it.queue, it.payload)
-		}
-		if !waits {
-			m.count[it]++
-			m.waits(it, store.Reserved{}, false)
-		}
-	}
-}
-
-// jam fills a queue with jobs of one lock, and lets somebody find that out. Another
-// job may follow.
-func (m *model) jam(t *rapid.T) {
-	queue := theQueue(rapid.SampledFrom([]string{"a", "d"}).Draw(t, "queue"))
-	for _, b := range common[:2] {
-		m.pushTo(t, queue, m.numbered(queue, b))
-		m.now = m.look(t)
-	}
-	if p := m.anyProcess(t); !p.fenced {
-		m.request(t, p, nil, []store.Queue{queue}, 4, "answered")
-		m.now = m.look(t)
-	}
-	if rapid.Bool().Draw(t, "another") {
-		m.pushTo(t, queue, m.payload(t, queue))
-		if m.now = m.look(t); rapid.Bool().Draw(t, "full") {
-			m.whenFull(t, m.serve)
-		}
-	}
-}
-
 // exchange ends some jobs of a process and asks for others.
 func (m *model) exchange(t *rapid.T) {
 	p := m.anyProcess(t)

@@ -2,8 +2,6 @@ package store_test
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // as the scripts name long arguments
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"sync"
@@ -32,9 +30,9 @@ import (
 // Each sequence ends with a drain: when everybody has let go, a bounded number of
 // exchanges empties every queue, and nothing is left of locks and companions.
 //
-// The steps are in model_steps_test.go (jobs), model_procs_test.go (processes),
-// model_class_test.go (class locks) and model_strangers_test.go (everybody else);
-// model_check_test.go has what must be true, model_drain_test.go the end.
+// The steps are in model_jobs_test.go (pushes), model_steps_test.go (exchanges),
+// model_procs_test.go (processes), model_class_test.go (class locks) and
+// model_strangers_test.go (everybody else); model_check_test.go has what must be true, model_drain_test.go the end.
 // mutants_test.go shows that the model finds what it is to find. `make model` runs
 // far more sequences.
 func TestModel(t *testing.T) {
@@ -164,27 +162,6 @@ var modelQueues = []store.Queue{
 	{Name: "e", Unique: true},
 }
 
-// common payloads are what locks collide over; the others are odd.
-var common = []body{
-	{`{"class":"A","args":[0],"n":%d}`, "A", `[0]`},
-	{`{"class":"A","args":[ 0 ],"n":%d}`, "A", `[0]`},
-	{`{"class":"B","args":[1],"n":%d}`, "B", `[1]`},
-}
-
-var odd = []body{
-	{` { "n" : %d , "args":[1, "a b"] , "class" : "B" } `, "B", `[1,"a b"]`},
-	{`{"class":"G","args":["é <&>` + "\u2028" + `"],"n":%d}`, "G", `["é <&>` + "\u2028" + `"]`},
-	{`{"class":"G","args":[12345678901234567,1e400,-0.0,1.10],"n":%d}`, "G", `[12345678901234567,1e400,-0.0,1.10]`},
-	{`{"class":"A","args":[{},[],{"a":{}}],"n":%d}`, "A", `[{},[],{"a":{}}]`},
-	{`{"class":"A","args":["]","[[ {\""],"n":%d}`, "A", `["]","[[ {\""]`},
-	{`{"class":"A","args":null,"n":%d}`, "A", `[]`},
-	{`{"class":"B","args":["` + long + `"],"n":%d}`, "B", `["` + long + `"]`},
-	{"no JSON %d \xff\x00", "", ""},
-}
-
-const long = "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789" +
-	"0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
-
 func newModel(t *rapid.T, r *rig) *model {
 	m := &model{
 		rig: r, began: time.Now().Unix() - 1,
@@ -235,56 +212,6 @@ func (m *model) run(t *rapid.T) {
 func (m *model) register(t *rapid.T, p *process) {
 	p.fenced, p.jobs, p.late = false, map[string]*running{}, nil
 	must(t, m.store.Register(m.ctx, store.Registration{Proc: p.name, Workers: []string{p.name + ":1:q"}, Started: "now"}))
-}
-
-// payload makes a new one; in a unique queue it has no number, so that equal ones meet.
-func (m *model) payload(t *rapid.T, queue store.Queue) string {
-	bodies := common
-	if rapid.IntRange(0, 2).Draw(t, "odd") == 2 {
-		bodies = odd
-	}
-	if taken := m.taken[queue.Name]; queue.Unique && taken != "" && rapid.Bool().Draw(t, "again") {
-		return taken
-	}
-	return m.numbered(queue, rapid.SampledFrom(bodies).Draw(t, "payload"))
-}
-
-func (m *model) numbered(queue store.Queue, b body) string {
-	n := 0
-	if !queue.Unique {
-		m.number++
-		n = m.number
-	}
-	text := fmt.Sprintf(b.format, n)
-	m.bodies[text] = b
-	return text
-}
-
-// lockKey is the lock of a payload in a queue; empty if it has none.
-func (m *model) lockKey(queue, payload string) string {
-	if !theQueue(queue).Locked {
-		return ""
-	}
-	return modelSpace + "locket:job_locks:" + m.lockName(queue, payload)
-}
-
-func (m *model) lockName(queue, payload string) string {
-	b := m.bodies[payload]
-	if m.goNamed(queue, payload) {
-		return "go " + b.class
-	}
-	if b.class == "" {
-		return payload
-	}
-	if len(b.args) > 200 {
-		sum := sha1.Sum([]byte(b.args)) //nolint:gosec // as above
-		return b.class + ":" + hex.EncodeToString(sum[:])
-	}
-	return b.class + b.args
-}
-
-func (m *model) goNamed(queue, payload string) bool {
-	return m.named[queue] || slices.Contains(m.classes, m.bodies[payload].class)
 }
 
 // heldBy returns the job that was given a lock last, unless it lost it.
