@@ -49,8 +49,10 @@ func TestDequeue(t *testing.T) {
 			require.Len(t, dequeue(f, "[3]"), 1)
 			require.Len(t, dequeue(f, "[8]"), 1)
 			f.inStep("q")
-			require.Equal(t, []string{"1700000000", "1700000001", "1700000002", "1700000004", "1700000005",
-				"1700000006", "1700000007", "1700000009"}, f.list("queue:q:start_at"))
+			require.Equal(t, []string{
+				"1700000000", "1700000001", "1700000002", "1700000004", "1700000005",
+				"1700000006", "1700000007", "1700000009",
+			}, f.list("queue:q:start_at"))
 			require.True(t, f.pushUnique("q", job("A", "[3]")).Pushed[0])
 			require.Len(t, dequeue(f, "["), 9)
 			require.False(t, f.exists("queue:q:uniqueue"))
@@ -136,8 +138,10 @@ func TestRemoveQueue(t *testing.T) {
 				n, err := f.RemoveQueue(t.Context(), "q", keep)
 				require.NoError(t, err)
 				require.EqualValues(t, 2501, n)
-				for _, key := range []string{"queue:q", "queue:q:uniqueue", "queue:q:start_at", "resqued:heal:q", "resqued:healing:q",
-					"resqued:seen:q", "resqued:blocked:q", "locket:queue_lock_counters"} {
+				for _, key := range []string{
+					"queue:q", "queue:q:uniqueue", "queue:q:start_at", "resqued:heal:q", "resqued:healing:q",
+					"resqued:seen:q", "resqued:blocked:q", "locket:queue_lock_counters",
+				} {
 					require.False(t, f.exists(key), key)
 				}
 				require.Equal(t, keep, f.exists("queues"))

@@ -158,7 +158,7 @@ func (s *Store) OutOfStep(ctx context.Context, u UniqueQueues, cursor uint64) (q
 		}
 		for _, name := range page {
 			if u.Match(name) && !slices.Contains(u.Names, name) {
-				names = append(names[:len(names):len(names)], name)
+				names = append(slices.Clip(names), name)
 			}
 		}
 		some, err := s.uneven(ctx, names)

@@ -122,7 +122,8 @@ var strangers = []struct {
 	},
 	{
 		"nothing", func(*fixture, string) {},
-		func(b []string) []string { return b }, store.UniqueReport{},
+		func(b []string) []string { return b },
+		store.UniqueReport{},
 	},
 }
 
@@ -233,13 +234,16 @@ func TestUniqueHealsInSteps(t *testing.T) {
 			f.exchange(store.ExchangeRequest{Completions: []store.Completion{
 				{Job: &reply.Jobs[6], Kind: store.Returned}, {Job: &reply.Jobs[5], Kind: store.Returned},
 			}})
+			pushed := f.pushUnique("q", job("B", fmt.Sprintf("[%d]", steps)), string(reply.Jobs[6].Payload), job("A", "[99999]"), job("X", "[1]"))
+			require.Equal(t, []bool{true, false, false, false}, pushed.Pushed)
 		}
 		require.Equal(t, 1, healed)
 		require.Greater(t, steps, jobs/1000)
 		f.inStep("q")
 		list := f.list("queue:q")
-		require.Len(t, list, jobs+1-len(jobsOut))
-		require.Equal(t, job("X", "[1]"), list[len(list)-1])
+		require.Len(t, list, jobs+1-len(jobsOut)+steps)
+		require.Equal(t, job("X", "[1]"), list[jobs-len(jobsOut)])
+		require.Equal(t, job("B", fmt.Sprintf("[%d]", steps-1)), list[len(list)-1])
 		require.Equal(t, job("A", fmt.Sprintf("[%d]", len(jobsOut))), list[0])
 	})
 
