@@ -154,7 +154,7 @@ func (c *chaos) residue(ctx context.Context) []string {
 	ctl := c.server.ctl()
 	for _, pattern := range []string{
 		"queue:*", "resqued:inflight:*", "resqued:proc:*", "resqued:caps:*", "resqued:kills:*", "resqued:held:*", "resqued:seen:*",
-		"resqued:blocked:*", "resqued:deaths", "resqued:delayed", "worker:*", "stat:processed:*", "stat:failed:*",
+		"resqued:blocked:*", "resqued:delayed", "worker:*", "stat:processed:*", "stat:failed:*",
 		"locket:*", "lock:*", "loner:*", "resqued:master:*",
 	} {
 		for _, k := range ctl.Keys(ctx, key(pattern)).Val() {
@@ -163,6 +163,7 @@ func (c *chaos) residue(ctx context.Context) []string {
 			}
 		}
 	}
+	left = append(left, c.deaths(ctx)...)
 	for _, id := range ctl.SMembers(ctx, key("workers")).Val() {
 		left = append(left, "worker "+id)
 	}
@@ -177,6 +178,20 @@ func (c *chaos) residue(ctx context.Context) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append(left, c.trouble...)
+}
+
+// deaths finds what is left in resqued:deaths. Of jobs that others took after they
+// had died here nobody says that they have ended.
+func (c *chaos) deaths(ctx context.Context) (left []string) {
+	counts := c.server.ctl().HGetAll(ctx, key("resqued:deaths")).Val()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.history.Pushes {
+		if n, ok := counts[p.Digest]; ok && !c.history.Taken[p.ID] {
+			left = append(left, fmt.Sprintf("%s deaths of %s", n, p.ID))
+		}
+	}
+	return left
 }
 
 func (c *chaos) content(ctx context.Context, k string) string {

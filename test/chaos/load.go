@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha1"
 	"errors"
 	"fmt"
 	"sync"
@@ -120,7 +121,8 @@ func (c *chaos) book(j job, producer, sequence int) (*check.Push, bool) {
 	}
 	p := &check.Push{
 		ID: j.id, Queue: j.queue, Expect: j.expect, Answer: check.Ambiguous, Tried: now, Producer: producer, Sequence: sequence,
-		Quiet: calm && now > c.quietAt+time.Second && now < c.quietTo-2*time.Second,
+		Digest: fmt.Sprintf("%x", sha1.Sum([]byte(j.queue+"\x00"+j.payload))),
+		Quiet:  calm && now > c.quietAt+time.Second && now < c.quietTo-2*time.Second,
 	}
 	c.history.Pushes[j.id] = p
 	c.open[j.id] = p

@@ -144,6 +144,10 @@ func TestConservation(t *testing.T) {
 		b.h.Taken["chaos-8"] = true
 		b.push("chaos-9").Queue = "shared"
 		b.h.SharedQueue, b.h.MaybeTaken = "shared", 1
+		// Its process died after its end and before anybody knew; then others took it.
+		b.push("chaos-7")
+		b.run("chaos-7", "p1", "", 2*second, 3*second, ledger.End)
+		b.h.Taken["chaos-7"] = true
 		require.Empty(t, Conservation(b.h).Violations)
 	})
 }
@@ -265,6 +269,14 @@ func TestRepeats(t *testing.T) {
 	requireFails(t, again(""), "chaos-9 ran again")
 	require.Empty(t, again(ledger.Requeue).Violations)
 	require.Empty(t, again(ledger.Die).Violations)
+	b := good()
+	b.run("chaos-8", "p9", "", 10*second, 11*second, ledger.Die)
+	b.run("chaos-9", "p9", "", 11*second+1, 11*second+1, "")
+	b.run("chaos-9", "p1", "", 12*second, 13*second, ledger.End)
+	require.Empty(t, Repeats(b.h).Violations, "it began while its process was dying")
+	b.run("chaos-7", "p9", "", 14*second, 14*second, "")
+	b.run("chaos-7", "p1", "", 15*second, 16*second, ledger.End)
+	requireFails(t, Repeats(b.h), "chaos-7 ran again")
 	kill := Fault{Kind: "worker-kill", Procs: []string{"p1"}, From: 12 * second, To: 12 * second, Effect: Kills}
 	require.Empty(t, again("", kill).Violations)
 	cutOff := Fault{Kind: "partition", Daemon: "a", From: 10 * second, To: 12 * second, Effect: Fences}

@@ -36,6 +36,8 @@ type Push struct {
 	Tried, Answered time.Duration
 	// Producer and Sequence order the pushes of one producer to one queue.
 	Producer, Sequence int
+	// Digest is what resqued:deaths calls the job.
+	Digest string
 	// Quiet: pushed while no fault was, and was to be, for a while.
 	Quiet bool
 }

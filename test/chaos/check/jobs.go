@@ -35,8 +35,8 @@ func Conservation(h *History) Result {
 		if done || h.Taken[p.ID] {
 			there++
 		}
-		if done || failed[p.ID] > 0 {
-			ended++
+		if done && !h.Taken[p.ID] || failed[p.ID] > 0 {
+			ended++ // what others took they have not counted, though we had begun it
 		}
 		switch p.Answer {
 		case Acknowledged:
@@ -132,11 +132,15 @@ func Repeats(h *History) Result {
 	return r
 }
 
+// dying is how long a process may go on with other jobs when one has ended it: a
+// panic prints stacks first.
+const dying = 2 * time.Second
+
 func (h *History) whyAgain(before, again *Run) string {
 	if before.Outcome == ledger.Requeue {
 		return "a requeue"
 	}
-	if at, ok := h.died[before.Proc]; ok && at >= before.At && at <= again.At {
+	if at, ok := h.died[before.Proc]; ok && at >= before.At-dying && at <= again.At {
 		return "the death of its process"
 	}
 	if f, ok := h.explains(before.Proc, before.At, again.At, Kills|Fences|Freezes); ok {
@@ -154,7 +158,7 @@ func (h *History) deaths(id string) (all, own int) {
 			until = runs[i+1].At
 		}
 		at, suicide := h.died[r.Proc]
-		suicide = suicide && at >= r.At && at <= until
+		suicide = suicide && at >= r.At-dying && at <= until
 		_, killed := h.explains(r.Proc, r.At, until, Kills|Fences|Freezes)
 		if suicide || killed {
 			all++
@@ -222,7 +226,7 @@ func (h *History) whyFailed(p *Push, f Failed, maxDeaths int) string {
 	}
 	last := runs[len(runs)-1]
 	until := max(last.Last, f.At) + time.Second
-	if at, ok := h.died[last.Proc]; ok && at >= last.At {
+	if at, ok := h.died[last.Proc]; ok && at >= last.At-dying {
 		return "the death of its process"
 	}
 	if fault, ok := h.explains(last.Proc, last.At-time.Second, until, Fails|Disturbs|Fences|Freezes|Kills); ok {
