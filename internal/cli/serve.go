@@ -96,7 +96,7 @@ func masterConfig(c config.Config, dev *devMode) (master.Config, error) {
 	lease, _ := leaseAndBeat(c)
 	return master.Config{
 		Slots: c.WorkerCount, Threads: c.ThreadCount, MaxRetiring: c.MaxRetiring,
-		TermTimeout: c.TermTimeout, DrainTimeout: c.DrainTimeout, MaxDeaths: c.MaxDeaths,
+		TermTimeout: c.TermTimeout, DrainTimeout: c.DrainTimeout, LockDuration: c.JobLockDuration, MaxDeaths: c.MaxDeaths,
 		OnMasterDeath: c.OnMasterDeath, DevSignals: dev != nil, Worker: worker, Unique: uniqueQueues(c),
 		Fields: map[string]string{
 			"queues": c.Queues.String(), "version": version(),

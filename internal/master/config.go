@@ -25,6 +25,9 @@ type Config struct {
 	// BeatTimeout ends one that gives no sign of life for so long; default 30 s.
 	// It must allow for a machine under full load.
 	BeatTimeout time.Duration
+	// LockDuration is the expiry of job locks, before which a silent worker process
+	// must be gone; default 35 s.
+	LockDuration time.Duration
 	// MaxDeaths is how many processes a job may take with it before it is recorded
 	// as failed; default 3.
 	MaxDeaths int
@@ -52,7 +55,10 @@ func (c Config) checked() (Config, error) {
 	for _, d := range []struct {
 		field *time.Duration
 		value time.Duration
-	}{{&c.TermTimeout, 30 * time.Second}, {&c.BootTimeout, 30 * time.Second}, {&c.BeatTimeout, 30 * time.Second}} {
+	}{
+		{&c.TermTimeout, 30 * time.Second}, {&c.BootTimeout, 30 * time.Second}, {&c.BeatTimeout, 30 * time.Second},
+		{&c.LockDuration, store.DefaultLease},
+	} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}

@@ -35,6 +35,9 @@ const (
 	killMargin = 250 * time.Millisecond
 	// silence is what every worker process may allow itself, be its locks ever so short.
 	silence = 3 * proc.BeatEvery
+	// lockMargin is the share of a lock's duration that may pass after the time at
+	// which a worker process should have ended itself; 8/35 are left then, 2/35 stay.
+	lockMargin = 6.0 / 35
 	// roundEvery is how often the janitor looks for the dead of others.
 	roundEvery = 5 * time.Second
 	// lastTries bounds how long a master whose workers are gone waits for Redis to
@@ -236,13 +239,20 @@ func (m *Master) enforce() {
 
 // silentUntil is how long w may give no sign of life: not so long that its job
 // locks expire, because the commands of a worker process that hangs or was stopped
-// run on.
+// run on. It is given time to be slow as long as that leaves the locks a margin.
 func (m *Master) silentUntil(w *worker) time.Time {
-	until, locks := w.heard.Add(m.cfg.BeatTimeout), w.heard.Add(silence)
+	until := w.heard.Add(m.cfg.BeatTimeout)
+	if w.lockEnd.IsZero() {
+		return until
+	}
+	locks := w.heard.Add(silence)
+	if last := w.lockEnd.Add(time.Duration(lockMargin * float64(m.cfg.LockDuration))); last.Before(locks) {
+		locks = last
+	}
 	if w.lockEnd.After(locks) {
 		locks = w.lockEnd
 	}
-	if !w.lockEnd.IsZero() && locks.Before(until) {
+	if locks.Before(until) {
 		return locks
 	}
 	return until

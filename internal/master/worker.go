@@ -107,6 +107,7 @@ func (m *Master) heed(s said) {
 	case proc.Hello:
 		m.welcome(w, s.message)
 	case proc.Ready:
+		w.lastsUntil(s.message.LockEnd)
 		m.ready(w)
 	case proc.Beat:
 		m.settle(w, s.message)
@@ -195,12 +196,17 @@ func (m *Master) ready(w *worker) {
 // those that the worker process has taken since are none of them.
 func (m *Master) settle(w *worker, beat proc.Message) {
 	w.beat = beat
-	if beat.LockEnd > 0 {
-		w.lockEnd = time.Now().Add(beat.LockEnd - proc.BootTime())
-	}
+	w.lastsUntil(beat.LockEnd)
 	w.saturated = beat.Busy >= m.cfg.Threads
 	if beat.Kills >= w.kills && beat.Doomed == 0 {
 		w.abortBy = time.Time{}
+	}
+}
+
+// lastsUntil notes until when, by the boot clock, the locks of w are safe.
+func (w *worker) lastsUntil(end time.Duration) {
+	if end > 0 {
+		w.lockEnd = time.Now().Add(end - proc.BootTime())
 	}
 }
 

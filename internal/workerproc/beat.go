@@ -127,6 +127,8 @@ func (p *Process) felt(r beatResult) {
 	}
 	// Counted from when it was sent: the server may have applied it right then.
 	p.lastBeat = r.sent
+	// The master counts, too, and locks may be short.
+	defer p.report()
 	for _, token := range r.reply.Lost {
 		if j := p.jobs[token]; j != nil && j.doomed == nil {
 			p.log.Error("a job has lost its lock; telling it to stop", zap.Stringer("job", j),
@@ -152,6 +154,12 @@ func (j *job) locks() string {
 		names = append(names, wire.Printable(claim.Key, 300))
 	}
 	return strings.Join(names, " or ")
+}
+
+// lockEnd is when this process must be gone if no other beat succeeds: before the
+// locks that it holds can be another's.
+func (p *Process) lockEnd() time.Duration {
+	return p.lastBeat + part(p.cfg.LockDuration, lockEnd)
 }
 
 // lockGrace is how long a job that has lost its lock may take to stop.
@@ -187,7 +195,7 @@ func (p *Process) report() {
 	size := rss()
 	m := proc.Message{
 		Type: proc.Beat, State: string(p.state), Busy: len(p.jobs), Done: p.done, Quota: p.cfg.Quota, RSS: size,
-		Kills: p.kills, Doomed: p.doomed(), LockEnd: p.lastBeat + part(p.cfg.LockDuration, lockEnd),
+		Kills: p.kills, Doomed: p.doomed(), LockEnd: p.lockEnd(),
 	}
 	if err := p.send(m); err != nil {
 		p.complain("report", "the master does not read", zap.Error(err))

@@ -112,7 +112,7 @@ func (p *Process) boot() error {
 			if p.state == signals.Paused {
 				p.pauseHooks(signals.Paused)
 			}
-			return p.send(proc.Message{Type: proc.Ready})
+			return p.send(proc.Message{Type: proc.Ready, LockEnd: p.lockEnd()})
 		case sig := <-p.d.Signals:
 			p.obey(sig)
 		case m, ok := <-p.messages:

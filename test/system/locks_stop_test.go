@@ -111,7 +111,6 @@ func TestStoppedWorkerIsKilledInTime(t *testing.T) {
 	})
 	t.Run("before its first report", func(t *testing.T) {
 		t.Parallel()
-		t.Skip("the master does not know yet until when the locks of such a process are safe, and waits half a minute")
 		stopWorker(t, false)
 	})
 }
