@@ -46,11 +46,11 @@ func TestRequestsToKillAJob(t *testing.T) {
 		t.Run("a request waits for the process, and the last one counts", func(t *testing.T) {
 			f, j := one(t)
 			require.Empty(t, f.kills())
-			f.kill(j, store.KillRequest{Grace: 10 * time.Second})
+			f.kill(j, store.KillRequest{Grace: time.Hour})
 			f.kill(j, store.KillRequest{Grace: 1500 * time.Millisecond, Requeue: true})
 			require.Equal(t, map[string]store.KillRequest{j.Token: {Grace: 1500 * time.Millisecond, Requeue: true}}, f.kills())
 			require.Equal(t, store.KillState{Running: true}, f.killState(j))
-			require.Greater(t, f.redis.PTTL(t.Context(), f.key("resqued:kills:p1")).Val(), 10*time.Minute, "the longer one")
+			require.Greater(t, f.redis.PTTL(t.Context(), f.key("resqued:kills:p1")).Val(), time.Hour, "the longer one")
 			require.NoError(t, f.DropKills(t.Context(), "p1", j.Token))
 			require.Len(t, f.kills(), 1, "its job still runs")
 		})
