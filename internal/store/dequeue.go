@@ -7,12 +7,13 @@ import (
 
 var (
 	dequeueScript = loadScript("dequeue", "waits", "unique")
-	removeScript  = loadScript("remove", "waits", "unique")
+	removeScript  = loadScript("remove", "waits", "unique", "suspects")
 )
 
 // Dequeue removes the waiting payloads that match from a queue, in parts of bounded
-// size, and returns how many those were. The companions of a unique queue follow. After each part
-// removed is called with its payloads, unless it is nil; its error ends the call.
+// size, and returns how many those were. The companions of a unique queue follow. Suspects
+// (see PollReply) have been taken from their queue and stay. After each part removed is
+// called with its payloads, unless it is nil; its error ends the call.
 //
 // After an error that is not Unexecuted the last part may have been removed, too.
 func (s *Store) Dequeue(ctx context.Context, queue string, match func(payload []byte) bool,
@@ -71,8 +72,8 @@ func (s *Store) dequeue(ctx context.Context, queue string, from int64, size int,
 	return gone, nil
 }
 
-// RemoveQueue removes a queue and all jobs that wait in it, and returns how many those
-// were. With keep its name stays in the set of queues.
+// RemoveQueue removes a queue and all jobs that wait in it, suspects too, and returns
+// how many those were. With keep its name stays in the set of queues.
 func (s *Store) RemoveQueue(ctx context.Context, queue string, keep bool) (jobs int64, err error) {
 	raw, err := s.eval(ctx, removeScript, s.queueKey(queue), []any{s.prefix, queue, flag(keep)})
 	if err != nil {

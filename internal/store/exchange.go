@@ -12,7 +12,7 @@ import (
 )
 
 // exchangeHeader is how many parts of the reply come before the jobs.
-const exchangeHeader = 8
+const exchangeHeader = 9
 
 // scanBound is how many locked jobs of one queue an exchange looks at, and puts back at
 // the tail, before it goes on to the next.
@@ -33,17 +33,17 @@ func (s *Store) Exchange(ctx context.Context, req ExchangeRequest) (ExchangeRepl
 }
 
 func (s *Store) exchangeArgs(req ExchangeRequest) []any {
-	args := make([]any, 0, 13+9*len(req.Completions)+2*len(req.Wants)+3*len(req.Queues)+3*len(req.Names)+len(req.NamedClasses))
+	args := make([]any, 0, 14+9*len(req.Completions)+2*len(req.Wants)+3*len(req.Queues)+3*len(req.Names)+len(req.NamedClasses))
 	args = append(args, s.prefix, req.Proc, req.Master, seconds(s.opts.LockTTL), scanBound, flag(req.Repeat),
 		s.opts.LockKey, len(req.Completions), len(req.Wants), len(req.Queues), req.Sending,
-		len(req.Names), len(req.NamedClasses))
+		len(req.Names), len(req.NamedClasses), string(req.Suspects.letter()))
 	for i := range req.Completions {
 		c := &req.Completions[i]
 		worker := ""
 		if c.Mirrored {
 			worker = c.Job.Worker
 		}
-		args = append(args, c.Job.Token, string(rune(c.Kind)), c.Job.Queue, c.Job.LockKey, letters(c.Job.Capped, 'c', c.Held, 'h', c.Killed, 'k'),
+		args = append(args, c.Job.Token, string(rune(c.Kind)), c.Job.Queue, c.Job.LockKey, letters(c.Job.Capped, 'c', c.Held, 'h', c.Killed, 'k', c.Survived, 's'),
 			worker, c.Job.Deaths, c.Failure, c.Delay.Milliseconds())
 	}
 	for _, w := range req.Wants {
@@ -101,6 +101,7 @@ func parseExchange(raw any, completions int) (ExchangeReply, error) {
 	for i := 0; i+1 < len(unnamed); i += 2 {
 		reply.Unnamed = append(reply.Unnamed, LockName{Queue: unnamed[i], Payload: []byte(unnamed[i+1])})
 	}
+	reply.Suspects = int(number(list[8]))
 	for i := exchangeHeader; i < len(list); i += 2 {
 		token, _ := list[i].(string)
 		record, _ := list[i+1].(string)
@@ -123,10 +124,10 @@ var errRecord = errors.New("not a record of resqued")
 func parseRecord(token, record string) (Reserved, error) {
 	head, body, ok := strings.Cut(record, "\n")
 	fields := strings.Fields(head)
-	if !ok || len(fields) != 9 || fields[0] != "2" {
+	if !ok || len(fields) != 10 || fields[0] != "3" {
 		return Reserved{}, fmt.Errorf("in-flight record %q: %w", token, errRecord)
 	}
-	var n [7]int64
+	var n [8]int64
 	for i := range n {
 		v, err := strconv.ParseInt(fields[i+1], 10, 64)
 		if err != nil || v < 0 {
@@ -145,9 +146,9 @@ func parseRecord(token, record string) (Reserved, error) {
 	r := Reserved{Token: token, Queue: next(n[0]), Worker: next(n[1]), LockKey: next(n[2])}
 	r.Capped = next(n[3]) != ""
 	r.Payload = []byte(body)
-	r.Fence, r.Deaths, r.StartedAt = n[4], int(n[5]), time.UnixMilli(n[6])
-	if r.Unique = fields[8] != "-"; r.Unique {
-		if at, err := strconv.ParseInt(fields[8], 10, 64); err == nil && at > 0 && at < maxEpoch {
+	r.Fence, r.Deaths, r.Blame, r.StartedAt = n[4], int(n[5]), int(n[6]), time.UnixMilli(n[7])
+	if r.Unique = fields[9] != "-"; r.Unique {
+		if at, err := strconv.ParseInt(fields[9], 10, 64); err == nil && at > 0 && at < maxEpoch {
 			r.EnqueuedAt = time.Unix(at, 0)
 		}
 	}
@@ -173,11 +174,19 @@ func (s *Store) Poll(ctx context.Context, all bool, cursor string, fixed []strin
 		return PollReply{}, err
 	}
 	list, _ := raw.([]any)
-	if len(list) != 4 {
+	if len(list) != 5 {
 		return PollReply{}, fmt.Errorf("script poll: unexpected reply %v", raw)
 	}
 	reply := PollReply{Waiting: texts(list[1]), Blocked: texts(list[2]), Dropped: int(number(list[3]))}
 	reply.Cursor, _ = list[0].(string)
+	suspects, _ := list[4].([]any)
+	for i := 0; i+1 < len(suspects); i += 2 {
+		if reply.Suspects == nil {
+			reply.Suspects = map[string]int{}
+		}
+		queue, _ := suspects[i].(string)
+		reply.Suspects[queue] = int(number(suspects[i+1]))
+	}
 	return reply, nil
 }
 

@@ -18,6 +18,8 @@ type QueueInfo struct {
 	Size int64
 	// Err says why Size is not known: the key holds no list.
 	Err error
+	// Suspects counts the jobs that were set apart to run alone; Size does not.
+	Suspects int64
 	// Bounces is locket's counter of jobs put back because of their lock.
 	Bounces int64
 }
@@ -30,9 +32,9 @@ func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
 	}
 	sort.Strings(names)
 	pipe := s.read.Pipeline()
-	sizes := make([]*redis.IntCmd, len(names))
+	sizes, suspects := make([]*redis.IntCmd, len(names)), make([]*redis.IntCmd, len(names))
 	for i, name := range names {
-		sizes[i] = pipe.LLen(ctx, s.queueKey(name))
+		sizes[i], suspects[i] = pipe.LLen(ctx, s.queueKey(name)), pipe.LLen(ctx, s.key(keySuspects)+name)
 	}
 	bounces := pipe.HGetAll(ctx, s.key(keyCounters))
 	if _, err := pipe.Exec(ctx); err != nil && Unreachable(err) {
@@ -41,7 +43,7 @@ func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
 	out := make([]QueueInfo, len(names))
 	for i, name := range names {
 		count, _ := strconv.ParseInt(bounces.Val()[name], 10, 64)
-		out[i] = QueueInfo{Name: name, Size: sizes[i].Val(), Err: sizes[i].Err(), Bounces: count}
+		out[i] = QueueInfo{Name: name, Size: sizes[i].Val(), Err: sizes[i].Err(), Suspects: suspects[i].Val(), Bounces: count}
 	}
 	return out, nil
 }

@@ -22,6 +22,7 @@ const (
 	keyDelayed   = "resqued:delayed"
 	keyHeal      = "resqued:heal:"
 	keyKills     = "resqued:kills:"
+	keySuspects  = "resqued:suspects:"
 	keyKilled    = "resqued:killed:"
 )
 

@@ -19,6 +19,7 @@ type Action byte
 // The actions of a verdict.
 const (
 	Requeue Action = 'q' // back to the head of its queue; counts as a death
+	Suspect Action = 's' // as Requeue, and the death may be the job's doing
 	Fail    Action = 'f' // to the failed list
 	Again   Action = 't' // to the tail of its queue, because somebody wants that; no death
 )

@@ -194,7 +194,7 @@ func (m *model) lonerStatus(key string) string {
 
 // somewhere tells whether a payload waits or is in flight.
 func (s snapshot) somewhere(it item) bool {
-	if slices.Contains(s.list("queue:"+it.queue), it.payload) {
+	if slices.Contains(s.list("queue:"+it.queue), it.payload) || s.apart()[it] > 0 {
 		return true
 	}
 	for key := range s {

@@ -100,11 +100,16 @@ func (m *model) work(t *rapid.T) bool {
 		waiting += len(m.now.list("queue:" + q.Name))
 		m.patience(t, q.Name)
 	}
+	for _, n := range m.now.apart() {
+		waiting += n
+	}
 	if waiting == 0 {
 		return false
 	}
 	for _, p := range m.procs {
 		got += m.request(t, p, nil, modelQueues, 4, "answered")
+		m.check(t)
+		got += m.runAlone(t, p, modelQueues, "answered")
 		m.check(t)
 	}
 	if got == 0 {

@@ -18,7 +18,7 @@ func (m *model) crash(t *rapid.T) {
 	held := m.fence(t, p)
 	var verdicts []store.Verdict
 	for i := range held {
-		v := store.Verdict{Token: held[i].Token, Action: store.Requeue}
+		v := store.Verdict{Token: held[i].Token, Action: rapid.SampledFrom([]store.Action{store.Requeue, store.Suspect}).Draw(t, "action")}
 		if rapid.Bool().Draw(t, "fail") {
 			v.Action, v.Failure = store.Fail, failure(&held[i])
 		}
@@ -68,7 +68,8 @@ func (m *model) recover(t *rapid.T, p *process, verdicts []store.Verdict) {
 		}
 		delete(p.jobs, v.Token)
 		it := item{job.Queue, string(job.Payload)}
-		if v.Action == store.Requeue && !back[it] && !slices.Contains(m.now.list("queue:"+it.queue), it.payload) {
+		m.blame(it, v.Action)
+		if v.Action != store.Fail && !back[it] && !slices.Contains(m.now.list("queue:"+it.queue), it.payload) {
 			back[it] = true
 			m.waits(it, job.Reserved, true)
 		}
@@ -150,6 +151,7 @@ func (m *model) polled(t *rapid.T, reply store.PollReply) {
 	if dropped := m.reconcile(t, after); dropped != reply.Dropped {
 		t.Fatalf("I1: poll dropped %d jobs and says %d", dropped, reply.Dropped)
 	}
+	m.polledSuspects(t, reply.Suspects, after)
 	for _, q := range modelQueues {
 		waiting, blocked := slices.Contains(reply.Waiting, q.Name), slices.Contains(reply.Blocked, q.Name)
 		jobs := after.list("queue:" + q.Name)
@@ -187,6 +189,8 @@ func (m *model) serve(t *rapid.T) {
 	}
 	q := theQueue(rapid.SampledFrom(ready).Draw(t, "ready queue"))
 	m.patience(t, q.Name)
+	m.how = store.TakeSuspects
+	defer func() { m.how = store.SetApart }()
 	for range 3 {
 		if m.request(t, p, nil, []store.Queue{q}, 1, "answered") > 0 {
 			m.see("free job served")

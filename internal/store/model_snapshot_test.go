@@ -129,6 +129,9 @@ func (s snapshot) places(t *rapid.T) (live, failed map[item]int) {
 	for it, n := range s.delayed() {
 		live[it] += n
 	}
+	for it, n := range s.apart() {
+		live[it] += n
+	}
 	for _, record := range s.list("failed") {
 		queue, payload, _ := strings.Cut(strings.TrimPrefix(record, "F"), " ")
 		failed[item{queue, payload}]++

@@ -38,7 +38,7 @@ func (m *model) endings(t *rapid.T, p *process) []store.Completion {
 		case "f":
 			c.Kind, c.Failure = store.Failed, failure(c.Job)
 		case "r":
-			c.Kind = store.Requeued
+			c.Kind, c.Survived = store.Requeued, rapid.Bool().Draw(t, "after it has run")
 		case "later":
 			c.Kind, c.Delay = store.Requeued, time.Millisecond
 		case "b":
@@ -67,7 +67,7 @@ func (m *model) request(t *rapid.T, p *process, ends []store.Completion, queues 
 	got := 0
 	req := store.ExchangeRequest{Completions: ends}
 	for range 4 {
-		req.Proc, req.Master, req.NamedClasses = p.name, p.master, m.classes
+		req.Proc, req.Master, req.NamedClasses, req.Suspects = p.name, p.master, m.classes, m.how
 		req.Queues = slices.Clone(queues)
 		for i := range req.Queues {
 			req.Queues[i].Named = m.named[req.Queues[i].Name]
@@ -155,6 +155,9 @@ func (m *model) settle(t *rapid.T, p *process, req store.ExchangeRequest, reply 
 			continue
 		}
 		it := item{job.Queue, string(job.Payload)}
+		if job.Deaths > 0 && (c.Kind == store.Done || c.Kind == store.Failed || c.Survived) {
+			delete(m.blamed, it)
+		}
 		switch returned := c.Kind == store.Requeued && c.Delay == 0 || c.Kind == store.Returned; {
 		case slices.Contains(reply.Duplicates, i):
 			if !returned || !slices.Contains(m.now.list("queue:"+job.Queue), it.payload) && !back[it] {
@@ -176,6 +179,9 @@ func (m *model) settle(t *rapid.T, p *process, req store.ExchangeRequest, reply 
 	}
 	if reply.Bounced > 0 {
 		m.see("bounced")
+	}
+	if reply.Suspects > 0 && m.how != store.OnlySuspects {
+		m.setApart(t)
 	}
 	sort.Slice(reply.Jobs, func(i, j int) bool { return reply.Jobs[i].Fence < reply.Jobs[j].Fence })
 	for _, job := range reply.Jobs {
@@ -214,6 +220,11 @@ func (m *model) granted(t *rapid.T, p *process, job store.Reserved) {
 	}
 	if job.Unique != queue.Unique || job.Capped != (queue.Cap > 0) {
 		t.Fatalf("a job of %s is unique: %v, capped: %v", job.Queue, job.Unique, job.Capped)
+	}
+	m.suspected(t, job)
+	if m.how == store.OnlySuspects {
+		p.jobs[job.Token] = &running{Reserved: job}
+		return // an equal one may wait in its queue, with another start time
 	}
 	if want, known := m.starts[it]; known && m.clean[it.queue] && !m.fits(job.EnqueuedAt.Unix(), want) {
 		t.Fatalf("I10: %q of %s was pushed at %d, not at %d", it.payload, it.queue, want, job.EnqueuedAt.Unix())

@@ -24,6 +24,7 @@ import (
 //	I3  the fence of a lock grows, whatever Redis forgets;
 //	I4  what comes late, or twice, changes nothing;
 //	I5  what is known of locked jobs never hides a free one;
+//	I8  who may have killed its process does not run beside others;
 //	I10 a unique queue and its companions are in step, and nothing waits twice;
 //	I11 a lock whose record is gone is free.
 //
@@ -31,8 +32,9 @@ import (
 // exchanges empties every queue, and nothing is left of locks and companions.
 //
 // The steps are in model_jobs_test.go (pushes), model_steps_test.go (exchanges),
-// model_procs_test.go (processes), model_class_test.go (class locks) and
-// model_strangers_test.go (everybody else); model_check_test.go has what must be true, model_drain_test.go the end.
+// model_procs_test.go (processes), model_suspects_test.go (what has died with its
+// process), model_class_test.go (class locks) and model_strangers_test.go (everybody
+// else); model_check_test.go has what must be true, model_drain_test.go the end.
 // mutants_test.go shows that the model finds what it is to find. `make model` runs
 // far more sequences.
 func TestModel(t *testing.T) {
@@ -69,7 +71,7 @@ func TestModel(t *testing.T) {
 // sights are what a run has to come across, or it proves nothing.
 var sights = []string{
 	"blocked", "bounced", "healed", "duplicate dropped", "lock taken over", "named", "delayed", "lost lock told",
-	"cut off", "full", "class lock taken over", "loner refused", "free job served",
+	"cut off", "set apart", "ran apart", "full", "class lock taken over", "loner refused", "free job served",
 }
 
 // rig is a Redis with nothing else in it.
@@ -109,6 +111,9 @@ type model struct {
 	bodies  map[string]body // by payload
 	count   map[item]int    // how many of a payload Redis holds, wherever
 	procs   []*process
+
+	blamed map[item]bool  // what has died with its process since it last came to an end
+	how    store.Suspects // what the next request does with those
 
 	fences  map[string]int64  // the last one of a lock
 	foreign map[string]string // locks that strangers hold, with their values
@@ -166,7 +171,7 @@ func newModel(t *rapid.T, r *rig) *model {
 	m := &model{
 		rig: r, began: time.Now().Unix() - 1,
 		named: map[string]bool{}, bodies: map[string]body{}, count: map[item]int{},
-		fences: map[string]int64{}, foreign: map[string]string{}, orphans: map[string]string{},
+		blamed: map[item]bool{}, how: store.SetApart, fences: map[string]int64{}, foreign: map[string]string{}, orphans: map[string]string{},
 		freed: map[string]bool{}, taken: map[string]string{}, tainted: map[string]bool{}, clean: map[string]bool{}, starts: map[item]int64{},
 	}
 	must(t, r.redis.ConfigSet(r.ctx, "maxmemory", "0").Err()) // the last sequence may have failed
@@ -193,7 +198,7 @@ func (m *model) run(t *rapid.T) {
 	steps := map[string]func(*rapid.T){
 		"push": m.push, "push 2": m.push, "push 3": m.push, "push 4": m.push, "push 5": m.push, "push 6": m.push,
 		"exchange": m.exchange, "exchange 2": m.exchange, "exchange 3": m.exchange, "exchange 4": m.exchange, "exchange 5": m.exchange,
-		"repeat old": m.repeatOld, "crash": m.crash, "beat": m.beat, "poll": m.poll, "poll 2": m.poll,
+		"alone": m.alone, "alone 2": m.alone, "repeat old": m.repeatOld, "crash": m.crash, "beat": m.beat, "poll": m.poll, "poll 2": m.poll,
 		"serve": m.serve, "serve 2": m.serve, "serve 3": m.serve, "jam": m.jam, "jam 2": m.jam, "repair": m.repair,
 		"full server": m.fullServer, "full server 2": m.fullServer, "unasked": m.unasked,
 		"acquire": m.acquire, "acquire 2": m.acquire, "refresh": m.refresh, "refresh 2": m.refresh, "extend": m.extend, "loner": m.loner,

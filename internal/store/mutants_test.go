@@ -50,6 +50,15 @@ var mutants = []struct{ name, file, from, to string }{
 	{"class locks stay when a process is recovered", "recover", `drop_held(prefix, proc, token)`, ``},
 	{"delayed jobs are copied", "poll", `call('ZREM', prefix .. 'resqued:delayed', member)`, ``},
 
+	{"suspects run beside others", "exchange", `if blame > 0 and onsuspects == 'a' then`, `if false then`},
+	{"nobody is suspected", "recover", `if suspect then blame`, `if false then blame`},
+	{"a suspect is lost", "suspects", `call('RPUSH', apartkey(prefix, queue), start .. ' ' .. payload)`, ``},
+	{"a suspect is taken twice", "exchange", `call('LPOP', key)
+      grant`, `grant`},
+	{"a suspect stays a member", "exchange", `if unique then start = forget_member(key, index, payload) end
+      set_apart`, `set_apart`},
+	{"a job that has come to its end is suspected", "exchange", `pcall_('HDEL', deathkey, corpse(queue, record.payload))`, ``},
+
 	{"a released lock is not told to those who wait", "exchange", `freed(prefix, released, ms)`, ``},
 	{"one job too many counts as locked", "exchange", `s.count = math.min(s.count + looked, s.mark)`, `s.count = math.min(s.count + looked + 1, s.mark)`},
 	{"newer jobs count as seen", "exchange", `local newer, unseen = left - s.mark,`, `local newer, unseen = 0,`},

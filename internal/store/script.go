@@ -34,8 +34,8 @@ func loadScript(name string, parts ...string) *script {
 }
 
 var (
-	exchangeScript   = loadScript("exchange", "waits", "unique")
-	pollScript       = loadScript("poll", "waits", "unique")
+	exchangeScript   = loadScript("exchange", "waits", "unique", "suspects")
+	pollScript       = loadScript("poll", "waits", "unique", "suspects")
 	registerScript   = loadScript("register")
 	unregisterScript = loadScript("unregister", "forget")
 	beatScript       = loadScript("beat")

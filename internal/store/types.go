@@ -62,6 +62,8 @@ type Completion struct {
 	Held bool
 	// Killed: the process has obeyed a KillRequest for this job.
 	Killed bool
+	// Survived: a Requeued job has run to its end, so that nobody suspects it any more.
+	Survived bool
 }
 
 // Want asks for one job for one idle thread. Token is unique within the process
@@ -93,6 +95,28 @@ type LockName struct {
 	Name    string
 }
 
+// Suspects is what an exchange does with jobs to whose blame the death of a process
+// may be (Reserved.Blame).
+type Suspects byte
+
+// What becomes of suspects.
+const (
+	// SetApart: they leave their queue and wait for a process that runs nothing else.
+	SetApart Suspects = 'a' // the default
+	// TakeSuspects: they are taken like any other job, by a process that runs one job
+	// at a time and has not run any yet.
+	TakeSuspects Suspects = 't'
+	// OnlySuspects: of those that were set apart one is taken, and no other job.
+	OnlySuspects Suspects = 'o'
+)
+
+func (s Suspects) letter() byte {
+	if s == 0 {
+		s = SetApart
+	}
+	return byte(s)
+}
+
 // ExchangeRequest reports what has ended and asks for what can start.
 type ExchangeRequest struct {
 	Proc string
@@ -105,6 +129,7 @@ type ExchangeRequest struct {
 	// whose locks have to be named in every queue.
 	Names        []LockName
 	NamedClasses []string
+	Suspects     Suspects
 	// Repeat: an earlier try of this very request may have run. The script then
 	// first hands back what the tokens already hold.
 	Repeat bool
@@ -123,7 +148,9 @@ type Reserved struct {
 	// LockKey is the whole key with namespace; empty without a lock.
 	LockKey string
 	Fence   int64
-	Deaths  int
+	// Deaths is how many processes have died that held the job. For Blame of them it
+	// may be to blame; with more than none it is a suspect.
+	Deaths, Blame int
 	// Capped: the job counts against its queue's cap.
 	Capped    bool
 	StartedAt time.Time
@@ -156,6 +183,9 @@ type ExchangeReply struct {
 	// OutOfStep names the unique queues whose keys did not match: they were healed,
 	// or skipped if they are strict.
 	OutOfStep []string
+	// Suspects is how many were set apart in the queues of the request, if it has come
+	// across any.
+	Suspects int
 	// Unnamed are jobs that can only be looked at when the next request names their
 	// locks. Their Name is empty.
 	Unnamed []LockName
@@ -168,6 +198,9 @@ type PollReply struct {
 	// Waiting are the queues looked at that hold jobs, without the Blocked ones, in
 	// which every job is known to be locked.
 	Waiting, Blocked []string
+	// Suspects tells how many jobs of which queues were set apart, whatever queues were
+	// asked for. Each part of a pass has them all.
+	Suspects map[string]int
 	// Dropped counts delayed jobs of unique queues that were due while an equal job
 	// waited: they are not put there again.
 	Dropped int

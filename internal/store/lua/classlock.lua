@@ -38,20 +38,27 @@ end
 -- markname names the job of a marker.
 local function markname(queue, payload) return 'queue:' .. #queue .. ':' .. queue .. payload end
 
--- waits tells whether a payload waits in a queue, or is in the hands of a process.
--- Where that would take too long the answer is yes.
-local function waits(prefix, queue, payload)
-  local key = prefix .. 'queue:' .. queue
+-- among tells whether a list holds a payload, as it is or behind a start time (see
+-- suspects). Where that would take too long the answer is yes.
+local function among(key, payload, behind)
   local n = len(key)
   if not n or n > 1000 then return true end
   local bytes = 0
   for from = 0, n - 1, 100 do
     for _, p in ipairs(call('LRANGE', key, from, from + 99)) do
-      if p == payload then return true end
+      if p == payload or behind and match(p, '^[%d-]+ (.*)$') == payload then return true end
       bytes = bytes + #p
     end
     if bytes > 4194304 then return true end
   end
+  return false
+end
+
+-- waits tells whether a payload waits in a queue, or is in the hands of a process.
+-- Where that would take too long the answer is yes.
+local function waits(prefix, queue, payload)
+  if among(prefix .. 'queue:' .. queue, payload) then return true end
+  if among(prefix .. 'resqued:suspects:' .. queue, payload, true) then return true end
   local procs = pcall_('ZRANGE', prefix .. 'resqued:procs', 0, 1000)
   if procs.err or #procs > 1000 then return true end
   for _, proc in ipairs(procs) do

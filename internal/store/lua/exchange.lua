@@ -4,10 +4,11 @@
 -- KEYS[1] resqued:inflight:<proc>
 -- ARGV    prefix, proc, master, lock TTL (s), scan bound, repeat (1|0), lock key
 --         style, number of completions, of wants, of queues, of this sending, of
---         names, of classes with names of their own; then
+--         names, of classes with names of their own, what to do with suspects (a set
+--         them apart, t take them as any job, o take nothing else); then
 --         per completion: token, kind (d f r b), queue, lock key, flags (c capped,
---           h holds class locks, k somebody wanted it to end), worker if mirrored else '', deaths, failure
---           record or '', delay (ms)
+--           h holds class locks, k somebody wanted it to end, s it goes back after it has
+--           run), worker if mirrored else '', deaths, failure record or '', delay (ms)
 --         per want: token, worker
 --         per queue: name, cap (0 none), flags (l locked, k its locks are named in
 --           Go, u unique, s strict)
@@ -17,14 +18,16 @@
 --         {'OK', bounced, more (1|0), one of 1 (applied) 0 (late) x (stuck)
 --          u (applied; it was a duplicate) for each completion as one text,
 --          {reasons of the stuck}, {queues that are no lists}, {queues that were
---          out of step}, {queue, payload to name, …}, token, record, …}
+--          out of step}, {queue, payload to name, …}, how many suspects wait in the
+--          queues if this call has met any, token, record, …}
 
 local inflight = KEYS[1]
 local prefix, proc, master, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local bound, again, style = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7]
 local ncomp, nwant, nqueue = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 local sending, nnames, nclasses = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
-local arg = 14
+local onsuspects = ARGV[14]
+local arg = 15
 local ms, us = now()
 
 local lease = tonumber(pcall_('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
@@ -77,9 +80,11 @@ for c = 1, ncomp do
     end
     if find(flags, 'c', 1, true) then uncap(prefix, master, queue) end
     if worker ~= '' then call('DEL', prefix .. 'worker:' .. worker) end
+    if deaths ~= '0' and record and (not back or find(flags, 's', 1, true)) then
+      pcall_('HDEL', deathkey, corpse(queue, record.payload))
+    end
     if not back then
       processed = processed + 1
-      if deaths ~= '0' and record then pcall_('HDEL', deathkey, corpse(queue, record.payload)) end
       if kind == 'f' then
         call('RPUSH', failedkey, failure)
         failed = failed + 1
@@ -103,7 +108,7 @@ if processed > 0 then pcall_('INCRBY', prefix .. 'stat:processed', processed) en
 if failed > 0 then pcall_('INCRBY', prefix .. 'stat:failed', failed) end
 freed(prefix, released, ms)
 
-local reply = {'OK', 0, 0, table.concat(applied), reasons, {}, {}, {}}
+local reply = {'OK', 0, 0, table.concat(applied), reasons, {}, {}, {}, 0}
 local header = #reply
 if nwant == 0 then return reply end
 
@@ -150,6 +155,19 @@ local function nameof(queue, payload, byGo)
   return ok and name or redis.sha1hex(payload)
 end
 
+-- ask wants the locks of those payloads named that come next.
+local function ask(queue, byGo, payloads)
+  local size = 0
+  for _, payload in ipairs(payloads) do
+    if size > 65536 then break end
+    if not nameof(queue, payload, byGo) then
+      table.insert(reply[8], queue)
+      table.insert(reply[8], payload)
+      size = size + #payload
+    end
+  end
+end
+
 local taken = {} -- locks that are known to be held
 
 -- take gets a lock for a record of this process.
@@ -171,8 +189,18 @@ local starved = pcall_('HLEN', prefix .. 'locket:queue_lock_counters')
 starved = type(starved) == 'number' and starved > 0
 local capkey = prefix .. 'resqued:caps:' .. master
 
+-- died is deathsof, which costs nothing as long as nothing dies.
+local function died(queue, payload)
+  if anydeaths == nil then
+    local d = pcall_('HLEN', deathkey)
+    anydeaths = type(d) == 'number' and d > 0
+  end
+  if not anydeaths then return 0, 0 end
+  return deathsof(prefix, corpse(queue, payload))
+end
+
 -- grant writes the record of a job for the next want.
-local function grant(queue, payload, lock, start, capped)
+local function grant(queue, payload, lock, start, capped, deaths, blame)
   local n = '0'
   if lock ~= '' then
     if not fence then
@@ -182,14 +210,9 @@ local function grant(queue, payload, lock, start, capped)
     fence = fence + 1
     n = fmt('%.0f', fence)
   end
-  if anydeaths == nil then
-    local d = pcall_('HLEN', deathkey)
-    anydeaths = type(d) == 'number' and d > 0
-  end
-  local deaths = anydeaths and tonumber(call('HGET', deathkey, corpse(queue, payload)) or 0) or 0
   local token, worker = wants[w][1], wants[w][2]
   local r = pack({queue = queue, worker = worker, lock = lock, cap = capped and master or '',
-    fence = n, deaths = deaths, at = fmt('%.0f', ms), start = start, payload = payload})
+    fence = n, deaths = deaths, blame = blame, at = fmt('%.0f', ms), start = start, payload = payload})
   call('HSET', inflight, token, r)
   if capped then pcall_('HINCRBY', capkey, queue, 1) end
   reply[#reply + 1] = token
@@ -221,7 +244,7 @@ local function reserve(queue, key, left, room, capped, flags)
     if nopen == 0 then unseen = 0 end
   end
   local scan = math.max(1, math.min(bound, budget))
-  local looked, put, took, unnamed, opened, inway = 0, 0, 0, false, false, {}
+  local looked, put, took, moved, unnamed, opened, inway = 0, 0, 0, 0, false, false, {}
 
   -- Names that Go has to tell may be missing: then nothing may have been popped.
   local direct = not byGo and nclasses == 0
@@ -242,14 +265,22 @@ local function reserve(queue, key, left, room, capped, flags)
     if nopen == 0 then unseen = 0 end
   end
 
-  -- try looks at the job with an index. It returns true if the job was taken, false
-  -- if it is locked, nil if its lock has to be named first. One at the head that is
-  -- locked goes to the tail.
+  -- try looks at the job with an index. It returns true if the job was taken, or set
+  -- apart, false if it is locked, nil if its lock has to be named first. One at the head
+  -- that is locked goes to the tail.
   local function try(index, head)
     local popped = head and direct
     local payload, start, lock = nil, '-', ''
     if popped then payload = call('LPOP', key) else payload = call('LINDEX', key, index) end
     if head then unseen = unseen - 1 else newer = newer - 1 end
+    local deaths, blame = died(queue, payload)
+    if blame > 0 and onsuspects == 'a' then
+      if not popped then removeat(key, index) end
+      if unique then start = forget_member(key, index, payload) end
+      set_apart(prefix, queue, payload, start)
+      left, took, moved = left - 1, took + 1, moved + 1
+      return true
+    end
     if locked then
       lock = lockof(payload)
       if not lock then return nil end
@@ -269,19 +300,19 @@ local function reserve(queue, key, left, room, capped, flags)
     end
     if not popped then removeat(key, index) end
     if unique then start = forget_member(key, index, payload) end
-    grant(queue, payload, lock, start, capped)
+    grant(queue, payload, lock, start, capped, deaths, blame)
     left, room, took = left - 1, room - 1, took + 1
     return true
   end
 
   local function going() return room > 0 and w <= #wants and bytes < maxbytes and not unnamed end
 
-  while unseen > 0 and looked < scan and going() do
+  while unseen > 0 and looked + moved < scan and going() do
     if try(0, true) == nil then unseen = unseen + 1 end
   end
   if newer > 0 and (unseen <= 0 or put > 0) then
     local index, n = left - put - newer, 0
-    while newer > 0 and n < scan and going() do
+    while newer > 0 and n + moved < scan and going() do
       local got = try(index, false)
       if got == nil then
         newer = newer + 1
@@ -306,16 +337,8 @@ local function reserve(queue, key, left, room, capped, flags)
   end
 
   if unnamed then
-    -- Those that come next, too. Who asked before lets other queues have their turn.
-    local size = 0
-    for _, payload in ipairs(call('LRANGE', key, 0, scan - 1)) do
-      if size > 65536 then break end
-      if not nameof(queue, payload, byGo) then
-        table.insert(reply[8], queue)
-        table.insert(reply[8], payload)
-        size = size + #payload
-      end
-    end
+    -- Who asked before lets other queues have their turn.
+    ask(queue, byGo, call('LRANGE', key, 0, scan - 1))
   elseif (unseen > 0 or newer > 0) and w <= #wants and room > 0 then
     more = 1
   end
@@ -339,18 +362,59 @@ local function reserve(queue, key, left, room, capped, flags)
     starved = true
   end
   bounced = bounced + put
-  budget = budget - looked
+  budget = budget - looked - moved
+  if moved > 0 then reply[9] = reply[9] + apart(prefix, queue) end
   return unnamed
 end
 
+-- reserve_suspects takes suspects of one queue, whose own keys are not touched. The
+-- locked ones go to the tail.
+local function reserve_suspects(queue, room, capped, flags)
+  local key, left = apartkey(prefix, queue), apart(prefix, queue)
+  local scan, byGo, unnamed = math.min(left, bound, budget), find(flags, 'k', 1, true), false
+  while scan > 0 and room > 0 and w <= #wants and bytes < maxbytes do
+    local element = call('LINDEX', key, 0)
+    local payload, start = suspect(element)
+    local lock = ''
+    if find(flags, 'l', 1, true) then
+      local name = nameof(queue, payload, byGo)
+      if not name then
+        local next = call('LRANGE', key, 0, bound - 1)
+        for i, other in ipairs(next) do next[i] = suspect(other) end
+        ask(queue, byGo, next)
+        unnamed = true
+        break
+      end
+      lock = prefix .. 'locket:job_locks:' .. name
+    end
+    scan, budget = scan - 1, budget - 1
+    if lock ~= '' and not take(lock, owner(proc, wants[w][1])) then
+      call('LPOP', key)
+      call('RPUSH', key, element)
+    else
+      call('LPOP', key)
+      grant(queue, payload, lock, start, capped, died(queue, payload))
+      room = room - 1
+    end
+  end
+  reply[9] = reply[9] + apart(prefix, queue)
+  return unnamed
+end
+
+if onsuspects == 'o' then call('PERSIST', info) end -- as above
+
 for _ = 1, nqueue do
-  if w > #wants or bytes >= maxbytes then break end
+  if (w > #wants or bytes >= maxbytes) and onsuspects ~= 'o' then break end
   local queue, cap, flags = ARGV[arg], tonumber(ARGV[arg + 1]), ARGV[arg + 2]
   arg = arg + 3
   local key = prefix .. 'queue:' .. queue
   local unique = find(flags, 'u', 1, true)
   local left = len(key)
-  if not left or unique and not utyped(key) then
+  local room = #wants
+  if cap > 0 then room = cap - (tonumber(pcall_('HGET', capkey, queue) or 0) or 0) end
+  if onsuspects == 'o' then
+    if reserve_suspects(queue, room, cap > 0, flags) and nnames == 0 then break end
+  elseif not left or unique and not utyped(key) then
     table.insert(reply[6], queue)
   else
     if unique and find(flags, 's', 1, true) then
@@ -369,8 +433,6 @@ for _ = 1, nqueue do
         forget_seen(prefix, queue)
       end
     else
-      local room = #wants
-      if cap > 0 then room = cap - (tonumber(pcall_('HGET', capkey, queue) or 0) or 0) end
       if room > 0 and reserve(queue, key, left, room, cap > 0, flags) and nnames == 0 then break end
     end
   end

@@ -20,20 +20,20 @@ local function len(key)
   return nil
 end
 
--- A record is "2 <lengths and numbers>\n" and then queue, worker, lock key, cap
+-- A record is "3 <lengths and numbers>\n" and then queue, worker, lock key, cap
 -- owner and payload, one after the other: no separator can occur in them. start is
 -- the job's entry in the start_at list of a unique queue, "-" from any other queue.
 local function pack(r)
-  return fmt('2 %d %d %d %d %s %d %s %s\n', #r.queue, #r.worker, #r.lock, #r.cap, r.fence, r.deaths, r.at, r.start)
+  return fmt('3 %d %d %d %d %s %d %d %s %s\n', #r.queue, #r.worker, #r.lock, #r.cap, r.fence, r.deaths, r.blame, r.at, r.start)
     .. r.queue .. r.worker .. r.lock .. r.cap .. r.payload
 end
 
 local function unpack_(s)
-  local q, w, l, c, fence, deaths, at, start, i =
-    match(s, '^2 (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([%d-]+)\n()')
+  local q, w, l, c, fence, deaths, blame, at, start, i =
+    match(s, '^3 (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([%d-]+)\n()')
   if not q then return nil end
   q, w, l, c = tonumber(q), tonumber(w), tonumber(l), tonumber(c)
-  local r = {fence = fence, deaths = tonumber(deaths), at = at, start = start}
+  local r = {fence = fence, deaths = tonumber(deaths), blame = tonumber(blame), at = at, start = start}
   r.queue = sub(s, i, i + q - 1); i = i + q
   r.worker = sub(s, i, i + w - 1); i = i + w
   r.lock = sub(s, i, i + l - 1); i = i + l
@@ -104,6 +104,14 @@ end
 
 -- corpse names a job in resqued:deaths, which outlives the job's records.
 local function corpse(queue, payload) return redis.sha1hex(queue .. '\0' .. payload) end
+
+-- deathsof returns how many processes have died that held a job, and for how many of
+-- them it may be to blame: then it is a suspect. Its entry is "<deaths> <blame>".
+local function deathsof(prefix, name)
+  local entry = pcall_('HGET', prefix .. 'resqued:deaths', name)
+  local n, blame = match(type(entry) == 'string' and entry or '', '^(%d+) (%d+)$')
+  return tonumber(n or 0), tonumber(blame or 0)
+end
 
 -- beaten notes that somebody beats. After a gap in which nobody did (an outage,
 -- a failover, a jump of the clock) no lease may be judged for one whole lease:

@@ -5,8 +5,8 @@
 -- ARGV    prefix, cursor ('' = look only at the queues named, else the cursor
 --         into the set of all queues), then the names of fixed queues
 -- RETURNS {next cursor, {queues with jobs}, {queues in which every job is locked},
---         delayed jobs dropped as duplicates}; a next cursor of '0' ends
---         a pass
+--         delayed jobs dropped as duplicates, {queue with suspects, how many, …}}; a next
+--         cursor of '0' ends a pass
 
 local prefix, cursor = ARGV[1], ARGV[2]
 
@@ -59,4 +59,17 @@ local function look(queue)
 end
 for _, queue in ipairs(names) do look(queue) end
 for i = 3, #ARGV do look(ARGV[i]) end
-return {cursor, waiting, full, dropped}
+
+local suspects = {}
+local set = prefix .. 'resqued:suspects'
+local size = pcall_('SCARD', set)
+if type(size) == 'number' and size > 0 then
+  for _, queue in ipairs(size <= 1000 and call('SMEMBERS', set) or call('SRANDMEMBER', set, 1000)) do
+    local n = apart(prefix, queue)
+    if n > 0 then
+      suspects[#suspects + 1] = queue
+      suspects[#suspects + 1] = n
+    end
+  end
+end
+return {cursor, waiting, full, dropped, suspects}

@@ -2,8 +2,9 @@
 -- or to failed, frees their locks, and forgets the process with its last record.
 --
 -- KEYS[1] resqued:inflight:<proc>
--- ARGV    prefix, proc, then per record: token, action (q requeue, f fail, t to the
---         tail and no death), failure record or '', answer to a request to kill it or ''
+-- ARGV    prefix, proc, then per record: token, action (q requeue, s requeue as a
+--         suspect, f fail, t to the tail and no death), failure record or '', answer to a
+--         request to kill it or ''
 -- RETURNS {records left, moved, reason for one that was left or ''}, or {'ALIVE'} if the
 --         process has not been fenced
 
@@ -15,10 +16,12 @@ local failedkey, deathkey = prefix .. 'failed', prefix .. 'resqued:deaths'
 
 -- died counts the death of a job. Equal jobs share the count: those that died
 -- together, or beside each other, have died once and not as often as they are many.
-local function died(key, r)
+local function died(r, suspect)
   local name = corpse(r.queue, r.payload)
-  local known = tonumber(pcall_('HGET', key, name) or 0) or 0
-  if r.deaths >= known then pcall_('HSET', key, name, r.deaths + 1) end
+  local deaths, blame = deathsof(prefix, name)
+  deaths = math.max(deaths, r.deaths + 1)
+  if suspect then blame = math.max(blame, r.blame + 1) end
+  pcall_('HSET', deathkey, name, fmt('%d %d', deaths, blame))
 end
 
 call('PERSIST', KEYS[1])
@@ -47,7 +50,7 @@ for i = 3, #ARGV, 4 do
       else
         forget_seen(prefix, r.queue) -- it knows the jobs behind those at the head
         putback(prefix, r.queue, r.payload, r.start, true)
-        died(deathkey, r)
+        died(r, action == 's')
       end
       if text ~= '' then answer(prefix, proc, token, text) end
       drop_held(prefix, proc, token)

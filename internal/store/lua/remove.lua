@@ -2,12 +2,14 @@
 --
 -- KEYS[1] queue:<q>
 -- ARGV    prefix, queue, keep (1: its name stays among the queues)
--- RETURNS how many jobs waited in it
+-- RETURNS how many jobs waited in it, its suspects included
 
 local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
 local n = len(key)
 if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away') end
 forget_seen(prefix, queue)
+n = n + apart(prefix, queue)
 if ARGV[3] ~= '1' then pcall_('SREM', prefix .. 'queues', queue) end
-call('UNLINK', key, key .. ':uniqueue', key .. ':start_at', healkeys(key))
+pcall_('SREM', prefix .. 'resqued:suspects', queue)
+call('UNLINK', key, apartkey(prefix, queue), key .. ':uniqueue', key .. ':start_at', healkeys(key))
 return n

@@ -1,0 +1,252 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/store"
+)
+
+// dies ends p1 with the jobs that it holds, and lets it come back.
+func (f *fixture) dies(action store.Action, jobs ...store.Reserved) {
+	f.t.Helper()
+	_, _, err := f.Fence(f.t.Context(), "p1", true)
+	require.NoError(f.t, err)
+	var verdicts []store.Verdict
+	for _, j := range jobs {
+		verdicts = append(verdicts, store.Verdict{Token: j.Token, Action: action})
+	}
+	require.NoError(f.t, f.Recover(f.t.Context(), "p1", verdicts))
+	f.register("p1")
+}
+
+// want asks for n jobs.
+func (f *fixture) want(n int, what store.Suspects, queues ...store.Queue) store.ExchangeReply {
+	f.t.Helper()
+	return f.exchange(store.ExchangeRequest{Master: "m", Wants: f.wants(n), Queues: queues, Suspects: what})
+}
+
+// suspects is what Poll tells of them.
+func (f *fixture) suspects() map[string]int {
+	f.t.Helper()
+	reply, err := f.Poll(f.t.Context(), true, "", nil)
+	require.NoError(f.t, err)
+	return reply.Suspects
+}
+
+func payloads(jobs []store.Reserved) []string {
+	var out []string
+	for _, j := range jobs {
+		out = append(out, string(j.Payload))
+	}
+	return out
+}
+
+func TestSuspects(t *testing.T) {
+	t.Parallel()
+	a, b, c := job("A", "[1]"), job("B", "[2]"), job("C", "[3]")
+	plain, unique := store.Queue{Name: "q"}, store.Queue{Name: "q", Unique: true}
+
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		t.Run("jobs that died together are set apart, and others are not held up", func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, server)
+			f.push("q", a, b)
+			f.dies(store.Suspect, f.reserve(2, "q")...)
+			f.push("q", c)
+			reply := f.want(4, store.SetApart, locked("q")...)
+			require.Equal(t, []string{c}, payloads(reply.Jobs))
+			require.Equal(t, 2, reply.Suspects)
+			require.Empty(t, f.list("queue:q"))
+			require.Equal(t, map[string]int{"q": 2}, f.suspects())
+
+			reply = f.want(1, store.OnlySuspects, locked("q")...)
+			require.Equal(t, []string{a}, payloads(reply.Jobs))
+			require.Equal(t, 1, reply.Suspects)
+			require.Equal(t, 1, reply.Jobs[0].Deaths)
+			require.Equal(t, 1, reply.Jobs[0].Blame)
+			f.exchange(store.ExchangeRequest{Completions: []store.Completion{done(reply.Jobs[0])}})
+			reply = f.want(1, store.OnlySuspects, locked("q")...)
+			require.Equal(t, []string{b}, payloads(reply.Jobs))
+			require.Zero(t, reply.Suspects)
+			f.exchange(store.ExchangeRequest{Completions: []store.Completion{done(reply.Jobs[0])}})
+			for _, key := range []string{"resqued:suspects", "resqued:suspects:q", "resqued:deaths"} {
+				require.False(t, f.exists(key), key)
+			}
+		})
+
+		t.Run("who runs nothing else takes suspects like other jobs", func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, server)
+			f.push("q", a, b)
+			f.dies(store.Suspect, f.reserve(1, "q")...)
+			require.Equal(t, []string{a}, payloads(f.want(1, store.TakeSuspects, plain).Jobs))
+			require.Empty(t, f.suspects())
+		})
+
+		t.Run("a death that is nobody's fault makes no suspects", func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, server)
+			f.push("q", a)
+			f.dies(store.Requeue, f.reserve(1, "q")...)
+			jobs := f.want(2, store.SetApart, plain).Jobs
+			require.Equal(t, 1, jobs[0].Deaths)
+			require.Zero(t, jobs[0].Blame)
+
+			// Nor does it clear one.
+			f.dies(store.Suspect, jobs...)
+			f.want(1, store.SetApart, plain)
+			jobs = f.want(1, store.OnlySuspects, plain).Jobs
+			f.dies(store.Requeue, jobs...)
+			f.want(1, store.SetApart, plain)
+			jobs = f.want(1, store.OnlySuspects, plain).Jobs
+			require.Equal(t, 3, jobs[0].Deaths)
+			require.Equal(t, 1, jobs[0].Blame)
+		})
+
+		t.Run("suspects take locks and count against caps, and locked ones make room", func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, server)
+			q := store.Queue{Name: "q", Locked: true, Cap: 1}
+			f.push("q", a, b)
+			f.dies(store.Suspect, f.reserve(2, "q")...)
+			f.want(1, store.SetApart, q)
+			f.push("q", c)
+			require.NoError(t, f.redis.Set(t.Context(), f.key(`locket:job_locks:A[1]`), "", time.Minute).Err())
+			reply := f.want(1, store.OnlySuspects, q)
+			require.Equal(t, []string{b}, payloads(reply.Jobs))
+			require.Equal(t, f.key(`locket:job_locks:B[2]`), reply.Jobs[0].LockKey)
+			require.Equal(t, 1, reply.Suspects)
+			require.Empty(t, f.want(1, store.SetApart, q).Jobs, "the cap is used up")
+			f.exchange(store.ExchangeRequest{Master: "m", Completions: []store.Completion{done(reply.Jobs[0])}})
+			reply = f.want(1, store.OnlySuspects, q)
+			require.Empty(t, reply.Jobs)
+			require.Equal(t, 1, reply.Suspects, "its lock is held still")
+		})
+
+		t.Run("locks of suspects may be named in Go", func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, server)
+			q := store.Queue{Name: "q", Locked: true, Named: true}
+			f.push("q", a, b)
+			f.dies(store.Suspect, f.reserve(2, "q")...)
+			require.Empty(t, f.want(1, store.SetApart, q).Unnamed, "who sets them apart needs no names")
+			reply := f.want(1, store.OnlySuspects, q)
+			require.Empty(t, reply.Jobs)
+			require.Len(t, reply.Unnamed, 2)
+			for i := range reply.Unnamed {
+				reply.Unnamed[i].Name = "x"
+			}
+			reply = f.exchange(store.ExchangeRequest{
+				Wants: f.wants(2), Queues: []store.Queue{q}, Suspects: store.OnlySuspects, Names: reply.Unnamed,
+			})
+			require.Equal(t, []string{a}, payloads(reply.Jobs))
+			require.Equal(t, f.key("locket:job_locks:x"), reply.Jobs[0].LockKey)
+		})
+
+		t.Run("in a unique queue they count as taken, and keep their times", func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, server)
+			_, err := f.PushUnique(t.Context(), "q", false, []byte(a), []byte(b))
+			require.NoError(t, err)
+			jobs := f.want(2, store.SetApart, unique).Jobs
+			f.dies(store.Suspect, jobs...)
+			f.want(1, store.SetApart, unique)
+			require.False(t, f.exists("queue:q:uniqueue"))
+			require.False(t, f.exists("queue:q:start_at"))
+			reply, err := f.PushUnique(t.Context(), "q", false, []byte(a))
+			require.NoError(t, err)
+			require.Equal(t, []bool{true}, reply.Pushed)
+
+			// The one that comes back is dropped beside that.
+			alone := f.want(1, store.OnlySuspects, unique).Jobs
+			require.Equal(t, []string{a}, payloads(alone))
+			require.True(t, alone[0].Unique)
+			require.Equal(t, jobs[0].EnqueuedAt, alone[0].EnqueuedAt)
+			f.dies(store.Suspect, alone...)
+			require.Equal(t, []string{a}, f.list("queue:q"))
+		})
+
+		t.Run("one that went back to its queue after a run is no suspect, one that did not run is", func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, server)
+			f.push("q", a)
+			f.dies(store.Suspect, f.reserve(1, "q")...)
+			jobs := f.want(1, store.TakeSuspects, plain).Jobs
+			f.exchange(store.ExchangeRequest{Completions: []store.Completion{{Job: &jobs[0], Kind: store.Requeued}}})
+			require.Empty(t, f.want(1, store.SetApart, plain).Jobs)
+			jobs = f.want(1, store.OnlySuspects, plain).Jobs
+			f.exchange(store.ExchangeRequest{Completions: []store.Completion{{Job: &jobs[0], Kind: store.Requeued, Survived: true}}})
+			require.Len(t, f.want(1, store.SetApart, plain).Jobs, 1)
+		})
+
+		t.Run("a request that is repeated gets back the suspect that it has", func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, server)
+			f.push("q", a, b)
+			f.dies(store.Suspect, f.reserve(2, "q")...)
+			f.want(1, store.SetApart, plain)
+			req := store.ExchangeRequest{Wants: f.wants(1), Queues: []store.Queue{plain}, Suspects: store.OnlySuspects, Sending: 1}
+			require.Equal(t, []string{a}, payloads(f.exchange(req).Jobs))
+			req.Repeat, req.Sending = true, 2
+			require.Equal(t, []string{a}, payloads(f.exchange(req).Jobs))
+			require.Equal(t, map[string]int{"q": 1}, f.suspects())
+		})
+
+		t.Run("they are removed with their queue, and keep a loner's marker", func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, server)
+			loner := store.LonerRequest{Queue: "q", Payload: []byte(a), Key: "lock:A"}
+			reply, err := f.EnqueueLoner(t.Context(), loner)
+			require.NoError(t, err)
+			require.Equal(t, store.LonerPushed, reply.Status)
+			f.dies(store.Suspect, f.reserve(1, "q")...)
+			f.push("q", b)
+			require.Len(t, f.want(1, store.SetApart, plain).Jobs, 1)
+			reply, err = f.EnqueueLoner(t.Context(), loner)
+			require.NoError(t, err)
+			require.Equal(t, store.LonerDuplicate, reply.Status)
+			f.push("q", c)
+			removed, err := f.RemoveQueue(t.Context(), "q", false)
+			require.NoError(t, err)
+			require.EqualValues(t, 2, removed)
+			require.False(t, f.exists("resqued:suspects"))
+			require.False(t, f.exists("resqued:suspects:q"))
+		})
+	})
+}
+
+func TestManySuspects(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		f := setup(t, server)
+		var jobs []store.Reserved
+		for i := range 200 {
+			f.push("q", job("A", "["+string(rune('a'+i%26))+"]")+string(rune('0'+i/26)))
+		}
+		for len(jobs) < 200 {
+			jobs = append(jobs, f.want(100, store.SetApart, store.Queue{Name: "q"}).Jobs...)
+		}
+		f.dies(store.Suspect, jobs...)
+		f.push("q", "last")
+		var reply store.ExchangeReply
+		for range 4 {
+			reply = f.want(1, store.SetApart, store.Queue{Name: "q"})
+			if !reply.More {
+				break
+			}
+			require.Empty(t, reply.Jobs)
+		}
+		require.Equal(t, []string{"last"}, payloads(reply.Jobs))
+		require.Equal(t, map[string]int{"q": 200}, f.suspects())
+		f.dies(store.Requeue, reply.Jobs...)
+		require.Equal(t, payloads(jobs[:3]), []string{
+			payloads(f.want(1, store.OnlySuspects, store.Queue{Name: "q"}).Jobs)[0],
+			payloads(f.want(1, store.OnlySuspects, store.Queue{Name: "q"}).Jobs)[0],
+			payloads(f.want(1, store.OnlySuspects, store.Queue{Name: "q"}).Jobs)[0],
+		})
+	})
+}
