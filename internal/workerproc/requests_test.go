@@ -35,6 +35,9 @@ func (f *fixture) killState(run store.RunName) store.KillState {
 	return states[0]
 }
 
+// seldom are beats that come only where something is to be told at once.
+var seldom = workerproc.Config{BeatEvery: time.Hour, LockDuration: 24 * time.Hour}
+
 // ended waits until the job has, and returns the answer.
 func (f *fixture) ended(run store.RunName) *store.KillAnswer {
 	f.t.Helper()
@@ -117,7 +120,7 @@ func TestRequests(t *testing.T) {
 		t.Parallel()
 		running := make(chan *resqued.Job, 1)
 		h, free := stuck(running)
-		f := start(t, handlers{"A": h}, options{})
+		f := start(t, handlers{"A": h}, options{cfg: seldom})
 		f.push(payload(1))
 		run := f.askFor(<-running, store.KillRequest{Grace: patience, Requeue: true})
 		eventually(t, "it is told to stop", func() bool { return f.killState(run).Told })
