@@ -14,12 +14,13 @@ const (
 	Ready   = "ready"    // the worker is registered in Redis and takes jobs
 	Beat    = "beat"     // State, Busy, Done, Quota, RSS, Kills, Doomed, LockEnd: every BeatEvery
 	Retires = "retiring" // Reason: quota, tainted: takes no new job; age, memory: goes on until Retire
+	Apart   = "apart"    // Suspects, On (one was taken): jobs that have to run alone wait
 	Found   = "found"    // there were jobs for every idle thread, so there may be more
 	Tainted = "tainted"  // Tokens, Reason: these jobs ignore their kill; end this process
 	Bye     = "bye"      // Done, Reason ("", Empty, Untidy): the last message of an orderly leave
 
 	// Master to worker.
-	Welcome  = "welcome" // Proc, Slot, Slots, State: the answer to hello
+	Welcome  = "welcome" // Proc, Slot, Slots, State, Alone: the answer to hello
 	SetState = "state"   // State: running, paused, draining
 	KillJobs = "kill"    // Tokens (none = all), Grace, Reason, Exit
 	Lookout  = "lookout" // On: look for jobs at every interval; the others now and then
@@ -54,7 +55,11 @@ type Message struct {
 	// Exit: the process shall leave after the kill (TERM), else go on (USR1).
 	Exit bool `json:"exit,omitempty"`
 	// On: the process is the lookout, else it no longer is.
-	On    bool  `json:"on,omitempty"`
+	On bool `json:"on,omitempty"`
+	// Alone: the process is there for one job that may have killed its process.
+	Alone bool `json:"alone,omitempty"`
+	// Suspects is how many such jobs wait in the queues of the process.
+	Suspects int   `json:"suspects,omitempty"`
 	Busy  int   `json:"busy,omitempty"`
 	Done  int   `json:"done,omitempty"`
 	Quota int   `json:"quota,omitempty"`

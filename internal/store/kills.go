@@ -142,6 +142,10 @@ func (s *Store) KillStates(ctx context.Context, runs []RunName) ([]KillState, er
 	return out, nil
 }
 
+// InfoAlone is the field of resqued:proc:<proc> by which a process says that it is there
+// for one suspect.
+const InfoAlone = "alone"
+
 // Fields of resqued:proc:<proc> that list tokens, with blanks between them: of the
 // jobs that were told to stop, and of those for which the process has to go.
 const (

@@ -204,8 +204,12 @@ func (p *Process) report() {
 	if p.cfg.Quota > 0 {
 		quota = "/" + strconv.Itoa(p.cfg.Quota)
 	}
-	proc.SetTitle(fmt.Sprintf("resqued: worker %d of %d: %s, %d/%d busy, %d%s done",
-		p.name.Slot+1, p.name.Slots, p.state, len(p.jobs), p.cfg.Threads, p.done, quota))
+	who := fmt.Sprintf("worker %d of %d", p.name.Slot+1, p.name.Slots)
+	if p.name.Alone {
+		who = "worker for a suspect"
+	}
+	proc.SetTitle(fmt.Sprintf("resqued: %s: %s, %d/%d busy, %d%s done",
+		who, p.state, len(p.jobs), p.cfg.Threads, p.done, quota))
 	if p.state != signals.Running || p.asked {
 		return
 	}

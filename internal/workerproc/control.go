@@ -31,6 +31,9 @@ func (p *Process) greet() error {
 		if m.Type == proc.Welcome {
 			p.name = m
 			p.cfg.Quota = staggered(p.cfg.Quota, m)
+			if m.Alone {
+				p.beAlone()
+			}
 			p.welcome(signals.State(m.State))
 			return nil
 		}
@@ -150,7 +153,7 @@ func (p *Process) card() store.Registration {
 	for i := range ids {
 		ids[i] = p.workerID(i)
 	}
-	return store.Registration{
+	card := store.Registration{
 		Proc: p.name.Proc, Workers: ids, Started: wire.FormatStart(p.started),
 		Info: map[string]string{
 			"host": p.cfg.Host, "pid": fmt.Sprint(p.cfg.PID), "slot": fmt.Sprint(p.name.Slot),
@@ -160,6 +163,10 @@ func (p *Process) card() store.Registration {
 			"started": wire.FormatISOUTC(p.started), "state": string(p.wanted),
 		},
 	}
+	if p.name.Alone {
+		card.Info[store.InfoAlone] = "1"
+	}
+	return card
 }
 
 // join waits for Redis as long as it takes; the master has a boot timeout.

@@ -51,7 +51,7 @@ func (p *Process) exchange() {
 		req.Wants = append(req.Wants, store.Want{Token: strconv.Itoa(p.sequence), Worker: p.threads[index].worker})
 	}
 	if len(req.Wants) > 0 {
-		req.Queues, req.Names, req.NamedClasses = p.queues, p.names, p.cfg.NamedClasses
+		req.Queues, req.Names, req.NamedClasses, req.Suspects = p.queues, p.names, p.cfg.NamedClasses, p.onSuspects()
 		if len(req.Queues) == 0 {
 			req.Wants, p.hungry = nil, false
 		}
@@ -199,7 +199,7 @@ func (p *Process) apply(r exchangeResult) {
 	if len(r.req.Completions)+len(jobs) > 0 {
 		p.stir()
 	}
-	if len(jobs) > 0 && len(jobs) == len(r.req.Wants) && len(p.idle) == 0 && time.Since(p.foundAt) >= p.cfg.Interval {
+	if len(jobs) > 0 && len(jobs) == len(r.req.Wants) && len(p.idle) == 0 && !p.name.Alone && time.Since(p.foundAt) >= p.cfg.Interval {
 		p.foundAt = time.Now()
 		if err := p.send(proc.Message{Type: proc.Found}); err != nil {
 			p.complain("report", "the master does not read", zap.Error(err))
@@ -218,6 +218,7 @@ func (p *Process) apply(r exchangeResult) {
 	default:
 		p.retries = 0
 	}
+	p.sawSuspects(r)
 	if p.cfg.Quota > 0 && p.begun >= p.cfg.Quota {
 		p.retire("quota")
 	}

@@ -117,6 +117,7 @@ func (p *Process) record(j *job, out thread.Outcome) {
 	switch out.Result {
 	case thread.Requeued:
 		c.Kind, c.Delay = store.Requeued, out.After
+		c.Survived = j.doomed == nil && j.claim != nil && !j.claim.State().Began.IsZero()
 	case thread.Failed:
 		c.Kind = store.Failed
 		c.Failure = wire.Failure{

@@ -1,6 +1,7 @@
 package workerproc
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -36,6 +37,8 @@ type pollResult struct {
 	// holds locked jobs alone.
 	waiting     []string
 	any, locked bool
+	// suspects counts the jobs of our queues that have to run alone.
+	suspects int
 	// later: a job of ours waits for its time; only looked for until empty.
 	later bool
 	// sends is how many exchanges had been sent before the look.
@@ -71,7 +74,7 @@ func (p *Process) poller() {
 		}
 		looked = time.Now()
 		r := p.lookAround(fixed)
-		if asked || mode == pollAlways || r.any || last.any || r.err != nil {
+		if asked || mode == pollAlways || r.any || last.any || r.suspects+last.suspects > 0 || r.err != nil {
 			select {
 			case p.polls <- r:
 			case <-p.work.Done():
@@ -115,6 +118,7 @@ func (p *Process) lookAround(fixed []string) pollResult {
 		r.later = p.ours(later)
 	}
 	var blocked []string
+	var suspects map[string]int
 	for cursor := ""; ; {
 		reply, err := p.d.Store.Poll(p.work, dynamic, cursor, fixed)
 		if err != nil {
@@ -122,14 +126,20 @@ func (p *Process) lookAround(fixed []string) pollResult {
 			return r
 		}
 		r.waiting, blocked = append(r.waiting, reply.Waiting...), append(blocked, reply.Blocked...)
+		suspects = reply.Suspects
 		p.d.Stats.Count(statsd.Duplicate, reply.Dropped)
 		if cursor = reply.Cursor; cursor == "" || cursor == "0" {
 			break
 		}
 	}
+	if p.name.Alone {
+		r.waiting = slices.Collect(maps.Keys(suspects))
+	}
 	slices.Sort(r.waiting)
-	r.any, r.locked = p.ours(r.waiting), p.ours(blocked)
-	r.waiting = append(r.waiting, blocked...) // the end of any job may free one
+	r.any, r.locked, r.suspects = p.ours(r.waiting), p.ours(blocked), p.count(suspects)
+	if !p.name.Alone {
+		r.waiting = append(r.waiting, blocked...) // the end of any job may free one
+	}
 	slices.Sort(r.waiting)
 	r.waiting = slices.Compact(r.waiting)
 	return r
@@ -148,9 +158,10 @@ func (p *Process) setPolling() {
 	mode := int32(pollOff)
 	switch {
 	case p.leaving || p.state != signals.Running:
+	case p.name.Alone && p.begun > 0:
 	case len(p.idle) == 0 && !p.cfg.Queues.Dynamic():
 		mode = pollSeldom
-	case p.cfg.UntilEmpty:
+	case p.cfg.UntilEmpty || p.name.Alone:
 		mode = pollAlways
 	default:
 		mode = pollQuiet
@@ -167,10 +178,15 @@ func (p *Process) sawQueues(r pollResult) {
 	p.waiting, p.polled = r.waiting, true
 	p.resolve()
 	calm := r.sends == p.sends.Load() && !p.exchanging && len(p.jobs) == 0 && len(p.ended) == 0 && len(p.stuck) == 0
+	if p.name.Alone {
+		p.sawAlone(r)
+		return
+	}
+	p.tellSuspects(r.suspects, false)
 	switch {
 	case r.any:
 		p.hungry = true
-	case p.cfg.UntilEmpty && calm && !r.later && !r.locked && p.state == signals.Running:
+	case p.cfg.UntilEmpty && calm && !r.later && !r.locked && r.suspects == 0 && p.state == signals.Running:
 		p.empty = true
 		p.enter(signals.Draining)
 	}

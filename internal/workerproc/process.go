@@ -8,10 +8,14 @@
 //	starting → running ⇄ paused → retiring / draining → gone
 //	                any of them → killing → gone
 //
+// A process whose master says that it is Alone takes one job that may have killed its
+// process, and leaves.
+//
 // Files: process.go the loop; control.go what master and operator want;
 // poll.go finding jobs; exchange.go reserving and ending them; job.go a job in
 // hand; kill.go the kill; requests.go the kill of one job that somebody asked for;
-// beat.go leases and reports; leave.go the end.
+// beat.go leases and reports; suspects.go jobs that have to run alone; leave.go the
+// end.
 package workerproc
 
 import (
@@ -218,7 +222,8 @@ type Process struct {
 	sends     atomic.Int64 // exchanges sent
 	lookout   atomic.Bool  // the master's word: look at every interval
 	worked    atomic.Int64 // when the process was last stirred, since started
-	foundAt   time.Time    // when the master was last told of more jobs
+	apart     apart
+	foundAt   time.Time // when the master was last told of more jobs
 	beats     chan beatCall
 	beaten    chan beatResult
 	left      chan error

@@ -116,6 +116,7 @@ type options struct {
 	hooks   resqued.Hooks
 	events  chan workerproc.Event
 	noReady bool
+	alone   bool
 	timeout time.Duration // of the class Stuck
 	name    string        // slot and sequence
 }
@@ -193,7 +194,7 @@ func start(t *testing.T, h handlers, o options) *fixture {
 	if state == "" {
 		state = "running"
 	}
-	f.down <- proc.Message{Type: proc.Welcome, Proc: "h:boot:1-1:" + o.name, Slots: 2, State: state}
+	f.down <- proc.Message{Type: proc.Welcome, Proc: "h:boot:1-1:" + o.name, Slots: 2, State: state, Alone: o.alone}
 	if !o.noReady {
 		f.expect(proc.Ready)
 	}

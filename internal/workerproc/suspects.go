@@ -1,0 +1,104 @@
+package workerproc
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/store"
+)
+
+// A job whose process has died with it may be to blame: a suspect. It runs again alone
+// in a process that has run nothing before, because what another job has left behind
+// (a goroutine, memory) kills, too. The only process of that kind by itself is a new
+// one of one thread. Others set suspects apart, in Redis, and tell their master how
+// many wait; he starts processes that are Alone.
+
+// tellEvery is how often the master is told of suspects whose number does not change.
+const tellEvery = time.Second
+
+// apart is what the master was told of suspects.
+type apart struct {
+	count int
+	at    time.Time
+}
+
+// beAlone makes this a process for one suspect.
+func (p *Process) beAlone() {
+	p.cfg.Threads, p.cfg.Quota = 1, 1
+	p.cfg.UntilEmpty = false
+}
+
+// onSuspects is what the next request does with suspects.
+func (p *Process) onSuspects() store.Suspects {
+	switch {
+	case p.name.Alone:
+		return store.OnlySuspects
+	case p.cfg.Threads == 1 && p.begun == 0:
+		return store.TakeSuspects
+	default:
+		return store.SetApart
+	}
+}
+
+// count counts the suspects of the queues that this process works.
+func (p *Process) count(suspects map[string]int) int {
+	if len(suspects) == 0 {
+		return 0
+	}
+	names := make([]string, 0, len(suspects))
+	for name := range suspects {
+		names = append(names, name)
+	}
+	n := 0
+	for _, c := range p.cfg.Queues.Resolve(names) {
+		n += suspects[c.Queue]
+	}
+	return n
+}
+
+// tellSuspects tells the master how many suspects wait. took: one was taken here.
+func (p *Process) tellSuspects(n int, took bool) {
+	if n == p.apart.count && !p.name.Alone && (n == 0 || time.Since(p.apart.at) < tellEvery) {
+		return
+	}
+	p.apart = apart{n, time.Now()}
+	if err := p.send(proc.Message{Type: proc.Apart, Suspects: n, On: took}); err != nil {
+		p.complain("report", "the master does not read", zap.Error(err))
+	}
+}
+
+// sawSuspects takes what an exchange tells of suspects.
+func (p *Process) sawSuspects(r exchangeResult) {
+	switch {
+	case len(r.req.Wants) == 0:
+	case !p.name.Alone:
+		if r.reply.Suspects > 0 {
+			p.tellSuspects(r.reply.Suspects, false)
+		}
+	case len(r.reply.Jobs) > 0:
+		p.tellSuspects(r.reply.Suspects, true)
+	case !p.hungry:
+		// Their locks are held, or others were faster.
+		p.notNeeded(r.reply.Suspects)
+	}
+}
+
+// sawAlone is what a process that is Alone does with what the poller has found.
+func (p *Process) sawAlone(r pollResult) {
+	switch {
+	case p.begun > 0 || p.exchanging || p.state != signals.Running:
+	case r.suspects > 0:
+		p.hungry = true
+	default:
+		p.notNeeded(0)
+	}
+}
+
+// notNeeded ends a process that is Alone without a job.
+func (p *Process) notNeeded(left int) {
+	p.tellSuspects(left, false)
+	p.enter(signals.Retiring)
+}
