@@ -65,7 +65,7 @@ func (c *chaos) judge(ctx context.Context) (bool, error) {
 	}
 	results := []check.Result{
 		check.Conservation(h), c.instant, check.Overlap(h), check.Fence(h), check.Repeats(h),
-		check.Starvation(c.probes, time.Duration(float64(time.Second)*c.o.slack)), check.Order(h),
+		check.Starvation(c.probes, h.Faults, time.Duration(float64(time.Second)*c.o.slack)), check.Order(h),
 		check.Recovery(h.Faults, bounds), check.Residue(left), check.Failures(h, maxDeaths, c.o.bystanders),
 	}
 	results = append(results, check.Vacuous(h, names, c.o.leastFaults(), c.recovered(), 1, results))

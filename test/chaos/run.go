@@ -237,7 +237,9 @@ func (c *chaos) mend(ctx context.Context) error {
 func (c *chaos) watch(ctx context.Context) {
 	tail := ledger.NewTail(c.ledgerDir)
 	for on := true; on; {
+		before := proc.BootTime()
 		on = pause(ctx, 20*time.Millisecond)
+		c.stalled(before, proc.BootTime())
 		entries, err := tail.Next()
 		if err != nil {
 			c.complain("%v", err)
@@ -251,6 +253,22 @@ func (c *chaos) watch(ctx context.Context) {
 		}
 		c.mu.Unlock()
 	}
+}
+
+// stalled notes that the whole machine stood still for as long as a daemon might take
+// for a fault, as virtual ones do.
+func (c *chaos) stalled(from, to time.Duration) {
+	if to-from < c.o.lease/6 {
+		return
+	}
+	f := check.Fault{Kind: check.Stall, From: from, To: to, Noticed: -1, Effect: check.Disturbs | check.Kills, Note: span(to - from)}
+	if to-from > c.o.lease/2 {
+		f.Effect |= check.Freezes
+	}
+	c.mu.Lock()
+	c.history.Faults = append(c.history.Faults, f)
+	c.mu.Unlock()
+	fmt.Printf("%8s the machine stood still for %s\n", c.clock(), span(to-from))
 }
 
 func (c *chaos) machineOf(worker string) *machine {

@@ -354,9 +354,13 @@ func TestStarvation(t *testing.T) {
 	slow.Ran = 2 * second
 	never.Ran = 0
 	disturbed.Ran, disturbed.QuietUntilDone = 9*second, false
-	require.Empty(t, Starvation([]Probe{quick, disturbed}, second/2).Violations)
-	requireFails(t, Starvation([]Probe{quick, slow}, second/2), "waited 1.000s")
-	requireFails(t, Starvation([]Probe{never}, second/2), "ran: false")
+	require.Empty(t, Starvation([]Probe{quick, disturbed}, nil, second/2).Violations)
+	requireFails(t, Starvation([]Probe{quick, slow}, nil, second/2), "waited 1.000s")
+	requireFails(t, Starvation([]Probe{never}, nil, second/2), "ran: false")
+	stall := []Fault{{Kind: Stall, From: second, To: 2 * second}}
+	require.Empty(t, Starvation([]Probe{slow}, stall, second/2).Violations)
+	stall[0].To = second + second/10
+	requireFails(t, Starvation([]Probe{slow}, stall, second/2), "waited 1.000s")
 }
 
 func TestOrder(t *testing.T) {
@@ -384,6 +388,10 @@ func TestRecovery(t *testing.T) {
 	require.Empty(t, Recovery([]Fault{{Kind: "kill", Recovered: second}}, bounds).Violations)
 	requireFails(t, Recovery([]Fault{{Kind: "kill", Recovered: second + 1}}, bounds), "instead of 1.000s")
 	requireFails(t, Recovery([]Fault{{Kind: "other", Recovered: -1}}, bounds), "no recovery")
+	stall := Fault{Kind: Stall, From: second / 2, To: second, Recovered: -1}
+	require.Empty(t, Recovery([]Fault{{Kind: "kill", Recovered: second + 1}, stall}, bounds).Violations)
+	stall.From, stall.To = 5*second, 9*second
+	requireFails(t, Recovery([]Fault{{Kind: "kill", Recovered: second + 1}, stall}, bounds), "instead of 1.000s")
 
 	table := Table([]Fault{
 		{Kind: "kill", Noticed: 1, Recovered: 5},

@@ -5,6 +5,20 @@ import (
 	"time"
 )
 
+// Stall is the kind of fault that nobody has injected: the machine stood still, and
+// with it everything that is measured.
+const Stall = "machine stalled"
+
+// stalled is how long the machine stood still between two instants.
+func stalled(faults []Fault, from, to time.Duration) (d time.Duration) {
+	for _, f := range faults {
+		if f.Kind == Stall && f.From < to && f.To > from {
+			d += f.To - f.From
+		}
+	}
+	return d
+}
+
 // Bound is how long a daemon may take to get over a kind of fault.
 type Bound struct {
 	Kind    string
@@ -60,8 +74,15 @@ func Recovery(faults []Fault, bounds []Bound) Result {
 		limit[b.Kind] = b.Recover
 	}
 	for _, f := range faults {
+		if f.Kind == Stall {
+			continue
+		}
 		r.Looked++
-		switch bound := limit[f.Kind]; {
+		bound := limit[f.Kind]
+		if bound > 0 {
+			bound += stalled(faults, f.From, f.To+f.Recovered)
+		}
+		switch {
 		case f.Recovered < 0:
 			r.fail(nil, "%s (%s) at %s: no recovery", f.Kind, f.Note, seconds(f.From))
 		case bound > 0 && f.Recovered > bound:
