@@ -60,19 +60,22 @@ var mutants = []struct{ name, file, from, to string }{
 	{"a job that has come to its end is suspected", "exchange", `pcall_('HDEL', deathkey, corpse(queue, record.payload))`, ``},
 
 	{"a released lock is not told to those who wait", "exchange", `freed(prefix, released, ms)`, ``},
-	{"one job too many counts as locked", "exchange", `s.count = math.min(s.count + looked, s.mark)`, `s.count = math.min(s.count + looked + 1, s.mark)`},
+	{"one job too many counts as locked", "exchange", `math.min(s.count + looked, s.mark)`, `math.min(s.count + looked + 1, s.mark)`},
 	{"newer jobs count as seen", "exchange", `local newer, unseen = left - s.mark,`, `local newer, unseen = 0,`},
 	{"a queue counts as blocked though its lock is free", "waits", `if not held(prefix, lock) then`, `if false then`},
 	{"a released lock does not count as open", "waits", `call('SADD', open, lock)`, ``},
 	{"one lock that is open is not looked for", "exchange", `nopen = nopen + 1
     end
-    if nopen == 0`, `nopen = nopen + 1
+    if s.known and nopen == 0`, `nopen = nopen + 1
     end
-    if nopen <= 1`},
+    if s.known and nopen <= 1`},
 	{"the search ends with the first lock that is taken", "exchange", `inway[lock] = true
-    if nopen == 0 then`, `inway[lock] = true
+    if s.known and nopen == 0 then`, `inway[lock] = true
     if true then`},
-	{"a round that was cut short counts as whole", "exchange", `elseif unseen <= 0 then`, `elseif unseen <= 1 then`},
+	{"a round that was cut short counts as whole", "exchange", `if unseen <= 0 then
+      -- In`, `if unseen <= 1 then
+      -- In`},
+	{"what was released during a first look is forgotten", "exchange", `(nopen > 0 or opened) and 0 or s.mark`, `s.mark`},
 
 	{"a job that was taken stays a member", "unique", `call('SREM', key .. ':uniqueue', payload)`, ``},
 	{"a start time stays when its job is taken", "unique", `match(removeat(key .. ':start_at', index) or '', '^%d+$')`, `match(call('LINDEX', key .. ':start_at', index) or '', '^%d+$')`},

@@ -232,16 +232,16 @@ local function reserve(queue, key, left, room, capped, flags)
   local s = before or {count = 0, mark = left, since = ms}
   local newer, unseen = left - s.mark, s.mark - s.count
   local blockedkey, openkey = prefix .. 'resqued:blocked:' .. queue, prefix .. 'resqued:open:' .. queue
-  -- The locks that were released since all jobs were known to be locked. Once they
-  -- are held again there is nothing to look for.
+  -- The locks that were released since jobs were found locked by them. Where all
+  -- jobs were looked at, and these are held again, there is nothing to look for.
   local open, nopen = {}, 0
-  if s.known then
+  if before then
     local list = pcall_('SMEMBERS', openkey)
     for _, lock in ipairs(list.err and {} or list) do
       open[lock] = true
       nopen = nopen + 1
     end
-    if nopen == 0 then unseen = 0 end
+    if s.known and nopen == 0 then unseen = 0 end
   end
   local scan = math.max(1, math.min(bound, budget))
   local looked, put, took, moved, unnamed, opened, inway = 0, 0, 0, 0, false, false, {}
@@ -262,7 +262,7 @@ local function reserve(queue, key, left, room, capped, flags)
     open[lock], nopen = nil, nopen - 1
     call('SREM', openkey, lock)
     inway[lock] = true
-    if nopen == 0 then unseen = 0 end
+    if s.known and nopen == 0 then unseen = 0 end
   end
 
   -- try looks at the job with an index. It returns true if the job was taken, or set
@@ -321,7 +321,7 @@ local function reserve(queue, key, left, room, capped, flags)
       end
     end
     -- Others go to the tail behind these, where they would not be found any more.
-    while newer > 0 and put > 0 and s.known and n < scan and not unnamed do
+    while newer > 0 and put > 0 and n < scan and not unnamed do
       local lock = lockof(call('LINDEX', key, index))
       if lock then
         if taken[lock] or held(prefix, lock) then
@@ -348,14 +348,15 @@ local function reserve(queue, key, left, room, capped, flags)
     forget_seen(prefix, queue) -- jobs that nobody has looked at stand among the others
   elseif looked > 0 or before and took > 0 then
     s.mark = left - newer
-    if opened then
-      s.count = 0
-    elseif unseen <= 0 then
-      -- A whole round: of what is still open there was no job.
-      s.known, s.count = true, s.mark
-      for lock in pairs(open) do call('SREM', openkey, lock) end
+    if unseen <= 0 then
+      -- In a whole round for what is open there was no job of the rest.
+      for lock in pairs(s.known and open or {}) do
+        call('SREM', openkey, lock)
+        nopen = nopen - 1
+      end
+      s.known, s.count = true, (nopen > 0 or opened) and 0 or s.mark
     else
-      s.count = math.min(s.count + looked, s.mark)
+      s.count = s.known and opened and 0 or math.min(s.count + looked, s.mark)
     end
     if not before then call('DEL', blockedkey, openkey) end
     note_seen(prefix, queue, s, inway)

@@ -8,8 +8,8 @@
 --                            looked at, when that began, the counter, and whether
 --                            (1) every job of these is locked by one of the next two
 --   resqued:blocked:<queue>  the locks in the way
---   resqued:open:<queue>     those of them that were released since: only a job with
---                            one of these can be free
+--   resqued:open:<queue>     those of them that were released since: of the jobs
+--                            that were looked at only one with these can be free
 --
 -- What is known counts for patience, should something have gone unnoticed; and not
 -- for long if a stranger has put back or taken out jobs meanwhile.
@@ -54,27 +54,19 @@ end
 -- reopen notes that locks are free that may stand in the way of a queue.
 local function reopen(prefix, queue, ms, locks)
   local s = seen(prefix, queue, 2 ^ 52, ms, true)
-  local blocked, open = prefix .. 'resqued:blocked:' .. queue, prefix .. 'resqued:open:' .. queue
-  local hit = false
-  if s and s.known then
-    for _, lock in ipairs(locks) do
-      if pcall_('SREM', blocked, lock) == 1 then
-        call('SADD', open, lock)
-        hit = true
-      end
-    end
-    if not hit then return end
-    call('PEXPIRE', open, 2 * patience)
-    s.count = 0
-    note_seen(prefix, queue, s, {})
-    return
-  end
-  local size = s and pcall_('SCARD', blocked)
-  hit = type(size) ~= 'number' or size == 0
+  if not s then return forget_seen(prefix, queue) end
+  local hit, open = false, prefix .. 'resqued:open:' .. queue
   for _, lock in ipairs(locks) do
-    hit = hit or pcall_('SISMEMBER', blocked, lock) == 1
+    if pcall_('SREM', prefix .. 'resqued:blocked:' .. queue, lock) == 1 then
+      call('SADD', open, lock)
+      hit = true
+    end
   end
-  if hit then forget_seen(prefix, queue) end
+  if not hit then return end
+  call('PEXPIRE', open, 2 * patience)
+  -- A first look goes on to its end; then comes the search for what is open.
+  if s.known then s.count = 0 end
+  note_seen(prefix, queue, s, {})
 end
 
 -- freed is told of every job lock that was released: queues that wait for it are
