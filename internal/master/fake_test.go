@@ -257,6 +257,9 @@ func (c *fakeChild) hear() []string {
 			continue
 		case proc.Welcome, proc.SetState:
 			text += " " + m.State
+			if m.Alone {
+				text += " alone"
+			}
 		case proc.KillJobs:
 			text += fmt.Sprintf(" %s", m.Grace)
 			if m.Exit {
@@ -291,6 +294,10 @@ func (c *fakeChild) hello() []string {
 func (c *fakeChild) boot() {
 	c.t.Helper()
 	require.Len(c.t, c.hello(), 1)
+	c.ready()
+}
+
+func (c *fakeChild) ready() {
 	c.say(proc.Message{Type: proc.Ready})
 	go func() {
 		tick := time.NewTicker(proc.BeatEvery)
@@ -428,6 +435,7 @@ type fakeRedis struct {
 	procs    []string
 	fenced   []string
 	verdicts []string // "token requeue", "token fail"
+	suspects []string // tokens of those requeued as such
 	failures []string
 	answers  []store.KillAnswer
 	masters  []store.MasterInfo
@@ -511,6 +519,9 @@ func (r *fakeRedis) Recover(_ context.Context, name string, verdicts []store.Ver
 			r.failures = append(r.failures, string(v.Failure))
 		} else {
 			r.verdicts = append(r.verdicts, v.Token+" requeue")
+		}
+		if v.Action == store.Suspect {
+			r.suspects = append(r.suspects, v.Token)
 		}
 	}
 	delete(r.held, name)

@@ -37,7 +37,7 @@ func (m *Master) post() {
 }
 
 func (m *Master) mayLookOut(w *worker) bool {
-	return m.workers[w] && !w.readyAt.IsZero() && !w.killed && !w.stopped && !w.retired && !w.saturated &&
+	return m.workers[w] && !w.alone && !w.readyAt.IsZero() && !w.killed && !w.stopped && !w.retired && !w.saturated &&
 		w.state == signals.Running
 }
 

@@ -9,8 +9,8 @@
 //	               draining ──▶ killing ──▶ gone
 //
 // Files: master.go the loop; config.go and deps.go what it needs; worker.go a
-// worker process as its master sees it; slot.go filling the slots; lookout.go who
-// looks for jobs; signals.go what signals do; reap.go the end of a worker process;
+// worker process as its master sees it; slot.go filling the slots; apart.go processes
+// for jobs that have to run alone; lookout.go who looks for jobs; signals.go what signals do; reap.go the end of a worker process;
 // reload.go a new configuration; recover.go and janitor.go the jobs of the dead;
 // heal.go unique queues; status.go what people see.
 package master
@@ -76,6 +76,7 @@ type Master struct {
 	gens    int     // configurations read
 	done    int     // jobs of the dead worker processes
 
+	apart  apart
 	roll   *roll
 	reread rereading
 
@@ -186,6 +187,7 @@ func (m *Master) turn() {
 		}
 	}
 	m.fill()
+	m.isolate()
 	m.enforce()
 	m.post()
 	if m.roundAt.IsZero() || m.due(m.roundAt) {

@@ -17,9 +17,7 @@ func (m *Master) reap(e exited) {
 	m.now = time.Now()
 	delete(m.workers, w)
 	m.done += w.beat.Done
-	if m.booting == w {
-		m.booting = nil
-	}
+	m.booted(w)
 	for other := range m.workers {
 		if other.after == w {
 			other.after = nil
@@ -41,7 +39,7 @@ func (m *Master) reap(e exited) {
 // vacate frees the slot of w and decides when it is filled again.
 func (m *Master) vacate(w *worker, orderly bool, exit proc.Exit) {
 	s := w.slot
-	held := s.current == w || s.next == w
+	held := s.current == w || s.next == w || w.alone
 	if s.current == w {
 		// A successor that boots takes the place.
 		s.current, s.next = s.next, nil
@@ -61,6 +59,11 @@ func (m *Master) vacate(w *worker, orderly bool, exit proc.Exit) {
 	}
 	useful := w.beat.Done > 0 || lived >= briefly
 	switch {
+	case orderly && w.alone:
+		if useful {
+			s.forgive()
+		}
+		m.log.Debug("worker process left", fields...)
 	case orderly && w.empty:
 		s.closed = held
 		m.log.Info("worker process left: the queues are empty", fields...)

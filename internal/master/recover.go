@@ -16,6 +16,9 @@ const (
 	dirtyExit = "Resque::DirtyExit"
 	// maxNamed bounds how many neighbours a failure record names.
 	maxNamed = 8
+	// hopeless times max_deaths is how often a job may die though it is not to blame:
+	// one that takes its whole machine along shall not do so for ever.
+	hopeless = 4
 )
 
 // death is what is known about the end of a worker process.
@@ -24,6 +27,9 @@ type death struct {
 	cause string
 	// peak is the most memory that it had, in bytes; 0 = unknown.
 	peak int64
+	// seen: the master was there when it ended by itself, so it was one of its jobs that
+	// did it; else its master or its machine may have gone first.
+	seen bool
 	// killed: all its jobs were to be killed, and why; else only those in tokens.
 	killed bool
 	tokens map[string]bool
@@ -32,7 +38,7 @@ type death struct {
 
 // deathOf collects what is known about the end of w.
 func (m *Master) deathOf(w *worker, exit proc.Exit) death {
-	d := death{cause: w.ending(exit), peak: exit.MaxRSS, tokens: w.tokens, reason: w.cause}
+	d := death{cause: w.ending(exit), peak: exit.MaxRSS, tokens: w.tokens, reason: w.cause, seen: !w.lapsed}
 	switch {
 	case m.state == signals.Killing:
 		d.killed = true
@@ -60,6 +66,7 @@ func (m *Master) buried(r report) {
 	if r.lapsed {
 		for w := range m.workers {
 			if w.proc == r.proc {
+				w.lapsed = true
 				m.kill(w, "its lease in redis is past")
 			}
 		}
@@ -74,20 +81,30 @@ func (m *Master) buried(r report) {
 }
 
 // verdicts decides what becomes of the jobs that a dead process held. A job that
-// was to be killed has failed, or goes back to its queue if that was asked for. A job
-// whose process died by itself runs again, unless it has taken too many processes
-// with it.
+// was to be killed has failed, or goes back to its queue if that was asked for; then it
+// is known why the process ended. Else each of its jobs may be to blame and runs again,
+// alone, unless it has taken too many processes with it. Nobody is to blame for a death
+// that came from outside.
 func (d death) verdicts(held []store.Reserved, maxDeaths int, now time.Time) []store.Verdict {
 	verdicts := make([]store.Verdict, 0, len(held))
+	most, blamed := maxDeaths*hopeless, d.seen && len(d.tokens) == 0
+	if maxDeaths == 1 {
+		most = 1 // no job shall ever run again by itself
+	}
 	for i, job := range held {
 		v := store.Verdict{Token: job.Token, Action: store.Requeue}
+		if blamed {
+			v.Action = store.Suspect
+		}
 		switch {
 		case job.Kill != nil && job.Kill.Requeue:
 			v.Action = store.Again
 		case job.Kill != nil || d.killed || d.tokens[job.Token]:
 			v = d.fail(job, now, d.killText())
-		case job.Deaths+1 >= maxDeaths:
-			v = d.fail(job, now, d.diedText(held, i, maxDeaths))
+		case blamed && job.Blame+1 >= maxDeaths:
+			v = d.fail(job, now, d.diedText(held, i, job.Blame+1, maxDeaths))
+		case job.Deaths+1 >= most:
+			v = d.fail(job, now, d.diedText(held, i, job.Deaths+1, most))
 		}
 		verdicts = append(verdicts, v)
 	}
@@ -129,13 +146,13 @@ func (d death) killText() string {
 
 // diedText tells what a person needs to find the culprit: how the process ended,
 // how much memory it had, and what else ran in it.
-func (d death) diedText(held []store.Reserved, i, maxDeaths int) string {
+func (d death) diedText(held []store.Reserved, i, deaths, most int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "worker process died: %s", d.cause)
 	if d.peak > 0 {
 		fmt.Fprintf(&b, "; peak memory %d MiB", d.peak>>20)
 	}
-	fmt.Fprintf(&b, "; death %d of %d", held[i].Deaths+1, maxDeaths)
+	fmt.Fprintf(&b, "; death %d of %d", deaths, most)
 	if len(held) > 1 {
 		b.WriteString("; beside it ran ")
 		named := 0

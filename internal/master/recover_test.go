@@ -18,7 +18,7 @@ import (
 var _ Store = (*store.Store)(nil)
 
 func reserved(token string, deaths int) store.Reserved {
-	return store.Reserved{Token: token, Queue: "mail", Worker: "h/0.0:1:mail", Deaths: deaths}
+	return store.Reserved{Token: token, Queue: "mail", Worker: "h/0.0:1:mail", Deaths: deaths, Blame: deaths}
 }
 
 func TestRecover(t *testing.T) {
@@ -273,7 +273,7 @@ func TestDiedText(t *testing.T) {
 		held[i].Payload = []byte(`{"class":"C\u001b[31m","args":[]}`)
 	}
 	held[3].Payload = []byte("{")
-	text := death{cause: "exit code 2"}.diedText(held, 0, 3)
+	text := death{cause: "exit code 2"}.diedText(held, 0, 3, 3)
 	require.True(t, strings.HasSuffix(text, " and 3 more"), text)
 	require.Contains(t, text, "a job of queue mail")
 	require.NotContains(t, text, "\x1b")

@@ -117,30 +117,18 @@ func (m *Master) replacing() bool {
 // spawn starts a worker process for s. It becomes the slot's own, or, while old
 // still has it, the next one.
 func (m *Master) spawn(s *slot, old *worker) {
-	if m.d.BeforeFork != nil {
-		m.d.BeforeFork()
-	}
 	cfg, gen := m.cfg, m.gen
 	if m.roll != nil && !m.roll.tried {
 		m.roll.tried = true
 		cfg, gen = m.roll.cfg, m.roll.gen
 	}
-	name := m.d.Self.Child(s.number, m.seq)
-	m.seq++
-	child, err := m.d.System.Spawn(proc.Spec{
-		Proc: name, Title: fmt.Sprintf("resqued: worker %d of %d", s.number+1, cfg.Slots),
-		Config: cfg.Worker, DieWithMaster: cfg.OnMasterDeath == "kill",
-	})
+	w, err := m.launch(s, cfg, gen, fmt.Sprintf("resqued: worker %d of %d", s.number+1, cfg.Slots))
 	if err != nil {
-		m.log.Error("cannot start a worker process", zap.Int("slot", s.number), zap.Error(err),
-			zap.Duration("again_in", s.fail(m.now)))
-		m.due(s.due)
 		if gen != m.gen {
 			m.abortRoll(err.Error())
 		}
 		return
 	}
-	w := &worker{proc: name, slot: s, gen: gen, child: child, spawnedAt: m.now, heard: m.now, tokens: map[string]bool{}}
 	if cfg.Slots*cfg.Threads == 1 {
 		w.after = old // one job at a time was asked for
 	}
@@ -149,8 +137,29 @@ func (m *Master) spawn(s *slot, old *worker) {
 	} else {
 		s.next = w
 	}
-	m.workers[w] = true
 	m.booting = w
+}
+
+// launch starts a worker process. After an error, which is logged, the next try of s
+// is delayed.
+func (m *Master) launch(s *slot, cfg Config, gen int, title string) (*worker, error) {
+	if m.d.BeforeFork != nil {
+		m.d.BeforeFork()
+	}
+	name := m.d.Self.Child(s.number, m.seq)
+	m.seq++
+	child, err := m.d.System.Spawn(proc.Spec{
+		Proc: name, Title: title, Config: cfg.Worker, DieWithMaster: cfg.OnMasterDeath == "kill",
+	})
+	if err != nil {
+		m.log.Error("cannot start a worker process", zap.Int("slot", s.number), zap.Error(err),
+			zap.Duration("again_in", s.fail(m.now)))
+		m.due(s.due)
+		return nil, err
+	}
+	w := &worker{proc: name, slot: s, gen: gen, child: child, spawnedAt: m.now, heard: m.now, tokens: map[string]bool{}}
+	m.workers[w] = true
 	m.log.Debug("worker process started", zap.String("proc", name), zap.Int("pid", child.PID()))
 	m.children.Go(func() { m.watch(w) })
+	return w, nil
 }

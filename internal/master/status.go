@@ -72,6 +72,9 @@ func (m *Master) status() string {
 	if n.retiring > 0 && !m.leaving() {
 		parts = append(parts, fmt.Sprintf("%d retiring", n.retiring))
 	}
+	if n.alone > 0 {
+		parts = append(parts, plural(n.alone, "suspect")+" apart")
+	}
 	if m.roll != nil {
 		parts = append(parts, fmt.Sprintf("reloading %d/%d", n.current, len(m.slots)))
 	}
@@ -84,6 +87,8 @@ func (m *Master) status() string {
 // counts sum up the worker processes.
 type counts struct {
 	ready, retiring, busy, done int
+	// alone are there for one suspect each, and count nowhere else.
+	alone int
 	// current run the configuration that is being rolled out.
 	current int
 }
@@ -91,8 +96,12 @@ type counts struct {
 func (m *Master) count() counts {
 	n := counts{done: m.done}
 	for w := range m.workers {
-		n.busy += w.beat.Busy
 		n.done += w.beat.Done
+		if w.alone {
+			n.alone++
+			continue
+		}
+		n.busy += w.beat.Busy
 		if m.roll != nil && w.gen == m.roll.gen && !w.readyAt.IsZero() {
 			n.current++
 		}

@@ -31,6 +31,11 @@ type worker struct {
 	heard     time.Time     // the last sign of life
 	lockEnd   time.Time     // it must be gone then if it is silent; zero: not known
 
+	// alone: it is there for one suspect, beside the slots. looked: it has looked for
+	// one, and took it at tookAt if there was any.
+	alone, looked bool
+	tookAt        time.Time
+
 	// after: a worker of which this one takes the place only when it is gone.
 	after *worker
 
@@ -48,6 +53,7 @@ type worker struct {
 	abortedAt time.Time // its jobs were to be killed then
 	abortBy   time.Time // it must have been heard of by then; zero: settled
 	killed    bool      // SIGKILL was sent
+	lapsed    bool      // because its lease in Redis was past
 	cause     string    // why
 	tainted   bool      // it cannot go on; tokens of the jobs that were to be killed
 	tokens    map[string]bool
@@ -115,6 +121,8 @@ func (m *Master) heed(s said) {
 		m.asksToRetire(w, s.message.Reason)
 	case proc.Found:
 		m.found(w)
+	case proc.Apart:
+		m.suspected(w, s.message)
 	case proc.Tainted:
 		w.tainted = true
 		for _, token := range s.message.Tokens {
@@ -138,7 +146,7 @@ func (m *Master) welcome(w *worker, hello proc.Message) {
 	w.greeted, w.state = true, m.stateFor(w)
 	m.send(w, proc.Message{
 		Type: proc.Welcome, Protocol: proc.Protocol, Proc: w.proc,
-		Slot: w.slot.number, Slots: m.cfg.Slots, State: string(w.state), Grace: m.cfg.TermTimeout,
+		Slot: w.slot.number, Slots: m.cfg.Slots, State: string(w.state), Alone: w.alone, Grace: m.cfg.TermTimeout,
 	})
 }
 
@@ -176,9 +184,7 @@ func (m *Master) ready(w *worker) {
 	}
 	m.log.Log(level, "worker process ready", zap.String("proc", w.proc), zap.Int("pid", w.child.PID()),
 		zap.Int("slot", w.slot.number), zap.Duration("after", w.readyAt.Sub(w.spawnedAt)))
-	if m.booting == w {
-		m.booting = nil
-	}
+	m.booted(w)
 	if w.slot.next == w {
 		old := w.slot.current
 		w.slot.current, w.slot.next = w, nil

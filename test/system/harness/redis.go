@@ -134,7 +134,7 @@ func (d *Daemon) AwaitFailures(n int) []Failure {
 	return d.Failures()
 }
 
-// Snapshot is where the jobs are at one instant.
+// Snapshot is where the jobs are at one instant. Suspects count as queued.
 type Snapshot struct {
 	Queued, InFlight, Delayed, Processed, Failed int64
 }
@@ -148,7 +148,9 @@ func (s Snapshot) Jobs() int64 { return s.Queued + s.InFlight + s.Delayed + s.Pr
 var snapshot = redis.NewScript(`
 local p = ARGV[1] .. ':'
 local queued, inflight = 0, 0
-for _, q in ipairs(redis.call('SMEMBERS', p .. 'queues')) do queued = queued + redis.call('LLEN', p .. 'queue:' .. q) end
+for _, q in ipairs(redis.call('SMEMBERS', p .. 'queues')) do
+  queued = queued + redis.call('LLEN', p .. 'queue:' .. q) + redis.call('LLEN', p .. 'resqued:suspects:' .. q)
+end
 for _, key in ipairs(redis.call('KEYS', p .. 'resqued:inflight:*')) do inflight = inflight + redis.call('HLEN', key) end
 local failed = redis.pcall('LLEN', p .. 'failed') -- a test may have put something else there
 return {queued, inflight, redis.call('ZCARD', p .. 'resqued:delayed'),
