@@ -10,7 +10,7 @@ import (
 var (
 	// ErrKilled: somebody asked for the job to be killed (TERM, INT or USR1 to
 	// the master or the worker, or a kill request that names the job). The job
-	// is recorded as failed.
+	// is recorded as failed, or put back into its queue if that was asked for.
 	ErrKilled = errors.New("resqued: job killed")
 	// ErrTimeout: the job ran longer than its class allows.
 	ErrTimeout = errors.New("resqued: job timed out")

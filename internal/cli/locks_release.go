@@ -124,7 +124,8 @@ func refusal(v *lockView) string {
 	text := fmt.Sprintf("lock %q is held by %s, running for %s as %s", key, jobText(job.Class, job.Args),
 		age(v.info.Age()), wire.Printable(workerText(job.Worker), 200))
 	if name, err := wire.ParseWorkerID(job.Worker); err == nil && name.Ours {
-		text += fmt.Sprintf("; kill -USR1 %d there kills the jobs of that process, and their locks go with them", name.PID)
+		text += fmt.Sprintf("; resqued jobs kill %s kills it, and the lock goes with it",
+			wire.Printable(store.RunName{Proc: v.info.Proc, Token: v.info.Token}.String(), 200))
 	}
 	return text + "; --force releases the lock while the job runs"
 }

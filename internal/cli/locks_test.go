@@ -89,7 +89,7 @@ func TestLocksOfRunningJobs(t *testing.T) {
 		exit, out, errs := f.run("locks", "release", "Sync[42]")
 		require.Equal(t, exitFailed, exit)
 		require.Empty(t, out)
-		require.Regexp(t, `lock "locket:job_locks:Sync\[42\]" is held by Sync\[42\], running for (<1s|\d+s) as web-1/0\.3:9120; kill -USR1 9120 there`, errs)
+		require.Regexp(t, `lock "locket:job_locks:Sync\[42\]" is held by Sync\[42\], running for (<1s|\d+s) as web-1/0\.3:9120; resqued jobs kill p1/\d+ kills it`, errs)
 		require.EqualValues(t, 1, f.redis.Exists(t.Context(), job.LockKey).Val())
 
 		exit, out, errs = f.run("locks", "release", "--force", "Sync[42]")
