@@ -18,6 +18,8 @@ const (
 	maxDepth    = 64
 	// maxLine bounds what stands in one line: simple texts, errors, numbers.
 	maxLine = 1 << 20
+	// maxWord bounds what is kept of the words of a request.
+	maxWord = 256
 )
 
 // ErrProtocol: bytes that are neither RESP2 nor RESP3.
@@ -149,8 +151,10 @@ func unexpected(err error) error {
 type Request struct {
 	// Name is the command in upper case.
 	Name string
-	// Arg is its first argument, at most 64 bytes of it: the SHA-1 of EVALSHA.
+	// Arg is its first argument, at most 256 bytes of it: the SHA-1 of EVALSHA.
 	Arg string
+	// Key is the first key of a script, as much of it.
+	Key string
 }
 
 // Script says whether the request runs a script.
@@ -181,7 +185,7 @@ func readRequest(r *bufio.Reader, dst []byte) ([]byte, Request, error) {
 	if err != nil {
 		return dst, Request{}, err
 	}
-	return dst, requestOf(leadingTexts(dst[from:], 2)), nil
+	return dst, requestOf(leadingTexts(dst[from:], 4)), nil
 }
 
 // appendInline is appendLine for a line that may end without CR.
@@ -197,10 +201,13 @@ func appendInline(r *bufio.Reader, dst []byte) ([]byte, error) {
 func requestOf(words []string) Request {
 	var q Request
 	if len(words) > 0 {
-		q.Name = strings.ToUpper(words[0][:min(len(words[0]), 64)])
+		q.Name = strings.ToUpper(words[0][:min(len(words[0]), maxWord)])
 	}
 	if len(words) > 1 {
-		q.Arg = words[1][:min(len(words[1]), 64)]
+		q.Arg = words[1][:min(len(words[1]), maxWord)]
+	}
+	if len(words) > 3 && words[2] != "0" && q.Script() {
+		q.Key = words[3][:min(len(words[3]), maxWord)]
 	}
 	return q
 }
@@ -215,7 +222,7 @@ func leadingTexts(raw []byte, n int) []string {
 		if err != nil || size < 0 || size+2 > len(body) {
 			break
 		}
-		texts = append(texts, string(body[:min(size, 64)]))
+		texts = append(texts, string(body[:min(size, maxWord)]))
 		rest = body[size+2:]
 	}
 	return texts

@@ -76,12 +76,14 @@ func TestReadValue(t *testing.T) {
 func TestReadRequest(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]Request{
-		"*3\r\n$7\r\nevalsha\r\n$3\r\nabc\r\n$1\r\n0\r\n": {Name: "EVALSHA", Arg: "abc"},
-		"*1\r\n$4\r\nEXEC\r\n":                            {Name: "EXEC"},
-		"ping hello\r\n":                                  {Name: "PING", Arg: "hello"},
-		"QUIT\n":                                          {Name: "QUIT"},
-		"*0\r\n":                                          {},
-		"\r\n":                                            {},
+		"*4\r\n$7\r\nevalsha\r\n$3\r\nabc\r\n$1\r\n0\r\n$1\r\nx\r\n": {Name: "EVALSHA", Arg: "abc"},
+		"*4\r\n$4\r\nEVAL\r\n$3\r\nabc\r\n$1\r\n1\r\n$3\r\nk:1\r\n":  {Name: "EVAL", Arg: "abc", Key: "k:1"},
+		"*4\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\n1\r\n$2\r\nEX\r\n":      {Name: "SET", Arg: "k"},
+		"*1\r\n$4\r\nEXEC\r\n": {Name: "EXEC"},
+		"ping hello\r\n":       {Name: "PING", Arg: "hello"},
+		"QUIT\n":               {Name: "QUIT"},
+		"*0\r\n":               {},
+		"\r\n":                 {},
 	} {
 		r := bufio.NewReader(strings.NewReader(raw + "rest"))
 		got, request, err := readRequest(r, nil)
@@ -131,7 +133,7 @@ func FuzzReadRequest(f *testing.F) {
 				break
 			}
 			require.NotEmpty(t, raw)
-			require.LessOrEqual(t, len(request.Name), 3*64) // upper case may be longer
+			require.LessOrEqual(t, len(request.Name), 3*maxWord) // upper case may be longer
 			joined = append(joined, raw...)
 		}
 		require.True(t, bytes.HasPrefix(data, joined))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/resqued/resqued/internal/faultproxy"
@@ -73,26 +74,31 @@ func netHold(least time.Duration) func(*chaos, context.Context, *check.Fault, *r
 	}
 }
 
-// replyLost loses the reply of a script that was carried out. A mute connection
-// stays open and silent.
+// burst is how many replies are lost in a row where that takes no time.
+const burst = 12
+
+// replyLost loses replies of the script that ends and takes jobs, or recovers them,
+// after it was carried out. A mute connection stays open and silent.
 func replyLost(mute bool) func(*chaos, context.Context, *check.Fault, *rand.Rand) error {
 	return func(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
 		m := c.hit(f, r)
-		if mute {
-			f.Effect = check.Disturbs
-		}
 		seen := marks{m: m.seen()}
-		nth := 1 + r.IntN(12)
-		f.From = proc.BootTime()
-		select {
-		case <-m.proxy.DropReply(faultproxy.Drop{Nth: nth, Mute: mute}):
-		case <-time.After(patience):
-			return errors.New("no script to lose the reply of")
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		times := burst
+		if mute {
+			times, f.Effect = 1, check.Disturbs
 		}
+		moving := func(q faultproxy.Request) bool { return strings.HasPrefix(q.Key, key("resqued:inflight:")) }
 		f.From = proc.BootTime()
-		lasted(f, "of script %d", nth)
+		for range times {
+			select {
+			case <-m.proxy.DropReply(faultproxy.Drop{Nth: 1 + r.IntN(3), Mute: mute, Match: moving}):
+			case <-time.After(patience):
+				return errors.New("no script to lose the reply of")
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		lasted(f, "of %d scripts", times)
 		err := c.working(ctx, f, f.To, m)
 		c.noticed(f, seen, silence...)
 		if mute {

@@ -113,7 +113,13 @@ func (c *chaos) makeDirs() (err error) {
 		return err
 	}
 	c.ledgerDir = filepath.Join(c.dir, "ledger")
-	return os.MkdirAll(c.ledgerDir, 0o700)
+	if err := os.MkdirAll(c.dir, 0o700); err != nil {
+		return err
+	}
+	if err := os.Mkdir(c.ledgerDir, 0o700); err != nil {
+		return fmt.Errorf("-dir has to be a directory that no run has used: %w", err)
+	}
+	return nil
 }
 
 // setup starts Redis, the proxies and the daemons.
