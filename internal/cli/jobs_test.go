@@ -163,9 +163,17 @@ func TestHostileJobs(t *testing.T) {
 	list := strings.Split(strings.TrimSpace(names), "\n")
 	require.Len(t, list, 2)
 	for _, args := range [][]string{
-		{"jobs"}, {"jobs", "-o", "wide"}, {"jobs", "-o", "json"}, {"jobs", "-o", "name"}, {"jobs", "show", list[0]},
-		{"jobs", "show", list[1]}, {"jobs", "show", list[0], "-o", "json"}, {"jobs", "kill", "--queue", "q"},
-		{"jobs", "kill", list[0], "--no-wait"}, {"jobs", "kill", list[1], "--no-wait"}, {"jobs", "show", "\x1b]0;x"},
+		{"jobs"},
+		{"jobs", "-o", "wide"},
+		{"jobs", "-o", "json"},
+		{"jobs", "-o", "name"},
+		{"jobs", "show", list[0]},
+		{"jobs", "show", list[1]},
+		{"jobs", "show", list[0], "-o", "json"},
+		{"jobs", "kill", "--queue", "q"},
+		{"jobs", "kill", list[0], "--no-wait"},
+		{"jobs", "kill", list[1], "--no-wait"},
+		{"jobs", "show", "\x1b]0;x"},
 	} {
 		_, out, errs := f.run(args...)
 		require.NotEmpty(t, out+errs)

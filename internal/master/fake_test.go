@@ -512,12 +512,13 @@ func (r *fakeRedis) Recover(_ context.Context, name string, verdicts []store.Ver
 		if v.Kill != nil {
 			r.answers = append(r.answers, *v.Kill)
 		}
-		if v.Action == store.Again {
+		switch v.Action {
+		case store.Again:
 			r.verdicts = append(r.verdicts, v.Token+" again")
-		} else if v.Action == store.Fail {
+		case store.Fail:
 			r.verdicts = append(r.verdicts, v.Token+" fail")
 			r.failures = append(r.failures, string(v.Failure))
-		} else {
+		default:
 			r.verdicts = append(r.verdicts, v.Token+" requeue")
 		}
 		if v.Action == store.Suspect {
