@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,11 +26,21 @@ const scanBound = 64
 // the very same request again with Repeat set: completions are applied once
 // anyhow, and the wants get back what they already hold.
 func (s *Store) Exchange(ctx context.Context, req ExchangeRequest) (ExchangeReply, error) {
-	raw, err := s.eval(ctx, exchangeScript, s.key(keyInflight)+req.Proc, s.exchangeArgs(req))
+	script := exchangeScript
+	if req.unique() {
+		script = exchangeUnique
+	}
+	raw, err := s.eval(ctx, script, s.key(keyInflight)+req.Proc, s.exchangeArgs(req))
 	if err != nil {
 		return ExchangeReply{}, err
 	}
 	return parseExchange(raw, len(req.Completions))
+}
+
+// unique tells whether the request has to do with a unique queue.
+func (r *ExchangeRequest) unique() bool {
+	return slices.ContainsFunc(r.Queues, func(q Queue) bool { return q.Unique }) ||
+		slices.ContainsFunc(r.Completions, func(c Completion) bool { return c.Job.Unique })
 }
 
 func (s *Store) exchangeArgs(req ExchangeRequest) []any {

@@ -34,7 +34,8 @@ func loadScript(name string, parts ...string) *script {
 }
 
 var (
-	exchangeScript   = loadScript("exchange", "waits", "unique", "suspects")
+	exchangeScript   = loadScript("exchange", "waits", "plain", "suspects")
+	exchangeUnique   = loadScript("exchange", "waits", "unique", "suspects")
 	pollScript       = loadScript("poll", "waits", "unique", "suspects")
 	registerScript   = loadScript("register")
 	unregisterScript = loadScript("unregister", "forget")

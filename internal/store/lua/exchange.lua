@@ -70,15 +70,15 @@ for c = 1, ncomp do
     applied[c] = '0'
   else
     applied[c] = '1'
-    if find(flags, 'h', 1, true) then drop_held(prefix, proc, token) end
-    if find(flags, 'k', 1, true) then
+    if flags ~= '' and find(flags, 'h', 1, true) then drop_held(prefix, proc, token) end
+    if flags ~= '' and find(flags, 'k', 1, true) then
       answer(prefix, proc, token, kind == 'd' and 'finished 0 0' or kind == 'f' and 'cancelled 0 0' or 'cancelled 1 0')
     end
     if lock ~= '' then
       release(lock, owner(proc, token))
       released[#released + 1] = lock
     end
-    if find(flags, 'c', 1, true) then uncap(prefix, master, queue) end
+    if flags ~= '' and find(flags, 'c', 1, true) then uncap(prefix, master, queue) end
     if worker ~= '' then call('DEL', prefix .. 'worker:' .. worker) end
     if deaths ~= '0' and record and (not back or find(flags, 's', 1, true)) then
       pcall_('HDEL', deathkey, corpse(queue, record.payload))
@@ -273,7 +273,8 @@ local function reserve(queue, key, left, room, capped, flags)
     local payload, start, lock = nil, '-', ''
     if popped then payload = call('LPOP', key) else payload = call('LINDEX', key, index) end
     if head then unseen = unseen - 1 else newer = newer - 1 end
-    local deaths, blame = died(queue, payload)
+    local deaths, blame = 0, 0
+    if anydeaths ~= false then deaths, blame = died(queue, payload) end
     if blame > 0 and onsuspects == 'a' then
       if not popped then removeat(key, index) end
       if unique then start = forget_member(key, index, payload) end
@@ -285,7 +286,7 @@ local function reserve(queue, key, left, room, capped, flags)
       lock = lockof(payload)
       if not lock then return nil end
       local got = take(lock, owner(proc, wants[w][1]))
-      shut(lock)
+      if nopen > 0 then shut(lock) end
       if not got then
         inway[lock] = true
         looked = looked + 1

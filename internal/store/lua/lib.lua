@@ -229,3 +229,15 @@ end
 local function delayed(proc, token, queue, record)
   return proc .. '#' .. token .. ' ' .. #queue .. (record.start ~= '-' and 'u ' or ' ') .. queue .. record.payload
 end
+
+-- removeat takes the element with an index out of a list.
+local function removeat(key, index)
+  if index == 0 then return call('LPOP', key) end
+  local value = call('LINDEX', key, index)
+  if value then
+    local hole = '\0' .. redis.sha1hex(index .. value) -- nothing that could stand there
+    call('LSET', key, index, hole)
+    call('LREM', key, -1, hole) -- from the tail, where it is most often
+  end
+  return value
+end

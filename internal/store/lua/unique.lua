@@ -159,18 +159,6 @@ local function putback(prefix, queue, payload, start, head)
   return true
 end
 
--- removeat takes the element with an index out of a list.
-local function removeat(key, index)
-  if index == 0 then return call('LPOP', key) end
-  local value = call('LINDEX', key, index)
-  if value then
-    local hole = '\0' .. redis.sha1hex(index .. value) -- nothing that could stand there
-    call('LSET', key, index, hole)
-    call('LREM', key, -1, hole) -- from the tail, where it is most often
-  end
-  return value
-end
-
 -- forget_member removes what the companions know of a job that was taken from a
 -- unique queue, where it had an index, and returns its start time.
 local function forget_member(key, index, payload)
