@@ -43,6 +43,9 @@ func (m *Master) deathOf(w *worker, exit proc.Exit) death {
 	case m.state == signals.Killing:
 		d.killed = true
 	case w.tainted:
+		// It was ended for jobs that were told to stop, whether they fail or go back to
+		// their queues. The others have done nothing.
+		d.seen = false
 	case !w.abortBy.IsZero():
 		// It died while its jobs were being killed, and cannot say which of them
 		// were done with. None of them may run again.

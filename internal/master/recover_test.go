@@ -123,6 +123,19 @@ func TestRecover(t *testing.T) {
 		}, f.redis.answers)
 	})
 
+	bubble(t, "neighbours of a killed job that goes back to its queue are no suspects", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		back := reserved("back", 0)
+		back.Kill = &store.KillRequest{Requeue: true}
+		f.redis.hold(up[0].spec.Proc, back, reserved("neighbour", 2))
+		up[0].say(proc.Message{Type: proc.Tainted, Reason: "resqued: job killed"})
+		up[0].crash()
+		require.Equal(t, []string{"back again", "neighbour requeue"}, f.redis.seen())
+		require.Empty(t, f.redis.suspects)
+		require.Equal(t, []store.KillAnswer{{How: store.HowRecycled, Requeued: true}}, f.redis.answers)
+	})
+
 	bubble(t, "a worker that left in good order costs Redis nothing", func(t *testing.T) {
 		f := setup(t)
 		f.up(2)[0].leave(9, "")
