@@ -20,8 +20,10 @@ const patience = 30 * time.Second
 type kind struct {
 	name  string
 	bound time.Duration
-	fire  func(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error
+	fire  injector
 }
+
+type injector func(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error
 
 // allKinds are all faults, by what they hit. The bounds are what docs/reliability.md
 // promises; a second of each, or more, is for a busy machine.

@@ -28,21 +28,21 @@ func (c *chaos) lasting(ctx context.Context, f *check.Fault, m *machine, d time.
 	return err
 }
 
-func netDelay(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func netDelay(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	delay := between(r, 20*time.Millisecond, 150*time.Millisecond)
 	err := c.lasting(ctx, f, c.hit(f, r), 2*time.Second, func(p *faultproxy.Proxy) { p.SetDelay(delay, 0) })
 	f.Note += ", " + span(delay) + " each way"
 	return err
 }
 
-func netJitter(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func netJitter(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	jitter := between(r, 50*time.Millisecond, 300*time.Millisecond)
 	err := c.lasting(ctx, f, c.hit(f, r), 2*time.Second, func(p *faultproxy.Proxy) { p.SetDelay(0, jitter) })
 	f.Note += ", up to " + span(jitter) + " each way"
 	return err
 }
 
-func netCut(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func netCut(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen := marks{m: m.seen()}
 	f.From = proc.BootTime()
@@ -54,7 +54,7 @@ func netCut(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
 }
 
 // netDown resets what there is and refuses what comes, for less than a lease.
-func netDown(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func netDown(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	f.Effect = check.Disturbs
 	return c.lasting(ctx, f, c.hit(f, r), between(r, 300*time.Millisecond, c.o.lease/3), func(p *faultproxy.Proxy) {
 		p.Refuse(true)
@@ -64,8 +64,8 @@ func netDown(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error 
 
 // netHold is silence on open connections. From a lease on it is a partition: others
 // recover the jobs, and what the daemon then still says comes too late.
-func netHold(least time.Duration) func(*chaos, context.Context, *check.Fault, *rand.Rand) error {
-	return func(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func netHold(least time.Duration) injector {
+	return func(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 		f.Effect = check.Disturbs
 		if least >= c.o.lease {
 			f.Effect |= check.Fences | check.Fails
@@ -79,8 +79,8 @@ const burst = 12
 
 // replyLost loses replies of the script that ends and takes jobs, or recovers them,
 // after it was carried out. A mute connection stays open and silent.
-func replyLost(mute bool) func(*chaos, context.Context, *check.Fault, *rand.Rand) error {
-	return func(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func replyLost(mute bool) injector {
+	return func(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 		m := c.hit(f, r)
 		seen := marks{m: m.seen()}
 		times := burst
@@ -109,7 +109,7 @@ func replyLost(mute bool) func(*chaos, context.Context, *check.Fault, *rand.Rand
 }
 
 // pushReplyLost: the producer does not learn that its job was pushed.
-func pushReplyLost(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func pushReplyLost(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	f.Daemon = "-"
 	nth := 1 + r.IntN(12)
 	select {

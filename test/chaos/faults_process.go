@@ -34,7 +34,7 @@ func (c *chaos) victim(ctx context.Context, m *machine, r *rand.Rand) (process, 
 	return chosen, err
 }
 
-func workerKill(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func workerKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	w, err := c.victim(ctx, m, r)
 	if err != nil {
@@ -51,7 +51,7 @@ func workerKill(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) err
 
 // workerStop: the process still holds its locks, and its commands go on. The master
 // has to end it before the locks expire.
-func workerStop(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func workerStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	w, err := c.victim(ctx, m, r)
 	if err != nil {
@@ -70,7 +70,7 @@ func workerStop(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) err
 	return err
 }
 
-func workerTerm(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func workerTerm(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	w, err := c.victim(ctx, m, r)
 	if err != nil {
@@ -86,7 +86,7 @@ func workerTerm(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) err
 }
 
 // masterKill: the worker processes finish what they have, and nothing runs twice.
-func masterKill(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func masterKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen, old := c.marks(), names(m.workers())
 	f.From = proc.BootTime()
@@ -108,7 +108,7 @@ func masterKill(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) err
 
 // masterStop: the worker processes go on, and nothing happens to them when the
 // master wakes up.
-func masterStop(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func masterStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen := c.marks()
 	f.From = proc.BootTime()
@@ -126,7 +126,7 @@ func masterStop(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) err
 
 // treeKill ends a whole daemon at once; what its commands have left behind in
 // sessions of their own lives on. A new master on the same host clears up at once.
-func treeKill(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func treeKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	workers := m.workers()
 	seen := c.marks()
@@ -148,7 +148,7 @@ func treeKill(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error
 }
 
 // hostKill ends everything on a machine; another one recovers its jobs.
-func hostKill(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func hostKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen := c.marks()
 	f.Effect, f.From = check.Kills, proc.BootTime()
@@ -168,7 +168,7 @@ func hostKill(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error
 // hostFreeze stops everything on a machine until others have judged it dead, as a
 // virtual machine that is moved. For a moment after it wakes up it believes in its
 // locks: only fencing tokens help there.
-func hostFreeze(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func hostFreeze(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen := c.marks()
 	f.Effect, f.From = check.Kills|check.Freezes|check.Fails|check.Disturbs, proc.BootTime()
@@ -218,16 +218,16 @@ func (c *chaos) restarted(ctx context.Context, f *check.Fault, m *machine, sig s
 	return err
 }
 
-func term(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func term(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	f.Effect = check.Fails
 	return c.restarted(ctx, f, c.hit(f, r), syscall.SIGTERM)
 }
 
-func quit(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func quit(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	return c.restarted(ctx, f, c.hit(f, r), syscall.SIGQUIT)
 }
 
-func reload(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func reload(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen, old := c.marks(), m.workers()
 	f.From = proc.BootTime()
@@ -248,7 +248,7 @@ func reload(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
 	return err
 }
 
-func usr1(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func usr1(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen := c.marks()
 	f.Effect, f.Procs, f.From = check.Fails, names(m.workers()), proc.BootTime()
@@ -261,7 +261,7 @@ func usr1(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
 	return err
 }
 
-func usr2(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func usr2(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen := c.marks()
 	f.From = proc.BootTime()

@@ -29,8 +29,8 @@ func (c *chaos) allWorking(ctx context.Context, f *check.Fault, seen marks) erro
 	return err
 }
 
-func redisKill(fsync string, away time.Duration) func(*chaos, context.Context, *check.Fault, *rand.Rand) error {
-	return func(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func redisKill(fsync string, away time.Duration) injector {
+	return func(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 		if err := c.server.ctl().ConfigSet(ctx, "appendfsync", fsync).Err(); err != nil {
 			return err
 		}
@@ -48,8 +48,8 @@ func redisKill(fsync string, away time.Duration) func(*chaos, context.Context, *
 	}
 }
 
-func debugSleep(least time.Duration) func(*chaos, context.Context, *check.Fault, *rand.Rand) error {
-	return func(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func debugSleep(least time.Duration) injector {
+	return func(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 		d := least + between(r, 300*time.Millisecond, 1500*time.Millisecond)
 		seen := c.marks()
 		f.Effect, f.From = check.Disturbs, proc.BootTime()
@@ -61,7 +61,7 @@ func debugSleep(least time.Duration) func(*chaos, context.Context, *check.Fault,
 	}
 }
 
-func clientPause(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func clientPause(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	d := between(r, 300*time.Millisecond, 2*time.Second)
 	mode := []string{"ALL", "WRITE"}[r.IntN(2)]
 	seen := c.marks()
@@ -76,7 +76,7 @@ func clientPause(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) er
 	return c.allWorking(ctx, f, seen)
 }
 
-func clientKill(c *chaos, ctx context.Context, f *check.Fault, _ *rand.Rand) error {
+func clientKill(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error {
 	seen := c.marks()
 	f.From = proc.BootTime()
 	n, err := c.server.ctl().Do(ctx, "CLIENT", "KILL", "TYPE", "normal").Int()
@@ -87,7 +87,7 @@ func clientKill(c *chaos, ctx context.Context, f *check.Fault, _ *rand.Rand) err
 	return c.allWorking(ctx, f, seen)
 }
 
-func scriptFlush(c *chaos, ctx context.Context, f *check.Fault, _ *rand.Rand) error {
+func scriptFlush(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error {
 	seen := c.marks()
 	f.From = proc.BootTime()
 	if err := c.server.ctl().ScriptFlush(ctx).Err(); err != nil {
@@ -98,7 +98,7 @@ func scriptFlush(c *chaos, ctx context.Context, f *check.Fault, _ *rand.Rand) er
 }
 
 // maxmemory: pushes are refused, but what is there is to be worked off.
-func maxmemory(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func maxmemory(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	seen := c.marks()
 	f.From = proc.BootTime()
 	if err := c.server.ctl().ConfigSet(ctx, "maxmemory", "1mb").Err(); err != nil {
@@ -115,7 +115,7 @@ func maxmemory(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) erro
 
 // failover: a replica takes over, in good order. Connections stay with the old
 // server, which refuses to write; new ones go to the new one.
-func failover(c *chaos, ctx context.Context, f *check.Fault, _ *rand.Rand) error {
+func failover(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error {
 	replica, err := startInstance(ctx)
 	if err != nil {
 		return err
@@ -172,12 +172,12 @@ func (c *chaos) without(ctx context.Context, f *check.Fault, d time.Duration, ri
 	return c.allWorking(ctx, f, seen)
 }
 
-func withoutScripts(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func withoutScripts(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	return c.without(ctx, f, between(r, 500*time.Millisecond, 2*time.Second), "-evalsha", "-eval")
 }
 
 // withoutCommand takes a right that is only missed in the middle of a script.
-func withoutCommand(c *chaos, ctx context.Context, f *check.Fault, r *rand.Rand) error {
+func withoutCommand(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	commands := []string{"hset", "hdel", "lpop", "rpush", "set", "del", "incrby", "hget", "zadd", "lrem"}
 	return c.without(ctx, f, between(r, 300*time.Millisecond, 1500*time.Millisecond), "-"+commands[r.IntN(len(commands))])
 }

@@ -66,7 +66,7 @@ func (c *chaos) judge(ctx context.Context) (bool, error) {
 	results := []check.Result{
 		check.Conservation(h), c.instant, check.Overlap(h), check.Fence(h), check.Repeats(h),
 		check.Starvation(c.probes, h.Faults, time.Duration(float64(time.Second)*c.o.slack)), check.Order(h),
-		check.Recovery(h.Faults, bounds), check.Residue(left), check.Failures(h, maxDeaths, c.o.bystanders),
+		check.Recovery(h.Faults, bounds), check.Residue(left), check.Failures(h, c.o.bystanders),
 	}
 	results = append(results, check.Vacuous(h, names, c.o.leastFaults(), c.recovered(), 1, results))
 	return c.report(results, check.Table(h.Faults, names))
@@ -154,7 +154,7 @@ func (c *chaos) residue(ctx context.Context) []string {
 	ctl := c.server.ctl()
 	for _, pattern := range []string{
 		"queue:*", "resqued:inflight:*", "resqued:proc:*", "resqued:caps:*", "resqued:kills:*", "resqued:held:*", "resqued:seen:*",
-		"resqued:blocked:*", "resqued:delayed", "worker:*", "stat:processed:*", "stat:failed:*",
+		"resqued:blocked:*", "resqued:delayed", "resqued:suspects*", "worker:*", "stat:processed:*", "stat:failed:*",
 		"locket:*", "lock:*", "loner:*", "resqued:master:*",
 	} {
 		for _, k := range ctl.Keys(ctx, key(pattern)).Val() {

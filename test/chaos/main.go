@@ -65,9 +65,9 @@ func runHarness(args []string) int {
 	flags.BoolVar(&o.bystanders, "bystanders", true, "allow jobs to fail that only died beside others")
 	flags.StringVar(&faults, "faults", "", "only these kinds of faults, separated by commas; or all but those with a ! before them")
 	flags.Usage = func() {
-		fmt.Fprintf(flags.Output(), "usage: go run ./test/chaos [flags]\n\n")
+		_, _ = fmt.Fprintf(flags.Output(), "usage: go run ./test/chaos [flags]\n\n")
 		flags.PrintDefaults()
-		fmt.Fprintf(flags.Output(), "\nkinds of faults:\n  %s\n", strings.Join(kindNames(), " "))
+		_, _ = fmt.Fprintf(flags.Output(), "\nkinds of faults:\n  %s\n", strings.Join(kindNames(), " "))
 	}
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {

@@ -202,7 +202,7 @@ func (c *chaos) quiet(ctx context.Context, d time.Duration) bool {
 
 func (c *chaos) inject(ctx context.Context, k kind, r *rand.Rand) error {
 	f := &check.Fault{Kind: k.name, Noticed: -1, Recovered: -1, From: proc.BootTime()}
-	err := k.fire(c, ctx, f, r)
+	err := k.fire(ctx, c, f, r)
 	if f.To == 0 {
 		f.To = proc.BootTime()
 	}

@@ -20,15 +20,17 @@ var (
 	base64Pattern = regexp.MustCompile(`"([A-Za-z0-9+/]{8,}={0,2})"`)
 )
 
-// One instant of everything: the jobs in queues, in flight and delayed, and what was
+// One instant of everything: the jobs in queues, apart as suspects, in flight and delayed, and what was
 // added to failed and taken. Records are looked for by name, so that one whose
 // process nobody knows counts, too.
 var lookAround = redis.NewScript(`
 local p = ARGV[1] .. ':'
 local places, failed = {}, {}
 local function note(s) places[#places + 1] = string.match(s, 'chaos%-%d+') or '' end
-for _, key in ipairs(redis.call('KEYS', p .. 'queue:*')) do
-  if redis.call('TYPE', key).ok == 'list' then for _, s in ipairs(redis.call('LRANGE', key, 0, -1)) do note(s) end end
+for _, kind in ipairs({'queue:*', 'resqued:suspects:*'}) do
+  for _, key in ipairs(redis.call('KEYS', p .. kind)) do
+    if redis.call('TYPE', key).ok == 'list' then for _, s in ipairs(redis.call('LRANGE', key, 0, -1)) do note(s) end end
+  end
 end
 for _, key in ipairs(redis.call('KEYS', p .. 'resqued:inflight:*')) do
   for _, s in ipairs(redis.call('HVALS', key)) do note(s) end

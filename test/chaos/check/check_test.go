@@ -83,7 +83,7 @@ func TestGoodHistory(t *testing.T) {
 	t.Parallel()
 	h := good().h
 	for _, r := range []Result{
-		Conservation(h), Overlap(h), Fence(h), Repeats(h), Failures(h, 3, false), Recovery(h.Faults, nil), Residue(nil),
+		Conservation(h), Overlap(h), Fence(h), Repeats(h), Failures(h, false), Recovery(h.Faults, nil), Residue(nil),
 		Vacuous(h, []string{"worker-kill"}, 1, 1, 1, []Result{Overlap(h)}),
 	} {
 		require.Empty(t, r.Violations, r.Name)
@@ -304,7 +304,7 @@ func TestFailures(t *testing.T) {
 		if prepare != nil {
 			prepare(b)
 		}
-		return Failures(b.h, 3, false)
+		return Failures(b.h, false)
 	}
 	ran := func(b *book) { b.run("chaos-9", "p1", "", 10*second, 11*second, ledger.Fail) }
 	kill := func(effect Effect, at time.Duration) func(b *book) {
@@ -344,7 +344,7 @@ func TestFailures(t *testing.T) {
 	b.push("chaos-9")
 	b.h.Failed = append(b.h.Failed, Failed{ID: "chaos-9", Exception: ExpectDeath, Error: third.Error})
 	deaths(false, 3)(b)
-	require.Empty(t, Failures(b.h, 3, true).Violations)
+	require.Empty(t, Failures(b.h, true).Violations)
 }
 
 func TestStarvation(t *testing.T) {

@@ -1,8 +1,9 @@
 package check
 
 import (
-	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -172,7 +173,7 @@ func (h *History) deaths(id string) (all, own int) {
 
 // Failures is the part of C7 about jobs: nobody is in failed without a reason of
 // its own. bystanders says whether jobs may be there that only died beside others.
-func Failures(h *History, maxDeaths int, bystanders bool) Result {
+func Failures(h *History, bystanders bool) Result {
 	r := Result{Name: "C7 failures"}
 	kinds := map[string]int{}
 	beside := 0
@@ -182,7 +183,7 @@ func Failures(h *History, maxDeaths int, bystanders bool) Result {
 		if p == nil {
 			continue // conservation says so
 		}
-		why := h.whyFailed(p, f, maxDeaths)
+		why := h.whyFailed(p, f)
 		if why == "" {
 			r.fail([]string{f.ID}, "%s (%s) failed as %s without a reason: %s", f.ID, p.Expect, f.Exception, f.Error)
 		}
@@ -203,13 +204,17 @@ func Failures(h *History, maxDeaths int, bystanders bool) Result {
 	return r
 }
 
-func (h *History) whyFailed(p *Push, f Failed, maxDeaths int) string {
+// deathNote is what the record of a job says that died too often.
+var deathNote = regexp.MustCompile(`death (\d+) of (\d+)`)
+
+func (h *History) whyFailed(p *Push, f Failed) string {
 	if p.Expect == f.Exception && p.Expect != ExpectDeath {
 		return "their own doing"
 	}
 	runs := h.byID[f.ID]
-	if f.Exception == ExpectDeath && strings.Contains(f.Error, fmt.Sprintf("death %d of %d", maxDeaths, maxDeaths)) {
-		if all, _ := h.deaths(f.ID); all >= maxDeaths {
+	if m := deathNote.FindStringSubmatch(f.Error); m != nil && f.Exception == ExpectDeath && m[1] == m[2] {
+		most, _ := strconv.Atoi(m[2])
+		if all, _ := h.deaths(f.ID); all >= most {
 			return "its deaths"
 		}
 		// A process may die before the job's code has begun.
