@@ -56,7 +56,9 @@ func (c Config) checked() (Config, error) {
 		field *time.Duration
 		value time.Duration
 	}{
-		{&c.TermTimeout, 30 * time.Second}, {&c.BootTimeout, 30 * time.Second}, {&c.BeatTimeout, 30 * time.Second},
+		{&c.TermTimeout, 30 * time.Second},
+		{&c.BootTimeout, 30 * time.Second},
+		{&c.BeatTimeout, 30 * time.Second},
 		{&c.LockDuration, store.DefaultLease},
 	} {
 		if *d.field == 0 {

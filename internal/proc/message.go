@@ -60,10 +60,10 @@ type Message struct {
 	Alone bool `json:"alone,omitempty"`
 	// Suspects is how many such jobs wait in the queues of the process.
 	Suspects int   `json:"suspects,omitempty"`
-	Busy  int   `json:"busy,omitempty"`
-	Done  int   `json:"done,omitempty"`
-	Quota int   `json:"quota,omitempty"`
-	RSS   int64 `json:"rss,omitempty"`
+	Busy     int   `json:"busy,omitempty"`
+	Done     int   `json:"done,omitempty"`
+	Quota    int   `json:"quota,omitempty"`
+	RSS      int64 `json:"rss,omitempty"`
 	// Kills counts the KillJobs that have come, Doomed the jobs told to stop whose
 	// end is not recorded yet.
 	Kills  int `json:"kills,omitempty"`
