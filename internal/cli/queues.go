@@ -46,8 +46,10 @@ type queueView struct {
 	// Cap is the most threads of one master; null = none.
 	Cap *int `json:"cap"`
 	// Served counts the threads and foreign workers whose queues include it.
-	Served int       `json:"served"`
-	Jobs   []jobView `json:"jobs,omitempty"`
+	Served int `json:"served"`
+	// Suspects counts the jobs that were set apart to run alone; Size does not.
+	Suspects int64     `json:"suspects"`
+	Jobs     []jobView `json:"jobs,omitempty"`
 
 	oldest time.Time
 	broken string
@@ -78,7 +80,8 @@ func (a *app) queuesCommand() *cobra.Command {
   broken   its key in Redis is no list
 
 OLDEST is known for jobs that say when they were pushed; plain Resque payloads do
-not. CAP is the most threads of one daemon that may work on the queue.`,
+not. CAP is the most threads of one daemon that may work on the queue. SUSPECTS (-o
+wide) wait beside the queue to run alone, because their worker process has died.`,
 		Example: "  " + a.name + " queues\n  " + a.name + " queues show mail --limit 3",
 		Args:    cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: a.live(queueNames),
 	}
@@ -123,12 +126,13 @@ func (a *app) listQueues(ctx context.Context, c *cobra.Command, s *store.Store, 
 		{title: "OLDEST", right: true},
 		{title: "BUSY", right: true},
 		{title: "CAP", right: true},
+		{title: "SUSPECTS", right: true, wide: true},
 		{title: "SERVED BY", right: true, wide: true},
 		{title: "PROBLEM", wide: true},
 	}}
 	for _, v := range views {
 		l.add(v.Queue, v, v.Queue, v.State, optional(v.Size), since(v.oldest, now), strconv.Itoa(v.Busy),
-			optional(v.Cap), plural(v.Served, "thread"), v.broken)
+			optional(v.Cap), strconv.FormatInt(v.Suspects, 10), plural(v.Served, "thread"), v.broken)
 	}
 	if len(views) == 0 && a.flags.output != outJSON && a.flags.output != outName {
 		a.note("no queues yet: a queue exists from the first job that is pushed to it")
@@ -204,7 +208,7 @@ func (a *app) queues(ctx context.Context, c *cobra.Command, s *store.Store, name
 	}
 	views := make([]*queueView, len(list))
 	for i, q := range list {
-		v := &queueView{Queue: q.Name, Size: &q.Size, Busy: busy[q.Name]}
+		v := &queueView{Queue: q.Name, Size: &q.Size, Busy: busy[q.Name], Suspects: q.Suspects}
 		for _, p := range patterns {
 			if selector.MatchAny(p, q.Name) {
 				v.Served++
@@ -226,7 +230,7 @@ func (v *queueView) judge(q store.QueueInfo) {
 	switch {
 	case q.Err != nil:
 		v.State, v.Size, v.broken = queueBroken, nil, q.Err.Error()
-	case v.Served == 0 && q.Size > 0:
+	case v.Served == 0 && q.Size+q.Suspects > 0:
 		v.State = queueOrphan
 	case v.Served == 0:
 		v.State = queueIdle

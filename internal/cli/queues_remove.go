@@ -92,7 +92,7 @@ func (a *app) queueSizes(ctx context.Context, c *cobra.Command, s *store.Store, 
 		}
 		if !seen[q.Name] {
 			seen[q.Name] = true
-			views = append(views, &removedView{Queue: q.Name, Jobs: q.Size})
+			views = append(views, &removedView{Queue: q.Name, Jobs: q.Size + q.Suspects})
 		}
 	}
 	return views, nil

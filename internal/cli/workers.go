@@ -48,9 +48,11 @@ type workerView struct {
 }
 
 type processView struct {
-	Proc    string `json:"proc"`
-	PID     int    `json:"pid"`
-	Slot    int    `json:"slot"`
+	Proc string `json:"proc"`
+	PID  int    `json:"pid"`
+	Slot int    `json:"slot"`
+	// Alone: the process is there for one suspect, beside the slots.
+	Alone   bool   `json:"alone,omitempty"`
 	State   string `json:"state"`
 	Busy    int    `json:"busy"`
 	Threads int    `json:"threads"`
@@ -245,6 +247,9 @@ func viewProcess(p store.ProcInfo, now time.Time) processView {
 	if p.LeaseMS < now.UnixMilli() {
 		v.State = stateStale
 	}
+	if p.Fields[store.InfoAlone] != "" {
+		v.Alone, v.Limit = true, 0
+	}
 	if v.Limit > 0 {
 		left := max(0, v.Limit-v.Done)
 		v.RecycleIn = &left
@@ -335,7 +340,11 @@ func (a *app) writeTree(b *strings.Builder, v *workerView) {
 		if p.RecycleIn != nil {
 			recycle = ", recycles in " + plural(*p.RecycleIn, "job")
 		}
-		fmt.Fprintf(b, "#%d %d  %s  %s  %s done%s  %d/%d busy\n", p.Slot, p.PID,
+		slot := "#" + strconv.Itoa(p.Slot)
+		if p.Alone {
+			slot = "suspect"
+		}
+		fmt.Fprintf(b, "%s %d  %s  %s  %s done%s  %d/%d busy\n", slot, p.PID,
 			a.paint(workerColour(p.State), wire.Printable(p.State, 40)), size(p.RSS), done, recycle, p.Busy, p.Threads)
 		for _, j := range p.Jobs {
 			fmt.Fprintf(b, "   t%d %s  %s  %s\n", j.Thread, jobText(j.Class, string(j.Args)),

@@ -13,11 +13,11 @@ import (
 // those that run nothing else are there beside the slots, as long as their one job
 // lasts. docs/decisions/suspects.md says why.
 
-// harmless is how long a suspect must have run to count as harmless. At most as many
-// unproven ones run at a time as there are slots; of all, as many as one process has
-// threads, because that is what one death leaves. So long jobs that died together do not
-// wait for each other's end.
-const harmless = 30 * time.Second
+// harmless is how long a suspect runs before the next one no longer waits for its end.
+// At most as many run at a time as there are slots, besides those that have lasted so
+// long; with these, as many as one process has threads, because that is what one death
+// leaves. So long jobs that died together begin within minutes, not one after another.
+const harmless = 5 * time.Second
 
 // apart is what a master knows of suspects.
 type apart struct {
