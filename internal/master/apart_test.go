@@ -221,6 +221,7 @@ func TestApart(t *testing.T) {
 		up := f.up(2)
 		up[0].say(waiting(1))
 		c := f.isolated(0)
+		up[0].say(proc.Message{Type: proc.Found})
 		up[0].crash()
 		up[1].crash()
 		f.wait(time.Second)

@@ -90,13 +90,13 @@ func (m *Master) buried(r report) {
 // that came from outside.
 func (d death) verdicts(held []store.Reserved, maxDeaths int, now time.Time) []store.Verdict {
 	verdicts := make([]store.Verdict, 0, len(held))
-	most, blamed := maxDeaths*hopeless, d.seen && len(d.tokens) == 0
+	most := maxDeaths * hopeless
 	if maxDeaths == 1 {
 		most = 1 // no job shall ever run again by itself
 	}
 	for i, job := range held {
 		v := store.Verdict{Token: job.Token, Action: store.Requeue}
-		if blamed {
+		if d.seen {
 			v.Action = store.Suspect
 		}
 		switch {
@@ -104,7 +104,7 @@ func (d death) verdicts(held []store.Reserved, maxDeaths int, now time.Time) []s
 			v.Action = store.Again
 		case job.Kill != nil || d.killed || d.tokens[job.Token]:
 			v = d.fail(job, now, d.killText())
-		case blamed && job.Blame+1 >= maxDeaths:
+		case d.seen && job.Blame+1 >= maxDeaths:
 			v = d.fail(job, now, d.diedText(held, i, job.Blame+1, maxDeaths))
 		case job.Deaths+1 >= most:
 			v = d.fail(job, now, d.diedText(held, i, job.Deaths+1, most))
