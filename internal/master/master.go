@@ -33,11 +33,8 @@ const (
 	// killMargin is how much longer than the jobs' grace the master waits before
 	// it ends a worker process itself.
 	killMargin = 250 * time.Millisecond
-	// silence is what every worker process may allow itself, be its locks ever so short.
+	// silence is what a worker process may allow itself where locks last long enough.
 	silence = 3 * proc.BeatEvery
-	// lockMargin is the share of a lock's duration that may pass after the time at
-	// which a worker process should have ended itself; 8/35 are left then, 2/35 stay.
-	lockMargin = 6.0 / 35
 	// roundEvery is how often the janitor looks for the dead of others.
 	roundEvery = 5 * time.Second
 	// lastTries bounds how long a master whose workers are gone waits for Redis to
@@ -241,16 +238,13 @@ func (m *Master) enforce() {
 
 // silentUntil is how long w may give no sign of life: not so long that its job
 // locks expire, because the commands of a worker process that hangs or was stopped
-// run on. It is given time to be slow as long as that leaves the locks a margin.
+// run on. One that reports looks after its locks itself, also while Redis is away.
 func (m *Master) silentUntil(w *worker) time.Time {
 	until := w.heard.Add(m.cfg.BeatTimeout)
 	if w.lockEnd.IsZero() {
 		return until
 	}
-	locks := w.heard.Add(silence)
-	if last := w.lockEnd.Add(time.Duration(lockMargin * float64(m.cfg.LockDuration))); last.Before(locks) {
-		locks = last
-	}
+	locks := w.heard.Add(m.patience())
 	if w.lockEnd.After(locks) {
 		locks = w.lockEnd
 	}
@@ -258,6 +252,14 @@ func (m *Master) silentUntil(w *worker) time.Time {
 		return locks
 	}
 	return until
+}
+
+// patience is how long a worker process may be silent although its locks are about
+// to expire. One that was stopped right after a report has sent its last beat 2/7 of
+// a lock's duration before, or less; so with 23/35 it is gone before the 33rd.
+func (m *Master) patience() time.Duration {
+	lock := m.cfg.LockDuration
+	return min(silence, max(lock*6/35, min(lock*23/35, silence/2)))
 }
 
 // leaving: no worker process is started any more.

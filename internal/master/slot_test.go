@@ -179,6 +179,33 @@ func TestBackOff(t *testing.T) {
 		require.True(t, up[0].wasKilled())
 	})
 
+	bubble(t, "one that reports is left alone, though its locks have expired while Redis is away", func(t *testing.T) {
+		for _, lock := range []time.Duration{0, 3 * time.Second} {
+			f := setup(t, func(_ *fixture, c *Config) { c.LockDuration = lock })
+			w := f.up(2)[0]
+			end := proc.BootTime() + time.Second
+			for range 100 {
+				w.say(proc.Message{Type: proc.Beat, LockEnd: end})
+				f.wait(time.Second)
+				require.False(t, w.wasKilled())
+			}
+		}
+	})
+
+	bubble(t, "short locks do not outlive one that is silent", func(t *testing.T) {
+		f := setup(t, func(_ *fixture, c *Config) { c.LockDuration = 3 * time.Second })
+		w := f.up(2)[0]
+		w.mu.Lock()
+		w.mute = true
+		w.mu.Unlock()
+		// Its last beat is 2/7 of a lock old: that leaves 2.1 s.
+		w.say(proc.Message{Type: proc.Beat, LockEnd: proc.BootTime() + 27*3*time.Second/35 - 2*3*time.Second/7})
+		f.wait(1500 * time.Millisecond)
+		require.False(t, w.wasKilled())
+		f.wait(600 * time.Millisecond)
+		require.True(t, w.wasKilled())
+	})
+
 	bubble(t, "one that does not read its messages is ended", func(t *testing.T) {
 		f := setup(t)
 		up := f.up(2)

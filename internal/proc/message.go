@@ -37,8 +37,15 @@ const (
 	Untidy = "untidy"
 )
 
-// BeatEvery is how often a worker reports to its master over the socketpair.
+// BeatEvery is how often a worker reports to its master over the socketpair, at
+// least.
 const BeatEvery = 2 * time.Second
+
+// ReportEvery is how often it does where job locks last for lock: before these run
+// out, a master has to notice that it says nothing any more.
+func ReportEvery(lock time.Duration) time.Duration {
+	return min(BeatEvery, max(lock/18, BeatEvery/8))
+}
 
 // Message is one packet between a master and a worker process, as JSON.
 type Message struct {

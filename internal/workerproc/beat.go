@@ -17,6 +17,9 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
+// beatAgain is how long after a beat that failed another one is tried.
+const beatAgain = time.Second
+
 type beatCall struct {
 	beat    *store.BeatRequest
 	mirrors []store.Mirror
@@ -117,10 +120,13 @@ func (p *Process) felt(r beatResult) {
 	}
 	switch {
 	case errors.Is(r.err, store.ErrFenced):
-		p.fatal = ErrFenced
+		if !p.leaving { // else it came behind the end of the registration
+			p.fatal = ErrFenced
+		}
 		return
 	case r.err != nil:
 		p.complain("beat", "a heartbeat did not reach redis", zap.Error(r.err))
+		time.AfterFunc(min(beatAgain, p.cfg.BeatEvery/4), p.beatAtOnce)
 		return
 	case r.call.beat == nil:
 		return

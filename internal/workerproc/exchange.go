@@ -33,7 +33,9 @@ type exchangeResult struct {
 	reply store.ExchangeReply
 	// names answer the Unnamed of the reply.
 	names []store.LockName
-	err   error
+	// sent is the boot time at which the try was sent that was answered.
+	sent time.Duration
+	err  error
 }
 
 // exchange sends what has ended and asks for what can start, unless a call is
@@ -104,8 +106,9 @@ func (p *Process) exchanger() {
 		case <-p.work.Done():
 			return
 		case req := <-p.exchanges:
-			reply, err := p.insist(req, &sending)
-			p.exchanged <- exchangeResult{req: req, reply: reply, names: p.nameAll(reply.Unnamed), err: err}
+			r := p.insist(req, &sending)
+			r.names = p.nameAll(r.reply.Unnamed)
+			p.exchanged <- r
 		}
 	}
 }
@@ -122,32 +125,34 @@ func (p *Process) nameAll(unnamed []store.LockName) []store.LockName {
 // insist repeats a request until Redis has answered it. A request whose fate is
 // unknown is repeated as such, so that nothing is popped twice; sending numbers
 // the tries, so that one that was held up on its way pops nothing either.
-func (p *Process) insist(req store.ExchangeRequest, sending *int64) (store.ExchangeReply, error) {
+func (p *Process) insist(req store.ExchangeRequest, sending *int64) exchangeResult {
 	backoff := 20 * time.Millisecond
 	var down time.Time
+	var sent time.Duration // of the first try that may have taken locks
 	for {
 		*sending++
 		req.Sending = *sending
+		if !req.Repeat {
+			sent = proc.BootTime()
+		}
 		reply, err := p.d.Store.Exchange(p.work, req)
 		switch {
 		case err == nil:
 			if !down.IsZero() {
 				p.log.Info("redis is back", zap.Duration("after", time.Since(down)))
+				p.beatAtOnce()
 			}
-			return reply, nil
+			return exchangeResult{req: req, reply: reply, sent: p.renewed(reply.Jobs, sent)}
 		case p.work.Err() != nil:
-			return reply, err
+			return exchangeResult{req: req, err: err}
 		case errors.Is(err, store.ErrFenced):
 			// The lease is past. If nobody recovered us, a beat revives it.
 			_, err := p.d.Store.Beat(p.work, store.BeatRequest{Proc: p.name.Proc})
 			if errors.Is(err, store.ErrFenced) {
-				return reply, ErrFenced
+				return exchangeResult{req: req, err: ErrFenced}
 			}
 			if errors.Is(err, store.ErrWiped) && p.rejoin() == nil {
-				select {
-				case p.beatNow <- struct{}{}: // the loop's beat knows the locks
-				default:
-				}
+				p.beatAtOnce() // the loop's beat knows the locks
 			}
 		default:
 			req.Repeat = req.Repeat || !store.Unexecuted(err)
@@ -164,6 +169,24 @@ func (p *Process) insist(req store.ExchangeRequest, sending *int64) (store.Excha
 		p.sleep(p.work, backoff/2+time.Duration(rand.Int64N(int64(backoff))))
 		backoff = min(backoff*2, 2*time.Second)
 	}
+}
+
+// renewed returns since when the locks of jobs count that were taken at sent. Where
+// that is long ago, a beat extends them before the jobs begin.
+func (p *Process) renewed(jobs []store.Reserved, sent time.Duration) time.Duration {
+	now := proc.BootTime()
+	if len(jobs) == 0 || now-sent < part(p.cfg.LockDuration, lockStop)/4 {
+		return sent
+	}
+	b := store.BeatRequest{Proc: p.name.Proc}
+	for _, j := range jobs {
+		b.Jobs = append(b.Jobs, store.Running{Token: j.Token, LockKey: j.LockKey})
+	}
+	// One that is lost is told so by the loop's own beat, which follows.
+	if _, err := p.d.Store.Beat(p.work, b); err != nil {
+		return sent
+	}
+	return now
 }
 
 func (p *Process) sleep(ctx context.Context, d time.Duration) {
@@ -194,7 +217,7 @@ func (p *Process) apply(r exchangeResult) {
 		return
 	}
 	for _, job := range jobs {
-		p.begin(job)
+		p.begin(job, r.sent)
 	}
 	if len(r.req.Completions)+len(jobs) > 0 {
 		p.stir()

@@ -28,8 +28,11 @@ type job struct {
 	job    *resqued.Job
 	thread int
 	begun  time.Time
-	ctx    context.Context //nolint:containedctx // handed to the thread together with the job
-	cancel context.CancelCauseFunc
+	// reserved is the boot time at which the request for the job was sent, from when
+	// its lock counts.
+	reserved time.Duration
+	ctx      context.Context //nolint:containedctx // handed to the thread together with the job
+	cancel   context.CancelCauseFunc
 	// mirrored: worker:<id> may have been written.
 	mirrored bool
 	// claim is what the job's thread says of its class lock, timeout how long its
@@ -50,7 +53,7 @@ type outcome struct {
 
 // begin hands a reserved job to an idle thread. A payload that is no job ends at
 // once, without a thread.
-func (p *Process) begin(r store.Reserved) {
+func (p *Process) begin(r store.Reserved, sent time.Duration) {
 	index := p.byWorker[r.Worker]
 	p.begun++
 	env, err := wire.Parse(r.Payload, p.cfg.MaxPayload)
@@ -60,7 +63,7 @@ func (p *Process) begin(r store.Reserved) {
 		return
 	}
 	p.idle = slices.DeleteFunc(p.idle, func(i int) bool { return i == index })
-	j := &job{Reserved: r, thread: index, begun: time.Now(), claim: thread.NewClaim(p.name.Proc, r.Token, p.nudge)}
+	j := &job{Reserved: r, thread: index, begun: time.Now(), reserved: sent, claim: thread.NewClaim(p.name.Proc, r.Token, p.nudge)}
 	j.ctx, j.cancel = context.WithCancelCause(p.work)
 	j.job = &resqued.Job{
 		ID: env.ID, Class: env.Class, Queue: r.Queue, Args: env.Args, Payload: r.Payload,

@@ -226,23 +226,25 @@ func (p *Process) abandon() {
 	}
 }
 
-// watchLocks acts when the beats have failed for so long that the locks of this
-// process are about to expire.
+// watchLocks acts when the beats have failed for so long that locks of this process
+// are about to expire. A lock lasts from the last beat, or from when it was taken.
 func (p *Process) watchLocks() {
-	silent := proc.BootTime() - p.lastBeat
+	now := proc.BootTime()
 	stop, end := part(p.cfg.LockDuration, lockStop), part(p.cfg.LockDuration, lockEnd)
-	if silent < stop {
+	if now-p.lastBeat < stop {
 		return
 	}
-	var locked []*job
+	stopped := 0
 	for _, j := range p.jobs {
-		if (j.LockKey != "" || j.claim.State().Held) && j.doomed == nil {
-			locked = append(locked, j)
+		silent := now - max(p.lastBeat, j.reserved)
+		if silent < stop || j.doomed != nil || j.LockKey == "" && !j.claim.State().Held {
+			continue
 		}
+		stopped++
+		p.doom([]*job{j}, fmt.Errorf("%w: no heartbeat for %s", resqued.ErrLockLost, silent.Round(time.Millisecond)), max(0, end-silent))
 	}
-	if len(locked) > 0 {
-		p.log.Error("no beat has reached redis for too long; telling the jobs that hold locks to stop",
-			zap.Duration("silent", silent), zap.Int("jobs", len(locked)))
-		p.doom(locked, fmt.Errorf("%w: no heartbeat for %s", resqued.ErrLockLost, silent.Round(time.Millisecond)), max(0, end-silent))
+	if stopped > 0 {
+		p.log.Error("no beat has reached redis for too long; told the jobs that hold locks to stop",
+			zap.Duration("silent", now-p.lastBeat), zap.Int("jobs", stopped))
 	}
 }

@@ -325,7 +325,7 @@ func (p *Process) loop() error {
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
 	ticking := true
-	report := time.NewTicker(proc.BeatEvery)
+	report := time.NewTicker(proc.ReportEvery(p.cfg.LockDuration))
 	defer report.Stop()
 	beat := time.NewTicker(p.cfg.BeatEvery)
 	defer beat.Stop()

@@ -677,6 +677,35 @@ func TestLocks(t *testing.T) {
 		f.drain()
 	})
 
+	t.Run("a lock counts from when it was taken, not from a beat long before", func(t *testing.T) {
+		t.Parallel()
+		var cut atomic.Bool
+		began := make(chan struct{}, 1)
+		f := start(t, handlers{"A": func(ctx context.Context, _ *resqued.Job) error {
+			began <- struct{}{}
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(700 * time.Millisecond): // some looks at the locks
+				return nil
+			}
+		}}, options{
+			short: true,
+			wrap:  func(s workerproc.Store) workerproc.Store { return &deaf{Store: s, cut: &cut} },
+		})
+		cut.Store(true)
+		<-time.After(3 * time.Second) // a lock from before would be about to expire
+		// Its lease is kept by somebody, so that it may take jobs.
+		_, err := f.store.Beat(t.Context(), store.BeatRequest{Proc: "h:boot:1-1:0.1"})
+		require.NoError(t, err)
+		f.push(payload(1))
+		<-began
+		eventually(t, "the end of the job", func() bool { return f.processed() == 1 })
+		require.Empty(t, f.failed())
+		cut.Store(false)
+		f.drain()
+	})
+
 	t.Run("when redis has lost its data, jobs with locks are stopped and all else goes on", func(t *testing.T) {
 		t.Parallel()
 		running, open, ended := make(chan *resqued.Job, 10), make(chan struct{}), make(chan error, 10)
