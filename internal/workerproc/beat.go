@@ -136,7 +136,7 @@ func (p *Process) felt(r beatResult) {
 	// The master counts, too, and locks may be short.
 	defer p.report()
 	for _, token := range r.reply.Lost {
-		if j := p.jobs[token]; j != nil && j.doomed == nil {
+		if j := p.jobs[token]; j != nil && !j.lost {
 			p.log.Error("a job has lost its lock; telling it to stop", zap.Stringer("job", j),
 				zap.String("lock", j.locks()))
 			p.doom([]*job{j}, fmt.Errorf("%w: %s is held by another or gone", resqued.ErrLockLost, j.locks()), p.lockGrace())

@@ -42,6 +42,8 @@ type job struct {
 	// doomed: the job was told to stop for this reason, and when its time is up.
 	doomed   error
 	deadline time.Time
+	// lost: a lock of the job is gone, whatever it was told to stop for.
+	lost bool
 	// request is why the job was told to stop, if somebody named it.
 	request *store.KillRequest
 }
@@ -109,6 +111,8 @@ func (p *Process) record(j *job, out thread.Outcome) {
 		c.Held = claim.Asked
 		if j.doomed == nil && claim.Lost != nil {
 			j.doomed = claim.Lost
+		}
+		if !j.lost && claim.Lost != nil {
 			p.d.Stats.Count(statsd.LockLost, 1)
 		}
 	}

@@ -65,14 +65,15 @@ func (p *Process) kill(jobs []*job, grace time.Duration) {
 }
 
 func (p *Process) doom(jobs []*job, cause error, grace time.Duration) {
-	deadline := time.Now().Add(grace)
+	deadline, lost := time.Now().Add(grace), errors.Is(cause, resqued.ErrLockLost)
 	for _, j := range jobs {
 		if j.doomed == nil {
 			j.doomed = cause
 			j.cancel(&told{cause, grace})
-			if errors.Is(cause, resqued.ErrLockLost) {
-				p.d.Stats.Count(statsd.LockLost, 1)
-			}
+		}
+		if lost && !j.lost {
+			j.lost = true
+			p.d.Stats.Count(statsd.LockLost, 1)
 		}
 		if j.deadline.IsZero() || deadline.Before(j.deadline) {
 			j.deadline = deadline
@@ -124,7 +125,9 @@ func (p *Process) overdue() {
 	}
 	locked := false
 	for _, j := range stubborn {
-		locked = locked || errors.Is(j.doomed, resqued.ErrLockLost)
+		limit := j.claim.State().Limit
+		// Its lock is gone, or goes soon: others may get it, whatever the neighbours do.
+		locked = locked || j.lost || !limit.IsZero() && !now.Before(limit.Add(p.cfg.TermTimeout))
 	}
 	if others > 0 && !locked && p.state != signals.Killing && now.Sub(p.taintedAt) < p.cfg.TermTimeout {
 		return
@@ -145,7 +148,7 @@ func (p *Process) overdue() {
 // somebody else than the beat.
 func (p *Process) missLocks() {
 	for _, j := range p.jobs {
-		if lost := j.claim.State(); lost.Lost != nil && j.doomed == nil {
+		if lost := j.claim.State(); lost.Lost != nil && !j.lost {
 			p.log.Error("a job has lost its class lock; telling it to stop", zap.Stringer("job", j), zap.NamedError("cause", lost.Lost))
 			p.doom([]*job{j}, lost.Lost, lost.Grace)
 		}

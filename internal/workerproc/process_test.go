@@ -118,6 +118,7 @@ type options struct {
 	noReady bool
 	alone   bool
 	timeout time.Duration // of the class Stuck
+	locker  thread.Locker
 	name    string        // slot and sequence
 }
 
@@ -163,7 +164,7 @@ func start(t *testing.T, h handlers, o options) *fixture {
 	deps := workerproc.Deps{
 		Store: ws, Conn: f.master, Handlers: counted, Stats: noStats{}, Signals: f.signals, Log: log,
 		Hooks: []resqued.Hooks{o.hooks},
-		Runner: &thread.Runner{Performer: counted, Describe: func(err error) (string, string, []string) {
+		Runner: &thread.Runner{Performer: counted, Locker: o.locker, Describe: func(err error) (string, string, []string) {
 			return "Error", err.Error(), nil
 		}},
 		Exit: func() {
