@@ -49,8 +49,8 @@ func (l leakFree) Run() int {
 func testHandlers() *resqued.Handlers {
 	h := resqued.New()
 	h.HandleArgs("Greet", func(context.Context, resqued.Args) error { return nil }, resqued.Queue("greetings"))
-	// Slow runs until it is killed, and Deaf does not care.
-	h.HandleArgs("Slow", func(ctx context.Context, args resqued.Args) error {
+	// Linger runs until it is killed, and Deaf does not care.
+	h.HandleArgs("Linger", func(ctx context.Context, args resqued.Args) error {
 		if err := os.WriteFile("started-"+string(args[0]), nil, 0o600); err != nil {
 			return err
 		}
