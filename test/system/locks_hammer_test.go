@@ -63,7 +63,9 @@ func TestLocksAreHammered(t *testing.T) {
 			for _, h := range holds {
 				pids[h.pid] = true
 			}
-			require.GreaterOrEqual(t, len(pids), 2*o.Workers)
+			// Who ends a job takes the next one of its lock, so not all of them need to
+			// get any; but they do compete.
+			require.Greater(t, len(pids), 1)
 			t.Logf("%d jobs over %d locks by %d processes: %.0f jobs/s", jobs, keys, len(pids), float64(jobs)/took.Seconds())
 			for _, d := range []*harness.Daemon{a, b} {
 				d.Signal(quit)
