@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -59,7 +60,12 @@ func (s *Store) ttl(l HeldLock) int64 {
 	if l.Timeout == 0 {
 		return seconds(s.opts.LockTTL)
 	}
-	return seconds(l.Timeout + l.Grace + lockMargin)
+	return expireAfter(l.Timeout, l.Grace+lockMargin)
+}
+
+// expireAfter is an expiry in seconds. Time limits may be as long as a duration can be.
+func expireAfter(limit, margin time.Duration) int64 {
+	return seconds(min(limit, math.MaxInt64-margin-time.Second) + margin)
 }
 
 // AcquireRequest asks for the class lock of a job in hand.
@@ -266,7 +272,7 @@ func (s *Store) EnqueueLoner(ctx context.Context, req LonerRequest) (LonerReply,
 	ttl := int64(0)
 	switch {
 	case req.Timeout > 0:
-		ttl = seconds(req.Timeout + lockMargin)
+		ttl = expireAfter(req.Timeout, lockMargin)
 	case req.Elsewhere:
 		ttl = seconds(elsewhereMarkTTL)
 	}

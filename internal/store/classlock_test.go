@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -344,6 +345,22 @@ func TestExtendLock(t *testing.T) {
 		require.True(t, extend(f, time.Hour))
 		require.Equal(t, "true", f.get(lockKey))
 	})
+}
+
+func TestTheLongestTimeLimit(t *testing.T) {
+	t.Parallel()
+	f := setup(t, redistest.Shared(t))
+	reply, err := f.EnqueueLoner(t.Context(), store.LonerRequest{
+		Key: lockKey, Timeout: math.MaxInt64, Queue: "q-p1", Payload: []byte(job("Graph", "[8]")),
+	})
+	require.NoError(t, err)
+	require.Equal(t, store.LonerPushed, reply.Status)
+	r := f.running("p1")
+	require.True(t, f.acquire("p1", r, math.MaxInt64).Got)
+	refreshed, err := f.RefreshLock(t.Context(), store.HeldLock{Proc: "p1", Token: r.Token, Key: lockKey, Timeout: math.MaxInt64, Grace: time.Minute})
+	require.NoError(t, err)
+	require.True(t, refreshed.Got)
+	require.Greater(t, f.redis.TTL(t.Context(), f.key(lockKey)).Val(), 200*365*24*time.Hour)
 }
 
 func TestLocksElsewhere(t *testing.T) {

@@ -51,6 +51,21 @@ func TestSuspects(t *testing.T) {
 	plain, unique := store.Queue{Name: "q"}, store.Queue{Name: "q", Unique: true}
 
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		t.Run("a suspect that cannot be set apart stays where it is", func(t *testing.T) {
+			t.Parallel()
+			for _, broken := range []string{"resqued:suspects", "resqued:suspects:q"} {
+				f := setup(t, server)
+				f.push("q", a, b)
+				f.dies(store.Suspect, f.reserve(2, "q")...)
+				f.put(broken, "text")
+				reply := f.want(4, store.SetApart, locked("q")...)
+				require.Equal(t, []string{"q"}, reply.WrongType)
+				require.ElementsMatch(t, []string{a, b}, f.list("queue:q"))
+				f.redis.Del(t.Context(), f.key(broken))
+				require.Equal(t, 2, f.want(4, store.SetApart, locked("q")...).Suspects)
+			}
+		})
+
 		t.Run("jobs that died together are set apart, and others are not held up", func(t *testing.T) {
 			t.Parallel()
 			f := setup(t, server)

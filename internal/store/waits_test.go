@@ -282,6 +282,24 @@ func TestNamedLocks(t *testing.T) {
 			require.Len(t, reply.Jobs, 1)
 			require.Equal(t, f.key("locket:job_locks:b"), reply.Jobs[0].LockKey)
 		})
+
+		t.Run("the names of classes and keys may be written with escapes", func(t *testing.T) {
+			for _, payload := range []string{
+				`{"class":"App\\Mail","args":[1]}`, `{"args":[1],"class":"App\\Mail"}`, `{"class":"App\u005cMail","args":[1]}`,
+				`{"cl\u0061ss":"App\\Mail","args":[1]}`,
+			} {
+				f := setup(t, server)
+				f.push("q", payload)
+				req := store.ExchangeRequest{Wants: f.wants(1), Queues: locked("q"), NamedClasses: []string{`App\Mail`}}
+				reply := f.exchange(req)
+				require.Empty(t, reply.Jobs, payload)
+				require.Len(t, reply.Unnamed, 1)
+				req.Names = named("mail", reply.Unnamed)
+				reply = f.exchange(req)
+				require.Len(t, reply.Jobs, 1)
+				require.Equal(t, f.key("locket:job_locks:mail"), reply.Jobs[0].LockKey)
+			}
+		})
 	})
 }
 

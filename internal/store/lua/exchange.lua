@@ -148,7 +148,8 @@ end
 local function nameof(queue, payload, byGo)
   local known, class = false, nil
   if nclasses > 0 then known, class = pcall(envelope, payload) end
-  if byGo or known and inGo[class or ''] then
+  -- Go also reads what is written with escapes.
+  if byGo or known and (not class or inGo[class] or find(class, '\\', 1, true)) then
     return names[queue .. '\0' .. redis.sha1hex(payload)]
   end
   local ok, name = pcall(lockname, payload, style)
@@ -197,6 +198,12 @@ local function died(queue, payload)
   end
   if not anydeaths then return 0, 0 end
   return deathsof(prefix, corpse(queue, payload))
+end
+
+-- separable tells whether suspects of a queue can be set apart.
+local function separable(queue)
+  if anydeaths == nil then died(queue, '') end
+  return not anydeaths or len(apartkey(prefix, queue)) and type(pcall_('SCARD', prefix .. 'resqued:suspects')) == 'number'
 end
 
 -- grant writes the record of a job for the next want.
@@ -328,7 +335,7 @@ local function reserve(queue, key, left, room, capped, flags)
         if taken[lock] or held(prefix, lock) then
           inway[lock] = true
         else
-          call('SADD', openkey, lock)
+          pcall_('SADD', openkey, lock)
           call('PEXPIRE', openkey, 2 * patience)
           opened = true
         end
@@ -416,7 +423,7 @@ for _ = 1, nqueue do
   if cap > 0 then room = cap - (tonumber(pcall_('HGET', capkey, queue) or 0) or 0) end
   if onsuspects == 'o' then
     if reserve_suspects(queue, room, cap > 0, flags) and nnames == 0 then break end
-  elseif not left or unique and not utyped(key) then
+  elseif not left or unique and not utyped(key) or onsuspects == 'a' and not separable(queue) then
     table.insert(reply[6], queue)
   else
     if unique and find(flags, 's', 1, true) then

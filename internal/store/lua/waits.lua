@@ -58,7 +58,7 @@ local function reopen(prefix, queue, ms, locks)
   local hit, open = false, prefix .. 'resqued:open:' .. queue
   for _, lock in ipairs(locks) do
     if pcall_('SREM', prefix .. 'resqued:blocked:' .. queue, lock) == 1 then
-      call('SADD', open, lock)
+      pcall_('SADD', open, lock)
       hit = true
     end
   end
