@@ -79,7 +79,9 @@ func (m *model) lockName(queue, payload string) string {
 }
 
 func (m *model) goNamed(queue, payload string) bool {
-	return m.named[queue] || slices.Contains(m.classes, m.bodies[payload].class)
+	class := m.bodies[payload].class
+	// Go may find a class where the scripts find none.
+	return m.named[queue] || slices.Contains(m.classes, class) || class == "" && len(m.classes) > 0
 }
 
 // push enqueues a job, into a unique queue as we do or as Ruby does.

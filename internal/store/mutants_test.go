@@ -63,7 +63,7 @@ var mutants = []struct{ name, file, from, to string }{
 	{"one job too many counts as locked", "exchange", `math.min(s.count + looked, s.mark)`, `math.min(s.count + looked + 1, s.mark)`},
 	{"newer jobs count as seen", "exchange", `local newer, unseen = left - s.mark,`, `local newer, unseen = 0,`},
 	{"a queue counts as blocked though its lock is free", "waits", `if not held(prefix, lock) then`, `if false then`},
-	{"a released lock does not count as open", "waits", `call('SADD', open, lock)`, ``},
+	{"a released lock does not count as open", "waits", `pcall_('SADD', open, lock)`, ``},
 	{"one lock that is open is not looked for", "exchange", `nopen = nopen + 1
     end
     if s.known and nopen == 0`, `nopen = nopen + 1
