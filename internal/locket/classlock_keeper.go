@@ -78,7 +78,9 @@ func (k *keeper) keep(ctx context.Context) {
 	}
 	k.mu.Unlock()
 	sent := k.cfg.Boot()
-	lost, err := k.store.KeepLocks(ctx, locks)
+	try, cancel := context.WithTimeout(ctx, k.patience())
+	defer cancel()
+	lost, err := k.store.KeepLocks(try, locks)
 	k.failed = err != nil
 	if err != nil {
 		if ctx.Err() == nil {
@@ -98,6 +100,21 @@ func (k *keeper) keep(ctx context.Context) {
 			l.lose(lostTo(l.lock.Key, ""), k.cfg.stopGrace())
 		}
 	}
+}
+
+// patience is how long a try to extend the locks may take: no longer than until the
+// next job has to be stopped, of those taken meanwhile, too.
+func (k *keeper) patience() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	stop := time.Duration(float64(k.cfg.TTL) * keepStop)
+	now, patience := k.cfg.Boot(), stop
+	for l, kept := range k.leases {
+		if left := kept + stop - now; l.lock.Timeout == 0 && left > 0 {
+			patience = min(patience, left)
+		}
+	}
+	return patience
 }
 
 // silent stops the jobs whose locks could not be extended for so long that they are

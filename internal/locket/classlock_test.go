@@ -402,6 +402,7 @@ type flaky struct {
 	mu   sync.Mutex
 	lose int // answers
 	all  bool
+	hang bool // instead of an error
 }
 
 func (f *flaky) lost() bool {
@@ -421,6 +422,9 @@ func (f *flaky) AcquireLock(ctx context.Context, req store.AcquireRequest) (stor
 
 func (f *flaky) KeepLocks(ctx context.Context, l []store.HeldLock) ([]int, error) {
 	if f.lost() {
+		if f.hang {
+			<-ctx.Done()
+		}
 		return nil, errors.New("no answer")
 	}
 	return f.LockStore.KeepLocks(ctx, l)
@@ -535,25 +539,31 @@ func TestLocksInAnotherRedis(t *testing.T) {
 		require.Equal(t, "true", l.get("lock:Graph:"), "the thief keeps it")
 	})
 
-	t.Run("when nobody answers, the job stops before the lock expires", func(t *testing.T) {
-		t.Parallel()
-		began := time.Now()
-		var mine *flaky
-		_, claim, result := waiting(t, options{ttl: 2 * time.Second, beat: 50 * time.Millisecond, wrap: func(s locket.LockStore) locket.LockStore {
-			f := &flaky{LockStore: s}
-			f.lose = 0
-			mine = f
-			return f
-		}})
-		mine.mu.Lock()
-		mine.all = true
-		mine.mu.Unlock()
-		out := <-result
-		require.Equal(t, "Resqued::LockLost", out.Exception)
-		require.ErrorContains(t, claim.State().Lost, "the redis of its class lock has not answered for")
-		require.Less(t, claim.State().Grace, 400*time.Millisecond+time.Millisecond)
-		require.Greater(t, time.Since(began), time.Second)
-	})
+	for _, hang := range []bool{false, true} {
+		name := "when nobody answers"
+		if hang {
+			name = "when the answer does not come"
+		}
+		t.Run(name+", the job stops before the lock expires", func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			var mine *flaky
+			_, claim, result := waiting(t, options{ttl: 2 * time.Second, beat: 50 * time.Millisecond, wrap: func(s locket.LockStore) locket.LockStore {
+				f := &flaky{LockStore: s, hang: hang}
+				f.lose = 0
+				mine = f
+				return f
+			}})
+			mine.mu.Lock()
+			mine.all = true
+			mine.mu.Unlock()
+			out := <-result
+			require.Equal(t, "Resqued::LockLost", out.Exception)
+			require.ErrorContains(t, claim.State().Lost, "the redis of its class lock has not answered for")
+			require.Less(t, claim.State().Grace, 400*time.Millisecond+time.Millisecond)
+			require.Greater(t, time.Since(began), time.Second)
+		})
+	}
 }
 
 // The values of the gem are understood, and no two jobs hold one lock.
