@@ -119,7 +119,7 @@ type options struct {
 	alone   bool
 	timeout time.Duration // of the class Stuck
 	locker  thread.Locker
-	name    string        // slot and sequence
+	name    string // slot and sequence
 }
 
 func start(t *testing.T, h handlers, o options) *fixture {
