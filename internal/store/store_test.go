@@ -283,6 +283,16 @@ func testExchange(t *testing.T, server *redistest.Server) {
 		require.Len(t, f.reserve(1, "q"), 1)
 	})
 
+	t.Run("a job whose record somebody has written over is not dropped on its way back", func(t *testing.T) {
+		f := setup(t, server)
+		f.push("q", job("A", "[1]"))
+		jobs := f.reserve(1, "q")
+		require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:inflight:p1"), jobs[0].Token, "x").Err())
+		reply := f.exchange(store.ExchangeRequest{Completions: []store.Completion{{Job: &jobs[0], Kind: store.Requeued}}})
+		require.Contains(t, reply.Stuck[0], "not one of ours")
+		require.True(t, f.exists("resqued:inflight:p1"))
+	})
+
 	t.Run("queues that are not locked run equal jobs side by side", func(t *testing.T) {
 		f := setup(t, server)
 		f.push("q", job("A", "[1]"), job("A", "[1]"))

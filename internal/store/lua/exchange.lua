@@ -48,8 +48,9 @@ for c = 1, ncomp do
   local record, stuck
   local back = kind == 'r' or kind == 'b'
   if back or deaths ~= '0' then
-    record = call('HGET', inflight, token)
-    record = record and unpack_(record)
+    local raw = call('HGET', inflight, token)
+    record = raw and unpack_(raw)
+    if back and raw and not record then stuck = 'the record of ' .. token .. ' is not one of ours' end
   end
   if kind == 'f' then
     if not len(failedkey) then stuck = failedkey .. ' is no list' end
