@@ -85,8 +85,10 @@ func (p *Process) comply(r requests) {
 // returns tells whether a job that was told to stop, and has failed with that, goes
 // back to its queue.
 func (p *Process) returns(j *job) bool {
-	return j.request != nil && j.request.Requeue ||
-		p.cfg.RequeueLost && errors.Is(j.doomed, resqued.ErrLockLost)
+	if j.request != nil { // whoever asks for it has the last word
+		return j.request.Requeue
+	}
+	return p.cfg.RequeueLost && errors.Is(j.doomed, resqued.ErrLockLost)
 }
 
 // showKills adds to a beat which jobs were told to stop, and for which the process
