@@ -110,7 +110,6 @@ if failed > 0 then pcall_('INCRBY', prefix .. 'stat:failed', failed) end
 freed(prefix, released, ms)
 
 local reply = {'OK', 0, 0, table.concat(applied), reasons, {}, {}, {}, 0}
-local header = #reply
 if nwant == 0 then return reply end
 
 -- A request whose answer did not come may have been under way still when it was
@@ -185,25 +184,22 @@ end
 local fencekey, fence = prefix .. 'resqued:fence', nil
 local bounced, more, budget = 0, 0, bound * 4
 local bytes, maxbytes = 0, 4194304 -- a reply of many large payloads would block the server
-local anydeaths = nil
 local w = 1
 local starved = pcall_('HLEN', prefix .. 'locket:queue_lock_counters')
 starved = type(starved) == 'number' and starved > 0
 local capkey = prefix .. 'resqued:caps:' .. master
 
+local anydeaths = pcall_('HLEN', deathkey)
+anydeaths = type(anydeaths) == 'number' and anydeaths > 0
+
 -- died is deathsof, which costs nothing as long as nothing dies.
 local function died(queue, payload)
-  if anydeaths == nil then
-    local d = pcall_('HLEN', deathkey)
-    anydeaths = type(d) == 'number' and d > 0
-  end
   if not anydeaths then return 0, 0 end
   return deathsof(prefix, corpse(queue, payload))
 end
 
 -- separable tells whether suspects of a queue can be set apart.
 local function separable(queue)
-  if anydeaths == nil then died(queue, '') end
   return not anydeaths or len(apartkey(prefix, queue)) and type(pcall_('SCARD', prefix .. 'resqued:suspects')) == 'number'
 end
 
@@ -282,7 +278,7 @@ local function reserve(queue, key, left, room, capped, flags)
     if popped then payload = call('LPOP', key) else payload = call('LINDEX', key, index) end
     if head then unseen = unseen - 1 else newer = newer - 1 end
     local deaths, blame = 0, 0
-    if anydeaths ~= false then deaths, blame = died(queue, payload) end
+    if anydeaths then deaths, blame = died(queue, payload) end
     if blame > 0 and onsuspects == 'a' then
       if not popped then removeat(key, index) end
       if unique then start = forget_member(key, index, payload) end
@@ -411,6 +407,12 @@ local function reserve_suspects(queue, room, capped, flags)
   return unnamed
 end
 
+-- roomin returns how many threads a queue may still occupy.
+local function roomin(queue, cap)
+  if cap == 0 then return #wants end
+  return cap - (tonumber(pcall_('HGET', capkey, queue) or 0) or 0)
+end
+
 if onsuspects == 'o' then call('PERSIST', info) end -- as above
 
 for _ = 1, nqueue do
@@ -420,10 +422,8 @@ for _ = 1, nqueue do
   local key = prefix .. 'queue:' .. queue
   local unique = find(flags, 'u', 1, true)
   local left = len(key)
-  local room = #wants
-  if cap > 0 then room = cap - (tonumber(pcall_('HGET', capkey, queue) or 0) or 0) end
   if onsuspects == 'o' then
-    if reserve_suspects(queue, room, cap > 0, flags) and nnames == 0 then break end
+    if reserve_suspects(queue, roomin(queue, cap), cap > 0, flags) and nnames == 0 then break end
   elseif not left or unique and not utyped(key) or onsuspects == 'a' and not separable(queue) then
     table.insert(reply[6], queue)
   else
@@ -443,6 +443,7 @@ for _ = 1, nqueue do
         forget_seen(prefix, queue)
       end
     else
+      local room = roomin(queue, cap)
       if room > 0 and reserve(queue, key, left, room, cap > 0, flags) and nnames == 0 then break end
     end
   end
