@@ -107,7 +107,8 @@ for c = 1, ncomp do
 end
 if processed > 0 then pcall_('INCRBY', prefix .. 'stat:processed', processed) end
 if failed > 0 then pcall_('INCRBY', prefix .. 'stat:failed', failed) end
-freed(prefix, released, ms)
+local starved = starving(prefix)
+if starved then freed(prefix, released, ms) end
 
 local reply = {'OK', 0, 0, table.concat(applied), reasons, {}, {}, {}, 0}
 if nwant == 0 then return reply end
@@ -185,8 +186,6 @@ local fencekey, fence = prefix .. 'resqued:fence', nil
 local bounced, more, budget = 0, 0, bound * 4
 local bytes, maxbytes = 0, 4194304 -- a reply of many large payloads would block the server
 local w = 1
-local starved = pcall_('HLEN', prefix .. 'locket:queue_lock_counters')
-starved = type(starved) == 'number' and starved > 0
 local capkey = prefix .. 'resqued:caps:' .. master
 
 local anydeaths = pcall_('HLEN', deathkey)

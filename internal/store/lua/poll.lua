@@ -46,8 +46,7 @@ if cursor ~= '' then
   end
 end
 local waiting, full = {}, {}
-local starved = pcall_('HLEN', prefix .. 'locket:queue_lock_counters')
-starved = type(starved) == 'number' and starved > 0
+local starved = starving(prefix)
 local function look(queue)
   local n = len(prefix .. 'queue:' .. queue)
   if not n or n == 0 then return end

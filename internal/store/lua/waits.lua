@@ -24,6 +24,12 @@ local function forget_seen(prefix, queue)
     prefix .. 'resqued:open:' .. queue)
 end
 
+-- starving tells whether any queue has a counter: if not, nothing else is asked.
+local function starving(prefix)
+  local n = pcall_('HLEN', prefix .. 'locket:queue_lock_counters')
+  return type(n) == 'number' and n > 0
+end
+
 -- seen returns what is known of a queue of left jobs, or nil. starved says that
 -- there is any counter at all.
 local function seen(prefix, queue, left, ms, starved)
