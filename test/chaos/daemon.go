@@ -82,7 +82,7 @@ func (m *machine) start(ctx context.Context) error {
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + m.dir, "TZ=UTC", "GOTRACEBACK=none",
 		roleEnv + "=" + roleDaemon, ledgerEnv + "=" + m.run.ledgerDir, markEnv + "=" + m.mark,
-		slowEnv + "=" + (m.run.o.lease * 6 / 5).String(),
+		slowEnv + "=" + m.run.o.slow.String(),
 	}
 	// A daemon must not outlive a harness that is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -209,6 +209,11 @@ func (m *machine) workers() []process {
 		}
 	}
 	return all
+}
+
+// commands are the living commands of jobs.
+func (m *machine) commands() []process {
+	return slices.DeleteFunc(m.processes(), func(p process) bool { return p.Env(roleEnv) != roleCommand })
 }
 
 // processes are all that belong to the machine: commands do not inherit all of the

@@ -48,6 +48,7 @@ func allKinds(lease time.Duration) []kind {
 		{"redis-away", 5 * time.Second, redisKill("everysec", lease+time.Second)},
 		{"redis-sleep", 5 * time.Second, debugSleep(0)},
 		{"redis-stuck", 5 * time.Second, debugSleep(lease + time.Second)},
+		{"redis-uneven", 5 * time.Second, redisUneven},
 		{"client-pause", 5 * time.Second, clientPause},
 		{"client-kill", 3 * time.Second, clientKill},
 		{"script-flush", 3 * time.Second, scriptFlush},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"syscall"
 	"time"
 
@@ -12,9 +13,24 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// victim chooses a worker process, one with jobs in hand if there is any.
+// victim chooses a worker process, one with jobs in hand if there is any, and half of
+// the time one with a command: most of its jobs take longer than Go functions do.
 func (c *chaos) victim(ctx context.Context, m *machine, r *rand.Rand) (process, error) {
 	var chosen process
+	if r.IntN(2) == 0 {
+		_ = within(ctx, 2*time.Second, "a command", func() bool {
+			commands := names(m.commands())
+			for _, w := range m.workers() {
+				if slices.Contains(commands, w.proc) {
+					chosen = w
+				}
+			}
+			return chosen.PID != 0
+		})
+		if chosen.PID != 0 {
+			return chosen, nil
+		}
+	}
 	err := within(ctx, 5*time.Second, "a worker process with a job", func() bool {
 		workers := m.workers()
 		r.Shuffle(len(workers), func(i, j int) { workers[i], workers[j] = workers[j], workers[i] })

@@ -61,6 +61,33 @@ func debugSleep(least time.Duration) injector {
 	}
 }
 
+// redisUneven: everybody is cut off for longer than a lease, and one daemon for a while
+// longer. That it beats later than others is no reason to give up its processes.
+func redisUneven(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
+	late := c.hit(f, r)
+	f.Daemon = "" // all are cut off
+	d := c.o.lease + between(r, 300*time.Millisecond, time.Second)
+	seen := c.marks()
+	f.Effect, f.From = check.Disturbs, proc.BootTime()
+	for _, m := range c.machines {
+		m.proxy.Refuse(true)
+		m.proxy.Cut()
+	}
+	ok := pause(ctx, d)
+	for _, m := range c.machines {
+		if m != late {
+			m.proxy.Heal()
+		}
+	}
+	ok = ok && pause(ctx, c.o.lease*2/3)
+	late.proxy.Heal()
+	lasted(f, "%s for %s, the others for %s", late.name, span(d+c.o.lease*2/3), span(d))
+	if !ok {
+		return context.Cause(ctx)
+	}
+	return c.allWorking(ctx, f, seen)
+}
+
 func clientPause(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	d := between(r, 300*time.Millisecond, 2*time.Second)
 	mode := []string{"ALL", "WRITE"}[r.IntN(2)]

@@ -47,7 +47,7 @@ func (c *chaos) produce(ctx context.Context, n int) {
 	defer func() { _ = pusher.Close() }()
 	raw := rawClient(c.pushProxy.Addr())
 	defer func() { _ = raw.Close() }()
-	p := newPlan(c.o.seed, n, c.o.lease >= guarded)
+	p := newPlan(c.o.seed, n, int(c.o.slow.Seconds()*c.o.rate))
 	ticks := time.NewTicker(time.Duration(float64(time.Second) * producers / c.o.rate))
 	defer ticks.Stop()
 	for {

@@ -18,10 +18,10 @@ const (
 	maxDeaths   = 3
 	// round is how often masters look for the dead of others.
 	round = 5500 * time.Millisecond
+	// defaultQuiet is how long nothing is broken before each round of faults.
+	defaultQuiet = 8 * time.Second
 	// shortDecks is how often the short profile injects every kind of fault.
 	shortDecks = 2
-	// quiet is how long nothing is broken before that, each time.
-	quiet = 8 * time.Second
 	// settle bounds the time until all jobs are done when nothing is broken any more.
 	settle = 60 * time.Second
 )
@@ -36,6 +36,8 @@ type options struct {
 	verbose    bool
 	rate       float64
 	lease      time.Duration
+	quiet      time.Duration
+	slow       time.Duration
 	slack      float64
 	least      int
 	bystanders bool
@@ -53,6 +55,12 @@ func (o *options) check() error {
 	}
 	if o.lease < 2*time.Second || o.lease > 35*time.Second || o.lease%time.Second != 0 {
 		return fmt.Errorf("-lease %s must be 2 to 35 whole seconds", o.lease)
+	}
+	if o.quiet < 0 || o.slow < 0 || o.slow > settle/2 {
+		return fmt.Errorf("-quiet %s must not be negative, -slow %s in 0 to %s", o.quiet, o.slow, settle/2)
+	}
+	if o.slow == 0 && o.lease >= guarded {
+		o.slow = o.lease * 6 / 5
 	}
 	for _, name := range o.only {
 		name = strings.TrimPrefix(name, "!")
@@ -85,6 +93,12 @@ func (o *options) command() string {
 	}
 	if o.lease != defaultLease {
 		c += " -lease " + o.lease.String()
+	}
+	if o.quiet != defaultQuiet {
+		c += " -quiet " + o.quiet.String()
+	}
+	if o.slow != 0 {
+		c += " -slow " + o.slow.String()
 	}
 	if len(o.only) > 0 {
 		c += " -faults '" + strings.Join(o.only, ",") + "'"

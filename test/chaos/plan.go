@@ -29,12 +29,12 @@ type plan struct {
 	rand     *rand.Rand
 	producer int
 	sequence int
-	// slow: there are commands that outlive a lease.
-	slow bool
+	// slowEvery: so often comes a command that outlives a lease; 0 = never.
+	slowEvery int
 }
 
-func newPlan(seed uint64, producer int, slow bool) *plan {
-	return &plan{rand: rand.New(rand.NewPCG(seed, uint64(1000+producer))), producer: producer, slow: slow}
+func newPlan(seed uint64, producer, slowEvery int) *plan {
+	return &plan{rand: rand.New(rand.NewPCG(seed, uint64(1000+producer))), producer: producer, slowEvery: slowEvery}
 }
 
 // next makes up a job: 30 % share 20 locks, 5 % are commands, and some do what jobs
@@ -47,15 +47,16 @@ func (p *plan) next() job {
 		queue: highQueue, expect: check.ExpectDone,
 	}
 	switch n := p.rand.IntN(1000); {
+	case p.slowEvery > 0 && p.sequence%p.slowEvery == (p.slowEvery/8+p.producer*p.slowEvery/producers)%p.slowEvery:
+		// Together the producers push one when the last one may be over.
+		j.queue = lockedQueue
+		j.payload = p.payload(j.id, "Slow", `["slow"]`, 0, "")
 	case n < 250: // some keys are wanted more than others
 		j.queue = lockedQueue
 		j.payload = p.payload(j.id, "Locked", fmt.Sprintf(`["k%d"]`, p.skewed(10)), p.millis(5, 120), "")
 	case n < 300:
 		j.queue = lockedQueue
 		j.payload = p.payload(j.id, "Named", fmt.Sprintf(`["n%d"]`, p.skewed(10)), p.millis(5, 120), "")
-	case n < 303 && p.slow:
-		j.queue = lockedQueue
-		j.payload = p.payload(j.id, "Slow", `["slow"]`, 0, "")
 	case n < 330:
 		j.queue = lockedQueue
 		j.payload = p.payload(j.id, "Command", fmt.Sprintf(`["c%d"]`, p.rand.IntN(4)), 0, "")

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,7 +15,7 @@ import (
 
 func TestPlan(t *testing.T) {
 	t.Parallel()
-	a, b, other := newPlan(7, 0, false), newPlan(7, 0, false), newPlan(8, 0, false)
+	a, b, other := newPlan(7, 0, 0), newPlan(7, 0, 0), newPlan(8, 0, 0)
 	ids := map[string]bool{}
 	expected := map[string]int{}
 	locked, large, same := 0, 0, 0
@@ -49,6 +50,24 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestSlow: one that takes ten seconds comes every ten seconds, from all producers
+// together, and the first one soon.
+func TestSlow(t *testing.T) {
+	t.Parallel()
+	const rate, slow = 60, 10
+	for producer := range producers {
+		p := newPlan(7, producer, slow*rate)
+		var at []int
+		for n := range 3 * slow * rate {
+			if strings.Contains(p.next().payload, `"class":"Slow"`) {
+				at = append(at, n+1)
+			}
+		}
+		first := slow*rate/8 + producer*slow*rate/producers
+		require.Equal(t, []int{first, first + slow*rate, first + 2*slow*rate}, at)
+	}
+}
+
 func TestDecks(t *testing.T) {
 	t.Parallel()
 	names := kindNames()
@@ -65,7 +84,7 @@ func TestDecks(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	t.Parallel()
-	good := options{profile: "short", seed: 7, rate: 60, slack: 1, lease: defaultLease}
+	good := options{profile: "short", seed: 7, rate: 60, slack: 1, lease: defaultLease, quiet: defaultQuiet}
 	require.NoError(t, good.check())
 	require.Equal(t, "go run ./test/chaos -profile short -seed 7", good.command())
 	for _, spoil := range []func(o *options){
@@ -73,6 +92,8 @@ func TestOptions(t *testing.T) {
 		func(o *options) { o.rate = 0 },
 		func(o *options) { o.slack = 0.5 },
 		func(o *options) { o.lease = 1 },
+		func(o *options) { o.quiet = -1 },
+		func(o *options) { o.slow = time.Hour },
 		func(o *options) { o.only = []string{"earthquake"} },
 	} {
 		bad := good

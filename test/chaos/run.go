@@ -168,7 +168,7 @@ func (c *chaos) breakThings(ctx context.Context) error {
 	r := rand.New(rand.NewPCG(c.o.seed, 1))
 	end := proc.BootTime() + c.o.duration
 	for deck := 0; ; deck++ {
-		if !c.quiet(ctx, quiet) {
+		if !c.quiet(ctx, c.o.quiet) {
 			return context.Cause(ctx)
 		}
 		kinds := c.o.kinds()
