@@ -62,12 +62,17 @@ func (p *Proxy) Release() {
 	}
 }
 
-// Heal ends every fault.
+// Heal ends every fault. Who is caught by a Trap stays so until it is let go.
 func (p *Proxy) Heal() {
 	p.SetDelay(0, 0)
 	p.Refuse(false)
 	p.Release()
 	p.mu.Lock()
+	for _, d := range p.drops {
+		if d.trap != nil {
+			close(d.trap.caught)
+		}
+	}
 	p.drops = nil
 	p.mu.Unlock()
 }
@@ -94,6 +99,7 @@ type Drop struct {
 
 	seen int
 	done chan struct{}
+	trap *Trap
 }
 
 // DropReply loses one reply: the request is delivered, the server carries it out

@@ -17,15 +17,20 @@ type link struct {
 	client, server net.Conn
 	once           sync.Once
 	closed         chan struct{}
-	// waiting are the requests that were delivered, oldest first, each with the
-	// drop that is meant for its reply, or nil.
-	waiting chan *Drop
+	// waiting are the requests that were delivered, oldest first.
+	waiting chan delivered
+}
+
+// delivered is a request with the drop that is meant for its reply, or nil.
+type delivered struct {
+	request Request
+	drop    *Drop
 }
 
 func newLink(p *Proxy, client, server net.Conn) *link {
 	return &link{
 		proxy: p, client: client, server: server,
-		closed: make(chan struct{}), waiting: make(chan *Drop, maxWaiting),
+		closed: make(chan struct{}), waiting: make(chan delivered, maxWaiting),
 	}
 }
 
@@ -64,8 +69,12 @@ func (l *link) forwardRequests() {
 			l.proxy.counts.scripts.Add(1)
 		}
 		if !silent(request) {
+			d := l.proxy.marked(request)
+			if !l.caught(d, request, false) {
+				return
+			}
 			select {
-			case l.waiting <- l.proxy.marked(request):
+			case l.waiting <- delivered{request, d}:
 			case <-l.closed:
 				return
 			}
@@ -89,9 +98,12 @@ func (l *link) forwardReplies() {
 		// A push message answers no request.
 		if kind != '>' {
 			select {
-			case drop := <-l.waiting:
-				if drop != nil {
-					l.lose(drop)
+			case w := <-l.waiting:
+				if w.drop != nil && w.drop.trap == nil {
+					l.lose(w.drop)
+					return
+				}
+				if !l.caught(w.drop, w.request, true) {
 					return
 				}
 			default: // an answer to nothing: a server that says why it hangs up
