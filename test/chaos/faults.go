@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/resqued/resqued/internal/proc"
@@ -83,6 +84,22 @@ var errNoWorker = errors.New("no worker process to hit")
 // hit chooses the daemon that a fault hits.
 func (c *chaos) hit(f *check.Fault, r *rand.Rand) *machine {
 	m := c.machines[r.IntN(len(c.machines))]
+	f.Daemon = m.name
+	return m
+}
+
+// hitCommand is hit, but half of the time the daemon runs a command.
+func (c *chaos) hitCommand(ctx context.Context, f *check.Fault, r *rand.Rand) *machine {
+	m := c.hit(f, r)
+	if r.IntN(2) == 0 {
+		_ = within(ctx, 2*time.Second, "a command", func() bool {
+			i := slices.IndexFunc(c.machines, func(m *machine) bool { return len(m.commands()) > 0 })
+			if i >= 0 {
+				m = c.machines[i]
+			}
+			return i >= 0
+		})
+	}
 	f.Daemon = m.name
 	return m
 }

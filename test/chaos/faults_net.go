@@ -70,7 +70,7 @@ func netHold(least time.Duration) injector {
 		if least >= c.o.lease {
 			f.Effect |= check.Fences | check.Fails
 		}
-		return c.lasting(ctx, f, c.hit(f, r), least+between(r, 300*time.Millisecond, c.o.lease/3), (*faultproxy.Proxy).Hold)
+		return c.lasting(ctx, f, c.hitCommand(ctx, f, r), least+between(r, 300*time.Millisecond, c.o.lease/3), (*faultproxy.Proxy).Hold)
 	}
 }
 

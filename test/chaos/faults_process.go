@@ -80,6 +80,7 @@ func workerStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	}
 	_ = syscall.Kill(w.PID, syscall.SIGSTOP)
 	err = c.buried(ctx, f, f.From, f.Procs)
+	pause(ctx, 300*time.Millisecond) // its jobs begin elsewhere: there must be nothing left to wake up
 	_ = syscall.Kill(w.PID, syscall.SIGCONT)
 	lasted(f, "pid %d", w.PID)
 	c.noticed(f, seen, fmt.Sprintf(`killing a worker process","proc":%q`, w.proc))

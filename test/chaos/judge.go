@@ -20,7 +20,7 @@ import (
 // calm waits until every job has ended, now that nothing is broken any more.
 func (c *chaos) calm(ctx context.Context) {
 	var left int
-	err := within(ctx, settle, "every job to end", func() bool {
+	err := within(ctx, c.o.settle, "every job to end", func() bool {
 		reply, err := lookAround.Run(ctx, c.server.ctl(), []string{takenKey}, namespace, 1<<30, 1<<30).Slice()
 		if err != nil || len(reply) != 3 {
 			return false

@@ -61,6 +61,7 @@ func runHarness(args []string) int {
 	flags.Float64Var(&o.rate, "rate", 60, "jobs per second")
 	flags.IntVar(&o.least, "least", 0, "how often each kind of fault has to happen; 0 = twice in the short profile, once in the long")
 	flags.DurationVar(&o.quiet, "quiet", defaultQuiet, "how long nothing is broken before each round of faults")
+	flags.DurationVar(&o.settle, "settle", maxSettle, "how long all jobs may take to end when nothing is broken any more")
 	flags.DurationVar(&o.slow, "slow", 0, "how long one command at a time runs, if it is to outlive leases; 0 = 6/5 of a lease of 10s and more, else there is none")
 	flags.DurationVar(&o.lease, "lease", defaultLease, "how long a worker process lives in Redis without a sign of life")
 	flags.Float64Var(&o.slack, "slack", 1, "by how much a slow machine may exceed the times to recover")

@@ -22,8 +22,8 @@ const (
 	defaultQuiet = 8 * time.Second
 	// shortDecks is how often the short profile injects every kind of fault.
 	shortDecks = 2
-	// settle bounds the time until all jobs are done when nothing is broken any more.
-	settle = 60 * time.Second
+	// maxSettle bounds the time until all jobs are done when nothing is broken any more.
+	maxSettle = 60 * time.Second
 )
 
 // options are what the command line says.
@@ -38,6 +38,7 @@ type options struct {
 	lease      time.Duration
 	quiet      time.Duration
 	slow       time.Duration
+	settle     time.Duration
 	slack      float64
 	least      int
 	bystanders bool
@@ -56,8 +57,8 @@ func (o *options) check() error {
 	if o.lease < 2*time.Second || o.lease > 35*time.Second || o.lease%time.Second != 0 {
 		return fmt.Errorf("-lease %s must be 2 to 35 whole seconds", o.lease)
 	}
-	if o.quiet < 0 || o.slow < 0 || o.slow > settle/2 {
-		return fmt.Errorf("-quiet %s must not be negative, -slow %s in 0 to %s", o.quiet, o.slow, settle/2)
+	if o.quiet < 0 || o.slow < 0 || o.slow > maxSettle/2 || o.settle < 0 {
+		return fmt.Errorf("-quiet %s and -settle %s must not be negative, -slow %s in 0 to %s", o.quiet, o.settle, o.slow, maxSettle/2)
 	}
 	if o.slow == 0 && o.lease >= guarded {
 		o.slow = o.lease * 6 / 5
