@@ -41,6 +41,8 @@ type Class struct {
 	Queue string
 	// Timeout ends a job that runs longer; 0 = never.
 	Timeout time.Duration
+	// AtMostOnce: a job never runs again by itself; see the option.
+	AtMostOnce bool
 	// Lock, if not nil, is the class lock that a job must get before it runs.
 	Lock *ClassLock
 	// JobLockKey computes what of a job stands in the key of its job lock; nil, or
@@ -49,7 +51,7 @@ type Class struct {
 }
 
 // Option sets something of a class when it is registered: Queue, Timeout,
-// JobLockKey or a Lock.
+// AtMostOnce, JobLockKey or a Lock.
 type Option interface{ apply(c *Class) }
 
 type optionFunc func(c *Class)
@@ -62,6 +64,13 @@ func Queue(name string) Option { return optionFunc(func(c *Class) { c.Queue = na
 // Timeout limits how long a job of the class may run. Past it the job's context
 // ends with ErrTimeout; a job that ignores that costs its worker process.
 func Timeout(d time.Duration) Option { return optionFunc(func(c *Class) { c.Timeout = d }) }
+
+// AtMostOnce makes jobs of the class run once or not at all, where others run once or
+// more often. A job whose worker process dies has failed, also if it had not begun
+// yet, whatever on_worker_death and max_deaths say; so has one that has lost its lock,
+// whatever on_lock_lost says. It runs again only if its handler returns Requeue, or if
+// a person wants that.
+func AtMostOnce() Option { return optionFunc(func(c *Class) { c.AtMostOnce = true }) }
 
 // JobLockKey makes fn compute what of a job of the class stands in the key of
 // its job lock: of jobs with the same result one runs at a time, whatever their

@@ -19,11 +19,12 @@ func TestHandle(t *testing.T) {
 	resqued.Handle(h, "Mail", func(_ context.Context, m mail) error {
 		got = m
 		return nil
-	}, resqued.Queue("mail"), resqued.Timeout(time.Minute))
+	}, resqued.Queue("mail"), resqued.Timeout(time.Minute), resqued.AtMostOnce())
 	c, ok := h.Lookup("Mail")
 	require.True(t, ok)
 	require.Equal(t, "mail", c.Queue)
 	require.Equal(t, time.Minute, c.Timeout)
+	require.True(t, c.AtMostOnce)
 
 	require.NoError(t, c.Handler(t.Context(), &resqued.Job{Args: args(`7`, `"s"`, `[]`)}))
 	require.EqualValues(t, 7, got.User)
@@ -55,6 +56,7 @@ func TestRegister(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, []string{"thumb", "-x"}, c.Command.Argv)
 	require.Equal(t, "thumbs", c.Queue)
+	require.False(t, c.AtMostOnce)
 	_, ok = h.Lookup("thumb")
 	require.False(t, ok, "names are looked up as they are spelled")
 

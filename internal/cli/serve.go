@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/master"
 	"github.com/resqued/resqued/internal/proc"
@@ -47,7 +48,7 @@ func (a *app) serve(ctx context.Context, s served) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := masterConfig(s.config, s.dev)
+	cfg, err := masterConfig(s.config, s.dev, a.handlers)
 	if err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func (a *app) beforeFork() {
 }
 
 // masterConfig turns a configuration into a master's.
-func masterConfig(c config.Config, dev *devMode) (master.Config, error) {
+func masterConfig(c config.Config, dev *devMode, handlers *resqued.Handlers) (master.Config, error) {
 	worker, err := json.Marshal(handover{Config: c, Dev: dev})
 	if err != nil {
 		return master.Config{}, fmt.Errorf("configuration: %w", err)
@@ -96,7 +97,7 @@ func masterConfig(c config.Config, dev *devMode) (master.Config, error) {
 	lease, _ := leaseAndBeat(c)
 	return master.Config{
 		Slots: c.WorkerCount, Threads: c.ThreadCount, MaxRetiring: c.MaxRetiring,
-		TermTimeout: c.TermTimeout, DrainTimeout: c.DrainTimeout, LockDuration: c.JobLockDuration, MaxDeaths: c.MaxDeaths,
+		TermTimeout: c.TermTimeout, DrainTimeout: c.DrainTimeout, LockDuration: c.JobLockDuration, MaxDeaths: c.MaxDeaths, Policy: deathPolicy(c, handlers),
 		OnMasterDeath: c.OnMasterDeath, DevSignals: dev != nil, Worker: worker, Unique: uniqueQueues(c),
 		Fields: map[string]string{
 			"queues": c.Queues.String(), "version": version(),

@@ -76,7 +76,7 @@ func (a *app) reload(c *cobra.Command, old config.Config, log *zap.Logger) (mast
 	for _, w := range append(r.Warnings, a.unhandled(r)...) {
 		log.Warn(w.Message, zap.String("key", w.Key))
 	}
-	return masterConfig(r.Config, nil)
+	return masterConfig(r.Config, nil, a.handlers)
 }
 
 // daemonLog is the logger of a daemon, at a level or what the flags make of it.

@@ -140,7 +140,7 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 		Interval: c.Interval, UntilEmpty: c.UntilEmpty,
 		TermTimeout: c.TermTimeout, LockDuration: c.JobLockDuration, BeatEvery: beat, MaxPayload: c.MaxPayload,
 		KillOnMasterDeath: c.OnMasterDeath == "kill", DrainTimeout: c.DrainTimeout,
-		Host: host, PID: os.Getpid(), Version: version(),
+		Policy: deathPolicy(c, handlers), Host: host, PID: os.Getpid(), Version: version(),
 	}, deps)
 	return w, err
 }

@@ -114,6 +114,15 @@ func (l *loader) compare() {
 	}
 }
 
+// warnOfDeaths mentions that no death is counted where the first one is the last.
+func (l *loader) warnOfDeaths() {
+	c, sources := &l.result.Config, l.result.Sources
+	if l.ok("on_worker_death", "max_deaths") && c.OnWorkerDeath == "fail" && sources["max_deaths"].Kind != FromDefault {
+		l.warn("max_deaths", "no_effect", fmt.Sprintf("max_deaths (%s) has no effect: on_worker_death (%s) is fail, so that the first death is the last.",
+			sources["max_deaths"], sources["on_worker_death"]))
+	}
+}
+
 // warnOfLocks mentions settings of locks and unique queues that have no effect.
 func (l *loader) warnOfLocks() {
 	c, sources := &l.result.Config, l.result.Sources

@@ -56,6 +56,9 @@ type Config struct {
 	// OnMasterDeath says what worker processes do when their master is gone:
 	// "drain" or "kill".
 	OnMasterDeath string `json:"on_master_death"`
+	// OnWorkerDeath says what becomes of the jobs of a worker process that dies:
+	// "requeue" or "fail".
+	OnWorkerDeath string `json:"on_worker_death"`
 	// MaxDeaths is how many worker processes a job may take with it before it is
 	// recorded as failed.
 	MaxDeaths int    `json:"max_deaths"`
@@ -107,6 +110,9 @@ type Handler struct {
 	Timeout time.Duration `json:"timeout,omitempty"`
 	// KillAfter is the time between TERM and KILL; default 10 s.
 	KillAfter time.Duration `json:"kill_after,omitempty"`
+	// AtMostOnce: a job never runs again by itself, not even when its worker process
+	// has died.
+	AtMostOnce bool `json:"at_most_once,omitempty"`
 	// Lock is the class lock that jobs take; nil = none.
 	Lock *HandlerLock `json:"lock,omitempty"`
 }

@@ -19,10 +19,10 @@ import (
 const DefaultKillAfter = 10 * time.Second
 
 // handlerFields are the fields of a handler, in the order of the documentation.
-var handlerFields = []string{"command", "queue", "dir", "env", "timeout", "kill_after", "lock"}
+var handlerFields = []string{"command", "queue", "dir", "env", "timeout", "kill_after", "at_most_once", "lock"}
 
 // laterFields are fields that are planned, so that nobody takes them for typos.
-var laterFields = []string{"retry", "at_most_once", "require_signature"}
+var laterFields = []string{"retry", "require_signature"}
 
 var fieldSynonyms = map[string]string{
 	"cmd": "command", "argv": "command", "exec": "command", "run": "command", "args": "command",
@@ -85,6 +85,8 @@ func (f *file) readHandler(class field) Handler {
 			f.readDuration(name, field, &h.Timeout, nil)
 		case "kill_after":
 			f.readDuration(name, field, &h.KillAfter, positive)
+		case "at_most_once":
+			f.readBool(name, field, &h.AtMostOnce)
 		case "lock":
 			h.Lock = f.readLock(name, field)
 		default:

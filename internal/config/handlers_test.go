@@ -15,16 +15,16 @@ func TestHandlers(t *testing.T) {
 		t.Parallel()
 		r := from{yaml: `
 handlers:
-  Thumb: {command: [python3, thumb.py, "", 7, "a b"], timeout: 2m, kill_after: 3s}
+  Thumb: {command: [python3, thumb.py, "", 7, "a b"], timeout: 2m, kill_after: 3s, at_most_once: yes}
   My::Job.v2:
     command: [./job]
     queue: mail
     dir: /srv/app
     env: {RAILS_ENV: production, My.Var: 1, EMPTY: ""}
-  thumb: {command: [true]}
+  thumb: {command: [true], at_most_once: false}
 `}.mustLoad(t)
 		require.Equal(t, map[string]Handler{
-			"Thumb": {Command: []string{"python3", "thumb.py", "", "7", "a b"}, Timeout: 2 * time.Minute, KillAfter: 3 * time.Second},
+			"Thumb": {Command: []string{"python3", "thumb.py", "", "7", "a b"}, Timeout: 2 * time.Minute, KillAfter: 3 * time.Second, AtMostOnce: true},
 			"My::Job.v2": {
 				Command: []string{"./job"}, Queue: "mail", Dir: "/srv/app", KillAfter: 10 * time.Second,
 				Env: map[string]string{"RAILS_ENV": "production", "My.Var": "1", "EMPTY": ""},
@@ -71,6 +71,7 @@ func TestHandlersRefused(t *testing.T) {
 		{"what others call a field", "A: {command: [a], cwd: /}", `handlers.A.cwd (resqued.yaml:2): unknown key; did you mean "dir"?`},
 		{"a field of a later version", "A: {command: [a], retry: {}}", `handlers.A.retry (resqued.yaml:2): not supported by this version; remove it`},
 		{"a field twice", "A: {command: [a], timeout: 1, timeout: 2}", `handlers.A.timeout (resqued.yaml:2): is given already on line 2; keep one of them`},
+		{"more or less once", "A: {command: [a], at_most_once: maybe}", `handlers.A.at_most_once "maybe" (resqued.yaml:2): write true or false`},
 		{"a negative timeout", "A: {command: [a], timeout: -1}", `handlers.A.timeout "-1" (resqued.yaml:2): must not be negative`},
 		{"no time to stop", "A: {command: [a], kill_after: 0}", `handlers.A.kill_after "0" (resqued.yaml:2): must be above 0`},
 		{"a pattern for a queue", "A: {command: [a], queue: 'mail*'}", `handlers.A.queue "mail*" (resqued.yaml:2): must be one queue, not a pattern or a list`},

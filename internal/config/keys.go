@@ -138,6 +138,11 @@ var keys = []key{
 		kind: oneOf(func(c *Config) *string { return &c.OnMasterDeath }, "drain", "kill"),
 	},
 	{
+		name: "on_worker_death", env: []string{"ON_WORKER_DEATH"}, def: "requeue",
+		help: "what becomes of the jobs of a worker process that dies",
+		kind: oneOf(func(c *Config) *string { return &c.OnWorkerDeath }, "requeue", "fail"),
+	},
+	{
 		name: "max_deaths", def: "3",
 		help: "worker processes that a job may take with it before it is recorded as failed",
 		kind: number(func(c *Config) *int { return &c.MaxDeaths }, 1, maxDeaths, "1 never runs a job again"),

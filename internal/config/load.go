@@ -51,6 +51,7 @@ func Load(o Options) (*Resolved, error) {
 		l.readQueues()
 		l.readQueueSets()
 		l.compare()
+		l.warnOfDeaths()
 		l.warnOfLocks()
 		l.checkCA()
 		l.readPassword()

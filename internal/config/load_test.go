@@ -63,7 +63,7 @@ func TestLoadWithoutAnything(t *testing.T) {
 	require.Equal(t, Config{
 		RedisURL: "redis://127.0.0.1:6379/0", Namespace: "resque",
 		WorkerCount: 1, ThreadCount: 1, JobsPerFork: 1, MaxRetiring: 1,
-		Interval: 100 * time.Millisecond, TermTimeout: 30 * time.Second, OnMasterDeath: "drain", MaxDeaths: 3,
+		Interval: 100 * time.Millisecond, TermTimeout: 30 * time.Second, OnMasterDeath: "drain", OnWorkerDeath: "requeue", MaxDeaths: 3,
 		StatsdPort: 8125, LocketedQueues: []string{"*"},
 		HeartbeatFrequency: 30 * time.Second, JobLockDuration: 35 * time.Second, JobLockKey: "class-args",
 		OnLockLost: "fail", UniqueQueues: []string{},
@@ -133,7 +133,7 @@ func TestEverySource(t *testing.T) {
 		"redis_url": "redis://other:1/2", "redis_password_file": password, "redis_ca_file": ca, "allow_eviction": "true", "namespace": "app:jobs",
 		"worker_count": "7", "thread_count": "9", "jobs_per_fork": "0", "max_rss": "1GiB", "max_age": "2h", "max_retiring": "1",
 		"queues": "high:2,*:50%,!low", "interval": "2.5s", "until_empty": "true", "drain_timeout": "50s",
-		"resque_term_timeout": "5s", "on_master_death": "kill", "max_deaths": "1", "pidfile": "/run/r.pid",
+		"resque_term_timeout": "5s", "on_master_death": "kill", "on_worker_death": "fail", "max_deaths": "1", "pidfile": "/run/r.pid",
 		"statsd_host": "localhost", "statsd_port": "9125", "statsd_key": "jobs", "locketed_queues": "reports,*_once",
 		"heartbeat_frequency": "10s", "job_lock_duration": "40s", "job_lock_key": "{{class}}:{{args.0}}",
 		"on_lock_lost": "requeue", "unique_queues": "mail,once_*", "unique_queues_strict": "true", "max_payload": "512KiB",
@@ -274,7 +274,7 @@ func TestJobLockKey(t *testing.T) {
 	}
 }
 
-func TestWarnsOfLockSettingsWithoutEffect(t *testing.T) {
+func TestWarnsOfSettingsWithoutEffect(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name string
@@ -296,6 +296,13 @@ func TestWarnsOfLockSettingsWithoutEffect(t *testing.T) {
 			"unique_queues_strict (flag --unique-queues-strict) has no effect: unique_queues (default) is empty.",
 		},
 		{"not strict without unique queues", from{flags: "--unique-queues-strict=false"}, ""},
+		{
+			"deaths where the first one is the last",
+			from{yaml: "on_worker_death: fail", env: "RESQUED_MAX_DEATHS=5"},
+			"max_deaths (environment RESQUED_MAX_DEATHS) has no effect: on_worker_death (resqued.yaml:1) is fail, so that the first death is the last.",
+		},
+		{"the default of deaths where the first one is the last", from{yaml: "on_worker_death: fail"}, ""},
+		{"deaths that are counted", from{yaml: "on_worker_death: requeue\nmax_deaths: 5"}, ""},
 		{"strict with unique queues", from{yaml: "unique_queues: [a]\nunique_queues_strict: true"}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -453,7 +460,7 @@ func TestSample(t *testing.T) {
 		r := from{yaml: head + "  " + strings.TrimPrefix(tail, "# ")}.mustLoad(t)
 		require.Equal(t, Handler{
 			Command: []string{"/usr/local/bin/report", "--monthly"}, Queue: "reports", Dir: "/srv/reports",
-			Env: map[string]string{"REPORT_LANG": "en"}, Timeout: time.Hour, KillAfter: 10 * time.Second,
+			Env: map[string]string{"REPORT_LANG": "en"}, Timeout: time.Hour, KillAfter: 10 * time.Second, AtMostOnce: true,
 			Lock: &HandlerLock{Timeout: time.Hour, Args: []int{0}, Loner: true, OnLocked: "drop", Redis: "redis://locks:6379"},
 		}, r.Handlers["Report::Monthly"])
 	})

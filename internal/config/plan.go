@@ -125,8 +125,12 @@ func (r *Resolved) planHandlers() []PlanLine {
 		if h.Timeout > 0 {
 			value += ", timeout " + FormatDuration(h.Timeout)
 		}
+		value += ", kill_after " + FormatDuration(h.KillAfter)
+		if h.AtMostOnce {
+			value += ", at_most_once"
+		}
 		lines = append(lines, PlanLine{
-			Key: "handlers", Item: class, Value: value + ", kill_after " + FormatDuration(h.KillAfter),
+			Key: "handlers", Item: class, Value: value,
 			From: r.Sources["handlers."+class].String(),
 		})
 	}

@@ -84,6 +84,7 @@ func TestRefuses(t *testing.T) {
 			`job_lock_key "{{class}}:{{arg.0}}" (environment LOCKET_JOB_LOCK_KEY): at character 11: {{arg.0}} is unknown; known are class, queue, args, args.N and args.N.key`,
 		},
 		{"a lock key template without quotes", from{yaml: "job_lock_key: {{class}}"}, `job_lock_key (resqued.yaml:1): must be one value, not a map`},
+		{"an unknown end of the jobs of the dead", from{yaml: "on_worker_death: kill"}, `on_worker_death "kill" (resqued.yaml:1): not known, one of requeue, fail`},
 		{"an unknown way out of a lost lock", from{yaml: "on_lock_lost: retry"}, `on_lock_lost "retry" (resqued.yaml:1): not known, one of fail, requeue`},
 		{"a cap on a unique queue", from{yaml: "unique_queues: ['b:2']"}, `unique_queues "b:2" (resqued.yaml:1): a cap has no meaning here; leave it out`},
 		{"nothing but exclusions", from{env: "UNIQUE_QUEUES=!mail"}, `unique_queues (environment UNIQUE_QUEUES): only exclusions match nothing; write "*" before them`},

@@ -12,10 +12,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"go.uber.org/zap"
 
@@ -216,27 +213,13 @@ func (s *Set) add(class resqued.Class, middleware []resqued.Middleware) error {
 }
 
 func (s *Set) lookup(name string) *entry {
-	if e := s.classes[name]; e != nil {
+	if e := s.classes[name]; e != nil { // as nearly always
 		return e
 	}
-	if e := s.classes[strings.TrimPrefix(name, "::")]; e != nil {
-		return e
-	}
-	if strings.Contains(name, "-") {
-		return s.classes[strings.TrimPrefix(camelize(name), "::")]
-	}
-	return nil
-}
-
-// camelize turns foo-bar into FooBar.
-func camelize(name string) string {
-	var b strings.Builder
-	for part := range strings.SplitSeq(name, "-") {
-		first, size := utf8.DecodeRuneInString(part)
-		if size > 0 {
-			b.WriteRune(unicode.ToUpper(first))
-			b.WriteString(part[size:])
+	for _, n := range wire.ClassNames(name) {
+		if e := s.classes[n]; e != nil {
+			return e
 		}
 	}
-	return b.String()
+	return nil
 }

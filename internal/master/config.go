@@ -31,6 +31,9 @@ type Config struct {
 	// MaxDeaths is how many processes a job may take with it before it is recorded
 	// as failed; default 3.
 	MaxDeaths int
+	// Policy is that of the worker processes that this master starts. They register with
+	// it; here it counts for those whose own is not known.
+	Policy store.Policy
 	// OnMasterDeath is "kill" if the kernel shall kill the worker processes when
 	// the master dies; else they drain.
 	OnMasterDeath string

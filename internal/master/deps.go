@@ -49,6 +49,8 @@ type System interface {
 	// Find returns the pid of a living worker process, or 0; see proc.Find.
 	Find(name string) (pid int, err error)
 	Alive(id proc.Identity) bool
+	// OOMKills counts what the kernel killed for want of memory; see proc.OOMKills.
+	OOMKills() proc.OOM
 	// ReapStrays reaps orphans that came to this process, but no child that owned
 	// claims.
 	ReapStrays(owned func(pid int) bool)
@@ -63,6 +65,8 @@ type Store interface {
 	Procs(ctx context.Context, prefix string) ([]string, error)
 	// Fence returns store.ErrAlive for a process whose lease runs, unless forced.
 	Fence(ctx context.Context, proc string, force bool) (held []store.Reserved, bad []string, err error)
+	// PolicyOf returns what a process has registered with; fallback is for what is gone.
+	PolicyOf(ctx context.Context, proc string, fallback store.Policy) (store.Policy, error)
 	Recover(ctx context.Context, proc string, verdicts []store.Verdict) error
 	OutOfStep(ctx context.Context, u store.UniqueQueues, cursor uint64) (queues []string, next uint64, err error)
 	HealUnique(ctx context.Context, queue string) (healed bool, err error)
@@ -105,6 +109,9 @@ func (l *Linux) Find(name string) (pid int, err error) { return proc.Find(name) 
 
 // Alive is proc.Identity.Alive.
 func (l *Linux) Alive(id proc.Identity) bool { return id.Alive() }
+
+// OOMKills is proc.OOMKills.
+func (l *Linux) OOMKills() proc.OOM { return proc.OOMKills() }
 
 // ReapStrays is proc.Strays.Reap.
 func (l *Linux) ReapStrays(owned func(pid int) bool) {

@@ -341,6 +341,7 @@ type fakeSystem struct {
 	found    map[string]int
 	titles   []string
 	strays   int
+	oom      proc.OOM
 }
 
 func (s *fakeSystem) Spawn(spec proc.Spec) (Child, error) {
@@ -406,6 +407,12 @@ func (s *fakeSystem) Alive(id proc.Identity) bool {
 	return !s.dead[id.String()]
 }
 
+func (s *fakeSystem) OOMKills() proc.OOM {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.oom
+}
+
 func (s *fakeSystem) ReapStrays(func(int) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -443,6 +450,8 @@ type fakeRedis struct {
 	check    func(proc string)
 	uneven   []string
 	healed   []string
+	policies map[string]store.Policy
+	noPolicy error
 }
 
 func (r *fakeRedis) set(change func()) {
@@ -502,6 +511,18 @@ func (r *fakeRedis) Fence(_ context.Context, name string, force bool) ([]store.R
 	return r.held[name], r.bad, nil
 }
 
+func (r *fakeRedis) PolicyOf(_ context.Context, name string, fallback store.Policy) (store.Policy, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.noPolicy != nil {
+		return store.Policy{}, r.noPolicy
+	}
+	if p, ok := r.policies[name]; ok {
+		return p, nil
+	}
+	return fallback, nil
+}
+
 func (r *fakeRedis) Recover(_ context.Context, name string, verdicts []store.Verdict) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -555,7 +576,9 @@ func (r *fakeRedis) HealUnique(_ context.Context, queue string) (bool, error) {
 func (r *fakeRedis) hold(name string, jobs ...store.Reserved) {
 	r.set(func() {
 		for _, j := range jobs {
-			j.Payload = []byte(`{"class":"Mail","args":[1]}`)
+			if j.Payload == nil {
+				j.Payload = []byte(`{"class":"Mail","args":[1]}`)
+			}
 			r.held[name] = append(r.held[name], j)
 		}
 	})

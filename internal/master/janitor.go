@@ -28,9 +28,9 @@ const (
 
 // grave is a dead worker process of this master.
 type grave struct {
-	proc      string
-	death     death
-	maxDeaths int
+	proc  string
+	death death
+	rules rules
 
 	swept   bool
 	tries   int
@@ -39,8 +39,8 @@ type grave struct {
 
 // round is one look at what everybody has left behind.
 type round struct {
-	info      store.MasterInfo
-	maxDeaths int
+	info  store.MasterInfo
+	rules rules
 	// mine are the living worker processes of this master, unburied its dead.
 	mine, unburied map[string]bool
 }
@@ -127,7 +127,7 @@ func (j *janitor) bury(ctx context.Context, g *grave) (done bool) {
 	var r report
 	err := errors.New("processes that it had started are left")
 	if g.swept {
-		r, err = j.raise(ctx, g.proc, g.death, g.maxDeaths, true)
+		r, err = j.raise(ctx, g.proc, g.death, g.rules, true)
 	}
 	if err != nil {
 		delay := min(firstRetry<<min(g.tries, 16), longestRetry)
@@ -141,7 +141,7 @@ func (j *janitor) bury(ctx context.Context, g *grave) (done bool) {
 }
 
 // raise carries the jobs of a dead process back to their queues, or to failed.
-func (j *janitor) raise(ctx context.Context, name string, d death, maxDeaths int, force bool) (report, error) {
+func (j *janitor) raise(ctx context.Context, name string, d death, law rules, force bool) (report, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
 	r := report{proc: name}
@@ -153,7 +153,12 @@ func (j *janitor) raise(ctx context.Context, name string, d death, maxDeaths int
 		j.unreadable[name] = true
 		j.log.Error("records of a dead process cannot be read and stay in redis", zap.String("proc", name), zap.Strings("tokens", bad))
 	}
-	verdicts := d.verdicts(held, maxDeaths, time.Now())
+	if len(held) > 0 {
+		if law.policy, err = j.store.PolicyOf(ctx, name, law.policy); err != nil {
+			return r, err
+		}
+	}
+	verdicts := d.verdicts(held, law, time.Now())
 	if err := j.store.Recover(ctx, name, verdicts); err != nil {
 		return r, err
 	}
@@ -198,7 +203,7 @@ func (j *janitor) look(ctx context.Context, r round) {
 			j.tell(ctx, report{proc: name, lapsed: true})
 		case r.unburied[name]:
 		case !strings.HasPrefix(name, j.self.Place()+":") || j.sweep(ctx, name):
-			j.adopt(ctx, name, death{cause: "its lease was past, its process or its host is gone"}, r.maxDeaths, false)
+			j.adopt(ctx, name, death{cause: "its lease was past, its process or its host is gone"}, r.rules, false)
 		}
 	}
 	for _, name := range local {
@@ -211,15 +216,15 @@ func (j *janitor) look(ctx context.Context, r round) {
 			continue // it drains without its master
 		}
 		if j.sweep(ctx, name) {
-			j.adopt(ctx, name, death{cause: "its process and its master are gone"}, r.maxDeaths, true)
+			j.adopt(ctx, name, death{cause: "its process and its master are gone"}, r.rules, true)
 		}
 	}
 }
 
 // adopt recovers the jobs of somebody else's dead process. If it does not work
 // the next round tries again.
-func (j *janitor) adopt(ctx context.Context, name string, d death, maxDeaths int, force bool) {
-	r, err := j.raise(ctx, name, d, maxDeaths, force)
+func (j *janitor) adopt(ctx context.Context, name string, d death, law rules, force bool) {
+	r, err := j.raise(ctx, name, d, law, force)
 	switch {
 	case errors.Is(err, store.ErrAlive):
 	case err != nil:

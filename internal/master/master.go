@@ -10,9 +10,10 @@
 //
 // Files: master.go the loop; config.go and deps.go what it needs; worker.go a
 // worker process as its master sees it; slot.go filling the slots; apart.go processes
-// for jobs that have to run alone; lookout.go who looks for jobs; signals.go what signals do; reap.go the end of a worker process;
-// reload.go a new configuration; recover.go and janitor.go the jobs of the dead;
-// heal.go unique queues; status.go what people see.
+// for jobs that have to run alone; lookout.go who looks for jobs; signals.go what signals
+// do; reap.go and oom.go the end of a worker process; reload.go a new configuration;
+// recover.go, policy.go and janitor.go the jobs of the dead; heal.go unique queues;
+// status.go what people see.
 package master
 
 import (
@@ -89,6 +90,7 @@ type Master struct {
 	lastTry  time.Time // when to give up waiting for Redis
 
 	told     told
+	oom      oomWatch
 	watchdog time.Duration
 	messages chan said
 	exits    chan exited
@@ -191,6 +193,7 @@ func (m *Master) turn() {
 		m.roundAt = m.now.Add(roundEvery*9/10 + rand.N(roundEvery/5))
 		m.due(m.roundAt)
 		m.d.System.ReapStrays(m.owns)
+		m.oom.note(m.d.System.OOMKills())
 		m.askRound()
 	}
 	m.tell()

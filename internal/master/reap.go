@@ -25,6 +25,7 @@ func (m *Master) reap(e exited) {
 		}
 	}
 	orderly := w.bye && e.exit.Code == 0
+	m.suspectOOM(w, e.exit)
 	m.vacate(w, orderly, e.exit)
 	m.bury(w, orderly, e.exit)
 	switch {

@@ -61,7 +61,7 @@ func (m *Master) bury(w *worker, orderly bool, exit proc.Exit) {
 		return
 	}
 	m.unburied[w.proc] = true
-	m.graves = append(m.graves, grave{proc: w.proc, death: m.deathOf(w, exit), maxDeaths: m.cfg.MaxDeaths})
+	m.graves = append(m.graves, grave{proc: w.proc, death: m.deathOf(w, exit), rules: m.rules()})
 }
 
 // buried takes the janitor's reports.
@@ -86,12 +86,12 @@ func (m *Master) buried(r report) {
 // verdicts decides what becomes of the jobs that a dead process held. A job that
 // was to be killed has failed, or goes back to its queue if that was asked for; then it
 // is known why the process ended. Else each of its jobs may be to blame and runs again,
-// alone, unless it has taken too many processes with it. Nobody is to blame for a death
-// that came from outside.
-func (d death) verdicts(held []store.Reserved, maxDeaths int, now time.Time) []store.Verdict {
+// alone, unless it has taken too many processes with it, or its rules forbid that. Nobody
+// is to blame for a death that came from outside.
+func (d death) verdicts(held []store.Reserved, law rules, now time.Time) []store.Verdict {
 	verdicts := make([]store.Verdict, 0, len(held))
-	most := maxDeaths * hopeless
-	if maxDeaths == 1 {
+	most := law.maxDeaths * hopeless
+	if law.maxDeaths == 1 {
 		most = 1 // no job shall ever run again by itself
 	}
 	for i, job := range held {
@@ -99,15 +99,18 @@ func (d death) verdicts(held []store.Reserved, maxDeaths int, now time.Time) []s
 		if d.seen {
 			v.Action = store.Suspect
 		}
+		final := law.final(job)
 		switch {
 		case job.Kill != nil && job.Kill.Requeue:
 			v.Action = store.Again
 		case job.Kill != nil || d.killed || d.tokens[job.Token]:
 			v = d.fail(job, now, d.killText())
-		case d.seen && job.Blame+1 >= maxDeaths:
-			v = d.fail(job, now, d.diedText(held, i, job.Blame+1, maxDeaths))
+		case final != "":
+			v = d.fail(job, now, d.diedText(held, i, final))
+		case d.seen && job.Blame+1 >= law.maxDeaths:
+			v = d.fail(job, now, d.diedText(held, i, nth(job.Blame+1, law.maxDeaths)))
 		case job.Deaths+1 >= most:
-			v = d.fail(job, now, d.diedText(held, i, job.Deaths+1, most))
+			v = d.fail(job, now, d.diedText(held, i, nth(job.Deaths+1, most)))
 		}
 		verdicts = append(verdicts, v)
 	}
@@ -147,15 +150,17 @@ func (d death) killText() string {
 	return "Job was killed: " + reason
 }
 
+func nth(death, most int) string { return fmt.Sprintf("death %d of %d", death, most) }
+
 // diedText tells what a person needs to find the culprit: how the process ended,
-// how much memory it had, and what else ran in it.
-func (d death) diedText(held []store.Reserved, i, deaths, most int) string {
+// how much memory it had, why the job does not run again, and what else ran in it.
+func (d death) diedText(held []store.Reserved, i int, why string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "worker process died: %s", d.cause)
 	if d.peak > 0 {
 		fmt.Fprintf(&b, "; peak memory %d MiB", d.peak>>20)
 	}
-	fmt.Fprintf(&b, "; death %d of %d", deaths, most)
+	b.WriteString("; " + why)
 	if len(held) > 1 {
 		b.WriteString("; beside it ran ")
 		named := 0

@@ -126,9 +126,9 @@ func (m *Master) askRound() {
 	}
 	maps.Copy(fields, m.cfg.Fields)
 	r := &round{
-		info:      store.MasterInfo{ID: m.d.Self.String(), Fields: fields, TTL: masterTTL},
-		maxDeaths: m.cfg.MaxDeaths,
-		mine:      map[string]bool{}, unburied: maps.Clone(m.unburied),
+		info:  store.MasterInfo{ID: m.d.Self.String(), Fields: fields, TTL: masterTTL},
+		rules: m.rules(),
+		mine:  map[string]bool{}, unburied: maps.Clone(m.unburied),
 	}
 	for w := range m.workers {
 		r.mine[w.proc] = true

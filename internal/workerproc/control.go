@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -163,6 +164,7 @@ func (p *Process) card() store.Registration {
 			"started": wire.FormatISOUTC(p.started), "state": string(p.wanted),
 		},
 	}
+	maps.Copy(card.Info, p.cfg.Policy.Info())
 	if p.name.Alone {
 		card.Info[store.InfoAlone] = "1"
 	}

@@ -39,6 +39,8 @@ type job struct {
 	// code may run; 0 = no limit.
 	claim   *thread.Claim
 	timeout time.Duration
+	// atMostOnce: it does not run again by itself.
+	atMostOnce bool
 	// doomed: the job was told to stop for this reason, and when its time is up.
 	doomed   error
 	deadline time.Time
@@ -80,7 +82,10 @@ func (p *Process) begin(r store.Reserved, sent time.Duration) {
 	}
 	j.job.SetFence(r.Fence)
 	if class, ok := p.d.Handlers.Lookup(env.Class); ok {
-		j.timeout = class.Timeout
+		j.timeout, j.atMostOnce = class.Timeout, class.AtMostOnce
+	}
+	if limit := j.timeout + p.cfg.TermTimeout; j.timeout > 0 && limit < tickEvery {
+		p.wake(j.begun.Add(limit)) // no tick may see it in time
 	}
 	p.jobs[r.Token] = j
 	p.threads[index].assigned <- j

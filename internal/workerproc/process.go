@@ -60,7 +60,10 @@ type Config struct {
 	// of NamedClasses are, and all others by the script that takes them.
 	NamedLocks   bool
 	NamedClasses []string
-	// RequeueLost: a job that has lost its lock runs again instead of failing.
+	// Policy is what Redis is told about the jobs of this process, for when it dies.
+	Policy store.Policy
+	// RequeueLost: a job that has lost its lock runs again instead of failing, unless
+	// its class runs at most once.
 	RequeueLost bool
 	// Unique tells whether equal payloads wait in a queue at most once; nil = none.
 	// StrictUnique: one whose keys do not match is skipped instead of healed.

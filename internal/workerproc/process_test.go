@@ -76,7 +76,7 @@ type handlers map[string]func(ctx context.Context, job *resqued.Job) error
 
 func (h handlers) Lookup(class string) (*resqued.Class, bool) {
 	_, ok := h[class]
-	return &resqued.Class{Name: class}, ok
+	return &resqued.Class{Name: class, AtMostOnce: class == "Once"}, ok
 }
 
 func (h handlers) Perform(ctx context.Context, job *resqued.Job) error {

@@ -88,7 +88,7 @@ func (p *Process) returns(j *job) bool {
 	if j.request != nil { // whoever asks for it has the last word
 		return j.request.Requeue
 	}
-	return p.cfg.RequeueLost && errors.Is(j.doomed, resqued.ErrLockLost)
+	return p.cfg.RequeueLost && !j.atMostOnce && errors.Is(j.doomed, resqued.ErrLockLost)
 }
 
 // showKills adds to a beat which jobs were told to stop, and for which the process

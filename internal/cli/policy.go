@@ -1,0 +1,27 @@
+package cli
+
+import (
+	"slices"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/store"
+)
+
+// deathPolicy says what becomes of the jobs of worker processes that have this
+// configuration and these handlers.
+func deathPolicy(c config.Config, handlers *resqued.Handlers) store.Policy {
+	p := store.Policy{Fail: c.OnWorkerDeath == "fail"}
+	for _, name := range handlers.Classes() {
+		if class, _ := handlers.Lookup(name); class.AtMostOnce {
+			p.AtMostOnce = append(p.AtMostOnce, name)
+		}
+	}
+	for name, h := range c.Handlers {
+		if h.AtMostOnce {
+			p.AtMostOnce = append(p.AtMostOnce, name)
+		}
+	}
+	slices.Sort(p.AtMostOnce)
+	return p
+}

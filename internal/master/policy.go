@@ -1,0 +1,45 @@
+package master
+
+import (
+	"slices"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// rules say what becomes of the jobs of a dead worker process. The policy is that with
+// which the process has registered; this master's own only counts where that is gone.
+type rules struct {
+	maxDeaths int
+	policy    store.Policy
+}
+
+// rules are this master's own.
+func (m *Master) rules() rules { return rules{maxDeaths: m.cfg.MaxDeaths, policy: m.cfg.Policy} }
+
+// final returns why a job may not run again after any death, or "".
+func (r rules) final(job store.Reserved) string {
+	switch {
+	case r.atMostOnce(job):
+		return "at_most_once: it may have run, so it does not run again by itself"
+	case r.policy.Fail:
+		return "on_worker_death is fail"
+	default:
+		return ""
+	}
+}
+
+// atMostOnce takes a class for what any of its names says: which of them the worker
+// process knew is not known here.
+func (r rules) atMostOnce(job store.Reserved) bool {
+	if len(r.policy.AtMostOnce) == 0 {
+		return false
+	}
+	envelope, err := wire.Parse(job.Payload, 0)
+	if err != nil {
+		return false // it has no class, and no code of any runs for it
+	}
+	return slices.ContainsFunc(wire.ClassNames(envelope.Class), func(name string) bool {
+		return slices.Contains(r.policy.AtMostOnce, name)
+	})
+}

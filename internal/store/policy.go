@@ -1,0 +1,73 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+)
+
+// Fields of resqued:proc:<proc> by which a worker process says what shall become of
+// its jobs when it dies: whoever recovers them may be configured otherwise, or may not
+// know their classes.
+const (
+	infoOnDeath    = "on_worker_death"
+	infoAtMostOnce = "at_most_once"
+)
+
+// The values of the first of them.
+const (
+	deathRequeues = "requeue"
+	deathFails    = "fail"
+)
+
+// Policy says what becomes of the jobs that a worker process leaves when it dies. The
+// zero value: they run again.
+type Policy struct {
+	// Fail: they have failed, all of them.
+	Fail bool
+	// AtMostOnce are the registered names of the classes whose jobs have failed in any
+	// case.
+	AtMostOnce []string
+}
+
+// Info are the fields that Register has to write for PolicyOf.
+func (p Policy) Info() map[string]string {
+	onDeath := deathRequeues
+	if p.Fail {
+		onDeath = deathFails
+	}
+	classes := p.AtMostOnce
+	if classes == nil {
+		classes = []string{}
+	}
+	text, err := json.Marshal(classes)
+	if err != nil { // texts cannot fail
+		panic(err)
+	}
+	return map[string]string{infoOnDeath: onDeath, infoAtMostOnce: string(text)}
+}
+
+// PolicyOf returns the policy that a process has registered with. What is gone or
+// cannot be read is taken from fallback. An error means that Redis could not be asked.
+func (s *Store) PolicyOf(ctx context.Context, proc string, fallback Policy) (Policy, error) {
+	fields, err := s.read.HMGet(ctx, s.key(keyProcInfo)+proc, infoOnDeath, infoAtMostOnce).Result()
+	switch {
+	case err == nil && len(fields) == 2:
+	case err != nil && (Unreachable(err) || waitable(err) || ctx.Err() != nil):
+		return Policy{}, fmt.Errorf("read the policy of %s: %w", proc, err)
+	default:
+		return fallback, nil //nolint:nilerr // no hash, or no right to read it: asking again does not help
+	}
+	p := fallback
+	switch fields[0] {
+	case deathRequeues:
+		p.Fail = false
+	case deathFails:
+		p.Fail = true
+	}
+	var classes []string
+	if text, ok := fields[1].(string); ok && json.Unmarshal([]byte(text), &classes) == nil && classes != nil {
+		p.AtMostOnce = classes
+	}
+	return p, nil
+}
