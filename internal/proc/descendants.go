@@ -29,16 +29,22 @@ func Subreaper() error {
 // Sweep kills with SIGKILL every process that belongs to the worker process proc
 // and returns when none is left, or with an error when ctx ends before. The
 // worker process itself counts too, so call it after it was reaped. killed
-// counts the signals sent.
+// counts the processes to which it was sent.
 //
 // Out of reach is only a process that has emptied its environment and outlives
 // its parent.
 func Sweep(ctx context.Context, proc string) (killed int, err error) {
+	look := survey
+	if ours(proc) {
+		look = func() (processes, error) { return below(proc), nil }
+	}
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	wait := time.Millisecond
+	signalled := map[child]bool{}
+	defer func() { killed = len(signalled) }()
 	for clean := 0; clean < cleanPasses; {
-		found, err := survey()
+		found, err := look()
 		if err != nil {
 			return killed, fmt.Errorf("sweep %s: %w", proc, err)
 		}
@@ -49,7 +55,7 @@ func Sweep(ctx context.Context, proc string) (killed int, err error) {
 			}
 			left = pid
 			if !p.dying && found.kill(pid) {
-				killed++
+				signalled[child{pid, p.start}] = true
 			}
 		}
 		if left == 0 {
@@ -114,22 +120,29 @@ func survey() (processes, error) {
 		if err != nil {
 			continue
 		}
-		s, err := readStat(name)
-		// A zombie with threads: its first thread has ended, the others run.
-		if err != nil || s.zombie() && s.threads < 2 {
-			continue
+		if p, ok := see(name); ok {
+			found[pid] = p
 		}
-		p := process{parent: s.parent, start: s.start}
-		env := environ(name)
-		p.proc, p.worker = readTags(env)
-		if len(env) == 0 {
-			// Kernel threads look the same, but nobody descends from them.
-			mem, err := os.ReadFile("/proc/" + name + "/statm")
-			p.dying = err == nil && bytes.HasPrefix(mem, []byte("0 "))
-		}
-		found[pid] = p
 	}
 	return found, nil
+}
+
+// see looks at one process; false if it is none any more.
+func see(pid string) (process, bool) {
+	s, err := readStat(pid)
+	// A zombie with threads: its first thread has ended, the others run.
+	if err != nil || s.zombie() && s.threads < 2 {
+		return process{}, false
+	}
+	p := process{parent: s.parent, start: s.start}
+	env := environ(pid)
+	p.proc, p.worker = readTags(env)
+	if len(env) == 0 {
+		// Kernel threads look the same, but nobody descends from them.
+		mem, err := os.ReadFile("/proc/" + pid + "/statm")
+		p.dying = err == nil && bytes.HasPrefix(mem, []byte("0 "))
+	}
+	return p, true
 }
 
 // environ returns the environment that a process was started with; empty if it
@@ -279,23 +292,10 @@ func handles() map[int]bool {
 
 // children returns the pids of this process's children, dead ones included.
 func children() []int {
-	lists, _ := filepath.Glob("/proc/self/task/*/children")
-	if lists == nil {
+	if !listsChildren() {
 		return childrenByParent()
 	}
-	var pids []int
-	for _, list := range lists {
-		text, err := os.ReadFile(list)
-		if err != nil {
-			continue // a thread that has ended since
-		}
-		for f := range strings.FieldsSeq(string(text)) {
-			if pid, err := strconv.Atoi(f); err == nil {
-				pids = append(pids, pid)
-			}
-		}
-	}
-	return pids
+	return childrenOf("self")
 }
 
 // childrenByParent is children for kernels without CONFIG_PROC_CHILDREN.

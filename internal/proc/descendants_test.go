@@ -81,6 +81,11 @@ func TestSweep(t *testing.T) {
 		require.Empty(t, members(t, unique("p-rest")))
 	})
 
+	t.Run("a master finds what is its own without a look at the whole machine", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, "true false 5 <nil> 0 5", start(t, "sweep").line(t))
+	})
+
 	t.Run("a process whose first thread has ended is not taken for dead", func(t *testing.T) {
 		t.Parallel()
 		c := spawn(t, &Spawner{}, unique("p-headless"), act{Act: "headless"})

@@ -34,6 +34,8 @@ func TestMain(m *testing.M) {
 		os.Exit(titlePart())
 	case "strays":
 		os.Exit(straysPart())
+	case "sweep":
+		os.Exit(sweepPart())
 	case "pidfile":
 		os.Exit(pidfilePart())
 	}
@@ -177,6 +179,47 @@ func straysPart() int {
 	wanted = 100
 	cancel()
 	fmt.Println(lost, <-reaped)
+	return 0
+}
+
+// sweepPart is a master that has two worker processes with a tree each. It ends one
+// of them and sweeps after it.
+func sweepPart() int {
+	self, err := Self()
+	if err != nil || Subreaper() != nil {
+		return 1
+	}
+	config, _ := json.Marshal(act{Act: "tree"})
+	spawner := &Spawner{}
+	dead, other := self.Child(0, 1), self.Child(1, 2)
+	for _, name := range []string{dead, other} {
+		c, err := spawner.Spawn(Spec{Proc: name, Title: "resqued: worker", Config: config})
+		if err == nil {
+			_, err = c.Recv()
+		}
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		defer func() {
+			_ = c.Kill()
+			c.Wait()
+			_, _ = Sweep(context.Background(), name)
+		}()
+	}
+	count := func(name string) (n int) {
+		for pid, p := range below(name) {
+			if p.proc == name || p.proc == "" && below(name).belongs(pid, name) {
+				n++
+			}
+		}
+		return n
+	}
+	for count(dead) != 5 || count(other) != 5 {
+		time.Sleep(time.Millisecond)
+	}
+	killed, err := Sweep(context.Background(), dead)
+	fmt.Println(ours(dead), ours("h:b:1-2:0.1"), killed, err, count(dead), count(other))
 	return 0
 }
 

@@ -93,6 +93,14 @@ func (p *Process) nudge() {
 	}
 }
 
+// wake makes the loop look at its deadlines at that time, if it would not before.
+func (p *Process) wake(at time.Time) {
+	if now := time.Now(); !p.wakeAt.After(now) || at.Before(p.wakeAt) {
+		p.wakeAt = at
+		time.AfterFunc(at.Sub(now), p.nudge)
+	}
+}
+
 // overdue ends the process when jobs that were told to stop still run and their
 // time is up. Jobs that were not told to stop may finish first, for as long as a
 // killed job may take; the process takes nothing new meanwhile.
@@ -102,11 +110,14 @@ func (p *Process) overdue() {
 	var stubborn []*job
 	others := 0
 	for _, j := range p.jobs {
-		switch {
-		case now.Before(j.ends(p.cfg.TermTimeout)):
-			others++
-		default:
+		ends := j.ends(p.cfg.TermTimeout)
+		if !now.Before(ends) {
 			stubborn = append(stubborn, j)
+			continue
+		}
+		others++
+		if ends.Sub(now) < tickEvery {
+			p.wake(ends)
 		}
 	}
 	if len(stubborn) == 0 {
@@ -129,7 +140,9 @@ func (p *Process) overdue() {
 		// Its lock is gone, or goes soon: others may get it, whatever the neighbours do.
 		locked = locked || j.lost || !limit.IsZero() && !now.Before(limit.Add(p.cfg.TermTimeout))
 	}
-	if others > 0 && !locked && p.state != signals.Killing && now.Sub(p.taintedAt) < p.cfg.TermTimeout {
+	limit := p.taintedAt.Add(p.cfg.TermTimeout)
+	if others > 0 && !locked && p.state != signals.Killing && now.Before(limit) {
+		p.wake(limit)
 		return
 	}
 	if p.exchanging || len(p.ended) > 0 {

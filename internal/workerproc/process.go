@@ -193,6 +193,7 @@ type Process struct {
 	wanted     signals.State // the state to enter when the start is over
 	asked      bool          // the master knows that age or memory is used up
 	taintedAt  time.Time
+	wakeAt     time.Time // when the loop will look at deadlines, see wake
 	partedAt   time.Time // when all that keeps a tainted process was what has ended
 	drainEnds  time.Time
 	unmastered bool      // the master is gone
