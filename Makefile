@@ -17,10 +17,10 @@ MODEL   ?= 50000
 export PATH := $(PATH):/usr/local/bin:/usr/local/sbin:/usr/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build check lint test race system model bench clean
+.PHONY: help build check lint test race system model chaos chaos-defects bench clean
 
 help: ## list these targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
 
 build: ## build bin/resqued
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X github.com/resqued/resqued/internal/cli.Version=$(VERSION)' -o bin/resqued ./cmd/resqued
@@ -54,6 +54,13 @@ CHAOS   ?= -profile short
 chaos: ## break a running daemon in every way for 3 minutes, and see that nothing is lost
 	sh scripts/provide
 	$(GO) run ./test/chaos $(CHAOS)
+
+# Some of it: DEFECTS='-only fencing', DEFECTS=-list.
+DEFECTS ?=
+
+chaos-defects: ## break resqued on purpose, promise by promise, and see that chaos finds it (20 minutes)
+	sh scripts/provide
+	$(GO) run ./test/chaos/defects $(DEFECTS)
 
 bench: ## the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./...

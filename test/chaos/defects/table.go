@@ -1,0 +1,95 @@
+package main
+
+// The scenarios. Leases are of 3 seconds where nothing else is said.
+var (
+	calm    = scenario{"hardly a fault", []string{"-settle", "12s", "-quiet", "5s", "-duration", "1s", "-faults", "client-kill"}}
+	slow    = scenario{"commands that outlive a lease", []string{"-quiet", "20s", "-duration", "1s", "-slow", "10s", "-faults", "client-kill"}}
+	kills   = scenario{"worker processes are killed", []string{"-settle", "12s", "-quiet", "1s", "-duration", "20s", "-faults", "worker-kill"}}
+	replies = scenario{"replies are lost", []string{"-settle", "12s", "-quiet", "2s", "-duration", "10s", "-faults", "reply-lost,reply-never"}}
+	gone    = scenario{"a machine is gone", []string{"-settle", "12s", "-quiet", "3s", "-duration", "1s", "-faults", "host-kill"}}
+	frozen  = scenario{"a machine is frozen", []string{"-settle", "12s", "-quiet", "3s", "-duration", "1s", "-faults", "host-freeze"}}
+	cut     = scenario{"a network is cut", []string{"-quiet", "5s", "-duration", "25s", "-slow", "20s", "-faults", "net-partition"}}
+	stopped = scenario{"worker processes are stopped, the lease is 10 s", []string{"-settle", "30s", "-quiet", "2s", "-duration", "25s", "-lease", "10s", "-faults", "worker-stop"}}
+	uneven  = scenario{"Redis comes back for one after the other", []string{"-settle", "12s", "-quiet", "1s", "-duration", "25s", "-faults", "redis-uneven"}}
+)
+
+// Where the product is.
+const (
+	lua      = "internal/store/lua/"
+	exchange = lua + "exchange.lua"
+	janitor  = "internal/master/janitor.go"
+	master   = "internal/master/master.go"
+)
+
+// defects break one promise each; those of scripts that no fault is needed to see are
+// the business of the model test.
+var defects = []defect{
+	{"I1", "a repeated request takes other jobs", []edit{
+		{exchange, `local mine = again and call(`, `local mine = false and call(`},
+	}, replies, []string{"C1"}},
+	{"I1", "a request whose answer was lost is sent anew, not repeated", []edit{
+		{"internal/workerproc/exchange.go", `req.Repeat = req.Repeat || !store.Unexecuted(err)`, `req.Repeat = false`},
+	}, replies, []string{"C1"}},
+	{"I1", "the jobs of the dead are not put back", []edit{
+		{lua + "recover.lua", `putback(prefix, r.queue, r.payload, r.start, true)`, ``},
+	}, kills, []string{"C1"}},
+	{"I1", "a job that has failed is not noted", []edit{
+		{exchange, `call('RPUSH', failedkey, failure)`, ``},
+	}, calm, []string{"C1"}},
+	{"I1", "a job that asked for another run is forgotten", []edit{
+		{exchange, `call('ZADD', prefix .. 'resqued:delayed', fmt('%.0f', ms + delay), delayed(proc, token, queue, record))`, ``},
+	}, calm, []string{"C1"}},
+
+	{"I2", "locks are free before the processes of the dead are gone", []edit{
+		{janitor, `g.swept = g.swept || j.sweep(ctx, g.proc)`, `g.swept = true`},
+	}, kills, []string{"C2"}},
+	// With one of the two it is ended all the same, if often too late.
+	{"I2", "a stopped worker process is left alone", []edit{
+		{master, `m.due(m.silentUntil(w))`, `m.due(m.silentUntil(w).Add(time.Hour))`},
+		{janitor, `j.tell(ctx, report{proc: name, lapsed: true})`, ``},
+	}, stopped, []string{"C2"}},
+	{"I2", "holders of locks go on when no beat gets through", []edit{
+		{"internal/workerproc/beat.go", `p.watchLocks()`, ``},
+	}, cut, []string{"C2"}},
+	{"I2", "a command's job ends before what the command has started", []edit{
+		{"internal/handler/command_wait.go", "<-exited\n\tp.sweep()", "<-exited"},
+	}, calm, []string{"C2"}},
+	{"I2", "beats do not extend locks", []edit{
+		{lua + "beat.lua", `call('EXPIRE', key, ttl)`, ``},
+	}, slow, []string{"C2", "C7"}},
+
+	{"I3", "fencing tokens count seconds", []edit{
+		{exchange, `if fence < us then fence = us end`, `fence = math.floor(us / 1000000)`},
+	}, calm, []string{"C3"}},
+	{"I3", "each process counts fencing tokens of its own", []edit{
+		{exchange, `prefix .. 'resqued:fence', nil`, `prefix .. 'resqued:fence:' .. proc, nil`},
+		{exchange, `if fence < us then fence = us end`, ``},
+	}, calm, []string{"C3"}},
+
+	{"I4", "the end of a job counts each time that it is told", []edit{
+		{exchange, `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == -1 then`},
+	}, replies, []string{"C1"}},
+	{"I4", "the end of a job counts though others have recovered it", []edit{
+		{exchange, `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == -1 then`},
+		{exchange, `if not lease or lease < ms then return {'FENCED'} end`, ``},
+	}, cut, []string{"C1"}},
+	{"I4", "a fenced process is served", []edit{
+		{exchange, `if not lease or lease < ms then return {'FENCED'} end`, ``},
+	}, cut, []string{"C1"}},
+	{"I4", "a process that was given up for dead is not told", []edit{
+		{lua + "beat.lua", `if not lasts or lasts == 0 then return {'FENCED'} end`, ``},
+	}, frozen, []string{"C6", "C7"}},
+
+	{"I6", "an outage is no reason for grace", []edit{
+		{lua + "lib.lua", `call('HSET', key, 'grace', fmt('%.0f', ms + lease))`, ``},
+	}, uneven, []string{"C4", "C6"}},
+	{"I6", "the jobs of a machine that is gone are left", []edit{
+		{janitor, `for _, name := range orphans {`, `for _, name := range orphans[:0] {`},
+	}, gone, []string{"C6"}},
+	{"I6", "a master looks for the dead of others only when it starts", []edit{
+		{master, `if m.roundAt.IsZero() || m.due(m.roundAt) {`, `if m.roundAt.IsZero() {`},
+	}, gone, []string{"C6"}},
+	{"I6", "a master leaves its own dead to others", []edit{
+		{"internal/master/recover.go", `m.unburied[w.proc] = true`, `return`},
+	}, kills, []string{"C6"}},
+}
