@@ -1,0 +1,107 @@
+package store_test
+
+import (
+	"fmt"
+	"regexp"
+	"runtime"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/store"
+)
+
+// budget is what a locked job may cost when so many end and begin in one exchange.
+// These are counts, which no busy machine changes; raise one only for a reason.
+type budget struct {
+	batch int
+	// commands that Redis carries out for a job, inside of the script and outside.
+	commands float64
+	// bytes that go over the socket for a job, both ways together.
+	bytes float64
+	// mallocs in Go for a job, from the request to the jobs in the reply; a few more
+	// with the race detector, for which there is room.
+	mallocs float64
+}
+
+// TestExchangeBudget keeps the hot path from growing unseen. It is not parallel:
+// it counts every allocation of the process.
+func TestExchangeBudget(t *testing.T) {
+	for _, b := range []budget{
+		{batch: 1, commands: 17, bytes: 762, mallocs: 50},
+		{batch: 10, commands: 7.1, bytes: 415, mallocs: 18},
+		{batch: 50, commands: 6.22, bytes: 383.9, mallocs: 14.84},
+	} {
+		t.Run(fmt.Sprintf("batches of %d", b.batch), func(t *testing.T) { b.check(t) })
+	}
+}
+
+func (b budget) check(t *testing.T) {
+	const jobs = 2000
+	server := redistest.Start(t, redistest.Options{})
+	client := server.Client(t)
+	s, err := store.Open(store.Options{URL: server.SocketURL(), Namespace: "resque"})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	worker := "host-1/0.12:4711:q"
+	require.NoError(t, s.Register(t.Context(), store.Registration{Proc: "host-1-0a1b2c3d-4711-0123456789ab", Workers: []string{worker}}))
+	payloads := make([][]byte, jobs+2*b.batch)
+	for i := range payloads {
+		payloads[i] = fmt.Appendf(nil, `{"class":"Mail","args":[%d,"a subject of some length"]}`, 100000+i)
+	}
+	_, err = s.Push(t.Context(), "q", payloads...)
+	require.NoError(t, err)
+
+	queues := []store.Queue{{Name: "q", Locked: true}}
+	token, held := 100000, []store.Reserved(nil)
+	exchange := func() {
+		req := store.ExchangeRequest{Proc: "host-1-0a1b2c3d-4711-0123456789ab", Master: "host-1-0a1b2c3d-4700-0123456789ab", Queues: queues}
+		req.Completions = make([]store.Completion, 0, len(held))
+		for i := range held {
+			req.Completions = append(req.Completions, store.Completion{Job: &held[i], Kind: store.Done})
+		}
+		req.Wants = make([]store.Want, 0, b.batch)
+		for range b.batch {
+			token++
+			req.Wants = append(req.Wants, store.Want{Token: strconv.Itoa(token), Worker: worker})
+		}
+		reply, err := s.Exchange(t.Context(), req)
+		if err != nil || len(reply.Jobs) != b.batch {
+			t.Fatalf("%d jobs, %v", len(reply.Jobs), err)
+		}
+		held = reply.Jobs
+	}
+	exchange() // loads the script
+
+	snapshot := func() (commands, bytes float64) {
+		text := client.Info(t.Context(), "stats").Val()
+		figure := func(name string) float64 {
+			found := regexp.MustCompile(name + `:(\d+)`).FindStringSubmatch(text)
+			require.NotNil(t, found, name)
+			n, err := strconv.ParseFloat(found[1], 64)
+			require.NoError(t, err)
+			return n
+		}
+		return figure("total_commands_processed"), figure("total_net_input_bytes") + figure("total_net_output_bytes")
+	}
+	_, asked := snapshot()
+	commands, bytes := snapshot()
+	asked = bytes - asked // what asking costs
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range jobs / b.batch {
+		exchange()
+	}
+	runtime.ReadMemStats(&after)
+	commandsAfter, bytesAfter := snapshot()
+	got := budget{
+		b.batch, (commandsAfter - commands - 1) / jobs, (bytesAfter - bytes - asked) / jobs,
+		float64(after.Mallocs-before.Mallocs) / jobs,
+	}
+	t.Logf("%+v", got)
+	require.LessOrEqual(t, got.commands, b.commands*1.01, "commands of Redis for a job")
+	require.LessOrEqual(t, got.bytes, b.bytes*1.02, "bytes for a job")
+	require.LessOrEqual(t, got.mallocs, b.mallocs*1.05, "allocations in Go for a job")
+}
