@@ -308,8 +308,9 @@ func (p *Process) orphaned() {
 	}
 	p.log.Error("the master is gone", zap.Bool("kill_jobs", p.cfg.KillOnMasterDeath))
 	if p.cfg.KillOnMasterDeath {
-		p.kill(p.all(), p.cfg.TermTimeout)
-		p.enter(signals.Killing)
+		// The kernel does the same at about this moment. A job that was told to stop
+		// might end in between, and would have failed, while others run again.
+		p.die(nil, "its master is gone")
 		return
 	}
 	if p.cfg.DrainTimeout > 0 {
