@@ -55,12 +55,13 @@ namespace: %s
 worker_count: 2
 thread_count: 4
 jobs_per_fork: 100
-queues: [high, locked, shared, low]
+queues: [high, locked, unique, shared, low]
 interval: 0.05
 resque_term_timeout: %s
 heartbeat_frequency: %d
 job_lock_duration: %d
-locketed_queues: [locked, shared]
+locketed_queues: [locked, shared, unique]
+unique_queues: [unique]
 max_deaths: %d
 log_format: json
 `

@@ -19,9 +19,10 @@ const patience = 30 * time.Second
 // be over it. fire fills in the fault; its error says that it did not happen, or
 // that nothing recovered.
 type kind struct {
-	name  string
-	bound time.Duration
-	fire  injector
+	// name is what the command line calls it, text what the table does.
+	name, text string
+	bound      time.Duration
+	fire       injector
 }
 
 type injector func(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error
@@ -30,44 +31,58 @@ type injector func(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) 
 // promises; a second of each, or more, is for a busy machine.
 func allKinds(lease time.Duration) []kind {
 	return []kind{
-		{"worker-kill", 2 * time.Second, workerKill},
-		{"worker-stop", lease + 3*time.Second, workerStop},
-		{"worker-term", termTimeout + 3*time.Second, workerTerm},
-		{"master-kill", 8 * time.Second, masterKill},
-		{"master-stop", 2 * time.Second, masterStop},
-		{"tree-kill", 4 * time.Second, treeKill},
-		{"host-kill", lease + round + time.Second, hostKill},
-		{"host-freeze", 5 * time.Second, hostFreeze},
-		{"term", termTimeout + 4*time.Second, term},
-		{"quit", 8 * time.Second, quit},
-		{"hup", 10 * time.Second, reload},
-		{"usr1", termTimeout + 4*time.Second, usr1},
-		{"usr2", 2 * time.Second, usr2},
+		{"worker-kill", "worker process killed", 2 * time.Second, workerKill},
+		{"worker-kill-taking", "worker process killed, new jobs on their way to it", 2 * time.Second, killAt(true)},
+		{"worker-kill-ending", "worker process killed, ended jobs on their way to Redis", 2 * time.Second, killAt(false)},
+		{"worker-stop", "worker process stopped", lease + 3*time.Second, workerStop},
+		{"worker-term", "worker process told to end (TERM)", termTimeout + 3*time.Second, workerTerm},
+		{"master-kill", "master killed, new one after 0–0.5 s", 8 * time.Second, masterKill},
+		{"master-stop", "master stopped for longer than a lease", 2 * time.Second, masterStop},
+		{"masters-stop", "every master stopped for longer than a lease", 2 * time.Second, mastersStop},
+		{"master-kill-recovering", "worker process killed, and its master that recovers its jobs", 8 * time.Second, recoverKill},
+		{"tree-kill", "daemon killed, new one at once", 4 * time.Second, treeKill},
+		{"host-kill", "machine gone", lease + round + time.Second, hostKill},
+		{"host-freeze", "machine frozen for longer than a lease", 5 * time.Second, hostFreeze},
+		{"term", "TERM, started again", termTimeout + 4*time.Second, term},
+		{"quit", "QUIT, started again", 8 * time.Second, quit},
+		{"hup", "HUP", 10 * time.Second, reload},
+		{"usr1", "USR1", termTimeout + 4*time.Second, usr1},
+		{"usr2", "USR2, CONT after 0.3–1.5 s", 2 * time.Second, usr2},
+		{"deploy", "HUP, then TERM or QUIT and a new daemon, one after the other", 8 * time.Second, deploy},
+		{"no-files", "no files, sockets, pipes for 0.3–1 s; worker process killed", 5 * time.Second, noFiles},
 
-		{"redis-kill-everysec", 5 * time.Second, redisKill("everysec", 0)},
-		{"redis-kill-always", 5 * time.Second, redisKill("always", 0)},
-		{"redis-away", 5 * time.Second, redisKill("everysec", lease+time.Second)},
-		{"redis-sleep", 5 * time.Second, debugSleep(0)},
-		{"redis-stuck", 5 * time.Second, debugSleep(lease + time.Second)},
-		{"redis-uneven", 5 * time.Second, redisUneven},
-		{"client-pause", 5 * time.Second, clientPause},
-		{"client-kill", 3 * time.Second, clientKill},
-		{"script-flush", 3 * time.Second, scriptFlush},
-		{"maxmemory", 5 * time.Second, maxmemory},
-		{"failover", 5 * time.Second, failover},
-		{"acl-scripts", 5 * time.Second, withoutScripts},
-		{"acl-command", 5 * time.Second, withoutCommand},
+		{"redis-kill-everysec", "Redis killed for 0–1 s, `everysec`", 5 * time.Second, redisKill("everysec", 0)},
+		{"redis-kill-always", "Redis killed for 0–1 s, `always`", 5 * time.Second, redisKill("always", 0)},
+		{"redis-away", "Redis away for longer than a lease", 5 * time.Second, redisKill("everysec", lease+time.Second)},
+		{"redis-sleep", "Redis hangs for 0.3–1.5 s", 5 * time.Second, debugSleep(0)},
+		{"redis-stuck", "Redis hangs for longer than a lease", 5 * time.Second, debugSleep(lease + time.Second)},
+		{"redis-uneven", "Redis comes back for one after the other", 5 * time.Second, redisUneven},
+		{"client-pause", "CLIENT PAUSE for 0.3–2 s", 5 * time.Second, clientPause},
+		{"client-kill", "every connection closed by Redis", 3 * time.Second, clientKill},
+		{"script-flush", "SCRIPT FLUSH", 3 * time.Second, scriptFlush},
+		{"maxmemory", "memory full", 5 * time.Second, maxmemory},
+		{"failover", "failover in good order", 5 * time.Second, failover},
+		{"failover-losing", "failover that loses the last writes", 5 * time.Second, failoverLosing},
+		{"redis-empty", "Redis loses everything", 5 * time.Second, redisEmpty},
+		{"acl-scripts", "right to run scripts taken for 0.5–2 s", 5 * time.Second, withoutScripts},
+		{"acl-command", "right to a command of scripts taken for 0.3–1.5 s", 5 * time.Second, withoutCommand},
 
-		{"net-delay", 3 * time.Second, netDelay},
-		{"net-jitter", 3 * time.Second, netJitter},
-		{"net-cut", 3 * time.Second, netCut},
-		{"net-down", 5 * time.Second, netDown},
-		{"net-half-open", 5 * time.Second, netHold(0)},
-		{"net-partition", 6 * time.Second, netHold(lease + round)},
-		{"reply-lost", 4 * time.Second, replyLost(false)},
-		{"reply-never", 4 * time.Second, replyLost(true)},
-		{"push-reply-lost", 0, pushReplyLost},
+		{"net-delay", "20–150 ms of delay", 3 * time.Second, netDelay},
+		{"net-jitter", "up to 50–300 ms of jitter", 3 * time.Second, netJitter},
+		{"net-cut", "every connection reset", 3 * time.Second, netCut},
+		{"net-down", "network down for 0.3–1 s", 5 * time.Second, netDown},
+		{"net-half-open", "silence for 0.3–1 s", 5 * time.Second, netHold(0)},
+		{"net-partition", "silence for longer than a lease", 6 * time.Second, netHold(lease + round)},
+		{"reply-lost", "replies of scripts lost, connection reset", 4 * time.Second, replyLost(false)},
+		{"reply-never", "reply of a script lost, silence", 4 * time.Second, replyLost(true)},
+		{"push-reply-lost", "reply to a push lost", 0, pushReplyLost},
 	}
+}
+
+// lengthy are the kinds that take a lease or more. The short profile has time for one
+// of each.
+var lengthy = []string{
+	"master-stop", "masters-stop", "host-kill", "host-freeze", "redis-away", "redis-stuck", "redis-uneven", "net-partition", "deploy",
 }
 
 func kindNames() []string {

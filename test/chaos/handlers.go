@@ -87,6 +87,7 @@ func (d *deeds) register(h *resqued.Handlers) {
 	}
 	job("Work", d.work)
 	job("Locked", d.work)
+	job("Once", d.work)
 	job("Named", d.work, resqued.JobLockKey(func(j *resqued.Job) string {
 		var key string
 		_ = j.Args.Decode(&key)

@@ -21,8 +21,8 @@ import (
 func (c *chaos) calm(ctx context.Context) {
 	var left int
 	err := within(ctx, c.o.settle, "every job to end", func() bool {
-		reply, err := lookAround.Run(ctx, c.server.ctl(), []string{takenKey}, namespace, 1<<30, 1<<30).Slice()
-		if err != nil || len(reply) != 3 {
+		reply, err := look(ctx, c.server.ctl(), 1<<30, 1<<30)
+		if err != nil {
 			return false
 		}
 		left = len(list(reply[0]))
@@ -59,17 +59,23 @@ func (c *chaos) judge(ctx context.Context) (bool, error) {
 		}
 	}
 	bounds, names := make([]check.Bound, len(kinds)), make([]string, len(kinds))
+	texts := map[string]string{}
 	for i, k := range kinds {
 		bounds[i] = check.Bound{Kind: k.name, Recover: time.Duration(float64(k.bound) * c.o.slack)}
 		names[i] = k.name
+		texts[k.name] = k.text
 	}
 	results := []check.Result{
 		check.Conservation(h), c.instant, check.Overlap(h), check.Fence(h), check.Repeats(h),
 		check.Starvation(c.probes, h.Faults, time.Duration(float64(time.Second)*c.o.slack)), check.Order(h),
-		check.Recovery(h.Faults, bounds), check.Residue(left), check.Failures(h, c.o.bystanders),
+		check.Recovery(h.Faults, bounds, h.Waited), check.Residue(left), check.Failures(h, c.o.bystanders),
 	}
-	results = append(results, check.Vacuous(h, names, c.o.leastFaults(), c.recovered(), 1, results))
-	return c.report(results, check.Table(h.Faults, names))
+	results = append(results, check.Vacuous(h, names, c.o.leastFaults(), c.recovered(), c.o.leastRecoveries(), results))
+	table := check.Table(h.Faults, names)
+	if err := c.writeTable(table, texts); err != nil {
+		return false, err
+	}
+	return c.report(results, table)
 }
 
 // lastLook reads what is in Redis when everything has ended.
@@ -83,12 +89,29 @@ func (c *chaos) lastLook(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	reply, err := lookAround.Run(ctx, ctl, []string{takenKey}, namespace, 1<<30, 1<<30).Slice()
+	processed, err := ctl.Get(ctx, key("stat:processed")).Int64()
+	if err != nil {
+		return err
+	}
+	failed, err := ctl.Get(ctx, key("stat:failed")).Int64()
+	if err != nil {
+		return err
+	}
+	reply, err := look(ctx, ctl, 1<<30, 1<<30)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for _, id := range list(reply[0]) {
+		c.history.Places[id] = append(c.history.Places[id], "redis")
+	}
+	c.bury(entries, taken, processed, failed)
+	return nil
+}
+
+// bury takes what Redis said of the jobs that have ended.
+func (c *chaos) bury(entries, taken []string, processed, failed int64) {
 	// BOOTTIME of the instant at which the wall clock was 0.
 	epoch := proc.BootTime() - time.Duration(time.Now().UnixNano())
 	for _, entry := range entries {
@@ -112,14 +135,8 @@ func (c *chaos) lastLook(ctx context.Context) error {
 	for _, id := range taken {
 		c.history.Taken[id] = true
 	}
-	for _, id := range list(reply[0]) {
-		c.history.Places[id] = append(c.history.Places[id], "redis")
-	}
-	if c.history.Processed, err = ctl.Get(ctx, key("stat:processed")).Int64(); err != nil {
-		return err
-	}
-	c.history.FailedStat, err = ctl.Get(ctx, key("stat:failed")).Int64()
-	return err
+	c.history.Processed += processed
+	c.history.FailedStat += failed
 }
 
 // recovered is how many jobs the masters say that they have recovered.

@@ -39,7 +39,9 @@ func (c *chaos) load(ctx context.Context, wait *sync.WaitGroup) {
 // produce pushes jobs as a program does that uses our client, and never pushes a job
 // twice, whatever became of it.
 func (c *chaos) produce(ctx context.Context, n int) {
-	pusher, err := client.New(client.Options{URL: "redis://" + c.pushProxy.Addr() + "/0", Namespace: namespace})
+	pusher, err := client.New(client.Options{
+		URL: "redis://" + c.pushProxy.Addr() + "/0", Namespace: namespace, UniqueQueues: []string{uniqueQueue},
+	})
 	if err != nil {
 		c.complain("producer: %v", err)
 		return
@@ -64,20 +66,50 @@ func (c *chaos) produce(ctx context.Context, n int) {
 		if !ok {
 			continue
 		}
-		// Not ctx: a push that is cut off at the end would be ambiguous for nothing.
-		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushPatience)
-		answer := check.Acknowledged
+		var answer check.Answer
 		if j.raw {
+			call, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushPatience)
 			answer = pushRaw(call, raw, j)
-		} else if _, err := pusher.EnqueueRaw(call, []byte(j.payload), client.Queue(j.queue)); err != nil {
-			answer = check.Ambiguous
-			if client.NotEnqueued(err) {
-				answer = check.Refused
+			cancel()
+		} else {
+			answer, _ = enqueue(ctx, pusher, j)
+		}
+		c.settle(push, answer)
+		for _, d := range j.again {
+			if pause(ctx, d) {
+				c.more(ctx, pusher, push, j)
 			}
 		}
-		cancel()
-		c.settle(push, answer)
 	}
+}
+
+// enqueue pushes as programs do; duplicate: an equal job waits.
+func enqueue(ctx context.Context, pusher *client.Client, j job) (answer check.Answer, duplicate bool) {
+	// Not ctx: a push that is cut off at the end would be ambiguous for nothing.
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushPatience)
+	defer cancel()
+	result, err := pusher.EnqueueRaw(call, []byte(j.payload), client.Queue(j.queue))
+	switch {
+	case err == nil:
+		return check.Acknowledged, result.Status == client.Duplicate
+	case client.NotEnqueued(err):
+		return check.Refused, false
+	}
+	return check.Ambiguous, false
+}
+
+// more pushes the same payload once more.
+func (c *chaos) more(ctx context.Context, pusher *client.Client, p *check.Push, j job) {
+	c.mu.Lock()
+	n := len(p.More)
+	p.More = append(p.More, check.Try{Answer: check.Ambiguous, Tried: proc.BootTime(), Answered: 1<<63 - 1})
+	p.Quiet = false // its runs are not told apart
+	c.open[p.ID] = p
+	c.mu.Unlock()
+	answer, duplicate := enqueue(ctx, pusher, j)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p.More[n].Answer, p.More[n].Duplicate, p.More[n].Answered = answer, duplicate, proc.BootTime()
 }
 
 // pushRaw pushes what no client of ours would push.
@@ -121,6 +153,7 @@ func (c *chaos) book(j job, producer, sequence int) (*check.Push, bool) {
 	}
 	p := &check.Push{
 		ID: j.id, Queue: j.queue, Expect: j.expect, Answer: check.Ambiguous, Tried: now, Producer: producer, Sequence: sequence,
+		Unique: j.queue == uniqueQueue,
 		Digest: fmt.Sprintf("%x", sha1.Sum([]byte(j.queue+"\x00"+j.payload))),
 		Quiet:  calm && now > c.quietAt+time.Second && now < c.quietTo-2*time.Second,
 	}

@@ -20,8 +20,15 @@ const (
 	round = 5500 * time.Millisecond
 	// defaultQuiet is how long nothing is broken before each round of faults.
 	defaultQuiet = 8 * time.Second
-	// shortDecks is how often the short profile injects every kind of fault.
+	// shortDecks is how often the short profile injects every kind of fault that takes
+	// no lease, if it does not take longer than shortTime; it needs some more to end.
 	shortDecks = 2
+	shortTime  = 170 * time.Second
+	// A long run of longTime has to have injected each kind so often, and to have had
+	// so many jobs recovered.
+	longTime       = 30 * time.Minute
+	longFaults     = 20
+	longRecoveries = 1000
 	// maxSettle bounds the time until all jobs are done when nothing is broken any more.
 	maxSettle = 60 * time.Second
 )
@@ -42,6 +49,7 @@ type options struct {
 	slack      float64
 	least      int
 	bystanders bool
+	table      string
 	only       []string
 }
 
@@ -77,8 +85,16 @@ func (o *options) leastFaults() int {
 	switch {
 	case o.least > 0:
 		return o.least
-	case o.profile == "short":
-		return shortDecks
+	case o.profile == "long" && o.duration >= longTime:
+		return longFaults
+	}
+	return 1
+}
+
+// leastRecoveries is how many jobs have to have been recovered.
+func (o *options) leastRecoveries() int {
+	if o.profile == "long" && o.duration >= longTime && len(o.only) == 0 {
+		return longRecoveries
 	}
 	return 1
 }

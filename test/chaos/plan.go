@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"strings"
+	"time"
 
 	"github.com/resqued/resqued/test/chaos/check"
 )
@@ -15,6 +16,7 @@ const (
 	lockedQueue = "locked"
 	sharedQueue = "shared" // foreign workers take from it, too
 	lowQueue    = "low"
+	uniqueQueue = "unique" // holds an equal payload once
 )
 
 // job is what a producer is to push next.
@@ -22,6 +24,8 @@ type job struct {
 	id, queue, payload, expect string
 	// raw: no client of ours would push it.
 	raw bool
+	// again is after how long the same payload is pushed again, each time.
+	again []time.Duration
 }
 
 // plan makes up the jobs of one producer: always the same for the same seed.
@@ -37,8 +41,8 @@ func newPlan(seed uint64, producer, slowEvery int) *plan {
 	return &plan{rand: rand.New(rand.NewPCG(seed, uint64(1000+producer))), producer: producer, slowEvery: slowEvery}
 }
 
-// next makes up a job: 30 % share 20 locks, 5 % are commands, and some do what jobs
-// should not.
+// next makes up a job: 35 % share 34 locks, a third of them in a unique queue, 5 % are
+// commands, and some do what jobs should not.
 func (p *plan) next() job {
 	p.sequence++
 	j := job{
@@ -51,6 +55,10 @@ func (p *plan) next() job {
 		// Together the producers push one when the last one may be over.
 		j.queue = lockedQueue
 		j.payload = p.payload(j.id, "Slow", `["slow"]`, 0, "")
+	case n < 100:
+		j.queue = uniqueQueue
+		j.payload = p.payload(j.id, "Once", fmt.Sprintf(`["u%d"]`, p.skewed(10)), p.millis(5, 120), "")
+		j.again = p.times(3)
 	case n < 250: // some keys are wanted more than others
 		j.queue = lockedQueue
 		j.payload = p.payload(j.id, "Locked", fmt.Sprintf(`["k%d"]`, p.skewed(10)), p.millis(5, 120), "")
@@ -82,8 +90,11 @@ func (p *plan) next() job {
 	case n < 600:
 		j.queue = sharedQueue
 		j.payload = p.payload(j.id, "Work", "["+strings.TrimPrefix(j.id, "chaos-")+"]", p.millis(0, 20), "")
-	case n < 620:
+	case n < 640:
 		j.payload = p.payload(j.id, "Work", "[]", p.millis(800, 2500), "")
+	case n < 660:
+		j.payload = p.payload(j.id, "Work", "[]", p.millis(0, 60), "")
+		j.again = append(p.times(2), 0)
 	default:
 		j.payload = p.payload(j.id, "Work", "[]", p.millis(0, 60), "")
 	}
@@ -113,6 +124,14 @@ func (p *plan) death() string {
 }
 
 func (p *plan) millis(least, most int) int { return least + p.rand.IntN(most-least) }
+
+// times are up to n short pauses.
+func (p *plan) times(n int) (all []time.Duration) {
+	for range p.rand.IntN(n + 1) {
+		all = append(all, time.Duration(p.millis(0, 60))*time.Millisecond)
+	}
+	return all
+}
 
 // skewed prefers small numbers.
 func (p *plan) skewed(n int) int { return min(p.rand.IntN(n), p.rand.IntN(n)) }

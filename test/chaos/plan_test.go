@@ -29,7 +29,7 @@ func TestPlan(t *testing.T) {
 		require.False(t, ids[j.id], "%s comes twice", j.id)
 		ids[j.id] = true
 		expected[j.expect]++
-		if j.queue == lockedQueue {
+		if j.queue == lockedQueue || j.queue == uniqueQueue {
 			locked++
 		}
 		if len(j.payload) > 500_000 {

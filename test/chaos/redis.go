@@ -31,6 +31,8 @@ const namespace = "resque"
 type server struct {
 	// mu is held while another one takes its place.
 	mu sync.RWMutex
+	// epoch counts how often it may have lost something.
+	epoch int
 	instance
 }
 
@@ -40,8 +42,9 @@ type instance struct {
 	socket  string
 	addr    string
 	process *devredis.Process
-	// client is the harness's own, past every proxy.
-	client *redis.Client
+	// client is the harness's own, past every proxy. That of the witness never
+	// repeats anything.
+	client, witness *redis.Client
 }
 
 // ctl is a client of the harness, past every proxy.
@@ -49,6 +52,20 @@ func (s *server) ctl() *redis.Client {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.client
+}
+
+// address is where replicas connect.
+func (s *server) address() string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.addr
+}
+
+// witnessed is the client of the witness.
+func (s *server) witnessed() *redis.Client {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.witness
 }
 
 // startInstance starts a redis-server with a directory of its own.
@@ -70,11 +87,16 @@ func startInstance(ctx context.Context) (*instance, error) {
 		_ = os.RemoveAll(dir)
 		return nil, err
 	}
-	s.client = redis.NewClient(&redis.Options{
-		Network: "unix", Addr: s.socket, ReadTimeout: time.Minute,
+	s.client = s.dial(3, time.Minute)
+	s.witness = s.dial(-1, time.Second)
+	return s, nil
+}
+
+func (s *instance) dial(retries int, patience time.Duration) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Network: "unix", Addr: s.socket, ReadTimeout: patience, MaxRetries: retries,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
-	return s, nil
 }
 
 func (s *instance) launch(ctx context.Context) error {
@@ -117,6 +139,7 @@ func (s *instance) restart(ctx context.Context) error {
 // stop ends the server and removes its data.
 func (s *instance) stop() {
 	_ = s.client.Close()
+	_ = s.witness.Close()
 	s.process.Kill()
 	_ = os.RemoveAll(s.dir)
 }

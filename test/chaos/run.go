@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,7 +41,8 @@ type chaos struct {
 	quietTo time.Duration              // nothing is broken until then
 	quietAt time.Duration
 	backlog int
-	popping int // pops of foreigners that have no answer yet
+	ticked  time.Duration // the last tick of the witness that was acknowledged
+	popping int           // pops of foreigners that have no answer yet
 	instant check.Result
 	trouble []string // what went wrong besides
 	// judged are what Redis held at the last snapshots, newest last.
@@ -84,6 +86,8 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 	var looks sync.WaitGroup
 	looks.Go(func() { c.watch(look) })
 	looks.Go(func() { c.snapshots(look) })
+	looks.Go(func() { c.testify(look) })
+	looks.Go(func() { c.pressure(look) })
 
 	err = c.breakThings(ctx)
 	stopLoad()
@@ -167,21 +171,27 @@ func (c *chaos) proxy(ctx context.Context, n int) (*faultproxy.Proxy, error) {
 func (c *chaos) breakThings(ctx context.Context) error {
 	r := rand.New(rand.NewPCG(c.o.seed, 1))
 	end := proc.BootTime() + c.o.duration
+	short := c.o.profile == "short"
 	for deck := 0; ; deck++ {
-		if !c.quiet(ctx, c.o.quiet) {
+		// A quiet time in each deck would cost a long run a tenth of its faults.
+		if (short || deck%3 == 0) && !c.quiet(ctx, c.o.quiet) {
 			return context.Cause(ctx)
 		}
 		kinds := c.o.kinds()
+		if short && deck > 0 {
+			kinds = slices.DeleteFunc(kinds, func(k kind) bool { return slices.Contains(lengthy, k.name) })
+		}
 		r.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 		for _, k := range kinds {
 			own := rand.New(rand.NewPCG(r.Uint64(), 2))
-			if !pause(ctx, time.Duration(100+own.IntN(600))*time.Millisecond) {
+			if !pause(ctx, time.Duration(50+own.IntN(250))*time.Millisecond) {
 				return context.Cause(ctx)
 			}
 			if err := c.inject(ctx, k, own); err != nil {
 				return err
 			}
-			if c.o.profile == "long" && deck > 0 && proc.BootTime() > end {
+			now := proc.BootTime()
+			if !short && deck > 0 && now > end || short && deck > 0 && now > c.began+shortTime {
 				return nil
 			}
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/base64"
+	"fmt"
 	"regexp"
 	"time"
 
@@ -20,33 +21,58 @@ var (
 	base64Pattern = regexp.MustCompile(`"([A-Za-z0-9+/]{8,}={0,2})"`)
 )
 
-// One instant of everything: the jobs in queues, apart as suspects, in flight and delayed, and what was
+// gather takes one instant of everything: the jobs in queues, apart as suspects, in flight and delayed, and what was
 // added to failed and taken. Records are looked for by name, so that one whose
 // process nobody knows counts, too.
-var lookAround = redis.NewScript(`
+const gather = `
 local p = ARGV[1] .. ':'
 local places, failed = {}, {}
 local function note(s) places[#places + 1] = string.match(s, 'chaos%-%d+') or '' end
 for _, kind in ipairs({'queue:*', 'resqued:suspects:*'}) do
   for _, key in ipairs(redis.call('KEYS', p .. kind)) do
-    if redis.call('TYPE', key).ok == 'list' then for _, s in ipairs(redis.call('LRANGE', key, 0, -1)) do note(s) end end
+    if redis.call('TYPE', key).ok == 'list' and not string.find(key, ':start_at$') then
+      for _, s in ipairs(redis.call('LRANGE', key, 0, -1)) do note(s) end
+    end
   end
 end
 for _, key in ipairs(redis.call('KEYS', p .. 'resqued:inflight:*')) do
   for _, s in ipairs(redis.call('HVALS', key)) do note(s) end
 end
 for _, s in ipairs(redis.call('ZRANGE', p .. 'resqued:delayed', 0, -1)) do note(s) end
+`
+
+// lookAround adds what is in failed and taken, and what is wrong with a unique queue.
+var lookAround = redis.NewScript(gather + `
 for _, s in ipairs(redis.call('LRANGE', p .. 'failed', ARGV[2], -1)) do
   failed[#failed + 1] = string.match(s, 'chaos%-%d+') or s
 end
-return {places, failed, redis.call('LRANGE', KEYS[1], ARGV[3], -1)}`)
+local odd, once = {}, {}
+local q = p .. 'queue:' .. ARGV[4]
+for _, s in ipairs(redis.call('LRANGE', q, 0, -1)) do
+  if once[s] then odd[#odd + 1] = 'a unique queue holds twice: ' .. string.sub(s, 1, 80) end
+  once[s] = true
+end
+local n, set, times = redis.call('LLEN', q), redis.call('SCARD', q .. ':uniqueue'), redis.call('LLEN', q .. ':start_at')
+if set ~= n or times ~= n then
+  odd[#odd + 1] = 'a unique queue holds ' .. n .. ' jobs, ' .. set .. ' payloads in its set and ' .. times .. ' times'
+end
+return {places, failed, redis.call('LRANGE', KEYS[1], ARGV[3], -1), odd}`)
+
+// look takes such an instant: failed and taken from an index on.
+func look(ctx context.Context, client *redis.Client, failed, taken int) ([]any, error) {
+	reply, err := lookAround.Run(ctx, client, []string{takenKey}, namespace, failed, taken, uniqueQueue).Slice()
+	if err == nil && len(reply) != 4 {
+		err = fmt.Errorf("a look around returned %d parts", len(reply))
+	}
+	return reply, err
+}
 
 // snapshots looks around once a second and judges each look a second later, when
 // the ledger and the answers of that time are known.
 func (c *chaos) snapshots(ctx context.Context) {
 	failed, taken := map[string]bool{}, map[string]bool{}
 	var last *check.Snapshot
-	maybe := 0
+	maybe, epoch := 0, 0
 	for nfailed, ntaken := 0, 0; pause(ctx, time.Second); {
 		s := check.Snapshot{From: proc.BootTime(), Places: map[string]int{}}
 		c.mu.Lock()
@@ -55,13 +81,19 @@ func (c *chaos) snapshots(ctx context.Context) {
 		call, cancel := context.WithTimeout(ctx, 15*time.Second)
 		// Not while another server takes over: an old one is behind.
 		c.server.mu.RLock()
-		reply, err := lookAround.Run(call, c.server.client, []string{takenKey}, namespace, nfailed, ntaken).Slice()
+		if c.server.epoch != epoch { // it may have lost some of what was read
+			epoch = c.server.epoch
+			nfailed, ntaken, failed, taken = 0, 0, map[string]bool{}, map[string]bool{}
+		}
+		s.From = proc.BootTime()
+		reply, err := look(call, c.server.client, nfailed, ntaken)
 		c.server.mu.RUnlock()
 		cancel()
 		s.To = proc.BootTime()
-		if err != nil || len(reply) != 3 {
+		if err != nil {
 			continue // Redis is away
 		}
+		s.Unique = list(reply[3])
 		for _, id := range list(reply[0]) {
 			s.Places[id]++
 		}

@@ -83,7 +83,7 @@ func TestGoodHistory(t *testing.T) {
 	t.Parallel()
 	h := good().h
 	for _, r := range []Result{
-		Conservation(h), Overlap(h), Fence(h), Repeats(h), Failures(h, false), Recovery(h.Faults, nil), Residue(nil),
+		Conservation(h), Overlap(h), Fence(h), Repeats(h), Failures(h, false), Recovery(h.Faults, nil, nil), Residue(nil),
 		Vacuous(h, []string{"worker-kill"}, 1, 1, 1, []Result{Overlap(h)}),
 	} {
 		require.Empty(t, r.Violations, r.Name)
@@ -385,13 +385,13 @@ func TestOrder(t *testing.T) {
 func TestRecovery(t *testing.T) {
 	t.Parallel()
 	bounds := []Bound{{"kill", second}}
-	require.Empty(t, Recovery([]Fault{{Kind: "kill", Recovered: second}}, bounds).Violations)
-	requireFails(t, Recovery([]Fault{{Kind: "kill", Recovered: second + 1}}, bounds), "instead of 1.000s")
-	requireFails(t, Recovery([]Fault{{Kind: "other", Recovered: -1}}, bounds), "no recovery")
+	require.Empty(t, Recovery([]Fault{{Kind: "kill", Recovered: second}}, bounds, nil).Violations)
+	requireFails(t, Recovery([]Fault{{Kind: "kill", Recovered: second + 1}}, bounds, nil), "instead of 1.000s")
+	requireFails(t, Recovery([]Fault{{Kind: "other", Recovered: -1}}, bounds, nil), "no recovery")
 	stall := Fault{Kind: Stall, From: second / 2, To: second, Recovered: -1}
-	require.Empty(t, Recovery([]Fault{{Kind: "kill", Recovered: second + 1}, stall}, bounds).Violations)
+	require.Empty(t, Recovery([]Fault{{Kind: "kill", Recovered: second + 1}, stall}, bounds, nil).Violations)
 	stall.From, stall.To = 5*second, 9*second
-	requireFails(t, Recovery([]Fault{{Kind: "kill", Recovered: second + 1}, stall}, bounds), "instead of 1.000s")
+	requireFails(t, Recovery([]Fault{{Kind: "kill", Recovered: second + 1}, stall}, bounds, nil), "instead of 1.000s")
 
 	table := Table([]Fault{
 		{Kind: "kill", Noticed: 1, Recovered: 5},

@@ -67,8 +67,12 @@ func Table(faults []Fault, kinds []string) []Times {
 }
 
 // Recovery is C6: after each fault all is well again within the bound of its kind.
-func Recovery(faults []Fault, bounds []Bound) Result {
+// wait is how long the machine had too much to do between two instants; nil: never.
+func Recovery(faults []Fault, bounds []Bound, wait func(from, to time.Duration) time.Duration) Result {
 	r := Result{Name: "C6 recovery"}
+	if wait == nil {
+		wait = func(_, _ time.Duration) time.Duration { return 0 }
+	}
 	limit := map[string]time.Duration{}
 	for _, b := range bounds {
 		limit[b.Kind] = b.Recover
@@ -80,7 +84,7 @@ func Recovery(faults []Fault, bounds []Bound) Result {
 		r.Looked++
 		bound := limit[f.Kind]
 		if bound > 0 {
-			bound += stalled(faults, f.From, f.To+f.Recovered)
+			bound += stalled(faults, f.From, f.To+f.Recovered) + min(bound, wait(f.From, f.To+f.Recovered))
 		}
 		switch {
 		case f.Recovered < 0:

@@ -40,6 +40,10 @@ type Push struct {
 	Digest string
 	// Quiet: pushed while no fault was, and was to be, for a while.
 	Quiet bool
+	// More are further pushes of the same payload, byte by byte. Unique: its queue
+	// holds an equal payload once.
+	More   []Try
+	Unique bool
 }
 
 // What a job does in the end, if nothing befalls it.
@@ -98,6 +102,9 @@ const (
 	Disturbs
 )
 
+// Span is a time.
+type Span struct{ From, To time.Duration }
+
 // Probe is a small job in the lowest queue.
 type Probe struct {
 	ID             string
@@ -125,8 +132,16 @@ type History struct {
 	Taken       map[string]bool
 	MaybeTaken  int
 	SharedQueue string
-	// Processed and FailedStat are Resque's totals.
+	// Processed and FailedStat are Resque's totals, with those that Redis has lost
+	// as a whole.
 	Processed, FailedStat int64
+	// Losses are spans of writes that Redis has lost, Emptied when it lost everything.
+	Losses  []Loss
+	Emptied []time.Duration
+	// Forgotten are the jobs that were in Redis when it lost everything.
+	Forgotten map[string]bool
+	// Starved are the times when the machine had more to do than it could.
+	Starved []Span
 	// DaemonOf tells whose worker process it is.
 	DaemonOf func(proc string) string
 
@@ -139,8 +154,9 @@ type History struct {
 func NewHistory() *History {
 	return &History{
 		Pushes: map[string]*Push{}, Places: map[string][]string{}, Taken: map[string]bool{},
-		DaemonOf: func(string) string { return "" },
-		byRun:    map[string]*Run{}, byID: map[string][]*Run{}, died: map[string]time.Duration{},
+		Forgotten: map[string]bool{},
+		DaemonOf:  func(string) string { return "" },
+		byRun:     map[string]*Run{}, byID: map[string][]*Run{}, died: map[string]time.Duration{},
 	}
 }
 

@@ -26,8 +26,8 @@ func Conservation(h *History) Result {
 			r.fail(nil, "%s hold %q, which nobody has pushed", strings.Join(places, ", "), id)
 		}
 	}
-	var pushed, ambiguous, landed, lost int
-	var ended int64
+	var pushed, ambiguous, landed, lost, byRedis int
+	var ended, atMost int64
 	maybe := h.MaybeTaken
 	for _, p := range sorted(h.Pushes) {
 		r.Looked++
@@ -36,8 +36,24 @@ func Conservation(h *History) Result {
 		if done || h.Taken[p.ID] {
 			there++
 		}
-		if done && !h.Taken[p.ID] || failed[p.ID] > 0 {
+		if len(p.More) > 0 {
+			missing, gone, least, most := h.several(p, there-min(there, btoi(done || h.Taken[p.ID])))
+			if missing > 0 {
+				lost += missing
+				r.fail([]string{p.ID}, "%d copies of %s (queue %s, unique: %v, pushed from %s on, %d runs) are lost", missing, p.ID, p.Queue,
+					p.Unique, seconds(p.Tried), len(h.byID[p.ID]))
+			}
+			byRedis += gone
+			if !h.Forgotten[p.ID] {
+				ended += least
+			}
+			atMost += most
+			pushed++
+			continue
+		}
+		if done && !h.Taken[p.ID] && !h.Forgotten[p.ID] || failed[p.ID] > 0 {
 			ended++ // what others took they have not counted, though we had begun it
+			atMost++
 		}
 		switch p.Answer {
 		case Acknowledged:
@@ -53,6 +69,8 @@ func Conservation(h *History) Result {
 			r.fail([]string{p.ID}, "%s was refused and is there all the same", p.ID)
 		case p.Answer == Acknowledged && there == 0 && p.Queue == h.SharedQueue && maybe > 0:
 			maybe--
+		case p.Answer == Acknowledged && there == 0 && (h.Forgotten[p.ID] || h.lostPush(p.tries()[0])):
+			byRedis++
 		case p.Answer == Acknowledged && there == 0:
 			lost++
 			r.fail([]string{p.ID}, "%s (%s, queue %s, pushed at %s, %d runs) is lost", p.ID, p.Expect, p.Queue,
@@ -66,8 +84,11 @@ func Conservation(h *History) Result {
 	}
 	r.note("%d pushed, %d ambiguous of which %d landed, %d taken by others, %d failed, %d lost",
 		pushed, ambiguous, landed, len(h.Taken), len(h.Failed), lost)
-	if h.Processed != ended {
-		r.fail(nil, "stat:processed is %d, but %d jobs have ended", h.Processed, ended)
+	if len(h.Losses) > 0 || len(h.Emptied) > 0 {
+		r.note("%d lost by redis, which was emptied %d times and lost %s of writes", byRedis, len(h.Emptied), h.lostSpan())
+	}
+	if drift := h.drift(); h.Processed < ended-drift || h.Processed > atMost+drift {
+		r.fail(nil, "stat:processed is %d, but %d to %d jobs have ended (of %d redis may have lost the count)", h.Processed, ended, atMost, drift)
 	}
 	if h.FailedStat != int64(len(h.Failed)) {
 		r.fail(nil, "stat:failed is %d, but %d jobs have failed", h.FailedStat, len(h.Failed))
@@ -82,6 +103,8 @@ type Snapshot struct {
 	Places map[string]int
 	// Failed and Taken are those in these lists, since the beginning.
 	Failed, Taken map[string]bool
+	// Unique is what was wrong with unique queues.
+	Unique []string
 }
 
 // Instant is C1 in a snapshot: no job is in two places, none of the given ones is in
@@ -89,6 +112,13 @@ type Snapshot struct {
 func Instant(h *History, s Snapshot, pushes []*Push, maybe int) []Violation {
 	var r Result
 	for id, n := range s.Places {
+		p := h.Pushes[id]
+		if p != nil && len(p.More) > 0 {
+			if n > 1+len(p.More) {
+				r.fail([]string{id}, "at %s %s was in %d places and pushed %d times", seconds(s.To), id, n, 1+len(p.More))
+			}
+			continue
+		}
 		if n > 1 || s.Failed[id] || s.Taken[id] {
 			r.fail([]string{id}, "at %s %s was in %d places, failed: %v, taken: %v", seconds(s.To), id, n, s.Failed[id], s.Taken[id])
 		}
@@ -97,8 +127,7 @@ func Instant(h *History, s Snapshot, pushes []*Push, maybe int) []Violation {
 		if p.Answer != Acknowledged || p.Answered > s.From || s.Places[p.ID] > 0 || s.Failed[p.ID] || s.Taken[p.ID] {
 			continue
 		}
-		ended := slices.ContainsFunc(h.byID[p.ID], func(r *Run) bool { return r.Outcome == ledger.End && r.Ended <= s.To })
-		if ended || h.Taken[p.ID] {
+		if h.ends(p.ID, s.To) > 0 || h.Taken[p.ID] || h.Forgotten[p.ID] || h.lostPush(p.tries()[0]) {
 			continue
 		}
 		if p.Queue == h.SharedQueue && maybe > 0 {
@@ -106,6 +135,9 @@ func Instant(h *History, s Snapshot, pushes []*Push, maybe int) []Violation {
 			continue
 		}
 		r.fail([]string{p.ID}, "at %s %s (%s, queue %s) was in no place", seconds(s.To), p.ID, p.Expect, p.Queue)
+	}
+	for _, what := range s.Unique {
+		r.fail(nil, "at %s %s", seconds(s.To), what)
 	}
 	return r.Violations
 }
@@ -117,6 +149,20 @@ func Repeats(h *History) Result {
 	causes := map[string]int{}
 	for id, runs := range h.byID {
 		r.Looked++
+		if p := h.Pushes[id]; p != nil && len(p.More) > 0 {
+			// Which copy it was that ran again is not to be told.
+			_, most := p.copies(always)
+			for _, run := range runs {
+				if cause := h.whyAgain(run, runs[len(runs)-1]); cause != "" {
+					causes[cause]++
+					most++
+				}
+			}
+			if len(runs) > most {
+				r.fail([]string{id}, "%d runs of %d copies of %s have no reason", len(runs)-most, 1+len(p.More), id)
+			}
+			continue
+		}
 		for i := 1; i < len(runs); i++ {
 			cause := h.whyAgain(runs[i-1], runs[i])
 			if cause == "" {
@@ -146,6 +192,9 @@ func (h *History) whyAgain(before, again *Run) string {
 	}
 	if f, ok := h.explains(before.Proc, before.At, again.At, Kills|Fences|Freezes); ok {
 		return f.Kind
+	}
+	if h.rolledBack(before) {
+		return "writes that redis lost"
 	}
 	return ""
 }
@@ -229,6 +278,11 @@ func (h *History) whyFailed(p *Push, f Failed) string {
 		}
 		return ""
 	}
+	if len(p.More) > 0 && slices.ContainsFunc(h.Faults, func(t Fault) bool {
+		return t.Effect&(Fails|Kills|Disturbs) != 0 && t.From < f.At+2*time.Second && t.To > f.At-2*time.Second
+	}) {
+		return "what befell a copy"
+	}
 	last := runs[len(runs)-1]
 	until := max(last.Last, f.At) + time.Second
 	if at, ok := h.died[last.Proc]; ok && at >= last.At-dying {
@@ -237,11 +291,38 @@ func (h *History) whyFailed(p *Push, f Failed) string {
 	if fault, ok := h.explains(last.Proc, last.At-time.Second, until, Fails|Disturbs|Fences|Freezes|Kills); ok {
 		return fault.Kind
 	}
+	if strings.Contains(f.Error, silentNote) && h.starved(last.At-2*time.Second, until) {
+		return "a machine that had too much to do"
+	}
 	return ""
+}
+
+// silentNote is what the record of a job says that was stopped because no heartbeat
+// had reached Redis in time.
+const silentNote = "no heartbeat for"
+
+// Waited is how much of the time between two instants the machine had too much to do.
+func (h *History) Waited(from, to time.Duration) (d time.Duration) {
+	for _, s := range h.Starved {
+		d += max(0, min(s.To, to)-max(s.From, from))
+	}
+	return d
+}
+
+// starved says whether the machine had too much to do at any time between two instants.
+func (h *History) starved(from, to time.Duration) bool {
+	return slices.ContainsFunc(h.Starved, func(s Span) bool { return s.From < to && s.To > from })
 }
 
 func (h *History) disturbed(effect Effect) bool {
 	return slices.ContainsFunc(h.Faults, func(f Fault) bool { return f.Effect&effect != 0 })
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func outcome(r *Run) string {

@@ -22,7 +22,7 @@ func (h *History) byLock() map[string][]*Run {
 // was frozen together with its watchers for longer than its lease.
 func Overlap(h *History) Result {
 	r := Result{Name: "C2 overlap"}
-	excused, contended := 0, 0
+	excused, forgotten, contended := 0, 0, 0
 	for lock, runs := range h.byLock() {
 		if len(runs) > 1 {
 			contended++
@@ -33,6 +33,8 @@ func Overlap(h *History) Result {
 			if holder != nil && run.At < holder.Last {
 				if _, ok := h.explains(holder.Proc, holder.At, holder.Last, Freezes); ok {
 					excused++
+				} else if h.rolledBack(holder) || h.emptied(holder) {
+					forgotten++
 				} else {
 					r.fail([]string{holder.ID, run.ID}, "%s: %s began at %s in %s while %s ran in %s from %s to %s", lock,
 						run.ID, seconds(run.At), run.Proc, holder.ID, holder.Proc, seconds(holder.At), seconds(holder.Last))
@@ -44,6 +46,9 @@ func Overlap(h *History) Result {
 		}
 	}
 	r.note("%d locks with several holders, %d overlaps of frozen machines", contended, excused)
+	if forgotten > 0 {
+		r.note("%d of locks that redis lost", forgotten)
+	}
 	return r
 }
 

@@ -1,0 +1,150 @@
+package check
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/test/chaos/ledger"
+)
+
+func TestLosses(t *testing.T) {
+	t.Parallel()
+	loss := Loss{Kind: "kill", From: 5 * second, To: 6 * second, Proven: true}
+
+	t.Run("what Redis has lost is excused, and what it has not is not", func(t *testing.T) {
+		t.Parallel()
+		for pushed, excused := range map[time.Duration]bool{4 * second: false, 5*second + 1: true, 7 * second: false} {
+			b := good()
+			p := b.push("chaos-9")
+			p.Tried, p.Answered = pushed, pushed
+			requireFails(t, Conservation(b.h), "chaos-9")
+			b.h.Losses = []Loss{loss}
+			r := Conservation(b.h)
+			if excused {
+				require.Empty(t, r.Violations)
+				require.Contains(t, r.String(), "1 lost by redis")
+			} else {
+				requireFails(t, r, "chaos-9")
+			}
+		}
+	})
+
+	t.Run("a job may run again whose end was lost", func(t *testing.T) {
+		t.Parallel()
+		b := good()
+		b.push("chaos-9")
+		b.run("chaos-9", "p1", "", 4*second, 5*second+second/2, ledger.End)
+		b.run("chaos-9", "p1", "", 12*second, 13*second, ledger.End)
+		requireFails(t, Repeats(b.h), "chaos-9")
+		b.h.Losses = []Loss{loss}
+		require.Empty(t, Repeats(b.h).Violations)
+		b.h.Losses[0].From, b.h.Losses[0].To = 8*second, 9*second
+		requireFails(t, Repeats(b.h), "chaos-9")
+		b.h.Losses = []Loss{{From: 5*second - 200*time.Millisecond, To: 5*second - 100*time.Millisecond}}
+		requireFails(t, Repeats(b.h), "chaos-9")
+	})
+
+	t.Run("two may hold a lock that was lost", func(t *testing.T) {
+		t.Parallel()
+		b := good()
+		b.push("chaos-8")
+		b.push("chaos-9")
+		b.run("chaos-8", "p1", "z", 8*second, 10*second, ledger.End)
+		b.run("chaos-9", "p2", "z", 9*second, 11*second, ledger.End)
+		requireFails(t, Overlap(b.h), "chaos-9")
+		b.h.Emptied = []time.Duration{9 * second}
+		require.Empty(t, Overlap(b.h).Violations)
+		b.h.Emptied = []time.Duration{12 * second}
+		requireFails(t, Overlap(b.h), "chaos-9")
+	})
+
+	t.Run("totals may be off by what was lost, and no more", func(t *testing.T) {
+		t.Parallel()
+		b := good()
+		b.h.Processed--
+		requireFails(t, Conservation(b.h), "stat:processed")
+		b.h.Losses = []Loss{{From: 7*second - 1, To: 7*second + 1}} // the end of chaos-4
+		require.Empty(t, Conservation(b.h).Violations)
+		b.h.Processed--
+		requireFails(t, Conservation(b.h), "stat:processed")
+	})
+
+	t.Run("what an emptied Redis held is forgotten", func(t *testing.T) {
+		t.Parallel()
+		b := good()
+		b.push("chaos-9")
+		b.h.Emptied = []time.Duration{9 * second}
+		requireFails(t, Conservation(b.h), "chaos-9")
+		b.h.Forgotten["chaos-9"] = true
+		require.Empty(t, Conservation(b.h).Violations)
+	})
+}
+
+// twice is a history with a payload that was pushed at 2 s and 4 s.
+func twice(unique, duplicate bool) *book {
+	b := good()
+	p := b.push("chaos-9")
+	p.Tried, p.Answered, p.Unique = 2*second, 2*second, unique
+	p.More = []Try{{Answer: Acknowledged, Tried: 4 * second, Answered: 4 * second, Duplicate: duplicate}}
+	return b
+}
+
+func TestCopies(t *testing.T) {
+	t.Parallel()
+
+	t.Run("each copy runs, and once", func(t *testing.T) {
+		t.Parallel()
+		b := twice(false, false)
+		b.run("chaos-9", "p1", "", 2*second, 3*second, ledger.End)
+		b.h.Processed++
+		requireFails(t, Conservation(b.h), "1 copies of chaos-9")
+		b.run("chaos-9", "p1", "", 5*second, 6*second, ledger.End)
+		b.h.Processed++
+		require.Empty(t, Conservation(b.h).Violations)
+		require.Empty(t, Repeats(b.h).Violations)
+		b.run("chaos-9", "p1", "", 7*second, 8*second, ledger.End)
+		requireFails(t, Repeats(b.h), "chaos-9")
+	})
+
+	t.Run("a duplicate is one of a job that still runs", func(t *testing.T) {
+		t.Parallel()
+		b := twice(true, true)
+		b.run("chaos-9", "p1", "", 2*second, 3*second, ledger.End)
+		b.h.Processed++
+		requireFails(t, Conservation(b.h), "1 copies of chaos-9")
+		b = twice(true, true)
+		b.run("chaos-9", "p1", "", 5*second, 6*second, ledger.End)
+		b.h.Processed++
+		require.Empty(t, Conservation(b.h).Violations)
+		b.run("chaos-9", "p1", "", 7*second, 8*second, ledger.End)
+		requireFails(t, Repeats(b.h), "chaos-9")
+	})
+
+	t.Run("a copy more than was pushed is seen at once", func(t *testing.T) {
+		t.Parallel()
+		b := twice(false, false)
+		s := Snapshot{From: 5 * second, To: 5 * second, Places: map[string]int{"chaos-9": 2}}
+		require.Empty(t, Instant(b.h, s, nil, 0))
+		s.Places["chaos-9"]++
+		require.NotEmpty(t, Instant(b.h, s, nil, 0))
+		s = Snapshot{Unique: []string{"a unique queue holds twice: x"}}
+		require.NotEmpty(t, Instant(b.h, s, nil, 0))
+	})
+}
+
+func TestStarved(t *testing.T) {
+	t.Parallel()
+	b := good()
+	b.push("chaos-9")
+	b.run("chaos-9", "p1", "k", 10*second, 12*second, ledger.Fail)
+	b.h.Failed = append(b.h.Failed, Failed{ID: "chaos-9", Exception: "Resqued::LockLost", Error: "resqued: job lock lost: no heartbeat for 2s", At: 12 * second})
+	b.h.FailedStat++
+	b.h.Processed++
+	requireFails(t, Failures(b.h, false), "chaos-9")
+	b.h.Starved = []Span{{11 * second, 12 * second}}
+	require.Empty(t, Failures(b.h, false).Violations)
+	b.h.Failed[1].Error = "lost"
+	requireFails(t, Failures(b.h, false), "chaos-9")
+}

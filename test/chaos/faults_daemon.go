@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/test/chaos/check"
+)
+
+// mastersStop: no master can act, and nobody recovers anything. The worker processes
+// go on, and nothing happens to them when the masters wake up.
+func mastersStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
+	seen := c.marks()
+	f.From = proc.BootTime()
+	for _, m := range c.machines {
+		m.signal(syscall.SIGSTOP)
+	}
+	ok := pause(ctx, between(r, c.o.lease, c.o.lease+2*time.Second))
+	for _, m := range c.machines {
+		m.signal(syscall.SIGCONT)
+	}
+	lasted(f, "for %s", span(proc.BootTime()-f.From))
+	if !ok {
+		return context.Cause(ctx)
+	}
+	return c.allWorking(ctx, f, seen)
+}
+
+// noFiles: the daemon's processes can open no file, socket or pipe, so that nothing can
+// be started or connected. A worker process dies meanwhile.
+func noFiles(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
+	m := c.hit(f, r)
+	w, err := c.victim(ctx, m, r)
+	if err != nil {
+		return err
+	}
+	seen := c.marks()
+	f.Effect, f.From = check.Kills|check.Fails|check.Disturbs, proc.BootTime()
+	before := map[int]unix.Rlimit{}
+	for _, p := range m.processes() {
+		var had unix.Rlimit
+		if unix.Prlimit(p.PID, unix.RLIMIT_NOFILE, nil, &had) != nil {
+			continue // it has ended
+		}
+		if unix.Prlimit(p.PID, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: had.Max}, nil) == nil {
+			before[p.PID] = had
+		}
+	}
+	_ = syscall.Kill(w.PID, syscall.SIGKILL)
+	ok := pause(ctx, between(r, 300*time.Millisecond, c.o.lease/3))
+	for pid, limit := range before {
+		_ = unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil)
+	}
+	lasted(f, "for %s", span(proc.BootTime()-f.From))
+	if !ok {
+		return context.Cause(ctx)
+	}
+	if err := c.buried(ctx, f, f.To, []string{w.proc}); err != nil {
+		return err
+	}
+	err = c.working(ctx, f, f.To, m)
+	c.noticed(f, seen, `worker process died`, "too many open files")
+	return err
+}
+
+// deploy is what a deployment does: each daemon starts its worker processes anew, and
+// then is itself replaced, one after the other.
+func deploy(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
+	f.Effect, f.From = check.Fails, proc.BootTime()
+	for _, i := range r.Perm(len(c.machines)) {
+		m := c.machines[i]
+		m.signal(syscall.SIGHUP)
+		if !pause(ctx, between(r, 100*time.Millisecond, 400*time.Millisecond)) {
+			return context.Cause(ctx)
+		}
+		one := check.Fault{Noticed: -1}
+		if err := c.restarted(ctx, &one, m, []syscall.Signal{syscall.SIGTERM, syscall.SIGQUIT}[r.IntN(2)]); err != nil {
+			return err
+		}
+		f.Procs = append(f.Procs, one.Procs...)
+		f.Recovered = max(f.Recovered, one.Recovered)
+		if f.Noticed < 0 {
+			f.Noticed = one.Noticed
+		}
+	}
+	lasted(f, "one after the other")
+	return nil
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/test/chaos/check"
+)
+
+// failoverLosing: the replica that takes over has not got the last writes, and the old
+// server is gone. What was written last has not happened, for everybody.
+func failoverLosing(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
+	replica, err := startInstance(ctx)
+	if err != nil {
+		return err
+	}
+	if err := replica.follow(ctx, c.server.address()); err != nil {
+		replica.stop()
+		return err
+	}
+	seen := c.marks()
+	f.Effect, f.From = check.Disturbs, proc.BootTime()
+	note, err := c.promote(ctx, replica, between(r, 100*time.Millisecond, 800*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	lasted(f, "away for %s%s", span(proc.BootTime()-f.From), note)
+	return c.allWorking(ctx, f, seen)
+}
+
+// promote cuts a replica off, lets the old server go on for a while, and puts the
+// replica in its place.
+func (c *chaos) promote(ctx context.Context, replica *instance, behind time.Duration) (note string, err error) {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	if err := replica.client.Do(ctx, "REPLICAOF", "NO", "ONE").Err(); err != nil {
+		replica.stop()
+		return "", err
+	}
+	pause(ctx, behind)
+	old := c.server.instance
+	old.process.Kill()
+	gone := proc.BootTime()
+	c.server.instance = *replica
+	c.retarget(replica.socket)
+	old.stop()
+	return c.lost(ctx, "failover", gone)
+}
+
+// retarget sends everybody's new connections to another server.
+func (c *chaos) retarget(socket string) {
+	for _, p := range append(c.proxies(), c.pushProxy, c.sideProxy) {
+		p.SetTarget("unix", socket)
+	}
+}
+
+// emptying takes an instant of everything and removes it.
+var emptying = redis.NewScript(gather + `
+local taken = redis.call('LRANGE', KEYS[1], 0, -1)
+failed = redis.call('LRANGE', p .. 'failed', 0, -1)
+local stats = {redis.call('GET', p .. 'stat:processed') or '0', redis.call('GET', p .. 'stat:failed') or '0'}
+redis.call('FLUSHALL')
+return {places, failed, taken, stats}`)
+
+// redisEmpty: everything is gone, as after a restart without a file. The jobs are lost;
+// the daemons register again and work on. A second copy of a job may go on whose first
+// was in hand.
+func redisEmpty(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
+	seen := c.marks()
+	f.Effect, f.From = check.Disturbs|check.Fails, proc.BootTime()
+	jobs, err := c.empty(ctx)
+	if err != nil {
+		return err
+	}
+	lasted(f, "%d jobs", jobs)
+	if r.IntN(2) == 0 {
+		note, err := c.bounce(ctx, "everysec", 0)
+		if err != nil {
+			return err
+		}
+		f.To = proc.BootTime()
+		f.Note += ", and started again" + note
+	}
+	return c.allWorking(ctx, f, seen)
+}
+
+// empty empties Redis and notes what was there.
+func (c *chaos) empty(ctx context.Context) (jobs int, err error) {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	reply, err := emptying.Run(ctx, c.server.client, []string{takenKey}, namespace).Slice()
+	at := proc.BootTime()
+	if err != nil {
+		return 0, err
+	}
+	if len(reply) != 4 {
+		return 0, fmt.Errorf("the last look returned %d parts", len(reply))
+	}
+	c.server.epoch++
+	var processed, failed int64
+	if _, err := fmt.Sscan(list(reply[3])[0], &processed); err != nil {
+		return 0, err
+	}
+	if _, err := fmt.Sscan(list(reply[3])[1], &failed); err != nil {
+		return 0, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.history.Emptied = append(c.history.Emptied, at)
+	for _, id := range list(reply[0]) {
+		c.history.Forgotten[id] = true
+	}
+	c.bury(list(reply[1]), list(reply[2]), processed, failed)
+	clear(c.open)
+	return len(list(reply[0])), nil
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/test/chaos/check"
+)
+
+// starving is from which share of the time on that programs wait for a processor a
+// heartbeat of a process may come late for no other reason.
+const starving = 0.8
+
+var waited = regexp.MustCompile(`(?m)^some .*total=(\d+)`)
+
+// waitedFor is how long programs have waited for a processor since the machine began,
+// as far as the kernel tells.
+func waitedFor() (time.Duration, bool) {
+	text, err := os.ReadFile("/proc/pressure/cpu")
+	if err != nil {
+		return 0, false
+	}
+	m := waited.FindSubmatch(text)
+	if m == nil {
+		return 0, false
+	}
+	us, err := strconv.ParseInt(string(m[1]), 10, 64)
+	return time.Duration(us) * time.Microsecond, err == nil
+}
+
+// pressure notes when the machine has more to do than it can.
+func (c *chaos) pressure(ctx context.Context) {
+	before, ok := waitedFor()
+	for from := proc.BootTime(); ok && pause(ctx, 500*time.Millisecond); {
+		to := proc.BootTime()
+		var now time.Duration
+		if now, ok = waitedFor(); ok && now-before > time.Duration(float64(to-from)*starving) {
+			c.mu.Lock()
+			c.history.Starved = append(c.history.Starved, check.Span{From: from, To: to})
+			c.mu.Unlock()
+		}
+		before, from = now, to
+	}
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/test/chaos/check"
+)
+
+const (
+	// tickKey holds when the harness last wrote there.
+	tickKey   = namespace + ":chaos:tick"
+	tickEvery = 3 * time.Millisecond
+)
+
+// testify writes the time to Redis, over and over: when Redis has lost writes, the
+// last that is left tells from when on.
+func (c *chaos) testify(ctx context.Context) {
+	for client := c.server.witnessed(); pause(ctx, tickEvery); {
+		at := proc.BootTime()
+		if client.Set(ctx, tickKey, int64(at), 0).Err() != nil {
+			client = c.server.witnessed() // waits while the server is replaced
+			continue
+		}
+		c.mu.Lock()
+		c.ticked = at
+		c.mu.Unlock()
+	}
+}
+
+// lost notes what Redis has lost until an instant. The server must be locked, and must
+// have been so since then.
+func (c *chaos) lost(ctx context.Context, kind string, until time.Duration) (note string, err error) {
+	text, err := c.server.client.Get(ctx, tickKey).Result()
+	if err != nil {
+		return "", err
+	}
+	kept, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return "", err
+	}
+	c.server.epoch++
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := check.Loss{Kind: kind, From: time.Duration(kept), To: until, Proven: time.Duration(kept) < c.ticked}
+	c.history.Losses = append(c.history.Losses, l)
+	if l.Proven {
+		return ", redis lost " + span(l.To-l.From), nil
+	}
+	return "", nil
+}
