@@ -1,8 +1,10 @@
 package harness
 
 import (
+	"context"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -53,4 +55,24 @@ func (d *Daemon) signalWorkers(sig syscall.Signal) {
 			_ = syscall.Kill(p.PID, sig)
 		}
 	}
+}
+
+// Elsewhere is a verb of the stock binary on another machine, as far as it can tell:
+// with another host name, with processes of its own, and with nothing of the daemon but
+// the address of its Redis.
+func Elsewhere(ctx context.Context, tb testing.TB, d *Daemon, args ...string) *exec.Cmd {
+	tb.Helper()
+	if os.Getuid() != 0 {
+		tb.Skip("another host name needs root")
+	}
+	script := `hostname elsewhere && exec "$0" "$@"`
+	cmd := exec.CommandContext(ctx, "unshare", append([]string{"--uts", "--pid", "--fork", "sh", "-c", script, Binary(tb)}, args...)...)
+	cmd.Dir = tb.TempDir()
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "RESQUE_NAMESPACE=" + d.Space}
+	for _, pair := range d.cmd.Env {
+		if strings.HasPrefix(pair, "REDIS_URL=") {
+			cmd.Env = append(cmd.Env, pair)
+		}
+	}
+	return cmd
 }
