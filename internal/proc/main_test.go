@@ -216,7 +216,7 @@ func sweepPart() int {
 		return n
 	}
 	for count(dead) != 5 || count(other) != 5 {
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 	}
 	killed, err := Sweep(context.Background(), dead)
 	fmt.Println(ours(dead), ours("h:b:1-2:0.1"), killed, err, count(dead), count(other))
