@@ -1,0 +1,124 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+const method = `Jobs wait in the queue, then the workers start. The clock runs from the beginning
+of the first job to the end of the last one, by the handlers' own count, so that
+the start of a process costs nobody anything. Every job has two arguments, which its handler
+gets decoded. Each measurement of a Redis peer has a fresh redis-server on loopback TCP, without
+persistence; River has one PostgreSQL for the run, on a unix socket, its tables
+emptied and analyzed before each. Processor time comes from the clocks of the
+processes; commands include those inside of scripts (for River they are transactions); reads are the
+server's reads from sockets, about one for a round trip. In each round every peer has its turn. Figures are
+medians (lowest–highest); ratios are medians of the ratios within a round. resqued
+runs as the daemon, master and worker processes, with its defaults: job locks,
+in-flight records, starvation guard. goworker runs with a stand-in for the
+connection pool of Vitess, which can no longer be downloaded.
+`
+
+// markdown is the report for people.
+func (r *report) markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Bench\n\n%d rounds, %s", r.Rounds, r.Took)
+	if r.Short {
+		b.WriteString(", a short run: too few and too brief for more than a first look")
+	}
+	b.WriteString(".\n\n")
+	for _, key := range slices.Sorted(maps.Keys(r.Machine)) {
+		fmt.Fprintf(&b, "- %s: %s\n", key, r.Machine[key])
+	}
+	b.WriteString("\n" + method + "\n")
+	r.targets(&b)
+	r.ratios(&b)
+	for i := range r.scenarios {
+		r.scenario(&b, &r.scenarios[i])
+	}
+	return b.String()
+}
+
+// ratios is the table of resqued's rate over that of each peer.
+func (r *report) ratios(b *strings.Builder) {
+	b.WriteString("## resqued over each peer, jobs/s\n\n")
+	head, line := []string{"scenario", "resqued, jobs/s"}, []string{"---", "--:"}
+	var others []*peer
+	for _, p := range r.peers {
+		if p.name != "resqued" {
+			others = append(others, p)
+			head, line = append(head, "÷ "+p.title), append(line, "--:")
+		}
+	}
+	b.WriteString(row(head...) + row(line...))
+	for _, s := range r.scenarios {
+		own := r.spread(s.Name, "resqued", rate)
+		if own.Median == 0 {
+			continue
+		}
+		cells := []string{s.Title, own.String()}
+		for _, p := range others {
+			cell := "–"
+			if ratio := r.ratio(s.Name, "resqued", s.Name, p.name, rate); ratio.Median > 0 {
+				cell = human(ratio.Median) + " ×"
+			}
+			cells = append(cells, cell)
+		}
+		b.WriteString(row(cells...))
+	}
+	b.WriteString("\n")
+}
+
+// scenario is the table of all figures of one scenario.
+func (r *report) scenario(b *strings.Builder, s *scenario) {
+	fmt.Fprintf(b, "## %s: %s\n\n", s.Name, s.Title)
+	switch s.Kind {
+	case kindLatency:
+		b.WriteString(row("peer", "p50 ms", "p99 ms", "max ms", "samples") + row("---", "--:", "--:", "--:", "--:"))
+	case kindIdle:
+		b.WriteString(row("peer", "commands/s", "worker CPU ms/s", "server CPU ms/s", "memory of a worker process, MiB", "of all, MiB") +
+			row("---", "--:", "--:", "--:", "--:", "--:"))
+	default:
+		b.WriteString(row("peer", "jobs/s", "jobs/min", "worker CPU ms/1,000", "server CPU ms/1,000", "commands/job", "reads/job", "bytes/job", "peak MiB (all)") +
+			row("---", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:"))
+	}
+	for _, p := range r.peers {
+		of := func(figure func(*result) float64) spread { return r.spread(s.Name, p.name, figure) }
+		if len(r.of(s.Name, p.name)) == 0 {
+			continue
+		}
+		commands, memory := of(func(m *result) float64 { return m.Commands }), of(func(m *result) float64 { return m.Memory })
+		all := of(func(m *result) float64 { return m.MemoryAll })
+		switch s.Kind {
+		case kindLatency:
+			l := r.pooled(s.Name, p.name)
+			b.WriteString(row(p.title, human(quantile(l, 0.5)), human(quantile(l, 0.99)), human(quantile(l, 1)), fmt.Sprint(len(l))))
+		case kindIdle:
+			b.WriteString(row(p.title, commands.String(), of(workerCPU).String(), of(serverCPU).String(), human(memory.Median), human(all.Median)))
+		default:
+			b.WriteString(row(p.title, of(rate).String(), human(of(rate).Median*60), human(of(workerCPU).Median), human(of(serverCPU).Median),
+				human(commands.Median), human(of(func(m *result) float64 { return m.Reads }).Median),
+				human(of(func(m *result) float64 { return m.Bytes }).Median), human(memory.Median)+" ("+human(all.Median)+")"))
+		}
+	}
+	b.WriteString("\n")
+	// Peers that are left out for the same reason share a line.
+	reasons := map[string][]string{}
+	var order []string
+	for _, skip := range r.Skipped {
+		if skip.Scenario == s.Name {
+			if reasons[skip.Why] == nil {
+				order = append(order, skip.Why)
+			}
+			reasons[skip.Why] = append(reasons[skip.Why], skip.Peer)
+		}
+	}
+	for _, why := range order {
+		fmt.Fprintf(b, "Left out: %s (%s).\n", strings.Join(reasons[why], ", "), why)
+	}
+	if len(order) > 0 {
+		b.WriteString("\n")
+	}
+}

@@ -1,0 +1,382 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// result is one measurement. What was not measured is zero.
+type result struct {
+	Scenario string  `json:"scenario"`
+	Peer     string  `json:"peer"`
+	Round    int     `json:"round"`
+	Jobs     int     `json:"jobs,omitempty"`
+	Seconds  float64 `json:"seconds,omitempty"`
+	Rate     float64 `json:"jobs_per_second,omitempty"`
+	// Milliseconds of processor time for 1,000 jobs; in the idle scenario for a second.
+	WorkerCPU float64 `json:"worker_cpu_ms,omitempty"`
+	ServerCPU float64 `json:"server_cpu_ms,omitempty"`
+	// For each job; in the idle scenario for a second.
+	Commands float64 `json:"commands,omitempty"`
+	Reads    float64 `json:"reads,omitempty"`
+	Bytes    float64 `json:"bytes,omitempty"`
+	// MiB: of the largest worker process, and of all processes of the peer.
+	Memory    float64 `json:"memory,omitempty"`
+	MemoryAll float64 `json:"memory_all,omitempty"`
+	// Milliseconds from enqueue to start.
+	Latencies []float64       `json:"latencies_ms,omitempty"`
+	Calls     map[string]call `json:"calls,omitempty"`
+}
+
+// bench is a run.
+type bench struct {
+	o    *options
+	pg   *postgres
+	dir  string
+	rate map[string]float64 // the best guess for each scenario and peer
+}
+
+// window is how long a measurement should take.
+func (b *bench) window() time.Duration {
+	if b.o.short {
+		return 250 * time.Millisecond
+	}
+	return time.Second
+}
+
+func (sp *spec) address(t *target) {
+	if t.redis != nil {
+		sp.Redis = t.redis.addr
+	}
+	if t.pg != nil {
+		sp.Postgres = t.pg.server.URL("")
+	}
+}
+
+// measure measures a peer once.
+func (b *bench) measure(ctx context.Context, s *scenario, p *peer, round int) (*result, error) {
+	dir, err := os.MkdirTemp(b.dir, "m")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	t := &target{dir: dir}
+	if p.postgres {
+		t.pg = b.pg
+		err = b.pg.reset(ctx, p.tuned)
+	} else {
+		t.redis, err = startRedis(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if t.redis != nil {
+		defer t.redis.stop()
+	}
+	m := &measurement{b: b, s: s, p: p, t: t, r: &result{Scenario: s.Name, Peer: p.name, Round: round}}
+	m.sp = spec{Peer: p.name, Scenario: *s, Shared: filepath.Join(dir, "shared")}
+	m.sp.address(t)
+	if b.o.profile && round > 0 {
+		m.sp.Profile, _ = filepath.Abs(filepath.Join(b.o.out, fmt.Sprintf("%s-%d", s.Name, round)))
+	}
+	var unmap func()
+	if m.shared, unmap, err = openShared(m.sp.Shared); err != nil {
+		return nil, err
+	}
+	defer unmap()
+	defer func() {
+		for _, c := range m.children {
+			c.kill()
+		}
+	}()
+	switch s.Kind {
+	case kindDrain:
+		err = m.drain(ctx)
+	case kindEnqueue:
+		err = m.enqueue(ctx)
+	case kindLatency:
+		err = m.latency(ctx)
+	case kindIdle:
+		err = m.idle(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s, %s: %w", s.Name, p.name, err)
+	}
+	return m.r, nil
+}
+
+// measurement is one under way.
+type measurement struct {
+	b        *bench
+	s        *scenario
+	p        *peer
+	t        *target
+	r        *result
+	sp       spec
+	shared   *shared
+	children []*child
+	whole    bool // all jobs are done
+}
+
+// jobs is how many jobs take a window.
+func (m *measurement) jobs() int {
+	key := m.s.Name + " " + m.p.name
+	rate := m.b.rate[key]
+	if rate == 0 {
+		rate = float64(m.p.guess) / 5
+		if m.s.Bulk {
+			rate *= 20
+		}
+		if m.s.Kind == kindDrain {
+			rate *= math.Min(1, float64(m.s.Threads)/10)
+		}
+		if m.s.Size > 10000 {
+			rate /= 10
+		}
+	}
+	n := rate * m.b.window().Seconds()
+	if m.s.PerFork > 0 {
+		n = math.Max(n, float64(4*m.s.PerFork*m.s.Processes))
+	}
+	if m.s.Size > 10000 {
+		n = math.Min(n, 2e9/float64(m.s.Size))
+	}
+	return int(math.Max(math.Min(n, 2e6), 100))
+}
+
+// learn notes how fast it was.
+func (m *measurement) learn() {
+	m.b.rate[m.s.Name+" "+m.p.name] = m.r.Rate
+}
+
+// launch starts the workers.
+func (m *measurement) launch(role string) error {
+	if m.p.launch != nil && role == roleWorker {
+		c, err := m.p.launch(m.t, &m.sp)
+		if err == nil {
+			m.children = append(m.children, c)
+		}
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	for range max(m.s.Processes, 1) {
+		cmd := exec.Command(self)
+		cmd.Env, cmd.Dir, cmd.Stderr = childEnv(role, &m.sp), m.t.dir, os.Stderr
+		c, err := start(cmd)
+		if err != nil {
+			return err
+		}
+		m.children = append(m.children, c)
+	}
+	return nil
+}
+
+// until waits for something that the children do.
+func (m *measurement) until(ctx context.Context, what string, limit time.Duration, ok func() bool) error {
+	for end := time.Now().Add(limit); !ok(); pause(time.Millisecond) {
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case time.Now().After(end):
+			return fmt.Errorf("waited %s %s; %d done", limit, what, m.shared.done.Load())
+		}
+		for _, c := range m.children {
+			if c.exited() {
+				return errors.New("a process has ended " + what)
+			}
+		}
+	}
+	return nil
+}
+
+// instant is everything that is read at the beginning and at the end.
+type instant struct {
+	done    float64
+	workers time.Duration
+	server  counters
+}
+
+func (m *measurement) instant(ctx context.Context) (i instant, err error) {
+	i.done = float64(m.shared.done.Load())
+	for _, c := range m.children {
+		i.workers += cpu(tree(c.pid))
+	}
+	if m.t.redis != nil {
+		i.server, err = m.t.redis.snapshot(ctx)
+	} else {
+		i.server, err = m.t.pg.snapshot(ctx)
+	}
+	return i, err
+}
+
+// costs divides what was used between two instants by a number of units.
+func (m *measurement) costs(from, to instant, units float64) {
+	milli := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+	m.r.WorkerCPU = milli(to.workers-from.workers) / units * 1000
+	m.r.ServerCPU = milli(to.server.cpu-from.server.cpu) / units * 1000
+	m.r.Commands = (to.server.commands - from.server.commands) / units
+	m.r.Reads = (to.server.reads - from.server.reads) / units
+	m.r.Bytes = (to.server.bytes - from.server.bytes) / units
+	m.r.Calls = map[string]call{}
+	for name, c := range to.server.calls {
+		before := from.server.calls[name]
+		if n := c.Calls - before.Calls; n > 0 {
+			m.r.Calls[name] = call{Calls: n / units, Micros: (c.Micros - before.Micros) / units}
+		}
+	}
+}
+
+// remember notes the memory of the processes, resident or its peak.
+func (m *measurement) remember(field string) {
+	for _, c := range m.children {
+		for _, pid := range tree(c.pid) {
+			mib := memory(pid, field)
+			m.r.MemoryAll += mib
+			if pid != c.pid || m.p.launch == nil || m.s.Kind == kindEnqueue {
+				m.r.Memory = math.Max(m.r.Memory, mib)
+			}
+		}
+	}
+}
+
+// drain lets jobs wait, starts the workers, and takes the time from the beginning
+// of the first job to the end of the n-th: how long the workers took to start does
+// not count, for nobody.
+func (m *measurement) drain(ctx context.Context) error {
+	n := m.jobs()
+	if err := m.p.fill(ctx, m.t, m.s, m.waiting(n)); err != nil {
+		return fmt.Errorf("fill: %w", err)
+	}
+	if m.t.pg != nil {
+		if err := m.t.pg.analyze(ctx); err != nil {
+			return err
+		}
+	}
+	m.sp.Jobs = n
+	if err := m.work(ctx, roleWorker, n); err != nil {
+		return err
+	}
+	if m.p.name == "resqued" && m.whole && !m.s.Chain && m.s.Depth == 0 {
+		return checkResqued(ctx, m.t, n)
+	}
+	return nil
+}
+
+func (m *measurement) waiting(n int) int {
+	if m.s.Chain {
+		return 1
+	}
+	return max(n, m.s.Depth)
+}
+
+// enqueue takes the time in which producers push n jobs.
+func (m *measurement) enqueue(ctx context.Context) error {
+	m.sp.Jobs = m.jobs()
+	return m.work(ctx, roleEnqueue, m.sp.Jobs)
+}
+
+func (m *measurement) work(ctx context.Context, role string, n int) error {
+	m.shared.target.Store(int64(n))
+	if err := m.launch(role); err != nil {
+		return err
+	}
+	if err := m.until(ctx, "before the first job began", wait, func() bool { return m.shared.first.Load()+m.shared.ready.Load() != 0 }); err != nil {
+		return err
+	}
+	from, err := m.instant(ctx)
+	if err != nil {
+		return err
+	}
+	m.shared.gate.Store(1)
+	// A peer that is much slower than it was, or sleeps between jobs, is measured by
+	// what it has done by then.
+	patience := 5 * m.b.window()
+	err = m.until(ctx, "before the last job was done", 2*wait, func() bool {
+		first := m.shared.first.Load()
+		cut := first != 0 && monotonic()-time.Duration(first) > patience && m.shared.done.Load() > 0
+		return cut || m.shared.last.Load() != 0
+	})
+	if err != nil {
+		return err
+	}
+	end := m.shared.last.Load()
+	if m.whole = end != 0; !m.whole {
+		n, end = int(m.shared.done.Load()), int64(monotonic())
+	}
+	to, err := m.instant(ctx)
+	if err != nil {
+		return err
+	}
+	m.remember("VmHWM")
+	m.r.Jobs, m.r.Seconds = n, time.Duration(end-m.shared.first.Load()).Seconds()
+	m.r.Rate = float64(n) / m.r.Seconds
+	m.costs(from, to, math.Max(to.done-from.done, 1))
+	m.learn()
+	return nil
+}
+
+// latency pushes single jobs to an idle worker, at times that have nothing to do
+// with any timer of the worker.
+func (m *measurement) latency(ctx context.Context) error {
+	samples, budget := 60, 8*time.Second
+	if m.b.o.short {
+		samples, budget = 20, 3*time.Second
+	}
+	if err := m.launch(roleWorker); err != nil {
+		return err
+	}
+	c, err := m.p.client(ctx, &m.sp)
+	if err != nil {
+		return err
+	}
+	end := time.Now().Add(budget)
+	for i := 0; i <= samples && (i < 3 || time.Now().Before(end)); i++ {
+		pause(20*time.Millisecond + time.Duration(rand.Int64N(int64(130*time.Millisecond))))
+		if err := c.enqueue(ctx, m.s.queueOf(0), int64(monotonic()), m.sp.text()); err != nil {
+			return err
+		}
+		if err := m.until(ctx, "for a job to begin", wait, func() bool { return m.shared.latencies.Load() > int64(i) }); err != nil {
+			return err
+		}
+		if i > 0 { // the first also waits for the worker to start
+			m.r.Latencies = append(m.r.Latencies, float64(m.shared.latency[i].Load())/1e6)
+		}
+	}
+	return nil
+}
+
+// idle looks at a worker that has nothing to do, after it has settled.
+func (m *measurement) idle(ctx context.Context) error {
+	settle, window := 7*time.Second, 5*time.Second
+	if m.b.o.short {
+		settle, window = 6*time.Second, 2*time.Second
+	}
+	if err := m.launch(roleWorker); err != nil {
+		return err
+	}
+	pause(settle)
+	from, err := m.instant(ctx)
+	if err != nil {
+		return err
+	}
+	pause(window)
+	to, err := m.instant(ctx)
+	if err != nil {
+		return err
+	}
+	m.remember("VmRSS")
+	m.costs(from, to, window.Seconds())
+	m.r.WorkerCPU /= 1000 // milliseconds in a second
+	m.r.ServerCPU /= 1000
+	return nil
+}

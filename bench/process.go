@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// child is a process of the harness, with all that it starts itself.
+type child struct {
+	pid  int
+	done chan struct{}
+}
+
+// start starts a program that cannot outlive the harness.
+func start(cmd *exec.Cmd) (*child, error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	c := &child{done: make(chan struct{})}
+	started := make(chan error, 1)
+	go func() {
+		// Pdeathsig follows the thread that started the process.
+		runtime.LockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended is seen by what it has done
+		}
+		close(c.done)
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	c.pid = cmd.Process.Pid
+	return c, nil
+}
+
+// exited tells whether the process has ended.
+func (c *child) exited() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// kill ends the process and its descendants, and waits for the process.
+func (c *child) kill() {
+	for range 3 { // one look over /proc is no snapshot
+		for _, p := range tree(c.pid) {
+			_ = syscall.Kill(p, syscall.SIGKILL)
+		}
+	}
+	<-c.done
+}
+
+// tree lists the given living processes and their descendants.
+func tree(roots ...int) []int {
+	children := map[int][]int{}
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		if f := stat(pid); f != nil && f[0] != "Z" {
+			parent, _ := strconv.Atoi(f[1])
+			children[parent] = append(children[parent], pid)
+		}
+	}
+	all := slices.Clone(roots)
+	for i := 0; i < len(all); i++ {
+		all = append(all, children[all[i]]...)
+	}
+	return all
+}
+
+// stat returns the fields of /proc/PID/stat behind the name.
+func stat(pid int) []string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil
+	}
+	// The name in brackets may hold anything, brackets included.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	if len(fields) < 20 {
+		return nil
+	}
+	return fields
+}
+
+// cpu is the processor time that processes have used, with their children that
+// are gone.
+func cpu(pids []int) time.Duration {
+	var sum time.Duration
+	for _, pid := range pids {
+		sum += clock(int32(^pid)<<3 | 2) // the process's own clock, in nanoseconds
+		if f := stat(pid); f != nil {
+			for _, field := range f[13:15] { // cutime, cstime
+				ticks, _ := strconv.Atoi(field)
+				sum += time.Duration(ticks) * 10 * time.Millisecond
+			}
+		}
+	}
+	return sum
+}
+
+// memory returns a figure of /proc/PID/status in MiB: VmHWM, VmRSS.
+func memory(pid int, field string) float64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	_, rest, _ := strings.Cut(string(text), field+":")
+	fields := strings.Fields(rest)
+	if len(fields) == 0 {
+		return 0
+	}
+	kib, _ := strconv.ParseFloat(fields[0], 64)
+	return kib / 1024
+}
+
+// pause waits; the harness has nothing else to do meanwhile.
+func pause(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	<-t.C
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// The kinds of measurements.
+const (
+	kindDrain   = "drain"   // jobs wait, then workers start and run them
+	kindEnqueue = "enqueue" // producers push, nobody works
+	kindLatency = "latency" // an idle worker gets one job now and then
+	kindIdle    = "idle"    // nothing happens
+)
+
+// scenario is one row of the report. Zero values are the base: one process, one
+// queue, jobs that do nothing and hold 60 bytes.
+type scenario struct {
+	Name, Title string
+	Kind        string
+	Threads     int
+	Processes   int
+	Queues      int
+	LastOnly    bool          // jobs are in the last queue alone
+	Sleep       time.Duration // what a job takes
+	Size        int           // bytes of the job's second argument
+	PerFork     int           // JOBS_PER_FORK
+	Depth       int           // at least so many jobs wait
+	Chain       bool          // each job pushes the next, so that one waits
+	Locked      bool          // every other job that waits is locked by somebody else
+	Command     bool          // jobs are external programs
+	Goroutines  int           // that push
+	Bulk        bool          // many jobs in a call
+	Short       bool          // part of a short run
+}
+
+func scenarios() []scenario {
+	drain := func(name, title string, s scenario) scenario {
+		s.Name, s.Title, s.Kind = name, title, kindDrain
+		if s.Threads == 0 {
+			s.Threads = 50
+		}
+		s.Processes, s.Queues = max(s.Processes, 1), max(s.Queues, 1)
+		return s
+	}
+	all := []scenario{
+		drain("noop-1", "no-op jobs, 1 thread", scenario{Threads: 1, Short: true}),
+		drain("noop-10", "no-op jobs, 10 threads", scenario{Threads: 10, Short: true}),
+		drain("noop-50", "no-op jobs, 50 threads", scenario{Short: true}),
+		drain("procs-2", "no-op jobs, 2 processes of 50 threads", scenario{Processes: 2, Short: true}),
+		drain("procs-4", "no-op jobs, 4 processes of 50 threads", scenario{Processes: 4}),
+		drain("queues-10", "10 queues, jobs in the last, 50 threads", scenario{Queues: 10, LastOnly: true, Short: true}),
+		drain("sleep-1ms", "1 ms jobs, 50 threads", scenario{Sleep: time.Millisecond, Short: true}),
+		drain("payload-1k", "payloads of 1 KB, 50 threads", scenario{Size: 1000}),
+		drain("payload-100k", "payloads of 100 KB, 50 threads", scenario{Size: 100_000}),
+	}
+	for _, shape := range []struct{ processes, threads int }{{2, 5}, {1, 50}} {
+		for _, n := range []int{0, 1000, 100} {
+			name := fmt.Sprintf("recycle-%dx%d-%d", shape.processes, shape.threads, n)
+			title := fmt.Sprintf("1 ms jobs, %d × %d threads, JOBS_PER_FORK %d", shape.processes, shape.threads, n)
+			if n == 0 {
+				title = fmt.Sprintf("1 ms jobs, %d × %d threads, no recycling", shape.processes, shape.threads)
+			}
+			all = append(all, drain(name, title, scenario{
+				Sleep: time.Millisecond, Processes: shape.processes, Threads: shape.threads, PerFork: n, Short: shape.processes == 2,
+			}))
+		}
+	}
+	return append(all,
+		drain("depth-1", "1 job waits (each pushes the next), 50 threads", scenario{Chain: true}),
+		drain("depth-1e5", "10⁵ jobs wait, 50 threads", scenario{Depth: 100_000}),
+		drain("depth-1e7", "10⁷ jobs wait, 50 threads", scenario{Depth: 10_000_000}),
+		drain("queues-100", "100 queues with jobs, 50 threads", scenario{Queues: 100}),
+		drain("queues-1000", "1,000 queues with jobs, 50 threads", scenario{Queues: 1000}),
+		drain("queues-1000-last", "1,000 queues, jobs in the last, 50 threads", scenario{Queues: 1000, LastOnly: true}),
+		drain("locked-half", "every other job locked by others, 50 threads", scenario{Locked: true, Short: true}),
+		drain("command", "command handlers (/bin/true), 10 threads", scenario{Command: true, Threads: 10, Short: true}),
+		scenario{Name: "enqueue-1", Title: "enqueue one by one, 1 goroutine", Kind: kindEnqueue, Goroutines: 1, Queues: 1, Short: true},
+		scenario{Name: "enqueue-10", Title: "enqueue one by one, 10 goroutines", Kind: kindEnqueue, Goroutines: 10, Queues: 1, Short: true},
+		scenario{Name: "enqueue-bulk", Title: "enqueue in bulk, 1 goroutine", Kind: kindEnqueue, Goroutines: 1, Queues: 1, Bulk: true, Short: true},
+		scenario{Name: "latency", Title: "enqueue to start, idle, 10 threads", Kind: kindLatency, Threads: 10, Processes: 1, Queues: 1, Short: true},
+		scenario{Name: "idle", Title: "idle, 16 threads", Kind: kindIdle, Threads: 16, Processes: 1, Queues: 1, Short: true},
+	)
+}
+
+// queueNames are the queues of a scenario, the most important first. asynq's are
+// told apart by a number, so they sort in this order, too.
+func (s *scenario) queueNames() []string {
+	names := make([]string, s.Queues)
+	for i := range names {
+		names[i] = fmt.Sprintf("q%04d", i)
+	}
+	return names
+}
+
+// queueOf is the queue of the i-th job.
+func (s *scenario) queueOf(i int) string {
+	n := s.Queues - 1
+	if !s.LastOnly {
+		n = i % s.Queues
+	}
+	return fmt.Sprintf("q%04d", n)
+}

@@ -1,0 +1,3 @@
+module github.com/youtube/vitess
+
+go 1.26.0
