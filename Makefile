@@ -17,7 +17,7 @@ MODEL   ?= 50000
 export PATH := $(PATH):/usr/local/bin:/usr/local/sbin:/usr/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build check lint test race system model chaos chaos-defects bench clean
+.PHONY: help build check lint test race system model chaos chaos-defects bench microbench clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -31,6 +31,7 @@ check: lint ## the quick look before a commit: vet, linter, short tests
 
 lint: ## run the linter (.golangci.yml)
 	$(TOOL) golangci-lint run ./...
+	cd bench && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
 
 test: ## provide what the tests need, then run every test with the race detector
 	sh scripts/provide
@@ -62,7 +63,14 @@ chaos-defects: ## break resqued on purpose, promise by promise, and see that cha
 	sh scripts/provide
 	$(GO) run ./test/chaos/defects $(DEFECTS)
 
-bench: ## the benchmarks
+# What to measure: BENCH=-short, BENCH='-scenario noop-50 -peer resqued,asynq'.
+BENCH   ?=
+
+bench: ## measure resqued beside its peers (about 35 minutes; BENCH=-short about 3)
+	sh scripts/provide postgres
+	cd bench && $(GO) run . $(BENCH)
+
+microbench: ## the benchmarks of single packages
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 clean: ## remove what these targets built
