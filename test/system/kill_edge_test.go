@@ -150,6 +150,7 @@ func TestKillFromElsewhere(t *testing.T) {
 	d := harness.Start(t, harness.Options{
 		App: true, Threads: 3, Config: "max_deaths: 1\n", Env: []string{"RESQUE_TERM_TIMEOUT=2s"},
 	})
+	harness.Binary(t) // building it is not what is waited for
 	elsewhere := func(args ...string) string {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -164,7 +165,7 @@ func TestKillFromElsewhere(t *testing.T) {
 	d.Push("mail", "Gate", 3)
 	d.AwaitNoted("started", 3)
 
-	require.Regexp(t, `(?m)^ID +CLASS +QUEUE +STATE +AGE +WORKER\n(.*\n)*deaf-one +Stubborn +mail +running +\d+s +\S+`, elsewhere("jobs"))
+	require.Regexp(t, `(?m)^ID +CLASS +QUEUE +STATE +AGE +WORKER\n(.*\n)*deaf-one +Stubborn +mail +running +<?\d+s +\S+`, elsewhere("jobs"))
 	var tree struct {
 		Items []struct {
 			State     string
