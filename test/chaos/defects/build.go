@@ -89,7 +89,7 @@ func (d *defect) build(ctx context.Context, root, dir, program string) error {
 }
 
 func build(ctx context.Context, root, program string, flags ...string) error {
-	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build"}, flags, []string{"-o", program, "./test/chaos"})...)
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-ldflags=-s -w"}, flags, []string{"-o", program, "./test/chaos"})...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
