@@ -3,36 +3,28 @@ package store
 import (
 	"context"
 	"fmt"
-
-	"github.com/redis/go-redis/v9"
 )
 
 var pushScript = loadScript("push", "unique")
 
+var appendScript = newScript("append", "append")
+
 // Push appends payloads to a queue, as Ruby's Resque.push does, and returns the
 // queue's new length. After an error the outcome is unknown unless Unexecuted.
+//
+// It is a script, because the commands of a transaction that is itself refused are
+// carried out one by one.
 func (s *Store) Push(ctx context.Context, queue string, payloads ...[]byte) (length int64, err error) {
-	values := make([]any, len(payloads))
-	for i, p := range payloads {
-		values[i] = p
+	args := make([]any, 0, 2+len(payloads))
+	args = append(args, s.key(keyQueues), queue)
+	for _, p := range payloads {
+		args = append(args, p)
 	}
-	var push *redis.IntCmd
-	err = s.once(ctx, func() error {
-		// A transaction, because go-redis sends it once at most; and the queue's
-		// name is known before its first job is there.
-		pipe := s.write.TxPipeline()
-		pipe.SAdd(ctx, s.key(keyQueues), queue)
-		push = pipe.RPush(ctx, s.queueKey(queue), values...)
-		_, err := pipe.Exec(ctx)
-		if redis.HasErrorPrefix(err, "EXECABORT") && push.Err() != nil {
-			return push.Err() // why the server refused, where it told
-		}
-		return err
-	})
+	raw, err := s.eval(ctx, appendScript, s.queueKey(queue), args)
 	if err != nil {
 		return 0, fmt.Errorf("push to %q: %w", queue, err)
 	}
-	return push.Val(), nil
+	return number(raw), nil
 }
 
 // PushReply answers PushUnique.

@@ -115,23 +115,13 @@ func (s *Store) Recover(ctx context.Context, proc string, verdicts []Verdict) er
 
 // PutMaster writes or renews the entry of a master.
 func (s *Store) PutMaster(ctx context.Context, m MasterInfo) error {
-	return s.once(ctx, func() error {
-		pipe := s.write.TxPipeline()
-		pipe.HSet(ctx, s.key(keyMaster)+m.ID, pairs(m.Fields)...)
-		pipe.PExpire(ctx, s.key(keyMaster)+m.ID, m.TTL)
-		pipe.SAdd(ctx, s.key(keyMasters), m.ID)
-		_, err := pipe.Exec(ctx)
-		return err
-	})
+	_, err := s.eval(ctx, putMasterScript, s.key(keyMaster)+m.ID,
+		append([]any{s.key(keyMasters), m.ID, m.TTL.Milliseconds()}, pairs(m.Fields)...))
+	return err
 }
 
 // DropMaster removes the entry of a master.
 func (s *Store) DropMaster(ctx context.Context, id string) error {
-	return s.once(ctx, func() error {
-		pipe := s.write.TxPipeline()
-		pipe.Del(ctx, s.key(keyMaster)+id)
-		pipe.SRem(ctx, s.key(keyMasters), id)
-		_, err := pipe.Exec(ctx)
-		return err
-	})
+	_, err := s.eval(ctx, dropMasterScript, s.key(keyMaster)+id, []any{s.key(keyMasters), id})
+	return err
 }

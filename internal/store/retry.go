@@ -21,10 +21,33 @@ const (
 )
 
 // refusals are the first words of error replies by which a server says that it
-// did not run the command at all.
+// did not run the command at all. In a script some can only come at its first write
+// (READONLY, MISCONF, NOREPLICAS, OOM) or at its first command (MASTERDOWN).
 var refusals = []string{
 	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MOVED", "ASK",
-	"NOAUTH", "WRONGPASS", "NOPERM", "NOREPLICAS", "MISCONF", "ERR max number of clients",
+	"NOAUTH", "WRONGPASS", "NOPERM", "NOREPLICAS", "MISCONF", "OOM", "ERR max number of clients",
+}
+
+// inScript begins, before Redis 7, what a command in a script was answered; the answer
+// itself comes last.
+const inScript = "ERR Error running script "
+
+// refusal returns the one of refusals that err is; else "".
+func refusal(err error) string {
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return ""
+	}
+	text := answer.Error()
+	if rest, ok := strings.CutPrefix(text, inScript); ok {
+		_, text, _ = strings.Cut(rest, ": -")
+	}
+	for _, word := range refusals {
+		if rest, ok := strings.CutPrefix(text, word); ok && (rest == "" || rest[0] == ' ') {
+			return word
+		}
+	}
+	return ""
 }
 
 // ErrScript marks an error that a script reported itself, before it changed
@@ -41,7 +64,7 @@ func (s *Store) once(ctx context.Context, do func() error) error {
 		if err == nil || attempt == attempts || !transient(err) {
 			return err
 		}
-		if redis.HasErrorPrefix(err, "MOVED") {
+		if refusal(err) == "MOVED" {
 			s.reloadCluster(ctx)
 		}
 		wait := time.Duration(rand.Int64N(int64(backoff))) + backoff/2
@@ -71,12 +94,10 @@ func Unexecuted(err error) bool {
 	if !errors.As(err, &answer) {
 		return false
 	}
-	text := answer.Error()
-	for _, word := range refusals {
-		if strings.HasPrefix(text, word) {
-			return true
-		}
+	if refusal(err) != "" {
+		return true
 	}
+	text := answer.Error()
 	// Our scripts check the types of keys before they write.
 	return strings.HasPrefix(text, "RESQUEDTYPE") || strings.HasPrefix(text, "NOSCRIPT")
 }
@@ -86,10 +107,12 @@ func transient(err error) bool {
 	if !Unexecuted(err) {
 		return false
 	}
-	for _, word := range []string{"NOAUTH", "WRONGPASS", "NOPERM", "RESQUEDTYPE", "MISCONF", "NOREPLICAS", "BUSY", "LOADING"} {
-		if redis.HasErrorPrefix(err, word) {
-			return false
-		}
+	switch refusal(err) {
+	case "NOAUTH", "WRONGPASS", "NOPERM", "MISCONF", "NOREPLICAS", "OOM", "BUSY", "LOADING":
+		return false
+	}
+	if redis.HasErrorPrefix(err, "RESQUEDTYPE") {
+		return false
 	}
 	var op *net.OpError
 	return !errors.As(err, &op) // a refused connection does not heal within milliseconds

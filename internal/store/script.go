@@ -14,15 +14,20 @@ import (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// script is one file of lua/, with the shared part in front.
+// script is one file of lua/, with the shared part in front of most.
 type script struct {
 	name, source, sha string
 }
 
 func loadScript(name string, parts ...string) *script {
+	return newScript(name, append(append([]string{"lib"}, parts...), name)...)
+}
+
+// newScript returns the script of some files of lua/, without the shared part.
+func newScript(name string, files ...string) *script {
 	var source strings.Builder
-	for _, part := range append(append([]string{"lib"}, parts...), name) {
-		text, err := luaFiles.ReadFile("lua/" + part + ".lua")
+	for _, file := range files {
+		text, err := luaFiles.ReadFile("lua/" + file + ".lua")
 		if err != nil {
 			panic(err) // embedded: missing only if the build is broken
 		}
@@ -42,6 +47,8 @@ var (
 	beatScript       = loadScript("beat")
 	mirrorScript     = loadScript("mirror")
 	orphansScript    = loadScript("orphans", "waits")
+	putMasterScript  = newScript("putmaster", "putmaster")
+	dropMasterScript = newScript("dropmaster", "dropmaster")
 	fenceScript      = loadScript("fence")
 	recoverScript    = loadScript("recover", "waits", "unique", "forget")
 )

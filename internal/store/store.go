@@ -46,6 +46,8 @@ type Store struct {
 	prefix string
 	// write never repeats a command by itself; read does.
 	write, read redis.UniversalClient
+	// demotions is a hook of both.
+	demotions demotions
 	// dataSet is what Register has returned.
 	dataSet atomic.Pointer[string]
 }
@@ -80,13 +82,19 @@ func Open(opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{opts: opts, prefix: opts.Namespace + ":", write: write, read: read}, nil
+	s := &Store{opts: opts, prefix: opts.Namespace + ":", write: write, read: read}
+	s.demotions.watch(write)
+	s.demotions.watch(read)
+	return s, nil
 }
 
 // Close ends all connections.
 func (s *Store) Close() error { return errors.Join(s.write.Close(), s.read.Close()) }
 
-// Ping asks whether the server answers and takes writes.
+// errReplica: the server is a replica that takes no writes.
+var errReplica = errors.New("a read-only replica: redis_url must name the primary, or this server become one")
+
+// Ping asks whether the server answers.
 func (s *Store) Ping(ctx context.Context) error { return s.read.Ping(ctx).Err() }
 
 // WaitReady returns when the server answers, or with an error that waiting does
@@ -139,7 +147,21 @@ func (s *Store) check(ctx context.Context) error {
 			return fmt.Errorf("redis at %s is version %s: resqued needs %d.0 or newer", s.Where(), version, minVersion)
 		}
 	}
+	if err := s.checkRole(ctx); err != nil {
+		return err
+	}
 	return s.checkEviction(ctx)
+}
+
+// checkRole refuses a replica. Servers that do not tell pass.
+func (s *Store) checkRole(ctx context.Context) error {
+	text, err := s.read.Info(ctx, "replication").Result()
+	if err != nil || infoField(text, "role") != "slave" || infoField(text, "slave_read_only") == "0" {
+		return nil //nolint:nilerr // no answer is no reason to refuse
+	}
+	err = fmt.Errorf("redis at %s is %w", s.Where(), errReplica)
+	s.demotions.seen.Add(1) // where a name or a proxy leads to may change
+	return err
 }
 
 // checkEviction refuses a server that may throw away queued jobs. Servers that
@@ -169,12 +191,11 @@ func infoField(text, name string) string {
 // waitable reports whether an answer is one that a server gives on its way up or
 // during a failover.
 func waitable(err error) bool {
-	for _, word := range []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "TRYAGAIN", "ERR max number of clients"} {
-		if redis.HasErrorPrefix(err, word) {
-			return true
-		}
+	switch refusal(err) {
+	case "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "TRYAGAIN", "ERR max number of clients":
+		return true
 	}
-	return false
+	return errors.Is(err, errReplica)
 }
 
 func (s *Store) reloadCluster(ctx context.Context) {
