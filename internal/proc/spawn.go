@@ -196,7 +196,8 @@ type Exit struct {
 	Code int
 	// Signal ended the process; 0 if it left by itself.
 	Signal syscall.Signal
-	// MaxRSS is the most memory the process had, in bytes.
+	// MaxRSS is the most memory that the process had, in bytes, or any child that it
+	// had waited for: the kernel does not tell them apart.
 	MaxRSS int64
 	// Err: the end could not be observed.
 	Err error
