@@ -196,8 +196,8 @@ func TestPolicyOfADaemonThatIsGone(t *testing.T) {
 		"requeue": {"on_worker_death: requeue\n", "on_worker_death: fail\n", "", map[string]string{"Once": onceText}},
 		"fail":    {"on_worker_death: fail\n", "on_worker_death: requeue\n", "", map[string]string{"Once": onceText, "Gate": "; on_worker_death is fail"}},
 		"on another machine": {
-			"on_worker_death: requeue\n", "on_worker_death: fail\nhandlers: {Gate: {command: [x], at_most_once: true}}\n",
-			"elsewhere", map[string]string{"Once": onceText},
+			config: "on_worker_death: requeue\n", host: "elsewhere", failures: map[string]string{"Once": onceText},
+			other: "on_worker_death: fail\nhandlers: {Gate: {command: [x], at_most_once: true}}\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
