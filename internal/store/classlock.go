@@ -34,7 +34,7 @@ var (
 	unlockScript    = loadScript("unlock", "classlock")
 	lockStateScript = loadScript("lockstate", "classlock")
 	extendScript    = loadScript("extend", "classlock")
-	lonerScript     = loadScript("loner", "classlock", "unique")
+	lonerScript     = loadScript("loner", "rights", "classlock", "unique")
 )
 
 // MarkerKey is the key of the loner marker of a class lock.

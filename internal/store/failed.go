@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-var retryScript = loadScript("retry", "unique")
+var retryScript = loadScript("retry", "rights", "unique")
 
 // failedBatch bounds the records of one script call.
 const failedBatch = 100

@@ -59,7 +59,7 @@ func failure(job *store.Reserved) []byte { return []byte("F" + job.Queue + " " +
 
 // fates of a request. A twin is the first try, which reaches Redis after all when
 // the process has long since asked again.
-var fates = []string{"answered", "answered", "request lost", "reply lost", "late twin"}
+var fates = []string{"answered", "answered", "request lost", "reply lost", "late twin", "right missing"}
 
 // request sends an exchange, and another one if it has to name locks first. It
 // returns how many jobs came.
@@ -109,19 +109,12 @@ func (m *model) send(t *rapid.T, p *process, req store.ExchangeRequest, fate str
 	case "request lost":
 		return m.call(t, again)
 	case "reply lost":
-		first := m.call(t, req)
-		reply := m.call(t, again)
-		if slices.Contains(reply.Applied, true) {
-			t.Fatalf("I4: a completion was applied twice: %v", reply.Applied)
+		return m.repeat(t, m.call(t, req), again)
+	case "right missing":
+		if first, ok := m.refused(t, req); ok {
+			return m.repeat(t, first, again)
 		}
-		for _, job := range first.Jobs {
-			if !slices.ContainsFunc(reply.Jobs, func(j store.Reserved) bool { return j.Token == job.Token && j.Fence == job.Fence }) {
-				t.Fatalf("I4: %s was not given back: %v", job.Token, reply.Jobs)
-			}
-		}
-		reply.Applied, reply.Duplicates = first.Applied, first.Duplicates
-		reply.OutOfStep = append(reply.OutOfStep, first.OutOfStep...)
-		return reply
+		return m.call(t, again)
 	case "late twin":
 		reply := m.call(t, again)
 		twin := m.call(t, req)
@@ -131,6 +124,25 @@ func (m *model) send(t *rapid.T, p *process, req store.ExchangeRequest, fate str
 		return reply
 	}
 	return m.call(t, req)
+}
+
+// repeat sends a request again that was answered, and returns what both have done.
+func (m *model) repeat(t *rapid.T, first store.ExchangeReply, again store.ExchangeRequest) store.ExchangeReply {
+	reply := m.call(t, again)
+	for i, applied := range first.Applied {
+		if applied && reply.Applied[i] {
+			t.Fatalf("I4: a completion was applied twice: %v, %v", first.Applied, reply.Applied)
+		}
+		reply.Applied[i] = applied || reply.Applied[i]
+	}
+	for _, job := range first.Jobs {
+		if !slices.ContainsFunc(reply.Jobs, func(j store.Reserved) bool { return j.Token == job.Token && j.Fence == job.Fence }) {
+			t.Fatalf("I4: %s was not given back: %v", job.Token, reply.Jobs)
+		}
+	}
+	reply.Duplicates = append(reply.Duplicates, first.Duplicates...)
+	reply.OutOfStep = append(reply.OutOfStep, first.OutOfStep...)
+	return reply
 }
 
 func (m *model) call(t *rapid.T, req store.ExchangeRequest) store.ExchangeReply {

@@ -71,7 +71,7 @@ func TestModel(t *testing.T) {
 // sights are what a run has to come across, or it proves nothing.
 var sights = []string{
 	"blocked", "bounced", "healed", "duplicate dropped", "lock taken over", "named", "delayed", "lost lock told",
-	"cut off", "set apart", "ran apart", "full", "class lock taken over", "loner refused", "free job served",
+	"cut off", "right missing", "set apart", "ran apart", "full", "class lock taken over", "loner refused", "free job served",
 }
 
 // rig is a Redis with nothing else in it.
@@ -90,10 +90,13 @@ const modelSpace = "m:"
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	server := redistest.Start(t, redistest.Options{})
-	s, err := store.Open(store.Options{URL: "unix://" + server.Socket, Namespace: "m"})
+	r := &rig{redis: server.Client(t), ctx: t.Context(), seen: map[string]int{}}
+	r.rights(t, "+@all")
+	s, err := store.Open(store.Options{URL: "unix://model:pw@" + server.Socket, Namespace: "m"})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
-	return &rig{store: s, redis: server.Client(t), ctx: t.Context(), seen: map[string]int{}}
+	r.store = s
+	return r
 }
 
 // sequence runs one model from an empty database to an empty database.
@@ -176,6 +179,7 @@ func newModel(t *rapid.T, r *rig) *model {
 	}
 	must(t, r.redis.ConfigSet(r.ctx, "maxmemory", "0").Err()) // the last sequence may have failed
 	must(t, r.redis.FlushDB(r.ctx).Err())
+	r.rights(t, "+@all")
 	for _, q := range modelQueues {
 		m.clean[q.Name] = q.Unique
 		must(t, r.redis.SAdd(r.ctx, modelSpace+"queues", q.Name).Err())

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-var pushScript = loadScript("push", "unique")
+var pushScript = loadScript("push", "rights", "unique")
 
 var appendScript = newScript("append", "append")
 

@@ -39,9 +39,9 @@ func newScript(name string, files ...string) *script {
 }
 
 var (
-	exchangeScript   = loadScript("exchange", "waits", "plain", "suspects")
-	exchangeUnique   = loadScript("exchange", "waits", "unique", "suspects")
-	pollScript       = loadScript("poll", "waits", "unique", "suspects")
+	exchangeScript   = loadScript("exchange", "rights", "waits", "plain", "suspects")
+	exchangeUnique   = loadScript("exchange", "rights", "waits", "unique", "suspects")
+	pollScript       = loadScript("poll", "rights", "waits", "unique", "suspects")
 	registerScript   = loadScript("register")
 	unregisterScript = loadScript("unregister", "forget")
 	beatScript       = loadScript("beat")
@@ -50,7 +50,7 @@ var (
 	putMasterScript  = newScript("putmaster", "putmaster")
 	dropMasterScript = newScript("dropmaster", "dropmaster")
 	fenceScript      = loadScript("fence")
-	recoverScript    = loadScript("recover", "waits", "unique", "forget")
+	recoverScript    = loadScript("recover", "rights", "waits", "unique", "forget")
 )
 
 // eval runs a script once. It is repeated only after answers which prove that

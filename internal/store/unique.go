@@ -20,7 +20,7 @@ var errRestless = errors.New("others change it faster than it can be repaired; s
 // maxPasses bounds how often a repair begins anew because others changed the queue.
 const maxPasses = 5
 
-var repairScript = loadScript("repair", "waits", "unique")
+var repairScript = loadScript("repair", "rights", "waits", "unique")
 
 // UniqueReport tells what a repair of a unique queue has changed.
 type UniqueReport struct {

@@ -16,7 +16,7 @@ if wrong then return wrong end
 
 local heldkey = prefix .. 'resqued:held:' .. proc
 if not elsewhere then
-  local lease = tonumber(pcall_('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
+  local lease = tonumber(query('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
   if not lease or lease < ms then return {'FENCED'} end
   local raw = pcall_('HGET', KEYS[1], token)
   local record = type(raw) == 'string' and unpack_(raw)

@@ -15,8 +15,8 @@ local njobs, ninfo, nworkers = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(AR
 local id, arg = ARGV[9], 10
 local ms = now()
 
-local lasts = pcall_('ZSCORE', KEYS[1], proc)
-if not lasts and pcall_('HGET', prefix .. 'resqued:meta', 'id') ~= id then return {'WIPED'} end
+local lasts = query('ZSCORE', KEYS[1], proc)
+if not lasts and query('HGET', prefix .. 'resqued:meta', 'id') ~= id then return {'WIPED'} end
 lasts = tonumber(lasts or 0)
 if not lasts or lasts == 0 then return {'FENCED'} end
 call('PERSIST', KEYS[1])
@@ -27,11 +27,11 @@ local lost, gone = {}, {}
 for _ = 1, njobs do
   local token, lock, class = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2] == '1'
   arg = arg + 3
-  if pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. proc, token) ~= 1 then gone[#gone + 1] = token end
+  if query('HEXISTS', prefix .. 'resqued:inflight:' .. proc, token) ~= 1 then gone[#gone + 1] = token end
   local whole = true
   -- extend keeps a lock if it is ours still; a timed one ends when it has to.
   local function extend(key, value)
-    if pcall_('GET', key) ~= value then
+    if query('GET', key) ~= value then
       whole = false
     elseif not match(value, '^%d') then
       call('EXPIRE', key, ttl)
@@ -39,7 +39,7 @@ for _ = 1, njobs do
   end
   if lock ~= '' then extend(lock, owner(proc, token)) end
   if class then
-    local locks = pcall_('HGET', prefix .. 'resqued:held:' .. proc, token)
+    local locks = query('HGET', prefix .. 'resqued:held:' .. proc, token)
     if type(locks) == 'string' then held_each(locks, extend) else whole = false end
   end
   if not whole then lost[#lost + 1] = token end

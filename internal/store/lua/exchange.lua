@@ -30,10 +30,22 @@ local onsuspects = ARGV[14]
 local arg = 15
 local ms, us = now()
 
-local lease = tonumber(pcall_('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
+local lease = tonumber(query('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
 if not lease or lease < ms then return {'FENCED'} end
-if type(pcall_('HLEN', inflight)) ~= 'number' then
+if type(query('HLEN', inflight)) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. inflight .. ' is no hash; move it away')
+end
+
+if may then
+  need(inflight, 'HDEL', 'HGET', 'HINCRBY')
+  need(prefix .. 'locket:job_locks:', 'GET', 'DEL')
+  if ncomp > 0 then need(prefix .. 'stat:processed', 'INCRBY') end
+  if nwant > 0 then
+    need(inflight, 'HSET', 'PERSIST')
+    need(prefix .. 'locket:job_locks:', 'SET')
+    needlist(prefix .. 'queue:' .. (ARGV[arg + 9 * ncomp + 2 * nwant] or ''))
+    needcompanions(prefix)
+  end
 end
 
 local failedkey, deathkey = prefix .. 'failed', prefix .. 'resqued:deaths'
@@ -53,14 +65,18 @@ for c = 1, ncomp do
     if back and raw and not record then stuck = 'the record of ' .. token .. ' is not one of ours' end
   end
   if kind == 'f' then
-    if not len(failedkey) then stuck = failedkey .. ' is no list' end
+    stuck = lacks(failedkey, 'LLEN', 'RPUSH')
+    if not stuck and not len(failedkey) then stuck = failedkey .. ' is no list' end
   elseif back then
     local key = prefix .. 'queue:' .. queue
-    if not len(key) then
+    stuck = stuck or lacks(key, 'LLEN', 'LPUSH', 'RPUSH') or lacks(prefix .. 'resqued:delayed', 'ZCARD', 'ZADD')
+      or lackscompanions(prefix)
+    if stuck then -- nothing more is asked
+    elseif not len(key) then
       stuck = key .. ' is no list'
     elseif record and record.start ~= '-' and not utyped(key) then
       stuck = key .. ':uniqueue is no set or ' .. key .. ':start_at no list'
-    elseif delay > 0 and type(pcall_('ZCARD', prefix .. 'resqued:delayed')) ~= 'number' then
+    elseif delay > 0 and type(query('ZCARD', prefix .. 'resqued:delayed')) ~= 'number' then
       stuck = prefix .. 'resqued:delayed is no sorted set'
     end
   end
@@ -199,7 +215,8 @@ end
 
 -- separable tells whether suspects of a queue can be set apart.
 local function separable(queue)
-  return not anydeaths or len(apartkey(prefix, queue)) and type(pcall_('SCARD', prefix .. 'resqued:suspects')) == 'number'
+  local set = prefix .. 'resqued:suspects'
+  return not anydeaths or len(apartkey(prefix, queue)) and type(query('SCARD', set)) == 'number' and not lacks(set, 'SADD')
 end
 
 -- grant writes the record of a job for the next want.
@@ -232,22 +249,24 @@ local function reserve(queue, key, left, room, capped, flags)
   local locked, unique = find(flags, 'l', 1, true), find(flags, 'u', 1, true)
   local byGo = find(flags, 'k', 1, true)
   local before = locked and seen(prefix, queue, left, ms, starved)
+  local blockedkey, openkey = prefix .. 'resqued:blocked:' .. queue, prefix .. 'resqued:open:' .. queue
+  local released = before and pcall_('SMEMBERS', openkey)
+  if released and released.err then before = nil end
   local s = before or {count = 0, mark = left, since = ms}
   local newer, unseen = left - s.mark, s.mark - s.count
-  local blockedkey, openkey = prefix .. 'resqued:blocked:' .. queue, prefix .. 'resqued:open:' .. queue
   -- The locks that were released since jobs were found locked by them. Where all
   -- jobs were looked at, and these are held again, there is nothing to look for.
   local open, nopen = {}, 0
   if before then
-    local list = pcall_('SMEMBERS', openkey)
-    for _, lock in ipairs(list.err and {} or list) do
+    for _, lock in ipairs(released) do
       open[lock] = true
       nopen = nopen + 1
     end
     if s.known and nopen == 0 then unseen = 0 end
   end
   local scan = math.max(1, math.min(bound, budget))
-  local looked, put, took, moved, unnamed, opened, inway = 0, 0, 0, 0, false, false, {}
+  local looked, put, took, moved, inway = 0, 0, 0, 0, {}
+  local unnamed, opened, unnoted = false, false, false
 
   -- Names that Go has to tell may be missing: then nothing may have been popped.
   local direct = not byGo and nclasses == 0
@@ -263,7 +282,7 @@ local function reserve(queue, key, left, room, capped, flags)
   local function shut(lock)
     if not open[lock] then return end
     open[lock], nopen = nil, nopen - 1
-    call('SREM', openkey, lock)
+    pcall_('SREM', openkey, lock)
     inway[lock] = true
     if s.known and nopen == 0 then unseen = 0 end
   end
@@ -331,9 +350,8 @@ local function reserve(queue, key, left, room, capped, flags)
         if taken[lock] or held(prefix, lock) then
           inway[lock] = true
         else
-          pcall_('SADD', openkey, lock)
-          call('PEXPIRE', openkey, 2 * patience)
           opened = true
+          unnoted = unnoted or refused(pcall_('SADD', openkey, lock)) or refused(pcall_('PEXPIRE', openkey, 2 * patience))
         end
         index, n, newer, looked = index + 1, n + 1, newer - 1, looked + 1
       end
@@ -348,14 +366,14 @@ local function reserve(queue, key, left, room, capped, flags)
   end
   if locked and left == 0 then
     if before or looked > 0 then forget_seen(prefix, queue) end
-  elseif newer > 0 and put > 0 then
+  elseif unnoted or newer > 0 and put > 0 then
     forget_seen(prefix, queue) -- jobs that nobody has looked at stand among the others
   elseif looked > 0 or before and took > 0 then
     s.mark = left - newer
     if unseen <= 0 then
       -- In a whole round for what is open there was no job of the rest.
       for lock in pairs(s.known and open or {}) do
-        call('SREM', openkey, lock)
+        pcall_('SREM', openkey, lock)
         nopen = nopen - 1
       end
       s.known, s.count = true, (nopen > 0 or opened) and 0 or s.mark

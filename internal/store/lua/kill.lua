@@ -9,7 +9,7 @@
 local prefix, proc, token, grace = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local kills = prefix .. 'resqued:kills:' .. proc
 if call('HEXISTS', KEYS[1], token) == 0 then return 'gone' end
-local lease = tonumber(pcall_('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
+local lease = tonumber(query('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
 if not lease or lease == 0 then return 'dead' end
 if type(pcall_('HLEN', kills)) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. kills .. ' is no hash; move it away')

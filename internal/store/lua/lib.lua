@@ -12,11 +12,25 @@ local function now()
   return math.floor(us / 1000), us
 end
 
+-- checked ends the script if a command was refused for anything but the type of its
+-- key: a missing right, say, must not be taken for an answer.
+local function checked(v)
+  if type(v) == 'table' and v.err and not find(v.err, 'WRONGTYPE', 1, true) then
+    error(redis.acl_check_cmd and v or v.err)
+  end
+  return v
+end
+
+local function refused(v) return type(v) == 'table' and v.err end
+
+local function query(...) return checked(pcall_(...)) end
+
 -- len is LLEN, or nil where the key holds something else: a wrong type must be
 -- found before anything is popped, because Redis does not roll back.
 local function len(key)
   local n = pcall_('LLEN', key)
   if type(n) == 'number' then return n end
+  checked(n)
   return nil
 end
 
@@ -90,7 +104,7 @@ local function answer(prefix, proc, token, text)
   if pcall_('HDEL', prefix .. 'resqued:kills:' .. proc, token) ~= 1 then return end
   local key = prefix .. 'resqued:killed:' .. proc
   pcall_('HSET', key, token, text)
-  call('PEXPIRE', key, 60000)
+  pcall_('PEXPIRE', key, 60000)
 end
 
 -- uncap gives back one thread of a queue's cap. The hash vanishes with its last

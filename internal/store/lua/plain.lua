@@ -2,6 +2,8 @@
 -- what is not needed would cost such a call more than a job does.
 
 local utyped, instep, tend, forget_member, rotated
+local function needcompanions() end
+local lackscompanions = needcompanions
 
 -- putback puts the payload of a record back into its queue.
 local function putback(prefix, queue, payload, _, head)

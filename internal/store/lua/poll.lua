@@ -15,6 +15,11 @@ local dropped = 0
 local due = pcall_('ZCARD', prefix .. 'resqued:delayed')
 if type(due) == 'number' and due > 0 then
   local members = call('ZRANGEBYSCORE', prefix .. 'resqued:delayed', '-inf', fmt('%.0f', ms), 'LIMIT', 0, 100)
+  if #members > 0 then
+    need(prefix .. 'resqued:delayed', 'ZREM')
+    need(prefix .. 'queue:', 'RPUSH')
+    needcompanions(prefix)
+  end
   for _, member in ipairs(members) do
     local n, unique, i = match(member, '^[^#]*#[^ ]* (%d+)(u?) ()')
     n = tonumber(n)

@@ -9,6 +9,7 @@
 --         process has not been fenced
 
 local prefix, proc = ARGV[1], ARGV[2]
+local ms = now()
 local lease = call('ZSCORE', prefix .. 'resqued:procs', proc)
 if lease and tonumber(lease) ~= 0 then return {'ALIVE'} end
 local moved, processed, reason, released = 0, 0, '', {}
@@ -24,6 +25,11 @@ local function died(r, suspect)
   pcall_('HSET', deathkey, name, fmt('%d %d', deaths, blame))
 end
 
+need(KEYS[1], 'HDEL', 'HGET', 'HLEN', 'HSET', 'HINCRBY')
+need(failedkey, 'RPUSH')
+need(prefix .. 'queue:', 'LPUSH', 'RPUSH')
+need(prefix .. 'locket:job_locks:', 'GET', 'DEL')
+needcompanions(prefix)
 call('PERSIST', KEYS[1])
 for i = 3, #ARGV, 4 do
   local token, action, failure, text = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
@@ -45,7 +51,7 @@ for i = 3, #ARGV, 4 do
         processed = processed + 1
       elseif action == 't' then
         local start = r.start
-        if start ~= '-' then start = fmt('%.0f', math.floor(now() / 1000)) end
+        if start ~= '-' then start = fmt('%.0f', math.floor(ms / 1000)) end
         putback(prefix, r.queue, r.payload, start, false)
       else
         forget_seen(prefix, r.queue) -- it knows the jobs behind those at the head
@@ -68,7 +74,7 @@ if processed > 0 then
   pcall_('INCRBY', prefix .. 'stat:processed', processed)
   pcall_('INCRBY', prefix .. 'stat:failed', processed)
 end
-freed(prefix, released, (now()))
+freed(prefix, released, ms)
 local left = call('HLEN', KEYS[1])
 if left == 0 then forget(prefix, proc) end
 return {left, moved, reason}

@@ -11,7 +11,7 @@ local timeout, ttl, elsewhere = tonumber(ARGV[5]), ARGV[6], ARGV[7] == '1'
 local ms = now()
 
 if not elsewhere then
-  local lease = tonumber(pcall_('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
+  local lease = tonumber(query('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
   if not lease or lease < ms then return {'FENCED'} end
 end
 local value = pcall_('GET', lock)

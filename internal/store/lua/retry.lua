@@ -15,6 +15,9 @@ if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; mo
 if type(pcall_('SCARD', prefix .. 'queues')) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. prefix .. 'queues is no set; move it away')
 end
+need(key, 'LSET', 'LREM')
+need(prefix .. 'queue:', 'RPUSH')
+needcompanions(prefix)
 call('PERSIST', key) -- the first write: a full server does not refuse the rest
 
 -- place finds a record. Those removed before it have moved it toward the head.

@@ -16,6 +16,19 @@ local near = 1000 -- elements that may always be looked at
 local partbytes = 1048576
 local healttl = 600000 -- ms; of what nobody goes on with
 
+-- lackscompanions and needcompanions ask for the rights to keep them.
+local function lackscompanions(prefix)
+  local key = prefix .. 'queue:'
+  return lacks(key .. ':uniqueue', 'SADD', 'SREM', 'SCARD', 'SISMEMBER')
+    or lacks(key .. ':start_at', 'LPOP', 'LPUSH', 'RPUSH', 'LINDEX', 'LPOS', 'LSET', 'LREM', 'LTRIM')
+    or lacks(prefix .. 'resqued:heal:', 'HSET', 'PEXPIRE', 'UNLINK', 'RENAME', 'PERSIST')
+end
+
+local function needcompanions(prefix)
+  local what = lackscompanions(prefix)
+  if what then error(redis.error_reply(what)) end
+end
+
 local function healkeys(key)
   local prefix = ARGV[1]
   local queue = sub(key, #prefix + 7) -- behind "queue:"
@@ -24,7 +37,7 @@ end
 
 -- utyped tells whether the companions are what they should be, or are not there.
 local function utyped(key)
-  return type(pcall_('SCARD', key .. ':uniqueue')) == 'number' and len(key .. ':start_at') ~= nil
+  return type(query('SCARD', key .. ':uniqueue')) == 'number' and len(key .. ':start_at') ~= nil
 end
 
 -- instep tells whether the companions match a queue of n jobs.

@@ -47,14 +47,14 @@ local function seen(prefix, queue, left, ms, starved)
   return {count = math.min(tonumber(count), mark), mark = mark, since = since, known = known == '1'}
 end
 
--- note_seen keeps what is known; inway are locks that were found held.
+-- note_seen keeps what is known, or nothing of it; inway are locks that were found held.
 local function note_seen(prefix, queue, s, inway)
-  pcall_('HSET', prefix .. 'locket:queue_lock_counters', queue, s.count)
-  pcall_('SET', prefix .. 'resqued:seen:' .. queue,
-    fmt('%d %.0f %d %d', s.mark, s.since, s.count, s.known and 1 or 0), 'PX', 2 * patience)
   local blocked = prefix .. 'resqued:blocked:' .. queue
-  for lock in pairs(inway) do pcall_('SADD', blocked, lock) end
-  pcall_('PEXPIRE', blocked, 2 * patience)
+  local bad = refused(pcall_('HSET', prefix .. 'locket:queue_lock_counters', queue, s.count))
+    or refused(pcall_('SET', prefix .. 'resqued:seen:' .. queue,
+      fmt('%d %.0f %d %d', s.mark, s.since, s.count, s.known and 1 or 0), 'PX', 2 * patience))
+  for lock in pairs(inway) do bad = bad or refused(pcall_('SADD', blocked, lock)) end
+  if bad or refused(pcall_('PEXPIRE', blocked, 2 * patience)) then forget_seen(prefix, queue) end
 end
 
 -- reopen notes that locks are free that may stand in the way of a queue.
@@ -63,13 +63,12 @@ local function reopen(prefix, queue, ms, locks)
   if not s then return forget_seen(prefix, queue) end
   local hit, open = false, prefix .. 'resqued:open:' .. queue
   for _, lock in ipairs(locks) do
-    if pcall_('SREM', prefix .. 'resqued:blocked:' .. queue, lock) == 1 then
-      pcall_('SADD', open, lock)
-      hit = true
-    end
+    local was = pcall_('SREM', prefix .. 'resqued:blocked:' .. queue, lock)
+    if refused(was) or was == 1 and refused(pcall_('SADD', open, lock)) then return forget_seen(prefix, queue) end
+    hit = hit or was == 1
   end
   if not hit then return end
-  call('PEXPIRE', open, 2 * patience)
+  if refused(pcall_('PEXPIRE', open, 2 * patience)) then return forget_seen(prefix, queue) end
   -- A first look goes on to its end; then comes the search for what is open.
   if s.known then s.count = 0 end
   note_seen(prefix, queue, s, {})
@@ -82,11 +81,12 @@ local function freed(prefix, locks, ms)
   local counters = prefix .. 'locket:queue_lock_counters'
   local n = pcall_('HLEN', counters)
   if type(n) ~= 'number' or n == 0 then return end
-  if n > probes then -- as resque-locket does
+  local queues = n <= probes and pcall_('HKEYS', counters)
+  if not queues or queues.err then -- as resque-locket does
     call('DEL', counters)
     return
   end
-  for _, queue in ipairs(call('HKEYS', counters)) do reopen(prefix, queue, ms, locks) end
+  for _, queue in ipairs(queues) do reopen(prefix, queue, ms, locks) end
 end
 
 -- blocked tells whether every job of a queue is known to be locked. It probes some

@@ -1,0 +1,28 @@
+-- rights asks whether the server's user may run a command before anything is taken from
+-- where it stands: what a script has done when a later command is refused stays done, and
+-- the job would be nowhere. What is only kept on the side is tried with pcall instead.
+-- Nobody can ask before Redis 7. Who may give himself rights has them all.
+
+local may = redis.acl_check_cmd
+if may and may('ACL', 'SETUSER', 'x') then may = nil end
+
+-- lacks returns what the user may not do with a key, or nil.
+local function lacks(key, ...)
+  if not may then return nil end
+  for i = 1, select('#', ...) do
+    local command = select(i, ...)
+    if not may(command, key) then
+      return 'NOPERM the user may not run ' .. command .. ' on ' .. key .. '; see the rights in docs/redis-keys.md'
+    end
+  end
+  return nil
+end
+
+-- need ends the script unless the user may do all that with a key.
+local function need(key, ...)
+  local what = lacks(key, ...)
+  if what then error(redis.error_reply(what)) end
+end
+
+-- needlist is need for what puts jobs into a list and takes them out.
+local function needlist(key) need(key, 'LPOP', 'LPUSH', 'RPUSH', 'LINDEX', 'LRANGE', 'LSET', 'LREM') end
