@@ -1,8 +1,8 @@
 package proc
 
 import (
+	"errors"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,21 +24,34 @@ func ours(proc string) bool {
 
 // below is a survey of the descendants of this process alone: what a whole machine
 // costs grows with others' processes, and a lock waits for it. The living worker
-// processes other than proc are left out with all that is theirs.
-func below(proc string) processes {
+// processes other than proc are left out with all that is theirs. It fails where it
+// might have overlooked one.
+func below(proc string) (processes, error) {
 	found := processes{}
-	for todo := childrenOf("self"); len(todo) > 0; {
+	todo, err := childrenOf("self")
+	for err == nil && len(todo) > 0 {
 		pid := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		name := strconv.Itoa(pid)
-		p, ok := see(name)
-		if !ok || p.worker && p.proc != proc {
+		p, ok, seen := see(name)
+		if err = seen; !ok || p.worker && p.proc != proc {
 			continue
 		}
 		found[pid] = p
-		todo = append(todo, childrenOf(name)...)
+		var children []int
+		children, err = childrenOf(name)
+		todo = append(todo, children...)
 	}
-	return found
+	return found, err
+}
+
+// blind returns the error if it is one of this process and not of what it looked at:
+// who may open no more files sees no processes, and must not think that there are none.
+func blind(err error) error {
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) {
+		return err
+	}
+	return nil
 }
 
 func isSubreaper() bool {
@@ -54,11 +67,16 @@ var listsChildren = sync.OnceValue(func() bool {
 })
 
 // childrenOf returns the pids of a process's children, dead ones included.
-func childrenOf(pid string) []int {
-	var pids []int
-	lists, _ := filepath.Glob("/proc/" + pid + "/task/*/children")
-	for _, list := range lists {
-		text, err := os.ReadFile(list)
+func childrenOf(pid string) (pids []int, err error) {
+	tasks, err := os.ReadDir("/proc/" + pid + "/task")
+	if err != nil {
+		return nil, blind(err) // else it has ended since
+	}
+	for _, task := range tasks {
+		text, err := os.ReadFile("/proc/" + pid + "/task/" + task.Name() + "/children")
+		if blind(err) != nil {
+			return pids, err
+		}
 		if err != nil {
 			continue // a thread that has ended since
 		}
@@ -68,5 +86,5 @@ func childrenOf(pid string) []int {
 			}
 		}
 	}
-	return pids
+	return pids, nil
 }

@@ -3,6 +3,7 @@ package proc
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -36,7 +37,7 @@ func Subreaper() error {
 func Sweep(ctx context.Context, proc string) (killed int, err error) {
 	look := survey
 	if ours(proc) {
-		look = func() (processes, error) { return below(proc), nil }
+		look = func() (processes, error) { return below(proc) }
 	}
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -45,10 +46,11 @@ func Sweep(ctx context.Context, proc string) (killed int, err error) {
 	defer func() { killed = len(signalled) }()
 	for clean := 0; clean < cleanPasses; {
 		found, err := look()
-		if err != nil {
+		if err != nil && blind(err) == nil {
 			return killed, fmt.Errorf("sweep %s: %w", proc, err)
 		}
-		left := 0
+		// Who could not look must not say that nobody is left.
+		left, unseen := 0, err
 		for pid, p := range found {
 			if !found.belongs(pid, proc) {
 				continue
@@ -58,7 +60,7 @@ func Sweep(ctx context.Context, proc string) (killed int, err error) {
 				signalled[child{pid, p.start}] = true
 			}
 		}
-		if left == 0 {
+		if left == 0 && unseen == nil {
 			clean++
 			continue
 		}
@@ -66,7 +68,7 @@ func Sweep(ctx context.Context, proc string) (killed int, err error) {
 		pause.Reset(wait)
 		select {
 		case <-ctx.Done():
-			return killed, fmt.Errorf("sweep %s: process %d is still there: %w", proc, left, ctx.Err())
+			return killed, errors.Join(fmt.Errorf("sweep %s: process %d is still there: %w", proc, left, ctx.Err()), unseen)
 		case <-pause.C:
 			wait = min(2*wait, 50*time.Millisecond)
 		}
@@ -120,48 +122,57 @@ func survey() (processes, error) {
 		if err != nil {
 			continue
 		}
-		if p, ok := see(name); ok {
+		p, ok, err := see(name)
+		if err != nil {
+			return found, err
+		}
+		if ok {
 			found[pid] = p
 		}
 	}
 	return found, nil
 }
 
-// see looks at one process; false if it is none any more.
-func see(pid string) (process, bool) {
+// see looks at one process; false if it is none any more. It fails if it could not look.
+func see(pid string) (process, bool, error) {
 	s, err := readStat(pid)
 	// A zombie with threads: its first thread has ended, the others run.
 	if err != nil || s.zombie() && s.threads < 2 {
-		return process{}, false
+		return process{}, false, blind(err)
 	}
 	p := process{parent: s.parent, start: s.start}
-	env := environ(pid)
+	env, err := environ(pid)
+	if err != nil {
+		return process{}, false, err
+	}
 	p.proc, p.worker = readTags(env)
 	if len(env) == 0 {
 		// Kernel threads look the same, but nobody descends from them.
-		mem, err := os.ReadFile("/proc/" + pid + "/statm")
+		var mem []byte
+		mem, err = os.ReadFile("/proc/" + pid + "/statm")
 		p.dying = err == nil && bytes.HasPrefix(mem, []byte("0 "))
 	}
-	return p, true
+	return p, true, blind(err)
 }
 
 // environ returns the environment that a process was started with; empty if it
 // has none, or is not ours to read.
-func environ(pid string) []byte {
+func environ(pid string) ([]byte, error) {
 	env, err := os.ReadFile("/proc/" + pid + "/environ")
-	if err == nil && len(env) > 0 {
-		return env
+	if err == nil && len(env) > 0 || blind(err) != nil {
+		return env, blind(err)
 	}
-	threads, _ := filepath.Glob("/proc/" + pid + "/task/*/environ")
-	if len(threads) < 2 {
-		return nil
+	threads, err := os.ReadDir("/proc/" + pid + "/task")
+	if err != nil || len(threads) < 2 {
+		return nil, blind(err)
 	}
 	for _, t := range threads {
-		if env, err := os.ReadFile(t); err == nil && len(env) > 0 {
-			return env
+		env, err := os.ReadFile("/proc/" + pid + "/task/" + t.Name() + "/environ")
+		if err == nil && len(env) > 0 || blind(err) != nil {
+			return env, blind(err)
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 func readTags(env []byte) (proc string, worker bool) {
@@ -295,7 +306,8 @@ func children() []int {
 	if !listsChildren() {
 		return childrenByParent()
 	}
-	return childrenOf("self")
+	pids, _ := childrenOf("self")
+	return pids
 }
 
 // childrenByParent is children for kernels without CONFIG_PROC_CHILDREN.

@@ -208,8 +208,9 @@ func sweepPart() int {
 		}()
 	}
 	count := func(name string) (n int) {
-		for pid, p := range below(name) {
-			if p.proc == name || p.proc == "" && below(name).belongs(pid, name) {
+		found, _ := below(name)
+		for pid, p := range found {
+			if p.proc == name || p.proc == "" && found.belongs(pid, name) {
 				n++
 			}
 		}
