@@ -28,16 +28,19 @@ func (c *chaos) lasting(ctx context.Context, f *check.Fault, m *machine, d time.
 	return err
 }
 
+// slowTime is how long a network is slow.
+const slowTime = 1200 * time.Millisecond
+
 func netDelay(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	delay := between(r, 20*time.Millisecond, 150*time.Millisecond)
-	err := c.lasting(ctx, f, c.hit(f, r), 2*time.Second, func(p *faultproxy.Proxy) { p.SetDelay(delay, 0) })
+	err := c.lasting(ctx, f, c.hit(f, r), slowTime, func(p *faultproxy.Proxy) { p.SetDelay(delay, 0) })
 	f.Note += ", " + span(delay) + " each way"
 	return err
 }
 
 func netJitter(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	jitter := between(r, 50*time.Millisecond, 300*time.Millisecond)
-	err := c.lasting(ctx, f, c.hit(f, r), 2*time.Second, func(p *faultproxy.Proxy) { p.SetDelay(0, jitter) })
+	err := c.lasting(ctx, f, c.hit(f, r), slowTime, func(p *faultproxy.Proxy) { p.SetDelay(0, jitter) })
 	f.Note += ", up to " + span(jitter) + " each way"
 	return err
 }
@@ -62,15 +65,15 @@ func netDown(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error 
 	})
 }
 
-// netHold is silence on open connections. From a lease on it is a partition: others
+// netHold is silence on open connections, for so long or a bit longer. From a lease on it is a partition: others
 // recover the jobs, and what the daemon then still says comes too late.
-func netHold(least time.Duration) injector {
+func netHold(least, more time.Duration) injector {
 	return func(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 		f.Effect = check.Disturbs
 		if least >= c.o.lease {
 			f.Effect |= check.Fences | check.Fails
 		}
-		return c.lasting(ctx, f, c.hitCommand(ctx, f, r), least+between(r, 300*time.Millisecond, c.o.lease/3), (*faultproxy.Proxy).Hold)
+		return c.lasting(ctx, f, c.hitCommand(ctx, f, r), between(r, least, least+more), (*faultproxy.Proxy).Hold)
 	}
 }
 

@@ -145,7 +145,7 @@ func maxmemory(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) erro
 	if err := c.server.ctl().ConfigSet(ctx, "maxmemory", "1mb").Err(); err != nil {
 		return err
 	}
-	pause(ctx, between(r, time.Second, c.o.lease+2*time.Second))
+	pause(ctx, between(r, 500*time.Millisecond, c.o.lease))
 	err := c.server.ctl().ConfigSet(ctx, "maxmemory", "0").Err()
 	lasted(f, "for %s", span(proc.BootTime()-f.From))
 	if err != nil {

@@ -171,10 +171,11 @@ func (c *chaos) proxy(ctx context.Context, n int) (*faultproxy.Proxy, error) {
 func (c *chaos) breakThings(ctx context.Context) error {
 	r := rand.New(rand.NewPCG(c.o.seed, 1))
 	end := proc.BootTime() + c.o.duration
+	most := end + c.o.duration/4
 	short := c.o.profile == "short"
 	for deck := 0; ; deck++ {
 		// A quiet time in each deck would cost a long run a tenth of its faults.
-		if (short || deck%3 == 0) && !c.quiet(ctx, c.o.quiet) {
+		if (short || deck%3 == 0 || c.o.quiet != defaultQuiet) && !c.quiet(ctx, c.o.quiet) {
 			return context.Cause(ctx)
 		}
 		kinds := c.o.kinds()
@@ -191,11 +192,15 @@ func (c *chaos) breakThings(ctx context.Context) error {
 				return err
 			}
 			now := proc.BootTime()
-			if !short && deck > 0 && now > end || short && deck > 0 && now > c.began+shortTime {
+			switch {
+			case deck == 0:
+			case short && now > c.began+shortTime, !short && now > most:
 				return nil
+			case !short && now > end && deck >= c.o.leastFaults():
+				return nil // a slow machine has had its time for all of them
 			}
 		}
-		if c.o.profile == "short" && deck+1 == shortDecks || c.o.profile == "long" && proc.BootTime() > end {
+		if short && deck+1 == shortDecks || !short && deck+1 >= c.o.leastFaults() && proc.BootTime() > end {
 			return nil
 		}
 	}
