@@ -1,0 +1,39 @@
+package handler
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// Whoever may open no more files must not say that a job's processes are gone.
+func TestLookWithoutFiles(t *testing.T) {
+	if os.Getenv("HANDLER_TEST_BLIND") == "" {
+		t.Parallel()
+		cmd := exec.Command(os.Args[0], "-test.run=^TestLookWithoutFiles$")
+		cmd.Env = append(os.Environ(), "HANDLER_TEST_BLIND=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	cmd := exec.Command("sleep", "60")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(t, cmd.Start())
+	child := exec.Command("sleep", "60") // outlives the leader in its group
+	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: cmd.Process.Pid}
+	require.NoError(t, child.Start())
+	p := &process{runner: &runner{}, cmd: cmd}
+	require.True(t, listsChildren())
+	var had unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &had))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: had.Max}))
+	left, _ := p.look(true)
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &had))
+	require.Positive(t, left)
+	require.NoError(t, unix.Kill(-cmd.Process.Pid, unix.SIGKILL))
+	_, _ = cmd.Wait(), child.Wait()
+}
