@@ -116,7 +116,7 @@ func pushReplyLost(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) 
 	f.Daemon = "-"
 	nth := 1 + r.IntN(12)
 	select {
-	case <-c.pushProxy.DropReply(faultproxy.Drop{Nth: nth, Match: func(q faultproxy.Request) bool { return q.Name == "EXEC" }}):
+	case <-c.pushProxy.DropReply(faultproxy.Drop{Nth: nth}):
 	case <-time.After(patience):
 		return errors.New("no push to lose the reply of")
 	case <-ctx.Done():
