@@ -90,11 +90,11 @@ func (c *chaos) lastLook(ctx context.Context) error {
 		return err
 	}
 	processed, err := ctl.Get(ctx, key("stat:processed")).Int64()
-	if err != nil {
+	if err != nil && !isNil(err) { // nothing yet, in a Redis that was emptied
 		return err
 	}
 	failed, err := ctl.Get(ctx, key("stat:failed")).Int64()
-	if err != nil {
+	if err != nil && !isNil(err) {
 		return err
 	}
 	reply, err := look(ctx, ctl, 1<<30, 1<<30)
