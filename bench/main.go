@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 const (
@@ -46,6 +47,7 @@ func main() {
 type options struct {
 	rounds    int
 	short     bool
+	window    time.Duration
 	profile   bool
 	out       string
 	scenarios []scenario
@@ -61,6 +63,7 @@ func harness(arguments []string) int {
 	flags.StringVar(&peerNames, "peer", "", "only these peers")
 	flags.IntVar(&o.rounds, "rounds", 0, "how often each is measured; 0 = 5, in a short run 3")
 	flags.BoolVar(&o.short, "short", false, "about 3 minutes: fewer scenarios, shorter measurements")
+	flags.DurationVar(&o.window, "window", 0, "how long a measurement should take; 0 = 1s, in a short run 250ms")
 	flags.BoolVar(&o.profile, "profile", false, "record CPU profiles of resqued's worker processes")
 	flags.StringVar(&o.out, "out", "out", "`directory` of the report")
 	flags.Usage = func() {
@@ -99,6 +102,12 @@ func (o *options) choose(scenarioNames, peerNames string) error {
 		o.rounds = 5
 		if o.short {
 			o.rounds = 3
+		}
+	}
+	if o.window == 0 {
+		o.window = time.Second
+		if o.short {
+			o.window = time.Second / 4
 		}
 	}
 	wanted := strings.FieldsFunc(scenarioNames, func(r rune) bool { return r == ',' })

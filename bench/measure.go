@@ -43,14 +43,6 @@ type bench struct {
 	rate map[string]float64 // the best guess for each scenario and peer
 }
 
-// window is how long a measurement should take.
-func (b *bench) window() time.Duration {
-	if b.o.short {
-		return 250 * time.Millisecond
-	}
-	return time.Second
-}
-
 func (sp *spec) address(t *target) {
 	if t.redis != nil {
 		sp.Redis = t.redis.addr
@@ -107,7 +99,8 @@ func (b *bench) measure(ctx context.Context, s *scenario, p *peer, round int) (*
 		err = m.idle(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s, %s: %w", s.Name, p.name, err)
+		text, _ := os.ReadFile(filepath.Join(dir, stderrName))
+		return nil, fmt.Errorf("%s, %s: %w: %s", s.Name, p.name, err, text[max(0, len(text)-500):])
 	}
 	return m.r, nil
 }
@@ -141,7 +134,7 @@ func (m *measurement) jobs() int {
 			rate /= 10
 		}
 	}
-	n := rate * m.b.window().Seconds()
+	n := rate * m.b.o.window.Seconds()
 	if m.s.PerFork > 0 {
 		n = math.Max(n, float64(4*m.s.PerFork*m.s.Processes))
 	}
@@ -171,7 +164,7 @@ func (m *measurement) launch(role string) error {
 	}
 	for range max(m.s.Processes, 1) {
 		cmd := exec.Command(self)
-		cmd.Env, cmd.Dir, cmd.Stderr = childEnv(role, &m.sp), m.t.dir, os.Stderr
+		cmd.Env, cmd.Dir = childEnv(role, &m.sp), m.t.dir
 		c, err := start(cmd)
 		if err != nil {
 			return err
@@ -199,39 +192,53 @@ func (m *measurement) until(ctx context.Context, what string, limit time.Duratio
 	return nil
 }
 
-// instant is everything that is read at the beginning and at the end.
+// instant is everything that is read at the beginning and at the end. On a busy
+// machine reading takes a while, in which jobs go on: each part has its own count of
+// the jobs that were done by then.
 type instant struct {
-	done    float64
-	workers time.Duration
-	server  counters
+	workers     time.Duration
+	workersDone float64
+	server      counters
+	serverDone  float64
 }
 
 func (m *measurement) instant(ctx context.Context) (i instant, err error) {
-	i.done = float64(m.shared.done.Load())
+	done := func() float64 { return float64(m.shared.done.Load()) }
+	before := done()
 	for _, c := range m.children {
 		i.workers += cpu(tree(c.pid))
 	}
+	between := done()
 	if m.t.redis != nil {
 		i.server, err = m.t.redis.snapshot(ctx)
 	} else {
 		i.server, err = m.t.pg.snapshot(ctx)
 	}
+	i.workersDone, i.serverDone = (before+between)/2, (between+done())/2
 	return i, err
 }
 
-// costs divides what was used between two instants by a number of units.
-func (m *measurement) costs(from, to instant, units float64) {
+// costs divides what was used between instants by the number of jobs, or by another
+// number of units: what the workers used from one instant on, and the server from another.
+func (m *measurement) costs(workers, server, to instant, units float64) {
 	milli := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-	m.r.WorkerCPU = milli(to.workers-from.workers) / units * 1000
-	m.r.ServerCPU = milli(to.server.cpu-from.server.cpu) / units * 1000
-	m.r.Commands = (to.server.commands - from.server.commands) / units
-	m.r.Reads = (to.server.reads - from.server.reads) / units
-	m.r.Bytes = (to.server.bytes - from.server.bytes) / units
+	or := func(n float64) float64 {
+		if units > 0 {
+			return units
+		}
+		return math.Max(n, 1)
+	}
+	m.r.WorkerCPU = milli(to.workers-workers.workers) / or(to.workersDone-workers.workersDone) * 1000
+	per := or(to.serverDone - server.serverDone)
+	m.r.ServerCPU = milli(to.server.cpu-server.server.cpu) / per * 1000
+	m.r.Commands = (to.server.commands - server.server.commands) / per
+	m.r.Reads = (to.server.reads - server.server.reads) / per
+	m.r.Bytes = (to.server.bytes - server.server.bytes) / per
 	m.r.Calls = map[string]call{}
 	for name, c := range to.server.calls {
-		before := from.server.calls[name]
+		before := server.server.calls[name]
 		if n := c.Calls - before.Calls; n > 0 {
-			m.r.Calls[name] = call{Calls: n / units, Micros: (c.Micros - before.Micros) / units}
+			m.r.Calls[name] = call{Calls: n / per, Micros: (c.Micros - before.Micros) / per}
 		}
 	}
 }
@@ -287,6 +294,12 @@ func (m *measurement) enqueue(ctx context.Context) error {
 
 func (m *measurement) work(ctx context.Context, role string, n int) error {
 	m.shared.target.Store(int64(n))
+	// The server's share of the start is small and counts; what it does while the
+	// beginning is being noted would not.
+	server, err := m.instant(ctx)
+	if err != nil {
+		return err
+	}
 	if err := m.launch(role); err != nil {
 		return err
 	}
@@ -297,10 +310,13 @@ func (m *measurement) work(ctx context.Context, role string, n int) error {
 	if err != nil {
 		return err
 	}
+	if m.shared.ready.Load() != 0 {
+		server = from
+	}
 	m.shared.gate.Store(1)
 	// A peer that is much slower than it was, or sleeps between jobs, is measured by
 	// what it has done by then.
-	patience := 5 * m.b.window()
+	patience := 5 * m.b.o.window
 	err = m.until(ctx, "before the last job was done", 2*wait, func() bool {
 		first := m.shared.first.Load()
 		cut := first != 0 && monotonic()-time.Duration(first) > patience && m.shared.done.Load() > 0
@@ -320,7 +336,7 @@ func (m *measurement) work(ctx context.Context, role string, n int) error {
 	m.remember("VmHWM")
 	m.r.Jobs, m.r.Seconds = n, time.Duration(end-m.shared.first.Load()).Seconds()
 	m.r.Rate = float64(n) / m.r.Seconds
-	m.costs(from, to, math.Max(to.done-from.done, 1))
+	m.costs(from, server, to, 0)
 	m.learn()
 	return nil
 }
@@ -375,7 +391,7 @@ func (m *measurement) idle(ctx context.Context) error {
 		return err
 	}
 	m.remember("VmRSS")
-	m.costs(from, to, window.Seconds())
+	m.costs(from, from, to, window.Seconds())
 	m.r.WorkerCPU /= 1000 // milliseconds in a second
 	m.r.ServerCPU /= 1000
 	return nil

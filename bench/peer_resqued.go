@@ -104,8 +104,7 @@ func launchResqued(t *target, sp *spec) (*child, error) {
 		return nil, err
 	}
 	cmd := exec.Command(self, "work", "--config", file)
-	cmd.Dir, cmd.Stderr = t.dir, os.Stderr
-	cmd.Env = childEnv(roleDaemon, sp)
+	cmd.Env, cmd.Dir = childEnv(roleDaemon, sp), t.dir
 	return start(cmd)
 }
 

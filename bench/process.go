@@ -19,8 +19,19 @@ type child struct {
 	done chan struct{}
 }
 
-// start starts a program that cannot outlive the harness.
+// stderrName is the file, in the directory of a measurement, of what its processes
+// complain about. It is shown if the measurement fails.
+const stderrName = "stderr"
+
+// start starts a program that cannot outlive the harness. What it says goes to a
+// file in its working directory.
 func start(cmd *exec.Cmd) (*child, error) {
+	f, err := os.OpenFile(filepath.Join(cmd.Dir, stderrName), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	cmd.Stderr = f
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	c := &child{done: make(chan struct{})}
 	started := make(chan error, 1)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -61,7 +60,7 @@ func (b *bench) rounds(ctx context.Context, s *scenario, all []*peer, rep *repor
 		for _, p := range slices.Clone(all) {
 			r, err := b.measure(ctx, s, p, round)
 			// A warm-up that was too brief says little about how many jobs it takes.
-			for tries := 0; round == 0 && err == nil && tries < 3 && r.Seconds < b.window().Seconds()/3; tries++ {
+			for tries := 0; round == 0 && err == nil && tries < 3 && r.Seconds < b.o.window.Seconds()/3; tries++ {
 				r, err = b.measure(ctx, s, p, round)
 			}
 			switch {
@@ -72,7 +71,7 @@ func (b *bench) rounds(ctx context.Context, s *scenario, all []*peer, rep *repor
 			case err != nil:
 				// A peer that cannot do it is left out, and the report says so.
 				fmt.Fprintln(os.Stderr, "bench:", err)
-				rep.skip(s, p, strings.TrimPrefix(errors.Unwrap(err).Error(), s.Name+", "))
+				rep.skip(s, p, errors.Unwrap(err).Error())
 				rep.forget(s, p)
 				all = slices.DeleteFunc(all, func(q *peer) bool { return q == p })
 			case round > 0:

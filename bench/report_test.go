@@ -1,0 +1,51 @@
+package main
+
+import "testing"
+
+func TestRatioIsWithinRounds(t *testing.T) {
+	t.Parallel()
+	// The machine is twice as fast in the second round, for both.
+	r := &report{Results: []*result{
+		{Scenario: "s", Peer: "a", Round: 1, Rate: 30}, {Scenario: "s", Peer: "b", Round: 1, Rate: 10},
+		{Scenario: "s", Peer: "a", Round: 2, Rate: 60}, {Scenario: "s", Peer: "b", Round: 2, Rate: 20},
+		{Scenario: "s", Peer: "a", Round: 3, Rate: 1000},
+	}}
+	if got := r.ratio("s", "a", "s", "b", rate); got != (spread{3, 3, 3}) {
+		t.Errorf("ratio %v", got)
+	}
+}
+
+func TestHuman(t *testing.T) {
+	t.Parallel()
+	for v, want := range map[float64]string{
+		0: "–", 0.123: "0.12", 12.34: "12.3", 123.4: "123", 1234: "1,230", 98765: "98,800", 1_234_567: "1.23 M",
+	} {
+		if got := human(v); got != want {
+			t.Errorf("human(%v) = %q, want %q", v, got, want)
+		}
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	t.Parallel()
+	values := []float64{4, 1, 3, 2}
+	for share, want := range map[float64]float64{0: 1, 0.5: 2.5, 1: 4} {
+		if got := quantile(values, share); got != want {
+			t.Errorf("quantile %v = %v, want %v", share, got, want)
+		}
+	}
+}
+
+// Every job has to be in a queue of its scenario, or a drain would wait for ever.
+func TestQueueOf(t *testing.T) {
+	t.Parallel()
+	for _, s := range []scenario{{Queues: 1}, {Queues: 10, LastOnly: true}, {Queues: 1000}} {
+		names := s.queueNames()
+		if len(names) != s.Queues {
+			t.Fatalf("%d queues of %d", len(names), s.Queues)
+		}
+		if s.LastOnly && s.queueOf(0) != names[len(names)-1] || !s.LastOnly && s.queueOf(s.Queues-1) != names[s.Queues-1] {
+			t.Errorf("jobs are in %s", s.queueOf(0))
+		}
+	}
+}
