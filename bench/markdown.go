@@ -18,7 +18,7 @@ server's reads from sockets, about one for a round trip. In each round every pee
 medians (lowest–highest); ratios are medians of the ratios within a round. resqued
 runs as the daemon, master and worker processes, with its defaults: job locks,
 in-flight records, starvation guard. goworker runs with a stand-in for the
-connection pool of Vitess, which can no longer be downloaded.
+connection pool of Vitess, whose module could not be had.
 `
 
 // markdown is the report for people.

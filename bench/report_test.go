@@ -6,8 +6,10 @@ func TestRatioIsWithinRounds(t *testing.T) {
 	t.Parallel()
 	// The machine is twice as fast in the second round, for both.
 	r := &report{Results: []*result{
-		{Scenario: "s", Peer: "a", Round: 1, Rate: 30}, {Scenario: "s", Peer: "b", Round: 1, Rate: 10},
-		{Scenario: "s", Peer: "a", Round: 2, Rate: 60}, {Scenario: "s", Peer: "b", Round: 2, Rate: 20},
+		{Scenario: "s", Peer: "a", Round: 1, Rate: 30},
+		{Scenario: "s", Peer: "b", Round: 1, Rate: 10},
+		{Scenario: "s", Peer: "a", Round: 2, Rate: 60},
+		{Scenario: "s", Peer: "b", Round: 2, Rate: 20},
 		{Scenario: "s", Peer: "a", Round: 3, Rate: 1000},
 	}}
 	if got := r.ratio("s", "a", "s", "b", rate); got != (spread{3, 3, 3}) {

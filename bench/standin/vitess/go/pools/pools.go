@@ -1,5 +1,5 @@
 // Package pools stands in for the package of Vitess that goworker takes its
-// connection pool from, whose module can no longer be downloaded. It holds what
+// connection pool from, whose module could not be had. It holds what
 // goworker calls, and like the original hands out first what came back first.
 package pools
 
