@@ -68,7 +68,7 @@ func workerKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 // workerStop: the process still holds its locks, and its commands go on. The master
 // has to end it before the locks expire.
 func workerStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
-	m := c.hit(f, r)
+	m := c.hitCommand(ctx, f, r)
 	w, err := c.victim(ctx, m, r)
 	if err != nil {
 		return err
