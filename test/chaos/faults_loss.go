@@ -19,7 +19,7 @@ func failoverLosing(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand)
 	if err != nil {
 		return err
 	}
-	if err := replica.follow(ctx, c.server.address()); err != nil {
+	if err := replica.follow(ctx, c.server); err != nil {
 		replica.stop()
 		return err
 	}

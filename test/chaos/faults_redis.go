@@ -161,7 +161,7 @@ func failover(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error
 	if err != nil {
 		return err
 	}
-	if err := replica.follow(ctx, c.server.addr); err != nil {
+	if err := replica.follow(ctx, c.server); err != nil {
 		replica.stop()
 		return err
 	}

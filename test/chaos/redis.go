@@ -164,13 +164,17 @@ func (s *server) replace(ctx context.Context, replica *instance, move func()) (*
 	return &old, nil
 }
 
-// follow makes the server a replica of another one, and returns when it has its data.
-func (s *instance) follow(ctx context.Context, primary string) error {
-	host, port, _ := net.SplitHostPort(primary)
+// follow makes the server a replica of another one, and returns when it has its data
+// and the other one knows.
+func (s *instance) follow(ctx context.Context, primary *server) error {
+	host, port, _ := net.SplitHostPort(primary.address())
 	if err := s.client.Do(ctx, "REPLICAOF", host, port).Err(); err != nil {
 		return err
 	}
-	return within(ctx, 20*time.Second, "a replica to catch up", func() bool { return s.says(ctx, "master_link_status:up") })
+	return within(ctx, 20*time.Second, "a replica to catch up", func() bool {
+		return s.says(ctx, "master_link_status:up") &&
+			strings.Contains(primary.ctl().Info(ctx, "replication").Val(), "state=online")
+	})
 }
 
 // says looks for a line of INFO replication.
