@@ -80,3 +80,13 @@ func scriptName(source string) string {
 	sum := sha1.Sum([]byte(source)) //nolint:gosec // as script.go
 	return hex.EncodeToString(sum[:])
 }
+
+// Probed are the scripts that a probe runs.
+func Probed(ctx context.Context, s *Store) []string {
+	play := &Store{opts: s.opts, prefix: s.prefix, read: s.read, rehearsed: &rehearsal{pipe: s.write.TxPipeline()}}
+	play.life(ctx)
+	return play.rehearsed.names
+}
+
+// ScriptCommands are all commands that occur in scripts.
+func ScriptCommands() []any { return scriptCommands() }

@@ -3,28 +3,41 @@ package store
 import (
 	"context"
 	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
 var pushScript = loadScript("push", "rights", "unique")
 
-var appendScript = newScript("append", "append")
-
 // Push appends payloads to a queue, as Ruby's Resque.push does, and returns the
 // queue's new length. After an error the outcome is unknown unless Unexecuted.
 //
-// It is a script, because the commands of a transaction that is itself refused are
-// carried out one by one.
+// It is a transaction and no script: who only enqueues needs no right to run scripts.
 func (s *Store) Push(ctx context.Context, queue string, payloads ...[]byte) (length int64, err error) {
-	args := make([]any, 0, 2+len(payloads))
-	args = append(args, s.key(keyQueues), queue)
-	for _, p := range payloads {
-		args = append(args, p)
+	values := make([]any, len(payloads))
+	for i, p := range payloads {
+		values[i] = p
 	}
-	raw, err := s.eval(ctx, appendScript, s.queueKey(queue), args)
+	var push *redis.IntCmd
+	err = s.once(ctx, func() error {
+		pipe := s.write.TxPipeline()
+		pipe.SAdd(ctx, s.key(keyQueues), queue) // known before its first job is there
+		push = pipe.RPush(ctx, s.queueKey(queue), values...)
+		_, err := pipe.Exec(ctx)
+		switch {
+		case redis.HasErrorPrefix(err, "EXECABORT") && push.Err() != nil:
+			return push.Err() // why the server refused, where it told
+		case refusal(err) == "NOPERM" && strings.Contains(err.Error(), "'multi'"):
+			// Then the server has taken the rest as single commands.
+			return fmt.Errorf("the job may have been pushed: %v; docs/redis-keys.md lists the rights that it takes", err) //nolint:errorlint // it proves nothing
+		}
+		return err
+	})
 	if err != nil {
 		return 0, fmt.Errorf("push to %q: %w", queue, err)
 	}
-	return number(raw), nil
+	return push.Val(), nil
 }
 
 // PushReply answers PushUnique.

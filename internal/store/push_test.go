@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -253,4 +254,32 @@ func TestUniqueBesideTheGem(t *testing.T) {
 		}
 		require.Len(t, f.list("queue:q"), len(waiting))
 	})
+}
+
+// Without the right to MULTI the server takes a transaction's commands one by one.
+func TestPushWithFewRights(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	client := server.Client(t)
+	push := func(rights string) error {
+		args := []any{"ACL", "SETUSER", "producer", "reset", "on", ">pw", "~resque:*"}
+		for rule := range strings.FieldsSeq(rights) {
+			args = append(args, rule)
+		}
+		require.NoError(t, client.Do(t.Context(), args...).Err())
+		s, err := store.Open(store.Options{URL: server.URLAs("producer", "pw"), Namespace: "resque"})
+		require.NoError(t, err)
+		defer func() { _ = s.Close() }()
+		_, err = s.Push(t.Context(), "q", []byte("x"))
+		return err
+	}
+	require.NoError(t, push("+multi +exec +sadd +rpush +ping +@connection"))
+	require.EqualValues(t, 1, client.LLen(t.Context(), "resque:queue:q").Val())
+	err := push("+multi +exec +sadd +ping +@connection")
+	require.ErrorContains(t, err, "NOPERM")
+	require.True(t, store.Unexecuted(err))
+	require.EqualValues(t, 1, client.LLen(t.Context(), "resque:queue:q").Val())
+	err = push("+exec +sadd +rpush +ping +@connection")
+	require.ErrorContains(t, err, "may have been pushed")
+	require.False(t, store.Unexecuted(err))
 }

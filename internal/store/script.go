@@ -58,6 +58,10 @@ var (
 // comes from the script itself.
 func (s *Store) eval(ctx context.Context, sc *script, key string, args []any) (any, error) {
 	keys := []string{key}
+	if s.rehearsed != nil {
+		s.rehearsed.add(ctx, sc, keys, args)
+		return nil, errRehearsed
+	}
 	var reply any
 	err := s.once(ctx, func() error {
 		var err error

@@ -50,6 +50,8 @@ type Store struct {
 	demotions demotions
 	// dataSet is what Register has returned.
 	dataSet atomic.Pointer[string]
+	// rehearsed takes the scripts of a Probe; nil in any other store.
+	rehearsed *rehearsal
 }
 
 // Open returns a store for opts. It connects at the first command, so that it
@@ -98,7 +100,8 @@ var errReplica = errors.New("a read-only replica: redis_url must name the primar
 func (s *Store) Ping(ctx context.Context) error { return s.read.Ping(ctx).Err() }
 
 // WaitReady returns when the server answers, or with an error that waiting does
-// not heal: a wrong password, a server that is too old, one that may evict jobs.
+// not heal: a wrong password or a missing right, a server that is too old, one that may
+// evict jobs.
 // Before each wait it calls tell (if not nil) with what was wrong.
 func (s *Store) WaitReady(ctx context.Context, tell func(err error, wait time.Duration)) error {
 	wait := 100 * time.Millisecond
@@ -150,7 +153,10 @@ func (s *Store) check(ctx context.Context) error {
 	if err := s.checkRole(ctx); err != nil {
 		return err
 	}
-	return s.checkEviction(ctx)
+	if err := s.checkEviction(ctx); err != nil {
+		return err
+	}
+	return s.Probe(ctx)
 }
 
 // checkRole refuses a replica. Servers that do not tell pass.

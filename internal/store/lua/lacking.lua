@@ -1,0 +1,11 @@
+-- lacking names those of some commands that the user may not run on a key.
+--
+-- KEYS[1] a key
+-- ARGV    commands
+-- RETURNS {command, …}; before Redis 7, which cannot be asked, {}
+
+local lacking = {}
+for _, command in ipairs(ARGV) do
+  if may and not may(command, KEYS[1]) then lacking[#lacking + 1] = command end
+end
+return lacking

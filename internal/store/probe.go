@@ -1,0 +1,176 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var lackingScript = loadScript("lacking", "rights")
+
+// errRehearsed ends a call whose script was only queued, to be run with others.
+var errRehearsed = errors.New("rehearsed")
+
+// rehearsal collects scripts that are to run as one transaction.
+type rehearsal struct {
+	pipe  redis.Pipeliner
+	names []string
+}
+
+func (r *rehearsal) add(ctx context.Context, sc *script, keys []string, args []any) {
+	r.names = append(r.names, sc.name)
+	r.pipe.Eval(ctx, sc.source, keys, args...)
+}
+
+// push is what Store.Push does.
+func (r *rehearsal) push(ctx context.Context, queues, key string, payloads ...[]byte) {
+	r.pipe.SAdd(ctx, queues, "plain")
+	for _, p := range payloads {
+		r.pipe.RPush(ctx, key, p)
+	}
+	for range r.pipe.Len() - len(r.names) {
+		r.names = append(r.names, "push")
+	}
+}
+
+// Probe runs every script once, on keys of its own under resqued:probe, so that a right
+// which is missing, or a server that does not do what the scripts need, is found before
+// there is a job to lose by it. It is one transaction and leaves nothing behind.
+func (s *Store) Probe(ctx context.Context) error {
+	raw, err := s.eval(ctx, lackingScript, s.key("resqued:probe"), scriptCommands())
+	if err != nil {
+		return s.refusedRights(err)
+	}
+	if lacking := texts(raw); len(lacking) > 0 {
+		return fmt.Errorf("redis at %s: the user may not run %s on keys of %s*; docs/redis-keys.md lists the rights that resqued needs",
+			s.Where(), strings.Join(lacking, ", "), s.prefix)
+	}
+	opts := s.opts
+	opts.Namespace += ":resqued:probe"
+	play := &Store{opts: opts, prefix: opts.Namespace + ":", read: s.read, rehearsed: &rehearsal{pipe: s.write.TxPipeline()}}
+	play.life(ctx)
+	play.rehearsed.pipe.Del(ctx, play.remains()...)
+	var replies []redis.Cmder
+	err = s.once(ctx, func() error {
+		replies, err = play.rehearsed.pipe.Exec(ctx)
+		return err
+	})
+	for i, reply := range replies {
+		if i < len(play.rehearsed.names) && reply.Err() != nil && !errors.Is(reply.Err(), redis.Nil) {
+			return fmt.Errorf("script %s does not run on redis at %s: %w", play.rehearsed.names[i], s.Where(), reply.Err())
+		}
+	}
+	return s.refusedRights(err)
+}
+
+// refusedRights says what to do about a refusal of what the scripts are sent with.
+func (s *Store) refusedRights(err error) error {
+	if refusal(err) == "NOPERM" {
+		return fmt.Errorf("redis at %s: %w; docs/redis-keys.md lists the rights that resqued needs", s.Where(), err)
+	}
+	return err
+}
+
+// life is that of a process whose jobs come to all possible ends. Every script has its
+// part in it; the errors are those of the rehearsal.
+func (s *Store) life(ctx context.Context) {
+	const proc, worker, lock = "probe", "probe:1:plain", "lock:probe"
+	plain, unique := Queue{Name: "plain", Locked: true, Cap: 9}, Queue{Name: "unique", Unique: true}
+	payload := func(n string) []byte { return []byte(`{"class":"Probe","args":[` + n + `]}`) }
+	record := `{"payload":null}`
+	var sending int64
+	exchange := func(queue Queue, how Suspects, ends []Completion, tokens ...string) {
+		sending++
+		req := ExchangeRequest{Proc: proc, Master: "probe", Sending: sending, Repeat: sending > 1, Completions: ends, Suspects: how, Queues: []Queue{queue}}
+		for _, token := range tokens {
+			req.Wants = append(req.Wants, Want{Token: token, Worker: worker})
+		}
+		_, _ = s.Exchange(ctx, req)
+	}
+	job := func(token string, queue Queue, n string) *Reserved {
+		return &Reserved{Token: token, Queue: queue.Name, Worker: worker, Payload: payload(n), LockKey: s.key("locket:job_locks:Probe[" + n + "]"), Capped: queue.Cap > 0, Unique: queue.Unique}
+	}
+
+	_ = s.PutMaster(ctx, MasterInfo{ID: "probe", Fields: map[string]string{"state": "probing"}, TTL: time.Minute})
+	_ = s.Register(ctx, Registration{Proc: proc, Workers: []string{worker}, Started: "now", Info: map[string]string{"state": "probing"}})
+	s.rehearsed.push(ctx, s.key(keyQueues), s.queueKey(plain.Name), payload("1"), payload("1"), payload("2"), payload("3"))
+	_, _ = s.PushUnique(ctx, unique.Name, false, payload("1"), payload("2"))
+	_, _ = s.EnqueueLoner(ctx, LonerRequest{Key: lock, Queue: plain.Name, Payload: payload("4")})
+	_, _ = s.Poll(ctx, true, "0", nil)
+	exchange(plain, SetApart, nil, "1", "2", "3")
+	exchange(unique, SetApart, nil, "4")
+	held := HeldLock{Proc: proc, Token: "1", Key: lock, Timeout: time.Minute}
+	_, _ = s.AcquireLock(ctx, AcquireRequest{HeldLock: held, Loner: true, Queue: plain.Name, Payload: payload("1")})
+	_, _ = s.LockState(ctx, lock, false)
+	_, _ = s.RefreshLock(ctx, held)
+	_, _ = s.ExtendLock(ctx, lock, time.Minute, false)
+	_, _ = s.KeepLocks(ctx, []HeldLock{held})
+	_ = s.ReleaseLock(ctx, held)
+	_ = s.WriteMirrors(ctx, proc, []Mirror{{Token: "1", Worker: worker, Value: []byte("{}")}})
+	_, _ = s.Beat(ctx, BeatRequest{Proc: proc, Jobs: []Running{{Token: "1", LockKey: s.key("locket:job_locks:Probe[1]")}}})
+	_, _ = s.RequestKill(ctx, RunName{proc, "1"}, KillRequest{Grace: time.Second})
+	_ = s.DropKills(ctx, proc, "none")
+	_, _ = s.eval(ctx, locksScript, s.key(keyProcs), []any{s.prefix, 1, "job", s.key("locket:job_locks:Probe[1]")})
+	_, _, _ = s.RemoveLock(ctx, LockInfo{Kind: "job", Key: "locket:job_locks:Probe[9]"}, true)
+	exchange(plain, SetApart, []Completion{
+		{Job: job("1", plain, "1"), Kind: Done, Mirrored: true, Killed: true},
+		{Job: job("2", plain, "2"), Kind: Failed, Failure: []byte(record)},
+		{Job: job("3", plain, "3"), Kind: Requeued, Delay: time.Millisecond},
+		{Job: job("4", unique, "1"), Kind: Returned},
+	}, "5")
+	_, _ = s.eval(ctx, retryScript, s.key(keyFailed), []any{s.prefix, 0, record, "", plain.Name, payload("2"), "0"})
+	_, _ = s.repair(ctx, unique.Name, "step", &UniqueReport{})
+	_, _ = s.Orphans(ctx)
+	_, _, _ = s.Fence(ctx, proc, true)
+	_ = s.Recover(ctx, proc, []Verdict{{Token: "5", Action: Suspect}})
+	_, _ = s.Unregister(ctx, proc)
+	_, _ = s.eval(ctx, dequeueScript, s.queueKey(plain.Name), []any{s.prefix, plain.Name, 0, 1, payload("9")})
+	_, _ = s.RemoveQueue(ctx, plain.Name, false)
+	_, _ = s.RemoveQueue(ctx, unique.Name, false)
+	_ = s.DropMaster(ctx, "probe")
+}
+
+// remains are the keys that outlive life.
+func (s *Store) remains() []string {
+	names := []string{
+		keyQueues, keyFailed, keyDelayed, keyProcs, keyMasters, "workers", "stat:processed", "stat:failed", "locket:queue_lock_counters",
+		"lock:probe", MarkerKey("lock:probe"), "locket:job_locks:Probe[1]", "locket:job_locks:Probe[2]", "locket:job_locks:Probe[3]", "locket:job_locks:Probe[9]",
+		"resqued:meta", "resqued:fence", "resqued:deaths", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain",
+		keyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe",
+	}
+	for _, queue := range []string{"plain", "unique"} {
+		names = append(names, "queue:"+queue, "queue:"+queue+":uniqueue", "queue:"+queue+":start_at", "resqued:seen:"+queue,
+			"resqued:blocked:"+queue, "resqued:open:"+queue, "resqued:heal:"+queue, "resqued:healing:"+queue)
+	}
+	for i, name := range names {
+		names[i] = s.key(name)
+	}
+	return names
+}
+
+var commandInScript = regexp.MustCompile(`(?:call_?|query)\('([A-Z]+)'`)
+
+// scriptCommands are all commands that occur in scripts, sorted.
+func scriptCommands() []any {
+	var names []string
+	files, _ := fs.Glob(luaFiles, "lua/*.lua") // the pattern is well-formed
+	for _, file := range files {
+		text, _ := luaFiles.ReadFile(file)
+		for _, match := range commandInScript.FindAllSubmatch(text, -1) {
+			names = append(names, string(match[1]))
+		}
+	}
+	slices.Sort(names)
+	var args []any
+	for _, name := range slices.Compact(names) {
+		args = append(args, name)
+	}
+	return args
+}
