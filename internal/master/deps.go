@@ -61,6 +61,8 @@ type System interface {
 type Store interface {
 	PutMaster(ctx context.Context, m store.MasterInfo) error
 	DropMaster(ctx context.Context, id string) error
+	// CheckEviction returns an error if Redis may throw jobs away.
+	CheckEviction(ctx context.Context) error
 	Orphans(ctx context.Context) ([]string, error)
 	Procs(ctx context.Context, prefix string) ([]string, error)
 	// Fence returns store.ErrAlive for a process whose lease runs, unless forced.

@@ -483,6 +483,8 @@ func (r *fakeRedis) DropMaster(context.Context, string) error {
 	return r.down
 }
 
+func (r *fakeRedis) CheckEviction(context.Context) error { return nil }
+
 func (r *fakeRedis) Orphans(context.Context) ([]string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

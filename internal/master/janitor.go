@@ -73,6 +73,8 @@ type janitor struct {
 	pending []*grave
 	// complaint is the last error that was logged; the same one is not repeated.
 	complaint string
+	// evicts: the last look found that Redis may throw jobs away.
+	evicts bool
 	// unreadable names the processes whose bad records were logged.
 	unreadable map[string]bool
 }
@@ -186,6 +188,7 @@ func (j *janitor) look(ctx context.Context, r round) {
 		j.complain(ctx, "redis cannot be told of this master", err)
 		return
 	}
+	j.checkEviction(call)
 	orphans, err := j.store.Orphans(call)
 	if err != nil {
 		j.complain(ctx, "orphaned jobs cannot be looked for", err)
@@ -219,6 +222,16 @@ func (j *janitor) look(ctx context.Context, r round) {
 			j.adopt(ctx, name, death{cause: "its process and its master are gone"}, r.rules, true)
 		}
 	}
+}
+
+// checkEviction tells once when Redis begins to be one that may throw jobs away: it was
+// none when the daemon started, but that can be changed while it runs.
+func (j *janitor) checkEviction(ctx context.Context) {
+	err := j.store.CheckEviction(ctx)
+	if err != nil && !j.evicts {
+		j.log.Error("jobs may be lost, and a restart will be refused", zap.Error(err))
+	}
+	j.evicts = err != nil
 }
 
 // adopt recovers the jobs of somebody else's dead process. If it does not work

@@ -29,7 +29,7 @@ func demoted(t *testing.T, staleReads string) (f *fixture, next *redis.Client) {
 	go func() { served <- proxy.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		<-served
+		require.NoError(t, <-served)
 	})
 	f = setup(t, old, func(o *store.Options) { o.URL, o.PoolSize = "redis://"+proxy.Addr()+"/0", connections })
 

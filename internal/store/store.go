@@ -153,10 +153,14 @@ func (s *Store) check(ctx context.Context) error {
 	if err := s.checkRole(ctx); err != nil {
 		return err
 	}
-	if err := s.checkEviction(ctx); err != nil {
+	if err := s.CheckEviction(ctx); err != nil {
 		return err
 	}
-	return s.Probe(ctx)
+	err = s.Probe(ctx)
+	if refusal(err) == "OOM" {
+		return nil // a full server cannot be tried, but drained
+	}
+	return err
 }
 
 // checkRole refuses a replica. Servers that do not tell pass.
@@ -170,9 +174,10 @@ func (s *Store) checkRole(ctx context.Context) error {
 	return err
 }
 
-// checkEviction refuses a server that may throw away queued jobs. Servers that
-// do not tell (no right to INFO, other implementations) pass.
-func (s *Store) checkEviction(ctx context.Context) error {
+// CheckEviction returns an error if the server may throw away queued jobs and nobody
+// has allowed that. Servers that do not tell (no right to INFO, other implementations)
+// pass.
+func (s *Store) CheckEviction(ctx context.Context) error {
 	text, err := s.read.Info(ctx, "memory").Result()
 	if err != nil || s.opts.AllowEviction {
 		return nil //nolint:nilerr // no answer is no reason to refuse
@@ -194,11 +199,11 @@ func infoField(text, name string) string {
 	return ""
 }
 
-// waitable reports whether an answer is one that a server gives on its way up or
-// during a failover.
+// waitable reports whether an answer is one that a server gives on its way up, during
+// a failover, or until somebody has seen to its disk or its replicas.
 func waitable(err error) bool {
 	switch refusal(err) {
-	case "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "TRYAGAIN", "ERR max number of clients":
+	case "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "TRYAGAIN", "MISCONF", "NOREPLICAS", "ERR max number of clients":
 		return true
 	}
 	return errors.Is(err, errReplica)

@@ -61,8 +61,10 @@ type Options struct {
 
 // Daemon is a running resqued: a master and its worker processes.
 type Daemon struct {
-	PID    int
-	Space  string
+	PID   int
+	Space string
+	// URL is where its Redis is.
+	URL    string
 	Client *redis.Client
 	// Dir is the daemon's working directory, removed with the test.
 	Dir string
@@ -95,6 +97,7 @@ func Start(tb testing.TB, o Options) *Daemon {
 	}
 	d := &Daemon{
 		Space:  o.Namespace,
+		URL:    server.URL(),
 		Client: server.Client(tb),
 		Dir:    tb.TempDir(),
 		tb:     tb,
