@@ -60,7 +60,7 @@ func (m *model) fence(t *rapid.T, p *process) []store.Reserved {
 // recover carries out verdicts, some of which may have been carried out before.
 func (m *model) recover(t *rapid.T, p *process, verdicts []store.Verdict) {
 	if rapid.IntRange(0, 3).Draw(t, "refused first") == 0 {
-		m.without(t, func() error { return m.store.Recover(m.ctx, p.name, verdicts) })
+		_ = m.without(t, func() error { return m.store.Recover(m.ctx, p.name, verdicts) })
 	}
 	must(t, m.store.Recover(m.ctx, p.name, verdicts))
 	after, back := m.look(t), map[item]bool{}

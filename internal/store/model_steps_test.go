@@ -59,7 +59,7 @@ func failure(job *store.Reserved) []byte { return []byte("F" + job.Queue + " " +
 
 // fates of a request. A twin is the first try, which reaches Redis after all when
 // the process has long since asked again.
-var fates = []string{"answered", "answered", "request lost", "reply lost", "late twin", "right missing"}
+var fates = []string{"answered", "answered", "request lost", "reply lost", "late twin", "right missing", "locks lost"}
 
 // request sends an exchange, and another one if it has to name locks first. It
 // returns how many jobs came.
@@ -109,10 +109,23 @@ func (m *model) send(t *rapid.T, p *process, req store.ExchangeRequest, fate str
 	case "request lost":
 		return m.call(t, again)
 	case "reply lost":
-		return m.repeat(t, m.call(t, req), again)
+		return m.repeat(t, m.call(t, req), again, true)
+	case "locks lost":
+		first := m.call(t, req)
+		for _, job := range first.Jobs {
+			if job.LockKey == "" {
+				continue
+			}
+			m.see("locks lost")
+			if m.end(t, job.LockKey); !m.full && rapid.Bool().Draw(t, "stolen") {
+				must(t, m.redis.Set(m.ctx, job.LockKey, "", time.Minute).Err())
+				m.foreign[job.LockKey] = ""
+			}
+		}
+		return m.repeat(t, first, again, false)
 	case "right missing":
 		if first, ok := m.refused(t, req); ok {
-			return m.repeat(t, first, again)
+			return m.repeat(t, first, again, true)
 		}
 		return m.call(t, again)
 	case "late twin":
@@ -126,8 +139,9 @@ func (m *model) send(t *rapid.T, p *process, req store.ExchangeRequest, fate str
 	return m.call(t, req)
 }
 
-// repeat sends a request again that was answered, and returns what both have done.
-func (m *model) repeat(t *rapid.T, first store.ExchangeReply, again store.ExchangeRequest) store.ExchangeReply {
+// repeat sends a request again that was answered, and returns what both have done. The
+// second answer must hold the jobs of the first, if those still have their locks.
+func (m *model) repeat(t *rapid.T, first store.ExchangeReply, again store.ExchangeRequest, locked bool) store.ExchangeReply {
 	reply := m.call(t, again)
 	for i, applied := range first.Applied {
 		if applied && reply.Applied[i] {
@@ -136,8 +150,9 @@ func (m *model) repeat(t *rapid.T, first store.ExchangeReply, again store.Exchan
 		reply.Applied[i] = applied || reply.Applied[i]
 	}
 	for _, job := range first.Jobs {
-		if !slices.ContainsFunc(reply.Jobs, func(j store.Reserved) bool { return j.Token == job.Token && j.Fence == job.Fence }) {
-			t.Fatalf("I4: %s was not given back: %v", job.Token, reply.Jobs)
+		same := slices.ContainsFunc(reply.Jobs, func(j store.Reserved) bool { return j.Token == job.Token && j.Fence == job.Fence })
+		if same != (locked || job.LockKey == "") {
+			t.Fatalf("I4: %s was given back: %v, with its lock: %v; %v", job.Token, same, locked, reply.Jobs)
 		}
 	}
 	reply.Duplicates = append(reply.Duplicates, first.Duplicates...)

@@ -71,7 +71,7 @@ func TestModel(t *testing.T) {
 // sights are what a run has to come across, or it proves nothing.
 var sights = []string{
 	"blocked", "bounced", "healed", "duplicate dropped", "lock taken over", "named", "delayed", "lost lock told",
-	"cut off", "right missing", "set apart", "ran apart", "full", "class lock taken over", "loner refused", "free job served",
+	"cut off", "right missing", "locks lost", "set apart", "ran apart", "full", "class lock taken over", "loner refused", "free job served",
 }
 
 // rig is a Redis with nothing else in it.

@@ -76,10 +76,27 @@ func (s *Store) Beat(ctx context.Context, b BeatRequest) (BeatReply, error) {
 		return BeatReply{}, ErrFenced
 	case len(list) == 1 && list[0] == "WIPED":
 		return BeatReply{}, ErrWiped
-	case len(list) != 3:
+	case len(list) != 4:
 		return BeatReply{}, fmt.Errorf("script beat: unexpected reply %v", raw)
 	}
-	return BeatReply{Lost: texts(list[1]), Gone: texts(list[2])}, nil
+	return BeatReply{Lost: texts(list[1]), Gone: texts(list[2]), Left: texts(list[3])}, nil
+}
+
+// Records returns those of a process's in-flight records that exist and can be read.
+func (s *Store) Records(ctx context.Context, proc string, tokens []string) ([]Reserved, error) {
+	values, err := s.read.HMGet(ctx, s.key(keyInflight)+proc, tokens...).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read in-flight records of %s: %w", proc, err)
+	}
+	var records []Reserved
+	for i, value := range values {
+		if text, ok := value.(string); ok {
+			if r, err := parseRecord(tokens[i], text); err == nil {
+				records = append(records, r)
+			}
+		}
+	}
+	return records, nil
 }
 
 // registeredIn is the id of the data set in which Register was called last.

@@ -209,6 +209,22 @@ func testExchange(t *testing.T, server *redistest.Server) {
 		require.Len(t, f.list("queue:q"), 1)
 	})
 
+	t.Run("a repeated want does not get a job back whose lock has ended meanwhile", func(t *testing.T) {
+		f := setup(t, server)
+		f.push("q", job("A", "[1]"), job("A", "[2]"), job("A", "[3]"))
+		req := store.ExchangeRequest{Wants: f.wants(2), Queues: locked("q")}
+		first := f.exchange(req).Jobs
+		require.NoError(t, f.redis.Del(t.Context(), first[0].LockKey).Err())
+		require.NoError(t, f.redis.Set(t.Context(), first[1].LockKey, "somebody's", time.Minute).Err())
+		req.Repeat = true
+		again := f.exchange(req).Jobs
+		require.Len(t, again, 2)
+		require.Equal(t, first[0].Payload, again[0].Payload)
+		require.Greater(t, again[0].Fence, first[0].Fence, "somebody may have held the lock meanwhile")
+		require.Equal(t, job("A", "[3]"), string(again[1].Payload))
+		require.Equal(t, []string{job("A", "[2]")}, f.list("queue:q"))
+	})
+
 	t.Run("a request that comes after its repetition reserves nothing", func(t *testing.T) {
 		f := setup(t, server)
 		f.push("q", job("A", "[1]"), job("A", "[2]"), job("A", "[3]"))

@@ -212,4 +212,7 @@ type BeatReply struct {
 	Lost []string
 	// Gone are the tokens that have no record any more.
 	Gone []string
+	// Left are the tokens of records that the request has not named, a few at most: of
+	// jobs that were taken meanwhile, or whose end Redis has lost.
+	Left []string
 }

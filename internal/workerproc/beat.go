@@ -23,13 +23,17 @@ const beatAgain = time.Second
 type beatCall struct {
 	beat    *store.BeatRequest
 	mirrors []store.Mirror
+	// leftovers are tokens whose records are to be read.
+	leftovers []string
 }
 
 type beatResult struct {
 	call  beatCall
 	sent  time.Duration
 	reply store.BeatReply
-	err   error
+	// leftovers are the records that were asked for.
+	leftovers []store.Reserved
+	err       error
 }
 
 // beat extends the lease and the locks. A beat that is under way is not doubled:
@@ -92,6 +96,8 @@ func (p *Process) heart() {
 					r.sent = proc.BootTime()
 					r.reply, r.err = p.d.Store.Beat(p.work, *call.beat)
 				}
+			} else if call.leftovers != nil {
+				r.leftovers, r.err = p.d.Store.Records(p.work, p.name.Proc, call.leftovers)
 			} else {
 				r.err = p.d.Store.WriteMirrors(p.work, p.name.Proc, call.mirrors)
 			}
@@ -114,8 +120,9 @@ func (p *Process) rejoin() error {
 // felt takes the answer of a beat.
 func (p *Process) felt(r beatResult) {
 	p.beating = false
-	if p.beatSoon {
-		p.beatSoon = false
+	soon := p.beatSoon
+	p.beatSoon = false
+	if soon {
 		defer p.beat()
 	}
 	switch {
@@ -129,6 +136,7 @@ func (p *Process) felt(r beatResult) {
 		time.AfterFunc(min(beatAgain, p.cfg.BeatEvery/4), p.beatAtOnce)
 		return
 	case r.call.beat == nil:
+		p.giveBack(r.leftovers)
 		return
 	}
 	// Counted from when it was sent: the server may have applied it right then.
@@ -147,6 +155,9 @@ func (p *Process) felt(r beatResult) {
 			p.complain("gone", "the record of a running job has vanished from redis; its end will change nothing",
 				zap.Stringer("job", j))
 		}
+	}
+	if !soon && !p.leaving {
+		p.suspectLeftovers(r.reply.Left)
 	}
 }
 

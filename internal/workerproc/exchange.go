@@ -201,7 +201,7 @@ func (p *Process) sleep(ctx context.Context, d time.Duration) {
 // apply takes an exchange's answer: it starts the new jobs, or gives them back if
 // the process has been told to stop taking any since it asked.
 func (p *Process) apply(r exchangeResult) {
-	p.exchanging, p.sent = false, nil
+	p.exchanging, p.sent, p.answered = false, nil, p.sequence
 	if r.err != nil {
 		p.fatal = r.err
 		return

@@ -98,6 +98,7 @@ type Store interface {
 	Poll(ctx context.Context, all bool, cursor string, fixed []string) (store.PollReply, error)
 	DelayedQueues(ctx context.Context) ([]string, error)
 	Beat(ctx context.Context, b store.BeatRequest) (store.BeatReply, error)
+	Records(ctx context.Context, proc string, tokens []string) ([]store.Reserved, error)
 	WriteMirrors(ctx context.Context, proc string, mirrors []store.Mirror) error
 	Kills(ctx context.Context, proc string) (map[string]store.KillRequest, error)
 	DropKills(ctx context.Context, proc string, tokens ...string) error
@@ -189,6 +190,8 @@ type Process struct {
 	begun      int           // jobs started, for the quota
 	done       int
 	sequence   int
+	answered   int           // the sequence of the last request that was answered
+	leftovers  []string      // tokens that the last beat has told of; see suspectLeftovers
 	empty      bool          // left because everything is empty
 	wanted     signals.State // the state to enter when the start is over
 	asked      bool          // the master knows that age or memory is used up

@@ -3,11 +3,12 @@
 -- KEYS[1] resqued:procs
 -- ARGV    prefix, proc, lease (ms), beat interval (ms), lock TTL (s), number of
 --         running jobs, of info pairs, of workers, the id that register returned;
---         then per job: token, lock key
---         ('' none), whether it holds class locks (1|0); field/value pairs; per worker: id, processed, failed since
---         the last beat
+--         then per job: token, lock key ('' none), whether it holds class locks (1|0);
+--         field/value pairs; per worker: id, processed, failed since the last beat
 -- RETURNS {'FENCED'} if somebody has recovered this process: it must not go on;
---         {'WIPED'} if the server has lost everything: it may register again; else {'OK', {tokens whose lock is lost}, {tokens without a record}}
+--         {'WIPED'} if the server has lost everything: it may register again; else
+--         {'OK', {tokens whose lock is lost}, {tokens without a record}, {tokens of
+--         records that were not named, 16 at most}}
 
 local prefix, proc, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local every, ttl = tonumber(ARGV[4]), ARGV[5]
@@ -23,11 +24,13 @@ call('PERSIST', KEYS[1])
 beaten(prefix, ms, lease, every)
 call('ZADD', KEYS[1], 'XX', fmt('%.0f', ms + lease), proc)
 
-local lost, gone = {}, {}
+local lost, gone, left = {}, {}, {}
+local inflight, named = prefix .. 'resqued:inflight:' .. proc, {}
 for _ = 1, njobs do
   local token, lock, class = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2] == '1'
   arg = arg + 3
-  if query('HEXISTS', prefix .. 'resqued:inflight:' .. proc, token) ~= 1 then gone[#gone + 1] = token end
+  named[token] = true
+  if query('HEXISTS', inflight, token) ~= 1 then gone[#gone + 1] = token end
   local whole = true
   -- extend keeps a lock if it is ours still; a timed one ends when it has to.
   local function extend(key, value)
@@ -44,6 +47,12 @@ for _ = 1, njobs do
   end
   if not whole then lost[#lost + 1] = token end
 end
+local records = query('HLEN', inflight)
+if type(records) == 'number' and records > njobs - #gone then
+  for _, token in ipairs(call('HKEYS', inflight)) do
+    if not named[token] and #left < 16 then left[#left + 1] = token end
+  end
+end
 for _ = 1, ninfo do
   call('HSET', prefix .. 'resqued:proc:' .. proc, ARGV[arg], ARGV[arg + 1])
   arg = arg + 2
@@ -54,4 +63,4 @@ for _ = 1, nworkers do
   if p ~= '0' then pcall_('INCRBY', prefix .. 'stat:processed:' .. id, p) end
   if f ~= '0' then pcall_('INCRBY', prefix .. 'stat:failed:' .. id, f) end
 end
-return {'OK', lost, gone}
+return {'OK', lost, gone, left}

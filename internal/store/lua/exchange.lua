@@ -138,12 +138,38 @@ if again then
   pcall_('HSET', info, 'repeated', ARGV[11])
 end
 
+-- whole tells whether a record that is asked for again still has its lock. If that has
+-- expired meanwhile, somebody else may have had it: its job, which nobody has begun,
+-- goes back to where it came from.
+local function whole(token, raw)
+  local record = unpack_(raw)
+  if not record or record.lock == '' then return true end
+  if pcall_('GET', record.lock) == owner(proc, token) then
+    pcall_('EXPIRE', record.lock, ttl)
+    return true
+  end
+  local alone = onsuspects == 'o'
+  local key = alone and apartkey(prefix, record.queue) or prefix .. 'queue:' .. record.queue
+  if not len(key) or not alone and record.start ~= '-' and (not utyped or not utyped(key)) then
+    return true -- the next beat stops it
+  end
+  call('HDEL', inflight, token)
+  uncap(prefix, record.cap, record.queue)
+  if alone then
+    set_apart(prefix, record.queue, record.payload, record.start)
+  else
+    forget_seen(prefix, record.queue)
+    putback(prefix, record.queue, record.payload, record.start, true)
+  end
+  return false
+end
+
 local wants = {}
 for w = 1, nwant do
   local token, worker = ARGV[arg], ARGV[arg + 1]
   arg = arg + 2
   local mine = again and call('HGET', inflight, token)
-  if mine then
+  if mine and whole(token, mine) then
     reply[#reply + 1] = token
     reply[#reply + 1] = mine
   else
@@ -216,7 +242,7 @@ end
 -- separable tells whether suspects of a queue can be set apart.
 local function separable(queue)
   local set = prefix .. 'resqued:suspects'
-  return not anydeaths or len(apartkey(prefix, queue)) and type(query('SCARD', set)) == 'number' and not lacks(set, 'SADD')
+  return not anydeaths or len(apartkey(prefix, queue)) and type(pcall_('SCARD', set)) == 'number' and not lacks(set, 'SADD')
 end
 
 -- grant writes the record of a job for the next want.
