@@ -93,9 +93,11 @@ func redisUneven(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 			m.proxy.Heal()
 		}
 	}
-	ok = ok && pause(ctx, c.o.lease*2/3)
+	// Within the grace, and leaving time to dial: the library tries once a second.
+	more := c.o.lease / 3
+	ok = ok && pause(ctx, more)
 	late.proxy.Heal()
-	lasted(f, "%s for %s, the others for %s", late.name, span(d+c.o.lease*2/3), span(d))
+	lasted(f, "%s for %s, the others for %s", late.name, span(d+more), span(d))
 	if !ok {
 		return context.Cause(ctx)
 	}

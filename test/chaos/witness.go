@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/resqued/resqued/internal/proc"
@@ -33,11 +32,12 @@ func (c *chaos) testify(ctx context.Context) {
 // lost notes what Redis has lost until an instant. The server must be locked, and must
 // have been so since then.
 func (c *chaos) lost(ctx context.Context, kind string, until time.Duration) (note string, err error) {
-	text, err := c.server.client.Get(ctx, tickKey).Result()
-	if err != nil {
-		return "", err
+	kept, err := c.server.client.Get(ctx, tickKey).Int64()
+	if isNil(err) { // it was emptied, and has kept no tick since
+		c.mu.Lock()
+		kept, err = int64(c.lastEmptied()), nil
+		c.mu.Unlock()
 	}
-	kept, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		return "", err
 	}
@@ -50,4 +50,12 @@ func (c *chaos) lost(ctx context.Context, kind string, until time.Duration) (not
 		return ", redis lost " + span(l.To-l.From), nil
 	}
 	return "", nil
+}
+
+// lastEmptied is when Redis was last emptied; zero, if it never was.
+func (c *chaos) lastEmptied() time.Duration {
+	if n := len(c.history.Emptied); n > 0 {
+		return c.history.Emptied[n-1]
+	}
+	return 0
 }
