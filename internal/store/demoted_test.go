@@ -108,6 +108,8 @@ func TestUnexecuted(t *testing.T) {
 		"WRONGTYPE Operation against a key holding the wrong kind of value":                      false,
 		before7 + "WRONGTYPE Operation against a key holding the wrong kind of value":            false,
 		"EXECABORT Transaction discarded because of previous errors.":                            false,
+		"EXECABORT Transaction discarded because of: OOM command not allowed.":                   true,
+		"EXECABORT Transaction discarded because of: somebody":                                   false,
 		"ERR something about READONLY servers":                                                   false,
 	} {
 		require.Equal(t, want, store.Unexecuted(fmt.Errorf("push: %w", refused(text))), text)

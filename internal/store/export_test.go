@@ -81,11 +81,29 @@ func scriptName(source string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// Intercept lets f answer the transactions of a store, or send them.
+func Intercept(s *Store, f func(cmds []redis.Cmder, send func() error) error) {
+	s.write.AddHook(interception(f))
+}
+
+type interception func(cmds []redis.Cmder, send func() error) error
+
+func (f interception) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (f interception) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (f interception) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		send := func() error { return next(ctx, cmds) }
+		if cmds[0].Name() != "multi" { // what a connection begins with
+			return send()
+		}
+		return f(cmds, send)
+	}
+}
+
 // Probed are the scripts that a probe runs.
 func Probed(ctx context.Context, s *Store) []string {
-	play := &Store{opts: s.opts, prefix: s.prefix, read: s.read, rehearsed: &rehearsal{pipe: s.write.TxPipeline()}}
-	play.life(ctx)
-	return play.rehearsed.names
+	return s.rehearse(ctx).names
 }
 
 // ScriptCommands are all commands that occur in scripts.

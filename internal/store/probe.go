@@ -18,6 +18,9 @@ var lackingScript = loadScript("lacking", "rights")
 // errRehearsed ends a call whose script was only queued, to be run with others.
 var errRehearsed = errors.New("rehearsed")
 
+// probeWorker is the worker of a Probe.
+const probeWorker = "probe:1:plain"
+
 // rehearsal collects scripts that are to run as one transaction.
 type rehearsal struct {
 	pipe  redis.Pipeliner
@@ -52,39 +55,59 @@ func (s *Store) Probe(ctx context.Context) error {
 		return fmt.Errorf("redis at %s: the user may not run %s on keys of %s*; docs/redis-keys.md lists the rights that resqued needs",
 			s.Where(), strings.Join(lacking, ", "), s.prefix)
 	}
-	opts := s.opts
-	opts.Namespace += ":resqued:probe"
-	play := &Store{opts: opts, prefix: opts.Namespace + ":", read: s.read, rehearsed: &rehearsal{pipe: s.write.TxPipeline()}}
-	play.life(ctx)
-	play.rehearsed.pipe.Del(ctx, play.remains()...)
+	var names []string
 	var replies []redis.Cmder
 	err = s.once(ctx, func() error {
-		replies, err = play.rehearsed.pipe.Exec(ctx)
+		play := s.rehearse(ctx)
+		names = play.names
+		var err error
+		replies, err = play.pipe.Exec(ctx)
 		return err
 	})
 	for i, reply := range replies {
-		if redis.HasErrorPrefix(reply.Err(), "EXECABORT") {
-			continue // another one tells why
-		}
-		if i < len(play.rehearsed.names) && reply.Err() != nil && !errors.Is(reply.Err(), redis.Nil) {
-			return fmt.Errorf("script %s does not run on redis at %s: %w", play.rehearsed.names[i], s.Where(), reply.Err())
+		why := reply.Err()
+		switch {
+		case why == nil, errors.Is(why, redis.Nil), redis.HasErrorPrefix(why, "EXECABORT") && refusal(why) == "": // another one tells why
+		case refusal(why) != "", Unreachable(why), i >= len(names):
+			return s.refusedRights(why)
+		default:
+			return fmt.Errorf("script %s does not run on redis at %s: %w", names[i], s.Where(), why)
 		}
 	}
 	return s.refusedRights(err)
 }
 
-// refusedRights says what to do about a refusal of what the scripts are sent with.
+// rehearse queues what a Probe runs. What an earlier one has left that did not come to
+// its end goes first.
+func (s *Store) rehearse(ctx context.Context) *rehearsal {
+	opts := s.opts
+	opts.Namespace += ":resqued:probe"
+	r := &rehearsal{pipe: s.write.TxPipeline()}
+	play := &Store{opts: opts, prefix: opts.Namespace + ":", read: s.read, rehearsed: r}
+	r.pipe.Del(ctx, play.remains()...)
+	r.names = append(r.names, "clear")
+	play.life(ctx)
+	r.pipe.Del(ctx, play.remains()...)
+	return r
+}
+
+// refusedRights names the server, and says what to do about a refusal of what the
+// scripts are sent with.
 func (s *Store) refusedRights(err error) error {
-	if refusal(err) == "NOPERM" {
+	switch {
+	case err == nil:
+		return nil
+	case refusal(err) == "NOPERM":
 		return fmt.Errorf("redis at %s: %w; docs/redis-keys.md lists the rights that resqued needs", s.Where(), err)
+	default:
+		return fmt.Errorf("redis at %s: %w", s.Where(), err)
 	}
-	return err
 }
 
 // life is that of a process whose jobs come to all possible ends. Every script has its
 // part in it; the errors are those of the rehearsal.
 func (s *Store) life(ctx context.Context) {
-	const proc, worker, lock = "probe", "probe:1:plain", "lock:probe"
+	const proc, worker, lock = "probe", probeWorker, "lock:probe"
 	plain, unique := Queue{Name: "plain", Locked: true, Cap: 9}, Queue{Name: "unique", Unique: true}
 	payload := func(n string) []byte { return []byte(`{"class":"Probe","args":[` + n + `]}`) }
 	record := `{"payload":null}`
@@ -144,6 +167,7 @@ func (s *Store) life(ctx context.Context) {
 func (s *Store) remains() []string {
 	names := []string{
 		keyQueues, keyFailed, keyDelayed, keyProcs, keyMasters, "workers", "stat:processed", "stat:failed", "locket:queue_lock_counters",
+		"worker:" + probeWorker, "worker:" + probeWorker + ":started", "stat:processed:" + probeWorker, "stat:failed:" + probeWorker,
 		"lock:probe", MarkerKey("lock:probe"), "locket:job_locks:Probe[1]", "locket:job_locks:Probe[2]", "locket:job_locks:Probe[3]", "locket:job_locks:Probe[9]",
 		"resqued:meta", "resqued:fence", "resqued:deaths", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain",
 		keyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe",

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/redistest"
@@ -23,6 +24,56 @@ func TestProbe(t *testing.T) {
 	t.Cleanup(func() { _ = s.Close() })
 	require.NoError(t, s.Probe(t.Context()))
 	require.Empty(t, client.Keys(t.Context(), "*").Val(), "nothing is left behind")
+}
+
+// Whatever an earlier one has left is no reason to refuse a server.
+func TestProbeAfterAnother(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	client := server.Client(t)
+	s, err := store.Open(store.Options{URL: server.URL(), Namespace: "resque"})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	for _, key := range []string{"queues", "queue:plain", "queue:unique:start_at", "failed", "resqued:meta", "resqued:procs", "resqued:master:probe", "worker:probe:1:plain"} {
+		require.NoError(t, client.Set(t.Context(), "resque:resqued:probe:"+key, "odd", 0).Err())
+	}
+	require.NoError(t, s.Probe(t.Context()))
+	require.Empty(t, client.Keys(t.Context(), "*").Val(), "nothing is left behind")
+}
+
+// A probe that is tried again tries everything again.
+func TestProbeAgain(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	s, err := store.Open(store.Options{URL: server.URL(), Namespace: "resque"})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	var sizes []int
+	store.Intercept(s, func(cmds []redis.Cmder, send func() error) error {
+		if sizes = append(sizes, len(cmds)); len(sizes) == 1 {
+			return redis.ErrPoolTimeout
+		}
+		return send()
+	})
+	require.NoError(t, s.Probe(t.Context()))
+	require.Len(t, sizes, 2)
+	require.Equal(t, sizes[0], sizes[1])
+}
+
+// Servers that are in no state to be tried are named, and no script is.
+func TestProbeOfAServerThatRefuses(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	client := server.Client(t)
+	s, err := store.Open(store.Options{URL: server.URL(), Namespace: "resque"})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	require.NoError(t, client.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+	err = s.Probe(t.Context())
+	require.ErrorContains(t, err, "NOREPLICAS")
+	require.ErrorContains(t, err, server.Addr)
+	require.NotContains(t, err.Error(), "does not run")
+	require.True(t, store.Unexecuted(err))
 }
 
 func TestProbeOfMissingRights(t *testing.T) {

@@ -28,8 +28,8 @@ func (s *Store) Push(ctx context.Context, queue string, payloads ...[]byte) (len
 		switch {
 		case redis.HasErrorPrefix(err, "EXECABORT") && push.Err() != nil:
 			return push.Err() // why the server refused, where it told
-		case refusal(err) == "NOPERM" && strings.Contains(err.Error(), "'multi'"):
-			// Then the server has taken the rest as single commands.
+		case refusal(err) == "NOPERM" && (push.Val() > 0 || strings.Contains(err.Error(), "'multi'")):
+			// Then the server has taken the rest, as single commands if it refused MULTI.
 			return fmt.Errorf("the job may have been pushed: %v; docs/redis-keys.md lists the rights that it takes", err) //nolint:errorlint // it proves nothing
 		}
 		return err

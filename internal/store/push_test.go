@@ -283,3 +283,25 @@ func TestPushWithFewRights(t *testing.T) {
 	require.ErrorContains(t, err, "may have been pushed")
 	require.False(t, store.Unexecuted(err))
 }
+
+// Rights that change while a transaction is under way may refuse one command of it.
+func TestPushThatIsRefusedInPart(t *testing.T) {
+	t.Parallel()
+	for refusedAt, unexecuted := range map[int]bool{1: false, 2: true} {
+		f := setup(t, redistest.Shared(t))
+		store.Intercept(f.Store, func(cmds []redis.Cmder, _ func() error) error {
+			push, ok := cmds[2].(*redis.IntCmd)
+			require.True(t, ok)
+			push.SetVal(1)
+			err := refused("NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call.")
+			cmds[refusedAt].SetErr(err)
+			if refusedAt == 2 {
+				push.SetVal(0)
+			}
+			return err
+		})
+		_, err := f.Push(t.Context(), "q", []byte(job("A", "[1]")))
+		require.Error(t, err)
+		require.Equal(t, unexecuted, store.Unexecuted(err), refusedAt)
+	}
+}

@@ -32,6 +32,10 @@ var refusals = []string{
 // itself comes last.
 const inScript = "ERR Error running script "
 
+// inTransaction begins what EXEC is answered when it is refused itself, and nothing of
+// the transaction has run.
+const inTransaction = "EXECABORT Transaction discarded because of: "
+
 // refusal returns the one of refusals that err is; else "".
 func refusal(err error) string {
 	var answer redis.Error
@@ -42,6 +46,7 @@ func refusal(err error) string {
 	if rest, ok := strings.CutPrefix(text, inScript); ok {
 		_, text, _ = strings.Cut(rest, ": -")
 	}
+	text = strings.TrimPrefix(text, inTransaction)
 	for _, word := range refusals {
 		if rest, ok := strings.CutPrefix(text, word); ok && (rest == "" || rest[0] == ' ') {
 			return word

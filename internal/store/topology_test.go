@@ -94,6 +94,12 @@ func TestPlacesToFindRedis(t *testing.T) {
 		worksAt(t, store.Options{URL: server.URLAs("resqued", "pw"), Namespace: "resque"})
 	})
 
+	t.Run("a server whose command ACL is renamed", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, redistest.Options{Args: []string{"--rename-command", "ACL", ""}})
+		worksAt(t, store.Options{URL: server.URL(), Namespace: "resque"})
+	})
+
 	t.Run("TLS with a certificate of one's own", func(t *testing.T) {
 		t.Parallel()
 		server := redistest.Start(t, redistest.Options{TLS: true})

@@ -3,7 +3,11 @@
 -- the job would be nowhere. What is only kept on the side is tried with pcall instead.
 -- Nobody can ask before Redis 7. Who may give himself rights has them all.
 
-local may = redis.acl_check_cmd
+local asking = redis.acl_check_cmd
+local may = asking and function(...)
+  local known, yes = pcall(asking, ...) -- it fails where the server has no such command
+  return known and yes
+end
 if may and may('ACL', 'SETUSER', 'x') then may = nil end
 
 -- lacks returns what the user may not do with a key, or nil.
