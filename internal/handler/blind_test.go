@@ -34,6 +34,31 @@ func TestLookWithoutFiles(t *testing.T) {
 	left, _ := p.look(true)
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &had))
 	require.Positive(t, left)
+
+	// Files that may be opened again before a look has ended do not make it a good one.
+	stop, toggled := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(toggled)
+		for {
+			select {
+			case <-stop:
+				_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &had)
+				return
+			default:
+				_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: had.Max})
+				_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &had)
+			}
+		}
+	}()
+	overlooked := 0
+	for range 3000 {
+		if left, _ := p.look(false); left == 0 {
+			overlooked++
+		}
+	}
+	close(stop)
+	<-toggled
+	require.Zero(t, overlooked)
 	require.NoError(t, unix.Kill(-cmd.Process.Pid, unix.SIGKILL))
 	_, _ = cmd.Wait(), child.Wait()
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,7 +23,7 @@ import (
 // another program. Out of reach is only a process that has left the group,
 // emptied its environment for good and outlived its parent.
 func (p *process) look(kill bool) (left, unclear int) {
-	own := unix.Getpgrp()
+	own, before := unix.Getpgrp(), blinded.Load()
 	leader, self := p.cmd.Process.Pid, os.Getpid()
 	children := childLister()
 	todo := children(self)
@@ -61,20 +62,27 @@ func (p *process) look(kill bool) (left, unclear int) {
 			}
 		}
 	}
-	if left == 0 && blind() {
+	if left == 0 && blinded.Load() != before {
 		left++ // whoever it is
 	}
 	return left, unclear
 }
 
-// blind: this process may open no more files, and so sees no processes. It must not
-// think that there are none.
-func blind() bool {
-	f, err := os.Open("/proc/self/stat")
-	if err == nil {
-		_ = f.Close()
+// blinded counts what could not be looked at because this process may open no more
+// files: it sees no processes then, and must not think that there are none.
+var blinded atomic.Int64
+
+func noteBlind(err error) {
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) {
+		blinded.Add(1)
 	}
-	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
+}
+
+// readFile reads a file below /proc.
+func readFile(path string) ([]byte, error) {
+	text, err := os.ReadFile(path)
+	noteBlind(err)
+	return text, err
 }
 
 // killExactly sends SIGKILL to the process with that number and start time.
@@ -101,7 +109,7 @@ type stat struct {
 func (s stat) dead() bool { return s.state == 'X' || s.state == 'Z' && s.threads < 2 }
 
 func readStat(pid int) (stat, bool) {
-	text, err := os.ReadFile(procPath(pid, "stat"))
+	text, err := readFile(procPath(pid, "stat"))
 	if err != nil {
 		return stat{}, false
 	}
@@ -121,13 +129,13 @@ func readStat(pid int) (stat, bool) {
 // environ returns the environment with which a process was started; empty if it
 // has none, has lost it in dying, or is not ours to read.
 func environ(pid int) []byte {
-	env, err := os.ReadFile(procPath(pid, "environ"))
+	env, err := readFile(procPath(pid, "environ"))
 	if err == nil && len(env) > 0 {
 		return env
 	}
 	// The first thread of a process may have ended while others run.
 	for _, thread := range tasks(pid) {
-		if env, err := os.ReadFile(procPath(pid, "task/"+thread+"/environ")); err == nil && len(env) > 0 {
+		if env, err := readFile(procPath(pid, "task/"+thread+"/environ")); err == nil && len(env) > 0 {
 			return env
 		}
 	}
@@ -160,7 +168,7 @@ func childLister() func(pid int) []int {
 func childrenOf(pid int) []int {
 	var pids []int
 	for _, thread := range tasks(pid) {
-		text, err := os.ReadFile(procPath(pid, "task/"+thread+"/children"))
+		text, err := readFile(procPath(pid, "task/"+thread+"/children"))
 		if err != nil {
 			continue // it has ended
 		}
@@ -193,11 +201,13 @@ func tasks(pid int) []string { return names(procPath(pid, "task")) }
 
 func names(dir string) []string {
 	d, err := os.Open(dir)
+	noteBlind(err)
 	if err != nil {
 		return nil
 	}
 	defer func() { _ = d.Close() }()
-	list, _ := d.Readdirnames(-1) // what could be read counts
+	list, err := d.Readdirnames(-1) // what could be read counts
+	noteBlind(err)
 	return list
 }
 

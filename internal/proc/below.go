@@ -56,8 +56,9 @@ func blind(err error) error {
 
 func isSubreaper() bool {
 	var is int32
-	err := unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&is)), 0, 0, 0)
-	return err == nil && is != 0
+	// Not unix.Prctl: the stack, and with it the variable, may move until that is called.
+	_, _, errno := unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&is)), 0, 0, 0, 0)
+	return errno == 0 && is != 0
 }
 
 // listsChildren: this kernel has the children files of /proc.
