@@ -25,11 +25,17 @@ const probeWorker = "probe:1:plain"
 type rehearsal struct {
 	pipe  redis.Pipeliner
 	names []string
+	sent  []string // the SHA-1 of the scripts that were queued whole
 }
 
 func (r *rehearsal) add(ctx context.Context, sc *script, keys []string, args []any) {
+	if slices.Contains(r.sent, sc.sha) {
+		r.pipe.EvalSha(ctx, sc.sha, keys, args...)
+	} else {
+		r.sent = append(r.sent, sc.sha)
+		r.pipe.Eval(ctx, sc.source, keys, args...)
+	}
 	r.names = append(r.names, sc.name)
-	r.pipe.Eval(ctx, sc.source, keys, args...)
 }
 
 // push is what Store.Push does.
