@@ -142,7 +142,8 @@ func (p *Process) insist(req store.ExchangeRequest, sending *int64) exchangeResu
 				p.log.Info("redis is back", zap.Duration("after", time.Since(down)))
 				p.beatAtOnce()
 			}
-			return exchangeResult{req: req, reply: reply, sent: p.renewed(reply.Jobs, sent)}
+			since, err := p.renewed(reply.Jobs, sent)
+			return exchangeResult{req: req, reply: reply, sent: since, err: err}
 		case p.work.Err() != nil:
 			return exchangeResult{req: req, err: err}
 		case errors.Is(err, store.ErrFenced):
@@ -172,21 +173,25 @@ func (p *Process) insist(req store.ExchangeRequest, sending *int64) exchangeResu
 }
 
 // renewed returns since when the locks of jobs count that were taken at sent. Where
-// that is long ago, a beat extends them before the jobs begin.
-func (p *Process) renewed(jobs []store.Reserved, sent time.Duration) time.Duration {
+// that is long ago, a beat extends them before the jobs begin. The machine may have been
+// frozen in between: then they may be others' by now, and the error is ErrFenced.
+func (p *Process) renewed(jobs []store.Reserved, sent time.Duration) (since time.Duration, err error) {
 	now := proc.BootTime()
 	if len(jobs) == 0 || now-sent < part(p.cfg.LockDuration, lockStop)/4 {
-		return sent
+		return sent, nil
 	}
 	b := store.BeatRequest{Proc: p.name.Proc}
 	for _, j := range jobs {
 		b.Jobs = append(b.Jobs, store.Running{Token: j.Token, LockKey: j.LockKey})
 	}
 	// One that is lost is told so by the loop's own beat, which follows.
-	if _, err := p.d.Store.Beat(p.work, b); err != nil {
-		return sent
+	switch _, err := p.d.Store.Beat(p.work, b); {
+	case errors.Is(err, store.ErrFenced):
+		return sent, ErrFenced
+	case err != nil:
+		return sent, nil
 	}
-	return now
+	return now, nil
 }
 
 func (p *Process) sleep(ctx context.Context, d time.Duration) {

@@ -1,0 +1,41 @@
+package workerproc_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/workerproc"
+)
+
+// frozen stands still with an answer that holds jobs, until others have recovered them.
+type frozen struct {
+	workerproc.Store
+	store *store.Store
+}
+
+func (f *frozen) Exchange(ctx context.Context, req store.ExchangeRequest) (store.ExchangeReply, error) {
+	reply, err := f.Store.Exchange(ctx, req)
+	if len(reply.Jobs) > 0 {
+		if _, _, err := f.store.Fence(ctx, req.Proc, true); err != nil {
+			return reply, err
+		}
+		time.Sleep(700 * time.Millisecond) // more than a part of the locks' four seconds
+	}
+	return reply, err
+}
+
+func TestFrozenBeforeItsJobsBegin(t *testing.T) {
+	t.Parallel()
+	h, running, _ := gate()
+	f := start(t, handlers{"A": h}, options{short: true, wrap: func(s workerproc.Store) workerproc.Store {
+		return &frozen{Store: s, store: s.(*store.Store)} //nolint:forcetypeassert // as start makes it
+	}})
+	f.push(payload(1))
+	require.ErrorIs(t, <-f.result, workerproc.ErrFenced)
+	require.Empty(t, running)
+	require.Zero(t, f.started.Load(), "it is another's job by now")
+}
