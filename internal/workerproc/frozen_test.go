@@ -2,6 +2,7 @@ package workerproc_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -26,6 +27,14 @@ func (f *frozen) Exchange(ctx context.Context, req store.ExchangeRequest) (store
 		time.Sleep(700 * time.Millisecond) // more than a part of the locks' four seconds
 	}
 	return reply, err
+}
+
+// Beat does not get through where it is the loop's, which would have been frozen, too.
+func (f *frozen) Beat(ctx context.Context, b store.BeatRequest) (store.BeatReply, error) {
+	if b.Info != nil {
+		return store.BeatReply{}, errors.New("cut off")
+	}
+	return f.Store.Beat(ctx, b)
 }
 
 func TestFrozenBeforeItsJobsBegin(t *testing.T) {
