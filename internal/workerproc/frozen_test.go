@@ -24,7 +24,10 @@ func (f *frozen) Exchange(ctx context.Context, req store.ExchangeRequest) (store
 		if _, _, err := f.store.Fence(ctx, req.Proc, true); err != nil {
 			return reply, err
 		}
-		time.Sleep(700 * time.Millisecond) // more than a part of the locks' four seconds
+		select {
+		case <-time.After(700 * time.Millisecond): // more than a part of the locks' four seconds
+		case <-ctx.Done():
+		}
 	}
 	return reply, err
 }

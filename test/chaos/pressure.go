@@ -46,3 +46,20 @@ func (c *chaos) pressure(ctx context.Context) {
 		before, from = now, to
 	}
 }
+
+var silentLine = regexp.MustCompile(`"msg":"killing a worker process","proc":"([^"]+)".*"because":"no sign of life`)
+
+// silent are the worker processes that their masters have given up.
+func (c *chaos) silent() map[string]time.Duration {
+	all := map[string]time.Duration{}
+	for _, m := range c.machines {
+		m.mu.Lock()
+		for _, l := range m.lines {
+			if match := silentLine.FindStringSubmatch(l.text); match != nil {
+				all[match[1]] = l.at
+			}
+		}
+		m.mu.Unlock()
+	}
+	return all
+}

@@ -140,6 +140,9 @@ type History struct {
 	Emptied []time.Duration
 	// Forgotten are the jobs that were in Redis when it lost everything.
 	Forgotten map[string]bool
+	// Silent are worker processes that their masters have killed because they were not
+	// heard of, and when that was.
+	Silent map[string]time.Duration
 	// Starved are the times when the machine had more to do than it could.
 	Starved []Span
 	// DaemonOf tells whose worker process it is.

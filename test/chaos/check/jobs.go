@@ -196,6 +196,10 @@ func (h *History) whyAgain(before, again *Run) string {
 	if h.rolledBack(before) {
 		return "writes that redis lost"
 	}
+	// One that gets no processor for seconds cannot be told from one that hangs.
+	if at, ok := h.Silent[before.Proc]; ok && at >= before.At && at <= again.At && h.starved(at-3*time.Second, at) {
+		return "a machine that had too much to do"
+	}
 	return ""
 }
 

@@ -148,3 +148,17 @@ func TestStarved(t *testing.T) {
 	b.h.Failed[1].Error = "lost"
 	requireFails(t, Failures(b.h, false), "chaos-9")
 }
+
+func TestSilent(t *testing.T) {
+	t.Parallel()
+	b := good()
+	b.push("chaos-9")
+	b.run("chaos-9", "p1", "k", 10*second, 12*second, ledger.End)
+	b.run("chaos-9", "p2", "k", 14*second, 15*second, ledger.End)
+	b.h.Silent = map[string]time.Duration{"p1": 13 * second}
+	requireFails(t, Repeats(b.h), "chaos-9")
+	b.h.Starved = []Span{{11 * second, 12 * second}}
+	require.Empty(t, Repeats(b.h).Violations)
+	b.h.Silent = map[string]time.Duration{"p1": 15 * second}
+	requireFails(t, Repeats(b.h), "chaos-9")
+}
