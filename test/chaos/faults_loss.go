@@ -73,18 +73,23 @@ return {places, failed, taken, stats}`)
 func redisEmpty(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	seen := c.marks()
 	f.Effect, f.From = check.Disturbs|check.Fails, proc.BootTime()
+	again := r.IntN(2) == 0
+	if again { // it must not lose that it was emptied
+		if err := c.server.ctl().ConfigSet(ctx, "appendfsync", "always").Err(); err != nil {
+			return err
+		}
+	}
 	jobs, err := c.empty(ctx)
 	if err != nil {
 		return err
 	}
 	lasted(f, "%d jobs", jobs)
-	if r.IntN(2) == 0 {
-		note, err := c.bounce(ctx, "everysec", 0)
-		if err != nil {
+	if again {
+		if _, err := c.bounce(ctx, "always", 0); err != nil {
 			return err
 		}
 		f.To = proc.BootTime()
-		f.Note += ", and started again" + note
+		f.Note += ", and started again"
 	}
 	return c.allWorking(ctx, f, seen)
 }

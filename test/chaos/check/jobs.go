@@ -190,7 +190,8 @@ func (h *History) whyAgain(before, again *Run) string {
 	if at, ok := h.died[before.Proc]; ok && at >= before.At-dying && at <= again.At {
 		return "the death of its process"
 	}
-	if f, ok := h.explains(before.Proc, before.At, again.At, Kills|Fences|Freezes); ok {
+	// What a command does may come to light a moment after its process was killed.
+	if f, ok := h.explains(before.Proc, before.At-500*time.Millisecond, again.At, Kills|Fences|Freezes); ok {
 		return f.Kind
 	}
 	if h.rolledBack(before) {
