@@ -22,7 +22,7 @@ var mutants = []struct{ name, file, from, to string }{
 	{"a lock is not released", "exchange", `release(lock, owner(proc, token))`, ``},
 	{"a lock stays when its process is recovered", "recover", `release(r.lock, owner(proc, token))`, ``},
 	{"names from Go are ignored", "exchange", `return names[queue .. '\0' .. redis.sha1hex(payload)]`, ``},
-	{"arguments with other white space are others", "lib", `if class then rest = squeeze(rest) else`, `if class then else`},
+	{"arguments with other white space are others", "lib", `elseif spaced then rest = squeeze(rest) end`, `end`},
 
 	{"a completion is applied again", "exchange", `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == 2 then`},
 	{"a completion leaves the record", "exchange", `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HEXISTS', inflight, token) == 0 then`},

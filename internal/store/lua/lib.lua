@@ -139,32 +139,76 @@ local function beaten(prefix, ms, lease, every)
   call('HSET', key, 'beat', fmt('%.0f', ms))
 end
 
--- stringend returns the index of the quote that ends the string beginning at i.
-local function stringend(s, i)
+-- stringend returns the index of the quote that ends the string beginning at i, or nil,
+-- and where the next backslash is. slash is where the last one was found that anybody
+-- has looked for: payloads have few, or none, and each is looked for once.
+local function stringend(s, i, slash)
   i = i + 1
-  while true do
-    local a = find(s, '["\\]', i)
-    if not a then return nil end
-    if byte(s, a) == 34 then return a end
-    i = a + 2
+  local a = find(s, '"', i, true)
+  while a do
+    if slash < i then slash = find(s, '\\', i, true) or math.huge end
+    if a < slash then return a, slash end
+    i = slash + 2
+    if a < i then a = find(s, '"', i, true) end
   end
+  return nil, slash
 end
 
--- closing returns the index of the bracket that ends the value beginning at i.
-local function closing(s, i)
-  local depth = 0
+-- leap is closing for what is long. Plain searches cost next to nothing for a byte, so
+-- it leaps from one mark to the next; each kind is looked for when the last is behind.
+local function leap(s, i)
+  local find, far = find, math.huge
+  local quote, open, close, brace, unbrace, slash, depth, spaced = 0, 0, 0, 0, 0, 0, 0, false
+  local space, blank, plain = 0, ' ', true
+  for c in string.gmatch('\t\n\v\f\r', '.') do
+    if find(s, c, i, true) then blank, plain = '%s', false end
+  end
   while true do
-    local a = find(s, '["%[%]{}]', i)
-    if not a then return nil end
-    local c = byte(s, a)
-    if c == 34 then
-      a = stringend(s, a)
+    if quote < i then quote = find(s, '"', i, true) or far end
+    if open < i then open = find(s, '[', i, true) or far end
+    if close < i then close = find(s, ']', i, true) or far end
+    if brace < i then brace = find(s, '{', i, true) or far end
+    if unbrace < i then unbrace = find(s, '}', i, true) or far end
+    local up, down = open < brace and open or brace, close < unbrace and close or unbrace
+    local a = up < down and up or down
+    if quote < a then a = quote end
+    if a == far then return nil end
+    if not spaced then
+      if space < i then space = find(s, blank, i, plain) or far end
+      spaced = space < a
+    end
+    if a == quote then
+      a, slash = stringend(s, a, slash)
       if not a then return nil end
-    elseif c == 91 or c == 123 then
+    elseif a == up then
       depth = depth + 1
     else
       depth = depth - 1
-      if depth == 0 then return a end
+      if depth == 0 then return a, spaced end
+    end
+    i = a + 1
+  end
+end
+
+-- closing returns the index of the bracket that ends the value beginning at i, and
+-- whether there is white space in it outside of strings.
+local function closing(s, i)
+  if #s > 1000 then return leap(s, i) end
+  local depth, slash, spaced, marks = 0, 0, false, '["%[%]{}%s]'
+  while true do
+    local a = find(s, marks, i)
+    if not a then return nil end
+    local c = byte(s, a)
+    if c == 34 then
+      a, slash = stringend(s, a, slash)
+      if not a then return nil end
+    elseif c == 91 or c == 123 then
+      depth = depth + 1
+    elseif c == 93 or c == 125 then
+      depth = depth - 1
+      if depth == 0 then return a, spaced end
+    else
+      spaced, marks = true, '["%[%]{}]'
     end
     i = a + 1
   end
@@ -173,41 +217,40 @@ end
 -- squeeze removes white space outside of strings, so that [1, 2] and [1,2] are
 -- the same arguments.
 local function squeeze(s)
-  if not find(s, '%s') then return s end
-  local out, i = {}, 1
+  local out, i, slash, squeezed = {}, 1, 0, {}
   while true do
     local a = find(s, '"', i, true)
-    if not a then
-      out[#out + 1] = string.gsub(sub(s, i), '%s+', '')
-      return table.concat(out)
-    end
-    local b = stringend(s, a) or #s
-    out[#out + 1] = string.gsub(sub(s, i, a - 1), '%s+', '')
-    out[#out + 1] = sub(s, a, b)
-    i = b + 1
+    local between = sub(s, i, a and a - 1)
+    if not squeezed[between] then squeezed[between] = string.gsub(between, '%s+', '') end
+    out[#out + 1] = squeezed[between]
+    if not a then return table.concat(out) end
+    local b
+    b, slash = stringend(s, a, slash)
+    out[#out + 1] = sub(s, a, b or #s)
+    i = (b or #s) + 1
   end
 end
 
--- envelope returns a payload's class and arguments as they stand in its JSON,
--- or nil for anything that is no plain job.
+-- envelope returns a payload's class and arguments as they stand in its JSON, and
+-- whether squeeze has something to do there; nil for anything that is no plain job.
 local function envelope(s)
   local class, i = match(s, '^{"class":"([^"\\]+)","args":()%[')
   if class then
-    local e = closing(s, i)
+    local e, spaced = closing(s, i)
     if not e then return nil end
-    return class, sub(s, i, e)
+    return class, sub(s, i, e), spaced
   end
-  local args
+  local args, spaced
   local pos = match(s, '^%s*{%s*()')
   if not pos then return nil end
   while true do
     local key, at = match(s, '^"([^"\\]*)"%s*:%s*()', pos)
     if not key then return nil end
-    local c, e = byte(s, at), nil
+    local c, e, blank = byte(s, at), nil, nil
     if c == 34 then
-      e = stringend(s, at)
+      e = stringend(s, at, 0)
     elseif c == 91 or c == 123 then
-      e = closing(s, at)
+      e, blank = closing(s, at)
     else
       e = find(s, '[,}%s]', at)
       e = e and e - 1
@@ -217,7 +260,7 @@ local function envelope(s)
       if c ~= 34 then return nil end
       class = sub(s, at + 1, e - 1)
     elseif key == 'args' then
-      args = sub(s, at, e)
+      args, spaced = sub(s, at, e), blank
     end
     local sep
     sep, pos = match(s, '^%s*([,}])%s*()', e + 1)
@@ -226,14 +269,14 @@ local function envelope(s)
   end
   if not class then return nil end
   if not args or args == 'null' then args = '[]' end
-  return class, args
+  return class, args, spaced
 end
 
 -- lockname returns what jobs that exclude each other have in common.
 local function lockname(payload, style)
-  local class, rest
-  if style ~= 'payload' then class, rest = envelope(payload) end
-  if class then rest = squeeze(rest) else class, rest = '', payload end
+  local class, rest, spaced
+  if style ~= 'payload' then class, rest, spaced = envelope(payload) end
+  if not class then class, rest = '', payload elseif spaced then rest = squeeze(rest) end
   if #rest > 200 then rest = ':' .. redis.sha1hex(rest) end
   return class .. rest
 end
