@@ -131,7 +131,7 @@ const maxEpoch = 253402300800
 // errRecord: an in-flight record that this program did not write.
 var errRecord = errors.New("not a record of resqued")
 
-// parseRecord reads what pack in lua/lib.lua wrote.
+// parseRecord reads what grant in lua/straight.lua wrote.
 func parseRecord(token, record string) (Reserved, error) {
 	head, body, ok := strings.Cut(record, "\n")
 	fields := strings.Fields(head)
@@ -210,7 +210,7 @@ func (s *Store) DelayedQueues(ctx context.Context) ([]string, error) {
 	}
 	var queues []string
 	for _, member := range members {
-		// As delayed in lua/lib.lua writes it.
+		// As delayed in lua/records.lua writes it.
 		_, rest, _ := strings.Cut(member, " ")
 		size, rest, _ := strings.Cut(rest, " ")
 		if n, err := strconv.Atoi(strings.TrimSuffix(size, "u")); err == nil && n >= 0 && n <= len(rest) {

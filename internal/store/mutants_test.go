@@ -14,21 +14,28 @@ import (
 // replaced must be there once, so that the table follows the scripts.
 var mutants = []struct{ name, file, from, to string }{
 	{"a lock is released whoever holds it", "lib", `pcall_('GET', lock) == value then call('DEL', lock)`, `pcall_('GET', lock) then call('DEL', lock)`},
-	{"a lock that is held is taken over", "lib", `return not (p and pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 0)`, `return false`},
-	{"a foreign lock is taken over", "lib", `return not (p and pcall_(`, `return p ~= nil and not (p and pcall_(`},
-	{"a lock without a record stays in the way", "lib", `return not (p and pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 0)`, `return true`},
+	{"a lock that is held is taken over", "records", `return not (p and pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 0)`, `return false`},
+	{"a foreign lock is taken over", "records", `return not (p and pcall_(`, `return p ~= nil and not (p and pcall_(`},
+	{"a lock without a record stays in the way", "records", `return not (p and pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 0)`, `return true`},
 	{"a lock is taken without a look", "exchange", `'NX', 'EX', ttl`, `'EX', ttl`},
 	{"a lock has no time to live", "exchange", `'NX', 'EX', ttl`, `'NX'`},
-	{"a lock is not released", "exchange", `release(lock, owner(proc, token))`, ``},
+	{"a lock is taken without a look, straight", "straight", `'NX', 'EX', ttl`, `'EX', ttl`},
+	{"a lock has no time to live, straight", "straight", `'NX', 'EX', ttl`, `'NX'`},
+	{"a lock is not released", "exchange", `release(lock, me .. token)`, ``},
+	{"a lock is not released, straight", "straight", `release(locks[1], owners[1])`, ``},
+	{"many locks are not released", "straight", `if values[i] == owners[i] then ended[#ended + 1] = lock end`, ``},
 	{"a lock stays when its process is recovered", "recover", `release(r.lock, owner(proc, token))`, ``},
 	{"names from Go are ignored", "exchange", `return names[queue .. '\0' .. redis.sha1hex(payload)]`, ``},
 	{"arguments with other white space are others", "lib", `elseif spaced then rest = squeeze(rest) end`, `end`},
 
 	{"a completion is applied again", "exchange", `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == 2 then`},
 	{"a completion leaves the record", "exchange", `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HEXISTS', inflight, token) == 0 then`},
+	{"a completion is applied again, straight", "straight", `if there[tokens[i]] then`, `if true then`},
+	{"a completion leaves the record, straight", "straight", `query('HDEL', inflight, tokens[1])`, `query('HEXISTS', inflight, tokens[1])`},
+	{"completions leave the records", "straight", `call('HDEL', inflight, unpack(tokens))`, ``},
 	{"a repeated request takes jobs again", "exchange", `local mine = again and call(`, `local mine = false and call(`},
-	{"a request that comes late takes jobs", "exchange", `'repeated') or 0) or 0) > sending then`, `'repeated') or 0) or 0) > sending + 9 then`},
-	{"a fenced process is served", "exchange", `if not lease or lease < ms then return {'FENCED'} end`, ``},
+	{"a request that comes late takes jobs", "straight", `'repeated') or 0) or 0) > sending then`, `'repeated') or 0) or 0) > sending + 9 then`},
+	{"a fenced process is served", "straight", `if not lease or lease < ms then return {'FENCED'} end`, ``},
 	{"a fenced process beats", "beat", `if not lasts or lasts == 0 then return {'FENCED'} end`, ``},
 	{"a living process is fenced", "fence", `if not force and lease >= ms then`, `if false then`},
 	{"a living process is recovered", "recover", `if lease and tonumber(lease) ~= 0 then`, `if false then`},
@@ -36,9 +43,13 @@ var mutants = []struct{ name, file, from, to string }{
 	{"a lost lock is not told", "beat", `if not whole then lost[#lost + 1] = token end`, ``},
 	{"a beat extends no lock", "beat", `call('EXPIRE', key, ttl)`, ``},
 
-	{"the fence stands still", "exchange", `fence = fence + 1`, ``},
-	{"the fence starts again where Redis forgot it", "exchange", `if fence < us then fence = us end`, ``},
+	{"the fence stands still", "straight", `fence = fence + 1`, ``},
+	{"the fence starts again where Redis forgot it", "straight", `if fence < us then fence = us end`, ``},
+	{"what was set aside of the fence is not kept", "straight", `if fence > us or refused(last) then`, `if refused(last) then`},
 
+	{"a job that was taken stays in its queue", "straight", `call('LTRIM', key, n, -1)`, ``},
+	{"a job that was taken has no record", "straight", `call('HSET', inflight, unpack(reply, written + 1))`, ``},
+	{"a locked job is dropped, straight", "straight", `call('LPUSH', key, payloads[1])`, ``},
 	{"a locked job is dropped", "exchange", `call('RPUSH', key, payload)
           if unique`, `if unique`},
 	{"a locked job is written anew", "exchange", `call('RPUSH', key, payload)
@@ -51,15 +62,17 @@ var mutants = []struct{ name, file, from, to string }{
 	{"delayed jobs are copied", "poll", `call('ZREM', prefix .. 'resqued:delayed', member)`, ``},
 
 	{"suspects run beside others", "exchange", `if blame > 0 and onsuspects == 'a' then`, `if false then`},
+	{"suspects are taken straight", "straight", `pcall_('EXISTS', counters, deathkey)`, `pcall_('EXISTS', counters)`},
 	{"nobody is suspected", "recover", `if suspect then blame`, `if false then blame`},
 	{"a suspect is lost", "suspects", `call('RPUSH', apartkey(prefix, queue), start .. ' ' .. payload)`, ``},
 	{"a suspect is taken twice", "exchange", `call('LPOP', key)
-      grant`, `grant`},
+      give`, `give`},
 	{"a suspect stays a member", "exchange", `if unique then start = forget_member(key, index, payload) end
       set_apart`, `set_apart`},
 	{"a job that has come to its end is suspected", "exchange", `pcall_('HDEL', deathkey, corpse(queue, record.payload))`, ``},
 
 	{"a released lock is not told to those who wait", "exchange", `freed(prefix, released, ms)`, ``},
+	{"a released lock is not told, straight", "straight", `pcall_('EXISTS', counters, deathkey)`, `pcall_('EXISTS', deathkey)`},
 	{"one job too many counts as locked", "exchange", `math.min(s.count + looked, s.mark)`, `math.min(s.count + looked + 1, s.mark)`},
 	{"newer jobs count as seen", "exchange", `local newer, unseen = left - s.mark,`, `local newer, unseen = 0,`},
 	{"a queue counts as blocked though its lock is free", "waits", `if not held(prefix, lock) then`, `if false then`},
@@ -94,6 +107,7 @@ var mutants = []struct{ name, file, from, to string }{
 
 	{"a full server takes no process back", "register", `call('PERSIST', KEYS[1])`, ``},
 	{"a full server gives no jobs behind locked ones", "exchange", `if not direct or newer > 0 then call('PERSIST', info) end`, `if not direct then call('PERSIST', info) end`},
+	{"a full server gives no jobs", "straight", `if ncomp == 0 and nwant > 1 then call('PERSIST', info) end`, ``},
 }
 
 // mutantSequences is how many sequences a defect may take to be found: most take a

@@ -20,10 +20,10 @@ type script struct {
 }
 
 func loadScript(name string, parts ...string) *script {
-	return newScript(name, append(append([]string{"lib"}, parts...), name)...)
+	return newScript(name, append(append([]string{"lib", "records"}, parts...), name)...)
 }
 
-// newScript returns the script of some files of lua/, without the shared part.
+// newScript returns the script of some files of lua/, one after the other.
 func newScript(name string, files ...string) *script {
 	var source strings.Builder
 	for _, file := range files {
@@ -39,8 +39,8 @@ func newScript(name string, files ...string) *script {
 }
 
 var (
-	exchangeScript   = loadScript("exchange", "rights", "waits", "plain", "suspects")
-	exchangeUnique   = loadScript("exchange", "rights", "waits", "unique", "suspects")
+	exchangeScript   = newScript("exchange", "lib", "rights", "straight", "records", "waits", "plain", "suspects", "exchange")
+	exchangeUnique   = newScript("exchange", "lib", "rights", "straight", "records", "waits", "unique", "suspects", "exchange")
 	pollScript       = loadScript("poll", "rights", "waits", "unique", "suspects")
 	registerScript   = loadScript("register")
 	unregisterScript = loadScript("unregister", "forget")

@@ -1,62 +1,15 @@
--- exchange ends finished jobs and reserves new ones: the one script of the hot
--- path. Completions come first, so that what they free can be taken at once.
---
--- KEYS[1] resqued:inflight:<proc>
--- ARGV    prefix, proc, master, lock TTL (s), scan bound, repeat (1|0), lock key
---         style, number of completions, of wants, of queues, of this sending, of
---         names, of classes with names of their own, what to do with suspects (a set
---         them apart, t take them as any job, o take nothing else); then
---         per completion: token, kind (d f r b), queue, lock key, flags (c capped,
---           h holds class locks, k somebody wanted it to end, s it goes back after it has
---           run), worker if mirrored else '', deaths, failure record or '', delay (ms)
---         per want: token, worker
---         per queue: name, cap (0 none), flags (l locked, k its locks are named in
---           Go, u unique, s strict)
---         per name: queue, SHA-1 of a payload, what its lock is called
---         per class: its name
--- RETURNS {'FENCED'} if the process has no valid lease: nothing was done; else
---         {'OK', bounced, more (1|0), one of 1 (applied) 0 (late) x (stuck)
---          u (applied; it was a duplicate) for each completion as one text,
---          {reasons of the stuck}, {queues that are no lists}, {queues that were
---          out of step}, {queue, payload to name, …}, how many suspects wait in the
---          queues if this call has met any, token, record, …}
+-- exchange does what is left of a call that straight did not go through with.
 
-local inflight = KEYS[1]
-local prefix, proc, master, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local bound, again, style = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7]
-local ncomp, nwant, nqueue = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-local sending, nnames, nclasses = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
-local onsuspects = ARGV[14]
-local arg = 15
-local ms, us = now()
+if may and nwant > 0 and not straight then needcompanions(prefix) end
 
-local lease = tonumber(query('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
-if not lease or lease < ms then return {'FENCED'} end
-if type(query('HLEN', inflight)) ~= 'number' then
-  return redis.error_reply('RESQUEDTYPE ' .. inflight .. ' is no hash; move it away')
-end
+local failedkey, reasons, released, failed = prefix .. 'failed', reply[5], locks, 0
+processed = 0
 
-if may then
-  need(inflight, 'HDEL', 'HGET', 'HINCRBY')
-  need(prefix .. 'locket:job_locks:', 'GET', 'DEL')
-  if ncomp > 0 then need(prefix .. 'stat:processed', 'INCRBY') end
-  if nwant > 0 then
-    need(inflight, 'HSET', 'PERSIST')
-    need(prefix .. 'locket:job_locks:', 'SET')
-    needlist(prefix .. 'queue:' .. (ARGV[arg + 9 * ncomp + 2 * nwant] or ''))
-    needcompanions(prefix)
-  end
-end
-
-local failedkey, deathkey = prefix .. 'failed', prefix .. 'resqued:deaths'
-local applied, reasons, released = {}, {}, {}
-local processed, failed = 0, 0
-
-for c = 1, ncomp do
+for _, c in ipairs(others) do
+  local arg = 6 + 9 * c
   local token, kind, queue, lock = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3]
   local flags, worker, deaths = ARGV[arg + 4], ARGV[arg + 5], ARGV[arg + 6]
   local failure, delay = ARGV[arg + 7], tonumber(ARGV[arg + 8])
-  arg = arg + 9
   local record, stuck
   local back = kind == 'r' or kind == 'b'
   if back or deaths ~= '0' then
@@ -92,7 +45,7 @@ for c = 1, ncomp do
       answer(prefix, proc, token, kind == 'd' and 'finished 0 0' or kind == 'f' and 'cancelled 0 0' or 'cancelled 1 0')
     end
     if lock ~= '' then
-      release(lock, owner(proc, token))
+      release(lock, me .. token)
       released[#released + 1] = lock
     end
     if flags ~= '' and find(flags, 'c', 1, true) then uncap(prefix, master, queue) end
@@ -126,13 +79,9 @@ if failed > 0 then pcall_('INCRBY', prefix .. 'stat:failed', failed) end
 local starved = starving(prefix)
 if starved then freed(prefix, released, ms) end
 
-local reply = {'OK', 0, 0, table.concat(applied), reasons, {}, {}, {}, 0}
+reply[4] = table.concat(applied)
 if nwant == 0 then return reply end
 
--- A request whose answer did not come may have been under way still when it was
--- repeated. What it popped now, under tokens that are used up, nobody would run.
-local info = prefix .. 'resqued:proc:' .. proc
-if (tonumber(pcall_('HGET', info, 'repeated') or 0) or 0) > sending then return reply end
 if again then
   call('PERSIST', info) -- see register: a full server must not refuse the rest
   pcall_('HSET', info, 'repeated', ARGV[11])
@@ -144,7 +93,7 @@ end
 local function whole(token, raw)
   local record = unpack_(raw)
   if not record or record.lock == '' then return true end
-  if pcall_('GET', record.lock) == owner(proc, token) then
+  if pcall_('GET', record.lock) == me .. token then
     pcall_('EXPIRE', record.lock, ttl)
     return true
   end
@@ -165,9 +114,8 @@ local function whole(token, raw)
 end
 
 local wants = {}
-for w = 1, nwant do
-  local token, worker = ARGV[arg], ARGV[arg + 1]
-  arg = arg + 2
+for i = wantsat, queuesat - 1, 2 do
+  local token, worker = ARGV[i], ARGV[i + 1]
   local mine = again and call('HGET', inflight, token)
   if mine and whole(token, mine) then
     reply[#reply + 1] = token
@@ -176,10 +124,11 @@ for w = 1, nwant do
     wants[#wants + 1] = {token, worker}
   end
 end
+written = #reply
 
 local names, inGo = {}, {}
 do
-  local at = arg + 3 * nqueue
+  local at = queuesat + 3 * nqueue
   for _ = 1, nnames do
     names[ARGV[at] .. '\0' .. ARGV[at + 1]] = ARGV[at + 2]
     at = at + 3
@@ -224,10 +173,7 @@ local function take(lock, value)
   return true
 end
 
-local fencekey, fence = prefix .. 'resqued:fence', nil
 local bounced, more, budget = 0, 0, bound * 4
-local bytes, maxbytes = 0, 4194304 -- a reply of many large payloads would block the server
-local w = 1
 local capkey = prefix .. 'resqued:caps:' .. master
 
 local anydeaths = pcall_('HLEN', deathkey)
@@ -245,26 +191,12 @@ local function separable(queue)
   return not anydeaths or len(apartkey(prefix, queue)) and type(pcall_('SCARD', set)) == 'number' and not lacks(set, 'SADD')
 end
 
--- grant writes the record of a job for the next want.
-local function grant(queue, payload, lock, start, capped, deaths, blame)
-  local n = '0'
-  if lock ~= '' then
-    if not fence then
-      fence = tonumber(pcall_('GET', fencekey) or 0) or 0
-      if fence < us then fence = us end
-    end
-    fence = fence + 1
-    n = fmt('%.0f', fence)
-  end
-  local token, worker = wants[w][1], wants[w][2]
-  local r = pack({queue = queue, worker = worker, lock = lock, cap = capped and master or '',
-    fence = n, deaths = deaths, blame = blame, at = fmt('%.0f', ms), start = start, payload = payload})
-  call('HSET', inflight, token, r)
+-- give grants a job to the next want, and writes its record.
+local function give(queue, payload, lock, start, capped, deaths, blame)
+  local want = wants[w]
+  grant(want[1], want[2], frame(queue, capped and master or '', deaths, blame, start), payload, lock)
+  flush()
   if capped then pcall_('HINCRBY', capkey, queue, 1) end
-  reply[#reply + 1] = token
-  reply[#reply + 1] = r
-  bytes = bytes + #payload
-  w = w + 1
 end
 
 -- reserve takes jobs from one queue of left jobs for at most room wants. The jobs
@@ -300,7 +232,7 @@ local function reserve(queue, key, left, room, capped, flags)
 
   local function lockof(payload)
     local name = nameof(queue, payload, byGo)
-    if name then return prefix .. 'locket:job_locks:' .. name end
+    if name then return jobs .. name end
     unnamed = true
   end
 
@@ -333,7 +265,7 @@ local function reserve(queue, key, left, room, capped, flags)
     if locked then
       lock = lockof(payload)
       if not lock then return nil end
-      local got = take(lock, owner(proc, wants[w][1]))
+      local got = take(lock, me .. wants[w][1])
       if nopen > 0 then shut(lock) end
       if not got then
         inway[lock] = true
@@ -349,7 +281,7 @@ local function reserve(queue, key, left, room, capped, flags)
     end
     if not popped then removeat(key, index) end
     if unique then start = forget_member(key, index, payload) end
-    grant(queue, payload, lock, start, capped, deaths, blame)
+    give(queue, payload, lock, start, capped, deaths, blame)
     left, room, took = left - 1, room - 1, took + 1
     return true
   end
@@ -434,15 +366,15 @@ local function reserve_suspects(queue, room, capped, flags)
         unnamed = true
         break
       end
-      lock = prefix .. 'locket:job_locks:' .. name
+      lock = jobs .. name
     end
     scan, budget = scan - 1, budget - 1
-    if lock ~= '' and not take(lock, owner(proc, wants[w][1])) then
+    if lock ~= '' and not take(lock, me .. wants[w][1]) then
       call('LPOP', key)
       call('RPUSH', key, element)
     else
       call('LPOP', key)
-      grant(queue, payload, lock, start, capped, died(queue, payload))
+      give(queue, payload, lock, start, capped, died(queue, payload))
       room = room - 1
     end
   end
@@ -458,10 +390,10 @@ end
 
 if onsuspects == 'o' then call('PERSIST', info) end -- as above
 
-for _ = 1, nqueue do
+for i = nextqueue, nqueue do
   if (w > #wants or bytes >= maxbytes) and onsuspects ~= 'o' then break end
+  local arg = queuesat + 3 * i - 3
   local queue, cap, flags = ARGV[arg], tonumber(ARGV[arg + 1]), ARGV[arg + 2]
-  arg = arg + 3
   local key = prefix .. 'queue:' .. queue
   local unique = find(flags, 'u', 1, true)
   local left = len(key)
@@ -491,6 +423,5 @@ for _ = 1, nqueue do
     end
   end
 end
-if fence then call('SET', fencekey, fmt('%.0f', fence)) end
 reply[2], reply[3] = bounced, more
 return reply

@@ -29,4 +29,4 @@ local function need(key, ...)
 end
 
 -- needlist is need for what puts jobs into a list and takes them out.
-local function needlist(key) need(key, 'LLEN', 'LPOP', 'LPUSH', 'RPUSH', 'LINDEX', 'LRANGE', 'LSET', 'LREM') end
+local function needlist(key) need(key, 'LLEN', 'LTRIM', 'LPOP', 'LPUSH', 'RPUSH', 'LINDEX', 'LRANGE', 'LSET', 'LREM') end

@@ -17,6 +17,7 @@ var (
 const (
 	lua      = "internal/store/lua/"
 	exchange = lua + "exchange.lua"
+	straight = lua + "straight.lua"
 	janitor  = "internal/master/janitor.go"
 	master   = "internal/master/master.go"
 )
@@ -59,27 +60,29 @@ var defects = []defect{
 	}, slow, []string{"C2", "C7"}},
 
 	{"I3", "fencing tokens count seconds", []edit{
-		{exchange, `if fence < us then fence = us end`, `fence = math.floor(us / 1000000)`},
+		{straight, `if fence < us then fence = us end`, `fence = math.floor(us / 1000000)`},
 	}, calm, []string{"C3"}},
 	{"I3", "each process counts fencing tokens of its own", []edit{
-		{exchange, `prefix .. 'resqued:fence', nil`, `prefix .. 'resqued:fence:' .. proc, nil`},
-		{exchange, `if fence < us then fence = us end`, ``},
+		{straight, `prefix .. 'resqued:fence', nil`, `prefix .. 'resqued:fence:' .. proc, nil`},
+		{straight, `if fence < us then fence = us end`, ``},
 	}, calm, []string{"C3"}},
 
 	{"I4", "the end of a job counts each time that it is told", []edit{
 		{exchange, `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == -1 then`},
+		{straight, `if there[tokens[i]] then`, `if true then`},
 	}, replies, []string{"C1"}},
 	// Only both: what others have recovered has no record any more.
 	{"I4", "the end of a job counts though others have recovered it", []edit{
 		{exchange, `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == -1 then`},
-		{exchange, `if not lease or lease < ms then return {'FENCED'} end`, ``},
+		{straight, `if there[tokens[i]] then`, `if true then`},
+		{straight, `if not lease or lease < ms then return {'FENCED'} end`, ``},
 	}, cut, []string{"C1"}},
 	{"I4", "a process that was given up for dead is not told", []edit{
 		{lua + "beat.lua", `if not lasts or lasts == 0 then return {'FENCED'} end`, ``},
 	}, frozen, []string{"C6", "C7"}},
 
 	{"I6", "an outage is no reason for grace", []edit{
-		{lua + "lib.lua", `call('HSET', key, 'grace', fmt('%.0f', ms + lease))`, ``},
+		{lua + "records.lua", `call('HSET', key, 'grace', fmt('%.0f', ms + lease))`, ``},
 	}, uneven, []string{"C4", "C6"}},
 	{"I6", "the jobs of a machine that is gone are left", []edit{
 		{janitor, `for _, name := range orphans {`, `for _, name := range orphans[:0] {`},

@@ -1,0 +1,110 @@
+-- records is put behind lib in every script: the in-flight record, locks and leases. It
+-- is a file of its own because the straight path of exchange gets by without: a function
+-- costs something each time that a script defines it.
+
+-- unpack_ reads a record; see frame in straight.lua.
+local function unpack_(s)
+  local q, w, l, c, fence, deaths, blame, at, start, i =
+    match(s, '^3 (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([%d-]+)\n()')
+  if not q then return nil end
+  q, w, l, c = tonumber(q), tonumber(w), tonumber(l), tonumber(c)
+  local r = {fence = fence, deaths = tonumber(deaths), blame = tonumber(blame), at = at, start = start}
+  r.queue = sub(s, i, i + q - 1); i = i + q
+  r.worker = sub(s, i, i + w - 1); i = i + w
+  r.lock = sub(s, i, i + l - 1); i = i + l
+  r.cap = sub(s, i, i + c - 1); i = i + c
+  r.payload = sub(s, i)
+  return r
+end
+
+-- held tells whether a job lock is in anybody's way. One whose record is gone is
+-- not: whoever wants it takes it over. A foreign value, such as the empty string of
+-- resque-locket, counts until it expires.
+local function held(prefix, lock)
+  local value = pcall_('GET', lock)
+  if type(value) ~= 'string' then return value and true or false end
+  local p, t = match(value, '^resqued:(.*)#([^#]*)$')
+  return not (p and pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 0)
+end
+
+-- A job's class locks stand in resqued:held:<proc> under its token, as a list of
+-- "<key length> <value length>\n<key><value>".
+local function held_pack(key, value) return fmt('%d %d\n', #key, #value) .. key .. value end
+
+local function held_each(s, fn)
+  local i = 1
+  while true do
+    local k, v, at = match(s, '^(%d+) (%d+)\n()', i)
+    if not k then return end
+    k, v = tonumber(k), tonumber(v)
+    fn(sub(s, at, at + k - 1), sub(s, at + k, at + k + v - 1))
+    i = at + k + v
+  end
+end
+
+-- drop_held releases the class locks of a job whose code has ended.
+local function drop_held(prefix, proc, token)
+  local key = prefix .. 'resqued:held:' .. proc
+  local s = pcall_('HGET', key, token)
+  if type(s) ~= 'string' then return end
+  call('HDEL', key, token)
+  held_each(s, release)
+end
+
+-- answer tells who wanted a job to end what became of it.
+local function answer(prefix, proc, token, text)
+  if pcall_('HDEL', prefix .. 'resqued:kills:' .. proc, token) ~= 1 then return end
+  local key = prefix .. 'resqued:killed:' .. proc
+  pcall_('HSET', key, token, text)
+  pcall_('PEXPIRE', key, 60000)
+end
+
+-- uncap gives back one thread of a queue's cap. The hash vanishes with its last
+-- field, so nothing has to clean it up.
+local function uncap(prefix, cap, queue)
+  if cap == '' then return end
+  local key = prefix .. 'resqued:caps:' .. cap
+  local n = pcall_('HINCRBY', key, queue, -1)
+  if type(n) == 'number' and n <= 0 then call('HDEL', key, queue) end
+end
+
+-- corpse names a job in resqued:deaths, which outlives the job's records.
+local function corpse(queue, payload) return redis.sha1hex(queue .. '\0' .. payload) end
+
+-- deathsof returns how many processes have died that held a job, and for how many of
+-- them it may be to blame: then it is a suspect. Its entry is "<deaths> <blame>".
+local function deathsof(prefix, name)
+  local entry = pcall_('HGET', prefix .. 'resqued:deaths', name)
+  local n, blame = match(type(entry) == 'string' and entry or '', '^(%d+) (%d+)$')
+  return tonumber(n or 0), tonumber(blame or 0)
+end
+
+-- beaten notes that somebody beats. After a gap in which nobody did (an outage,
+-- a failover, a jump of the clock) no lease may be judged for one whole lease:
+-- the silence was not the fault of those who were silent.
+local function beaten(prefix, ms, lease, every)
+  local key = prefix .. 'resqued:meta'
+  local last = tonumber(call('HGET', key, 'beat') or 0)
+  if last and last > 0 and (ms - last > every * 1.5 or ms < last - every) then
+    call('HSET', key, 'grace', fmt('%.0f', ms + lease))
+  end
+  call('HSET', key, 'beat', fmt('%.0f', ms))
+end
+
+-- delayed returns the member of resqued:delayed for a job that has to wait:
+-- "<proc>#<token> <queue length>[u] <queue><payload>", u for a unique queue.
+local function delayed(proc, token, queue, record)
+  return proc .. '#' .. token .. ' ' .. #queue .. (record.start ~= '-' and 'u ' or ' ') .. queue .. record.payload
+end
+
+-- removeat takes the element with an index out of a list.
+local function removeat(key, index)
+  if index == 0 then return call('LPOP', key) end
+  local value = call('LINDEX', key, index)
+  if value then
+    local hole = '\0' .. redis.sha1hex(index .. value) -- nothing that could stand there
+    call('LSET', key, index, hole)
+    call('LREM', key, -1, hole) -- from the tail, where it is most often
+  end
+  return value
+end

@@ -1,0 +1,236 @@
+-- straight begins the script exchange, which ends finished jobs and reserves new ones:
+-- the one script of the hot path. Completions come first, so that what they free can be
+-- taken at once.
+--
+-- Most calls are plain: jobs have ended well, and others are taken from the heads of
+-- queues in which nothing is locked. Such a call goes straight through this file, with
+-- as few commands as it can for all of its jobs together, and returns at its end. All
+-- the rest, from the point that was reached, is in exchange.lua, behind the functions
+-- that only it needs: to define them would cost a small call more than its job.
+--
+-- KEYS[1] resqued:inflight:<proc>
+-- ARGV    prefix, proc, master, lock TTL (s), scan bound, repeat (1|0), lock key
+--         style, number of completions, of wants, of queues, of this sending, of
+--         names, of classes with names of their own, what to do with suspects (a set
+--         them apart, t take them as any job, o take nothing else); then
+--         per completion: token, kind (d f r b), queue, lock key, flags (c capped,
+--           h holds class locks, k somebody wanted it to end, s it goes back after it has
+--           run), worker if mirrored else '', deaths, failure record or '', delay (ms)
+--         per want: token, worker
+--         per queue: name, cap (0 none), flags (l locked, k its locks are named in
+--           Go, u unique, s strict)
+--         per name: queue, SHA-1 of a payload, what its lock is called
+--         per class: its name
+-- RETURNS {'FENCED'} if the process has no valid lease: nothing was done; else
+--         {'OK', bounced, more (1|0), one of 1 (applied) 0 (late) x (stuck)
+--          u (applied; it was a duplicate) for each completion as one text,
+--          {reasons of the stuck}, {queues that are no lists}, {queues that were
+--          out of step}, {queue, payload to name, …}, how many suspects wait in the
+--          queues if this call has met any, token, record, …}
+
+local inflight = KEYS[1]
+local prefix, proc, master, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local bound, again, style = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7]
+local ncomp, nwant, nqueue = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local sending, nnames, nclasses = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
+local onsuspects = ARGV[14]
+local wantsat = 15 + 9 * ncomp
+local queuesat = wantsat + 2 * nwant
+local ms, us = now()
+
+local lease = tonumber(query('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
+if not lease or lease < ms then return {'FENCED'} end
+
+local jobs, me = prefix .. 'locket:job_locks:', owner(proc, '')
+local fencekey, fence = prefix .. 'resqued:fence', nil
+local counters, deathkey = prefix .. 'locket:queue_lock_counters', prefix .. 'resqued:deaths'
+local straight = not again and nnames == 0 and nclasses == 0 and onsuspects ~= 'o'
+
+if may then
+  need(inflight, 'HDEL', 'HGET', 'HINCRBY', 'HKEYS')
+  need(jobs, 'GET', 'MGET', 'DEL')
+  if ncomp > 0 then need(prefix .. 'stat:processed', 'INCRBY') end
+  if nwant > 0 then
+    need(inflight, 'HSET', 'PERSIST')
+    need(jobs, 'SET')
+    need(fencekey, 'GETSET')
+    needlist(prefix .. 'queue:' .. (ARGV[queuesat] or ''))
+    -- Those for a unique queue are asked for later, before anything is done.
+    for i = queuesat + 2, queuesat + 3 * nqueue, 3 do straight = straight and not find(ARGV[i], 'u', 1, true) end
+  end
+end
+
+-- Jobs that have ended well, of which nothing but the record and the lock is left.
+local plain, tokens, others = {}, {}, {}
+for c = 1, ncomp do
+  local at = 6 + 9 * c
+  if straight and ARGV[at + 1] == 'd' and ARGV[at + 4] == '' and ARGV[at + 6] == '0' and #plain < 1000 then
+    plain[#plain + 1] = c
+    tokens[#tokens + 1] = ARGV[at]
+  else
+    others[#others + 1] = c
+  end
+end
+
+local size = #tokens == 1 and query('HDEL', inflight, tokens[1]) or query('HLEN', inflight)
+if type(size) ~= 'number' then
+  return redis.error_reply('RESQUEDTYPE ' .. inflight .. ' is no hash; move it away')
+end
+
+-- there are the tokens that have had a record, which is gone now.
+local there = {}
+if #tokens == 1 then
+  there[tokens[1]] = size == 1
+elseif size > 8 * #tokens then
+  for _, token in ipairs(tokens) do there[token] = call('HDEL', inflight, token) == 1 end
+elseif #tokens > 0 then
+  for _, token in ipairs(call('HKEYS', inflight)) do there[token] = true end
+  call('HDEL', inflight, unpack(tokens))
+end
+
+local applied, processed, locks, owners, ended = {}, 0, {}, {}, {}
+for i, c in ipairs(plain) do
+  if there[tokens[i]] then
+    local at = 6 + 9 * c
+    local lock, worker = ARGV[at + 3], ARGV[at + 5]
+    applied[c], processed = '1', processed + 1
+    if lock ~= '' then
+      locks[#locks + 1] = lock
+      owners[#owners + 1] = me .. tokens[i]
+    end
+    if worker ~= '' then ended[#ended + 1] = prefix .. 'worker:' .. worker end
+  else
+    applied[c] = '0'
+  end
+end
+if #locks == 1 then
+  release(locks[1], owners[1])
+elseif #locks > 1 then
+  local values = pcall_('MGET', unpack(locks))
+  for i, lock in ipairs(locks) do
+    if values[i] == owners[i] then ended[#ended + 1] = lock end
+  end
+end
+if #ended > 0 then call('DEL', unpack(ended)) end
+if processed > 0 then pcall_('INCRBY', prefix .. 'stat:processed', processed) end
+
+-- A request whose answer did not come may have been under way still when it was
+-- repeated. What it popped now, under tokens that are used up, nobody would run.
+local info = prefix .. 'resqued:proc:' .. proc
+if nwant > 0 and (tonumber(pcall_('HGET', info, 'repeated') or 0) or 0) > sending then nwant = 0 end
+
+local reply = {'OK', 0, 0, '', {}, {}, {}, {}, 0}
+local w, written = 1, #reply -- the next want; what of the reply is in Redis, too
+local bytes, maxbytes = 0, 4194304 -- a reply of many large payloads would block the server
+
+-- nextfence returns a number larger than all before it, as text. The first sets so many
+-- aside as there are wants, from the time on: then it takes one command, nearly always.
+local high
+local function nextfence()
+  if not fence then
+    local last = pcall_('GETSET', fencekey, fmt('%.0f', us + nwant))
+    fence = tonumber(last) or 0
+    if fence < us then fence = us end
+    if fence > us or refused(last) then call('SET', fencekey, fmt('%.0f', fence + nwant)) end
+  end
+  fence = fence + 1
+  local low = fence % 1000000
+  if low == 0 or not high then high = fmt('%.0f', (fence - low) / 1000000) end
+  return high .. fmt('%06d', low)
+end
+
+-- digits is a small number as text.
+local texts = {}
+local function digits(n)
+  local text = texts[n]
+  if not text then
+    text = fmt('%d', n)
+    texts[n] = text
+  end
+  return text
+end
+
+-- A record is "3 <lengths and numbers>\n" and then queue, worker, lock key, cap
+-- owner and payload, one after the other: no separator can occur in them. start is
+-- the job's entry in the start_at list of a unique queue, "-" from any other queue.
+-- frame returns what the records of many jobs have in common.
+local function frame(queue, cap, deaths, blame, start)
+  return {'3 ' .. #queue .. ' ', ' ' .. #cap .. ' ', fmt(' %d %d %.0f %s\n', deaths, blame, ms, start) .. queue, cap}
+end
+
+-- grant gives a job to a want. flush writes the records of such jobs, before these leave
+-- their queue, as far as that can be.
+local function grant(token, worker, f, payload, lock)
+  local n = lock == '' and '0' or nextfence()
+  local size = #reply
+  reply[size + 1] = token
+  reply[size + 2] = f[1] .. digits(#worker) .. ' ' .. digits(#lock) .. f[2] .. n .. f[3] .. worker .. lock .. f[4] .. payload
+  bytes, w = bytes + #payload, w + 1
+end
+
+local function flush()
+  if #reply > written then call('HSET', inflight, unpack(reply, written + 1)) end
+  written = #reply
+end
+
+-- peek returns the payloads at the head of a queue, at most n; the only one has left it.
+-- What is no list has none, and err.
+local chunk = 4
+local function peek(key, n)
+  if n > 1 then return checked(pcall_('LRANGE', key, 0, n - 1)) end
+  local v = checked(pcall_('LPOP', key))
+  return type(v) == 'string' and {v} or type(v) == 'table' and v or {}
+end
+
+-- reserve_straight takes jobs from the head of a queue. It returns false when it meets
+-- anything else than a job whose lock is free.
+local function reserve_straight(queue, locked)
+  local key, f = prefix .. 'queue:' .. queue, nil
+  while w <= nwant do
+    local room = math.min(chunk, nwant - w + 1)
+    local payloads, n, lock = peek(key, room), 0, ''
+    if payloads.err then return false end
+    for _, payload in ipairs(payloads) do
+      local token = ARGV[wantsat + 2 * w - 2]
+      if locked then
+        local ok, name = pcall(lockname, payload, style)
+        lock = jobs .. (ok and name or redis.sha1hex(payload))
+        if not call('SET', lock, me .. token, 'NX', 'EX', ttl) then break end
+      end
+      f = f or frame(queue, '', 0, 0, '-')
+      grant(token, ARGV[wantsat + 2 * w - 1], f, payload, lock)
+      n = n + 1
+      if bytes >= maxbytes then break end
+    end
+    flush()
+    if room == 1 then
+      if n < #payloads then call('LPUSH', key, payloads[1]) end
+    elseif n > 0 then
+      call('LTRIM', key, n, -1)
+    end
+    if bytes >= maxbytes then return true end
+    if n < #payloads then return false end
+    if n < room then return true end
+    chunk = bytes < 8192 * (w - 1) and 64 or 4 -- large payloads: not more than are taken
+  end
+  return true
+end
+
+local nextqueue = 1
+if straight and #others == 0 and pcall_('EXISTS', counters, deathkey) == 0 then
+  reply[4] = table.concat(applied)
+  if nwant == 0 then return reply end
+  -- The first write must be one that a full server accepts, then the others pass, too.
+  if ncomp == 0 and nwant > 1 then call('PERSIST', info) end
+  while nextqueue <= nqueue and w <= nwant do
+    local at = queuesat + 3 * nextqueue - 3
+    local flags = ARGV[at + 2]
+    if ARGV[at + 1] ~= '0' or flags ~= '' and flags ~= 'l' or not reserve_straight(ARGV[at], flags == 'l') then break end
+    if bytes >= maxbytes then
+      if w <= nwant and call('LLEN', prefix .. 'queue:' .. ARGV[at]) > 0 then reply[3] = 1 end
+      return reply
+    end
+    nextqueue = nextqueue + 1
+  end
+  if nextqueue > nqueue or w > nwant then return reply end
+end

@@ -1,0 +1,70 @@
+package store_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/store"
+)
+
+// TestStraight has what many jobs of one plain call have in common, and what the model
+// meets too seldom.
+func TestStraight(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		t.Run("of many locks only those that are still held by the jobs are released", func(t *testing.T) {
+			f := setup(t, server)
+			f.push("q", job("A", "[1]"), job("A", "[2]"), job("A", "[3]"))
+			jobs := f.reserve(3, "q")
+			require.Len(t, jobs, 3)
+			require.NoError(t, f.redis.Set(t.Context(), jobs[1].LockKey, "somebody", time.Minute).Err())
+			reply := f.exchange(store.ExchangeRequest{Completions: []store.Completion{done(jobs[0]), done(jobs[1]), done(jobs[2])}})
+			require.Equal(t, []bool{true, true, true}, reply.Applied)
+			require.False(t, f.exists(jobs[0].LockKey))
+			require.Equal(t, "somebody", f.redis.Get(t.Context(), jobs[1].LockKey).Val())
+			require.False(t, f.exists(jobs[2].LockKey))
+		})
+		t.Run("of many completions each counts for itself", func(t *testing.T) {
+			f := setup(t, server)
+			f.push("q", job("A", "[1]"), job("A", "[2]"), job("A", "[3]"))
+			jobs := f.reserve(3, "q")
+			f.exchange(store.ExchangeRequest{Completions: []store.Completion{done(jobs[1])}})
+			reply := f.exchange(store.ExchangeRequest{Completions: []store.Completion{done(jobs[0]), done(jobs[1]), done(jobs[2])}})
+			require.Equal(t, []bool{true, false, true}, reply.Applied)
+			require.Equal(t, "3", f.redis.Get(t.Context(), f.key("stat:processed")).Val())
+			require.False(t, f.exists(f.key("resqued:inflight:p1")))
+		})
+		t.Run("fences grow though the clock went back", func(t *testing.T) {
+			f := setup(t, server)
+			ahead := time.Now().Add(time.Hour).UnixMicro()/1000000*1000000 - 2 // crosses a full second
+			require.NoError(t, f.redis.Set(t.Context(), f.key("resqued:fence"), ahead, 0).Err())
+			last := ahead
+			for call := range 3 {
+				for i := range 3 {
+					f.push("q", job("A", fmt.Sprintf("[%d%d]", call, i)))
+				}
+				jobs := f.reserve(3, "q")
+				require.Len(t, jobs, 3)
+				for _, j := range jobs {
+					require.Greater(t, j.Fence, last)
+					last = j.Fence
+				}
+			}
+		})
+		t.Run("a reply does not grow without end", func(t *testing.T) {
+			f := setup(t, server)
+			for i := range 12 {
+				f.push("q", job("A", fmt.Sprintf(`[%d,"%s"]`, i, strings.Repeat("x", 1<<20))))
+			}
+			reply := f.exchange(store.ExchangeRequest{Wants: f.wants(12), Queues: locked("q")})
+			require.Len(t, reply.Jobs, 4)
+			require.True(t, reply.More)
+			require.EqualValues(t, 8, f.redis.LLen(t.Context(), f.key("queue:q")).Val())
+		})
+	})
+}
