@@ -32,22 +32,23 @@ func (a Args) Decode(dst any) error {
 		return fmt.Errorf("resqued: Decode needs a pointer to store arguments in, not a %T", dst)
 	}
 	v = v.Elem()
-	for v.Kind() == reflect.Pointer && isFieldStruct(v.Type().Elem()) {
+	plan := planOf(v.Type())
+	for plan.elem != nil {
 		if v.IsNil() {
 			v.Set(reflect.New(v.Type().Elem()))
 		}
-		v = v.Elem()
+		v, plan = v.Elem(), plan.elem
 	}
 	switch {
-	case v.Type() == reflect.TypeFor[Args](), v.Type() == reflect.TypeFor[[]json.RawMessage]():
+	case plan.raw:
 		v.Set(reflect.ValueOf(a).Convert(v.Type()))
 		return nil
-	case isFieldStruct(v.Type()):
-		return a.decodeFields(v)
+	case plan.row:
+		return a.decodeFields(v, plan)
 	case len(a) != 1:
 		return fmt.Errorf("got %s, takes 1", count(len(a)))
 	default:
-		return a.decode(0, "", v.Addr())
+		return a.decode(0, "", v.Addr(), plan.plain)
 	}
 }
 
@@ -61,7 +62,7 @@ func (a Args) Get(i int, dst any) error {
 	case i < 0 || i >= len(a):
 		return fmt.Errorf("args[%d]: there is no such argument, got %s", i, count(len(a)))
 	}
-	return a.decode(i, "", v)
+	return a.decode(i, "", v, isPlain(v.Type().Elem()))
 }
 
 // String returns the arguments as a JSON array, each with the bytes it came with.
@@ -81,14 +82,16 @@ func (a Args) String() string {
 	return b.String()
 }
 
-func (a Args) decodeFields(v reflect.Value) error {
-	plan := planOf(v.Type())
+func (a Args) decodeFields(v reflect.Value, plan *argsPlan) error {
 	if len(a) < plan.required || len(a) > len(plan.fields) {
 		return fmt.Errorf("got %s, %s", count(len(a)), plan.takes())
 	}
 	for i := range a {
-		f := plan.fields[i]
-		if err := a.decode(i, f.name, v.Field(f.index).Addr()); err != nil {
+		f := &plan.fields[i]
+		if f.plain && store(a[i], v.Field(f.index)) {
+			continue
+		}
+		if err := a.decode(i, f.name, v.Field(f.index).Addr(), false); err != nil {
 			return err
 		}
 	}
@@ -96,7 +99,11 @@ func (a Args) decodeFields(v reflect.Value) error {
 }
 
 // decode stores argument i in what ptr points to; field names the field, if any.
-func (a Args) decode(i int, field string, ptr reflect.Value) error {
+// plain is what isPlain says of its type.
+func (a Args) decode(i int, field string, ptr reflect.Value, plain bool) error {
+	if plain && store(a[i], ptr.Elem()) {
+		return nil
+	}
 	err := unmarshal(a[i], ptr)
 	if err == nil {
 		return nil
@@ -130,8 +137,13 @@ func unmarshal(raw json.RawMessage, ptr reflect.Value) error {
 	return nil
 }
 
-// fieldPlan says which fields of a struct take arguments.
-type fieldPlan struct {
+// argsPlan says how arguments are stored in a type.
+type argsPlan struct {
+	raw  bool      // it is Args, or the like
+	elem *argsPlan // it is a pointer to this, which takes a row
+	row  bool      // a struct: its fields take one each
+	// plain is what isPlain says of it.
+	plain    bool
 	fields   []planField
 	required int // how many arguments there must be at least
 }
@@ -139,31 +151,53 @@ type fieldPlan struct {
 type planField struct {
 	name  string
 	index int
+	plain bool
 }
 
-// plans caches fieldPlans by reflect.Type.
+// plans caches argsPlans by reflect.Type: what reflection has to look up for them
+// costs more than to store the arguments.
 var plans sync.Map
 
-func planOf(t reflect.Type) *fieldPlan {
+func planOf(t reflect.Type) *argsPlan {
 	if p, ok := plans.Load(t); ok {
-		return p.(*fieldPlan)
+		return p.(*argsPlan)
 	}
-	p := &fieldPlan{}
-	for i := range t.NumField() {
-		f := t.Field(i)
-		if !f.IsExported() {
-			continue
-		}
-		p.fields = append(p.fields, planField{name: f.Name, index: i})
-		if f.Tag.Get("resqued") != "optional" {
-			p.required = len(p.fields)
-		}
+	p := &argsPlan{plain: isPlain(t)}
+	switch {
+	case t == reflect.TypeFor[Args](), t == reflect.TypeFor[[]json.RawMessage]():
+		p.raw = true
+	case isFieldStruct(t):
+		p.row = true
+		p.addFields(t)
+	default:
+		p.elem = planBehind(t)
 	}
 	plans.Store(t, p)
 	return p
 }
 
-func (p *fieldPlan) takes() string {
+// planBehind returns the plan of what pointers lead to, if that takes a row.
+func planBehind(t reflect.Type) *argsPlan {
+	if t.Kind() != reflect.Pointer || !isFieldStruct(t.Elem()) {
+		return nil
+	}
+	return planOf(t.Elem())
+}
+
+func (p *argsPlan) addFields(t reflect.Type) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if !f.IsExported() {
+			continue
+		}
+		p.fields = append(p.fields, planField{name: f.Name, index: i, plain: isPlain(f.Type)})
+		if f.Tag.Get("resqued") != "optional" {
+			p.required = len(p.fields)
+		}
+	}
+}
+
+func (p *argsPlan) takes() string {
 	names := make([]string, len(p.fields))
 	for i, f := range p.fields {
 		names[i] = f.name
@@ -180,12 +214,13 @@ func (p *fieldPlan) takes() string {
 
 // isFieldStruct tells whether t is a struct whose fields take the arguments.
 func isFieldStruct(t reflect.Type) bool {
-	if t.Kind() != reflect.Struct {
-		return false
-	}
+	return t.Kind() == reflect.Struct && !decodesItself(t)
+}
+
+func decodesItself(t reflect.Type) bool {
 	ptr := reflect.PointerTo(t)
-	return !ptr.Implements(reflect.TypeFor[json.Unmarshaler]()) &&
-		!ptr.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+	return ptr.Implements(reflect.TypeFor[json.Unmarshaler]()) ||
+		ptr.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
 func count(n int) string {

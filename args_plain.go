@@ -1,0 +1,83 @@
+package resqued
+
+import (
+	"encoding/json"
+	"reflect"
+	"unicode/utf8"
+)
+
+// Most arguments are integers and texts without escapes. For those encoding/json, which
+// checks a value, makes a decoder and then looks for what it should store where, costs
+// ten times as much as they need. Whatever is not as plain is left to it, mistakes
+// included, so that there is one opinion about what is right.
+
+// isPlain tells whether store may be tried for a type.
+func isPlain(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+	case reflect.String:
+		if t == reflect.TypeFor[json.Number]() {
+			return false // is a number, however it is spelled
+		}
+	default:
+		return false
+	}
+	return !decodesItself(t)
+}
+
+// store stores a plain argument as encoding/json would, or returns false with nothing
+// done.
+func store(raw []byte, v reflect.Value) bool {
+	if v.Kind() == reflect.String {
+		text, ok := plainText(raw)
+		if ok {
+			v.SetString(text)
+		}
+		return ok
+	}
+	n, ok := plainInt(raw)
+	if !ok || v.OverflowInt(n) {
+		return false
+	}
+	v.SetInt(n)
+	return true
+}
+
+// plainText reads a JSON string without escapes.
+func plainText(raw []byte) (text string, ok bool) {
+	if len(raw) < 2 || raw[0] != '"' || raw[len(raw)-1] != '"' {
+		return "", false
+	}
+	ascii := true
+	for _, c := range raw[1 : len(raw)-1] {
+		if c < ' ' || c == '"' || c == '\\' {
+			return "", false
+		}
+		ascii = ascii && c < utf8.RuneSelf
+	}
+	if !ascii && !utf8.Valid(raw) {
+		return "", false
+	}
+	return string(raw[1 : len(raw)-1]), true
+}
+
+// plainInt reads a JSON integer of at most 18 digits, which always fit.
+func plainInt(raw []byte) (n int64, ok bool) {
+	digits := raw
+	if len(raw) > 0 && raw[0] == '-' {
+		digits = raw[1:]
+	}
+	if len(digits) == 0 || len(digits) > 18 || digits[0] == '0' && len(digits) > 1 {
+		return 0, false
+	}
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	if len(digits) < len(raw) {
+		n = -n
+	}
+	return n, true
+}
