@@ -24,7 +24,7 @@ func TestCommandInput(t *testing.T) {
 	t.Run("the job comes on stdin, byte for byte", func(t *testing.T) {
 		t.Parallel()
 		f := setup(t, `cat > in; echo "$0 $#" > argv`)
-		err := f.Perform(t.Context(), &resqued.Job{
+		err := f.Run(t.Context(), &resqued.Job{
 			ID: `a"b`, Class: "Run", Queue: "mail:x", Args: args, Attempt: 2,
 			EnqueuedAt: time.Date(2026, 11, 20, 9, 56, 21, 250e6, time.FixedZone("EST", -5*60*60)),
 			Deadline:   time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC),
@@ -46,13 +46,13 @@ func TestCommandInput(t *testing.T) {
 		t.Parallel()
 		f := setup(t, `exit 0`)
 		large := raw(`"` + strings.Repeat("x", 2<<20) + `"`)
-		require.NoError(t, f.Perform(t.Context(), &resqued.Job{Class: "Run", Args: large}))
+		require.NoError(t, f.Run(t.Context(), &resqued.Job{Class: "Run", Args: large}))
 	})
 	t.Run("a large job is read to its end", func(t *testing.T) {
 		t.Parallel()
 		f := setup(t, `wc -c > n`)
 		large := raw(`"` + strings.Repeat("x", 2<<20) + `"`)
-		require.NoError(t, f.Perform(t.Context(), &resqued.Job{Class: "Run", Args: large}))
+		require.NoError(t, f.Run(t.Context(), &resqued.Job{Class: "Run", Args: large}))
 		require.Regexp(t, `^20972\d\d$`, f.read(t, "n"))
 	})
 }
@@ -71,7 +71,7 @@ func TestCommandEnvironment(t *testing.T) {
 	})
 	job := &resqued.Job{ID: "line\nbreak", Class: "Run", Queue: "q 1", Attempt: 3, LockKey: "resque:locket:x"}
 	job.SetFence(42)
-	require.NoError(t, f.Perform(t.Context(), job))
+	require.NoError(t, f.Run(t.Context(), job))
 
 	text, err := os.ReadFile(filepath.Join(f.dir, "env"))
 	require.NoError(t, err)
@@ -268,7 +268,7 @@ func TestCommandNotStarted(t *testing.T) {
 			t.Parallel()
 			f := setup(t, "exit 0", tt.change)
 			tt.job.Class = "Run"
-			err := f.Perform(t.Context(), &tt.job)
+			err := f.Run(t.Context(), &tt.job)
 			require.ErrorContains(t, err, tt.want)
 			var start *handler.StartError
 			require.ErrorAs(t, err, &start)
@@ -299,7 +299,7 @@ func TestCommandsOfGoAreCommands(t *testing.T) {
 	h := resqued.New()
 	h.Command("Run", []string{"sh", "-c", `test "$RESQUED_JOB_CLASS" = ::Run`})
 	s := newSet(t, h, handler.Options{Environ: os.Environ()})
-	require.NoError(t, s.Perform(t.Context(), &resqued.Job{Class: "::Run"}))
+	require.NoError(t, s.Run(t.Context(), &resqued.Job{Class: "::Run"}))
 }
 
 func TestCommandLeaksNoDescriptors(t *testing.T) {
@@ -313,7 +313,7 @@ func TestCommandLeaksNoDescriptors(t *testing.T) {
 	before := count()
 	for range 20 {
 		require.NoError(t, f.run(t.Context()))
-		_ = f.Perform(t.Context(), &resqued.Job{Class: "Run", Queue: strings.Repeat("x", 200<<10)})
+		_ = f.Run(t.Context(), &resqued.Job{Class: "Run", Queue: strings.Repeat("x", 200<<10)})
 	}
 	require.Equal(t, before, count())
 }

@@ -11,7 +11,8 @@ import (
 // The functions below which nothing belongs to the handler, and those of
 // resqued's own that stand between.
 const (
-	guardFrame = "github.com/resqued/resqued/internal/handler.guard"
+	guardFrame   = "github.com/resqued/resqued/internal/handler.guard"
+	performFrame = "github.com/resqued/resqued/internal/handler.(*Set).Perform"
 	ownFrame   = "github.com/resqued/resqued/internal/handler."
 	lockFrame  = "github.com/resqued/resqued/internal/locket."
 	rootFrame  = "github.com/resqued/resqued."
@@ -56,7 +57,7 @@ func stack() []string {
 		case f.Function == "runtime.gopanic" || f.Function == "runtime.Goexit":
 			// What stands above ran after the panic (deferred functions).
 			lines = lines[:0]
-		case strings.HasPrefix(f.Function, guardFrame) && len(lines) > 0:
+		case len(lines) > 0 && (strings.HasPrefix(f.Function, guardFrame) || f.Function == performFrame):
 			return lines
 		case f.Function == "" || strings.HasPrefix(f.Function, ownFrame), strings.HasPrefix(f.Function, lockFrame),
 			strings.HasPrefix(f.Function, rootFrame):

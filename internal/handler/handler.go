@@ -104,24 +104,46 @@ func (s *Set) Owns(pid int) bool { return s.runner.owns(pid) }
 // more; performing a command afterwards is an error.
 func (s *Set) Close() { s.runner.starter.close() }
 
-// Perform runs the job and blocks until its code has returned; for a command,
-// until its last process is gone. It runs on a goroutine of its own, so that a
-// handler that ends its goroutine (runtime.Goexit) ends only the job.
+// Perform runs the job and calls done with its error when its code has returned; for
+// a command, when its last process is gone. All of it happens on the goroutine of the
+// caller. A handler that ends that goroutine (runtime.Goexit) ends only the job: done
+// is called, but Perform does not return.
 //
 // After ctx has ended, an error wraps the cause of that: it tells ErrKilled,
-// ErrTimeout and ErrLockLost apart. Requeue and Discard stay what they are.
-func (s *Set) Perform(ctx context.Context, job *resqued.Job) error {
-	ctx = resqued.WithJob(ctx, job)
+// ErrTimeout and ErrLockLost apart. Requeue and Discard stay what they are. ctx must
+// be one of resqued.WithJob.
+func (s *Set) Perform(ctx context.Context, job *resqued.Job, done func(err error)) {
+	left := true
+	defer func() {
+		if left {
+			s.end(ctx, job, &GoexitError{stack: stack()}, done)
+		}
+	}()
 	var err error
 	if e := s.lookup(job.Class); e == nil {
 		err = newUnknownClass(job.Class, s.names)
 	} else {
-		err = guard(func() error { return s.perform(ctx, job, e) })
+		err = s.survive(ctx, job, e)
 	}
+	left = false
+	s.end(ctx, job, err, done)
+}
+
+// survive performs a job and returns its panic as an error.
+func (s *Set) survive(ctx context.Context, job *resqued.Job, e *entry) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, stack: stack()}
+		}
+	}()
+	return s.perform(ctx, job, e)
+}
+
+func (s *Set) end(ctx context.Context, job *resqued.Job, err error, done func(err error)) {
 	if err != nil && isFailure(err) {
 		s.tellFailure(ctx, job, err)
 	}
-	return err
+	done(err)
 }
 
 // Refuse tells the hooks of a job that ends with err and is not performed, because

@@ -37,7 +37,7 @@ func goSet(t *testing.T, fn resqued.Handler, opts ...resqued.Option) *handler.Se
 
 func perform(t *testing.T, s *handler.Set) error {
 	t.Helper()
-	return s.Perform(t.Context(), &resqued.Job{Class: "Run"})
+	return s.Run(t.Context(), &resqued.Job{Class: "Run"})
 }
 
 func TestNewRefuses(t *testing.T) {
@@ -111,7 +111,7 @@ func TestUnknownClass(t *testing.T) {
 	h.Hook(resqued.Hooks{OnFailure: func(_ context.Context, _ *resqued.Job, err error) { told = err }})
 	s := newSet(t, h, handler.Options{})
 
-	err := s.Perform(t.Context(), &resqued.Job{Class: "Sendmial"})
+	err := s.Run(t.Context(), &resqued.Job{Class: "Sendmial"})
 	var unknown *handler.UnknownClassError
 	require.ErrorAs(t, err, &unknown)
 	require.Equal(t, "SendMail", unknown.Known[0], "the nearest comes first")
@@ -123,11 +123,11 @@ func TestUnknownClass(t *testing.T) {
 	exception, _, _ := handler.Describe(err)
 	require.Equal(t, "Resqued::UnknownClass", exception)
 
-	err = s.Perform(t.Context(), &resqued.Job{Class: "../\x00\r\n<script>" + strings.Repeat("x", 10_000)})
+	err = s.Run(t.Context(), &resqued.Job{Class: "../\x00\r\n<script>" + strings.Repeat("x", 10_000)})
 	require.Contains(t, err.Error(), `"../\x00\r\n<script>xxx`)
 	require.Less(t, len(err.Error()), 500)
 
-	err = newSet(t, resqued.New(), handler.Options{}).Perform(t.Context(), &resqued.Job{Class: "A"})
+	err = newSet(t, resqued.New(), handler.Options{}).Run(t.Context(), &resqued.Job{Class: "A"})
 	require.EqualError(t, err, `no handler for class "A": no class is registered at all; name a command for it under handlers in the configuration`)
 }
 
@@ -143,7 +143,7 @@ func TestPerform(t *testing.T) {
 			require.True(t, job.Deadline.IsZero())
 			return nil
 		})
-		require.NoError(t, s.Perform(t.Context(), job))
+		require.NoError(t, s.Run(t.Context(), job))
 	})
 
 	t.Run("errors come back as they are", func(t *testing.T) {
@@ -192,6 +192,7 @@ func TestPerform(t *testing.T) {
 		require.ErrorAs(t, err, &left)
 		exception, _, backtrace := handler.Describe(err)
 		require.Equal(t, "Resqued::Goexit", exception)
+		require.Len(t, backtrace, 1, "the handler's own frames alone: %q", backtrace)
 		require.Contains(t, backtrace[0], "TestPerform")
 	})
 
@@ -199,7 +200,7 @@ func TestPerform(t *testing.T) {
 		t.Parallel()
 		var none *wrapper
 		for _, ctx := range []context.Context{t.Context(), ended(t)} {
-			err := goSet(t, func(context.Context, *resqued.Job) error { return none }).Perform(ctx, &resqued.Job{Class: "Run"})
+			err := goSet(t, func(context.Context, *resqued.Job) error { return none }).Run(ctx, &resqued.Job{Class: "Run"})
 			require.Error(t, err)
 			require.NotErrorIs(t, err, resqued.Discard)
 			exception, message, _ := handler.Describe(err)
@@ -294,7 +295,7 @@ func TestStopped(t *testing.T) {
 				<-ctx.Done()
 				return errors.New("write: broken pipe")
 			}, resqued.Timeout(time.Hour))
-			err := s.Perform(ctx, &resqued.Job{Class: "Run"})
+			err := s.Run(ctx, &resqued.Job{Class: "Run"})
 			require.ErrorIs(t, err, tt.cause)
 			require.NotErrorIs(t, err, resqued.ErrTimeout)
 			exception, message, _ := handler.Describe(err)
@@ -310,7 +311,7 @@ func TestStopped(t *testing.T) {
 			return resqued.Requeue(0)
 		})
 		var requeue *resqued.RequeueError
-		require.ErrorAs(t, s.Perform(ctx, &resqued.Job{Class: "Run"}), &requeue)
+		require.ErrorAs(t, s.Run(ctx, &resqued.Job{Class: "Run"}), &requeue)
 	})
 }
 
@@ -431,7 +432,7 @@ func TestTheEarlierDeadlineCounts(t *testing.T) {
 	for limit, want := range map[time.Duration]time.Time{time.Hour: soon, time.Second: time.Now().Add(time.Second)} {
 		job := &resqued.Job{Class: "Run", Deadline: soon} // of its class lock
 		s := goSet(t, func(context.Context, *resqued.Job) error { return nil }, resqued.Timeout(limit))
-		require.NoError(t, s.Perform(t.Context(), job))
+		require.NoError(t, s.Run(t.Context(), job))
 		require.WithinDuration(t, want, job.Deadline, 30*time.Second)
 	}
 }

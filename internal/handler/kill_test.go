@@ -322,7 +322,7 @@ func BenchmarkCommand(b *testing.B) {
 	}
 	defer s.Close()
 	for b.Loop() {
-		if err := s.Perform(b.Context(), &resqued.Job{Class: "Run"}); err != nil {
+		if err := s.Run(b.Context(), &resqued.Job{Class: "Run"}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -337,7 +337,7 @@ func BenchmarkGo(b *testing.B) {
 	}
 	job := &resqued.Job{Class: "Run"}
 	for b.Loop() {
-		if err := s.Perform(b.Context(), job); err != nil {
+		if err := s.Run(b.Context(), job); err != nil {
 			b.Fatal(err)
 		}
 	}

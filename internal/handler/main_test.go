@@ -39,7 +39,7 @@ func beWorker(script string) {
 		"Run": {Command: &resqued.Command{Argv: []string{"sh", "-c", script}}},
 	}})
 	if err == nil {
-		err = s.Perform(context.Background(), &resqued.Job{Class: "Run"})
+		err = s.Run(context.Background(), &resqued.Job{Class: "Run"})
 	}
 	fmt.Println("the worker was not killed:", err)
 }
@@ -72,7 +72,7 @@ func setup(t *testing.T, script string, change ...func(*handler.Options, *resque
 
 // run performs one job of class Run.
 func (f *fixture) run(ctx context.Context) error {
-	return f.Perform(ctx, &resqued.Job{ID: "j1", Class: "Run", Queue: "q", Attempt: 1})
+	return f.Run(ctx, &resqued.Job{ID: "j1", Class: "Run", Queue: "q", Attempt: 1})
 }
 
 // start performs one job of class Run in the background.

@@ -38,7 +38,7 @@ type locks struct {
 	redis  *redis.Client
 	store  *store.Store
 	ns     string
-	runner *thread.Runner
+	runner awaited
 	tokens atomic.Int64
 }
 
@@ -87,7 +87,7 @@ func newLocks(t *testing.T, h *resqued.Handlers, o options) *locks {
 	})
 	require.NoError(t, err)
 	t.Cleanup(l.Close)
-	l.runner = &thread.Runner{Performer: set, Locker: l.ClassLocks, Describe: handler.Describe}
+	l.runner = awaited{&thread.Runner{Performer: set, Locker: l.ClassLocks, Describe: handler.Describe}}
 	return l
 }
 
@@ -599,4 +599,12 @@ func TestClassLockExcludes(t *testing.T) {
 	require.EqualValues(t, 1, most.Load())
 	require.Positive(t, ran.Load())
 	require.Empty(t, l.get("lock:Graph:1"))
+}
+
+// awaited is a Runner that returns what its jobs come to.
+type awaited struct{ *thread.Runner }
+
+func (a awaited) Run(ctx context.Context, job *resqued.Job, claim *thread.Claim) (out thread.Outcome) {
+	a.Runner.Run(ctx, job, claim, func(o thread.Outcome) { out = o })
+	return out
 }

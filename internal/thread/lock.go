@@ -81,6 +81,13 @@ func (c *Claim) State() ClaimState {
 	return c.state
 }
 
+// begin notes when the job's code began.
+func (c *Claim) begin(at time.Time) {
+	c.mu.Lock()
+	c.state.Began = at
+	c.mu.Unlock()
+}
+
 // Update changes the claim.
 func (c *Claim) Update(change func(s *ClaimState)) {
 	c.mu.Lock()

@@ -32,7 +32,7 @@ func TestLocker(t *testing.T) {
 			},
 		}
 		claim := thread.NewClaim("p", "1", nil)
-		return r.Run(t.Context(), &resqued.Job{Class: "A"}, claim), claim
+		return outcome(t.Context(), &r, claim), claim
 	}
 
 	t.Run("the job runs under the context of its lock, which ends after it", func(t *testing.T) {

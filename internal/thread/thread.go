@@ -45,7 +45,9 @@ type Outcome struct {
 
 // Performer runs a class. handler.Set is one.
 type Performer interface {
-	Perform(ctx context.Context, job *resqued.Job) error
+	// Perform calls done with the error of the job, once, on the goroutine of the
+	// caller. It does not return if the job's code ends that goroutine.
+	Perform(ctx context.Context, job *resqued.Job, done func(err error))
 	// Refuse is told of a job that ends with err without being performed, and
 	// returns an error that is safe to look into.
 	Refuse(ctx context.Context, job *resqued.Job, err error) error
@@ -62,37 +64,37 @@ type Runner struct {
 	Now func() time.Time
 }
 
-// Run performs job and blocks until its handler has returned, which may be long
+// Run performs job and calls done when its handler has returned, which may be long
 // after ctx has ended. claim is where others see what the job has of a class lock.
-func (r *Runner) Run(ctx context.Context, job *resqued.Job, claim *Claim) Outcome {
+//
+// It blocks until then, but does not return if the handler ends the goroutine
+// (runtime.Goexit): done is called, once, all the same.
+func (r *Runner) Run(ctx context.Context, job *resqued.Job, claim *Claim, done func(out Outcome)) {
 	now := r.Now
 	if now == nil {
 		now = time.Now
 	}
 	asked := now()
-	began, out := r.run(resqued.WithJob(ctx, job), job, claim, now)
-	if began.IsZero() {
-		began = asked
-	}
-	out.Ran = now().Sub(began)
-	return out
-}
-
-// run returns when the handler began; zero = it did not.
-func (r *Runner) run(ctx context.Context, job *resqued.Job, claim *Claim, now func() time.Time) (began time.Time, out Outcome) {
+	ctx = resqued.WithJob(ctx, job)
 	unlock := func() {}
 	if r.Locker != nil {
 		held, release, err := r.Locker.Lock(ctx, job, claim)
 		if err != nil {
-			return began, r.judge(ctx, r.Performer.Refuse(ctx, job, err))
+			out := r.judge(ctx, r.Performer.Refuse(ctx, job, err))
+			out.Ran = now().Sub(asked)
+			done(out)
+			return
 		}
 		ctx, unlock = held, release
 	}
-	began = now()
-	claim.Update(func(s *ClaimState) { s.Began = began })
-	out = r.judge(ctx, r.Performer.Perform(ctx, job))
-	unlock()
-	return began, out
+	began := now()
+	claim.begin(began)
+	r.Performer.Perform(ctx, job, func(err error) {
+		out := r.judge(ctx, err)
+		unlock()
+		out.Ran = now().Sub(began)
+		done(out)
+	})
 }
 
 // judge decides by what the handler returned; why its context ended only matters

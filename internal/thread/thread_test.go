@@ -15,7 +15,7 @@ import (
 
 type perform func(ctx context.Context, job *resqued.Job) error
 
-func (p perform) Perform(ctx context.Context, job *resqued.Job) error { return p(ctx, job) }
+func (p perform) Perform(ctx context.Context, job *resqued.Job, done func(error)) { done(p(ctx, job)) }
 
 func (p perform) Refuse(_ context.Context, _ *resqued.Job, err error) error { return err }
 
@@ -23,7 +23,12 @@ func run(ctx context.Context, fn perform) thread.Outcome {
 	r := thread.Runner{Performer: fn, Describe: func(err error) (string, string, []string) {
 		return "E", err.Error(), []string{"frame"}
 	}}
-	return r.Run(ctx, &resqued.Job{Class: "A"}, thread.NewClaim("p", "1", nil))
+	return outcome(ctx, &r, thread.NewClaim("p", "1", nil))
+}
+
+func outcome(ctx context.Context, r *thread.Runner, claim *thread.Claim) (out thread.Outcome) {
+	r.Run(ctx, &resqued.Job{Class: "A"}, claim, func(o thread.Outcome) { out = o })
+	return out
 }
 
 func TestOutcomes(t *testing.T) {

@@ -91,11 +91,19 @@ func (p *Process) begin(r store.Reserved, sent time.Duration) {
 	p.threads[index].assigned <- j
 }
 
-// perform is a thread: it runs what it is given until the loop ends.
+// perform is a thread: it runs what it is given until the loop ends. A job whose code
+// ends the goroutine (runtime.Goexit) does not end the thread.
 func (p *Process) perform(s *slot) {
+	over := false
+	defer func() {
+		if !over {
+			go p.perform(s)
+		}
+	}()
 	for j := range s.assigned {
-		p.outcomes <- outcome{job: j, Outcome: p.d.Runner.Run(j.ctx, j.job, j.claim)}
+		p.d.Runner.Run(j.ctx, j.job, j.claim, func(out thread.Outcome) { p.outcomes <- outcome{job: j, Outcome: out} })
 	}
+	over = true
 }
 
 // finish takes a job back from its thread.

@@ -79,11 +79,21 @@ func (h handlers) Lookup(class string) (*resqued.Class, bool) {
 	return &resqued.Class{Name: class, AtMostOnce: class == "Once"}, ok
 }
 
-func (h handlers) Perform(ctx context.Context, job *resqued.Job) error {
-	if fn := h[job.Class]; fn != nil {
-		return fn(ctx, job)
+func (h handlers) Perform(ctx context.Context, job *resqued.Job, done func(error)) {
+	fn := h[job.Class]
+	if fn == nil {
+		done(fmt.Errorf("unknown class %q", job.Class))
+		return
 	}
-	return fmt.Errorf("unknown class %q", job.Class)
+	left := true
+	defer func() {
+		if left {
+			done(errors.New("left"))
+		}
+	}()
+	err := fn(ctx, job)
+	left = false
+	done(err)
 }
 
 func (h handlers) Refuse(_ context.Context, _ *resqued.Job, err error) error { return err }
