@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha1" //nolint:gosec // the only hash that Redis scripts have
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -39,10 +38,16 @@ func (s *Store) Exchange(ctx context.Context, req ExchangeRequest) (ExchangeRepl
 
 // unique tells whether the request has to do with a unique queue.
 func (r *ExchangeRequest) unique() bool {
-	return slices.ContainsFunc(r.Queues, func(q Queue) bool { return q.Unique }) ||
-		slices.ContainsFunc(r.Completions, func(c Completion) bool { return c.Job.Unique })
+	for i := range r.Completions {
+		if r.Completions[i].Job.Unique {
+			return true
+		}
+	}
+	return slices.ContainsFunc(r.Queues, func(q Queue) bool { return q.Unique })
 }
 
+// exchangeArgs returns the arguments of the script. Texts of which there are many go
+// as pointers, because an interface of a pointer needs no memory of its own.
 func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 	args := make([]any, 0, 14+9*len(req.Completions)+2*len(req.Wants)+3*len(req.Queues)+3*len(req.Names)+len(req.NamedClasses))
 	args = append(args, s.prefix, req.Proc, req.Master, seconds(s.opts.LockTTL), scanBound, flag(req.Repeat),
@@ -50,15 +55,18 @@ func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 		len(req.Names), len(req.NamedClasses), string(req.Suspects.letter()))
 	for i := range req.Completions {
 		c := &req.Completions[i]
-		worker := ""
+		var flags, worker any = "", ""
+		if c.Job.Capped || c.Held || c.Killed || c.Survived {
+			flags = letters(c.Job.Capped, 'c', c.Held, 'h', c.Killed, 'k', c.Survived, 's')
+		}
 		if c.Mirrored {
 			worker = c.Job.Worker
 		}
-		args = append(args, c.Job.Token, string(rune(c.Kind)), c.Job.Queue, c.Job.LockKey, letters(c.Job.Capped, 'c', c.Held, 'h', c.Killed, 'k', c.Survived, 's'),
+		args = append(args, &c.Job.Token, c.Kind.arg(), &c.Job.Queue, &c.Job.LockKey, flags,
 			worker, c.Job.Deaths, c.Failure, c.Delay.Milliseconds())
 	}
-	for _, w := range req.Wants {
-		args = append(args, w.Token, w.Worker)
+	for i := range req.Wants {
+		args = append(args, &req.Wants[i].Token, &req.Wants[i].Worker)
 	}
 	for _, q := range req.Queues {
 		args = append(args, q.Name, q.Cap, letters(q.Locked, 'l', q.Named, 'k', q.Unique, 'u', q.Strict, 's'))
@@ -71,6 +79,20 @@ func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 		args = append(args, class)
 	}
 	return args
+}
+
+// arg is the letter of a kind. That of a constant needs no memory.
+func (k Kind) arg() any {
+	switch k {
+	case Done:
+		return "d"
+	case Failed:
+		return "f"
+	case Requeued:
+		return "r"
+	default:
+		return string(rune(k))
+	}
 }
 
 func parseExchange(raw any, completions int) (ExchangeReply, error) {
@@ -113,6 +135,7 @@ func parseExchange(raw any, completions int) (ExchangeReply, error) {
 		reply.Unnamed = append(reply.Unnamed, LockName{Queue: unnamed[i], Payload: []byte(unnamed[i+1])})
 	}
 	reply.Suspects = int(number(list[8]))
+	reply.Jobs = make([]Reserved, 0, (len(list)-exchangeHeader)/2)
 	for i := exchangeHeader; i < len(list); i += 2 {
 		token, _ := list[i].(string)
 		record, _ := list[i+1].(string)
@@ -123,47 +146,6 @@ func parseExchange(raw any, completions int) (ExchangeReply, error) {
 		reply.Jobs = append(reply.Jobs, job)
 	}
 	return reply, nil
-}
-
-// maxEpoch is the first second of the year 10000: later ones are no times.
-const maxEpoch = 253402300800
-
-// errRecord: an in-flight record that this program did not write.
-var errRecord = errors.New("not a record of resqued")
-
-// parseRecord reads what grant in lua/straight.lua wrote.
-func parseRecord(token, record string) (Reserved, error) {
-	head, body, ok := strings.Cut(record, "\n")
-	fields := strings.Fields(head)
-	if !ok || len(fields) != 10 || fields[0] != "3" {
-		return Reserved{}, fmt.Errorf("in-flight record %q: %w", token, errRecord)
-	}
-	var n [8]int64
-	for i := range n {
-		v, err := strconv.ParseInt(fields[i+1], 10, 64)
-		if err != nil || v < 0 {
-			return Reserved{}, fmt.Errorf("in-flight record %q: number %q: %w", token, fields[i+1], errRecord)
-		}
-		n[i] = v
-	}
-	if n[0] > int64(len(body)) || n[1] > int64(len(body)) || n[2] > int64(len(body)) || n[3] > int64(len(body)) ||
-		n[0]+n[1]+n[2]+n[3] > int64(len(body)) {
-		return Reserved{}, fmt.Errorf("in-flight record %q: %w", token, errRecord)
-	}
-	next := func(size int64) (part string) {
-		part, body = body[:size], body[size:]
-		return part
-	}
-	r := Reserved{Token: token, Queue: next(n[0]), Worker: next(n[1]), LockKey: next(n[2])}
-	r.Capped = next(n[3]) != ""
-	r.Payload = []byte(body)
-	r.Fence, r.Deaths, r.Blame, r.StartedAt = n[4], int(n[5]), int(n[6]), time.UnixMilli(n[7])
-	if r.Unique = fields[9] != "-"; r.Unique {
-		if at, err := strconv.ParseInt(fields[9], 10, 64); err == nil && at > 0 && at < maxEpoch {
-			r.EnqueuedAt = time.Unix(at, 0)
-		}
-	}
-	return r, nil
 }
 
 // Poll tells which queues hold jobs: the fixed ones named, and with all set also

@@ -1,0 +1,70 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxEpoch is the first second of the year 10000: later ones are no times.
+const maxEpoch = 253402300800
+
+// errRecord: an in-flight record that this program did not write.
+var errRecord = errors.New("not a record of resqued")
+
+// recordNumbers is how many numbers stand in the head of a record: the lengths of the
+// first four parts of its body, then fence, deaths, blame and the start in milliseconds.
+const recordNumbers = 8
+
+// parseRecord reads what grant in lua/straight.lua wrote.
+func parseRecord(token, record string) (Reserved, error) {
+	rest, ok := strings.CutPrefix(record, "3 ")
+	var n [recordNumbers]int64
+	for i := range n {
+		if !ok {
+			break
+		}
+		n[i], rest, ok = cutNumber(rest)
+	}
+	at, body, whole := strings.Cut(rest, "\n")
+	size, left := int64(0), int64(len(body))
+	for _, part := range n[:4] {
+		ok = ok && part <= left-size
+		size += part
+	}
+	if !ok || !whole || at == "" || strings.Contains(at, " ") {
+		return Reserved{}, fmt.Errorf("in-flight record %q: %w", token, errRecord)
+	}
+	next := func(size int64) (part string) {
+		part, body = body[:size], body[size:]
+		return part
+	}
+	r := Reserved{Token: token, Queue: next(n[0]), Worker: next(n[1]), LockKey: next(n[2])}
+	r.Capped = next(n[3]) != ""
+	r.Payload = []byte(body)
+	r.Fence, r.Deaths, r.Blame, r.StartedAt = n[4], int(n[5]), int(n[6]), time.UnixMilli(n[7])
+	if r.Unique = at != "-"; r.Unique {
+		if at, err := strconv.ParseInt(at, 10, 64); err == nil && at > 0 && at < maxEpoch {
+			r.EnqueuedAt = time.Unix(at, 0)
+		}
+	}
+	return r, nil
+}
+
+// cutNumber takes a number and the space behind it from the front of a text.
+func cutNumber(text string) (n int64, rest string, ok bool) {
+	const most = 18 // digits that always fit
+	for i := range min(len(text), most+1) {
+		c := text[i]
+		if c == ' ' {
+			return n, text[i+1:], i > 0
+		}
+		if c < '0' || c > '9' {
+			break
+		}
+		n = 10*n + int64(c-'0')
+	}
+	return 0, text, false
+}

@@ -1,0 +1,52 @@
+package store_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/store"
+)
+
+func TestRecord(t *testing.T) {
+	t.Parallel()
+	got, err := store.ParseRecord("7", "3 1 2 4 0 12 3 2 1700000000123 -\nqw1lock{}\n x")
+	require.NoError(t, err)
+	require.Equal(t, store.Reserved{
+		Token: "7", Queue: "q", Worker: "w1", LockKey: "lock", Payload: []byte("{}\n x"),
+		Fence: 12, Deaths: 3, Blame: 2, StartedAt: time.UnixMilli(1700000000123),
+	}, got)
+
+	got, err = store.ParseRecord("8", "3 1 1 0 1 999999999999999999 0 0 0 1700000000\nqwm")
+	require.NoError(t, err)
+	require.Equal(t, store.Reserved{
+		Token: "8", Queue: "q", Worker: "w", Payload: []byte{}, Fence: 999999999999999999, Capped: true,
+		StartedAt: time.UnixMilli(0), Unique: true, EnqueuedAt: time.Unix(1700000000, 0),
+	}, got)
+
+	for _, start := range []string{"0", "253402300800", "--", "99999999999999999999"} {
+		got, err = store.ParseRecord("8", "3 1 1 0 1 5 0 0 0 "+start+"\nqwm")
+		require.NoError(t, err, start)
+		require.True(t, got.Unique)
+		require.True(t, got.EnqueuedAt.IsZero(), start)
+	}
+}
+
+func TestStrangeRecordsAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, record := range []string{
+		"", "\n", "3", "3 ", "3\n", "3 1 1 0 0 5 0 0 0 -", // no body
+		"2 1 1 0 0 5 0 0 0 -\nqw", "31 1 1 0 0 5 0 0 0 -\nqw",
+		"3 1 1 0 0 5 0 0 -\nqw", "3 1 1 0 0 5 0 0 0\nqw", "3 1 1 0 0 5 0 0 0 \nqw", "3 1 1 0 0 5 0 0 0 0 -\nqw",
+		"3 2 1 0 0 5 0 0 0 -\nqw", "3 1 2 0 0 5 0 0 0 -\nqw", "3 1 1 1 0 5 0 0 0 -\nqw", "3 1 1 0 1 5 0 0 0 -\nqw",
+		"3 -1 1 0 0 5 0 0 0 -\nqw", "3 +1 1 0 0 5 0 0 0 -\nqw", "3 x 1 0 0 5 0 0 0 -\nqw", "3  1 0 0 5 0 0 0 -\nqw",
+		"3 1 1 0 0 1000000000000000000 0 0 0 -\nqw",
+		"3 999999999999999999 999999999999999999 999999999999999999 999999999999999999 5 0 0 0 -\nqw",
+		"3 1 1 0 0 " + strings.Repeat("5", 100),
+	} {
+		_, err := store.ParseRecord("7", record)
+		require.ErrorContains(t, err, `in-flight record "7": not a record of resqued`, "%q", record)
+	}
+}
