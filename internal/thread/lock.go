@@ -71,7 +71,14 @@ type ClaimState struct {
 
 // NewClaim returns a claim of a job that has not begun. changed may be nil.
 func NewClaim(proc, token string, changed func()) *Claim {
-	return &Claim{Proc: proc, Token: token, changed: changed}
+	c := &Claim{}
+	c.Init(proc, token, changed)
+	return c
+}
+
+// Init makes a zero claim what NewClaim returns.
+func (c *Claim) Init(proc, token string, changed func()) {
+	c.Proc, c.Token, c.changed = proc, token, changed
 }
 
 // State returns the claim as it is now.

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -47,11 +48,7 @@ func (p *Process) exchange() {
 	}
 	req := store.ExchangeRequest{Proc: p.name.Proc, Master: p.masterID()}
 	req.Completions = p.ended[:min(len(p.ended), maxBatch):min(len(p.ended), maxBatch)]
-	for range p.appetite() {
-		p.sequence++
-		index := p.idle[len(p.idle)-1-len(req.Wants)]
-		req.Wants = append(req.Wants, store.Want{Token: strconv.Itoa(p.sequence), Worker: p.threads[index].worker})
-	}
+	req.Wants = p.wants(p.appetite())
 	if len(req.Wants) > 0 {
 		req.Queues, req.Names, req.NamedClasses, req.Suspects = p.queues, p.names, p.cfg.NamedClasses, p.onSuspects()
 		if len(req.Queues) == 0 {
@@ -62,9 +59,33 @@ func (p *Process) exchange() {
 		return
 	}
 	p.ended, p.sent = p.ended[len(req.Completions):], req.Completions
+	if len(p.ended) == 0 {
+		p.ended, p.spare = p.spare, nil
+	}
 	p.exchanging = true
 	p.sends.Add(1)
 	p.exchanges <- req
+}
+
+// wants asks for a job for each of the last n idle threads.
+func (p *Process) wants(n int) []store.Want {
+	if n == 0 {
+		return nil
+	}
+	wants := make([]store.Want, n)
+	p.digits = p.digits[:0]
+	for i := range n {
+		p.digits = strconv.AppendInt(p.digits, int64(p.sequence+1+i), 10)
+		p.digits = append(p.digits, ' ')
+	}
+	tokens := string(p.digits) // the memory of all of them
+	p.sequence += n
+	for i := range wants {
+		var token string
+		token, tokens, _ = strings.Cut(tokens, " ")
+		wants[i] = store.Want{Token: token, Worker: p.threads[p.idle[len(p.idle)-1-i]].worker}
+	}
+	return wants
 }
 
 // appetite is how many jobs may be asked for now.
@@ -211,7 +232,9 @@ func (p *Process) apply(r exchangeResult) {
 		p.fatal = r.err
 		return
 	}
-	p.judge(r)
+	p.judge(&r)
+	clear(r.req.Completions) // their jobs are not kept
+	p.spare = r.req.Completions[:0]
 	p.names = r.names
 	jobs := r.reply.Jobs
 	if p.state != signals.Running {
@@ -221,8 +244,9 @@ func (p *Process) apply(r exchangeResult) {
 		}
 		return
 	}
-	for _, job := range jobs {
-		p.begin(job, r.sent)
+	now := time.Now()
+	for i := range jobs {
+		p.begin(&jobs[i], r.sent, now)
 	}
 	if len(r.req.Completions)+len(jobs) > 0 {
 		p.stir()
@@ -253,7 +277,7 @@ func (p *Process) apply(r exchangeResult) {
 }
 
 // judge looks at what became of the completions.
-func (p *Process) judge(r exchangeResult) {
+func (p *Process) judge(r *exchangeResult) {
 	p.d.Stats.Count(statsd.Locked, r.reply.Bounced)
 	p.d.Stats.Count(statsd.Duplicate, len(r.reply.Duplicates))
 	for _, queue := range r.reply.OutOfStep {

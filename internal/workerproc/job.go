@@ -25,7 +25,7 @@ type slot struct {
 // job is a reserved job in the hands of a thread.
 type job struct {
 	store.Reserved
-	job    *resqued.Job
+	job    resqued.Job
 	thread int
 	begun  time.Time
 	// reserved is the boot time at which the request for the job was sent, from when
@@ -37,8 +37,10 @@ type job struct {
 	mirrored bool
 	// claim is what the job's thread says of its class lock, timeout how long its
 	// code may run; 0 = no limit.
-	claim   *thread.Claim
+	claim   thread.Claim
 	timeout time.Duration
+	// handled: a thread has it, or had. known: its class is registered.
+	handled, known bool
 	// atMostOnce: it does not run again by itself.
 	atMostOnce bool
 	// doomed: the job was told to stop for this reason, and when its time is up.
@@ -57,19 +59,21 @@ type outcome struct {
 
 // begin hands a reserved job to an idle thread. A payload that is no job ends at
 // once, without a thread.
-func (p *Process) begin(r store.Reserved, sent time.Duration) {
-	index := p.byWorker[r.Worker]
+func (p *Process) begin(r *store.Reserved, sent time.Duration, now time.Time) {
+	// One piece of memory for all of a job.
+	j := &job{Reserved: *r, thread: p.byWorker[r.Worker], begun: now, reserved: sent}
 	p.begun++
 	env, err := wire.Parse(r.Payload, p.cfg.MaxPayload)
 	if err != nil {
-		p.record(&job{Reserved: r, job: &resqued.Job{Queue: r.Queue, Payload: r.Payload}, thread: index, begun: time.Now()},
-			thread.Outcome{Result: thread.Failed, Err: err, Exception: "Resqued::InvalidPayload", Message: err.Error()})
+		j.job = resqued.Job{Queue: r.Queue, Payload: r.Payload}
+		p.record(j, thread.Outcome{Result: thread.Failed, Err: err, Exception: "Resqued::InvalidPayload", Message: err.Error()})
 		return
 	}
-	p.idle = slices.DeleteFunc(p.idle, func(i int) bool { return i == index })
-	j := &job{Reserved: r, thread: index, begun: time.Now(), reserved: sent, claim: thread.NewClaim(p.name.Proc, r.Token, p.nudge)}
+	p.occupy(j.thread)
+	j.handled = true
+	j.claim.Init(p.name.Proc, r.Token, p.changed)
 	j.ctx, j.cancel = context.WithCancelCause(p.work)
-	j.job = &resqued.Job{
+	j.job = resqued.Job{
 		ID: env.ID, Class: env.Class, Queue: r.Queue, Args: env.Args, Payload: r.Payload,
 		Attempt: r.Deaths + 1, Deaths: r.Deaths, Worker: r.Worker, StartedAt: r.StartedAt,
 		EnqueuedAt: env.EnqueuedAt, LockKey: r.LockKey,
@@ -82,13 +86,24 @@ func (p *Process) begin(r store.Reserved, sent time.Duration) {
 	}
 	j.job.SetFence(r.Fence)
 	if class, ok := p.d.Handlers.Lookup(env.Class); ok {
-		j.timeout, j.atMostOnce = class.Timeout, class.AtMostOnce
+		j.known, j.timeout, j.atMostOnce = true, class.Timeout, class.AtMostOnce
 	}
 	if limit := j.timeout + p.cfg.TermTimeout; j.timeout > 0 && limit < tickEvery {
 		p.wake(j.begun.Add(limit)) // no tick may see it in time
 	}
 	p.jobs[r.Token] = j
-	p.threads[index].assigned <- j
+	p.threads[j.thread].assigned <- j
+}
+
+// occupy takes a thread out of the idle ones. It is among the last of them, because
+// those are asked for first.
+func (p *Process) occupy(thread int) {
+	for i, index := range slices.Backward(p.idle) {
+		if index == thread {
+			p.idle = slices.Delete(p.idle, i, i+1)
+			return
+		}
+	}
 }
 
 // perform is a thread: it runs what it is given until the loop ends. A job whose code
@@ -101,7 +116,7 @@ func (p *Process) perform(s *slot) {
 		}
 	}()
 	for j := range s.assigned {
-		p.d.Runner.Run(j.ctx, j.job, j.claim, func(out thread.Outcome) { p.outcomes <- outcome{job: j, Outcome: out} })
+		p.d.Runner.Run(j.ctx, &j.job, &j.claim, func(out thread.Outcome) { p.outcomes <- outcome{job: j, Outcome: out} })
 	}
 	over = true
 }
@@ -118,7 +133,7 @@ func (p *Process) finish(o outcome) {
 func (p *Process) record(j *job, out thread.Outcome) {
 	c := store.Completion{Job: &j.Reserved, Kind: store.Done, Mirrored: j.mirrored}
 	stat := &p.stats[j.thread]
-	if j.claim != nil {
+	if j.handled {
 		// The loop may not have seen yet that a lock is lost.
 		claim := j.claim.State()
 		c.Held = claim.Asked
@@ -137,7 +152,7 @@ func (p *Process) record(j *job, out thread.Outcome) {
 	switch out.Result {
 	case thread.Requeued:
 		c.Kind, c.Delay = store.Requeued, out.After
-		c.Survived = j.doomed == nil && j.claim != nil && !j.claim.State().Began.IsZero()
+		c.Survived = j.doomed == nil && j.handled && !j.claim.State().Began.IsZero()
 	case thread.Failed:
 		c.Kind = store.Failed
 		c.Failure = wire.Failure{
@@ -161,7 +176,7 @@ func (p *Process) record(j *job, out thread.Outcome) {
 // tell logs and counts the end of a job.
 func (p *Process) tell(j *job, out thread.Outcome) {
 	class := j.job.Class
-	if _, known := p.d.Handlers.Lookup(class); !known {
+	if !j.known {
 		class = "unknown"
 	}
 	waited := time.Duration(0)
@@ -170,7 +185,11 @@ func (p *Process) tell(j *job, out thread.Outcome) {
 	}
 	p.d.Stats.Job(class, string(out.Result), out.Ran, waited)
 	if p.d.Observe != nil {
-		p.d.Observe(Event{Job: j.job, Outcome: out})
+		p.d.Observe(Event{Job: &j.job, Outcome: out})
+	}
+	done := out.Result == thread.Done || out.Result == thread.Requeued
+	if done && !p.log.Core().Enabled(zap.DebugLevel) {
+		return // nobody wants to know, so the fields need not be made
 	}
 	fields := []zap.Field{
 		zap.String("class", wire.Printable(j.job.Class, 200)), zap.String("queue", wire.Printable(j.Queue, 200)),

@@ -175,6 +175,8 @@ type Process struct {
 	// sent are the completions of the exchange that is under way, stuck those that
 	// Redis could not take because of a key of the wrong type.
 	sent, stuck []store.Completion
+	spare       []store.Completion // memory for ended
+	digits      []byte             // memory for tokens
 	// killed are tokens of killed jobs whose end has not reached Redis yet.
 	killed     map[string]bool
 	kills      int // messages that told to kill jobs
@@ -235,6 +237,7 @@ type Process struct {
 	beaten    chan beatResult
 	left      chan error
 	nudged    chan struct{}
+	changed   func() // nudge
 	beatNow   chan struct{}
 	asks      chan []string // tokens of requests that hit nobody
 	requested chan requests
@@ -268,7 +271,7 @@ func New(cfg Config, d Deps) (*Process, error) {
 	if cfg.Unique == nil {
 		cfg.Unique = func(string) bool { return false }
 	}
-	return &Process{
+	p := &Process{
 		cfg: cfg, d: d, log: d.Log, state: signals.Starting,
 		jobs: map[string]*job{}, hungry: true,
 		messages: make(chan proc.Message), outcomes: make(chan outcome, cfg.Threads),
@@ -279,7 +282,9 @@ func New(cfg Config, d Deps) (*Process, error) {
 		left: make(chan error, 1), nudged: make(chan struct{}, 1), beatNow: make(chan struct{}, 1), complained: map[string]time.Time{},
 		killed: map[string]bool{}, byWorker: map[string]int{},
 		wanted: signals.Running,
-	}, nil
+	}
+	p.changed = p.nudge
+	return p, nil
 }
 
 // Run greets the master, works jobs until the process shall leave, and leaves. It
