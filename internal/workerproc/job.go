@@ -1,7 +1,6 @@
 package workerproc
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,8 +30,7 @@ type job struct {
 	// reserved is the boot time at which the request for the job was sent, from when
 	// its lock counts.
 	reserved time.Duration
-	ctx      context.Context //nolint:containedctx // handed to the thread together with the job
-	cancel   context.CancelCauseFunc
+	ctx      jobContext
 	// mirrored: worker:<id> may have been written.
 	mirrored bool
 	// claim is what the job's thread says of its class lock, timeout how long its
@@ -72,7 +70,7 @@ func (p *Process) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 	p.occupy(j.thread)
 	j.handled = true
 	j.claim.Init(p.name.Proc, r.Token, p.changed)
-	j.ctx, j.cancel = context.WithCancelCause(p.work)
+	j.ctx.parent = p.work
 	j.job = resqued.Job{
 		ID: env.ID, Class: env.Class, Queue: r.Queue, Args: env.Args, Payload: r.Payload,
 		Attempt: r.Deaths + 1, Deaths: r.Deaths, Worker: r.Worker, StartedAt: r.StartedAt,
@@ -116,14 +114,14 @@ func (p *Process) perform(s *slot) {
 		}
 	}()
 	for j := range s.assigned {
-		p.d.Runner.Run(j.ctx, &j.job, &j.claim, func(out thread.Outcome) { p.outcomes <- outcome{job: j, Outcome: out} })
+		p.d.Runner.Run(&j.ctx, &j.job, &j.claim, func(out thread.Outcome) { p.outcomes <- outcome{job: j, Outcome: out} })
 	}
 	over = true
 }
 
 // finish takes a job back from its thread.
 func (p *Process) finish(o outcome) {
-	o.job.cancel(nil)
+	o.job.ctx.end(nil)
 	delete(p.jobs, o.job.Token)
 	p.idle = append(p.idle, o.job.thread)
 	p.record(o.job, o.Outcome)

@@ -69,7 +69,7 @@ func (p *Process) doom(jobs []*job, cause error, grace time.Duration) {
 	for _, j := range jobs {
 		if j.doomed == nil {
 			j.doomed = cause
-			j.cancel(&told{cause, grace})
+			j.ctx.end(&told{cause, grace})
 		}
 		if lost && !j.lost {
 			j.lost = true
