@@ -232,6 +232,7 @@ func (p *Process) apply(r exchangeResult) {
 		p.fatal = r.err
 		return
 	}
+	p.moreOutcomes()
 	p.judge(&r)
 	clear(r.req.Completions) // their jobs are not kept
 	p.spare = r.req.Completions[:0]
@@ -245,6 +246,7 @@ func (p *Process) apply(r exchangeResult) {
 		return
 	}
 	now := time.Now()
+	p.fresh = len(p.jobs) == 0
 	for i := range jobs {
 		p.begin(&jobs[i], r.sent, now)
 	}

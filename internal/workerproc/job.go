@@ -122,6 +122,7 @@ func (p *Process) perform(s *slot) {
 // finish takes a job back from its thread.
 func (p *Process) finish(o outcome) {
 	o.job.ctx.end(nil)
+	p.brief = o.Ran < briefly
 	delete(p.jobs, o.job.Token)
 	p.idle = append(p.idle, o.job.thread)
 	p.record(o.job, o.Outcome)

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -175,6 +176,8 @@ type Process struct {
 	// sent are the completions of the exchange that is under way, stuck those that
 	// Redis could not take because of a key of the wrong type.
 	sent, stuck []store.Completion
+	brief       bool               // the last job that has ended took less than briefly
+	fresh       bool               // all jobs in hand have begun in this step
 	spare       []store.Completion // memory for ended
 	digits      []byte             // memory for tokens
 	// killed are tokens of killed jobs whose end has not reached Redis yet.
@@ -404,11 +407,27 @@ func (p *Process) moreOutcomes() {
 	}
 }
 
+// briefly is what a job may take that is worth waiting for: less than a call.
+const briefly = 50 * time.Microsecond
+
+// gather lets the jobs that have just begun run before the next exchange leaves, so that
+// it takes those with it that end at once. It does so where jobs have been shorter than
+// an exchange and none is in hand that has been running for longer: such a one could
+// keep the processor, and so hold up the others.
+func (p *Process) gather() {
+	if p.fresh && p.brief {
+		runtime.Gosched()
+		p.moreOutcomes()
+	}
+	p.fresh = false
+}
+
 // step does what the state calls for now: send an exchange, or leave.
 func (p *Process) step() {
 	if !p.taintedAt.IsZero() {
 		p.overdue() // the last neighbour may have finished
 	}
+	p.gather()
 	p.exchange()
 	p.leaveIfDone()
 	p.setPolling()
