@@ -13,9 +13,9 @@ import (
 const (
 	guardFrame   = "github.com/resqued/resqued/internal/handler.guard"
 	performFrame = "github.com/resqued/resqued/internal/handler.(*Set).Perform"
-	ownFrame   = "github.com/resqued/resqued/internal/handler."
-	lockFrame  = "github.com/resqued/resqued/internal/locket."
-	rootFrame  = "github.com/resqued/resqued."
+	ownFrame     = "github.com/resqued/resqued/internal/handler."
+	lockFrame    = "github.com/resqued/resqued/internal/locket."
+	rootFrame    = "github.com/resqued/resqued."
 )
 
 // Guard runs a function of the program on a goroutine of its own and returns its
