@@ -107,7 +107,6 @@ var mutants = []struct{ name, file, from, to string }{
 
 	{"a full server takes no process back", "register", `call('PERSIST', KEYS[1])`, ``},
 	{"a full server gives no jobs behind locked ones", "exchange", `if not direct or newer > 0 then call('PERSIST', info) end`, `if not direct then call('PERSIST', info) end`},
-	{"a full server gives no jobs", "straight", `if ncomp == 0 and nwant > 1 then call('PERSIST', info) end`, ``},
 }
 
 // mutantSequences is how many sequences a defect may take to be found: most take a

@@ -68,3 +68,14 @@ func TestStraight(t *testing.T) {
 		})
 	})
 }
+
+// TestStraightOnAFullServer begins with a write that the server accepts.
+func TestStraightOnAFullServer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	f := setup(t, server)
+	f.push("q", job("A", "[1]"), job("A", "[2]"), job("A", "[3]"))
+	require.NoError(t, f.redis.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	require.Len(t, f.reserve(2, "q"), 2)
+	require.Len(t, f.reserve(1, "q"), 1)
+}
