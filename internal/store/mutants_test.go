@@ -43,7 +43,6 @@ var mutants = []struct{ name, file, from, to string }{
 	{"a lost lock is not told", "beat", `if not whole then lost[#lost + 1] = token end`, ``},
 	{"a beat extends no lock", "beat", `call('EXPIRE', key, ttl)`, ``},
 
-	{"the fence stands still", "straight", `fence = fence + 1`, ``},
 	{"the fence starts again where Redis forgot it", "straight", `if fence < us then fence = us end`, ``},
 	{"what was set aside of the fence is not kept", "straight", `if fence > us or refused(last) then`, `if refused(last) then`},
 
