@@ -6,7 +6,7 @@ TOOL    := $(GO) tool -modfile=tools/go.mod
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 # A test that hangs fails with all stacks instead of stopping the run for ever.
-TIMEOUT ?= 12m
+TIMEOUT ?= 25m
 # One line per package, the output of what failed, and the totals at the end.
 TESTS   := $(TOOL) gotestsum --format pkgname --hide-summary skipped --
 
