@@ -116,8 +116,8 @@ const mutantSequences = 1000
 // fail. The sequences are the same each time.
 func TestModelFindsDefects(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("the model itself runs")
+	if testing.Short() || raceDetector {
+		t.Skip("the model itself runs; make test runs this without the race detector")
 	}
 	for _, mutant := range mutants {
 		t.Run(mutant.name, func(t *testing.T) {
