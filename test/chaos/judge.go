@@ -50,7 +50,7 @@ func (c *chaos) judge(ctx context.Context) (bool, error) {
 	defer c.mu.Unlock()
 	h, kinds := c.history, c.o.kinds()
 	h.Sort()
-	h.Silent = c.silent()
+	h.Silent, h.Killed = c.said(silentLine), c.said(killedLine)
 	for i, p := range c.probes {
 		for _, run := range h.Runs {
 			if run.ID == p.ID {

@@ -47,15 +47,19 @@ func (c *chaos) pressure(ctx context.Context) {
 	}
 }
 
-var silentLine = regexp.MustCompile(`"msg":"killing a worker process","proc":"([^"]+)".*"because":"no sign of life`)
+var (
+	silentLine = regexp.MustCompile(`"msg":"killing a worker process","proc":"([^"]+)".*"because":"no sign of life`)
+	// killedLine says that a process has ended together with jobs that were killed.
+	killedLine = regexp.MustCompile(`"msg":"worker process ended with the jobs that did not stop","proc":"([^"]+)"`)
+)
 
-// silent are the worker processes that their masters have given up.
-func (c *chaos) silent() map[string]time.Duration {
+// said tells when a line was last said of each worker process.
+func (c *chaos) said(line *regexp.Regexp) map[string]time.Duration {
 	all := map[string]time.Duration{}
 	for _, m := range c.machines {
 		m.mu.Lock()
 		for _, l := range m.lines {
-			if match := silentLine.FindStringSubmatch(l.text); match != nil {
+			if match := line.FindStringSubmatch(l.text); match != nil {
 				all[match[1]] = l.at
 			}
 		}

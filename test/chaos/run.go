@@ -218,6 +218,11 @@ func (c *chaos) quiet(ctx context.Context, d time.Duration) bool {
 func (c *chaos) inject(ctx context.Context, k kind, r *rand.Rand) error {
 	f := &check.Fault{Kind: k.name, Noticed: -1, Recovered: -1, From: proc.BootTime()}
 	err := k.fire(ctx, c, f, r)
+	for tries := 0; errors.Is(err, errNoWorker) && tries < 20 && pause(ctx, 250*time.Millisecond); tries++ {
+		// One that was found has left in between.
+		*f = check.Fault{Kind: k.name, Noticed: -1, Recovered: -1, From: proc.BootTime()}
+		err = k.fire(ctx, c, f, r)
+	}
 	if f.To == 0 {
 		f.To = proc.BootTime()
 	}

@@ -143,6 +143,8 @@ type History struct {
 	// Silent are worker processes that their masters have killed because they were not
 	// heard of, and when that was.
 	Silent map[string]time.Duration
+	// Killed are worker processes that ended with killed jobs that did not stop.
+	Killed map[string]time.Duration
 	// Starved are the times when the machine had more to do than it could.
 	Starved []Span
 	// DaemonOf tells whose worker process it is.

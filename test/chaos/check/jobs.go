@@ -197,6 +197,13 @@ func (h *History) whyAgain(before, again *Run) string {
 	if h.rolledBack(before) {
 		return "writes that redis lost"
 	}
+	// A process that has to be killed does not wait for a Redis that is away, to say which
+	// jobs beside the killed ones have come to their end.
+	if at, ok := h.Killed[before.Proc]; ok && at >= before.At && at <= again.At {
+		if f, ok := h.explains(before.Proc, before.Last, at, Disturbs); ok {
+			return "a kill during " + f.Kind
+		}
+	}
 	// One that gets no processor for seconds cannot be told from one that hangs.
 	if at, ok := h.Silent[before.Proc]; ok && at >= before.At && at <= again.At && h.starved(at-3*time.Second, at) {
 		return "a machine that had too much to do"

@@ -18,10 +18,11 @@ type Loss struct {
 	Proven bool
 }
 
-// Around a run its job is taken and reported. An unproven loss is too short for
-// more than what happened right there.
+// Around a run its job is taken and reported: where a command leaves processes behind
+// that is seconds after the command has said that it ends. An unproven loss is too short
+// for more than what happened right there.
 const (
-	aroundProven = 2 * time.Second
+	aroundProven = 3 * time.Second
 	around       = 50 * time.Millisecond
 )
 

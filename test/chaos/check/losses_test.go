@@ -40,7 +40,7 @@ func TestLosses(t *testing.T) {
 		requireFails(t, Repeats(b.h), "chaos-9")
 		b.h.Losses = []Loss{loss}
 		require.Empty(t, Repeats(b.h).Violations)
-		b.h.Losses[0].From, b.h.Losses[0].To = 8*second, 9*second
+		b.h.Losses[0].From, b.h.Losses[0].To = 10*second, 11*second
 		requireFails(t, Repeats(b.h), "chaos-9")
 		b.h.Losses = []Loss{{From: 5*second - 200*time.Millisecond, To: 5*second - 100*time.Millisecond}}
 		requireFails(t, Repeats(b.h), "chaos-9")
@@ -147,6 +147,20 @@ func TestStarved(t *testing.T) {
 	require.Empty(t, Failures(b.h, false).Violations)
 	b.h.Failed[1].Error = "lost"
 	requireFails(t, Failures(b.h, false), "chaos-9")
+}
+
+func TestKilledWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	b := good()
+	b.push("chaos-9")
+	b.run("chaos-9", "p1", "k", 10*second, 12*second, ledger.End)
+	b.run("chaos-9", "p2", "k", 14*second, 15*second, ledger.End)
+	b.h.Killed = map[string]time.Duration{"p1": 13 * second}
+	requireFails(t, Repeats(b.h), "chaos-9")
+	b.h.Faults = append(b.h.Faults, Fault{Kind: "redis-away", From: 11 * second, To: 14 * second, Effect: Disturbs})
+	require.Empty(t, Repeats(b.h).Violations)
+	b.h.Killed = map[string]time.Duration{"p1": 15 * second}
+	requireFails(t, Repeats(b.h), "chaos-9")
 }
 
 func TestSilent(t *testing.T) {
