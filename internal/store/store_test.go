@@ -100,9 +100,10 @@ func (f *fixture) list(key string) []string {
 	return list
 }
 
+// exists takes a key with or without the namespace.
 func (f *fixture) exists(key string) bool {
 	f.t.Helper()
-	n, err := f.redis.Exists(f.t.Context(), f.key(key)).Result()
+	n, err := f.redis.Exists(f.t.Context(), f.key(strings.TrimPrefix(key, f.key("")))).Result()
 	require.NoError(f.t, err)
 	return n == 1
 }

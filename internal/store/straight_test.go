@@ -37,7 +37,7 @@ func TestStraight(t *testing.T) {
 			reply := f.exchange(store.ExchangeRequest{Completions: []store.Completion{done(jobs[0]), done(jobs[1]), done(jobs[2])}})
 			require.Equal(t, []bool{true, false, true}, reply.Applied)
 			require.Equal(t, "3", f.redis.Get(t.Context(), f.key("stat:processed")).Val())
-			require.False(t, f.exists(f.key("resqued:inflight:p1")))
+			require.False(t, f.exists("resqued:inflight:p1"))
 		})
 		t.Run("fences grow though the clock went back", func(t *testing.T) {
 			f := setup(t, server)

@@ -34,6 +34,25 @@ func (f *fixture) poll(queues ...string) store.PollReply {
 func TestWaitingQueues(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		t.Run("what is known of a queue goes with its jobs, though a part cannot be read", func(t *testing.T) {
+			for _, others := range []int{0, 1} {
+				f := setup(t, server)
+				f.push("q", job("A", "[1]"), job("A", "[1]"))
+				holder := f.reserve(1, "q")
+				require.Empty(t, f.reserve(1, "q"))
+				require.True(t, f.exists("resqued:seen:q"))
+				f.exchange(store.ExchangeRequest{Completions: []store.Completion{done(holder[0])}})
+				require.NoError(t, f.redis.Del(t.Context(), f.key("resqued:open:q")).Err())
+				require.NoError(t, f.redis.Set(t.Context(), f.key("resqued:open:q"), "no set", 0).Err())
+				for range others {
+					f.push("q", job("A", "[2]"))
+				}
+				require.Len(t, f.reserve(1, "q"), 1)
+				require.False(t, f.exists("resqued:seen:q"), "%d others", others)
+				require.False(t, f.exists("locket:queue_lock_counters"), "%d others", others)
+			}
+		})
+
 		// full is a queue of 300 jobs that all wait for the one that runs.
 		full := func(t *testing.T) (*fixture, store.Reserved) {
 			t.Helper()

@@ -209,7 +209,8 @@ local function reserve(queue, key, left, room, capped, flags)
   local before = locked and seen(prefix, queue, left, ms, starved)
   local blockedkey, openkey = prefix .. 'resqued:blocked:' .. queue, prefix .. 'resqued:open:' .. queue
   local released = before and pcall_('SMEMBERS', openkey)
-  if released and released.err then before = nil end
+  local unread = released and released.err -- then this counts as the first look
+  if unread then before = nil end
   local s = before or {count = 0, mark = left, since = ms}
   local newer, unseen = left - s.mark, s.mark - s.count
   -- The locks that were released since jobs were found locked by them. Where all
@@ -323,8 +324,8 @@ local function reserve(queue, key, left, room, capped, flags)
     more = 1
   end
   if locked and left == 0 then
-    if before or looked > 0 then forget_seen(prefix, queue) end
-  elseif unnoted or newer > 0 and put > 0 then
+    if before or unread or looked > 0 then forget_seen(prefix, queue) end
+  elseif unnoted or unread and took > 0 and looked == 0 or newer > 0 and put > 0 then
     forget_seen(prefix, queue) -- jobs that nobody has looked at stand among the others
   elseif looked > 0 or before and took > 0 then
     s.mark = left - newer
