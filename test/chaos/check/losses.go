@@ -35,13 +35,29 @@ func (h *History) lostPush(t Try) bool {
 // so that its job went back to where it was.
 func (h *History) rolledBack(r *Run) bool {
 	return slices.ContainsFunc(h.Losses, func(l Loss) bool {
-		margin := around
+		margin, reported := around, r.Last+around
 		if l.Proven {
-			margin = aroundProven
+			margin, reported = aroundProven, h.reported(r)
 		}
 		touches := func(from, to time.Duration) bool { return from < l.To && to > l.From }
-		return touches(r.At-margin, r.At) || touches(r.Last, r.Last+margin)
+		return touches(r.At-margin, r.At) || touches(r.Last, reported)
 	})
+}
+
+// reported is when the end of a run had certainly been reported: while Redis is away it
+// is kept.
+func (h *History) reported(r *Run) time.Duration {
+	until := r.Last + aroundProven
+	for again := true; again; {
+		again = false
+		for _, f := range h.Faults {
+			later := f.To + aroundProven
+			if f.Effect&Disturbs != 0 && f.From < until && f.To > r.Last && later > until && (f.Daemon == "" || f.Daemon == h.DaemonOf(r.Proc)) {
+				until, again = later, true
+			}
+		}
+	}
+	return until
 }
 
 // emptied says whether Redis lost everything while a run was under way, its lock

@@ -46,6 +46,20 @@ func TestLosses(t *testing.T) {
 		requireFails(t, Repeats(b.h), "chaos-9")
 	})
 
+	t.Run("an end that was kept while Redis was away may be lost when it comes back", func(t *testing.T) {
+		t.Parallel()
+		b := good()
+		b.push("chaos-9")
+		b.run("chaos-9", "p1", "", 4*second, 5*second, ledger.End)
+		b.run("chaos-9", "p1", "", 18*second, 19*second, ledger.End)
+		b.h.Losses = []Loss{{Kind: "kill", From: 11 * second, To: 12 * second, Proven: true}}
+		requireFails(t, Repeats(b.h), "chaos-9")
+		b.h.Faults = append(b.h.Faults, Fault{Kind: "redis-away", From: 4 * second, To: 10 * second, Effect: Disturbs})
+		require.Empty(t, Repeats(b.h).Violations)
+		b.h.Losses[0].From, b.h.Losses[0].To = 14*second, 15*second
+		requireFails(t, Repeats(b.h), "chaos-9")
+	})
+
 	t.Run("two may hold a lock that was lost", func(t *testing.T) {
 		t.Parallel()
 		b := good()
