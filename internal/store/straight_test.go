@@ -39,6 +39,23 @@ func TestStraight(t *testing.T) {
 			require.Equal(t, "3", f.redis.Get(t.Context(), f.key("stat:processed")).Val())
 			require.False(t, f.exists("resqued:inflight:p1"))
 		})
+		t.Run("a completion that is told twice counts once", func(t *testing.T) {
+			f := setup(t, server)
+			for i := range 30 { // with few of many completed the script goes another way
+				f.push("q", job("A", fmt.Sprintf("[%d]", i)))
+			}
+			jobs := f.reserve(30, "q")
+			for i, rest := range [][]store.Reserved{jobs[:1], jobs[1:]} {
+				var c []store.Completion
+				for _, j := range rest {
+					c = append(c, done(j))
+				}
+				reply := f.exchange(store.ExchangeRequest{Completions: append(c, done(rest[0]))})
+				require.Equal(t, []bool{true, false}, []bool{reply.Applied[0], reply.Applied[len(c)]})
+				require.False(t, f.exists(rest[0].LockKey))
+				require.Equal(t, []string{"1", "30"}[i], f.redis.Get(t.Context(), f.key("stat:processed")).Val())
+			}
+		})
 		t.Run("fences grow though the clock went back", func(t *testing.T) {
 			f := setup(t, server)
 			ahead := time.Now().Add(time.Hour).UnixMicro()/1000000*1000000 - 2 // crosses a full second

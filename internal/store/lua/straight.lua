@@ -82,7 +82,7 @@ local there = {}
 if #tokens == 1 then
   there[tokens[1]] = size == 1
 elseif size > 8 * #tokens then
-  for _, token in ipairs(tokens) do there[token] = call('HDEL', inflight, token) == 1 end
+  for _, token in ipairs(tokens) do there[token] = call('HDEL', inflight, token) == 1 or there[token] end
 elseif #tokens > 0 then
   for _, token in ipairs(call('HKEYS', inflight)) do there[token] = true end
   call('HDEL', inflight, unpack(tokens))
@@ -94,6 +94,7 @@ for i, c in ipairs(plain) do
     local at = 6 + 9 * c
     local lock, worker = ARGV[at + 3], ARGV[at + 5]
     applied[c], processed = '1', processed + 1
+    there[tokens[i]] = false -- should it be told twice
     if lock ~= '' then
       locks[#locks + 1] = lock
       owners[#owners + 1] = me .. tokens[i]
