@@ -48,7 +48,7 @@ var mutants = []struct{ name, file, from, to string }{
 
 	{"a job that was taken stays in its queue", "straight", `call('LTRIM', key, n, -1)`, ``},
 	{"a job that was taken has no record", "straight", `call('HSET', inflight, unpack(reply, written + 1))`, ``},
-	{"a locked job is dropped, straight", "straight", `call('LPUSH', key, payloads[1])`, ``},
+	{"a locked job is dropped, straight", "straight", `call('LPUSH', key, popped)`, ``},
 	{"a locked job is dropped", "exchange", `call('RPUSH', key, payload)
           if unique`, `if unique`},
 	{"a locked job is written anew", "exchange", `call('RPUSH', key, payload)

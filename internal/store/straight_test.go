@@ -83,6 +83,40 @@ func TestStraight(t *testing.T) {
 			require.True(t, reply.More)
 			require.EqualValues(t, 8, f.redis.LLen(t.Context(), f.key("queue:q")).Val())
 		})
+		t.Run("a reply that is full says that nobody looked at the other queues", func(t *testing.T) {
+			for _, limit := range []int{0, 9} { // with a limit it is not straight
+				f := setup(t, server)
+				for i := range 4 {
+					f.push("q", job("A", fmt.Sprintf(`[%d,"%s"]`, i, strings.Repeat("x", 1<<20))))
+				}
+				f.push("r", job("A", "[]"))
+				queues := locked("q", "r")
+				queues[0].Cap = limit
+				reply := f.exchange(store.ExchangeRequest{Master: "m", Wants: f.wants(12), Queues: queues})
+				require.Len(t, reply.Jobs, 4)
+				require.True(t, reply.More)
+				require.False(t, f.exchange(store.ExchangeRequest{Master: "m", Wants: f.wants(12), Queues: queues}).More)
+			}
+		})
+		t.Run("few large payloads are read behind small ones", func(t *testing.T) {
+			for _, large := range []string{"q", "r"} {
+				f := setup(t, server)
+				require.NoError(t, store.Alter(f.Store, "straight", `local payloads = peek(key, n, room)`,
+					`local payloads = peek(key, n, room)
+					for _ = 1, #payloads do call('INCR', prefix .. 'read') end`))
+				for i := range 5 {
+					f.push("q", job("A", fmt.Sprintf("[%d]", i)))
+				}
+				for i := range 50 {
+					f.push(large, job("B", fmt.Sprintf(`[%d,"%s"]`, i, strings.Repeat("x", 600000))))
+				}
+				reply := f.exchange(store.ExchangeRequest{Wants: f.wants(55), Queues: locked("q", "r")})
+				require.Len(t, reply.Jobs, 12)
+				read, err := f.redis.Get(t.Context(), f.key("read")).Int()
+				require.NoError(t, err)
+				require.LessOrEqual(t, read, 20)
+			}
+		})
 	})
 }
 

@@ -392,7 +392,10 @@ end
 if onsuspects == 'o' then call('PERSIST', info) end -- as above
 
 for i = nextqueue, nqueue do
-  if (w > #wants or bytes >= maxbytes) and onsuspects ~= 'o' then break end
+  if (w > #wants or bytes >= maxbytes) and onsuspects ~= 'o' then
+    if w <= #wants then more = 1 end
+    break
+  end
   local arg = queuesat + 3 * i - 3
   local queue, cap, flags = ARGV[arg], tonumber(ARGV[arg + 1]), ARGV[arg + 2]
   local key = prefix .. 'queue:' .. queue

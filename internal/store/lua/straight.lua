@@ -174,11 +174,10 @@ local function flush()
   written = #reply
 end
 
--- peek returns the payloads at the head of a queue, at most n; the only one has left it.
--- What is no list has none, and err.
-local chunk = 4
-local function peek(key, n)
-  if n > 1 then return checked(pcall_('LRANGE', key, 0, n - 1)) end
+-- peek returns at most room payloads of a queue, those behind the first n; the only one
+-- of a queue has left it. What is no list has none, and err.
+local function peek(key, n, room)
+  if n > 0 or room > 1 then return checked(pcall_('LRANGE', key, n, n + room - 1)) end
   local v = checked(pcall_('LPOP', key))
   return type(v) == 'string' and {v} or type(v) == 'table' and v or {}
 end
@@ -186,11 +185,15 @@ end
 -- reserve_straight takes jobs from the head of a queue. It returns false when it meets
 -- anything else than a job whose lock is free.
 local function reserve_straight(queue, locked)
-  local key, f = prefix .. 'queue:' .. queue, nil
+  local key, f, n, before = prefix .. 'queue:' .. queue, nil, 0, bytes
+  -- Nobody knows how large payloads are until they were read: a few at a time, so that
+  -- not many are read that the reply has no room for.
+  local chunk, met, popped = 4, false, nil
   while w <= nwant do
-    local room = math.min(chunk, nwant - w + 1)
-    local payloads, n, lock = peek(key, room), 0, ''
+    local room, last, lock = math.min(chunk, nwant - w + 1), n, ''
+    local payloads = peek(key, n, room)
     if payloads.err then return false end
+    if n == 0 and room == 1 then popped = payloads[1] end
     for _, payload in ipairs(payloads) do
       local token = ARGV[wantsat + 2 * w - 2]
       if locked then
@@ -203,18 +206,18 @@ local function reserve_straight(queue, locked)
       n = n + 1
       if bytes >= maxbytes then break end
     end
-    flush()
-    if room == 1 then
-      if n < #payloads then call('LPUSH', key, payloads[1]) end
-    elseif n > 0 then
-      call('LTRIM', key, n, -1)
-    end
-    if bytes >= maxbytes then return true end
-    if n < #payloads then return false end
-    if n < room then return true end
-    chunk = bytes < 8192 * (w - 1) and 64 or 4 -- large payloads: not more than are taken
+    met = n - last < #payloads and bytes < maxbytes
+    if n - last < room or bytes >= maxbytes then break end
+    if #reply - written > 1000 then flush() end -- unpack takes only so many
+    chunk = bytes - before < 8192 * n and 16 or 4
   end
-  return true
+  flush()
+  if popped then
+    if n == 0 then call('LPUSH', key, popped) end
+  elseif n > 0 then
+    call('LTRIM', key, n, -1)
+  end
+  return not met
 end
 
 local nextqueue = 1
@@ -228,7 +231,7 @@ if straight and #others == 0 and pcall_('EXISTS', counters, deathkey) == 0 then
     local flags = ARGV[at + 2]
     if ARGV[at + 1] ~= '0' or flags ~= '' and flags ~= 'l' or not reserve_straight(ARGV[at], flags == 'l') then break end
     if bytes >= maxbytes then
-      if w <= nwant and call('LLEN', prefix .. 'queue:' .. ARGV[at]) > 0 then reply[3] = 1 end
+      if w <= nwant and (nextqueue < nqueue or call('LLEN', prefix .. 'queue:' .. ARGV[at]) > 0) then reply[3] = 1 end
       return reply
     end
     nextqueue = nextqueue + 1
