@@ -1,6 +1,9 @@
 package store_test
 
 import (
+	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -49,4 +52,47 @@ func TestStrangeRecordsAreRefused(t *testing.T) {
 		_, err := store.ParseRecord("7", record)
 		require.ErrorContains(t, err, `in-flight record "7": not a record of resqued`, "%q", record)
 	}
+}
+
+// FuzzRecord reads what anybody may have written into a record's place: whatever is
+// accepted must be what it says, part for part.
+func FuzzRecord(f *testing.F) {
+	for _, record := range []string{
+		"3 1 2 4 0 12 3 2 1700000000123 -\nqw1lock{}\n x", "3 1 1 0 1 999999999999999999 0 0 0 1700000000\nqwm",
+		"3 0 0 0 0 0 0 0 0 -\n", "3 999999999999999999 1 0 0 5 0 0 0 -\nqw", "3 1 1 0 0 5 0 0 0 -\n\x00\xff\x00\n",
+		"3 00 0 0 0 0 0 0 0 -\n", "3 1 1 0 0 5 0 0 0 -", "",
+	} {
+		f.Add(record)
+	}
+	// An opinion of its own about what a record is.
+	head := regexp.MustCompile(`^3 (\d{1,18}) (\d{1,18}) (\d{1,18}) (\d{1,18}) (\d{1,18}) (\d{1,18}) (\d{1,18}) (\d{1,18}) ([^ \n]+)\n`)
+	f.Fuzz(func(t *testing.T, record string) {
+		got, err := store.ParseRecord("7", record)
+		found := head.FindStringSubmatch(record)
+		var n [8]int
+		size := 0
+		for i := range n {
+			if found == nil {
+				break
+			}
+			n[i], _ = strconv.Atoi(found[i+1])
+			if i < 4 {
+				size = min(size+n[i], len(record)+1)
+			}
+		}
+		if found == nil || size > len(record)-len(found[0]) {
+			require.Error(t, err)
+			return
+		}
+		require.NoError(t, err)
+		cut := len(record) - len(found[0]) - size - len(got.Payload)
+		require.Zero(t, cut)
+		require.Equal(t, fmt.Sprint(n[0], n[1], n[2]), fmt.Sprint(len(got.Queue), len(got.Worker), len(got.LockKey)))
+		body := record[len(found[0]):]
+		require.Equal(t, body[:n[0]+n[1]+n[2]]+body[size:], got.Queue+got.Worker+got.LockKey+string(got.Payload))
+		require.Equal(t, n[3] > 0, got.Capped)
+		require.Equal(t, []int64{int64(n[4]), int64(n[7])}, []int64{got.Fence, got.StartedAt.UnixMilli()})
+		require.Equal(t, []int{n[5], n[6]}, []int{got.Deaths, got.Blame})
+		require.Equal(t, found[9] != "-", got.Unique)
+	})
 }
