@@ -130,3 +130,30 @@ func TestStraightOnAFullServer(t *testing.T) {
 	require.Len(t, f.reserve(2, "q"), 2)
 	require.Len(t, f.reserve(1, "q"), 1)
 }
+
+// TestThousandsInOneCall has more of everything than a script can unpack at once.
+func TestThousandsInOneCall(t *testing.T) {
+	t.Parallel()
+	const jobs = 9000
+	f := setup(t, redistest.Shared(t))
+	for _, q := range []string{"q", "r"} {
+		payloads := make([][]byte, jobs/2)
+		for i := range payloads {
+			payloads[i] = []byte(job("A", fmt.Sprintf("[%q,%d]", q, i)))
+		}
+		_, err := f.Push(t.Context(), q, payloads...)
+		require.NoError(t, err)
+	}
+	reply := f.exchange(store.ExchangeRequest{Wants: f.wants(jobs), Queues: locked("q", "r")})
+	require.Len(t, reply.Jobs, jobs)
+	require.EqualValues(t, jobs, f.redis.HLen(t.Context(), f.key("resqued:inflight:p1")).Val())
+	require.Empty(t, f.list("queue:q"))
+	var c []store.Completion
+	for _, j := range reply.Jobs {
+		c = append(c, done(j))
+	}
+	reply = f.exchange(store.ExchangeRequest{Completions: c})
+	require.NotContains(t, reply.Applied, false)
+	require.Equal(t, fmt.Sprint(jobs), f.redis.Get(t.Context(), f.key("stat:processed")).Val())
+	require.False(t, f.exists(`locket:job_locks:A["q",0]`))
+}
