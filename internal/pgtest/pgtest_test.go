@@ -36,6 +36,12 @@ func TestStart(t *testing.T) {
 		require.NoError(t, err)
 		require.NotZero(t, info.Sys().(*syscall.Stat_t).Uid)
 	})
+	t.Run("it starts again after a crash", func(t *testing.T) {
+		before := s.PID()
+		require.NoError(t, s.Restart(t.Context()))
+		require.NotEqual(t, before, s.PID())
+		require.ErrorIs(t, syscall.Kill(before, 0), syscall.ESRCH)
+	})
 	t.Run("nothing is left of it", func(t *testing.T) {
 		pid, dir := s.PID(), s.Dir()
 		s.Stop()

@@ -35,10 +35,17 @@ const (
 // supervise ends the server when the pipe from this program closes, whatever
 // became of it, and removes the directory. It also runs as the server's user.
 const supervise = `dir=$1; shift
-"$@" >"$dir/server.log" 2>&1 </dev/null &
-pid=$!
-echo $pid
-read -r word
+start() {
+	"$@" >>"$dir/server.log" 2>&1 </dev/null &
+	pid=$!
+	echo $pid
+}
+start "$@"
+while read -r word; do
+	kill -QUIT $pid
+	wait $pid
+	start "$@"
+done
 kill -QUIT $pid
 wait $pid
 rm -rf "$dir"/* 2>/dev/null
@@ -129,6 +136,12 @@ func (s *Server) launch(ctx context.Context, o Options, bin string, who *syscall
 		return err
 	}
 	s.out = bufio.NewReader(out)
+	return s.started(ctx)
+}
+
+// started returns when the server that the watchdog has just started takes
+// connections.
+func (s *Server) started(ctx context.Context) error {
 	line, err := s.out.ReadString('\n')
 	if err != nil {
 		return err
@@ -137,6 +150,15 @@ func (s *Server) launch(ctx context.Context, o Options, bin string, who *syscall
 		return err
 	}
 	return s.await(ctx)
+}
+
+// Restart crashes the server (no checkpoint, every connection cut) and starts it again
+// with what it had. It returns when the server takes connections.
+func (s *Server) Restart(ctx context.Context) error {
+	if _, err := io.WriteString(s.words, "restart\n"); err != nil {
+		return err
+	}
+	return s.started(ctx)
 }
 
 // await returns when the server takes connections.

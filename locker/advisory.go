@@ -1,0 +1,202 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"sync"
+	"time"
+)
+
+// ErrLockConnectionLost: the connection that held an advisory lock is gone, and the
+// lock with it. It is the cause of the end of the block's context, and Advisory returns
+// it.
+var ErrLockConnectionLost = errors.New("locker: connection of the advisory lock lost")
+
+// DefaultCheckEvery is the default of AdvisoryOptions.
+const DefaultCheckEvery = 5 * time.Second
+
+const (
+	// waitSlice is the longest time that one statement waits for an advisory lock.
+	waitSlice = 10 * time.Second
+	// ping must have no parameters: such a statement leaves nothing open.
+	ping = "SELECT 1"
+)
+
+// AdvisoryOptions are how an advisory lock is taken.
+type AdvisoryOptions struct {
+	// Lockspace tells the keys of one application from those of another in the same
+	// database; nil = 1, the gem's.
+	Lockspace *int32
+	// Blocking: wait until the lock is free, instead of returning false.
+	Blocking bool
+	// BlockTimeout ends the waiting; 0 = never. PostgreSQL counts it in milliseconds.
+	BlockTimeout time.Duration
+	// CheckEvery is how often the connection is tried out. One that ends is noticed at
+	// once; this is for one that falls silent. Default 5 s.
+	CheckEvery time.Duration
+}
+
+// Advisory runs block while it holds a PostgreSQL advisory lock on key, and returns
+// true if it did. It excludes the Ruby gem's Locker::Advisory.
+//
+// It needs no table and nothing is renewed, but the lock takes one connection of the
+// pool, in a transaction, for as long as the block runs. It is gone with that
+// connection, at once: the server may give it to another before this side has noticed,
+// and there is no sequence to refuse the loser by. Keys are reduced to 32 bits, so two
+// different ones may exclude each other. Where that matters, use Run.
+func Advisory[D DB](ctx context.Context, db D, key string, o AdvisoryOptions, block func(ctx context.Context) error) (bool, error) {
+	d, err := open(db)
+	if err != nil {
+		return false, err
+	}
+	if err := checkKey(key); err != nil {
+		return false, err
+	}
+	if o.CheckEvery == 0 {
+		o.CheckEvery = DefaultCheckEvery
+	}
+	if o.CheckEvery < 0 || o.BlockTimeout < 0 {
+		return false, fmt.Errorf("locker: CheckEvery %s and BlockTimeout %s must not be negative", o.CheckEvery, o.BlockTimeout)
+	}
+	s, err := d.session(ctx)
+	if err != nil {
+		return false, fmt.Errorf("locker: advisory lock %q: %w", key, err)
+	}
+	useless := true
+	defer func() { s.close(useless) }()
+	got, err := o.obtain(ctx, s, key)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return false, fmt.Errorf("locker: advisory lock %q: %w", key, err)
+	}
+	if !got {
+		useless = false
+		return false, nil
+	}
+	err = o.hold(ctx, s, block)
+	if !errors.Is(err, ErrLockConnectionLost) {
+		// The lock ends with the transaction, or else with the connection.
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseFor)
+		defer cancel()
+		useless = s.exec(end, "COMMIT") != nil
+	}
+	return true, err
+}
+
+// obtain takes the lock in a transaction, or leaves none behind. It waits in slices: a
+// statement that waits keeps vacuum from removing what has died since it began.
+func (o AdvisoryOptions) obtain(ctx context.Context, s session, key string) (bool, error) {
+	began := time.Now()
+	for {
+		slice := waitSlice
+		if o.BlockTimeout > 0 {
+			slice = min(slice, max(o.BlockTimeout-time.Since(began), time.Millisecond))
+		}
+		got, err := o.take(ctx, s, key, slice)
+		if err != nil {
+			return false, err
+		}
+		if got {
+			// What the last statement has left open would keep vacuum from its work, too.
+			return true, s.exec(ctx, ping)
+		}
+		if err := s.exec(ctx, "ROLLBACK"); err != nil {
+			return false, err
+		}
+		if !o.Blocking || o.BlockTimeout > 0 && time.Since(began) >= o.BlockTimeout {
+			return false, nil
+		}
+	}
+}
+
+// take begins a transaction and tries to take the lock in it.
+func (o AdvisoryOptions) take(ctx context.Context, s session, key string, slice time.Duration) (bool, error) {
+	if err := s.exec(ctx, "BEGIN"); err != nil {
+		return false, err
+	}
+	space := int64(1)
+	if o.Lockspace != nil {
+		space = int64(*o.Lockspace)
+	}
+	number := int64(int32(crc32.ChecksumIEEE([]byte(key)))) // as the gem does
+	// No limit of the session's may end the waiting, or the block.
+	var limits, nothing string
+	wait := fmt.Sprintf("%dms", (slice+time.Millisecond-1)/time.Millisecond)
+	_, err := s.row(ctx, `SELECT concat(set_config('lock_timeout', $1, true), set_config('statement_timeout', '0', true),
+		set_config('idle_in_transaction_session_timeout', '0', true))`, []any{wait}, &limits)
+	if err != nil {
+		return false, err
+	}
+	if !o.Blocking {
+		var got bool
+		_, err := s.row(ctx, "SELECT pg_try_advisory_xact_lock($1::int, $2::int)", []any{space, number}, &got)
+		return got, err
+	}
+	_, err = s.row(ctx, "SELECT pg_advisory_xact_lock($1::int, $2::int)::text", []any{space, number}, &nothing)
+	if sqlState(err) == "55P03" { // lock_timeout
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// hold runs the block and watches the connection meanwhile.
+func (o AdvisoryOptions) hold(ctx context.Context, s session, block func(context.Context) error) (err error) {
+	work, cancel := context.WithCancelCause(ctx)
+	watching, quit := context.WithCancel(context.WithoutCancel(ctx))
+	var lost error
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		if lost = o.watch(watching, s); lost != nil {
+			cancel(lost)
+		}
+	})
+	defer func() {
+		quit()
+		watcher.Wait()
+		cancel(nil)
+		switch {
+		case err == nil:
+			err = lost
+		case lost != nil:
+			err = errors.Join(err, lost)
+		}
+	}()
+	return block(work)
+}
+
+// watch returns why the connection is lost, or nil when ctx ends.
+func (o AdvisoryOptions) watch(ctx context.Context, s session) error {
+	listens := true
+	for {
+		quiet, done := context.WithTimeout(ctx, o.CheckEvery)
+		var err error
+		if listens {
+			for err == nil {
+				_, err = s.notified(quiet) // of another's LISTEN on this connection, if any
+			}
+			listens = !errors.Is(err, errors.ErrUnsupported)
+		}
+		if !listens {
+			<-quiet.Done()
+		}
+		waited := quiet.Err() != nil
+		done()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if !waited {
+			return fmt.Errorf("%w: %w", ErrLockConnectionLost, err)
+		}
+		// Not ended by ctx: that would cost the connection.
+		asked, done := context.WithTimeout(context.WithoutCancel(ctx), o.CheckEvery)
+		err = s.exec(asked, ping)
+		done()
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrLockConnectionLost, err)
+		}
+	}
+}

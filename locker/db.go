@@ -1,0 +1,286 @@
+package locker
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// DB is a pool of connections to PostgreSQL. With a *sql.DB of another driver than
+// pgx waiting works by asking every half second, because database/sql has no way to
+// listen.
+type DB interface {
+	*pgxpool.Pool | *sql.DB
+}
+
+// attempts is how often a statement is run that the server refuses because of others
+// that run at the same time, which it does under strict isolation only.
+const attempts = 5
+
+// database is what this package needs of a pool.
+type database interface {
+	// row runs a statement and reads its first row; false = there was none.
+	row(ctx context.Context, statement string, args []any, dest ...any) (bool, error)
+	// rows runs a statement and calls read for each row.
+	rows(ctx context.Context, statement string, args []any, read func(scan func(...any) error) error) error
+	// session takes a connection out of the pool until it is closed.
+	session(ctx context.Context) (session, error)
+	// listener opens a session for waiting; errors.ErrUnsupported if there can be none.
+	listener(ctx context.Context) (session, error)
+	// pool is the pool itself.
+	pool() any
+}
+
+// session is one connection.
+type session interface {
+	exec(ctx context.Context, statement string) error
+	row(ctx context.Context, statement string, args []any, dest ...any) (bool, error)
+	// notified blocks until a notification comes and returns its text. It fails when
+	// ctx ends, which the connection survives, and when the connection ends;
+	// errors.ErrUnsupported if the driver cannot wait.
+	notified(ctx context.Context) (string, error)
+	// close gives the connection back, or ends it if it is of no more use.
+	close(useless bool)
+}
+
+func open[D DB](db D) (database, error) {
+	switch db := any(db).(type) {
+	case *pgxpool.Pool:
+		if db != nil {
+			return pgxDB{db}, nil
+		}
+	case *sql.DB:
+		if db != nil {
+			return sqlDB{db}, nil
+		}
+	}
+	return nil, errors.New("locker: the database is nil")
+}
+
+// again runs a statement until it is not refused because of others.
+func again(run func() error) error {
+	for n := 1; ; n++ {
+		err := run()
+		if n == attempts || !conflict(err) {
+			return err
+		}
+	}
+}
+
+func conflict(err error) bool {
+	code := sqlState(err)
+	return code == "40001" || code == "40P01"
+}
+
+// sqlState is the code of an error that the server has sent, or "".
+func sqlState(err error) string {
+	if e, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err); ok { // pgx and lib/pq both have it
+		return e.SQLState()
+	}
+	return ""
+}
+
+// passing tells an error that waiting can mend from one that it cannot: a missing
+// table stays missing.
+func passing(err error) bool {
+	code := sqlState(err)
+	if code == "" {
+		return true // not the server's: the network's
+	}
+	switch code[:2] {
+	case "08", "40", "53", "55", "57", "58":
+		return true // connection, conflict, resources, lock, shutdown and start, I/O
+	}
+	return code == "25006" // read-only: a failover under way
+}
+
+type pgxDB struct{ *pgxpool.Pool }
+
+func (d pgxDB) pool() any { return d.Pool }
+
+func (d pgxDB) row(ctx context.Context, statement string, args []any, dest ...any) (bool, error) {
+	return pgxRow(ctx, d.Pool, statement, args, dest)
+}
+
+func (d pgxDB) rows(ctx context.Context, statement string, args []any, read func(func(...any) error) error) error {
+	rows, err := d.Query(ctx, statement, pgxArgs(args)...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := read(rows.Scan); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+func (d pgxDB) session(ctx context.Context) (session, error) {
+	conn, err := d.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &pgxSession{conn: conn.Conn(), giveBack: conn.Release}, nil
+}
+
+// listener takes its connection away from the pool for good, which then may open
+// another one: those who wait must not take the place of those who renew.
+func (d pgxDB) listener(ctx context.Context) (session, error) {
+	conn, err := d.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &pgxSession{conn: conn.Hijack()}, nil
+}
+
+// pgxArgs keeps statements from being prepared: poolers that share connections by
+// transaction would run them where they are not known.
+func pgxArgs(args []any) []any { return append([]any{pgx.QueryExecModeExec}, args...) }
+
+func pgxRow(ctx context.Context, c interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}, statement string, args, dest []any,
+) (bool, error) {
+	err := again(func() error { return c.QueryRow(ctx, statement, pgxArgs(args)...).Scan(dest...) })
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+type pgxSession struct {
+	conn     *pgx.Conn
+	giveBack func() // nil = it belongs to no pool
+}
+
+func (s *pgxSession) exec(ctx context.Context, statement string) error {
+	_, err := s.conn.Exec(ctx, statement, pgx.QueryExecModeExec)
+	return err
+}
+
+func (s *pgxSession) row(ctx context.Context, statement string, args []any, dest ...any) (bool, error) {
+	return pgxRow(ctx, s.conn, statement, args, dest)
+}
+
+func (s *pgxSession) notified(ctx context.Context) (string, error) { return notified(ctx, s.conn) }
+
+func notified(ctx context.Context, conn *pgx.Conn) (string, error) {
+	n, err := conn.WaitForNotification(ctx)
+	if err != nil {
+		return "", err
+	}
+	return n.Payload, nil
+}
+
+func (s *pgxSession) close(useless bool) {
+	if useless || s.giveBack == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		_ = s.conn.Close(ctx)
+		cancel()
+	}
+	if s.giveBack != nil {
+		s.giveBack()
+	}
+}
+
+type sqlDB struct{ *sql.DB }
+
+func (d sqlDB) pool() any { return d.DB }
+
+func (d sqlDB) row(ctx context.Context, statement string, args []any, dest ...any) (bool, error) {
+	return sqlRow(ctx, d.DB, statement, args, dest)
+}
+
+func (d sqlDB) rows(ctx context.Context, statement string, args []any, read func(func(...any) error) error) error {
+	rows, err := d.QueryContext(ctx, statement, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		if err := read(rows.Scan); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+func (d sqlDB) session(ctx context.Context) (session, error) {
+	conn, err := d.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return sqlSession{conn}, nil
+}
+
+func (d sqlDB) listener(ctx context.Context) (session, error) {
+	if d.Stats().MaxOpenConnections == 1 {
+		return nil, errors.ErrUnsupported // the only one is needed for asking
+	}
+	s, err := d.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.(sqlSession).raw(func(*pgx.Conn) error { return nil }); err != nil {
+		s.close(false)
+		return nil, err
+	}
+	return s, nil
+}
+
+func sqlRow(ctx context.Context, c interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}, statement string, args, dest []any,
+) (bool, error) {
+	err := again(func() error { return c.QueryRowContext(ctx, statement, args...).Scan(dest...) })
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+type sqlSession struct{ conn *sql.Conn }
+
+func (s sqlSession) exec(ctx context.Context, statement string) error {
+	_, err := s.conn.ExecContext(ctx, statement)
+	return err
+}
+
+func (s sqlSession) row(ctx context.Context, statement string, args []any, dest ...any) (bool, error) {
+	return sqlRow(ctx, s.conn, statement, args, dest)
+}
+
+// raw hands out pgx's connection, if that is the driver.
+func (s sqlSession) raw(use func(*pgx.Conn) error) error {
+	return s.conn.Raw(func(conn any) error {
+		c, ok := conn.(interface{ Conn() *pgx.Conn })
+		if !ok {
+			return errors.ErrUnsupported
+		}
+		return use(c.Conn())
+	})
+}
+
+func (s sqlSession) notified(ctx context.Context) (payload string, err error) {
+	err = s.raw(func(c *pgx.Conn) (err error) {
+		payload, err = notified(ctx, c)
+		return err
+	})
+	return payload, err
+}
+
+func (s sqlSession) close(useless bool) {
+	if useless {
+		_ = s.conn.Raw(func(any) error { return driver.ErrBadConn }) // database/sql ends it then
+	}
+	_ = s.conn.Close()
+}

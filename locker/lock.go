@@ -1,0 +1,209 @@
+package locker
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Lock is one holder, or would-be holder, of a key. Its methods may be called from
+// several goroutines; Run runs one block at a time.
+type Lock struct {
+	db  database
+	key string
+	o   Options
+	sql statements
+
+	mu      sync.Mutex
+	running bool
+	id      string
+	held    bool
+	// sent is when the statement that last got or renewed the lock was sent, by
+	// bootTime: the lease lasts from there at the least.
+	sent     time.Duration
+	sequence int64
+	holder   Holder
+}
+
+// Holder is who had the lock when it could not be had.
+type Holder struct {
+	// LockedBy is the identifier of the holder, the gem's or ours.
+	LockedBy string
+	// Left is for how long the lock was held at least, by the database's clock.
+	Left time.Duration
+}
+
+// New returns a lock on key, which is not taken yet. It does not ask the database.
+func New[D DB](db D, key string, o Options) (*Lock, error) {
+	opened, err := open(db)
+	if err != nil {
+		return nil, err
+	}
+	if o, err = o.withDefaults(); err != nil {
+		return nil, err
+	}
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	statements, err := newStatements(o.Table)
+	if err != nil {
+		return nil, err
+	}
+	return &Lock{db: opened, key: key, o: o, sql: statements}, nil
+}
+
+// Key returns the key.
+func (l *Lock) Key() string { return l.key }
+
+// Identifier is what stands in the table while this lock is held:
+// "host:… pid:… guid:…", with another guid for every acquisition. It is empty before
+// the first one.
+func (l *Lock) Identifier() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.id
+}
+
+// Sequence is the fencing token of the last acquisition: how often the key has been
+// locked by then. Each is greater than all before.
+func (l *Lock) Sequence() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sequence
+}
+
+// Holder is who held the lock when Get or Run last returned false.
+func (l *Lock) Holder() Holder {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.holder
+}
+
+// Left is for how long the holder may still work, and how long the lease lasts, both
+// by its own clock and from the instant at which its last renewal was sent. The block
+// of Run is told to stop when work is over; nobody else gets the lock before the lease
+// is. Both are 0 while the lock is not held.
+func (l *Lock) Left() (work, lease time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.held {
+		return 0, 0
+	}
+	lease = l.sent + l.o.LockFor - bootTime()
+	return max(0, lease-l.o.grace()), max(0, lease)
+}
+
+// Get tries once to take the lock and says whether it is held now. If it is held
+// already by this Lock, its lease begins anew and its sequence grows.
+//
+// After an error nobody knows whether it was taken. To try again is safe: it is then
+// still this Lock's. Release gives it back.
+func (l *Lock) Get(ctx context.Context) (bool, error) {
+	l.mu.Lock()
+	if l.id == "" || !l.held && l.sequence > 0 {
+		// A statement of an earlier acquisition that is still under way must not touch
+		// this one.
+		l.id, l.sequence = identifier(), 0
+	}
+	id := l.id
+	l.mu.Unlock()
+	// An answer that comes later than the lease ends is of no use.
+	ctx, cancel := context.WithTimeout(ctx, l.o.LockFor)
+	defer cancel()
+	for n := range attempts {
+		var sequence sql.NullInt64
+		var durable sql.NullString
+		var by string
+		var left float64
+		sent := bootTime()
+		found, err := l.db.row(ctx, l.sql.get, []any{l.key, id, l.o.LockFor.Seconds()}, &sequence, &durable, &by, &left)
+		switch {
+		case err != nil:
+			return false, fmt.Errorf("locker: get %q: %w", l.key, err)
+		case found && sequence.Valid:
+			if l.got(sent, sequence.Int64) {
+				return true, nil
+			}
+			continue // the answer took too long
+		case found && (by == "" || left < 0) && n < attempts-1:
+			continue // another was faster: ask again who
+		case found:
+			l.refused(by, left)
+			return false, nil
+		}
+		if _, err := l.db.row(ctx, l.sql.insert, []any{l.key, prunedKey}); err != nil {
+			return false, fmt.Errorf("locker: get %q: %w", l.key, err)
+		}
+	}
+	return false, fmt.Errorf("locker: get %q: the row does not stay, or the database is too slow for leases of %s", l.key, l.o.LockFor)
+}
+
+// got notes a success, and says whether there is time left to work.
+func (l *Lock) got(sent time.Duration, sequence int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held, l.sent, l.sequence, l.holder = true, sent, sequence, Holder{}
+	return sent+l.o.LockFor-l.o.grace() > bootTime()
+}
+
+func (l *Lock) refused(by string, left float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held = false
+	l.holder = Holder{LockedBy: by, Left: max(0, time.Duration(left*float64(time.Second)))}
+}
+
+// Renew begins the lease anew. It returns ErrLockStolen if the lock is not this
+// Lock's any more; after any other error it may be called again.
+func (l *Lock) Renew(ctx context.Context) error {
+	id := l.Identifier()
+	if id == "" {
+		return fmt.Errorf("%w: %q was never taken", ErrLockStolen, l.key)
+	}
+	var sequence sql.NullInt64
+	var durable sql.NullString
+	sent := bootTime()
+	found, err := l.db.row(ctx, l.sql.renew, []any{l.key, id, l.o.LockFor.Seconds()}, &sequence, &durable)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err != nil:
+		return fmt.Errorf("locker: renew %q: %w", l.key, err)
+	case id != l.id || !found:
+		l.held = l.held && id != l.id
+		return fmt.Errorf("%w: %q is no longer ours in the table", ErrLockStolen, l.key)
+	}
+	l.held, l.sent = true, max(l.sent, sent)
+	return nil
+}
+
+// Release gives the lock back and wakes one of those who wait for it in each process.
+// It returns ErrLockStolen if the lock was not this Lock's any more; after any other
+// error it may be called again, and the lock is free at the end of its lease anyway.
+func (l *Lock) Release(ctx context.Context) error {
+	id := l.Identifier()
+	if id == "" {
+		return fmt.Errorf("%w: %q was never taken", ErrLockStolen, l.key)
+	}
+	found, err := l.releaseOnce(ctx, id)
+	if err == nil && !found {
+		return fmt.Errorf("%w: %q was no longer ours in the table", ErrLockStolen, l.key)
+	}
+	return err
+}
+
+func (l *Lock) releaseOnce(ctx context.Context, id string) (found bool, err error) {
+	var told sql.NullString
+	found, err = l.db.row(ctx, l.sql.release, []any{l.key, id, channel, topic(l.key)}, &told)
+	if err != nil {
+		return false, fmt.Errorf("locker: release %q: %w", l.key, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if id == l.id {
+		l.held = false
+	}
+	return found, nil
+}

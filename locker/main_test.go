@@ -1,0 +1,139 @@
+package locker_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/resqued/resqued/internal/pgtest"
+	"github.com/resqued/resqued/locker"
+)
+
+// server is the PostgreSQL of all tests that do not break theirs; each has a table of
+// its own.
+var server *pgtest.Server
+
+// TestMain also is the holders that the fault tests start and kill.
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" {
+		os.Exit(holderMain())
+	}
+	os.Exit(func() int {
+		var err error
+		if server, err = pgtest.Launch(context.Background(), pgtest.Options{}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		code := m.Run()
+		server.Stop()
+		if err := goleak.Find(); err != nil && code == 0 {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return code
+	}())
+}
+
+// fixture is a table, and two pools.
+type fixture struct {
+	table string
+	pool  *pgxpool.Pool
+	db    *sql.DB
+	// bySQL: locks are taken through database/sql.
+	bySQL bool
+}
+
+var tables atomic.Int64
+
+// newPool opens a pool whose connections have a name.
+func newPool(t *testing.T, url, name string, conns int32) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	require.NoError(t, err)
+	config.MaxConns = conns
+	config.ConnConfig.RuntimeParams["application_name"] = name
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func setup(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{table: fmt.Sprintf("locks%d", tables.Add(1))}
+	f.pool = newPool(t, server.URL(""), f.table, 4)
+	config := f.pool.Config().ConnConfig.Copy()
+	f.db = stdlib.OpenDB(*config)
+	f.db.SetMaxOpenConns(4)
+	t.Cleanup(func() { _ = f.db.Close() })
+	require.NoError(t, locker.Migrate(t.Context(), f.pool, f.table))
+	return f
+}
+
+// both runs a test through pgx's pool and through database/sql.
+func both(t *testing.T, test func(t *testing.T, f *fixture)) {
+	t.Helper()
+	t.Parallel()
+	t.Run("pgxpool", func(t *testing.T) {
+		t.Parallel()
+		test(t, setup(t))
+	})
+	t.Run("database/sql", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t)
+		f.bySQL = true
+		test(t, f)
+	})
+}
+
+func (f *fixture) lock(t *testing.T, key string, o locker.Options) *locker.Lock {
+	t.Helper()
+	o.Table = f.table
+	var l *locker.Lock
+	var err error
+	if f.bySQL {
+		l, err = locker.New(f.db, key, o)
+	} else {
+		l, err = locker.New(f.pool, key, o)
+	}
+	require.NoError(t, err)
+	return l
+}
+
+// exec runs SQL in which %s is the table.
+func (f *fixture) exec(t *testing.T, statement string, args ...any) int64 {
+	t.Helper()
+	tag, err := f.pool.Exec(t.Context(), strings.ReplaceAll(statement, "%s", f.table), args...)
+	require.NoError(t, err)
+	return tag.RowsAffected()
+}
+
+// value reads one value.
+func value[T any](t *testing.T, f *fixture, query string, args ...any) (v T) {
+	t.Helper()
+	require.NoError(t, f.pool.QueryRow(t.Context(), strings.ReplaceAll(query, "%s", f.table), args...).Scan(&v))
+	return v
+}
+
+func receive[T any](t *testing.T, c <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(30 * time.Second):
+		t.Fatal("waited for 30 s")
+	}
+	return v
+}
+
+// quick are short leases.
+var quick = locker.Options{LockFor: 600 * time.Millisecond, RenewEvery: 100 * time.Millisecond}

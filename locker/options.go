@@ -1,0 +1,118 @@
+package locker
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// The defaults of Options.
+const (
+	DefaultLockFor    = 30 * time.Second
+	DefaultRenewEvery = 10 * time.Second
+)
+
+// DefaultTable is the table of locks whose Options name none. Set it before the first
+// use of this package, if at all.
+var DefaultTable = "locks"
+
+// prunedKey is the row that keeps the highest sequence of all rows that Prune has
+// removed, so that a key that comes back goes on above it.
+const prunedKey = "locker:pruned"
+
+// maxName is the longest identifier of PostgreSQL, in bytes; it cuts longer ones off.
+const maxName = 63
+
+var (
+	// ErrLockStolen: the lock is not held any more, or cannot be known to be. It is the
+	// cause of the end of a block's context, and what Renew and Run return then.
+	ErrLockStolen = errors.New("locker: lock stolen")
+	// ErrNotReleased: the block has run to its end, but its lock could not be released.
+	// It is free again when its lease ends.
+	ErrNotReleased = errors.New("locker: lock not released")
+	// ErrInUse: Run was called on a Lock on which it runs already.
+	ErrInUse = errors.New("locker: this Lock runs a block already")
+)
+
+// Options are how a lock is taken and kept. Zero values are the defaults.
+type Options struct {
+	// LockFor is how long the lock is held after its last renewal: as long it stays
+	// locked when its holder dies. Default 30 s.
+	LockFor time.Duration
+	// RenewEvery is the time between two renewals, less than LockFor. Default 10 s.
+	RenewEvery time.Duration
+	// Blocking: Run waits until the lock is free, instead of returning false.
+	Blocking bool
+	// BlockTimeout ends the waiting; 0 = never.
+	BlockTimeout time.Duration
+	// Table holds the locks, with its schema or without: "locks", "app.locks". Default
+	// is DefaultTable.
+	Table string
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.LockFor == 0 {
+		o.LockFor = DefaultLockFor
+	}
+	if o.RenewEvery == 0 {
+		o.RenewEvery = DefaultRenewEvery
+	}
+	if o.Table == "" {
+		o.Table = DefaultTable
+	}
+	switch {
+	case o.LockFor < 0:
+		return o, fmt.Errorf("locker: LockFor %s must be greater than 0", o.LockFor)
+	case o.RenewEvery < 0:
+		return o, fmt.Errorf("locker: RenewEvery %s must be greater than 0", o.RenewEvery)
+	case o.RenewEvery >= o.LockFor:
+		return o, fmt.Errorf("locker: RenewEvery %s must be less than LockFor %s", o.RenewEvery, o.LockFor)
+	case o.BlockTimeout < 0:
+		return o, fmt.Errorf("locker: BlockTimeout %s must not be negative", o.BlockTimeout)
+	}
+	return o, nil
+}
+
+// grace is what a block gets to stop before its lease ends: a third of what lies
+// between a renewal that is due and the end of the lease.
+func (o Options) grace() time.Duration { return (o.LockFor - o.RenewEvery) / 3 }
+
+// quoteTable writes a table's name as SQL does.
+func quoteTable(table string) (string, error) {
+	parts := strings.Split(table, ".")
+	for _, part := range parts {
+		if part == "" || len(part) > maxName || strings.ContainsRune(part, 0) || len(parts) > 2 {
+			return "", fmt.Errorf("locker: table %q: write a name, or schema.name, of at most %d bytes each", table, maxName)
+		}
+	}
+	return pgx.Identifier(parts).Sanitize(), nil
+}
+
+func checkKey(key string) error {
+	switch {
+	case key == "":
+		return errors.New("locker: the key is empty")
+	case strings.ContainsRune(key, 0):
+		return errors.New("locker: the key holds a zero byte, which PostgreSQL cannot store")
+	case key == prunedKey:
+		return fmt.Errorf("locker: the key %q is reserved", key)
+	}
+	return nil
+}
+
+// identifier names one acquisition, as the gem names its objects.
+func identifier() string {
+	var guid [16]byte
+	_, _ = rand.Read(guid[:]) // never fails
+	id := fmt.Sprintf("pid:%d guid:%s", os.Getpid(), hex.EncodeToString(guid[:]))
+	if host, err := os.Hostname(); err == nil {
+		id = "host:" + host + " " + id
+	}
+	return id
+}

@@ -1,0 +1,156 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	// releaseFor is how long a release is tried before the lock is left to expire.
+	releaseFor = 5 * time.Second
+	// lookEvery bounds the sleep of a keeper: a timer stands still while the machine
+	// is suspended, the lease does not.
+	lookEvery = time.Second
+	// retryEvery is the pause after a renewal that failed.
+	retryEvery = 100 * time.Millisecond
+)
+
+// Run runs block while it holds the lock on key, and returns true if it did. Without
+// Blocking it returns false when another has the lock.
+//
+// The block gets the sequence of this acquisition, and a context that ends with the
+// lease. Run returns when the block has: its error, with ErrLockStolen joined to it if
+// the lock was lost meanwhile, also if the block has not noticed. ErrNotReleased says
+// that the block is done, but that others have to wait for the end of the lease.
+func Run[D DB](ctx context.Context, db D, key string, o Options, block func(ctx context.Context, sequence int64) error) (bool, error) {
+	l, err := New(db, key, o)
+	if err != nil {
+		return false, err
+	}
+	return l.Run(ctx, block)
+}
+
+// Run is the function of that name, for this lock.
+func (l *Lock) Run(ctx context.Context, block func(ctx context.Context, sequence int64) error) (bool, error) {
+	l.mu.Lock()
+	running := l.running
+	l.running = true
+	l.mu.Unlock()
+	if running {
+		return false, ErrInUse
+	}
+	defer func() {
+		l.mu.Lock()
+		l.running = false
+		l.mu.Unlock()
+	}()
+	if got, err := l.obtain(ctx); !got {
+		return false, err
+	}
+	return true, l.hold(ctx, block)
+}
+
+// hold runs the block and gives the lock back, also when the block panics.
+func (l *Lock) hold(ctx context.Context, block func(context.Context, int64) error) (err error) {
+	inner, cancel := context.WithCancelCause(ctx)
+	work := &leaseContext{Context: inner, lock: l, cancel: cancel}
+	// The block holds the lock until it has returned, whatever became of ctx.
+	own := context.WithoutCancel(ctx)
+	keeping, quit := context.WithCancel(own)
+	var keeper sync.WaitGroup
+	keeper.Go(func() { l.keep(keeping, work) })
+	defer func() {
+		quit()
+		keeper.Wait()
+		lost := work.stolen()
+		cancel(nil)
+		switch released := l.giveBack(own, lost); {
+		case err == nil:
+			err = released
+		case released != nil:
+			err = errors.Join(err, released)
+		}
+	}()
+	return block(work, l.Sequence())
+}
+
+// keep renews the lock until ctx ends, and ends the block's context when it cannot be
+// kept.
+func (l *Lock) keep(ctx context.Context, work *leaseContext) {
+	next := l.sentAt() + l.o.RenewEvery
+	for {
+		left, _ := l.Left()
+		pause := min(next-bootTime(), left, lookEvery)
+		if !sleep(ctx, pause) || work.stolen() != nil {
+			return
+		}
+		if bootTime() < next {
+			continue
+		}
+		left, _ = l.Left()
+		// Half of what is left, so that an attempt on a dead connection is followed by
+		// others.
+		attempt, done := context.WithTimeout(ctx, max(left/2, time.Millisecond))
+		err := l.Renew(attempt)
+		done()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, ErrLockStolen):
+			work.cancel(err)
+			return
+		case err != nil:
+			work.why(err)
+			next = bootTime() + min(retryEvery, l.o.RenewEvery)
+		default:
+			next = l.sentAt() + l.o.RenewEvery
+		}
+	}
+}
+
+func (l *Lock) sentAt() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sent
+}
+
+// giveBack releases the lock after the block, however it ended.
+func (l *Lock) giveBack(ctx context.Context, lost error) error {
+	ctx, cancel := context.WithTimeout(ctx, releaseFor)
+	defer cancel()
+	id := l.Identifier()
+	for n := 0; ; n++ {
+		// Each gets a part, so that a dead connection does not use up all of it.
+		attempt, done := context.WithTimeout(ctx, releaseFor/3)
+		found, err := l.releaseOnce(attempt, id)
+		done()
+		switch {
+		case err == nil && lost == nil && !found && n == 0:
+			return fmt.Errorf("%w: %q was no longer ours in the table", ErrLockStolen, l.key)
+		case err == nil, lost != nil:
+			// The second attempt finds nothing if the first one has arrived after all; and
+			// of a lost lock it is only tidied up what nobody has taken yet.
+			return lost
+		case !passing(err), !sleep(ctx, retryEvery):
+			return fmt.Errorf("%w: %w", ErrNotReleased, err)
+		}
+	}
+}
+
+// sleep returns false if ctx ended meanwhile.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
