@@ -68,7 +68,7 @@ chaos-defects: ## break resqued on purpose, promise by promise, and see that cha
 BENCH   ?=
 
 bench: ## measure resqued beside its peers (about 35 minutes; BENCH=-short about 3)
-	sh scripts/provide postgres
+	sh scripts/provide
 	cd bench && $(GO) run . $(BENCH)
 
 microbench: ## the benchmarks of single packages

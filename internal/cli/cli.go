@@ -71,7 +71,11 @@ func Main(handlers *resqued.Handlers, args []string) int {
 // whether this will be a daemon: one that comes earlier ends the process, or
 // makes Go dump its stacks.
 func (a *app) listen() {
-	if slices.Contains(a.args, "work") || slices.Contains(a.args, "dev") {
+	args := a.args
+	if i := slices.Index(args, "--"); i >= 0 { // what follows is another program's
+		args = args[:i]
+	}
+	if slices.Contains(args, "work") || slices.Contains(args, "dev") {
 		a.received, a.hush = signals.Listen()
 		proc.SetTitle("resqued: master: starting")
 	}
@@ -109,7 +113,7 @@ func (a *app) root() *cobra.Command {
 are replaced before they grow, threads, and a lock around every job.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
-4 no such thing, 69 Redis does not answer.`,
+4 no such thing, 69 Redis or PostgreSQL does not answer.`,
 		Example: fmt.Sprintf("  %[1]s dev                       try it, nothing else needed\n"+
 			"  %[1]s work --queues '*'         work every queue of $REDIS_URL\n"+
 			"  %[1]s enqueue Mail 42 hi --queue mail", a.name),
@@ -134,7 +138,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
 		return usage("See: "+c.CommandPath()+" --help", "%s", flagError(c, err))
 	})
 	root.AddCommand(a.devCommand(), a.workCommand(), a.enqueueCommand(), a.queuesCommand(), a.jobsCommand(), a.workersCommand(),
-		a.failedCommand(), a.locksCommand(), a.configCommand(), a.versionCommand(), a.completionCommand())
+		a.failedCommand(), a.locksCommand(), a.lockerCommand(), a.configCommand(), a.versionCommand(), a.completionCommand())
 	_ = root.RegisterFlagCompletionFunc("output", words(outTable, outWide, outJSON, outName))
 	_ = root.RegisterFlagCompletionFunc("redis-url", cobra.NoFileCompletions)
 	_ = root.RegisterFlagCompletionFunc("namespace", cobra.NoFileCompletions)

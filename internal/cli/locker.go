@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/wire"
+	"github.com/resqued/resqued/locker"
+)
+
+const (
+	// databaseVariable holds the URL of the database.
+	databaseVariable = "DATABASE_URL"
+	// maxDatabaseURL bounds the file that holds it, in bytes.
+	maxDatabaseURL = 64 << 10
+	// lockerConns are the connections of a locker verb: one to ask, one to renew while
+	// another attempt hangs, one to spare.
+	lockerConns    = 3
+	connectTimeout = 10 * time.Second
+)
+
+// The exit codes of locker run besides those of the command; those of sysexits.h.
+const (
+	exitStolen      = 70
+	exitNotObtained = 75
+)
+
+// lockerFlags are those of every locker verb.
+type lockerFlags struct{ urlFile, table string }
+
+func (a *app) lockerCommand() *cobra.Command {
+	parent := &cobra.Command{
+		Use: "locker", Short: "locks across servers, in PostgreSQL",
+		Long: `Locks across servers, kept in a table of a PostgreSQL database: run a command on
+one server at a time, see who holds what, and release or remove it. The table is that
+of the Ruby gem locker, which takes part.
+
+The database is that of $DATABASE_URL, or of --database-url-file, a file with the URL in
+it. A password is never taken from the command line, which every user can read.`,
+		Example: fmt.Sprintf("  %[1]s locker migrate\n  %[1]s locker run feeds --blocking -- ./check-feeds\n  %[1]s locker ls", a.name),
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownVerb(c, args[0])
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	f := &lockerFlags{}
+	parent.PersistentFlags().StringVar(&f.urlFile, "database-url-file", "", "`file` that holds the URL of the database")
+	parent.PersistentFlags().StringVar(&f.table, "table", locker.DefaultTable, "table of the locks, also schema.table")
+	parent.AddCommand(a.lockerRunCommand(f), a.lockerGuardCommand(), a.lockerListCommand(f), a.lockerReleaseCommand(f),
+		a.lockerPruneCommand(f), a.lockerMigrateCommand(f))
+	return parent
+}
+
+// withDatabase opens the database for a verb.
+func (a *app) withDatabase(ctx context.Context, f *lockerFlags, do func(*pgxpool.Pool) error) error {
+	url := os.Getenv(databaseVariable)
+	if f.urlFile != "" {
+		var err error
+		if url, err = a.readDatabaseURL(f.urlFile); err != nil {
+			return err
+		}
+	}
+	if url == "" {
+		return usage("Set "+databaseVariable+", or pass --database-url-file.", "no database is given")
+	}
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil { // its text may repeat parts of the password
+		return usage("Write postgres://user@host:5432/database; percent-encode special characters.", "the URL of the database is not valid")
+	}
+	config.MaxConns = lockerConns
+	if config.ConnConfig.ConnectTimeout == 0 {
+		config.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	if params := config.ConnConfig.RuntimeParams; params["application_name"] == "" {
+		params["application_name"] = "resqued locker"
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return lockerProblem(err)
+	}
+	defer pool.Close()
+	return lockerProblem(do(pool))
+}
+
+func (a *app) readDatabaseURL(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", usage("", "--database-url-file: %s", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxDatabaseURL))
+	if err != nil {
+		return "", usage("", "--database-url-file: %s", err)
+	}
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0 {
+		a.warn("%s may be read by every user of this machine", path)
+	}
+	url := strings.TrimSpace(string(text))
+	if url == "" || strings.ContainsAny(url, "\r\n") {
+		return "", usage("", "--database-url-file: %s has to hold the URL of the database, and nothing else", path)
+	}
+	return url, nil
+}
+
+// lockerProblem finds the exit code and the advice for an error of the database.
+func lockerProblem(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*problem](err); ok {
+		return err
+	}
+	if _, ok := errors.AsType[exitCode](err); ok {
+		return err
+	}
+	// A failed connection tells of each address on a line of its own.
+	p := &problem{exit: exitFailed, code: "failed", cause: err, lines: []string{strings.Join(strings.Fields(err.Error()), " ")}}
+	server, _ := errors.AsType[*pgconn.PgError](err)
+	_, connecting := errors.AsType[*pgconn.ConnectError](err)
+	_, network := errors.AsType[net.Error](err)
+	switch {
+	case server != nil && server.Code == "42P01":
+		p.exit, p.code, p.hint = exitUsage, "config", "Make the table with: resqued locker migrate"
+	case server != nil && (strings.HasPrefix(server.Code, "28") || server.Code == "3D000"):
+		p.exit, p.code, p.hint = exitUsage, "config", "See what "+databaseVariable+" names."
+	case connecting, network, errors.Is(err, context.DeadlineExceeded), errors.Is(err, io.ErrUnexpectedEOF),
+		server != nil && (strings.HasPrefix(server.Code, "57P") || strings.HasPrefix(server.Code, "08")):
+		p.exit, p.code, p.hint = exitUnreachable, "unreachable", "Start PostgreSQL, or say where it is with "+databaseVariable+"."
+	}
+	return p
+}
+
+var holderText = regexp.MustCompile(`^host:(\S+) pid:(\d+) guid:[0-9a-f]+$`)
+
+// holderName shortens the identifier of a holder, that of the gem or ours.
+func holderName(id string) string {
+	if m := holderText.FindStringSubmatch(id); m != nil {
+		return m[1] + " pid " + m[2]
+	}
+	return wire.Printable(id, 200)
+}

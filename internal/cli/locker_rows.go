@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/wire"
+	"github.com/resqued/resqued/locker"
+)
+
+// defaultIdle is how long a row is kept unless prune is told otherwise.
+const defaultIdle = 24 * time.Hour
+
+// The states of a row.
+const (
+	rowHeld    = "held"
+	rowExpired = "expired"
+	rowFree    = "free"
+)
+
+// rowView is a row as people see it.
+type rowView struct {
+	Key   string `json:"key"`
+	State string `json:"state"`
+	// Holder is the identifier of who has the lock, or had it until its lease ended;
+	// null if it was released.
+	Holder *string `json:"holder"`
+	// AgeS is for how many seconds it has been held, or how long ago it was last taken;
+	// null if it never was. TTLS is for how long it is held unless it is renewed; null
+	// if it is not held.
+	AgeS     *int64 `json:"age_s"`
+	TTLS     *int64 `json:"ttl_s"`
+	Sequence int64  `json:"sequence"`
+}
+
+func viewRow(r locker.Row) rowView {
+	v := rowView{Key: r.Key, State: rowFree, Sequence: r.Sequence}
+	if r.LockedBy != "" {
+		v.State, v.Holder = rowExpired, &r.LockedBy
+	}
+	if r.Held() {
+		v.State, v.TTLS = rowHeld, new(int64(r.Left/time.Second))
+	}
+	if !r.LockedAt.IsZero() {
+		v.AgeS = new(int64(r.Age / time.Second))
+	}
+	return v
+}
+
+func (a *app) lockerListCommand(f *lockerFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "ls", Short: "who holds which lock",
+		Long: `List the locks of the table: held ones, those of holders that died ("expired"), and
+those that are free and keep their sequence.`,
+		Args: exactly(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return a.withDatabase(c.Context(), f, func(pool *pgxpool.Pool) error {
+				rows, err := locker.List(c.Context(), pool, f.table)
+				if err != nil {
+					return err
+				}
+				return a.printRows(rows)
+			})
+		},
+	}
+}
+
+func (a *app) printRows(rows []locker.Row) error {
+	l := &listing{columns: []column{
+		{title: "KEY"},
+		{title: "STATE"},
+		{title: "HOLDER"},
+		{title: "AGE", right: true},
+		{title: "TTL", right: true},
+		{title: "SEQUENCE", right: true},
+		{title: "IDENTIFIER", wide: true},
+	}}
+	for _, r := range rows {
+		v := viewRow(r)
+		var old, left string
+		if v.AgeS != nil {
+			old = age(max(0, r.Age))
+		}
+		if v.TTLS != nil {
+			left = age(r.Left)
+		}
+		l.add(r.Key, v, r.Key, v.State, holderName(r.LockedBy), old, left, fmt.Sprint(r.Sequence), r.LockedBy)
+	}
+	if len(rows) == 0 && a.flags.output == outTable {
+		a.note("no locks")
+	}
+	return a.print(l)
+}
+
+func (a *app) lockerReleaseCommand(f *lockerFlags) *cobra.Command {
+	var force bool
+	c := &cobra.Command{
+		Use: "release KEY", Short: "release a lock whose holder is gone, or with --force any",
+		Long: `Release a lock: one whose lease is over, or, with --force, one that is held. Its
+holder finds out with its next renewal, and its command is killed then; up to that
+moment another one may run beside it.
+
+Exit codes: 1 it is held, 4 there is no such lock.`,
+		Args: exactly(1, "a key"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withDatabase(c.Context(), f, func(pool *pgxpool.Pool) error {
+				rows, err := locker.List(c.Context(), pool, f.table, args[0])
+				switch {
+				case err != nil:
+					return err
+				case len(rows) == 0:
+					return notFound("lock", args[0], nil, a.name+" locker ls")
+				}
+				r, key := rows[0], wire.Printable(args[0], 200)
+				switch {
+				case r.LockedBy == "":
+					a.note("%q is free", key)
+					return nil
+				case r.Held() && !force:
+					return &problem{
+						exit: exitFailed, code: "held", hint: "--force releases it while its holder works.",
+						lines: []string{fmt.Sprintf("%q is held by %s for %s more", key, holderName(r.LockedBy), age(r.Left))},
+					}
+				}
+				done, err := locker.Break(c.Context(), pool, f.table, r)
+				switch {
+				case err != nil:
+					return err
+				case !done:
+					return &problem{exit: exitFailed, code: "changed", lines: []string{fmt.Sprintf("%q has another holder by now: look again", key)}}
+				case r.Held():
+					a.warn("%s, which held %q, finds out with its next renewal", holderName(r.LockedBy), key)
+				}
+				if a.flags.quiet {
+					return nil
+				}
+				return a.printText("released " + key + "\n")
+			})
+		},
+	}
+	c.Flags().BoolVar(&force, "force", false, "release a lock that is held")
+	return c
+}
+
+func (a *app) lockerPruneCommand(f *lockerFlags) *cobra.Command {
+	idle := defaultIdle
+	c := &cobra.Command{
+		Use: "prune", Short: "remove the rows of locks that nobody uses any more",
+		Long: `Remove the rows that nobody holds and that nobody has held for a while. A key that
+comes back goes on above every sequence that was ever given out.`,
+		Args: exactly(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if idle < 0 {
+				return usage("", "--older-than %s: must not be negative", idle)
+			}
+			return a.withDatabase(c.Context(), f, func(pool *pgxpool.Pool) error {
+				n, err := locker.Prune(c.Context(), pool, f.table, idle)
+				if err != nil {
+					return err
+				}
+				switch {
+				case a.flags.output == outJSON:
+					return a.printJSON(map[string]any{"pruned": n})
+				case a.flags.quiet, a.flags.output == outName:
+					return nil
+				}
+				return a.printText(fmt.Sprintf("pruned %d\n", n))
+			})
+		},
+	}
+	c.Flags().DurationVar(&idle, "older-than", idle, "how long nobody must have held it")
+	return c
+}
+
+func (a *app) lockerMigrateCommand(f *lockerFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "migrate", Short: "make the table of locks",
+		Long: `Make the table of locks, or add to an existing one what it lacks. To run it again is
+harmless.`,
+		Args: exactly(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return a.withDatabase(c.Context(), f, func(pool *pgxpool.Pool) error {
+				if err := locker.Migrate(c.Context(), pool, f.table); err != nil {
+					return err
+				}
+				a.note("table %s is ready", wire.Printable(f.table, 200))
+				return nil
+			})
+		},
+	}
+}

@@ -1,0 +1,242 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/wire"
+	"github.com/resqued/resqued/locker"
+)
+
+// passed are the signals that go to the command instead of to this process.
+var passed = []os.Signal{
+	syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+	syscall.SIGCONT, syscall.SIGWINCH,
+}
+
+func (a *app) lockerRunCommand(f *lockerFlags) *cobra.Command {
+	var o locker.Options
+	c := &cobra.Command{
+		Use: "run KEY -- CMD…", Short: "run a command while holding a lock",
+		Long: `Run a command on one server at a time: take the lock KEY, run CMD, release the lock.
+Without --blocking nothing runs when another has the lock.
+
+CMD gets LOCKER_SEQUENCE in its environment, a number that grows with every
+acquisition of the key. It runs in a process group of its own, to which the signals
+TERM, INT, HUP, QUIT, USR1, USR2, CONT and WINCH are passed; what it leaves in that
+group is killed when it ends. If the lock cannot be renewed, the command gets TERM, then
+KILL, before anybody else can have the lock; also if this process is killed or stopped.
+
+Exit codes: CMD's own, 128 + n if signal n ended it, 126 or 127 if it could not be
+started; 70 the lock was stolen, 75 the lock was not obtained.`,
+		Example: fmt.Sprintf("  %[1]s locker run feeds -- ./check-feeds\n"+
+			"  %[1]s locker run migrations --blocking --block-timeout 5m -- rails db:migrate", a.name),
+		Args: func(c *cobra.Command, args []string) error {
+			if c.ArgsLenAtDash() != 1 || len(args) < 2 {
+				return usage("Example: "+c.CommandPath()+" feeds -- ./check-feeds", "write the key, then --, then the command")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			o.Table = f.table
+			return a.lockerRun(c.Context(), f, o, args[0], args[1:])
+		},
+	}
+	flags := c.Flags()
+	flags.BoolVar(&o.Blocking, "blocking", false, "wait until the lock is free")
+	flags.DurationVar(&o.BlockTimeout, "block-timeout", 0, "wait no longer than this (0: for ever)")
+	flags.DurationVar(&o.LockFor, "lock-for", locker.DefaultLockFor, "how long the lock stays when its holder dies")
+	flags.DurationVar(&o.RenewEvery, "renew-every", locker.DefaultRenewEvery, "time between two renewals")
+	return c
+}
+
+func (a *app) lockerRun(ctx context.Context, f *lockerFlags, o locker.Options, key string, command []string) error {
+	if _, err := exec.LookPath(command[0]); err != nil {
+		return cannotStart(command[0], err)
+	}
+	return a.withDatabase(ctx, f, func(pool *pgxpool.Pool) error {
+		l, err := locker.New(pool, key, o)
+		if err != nil {
+			return usage("", "%s", strings.TrimPrefix(err.Error(), "locker: "))
+		}
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		r := &lockedRun{lock: l, o: o, command: command, cancel: cancel, received: make(chan os.Signal, 16)}
+		for _, s := range passed {
+			if !signal.Ignored(s) { // nohup's wish reaches the command
+				signal.Notify(r.received, s)
+			}
+		}
+		defer signal.Stop(r.received)
+		waited := make(chan struct{})
+		running := make(chan struct{})
+		go r.heedWhileWaiting(running, waited)
+		ran, err := l.Run(ctx, func(ctx context.Context, sequence int64) error {
+			close(running)
+			<-waited
+			return r.run(ctx, sequence)
+		})
+		if !ran {
+			select {
+			case <-running:
+			default:
+				close(running)
+			}
+			<-waited
+		}
+		return a.lockerOutcome(ctx, r, key, ran, err)
+	})
+}
+
+func cannotStart(program string, err error) error {
+	code := exitNoProgram
+	if errors.Is(err, os.ErrPermission) {
+		code = exitNotExecutable
+	}
+	return &problem{exit: code, code: "command", cause: err, lines: []string{fmt.Sprintf("%s: %s", wire.Printable(program, 200), reason(err))}}
+}
+
+// reason is the innermost error: exec's names the program again.
+func reason(err error) error {
+	if e, ok := errors.AsType[*exec.Error](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// lockerOutcome says how it went: the command's own exit code, or why there is none.
+func (a *app) lockerOutcome(ctx context.Context, r *lockedRun, key string, ran bool, err error) error {
+	key = wire.Printable(key, 200)
+	if s, ok := errors.AsType[signalled](context.Cause(ctx)); ok && (!ran || !r.started) {
+		return exitCode(128 + int(s.number))
+	}
+	switch {
+	case !ran && err != nil:
+		return err
+	case !ran:
+		h := r.lock.Holder()
+		p := &problem{exit: exitNotObtained, code: "held"}
+		p.lines = []string{fmt.Sprintf("%q is held by %s for %s more", key, holderName(h.LockedBy), age(h.Left))}
+		if !r.o.Blocking {
+			p.hint = "Wait with --blocking."
+		}
+		return p
+	case !r.started:
+		return err
+	case r.lost:
+		return &problem{
+			exit: exitStolen, code: "stolen", cause: err,
+			lines: []string{fmt.Sprintf("the lock on %q was lost, and %s was killed: %s", key, wire.Printable(r.command[0], 200), lostText(err))},
+		}
+	case err != nil:
+		// The command has ended by itself while the lock was its own.
+		a.warn("%s", strings.Join(strings.Fields(err.Error()), " "))
+	}
+	if r.code != 0 {
+		return exitCode(r.code)
+	}
+	return nil
+}
+
+func lostText(err error) string {
+	if err == nil {
+		return "it was not renewed in time"
+	}
+	return strings.Join(strings.Fields(err.Error()), " ")
+}
+
+// signalled is why the waiting ended.
+type signalled struct{ number syscall.Signal }
+
+func (s signalled) Error() string { return "ended by " + s.number.String() }
+
+// lockedRun is one run of a command under its lock.
+type lockedRun struct {
+	lock     *locker.Lock
+	o        locker.Options
+	command  []string
+	cancel   context.CancelCauseFunc
+	received chan os.Signal
+
+	started bool
+	// lost: the command was ended because of the lock. code is its exit code.
+	lost bool
+	code int
+}
+
+// heedWhileWaiting lets a signal end the waiting for the lock, until the command runs.
+func (r *lockedRun) heedWhileWaiting(running <-chan struct{}, waited chan<- struct{}) {
+	defer close(waited)
+	for {
+		select {
+		case s := <-r.received:
+			if slices.Contains([]os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT}, s) {
+				r.cancel(signalled{s.(syscall.Signal)})
+				return
+			}
+		case <-running:
+			return
+		}
+	}
+}
+
+// run runs the command and returns when it is gone, with everything in its group.
+func (r *lockedRun) run(ctx context.Context, sequence int64) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	g, err := startGuard(r.command, append(os.Environ(), fmt.Sprintf("LOCKER_SEQUENCE=%d", sequence)), r.terms())
+	if err != nil {
+		return err
+	}
+	r.started = true
+	tick := time.NewTicker(max(time.Millisecond, min(r.o.RenewEvery/4, time.Second)))
+	defer tick.Stop()
+	over := ctx.Done()
+	var last <-chan time.Time
+	for {
+		select {
+		case <-tick.C:
+			if over != nil { // a lease that is lost is not told anew
+				g.tell(r.terms())
+			}
+		case s := <-r.received:
+			g.tell(fmt.Sprintf("signal %d", s))
+		case <-over:
+			over = nil
+			work, lease := r.lock.Left()
+			if lease == 0 || work > 0 {
+				g.tell("kill") // another may have it already
+			} else {
+				g.tell("stop")
+			}
+			// Should the guard not do its duty.
+			if last = time.After(lease * 3 / 4); lease == 0 {
+				last = time.After(time.Second)
+			}
+		case <-last:
+			g.kill()
+		case <-g.gone:
+			r.lost, r.code = g.result()
+			return nil
+		}
+	}
+}
+
+// terms are until when the command may work and until when it may live, for the guard.
+func (r *lockedRun) terms() string {
+	now := bootTime() // before the question, so that the answer is not stretched
+	work, lease := r.lock.Left()
+	return leaseTerms(now+work, now+work+(lease-work)/2)
+}

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/pgtest"
+)
+
+// TestLockerScripts runs the scripts of testdata/locker, each in a database of its own.
+func TestLockerScripts(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t, pgtest.Options{})
+	var databases atomic.Int64
+	run := func(url, statement string) (string, error) {
+		conn, err := pgx.Connect(context.Background(), url)
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = conn.Close(context.Background()) }()
+		rows, err := conn.Query(context.Background(), statement)
+		if err != nil {
+			return "", err
+		}
+		all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
+			values, err := row.Values()
+			return strings.Trim(fmt.Sprint(values), "[]"), err
+		})
+		return strings.Join(all, "\n"), err
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/locker",
+		Setup: func(e *testscript.Env) error {
+			name := fmt.Sprintf("script%d", databases.Add(1))
+			if _, err := run(server.URL(""), "CREATE DATABASE "+name); err != nil {
+				return err
+			}
+			e.Setenv("DATABASE_URL", server.URL(name))
+			e.Setenv("GORACE", "atexit_sleep_ms=0")
+			program, err := exec.LookPath("resqued")
+			e.Setenv("RESQUED", program)
+			return err
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"exits":  exits,
+			"await":  await,
+			"signal": signalLast,
+			// sql STATEMENT [REGEXP]: runs it, and compares its result.
+			"sql": func(ts *testscript.TestScript, neg bool, args []string) {
+				got, err := run(ts.Getenv("DATABASE_URL"), args[0])
+				ts.Check(err)
+				if len(args) > 1 && regexp.MustCompile(args[1]).MatchString(got) == neg {
+					ts.Fatalf("%s: got %q, want %s", args[0], got, args[1])
+				}
+			},
+		},
+	})
+}
+
+func TestHolderName(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "web-2 pid 811", holderName("host:web-2 pid:811 guid:00ff"))
+	require.Equal(t, "somebody", holderName("somebody"))
+}
+
+// TestBelow: descendants are found and killed, whatever group they are in.
+func TestBelow(t *testing.T) {
+	if os.Getenv("RESQUED_TEST_BELOW") == "" {
+		// In a process of its own, which has no other children.
+		cmd := exec.Command(os.Args[0], "-test.run=^TestBelow$")
+		cmd.Env = append(os.Environ(), "RESQUED_TEST_BELOW=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+		return
+	}
+	require.False(t, killBelow())
+	cmd := exec.Command("sh", "-c", "setsid sleep 1000 & echo; wait")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = out.Read(make([]byte, 1))
+	require.NoError(t, err)
+	require.True(t, killBelow())
+	require.Error(t, cmd.Wait())
+}
