@@ -242,6 +242,7 @@ func TestBlocking(t *testing.T) {
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 		})
 		t.Run("a release ends it, long before the next poll", func(t *testing.T) {
+			defer f.waitElsewhere(t)()
 			var waits []time.Duration
 			for range 9 {
 				first := f.lock(t, "release", quick)
@@ -250,14 +251,15 @@ func TestBlocking(t *testing.T) {
 				require.True(t, got)
 				second := make(chan time.Time)
 				var waiter sync.WaitGroup
+				l := f.lock(t, "release", blocking)
 				waiter.Go(func() {
-					_, err := f.lock(t, "release", blocking).Run(t.Context(), func(context.Context, int64) error {
+					_, err := l.Run(t.Context(), func(context.Context, int64) error {
 						second <- time.Now()
 						return nil
 					})
 					require.NoError(t, err)
 				})
-				f.listening(t)
+				waiting(t, l)
 				at := time.Now()
 				require.NoError(t, first.Release(t.Context()))
 				waits = append(waits, receive(t, second).Sub(at))
@@ -268,12 +270,14 @@ func TestBlocking(t *testing.T) {
 		})
 		t.Run("of a holder who tells nobody, a poll ends it", func(t *testing.T) {
 			f.exec(t, "INSERT INTO %s (key, locked_by, locked_until) VALUES ('ruby', 'a gem', now() AT TIME ZONE 'UTC' + interval '1 hour')")
+			defer f.waitElsewhere(t)()
 			done := make(chan error, 1)
+			l := f.lock(t, "ruby", blocking)
 			go func() {
-				_, err := f.lock(t, "ruby", blocking).Run(t.Context(), func(context.Context, int64) error { return nil })
+				_, err := l.Run(t.Context(), func(context.Context, int64) error { return nil })
 				done <- err
 			}()
-			f.listening(t)
+			waiting(t, l)
 			f.exec(t, "UPDATE %s SET locked_by = NULL WHERE key = 'ruby'")
 			require.NoError(t, receive(t, done))
 		})
@@ -300,6 +304,31 @@ func TestBlocking(t *testing.T) {
 			require.Equal(t, 12, turns)
 		})
 	})
+}
+
+// waiting waits until a lock was asked for in vain.
+func waiting(t *testing.T, l *locker.Lock) {
+	t.Helper()
+	proctest.Await(t, 10*time.Second, func() bool { return l.Holder().LockedBy != "" }, "a waiter")
+}
+
+// waitElsewhere lets somebody wait for another key until the returned function is
+// called. So those that come later find the pool listening, and get no wake by that.
+func (f *fixture) waitElsewhere(t *testing.T) (end func()) {
+	t.Helper()
+	holder := f.lock(t, "elsewhere", locker.Options{})
+	got, err := holder.Get(t.Context())
+	require.NoError(t, err)
+	require.True(t, got)
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiter sync.WaitGroup
+	waiter.Go(func() { _, _ = f.lock(t, "elsewhere", locker.Options{Blocking: true}).Run(ctx, nil) })
+	f.listening(t)
+	return func() {
+		cancel()
+		waiter.Wait()
+		require.NoError(t, holder.Release(t.Context()))
+	}
 }
 
 // listening waits until somebody listens on a connection of this test's.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -45,11 +46,12 @@ func witness(log string) int {
 	if err != nil {
 		return 1
 	}
-	pause := 100 * time.Millisecond
-	if sequence%2 == 0 {
-		pause = 4 * time.Second // for a fault to meet it
+	signal.Ignore(syscall.SIGTERM)
+	life := 6 * time.Second // for a fault to meet it, and to last longer than the lease
+	if sequence%3 == 0 {
+		life = 100 * time.Millisecond
 	}
-	for end := proc.BootTime() + pause; proc.BootTime() < end; <-time.After(2 * time.Millisecond) {
+	for end := proc.BootTime() + life; proc.BootTime() < end; <-time.After(2 * time.Millisecond) {
 		if _, err := fmt.Fprintf(f, "%d %d %d\n", sequence, os.Getpid(), proc.BootTime()); err != nil {
 			return 1
 		}
