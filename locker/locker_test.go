@@ -132,7 +132,7 @@ func TestRun(t *testing.T) {
 				<-ctx.Done()
 				first := value[time.Time](t, f, "SELECT locked_until FROM %s WHERE key = 'long'")
 				proctest.Await(t, 10*time.Second, func() bool {
-					return value[time.Time](t, f, "SELECT locked_until FROM %s WHERE key = 'long'").After(first.Add(quick.LockFor))
+					return value[time.Time](t, f, "SELECT locked_until FROM %s WHERE key = 'long'").After(first.Add(3 * quick.RenewEvery))
 				}, "renewals")
 				return ctx.Err()
 			})
@@ -186,7 +186,7 @@ func TestStolen(t *testing.T) {
 // A row that another transaction holds makes a renewal hang, as a dead network does.
 func TestEndsBeforeTheLease(t *testing.T) {
 	both(t, func(t *testing.T, f *fixture) {
-		l := f.lock(t, "k", quick)
+		l := f.lock(t, "k", locker.Options{LockFor: 2 * time.Second, RenewEvery: 100 * time.Millisecond})
 		ran, err := l.Run(t.Context(), func(ctx context.Context, _ int64) error {
 			tx, err := f.pool.Begin(t.Context())
 			require.NoError(t, err)

@@ -135,5 +135,5 @@ func receive[T any](t *testing.T, c <-chan T) (v T) {
 	return v
 }
 
-// quick are short leases.
-var quick = locker.Options{LockFor: 600 * time.Millisecond, RenewEvery: 100 * time.Millisecond}
+// quick are renewals at a quick pace, with leases that outlast a slow machine.
+var quick = locker.Options{LockFor: 10 * time.Second, RenewEvery: 100 * time.Millisecond}
