@@ -44,7 +44,7 @@ race: ## the system tests against a daemon that is built with the race detector
 
 system: ## the system tests at full size, 20,000 jobs a run, with their figures
 	sh scripts/provide
-	RESQUED_TEST_FULL=1 $(TOOL) gotestsum --format standard-verbose -- -timeout 30m ./test/...
+	RESQUED_TEST_FULL=1 $(TOOL) gotestsum --format standard-verbose -- -timeout 30m ./test/... ./locker
 
 model: ## the model test of the scripts, MODEL (50,000) random sequences
 	sh scripts/provide

@@ -123,11 +123,12 @@ func (o AdvisoryOptions) take(ctx context.Context, s session, key string, slice 
 		space = int64(*o.Lockspace)
 	}
 	number := int64(int32(crc32.ChecksumIEEE([]byte(key)))) // as the gem does
-	// No limit of the session's may end the waiting, or the block.
+	// No limit of the session's may end the waiting, or the block. Which limits there
+	// are depends on the server's version.
 	var limits, nothing string
 	wait := fmt.Sprintf("%dms", (slice+time.Millisecond-1)/time.Millisecond)
-	_, err := s.row(ctx, `SELECT concat(set_config('lock_timeout', $1, true), set_config('statement_timeout', '0', true),
-		set_config('idle_in_transaction_session_timeout', '0', true))`, []any{wait}, &limits)
+	_, err := s.row(ctx, `SELECT string_agg(set_config(name, CASE name WHEN 'lock_timeout' THEN $1 ELSE '0' END, true), '') FROM pg_settings
+		WHERE name IN ('lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout')`, []any{wait}, &limits)
 	if err != nil {
 		return false, err
 	}

@@ -20,6 +20,9 @@ type Lock struct {
 	running bool
 	id      string
 	held    bool
+	// spent: a release was sent that may still take effect, so that id must not be
+	// used for another acquisition.
+	spent bool
 	// sent is when the statement that last got or renewed the lock was sent, by
 	// bootTime: the lease lasts from there at the least.
 	sent     time.Duration
@@ -99,13 +102,14 @@ func (l *Lock) Left() (work, lease time.Duration) {
 // already by this Lock, its lease begins anew and its sequence grows.
 //
 // After an error nobody knows whether it was taken. To try again is safe: it is then
-// still this Lock's. Release gives it back.
+// still this Lock's. Release gives it back. After a Release that has failed it is
+// another's for this Lock, too, until that has taken effect or the lease is over.
 func (l *Lock) Get(ctx context.Context) (bool, error) {
 	l.mu.Lock()
-	if l.id == "" || !l.held && l.sequence > 0 {
+	if l.id == "" || l.spent || !l.held && l.sequence > 0 {
 		// A statement of an earlier acquisition that is still under way must not touch
 		// this one.
-		l.id, l.sequence = identifier(), 0
+		l.id, l.sequence, l.held, l.spent = identifier(), 0, false, false
 	}
 	id := l.id
 	l.mu.Unlock()
@@ -197,13 +201,14 @@ func (l *Lock) Release(ctx context.Context) error {
 func (l *Lock) releaseOnce(ctx context.Context, id string) (found bool, err error) {
 	var told sql.NullString
 	found, err = l.db.row(ctx, l.sql.release, []any{l.key, id, channel, topic(l.key)}, &told)
-	if err != nil {
-		return false, fmt.Errorf("locker: release %q: %w", l.key, err)
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if id == l.id {
-		l.held = false
+		l.spent = l.spent || err != nil
+		l.held = l.held && err != nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("locker: release %q: %w", l.key, err)
 	}
 	return found, nil
 }

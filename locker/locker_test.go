@@ -217,6 +217,32 @@ func TestNotReleased(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrNotReleased)
 }
 
+// TestReleaseOfUnknownOutcome: a release that nobody has answered may still come
+// through. It must not end what the same Lock has taken since.
+func TestReleaseOfUnknownOutcome(t *testing.T) {
+	both(t, func(t *testing.T, f *fixture) {
+		l := f.lock(t, "k", locker.Options{})
+		got, err := l.Get(t.Context())
+		require.NoError(t, err)
+		require.True(t, got)
+		first := l.Identifier()
+		ended, end := context.WithCancel(t.Context())
+		end()
+		require.Error(t, l.Release(ended))
+		got, err = l.Get(t.Context())
+		require.NoError(t, err)
+		require.False(t, got, "held under the name that was given up")
+		require.Equal(t, first, l.Holder().LockedBy)
+		require.NotEqual(t, first, l.Identifier())
+
+		f.exec(t, "UPDATE %s SET locked_by = NULL WHERE locked_by = $1", first) // it comes through
+		got, err = l.Get(t.Context())
+		require.NoError(t, err)
+		require.True(t, got)
+		require.NoError(t, l.Renew(t.Context()))
+	})
+}
+
 func TestBlocking(t *testing.T) {
 	blocking := quick
 	blocking.Blocking = true
