@@ -37,6 +37,9 @@ type Job struct {
 	// LockKey is the key of the job lock that this job holds, with the
 	// namespace; empty where its queue is not locked.
 	LockKey string
+	// LockSequence is the fencing token of the job's class lock if that is kept in
+	// PostgreSQL: it is larger for each later holder of the lock. Else it is 0.
+	LockSequence int64
 
 	fence int64
 }

@@ -20,6 +20,12 @@ const (
 	LockedFail = "fail"
 )
 
+// Where class locks are kept: the values of ClassLock.Store.
+const (
+	StoreRedis    = "redis"
+	StorePostgres = "postgres"
+)
+
 // ErrNoLock: the job holds no class lock that could be refreshed.
 var ErrNoLock = errors.New("resqued: the job holds no class lock")
 
@@ -34,6 +40,9 @@ var ErrNoLocks = errors.New("resqued: no locks here: the context is not that of 
 // A job takes the lock before it runs. If the lock is held the job is dropped,
 // unless OnLockFailed says otherwise. The lock is released when the job has
 // ended, and at once when its worker process has died.
+//
+// A lock in PostgreSQL is for those who trust their database's durability more than
+// Redis's, and Job.LockSequence is its fencing token.
 type Lock[T any] struct {
 	// Timeout is how long a job may hold the lock, and so how long it may run: past
 	// it the job's context ends with ErrTimeout, as past the timeout of the class;
@@ -56,6 +65,10 @@ type Lock[T any] struct {
 	// Redis is the URL of another server to keep the locks in; empty = the
 	// daemon's own. A worker process that dies leaves a lock there until it expires.
 	Redis string
+	// Store is StorePostgres for locks in the daemon's database_url, in the table of
+	// package locker; empty = StoreRedis. A worker process that dies leaves a lock
+	// there until its lease is over. Not with Redis or Loner.
+	Store string
 	// Loner refuses to enqueue a job while one with the same key waits or runs.
 	Loner bool
 
@@ -75,7 +88,7 @@ func (l Lock[T]) apply(c *Class) {
 	c.Lock = &ClassLock{
 		Timeout: l.Timeout, TimeoutFunc: ofArgs(l.TimeoutFunc),
 		Identifier: ofArgs(l.Identifier), ClassWide: l.ClassWide, Key: ofArgs(l.Key),
-		Redis: l.Redis, Loner: l.Loner,
+		Redis: l.Redis, Store: l.Store, Loner: l.Loner,
 	}
 	if fn := l.OnLockFailed; fn != nil {
 		c.Lock.OnLockFailed = func(ctx context.Context, args Args) error {
@@ -101,6 +114,7 @@ type ClassLock struct {
 	Key        func(args Args) (string, error)
 
 	Redis string
+	Store string
 	Loner bool
 	// OnLocked is what becomes of a job whose lock is held, where OnLockFailed is
 	// nil: LockedDrop, LockedRequeue or LockedFail; empty = LockedDrop.
@@ -124,6 +138,9 @@ func (l *ClassLock) TimeoutOf(args Args) (time.Duration, error) {
 	return max(d, 0), nil
 }
 
+// InPostgres tells whether the locks are kept in PostgreSQL.
+func (l *ClassLock) InPostgres() bool { return l.Store == StorePostgres }
+
 // check refuses what contradicts itself.
 func (l *ClassLock) check() error {
 	ways := 0
@@ -139,6 +156,12 @@ func (l *ClassLock) check() error {
 		return errors.New("give either Timeout or TimeoutFunc")
 	case ways > 1:
 		return errors.New("give at most one of Identifier, ClassWide and Key")
+	case l.Store != "" && l.Store != StoreRedis && l.Store != StorePostgres:
+		return fmt.Errorf("Store is %q; use %s or %s", l.Store, StoreRedis, StorePostgres)
+	case l.InPostgres() && l.Redis != "":
+		return errors.New("give either Redis or StorePostgres")
+	case l.InPostgres() && l.Loner:
+		return errors.New("a Loner needs its lock in Redis, which says whether it may be enqueued; leave StorePostgres out")
 	case l.OnLocked != "" && l.OnLockFailed != nil:
 		return errors.New("give either OnLocked or OnLockFailed")
 	}

@@ -122,6 +122,9 @@ func (c *Client) classLock(class *resqued.Class, args resqued.Args) (*classLock,
 	if err != nil {
 		return nil, err
 	}
+	if class.Lock.InPostgres() {
+		return nil, fmt.Errorf("lock of class %q: it is kept in PostgreSQL, which the client does not ask; package locker does", class.Name)
+	}
 	l := &classLock{class: class, args: args, key: key, store: c.store}
 	if url := class.Lock.Redis; url != "" && url != c.opts.URL {
 		l.elsewhere = true

@@ -61,8 +61,8 @@ func New[D DB](db D, key string, o Options) (*Lock, error) {
 func (l *Lock) Key() string { return l.key }
 
 // Identifier is what stands in the table while this lock is held:
-// "host:… pid:… guid:…", with another guid for every acquisition. It is empty before
-// the first one.
+// "host:… pid:… guid:…", with another guid for every acquisition, or that of Options.
+// It is empty before the first one.
 func (l *Lock) Identifier() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,7 +109,10 @@ func (l *Lock) Get(ctx context.Context) (bool, error) {
 	if l.id == "" || l.spent || !l.held && l.sequence > 0 {
 		// A statement of an earlier acquisition that is still under way must not touch
 		// this one.
-		l.id, l.sequence, l.held, l.spent = identifier(), 0, false, false
+		l.id, l.sequence, l.held, l.spent = l.o.Identifier, 0, false, false
+		if l.id == "" {
+			l.id = identifier()
+		}
 	}
 	id := l.id
 	l.mu.Unlock()

@@ -51,6 +51,9 @@ type Options struct {
 	Blocking bool
 	// BlockTimeout ends the waiting; 0 = never.
 	BlockTimeout time.Duration
+	// Identifier names the holder in the table, instead of a name that is made up for
+	// every acquisition. No two holders may have the same one.
+	Identifier string
 	// Table holds the locks, with its schema or without: "locks", "app.locks". Default
 	// is DefaultTable.
 	Table string
@@ -73,6 +76,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("locker: RenewEvery %s must be greater than 0", o.RenewEvery)
 	case o.RenewEvery >= o.LockFor:
 		return o, fmt.Errorf("locker: RenewEvery %s must be less than LockFor %s", o.RenewEvery, o.LockFor)
+	case strings.ContainsRune(o.Identifier, 0):
+		return o, errors.New("locker: Identifier holds a zero byte, which PostgreSQL cannot store")
 	case o.BlockTimeout < 0:
 		return o, fmt.Errorf("locker: BlockTimeout %s must not be negative", o.BlockTimeout)
 	}

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -13,6 +15,7 @@ import (
 	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/locket"
 	"github.com/resqued/resqued/internal/lockkey"
+	"github.com/resqued/resqued/internal/pglock"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -40,7 +43,7 @@ func classLock(l *config.HandlerLock, style wire.RubyStyle) *resqued.ClassLock {
 		return nil
 	}
 	lock := &resqued.ClassLock{
-		Timeout: l.Timeout, ClassWide: l.ClassWide, Redis: l.Redis, Loner: l.Loner, OnLocked: l.OnLocked,
+		Timeout: l.Timeout, ClassWide: l.ClassWide, Redis: l.Redis, Store: l.Store, Loner: l.Loner, OnLocked: l.OnLocked,
 	}
 	if l.Key != "" {
 		lock.Key = func(resqued.Args) (string, error) { return l.Key, nil }
@@ -59,6 +62,26 @@ func classLock(l *config.HandlerLock, style wire.RubyStyle) *resqued.ClassLock {
 		}
 	}
 	return lock
+}
+
+// errNoDatabase: a class keeps its lock in a database that nobody has named.
+var errNoDatabase = errors.New("its lock is in PostgreSQL, and no database is given: set DATABASE_URL, or database_url_file")
+
+// needDatabase refuses a configuration with which the worker processes could not take
+// the class locks that are kept in PostgreSQL.
+func needDatabase(c config.Config, handlers *resqued.Handlers) error {
+	classes := commands(c)
+	for _, name := range handlers.Classes() {
+		if class, ok := handlers.Lookup(name); ok {
+			classes[name] = *class
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(classes)) {
+		if lock := classes[name].Lock; lock != nil && lock.InPostgres() && c.DatabaseURL == "" {
+			return &problem{exit: exitUsage, code: "config", lines: []string{fmt.Sprintf("class %q: %s", name, errNoDatabase)}}
+		}
+	}
+	return nil
 }
 
 // rubyStyle is how hashes stand in the keys of class locks: as the Ruby prints them
@@ -82,6 +105,12 @@ func newClassLocks(c config.Config, set *handler.Set, s *store.Store, log *zap.L
 				other.RedisCAFile = ""
 			}
 			return openStore(other, "resqued-locks", 0)
+		},
+		OpenPostgres: func() (locket.LockStore, error) {
+			if c.DatabaseURL == "" {
+				return nil, errNoDatabase
+			}
+			return pglock.Open(pglock.Config{URL: c.DatabaseURL, Namespace: c.Namespace, Lease: c.JobLockDuration})
 		},
 		Classes: set.Classes(), Class: set.Lookup, Style: rubyStyle(c), Grace: c.TermTimeout,
 		TTL: c.JobLockDuration, BeatEvery: beat, Guard: handler.Guard, Boot: proc.BootTime, Log: log,

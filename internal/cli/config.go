@@ -55,6 +55,9 @@ func (a *app) configCheck(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if err := needDatabase(r.Config, a.handlers); err != nil {
+		return err
+	}
 	warnings := append(r.Warnings, a.unhandled(r)...)
 	if a.flags.output == outJSON {
 		return a.printJSON(configReport{OK: true, File: r.File, Threads: r.Threads(), Warnings: orEmpty(warnings)})

@@ -41,6 +41,9 @@ func (a *app) work(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if err := needDatabase(r.Config, a.handlers); err != nil {
+		return err
+	}
 	log := a.daemonLog(c, r, r.LogLevel)
 	for _, w := range append(r.Warnings, a.unhandled(r)...) {
 		log.Warn(w.Message, zap.String("key", w.Key))
@@ -71,6 +74,9 @@ func (a *app) reload(c *cobra.Command, old config.Config, log *zap.Logger) (mast
 	}
 	if r.RedisURL != old.RedisURL || r.Namespace != old.Namespace {
 		return master.Config{}, usage("", "redis_url and namespace cannot change while the daemon runs: restart it")
+	}
+	if err := needDatabase(r.Config, a.handlers); err != nil {
+		return master.Config{}, err
 	}
 	a.logSettings(c, r, r.LogLevel)
 	for _, w := range append(r.Warnings, a.unhandled(r)...) {

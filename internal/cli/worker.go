@@ -124,7 +124,7 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 	}
 	w.closers = append(w.closers, locks.Close)
 	deps := workerproc.Deps{
-		Store: s, Conn: conn, Runner: &thread.Runner{Performer: set, Locker: locks, Describe: handler.Describe}, Handlers: set, Namer: keyer,
+		Store: s, Conn: conn, Runner: &thread.Runner{Performer: set, Locker: locks, Describe: handler.Describe}, Handlers: set, Namer: keyer, LocksEnd: locks.Ends,
 		Stats: stats, Signals: received, Hooks: handlers.AllHooks(), Log: log, Exit: killSelf,
 	}
 	if h.Dev != nil {

@@ -199,7 +199,7 @@ func (l *loader) readPassword() {
 			"redis_url (%s) holds a password too; keep one of them", l.result.Sources["redis_url"]))
 		return
 	}
-	pw, exposed, err := readPassword(c.RedisPasswordFile)
+	pw, exposed, err := readSecret(c.RedisPasswordFile, "password")
 	if err != nil {
 		l.refuse("redis_password_file", c.RedisPasswordFile, err.Error())
 		return

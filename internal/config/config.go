@@ -27,6 +27,10 @@ type Config struct {
 	// AllowEviction accepts a server whose maxmemory-policy may drop jobs.
 	AllowEviction bool   `json:"allow_eviction,omitempty"`
 	Namespace     string `json:"namespace"`
+	// DatabaseURL is the PostgreSQL of locks, also where it was read from
+	// DatabaseURLFile; empty = none. It may hold a password: log Redacted, never this.
+	DatabaseURL     string `json:"database_url,omitempty"`
+	DatabaseURLFile string `json:"database_url_file,omitempty"`
 
 	WorkerCount int `json:"worker_count"`
 	ThreadCount int `json:"thread_count"`
@@ -127,9 +131,10 @@ func (c Config) Locked(queue string) bool { return selector.MatchAny(c.LocketedQ
 func (c Config) Unique(queue string) bool { return selector.MatchAny(c.UniqueQueues, queue) }
 
 // Redacted returns a copy that may be logged and shown: without the passwords in
-// the Redis URLs and without the values of the handlers' variables.
+// URLs and without the values of the handlers' variables.
 func (c Config) Redacted() Config {
 	c.RedisURL = redactURL(c.RedisURL)
+	c.DatabaseURL = redactDatabase(c.DatabaseURL)
 	c.Handlers = maps.Clone(c.Handlers)
 	for class, h := range c.Handlers {
 		h.Env = maps.Clone(h.Env)

@@ -52,6 +52,9 @@ func TestDocumentation(t *testing.T) {
 				variables = k.variables()
 			}
 			flags := []string{"--" + k.flagName()}
+			if k.flag == noFlag {
+				flags = nil
+			}
 			if k.short != "" {
 				flags = append([]string{"-" + k.short}, flags...)
 			}

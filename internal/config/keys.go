@@ -37,6 +37,7 @@ type flagGroup int
 const (
 	workFlag   flagGroup = iota // of resqued work
 	globalFlag                  // of every command
+	noFlag                      // none: it may hold a secret
 )
 
 // kind reads and shows one type of value. parse gets text without surrounding
@@ -76,6 +77,16 @@ var keys = []key{
 		name: "namespace", env: []string{"RESQUE_NAMESPACE"}, def: "resque", flag: globalFlag, short: "n",
 		help: "prefix of every key in Redis",
 		kind: namespace(),
+	},
+	{
+		name: "database_url", env: []string{databaseVariable}, flag: noFlag,
+		help: "PostgreSQL for class locks and for resqued locker",
+		kind: databaseURL(),
+	},
+	{
+		name: "database_url_file",
+		help: "`file` that holds database_url",
+		kind: text(func(c *Config) *string { return &c.DatabaseURLFile }),
 	},
 	{
 		name: "worker_count", env: []string{"WORKER_COUNT"}, def: "1", short: "w",
@@ -222,14 +233,14 @@ var keys = []key{
 // synonyms are names that people try, each with the key that they mean.
 var synonyms = map[string]string{
 	"concurrency": "thread_count", "threads": "thread_count", "workers": "worker_count", "processes": "worker_count",
-	"redis": "redis_url", "password_file": "redis_password_file", "term_timeout": "resque_term_timeout",
+	"redis": "redis_url", "postgres_url": "database_url", "database": "database_url", "password_file": "redis_password_file", "term_timeout": "resque_term_timeout",
 	"timeout": "drain_timeout", "statsd_prefix": "statsd_key", "locks": "locketed_queues", "pid_file": "pidfile",
 	"poll_interval": "interval", "handler": "handlers", "commands": "handlers",
 	"uniqueue_queues": "unique_queues", "lock_key": "job_lock_key", "lock_duration": "job_lock_duration",
 }
 
 // later are keys that are planned, so that nobody takes them for typos.
-var later = []string{"database_url", "web", "schedule", "stores"}
+var later = []string{"web", "schedule", "stores"}
 
 // flagName returns the name of the key's flag, without dashes in front.
 func (k key) flagName() string { return strings.ReplaceAll(k.name, "_", "-") }

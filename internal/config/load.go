@@ -55,6 +55,7 @@ func Load(o Options) (*Resolved, error) {
 		l.warnOfLocks()
 		l.checkCA()
 		l.readPassword()
+		l.readDatabase()
 		l.takeHandlers()
 	}
 	if len(l.errs) > 0 {
@@ -181,8 +182,11 @@ func (l *loader) ok(names ...string) bool {
 }
 
 func (l *loader) refuse(key, value, message string) {
-	if key == "redis_url" {
+	switch key {
+	case "redis_url":
 		value = redactURL(value)
+	case "database_url":
+		value = redactDatabase(value)
 	}
 	l.bad[key] = true
 	l.errs = append(l.errs, Error{Key: key, Value: value, Source: l.result.Sources[key], Message: message})

@@ -129,8 +129,11 @@ func TestEverySource(t *testing.T) {
 	require.NoError(t, os.WriteFile(password, []byte("secret\n"), 0o600))
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	require.NoError(t, os.WriteFile(ca, []byte(certificate), 0o600))
+	database := filepath.Join(t.TempDir(), "database")
+	require.NoError(t, os.WriteFile(database, []byte("postgres://app@db/locks\n"), 0o600))
 	values := map[string]string{
 		"redis_url": "redis://other:1/2", "redis_password_file": password, "redis_ca_file": ca, "allow_eviction": "true", "namespace": "app:jobs",
+		"database_url": "postgres://app@other/locks", "database_url_file": database,
 		"worker_count": "7", "thread_count": "9", "jobs_per_fork": "0", "max_rss": "1GiB", "max_age": "2h", "max_retiring": "1",
 		"queues": "high:2,*:50%,!low", "interval": "2.5s", "until_empty": "true", "drain_timeout": "50s",
 		"resque_term_timeout": "5s", "on_master_death": "kill", "on_worker_death": "fail", "max_deaths": "1", "pidfile": "/run/r.pid",
@@ -145,6 +148,9 @@ func TestEverySource(t *testing.T) {
 		ways := map[string]from{
 			"file": {yaml: k.name + ": '" + value + "'"},
 			"flag": {flags: "--" + k.flagName() + "=" + value},
+		}
+		if k.flag == noFlag {
+			delete(ways, "flag")
 		}
 		for _, variable := range k.variables() {
 			ways[variable] = from{env: variable + "=" + value}
@@ -453,6 +459,7 @@ func TestSample(t *testing.T) {
 	t.Run("what is commented out works too", func(t *testing.T) {
 		t.Parallel()
 		text := strings.ReplaceAll(sample(t), "# redis_password_file", "# left out: redis_password_file")
+		text = strings.ReplaceAll(text, "# database_url_file", "# left out: database_url_file")
 		text = strings.Replace(text, "handlers:\n  Thumb", "handlers:\n  Other", 1)
 		head, tail, found := strings.Cut(text, "# Report::Monthly:")
 		require.True(t, found)
@@ -461,7 +468,7 @@ func TestSample(t *testing.T) {
 		require.Equal(t, Handler{
 			Command: []string{"/usr/local/bin/report", "--monthly"}, Queue: "reports", Dir: "/srv/reports",
 			Env: map[string]string{"REPORT_LANG": "en"}, Timeout: time.Hour, KillAfter: 10 * time.Second, AtMostOnce: true,
-			Lock: &HandlerLock{Timeout: time.Hour, Args: []int{0}, Loner: true, OnLocked: "drop", Redis: "redis://locks:6379"},
+			Lock: &HandlerLock{Timeout: time.Hour, Args: []int{0}, Loner: true, OnLocked: "drop", Redis: "redis://locks:6379", Store: "redis"},
 		}, r.Handlers["Report::Monthly"])
 	})
 }

@@ -33,13 +33,18 @@ type HandlerLock struct {
 	// Redis is the URL of another server for the locks; empty = the daemon's own.
 	// It may hold a password: log Redacted, never this.
 	Redis string `json:"redis,omitempty"`
+	// Store is "redis" or, for locks in the database of DatabaseURL, "postgres".
+	Store string `json:"store,omitempty"`
 }
 
 // lockFields are the fields of a handler's lock, in the order of the documentation.
-var lockFields = []string{"timeout", "args", "class_wide", "key", "loner", "on_locked", "redis"}
+var lockFields = []string{"timeout", "args", "class_wide", "key", "loner", "on_locked", "redis", "store"}
 
 // onLocked are the values of on_locked, the default first.
 var onLocked = []string{"drop", "requeue", "fail"}
+
+// lockStores are the values of store, the default first.
+var lockStores = []string{"redis", "postgres"}
 
 func (f *file) readLock(at string, from field) *HandlerLock {
 	lock := &HandlerLock{OnLocked: onLocked[0]}
@@ -68,11 +73,10 @@ func (f *file) readLock(at string, from field) *HandlerLock {
 			f.readBool(name, field, &lock.Loner)
 		case "on_locked":
 			f.readText(name, field, &lock.OnLocked, func(value string) error {
-				if !slices.Contains(onLocked, value) {
-					return errors.New("not known, one of " + strings.Join(onLocked, ", "))
-				}
-				return nil
+				return oneOfThese(onLocked, value)
 			})
+		case "store":
+			f.readText(name, field, &lock.Store, func(value string) error { return oneOfThese(lockStores, value) })
 		case "redis":
 			f.readLockRedis(name, field, lock)
 		default:
@@ -82,7 +86,22 @@ func (f *file) readLock(at string, from field) *HandlerLock {
 	if len(keys) > 1 {
 		f.refuse(at, "", from.line, "has "+strings.Join(keys, " and ")+", which both say what the key is; keep one of them")
 	}
+	if lock.Store == "postgres" {
+		switch {
+		case lock.Redis != "":
+			f.refuse(at, "", from.line, "has redis and store: postgres, which both say where locks are kept; keep one of them")
+		case lock.Loner:
+			f.refuse(at, "", from.line, "has loner and store: postgres; whether a loner may be enqueued is for Redis to say, so its lock has to be there, too")
+		}
+	}
 	return lock
+}
+
+func oneOfThese(words []string, value string) error {
+	if !slices.Contains(words, value) {
+		return errors.New("not known, one of " + strings.Join(words, ", "))
+	}
+	return nil
 }
 
 func checkLockKey(key string) error {

@@ -14,8 +14,8 @@ import (
 // hidden stands where a secret was.
 const hidden = "xxxxx"
 
-// maxPassword is the longest password file, in bytes.
-const maxPassword = 64 << 10
+// maxSecret is the longest file with a secret, in bytes.
+const maxSecret = 64 << 10
 
 var redisSchemes = []string{
 	"redis", "rediss", "unix", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster",
@@ -83,7 +83,7 @@ func withPassword(text, pw string) string {
 // redactURL returns the URL without passwords.
 func redactURL(text string) string {
 	scheme, credentials, rest := splitURL(text)
-	if scheme != "" && !slices.Contains(redisSchemes, scheme) {
+	if scheme != "" && !slices.Contains(redisSchemes, scheme) && !slices.Contains(databaseSchemes, scheme) {
 		// The "://" may be a part of the password.
 		if at := strings.LastIndexByte(text, '@'); at >= 0 {
 			return hidden + text[at:]
@@ -112,27 +112,27 @@ func redactURL(text string) string {
 	return scheme + credentials + rest + "?" + strings.Join(params, "&")
 }
 
-// readPassword reads a password file: one line, its end cut off. exposed tells
-// that every user of the machine may read it.
-func readPassword(path string) (pw string, exposed bool, err error) {
+// readSecret reads a file that holds a secret, for example a password: one line, its
+// end cut off. exposed tells that every user of the machine may read it.
+func readSecret(path, what string) (secret string, exposed bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", false, withoutPath(err)
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxPassword+1))
+	data, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
 	if err != nil {
 		return "", false, withoutPath(err)
 	}
 	if info, err := f.Stat(); err == nil {
 		exposed = info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0
 	}
-	pw = strings.TrimRight(string(data), "\r\n")
+	secret = strings.TrimRight(string(data), "\r\n")
 	switch {
-	case pw == "":
-		return "", false, errors.New("the file is empty; write the password into it")
-	case len(data) > maxPassword, strings.ContainsAny(pw, "\r\n\x00"):
-		return "", false, errors.New("the file holds more than one line; write only the password into it")
+	case secret == "":
+		return "", false, fmt.Errorf("the file is empty; write the %s into it", what)
+	case len(data) > maxSecret, strings.ContainsAny(secret, "\r\n\x00"):
+		return "", false, fmt.Errorf("the file holds more than one line; write only the %s into it", what)
 	}
-	return pw, exposed, nil
+	return secret, exposed, nil
 }

@@ -115,7 +115,7 @@ func TestRefuses(t *testing.T) {
 		{"a key with dashes", from{yaml: "thread-count: 2"}, `thread-count (resqued.yaml:1): unknown key; did you mean "thread_count"?`},
 		{"the variable's name as a key", from{yaml: "RESQUE_NAMESPACE: a"}, `RESQUE_NAMESPACE (resqued.yaml:1): unknown key; did you mean "namespace"?`},
 		{"what others call it", from{yaml: "concurrency: 2"}, `concurrency (resqued.yaml:1): unknown key; did you mean "thread_count"?`},
-		{"a key of a later version", from{yaml: "database_url: mail"}, `database_url (resqued.yaml:1): not supported by this version; remove it`},
+		{"a key of a later version", from{yaml: "web: mail"}, `web (resqued.yaml:1): not supported by this version; remove it`},
 		{"a key twice", from{yaml: "worker_count: 2\nthread_count: 1\nworker_count: 3"}, `worker_count (resqued.yaml:3): is given already on line 1; keep one of them`},
 		{"a key without a value", from{yaml: "pidfile:"}, `pidfile (resqued.yaml:1): has no value; give one ("" is the empty text) or remove the line`},
 		{"a list for one value", from{yaml: "pidfile: [a]"}, `pidfile (resqued.yaml:1): must be one value, not a list`},

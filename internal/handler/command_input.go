@@ -74,6 +74,9 @@ func (c *command) environ(job *resqued.Job, tag string) ([]string, error) {
 	if job.LockKey != "" {
 		own = append(own, "RESQUED_LOCK_KEY="+job.LockKey, "RESQUED_LOCK_FENCE="+strconv.FormatInt(job.Fence(), 10))
 	}
+	if job.LockSequence != 0 {
+		own = append(own, "LOCKER_SEQUENCE="+strconv.FormatInt(job.LockSequence, 10))
+	}
 	for _, variable := range own {
 		if name, value, _ := strings.Cut(variable, "="); strings.ContainsRune(value, 0) {
 			return nil, &StartError{

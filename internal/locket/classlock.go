@@ -26,7 +26,9 @@ const (
 	complainEvery = time.Minute
 )
 
-// LockStore is what class locks need of a Redis; *store.Store is one.
+// LockStore is what class locks need of the place where they are kept; *store.Store,
+// a Redis, is one. Another one may have a method KeepsAll that returns true: then the
+// locks with a time limit have to be extended, too.
 type LockStore interface {
 	AcquireLock(ctx context.Context, req store.AcquireRequest) (store.AcquireReply, error)
 	RefreshLock(ctx context.Context, l store.HeldLock) (store.AcquireReply, error)
@@ -46,6 +48,8 @@ type ClassLocksConfig struct {
 	URL   string
 	// Open returns the store of another Redis. It does not connect yet.
 	Open func(url string) (LockStore, error)
+	// OpenPostgres returns the store of the locks in PostgreSQL.
+	OpenPostgres func() (LockStore, error)
 	// Classes are the names of all classes, Class finds one.
 	Classes []string
 	Class   func(name string) (*resqued.Class, bool)
@@ -68,11 +72,11 @@ type ClassLocksConfig struct {
 //
 // A lock in the daemon's own Redis is extended by the beat of the process and
 // released with the job's completion; whoever recovers a dead process releases it,
-// too. For each other Redis there is a keeper, a goroutine from NewClassLocks until
+// too. For each other Redis, and for PostgreSQL, there is a keeper, a goroutine from NewClassLocks until
 // Close, that extends the locks there.
 type ClassLocks struct {
 	cfg     ClassLocksConfig
-	keepers map[string]*keeper // by URL
+	keepers map[string]*keeper // by place
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
@@ -80,24 +84,52 @@ type ClassLocks struct {
 	complained map[string]time.Time
 }
 
-// NewClassLocks opens the stores of all classes that keep their locks in another
-// Redis. It connects to none.
+// inPostgres is the place of all locks in PostgreSQL; that of others is a URL.
+const inPostgres = resqued.StorePostgres
+
+// place is where the locks of a class are kept; empty = the daemon's own Redis.
+func (c *ClassLocks) place(lock *resqued.ClassLock) string {
+	switch {
+	case lock.InPostgres():
+		return inPostgres
+	case lock.Redis == c.cfg.URL:
+		return ""
+	}
+	return lock.Redis
+}
+
+func (c *ClassLocks) openPlace(place string) (LockStore, error) {
+	if place == inPostgres {
+		return c.cfg.OpenPostgres()
+	}
+	return c.cfg.Open(place)
+}
+
+// keeperOf returns the keeper of the locks of a class; nil = the beat keeps them.
+func (c *ClassLocks) keeperOf(lock *resqued.ClassLock) *keeper { return c.keepers[c.place(lock)] }
+
+// NewClassLocks opens the stores of all classes that keep their locks elsewhere than in
+// the daemon's own Redis. It connects to none.
 func NewClassLocks(cfg ClassLocksConfig) (*ClassLocks, error) {
 	c := &ClassLocks{cfg: cfg, keepers: map[string]*keeper{}, complained: map[string]time.Time{}}
 	ctx, stop := context.WithCancel(context.Background())
 	c.stop = stop
 	for _, name := range cfg.Classes {
 		class, ok := cfg.Class(name)
-		if !ok || class.Lock == nil || class.Lock.Redis == "" || class.Lock.Redis == cfg.URL || c.keepers[class.Lock.Redis] != nil {
+		if !ok || class.Lock == nil {
 			continue
 		}
-		s, err := cfg.Open(class.Lock.Redis)
+		place := c.place(class.Lock)
+		if place == "" || c.keepers[place] != nil {
+			continue
+		}
+		s, err := c.openPlace(place)
 		if err != nil {
 			c.Close()
 			return nil, fmt.Errorf("lock of class %q: %w", name, err)
 		}
 		k := newKeeper(s, cfg)
-		c.keepers[class.Lock.Redis] = k
+		c.keepers[place] = k
 		c.running.Go(func() { k.run(ctx) })
 	}
 	return c, nil
@@ -132,8 +164,14 @@ func (c *ClassLocks) Lock(ctx context.Context, job *resqued.Job, claim *thread.C
 	case reply.Late:
 		return nil, nil, fmt.Errorf("%w: its record in redis is gone, so it was given up", resqued.Discard)
 	case !reply.Got:
+		if want.Elsewhere && job.Deaths > 0 {
+			// It may be its own: nobody releases there what a dead process has held. It
+			// goes by itself, and the job must not be dropped for it.
+			return nil, nil, fmt.Errorf("%w: %w", &thread.HeldError{Key: want.Key, Holder: reply.Holder}, resqued.Requeue(requeueLocked))
+		}
 		return nil, nil, c.refused(resqued.WithLocks(ctx, service{locks: c}), class.Lock, job, want.Key, reply.Holder)
 	}
+	job.LockSequence = reply.Sequence
 	l := newLease(ctx, c, class.Lock, job, claim, want.HeldLock, sent, reply.Expires)
 	return l.ctx, l.unlock, nil
 }
@@ -187,9 +225,11 @@ func (c *ClassLocks) acquire(ctx context.Context, req store.AcquireRequest, s Lo
 		reply, err := s.AcquireLock(ctx, req)
 		unknown = unknown || err != nil && !store.Unexecuted(err)
 		switch {
+		case err == nil && reply.Got && req.Elsewhere && c.cfg.Boot()-sent.boot >= c.cfg.stopAfter():
+			continue // the answer has taken so long that the lock is about to expire
 		case err == nil:
 			return sent, reply, nil
-		case store.WrongType(err):
+		case store.WrongType(err), isBroken(err):
 			return sent, reply, &lockError{err}
 		case ctx.Err() == nil && !errors.Is(err, store.ErrFenced): // the next beat revives a lease
 			c.complain(s, "a class lock cannot be taken; its job waits, trying again", zap.String("lock", wire.Printable(req.Key, 300)), zap.Error(err))
@@ -227,17 +267,29 @@ func (c *ClassLocks) refused(ctx context.Context, lock *resqued.ClassLock, job *
 	return held
 }
 
-// elsewhere tells whether the locks of a class are kept in another Redis.
-func (c *ClassLocks) elsewhere(lock *resqued.ClassLock) bool { return c.keepers[lock.Redis] != nil }
+// elsewhere tells whether the locks of a class are kept elsewhere than in the daemon's
+// own Redis.
+func (c *ClassLocks) elsewhere(lock *resqued.ClassLock) bool { return c.keeperOf(lock) != nil }
+
+// Ends returns when, by Boot, the first of the locks that are kept elsewhere is about
+// to expire, unless it is extended: the process must be gone by then. 0 = it has none.
+func (c *ClassLocks) Ends() (ends time.Duration) {
+	for _, k := range c.keepers {
+		if end := k.ends(); end > 0 && (ends == 0 || end < ends) {
+			ends = end
+		}
+	}
+	return ends
+}
 
 func (c *ClassLocks) storeOf(lock *resqued.ClassLock) LockStore {
-	if k := c.keepers[lock.Redis]; k != nil {
+	if k := c.keeperOf(lock); k != nil {
 		return k.store
 	}
 	return c.cfg.Store
 }
 
-// complain logs a lasting trouble with one Redis now and then.
+// complain logs a lasting trouble with one place now and then.
 func (c *ClassLocks) complain(s LockStore, text string, fields ...zap.Field) {
 	c.mu.Lock()
 	recent := time.Since(c.complained[s.Where()]) < complainEvery
@@ -246,7 +298,7 @@ func (c *ClassLocks) complain(s LockStore, text string, fields ...zap.Field) {
 	}
 	c.mu.Unlock()
 	if !recent {
-		c.cfg.Log.Error(text, append(fields, zap.String("redis", s.Where()))...)
+		c.cfg.Log.Error(text, append(fields, zap.String("where", s.Where()))...)
 	}
 }
 
@@ -255,6 +307,15 @@ type lockError struct{ err error }
 
 func (e *lockError) Error() string { return "class lock: " + e.err.Error() }
 func (e *lockError) Unwrap() error { return e.err }
+
+// isBroken tells an error of the place that repetition does not mend.
+func isBroken(err error) bool {
+	e, ok := errors.AsType[interface {
+		error
+		LockBroken() bool
+	}](err)
+	return ok && e.LockBroken()
+}
 
 // Exception is the name under which the failure is recorded.
 func (e *lockError) Exception() string { return "Resqued::LockBroken" }

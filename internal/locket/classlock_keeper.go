@@ -26,11 +26,16 @@ func (c ClassLocksConfig) stopGrace() time.Duration {
 	return time.Duration(float64(c.TTL) * (keepEnd - keepStop))
 }
 
-// keeper extends the locks that are held in one other Redis, and finds out when one
-// is lost.
+// stopAfter is how long after the last extension a job is told to stop.
+func (c ClassLocksConfig) stopAfter() time.Duration { return time.Duration(float64(c.TTL) * keepStop) }
+
+// keeper extends the locks that are held in one other Redis, or in PostgreSQL, and finds
+// out when one is lost.
 type keeper struct {
 	store LockStore
 	cfg   ClassLocksConfig
+	// all: locks with a time limit expire, too, unless they are extended.
+	all bool
 
 	mu     sync.Mutex
 	leases map[*lease]time.Duration // when each was last known to be held, by Boot
@@ -38,7 +43,27 @@ type keeper struct {
 }
 
 func newKeeper(s LockStore, cfg ClassLocksConfig) *keeper {
-	return &keeper{store: s, cfg: cfg, leases: map[*lease]time.Duration{}}
+	k := &keeper{store: s, cfg: cfg, leases: map[*lease]time.Duration{}}
+	if s, ok := s.(interface{ KeepsAll() bool }); ok {
+		k.all = s.KeepsAll()
+	}
+	return k
+}
+
+// needs tells whether a lock expires unless it is extended.
+func (k *keeper) needs(l *lease) bool { return k.all || l.lock.Timeout == 0 }
+
+// ends returns when the process must be gone that cannot extend its locks any more; 0 =
+// it has none.
+func (k *keeper) ends() (ends time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for l, kept := range k.leases {
+		if end := kept + time.Duration(float64(k.cfg.TTL)*keepEnd); k.needs(l) && (ends == 0 || end < ends) {
+			ends = end
+		}
+	}
+	return ends
 }
 
 // run keeps the locks until ctx ends.
@@ -84,8 +109,8 @@ func (k *keeper) keep(ctx context.Context) {
 	k.failed = err != nil
 	if err != nil {
 		if ctx.Err() == nil {
-			k.cfg.Log.Warn("class locks in another redis cannot be extended; trying again",
-				zap.String("redis", k.store.Where()), zap.Int("locks", len(locks)), zap.Error(err))
+			k.cfg.Log.Warn("class locks that are kept elsewhere cannot be extended; trying again",
+				zap.String("where", k.store.Where()), zap.Int("locks", len(locks)), zap.Error(err))
 		}
 		return
 	}
@@ -107,10 +132,10 @@ func (k *keeper) keep(ctx context.Context) {
 func (k *keeper) patience() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	stop := time.Duration(float64(k.cfg.TTL) * keepStop)
+	stop := k.cfg.stopAfter()
 	now, patience := k.cfg.Boot(), stop
 	for l, kept := range k.leases {
-		if left := kept + stop - now; l.lock.Timeout == 0 && left > 0 {
+		if left := kept + stop - now; k.needs(l) && left > 0 {
 			patience = min(patience, left)
 		}
 	}
@@ -118,16 +143,16 @@ func (k *keeper) patience() time.Duration {
 }
 
 // silent stops the jobs whose locks could not be extended for so long that they are
-// about to expire. Those with a time limit do not need it.
+// about to expire.
 func (k *keeper) silent() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now, stop := k.cfg.Boot(), time.Duration(float64(k.cfg.TTL)*keepStop)
+	now, stop := k.cfg.Boot(), k.cfg.stopAfter()
 	for l, kept := range k.leases {
-		if silent := now - kept; l.lock.Timeout == 0 && silent >= stop {
+		if silent := now - kept; k.needs(l) && silent >= stop {
 			end := time.Duration(float64(k.cfg.TTL) * keepEnd)
-			l.lose(fmt.Errorf("%w: the redis of its class lock has not answered for %s",
-				resqued.ErrLockLost, silent.Round(time.Millisecond)), max(0, end-silent))
+			l.lose(fmt.Errorf("%w: %s, which has its class lock, has not answered for %s",
+				resqued.ErrLockLost, k.store.Where(), silent.Round(time.Millisecond)), max(0, end-silent))
 		}
 	}
 }

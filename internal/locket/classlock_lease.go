@@ -14,7 +14,7 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// releaseFor bounds the release of a lock in another Redis; after it the lock is
+// releaseFor bounds the release of a lock that is kept elsewhere; after it the lock is
 // left to expire.
 const releaseFor = 5 * time.Second
 
@@ -56,7 +56,7 @@ func newLease(ctx context.Context, locks *ClassLocks, class *resqued.ClassLock, 
 		job.Deadline = l.limit
 	}
 	claim.Update(func(s *thread.ClaimState) { s.Held, s.Limit = !lock.Elsewhere, l.limit })
-	if k := locks.keepers[class.Redis]; k != nil {
+	if k := locks.keeperOf(class); k != nil {
 		k.add(l, sent.boot)
 	}
 	if lock.Timeout > 0 {
@@ -167,7 +167,7 @@ func (l *lease) lose(cause error, grace time.Duration) {
 func (l *lease) unlock() {
 	close(l.ended)
 	l.watcher.Wait()
-	k := l.locks.keepers[l.class.Redis]
+	k := l.locks.keeperOf(l.class)
 	if k == nil {
 		l.cancel(nil)
 		return

@@ -559,7 +559,7 @@ func TestLocksInAnotherRedis(t *testing.T) {
 			mine.mu.Unlock()
 			out := <-result
 			require.Equal(t, "Resqued::LockLost", out.Exception)
-			require.ErrorContains(t, claim.State().Lost, "the redis of its class lock has not answered for")
+			require.ErrorContains(t, claim.State().Lost, ", which has its class lock, has not answered for")
 			require.Less(t, claim.State().Grace, 400*time.Millisecond+time.Millisecond)
 			require.Greater(t, time.Since(began), time.Second)
 		})

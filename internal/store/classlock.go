@@ -88,6 +88,8 @@ type AcquireReply struct {
 	Holder string
 	// Expires is the time in the lock's value, in seconds since 1970; 0 = none.
 	Expires int64
+	// Sequence is the fencing token of a lock in PostgreSQL.
+	Sequence int64
 }
 
 // AcquireLock takes a class lock. Taken again for the same job it only begins its

@@ -176,7 +176,14 @@ func (j *job) locks() string {
 // lockEnd is when this process must be gone if no other beat succeeds: before the
 // locks that it holds can be another's.
 func (p *Process) lockEnd() time.Duration {
-	return p.lastBeat + part(p.cfg.LockDuration, lockEnd)
+	ends := p.lastBeat + part(p.cfg.LockDuration, lockEnd)
+	if p.d.LocksEnd == nil {
+		return ends
+	}
+	if elsewhere := p.d.LocksEnd(); elsewhere > 0 {
+		return min(ends, elsewhere)
+	}
+	return ends
 }
 
 // lockGrace is how long a job that has lost its lock may take to stop.

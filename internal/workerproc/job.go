@@ -147,6 +147,9 @@ func (p *Process) record(j *job, out thread.Outcome) {
 	again := p.returns(j)
 	if again && out.Result == thread.Failed {
 		out.Result = thread.Requeued
+		if j.handled {
+			out.After = p.lastingLock(j)
+		}
 	}
 	switch out.Result {
 	case thread.Requeued:
@@ -170,6 +173,15 @@ func (p *Process) record(j *job, out thread.Outcome) {
 	}
 	p.hungry = true
 	p.tell(j, out)
+}
+
+// lastingLock is how long a job that goes back has to wait because its class lock, which
+// is kept elsewhere, may still be there under its own name: it could not be released.
+func (p *Process) lastingLock(j *job) time.Duration {
+	if claim := j.claim.State(); claim.Lost != nil && claim.Key != "" && !claim.Asked {
+		return p.cfg.LockDuration
+	}
+	return 0
 }
 
 // tell logs and counts the end of a job.

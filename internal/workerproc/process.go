@@ -140,6 +140,10 @@ type Deps struct {
 	Conn     Conn
 	Runner   *thread.Runner
 	Handlers Handlers
+	// LocksEnd, if not nil, returns when by proc.BootTime the process must be gone
+	// because of class locks that are kept elsewhere than in the daemon's Redis; 0 = it
+	// has none.
+	LocksEnd func() time.Duration
 	// Namer is needed where the configuration has NamedLocks or NamedClasses.
 	Namer   Namer
 	Stats   Stats

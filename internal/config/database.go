@@ -1,0 +1,87 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+// databaseVariable is the variable that other programs use, too, for databases of
+// any kind.
+const databaseVariable = "DATABASE_URL"
+
+var databaseSchemes = []string{"postgres", "postgresql"}
+
+func databaseURL() kind {
+	return kind{
+		hint: "URL",
+		parse: func(c *Config, text string) error {
+			c.DatabaseURL = text // looked at by readDatabase, which knows where it is from
+			return nil
+		},
+		show: func(c *Config) string { return redactDatabase(c.DatabaseURL) },
+	}
+}
+
+// readDatabase finds out which database it is, and refuses what cannot be one of
+// PostgreSQL. What only PostgreSQL can tell, whoever connects finds out.
+func (l *loader) readDatabase() {
+	if !l.ok("database_url", "database_url_file") {
+		return
+	}
+	c, source := &l.result.Config, l.result.Sources["database_url"]
+	if path := c.DatabaseURLFile; path != "" {
+		url, exposed, err := readSecret(path, "URL of the database")
+		if err == nil {
+			err = checkDatabaseURL(url)
+		}
+		if err != nil {
+			l.refuse("database_url_file", path, err.Error())
+			return
+		}
+		if exposed {
+			l.warn("database_url_file", "exposed", fmt.Sprintf("Every user of this machine can read %s. Run: chmod o-r %s", path, path))
+		}
+		if c.DatabaseURL != "" && source.Name != databaseVariable {
+			l.warn("database_url", "overruled", fmt.Sprintf("database_url (%s) has no effect: database_url_file (%s) is set too and wins.",
+				source, l.result.Sources["database_url_file"]))
+		}
+		c.DatabaseURL, l.result.Sources["database_url"] = url, l.result.Sources["database_url_file"]
+		return
+	}
+	err := checkDatabaseURL(c.DatabaseURL)
+	switch {
+	case err == nil:
+	case source.Kind == FromEnv && source.Name == databaseVariable:
+		// Another program's, which may well keep its data in MySQL.
+		c.DatabaseURL, l.result.Sources["database_url"] = "", Source{Kind: FromDefault}
+	default:
+		l.refuse("database_url", c.DatabaseURL, err.Error())
+	}
+}
+
+// checkDatabaseURL refuses what names no database of PostgreSQL. The message never
+// repeats the URL.
+func checkDatabaseURL(text string) error {
+	scheme, _, found := strings.Cut(text, "://")
+	switch {
+	case text == "":
+		return nil
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return errors.New("must not hold control characters; percent-encode them in a password")
+	case !found:
+		return errors.New("not a URL; write postgres://user@host:5432/database")
+	case scheme != databaseSchemes[0] && scheme != databaseSchemes[1]:
+		return fmt.Errorf("is not of PostgreSQL; write %s://user@host:5432/database", databaseSchemes[0])
+	}
+	return nil
+}
+
+// redactDatabase returns the URL without passwords.
+func redactDatabase(text string) string {
+	if text == "" || checkDatabaseURL(text) == nil {
+		return redactURL(text)
+	}
+	return hidden
+}

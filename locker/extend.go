@@ -1,0 +1,67 @@
+package locker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Extend begins the leases of many locks anew, in one statement: of those rows that are
+// still LockedBy the holders that they name. It returns the indexes of the others,
+// which are lost. After an error it may be called again.
+//
+// It is for programs that look after their locks themselves; Run does so for its own.
+func Extend[D DB](ctx context.Context, db D, table string, lockFor time.Duration, rows []Row) (lost []int, err error) {
+	d, name, err := openTable(db, table)
+	if err != nil {
+		return nil, err
+	}
+	if lockFor <= 0 {
+		return nil, fmt.Errorf("locker: extend: lockFor %s must be greater than 0", lockFor)
+	}
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	// As JSON, because every driver writes arrays in its own way.
+	names := make([][2]string, len(rows))
+	for i, r := range rows {
+		if r.LockedBy == "" {
+			return nil, errors.New("locker: extend: a row names no holder")
+		}
+		names[i] = [2]string{r.Key, r.LockedBy}
+	}
+	list, err := json.Marshal(names)
+	if err != nil {
+		return nil, fmt.Errorf("locker: extend: %w", err)
+	}
+	statement := fmt.Sprintf(`WITH held AS (
+			UPDATE %[1]s AS l SET locked_until = %[2]s + $2::float8 * interval '1 second'
+			FROM json_array_elements($1::json) WITH ORDINALITY AS want(who, n)
+			WHERE l.key = want.who->>0 AND l.locked_by = want.who->>1
+			RETURNING want.n, %[3]s AS durable)
+		SELECT n - 1, durable FROM held`, name, now, durable)
+	held := make([]bool, len(rows))
+	err = again(func() error {
+		clear(held)
+		return d.rows(ctx, statement, []any{string(list), lockFor.Seconds()}, func(scan func(...any) error) error {
+			var n int
+			var durable *string
+			if err := scan(&n, &durable); err != nil {
+				return err
+			}
+			held[n] = true
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("locker: extend: %w", err)
+	}
+	for i, ok := range held {
+		if !ok {
+			lost = append(lost, i)
+		}
+	}
+	return lost, nil
+}
