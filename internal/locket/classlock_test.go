@@ -17,6 +17,7 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/locket"
+	"github.com/resqued/resqued/internal/pglock"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
@@ -46,6 +47,8 @@ type options struct {
 	ttl, beat time.Duration
 	// wrap may put something between the process and its Redis, and any other.
 	wrap func(locket.LockStore) locket.LockStore
+	// database is the URL of a PostgreSQL.
+	database string
 }
 
 // newLocks starts a process p1 with one class, Graph.
@@ -77,6 +80,13 @@ func newLocks(t *testing.T, h *resqued.Handlers, o options) *locks {
 		Store: o.wrap(l.store), URL: server.URL(),
 		Open: func(url string) (locket.LockStore, error) {
 			s, err := open(url)
+			if err != nil {
+				return nil, err
+			}
+			return o.wrap(s), nil
+		},
+		OpenPostgres: func() (locket.LockStore, error) {
+			s, err := pglock.Open(pglock.Config{URL: o.database, Namespace: l.ns, Lease: o.ttl})
 			if err != nil {
 				return nil, err
 			}
@@ -418,6 +428,11 @@ func (f *flaky) AcquireLock(ctx context.Context, req store.AcquireRequest) (stor
 		return store.AcquireReply{}, errors.New("the answer got lost")
 	}
 	return reply, err
+}
+
+func (f *flaky) KeepsAll() bool {
+	s, ok := f.LockStore.(interface{ KeepsAll() bool })
+	return ok && s.KeepsAll()
 }
 
 func (f *flaky) KeepLocks(ctx context.Context, l []store.HeldLock) ([]int, error) {
