@@ -154,6 +154,7 @@ func TestKeepersHaveAConnection(t *testing.T) {
 	f.exec(t, "INSERT INTO %s (key) VALUES ('ns:busy')")
 	tx, err := f.pool.Begin(t.Context())
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	_, err = tx.Exec(t.Context(), "SELECT FROM "+f.table+" WHERE key = 'ns:busy' FOR UPDATE")
 	require.NoError(t, err)
 	results := make(chan error, 10)
