@@ -31,6 +31,28 @@ func (r Row) Held() bool { return r.LockedBy != "" && r.Left >= 0 }
 // List returns the rows of a table (empty: DefaultTable) in the order of their keys.
 // With keys it returns those that exist of them.
 func List[D DB](ctx context.Context, db D, table string, keys ...string) ([]Row, error) {
+	if len(keys) == 0 {
+		return list(ctx, db, table, " ORDER BY key")
+	}
+	var all []Row
+	for _, key := range keys {
+		rows, err := list(ctx, db, table, " AND key = $2", key)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, rows...)
+	}
+	return all, nil
+}
+
+// ListLocked returns the first rows, in the order of their keys, that name a holder:
+// those that are held, and those of holders that died.
+func ListLocked[D DB](ctx context.Context, db D, table string, limit int) ([]Row, error) {
+	return list(ctx, db, table, " AND locked_by IS NOT NULL ORDER BY key LIMIT $2::bigint", limit)
+}
+
+// list reads the rows that a condition, which begins with $2, lets through.
+func list[D DB](ctx context.Context, db D, table, condition string, args ...any) ([]Row, error) {
 	d, name, err := openTable(db, table)
 	if err != nil {
 		return nil, err
@@ -38,7 +60,7 @@ func List[D DB](ctx context.Context, db D, table string, keys ...string) ([]Row,
 	read := fmt.Sprintf(`SELECT key, COALESCE(locked_by, ''), locked_at, COALESCE(sequence, 0)::bigint,
 			COALESCE(EXTRACT(EPOCH FROM locked_until - %[2]s), 0)::float8, COALESCE(EXTRACT(EPOCH FROM %[2]s - locked_at), 0)::float8
 		FROM %[1]s WHERE key <> $1`, name, now)
-	var list []Row
+	var rows []Row
 	take := func(scan func(...any) error) error {
 		var r Row
 		var at sql.NullTime
@@ -47,21 +69,13 @@ func List[D DB](ctx context.Context, db D, table string, keys ...string) ([]Row,
 			return err
 		}
 		r.LockedAt, r.Left, r.Age = at.Time, seconds(left), seconds(age)
-		list = append(list, r)
+		rows = append(rows, r)
 		return nil
 	}
-	if len(keys) == 0 {
-		err = d.rows(ctx, read+" ORDER BY key", []any{prunedKey}, take)
-	}
-	for _, key := range keys {
-		if err == nil {
-			err = d.rows(ctx, read+" AND key = $2", []any{prunedKey, key}, take)
-		}
-	}
-	if err != nil {
+	if err := d.rows(ctx, read+condition, append([]any{prunedKey}, args...), take); err != nil {
 		return nil, fmt.Errorf("locker: list: %w", err)
 	}
-	return list, nil
+	return rows, nil
 }
 
 // Break takes a lock away from the holder that a Row names, and wakes one that waits.

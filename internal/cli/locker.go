@@ -20,8 +20,6 @@ import (
 )
 
 const (
-	// databaseVariable holds the URL of the database.
-	databaseVariable = "DATABASE_URL"
 	// maxDatabaseURL bounds the file that holds it, in bytes.
 	maxDatabaseURL = 64 << 10
 	// lockerConns are the connections of a locker verb: one to ask, one to renew while
@@ -46,8 +44,9 @@ func (a *app) lockerCommand() *cobra.Command {
 one server at a time, see who holds what, and release or remove it. The table is that
 of the Ruby gem locker, which takes part.
 
-The database is that of $DATABASE_URL, or of --database-url-file, a file with the URL in
-it. A password is never taken from the command line, which every user can read.`,
+The database is that of $DATABASE_URL, of database_url in the configuration, or of
+--database-url-file, a file with the URL in it. A password is never taken from the
+command line, which every user can read.`,
 		Example: fmt.Sprintf("  %[1]s locker migrate\n  %[1]s locker run feeds --blocking -- ./check-feeds\n  %[1]s locker ls", a.name),
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -65,18 +64,29 @@ it. A password is never taken from the command line, which every user can read.`
 	return parent
 }
 
-// withDatabase opens the database for a verb.
-func (a *app) withDatabase(ctx context.Context, f *lockerFlags, do func(*pgxpool.Pool) error) error {
-	url := os.Getenv(databaseVariable)
-	if f.urlFile != "" {
+// withDatabase opens the database for a verb of locker.
+func (a *app) withDatabase(c *cobra.Command, f *lockerFlags, do func(*pgxpool.Pool) error) error {
+	url := ""
+	if f.urlFile == "" {
+		r, err := a.load(c)
+		if err != nil {
+			return err
+		}
+		url = r.DatabaseURL
+	} else {
 		var err error
 		if url, err = a.readDatabaseURL(f.urlFile); err != nil {
 			return err
 		}
 	}
 	if url == "" {
-		return usage("Set "+databaseVariable+", or pass --database-url-file.", "no database is given")
+		return usage("Set DATABASE_URL, or pass --database-url-file.", "no PostgreSQL database is given")
 	}
+	return inDatabase(c.Context(), url, do)
+}
+
+// inDatabase opens a database.
+func inDatabase(ctx context.Context, url string, do func(*pgxpool.Pool) error) error {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil { // its text may repeat parts of the password
 		return usage("Write postgres://user@host:5432/database; percent-encode special characters.", "the URL of the database is not valid")
@@ -136,10 +146,10 @@ func lockerProblem(err error) error {
 	case server != nil && server.Code == "42P01":
 		p.exit, p.code, p.hint = exitUsage, "config", "Make the table with: resqued locker migrate"
 	case server != nil && (strings.HasPrefix(server.Code, "28") || server.Code == "3D000"):
-		p.exit, p.code, p.hint = exitUsage, "config", "See what "+databaseVariable+" names."
+		p.exit, p.code, p.hint = exitUsage, "config", "See what DATABASE_URL names."
 	case connecting, network, errors.Is(err, context.DeadlineExceeded), errors.Is(err, io.ErrUnexpectedEOF),
 		server != nil && (strings.HasPrefix(server.Code, "57P") || strings.HasPrefix(server.Code, "08")):
-		p.exit, p.code, p.hint = exitUnreachable, "unreachable", "Start PostgreSQL, or say where it is with "+databaseVariable+"."
+		p.exit, p.code, p.hint = exitUnreachable, "unreachable", "Start PostgreSQL, or say where it is with DATABASE_URL."
 	}
 	return p
 }

@@ -57,7 +57,7 @@ func (a *app) lockerListCommand(f *lockerFlags) *cobra.Command {
 those that are free and keep their sequence.`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.withDatabase(c.Context(), f, func(pool *pgxpool.Pool) error {
+			return a.withDatabase(c, f, func(pool *pgxpool.Pool) error {
 				rows, err := locker.List(c.Context(), pool, f.table)
 				if err != nil {
 					return err
@@ -106,7 +106,7 @@ moment another one may run beside it.
 Exit codes: 1 it is held, 4 there is no such lock.`,
 		Args: exactly(1, "a key"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.withDatabase(c.Context(), f, func(pool *pgxpool.Pool) error {
+			return a.withDatabase(c, f, func(pool *pgxpool.Pool) error {
 				rows, err := locker.List(c.Context(), pool, f.table, args[0])
 				switch {
 				case err != nil:
@@ -156,7 +156,7 @@ comes back goes on above every sequence that was ever given out.`,
 			if idle < 0 {
 				return usage("", "--older-than %s: must not be negative", idle)
 			}
-			return a.withDatabase(c.Context(), f, func(pool *pgxpool.Pool) error {
+			return a.withDatabase(c, f, func(pool *pgxpool.Pool) error {
 				n, err := locker.Prune(c.Context(), pool, f.table, idle)
 				if err != nil {
 					return err
@@ -182,7 +182,7 @@ func (a *app) lockerMigrateCommand(f *lockerFlags) *cobra.Command {
 harmless.`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.withDatabase(c.Context(), f, func(pool *pgxpool.Pool) error {
+			return a.withDatabase(c, f, func(pool *pgxpool.Pool) error {
 				if err := locker.Migrate(c.Context(), pool, f.table); err != nil {
 					return err
 				}

@@ -50,7 +50,7 @@ started; 70 the lock was stolen, 75 the lock was not obtained.`,
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			o.Table = f.table
-			return a.lockerRun(c.Context(), f, o, args[0], args[1:])
+			return a.lockerRun(c, f, o, args[0], args[1:])
 		},
 	}
 	flags := c.Flags()
@@ -61,16 +61,16 @@ started; 70 the lock was stolen, 75 the lock was not obtained.`,
 	return c
 }
 
-func (a *app) lockerRun(ctx context.Context, f *lockerFlags, o locker.Options, key string, command []string) error {
+func (a *app) lockerRun(c *cobra.Command, f *lockerFlags, o locker.Options, key string, command []string) error {
 	if _, err := exec.LookPath(command[0]); err != nil {
 		return cannotStart(command[0], err)
 	}
-	return a.withDatabase(ctx, f, func(pool *pgxpool.Pool) error {
+	return a.withDatabase(c, f, func(pool *pgxpool.Pool) error {
 		l, err := locker.New(pool, key, o)
 		if err != nil {
 			return usage("", "%s", strings.TrimPrefix(err.Error(), "locker: "))
 		}
-		ctx, cancel := context.WithCancelCause(ctx)
+		ctx, cancel := context.WithCancelCause(c.Context())
 		defer cancel(nil)
 		r := &lockedRun{lock: l, o: o, command: command, cancel: cancel, received: make(chan os.Signal, 16)}
 		for _, s := range passed {

@@ -15,12 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/pgtest"
+	"github.com/resqued/resqued/internal/redistest"
 )
 
 // TestLockerScripts runs the scripts of testdata/locker, each in a database of its own.
 func TestLockerScripts(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t, pgtest.Options{})
+	space := redistest.Namespace(t)
 	var databases atomic.Int64
 	run := func(url, statement string) (string, error) {
 		conn, err := pgx.Connect(context.Background(), url)
@@ -46,6 +48,8 @@ func TestLockerScripts(t *testing.T) {
 				return err
 			}
 			e.Setenv("DATABASE_URL", server.URL(name))
+			e.Setenv("REDIS_URL", redistest.Shared(t).URL())
+			e.Setenv("RESQUE_NAMESPACE", fmt.Sprintf("%s:%d", space, databases.Load()))
 			e.Setenv("GORACE", "atexit_sleep_ms=0")
 			program, err := exec.LookPath("resqued")
 			e.Setenv("RESQUED", program)

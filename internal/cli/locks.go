@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -46,7 +47,9 @@ type lockView struct {
 	Value   string `json:"value,omitempty"`
 	Process string `json:"process,omitempty"`
 	Fence   int64  `json:"fence,omitempty"`
-	Payload string `json:"payload,omitempty"`
+	// Sequence is the fencing token of a lock in PostgreSQL.
+	Sequence int64  `json:"sequence,omitempty"`
+	Payload  string `json:"payload,omitempty"`
 	// Waiting are queues in which jobs are known to wait for the lock.
 	Waiting []string `json:"waiting,omitempty"`
 
@@ -59,9 +62,9 @@ func (a *app) locksCommand() *cobra.Command {
 	limit := lockLimit
 	ls := func(c *cobra.Command, _ []string) error {
 		switch kind {
-		case "", store.LocketLock, store.TimeoutLock, store.LonerMarker:
+		case "", store.LocketLock, store.TimeoutLock, store.LonerMarker, postgresLock:
 		default:
-			return usage("", "--kind %q: use locket, timeout or loner", wire.Printable(kind, 200))
+			return usage("", "--kind %q: use locket, timeout, loner or postgres", wire.Printable(kind, 200))
 		}
 		if limit < 1 {
 			return usage("", "--limit %d: use 1 or more", limit)
@@ -70,15 +73,17 @@ func (a *app) locksCommand() *cobra.Command {
 		if check && !c.Flags().Changed("limit") {
 			most = lockCheckLimit
 		}
-		return a.withStore(c, func(ctx context.Context, s *store.Store) error {
-			return a.listLocks(ctx, s, kind, most, check)
-		})
+		r, err := a.load(c)
+		if err != nil {
+			return err
+		}
+		return a.listLocks(c.Context(), r.Config, kind, most, check)
 	}
 	flags := func(c *cobra.Command) *cobra.Command {
-		c.Flags().StringVar(&kind, "kind", "", "only these: locket, timeout or loner")
+		c.Flags().StringVar(&kind, "kind", "", "only these: locket, timeout, loner or postgres")
 		c.Flags().IntVar(&limit, "limit", lockLimit, "how many locks to list at most")
 		c.Flags().BoolVar(&check, "check", false, "exit with 3 if there are orphans")
-		_ = c.RegisterFlagCompletionFunc("kind", words(store.LocketLock, store.TimeoutLock, store.LonerMarker))
+		_ = c.RegisterFlagCompletionFunc("kind", words(store.LocketLock, store.TimeoutLock, store.LonerMarker, postgresLock))
 		return c
 	}
 	parent := flags(&cobra.Command{
@@ -88,18 +93,22 @@ func (a *app) locksCommand() *cobra.Command {
   locket   a job lock: of jobs with the same key one runs at a time
   timeout  a class lock, perhaps with a time limit
   loner    the marker of a job that waits and lets no equal one wait beside it
+  postgres a lock in the table of locker, where database_url names a PostgreSQL: of a
+           class, or of anybody else
 
 and STATE is
 
   held     its job runs, or, with a marker, waits
   stale    its job's process has no lease: it is dead, or cut off from Redis; the
            lock goes when the job is recovered
-  expired  its time is past, but its job still runs, or waits
+  expired  its time is past, but its job still runs, or waits; in PostgreSQL: its
+           holder is dead, or cut off, and whoever wants the lock takes it over
   orphan   its job is gone; whoever wants the lock takes it over
   foreign  somebody else's (a Ruby gem's, for example), who does not tell more
 
 Locks that are kept in another Redis show with --redis-url; who holds them is not
-known there, and no orphan is called one.`,
+known there, and no orphan is called one. Those in PostgreSQL are released with
+"locker release".`,
 		Example: "  " + a.name + " locks --kind timeout\n  " + a.name + " locks --check\n" +
 			"  " + a.name + " locks release lock:Graph:42",
 		Args: func(c *cobra.Command, args []string) error {
@@ -118,27 +127,46 @@ known there, and no orphan is called one.`,
 	return parent
 }
 
-func (a *app) listLocks(ctx context.Context, s *store.Store, kind string, limit int, check bool) error {
-	locks, cut, err := s.Locks(ctx, kind, limit)
-	if err != nil {
-		return err
-	}
+func (a *app) listLocks(ctx context.Context, c config.Config, kind string, limit int, check bool) error {
 	l := lockListing()
-	l.partial = cut
-	orphans := 0
-	for _, lock := range locks {
-		if lock.State == store.LockOrphan {
-			orphans++
+	shown, orphans := 0, 0
+	if kind != postgresLock {
+		s, err := openStore(c, "resqued-cli", 0)
+		if err != nil {
+			return err
 		}
-		l.addLock(viewLock(lock))
+		defer func() { _ = s.Close() }()
+		locks, cut, err := s.Locks(ctx, kind, limit)
+		if err != nil {
+			return err
+		}
+		for _, lock := range locks {
+			if lock.State == store.LockOrphan {
+				orphans++
+			}
+			l.addLock(viewLock(lock))
+		}
+		shown, l.partial = len(locks), cut
+	}
+	cut := l.partial
+	if kind == "" || kind == postgresLock {
+		rows, all, err := a.postgresLocks(ctx, c.DatabaseURL, kind, limit-shown)
+		if err != nil {
+			return err
+		}
+		for _, r := range rows {
+			l.addRow(r)
+		}
+		shown, cut = shown+len(rows), cut || len(rows) > 0 && !all
+		l.partial = l.partial || !all
 	}
 	if err := a.print(l); err != nil {
 		return err
 	}
 	if cut {
-		a.note("only %s are shown; there are more, see --limit", plural(len(locks), "lock"))
+		a.note("only %s are shown; there are more, see --limit", plural(shown, "lock"))
 	}
-	if len(locks) == 0 && a.flags.output != outJSON && a.flags.output != outName {
+	if shown == 0 && a.flags.output != outJSON && a.flags.output != outName {
 		a.note("no locks")
 	}
 	if check && orphans > 0 {

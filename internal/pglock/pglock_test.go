@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/resqued/resqued/internal/pgtest"
 	"github.com/resqued/resqued/internal/pglock"
+	"github.com/resqued/resqued/internal/pgtest"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/locker"
 )
