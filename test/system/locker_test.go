@@ -149,7 +149,15 @@ func TestLockerRun(t *testing.T) {
 	for code := range codes {
 		ended[code]++
 	}
+	n := judgeLives(t, log)
+	t.Logf("%d commands, faults %v, exit codes %v", n, counts, ended)
+	require.Greater(t, n, 3)
+}
 
+// judgeLives reads what witnesses have written. It wants none of them to have lived beside
+// another, and each later one to have had a higher sequence.
+func judgeLives(t *testing.T, log string) (witnesses int) {
+	t.Helper()
 	type life struct {
 		sequence, pid int64
 		from, to      time.Duration
@@ -182,6 +190,5 @@ func TestLockerRun(t *testing.T) {
 		}
 	}
 	require.NoError(t, errors.Join(bad...))
-	t.Logf("%d commands, faults %v, exit codes %v", len(lives), counts, ended)
-	require.Greater(t, len(lives), 3)
+	return len(lives)
 }
