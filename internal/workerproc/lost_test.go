@@ -3,6 +3,7 @@ package workerproc_test
 import (
 	"context"
 	"path"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/internal/thread"
 	"github.com/resqued/resqued/internal/workerproc"
 )
@@ -50,6 +52,50 @@ func TestNobodyOutlivesItsLock(t *testing.T) {
 		require.Equal(t, []string{token}, f.expect(proc.Tainted).Tokens)
 		<-f.exited
 	})
+}
+
+// The master is told when the first of all locks ends, wherever it is kept: it ends a
+// process that was stopped.
+func TestLocksElsewhere(t *testing.T) {
+	t.Parallel()
+	told := func(f *fixture, want func(end time.Duration) bool) {
+		t.Helper()
+		proctest.Await(t, patience, func() bool {
+			beat := f.beat.Load()
+			return beat != nil && want(beat.LockEnd)
+		}, "a report")
+	}
+	t.Run("the earlier end is told", func(t *testing.T) {
+		t.Parallel()
+		var end atomic.Int64
+		f := start(t, handlers{}, options{short: true, ends: func() time.Duration { return time.Duration(end.Load()) }})
+		told(f, func(end time.Duration) bool { return end > proc.BootTime() })
+		end.Store(int64(proc.BootTime() - time.Second))
+		told(f, func(told time.Duration) bool { return told == time.Duration(end.Load()) })
+		end.Store(int64(proc.BootTime() + time.Hour))
+		told(f, func(end time.Duration) bool { return end > proc.BootTime() && end < proc.BootTime()+time.Minute })
+	})
+
+	t.Run("a job that goes back waits for what may be left of its own lock", func(t *testing.T) {
+		t.Parallel()
+		events := make(chan workerproc.Event, 1)
+		f := start(t, handlers{"A": func(ctx context.Context, _ *resqued.Job) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}, options{locker: thief{}, events: events, cfg: workerproc.Config{RequeueLost: true, LockDuration: 7 * time.Second}})
+		f.push(`{"class":"A","args":[]}`)
+		out := (<-events).Outcome
+		require.Equal(t, thread.Requeued, out.Result)
+		require.Equal(t, 7*time.Second, out.After)
+	})
+}
+
+// thief takes away every lock that it gives.
+type thief struct{}
+
+func (thief) Lock(ctx context.Context, _ *resqued.Job, claim *thread.Claim) (context.Context, func(), error) {
+	claim.Update(func(s *thread.ClaimState) { s.Key, s.Lost, s.Grace = "lock:A", resqued.ErrLockLost, patience })
+	return ctx, func() {}, nil
 }
 
 // limits says when the class locks of classes end, counted from when they are taken.

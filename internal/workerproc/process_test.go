@@ -129,6 +129,7 @@ type options struct {
 	alone   bool
 	timeout time.Duration // of the class Stuck
 	locker  thread.Locker
+	ends    func() time.Duration // of locks that are kept elsewhere
 	name    string // slot and sequence
 }
 
@@ -173,7 +174,7 @@ func start(t *testing.T, h handlers, o options) *fixture {
 	}
 	deps := workerproc.Deps{
 		Store: ws, Conn: f.master, Handlers: counted, Stats: noStats{}, Signals: f.signals, Log: log,
-		Hooks: []resqued.Hooks{o.hooks},
+		Hooks: []resqued.Hooks{o.hooks}, LocksEnd: o.ends,
 		Runner: &thread.Runner{Performer: counted, Locker: o.locker, Describe: func(err error) (string, string, []string) {
 			return "Error", err.Error(), nil
 		}},
