@@ -157,7 +157,7 @@ func (l *ClassLock) check() error {
 	case ways > 1:
 		return errors.New("give at most one of Identifier, ClassWide and Key")
 	case l.Store != "" && l.Store != StoreRedis && l.Store != StorePostgres:
-		return fmt.Errorf("Store is %q; use %s or %s", l.Store, StoreRedis, StorePostgres)
+		return fmt.Errorf("unknown Store %q; use %s or %s", l.Store, StoreRedis, StorePostgres)
 	case l.InPostgres() && l.Redis != "":
 		return errors.New("give either Redis or StorePostgres")
 	case l.InPostgres() && l.Loner:

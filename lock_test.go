@@ -107,7 +107,7 @@ func TestLockRefused(t *testing.T) {
 		}},
 		{"a whole key and an identifier", "give at most one of Identifier, ClassWide and Key", resqued.ClassLock{Identifier: id, Key: id}},
 		{"a whole key for a class-wide lock", "give at most one of Identifier, ClassWide and Key", resqued.ClassLock{ClassWide: true, Key: id}},
-		{"a store that nobody knows", `Store is "mysql"; use redis or postgres`, resqued.ClassLock{Store: "mysql"}},
+		{"a store that nobody knows", `unknown Store "mysql"; use redis or postgres`, resqued.ClassLock{Store: "mysql"}},
 		{"two places", "give either Redis or StorePostgres", resqued.ClassLock{Store: resqued.StorePostgres, Redis: "redis://locks"}},
 		{"a loner in PostgreSQL", "a Loner needs its lock in Redis, which says whether it may be enqueued; leave StorePostgres out", resqued.ClassLock{Store: resqued.StorePostgres, Loner: true}},
 		{"a policy that nobody knows", `OnLocked is "wait"; use drop, requeue or fail`, resqued.ClassLock{OnLocked: "wait"}},

@@ -130,7 +130,7 @@ type options struct {
 	timeout time.Duration // of the class Stuck
 	locker  thread.Locker
 	ends    func() time.Duration // of locks that are kept elsewhere
-	name    string // slot and sequence
+	name    string               // slot and sequence
 }
 
 func start(t *testing.T, h handlers, o options) *fixture {
