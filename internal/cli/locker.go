@@ -143,7 +143,7 @@ func lockerProblem(err error) error {
 	_, connecting := errors.AsType[*pgconn.ConnectError](err)
 	_, network := errors.AsType[net.Error](err)
 	switch {
-	case server != nil && server.Code == "42P01":
+	case server != nil && server.Code == missingTable:
 		p.exit, p.code, p.hint = exitUsage, "config", "Make the table with: resqued locker migrate"
 	case server != nil && (strings.HasPrefix(server.Code, "28") || server.Code == "3D000"):
 		p.exit, p.code, p.hint = exitUsage, "config", "See what DATABASE_URL names."

@@ -20,8 +20,11 @@ const postgresLock = "postgres"
 // postgresPatience is how long a list of all locks waits for PostgreSQL.
 const postgresPatience = 3 * time.Second
 
-// missingTable is the code of PostgreSQL's error about a table that does not exist.
-const missingTable = "42P01"
+// The codes of PostgreSQL's errors about a table or a column that does not exist.
+const (
+	missingTable  = "42P01"
+	missingColumn = "42703"
+)
 
 // postgresLocks returns the locks in the database that url names, and whether they are
 // all. Where only they were asked for, everything that keeps them from being read is an
@@ -50,7 +53,7 @@ func (a *app) postgresLocks(ctx context.Context, url, kind string, limit int) (r
 		return rows, true, nil
 	case kind != "":
 		return nil, false, err
-	case server != nil && server.Code == missingTable:
+	case server != nil && (server.Code == missingTable || server.Code == missingColumn): // another program's "locks", then
 		return nil, true, nil
 	}
 	a.warn("locks in PostgreSQL are not shown: %s", strings.Join(strings.Fields(err.Error()), " "))

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -22,6 +23,9 @@ import (
 // conns are the connections of one process: one for the leases, the others for all that
 // jobs ask for, so that these never keep a lease from being extended.
 const conns = 4
+
+// maxKey is the longest key, in bytes: an index of PostgreSQL takes 2,704.
+const maxKey = 1024
 
 // connectFor bounds the making of a connection.
 const connectFor = 5 * time.Second
@@ -79,7 +83,17 @@ func (s *Store) Close() error {
 	return nil
 }
 
-func (s *Store) key(key string) string { return s.cfg.Namespace + ":" + key }
+// key is the key in the table. Keys are made of arguments, which may be too long for an
+// index.
+func (s *Store) key(key string) string {
+	key = s.cfg.Namespace + ":" + key
+	if len(key) <= maxKey {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	end := "#" + hex.EncodeToString(sum[:])
+	return strings.ToValidUTF8(key[:maxKey-len(end)], "") + end
+}
 
 // row is the lock of a job. The holder is named as package locker names one; the guid is
 // made of the job's in-flight record, so that a call may be repeated.
@@ -209,13 +223,13 @@ func (e *brokenError) LockBroken() bool { return true }
 const missingTable = "42P01"
 
 // broken marks an error of the server's that means the same tomorrow: a missing table,
-// a missing right, text that it cannot store.
+// a missing right, text that it cannot store or index.
 func broken(err error) error {
 	server, ok := errors.AsType[interface {
 		error
 		SQLState() string
 	}](err)
-	if !ok || len(server.SQLState()) != 5 || !slices.Contains([]string{"22", "3F", "42"}, server.SQLState()[:2]) {
+	if !ok || len(server.SQLState()) != 5 || !slices.Contains([]string{"22", "3F", "42", "54"}, server.SQLState()[:2]) {
 		return err
 	}
 	if server.SQLState() == missingTable {

@@ -146,6 +146,25 @@ func TestLocks(t *testing.T) {
 	require.EqualValues(t, 4, next.Sequence)
 }
 
+func TestLongKeys(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	text := strings.Repeat("é", 2000)
+	for n, key := range []string{text + "1", text + "2"} {
+		l := of(fmt.Sprint(n))
+		l.Key = key
+		reply, err := f.AcquireLock(t.Context(), store.AcquireRequest{HeldLock: l})
+		require.NoError(t, err)
+		require.True(t, reply.Got, "each is a lock of its own")
+		lost, err := f.KeepLocks(t.Context(), []store.HeldLock{l})
+		require.NoError(t, err)
+		require.Empty(t, lost)
+		state, err := f.LockState(t.Context(), key, true)
+		require.NoError(t, err)
+		require.NotEmpty(t, state.Holder)
+	}
+}
+
 // Jobs that wait for a row, or for a connection, do not keep leases from being extended.
 func TestKeepersHaveAConnection(t *testing.T) {
 	t.Parallel()
