@@ -13,6 +13,10 @@ import (
 // silent.
 const pollEvery = 500 * time.Millisecond
 
+// listenAgain is the pause before another connection listens, where the last one has
+// done so for a while: until then releases are not heard.
+const listenAgain = 10 * time.Millisecond
+
 // hub wakes the waiters of one pool. It wakes one for a key at a time, the one that has
 // waited longest since its last turn: if the others asked, too, they would only keep
 // the holder's statements waiting.
@@ -126,10 +130,15 @@ func (h *hub) poll(ctx context.Context) {
 // listen wakes a waiter of a topic when its lock is released.
 func (h *hub) listen(ctx context.Context) {
 	for ctx.Err() == nil {
+		began := time.Now()
 		if err := h.listenOnce(ctx); errors.Is(err, errors.ErrUnsupported) {
 			return
 		}
-		if !sleep(ctx, pollEvery) {
+		pause := pollEvery
+		if time.Since(began) > pollEvery {
+			pause = listenAgain
+		}
+		if !sleep(ctx, pause) {
 			return
 		}
 	}

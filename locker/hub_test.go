@@ -3,7 +3,9 @@ package locker
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -71,4 +73,56 @@ func TestHubEnds(t *testing.T) {
 	if hubs.of[silent{}] != nil {
 		t.Error("still there")
 	}
+}
+
+// cut is a pool whose connections end after a while, each after its own.
+type cut struct {
+	database
+	lives  []time.Duration
+	opened []time.Time
+}
+
+func (c *cut) listener(ctx context.Context) (session, error) {
+	n := len(c.opened)
+	if c.opened = append(c.opened, time.Now()); n == len(c.lives) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return life(c.lives[n]), nil
+}
+
+// life is a connection that ends after that time.
+type life time.Duration
+
+func (life) exec(context.Context, string) error                       { return nil }
+func (life) row(context.Context, string, []any, ...any) (bool, error) { return false, nil }
+func (life) close(bool)                                               {}
+func (l life) notified(ctx context.Context) (string, error) {
+	sleep(ctx, time.Duration(l))
+	return "", errors.New("cut")
+}
+
+// A connection that has listened and is cut has a successor at once; where they end
+// over and over, the server is left in peace.
+func TestListensAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &cut{lives: []time.Duration{time.Minute, 0, time.Second}}
+		h := &hub{db: c, waiting: map[string][]*waiter{}}
+		ctx, stop := context.WithCancel(t.Context())
+		began := time.Now()
+		h.work.Go(func() { h.listen(ctx) })
+		time.Sleep(time.Hour) //nolint:forbidigo // of a bubble's clock
+		stop()
+		h.work.Wait()
+		var at []time.Duration
+		for _, opened := range c.opened {
+			at = append(at, opened.Sub(began))
+		}
+		second := time.Minute + listenAgain
+		third := second + pollEvery
+		if want := []time.Duration{0, second, third, third + time.Second + listenAgain}; !slices.Equal(at, want) {
+			t.Errorf("opened at %v, want %v", at, want)
+		}
+	})
 }
