@@ -266,7 +266,11 @@ func (c *chaos) watch(ctx context.Context) {
 		before := proc.BootTime()
 		on = pause(ctx, 20*time.Millisecond)
 		c.stalled(before, proc.BootTime())
-		entries, err := tail.Next()
+		read := tail.Next
+		if !on {
+			read = tail.All
+		}
+		entries, err := read()
 		if err != nil {
 			c.complain("%v", err)
 		}

@@ -84,45 +84,82 @@ func (w *Writer) Write(e Entry) error {
 // Tail reads what is appended to the files of a directory. It is not safe for
 // concurrent use.
 type Tail struct {
-	dir  string
-	read map[string]int64
+	dir   string
+	files map[string]*file
 }
 
+// file is how far one has been read. One that does not grow is looked at less and less
+// often: a long run leaves thousands of dead processes behind.
+type file struct {
+	read, size int64
+	grown      time.Time
+	looked     time.Time
+}
+
+// lazy is the part of the time since a file has grown after which it is looked at again;
+// idle bounds that.
+const (
+	lazy = 20
+	idle = 2 * time.Second
+)
+
 // NewTail begins with what stands there already.
-func NewTail(dir string) *Tail { return &Tail{dir: dir, read: map[string]int64{}} }
+func NewTail(dir string) *Tail { return &Tail{dir: dir, files: map[string]*file{}} }
 
 // Next returns the lines that were added since it was last called, those of one
-// process in their order.
-func (t *Tail) Next() ([]Entry, error) {
-	files, err := os.ReadDir(t.dir)
+// process in their order. What a process adds that was quiet for long may come with a
+// later call.
+func (t *Tail) Next() ([]Entry, error) { return t.next(false) }
+
+// All is Next, but leaves nothing for a later call.
+func (t *Tail) All() ([]Entry, error) { return t.next(true) }
+
+func (t *Tail) next(all bool) ([]Entry, error) {
+	dir, err := os.Open(t.dir)
 	if err != nil {
 		return nil, fmt.Errorf("ledger: %w", err)
 	}
-	var all []Entry
-	for _, f := range files {
-		if !strings.HasSuffix(f.Name(), ".jsonl") {
-			continue
-		}
-		info, err := f.Info()
-		if err != nil || info.Size() == t.read[f.Name()] {
-			continue
-		}
-		some, err := t.more(f.Name())
-		if err != nil {
-			return all, err
-		}
-		all = append(all, some...)
+	defer func() { _ = dir.Close() }()
+	names, err := dir.Readdirnames(0)
+	if err != nil {
+		return nil, fmt.Errorf("ledger: %w", err)
 	}
-	return all, nil
+	now := time.Now()
+	var entries []Entry
+	for _, name := range names {
+		if !strings.HasSuffix(name, ".jsonl") {
+			continue
+		}
+		f := t.files[name]
+		if f == nil {
+			f = &file{grown: now}
+			t.files[name] = f
+		}
+		if !all && now.Sub(f.looked) < min(idle, now.Sub(f.grown)/lazy) {
+			continue
+		}
+		f.looked = now
+		info, err := os.Stat(filepath.Join(t.dir, name))
+		if err != nil || info.Size() == f.size {
+			continue
+		}
+		f.size, f.grown = info.Size(), now
+		some, err := t.more(name, f)
+		if err != nil {
+			return entries, err
+		}
+		entries = append(entries, some...)
+	}
+	return entries, nil
 }
 
-func (t *Tail) more(name string) ([]Entry, error) {
+func (t *Tail) more(name string, at *file) ([]Entry, error) {
 	f, err := os.Open(filepath.Join(t.dir, name))
 	if err != nil {
 		return nil, fmt.Errorf("ledger: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	if _, err := f.Seek(t.read[name], 0); err != nil {
+	if _, err := f.Seek(at.read, 0); err != nil {
 		return nil, fmt.Errorf("ledger: %w", err)
 	}
 	var entries []Entry
@@ -131,7 +168,7 @@ func (t *Tail) more(name string) ([]Entry, error) {
 		if err != nil {
 			return entries, nil //nolint:nilerr // the rest of the line is still to come, or never
 		}
-		t.read[name] += int64(len(line))
+		at.read += int64(len(line))
 		var e Entry
 		if err := json.Unmarshal(bytes.TrimSpace(line), &e); err != nil {
 			return entries, fmt.Errorf("ledger %s: %w", name, err)

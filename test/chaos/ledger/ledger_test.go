@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -40,4 +41,32 @@ func TestTail(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "bad.jsonl"), []byte("no\n"), 0o600))
 	_, err = tail.Next()
 	require.ErrorContains(t, err, "bad.jsonl")
+}
+
+// A file that was quiet for long is looked at now and then, and in the end.
+func TestTailIsLazy(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "p.jsonl")
+	add := func() {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		require.NoError(t, err)
+		_, err = f.WriteString(`{"e":"start"}` + "\n")
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+	}
+	tail := NewTail(dir)
+	count := func(read func() ([]Entry, error)) int {
+		entries, err := read()
+		require.NoError(t, err)
+		return len(entries)
+	}
+	add()
+	require.Equal(t, 1, count(tail.Next))
+	tail.files["p.jsonl"].grown = time.Now().Add(-time.Hour)
+	add()
+	require.Zero(t, count(tail.Next))
+	require.Equal(t, 1, count(tail.All))
+	add()
+	require.Equal(t, 1, count(tail.Next), "it grows again")
 }
