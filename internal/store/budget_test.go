@@ -30,9 +30,9 @@ type budget struct {
 // it counts every allocation of the process.
 func TestExchangeBudget(t *testing.T) {
 	for _, b := range []budget{
-		{batch: 1, commands: 13, bytes: 762, mallocs: 42.1},
-		{batch: 10, commands: 2.8, bytes: 415, mallocs: 9.6},
-		{batch: 50, commands: 1.36, bytes: 383.9, mallocs: 6.73},
+		{batch: 1, commands: 13, bytes: 723, mallocs: 41},
+		{batch: 10, commands: 2.6, bytes: 370, mallocs: 9.5},
+		{batch: 50, commands: 1.36, bytes: 338, mallocs: 6.7},
 	} {
 		t.Run(fmt.Sprintf("batches of %d", b.batch), func(t *testing.T) { b.check(t) })
 	}

@@ -33,7 +33,7 @@ func (s *Store) Exchange(ctx context.Context, req ExchangeRequest) (ExchangeRepl
 	if err != nil {
 		return ExchangeReply{}, err
 	}
-	return parseExchange(raw, len(req.Completions))
+	return parseExchange(raw, req.Completions)
 }
 
 // unique tells whether the request has to do with a unique queue.
@@ -49,12 +49,18 @@ func (r *ExchangeRequest) unique() bool {
 // exchangeArgs returns the arguments of the script. Texts of which there are many go
 // as pointers, because an interface of a pointer needs no memory of its own.
 func (s *Store) exchangeArgs(req ExchangeRequest) []any {
-	args := make([]any, 0, 14+9*len(req.Completions)+2*len(req.Wants)+3*len(req.Queues)+3*len(req.Names)+len(req.NamedClasses))
+	order := plainFirst(req.Completions)
+	plain, others := order.plain, len(req.Completions)-order.plain
+	args := make([]any, 0, 15+2*plain+9*others+2*len(req.Wants)+3*len(req.Queues)+3*len(req.Names)+len(req.NamedClasses))
 	args = append(args, s.prefix, req.Proc, req.Master, seconds(s.opts.LockTTL), scanBound, flag(req.Repeat),
-		s.opts.LockKey, len(req.Completions), len(req.Wants), len(req.Queues), req.Sending,
+		s.opts.LockKey, plain, others, len(req.Wants), len(req.Queues), req.Sending,
 		len(req.Names), len(req.NamedClasses), string(req.Suspects.letter()))
-	for i := range req.Completions {
-		c := &req.Completions[i]
+	for at := range plain {
+		job := req.Completions[order.index(at)].Job
+		args = append(args, &job.Token, &job.LockKey)
+	}
+	for at := range others {
+		c := &req.Completions[order.index(plain+at)]
 		var flags, worker any = "", ""
 		if c.Job.Capped || c.Held || c.Killed || c.Survived {
 			flags = letters(c.Job.Capped, 'c', c.Held, 'h', c.Killed, 'k', c.Survived, 's')
@@ -81,6 +87,55 @@ func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 	return args
 }
 
+// plain tells whether nothing is left of a job that has ended well but its record and
+// its lock.
+func (c *Completion) plain() bool {
+	return c.Kind == Done && !c.Job.Capped && !c.Held && !c.Killed && !c.Mirrored && c.Job.Deaths == 0
+}
+
+// maxPlain bounds the completions that the script ends with one command: Lua puts no
+// more than some thousand arguments into a call.
+const maxPlain = 1000
+
+// order is that in which the script gets completions: the plain ones first.
+type order struct {
+	plain   int
+	indices []int // nil: as they are
+}
+
+func (o order) index(at int) int {
+	if o.indices == nil {
+		return at
+	}
+	return o.indices[at]
+}
+
+func plainFirst(completions []Completion) order {
+	n, asTheyAre := 0, true
+	for i := range completions {
+		if completions[i].plain() && n < maxPlain {
+			asTheyAre = asTheyAre && n == i
+			n++
+		}
+	}
+	o := order{plain: n}
+	if asTheyAre {
+		return o
+	}
+	o.indices = make([]int, len(completions))
+	first, rest := 0, n
+	for i := range completions {
+		if completions[i].plain() && first < n {
+			o.indices[first] = i
+			first++
+		} else {
+			o.indices[rest] = i
+			rest++
+		}
+	}
+	return o
+}
+
 // arg is the letter of a kind. That of a constant needs no memory.
 func (k Kind) arg() any {
 	switch k {
@@ -95,7 +150,7 @@ func (k Kind) arg() any {
 	}
 }
 
-func parseExchange(raw any, completions int) (ExchangeReply, error) {
+func parseExchange(raw any, completions []Completion) (ExchangeReply, error) {
 	list, ok := raw.([]any)
 	if !ok || len(list) == 0 {
 		return ExchangeReply{}, fmt.Errorf("script exchange: unexpected reply %T", raw)
@@ -108,12 +163,14 @@ func parseExchange(raw any, completions int) (ExchangeReply, error) {
 	}
 	reply := ExchangeReply{Bounced: int(number(list[1])), More: number(list[2]) == 1}
 	marks, _ := list[3].(string)
-	if len(marks) != completions {
-		return ExchangeReply{}, fmt.Errorf("script exchange: %d answers for %d completions", len(marks), completions)
+	if len(marks) != len(completions) {
+		return ExchangeReply{}, fmt.Errorf("script exchange: %d answers for %d completions", len(marks), len(completions))
 	}
 	reasons := texts(list[4])
-	reply.Applied = make([]bool, completions)
-	for i, mark := range marks {
+	reply.Applied = make([]bool, len(completions))
+	order := plainFirst(completions)
+	for at := range completions {
+		i, mark := order.index(at), marks[at]
 		reply.Applied[i] = mark == '1' || mark == 'u'
 		if mark == 'u' {
 			reply.Duplicates = append(reply.Duplicates, i)

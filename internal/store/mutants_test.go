@@ -30,8 +30,8 @@ var mutants = []struct{ name, file, from, to string }{
 
 	{"a completion is applied again", "exchange", `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == 2 then`},
 	{"a completion leaves the record", "exchange", `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HEXISTS', inflight, token) == 0 then`},
-	{"a completion is applied again, straight", "straight", `if there[tokens[i]] then`, `if true then`},
-	{"a completion leaves the record, straight", "straight", `query('HDEL', inflight, tokens[1])`, `query('HEXISTS', inflight, tokens[1])`},
+	{"a completion is applied again, straight", "straight", `if there[token] then`, `if true then`},
+	{"a completion leaves the record, straight", "straight", `query('HDEL', inflight, ARGV[16])`, `query('HEXISTS', inflight, ARGV[16])`},
 	{"completions leave the records", "straight", `call('HDEL', inflight, unpack(tokens))`, ``},
 	{"a repeated request takes jobs again", "exchange", `local mine = again and call(`, `local mine = false and call(`},
 	{"a request that comes late takes jobs", "straight", `'repeated') or 0) or 0) > sending then`, `'repeated') or 0) or 0) > sending + 9 then`},

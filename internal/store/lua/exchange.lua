@@ -5,8 +5,23 @@ if may and nwant > 0 and not straight then needcompanions(prefix) end
 local failedkey, reasons, released, failed = prefix .. 'failed', reply[5], locks, 0
 processed = 0
 
-for _, c in ipairs(others) do
-  local arg = 6 + 9 * c
+local function unlock(token, lock)
+  if lock == '' then return end
+  release(lock, me .. token)
+  released[#released + 1] = lock
+end
+
+for c = nready + 1, nplain do
+  local token, lock = ARGV[14 + 2 * c], ARGV[15 + 2 * c]
+  local had = call('HDEL', inflight, token) == 1
+  applied[c] = had and '1' or '0'
+  if had then
+    processed = processed + 1
+    unlock(token, lock)
+  end
+end
+for c = nplain + 1, nplain + nother do
+  local arg = othersat + 9 * (c - nplain - 1)
   local token, kind, queue, lock = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3]
   local flags, worker, deaths = ARGV[arg + 4], ARGV[arg + 5], ARGV[arg + 6]
   local failure, delay = ARGV[arg + 7], tonumber(ARGV[arg + 8])
@@ -44,10 +59,7 @@ for _, c in ipairs(others) do
     if flags ~= '' and find(flags, 'k', 1, true) then
       answer(prefix, proc, token, kind == 'd' and 'finished 0 0' or kind == 'f' and 'cancelled 0 0' or 'cancelled 1 0')
     end
-    if lock ~= '' then
-      release(lock, me .. token)
-      released[#released + 1] = lock
-    end
+    unlock(token, lock)
     if flags ~= '' and find(flags, 'c', 1, true) then uncap(prefix, master, queue) end
     if worker ~= '' then call('DEL', prefix .. 'worker:' .. worker) end
     if deaths ~= '0' and record and (not back or find(flags, 's', 1, true)) then
@@ -84,7 +96,7 @@ if nwant == 0 then return reply end
 
 if again then
   call('PERSIST', info) -- see register: a full server must not refuse the rest
-  pcall_('HSET', info, 'repeated', ARGV[11])
+  pcall_('HSET', info, 'repeated', sending)
 end
 
 -- whole tells whether a record that is asked for again still has its lock. If that has

@@ -10,10 +10,11 @@
 --
 -- KEYS[1] resqued:inflight:<proc>
 -- ARGV    prefix, proc, master, lock TTL (s), scan bound, repeat (1|0), lock key
---         style, number of completions, of wants, of queues, of this sending, of
---         names, of classes with names of their own, what to do with suspects (a set
---         them apart, t take them as any job, o take nothing else); then
---         per completion: token, kind (d f r b), queue, lock key, flags (c capped,
+--         style, number of plain completions, of others, of wants, of queues, of this
+--         sending, of names, of classes with names of their own, what to do with suspects
+--         (a set them apart, t take them as any job, o take nothing else); then
+--         per plain completion: token, lock key
+--         per other completion: token, kind (d f r b), queue, lock key, flags (c capped,
 --           h holds class locks, k somebody wanted it to end, s it goes back after it has
 --           run), worker if mirrored else '', deaths, failure record or '', delay (ms)
 --         per want: token, worker
@@ -23,7 +24,8 @@
 --         per class: its name
 -- RETURNS {'FENCED'} if the process has no valid lease: nothing was done; else
 --         {'OK', bounced, more (1|0), one of 1 (applied) 0 (late) x (stuck)
---          u (applied; it was a duplicate) for each completion as one text,
+--          u (applied; it was a duplicate) for each completion as one text, the plain ones
+--          first,
 --          {reasons of the stuck}, {queues that are no lists}, {queues that were
 --          out of step}, {queue, payload to name, …}, how many suspects wait in the
 --          queues if this call has met any, token, record, …}
@@ -31,10 +33,11 @@
 local inflight = KEYS[1]
 local prefix, proc, master, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local bound, again, style = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7]
-local ncomp, nwant, nqueue = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-local sending, nnames, nclasses = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
-local onsuspects = ARGV[14]
-local wantsat = 15 + 9 * ncomp
+local nplain, nother, nwant, nqueue = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
+local sending, nnames, nclasses = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
+local onsuspects = ARGV[15]
+local othersat = 16 + 2 * nplain
+local wantsat = othersat + 9 * nother
 local queuesat = wantsat + 2 * nwant
 local ms, us = now()
 
@@ -49,7 +52,7 @@ local straight = not again and nnames == 0 and nclasses == 0 and onsuspects ~= '
 if may then
   need(inflight, 'HDEL', 'HGET', 'HINCRBY', 'HKEYS')
   need(jobs, 'GET', 'MGET', 'DEL')
-  if ncomp > 0 then need(prefix .. 'stat:processed', 'INCRBY') end
+  if nplain + nother > 0 then need(prefix .. 'stat:processed', 'INCRBY') end
   if nwant > 0 then
     need(inflight, 'HSET', 'PERSIST')
     need(jobs, 'SET')
@@ -60,48 +63,42 @@ if may then
   end
 end
 
--- Jobs that have ended well, of which nothing but the record and the lock is left.
-local plain, tokens, others = {}, {}, {}
-for c = 1, ncomp do
-  local at = 6 + 9 * c
-  if straight and ARGV[at + 1] == 'd' and ARGV[at + 4] == '' and ARGV[at + 6] == '0' and #plain < 1000 then
-    plain[#plain + 1] = c
-    tokens[#tokens + 1] = ARGV[at]
-  else
-    others[#others + 1] = c
-  end
-end
-
-local size = #tokens == 1 and query('HDEL', inflight, tokens[1]) or query('HLEN', inflight)
+-- Plain are the jobs that have ended well, of which nothing but the record and the lock
+-- is left. A call that does not go straight has more to ask before the first write.
+local nready = straight and nplain or 0
+local size = nready == 1 and query('HDEL', inflight, ARGV[16]) or query('HLEN', inflight)
 if type(size) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. inflight .. ' is no hash; move it away')
 end
 
 -- there are the tokens that have had a record, which is gone now.
 local there = {}
-if #tokens == 1 then
-  there[tokens[1]] = size == 1
-elseif size > 8 * #tokens then
-  for _, token in ipairs(tokens) do there[token] = call('HDEL', inflight, token) == 1 or there[token] end
-elseif #tokens > 0 then
+if nready == 1 then
+  there[ARGV[16]] = size == 1
+elseif size > 8 * nready then
+  for i = 16, 15 + 2 * nready, 2 do
+    local token = ARGV[i]
+    there[token] = call('HDEL', inflight, token) == 1 or there[token]
+  end
+elseif nready > 0 then
+  local tokens = {}
   for _, token in ipairs(call('HKEYS', inflight)) do there[token] = true end
+  for i = 16, othersat - 1, 2 do tokens[#tokens + 1] = ARGV[i] end
   call('HDEL', inflight, unpack(tokens))
 end
 
 local applied, processed, locks, owners, ended = {}, 0, {}, {}, {}
-for i, c in ipairs(plain) do
-  if there[tokens[i]] then
-    local at = 6 + 9 * c
-    local lock, worker = ARGV[at + 3], ARGV[at + 5]
-    applied[c], processed = '1', processed + 1
-    there[tokens[i]] = false -- should it be told twice
+for i = 16, 15 + 2 * nready, 2 do
+  local token, lock = ARGV[i], ARGV[i + 1]
+  if there[token] then
+    applied[#applied + 1], processed = '1', processed + 1
+    there[token] = false -- should it be told twice
     if lock ~= '' then
       locks[#locks + 1] = lock
-      owners[#owners + 1] = me .. tokens[i]
+      owners[#owners + 1] = me .. token
     end
-    if worker ~= '' then ended[#ended + 1] = prefix .. 'worker:' .. worker end
   else
-    applied[c] = '0'
+    applied[#applied + 1] = '0'
   end
 end
 if #locks == 1 then
@@ -221,11 +218,11 @@ local function reserve_straight(queue, locked)
 end
 
 local nextqueue = 1
-if straight and #others == 0 and pcall_('EXISTS', counters, deathkey) == 0 then
+if straight and nother == 0 and pcall_('EXISTS', counters, deathkey) == 0 then
   reply[4] = table.concat(applied)
   if nwant == 0 then return reply end
   -- The first write must be one that a full server accepts, then the others pass, too.
-  if ncomp == 0 and nwant > 1 then call('PERSIST', info) end
+  if nplain == 0 and nwant > 1 then call('PERSIST', info) end
   while nextqueue <= nqueue and w <= nwant do
     local at = queuesat + 3 * nextqueue - 3
     local flags = ARGV[at + 2]
