@@ -12,9 +12,12 @@ import (
 
 var laterScript = loadScript("later", "rights", "waits", "unique", "delay")
 
-// laterID begins the ids of jobs in resqued:delayed that were enqueued to run later, in
-// contrast to those that have run and want to run again.
-const laterID = "later:"
+// What the ids of jobs in resqued:delayed begin with that have not run: laterID those
+// enqueued to run later, stuckID those that were due when their queue was no list.
+const (
+	laterID = "later:"
+	stuckID = "stuck:"
+)
 
 // Bounds of one call of a script that takes many jobs, so that it takes the server about
 // a millisecond.

@@ -141,6 +141,8 @@ func (s *Store) life(ctx context.Context) {
 	s.EnqueueLater(ctx, []LaterJob{
 		{Queue: plain.Name, Payload: payload("5"), At: probeDue}, {Queue: plain.Name, Payload: payload("6"), In: time.Second}, {Queue: unique.Name, Payload: payload("1"), Unique: true},
 	})
+	_, _ = s.MoveDue(ctx, nil)
+	_, _ = s.FileMisfits(ctx, []Misfit{{key: s.key(keyDueAt) + "1"}}, func([]byte) []byte { return nil })
 	_, _ = s.Poll(ctx, true, "0", nil)
 	exchange(plain, SetApart, nil, "1", "2", "3")
 	exchange(unique, SetApart, nil, "4")

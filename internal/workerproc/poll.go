@@ -9,7 +9,6 @@ import (
 
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/signals"
-	"github.com/resqued/resqued/internal/statsd"
 )
 
 // What the poller shall do; the loop sets it.
@@ -26,7 +25,7 @@ const (
 	// who finds a lookout among those that have an idle thread.
 	awake = 5 * time.Second
 	// asleep is how often the others look: only in case the lookout hangs. Those
-	// that are busy do, too: a look also brings delayed jobs back to their queues.
+	// that are busy do, too: a look also finds suspects.
 	asleep = time.Second
 )
 
@@ -127,7 +126,6 @@ func (p *Process) lookAround(fixed []string) pollResult {
 		}
 		r.waiting, blocked = append(r.waiting, reply.Waiting...), append(blocked, reply.Blocked...)
 		suspects = reply.Suspects
-		p.d.Stats.Count(statsd.Duplicate, reply.Dropped)
 		if cursor = reply.Cursor; cursor == "" || cursor == "0" {
 			break
 		}

@@ -27,7 +27,7 @@ local function lacksdelay(prefix, queue, unique, due)
   local key, own, schedule = prefix .. 'queue:' .. queue, prefix .. 'resqued:delayed', prefix .. 'delayed_queue_schedule'
   local list = prefix .. 'delayed:' .. second(due)
   local what = lacks(key, 'LLEN', 'RPUSH') or lacks(own, 'ZCARD', 'ZADD') or lacks(schedule, 'ZCARD', 'ZADD')
-    or lacks(list, 'LLEN', 'RPUSH') or lackscompanions(prefix)
+    or lacks(list, 'LLEN', 'RPUSH') or unique and lackscompanions(prefix)
   if what then return what end
   if not len(key) then return key .. ' is no list' end
   if unique and not utyped(key) then return key .. ':uniqueue is no set or ' .. key .. ':start_at no list' end
