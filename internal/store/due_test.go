@@ -309,6 +309,8 @@ func TestDueOnAFullServer(t *testing.T) {
 	f := setup(t, server)
 	f.asRuby(1000, rubyItem("A", "[1]", "q"), rubyItem("A", "[1]", "u"))
 	f.delayed(time.Unix(1000, 0), "p#1", "q", job("A", "[4]"))
+	f.delayed(time.Unix(1, 0), "p#2", "bad", job("A", "[5]"))
+	require.NoError(t, f.redis.Set(t.Context(), f.key("queue:bad"), "x", 0).Err())
 	require.NoError(t, f.redis.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	require.Equal(t, 3, f.due("u").Moved)
 	replies := f.EnqueueLater(t.Context(), []store.LaterJob{{Queue: "q", Payload: []byte(job("A", "[1]")), At: nextCentury}})

@@ -3,6 +3,7 @@ package store_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,10 +27,8 @@ func (m *model) later(t *rapid.T) {
 			payload = m.numbered(queue, body{`{"class":"A","args":[0,%d]}`, "A", ""})
 			m.bodies[payload] = body{class: "A", args: strings.TrimSuffix(strings.TrimPrefix(payload, `{"class":"A","args":`), "}")}
 		}
-		job := store.LaterJob{Queue: queue.Name, Payload: []byte(payload), Unique: queue.Unique, In: time.Hour}
-		if rapid.IntRange(0, 4).Draw(t, "when") == 0 {
-			job.In = 0
-		}
+		job := store.LaterJob{Queue: queue.Name, Payload: []byte(payload), Unique: queue.Unique}
+		job.In = rapid.SampledFrom([]time.Duration{time.Hour, 3 * time.Hour, 3 * time.Hour, 0}).Draw(t, "in")
 		jobs = append(jobs, job)
 	}
 	call := func() error {
@@ -63,13 +62,14 @@ func (m *model) later(t *rapid.T) {
 	must(t, call())
 }
 
-// passes lets time pass: what waits is due. A list of a time in the past may be there.
+// passes lets time pass until one that is given in ms: what waits for it is due. A list
+// of a time in the past may be there.
 const passes = `
-local prefix = ARGV[1]
+local prefix, ms = ARGV[1], tonumber(ARGV[2])
 local set = prefix .. 'delayed_queue_schedule'
 for _, at in ipairs(redis.call('ZRANGE', set, 0, -1)) do
   local list, past = prefix .. 'delayed:' .. at, '' .. (#at % 3 + 1000)
-  if at ~= past then
+  if at ~= past and tonumber(at) * 1000 <= ms then
     redis.call('ZREM', set, at)
     for _, item in ipairs(redis.call('LRANGE', list, 0, -1)) do
       redis.call('SREM', prefix .. 'timestamps:' .. item, 'delayed:' .. at)
@@ -80,18 +80,41 @@ for _, at in ipairs(redis.call('ZRANGE', set, 0, -1)) do
     redis.call('ZADD', set, past, past)
   end
 end
-for _, member in ipairs(redis.call('ZRANGE', prefix .. 'resqued:delayed', 0, -1)) do
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', prefix .. 'resqued:delayed', '-inf', ms)) do
   redis.call('ZADD', prefix .. 'resqued:delayed', 1, member)
 end
 return 1`
 
-func (m *model) timePasses(t *rapid.T) { must(t, m.redis.Eval(m.ctx, passes, nil, modelSpace).Err()) }
+func (m *model) timePasses(t *rapid.T, d time.Duration) {
+	must(t, m.redis.Eval(m.ctx, passes, nil, modelSpace, time.Now().Add(d).UnixMilli()).Err())
+	m.now = m.look(t)
+}
+
+// early counts the payloads whose time has not come.
+func (s snapshot) early() map[item]int {
+	soon := time.Now().Add(time.Minute).UnixMilli()
+	rest := snapshot{}
+	for key, e := range s {
+		if at, ok := strings.CutPrefix(key, "delayed:"); ok {
+			if n, _ := strconv.ParseInt(at, 10, 64); n*1000 > soon {
+				rest[key] = e
+			}
+		}
+	}
+	var later entry
+	for member, score := range s.hash("resqued:delayed") {
+		if at, _ := strconv.ParseFloat(score, 64); int64(at) > soon {
+			later.values = append(later.values, member, score)
+		}
+	}
+	rest["resqued:delayed"] = later
+	return rest.delayed()
+}
 
 // due moves what is due, for a master that may lack a right.
 func (m *model) due(t *rapid.T) {
 	if rapid.Bool().Draw(t, "time passes") && !m.full {
-		m.timePasses(t)
-		m.now = m.look(t)
+		m.timePasses(t, 2*time.Hour)
 	}
 	var due store.Due
 	call := func() (err error) {
@@ -119,6 +142,11 @@ func (m *model) moved(t *rapid.T, due store.Due) {
 			m.waits(it, store.Reserved{}, false)
 		}
 	}
+	for it, n := range m.now.early() {
+		if still[it] < n {
+			t.Fatalf("a delayed job is early: %q of %s", it.payload, it.queue)
+		}
+	}
 	if dropped := m.reconcile(t, after); dropped != due.Dropped || moved != due.Moved {
 		t.Fatalf("I1: %d delayed jobs moved, %d of them were dropped; the answer is %+v", moved, dropped, due)
 	}
@@ -130,8 +158,7 @@ func (m *model) moved(t *rapid.T, due store.Due) {
 
 // arrive moves whatever waits for its time.
 func (m *model) arrive(t *rapid.T) {
-	m.timePasses(t)
-	m.now = m.look(t)
+	m.timePasses(t, 24*time.Hour)
 	due, err := m.store.MoveDue(m.ctx, func(queue string) bool { return theQueue(queue).Unique })
 	must(t, err)
 	m.moved(t, due)

@@ -69,7 +69,6 @@ var mutants = []struct{ name, file, from, to string }{
     if not putback`, `if false then
     if not putback`},
 	{"what others would write anew waits where they may", "delay", `if closing(payload, i) ~= #payload - 1 or byte(payload, #payload) ~= 125 then return nil end`, `payload = '{"class":"A","args":' .. sub(payload, i, closing(payload, i)) .. '}'`},
-	{"a full server moves no delayed jobs", "due", `call('PERSIST', own) -- the first`, `-- the first`},
 	{"a list of delayed jobs is not known", "delay", `call('ZADD', prefix .. 'delayed_queue_schedule', at, at)`, ``},
 
 	{"suspects run beside others", "exchange", `if blame > 0 and onsuspects == 'a' then`, `if false then`},
