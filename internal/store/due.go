@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	dueScript    = loadScript("due", "rights", "waits", "unique", "delay")
+	dueScript    = loadScript("due", "rights", "waits", "unique", "delay", "item")
 	misfitScript = loadScript("misfit", "rights")
 )
 

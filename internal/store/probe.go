@@ -142,6 +142,7 @@ func (s *Store) life(ctx context.Context) {
 		{Queue: plain.Name, Payload: payload("5"), At: probeDue}, {Queue: plain.Name, Payload: payload("6"), In: time.Second}, {Queue: unique.Name, Payload: payload("1"), Unique: true},
 	})
 	_, _ = s.MoveDue(ctx, nil)
+	_ = s.Undelay(ctx, []DelayedJob{{key: s.key(keyDueAt) + "4102444800", item: `{"class":"Probe","args":[5],"queue":"plain"}`}}, true, nil, func(DelayedJob, FailedOutcome) {})
 	_, _ = s.FileMisfits(ctx, []Misfit{{key: s.key(keyDueAt) + "1"}}, func([]byte) []byte { return nil })
 	_, _ = s.Poll(ctx, true, "0", nil)
 	exchange(plain, SetApart, nil, "1", "2", "3")
