@@ -130,11 +130,9 @@ func masterConfig(c config.Config, dev *devMode, handlers *resqued.Handlers) (ma
 
 // moverConfig turns a configuration into that of what moves delayed jobs.
 func moverConfig(c config.Config, self proc.Identity) schedule.Config {
-	m := schedule.Config{Interval: c.Interval, Worker: fmt.Sprintf("%s/master:%d:delayed", self.Host, os.Getpid())}
-	if len(c.UniqueQueues) > 0 {
-		m.Unique = c.Unique
+	return schedule.Config{
+		Interval: c.Interval, Unique: uniqueOf(c), Worker: fmt.Sprintf("%s/master:%d:delayed", self.Host, os.Getpid()),
 	}
-	return m
 }
 
 // uniqueQueues are those that the master brings back in step: none if they are strict.
