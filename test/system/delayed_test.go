@@ -73,18 +73,20 @@ func TestDelayedJobsOfMastersThatAreKilled(t *testing.T) {
 	require.EqualValues(t, jobs, first.Snapshot().Delayed)
 	stop := first.Conserve(int64(jobs))
 
+	unready := o
+	unready.Unready = true // the next one is killed before
 	killed, whileMoving := 0, 0
 	proctest.Await(t, patience, func() bool { return first.Snapshot().Queued > 0 }, "the first moved jobs")
 	require.False(t, time.Now().Before(due), "jobs were moved before their time")
 	for first.Snapshot().Delayed > 0 {
 		i := rand.IntN(len(masters))
-		<-time.After(rand.N(100 * time.Millisecond))
+		<-time.After(rand.N(50 * time.Millisecond))
 		if first.Snapshot().Delayed > 0 {
 			whileMoving++
 		}
 		killMaster(t, masters[i])
 		killed++
-		masters[i] = successor(t, first, o)
+		masters[i] = successor(t, first, unready)
 	}
 	looks := stop()
 	t.Logf("%d jobs were in their queue %s after they were due; %d masters were killed, %d of them before that; %d looks",
