@@ -130,9 +130,7 @@ func masterConfig(c config.Config, dev *devMode, handlers *resqued.Handlers) (ma
 
 // moverConfig turns a configuration into that of what moves delayed jobs.
 func moverConfig(c config.Config, self proc.Identity) schedule.Config {
-	return schedule.Config{
-		Interval: c.Interval, Unique: uniqueOf(c), Worker: fmt.Sprintf("%s/master:%d:delayed", self.Host, os.Getpid()),
-	}
+	return schedule.Config{Unique: uniqueOf(c), Worker: fmt.Sprintf("%s/master:%d:delayed", self.Host, os.Getpid())}
 }
 
 // uniqueQueues are those that the master brings back in step: none if they are strict.

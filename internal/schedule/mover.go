@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// The longest and the shortest time between two looks. A job that was enqueued
-	// after a look, for a time before the next one, starts so much too late at most.
-	longestLook  = time.Second
-	shortestLook = 100 * time.Millisecond
+	// lookEvery is the time between two looks, if no job is known to be due before.
+	// A job that was enqueued after one look, for a time before the next, is moved by a
+	// worker process that looks for jobs; if all are busy it has to wait anyhow.
+	lookEvery = time.Second
 
 	// patience bounds one call, so that a silent Redis is noticed.
 	patience = 5 * time.Second
@@ -44,10 +44,6 @@ type Stats interface {
 
 // Config says how jobs are moved.
 type Config struct {
-	// Interval is the time between two looks, of which nothing shorter than a tenth of
-	// a second and nothing longer than a second is used. A job of which is known
-	// that it is due before then is moved in time all the same.
-	Interval time.Duration
 	// Unique tells which queues hold an equal payload once; nil = none.
 	Unique func(queue string) bool
 	// Worker names this process in failure records.
@@ -109,15 +105,14 @@ func (m *Mover) turn(ctx context.Context) time.Duration {
 		}
 	}
 	m.complaint, m.tries = "", 0
-	look := min(max(cfg.Interval, shortestLook), longestLook)
 	switch {
 	case due.More:
 		// Others want to be served, too.
 		return min(time.Since(began), backlogRest)
 	case due.Next > 0:
-		return min(due.Next, look)
+		return min(due.Next, lookEvery)
 	default:
-		return look
+		return lookEvery
 	}
 }
 

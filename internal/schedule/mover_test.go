@@ -80,34 +80,25 @@ func play(t *testing.T, f *fake, cfg schedule.Config, d time.Duration) (logged [
 func TestMoverLooks(t *testing.T) {
 	t.Parallel()
 	ms := time.Millisecond
-	t.Run("at each interval, and when the next job is due", func(t *testing.T) {
+	t.Run("each second, and when the next job is due", func(t *testing.T) {
 		t.Parallel()
 		f := &fake{answers: []func() (store.Due, error){due(store.Due{}), due(store.Due{Next: 30 * ms}), due(store.Due{Next: time.Hour})}}
-		play(t, f, schedule.Config{Interval: 200 * ms}, 650*ms)
-		require.Equal(t, []time.Duration{0, 200 * ms, 230 * ms, 430 * ms, 630 * ms}, f.asked)
-	})
-	t.Run("not all the time, and at least each second", func(t *testing.T) {
-		t.Parallel()
-		f := &fake{}
-		play(t, f, schedule.Config{Interval: ms}, 250*ms)
-		require.Equal(t, []time.Duration{0, 100 * ms, 200 * ms}, f.asked)
-		f = &fake{}
-		play(t, f, schedule.Config{Interval: time.Hour}, 2500*ms)
-		require.Equal(t, []time.Duration{0, time.Second, 2 * time.Second}, f.asked)
+		play(t, f, schedule.Config{}, 3500*ms)
+		require.Equal(t, []time.Duration{0, 1000 * ms, 1030 * ms, 2030 * ms, 3030 * ms}, f.asked)
 	})
 	t.Run("at once where more is due", func(t *testing.T) {
 		t.Parallel()
 		slow := func() (store.Due, error) { time.Sleep(5 * ms); return store.Due{More: true, Dropped: 2}, nil } //nolint:forbidigo // of a bubble
 		f := &fake{answers: []func() (store.Due, error){slow, slow}}
-		_, dropped := play(t, f, schedule.Config{Interval: 200 * ms}, 100*ms)
+		_, dropped := play(t, f, schedule.Config{}, 100*ms)
 		require.Equal(t, []time.Duration{0, 10 * ms, 20 * ms}, f.asked)
 		require.EqualValues(t, 4, dropped)
 	})
 	t.Run("again after an error, less and less often, and tells it once", func(t *testing.T) {
 		t.Parallel()
 		f := &fake{answers: []func() (store.Due, error){fails("a"), fails("a"), fails("b"), due(store.Due{}), fails("b")}}
-		logged, _ := play(t, f, schedule.Config{Interval: 200 * ms}, time.Second)
-		require.Equal(t, []time.Duration{0, 100 * ms, 300 * ms, 700 * ms, 900 * ms}, f.asked[:5])
+		logged, _ := play(t, f, schedule.Config{}, 2*time.Second)
+		require.Equal(t, []time.Duration{0, 100 * ms, 300 * ms, 700 * ms, 1700 * ms, 1800 * ms}, f.asked)
 		require.Len(t, logged, 3)
 	})
 	t.Run("a key in the way is told once a minute", func(t *testing.T) {
@@ -116,7 +107,7 @@ func TestMoverLooks(t *testing.T) {
 		for range 130 {
 			f.answers = append(f.answers, due(store.Due{Wrong: []string{"k"}}))
 		}
-		logged, _ := play(t, f, schedule.Config{Interval: time.Second}, 130*time.Second)
+		logged, _ := play(t, f, schedule.Config{}, 130*time.Second)
 		require.Len(t, logged, 3)
 		require.Equal(t, "k", logged[0].ContextMap()["key"])
 	})

@@ -165,10 +165,10 @@ func (s *Store) Poll(ctx context.Context, all bool, cursor string, fixed []strin
 		return PollReply{}, err
 	}
 	list, _ := raw.([]any)
-	if len(list) != 4 {
+	if len(list) != 5 {
 		return PollReply{}, fmt.Errorf("script poll: unexpected reply %v", raw)
 	}
-	reply := PollReply{Waiting: texts(list[1]), Blocked: texts(list[2])}
+	reply := PollReply{Waiting: texts(list[1]), Blocked: texts(list[2]), Due: number(list[4]) == 1}
 	reply.Cursor, _ = list[0].(string)
 	suspects, _ := list[3].([]any)
 	for i := 0; i+1 < len(suspects); i += 2 {

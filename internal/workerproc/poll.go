@@ -9,6 +9,7 @@ import (
 
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/statsd"
 )
 
 // What the poller shall do; the loop sets it.
@@ -118,11 +119,20 @@ func (p *Process) lookAround(fixed []string) pollResult {
 	}
 	var blocked []string
 	var suspects map[string]int
+	moved := false
 	for cursor := ""; ; {
 		reply, err := p.d.Store.Poll(p.work, dynamic, cursor, fixed)
 		if err != nil {
 			r.err = err
 			return r
+		}
+		if reply.Due && !moved {
+			// The master does so, too, and tells what keeps it from it; but that it need
+			// not look as often.
+			due, _ := p.d.Store.MoveDue(p.work, p.cfg.Unique)
+			p.d.Stats.Count(statsd.Duplicate, due.Dropped)
+			moved, cursor, r.waiting, blocked = true, "", nil, nil
+			continue
 		}
 		r.waiting, blocked = append(r.waiting, reply.Waiting...), append(blocked, reply.Blocked...)
 		suspects = reply.Suspects

@@ -4,7 +4,8 @@
 -- ARGV    prefix, cursor ('' = look only at the queues named, else the cursor
 --         into the set of all queues), then the names of fixed queues
 -- RETURNS {next cursor, {queues with jobs}, {queues in which every job is locked},
---         {queue with suspects, how many, …}}; a next cursor of '0' ends a pass
+--         {queue with suspects, how many, …}, whether delayed jobs are due (1|0)}; a next
+--         cursor of '0' ends a pass
 
 local prefix, cursor = ARGV[1], ARGV[2]
 
@@ -49,4 +50,8 @@ if type(size) == 'number' and size > 0 then
     end
   end
 end
-return {cursor, waiting, full, suspects}
+
+-- Nearly always neither is there.
+local due = pcall_('ZRANGEBYSCORE', prefix .. 'resqued:delayed', '-inf', fmt('%.0f', ms), 'LIMIT', 0, 1)[1]
+  or pcall_('ZRANGEBYSCORE', prefix .. 'delayed_queue_schedule', '-inf', fmt('%.0f', math.floor(ms / 1000)), 'LIMIT', 0, 1)[1]
+return {cursor, waiting, full, suspects, due and 1 or 0}
