@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -207,14 +208,15 @@ func (a *app) tellLines(v linesView) error {
 	case a.flags.quiet || a.flags.output == outName:
 		return nil
 	}
-	text := "enqueued " + plural(v.Enqueued, "job")
+	var text strings.Builder
+	text.WriteString("enqueued " + plural(v.Enqueued, "job"))
 	for _, more := range []struct {
 		n    int
 		what string
 	}{{v.Delayed, "delayed"}, {v.Duplicates, "duplicates, not enqueued"}, {v.Locked, "not enqueued: one with the same lock runs"}, {v.Failed, "failed"}} {
 		if more.n > 0 {
-			text += fmt.Sprintf(", %d %s", more.n, more.what)
+			_, _ = fmt.Fprintf(&text, ", %d %s", more.n, more.what)
 		}
 	}
-	return a.printText(text + "\n")
+	return a.printText(text.String() + "\n")
 }

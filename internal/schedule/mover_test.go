@@ -57,7 +57,10 @@ func (f *fake) FileMisfits(_ context.Context, misfits []store.Misfit, record fun
 	return len(misfits), f.fail
 }
 
-func due(d store.Due) func() (store.Due, error) { return func() (store.Due, error) { return d, nil } }
+func due(d store.Due) func() (store.Due, error) {
+	return func() (store.Due, error) { return d, nil }
+}
+
 func fails(text string) func() (store.Due, error) {
 	return func() (store.Due, error) { return store.Due{}, errors.New(text) }
 }

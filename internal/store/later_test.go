@@ -87,7 +87,10 @@ func TestLater(t *testing.T) {
 				{"q", `{"class":"A","args":null}`},
 				{"q", `{"class":"\u0041","args":[1]}`},
 				{"q", `{"class":"A"}`},
-				{`q"`, job("A", "[]")}, {`q\`, job("A", "[]")}, {"q\n", job("A", "[]")}, {"größe", job("A", "[]")},
+				{`q"`, job("A", "[]")},
+				{`q\`, job("A", "[]")},
+				{"q\n", job("A", "[]")},
+				{"größe", job("A", "[]")},
 			} {
 				f := setup(t, server)
 				reply := f.later(store.LaterJob{Queue: c.queue, Payload: []byte(c.payload), At: nextCentury})[0]

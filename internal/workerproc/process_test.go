@@ -179,10 +179,11 @@ func start(t *testing.T, h handlers, o options) *fixture {
 		Runner: &thread.Runner{Performer: counted, Locker: o.locker, Describe: func(err error) (string, string, []string) {
 			return "Error", err.Error(), nil
 		}},
-		Exit: func() {
+		// The real one does not return, so that nobody asks again.
+		Exit: sync.OnceFunc(func() {
 			f.recorded = f.processed()
 			close(f.exited)
-		},
+		}),
 	}
 	if o.timeout > 0 {
 		deps.Handlers = timed{counted, o.timeout}

@@ -57,7 +57,7 @@ func TestDelayedJobsOfMastersThatAreKilled(t *testing.T) {
 	first := harness.Start(t, o)
 	masters := []*harness.Daemon{first, successor(t, first, o), successor(t, first, o)}
 
-	due := time.Now().Add(time.Duration(3+jobs/10_000) * time.Second).Truncate(time.Second)
+	due := time.Now().Add(time.Duration(8+jobs/5_000) * time.Second).Truncate(time.Second)
 	asRubyDelays(t, first, due, "later", harness.Range(1, jobs/3)...)
 	var many []client.NewJob
 	for id := jobs/3 + 1; id <= jobs; id++ {
