@@ -78,6 +78,18 @@ func TestDelayedJobsOfMastersThatAreKilled(t *testing.T) {
 	killed, whileMoving := 0, 0
 	proctest.Await(t, patience, func() bool { return first.Snapshot().Queued > 0 }, "the first moved jobs")
 	require.False(t, time.Now().Before(due), "jobs were moved before their time")
+	for _, d := range masters[:2] { // two of three at once, in the middle of it
+		d.Signal(syscall.SIGKILL)
+	}
+	if first.Snapshot().Delayed > 0 {
+		whileMoving += 2
+	}
+	for i, d := range masters[:2] {
+		require.NotZero(t, d.Exit())
+		d.ForgetMasters()
+		masters[i] = successor(t, first, unready)
+		killed++
+	}
 	step := int64(jobs / 30)
 	for next := int64(jobs); first.Snapshot().Delayed > 0; {
 		// In between some jobs are moved, or it would never end.
