@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 	"unicode/utf8"
 
 	"github.com/resqued/resqued"
@@ -36,6 +37,8 @@ const (
 	// Locked: its class is a loner, and a job with the same lock runs. It was not
 	// pushed.
 	Locked = "locked"
+	// Delayed: it waits for its time (In, At) and is pushed then.
+	Delayed = "delayed"
 )
 
 // ErrNoQueue: neither the call nor the class names a queue.
@@ -79,7 +82,7 @@ type Hooks struct {
 	// BeforeEnqueue runs before the push. Its error is the result of the call,
 	// and nothing is pushed.
 	BeforeEnqueue func(ctx context.Context, job *Job) error
-	// AfterEnqueue runs after a push that succeeded.
+	// AfterEnqueue runs after a push that succeeded, or when a job waits for its time.
 	AfterEnqueue func(ctx context.Context, job *Job, res Result)
 }
 
@@ -89,7 +92,13 @@ type Job struct {
 	Queue   string
 	Args    resqued.Args
 	Payload []byte
+	// In is how long the job waits before it is pushed, At the time from which on it
+	// may be; both zero = it is pushed now.
+	In time.Duration
+	At time.Time
 }
+
+func (j *Job) later() bool { return j.In > 0 || !j.At.IsZero() }
 
 // Result tells what became of a call.
 type Result struct {
@@ -97,8 +106,11 @@ type Result struct {
 	// 1 = next, and 0 if it was not pushed.
 	Queue    string
 	Position int64
-	// Status is Enqueued, Duplicate or Locked.
+	// Status is Enqueued, Duplicate, Locked or Delayed.
 	Status string
+	// Due is when a Delayed job is pushed: not before the time that was asked for, and
+	// less than a second after it.
+	Due time.Time
 }
 
 // Option changes one call of Enqueue or EnqueueRaw.
@@ -106,6 +118,13 @@ type Option func(*Job)
 
 // Queue sets the queue, whatever the class says.
 func Queue(name string) Option { return func(j *Job) { j.Queue = name } }
+
+// In has the job wait so long before it is pushed, by the clock of Redis. With 0 or less
+// it is pushed now.
+func In(d time.Duration) Option { return func(j *Job) { j.In, j.At = max(d, 0), time.Time{} } }
+
+// At has the job wait until a time. One that has come is now.
+func At(t time.Time) Option { return func(j *Job) { j.In, j.At = 0, t } }
 
 // Client pushes jobs. It is safe for concurrent use. Close it when done.
 type Client struct {
@@ -163,16 +182,9 @@ func (c *Client) Enqueue(ctx context.Context, class string, args any, opts ...Op
 // EnqueueRaw pushes a payload as it is, with whatever other keys it holds. One
 // that no worker could read is refused.
 func (c *Client) EnqueueRaw(ctx context.Context, payload []byte, opts ...Option) (Result, error) {
-	envelope, err := wire.Parse(payload, 0)
+	job, err := c.job(payload, opts...)
 	if err != nil {
 		return Result{}, fmt.Errorf("enqueue: %w", err)
-	}
-	job := &Job{Class: envelope.Class, Args: envelope.Args, Payload: payload}
-	if class := c.class(job.Class); class != nil {
-		job.Queue = class.Queue
-	}
-	for _, opt := range opts {
-		opt(job)
 	}
 	// The bytes that were checked are the bytes that are pushed.
 	payload = slices.Clone(payload)
@@ -183,38 +195,81 @@ func (c *Client) EnqueueRaw(ctx context.Context, payload []byte, opts ...Option)
 	return res, nil
 }
 
+func (c *Client) job(payload []byte, opts ...Option) (*Job, error) {
+	envelope, err := wire.Parse(payload, 0)
+	if err != nil {
+		return nil, err
+	}
+	job := &Job{Class: envelope.Class, Args: envelope.Args, Payload: payload}
+	if class := c.class(job.Class); class != nil {
+		job.Queue = class.Queue
+	}
+	for _, opt := range opts {
+		opt(job)
+	}
+	return job, nil
+}
+
 func (c *Client) push(ctx context.Context, job *Job, payload []byte) (Result, error) {
+	if err := c.before(ctx, job); err != nil {
+		return Result{}, err
+	}
+	res, err := c.put(ctx, job, payload)
+	if err == nil {
+		c.after(ctx, job, res)
+	}
+	return res, err
+}
+
+// before calls the hooks and refuses what can go to no queue.
+func (c *Client) before(ctx context.Context, job *Job) error {
 	for _, h := range c.opts.Hooks {
 		if h.BeforeEnqueue == nil {
 			continue
 		}
 		if err := h.BeforeEnqueue(ctx, job); err != nil {
-			return Result{}, &refusedError{err}
+			return &refusedError{err}
 		}
 	}
 	switch {
 	case job.Queue == "":
-		return Result{}, ErrNoQueue
+		return ErrNoQueue
 	case !utf8.ValidString(job.Queue):
-		return Result{}, &refusedError{fmt.Errorf("queue %q is not valid UTF-8", job.Queue)}
+		return &refusedError{fmt.Errorf("queue %q is not valid UTF-8", job.Queue)}
+	case job.later() && c.loner(job.Class) != nil:
+		return ErrLonerLater
 	}
-	res, err := c.put(ctx, job, payload)
-	if err != nil || res.Status != Enqueued {
-		return res, err
+	return nil
+}
+
+// after calls the hooks of a job that was pushed, or that waits for its time.
+func (c *Client) after(ctx context.Context, job *Job, res Result) {
+	if res.Status != Enqueued && res.Status != Delayed {
+		return
 	}
 	for _, h := range c.opts.Hooks {
 		if h.AfterEnqueue != nil {
 			h.AfterEnqueue(ctx, job, res)
 		}
 	}
-	return res, nil
 }
 
 func (c *Client) put(ctx context.Context, job *Job, payload []byte) (Result, error) {
-	if class := c.class(job.Class); class != nil && class.Lock != nil && class.Lock.Loner {
+	if job.later() {
+		return c.delay(ctx, job, payload)
+	}
+	if class := c.loner(job.Class); class != nil {
 		return c.pushLoner(ctx, class, job, payload)
 	}
 	return c.pushTo(ctx, job.Queue, payload)
+}
+
+// loner returns a class that is one, else nil.
+func (c *Client) loner(name string) *resqued.Class {
+	if class := c.class(name); class != nil && class.Lock != nil && class.Lock.Loner {
+		return class
+	}
+	return nil
 }
 
 // pushTo pushes a payload, unless its queue is unique and an equal one waits there.
@@ -240,7 +295,7 @@ func (c *Client) unique(queue string) bool { return selector.MatchAny(c.opts.Uni
 func NotEnqueued(err error) bool {
 	var invalid *wire.InvalidError
 	var refused *refusedError
-	return errors.Is(err, ErrNoQueue) || errors.Is(err, ErrOutOfStep) || errors.As(err, &invalid) || errors.As(err, &refused) || store.Unexecuted(err)
+	return errors.Is(err, ErrNoQueue) || errors.Is(err, ErrLonerLater) || errors.Is(err, ErrOutOfStep) || errors.As(err, &invalid) || errors.As(err, &refused) || store.Unexecuted(err)
 }
 
 // Unreachable reports whether err says that no Redis answered.

@@ -3,9 +3,11 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,17 +28,27 @@ const (
 
 func (a *app) enqueueCommand() *cobra.Command {
 	var queue, list string
+	var when whenFlags
 	c := &cobra.Command{
 		Use:   "enqueue CLASS [ARG…]",
-		Short: "push a job",
+		Short: "push a job, now or later",
 		Long: `Push a job to its queue. An ARG that is JSON is passed as such (42, true,
 '{"a":1}', '"42"'), any other as text. A job of a loner class is not pushed while
-one with the same class lock waits or runs; that is said, and is no failure.`,
+one with the same class lock waits or runs; that is said, and is no failure.
+
+With --in or --at the job waits for its time, in the keys of resque-scheduler; see
+"schedule". A running daemon moves it to its queue then.
+
+Without a CLASS, --json - reads one job from each line of standard input, and pushes
+thousands at a time. A line is a JSON object with "class", and if need be "args" (a
+list), "queue", "in" and "at".`,
 		Example: fmt.Sprintf("  %[1]s enqueue Mail 42 hi --queue mail\n"+
 			"  %[1]s enqueue Mail --json '[42, {\"subject\": \"hi\"}]'\n"+
-			"  %[1]s enqueue Hello you --dev", a.name),
+			"  %[1]s enqueue Mail 42 hi --in 5m\n"+
+			"  %[1]s enqueue Hello you --dev\n"+
+			"  echo '{\"class\": \"Mail\", \"args\": [42], \"queue\": \"mail\"}' | %[1]s enqueue --json -", a.name),
 		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
+			if len(args) == 0 && list != "-" {
 				return usage("See: "+c.CommandPath()+" --help", "which class?")
 			}
 			return nil
@@ -48,15 +60,19 @@ one with the same class lock waits or runs; that is said, and is no failure.`,
 			return a.live(a.classNames)(c, args, prefix)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return a.enqueueLines(c, queue, when)
+			}
 			parsed, err := a.jobArgs(args[1:], list, c.Flags().Changed("json"))
 			if err != nil {
 				return err
 			}
-			return a.enqueue(c, args[0], parsed, queue)
+			return a.enqueue(c, args[0], parsed, queue, when)
 		},
 	}
 	c.Flags().StringVar(&queue, "queue", "", "queue; default: the class's own")
-	c.Flags().StringVar(&list, "json", "", "all arguments as one JSON `list`, - reads it from standard input")
+	c.Flags().StringVar(&list, "json", "", "all arguments as one JSON `list`, - reads it from standard input; without a CLASS - reads jobs")
+	when.add(c)
 	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
 	_ = c.RegisterFlagCompletionFunc("json", cobra.NoFileCompletions)
 	return c
@@ -113,7 +129,11 @@ func jsonText(word string) (json.RawMessage, error) {
 	return e.Args[0], nil
 }
 
-func (a *app) enqueue(c *cobra.Command, class string, args resqued.Args, queue string) error {
+func (a *app) enqueue(c *cobra.Command, class string, args resqued.Args, queue string, when whenFlags) error {
+	in, at, err := when.parse(time.Now())
+	if err != nil {
+		return err
+	}
 	cfg, err := a.load(c)
 	if err != nil {
 		return err
@@ -138,7 +158,17 @@ func (a *app) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 		return err
 	}
 	defer func() { _ = pusher.Close() }()
-	res, err := pusher.EnqueueRaw(c.Context(), payload, client.Queue(queue))
+	opts := []client.Option{client.Queue(queue)}
+	switch {
+	case when.in != "":
+		opts = append(opts, client.In(in))
+	case when.at != "":
+		opts = append(opts, client.At(at))
+	}
+	res, err := pusher.EnqueueRaw(c.Context(), payload, opts...)
+	if errors.Is(err, client.ErrLonerLater) {
+		return usage("", "%s", err)
+	}
 	if err != nil {
 		if !client.NotEnqueued(err) {
 			err = fmt.Errorf("%w (the job may have been pushed all the same)", err)
@@ -148,9 +178,13 @@ func (a *app) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 	lock := lockOf(a.classes(cfg.Config), class)
 	switch {
 	case a.flags.output == outJSON:
-		return a.printJSON(map[string]any{
+		v := map[string]any{
 			"class": class, "args": args, "queue": res.Queue, "position": res.Position, "status": res.Status,
-		})
+		}
+		if res.Status == client.Delayed {
+			v["due"] = res.Due
+		}
+		return a.printJSON(v)
 	case res.Status == client.Duplicate && (lock == nil || !lock.Loner):
 		if a.flags.output == outName || a.flags.quiet {
 			return nil
@@ -166,6 +200,9 @@ func (a *app) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 		return a.printText(wire.Printable(res.Queue, 0) + "\n")
 	case a.flags.quiet:
 		return nil
+	case res.Status == client.Delayed:
+		return a.printText(fmt.Sprintf("delayed %s: to %s at %s (in %s)\n", jobText(class, args.String()),
+			wire.Printable(res.Queue, 0), res.Due.Format(time.RFC3339), age(time.Until(res.Due).Round(time.Second))))
 	}
 	return a.printText(fmt.Sprintf("enqueued %s to %s (position %d)\n",
 		jobText(class, args.String()), wire.Printable(res.Queue, 0), res.Position))

@@ -18,7 +18,9 @@ import (
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/master"
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/systemd"
 )
@@ -29,7 +31,7 @@ type served struct {
 	log    *zap.Logger
 	dev    *devMode
 	// reload reads the configuration again; nil refuses HUP.
-	reload func(context.Context) (master.Config, error)
+	reload func(context.Context) (config.Config, error)
 	// ready is called when the first worker process works, and stopping when the
 	// end begins; both may be nil.
 	ready, stopping func()
@@ -66,14 +68,33 @@ func (a *app) serve(ctx context.Context, s served) error {
 	if stopped, err := waitForRedis(ctx, redis, relay, notifier, s.log); stopped || err != nil {
 		return err
 	}
-	m, err := master.New(cfg, master.Deps{
+	stats := statsd.New(statsd.Config{Host: s.config.StatsdHost, Port: s.config.StatsdPort, Key: s.config.StatsdKey}, s.log)
+	defer stats.Close()
+	mover := schedule.NewMover(moverConfig(s.config, self), redis, stats, s.log)
+	deps := master.Deps{
 		Self: self, System: &master.Linux{}, Store: redis, Notifier: notifier, Log: s.log,
-		Signals: relay.out, Reload: s.reload, BeforeFork: a.beforeFork,
-	})
+		Signals: relay.out, BeforeFork: a.beforeFork,
+	}
+	if s.reload != nil {
+		deps.Reload = func(ctx context.Context) (master.Config, error) {
+			c, err := s.reload(ctx)
+			if err != nil {
+				return master.Config{}, err
+			}
+			mover.Use(moverConfig(c, self))
+			return masterConfig(c, s.dev, a.handlers)
+		}
+	}
+	m, err := master.New(cfg, deps)
 	if err != nil {
 		return err
 	}
+	moving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var helpers sync.WaitGroup
+	helpers.Go(func() { mover.Run(moving) })
 	err = m.Run(ctx)
+	stop()
+	helpers.Wait()
 	if errors.Is(err, master.ErrWorkerConfig) {
 		return &problem{exit: exitConfig, code: "config", lines: []string{err.Error()}, cause: err}
 	}
@@ -105,6 +126,11 @@ func masterConfig(c config.Config, dev *devMode, handlers *resqued.Handlers) (ma
 			"lease_ms": strconv.FormatInt(lease.Milliseconds(), 10), "term_timeout_ms": strconv.FormatInt(c.TermTimeout.Milliseconds(), 10),
 		},
 	}, nil
+}
+
+// moverConfig turns a configuration into that of what moves delayed jobs.
+func moverConfig(c config.Config, self proc.Identity) schedule.Config {
+	return schedule.Config{Unique: uniqueOf(c), Worker: fmt.Sprintf("%s/master:%d:delayed", self.Host, os.Getpid())}
 }
 
 // uniqueQueues are those that the master brings back in step: none if they are strict.

@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -207,7 +205,7 @@ func parseExchange(raw any, completions []Completion) (ExchangeReply, error) {
 
 // Poll tells which queues hold jobs: the fixed ones named, and with all set also
 // the members of the queues set, a part of a large set at a time (cursor "0"
-// begins a pass). It also moves requeued jobs whose time has come to their queues.
+// begins a pass).
 func (s *Store) Poll(ctx context.Context, all bool, cursor string, fixed []string) (PollReply, error) {
 	args := make([]any, 0, 2+len(fixed))
 	if !all {
@@ -227,9 +225,9 @@ func (s *Store) Poll(ctx context.Context, all bool, cursor string, fixed []strin
 	if len(list) != 5 {
 		return PollReply{}, fmt.Errorf("script poll: unexpected reply %v", raw)
 	}
-	reply := PollReply{Waiting: texts(list[1]), Blocked: texts(list[2]), Dropped: int(number(list[3]))}
+	reply := PollReply{Waiting: texts(list[1]), Blocked: texts(list[2]), Due: number(list[4]) == 1}
 	reply.Cursor, _ = list[0].(string)
-	suspects, _ := list[4].([]any)
+	suspects, _ := list[3].([]any)
 	for i := 0; i+1 < len(suspects); i += 2 {
 		if reply.Suspects == nil {
 			reply.Suspects = map[string]int{}
@@ -238,25 +236,6 @@ func (s *Store) Poll(ctx context.Context, all bool, cursor string, fixed []strin
 		reply.Suspects[queue] = int(number(suspects[i+1]))
 	}
 	return reply, nil
-}
-
-// DelayedQueues names the queues of the requeued jobs that wait for their time;
-// with many, those of the first hundred.
-func (s *Store) DelayedQueues(ctx context.Context) ([]string, error) {
-	members, err := s.read.ZRange(ctx, s.key(keyDelayed), 0, 99).Result()
-	if err != nil {
-		return nil, fmt.Errorf("list delayed jobs: %w", err)
-	}
-	var queues []string
-	for _, member := range members {
-		// As delayed in lua/records.lua writes it.
-		_, rest, _ := strings.Cut(member, " ")
-		size, rest, _ := strings.Cut(rest, " ")
-		if n, err := strconv.Atoi(strings.TrimSuffix(size, "u")); err == nil && n >= 0 && n <= len(rest) {
-			queues = append(queues, rest[:n])
-		}
-	}
-	return queues, nil
 }
 
 func flag(b bool) string {

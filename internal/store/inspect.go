@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -187,15 +186,6 @@ func (s *Store) Stats(ctx context.Context) (processed, failed int64, err error) 
 		return n
 	}
 	return read(values[0]), read(values[1]), nil
-}
-
-// Delayed counts the requeued jobs that wait for their time.
-func (s *Store) Delayed(ctx context.Context) (int64, error) {
-	n, err := s.read.ZCard(ctx, s.key(keyDelayed)).Result()
-	if errors.Is(err, redis.Nil) {
-		err = nil
-	}
-	return n, err
 }
 
 func globEscape(text string) string {

@@ -20,6 +20,9 @@ const (
 	keyMaster    = "resqued:master:"
 	keyMasters   = "resqued:masters"
 	keyDelayed   = "resqued:delayed"
+	keySchedule  = "delayed_queue_schedule" // as the next two, of resque-scheduler
+	keyDueAt     = "delayed:"
+	keyDueLists  = "timestamps:"
 	keyHeal      = "resqued:heal:"
 	keyKills     = "resqued:kills:"
 	keySuspects  = "resqued:suspects:"

@@ -84,17 +84,10 @@ func (m *model) finish(t *rapid.T) {
 
 // work lets each process ask once for jobs, and returns false when none are there.
 func (m *model) work(t *rapid.T) bool {
-	for polls := 0; ; polls++ {
-		reply, err := m.store.Poll(m.ctx, true, "0", nil)
-		must(t, err)
-		m.polled(t, reply)
-		if len(m.now.delayed()) == 0 {
-			break
-		}
-		if polls == 500 { // of a time each in which a millisecond is long over
-			t.Fatalf("I1: delayed jobs do not come back: %v", m.now)
-		}
-	}
+	m.arrive(t)
+	reply, err := m.store.Poll(m.ctx, true, "0", nil)
+	must(t, err)
+	m.polled(t, reply)
 	waiting, got := 0, 0
 	for _, q := range modelQueues {
 		waiting += len(m.now.list("queue:" + q.Name))

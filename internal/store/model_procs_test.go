@@ -144,16 +144,6 @@ func (m *model) poll(t *rapid.T) {
 
 func (m *model) polled(t *rapid.T, reply store.PollReply) {
 	after := m.look(t)
-	still := after.delayed()
-	for it, n := range m.now.delayed() {
-		if still[it] < n && !slices.Contains(m.now.list("queue:"+it.queue), it.payload) {
-			m.see("delayed")
-			m.waits(it, store.Reserved{}, false)
-		}
-	}
-	if dropped := m.reconcile(t, after); dropped != reply.Dropped {
-		t.Fatalf("I1: poll dropped %d jobs and says %d", dropped, reply.Dropped)
-	}
 	m.polledSuspects(t, reply.Suspects, after)
 	for _, q := range modelQueues {
 		waiting, blocked := slices.Contains(reply.Waiting, q.Name), slices.Contains(reply.Blocked, q.Name)
@@ -237,7 +227,7 @@ func (m *model) repair(t *rapid.T) {
 
 // fullServer runs a step on a server that takes no more.
 func (m *model) fullServer(t *rapid.T) {
-	m.whenFull(t, rapid.SampledFrom([]func(*rapid.T){m.exchange, m.exchange, m.serve, m.serve, m.crash, m.beat, m.poll}).Draw(t, "step"))
+	m.whenFull(t, rapid.SampledFrom([]func(*rapid.T){m.exchange, m.exchange, m.serve, m.serve, m.crash, m.beat, m.poll, m.due}).Draw(t, "step"))
 }
 
 func (m *model) whenFull(t *rapid.T, step func(*rapid.T)) {

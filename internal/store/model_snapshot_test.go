@@ -139,13 +139,23 @@ func (s snapshot) places(t *rapid.T) (live, failed map[item]int) {
 	return live, failed
 }
 
+// delayed counts the payloads that wait for their time: in resqued:delayed, and without
+// their queue in the lists of resque-scheduler.
 func (s snapshot) delayed() map[item]int {
 	out := map[item]int{}
 	for member := range s.hash("resqued:delayed") {
-		_, rest, _ := strings.Cut(member, " ") // <proc>#<token> <queue length>[u] <queue><payload>
+		_, rest, _ := strings.Cut(member, " ") // <id> <queue length>[u] <queue><payload>
 		size, rest, _ := strings.Cut(rest, " ")
 		n, _ := strconv.Atoi(strings.TrimSuffix(size, "u"))
 		out[item{rest[:n], rest[n:]}]++
+	}
+	for key, e := range s {
+		for _, text := range e.values {
+			if strings.HasPrefix(key, "delayed:") {
+				payload, queue, _ := strings.Cut(strings.TrimSuffix(text, `"}`), `,"queue":"`)
+				out[item{queue, payload + "}"}]++
+			}
+		}
 	}
 	return out
 }

@@ -31,7 +31,8 @@ import (
 // Each sequence ends with a drain: when everybody has let go, a bounded number of
 // exchanges empties every queue, and nothing is left of locks and companions.
 //
-// The steps are in model_jobs_test.go (pushes), model_steps_test.go (exchanges),
+// The steps are in model_jobs_test.go (pushes), model_delayed_test.go (jobs that wait for
+// their time), model_steps_test.go (exchanges),
 // model_procs_test.go (processes), model_suspects_test.go (what has died with its
 // process), model_class_test.go (class locks) and model_strangers_test.go (everybody
 // else); model_check_test.go has what must be true, model_drain_test.go the end.
@@ -203,6 +204,7 @@ func (m *model) run(t *rapid.T) {
 		"push": m.push, "push 2": m.push, "push 3": m.push, "push 4": m.push, "push 5": m.push, "push 6": m.push,
 		"exchange": m.exchange, "exchange 2": m.exchange, "exchange 3": m.exchange, "exchange 4": m.exchange, "exchange 5": m.exchange,
 		"alone": m.alone, "alone 2": m.alone, "repeat old": m.repeatOld, "crash": m.crash, "beat": m.beat, "poll": m.poll, "poll 2": m.poll,
+		"later": m.later, "later 2": m.later, "due": m.due, "due 2": m.due,
 		"serve": m.serve, "serve 2": m.serve, "serve 3": m.serve, "jam": m.jam, "jam 2": m.jam, "repair": m.repair,
 		"full server": m.fullServer, "full server 2": m.fullServer, "unasked": m.unasked,
 		"acquire": m.acquire, "acquire 2": m.acquire, "refresh": m.refresh, "refresh 2": m.refresh, "extend": m.extend, "loner": m.loner,

@@ -58,7 +58,18 @@ var mutants = []struct{ name, file, from, to string }{
 	{"a cap is not given back by the dead", "recover", `uncap(prefix, r.cap, r.queue)`, ``},
 	{"class locks stay when a job ends", "exchange", `drop_held(prefix, proc, token)`, ``},
 	{"class locks stay when a process is recovered", "recover", `drop_held(prefix, proc, token)`, ``},
-	{"delayed jobs are copied", "poll", `call('ZREM', prefix .. 'resqued:delayed', member)`, ``},
+
+	{"delayed jobs are copied", "due", `call('ZREM', own, member)`, ``},
+	{"delayed jobs of a list are copied", "due", `if #l.items > 0 then call('LTRIM', l.list, #l.items, -1) end`, ``},
+	{"a delayed job is lost where it stands", "due", `if #tail == 100 then flush(queue) end`, `if #tail == 2 then tails[queue] = nil end`},
+	{"delayed jobs are moved early", "due", `call('ZRANGEBYSCORE', schedule, '-inf', fmt('%.0f', sec)`, `call('ZRANGEBYSCORE', schedule, '-inf', '+inf'`},
+	{"an empty list of delayed jobs stays", "due", `if l.all and not kept then call('ZREM', schedule, l.at) end`, ``},
+	{"where a delayed job waited is not forgotten", "due", `pcall_('SREM', prefix .. 'timestamps:' .. item, 'delayed:' .. l.at)`, ``},
+	{"a delayed job is put beside its equal", "due", `if unique[queue] then
+    if not putback`, `if false then
+    if not putback`},
+	{"what others would write anew waits where they may", "delay", `if closing(payload, i) ~= #payload - 1 or byte(payload, #payload) ~= 125 then return nil end`, `payload = '{"class":"A","args":' .. sub(payload, i, closing(payload, i)) .. '}'`},
+	{"a list of delayed jobs is not known", "delay", `call('ZADD', prefix .. 'delayed_queue_schedule', at, at)`, ``},
 
 	{"suspects run beside others", "exchange", `if blame > 0 and onsuspects == 'a' then`, `if false then`},
 	{"suspects are taken straight", "straight", `pcall_('EXISTS', counters, deathkey)`, `pcall_('EXISTS', counters)`},

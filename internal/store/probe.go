@@ -21,6 +21,9 @@ var errRehearsed = errors.New("rehearsed")
 // probeWorker is the worker of a Probe.
 const probeWorker = "probe:1:plain"
 
+// probeDue is when the job of a Probe is due that waits as Ruby's scheduler has them.
+var probeDue = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // rehearsal collects scripts that are to run as one transaction.
 type rehearsal struct {
 	pipe  redis.Pipeliner
@@ -135,6 +138,12 @@ func (s *Store) life(ctx context.Context) {
 	s.rehearsed.push(ctx, s.key(keyQueues), s.queueKey(plain.Name), payload("1"), payload("1"), payload("2"), payload("3"))
 	_, _ = s.PushUnique(ctx, unique.Name, false, payload("1"), payload("2"))
 	_, _ = s.EnqueueLoner(ctx, LonerRequest{Key: lock, Queue: plain.Name, Payload: payload("4")})
+	s.EnqueueLater(ctx, []LaterJob{
+		{Queue: plain.Name, Payload: payload("5"), At: probeDue}, {Queue: plain.Name, Payload: payload("6"), In: time.Second}, {Queue: unique.Name, Payload: payload("1"), Unique: true},
+	})
+	_, _ = s.MoveDue(ctx, nil)
+	_ = s.Undelay(ctx, []DelayedJob{{key: s.key(keyDueAt) + "4102444800", item: `{"class":"Probe","args":[5],"queue":"plain"}`}}, true, nil, func(DelayedJob, FailedOutcome) {})
+	_, _ = s.FileMisfits(ctx, []Misfit{{key: s.key(keyDueAt) + "1"}}, func([]byte) []byte { return nil })
 	_, _ = s.Poll(ctx, true, "0", nil)
 	exchange(plain, SetApart, nil, "1", "2", "3")
 	exchange(unique, SetApart, nil, "4")
@@ -172,7 +181,7 @@ func (s *Store) life(ctx context.Context) {
 // remains are the keys that outlive life.
 func (s *Store) remains() []string {
 	names := []string{
-		keyQueues, keyFailed, keyDelayed, keyProcs, keyMasters, "workers", "stat:processed", "stat:failed", "locket:queue_lock_counters",
+		keyQueues, keyFailed, keyDelayed, keySchedule, keyDueAt + "4102444800", keyDueLists + `{"class":"Probe","args":[5],"queue":"plain"}`, keyProcs, keyMasters, "workers", "stat:processed", "stat:failed", "locket:queue_lock_counters",
 		"worker:" + probeWorker, "worker:" + probeWorker + ":started", "stat:processed:" + probeWorker, "stat:failed:" + probeWorker,
 		"lock:probe", MarkerKey("lock:probe"), "locket:job_locks:Probe[1]", "locket:job_locks:Probe[2]", "locket:job_locks:Probe[3]", "locket:job_locks:Probe[9]",
 		"resqued:meta", "resqued:fence", "resqued:deaths", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain",

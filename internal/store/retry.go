@@ -92,7 +92,7 @@ func Unexecuted(err error) bool {
 	if errors.As(err, &op) && op.Op == "dial" {
 		return true
 	}
-	if errors.Is(err, redis.ErrPoolTimeout) {
+	if errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, errNotSent) || errors.Is(err, ErrRefused) {
 		return true
 	}
 	var answer redis.Error

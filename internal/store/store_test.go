@@ -140,6 +140,7 @@ func TestPayloadBytesSurviveEverything(t *testing.T) {
 				jobs = f.reserve(1, "q")
 				f.exchange(store.ExchangeRequest{Completions: []store.Completion{{Job: &jobs[0], Kind: store.Requeued, Delay: time.Millisecond}}})
 				require.Eventually(t, func() bool {
+					f.due()
 					reply, err := f.Poll(t.Context(), false, "", []string{"q"})
 					require.NoError(t, err)
 					return len(reply.Waiting) == 1
@@ -429,6 +430,7 @@ func testExchange(t *testing.T, server *redistest.Server) {
 			require.NoError(t, f.redis.SRem(t.Context(), f.key("queues"), "q").Err())
 			f.exchange(store.ExchangeRequest{Completions: []store.Completion{kind}})
 			require.Eventually(t, func() bool {
+				f.due()
 				reply, err := f.Poll(t.Context(), true, "", nil)
 				require.NoError(t, err)
 				return len(reply.Waiting) == 1
@@ -582,31 +584,6 @@ func TestPoll(t *testing.T) {
 			reply, err = f.Poll(t.Context(), false, "", []string{"a", "b", "c"})
 			require.NoError(t, err)
 			require.Equal(t, []string{"a"}, reply.Waiting)
-		})
-
-		t.Run("delayed jobs of a queue that is no list hold up no others", func(t *testing.T) {
-			f := setup(t, server)
-			delay := func(queue string, n int) {
-				for i := range n {
-					f.push(queue, job("A", fmt.Sprintf("[%d]", i)))
-				}
-				var ends []store.Completion
-				for _, j := range f.reserve(n, queue) {
-					ends = append(ends, store.Completion{Job: &j, Kind: store.Requeued, Delay: time.Millisecond})
-				}
-				f.exchange(store.ExchangeRequest{Completions: ends})
-			}
-			delay("bad", 120)
-			require.NoError(t, f.redis.Set(t.Context(), f.key("queue:bad"), "x", 0).Err())
-			delay("good", 1)
-			due := func() bool {
-				_, err := f.Poll(t.Context(), false, "", []string{"good", "bad"})
-				require.NoError(t, err)
-				return len(f.list("queue:good")) == 1
-			}
-			require.Eventually(t, due, 5*time.Second, 2*time.Millisecond)
-			require.NoError(t, f.redis.Del(t.Context(), f.key("queue:bad")).Err())
-			require.Eventually(t, func() bool { return due() && len(f.list("queue:bad")) == 120 }, 5*time.Second, 2*time.Millisecond)
 		})
 
 		t.Run("walks a large set in parts", func(t *testing.T) {

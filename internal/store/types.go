@@ -201,9 +201,8 @@ type PollReply struct {
 	// Suspects tells how many jobs of which queues were set apart, whatever queues were
 	// asked for. Each part of a pass has them all.
 	Suspects map[string]int
-	// Dropped counts delayed jobs of unique queues that were due while an equal job
-	// waited: they are not put there again.
-	Dropped int
+	// Due: delayed jobs are; see MoveDue.
+	Due bool
 }
 
 // BeatReply answers Beat.

@@ -31,9 +31,12 @@ type endless struct {
 	calls int
 }
 
-func (e *endless) Register(context.Context, store.Registration) error         { return nil }
-func (e *endless) Unregister(context.Context, string) (int, error)            { return 0, nil }
-func (e *endless) DelayedQueues(context.Context) ([]string, error)            { return nil, nil }
+func (e *endless) Register(context.Context, store.Registration) error { return nil }
+func (e *endless) Unregister(context.Context, string) (int, error)    { return 0, nil }
+func (e *endless) DelayedQueues(context.Context) ([]string, error)    { return nil, nil }
+func (e *endless) MoveDue(context.Context, func(string) bool) (store.Due, error) {
+	return store.Due{}, nil
+}
 func (e *endless) DropKills(context.Context, string, ...string) error         { return nil }
 func (e *endless) WriteMirrors(context.Context, string, []store.Mirror) error { return nil }
 

@@ -26,7 +26,7 @@ const (
 	// who finds a lookout among those that have an idle thread.
 	awake = 5 * time.Second
 	// asleep is how often the others look: only in case the lookout hangs. Those
-	// that are busy do, too: a look also brings delayed jobs back to their queues.
+	// that are busy do, too: a look also finds suspects.
 	asleep = time.Second
 )
 
@@ -119,15 +119,23 @@ func (p *Process) lookAround(fixed []string) pollResult {
 	}
 	var blocked []string
 	var suspects map[string]int
+	moved := false
 	for cursor := ""; ; {
 		reply, err := p.d.Store.Poll(p.work, dynamic, cursor, fixed)
 		if err != nil {
 			r.err = err
 			return r
 		}
+		if reply.Due && !moved {
+			// The master does so, too, and tells what keeps it from it; but that it need
+			// not look as often.
+			due, _ := p.d.Store.MoveDue(p.work, p.cfg.Unique)
+			p.d.Stats.Count(statsd.Duplicate, due.Dropped)
+			moved, cursor, r.waiting, blocked = true, "", nil, nil
+			continue
+		}
 		r.waiting, blocked = append(r.waiting, reply.Waiting...), append(blocked, reply.Blocked...)
 		suspects = reply.Suspects
-		p.d.Stats.Count(statsd.Duplicate, reply.Dropped)
 		if cursor = reply.Cursor; cursor == "" || cursor == "0" {
 			break
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/thread"
@@ -178,10 +179,11 @@ func start(t *testing.T, h handlers, o options) *fixture {
 		Runner: &thread.Runner{Performer: counted, Locker: o.locker, Describe: func(err error) (string, string, []string) {
 			return "Error", err.Error(), nil
 		}},
-		Exit: func() {
+		// The real one does not return, so that nobody asks again.
+		Exit: sync.OnceFunc(func() {
 			f.recorded = f.processed()
 			close(f.exited)
-		},
+		}),
 	}
 	if o.timeout > 0 {
 		deps.Handlers = timed{counted, o.timeout}
@@ -193,9 +195,14 @@ func start(t *testing.T, h handlers, o options) *fixture {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { f.result <- p.Run(ctx) }()
+	// What the master does.
+	mover := schedule.NewMover(schedule.Config{}, s, noStats{}, log)
+	var moving sync.WaitGroup
+	moving.Go(func() { mover.Run(ctx) })
 	t.Cleanup(func() {
 		f.die()
 		cancel()
+		moving.Wait()
 		require.NoError(t, s.Close())
 	})
 	f.expect(proc.Hello)
@@ -421,28 +428,6 @@ func TestWork(t *testing.T) {
 		f.drain()
 		require.Equal(t, []string{"fork", "pause", "resume"}, calls)
 	})
-}
-
-func TestDelayedJobsComeBackWhileEveryThreadIsBusy(t *testing.T) {
-	t.Parallel()
-	h, running, open := gate()
-	f := start(t, handlers{"A": h, "Again": func(context.Context, *resqued.Job) error {
-		return resqued.Requeue(300 * time.Millisecond)
-	}}, options{queues: []string{"high", "q"}})
-	delayed := func() int64 {
-		n, err := f.store.Delayed(t.Context())
-		require.NoError(t, err)
-		return n
-	}
-	f.push(payload(1), payload(2))
-	<-running
-	_, err := f.store.Push(t.Context(), "high", []byte(`{"class":"Again","args":[]}`))
-	require.NoError(t, err)
-	open <- struct{}{}
-	<-running // in the step in which the other one was delayed
-	require.EqualValues(t, 1, delayed())
-	eventually(t, "it stands in its queue again", func() bool { return delayed() == 0 })
-	close(open)
 }
 
 func TestPause(t *testing.T) {

@@ -172,7 +172,7 @@ func (c *chaos) residue(ctx context.Context) []string {
 	ctl := c.server.ctl()
 	for _, pattern := range []string{
 		"queue:*", "resqued:inflight:*", "resqued:proc:*", "resqued:caps:*", "resqued:kills:*", "resqued:held:*", "resqued:seen:*",
-		"resqued:blocked:*", "resqued:delayed", "resqued:suspects*", "worker:*", "stat:processed:*", "stat:failed:*",
+		"resqued:blocked:*", "resqued:delayed", "delayed*", "timestamps:*", "resqued:suspects*", "worker:*", "stat:processed:*", "stat:failed:*",
 		"locket:*", "lock:*", "loner:*", "resqued:master:*",
 	} {
 		for _, k := range ctl.Keys(ctx, key(pattern)).Val() {

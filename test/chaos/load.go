@@ -66,6 +66,11 @@ func (c *chaos) produce(ctx context.Context, n int) {
 		if !ok {
 			continue
 		}
+		if j.later > 0 {
+			c.mu.Lock()
+			push.Quiet = false // it is not to start at once
+			c.mu.Unlock()
+		}
 		var answer check.Answer
 		if j.raw {
 			call, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushPatience)
@@ -88,7 +93,7 @@ func enqueue(ctx context.Context, pusher *client.Client, j job) (answer check.An
 	// Not ctx: a push that is cut off at the end would be ambiguous for nothing.
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushPatience)
 	defer cancel()
-	result, err := pusher.EnqueueRaw(call, []byte(j.payload), client.Queue(j.queue))
+	result, err := pusher.EnqueueRaw(call, []byte(j.payload), client.Queue(j.queue), client.In(j.later))
 	switch {
 	case err == nil:
 		return check.Acknowledged, result.Status == client.Duplicate

@@ -24,6 +24,8 @@ type job struct {
 	id, queue, payload, expect string
 	// raw: no client of ours would push it.
 	raw bool
+	// later is how long it is to wait before it is pushed.
+	later time.Duration
 	// again is after how long the same payload is pushed again, each time.
 	again []time.Duration
 }
@@ -95,6 +97,9 @@ func (p *plan) next() job {
 	case n < 660:
 		j.payload = p.payload(j.id, "Work", "[]", p.millis(0, 60), "")
 		j.again = append(p.times(2), 0)
+	case n < 700:
+		j.payload = p.payload(j.id, "Work", "[]", p.millis(0, 60), "")
+		j.later = time.Duration(p.millis(1, 3000)) * time.Millisecond
 	default:
 		j.payload = p.payload(j.id, "Work", "[]", p.millis(0, 60), "")
 	}

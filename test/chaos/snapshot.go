@@ -39,6 +39,9 @@ for _, key in ipairs(redis.call('KEYS', p .. 'resqued:inflight:*')) do
   for _, s in ipairs(redis.call('HVALS', key)) do note(s) end
 end
 for _, s in ipairs(redis.call('ZRANGE', p .. 'resqued:delayed', 0, -1)) do note(s) end
+for _, key in ipairs(redis.call('KEYS', p .. 'delayed:*')) do
+  for _, s in ipairs(redis.call('LRANGE', key, 0, -1)) do note(s) end
+end
 `
 
 // lookAround adds what is in failed and taken, and what is wrong with a unique queue.

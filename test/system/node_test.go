@@ -83,6 +83,17 @@ func TestNodeResque(t *testing.T) {
 		drained(t, d, jobs, d.Noted("ran"), d.Noted("ran-by"))
 	})
 
+	t.Run("jobs that node-resque delays are worked, each once", func(t *testing.T) {
+		o := fleet
+		o.App = true
+		d := harness.Start(t, o)
+		node(t, d, "later.js", "mail", "Count", "1", "50", "1500")
+		d.AwaitProcessed(50, time.Minute)
+		drained(t, d, 50, d.Noted("ran"), d.Noted("ran-by"))
+		require.Empty(t, d.Keys("timestamps:*"))
+		require.Empty(t, d.Keys("delayed*"))
+	})
+
 	t.Run("node-resque works jobs that resqued enqueues", func(t *testing.T) {
 		d := harness.Start(t, harness.Options{App: true, Queues: "other"})
 		for _, args := range [][]string{

@@ -24,7 +24,7 @@ for c = nplain + 1, nplain + nother do
   local arg = othersat + 9 * (c - nplain - 1)
   local token, kind, queue, lock = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3]
   local flags, worker, deaths = ARGV[arg + 4], ARGV[arg + 5], ARGV[arg + 6]
-  local failure, delay = ARGV[arg + 7], tonumber(ARGV[arg + 8])
+  local failure, pause = ARGV[arg + 7], tonumber(ARGV[arg + 8])
   local record, stuck
   local back = kind == 'r' or kind == 'b'
   if back or deaths ~= '0' then
@@ -44,7 +44,7 @@ for c = nplain + 1, nplain + nother do
       stuck = key .. ' is no list'
     elseif record and record.start ~= '-' and not utyped(key) then
       stuck = key .. ':uniqueue is no set or ' .. key .. ':start_at no list'
-    elseif delay > 0 and type(query('ZCARD', prefix .. 'resqued:delayed')) ~= 'number' then
+    elseif pause > 0 and type(query('ZCARD', prefix .. 'resqued:delayed')) ~= 'number' then
       stuck = prefix .. 'resqued:delayed is no sorted set'
     end
   end
@@ -71,9 +71,9 @@ for c = nplain + 1, nplain + nother do
         call('RPUSH', failedkey, failure)
         failed = failed + 1
       end
-    elseif record and delay > 0 then
+    elseif record and pause > 0 then
       pcall_('SADD', prefix .. 'queues', queue)
-      call('ZADD', prefix .. 'resqued:delayed', fmt('%.0f', ms + delay), delayed(proc, token, queue, record))
+      call('ZADD', prefix .. 'resqued:delayed', fmt('%.0f', ms + pause), delayed(proc .. '#' .. token, queue, record.payload, record.start ~= '-'))
     elseif record then
       local start = record.start
       if kind == 'b' then

@@ -1,41 +1,15 @@
--- poll tells which queues hold jobs, and moves requeued jobs whose time has come
--- back to their queues. An idle process calls nothing else.
+-- poll tells which queues hold jobs. An idle process calls nothing else.
 --
 -- KEYS[1] queues
 -- ARGV    prefix, cursor ('' = look only at the queues named, else the cursor
 --         into the set of all queues), then the names of fixed queues
 -- RETURNS {next cursor, {queues with jobs}, {queues in which every job is locked},
---         delayed jobs dropped as duplicates, {queue with suspects, how many, …}}; a next
+--         {queue with suspects, how many, …}, whether delayed jobs are due (1|0)}; a next
 --         cursor of '0' ends a pass
 
 local prefix, cursor = ARGV[1], ARGV[2]
 
 local ms = now()
-local dropped = 0
-local due = pcall_('ZCARD', prefix .. 'resqued:delayed')
-if type(due) == 'number' and due > 0 then
-  local members = call('ZRANGEBYSCORE', prefix .. 'resqued:delayed', '-inf', fmt('%.0f', ms), 'LIMIT', 0, 100)
-  if #members > 0 then
-    need(prefix .. 'resqued:delayed', 'ZREM')
-    need(prefix .. 'queue:', 'RPUSH')
-    needcompanions(prefix)
-  end
-  for _, member in ipairs(members) do
-    local n, unique, i = match(member, '^[^#]*#[^ ]* (%d+)(u?) ()')
-    n = tonumber(n)
-    local queue = n and sub(member, i, i + n - 1)
-    local key = prefix .. 'queue:' .. (queue or '')
-    if queue and len(key) and (unique == '' or utyped(key)) then
-      call('ZREM', prefix .. 'resqued:delayed', member)
-      local start = unique == '' and '-' or fmt('%.0f', math.floor(ms / 1000))
-      if not putback(prefix, queue, sub(member, i + n), start, false) then dropped = dropped + 1 end
-    else
-      -- Its queue is no list now. It must not keep those behind it from being seen.
-      pcall_('ZADD', prefix .. 'resqued:delayed', fmt('%.0f', ms + 1000), member)
-    end
-  end
-end
-
 local names = {}
 if cursor ~= '' then
   local size = pcall_('SCARD', KEYS[1])
@@ -76,4 +50,8 @@ if type(size) == 'number' and size > 0 then
     end
   end
 end
-return {cursor, waiting, full, dropped, suspects}
+
+-- Nearly always neither is there.
+local due = pcall_('ZRANGEBYSCORE', prefix .. 'resqued:delayed', '-inf', fmt('%.0f', ms), 'LIMIT', 0, 1)[1]
+  or pcall_('ZRANGEBYSCORE', prefix .. 'delayed_queue_schedule', '-inf', fmt('%.0f', math.floor(ms / 1000)), 'LIMIT', 0, 1)[1]
+return {cursor, waiting, full, suspects, due and 1 or 0}

@@ -92,9 +92,10 @@ local function beaten(prefix, ms, lease, every)
 end
 
 -- delayed returns the member of resqued:delayed for a job that has to wait:
--- "<proc>#<token> <queue length>[u] <queue><payload>", u for a unique queue.
-local function delayed(proc, token, queue, record)
-  return proc .. '#' .. token .. ' ' .. #queue .. (record.start ~= '-' and 'u ' or ' ') .. queue .. record.payload
+-- "<id> <queue length>[u] <queue><payload>", u for a unique queue. The id is
+-- "<proc>#<token>" of a job that has run; see delay for others.
+local function delayed(id, queue, payload, unique)
+  return id .. ' ' .. #queue .. (unique and 'u ' or ' ') .. queue .. payload
 end
 
 -- removeat takes the element with an index out of a list.

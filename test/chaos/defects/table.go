@@ -38,7 +38,7 @@ var defects = []defect{
 		{exchange, `call('RPUSH', failedkey, failure)`, ``},
 	}, calm, []string{"C1"}},
 	{"I1", "a job that asked for another run is forgotten", []edit{
-		{exchange, `call('ZADD', prefix .. 'resqued:delayed', fmt('%.0f', ms + delay), delayed(proc, token, queue, record))`, ``},
+		{exchange, `call('ZADD', prefix .. 'resqued:delayed', fmt('%.0f', ms + pause), delayed(proc .. '#' .. token, queue, record.payload, record.start ~= '-'))`, ``},
 	}, calm, []string{"C1"}},
 
 	{"I2", "locks are free before the processes of the dead are gone", []edit{

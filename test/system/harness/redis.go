@@ -153,7 +153,9 @@ for _, q in ipairs(redis.call('SMEMBERS', p .. 'queues')) do
 end
 for _, key in ipairs(redis.call('KEYS', p .. 'resqued:inflight:*')) do inflight = inflight + redis.call('HLEN', key) end
 local failed = redis.pcall('LLEN', p .. 'failed') -- a test may have put something else there
-return {queued, inflight, redis.call('ZCARD', p .. 'resqued:delayed'),
+local delayed = redis.call('ZCARD', p .. 'resqued:delayed')
+for _, key in ipairs(redis.call('KEYS', p .. 'delayed:*')) do delayed = delayed + redis.call('LLEN', key) end
+return {queued, inflight, delayed,
   tonumber(redis.call('GET', p .. 'stat:processed') or 0), type(failed) == 'number' and failed or 0}`)
 
 // Snapshot looks where all jobs are, at one instant.

@@ -1,0 +1,34 @@
+package client
+
+import (
+	"context"
+	"errors"
+
+	"github.com/resqued/resqued/internal/store"
+)
+
+// ErrLonerLater: a job of a loner class cannot be enqueued to run later. Whether an equal
+// one waits or runs can be told now, and not when it is pushed.
+var ErrLonerLater = errors.New("jobs of a loner class cannot be enqueued for later")
+
+// laterJob is what the store is told of a job.
+func (c *Client) laterJob(job *Job, payload []byte) store.LaterJob {
+	return store.LaterJob{Queue: job.Queue, Payload: payload, Unique: c.unique(job.Queue), In: job.In, At: job.At}
+}
+
+// delay has a job wait for its time.
+func (c *Client) delay(ctx context.Context, job *Job, payload []byte) (Result, error) {
+	return delayed(job.Queue, c.store.EnqueueLater(ctx, []store.LaterJob{c.laterJob(job, payload)})[0])
+}
+
+func delayed(queue string, reply store.LaterReply) (Result, error) {
+	switch {
+	case reply.Err != nil:
+		return Result{}, reply.Err
+	case !reply.Due.IsZero():
+		return Result{Queue: queue, Status: Delayed, Due: reply.Due}, nil
+	case !reply.Pushed:
+		return Result{Queue: queue, Status: Duplicate}, nil
+	}
+	return Result{Queue: queue, Position: reply.Length, Status: Enqueued}, nil
+}

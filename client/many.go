@@ -1,0 +1,166 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// NewJob is one of the jobs of EnqueueMany.
+type NewJob struct {
+	// Class and Args are as for Enqueue. Payload, if there is any, is pushed in their
+	// place, as EnqueueRaw does.
+	Class   string
+	Args    any
+	Payload []byte
+	// Queue is where the job goes; empty = its class's own.
+	Queue string
+	// In and At are as the options of the same name; both zero = now.
+	In time.Duration
+	At time.Time
+}
+
+// Answer tells what became of one job: Err, or else the Result.
+type Answer struct {
+	Result
+	Err error
+}
+
+// EnqueueMany pushes jobs, thousands in one call: it does not wait for the answer to one
+// before it sends the next. There is an answer for each job, in the order of the jobs,
+// and what becomes of one does not hold up the others. NotEnqueued tells of the error in
+// an answer what it tells of that of Enqueue. Jobs that go to one queue keep their order.
+//
+// The error says how many jobs have one, and quotes the first.
+func (c *Client) EnqueueMany(ctx context.Context, jobs []NewJob) ([]Answer, error) {
+	b := batch{client: c, answers: make([]Answer, len(jobs)), jobs: make([]*Job, len(jobs)), payloads: make([][]byte, len(jobs))}
+	for i := range jobs {
+		if b.answers[i].Err = b.prepare(ctx, i, &jobs[i]); b.answers[i].Err == nil {
+			b.sort(i)
+		}
+	}
+	b.pushPlain(ctx)
+	b.pushUnique(ctx)
+	b.delay(ctx)
+	for _, i := range b.loners {
+		b.answers[i].Result, b.answers[i].Err = c.put(ctx, b.jobs[i], b.payloads[i])
+	}
+	failed, first := 0, error(nil)
+	for i := range b.answers {
+		a := &b.answers[i]
+		if a.Err == nil {
+			c.after(ctx, b.jobs[i], a.Result)
+			continue
+		}
+		a.Result = Result{}
+		if b.jobs[i] != nil {
+			a.Err = fmt.Errorf("enqueue %q: %w", b.jobs[i].Class, a.Err)
+		} else {
+			a.Err = fmt.Errorf("enqueue: %w", a.Err)
+		}
+		if failed++; first == nil {
+			first = a.Err
+		}
+	}
+	if failed > 0 {
+		return b.answers, fmt.Errorf("%d of %d jobs: %w", failed, len(jobs), first)
+	}
+	return b.answers, nil
+}
+
+// batch sorts the jobs of one EnqueueMany by the way that they take.
+type batch struct {
+	client   *Client
+	jobs     []*Job
+	payloads [][]byte
+	answers  []Answer
+
+	plain, later, loners []int
+	unique               map[string][]int
+}
+
+func (b *batch) prepare(ctx context.Context, i int, n *NewJob) (err error) {
+	payload := n.Payload
+	if payload == nil {
+		if payload, err = wire.EncodePayload(n.Class, wire.ArgList(n.Args)); err != nil {
+			return &refusedError{err}
+		}
+	}
+	job, err := b.client.job(payload)
+	if err != nil {
+		return err
+	}
+	job.In, job.At = max(n.In, 0), n.At
+	if n.Queue != "" {
+		job.Queue = n.Queue
+	}
+	// As in EnqueueRaw, whatever a hook does to the other bytes.
+	b.jobs[i], b.payloads[i] = job, slices.Clone(payload)
+	return b.client.before(ctx, job)
+}
+
+func (b *batch) sort(i int) {
+	job := b.jobs[i]
+	switch {
+	case job.later():
+		b.later = append(b.later, i)
+	case b.client.loner(job.Class) != nil:
+		b.loners = append(b.loners, i)
+	case b.client.unique(job.Queue):
+		if b.unique == nil {
+			b.unique = map[string][]int{}
+		}
+		b.unique[job.Queue] = append(b.unique[job.Queue], i)
+	default:
+		b.plain = append(b.plain, i)
+	}
+}
+
+func (b *batch) pushPlain(ctx context.Context) {
+	queues, payloads := make([]string, len(b.plain)), make([][]byte, len(b.plain))
+	for k, i := range b.plain {
+		queues[k], payloads[k] = b.jobs[i].Queue, b.payloads[i]
+	}
+	for k, p := range b.client.store.PushMany(ctx, queues, payloads) {
+		b.answers[b.plain[k]] = Answer{Result: Result{Queue: queues[k], Position: p.Length, Status: Enqueued}, Err: p.Err}
+	}
+}
+
+func (b *batch) pushUnique(ctx context.Context) {
+	for queue, all := range b.unique {
+		for some := range slices.Chunk(all, 100) {
+			var payloads [][]byte
+			for _, i := range some {
+				payloads = append(payloads, b.payloads[i])
+			}
+			reply, err := b.client.store.PushUnique(ctx, queue, b.client.opts.UniqueQueuesStrict, payloads...)
+			position := reply.Length
+			for k, i := range slices.Backward(some) {
+				switch {
+				case err != nil:
+					b.answers[i].Err = err
+				case reply.Pushed[k]:
+					b.answers[i].Result = Result{Queue: queue, Position: position, Status: Enqueued}
+					position--
+				default:
+					b.answers[i].Result = Result{Queue: queue, Status: Duplicate}
+				}
+			}
+		}
+	}
+}
+
+func (b *batch) delay(ctx context.Context) {
+	jobs := make([]store.LaterJob, len(b.later))
+	for k, i := range b.later {
+		jobs[k] = b.client.laterJob(b.jobs[i], b.payloads[i])
+	}
+	for k, reply := range b.client.store.EnqueueLater(ctx, jobs) {
+		i := b.later[k]
+		b.answers[i].Result, b.answers[i].Err = delayed(b.jobs[i].Queue, reply)
+	}
+}

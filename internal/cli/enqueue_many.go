@@ -1,0 +1,222 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+const (
+	// linesAtOnce is how many jobs are pushed together.
+	linesAtOnce = 1000
+	// maxTold bounds how many lines that failed are told one by one.
+	maxTold = 20
+)
+
+// jobLine is one line of "enqueue --json -".
+type jobLine struct {
+	Class string       `json:"class"`
+	Args  resqued.Args `json:"args"`
+	Queue string       `json:"queue"`
+	In    string       `json:"in"`
+	At    string       `json:"at"`
+}
+
+// lineFailure is a line that was not enqueued.
+type lineFailure struct {
+	Line  int    `json:"line"`
+	Error string `json:"error"`
+	// Unknown: nobody knows whether it was.
+	Unknown bool `json:"unknown,omitempty"`
+}
+
+// linesView is what became of all lines.
+type linesView struct {
+	Lines      int           `json:"lines"`
+	Enqueued   int           `json:"enqueued"`
+	Delayed    int           `json:"delayed"`
+	Duplicates int           `json:"duplicates"`
+	Locked     int           `json:"locked"`
+	Failed     int           `json:"failed"`
+	Failures   []lineFailure `json:"failures"`
+}
+
+// enqueueLines pushes one job for each line of standard input.
+func (a *app) enqueueLines(c *cobra.Command, queue string, when whenFlags) error {
+	cfg, err := a.load(c)
+	if err != nil {
+		return err
+	}
+	in, at, err := when.parse(time.Now())
+	if err != nil {
+		return err
+	}
+	defaults := client.NewJob{Queue: queue, In: in, At: at}
+	jobs, err := a.client(cfg.Config)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = jobs.Close() }()
+	v, err := a.pushLines(c.Context(), cfg.Config, jobs, defaults)
+	if err != nil {
+		return fmt.Errorf("%w (after %s: %d were enqueued, %d delayed)", err, plural(v.Lines, "line"), v.Enqueued, v.Delayed)
+	}
+	if err := a.tellLines(v); err != nil {
+		return err
+	}
+	if v.Failed > 0 {
+		return &problem{exit: exitFailed, code: "failed", lines: []string{fmt.Sprintf("%d of %s were not enqueued", v.Failed, plural(v.Lines, "line"))}}
+	}
+	return nil
+}
+
+func (a *app) pushLines(ctx context.Context, cfg config.Config, jobs *client.Client, defaults client.NewJob) (linesView, error) {
+	v := linesView{Failures: []lineFailure{}}
+	lines := bufio.NewReaderSize(a.stdin, 1<<16)
+	var batch []client.NewJob
+	var numbers []int
+	for end := false; !end; {
+		line, err := readLine(lines)
+		switch {
+		case errors.Is(err, io.EOF):
+			end = true
+		case err != nil:
+			return v, fmt.Errorf("standard input, line %d: %w", v.Lines+1, err)
+		}
+		if !end || len(line) > 0 {
+			v.Lines++
+		}
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			job, err := a.jobOfLine(cfg, line, defaults)
+			if err != nil {
+				v.fail(v.Lines, err, false)
+			} else {
+				batch, numbers = append(batch, job), append(numbers, v.Lines)
+			}
+		}
+		if len(batch) < linesAtOnce && !end {
+			continue
+		}
+		answers, err := jobs.EnqueueMany(ctx, batch)
+		for i, answer := range answers {
+			v.count(numbers[i], answer)
+		}
+		if err != nil && client.Unreachable(err) {
+			return v, err
+		}
+		batch, numbers = batch[:0], numbers[:0]
+	}
+	return v, nil
+}
+
+// readLine returns a line of bounded length.
+func readLine(r *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case len(line) > maxInput:
+			return nil, fmt.Errorf("it is longer than %s", size(maxInput))
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return line, err
+		}
+	}
+}
+
+func (a *app) jobOfLine(cfg config.Config, line []byte, job client.NewJob) (client.NewJob, error) {
+	var l jobLine
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&l); err != nil {
+		return job, fmt.Errorf("%w: %s", err, wire.Printable(string(line), 80))
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return job, fmt.Errorf("more than one JSON value: %s", wire.Printable(string(line), 80))
+	}
+	payload, err := wire.EncodePayload(l.Class, l.Args)
+	if err != nil {
+		return job, err
+	}
+	job.Payload = payload
+	if l.Queue != "" {
+		job.Queue = l.Queue
+	}
+	if job.Queue == "" {
+		job.Queue = a.queueOf(cfg, l.Class)
+	}
+	if job.Queue == "" && a.dev {
+		job.Queue = devQueue
+	}
+	if l.In != "" || l.At != "" {
+		w := whenFlags{in: l.In, at: l.At}
+		job.In, job.At, err = w.parse(time.Now())
+	}
+	return job, err
+}
+
+func (v *linesView) count(line int, a client.Answer) {
+	switch {
+	case a.Err != nil:
+		v.fail(line, a.Err, !client.NotEnqueued(a.Err))
+	case a.Status == client.Delayed:
+		v.Delayed++
+	case a.Status == client.Duplicate:
+		v.Duplicates++
+	case a.Status == client.Locked:
+		v.Locked++
+	default:
+		v.Enqueued++
+	}
+}
+
+func (v *linesView) fail(line int, err error, unknown bool) {
+	v.Failed++
+	if len(v.Failures) < linesAtOnce {
+		v.Failures = append(v.Failures, lineFailure{Line: line, Error: err.Error(), Unknown: unknown})
+	}
+}
+
+func (a *app) tellLines(v linesView) error {
+	for i, f := range v.Failures {
+		if i == maxTold {
+			a.note("… and %d more; see -o json", v.Failed-i)
+			break
+		}
+		unknown := ""
+		if f.Unknown {
+			unknown = " (it may have been enqueued all the same)"
+		}
+		a.note("line %d: %s%s", f.Line, wire.Printable(f.Error, 300), unknown)
+	}
+	switch {
+	case a.flags.output == outJSON:
+		return a.printJSON(v)
+	case a.flags.quiet || a.flags.output == outName:
+		return nil
+	}
+	var text strings.Builder
+	text.WriteString("enqueued " + plural(v.Enqueued, "job"))
+	for _, more := range []struct {
+		n    int
+		what string
+	}{{v.Delayed, "delayed"}, {v.Duplicates, "duplicates, not enqueued"}, {v.Locked, "not enqueued: one with the same lock runs"}, {v.Failed, "failed"}} {
+		if more.n > 0 {
+			_, _ = fmt.Fprintf(&text, ", %d %s", more.n, more.what)
+		}
+	}
+	return a.printText(text.String() + "\n")
+}

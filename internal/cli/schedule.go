@@ -1,0 +1,306 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// scheduleLimit is how many of what comes next is shown.
+const scheduleLimit = 100
+
+// scheduleView is a job that runs later.
+type scheduleView struct {
+	// Name is the beginning of ID, by which "schedule rm" finds the job.
+	Name string `json:"name"`
+	// When is "once": the job runs at Next and then no more.
+	When string     `json:"when"`
+	Next *time.Time `json:"next"`
+	// Last is when it ran last, LastOutcome what became of it.
+	Last        *time.Time      `json:"last"`
+	LastOutcome *string         `json:"last_outcome"`
+	ID          string          `json:"id,omitempty"`
+	Class       string          `json:"class"`
+	Args        json.RawMessage `json:"args"`
+	Queue       string          `json:"queue"`
+	// Invalid is what stands among the delayed jobs and is none.
+	Invalid string `json:"invalid,omitempty"`
+}
+
+// delayedFilter says which delayed jobs are meant.
+type delayedFilter struct {
+	queue, class string
+	all          bool
+}
+
+func (f *delayedFilter) add(c *cobra.Command, a *app) {
+	c.Flags().StringVar(&f.queue, "queue", "", "jobs for this queue")
+	c.Flags().StringVar(&f.class, "class", "", "jobs of this class")
+	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
+	_ = c.RegisterFlagCompletionFunc("class", a.live(a.classNames))
+}
+
+func (f *delayedFilter) filtered() bool { return f.all || f.queue != "" || f.class != "" }
+
+func (f *delayedFilter) matches(j *store.DelayedJob) bool {
+	return (f.queue == "" || f.queue == j.Queue) && (f.class == "" || f.class == viewDelayed(j).Class)
+}
+
+func (a *app) scheduleCommand() *cobra.Command {
+	var f delayedFilter
+	limit := scheduleLimit
+	ls := func(c *cobra.Command, _ []string) error {
+		if limit < 1 {
+			return usage("", "--limit %d: use 1 or more", limit)
+		}
+		return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.listSchedule(ctx, s, f, limit) })
+	}
+	flags := func(c *cobra.Command) *cobra.Command {
+		f.add(c, a)
+		c.Flags().IntVar(&limit, "limit", scheduleLimit, "how many of those that come next")
+		return c
+	}
+	parent := flags(&cobra.Command{
+		Use: "schedule", Short: "list jobs that run later, run them now or remove them", RunE: ls,
+		Long: `List the jobs that wait for their time, those first that come next: jobs enqueued with
+--in or --at, by this program or by resque-scheduler, and jobs that asked to run again
+later.`,
+		Example: "  " + a.name + " schedule\n  " + a.name + " schedule --class Mail\n  " + a.name + " schedule rm 0af6af819782",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownVerb(c, args[0])
+			}
+			return nil
+		},
+	})
+	parent.AddCommand(flags(&cobra.Command{
+		Use: "ls", Short: "list jobs that run later (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
+	}), a.editScheduleCommand(true), a.editScheduleCommand(false))
+	return parent
+}
+
+func viewDelayed(j *store.DelayedJob) scheduleView {
+	id, due := j.ID(), j.Due
+	v := scheduleView{Name: id[:idLength], ID: id, When: "once", Next: &due, Queue: j.Queue, Args: json.RawMessage("null")}
+	if e, err := wire.Parse(j.Payload, 0); err == nil {
+		v.Class, v.Args = e.Class, json.RawMessage(e.Args.String())
+	} else {
+		v.Class, v.Invalid = "(invalid)", wire.Printable(string(j.Payload), 200)
+	}
+	return v
+}
+
+func (a *app) listSchedule(ctx context.Context, s *store.Store, f delayedFilter, limit int) error {
+	jobs, more, err := s.NextDelayed(ctx, limit, f.matches)
+	if err != nil {
+		return err
+	}
+	l := &listing{partial: more, columns: []column{
+		{title: "NAME"},
+		{title: "WHEN"},
+		{title: "NEXT", right: true},
+		{title: "LAST", right: true},
+		{title: "CLASS"},
+		{title: "QUEUE"},
+		{title: "ARGS", wide: true},
+		{title: "DUE", wide: true},
+	}}
+	now := time.Now()
+	for i := range jobs {
+		v := viewDelayed(&jobs[i])
+		l.add(v.Name, v, v.Name, v.When, until(*v.Next, now), "", v.Class, v.Queue, string(v.Args), v.Next.Format(time.RFC3339))
+	}
+	if a.flags.output != outJSON && a.flags.output != outName {
+		switch {
+		case len(jobs) == 0:
+			a.note("nothing waits for its time")
+		case more:
+			a.note("only the next %d are shown; see --limit", limit)
+		}
+	}
+	return a.print(l)
+}
+
+// until is how long something is ahead.
+func until(t, now time.Time) string {
+	if !t.After(now) {
+		return "now"
+	}
+	return age(t.Sub(now))
+}
+
+// editScheduleCommand makes "schedule run" and "schedule rm".
+func (a *app) editScheduleCommand(run bool) *cobra.Command {
+	var f delayedFilter
+	e := scheduleEdit{run: run}
+	c := &cobra.Command{
+		Use: "rm [NAME…]", Short: "remove jobs that run later",
+		Long: `Remove jobs that wait for their time: those named, or those that a filter selects. On a
+terminal a filter asks first; elsewhere it needs --yes.`,
+		Example: "  " + a.name + " schedule rm 0af6af819782\n  " + a.name + " schedule rm --class Mail --dry-run",
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0 && !f.filtered():
+				return usage("Name them, or use --class, --queue or --all. See: "+a.name+" schedule", "which?")
+			case len(args) > 0 && f.filtered():
+				return usage("", "name them or filter them, not both")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error { return a.editSchedule(c, args, f, e) },
+	}
+	if run {
+		c.Use, c.Short = "run [NAME…]", "push jobs now that were to run later"
+		c.Long = `Push jobs that wait for their time to their queues now: those named, or those that a
+filter selects. On a terminal a filter asks first; elsewhere it needs --yes.`
+		c.Example = "  " + a.name + " schedule run 0af6af819782\n  " + a.name + " schedule run --all --yes"
+	}
+	f.add(c, a)
+	c.Flags().BoolVar(&f.all, "all", false, "all jobs that wait for their time")
+	c.Flags().BoolVar(&e.dryRun, "dry-run", false, "only tell how many these are")
+	c.Flags().BoolVar(&e.yes, "yes", false, "do not ask")
+	return c
+}
+
+// scheduleEdit is what is done to delayed jobs, and what became of it.
+type scheduleEdit struct{ run, dryRun, yes bool }
+
+// scheduleReport is what became of the delayed jobs that were meant.
+type scheduleReport struct {
+	Matched int `json:"matched"`
+	// Pushed and Removed: one of them, by the verb.
+	Pushed  *int `json:"pushed,omitempty"`
+	Removed *int `json:"removed,omitempty"`
+	// Duplicates did not need to be pushed: an equal job waits.
+	Duplicates int  `json:"duplicates"`
+	Gone       int  `json:"gone"`
+	Stuck      int  `json:"stuck"`
+	DryRun     bool `json:"dry_run"`
+}
+
+func (e scheduleEdit) text(n int, done bool) string {
+	verb := map[[2]bool]string{{true, true}: "pushed ", {true, false}: "push ", {false, true}: "removed ", {false, false}: "remove "}[[2]bool{e.run, done}]
+	return verb + plural(n, "delayed job")
+}
+
+func (a *app) editSchedule(c *cobra.Command, names []string, f delayedFilter, e scheduleEdit) error {
+	cfg, err := a.load(c)
+	if err != nil {
+		return err
+	}
+	return a.withStore(c, func(ctx context.Context, s *store.Store) error {
+		jobs, err := a.delayedJobs(ctx, s, names, f)
+		if err != nil {
+			return err
+		}
+		n := 0
+		r := scheduleReport{Matched: len(jobs), DryRun: e.dryRun}
+		if r.Removed = &n; e.run {
+			r.Removed, r.Pushed = nil, &n
+		}
+		if e.dryRun || len(jobs) == 0 {
+			return a.tellScheduleEdit(e, r, n)
+		}
+		if len(names) == 0 && !e.yes {
+			if err := a.confirm(e.text(len(jobs), false)); err != nil {
+				return err
+			}
+		}
+		err = s.Undelay(ctx, jobs, e.run, uniqueOf(cfg.Config), func(_ store.DelayedJob, what store.FailedOutcome) {
+			switch what {
+			case store.FailedGone:
+				r.Gone++
+			case store.FailedStuck:
+				r.Stuck++
+			case store.FailedDuplicate:
+				r.Duplicates++
+				n++
+			default:
+				n++
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("%w (done until then: %d)", err, n)
+		}
+		return a.tellScheduleEdit(e, r, n)
+	})
+}
+
+// uniqueOf tells which queues are unique; nil = none.
+func uniqueOf(c config.Config) func(queue string) bool {
+	if len(c.UniqueQueues) == 0 {
+		return nil
+	}
+	return c.Unique
+}
+
+// delayedJobs finds the jobs that are meant.
+func (a *app) delayedJobs(ctx context.Context, s *store.Store, names []string, f delayedFilter) ([]store.DelayedJob, error) {
+	var jobs []store.DelayedJob
+	var ids, known []string
+	for job, err := range s.DelayedJobs(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		id := job.ID()
+		if len(known) < failedLimit {
+			known = append(known, id[:idLength])
+		}
+		begins := func(name string) bool { return strings.HasPrefix(id, strings.ToLower(name)) }
+		if len(names) > 0 && slices.ContainsFunc(names, begins) || len(names) == 0 && f.matches(&job) {
+			jobs, ids = append(jobs, job), append(ids, id)
+		}
+	}
+	for _, name := range names {
+		var matches []string
+		for _, id := range ids {
+			if strings.HasPrefix(id, strings.ToLower(name)) && !slices.Contains(matches, id) {
+				matches = append(matches, id)
+			}
+		}
+		switch {
+		case len(matches) == 0:
+			return nil, notFound("delayed job", name, known, a.name+" schedule")
+		case len(matches) > 1:
+			return nil, usage("Write more of it.", "%q is the beginning of %d delayed jobs", name, len(matches))
+		}
+	}
+	return jobs, nil
+}
+
+func (a *app) tellScheduleEdit(e scheduleEdit, r scheduleReport, n int) error {
+	var err error
+	switch {
+	case a.flags.output == outJSON:
+		err = a.printJSON(r)
+	case a.flags.output == outName || a.flags.quiet:
+	case r.DryRun:
+		err = a.printText("would " + e.text(r.Matched, false) + "\n")
+	default:
+		text := e.text(n, true)
+		if r.Duplicates > 0 {
+			text += fmt.Sprintf("; %d of them not: an equal job waits", r.Duplicates)
+		}
+		if r.Gone > 0 {
+			text += fmt.Sprintf("; %d were moved or removed by somebody else meanwhile", r.Gone)
+		}
+		err = a.printText(text + "\n")
+	}
+	if r.Stuck > 0 {
+		err = errors.Join(err, &problem{
+			exit: exitFailed, code: "stuck", lines: []string{plural(r.Stuck, "delayed job") + " cannot be pushed"},
+			hint: "It is no job, or the key of its queue in Redis is no list.",
+		})
+	}
+	return err
+}

@@ -1,0 +1,140 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+var (
+	dueScript    = loadScript("due", "rights", "waits", "unique", "delay", "item")
+	misfitScript = loadScript("misfit", "rights")
+)
+
+// Due tells what a MoveDue has done.
+type Due struct {
+	// Moved is how many delayed jobs went to their queues, or were Dropped there because
+	// an equal one waited.
+	Moved, Dropped int
+	// More: others are due now. Else the next one is in Next; 0 = none waits.
+	More bool
+	Next time.Duration
+	// Wrong names keys that hold something else than they should: of delayed jobs, which
+	// are passed over, or of queues, whose jobs are tried again in a few seconds.
+	Wrong []string
+	// Misfits are no jobs. They stay where they are until FileMisfits.
+	Misfits []Misfit
+}
+
+// Misfit is something among the delayed jobs that is none.
+type Misfit struct {
+	key  string
+	Item []byte
+}
+
+// askedRounds bounds how often one MoveDue is asked which queues are unique.
+const askedRounds = 20
+
+// MoveDue moves delayed jobs whose time has come to their queues, at most about 500 of
+// them in one call of the server. Each is moved once, whoever else moves jobs. unique
+// tells which queues are; nil = none but those that have the keys of one.
+func (s *Store) MoveDue(ctx context.Context, unique func(queue string) bool) (Due, error) {
+	rule := "?"
+	if unique == nil {
+		rule = "-"
+	}
+	args := []any{s.prefix, batchJobs, rule}
+	for range askedRounds {
+		raw, err := s.eval(ctx, dueScript, s.key(keyDelayed), args)
+		if err != nil {
+			return Due{}, fmt.Errorf("move delayed jobs: %w", err)
+		}
+		list, _ := raw.([]any)
+		if len(list) != 6 {
+			return Due{}, fmt.Errorf("script due: unexpected reply %v", raw)
+		}
+		asked := texts(list[3])
+		if len(asked) == 0 || unique == nil {
+			return parseDue(list), nil
+		}
+		for _, queue := range asked {
+			args = append(args, queue, flag(unique(queue)))
+		}
+	}
+	return Due{More: true}, nil
+}
+
+func parseDue(list []any) Due {
+	wait := number(list[2])
+	due := Due{Moved: int(number(list[0])), Dropped: int(number(list[1])), Wrong: texts(list[4]), More: wait == 0}
+	if wait > 0 {
+		due.Next = time.Duration(wait) * time.Millisecond
+	}
+	misfits := texts(list[5])
+	for i := 0; i+1 < len(misfits); i += 2 {
+		due.Misfits = append(due.Misfits, Misfit{key: misfits[i], Item: []byte(misfits[i+1])})
+	}
+	return due
+}
+
+// FileMisfits moves what is no job from the delayed jobs to the failed ones, each with
+// the failure record that is made of it, and returns how many it has moved.
+func (s *Store) FileMisfits(ctx context.Context, misfits []Misfit, record func(item []byte) []byte) (int, error) {
+	args := make([]any, 0, 1+3*len(misfits))
+	args = append(args, s.prefix)
+	for _, m := range misfits {
+		args = append(args, m.key, m.Item, record(m.Item))
+	}
+	raw, err := s.eval(ctx, misfitScript, s.key(keyFailed), args)
+	if err != nil {
+		return 0, fmt.Errorf("record what is no delayed job as failed: %w", err)
+	}
+	return int(number(raw)), nil
+}
+
+// Bounds of one DelayedQueues.
+const (
+	requeuedPages = 20
+	requeuedPage  = 1000
+)
+
+// DelayedQueues names the queues of jobs that have run and wait to run again, because
+// their handler asked for it; of very many waiting jobs it looks at the first ones. Those
+// that were enqueued to run later are others.
+func (s *Store) DelayedQueues(ctx context.Context) ([]string, error) {
+	var queues []string
+	for page := range int64(requeuedPages) {
+		members, err := s.read.ZRange(ctx, s.key(keyDelayed), page*requeuedPage, (page+1)*requeuedPage-1).Result()
+		if err != nil {
+			return nil, fmt.Errorf("list delayed jobs: %w", err)
+		}
+		for _, member := range members {
+			if queue, _, ok := parseDelayed(member); ok && requeued(member) && !slices.Contains(queues, queue) {
+				queues = append(queues, queue)
+			}
+		}
+		if len(members) < requeuedPage {
+			break
+		}
+	}
+	return queues, nil
+}
+
+// requeued tells whether a member of resqued:delayed is of a job that has run.
+func requeued(member string) bool {
+	return !strings.HasPrefix(member, laterID) && !strings.HasPrefix(member, stuckID)
+}
+
+// parseDelayed reads a member of resqued:delayed, as lua/records.lua writes it.
+func parseDelayed(member string) (queue, payload string, ok bool) {
+	_, rest, _ := strings.Cut(member, " ")
+	size, rest, _ := strings.Cut(rest, " ")
+	n, err := strconv.Atoi(strings.TrimSuffix(size, "u"))
+	if err != nil || n < 0 || n > len(rest) {
+		return "", "", false
+	}
+	return rest[:n], rest[n:], true
+}

@@ -1,0 +1,141 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+var laterScript = loadScript("later", "rights", "waits", "unique", "delay")
+
+// What the ids of jobs in resqued:delayed begin with that have not run: laterID those
+// enqueued to run later, stuckID those that were due when their queue was no list.
+const (
+	laterID = "later:"
+	stuckID = "stuck:"
+)
+
+// Bounds of one call of a script that takes many jobs, so that it takes the server about
+// a millisecond.
+const (
+	batchJobs  = 500
+	batchBytes = 1 << 20
+)
+
+// ErrRefused: a script did nothing with a job because a key holds what it should not.
+var ErrRefused = errors.New("a key in redis is in the way")
+
+// LaterJob is a job that is to be enqueued later.
+type LaterJob struct {
+	Queue string
+	// Payload is one that wire.Parse accepts: others could stop a Ruby scheduler.
+	Payload []byte
+	// Unique: an equal payload waits in the queue at most once. That is looked at when
+	// the job is due.
+	Unique bool
+	// In is how long the job waits, by the server's clock. At is used where it is not
+	// zero: the time from which on it may run.
+	In time.Duration
+	At time.Time
+}
+
+func (j *LaterJob) when() string {
+	if j.At.IsZero() {
+		return "+" + strconv.FormatInt(milliseconds(j.In), 10)
+	}
+	at := j.At.UnixMilli()
+	if j.At.Nanosecond()%int(time.Millisecond) > 0 {
+		at++
+	}
+	return strconv.FormatInt(max(at, 0), 10)
+}
+
+// milliseconds rounds up: no job may run before its time.
+func milliseconds(d time.Duration) int64 {
+	return int64(max(d, 0)+time.Millisecond-1) / int64(time.Millisecond)
+}
+
+// LaterReply tells what became of a LaterJob.
+type LaterReply struct {
+	// Due is when the job goes to its queue, never before the time that was asked for;
+	// zero if that had come already.
+	Due time.Time
+	// Pushed: the time had come, and it is in its queue, Length jobs long. It is neither
+	// due nor pushed where an equal one waits there.
+	Pushed bool
+	Length int64
+	// Err is why nothing was done with this job, or an error that is not Unexecuted:
+	// then nobody knows.
+	Err error
+}
+
+// EnqueueLater has jobs wait for their time, and answers for each. Those whose time has
+// come are pushed.
+func (s *Store) EnqueueLater(ctx context.Context, jobs []LaterJob) []LaterReply {
+	replies := make([]LaterReply, 0, len(jobs))
+	for len(jobs) > 0 {
+		n, size := 0, 0
+		for n < len(jobs) && n < batchJobs && (n == 0 || size+len(jobs[n].Payload) <= batchBytes) {
+			size += len(jobs[n].Payload)
+			n++
+		}
+		replies = append(replies, s.enqueueLater(ctx, jobs[:n])...)
+		jobs = jobs[n:]
+	}
+	return replies
+}
+
+func (s *Store) enqueueLater(ctx context.Context, jobs []LaterJob) []LaterReply {
+	replies := make([]LaterReply, len(jobs))
+	args := make([]any, 0, 2+4*len(jobs))
+	args = append(args, s.prefix, newLaterID())
+	for i := range jobs {
+		args = append(args, &jobs[i].Queue, jobs[i].Payload, flag(jobs[i].Unique), jobs[i].when())
+	}
+	raw, err := s.eval(ctx, laterScript, s.key(keySchedule), args)
+	list, _ := raw.([]any)
+	if err == nil && len(list) != 3 {
+		err = fmt.Errorf("script later: unexpected reply %v", raw)
+	}
+	var marks string
+	var numbers, reasons []string
+	if err == nil {
+		marks, _ = list[0].(string)
+		numbers, reasons = texts(list[1]), texts(list[2])
+		if len(marks) != len(jobs) || len(numbers) != len(jobs) {
+			err = fmt.Errorf("script later: %d answers for %d jobs", len(marks), len(jobs))
+		}
+	}
+	for i := range replies {
+		if err != nil {
+			replies[i].Err = fmt.Errorf("enqueue to %q for later: %w", jobs[i].Queue, err)
+			continue
+		}
+		n, _ := strconv.ParseInt(numbers[i], 10, 64)
+		switch marks[i] {
+		case 's', 'w':
+			replies[i].Due = time.UnixMilli(n)
+		case 'q':
+			replies[i].Pushed, replies[i].Length = true, n
+		case 'd':
+		default:
+			reason := "unknown reason"
+			if len(reasons) > 0 {
+				reason, reasons = reasons[0], reasons[1:]
+			}
+			replies[i].Err = fmt.Errorf("enqueue to %q for later: %w: %s", jobs[i].Queue, ErrRefused, reason)
+		}
+	}
+	return replies
+}
+
+// newLaterID returns an id that no other call has.
+func newLaterID() string {
+	id := make([]byte, 10)
+	_, _ = rand.Read(id) // it never fails
+	return laterID + hex.EncodeToString(id)
+}

@@ -1,0 +1,27 @@
+-- later enqueues jobs that are to run later.
+--
+-- KEYS[1] delayed_queue_schedule
+-- ARGV    prefix, id of the call, then per job: queue, payload, whether the queue is
+--         unique (1|0), when: a time (ms since 1970), or with a "+" in front how long from
+--         now on (ms)
+-- RETURNS {what delay says of each or x (nothing was done) as one text, {for each: when
+--         it is due in ms if it waits, length of the queue if it was pushed, else 0},
+--         {why, for each x}}
+
+local prefix, id, ms = ARGV[1], ARGV[2], (now())
+local done, numbers, reasons = {}, {}, {}
+for i = 3, #ARGV, 4 do
+  local queue, payload, unique, when = ARGV[i], ARGV[i + 1], ARGV[i + 2] == '1', ARGV[i + 3]
+  local due = sub(when, 1, 1) == '+' and ms + tonumber(sub(when, 2)) or tonumber(when)
+  local how, number = 'x', 0
+  local reason = lacksdelay(prefix, queue, unique, due)
+  if reason then
+    reasons[#reasons + 1] = reason
+  else
+    how, number = delay(prefix, queue, payload, unique, due, id .. '#' .. i)
+    if how == 'q' then number = call('LLEN', prefix .. 'queue:' .. queue) end
+  end
+  done[#done + 1] = how
+  numbers[#numbers + 1] = fmt('%.0f', number or 0)
+end
+return {table.concat(done), numbers, reasons}

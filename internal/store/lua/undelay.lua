@@ -1,0 +1,50 @@
+-- undelay removes jobs that wait for their time, or pushes them now: each only if it
+-- still waits there, byte by byte.
+--
+-- KEYS[1] resqued:delayed
+-- ARGV    prefix, what (run|rm), then per job: its key, the item, whether its queue is
+--         unique (1|0)
+-- RETURNS one letter for each as one text: r (done), u (done; it was not pushed, an equal
+--         job waits), g (gone), x (its queue, or its key, holds something else than it
+--         should, or it is no job; nothing was done)
+
+local prefix, run = ARGV[1], ARGV[2] == 'run'
+local own, schedule = prefix .. 'resqued:delayed', prefix .. 'delayed_queue_schedule'
+need(own, 'ZREM')
+need(schedule, 'ZREM')
+need(prefix .. 'delayed:', 'LREM', 'LLEN')
+if run then
+  need(prefix .. 'queue:', 'RPUSH')
+  needcompanions(prefix)
+end
+local done, start = {}, fmt('%.0f', math.floor(now() / 1000))
+for i = 3, #ARGV, 3 do
+  local key, item, unique = ARGV[i], ARGV[i + 1], ARGV[i + 2] == '1'
+  local queue, payload, u
+  if key == own then queue, payload, u = memberof(item) else queue, payload = jobof(item) end
+  local target = prefix .. 'queue:' .. (queue or '')
+  unique = unique or u or call('EXISTS', target .. ':uniqueue') == 1
+  local how = 'r'
+  if run and (not queue or not len(target) or unique and not utyped(target)) then
+    how = 'x'
+  else
+    local gone
+    if key == own then
+      gone = pcall_('ZREM', own, item)
+    else
+      gone = pcall_('LREM', key, 1, item)
+    end
+    if gone ~= 1 then
+      how = checked(gone) == 0 and 'g' or 'x'
+    else
+      if key ~= own then
+        local at = sub(key, #prefix + #'delayed:' + 1)
+        if type(pcall_('LPOS', key, item)) ~= 'number' then pcall_('SREM', prefix .. 'timestamps:' .. item, 'delayed:' .. at) end
+        if call('LLEN', key) == 0 then pcall_('ZREM', schedule, at) end
+      end
+      if run and not putback(prefix, queue, payload, unique and start or '-', false) then how = 'u' end
+    end
+  end
+  done[#done + 1] = how
+end
+return table.concat(done)

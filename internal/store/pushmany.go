@@ -1,0 +1,113 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// pipedBytes bounds what of the payloads of one PushMany is on its way at a time.
+const pipedBytes = 8 << 20
+
+// errNotSent marks what was not sent because something before it failed.
+var errNotSent = errors.New("not sent")
+
+// Pushed is what became of a payload of PushMany.
+type Pushed struct {
+	// Length is how many jobs waited in the queue with it and those before it.
+	Length int64
+	// Err is why it was not pushed, or an error that is not Unexecuted: then nobody
+	// knows.
+	Err error
+}
+
+// pushGroup are payloads that go to one queue with one command.
+type pushGroup struct {
+	queue  string
+	values []any
+	at     []int // which payloads these are
+	size   int
+	err    error
+}
+
+// PushMany appends payloads to queues, queues[i] taking payloads[i], and answers for
+// each. Those of one queue keep their order. It sends thousands at a time and waits for
+// the answers together.
+func (s *Store) PushMany(ctx context.Context, queues []string, payloads [][]byte) []Pushed {
+	out := make([]Pushed, len(payloads))
+	names := slices.Compact(slices.Sorted(slices.Values(queues)))
+	for some := range slices.Chunk(names, 1000) {
+		members := make([]any, len(some))
+		for i, name := range some {
+			members[i] = name
+		}
+		// Known before their first job is there.
+		if err := s.once(ctx, func() error { return s.write.SAdd(ctx, s.key(keyQueues), members...).Err() }); err != nil {
+			for i := range out {
+				out[i].Err = fmt.Errorf("push to %q: %w: %w", queues[i], errNotSent, err)
+			}
+			return out
+		}
+	}
+	var round []*pushGroup
+	open, size := map[string]*pushGroup{}, 0
+	for i, payload := range payloads {
+		g := open[queues[i]]
+		if g == nil || len(g.values) == batchJobs || g.size+len(payload) > batchBytes {
+			if size > pipedBytes {
+				s.pushRound(ctx, round, out)
+				round, open, size = nil, map[string]*pushGroup{}, 0
+			}
+			g = &pushGroup{queue: queues[i]}
+			open[queues[i]] = g
+			round = append(round, g)
+		}
+		g.values, g.at = append(g.values, payload), append(g.at, i)
+		g.size += len(payload)
+		size += len(payload)
+	}
+	s.pushRound(ctx, round, out)
+	return out
+}
+
+// pushRound sends groups together. A group is sent again only after an answer which
+// proves that it was not pushed.
+func (s *Store) pushRound(ctx context.Context, groups []*pushGroup, out []Pushed) {
+	left := groups
+	_ = s.once(ctx, func() error {
+		pipe := s.write.Pipeline()
+		cmds := make([]*redis.IntCmd, len(left))
+		for i, g := range left {
+			cmds[i] = pipe.RPush(ctx, s.queueKey(g.queue), g.values...)
+		}
+		_, _ = pipe.Exec(ctx) // each command has its own answer
+		var again []*pushGroup
+		var first error
+		for i, g := range left {
+			length, err := cmds[i].Result()
+			g.err = err
+			if err == nil {
+				for k, at := range g.at {
+					out[at].Length = length - int64(len(g.at)-1-k)
+				}
+			} else if transient(err) {
+				again = append(again, g)
+				if first == nil {
+					first = err
+				}
+			}
+		}
+		left = again
+		return first
+	})
+	for _, g := range groups {
+		for _, at := range g.at {
+			if g.err != nil {
+				out[at].Err = fmt.Errorf("push to %q: %w", g.queue, g.err)
+			}
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var undelayScript = loadScript("undelay", "rights", "waits", "unique", "item")
+
+// undelayBatch bounds the jobs of one call: each may be looked for in a long list.
+const undelayBatch = 50
+
+// DelayedJob is a job that waits for its time.
+type DelayedJob struct {
+	// Due is when it goes to its queue.
+	Due time.Time
+	// Queue and Payload are empty where it is no job. Payload is for people to read: it
+	// may hold the name of the queue.
+	Queue   string
+	Payload []byte
+
+	key, item string
+}
+
+// ID is a digest of the time and the job. Equal jobs that are due together share it.
+func (j *DelayedJob) ID() string {
+	at := j.key + "\n"
+	if strings.HasSuffix(j.key, keyDelayed) {
+		at = "" // such an item is the only one of its kind
+	}
+	sum := sha256.Sum256([]byte(at + j.item))
+	return hex.EncodeToString(sum[:])
+}
+
+// Delayed counts the jobs that wait for their time, of which at most so many lists are
+// looked at; partial: there are more.
+func (s *Store) Delayed(ctx context.Context, lists int64) (n int64, partial bool, err error) {
+	own, err := s.read.ZCard(ctx, s.key(keyDelayed)).Result()
+	if err != nil {
+		return 0, false, fmt.Errorf("count delayed jobs: %w", err)
+	}
+	times, err := s.read.ZRange(ctx, s.key(keySchedule), 0, lists).Result()
+	if err != nil {
+		return 0, false, fmt.Errorf("count delayed jobs: %w", err)
+	}
+	if partial = int64(len(times)) > lists; partial {
+		times = times[:lists]
+	}
+	for some := range slices.Chunk(times, 1000) {
+		pipe := s.read.Pipeline()
+		lengths := make([]*redis.IntCmd, len(some))
+		for i, at := range some {
+			lengths[i] = pipe.LLen(ctx, s.key(keyDueAt)+at)
+		}
+		if _, err := pipe.Exec(ctx); err != nil && Unreachable(err) {
+			return 0, false, fmt.Errorf("count delayed jobs: %w", err)
+		}
+		for _, length := range lengths {
+			own += length.Val() // 0 of a key of another type; whoever moves jobs tells
+		}
+	}
+	return own, partial, nil
+}
+
+// DelayedJobs goes through the jobs that wait for their time: first those of
+// resqued:delayed and then those of resque-scheduler's keys, in the order in which they
+// are due. What is added or moved meanwhile may be passed over.
+func (s *Store) DelayedJobs(ctx context.Context) iter.Seq2[DelayedJob, error] {
+	return func(yield func(DelayedJob, error) bool) {
+		for start := int64(0); ; start += pageElements {
+			page, err := s.read.ZRangeWithScores(ctx, s.key(keyDelayed), start, start+pageElements-1).Result()
+			if err != nil {
+				yield(DelayedJob{}, fmt.Errorf("read delayed jobs: %w", err))
+				return
+			}
+			for _, z := range page {
+				member, _ := z.Member.(string)
+				job := DelayedJob{Due: time.UnixMilli(int64(z.Score)), key: s.key(keyDelayed), item: member}
+				if queue, payload, ok := parseDelayed(member); ok {
+					job.Queue, job.Payload = queue, []byte(payload)
+				}
+				if !yield(job, nil) {
+					return
+				}
+			}
+			if len(page) < pageElements {
+				break
+			}
+		}
+		for start := int64(0); ; start += pageElements {
+			times, err := s.read.ZRangeWithScores(ctx, s.key(keySchedule), start, start+pageElements-1).Result()
+			if err != nil {
+				yield(DelayedJob{}, fmt.Errorf("read delayed jobs: %w", err))
+				return
+			}
+			for _, z := range times {
+				at, _ := z.Member.(string)
+				if !s.delayedList(ctx, at, z.Score, yield) {
+					return
+				}
+			}
+			if len(times) < pageElements {
+				return
+			}
+		}
+	}
+}
+
+// delayedList goes through the jobs that are due at one time.
+func (s *Store) delayedList(ctx context.Context, at string, score float64, yield func(DelayedJob, error) bool) bool {
+	w := s.walk(s.key(keyDueAt) + at)
+	for {
+		from, page, err := w.next(ctx)
+		if err != nil {
+			if Unreachable(err) || !redis.HasErrorPrefix(err, "WRONGTYPE") {
+				yield(DelayedJob{}, fmt.Errorf("read delayed jobs: %w", err))
+				return false
+			}
+			return true // whoever moves jobs tells
+		}
+		if len(page) == 0 {
+			return true
+		}
+		for _, item := range page {
+			job := DelayedJob{Due: time.Unix(int64(score), 0), key: w.key, item: item}
+			var fields struct{ Queue string }
+			if json.Unmarshal([]byte(item), &fields) == nil && fields.Queue != "" {
+				job.Queue, job.Payload = fields.Queue, []byte(item)
+			}
+			if !yield(job, nil) {
+				return false
+			}
+		}
+		w.done(from, page)
+	}
+}
+
+// NextDelayed returns the jobs that want accepts and that are due first, at most so many;
+// more: there are others.
+func (s *Store) NextDelayed(ctx context.Context, limit int, want func(*DelayedJob) bool) (jobs []DelayedJob, more bool, err error) {
+	own, scheduled := 0, 0
+	for job, err := range s.DelayedJobs(ctx) {
+		if err != nil {
+			return nil, false, err
+		}
+		if !want(&job) {
+			continue
+		}
+		// Each of the two places is in order, so that no more of one is needed.
+		if strings.HasSuffix(job.key, keyDelayed) {
+			if own++; own > limit {
+				more = true
+				continue
+			}
+		} else if scheduled++; scheduled > limit {
+			more = true
+			break
+		}
+		jobs = append(jobs, job)
+	}
+	slices.SortStableFunc(jobs, func(a, b DelayedJob) int { return cmp.Compare(a.Due.UnixNano(), b.Due.UnixNano()) })
+	if len(jobs) > limit {
+		jobs, more = jobs[:limit], true
+	}
+	return jobs, more, nil
+}
+
+// Undelay removes jobs that wait for their time or, with run, pushes them now; unique
+// tells which queues are. It answers as EditFailed does for each.
+//
+// After an error that is not Unexecuted some may have been done that were not told.
+func (s *Store) Undelay(ctx context.Context, jobs []DelayedJob, run bool, unique func(queue string) bool, done func(DelayedJob, FailedOutcome)) error {
+	verb := "rm"
+	if run {
+		verb = "run"
+	}
+	for some := range slices.Chunk(jobs, undelayBatch) {
+		args := []any{s.prefix, verb}
+		for _, j := range some {
+			args = append(args, j.key, j.item, flag(unique != nil && unique(j.Queue)))
+		}
+		raw, err := s.eval(ctx, undelayScript, s.key(keyDelayed), args)
+		if err != nil {
+			return fmt.Errorf("%s delayed jobs: %w", verb, err)
+		}
+		marks, _ := raw.(string)
+		if len(marks) != len(some) {
+			return fmt.Errorf("script undelay: %d answers for %d jobs", len(marks), len(some))
+		}
+		for i, j := range some {
+			done(j, FailedOutcome(marks[i]))
+		}
+	}
+	return nil
+}
