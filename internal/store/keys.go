@@ -24,6 +24,10 @@ const (
 	keyKills     = "resqued:kills:"
 	keySuspects  = "resqued:suspects:"
 	keyKilled    = "resqued:killed:"
+
+	keyPauseQueue   = "pause:queue:"
+	keyPauseAll     = "pause:all"
+	keyPauseWorkers = "pause-all-workers"
 )
 
 // key adds the namespace to a name.
