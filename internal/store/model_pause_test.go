@@ -32,7 +32,7 @@ func (m *model) pause(t *rapid.T) {
 	}
 	value := rapid.SampledFrom(pauses[key]).Draw(t, "value")
 	if key == "pause-all-workers" && rapid.Bool().Draw(t, "of no pause") {
-		value = rapid.SampledFrom([]string{"", "false", "truely", "1"}).Draw(t, "other value")
+		value = rapid.SampledFrom([]string{"", "false", "true-ish", "1"}).Draw(t, "other value")
 	}
 	must(t, m.redis.Set(m.ctx, modelSpace+key, value, 0).Err())
 }
