@@ -21,6 +21,7 @@ import (
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/systemd"
+	"github.com/resqued/resqued/internal/ticker"
 )
 
 // served is what a master is made of.
@@ -29,7 +30,7 @@ type served struct {
 	log    *zap.Logger
 	dev    *devMode
 	// reload reads the configuration again; nil refuses HUP.
-	reload func(context.Context) (master.Config, error)
+	reload func(context.Context) (config.Config, error)
 	// ready is called when the first worker process works, and stopping when the
 	// end begins; both may be nil.
 	ready, stopping func()
@@ -66,14 +67,32 @@ func (a *app) serve(ctx context.Context, s served) error {
 	if stopped, err := waitForRedis(ctx, redis, relay, notifier, s.log); stopped || err != nil {
 		return err
 	}
-	m, err := master.New(cfg, master.Deps{
+	schedules := ticker.New(redis, s.log.Named("schedule"))
+	schedules.Set(a.tickerConfig(s.config, self))
+	deps := master.Deps{
 		Self: self, System: &master.Linux{}, Store: redis, Notifier: notifier, Log: s.log,
-		Signals: relay.out, Reload: s.reload, BeforeFork: a.beforeFork,
-	})
+		Signals: relay.out, BeforeFork: a.beforeFork,
+	}
+	if s.reload != nil {
+		deps.Reload = func(ctx context.Context) (master.Config, error) {
+			c, err := s.reload(ctx)
+			if err != nil {
+				return master.Config{}, err
+			}
+			schedules.Set(a.tickerConfig(c, self))
+			return masterConfig(c, s.dev, a.handlers)
+		}
+	}
+	m, err := master.New(cfg, deps)
 	if err != nil {
 		return err
 	}
+	beside, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var helpers sync.WaitGroup
+	helpers.Go(func() { schedules.Run(beside) })
 	err = m.Run(ctx)
+	stop()
+	helpers.Wait()
 	if errors.Is(err, master.ErrWorkerConfig) {
 		return &problem{exit: exitConfig, code: "config", lines: []string{err.Error()}, cause: err}
 	}

@@ -8,7 +8,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/master"
 	"github.com/resqued/resqued/internal/proc"
 )
 
@@ -61,28 +60,28 @@ func (a *app) work(c *cobra.Command) error {
 	}
 	return a.serve(c.Context(), served{
 		config: r.Config, log: log,
-		reload: func(context.Context) (master.Config, error) { return a.reload(c, r.Config, log) },
+		reload: func(context.Context) (config.Config, error) { return a.reload(c, r.Config, log) },
 	})
 }
 
 // reload reads the configuration again, as it was read at the start. The master
 // keeps its own connection to Redis, so that cannot change.
-func (a *app) reload(c *cobra.Command, old config.Config, log *zap.Logger) (master.Config, error) {
+func (a *app) reload(c *cobra.Command, old config.Config, log *zap.Logger) (config.Config, error) {
 	r, err := a.loadAs(c, config.Options{NeedQueues: true})
 	if err != nil {
-		return master.Config{}, err
+		return config.Config{}, err
 	}
 	if r.RedisURL != old.RedisURL || r.Namespace != old.Namespace {
-		return master.Config{}, usage("", "redis_url and namespace cannot change while the daemon runs: restart it")
+		return config.Config{}, usage("", "redis_url and namespace cannot change while the daemon runs: restart it")
 	}
 	if err := needDatabase(r.Config, a.handlers); err != nil {
-		return master.Config{}, err
+		return config.Config{}, err
 	}
 	a.logSettings(c, r, r.LogLevel)
 	for _, w := range append(r.Warnings, a.unhandled(r)...) {
 		log.Warn(w.Message, zap.String("key", w.Key))
 	}
-	return masterConfig(r.Config, nil, a.handlers)
+	return r.Config, nil
 }
 
 // daemonLog is the logger of a daemon, at a level or what the flags make of it.
