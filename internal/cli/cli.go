@@ -137,7 +137,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usage("See: "+c.CommandPath()+" --help", "%s", flagError(c, err))
 	})
-	root.AddCommand(a.devCommand(), a.workCommand(), a.enqueueCommand(), a.queuesCommand(), a.jobsCommand(), a.workersCommand(),
+	root.AddCommand(a.devCommand(), a.workCommand(), a.enqueueCommand(), a.queuesCommand(), a.cronCommand(), a.jobsCommand(), a.workersCommand(),
 		a.failedCommand(), a.locksCommand(), a.lockerCommand(), a.configCommand(), a.versionCommand(), a.completionCommand())
 	_ = root.RegisterFlagCompletionFunc("output", words(outTable, outWide, outJSON, outName))
 	_ = root.RegisterFlagCompletionFunc("redis-url", cobra.NoFileCompletions)
