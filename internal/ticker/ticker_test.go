@@ -108,7 +108,7 @@ func (r *rig) start(ctx context.Context, m *master, c Config) (done chan struct{
 		m.rate = 1
 	}
 	ctx, m.stop = context.WithCancel(ctx)
-	ticker := New(m, zap.NewNop())
+	ticker := New(m, nopLogger())
 	ticker.now = m.clock
 	ticker.Set(c)
 	done = make(chan struct{})
@@ -119,6 +119,8 @@ func (r *rig) start(ctx context.Context, m *master, c Config) (done chan struct{
 	}()
 	return done
 }
+
+func nopLogger() *zap.Logger { return zap.NewNop() }
 
 func secondly(name string) cron.Schedule {
 	return cron.Schedule{Name: name, Class: "Tick", Queue: name, Args: json.RawMessage(`["` + name + `"]`), Cron: "* * * * * *", TimeZone: "UTC", CatchUp: cron.CatchUpAll}
