@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -108,9 +109,9 @@ func (s Schedule) Check() error {
 		return fmt.Errorf("has no queue, and class %s names none", s.Class)
 	case !utf8.ValidString(s.Class+s.Queue+s.Name) || strings.ContainsFunc(s.Class+s.Queue+s.Name, unicode.IsControl):
 		return errors.New("name, class and queue must be plain text")
-	case s.IfRunning != "" && !contains(IfRunning, s.IfRunning):
+	case s.IfRunning != "" && !slices.Contains(IfRunning, s.IfRunning):
 		return fmt.Errorf("if_running %q is not known, one of %s", s.IfRunning, strings.Join(IfRunning, ", "))
-	case s.CatchUp != "" && !contains(CatchUps, s.CatchUp):
+	case s.CatchUp != "" && !slices.Contains(CatchUps, s.CatchUp):
 		return fmt.Errorf("catch_up %q is not known, one of %s", s.CatchUp, strings.Join(CatchUps, ", "))
 	}
 	return nil
@@ -158,13 +159,4 @@ func (t Timing) Begin(now time.Time) time.Time {
 		return now.Add(t.first - t.every)
 	}
 	return now
-}
-
-func contains(list []string, value string) bool {
-	for _, v := range list {
-		if v == value {
-			return true
-		}
-	}
-	return false
 }
