@@ -35,6 +35,9 @@ func (a *app) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, erro
 	if err := a.checkHandlers(r); err != nil {
 		return nil, err
 	}
+	if err := a.checkSchedules(r); err != nil {
+		return nil, err
+	}
 	if a.dev {
 		found, err := devredis.Find(devDir())
 		if err != nil {

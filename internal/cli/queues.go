@@ -29,6 +29,7 @@ const (
 	queueIdle    = "idle"    // nobody serves it, and it is empty
 	queueOrphan  = "orphan"  // nobody serves it, and jobs wait
 	queueStarved = "starved" // all of its jobs were locked when last tried
+	queuePaused  = "paused"  // somebody wants its jobs to wait
 	queueBroken  = "broken"  // its key is no list
 )
 
@@ -77,6 +78,7 @@ func (a *app) queuesCommand() *cobra.Command {
   starved  somebody does, but when last tried all of its jobs were locked
   orphan   jobs wait and nobody serves it
   idle     nobody serves it and it is empty
+  paused   its jobs wait until "queues resume"
   broken   its key in Redis is no list
 
 OLDEST is known for jobs that say when they were pushed; plain Resque payloads do
@@ -109,7 +111,7 @@ wide) wait beside the queue to run alone, because their worker process has died.
 		},
 	}
 	show.Flags().Int64Var(&limit, "limit", maxShown, "how many jobs of each queue")
-	parent.AddCommand(show, a.removeQueuesCommand(true), a.removeQueuesCommand(false))
+	parent.AddCommand(show, a.pauseQueuesCommand(true), a.pauseQueuesCommand(false), a.removeQueuesCommand(true), a.removeQueuesCommand(false))
 	return parent
 }
 
@@ -230,6 +232,8 @@ func (v *queueView) judge(q store.QueueInfo) {
 	switch {
 	case q.Err != nil:
 		v.State, v.Size, v.broken = queueBroken, nil, q.Err.Error()
+	case q.Paused:
+		v.State = queuePaused
 	case v.Served == 0 && q.Size+q.Suspects > 0:
 		v.State = queueOrphan
 	case v.Served == 0:
@@ -343,7 +347,7 @@ func queueColour(state string) string {
 	switch state {
 	case queueRuns:
 		return green
-	case queueStarved, queueOrphan:
+	case queueStarved, queueOrphan, queuePaused:
 		return yellow
 	case queueBroken:
 		return red

@@ -63,19 +63,31 @@ func (a *app) scheduleCommand() *cobra.Command {
 		if limit < 1 {
 			return usage("", "--limit %d: use 1 or more", limit)
 		}
-		return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.listSchedule(ctx, s, f, limit) })
+		return a.withConfig(c, func(ctx context.Context, s *store.Store, cfg config.Config) error {
+			return a.listSchedule(ctx, s, cfg, f, limit)
+		})
 	}
 	flags := func(c *cobra.Command) *cobra.Command {
 		f.add(c, a)
-		c.Flags().IntVar(&limit, "limit", scheduleLimit, "how many of those that come next")
+		c.Flags().IntVar(&limit, "limit", scheduleLimit, "how many of the delayed jobs that come next")
 		return c
 	}
 	parent := flags(&cobra.Command{
-		Use: "schedule", Short: "list jobs that run later, run them now or remove them", RunE: ls,
-		Long: `List the jobs that wait for their time, those first that come next: jobs enqueued with
---in or --at, by this program or by resque-scheduler, and jobs that asked to run again
-later.`,
-		Example: "  " + a.name + " schedule\n  " + a.name + " schedule --class Mail\n  " + a.name + " schedule rm 0af6af819782",
+		Use: "schedule", Short: "list schedules and delayed jobs, run them now or remove them", RunE: ls,
+		Long: `List schedules, and then the jobs that wait for their time, those first that come next.
+
+Schedules are those of the configuration, those that resque-scheduler keeps in Redis, and
+those that daemons with another configuration have. NEXT is when the next tick comes;
+LAST what came of the last one, and when that was:
+
+  ok         its job was enqueued
+  skipped    not: the one before had not come to its end (if_running)
+  duplicate  not: an equal one waited in its unique queue
+  missed     not: no daemon ran then (catch_up)
+
+Delayed jobs run once: they were enqueued with --in or --at, by this program or by
+resque-scheduler, or have asked to run again later.`,
+		Example: "  " + a.name + " schedule -c resqued.yaml\n  " + a.name + " schedule --class Mail\n  " + a.name + " schedule run nightly\n  " + a.name + " schedule rm 0af6af819782",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return unknownVerb(c, args[0])
@@ -84,7 +96,7 @@ later.`,
 		},
 	})
 	parent.AddCommand(flags(&cobra.Command{
-		Use: "ls", Short: "list jobs that run later (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
+		Use: "ls", Short: "list schedules and delayed jobs (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
 	}), a.editScheduleCommand(true), a.editScheduleCommand(false))
 	return parent
 }
@@ -100,7 +112,14 @@ func viewDelayed(j *store.DelayedJob) scheduleView {
 	return v
 }
 
-func (a *app) listSchedule(ctx context.Context, s *store.Store, f delayedFilter, limit int) error {
+func (a *app) listSchedule(ctx context.Context, s *store.Store, cfg config.Config, f delayedFilter, limit int) error {
+	views, now, err := a.cronViews(ctx, s, cfg)
+	if err != nil {
+		return err
+	}
+	views = slices.DeleteFunc(views, func(v *cronView) bool {
+		return f.queue != "" && f.queue != v.Queue || f.class != "" && f.class != v.Class
+	})
 	jobs, more, err := s.NextDelayed(ctx, limit, f.matches)
 	if err != nil {
 		return err
@@ -114,18 +133,19 @@ func (a *app) listSchedule(ctx context.Context, s *store.Store, f delayedFilter,
 		{title: "QUEUE"},
 		{title: "ARGS", wide: true},
 		{title: "DUE", wide: true},
+		{title: "PROBLEM", wide: true},
 	}}
-	now := time.Now()
+	addCron(l, views, now)
 	for i := range jobs {
 		v := viewDelayed(&jobs[i])
-		l.add(v.Name, v, v.Name, v.When, until(*v.Next, now), "", v.Class, v.Queue, string(v.Args), v.Next.Format(time.RFC3339))
+		l.add(v.Name, v, v.Name, v.When, until(*v.Next, now), "", v.Class, v.Queue, string(v.Args), v.Next.Format(time.RFC3339), v.Invalid)
 	}
 	if a.flags.output != outJSON && a.flags.output != outName {
 		switch {
-		case len(jobs) == 0:
-			a.note("nothing waits for its time")
+		case len(jobs) == 0 && len(views) == 0:
+			a.note("no schedules, and nothing waits for its time: see docs/cron.md and docs/schedule.md")
 		case more:
-			a.note("only the next %d are shown; see --limit", limit)
+			a.note("only the next %d delayed jobs are shown; see --limit", limit)
 		}
 	}
 	return a.print(l)
@@ -144,9 +164,12 @@ func (a *app) editScheduleCommand(run bool) *cobra.Command {
 	var f delayedFilter
 	e := scheduleEdit{run: run}
 	c := &cobra.Command{
-		Use: "rm [NAME…]", Short: "remove jobs that run later",
+		Use: "rm [NAME…]", Short: "remove delayed jobs, or schedules that are kept in Redis",
 		Long: `Remove jobs that wait for their time: those named, or those that a filter selects. On a
-terminal a filter asks first; elsewhere it needs --yes.`,
+terminal a filter asks first; elsewhere it needs --yes.
+
+The name of a schedule removes one that is kept in Redis, and what is known of one that
+nobody has any more. One of the configuration is removed there.`,
 		Example: "  " + a.name + " schedule rm 0af6af819782\n  " + a.name + " schedule rm --class Mail --dry-run",
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
@@ -157,12 +180,15 @@ terminal a filter asks first; elsewhere it needs --yes.`,
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error { return a.editSchedule(c, args, f, e) },
+		RunE:              func(c *cobra.Command, args []string) error { return a.editSchedule(c, args, f, e) },
+		ValidArgsFunction: a.live(scheduleNames),
 	}
 	if run {
-		c.Use, c.Short = "run [NAME…]", "push jobs now that were to run later"
+		c.Use, c.Short = "run [NAME…]", "push delayed jobs, or those of schedules, now"
 		c.Long = `Push jobs that wait for their time to their queues now: those named, or those that a
-filter selects. On a terminal a filter asks first; elsewhere it needs --yes.`
+filter selects. On a terminal a filter asks first; elsewhere it needs --yes.
+
+The name of a schedule enqueues its job now, besides its ticks, which stay as they are.`
 		c.Example = "  " + a.name + " schedule run 0af6af819782\n  " + a.name + " schedule run --all --yes"
 	}
 	f.add(c, a)
@@ -194,12 +220,45 @@ func (e scheduleEdit) text(n int, done bool) string {
 }
 
 func (a *app) editSchedule(c *cobra.Command, names []string, f delayedFilter, e scheduleEdit) error {
+	var schedules []string // all there are
+	var named int          // of names
+	err := a.withConfig(c, func(ctx context.Context, s *store.Store, cfg config.Config) error {
+		if len(names) == 0 {
+			return nil
+		}
+		views, _, err := a.cronViews(ctx, s, cfg)
+		for _, v := range views {
+			schedules = append(schedules, v.Name)
+			if slices.Contains(names, v.Name) {
+				named++
+			}
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case named == 0:
+		return a.editDelayed(c, names, schedules, f, e)
+	case named < len(names):
+		return usage("", "name schedules or delayed jobs, not both at once")
+	case e.dryRun:
+		return a.printText("would " + map[bool]string{true: "enqueue the jobs of ", false: "remove "}[e.run] + plural(named, "schedule") + "\n")
+	case e.run:
+		return a.runSchedules(c, names)
+	}
+	return a.removeSchedules(c, names)
+}
+
+// editDelayed is editSchedule for delayed jobs; schedules are names that could be meant
+// as well.
+func (a *app) editDelayed(c *cobra.Command, names, schedules []string, f delayedFilter, e scheduleEdit) error {
 	cfg, err := a.load(c)
 	if err != nil {
 		return err
 	}
 	return a.withStore(c, func(ctx context.Context, s *store.Store) error {
-		jobs, err := a.delayedJobs(ctx, s, names, f)
+		jobs, err := a.delayedJobs(ctx, s, names, schedules, f)
 		if err != nil {
 			return err
 		}
@@ -245,15 +304,16 @@ func uniqueOf(c config.Config) func(queue string) bool {
 }
 
 // delayedJobs finds the jobs that are meant.
-func (a *app) delayedJobs(ctx context.Context, s *store.Store, names []string, f delayedFilter) ([]store.DelayedJob, error) {
+func (a *app) delayedJobs(ctx context.Context, s *store.Store, names, schedules []string, f delayedFilter) ([]store.DelayedJob, error) {
 	var jobs []store.DelayedJob
-	var ids, known []string
+	var ids []string
+	known := slices.Clone(schedules)
 	for job, err := range s.DelayedJobs(ctx) {
 		if err != nil {
 			return nil, err
 		}
 		id := job.ID()
-		if len(known) < failedLimit {
+		if len(known) < len(schedules)+failedLimit {
 			known = append(known, id[:idLength])
 		}
 		begins := func(name string) bool { return strings.HasPrefix(id, strings.ToLower(name)) }
@@ -270,7 +330,7 @@ func (a *app) delayedJobs(ctx context.Context, s *store.Store, names []string, f
 		}
 		switch {
 		case len(matches) == 0:
-			return nil, notFound("delayed job", name, known, a.name+" schedule")
+			return nil, notFound("schedule or delayed job", name, known, a.name+" schedule")
 		case len(matches) > 1:
 			return nil, usage("Write more of it.", "%q is the beginning of %d delayed jobs", name, len(matches))
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/systemd"
+	"github.com/resqued/resqued/internal/ticker"
 )
 
 // served is what a master is made of.
@@ -71,6 +72,8 @@ func (a *app) serve(ctx context.Context, s served) error {
 	stats := statsd.New(statsd.Config{Host: s.config.StatsdHost, Port: s.config.StatsdPort, Key: s.config.StatsdKey}, s.log)
 	defer stats.Close()
 	mover := schedule.NewMover(moverConfig(s.config, self), redis, stats, s.log)
+	schedules := ticker.New(redis, s.log.Named("schedule"))
+	schedules.Set(a.tickerConfig(s.config, self))
 	deps := master.Deps{
 		Self: self, System: &master.Linux{}, Store: redis, Notifier: notifier, Log: s.log,
 		Signals: relay.out, BeforeFork: a.beforeFork,
@@ -82,6 +85,7 @@ func (a *app) serve(ctx context.Context, s served) error {
 				return master.Config{}, err
 			}
 			mover.Use(moverConfig(c, self))
+			schedules.Set(a.tickerConfig(c, self))
 			return masterConfig(c, s.dev, a.handlers)
 		}
 	}
@@ -89,9 +93,10 @@ func (a *app) serve(ctx context.Context, s served) error {
 	if err != nil {
 		return err
 	}
-	moving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	beside, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var helpers sync.WaitGroup
-	helpers.Go(func() { mover.Run(moving) })
+	helpers.Go(func() { mover.Run(beside) })
+	helpers.Go(func() { schedules.Run(beside) })
 	err = m.Run(ctx)
 	stop()
 	helpers.Wait()

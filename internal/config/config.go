@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/resqued/resqued/internal/cron"
 	"github.com/resqued/resqued/internal/selector"
 )
 
@@ -89,6 +90,14 @@ type Config struct {
 	// UniqueQueuesStrict refuses a unique queue whose companions are out of step,
 	// as resque-uniqueue does, instead of mending it.
 	UniqueQueuesStrict bool `json:"unique_queues_strict"`
+
+	// Schedules are those of the file, by name. One whose class no file names has no
+	// queue yet.
+	Schedules []cron.Schedule `json:"schedule,omitempty"`
+	// PersistentSchedules: those that resque-scheduler keeps in Redis count, too.
+	PersistentSchedules bool `json:"persistent_schedules,omitempty"`
+	// SchedulerLock says with whom the daemon takes turns; see SchedulerLockPrefix.
+	SchedulerLock string `json:"scheduler_lock"`
 
 	// MaxPayload (bytes) refuses larger payloads into failed.
 	MaxPayload int64 `json:"max_payload"`

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/resqued/resqued/internal/cron"
 )
 
 // maxFile is the longest configuration file, in bytes.
@@ -27,7 +29,10 @@ type file struct {
 	entries  map[string][]int // lines of the entries of lists
 	handlers map[string]Handler
 	classes  map[string]int // lines of the handlers
-	errs     Errors
+	// schedules by name, scheduled their lines.
+	schedules map[string]cron.Schedule
+	scheduled map[string]int
+	errs      Errors
 	// unreadable: errs says that nothing of the file is known.
 	unreadable bool
 }
@@ -71,7 +76,7 @@ func withoutPath(err error) error {
 func parseFile(path string, data []byte) *file {
 	f := &file{
 		path: path, values: map[string]any{}, lines: map[string]int{}, entries: map[string][]int{},
-		handlers: map[string]Handler{}, classes: map[string]int{},
+		handlers: map[string]Handler{}, classes: map[string]int{}, schedules: map[string]cron.Schedule{}, scheduled: map[string]int{},
 	}
 	root, err := document(data)
 	if err != nil {
@@ -95,6 +100,8 @@ func parseFile(path string, data []byte) *file {
 		switch {
 		case field.name == "handlers":
 			f.readHandlers(field)
+		case field.name == "schedule":
+			f.readSchedules(field)
 		case ok:
 			f.readValue(k, field)
 		default:

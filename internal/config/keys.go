@@ -50,7 +50,7 @@ type kind struct {
 	show  func(c *Config) string
 }
 
-// keys are all settings but the file's handlers section, in the order in which
+// keys are all settings but the file's handlers and schedule sections, in the order in which
 // they are checked, shown and documented.
 var keys = []key{
 	{
@@ -214,6 +214,16 @@ var keys = []key{
 		kind: boolean(func(c *Config) *bool { return &c.UniqueQueuesStrict }),
 	},
 	{
+		name: "persistent_schedules", def: "false",
+		help: "work the schedules, too, that resque-scheduler keeps in Redis",
+		kind: boolean(func(c *Config) *bool { return &c.PersistentSchedules }),
+	},
+	{
+		name: "scheduler_lock", def: SchedulerLockNone,
+		help: "share the master lock of resque-scheduler, so that either it or resqued keeps the schedules",
+		kind: schedulerLock(),
+	},
+	{
 		name: "max_payload", def: "0",
 		help: "size above which a payload is refused (0: no limit)",
 		kind: size(func(c *Config) *int64 { return &c.MaxPayload }, nil),
@@ -236,11 +246,12 @@ var synonyms = map[string]string{
 	"redis": "redis_url", "postgres_url": "database_url", "database": "database_url", "password_file": "redis_password_file", "term_timeout": "resque_term_timeout",
 	"timeout": "drain_timeout", "statsd_prefix": "statsd_key", "locks": "locketed_queues", "pid_file": "pidfile",
 	"poll_interval": "interval", "handler": "handlers", "commands": "handlers",
+	"schedules": "schedule", "cron": "schedule", "dynamic": "persistent_schedules", "dynamic_schedule": "persistent_schedules",
 	"uniqueue_queues": "unique_queues", "lock_key": "job_lock_key", "lock_duration": "job_lock_duration",
 }
 
 // later are keys that are planned, so that nobody takes them for typos.
-var later = []string{"web", "schedule", "stores"}
+var later = []string{"web", "stores"}
 
 // flagName returns the name of the key's flag, without dashes in front.
 func (k key) flagName() string { return strings.ReplaceAll(k.name, "_", "-") }
@@ -257,7 +268,7 @@ func suggest(name string) string {
 	if meant := synonyms[plain]; meant != "" {
 		return meant
 	}
-	candidates := []string{"handlers"}
+	candidates := []string{"handlers", "schedule"}
 	for _, k := range keys {
 		candidates = append(candidates, k.name)
 		for _, variable := range k.env {

@@ -57,6 +57,7 @@ func Load(o Options) (*Resolved, error) {
 		l.readPassword()
 		l.readDatabase()
 		l.takeHandlers()
+		l.takeSchedules()
 	}
 	if len(l.errs) > 0 {
 		return nil, l.errs

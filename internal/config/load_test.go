@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,7 +64,7 @@ func TestLoadWithoutAnything(t *testing.T) {
 	require.Equal(t, Config{
 		RedisURL: "redis://127.0.0.1:6379/0", Namespace: "resque",
 		WorkerCount: 1, ThreadCount: 1, JobsPerFork: 1, MaxRetiring: 1,
-		Interval: 100 * time.Millisecond, TermTimeout: 30 * time.Second, OnMasterDeath: "drain", OnWorkerDeath: "requeue", MaxDeaths: 3,
+		Interval: 100 * time.Millisecond, TermTimeout: 30 * time.Second, OnMasterDeath: "drain", OnWorkerDeath: "requeue", MaxDeaths: 3, SchedulerLock: "none",
 		StatsdPort: 8125, LocketedQueues: []string{"*"},
 		HeartbeatFrequency: 30 * time.Second, JobLockDuration: 35 * time.Second, JobLockKey: "class-args",
 		OnLockLost: "fail", UniqueQueues: []string{},
@@ -139,7 +140,7 @@ func TestEverySource(t *testing.T) {
 		"resque_term_timeout": "5s", "on_master_death": "kill", "on_worker_death": "fail", "max_deaths": "1", "pidfile": "/run/r.pid",
 		"statsd_host": "localhost", "statsd_port": "9125", "statsd_key": "jobs", "locketed_queues": "reports,*_once",
 		"heartbeat_frequency": "10s", "job_lock_duration": "40s", "job_lock_key": "{{class}}:{{args.0}}",
-		"on_lock_lost": "requeue", "unique_queues": "mail,once_*", "unique_queues_strict": "true", "max_payload": "512KiB",
+		"on_lock_lost": "requeue", "unique_queues": "mail,once_*", "unique_queues_strict": "true", "persistent_schedules": "true", "scheduler_lock": "resque-scheduler:team", "max_payload": "512KiB",
 		"log_format": "json", "log_level": "warn",
 	}
 	for _, k := range keys {
@@ -444,6 +445,7 @@ func TestSample(t *testing.T) {
 		require.Equal(t, map[string]Handler{
 			"Thumb": {Command: []string{"python3", "thumb.py"}, Timeout: 2 * time.Minute, KillAfter: 10 * time.Second},
 		}, r.Handlers)
+		require.Len(t, r.Schedules, 1)
 	})
 	t.Run("it shows every key with its variable", func(t *testing.T) {
 		t.Parallel()
@@ -452,7 +454,7 @@ func TestSample(t *testing.T) {
 			variables := k.variables()
 			require.Regexp(t, `(?m)^(# )?`+k.name+`:.*# `+variables[min(1, len(variables)-1)]+`\b`, text)
 		}
-		for _, name := range append(lockFields, handlerFields...) {
+		for _, name := range slices.Concat(lockFields, handlerFields, scheduleFields) {
 			require.Contains(t, text, name+":")
 		}
 	})

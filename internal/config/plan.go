@@ -47,7 +47,7 @@ func Plan(r *Resolved) []PlanLine {
 		}
 		lines = append(lines, PlanLine{Key: k.name, Value: value, From: r.from(k.name)})
 	}
-	return append(lines, r.planHandlers()...)
+	return append(append(lines, r.planHandlers()...), r.planSchedules()...)
 }
 
 // WritePlan writes the plan for people, the warnings at its end.
@@ -59,7 +59,7 @@ func WritePlan(w io.Writer, r *Resolved) error {
 		switch {
 		case line.Item != "":
 			name = "  " + line.Item
-		case line.Key == "handlers": // long values: a table of their own
+		case line.Key == "handlers", line.Key == "schedule": // long values: a table of their own
 			if err := table.Flush(); err != nil {
 				return err
 			}

@@ -21,6 +21,8 @@ type QueueInfo struct {
 	Suspects int64
 	// Bounces is locket's counter of jobs put back because of their lock.
 	Bounces int64
+	// Paused: nobody may take its jobs, because of its own pause or that of all queues.
+	Paused bool
 }
 
 // QueueList returns all known queues, sorted by name.
@@ -39,10 +41,14 @@ func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
 	if _, err := pipe.Exec(ctx); err != nil && Unreachable(err) {
 		return nil, fmt.Errorf("sizes of queues: %w", err)
 	}
+	paused, all, err := s.Paused(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]QueueInfo, len(names))
 	for i, name := range names {
 		count, _ := strconv.ParseInt(bounces.Val()[name], 10, 64)
-		out[i] = QueueInfo{Name: name, Size: sizes[i].Val(), Err: sizes[i].Err(), Suspects: suspects[i].Val(), Bounces: count}
+		out[i] = QueueInfo{Name: name, Size: sizes[i].Val(), Err: sizes[i].Err(), Suspects: suspects[i].Val(), Bounces: count, Paused: all || paused[name]}
 	}
 	return out, nil
 }

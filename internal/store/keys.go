@@ -27,6 +27,16 @@ const (
 	keyKills     = "resqued:kills:"
 	keySuspects  = "resqued:suspects:"
 	keyKilled    = "resqued:killed:"
+
+	keyCron         = "resqued:cron"
+	keyShown        = "resqued:schedules"
+	keyStored       = "persistent_schedules"
+	keyChanged      = "schedules_changed"
+	keyLastEnqueued = "delayed:last_enqueued_at"
+
+	keyPauseQueue   = "pause:queue:"
+	keyPauseAll     = "pause:all"
+	keyPauseWorkers = "pause-all-workers"
 )
 
 // key adds the namespace to a name.

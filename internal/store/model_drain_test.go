@@ -14,6 +14,7 @@ import (
 // drain lets everybody go on and nobody interfere: all jobs are done in a bounded
 // number of exchanges, and nothing is left.
 func (m *model) drain(t *rapid.T) {
+	m.resume(t)
 	for lock := range m.foreign {
 		m.end(t, lock)
 	}

@@ -145,10 +145,11 @@ func (m *model) poll(t *rapid.T) {
 func (m *model) polled(t *rapid.T, reply store.PollReply) {
 	after := m.look(t)
 	m.polledSuspects(t, reply.Suspects, after)
+	m.waitsInPause()
 	for _, q := range modelQueues {
 		waiting, blocked := slices.Contains(reply.Waiting, q.Name), slices.Contains(reply.Blocked, q.Name)
 		jobs := after.list("queue:" + q.Name)
-		if waiting && blocked || (waiting || blocked) != (len(jobs) > 0) {
+		if waiting && blocked || (waiting || blocked) != (len(jobs) > 0 && !after.paused(q.Name)) {
 			t.Fatalf("I5: %d jobs in %s; waiting: %v, blocked: %v", len(jobs), q.Name, waiting, blocked)
 		}
 		if !blocked || m.tainted[q.Name] {
@@ -173,7 +174,7 @@ func (m *model) serve(t *rapid.T) {
 		free := slices.ContainsFunc(m.now.list("queue:"+q.Name), func(payload string) bool {
 			return !m.now.held(m.lockKey(q.Name, payload))
 		})
-		if free && !full && (!m.full || !m.tainted[q.Name]) {
+		if free && !full && !m.now.paused(q.Name) && (!m.full || !m.tainted[q.Name]) {
 			ready = append(ready, q.Name)
 		}
 	}

@@ -231,6 +231,7 @@ func (m *model) waits(it item, job store.Reserved, kept bool) {
 
 func (m *model) granted(t *rapid.T, p *process, job store.Reserved) {
 	queue, it := theQueue(job.Queue), item{job.Queue, string(job.Payload)}
+	m.grantedInPause(t, job.Queue)
 	if want := m.lockKey(it.queue, it.payload); job.LockKey != want {
 		t.Fatalf("the lock of %q is %q, should be %q", it.payload, job.LockKey, want)
 	}

@@ -26,7 +26,8 @@ import (
 //	I5  what is known of locked jobs never hides a free one;
 //	I8  who may have killed its process does not run beside others;
 //	I10 a unique queue and its companions are in step, and nothing waits twice;
-//	I11 a lock whose record is gone is free.
+//	I11 a lock whose record is gone is free;
+//	    no job leaves a queue that is paused, and every other queue is served.
 //
 // Each sequence ends with a drain: when everybody has let go, a bounded number of
 // exchanges empties every queue, and nothing is left of locks and companions.
@@ -34,7 +35,7 @@ import (
 // The steps are in model_jobs_test.go (pushes), model_delayed_test.go (jobs that wait for
 // their time), model_steps_test.go (exchanges),
 // model_procs_test.go (processes), model_suspects_test.go (what has died with its
-// process), model_class_test.go (class locks) and model_strangers_test.go (everybody
+// process), model_pause_test.go (pauses), model_class_test.go (class locks) and model_strangers_test.go (everybody
 // else); model_check_test.go has what must be true, model_drain_test.go the end.
 // mutants_test.go shows that the model finds what it is to find. `make model` runs
 // far more sequences.
@@ -73,6 +74,7 @@ func TestModel(t *testing.T) {
 var sights = []string{
 	"blocked", "bounced", "healed", "duplicate dropped", "lock taken over", "named", "delayed", "lost lock told",
 	"cut off", "right missing", "locks lost", "set apart", "ran apart", "full", "class lock taken over", "loner refused", "free job served",
+	"paused",
 }
 
 // rig is a Redis with nothing else in it.
@@ -130,8 +132,9 @@ type model struct {
 	past    []ending
 	// ahead: the clock of the server was ahead for a while, instead of a loss of
 	// what it had written.
-	ahead bool
-	full  bool // the server takes no more
+	ahead   bool
+	full    bool // the server takes no more
+	pausing bool // queues are paused now and then
 }
 
 // item is a payload of a queue. Equal ones count together.
@@ -190,6 +193,7 @@ func newModel(t *rapid.T, r *rig) *model {
 		m.register(t, p)
 	}
 	m.ahead = rapid.Bool().Draw(t, "the clock was ahead")
+	m.pausing = rapid.IntRange(0, 2).Draw(t, "queues are paused") == 2
 	m.named["a"] = rapid.Bool().Draw(t, "locks of queue a are named in Go")
 	if rapid.Bool().Draw(t, "locks of class G are named in Go") {
 		m.classes = []string{"G"}
@@ -207,6 +211,7 @@ func (m *model) run(t *rapid.T) {
 		"later": m.later, "later 2": m.later, "due": m.due, "due 2": m.due,
 		"serve": m.serve, "serve 2": m.serve, "serve 3": m.serve, "jam": m.jam, "jam 2": m.jam, "repair": m.repair,
 		"full server": m.fullServer, "full server 2": m.fullServer, "unasked": m.unasked,
+		"pause": m.pause, "pause 2": m.pause,
 		"acquire": m.acquire, "acquire 2": m.acquire, "refresh": m.refresh, "refresh 2": m.refresh, "extend": m.extend, "loner": m.loner,
 
 		"foreign push": m.foreignPush, "foreign swap": m.foreignSwap, "foreign pop": m.foreignPop, "foreign remove": m.foreignRemove,

@@ -72,7 +72,7 @@ var mutants = []struct{ name, file, from, to string }{
 	{"a list of delayed jobs is not known", "delay", `call('ZADD', prefix .. 'delayed_queue_schedule', at, at)`, ``},
 
 	{"suspects run beside others", "exchange", `if blame > 0 and onsuspects == 'a' then`, `if false then`},
-	{"suspects are taken straight", "straight", `pcall_('EXISTS', counters, deathkey)`, `pcall_('EXISTS', counters)`},
+	{"suspects are taken straight", "straight", `{counters, deathkey, prefix`, `{counters, counters, prefix`},
 	{"nobody is suspected", "recover", `if suspect then blame`, `if false then blame`},
 	{"a suspect is lost", "suspects", `call('RPUSH', apartkey(prefix, queue), start .. ' ' .. payload)`, ``},
 	{"a suspect is taken twice", "exchange", `call('LPOP', key)
@@ -82,7 +82,7 @@ var mutants = []struct{ name, file, from, to string }{
 	{"a job that has come to its end is suspected", "exchange", `pcall_('HDEL', deathkey, corpse(queue, record.payload))`, ``},
 
 	{"a released lock is not told to those who wait", "exchange", `freed(prefix, released, ms)`, ``},
-	{"a released lock is not told, straight", "straight", `pcall_('EXISTS', counters, deathkey)`, `pcall_('EXISTS', deathkey)`},
+	{"a released lock is not told, straight", "straight", `{counters, deathkey, prefix`, `{deathkey, deathkey, prefix`},
 	{"one job too many counts as locked", "exchange", `math.min(s.count + looked, s.mark)`, `math.min(s.count + looked + 1, s.mark)`},
 	{"newer jobs count as seen", "exchange", `local newer, unseen = left - s.mark,`, `local newer, unseen = 0,`},
 	{"a queue counts as blocked though its lock is free", "waits", `if not held(prefix, lock) then`, `if false then`},
@@ -99,6 +99,14 @@ var mutants = []struct{ name, file, from, to string }{
       -- In`, `if unseen <= 1 then
       -- In`},
 	{"what was released during a first look is forgotten", "exchange", `(nopen > 0 or opened) and 0 or s.mark`, `s.mark`},
+
+	{"a pause of everything is not seen, straight", "straight", `prefix .. 'pause:all', prefix .. 'pause-all-workers'}`, `counters, counters}`},
+	{"a pause is not seen, straight", "straight", `for i = 1, asked do obstacles[4 + i] = prefix .. 'pause:queue:' .. ARGV[queuesat + 3 * i - 3] end`, ``},
+	{"a pause is not seen", "exchange", `elseif not paused(prefix, queue) then`, `else`},
+	{"a pause of everything is not seen", "exchange", `if w <= #wants and pausing(prefix) then nqueue = 0 end`, ``},
+	{"suspects of a paused queue run", "exchange", `if not paused(prefix, queue) and reserve_suspects`, `if reserve_suspects`},
+	{"paused queues are polled", "poll", `n == 0 or not worked(queue) then`, `n == 0 then`},
+	{"any word pauses Resque's workers", "pause", `== 'true'`, `~= ''`},
 
 	{"a job that was taken stays a member", "unique", `call('SREM', key .. ':uniqueue', payload)`, ``},
 	{"a start time stays when its job is taken", "unique", `match(removeat(key .. ':start_at', index) or '', '^%d+$')`, `match(call('LINDEX', key .. ':start_at', index) or '', '^%d+$')`},

@@ -173,6 +173,13 @@ func (s *Store) life(ctx context.Context) {
 	_ = s.Recover(ctx, proc, []Verdict{{Token: "5", Action: Suspect}})
 	_, _ = s.Unregister(ctx, proc)
 	_, _ = s.eval(ctx, dequeueScript, s.queueKey(plain.Name), []any{s.prefix, plain.Name, 0, 1, payload("9")})
+	charge := Charge{Me: "probe"}
+	_, _ = s.Schedules(ctx, SchedulesRequest{Names: []string{"probe"}, Stored: true, Charge: charge})
+	_, _ = s.Tick(ctx, TickRequest{
+		Name: "probe", Fingerprint: "x", Tick: time.UnixMilli(1), Jobs: 2, Queue: unique.Name, Unique: true, Payload: payload("5"),
+		IfRunning: "skip", Shown: "{}", Charge: charge,
+	})
+	_ = s.LeaveCharge(ctx, charge)
 	_, _ = s.RemoveQueue(ctx, plain.Name, false)
 	_, _ = s.RemoveQueue(ctx, unique.Name, false)
 	_ = s.DropMaster(ctx, "probe")
@@ -185,6 +192,7 @@ func (s *Store) remains() []string {
 		"worker:" + probeWorker, "worker:" + probeWorker + ":started", "stat:processed:" + probeWorker, "stat:failed:" + probeWorker,
 		"lock:probe", MarkerKey("lock:probe"), "locket:job_locks:Probe[1]", "locket:job_locks:Probe[2]", "locket:job_locks:Probe[3]", "locket:job_locks:Probe[9]",
 		"resqued:meta", "resqued:fence", "resqued:deaths", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain",
+		keyCron, keyShown, keyLastEnqueued, s.opts.Namespace + ":resque_scheduler_master_lock",
 		keyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe",
 	}
 	for _, queue := range []string{"plain", "unique"} {

@@ -39,9 +39,9 @@ func newScript(name string, files ...string) *script {
 }
 
 var (
-	exchangeScript   = newScript("exchange", "lib", "rights", "straight", "records", "waits", "plain", "suspects", "exchange")
-	exchangeUnique   = newScript("exchange", "lib", "rights", "straight", "records", "waits", "unique", "suspects", "exchange")
-	pollScript       = loadScript("poll", "rights", "waits", "unique", "suspects")
+	exchangeScript   = newScript("exchange", "lib", "rights", "straight", "records", "waits", "plain", "suspects", "pause", "exchange")
+	exchangeUnique   = newScript("exchange", "lib", "rights", "straight", "records", "waits", "unique", "suspects", "pause", "exchange")
+	pollScript       = loadScript("poll", "rights", "waits", "unique", "suspects", "pause")
 	registerScript   = loadScript("register")
 	unregisterScript = loadScript("unregister", "forget")
 	beatScript       = loadScript("beat")

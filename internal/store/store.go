@@ -4,8 +4,8 @@
 // What is where: exchange.go is the hot path (end jobs, reserve jobs), process.go
 // the life of a worker process (register, beat, unregister), recovery.go what a
 // master does for the dead, push.go, dequeue.go and failed.go what goes into queues and
-// out of them without being run, unique.go how unique queues are healed, inspect.go what
-// people look at.
+// out of them without being run, unique.go how unique queues are healed, pause.go which
+// queues have to wait, cron.go schedules, inspect.go what people look at.
 package store
 
 import (

@@ -20,6 +20,15 @@ const (
 // 2026-11-20 09:56:21 -0500.
 func FormatStart(t time.Time) string { return t.Format(layoutStart) }
 
+// ParseStart reads what FormatStart writes; zero if it is something else.
+func ParseStart(text string) time.Time {
+	t, err := time.Parse(layoutStart, text)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
 // FormatFail writes a time as failure records hold it, in t's own zone:
 // 2026/11/20 09:56:21 EST.
 func FormatFail(t time.Time) string { return t.Format(layoutFail) }

@@ -54,11 +54,9 @@ local function among(key, payload, behind)
   return false
 end
 
--- waits tells whether a payload waits in a queue, or is in the hands of a process.
--- Where that would take too long the answer is yes.
-local function waits(prefix, queue, payload)
-  if among(prefix .. 'queue:' .. queue, payload) then return true end
-  if among(prefix .. 'resqued:suspects:' .. queue, payload, true) then return true end
+-- inhand tells whether a payload of a queue is in the hands of a process. Where that
+-- would take too long the answer is yes.
+local function inhand(prefix, queue, payload)
   local procs = pcall_('ZRANGE', prefix .. 'resqued:procs', 0, 1000)
   if procs.err or #procs > 1000 then return true end
   for _, proc in ipairs(procs) do
@@ -69,6 +67,13 @@ local function waits(prefix, queue, payload)
     end
   end
   return false
+end
+
+-- waits tells whether a payload waits in a queue, or is in the hands of a process, as
+-- far as among and inhand tell.
+local function waits(prefix, queue, payload)
+  return among(prefix .. 'queue:' .. queue, payload) or among(prefix .. 'resqued:suspects:' .. queue, payload, true)
+    or inhand(prefix, queue, payload)
 end
 
 -- marked tells whether a loner marker is in the way. One whose job is nowhere any

@@ -402,6 +402,7 @@ local function roomin(queue, cap)
 end
 
 if onsuspects == 'o' then call('PERSIST', info) end -- as above
+if w <= #wants and pausing(prefix) then nqueue = 0 end
 
 for i = nextqueue, nqueue do
   if (w > #wants or bytes >= maxbytes) and onsuspects ~= 'o' then
@@ -414,7 +415,7 @@ for i = nextqueue, nqueue do
   local unique = find(flags, 'u', 1, true)
   local left = len(key)
   if onsuspects == 'o' then
-    if reserve_suspects(queue, roomin(queue, cap), cap > 0, flags) and nnames == 0 then break end
+    if not paused(prefix, queue) and reserve_suspects(queue, roomin(queue, cap), cap > 0, flags) and nnames == 0 then break end
   elseif not left or unique and not utyped(key) or onsuspects == 'a' and not separable(queue) then
     table.insert(reply[6], queue)
   else
@@ -433,7 +434,7 @@ for i = nextqueue, nqueue do
       if starved and pcall_('HEXISTS', prefix .. 'locket:queue_lock_counters', queue) == 1 then
         forget_seen(prefix, queue)
       end
-    else
+    elseif not paused(prefix, queue) then
       local room = roomin(queue, cap)
       if room > 0 and reserve(queue, key, left, room, cap > 0, flags) and nnames == 0 then break end
     end

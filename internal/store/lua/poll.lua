@@ -5,7 +5,7 @@
 --         into the set of all queues), then the names of fixed queues
 -- RETURNS {next cursor, {queues with jobs}, {queues in which every job is locked},
 --         {queue with suspects, how many, …}, whether delayed jobs are due (1|0)}; a next
---         cursor of '0' ends a pass
+--         cursor of '0' ends a pass. Queues that are paused are not named.
 
 local prefix, cursor = ARGV[1], ARGV[2]
 
@@ -26,9 +26,17 @@ if cursor ~= '' then
 end
 local waiting, full = {}, {}
 local starved = starving(prefix)
+local everything -- whether all queues are paused: asked for when the first job is met
+
+-- worked tells whether jobs of a queue may be taken.
+local function worked(queue)
+  if everything == nil then everything = pausing(prefix) end
+  return not everything and not paused(prefix, queue)
+end
+
 local function look(queue)
   local n = len(prefix .. 'queue:' .. queue)
-  if not n or n == 0 then return end
+  if not n or n == 0 or not worked(queue) then return end
   if starved and blocked(prefix, queue, n, ms, starved) then
     full[#full + 1] = queue
   else
@@ -44,7 +52,7 @@ local size = pcall_('SCARD', set)
 if type(size) == 'number' and size > 0 then
   for _, queue in ipairs(size <= 1000 and call('SMEMBERS', set) or call('SRANDMEMBER', set, 1000)) do
     local n = apart(prefix, queue)
-    if n > 0 then
+    if n > 0 and worked(queue) then
       suspects[#suspects + 1] = queue
       suspects[#suspects + 1] = n
     end

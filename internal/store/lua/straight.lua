@@ -57,6 +57,7 @@ if may then
     need(inflight, 'HSET', 'PERSIST')
     need(jobs, 'SET')
     need(fencekey, 'GETSET')
+    need(prefix .. 'pause:all', 'EXISTS')
     needlist(prefix .. 'queue:' .. (ARGV[queuesat] or ''))
     -- Those for a unique queue are asked for later, before anything is done.
     for i = queuesat + 2, queuesat + 3 * nqueue, 3 do straight = straight and not find(ARGV[i], 'u', 1, true) end
@@ -217,13 +218,23 @@ local function reserve_straight(queue, locked)
   return not met
 end
 
-local nextqueue = 1
-if straight and nother == 0 and pcall_('EXISTS', counters, deathkey) == 0 then
+-- What keeps jobs from being taken straight: locked ones and suspects, wherever they
+-- are, and a pause. Nearly always there is nothing of it, which one command tells; the
+-- pauses of further queues are asked for only when these have their turn.
+local obstacles = {counters, deathkey, prefix .. 'pause:all', prefix .. 'pause-all-workers'}
+local nextqueue, asked = 1, nwant > 0 and math.min(nqueue, 8) or 0
+for i = 1, asked do obstacles[4 + i] = prefix .. 'pause:queue:' .. ARGV[queuesat + 3 * i - 3] end
+if straight and nother == 0 and pcall_('EXISTS', unpack(obstacles)) == 0 then
   reply[4] = table.concat(applied)
   if nwant == 0 then return reply end
   -- The first write must be one that a full server accepts, then the others pass, too.
   if nplain == 0 and nwant > 1 then call('PERSIST', info) end
   while nextqueue <= nqueue and w <= nwant do
+    if nextqueue > asked then
+      obstacles, asked = {}, math.min(nqueue, asked + 64)
+      for i = nextqueue, asked do obstacles[#obstacles + 1] = prefix .. 'pause:queue:' .. ARGV[queuesat + 3 * i - 3] end
+      if pcall_('EXISTS', unpack(obstacles)) ~= 0 then break end
+    end
     local at = queuesat + 3 * nextqueue - 3
     local flags = ARGV[at + 2]
     if ARGV[at + 1] ~= '0' or flags ~= '' and flags ~= 'l' or not reserve_straight(ARGV[at], flags == 'l') then break end

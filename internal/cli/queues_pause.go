@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// allQueues is the name under which a pause of all queues is told.
+const allQueues = "*"
+
+// pausedView is what became of one queue.
+type pausedView struct {
+	Queue  string `json:"queue"`
+	Paused bool   `json:"paused"`
+	// Changed: it was not so before.
+	Changed bool `json:"changed"`
+	// Jobs is how many wait in it.
+	Jobs int64 `json:"jobs"`
+}
+
+// pauseQueuesCommand makes "queues pause" and "queues resume".
+func (a *app) pauseQueuesCommand(pause bool) *cobra.Command {
+	verb, short := "resume", "work paused queues again"
+	if pause {
+		verb, short = "pause", "let the jobs of queues wait"
+	}
+	var all, unknown bool
+	c := &cobra.Command{
+		Use: verb + " QUEUE…", Short: short,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case all && len(args) > 0:
+				return usage("", "name queues or use --all, not both")
+			case !all && len(args) == 0:
+				return usage("Name queues, or use --all. See: "+a.name+" queues", "which queue?")
+			}
+			return nil
+		},
+		ValidArgsFunction: a.live(queueNames),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
+				if all {
+					return a.pauseAll(ctx, s, pause)
+				}
+				return a.pauseQueues(ctx, c, s, args, pause, unknown)
+			})
+		},
+	}
+	f := c.Flags()
+	if pause {
+		c.Long = `Let the jobs of queues wait: from now on no daemon takes one, on any machine, until
+"queues resume". Jobs that run go on, and new ones can be enqueued. Ruby's workers obey
+if they have resque-pause. Signal USR2 pauses one daemon with all of its queues.`
+		c.Example = "  " + a.name + " queues pause mail\n  " + a.name + " queues pause --all"
+		f.BoolVar(&all, "all", false, "all queues, those that come to be later included")
+		f.BoolVar(&unknown, "unknown", false, "also queues that do not exist yet")
+	} else {
+		c.Long = `Work paused queues again; daemons notice within their interval. --all ends a pause of
+all queues ("queues pause --all", and Resque's own pause-all-workers); queues that were
+paused by name stay paused.`
+		c.Example = "  " + a.name + " queues resume mail\n  " + a.name + " queues resume --all"
+		f.BoolVar(&all, "all", false, "end a pause of all queues")
+	}
+	return c
+}
+
+func (a *app) pauseAll(ctx context.Context, s *store.Store, pause bool) error {
+	set := s.ResumeAll
+	if pause {
+		set = s.PauseAll
+	}
+	changed, err := set(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := s.QueueList(ctx)
+	if err != nil {
+		return err
+	}
+	v := &pausedView{Queue: allQueues, Paused: pause, Changed: changed}
+	for _, q := range list {
+		v.Jobs += q.Size
+	}
+	return a.tellPaused([]*pausedView{v})
+}
+
+func (a *app) pauseQueues(ctx context.Context, c *cobra.Command, s *store.Store, names []string, pause, unknown bool) error {
+	list, err := s.QueueList(ctx)
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	paused, all, err := s.Paused(ctx, names...)
+	if err != nil {
+		return err
+	}
+	// A queue that was removed may be paused still.
+	for _, name := range names {
+		known := slices.ContainsFunc(list, func(q store.QueueInfo) bool { return q.Name == name })
+		if !known && (unknown || paused[name]) {
+			list = append(list, store.QueueInfo{Name: name})
+		}
+	}
+	if list, err = a.pickQueues(c, list, names); err != nil {
+		return err
+	}
+	set := s.Resume
+	if pause {
+		set = s.Pause
+	}
+	var views []*pausedView
+	for _, q := range list {
+		v := &pausedView{Queue: q.Name, Paused: pause, Jobs: q.Size}
+		if v.Changed, err = set(ctx, q.Name); err != nil {
+			_ = a.tellPaused(views)
+			return err
+		}
+		views = append(views, v)
+	}
+	if all && !pause {
+		a.warn("all queues are paused; see: %s queues resume --all", a.name)
+	}
+	return a.tellPaused(views)
+}
+
+func (a *app) tellPaused(views []*pausedView) error {
+	l := &listing{}
+	var text strings.Builder
+	for _, v := range views {
+		l.names = append(l.names, v.Queue)
+		l.items = append(l.items, v)
+		name := wire.Printable(v.Queue, 0)
+		if v.Queue == allQueues {
+			name = "all queues"
+		}
+		switch waiting := plural(int(v.Jobs), "job"); {
+		case v.Changed && v.Paused:
+			fmt.Fprintf(&text, "paused %s with %s\n", name, waiting)
+		case v.Changed:
+			fmt.Fprintf(&text, "resumed %s with %s\n", name, waiting)
+		case v.Paused:
+			fmt.Fprintf(&text, "%s: paused already, with %s\n", name, waiting)
+		default:
+			fmt.Fprintf(&text, "%s: not paused\n", name)
+		}
+	}
+	switch {
+	case a.flags.output == outJSON || a.flags.output == outName:
+		return a.print(l)
+	case a.flags.quiet:
+		return nil
+	}
+	return a.printText(text.String())
+}

@@ -1,0 +1,297 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/resqued/resqued/internal/cron"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// scheduleFields are the fields of a schedule, in the order of the documentation.
+var scheduleFields = []string{
+	"cron", "every", "first_in", "timezone", "class", "queue", "args", "if_running", "catch_up", "description",
+}
+
+var scheduleSynonyms = map[string]string{
+	"at": "cron", "crontab": "cron", "interval": "every", "time_zone": "timezone", "tz": "timezone", "zone": "timezone",
+	"job": "class", "job_class": "class", "arguments": "args", "params": "args", "overlap": "if_running",
+}
+
+// maxArgs bounds the arguments of a schedule, in bytes of JSON.
+const maxArgs = 1 << 18
+
+// readSchedules reads the schedule section, which is what resque-scheduler reads.
+func (f *file) readSchedules(section field) {
+	if isNull(section.value) {
+		return
+	}
+	if section.value.Kind != yaml.MappingNode {
+		f.refuse("schedule", "", section.line, `must be a map of names to schedules: nightly: {cron: "0 2 * * *", class: Report, queue: reports}`)
+		return
+	}
+	for _, one := range f.fields(section.value, "schedule.") {
+		before := len(f.errs)
+		s := f.readSchedule(one)
+		if len(f.errs) == before {
+			f.schedules[one.name], f.scheduled[one.name] = s, one.line
+		}
+	}
+}
+
+func (f *file) readSchedule(from field) cron.Schedule {
+	at := "schedule." + from.name
+	s := cron.Schedule{
+		Name: from.name, Class: from.name, Args: json.RawMessage("[]"),
+		IfRunning: cron.IfRunning[0], CatchUp: cron.CatchUps[0],
+	}
+	if err := checkName(from.name); err != nil {
+		f.refuse(at, "", from.line, err.Error())
+	}
+	if from.value.Kind != yaml.MappingNode {
+		f.refuse(at, "", from.line, `must be a map: {cron: "0 2 * * *", class: Report, queue: reports}`)
+		return s
+	}
+	before := len(f.errs)
+	lines := map[string]int{}
+	for _, field := range f.fields(from.value, at+".") {
+		name := at + "." + field.name
+		lines[field.name] = field.line
+		switch field.name {
+		case "cron":
+			f.readText(name, field, &s.Cron, printable)
+		case "every":
+			f.readEvery(name, field, &s)
+		case "first_in":
+			f.readText(name, field, &s.FirstIn, printable)
+		case "timezone":
+			f.readText(name, field, &s.TimeZone, printable)
+		case "class":
+			f.readText(name, field, &s.Class, checkClass)
+		case "queue":
+			f.readText(name, field, &s.Queue, checkQueue)
+		case "args":
+			f.readArgs(name, field, &s)
+		case "if_running":
+			f.readText(name, field, &s.IfRunning, oneOfWords(cron.IfRunning))
+		case "catch_up":
+			f.readText(name, field, &s.CatchUp, oneOfWords(cron.CatchUps))
+		case "description":
+			f.readText(name, field, &s.Description, printable)
+		case "rails_env", "custom_job_class", "persist":
+			f.refuse(name, "", field.line, "is resque-scheduler's and not supported; remove it")
+		default:
+			meant := scheduleSynonyms[strings.ToLower(field.name)]
+			if meant == "" {
+				meant = nearest(field.name, scheduleFields)
+			}
+			f.refuse(name, "", field.line, unknown(meant))
+		}
+	}
+	if len(f.errs) > before {
+		return s
+	}
+	if _, err := s.Timing(); err != nil {
+		key, value, line := at, "", from.line
+		for _, field := range []string{"every", "cron"} { // name the field that is wrong
+			if lines[field] > 0 {
+				key, value, line = at+"."+field, map[string]string{"cron": s.Cron, "every": s.Every}[field], lines[field]
+			}
+		}
+		f.refuse(key, value, line, err.Error())
+	}
+	return s
+}
+
+func checkName(name string) error {
+	if name == "" {
+		return errors.New("the name is empty")
+	}
+	return printable(name)
+}
+
+func oneOfWords(words []string) func(string) error {
+	return func(value string) error {
+		if !slices.Contains(words, value) {
+			return errors.New("not known, one of " + strings.Join(words, ", "))
+		}
+		return nil
+	}
+}
+
+// readEvery reads an interval: a text, or as rufus-scheduler has it a list of it and of
+// a map with first_in.
+func (f *file) readEvery(name string, from field, s *cron.Schedule) {
+	list := from.value
+	if list.Kind != yaml.SequenceNode {
+		f.readText(name, from, &s.Every, printable)
+		return
+	}
+	if len(list.Content) == 0 || len(list.Content) > 2 {
+		f.refuse(name, "", from.line, "must be an interval, or a list of one and {first_in: …}")
+		return
+	}
+	f.readText(name, field{name: from.name, line: from.line, value: resolved(list.Content[0])}, &s.Every, printable)
+	if len(list.Content) == 1 {
+		return
+	}
+	options := resolved(list.Content[1])
+	if options.Kind != yaml.MappingNode {
+		f.refuse(name, "", options.Line, "the second entry must be a map: {first_in: 5m}")
+		return
+	}
+	for _, option := range f.fields(options, name+".") {
+		if strings.TrimPrefix(option.name, ":") != "first_in" {
+			f.refuse(name+"."+option.name, "", option.line, "not supported; if_running and catch_up say what becomes of ticks")
+			continue
+		}
+		f.readText(name+"."+option.name, option, &s.FirstIn, printable)
+	}
+}
+
+// readArgs reads the arguments, any YAML, as JSON.
+func (f *file) readArgs(name string, from field, s *cron.Schedule) {
+	text, err := appendJSON(nil, from.value, 0)
+	if err == nil {
+		s.Args, err = cron.Arguments(text)
+	}
+	if err == nil {
+		_, err = wire.EncodePayload("Check", s.Args)
+	}
+	if err != nil {
+		f.refuse(name, "", from.line, err.Error())
+	}
+}
+
+// appendJSON writes YAML as JSON: maps keep their order, numbers their digits.
+func appendJSON(b []byte, node *yaml.Node, depth int) ([]byte, error) {
+	node = resolved(node)
+	if depth > 100 || len(b) > maxArgs {
+		return nil, errors.New("too large, or nested too deeply")
+	}
+	switch node.Kind {
+	case yaml.SequenceNode:
+		b = append(b, '[')
+		for i, item := range node.Content {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			var err error
+			if b, err = appendJSON(b, item, depth+1); err != nil {
+				return nil, err
+			}
+		}
+		return append(b, ']'), nil
+	case yaml.MappingNode:
+		b = append(b, '{')
+		seen := map[string]bool{}
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			key := resolved(node.Content[i])
+			if key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge" || seen[key.Value] {
+				return nil, fmt.Errorf("line %d: the keys of a map must be plain text, each once", key.Line)
+			}
+			seen[key.Value] = true
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(wire.AppendString(b, key.Value), ':')
+			var err error
+			if b, err = appendJSON(b, node.Content[i+1], depth+1); err != nil {
+				return nil, err
+			}
+		}
+		return append(b, '}'), nil
+	}
+	switch tag := node.ShortTag(); tag {
+	case "!!null":
+		return append(b, "null"...), nil
+	case "!!str", "!!timestamp":
+		return wire.AppendString(b, node.Value), nil
+	case "!!int", "!!float", "!!bool":
+		if tag != "!!bool" && json.Valid([]byte(node.Value)) {
+			return append(b, node.Value...), nil
+		}
+		var v any
+		if err := node.Decode(&v); err != nil {
+			return nil, fmt.Errorf("line %d: %w", node.Line, err)
+		}
+		text, err := json.Marshal(v)
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %s is no number in JSON", node.Line, shown(node.Value))
+		}
+		return append(b, text...), nil
+	default:
+		return nil, fmt.Errorf("line %d: tag %s is not supported", node.Line, tag)
+	}
+}
+
+// takeSchedules takes the schedules of the file. One without a queue gets that of its
+// class; who knows the classes in Go looks for the rest (see QueueOf).
+func (l *loader) takeSchedules() {
+	c := &l.result.Config
+	for _, name := range slices.Sorted(maps.Keys(l.file.schedules)) {
+		s := l.file.schedules[name]
+		if s.Queue == "" {
+			s.Queue = c.Handlers[s.Class].Queue
+		}
+		c.Schedules = append(c.Schedules, s)
+		l.result.Sources["schedule."+name] = Source{Kind: FromFile, Name: l.file.path, Line: l.file.scheduled[name]}
+	}
+	if l.ok("scheduler_lock") && c.SchedulerLock != SchedulerLockNone && len(c.Schedules) == 0 && !c.PersistentSchedules {
+		l.warn("scheduler_lock", "no_effect", fmt.Sprintf("scheduler_lock (%s) has no effect on schedules: there are none.", l.result.Sources["scheduler_lock"]))
+	}
+	if c.UntilEmpty && len(c.Schedules) > 0 {
+		l.warn("schedule", "no_effect", "schedule has no effect: a daemon that leaves when all is empty (until_empty) keeps none.")
+	}
+}
+
+// The values of scheduler_lock; behind the second a colon and a prefix may follow.
+const (
+	SchedulerLockNone = "none"
+	schedulerLockGem  = "resque-scheduler"
+)
+
+func schedulerLock() kind {
+	k := text(func(c *Config) *string { return &c.SchedulerLock })
+	parse := k.parse
+	k.hint = "none|resque-scheduler"
+	k.parse = func(c *Config, text string) error {
+		name, prefix, given := strings.Cut(text, ":")
+		if text != SchedulerLockNone && name != schedulerLockGem || given && prefix == "" {
+			return errors.New("not known, one of none, resque-scheduler, or resque-scheduler:PREFIX (RESQUE_SCHEDULER_MASTER_LOCK_PREFIX)")
+		}
+		return parse(c, text)
+	}
+	return k
+}
+
+// SchedulerLockPrefix tells whether the daemon shares the master lock of resque-scheduler,
+// and the prefix of its name.
+func (c Config) SchedulerLockPrefix() (prefix string, shared bool) {
+	_, prefix, _ = strings.Cut(c.SchedulerLock, ":")
+	return prefix, c.SchedulerLock != SchedulerLockNone && c.SchedulerLock != ""
+}
+
+func (r *Resolved) planSchedules() []PlanLine {
+	if len(r.Schedules) == 0 {
+		return nil
+	}
+	lines := []PlanLine{{Key: "schedule", Value: fmt.Sprint(len(r.Schedules))}}
+	for _, s := range r.Schedules {
+		value := fmt.Sprintf("%s, %s %s", s.When(), s.Class, s.Args)
+		if s.Queue != "" {
+			value += ", queue " + s.Queue
+		}
+		lines = append(lines, PlanLine{
+			Key: "schedule", Item: s.Name, Value: fmt.Sprintf("%s, if_running %s, catch_up %s", value, s.IfRunning, s.CatchUp),
+			From: r.Sources["schedule."+s.Name].String(),
+		})
+	}
+	return lines
+}

@@ -1,0 +1,76 @@
+package config
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/cron"
+)
+
+func TestSchedule(t *testing.T) {
+	t.Parallel()
+	r := from{yaml: `
+handlers:
+  Report: {command: [report], queue: reports}
+schedule:
+  nightly:
+    cron: 0 2 * * *
+    timezone: Europe/Berlin
+    class: Report
+    args: [1, 0x10, 1.10, "2", yes, null, ~, 2026-01-01, {b: 1, a: [<é>]}]
+    if_running: skip
+    catch_up: all
+    description: a word
+  Heartbeat: {every: [30s, {first_in: 5m}], queue: checks, args: one}
+`}.mustLoad(t)
+	require.Equal(t, []cron.Schedule{
+		{
+			Name: "Heartbeat", Class: "Heartbeat", Queue: "checks", Args: json.RawMessage(`["one"]`), Every: "30s", FirstIn: "5m",
+			IfRunning: "queue", CatchUp: "last",
+		},
+		{
+			Name: "nightly", Class: "Report", Queue: "reports", Cron: "0 2 * * *", TimeZone: "Europe/Berlin", IfRunning: "skip", CatchUp: "all",
+			Args: json.RawMessage(`[1,16,1.10,"2","yes",null,null,"2026-01-01",{"b":1,"a":["<é>"]}]`), Description: "a word",
+		},
+	}, r.Schedules)
+	require.Equal(t, 5, r.Sources["schedule.nightly"].Line)
+	require.Empty(t, from{yaml: "schedule:"}.mustLoad(t).Schedules)
+	prefix, shared := from{env: "RESQUED_SCHEDULER_LOCK=resque-scheduler:team"}.mustLoad(t).SchedulerLockPrefix()
+	require.Equal(t, "team", prefix)
+	require.True(t, shared)
+	_, shared = from{}.mustLoad(t).SchedulerLockPrefix()
+	require.False(t, shared)
+}
+
+func TestScheduleRefused(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ name, yaml, want string }{
+		{"a list", "[a]", `schedule (resqued.yaml:1): must be a map of names to schedules: nightly: {cron: "0 2 * * *", class: Report, queue: reports}`},
+		{"a text", "{n: nightly}", `schedule.n (resqued.yaml:1): must be a map: {cron: "0 2 * * *", class: Report, queue: reports}`},
+		{"no time", "{n: {queue: q}}", `schedule.n (resqued.yaml:1): says nothing of when; write cron: "0 2 * * *" or every: 30m`},
+		{"two times", "{n: {cron: '0 2 * * *', every: 1h}}", `schedule.n.cron "0 2 * * *" (resqued.yaml:1): has both cron and every; keep one of them`},
+		{"too few fields", "{n: {cron: '0 2 * *'}}", `schedule.n.cron "0 2 * *" (resqued.yaml:1): has 4 fields; it takes five (minute, hour, day, month, weekday), or six with the second in front`},
+		{"a date that never comes", "{n: {cron: '0 0 31 2 *'}}", `schedule.n.cron "0 0 31 2 *" (resqued.yaml:1): never comes: there is no such date`},
+		{"an unknown zone", "{n: {cron: '@daily', timezone: Berlin}}", `schedule.n.cron "@daily" (resqued.yaml:1): there is no time zone "Berlin"; write one such as Europe/Berlin`},
+		{"an interval of no time", "{n: {every: soon}}", `schedule.n.every "soon" (resqued.yaml:1): "soon" is no interval; write 30s, 10m, 1h30m, 2d or 1w`},
+		{"an option of rufus-scheduler", "{n: {every: [1h, {overlap: false}]}}", `schedule.n.every.overlap (resqued.yaml:1): not supported; if_running and catch_up say what becomes of ticks`},
+		{"an unknown word", "{n: {every: 1h, if_running: drop}}", `schedule.n.if_running "drop" (resqued.yaml:1): not known, one of queue, unique, skip`},
+		{"another", "{n: {every: 1h, catch_up: some}}", `schedule.n.catch_up "some" (resqued.yaml:1): not known, one of last, none, all`},
+		{"an unknown field", "{n: {evry: 1h}}", `schedule.n.evry (resqued.yaml:1): unknown key; did you mean "every"?`},
+		{"a synonym", "{n: {tz: UTC}}", `schedule.n.tz (resqued.yaml:1): unknown key; did you mean "timezone"?`},
+		{"what is resque-scheduler's", "{n: {every: 1h, rails_env: test}}", `schedule.n.rails_env (resqued.yaml:1): is resque-scheduler's and not supported; remove it`},
+		{"a queue that is a pattern", "{n: {every: 1h, queue: 'a*'}}", `schedule.n.queue "a*" (resqued.yaml:1): must be one queue, not a pattern or a list`},
+		{"arguments that are no JSON", "{n: {every: 1h, args: [.nan]}}", `schedule.n.args (resqued.yaml:1): line 1: ".nan" is no number in JSON`},
+		{"a name twice", "{n: {every: 1h}, n: {every: 2h}}", `schedule.n (resqued.yaml:1): is given already on line 1; keep one of them`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := from{yaml: "schedule: " + tc.yaml}.load(t)
+			require.EqualError(t, err, tc.want)
+		})
+	}
+	_, errs := from{env: "RESQUED_SCHEDULER_LOCK=ruby"}.load(t)
+	require.ErrorContains(t, errs, "not known, one of none, resque-scheduler")
+}

@@ -1,0 +1,320 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/wire"
+)
+
+var (
+	schedulesScript = loadScript("schedules", "rights", "charge")
+	tickScript      = loadScript("tick", "rights", "waits", "unique", "classlock", "charge")
+)
+
+// What became of the last tick of a schedule: CronRecord.Outcome.
+const (
+	TickNew       = "new" // there was none yet
+	TickEnqueued  = "enqueued"
+	TickSkipped   = "skipped"   // a job of the schedule had not come to its end
+	TickDuplicate = "duplicate" // an equal job waited in its unique queue
+	TickMissed    = "missed"    // it was too long ago when somebody looked
+)
+
+// CronRecord is how a schedule stands.
+type CronRecord struct {
+	// Raw is the record as it is kept; empty = there is none.
+	Raw string
+	// Fingerprint is that of the timing; Since tells when the configuration was read
+	// that it comes from.
+	Fingerprint string
+	Since       time.Time
+	// From is the instant after which ticks have not been seen to.
+	From time.Time
+	// Tick is the last one that was, at Seen; zero if there was none.
+	Tick, Seen time.Time
+	Outcome    string
+	// Enqueued is how many jobs were enqueued then, Missed how many ticks let be.
+	Enqueued, Missed int
+}
+
+func parseCronRecord(raw string) CronRecord {
+	r := CronRecord{Raw: raw}
+	f := strings.Fields(raw)
+	if len(f) != 9 || f[0] != "1" {
+		return r
+	}
+	at := func(text string) time.Time {
+		if ms, err := strconv.ParseInt(text, 10, 64); err == nil && ms != 0 {
+			return time.UnixMilli(ms)
+		}
+		return time.Time{}
+	}
+	r.Fingerprint, r.Since, r.From, r.Tick, r.Seen, r.Outcome = f[1], at(f[2]), at(f[3]), at(f[4]), at(f[5]), f[6]
+	r.Enqueued, _ = strconv.Atoi(f[7])
+	r.Missed, _ = strconv.Atoi(f[8])
+	return r
+}
+
+// Charge is who may enqueue the jobs of schedules where a Ruby scheduler has them, too:
+// the holder of resque-scheduler's master lock. The zero value = everybody.
+type Charge struct {
+	// Prefix is RESQUE_SCHEDULER_MASTER_LOCK_PREFIX of the Ruby schedulers.
+	Prefix string
+	// Me is the name under which this process holds the lock.
+	Me string
+}
+
+// chargeLock is the key of the master lock. The namespace is in it twice: once for the client
+// of Ruby, which adds it, and once because the gem adds it, too.
+func (s *Store) chargeLock(c Charge) string {
+	if c.Me == "" {
+		return ""
+	}
+	name := "resque_scheduler_master_lock"
+	if c.Prefix != "" {
+		name = c.Prefix + ":" + name
+	}
+	return s.key(s.opts.Namespace + ":" + name)
+}
+
+// SchedulesRequest asks how schedules stand.
+type SchedulesRequest struct {
+	Names []string
+	// Stored looks for the schedules that are kept in Redis; Digest tells which are
+	// known, from the last reply.
+	Stored bool
+	Digest string
+	Charge Charge
+}
+
+// SchedulesReply answers Schedules.
+type SchedulesReply struct {
+	// Now is the time of the server.
+	Now time.Time
+	// InCharge: nobody else holds the master lock; else Holder does.
+	InCharge bool
+	Holder   string
+	// Stored are the definitions in Redis by name, nil if they are as known.
+	Stored map[string]string
+	Digest string
+	// Records stand in the order of the names.
+	Records []CronRecord
+	// Last is when their jobs were enqueued last, by whichever scheduler; zero if not
+	// known.
+	Last []time.Time
+}
+
+// Schedules tells how schedules stand. It takes or keeps the master lock, if there is a
+// Charge.
+func (s *Store) Schedules(ctx context.Context, req SchedulesRequest) (SchedulesReply, error) {
+	known := "-"
+	if req.Stored {
+		known = req.Digest
+	}
+	args := []any{s.prefix, known, s.chargeLock(req.Charge), req.Charge.Me}
+	for _, name := range req.Names {
+		args = append(args, name)
+	}
+	raw, err := s.eval(ctx, schedulesScript, s.key(keyStored), args)
+	if err != nil {
+		return SchedulesReply{}, err
+	}
+	list, _ := raw.([]any)
+	if len(list) != 7 {
+		return SchedulesReply{}, fmt.Errorf("script schedules: unexpected reply %v", raw)
+	}
+	r := SchedulesReply{Now: time.UnixMilli(number(list[0])), InCharge: number(list[1]) == 1}
+	r.Holder, _ = list[2].(string)
+	r.Digest, _ = list[3].(string)
+	if req.Stored && r.Digest != req.Digest {
+		r.Stored = map[string]string{}
+		pairs := texts(list[4])
+		for i := 0; i+1 < len(pairs); i += 2 {
+			r.Stored[pairs[i]] = pairs[i+1]
+		}
+	}
+	for _, record := range texts(list[5]) {
+		r.Records = append(r.Records, parseCronRecord(record))
+	}
+	for _, last := range texts(list[6]) {
+		r.Last = append(r.Last, wire.ParseStart(last))
+	}
+	if len(r.Records) != len(req.Names) || len(r.Last) != len(req.Names) {
+		return SchedulesReply{}, fmt.Errorf("script schedules: %d records for %d names", len(r.Records), len(req.Names))
+	}
+	return r, nil
+}
+
+// What came of a Tick: TickReply.Status. All but TickDone have done nothing.
+const (
+	TickDone    = "DONE"
+	TickChanged = "CHANGED" // the record is another one: Record
+	TickEarly   = "EARLY"   // the server's time is behind the tick: Now
+	TickGone    = "GONE"    // the definition in Redis is another one, or is gone
+	TickHeld    = "HELD"    // another scheduler is in charge: Holder
+	TickStuck   = "STUCK"   // a key holds something else than it should: Reason
+)
+
+// TickRequest is what a schedule has to do.
+type TickRequest struct {
+	Name string
+	// Known is the record from which the rest was computed.
+	Known CronRecord
+	// Fingerprint and Since are for the new record.
+	Fingerprint string
+	Since       time.Time
+	// Tick is the last one that is seen to by this. Zero: the schedule begins, with the
+	// ticks after From; that is the time of the server if it is zero, too.
+	Tick, From time.Time
+	// Missed ticks are let be, Jobs is for how many to enqueue.
+	Missed, Jobs int
+
+	Queue          string
+	Payload        []byte
+	Unique, Strict bool
+	// IfRunning is one of queue, unique and skip; see package cron.
+	IfRunning string
+	// Stored is the definition in Redis that must be there still; empty = it is not
+	// kept there.
+	Stored string
+	// Shown is what people can see of the schedule, as JSON; empty = as it is.
+	Shown  string
+	Charge Charge
+}
+
+// TickReply answers Tick.
+type TickReply struct {
+	Status                        string
+	Now                           time.Time
+	Record                        CronRecord
+	Holder, Reason                string
+	Enqueued, Skipped, Duplicates int
+}
+
+// Tick sees to ticks of a schedule, in one step: of all that ask from the same record
+// one is heard. After an error the outcome is unknown unless Unexecuted; it may be asked
+// again, because a record that was written is another one.
+func (s *Store) Tick(ctx context.Context, req TickRequest) (TickReply, error) {
+	tick, from := millis(req.Tick), millis(req.From)
+	if !req.Tick.IsZero() {
+		from = tick
+	}
+	raw, err := s.eval(ctx, tickScript, s.key(keyCron), []any{
+		s.prefix, req.Name, req.Known.Raw, req.Fingerprint, req.Since.UnixMilli(), tick, from, req.Missed, req.Jobs,
+		req.Queue, req.Payload, letters(req.Unique, 'u', req.Unique && req.Strict, 's'), req.IfRunning,
+		req.Stored, req.Shown, wire.FormatStart(time.Now()), s.chargeLock(req.Charge), req.Charge.Me,
+	})
+	if err != nil {
+		return TickReply{}, fmt.Errorf("schedule %q: %w", req.Name, err)
+	}
+	list, _ := raw.([]any)
+	if len(list) < 2 {
+		return TickReply{}, fmt.Errorf("script tick: unexpected reply %v", raw)
+	}
+	r := TickReply{Now: time.UnixMilli(number(list[1]))}
+	r.Status, _ = list[0].(string)
+	text := ""
+	if len(list) > 2 {
+		text, _ = list[2].(string)
+	}
+	switch r.Status {
+	case TickDone:
+		if len(list) != 6 {
+			return TickReply{}, fmt.Errorf("script tick: unexpected reply %v", raw)
+		}
+		r.Record = parseCronRecord(text)
+		r.Enqueued, r.Skipped, r.Duplicates = int(number(list[3])), int(number(list[4])), int(number(list[5]))
+	case TickChanged:
+		r.Record = parseCronRecord(text)
+	case TickHeld:
+		r.Holder = text
+	case TickStuck:
+		r.Reason = text
+	case TickEarly, TickGone:
+	default:
+		return TickReply{}, fmt.Errorf("script tick: unexpected reply %v", raw)
+	}
+	return r, nil
+}
+
+func millis(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return strconv.FormatInt(t.UnixMilli(), 10)
+}
+
+// LeaveCharge gives the master lock back, if it is ours: another one need not wait until
+// it expires.
+func (s *Store) LeaveCharge(ctx context.Context, c Charge) error {
+	_, err := s.eval(ctx, leaveScript, s.chargeLock(c), []any{s.prefix, c.Me})
+	return err
+}
+
+var leaveScript = loadScript("leave")
+
+// CronView is a schedule as Redis knows it.
+type CronView struct {
+	CronRecord
+	// Shown is its definition for people, Stored that which is kept in Redis; empty if
+	// there is none.
+	Shown, Stored string
+}
+
+// CronViews returns all schedules that Redis knows of, by name, and the server's time.
+func (s *Store) CronViews(ctx context.Context) (views map[string]CronView, now time.Time, err error) {
+	pipe := s.read.Pipeline()
+	clock := pipe.Time(ctx)
+	hashes := make([]*redis.MapStringStringCmd, 3)
+	for i, key := range []string{keyCron, keyShown, keyStored} {
+		hashes[i] = pipe.HGetAll(ctx, s.key(key))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, now, fmt.Errorf("read schedules: %w", err)
+	}
+	views = map[string]CronView{}
+	for i, hash := range hashes {
+		for name, text := range hash.Val() {
+			v := views[name]
+			switch i {
+			case 0:
+				v.CronRecord = parseCronRecord(text)
+			case 1:
+				v.Shown = text
+			case 2:
+				v.Stored = text
+			}
+			views[name] = v
+		}
+	}
+	return views, clock.Val(), nil
+}
+
+// ForgetSchedule removes a schedule that is kept in Redis, as resque-scheduler does, and
+// what is known of it. It tells whether there was anything.
+func (s *Store) ForgetSchedule(ctx context.Context, name string) (removed bool, err error) {
+	var gone []*redis.IntCmd
+	err = s.once(ctx, func() error {
+		gone = nil
+		pipe := s.write.TxPipeline()
+		for _, key := range []string{keyStored, keyCron, keyShown, keyLastEnqueued} {
+			gone = append(gone, pipe.HDel(ctx, s.key(key), name))
+		}
+		pipe.SAdd(ctx, s.key(keyChanged), name) // a Ruby scheduler looks there
+		_, err := pipe.Exec(ctx)
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("remove schedule %q: %w", name, err)
+	}
+	for _, n := range gone {
+		removed = removed || n.Val() > 0
+	}
+	return removed, nil
+}

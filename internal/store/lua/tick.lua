@@ -1,0 +1,86 @@
+-- tick enqueues the jobs of a schedule whose time has come: for each tick once, however
+-- many daemons ask. It goes by the record of the schedule, which must be what the caller
+-- has computed the ticks from: who comes second finds another one.
+--
+-- KEYS[1] resqued:cron
+-- ARGV    prefix, name, record as known ('' none), fingerprint, since (ms), last tick
+--         (ms; '' none: the schedule begins now), ms by which the ticks are to count from
+--         then instead, ticks missed, ticks for which to enqueue, queue, payload, flags
+--         (u unique, s strict), if_running, definition in persistent_schedules ('' it is
+--         not kept there), definition for people ('' as it is), time of the enqueueing
+--         for delayed:last_enqueued_at, master lock of resque-scheduler ('' none), our
+--         name in it
+-- RETURNS {'DONE', ms, record, enqueued, skipped, duplicates}; or without having done
+--         anything {'CHANGED', ms, record}, {'EARLY', ms}, {'GONE', ms} if it is not kept
+--         there any more, {'HELD', ms, holder} if another scheduler is in charge,
+--         {'STUCK', ms, reason}
+--
+-- A record is "1 <fingerprint> <since> <counted from> <last tick> <when that was seen to>
+-- <outcome> <enqueued> <missed>"; times in ms, 0 for none.
+
+local prefix, name, known = ARGV[1], ARGV[2], ARGV[3]
+local tick, queue, payload, flags = ARGV[6], ARGV[10], ARGV[11], ARGV[12]
+local lasts, definitions = prefix .. 'delayed:last_enqueued_at', prefix .. 'resqued:schedules'
+local key, unique = prefix .. 'queue:' .. queue, find(flags, 'u', 1, true)
+local ms = now()
+
+local record = pcall_('HGET', KEYS[1], name)
+if refused(record) then
+  checked(record)
+  return {'STUCK', ms, KEYS[1] .. ' is no hash'}
+end
+if (record or '') ~= known then return {'CHANGED', ms, record or ''} end
+if tick ~= '' and tonumber(tick) > ms then return {'EARLY', ms} end
+if ARGV[14] ~= '' and query('HGET', prefix .. 'persistent_schedules', name) ~= ARGV[14] then return {'GONE', ms} end
+
+need(KEYS[1], 'HSET')
+need(definitions, 'HSET')
+need(lasts, 'HSET')
+need(prefix .. 'queues', 'SADD')
+need(key, 'LLEN', 'RPUSH')
+if ARGV[17] ~= '' then need(ARGV[17], 'SET', 'GET', 'EXPIRE') end
+if unique then needcompanions(prefix) end
+local n = len(key)
+if not n then return {'STUCK', ms, key .. ' is no list'} end
+if unique and not utyped(key) then return {'STUCK', ms, key .. ':uniqueue is no set or ' .. key .. ':start_at no list'} end
+if find(flags, 's', 1, true) and not instep(key, n) then
+  return {'STUCK', ms, queue .. ' and its keys do not match; run: resqued locks repair ' .. queue}
+end
+for _, hash in ipairs({definitions, lasts}) do
+  if type(query('HLEN', hash)) ~= 'number' then return {'STUCK', ms, hash .. ' is no hash'} end
+end
+if type(query('SCARD', prefix .. 'queues')) ~= 'number' then return {'STUCK', ms, prefix .. 'queues is no set'} end
+local ours, holder = incharge(ARGV[17], ARGV[18])
+if not ours then return {'HELD', ms, holder} end
+
+-- busy tells whether jobs of the schedule have not come to their end.
+local function busy()
+  if ARGV[13] == 'queue' then return false end
+  if found(key, payload, call('LLEN', key), 100000) then return true end
+  return ARGV[13] == 'skip' and (inhand(prefix, queue, payload) or among(prefix .. 'resqued:suspects:' .. queue, payload, true))
+end
+
+local function note(outcome, enqueued)
+  local from, seen = ARGV[7], 0
+  if tick ~= '' then seen = ms end
+  if from == '' then from = fmt('%.0f', ms) end
+  record = fmt('1 %s %s %s %s %.0f %s %d %s', ARGV[4], ARGV[5], from, tick == '' and '0' or tick, seen, outcome, enqueued, ARGV[8])
+  call('HSET', KEYS[1], name, record)
+end
+
+-- The first write: a full server refuses it, and nothing was done.
+note('enqueued', 0)
+if ARGV[15] ~= '' then call('HSET', definitions, name, ARGV[15]) end
+local enqueued, skipped, duplicates = 0, 0, 0
+for _ = 1, tonumber(ARGV[9]) do
+  if busy() then
+    skipped = skipped + 1
+  elseif putback(prefix, queue, payload, unique and fmt('%.0f', math.floor(ms / 1000)) or '-', false) then
+    enqueued = enqueued + 1
+  else
+    duplicates = duplicates + 1
+  end
+end
+if enqueued > 0 then call('HSET', lasts, name, ARGV[16]) end
+note(tick == '' and 'new' or enqueued > 0 and 'enqueued' or skipped > 0 and 'skipped' or duplicates > 0 and 'duplicate' or 'missed', enqueued)
+return {'DONE', ms, record, enqueued, skipped, duplicates}

@@ -1,0 +1,106 @@
+package store_test
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/store"
+)
+
+// manyQueues is a process that works more queues than are looked at in one go.
+func manyQueues(t *testing.T, server *redistest.Server, n int) (s *store.Store, take func(wants int) []string) {
+	t.Helper()
+	s, err := store.Open(store.Options{URL: server.URL(), Namespace: redistest.Namespace(t)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	require.NoError(t, s.Register(t.Context(), store.Registration{Proc: "p", Workers: []string{"p:1:q"}}))
+	req := store.ExchangeRequest{Proc: "p"}
+	for i := range n {
+		req.Queues = append(req.Queues, store.Queue{Name: fmt.Sprint("q", i), Locked: i%2 == 0})
+	}
+	token := 0
+	return s, func(wants int) (queues []string) {
+		req.Wants = nil
+		for range wants {
+			token++
+			req.Wants = append(req.Wants, store.Want{Token: strconv.Itoa(token), Worker: "p:1:q"})
+		}
+		reply, err := s.Exchange(t.Context(), req)
+		require.NoError(t, err)
+		for _, job := range reply.Jobs {
+			queues = append(queues, job.Queue)
+		}
+		return queues
+	}
+}
+
+func TestPauseOfQueuesFarBehind(t *testing.T) {
+	t.Parallel()
+	const n = 200
+	for _, paused := range []int{0, 7, 8, 9, 71, 72, 73, 135, 136, 137, n - 1} {
+		s, take := manyQueues(t, redistest.Shared(t), n)
+		push := func(i int) {
+			_, err := s.Push(t.Context(), fmt.Sprint("q", i), fmt.Appendf(nil, `{"class":"A","args":[%d]}`, i))
+			require.NoError(t, err)
+		}
+		name := fmt.Sprint("q", paused)
+		changed, err := s.Pause(t.Context(), name)
+		require.NoError(t, err)
+		require.True(t, changed)
+		push(paused)
+		if paused > 0 {
+			push(paused - 1)
+		}
+		if paused < n-1 {
+			push(paused + 1)
+		}
+		got := take(4)
+		require.NotContains(t, got, name)
+		require.Len(t, got, min(2, max(paused, 1), max(n-1-paused, 1)), "queue %d is paused", paused)
+		changed, err = s.Resume(t.Context(), name)
+		require.NoError(t, err)
+		require.True(t, changed)
+		require.Equal(t, []string{name}, take(4))
+	}
+}
+
+func TestPauseAll(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, testPauseAll)
+}
+
+func testPauseAll(t *testing.T, server *redistest.Server) {
+	s, take := manyQueues(t, server, 2)
+	for _, queue := range []string{"q0", "q1"} {
+		_, err := s.Push(t.Context(), queue, []byte(`{"class":"A","args":[]}`))
+		require.NoError(t, err)
+	}
+	state := func(wantOne map[string]bool, wantAll bool) {
+		t.Helper()
+		one, all, err := s.Paused(t.Context(), "q0", "q1")
+		require.NoError(t, err)
+		require.Equal(t, wantOne, one)
+		require.Equal(t, wantAll, all)
+	}
+	state(map[string]bool{}, false)
+	for _, want := range []bool{true, false} {
+		changed, err := s.PauseAll(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, want, changed)
+	}
+	_, err := s.Pause(t.Context(), "q1")
+	require.NoError(t, err)
+	state(map[string]bool{"q1": true}, true)
+	require.Empty(t, take(2))
+	for _, want := range []bool{true, false} {
+		changed, err := s.ResumeAll(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, want, changed)
+	}
+	state(map[string]bool{"q1": true}, false)
+	require.Equal(t, []string{"q0"}, take(2))
+}

@@ -1,0 +1,102 @@
+package system_test
+
+import (
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/test/system/harness"
+)
+
+// calls counts how often a command was carried out by a server.
+func calls(t *testing.T, d *harness.Daemon, command string) int {
+	t.Helper()
+	found := regexp.MustCompile("cmdstat_" + command + `:calls=(\d+)`).FindStringSubmatch(d.Client.Info(t.Context(), "commandstats").Val())
+	if found == nil {
+		return 0
+	}
+	n, err := strconv.Atoi(found[1])
+	require.NoError(t, err)
+	return n
+}
+
+// TestPauseQueues: jobs of paused queues wait, those that run go on, and all others are
+// worked. Nobody tries in vain meanwhile.
+func TestPauseQueues(t *testing.T) {
+	t.Parallel()
+	for name, queues := range map[string]string{"queues of a pattern": "*", "queues by name": "mail,sms", "queues with caps": "mail:3,sms:3"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := harness.Start(t, harness.Options{App: true, Workers: 2, Threads: 2, Queues: queues, Redis: redistest.Start(t, redistest.Options{})})
+			waiting := func(queue string) int64 { return d.Client.LLen(t.Context(), d.Key("queue:"+queue)).Val() }
+			run := func(args ...string) {
+				t.Helper()
+				_, errs, code := d.Run(append([]string{"queues"}, args...)...)
+				require.Zero(t, code, errs)
+			}
+			d.Push("mail", "Gate", 1000)
+			d.AwaitNoted("started", 1)
+			run("pause", "mail")
+			d.Push("mail", "Count", harness.Range(1, 20)...)
+			d.Push("sms", "Count", harness.Range(21, 40)...)
+			d.AwaitNoted("ran", 20)
+			d.Open() // who runs goes on to its end
+			d.AwaitNoted("ran", 21)
+			d.Push("sms", "Count", 41)
+			d.AwaitNoted("ran", 22)
+			require.EqualValues(t, 20, waiting("mail"), "not a job was taken")
+
+			// With nothing else to do, looks find nothing, and nobody asks for jobs.
+			before, looks := calls(t, d, "lpop")+calls(t, d, "lrange"), calls(t, d, "evalsha")
+			require.True(t, proctest.Within(time.Minute, func() bool { return calls(t, d, "evalsha") > looks+20 }))
+			require.InDelta(t, before, calls(t, d, "lpop")+calls(t, d, "lrange"), 4, "exchanges that were under way")
+
+			run("resume", "mail")
+			d.AwaitNoted("ran", 42)
+			require.Zero(t, waiting("mail"))
+
+			for _, pause := range []func(){
+				func() { run("pause", "--all") },
+				func() {
+					require.NoError(t, d.Client.Set(t.Context(), d.Key("pause-all-workers"), "true", 0).Err())
+				},
+			} {
+				pause()
+				first := len(d.Noted("ran")) + 100
+				d.Push("mail", "Count", harness.Range(first, first+4)...)
+				d.Push("sms", "Count", harness.Range(first+5, first+9)...)
+				looks := calls(t, d, "evalsha")
+				require.True(t, proctest.Within(time.Minute, func() bool { return calls(t, d, "evalsha") > looks+20 }))
+				require.EqualValues(t, 10, waiting("mail")+waiting("sms"))
+				ran := len(d.Noted("ran"))
+				run("resume", "--all")
+				d.AwaitNoted("ran", ran+10)
+			}
+			d.Signal(quit)
+			require.Zero(t, d.Exit())
+			require.Empty(t, d.Failures())
+			require.Empty(t, d.Residue())
+		})
+	}
+}
+
+// A daemon that works until everything is empty does not wait for a paused queue.
+func TestPausedUntilEmpty(t *testing.T) {
+	t.Parallel()
+	idle := harness.Start(t, harness.Options{App: true})
+	_, errs, code := idle.Run("queues", "pause", "--unknown", "mail")
+	require.Zero(t, code, errs)
+	idle.Push("mail", "Count", 1)
+	idle.Push("sms", "Count", 2)
+	idle.AwaitNoted("ran", 1)
+	idle.Signal(quit)
+	require.Zero(t, idle.Exit())
+	d := harness.Start(t, harness.Options{App: true, Namespace: idle.Space, Args: []string{"--until-empty"}, Unready: true})
+	require.Zero(t, d.Exit())
+	require.EqualValues(t, 1, d.Client.LLen(t.Context(), d.Key("queue:mail")).Val())
+}
