@@ -54,14 +54,18 @@ func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 	for i := range req.Completions {
 		c := &req.Completions[i]
 		var flags, worker any = "", ""
-		if c.Job.Capped || c.Held || c.Killed || c.Survived {
-			flags = letters(c.Job.Capped, 'c', c.Held, 'h', c.Killed, 'k', c.Survived, 's')
+		var failure any = c.Failure
+		if c.Job.Capped || c.Held || c.Killed || c.Survived || c.Count != nil {
+			flags = letters(c.Job.Capped, 'c', c.Held, 'h', c.Killed, 'k', c.Survived, 's', c.Count != nil, 'n')
+		}
+		if c.Count != nil {
+			failure = c.Count.before(c.Failure)
 		}
 		if c.Mirrored {
 			worker = c.Job.Worker
 		}
 		args = append(args, &c.Job.Token, c.Kind.arg(), &c.Job.Queue, &c.Job.LockKey, flags,
-			worker, c.Job.Deaths, c.Failure, c.Delay.Milliseconds())
+			worker, c.Job.Deaths, failure, milliseconds(c.Delay))
 	}
 	for i := range req.Wants {
 		args = append(args, &req.Wants[i].Token, &req.Wants[i].Worker)

@@ -39,8 +39,8 @@ func newScript(name string, files ...string) *script {
 }
 
 var (
-	exchangeScript   = newScript("exchange", "lib", "rights", "straight", "records", "waits", "plain", "suspects", "exchange")
-	exchangeUnique   = newScript("exchange", "lib", "rights", "straight", "records", "waits", "unique", "suspects", "exchange")
+	exchangeScript   = newScript("exchange", "lib", "rights", "straight", "records", "waits", "plain", "delay", "suspects", "exchange")
+	exchangeUnique   = newScript("exchange", "lib", "rights", "straight", "records", "waits", "unique", "delay", "suspects", "exchange")
 	pollScript       = loadScript("poll", "rights", "waits", "unique", "suspects")
 	registerScript   = loadScript("register")
 	unregisterScript = loadScript("unregister", "forget")
