@@ -89,5 +89,15 @@ func (t *Try) Failed(f Failure) (wait time.Duration, again bool) {
 	return t.policy.Failed(t.Attempt, f)
 }
 
+// Count is what Redis shall hold of the job after this run. With survived its deaths are
+// forgotten, and so have to be in the count; else they are counted the next time, too.
+func (t *Try) Count(survived bool, deaths int) int {
+	n := t.Attempt - 1
+	if !survived && !t.policy.ignoreDeaths {
+		n -= deaths
+	}
+	return max(n, 0)
+}
+
 // Lifetime is how long the count is kept while the job waits; 0 = for ever.
 func (t *Try) Lifetime(wait time.Duration) time.Duration { return t.policy.Lifetime(wait) }
