@@ -44,7 +44,8 @@ func (m *model) endings(t *rapid.T, p *process) []store.Completion {
 		case "t":
 			c.Kind, c.Survived = store.Retried, rapid.Bool().Draw(t, "after it has run")
 		case "t later":
-			c.Kind, c.Delay, c.Failure = store.Retried, time.Millisecond, failure(c.Job)
+			c.Kind, c.Failure = store.Retried, failure(c.Job)
+			c.Delay = rapid.SampledFrom([]time.Duration{time.Millisecond, time.Hour}).Draw(t, "delay")
 		case "b":
 			c.Kind = store.Returned
 		}
@@ -192,7 +193,7 @@ func (m *model) settle(t *rapid.T, p *process, req store.ExchangeRequest, reply 
 		}
 		m.noted(c)
 		// What runs again after a millisecond may be pushed at once: that may be over.
-		perhaps := c.Kind == store.Retried && c.Delay > 0
+		perhaps := c.Kind == store.Retried && c.Delay == time.Millisecond
 		switch returned := (c.Kind == store.Requeued || c.Kind == store.Retried) && c.Delay == 0 || c.Kind == store.Returned; {
 		case slices.Contains(reply.Duplicates, i):
 			if !returned && !perhaps || !slices.Contains(m.now.list("queue:"+job.Queue), it.payload) && !back[it] {
