@@ -3,7 +3,6 @@ package retry
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -11,45 +10,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// The keys were written by resque-retry 1.8.1 on Ruby 3.1.
-func TestKey(t *testing.T) {
-	t.Parallel()
-	args := func(text string) resqued.Args {
-		e, err := wire.Parse([]byte(`{"class":"A","args":`+text+`}`), 0)
-		require.NoError(t, err)
-		return e.Args
-	}
-	for text, want := range map[string]string{
-		`[]`:             "resque-retry:A",
-		`[null]`:         "resque-retry:A",
-		`[""]`:           "resque-retry:A",
-		`[1]`:            "resque-retry:A:356a192b7913b04c54574d18c28d46e6395428ab",
-		`["1"]`:          "resque-retry:A:356a192b7913b04c54574d18c28d46e6395428ab",
-		`[1,[2,null],3]`: "resque-retry:A:" + sum("1-2--3"),
-		`["a b"]`:        "resque-retry:A:" + sum("a b"),
-		`["é",1.0,true]`: "resque-retry:A:" + sum("é-1.0-true"),
-		`[{"a":1}]`:      "resque-retry:A:" + sum(`{"a"=>1}`),
-	} {
-		key, err := Key("A", args(text), wire.RubyUpTo33)
-		require.NoError(t, err)
-		require.Equal(t, want, key, text)
-	}
-	key, err := Key("My::Job \t\n\v\f\rof\u0085", args(`[{"a":1}]`), wire.Ruby34)
-	require.NoError(t, err)
-	require.Equal(t, "resque-retry:My::Jobof\u0085:"+sum(`{"a" => 1}`), key)
-	_, err = Key("A", resqued.Args{[]byte("{")}, wire.Ruby34)
-	require.Error(t, err)
-}
-
-func sum(joined string) string {
-	key, _ := Key("", resqued.Args{wire.AppendString(nil, joined)}, wire.RubyUpTo33)
-	return strings.TrimPrefix(key, "resque-retry::")
-}
 
 func book(t *testing.T, s Store, classes ...resqued.Class) *Book {
 	h := resqued.New()

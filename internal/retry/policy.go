@@ -1,8 +1,8 @@
 // Package retry decides whether a job that has failed runs again, and when, and knows
 // how often it has run: as Ruby's resque-retry counts it, so that both count together.
 //
-// policy.go and match.go decide, and know nothing but what they are given; key.go names
-// the count in Redis, count.go reads it, book.go holds the policies of all classes.
+// policy.go and match.go decide, and know nothing but what they are given; count.go reads
+// counts from Redis, book.go holds the policies of all classes.
 package retry
 
 import (

@@ -223,6 +223,28 @@ func TestRetriedSuspect(t *testing.T) {
 	}
 }
 
+// A job that has failed with its process begins anew when somebody enqueues it anew.
+func TestCountOfTheDead(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		f := setup(t, server)
+		f.push("q", job("A", "[1]"), job("A", "[2]"))
+		jobs := f.reserve(2, "q")
+		f.set(countKey, "1")
+		f.set("resque-retry:B", "2")
+		require.NoError(t, f.redis.RPush(t.Context(), f.key("resque-retry:C"), "a").Err())
+		_, _, err := f.Fence(t.Context(), "p1", true)
+		require.NoError(t, err)
+		require.NoError(t, f.Recover(t.Context(), "p1", []store.Verdict{
+			{Token: jobs[0].Token, Action: store.Requeue, Counts: []string{"resque-retry:B"}},
+			{Token: jobs[1].Token, Action: store.Fail, Failure: []byte("{}"), Counts: []string{"none", countKey, "resque-retry:C"}},
+		}))
+		require.False(t, f.exists(countKey))
+		require.True(t, f.exists("resque-retry:B"))
+		require.Equal(t, []string{"a"}, f.list("resque-retry:C"))
+	})
+}
+
 // A right that is missing keeps the job in flight, too.
 func TestRetriedWithoutRights(t *testing.T) {
 	t.Parallel()

@@ -75,6 +75,7 @@ var mutants = []struct{ name, file, from, to string }{
       failed`, `failed`},
 	{"a count stays when its job has ended", "exchange", `then
       forget_count(count)`, `then`},
+	{"a count stays when its job has failed with its process", "recover", `pcall_('DEL', prefix .. key)`, ``},
 	{"a count has no end", "exchange", `count.value, 'EX', count.ttl)`, `count.value)`},
 	{"a job that runs again is lost", "exchange", `if record and delay(prefix`, `if false and delay(prefix`},
 	{"a job that runs again is written anew", "exchange", `record.payload, record.start ~= '-', ms + pause, proc .. '#' .. token) == 'd'`, `squeeze(record.payload), record.start ~= '-', ms + pause, proc .. '#' .. token) == 'd'`},
