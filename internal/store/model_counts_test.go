@@ -15,7 +15,9 @@ const attemptsPrefix = "resque-retry:"
 // shown tells whether a key is what pages show of a job that runs again. It ends by itself.
 func shown(key string) bool { return strings.HasPrefix(key, "failure-"+attemptsPrefix) }
 
-func (m *model) attemptsKey(payload []byte) string { return attemptsPrefix + m.bodies[string(payload)].class }
+func (m *model) attemptsKey(payload []byte) string {
+	return attemptsPrefix + m.bodies[string(payload)].class
+}
 
 // counted gives a completion the count of its job's attempts: a job that runs again
 // always has one, any other if it was counted before.
