@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
@@ -177,6 +179,43 @@ func TestRetriesExhausted(t *testing.T) {
 	require.Equal(t, 3, d.Failures()[2].Attempts)
 	ran := slices.Sorted(maps.Values(d.Noted("ran")))
 	require.Equal(t, []string{"3", "6"}, ran)
+	d.Signal(quit)
+	require.Zero(t, d.Exit())
+	nothingOfRetries(t, d)
+}
+
+// Commands are told which attempt they are, and their exit codes say whether there is
+// another one.
+func TestRetriesOfCommands(t *testing.T) {
+	t.Parallel()
+	out := filepath.Join(t.TempDir(), "ran")
+	d := harness.Start(t, harness.Options{Config: fmt.Sprintf(`
+handlers:
+  Try:
+    command: [sh, -c, 'echo "$RESQUED_JOB_ATTEMPT of $RESQUED_JOB_MAX_ATTEMPTS" >> %[1]s; [ $RESQUED_JOB_ATTEMPT -gt 2 ] || exit 3']
+    retry: {attempts: 4, backoff: [0, 300ms], retry_on: {exit_codes: [3]}}
+  Other:
+    command: [sh, -c, 'echo other >> %[1]s; echo it is full >&2; exit 4']
+    retry: {backoff: [0], retry_on: {exit_codes: [3]}, never_on: {messages: [full]}}
+  Slow:
+    command: [sh, -c, 'sed "s/.*\(.attempt.:.*\),.enqueued.*/\1/" >> %[1]s; exec sleep 100']
+    timeout: 100ms
+    retry: {attempts: 2, backoff: [0], retry_on: {exceptions: ["Resqued::Time*"]}}
+`, out)})
+	d.Push("mail", "Try", 1)
+	d.AwaitProcessed(3, patience)
+	d.Push("mail", "Other", 1)
+	d.AwaitProcessed(4, patience)
+	d.Push("mail", "Slow", 1)
+	d.AwaitProcessed(6, patience)
+	text, err := os.ReadFile(out)
+	require.NoError(t, err)
+	require.Equal(t, "1 of 4\n2 of 4\n3 of 4\nother\n\"attempt\":1,\"max_attempts\":2\n\"attempt\":2,\"max_attempts\":2\n", string(text))
+	failures := d.Failures()
+	require.Len(t, failures, 2)
+	require.Equal(t, [2]int{1, 2}, [2]int{failures[0].Attempts, failures[1].Attempts})
+	require.Equal(t, "Resqued::CommandFailed", failures[0].Exception)
+	require.Equal(t, "Resqued::Timeout", failures[1].Exception)
 	d.Signal(quit)
 	require.Zero(t, d.Exit())
 	nothingOfRetries(t, d)
