@@ -56,7 +56,7 @@ func TestRetries(t *testing.T) {
 			h, seen := flaky(2)
 			f := start(t, h, options{retries: &resqued.Retry{Attempts: 3, Backoff: waits}})
 			f.push(payload(1))
-			require.Equal(t, []string{"1 of 3", "2 of 3", "3 of 3"}, []string{<-seen, <-seen, <-seen})
+			require.Equal(t, []string{"1 of 3", "2 of 3", "3 of 3"}, []string{next(t, seen), next(t, seen), next(t, seen)})
 			eventually(t, "it is done", func() bool { return f.processed() == 3 })
 			_, failures, err := f.store.Stats(t.Context())
 			require.NoError(t, err)
@@ -74,7 +74,7 @@ func TestRetries(t *testing.T) {
 		f := start(t, h, options{retries: &resqued.Retry{Attempts: 2, Backoff: []time.Duration{0}}})
 		for _, first := range []string{"1 of 2", "1 of 2"} { // a job that comes anew begins anew
 			f.push(payload(1))
-			require.Equal(t, []string{first, "2 of 2"}, []string{<-seen, <-seen})
+			require.Equal(t, []string{first, "2 of 2"}, []string{next(t, seen), next(t, seen)})
 			eventually(t, "it has failed", func() bool { return len(f.failed()) > 0 && f.processed()%2 == 0 })
 			require.Contains(t, f.failed()[0], `"exception":"Error","error":"no luck","backtrace":[],"worker":"h/0.0:7:q","queue":"q","attempts":2}`)
 			require.Empty(t, f.counts())
@@ -91,7 +91,7 @@ func TestRetries(t *testing.T) {
 		key := f.key("resque-retry:A:356a192b7913b04c54574d18c28d46e6395428ab") // the SHA-1 of 1
 		require.NoError(t, f.redis.Set(t.Context(), key, "3", 0).Err())         // its fourth run has failed there
 		f.push(payload(1))
-		require.Equal(t, "5 of 9", <-seen)
+		require.Equal(t, "5 of 9", next(t, seen))
 		eventually(t, "it waits", func() bool { return f.processed() == 1 })
 		require.Equal(t, "4", f.redis.Get(t.Context(), key).Val(), "so that the gem, which adds one, goes on with its sixth")
 		require.Equal(t, 2*time.Hour, f.redis.TTL(t.Context(), key).Val().Round(time.Minute))
@@ -112,7 +112,7 @@ func TestRetries(t *testing.T) {
 			results <- err
 		}
 		f.push(payload(1))
-		require.Equal(t, []int{1, 2, 2}, []int{<-seen, <-seen, <-seen})
+		require.Equal(t, []int{1, 2, 2}, []int{next(t, seen), next(t, seen), next(t, seen)})
 		eventually(t, "it has ended", func() bool { return f.processed() == 2 })
 		require.Empty(t, f.counts())
 		require.Empty(t, f.failed())
@@ -124,9 +124,9 @@ func TestRetries(t *testing.T) {
 		h, running, _ := gate()
 		f := start(t, handlers{"A": h}, options{cfg: seldom, retries: &resqued.Retry{Backoff: []time.Duration{0}}})
 		f.push(payload(1))
-		first := <-running
+		first := next(t, running)
 		f.down <- proc.Message{Type: proc.KillJobs}
-		second := <-running
+		second := next(t, running)
 		require.Equal(t, [2]int{1, 2}, [2]int{first.Attempt, second.Attempt})
 		answer := f.ended(f.askFor(second, store.KillRequest{Grace: time.Minute}))
 		require.False(t, answer.Requeued)
@@ -146,7 +146,7 @@ func TestRetries(t *testing.T) {
 			wrap:    func(s workerproc.Store) workerproc.Store { return &replyLost{Store: s} },
 		})
 		f.push(payload(1))
-		require.Equal(t, []string{"1 of 3", "2 of 3", "3 of 3"}, []string{<-seen, <-seen, <-seen})
+		require.Equal(t, []string{"1 of 3", "2 of 3", "3 of 3"}, []string{next(t, seen), next(t, seen), next(t, seen)})
 		eventually(t, "it is done", func() bool { return f.processed() == 3 })
 		require.Empty(t, f.counts())
 		f.drain()
@@ -161,10 +161,22 @@ func TestRetries(t *testing.T) {
 			f.dies(t)
 			f.dies(t)
 			f.down <- proc.Message{Type: proc.SetState, State: "running"}
-			require.Equal(t, want, <-seen)
+			require.Equal(t, want, next(t, seen))
 			f.drain()
 		}
 	})
+}
+
+// next waits for what a handler tells.
+func next[T any](t *testing.T, told chan T) T {
+	t.Helper()
+	select {
+	case v := <-told:
+		return v
+	case <-time.After(patience):
+		require.FailNow(t, "no job runs")
+		panic("unreachable")
+	}
 }
 
 // dies lets another process take a job, and die of something else.
