@@ -110,3 +110,22 @@ func ExampleJobFrom() {
 	_ = perform(h, "Rebuild", `3`)
 	// Output: Rebuild 3
 }
+
+// A job that fails runs again, with growing waits, unless another try cannot help.
+func ExampleRetry() {
+	errNoAddress := errors.New("no such address")
+	h := resqued.New()
+	resqued.Handle(h, "Mail", func(ctx context.Context, to string) error {
+		job := resqued.JobFrom(ctx)
+		if to == "" {
+			return errNoAddress
+		}
+		return fmt.Errorf("attempt %d of %d: the server is away", job.Attempt, job.MaxAttempts)
+	}, resqued.Retry{
+		Attempts: 8, Base: 5 * time.Second, Max: time.Hour,
+		NeverOn: resqued.Errors{Is: []error{errNoAddress}},
+	})
+	class, _ := h.Lookup("Mail")
+	fmt.Println(class.Retry.Attempts)
+	// Output: 8
+}

@@ -2,6 +2,7 @@ package resqued
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"sort"
@@ -45,13 +46,15 @@ type Class struct {
 	AtMostOnce bool
 	// Lock, if not nil, is the class lock that a job must get before it runs.
 	Lock *ClassLock
+	// Retry, if not nil, says when a job that has failed runs again.
+	Retry *Retry
 	// JobLockKey computes what of a job stands in the key of its job lock; nil, or
 	// an empty result = as the registry or the configuration says.
 	JobLockKey func(job *Job) string
 }
 
 // Option sets something of a class when it is registered: Queue, Timeout,
-// AtMostOnce, JobLockKey or a Lock.
+// AtMostOnce, JobLockKey, a Lock or a Retry.
 type Option interface{ apply(c *Class) }
 
 type optionFunc func(c *Class)
@@ -115,8 +118,8 @@ type Handlers struct {
 func New() *Handlers { return &Handlers{classes: map[string]*Class{}} }
 
 // Register adds a class. It panics on an empty or already registered name, on a
-// class with no handler or two and on a lock that contradicts itself: these are
-// mistakes of the program, found at its first start.
+// class with no handler or two and on a lock or a retry that contradicts itself: these
+// are mistakes of the program, found at its first start.
 func (h *Handlers) Register(c Class, opts ...Option) {
 	for _, opt := range opts {
 		opt.apply(&c)
@@ -136,6 +139,15 @@ func (h *Handlers) Register(c Class, opts ...Option) {
 	if c.Lock != nil {
 		if err := c.Lock.check(); err != nil {
 			panic(fmt.Sprintf("resqued: the lock of class %q: %s", c.Name, err))
+		}
+	}
+	if c.Retry != nil {
+		err := c.Retry.check()
+		if err == nil && c.AtMostOnce {
+			err = errors.New("its jobs run at most once, so none of them can run again")
+		}
+		if err != nil {
+			panic(fmt.Sprintf("resqued: the retry of class %q: %s", c.Name, err))
 		}
 	}
 	h.classes[c.Name] = &c

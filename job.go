@@ -21,8 +21,12 @@ type Job struct {
 	// Payload holds the bytes that were pushed, unchanged.
 	Payload []byte
 	// Attempt is 1 for the first run, and one more for each worker process that
-	// died with the job.
+	// died with the job. For a class with a Retry it also counts the runs that failed
+	// before, in Ruby too, and with IgnoreDeaths not those that died.
 	Attempt int
+	// MaxAttempts is how often the job may run by its class's Retry: if the run with
+	// this number fails, it was the last. 0 without a Retry.
+	MaxAttempts int
 	// Deaths counts the worker processes that died while they ran this job.
 	Deaths int
 	// Worker is the id under which the thread is registered in Redis.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"regexp"
 	"strings"
 	"time"
 
@@ -21,8 +22,13 @@ type FailedFilter struct {
 	IDs []string
 	// Class and Queue are names of the job's class and queue.
 	Class, Queue string
-	// Error is a part of the exception's name or of its message.
-	Error string
+	// Error is a part of the exception's name or of its message, Pattern fits some part
+	// of one of them.
+	Error   string
+	Pattern *regexp.Regexp
+	// Before and After are times between which the job has failed; zero = any. A record
+	// whose time cannot be read is in no such time.
+	Before, After time.Time
 	// Again retries jobs that were retried before, too. Those named by IDs are
 	// retried anyway.
 	Again bool
@@ -95,7 +101,7 @@ func (c *Client) editFailed(ctx context.Context, f FailedFilter, fresh bool,
 	edit func(failure wire.Failure, record []byte) (store.FailedEdit, bool),
 ) (FailedReport, error) {
 	report := FailedReport{Queues: map[string]int{}}
-	if !f.All && len(f.IDs) == 0 && f.Class == "" && f.Queue == "" && f.Error == "" {
+	if !f.All && len(f.IDs) == 0 && f.anything() {
 		return report, ErrNoFilter
 	}
 	// What was written is not selected again, should the list be read anew.
@@ -146,7 +152,7 @@ func (f FailedFilter) selects(failure wire.Failure, bad error, record []byte) bo
 			return false
 		}
 	}
-	if f.Class == "" && f.Queue == "" && f.Error == "" {
+	if f.anything() {
 		return true
 	}
 	if bad != nil || f.Queue != "" && f.Queue != failure.Queue {
@@ -157,5 +163,17 @@ func (f FailedFilter) selects(failure wire.Failure, bad error, record []byte) bo
 			return false
 		}
 	}
+	at := failure.FailedAt
+	if !f.Before.IsZero() && (at.IsZero() || !at.Before(f.Before)) || !f.After.IsZero() && (at.IsZero() || !at.After(f.After)) {
+		return false
+	}
+	if f.Pattern != nil && !f.Pattern.MatchString(failure.Exception) && !f.Pattern.MatchString(failure.Error) {
+		return false
+	}
 	return strings.Contains(failure.Exception, f.Error) || strings.Contains(failure.Error, f.Error)
+}
+
+// anything tells whether no condition asks what is in a record.
+func (f FailedFilter) anything() bool {
+	return f.Class == "" && f.Queue == "" && f.Error == "" && f.Pattern == nil && f.Before.IsZero() && f.After.IsZero()
 }

@@ -2,7 +2,9 @@ package client_test
 
 import (
 	"fmt"
+	"regexp"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -25,7 +27,11 @@ func (f *fixture) failed(t *testing.T) []string {
 }
 
 func record(payload, exception, queue string) string {
-	return fmt.Sprintf(`{"failed_at":"2026/11/20 09:56:20 UTC","payload":%s,"exception":%q,"error":"no luck","backtrace":[],"worker":"w","queue":%q}`,
+	return recordAt("2026/11/20 09:56:20 UTC", payload, exception, queue)
+}
+
+func recordAt(at, payload, exception, queue string) string {
+	return fmt.Sprintf(`{"failed_at":"`+at+`","payload":%s,"exception":%q,"error":"no luck","backtrace":[],"worker":"w","queue":%q}`,
 		payload, exception, queue)
 }
 
@@ -105,6 +111,18 @@ func TestRetryFailed(t *testing.T) {
 				require.Equal(t, want, report.Matched, "%+v", one)
 			}
 		}
+		f.fail(t, recordAt("2026/11/19 09:56:20 UTC", `{"class":"Old","args":[]}`, "Timeout", "mail"), recordAt("odd", `{"class":"Odd","args":[]}`, "Timeout", "odd"))
+		noon := time.Date(2026, 11, 19, 12, 0, 0, 0, time.UTC)
+		for want, filter := range map[int]client.FailedFilter{
+			1: {Before: noon}, 3: {After: noon}, 2: {After: noon, Error: "Timeout"}, 0: {After: noon, Before: noon.Add(time.Hour)},
+			4: {Pattern: regexp.MustCompile(`^Time(out|s)`)}, 5: {Pattern: regexp.MustCompile("LUCK|luck$")},
+		} {
+			report, err := f.CountFailed(t.Context(), filter, true)
+			require.NoError(t, err)
+			require.Equal(t, want, report.Matched, "%+v", filter)
+		}
+		require.NoError(t, f.redis.RPop(t.Context(), f.ns+":failed").Err())
+		require.NoError(t, f.redis.RPop(t.Context(), f.ns+":failed").Err())
 		_, err := f.CountFailed(t.Context(), client.FailedFilter{Limit: 3, Again: true}, true)
 		require.ErrorIs(t, err, client.ErrNoFilter)
 

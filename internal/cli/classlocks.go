@@ -30,7 +30,7 @@ func commands(c config.Config) map[string]resqued.Class {
 			env = append(env, key+"="+h.Env[key])
 		}
 		classes[name] = resqued.Class{
-			Name: name, Queue: h.Queue, Timeout: h.Timeout, AtMostOnce: h.AtMostOnce, Lock: classLock(h.Lock, rubyStyle(c)),
+			Name: name, Queue: h.Queue, Timeout: h.Timeout, AtMostOnce: h.AtMostOnce, Lock: classLock(h.Lock, rubyStyle(c)), Retry: classRetry(h.Retry),
 			Command: &resqued.Command{Argv: h.Command, Dir: h.Dir, Env: env, KillAfter: h.KillAfter},
 		}
 	}

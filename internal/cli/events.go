@@ -91,6 +91,8 @@ func (e *eventWriter) line(ev workerproc.Event) string {
 	switch ev.Outcome.Result {
 	case thread.Done:
 		colour = green
+	case thread.Retried:
+		note = "  " + wire.Printable(summary(failure), 200)
 	case thread.Failed:
 		colour, note = red, "  "+wire.Printable(summary(failure), 200)
 	}

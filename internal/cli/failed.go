@@ -32,9 +32,11 @@ type failureView struct {
 	Exception string          `json:"exception"`
 	Error     string          `json:"error"`
 	FailedAt  *time.Time      `json:"failed_at"`
-	RetriedAt string          `json:"retried_at,omitempty"`
-	Worker    string          `json:"worker,omitempty"`
-	Backtrace []string        `json:"backtrace,omitempty"`
+	// Attempts is how often a job has run that was allowed to run more than once.
+	Attempts  int      `json:"attempts,omitempty"`
+	RetriedAt string   `json:"retried_at,omitempty"`
+	Worker    string   `json:"worker,omitempty"`
+	Backtrace []string `json:"backtrace,omitempty"`
 	// Payload is what was pushed; only shown for single records.
 	Payload string `json:"payload,omitempty"`
 }
@@ -201,7 +203,7 @@ func viewFailure(record []byte) failureView {
 	}
 	payload := f.Original()
 	v.Payload, v.Queue, v.Exception, v.Error = string(payload), f.Queue, f.Exception, f.Error
-	v.Worker, v.Backtrace, v.RetriedAt = f.Worker, f.Backtrace, f.RetriedAt
+	v.Worker, v.Backtrace, v.RetriedAt, v.Attempts = f.Worker, f.Backtrace, f.RetriedAt, max(f.Attempts, 0)
 	if !f.FailedAt.IsZero() {
 		v.FailedAt = &f.FailedAt
 	}
@@ -278,6 +280,9 @@ func (a *app) failureText(v failureView) string {
 	line("queue", wire.Printable(v.Queue, 0))
 	if v.FailedAt != nil {
 		line("failed", v.FailedAt.Format(time.RFC3339)+" ("+age(time.Since(*v.FailedAt))+" ago)")
+	}
+	if v.Attempts > 0 {
+		line("attempts", strconv.Itoa(v.Attempts))
 	}
 	line("retried", wire.Printable(v.RetriedAt, 0))
 	line("worker", wire.Printable(v.Worker, 0))

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -30,9 +32,12 @@ type editView struct {
 }
 
 type editOptions struct {
-	filter      client.FailedFilter
-	retry       bool
-	yes, dryRun bool
+	filter client.FailedFilter
+	// pattern, older and newer become part of the filter.
+	pattern      string
+	older, newer time.Duration
+	retry        bool
+	yes, dryRun  bool
 }
 
 // editFailedCommand makes "failed retry" and "failed rm".
@@ -44,10 +49,13 @@ func (a *app) editFailedCommand(retry bool) *cobra.Command {
 terminal a filter asks first; elsewhere it needs --yes.`,
 		Example: "  " + a.name + " failed rm 0af6af819782\n  " + a.name + " failed rm --class Mail --error Timeout --dry-run",
 		Args: func(c *cobra.Command, args []string) error {
-			filtered := o.filter.All || o.filter.Class != "" || o.filter.Queue != "" || o.filter.Error != ""
+			filtered := slices.ContainsFunc(failedFilters, c.Flags().Changed)
+			if err := o.resolve(time.Now()); err != nil {
+				return err
+			}
 			switch {
 			case len(args) == 0 && !filtered:
-				return usage("Name failures, or use --class, --error, --queue or --all. See: "+a.name+" failed --flat", "which failures?")
+				return usage("Name failures, or use --class, --error, --queue, --older-than or --all. See: "+a.name+" failed --flat", "which failures?")
 			case len(args) > 0 && (filtered || o.filter.Again):
 				return usage("", "name failures or filter them, not both")
 			case o.filter.Limit < 0:
@@ -70,17 +78,42 @@ elsewhere it needs --yes.`
 	f := c.Flags()
 	f.StringVar(&o.filter.Class, "class", "", "jobs of this class")
 	f.StringVar(&o.filter.Error, "error", "", "whose exception or message contains this `text`")
+	f.StringVar(&o.pattern, "match", "", "whose exception or message fits this `regexp`")
 	f.StringVar(&o.filter.Queue, "queue", "", "from this queue")
+	f.DurationVar(&o.older, "older-than", 0, "that failed longer ago")
+	f.DurationVar(&o.newer, "newer-than", 0, "that failed within this time")
 	f.BoolVar(&o.filter.All, "all", false, "all failures")
 	f.IntVar(&o.filter.Limit, "limit", 0, "at most so many, the oldest first (0 = any number)")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only tell how many these are")
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
 	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
 	_ = c.RegisterFlagCompletionFunc("class", a.live(a.classNames))
-	for _, flag := range []string{"error", "limit"} {
+	for _, flag := range []string{"error", "match", "older-than", "newer-than", "limit"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
 	return c
+}
+
+// failedFilters are the flags that select failures.
+var failedFilters = []string{"all", "class", "error", "match", "queue", "older-than", "newer-than"}
+
+// resolve makes the filter whole.
+func (o *editOptions) resolve(now time.Time) (err error) {
+	if o.pattern != "" {
+		if o.filter.Pattern, err = regexp.Compile(o.pattern); err != nil {
+			return usage("", "--match %q: %s", o.pattern, err)
+		}
+	}
+	if o.older < 0 || o.newer < 0 {
+		return usage("", "a time must not be negative")
+	}
+	if o.older > 0 {
+		o.filter.Before = now.Add(-o.older)
+	}
+	if o.newer > 0 {
+		o.filter.After = now.Add(-o.newer)
+	}
+	return nil
 }
 
 func (a *app) editFailed(c *cobra.Command, names []string, o editOptions) error {

@@ -20,6 +20,7 @@ import (
 	"github.com/resqued/resqued/internal/locket"
 	"github.com/resqued/resqued/internal/lockkey"
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/retry"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/thread"
@@ -123,9 +124,15 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 		return nil, err
 	}
 	w.closers = append(w.closers, locks.Close)
+	retries, err := retry.NewBook(retry.BookConfig{Store: s, Classes: set.Classes(), Class: set.Lookup, Style: rubyStyle(c)})
+	if err != nil {
+		return nil, err
+	}
+	w.closers = append(w.closers, retries.Close)
 	deps := workerproc.Deps{
-		Store: s, Conn: conn, Runner: &thread.Runner{Performer: set, Locker: locks, Describe: handler.Describe}, Handlers: set, Namer: keyer, LocksEnd: locks.Ends,
-		Stats: stats, Signals: received, Hooks: handlers.AllHooks(), Log: log, Exit: killSelf,
+		Store: s, Conn: conn, Handlers: set, Namer: keyer, LocksEnd: locks.Ends,
+		Runner: &thread.Runner{Performer: set, Locker: locks, Retries: retries, Describe: handler.Describe},
+		Stats:  stats, Signals: received, Hooks: handlers.AllHooks(), Log: log, Exit: killSelf,
 	}
 	if h.Dev != nil {
 		events := newEventWriter(os.Stdout, h.Dev)

@@ -128,6 +128,8 @@ type Handler struct {
 	AtMostOnce bool `json:"at_most_once,omitempty"`
 	// Lock is the class lock that jobs take; nil = none.
 	Lock *HandlerLock `json:"lock,omitempty"`
+	// Retry says when failed jobs run again; nil = never.
+	Retry *HandlerRetry `json:"retry,omitempty"`
 }
 
 // Threads returns how many jobs the whole daemon can run at a time.

@@ -100,6 +100,16 @@ func TestDocumentation(t *testing.T) {
 		require.Equal(t, scheduleFields, got)
 	})
 
+	t.Run("it lists the fields of a handler's retry", func(t *testing.T) {
+		t.Parallel()
+		var got []string
+		for _, cells := range rows(t, "| Field of `retry` | Meaning | Unit | Default |") {
+			require.Len(t, cells, 4)
+			got = append(got, strings.Trim(cells[0], "`"))
+		}
+		require.Equal(t, retryFields, got)
+	})
+
 	t.Run("it links to a sample that exists", func(t *testing.T) {
 		t.Parallel()
 		require.FileExists(t, "../../docs/../configs/resqued.yaml")

@@ -19,10 +19,10 @@ import (
 const DefaultKillAfter = 10 * time.Second
 
 // handlerFields are the fields of a handler, in the order of the documentation.
-var handlerFields = []string{"command", "queue", "dir", "env", "timeout", "kill_after", "at_most_once", "lock"}
+var handlerFields = []string{"command", "queue", "dir", "env", "timeout", "kill_after", "at_most_once", "lock", "retry"}
 
 // laterFields are fields that are planned, so that nobody takes them for typos.
-var laterFields = []string{"retry", "require_signature"}
+var laterFields = []string{"require_signature"}
 
 var fieldSynonyms = map[string]string{
 	"cmd": "command", "argv": "command", "exec": "command", "run": "command", "args": "command",
@@ -89,9 +89,14 @@ func (f *file) readHandler(class field) Handler {
 			f.readBool(name, field, &h.AtMostOnce)
 		case "lock":
 			h.Lock = f.readLock(name, field)
+		case "retry":
+			h.Retry = f.readRetry(name, field)
 		default:
 			f.refuse(name, "", field.line, unknownKey(field.name, laterFields, suggestField))
 		}
+	}
+	if h.AtMostOnce && h.Retry != nil {
+		f.refuse(at, "", class.line, "has at_most_once and retry, which contradict each other; keep one of them")
 	}
 	if !hasCommand {
 		f.refuse(at, "", class.line, "has no command; write command: [python3, thumb.py]")
@@ -190,14 +195,17 @@ func (f *file) readText(name string, from field, to *string, check func(string) 
 }
 
 func (f *file) readDuration(name string, from field, to *time.Duration, check func(time.Duration) error) {
-	f.readText(name, from, new(string), func(value string) error {
-		var c Config
-		err := duration(func(c *Config) *time.Duration { return &c.MaxAge }, check).parse(&c, strings.TrimSpace(value))
-		if err == nil {
-			*to = c.MaxAge
-		}
-		return err
-	})
+	f.readText(name, from, new(string), func(value string) error { return parseInto(to, value, check) })
+}
+
+// parseInto reads a time span as the keys of the file have them.
+func parseInto(to *time.Duration, value string, check func(time.Duration) error) error {
+	var c Config
+	err := duration(func(c *Config) *time.Duration { return &c.MaxAge }, check).parse(&c, strings.TrimSpace(value))
+	if err == nil {
+		*to = c.MaxAge
+	}
+	return err
 }
 
 // CheckPrograms looks for the programs and directories of the command handlers

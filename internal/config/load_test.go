@@ -454,7 +454,7 @@ func TestSample(t *testing.T) {
 			variables := k.variables()
 			require.Regexp(t, `(?m)^(# )?`+k.name+`:.*# `+variables[min(1, len(variables)-1)]+`\b`, text)
 		}
-		for _, name := range slices.Concat(lockFields, handlerFields, scheduleFields) {
+		for _, name := range slices.Concat(lockFields, handlerFields, scheduleFields, retryFields) {
 			require.Contains(t, text, name+":")
 		}
 	})
@@ -469,8 +469,12 @@ func TestSample(t *testing.T) {
 		r := from{yaml: head + "  " + strings.TrimPrefix(tail, "# ")}.mustLoad(t)
 		require.Equal(t, Handler{
 			Command: []string{"/usr/local/bin/report", "--monthly"}, Queue: "reports", Dir: "/srv/reports",
-			Env: map[string]string{"REPORT_LANG": "en"}, Timeout: time.Hour, KillAfter: 10 * time.Second, AtMostOnce: true,
+			Env: map[string]string{"REPORT_LANG": "en"}, Timeout: time.Hour, KillAfter: 10 * time.Second,
 			Lock: &HandlerLock{Timeout: time.Hour, Args: []int{0}, Loner: true, OnLocked: "drop", Redis: "redis://locks:6379", Store: "redis"},
+			Retry: &HandlerRetry{
+				Attempts: 5, Base: 10 * time.Second, Max: time.Hour, RetryOn: HandlerErrors{Messages: []string{"refused|reset"}},
+				NeverOn: HandlerErrors{Exceptions: []string{"Resqued::Timeout"}, ExitCodes: []int{2}},
+			},
 		}, r.Handlers["Report::Monthly"])
 	})
 }

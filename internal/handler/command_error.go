@@ -41,6 +41,9 @@ func (e *CommandError) Error() string {
 // Exception is the name under which the failure is recorded.
 func (e *CommandError) Exception() string { return "Resqued::CommandFailed" }
 
+// ExitStatus is what a Retry of the class compares with its exit codes.
+func (e *CommandError) ExitStatus() int { return e.ExitCode }
+
 // StartError says that a command could not be started.
 type StartError struct {
 	Program string

@@ -68,6 +68,9 @@ func (c *command) environ(job *resqued.Job, tag string) ([]string, error) {
 		"RESQUED_JOB_QUEUE=" + job.Queue,
 		"RESQUED_JOB_ATTEMPT=" + strconv.Itoa(job.Attempt),
 	}
+	if job.MaxAttempts > 0 {
+		own = append(own, "RESQUED_JOB_MAX_ATTEMPTS="+strconv.Itoa(job.MaxAttempts))
+	}
 	if !job.Deadline.IsZero() {
 		own = append(own, "RESQUED_JOB_DEADLINE="+stamp(job.Deadline))
 	}
@@ -115,6 +118,12 @@ func encodeJob(job *resqued.Job) []byte {
 	b = append(append(b, `,"args":`...), job.Args.String()...)
 	b = wire.AppendString(append(b, `,"queue":`...), job.Queue)
 	b = strconv.AppendInt(append(b, `,"attempt":`...), int64(job.Attempt), 10)
+	b = append(b, `,"max_attempts":`...)
+	if job.MaxAttempts > 0 {
+		b = strconv.AppendInt(b, int64(job.MaxAttempts), 10)
+	} else {
+		b = append(b, "null"...)
+	}
 	b = appendTime(append(b, `,"enqueued_at":`...), job.EnqueuedAt)
 	b = appendTime(append(b, `,"deadline":`...), job.Deadline)
 	return append(b, "}\n"...)

@@ -25,14 +25,14 @@ func TestCommandInput(t *testing.T) {
 		t.Parallel()
 		f := setup(t, `cat > in; echo "$0 $#" > argv`)
 		err := f.Run(t.Context(), &resqued.Job{
-			ID: `a"b`, Class: "Run", Queue: "mail:x", Args: args, Attempt: 2,
+			ID: `a"b`, Class: "Run", Queue: "mail:x", Args: args, Attempt: 2, MaxAttempts: 7,
 			EnqueuedAt: time.Date(2026, 11, 20, 9, 56, 21, 250e6, time.FixedZone("EST", -5*60*60)),
 			Deadline:   time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC),
 		})
 		require.NoError(t, err)
 		in, err := os.ReadFile(filepath.Join(f.dir, "in"))
 		require.NoError(t, err)
-		require.Equal(t, `{"id":"a\"b","class":"Run","args":`+args.String()+`,"queue":"mail:x","attempt":2,`+
+		require.Equal(t, `{"id":"a\"b","class":"Run","args":`+args.String()+`,"queue":"mail:x","attempt":2,"max_attempts":7,`+
 			`"enqueued_at":"2026-11-20T14:56:21.25Z","deadline":"2026-11-20T15:00:00Z"}`+"\n", string(in))
 		require.Equal(t, "sh 0", f.read(t, "argv"), "nothing of the job is in the arguments")
 	})
@@ -40,7 +40,7 @@ func TestCommandInput(t *testing.T) {
 		t.Parallel()
 		f := setup(t, `cat > in`)
 		require.NoError(t, f.run(t.Context()))
-		require.Equal(t, `{"id":"j1","class":"Run","args":[],"queue":"q","attempt":1,"enqueued_at":null,"deadline":null}`, f.read(t, "in"))
+		require.Equal(t, `{"id":"j1","class":"Run","args":[],"queue":"q","attempt":1,"max_attempts":null,"enqueued_at":null,"deadline":null}`, f.read(t, "in"))
 	})
 	t.Run("a large job that nobody reads does no harm", func(t *testing.T) {
 		t.Parallel()

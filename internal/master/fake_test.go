@@ -444,6 +444,7 @@ type fakeRedis struct {
 	verdicts []string // "token requeue", "token fail"
 	suspects []string // tokens of those requeued as such
 	failures []string
+	counts   []string // keys that go with failures
 	answers  []store.KillAnswer
 	masters  []store.MasterInfo
 	dropped  bool
@@ -541,6 +542,7 @@ func (r *fakeRedis) Recover(_ context.Context, name string, verdicts []store.Ver
 		case store.Fail:
 			r.verdicts = append(r.verdicts, v.Token+" fail")
 			r.failures = append(r.failures, string(v.Failure))
+			r.counts = append(r.counts, v.Counts...)
 		default:
 			r.verdicts = append(r.verdicts, v.Token+" requeue")
 		}

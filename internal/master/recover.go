@@ -139,7 +139,11 @@ func (d death) fail(job store.Reserved, now time.Time, text string) store.Verdic
 		FailedAt: now, Payload: job.Payload, Exception: dirtyExit, Error: text,
 		Worker: job.Worker, Queue: job.Queue,
 	}
-	return store.Verdict{Token: job.Token, Action: store.Fail, Failure: failure.Encode()}
+	v := store.Verdict{Token: job.Token, Action: store.Fail, Failure: failure.Encode()}
+	if envelope, err := wire.Parse(job.Payload, 0); err == nil {
+		v.Counts = wire.RetryKeys(envelope) // a job that is enqueued anew begins anew
+	}
+	return v
 }
 
 func (d death) killText() string {

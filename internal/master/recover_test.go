@@ -33,6 +33,7 @@ func TestRecover(t *testing.T) {
 		require.Contains(t, f.redis.failures[0], `"exception":"Resque::DirtyExit","error":"worker process died: signal SIGSEGV; `+
 			`peak memory 64 MiB; death 3 of 3; beside it ran Mail, Mail"`)
 		require.Contains(t, f.redis.failures[0], `"payload":{"class":"Mail","args":[1]}`)
+		require.Equal(t, []string{"resque-retry:Mail:356a192b7913b04c54574d18c28d46e6395428ab"}, f.redis.counts, "one that is enqueued anew begins anew")
 	})
 
 	bubble(t, "they are touched only when the process is reaped and nothing of it is left", func(t *testing.T) {

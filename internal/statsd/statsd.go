@@ -22,10 +22,12 @@ const (
 	flushEvery = 300 * time.Millisecond
 )
 
-// The outcomes that count otherwise than as a run: Failed as a failed one, Dropped,
-// of a job whose class lock was held, as none.
+// The outcomes that count otherwise than as a run: Failed as a failed one, Retried as one
+// that has failed and of which there will be another, Dropped, of a job whose class lock
+// was held, as none.
 const (
 	Failed  = "failed"
+	Retried = "retried"
 	Dropped = "dropped"
 )
 
@@ -74,8 +76,8 @@ func New(c Config, log *zap.Logger) *Client {
 	return &Client{key: strings.Trim(clean(c.Key), "."), statter: statter}
 }
 
-// Job counts one run of a job that has ended. Outcome Failed counts as a failure,
-// any other does not; Dropped counts by itself. Ran is the time in the handler;
+// Job counts one run of a job that has ended. Outcomes Failed and Retried count as a
+// failure, any other does not; Dropped counts by itself, and Retried also. Ran is the time in the handler;
 // waited is the time in the queue, 0 when the job does not tell.
 func (c *Client) Job(class, outcome string, ran, waited time.Duration) {
 	if c == nil {
@@ -87,8 +89,11 @@ func (c *Client) Job(class, outcome string, ran, waited time.Duration) {
 	}
 	c.count("", class, 1)
 	c.count("processed", "", 1)
-	if outcome == Failed {
+	if outcome == Failed || outcome == Retried {
 		c.count("failed", "", 1)
+	}
+	if outcome == Retried {
+		c.count("retried", "", 1)
 	}
 	c.time("duration", class, ran)
 	if waited > 0 {

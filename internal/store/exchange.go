@@ -60,14 +60,18 @@ func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 	for at := range others {
 		c := &req.Completions[order.index(plain+at)]
 		var flags, worker any = "", ""
-		if c.Job.Capped || c.Held || c.Killed || c.Survived {
-			flags = letters(c.Job.Capped, 'c', c.Held, 'h', c.Killed, 'k', c.Survived, 's')
+		var failure any = c.Failure
+		if c.Job.Capped || c.Held || c.Killed || c.Survived || c.Count != nil {
+			flags = letters(c.Job.Capped, 'c', c.Held, 'h', c.Killed, 'k', c.Survived, 's', c.Count != nil, 'n')
+		}
+		if c.Count != nil {
+			failure = c.Count.before(c.Failure)
 		}
 		if c.Mirrored {
 			worker = c.Job.Worker
 		}
 		args = append(args, &c.Job.Token, c.Kind.arg(), &c.Job.Queue, &c.Job.LockKey, flags,
-			worker, c.Job.Deaths, c.Failure, c.Delay.Milliseconds())
+			worker, c.Job.Deaths, failure, milliseconds(c.Delay))
 	}
 	for i := range req.Wants {
 		args = append(args, &req.Wants[i].Token, &req.Wants[i].Worker)
@@ -88,7 +92,7 @@ func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 // plain tells whether nothing is left of a job that has ended well but its record and
 // its lock.
 func (c *Completion) plain() bool {
-	return c.Kind == Done && !c.Job.Capped && !c.Held && !c.Killed && !c.Mirrored && c.Job.Deaths == 0
+	return c.Kind == Done && !c.Job.Capped && !c.Held && !c.Killed && !c.Mirrored && c.Job.Deaths == 0 && c.Count == nil
 }
 
 // maxPlain bounds the completions that the script ends with one command: Lua puts no

@@ -32,4 +32,7 @@ type Verdict struct {
 	Failure []byte
 	// Kill answers who wanted the job to end; nil = nobody did.
 	Kill *KillAnswer
+	// Counts are the keys, without the namespace, under which the attempts of a job that
+	// has failed may be counted; only for Fail.
+	Counts []string
 }

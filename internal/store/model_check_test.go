@@ -17,6 +17,7 @@ func (m *model) check(t *rapid.T) {
 	m.checkLocks(t)
 	m.checkClassLocks(t)
 	m.checkCounters(t)
+	m.checkAttempts(t)
 	for _, q := range modelQueues {
 		if q.Unique {
 			m.checkUnique(t, q.Name)

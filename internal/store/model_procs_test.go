@@ -21,6 +21,7 @@ func (m *model) crash(t *rapid.T) {
 		v := store.Verdict{Token: held[i].Token, Action: rapid.SampledFrom([]store.Action{store.Requeue, store.Suspect}).Draw(t, "action")}
 		if rapid.Bool().Draw(t, "fail") {
 			v.Action, v.Failure = store.Fail, failure(&held[i])
+			v.Counts = []string{"none", m.attemptsKey(held[i].Payload)}
 		}
 		verdicts = append(verdicts, v)
 	}
@@ -72,6 +73,9 @@ func (m *model) recover(t *rapid.T, p *process, verdicts []store.Verdict) {
 		delete(p.jobs, v.Token)
 		it := item{job.Queue, string(job.Payload)}
 		m.blame(it, v.Action)
+		if v.Action == store.Fail {
+			delete(m.attempts, v.Counts[1])
+		}
 		if v.Action != store.Fail && !back[it] && !slices.Contains(m.now.list("queue:"+it.queue), it.payload) {
 			back[it] = true
 			m.waits(it, job.Reserved, true)

@@ -104,7 +104,7 @@ func (s snapshot) held(lock string) bool {
 func (s snapshot) same(other snapshot) bool {
 	s, other = maps.Clone(s), maps.Clone(other)
 	for _, short := range []snapshot{s, other} {
-		maps.DeleteFunc(short, func(key string, _ entry) bool { return strings.HasPrefix(key, "resqued:heal:") })
+		maps.DeleteFunc(short, func(key string, _ entry) bool { return strings.HasPrefix(key, "resqued:heal:") || shown(key) })
 	}
 	return maps.EqualFunc(s, other, func(a, b entry) bool { return slices.Equal(a.values, b.values) })
 }

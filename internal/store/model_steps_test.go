@@ -29,7 +29,7 @@ func (m *model) exchange(t *rapid.T) {
 func (m *model) endings(t *rapid.T, p *process) []store.Completion {
 	var out []store.Completion
 	for _, token := range p.tokens() {
-		kind := rapid.SampledFrom([]string{"runs", "runs", "d", "f", "r", "later", "b"}).Draw(t, "end")
+		kind := rapid.SampledFrom([]string{"runs", "runs", "d", "f", "r", "later", "t", "t later", "b"}).Draw(t, "end")
 		if kind == "runs" {
 			continue
 		}
@@ -41,9 +41,15 @@ func (m *model) endings(t *rapid.T, p *process) []store.Completion {
 			c.Kind, c.Survived = store.Requeued, rapid.Bool().Draw(t, "after it has run")
 		case "later":
 			c.Kind, c.Delay = store.Requeued, time.Millisecond
+		case "t":
+			c.Kind, c.Survived = store.Retried, rapid.Bool().Draw(t, "after it has run")
+		case "t later":
+			c.Kind, c.Failure = store.Retried, failure(c.Job)
+			c.Delay = rapid.SampledFrom([]time.Duration{time.Millisecond, time.Hour}).Draw(t, "delay")
 		case "b":
 			c.Kind = store.Returned
 		}
+		m.counted(t, &c)
 		out = append(out, c)
 	}
 	return out
@@ -185,15 +191,21 @@ func (m *model) settle(t *rapid.T, p *process, req store.ExchangeRequest, reply 
 		if job.Deaths > 0 && (c.Kind == store.Done || c.Kind == store.Failed || c.Survived) {
 			delete(m.blamed, it)
 		}
-		switch returned := c.Kind == store.Requeued && c.Delay == 0 || c.Kind == store.Returned; {
+		m.noted(c)
+		// What runs again after a millisecond may be pushed at once: that may be over.
+		perhaps := c.Kind == store.Retried && c.Delay == time.Millisecond
+		switch returned := (c.Kind == store.Requeued || c.Kind == store.Retried) && c.Delay == 0 || c.Kind == store.Returned; {
 		case slices.Contains(reply.Duplicates, i):
-			if !returned || !slices.Contains(m.now.list("queue:"+job.Queue), it.payload) && !back[it] {
+			if !returned && !perhaps || !slices.Contains(m.now.list("queue:"+job.Queue), it.payload) && !back[it] {
 				t.Fatalf("I1: dropped as a duplicate while no other waited: queue %s, %q", it.queue, it.payload)
 			}
 			m.see("duplicate dropped")
 			m.count[it]--
 		case c.Kind == store.Done:
 			m.count[it]--
+		case perhaps:
+			back[it] = true
+			delete(m.starts, it)
 		case returned:
 			back[it] = true
 			m.waits(it, job.Reserved, c.Kind == store.Returned)

@@ -27,14 +27,15 @@ import (
 //	I8  who may have killed its process does not run beside others;
 //	I10 a unique queue and its companions are in step, and nothing waits twice;
 //	I11 a lock whose record is gone is free;
-//	    no job leaves a queue that is paused, and every other queue is served.
+//	    no job leaves a queue that is paused, and every other queue is served;
+//	    and the count of a job's attempts is what its last run has left, until it has ended.
 //
 // Each sequence ends with a drain: when everybody has let go, a bounded number of
 // exchanges empties every queue, and nothing is left of locks and companions.
 //
 // The steps are in model_jobs_test.go (pushes), model_delayed_test.go (jobs that wait for
-// their time), model_steps_test.go (exchanges),
-// model_procs_test.go (processes), model_suspects_test.go (what has died with its
+// their time), model_steps_test.go (exchanges), model_counts_test.go (the counts of
+// attempts), model_procs_test.go (processes), model_suspects_test.go (what has died with its
 // process), model_pause_test.go (pauses), model_class_test.go (class locks) and model_strangers_test.go (everybody
 // else); model_check_test.go has what must be true, model_drain_test.go the end.
 // mutants_test.go shows that the model finds what it is to find. `make model` runs
@@ -72,7 +73,7 @@ func TestModel(t *testing.T) {
 
 // sights are what a run has to come across, or it proves nothing.
 var sights = []string{
-	"blocked", "bounced", "healed", "duplicate dropped", "lock taken over", "named", "delayed", "lost lock told",
+	"blocked", "bounced", "healed", "duplicate dropped", "lock taken over", "named", "delayed", "retried", "count ended", "lost lock told",
 	"cut off", "right missing", "locks lost", "set apart", "ran apart", "full", "class lock taken over", "loner refused", "free job served",
 	"paused",
 }
@@ -117,6 +118,8 @@ type model struct {
 	bodies  map[string]body // by payload
 	count   map[item]int    // how many of a payload Redis holds, wherever
 	procs   []*process
+
+	attempts map[string]entry // the counts of attempts, with the time to live that they got
 
 	blamed map[item]bool  // what has died with its process since it last came to an end
 	how    store.Suspects // what the next request does with those
@@ -178,7 +181,7 @@ func newModel(t *rapid.T, r *rig) *model {
 	m := &model{
 		rig: r, began: time.Now().Unix() - 1,
 		named: map[string]bool{}, bodies: map[string]body{}, count: map[item]int{},
-		blamed: map[item]bool{}, how: store.SetApart, fences: map[string]int64{}, foreign: map[string]string{}, orphans: map[string]string{},
+		attempts: map[string]entry{}, blamed: map[item]bool{}, how: store.SetApart, fences: map[string]int64{}, foreign: map[string]string{}, orphans: map[string]string{},
 		freed: map[string]bool{}, taken: map[string]string{}, tainted: map[string]bool{}, clean: map[string]bool{}, starts: map[item]int64{},
 	}
 	must(t, r.redis.ConfigSet(r.ctx, "maxmemory", "0").Err()) // the last sequence may have failed

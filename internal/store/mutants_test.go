@@ -71,6 +71,15 @@ var mutants = []struct{ name, file, from, to string }{
 	{"what others would write anew waits where they may", "delay", `if closing(payload, i) ~= #payload - 1 or byte(payload, #payload) ~= 125 then return nil end`, `payload = '{"class":"A","args":' .. sub(payload, i, closing(payload, i)) .. '}'`},
 	{"a list of delayed jobs is not known", "delay", `call('ZADD', prefix .. 'delayed_queue_schedule', at, at)`, ``},
 
+	{"a job that runs again is not counted", "exchange", `keep_count(count, failure, pause)
+      failed`, `failed`},
+	{"a count stays when its job has ended", "exchange", `then
+      forget_count(count)`, `then`},
+	{"a count stays when its job has failed with its process", "recover", `pcall_('DEL', prefix .. key)`, ``},
+	{"a count has no end", "exchange", `count.value, 'EX', count.ttl)`, `count.value)`},
+	{"a job that runs again is lost", "exchange", `if record and delay(prefix`, `if false and delay(prefix`},
+	{"a job that runs again is written anew", "exchange", `record.payload, record.start ~= '-', ms + pause, proc .. '#' .. token) == 'd'`, `squeeze(record.payload), record.start ~= '-', ms + pause, proc .. '#' .. token) == 'd'`},
+
 	{"suspects run beside others", "exchange", `if blame > 0 and onsuspects == 'a' then`, `if false then`},
 	{"suspects are taken straight", "straight", `{counters, deathkey, prefix`, `{counters, counters, prefix`},
 	{"nobody is suspected", "recover", `if suspect then blame`, `if false then blame`},

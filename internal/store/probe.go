@@ -24,6 +24,9 @@ const probeWorker = "probe:1:plain"
 // probeDue is when the job of a Probe is due that waits as Ruby's scheduler has them.
 var probeDue = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 
+// probeCount is the count of attempts of a job of a Probe.
+const probeCount = "resque-retry:Probe"
+
 // rehearsal collects scripts that are to run as one transaction.
 type rehearsal struct {
 	pipe  redis.Pipeliner
@@ -145,7 +148,7 @@ func (s *Store) life(ctx context.Context) {
 	_ = s.Undelay(ctx, []DelayedJob{{key: s.key(keyDueAt) + "4102444800", item: `{"class":"Probe","args":[5],"queue":"plain"}`}}, true, nil, func(DelayedJob, FailedOutcome) {})
 	_, _ = s.FileMisfits(ctx, []Misfit{{key: s.key(keyDueAt) + "1"}}, func([]byte) []byte { return nil })
 	_, _ = s.Poll(ctx, true, "0", nil)
-	exchange(plain, SetApart, nil, "1", "2", "3")
+	exchange(plain, SetApart, nil, "1", "2", "3", "6")
 	exchange(unique, SetApart, nil, "4")
 	held := HeldLock{Proc: proc, Token: "1", Key: lock, Timeout: time.Minute}
 	_, _ = s.AcquireLock(ctx, AcquireRequest{HeldLock: held, Loner: true, Queue: plain.Name, Payload: payload("1")})
@@ -161,7 +164,8 @@ func (s *Store) life(ctx context.Context) {
 	_, _ = s.eval(ctx, locksScript, s.key(keyProcs), []any{s.prefix, 1, "job", s.key("locket:job_locks:Probe[1]")})
 	_, _, _ = s.RemoveLock(ctx, LockInfo{Kind: "job", Key: "locket:job_locks:Probe[9]"}, true)
 	exchange(plain, SetApart, []Completion{
-		{Job: job("1", plain, "1"), Kind: Done, Mirrored: true, Killed: true},
+		{Job: job("6", plain, "4"), Kind: Retried, Count: &Count{Key: probeCount, Lifetime: time.Minute}},
+		{Job: job("1", plain, "1"), Kind: Done, Mirrored: true, Killed: true, Count: &Count{Key: probeCount}},
 		{Job: job("2", plain, "2"), Kind: Failed, Failure: []byte(record)},
 		{Job: job("3", plain, "3"), Kind: Requeued, Delay: time.Millisecond},
 		{Job: job("4", unique, "1"), Kind: Returned},
@@ -191,7 +195,7 @@ func (s *Store) remains() []string {
 		keyQueues, keyFailed, keyDelayed, keySchedule, keyDueAt + "4102444800", keyDueLists + `{"class":"Probe","args":[5],"queue":"plain"}`, keyProcs, keyMasters, "workers", "stat:processed", "stat:failed", "locket:queue_lock_counters",
 		"worker:" + probeWorker, "worker:" + probeWorker + ":started", "stat:processed:" + probeWorker, "stat:failed:" + probeWorker,
 		"lock:probe", MarkerKey("lock:probe"), "locket:job_locks:Probe[1]", "locket:job_locks:Probe[2]", "locket:job_locks:Probe[3]", "locket:job_locks:Probe[9]",
-		"resqued:meta", "resqued:fence", "resqued:deaths", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain",
+		"locket:job_locks:Probe[4]", probeCount, "resqued:meta", "resqued:fence", "resqued:deaths", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain",
 		keyCron, keyShown, keyLastEnqueued, s.opts.Namespace + ":resque_scheduler_master_lock",
 		keyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe",
 	}

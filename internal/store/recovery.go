@@ -91,7 +91,7 @@ func (s *Store) Recover(ctx context.Context, proc string, verdicts []Verdict) er
 		batch := verdicts[max(0, end-recoverBatch):max(0, end)]
 		args := []any{s.prefix, proc}
 		for _, b := range slices.Backward(batch) {
-			args = append(args, b.Token, string(rune(b.Action)), b.Failure, b.Kill.encode())
+			args = append(args, b.Token, string(rune(b.Action)), b.Failure, b.Kill.encode(), strings.Join(b.Counts, " "))
 		}
 		raw, err := s.eval(ctx, recoverScript, s.key(keyInflight)+proc, args)
 		if err != nil {

@@ -39,8 +39,8 @@ func newScript(name string, files ...string) *script {
 }
 
 var (
-	exchangeScript   = newScript("exchange", "lib", "rights", "straight", "records", "waits", "plain", "suspects", "pause", "exchange")
-	exchangeUnique   = newScript("exchange", "lib", "rights", "straight", "records", "waits", "unique", "suspects", "pause", "exchange")
+	exchangeScript   = newScript("exchange", "lib", "rights", "straight", "records", "waits", "plain", "delay", "suspects", "pause", "exchange")
+	exchangeUnique   = newScript("exchange", "lib", "rights", "straight", "records", "waits", "unique", "delay", "suspects", "pause", "exchange")
 	pollScript       = loadScript("poll", "rights", "waits", "unique", "suspects", "pause")
 	registerScript   = loadScript("register")
 	unregisterScript = loadScript("unregister", "forget")

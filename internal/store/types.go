@@ -46,7 +46,22 @@ const (
 	Failed   Kind = 'f' // Failure goes to the failed list
 	Requeued Kind = 'r' // back to the tail of its queue, after Delay
 	Returned Kind = 'b' // back to the head of its queue, untouched: it was never started
+	// Retried: it has failed and runs again, at the tail of its queue, after Delay. It
+	// counts as a failed run, and Count says how many these are; Failure, if any, is what
+	// resque-retry's page shows of it meanwhile.
+	Retried Kind = 't'
 )
+
+// Count is the number of a job's runs, under the key that resque-retry has for it. A
+// Retried job leaves it there, any other completion removes it.
+type Count struct {
+	// Key is without the namespace.
+	Key string
+	// Value is the number of the last run, from 0.
+	Value int
+	// Lifetime is how long it is kept; 0 = for ever.
+	Lifetime time.Duration
+}
 
 // Completion reports the end of one reserved job. It is applied at most once,
 // however often it is sent: only who deletes the in-flight record counts.
@@ -62,8 +77,11 @@ type Completion struct {
 	Held bool
 	// Killed: the process has obeyed a KillRequest for this job.
 	Killed bool
-	// Survived: a Requeued job has run to its end, so that nobody suspects it any more.
+	// Survived: a Requeued or Retried job has run to its end, so that nobody suspects it
+	// any more.
 	Survived bool
+	// Count, if not nil, is the count of the job's attempts. A Retried job has one.
+	Count *Count
 }
 
 // Want asks for one job for one idle thread. Token is unique within the process

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/retry"
 )
 
 // How a kill that somebody asked for is recorded: the words of the Files.com
@@ -28,15 +29,18 @@ const (
 	Dropped   Result = "dropped" // not run, because its class lock was held
 	Requeued  Result = "requeued"
 	Failed    Result = "failed"
+	Retried   Result = "retried" // failed, and to run again
 )
 
 // Outcome is what became of a job.
 type Outcome struct {
 	Result Result
-	// After is how long a requeued job waits.
+	// After is how long a requeued or retried job waits.
 	After time.Duration
-	// Err is why the job failed, was discarded or dropped.
+	// Err is why the job failed, also if it is retried, was discarded or dropped.
 	Err error
+	// Try is the run, if the class of the job says when a failed one runs again; else nil.
+	Try *retry.Try
 	// Exception, Message and Backtrace are what the failure record says.
 	Exception, Message string
 	Backtrace          []string
@@ -53,11 +57,21 @@ type Performer interface {
 	Refuse(ctx context.Context, job *resqued.Job, err error) error
 }
 
+// Retries knows which run of its job a run is, and which jobs run again; *retry.Book is
+// one.
+type Retries interface {
+	// Begin notes the number of the attempt in the job. It blocks until that is certain
+	// or ctx ends, and returns nil for a job that never runs again.
+	Begin(ctx context.Context, job *resqued.Job) (*retry.Try, error)
+}
+
 // Runner performs jobs; all threads of a process share one.
 type Runner struct {
 	Performer Performer
 	// Locker takes class locks; nil = no class has one.
 	Locker Locker
+	// Retries knows which failed jobs run again; nil = none.
+	Retries Retries
 	// Describe turns an error into the fields of a failure record.
 	Describe func(err error) (exception, message string, backtrace []string)
 	// Now is the clock; nil = time.Now.
@@ -77,24 +91,46 @@ func (r *Runner) Run(ctx context.Context, job *resqued.Job, claim *Claim, done f
 	asked := now()
 	ctx = resqued.WithJob(ctx, job)
 	unlock := func() {}
-	if r.Locker != nil {
-		held, release, err := r.Locker.Lock(ctx, job, claim)
-		if err != nil {
-			out := r.judge(ctx, r.Performer.Refuse(ctx, job, err))
-			out.Ran = now().Sub(asked)
-			done(out)
-			return
+	try, err := r.begin(ctx, job)
+	if err == nil && r.Locker != nil {
+		var held context.Context
+		var release func()
+		if held, release, err = r.Locker.Lock(ctx, job, claim); err == nil {
+			ctx, unlock = held, release
 		}
-		ctx, unlock = held, release
+	}
+	if err != nil {
+		out := r.again(r.judge(ctx, r.Performer.Refuse(ctx, job, err)), try)
+		out.Ran = now().Sub(asked)
+		done(out)
+		return
 	}
 	began := now()
 	claim.begin(began)
 	r.Performer.Perform(ctx, job, func(err error) {
-		out := r.judge(ctx, err)
+		out := r.again(r.judge(ctx, err), try)
 		unlock()
 		out.Ran = now().Sub(began)
 		done(out)
 	})
+}
+
+func (r *Runner) begin(ctx context.Context, job *resqued.Job) (*retry.Try, error) {
+	if r.Retries == nil {
+		return nil, nil //nolint:nilnil // no job runs again
+	}
+	return r.Retries.Begin(ctx, job)
+}
+
+// again decides whether a job that has failed runs again.
+func (r *Runner) again(out Outcome, try *retry.Try) Outcome {
+	if out.Try = try; try == nil || out.Result != Failed {
+		return out
+	}
+	if after, again := try.Failed(retry.Failure{Err: out.Err, Exception: out.Exception, Message: out.Message}); again {
+		out.Result, out.After = Retried, after
+	}
+	return out
 }
 
 // judge decides by what the handler returned; why its context ended only matters

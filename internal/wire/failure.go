@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 	"unicode/utf8"
 )
@@ -30,6 +31,11 @@ type Failure struct {
 	Backtrace []string
 	// Worker is the id of the worker, Queue the name of the queue.
 	Worker, Queue string
+	// Attempts is how often a job has run that was allowed to run more than once; 0 = it
+	// was not. Pages of others do not know it.
+	Attempts int
+	// Bare leaves the zone out of FailedAt, as resque-retry does.
+	Bare bool
 	// RetriedAt is when somebody retried the job, as it stands there; empty if
 	// nobody has.
 	RetriedAt string
@@ -40,7 +46,11 @@ type Failure struct {
 func (f Failure) Encode() []byte {
 	b := make([]byte, 0, 256+len(f.Payload)+min(len(f.Error), maxErrorText))
 	b = append(b, `{"failed_at":`...)
-	b = AppendString(b, FormatFail(f.FailedAt))
+	if f.Bare {
+		b = AppendString(b, f.FailedAt.Format(layoutBare))
+	} else {
+		b = AppendString(b, FormatFail(f.FailedAt))
+	}
 	b = append(b, `,"payload":`...)
 	b = appendPayload(b, f.Payload)
 	b = append(b, `,"exception":`...)
@@ -61,6 +71,9 @@ func (f Failure) Encode() []byte {
 	b = AppendString(b, f.Worker)
 	b = append(b, `,"queue":`...)
 	b = AppendString(b, f.Queue)
+	if f.Attempts > 0 {
+		b = strconv.AppendInt(append(b, `,"attempts":`...), int64(f.Attempts), 10)
+	}
 	if f.RetriedAt != "" {
 		b = append(b, `,"retried_at":`...)
 		b = AppendString(b, f.RetriedAt)
@@ -97,6 +110,7 @@ func ParseFailure(record []byte) (Failure, error) {
 		Queue:     text("queue"),
 		RetriedAt: text("retried_at"),
 	}
+	_ = json.Unmarshal(fields["attempts"], &f.Attempts) // as above
 	var frames []any
 	if json.Unmarshal(fields["backtrace"], &frames) == nil {
 		for _, frame := range frames {

@@ -22,6 +22,25 @@ func TestEncodeFailure(t *testing.T) {
 	}
 	require.Equal(t, string(golden(t, "failure.json")), string(f.Encode()))
 
+	t.Run("the attempts stand behind what Resque knows", func(t *testing.T) {
+		t.Parallel()
+		f := Failure{
+			FailedAt: example, Payload: []byte(`{"class":"A","args":[1]}`), Exception: "E", Error: "bad", Backtrace: []string{"a:1"},
+			Worker: "w", Queue: "q", Attempts: 3, RetriedAt: "2026/11/20 10:00:00 EST",
+		}
+		record := f.Encode()
+		require.Equal(t, `{"failed_at":"2026/11/20 09:56:21 EST","payload":{"class":"A","args":[1]},"exception":"E","error":"bad","backtrace":["a:1"],`+
+			`"worker":"w","queue":"q","attempts":3,"retried_at":"2026/11/20 10:00:00 EST"}`, string(record))
+		back, err := ParseFailure(record)
+		require.NoError(t, err)
+		require.Equal(t, record, back.Encode())
+		f.Bare = true
+		require.Contains(t, string(f.Encode()), `{"failed_at":"2026/11/20 09:56:21",`, "as resque-retry writes it")
+		odd, err := ParseFailure([]byte(`{"attempts":"three"}`))
+		require.NoError(t, err)
+		require.Zero(t, odd.Attempts)
+	})
+
 	t.Run("what is no payload is kept as base64", func(t *testing.T) {
 		t.Parallel()
 		f := Failure{

@@ -145,26 +145,35 @@ func (p *Process) record(j *job, out thread.Outcome) {
 	}
 	c.Killed = j.request != nil
 	again := p.returns(j)
-	if again && out.Result == thread.Failed {
-		out.Result = thread.Requeued
+	switch failed := out.Result == thread.Failed || out.Result == thread.Retried; {
+	case failed && again:
+		out.Result, out.After = thread.Requeued, 0
 		if j.handled {
 			out.After = p.lastingLock(j)
 		}
+	case out.Result == thread.Retried && j.request != nil:
+		out.Result = thread.Failed // whoever asks for it has the last word
+	case out.Result == thread.Retried:
+		out.After = max(out.After, p.lastingLock(j))
 	}
+	survived := j.doomed == nil && j.handled && !j.claim.State().Began.IsZero()
 	switch out.Result {
 	case thread.Requeued:
-		c.Kind, c.Delay = store.Requeued, out.After
-		c.Survived = j.doomed == nil && j.handled && !j.claim.State().Began.IsZero()
+		c.Kind, c.Delay, c.Survived = store.Requeued, out.After, survived
+	case thread.Retried:
+		p.retry(&c, j, out, survived)
+		stat.Failed++
+		stat.Processed++
 	case thread.Failed:
 		c.Kind = store.Failed
-		c.Failure = wire.Failure{
-			FailedAt: time.Now(), Payload: j.Payload, Exception: out.Exception, Error: out.Message,
-			Backtrace: out.Backtrace, Worker: j.Worker, Queue: j.Queue,
-		}.Encode()
+		c.Failure = failure(j, out).Encode()
 		stat.Failed++
 		stat.Processed++
 	default:
 		stat.Processed++
+	}
+	if out.Try != nil && out.Try.Counted && out.Result != thread.Retried && out.Result != thread.Requeued {
+		c.Count = &store.Count{Key: out.Try.Key} // it has come to its end
 	}
 	p.done++
 	p.ended = append(p.ended, c)
@@ -182,6 +191,31 @@ func (p *Process) lastingLock(j *job) time.Duration {
 		return p.cfg.LockDuration
 	}
 	return 0
+}
+
+// failure is what is recorded of a job that has failed.
+func failure(j *job, out thread.Outcome) wire.Failure {
+	f := wire.Failure{
+		FailedAt: time.Now(), Payload: j.Payload, Exception: out.Exception, Error: out.Message,
+		Backtrace: out.Backtrace, Worker: j.Worker, Queue: j.Queue,
+	}
+	if out.Try != nil {
+		f.Attempts = out.Try.Attempt
+	}
+	return f
+}
+
+// retry notes that a job runs again.
+func (p *Process) retry(c *store.Completion, j *job, out thread.Outcome, survived bool) {
+	c.Kind, c.Delay, c.Survived = store.Retried, out.After, survived
+	c.Count = &store.Count{
+		Key: out.Try.Key, Value: out.Try.Count(survived, j.Deaths), Lifetime: out.Try.Lifetime(out.After),
+	}
+	if out.After > 0 {
+		f := failure(j, out)
+		f.Bare = true
+		c.Failure = f.Encode()
+	}
 }
 
 // tell logs and counts the end of a job.
@@ -209,6 +243,10 @@ func (p *Process) tell(j *job, out thread.Outcome) {
 	switch out.Result {
 	case thread.Failed:
 		p.log.Warn("job failed", append(fields, zap.String("exception", wire.Printable(out.Exception, 200)),
+			zap.String("error", wire.Printable(out.Message, 2000)))...)
+	case thread.Retried:
+		p.log.Info("job failed and will run again", append(fields, zap.Int("attempt", j.job.Attempt), zap.Int("of", j.job.MaxAttempts),
+			zap.Duration("after", out.After), zap.String("exception", wire.Printable(out.Exception, 200)),
 			zap.String("error", wire.Printable(out.Message, 2000)))...)
 	case thread.Dropped:
 		held := &thread.HeldError{}

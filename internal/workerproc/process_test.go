@@ -131,6 +131,7 @@ type options struct {
 	timeout time.Duration // of the class Stuck
 	locker  thread.Locker
 	ends    func() time.Duration // of locks that are kept elsewhere
+	retries *resqued.Retry       // of the class A
 	name    string               // slot and sequence
 }
 
@@ -184,6 +185,9 @@ func start(t *testing.T, h handlers, o options) *fixture {
 			f.recorded = f.processed()
 			close(f.exited)
 		}),
+	}
+	if o.retries != nil {
+		deps.Runner.Retries = book(t, s, o.retries)
 	}
 	if o.timeout > 0 {
 		deps.Handlers = timed{counted, o.timeout}

@@ -5,6 +5,37 @@ if may and nwant > 0 and not straight then needcompanions(prefix) end
 local failedkey, reasons, released, failed = prefix .. 'failed', reply[5], locks, 0
 processed = 0
 
+-- counted reads the count that stands in front of a failure record, "<key length> <value>
+-- <seconds to live, 0 for ever>\n<key>", as resque-retry has it: the value is the number
+-- of the last run, from 0. What follows is the record.
+local function counted(text)
+  local n, value, ttl, at = match(text, '^(%d+) (%d+) (%d+)\n()')
+  local ends = at + tonumber(n)
+  local key = sub(text, at, ends - 1)
+  return {key = prefix .. key, value = value, ttl = tonumber(ttl), shown = prefix .. 'failure-' .. key}, sub(text, ends)
+end
+
+-- keep_count counts the run of a job that runs again after a pause (ms). Until then the
+-- record is there that resque-retry's page shows.
+local function keep_count(count, record, pause)
+  if count.ttl > 0 then
+    call('SET', count.key, count.value, 'EX', count.ttl)
+  else
+    call('SET', count.key, count.value)
+  end
+  if pause > 0 and record ~= '' then
+    pcall_('SET', count.shown, record, 'EX', math.ceil(pause / 500))
+  end
+end
+
+-- forget_count ends the count of a job that does not run again. A key that is something
+-- else is none of ours.
+local function forget_count(count)
+  for _, key in ipairs({count.key, count.shown}) do
+    if type(pcall_('GET', key)) == 'string' then pcall_('DEL', key) end
+  end
+end
+
 local function unlock(token, lock)
   if lock == '' then return end
   release(lock, me .. token)
@@ -25,8 +56,9 @@ for c = nplain + 1, nplain + nother do
   local token, kind, queue, lock = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3]
   local flags, worker, deaths = ARGV[arg + 4], ARGV[arg + 5], ARGV[arg + 6]
   local failure, pause = ARGV[arg + 7], tonumber(ARGV[arg + 8])
-  local record, stuck
-  local back = kind == 'r' or kind == 'b'
+  local record, stuck, count
+  local back = kind == 'r' or kind == 'b' or kind == 't'
+  if flags ~= '' and find(flags, 'n', 1, true) then count, failure = counted(failure) end
   if back or deaths ~= '0' then
     local raw = call('HGET', inflight, token)
     record = raw and unpack_(raw)
@@ -35,6 +67,9 @@ for c = nplain + 1, nplain + nother do
   if kind == 'f' then
     stuck = lacks(failedkey, 'LLEN', 'RPUSH')
     if not stuck and not len(failedkey) then stuck = failedkey .. ' is no list' end
+  elseif kind == 't' then
+    stuck = stuck or lacks(count.key, 'GET', 'SET') or lacksdelay(prefix, queue, record and record.start ~= '-', ms + pause)
+    if not stuck and refused(query('GET', count.key)) then stuck = count.key .. ' is no string' end
   elseif back then
     local key = prefix .. 'queue:' .. queue
     stuck = stuck or lacks(key, 'LLEN', 'LPUSH', 'RPUSH') or lacks(prefix .. 'resqued:delayed', 'ZCARD', 'ZADD')
@@ -65,11 +100,22 @@ for c = nplain + 1, nplain + nother do
     if deaths ~= '0' and record and (not back or find(flags, 's', 1, true)) then
       pcall_('HDEL', deathkey, corpse(queue, record.payload))
     end
+    if count and kind ~= 't' then
+      forget_count(count)
+    elseif count then
+      -- Before the job itself: whoever finds that must find its count.
+      keep_count(count, failure, pause)
+      failed = failed + 1
+    end
+    if not back or kind == 't' then processed = processed + 1 end
     if not back then
-      processed = processed + 1
       if kind == 'f' then
         call('RPUSH', failedkey, failure)
         failed = failed + 1
+      end
+    elseif kind == 't' then
+      if record and delay(prefix, queue, record.payload, record.start ~= '-', ms + pause, proc .. '#' .. token) == 'd' then
+        applied[c] = 'u'
       end
     elseif record and pause > 0 then
       pcall_('SADD', prefix .. 'queues', queue)

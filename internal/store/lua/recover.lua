@@ -4,7 +4,8 @@
 -- KEYS[1] resqued:inflight:<proc>
 -- ARGV    prefix, proc, then per record: token, action (q requeue, s requeue as a
 --         suspect, f fail, t to the tail and no death), failure record or '', answer to a
---         request to kill it or ''
+--         request to kill it or '', where the attempts of a job that has failed may be
+--         counted, with a space between each two
 -- RETURNS {records left, moved, reason for one that was left or ''}, or {'ALIVE'} if the
 --         process has not been fenced
 
@@ -31,7 +32,7 @@ need(prefix .. 'queue:', 'LPUSH', 'RPUSH')
 need(prefix .. 'locket:job_locks:', 'GET', 'DEL')
 needcompanions(prefix)
 call('PERSIST', KEYS[1])
-for i = 3, #ARGV, 4 do
+for i = 3, #ARGV, 5 do
   local token, action, failure, text = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local raw = call('HGET', KEYS[1], token)
   local r = raw and unpack_(raw)
@@ -48,6 +49,9 @@ for i = 3, #ARGV, 4 do
       if action == 'f' then
         call('RPUSH', target, failure)
         pcall_('HDEL', deathkey, corpse(r.queue, r.payload))
+        for key in string.gmatch(ARGV[i + 4], '%S+') do
+          if type(pcall_('GET', prefix .. key)) == 'string' then pcall_('DEL', prefix .. key) end
+        end
         processed = processed + 1
       elseif action == 't' then
         local start = r.start

@@ -14,9 +14,10 @@
 --         sending, of names, of classes with names of their own, what to do with suspects
 --         (a set them apart, t take them as any job, o take nothing else); then
 --         per plain completion: token, lock key
---         per other completion: token, kind (d f r b), queue, lock key, flags (c capped,
+--         per other completion: token, kind (d f r b t), queue, lock key, flags (c capped,
 --           h holds class locks, k somebody wanted it to end, s it goes back after it has
---           run), worker if mirrored else '', deaths, failure record or '', delay (ms)
+--           run, n its attempts are counted), worker if mirrored else '', deaths, failure
+--           record or '', with n behind the count (see counted in exchange), delay (ms)
 --         per want: token, worker
 --         per queue: name, cap (0 none), flags (l locked, k its locks are named in
 --           Go, u unique, s strict)

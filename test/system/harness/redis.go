@@ -101,6 +101,7 @@ type Failure struct {
 	Worker    string          `json:"worker"`
 	FailedAt  string          `json:"failed_at"`
 	Backtrace []string        `json:"backtrace"`
+	Attempts  int             `json:"attempts"`
 	Payload   json.RawMessage `json:"payload"`
 }
 

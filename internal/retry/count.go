@@ -1,0 +1,108 @@
+package retry
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// The pauses between two tries to reach Redis.
+const (
+	firstPause = 20 * time.Millisecond
+	longPause  = 2 * time.Second
+)
+
+// maxCounts bounds what one read asks for.
+const maxCounts = 100
+
+// Store is where the counts are; *store.Store is one.
+type Store interface {
+	// RetryCounts returns the counts under keys without the namespace; -1 for none.
+	RetryCounts(ctx context.Context, keys []string) ([]int, error)
+}
+
+// counter reads counts for many threads. One read is under way at a time, for all who
+// have asked meanwhile, so that a process of many threads does not read for each job.
+type counter struct {
+	store   Store
+	ctx     context.Context //nolint:containedctx // its life
+	stop    context.CancelFunc
+	reading sync.WaitGroup
+
+	mu      sync.Mutex
+	asked   []ask
+	running bool
+}
+
+type ask struct {
+	key    string
+	answer chan int
+}
+
+func newCounter(s Store) *counter {
+	c := &counter{store: s}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	return c
+}
+
+// close ends what the counter has started. Nobody may ask any more.
+func (c *counter) close() {
+	c.stop()
+	c.reading.Wait()
+}
+
+// count returns the count under a key. It tries until Redis answers or ctx ends.
+func (c *counter) count(ctx context.Context, key string) (int, error) {
+	answer := make(chan int, 1)
+	c.mu.Lock()
+	c.asked = append(c.asked, ask{key, answer})
+	if !c.running {
+		c.running = true
+		c.reading.Go(c.read)
+	}
+	c.mu.Unlock()
+	select {
+	case n := <-answer:
+		return n, nil
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}
+
+// read answers until nobody asks.
+func (c *counter) read() {
+	for {
+		c.mu.Lock()
+		asked := c.asked[:min(len(c.asked), maxCounts)]
+		c.asked = c.asked[len(asked):]
+		c.running = len(asked) > 0
+		c.mu.Unlock()
+		if len(asked) == 0 {
+			return
+		}
+		keys := make([]string, len(asked))
+		for i, a := range asked {
+			keys[i] = a.key
+		}
+		for i, n := range c.insist(keys) {
+			asked[i].answer <- n
+		}
+	}
+}
+
+// insist reads until Redis answers. It returns none at the end of the counter's life.
+func (c *counter) insist(keys []string) []int {
+	pause := firstPause
+	for c.ctx.Err() == nil {
+		if counts, err := c.store.RetryCounts(c.ctx, keys); err == nil {
+			return counts
+		}
+		select {
+		case <-c.ctx.Done():
+		case <-time.After(pause/2 + rand.N(pause)):
+		}
+		pause = min(2*pause, longPause)
+	}
+	return nil
+}

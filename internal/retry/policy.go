@@ -1,0 +1,110 @@
+// Package retry decides whether a job that has failed runs again, and when, and knows
+// how often it has run: as Ruby's resque-retry counts it, so that both count together.
+//
+// policy.go and match.go decide, and know nothing but what they are given; count.go reads
+// counts from Redis, book.go holds the policies of all classes.
+package retry
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/resqued/resqued"
+)
+
+// Policy is a class's resqued.Retry, ready to decide.
+type Policy struct {
+	attempts     int
+	backoff      []time.Duration
+	base, max    time.Duration
+	only, never  *matcher // only nil = every error
+	ignoreDeaths bool
+	expireAfter  time.Duration
+	random       func(n int64) int64 // from 0 to below n
+}
+
+// NewPolicy returns the policy that r describes.
+func NewPolicy(r resqued.Retry) (*Policy, error) {
+	p := &Policy{
+		attempts: r.Attempts, backoff: r.Backoff, base: r.Base, max: r.Max,
+		ignoreDeaths: r.IgnoreDeaths, expireAfter: r.ExpireAfter, random: rand.Int64N,
+	}
+	if p.attempts == 0 {
+		p.attempts = resqued.DefaultRetryAttempts
+	}
+	if p.base == 0 {
+		p.base = resqued.DefaultRetryBase
+		if p.max > 0 {
+			p.base = min(p.base, p.max)
+		}
+	}
+	if p.max == 0 {
+		p.max = max(resqued.DefaultRetryMax, p.base)
+	}
+	var err error
+	if !r.RetryOn.IsZero() {
+		if p.only, err = newMatcher(r.RetryOn); err != nil {
+			return nil, fmt.Errorf("retry on: %w", err)
+		}
+	}
+	if p.never, err = newMatcher(r.NeverOn); err != nil {
+		return nil, fmt.Errorf("never on: %w", err)
+	}
+	return p, nil
+}
+
+// Attempts is how often a job runs at most.
+func (p *Policy) Attempts() int { return p.attempts }
+
+// Attempt is the number of a run, from 1. counted is what Redis holds of the job, -1
+// for nothing: the number of the last run, from 0. deaths are the worker processes that
+// have died with the job since.
+func (p *Policy) Attempt(counted, deaths int) int {
+	attempt := max(counted, -1) + 2
+	if !p.ignoreDeaths {
+		attempt += max(deaths, 0)
+	}
+	return attempt
+}
+
+// Failed decides about a job whose run with the number attempt has failed: whether it
+// runs again, and after which wait.
+func (p *Policy) Failed(attempt int, f Failure) (wait time.Duration, again bool) {
+	if attempt >= p.attempts || p.never.matches(f) || p.only != nil && !p.only.matches(f) {
+		return 0, false
+	}
+	return p.wait(attempt), true
+}
+
+// wait is how long a job waits after the run with the number attempt.
+func (p *Policy) wait(attempt int) time.Duration {
+	attempt = max(attempt, 1)
+	if n := len(p.backoff); n > 0 {
+		return p.backoff[min(attempt, n)-1]
+	}
+	// Any wait up to the limit is as likely: those who failed together shall not come
+	// back together.
+	return time.Duration(p.random(int64(p.limit(attempt)) + 1))
+}
+
+// limit is the longest wait after the run with the number attempt.
+func (p *Policy) limit(attempt int) time.Duration {
+	limit := p.base
+	for range attempt - 1 {
+		if limit > p.max/2 || limit > math.MaxInt64/2 {
+			return p.max
+		}
+		limit *= 2
+	}
+	return min(limit, p.max)
+}
+
+// Lifetime is how long Redis keeps the count of a job that waits; 0 = for ever.
+func (p *Policy) Lifetime(wait time.Duration) time.Duration {
+	if p.expireAfter == 0 {
+		return 0
+	}
+	return wait + p.expireAfter
+}

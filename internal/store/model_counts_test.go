@@ -1,0 +1,62 @@
+package store_test
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/resqued/resqued/internal/store"
+)
+
+const attemptsPrefix = "resque-retry:"
+
+// shown tells whether a key is what pages show of a job that runs again. It ends by itself.
+func shown(key string) bool { return strings.HasPrefix(key, "failure-"+attemptsPrefix) }
+
+func (m *model) attemptsKey(payload []byte) string {
+	return attemptsPrefix + m.bodies[string(payload)].class
+}
+
+// counted gives a completion the count of its job's attempts: a job that runs again
+// always has one, any other if it was counted before.
+func (m *model) counted(t *rapid.T, c *store.Completion) {
+	key := m.attemptsKey(c.Job.Payload)
+	_, there := m.attempts[key]
+	switch {
+	case c.Kind == store.Retried:
+		c.Count = &store.Count{Key: key, Value: rapid.IntRange(0, 3).Draw(t, "attempt")}
+		if rapid.Bool().Draw(t, "the count has an end") {
+			c.Count.Lifetime = time.Hour
+		}
+	case there && (c.Kind == store.Done || c.Kind == store.Failed):
+		c.Count = &store.Count{Key: key}
+	}
+}
+
+// noted takes over what a completion that was applied has done to a count.
+func (m *model) noted(c store.Completion) {
+	switch {
+	case c.Kind == store.Retried:
+		m.see("retried")
+		m.attempts[c.Count.Key] = entry{ttl: c.Count.Lifetime.Milliseconds(), values: []string{strconv.Itoa(c.Count.Value)}}
+	case c.Count != nil:
+		m.see("count ended")
+		delete(m.attempts, c.Count.Key)
+	}
+}
+
+func (m *model) checkAttempts(t *rapid.T) {
+	for key, want := range m.attempts {
+		got, there := m.now[key]
+		if !there || got.values[0] != want.values[0] || (got.ttl > 0) != (want.ttl > 0) {
+			t.Fatalf("the count %s is %v, should be %v", key, got, want)
+		}
+	}
+	for key, e := range m.now {
+		if _, known := m.attempts[key]; !known && strings.HasPrefix(key, attemptsPrefix) {
+			t.Fatalf("nobody counts %s: %v", key, e)
+		}
+	}
+}
