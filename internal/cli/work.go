@@ -82,6 +82,7 @@ func (a *app) reload(c *cobra.Command, old config.Config, log *zap.Logger) (mast
 	for _, w := range append(r.Warnings, a.unhandled(r)...) {
 		log.Warn(w.Message, zap.String("key", w.Key))
 	}
+	r.Waker = r.Waker && !a.noWaker
 	return masterConfig(r.Config, nil, a.handlers)
 }
 
