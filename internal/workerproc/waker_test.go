@@ -2,6 +2,7 @@ package workerproc_test
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -55,11 +56,14 @@ func (f *fixture) calls() (n int) {
 	f.t.Helper()
 	text, err := f.redis.Info(f.t.Context(), "commandstats").Result()
 	require.NoError(f.t, err)
-	for line := range strings.Lines(text) {
-		if rest, ok := strings.CutPrefix(line, "cmdstat_blmove:calls="); ok {
-			for _, digit := range rest[:strings.IndexByte(rest, ',')] {
-				n = 10*n + int(digit-'0')
-			}
+	_, line, _ := strings.Cut(text, "cmdstat_blmove:")
+	line, _, _ = strings.Cut(line, "\r")
+	for field := range strings.SplitSeq(line, ",") {
+		name, value, _ := strings.Cut(field, "=")
+		if name == "calls" || name == "rejected_calls" {
+			count, err := strconv.Atoi(value)
+			require.NoError(f.t, err)
+			n += count
 		}
 	}
 	return n
@@ -112,6 +116,18 @@ func TestWaker(t *testing.T) {
 			require.Empty(t, f.clients())
 		})
 	}
+
+	t.Run("queues that a glob matches are waited for before there was a job in them", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, redistest.Options{})
+		f := wakeful(t, handlers{"A": succeed}, options{server: server, queues: []string{"*", "!x*"}, cfg: workerproc.Config{Interval: never}})
+		require.NoError(t, f.redis.SAdd(t.Context(), f.key("queues"), "q", "r", "x1", "x2").Err())
+		f.lookout(true)
+		f.waits(2)
+		f.push(payload(1))
+		eventually(t, "processed", func() bool { return f.processed() == 1 })
+		f.drain()
+	})
 
 	t.Run("one thread is woken again and again, jobs that take a while included", func(t *testing.T) {
 		t.Parallel()
