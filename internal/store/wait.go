@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -96,7 +95,7 @@ func waitError(err error) error {
 		return nil
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return fmt.Errorf("%w: %w", ErrNoQueue, err)
-	case refusal(err) == "NOPERM", redis.HasErrorPrefix(err, "ERR") && strings.Contains(err.Error(), "unknown command"):
+	case refusal(err) == "NOPERM", redis.HasErrorPrefix(err, "unknown command"):
 		return fmt.Errorf("%w: %w", ErrNoWaiting, err)
 	}
 	return fmt.Errorf("wait for jobs: %w", err)
