@@ -92,6 +92,9 @@ log_level: warn
 func launchResqued(t *target, sp *spec) (*child, error) {
 	s := &sp.Scenario
 	text := fmt.Sprintf(resquedConfig, sp.Redis, resqueNamespace, s.Processes, s.Threads, s.PerFork, strings.Join(s.queueNames(), ", "))
+	if s.Waker {
+		text += "waker: on\n"
+	}
 	if s.Command {
 		text += "handlers:\n  " + className + ": {command: [/bin/true]}\n"
 	}

@@ -29,6 +29,7 @@ type scenario struct {
 	Chain       bool          // each job pushes the next, so that one waits
 	Locked      bool          // every other job that waits is locked by somebody else
 	Command     bool          // jobs are external programs
+	Waker       bool          // waker: on
 	Goroutines  int           // that push
 	Bulk        bool          // many jobs in a call
 	Short       bool          // part of a short run
@@ -79,6 +80,7 @@ func scenarios() []scenario {
 		scenario{Name: "enqueue-10", Title: "enqueue one by one, 10 goroutines", Kind: kindEnqueue, Goroutines: 10, Queues: 1, Short: true},
 		scenario{Name: "enqueue-bulk", Title: "enqueue in bulk, 1 goroutine", Kind: kindEnqueue, Goroutines: 1, Queues: 1, Bulk: true, Short: true},
 		scenario{Name: "latency", Title: "enqueue to start, idle, 10 threads", Kind: kindLatency, Threads: 10, Processes: 1, Queues: 1, Short: true},
+		scenario{Name: "latency-waker", Title: "enqueue to start, idle, 10 threads, waker on", Kind: kindLatency, Threads: 10, Processes: 1, Queues: 1, Waker: true, Short: true},
 		scenario{Name: "idle", Title: "idle, 16 threads", Kind: kindIdle, Threads: 16, Processes: 1, Queues: 1, Short: true},
 	)
 }

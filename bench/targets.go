@@ -68,6 +68,9 @@ func goals() []goal {
 		{title: "idle pick-up, p99 ≤ INTERVAL", limit: float64(interval / time.Millisecond), atMost: true, unit: " ms", figure: func(r *report) float64 {
 			return quantile(r.pooled("latency", "resqued"), 0.99)
 		}},
+		{title: "idle pick-up with the waker, p99", limit: 5, atMost: true, unit: " ms", figure: func(r *report) float64 {
+			return quantile(r.pooled("latency-waker", "resqued"), 0.99)
+		}},
 		{title: "memory of a worker process at rest, 16 threads", limit: 30, atMost: true, unit: " MiB", figure: func(r *report) float64 {
 			return r.spread("idle", "resqued", func(m *result) float64 { return m.Memory }).Median
 		}},

@@ -43,6 +43,8 @@ type app struct {
 	// received are the signals to a daemon, hush gives them back; see listen.
 	received <-chan os.Signal
 	hush     func()
+	// noWaker: Redis lets nobody wait for jobs.
+	noWaker bool
 }
 
 // outputFlags say how results are shown.

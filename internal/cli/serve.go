@@ -51,9 +51,8 @@ func (a *app) serve(ctx context.Context, s served) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := masterConfig(s.config, s.dev, a.handlers)
-	if err != nil {
-		return err
+	if _, err := masterConfig(s.config, s.dev, a.handlers); err != nil {
+		return err // before anything is waited for
 	}
 	redis, err := openStore(s.config, "resqued-master", 0)
 	if err != nil {
@@ -67,6 +66,16 @@ func (a *app) serve(ctx context.Context, s served) error {
 		Socket: os.Getenv("NOTIFY_SOCKET"), WatchdogUSec: os.Getenv("WATCHDOG_USEC"), WatchdogPID: os.Getenv("WATCHDOG_PID"),
 	}, s.log)}
 	if stopped, err := waitForRedis(ctx, redis, relay, notifier, s.log); stopped || err != nil {
+		return err
+	}
+	if s.config.Waker {
+		if err := redis.CanWait(ctx); err != nil {
+			s.log.Warn("the waker is off: jobs are found at each interval", zap.Error(err))
+			a.noWaker, s.config.Waker = true, false
+		}
+	}
+	cfg, err := masterConfig(s.config, s.dev, a.handlers)
+	if err != nil {
 		return err
 	}
 	stats := statsd.New(statsd.Config{Host: s.config.StatsdHost, Port: s.config.StatsdPort, Key: s.config.StatsdKey}, s.log)

@@ -81,6 +81,7 @@ func (a *app) reload(c *cobra.Command, old config.Config, log *zap.Logger) (conf
 	for _, w := range append(r.Warnings, a.unhandled(r)...) {
 		log.Warn(w.Message, zap.String("key", w.Key))
 	}
+	r.Waker = r.Waker && !a.noWaker
 	return r.Config, nil
 }
 

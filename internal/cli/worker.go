@@ -134,6 +134,9 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 		Runner: &thread.Runner{Performer: set, Locker: locks, Retries: retries, Describe: handler.Describe},
 		Stats:  stats, Signals: received, Hooks: handlers.AllHooks(), Log: log, Exit: killSelf,
 	}
+	if c.Waker {
+		deps.OpenWaiter = func() (workerproc.Waiter, error) { return s.OpenWaiter() }
+	}
 	if h.Dev != nil {
 		events := newEventWriter(os.Stdout, h.Dev)
 		w.closers = append(w.closers, events.close)

@@ -52,6 +52,8 @@ type Config struct {
 	Interval time.Duration `json:"interval"`
 	// UntilEmpty: leave when every queue is empty (INTERVAL=0).
 	UntilEmpty bool `json:"until_empty"`
+	// Waker: an idle daemon waits for jobs in Redis besides looking for them.
+	Waker bool `json:"waker"`
 
 	// DrainTimeout turns a drain into a kill; 0 = wait for ever.
 	DrainTimeout time.Duration `json:"drain_timeout"`

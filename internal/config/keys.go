@@ -134,6 +134,11 @@ var keys = []key{
 		kind: boolean(func(c *Config) *bool { return &c.UntilEmpty }),
 	},
 	{
+		name: "waker", def: "false",
+		help: "wait for jobs in Redis, so that an idle daemon finds one at once",
+		kind: boolean(func(c *Config) *bool { return &c.Waker }),
+	},
+	{
 		name: "drain_timeout", def: "0",
 		help: "time after which a drain becomes a kill (0: never)",
 		kind: duration(func(c *Config) *time.Duration { return &c.DrainTimeout }, nil),

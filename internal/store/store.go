@@ -5,7 +5,8 @@
 // the life of a worker process (register, beat, unregister), recovery.go what a
 // master does for the dead, push.go, dequeue.go and failed.go what goes into queues and
 // out of them without being run, unique.go how unique queues are healed, pause.go which
-// queues have to wait, cron.go schedules, inspect.go what people look at.
+// queues have to wait, cron.go schedules, inspect.go what people look at, wait.go how a
+// process waits for jobs instead of asking.
 package store
 
 import (

@@ -66,6 +66,7 @@ func worksAt(t *testing.T, opts store.Options) {
 	_, err = s.ProcList(ctx)
 	require.NoError(t, err)
 	uniqueWorksAt(t, s)
+	waitsAt(t, s)
 }
 
 func TestPlacesToFindRedis(t *testing.T) {

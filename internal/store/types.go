@@ -24,6 +24,8 @@ type Options struct {
 	CAFile string
 	// AllowEviction accepts a server whose maxmemory-policy may drop jobs.
 	AllowEviction bool
+
+	small bool // few bytes go over the connections
 }
 
 // Registration announces a worker process.

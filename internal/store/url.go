@@ -21,6 +21,17 @@ const (
 	ioTimeout   = 5 * time.Second
 )
 
+// smallBuffer is enough for connections on which little is said.
+const smallBuffer = 4 << 10
+
+// buffer is the size of a connection's buffers; 0 = the library's own.
+func (o Options) buffer() int {
+	if o.small {
+		return smallBuffer
+	}
+	return 0
+}
+
 // newClient returns a client for a URL. retries is go-redis' MaxRetries: -1 for
 // the client that changes things, because a retried script runs twice.
 func newClient(o Options, retries int) (redis.UniversalClient, error) {
@@ -54,6 +65,7 @@ func newClient(o Options, retries int) (redis.UniversalClient, error) {
 			opts.TLSConfig.RootCAs = roots
 		}
 		opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		opts.ReadBufferSize, opts.WriteBufferSize = o.buffer(), o.buffer()
 		return redis.NewClient(opts), nil
 	case "redis-sentinel", "rediss-sentinel":
 		return newSentinel(u, o, roots, pool, retries)
@@ -88,8 +100,9 @@ func newSentinel(u *url.URL, o Options, roots *x509.CertPool, pool, retries int)
 		MaxRetries: retries, ClientName: o.ClientName, PoolSize: pool, PipelinePoolSize: -1,
 		DialTimeout: dialTimeout, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, DialerRetries: 1,
 		ContextTimeoutEnabled: true,
-		SentinelUsername:      u.Query().Get("sentinel_username"),
-		SentinelPassword:      u.Query().Get("sentinel_password"),
+		ReadBufferSize:        o.buffer(), WriteBufferSize: o.buffer(),
+		SentinelUsername: u.Query().Get("sentinel_username"),
+		SentinelPassword: u.Query().Get("sentinel_password"),
 	}
 	opts.Username, opts.Password = userinfo(u)
 	if u.Scheme == "rediss-sentinel" {
@@ -107,6 +120,7 @@ func newCluster(u *url.URL, o Options, roots *x509.CertPool, pool, retries int) 
 		Addrs: hosts(u, "6379"), MaxRetries: retries, ClientName: o.ClientName, PoolSize: pool,
 		DialTimeout: dialTimeout, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, DialerRetries: 1,
 		ContextTimeoutEnabled: true,
+		ReadBufferSize:        o.buffer(), WriteBufferSize: o.buffer(),
 	}
 	if retries < 0 {
 		// The cluster client repeats commands as redirects too; Store.once does

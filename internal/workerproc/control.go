@@ -261,6 +261,7 @@ func (p *Process) heed(m proc.Message, ok bool) {
 		}
 	case proc.Lookout:
 		p.lookout.Store(m.On)
+		p.turn()
 		if m.On {
 			p.look()
 		}

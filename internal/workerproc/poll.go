@@ -47,7 +47,7 @@ type pollResult struct {
 }
 
 // poller looks for queues with jobs: at each interval that the loop wants it to,
-// and at once when asked. An idle process is this goroutine alone: as long as
+// and at once when asked or woken by a push. An idle process is this goroutine alone: as long as
 // nothing waits, not even the loop wakes up.
 func (p *Process) poller() {
 	var fixed []string
@@ -56,6 +56,8 @@ func (p *Process) poller() {
 	}
 	timer := time.NewTimer(p.cfg.Interval)
 	defer timer.Stop()
+	w := newWaker(p)
+	defer w.close()
 	var last pollResult
 	var looked time.Time
 	for {
@@ -65,6 +67,18 @@ func (p *Process) poller() {
 			return
 		case <-p.pollNow:
 			asked = true
+		case e := <-w.ended:
+			if asked = w.took(e); !asked {
+				continue
+			}
+		case <-p.calm:
+			w.calm()
+			continue
+		case <-p.turned:
+			w.turned()
+			continue
+		case <-w.timer.C:
+			w.rested()
 		case <-timer.C:
 		}
 		timer.Reset(p.pause())
@@ -74,6 +88,7 @@ func (p *Process) poller() {
 		}
 		looked = time.Now()
 		r := p.lookAround(fixed)
+		w.saw(r)
 		if asked || mode == pollAlways || r.any || last.any || r.suspects+last.suspects > 0 || r.err != nil {
 			select {
 			case p.polls <- r:
@@ -174,7 +189,23 @@ func (p *Process) setPolling() {
 	default:
 		mode = pollQuiet
 	}
-	p.pollMode.Store(mode)
+	if old := p.pollMode.Swap(mode); old != mode && (old == pollOff || mode == pollOff) {
+		p.turn()
+	}
+	if mode == pollQuiet && !p.hungry && !p.exchanging && p.unarmed.Load() {
+		select {
+		case p.calm <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// turn tells the waker that it may not be wanted any more.
+func (p *Process) turn() {
+	select {
+	case p.turned <- struct{}{}:
+	default:
+	}
 }
 
 // sawQueues takes what the poller has found.

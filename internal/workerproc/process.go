@@ -12,7 +12,7 @@
 // process, and leaves.
 //
 // Files: process.go the loop; control.go what master and operator want;
-// poll.go finding jobs; exchange.go reserving and ending them; job.go a job in
+// poll.go finding jobs, waker.go at once; exchange.go reserving and ending them; job.go a job in
 // hand; kill.go the kill; requests.go the kill of one job that somebody asked for;
 // beat.go leases and reports; suspects.go jobs that have to run alone; leave.go the
 // end.
@@ -146,10 +146,13 @@ type Deps struct {
 	// has none.
 	LocksEnd func() time.Duration
 	// Namer is needed where the configuration has NamedLocks or NamedClasses.
-	Namer   Namer
-	Stats   Stats
-	Signals <-chan os.Signal
-	Hooks   []resqued.Hooks
+	Namer Namer
+	Stats Stats
+	// OpenWaiter opens what wakes the process when a job comes while it is the lookout;
+	// nil: jobs are found at each interval only.
+	OpenWaiter func() (Waiter, error)
+	Signals    <-chan os.Signal
+	Hooks      []resqued.Hooks
 	// Observe, if not nil, is called after each job, from the loop.
 	Observe func(Event)
 	Log     *zap.Logger
@@ -238,7 +241,10 @@ type Process struct {
 	pollMode  atomic.Int32
 	sends     atomic.Int64 // exchanges sent
 	lookout   atomic.Bool  // the master's word: look at every interval
-	worked    atomic.Int64 // when the process was last stirred, since started
+	unarmed   atomic.Bool  // the waker wants to know when the loop is calm
+	calm      chan struct{}
+	turned    chan struct{} // what the waker may do has changed
+	worked    atomic.Int64  // when the process was last stirred, since started
 	apart     apart
 	foundAt   time.Time // when the master was last told of more jobs
 	beats     chan beatCall
@@ -285,6 +291,7 @@ func New(cfg Config, d Deps) (*Process, error) {
 		messages: make(chan proc.Message), outcomes: make(chan outcome, cfg.Threads),
 		exchanges: make(chan store.ExchangeRequest, 1), exchanged: make(chan exchangeResult, 1),
 		polls: make(chan pollResult, 1), pollNow: make(chan struct{}, 1),
+		calm: make(chan struct{}, 1), turned: make(chan struct{}, 1),
 		asks: make(chan []string, 1), requested: make(chan requests, 1),
 		beats: make(chan beatCall, 1), beaten: make(chan beatResult, 1),
 		left: make(chan error, 1), nudged: make(chan struct{}, 1), beatNow: make(chan struct{}, 1), complained: map[string]time.Time{},

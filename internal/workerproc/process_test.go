@@ -133,17 +133,27 @@ type options struct {
 	ends    func() time.Duration // of locks that are kept elsewhere
 	retries *resqued.Retry       // of the class A
 	name    string               // slot and sequence
+	server  *redistest.Server
+	user    string // of the server
+	waker   bool
+	open    func() (workerproc.Waiter, error) // instead of the store's
 }
 
 func start(t *testing.T, h handlers, o options) *fixture {
 	t.Helper()
-	server := redistest.Shared(t)
+	server := o.server
+	if server == nil {
+		server = redistest.Shared(t)
+	}
 	f := &fixture{
 		t: t, ns: redistest.Namespace(t), redis: server.Client(t), signals: make(chan os.Signal, 8),
 		master: &master{t: t, down: make(chan proc.Message, 8), up: make(chan proc.Message, 64)},
 		exited: make(chan struct{}), result: make(chan error, 1),
 	}
 	so := store.Options{URL: server.URL(), Namespace: f.ns}
+	if o.user != "" {
+		so.URL = server.URLAs(o.user, "SECRET")
+	}
 	if o.short {
 		so.Lease, so.LockTTL, so.BeatEvery = 4*time.Second, 4*time.Second, 200*time.Millisecond
 		o.cfg.LockDuration, o.cfg.BeatEvery = so.LockTTL, so.BeatEvery
@@ -157,7 +167,9 @@ func start(t *testing.T, h handlers, o options) *fixture {
 	o.cfg.Threads = max(o.cfg.Threads, 1)
 	o.cfg.Queues, _, err = selector.Parse(o.queues, o.cfg.Threads)
 	require.NoError(t, err)
-	o.cfg.Interval = 10 * time.Millisecond
+	if o.cfg.Interval == 0 {
+		o.cfg.Interval = 10 * time.Millisecond
+	}
 	o.cfg.Host, o.cfg.PID = "h", 7
 	var ws workerproc.Store = s
 	if o.wrap != nil {
@@ -188,6 +200,12 @@ func start(t *testing.T, h handlers, o options) *fixture {
 	}
 	if o.retries != nil {
 		deps.Runner.Retries = book(t, s, o.retries)
+	}
+	if o.waker {
+		deps.OpenWaiter = func() (workerproc.Waiter, error) { return s.OpenWaiter() }
+		if o.open != nil {
+			deps.OpenWaiter = o.open
+		}
 	}
 	if o.timeout > 0 {
 		deps.Handlers = timed{counted, o.timeout}

@@ -1,0 +1,304 @@
+package workerproc
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/store"
+)
+
+// The waker makes the lookout see a push at once instead of at the next interval: a
+// connection for each watched queue waits for it to hold something. It only speeds up
+// the poller, which finds everything by itself, and belongs to its goroutine.
+//
+// Whether a queue is watched is decided by what a look has found: only one that is empty
+// is worth waiting for. Of one that is not (all its jobs are locked, or its cap is
+// reached) the wait would be over at once, for ever.
+
+// Waiter waits for jobs; *store.Waiter is one.
+type Waiter interface {
+	// Await returns true when the queue holds something, false after a while without.
+	Await(ctx context.Context, queue string) (bool, error)
+	// Queues returns names of queues that exist, not all if there are many.
+	Queues(ctx context.Context) ([]string, error)
+	// Close ends all that waits, together with the end of its context.
+	Close() error
+}
+
+const (
+	// rest is the time from a wake-up to the next wait. It bounds what wake-ups cost
+	// when jobs come one by one, and one by one find a thread: those that come in
+	// between are found together.
+	rest = 2 * time.Millisecond
+	// awaitLong is how long a wait lasts that tells that the queue really was empty.
+	awaitLong = time.Second
+	// Bounds of the time until another try after waiting has failed.
+	waitAgain, waitAgainMax = time.Second, 30 * time.Second
+	// sickFor is how long a key that holds no list is left alone.
+	sickFor = 30 * time.Second
+	// namesEvery is how often the names of queues are read that a glob may match.
+	namesEvery = time.Minute
+	// maxSeen bounds the names that are kept.
+	maxSeen = 256
+)
+
+// waked is the end of a wait.
+type waked struct {
+	queue string
+	found bool
+	err   error
+	since time.Time
+	life  int // of the waker's connections
+}
+
+type waker struct {
+	p    *Process
+	open func() (Waiter, error) // nil: off
+	log  *zap.Logger
+
+	waiter Waiter // nil: no connections
+	waits  context.Context
+	cancel context.CancelFunc
+	life   int // counts waiters
+	ended  chan waked
+	armed  map[string]bool
+
+	// seen are names for the globs, those in which jobs were found last first.
+	seen    []string
+	namesAt time.Time
+	watch   []string // the queues to watch; nil = to be found out
+	sick    map[string]time.Time
+
+	// timer leads to a look in order to arm. Nothing is armed before restUntil. The
+	// pause between two such looks grows as long as no job comes of it.
+	timer     *time.Timer
+	timing    bool
+	restUntil time.Time
+	pause     time.Duration
+	worked    int64 // Process.worked when the pause was determined
+	failing   time.Duration
+}
+
+func newWaker(p *Process) *waker {
+	w := &waker{
+		p: p, open: p.d.OpenWaiter, log: p.log, ended: make(chan waked, store.MaxWaits),
+		armed: map[string]bool{}, sick: map[string]time.Time{}, timer: time.NewTimer(time.Hour), pause: rest,
+	}
+	w.timer.Stop()
+	if p.cfg.UntilEmpty || p.name.Alone {
+		w.open = nil
+	}
+	return w
+}
+
+// mayArm tells whether the process is to be woken: it is the lookout, and has a thread
+// to spare.
+func (w *waker) mayArm() bool {
+	mode := w.p.pollMode.Load()
+	return w.open != nil && w.p.lookout.Load() && (mode == pollQuiet || mode == pollAlways)
+}
+
+// turned closes the connections when the process is paused, leaves, or somebody else is
+// the lookout. One whose threads are all busy keeps what waits, but begins no new wait.
+func (w *waker) turned() {
+	if !w.p.lookout.Load() || w.p.pollMode.Load() == pollOff {
+		w.close()
+	}
+}
+
+// close ends every wait, at once.
+func (w *waker) close() {
+	w.timer.Stop()
+	w.timing = false
+	w.p.unarmed.Store(false)
+	if w.waiter == nil {
+		return
+	}
+	w.cancel()
+	if err := w.waiter.Close(); err != nil {
+		w.log.Debug("close the connections of the waker", zap.Error(err))
+	}
+	w.waiter = nil
+	w.life++
+	clear(w.armed)
+}
+
+// saw takes what a look has found, and waits for the queues that are empty.
+func (w *waker) saw(r pollResult) {
+	if !w.mayArm() || r.err != nil {
+		w.p.unarmed.Store(w.open != nil && w.p.lookout.Load() && !w.timing)
+		return
+	}
+	w.note(r.waiting)
+	now, behind := time.Now(), false
+	for _, queue := range w.watched(now) {
+		if w.armed[queue] || now.Before(w.sick[queue]) {
+			continue
+		}
+		_, waits := slices.BinarySearch(r.waiting, queue)
+		if waits || now.Before(w.restUntil) || len(w.armed) >= store.MaxWaits || !w.arm(queue) {
+			behind = true
+		}
+	}
+	w.p.unarmed.Store(behind && !w.timing)
+}
+
+// note remembers the names of our queues that were seen to hold jobs.
+func (w *waker) note(names []string) {
+	if len(names) == 0 || !w.p.cfg.Queues.Dynamic() {
+		return
+	}
+	names = names[:min(len(names), maxSeen)]
+	for _, c := range w.p.cfg.Queues.Resolve(names) {
+		if _, found := slices.BinarySearch(names, c.Queue); !found {
+			continue
+		}
+		i := slices.Index(w.seen, c.Queue)
+		if i >= 0 && i < store.MaxWaits {
+			continue
+		}
+		if i >= 0 {
+			w.seen = slices.Delete(w.seen, i, i+1)
+		}
+		w.seen, w.watch = slices.Insert(w.seen, 0, c.Queue), nil
+	}
+	w.seen = w.seen[:min(len(w.seen), maxSeen)]
+}
+
+// watched are the queues to wait for: those with names first, then of those that globs
+// match the ones that were last seen to hold a job.
+func (w *waker) watched(now time.Time) []string {
+	if w.p.cfg.Queues.Dynamic() && now.Sub(w.namesAt) >= namesEvery && w.connected() {
+		w.namesAt = now
+		names, err := w.waiter.Queues(w.p.work)
+		if err != nil {
+			w.log.Debug("no names of queues to wait for", zap.Error(err))
+		}
+		for _, c := range w.p.cfg.Queues.Resolve(names) {
+			if len(w.seen) < maxSeen && slices.Contains(names, c.Queue) && !slices.Contains(w.seen, c.Queue) {
+				w.seen, w.watch = append(w.seen, c.Queue), nil
+			}
+		}
+	}
+	if w.watch != nil {
+		return w.watch
+	}
+	for _, c := range w.p.cfg.Queues.Resolve(nil) {
+		w.watch = append(w.watch, c.Queue)
+	}
+	for _, name := range w.seen {
+		if !slices.Contains(w.watch, name) {
+			w.watch = append(w.watch, name)
+		}
+	}
+	w.watch = w.watch[:min(len(w.watch), store.MaxWaits)]
+	return w.watch
+}
+
+// connected opens the waiter if there is none.
+func (w *waker) connected() bool {
+	if w.waiter != nil || w.open == nil {
+		return w.waiter != nil
+	}
+	waiter, err := w.open()
+	if err != nil {
+		w.off(err)
+		return false
+	}
+	w.waiter = waiter
+	w.waits, w.cancel = context.WithCancel(w.p.work)
+	return true
+}
+
+// off is for when waiting is of no use: the poller goes on alone.
+func (w *waker) off(err error) {
+	w.log.Warn("the waker is off: jobs are found at each interval", zap.Error(err))
+	w.close()
+	w.open = nil
+}
+
+// arm waits for a queue.
+func (w *waker) arm(queue string) bool {
+	if !w.connected() {
+		return false
+	}
+	w.armed[queue] = true
+	waiter, ctx, e := w.waiter, w.waits, waked{queue: queue, since: time.Now(), life: w.life}
+	w.p.helpers.Go(func() {
+		e.found, e.err = waiter.Await(ctx, queue)
+		select {
+		case w.ended <- e:
+		case <-w.p.work.Done():
+		}
+	})
+	return true
+}
+
+// took takes the end of a wait, and tells whether to look for jobs now.
+func (w *waker) took(e waked) (look bool) {
+	if e.life != w.life {
+		return false
+	}
+	delete(w.armed, e.queue)
+	switch {
+	case e.found:
+		w.failing = 0
+		if time.Since(e.since) >= awaitLong {
+			w.pause = 0
+		}
+		w.restUntil = time.Now().Add(w.lengthen())
+		w.p.unarmed.Store(true)
+		return w.mayArm()
+	case e.err == nil: // it was empty up to now
+		w.failing = 0
+		if !w.mayArm() || !slices.Contains(w.watch, e.queue) || !w.arm(e.queue) {
+			w.p.unarmed.Store(true)
+		}
+	case errors.Is(e.err, store.ErrNoQueue):
+		w.sick[e.queue] = time.Now().Add(sickFor)
+	case errors.Is(e.err, store.ErrNoWaiting):
+		w.off(e.err)
+	default:
+		// Whatever it was, the next connections lead to where the server is by then.
+		w.log.Debug("the waker has lost its connection", zap.Error(e.err))
+		w.close()
+		w.failing = min(max(2*w.failing, waitAgain), waitAgainMax)
+		w.restUntil = time.Now().Add(w.failing)
+		w.schedule(w.failing)
+	}
+	return false
+}
+
+// lengthen returns how long to rest now: shortly if the process has worked since the
+// last time, else twice as long as then.
+func (w *waker) lengthen() time.Duration {
+	if worked := w.p.worked.Load(); worked != w.worked {
+		w.worked, w.pause = worked, 0
+	}
+	w.pause = min(max(2*w.pause, rest), max(w.p.cfg.Interval, asleep))
+	return w.pause
+}
+
+// calm is called when the loop has nothing to do, while a queue is not armed that was
+// not empty or had just woken us. It may be empty by now.
+func (w *waker) calm() {
+	w.p.unarmed.Store(false)
+	if !w.timing && w.mayArm() {
+		w.schedule(max(w.lengthen(), time.Until(w.restUntil)))
+	}
+}
+
+func (w *waker) schedule(d time.Duration) {
+	w.timing = true
+	w.timer.Reset(d)
+}
+
+// rested is called when the timer has fired, before a look.
+func (w *waker) rested() {
+	w.timing = false
+	w.p.unarmed.Store(true) // until a look says otherwise
+}

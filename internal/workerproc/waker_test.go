@@ -1,0 +1,264 @@
+package workerproc_test
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/workerproc"
+)
+
+// never is an interval in which no test gets its job: what is found is found by the waker.
+const never = time.Hour
+
+// wakeful starts a process whose waker may be on, on a server of its own.
+func wakeful(t *testing.T, h handlers, o options) *fixture {
+	t.Helper()
+	if o.server == nil {
+		o.server = redistest.Start(t, redistest.Options{})
+	}
+	o.waker = true
+	return start(t, h, o)
+}
+
+func (f *fixture) lookout(on bool) { f.down <- proc.Message{Type: proc.Lookout, On: on} }
+
+// clients are the connections that wait, or last did.
+func (f *fixture) clients() (ids []string) {
+	f.t.Helper()
+	list, err := f.redis.ClientList(f.t.Context()).Result()
+	require.NoError(f.t, err)
+	for line := range strings.Lines(list) {
+		if strings.Contains(line, " cmd=blmove ") {
+			id, _, _ := strings.Cut(strings.TrimPrefix(line, "id="), " ")
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func (f *fixture) waits(n int) {
+	f.t.Helper()
+	eventually(f.t, "connections that wait", func() bool { return len(f.clients()) == n })
+}
+
+// calls is how often somebody has begun to wait, refused ones included.
+func (f *fixture) calls() (n int) {
+	f.t.Helper()
+	text, err := f.redis.Info(f.t.Context(), "commandstats").Result()
+	require.NoError(f.t, err)
+	_, line, _ := strings.Cut(text, "cmdstat_blmove:")
+	line, _, _ = strings.Cut(line, "\r")
+	for field := range strings.SplitSeq(line, ",") {
+		name, value, _ := strings.Cut(field, "=")
+		if name == "calls" || name == "rejected_calls" {
+			count, err := strconv.Atoi(value)
+			require.NoError(f.t, err)
+			n += count
+		}
+	}
+	return n
+}
+
+// polled counts looks.
+type polled struct {
+	workerproc.Store
+	n *atomic.Int64
+}
+
+func (p polled) Poll(ctx context.Context, all bool, cursor string, fixed []string) (store.PollReply, error) {
+	defer p.n.Add(1)
+	return p.Store.Poll(ctx, all, cursor, fixed)
+}
+
+// counting makes the looks of a process count.
+func counting(o options) (options, func(t *testing.T, n int64)) {
+	var n atomic.Int64
+	o.wrap = func(s workerproc.Store) workerproc.Store { return polled{s, &n} }
+	return o, func(t *testing.T, more int64) {
+		t.Helper()
+		from := n.Load()
+		eventually(t, "looks", func() bool { return n.Load() >= from+more })
+	}
+}
+
+func TestWaker(t *testing.T) {
+	t.Parallel()
+
+	for _, queues := range [][]string{{"q", "other"}, {"*"}} {
+		t.Run("a push wakes an idle lookout: "+queues[0], func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, redistest.Options{})
+			running := make(chan *resqued.Job)
+			f := wakeful(t, handlers{"A": func(_ context.Context, job *resqued.Job) error {
+				running <- job
+				return nil
+			}}, options{server: server, queues: queues, cfg: workerproc.Config{Interval: never, Threads: 2}})
+			f.push(payload(-1)) // so that the queue is known
+			f.down <- proc.Message{Type: proc.Look}
+			<-running
+			f.lookout(true)
+			for i := range 50 {
+				f.push(payload(i))
+				<-running
+			}
+			eventually(t, "all processed", func() bool { return f.processed() == 51 })
+			f.drain()
+			require.Empty(t, f.clients())
+		})
+	}
+
+	t.Run("queues that a glob matches are waited for before there was a job in them", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, redistest.Options{})
+		f := wakeful(t, handlers{"A": succeed}, options{server: server, queues: []string{"*", "!x*"}, cfg: workerproc.Config{Interval: never}})
+		require.NoError(t, f.redis.SAdd(t.Context(), f.key("queues"), "q", "r", "x1", "x2").Err())
+		f.lookout(true)
+		f.waits(2)
+		f.push(payload(1))
+		eventually(t, "processed", func() bool { return f.processed() == 1 })
+		f.drain()
+	})
+
+	t.Run("one thread is woken again and again, jobs that take a while included", func(t *testing.T) {
+		t.Parallel()
+		handler, running, open := gate()
+		f := wakeful(t, handlers{"A": handler}, options{cfg: workerproc.Config{Interval: never}})
+		f.lookout(true)
+		f.waits(1)
+		for i := range 10 {
+			f.push(payload(i))
+			<-running
+			open <- struct{}{}
+		}
+		f.drain()
+	})
+
+	t.Run("only the lookout waits", func(t *testing.T) {
+		t.Parallel()
+		o, looks := counting(options{})
+		f := wakeful(t, handlers{"A": succeed}, o)
+		f.push(payload(1))
+		eventually(t, "processed", func() bool { return f.processed() == 1 })
+		looks(t, 10)
+		require.Zero(t, f.calls())
+		f.lookout(true)
+		f.waits(1)
+		f.lookout(false)
+		f.waits(0)
+		f.drain()
+	})
+
+	t.Run("paused or leaving it has no connection", func(t *testing.T) {
+		t.Parallel()
+		f := wakeful(t, handlers{"A": succeed}, options{queues: []string{"q", "r", "s"}, cfg: workerproc.Config{Interval: never}})
+		f.lookout(true)
+		f.waits(3)
+		f.down <- proc.Message{Type: proc.SetState, State: "paused"}
+		f.waits(0)
+		f.push(payload(1))
+		f.down <- proc.Message{Type: proc.SetState, State: "running"}
+		eventually(t, "processed", func() bool { return f.processed() == 1 })
+		f.waits(3)
+		f.push(payload(2))
+		eventually(t, "processed", func() bool { return f.processed() == 2 })
+		f.drain()
+		require.Empty(t, f.clients())
+	})
+
+	t.Run("a queue of locked jobs is not waited for", func(t *testing.T) {
+		t.Parallel()
+		o, looks := counting(options{})
+		f := wakeful(t, handlers{"A": succeed}, o)
+		lock := f.key("locket:job_locks:A[1]")
+		require.NoError(t, f.redis.Set(t.Context(), lock, "", 0).Err())
+		f.lookout(true)
+		f.waits(1)
+		f.push(payload(1))
+		looks(t, 100)
+		require.LessOrEqual(t, f.calls(), 3)
+		require.NoError(t, f.redis.Del(t.Context(), lock).Err())
+		eventually(t, "processed", func() bool { return f.processed() == 1 })
+		f.drain()
+	})
+
+	t.Run("waiting that is over at once, for ever, is not repeated for ever", func(t *testing.T) {
+		t.Parallel()
+		var awaited atomic.Int64
+		o, looks := counting(options{open: func() (workerproc.Waiter, error) { return &restless{n: &awaited}, nil }})
+		f := wakeful(t, handlers{"A": succeed}, o)
+		f.lookout(true)
+		looks(t, 100)
+		require.Less(t, awaited.Load(), int64(20))
+		f.drain()
+	})
+
+	t.Run("a key that holds no list is left alone, and the others are waited for", func(t *testing.T) {
+		t.Parallel()
+		o, looks := counting(options{queues: []string{"bad", "q"}})
+		f := wakeful(t, handlers{"A": succeed}, o)
+		require.NoError(t, f.redis.Set(t.Context(), f.key("queue:bad"), "x", 0).Err())
+		f.lookout(true)
+		looks(t, 30)
+		require.LessOrEqual(t, f.calls(), 3)
+		f.push(payload(1))
+		eventually(t, "processed", func() bool { return f.processed() == 1 })
+		f.drain()
+	})
+
+	t.Run("a lost connection is made again", func(t *testing.T) {
+		t.Parallel()
+		f := wakeful(t, handlers{"A": succeed}, options{cfg: workerproc.Config{Interval: never}})
+		f.lookout(true)
+		f.waits(1)
+		old := f.clients()[0]
+		require.NoError(t, f.redis.Do(t.Context(), "CLIENT", "KILL", "ID", old).Err())
+		eventually(t, "another connection", func() bool {
+			now := f.clients()
+			return len(now) == 1 && now[0] != old
+		})
+		f.push(payload(1))
+		eventually(t, "processed", func() bool { return f.processed() == 1 })
+		f.drain()
+	})
+
+	t.Run("without the right to wait, or after it is taken away, jobs are found at each interval", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, redistest.Options{Users: []string{"resqued on >SECRET ~* &* +@all"}})
+		o, looks := counting(options{server: server, user: "resqued"})
+		f := wakeful(t, handlers{"A": succeed}, o)
+		f.lookout(true)
+		f.waits(1)
+		require.NoError(t, f.redis.Do(t.Context(), "ACL", "SETUSER", "resqued", "-blmove").Err())
+		f.push(payload(1))
+		eventually(t, "processed", func() bool { return f.processed() == 1 })
+		f.waits(0)
+		calls := f.calls()
+		f.push(payload(2))
+		eventually(t, "processed", func() bool { return f.processed() == 2 })
+		looks(t, 30)
+		require.Equal(t, calls, f.calls())
+		f.drain()
+	})
+}
+
+// restless is a Waiter that always finds something, as one does that is connected to
+// another server than the poller.
+type restless struct{ n *atomic.Int64 }
+
+func (r *restless) Await(context.Context, string) (bool, error) {
+	r.n.Add(1)
+	return true, nil
+}
+
+func (r *restless) Queues(context.Context) ([]string, error) { return nil, nil }
+func (r *restless) Close() error                             { return nil }
