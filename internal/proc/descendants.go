@@ -53,6 +53,9 @@ func Sweep(ctx context.Context, proc string) (killed int, err error) {
 		left, unseen := 0, err
 		for pid, p := range found {
 			if !found.belongs(pid, proc) {
+				if found.undecided(pid) {
+					left = pid
+				}
 				continue
 			}
 			left = pid
@@ -101,6 +104,9 @@ type process struct {
 	// dying: its memory is gone, and with it its environment, but it may still
 	// hold files and sockets.
 	dying bool
+	// executing: it executes another program right now, whose environment cannot be read
+	// yet.
+	executing bool
 }
 
 type processes map[int]process
@@ -142,6 +148,16 @@ func see(pid string) (process, bool, error) {
 	}
 	p := process{parent: s.parent, start: s.start}
 	env, err := environ(pid)
+	for tries := 0; err == nil && len(env) == 0 && tries < 3; tries++ {
+		// Looked at afterwards: the other program may have begun meanwhile.
+		if s, err = readStat(pid); err != nil {
+			return process{}, false, blind(err)
+		}
+		if p.executing = s.envEnd == 0; p.executing {
+			break
+		}
+		env, err = environ(pid)
+	}
 	if err != nil {
 		return process{}, false, err
 	}
@@ -151,8 +167,21 @@ func see(pid string) (process, bool, error) {
 		var mem []byte
 		mem, err = os.ReadFile("/proc/" + pid + "/statm")
 		p.dying = err == nil && bytes.HasPrefix(mem, []byte("0 "))
+		if p.executing = p.executing && err == nil && !p.dying; p.executing {
+			p.executing, err = readable(pid)
+		}
 	}
 	return p, true, blind(err)
+}
+
+// readable tells whether this process may read the environment of another: if not, the
+// kernel hides where that is, too.
+func readable(pid string) (bool, error) {
+	f, err := os.Open("/proc/" + pid + "/environ")
+	if err != nil {
+		return false, blind(err)
+	}
+	return true, f.Close()
 }
 
 // environ returns the environment that a process was started with; empty if it
@@ -207,6 +236,25 @@ func (ps processes) belongs(pid int, proc string) bool {
 		pid = p.parent
 	}
 	return false
+}
+
+// undecided tells whether it cannot be told yet to whom pid belongs.
+func (ps processes) undecided(pid int) bool {
+	self := os.Getpid()
+	if !ps[pid].executing {
+		return false
+	}
+	for range len(ps) {
+		p, ok := ps[pid]
+		if !ok || pid == self {
+			return true
+		}
+		if p.proc != "" {
+			return false // belongs knows
+		}
+		pid = p.parent
+	}
+	return true
 }
 
 // kill sends SIGKILL to pid if that is still the process that was seen.

@@ -196,7 +196,7 @@ func newModel(t *rapid.T, r *rig) *model {
 		m.register(t, p)
 	}
 	m.ahead = rapid.Bool().Draw(t, "the clock was ahead")
-	m.pausing = rapid.IntRange(0, 2).Draw(t, "queues are paused") == 2
+	m.pausing = rapid.Bool().Draw(t, "queues are paused")
 	m.named["a"] = rapid.Bool().Draw(t, "locks of queue a are named in Go")
 	if rapid.Bool().Draw(t, "locks of class G are named in Go") {
 		m.classes = []string{"G"}
@@ -223,9 +223,27 @@ func (m *model) run(t *rapid.T) {
 		"lose record": m.loseRecord, "lose record 2": m.loseRecord, "lose fence": m.loseFence, "flush scripts": m.flushScripts,
 		"": m.check,
 	}
+	for _, family := range families {
+		if !rapid.Bool().Draw(t, "with "+family[0]) {
+			for _, step := range family {
+				delete(steps, step)
+			}
+		}
+	}
 	t.Repeat(steps)
 	t.Repeat(steps) // thirty steps each, on average
 	m.drain(t)
+}
+
+// families are steps that only half of the sequences take: where everything happens at
+// once, what needs a few quiet steps in a row hardly ever does.
+var families = [][]string{
+	{"later", "later 2", "due", "due 2"},
+	{"acquire", "acquire 2", "refresh", "refresh 2", "extend", "loner"},
+	{"foreign push", "foreign swap", "foreign pop", "foreign remove", "gem worker", "gem done"},
+	{"steal", "expire", "release", "lose record", "lose record 2", "lose fence", "flush scripts"},
+	{"jam", "jam 2", "repair", "full server", "full server 2", "unasked"},
+	{"crash", "alone", "alone 2"},
 }
 
 func (m *model) register(t *rapid.T, p *process) {
