@@ -27,6 +27,13 @@ const (
 	keyKills     = "resqued:kills:"
 	keySuspects  = "resqued:suspects:"
 	keyKilled    = "resqued:killed:"
+
+	keyLongRun     = "resqued:longjob:run:"
+	keyLongState   = "resqued:longjob:state:"
+	keyLongCurrent = "resqued:longjob:current"
+	keyLongActive  = "resqued:longjob:active"
+	keyLongEnded   = "resqued:longjob:ended"
+	keyLongLocks   = "resqued:longjob:locks"
 )
 
 // key adds the namespace to a name.
