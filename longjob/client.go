@@ -266,14 +266,21 @@ func (c *Client) List(ctx context.Context, f Filter) ([]Run, error) {
 	return runs, err
 }
 
+// waitPatience is for how long Wait puts up with errors.
+const waitPatience = time.Minute
+
 // Wait returns a run when it has ended, however it has. A run that follows it is another.
 func (c *Client) Wait(ctx context.Context, uuid string) (Run, error) {
+	well := time.Now()
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		run, err := c.Get(ctx, uuid)
-		if err == nil && run.Status.Over() || errors.Is(err, ErrNotFound) {
-			return run, err
-		}
-		if err != nil && !store.Unreachable(err) {
+		switch {
+		case err == nil:
+			well = time.Now()
+			if run.Status.Over() {
+				return run, nil
+			}
+		case errors.Is(err, ErrNotFound), time.Since(well) > waitPatience:
 			return run, err
 		}
 		if !sleep(ctx, pause) {

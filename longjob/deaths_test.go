@@ -184,7 +184,7 @@ func TestDeaths(t *testing.T) {
 		b.work("q")
 		require.Equal(t, "second", last)
 		first.kill(errCrash)
-		<-result
+		require.Error(t, <-result)
 	})
 }
 

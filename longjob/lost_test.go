@@ -50,7 +50,7 @@ func TestLost(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, b.store.Recover(t.Context(), k.proc, []store.Verdict{{Token: "t", Action: store.Fail, Failure: []byte("{}")}}))
 	b.buried <- struct{}{}
-	<-result
+	require.Error(t, <-result)
 	sweep()
 	require.Equal(t, 1, b.work("q"))
 	require.Equal(t, []int{1, 2, 2, 3}, done)

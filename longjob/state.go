@@ -3,6 +3,8 @@ package longjob
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // Keys of the state: what the program keeps, and how far the steps are.
@@ -56,8 +58,8 @@ func ClearState(r *Runner, key string) error { return r.set(stateOwn+key, nil) }
 func (r *Runner) look(key string) (string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := len(r.layers) - 1; i >= 0; i-- {
-		if v, ok := r.layers[i][key]; ok {
+	for _, layer := range slices.Backward(r.layers) {
+		if v, ok := layer[key]; ok {
 			if v == nil {
 				return "", false
 			}
@@ -75,9 +77,7 @@ func (r *Runner) set(key string, value *string) error {
 		// As if all that units have set by now had come to stay.
 		size, pending := r.size, map[string]*string{}
 		for _, layer := range r.layers {
-			for k, v := range layer {
-				pending[k] = v
-			}
+			maps.Copy(pending, layer)
 		}
 		pending[key] = value
 		for k, v := range pending {

@@ -105,6 +105,7 @@ func register(h *resqued.Handlers) {
 	registerClassLocked(h, n)
 	registerOnce(h, n)
 	registerStuck(h, n)
+	registerLong(h, n)
 	resqued.Handle(h, "Fail", func(_ context.Context, id int) error {
 		return errors.Join(n.mark("ran", id), fmt.Errorf("job %d fails as it should", id))
 	})
