@@ -120,9 +120,41 @@ func TestDeaths(t *testing.T) {
 		require.NoError(t, k.perform())
 		// Its process dies between the end of the slice and that of its record.
 		k.die()
+		stale := b.take("q")
+		err := stale.perform()
+		require.ErrorIs(t, err, resqued.Discard)
+		stale.complete(err)
+		require.Equal(t, 1, units, "its slice has ended")
 		require.NoError(t, b.redis.RPush(t.Context(), b.ns+":queue:q", `{"class":"L","args":["none"]}`).Err())
 		b.work("q")
 		require.Equal(t, 3, units)
+		require.Equal(t, longjob.Completed, b.run(uuid).Status)
+	})
+
+	t.Run("without job locks nobody else begins a slice that runs", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t)
+		b.unlocked = true
+		begun, goOn := make(chan struct{}, 2), make(chan struct{})
+		longjob.Register(b.h, "L", func(ctx context.Context, r *longjob.Runner, _ struct{}) error {
+			begun <- struct{}{}
+			<-goOn
+			return r.WorkOnce(ctx, "a", func(context.Context) error { return nil })
+		}, longjob.Options{Queue: "q"})
+		uuid := b.enqueue("L", nil)
+		k := b.take("q")
+		require.NoError(t, b.redis.RPush(t.Context(), b.ns+":queue:q", string(k.reserved.Payload), `{"class":"L","args":["`+uuid+`"]}`).Err())
+		result := make(chan error, 1)
+		go func() { result <- k.perform() }()
+		<-begun
+		for range 2 {
+			other := b.take("q")
+			err := other.perform()
+			require.ErrorIs(t, err, resqued.Discard)
+			other.complete(err)
+		}
+		close(goOn)
+		require.NoError(t, <-result)
 		require.Equal(t, longjob.Completed, b.run(uuid).Status)
 	})
 
