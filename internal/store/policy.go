@@ -71,9 +71,9 @@ func (s *Store) PolicyOf(ctx context.Context, proc string, fallback Policy) (Pol
 	p := fallback
 	switch fields[0] {
 	case deathRequeues:
-		p.Fail = false
+		p.Fail, p.Resumes = false, nil
 	case deathFails:
-		p.Fail = true
+		p.Fail, p.Resumes = true, nil
 	}
 	var classes []string
 	if text, ok := fields[1].(string); ok && json.Unmarshal([]byte(text), &classes) == nil && classes != nil {
