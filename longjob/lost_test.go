@@ -79,9 +79,33 @@ func TestPastLease(t *testing.T) {
 	}, longjob.Options{Queue: "q"})
 	uuid := b.enqueue("L", 1)
 	k = b.take("q")
+	lease := b.redis.ZScore(t.Context(), b.ns+":resqued:procs", k.proc).Val()
+	require.NoError(t, b.redis.ZAddXX(t.Context(), b.ns+":resqued:procs", z(1, k.proc)).Err())
+	_, err := b.store.LongBegin(t.Context(), store.LongSlice{UUID: uuid, Slice: 1, Run: store.RunName{Proc: k.proc, Token: "t"}})
+	require.ErrorIs(t, err, store.ErrLongLease)
+	require.NoError(t, b.redis.ZAddXX(t.Context(), b.ns+":resqued:procs", z(lease, k.proc)).Err())
 	require.NoError(t, k.perform())
 	require.ErrorIs(t, <-past, store.ErrLongLease)
 	require.Equal(t, longjob.Completed, b.run(uuid).Status)
 }
 
 func z(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }
+
+// A slice whose end has come to Redis, but not the answer, ends once.
+func TestEndIsRepeated(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	longjob.Register(b.h, "L", func(context.Context, *longjob.Runner, int) error { return nil }, longjob.Options{Queue: "q"})
+	uuid := b.enqueue("L", 1)
+	k := b.take("q")
+	slice := store.LongSlice{UUID: uuid, Slice: 1, Run: store.RunName{Proc: k.proc, Token: "t"}}
+	record, err := b.store.LongBegin(t.Context(), slice)
+	require.NoError(t, err)
+	slice.Fence = record.Number("fence")
+	for range 2 {
+		_, err = b.store.LongSave(t.Context(), store.LongSave{LongSlice: slice, Op: store.LongYields, Class: "L", Queue: "low"})
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 1, b.redis.LLen(t.Context(), b.ns+":queue:low").Val())
+	require.Equal(t, 2, b.run(uuid).Slice)
+}

@@ -32,7 +32,7 @@ func main() {
 
 // start enqueues a run, unless one for the same shop waits or runs.
 func start(h *resqued.Handlers, shop string) error {
-	c, err := longjob.NewClient(longjob.ClientOptions{URL: os.Getenv("REDIS_URL"), Namespace: os.Getenv("RESQUE_NAMESPACE"), Handlers: h}) //nolint:forbidigo // a program of its own
+	c, err := longjob.NewClient(longjob.ClientOptions{URL: os.Getenv("REDIS_URL"), Namespace: os.Getenv("RESQUE_NAMESPACE"), Handlers: h})
 	if err != nil {
 		return err
 	}
