@@ -104,6 +104,36 @@ func TestDeaths(t *testing.T) {
 		require.Empty(t, b.redis.LRange(t.Context(), b.ns+":failed", 0, -1).Val())
 	})
 
+	t.Run("deaths with progress between them do not", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t)
+		longjob.Register(b.h, "L", func(ctx context.Context, r *longjob.Runner, _ struct{}) error {
+			for i := range 5 {
+				if err := r.WorkOnce(ctx, string(rune('a'+i)), func(context.Context) error { return nil }); err != nil {
+					return err
+				}
+				died, err := longjob.State(r, "died", 0)
+				if err != nil {
+					return err
+				}
+				if died == i {
+					// Saved, so that the next slice comes one step further.
+					if err := r.WorkOnce(ctx, "note"+string(rune('a'+i)), func(context.Context) error { return longjob.SetState(r, "died", i+1) }); err != nil {
+						return err
+					}
+					return b.dies()
+				}
+			}
+			return nil
+		}, longjob.Options{Queue: "q", MaxDeaths: 1})
+		uuid := b.enqueue("L", nil)
+		for range 5 {
+			b.crash("q")
+		}
+		require.Equal(t, 1, b.work("q"))
+		require.Equal(t, longjob.Completed, b.run(uuid).Status, b.run(uuid).Error)
+	})
+
 	t.Run("payloads of other slices, and second ones, come to nothing", func(t *testing.T) {
 		t.Parallel()
 		b := newBed(t)
