@@ -44,6 +44,9 @@ type Class struct {
 	Timeout time.Duration
 	// AtMostOnce: a job never runs again by itself; see the option.
 	AtMostOnce bool
+	// Resumes: its jobs are slices of long jobs. One whose worker process dies is never
+	// recorded as failed: the next run of the same payload sees how far it has come.
+	Resumes bool
 	// Lock, if not nil, is the class lock that a job must get before it runs.
 	Lock *ClassLock
 	// Retry, if not nil, says when a job that has failed runs again.

@@ -45,7 +45,8 @@ type Job struct {
 	// PostgreSQL: it is larger for each later holder of the lock. Else it is 0.
 	LockSequence int64
 
-	fence int64
+	fence       int64
+	proc, token string
 }
 
 // Fence returns the job's fencing token: a number that is larger for each later
@@ -55,6 +56,13 @@ func (j *Job) Fence() int64 { return j.fence }
 
 // SetFence sets the fencing token. The daemon calls it; tests of handlers may.
 func (j *Job) SetFence(n int64) { j.fence = n }
+
+// Run names this run of the job, as "resqued jobs" does: the worker process and the token
+// under which the job was reserved. Both are empty outside of a daemon.
+func (j *Job) Run() (proc, token string) { return j.proc, j.token }
+
+// SetRun sets the name of the run. The daemon calls it; tests of handlers may.
+func (j *Job) SetRun(proc, token string) { j.proc, j.token = proc, token }
 
 type jobKey struct{}
 
@@ -68,4 +76,21 @@ func WithJob(ctx context.Context, job *Job) context.Context {
 func JobFrom(ctx context.Context) *Job {
 	job, _ := ctx.Value(jobKey{}).(*Job)
 	return job
+}
+
+type leavingKey struct{}
+
+// Leaving returns a channel that is closed when the worker process of ctx's job would
+// like to leave (QUIT, a new configuration, used up) or has to. Such a job may finish in
+// peace; one that can go on elsewhere should end soon. The channel is nil, and so never
+// closed, outside of a daemon.
+func Leaving(ctx context.Context) <-chan struct{} {
+	leaving, _ := ctx.Value(leavingKey{}).(<-chan struct{})
+	return leaving
+}
+
+// WithLeaving returns a context in which Leaving finds the channel. The daemon calls it;
+// tests of handlers may.
+func WithLeaving(ctx context.Context, leaving <-chan struct{}) context.Context {
+	return context.WithValue(ctx, leavingKey{}, leaving)
 }

@@ -13,8 +13,12 @@ import (
 func deathPolicy(c config.Config, handlers *resqued.Handlers) store.Policy {
 	p := store.Policy{Fail: c.OnWorkerDeath == "fail"}
 	for _, name := range handlers.Classes() {
-		if class, _ := handlers.Lookup(name); class.AtMostOnce {
+		class, _ := handlers.Lookup(name)
+		if class.AtMostOnce {
 			p.AtMostOnce = append(p.AtMostOnce, name)
+		}
+		if class.Resumes {
+			p.Resumes = append(p.Resumes, name)
 		}
 	}
 	for name, h := range c.Handlers {

@@ -23,6 +23,7 @@ import (
 	"github.com/resqued/resqued/internal/retry"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/statsd"
+	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/thread"
 	"github.com/resqued/resqued/internal/workerproc"
 )
@@ -61,7 +62,7 @@ func runWorker(handlers *resqued.Handlers) int {
 		return workerFailed(log, exitConfig, err)
 	}
 	defer w.close()
-	err = w.process.Run(context.Background())
+	err = w.process.Run(w.store.InContext(context.Background()))
 	if errors.Is(err, workerproc.ErrFenced) {
 		// Its jobs may already run elsewhere: nothing of them may run on here.
 		workerFailed(log, exitFailed, err)
@@ -81,6 +82,7 @@ func workerFailed(log *zap.Logger, code int, err error) int {
 // worker is a worker process with all its parts.
 type worker struct {
 	process *workerproc.Process
+	store   *store.Store
 	closers []func()
 }
 
@@ -104,6 +106,7 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 	if err != nil {
 		return nil, err
 	}
+	w.store = s
 	w.closers = append(w.closers, func() { _ = s.Close() })
 	stats := statsd.New(statsd.Config{Host: c.StatsdHost, Port: c.StatsdPort, Key: c.StatsdKey}, log)
 	w.closers = append(w.closers, stats.Close)

@@ -29,10 +29,15 @@ func (r rules) final(job store.Reserved) string {
 	}
 }
 
+// resumes tells whether a job is a slice of a long job, which counts its deaths itself.
+func (r rules) resumes(job store.Reserved) bool { return r.listed(r.policy.Resumes, job) }
+
 // atMostOnce takes a class for what any of its names says: which of them the worker
 // process knew is not known here.
-func (r rules) atMostOnce(job store.Reserved) bool {
-	if len(r.policy.AtMostOnce) == 0 {
+func (r rules) atMostOnce(job store.Reserved) bool { return r.listed(r.policy.AtMostOnce, job) }
+
+func (r rules) listed(classes []string, job store.Reserved) bool {
+	if len(classes) == 0 {
 		return false
 	}
 	envelope, err := wire.Parse(job.Payload, 0)
@@ -40,6 +45,6 @@ func (r rules) atMostOnce(job store.Reserved) bool {
 		return false // it has no class, and no code of any runs for it
 	}
 	return slices.ContainsFunc(wire.ClassNames(envelope.Class), func(name string) bool {
-		return slices.Contains(r.policy.AtMostOnce, name)
+		return slices.Contains(classes, name)
 	})
 }

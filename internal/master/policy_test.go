@@ -23,6 +23,7 @@ func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	const requeue, suspect, fail, again = store.Requeue, store.Suspect, store.Fail, store.Again
 	once := store.Policy{AtMostOnce: []string{"Pay", "SendMoney"}}
+	long := store.Policy{Fail: true, Resumes: []string{"Copy"}}
 	everything := store.Policy{Fail: true, AtMostOnce: []string{"Pay"}}
 	killed := func(j store.Reserved, requeue bool) store.Reserved {
 		j.Kill = &store.KillRequest{Requeue: requeue}
@@ -65,6 +66,12 @@ func TestVerdicts(t *testing.T) {
 		{"once: as Ruby finds the class", gone, once, 3, jobOf("::Pay", "a"), fail, onceText},
 		{"once: as Ruby spells the class", gone, once, 3, jobOf("send-money", "a"), fail, onceText},
 		{"once: what is no job", gone, once, 3, store.Reserved{Token: "a", Payload: []byte("{")}, requeue, ""},
+		{"long: as often as it likes", crash, long, 3, blamed(jobOf("Copy", "a"), 9), suspect, ""},
+		{"long: whatever on_worker_death is", gone, long, 1, blamed(jobOf("Copy", "a"), 9), requeue, ""},
+		{"long: it was killed", death{killed: true, seen: true}, long, 3, jobOf("Copy", "a"), again, ""},
+		{"long: it ignored its kill", death{tokens: map[string]bool{"a": true}}, long, 3, jobOf("Copy", "a"), again, ""},
+		{"long: a person wants its end", crash, long, 3, killed(jobOf("Copy", "a"), false), again, ""},
+		{"long: another class", gone, long, 3, jobOf("Mail", "a"), fail, failText},
 		{"the third death", crash, once, 3, blamed(jobOf("Mail", "a"), 2), fail, "; death 3 of 3"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -103,6 +103,10 @@ func (d death) verdicts(held []store.Reserved, law rules, now time.Time) []store
 		switch {
 		case job.Kill != nil && job.Kill.Requeue:
 			v.Action = store.Again
+		case law.resumes(job):
+			if job.Kill != nil || d.killed || d.tokens[job.Token] {
+				v.Action = store.Again
+			}
 		case job.Kill != nil || d.killed || d.tokens[job.Token]:
 			v = d.fail(job, now, d.killText())
 		case final != "":

@@ -37,6 +37,13 @@ const (
 	keyPauseQueue   = "pause:queue:"
 	keyPauseAll     = "pause:all"
 	keyPauseWorkers = "pause-all-workers"
+
+	keyLongRun     = "resqued:longjob:run:"
+	keyLongState   = "resqued:longjob:state:"
+	keyLongCurrent = "resqued:longjob:current"
+	keyLongActive  = "resqued:longjob:active"
+	keyLongEnded   = "resqued:longjob:ended"
+	keyLongLocks   = "resqued:longjob:locks"
 )
 
 // key adds the namespace to a name.

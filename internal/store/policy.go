@@ -12,6 +12,7 @@ import (
 const (
 	infoOnDeath    = "on_worker_death"
 	infoAtMostOnce = "at_most_once"
+	infoResumes    = "resumes"
 )
 
 // The values of the first of them.
@@ -28,6 +29,8 @@ type Policy struct {
 	// AtMostOnce are the registered names of the classes whose jobs have failed in any
 	// case.
 	AtMostOnce []string
+	// Resumes are the registered names of the classes whose jobs run again in any case.
+	Resumes []string
 }
 
 // Info are the fields that Register has to write for PolicyOf.
@@ -36,7 +39,14 @@ func (p Policy) Info() map[string]string {
 	if p.Fail {
 		onDeath = deathFails
 	}
-	classes := p.AtMostOnce
+	info := map[string]string{infoOnDeath: onDeath, infoAtMostOnce: classList(p.AtMostOnce)}
+	if len(p.Resumes) > 0 {
+		info[infoResumes] = classList(p.Resumes)
+	}
+	return info
+}
+
+func classList(classes []string) string {
 	if classes == nil {
 		classes = []string{}
 	}
@@ -44,15 +54,15 @@ func (p Policy) Info() map[string]string {
 	if err != nil { // texts cannot fail
 		panic(err)
 	}
-	return map[string]string{infoOnDeath: onDeath, infoAtMostOnce: string(text)}
+	return string(text)
 }
 
 // PolicyOf returns the policy that a process has registered with. What is gone or
 // cannot be read is taken from fallback. An error means that Redis could not be asked.
 func (s *Store) PolicyOf(ctx context.Context, proc string, fallback Policy) (Policy, error) {
-	fields, err := s.read.HMGet(ctx, s.key(keyProcInfo)+proc, infoOnDeath, infoAtMostOnce).Result()
+	fields, err := s.read.HMGet(ctx, s.key(keyProcInfo)+proc, infoOnDeath, infoAtMostOnce, infoResumes).Result()
 	switch {
-	case err == nil && len(fields) == 2:
+	case err == nil && len(fields) == 3:
 	case err != nil && (Unreachable(err) || waitable(err) || ctx.Err() != nil):
 		return Policy{}, fmt.Errorf("read the policy of %s: %w", proc, err)
 	default:
@@ -61,13 +71,19 @@ func (s *Store) PolicyOf(ctx context.Context, proc string, fallback Policy) (Pol
 	p := fallback
 	switch fields[0] {
 	case deathRequeues:
-		p.Fail = false
+		p.Fail, p.Resumes = false, nil
 	case deathFails:
-		p.Fail = true
+		p.Fail, p.Resumes = true, nil
 	}
 	var classes []string
 	if text, ok := fields[1].(string); ok && json.Unmarshal([]byte(text), &classes) == nil && classes != nil {
 		p.AtMostOnce = classes
+	}
+	if text, ok := fields[2].(string); ok {
+		var resumes []string
+		if json.Unmarshal([]byte(text), &resumes) == nil && resumes != nil {
+			p.Resumes = resumes
+		}
 	}
 	return p, nil
 }

@@ -13,7 +13,7 @@ import (
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
-		fallback := store.Policy{Fail: true, AtMostOnce: []string{"Fallback"}}
+		fallback := store.Policy{Fail: true, AtMostOnce: []string{"Fallback"}, Resumes: []string{"Fallback"}}
 		policy := func(t *testing.T, f *fixture, proc string) store.Policy {
 			t.Helper()
 			p, err := f.PolicyOf(t.Context(), proc, fallback)
@@ -32,6 +32,7 @@ func TestPolicy(t *testing.T) {
 			for _, p := range []store.Policy{
 				{AtMostOnce: []string{}},
 				{Fail: true, AtMostOnce: []string{}},
+				{AtMostOnce: []string{}, Resumes: []string{"Copy"}},
 				{AtMostOnce: []string{"Pay", "My::Job, the\n \"second\""}},
 			} {
 				f := registered(t, p)
@@ -58,7 +59,7 @@ func TestPolicy(t *testing.T) {
 			f := registered(t, store.Policy{AtMostOnce: []string{"Pay"}})
 			key := f.key("resqued:proc:p2")
 			require.NoError(t, f.redis.HSet(t.Context(), key, "on_worker_death", "explode").Err())
-			require.Equal(t, store.Policy{Fail: true, AtMostOnce: []string{"Pay"}}, policy(t, f, "p2"))
+			require.Equal(t, store.Policy{Fail: true, AtMostOnce: []string{"Pay"}, Resumes: fallback.Resumes}, policy(t, f, "p2"))
 			for _, broken := range []string{"", "null", "Pay", `["Pay",1]`} {
 				require.NoError(t, f.redis.HSet(t.Context(), key, "on_worker_death", "requeue", "at_most_once", broken).Err())
 				require.Equal(t, store.Policy{AtMostOnce: fallback.AtMostOnce}, policy(t, f, "p2"), broken)

@@ -163,6 +163,7 @@ func (s *Store) life(ctx context.Context) {
 	_ = s.DropKills(ctx, proc, "none")
 	_, _ = s.eval(ctx, locksScript, s.key(keyProcs), []any{s.prefix, 1, "job", s.key("locket:job_locks:Probe[1]")})
 	_, _, _ = s.RemoveLock(ctx, LockInfo{Kind: "job", Key: "locket:job_locks:Probe[9]"}, true)
+	s.longLife(ctx, RunName{proc, "1"})
 	exchange(plain, SetApart, []Completion{
 		{Job: job("6", plain, "4"), Kind: Retried, Count: &Count{Key: probeCount, Lifetime: time.Minute}},
 		{Job: job("1", plain, "1"), Kind: Done, Mirrored: true, Killed: true, Count: &Count{Key: probeCount}},
@@ -189,6 +190,21 @@ func (s *Store) life(ctx context.Context) {
 	_ = s.DropMaster(ctx, "probe")
 }
 
+// longLife is that of long jobs, whose slice runs under the record of another job.
+func (s *Store) longLife(ctx context.Context, run RunName) {
+	_, _ = s.AddLongRuns(ctx, LongAlways, []NewLongRun{
+		{UUID: "1", Kind: "probe", Class: "Probe", Args: []byte("[]"), Queue: "plain"}, {UUID: "2", Kind: "probe", Class: "Probe", Args: []byte("[]"), Queue: "plain"},
+	})
+	slice := LongSlice{UUID: "2", Slice: 1, Run: run}
+	_, _ = s.LongBegin(ctx, slice)
+	_, _ = s.LongLock(ctx, "probe", run)
+	_ = s.LongUnlock(ctx, "probe", run)
+	_, _ = s.LongSave(ctx, LongSave{LongSlice: slice, Op: LongCompleted, Class: "Probe"}) // it does not know the fence
+	_ = s.LongCancel(ctx, "2", 0)
+	_ = s.LongAgain(ctx, LongRecord{UUID: "1", Fields: map[string]string{"class": "Probe", "slice": "1"}}, false)
+	_, _ = s.LongForget(ctx, 9)
+}
+
 // remains are the keys that outlive life.
 func (s *Store) remains() []string {
 	names := []string{
@@ -198,6 +214,7 @@ func (s *Store) remains() []string {
 		"locket:job_locks:Probe[4]", probeCount, "resqued:meta", "resqued:fence", "resqued:deaths", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain",
 		keyCron, keyShown, keyLastEnqueued, s.opts.Namespace + ":resque_scheduler_master_lock",
 		keyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe",
+		keyLongRun + "1", keyLongState + "1", keyLongRun + "2", keyLongState + "2", keyLongCurrent, keyLongActive, keyLongEnded, keyLongLocks,
 	}
 	for _, queue := range []string{"plain", "unique"} {
 		names = append(names, "queue:"+queue, "queue:"+queue+":uniqueue", "queue:"+queue+":start_at", "resqued:seen:"+queue,

@@ -271,6 +271,7 @@ func (p *Process) heed(m proc.Message, ok bool) {
 			p.look()
 		}
 	case proc.Retire:
+		p.tellLeaving()
 		if p.state == signals.Starting || p.state == signals.Running || p.state == signals.Paused {
 			p.enter(signals.Retiring)
 		}

@@ -83,6 +83,7 @@ func (p *Process) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 		j.job.EnqueuedAt = r.EnqueuedAt // of its queue, which knows when it was pushed
 	}
 	j.job.SetFence(r.Fence)
+	j.job.SetRun(p.name.Proc, r.Token)
 	if class, ok := p.d.Handlers.Lookup(env.Class); ok {
 		j.known, j.timeout, j.atMostOnce = true, class.Timeout, class.AtMostOnce
 	}

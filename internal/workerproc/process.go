@@ -257,6 +257,10 @@ type Process struct {
 	requested chan requests
 	stats     []store.WorkerStat
 
+	// leaves is closed when jobs should know that the process wants to leave.
+	leaves    chan struct{}
+	leaveOnce sync.Once
+
 	work     context.Context // ends when the process gives up on everything
 	stopWork context.CancelFunc
 	helpers  sync.WaitGroup
@@ -296,7 +300,7 @@ func New(cfg Config, d Deps) (*Process, error) {
 		beats: make(chan beatCall, 1), beaten: make(chan beatResult, 1),
 		left: make(chan error, 1), nudged: make(chan struct{}, 1), beatNow: make(chan struct{}, 1), complained: map[string]time.Time{},
 		killed: map[string]bool{}, byWorker: map[string]int{},
-		wanted: signals.Running,
+		wanted: signals.Running, leaves: make(chan struct{}),
 	}
 	p.changed = p.nudge
 	return p, nil
@@ -306,7 +310,7 @@ func New(cfg Config, d Deps) (*Process, error) {
 // returns nil after an orderly end. A job that ignores its kill makes it call
 // Deps.Exit instead of returning.
 func (p *Process) Run(ctx context.Context) error {
-	p.work, p.stopWork = context.WithCancel(ctx)
+	p.work, p.stopWork = context.WithCancel(resqued.WithLeaving(ctx, p.leaves))
 	defer p.helpers.Wait()
 	defer p.stopWork()
 	p.started, p.since = time.Now(), time.Now()
@@ -452,6 +456,9 @@ func (p *Process) enter(s signals.State) {
 	p.log.Debug("state", zap.String("from", string(p.state)), zap.String("to", string(s)))
 	p.pauseHooks(s)
 	p.state, p.since = s, time.Now()
+	if s == signals.Draining || s == signals.Killing {
+		p.tellLeaving()
+	}
 	if s == signals.Killing && p.hurry != nil {
 		p.hurry()
 	}
@@ -461,6 +468,10 @@ func (p *Process) enter(s signals.State) {
 	}
 	p.report()
 }
+
+// tellLeaving tells jobs that can go on elsewhere. A process that has only used up its
+// number of jobs does not: with one job for each, no slice of a long job would get far.
+func (p *Process) tellLeaving() { p.leaveOnce.Do(func() { close(p.leaves) }) }
 
 func (p *Process) pauseHooks(next signals.State) {
 	for _, h := range p.d.Hooks {

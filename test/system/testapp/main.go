@@ -106,6 +106,7 @@ func register(h *resqued.Handlers) {
 	registerOnce(h, n)
 	registerStuck(h, n)
 	registerRetries(h, n)
+	registerLong(h, n)
 	resqued.Handle(h, "Fail", func(_ context.Context, id int) error {
 		return errors.Join(n.mark("ran", id), fmt.Errorf("job %d fails as it should", id))
 	})

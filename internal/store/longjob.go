@@ -1,0 +1,471 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	longAddScript    = loadScript("longadd", "rights", "waits", "unique", "longjob")
+	longBeginScript  = loadScript("longbegin", "rights", "waits", "unique", "longjob")
+	longSaveScript   = loadScript("longsave", "rights", "waits", "unique", "longjob")
+	longCancelScript = loadScript("longcancel", "rights", "waits", "unique", "longjob")
+	longAgainScript  = loadScript("longagain", "rights", "waits", "unique", "longjob")
+	longForgetScript = loadScript("longforget", "rights", "waits", "unique", "longjob")
+	longLockScript   = loadScript("longlock", "rights", "waits", "unique", "longjob")
+)
+
+// LongWay is how a run of a long job is enqueued.
+type LongWay byte
+
+// The ways; lua/longadd.lua tells what they do.
+const (
+	LongAlways   LongWay = 'a'
+	LongUnique   LongWay = 'u'
+	LongDebounce LongWay = 'd'
+)
+
+// LongSuperseded is how long a run is kept that is not the newest of its kind.
+const LongSuperseded = 15 * time.Minute
+
+// NewLongRun is a run to be enqueued.
+type NewLongRun struct {
+	UUID string
+	// Kind is what runs have in common of which one counts at a time.
+	Kind, Class string
+	// Args is a JSON array.
+	Args []byte
+	// Queue is where the first slice goes, Again where the others go; empty = where
+	// the class says.
+	Queue, Again string
+}
+
+// LongAdded tells what became of a NewLongRun: Outcome is 'n' (new), 'e' (one exists) or
+// 'r' (one exists, and is followed by one more). UUID names the run that counts.
+type LongAdded struct {
+	Outcome byte
+	UUID    string
+}
+
+// AddLongRuns enqueues runs, all in one step. After an error the outcome is unknown unless
+// Unexecuted.
+func (s *Store) AddLongRuns(ctx context.Context, way LongWay, runs []NewLongRun) ([]LongAdded, error) {
+	args := make([]any, 0, 3+7*len(runs))
+	args = append(args, s.prefix, string(rune(way)), LongSuperseded.Milliseconds())
+	for _, r := range runs {
+		args = append(args, r.UUID, r.Kind, r.Class, r.Args, r.Queue, r.Again, LongPayload(r.Class, r.UUID, 1))
+	}
+	raw, err := s.eval(ctx, longAddScript, s.key(keyLongCurrent), args)
+	if err != nil {
+		return nil, err
+	}
+	list := texts(raw)
+	if len(list) != 2*len(runs) {
+		return nil, fmt.Errorf("script longadd: unexpected reply %v", raw)
+	}
+	added := make([]LongAdded, len(runs))
+	for i := range added {
+		added[i] = LongAdded{Outcome: list[2*i][0], UUID: list[2*i+1]}
+	}
+	return added, nil
+}
+
+// LongPayload is the payload of one slice: its only argument is the run, its id tells the
+// slice.
+func LongPayload(class, uuid string, slice int64) []byte {
+	name, err := json.Marshal(class)
+	if err != nil { // texts cannot fail
+		panic(err)
+	}
+	return fmt.Appendf(nil, `{"class":%s,"args":["%s"],"id":"%s.%d"}`, name, uuid, uuid, slice)
+}
+
+// LongSliceOf returns the number of a slice that stands in the id of its payload, 0 = none.
+func LongSliceOf(uuid, id string) int64 {
+	text, ok := strings.CutPrefix(id, uuid+".")
+	n, err := strconv.ParseInt(text, 10, 64)
+	if !ok || err != nil || n < 1 {
+		return 0
+	}
+	return n
+}
+
+// Why nothing is done for a slice.
+var (
+	ErrLongGone       = errors.New("no such run of a long job")
+	ErrLongOver       = errors.New("the run of the long job is over")
+	ErrLongStale      = errors.New("another slice of the long job is next")
+	ErrLongBusy       = errors.New("somebody else runs this slice of the long job")
+	ErrLongSuperseded = errors.New("this slice of the long job is not the one that counts any more")
+	ErrLongLease      = errors.New("the lease of the process is past")
+	ErrLongEnding     = errors.New("a slice of the long job is running still")
+	ErrLongNewer      = errors.New("a newer run of the same kind waits or runs")
+)
+
+func longErr(list []string) error {
+	if len(list) == 0 {
+		return errors.New("unexpected reply")
+	}
+	switch list[0] {
+	case "GONE":
+		return ErrLongGone
+	case "OVER":
+		if len(list) > 1 {
+			return fmt.Errorf("%w: %s", ErrLongOver, list[1])
+		}
+		return ErrLongOver
+	case "STALE":
+		return ErrLongStale
+	case "BUSY":
+		return ErrLongBusy
+	case "SUPERSEDED", "LOST":
+		return ErrLongSuperseded
+	case "LEASE":
+		return ErrLongLease
+	}
+	return fmt.Errorf("unexpected reply %q", list)
+}
+
+// LongSlice names one slice of a run, and who runs it.
+type LongSlice struct {
+	UUID string
+	// Slice is its number; 0 = whichever is next, for LongBegin only.
+	Slice int64
+	Run   RunName
+	Fence int64
+}
+
+// LongRecord is a run as Redis has it: Fields as in docs/redis-keys.md.
+type LongRecord struct {
+	UUID   string
+	Fields map[string]string
+	// State is what the run remembers, by key; only LongBegin and LongRun fill it in.
+	State map[string]string
+}
+
+// Number returns a field that is a number, 0 if there is none.
+func (r *LongRecord) Number(field string) int64 {
+	n, _ := strconv.ParseInt(r.Fields[field], 10, 64)
+	return n
+}
+
+// LongBegin begins a slice. It may be repeated for the same in-flight record.
+func (s *Store) LongBegin(ctx context.Context, l LongSlice) (LongRecord, error) {
+	raw, err := s.eval(ctx, longBeginScript, s.key(keyLongRun)+l.UUID, []any{s.prefix, l.UUID, l.Slice, l.Run.Proc, l.Run.Token})
+	if err != nil {
+		return LongRecord{}, err
+	}
+	list, _ := raw.([]any)
+	if len(list) != 3 || list[0] != "RUN" {
+		return LongRecord{}, longErr(texts(raw))
+	}
+	return LongRecord{UUID: l.UUID, Fields: textMap(list[1]), State: textMap(list[2])}, nil
+}
+
+func textMap(v any) map[string]string {
+	list := texts(v)
+	m := make(map[string]string, len(list)/2)
+	for i := 0; i+1 < len(list); i += 2 {
+		m[list[i]] = list[i+1]
+	}
+	return m
+}
+
+// LongOp is what LongSave does besides saving.
+type LongOp byte
+
+// The ops; lua/longsave.lua tells what they do.
+const (
+	LongGoesOn      LongOp = 'c'
+	LongYields      LongOp = 'y'
+	LongWaits       LongOp = 'l'
+	LongInterrupted LongOp = 'k'
+	LongCompleted   LongOp = 'd'
+	LongFailed      LongOp = 'f'
+)
+
+// LongSave is what a slice has come to.
+type LongSave struct {
+	LongSlice
+	Op LongOp
+	// Class and Queue are for the payload of the next slice.
+	Class, Queue string
+	// Wait is how long the next slice waits (LongWaits), Keep how long a run that has
+	// ended is kept.
+	Wait, Keep time.Duration
+	// Further is the uuid of the run that follows if one more was asked for.
+	Further string
+	// Progress: something was completed since the last save.
+	Progress bool
+	Fields   map[string]string
+	Set      map[string]string
+	Clear    []string
+}
+
+// LongSave saves a slice, and answers whether a Further run was enqueued. It may be
+// repeated after an error with unknown outcome.
+func (s *Store) LongSave(ctx context.Context, l LongSave) (further bool, err error) {
+	payload, wait := LongPayload(l.Class, l.UUID, l.Slice+1), l.Wait
+	if l.Op == LongCompleted || l.Op == LongFailed {
+		payload, wait = LongPayload(l.Class, l.Further, 1), l.Keep
+	}
+	args := make([]any, 0, 16+2*len(l.Fields)+2*len(l.Set)+len(l.Clear))
+	args = append(args, s.prefix, l.UUID, l.Slice, l.Run.Proc, l.Run.Token, l.Fence, string(rune(l.Op)), payload, l.Queue,
+		wait.Milliseconds(), l.Further, LongSuperseded.Milliseconds(), flag(l.Progress))
+	args = appendMap(args, l.Fields)
+	args = appendMap(args, l.Set)
+	for _, key := range l.Clear {
+		args = append(args, key)
+	}
+	raw, err := s.eval(ctx, longSaveScript, s.key(keyLongRun)+l.UUID, args)
+	if err != nil {
+		return false, err
+	}
+	list := texts(raw)
+	switch {
+	case len(list) == 2 && list[0] == "OK":
+		return list[1] != "", nil
+	case len(list) == 1 && list[0] == "AGAIN":
+		return false, nil
+	}
+	return false, longErr(list)
+}
+
+func appendMap(args []any, m map[string]string) []any {
+	args = append(args, len(m))
+	for k, v := range m {
+		args = append(args, k, v)
+	}
+	return args
+}
+
+// LongCancel ends a run for good. The error is ErrLongOver if it had ended before, and
+// ErrLongEnding if that is so now, but a slice of it is running still.
+func (s *Store) LongCancel(ctx context.Context, uuid string, keep time.Duration) error {
+	raw, err := s.eval(ctx, longCancelScript, s.key(keyLongRun)+uuid, []any{s.prefix, uuid, keep.Milliseconds()})
+	if err != nil {
+		return err
+	}
+	switch text, _ := raw.(string); text {
+	case "CANCELLED":
+		return nil
+	case "ENDING":
+		return ErrLongEnding
+	case "GONE":
+		return ErrLongGone
+	default:
+		return fmt.Errorf("%w: %s", ErrLongOver, text)
+	}
+}
+
+// LongAgain has a run go on that has failed or was cancelled, or one that is lost:
+// nobody runs it, though somebody should. r is the run as it was found.
+func (s *Store) LongAgain(ctx context.Context, r LongRecord, lost bool) error {
+	slice := r.Number("slice")
+	raw, err := s.eval(ctx, longAgainScript, s.key(keyLongRun)+r.UUID,
+		[]any{s.prefix, r.UUID, slice, LongPayload(r.Fields["class"], r.UUID, slice+1), flag(lost)})
+	if err != nil {
+		return err
+	}
+	switch text, _ := raw.(string); text {
+	case "QUEUED":
+		return nil
+	case "GONE":
+		return ErrLongGone
+	case "MOVED":
+		return ErrLongStale
+	case "ENDING":
+		return ErrLongEnding
+	case "NEWER":
+		return ErrLongNewer
+	default:
+		return fmt.Errorf("%w: %s", ErrLongOver, text)
+	}
+}
+
+// LongForget removes at most n runs that have ended long enough ago, and locks whose
+// holders are gone.
+func (s *Store) LongForget(ctx context.Context, n int) (removed int, err error) {
+	raw, err := s.eval(ctx, longForgetScript, s.key(keyLongEnded), []any{s.prefix, n})
+	return int(number(raw)), err
+}
+
+// LongLock takes a named lock for a job in flight; false = somebody else holds it.
+func (s *Store) LongLock(ctx context.Context, name string, run RunName) (bool, error) {
+	raw, err := s.eval(ctx, longLockScript, s.key(keyLongLocks), []any{s.prefix, name, run.Proc, run.Token, "1"})
+	switch {
+	case err != nil:
+		return false, err
+	case raw == "LOST":
+		return false, ErrLongSuperseded
+	}
+	return raw == "OK", nil
+}
+
+// LongUnlock releases it, if it is still its own.
+func (s *Store) LongUnlock(ctx context.Context, name string, run RunName) error {
+	_, err := s.eval(ctx, longLockScript, s.key(keyLongLocks), []any{s.prefix, name, run.Proc, run.Token, "0"})
+	return err
+}
+
+// LongStatus returns the status of a run and the fence of its last slice; "" = no such run.
+func (s *Store) LongStatus(ctx context.Context, uuid string) (status string, fence int64, err error) {
+	// By the client that writes: a worker process needs no second pool of connections.
+	v, err := s.write.HMGet(ctx, s.key(keyLongRun)+uuid, "status", "fence").Result()
+	if err != nil || len(v) != 2 {
+		return "", 0, err
+	}
+	status, _ = v[0].(string)
+	text, _ := v[1].(string)
+	fence, _ = strconv.ParseInt(text, 10, 64)
+	return status, fence, nil
+}
+
+// LongRun returns one run, with its state. The error is ErrLongGone if there is none.
+func (s *Store) LongRun(ctx context.Context, uuid string) (LongRecord, error) {
+	pipe := s.read.TxPipeline()
+	fields, state := pipe.HGetAll(ctx, s.key(keyLongRun)+uuid), pipe.HGetAll(ctx, s.key(keyLongState)+uuid)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return LongRecord{}, fmt.Errorf("long job %s: %w", uuid, err)
+	}
+	if len(fields.Val()) == 0 {
+		return LongRecord{}, fmt.Errorf("%w: %s", ErrLongGone, uuid)
+	}
+	return LongRecord{UUID: uuid, Fields: fields.Val(), State: state.Val()}, nil
+}
+
+// longPage bounds the runs of one transaction of LongRuns.
+const longPage = 200
+
+// LongRuns calls each with the runs that wait or run, those with the newest sign of life
+// first, then with those that have ended; until it returns false.
+func (s *Store) LongRuns(ctx context.Context, each func(r LongRecord) bool) error {
+	for _, key := range []string{keyLongActive, keyLongEnded} {
+		for from := int64(0); ; from += longPage {
+			ids, err := s.read.ZRevRange(ctx, s.key(key), from, from+longPage-1).Result()
+			if err != nil {
+				return fmt.Errorf("list long jobs: %w", err)
+			}
+			runs, err := s.longRecords(ctx, ids)
+			if err != nil {
+				return err
+			}
+			for _, r := range runs {
+				if !each(r) {
+					return nil
+				}
+			}
+			if len(ids) < longPage {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Store) longRecords(ctx context.Context, ids []string) ([]LongRecord, error) {
+	pipe := s.read.Pipeline()
+	fields := make([]*redis.MapStringStringCmd, len(ids))
+	for i, id := range ids {
+		fields[i] = pipe.HGetAll(ctx, s.key(keyLongRun)+id)
+	}
+	if len(ids) > 0 {
+		if _, err := pipe.Exec(ctx); err != nil {
+			return nil, fmt.Errorf("read long jobs: %w", err)
+		}
+	}
+	runs := make([]LongRecord, 0, len(ids))
+	for i, id := range ids {
+		if len(fields[i].Val()) > 0 {
+			runs = append(runs, LongRecord{UUID: id, Fields: fields[i].Val()})
+		}
+	}
+	return runs, nil
+}
+
+// LongSilent returns at most n runs that wait or run and have given no sign of life for
+// some time, those that have been silent for longest first.
+func (s *Store) LongSilent(ctx context.Context, silent time.Duration, n int) ([]LongRecord, error) {
+	now, err := s.read.Time(ctx).Result()
+	if err != nil {
+		return nil, fmt.Errorf("ask for the time: %w", err)
+	}
+	ids, err := s.read.ZRangeByScore(ctx, s.key(keyLongActive), &redis.ZRangeBy{
+		Min: "-inf", Max: strconv.FormatInt(now.Add(-silent).UnixMilli(), 10), Count: int64(n),
+	}).Result()
+	if err != nil {
+		return nil, fmt.Errorf("look for lost long jobs: %w", err)
+	}
+	return s.longRecords(ctx, ids)
+}
+
+// LongLooked has LongSilent tell of a run again only after some time, so that those that
+// are well do not hide the others.
+func (s *Store) LongLooked(ctx context.Context, uuid string) error {
+	now, err := s.read.Time(ctx).Result()
+	if err != nil {
+		return fmt.Errorf("ask for the time: %w", err)
+	}
+	return s.once(ctx, func() error {
+		return s.write.ZAddXX(ctx, s.key(keyLongActive), redis.Z{Score: float64(now.UnixMilli()), Member: uuid}).Err()
+	})
+}
+
+// LongRecorded tells whether the record in flight of a running slice exists.
+func (s *Store) LongRecorded(ctx context.Context, r LongRecord) (bool, error) {
+	proc, token, ok := cutLast(strings.TrimPrefix(r.Fields["owner"], "resqued:"), "#")
+	if !ok {
+		return false, nil
+	}
+	return s.read.HExists(ctx, s.key(keyInflight)+proc, token).Result()
+}
+
+func cutLast(text, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(text, sep)
+	if i < 0 {
+		return text, "", false
+	}
+	return text[:i], text[i+len(sep):], true
+}
+
+// LongWaiting tells whether the payload of the next slice of a run waits in its queue, among
+// the delayed jobs or with those that were set apart. Jobs move while it looks: false may
+// be wrong.
+func (s *Store) LongWaiting(ctx context.Context, r LongRecord) (bool, error) {
+	payload := string(LongPayload(r.Fields["class"], r.UUID, r.Number("slice")))
+	queue := r.Fields["queue"]
+	for _, key := range []string{s.queueKey(queue), s.key(keySuspects) + queue} {
+		for from := int64(0); ; from += 1000 {
+			page, err := s.read.LRange(ctx, key, from, from+999).Result()
+			if err != nil {
+				return false, fmt.Errorf("look into %q: %w", queue, err)
+			}
+			if slices.ContainsFunc(page, func(p string) bool { return strings.HasSuffix(p, payload) }) {
+				return true, nil
+			}
+			if len(page) < 1000 {
+				break
+			}
+		}
+	}
+	for from := int64(0); ; from += 1000 {
+		page, err := s.read.ZRange(ctx, s.key(keyDelayed), from, from+999).Result()
+		if err != nil {
+			return false, fmt.Errorf("look among the delayed jobs: %w", err)
+		}
+		if slices.ContainsFunc(page, func(m string) bool { return strings.HasSuffix(m, payload) }) {
+			return true, nil
+		}
+		if len(page) < 1000 {
+			return false, nil
+		}
+	}
+}

@@ -1,0 +1,29 @@
+-- longadd enqueues runs of long jobs, each in one of three ways:
+--   a  always: the newest run of the same kind, if there is one, is superseded
+--   u  unique: unless the newest run of the same kind waits or runs
+--   d  debounce: as unique, but one that waits or runs is followed by one more
+--
+-- KEYS[1] resqued:longjob:current
+-- ARGV    prefix, way, how long a superseded run is kept (ms), then per run: uuid, kind,
+--         class, args, queue, queue of further slices or '', payload of the first slice
+-- RETURNS for each run: n (new), e (one exists), r (it exists, and is followed by one
+--         more), and the uuid
+
+local prefix, way, keep, ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), (now())
+for i = 4, #ARGV, 7 do needlong(prefix, ARGV[i], ARGV[i + 4]) end
+local reply = {}
+for i = 4, #ARGV, 7 do
+  local id, kind = ARGV[i], ARGV[i + 1]
+  local old = call('HGET', KEYS[1], kind)
+  if old and way ~= 'a' and active(call('HGET', runkey(prefix, old), 'status')) then
+    if way == 'd' then call('HSET', runkey(prefix, old), 'rerun', '1') end
+    reply[#reply + 1] = way == 'd' and 'r' or 'e'
+    reply[#reply + 1] = old
+  else
+    addrun(prefix, id, kind, ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ms)
+    if old then displace(prefix, old, keep, ms) end
+    reply[#reply + 1] = 'n'
+    reply[#reply + 1] = id
+  end
+end
+return reply

@@ -1,0 +1,31 @@
+-- longagain has a run go on, from its last saved state, with a slice of a new number: one
+-- that nobody runs although it should (lost), or one that has failed or was cancelled.
+--
+-- KEYS[1] resqued:longjob:run:<uuid>
+-- ARGV    prefix, uuid, number of the slice that is next by now, payload of the one after
+--         it, 1 if the run is lost, else 0
+-- RETURNS 'QUEUED', 'GONE', 'MOVED' (another slice is next), 'ENDING' (a slice runs),
+--         'NEWER' (a newer run of its kind waits or runs), or the status that is in the way
+
+local prefix, id, slice, payload, lost = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
+local ms = now()
+local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'queue', 'kind', 'deaths', 'moved')
+if not v[1] then return 'GONE' end
+if lost ~= active(v[1]) or v[1] == 'completed' or v[1] == 'superseded' then return v[1] end
+if v[2] ~= slice then return 'MOVED' end
+if v[3] ~= '' and recorded(prefix, v[3]) then return 'ENDING' end
+local newest = call('HGET', currentkey(prefix), v[5])
+if newest and newest ~= id and active(call('HGET', runkey(prefix, newest), 'status')) then return 'NEWER' end
+needlong(prefix, id, v[4])
+call('PERSIST', KEYS[1])
+local deaths = '0'
+if lost and v[3] ~= '' then deaths = v[7] == '1' and '1' or fmt('%d', tonumber(v[6] or 0) + 1) end
+local at = fmt('%.0f', ms)
+call('HSET', KEYS[1], 'status', 'queued', 'slice', fmt('%.0f', tonumber(slice) + 1), 'owner', '', 'deaths', deaths, 'seen', at)
+call('HDEL', KEYS[1], 'moved')
+if not lost then call('HDEL', KEYS[1], 'ended', 'error', 'failures') end
+call('HSET', currentkey(prefix), v[5], id)
+call('ZREM', endedkey(prefix), id)
+call('ZADD', activekey(prefix), at, id)
+pushslice(prefix, v[4], payload, ms)
+return 'QUEUED'

@@ -1,0 +1,33 @@
+-- longbegin begins a slice, for the in-flight record that has its payload. Asking again
+-- for the same record is the same slice under a new fence.
+--
+-- KEYS[1] resqued:longjob:run:<uuid>
+-- ARGV    prefix, uuid, number of the slice (0 = whichever is next), proc, token
+-- RETURNS {'RUN', {fields of the run}, {its state}}, or why not: {'GONE'}, {'OVER', status},
+--         {'STALE'} another slice is next, {'BUSY'} somebody runs it, {'LOST'} the record is
+--         gone, {'LEASE'} the lease of the process is past
+
+local prefix, id, slice, proc, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+needlong(prefix, id)
+local ms, us = now()
+local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'fence', 'deaths', 'moved')
+if not v[1] then return {'GONE'} end
+if not active(v[1]) then return {'OVER', v[1]} end
+if slice ~= '0' and slice ~= v[2] then return {'STALE'} end
+local me = owner(proc, token)
+if not recorded(prefix, me) then return {'LOST'} end
+if not leased(prefix, proc, ms) then return {'LEASE'} end
+local before = v[3] or ''
+if before ~= '' and before ~= me and recorded(prefix, before) then return {'BUSY'} end
+call('PERSIST', KEYS[1]) -- see register: a full server must not keep a run from its end
+local deaths = tonumber(v[5] or 0)
+if before ~= '' and before ~= me then
+  deaths = v[6] == '1' and 1 or deaths + 1
+end
+local fence, at = math.max(tonumber(v[4] or 0) + 1, us), fmt('%.0f', ms)
+call('HSET', KEYS[1], 'status', 'running', 'owner', me, 'fence', fmt('%.0f', fence), 'deaths', deaths, 'seen', at,
+  'started', at)
+call('HDEL', KEYS[1], 'moved')
+if not call('HGET', KEYS[1], 'begun') then call('HSET', KEYS[1], 'begun', at) end
+call('ZADD', activekey(prefix), at, id)
+return {'RUN', call('HGETALL', KEYS[1]), call('HGETALL', statekey(prefix, id))}

@@ -1,0 +1,15 @@
+-- longcancel ends a run for good. A slice that runs notices: it can save nothing more.
+--
+-- KEYS[1] resqued:longjob:run:<uuid>
+-- ARGV    prefix, uuid, how long it is kept (ms)
+-- RETURNS 'CANCELLED', 'ENDING' (so it is, but a slice runs still), 'GONE', or the status
+--         of a run that has ended before
+
+local prefix, id, ms = ARGV[1], ARGV[2], (now())
+local v = call('HMGET', KEYS[1], 'status', 'owner')
+if not v[1] then return 'GONE' end
+if not active(v[1]) then return v[1] end
+needlong(prefix, id)
+call('PERSIST', KEYS[1])
+endrun(prefix, id, 'cancelled', tonumber(ARGV[3]), ms)
+return v[2] and v[2] ~= '' and recorded(prefix, v[2]) and 'ENDING' or 'CANCELLED'

@@ -1,0 +1,18 @@
+-- longlock takes or releases a named lock of long jobs. It is held as long as the record
+-- in flight of its holder exists: recovery, which takes the record, frees it.
+--
+-- KEYS[1] resqued:longjob:locks
+-- ARGV    prefix, name, proc, token, 1 to take it or 0 to release it
+-- RETURNS 'HELD' by somebody else, 'LOST' if the record of who asks is gone or the lease of
+--         its process past, else 'OK'
+
+local prefix, name, proc, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local me, value = owner(proc, token), call('HGET', KEYS[1], name)
+if ARGV[5] == '0' then
+  if value == me then call('HDEL', KEYS[1], name) end
+  return 'OK'
+end
+if value and value ~= me and recorded(prefix, value) then return 'HELD' end
+if not recorded(prefix, me) or not leased(prefix, proc, (now())) then return 'LOST' end
+call('HSET', KEYS[1], name, me)
+return 'OK'

@@ -1,0 +1,76 @@
+-- longsave saves what a slice has come to and, where op says so, ends it. Nothing is
+-- written unless the slice is the one that runs, under this fence, its record in flight
+-- and the lease of its process not past.
+--
+-- KEYS[1] resqued:longjob:run:<uuid>
+-- ARGV    prefix, uuid, slice, proc, token, fence, op, payload, queue, how long the run is
+--         kept when it has ended or the slice waits (ms), uuid of a further run, how long
+--         this one is kept then (ms), whether there was progress (1|0), how many fields, fields and their
+--         values, how many entries of the state, keys and values, then keys to remove
+--         op:  c  goes on
+--              y  ends; the next slice, payload, goes to queue
+--              l  ends; the next slice waits
+--              k  ends; this slice runs again, its payload goes back by other means
+--              d  ends, and the run is completed; f  has failed. If one more run was asked
+--                 for, payload is its first slice
+-- RETURNS {'OK', uuid of the further run or ''}; {'AGAIN'} it has ended so already; or why
+--         not: {'GONE'}, {'OVER', status}, {'SUPERSEDED'}, {'LEASE'}
+
+local prefix, id, slice, proc, token, fence, op = unpack(ARGV, 1, 7)
+local payload, queue, wait, further, shortly, moved = ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV[11], tonumber(ARGV[12]), ARGV[13]
+local ends = op ~= 'c'
+local ms = now()
+local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'fence', 'closed', 'rerun', 'kind', 'class', 'args', 'first', 'again', 'slices')
+if not v[1] then return {'GONE'} end
+if ends and v[5] == fence then return {'AGAIN'} end
+if v[4] ~= fence then return {'SUPERSEDED'} end
+if v[1] ~= 'running' then return {'OVER', v[1]} end
+local me = owner(proc, token)
+if v[2] ~= slice or v[3] ~= me or not recorded(prefix, me) then return {'SUPERSEDED'} end
+if not leased(prefix, proc, ms) then return {'LEASE'} end
+if v[11] and v[11] ~= '' then queue = v[11] end
+local final = op == 'd' or op == 'f'
+local rerun = final and v[6] == '1'
+if rerun then queue = v[10] end
+local pushes = op == 'y' or op == 'l' or rerun
+needlong(prefix, id, pushes and queue or nil)
+if op == 'l' then
+  local set = prefix .. 'resqued:delayed'
+  need(set, 'ZADD')
+  if not counts('ZCARD', set) then return redis.error_reply('RESQUEDTYPE ' .. set .. ' is no sorted set; move it away') end
+end
+
+call('PERSIST', KEYS[1]) -- as in longbegin
+local at, next = fmt('%.0f', ms), 14
+local n = tonumber(ARGV[next])
+for i = next + 1, next + 2 * n, 2 do call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
+next = next + 2 * n + 1
+n = tonumber(ARGV[next])
+for i = next + 1, next + 2 * n, 2 do call('HSET', statekey(prefix, id), ARGV[i], ARGV[i + 1]) end
+for i = next + 2 * n + 1, #ARGV do call('HDEL', statekey(prefix, id), ARGV[i]) end
+call('HSET', KEYS[1], 'seen', at)
+if moved == '1' then call('HSET', KEYS[1], 'moved', '1', 'deaths', '0') end
+if not ends then
+  call('ZADD', activekey(prefix), at, id)
+  return {'OK', ''}
+end
+call('HSET', KEYS[1], 'owner', '', 'closed', fence, 'slices', fmt('%.0f', tonumber(v[12] or 0) + 1))
+if not final then
+  call('HSET', KEYS[1], 'status', 'queued')
+  call('ZADD', activekey(prefix), fmt('%.0f', op == 'l' and ms + wait or ms), id)
+  if op == 'k' then return {'OK', ''} end
+  call('HSET', KEYS[1], 'slice', fmt('%.0f', tonumber(slice) + 1), 'queue', queue)
+  if op == 'y' then
+    pushslice(prefix, queue, payload, ms)
+  else
+    local unique = call('EXISTS', prefix .. 'queue:' .. queue .. ':uniqueue') == 1
+    call('ZADD', prefix .. 'resqued:delayed', fmt('%.0f', ms + wait), delayed('longjob:' .. id .. '#' .. slice, queue, payload, unique))
+  end
+  return {'OK', ''}
+end
+endrun(prefix, id, op == 'd' and 'completed' or 'failed', wait, ms)
+if op == 'd' then call('DEL', statekey(prefix, id)) end -- a failed run may be taken up again
+if not rerun then return {'OK', ''} end
+addrun(prefix, further, v[7], v[8], v[9], v[10], v[11] or '', payload, ms)
+displace(prefix, id, shortly, ms)
+return {'OK', further}

@@ -1,0 +1,53 @@
+package longjob
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// lockPause is about how long CriticalUnit waits before it tries again.
+const lockPause = time.Second
+
+// CriticalUnit runs fn as a unit while it alone holds the named lock, which all long jobs
+// share. While somebody else holds it, it tries about once a second; each try counts as a
+// unit, so that a slice ends while it waits. The lock is free when fn has returned, or when
+// its process was found dead.
+func (r *Runner) CriticalUnit(ctx context.Context, lock string, fn func(ctx context.Context) error) error {
+	for {
+		if err := r.Continue(ctx); err != nil {
+			return err
+		}
+		got, err := r.store.LongLock(ctx, lock, r.slice.Run)
+		if err != nil && !passing(err) {
+			r.stop(ErrSuperseded)
+			return ErrSuperseded
+		}
+		if got {
+			err := r.unit(ctx, fn, nil)
+			// Without an answer it is free when this job has ended, at the latest.
+			_ = r.store.LongUnlock(context.WithoutCancel(ctx), lock, r.slice.Run)
+			return err
+		}
+		r.mu.Lock()
+		r.tried++
+		r.mu.Unlock()
+		// Not all at once; and the end of the slice is not missed meanwhile.
+		if !r.rest(ctx, lockPause/2+time.Duration(rand.Int64N(int64(lockPause)))) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// rest waits, not longer than the process wants to stay. It returns false if ctx has ended.
+func (r *Runner) rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-r.leaving:
+	case <-timer.C:
+	}
+	return true
+}

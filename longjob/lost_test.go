@@ -1,0 +1,111 @@
+package longjob_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/schedule"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/longjob"
+)
+
+func TestLost(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	var done []int
+	longjob.Register(b.h, "L", func(ctx context.Context, r *longjob.Runner, _ int) error {
+		return longjob.WorkEach(ctx, r, "e", []int{1, 2, 3}, func(_ context.Context, i int) error {
+			done = append(done, i)
+			if len(done) == 2 {
+				return b.dies()
+			}
+			return nil
+		})
+	}, longjob.Options{Queue: "q"})
+	sweep := func() {
+		s := schedule.Sweeper{Store: b.store, Log: zap.NewNop(), Running: -time.Hour, Queued: -time.Hour}
+		require.NoError(t, s.Sweep(t.Context()))
+	}
+	uuid := b.enqueue("L", 1)
+	sweep()
+	require.Equal(t, 1, b.run(uuid).Slice, "one that waits is not lost")
+	require.NoError(t, b.redis.Del(t.Context(), b.ns+":queue:q").Err())
+	sweep()
+	require.Equal(t, 2, b.run(uuid).Slice)
+	require.EqualValues(t, 1, b.redis.LLen(t.Context(), b.ns+":queue:q").Val())
+
+	k := b.take("q")
+	result := make(chan error, 1)
+	go func() { result <- k.perform() }()
+	<-b.crashed
+	sweep()
+	require.Equal(t, longjob.Running, b.run(uuid).Status, "one that runs is not lost")
+	// Its process dies, and its job is thrown away.
+	_, _, err := b.store.Fence(t.Context(), k.proc, true)
+	require.NoError(t, err)
+	require.NoError(t, b.store.Recover(t.Context(), k.proc, []store.Verdict{{Token: "t", Action: store.Fail, Failure: []byte("{}")}}))
+	b.buried <- struct{}{}
+	require.Error(t, <-result)
+	sweep()
+	require.Equal(t, 1, b.work("q"))
+	require.Equal(t, []int{1, 2, 2, 3}, done)
+	require.Equal(t, longjob.Completed, b.run(uuid).Status)
+}
+
+// A process whose lease is past cannot save, though nobody has recovered its jobs yet; it
+// goes on when it has beaten again.
+func TestPastLease(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	past := make(chan error, 1)
+	var k *taken
+	longjob.Register(b.h, "L", func(ctx context.Context, r *longjob.Runner, _ int) error {
+		return r.WorkOnce(ctx, "a", func(context.Context) error {
+			key := b.ns + ":resqued:procs"
+			if err := b.redis.ZAddXX(ctx, key, z(1, k.proc)).Err(); err != nil {
+				return err
+			}
+			_, err := b.store.LongSave(ctx, store.LongSave{
+				LongSlice: store.LongSlice{UUID: r.UUID(), Slice: 1, Run: store.RunName{Proc: k.proc, Token: "t"}, Fence: r.Fence()}, Op: store.LongGoesOn,
+			})
+			past <- err
+			return b.redis.ZAddXX(ctx, key, z(float64(time.Now().Add(time.Minute).UnixMilli()), k.proc)).Err()
+		})
+	}, longjob.Options{Queue: "q"})
+	uuid := b.enqueue("L", 1)
+	k = b.take("q")
+	lease := b.redis.ZScore(t.Context(), b.ns+":resqued:procs", k.proc).Val()
+	require.NoError(t, b.redis.ZAddXX(t.Context(), b.ns+":resqued:procs", z(1, k.proc)).Err())
+	_, err := b.store.LongBegin(t.Context(), store.LongSlice{UUID: uuid, Slice: 1, Run: store.RunName{Proc: k.proc, Token: "t"}})
+	require.ErrorIs(t, err, store.ErrLongLease)
+	require.NoError(t, b.redis.ZAddXX(t.Context(), b.ns+":resqued:procs", z(lease, k.proc)).Err())
+	require.NoError(t, k.perform())
+	require.ErrorIs(t, <-past, store.ErrLongLease)
+	require.Equal(t, longjob.Completed, b.run(uuid).Status)
+}
+
+func z(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }
+
+// A slice whose end has come to Redis, but not the answer, ends once.
+func TestEndIsRepeated(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	longjob.Register(b.h, "L", func(context.Context, *longjob.Runner, int) error { return nil }, longjob.Options{Queue: "q"})
+	uuid := b.enqueue("L", 1)
+	k := b.take("q")
+	slice := store.LongSlice{UUID: uuid, Slice: 1, Run: store.RunName{Proc: k.proc, Token: "t"}}
+	record, err := b.store.LongBegin(t.Context(), slice)
+	require.NoError(t, err)
+	slice.Fence = record.Number("fence")
+	for range 2 {
+		_, err = b.store.LongSave(t.Context(), store.LongSave{LongSlice: slice, Op: store.LongYields, Class: "L", Queue: "low"})
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 1, b.redis.LLen(t.Context(), b.ns+":queue:low").Val())
+	require.Equal(t, 2, b.run(uuid).Slice)
+}

@@ -1,0 +1,124 @@
+package longjob
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/store"
+)
+
+const (
+	// maxText bounds messages and errors of a run, in bytes.
+	maxText = 8 << 10
+	// maxSteps bounds the steps whose progress is shown; the last ones are.
+	maxSteps = 50
+)
+
+// save writes what has come to stay since the last save. Saves come one after the other.
+func (r *Runner) save(ctx context.Context, op store.LongOp, failure string, wait time.Duration) error {
+	r.saving.Lock()
+	defer r.saving.Unlock()
+	r.mu.Lock()
+	save := store.LongSave{
+		LongSlice: r.slice, Op: op, Class: r.class, Queue: r.o.RequeueQueue, Wait: wait, Keep: r.o.Keep,
+		Further: newUUID(), Progress: r.progress || op == store.LongYields && r.tried > 0, Fields: r.fields(failure), Set: map[string]string{},
+	}
+	dirty := maps.Clone(r.dirty)
+	for key := range dirty {
+		if value, ok := r.state[key]; ok {
+			save.Set[key] = value
+		} else {
+			save.Clear = append(save.Clear, key)
+		}
+	}
+	slices.Sort(save.Clear)
+	clear(r.dirty)
+	progress := r.progress
+	r.progress = false
+	r.mu.Unlock()
+
+	_, err := r.store.LongSave(ctx, save)
+	if err == nil {
+		r.mu.Lock()
+		r.savedAt = time.Now()
+		r.mu.Unlock()
+		return nil
+	}
+	r.mu.Lock()
+	maps.Copy(r.dirty, dirty)
+	r.progress = r.progress || progress
+	r.mu.Unlock()
+	switch {
+	case errors.Is(err, store.ErrLongOver), errors.Is(err, store.ErrLongGone):
+		r.stop(ErrCancelled)
+		return ErrCancelled
+	case errors.Is(err, store.ErrLongSuperseded):
+		r.stop(ErrSuperseded)
+		return ErrSuperseded
+	}
+	return err
+}
+
+// commit saves until it is done: what was completed shall not be done again.
+func (r *Runner) commit(ctx context.Context) error {
+	r.mu.Lock()
+	fresh := r.o.SaveEvery > 0 && time.Since(r.savedAt) < r.o.SaveEvery
+	r.mu.Unlock()
+	if fresh {
+		return nil
+	}
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := r.save(context.WithoutCancel(ctx), store.LongGoesOn, "", 0)
+		if err == nil || !passing(err) || errors.Is(err, ErrCancelled) || errors.Is(err, ErrSuperseded) {
+			return err
+		}
+		if !sleep(ctx, pause) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// fields are those of the run that a save writes; r.mu is held.
+func (r *Runner) fields(failure string) map[string]string {
+	f := map[string]string{
+		"ran":      strconv.FormatInt((r.ranBefore + time.Since(r.began)).Milliseconds(), 10),
+		"units":    strconv.FormatInt(r.units, 10),
+		"unit_ms":  strconv.FormatInt(r.unitTime.Milliseconds(), 10),
+		"message":  r.message,
+		"failures": strconv.Itoa(r.failures),
+	}
+	if failure != "" {
+		f["error"] = cut(failure)
+	}
+	if r.warning != "" {
+		f["warning"] = r.warning
+	}
+	if text, err := json.Marshal(r.steps[max(0, len(r.steps)-maxSteps):]); err == nil && len(r.steps) > 0 {
+		f["steps"] = string(text)
+	}
+	return f
+}
+
+func cut(text string) string {
+	if len(text) > maxText {
+		text = text[:maxText] + "…"
+	}
+	return strings.ToValidUTF8(text, "�")
+}
+
+// newUUID returns a random UUID (version 4).
+func newUUID() string {
+	b := make([]byte, 16)
+	_, _ = rand.Read(b) // it never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	h := hex.EncodeToString(b)
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+}

@@ -1,0 +1,231 @@
+package longjob
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/store"
+)
+
+const (
+	// lookEvery is how often a slice looks whether it is still wanted.
+	lookEvery = 2 * time.Second
+	// lastWords is how long a slice whose job was told to stop tries to save.
+	lastWords = 5 * time.Second
+)
+
+type function func(ctx context.Context, r *Runner, args resqued.Args) error
+
+// perform is the handler of a class: one slice.
+func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn function) error {
+	s := store.FromContext(ctx)
+	if s == nil {
+		return errors.New("longjob: slices run in a worker process of resqued only")
+	}
+	var uuid string
+	if err := job.Args.Get(0, &uuid); err != nil {
+		return fmt.Errorf("longjob: the argument must be the uuid of a run: %w", err)
+	}
+	proc, token := job.Run()
+	slice := store.LongSlice{UUID: uuid, Slice: store.LongSliceOf(uuid, job.ID), Run: store.RunName{Proc: proc, Token: token}}
+	record, err := begin(ctx, s, slice)
+	switch {
+	case errors.Is(err, store.ErrLongGone), errors.Is(err, store.ErrLongOver), errors.Is(err, store.ErrLongStale), errors.Is(err, store.ErrLongBusy):
+		return fmt.Errorf("%w: %w", resqued.Discard, err)
+	case err != nil:
+		return again() // whoever begins it then sees what there is to do
+	}
+	slice.Slice, slice.Fence = record.Number("slice"), record.Number("fence")
+	r := newRunner(s, slice, class, o, record)
+	if deaths := int(record.Number("deaths")); deaths > o.MaxDeaths {
+		return r.close(ctx, store.LongFailed, fmt.Sprintf("%d worker processes died with it, one after the other, and nothing was completed", deaths), 0)
+	}
+	var args resqued.Args
+	if err := json.Unmarshal([]byte(record.Fields["args"]), &args); err != nil {
+		return r.close(ctx, store.LongFailed, "its arguments are no JSON array: "+err.Error(), 0)
+	}
+	err = r.run(ctx, fn, args)
+	return r.end(ctx, err)
+}
+
+// again puts the payload back as it is. That is always safe: where the slice has been
+// taken over, or has ended, nothing comes of it.
+func again() error { return resqued.Requeue(0) }
+
+// begin tries until Redis has answered or the job has to stop.
+func begin(ctx context.Context, s *store.Store, slice store.LongSlice) (store.LongRecord, error) {
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		record, err := s.LongBegin(ctx, slice)
+		if !passing(err) {
+			return record, err
+		}
+		if !sleep(ctx, wait) {
+			return record, context.Cause(ctx)
+		}
+	}
+}
+
+// passing tells whether an error may be gone at the next try.
+func passing(err error) bool {
+	return err != nil && !errors.Is(err, store.ErrLongGone) && !errors.Is(err, store.ErrLongOver) && !errors.Is(err, store.ErrLongStale) &&
+		!errors.Is(err, store.ErrLongBusy) && !errors.Is(err, store.ErrLongSuperseded)
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// run calls the function, on a goroutine of its own, so that one that ends its goroutine
+// ends only itself.
+func (r *Runner) run(ctx context.Context, fn function, args resqued.Args) error {
+	ctx, r.cancel = context.WithCancelCause(ctx)
+	defer r.cancel(nil)
+	r.ctx, r.leaving = ctx, resqued.Leaving(ctx)
+	watch, stop := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() { r.watch(watch) })
+	result := make(chan error, 1)
+	go func() {
+		returned := false
+		var err error
+		defer func() {
+			if v := recover(); v != nil {
+				err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+			} else if !returned {
+				err = errors.New("the function ended its goroutine (runtime.Goexit) instead of returning")
+			}
+			result <- err
+		}()
+		err = fn(ctx, r, args)
+		returned = true
+	}()
+	err := <-result
+	stop()
+	watcher.Wait()
+	return err
+}
+
+// watch saves at each check-in, and ends the slice when it is not wanted any more.
+func (r *Runner) watch(ctx context.Context) {
+	look, checkIn := time.NewTicker(min(lookEvery, r.o.CheckIn)), time.NewTicker(r.o.CheckIn)
+	defer look.Stop()
+	defer checkIn.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-checkIn.C:
+			_ = r.save(ctx, store.LongGoesOn, "", 0) // the next one, or the end of the slice, says it
+		case <-look.C:
+			status, fence, err := r.store.LongStatus(ctx, r.slice.UUID)
+			switch {
+			case err != nil: // not now
+			case status != "running":
+				r.stop(ErrCancelled)
+			case fence != r.slice.Fence:
+				r.stop(ErrSuperseded)
+			}
+		}
+	}
+}
+
+// stop ends the slice for a reason that is not its own.
+func (r *Runner) stop(why error) {
+	r.mu.Lock()
+	if r.stopped == nil {
+		r.stopped = why
+	}
+	r.mu.Unlock()
+	r.cancel(why)
+}
+
+// end judges what the function has returned.
+func (r *Runner) end(ctx context.Context, err error) error {
+	r.mu.Lock()
+	stopped, yielded := r.stopped, r.yielded
+	r.mu.Unlock()
+	cause := context.Cause(ctx) // of the job's own context
+	switch {
+	case stopped != nil && errors.Is(stopped, ErrSuperseded), errors.Is(cause, resqued.ErrLockLost):
+		return again()
+	case stopped != nil:
+		return fmt.Errorf("%w: %w", resqued.Discard, stopped)
+	}
+	for _, fn := range r.atEnd {
+		if fnErr := r.guarded(ctx, fn); fnErr != nil && (err == nil || errors.Is(err, ErrYield)) {
+			err, yielded = fmt.Errorf("at the end of the slice: %w", fnErr), false
+		}
+	}
+	var requeue *resqued.RequeueError
+	switch {
+	case yielded && (err == nil || errors.Is(err, ErrYield)):
+		if err == nil {
+			r.warn(swallowed)
+		}
+		return r.close(ctx, store.LongYields, "", 0)
+	case err == nil:
+		return r.close(ctx, store.LongCompleted, "", 0)
+	case ctx.Err() != nil:
+		if closed := r.close(ctx, store.LongInterrupted, "", 0); closed != nil {
+			return closed
+		}
+		return again()
+	case errors.As(err, &requeue) && requeue != nil:
+		return r.close(ctx, store.LongWaits, "", requeue.After)
+	case errors.Is(err, resqued.Discard):
+		r.Message(err.Error())
+		return r.close(ctx, store.LongCompleted, "", 0)
+	case r.failures < r.o.Retries:
+		r.failures++
+		return r.close(ctx, store.LongWaits, err.Error(), r.o.RetryAfter)
+	default:
+		r.failures++
+		return r.close(ctx, store.LongFailed, err.Error(), 0)
+	}
+}
+
+// guarded runs a function of the program that must not take the slice's end with it.
+func (r *Runner) guarded(ctx context.Context, fn func(ctx context.Context) error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+		}
+	}()
+	return fn(ctx)
+}
+
+// close ends the slice in Redis. It tries for as long as the job may go on: until then
+// nobody else can run the slice.
+func (r *Runner) close(ctx context.Context, op store.LongOp, failure string, wait time.Duration) error {
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(lastWords, cancel) })
+	defer stop()
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := r.save(work, op, failure, wait)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, ErrCancelled):
+			return fmt.Errorf("%w: %w", resqued.Discard, err)
+		case errors.Is(err, ErrSuperseded), errors.Is(context.Cause(ctx), resqued.ErrLockLost):
+			return again()
+		}
+		if !sleep(work, pause) {
+			return again()
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package system_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/longjob"
+	"github.com/resqued/resqued/test/system/harness"
+)
+
+func longClient(t *testing.T, d *harness.Daemon) *longjob.Client {
+	t.Helper()
+	c, err := longjob.NewClient(longjob.ClientOptions{URL: d.URL, Namespace: d.Space})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// A long job goes on while its daemon is deployed again and again, its worker processes are
+// killed and its Redis crashes: each unit is done, one after the other, and none is repeated
+// but those that somebody was killed with.
+func TestALongJobSurvivesEverything(t *testing.T) {
+	t.Parallel()
+	units, crashes := 400, 1
+	if harness.Full() {
+		units, crashes = 2000, 2
+	}
+	server := redistest.Start(t, durable)
+	d := harness.Start(t, harness.Options{App: true, Workers: 2, Threads: 2, JobsPerFork: 3, Redis: server})
+	c := longClient(t, d)
+	res, err := c.EnqueueUnique(t.Context(), "Long", []any{units, 15}, longjob.Queue("long"))
+	require.NoError(t, err)
+
+	troubled, peace := context.WithCancel(t.Context())
+	defer peace()
+	kills := make(chan int)
+	go func() { // deploys and deaths
+		killed := 0
+		defer func() { kills <- killed }()
+		random := rand.New(rand.NewPCG(1, 2))
+		for n := 1; ; n++ {
+			select {
+			case <-troubled.Done():
+				return
+			case <-time.After(time.Duration(500+random.IntN(1000)) * time.Millisecond):
+			}
+			if n%3 == 0 {
+				_ = syscall.Kill(d.PID, syscall.SIGHUP)
+			} else if pids := d.WorkerPIDs(); len(pids) > 0 {
+				killed++
+				_ = syscall.Kill(pids[random.IntN(len(pids))], syscall.SIGKILL)
+			}
+		}
+	}()
+	done := func() int64 {
+		n, _ := d.Client.LLen(t.Context(), d.Key("test:units")).Result()
+		return n
+	}
+	for i := range crashes {
+		proctest.Await(t, 2*time.Minute, func() bool { return done() > int64(units*(i+1)/(crashes+1)) }, "progress")
+		server.Kill()
+		server.Restart()
+	}
+	limit, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	run, err := c.Wait(limit, res.UUID)
+	peace()
+	killed := <-kills
+	require.NoError(t, err)
+	require.Equal(t, longjob.Completed, run.Status, run.Error)
+	require.Equal(t, map[string]string{"0": "1"}, d.Noted("once"))
+	require.Empty(t, d.Failures())
+	require.EqualValues(t, units, run.Steps[1].Done)
+
+	last, repeated := struct {
+		unit  int
+		fence int64
+	}{}, 0
+	for _, entry := range d.Client.LRange(t.Context(), d.Key("test:units"), 0, -1).Val() {
+		var unit int
+		var fence int64
+		_, err := fmt.Sscan(entry, &unit, &fence)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, fence, last.fence, "two slices at once, at unit %d", unit)
+		if unit == last.unit {
+			repeated++
+		} else {
+			require.Equal(t, last.unit+1, unit)
+		}
+		last.unit, last.fence = unit, fence
+	}
+	require.Equal(t, units, last.unit)
+	require.LessOrEqual(t, repeated, killed+crashes)
+	t.Logf("%d units in %d slices; %d processes killed, %d units repeated, %s of work", units, run.Slices, killed, repeated, run.Ran)
+}
+
+// A drain does not wait for a long job, and a kill is no failure of it.
+func TestALongJobLetsItsProcessGo(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGTERM} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			d := harness.Start(t, harness.Options{App: true, Config: "resque_term_timeout: 5s\n"})
+			c := longClient(t, d)
+			res, err := c.Enqueue(t.Context(), "Long", []any{100000, 20}, longjob.Queue("long"))
+			require.NoError(t, err)
+			proctest.Await(t, patience, func() bool {
+				return d.Client.LLen(t.Context(), d.Key("test:units")).Val() > 3
+			}, "units")
+			d.Signal(sig)
+			require.Zero(t, d.Exit())
+			run, err := c.Get(t.Context(), res.UUID)
+			require.NoError(t, err)
+			require.Equal(t, longjob.Queued, run.Status)
+			require.Less(t, run.Steps[1].Done, int64(1000), "it has ended long before the work was done")
+			require.Empty(t, d.Failures())
+
+			out, _, code := d.Run("longjobs", "-o", "json")
+			require.Zero(t, code)
+			var list struct {
+				Items []struct{ UUID, Status string }
+			}
+			require.NoError(t, json.Unmarshal([]byte(out), &list))
+			require.Len(t, list.Items, 1)
+			require.Equal(t, "queued", list.Items[0].Status)
+			out, _, code = d.Run("longjobs")
+			require.Zero(t, code)
+			require.Contains(t, out, "/100000")
+			out, _, code = d.Run("longjobs", "show", res.UUID[:8])
+			require.Zero(t, code)
+			require.Contains(t, out, "step each")
+			require.Contains(t, out, "state sum")
+			_, _, code = d.Run("longjobs", "requeue", res.UUID)
+			require.Equal(t, 1, code, "it is not over")
+			out, _, code = d.Run("longjobs", "cancel", res.UUID)
+			require.Zero(t, code)
+			require.Equal(t, "cancelled 1 long job\n", out)
+			_, _, code = d.Run("longjobs", "requeue", res.UUID[:8])
+			require.Zero(t, code)
+			_, _, code = d.Run("longjobs", "show", "nobody")
+			require.Equal(t, 4, code)
+		})
+	}
+}
+
+// A worker process that was stopped past its lease is found dead by another machine, or ended
+// by its own master; woken, it saves nothing.
+func TestAStoppedSliceSavesNothing(t *testing.T) {
+	t.Parallel()
+	short := "job_lock_duration: 3s\nheartbeat_frequency: 1s\n"
+	first := harness.Start(t, harness.Options{App: true, Host: "first", Config: short})
+	c := longClient(t, first)
+	res, err := c.Enqueue(t.Context(), "Long", []any{40, 100}, longjob.Queue("long"))
+	require.NoError(t, err)
+	proctest.Await(t, patience, func() bool {
+		return first.Client.LLen(t.Context(), first.Key("test:units")).Val() > 3
+	}, "units")
+	first.Stop()
+	_ = harness.Start(t, harness.Options{App: true, Host: "second", Config: short, Namespace: first.Space})
+	before := first.Client.HGet(t.Context(), first.Key("resqued:longjob:run:"+res.UUID), "fence").Val()
+	proctest.Await(t, time.Minute, func() bool {
+		return first.Client.HGet(t.Context(), first.Key("resqued:longjob:run:"+res.UUID), "fence").Val() != before
+	}, "another slice")
+	first.Continue()
+	limit, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	run, err := c.Wait(limit, res.UUID)
+	require.NoError(t, err)
+	require.Equal(t, longjob.Completed, run.Status)
+	require.EqualValues(t, 40, run.Steps[1].Done)
+	require.Empty(t, first.Failures())
+}
+
+// The example is a program as a user writes one.
+func TestTheExampleOfALongJob(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "longjob")
+	out, err := exec.Command("go", "build", "-o", binary, "github.com/resqued/resqued/examples/longjob").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	d := harness.Start(t, harness.Options{Binary: binary})
+	start := exec.Command(binary, "start", "north")
+	start.Env = append(os.Environ(), "REDIS_URL="+d.URL, "RESQUE_NAMESPACE="+d.Space)
+	out, err = start.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.True(t, strings.HasPrefix(string(out), "new "), "%s", out)
+	d.AwaitLog("north: 20 invoices sent in 1 slices")
+}

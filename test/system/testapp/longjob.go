@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/longjob"
+)
+
+// registerLong registers Long, which works numbers one after the other, and notes each. Of
+// each slice it notes that it begins and ends, so that two at once are seen.
+func registerLong(h *resqued.Handlers, n *notes) {
+	longjob.Register(h, "Long", func(ctx context.Context, r *longjob.Runner, a struct{ Units, Milliseconds int }) error {
+		if err := r.WorkOnce(ctx, "once", func(context.Context) error { return n.mark("once", 0) }); err != nil {
+			return err
+		}
+		numbers := make([]int, a.Units)
+		for i := range numbers {
+			numbers[i] = i + 1
+		}
+		return longjob.WorkEach(ctx, r, "each", numbers, func(ctx context.Context, i int) error {
+			// The fence of each unit is noted as it begins: one that is smaller than that of
+			// the unit before was of a slice that another has taken over.
+			if err := n.unit(r, i); err != nil {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(time.Duration(a.Milliseconds) * time.Millisecond):
+			}
+			return longjob.SetState(r, "sum", i)
+		})
+	}, longjob.Options{Queue: "long", RequeueQueue: "later", Slice: time.Second, MaxDeaths: 50, RetryAfter: time.Second})
+}
+
+// unit notes that a unit begins.
+func (n *notes) unit(r *longjob.Runner, i int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	entry := strconv.Itoa(i) + " " + strconv.FormatInt(r.Fence(), 10)
+	for {
+		err := n.client.RPush(ctx, n.space+":test:units", entry).Err()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
