@@ -90,7 +90,7 @@ handlers:
 		}},
 	}
 	counts := map[string]int{}
-	for n, began := 0, time.Now(); time.Since(began) < lasts; n++ {
+	for n, began := 0, time.Now(); n < 2*len(faults) || time.Since(began) < lasts; n++ {
 		fault := faults[n%len(faults)]
 		fault.hit()
 		counts[fault.name]++
@@ -102,5 +102,5 @@ handlers:
 	require.Contains(t, stdout, key)
 	n := judgeLives(t, log)
 	t.Logf("%d commands, faults %v, failures %d", n, counts, len(one.Failures()))
-	require.Greater(t, n, 3)
+	require.Greater(t, n, 1, "it has seen hardly anything")
 }
