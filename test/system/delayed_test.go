@@ -94,7 +94,7 @@ func TestDelayedJobsOfMastersThatAreKilled(t *testing.T) {
 	for next := int64(jobs); first.Snapshot().Delayed > 0; {
 		// In between some jobs are moved, or it would never end.
 		proctest.Await(t, patience, func() bool { return first.Snapshot().Delayed < next }, "more moved jobs")
-		next = first.Snapshot().Delayed - rand.Int64N(2*step)
+		next = max(1, first.Snapshot().Delayed-rand.Int64N(2*step)) // 1: until all are moved
 		i := rand.IntN(len(masters))
 		if first.Snapshot().Delayed > 0 {
 			whileMoving++
