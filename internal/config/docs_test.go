@@ -70,45 +70,25 @@ func TestDocumentation(t *testing.T) {
 		require.Equal(t, want, got)
 	})
 
-	t.Run("it lists the fields of a handler", func(t *testing.T) {
-		t.Parallel()
-		var got []string
-		for _, cells := range rows(t, "| Field | Meaning | Unit | Default |") {
-			require.Len(t, cells, 4)
-			got = append(got, strings.Trim(cells[0], "`"))
-		}
-		require.Equal(t, handlerFields, got)
-	})
-
-	t.Run("it lists the fields of a handler's lock", func(t *testing.T) {
-		t.Parallel()
-		var got []string
-		for _, cells := range rows(t, "| Field of `lock` | Meaning | Unit | Default |") {
-			require.Len(t, cells, 4)
-			got = append(got, strings.Trim(cells[0], "`"))
-		}
-		require.Equal(t, lockFields, got)
-	})
-
-	t.Run("it lists the fields of a schedule", func(t *testing.T) {
-		t.Parallel()
-		var got []string
-		for _, cells := range rows(t, "| Field of a schedule | Meaning | Unit | Default |") {
-			require.Len(t, cells, 4)
-			got = append(got, strings.Trim(cells[0], "`"))
-		}
-		require.Equal(t, scheduleFields, got)
-	})
-
-	t.Run("it lists the fields of a handler's retry", func(t *testing.T) {
-		t.Parallel()
-		var got []string
-		for _, cells := range rows(t, "| Field of `retry` | Meaning | Unit | Default |") {
-			require.Len(t, cells, 4)
-			got = append(got, strings.Trim(cells[0], "`"))
-		}
-		require.Equal(t, retryFields, got)
-	})
+	for what, want := range map[string]struct {
+		header string
+		fields []string
+	}{
+		"a handler":         {"| Field | Meaning | Unit | Default |", handlerFields},
+		"a handler's lock":  {"| Field of `lock` | Meaning | Unit | Default |", lockFields},
+		"a schedule":        {"| Field of a schedule | Meaning | Unit | Default |", scheduleFields},
+		"a handler's retry": {"| Field of `retry` | Meaning | Unit | Default |", retryFields},
+	} {
+		t.Run("it lists the fields of "+what, func(t *testing.T) {
+			t.Parallel()
+			var got []string
+			for _, cells := range rows(t, want.header) {
+				require.Len(t, cells, 4)
+				got = append(got, strings.Trim(cells[0], "`"))
+			}
+			require.Equal(t, want.fields, got)
+		})
+	}
 
 	t.Run("it links to a sample that exists", func(t *testing.T) {
 		t.Parallel()

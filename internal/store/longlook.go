@@ -1,0 +1,168 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// How runs of long jobs are looked at; longjob.go has what changes them.
+
+// LongStatus returns the status of a run and the fence of its last slice; "" = no such run.
+func (s *Store) LongStatus(ctx context.Context, uuid string) (status string, fence int64, err error) {
+	// By the client that writes: a worker process needs no second pool of connections.
+	v, err := s.write.HMGet(ctx, s.key(keyLongRun)+uuid, "status", "fence").Result()
+	if err != nil || len(v) != 2 {
+		return "", 0, err
+	}
+	status, _ = v[0].(string)
+	text, _ := v[1].(string)
+	fence, _ = strconv.ParseInt(text, 10, 64)
+	return status, fence, nil
+}
+
+// LongRun returns one run, with its state. The error is ErrLongGone if there is none.
+func (s *Store) LongRun(ctx context.Context, uuid string) (LongRecord, error) {
+	pipe := s.read.TxPipeline()
+	fields, state := pipe.HGetAll(ctx, s.key(keyLongRun)+uuid), pipe.HGetAll(ctx, s.key(keyLongState)+uuid)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return LongRecord{}, fmt.Errorf("long job %s: %w", uuid, err)
+	}
+	if len(fields.Val()) == 0 {
+		return LongRecord{}, fmt.Errorf("%w: %s", ErrLongGone, uuid)
+	}
+	return LongRecord{UUID: uuid, Fields: fields.Val(), State: state.Val()}, nil
+}
+
+// longPage bounds the runs of one transaction of LongRuns.
+const longPage = 200
+
+// LongRuns calls each with the runs that wait or run, those with the newest sign of life
+// first, then with those that have ended; until it returns false.
+func (s *Store) LongRuns(ctx context.Context, each func(r LongRecord) bool) error {
+	for _, key := range []string{keyLongActive, keyLongEnded} {
+		for from := int64(0); ; from += longPage {
+			ids, err := s.read.ZRevRange(ctx, s.key(key), from, from+longPage-1).Result()
+			if err != nil {
+				return fmt.Errorf("list long jobs: %w", err)
+			}
+			runs, err := s.longRecords(ctx, ids)
+			if err != nil {
+				return err
+			}
+			for _, r := range runs {
+				if !each(r) {
+					return nil
+				}
+			}
+			if len(ids) < longPage {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Store) longRecords(ctx context.Context, ids []string) ([]LongRecord, error) {
+	pipe := s.read.Pipeline()
+	fields := make([]*redis.MapStringStringCmd, len(ids))
+	for i, id := range ids {
+		fields[i] = pipe.HGetAll(ctx, s.key(keyLongRun)+id)
+	}
+	if len(ids) > 0 {
+		if _, err := pipe.Exec(ctx); err != nil {
+			return nil, fmt.Errorf("read long jobs: %w", err)
+		}
+	}
+	runs := make([]LongRecord, 0, len(ids))
+	for i, id := range ids {
+		if len(fields[i].Val()) > 0 {
+			runs = append(runs, LongRecord{UUID: id, Fields: fields[i].Val()})
+		}
+	}
+	return runs, nil
+}
+
+// LongSilent returns at most n runs that wait or run and have given no sign of life for
+// some time, those that have been silent for longest first.
+func (s *Store) LongSilent(ctx context.Context, silent time.Duration, n int) ([]LongRecord, error) {
+	now, err := s.read.Time(ctx).Result()
+	if err != nil {
+		return nil, fmt.Errorf("ask for the time: %w", err)
+	}
+	ids, err := s.read.ZRangeByScore(ctx, s.key(keyLongActive), &redis.ZRangeBy{
+		Min: "-inf", Max: strconv.FormatInt(now.Add(-silent).UnixMilli(), 10), Count: int64(n),
+	}).Result()
+	if err != nil {
+		return nil, fmt.Errorf("look for lost long jobs: %w", err)
+	}
+	return s.longRecords(ctx, ids)
+}
+
+// LongLooked has LongSilent tell of a run again only after some time, so that those that
+// are well do not hide the others.
+func (s *Store) LongLooked(ctx context.Context, uuid string) error {
+	now, err := s.read.Time(ctx).Result()
+	if err != nil {
+		return fmt.Errorf("ask for the time: %w", err)
+	}
+	return s.once(ctx, func() error {
+		return s.write.ZAddXX(ctx, s.key(keyLongActive), redis.Z{Score: float64(now.UnixMilli()), Member: uuid}).Err()
+	})
+}
+
+// LongRecorded tells whether the record in flight of a running slice exists.
+func (s *Store) LongRecorded(ctx context.Context, r LongRecord) (bool, error) {
+	proc, token, ok := cutLast(strings.TrimPrefix(r.Fields["owner"], "resqued:"), "#")
+	if !ok {
+		return false, nil
+	}
+	return s.read.HExists(ctx, s.key(keyInflight)+proc, token).Result()
+}
+
+func cutLast(text, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(text, sep)
+	if i < 0 {
+		return text, "", false
+	}
+	return text[:i], text[i+len(sep):], true
+}
+
+// LongWaiting tells whether the payload of the next slice of a run waits in its queue, among
+// the delayed jobs or with those that were set apart. Jobs move while it looks: false may
+// be wrong.
+func (s *Store) LongWaiting(ctx context.Context, r LongRecord) (bool, error) {
+	payload := string(LongPayload(r.Fields["class"], r.UUID, r.Number("slice")))
+	queue := r.Fields["queue"]
+	for _, key := range []string{s.queueKey(queue), s.key(keySuspects) + queue} {
+		for from := int64(0); ; from += 1000 {
+			page, err := s.read.LRange(ctx, key, from, from+999).Result()
+			if err != nil {
+				return false, fmt.Errorf("look into %q: %w", queue, err)
+			}
+			if slices.ContainsFunc(page, func(p string) bool { return strings.HasSuffix(p, payload) }) {
+				return true, nil
+			}
+			if len(page) < 1000 {
+				break
+			}
+		}
+	}
+	for from := int64(0); ; from += 1000 {
+		page, err := s.read.ZRange(ctx, s.key(keyDelayed), from, from+999).Result()
+		if err != nil {
+			return false, fmt.Errorf("look among the delayed jobs: %w", err)
+		}
+		if slices.ContainsFunc(page, func(m string) bool { return strings.HasSuffix(m, payload) }) {
+			return true, nil
+		}
+		if len(page) < 1000 {
+			return false, nil
+		}
+	}
+}
