@@ -44,8 +44,9 @@ func realWorker() int {
 	}
 }
 
+// Not parallel: another master of this process, as TestTheDeadOfAMachine has one, gives
+// its worker processes the same names.
 func TestRealProcesses(t *testing.T) {
-	t.Parallel()
 	self, err := proc.Self()
 	require.NoError(t, err)
 	redis := &fakeRedis{held: map[string][]store.Reserved{}}
