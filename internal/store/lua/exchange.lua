@@ -1,8 +1,21 @@
 -- exchange does what is left of a call that straight did not go through with.
 
+local bound, nnames, nclasses = tonumber(ARGV[5]), tonumber(ARGV[13]), tonumber(ARGV[14])
+
 if may and nwant > 0 and not straight then needcompanions(prefix) end
 
-local failedkey, reasons, released, failed = prefix .. 'failed', reply[5], locks, 0
+do
+  local jobs = reply
+  reply = {'OK', 0, 0, '', {}, {}, {}, {}, 0}
+  written = #reply + #jobs - 2
+  for i = 3, #jobs do reply[#reply + 1] = jobs[i] end
+end
+for c = 1, whole and nready or 0 do
+  applied[c] = '1'
+  if c <= nlocks then released[c] = ARGV[locksat + c - 1] end
+end
+
+local failedkey, reasons, failed = prefix .. 'failed', reply[5], 0
 processed = 0
 
 -- counted reads the count that stands in front of a failure record, "<key length> <value>
@@ -43,7 +56,7 @@ local function unlock(token, lock)
 end
 
 for c = nready + 1, nplain do
-  local token, lock = ARGV[14 + 2 * c], ARGV[15 + 2 * c]
+  local token, lock = ARGV[plainat + c - 1], c <= nlocks and ARGV[locksat + c - 1] or ''
   local had = call('HDEL', inflight, token) == 1
   applied[c] = had and '1' or '0'
   if had then
