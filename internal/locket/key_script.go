@@ -24,8 +24,8 @@ func ClassArgs(payload []byte) string {
 	return string(class) + abridge(squeeze(args))
 }
 
-// flat reads what most payloads are: the class, then short arguments in which no array and
-// no object stands. It is quickname of the script, which judges by the bytes alone.
+// flat reads what most payloads are: the class, then short arguments without an array among
+// them. It is quickname of the script, which judges by the bytes alone.
 func flat(s []byte) (class, args []byte, ok bool) {
 	class, start, ok := usualClass(s)
 	if !ok || len(s) > 2*longest || !bytes.HasSuffix(s[start:], []byte("]}")) {
@@ -36,11 +36,13 @@ func flat(s []byte) (class, args []byte, ok bool) {
 		return nil, nil, false
 	}
 	for i, c := range args[1 : len(args)-1] {
-		before, after := args[i], args[i+2]
-		switch {
-		case c >= 1 && c <= 31, c >= '[' && c <= '^', c >= '{' && c <= '}',
-			c == ' ' && (before == '[' || before == ',' || after == ',' || after == ']'):
+		switch c {
+		case '[', ']', '\n', '\t', '\r':
 			return nil, nil, false
+		case ' ':
+			if bytes.IndexByte([]byte("[{,:"), args[i]) >= 0 || bytes.IndexByte([]byte("]},:"), args[i+2]) >= 0 {
+				return nil, nil, false
+			}
 		}
 	}
 	return class, args, true

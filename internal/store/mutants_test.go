@@ -31,7 +31,7 @@ var mutants = []struct{ name, file, from, to string }{
 	{"a completion is applied again", "exchange", `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == 2 then`},
 	{"a completion leaves the record", "exchange", `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HEXISTS', inflight, token) == 0 then`},
 	{"a completion is applied again, straight", "straight", `if there[token] == c then`, `if true then`},
-	{"completions are applied again", "straight", `then there[token] = c else whole = false end
+	{"completions are applied again", "straight", `then there[token] = c else alltold = false end
   end
   call('HDEL'`, `then there[token] = c end
   end
@@ -52,7 +52,7 @@ var mutants = []struct{ name, file, from, to string }{
 	{"what was set aside of the fence is not kept", "straight", `if fence > us or refused(last) then`, `if refused(last) then`},
 
 	{"a job that was taken stays in its queue", "straight", `call('LTRIM', key, n, -1)`, ``},
-	{"a job that was taken has no record", "straight", `call('HSET', inflight, unpack(reply, written + 1))`, ``},
+	{"a job that was taken has no record", "straight", `call('HSET', inflight, unpack(reply, written + 1, 2 * w))`, ``},
 	{"a locked job is dropped, straight", "straight", `call('LPUSH', key, popped)`, ``},
 	{"a locked job is dropped", "exchange", `call('RPUSH', key, payload)
           if unique`, `if unique`},

@@ -5,12 +5,11 @@ local bound, nnames, nclasses = tonumber(ARGV[5]), tonumber(ARGV[13]), tonumber(
 if may and nwant > 0 and not straight then needcompanions(prefix) end
 
 do
-  local jobs = reply
+  local short = reply
   reply = {'OK', 0, 0, '', {}, {}, {}, {}, 0}
-  written = #reply + #jobs - 2
-  for i = 3, #jobs do reply[#reply + 1] = jobs[i] end
+  for i = 3, 2 * w do reply[#reply + 1] = short[i] end
 end
-for c = 1, whole and nready or 0 do
+for c = 1, alltold and nready or 0 do
   applied[c] = '1'
   if c <= nlocks then released[c] = ARGV[locksat + c - 1] end
 end
@@ -195,7 +194,6 @@ for i = wantsat, queuesat - 1, 2 do
     wants[#wants + 1] = {token, worker}
   end
 end
-written = #reply
 
 local names, inGo = {}, {}
 do
@@ -265,8 +263,10 @@ end
 -- give grants a job to the next want, and writes its record.
 local function give(queue, payload, lock, start, capped, deaths, blame)
   local want = wants[w]
-  grant(want[1], want[2], frame(queue, capped and master or '', deaths, blame, start), payload, lock)
-  flush()
+  local record = recordof(want[2], frame(queue, capped and master or '', deaths, blame, start), payload, lock)
+  call('HSET', inflight, want[1], record)
+  reply[#reply + 1] = want[1]
+  reply[#reply + 1] = record
   if capped then pcall_('HINCRBY', capkey, queue, 1) end
 end
 

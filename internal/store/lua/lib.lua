@@ -32,13 +32,16 @@ local function release(lock, value)
   if lock ~= '' and pcall_('GET', lock) == value then call('DEL', lock) end
 end
 
--- quickname is lockname for what most payloads are: the class, then arguments in which no
--- array and no object stands, as Ruby and Go write them. It is nil for all others, and for
--- what is not short: patterns look at one byte after the other.
+-- quickname is lockname for what most payloads are: the class, then arguments without an
+-- array among them and without white space but in strings, as Ruby and Go write them. It is
+-- nil for all others, and for what is not short. Patterns look at one byte after the other,
+-- so there is only one, and the rest is plain searches.
 local function quickname(before, payload)
   if #payload > 400 then return nil end
-  local class, args = match(payload, '^{"class":"([^"\\]+)","args":(%[[^\1-\31[-^{-}]*%])}$')
+  local class, args = match(payload, '^{"class":"([^"\\]+)","args":(%b[])}$')
+  if not class or #args > 200 or find(args, '[', 2, true) or find(args, '\n', 1, true)
+    or find(args, '\t', 1, true) or find(args, '\r', 1, true) then return nil end
   -- Outside of strings white space can only stand beside one of these.
-  if not class or #args > 200 or find(args, ' ', 1, true) and (find(args, '[[,] ') or find(args, ' [],]')) then return nil end
+  if find(args, ' ', 1, true) and (find(args, '[[{,:] ') or find(args, ' []},:]')) then return nil end
   return before .. class .. args
 end

@@ -77,21 +77,21 @@ if type(size) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. inflight .. ' is no hash; move it away')
 end
 
--- there has, for each token that had a record, which completion has told of it first;
--- whole says that all completions have.
-local there, whole = {}, true
+-- there has, for each token that had a record, which completion told of it first;
+-- alltold says that each completion was the first to tell of a record.
+local there, alltold = {}, true
 if nready == 1 then
-  whole = size == 1
+  alltold = size == 1
 elseif size > 8 * nready then
   for c = 1, nready do
     local token = ARGV[plainat + c - 1]
-    if call('HDEL', inflight, token) == 1 then there[token] = c else whole = false end
+    if call('HDEL', inflight, token) == 1 then there[token] = c else alltold = false end
   end
 elseif nready > 0 then
   for _, token in ipairs(call('HKEYS', inflight)) do there[token] = true end
   for c = 1, nready do
     local token = ARGV[plainat + c - 1]
-    if there[token] == true then there[token] = c else whole = false end
+    if there[token] == true then there[token] = c else alltold = false end
   end
   call('HDEL', inflight, unpack(ARGV, plainat, plainat + nready - 1))
 end
@@ -99,7 +99,7 @@ end
 -- applied are the marks of completions one by one, released the locks of those that were
 -- applied. Neither is needed while all goes well.
 local applied, released, processed = {}, {}, nready
-if not whole then
+if not alltold then
   processed = 0
   for c = 1, nready do
     local token = ARGV[plainat + c - 1]
@@ -132,8 +132,12 @@ if processed > 0 then pcall_('INCRBY', prefix .. 'stat:processed', processed) en
 local info = prefix .. 'resqued:proc:' .. proc
 if nwant > 0 and (tonumber(pcall_('HGET', info, 'repeated') or 0) or 0) > sending then nwant = 0 end
 
-local reply = {'+' .. (whole and string.rep('1', nready) or table.concat(applied)), 0}
-local w, written = 1, #reply -- the next want; what of the reply is in Redis, too
+-- The reply begins as the wants, with the room for what stands before them: a record takes
+-- the place of its worker, and the table never has to grow.
+local reply = nwant > 1000 and {} or {unpack(ARGV, wantsat - 2, queuesat - 1)}
+for i = #reply + 1, 2 * nwant + 2 do reply[i] = ARGV[wantsat - 3 + i] end
+reply[1], reply[2] = '+' .. (alltold and string.rep('1', nready) or table.concat(applied)), 0
+local w, written = 1, 2 -- the next want; what of the reply is in Redis, too
 local bytes, maxbytes = 0, 4194304 -- a reply of many large payloads would block the server
 
 -- nextfence returns a number larger than all before it, as text: its last two digits
@@ -174,19 +178,19 @@ local function frame(queue, cap, deaths, blame, start)
   return {'3 ' .. #queue .. ' ', ' ' .. #cap .. ' ', fmt(' %d %d %.0f %s\n', deaths, blame, ms, start) .. queue, cap}
 end
 
--- grant gives a job to a want. flush writes the records of such jobs, before these leave
--- their queue, as far as that can be.
-local function grant(token, worker, f, payload, lock)
-  local high, low, size = '0', '', #reply
+-- recordof returns the record of a job for the next want.
+local function recordof(worker, f, payload, lock)
+  local high, low = '0', ''
   if lock ~= '' then high, low = nextfence() end
-  reply[size + 1] = token
-  reply[size + 2] = f[1] .. digits(#worker) .. ' ' .. digits(#lock) .. f[2] .. high .. low .. f[3] .. worker .. lock .. f[4] .. payload
   bytes, w = bytes + #payload, w + 1
+  return f[1] .. digits(#worker) .. ' ' .. digits(#lock) .. f[2] .. high .. low .. f[3] .. worker .. lock .. f[4] .. payload
 end
 
+-- flush writes the records of the jobs up to the next want, before these leave their
+-- queue, as far as that can be.
 local function flush()
-  if #reply > written then call('HSET', inflight, unpack(reply, written + 1)) end
-  written = #reply
+  if 2 * w > written then call('HSET', inflight, unpack(reply, written + 1, 2 * w)) end
+  written = 2 * w
 end
 
 -- peek returns at most room payloads of a queue, those behind the first n; the only one
@@ -210,7 +214,6 @@ local function reserve_straight(queue, locked)
     if payloads.err then return false end
     if n == 0 and room == 1 then popped = payloads[1] end
     for _, payload in ipairs(payloads) do
-      local token = ARGV[wantsat + 2 * w - 2]
       if locked then
         lock = style ~= 'payload' and quickname(jobs, payload)
         if not lock then
@@ -218,16 +221,17 @@ local function reserve_straight(queue, locked)
           local ok, name = pcall(lockname, payload, style)
           lock = jobs .. (ok and name or redis.sha1hex(payload))
         end
-        if not call('SET', lock, me .. token, 'NX', 'EX', ttl) then break end
+        if not call('SET', lock, me .. reply[2 * w + 1], 'NX', 'EX', ttl) then break end
       end
       f = f or frame(queue, '', 0, 0, '-')
-      grant(token, ARGV[wantsat + 2 * w - 1], f, payload, lock)
+      local at = 2 * w + 2
+      reply[at] = recordof(reply[at], f, payload, lock)
       n = n + 1
       if bytes >= maxbytes then break end
     end
     met = n - last < #payloads and bytes < maxbytes
     if n - last < room or bytes >= maxbytes then break end
-    if #reply - written > 1000 then flush() end -- unpack takes only so many
+    if 2 * w - written > 1000 then flush() end -- unpack takes only so many
     chunk = bytes - before < 8192 * n and 16 or 4
   end
   flush()
@@ -246,7 +250,7 @@ local obstacles = {counters, deathkey, prefix .. 'pause:all', prefix .. 'pause-a
 local nextqueue, asked = 1, nwant > 0 and math.min(nqueue, 8) or 0
 for i = 1, asked do obstacles[4 + i] = prefix .. 'pause:queue:' .. ARGV[queuesat + 3 * i - 3] end
 if straight and nother == 0 and pcall_('EXISTS', unpack(obstacles)) == 0 then
-  if nwant == 0 then return reply end
+  if nwant == 0 then return {reply[1], 0} end
   -- The first write must be one that a full server accepts, then the others pass, too.
   if nplain == 0 and nwant > 1 then call('PERSIST', info) end
   while nextqueue <= nqueue and w <= nwant do
@@ -258,11 +262,15 @@ if straight and nother == 0 and pcall_('EXISTS', unpack(obstacles)) == 0 then
     local at = queuesat + 3 * nextqueue - 3
     local flags = ARGV[at + 2]
     if ARGV[at + 1] ~= '0' or flags ~= '' and flags ~= 'l' or not reserve_straight(ARGV[at], flags == 'l') then break end
-    if bytes >= maxbytes then
+    if bytes < maxbytes then
+      nextqueue = nextqueue + 1
+    else
       if w <= nwant and (nextqueue < nqueue or call('LLEN', prefix .. 'queue:' .. ARGV[at]) > 0) then reply[2] = 1 end
-      return reply
+      nextqueue = nqueue + 1 -- the others have to wait
     end
-    nextqueue = nextqueue + 1
   end
-  if nextqueue > nqueue or w > nwant then return reply end
+  if nextqueue > nqueue or w > nwant then
+    for i = 2 * w + 1, 2 * nwant + 2 do reply[i] = nil end
+    return reply
+  end
 end
