@@ -118,7 +118,6 @@ var mutants = []struct{ name, file, from, to string }{
 	{"a pause is not seen, straight", "straight", `for i = 1, asked do obstacles[4 + i] = prefix .. 'pause:queue:' .. ARGV[queuesat + 3 * i - 3] end`, ``},
 	{"a pause is not seen", "exchange", `elseif not paused(prefix, queue) then`, `else`},
 	{"a pause of everything is not seen", "exchange", `if w <= #wants and pausing(prefix) then nqueue = 0 end`, ``},
-	{"suspects of a paused queue run", "exchange", `if not paused(prefix, queue) and reserve_suspects`, `if reserve_suspects`},
 	{"paused queues are polled", "poll", `n == 0 or not worked(queue) then`, `n == 0 then`},
 	{"any word pauses Resque's workers", "pause", `== 'true'`, `~= ''`},
 
