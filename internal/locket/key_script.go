@@ -10,15 +10,42 @@ import (
 const longest = 200
 
 // ClassArgs returns the name of a payload's lock under the style class-args: what
-// lockname of store/lua/lib.lua returns, byte for byte, because a job is locked
+// lockname of store/lua/payload.lua returns, byte for byte, because a job is locked
 // under the same key whoever computes it. A payload that is no plain job is its
 // own name.
 func ClassArgs(payload []byte) string {
+	if class, args, ok := flat(payload); ok {
+		return string(class) + string(args)
+	}
 	class, args, ok := envelope(payload)
 	if !ok {
 		return wholePayload(payload)
 	}
 	return string(class) + abridge(squeeze(args))
+}
+
+// flat reads what most payloads are: the class, then short arguments without an array among
+// them. It is quickname of the script, which judges by the bytes alone.
+func flat(s []byte) (class, args []byte, ok bool) {
+	class, start, ok := usualClass(s)
+	if !ok || len(s) > 2*longest || !bytes.HasSuffix(s[start:], []byte("]}")) {
+		return nil, nil, false
+	}
+	args = s[start : len(s)-1]
+	if len(args) < 2 || len(args) > longest {
+		return nil, nil, false
+	}
+	for i, c := range args[1 : len(args)-1] {
+		switch c {
+		case '[', ']', '\n', '\t', '\r':
+			return nil, nil, false
+		case ' ':
+			if bytes.IndexByte([]byte("[{,:"), args[i]) >= 0 || bytes.IndexByte([]byte("]},:"), args[i+2]) >= 0 {
+				return nil, nil, false
+			}
+		}
+	}
+	return class, args, true
 }
 
 // wholePayload is the name under the style payload.
@@ -86,22 +113,31 @@ func envelope(s []byte) (class, args []byte, ok bool) {
 	return class, args, true
 }
 
-// usual reads a payload as Resque writes it. Class is nil if it is another one.
-func usual(s []byte) (class, args []byte, ok bool) {
+// usualClass reads the class of a payload as Resque writes it, and where the array of its
+// arguments begins.
+func usualClass(s []byte) (class []byte, start int, ok bool) {
 	const before, between = `{"class":"`, `","args":`
 	if !bytes.HasPrefix(s, []byte(before)) {
-		return nil, nil, false
+		return nil, 0, false
 	}
 	n := bytes.IndexAny(s[len(before):], `"\`)
 	if n <= 0 {
-		return nil, nil, false
+		return nil, 0, false
 	}
 	rest := len(before) + n
-	start := rest + len(between)
+	start = rest + len(between)
 	if !bytes.HasPrefix(s[rest:], []byte(between)) || at(s, start) != '[' {
+		return nil, 0, false
+	}
+	return s[len(before):rest], start, true
+}
+
+// usual reads a payload as Resque writes it. Class is nil if it is another one.
+func usual(s []byte) (class, args []byte, ok bool) {
+	class, start, ok := usualClass(s)
+	if !ok {
 		return nil, nil, false
 	}
-	class = s[len(before):rest]
 	end := closing(s, start)
 	if end < 0 {
 		return class, nil, false

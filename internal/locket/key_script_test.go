@@ -16,9 +16,13 @@ import (
 // payloads that Resque writes, that somebody else writes, and that are none.
 func TestClassArgsIsWhatTheScriptSays(t *testing.T) {
 	t.Parallel()
-	lib, err := os.ReadFile("../store/lua/lib.lua")
-	require.NoError(t, err)
-	script := redis.NewScript(string(lib) + "\nreturn lockname(ARGV[1], ARGV[2])")
+	source := ""
+	for _, name := range []string{"lib", "payload"} {
+		text, err := os.ReadFile("../store/lua/" + name + ".lua")
+		require.NoError(t, err)
+		source += string(text) + "\n"
+	}
+	script := redis.NewScript(source + "parts()\nreturn lockname(ARGV[1], ARGV[2])")
 	client, ctx := redistest.Shared(t).Client(t), t.Context()
 	compare := func(t require.TestingT, payload string) {
 		for style, got := range map[string]string{"class-args": ClassArgs([]byte(payload)), "payload": wholePayload([]byte(payload))} {
@@ -37,6 +41,9 @@ func TestClassArgsIsWhatTheScriptSays(t *testing.T) {
 		`{"x":{"class":"B"},"class":"A","args":["]","\"]",[[]]]}`, "{\"class\":\"A\",\v\f\r\n\t\"args\":[1]}", "{\"class\":\"A\x00\",\"args\":[\"\x00 \xff\"]}",
 		`{"class":"A","args":["\\"],"b":1}`, `{"class":"A","args":["\`, `{"class":"A","x":tru e}`, `{"class":"A","args":[1}}`, `{"class":"A",}`,
 		`{"class":"é","args":["é ü"]}`, `{"class":"A","args":[1]]}`, `{"class":"A" "args":[1]}`,
+		`{"class":"A","args":["a b",1]}`, `{"class":"A","args":["a, b"]}`, `{"class":"A","args":["a ]",1]}`, `{"class":"A","args":["a" ,1]}`,
+		`{"class":"A","args":[ ]}`, `{"class":"A","args":["a^b","|"]}`, `{"class":"A","args":["a]}`, "{\"class\":\"A\",\"args\":[1,\t2]}",
+		`{"class":"A","args":["` + long[:50] + ` ` + long[:145] + `"]}`, `{"class":"A","args":["` + long[:50] + ` ` + long[:146] + `"]}`,
 		`{"class":"","args":[1]x`, long[:200], long[:201], `{"class":"A","args":["` + long[:196] + `"]}`, `{"class":"A","args":["` + long[:197] + `"]}`,
 	} {
 		t.Run(payload, func(t *testing.T) {

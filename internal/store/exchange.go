@@ -6,11 +6,13 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
-// exchangeHeader is how many parts of the reply come before the jobs.
-const exchangeHeader = 9
+// How many parts of the reply come before the jobs: of a call that went straight, and of
+// another one.
+const straightHeader, exchangeHeader = 2, 9
 
 // scanBound is how many locked jobs of one queue an exchange looks at, and puts back at
 // the tail, before it goes on to the next.
@@ -49,13 +51,15 @@ func (r *ExchangeRequest) unique() bool {
 func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 	order := plainFirst(req.Completions)
 	plain, others := order.plain, len(req.Completions)-order.plain
-	args := make([]any, 0, 15+2*plain+9*others+2*len(req.Wants)+3*len(req.Queues)+3*len(req.Names)+len(req.NamedClasses))
+	args := make([]any, 0, 16+2*plain+9*others+2*len(req.Wants)+3*len(req.Queues)+3*len(req.Names)+len(req.NamedClasses))
 	args = append(args, s.prefix, req.Proc, req.Master, seconds(s.opts.LockTTL), scanBound, flag(req.Repeat),
 		s.opts.LockKey, plain, others, len(req.Wants), len(req.Queues), req.Sending,
-		len(req.Names), len(req.NamedClasses), string(req.Suspects.letter()))
+		len(req.Names), len(req.NamedClasses), string(req.Suspects.letter()), order.locked)
 	for at := range plain {
-		job := req.Completions[order.index(at)].Job
-		args = append(args, &job.Token, &job.LockKey)
+		args = append(args, &req.Completions[order.index(at)].Job.Token)
+	}
+	for at := range order.locked {
+		args = append(args, &req.Completions[order.index(at)].Job.LockKey)
 	}
 	for at := range others {
 		c := &req.Completions[order.index(plain+at)]
@@ -99,10 +103,11 @@ func (c *Completion) plain() bool {
 // more than some thousand arguments into a call.
 const maxPlain = 1000
 
-// order is that in which the script gets completions: the plain ones first.
+// order is that in which the script gets completions: the plain ones first, and of them
+// those with a lock.
 type order struct {
-	plain   int
-	indices []int // nil: as they are
+	plain, locked int
+	indices       []int // nil: as they are
 }
 
 func (o order) index(at int) int {
@@ -112,29 +117,48 @@ func (o order) index(at int) int {
 	return o.indices[at]
 }
 
+// The classes of completions in their order.
+const (
+	plainLocked = iota
+	plainUnlocked
+	notPlain
+)
+
 func plainFirst(completions []Completion) order {
-	n, asTheyAre := 0, true
-	for i := range completions {
-		if completions[i].plain() && n < maxPlain {
-			asTheyAre = asTheyAre && n == i
-			n++
+	var o order
+	asTheyAre, last := true, plainLocked
+	each := func(take func(i, class int)) {
+		room := maxPlain
+		for i := range completions {
+			class := notPlain
+			if room > 0 && completions[i].plain() {
+				class = plainLocked
+				if completions[i].Job.LockKey == "" {
+					class = plainUnlocked
+				}
+				room--
+			}
+			take(i, class)
 		}
 	}
-	o := order{plain: n}
+	each(func(_, class int) {
+		asTheyAre, last = asTheyAre && class >= last, class
+		if class != notPlain {
+			o.plain++
+		}
+		if class == plainLocked {
+			o.locked++
+		}
+	})
 	if asTheyAre {
 		return o
 	}
 	o.indices = make([]int, len(completions))
-	first, rest := 0, n
-	for i := range completions {
-		if completions[i].plain() && first < n {
-			o.indices[first] = i
-			first++
-		} else {
-			o.indices[rest] = i
-			rest++
-		}
-	}
+	next := [...]int{plainLocked: 0, plainUnlocked: o.locked, notPlain: o.plain}
+	each(func(i, class int) {
+		o.indices[next[class]] = i
+		next[class]++
+	})
 	return o
 }
 
@@ -160,15 +184,33 @@ func parseExchange(raw any, completions []Completion) (ExchangeReply, error) {
 	if list[0] == "FENCED" {
 		return ExchangeReply{}, ErrFenced
 	}
-	if len(list) < exchangeHeader || (len(list)-exchangeHeader)%2 != 0 {
+	first, _ := list[0].(string)
+	marks, straight := strings.CutPrefix(first, "+")
+	header := exchangeHeader
+	if straight {
+		header = straightHeader
+	}
+	if len(list) < header || (len(list)-header)%2 != 0 {
 		return ExchangeReply{}, fmt.Errorf("script exchange: reply of %d parts", len(list))
 	}
-	reply := ExchangeReply{Bounced: int(number(list[1])), More: number(list[2]) == 1}
-	marks, _ := list[3].(string)
+	reply := ExchangeReply{}
+	var reasons []string
+	if straight {
+		reply.More = number(list[1]) == 1
+	} else {
+		marks, _ = list[3].(string)
+		reasons = texts(list[4])
+		reply.Bounced, reply.More = int(number(list[1])), number(list[2]) == 1
+		reply.WrongType, reply.OutOfStep = texts(list[5]), texts(list[6])
+		unnamed := texts(list[7])
+		for i := 0; i+1 < len(unnamed); i += 2 {
+			reply.Unnamed = append(reply.Unnamed, LockName{Queue: unnamed[i], Payload: []byte(unnamed[i+1])})
+		}
+		reply.Suspects = int(number(list[8]))
+	}
 	if len(marks) != len(completions) {
 		return ExchangeReply{}, fmt.Errorf("script exchange: %d answers for %d completions", len(marks), len(completions))
 	}
-	reasons := texts(list[4])
 	reply.Applied = make([]bool, len(completions))
 	order := plainFirst(completions)
 	for at := range completions {
@@ -188,14 +230,8 @@ func parseExchange(raw any, completions []Completion) (ExchangeReply, error) {
 			reply.Stuck[i] = reason
 		}
 	}
-	reply.WrongType, reply.OutOfStep = texts(list[5]), texts(list[6])
-	unnamed := texts(list[7])
-	for i := 0; i+1 < len(unnamed); i += 2 {
-		reply.Unnamed = append(reply.Unnamed, LockName{Queue: unnamed[i], Payload: []byte(unnamed[i+1])})
-	}
-	reply.Suspects = int(number(list[8]))
-	reply.Jobs = make([]Reserved, 0, (len(list)-exchangeHeader)/2)
-	for i := exchangeHeader; i < len(list); i += 2 {
+	reply.Jobs = make([]Reserved, 0, (len(list)-header)/2)
+	for i := header; i < len(list); i += 2 {
 		token, _ := list[i].(string)
 		record, _ := list[i+1].(string)
 		job, err := parseRecord(token, record)

@@ -22,17 +22,22 @@ var mutants = []struct{ name, file, from, to string }{
 	{"a lock is taken without a look, straight", "straight", `'NX', 'EX', ttl`, `'EX', ttl`},
 	{"a lock has no time to live, straight", "straight", `'NX', 'EX', ttl`, `'NX'`},
 	{"a lock is not released", "exchange", `release(lock, me .. token)`, ``},
-	{"a lock is not released, straight", "straight", `release(locks[1], owners[1])`, ``},
-	{"many locks are not released", "straight", `if values[i] == owners[i] then ended[#ended + 1] = lock end`, ``},
+	{"a lock is not released, straight", "straight", `release(ARGV[locksat], me .. ARGV[plainat])`, ``},
+	{"many locks are not released", "straight", `call('DEL', unpack(ARGV, locksat, othersat - 1))`, ``},
 	{"a lock stays when its process is recovered", "recover", `release(r.lock, owner(proc, token))`, ``},
 	{"names from Go are ignored", "exchange", `return names[queue .. '\0' .. redis.sha1hex(payload)]`, ``},
-	{"arguments with other white space are others", "lib", `elseif spaced then rest = squeeze(rest) end`, `end`},
+	{"arguments with other white space are others", "payload", `elseif spaced then rest = squeeze(rest) end`, `end`},
 
 	{"a completion is applied again", "exchange", `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == 2 then`},
 	{"a completion leaves the record", "exchange", `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HEXISTS', inflight, token) == 0 then`},
-	{"a completion is applied again, straight", "straight", `if there[token] then`, `if true then`},
-	{"a completion leaves the record, straight", "straight", `query('HDEL', inflight, ARGV[16])`, `query('HEXISTS', inflight, ARGV[16])`},
-	{"completions leave the records", "straight", `call('HDEL', inflight, unpack(tokens))`, ``},
+	{"a completion is applied again, straight", "straight", `if there[token] == c then`, `if true then`},
+	{"completions are applied again", "straight", `then there[token] = c else alltold = false end
+  end
+  call('HDEL'`, `then there[token] = c end
+  end
+  call('HDEL'`},
+	{"a completion leaves the record, straight", "straight", `query('HDEL', inflight, ARGV[plainat])`, `query('HEXISTS', inflight, ARGV[plainat])`},
+	{"completions leave the records", "straight", `call('HDEL', inflight, unpack(ARGV, plainat, plainat + nready - 1))`, ``},
 	{"a repeated request takes jobs again", "exchange", `local mine = again and call(`, `local mine = false and call(`},
 	{"a request that comes late takes jobs", "straight", `'repeated') or 0) or 0) > sending then`, `'repeated') or 0) or 0) > sending + 9 then`},
 	{"a fenced process is served", "straight", `if not lease or lease < ms then return {'FENCED'} end`, ``},
@@ -47,7 +52,7 @@ var mutants = []struct{ name, file, from, to string }{
 	{"what was set aside of the fence is not kept", "straight", `if fence > us or refused(last) then`, `if refused(last) then`},
 
 	{"a job that was taken stays in its queue", "straight", `call('LTRIM', key, n, -1)`, ``},
-	{"a job that was taken has no record", "straight", `call('HSET', inflight, unpack(reply, written + 1))`, ``},
+	{"a job that was taken has no record", "straight", `call('HSET', inflight, unpack(reply, written + 1, 2 * w))`, ``},
 	{"a locked job is dropped, straight", "straight", `call('LPUSH', key, popped)`, ``},
 	{"a locked job is dropped", "exchange", `call('RPUSH', key, payload)
           if unique`, `if unique`},
@@ -113,7 +118,6 @@ var mutants = []struct{ name, file, from, to string }{
 	{"a pause is not seen, straight", "straight", `for i = 1, asked do obstacles[4 + i] = prefix .. 'pause:queue:' .. ARGV[queuesat + 3 * i - 3] end`, ``},
 	{"a pause is not seen", "exchange", `elseif not paused(prefix, queue) then`, `else`},
 	{"a pause of everything is not seen", "exchange", `if w <= #wants and pausing(prefix) then nqueue = 0 end`, ``},
-	{"suspects of a paused queue run", "exchange", `if not paused(prefix, queue) and reserve_suspects`, `if reserve_suspects`},
 	{"paused queues are polled", "poll", `n == 0 or not worked(queue) then`, `n == 0 then`},
 	{"any word pauses Resque's workers", "pause", `== 'true'`, `~= ''`},
 

@@ -13,7 +13,10 @@ func TestPlainFirst(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		completions := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Completion {
 			kind := rapid.SampledFrom([]Kind{Done, Done, Done, Failed}).Draw(t, "kind")
-			return Completion{Job: &Reserved{Deaths: rapid.SampledFrom([]int{0, 0, 1}).Draw(t, "deaths")}, Kind: kind}
+			return Completion{Job: &Reserved{
+				Deaths:  rapid.SampledFrom([]int{0, 0, 1}).Draw(t, "deaths"),
+				LockKey: rapid.SampledFrom([]string{"", "lock", "lock"}).Draw(t, "lock"),
+			}, Kind: kind}
 		}), 0, 2*maxPlain).Draw(t, "completions")
 		o := plainFirst(completions)
 		require.LessOrEqual(t, o.plain, maxPlain)
@@ -23,6 +26,7 @@ func TestPlainFirst(t *testing.T) {
 			all = append(all, i)
 			if at < o.plain {
 				require.True(t, completions[i].plain())
+				require.Equal(t, at < o.locked, completions[i].Job.LockKey != "")
 			} else {
 				require.True(t, !completions[i].plain() || o.plain == maxPlain)
 			}

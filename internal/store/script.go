@@ -20,7 +20,7 @@ type script struct {
 }
 
 func loadScript(name string, parts ...string) *script {
-	return newScript(name, append(append([]string{"lib", "records"}, parts...), name)...)
+	return newScript(name, append(append([]string{"lib", "payload", "records"}, parts...), name)...)
 }
 
 // newScript returns the script of some files of lua/, one after the other.
@@ -39,8 +39,8 @@ func newScript(name string, files ...string) *script {
 }
 
 var (
-	exchangeScript   = newScript("exchange", "lib", "rights", "straight", "records", "waits", "plain", "delay", "suspects", "pause", "exchange")
-	exchangeUnique   = newScript("exchange", "lib", "rights", "straight", "records", "waits", "unique", "delay", "suspects", "pause", "exchange")
+	exchangeScript   = newScript("exchange", "lib", "rights", "payload", "straight", "records", "waits", "plain", "delay", "suspects", "pause", "exchange")
+	exchangeUnique   = newScript("exchange", "lib", "rights", "payload", "straight", "records", "waits", "unique", "delay", "suspects", "pause", "exchange")
 	pollScript       = loadScript("poll", "rights", "waits", "unique", "suspects", "pause")
 	registerScript   = loadScript("register")
 	unregisterScript = loadScript("unregister", "forget")

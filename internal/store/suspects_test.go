@@ -51,6 +51,19 @@ func TestSuspects(t *testing.T) {
 	plain, unique := store.Queue{Name: "q"}, store.Queue{Name: "q", Unique: true}
 
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		t.Run("a suspect of a paused queue waits, too", func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, server)
+			f.push("q", a, b)
+			f.dies(store.Suspect, f.reserve(2, "q")...)
+			require.Empty(t, f.want(2, store.SetApart, plain).Jobs)
+			_, err := f.Pause(t.Context(), "q")
+			require.NoError(t, err)
+			require.Empty(t, f.want(1, store.OnlySuspects, plain).Jobs)
+			_, err = f.Resume(t.Context(), "q")
+			require.NoError(t, err)
+			require.Len(t, f.want(1, store.OnlySuspects, plain).Jobs, 1)
+		})
 		t.Run("a suspect that cannot be set apart stays where it is", func(t *testing.T) {
 			t.Parallel()
 			for _, broken := range []string{"resqued:suspects", "resqued:suspects:q"} {

@@ -1,8 +1,20 @@
 -- exchange does what is left of a call that straight did not go through with.
 
+local bound, nnames, nclasses = tonumber(ARGV[5]), tonumber(ARGV[13]), tonumber(ARGV[14])
+
 if may and nwant > 0 and not straight then needcompanions(prefix) end
 
-local failedkey, reasons, released, failed = prefix .. 'failed', reply[5], locks, 0
+do
+  local short = reply
+  reply = {'OK', 0, 0, '', {}, {}, {}, {}, 0}
+  for i = 3, 2 * w do reply[#reply + 1] = short[i] end
+end
+for c = 1, alltold and nready or 0 do
+  applied[c] = '1'
+  if c <= nlocks then released[c] = ARGV[locksat + c - 1] end
+end
+
+local failedkey, reasons, failed = prefix .. 'failed', reply[5], 0
 processed = 0
 
 -- counted reads the count that stands in front of a failure record, "<key length> <value>
@@ -43,7 +55,7 @@ local function unlock(token, lock)
 end
 
 for c = nready + 1, nplain do
-  local token, lock = ARGV[14 + 2 * c], ARGV[15 + 2 * c]
+  local token, lock = ARGV[plainat + c - 1], c <= nlocks and ARGV[locksat + c - 1] or ''
   local had = call('HDEL', inflight, token) == 1
   applied[c] = had and '1' or '0'
   if had then
@@ -182,7 +194,6 @@ for i = wantsat, queuesat - 1, 2 do
     wants[#wants + 1] = {token, worker}
   end
 end
-written = #reply
 
 local names, inGo = {}, {}
 do
@@ -252,8 +263,10 @@ end
 -- give grants a job to the next want, and writes its record.
 local function give(queue, payload, lock, start, capped, deaths, blame)
   local want = wants[w]
-  grant(want[1], want[2], frame(queue, capped and master or '', deaths, blame, start), payload, lock)
-  flush()
+  local record = recordof(want[2], frame(queue, capped and master or '', deaths, blame, start), payload, lock)
+  call('HSET', inflight, want[1], record)
+  reply[#reply + 1] = want[1]
+  reply[#reply + 1] = record
   if capped then pcall_('HINCRBY', capkey, queue, 1) end
 end
 

@@ -2,6 +2,17 @@
 -- is a file of its own because the straight path of exchange gets by without: a function
 -- costs something each time that a script defines it.
 
+if not lockname then parts() end
+
+-- len is LLEN, or nil where the key holds something else: a wrong type must be
+-- found before anything is popped, because Redis does not roll back.
+local function len(key)
+  local n = pcall_('LLEN', key)
+  if type(n) == 'number' then return n end
+  checked(n)
+  return nil
+end
+
 -- unpack_ reads a record; see frame in straight.lua.
 local function unpack_(s)
   local q, w, l, c, fence, deaths, blame, at, start, i =

@@ -12,8 +12,10 @@
 -- ARGV    prefix, proc, master, lock TTL (s), scan bound, repeat (1|0), lock key
 --         style, number of plain completions, of others, of wants, of queues, of this
 --         sending, of names, of classes with names of their own, what to do with suspects
---         (a set them apart, t take them as any job, o take nothing else); then
---         per plain completion: token, lock key
+--         (a set them apart, t take them as any job, o take nothing else), number of
+--         plain completions with a lock, which are the first; then
+--         per plain completion: token
+--         per plain completion with a lock: its key
 --         per other completion: token, kind (d f r b t), queue, lock key, flags (c capped,
 --           h holds class locks, k somebody wanted it to end, s it goes back after it has
 --           run, n its attempts are counted), worker if mirrored else '', deaths, failure
@@ -23,7 +25,9 @@
 --           Go, u unique, s strict)
 --         per name: queue, SHA-1 of a payload, what its lock is called
 --         per class: its name
--- RETURNS {'FENCED'} if the process has no valid lease: nothing was done; else
+-- RETURNS {'FENCED'} if the process has no valid lease: nothing was done;
+--         {'+' and the marks of the completions (see below), more (1|0), token, record, …}
+--         from a call that went straight; else
 --         {'OK', bounced, more (1|0), one of 1 (applied) 0 (late) x (stuck)
 --          u (applied; it was a duplicate) for each completion as one text, the plain ones
 --          first,
@@ -33,11 +37,11 @@
 
 local inflight = KEYS[1]
 local prefix, proc, master, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local bound, again, style = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7]
+local again, style, onsuspects = ARGV[6] == '1', ARGV[7], ARGV[15]
 local nplain, nother, nwant, nqueue = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
-local sending, nnames, nclasses = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
-local onsuspects = ARGV[15]
-local othersat = 16 + 2 * nplain
+local sending, nlocks = tonumber(ARGV[12]), tonumber(ARGV[16])
+local plainat, locksat = 17, 17 + nplain
+local othersat = locksat + nlocks
 local wantsat = othersat + 9 * nother
 local queuesat = wantsat + 2 * nwant
 local ms, us = now()
@@ -48,7 +52,7 @@ if not lease or lease < ms then return {'FENCED'} end
 local jobs, me = prefix .. 'locket:job_locks:', owner(proc, '')
 local fencekey, fence = prefix .. 'resqued:fence', nil
 local counters, deathkey = prefix .. 'locket:queue_lock_counters', prefix .. 'resqued:deaths'
-local straight = not again and nnames == 0 and nclasses == 0 and onsuspects ~= 'o'
+local straight = not again and ARGV[13] == '0' and ARGV[14] == '0' and onsuspects ~= 'o'
 
 if may then
   need(inflight, 'HDEL', 'HGET', 'HINCRBY', 'HKEYS')
@@ -68,50 +72,59 @@ end
 -- Plain are the jobs that have ended well, of which nothing but the record and the lock
 -- is left. A call that does not go straight has more to ask before the first write.
 local nready = straight and nplain or 0
-local size = nready == 1 and query('HDEL', inflight, ARGV[16]) or query('HLEN', inflight)
+local size = nready == 1 and query('HDEL', inflight, ARGV[plainat]) or query('HLEN', inflight)
 if type(size) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. inflight .. ' is no hash; move it away')
 end
 
--- there are the tokens that have had a record, which is gone now.
-local there = {}
+-- there has, for each token that had a record, which completion told of it first;
+-- alltold says that each completion was the first to tell of a record.
+local there, alltold = {}, true
 if nready == 1 then
-  there[ARGV[16]] = size == 1
+  alltold = size == 1
 elseif size > 8 * nready then
-  for i = 16, 15 + 2 * nready, 2 do
-    local token = ARGV[i]
-    there[token] = call('HDEL', inflight, token) == 1 or there[token]
+  for c = 1, nready do
+    local token = ARGV[plainat + c - 1]
+    if call('HDEL', inflight, token) == 1 then there[token] = c else alltold = false end
   end
 elseif nready > 0 then
-  local tokens = {}
   for _, token in ipairs(call('HKEYS', inflight)) do there[token] = true end
-  for i = 16, othersat - 1, 2 do tokens[#tokens + 1] = ARGV[i] end
-  call('HDEL', inflight, unpack(tokens))
+  for c = 1, nready do
+    local token = ARGV[plainat + c - 1]
+    if there[token] == true then there[token] = c else alltold = false end
+  end
+  call('HDEL', inflight, unpack(ARGV, plainat, plainat + nready - 1))
 end
 
-local applied, processed, locks, owners, ended = {}, 0, {}, {}, {}
-for i = 16, 15 + 2 * nready, 2 do
-  local token, lock = ARGV[i], ARGV[i + 1]
-  if there[token] then
-    applied[#applied + 1], processed = '1', processed + 1
-    there[token] = false -- should it be told twice
-    if lock ~= '' then
-      locks[#locks + 1] = lock
-      owners[#owners + 1] = me .. token
+-- applied are the marks of completions one by one, released the locks of those that were
+-- applied. Neither is needed while all goes well.
+local applied, released, processed = {}, {}, nready
+if not alltold then
+  processed = 0
+  for c = 1, nready do
+    local token = ARGV[plainat + c - 1]
+    applied[c] = '0'
+    if there[token] == c then
+      applied[c], processed = '1', processed + 1
+      if c <= nlocks then
+        released[#released + 1] = ARGV[locksat + c - 1]
+        release(released[#released], me .. token)
+      end
     end
+  end
+elseif nready > 0 and nlocks == 1 then
+  release(ARGV[locksat], me .. ARGV[plainat])
+elseif nready > 0 and nlocks > 1 then
+  local values, ours = pcall_('MGET', unpack(ARGV, locksat, othersat - 1)), 0
+  for c = 1, nlocks do
+    if values[c] == me .. ARGV[plainat + c - 1] then ours = ours + 1 end
+  end
+  if ours == nlocks then
+    call('DEL', unpack(ARGV, locksat, othersat - 1))
   else
-    applied[#applied + 1] = '0'
+    for c = 1, nlocks do release(ARGV[locksat + c - 1], me .. ARGV[plainat + c - 1]) end
   end
 end
-if #locks == 1 then
-  release(locks[1], owners[1])
-elseif #locks > 1 then
-  local values = pcall_('MGET', unpack(locks))
-  for i, lock in ipairs(locks) do
-    if values[i] == owners[i] then ended[#ended + 1] = lock end
-  end
-end
-if #ended > 0 then call('DEL', unpack(ended)) end
 if processed > 0 then pcall_('INCRBY', prefix .. 'stat:processed', processed) end
 
 -- A request whose answer did not come may have been under way still when it was
@@ -119,13 +132,20 @@ if processed > 0 then pcall_('INCRBY', prefix .. 'stat:processed', processed) en
 local info = prefix .. 'resqued:proc:' .. proc
 if nwant > 0 and (tonumber(pcall_('HGET', info, 'repeated') or 0) or 0) > sending then nwant = 0 end
 
-local reply = {'OK', 0, 0, '', {}, {}, {}, {}, 0}
-local w, written = 1, #reply -- the next want; what of the reply is in Redis, too
+-- The reply begins as the wants, with the room for what stands before them: a record takes
+-- the place of its worker, and the table never has to grow.
+local reply = nwant > 1000 and {} or {unpack(ARGV, wantsat - 2, queuesat - 1)}
+for i = #reply + 1, 2 * nwant + 2 do reply[i] = ARGV[wantsat - 3 + i] end
+reply[1], reply[2] = '+' .. (alltold and string.rep('1', nready) or table.concat(applied)), 0
+local w, written = 1, 2 -- the next want; what of the reply is in Redis, too
 local bytes, maxbytes = 0, 4194304 -- a reply of many large payloads would block the server
 
--- nextfence returns a number larger than all before it, as text. The first sets so many
--- aside as there are wants, from the time on: then it takes one command, nearly always.
-local high
+-- nextfence returns a number larger than all before it, as text: its last two digits
+-- apart, because to format numbers is dear. The first sets so many aside as there are
+-- wants, from the time on: then it takes one command, nearly always.
+local hundreds
+local pairsof = '0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849'
+  .. '5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899'
 local function nextfence()
   if not fence then
     local last = pcall_('GETSET', fencekey, fmt('%.0f', us + nwant))
@@ -134,9 +154,9 @@ local function nextfence()
     if fence > us or refused(last) then call('SET', fencekey, fmt('%.0f', fence + nwant)) end
   end
   fence = fence + 1
-  local low = fence % 1000000
-  if low == 0 or not high then high = fmt('%.0f', (fence - low) / 1000000) end
-  return high .. fmt('%06d', low)
+  local low = fence % 100
+  if low == 0 or not hundreds then hundreds = fmt('%.0f', (fence - low) / 100) end
+  return hundreds, sub(pairsof, 2 * low + 1, 2 * low + 2)
 end
 
 -- digits is a small number as text.
@@ -158,19 +178,19 @@ local function frame(queue, cap, deaths, blame, start)
   return {'3 ' .. #queue .. ' ', ' ' .. #cap .. ' ', fmt(' %d %d %.0f %s\n', deaths, blame, ms, start) .. queue, cap}
 end
 
--- grant gives a job to a want. flush writes the records of such jobs, before these leave
--- their queue, as far as that can be.
-local function grant(token, worker, f, payload, lock)
-  local n = lock == '' and '0' or nextfence()
-  local size = #reply
-  reply[size + 1] = token
-  reply[size + 2] = f[1] .. digits(#worker) .. ' ' .. digits(#lock) .. f[2] .. n .. f[3] .. worker .. lock .. f[4] .. payload
+-- recordof returns the record of a job for the next want.
+local function recordof(worker, f, payload, lock)
+  local high, low = '0', ''
+  if lock ~= '' then high, low = nextfence() end
   bytes, w = bytes + #payload, w + 1
+  return f[1] .. digits(#worker) .. ' ' .. digits(#lock) .. f[2] .. high .. low .. f[3] .. worker .. lock .. f[4] .. payload
 end
 
+-- flush writes the records of the jobs up to the next want, before these leave their
+-- queue, as far as that can be.
 local function flush()
-  if #reply > written then call('HSET', inflight, unpack(reply, written + 1)) end
-  written = #reply
+  if 2 * w > written then call('HSET', inflight, unpack(reply, written + 1, 2 * w)) end
+  written = 2 * w
 end
 
 -- peek returns at most room payloads of a queue, those behind the first n; the only one
@@ -194,20 +214,24 @@ local function reserve_straight(queue, locked)
     if payloads.err then return false end
     if n == 0 and room == 1 then popped = payloads[1] end
     for _, payload in ipairs(payloads) do
-      local token = ARGV[wantsat + 2 * w - 2]
       if locked then
-        local ok, name = pcall(lockname, payload, style)
-        lock = jobs .. (ok and name or redis.sha1hex(payload))
-        if not call('SET', lock, me .. token, 'NX', 'EX', ttl) then break end
+        lock = style ~= 'payload' and quickname(jobs, payload)
+        if not lock then
+          if not lockname then parts() end
+          local ok, name = pcall(lockname, payload, style)
+          lock = jobs .. (ok and name or redis.sha1hex(payload))
+        end
+        if not call('SET', lock, me .. reply[2 * w + 1], 'NX', 'EX', ttl) then break end
       end
       f = f or frame(queue, '', 0, 0, '-')
-      grant(token, ARGV[wantsat + 2 * w - 1], f, payload, lock)
+      local at = 2 * w + 2
+      reply[at] = recordof(reply[at], f, payload, lock)
       n = n + 1
       if bytes >= maxbytes then break end
     end
     met = n - last < #payloads and bytes < maxbytes
     if n - last < room or bytes >= maxbytes then break end
-    if #reply - written > 1000 then flush() end -- unpack takes only so many
+    if 2 * w - written > 1000 then flush() end -- unpack takes only so many
     chunk = bytes - before < 8192 * n and 16 or 4
   end
   flush()
@@ -226,8 +250,7 @@ local obstacles = {counters, deathkey, prefix .. 'pause:all', prefix .. 'pause-a
 local nextqueue, asked = 1, nwant > 0 and math.min(nqueue, 8) or 0
 for i = 1, asked do obstacles[4 + i] = prefix .. 'pause:queue:' .. ARGV[queuesat + 3 * i - 3] end
 if straight and nother == 0 and pcall_('EXISTS', unpack(obstacles)) == 0 then
-  reply[4] = table.concat(applied)
-  if nwant == 0 then return reply end
+  if nwant == 0 then return {reply[1], 0} end
   -- The first write must be one that a full server accepts, then the others pass, too.
   if nplain == 0 and nwant > 1 then call('PERSIST', info) end
   while nextqueue <= nqueue and w <= nwant do
@@ -239,11 +262,15 @@ if straight and nother == 0 and pcall_('EXISTS', unpack(obstacles)) == 0 then
     local at = queuesat + 3 * nextqueue - 3
     local flags = ARGV[at + 2]
     if ARGV[at + 1] ~= '0' or flags ~= '' and flags ~= 'l' or not reserve_straight(ARGV[at], flags == 'l') then break end
-    if bytes >= maxbytes then
-      if w <= nwant and (nextqueue < nqueue or call('LLEN', prefix .. 'queue:' .. ARGV[at]) > 0) then reply[3] = 1 end
-      return reply
+    if bytes < maxbytes then
+      nextqueue = nextqueue + 1
+    else
+      if w <= nwant and (nextqueue < nqueue or call('LLEN', prefix .. 'queue:' .. ARGV[at]) > 0) then reply[2] = 1 end
+      nextqueue = nqueue + 1 -- the others have to wait
     end
-    nextqueue = nextqueue + 1
   end
-  if nextqueue > nqueue or w > nwant then return reply end
+  if nextqueue > nqueue or w > nwant then
+    for i = 2 * w + 1, 2 * nwant + 2 do reply[i] = nil end
+    return reply
+  end
 end

@@ -69,12 +69,12 @@ var defects = []defect{
 
 	{"I4", "the end of a job counts each time that it is told", []edit{
 		{exchange, `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == -1 then`},
-		{straight, `if there[token] then`, `if true then`},
+		{straight, `if there[token] == c then`, `if true then`},
 	}, replies, []string{"C1"}},
 	// Only both: what others have recovered has no record any more.
 	{"I4", "the end of a job counts though others have recovered it", []edit{
 		{exchange, `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == -1 then`},
-		{straight, `if there[token] then`, `if true then`},
+		{straight, `if there[token] == c then`, `if true then`},
 		{straight, `if not lease or lease < ms then return {'FENCED'} end`, ``},
 	}, cut, []string{"C1"}},
 	{"I4", "a process that was given up for dead is not told", []edit{
