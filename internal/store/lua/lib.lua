@@ -42,6 +42,9 @@ local function quickname(before, payload)
   if not class or #args > 200 or find(args, '[', 2, true) or find(args, '\n', 1, true)
     or find(args, '\t', 1, true) or find(args, '\r', 1, true) then return nil end
   -- Outside of strings white space can only stand beside one of these.
-  if find(args, ' ', 1, true) and (find(args, '[[{,:] ') or find(args, ' []},:]')) then return nil end
+  if find(args, ' ', 1, true) then
+    if find(args, ', ', 1, true) or find(args, ': ', 1, true) or find(args, '[ ', 1, true) or find(args, '{ ', 1, true)
+      or find(args, ' ,', 1, true) or find(args, ' :', 1, true) or find(args, ' ]', 1, true) or find(args, ' }', 1, true) then return nil end
+  end
   return before .. class .. args
 end
