@@ -60,7 +60,7 @@ func (s *sliced) run(t *testing.T, fn func(ctx context.Context, r *Runner) error
 	r.mu.Lock()
 	s.record = store.LongRecord{Fields: r.fields(""), State: r.state}
 	r.mu.Unlock()
-	time.Sleep(s.wait)
+	pass(s.wait)
 	return err == nil
 }
 
@@ -70,8 +70,11 @@ func newSliced() *sliced {
 	return &sliced{record: store.LongRecord{Fields: map[string]string{}, State: map[string]string{}}, wait: time.Hour, o: Options{Slice: 10 * time.Second}}
 }
 
+// pass lets time pass, on the clock of the bubble.
+func pass(d time.Duration) { <-time.After(d) }
+
 func takes(d time.Duration) func(context.Context, int) error {
-	return func(context.Context, int) error { time.Sleep(d); return nil }
+	return func(context.Context, int) error { pass(d); return nil }
 }
 
 func TestProgress(t *testing.T) {
@@ -96,7 +99,7 @@ func TestProgress(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSliced()
 			fn := func(ctx context.Context, r *Runner) error {
-				if err := r.WorkOnce(ctx, "plan", func(context.Context) error { time.Sleep(4 * time.Second); return nil }); err != nil {
+				if err := r.WorkOnce(ctx, "plan", func(context.Context) error { pass(4 * time.Second); return nil }); err != nil {
 					return err
 				}
 				if err := WorkEach(ctx, r, "quick", make([]int, 10), takes(100*time.Millisecond)); err != nil {

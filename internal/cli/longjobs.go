@@ -110,10 +110,13 @@ func (v *longView) progress() (text, rate, eta string) {
 	return text, rate, eta
 }
 
-// speed is how many items are done in a second; of slow ones how many in an hour.
+// speed is how many items are done in a second; of slow ones how many in a minute or an hour.
 func speed(perSecond float64) string {
-	if perSecond < 0.1 {
+	switch {
+	case perSecond < 1./60:
 		return fmt.Sprintf("%.1f/h", 3600*perSecond)
+	case perSecond < 1:
+		return fmt.Sprintf("%.1f/min", 60*perSecond)
 	}
 	return fmt.Sprintf("%.1f/s", perSecond)
 }
@@ -147,7 +150,7 @@ func (a *app) longjobsCommand() *cobra.Command {
 			return usage("", "--limit %d: use 1 or more", f.Limit)
 		}
 		return a.withLongjobs(c, func(ctx context.Context, client *longjob.Client) error {
-			return repeat(ctx, watch, func() error { return a.listLongjobs(ctx, client, f) })
+			return a.repeat(ctx, watch, func() error { return a.listLongjobs(ctx, client, f) })
 		})
 	}
 	flags := func(c *cobra.Command) *cobra.Command {
@@ -163,7 +166,7 @@ func (a *app) longjobsCommand() *cobra.Command {
 		Use: "longjobs", Short: "list long jobs with their progress, requeue or cancel them", RunE: ls,
 		Long: `List runs of long jobs: those that wait or run first, with how far they are and how long
 the rest of their last step takes at the speed so far, then those that have ended.`,
-		Example: "  " + a.name + " longjobs\n  " + a.name + " longjobs --status running --watch\n  " + a.name + " longjobs show 6f1c",
+		Example: "  " + a.name + " longjobs\n  " + a.name + " longjobs --watch\n  " + a.name + " longjobs show 6f1c",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return unknownVerb(c, args[0])
@@ -183,8 +186,9 @@ func (a *app) withLongjobs(c *cobra.Command, do func(ctx context.Context, client
 	})
 }
 
-// repeat shows something once, or until the program is interrupted.
-func repeat(ctx context.Context, watch bool, show func() error) error {
+// repeat shows something once, or until the program is interrupted: on a terminal always in
+// the same place, elsewhere one after the other.
+func (a *app) repeat(ctx context.Context, watch bool, show func() error) error {
 	if !watch {
 		return show()
 	}
@@ -192,7 +196,11 @@ func repeat(ctx context.Context, watch bool, show func() error) error {
 	defer stop()
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
+	inPlace := a.flags.output != outJSON && a.flags.output != outName && isTerminal(a.stdout)
 	for {
+		if inPlace {
+			_ = a.printText("\x1b[H\x1b[2J") // home, clear
+		}
 		if err := show(); err != nil {
 			return err
 		}
@@ -242,6 +250,8 @@ func (a *app) listLongjobs(ctx context.Context, client *longjob.Client, f longjo
 	}
 	if a.flags.output != outJSON && a.flags.output != outName {
 		switch {
+		case len(runs) == 0 && (f.Class != "" || f.Status != ""):
+			a.note("no such long jobs")
 		case len(runs) == 0:
 			a.note("no long jobs")
 		case more:
@@ -300,7 +310,7 @@ func (a *app) showLongjobCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return repeat(ctx, watch, func() error {
+				return a.repeat(ctx, watch, func() error {
 					if run, err = client.Get(ctx, run.UUID); err != nil {
 						return err
 					}

@@ -90,7 +90,7 @@ func (m *longModel) copies(r *longRun) (n int) {
 		count(payload)
 	}
 	for _, h := range m.hands {
-		if h.there {
+		if h.there && h.verdict != 'd' { // who was told that somebody else runs it throws it away
 			count(h.payload)
 		}
 	}
