@@ -46,9 +46,9 @@ system: ## the system tests at full size, 20,000 jobs a run, with their figures
 	sh scripts/provide
 	RESQUED_TEST_FULL=1 $(TOOL) gotestsum --format standard-verbose -- -timeout 30m ./test/... ./locker
 
-model: ## the model test of the scripts, MODEL (50,000) random sequences
+model: ## the model tests of the scripts, MODEL (50,000) random sequences, and some of long jobs
 	sh scripts/provide
-	$(GO) test -run '^TestModel$$' -v -timeout 0 ./internal/store -rapid.checks=$$(($(MODEL) / 10))
+	$(GO) test -run '^Test(Long)?Model$$' -v -timeout 0 ./internal/store -rapid.checks=$$(($(MODEL) / 10))
 
 # What to do with it: CHAOS='-profile long -duration 30m', or a run again: CHAOS='-seed 7'.
 CHAOS   ?= -profile short

@@ -33,8 +33,10 @@ type Step struct {
 	// Done is how many of Total items are done; a Total of 0 is unknown.
 	Done  int64 `json:"done"`
 	Total int64 `json:"total"`
-	// Milliseconds is how long slices have worked on it.
+	// Milliseconds is how long slices have worked on what is done, Item how long on the
+	// item that is next.
 	Milliseconds int64 `json:"ms"`
+	Item         int64 `json:"item_ms,omitempty"`
 	Finished     bool  `json:"finished,omitempty"`
 }
 
@@ -56,7 +58,9 @@ func (s Step) Left() (left time.Duration, ok bool) {
 	case rate == 0 || s.Total <= 0:
 		return 0, false
 	}
-	seconds := float64(max(s.Total-s.Done, 0)) / rate
+	// What the next item has taken is no more to come, but the rest of it may take any time.
+	items := max(s.Total-s.Done, 0)
+	seconds := max(float64(items)/rate-float64(s.Item)/1000, float64(items-1)/rate, 0)
 	return time.Duration(math.Min(seconds, 1e9) * float64(time.Second)), true
 }
 

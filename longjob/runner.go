@@ -40,6 +40,8 @@ type Runner struct {
 	message   string
 	warning   string
 	steps     []Step
+	top       string    // the step of steps that is under way
+	ticked    time.Time // until when its time is counted
 	savedAt   time.Time
 
 	yielded bool

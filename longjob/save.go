@@ -88,6 +88,7 @@ func (r *Runner) commit(ctx context.Context) error {
 
 // fields are those of the run that a save writes; r.mu is held.
 func (r *Runner) fields(failure string) map[string]string {
+	r.tick()
 	f := map[string]string{
 		"ran":      strconv.FormatInt((r.ranBefore + time.Since(r.began)).Milliseconds(), 10),
 		"units":    strconv.FormatInt(r.units, 10),

@@ -41,11 +41,10 @@ type step struct {
 	name  string
 	top   bool
 	place place
-	began time.Time
 }
 
 func (r *Runner) step(ctx context.Context, key string) (*step, error) {
-	s := &step{r: r, name: scope(ctx) + key, top: scope(ctx) == "", began: time.Now()}
+	s := &step{r: r, name: scope(ctx) + key, top: scope(ctx) == ""}
 	if text, ok := r.look(stateStep + s.name); ok {
 		if err := json.Unmarshal([]byte(text), &s.place); err != nil {
 			return nil, fmt.Errorf("longjob: what is saved of step %q: %w", key, err)
@@ -73,26 +72,58 @@ func (s *step) mark(inner string, total int64) error {
 	return nil
 }
 
+// enter shows a step that is about to go on; what it takes from now on is its own time.
+func (s *step) enter(total int64) {
+	if !s.top {
+		return
+	}
+	r := s.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tick()
+	r.top, r.ticked = s.name, time.Now()
+	st := r.shown(s.name)
+	st.Done, st.Total = s.place.N, total
+}
+
 // show notes the progress of a step that is not within another; r.mu is held.
 func (s *step) show(total int64) {
 	if !s.top {
 		return
 	}
 	r := s.r
-	i := slices.IndexFunc(r.steps, func(st Step) bool { return st.Name == s.name })
-	if i < 0 {
-		i = len(r.steps)
-		r.steps = append(r.steps, Step{Name: s.name})
-	}
-	now := time.Now()
-	st := &r.steps[i]
+	r.tick()
+	st := r.shown(s.name)
 	st.Done, st.Total, st.Finished = s.place.N, total, s.place.Done
-	st.Milliseconds += now.Sub(s.began).Milliseconds()
-	s.began = s.began.Add(time.Duration(now.Sub(s.began).Milliseconds()) * time.Millisecond)
-	// Of very many steps only the last ones are shown; those before need not be kept.
-	if len(r.steps) > 2*maxSteps {
-		r.steps = slices.Clone(r.steps[len(r.steps)-maxSteps:])
+	st.Milliseconds, st.Item = st.Milliseconds+st.Item, 0
+	if st.Finished && r.top == s.name {
+		r.top = ""
 	}
+}
+
+// shown is the progress of a step; r.mu is held.
+func (r *Runner) shown(name string) *Step {
+	i := slices.IndexFunc(r.steps, func(st Step) bool { return st.Name == name })
+	if i < 0 {
+		// Of very many steps only the last ones are shown; those before need not be kept.
+		if len(r.steps) >= 2*maxSteps {
+			r.steps = slices.Clone(r.steps[len(r.steps)-maxSteps:])
+		}
+		i = len(r.steps)
+		r.steps = append(r.steps, Step{Name: name})
+	}
+	return &r.steps[i]
+}
+
+// tick adds the time since the last look to the step that is under way: one whose items
+// take many slices would else know only what their last one has taken. r.mu is held.
+func (r *Runner) tick() {
+	if r.top == "" {
+		return
+	}
+	took := time.Since(r.ticked).Milliseconds()
+	r.shown(r.top).Item += took
+	r.ticked = r.ticked.Add(time.Duration(took) * time.Millisecond)
 }
 
 // WorkOnce runs fn as a unit, once per run: in later slices it does nothing.
@@ -101,6 +132,7 @@ func (r *Runner) WorkOnce(ctx context.Context, key string, fn func(ctx context.C
 	if err != nil || s.place.Done {
 		return err
 	}
+	s.enter(1)
 	if err := r.Continue(ctx); err != nil {
 		return err
 	}
@@ -123,6 +155,7 @@ func WorkEach[T any](ctx context.Context, r *Runner, key string, items []T, fn f
 	if err != nil {
 		return err
 	}
+	s.enter(int64(len(items)))
 	for _, item := range items[from:] {
 		if err := eachItem(ctx, s, item, int64(len(items)), false, fn); err != nil {
 			return err
@@ -162,6 +195,7 @@ func WorkSeq[T any](ctx context.Context, r *Runner, key string, total int64, seq
 	if err != nil || s.place.Done {
 		return err
 	}
+	s.enter(total)
 	skip := s.place.N
 	for item := range seq {
 		if skip > 0 {
@@ -213,6 +247,7 @@ func WorkAfter[T any](ctx context.Context, r *Runner, key string, total int64,
 			return fmt.Errorf("longjob: the last item of step %q: %w", key, err)
 		}
 	}
+	s.enter(total)
 	for item, err := range next(ctx, after) {
 		if err != nil {
 			return err

@@ -23,6 +23,7 @@ func WorkTree(ctx context.Context, r *Runner, key string, tree map[string]any, f
 		}
 	}
 	total := countLeaves(tree)
+	s.enter(total)
 	type leafAt struct {
 		path []string
 		leaf any

@@ -62,8 +62,8 @@ func viewLong(r longjob.Run) longView {
 	if v.Steps == nil {
 		v.Steps = []longjob.Step{}
 	}
-	if n := len(r.Steps); n > 0 && !r.Status.Over() {
-		if left, ok := r.Steps[n-1].Left(); ok {
+	if step, ok := v.step(); ok && !step.Finished && !r.Status.Over() {
+		if left, ok := step.Left(); ok {
 			seconds := left.Seconds()
 			v.ETA = &seconds
 		}
@@ -78,20 +78,61 @@ func instant(t time.Time) *time.Time {
 	return &t
 }
 
-// progress is the last step in words, eta how long the rest of it takes.
-func (v *longView) progress() (text, eta string) {
-	if len(v.Steps) == 0 {
-		return "", ""
+// step is the one that is under way, or was the last.
+func (v *longView) step() (step longjob.Step, ok bool) {
+	for _, step := range slices.Backward(v.Steps) {
+		if !step.Finished {
+			return step, true
+		}
 	}
-	step := v.Steps[len(v.Steps)-1]
+	if n := len(v.Steps); n > 0 {
+		return v.Steps[n-1], true
+	}
+	return step, false
+}
+
+// progress is that step in words, eta how long the rest of it takes.
+func (v *longView) progress() (text, rate, eta string) {
+	step, ok := v.step()
+	if !ok {
+		return "", "", ""
+	}
 	text = fmt.Sprintf("%s %d", step.Name, step.Done)
 	if step.Total > 0 {
 		text += fmt.Sprintf("/%d", step.Total)
 	}
-	if v.ETA != nil {
-		eta = age(time.Duration(*v.ETA * float64(time.Second)))
+	if n := step.PerSecond(); n > 0 {
+		rate = speed(n)
 	}
-	return text, eta
+	if v.ETA != nil {
+		eta = longLeft(time.Duration(*v.ETA * float64(time.Second)))
+	}
+	return text, rate, eta
+}
+
+// speed is how many items are done in a second; of slow ones how many in a minute or an hour.
+func speed(perSecond float64) string {
+	switch {
+	case perSecond < 1./60:
+		return fmt.Sprintf("%.1f/h", 3600*perSecond)
+	case perSecond < 1:
+		return fmt.Sprintf("%.1f/min", 60*perSecond)
+	}
+	return fmt.Sprintf("%.1f/s", perSecond)
+}
+
+// longLeft is age in two units: of two hours it matters how many minutes there are.
+func longLeft(d time.Duration) string {
+	d = d.Round(time.Second)
+	switch {
+	case d < time.Minute || d >= 48*time.Hour && d%(24*time.Hour) < time.Hour:
+		return age(d)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd%02dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 }
 
 func (a *app) longjobsCommand() *cobra.Command {
@@ -109,7 +150,7 @@ func (a *app) longjobsCommand() *cobra.Command {
 			return usage("", "--limit %d: use 1 or more", f.Limit)
 		}
 		return a.withLongjobs(c, func(ctx context.Context, client *longjob.Client) error {
-			return repeat(ctx, watch, func() error { return a.listLongjobs(ctx, client, f) })
+			return a.repeat(ctx, watch, func() error { return a.listLongjobs(ctx, client, f) })
 		})
 	}
 	flags := func(c *cobra.Command) *cobra.Command {
@@ -125,7 +166,7 @@ func (a *app) longjobsCommand() *cobra.Command {
 		Use: "longjobs", Short: "list long jobs with their progress, requeue or cancel them", RunE: ls,
 		Long: `List runs of long jobs: those that wait or run first, with how far they are and how long
 the rest of their last step takes at the speed so far, then those that have ended.`,
-		Example: "  " + a.name + " longjobs\n  " + a.name + " longjobs --status running --watch\n  " + a.name + " longjobs show 6f1c",
+		Example: "  " + a.name + " longjobs\n  " + a.name + " longjobs --watch\n  " + a.name + " longjobs show 6f1c",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return unknownVerb(c, args[0])
@@ -145,8 +186,9 @@ func (a *app) withLongjobs(c *cobra.Command, do func(ctx context.Context, client
 	})
 }
 
-// repeat shows something once, or until the program is interrupted.
-func repeat(ctx context.Context, watch bool, show func() error) error {
+// repeat shows something once, or until the program is interrupted: on a terminal always in
+// the same place, elsewhere one after the other.
+func (a *app) repeat(ctx context.Context, watch bool, show func() error) error {
 	if !watch {
 		return show()
 	}
@@ -154,7 +196,11 @@ func repeat(ctx context.Context, watch bool, show func() error) error {
 	defer stop()
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
+	inPlace := a.flags.output != outJSON && a.flags.output != outName && isTerminal(a.stdout)
 	for {
+		if inPlace {
+			_ = a.printText("\x1b[H\x1b[2J") // home, clear
+		}
 		if err := show(); err != nil {
 			return err
 		}
@@ -184,6 +230,7 @@ func (a *app) listLongjobs(ctx context.Context, client *longjob.Client, f longjo
 		{title: "PROGRESS"},
 		{title: "UNITS", right: true},
 		{title: "SLICES", right: true},
+		{title: "RATE", right: true},
 		{title: "ETA", right: true},
 		{title: "SEEN", right: true},
 		{title: "MESSAGE"},
@@ -193,16 +240,18 @@ func (a *app) listLongjobs(ctx context.Context, client *longjob.Client, f longjo
 	now := time.Now()
 	for _, r := range runs {
 		v := viewLong(r)
-		progress, eta := v.progress()
+		progress, rate, eta := v.progress()
 		message := r.Message
 		if r.Error != "" {
 			message, _, _ = strings.Cut(r.Error, "\n")
 		}
-		l.add(r.UUID, v, r.UUID, r.Class, string(r.Status), progress, fmt.Sprint(r.Units), fmt.Sprint(r.Slices), eta,
+		l.add(r.UUID, v, r.UUID, r.Class, string(r.Status), progress, fmt.Sprint(r.Units), fmt.Sprint(r.Slices), rate, eta,
 			since(r.Seen, now), message, r.Queue, string(v.Args))
 	}
 	if a.flags.output != outJSON && a.flags.output != outName {
 		switch {
+		case len(runs) == 0 && (f.Class != "" || f.Status != ""):
+			a.note("no such long jobs")
 		case len(runs) == 0:
 			a.note("no long jobs")
 		case more:
@@ -261,7 +310,7 @@ func (a *app) showLongjobCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return repeat(ctx, watch, func() error {
+				return a.repeat(ctx, watch, func() error {
 					if run, err = client.Get(ctx, run.UUID); err != nil {
 						return err
 					}
@@ -302,10 +351,10 @@ func (a *app) showLongjob(run longjob.Run) error {
 			text += fmt.Sprintf(" of %d", s.Total)
 		}
 		if rate := s.PerSecond(); rate > 0 {
-			text += fmt.Sprintf(", %.1f/s", rate)
+			text += ", " + speed(rate)
 		}
 		if left, ok := s.Left(); ok && !s.Finished && !run.Status.Over() {
-			text += ", " + age(left) + " of work left"
+			text += ", " + longLeft(left) + " of work left"
 		}
 		row("step "+s.Name, text)
 	}

@@ -33,12 +33,12 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 end
 return out`
 
-func (m *model) look(t *rapid.T) snapshot {
-	raw, err := m.redis.Eval(m.ctx, dump, nil).Slice()
+func (r *rig) look(t *rapid.T) snapshot {
+	raw, err := r.redis.Eval(r.ctx, dump, nil).Slice()
 	must(t, err)
 	s := snapshot{}
-	for _, r := range raw {
-		fields, _ := r.([]any)
+	for _, e := range raw {
+		fields, _ := e.([]any)
 		key, _ := fields[0].(string)
 		ttl, _ := fields[1].(int64)
 		list, _ := fields[3].([]any)

@@ -10,9 +10,12 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
+// mutant is a defect of a script.
+type mutant struct{ name, file, from, to string }
+
 // mutants are defects of the scripts, each of which breaks one promise. What is
 // replaced must be there once, so that the table follows the scripts.
-var mutants = []struct{ name, file, from, to string }{
+var mutants = []mutant{
 	{"a lock is released whoever holds it", "lib", `pcall_('GET', lock) == value then call('DEL', lock)`, `pcall_('GET', lock) then call('DEL', lock)`},
 	{"a lock that is held is taken over", "records", `return not (p and pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 0)`, `return false`},
 	{"a foreign lock is taken over", "records", `return not (p and pcall_(`, `return p ~= nil and not (p and pcall_(`},
@@ -148,6 +151,11 @@ const mutantSequences = 1000
 // fail. The sequences are the same each time.
 func TestModelFindsDefects(t *testing.T) {
 	t.Parallel()
+	findDefects(t, mutants, (*rig).sequence)
+}
+
+func findDefects(t *testing.T, mutants []mutant, sequence func(*rig, *rapid.T)) {
+	t.Helper()
 	if testing.Short() || raceDetector {
 		t.Skip("the model itself runs; make test runs this without the race detector")
 	}
@@ -157,7 +165,8 @@ func TestModelFindsDefects(t *testing.T) {
 			r := newRig(t)
 			require.NoError(t, store.Alter(r.store, mutant.file, mutant.from, mutant.to))
 			for seed := range mutantSequences {
-				if failure := r.example(seed); failure != "" {
+				if failure := r.example(seed, sequence); failure != "" {
+					require.NotContains(t, failure, "compiling script", "it is to be wrong, not nonsense")
 					t.Logf("found by sequence %d: %.200s", seed+1, failure)
 					return
 				}
@@ -168,14 +177,14 @@ func TestModelFindsDefects(t *testing.T) {
 }
 
 // example runs one sequence and returns how it failed.
-func (r *rig) example(seed int) string {
+func (r *rig) example(seed int, sequence func(*rig, *rapid.T)) string {
 	return rapid.Custom(func(t *rapid.T) (failure string) {
 		defer func() {
 			if p := recover(); p != nil {
 				failure = fmt.Sprint(p)
 			}
 		}()
-		r.sequence(t)
+		sequence(r, t)
 		return ""
 	}).Example(seed)
 }

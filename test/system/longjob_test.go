@@ -46,22 +46,21 @@ func TestALongJobSurvivesEverything(t *testing.T) {
 
 	troubled, peace := context.WithCancel(t.Context())
 	defer peace()
-	kills := make(chan int)
-	go func() { // deploys and deaths
-		killed := 0
-		defer func() { kills <- killed }()
-		random := rand.New(rand.NewPCG(1, 2))
+	deploys, killed, troubles := 0, 0, make(chan struct{})
+	go func() { // a deploy every three seconds or so, and two deaths between them
+		defer close(troubles)
 		for n := 1; ; n++ {
 			select {
 			case <-troubled.Done():
 				return
-			case <-time.After(time.Duration(500+random.IntN(1000)) * time.Millisecond):
+			case <-time.After(time.Duration(500+rand.IntN(1000)) * time.Millisecond):
 			}
 			if n%3 == 0 {
+				deploys++
 				_ = syscall.Kill(d.PID, syscall.SIGHUP)
 			} else if pids := d.WorkerPIDs(); len(pids) > 0 {
 				killed++
-				_ = syscall.Kill(pids[random.IntN(len(pids))], syscall.SIGKILL)
+				_ = syscall.Kill(pids[rand.IntN(len(pids))], syscall.SIGKILL)
 			}
 		}
 	}()
@@ -78,8 +77,10 @@ func TestALongJobSurvivesEverything(t *testing.T) {
 	defer cancel()
 	run, err := c.Wait(limit, res.UUID)
 	peace()
-	killed := <-kills
+	<-troubles
 	require.NoError(t, err)
+	require.Positive(t, deploys)
+	require.Positive(t, killed)
 	require.Equal(t, longjob.Completed, run.Status, run.Error)
 	require.Equal(t, map[string]string{"0": "1"}, d.Noted("once"))
 	require.Empty(t, d.Failures())
@@ -104,7 +105,87 @@ func TestALongJobSurvivesEverything(t *testing.T) {
 	}
 	require.Equal(t, units, last.unit)
 	require.LessOrEqual(t, repeated, killed+crashes)
-	t.Logf("%d units in %d slices; %d processes killed, %d units repeated, %s of work", units, run.Slices, killed, repeated, run.Ran)
+	t.Logf("%d units in %d slices; %d deploys, %d processes killed, %d crashes of Redis; %d units repeated, %s of work in %s",
+		units, run.Slices, deploys, killed, crashes, repeated, run.Ran, run.Ended.Sub(run.Begun))
+}
+
+// A Redis that was restarted without what it had written last: with nothing the run is gone,
+// and nobody complains; with an older snapshot it goes on from there.
+func TestALongJobAndAnOlderRedis(t *testing.T) {
+	t.Parallel()
+	start := func(t *testing.T) (server *redistest.Server, d *harness.Daemon, units func() []int) {
+		t.Helper()
+		server = redistest.Start(t, redistest.Options{})
+		others := redistest.Shared(t) // what is done is noted where nothing is forgotten
+		d = harness.Start(t, harness.Options{App: true, Workers: 2, Redis: server, Config: shortLease, Env: []string{"RESQUED_TEST_REDIS=" + others.URL()}})
+		client := others.Client(t)
+		return server, d, func() (list []int) {
+			for _, entry := range client.LRange(t.Context(), d.Key("test:units"), 0, -1).Val() {
+				var unit int
+				_, err := fmt.Sscan(entry, &unit)
+				require.NoError(t, err)
+				list = append(list, unit)
+			}
+			return list
+		}
+	}
+	const total = 300
+
+	t.Run("nothing", func(t *testing.T) {
+		t.Parallel()
+		server, d, units := start(t)
+		c := longClient(t, d)
+		res, err := c.EnqueueUnique(t.Context(), "Long", []any{total, 15}, longjob.Queue("long"))
+		require.NoError(t, err)
+		proctest.Await(t, patience, func() bool { return len(units()) > 20 }, "units")
+		server.Kill()
+		server.Restart()
+		_, err = c.Get(t.Context(), res.UUID)
+		require.ErrorIs(t, err, longjob.ErrNotFound)
+		again, err := c.EnqueueUnique(t.Context(), "Long", []any{total, 15}, longjob.Queue("long"))
+		require.NoError(t, err)
+		require.Equal(t, longjob.New, again.Outcome)
+		limit, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		run, err := c.Wait(limit, again.UUID)
+		require.NoError(t, err)
+		require.Equal(t, longjob.Completed, run.Status, run.Error)
+		require.EqualValues(t, total, run.Steps[1].Done)
+		require.Empty(t, d.Failures())
+		_, err = c.Get(t.Context(), res.UUID)
+		require.ErrorIs(t, err, longjob.ErrNotFound, "its last slice has saved nothing")
+	})
+
+	t.Run("an older snapshot", func(t *testing.T) {
+		t.Parallel()
+		server, d, units := start(t)
+		c := longClient(t, d)
+		res, err := c.EnqueueUnique(t.Context(), "Long", []any{total, 15}, longjob.Queue("long"))
+		require.NoError(t, err)
+		proctest.Await(t, patience, func() bool { return len(units()) > 20 }, "units")
+		require.NoError(t, d.Client.Save(t.Context()).Err())
+		saved := units()[len(units())-1]
+		proctest.Await(t, patience, func() bool { return len(units()) > 150 }, "further slices")
+		server.Kill()
+		server.Restart()
+		limit, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		defer cancel()
+		run, err := c.Wait(limit, res.UUID)
+		require.NoError(t, err)
+		require.Equal(t, longjob.Completed, run.Status, run.Error)
+		require.Empty(t, d.Failures())
+		last, back := 0, 0
+		for _, unit := range units() {
+			require.LessOrEqual(t, unit, last+1, "none is left out")
+			if unit <= last {
+				back++
+				require.GreaterOrEqual(t, unit, saved-2, "what the snapshot has is not done again")
+			}
+			last = unit
+		}
+		require.Equal(t, total, last)
+		t.Logf("%d units, of which the snapshot had %d; %d times back", total, saved, back)
+	})
 }
 
 // A drain does not wait for a long job, and a kill is no failure of it.
@@ -160,8 +241,7 @@ func TestALongJobLetsItsProcessGo(t *testing.T) {
 // by its own master; woken, it saves nothing.
 func TestAStoppedSliceSavesNothing(t *testing.T) {
 	t.Parallel()
-	short := "job_lock_duration: 3s\nheartbeat_frequency: 1s\n"
-	first := harness.Start(t, harness.Options{App: true, Host: "first", Config: short})
+	first := harness.Start(t, harness.Options{App: true, Host: "first", Config: shortLease})
 	c := longClient(t, first)
 	res, err := c.Enqueue(t.Context(), "Long", []any{40, 100}, longjob.Queue("long"))
 	require.NoError(t, err)
@@ -169,7 +249,7 @@ func TestAStoppedSliceSavesNothing(t *testing.T) {
 		return first.Client.LLen(t.Context(), first.Key("test:units")).Val() > 3
 	}, "units")
 	first.Stop()
-	_ = harness.Start(t, harness.Options{App: true, Host: "second", Config: short, Namespace: first.Space})
+	_ = harness.Start(t, harness.Options{App: true, Host: "second", Config: shortLease, Namespace: first.Space})
 	before := first.Client.HGet(t.Context(), first.Key("resqued:longjob:run:"+res.UUID), "fence").Val()
 	proctest.Await(t, time.Minute, func() bool {
 		return first.Client.HGet(t.Context(), first.Key("resqued:longjob:run:"+res.UUID), "fence").Val() != before

@@ -10,7 +10,11 @@
 --         more), and the uuid
 
 local prefix, way, keep, ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), (now())
-for i = 4, #ARGV, 7 do needlong(prefix, ARGV[i], ARGV[i + 4]) end
+for i = 4, #ARGV, 7 do
+  needlong(prefix, ARGV[i], ARGV[i + 4])
+  local old = call('HGET', KEYS[1], ARGV[i + 1])
+  if old then needhash(runkey(prefix, old)) end
+end
 local reply = {}
 for i = 4, #ARGV, 7 do
   local id, kind = ARGV[i], ARGV[i + 1]

@@ -9,7 +9,8 @@ local prefix, id, ms = ARGV[1], ARGV[2], (now())
 local v = call('HMGET', KEYS[1], 'status', 'owner')
 if not v[1] then return 'GONE' end
 if not active(v[1]) then return v[1] end
+local runs = v[2] and v[2] ~= '' and recorded(prefix, v[2])
 needlong(prefix, id)
 call('PERSIST', KEYS[1])
 endrun(prefix, id, 'cancelled', tonumber(ARGV[3]), ms)
-return v[2] and v[2] ~= '' and recorded(prefix, v[2]) and 'ENDING' or 'CANCELLED'
+return runs and 'ENDING' or 'CANCELLED'

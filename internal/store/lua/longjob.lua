@@ -30,22 +30,28 @@ end
 
 local function counts(command, key) return type(query(command, key)) == 'number' end
 
--- needlong ends the script, before it has written anything, unless all that it writes to
--- can be written to. queue is nil where nothing is pushed.
+-- needhash ends the script unless something is a hash, or is not there.
+local function needhash(key)
+  if not counts('HLEN', key) then error(redis.error_reply('RESQUEDTYPE ' .. key .. ' is no hash; move it away')) end
+end
+
+-- needlong ends the script, before it has written anything, unless it may do all that it does
+-- from there on. queue is nil where nothing is pushed.
 local function needlong(prefix, id, queue)
-  need(runkey(prefix, id), 'HSET', 'HDEL', 'PERSIST', 'DEL')
-  need(statekey(prefix, id), 'HSET', 'HDEL', 'DEL')
-  need(currentkey(prefix), 'HSET', 'HDEL')
+  need(runkey(prefix, id), 'HGET', 'HGETALL', 'HSET', 'HDEL', 'PERSIST', 'DEL')
+  need(statekey(prefix, id), 'HGETALL', 'HSET', 'HDEL', 'DEL')
+  need(currentkey(prefix), 'HGET', 'HSET', 'HDEL')
   for _, key in ipairs({activekey(prefix), endedkey(prefix)}) do
-    need(key, 'ZADD', 'ZREM')
+    need(key, 'ZADD', 'ZREM', 'ZSCORE')
     if not counts('ZCARD', key) then error(redis.error_reply('RESQUEDTYPE ' .. key .. ' is no sorted set; move it away')) end
   end
-  for _, key in ipairs({runkey(prefix, id), statekey(prefix, id), currentkey(prefix)}) do
-    if not counts('HLEN', key) then error(redis.error_reply('RESQUEDTYPE ' .. key .. ' is no hash; move it away')) end
-  end
+  needhash(runkey(prefix, id))
+  needhash(statekey(prefix, id))
+  needhash(currentkey(prefix))
   if not queue then return end
   local key = prefix .. 'queue:' .. queue
   needlist(key)
+  need(key .. ':uniqueue', 'EXISTS')
   needcompanions(prefix)
   if not len(key) then error(redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away')) end
   if not utyped(key) then
