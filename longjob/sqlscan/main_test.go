@@ -59,6 +59,7 @@ type bed struct {
 	fn    func(ctx context.Context, r *longjob.Runner) error
 
 	handler func(ctx context.Context, job *resqued.Job) error
+	leave   chan struct{} // closed when the processes are to leave
 }
 
 func setup(t *testing.T, o longjob.Options) *bed { return setupAt(t, server, o, "") }
@@ -67,7 +68,7 @@ func setup(t *testing.T, o longjob.Options) *bed { return setupAt(t, server, o, 
 func setupAt(t *testing.T, server *pgtest.Server, o longjob.Options, params string) *bed {
 	t.Helper()
 	cache := redistest.Shared(t)
-	b := &bed{t: t, watch: &watch{}}
+	b := &bed{t: t, watch: &watch{}, leave: make(chan struct{})}
 	schema := fmt.Sprintf("s%d", schemas.Add(1))
 	open := func(tracer pgx.QueryTracer, name, params string) *pgxpool.Pool {
 		config, err := pgxpool.ParseConfig(server.URL("") + params)
@@ -139,7 +140,7 @@ func (b *bed) slice() (error, bool) {
 	require.NoError(b.t, err)
 	job := &resqued.Job{ID: e.ID, Class: e.Class, Args: e.Args, Payload: reserved.Payload, Queue: reserved.Queue}
 	job.SetRun(proc, reserved.Token)
-	result := b.handler(b.store.InContext(b.t.Context()), job)
+	result := b.handler(resqued.WithLeaving(b.store.InContext(b.t.Context()), b.leave), job)
 
 	c := store.Completion{Job: &reserved, Kind: store.Done}
 	var requeue *resqued.RequeueError

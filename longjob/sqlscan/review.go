@@ -138,7 +138,7 @@ func (s *scan) endRound(ctx context.Context, next *reviewed) (last bool, err err
 	if next.Helped == 0 {
 		s.rest(ctx, reviewPause)
 	}
-	*next = reviewed{place: place{Total: next.Total, Shrink: next.Shrink}, Back: next.Back}
+	*next = reviewed{place: place{Total: next.Total, Shrink: next.Shrink, Quick: next.Quick}, Back: next.Back}
 	return false, nil
 }
 

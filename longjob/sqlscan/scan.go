@@ -18,6 +18,8 @@ const (
 	maxLeft = 1000
 	// maxLeftBytes does so for long keys.
 	maxLeftBytes = 128 << 10
+	// quickEnough is how many quick batches it takes for larger ones.
+	quickEnough = 10
 	// lockedPause is how long a scan waits at its end before it looks again.
 	lockedPause = 250 * time.Millisecond
 )
@@ -36,8 +38,9 @@ type place struct {
 	Over bool `json:"over,omitempty"`
 	// Waited is for how long nothing of Left was free.
 	Waited time.Duration `json:"waited,omitempty"`
-	// Shrink is how often batches were halved.
+	// Shrink is how often batches were halved, Quick how many were quick since then.
 	Shrink int `json:"shrink,omitempty"`
+	Quick  int `json:"quick,omitempty"`
 }
 
 // scan is one that is under way in a slice.
@@ -90,6 +93,9 @@ func ScanDestroy[T any](ctx context.Context, r *longjob.Runner, key string, db D
 		}
 		if len(all) != len(keys) {
 			return 0, fmt.Errorf("%d rows are locked, %d are read", len(keys), len(all))
+		}
+		if err := s.release(ctx, tx); err != nil {
+			return 0, err
 		}
 		return s.call(len(all), func(i int) error { return fn(ctx, tx, all[i]) })
 	})
@@ -185,15 +191,20 @@ func (s *scan) shrink(at *place) func() bool {
 			return false
 		}
 		at.Shrink++
+		at.Quick = 0
 		at.Edge = nil // it is as far away as a larger one would look
 		return true
 	}
 }
 
-// grow makes batches larger again when there is time enough.
+// grow makes batches larger again, after some that had time enough.
 func (s *scan) grow(at *place) {
-	if at.Shrink > 0 && s.slowest < s.o.StatementTimeout/4 {
+	if at.Shrink == 0 || s.slowest > s.o.StatementTimeout/4 {
+		return
+	}
+	if at.Quick++; at.Quick >= quickEnough {
 		at.Shrink--
+		at.Quick = 0
 	}
 }
 

@@ -75,9 +75,19 @@ func (s *scan) bounded(ctx context.Context, tx pgx.Tx) error {
 		{"plan_cache_mode", "force_custom_plan"},
 		// Keys are kept as text, which has to read back.
 		{"datestyle", "ISO"},
+		// Where the planner thinks that few rows are left it would sort them, and be wrong
+		// for a table that is new. Its aversion must not look like much work to the compiler.
+		{"enable_sort", "off"}, {"jit", "off"},
 	} {
 		st.add(" || set_config(%s::text, %s::text, true)", st.arg(setting[0]), st.arg(setting[1]))
 	}
+	return s.each(ctx, tx, st, func(pgx.Rows) error { return nil })
+}
+
+// release takes back what the statements of others should not be bothered with.
+func (s *scan) release(ctx context.Context, tx pgx.Tx) error {
+	st := &statement{}
+	st.add("SELECT set_config('enable_sort', NULL, true), set_config('jit', NULL, true)")
 	return s.each(ctx, tx, st, func(pgx.Rows) error { return nil })
 }
 
