@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -186,12 +188,8 @@ func name(key []string) string {
 	return string(text)
 }
 
+// some are the names of a few rows.
 func some(back map[string]int) string {
-	text := ""
-	for key := range back {
-		if text += key + " "; len(text) > 200 {
-			break
-		}
-	}
-	return text
+	names := slices.Sorted(maps.Keys(back))
+	return strings.Join(names[:min(len(names), 10)], " ")
 }

@@ -168,7 +168,8 @@ func (s *rowScan) page(ctx context.Context, at place) (page longjob.Page[place],
 				return err
 			})
 			if _, lost := errors.AsType[lostError](err); lost && s.longest >= s.o.IdleTimeout {
-				return fnError{fmt.Errorf("the function took %s, a transaction may stand still for %s (IdleTimeout): %s", s.longest, s.o.IdleTimeout, err)}
+				// It would take as long again.
+				return fnError{errors.New(fmt.Sprint("the function took ", s.longest, ", a transaction may stand still for ", s.o.IdleTimeout, " (IdleTimeout): ", err))}
 			}
 			return err
 		})

@@ -77,7 +77,8 @@ func (s *scan) bounded(ctx context.Context, tx pgx.Tx) error {
 		{"datestyle", "ISO"},
 		// Where the planner thinks that few rows are left it would sort them, and be wrong
 		// for a table that is new. Its aversion must not look like much work to the compiler.
-		{"enable_sort", "off"}, {"jit", "off"},
+		{"enable_sort", "off"},
+		{"jit", "off"},
 	} {
 		st.add(" || set_config(%s::text, %s::text, true)", st.arg(setting[0]), st.arg(setting[1]))
 	}
