@@ -73,12 +73,14 @@ func review[T any](ctx context.Context, s *scan, at reviewed, scan pgx.RowToFunc
 			if err := s.look(ctx, tx, &next.place); err != nil {
 				return err
 			}
-			sp := span{from: next.Last, to: next.Edge}
-			if found, err = s.candidates(ctx, tx, sp, size, false); err != nil || len(found) == 0 {
+			found, err = s.candidates(ctx, tx, span{from: next.Last, to: next.Edge}, size, false)
+			if all = nil; err != nil || len(found) == 0 {
 				return err
 			}
-			sp.keys = keysOf(found)
-			all, err = fetch(ctx, s, tx, sp, scan)
+			if err := s.byKey(ctx, tx); err != nil {
+				return err
+			}
+			all, err = fetch(ctx, s, tx, keysOf(found), scan)
 			return err
 		})
 	})
@@ -152,7 +154,10 @@ func (s *scan) judge(ctx context.Context, called [][]string, back map[string]int
 	var still [][]string
 	err = s.again(ctx, func() bool { return false }, func(ctx context.Context) error {
 		return s.transaction(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
-			still, err = s.matching(ctx, tx, span{keys: called})
+			if err := s.byKey(ctx, tx); err != nil {
+				return err
+			}
+			still, err = s.matching(ctx, tx, called)
 			return err
 		})
 	})

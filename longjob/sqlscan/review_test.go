@@ -162,7 +162,7 @@ func TestReviewingSelectLoop(t *testing.T) {
 		}
 		n := 0
 		b.watch.on("SELECT", func() {
-			if n++; n%7 == 0 {
+			if n++; n%11 == 0 {
 				cut()
 			}
 		})

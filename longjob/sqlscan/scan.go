@@ -87,7 +87,7 @@ func ScanDestroy[T any](ctx context.Context, r *longjob.Runner, key string, db D
 	scan pgx.RowToFunc[T], fn func(ctx context.Context, tx pgx.Tx, row T) error,
 ) error {
 	return rows(ctx, r, key, db, q, o, func(ctx context.Context, s *rowScan, tx pgx.Tx, keys [][]string) (int, error) {
-		all, err := fetch(ctx, s.scan, tx, span{keys: keys}, scan)
+		all, err := fetch(ctx, s.scan, tx, keys, scan)
 		if err != nil {
 			return 0, err
 		}
@@ -97,19 +97,24 @@ func ScanDestroy[T any](ctx context.Context, r *longjob.Runner, key string, db D
 		if err := s.release(ctx, tx); err != nil {
 			return 0, err
 		}
-		return s.call(len(all), func(i int) error { return fn(ctx, tx, all[i]) })
+		handled, err := s.call(len(all), func(i int) error { return fn(ctx, tx, all[i]) })
+		if err == nil {
+			err = s.byKey(ctx, tx)
+		}
+		return handled, err
 	})
 }
 
-// fetch reads the rows of a span in the order of their keys.
-func fetch[T any](ctx context.Context, s *scan, tx pgx.Tx, sp span, scan pgx.RowToFunc[T]) (all []T, err error) {
+// fetch reads rows in the order of their keys.
+func fetch[T any](ctx context.Context, s *scan, tx pgx.Tx, keys [][]string, scan pgx.RowToFunc[T]) (all []T, err error) {
 	columns := "*"
 	if len(s.q.Columns) > 0 {
 		columns = columnList(s.q.Columns)
 	}
 	st := &statement{}
-	st.add("SELECT %s FROM %s WHERE %s", columns, s.t.name, s.in(st, sp))
-	st.add(" ORDER BY %s", s.t.list(""))
+	unnested, values := s.t.unnest(st, keys)
+	st.add("SELECT resqued_row.* FROM %s CROSS JOIN LATERAL (SELECT %s FROM %s WHERE %s = %s OFFSET 0) resqued_row ORDER BY resqued_key.place",
+		unnested, columns, s.t.name, s.t.row(), tuple(values))
 	err = s.each(ctx, tx, st, func(rows pgx.Rows) error {
 		row, err := scan(rows)
 		all = append(all, row)
@@ -224,9 +229,11 @@ func (s *rowScan) batch(ctx context.Context, tx pgx.Tx, at place) (next place, d
 	if err := s.look(ctx, tx, &next); err != nil {
 		return next, 0, err
 	}
-	sp := span{from: next.Last, to: next.Edge}
-	found, err := s.candidates(ctx, tx, sp, size, true)
+	found, err := s.candidates(ctx, tx, span{from: next.Last, to: next.Edge}, size, true)
 	if err != nil {
+		return next, 0, err
+	}
+	if err := s.byKey(ctx, tx); err != nil {
 		return next, 0, err
 	}
 	var free [][]string
@@ -235,7 +242,7 @@ func (s *rowScan) batch(ctx context.Context, tx pgx.Tx, at place) (next place, d
 			free = append(free, c.key)
 		}
 	}
-	handled, done, err := s.work(ctx, tx, sp, free)
+	handled, done, err := s.work(ctx, tx, free)
 	if err != nil {
 		return next, 0, err
 	}
@@ -305,7 +312,7 @@ func (p *place) leap() {
 
 // work visits rows and deletes them. It returns how many are handled, and how many of these
 // count as done: a trigger may have kept some.
-func (s *rowScan) work(ctx context.Context, tx pgx.Tx, sp span, keys [][]string) (handled int, done int64, err error) {
+func (s *rowScan) work(ctx context.Context, tx pgx.Tx, keys [][]string) (handled int, done int64, err error) {
 	handled = len(keys)
 	if handled == 0 {
 		return 0, 0, nil
@@ -318,8 +325,7 @@ func (s *rowScan) work(ctx context.Context, tx pgx.Tx, sp span, keys [][]string)
 	if s.o.KeepRows && s.visit != nil {
 		return handled, int64(handled), nil
 	}
-	sp.keys = keys[:handled]
-	if done, err = s.remove(ctx, tx, sp); s.visit != nil {
+	if done, err = s.remove(ctx, tx, keys[:handled]); s.visit != nil {
 		done = int64(handled)
 	}
 	return handled, done, err
@@ -337,8 +343,10 @@ func full(keys [][]string) bool {
 
 // revisit works those of the rows that were locked that are free by now.
 func (s *rowScan) revisit(ctx context.Context, tx pgx.Tx, next place, size int) (place, int64, error) {
-	sp := span{keys: next.Left}
-	found, err := s.candidates(ctx, tx, sp, len(next.Left), true)
+	if err := s.byKey(ctx, tx); err != nil {
+		return next, 0, err
+	}
+	found, err := s.candidates(ctx, tx, span{keys: next.Left}, len(next.Left), true)
 	if err != nil {
 		return next, 0, err
 	}
@@ -353,7 +361,7 @@ func (s *rowScan) revisit(ctx context.Context, tx pgx.Tx, next place, size int) 
 		}
 	}
 	free, later := free[:min(size, len(free))], free[min(size, len(free)):]
-	handled, done, err := s.work(ctx, tx, span{}, free)
+	handled, done, err := s.work(ctx, tx, free)
 	if err != nil {
 		return next, 0, err
 	}

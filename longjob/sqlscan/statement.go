@@ -128,7 +128,7 @@ func (s *scan) highest(ctx context.Context, tx pgx.Tx) ([]string, error) {
 func (s *scan) edge(ctx context.Context, tx pgx.Tx, sp span, n int) ([]string, error) {
 	st := &statement{}
 	st.add("SELECT %s FROM %s WHERE %s", s.t.text(""), s.t.name, s.in(st, sp))
-	st.add(" ORDER BY %s OFFSET %d LIMIT 1", s.t.list(""), n-1)
+	st.add(" ORDER BY %s OFFSET %d LIMIT 1", s.t.list(), n-1)
 	return s.key(ctx, tx, st)
 }
 
@@ -145,16 +145,19 @@ type candidate struct {
 // them is either locked or known to be left.
 func (s *scan) candidates(ctx context.Context, tx pgx.Tx, sp span, n int, lock bool) (found []candidate, err error) {
 	st, where := s.asking()
-	seen := fmt.Sprintf("SELECT %s FROM %s WHERE %s AND %s ORDER BY %[1]s LIMIT %[5]d", s.t.list(""), s.t.name, s.in(st, sp), where, n)
+	st.add("WITH resqued_seen AS MATERIALIZED (SELECT %s FROM %s", s.t.list(), s.t.name)
+	st.add(" WHERE %s AND %s ORDER BY %s LIMIT %d) ", s.in(st, sp), where, s.t.list(), n)
+	st.add("SELECT %s, ", s.t.text("resqued_s."))
 	if lock {
-		st.add("WITH resqued_seen AS MATERIALIZED (%s), resqued_mine AS MATERIALIZED (", seen)
-		st.add("SELECT %s FROM %s WHERE %s IN (SELECT %[1]s FROM resqued_seen)", s.t.list(""), s.t.name, s.t.row())
-		st.add(" AND %s AND %s FOR UPDATE SKIP LOCKED) ", s.in(st, span{from: sp.from, to: sp.to}), where)
-		st.add("SELECT %s, m.%s IS NOT NULL FROM resqued_seen s LEFT JOIN resqued_mine m USING (%s) ORDER BY %s",
-			s.t.text("s."), s.t.cols[0], s.t.list(""), s.t.list("s."))
+		// One look at the index of the key for each, whatever the planner believes of the
+		// condition: that is put to the row once it is locked, because of OFFSET.
+		st.add("resqued_m.resqued_mine IS NOT NULL FROM resqued_seen resqued_s LEFT JOIN LATERAL (SELECT true AS resqued_mine FROM (")
+		st.add("SELECT * FROM %s WHERE %s = %s OFFSET 0 FOR UPDATE SKIP LOCKED", s.t.name, s.t.row(), tuple(s.t.behind("resqued_s.")))
+		st.add(") AS %s WHERE %s) resqued_m ON true", s.q.Table[len(s.q.Table)-1:].Sanitize(), where)
 	} else {
-		st.add("SELECT %s, false FROM (%s) s ORDER BY %s", s.t.text("s."), seen, s.t.list("s."))
+		st.add("false FROM resqued_seen resqued_s")
 	}
+	st.add(" ORDER BY %s", strings.Join(s.t.behind("resqued_s."), ", "))
 	err = s.each(ctx, tx, st, func(rows pgx.Rows) error {
 		var c candidate
 		var err error
@@ -165,21 +168,23 @@ func (s *scan) candidates(ctx context.Context, tx pgx.Tx, sp span, n int, lock b
 	return found, err
 }
 
-// matching returns those rows of a span that match.
-func (s *scan) matching(ctx context.Context, tx pgx.Tx, sp span) ([][]string, error) {
+// matching returns which of some rows match.
+func (s *scan) matching(ctx context.Context, tx pgx.Tx, keys [][]string) ([][]string, error) {
 	st, where := s.asking()
-	st.add("SELECT %s FROM %s WHERE %s AND %s", s.t.text(""), s.t.name, s.in(st, sp), where)
+	unnested, values := s.t.unnest(st, keys)
+	st.add("SELECT resqued_m.* FROM %s CROSS JOIN LATERAL (SELECT %s FROM (SELECT * FROM %s WHERE %s = %s OFFSET 0) AS %s WHERE %s) resqued_m",
+		unnested, s.t.text(""), s.t.name, s.t.row(), tuple(values), s.q.Table[len(s.q.Table)-1:].Sanitize(), where)
 	return s.keys(ctx, tx, st)
 }
 
-// remove deletes the rows of a span and returns how many there were.
-func (s *scan) remove(ctx context.Context, tx pgx.Tx, sp span) (int64, error) {
+// remove deletes rows and returns how many there were.
+func (s *scan) remove(ctx context.Context, tx pgx.Tx, keys [][]string) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.StatementTimeout+grace)
 	defer cancel()
 	began := time.Now()
 	defer func() { s.slowest = max(s.slowest, time.Since(began)) }()
 	st := &statement{}
-	st.add("DELETE FROM %s WHERE %s", s.t.name, s.in(st, sp))
+	st.add("DELETE FROM %s WHERE %s", s.t.name, s.t.among(st, keys))
 	tag, err := tx.Exec(ctx, st.text.String(), st.args...)
 	return tag.RowsAffected(), err
 }

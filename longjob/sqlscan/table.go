@@ -79,9 +79,16 @@ func tuple(parts []string) string {
 	return "(" + strings.Join(parts, ", ") + ")"
 }
 
-// list is the columns of the key, each behind the prefix.
-func (t *table) list(prefix string) string {
-	return prefix + strings.Join(t.cols, ", "+prefix)
+// list is the columns of the key.
+func (t *table) list() string { return strings.Join(t.cols, ", ") }
+
+// behind has each of them behind a prefix.
+func (t *table) behind(prefix string) []string {
+	parts := make([]string, len(t.cols))
+	for i, col := range t.cols {
+		parts[i] = prefix + col
+	}
+	return parts
 }
 
 // text has them as text, which every type has and reads back. Only PostgreSQL compares keys,
@@ -106,17 +113,23 @@ func (t *table) value(st *statement, key []string) string {
 
 // among is the condition that the key of a row is one of keys.
 func (t *table) among(st *statement, keys [][]string) string {
-	arrays, names, values := make([]string, len(t.cols)), make([]string, len(t.cols)), make([]string, len(t.cols))
+	unnested, values := t.unnest(st, keys)
+	return fmt.Sprintf("%s IN (SELECT %s FROM %s)", t.row(), strings.Join(values, ", "), unnested)
+}
+
+// unnest makes rows of keys, resqued_key, whose column place is their number. values are
+// the columns of the key.
+func (t *table) unnest(st *statement, keys [][]string) (rows string, values []string) {
+	arrays, names := make([]string, len(t.cols)), make([]string, len(t.cols))
 	for i, typ := range t.types {
 		column := make([]string, len(keys))
 		for n, key := range keys {
 			column[n] = key[i]
 		}
 		arrays[i], names[i] = st.arg(column)+"::text[]", fmt.Sprintf("c%d", i)
-		values[i] = fmt.Sprintf("resqued_key.c%d::%s", i, typ)
+		values = append(values, fmt.Sprintf("resqued_key.c%d::%s", i, typ))
 	}
-	return fmt.Sprintf("%s IN (SELECT %s FROM unnest(%s) AS resqued_key(%s))",
-		t.row(), strings.Join(values, ", "), strings.Join(arrays, ", "), strings.Join(names, ", "))
+	return fmt.Sprintf("unnest(%s) WITH ORDINALITY AS resqued_key(%s, place)", strings.Join(arrays, ", "), strings.Join(names, ", ")), values
 }
 
 func columnList(columns []string) string {

@@ -75,8 +75,9 @@ func (s *scan) bounded(ctx context.Context, tx pgx.Tx) error {
 		{"plan_cache_mode", "force_custom_plan"},
 		// Keys are kept as text, which has to read back.
 		{"datestyle", "ISO"},
-		// Where the planner thinks that few rows are left it would sort them, and be wrong
-		// for a table that is new. Its aversion must not look like much work to the compiler.
+		// Where the planner believes that few rows are left it would read and sort all of
+		// them, and be wrong for a table that is new: until byKey they come in order. That it
+		// costs must not look like much work, which is worth compiling.
 		{"enable_sort", "off"},
 		{"jit", "off"},
 	} {
@@ -85,10 +86,20 @@ func (s *scan) bounded(ctx context.Context, tx pgx.Tx) error {
 	return s.each(ctx, tx, st, func(pgx.Rows) error { return nil })
 }
 
-// release takes back what the statements of others should not be bothered with.
+// byKey is for statements about rows that are known by their keys: each is one look at the
+// index, also in a table that the planner would rather read as a whole for so many.
+func (s *scan) byKey(ctx context.Context, tx pgx.Tx) error {
+	return s.set(ctx, tx, "set_config('enable_sort', NULL, true), set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)")
+}
+
+// release ends what the statements of others should not be bothered with.
 func (s *scan) release(ctx context.Context, tx pgx.Tx) error {
+	return s.set(ctx, tx, "set_config('enable_sort', NULL, true), set_config('enable_seqscan', NULL, true), set_config('jit', NULL, true)")
+}
+
+func (s *scan) set(ctx context.Context, tx pgx.Tx, settings string) error {
 	st := &statement{}
-	st.add("SELECT set_config('enable_sort', NULL, true), set_config('jit', NULL, true)")
+	st.add("SELECT %s", settings)
 	return s.each(ctx, tx, st, func(pgx.Rows) error { return nil })
 }
 
