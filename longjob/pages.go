@@ -1,0 +1,66 @@
+package longjob
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+)
+
+// Page is what one call of the function of WorkPages has done.
+type Page[P any] struct {
+	// Next is where the next page begins. It must encode to JSON.
+	Next P
+	// Last: no page follows.
+	Last bool
+	// Done is how many items this page had, and Total about how many all have, 0 = unknown;
+	// both are for the progress.
+	Done, Total int64
+}
+
+// WorkPages runs fn for one page after the other, each as a unit, until it returns the last
+// one. fn is told where the page begins, the zero value for the first, and returns where the
+// next one does: a token of a list that comes in parts, say, or the last key that was read.
+// A later slice goes on with the first page that is not done.
+func WorkPages[P any](ctx context.Context, r *Runner, key string, fn func(ctx context.Context, from P) (Page[P], error)) error {
+	s, err := r.step(ctx, key)
+	if err != nil || s.place.Done {
+		return err
+	}
+	for {
+		if err := r.Continue(ctx); err != nil {
+			return err
+		}
+		var from P
+		if len(s.place.Value) > 0 {
+			if err := json.Unmarshal(s.place.Value, &from); err != nil {
+				return fmt.Errorf("longjob: the next page of step %q: %w", key, err)
+			}
+		}
+		var page Page[P]
+		var next json.RawMessage
+		inner := fmt.Sprintf("%s#%d", s.name, s.place.N)
+		err := r.unit(ctx, func(ctx context.Context) (err error) {
+			if page, err = fn(within(ctx, inner), from); err != nil {
+				return err
+			}
+			if next, err = json.Marshal(page.Next); err != nil {
+				return fmt.Errorf("longjob: the next page of step %q: %w", key, err)
+			}
+			return nil
+		}, func() error {
+			s.place.N += page.Done
+			s.place.Value = next
+			total := page.Total
+			if total > 0 { // an estimate, maybe
+				total = max(total, s.place.N)
+			}
+			return s.mark(inner, total)
+		})
+		switch {
+		case err != nil:
+			return err
+		case page.Last:
+			return s.complete(ctx, 0)
+		}
+	}
+}

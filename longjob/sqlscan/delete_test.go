@@ -1,0 +1,191 @@
+package sqlscan_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/longjob"
+	"github.com/resqued/resqued/longjob/sqlscan"
+)
+
+// deletes is a function that deletes rows of table t.
+func (b *bed) deletes(where string, o sqlscan.Options, args ...any) func(ctx context.Context, r *longjob.Runner) error {
+	return func(ctx context.Context, r *longjob.Runner) error {
+		return sqlscan.ScanDelete(ctx, r, "delete", b.pool, sqlscan.Query{Table: pgx.Identifier{"t"}, Where: where, Args: args}, o)
+	}
+}
+
+func TestScanDelete(t *testing.T) {
+	t.Parallel()
+	small := sqlscan.Options{Batch: 10}
+
+	t.Run("what matches is gone, the rest stays, and each batch is a unit", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{MaxUnits: 1})
+		b.sql("CREATE TABLE t (id bigint PRIMARY KEY, kind text)")
+		b.sql("INSERT INTO t SELECT i, CASE WHEN i % 3 = 0 THEN 'keep' ELSE 'drop' END FROM generate_series(1, 1000) i; ANALYZE t")
+		run := b.completes(b.deletes("kind = $1 -- not kept", small, "drop"))
+		require.Empty(t, b.text("SELECT id FROM t WHERE id % 3 > 0"))
+		require.Equal(t, "333", b.text("SELECT count(*) FROM t WHERE id % 3 = 0"))
+		require.EqualValues(t, 667, run.Steps[0].Done)
+		require.EqualValues(t, 667, run.Steps[0].Total)
+		require.Equal(t, run.Slices, int(run.Units), "each batch is one")
+		require.GreaterOrEqual(t, run.Units, int64(67))
+		require.LessOrEqual(t, b.watch.rows, int64(10))
+	})
+
+	t.Run("an empty table, and one of which nothing matches", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{})
+		b.sql("CREATE TABLE t (id bigint PRIMARY KEY)")
+		b.completes(b.deletes("", small))
+		b.sql("INSERT INTO t SELECT generate_series(1, 1000)")
+		run := b.completes(b.deletes("id < 0", small))
+		require.Equal(t, "1000", b.text("SELECT count(*) FROM t"))
+		require.EqualValues(t, 0, run.Steps[0].Done)
+		require.EqualValues(t, 5, run.Units, "a window is 200 rows")
+	})
+
+	t.Run("a step that is done does nothing", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{MaxUnits: 1})
+		b.sql("CREATE TABLE t (id bigint PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 30)")
+		fn := b.deletes("", small)
+		b.completes(func(ctx context.Context, r *longjob.Runner) error {
+			if err := fn(ctx, r); err != nil {
+				return err
+			}
+			return r.WorkOnce(ctx, "more", func(context.Context) error {
+				b.sql("INSERT INTO t SELECT generate_series(1, 20)")
+				return nil
+			})
+		})
+		require.Equal(t, "20", b.text("SELECT count(*) FROM t"))
+	})
+
+	t.Run("the planner tells about how many there are", func(t *testing.T) {
+		t.Parallel()
+		for _, c := range []struct{ total, want int64 }{{0, 500}, {77, 77}, {-1, 0}} {
+			b := setup(t, longjob.Options{MaxUnits: 1})
+			b.sql("CREATE TABLE t (id bigint PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 1000); ANALYZE t")
+			b.fn = b.deletes("id <= $1", sqlscan.Options{Batch: 10, Total: c.total}, 500)
+			res, err := b.Enqueue(t.Context(), "Scan", nil)
+			require.NoError(t, err)
+			_, _ = b.slice()
+			run, err := b.Get(t.Context(), res.UUID)
+			require.NoError(t, err)
+			require.EqualValues(t, 10, run.Steps[0].Done)
+			require.InDelta(t, c.want, run.Steps[0].Total, 5)
+		}
+	})
+
+	t.Run("rows that come and go", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{})
+		b.sql("CREATE TABLE t (id bigint PRIMARY KEY, kind text); INSERT INTO t SELECT 10 * i, 'drop' FROM generate_series(1, 100) i")
+		n := 0
+		b.watch.on("DELETE", func() {
+			if n++; n == 3 { // the rows from 210 to 300 are about to go
+				b.sql("INSERT INTO t SELECT 10 * i + 5, 'drop' FROM generate_series(0, 120) i")
+				b.sql("DELETE FROM t WHERE id IN (500, 510)")
+				b.sql("UPDATE t SET kind = 'keep' WHERE id IN (600, 610)")
+			}
+		})
+		b.completes(b.deletes("kind = 'drop'", small))
+		var want []string
+		for i := 5; i < 300; i += 10 { // where it had been before
+			want = append(want, fmt.Sprint(i))
+		}
+		want = append(want, "600", "610")
+		for i := 1005; i <= 1205; i += 10 { // above the end
+			want = append(want, fmt.Sprint(i))
+		}
+		require.Equal(t, strings.Join(want, " "), b.text("SELECT id FROM t ORDER BY id"))
+	})
+}
+
+// Locks of others are passed over, and what was locked is visited in the end.
+func TestLockedRows(t *testing.T) {
+	t.Parallel()
+	fill := func(t *testing.T, o longjob.Options) *bed {
+		b := setup(t, o)
+		b.sql("CREATE TABLE t (id bigint PRIMARY KEY, kind text); INSERT INTO t SELECT i, 'drop' FROM generate_series(1, 100) i")
+		return b
+	}
+	lock := func(t *testing.T, b *bed, statement string) pgx.Tx {
+		tx, err := b.other.Begin(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+		_, err = tx.Exec(t.Context(), statement)
+		require.NoError(t, err)
+		return tx
+	}
+
+	t.Run("nobody waits for them, and they go when they are free", func(t *testing.T) {
+		t.Parallel()
+		b := fill(t, longjob.Options{MaxUnits: 1})
+		tx := lock(t, b, "SELECT FROM t WHERE id IN (3, 4, 50, 100) FOR UPDATE")
+		b.fn = b.deletes("kind = 'drop'", sqlscan.Options{Batch: 10})
+		res, err := b.Enqueue(t.Context(), "Scan", nil)
+		require.NoError(t, err)
+		for range 15 {
+			_, more := b.slice()
+			require.True(t, more, "it waits for them")
+		}
+		require.Equal(t, "3 4 50 100", b.text("SELECT id FROM t ORDER BY id"))
+		_, err = tx.Exec(t.Context(), "UPDATE t SET kind = 'keep' WHERE id = 4")
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit(t.Context()))
+		run := b.goOn(res.UUID)
+		require.Equal(t, longjob.Completed, run.Status, run.Error)
+		require.Equal(t, "4", b.text("SELECT id FROM t"))
+		require.EqualValues(t, 99, run.Steps[0].Done)
+	})
+
+	t.Run("not for ever", func(t *testing.T) {
+		t.Parallel()
+		b := fill(t, longjob.Options{Retries: -1})
+		lock(t, b, "SELECT FROM t WHERE id = 7 FOR UPDATE")
+		run := b.run(b.deletes("", sqlscan.Options{Batch: 10, Patience: time.Second}))
+		require.Equal(t, longjob.Failed, run.Status)
+		require.Contains(t, run.Error, sqlscan.ErrLocked.Error()+` for 1s: 1, one of them is ["7"]`)
+		require.Equal(t, "7", b.text("SELECT id FROM t"))
+	})
+
+	t.Run("more than it remembers", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{})
+		b.sql("CREATE TABLE t (id bigint PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 5000)")
+		tx := lock(t, b, "SELECT FROM t WHERE id <= 3000 FOR UPDATE")
+		n := 0
+		b.watch.on("SKIP LOCKED", func() {
+			if n++; n == 7 {
+				require.Equal(t, "5000", b.text("SELECT count(*) FROM t"), "it has gone on with too many behind it")
+				require.NoError(t, tx.Rollback(t.Context()))
+			}
+		})
+		run := b.completes(b.deletes("", sqlscan.Options{Batch: 300}))
+		require.Equal(t, "0", b.text("SELECT count(*) FROM t"))
+		require.EqualValues(t, 5000, run.Steps[0].Done)
+	})
+
+	t.Run("a table that somebody changes is waited for", func(t *testing.T) {
+		t.Parallel()
+		b := fill(t, longjob.Options{})
+		tx := lock(t, b, "LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+		n := 0
+		b.watch.on("FROM \"t\"", func() {
+			if n++; n == 2 {
+				require.NoError(t, tx.Rollback(t.Context()))
+			}
+		})
+		b.completes(b.deletes("", sqlscan.Options{Batch: 10, LockTimeout: 10 * time.Millisecond}))
+		require.Equal(t, "0", b.text("SELECT count(*) FROM t"))
+	})
+}

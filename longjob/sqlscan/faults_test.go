@@ -1,0 +1,167 @@
+package sqlscan_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/pgtest"
+	"github.com/resqued/resqued/longjob"
+	"github.com/resqued/resqued/longjob/sqlscan"
+)
+
+// nth calls fn once, the nth time.
+func nth(n int, fn func()) func() {
+	return func() {
+		if n--; n == 0 {
+			fn()
+		}
+	}
+}
+
+const hundred = "CREATE TABLE t (id bigint PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 100)"
+
+// raises makes a statement that deletes rows fail, as long as condition holds for tries, how
+// many there were.
+func raises(condition, state string) string {
+	return `CREATE SEQUENCE tries;
+		CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE tries bigint := nextval('tries');
+		BEGIN IF ` + condition + ` THEN RAISE EXCEPTION 'as it should' USING ERRCODE = '` + state + `'; END IF; RETURN NULL; END $$;
+		CREATE TRIGGER fails AFTER DELETE ON t FOR EACH STATEMENT EXECUTE FUNCTION fails()`
+}
+
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	terminate := func(b *bed) func() {
+		return func() {
+			require.Equal(b.t, "true", b.text("SELECT bool_and(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity WHERE application_name = $1", b.pool.Config().ConnConfig.RuntimeParams["application_name"]))
+		}
+	}
+	for _, statement := range []string{"set_config", "SKIP LOCKED", "DELETE", "commit"} {
+		t.Run("the connection is cut before "+statement, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, longjob.Options{})
+			b.sql(hundred)
+			b.watch.on(statement, nth(3, terminate(b)))
+			run := b.completes(b.deletes("", sqlscan.Options{Batch: 10}))
+			require.Equal(t, "0", b.text("SELECT count(*) FROM t"))
+			require.EqualValues(t, 100, run.Steps[0].Done)
+			require.Equal(t, 1, run.Slices)
+		})
+	}
+
+	t.Run("the server crashes", func(t *testing.T) {
+		t.Parallel()
+		own := pgtest.Start(t, pgtest.Options{Durable: true})
+		b := setupAt(t, own, longjob.Options{}, "")
+		b.sql(hundred)
+		b.watch.on("DELETE", nth(3, func() {
+			require.NoError(t, own.Restart(context.WithoutCancel(t.Context())))
+			b.other.Reset()
+		}))
+		b.completes(b.deletes("", sqlscan.Options{Batch: 10}))
+		require.Equal(t, "0", b.text("SELECT count(*) FROM t"))
+	})
+
+	for _, state := range []string{"40001", "40P01", "55P03"} {
+		t.Run("what passes is tried again: "+state, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, longjob.Options{})
+			b.sql(hundred)
+			b.sql(raises("tries IN (1, 3, 4)", state))
+			run := b.completes(b.deletes("", sqlscan.Options{Batch: 50}))
+			require.Equal(t, "0", b.text("SELECT count(*) FROM t"))
+			require.Equal(t, "5", b.text("SELECT last_value FROM tries"))
+			require.Equal(t, 1, run.Slices)
+			require.EqualValues(t, 100, run.Steps[0].Done)
+		})
+	}
+
+	t.Run("what does not pass fails the slice in the end", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{Retries: -1})
+		b.sql(hundred)
+		b.sql(raises("true", "40001"))
+		run := b.run(b.deletes("", sqlscan.Options{Batch: 50}))
+		require.Equal(t, longjob.Failed, run.Status)
+		require.Contains(t, run.Error, "as it should")
+		require.Equal(t, "8", b.text("SELECT last_value FROM tries"))
+		require.Equal(t, "100", b.text("SELECT count(*) FROM t"))
+	})
+
+	t.Run("what another try would not change fails at once", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{Retries: -1})
+		b.sql(hundred)
+		b.sql("CREATE TABLE u (t bigint REFERENCES t); INSERT INTO u VALUES (70); " + raises("false", "40001"))
+		run := b.run(b.deletes("", sqlscan.Options{Batch: 50}))
+		require.Equal(t, longjob.Failed, run.Status)
+		require.Contains(t, run.Error, "violates foreign key constraint")
+		require.Equal(t, "50", b.text("SELECT count(*) FROM t"), "the batch before is done")
+		require.EqualValues(t, 50, run.Steps[0].Done)
+	})
+
+	t.Run("a statement that takes too long has less to do", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{})
+		b.sql(hundred)
+		b.sql(`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+				IF (SELECT count(*) FROM gone) > 5 THEN PERFORM pg_sleep(600); END IF; RETURN NULL; END $$;
+			CREATE TRIGGER slow AFTER DELETE ON t REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION slow()`)
+		run := b.completes(b.deletes("", sqlscan.Options{Batch: 20, StatementTimeout: 500 * time.Millisecond}))
+		require.Equal(t, "0", b.text("SELECT count(*) FROM t"))
+		require.GreaterOrEqual(t, run.Units, int64(20))
+	})
+
+	t.Run("one that takes too long for a single row fails", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{Retries: -1})
+		b.sql(hundred)
+		b.sql("CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); END $$; CREATE TRIGGER slow AFTER DELETE ON t EXECUTE FUNCTION slow()")
+		run := b.run(b.deletes("", sqlscan.Options{Batch: 4, StatementTimeout: 100 * time.Millisecond}))
+		require.Equal(t, longjob.Failed, run.Status)
+		require.Contains(t, run.Error, "statement timeout")
+		require.Equal(t, "100", b.text("SELECT count(*) FROM t"))
+	})
+
+	t.Run("a database that is not there fails the slice, however short that is", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{Slice: time.Second, Retries: -1})
+		nowhere, err := pgxpool.New(t.Context(), "postgres:///x?host="+t.TempDir())
+		require.NoError(t, err)
+		t.Cleanup(nowhere.Close)
+		run := b.run(func(ctx context.Context, r *longjob.Runner) error {
+			return sqlscan.ScanDelete(ctx, r, "delete", nowhere, sqlscan.Query{Table: pgx.Identifier{"t"}}, sqlscan.Options{})
+		})
+		require.Equal(t, longjob.Failed, run.Status)
+		require.Contains(t, run.Error, "failed to connect")
+		require.Equal(t, 1, run.Slices)
+	})
+
+	t.Run("a process that is to leave waits for nothing", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{Slice: time.Hour})
+		b.sql(hundred)
+		tx, err := b.other.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), "SELECT FROM t WHERE id = 9 FOR UPDATE")
+		require.NoError(t, err)
+		b.watch.on("SKIP LOCKED", nth(5, func() { close(b.leave) }))
+		b.fn = b.deletes("", sqlscan.Options{Patience: time.Hour})
+		res, err := b.Enqueue(t.Context(), "Scan", nil)
+		require.NoError(t, err)
+		_, _ = b.slice()
+		run, err := b.Get(t.Context(), res.UUID)
+		require.NoError(t, err)
+		require.Equal(t, longjob.Queued, run.Status)
+		require.Empty(t, run.Error)
+		require.NoError(t, tx.Rollback(t.Context()))
+		b.leave = make(chan struct{})
+		require.Equal(t, longjob.Completed, b.goOn(res.UUID).Status)
+		require.Equal(t, "0", b.text("SELECT count(*) FROM t"))
+	})
+}

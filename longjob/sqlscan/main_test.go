@@ -1,0 +1,236 @@
+package sqlscan_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/pgtest"
+	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+	"github.com/resqued/resqued/longjob"
+)
+
+// server is the PostgreSQL of all tests that do not break theirs; each has a schema of its
+// own.
+var server *pgtest.Server
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if server, err = pgtest.Launch(context.Background(), pgtest.Options{}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer server.Stop()
+		code := m.Run()
+		if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial")); err != nil && code == 0 {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return code
+	}())
+}
+
+var schemas atomic.Int64
+
+// bed is a schema, and a Redis with a class of long jobs, Scan, whose function a test sets.
+type bed struct {
+	*longjob.Client
+	t     *testing.T
+	pool  *pgxpool.Pool // of the job
+	other *pgxpool.Pool // of the test, its statements are not watched
+	watch *watch
+	store *store.Store
+	procs int
+	fn    func(ctx context.Context, r *longjob.Runner) error
+
+	handler func(ctx context.Context, job *resqued.Job) error
+	leave   chan struct{} // closed when the processes are to leave
+}
+
+func setup(t *testing.T, o longjob.Options) *bed { return setupAt(t, server, o, "") }
+
+// setupAt takes further parameters of the job's connections.
+func setupAt(t *testing.T, server *pgtest.Server, o longjob.Options, params string) *bed {
+	t.Helper()
+	cache := redistest.Shared(t)
+	b := &bed{t: t, watch: &watch{}, leave: make(chan struct{})}
+	schema := fmt.Sprintf("s%d", schemas.Add(1))
+	open := func(tracer pgx.QueryTracer, name, params string) *pgxpool.Pool {
+		config, err := pgxpool.ParseConfig(server.URL("") + params)
+		require.NoError(t, err)
+		config.MaxConns = 4
+		config.ConnConfig.Tracer = tracer
+		config.ConnConfig.RuntimeParams["search_path"] = schema
+		config.ConnConfig.RuntimeParams["application_name"] = name
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		require.NoError(t, err)
+		t.Cleanup(pool.Close)
+		return pool
+	}
+	b.pool, b.other = open(b.watch, "job "+schema, params), open(nil, "test", "")
+	b.sql("CREATE SCHEMA " + schema)
+
+	h, ns := resqued.New(), redistest.Namespace(t)
+	if o.Queue == "" {
+		o.Queue = "q"
+	}
+	longjob.Register(h, "Scan", func(ctx context.Context, r *longjob.Runner, _ struct{}) error { return b.fn(ctx, r) }, o)
+	var err error
+	b.store, err = store.Open(store.Options{URL: cache.URL(), Namespace: ns})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.store.Close()) })
+	b.Client, err = longjob.NewClient(longjob.ClientOptions{URL: cache.URL(), Namespace: ns, Handlers: h})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	b.handler = func(ctx context.Context, job *resqued.Job) error {
+		class, _ := h.Lookup("Scan")
+		return class.Handler(ctx, job)
+	}
+	return b
+}
+
+// sql runs statements.
+func (b *bed) sql(statement string, args ...any) {
+	b.t.Helper()
+	_, err := b.other.Exec(b.t.Context(), statement, args...)
+	require.NoError(b.t, err)
+}
+
+// text is the first column of all rows of a query, as text, with blanks between.
+func (b *bed) text(query string, args ...any) string {
+	b.t.Helper()
+	rows, err := b.other.Query(b.t.Context(), "SELECT x::text FROM ("+query+") AS s(x)", args...)
+	require.NoError(b.t, err)
+	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(b.t, err)
+	return strings.Join(all, " ")
+}
+
+// slice runs one slice in a process of its own, and returns what its handler has returned;
+// false = there is none that waits.
+func (b *bed) slice() (error, bool) {
+	b.t.Helper()
+	b.procs++
+	proc := fmt.Sprintf("p%d", b.procs)
+	require.NoError(b.t, b.store.Register(b.t.Context(), store.Registration{Proc: proc, Workers: []string{"h/0.0:1:q"}, Started: "now", Info: map[string]string{"pid": "1"}}))
+	reply, err := b.store.Exchange(b.t.Context(), store.ExchangeRequest{
+		Proc: proc, Master: "m", Wants: []store.Want{{Token: "t", Worker: "h/0.0:1:q"}}, Suspects: store.TakeSuspects, Queues: []store.Queue{{Name: "q", Locked: true}},
+	})
+	require.NoError(b.t, err)
+	if len(reply.Jobs) == 0 {
+		return nil, false
+	}
+	reserved := reply.Jobs[0]
+	e, err := wire.Parse(reserved.Payload, 0)
+	require.NoError(b.t, err)
+	job := &resqued.Job{ID: e.ID, Class: e.Class, Args: e.Args, Payload: reserved.Payload, Queue: reserved.Queue}
+	job.SetRun(proc, reserved.Token)
+	result := b.handler(resqued.WithLeaving(b.store.InContext(b.t.Context()), b.leave), job)
+
+	c := store.Completion{Job: &reserved, Kind: store.Done}
+	var requeue *resqued.RequeueError
+	switch {
+	case errors.As(result, &requeue):
+		c.Kind, c.Delay = store.Requeued, requeue.After
+	case errors.Is(result, resqued.Discard):
+	default:
+		require.NoError(b.t, result)
+	}
+	_, err = b.store.Exchange(b.t.Context(), store.ExchangeRequest{Proc: proc, Master: "m", Completions: []store.Completion{c}})
+	require.NoError(b.t, err)
+	return result, true
+}
+
+// run enqueues a run of fn and works its slices until none waits. It returns what became
+// of it.
+func (b *bed) run(fn func(ctx context.Context, r *longjob.Runner) error) longjob.Run {
+	b.t.Helper()
+	b.fn = fn
+	res, err := b.Enqueue(b.t.Context(), "Scan", nil)
+	require.NoError(b.t, err)
+	return b.goOn(res.UUID)
+}
+
+func (b *bed) goOn(uuid string) longjob.Run {
+	b.t.Helper()
+	for {
+		if _, more := b.slice(); !more {
+			run, err := b.Get(b.t.Context(), uuid)
+			require.NoError(b.t, err)
+			return run
+		}
+	}
+}
+
+// completes is run for one that must end well.
+func (b *bed) completes(fn func(ctx context.Context, r *longjob.Runner) error) longjob.Run {
+	b.t.Helper()
+	run := b.run(fn)
+	require.Equal(b.t, longjob.Completed, run.Status, run.Error)
+	require.Empty(b.t, run.Warning)
+	return run
+}
+
+// watch sees the statements of a job.
+type watch struct {
+	mu         sync.Mutex
+	statements int
+	rows       int64 // of the largest one
+	longest    time.Duration
+	slowest    string
+	before     func(sql string) // called before each
+}
+
+type watchKey struct{}
+
+type watched struct {
+	sql   string
+	began time.Time
+}
+
+func (w *watch) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	w.mu.Lock()
+	before := w.before
+	w.mu.Unlock()
+	if before != nil {
+		before(data.SQL)
+	}
+	return context.WithValue(ctx, watchKey{}, watched{data.SQL, time.Now()})
+}
+
+func (w *watch) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
+	q, _ := ctx.Value(watchKey{}).(watched)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.statements++
+	w.rows = max(w.rows, data.CommandTag.RowsAffected())
+	if took := time.Since(q.began); took > w.longest {
+		w.longest, w.slowest = took, q.sql
+	}
+}
+
+// on has fn called before each statement that contains a text.
+func (w *watch) on(part string, fn func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.before = func(sql string) {
+		if strings.Contains(sql, part) {
+			fn()
+		}
+	}
+}

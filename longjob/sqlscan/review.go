@@ -1,0 +1,200 @@
+package sqlscan
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/resqued/resqued/longjob"
+)
+
+// reviewPause is how long ReviewingSelectLoop waits before another round when nothing came
+// of the last one.
+const reviewPause = time.Second
+
+// reviewed is what a ReviewingSelectLoop remembers from one batch to the next.
+type reviewed struct {
+	place
+	// Back is how often the function was called for rows that went on matching.
+	Back map[string]int `json:"back,omitempty"`
+	// Called is for how many rows the function was called in this round, Helped how many
+	// of these do not match any more, Stuck how many it was not called for.
+	Called int64 `json:"called,omitempty"`
+	Helped int64 `json:"helped,omitempty"`
+	Stuck  int64 `json:"stuck,omitempty"`
+}
+
+// ReviewingSelectLoop calls fn for each row that matches a query, which fn is to change, and
+// asks the query again until no row matches. It is a step of the run. scan is
+// pgx.RowToStructByName, pgx.RowToMap or the like.
+//
+// No transaction is open and no row is locked while fn runs, so it may use connections of its
+// own and take its time. A row is as it was when it was read, up to Options.HoldFor ago. When
+// a process has died fn is called again for those rows of its last batch that still match.
+//
+// fn is called Options.Calls times for a row that goes on matching. Then the loop passes over
+// it, and when no other rows are left it fails with ErrStuck.
+func ReviewingSelectLoop[T any](ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options,
+	scan pgx.RowToFunc[T], fn func(ctx context.Context, row T) error,
+) error {
+	s, err := newScan(r, key, db, q, o)
+	if err != nil {
+		return err
+	}
+	return s.wrap(longjob.WorkPages(ctx, r, key, func(ctx context.Context, at reviewed) (longjob.Page[reviewed], error) {
+		return review(ctx, s, at, scan, fn)
+	}))
+}
+
+// review works one batch.
+func review[T any](ctx context.Context, s *scan, at reviewed, scan pgx.RowToFunc[T], fn func(ctx context.Context, row T) error) (page longjob.Page[reviewed], err error) {
+	s.slowest = 0
+	next := at
+	if next.Back = maps.Clone(at.Back); next.Back == nil {
+		next.Back = map[string]int{}
+	}
+	var found []candidate
+	var all []T
+	size := 0
+	err = s.again(ctx, s.shrink(&at.place), func(ctx context.Context) error {
+		// One snapshot, so that keys and rows belong together.
+		o := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+		return s.transaction(ctx, o, func(tx pgx.Tx) (err error) {
+			size = max(s.o.Batch>>at.Shrink, 1)
+			if next.place, err = s.begin(ctx, tx, at.place); err != nil || next.Over {
+				return err
+			}
+			if err := s.look(ctx, tx, &next.place); err != nil {
+				return err
+			}
+			found, err = s.candidates(ctx, tx, span{from: next.Last, to: next.Edge}, size, false)
+			if all = nil; err != nil || len(found) == 0 {
+				return err
+			}
+			if err := s.byKey(ctx, tx); err != nil {
+				return err
+			}
+			all, err = fetch(ctx, s, tx, keysOf(found), scan)
+			return err
+		})
+	})
+	if err != nil {
+		return page, err
+	}
+	if len(all) != len(found) {
+		return page, fmt.Errorf("%d rows match, %d are read", len(found), len(all))
+	}
+	var called [][]string
+	passed := 0
+	for began := time.Now(); passed < len(found) && (passed == 0 || time.Since(began) < s.o.HoldFor); passed++ {
+		key := found[passed].key
+		if next.Back[name(key)] >= s.o.Calls {
+			next.Stuck++
+			continue
+		}
+		if err := fn(ctx, all[passed]); err != nil {
+			return page, fnError{err}
+		}
+		called = append(called, key)
+	}
+	helped, err := s.judge(ctx, called, next.Back)
+	if err != nil {
+		return page, err
+	}
+	next.Called += int64(len(called))
+	next.Helped += helped
+	if len(next.Back) > maxLeft {
+		return page, fmt.Errorf("%w: more than %d, one of them is %q", ErrStuck, maxLeft, called[len(called)-1])
+	}
+	switch {
+	case next.Over: // the table is empty
+	case passed < len(found) || len(found) == size:
+		next.Last = found[passed-1].key
+	default:
+		next.leap()
+	}
+	s.pages++
+	s.grow(&next.place)
+	page = longjob.Page[reviewed]{Done: helped, Total: next.Total}
+	if next.Over {
+		if page.Last, err = s.endRound(ctx, &next); err != nil {
+			return page, err
+		}
+	}
+	page.Next = next
+	return page, nil
+}
+
+// endRound ends a round: it is the last one if there was nothing to do in it.
+func (s *scan) endRound(ctx context.Context, next *reviewed) (last bool, err error) {
+	if next.Called == 0 {
+		if next.Stuck > 0 && !s.o.KeepStuck {
+			return false, fmt.Errorf("%w: %d, after %d calls each; some of them: %s", ErrStuck, next.Stuck, s.o.Calls, some(next.Back))
+		}
+		return true, nil
+	}
+	if next.Helped == 0 {
+		s.rest(ctx, reviewPause)
+	}
+	*next = reviewed{place: place{Total: next.Total, Shrink: next.Shrink, Quick: next.Quick}, Back: next.Back}
+	return false, nil
+}
+
+// judge looks which rows go on matching, and returns how many do not.
+func (s *scan) judge(ctx context.Context, called [][]string, back map[string]int) (helped int64, err error) {
+	if len(called) == 0 {
+		return 0, nil
+	}
+	var still [][]string
+	err = s.again(ctx, func() bool { return false }, func(ctx context.Context) error {
+		return s.transaction(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
+			if err := s.byKey(ctx, tx); err != nil {
+				return err
+			}
+			still, err = s.matching(ctx, tx, called)
+			return err
+		})
+	})
+	if err != nil {
+		return 0, err
+	}
+	again := map[string]bool{}
+	for _, key := range still {
+		again[name(key)] = true
+	}
+	for _, key := range called {
+		if again[name(key)] {
+			back[name(key)]++
+		} else {
+			delete(back, name(key))
+			helped++
+		}
+	}
+	return helped, nil
+}
+
+func keysOf(found []candidate) [][]string {
+	keys := make([][]string, len(found))
+	for i, c := range found {
+		keys[i] = c.key
+	}
+	return keys
+}
+
+// name is a key as one string.
+func name(key []string) string {
+	text, _ := json.Marshal(key) // strings always encode
+	return string(text)
+}
+
+// some are the names of a few rows.
+func some(back map[string]int) string {
+	names := slices.Sorted(maps.Keys(back))
+	return strings.Join(names[:min(len(names), 10)], " ")
+}

@@ -1,0 +1,178 @@
+package sqlscan_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/longjob"
+	"github.com/resqued/resqued/longjob/sqlscan"
+)
+
+// reviews is a function that calls fn for rows of table t as long as they match.
+func (b *bed) reviews(where string, o sqlscan.Options, fn func(ctx context.Context, f file) error) func(ctx context.Context, r *longjob.Runner) error {
+	return func(ctx context.Context, r *longjob.Runner) error {
+		return sqlscan.ReviewingSelectLoop(ctx, r, "review", b.pool, sqlscan.Query{Table: pgx.Identifier{"t"}, Where: where}, o, pgx.RowToStructByName[file], fn)
+	}
+}
+
+func TestReviewingSelectLoop(t *testing.T) {
+	t.Parallel()
+	rename := func(b *bed, id int64) { b.sql("UPDATE t SET name = 'done' WHERE id = $1", id) }
+
+	t.Run("until nothing matches, also what comes meanwhile", func(t *testing.T) {
+		t.Parallel()
+		for name, o := range map[string]sqlscan.Options{"in windows": {Batch: 10, Window: 20}, "without": {Batch: 10, Window: -1}, "one by one": {HoldFor: time.Nanosecond}} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t, longjob.Options{MaxUnits: 2})
+				b.sql(files)
+				calls := map[int64]int{}
+				run := b.completes(b.reviews("name <> 'done'", o, func(_ context.Context, f file) error {
+					calls[f.ID]++
+					switch {
+					case f.ID == 50 && calls[50] == 1: // one before it, one behind the end
+						b.sql("INSERT INTO t VALUES (-1, 'new'), (200, 'new')")
+					case f.ID == 60: // others do what it would
+						b.sql("DELETE FROM t WHERE id = 70")
+					}
+					rename(b, f.ID)
+					return nil
+				}))
+				require.Empty(t, b.text("SELECT id FROM t WHERE name <> 'done'"))
+				require.GreaterOrEqual(t, len(calls), 101)
+				for id, n := range calls {
+					require.Equal(t, 1, n, "row %d", id)
+				}
+				require.InDelta(t, 102, run.Steps[0].Done, 1)
+			})
+		}
+	})
+
+	t.Run("a row that goes on matching is not worked for ever", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{Retries: -1, MaxUnits: 1})
+		b.sql(files)
+		calls := map[int64]int{}
+		fn := b.reviews("name <> 'done'", sqlscan.Options{Batch: 10, Calls: 2}, func(_ context.Context, f file) error {
+			if calls[f.ID]++; f.ID != 7 && f.ID != 77 {
+				rename(b, f.ID)
+			}
+			return nil
+		})
+		run := b.run(fn)
+		require.Equal(t, longjob.Failed, run.Status)
+		require.Contains(t, run.Error, sqlscan.ErrStuck.Error()+": 2, after 2 calls each")
+		require.Contains(t, run.Error, `["77"]`)
+		require.Equal(t, "7 77", b.text("SELECT id FROM t WHERE name <> 'done' ORDER BY id"))
+		require.Len(t, calls, 100)
+		require.Equal(t, []int{1, 2, 2}, []int{calls[1], calls[7], calls[77]})
+		require.EqualValues(t, 98, run.Steps[0].Done)
+
+		rename(b, 7)
+		rename(b, 77)
+		require.NoError(t, b.Requeue(t.Context(), run.UUID))
+		require.Equal(t, longjob.Completed, b.goOn(run.UUID).Status, "somebody has helped them")
+	})
+
+	t.Run("or is left alone", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{})
+		b.sql(files)
+		calls := 0
+		b.completes(b.reviews("id <= 3", sqlscan.Options{KeepStuck: true}, func(context.Context, file) error {
+			calls++
+			return nil
+		}))
+		require.Equal(t, 3*sqlscan.DefaultCalls, calls)
+	})
+
+	t.Run("a row that takes two calls", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{})
+		b.sql(files)
+		calls := 0
+		b.completes(b.reviews("name <> 'done'", sqlscan.Options{Batch: 7}, func(_ context.Context, f file) error {
+			calls++
+			b.sql("UPDATE t SET name = CASE name WHEN 'half' THEN 'done' ELSE 'half' END WHERE id = $1", f.ID)
+			return nil
+		}))
+		require.Equal(t, 200, calls)
+		require.Equal(t, "100", b.text("SELECT count(*) FROM t WHERE name = 'done'"))
+	})
+
+	t.Run("too many that go on matching are a mistake", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{Retries: -1})
+		b.sql("CREATE TABLE t (id bigint PRIMARY KEY, name text); INSERT INTO t SELECT i, 'f' FROM generate_series(1, 5000) i")
+		calls := 0
+		run := b.run(b.reviews("true", sqlscan.Options{Batch: 400, HoldFor: time.Hour}, func(context.Context, file) error {
+			calls++
+			return nil
+		}))
+		require.Equal(t, longjob.Failed, run.Status)
+		require.Contains(t, run.Error, "more than 1000")
+		require.Equal(t, 1200, calls)
+	})
+
+	t.Run("an error ends the slice, and what was done before it stays done", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{Retries: -1})
+		b.sql(files)
+		broken := errors.New("broken")
+		calls := map[int64]int{}
+		run := b.run(b.reviews("name <> 'done'", sqlscan.Options{}, func(_ context.Context, f file) error {
+			if calls[f.ID]++; f.ID == 30 && broken != nil {
+				return broken
+			}
+			rename(b, f.ID)
+			return nil
+		}))
+		require.Equal(t, longjob.Failed, run.Status)
+		require.Equal(t, "29", b.text("SELECT count(*) FROM t WHERE name = 'done'"))
+		broken = nil
+		require.NoError(t, b.Requeue(t.Context(), run.UUID))
+		require.Equal(t, longjob.Completed, b.goOn(run.UUID).Status)
+		require.Equal(t, []int{1, 2, 1}, []int{calls[29], calls[30], calls[31]})
+	})
+
+	t.Run("nothing is locked meanwhile", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{})
+		b.sql(files)
+		b.completes(b.reviews("name <> 'done'", sqlscan.Options{}, func(_ context.Context, f file) error {
+			if f.ID == 1 {
+				b.sql("BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE NOWAIT; COMMIT")
+			}
+			rename(b, f.ID)
+			return nil
+		}))
+	})
+
+	t.Run("a connection that is cut", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{})
+		b.sql(files)
+		cut := func() {
+			b.sql("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = $1", b.pool.Config().ConnConfig.RuntimeParams["application_name"])
+		}
+		n := 0
+		b.watch.on("SELECT", func() {
+			if n++; n%11 == 0 {
+				cut()
+			}
+		})
+		calls := 0
+		b.completes(b.reviews("name <> 'done'", sqlscan.Options{Batch: 20}, func(_ context.Context, f file) error {
+			calls++
+			rename(b, f.ID)
+			return nil
+		}))
+		require.Equal(t, 100, calls)
+		require.Equal(t, "100", b.text("SELECT count(*) FROM t WHERE name = 'done'"))
+	})
+}

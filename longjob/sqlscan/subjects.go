@@ -1,0 +1,46 @@
+package sqlscan
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Querier is what Subjects asks: a *pgxpool.Pool or a *pgx.Conn.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// Subjects returns a function that runs a query and returns its first column as text, in
+// the order of its rows; NULL is passed over. It is for what wants to be told, now and then,
+// for whom there is work.
+func Subjects(db Querier, sql string, args ...any) func(ctx context.Context) ([]string, error) {
+	return func(ctx context.Context) ([]string, error) {
+		subjects, err := subjects(ctx, db, sql, args)
+		if err != nil {
+			return nil, fmt.Errorf("sqlscan: subjects: %w", err)
+		}
+		return subjects, nil
+	}
+}
+
+func subjects(ctx context.Context, db Querier, sql string, args []any) ([]string, error) {
+	// Text is what every type has, whatever pgx knows of it. The line ends a comment.
+	rows, err := db.Query(ctx, "SELECT s.subject::text FROM ("+sql+"\n) AS s(subject)", args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []string
+	for rows.Next() {
+		var subject *string
+		if err := rows.Scan(&subject); err != nil {
+			return nil, err
+		}
+		if subject != nil {
+			all = append(all, *subject)
+		}
+	}
+	return all, rows.Err()
+}

@@ -1,0 +1,141 @@
+package sqlscan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// table is what the statements have to know of one.
+type table struct {
+	name string // quoted
+	// cols are the columns of the key, quoted, types the names of their types.
+	cols, types []string
+}
+
+// indexes asks for the indexes whose columns can be a key: unique, of all rows, in the order
+// that the columns themselves have. One with another collation, or with directions that
+// differ from column to column, is of no use for ORDER BY.
+const indexes = `SELECT i.indisprimary, bool_and(a.attnotnull),
+	array_agg(a.attname::text ORDER BY k.place), array_agg(format_type(a.atttypid, -1) ORDER BY k.place),
+	bool_or(t.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = t.oid))
+FROM pg_class t
+JOIN pg_index i ON i.indrelid = t.oid
+JOIN pg_class c ON c.oid = i.indexrelid
+JOIN pg_am m ON m.oid = c.relam
+CROSS JOIN LATERAL unnest(i.indkey::int2[], i.indcollation::oid[], i.indoption::int2[]) WITH ORDINALITY AS k(num, coll, opt, place)
+JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum = k.num
+WHERE t.oid = $1::text::regclass AND m.amname = 'btree' AND i.indisunique AND i.indisvalid
+	AND i.indpred IS NULL AND i.indexprs IS NULL AND k.place <= i.indnkeyatts
+GROUP BY i.indexrelid, i.indisprimary
+HAVING bool_and(k.coll = a.attcollation) AND (bool_and(k.opt = 0) OR bool_and(k.opt = 3))
+ORDER BY i.indisprimary DESC, i.indexrelid`
+
+// describe finds out what the key of the table is.
+func (s *scan) describe(ctx context.Context, tx pgx.Tx) (*table, error) {
+	t := &table{name: s.q.Table.Sanitize()}
+	inherited, found := false, false
+	st := &statement{args: []any{t.name}}
+	st.text.WriteString(indexes)
+	err := s.each(ctx, tx, st, func(rows pgx.Rows) error {
+		var primary, notNull, parent bool
+		var cols, types []string
+		if err := rows.Scan(&primary, &notNull, &cols, &types, &parent); err != nil {
+			return err
+		}
+		if !found && notNull && (len(s.q.Key) == 0 && primary || slices.Equal(s.q.Key, cols)) {
+			found, inherited = true, parent
+			t.types = types
+			for _, col := range cols {
+				t.cols = append(t.cols, pgx.Identifier{col}.Sanitize())
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case !found && len(s.q.Key) == 0:
+		return nil, fmt.Errorf("%s has no primary key; name the columns of a unique index in Key", t.name)
+	case !found:
+		return nil, fmt.Errorf("%s has no unique index of just the columns %q in this order, all rows, all of them NOT NULL, their collation and direction", t.name, s.q.Key)
+	case inherited:
+		return nil, errors.New(t.name + " has tables that inherit from it, in which its key may come again: name each of them")
+	}
+	return t, nil
+}
+
+// row is the key of a row, as SQL.
+func (t *table) row() string { return tuple(t.cols) }
+
+func tuple(parts []string) string {
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	return "(" + strings.Join(parts, ", ") + ")"
+}
+
+// list is the columns of the key.
+func (t *table) list() string { return strings.Join(t.cols, ", ") }
+
+// behind has each of them behind a prefix.
+func (t *table) behind(prefix string) []string {
+	parts := make([]string, len(t.cols))
+	for i, col := range t.cols {
+		parts[i] = prefix + col
+	}
+	return parts
+}
+
+// text has them as text, which every type has and reads back. Only PostgreSQL compares keys,
+// because it alone knows their order: that of text is its collation's. Each has a name of
+// its own, so that ORDER BY means the column and not its text.
+func (t *table) text(prefix string) string {
+	parts := make([]string, len(t.cols))
+	for i, col := range t.cols {
+		parts[i] = fmt.Sprintf("%s%s::text AS resqued_text%d", prefix, col, i)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// value is a key as SQL.
+func (t *table) value(st *statement, key []string) string {
+	parts := make([]string, len(t.cols))
+	for i, typ := range t.types {
+		parts[i] = st.arg(key[i]) + "::text::" + typ
+	}
+	return tuple(parts)
+}
+
+// among is the condition that the key of a row is one of keys.
+func (t *table) among(st *statement, keys [][]string) string {
+	unnested, values := t.unnest(st, keys)
+	return fmt.Sprintf("%s IN (SELECT %s FROM %s)", t.row(), strings.Join(values, ", "), unnested)
+}
+
+// unnest makes rows of keys, resqued_key, whose column place is their number. values are
+// the columns of the key.
+func (t *table) unnest(st *statement, keys [][]string) (rows string, values []string) {
+	arrays, names := make([]string, len(t.cols)), make([]string, len(t.cols))
+	for i, typ := range t.types {
+		column := make([]string, len(keys))
+		for n, key := range keys {
+			column[n] = key[i]
+		}
+		arrays[i], names[i] = st.arg(column)+"::text[]", fmt.Sprintf("c%d", i)
+		values = append(values, fmt.Sprintf("resqued_key.c%d::%s", i, typ))
+	}
+	return fmt.Sprintf("unnest(%s) WITH ORDINALITY AS resqued_key(%s, place)", strings.Join(arrays, ", "), strings.Join(names, ", ")), values
+}
+
+func columnList(columns []string) string {
+	quoted := make([]string, len(columns))
+	for i, column := range columns {
+		quoted[i] = pgx.Identifier{column}.Sanitize()
+	}
+	return strings.Join(quoted, ", ")
+}

@@ -1,0 +1,199 @@
+package sqlscan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/longjob"
+)
+
+const (
+	// tries is how often a transaction begins that the server, or what is in between,
+	// ends; with the pauses that is about 6 seconds.
+	tries      = 8
+	firstPause = 50 * time.Millisecond
+	// vain is how long a slice tries, at least, before its end is a failure.
+	vain = 5 * time.Second
+)
+
+// fnError is one of the program's function, lostError one after which the connection is gone.
+type (
+	fnError   struct{ error }
+	lostError struct{ error }
+)
+
+func (e fnError) Unwrap() error   { return e.error }
+func (e lostError) Unwrap() error { return e.error }
+
+// transaction runs fn in a transaction whose statements and locks are bounded.
+func (s *scan) transaction(ctx context.Context, o pgx.TxOptions, fn func(tx pgx.Tx) error) error {
+	begin, cancel := context.WithTimeout(ctx, s.o.StatementTimeout+grace)
+	defer cancel()
+	tx, err := s.db.BeginTx(begin, o)
+	if err != nil {
+		if _, ok := errors.AsType[*pgconn.PgError](err); !ok {
+			err = lostError{err}
+		}
+		return err
+	}
+	defer func() { // also when fn panics
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		defer cancel()
+		_ = tx.Rollback(end) // a transaction that is committed takes no harm
+	}()
+	err = s.bounded(ctx, tx)
+	if err == nil {
+		if err = fn(tx); err == nil {
+			end, cancel := context.WithTimeout(ctx, s.o.StatementTimeout+grace)
+			defer cancel()
+			err = tx.Commit(end)
+		}
+	}
+	if err != nil && tx.Conn().IsClosed() {
+		err = lostError{err}
+	}
+	return err
+}
+
+// bounded sets the limits of a transaction.
+func (s *scan) bounded(ctx context.Context, tx pgx.Tx) error {
+	st := &statement{}
+	st.add("SELECT ''")
+	for _, setting := range [][2]string{
+		{"statement_timeout", ms(s.o.StatementTimeout)},
+		{"lock_timeout", ms(s.o.LockTimeout)},
+		{"idle_in_transaction_session_timeout", ms(s.o.IdleTimeout)},
+		// What is best for a few rows of a key is not what is best on the average.
+		{"plan_cache_mode", "force_custom_plan"},
+		// Keys are kept as text, which has to read back.
+		{"datestyle", "ISO"},
+		// Where the planner believes that few rows are left it would read and sort all of
+		// them, and be wrong for a table that is new: until byKey they come in order. That it
+		// costs must not look like much work, which is worth compiling.
+		{"enable_sort", "off"},
+		{"jit", "off"},
+	} {
+		st.add(" || set_config(%s::text, %s::text, true)", st.arg(setting[0]), st.arg(setting[1]))
+	}
+	return s.each(ctx, tx, st, func(pgx.Rows) error { return nil })
+}
+
+// byKey is for statements about rows that are known by their keys: each is one look at the
+// index, also in a table that the planner would rather read as a whole for so many.
+func (s *scan) byKey(ctx context.Context, tx pgx.Tx) error {
+	return s.set(ctx, tx, "set_config('enable_sort', NULL, true), set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)")
+}
+
+// release ends what the statements of others should not be bothered with.
+func (s *scan) release(ctx context.Context, tx pgx.Tx) error {
+	return s.set(ctx, tx, "set_config('enable_sort', NULL, true), set_config('enable_seqscan', NULL, true), set_config('jit', NULL, true)")
+}
+
+func (s *scan) set(ctx context.Context, tx pgx.Tx, settings string) error {
+	st := &statement{}
+	st.add("SELECT %s", settings)
+	return s.each(ctx, tx, st, func(pgx.Rows) error { return nil })
+}
+
+func ms(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
+
+// again calls fn until it is done, or fails in a way that does not pass: each call is a
+// transaction that was rolled back when it is called again, or whose work is done. shrink is
+// asked for less work when a statement took too long; false = there is no less.
+func (s *scan) again(ctx context.Context, shrink func() bool, fn func(ctx context.Context) error) error {
+	pause, began := firstPause, time.Now()
+	for n := 1; ; {
+		err := fn(ctx)
+		switch {
+		case err == nil, ctx.Err() == nil && runnerSays(err):
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case tooLong(err) && shrink():
+		case !passing(err) || n == tries:
+			return err
+		default:
+			n++
+			s.rest(ctx, pause)
+			pause *= 2
+		}
+		if stop := s.r.Continue(ctx); stop != nil {
+			if errors.Is(stop, longjob.ErrYield) && s.pages == 0 && !leaving(ctx) && (n > tries/2 || time.Since(began) > vain) {
+				return err // the next slice would end as this one does, and so on
+			}
+			return stop
+		}
+	}
+}
+
+// runnerSays tells whether an error is the end of the slice.
+func runnerSays(err error) bool {
+	return slices.ContainsFunc([]error{longjob.ErrYield, longjob.ErrCancelled, longjob.ErrSuperseded}, func(e error) bool { return errors.Is(err, e) })
+}
+
+// code is the SQLSTATE of an error; empty = it is none of the server's.
+func code(err error) string {
+	if server, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return server.Code
+	}
+	return ""
+}
+
+// tooLong tells whether a statement of this package was ended by its time limit.
+func tooLong(err error) bool {
+	_, fn := errors.AsType[fnError](err)
+	return !fn && code(err) == "57014"
+}
+
+// passing tells whether the transaction may go well when it is tried again.
+func passing(err error) bool {
+	_, fn := errors.AsType[fnError](err)
+	_, lost := errors.AsType[lostError](err)
+	switch c := code(err); {
+	case c == "40001", c == "40P01", c == "55P03": // serialization, deadlock, lock timeout
+		return true
+	case fn && !lost:
+		return false
+	case c == "57P01", c == "57P02", c == "57P03", // ended, crashed, starting
+		c == "53300", // too many connections
+		len(c) == 5 && c[:2] == "08":
+		return true
+	default:
+		return lost && (c == "" || !fn)
+	}
+}
+
+func leaving(ctx context.Context) bool {
+	select {
+	case <-resqued.Leaving(ctx):
+		return true
+	default:
+		return false
+	}
+}
+
+// rest waits, not longer than the process wants to stay.
+func (s *scan) rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-resqued.Leaving(ctx):
+	case <-timer.C:
+	}
+}
+
+func (s *scan) wrap(err error) error {
+	if err == nil || runnerSays(err) {
+		return err
+	}
+	return fmt.Errorf("sqlscan: step %q, table %s: %w", s.step, s.q.Table.Sanitize(), err)
+}
