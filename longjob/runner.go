@@ -41,6 +41,7 @@ type Runner struct {
 	warning   string
 	steps     []Step
 	savedAt   time.Time
+	news      bool // a command has told of progress that is not saved
 
 	yielded bool
 	stopped error
