@@ -137,6 +137,9 @@ func (c *commandSlice) judge(s *resqued.CommandSlice, leaving bool) error {
 // report takes a line of descriptor 3.
 func (c *commandSlice) report(ctx context.Context, line resqued.ReportLine) (reply []byte, err error) {
 	c.lines++
+	if cause := context.Cause(ctx); errors.Is(cause, resqued.ErrLockLost) {
+		return nil, cause // nothing more is saved then
+	}
 	var m report
 	switch {
 	case line.Left > 0:
