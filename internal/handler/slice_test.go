@@ -101,7 +101,7 @@ func TestSliceReports(t *testing.T) {
 	})
 	t.Run("what was written before the end is taken, however long that takes", func(t *testing.T) {
 		t.Parallel()
-		s := newSliced(t, `for i in 1 2 3 4 5; do echo $i >&3; done; printf torn >&3; echo $$ > pid`)
+		s := newSliced(t, `for i in 1 2 3 4 5; do printf '%06000d\n' $i >&3; done; printf torn >&3; echo $$ > pid`) // more than one read
 		first := true
 		report := s.slice.Report
 		s.slice.Report = func(ctx context.Context, line resqued.ReportLine) ([]byte, error) {
@@ -114,9 +114,23 @@ func TestSliceReports(t *testing.T) {
 			return report(ctx, line)
 		}
 		require.NoError(t, s.run(t.Context()))
-		require.Equal(t, []string{"1", "2", "3", "4", "5", "torn"}, s.texts())
+		texts := s.texts()
+		require.Len(t, texts, 6)
+		require.Equal(t, strings.Repeat("0", 5999)+"5", texts[4])
+		require.Equal(t, "torn", texts[5])
 		require.True(t, s.lines[5].Torn)
 		require.False(t, s.lines[4].Torn)
+	})
+	t.Run("somebody else who holds the descriptor does not hold the job", func(t *testing.T) {
+		t.Parallel()
+		s := newSliced(t, `echo $$ > pid; while [ ! -e go ]; do sleep 0.01; done; echo last >&3`)
+		done := s.start(t.Context())
+		stranger, err := os.OpenFile(filepath.Join("/proc", strconv.Itoa(s.pid(t, "pid")), "fd", "3"), os.O_WRONLY, 0)
+		require.NoError(t, err)
+		defer func() { _ = stranger.Close() }()
+		require.NoError(t, os.WriteFile(filepath.Join(s.dir, "go"), nil, 0o600))
+		require.NoError(t, wait(t, done))
+		require.Equal(t, []string{"last"}, s.texts())
 	})
 	t.Run("lines of any kind and size", func(t *testing.T) {
 		t.Parallel()
