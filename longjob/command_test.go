@@ -181,6 +181,25 @@ func TestCommand(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, longjob.Completed, run.Status)
 	})
+
+	t.Run("so does one whose argument looks like a run, but not a slice of one that is gone", func(t *testing.T) {
+		t.Parallel()
+		c := newCommands(t, `exit 0`, longjob.Options{Slice: never})
+		const id = "00000000-0000-4000-8000-000000000000"
+		require.NoError(t, c.redis.SAdd(t.Context(), c.ns+":queues", "q").Err())
+		for _, payload := range []string{`{"class":"C","args":["` + id + `"],"id":"` + id + `.2"}`, `{"class":"C","args":["` + id + `"]}`} {
+			runs, err := c.List(t.Context(), longjob.Filter{})
+			require.NoError(t, err)
+			require.Empty(t, runs)
+			require.NoError(t, c.redis.RPush(t.Context(), c.ns+":queue:q", payload).Err())
+			k := c.take("q")
+			k.complete(c.call(k))
+		}
+		runs, err := c.List(t.Context(), longjob.Filter{})
+		require.NoError(t, err)
+		require.Len(t, runs, 1)
+		require.Equal(t, `["`+id+`"]`, runs[0].Args.String())
+	})
 }
 
 // How a slice ends, and what becomes of the run.

@@ -37,6 +37,8 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 	slice := store.LongSlice{UUID: uuid, Slice: store.LongSliceOf(uuid, job.ID), Run: store.RunName{Proc: proc, Token: token}}
 	record, err := begin(ctx, s, slice)
 	switch {
+	case errors.Is(err, store.ErrLongGone) && slice.Slice == 0: // its argument only looks like a run
+		return adopt(ctx, s, job, class, o)
 	case errors.Is(err, store.ErrLongGone), errors.Is(err, store.ErrLongOver), errors.Is(err, store.ErrLongStale), errors.Is(err, store.ErrLongBusy):
 		return fmt.Errorf("%w: %w", resqued.Discard, err)
 	case err != nil:
@@ -55,7 +57,7 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 	return r.end(ctx, err)
 }
 
-// uuidOf returns the run that a job is a slice of.
+// uuidOf returns the run that a job may be a slice of.
 func uuidOf(job *resqued.Job) (string, bool) {
 	var uuid string
 	if len(job.Args) != 1 || job.Args.Get(0, &uuid) != nil {
