@@ -47,6 +47,8 @@ type commandSlice struct {
 	r *Runner
 	// Of the reports: how many lines there were, and how many with a state are saved.
 	lines, saved int
+	// heard is closed by the first of them.
+	heard chan struct{}
 	// moved: a state that was saved was another one than before.
 	moved       bool
 	yield, done bool
@@ -61,21 +63,13 @@ func (r *Runner) command(ctx context.Context, args resqued.Args, run runCommand)
 		return r.endSlice(false)
 	default:
 	}
+	c := &commandSlice{r: r, began: r.began, heard: make(chan struct{})}
 	over, ended, watched := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(watched)
-		timer := time.NewTimer(time.Until(r.began.Add(r.o.Slice)))
-		defer timer.Stop()
-		select {
-		case <-ended:
-			return
-		case <-r.leaving:
-			leaving = true
-		case <-timer.C:
-		}
+		leaving = c.untilOver(ended)
 		close(over)
 	}()
-	c := &commandSlice{r: r, began: r.began}
 	s := &resqued.CommandSlice{
 		Args: args, Run: r.UUID(), Number: r.slice.Slice, Fence: r.Fence(), State: r.ownState(), Message: r.message,
 		Over: over, Ends: r.began.Add(r.o.Slice), Grace: r.o.Grace, Report: c.report, MaxLine: r.o.StateLimit + lineExtra,
@@ -87,6 +81,33 @@ func (r *Runner) command(ctx context.Context, args resqued.Args, run runCommand)
 		return err
 	}
 	return c.judge(s, leaving)
+}
+
+// untilOver returns when the command is to be told that its slice is over, or has ended.
+// leaving: it is told because its process wants to leave.
+func (c *commandSlice) untilOver(ended <-chan struct{}) (leaving bool) {
+	r := c.r
+	over := time.NewTimer(time.Until(r.began.Add(r.o.Slice)))
+	defer over.Stop()
+	select {
+	case <-ended:
+		return false
+	case <-r.leaving:
+		return true
+	case <-over.C:
+	}
+	// One that has not reported yet may not even have begun. It has some more time, so that
+	// each slice does something, also on a slow machine.
+	late := time.NewTimer(r.o.Grace)
+	defer late.Stop()
+	select {
+	case <-r.leaving:
+		return true
+	case <-ended:
+	case <-c.heard:
+	case <-late.C:
+	}
+	return false
 }
 
 // endSlice is the end of a slice after which the next one follows. worked: it was not in
@@ -136,7 +157,9 @@ func (c *commandSlice) judge(s *resqued.CommandSlice, leaving bool) error {
 
 // report takes a line of descriptor 3.
 func (c *commandSlice) report(ctx context.Context, line resqued.ReportLine) (reply []byte, err error) {
-	c.lines++
+	if c.lines++; c.lines == 1 {
+		close(c.heard)
+	}
 	if cause := context.Cause(ctx); errors.Is(cause, resqued.ErrLockLost) {
 		return nil, cause // nothing more is saved then
 	}

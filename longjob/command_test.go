@@ -242,11 +242,11 @@ func TestCommandEnds(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			o := longjob.Options{Slice: never, Grace: never, Retries: -1}
-			if strings.Contains(tc.script, "TERM") || strings.HasPrefix(tc.name, "knows") {
-				o.Slice = 1500 * time.Millisecond // enough for a shell to begin on a loaded machine
-			}
-			if strings.Contains(tc.script, "trap '' TERM") {
-				o.Grace = 200 * time.Millisecond
+			switch {
+			case strings.Contains(tc.script, "trap '' TERM"): // enough for a shell to begin on a loaded machine
+				o.Slice, o.Grace = 1500*time.Millisecond, 200*time.Millisecond
+			case strings.Contains(tc.script, "TERM"), strings.HasPrefix(tc.name, "knows"):
+				o.Slice, o.Grace = 100*time.Millisecond, 3*time.Second
 			}
 			c := newCommands(t, tc.script, o)
 			if tc.script == "" {
@@ -272,6 +272,15 @@ func TestCommandEnds(t *testing.T) {
 			require.Zero(t, c.redis.LLen(t.Context(), c.ns+":failed").Val(), "never in Resque's list of failures")
 		})
 	}
+
+	t.Run("one that begins slowly is told with its first report", func(t *testing.T) {
+		t.Parallel()
+		c := newCommands(t, `sleep 0.5; `+save+loop, longjob.Options{Slice: 50 * time.Millisecond, Grace: never, Retries: -1})
+		run, err := c.slice(c.enqueue("C", nil))
+		require.NoError(t, err)
+		require.Equal(t, longjob.Queued, run.Status, run.Error)
+		require.Equal(t, `{"n":1}`, state(run))
+	})
 
 	t.Run("a run that failed goes on from what was saved", func(t *testing.T) {
 		t.Parallel()

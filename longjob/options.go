@@ -47,7 +47,8 @@ type Options struct {
 	// StateLimit is how many bytes a run may remember, keys included.
 	StateLimit int
 	// Grace is for commands: how long one may run on when it was told that its slice is
-	// over, before it is killed. SaveEvery and MaxUnits mean nothing to a command.
+	// over, before it is killed; and how much later one is told that has not reported
+	// anything by then. SaveEvery and MaxUnits mean nothing to a command.
 	Grace time.Duration
 }
 
