@@ -29,6 +29,9 @@ type Command struct {
 	Env []string
 	// KillAfter is the time from TERM to KILL when the job is killed; 0 = 10 s.
 	KillAfter time.Duration
+	// Slices, if not nil, makes each job a slice of a long job: it calls run, which
+	// performs the command. longjob.Command sets it.
+	Slices func(ctx context.Context, job *Job, run func(ctx context.Context, s *CommandSlice) error) error
 }
 
 // Class is what is registered under one class name: a Go function or a command,

@@ -17,6 +17,7 @@
 //
 // The function runs again from its beginning in each slice, and finds its place by the
 // steps that are done. A unit that was interrupted is done again; one that is done is not.
+// Command registers an external program in the place of a function.
 //
 // docs/longjob.md tells all of it.
 package longjob

@@ -46,6 +46,10 @@ type Options struct {
 	Keep time.Duration
 	// StateLimit is how many bytes a run may remember, keys included.
 	StateLimit int
+	// Grace is for commands: how long one may run on when it was told that its slice is
+	// over, before it is killed; and how much later one is told that has not reported
+	// anything by then. SaveEvery and MaxUnits mean nothing to a command.
+	Grace time.Duration
 }
 
 func (o Options) defaults() Options {
@@ -59,6 +63,7 @@ func (o Options) defaults() Options {
 	orDefault(&o.RetryAfter, DefaultRetryAfter)
 	orDefault(&o.Keep, DefaultKeep)
 	orDefault(&o.StateLimit, DefaultStateLimit)
+	orDefault(&o.Grace, DefaultGrace)
 	return o
 }
 

@@ -43,6 +43,7 @@ type Runner struct {
 	top       string    // the step of steps that is under way
 	ticked    time.Time // until when its time is counted
 	savedAt   time.Time
+	news      bool // a command has told of progress that is not saved
 
 	yielded bool
 	stopped error

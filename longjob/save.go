@@ -42,7 +42,7 @@ func (r *Runner) save(ctx context.Context, op store.LongOp, failure string, wait
 	slices.Sort(save.Clear)
 	clear(r.dirty)
 	progress := r.progress
-	r.progress = false
+	r.progress, r.news = false, false
 	r.mu.Unlock()
 
 	_, err := r.store.LongSave(ctx, save)

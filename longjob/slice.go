@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -28,14 +29,16 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 	if s == nil {
 		return errors.New("longjob: slices run in a worker process of resqued only")
 	}
-	var uuid string
-	if err := job.Args.Get(0, &uuid); err != nil {
-		return fmt.Errorf("longjob: the argument must be the uuid of a run: %w", err)
+	uuid, ok := uuidOf(job)
+	if !ok {
+		return adopt(ctx, s, job, class, o)
 	}
 	proc, token := job.Run()
 	slice := store.LongSlice{UUID: uuid, Slice: store.LongSliceOf(uuid, job.ID), Run: store.RunName{Proc: proc, Token: token}}
 	record, err := begin(ctx, s, slice)
 	switch {
+	case errors.Is(err, store.ErrLongGone) && slice.Slice == 0: // its argument only looks like a run
+		return adopt(ctx, s, job, class, o)
 	case errors.Is(err, store.ErrLongGone), errors.Is(err, store.ErrLongOver), errors.Is(err, store.ErrLongStale), errors.Is(err, store.ErrLongBusy):
 		return fmt.Errorf("%w: %w", resqued.Discard, err)
 	case err != nil:
@@ -52,6 +55,32 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 	}
 	err = r.run(ctx, fn, args)
 	return r.end(ctx, err)
+}
+
+// uuidOf returns the run that a job may be a slice of.
+func uuidOf(job *resqued.Job) (string, bool) {
+	var uuid string
+	if len(job.Args) != 1 || job.Args.Get(0, &uuid) != nil {
+		return "", false
+	}
+	return uuid, uuidForm.MatchString(uuid)
+}
+
+var uuidForm = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// adopt makes a run of a job that somebody has enqueued who does not know of long jobs: a
+// program in another language, a schedule. Unless one with the same arguments waits or
+// runs, so that the same job once more, after a crash for example, changes nothing.
+func adopt(ctx context.Context, s *store.Store, job *resqued.Job, class string, o Options) error {
+	c := &Client{store: s, shared: true}
+	run, err := c.newRun(class, job.Args, []EnqueueOption{Queue(o.Queue)})
+	if err != nil {
+		return err
+	}
+	if _, err := s.AddLongRuns(ctx, store.LongUnique, []store.NewLongRun{run}); err != nil {
+		return again()
+	}
+	return nil
 }
 
 // again puts the payload back as it is. That is always safe: where the slice has been
@@ -137,9 +166,17 @@ func (r *Runner) watch(ctx context.Context) {
 				r.stop(ErrCancelled)
 			case fence != r.slice.Fence:
 				r.stop(ErrSuperseded)
+			case r.hasNews():
+				_ = r.save(ctx, store.LongGoesOn, "", 0)
 			}
 		}
 	}
+}
+
+func (r *Runner) hasNews() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.news
 }
 
 // stop ends the slice for a reason that is not its own.

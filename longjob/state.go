@@ -71,32 +71,43 @@ func (r *Runner) look(key string) (string, bool) {
 }
 
 func (r *Runner) set(key string, value *string) error {
+	return r.merge(map[string]*string{key: value})
+}
+
+// merge sets keys, and clears those whose value is nil: all of them, or none if the state
+// would be too large.
+func (r *Runner) merge(changes map[string]*string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if value != nil {
-		// As if all that units have set by now had come to stay.
-		size, pending := r.size, map[string]*string{}
-		for _, layer := range r.layers {
-			maps.Copy(pending, layer)
+	// As if all that units have set by now had come to stay.
+	size, grows, pending := r.size, "", map[string]*string{}
+	for _, layer := range r.layers {
+		maps.Copy(pending, layer)
+	}
+	maps.Copy(pending, changes)
+	for k, v := range pending {
+		if old, ok := r.state[k]; ok {
+			size -= len(k) + len(old)
 		}
-		pending[key] = value
-		for k, v := range pending {
-			if old, ok := r.state[k]; ok {
-				size -= len(k) + len(old)
-			}
-			if v != nil {
-				size += len(k) + len(*v)
-			}
-		}
-		if size > r.o.StateLimit {
-			return fmt.Errorf("%w: %d bytes with %q, the limit is %d; keep large things elsewhere", ErrStateLimit, size, key, r.o.StateLimit)
+		if v != nil {
+			size += len(k) + len(*v)
 		}
 	}
-	if n := len(r.layers); n > 0 {
-		r.layers[n-1][key] = value
-		return nil
+	for k, v := range changes {
+		if v != nil && (grows == "" || len(*v) > len(*changes[grows])) {
+			grows = k
+		}
 	}
-	r.put(key, value)
+	if grows != "" && size > r.o.StateLimit {
+		return fmt.Errorf("%w: %d bytes with %q, the limit is %d; keep large things elsewhere", ErrStateLimit, size, grows, r.o.StateLimit)
+	}
+	for k, v := range changes {
+		if n := len(r.layers); n > 0 {
+			r.layers[n-1][k] = v
+		} else {
+			r.put(k, v)
+		}
+	}
 	return nil
 }
 

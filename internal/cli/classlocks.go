@@ -19,6 +19,7 @@ import (
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
+	"github.com/resqued/resqued/longjob"
 )
 
 // commands are the configuration's handlers as classes.
@@ -29,9 +30,17 @@ func commands(c config.Config) map[string]resqued.Class {
 		for _, key := range slices.Sorted(maps.Keys(h.Env)) {
 			env = append(env, key+"="+h.Env[key])
 		}
+		command := resqued.Command{Argv: h.Command, Dir: h.Dir, Env: env, KillAfter: h.KillAfter}
+		if l := h.LongJob; l != nil {
+			classes[name] = longjob.Command(name, command, longjob.Options{
+				Queue: h.Queue, RequeueQueue: l.RequeueQueue, Slice: l.Slice, Grace: l.Grace, CheckIn: l.CheckIn, Retries: l.Retries,
+				RetryAfter: l.RetryAfter, MaxDeaths: l.MaxDeaths, Keep: l.Keep, StateLimit: int(l.StateLimit),
+			})
+			continue
+		}
 		classes[name] = resqued.Class{
 			Name: name, Queue: h.Queue, Timeout: h.Timeout, AtMostOnce: h.AtMostOnce, Lock: classLock(h.Lock, rubyStyle(c)), Retry: classRetry(h.Retry),
-			Command: &resqued.Command{Argv: h.Command, Dir: h.Dir, Env: env, KillAfter: h.KillAfter},
+			Command: &command,
 		}
 	}
 	return classes

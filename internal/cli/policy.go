@@ -25,7 +25,11 @@ func deathPolicy(c config.Config, handlers *resqued.Handlers) store.Policy {
 		if h.AtMostOnce {
 			p.AtMostOnce = append(p.AtMostOnce, name)
 		}
+		if h.LongJob != nil {
+			p.Resumes = append(p.Resumes, name)
+		}
 	}
 	slices.Sort(p.AtMostOnce)
+	slices.Sort(p.Resumes)
 	return p
 }

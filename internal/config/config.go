@@ -132,6 +132,8 @@ type Handler struct {
 	Lock *HandlerLock `json:"lock,omitempty"`
 	// Retry says when failed jobs run again; nil = never.
 	Retry *HandlerRetry `json:"retry,omitempty"`
+	// LongJob makes its jobs slices of long jobs; nil = they are not.
+	LongJob *HandlerLongJob `json:"long_job,omitempty"`
 }
 
 // Threads returns how many jobs the whole daemon can run at a time.

@@ -19,7 +19,7 @@ import (
 const DefaultKillAfter = 10 * time.Second
 
 // handlerFields are the fields of a handler, in the order of the documentation.
-var handlerFields = []string{"command", "queue", "dir", "env", "timeout", "kill_after", "at_most_once", "lock", "retry"}
+var handlerFields = []string{"command", "queue", "dir", "env", "timeout", "kill_after", "at_most_once", "lock", "retry", "long_job"}
 
 // laterFields are fields that are planned, so that nobody takes them for typos.
 var laterFields = []string{"require_signature"}
@@ -27,10 +27,11 @@ var laterFields = []string{"require_signature"}
 var fieldSynonyms = map[string]string{
 	"cmd": "command", "argv": "command", "exec": "command", "run": "command", "args": "command",
 	"cwd": "dir", "workdir": "dir", "directory": "dir", "environment": "env", "grace": "kill_after",
+	"longjob": "long_job", "long": "long_job",
 }
 
 // reserved are variables that the daemon itself sets for a command.
-var reserved = []string{"RESQUED_ROLE", "RESQUED_PROC"}
+var reserved = []string{"RESQUED_ROLE", "RESQUED_PROC", "RESQUED_FD", "RESQUED_REPLY_FD"}
 
 func suggestField(name string) string {
 	if meant := fieldSynonyms[strings.ToLower(name)]; meant != "" {
@@ -69,8 +70,10 @@ func (f *file) readHandler(class field) Handler {
 		return h
 	}
 	hasCommand := false
+	var given []string
 	for _, field := range f.fields(class.value, at+".") {
 		name := at + "." + field.name
+		given = append(given, field.name)
 		switch field.name {
 		case "command":
 			hasCommand = true
@@ -91,6 +94,8 @@ func (f *file) readHandler(class field) Handler {
 			h.Lock = f.readLock(name, field)
 		case "retry":
 			h.Retry = f.readRetry(name, field)
+		case "long_job":
+			h.LongJob = f.readLongJob(name, field)
 		default:
 			f.refuse(name, "", field.line, unknownKey(field.name, laterFields, suggestField))
 		}
@@ -98,6 +103,7 @@ func (f *file) readHandler(class field) Handler {
 	if h.AtMostOnce && h.Retry != nil {
 		f.refuse(at, "", class.line, "has at_most_once and retry, which contradict each other; keep one of them")
 	}
+	f.checkLongJob(at, class, h, given)
 	if !hasCommand {
 		f.refuse(at, "", class.line, "has no command; write command: [python3, thumb.py]")
 	}
@@ -172,7 +178,7 @@ func (f *file) readEnv(name string, from field) map[string]string {
 		case variable.name == "" || strings.ContainsAny(variable.name, "=\x00"):
 			f.refuse(at, "", variable.line, `a variable's name must not be empty and must not hold "="`)
 		case slices.Contains(reserved, variable.name), strings.HasPrefix(variable.name, "RESQUED_JOB_"),
-			strings.HasPrefix(variable.name, "RESQUED_LOCK_"):
+			strings.HasPrefix(variable.name, "RESQUED_LOCK_"), strings.HasPrefix(variable.name, "RESQUED_LONG_"):
 			f.refuse(at, "", variable.line, "is set by resqued itself; use another name")
 		case strings.ContainsRune(value, 0):
 			f.refuse(at, "", variable.line, "must not hold NUL bytes, no program can be given one")

@@ -129,6 +129,12 @@ func (r *Resolved) planHandlers() []PlanLine {
 		if h.AtMostOnce {
 			value += ", at_most_once"
 		}
+		if l := h.LongJob; l != nil {
+			value += ", long_job"
+			if l.Slice > 0 {
+				value += " in slices of " + FormatDuration(l.Slice)
+			}
+		}
 		lines = append(lines, PlanLine{
 			Key: "handlers", Item: class, Value: value,
 			From: r.Sources["handlers."+class].String(),

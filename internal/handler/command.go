@@ -103,18 +103,26 @@ func newCommand(class resqued.Class, r *runner) (*command, error) {
 	return c, nil
 }
 
-// perform runs the program for one job and returns when the last process that
-// it started is gone.
+// perform performs one job.
 func (c *command) perform(ctx context.Context, job *resqued.Job) error {
+	if c.Slices != nil {
+		return c.slices(ctx, job)
+	}
+	return c.run(ctx, job, nil)
+}
+
+// run runs the program for one job, or for a slice of a long one, and returns when the
+// last process that it started is gone.
+func (c *command) run(ctx context.Context, job *resqued.Job, s *slice) error {
 	if ctx.Err() != nil {
 		return errNotStarted
 	}
 	tag := c.runner.tag()
-	env, err := c.environ(job, tag)
+	env, err := c.environ(job, tag, s)
 	if err != nil {
 		return err
 	}
-	stdin, err := inputFile(job)
+	stdin, err := inputFile(job, s)
 	if err != nil {
 		return err
 	}
@@ -124,19 +132,22 @@ func (c *command) perform(ctx context.Context, job *resqued.Job) error {
 	// A refresh that Redis does not answer must not outlive the program for long.
 	asking, answered := context.WithCancel(ctx)
 	defer answered()
-	out := &output{log: log, refresh: func() error { return resqued.RefreshLock(asking) }}
+	out := &output{log: log, refresh: func() error { return resqued.RefreshLock(asking) }, slice: s}
 	p := &process{runner: c.runner, tag: tag, log: log}
 	if p.cmd, err = c.start(env, stdin, out); err != nil {
 		return err
 	}
-	stopped, err := p.wait(ctx, c.KillAfter)
+	how, err := p.wait(ctx, c.KillAfter, s)
 	late := time.AfterFunc(drainFor, answered)
 	out.drain()
 	late.Stop()
 	if err != nil {
 		return fmt.Errorf("wait for %q: %w", c.Argv[0], err)
 	}
-	return c.judge(p.cmd.ProcessState, stopped, out.tail.text())
+	if s != nil {
+		return s.judge(c, p.cmd.ProcessState, how, out.tail.text())
+	}
+	return c.judge(p.cmd.ProcessState, how.killed, out.tail.text())
 }
 
 // start starts the program with stdin as it is and the rest of its descriptors
@@ -159,7 +170,7 @@ func (c *command) start(env []string, stdin *os.File, out *output) (*exec.Cmd, e
 // judge turns the way in which the program ended into the end of the job. A
 // program that was told to stop has failed, also with exit code 0: many programs
 // end like that on TERM.
-func (c *command) judge(state *os.ProcessState, stopped bool, stderr string) error {
+func (c *command) judge(state *os.ProcessState, killed bool, stderr string) error {
 	status, _ := state.Sys().(syscall.WaitStatus)
 	failure := &CommandError{Program: c.Argv[0], ExitCode: status.ExitStatus(), Stderr: stderr}
 	if status.Signaled() {
@@ -170,7 +181,7 @@ func (c *command) judge(state *os.ProcessState, stopped bool, stderr string) err
 		return fmt.Errorf("%q exited with code %d: %w", c.Argv[0], exitRequeue, resqued.Requeue(requeueAfter))
 	case failure.ExitCode == exitDiscard:
 		return fmt.Errorf("%w: %q exited with code %d%s", resqued.Discard, c.Argv[0], exitDiscard, after(stderr))
-	case failure.ExitCode == exitDone && !stopped:
+	case failure.ExitCode == exitDone && !killed:
 		return nil
 	default:
 		return failure

@@ -58,7 +58,7 @@ func holdsPassword(value string) bool {
 
 // environ returns the environment of one run. The variables of the job come
 // last, and the last one of a name counts.
-func (c *command) environ(job *resqued.Job, tag string) ([]string, error) {
+func (c *command) environ(job *resqued.Job, tag string, s *slice) ([]string, error) {
 	own := []string{
 		"RESQUED_JOB=" + tag,
 		"RESQUED_PROC=" + c.runner.proc,
@@ -80,6 +80,9 @@ func (c *command) environ(job *resqued.Job, tag string) ([]string, error) {
 	if job.LockSequence != 0 {
 		own = append(own, "LOCKER_SEQUENCE="+strconv.FormatInt(job.LockSequence, 10))
 	}
+	if s != nil {
+		own = append(own, s.environ()...)
+	}
 	for _, variable := range own {
 		if name, value, _ := strings.Cut(variable, "="); strings.ContainsRune(value, 0) {
 			return nil, &StartError{
@@ -93,13 +96,13 @@ func (c *command) environ(job *resqued.Job, tag string) ([]string, error) {
 
 // inputFile returns a file in memory that holds the job as JSON: no matter how
 // large the job is or whether the program reads it, nobody waits for anybody.
-func inputFile(job *resqued.Job) (*os.File, error) {
+func inputFile(job *resqued.Job, s *slice) (*os.File, error) {
 	fd, err := unix.MemfdCreate("resqued-job", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("the job as a file: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "resqued-job")
-	if _, err = f.Write(encodeJob(job)); err == nil {
+	if _, err = f.Write(encodeJob(job, s)); err == nil {
 		_, err = f.Seek(0, 0)
 	}
 	if err != nil {
@@ -111,7 +114,7 @@ func inputFile(job *resqued.Job) (*os.File, error) {
 
 // encodeJob returns the line that a command finds on stdin. The arguments keep
 // the bytes with which they were pushed.
-func encodeJob(job *resqued.Job) []byte {
+func encodeJob(job *resqued.Job, s *slice) []byte {
 	b := make([]byte, 0, 256+len(job.Payload))
 	b = wire.AppendString(append(b, `{"id":`...), job.ID)
 	b = wire.AppendString(append(b, `,"class":`...), job.Class)
@@ -126,6 +129,9 @@ func encodeJob(job *resqued.Job) []byte {
 	}
 	b = appendTime(append(b, `,"enqueued_at":`...), job.EnqueuedAt)
 	b = appendTime(append(b, `,"deadline":`...), job.Deadline)
+	if s != nil {
+		b = s.describe(b)
+	}
 	return append(b, "}\n"...)
 }
 

@@ -34,10 +34,13 @@ type output struct {
 	log *zap.Logger
 	// refresh begins the time of the job's class lock anew.
 	refresh func() error
+	// slice, if not nil, takes what the command reports.
+	slice   *slice
 	tail    tail
 	readers []*os.File
-	writers []*os.File
-	wg      sync.WaitGroup
+	// theirs are the ends that are the command's.
+	theirs []*os.File
+	wg     sync.WaitGroup
 	// A line on fd 3 was no message; one asked to refresh a lock in vain. Read by
 	// its goroutine alone.
 	junk, refused bool
@@ -45,39 +48,51 @@ type output struct {
 
 // connect opens the pipes and gives their ends to cmd.
 func (o *output) connect(cmd *exec.Cmd) error {
-	stdout, err := o.pipe(func(r io.Reader) { o.logLines("stdout", r) })
+	stdout, err := o.pipe(func(r *os.File) { o.logLines("stdout", r) })
 	if err != nil {
 		return err
 	}
-	stderr, err := o.pipe(func(r io.Reader) { o.logLines("stderr", io.TeeReader(r, &o.tail)) })
+	stderr, err := o.pipe(func(r *os.File) { o.logLines("stderr", io.TeeReader(r, &o.tail)) })
 	if err != nil {
 		return err
 	}
-	reports, err := o.pipe(func(r io.Reader) { eachLine(r, o.report) })
+	report, replies := func(r *os.File) { eachLine(r, o.report) }, (*os.File)(nil)
+	if s := o.slice; s != nil {
+		if replies, err = s.replies.open(); err != nil {
+			o.abandon()
+			return err
+		}
+		o.theirs = append(o.theirs, replies)
+		report = func(r *os.File) { eachReport(&lasting{pipe: r}, s.MaxLine, s.report) }
+	}
+	reports, err := o.pipe(report)
 	if err != nil {
 		return err
 	}
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = stdout, stderr, []*os.File{reports} // ExtraFiles start at outputFD
+	if replies != nil {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, replies)
+	}
 	return nil
 }
 
-func (o *output) pipe(read func(io.Reader)) (*os.File, error) {
+func (o *output) pipe(read func(*os.File)) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		o.abandon()
 		return nil, err
 	}
-	o.readers, o.writers = append(o.readers, r), append(o.writers, w)
+	o.readers, o.theirs = append(o.readers, r), append(o.theirs, w)
 	o.wg.Go(func() { read(r) })
 	return w, nil
 }
 
-// started closes the ends that the command has now.
+// started closes the ends of the pipes that the command has now.
 func (o *output) started() {
-	for _, w := range o.writers {
-		_ = w.Close()
+	for _, f := range o.theirs {
+		_ = f.Close()
 	}
-	o.writers = nil
+	o.theirs = nil
 }
 
 // abandon ends everything for a command that did not start.
@@ -97,6 +112,9 @@ func (o *output) drain() {
 		_ = r.Close()
 	}
 	o.readers = nil
+	if o.slice != nil {
+		o.slice.replies.close()
+	}
 }
 
 func (o *output) logLines(stream string, r io.Reader) {

@@ -38,12 +38,21 @@ type process struct {
 	killed map[int]uint64
 }
 
+// stopped tells why a command did not just come to its end.
+type stopped struct {
+	// killed: the job was, so all its processes were told to stop.
+	killed bool
+	// told: the leader was told that its slice is over. outOfTime: it ran on for all the
+	// time that it had then.
+	told, outOfTime bool
+}
+
 // wait blocks until all processes are gone. When ctx ends before the leader
-// does, they are told to stop, and stopped is true.
+// does, they are told to stop. s is the slice, if it is one.
 //
 // The leader stays a zombie until the end. As long as it is one, the number of
 // its group belongs to nobody else, so no signal can reach a stranger.
-func (p *process) wait(ctx context.Context, killAfter time.Duration) (stopped bool, err error) {
+func (p *process) wait(ctx context.Context, killAfter time.Duration, s *slice) (how stopped, err error) {
 	pid := p.cmd.Process.Pid
 	p.runner.leaders.Store(pid, p.tag)
 	defer p.runner.leaders.Delete(pid)
@@ -53,14 +62,19 @@ func (p *process) wait(ctx context.Context, killAfter time.Duration) (stopped bo
 		defer close(exited)
 		awaitExit(pid)
 	}()
-	select {
-	case <-exited:
-	case <-ctx.Done():
+	if s != nil {
+		how = p.tell(ctx, exited, s)
+	}
+	if !how.outOfTime {
 		select {
-		case <-exited: // it was faster
-		default:
-			stopped = true
-			p.stop(exited, patience(ctx, killAfter))
+		case <-exited:
+		case <-ctx.Done():
+			select {
+			case <-exited: // it was faster
+			default:
+				how.killed = true
+				p.stop(exited, patience(ctx, killAfter))
+			}
 		}
 	}
 	// A job is over when its command is: what it left in the background goes, too.
@@ -72,7 +86,43 @@ func (p *process) wait(ctx context.Context, killAfter time.Duration) (stopped bo
 	if _, ok := errors.AsType[*exec.ExitError](err); ok {
 		err = nil
 	}
-	return stopped, err
+	return how, err
+}
+
+// tell waits for the end of the slice and tells the leader, and it alone: what it has
+// started for the unit under way shall come to its end. It returns when the leader has
+// ended, when its time is up, or when ctx has ended.
+func (p *process) tell(ctx context.Context, exited <-chan struct{}, s *slice) (how stopped) {
+	select {
+	case <-exited:
+		return how
+	case <-ctx.Done():
+		return how
+	case <-s.Over:
+	}
+	select {
+	case <-exited: // it was faster
+		return how
+	default:
+	}
+	how.told = true
+	p.log.Debug("command told that its slice is over", zap.Int("command_pid", p.cmd.Process.Pid), zap.Duration("grace", s.Grace))
+	// The leader is not reaped before the end of wait: its number is nobody else's.
+	_ = unix.Kill(p.cmd.Process.Pid, unix.SIGTERM)
+	_ = unix.Kill(p.cmd.Process.Pid, unix.SIGCONT) // a stopped process would not notice
+	grace := time.NewTimer(s.Grace)
+	defer grace.Stop()
+	select {
+	case <-exited:
+	case <-ctx.Done():
+	case <-grace.C:
+		select {
+		case <-exited:
+		default:
+			how.outOfTime = true
+		}
+	}
+	return how
 }
 
 // patience is how long the processes may take to stop: less where whoever ended ctx

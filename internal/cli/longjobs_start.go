@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/wire"
+	"github.com/resqued/resqued/longjob"
+)
+
+// startFlags are the flags of "longjobs start".
+type startFlags struct {
+	queue, requeueQueue, list string
+	debounce, always          bool
+}
+
+func (a *app) startLongjobCommand() *cobra.Command {
+	var f startFlags
+	c := &cobra.Command{
+		Use: "start CLASS [ARG…]", Short: "enqueue a run of a long job",
+		Long: `Enqueue a run of a long job, unless one with the same arguments waits or runs. An ARG is
+read as by "enqueue". With --debounce one that waits or runs is followed by one more; with
+--always it is superseded: it saves nothing more and does not go on.`,
+		Example: "  " + a.name + " longjobs start Migrate north\n  " + a.name + " longjobs start Migrate --json '[\"north\"]' -o name",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("See: "+c.CommandPath()+" --help", "which class?")
+			}
+			return nil
+		},
+		ValidArgsFunction: func(c *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return a.live(a.classNames)(c, args, prefix)
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			if f.debounce && f.always {
+				return usage("", "give either --debounce or --always")
+			}
+			parsed, err := a.jobArgs(args[1:], f.list, c.Flags().Changed("json"))
+			if err != nil {
+				return err
+			}
+			return a.startLongjob(c, args[0], parsed, f)
+		},
+	}
+	c.Flags().StringVar(&f.queue, "queue", "", "queue of the first slice; default: the class's own")
+	c.Flags().StringVar(&f.requeueQueue, "requeue-queue", "", "queue of further slices; default: the class's own")
+	c.Flags().StringVar(&f.list, "json", "", "all arguments as one JSON `list`, - reads it from standard input")
+	c.Flags().BoolVar(&f.debounce, "debounce", false, "have one more run follow one that waits or runs")
+	c.Flags().BoolVar(&f.always, "always", false, "take the place of one that waits or runs")
+	for _, name := range []string{"queue", "requeue-queue"} {
+		_ = c.RegisterFlagCompletionFunc(name, a.live(queueNames))
+	}
+	_ = c.RegisterFlagCompletionFunc("json", cobra.NoFileCompletions)
+	return c
+}
+
+func (a *app) startLongjob(c *cobra.Command, class string, args resqued.Args, f startFlags) error {
+	cfg, err := a.load(c)
+	if err != nil {
+		return err
+	}
+	classes := a.classes(cfg.Config)
+	if known, ok := classes.Lookup(class); ok && !known.Resumes {
+		return usage("Its jobs are enqueued by: "+a.name+" enqueue", "class %q is no long job", wire.Printable(class, 200))
+	}
+	s, err := openStore(cfg.Config, "resqued-cli", 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Close() }()
+	client := longjob.ClientFrom(s.InContext(context.Background()), classes)
+	var opts []longjob.EnqueueOption
+	if f.queue != "" {
+		opts = append(opts, longjob.Queue(f.queue))
+	}
+	if f.requeueQueue != "" {
+		opts = append(opts, longjob.RequeueQueue(f.requeueQueue))
+	}
+	enqueue := client.EnqueueUnique
+	switch {
+	case f.debounce:
+		enqueue = client.EnqueueDebounce
+	case f.always:
+		enqueue = client.Enqueue
+	}
+	res, err := enqueue(c.Context(), class, args, opts...)
+	switch {
+	case errors.Is(err, longjob.ErrNoQueue):
+		return usage("Pass --queue NAME, or set the class's queue in the handlers section of the configuration.",
+			"no queue is known for class %q", wire.Printable(class, 200))
+	case err != nil:
+		return fmt.Errorf("%w (the run may have been enqueued all the same)", err)
+	case a.flags.output == outJSON:
+		return a.printJSON(map[string]string{"uuid": res.UUID, "outcome": string(res.Outcome)})
+	case a.flags.output == outName:
+		return a.printText(res.UUID + "\n")
+	case a.flags.quiet:
+		return nil
+	}
+	how := map[longjob.Outcome]string{
+		longjob.New: "enqueued", longjob.Existing: "not enqueued, it waits or runs:", longjob.RerunSet: "one more follows",
+	}[res.Outcome]
+	return a.printText(fmt.Sprintf("%s %s %s\n", how, jobText(class, args.String()), res.UUID))
+}

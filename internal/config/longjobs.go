@@ -1,0 +1,135 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Bounds of long jobs.
+const (
+	maxTries   = 1_000_000
+	maxState   = 16 << 20
+	leastState = 1 << 10
+)
+
+// HandlerLongJob makes the jobs of a command handler slices of long jobs. What is 0 is as
+// package longjob has it.
+type HandlerLongJob struct {
+	// RequeueQueue is where further slices go; empty = the queue of the handler.
+	RequeueQueue string `json:"requeue_queue,omitempty"`
+	// Slice is for how long a slice works, Grace for how long it may run on then.
+	Slice time.Duration `json:"slice,omitempty"`
+	Grace time.Duration `json:"grace,omitempty"`
+	// CheckIn is the longest time between two signs of life.
+	CheckIn time.Duration `json:"check_in,omitempty"`
+	// Retries is how often a run that has failed goes on, RetryAfter after each; negative
+	// = never.
+	Retries    int           `json:"retries,omitempty"`
+	RetryAfter time.Duration `json:"retry_after,omitempty"`
+	// MaxDeaths is how often in a row a slice may take its process with it.
+	MaxDeaths int `json:"max_deaths,omitempty"`
+	// Keep is how long a run can be looked at when it has ended.
+	Keep time.Duration `json:"keep,omitempty"`
+	// StateLimit is how many bytes a run may remember.
+	StateLimit int64 `json:"state_limit,omitempty"`
+}
+
+// longJobFields are the fields of a long job, in the order of the documentation.
+var longJobFields = []string{
+	"requeue_queue", "slice", "grace", "check_in", "retries", "retry_after", "max_deaths", "keep", "state_limit",
+}
+
+var longJobSynonyms = map[string]string{
+	"timeout": "slice", "slice_time": "slice", "requeue": "requeue_queue", "kill_after": "grace", "checkin": "check_in",
+	"retention": "keep", "max_state": "state_limit", "attempts": "retries",
+}
+
+// readLongJob reads true, or a map of what is not as usual; false is none.
+func (f *file) readLongJob(at string, from field) *HandlerLongJob {
+	l := &HandlerLongJob{}
+	switch from.value.Kind {
+	case yaml.ScalarNode:
+		on := false
+		f.readBool(at, from, &on)
+		if !on {
+			return nil
+		}
+		return l
+	case yaml.MappingNode:
+	default:
+		f.refuse(at, "", from.line, "must be true, or a map: {requeue_queue: low, slice: 15s}")
+		return l
+	}
+	for _, field := range f.fields(from.value, at+".") {
+		name := at + "." + field.name
+		switch field.name {
+		case "requeue_queue":
+			f.readText(name, field, &l.RequeueQueue, checkQueue)
+		case "slice":
+			f.readDuration(name, field, &l.Slice, positive)
+		case "grace":
+			f.readDuration(name, field, &l.Grace, positive)
+		case "check_in":
+			f.readDuration(name, field, &l.CheckIn, positive)
+		case "retries":
+			f.readNumber(name, field, &l.Retries, 0, maxTries, "0 = never")
+			if l.Retries == 0 {
+				l.Retries = -1
+			}
+		case "retry_after":
+			f.readDuration(name, field, &l.RetryAfter, positive)
+		case "max_deaths":
+			f.readNumber(name, field, &l.MaxDeaths, 1, maxTries, "without progress in between")
+		case "keep":
+			f.readDuration(name, field, &l.Keep, positive)
+		case "state_limit":
+			f.readSize(name, field, &l.StateLimit, leastState, maxState)
+		default:
+			meant := longJobSynonyms[strings.ToLower(field.name)]
+			if meant == "" {
+				meant = nearest(field.name, longJobFields)
+			}
+			f.refuse(name, "", field.line, unknown(meant))
+		}
+	}
+	return l
+}
+
+// checkLongJob refuses what contradicts slices. given are the fields of the handler.
+func (f *file) checkLongJob(at string, class field, h Handler, given []string) {
+	if h.LongJob == nil {
+		return
+	}
+	if h.Queue == "" {
+		f.refuse(at, "", class.line, "has long_job but no queue; write queue: NAME")
+	}
+	for _, beside := range [][2]string{
+		{"timeout", "its slices end by long_job.slice and long_job.grace"},
+		{"at_most_once", "a slice that was interrupted runs again"},
+		{"lock", "its slices never overlap, and equal runs are told apart when they are enqueued"},
+		{"retry", "see long_job.retries and long_job.retry_after"},
+	} {
+		if slices.Contains(given, beside[0]) {
+			f.refuse(at+"."+beside[0], "", class.line, "does not go with long_job: "+beside[1]+"; remove it")
+		}
+	}
+}
+
+// readSize reads a number of bytes.
+func (f *file) readSize(name string, from field, to *int64, least, most int64) {
+	f.readText(name, from, new(string), func(value string) error {
+		n, err := ParseSize(strings.TrimSpace(value))
+		switch {
+		case err != nil:
+			return err
+		case n < least || n > most:
+			return fmt.Errorf("must be %s to %s", FormatSize(least), FormatSize(most))
+		}
+		*to = n
+		return nil
+	})
+}

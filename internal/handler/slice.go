@@ -1,0 +1,235 @@
+package handler
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+const (
+	// replyFD is the descriptor on which the command of a long job finds replies.
+	replyFD = 4
+	// exitTerm is by which a shell says that a program has died of TERM, and with which
+	// some runtimes end themselves then.
+	exitTerm = 128 + int(syscall.SIGTERM)
+	// maxStderr bounds what of stderr becomes the error of a run, which keeps the
+	// beginning of what is too long, in bytes.
+	maxStderr = 7 << 10
+)
+
+// slices performs a job of a class of long jobs: the class says what the command gets,
+// and what comes of it.
+func (c *command) slices(ctx context.Context, job *resqued.Job) error {
+	return c.Slices(ctx, job, func(ctx context.Context, s *resqued.CommandSlice) error {
+		ctx, stop := context.WithCancelCause(ctx)
+		defer stop(nil)
+		named := *job
+		named.Args, named.Deadline = s.Args, s.Ends
+		return c.run(ctx, &named, &slice{CommandSlice: s, ctx: ctx, stop: stop})
+	})
+}
+
+// slice is a CommandSlice whose command runs.
+type slice struct {
+	*resqued.CommandSlice
+	ctx     context.Context //nolint:containedctx // of the run: its reports come from a reader of their own
+	stop    context.CancelCauseFunc
+	replies replies
+	// broken is what ended the reports; only their reader writes it.
+	broken error
+}
+
+// describe appends the members of the job's line that only a slice has.
+func (s *slice) describe(b []byte) []byte {
+	b = wire.AppendString(append(b, `,"run":`...), s.Run)
+	b = strconv.AppendInt(append(b, `,"slice":`...), s.Number, 10)
+	b = strconv.AppendInt(append(b, `,"fence":`...), s.Fence, 10)
+	b = wire.AppendString(append(b, `,"message":`...), s.Message)
+	return append(append(b, `,"state":`...), s.State...)
+}
+
+func (s *slice) environ() []string {
+	return []string{
+		"RESQUED_REPLY_FD=" + strconv.Itoa(replyFD),
+		"RESQUED_LONG_RUN=" + s.Run,
+		"RESQUED_LONG_SLICE=" + strconv.FormatInt(s.Number, 10),
+		"RESQUED_LONG_FENCE=" + strconv.FormatInt(s.Fence, 10),
+	}
+}
+
+// report takes a line of fd 3, unless one before it has ended the slice.
+func (s *slice) report(line resqued.ReportLine) {
+	if s.broken != nil {
+		return
+	}
+	reply, err := s.Report(s.ctx, line)
+	if err != nil {
+		s.broken = err
+		s.stop(err)
+		return
+	}
+	if reply != nil {
+		s.replies.put(reply)
+	}
+}
+
+// judge turns the way in which the program ended into the end of the slice.
+func (s *slice) judge(c *command, state *os.ProcessState, how stopped, stderr string) error {
+	stderr = ending(stderr, maxStderr)
+	s.Stderr = stderr
+	if s.broken != nil {
+		return s.broken
+	}
+	status, _ := state.Sys().(syscall.WaitStatus)
+	byTerm := status.Signaled() && status.Signal() == syscall.SIGTERM || status.ExitStatus() == exitTerm
+	switch {
+	case how.killed:
+	case how.outOfTime:
+		s.End = resqued.ByKill
+		return nil
+	case how.told && byTerm:
+		s.End = resqued.ByTerm
+		return nil
+	case how.told && status.ExitStatus() == exitDone:
+		s.End = resqued.Told
+		return nil
+	}
+	return c.judge(state, how.killed, stderr)
+}
+
+// ending returns the end of a text, at most max bytes and an ellipsis.
+func ending(text string, max int) string {
+	if len(text) <= max {
+		return text
+	}
+	text = text[len(text)-max:]
+	for !utf8.RuneStart(text[0]) {
+		text = text[1:]
+	}
+	return "…" + text
+}
+
+// replies writes lines into the pipe of a command that may not read them. Each reply
+// says all that those before it have said, so only the latest one waits: neither the
+// command nor the reader of its reports ever waits for the other.
+type replies struct {
+	mu     sync.Mutex
+	latest []byte
+	ready  chan struct{}
+	pipe   *os.File
+	done   sync.WaitGroup
+}
+
+// open returns the end of the pipe that is the command's. close ends what it starts.
+func (r *replies) open() (*os.File, error) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	r.ready, r.pipe = make(chan struct{}, 1), write
+	r.done.Go(r.write)
+	return read, nil
+}
+
+func (r *replies) put(line []byte) {
+	r.mu.Lock()
+	r.latest = line
+	r.mu.Unlock()
+	select {
+	case r.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (r *replies) write() {
+	for range r.ready {
+		r.mu.Lock()
+		line := r.latest
+		r.mu.Unlock()
+		// An error: the command has closed its end, or has ended.
+		if _, err := r.pipe.Write(append(line, '\n')); err != nil {
+			return
+		}
+	}
+}
+
+// close is called when nothing is put any more.
+func (r *replies) close() {
+	if r.pipe == nil {
+		return
+	}
+	close(r.ready)
+	// A pipe can have a deadline: a write that waits for a reader ends by it.
+	_ = r.pipe.SetWriteDeadline(time.Now())
+	r.done.Wait()
+	_ = r.pipe.Close()
+}
+
+// lasting reads a pipe to its end, however long its reader is busy in between: what a
+// command reported before it ended counts. After its end only a read that waits for
+// drainFor is given up, and what is more than a pipe can hold is somebody else's.
+type lasting struct {
+	pipe *os.File
+	late int // bytes read after the end
+}
+
+// maxPipe is what a pipe holds at most, unless somebody with special rights made it.
+const maxPipe = 1 << 20
+
+func (l *lasting) Read(p []byte) (int, error) {
+	began := time.Now()
+	for late := false; ; late = true {
+		n, err := l.pipe.Read(p)
+		if late {
+			l.late += n
+		}
+		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) >= drainFor || l.late > maxPipe {
+			return n, err
+		}
+		if err := l.pipe.SetReadDeadline(began.Add(drainFor)); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// eachReport calls fn for each line of r that is not empty, whatever its length; of one
+// longer than most only the beginning is kept.
+func eachReport(r io.Reader, most int, fn func(line resqued.ReportLine)) {
+	buf := make([]byte, maxLine)
+	var line []byte
+	left := 0
+	for {
+		n, err := r.Read(buf)
+		for rest := buf[:n]; len(rest) > 0; {
+			part, behind, whole := bytes.Cut(rest, []byte("\n"))
+			keep := min(len(part), max(most-len(line), 0))
+			line, left = append(line, part[:keep]...), left+len(part)-keep
+			if !whole {
+				break
+			}
+			emit(line, left, false, fn)
+			rest, line, left = behind, line[:0], 0
+		}
+		if err != nil {
+			emit(line, left, true, fn)
+			return
+		}
+	}
+}
+
+// emit hands on a line unless there is nothing on it.
+func emit(line []byte, left int, torn bool, fn func(line resqued.ReportLine)) {
+	if len(bytes.TrimSpace(line)) > 0 || left > 0 {
+		fn(resqued.ReportLine{Text: line, Left: left, Torn: torn})
+	}
+}

@@ -1,0 +1,280 @@
+package longjob
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+const (
+	// DefaultGrace is Options.Grace where it is 0.
+	DefaultGrace = 30 * time.Second
+	// commandStep is the step of a progress that names none.
+	commandStep = "work"
+	// lineExtra is what a line may have beside a state of the largest size.
+	lineExtra = 64 << 10
+)
+
+// Command returns a class of long jobs that are worked by an external program, which is
+// started anew for each slice; pass it to resqued.Handlers.Register. docs/longjob.md tells
+// what the program gets and what it reports. It panics without a queue.
+func Command(class string, c resqued.Command, o Options) resqued.Class {
+	if o.Queue == "" {
+		panic(fmt.Sprintf("longjob: class %q needs a Queue", class))
+	}
+	o = o.defaults()
+	c.Slices = func(ctx context.Context, job *resqued.Job, run runCommand) error {
+		return perform(ctx, job, class, o, func(ctx context.Context, r *Runner, args resqued.Args) error {
+			return r.command(ctx, args, run)
+		})
+	}
+	return resqued.Class{Name: class, Queue: o.Queue, Resumes: true, Command: &c}
+}
+
+type runCommand = func(ctx context.Context, s *resqued.CommandSlice) error
+
+// commandSlice is a slice that a command works.
+type commandSlice struct {
+	r *Runner
+	// Of the reports: how many lines there were, and how many with a state are saved.
+	lines, saved int
+	// heard is closed by the first of them.
+	heard chan struct{}
+	// moved: a state that was saved was another one than before.
+	moved       bool
+	yield, done bool
+	began       time.Time // of what the next progress tells
+}
+
+// command works a slice by a program.
+func (r *Runner) command(ctx context.Context, args resqued.Args, run runCommand) error {
+	leaving := false
+	select {
+	case <-r.leaving: // it would only be told to stop
+		return r.endSlice(false)
+	default:
+	}
+	c := &commandSlice{r: r, began: r.began, heard: make(chan struct{})}
+	over, ended, watched := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		leaving = c.untilOver(ended)
+		close(over)
+	}()
+	s := &resqued.CommandSlice{
+		Args: args, Run: r.UUID(), Number: r.slice.Slice, Fence: r.Fence(), State: r.ownState(), Message: r.message,
+		Over: over, Ends: r.began.Add(r.o.Slice), Grace: r.o.Grace, Report: c.report, MaxLine: r.o.StateLimit + lineExtra,
+	}
+	err := run(ctx, s)
+	close(ended)
+	<-watched
+	if err != nil {
+		return err
+	}
+	return c.judge(s, leaving)
+}
+
+// untilOver returns when the command is to be told that its slice is over, or has ended.
+// leaving: it is told because its process wants to leave.
+func (c *commandSlice) untilOver(ended <-chan struct{}) (leaving bool) {
+	r := c.r
+	over := time.NewTimer(time.Until(r.began.Add(r.o.Slice)))
+	defer over.Stop()
+	select {
+	case <-ended:
+		return false
+	case <-r.leaving:
+		return true
+	case <-over.C:
+	}
+	// One that has not reported yet may not even have begun. It has some more time, so that
+	// each slice does something, also on a slow machine.
+	late := time.NewTimer(r.o.Grace)
+	defer late.Stop()
+	select {
+	case <-r.leaving:
+		return true
+	case <-ended:
+	case <-c.heard:
+	case <-late.C:
+	}
+	return false
+}
+
+// endSlice is the end of a slice after which the next one follows. worked: it was not in
+// vain, so deaths before it do not count.
+func (r *Runner) endSlice(worked bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.yielded = true
+	if worked {
+		r.tried++
+	}
+	return ErrYield
+}
+
+// judge tells what comes of a slice whose command has not failed by itself. Only one that
+// says so, or ends before anybody has told it to, has completed the run.
+func (c *commandSlice) judge(s *resqued.CommandSlice, leaving bool) error {
+	hung := fmt.Sprintf("it ran on for %s after it was told that its slice is over (SIGTERM), and was killed", s.Grace)
+	switch {
+	case c.yield, c.done:
+		if s.End == resqued.ByKill {
+			c.r.warn(hung)
+		}
+		if c.yield {
+			return c.r.endSlice(true)
+		}
+		return nil
+	case s.End == resqued.ByItself:
+		return nil
+	case c.moved, leaving:
+		if s.End == resqued.ByKill {
+			c.r.warn(hung)
+		}
+		return c.r.endSlice(c.moved)
+	}
+	how := map[resqued.CommandEnd]string{
+		resqued.Told:   `it exited with 0 after it was told that its slice is over (SIGTERM), but said neither {"yield":true} nor {"done":true}`,
+		resqued.ByTerm: "it was ended by the SIGTERM that tells of the end of its slice",
+		resqued.ByKill: hung,
+	}[s.End]
+	text := how + "; and it has saved nothing new in the whole slice, so that the next one would do the same again"
+	if s.Stderr != "" {
+		text += "\n" + s.Stderr
+	}
+	return errors.New(text)
+}
+
+// report takes a line of descriptor 3.
+func (c *commandSlice) report(ctx context.Context, line resqued.ReportLine) (reply []byte, err error) {
+	if c.lines++; c.lines == 1 {
+		close(c.heard)
+	}
+	if cause := context.Cause(ctx); errors.Is(cause, resqued.ErrLockLost) {
+		return nil, cause // nothing more is saved then
+	}
+	var m report
+	switch {
+	case line.Left > 0:
+		err = fmt.Errorf("it is longer than %d bytes", len(line.Text))
+	default:
+		m, err = parseReport(line.Text)
+	}
+	if err != nil {
+		err = fmt.Errorf("line %d on descriptor 3 is no message: %w: %s", c.lines, err, wire.Printable(string(line.Text), 200))
+		if line.Torn {
+			c.r.warn(err.Error()) // the command has not come to write all of it
+			return nil, nil
+		}
+		return nil, err
+	}
+	if m.odd != "" {
+		c.r.warn(fmt.Sprintf("line %d on descriptor 3: %s", c.lines, m.odd))
+	}
+	c.yield, c.done = c.yield || m.yield, c.done || m.done
+	if m.shown != nil {
+		c.show(m.shown)
+	}
+	if m.set == nil {
+		return nil, nil
+	}
+	if err := c.r.merge(m.set); err != nil {
+		return nil, fmt.Errorf("line %d on descriptor 3: %w", c.lines, err)
+	}
+	moved := c.r.worked()
+	if err := c.r.commit(ctx); err != nil {
+		return nil, err
+	}
+	c.saved++
+	c.moved = c.moved || moved
+	return fmt.Appendf(nil, `{"saved":%d}`, c.saved), nil
+}
+
+// worked notes a state that the command has reported: a unit is done, and if the state is
+// a new one that is progress.
+func (r *Runner) worked() (moved bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.units++
+	if moved = len(r.dirty) > 0; moved {
+		r.progress, r.failures = true, 0
+	}
+	return moved
+}
+
+// show notes progress. It is saved with the next state, or within seconds.
+func (c *commandSlice) show(s *shown) {
+	r := c.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.news = true
+	if s.message != nil {
+		r.message = cut(*s.message)
+	}
+	name := commandStep
+	if s.step != nil {
+		name = cut(*s.step)
+	}
+	if s.step == nil && s.done == nil && s.total == nil {
+		return // only a message
+	}
+	i := slices.IndexFunc(r.steps, func(st Step) bool { return st.Name == name })
+	if i < 0 {
+		i = len(r.steps)
+		r.steps = append(r.steps, Step{Name: name})
+		if len(r.steps) > maxSteps {
+			r.steps = slices.Clone(r.steps[1:])
+			i--
+		}
+	}
+	st := &r.steps[i]
+	if s.done != nil {
+		st.Done = *s.done
+	}
+	if s.total != nil {
+		st.Total = *s.total
+	}
+	st.Finished = st.Total > 0 && st.Done >= st.Total
+	spent := time.Since(c.began).Milliseconds()
+	st.Milliseconds += spent
+	c.began = c.began.Add(time.Duration(spent) * time.Millisecond)
+}
+
+// ownState returns what the run remembers as a JSON object, its values byte for byte.
+func (r *Runner) ownState() []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := []byte{'{'}
+	for _, key := range slices.Sorted(maps.Keys(r.state)) {
+		name, own := strings.CutPrefix(key, stateOwn)
+		if !own {
+			continue
+		}
+		if len(b) > 1 {
+			b = append(b, ',')
+		}
+		b = append(wire.AppendString(b, name), ':')
+		// Only somebody else can have put something there that is no JSON.
+		if value := r.state[key]; valid(value) {
+			b = append(b, value...)
+		} else {
+			b = wire.AppendString(b, value)
+		}
+	}
+	return append(b, '}')
+}
+
+// valid tells whether a value may stand in a line of JSON as it is.
+func valid(value string) bool {
+	return json.Valid([]byte(value)) && utf8.ValidString(value) && !strings.ContainsAny(value, "\r\n")
+}

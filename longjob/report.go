@@ -1,0 +1,146 @@
+package longjob
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// report is a line that a command wrote on descriptor 3.
+type report struct {
+	// set are changes of the state, by key; nil = forget it. A line without a state has
+	// no map.
+	set         map[string]*string
+	shown       *shown
+	yield, done bool
+	// odd is what was not understood and did no harm.
+	odd string
+}
+
+// shown is progress for people; nil = not said.
+type shown struct {
+	step, message *string
+	done, total   *int64
+}
+
+// Keys of a report, and of its progress.
+var (
+	reportKeys   = []string{"state", "progress", "yield", "done"}
+	progressKeys = []string{"step", "done", "total", "message"}
+)
+
+// parseReport reads a line. What the state, or the end of the slice, depends on has to be
+// right; what is only shown, and keys that this version does not know, may be odd.
+func parseReport(line []byte) (r report, err error) {
+	if !utf8.Valid(line) {
+		return r, errors.New("it is no UTF-8")
+	}
+	top, err := object(line)
+	if err != nil {
+		return r, err
+	}
+	if raw, ok := top["state"]; ok {
+		values, err := object(raw)
+		if err != nil {
+			return r, fmt.Errorf(`"state": %w`, err)
+		}
+		r.set = make(map[string]*string, len(values))
+		for key, value := range values {
+			text := string(value)
+			r.set[stateOwn+key] = &text
+			if text == "null" {
+				r.set[stateOwn+key] = nil
+			}
+		}
+	}
+	for key, to := range map[string]*bool{"yield": &r.yield, "done": &r.done} {
+		switch raw := string(top[key]); raw {
+		case "true":
+			*to = true
+		case "", "false":
+		default:
+			return report{}, fmt.Errorf("%q is neither true nor false", key)
+		}
+	}
+	if raw, ok := top["progress"]; ok {
+		r.shown, r.odd = parseProgress(raw)
+	}
+	if text := oddKeys(top, reportKeys); r.odd == "" {
+		r.odd = text
+	}
+	return r, nil
+}
+
+func object(text []byte) (map[string]json.RawMessage, error) {
+	if text = bytes.TrimLeft(text, " \t\r\n"); len(text) == 0 || text[0] != '{' {
+		return nil, errors.New("it is no JSON object")
+	}
+	m := map[string]json.RawMessage{}
+	if err := json.Unmarshal(text, &m); err != nil {
+		return nil, fmt.Errorf("it is no JSON object: %w", err)
+	}
+	return m, nil
+}
+
+// parseProgress takes what it understands; odd is about the rest.
+func parseProgress(raw json.RawMessage) (s *shown, odd string) {
+	m, err := object(raw)
+	if err != nil {
+		return nil, `"progress": ` + err.Error()
+	}
+	s = &shown{}
+	for key, to := range map[string]**string{"step": &s.step, "message": &s.message} {
+		var text string
+		switch value, ok := m[key]; {
+		case !ok:
+		case value[0] != '"' || json.Unmarshal(value, &text) != nil:
+			odd = fmt.Sprintf(`%q of "progress" is no text`, key)
+		default:
+			*to = &text
+		}
+	}
+	for key, to := range map[string]**int64{"done": &s.done, "total": &s.total} {
+		switch value, ok := m[key]; {
+		case !ok, string(value) == "null": // a total that is not known
+		default:
+			n, ok := count(string(value))
+			if !ok {
+				odd = fmt.Sprintf(`%q of "progress" is no count`, key)
+				continue
+			}
+			*to = &n
+		}
+	}
+	if text := oddKeys(m, progressKeys); odd == "" {
+		odd = text
+	}
+	return s, odd
+}
+
+// count reads a whole number from 0 on, also one that is written as a float.
+func count(text string) (int64, bool) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n, n >= 0
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || f < 0 || f > 1<<53 || f != math.Trunc(f) {
+		return 0, false
+	}
+	return int64(f), true
+}
+
+func oddKeys(m map[string]json.RawMessage, known []string) string {
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		if !slices.Contains(known, key) {
+			return fmt.Sprintf("%q is not known; there are %s", cut(key), strings.Join(known, ", "))
+		}
+	}
+	return ""
+}
