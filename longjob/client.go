@@ -183,9 +183,7 @@ func (c *Client) newRun(class string, args any, opts []EnqueueOption) (store.New
 	if err != nil {
 		return store.NewLongRun{}, fmt.Errorf("longjob: enqueue %q: %w", class, err)
 	}
-	text := list.String()
-	sum := sha256.Sum256([]byte(class + "\x00" + text))
-	run := store.NewLongRun{UUID: newUUID(), Kind: hex.EncodeToString(sum[:16]), Class: class, Args: []byte(text)}
+	run := runFor(class, list)
 	if c.handlers != nil {
 		if known, ok := c.handlers.Lookup(class); ok {
 			run.Queue = known.Queue
@@ -201,6 +199,13 @@ func (c *Client) newRun(class string, args any, opts []EnqueueOption) (store.New
 		return run, fmt.Errorf("longjob: queue %q is not valid UTF-8", run.Queue)
 	}
 	return run, nil
+}
+
+// runFor is a new run of a class. Those of one kind have the same class and arguments.
+func runFor(class string, args resqued.Args) store.NewLongRun {
+	text := args.String()
+	sum := sha256.Sum256([]byte(class + "\x00" + text))
+	return store.NewLongRun{UUID: newUUID(), Kind: hex.EncodeToString(sum[:16]), Class: class, Args: []byte(text)}
 }
 
 // Cancel ends a run for good. What its slice does can be saved no more from then on; its

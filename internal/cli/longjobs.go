@@ -176,7 +176,7 @@ the rest of their last step takes at the speed so far, then those that have ende
 	})
 	parent.AddCommand(flags(&cobra.Command{
 		Use: "ls", Short: "list long jobs (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
-	}), a.showLongjobCommand(), a.editLongjobsCommand("requeue"), a.editLongjobsCommand("cancel"))
+	}), a.showLongjobCommand(), a.recurringCommand(), a.editLongjobsCommand("requeue"), a.editLongjobsCommand("cancel"))
 	return parent
 }
 

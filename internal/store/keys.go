@@ -44,6 +44,11 @@ const (
 	keyLongActive  = "resqued:longjob:active"
 	keyLongEnded   = "resqued:longjob:ended"
 	keyLongLocks   = "resqued:longjob:locks"
+
+	keyLongRecurring = "resqued:longjob:recurring"
+	keyLongRecur     = "resqued:longjob:recur:"
+	keyLongSubjects  = "resqued:longjob:subjects:"
+	keyLongStarts    = "resqued:longjob:starts:"
 )
 
 // key adds the namespace to a name.

@@ -203,6 +203,10 @@ func (s *Store) longLife(ctx context.Context, run RunName) {
 	_ = s.LongCancel(ctx, "2", 0)
 	_ = s.LongAgain(ctx, LongRecord{UUID: "1", Fields: map[string]string{"class": "Probe", "slice": "1"}}, false)
 	_, _ = s.LongForget(ctx, 9)
+	_, _ = s.eval(ctx, longSubjectsScript, s.key(keyLongSubjects)+"Probe", []any{s.prefix, 60000, 1, "recurs"})
+	_, _ = s.eval(ctx, longRecurScript, s.key(keyLongRecur)+"Probe", []any{
+		s.prefix, "Probe", "1", "", "1", 1000, 1000, 9, 0, 60000, 1, "subjects", 1, "3", "recurs", "[]", "plain", "", LongPayload("Probe", "3", 1), "0", 1000,
+	})
 }
 
 // remains are the keys that outlive life.
@@ -215,6 +219,7 @@ func (s *Store) remains() []string {
 		keyCron, keyShown, keyLastEnqueued, s.opts.Namespace + ":resque_scheduler_master_lock",
 		keyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe",
 		keyLongRun + "1", keyLongState + "1", keyLongRun + "2", keyLongState + "2", keyLongCurrent, keyLongActive, keyLongEnded, keyLongLocks,
+		keyLongRun + "3", keyLongState + "3", keyLongRecurring, keyLongRecur + "Probe", keyLongSubjects + "Probe", keyLongStarts + "Probe",
 	}
 	for _, queue := range []string{"plain", "unique"} {
 		names = append(names, "queue:"+queue, "queue:"+queue+":uniqueue", "queue:"+queue+":start_at", "resqued:seen:"+queue,

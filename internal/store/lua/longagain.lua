@@ -9,7 +9,7 @@
 
 local prefix, id, slice, payload, lost = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
 local ms = now()
-local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'queue', 'kind', 'deaths', 'moved')
+local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'queue', 'kind', 'deaths', 'moved', 'class')
 if not v[1] then return 'GONE' end
 if lost ~= active(v[1]) or v[1] == 'completed' or v[1] == 'superseded' then return v[1] end
 if v[2] ~= slice then return 'MOVED' end
@@ -27,5 +27,6 @@ if not lost then call('HDEL', KEYS[1], 'ended', 'error', 'failures') end
 call('HSET', currentkey(prefix), v[5], id)
 call('ZREM', endedkey(prefix), id)
 call('ZADD', activekey(prefix), at, id)
+ofsubject(prefix, id, v[8] or '', v[5])
 pushslice(prefix, v[4], payload, ms)
 return 'QUEUED'

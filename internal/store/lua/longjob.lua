@@ -13,6 +13,8 @@ local function statekey(prefix, id) return prefix .. 'resqued:longjob:state:' ..
 local function currentkey(prefix) return prefix .. 'resqued:longjob:current' end -- kind → newest run
 local function activekey(prefix) return prefix .. 'resqued:longjob:active' end -- run → last sign of life, ms
 local function endedkey(prefix) return prefix .. 'resqued:longjob:ended' end -- run → when it is forgotten, ms
+local function subjectskey(prefix, class) return prefix .. 'resqued:longjob:subjects:' .. class end -- see longrecur
+local function startskey(prefix, class) return prefix .. 'resqued:longjob:starts:' .. class end -- runs of subjects
 
 local function active(status) return status == 'queued' or status == 'running' end
 
@@ -65,6 +67,17 @@ local function pushslice(prefix, queue, payload, ms)
   putback(prefix, queue, payload, unique and fmt('%.0f', math.floor(ms / 1000)) or '-', false)
 end
 
+-- ofsubject tells whether a run is that of a subject of a recurring job, whoever starts it,
+-- and counts it among those that may wait or run.
+local function ofsubject(prefix, id, class, kind)
+  local subjects, starts = subjectskey(prefix, class), startskey(prefix, class)
+  if pcall_('HEXISTS', subjects, kind) ~= 1 then return false end
+  pcall_('SADD', starts, id)
+  local left = pcall_('PTTL', subjects)
+  if type(left) == 'number' and left > 0 then pcall_('PEXPIRE', starts, left) end
+  return true
+end
+
 -- addrun makes a run, the newest of its kind, and pushes its first slice. again is the
 -- queue of its further slices if it is not that of its class.
 local function addrun(prefix, id, kind, class, args, queue, again, payload, ms)
@@ -73,6 +86,7 @@ local function addrun(prefix, id, kind, class, args, queue, again, payload, ms)
     'again', again, 'status', 'queued', 'slice', '1', 'owner', '', 'fence', '0', 'created', at, 'seen', at)
   call('HSET', currentkey(prefix), kind, id)
   call('ZADD', activekey(prefix), at, id)
+  if ofsubject(prefix, id, class, kind) then pcall_('HSET', subjectskey(prefix, class), kind, at) end
   pushslice(prefix, queue, payload, ms)
 end
 

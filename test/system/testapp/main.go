@@ -25,6 +25,7 @@ const (
 	spaceEnv = "RESQUED_TEST_SPACE" // namespace
 	gateEnv  = "RESQUED_TEST_GATE"  // a file without which no worker process becomes ready
 	traceEnv = "RESQUED_TEST_TRACE" // a directory for what jobs note outside of Redis
+	recurEnv = "RESQUED_TEST_RECUR" // not empty: jobs come by themselves
 )
 
 func main() {
@@ -107,6 +108,7 @@ func register(h *resqued.Handlers) {
 	registerStuck(h, n)
 	registerRetries(h, n)
 	registerLong(h, n)
+	registerRecurring(h, n)
 	resqued.Handle(h, "Fail", func(_ context.Context, id int) error {
 		return errors.Join(n.mark("ran", id), fmt.Errorf("job %d fails as it should", id))
 	})
