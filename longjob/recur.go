@@ -28,6 +28,8 @@ type Subject struct {
 	Args any
 	// Interval is its own; 0 = Recurring.Interval.
 	Interval time.Duration
+	// Tenant is whose runs they are; see the option Tenant.
+	Tenant string
 }
 
 // Recurring says for what runs of a class are enqueued by themselves, and how often.
@@ -145,7 +147,10 @@ func (t *recurrence) subjects(ctx context.Context) ([]store.LongSubject, error) 
 			return nil, fmt.Errorf("subject %s: its interval is negative: %s", args, sub.Interval)
 		}
 		run := runFor(t.class, slices.Concat(args, t.further))
-		run.Queue = t.queue
+		run.Queue, run.Tenant = t.queue, sub.Tenant
+		if err := checkTenant(run.Tenant); err != nil {
+			return nil, err
+		}
 		subjects[i] = store.LongSubject{Run: run, Interval: max(time.Second, cmp.Or(sub.Interval, t.Interval))}
 	}
 	return subjects, nil

@@ -45,6 +45,11 @@ const (
 	keyLongEnded   = "resqued:longjob:ended"
 	keyLongLocks   = "resqued:longjob:locks"
 
+	keyLongBusy    = "resqued:longjob:busy:"
+	keyLongLine    = "resqued:longjob:line:"
+	keyLongTenants = "resqued:longjob:tenants"
+	keyLongShares  = "resqued:longjob:shares"
+
 	keyLongRecurring = "resqued:longjob:recurring"
 	keyLongRecur     = "resqued:longjob:recur:"
 	keyLongSubjects  = "resqued:longjob:subjects:"

@@ -30,12 +30,13 @@ type fatal interface {
 
 // recurring is a recurring long job with a clock of its own.
 type recurring struct {
-	t     *testing.T
-	redis *redis.Client
-	url   string
-	store *store.Store
-	ns    string
-	now   int64 // ms
+	t       *testing.T
+	redis   *redis.Client
+	url     string
+	store   *store.Store
+	defects []defect
+	ns      string
+	now     int64 // ms
 
 	every, interval int64 // ms
 	backlog         int
@@ -44,11 +45,14 @@ type recurring struct {
 	next            int
 }
 
-func newRecurring(t *testing.T) *recurring {
+// defect is a change of a script that breaks a promise.
+type defect struct{ name, file, from, to string }
+
+func newRecurring(t *testing.T, defects ...defect) *recurring {
 	t.Helper()
 	server := redistest.Shared(t)
 	r := &recurring{
-		t: t, redis: server.Client(t), url: server.URL(), ns: redistest.Namespace(t), now: 1_700_000_000_000, every: 5 * minute, interval: 1440 * minute, backlog: 1 << 20,
+		t: t, defects: defects, redis: server.Client(t), url: server.URL(), ns: redistest.Namespace(t), now: 1_700_000_000_000, every: 5 * minute, interval: 1440 * minute, backlog: 1 << 20,
 		subjects: map[string]int64{}, starts: map[string][]int64{},
 	}
 	r.store = r.open()
@@ -63,7 +67,40 @@ func (r *recurring) open() *store.Store {
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { require.NoError(r.t, s.Close()) })
 	require.NoError(r.t, store.Alter(s, "lib", `call('TIME')`, fmt.Sprintf(`{call('GET', '%s:clock'), 0}`, r.ns)))
+	for _, d := range r.defects {
+		require.NoError(r.t, store.Alter(s, d.file, d.from, d.to))
+	}
 	return s
+}
+
+// findsDefects wants a property to fail with each of some defects. The sequences are the same
+// each time.
+func findsDefects(t *testing.T, defects []defect, property func(t *testing.T, c *rapid.T, defects ...defect)) {
+	t.Helper()
+	if testing.Short() || raceDetector {
+		t.Skip("the property itself is looked at; make test runs this without the race detector")
+	}
+	for _, d := range defects {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range 200 {
+				failure := rapid.Custom(func(c *rapid.T) (failure string) {
+					defer func() {
+						if p := recover(); p != nil {
+							failure = fmt.Sprint(p)
+						}
+					}()
+					property(t, c, d)
+					return ""
+				}).Example(seed)
+				if failure != "" {
+					t.Logf("found by sequence %d: %.300s", seed+1, failure)
+					return
+				}
+			}
+			t.Error("not found")
+		})
+	}
 }
 
 func (r *recurring) advance(ms int64) {
@@ -342,87 +379,106 @@ func TestRecurringTicksRace(t *testing.T) {
 // subject is passed over for one that has waited less, and no room is left while any is due.
 func TestRecurringProperties(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(c *rapid.T) {
-		r := newRecurring(t)
-		r.interval = r.every * rapid.Int64Range(3, 40).Draw(c, "ticks in an interval")
-		r.backlog = rapid.SampledFrom([]int{3, 10, 1000}).Draw(c, "backlog")
-		intervals := []int64{r.interval}
-		if rapid.Bool().Draw(c, "own intervals") {
-			intervals = append(intervals, 2*r.interval, 7*r.interval)
+	rapid.Check(t, func(c *rapid.T) { recurs(t, c) })
+}
+
+func TestRecurringFindsDefects(t *testing.T) {
+	t.Parallel()
+	findsDefects(t, []defect{
+		{"a tick starts more than belong to it", "longrecur", `left, credit, active_ = left - 1,`, `left, credit, active_ = left,`},
+		{"what has piled up starts at once", "longrecur", `passed = math.min(passed, most)`, ``},
+		{"less time counts than has passed", "longrecur", `passed = math.min(passed, most)`, `passed = math.min(passed, every)`},
+		{"more wait or run than may", "longrecur", `or active_ >= backlog then`, `then`},
+		{"those that have ended count", "longrecur", `if begins and not active(`, `if false and not active(`},
+		{"one that runs is started again", "longrecur", `elseif old and active(`, `elseif old and not active(`},
+		{"the last start is not remembered", "longjob", `if ofsubject(prefix, id, class, kind) then`, `if ofsubject(prefix, id, class, kind) and false then`},
+		{"new ones that have waited for an interval need credit", "longrecur", `local fresh = n < 0 and ms < interval - n`, `local fresh = n < 0`},
+		{"subjects that are no more are remembered", "longsubjects", `call('HDEL', KEYS[1], ARGV[i])`, ``},
+	}, recurs)
+}
+
+func recurs(t *testing.T, c *rapid.T, defects ...defect) {
+	t.Helper()
+	r := newRecurring(t, defects...)
+	r.interval = r.every * rapid.Int64Range(3, 40).Draw(c, "ticks in an interval")
+	r.backlog = rapid.SampledFrom([]int{3, 10, 1000}).Draw(c, "backlog")
+	intervals := []int64{r.interval}
+	if rapid.Bool().Draw(c, "own intervals") {
+		intervals = append(intervals, 2*r.interval, 7*r.interval)
+	}
+	known := map[string]int64{} // since when a subject is known, or its last start
+	fresh := map[string]bool{}
+	last := int64(0)
+	for range rapid.IntRange(5, 25).Draw(c, "ticks") {
+		for range rapid.SampledFrom([]int{0, 0, 0, 1, 5, 30}).Draw(c, "added") {
+			r.next++
+			r.subjects[fmt.Sprintf("s%d", r.next)] = rapid.SampledFrom(intervals).Draw(c, "interval")
 		}
-		known := map[string]int64{} // since when a subject is known, or its last start
-		fresh := map[string]bool{}
-		last := int64(0)
-		for range rapid.IntRange(5, 25).Draw(c, "ticks") {
-			for range rapid.SampledFrom([]int{0, 0, 0, 1, 5, 30}).Draw(c, "added") {
-				r.next++
-				r.subjects[fmt.Sprintf("s%d", r.next)] = rapid.SampledFrom(intervals).Draw(c, "interval")
-			}
-			for _, name := range slices.Sorted(maps.Keys(r.subjects)) {
-				if len(r.subjects) > 3 && rapid.IntRange(0, 200).Draw(c, "removed") == 0 {
-					delete(r.subjects, name)
-					delete(known, name)
-				}
-			}
-			for _, id := range slices.Sorted(maps.Keys(r.active(c))) {
-				if rapid.IntRange(0, 3).Draw(c, "ends") > 0 {
-					r.end(c, id)
-				}
-			}
-			before := r.active(c)
-			running := map[string]bool{}
-			for _, name := range before {
-				running[name] = true
-			}
-			for name := range r.subjects {
-				if known[name] == 0 {
-					known[name], fresh[name] = r.now, true
-					if running[name] { // it was removed, and has come back
-						fresh[name] = false
-					}
-				}
-			}
-			reply, started := r.tick(c)
-			passed := r.every
-			if last != 0 {
-				passed = min(r.now-last, max(2*r.every, r.interval/20))
-			}
-			room := int(math.Ceil(r.rate(passed) - 1e-6))
-			require.LessOrEqual(c, len(started), room)
-			require.LessOrEqual(c, len(started), max(0, r.backlog-len(before)))
-			longest := int64(math.MinInt64) // the least urgent that was started
-			for _, name := range started {
-				longest = max(longest, known[name]+r.subjects[name])
-				require.False(c, running[name])
-			}
-			isStarted := map[string]bool{}
-			for _, name := range started {
-				isStarted[name] = true
-			}
-			due := 0
-			for name, interval := range r.subjects {
-				at := known[name] + interval
-				if isStarted[name] || running[name] || fresh[name] && r.now < at || at > r.now+r.every/2 {
-					continue
-				}
-				due++
-				if len(started) > 0 {
-					require.GreaterOrEqual(c, at, longest, "%s has waited longer", name)
-				}
-			}
-			if due > 0 {
-				require.True(c, len(started) == room || len(started)+len(before) >= r.backlog, "%d due, %d started, room for %d", due, len(started), room)
-			}
-			require.GreaterOrEqual(c, reply.Waiting, due)
-			for _, name := range started {
-				known[name], fresh[name] = r.now, false
-			}
-			last = r.now
-			if rapid.IntRange(0, 30).Draw(c, "standstill") == 0 {
-				r.advance(r.every * rapid.Int64Range(2, 100).Draw(c, "for"))
-			} else {
-				r.advance(r.every + rapid.Int64Range(-1000, 1000).Draw(c, "jitter"))
+		for _, name := range slices.Sorted(maps.Keys(r.subjects)) {
+			if len(r.subjects) > 3 && rapid.IntRange(0, 200).Draw(c, "removed") == 0 {
+				delete(r.subjects, name)
+				delete(known, name)
 			}
 		}
-	})
+		for _, id := range slices.Sorted(maps.Keys(r.active(c))) {
+			if rapid.IntRange(0, 3).Draw(c, "ends") > 0 {
+				r.end(c, id)
+			}
+		}
+		before := r.active(c)
+		running := map[string]bool{}
+		for _, name := range before {
+			running[name] = true
+		}
+		for name := range r.subjects {
+			if known[name] == 0 {
+				known[name], fresh[name] = r.now, true
+				if running[name] { // it was removed, and has come back
+					fresh[name] = false
+				}
+			}
+		}
+		reply, started := r.tick(c)
+		require.EqualValues(c, len(r.subjects), r.redis.HLen(t.Context(), r.ns+":resqued:longjob:subjects:R").Val())
+		passed := r.every
+		if last != 0 {
+			passed = min(r.now-last, max(2*r.every, r.interval/20))
+		}
+		room := int(math.Ceil(r.rate(passed) - 1e-6))
+		require.LessOrEqual(c, len(started), room)
+		require.LessOrEqual(c, len(started), max(0, r.backlog-len(before)))
+		longest := int64(math.MinInt64) // the least urgent that was started
+		for _, name := range started {
+			longest = max(longest, known[name]+r.subjects[name])
+			require.False(c, running[name])
+		}
+		isStarted := map[string]bool{}
+		for _, name := range started {
+			isStarted[name] = true
+		}
+		due := 0
+		for name, interval := range r.subjects {
+			at := known[name] + interval
+			if isStarted[name] || running[name] || fresh[name] && r.now < at || at > r.now+r.every/2 {
+				continue
+			}
+			due++
+			if len(started) > 0 {
+				require.GreaterOrEqual(c, at, longest, "%s has waited longer", name)
+			}
+		}
+		if due > 0 {
+			require.True(c, len(started) == room || len(started)+len(before) >= r.backlog, "%d due, %d started, room for %d", due, len(started), room)
+		}
+		require.GreaterOrEqual(c, reply.Waiting, due)
+		for _, name := range started {
+			known[name], fresh[name] = r.now, false
+		}
+		last = r.now
+		if rapid.IntRange(0, 30).Draw(c, "standstill") == 0 {
+			r.advance(r.every * rapid.Int64Range(2, 100).Draw(c, "for"))
+		} else {
+			r.advance(r.every + rapid.Int64Range(-1000, 1000).Draw(c, "jitter"))
+		}
+	}
 }

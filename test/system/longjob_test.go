@@ -265,6 +265,55 @@ func TestAStoppedSliceSavesNothing(t *testing.T) {
 	require.Empty(t, first.Failures())
 }
 
+// Runs of two tenants take turns while their worker processes are killed: never more of one
+// tenant at once than its class allows, and all come to their end.
+func TestTenantsTakeTurns(t *testing.T) {
+	t.Parallel()
+	d := harness.Start(t, harness.Options{App: true, Workers: 2, Threads: 4})
+	c := longClient(t, d)
+	runs := map[string][]string{}
+	for i := range 8 {
+		tenant := []string{"a", "a", "a", "b"}[i%4]
+		// Different arguments: equal ones would be one run.
+		res, err := c.Enqueue(t.Context(), "Long", []any{30 + i, 20}, longjob.Queue("long"), longjob.Tenant(tenant))
+		require.NoError(t, err)
+		runs[tenant] = append(runs[tenant], res.UUID)
+	}
+	random, next, kills := rand.New(rand.NewPCG(3, 4)), time.Now().Add(time.Second), 0
+	proctest.Await(t, 3*time.Minute, func() bool {
+		list, err := c.List(t.Context(), longjob.Filter{Class: "Long"})
+		require.NoError(t, err)
+		over := 0
+		for _, r := range list {
+			if r.Status.Over() {
+				over++
+			}
+		}
+		for tenant := range runs {
+			n, err := d.Client.SCard(t.Context(), d.Key("resqued:longjob:busy:"+tenant)).Result()
+			require.NoError(t, err)
+			require.LessOrEqual(t, n, int64(1), tenant)
+		}
+		if pids := d.WorkerPIDs(); len(pids) > 0 && time.Now().After(next) && kills < 3 {
+			kills++
+			_ = syscall.Kill(pids[random.IntN(len(pids))], syscall.SIGKILL)
+			next = time.Now().Add(time.Second)
+		}
+		return over == 8
+	}, "the end of all")
+	for _, uuids := range runs {
+		for _, uuid := range uuids {
+			run, err := c.Get(t.Context(), uuid)
+			require.NoError(t, err)
+			require.Equal(t, longjob.Completed, run.Status, run.Error)
+		}
+	}
+	require.Equal(t, 3, kills)
+	require.Empty(t, d.Failures())
+	require.Empty(t, d.Client.Keys(t.Context(), d.Key("resqued:longjob:[bl][ui][sn][ye]:*")).Val())
+	require.Zero(t, d.Client.Exists(t.Context(), d.Key("resqued:longjob:tenants")).Val())
+}
+
 // Two daemons keep a recurring long job, one of which is killed: each shop has its turn about
 // once in an interval.
 func TestARecurringLongJob(t *testing.T) {

@@ -17,8 +17,8 @@
 --         starts per ms, time between ticks (ms), how much time since the last one counts at
 --         most (ms), most runs that may wait or run, how long a superseded run is kept (ms),
 --         how long all this is remembered (ms), how many fields, fields and their values;
---         then per subject: uuid, kind, args, queue, queue of further slices or '', payload,
---         what is known of it, its interval (ms)
+--         then per subject: uuid, kind, args, queue, queue of further slices or '', tenant or '',
+--         payload, what is known of it, its interval (ms)
 -- RETURNS {'CHANGED'} another tick has begun, {'EARLY'}, {'PAUSED'}, {'FORGOTTEN'} the job was
 --         removed meanwhile, or {'OK', when this tick began, how many it may start yet, what
 --         became of each subject: s (started), r (one waits or runs), m (moved: it has started
@@ -33,14 +33,19 @@ if (v[1] or '') ~= known then return {v[1] and 'CHANGED' or 'FORGOTTEN'} end
 
 local first = 12 + 2 * tonumber(ARGV[11])
 need(KEYS[1], 'HSET', 'PEXPIRE')
-need(subjects, 'HSET', 'PEXPIRE')
-need(starts, 'SADD', 'SREM', 'PEXPIRE')
+need(subjects, 'HGET', 'HEXISTS', 'HSET', 'PEXPIRE', 'PTTL')
+need(starts, 'SADD', 'SREM', 'SMEMBERS', 'PEXPIRE')
 need(index, 'SADD')
-if not counts('HLEN', subjects) then return redis.error_reply('RESQUEDTYPE ' .. subjects .. ' is no hash; move it away') end
+needhash(subjects)
 for _, key in ipairs({starts, index}) do
   if not counts('SCARD', key) then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no set; move it away') end
 end
-for i = first, #ARGV, 8 do needlong(prefix, ARGV[i], ARGV[i + 3]) end
+for i = first, #ARGV, 9 do
+  needlong(prefix, ARGV[i], ARGV[i + 3])
+  needtenant(prefix, ARGV[i + 5])
+  local old = call('HGET', currentkey(prefix), ARGV[i + 1])
+  if old then needhash(runkey(prefix, old)) end
+end
 
 local left, credit = tonumber(v[2] or 0), tonumber(v[3] or 0)
 if begins then
@@ -70,21 +75,21 @@ for _, id in ipairs(waiting) do
 end
 
 local outcomes = {}
-for i = first, #ARGV, 8 do
-  local id, kind, note, interval = ARGV[i], ARGV[i + 1], call('HGET', subjects, ARGV[i + 1]), tonumber(ARGV[i + 7])
+for i = first, #ARGV, 9 do
+  local id, kind, note, interval = ARGV[i], ARGV[i + 1], call('HGET', subjects, ARGV[i + 1]), tonumber(ARGV[i + 8])
   local old = call('HGET', currentkey(prefix), kind)
   local n = tonumber(note or 0)
   local fresh = n < 0 and ms < interval - n
   if left < 1 or active_ >= backlog then
     outcomes[#outcomes + 1] = 'b'
-  elseif note ~= ARGV[i + 6] or n >= 0 and ms + every / 2 < n + interval then
+  elseif note ~= ARGV[i + 7] then
     outcomes[#outcomes + 1] = 'm'
   elseif old and active(call('HGET', runkey(prefix, old), 'status')) then
     outcomes[#outcomes + 1] = 'r'
   elseif fresh and credit < 1 - 1e-6 then
     outcomes[#outcomes + 1] = 'c'
   else
-    addrun(prefix, id, kind, class, ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ms)
+    addrun(prefix, id, kind, class, ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ms)
     if old then displace(prefix, old, keep, ms) end
     left, credit, active_ = left - 1, math.max(0, credit - 1), active_ + 1
     outcomes[#outcomes + 1] = 's'

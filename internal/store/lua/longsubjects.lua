@@ -6,7 +6,9 @@
 -- RETURNS {time of the server (ms), what is noted of each new one as in longrecur}
 
 local prefix, fresh, ms = ARGV[1], tonumber(ARGV[3]), (now())
-need(KEYS[1], 'HSET', 'HDEL', 'PEXPIRE')
+need(KEYS[1], 'HGET', 'HSET', 'HDEL', 'PEXPIRE')
+need(currentkey(prefix), 'HGET')
+need(prefix .. 'resqued:longjob:run:', 'HGET')
 local notes = {}
 for i = 4, 3 + fresh do
   local kind = ARGV[i]
