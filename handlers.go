@@ -50,6 +50,11 @@ type Class struct {
 	// Resumes: its jobs are slices of long jobs. One whose worker process dies is never
 	// recorded as failed: the next run of the same payload sees how far it has come.
 	Resumes bool
+	// Every, if not 0, has a job of the class without arguments enqueued so often, each time
+	// once over all daemons whose program registers it, unless one waits or runs: a schedule,
+	// as docs/cron.md describes them, with the name of the class. Whole seconds; it needs a
+	// Queue.
+	Every time.Duration
 	// Lock, if not nil, is the class lock that a job must get before it runs.
 	Lock *ClassLock
 	// Retry, if not nil, says when a job that has failed runs again.
@@ -141,6 +146,10 @@ func (h *Handlers) Register(c Class, opts ...Option) {
 		panic(fmt.Sprintf("resqued: the command of class %q is empty", c.Name))
 	case c.Timeout < 0:
 		panic(fmt.Sprintf("resqued: the timeout of class %q is negative: %s", c.Name, c.Timeout))
+	case c.Every < 0 || c.Every%time.Second != 0:
+		panic(fmt.Sprintf("resqued: class %q cannot be enqueued every %s: use whole seconds", c.Name, c.Every))
+	case c.Every > 0 && c.Queue == "":
+		panic(fmt.Sprintf("resqued: class %q is enqueued every %s, and needs a Queue", c.Name, c.Every))
 	}
 	if c.Lock != nil {
 		if err := c.Lock.check(); err != nil {

@@ -79,6 +79,16 @@ func TestRegister(t *testing.T) {
 			resqued.Class{Name: "B", Handler: nothing, Timeout: -time.Second},
 			`resqued: the timeout of class "B" is negative: -1s`,
 		},
+		{
+			"a class that comes too often",
+			resqued.Class{Name: "B", Handler: nothing, Queue: "q", Every: time.Millisecond},
+			`resqued: class "B" cannot be enqueued every 1ms: use whole seconds`,
+		},
+		{
+			"a class that comes and has no queue",
+			resqued.Class{Name: "B", Handler: nothing, Every: time.Second},
+			`resqued: class "B" is enqueued every 1s, and needs a Queue`,
+		},
 	}
 	for _, tt := range refused {
 		t.Run(tt.name+" panics", func(t *testing.T) {

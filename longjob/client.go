@@ -117,6 +117,10 @@ func Queue(name string) EnqueueOption { return func(r *store.NewLongRun) { r.Que
 // RequeueQueue sets the queue of further slices, whatever the class says.
 func RequeueQueue(name string) EnqueueOption { return func(r *store.NewLongRun) { r.Again = name } }
 
+// Tenant says whose run it is, so that tenants take turns: see Options.TenantSlices. It does
+// not tell runs apart, arguments do.
+func Tenant(name string) EnqueueOption { return func(r *store.NewLongRun) { r.Tenant = name } }
+
 // Enqueue makes a new run. Args are as for client.Enqueue. An older run of the same class
 // and arguments that waits or runs is superseded: it saves nothing more and does not go on.
 //
@@ -183,9 +187,7 @@ func (c *Client) newRun(class string, args any, opts []EnqueueOption) (store.New
 	if err != nil {
 		return store.NewLongRun{}, fmt.Errorf("longjob: enqueue %q: %w", class, err)
 	}
-	text := list.String()
-	sum := sha256.Sum256([]byte(class + "\x00" + text))
-	run := store.NewLongRun{UUID: newUUID(), Kind: hex.EncodeToString(sum[:16]), Class: class, Args: []byte(text)}
+	run := runFor(class, list)
 	if c.handlers != nil {
 		if known, ok := c.handlers.Lookup(class); ok {
 			run.Queue = known.Queue
@@ -200,7 +202,24 @@ func (c *Client) newRun(class string, args any, opts []EnqueueOption) (store.New
 	case !utf8.ValidString(run.Queue) || !utf8.ValidString(run.Again):
 		return run, fmt.Errorf("longjob: queue %q is not valid UTF-8", run.Queue)
 	}
-	return run, nil
+	return run, checkTenant(run.Tenant)
+}
+
+// maxTenant is how long the name of a tenant may be, in bytes.
+const maxTenant = 200
+
+func checkTenant(name string) error {
+	if !utf8.ValidString(name) || len(name) > maxTenant {
+		return fmt.Errorf("longjob: tenant %.250q: use at most %d bytes of valid UTF-8", name, maxTenant)
+	}
+	return nil
+}
+
+// runFor is a new run of a class. Those of one kind have the same class and arguments.
+func runFor(class string, args resqued.Args) store.NewLongRun {
+	text := args.String()
+	sum := sha256.Sum256([]byte(class + "\x00" + text))
+	return store.NewLongRun{UUID: newUUID(), Kind: hex.EncodeToString(sum[:16]), Class: class, Args: []byte(text)}
 }
 
 // Cancel ends a run for good. What its slice does can be saved no more from then on; its

@@ -18,6 +18,8 @@ const (
 	DefaultRetryAfter = 5 * time.Minute
 	DefaultKeep       = 8 * 24 * time.Hour
 	DefaultStateLimit = 1 << 20
+
+	DefaultTenantSlices = 1
 )
 
 // Options say how the runs of a class are worked; the zero value of each is its default.
@@ -44,6 +46,9 @@ type Options struct {
 	// Keep is how long the newest run of its kind can be looked at when it has ended.
 	// Others are kept for 15 minutes.
 	Keep time.Duration
+	// TenantSlices is how many runs of one Tenant, of whatever classes, may have a slice that
+	// waits or runs for one of this class to join them; the others stand in line.
+	TenantSlices int
 	// StateLimit is how many bytes a run may remember, keys included.
 	StateLimit int
 	// Grace is for commands: how long one may run on when it was told that its slice is
@@ -62,6 +67,7 @@ func (o Options) defaults() Options {
 	orDefault(&o.Retries, DefaultRetries)
 	orDefault(&o.RetryAfter, DefaultRetryAfter)
 	orDefault(&o.Keep, DefaultKeep)
+	orDefault(&o.TenantSlices, DefaultTenantSlices)
 	orDefault(&o.StateLimit, DefaultStateLimit)
 	orDefault(&o.Grace, DefaultGrace)
 	return o

@@ -71,6 +71,10 @@ type Run struct {
 	Status      Status
 	// Queue is where the next slice goes or has gone.
 	Queue string
+	// Tenant is whose run it is. Place is where it stands in the tenant's line, 1 = first,
+	// 0 = it does not stand there; only Get tells.
+	Tenant string
+	Place  int
 	// Slice is the number of the slice that waits or runs, Slices how many have ended.
 	Slice, Slices int
 	// Units is how many units have ended well, UnitTime how long they took, and Ran how
@@ -103,6 +107,7 @@ func runOf(r store.LongRecord) Run {
 	ms := func(field string) time.Duration { return time.Duration(r.Number(field)) * time.Millisecond }
 	run := Run{
 		UUID: r.UUID, Class: r.Fields["class"], Status: Status(r.Fields["status"]), Queue: r.Fields["queue"],
+		Tenant: r.Fields["tenant"], Place: int(r.Place),
 		Slice: int(r.Number("slice")), Slices: int(r.Number("slices")), Units: r.Number("units"), UnitTime: ms("unit_ms"), Ran: ms("ran"),
 		Created: at("created"), Begun: at("begun"), Seen: at("seen"), Ended: at("ended"),
 		Deaths: int(r.Number("deaths")), Failures: int(r.Number("failures")), Rerun: r.Fields["rerun"] == "1",

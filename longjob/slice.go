@@ -34,12 +34,13 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 		return adopt(ctx, s, job, class, o)
 	}
 	proc, token := job.Run()
-	slice := store.LongSlice{UUID: uuid, Slice: store.LongSliceOf(uuid, job.ID), Run: store.RunName{Proc: proc, Token: token}}
+	slice := store.LongSlice{UUID: uuid, Slice: store.LongSliceOf(uuid, job.ID), Run: store.RunName{Proc: proc, Token: token}, Share: o.TenantSlices}
 	record, err := begin(ctx, s, slice)
 	switch {
 	case errors.Is(err, store.ErrLongGone) && slice.Slice == 0: // its argument only looks like a run
 		return adopt(ctx, s, job, class, o)
-	case errors.Is(err, store.ErrLongGone), errors.Is(err, store.ErrLongOver), errors.Is(err, store.ErrLongStale), errors.Is(err, store.ErrLongBusy):
+	case errors.Is(err, store.ErrLongGone), errors.Is(err, store.ErrLongOver), errors.Is(err, store.ErrLongStale), errors.Is(err, store.ErrLongBusy),
+		errors.Is(err, store.ErrLongWait):
 		return fmt.Errorf("%w: %w", resqued.Discard, err)
 	case err != nil:
 		return again() // whoever begins it then sees what there is to do
@@ -53,8 +54,13 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 	if err := json.Unmarshal([]byte(record.Fields["args"]), &args); err != nil {
 		return r.close(ctx, store.LongFailed, "its arguments are no JSON array: "+err.Error(), 0)
 	}
-	err = r.run(ctx, fn, args)
-	return r.end(ctx, err)
+	err = r.end(ctx, r.run(ctx, fn, args))
+	if record.Fields["tenant"] != "" && errors.Is(err, ErrCancelled) {
+		leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+		defer cancel()
+		_ = s.LongLeave(leave, slice) // else whoever looks after tenants finds it
+	}
+	return err
 }
 
 // uuidOf returns the run that a job may be a slice of.
@@ -103,7 +109,7 @@ func begin(ctx context.Context, s *store.Store, slice store.LongSlice) (store.Lo
 // passing tells whether an error may be gone at the next try.
 func passing(err error) bool {
 	return err != nil && !errors.Is(err, store.ErrLongGone) && !errors.Is(err, store.ErrLongOver) && !errors.Is(err, store.ErrLongStale) &&
-		!errors.Is(err, store.ErrLongBusy) && !errors.Is(err, store.ErrLongSuperseded)
+		!errors.Is(err, store.ErrLongBusy) && !errors.Is(err, store.ErrLongWait) && !errors.Is(err, store.ErrLongSuperseded)
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -32,6 +32,8 @@ type longView struct {
 	Args    json.RawMessage            `json:"args"`
 	Status  longjob.Status             `json:"status"`
 	Queue   string                     `json:"queue"`
+	Tenant  string                     `json:"tenant,omitempty"`
+	Place   int                        `json:"place,omitempty"`
 	Slice   int                        `json:"slice"`
 	Slices  int                        `json:"slices"`
 	Units   int64                      `json:"units"`
@@ -56,7 +58,7 @@ func viewLong(r longjob.Run) longView {
 	v := longView{
 		UUID: r.UUID, Class: r.Class, Args: json.RawMessage(r.Args.String()), Status: r.Status, Queue: r.Queue, Slice: r.Slice, Slices: r.Slices,
 		Units: r.Units, RanMS: r.Ran.Milliseconds(), UnitMS: r.UnitTime.Milliseconds(), Steps: r.Steps, Deaths: r.Deaths, Failed: r.Failures, Rerun: r.Rerun,
-		Message: r.Message, Error: r.Error, Warning: r.Warning, State: r.State,
+		Tenant: r.Tenant, Place: r.Place, Message: r.Message, Error: r.Error, Warning: r.Warning, State: r.State,
 		Created: instant(r.Created), Begun: instant(r.Begun), Seen: instant(r.Seen), Ended: instant(r.Ended),
 	}
 	if v.Steps == nil {
@@ -176,7 +178,7 @@ the rest of their last step takes at the speed so far, then those that have ende
 	})
 	parent.AddCommand(flags(&cobra.Command{
 		Use: "ls", Short: "list long jobs (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
-	}), a.showLongjobCommand(), a.startLongjobCommand(), a.editLongjobsCommand("requeue"), a.editLongjobsCommand("cancel"))
+	}), a.showLongjobCommand(), a.startLongjobCommand(), a.recurringCommand(), a.editLongjobsCommand("requeue"), a.editLongjobsCommand("cancel"))
 	return parent
 }
 
@@ -235,6 +237,7 @@ func (a *app) listLongjobs(ctx context.Context, client *longjob.Client, f longjo
 		{title: "SEEN", right: true},
 		{title: "MESSAGE"},
 		{title: "QUEUE", wide: true},
+		{title: "TENANT", wide: true},
 		{title: "ARGS", wide: true},
 	}}
 	now := time.Now()
@@ -246,7 +249,7 @@ func (a *app) listLongjobs(ctx context.Context, client *longjob.Client, f longjo
 			message, _, _ = strings.Cut(r.Error, "\n")
 		}
 		l.add(r.UUID, v, r.UUID, r.Class, string(r.Status), progress, fmt.Sprint(r.Units), fmt.Sprint(r.Slices), rate, eta,
-			since(r.Seen, now), message, r.Queue, string(v.Args))
+			since(r.Seen, now), message, r.Queue, r.Tenant, string(v.Args))
 	}
 	if a.flags.output != outJSON && a.flags.output != outName {
 		switch {
@@ -343,6 +346,10 @@ func (a *app) showLongjob(run longjob.Run) error {
 	row("args", string(v.Args))
 	row("status", string(run.Status))
 	row("queue", run.Queue)
+	row("tenant", run.Tenant)
+	if run.Place > 0 {
+		row("turn", fmt.Sprintf("number %d in the line of its tenant", run.Place))
+	}
 	row("slices", fmt.Sprintf("%d, next or current: %d", run.Slices, run.Slice))
 	row("units", fmt.Sprintf("%d in %s of work", run.Units, run.Ran.Round(time.Millisecond)))
 	for _, s := range v.Steps {

@@ -22,8 +22,9 @@ import (
 // Where a schedule comes from.
 const (
 	fromConfig = "configuration"
-	fromRedis  = "redis"  // resque-scheduler keeps it there
-	fromOthers = "others" // a daemon with another configuration has, or had it
+	fromClass  = "program" // a class of this program has it
+	fromRedis  = "redis"   // resque-scheduler keeps it there
+	fromOthers = "others"  // a daemon with another configuration has, or had it
 )
 
 // cronView is a schedule as people see it.
@@ -42,7 +43,7 @@ type cronView struct {
 	IfRunning   string          `json:"if_running"`
 	CatchUp     string          `json:"catch_up"`
 	Description string          `json:"description,omitempty"`
-	// Source is configuration, redis or others.
+	// Source is configuration, program, redis or others.
 	Source string `json:"source"`
 	// Invalid says why its jobs are not enqueued.
 	Invalid string `json:"invalid,omitempty"`
@@ -73,9 +74,11 @@ func (a *app) cronViews(ctx context.Context, s *store.Store, cfg config.Config) 
 			all[name] = viewCron(schedule, fromOthers, nil)
 		}
 	}
-	for _, schedule := range cfg.Schedules {
-		if known[schedule.Name].Stored == "" || !cfg.PersistentSchedules {
-			all[schedule.Name] = viewCron(schedule, fromConfig, nil)
+	for source, schedules := range map[string][]cron.Schedule{fromConfig: cfg.Schedules, fromClass: a.classSchedules(cfg)} {
+		for _, schedule := range schedules {
+			if known[schedule.Name].Stored == "" || !cfg.PersistentSchedules {
+				all[schedule.Name] = viewCron(schedule, source, nil)
+			}
 		}
 	}
 	views := make([]*cronView, 0, len(all))
@@ -227,9 +230,9 @@ func (a *app) removeSchedules(c *cobra.Command, names []string) error {
 			return err
 		}
 		for _, v := range picked {
-			if v.Source == fromConfig {
+			if v.Source == fromConfig || v.Source == fromClass {
 				return &problem{
-					exit: exitFailed, code: "configured", lines: []string{fmt.Sprintf("schedule %q is in the configuration", v.Name)},
+					exit: exitFailed, code: "configured", lines: []string{fmt.Sprintf("schedule %q is in the %s", v.Name, v.Source)},
 					hint: "Remove it there, then let the daemon read it again: HUP", cause: errors.ErrUnsupported,
 				}
 			}

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/cron"
@@ -33,6 +35,24 @@ func (a *app) checkSchedules(r *config.Resolved) error {
 	return nil
 }
 
+// classSchedules are those of the program's own classes, but for names that the configuration
+// has, too: there a person has written what they want.
+func (a *app) classSchedules(c config.Config) []cron.Schedule {
+	var own []cron.Schedule
+	for _, name := range a.handlers.Classes() {
+		class, _ := a.handlers.Lookup(name)
+		configured := slices.ContainsFunc(c.Schedules, func(s cron.Schedule) bool { return s.Name == name })
+		if class.Every == 0 || configured {
+			continue
+		}
+		own = append(own, cron.Schedule{
+			Name: name, Class: name, Queue: class.Queue, Args: json.RawMessage("[]"), Every: fmt.Sprintf("%ds", int64(class.Every.Seconds())),
+			FirstIn: "1s", IfRunning: cron.Skip,
+		})
+	}
+	return own
+}
+
 func (a *app) cronDefaults(c config.Config) cron.Defaults {
 	return cron.Defaults{
 		Queue:    func(class string) string { return a.queueOf(c, class) },
@@ -47,7 +67,7 @@ func (a *app) tickerConfig(c config.Config, self proc.Identity) ticker.Config {
 		return ticker.Config{}
 	}
 	t := ticker.Config{
-		Schedules: c.Schedules, Stored: c.PersistentSchedules, Defaults: a.cronDefaults(c),
+		Schedules: slices.Concat(c.Schedules, a.classSchedules(c)), Stored: c.PersistentSchedules, Defaults: a.cronDefaults(c),
 		Unique: c.Unique, Strict: c.UniqueQueuesStrict,
 	}
 	if prefix, shared := c.SchedulerLockPrefix(); shared {

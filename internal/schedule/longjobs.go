@@ -29,6 +29,7 @@ type LongStore interface {
 	LongLooked(ctx context.Context, uuid string) error
 	LongAgain(ctx context.Context, r store.LongRecord, lost bool) error
 	LongForget(ctx context.Context, n int) (int, error)
+	LongTurns(ctx context.Context, silent time.Duration, n int) error
 }
 
 // Sweeper has runs of long jobs go on whose payload is nowhere: somebody has emptied a queue,
@@ -70,6 +71,9 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
 	defer cancel()
 	if _, err := s.Store.LongForget(ctx, sweepBatch); err != nil {
+		return err
+	}
+	if err := s.Store.LongTurns(ctx, sweepEvery, sweepBatch); err != nil {
 		return err
 	}
 	silent, err := s.Store.LongSilent(ctx, min(s.Running, s.Queued), sweepBatch)

@@ -44,6 +44,16 @@ const (
 	keyLongActive  = "resqued:longjob:active"
 	keyLongEnded   = "resqued:longjob:ended"
 	keyLongLocks   = "resqued:longjob:locks"
+
+	keyLongBusy    = "resqued:longjob:busy:"
+	keyLongLine    = "resqued:longjob:line:"
+	keyLongTenants = "resqued:longjob:tenants"
+	keyLongShares  = "resqued:longjob:shares"
+
+	keyLongRecurring = "resqued:longjob:recurring"
+	keyLongRecur     = "resqued:longjob:recur:"
+	keyLongSubjects  = "resqued:longjob:subjects:"
+	keyLongStarts    = "resqued:longjob:starts:"
 )
 
 // key adds the namespace to a name.

@@ -17,6 +17,8 @@ var (
 	longCancelScript = loadScript("longcancel", "rights", "waits", "unique", "longjob")
 	longAgainScript  = loadScript("longagain", "rights", "waits", "unique", "longjob")
 	longForgetScript = loadScript("longforget", "rights", "waits", "unique", "longjob")
+	longLeaveScript  = loadScript("longleave", "rights", "waits", "unique", "longjob")
+	longTurnScript   = loadScript("longturn", "rights", "waits", "unique", "longjob")
 	longLockScript   = loadScript("longlock", "rights", "waits", "unique", "longjob")
 )
 
@@ -43,6 +45,8 @@ type NewLongRun struct {
 	// Queue is where the first slice goes, Again where the others go; empty = where
 	// the class says.
 	Queue, Again string
+	// Tenant is whose run it is; empty = nobody's.
+	Tenant string
 }
 
 // LongAdded tells what became of a NewLongRun: Outcome is 'n' (new), 'e' (one exists) or
@@ -55,10 +59,10 @@ type LongAdded struct {
 // AddLongRuns enqueues runs, all in one step. After an error the outcome is unknown unless
 // Unexecuted.
 func (s *Store) AddLongRuns(ctx context.Context, way LongWay, runs []NewLongRun) ([]LongAdded, error) {
-	args := make([]any, 0, 3+7*len(runs))
+	args := make([]any, 0, 3+8*len(runs))
 	args = append(args, s.prefix, string(rune(way)), LongSuperseded.Milliseconds())
 	for _, r := range runs {
-		args = append(args, r.UUID, r.Kind, r.Class, r.Args, r.Queue, r.Again, LongPayload(r.Class, r.UUID, 1))
+		args = append(args, r.UUID, r.Kind, r.Class, r.Args, r.Queue, r.Again, r.Tenant, LongPayload(r.Class, r.UUID, 1))
 	}
 	raw, err := s.eval(ctx, longAddScript, s.key(keyLongCurrent), args)
 	if err != nil {
@@ -100,6 +104,7 @@ var (
 	ErrLongGone       = errors.New("no such run of a long job")
 	ErrLongOver       = errors.New("the run of the long job is over")
 	ErrLongStale      = errors.New("another slice of the long job is next")
+	ErrLongWait       = errors.New("the tenant of the long job has enough slices; this one waits for its turn")
 	ErrLongBusy       = errors.New("somebody else runs this slice of the long job")
 	ErrLongSuperseded = errors.New("this slice of the long job is not the one that counts any more")
 	ErrLongLease      = errors.New("the lease of the process is past")
@@ -121,6 +126,8 @@ func longErr(list []string) error {
 		return ErrLongOver
 	case "STALE":
 		return ErrLongStale
+	case "WAIT":
+		return ErrLongWait
 	case "BUSY":
 		return ErrLongBusy
 	case "SUPERSEDED", "LOST":
@@ -138,6 +145,9 @@ type LongSlice struct {
 	Slice int64
 	Run   RunName
 	Fence int64
+	// Share is how many slices of one tenant the class allows at a time, 0 = as known; for
+	// LongBegin only.
+	Share int
 }
 
 // LongRecord is a run as Redis has it: Fields as in docs/redis-keys.md.
@@ -146,6 +156,9 @@ type LongRecord struct {
 	Fields map[string]string
 	// State is what the run remembers, by key; only LongBegin and LongRun fill it in.
 	State map[string]string
+	// Place is where the run stands in the line of its tenant, 1 = first, 0 = it does not;
+	// only LongRun tells.
+	Place int64
 }
 
 // Number returns a field that is a number, 0 if there is none.
@@ -156,7 +169,11 @@ func (r *LongRecord) Number(field string) int64 {
 
 // LongBegin begins a slice. It may be repeated for the same in-flight record.
 func (s *Store) LongBegin(ctx context.Context, l LongSlice) (LongRecord, error) {
-	raw, err := s.eval(ctx, longBeginScript, s.key(keyLongRun)+l.UUID, []any{s.prefix, l.UUID, l.Slice, l.Run.Proc, l.Run.Token})
+	share := ""
+	if l.Share > 0 {
+		share = strconv.Itoa(l.Share)
+	}
+	raw, err := s.eval(ctx, longBeginScript, s.key(keyLongRun)+l.UUID, []any{s.prefix, l.UUID, l.Slice, l.Run.Proc, l.Run.Token, share})
 	if err != nil {
 		return LongRecord{}, err
 	}
@@ -261,6 +278,20 @@ func (s *Store) LongCancel(ctx context.Context, uuid string, keep time.Duration)
 	default:
 		return fmt.Errorf("%w: %s", ErrLongOver, text)
 	}
+}
+
+// LongLeave tells that the code of a slice has ended whose run was over before, so that its
+// tenant may have another one.
+func (s *Store) LongLeave(ctx context.Context, l LongSlice) error {
+	_, err := s.eval(ctx, longLeaveScript, s.key(keyLongRun)+l.UUID, []any{s.prefix, l.UUID, l.Run.Proc, l.Run.Token})
+	return err
+}
+
+// LongTurns looks after at most n tenants that nobody has looked after for some time: their
+// runs have their turn, should something have gone unnoticed.
+func (s *Store) LongTurns(ctx context.Context, silent time.Duration, n int) error {
+	_, err := s.eval(ctx, longTurnScript, s.key(keyLongTenants), []any{s.prefix, silent.Milliseconds(), n})
+	return err
 }
 
 // LongAgain has a run go on that has failed or was cancelled, or one that is lost:

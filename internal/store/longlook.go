@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -36,7 +37,16 @@ func (s *Store) LongRun(ctx context.Context, uuid string) (LongRecord, error) {
 	if len(fields.Val()) == 0 {
 		return LongRecord{}, fmt.Errorf("%w: %s", ErrLongGone, uuid)
 	}
-	return LongRecord{UUID: uuid, Fields: fields.Val(), State: state.Val()}, nil
+	r := LongRecord{UUID: uuid, Fields: fields.Val(), State: state.Val()}
+	if tenant := r.Fields["tenant"]; tenant != "" {
+		place, err := s.read.ZRank(ctx, s.key(keyLongLine)+tenant, uuid).Result()
+		if err == nil {
+			r.Place = place + 1
+		} else if !errors.Is(err, redis.Nil) {
+			return LongRecord{}, fmt.Errorf("long job %s: %w", uuid, err)
+		}
+	}
+	return r, nil
 }
 
 // longPage bounds the runs of one transaction of LongRuns.
@@ -133,10 +143,13 @@ func cutLast(text, sep string) (before, after string, found bool) {
 	return text[:i], text[i+len(sep):], true
 }
 
-// LongWaiting tells whether the payload of the next slice of a run waits in its queue, among
-// the delayed jobs or with those that were set apart. Jobs move while it looks: false may
-// be wrong.
+// LongWaiting tells whether a run stands in the line of its tenant, or the payload of its next
+// slice waits in its queue, among the delayed jobs or with those that were set apart. Jobs
+// move while it looks: false may be wrong.
 func (s *Store) LongWaiting(ctx context.Context, r LongRecord) (bool, error) {
+	if stands, err := s.inLine(ctx, r); stands || err != nil {
+		return stands, err
+	}
 	payload := string(LongPayload(r.Fields["class"], r.UUID, r.Number("slice")))
 	queue := r.Fields["queue"]
 	for _, key := range []string{s.queueKey(queue), s.key(keySuspects) + queue} {
@@ -165,4 +178,26 @@ func (s *Store) LongWaiting(ctx context.Context, r LongRecord) (bool, error) {
 			return false, nil
 		}
 	}
+}
+
+// inLine tells whether a run stands in the line of its tenant; one that does is sure to be
+// looked after.
+func (s *Store) inLine(ctx context.Context, r LongRecord) (bool, error) {
+	tenant := r.Fields["tenant"]
+	if tenant == "" {
+		return false, nil
+	}
+	err := s.read.ZScore(ctx, s.key(keyLongLine)+tenant, r.UUID).Err()
+	if errors.Is(err, redis.Nil) {
+		return false, nil
+	}
+	if err == nil {
+		err = s.once(ctx, func() error {
+			return s.write.ZAddNX(ctx, s.key(keyLongTenants), redis.Z{Member: tenant}).Err()
+		})
+	}
+	if err != nil {
+		return false, fmt.Errorf("look into the line of tenant %q: %w", tenant, err)
+	}
+	return true, nil
 }

@@ -193,16 +193,22 @@ func (s *Store) life(ctx context.Context) {
 // longLife is that of long jobs, whose slice runs under the record of another job.
 func (s *Store) longLife(ctx context.Context, run RunName) {
 	_, _ = s.AddLongRuns(ctx, LongAlways, []NewLongRun{
-		{UUID: "1", Kind: "probe", Class: "Probe", Args: []byte("[]"), Queue: "plain"}, {UUID: "2", Kind: "probe", Class: "Probe", Args: []byte("[]"), Queue: "plain"},
+		{UUID: "1", Kind: "probe", Class: "Probe", Args: []byte("[]"), Queue: "plain", Tenant: "probe"}, {UUID: "2", Kind: "probe", Class: "Probe", Args: []byte("[]"), Queue: "plain", Tenant: "probe"},
 	})
-	slice := LongSlice{UUID: "2", Slice: 1, Run: run}
+	slice := LongSlice{UUID: "2", Slice: 1, Run: run, Share: 2}
 	_, _ = s.LongBegin(ctx, slice)
 	_, _ = s.LongLock(ctx, "probe", run)
 	_ = s.LongUnlock(ctx, "probe", run)
 	_, _ = s.LongSave(ctx, LongSave{LongSlice: slice, Op: LongCompleted, Class: "Probe"}) // it does not know the fence
 	_ = s.LongCancel(ctx, "2", 0)
+	_ = s.LongLeave(ctx, slice)
+	_ = s.LongTurns(ctx, 0, 9)
 	_ = s.LongAgain(ctx, LongRecord{UUID: "1", Fields: map[string]string{"class": "Probe", "slice": "1"}}, false)
 	_, _ = s.LongForget(ctx, 9)
+	_, _ = s.eval(ctx, longSubjectsScript, s.key(keyLongSubjects)+"Probe", []any{s.prefix, 60000, 1, "recurs"})
+	_, _ = s.eval(ctx, longRecurScript, s.key(keyLongRecur)+"Probe", []any{
+		s.prefix, "Probe", "1", "", "1", 1000, 1000, 9, 0, 60000, 1, "subjects", 1, "3", "recurs", "[]", "plain", "", "probe", LongPayload("Probe", "3", 1), "0", 1000,
+	})
 }
 
 // remains are the keys that outlive life.
@@ -215,6 +221,8 @@ func (s *Store) remains() []string {
 		keyCron, keyShown, keyLastEnqueued, s.opts.Namespace + ":resque_scheduler_master_lock",
 		keyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe",
 		keyLongRun + "1", keyLongState + "1", keyLongRun + "2", keyLongState + "2", keyLongCurrent, keyLongActive, keyLongEnded, keyLongLocks,
+		keyLongRun + "3", keyLongState + "3", keyLongRecurring, keyLongRecur + "Probe", keyLongSubjects + "Probe", keyLongStarts + "Probe",
+		keyLongBusy + "probe", keyLongLine + "probe", keyLongTenants, keyLongShares,
 	}
 	for _, queue := range []string{"plain", "unique"} {
 		names = append(names, "queue:"+queue, "queue:"+queue+":uniqueue", "queue:"+queue+":start_at", "resqued:seen:"+queue,

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -262,6 +263,115 @@ func TestAStoppedSliceSavesNothing(t *testing.T) {
 	require.Equal(t, longjob.Completed, run.Status)
 	require.EqualValues(t, 40, run.Steps[1].Done)
 	require.Empty(t, first.Failures())
+}
+
+// Runs of two tenants take turns while their worker processes are killed: never more of one
+// tenant at once than its class allows, and all come to their end.
+func TestTenantsTakeTurns(t *testing.T) {
+	t.Parallel()
+	d := harness.Start(t, harness.Options{App: true, Workers: 2, Threads: 4})
+	c := longClient(t, d)
+	runs := map[string][]string{}
+	for i := range 8 {
+		tenant := []string{"a", "a", "a", "b"}[i%4]
+		// Different arguments: equal ones would be one run.
+		res, err := c.Enqueue(t.Context(), "Long", []any{30 + i, 20}, longjob.Queue("long"), longjob.Tenant(tenant))
+		require.NoError(t, err)
+		runs[tenant] = append(runs[tenant], res.UUID)
+	}
+	random, next, kills := rand.New(rand.NewPCG(3, 4)), time.Now().Add(time.Second), 0
+	proctest.Await(t, 3*time.Minute, func() bool {
+		list, err := c.List(t.Context(), longjob.Filter{Class: "Long"})
+		require.NoError(t, err)
+		over := 0
+		for _, r := range list {
+			if r.Status.Over() {
+				over++
+			}
+		}
+		for tenant := range runs {
+			n, err := d.Client.SCard(t.Context(), d.Key("resqued:longjob:busy:"+tenant)).Result()
+			require.NoError(t, err)
+			require.LessOrEqual(t, n, int64(1), tenant)
+		}
+		if pids := d.WorkerPIDs(); len(pids) > 0 && time.Now().After(next) && kills < 3 {
+			kills++
+			_ = syscall.Kill(pids[random.IntN(len(pids))], syscall.SIGKILL)
+			next = time.Now().Add(time.Second)
+		}
+		return over == 8
+	}, "the end of all")
+	for _, uuids := range runs {
+		for _, uuid := range uuids {
+			run, err := c.Get(t.Context(), uuid)
+			require.NoError(t, err)
+			require.Equal(t, longjob.Completed, run.Status, run.Error)
+		}
+	}
+	require.Equal(t, 3, kills)
+	require.Empty(t, d.Failures())
+	require.Empty(t, d.Client.Keys(t.Context(), d.Key("resqued:longjob:[bl][ui][sn][ye]:*")).Val())
+	require.Zero(t, d.Client.Exists(t.Context(), d.Key("resqued:longjob:tenants")).Val())
+}
+
+// Two daemons keep a recurring long job, one of which is killed: each shop has its turn about
+// once in an interval.
+func TestARecurringLongJob(t *testing.T) {
+	t.Parallel()
+	env := []string{"RESQUED_TEST_RECUR=1"}
+	d := harness.Start(t, harness.Options{App: true, Env: env, Threads: 2})
+	other := harness.Start(t, harness.Options{App: true, Env: env, Threads: 2, Namespace: d.Space})
+	d.AwaitNoted("shops", 6)
+	began := time.Now()
+	other.KillTree()
+	proctest.Await(t, time.Minute, func() bool {
+		for _, n := range d.Noted("shops") {
+			if n == "1" {
+				return false
+			}
+		}
+		return true
+	}, "one more turn of each")
+	most := 3 + int(time.Since(began)/(5*time.Second)) // to the nearest tick
+	for shop, n := range d.Noted("shops") {
+		turns, err := strconv.Atoi(n)
+		require.NoError(t, err)
+		require.LessOrEqual(t, turns, most, shop)
+	}
+	require.Empty(t, d.Failures())
+	for key, want := range map[string]string{"longjobs recurring": "Shop ", "schedule": "Shop.recurring"} {
+		out, _, code := d.Run(strings.Fields(key)...)
+		require.Zero(t, code)
+		require.Contains(t, out, want)
+	}
+	_, _, code := d.Run("longjobs", "recurring", "pause", "Nobody")
+	require.Equal(t, 4, code)
+	out, _, code := d.Run("longjobs", "recurring", "pause", "Shop")
+	require.Zero(t, code)
+	require.Equal(t, "paused Shop\n", out)
+	last := func() string { return d.Client.HGet(t.Context(), d.Key("resqued:cron"), "Shop.recurring").Val() }
+	noted := func() (sum int) {
+		for _, n := range d.Noted("shops") {
+			turns, _ := strconv.Atoi(n)
+			sum += turns
+		}
+		return sum
+	}
+	settle := last() // what was started before
+	proctest.Await(t, time.Minute, func() bool { return last() != settle && d.Client.LLen(t.Context(), d.Key("queue:shops")).Val() == 0 }, "a tick")
+	proctest.Await(t, time.Minute, func() bool {
+		runs, err := longClient(t, d).List(t.Context(), longjob.Filter{Status: longjob.Running})
+		return err == nil && len(runs) == 0
+	}, "the last run")
+	sum := noted()
+	for range 4 {
+		before := last()
+		proctest.Await(t, time.Minute, func() bool { return last() != before }, "a tick")
+	}
+	require.Equal(t, sum, noted(), "paused")
+	_, _, code = d.Run("longjobs", "recurring", "resume", "Shop")
+	require.Zero(t, code)
+	proctest.Await(t, time.Minute, func() bool { return noted() > sum+3 }, "more turns")
 }
 
 // The example is a program as a user writes one.

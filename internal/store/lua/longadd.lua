@@ -5,18 +5,20 @@
 --
 -- KEYS[1] resqued:longjob:current
 -- ARGV    prefix, way, how long a superseded run is kept (ms), then per run: uuid, kind,
---         class, args, queue, queue of further slices or '', payload of the first slice
+--         class, args, queue, queue of further slices or '', tenant or '', payload of the first slice
 -- RETURNS for each run: n (new), e (one exists), r (it exists, and is followed by one
 --         more), and the uuid
 
 local prefix, way, keep, ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), (now())
-for i = 4, #ARGV, 7 do
+for i = 4, #ARGV, 8 do
   needlong(prefix, ARGV[i], ARGV[i + 4])
+  needtenant(prefix, ARGV[i + 6])
   local old = call('HGET', KEYS[1], ARGV[i + 1])
   if old then needhash(runkey(prefix, old)) end
+  if old and way == 'a' then needtenant(prefix, call('HGET', runkey(prefix, old), 'tenant')) end
 end
 local reply = {}
-for i = 4, #ARGV, 7 do
+for i = 4, #ARGV, 8 do
   local id, kind = ARGV[i], ARGV[i + 1]
   local old = call('HGET', KEYS[1], kind)
   if old and way ~= 'a' and active(call('HGET', runkey(prefix, old), 'status')) then
@@ -24,7 +26,7 @@ for i = 4, #ARGV, 7 do
     reply[#reply + 1] = way == 'd' and 'r' or 'e'
     reply[#reply + 1] = old
   else
-    addrun(prefix, id, kind, ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ms)
+    addrun(prefix, id, kind, ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7], ms)
     if old then displace(prefix, old, keep, ms) end
     reply[#reply + 1] = 'n'
     reply[#reply + 1] = id

@@ -9,7 +9,7 @@
 
 local prefix, id, slice, payload, lost = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
 local ms = now()
-local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'queue', 'kind', 'deaths', 'moved')
+local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'queue', 'kind', 'deaths', 'moved', 'class', 'tenant')
 if not v[1] then return 'GONE' end
 if lost ~= active(v[1]) or v[1] == 'completed' or v[1] == 'superseded' then return v[1] end
 if v[2] ~= slice then return 'MOVED' end
@@ -17,6 +17,7 @@ if v[3] ~= '' and recorded(prefix, v[3]) then return 'ENDING' end
 local newest = call('HGET', currentkey(prefix), v[5])
 if newest and newest ~= id and active(call('HGET', runkey(prefix, newest), 'status')) then return 'NEWER' end
 needlong(prefix, id, v[4])
+needtenant(prefix, v[9])
 call('PERSIST', KEYS[1])
 local deaths = '0'
 if lost and v[3] ~= '' then deaths = v[7] == '1' and '1' or fmt('%d', tonumber(v[6] or 0) + 1) end
@@ -27,5 +28,10 @@ if not lost then call('HDEL', KEYS[1], 'ended', 'error', 'failures') end
 call('HSET', currentkey(prefix), v[5], id)
 call('ZREM', endedkey(prefix), id)
 call('ZADD', activekey(prefix), at, id)
-pushslice(prefix, v[4], payload, ms)
+ofsubject(prefix, id, v[8] or '', v[5])
+if v[9] and call('SISMEMBER', busykey(prefix, v[9]), id) == 1 then
+  pushslice(prefix, v[4], payload, ms) -- it is its turn still
+else
+  queueslice(prefix, id, v[9], v[4], payload, ms)
+end
 return 'QUEUED'

@@ -2,24 +2,47 @@
 -- for the same record is the same slice under a new fence.
 --
 -- KEYS[1] resqued:longjob:run:<uuid>
--- ARGV    prefix, uuid, number of the slice (0 = whichever is next), proc, token
+-- ARGV    prefix, uuid, number of the slice (0 = whichever is next), proc, token, how many
+--         slices of one tenant the class allows at a time
 -- RETURNS {'RUN', {fields of the run}, {its state}}, or why not: {'GONE'}, {'OVER', status},
---         {'STALE'} another slice is next, {'BUSY'} somebody runs it, {'LOST'} the record is
+--         {'WAIT'} it stands in line: its tenant has
+--         enough slices; {'STALE'} another slice is next, {'BUSY'} somebody runs it, {'LOST'} the record is
 --         gone, {'LEASE'} the lease of the process is past
 
 local prefix, id, slice, proc, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 needlong(prefix, id)
 local ms, us = now()
-local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'fence', 'deaths', 'moved')
+local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'fence', 'deaths', 'moved', 'tenant', 'class')
 if not v[1] then return {'GONE'} end
-if not active(v[1]) then return {'OVER', v[1]} end
+local tenant = v[7]
+if not active(v[1]) then
+  if tenant and v[3] ~= '' and not recorded(prefix, v[3] or '') then -- its process has died since
+    needtenant(prefix, tenant)
+    giveup(prefix, tenant, id, ms)
+    call('HSET', KEYS[1], 'owner', '')
+  end
+  return {'OVER', v[1]}
+end
 if slice ~= '0' and slice ~= v[2] then return {'STALE'} end
 local me = owner(proc, token)
 if not recorded(prefix, me) then return {'LOST'} end
 if not leased(prefix, proc, ms) then return {'LEASE'} end
 local before = v[3] or ''
 if before ~= '' and before ~= me and recorded(prefix, before) then return {'BUSY'} end
+needtenant(prefix, tenant)
 call('PERSIST', KEYS[1]) -- see register: a full server must not keep a run from its end
+if tenant then
+  local room, news = share(prefix, v[8], ARGV[6])
+  if call('SISMEMBER', busykey(prefix, tenant), id) == 0 then
+    -- It has waited for some time, or somebody has put it into its queue.
+    if holders(prefix, tenant, room) >= room then
+      stand(prefix, tenant, id, ms)
+      return {'WAIT'}
+    end
+    hold(prefix, tenant, id, ms)
+  end
+  if news then turn(prefix, tenant, ms) end
+end
 local deaths = tonumber(v[5] or 0)
 if before ~= '' and before ~= me then
   deaths = v[6] == '1' and 1 or deaths + 1

@@ -6,11 +6,12 @@
 --         of a run that has ended before
 
 local prefix, id, ms = ARGV[1], ARGV[2], (now())
-local v = call('HMGET', KEYS[1], 'status', 'owner')
+local v = call('HMGET', KEYS[1], 'status', 'owner', 'tenant')
 if not v[1] then return 'GONE' end
 if not active(v[1]) then return v[1] end
 local runs = v[2] and v[2] ~= '' and recorded(prefix, v[2])
 needlong(prefix, id)
+needtenant(prefix, v[3])
 call('PERSIST', KEYS[1])
 endrun(prefix, id, 'cancelled', tonumber(ARGV[3]), ms)
 return runs and 'ENDING' or 'CANCELLED'

@@ -13,6 +13,8 @@ local function statekey(prefix, id) return prefix .. 'resqued:longjob:state:' ..
 local function currentkey(prefix) return prefix .. 'resqued:longjob:current' end -- kind → newest run
 local function activekey(prefix) return prefix .. 'resqued:longjob:active' end -- run → last sign of life, ms
 local function endedkey(prefix) return prefix .. 'resqued:longjob:ended' end -- run → when it is forgotten, ms
+local function subjectskey(prefix, class) return prefix .. 'resqued:longjob:subjects:' .. class end -- see longrecur
+local function startskey(prefix, class) return prefix .. 'resqued:longjob:starts:' .. class end -- runs of subjects
 
 local function active(status) return status == 'queued' or status == 'running' end
 
@@ -65,15 +67,139 @@ local function pushslice(prefix, queue, payload, ms)
   putback(prefix, queue, payload, unique and fmt('%.0f', math.floor(ms / 1000)) or '-', false)
 end
 
+-- A run may belong to a tenant. Of the runs of one tenant only so many as their class says
+-- have a slice in a queue or in hand: those in the set busy. The others stand in line, a
+-- sorted set in the order of their turns, and their payloads are nowhere. One whose slice
+-- waits for some time is in neither.
+
+local function busykey(prefix, tenant) return prefix .. 'resqued:longjob:busy:' .. tenant end
+local function linekey(prefix, tenant) return prefix .. 'resqued:longjob:line:' .. tenant end
+local function tenantskey(prefix) return prefix .. 'resqued:longjob:tenants' end -- tenant → last look at it, ms
+local function shareskey(prefix) return prefix .. 'resqued:longjob:shares' end -- class → slices of one tenant
+
+-- needtenant is needlong for what belongs to a tenant; '' and nil are none.
+local function needtenant(prefix, tenant)
+  if not tenant or tenant == '' then return end
+  local busy, line = busykey(prefix, tenant), linekey(prefix, tenant)
+  need(busy, 'SADD', 'SREM', 'SISMEMBER', 'SMEMBERS')
+  need(line, 'ZADD', 'ZREM', 'ZSCORE', 'ZRANGE', 'ZREVRANGE')
+  need(tenantskey(prefix), 'ZADD', 'ZREM')
+  need(shareskey(prefix), 'HGET', 'HSET')
+  need(prefix .. 'resqued:longjob:run:', 'HMGET', 'HSET')
+  need(prefix .. 'resqued:inflight:', 'HEXISTS')
+  if not counts('SCARD', busy) then error(redis.error_reply('RESQUEDTYPE ' .. busy .. ' is no set; move it away')) end
+  for _, key in ipairs({line, tenantskey(prefix)}) do
+    if not counts('ZCARD', key) then error(redis.error_reply('RESQUEDTYPE ' .. key .. ' is no sorted set; move it away')) end
+  end
+  needhash(shareskey(prefix))
+end
+
+-- share returns how many slices of a tenant there may be for another one of a class to join
+-- them. told is what the class says, if the caller knows; news: that is not as before.
+local function share(prefix, class, told)
+  local known = call('HGET', shareskey(prefix), class)
+  if told == '' or told == known then return tonumber(known) or 1, false end
+  call('HSET', shareskey(prefix), class, told)
+  return tonumber(told), true
+end
+
+local counted = {}
+
+-- holders counts the runs of a tenant that have a slice. If they are enough, those are taken
+-- out that have ended, and whose code has: one that was cancelled may run for a moment yet.
+local function holders(prefix, tenant, enough)
+  local busy = busykey(prefix, tenant)
+  if call('SCARD', busy) >= enough and not counted[tenant] then
+    counted[tenant] = true
+    for _, id in ipairs(call('SMEMBERS', busy)) do
+      local v = call('HMGET', runkey(prefix, id), 'status', 'owner', 'tenant')
+      if v[3] ~= tenant or not active(v[1]) and not recorded(prefix, v[2] or '') then call('SREM', busy, id) end
+    end
+  end
+  return call('SCARD', busy)
+end
+
+local function hold(prefix, tenant, id, ms)
+  call('ZREM', linekey(prefix, tenant), id)
+  call('SADD', busykey(prefix, tenant), id)
+  call('ZADD', tenantskey(prefix), 'NX', fmt('%.0f', ms), tenant)
+end
+
+-- stand puts a run at the end of the line of its tenant, if it does not stand there.
+local function stand(prefix, tenant, id, ms)
+  local line = linekey(prefix, tenant)
+  call('SREM', busykey(prefix, tenant), id)
+  call('ZADD', tenantskey(prefix), 'NX', fmt('%.0f', ms), tenant)
+  if call('ZSCORE', line, id) then return end
+  local last = call('ZREVRANGE', line, 0, 0, 'WITHSCORES')[2]
+  call('ZADD', line, fmt('%.0f', math.max(ms * 1000, tonumber(last or 0) + 1)), id)
+end
+
+-- pushable tells whether a slice can be put into a queue.
+local function pushable(prefix, queue)
+  local key = prefix .. 'queue:' .. queue
+  return not lacks(key, 'LLEN', 'RPUSH') and not lacks(key .. ':uniqueue', 'EXISTS') and not lackscompanions(prefix) and len(key) and utyped(key)
+end
+
+-- turn pushes the slices of the first ones in line, as long as there is room for them. One
+-- whose queue takes none is passed over, for now.
+local function turn(prefix, tenant, ms)
+  local line = linekey(prefix, tenant)
+  for _, id in ipairs(call('ZRANGE', line, 0, 99)) do
+    local v = call('HMGET', runkey(prefix, id), 'status', 'tenant', 'class', 'queue', 'slice', 'name')
+    if not active(v[1]) or v[2] ~= tenant then
+      call('ZREM', line, id)
+    else
+      local room = share(prefix, v[3], '')
+      if holders(prefix, tenant, room) >= room then break end
+      if pushable(prefix, v[4]) then
+        hold(prefix, tenant, id, ms)
+        pushslice(prefix, v[4], '{"class":' .. v[6] .. ',"args":["' .. id .. '"],"id":"' .. id .. '.' .. v[5] .. '"}', ms)
+      end
+    end
+  end
+  if call('ZCARD', line) == 0 and call('SCARD', busykey(prefix, tenant)) == 0 then call('ZREM', tenantskey(prefix), tenant) end
+end
+
+-- giveup takes the slice of a run, or its place in line, from it.
+local function giveup(prefix, tenant, id, ms)
+  call('SREM', busykey(prefix, tenant), id)
+  call('ZREM', linekey(prefix, tenant), id)
+  turn(prefix, tenant, ms)
+end
+
+-- queueslice pushes the next slice of a run when it is its turn.
+local function queueslice(prefix, id, tenant, queue, payload, ms)
+  if not tenant or tenant == '' then return pushslice(prefix, queue, payload, ms) end
+  stand(prefix, tenant, id, ms)
+  turn(prefix, tenant, ms)
+end
+
+-- ofsubject tells whether a run is that of a subject of a recurring job, whoever starts it,
+-- and counts it among those that may wait or run.
+local function ofsubject(prefix, id, class, kind)
+  local subjects, starts = subjectskey(prefix, class), startskey(prefix, class)
+  if pcall_('HEXISTS', subjects, kind) ~= 1 then return false end
+  pcall_('SADD', starts, id)
+  local left = pcall_('PTTL', subjects)
+  if type(left) == 'number' and left > 0 then pcall_('PEXPIRE', starts, left) end
+  return true
+end
+
 -- addrun makes a run, the newest of its kind, and pushes its first slice. again is the
--- queue of its further slices if it is not that of its class.
-local function addrun(prefix, id, kind, class, args, queue, again, payload, ms)
+-- queue of its further slices if it is not that of its class, tenant may be ''.
+local function addrun(prefix, id, kind, class, args, queue, again, tenant, payload, ms)
   local at = fmt('%.0f', ms)
   call('HSET', runkey(prefix, id), 'kind', kind, 'class', class, 'args', args, 'first', queue, 'queue', queue,
     'again', again, 'status', 'queued', 'slice', '1', 'owner', '', 'fence', '0', 'created', at, 'seen', at)
   call('HSET', currentkey(prefix), kind, id)
   call('ZADD', activekey(prefix), at, id)
-  pushslice(prefix, queue, payload, ms)
+  if ofsubject(prefix, id, class, kind) then pcall_('HSET', subjectskey(prefix, class), kind, at) end
+  if tenant ~= '' then
+    -- name is the class as it stands in payloads.
+    call('HSET', runkey(prefix, id), 'tenant', tenant, 'name', match(payload, '^{"class":(.-),"args":%["'))
+  end
+  queueslice(prefix, id, tenant, queue, payload, ms)
 end
 
 -- endrun gives a run its last status. It is forgotten after keep ms.
@@ -82,6 +208,13 @@ local function endrun(prefix, id, status, keep, ms)
   call('HDEL', runkey(prefix, id), 'rerun')
   call('ZREM', activekey(prefix), id)
   call('ZADD', endedkey(prefix), fmt('%.0f', ms + keep), id)
+  local v = call('HMGET', runkey(prefix, id), 'tenant', 'owner')
+  if not v[1] then return end
+  if recorded(prefix, v[2] or '') then
+    call('ZREM', linekey(prefix, v[1]), id) -- its code runs; longleave, or who finds it dead, goes on
+  else
+    giveup(prefix, v[1], id, ms)
+  end
 end
 
 -- displace is for the run that was the newest of its kind until now.

@@ -20,7 +20,7 @@ local prefix, id, slice, proc, token, fence, op = unpack(ARGV, 1, 7)
 local payload, queue, wait, further, shortly, moved = ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV[11], tonumber(ARGV[12]), ARGV[13]
 local ends = op ~= 'c'
 local ms = now()
-local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'fence', 'closed', 'rerun', 'kind', 'class', 'args', 'first', 'again', 'slices')
+local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'fence', 'closed', 'rerun', 'kind', 'class', 'args', 'first', 'again', 'slices', 'tenant')
 if not v[1] then return {'GONE'} end
 if ends and v[5] == fence then return {'AGAIN'} end
 if v[4] ~= fence then return {'SUPERSEDED'} end
@@ -34,6 +34,8 @@ local rerun = final and v[6] == '1'
 if rerun then queue = v[10] end
 local pushes = op == 'y' or op == 'l' or rerun
 needlong(prefix, id, pushes and queue or nil)
+local tenant = v[13]
+if ends then needtenant(prefix, tenant) end
 if op == 'l' then
   local set = prefix .. 'resqued:delayed'
   need(set, 'ZADD')
@@ -61,16 +63,17 @@ if not final then
   if op == 'k' then return {'OK', ''} end
   call('HSET', KEYS[1], 'slice', fmt('%.0f', tonumber(slice) + 1), 'queue', queue)
   if op == 'y' then
-    pushslice(prefix, queue, payload, ms)
+    queueslice(prefix, id, tenant, queue, payload, ms)
   else
     local unique = call('EXISTS', prefix .. 'queue:' .. queue .. ':uniqueue') == 1
     call('ZADD', prefix .. 'resqued:delayed', fmt('%.0f', ms + wait), delayed('longjob:' .. id .. '#' .. slice, queue, payload, unique))
+    if tenant then giveup(prefix, tenant, id, ms) end
   end
   return {'OK', ''}
 end
 endrun(prefix, id, op == 'd' and 'completed' or 'failed', wait, ms)
 if op == 'd' then call('DEL', statekey(prefix, id)) end -- a failed run may be taken up again
 if not rerun then return {'OK', ''} end
-addrun(prefix, further, v[7], v[8], v[9], v[10], v[11] or '', payload, ms)
+addrun(prefix, further, v[7], v[8], v[9], v[10], v[11] or '', tenant or '', payload, ms)
 displace(prefix, id, shortly, ms)
 return {'OK', further}

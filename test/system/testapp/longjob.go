@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"strconv"
 	"time"
 
@@ -34,6 +35,21 @@ func registerLong(h *resqued.Handlers, n *notes) {
 			return longjob.SetState(r, "sum", i)
 		})
 	}, longjob.Options{Queue: "long", RequeueQueue: "later", Slice: time.Second, MaxDeaths: 50, RetryAfter: time.Second})
+}
+
+// registerRecurring registers Shop, which runs for each of six shops every six seconds, if a
+// test wants that: all others would see its jobs, too.
+func registerRecurring(h *resqued.Handlers, n *notes) {
+	if os.Getenv(recurEnv) == "" {
+		return
+	}
+	longjob.Register(h, "Shop", func(ctx context.Context, _ *longjob.Runner, shop string) error {
+		return n.client.HIncrBy(ctx, n.space+":test:shops", shop, 1).Err()
+	}, longjob.Options{Queue: "shops"})
+	longjob.Recur(h, "Shop", longjob.Recurring{
+		Interval: 6 * time.Second, Every: time.Second, Queue: "ticks",
+		Each: longjob.Each(func(context.Context) ([]string, error) { return []string{"a", "b", "c", "d", "e", "f"}, nil }),
+	})
 }
 
 // unit notes that a unit begins.

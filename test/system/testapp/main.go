@@ -26,6 +26,7 @@ const (
 	gateEnv  = "RESQUED_TEST_GATE"  // a file without which no worker process becomes ready
 	traceEnv = "RESQUED_TEST_TRACE" // a directory for what jobs note outside of Redis
 	rowsEnv  = "RESQUED_TEST_ROWS"  // URL of the PostgreSQL whose rows long jobs delete
+	recurEnv = "RESQUED_TEST_RECUR" // not empty: jobs come by themselves
 )
 
 func main() {
@@ -109,6 +110,7 @@ func register(h *resqued.Handlers) {
 	registerRetries(h, n)
 	registerLong(h, n)
 	registerRows(h, os.Getenv(rowsEnv))
+	registerRecurring(h, n)
 	resqued.Handle(h, "Fail", func(_ context.Context, id int) error {
 		return errors.Join(n.mark("ran", id), fmt.Errorf("job %d fails as it should", id))
 	})

@@ -1,0 +1,151 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/store"
+)
+
+// recurringView is a recurring long job.
+type recurringView struct {
+	Class      string  `json:"class"`
+	IntervalS  float64 `json:"interval_seconds"`
+	EveryS     float64 `json:"every_seconds"`
+	Subjects   int64   `json:"subjects"`
+	Backlog    int64   `json:"backlog"`
+	Active     int64   `json:"active"`
+	Started    int64   `json:"started"`
+	Waiting    int64   `json:"waiting"`
+	Paused     bool    `json:"paused"`
+	Error      string  `json:"error"`
+	LastTick   *string `json:"last_tick"`
+	NextDue    *string `json:"next_due"`
+	last, next time.Time
+}
+
+func viewRecurring(r store.LongRecurState) recurringView {
+	v := recurringView{
+		Class: r.Class, IntervalS: float64(r.Number("interval")) / 1000, EveryS: float64(r.Number("every")) / 1000, Subjects: r.Number("subjects"),
+		Backlog: r.Number("backlog"), Active: r.Active, Started: r.Number("started"), Waiting: r.Number("waiting"),
+		Paused: r.Fields["paused"] == "1", Error: r.Fields["error"],
+	}
+	at := func(field string) (time.Time, *string) {
+		if n := r.Number(field); n > 0 {
+			t := time.UnixMilli(n)
+			text := t.UTC().Format(time.RFC3339)
+			return t, &text
+		}
+		return time.Time{}, nil
+	}
+	v.last, v.LastTick = at("at")
+	v.next, v.NextDue = at("next")
+	return v
+}
+
+// recurringCommand makes "longjobs recurring" and what belongs to it.
+func (a *app) recurringCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "recurring", Short: "list recurring long jobs, pause or forget them", Args: exactly(0, "no arguments"),
+		Long: `List the classes of long jobs whose runs are enqueued by themselves: how many subjects they
+have, how many of their runs wait or run and may do so, how many subjects are due though the
+last tick has not started them, and when the next one of the others is due.`,
+		RunE: func(c *cobra.Command, _ []string) error { return a.withStore(c, a.listRecurring) },
+	}
+	c.AddCommand(
+		a.editRecurringCommand("pause", "paused", "start no more runs of recurring long jobs, for now",
+			func(ctx context.Context, s *store.Store, class string) error {
+				return s.PauseLongRecur(ctx, class, true)
+			}),
+		a.editRecurringCommand("resume", "resumed", "start runs of recurring long jobs again",
+			func(ctx context.Context, s *store.Store, class string) error {
+				return s.PauseLongRecur(ctx, class, false)
+			}),
+		a.editRecurringCommand("rm", "removed", "forget recurring long jobs that no daemon has any more",
+			func(ctx context.Context, s *store.Store, class string) error { return s.RemoveLongRecur(ctx, class) }),
+	)
+	return c
+}
+
+func (a *app) listRecurring(ctx context.Context, s *store.Store) error {
+	all, err := s.LongRecurring(ctx)
+	if err != nil {
+		return err
+	}
+	l := &listing{columns: []column{
+		{title: "CLASS"},
+		{title: "EVERY", right: true},
+		{title: "SUBJECTS", right: true},
+		{title: "ACTIVE", right: true},
+		{title: "BACKLOG", right: true},
+		{title: "STARTED", right: true},
+		{title: "WAITING", right: true},
+		{title: "LAST TICK", right: true},
+		{title: "NEXT DUE", right: true},
+		{title: "STATE"},
+	}}
+	now := time.Now()
+	for _, r := range all {
+		v := viewRecurring(r)
+		state, next := "", ""
+		switch {
+		case v.Paused:
+			state = "paused"
+		case v.Error != "":
+			state = v.Error
+		case !v.next.IsZero():
+			next = age(max(0, v.next.Sub(now)))
+		}
+		l.add(v.Class, v, v.Class, age(time.Duration(v.IntervalS*float64(time.Second))), fmt.Sprint(v.Subjects), fmt.Sprint(v.Active), fmt.Sprint(v.Backlog),
+			fmt.Sprint(v.Started), fmt.Sprint(v.Waiting), since(v.last, now), next, state)
+	}
+	if len(all) == 0 && a.flags.output != outJSON && a.flags.output != outName {
+		a.note("no recurring long jobs")
+	}
+	return a.print(l)
+}
+
+func (a *app) editRecurringCommand(verb, done, short string, edit func(ctx context.Context, s *store.Store, class string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: verb + " CLASS…", Short: short, Example: "  " + a.name + " longjobs recurring " + verb + " Invoices",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("See: "+a.name+" longjobs recurring", "which?")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
+				all, err := s.LongRecurring(ctx)
+				if err != nil {
+					return err
+				}
+				known := make([]string, len(all))
+				for i, r := range all {
+					known[i] = r.Class
+				}
+				for _, class := range args {
+					if !slices.Contains(known, class) {
+						return notFound("recurring long job", class, known, a.name+" longjobs recurring")
+					}
+				}
+				l := &listing{}
+				var text strings.Builder
+				for _, class := range args {
+					if err := edit(ctx, s, class); err != nil {
+						return err
+					}
+					l.names = append(l.names, class)
+					l.items = append(l.items, map[string]string{"class": class, "status": done})
+					text.WriteString(done + " " + class + "\n")
+				}
+				return a.tellSchedules(l, text.String())
+			})
+		},
+	}
+}

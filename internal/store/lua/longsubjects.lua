@@ -1,0 +1,26 @@
+-- longsubjects notes which subjects a recurring long job has. A new one has waited since
+-- now, or since its newest run was enqueued, if there is one.
+--
+-- KEYS[1] resqued:longjob:subjects:<class>
+-- ARGV    prefix, how long this is remembered (ms), how many are new, the kinds of these, then the kinds of those to forget
+-- RETURNS {time of the server (ms), what is noted of each new one as in longrecur}
+
+local prefix, fresh, ms = ARGV[1], tonumber(ARGV[3]), (now())
+need(KEYS[1], 'HGET', 'HSET', 'HDEL', 'PEXPIRE')
+need(currentkey(prefix), 'HGET')
+need(prefix .. 'resqued:longjob:run:', 'HGET')
+local notes = {}
+for i = 4, 3 + fresh do
+  local kind = ARGV[i]
+  local note = call('HGET', KEYS[1], kind)
+  if not note then
+    local newest = query('HGET', currentkey(prefix), kind)
+    local created = type(newest) == 'string' and query('HGET', runkey(prefix, newest), 'created')
+    note = type(created) == 'string' and match(created, '^%d+$') or fmt('-%.0f', ms)
+    call('HSET', KEYS[1], kind, note)
+  end
+  notes[#notes + 1] = note
+end
+for i = 4 + fresh, #ARGV do call('HDEL', KEYS[1], ARGV[i]) end
+call('PEXPIRE', KEYS[1], ARGV[2])
+return {ms, notes}
