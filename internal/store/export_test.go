@@ -106,5 +106,6 @@ func Probed(ctx context.Context, s *Store) []string {
 	return s.rehearse(ctx).names
 }
 
-// ScriptCommands are all commands that occur in scripts.
-func ScriptCommands() []any { return scriptCommands() }
+// ScriptCommands are all commands that occur in scripts. They are looked for once: the
+// model asks thousands of times.
+var ScriptCommands = sync.OnceValue(scriptCommands)
