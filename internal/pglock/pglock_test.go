@@ -173,7 +173,7 @@ func TestKeepersHaveAConnection(t *testing.T) {
 		var waiting int
 		err := f.pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%"+f.table+"%'").Scan(&waiting)
 		return err == nil && waiting == 3
-	}, 20*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 	lost, err := f.KeepLocks(t.Context(), []store.HeldLock{of("1")})
 	require.NoError(t, err)
 	require.Empty(t, lost)

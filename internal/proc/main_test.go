@@ -264,7 +264,7 @@ func start(t *testing.T, part string, env ...string) *program {
 		t.Fatal(err)
 	}
 	_ = w.Close()
-	_ = r.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = r.SetReadDeadline(time.Now().Add(30 * time.Second))
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
