@@ -210,7 +210,7 @@ func sweepPart() int {
 	count := func(name string) (n int) {
 		found, _ := below(name)
 		for pid, p := range found {
-			if p.proc == name || p.proc == "" && found.belongs(pid, name) {
+			if !p.dying && (p.proc == name || p.proc == "" && found.belongs(pid, name)) {
 				n++
 			}
 		}

@@ -32,6 +32,6 @@ func TestProcesses(t *testing.T) {
 		require.NoError(t, child.Kill())
 	}
 	require.Error(t, cmd.Wait())
-	require.Empty(t, proctest.Find(tagged))
+	proctest.Await(t, 30*time.Second, func() bool { return len(proctest.Find(tagged)) == 0 }, "the end of the child")
 	require.False(t, proctest.Alive(cmd.Process.Pid))
 }
