@@ -83,7 +83,9 @@ func TestSweep(t *testing.T) {
 
 	t.Run("a master finds what is its own without a look at the whole machine", func(t *testing.T) {
 		t.Parallel()
-		require.Equal(t, "true false 5 <nil> 0 5", start(t, "sweep").line(t))
+		m := start(t, "sweep")
+		require.Equal(t, "true false 5 <nil> 0 5", m.line(t))
+		require.Equal(t, "EOF", m.line(t), "by then it has ended all that it had started")
 	})
 
 	t.Run("a process whose first thread has ended is not taken for dead", func(t *testing.T) {

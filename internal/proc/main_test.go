@@ -202,9 +202,9 @@ func sweepPart() int {
 			return 1
 		}
 		defer func() {
-			_ = c.Kill()
-			c.Wait()
+			// While it lives: what has no environment cannot be told to be its, later.
 			_, _ = Sweep(context.Background(), name)
+			c.Wait()
 		}()
 	}
 	count := func(name string) (n int) {
