@@ -71,7 +71,7 @@ func TestAdvisory(t *testing.T) {
 					_, err := f.advisory(t.Context(), key, locker.AdvisoryOptions{Blocking: true}, nothing)
 					done <- err
 				}()
-				proctest.Await(t, 10*time.Second, func() bool {
+				proctest.Await(t, 30*time.Second, func() bool {
 					return value[int](t, f, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND wait_event = 'advisory'", f.table) == 1
 				}, "a waiter")
 				return nil

@@ -192,12 +192,14 @@ func TestFight(t *testing.T) {
 		"PostgreSQL crashes and starts again":     {"restart"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lasts, slack := 5*time.Second, 5*time.Second
-			if os.Getenv(fullVariable) != "" {
+			full := os.Getenv(fullVariable) != ""
+			// The slack is for machines that have a lot else to do.
+			lasts, slack := 5*time.Second, 30*time.Second
+			if full {
 				lasts, slack = time.Minute, time.Second
-			}
-			if slices.Contains(kinds, "restart") {
-				slack = 5 * time.Second // nobody can take anything while the server is away
+				if slices.Contains(kinds, "restart") {
+					slack = 5 * time.Second // nobody can take anything while the server is away
+				}
 			}
 			f := &fight{server: pgtest.Start(t, pgtest.Options{}), dir: t.TempDir(), processes: make([]*exec.Cmd, fightCount)}
 			f.pool = newPool(t, f.server.URL(""), "judge", 2)
@@ -211,7 +213,7 @@ func TestFight(t *testing.T) {
 				f.start(t, slot)
 			}
 			counts := map[string]int{}
-			for n, began := 0, time.Now(); time.Since(began) < lasts; n++ {
+			for n, began := 0, time.Now(); n < len(kinds) || time.Since(began) < lasts; n++ {
 				kind := kinds[n%len(kinds)]
 				faults[kind](t, f)
 				counts[kind]++
@@ -220,13 +222,16 @@ func TestFight(t *testing.T) {
 			last := proc.BootTime()
 			proctest.Await(t, 30*time.Second, func() bool {
 				turns := f.read(t)
-				return len(turns) > 0 && turns[len(turns)-1].from > last
+				return len(turns) > 5 && turns[len(turns)-1].from > last
 			}, "work after the last fault")
 			for slot := range f.processes {
 				f.kill(slot)
 			}
 			t.Logf("faults: %v", counts)
-			judge(t, f.read(t), fightOptions.LockFor+slack)
+			handed := judge(t, f.read(t), fightOptions.LockFor+slack)
+			if full {
+				require.Less(t, handed, 50*time.Millisecond, "from a release to the next holder, the median")
+			}
 		})
 	}
 }
@@ -268,10 +273,10 @@ func (f *fight) read(t *testing.T) []turn {
 }
 
 // judge checks that nobody held the lock together with another, that every sequence
-// is above all before, and that no takeover took longer than longest.
-func judge(t *testing.T, turns []turn, longest time.Duration) {
+// is above all before, and that no takeover took longer than longest. It returns how long
+// one takes from a release to the next holder, the median.
+func judge(t *testing.T, turns []turn, longest time.Duration) time.Duration {
 	t.Helper()
-	require.Greater(t, len(turns), 5)
 	var handed []time.Duration
 	var gap time.Duration
 	var bad []error
@@ -291,8 +296,9 @@ func judge(t *testing.T, turns []turn, longest time.Duration) {
 		}
 	}
 	require.NoError(t, errors.Join(bad...))
+	require.NotEmpty(t, handed)
 	slices.Sort(handed)
 	t.Logf("%d turns; longest gap %s; from a release to the next holder: median %s, 95%% within %s",
 		len(turns), gap, handed[len(handed)/2], handed[len(handed)*95/100])
-	require.Less(t, handed[len(handed)/2], 50*time.Millisecond, "from a release to the next holder, the median")
+	return handed[len(handed)/2]
 }

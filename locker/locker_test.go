@@ -131,7 +131,7 @@ func TestRun(t *testing.T) {
 				cancel()
 				<-ctx.Done()
 				first := value[time.Time](t, f, "SELECT locked_until FROM %s WHERE key = 'long'")
-				proctest.Await(t, 10*time.Second, func() bool {
+				proctest.Await(t, 30*time.Second, func() bool {
 					return value[time.Time](t, f, "SELECT locked_until FROM %s WHERE key = 'long'").After(first.Add(3 * quick.RenewEvery))
 				}, "renewals")
 				return ctx.Err()
@@ -186,7 +186,7 @@ func TestStolen(t *testing.T) {
 // A row that another transaction holds makes a renewal hang, as a dead network does.
 func TestEndsBeforeTheLease(t *testing.T) {
 	both(t, func(t *testing.T, f *fixture) {
-		l := f.lock(t, "k", locker.Options{LockFor: 2 * time.Second, RenewEvery: 100 * time.Millisecond})
+		l := f.lock(t, "k", locker.Options{LockFor: 8 * time.Second, RenewEvery: 100 * time.Millisecond})
 		ran, err := l.Run(t.Context(), func(ctx context.Context, _ int64) error {
 			tx, err := f.pool.Begin(t.Context())
 			require.NoError(t, err)
@@ -269,8 +269,13 @@ func TestBlocking(t *testing.T) {
 		})
 		t.Run("a release ends it, long before the next poll", func(t *testing.T) {
 			defer f.waitElsewhere(t)()
+			// With polls alone a wait is below this in two cases of five: so many in a
+			// row it is only where a release is heard of, however slow the machine is now
+			// and then.
+			const soon, inARow, tries = 200 * time.Millisecond, 12, 240
 			var waits []time.Duration
-			for range 9 {
+			for row := 0; row < inARow; {
+				require.Less(t, len(waits), tries, "seldom sooner than polls would be: %v", waits)
 				first := f.lock(t, "release", quick)
 				got, err := first.Get(t.Context())
 				require.NoError(t, err)
@@ -288,10 +293,13 @@ func TestBlocking(t *testing.T) {
 				waiting(t, l)
 				at := time.Now()
 				require.NoError(t, first.Release(t.Context()))
-				waits = append(waits, receive(t, second).Sub(at))
+				took := receive(t, second).Sub(at)
+				waits = append(waits, took)
 				waiter.Wait()
+				if row++; took > soon {
+					row = 0
+				}
 			}
-			require.Less(t, median(waits), 250*time.Millisecond, "with polls alone the median is that: %v", waits)
 			t.Logf("from a release to the next block: median %s, all %v", median(waits), waits)
 		})
 		t.Run("of a holder who tells nobody, a poll ends it", func(t *testing.T) {
@@ -335,7 +343,7 @@ func TestBlocking(t *testing.T) {
 // waiting waits until a lock was asked for in vain.
 func waiting(t *testing.T, l *locker.Lock) {
 	t.Helper()
-	proctest.Await(t, 10*time.Second, func() bool { return l.Holder().LockedBy != "" }, "a waiter")
+	proctest.Await(t, 30*time.Second, func() bool { return l.Holder().LockedBy != "" }, "a waiter")
 }
 
 // waitElsewhere lets somebody wait for another key until the returned function is
@@ -360,7 +368,7 @@ func (f *fixture) waitElsewhere(t *testing.T) (end func()) {
 // listening waits until somebody listens on a connection of this test's.
 func (f *fixture) listening(t *testing.T) {
 	t.Helper()
-	proctest.Await(t, 10*time.Second, func() bool {
+	proctest.Await(t, 30*time.Second, func() bool {
 		return value[int](t, f, `SELECT count(*) FROM pg_stat_activity
 			WHERE query = 'LISTEN resqued_locker' AND state = 'idle' AND application_name = $1`, f.table) > 0
 	}, "a listener")

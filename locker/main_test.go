@@ -1,7 +1,6 @@
 package locker_test
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"os"
@@ -28,20 +27,7 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVariable); role != "" {
 		os.Exit(holderMain())
 	}
-	os.Exit(func() int {
-		var err error
-		if server, err = pgtest.Launch(context.Background(), pgtest.Options{}); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		code := m.Run()
-		server.Stop()
-		if err := goleak.Find(); err != nil && code == 0 {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return code
-	}())
+	goleak.VerifyTestMain(pgtest.Beside(m, &server))
 }
 
 // fixture is a table, and two pools.

@@ -94,7 +94,7 @@ func TestStart(t *testing.T) {
 		require.NoError(t, c.Set(t.Context(), "k", "v", 500*time.Millisecond).Err())
 		require.Eventually(t, func() bool {
 			return c.Exists(t.Context(), "k").Val() == 0
-		}, 10*time.Second, 20*time.Millisecond)
+		}, 30*time.Second, 20*time.Millisecond)
 	})
 
 	t.Run("a server that does not start is replaced by a miniredis, with a warning", func(t *testing.T) {

@@ -29,7 +29,7 @@ func setup(t *testing.T, protocol int) (p *Proxy, behind, beside *redis.Client) 
 	var run sync.WaitGroup
 	run.Go(func() { _ = p.Run(ctx) })
 	behind = redis.NewClient(&redis.Options{
-		Addr: p.Addr(), Protocol: protocol, MaxRetries: -1, PoolSize: 4, ReadTimeout: 300 * time.Millisecond,
+		Addr: p.Addr(), Protocol: protocol, MaxRetries: -1, PoolSize: 4, ReadTimeout: patience, ContextTimeoutEnabled: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	t.Cleanup(func() {
@@ -38,6 +38,17 @@ func setup(t *testing.T, protocol int) (p *Proxy, behind, beside *redis.Client) 
 		run.Wait()
 	})
 	return p, behind, server.Client(t)
+}
+
+// patience is how long a client waits for an answer that is to come.
+const patience = 30 * time.Second
+
+// brief is for a call that gets no answer.
+func brief(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 func TestProxy(t *testing.T) {
@@ -72,18 +83,20 @@ func TestProxy(t *testing.T) {
 			p, c, beside := setup(t, 3)
 			key := redistest.Namespace(t)
 			gone := p.DropReply(Drop{Nth: 2, Mute: mute})
-			run := func() error { return c.Eval(t.Context(), "return redis.call('INCR', KEYS[1])", []string{key}).Err() }
-			require.NoError(t, run())
+			run := func(ctx context.Context) error {
+				return c.Eval(ctx, "return redis.call('INCR', KEYS[1])", []string{key}).Err()
+			}
+			require.NoError(t, run(t.Context()))
 			require.NoError(t, c.Incr(t.Context(), key).Err(), "what is no script does not count")
 			select {
 			case <-gone:
 				t.Fatal("too early")
 			default:
 			}
-			require.Error(t, run())
+			require.Error(t, run(brief(t)))
 			<-gone
 			require.Equal(t, "3", beside.Get(t.Context(), key).Val())
-			require.NoError(t, run())
+			require.NoError(t, run(t.Context()))
 			require.Equal(t, int64(1), p.Counts().Dropped)
 		}
 	})
@@ -105,12 +118,12 @@ func TestProxy(t *testing.T) {
 		key := redistest.Namespace(t)
 		require.NoError(t, c.Ping(t.Context()).Err())
 		p.Hold()
-		require.Error(t, c.Set(t.Context(), key, "v", 0).Err())
+		require.Error(t, c.Set(brief(t), key, "v", 0).Err())
 		require.Equal(t, int64(0), beside.Exists(t.Context(), key).Val())
 		p.Release()
 		// The request was on its way all the time; only its sender had given up.
 		require.Eventually(t, func() bool { return beside.Exists(context.Background(), key).Val() == 1 },
-			10*time.Second, time.Millisecond)
+			30*time.Second, time.Millisecond)
 		require.NoError(t, c.Ping(t.Context()).Err())
 	})
 
@@ -134,9 +147,9 @@ func TestProxy(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, c.Ping(t.Context()).Err())
 		require.GreaterOrEqual(t, time.Since(began), 40*time.Millisecond)
-		// 200 delays would be longer than the client waits.
+		// 2000 delays would be longer than the client waits.
 		_, err := c.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
-			for range 200 {
+			for range 2000 {
 				pipe.Ping(t.Context())
 			}
 			return nil
@@ -157,6 +170,6 @@ func TestProxy(t *testing.T) {
 		require.Eventually(t, func() bool {
 			err = c.Get(context.Background(), key).Err()
 			return errors.Is(err, redis.Nil)
-		}, 10*time.Second, time.Millisecond, "%v", err)
+		}, 30*time.Second, time.Millisecond, "%v", err)
 	})
 }

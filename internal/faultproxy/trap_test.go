@@ -32,7 +32,7 @@ func TestTrap(t *testing.T) {
 			require.Equal(t, want, beside.Get(t.Context(), key).Val())
 			caught.Pass()
 			require.NoError(t, <-answer)
-			require.Eventually(t, func() bool { return beside.Get(context.Background(), key).Val() == "2" }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return beside.Get(context.Background(), key).Val() == "2" }, 30*time.Second, time.Millisecond)
 		}
 	})
 

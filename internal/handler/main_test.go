@@ -23,7 +23,7 @@ import (
 )
 
 // soon is how long a test waits for what must happen, on a loaded machine.
-const soon = 20 * time.Second
+const soon = 30 * time.Second
 
 func TestMain(m *testing.M) {
 	if script := os.Getenv("HANDLER_TEST_WORKER"); script != "" {

@@ -26,7 +26,7 @@ import (
 )
 
 // patience is how long a test waits for what has to come.
-const patience = 20 * time.Second
+const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
@@ -352,7 +352,7 @@ func TestLockDeadline(t *testing.T) {
 				}
 			}
 			return ctx.Err()
-		}, lock{Timeout: 2 * time.Second}), options{})
+		}, lock{Timeout: 5 * time.Second}), options{})
 		var job *resqued.Job
 		job, claim = l.reserve("Graph", `[]`)
 		out := l.runner.Run(t.Context(), job, claim)
@@ -371,7 +371,7 @@ func TestLockDeadline(t *testing.T) {
 			require.Eventually(t, func() bool { return claim.State().Limit.After(first) }, patience, 5*time.Millisecond)
 			require.WithinDuration(t, time.Now().Add(time.Hour), claim.State().Limit, time.Minute)
 			return ctx.Err()
-		}, lock{Timeout: 100 * time.Millisecond}), options{})
+		}, lock{Timeout: 3 * time.Second}), options{})
 		var job *resqued.Job
 		job, claim = l.reserve("Graph", `[]`)
 		out := l.runner.Run(t.Context(), job, claim)
@@ -542,11 +542,11 @@ func TestLocksInAnotherRedis(t *testing.T) {
 
 	t.Run("one without a time limit is extended until its job has ended", func(t *testing.T) {
 		t.Parallel()
-		l, _, result := waiting(t, options{ttl: 3 * time.Second, beat: 50 * time.Millisecond})
+		l, _, result := waiting(t, options{ttl: 60 * time.Second, beat: 50 * time.Millisecond})
 		key := l.ns + ":lock:Graph:"
 		for range 3 {
-			require.NoError(t, l.redis.Expire(t.Context(), key, time.Second).Err())
-			require.Eventually(t, func() bool { return l.redis.TTL(t.Context(), key).Val() > 2*time.Second }, patience, 10*time.Millisecond)
+			require.NoError(t, l.redis.Expire(t.Context(), key, 20*time.Second).Err())
+			require.Eventually(t, func() bool { return l.redis.TTL(t.Context(), key).Val() > 40*time.Second }, patience, 10*time.Millisecond)
 		}
 		require.NoError(t, l.redis.Set(t.Context(), key, "true", 0).Err())
 		out := <-result
@@ -563,7 +563,7 @@ func TestLocksInAnotherRedis(t *testing.T) {
 			t.Parallel()
 			began := time.Now()
 			var mine *flaky
-			_, claim, result := waiting(t, options{ttl: 2 * time.Second, beat: 50 * time.Millisecond, wrap: func(s locket.LockStore) locket.LockStore {
+			_, claim, result := waiting(t, options{ttl: 8 * time.Second, beat: 50 * time.Millisecond, wrap: func(s locket.LockStore) locket.LockStore {
 				f := &flaky{LockStore: s, hang: hang}
 				f.lose = 0
 				mine = f
@@ -575,8 +575,8 @@ func TestLocksInAnotherRedis(t *testing.T) {
 			out := <-result
 			require.Equal(t, "Resqued::LockLost", out.Exception)
 			require.ErrorContains(t, claim.State().Lost, ", which has its class lock, has not answered for")
-			require.Less(t, claim.State().Grace, 400*time.Millisecond+time.Millisecond)
-			require.Greater(t, time.Since(began), time.Second)
+			require.LessOrEqual(t, claim.State().Grace, 1600*time.Millisecond, "what is left of its lease")
+			require.Greater(t, time.Since(began), 4*time.Second)
 		})
 	}
 }

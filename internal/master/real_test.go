@@ -62,7 +62,7 @@ func TestRealProcesses(t *testing.T) {
 		require.Eventually(t, func() bool {
 			pid, err = proc.Find(self.Child(slot, seq))
 			return err == nil && pid != 0
-		}, 20*time.Second, 10*time.Millisecond)
+		}, 30*time.Second, 10*time.Millisecond)
 		return pid
 	}
 	pid := find(0, 0)
@@ -74,7 +74,7 @@ func TestRealProcesses(t *testing.T) {
 		redis.mu.Lock()
 		defer redis.mu.Unlock()
 		return len(redis.verdicts) == 1 && redis.verdicts[0] == "a requeue"
-	}, 20*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 	// Nothing of it is left; one more sweep would have found it.
 	killed, err := proc.Sweep(t.Context(), name)
 	require.NoError(t, err)
@@ -85,7 +85,7 @@ func TestRealProcesses(t *testing.T) {
 	select {
 	case err := <-ended:
 		require.NoError(t, err)
-	case <-time.After(20 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("the master does not end")
 	}
 	for seq, slot := range []int{0, 1, 0} {

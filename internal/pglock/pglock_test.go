@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,22 +21,7 @@ import (
 
 var server *pgtest.Server
 
-func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		var err error
-		if server, err = pgtest.Launch(context.Background(), pgtest.Options{}); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		code := m.Run()
-		server.Stop()
-		if err := goleak.Find(); err != nil && code == 0 {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return code
-	}())
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Beside(m, &server)) }
 
 type fixture struct {
 	*pglock.Store
@@ -189,7 +173,7 @@ func TestKeepersHaveAConnection(t *testing.T) {
 		var waiting int
 		err := f.pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%"+f.table+"%'").Scan(&waiting)
 		return err == nil && waiting == 3
-	}, 20*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 	lost, err := f.KeepLocks(t.Context(), []store.HeldLock{of("1")})
 	require.NoError(t, err)
 	require.Empty(t, lost)

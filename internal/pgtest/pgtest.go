@@ -6,6 +6,8 @@ package pgtest
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"testing"
 )
 
@@ -19,4 +21,30 @@ func Start(tb testing.TB, o Options) *Server {
 	}
 	tb.Cleanup(s.Stop)
 	return s
+}
+
+// Beside returns tests that run beside one server, which is in *server while they run:
+//
+//	func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Beside(m, &server)) }
+//
+// None of them runs where PostgreSQL is missing.
+func Beside(m *testing.M, server **Server) interface{ Run() int } {
+	return beside{m: m, server: server}
+}
+
+type beside struct {
+	m      *testing.M
+	server **Server
+}
+
+// Run returns the exit code of the tests.
+func (b beside) Run() int {
+	s, err := Launch(context.Background(), Options{})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer s.Stop()
+	*b.server = s
+	return b.m.Run()
 }

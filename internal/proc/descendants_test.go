@@ -17,7 +17,7 @@ func unique(name string) string { return fmt.Sprintf("%s-%d", name, os.Getpid())
 
 func sweep(t *testing.T, name string) int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	killed, err := Sweep(ctx, name)
 	require.NoError(t, err)
@@ -50,7 +50,7 @@ func TestSweep(t *testing.T) {
 		// The worker process, a shell, two sleeps; the one without environment
 		// is found through its parent.
 		for _, name := range []string{unique("p-tree"), unique("p-tree-2")} {
-			require.Eventually(t, func() bool { return len(members(t, name)) == 5 }, 10*time.Second, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return len(members(t, name)) == 5 }, 30*time.Second, 10*time.Millisecond)
 		}
 		pid, err := Find(unique("p-tree"))
 		require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestSweep(t *testing.T) {
 		t.Parallel()
 		c := spawn(t, &Spawner{}, unique("p-rest"), act{Act: "tagged tree"})
 		hello(t, c)
-		require.Eventually(t, func() bool { return len(members(t, unique("p-rest"))) == 4 }, 10*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return len(members(t, unique("p-rest"))) == 4 }, 30*time.Second, 10*time.Millisecond)
 		require.NoError(t, c.Kill())
 		c.Wait()
 		require.NotEmpty(t, members(t, unique("p-rest")))
@@ -83,7 +83,9 @@ func TestSweep(t *testing.T) {
 
 	t.Run("a master finds what is its own without a look at the whole machine", func(t *testing.T) {
 		t.Parallel()
-		require.Equal(t, "true false 5 <nil> 0 5", start(t, "sweep").line(t))
+		m := start(t, "sweep")
+		require.Equal(t, "true false 5 <nil> 0 5", m.line(t))
+		require.Equal(t, "EOF", m.line(t), "by then it has ended all that it had started")
 	})
 
 	t.Run("a process whose first thread has ended is not taken for dead", func(t *testing.T) {
@@ -133,7 +135,7 @@ func TestStrays(t *testing.T) {
 		require.Eventually(t, func() bool {
 			s, err := readStat(strconv.Itoa(c.Process.Pid))
 			return err == nil && s.zombie()
-		}, 10*time.Second, time.Millisecond)
+		}, 30*time.Second, time.Millisecond)
 		// No other child: those of tests beside this one are not ours to reap.
 		s := Strays{Owned: func(pid int) bool { return pid != c.Process.Pid }, Patience: time.Nanosecond}
 		for range 2 {

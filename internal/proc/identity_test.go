@@ -44,7 +44,7 @@ func TestIdentity(t *testing.T) {
 		id := Identity{PID: c.PID(), Start: s.start}
 		require.True(t, id.Alive())
 		require.NoError(t, c.Kill())
-		require.Eventually(t, func() bool { return !id.Alive() }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return !id.Alive() }, 30*time.Second, time.Millisecond)
 		c.Wait()
 		require.False(t, id.Alive())
 	})

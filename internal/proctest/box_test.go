@@ -40,7 +40,7 @@ func TestBox(t *testing.T) {
 			Redis:  true,
 		})
 		box.Systemctl("start", "trivial")
-		proctest.Await(t, 10*time.Second, func() bool {
+		proctest.Await(t, 30*time.Second, func() bool {
 			return strings.Contains(box.Journal("trivial"), "hello from trivial: s3cret")
 		}, "the unit's output in the journal")
 		require.Equal(t, "active", box.Property("trivial", "ActiveState"))

@@ -19,7 +19,7 @@ func TestProcesses(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	tagged := func(p proctest.Process) bool { return p.Env("PROCTEST_TAG") == t.Name() }
 
-	proctest.Await(t, 5*time.Second, func() bool { return len(proctest.Find(tagged)) == 2 }, "the shell and its child")
+	proctest.Await(t, 30*time.Second, func() bool { return len(proctest.Find(tagged)) == 2 }, "the shell and its child")
 	children := proctest.Children(cmd.Process.Pid)
 	require.Len(t, children, 1)
 	require.Equal(t, "sleep 100", children[0].Title)
@@ -32,6 +32,6 @@ func TestProcesses(t *testing.T) {
 		require.NoError(t, child.Kill())
 	}
 	require.Error(t, cmd.Wait())
-	require.Empty(t, proctest.Find(tagged))
+	proctest.Await(t, 30*time.Second, func() bool { return len(proctest.Find(tagged)) == 0 }, "the end of the child")
 	require.False(t, proctest.Alive(cmd.Process.Pid))
 }

@@ -118,5 +118,5 @@ func TestNoServerOutlivesTheTestBinary(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(socket)
 		return os.IsNotExist(err)
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 }

@@ -93,7 +93,7 @@ func TestCountsAreReadTogether(t *testing.T) {
 		b.counts.mu.Lock()
 		defer b.counts.mu.Unlock()
 		return len(b.counts.asked) == 4
-	}, 5*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	close(release)
 	for range 5 {
 		require.True(t, <-answers)

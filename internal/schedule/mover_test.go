@@ -165,7 +165,7 @@ func TestMoversWhoseAnswersAreLost(t *testing.T) {
 		select {
 		case <-proxy.DropReply(faultproxy.Drop{}):
 			lost++
-		case <-time.After(20 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatalf("%d jobs are left", left())
 		}
 	}

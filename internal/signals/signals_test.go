@@ -35,7 +35,7 @@ func listenPart() int {
 			return 2
 		}
 	}
-	late := time.After(10 * time.Second)
+	late := time.After(30 * time.Second)
 	for len(want) > 0 {
 		select {
 		case sig := <-sigs:

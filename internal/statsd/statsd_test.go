@@ -24,7 +24,7 @@ func listen(t *testing.T) (port int, until func(last string) []string) {
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn.LocalAddr().(*net.UDPAddr).Port, func(last string) []string {
 		t.Helper()
-		require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(30*time.Second)))
 		var got []string
 		buf := make([]byte, 65536)
 		for {
@@ -134,7 +134,7 @@ func TestCounting(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
 		c := New(Config{Host: "no-such-host.invalid"}, zap.New(core))
 		c.Job("Mail", "done", 0, 0)
-		require.Eventually(t, func() bool { return logs.Len() == 1 }, 20*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return logs.Len() == 1 }, 30*time.Second, 5*time.Millisecond)
 		require.Contains(t, logs.All()[0].Message, "does not resolve")
 		c.Close()
 		c.Job("Mail", "done", 0, 0)

@@ -59,6 +59,24 @@ func (f *fixture) epoch(shift int64) int64 {
 	return now.Unix() + shift
 }
 
+// stall is how long a busy machine may let a test wait between two of its steps.
+const stall = 10 // s
+
+// lives: a key was given so many seconds to live a moment ago.
+func (f *fixture) lives(key string, seconds float64, why ...any) {
+	f.t.Helper()
+	left := f.redis.PTTL(f.t.Context(), f.key(key)).Val().Seconds()
+	require.Greater(f.t, left, seconds-stall, why...)
+	require.Less(f.t, left, seconds+2, why...)
+}
+
+// around: an epoch was taken a moment ago, so many seconds ahead.
+func (f *fixture) around(shift, epoch int64) {
+	f.t.Helper()
+	require.Greater(f.t, epoch, f.epoch(shift)-stall)
+	require.Less(f.t, epoch, f.epoch(shift)+2)
+}
+
 // leading reads a value as resque-lock-timeout does: its leading digits.
 func leading(t *testing.T, value string) int64 {
 	t.Helper()
@@ -82,9 +100,9 @@ func TestAcquireLock(t *testing.T) {
 		value := f.get(lockKey)
 		require.Equal(t, leading(t, value), reply.Expires)
 		require.True(t, strings.HasSuffix(value, ":resqued:p1#"+r.Token), value)
-		require.InDelta(t, before+3601, leading(t, value), 1, "never before the job's own deadline")
-		ttl := f.redis.TTL(t.Context(), f.key(lockKey)).Val()
-		require.InDelta(t, 3630, ttl.Seconds(), 2, "the time limit, the grace, a margin")
+		require.GreaterOrEqual(t, leading(t, value), before+3600, "never before the job's own deadline")
+		f.around(3600, leading(t, value))
+		f.lives(lockKey, 3630, "the time limit, the grace, a margin")
 	})
 
 	t.Run("one without lives as long as a job lock", func(t *testing.T) {
@@ -93,7 +111,7 @@ func TestAcquireLock(t *testing.T) {
 		r := f.running("p1")
 		require.True(t, f.acquire("p1", r, 0).Got)
 		require.Equal(t, "true:resqued:p1#"+r.Token, f.get(lockKey))
-		require.InDelta(t, 35, f.redis.TTL(t.Context(), f.key(lockKey)).Val().Seconds(), 1)
+		f.lives(lockKey, 35)
 	})
 
 	t.Run("the lock of a living job is in the way, whatever its time", func(t *testing.T) {
@@ -223,13 +241,13 @@ func TestClassLockEnds(t *testing.T) {
 		reply, err := f.Beat(t.Context(), beat)
 		require.NoError(t, err)
 		require.Empty(t, reply.Lost)
-		require.InDelta(t, 35, f.redis.TTL(t.Context(), f.key(lockKey)).Val().Seconds(), 1)
+		f.lives(lockKey, 35)
 
 		require.True(t, f.acquire("p1", r, time.Hour).Got)
 		require.NoError(t, f.redis.Expire(t.Context(), f.key(lockKey), 50*time.Second).Err())
 		_, err = f.Beat(t.Context(), beat)
 		require.NoError(t, err)
-		require.InDelta(t, 50, f.redis.TTL(t.Context(), f.key(lockKey)).Val().Seconds(), 1, "a timed one ends when it has to")
+		f.lives(lockKey, 50, "a timed one ends when it has to")
 
 		f.set(lockKey, "true")
 		reply, err = f.Beat(t.Context(), beat)
@@ -254,8 +272,8 @@ func TestRefreshLock(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, reply.Got)
 		require.Equal(t, leading(t, f.get(lockKey)), reply.Expires)
-		require.InDelta(t, f.epoch(3600), leading(t, f.get(lockKey)), 2)
-		require.InDelta(t, 3630, f.redis.TTL(t.Context(), f.key(lockKey)).Val().Seconds(), 2)
+		f.around(3600, leading(t, f.get(lockKey)))
+		f.lives(lockKey, 3630)
 		f.exchange(store.ExchangeRequest{Completions: []store.Completion{{Job: &r, Kind: store.Done, Held: true}}})
 		require.False(t, f.exists(lockKey))
 	})
@@ -310,10 +328,10 @@ func TestExtendLock(t *testing.T) {
 		first := f.acquire("p1", r, time.Minute)
 		require.Equal(t, first.Expires, expires(f, r.Token))
 		require.True(t, extend(f, time.Hour))
-		require.InDelta(t, f.epoch(3600), expires(f, r.Token), 2)
-		require.InDelta(t, 3630, f.redis.TTL(t.Context(), f.key(lockKey)).Val().Seconds(), 2)
+		f.around(3600, expires(f, r.Token))
+		f.lives(lockKey, 3630)
 		require.True(t, extend(f, time.Second), "never less")
-		require.InDelta(t, f.epoch(3600), expires(f, r.Token), 2)
+		f.around(3600, expires(f, r.Token))
 		require.Zero(t, expires(f, "another"))
 
 		beat, err := f.Beat(t.Context(), store.BeatRequest{Proc: "p1", Jobs: []store.Running{{Token: r.Token, Held: true}}})
@@ -339,7 +357,7 @@ func TestExtendLock(t *testing.T) {
 		f.set(lockKey, fmt.Sprint(f.epoch(5)))
 		require.True(t, extend(f, time.Hour))
 		require.Regexp(t, `^\d+$`, f.get(lockKey))
-		require.InDelta(t, f.epoch(3600), leading(t, f.get(lockKey)), 2)
+		f.around(3600, leading(t, f.get(lockKey)))
 		require.Negative(t, f.redis.TTL(t.Context(), f.key(lockKey)).Val())
 		f.set(lockKey, "true")
 		require.True(t, extend(f, time.Hour))
@@ -397,7 +415,7 @@ func TestLocksElsewhere(t *testing.T) {
 		lost, err := f.KeepLocks(t.Context(), []store.HeldLock{lock("1", 0), other, lock("1", 0)})
 		require.NoError(t, err)
 		require.Equal(t, []int{1}, lost)
-		require.InDelta(t, 35, f.redis.TTL(t.Context(), f.key(lockKey)).Val().Seconds(), 1)
+		f.lives(lockKey, 35)
 	})
 
 	t.Run("one with a time limit is refreshed, not extended", func(t *testing.T) {
@@ -407,11 +425,11 @@ func TestLocksElsewhere(t *testing.T) {
 		lost, err := f.KeepLocks(t.Context(), []store.HeldLock{lock("1", time.Minute)})
 		require.NoError(t, err)
 		require.Empty(t, lost)
-		require.InDelta(t, 70, f.redis.TTL(t.Context(), f.key(lockKey)).Val().Seconds(), 1)
+		f.lives(lockKey, 70)
 		reply, err := f.RefreshLock(t.Context(), lock("1", time.Hour))
 		require.NoError(t, err)
 		require.True(t, reply.Got)
-		require.InDelta(t, 3610, f.redis.TTL(t.Context(), f.key(lockKey)).Val().Seconds(), 1)
+		f.lives(lockKey, 3610)
 		lost, err = f.KeepLocks(t.Context(), []store.HeldLock{lock("1", time.Hour)})
 		require.NoError(t, err)
 		require.Empty(t, lost, "the new time makes it no other lock")
@@ -456,9 +474,9 @@ func TestEnqueueLoner(t *testing.T) {
 		f := setup(t, server)
 		enqueue(f, timed)
 		value := f.get(marker)
-		require.InDelta(t, f.epoch(3600), leading(t, value), 2)
+		f.around(3600, leading(t, value))
 		require.True(t, strings.HasSuffix(value, ":queue:1:q"+payload))
-		require.InDelta(t, 3610, f.redis.TTL(t.Context(), f.key(marker)).Val().Seconds(), 1)
+		f.lives(marker, 3610)
 		f.set(marker, fmt.Sprintf("%d:queue:1:q%s", f.epoch(-2), payload))
 		require.Equal(t, store.LonerReply{Status: store.LonerPushed, Length: 2}, enqueue(f, timed), "past its time it counts no more")
 	})
@@ -563,7 +581,7 @@ func TestEnqueueLoner(t *testing.T) {
 		require.Equal(t, []string{payload}, f.redis.SMembers(t.Context(), f.key("queue:q:uniqueue")).Val())
 		starts := f.list("queue:q:start_at")
 		require.Len(t, starts, 1)
-		require.InDelta(t, f.epoch(0), leading(t, starts[0]), 2)
+		f.around(0, leading(t, starts[0]))
 
 		require.NoError(t, f.redis.Del(t.Context(), f.key(marker)).Err())
 		require.Equal(t, store.LonerDuplicate, enqueue(f, unique).Status, "an equal one waits that was not marked")
@@ -588,7 +606,7 @@ func TestEnqueueLoner(t *testing.T) {
 		require.Equal(t, store.LonerReply{Status: store.LonerPushed}, enqueue(f, elsewhere))
 		require.Equal(t, store.LonerDuplicate, enqueue(f, elsewhere).Status)
 		require.False(t, f.exists("queue:q"))
-		require.InDelta(t, 86400, f.redis.TTL(t.Context(), f.key(marker)).Val().Seconds(), 1)
+		f.lives(marker, 86400)
 		reply, err := f.AcquireLock(t.Context(), store.AcquireRequest{
 			HeldLock: store.HeldLock{Proc: "far", Token: "1", Key: lockKey, Elsewhere: true},
 			Loner:    true, Queue: "q", Payload: []byte(payload),

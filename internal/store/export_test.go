@@ -5,8 +5,10 @@ import (
 	"crypto/sha1" //nolint:gosec // as script.go
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -14,17 +16,30 @@ import (
 // ParseRecord reads an in-flight record.
 var ParseRecord = parseRecord
 
-// Alter makes a store run its scripts with a change to one file of lua/, for as long
-// as the store lives. What is to be changed must occur exactly once.
-func Alter(s *Store, file, from, to string) error {
+// Patient gives a server more time to answer than a daemon does: the Lua of a miniredis
+// is slow, on a busy machine and with the race detector more than that.
+func Patient(s *Store) {
+	for _, client := range []redis.UniversalClient{s.read, s.write} {
+		if c, ok := client.(*redis.Client); ok {
+			c.Options().ReadTimeout, c.Options().WriteTimeout = time.Minute, time.Minute
+		}
+	}
+}
+
+// Alter makes a store run its scripts with changes to one file of lua/, for as long as
+// the store lives: from, to, from, to. What is to be changed must occur exactly once.
+func Alter(s *Store, file string, fromTo ...string) error {
 	text, err := luaFiles.ReadFile("lua/" + file + ".lua")
 	if err != nil {
 		return err
 	}
-	if n := strings.Count(string(text), from); n != 1 {
-		return fmt.Errorf("lua/%s.lua has %d places with %q", file, n, from)
+	changed := string(text)
+	for pair := range slices.Chunk(fromTo, 2) {
+		if n := strings.Count(changed, pair[0]); n != 1 {
+			return fmt.Errorf("lua/%s.lua has %d places with %q", file, n, pair[0])
+		}
+		changed = strings.Replace(changed, pair[0], pair[1], 1)
 	}
-	changed := strings.Replace(string(text), from, to, 1)
 	s.write.AddHook(&alteration{from: string(text), to: changed, names: map[string]string{}})
 	return nil
 }
@@ -106,5 +121,6 @@ func Probed(ctx context.Context, s *Store) []string {
 	return s.rehearse(ctx).names
 }
 
-// ScriptCommands are all commands that occur in scripts.
-func ScriptCommands() []any { return scriptCommands() }
+// ScriptCommands are all commands that occur in scripts. They are looked for once: the
+// model asks thousands of times.
+var ScriptCommands = sync.OnceValue(scriptCommands)

@@ -216,9 +216,9 @@ func TestLocksTellTheirHolders(t *testing.T) {
 			values := []string{
 				"", "true", ":", "true:", "true:queue:", "true:queue:9999999999999999999:x", "true:queue:5:q", "true:queue:-1:q",
 				"true:resqued:#", "true:resqued:p1#", "99999999999999999999:resqued:p1#1", "-5", " 7", "\xff\x00\n",
-				"resqued:#", "true:queue:1:q" + strings.Repeat("[", 10000), strings.Repeat("x", 1<<20),
+				"resqued:#", "true:queue:1:q" + strings.Repeat("[", 10000), strings.Repeat("x", 1<<17),
 			}
-			long := strings.Repeat("k", 1<<20)
+			long := strings.Repeat("k", 1<<17)
 			for i, v := range values {
 				f.put(fmt.Sprintf("lock:%d\n\x1b[2J", i), v)
 				f.put(fmt.Sprintf("loner:lock:%d\n\xff", i), v)

@@ -35,6 +35,7 @@ func (m *model) without(t *rapid.T, call func() error) error {
 	err := call()
 	m.rights(t, "+@all")
 	if err == nil {
+		m.untidy = m.untidy || command == "SREM"
 		return nil
 	}
 	if text := err.Error(); !strings.Contains(text, command) && !strings.Contains(text, "can't run this command") {

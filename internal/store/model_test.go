@@ -137,6 +137,7 @@ type model struct {
 	// what it had written.
 	ahead   bool
 	full    bool // the server takes no more
+	untidy  bool // a right was missing without which jobs are moved, and where they waited is not forgotten
 	pausing bool // queues are paused now and then
 }
 

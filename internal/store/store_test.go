@@ -38,6 +38,7 @@ func setup(t *testing.T, server *redistest.Server, change ...func(*store.Options
 	s, err := store.Open(opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	store.Patient(s)
 	f := &fixture{Store: s, t: t, ns: opts.Namespace, redis: server.Client(t)}
 	f.register("p1")
 	return f
@@ -144,7 +145,7 @@ func TestPayloadBytesSurviveEverything(t *testing.T) {
 					reply, err := f.Poll(t.Context(), false, "", []string{"q"})
 					require.NoError(t, err)
 					return len(reply.Waiting) == 1
-				}, 5*time.Second, 2*time.Millisecond)
+				}, 30*time.Second, 2*time.Millisecond)
 				require.Equal(t, []string{payload}, f.list("queue:q"))
 
 				require.Len(t, f.reserve(1, "q"), 1)
@@ -434,7 +435,7 @@ func testExchange(t *testing.T, server *redistest.Server) {
 				reply, err := f.Poll(t.Context(), true, "", nil)
 				require.NoError(t, err)
 				return len(reply.Waiting) == 1
-			}, 5*time.Second, 2*time.Millisecond)
+			}, 30*time.Second, 2*time.Millisecond)
 			f.exchange(store.ExchangeRequest{Completions: []store.Completion{done(f.reserve(1, "q")[0])}})
 		}
 	})
@@ -548,7 +549,7 @@ func TestGrace(t *testing.T) {
 			orphans, err := f.Orphans(t.Context())
 			require.NoError(t, err)
 			return len(orphans) == 1 && orphans[0] == "p1"
-		}, 20*time.Second, 100*time.Millisecond)
+		}, 30*time.Second, 100*time.Millisecond)
 	})
 
 	t.Run("after a silence of everybody nobody is an orphan, and a beat revives", func(t *testing.T) {

@@ -124,7 +124,7 @@ func TestPlacesToFindRedis(t *testing.T) {
 		require.NoError(t, client.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
 		require.Eventually(t, func() bool {
 			return strings.Contains(client.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
-		}, 20*time.Second, 10*time.Millisecond)
+		}, 30*time.Second, 10*time.Millisecond)
 		worksAt(t, store.Options{URL: "redis-cluster://" + server.Addr, Namespace: "{resque}"})
 	})
 }

@@ -391,7 +391,7 @@ func TestUniqueQueuesInTheHotPath(t *testing.T) {
 			gem(f, job("A", "[1]"), 1700000000)
 			settle(f, store.Requeued, pop(f, 1)[0], time.Millisecond)
 			gem(f, job("A", "[1]"), 1700000005)
-			require.Eventually(t, func() bool { return f.due("q").Dropped == 1 }, 5*time.Second, 2*time.Millisecond)
+			require.Eventually(t, func() bool { return f.due("q").Dropped == 1 }, 30*time.Second, 2*time.Millisecond)
 			matches(f)
 			jobs := pop(f, 1)
 			gem(f, job("A", "[1]"), 1700000006)

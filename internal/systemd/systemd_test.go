@@ -24,7 +24,7 @@ func listen(t *testing.T, address string) (*Notifier, func() string) {
 	t.Setenv("NOTIFY_SOCKET", address)
 	n := New(Config{Socket: address}, zap.NewNop())
 	return n, func() string {
-		require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(30*time.Second)))
 		buf := make([]byte, 4096)
 		size, err := conn.Read(buf)
 		require.NoError(t, err)

@@ -139,9 +139,9 @@ func TestEveryTickOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	const schedules = 12
-	lasts := 8 * time.Second
+	ticks := 7
 	if testing.Short() {
-		lasts = 3 * time.Second
+		ticks = 2
 	}
 	c := Config{Unique: func(queue string) bool { return queue == "unique" }}
 	for i := range schedules {
@@ -169,15 +169,22 @@ func TestEveryTickOnce(t *testing.T) {
 			}
 		})
 	}
-	for _, s := range c.Schedules {
-		require.Eventually(t, func() bool { return !r.record(s.Name).From.IsZero() }, 10*time.Second, 10*time.Millisecond)
+	first := make([]time.Time, schedules)
+	for i, s := range c.Schedules {
+		r.eventually(func() bool {
+			first[i] = r.record(s.Name).From
+			return !first[i].IsZero()
+		})
 	}
-	time.AfterFunc(lasts, end)
+	for i, s := range c.Schedules {
+		r.eventually(func() bool { return r.record(s.Name).From.Sub(first[i]) >= time.Duration(ticks)*time.Second })
+	}
+	end()
 	all.Wait()
 	require.False(t, r.early)
 
 	for _, s := range c.Schedules {
-		r.exact(s, int(lasts/time.Second)-2)
+		r.exact(s, ticks)
 	}
 }
 

@@ -25,7 +25,7 @@ func (f *frozen) Exchange(ctx context.Context, req store.ExchangeRequest) (store
 			return reply, err
 		}
 		select {
-		case <-time.After(700 * time.Millisecond): // more than a part of the locks' four seconds
+		case <-time.After(1400 * time.Millisecond): // more than a part of the locks' eight seconds
 		case <-ctx.Done():
 		}
 	}

@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 20 * time.Second
+const patience = 30 * time.Second
 
 // master is the other end of the socket.
 type master struct {
@@ -123,7 +123,7 @@ type options struct {
 	queues  []string
 	state   string
 	wrap    func(workerproc.Store) workerproc.Store
-	short   bool // leases of a few seconds
+	short   bool // leases of a few seconds, longer than a busy machine stalls
 	hooks   resqued.Hooks
 	events  chan workerproc.Event
 	noReady bool
@@ -155,7 +155,7 @@ func start(t *testing.T, h handlers, o options) *fixture {
 		so.URL = server.URLAs(o.user, "SECRET")
 	}
 	if o.short {
-		so.Lease, so.LockTTL, so.BeatEvery = 4*time.Second, 4*time.Second, 200*time.Millisecond
+		so.Lease, so.LockTTL, so.BeatEvery = 8*time.Second, 8*time.Second, 200*time.Millisecond
 		o.cfg.LockDuration, o.cfg.BeatEvery = so.LockTTL, so.BeatEvery
 	}
 	s, err := store.Open(so)
@@ -705,7 +705,7 @@ func TestLocks(t *testing.T) {
 			select {
 			case <-ctx.Done():
 				return context.Cause(ctx)
-			case <-time.After(700 * time.Millisecond): // some looks at the locks
+			case <-time.After(1400 * time.Millisecond): // some looks at the locks
 				return nil
 			}
 		}}, options{
@@ -713,7 +713,7 @@ func TestLocks(t *testing.T) {
 			wrap:  func(s workerproc.Store) workerproc.Store { return &deaf{Store: s, cut: &cut} },
 		})
 		cut.Store(true)
-		<-time.After(3 * time.Second) // a lock from before would be about to expire
+		<-time.After(6 * time.Second) // a lock from before would be about to expire
 		// Its lease is kept by somebody, so that it may take jobs.
 		_, err := f.store.Beat(t.Context(), store.BeatRequest{Proc: "h:boot:1-1:0.1"})
 		require.NoError(t, err)

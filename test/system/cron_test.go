@@ -81,8 +81,13 @@ loop:
 	for _, d := range daemons {
 		d.AwaitReady()
 	}
-	_, was := record(t, client, space, "second")
-	require.True(t, proctest.Within(time.Minute, func() bool { _, now := record(t, client, space, "second"); return now > was+2000 }))
+	for _, name := range []string{"second", "interval"} {
+		_, was := record(t, client, space, name)
+		require.True(t, proctest.Within(time.Minute, func() bool {
+			_, now := record(t, client, space, name)
+			return now > was+2000 && now-first[name] >= lasts.Milliseconds()
+		}))
+	}
 	for _, d := range daemons {
 		d.Signal(quit)
 		require.Zero(t, d.Exit())

@@ -37,7 +37,7 @@ func killWorkers(t *testing.T, d *harness.Daemon) {
 	for _, pid := range d.WorkerPIDs() {
 		require.NoError(t, unix.Kill(pid, unix.SIGKILL))
 	}
-	took := awaitFree(t, d, held, patience)
+	took := awaitFree(t, d, held, unexpired)
 	t.Logf("%d jobs are moved and their locks free after %s", len(held), took)
 	require.Less(t, took, lease, "nobody freed them, they expired")
 }
@@ -210,7 +210,7 @@ func TestPolicyOfADaemonThatIsGone(t *testing.T) {
 			next.ForgetMasters()
 			held := lockValues(t, d)
 			d.KillTree()
-			awaitFree(t, next, held, patience)
+			awaitFree(t, next, held, unexpired)
 			failures := byClass(t, next.AwaitFailures(len(tc.failures)))
 			require.Len(t, failures, len(tc.failures))
 			for class, text := range tc.failures {

@@ -55,7 +55,7 @@ func TestEachJobRunsOnce(t *testing.T) {
 	t.Parallel()
 	t.Run("through a handler in Go", func(t *testing.T) {
 		t.Parallel()
-		jobs := harness.Jobs(20_000)
+		jobs := harness.Load()
 		o := fleet
 		o.App = true
 		o.Queues = "mail,*"
@@ -79,7 +79,7 @@ func TestEachJobRunsOnce(t *testing.T) {
 
 	t.Run("through a command, pushed by redis-cli", func(t *testing.T) {
 		t.Parallel()
-		jobs := 2_000
+		jobs := 1_000
 		if harness.Full() {
 			jobs = 20_000
 		}

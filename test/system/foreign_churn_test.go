@@ -224,7 +224,7 @@ func TestRubyWorkersComeAndGo(t *testing.T) {
 	defer unwatch()
 	stop := churnRuby(t, d, 2, "long")
 	feed(d, 1, jobs/2)
-	d.AwaitProcessed(int64(jobs/2), time.Minute)
+	d.AwaitProcessed(int64(jobs/2), 2*time.Minute)
 	shown(t, d)
 
 	// The worker processes are replaced, then the daemon.
@@ -247,7 +247,7 @@ func TestRubyWorkersComeAndGo(t *testing.T) {
 	proctest.Await(t, patience, func() bool { return last.Noted("started")["900003"] == "2" }, "its second start")
 	feed(last, jobs/2+1, jobs)
 	last.Open()
-	last.AwaitProcessed(int64(jobs+3), time.Minute)
+	last.AwaitProcessed(int64(jobs+3), 2*time.Minute)
 
 	stop().judge(t)
 	require.Positive(t, unwatch())
@@ -311,7 +311,7 @@ func TestNodeWorkersComeAndGo(t *testing.T) {
 	defer unwatch()
 	stop := churnNode(t, d)
 	feed(d, 1, jobs/2)
-	d.AwaitProcessed(int64(jobs/2), time.Minute)
+	d.AwaitProcessed(int64(jobs/2), 2*time.Minute)
 	shown(t, d)
 	require.Len(t, busyWorkers(t, d), 2)
 
@@ -321,7 +321,7 @@ func TestNodeWorkersComeAndGo(t *testing.T) {
 	require.Zero(t, d.Exit())
 	next := harness.Start(t, o)
 	feed(next, jobs/2+1, jobs)
-	next.AwaitProcessed(int64(jobs+2), time.Minute)
+	next.AwaitProcessed(int64(jobs+2), 2*time.Minute)
 
 	done := stop()
 	t.Logf("node: %+v", done)

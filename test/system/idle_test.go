@@ -52,7 +52,7 @@ func TestIdle(t *testing.T) {
 		slices.Sort(waits)
 		t.Logf("median %s, slowest %s", waits[len(waits)/2], waits[len(waits)-1])
 		// INTERVAL is 0.1 s, and looking for the result costs up to 0.05 s.
-		require.Less(t, waits[len(waits)/2], 300*time.Millisecond)
+		require.Less(t, waits[len(waits)/2], harness.Speed(300*time.Millisecond))
 	})
 }
 
@@ -60,7 +60,7 @@ func TestIdle(t *testing.T) {
 // processes are replaced.
 func TestMemoryStaysFlat(t *testing.T) {
 	t.Parallel()
-	jobs := 4_000
+	jobs := 2_000
 	if harness.Full() {
 		jobs = 20_000
 	}

@@ -139,7 +139,7 @@ func TestKillOneJob(t *testing.T) {
 		require.Len(t, d.Noted("ran"), 2, "its neighbours")
 		require.Equal(t, "1", d.Noted("started")["2"])
 		wasKilled(t, d.Failures())
-		awaitFree(t, d, held, patience)
+		awaitFree(t, d, held, unexpired)
 		pid, err := strconv.Atoi(old)
 		require.NoError(t, err)
 		require.False(t, proctest.Alive(pid))

@@ -40,7 +40,7 @@ func onceEach(t *testing.T, d *harness.Daemon, jobs int) (ran int) {
 
 func TestDrainUnderLoad(t *testing.T) {
 	t.Parallel()
-	jobs := harness.Jobs(20_000)
+	jobs := harness.Load()
 	d := busy(t, jobs)
 	stop := d.Conserve(int64(jobs))
 	d.Signal(quit)
@@ -62,7 +62,7 @@ func TestDrainUnderLoad(t *testing.T) {
 
 func TestPauseUnderLoad(t *testing.T) {
 	t.Parallel()
-	jobs := harness.Jobs(40_000)
+	jobs := harness.Load()
 	d := busy(t, jobs)
 	d.Signal(usr2)
 	d.AwaitStatus("paused")
@@ -72,13 +72,13 @@ func TestPauseUnderLoad(t *testing.T) {
 	require.Positive(t, before.Queued, "the pause came too late to show anything")
 	require.False(t, proctest.Within(500*time.Millisecond, func() bool { return d.Snapshot() != before }))
 	d.Signal(cont)
-	d.AwaitProcessed(int64(jobs), time.Minute)
+	d.AwaitProcessed(int64(jobs), 2*time.Minute)
 	require.Equal(t, jobs, onceEach(t, d, jobs))
 }
 
 func TestTermUnderLoad(t *testing.T) {
 	t.Parallel()
-	jobs := harness.Jobs(20_000)
+	jobs := harness.Load()
 	d := busy(t, jobs, shortKill)
 	// Some jobs that do not end by themselves: of every kind.
 	d.PushRaw("high", `{"class":"Gate","args":[100001]}`, `{"class":"Stubborn","args":[100002]}`, `{"class":"Busy","args":[100003]}`)
@@ -108,7 +108,7 @@ func containsArg(f harness.Failure, id string) bool {
 // A reload under load loses nothing, kills nothing and keeps the master.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
-	jobs := harness.Jobs(20_000)
+	jobs := harness.Load()
 	d := busy(t, jobs)
 	stop := d.Conserve(int64(jobs))
 	for range 3 {
@@ -118,7 +118,7 @@ func TestReloadUnderLoad(t *testing.T) {
 			return !slices.ContainsFunc(old, proctest.Alive)
 		}, "the end of %v", old)
 	}
-	d.AwaitProcessed(int64(jobs), time.Minute)
+	d.AwaitProcessed(int64(jobs), 2*time.Minute)
 	stop()
 	require.Equal(t, jobs, onceEach(t, d, jobs))
 	require.Empty(t, d.Failures())
@@ -139,7 +139,7 @@ func TestBadReloadKeepsTheOldConfiguration(t *testing.T) {
 // A worker process that is killed costs nobody a job.
 func TestWorkerProcessIsKilled(t *testing.T) {
 	t.Parallel()
-	jobs := harness.Jobs(20_000)
+	jobs := harness.Load()
 	d := busy(t, jobs)
 	stop := d.Conserve(int64(jobs))
 	for range 10 {
@@ -150,7 +150,7 @@ func TestWorkerProcessIsKilled(t *testing.T) {
 		_ = unix.Kill(pids[0], unix.SIGKILL)
 		proctest.Await(t, patience, func() bool { return !proctest.Alive(pids[0]) }, "the end of %d", pids[0])
 	}
-	d.AwaitProcessed(int64(jobs), time.Minute)
+	d.AwaitProcessed(int64(jobs), 2*time.Minute)
 	stop()
 	// A job whose process died may have run before it could say so.
 	noted := d.Noted("ran")
@@ -184,7 +184,7 @@ func TestMasterIsKilled(t *testing.T) {
 	o.App, o.Namespace = true, d.Space
 	next := harness.Start(t, o)
 	next.ForgetMasters()
-	next.AwaitProcessed(int64(jobs), time.Minute)
+	next.AwaitProcessed(int64(jobs), 2*time.Minute)
 	require.Len(t, next.Noted("ran"), jobs)
 	require.Empty(t, next.Failures())
 	next.Signal(quit)

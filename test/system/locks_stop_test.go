@@ -99,7 +99,7 @@ func requireStale(t *testing.T, notes []note, pid int, stopped, continued, gone 
 	require.Greater(t, next, fence)
 	t.Logf("continued after %s: the old job acted %d times more, for %s, told to stop: %t; its process was gone after %s",
 		continued-stopped, acts, last-continued, told, gone-continued)
-	require.Less(t, last-continued, 5*time.Second)
+	require.Less(t, last-continued, harness.Speed(2*time.Second))
 }
 
 // A worker process alone is stopped: its master ends it before its locks expire.

@@ -71,7 +71,7 @@ func TestNodeResque(t *testing.T) {
 	t.Parallel()
 
 	t.Run("jobs that node-resque enqueues are worked, each once", func(t *testing.T) {
-		jobs := 4_000
+		jobs := 2_000
 		if harness.Full() {
 			jobs = 20_000
 		}
@@ -79,7 +79,7 @@ func TestNodeResque(t *testing.T) {
 		o.App = true
 		d := harness.Start(t, o)
 		node(t, d, "push.js", "mail", "Count", "1", strconv.Itoa(jobs))
-		d.AwaitProcessed(int64(jobs), time.Minute)
+		d.AwaitProcessed(int64(jobs), 2*time.Minute)
 		drained(t, d, jobs, d.Noted("ran"), d.Noted("ran-by"))
 	})
 

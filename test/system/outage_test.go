@@ -73,7 +73,7 @@ func TestRedisGoesAway(t *testing.T) {
 				require.False(t, d.AwaitEnd(1500*time.Millisecond), "the daemon ended: %s", d.Log())
 				o.comeBack(server)
 			}
-			d.AwaitProcessed(jobs, time.Minute)
+			d.AwaitProcessed(jobs, 2*time.Minute)
 			require.Empty(t, d.Failures())
 			require.Equal(t, pid, d.PID)
 			ran, _ := readNotes(t, out)

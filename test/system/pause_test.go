@@ -52,6 +52,7 @@ func TestPauseQueues(t *testing.T) {
 			require.EqualValues(t, 20, waiting("mail"), "not a job was taken")
 
 			// With nothing else to do, looks find nothing, and nobody asks for jobs.
+			d.AwaitProcessed(22, patience)
 			before, looks := calls(t, d, "lpop")+calls(t, d, "lrange"), calls(t, d, "evalsha")
 			require.True(t, proctest.Within(time.Minute, func() bool { return calls(t, d, "evalsha") > looks+20 }))
 			require.InDelta(t, before, calls(t, d, "lpop")+calls(t, d, "lrange"), 4, "exchanges that were under way")

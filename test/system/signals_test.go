@@ -120,7 +120,10 @@ func killing(t *testing.T) *harness.Daemon {
 	return d
 }
 
-const patience = 30 * time.Second
+const patience = time.Minute
+
+// unexpired is less than a job lock lasts: what is gone by then did not just expire.
+const unexpired = 30 * time.Second
 
 func TestSignalsToTheMaster(t *testing.T) {
 	t.Parallel()
@@ -131,12 +134,14 @@ func TestSignalsToTheMaster(t *testing.T) {
 			quit: endsWithoutAJob(quit),
 			usr1: func(t *testing.T, d *harness.Daemon) {
 				d.Signal(usr1)
+				d.AwaitLog(`"signal":"SIGUSR1"`)
 				letBoot(t, d)
 				d.AwaitNoted("ran", 1)
 				require.Empty(t, d.Failures())
 			},
 			usr2: func(t *testing.T, d *harness.Daemon) {
 				d.Signal(usr2)
+				d.AwaitLog(`"does":"start paused"`)
 				letBoot(t, d)
 				d.AwaitStatus("paused")
 				takesNothing(t, d)
@@ -258,7 +263,7 @@ func TestSignalsToTheMaster(t *testing.T) {
 func endsWithoutAJob(sig syscall.Signal) cell {
 	return func(t *testing.T, d *harness.Daemon) {
 		d.Signal(sig)
-		require.True(t, d.AwaitEnd(15*time.Second), "nobody may wait for a start that nobody wants: %s", d.Status())
+		require.True(t, d.AwaitEnd(patience), "nobody may wait for a start that nobody wants: %s", d.Status())
 		require.Zero(t, d.Exit())
 		require.Empty(t, d.Residue())
 		require.Equal(t, harness.Snapshot{Queued: 1}, d.Snapshot())

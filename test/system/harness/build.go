@@ -4,12 +4,16 @@
 package harness
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Environment variables that choose what is tested.
@@ -24,7 +28,19 @@ var buildDir string
 
 // Main runs the tests of a package that uses this one; call it from TestMain
 // with the function that runs them. It removes what they built.
+//
+// Twice as many tests run side by side as Go would run, unless -parallel says how many:
+// they wait for processes most of the time.
 func Main(run func() int) int {
+	flag.Parse()
+	told := false
+	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "test.parallel" })
+	if !told {
+		if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
+			fmt.Fprintln(os.Stderr, "system tests:", err)
+			return 1
+		}
+	}
 	dir, err := os.MkdirTemp("", "resqued-system-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "system tests:", err)
@@ -62,6 +78,24 @@ func Jobs(n int) int {
 	return n
 }
 
+// Load is how many jobs a test works in which things happen while thousands wait.
+func Load() int {
+	if Full() {
+		return Jobs(20_000)
+	}
+	return Jobs(6_000)
+}
+
+// Speed is how long something may take that takes at most limit on a machine of its
+// own, where the tests run at full size. Beside other tests it may take much longer, but
+// not for ever.
+func Speed(limit time.Duration) time.Duration {
+	if Full() {
+		return limit
+	}
+	return 20 * limit
+}
+
 var (
 	stock = sync.OnceValues(func() (string, error) { return build("resqued", "github.com/resqued/resqued/cmd/resqued") })
 	app   = sync.OnceValues(func() (string, error) {
@@ -80,7 +114,7 @@ func built(tb testing.TB, once func() (string, error)) string {
 
 func build(name, pkg string) (string, error) {
 	path := filepath.Join(buildDir, name)
-	args := []string{"build", "-o", path}
+	args := []string{"build", "-ldflags", "-s -w", "-o", path}
 	if Race() {
 		args = append(args, "-race")
 	}

@@ -313,7 +313,7 @@ func (d *Daemon) discard() {
 	_ = d.cmd.Process.Kill()
 	<-d.done
 	// Worker processes may go on with jobs that never end.
-	gone := proctest.Within(10*time.Second, func() bool {
+	gone := proctest.Within(patience, func() bool {
 		left := d.Processes()
 		for _, p := range left {
 			_ = syscall.Kill(p.PID, syscall.SIGKILL)

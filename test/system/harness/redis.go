@@ -185,7 +185,7 @@ func (d *Daemon) Conserve(total int64) (stop func() int) {
 	go func() {
 		n := 0
 		defer func() { looked <- n }()
-		tick := time.NewTicker(2 * time.Millisecond)
+		tick := time.NewTicker(5 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {
