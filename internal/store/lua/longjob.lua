@@ -40,7 +40,7 @@ end
 -- needlong ends the script, before it has written anything, unless it may do all that it does
 -- from there on. queue is nil where nothing is pushed.
 local function needlong(prefix, id, queue)
-  need(runkey(prefix, id), 'HGET', 'HGETALL', 'HSET', 'HDEL', 'PERSIST', 'DEL')
+  need(runkey(prefix, id), 'HGET', 'HMGET', 'HGETALL', 'HSET', 'HDEL', 'PERSIST', 'DEL')
   need(statekey(prefix, id), 'HGETALL', 'HSET', 'HDEL', 'DEL')
   need(currentkey(prefix), 'HGET', 'HSET', 'HDEL')
   for _, key in ipairs({activekey(prefix), endedkey(prefix)}) do
