@@ -51,9 +51,11 @@ func TestScanDestroy(t *testing.T) {
 				return err
 			}
 			if n == 0 { // the planner is free in the statements of a function
-				var sort string
-				require.NoError(t, tx.QueryRow(ctx, "SHOW enable_sort").Scan(&sort))
-				require.Equal(t, "on", sort)
+				for _, setting := range []string{"enable_sort", "enable_hashjoin", "enable_mergejoin", "jit"} {
+					var value string
+					require.NoError(t, tx.QueryRow(ctx, "SHOW "+setting).Scan(&value))
+					require.Equal(t, "on", value, setting)
+				}
 			}
 			_, err = tx.Exec(ctx, "INSERT INTO log VALUES ($1)", n+1)
 			return err
