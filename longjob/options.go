@@ -34,7 +34,8 @@ type Options struct {
 	// SaveEvery lets the steps of WorkOnce, WorkEach and WorkTree be saved less often
 	// than each: those of such a time may be done again after a crash. 0 = each is saved.
 	SaveEvery time.Duration
-	// MaxUnits ends a slice after so many units, for tests; 0 = no limit.
+	// MaxUnits ends a slice after so many units, for tests, those within others counted
+	// instead of them; 0 = no limit.
 	MaxUnits int
 	// MaxDeaths is how often in a row a slice may take its process with it without any
 	// progress before the run has failed.

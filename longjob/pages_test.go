@@ -48,6 +48,24 @@ func TestPages(t *testing.T) {
 		require.True(t, run.Steps[0].Finished)
 	})
 
+	t.Run("a unit within a page counts instead of it", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t)
+		longjob.Register(b.h, "L", func(ctx context.Context, r *longjob.Runner, _ struct{}) error {
+			return longjob.WorkPages(ctx, r, "p", func(ctx context.Context, from token) (longjob.Page[token], error) {
+				if from.After == 20 { // nothing within this one
+					return page(from), nil
+				}
+				return page(from), r.WorkUnit(ctx, func(context.Context) error { return nil })
+			})
+		}, longjob.Options{Queue: "q", MaxUnits: 2})
+		uuid := b.enqueue("L", nil)
+		b.work("q")
+		run := b.run(uuid)
+		require.Equal(t, longjob.Completed, run.Status)
+		require.Equal(t, []int64{2, 4}, []int64{int64(run.Slices), run.Units})
+	})
+
 	t.Run("a page that fails is done again, and what it has set is forgotten", func(t *testing.T) {
 		t.Parallel()
 		b := newBed(t)

@@ -33,7 +33,7 @@ type Runner struct {
 	ranBefore time.Duration
 	units     int64
 	unitTime  time.Duration
-	tried     int // units and attempts of this slice
+	tried     int // units and attempts of this slice, of nested ones the innermost
 	ended     int // units that have ended well, nested ones too
 	failures  int
 	progress  bool
@@ -152,7 +152,7 @@ func (r *Runner) unit(ctx context.Context, fn func(ctx context.Context) error, d
 	layer := map[string]*string{}
 	r.mu.Lock()
 	r.layers = append(r.layers, layer)
-	depth, ended := len(r.layers), r.ended
+	depth, ended, tried := len(r.layers), r.ended, r.tried
 	r.mu.Unlock()
 	began := time.Now()
 	err := func() error {
@@ -160,7 +160,9 @@ func (r *Runner) unit(ctx context.Context, fn func(ctx context.Context) error, d
 		defer func() {
 			r.mu.Lock()
 			r.layers = r.layers[:depth-1]
-			r.tried++
+			if r.tried == tried { // else those within it count
+				r.tried++
+			}
 			r.mu.Unlock()
 		}()
 		return fn(ctx)

@@ -85,6 +85,18 @@ func TestScanDelete(t *testing.T) {
 		}
 	})
 
+	t.Run("what is added above the end stays, wherever a window ends", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{})
+		b.sql("CREATE TABLE t (id bigint PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 100)")
+		b.watch.on("DELETE", nth(3, func() {
+			b.sql("INSERT INTO t SELECT generate_series(101, 200)")
+			b.sql("DELETE FROM t WHERE id = 100")
+		}))
+		b.completes(b.deletes("", sqlscan.Options{Batch: 3, Window: 7}))
+		require.Equal(t, "101 200 100", b.text("SELECT concat_ws(' ', min(id), max(id), count(*)) FROM t"))
+	})
+
 	t.Run("rows that come and go", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t, longjob.Options{})

@@ -51,9 +51,11 @@ func TestScanDestroy(t *testing.T) {
 				return err
 			}
 			if n == 0 { // the planner is free in the statements of a function
-				var sort string
-				require.NoError(t, tx.QueryRow(ctx, "SHOW enable_sort").Scan(&sort))
-				require.Equal(t, "on", sort)
+				for _, setting := range []string{"enable_sort", "enable_hashjoin", "enable_mergejoin", "jit"} {
+					var value string
+					require.NoError(t, tx.QueryRow(ctx, "SHOW "+setting).Scan(&value))
+					require.Equal(t, "on", value, setting)
+				}
 			}
 			_, err = tx.Exec(ctx, "INSERT INTO log VALUES ($1)", n+1)
 			return err
@@ -196,6 +198,24 @@ func TestScanDestroy(t *testing.T) {
 		require.Equal(t, 1, calls, run.Error)
 		require.Contains(t, run.Error, "IdleTimeout")
 		require.Equal(t, "100", b.text("SELECT count(*) FROM t"))
+	})
+
+	t.Run("a connection that is cut while a function uses it", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{})
+		b.sql(files)
+		calls := 0
+		run := b.completes(b.destroys("", sqlscan.Options{Batch: 50}, func(ctx context.Context, _ *longjob.Runner, tx pgx.Tx, f file) error {
+			statement := "INSERT INTO log VALUES ($1)"
+			if calls++; calls == 70 {
+				statement = "SELECT pg_terminate_backend(pg_backend_pid()), pg_sleep(60 * $1::bigint)"
+			}
+			_, err := tx.Exec(ctx, statement, f.ID)
+			return err
+		}))
+		require.Equal(t, 120, calls)
+		require.Equal(t, 1, run.Slices)
+		require.Equal(t, "100 100", b.text("SELECT count(*) || ' ' || count(DISTINCT id) FROM log"))
 	})
 
 	t.Run("a panic leaves nothing locked", func(t *testing.T) {

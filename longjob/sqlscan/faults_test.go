@@ -2,10 +2,13 @@ package sqlscan_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -34,6 +37,45 @@ func raises(condition, state string) string {
 		CREATE TRIGGER fails AFTER DELETE ON t FOR EACH STATEMENT EXECUTE FUNCTION fails()`
 }
 
+// refusing is a database that refuses the first connections.
+type refusing struct {
+	sqlscan.DB
+	states []string
+}
+
+func (d *refusing) BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error) {
+	if len(d.states) > 0 {
+		state := d.states[0]
+		d.states = d.states[1:]
+		return nil, fmt.Errorf("connect: %w", &pgconn.PgError{Severity: "FATAL", Code: state, Message: "as it should"})
+	}
+	return d.DB.BeginTx(ctx, o)
+}
+
+func TestRefusedConnections(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		states []string
+		want   longjob.Status
+	}{
+		{[]string{"57P01", "57P02", "57P03"}, longjob.Completed},
+		{[]string{"53300", "08006"}, longjob.Completed},
+		{[]string{"28P01"}, longjob.Failed}, // a wrong password
+	} {
+		t.Run(strings.Join(c.states, " "), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, longjob.Options{Retries: -1})
+			b.sql(hundred)
+			db := &refusing{b.pool, c.states}
+			run := b.run(func(ctx context.Context, r *longjob.Runner) error {
+				return sqlscan.ScanDelete(ctx, r, "delete", db, sqlscan.Query{Table: pgx.Identifier{"t"}}, sqlscan.Options{})
+			})
+			require.Equal(t, c.want, run.Status, run.Error)
+			require.Empty(t, db.states)
+		})
+	}
+}
+
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	terminate := func(b *bed) func() {
@@ -41,7 +83,7 @@ func TestFaults(t *testing.T) {
 			require.Equal(b.t, "true", b.text("SELECT bool_and(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity WHERE application_name = $1", b.pool.Config().ConnConfig.RuntimeParams["application_name"]))
 		}
 	}
-	for _, statement := range []string{"set_config", "SKIP LOCKED", "DELETE", "commit"} {
+	for _, statement := range []string{"begin", "set_config", "SKIP LOCKED", "DELETE", "commit"} {
 		t.Run("the connection is cut before "+statement, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, longjob.Options{})
@@ -115,6 +157,15 @@ func TestFaults(t *testing.T) {
 		run := b.completes(b.deletes("", sqlscan.Options{Batch: 20, StatementTimeout: 500 * time.Millisecond}))
 		require.Equal(t, "0", b.text("SELECT count(*) FROM t"))
 		require.GreaterOrEqual(t, run.Units, int64(20))
+	})
+
+	t.Run("one that takes too long looks at less", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{})
+		b.sql("CREATE TABLE t (id bigint PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 100)")
+		// The first batch settles a window of all, which is too large for what is behind it.
+		b.completes(b.deletes("CASE WHEN id > 8 THEN pg_sleep(0.01) IS NULL ELSE true END", sqlscan.Options{Batch: 8, Window: 100, StatementTimeout: 600 * time.Millisecond}))
+		require.Equal(t, "92", b.text("SELECT count(*) FROM t"))
 	})
 
 	t.Run("one that takes too long for a single row fails", func(t *testing.T) {

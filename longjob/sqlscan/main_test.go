@@ -3,6 +3,7 @@ package sqlscan_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -30,7 +31,12 @@ var server *pgtest.Server
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
-		var err error
+		// Most tests wait for pauses and for the server; -parallel still has the last word.
+		err := flag.Set("test.parallel", "6")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 		if server, err = pgtest.Launch(context.Background(), pgtest.Options{}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1

@@ -87,14 +87,17 @@ func (s *scan) bounded(ctx context.Context, tx pgx.Tx) error {
 }
 
 // byKey is for statements about rows that are known by their keys: each is one look at the
-// index, also in a table that the planner would rather read as a whole for so many.
+// index, also in a table that the planner would rather read as a whole, or from its begin, to
+// join so many.
 func (s *scan) byKey(ctx context.Context, tx pgx.Tx) error {
-	return s.set(ctx, tx, "set_config('enable_sort', NULL, true), set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)")
+	return s.set(ctx, tx, "set_config('enable_sort', NULL, true), set_config('jit', 'off', true), "+
+		"set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)")
 }
 
 // release ends what the statements of others should not be bothered with.
 func (s *scan) release(ctx context.Context, tx pgx.Tx) error {
-	return s.set(ctx, tx, "set_config('enable_sort', NULL, true), set_config('enable_seqscan', NULL, true), set_config('jit', NULL, true)")
+	return s.set(ctx, tx, "set_config('enable_sort', NULL, true), set_config('jit', NULL, true), "+
+		"set_config('enable_hashjoin', NULL, true), set_config('enable_mergejoin', NULL, true)")
 }
 
 func (s *scan) set(ctx context.Context, tx pgx.Tx, settings string) error {
