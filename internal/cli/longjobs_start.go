@@ -14,8 +14,8 @@ import (
 
 // startFlags are the flags of "longjobs start".
 type startFlags struct {
-	queue, requeueQueue, list string
-	debounce, always          bool
+	queue, requeueQueue, list, tenant string
+	debounce, always                  bool
 }
 
 func (a *app) startLongjobCommand() *cobra.Command {
@@ -51,9 +51,11 @@ read as by "enqueue". With --debounce one that waits or runs is followed by one 
 	}
 	c.Flags().StringVar(&f.queue, "queue", "", "queue of the first slice; default: the class's own")
 	c.Flags().StringVar(&f.requeueQueue, "requeue-queue", "", "queue of further slices; default: the class's own")
+	c.Flags().StringVar(&f.tenant, "tenant", "", "whose run it is: those of one tenant take turns")
 	c.Flags().StringVar(&f.list, "json", "", "all arguments as one JSON `list`, - reads it from standard input")
 	c.Flags().BoolVar(&f.debounce, "debounce", false, "have one more run follow one that waits or runs")
 	c.Flags().BoolVar(&f.always, "always", false, "take the place of one that waits or runs")
+	_ = c.RegisterFlagCompletionFunc("tenant", cobra.NoFileCompletions)
 	for _, name := range []string{"queue", "requeue-queue"} {
 		_ = c.RegisterFlagCompletionFunc(name, a.live(queueNames))
 	}
@@ -82,6 +84,9 @@ func (a *app) startLongjob(c *cobra.Command, class string, args resqued.Args, f 
 	}
 	if f.requeueQueue != "" {
 		opts = append(opts, longjob.RequeueQueue(f.requeueQueue))
+	}
+	if f.tenant != "" {
+		opts = append(opts, longjob.Tenant(f.tenant))
 	}
 	enqueue := client.EnqueueUnique
 	switch {

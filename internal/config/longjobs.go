@@ -34,13 +34,15 @@ type HandlerLongJob struct {
 	MaxDeaths int `json:"max_deaths,omitempty"`
 	// Keep is how long a run can be looked at when it has ended.
 	Keep time.Duration `json:"keep,omitempty"`
+	// TenantSlices is how many runs of one tenant may have a slice that waits or runs.
+	TenantSlices int `json:"tenant_slices,omitempty"`
 	// StateLimit is how many bytes a run may remember.
 	StateLimit int64 `json:"state_limit,omitempty"`
 }
 
 // longJobFields are the fields of a long job, in the order of the documentation.
 var longJobFields = []string{
-	"requeue_queue", "slice", "grace", "check_in", "retries", "retry_after", "max_deaths", "keep", "state_limit",
+	"requeue_queue", "slice", "grace", "check_in", "retries", "retry_after", "max_deaths", "keep", "tenant_slices", "state_limit",
 }
 
 var longJobSynonyms = map[string]string{
@@ -86,6 +88,8 @@ func (f *file) readLongJob(at string, from field) *HandlerLongJob {
 			f.readNumber(name, field, &l.MaxDeaths, 1, maxTries, "without progress in between")
 		case "keep":
 			f.readDuration(name, field, &l.Keep, positive)
+		case "tenant_slices":
+			f.readNumber(name, field, &l.TenantSlices, 1, maxTries, "at a time")
 		case "state_limit":
 			f.readSize(name, field, &l.StateLimit, leastState, maxState)
 		default:
