@@ -38,13 +38,6 @@ type served struct {
 	ready, stopping func()
 }
 
-// How long a run of a long job gives no sign of life before the master looks whether it is
-// lost: one that runs, and one that waits.
-const (
-	longSilence = 5 * time.Minute
-	longWait    = time.Hour
-)
-
 // serve waits for Redis and runs a master until it ends.
 func (a *app) serve(ctx context.Context, s served) error {
 	if a.received == nil {
@@ -113,7 +106,7 @@ func (a *app) serve(ctx context.Context, s served) error {
 	var helpers sync.WaitGroup
 	helpers.Go(func() { mover.Run(beside) })
 	helpers.Go(func() { schedules.Run(beside) })
-	sweeper := &schedule.Sweeper{Store: redis, Log: s.log.Named("longjobs"), Running: longSilence, Queued: longWait}
+	sweeper := &schedule.Sweeper{Store: redis, Log: s.log.Named("longjobs"), Running: s.config.LongJobSilence, Queued: s.config.LongJobWait}
 	helpers.Go(func() { sweeper.Run(beside) })
 	err = m.Run(ctx)
 	stop()

@@ -68,8 +68,12 @@ type Config struct {
 	OnWorkerDeath string `json:"on_worker_death"`
 	// MaxDeaths is how many worker processes a job may take with it before it is
 	// recorded as failed.
-	MaxDeaths int    `json:"max_deaths"`
-	PIDFile   string `json:"pidfile"`
+	MaxDeaths int `json:"max_deaths"`
+	// LongJobSilence and LongJobWait are how long a run of a long job gives no sign of life,
+	// one that runs and one that waits, before its payload is looked for.
+	LongJobSilence time.Duration `json:"long_job_silence"`
+	LongJobWait    time.Duration `json:"long_job_wait"`
+	PIDFile        string        `json:"pidfile"`
 
 	StatsdHost string `json:"statsd_host"`
 	StatsdPort int    `json:"statsd_port"`

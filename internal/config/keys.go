@@ -164,6 +164,16 @@ var keys = []key{
 		kind: number(func(c *Config) *int { return &c.MaxDeaths }, 1, maxDeaths, "1 never runs a job again"),
 	},
 	{
+		name: "long_job_silence", def: "300",
+		help: "time without a sign of life after which a long job that runs is looked for",
+		kind: duration(func(c *Config) *time.Duration { return &c.LongJobSilence }, positive),
+	},
+	{
+		name: "long_job_wait", def: "3600",
+		help: "time in a queue after which the payload of a long job is looked for",
+		kind: duration(func(c *Config) *time.Duration { return &c.LongJobWait }, positive),
+	},
+	{
 		name: "pidfile", env: []string{"PIDFILE"},
 		help: "`file` to write the master's process id to",
 		kind: text(func(c *Config) *string { return &c.PIDFile }),
