@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/longjob"
+)
+
+func (a *app) showLongjobCommand() *cobra.Command {
+	var watch bool
+	c := &cobra.Command{
+		Use: "show UUID", Short: "show one long job, with what it remembers", Args: exactly(1, "the UUID of a long job, or its beginning"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withLongjobs(c, func(ctx context.Context, client *longjob.Client) error {
+				run, err := a.findLongjob(ctx, client, args[0])
+				if err != nil {
+					return err
+				}
+				return a.repeat(ctx, watch, func() error {
+					if run, err = client.Get(ctx, run.UUID); err != nil {
+						return err
+					}
+					return a.showLongjob(run)
+				})
+			})
+		},
+	}
+	c.Flags().BoolVar(&watch, "watch", false, "show it again every 2 seconds")
+	return c
+}
+
+func (a *app) showLongjob(run longjob.Run) error {
+	v := viewLong(run)
+	switch a.flags.output {
+	case outJSON:
+		return a.printJSON(v)
+	case outName:
+		return a.printText(run.UUID + "\n")
+	}
+	l := &listing{columns: []column{{title: "WHAT"}, {title: ""}}}
+	now := time.Now()
+	row := func(what, value string) {
+		if value != "" {
+			l.add(what, nil, what, value)
+		}
+	}
+	row("uuid", run.UUID)
+	row("class", run.Class)
+	row("args", string(v.Args))
+	row("status", string(run.Status))
+	row("queue", run.Queue)
+	row("tenant", run.Tenant)
+	if run.Place > 0 {
+		row("turn", fmt.Sprintf("number %d in the line of its tenant", run.Place))
+	}
+	row("slices", fmt.Sprintf("%d, next or current: %d", run.Slices, run.Slice))
+	row("units", fmt.Sprintf("%d in %s of work", run.Units, run.Ran.Round(time.Millisecond)))
+	for _, s := range v.Steps {
+		text := fmt.Sprint(s.Done)
+		if s.Total > 0 {
+			text += fmt.Sprintf(" of %d", s.Total)
+		}
+		if rate := s.PerSecond(); rate > 0 {
+			text += ", " + speed(rate)
+		}
+		if left, ok := s.Left(); ok && !s.Finished && !run.Status.Over() {
+			text += ", " + longLeft(left) + " of work left"
+		}
+		row("step "+s.Name, text)
+	}
+	row("enqueued", since(run.Created, now))
+	row("begun", since(run.Begun, now))
+	row("last seen", since(run.Seen, now))
+	row("ended", since(run.Ended, now))
+	if run.Deaths > 0 {
+		row("deaths", fmt.Sprint(run.Deaths))
+	}
+	if run.Failures > 0 {
+		row("failures", fmt.Sprint(run.Failures))
+	}
+	if run.Rerun {
+		row("rerun", "one more run follows")
+	}
+	row("message", run.Message)
+	row("error", run.Error)
+	row("warning", run.Warning)
+	for _, key := range slices.Sorted(maps.Keys(run.State)) {
+		row("state "+key, string(run.State[key]))
+	}
+	return a.print(l)
+}
