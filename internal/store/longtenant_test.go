@@ -14,6 +14,17 @@ import (
 func TestTenants(t *testing.T) {
 	t.Parallel()
 	setup := func(t *testing.T, share int) *tenants { return newTenants(t, t, share) }
+	// cancelled is a tenant whose first run was cancelled while its slice runs; another waits.
+	cancelled := func(t *testing.T) (*tenants, *slicehand) {
+		t.Helper()
+		w := setup(t, 1)
+		first := w.add(store.LongAlways, "a1", "a")
+		w.add(store.LongAlways, "a2", "a")
+		h := w.take()
+		w.begin(h)
+		require.ErrorIs(t, w.store.LongCancel(t.Context(), first, time.Hour), store.ErrLongEnding)
+		return w, h
+	}
 
 	t.Run("a tenant with many runs lets another have its turn", func(t *testing.T) {
 		t.Parallel()
@@ -55,12 +66,7 @@ func TestTenants(t *testing.T) {
 
 	t.Run("a cancelled run keeps its slice until its code has ended", func(t *testing.T) {
 		t.Parallel()
-		w := setup(t, 1)
-		first := w.add(store.LongAlways, "a1", "a")
-		w.add(store.LongAlways, "a2", "a")
-		h := w.take()
-		w.begin(h)
-		require.ErrorIs(t, w.store.LongCancel(t.Context(), first, time.Hour), store.ErrLongEnding)
+		w, h := cancelled(t)
 		require.Empty(t, w.list("queue:q"))
 		w.end(h, store.LongYields)
 		require.Len(t, w.list("queue:q"), 1)
@@ -69,12 +75,7 @@ func TestTenants(t *testing.T) {
 
 	t.Run("its process dies instead", func(t *testing.T) {
 		t.Parallel()
-		w := setup(t, 1)
-		first := w.add(store.LongAlways, "a1", "a")
-		w.add(store.LongAlways, "a2", "a")
-		h := w.take()
-		w.begin(h)
-		require.ErrorIs(t, w.store.LongCancel(t.Context(), first, time.Hour), store.ErrLongEnding)
+		w, h := cancelled(t)
 		w.die(h)
 		h = w.take() // the payload of the cancelled one
 		w.begin(h)
@@ -84,12 +85,7 @@ func TestTenants(t *testing.T) {
 
 	t.Run("its payload is thrown away then", func(t *testing.T) {
 		t.Parallel()
-		w := setup(t, 1)
-		first := w.add(store.LongAlways, "a1", "a")
-		w.add(store.LongAlways, "a2", "a")
-		h := w.take()
-		w.begin(h)
-		require.ErrorIs(t, w.store.LongCancel(t.Context(), first, time.Hour), store.ErrLongEnding)
+		w, h := cancelled(t)
 		w.die(h)
 		require.NoError(t, w.redis.Del(t.Context(), w.ns+":queue:q").Err())
 		require.NoError(t, w.store.LongTurns(t.Context(), time.Second, 10))
