@@ -68,7 +68,7 @@ type Process struct {
 	gone   *bufio.Reader
 }
 
-// Launch starts a redis-server and returns when it accepts connections.
+// Launch starts a redis-server and returns when it answers.
 func Launch(ctx context.Context, c ProcessConfig) (*Process, error) {
 	logFile := filepath.Join(c.Dir, "server.log")
 	argv := append([]string{"-c", supervise, "resqued-redis-watchdog", c.Dir, logFile, c.Binary}, c.Args...)
@@ -134,9 +134,8 @@ func (p *Process) await(ctx context.Context, logFile string) error {
 	tick := time.NewTicker(3 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		conn, err := net.Dial("unix", p.config.Socket)
-		if err == nil {
-			return conn.Close()
+		if p.answers(ctx) {
+			return nil
 		}
 		text, _ := os.ReadFile(logFile)
 		switch log := string(text); {
@@ -151,6 +150,25 @@ func (p *Process) await(ctx context.Context, logFile string) error {
 			return fmt.Errorf("no answer at %s: %w", p.config.Socket, context.Cause(ctx))
 		}
 	}
+}
+
+// answers asks the server for a sign of life. That it listens says too little: a
+// server listens on its socket before it finds the port of its cluster bus taken,
+// and ends. Any answer will do, also that of a server which demands a login.
+func (p *Process) answers(ctx context.Context) bool {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", p.config.Socket)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = conn.Close() }()
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline)
+	}
+	if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
+		return false
+	}
+	_, err = conn.Read(make([]byte, 1))
+	return err == nil
 }
 
 // exited reports a server that is dead or a zombie: its shell is still waiting
