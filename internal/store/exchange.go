@@ -53,7 +53,7 @@ func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 	plain, others := order.plain, len(req.Completions)-order.plain
 	args := make([]any, 0, 16+2*plain+9*others+2*len(req.Wants)+3*len(req.Queues)+3*len(req.Names)+len(req.NamedClasses))
 	args = append(args, s.prefix, req.Proc, req.Master, seconds(s.opts.LockTTL), scanBound, flag(req.Repeat),
-		s.opts.LockKey, plain, others, len(req.Wants), len(req.Queues), req.Sending,
+		s.opts.LockKey, plain, others, len(req.Wants), len(req.Queues), 2*req.Sending+int64(req.Lane),
 		len(req.Names), len(req.NamedClasses), string(req.Suspects.letter()), order.locked)
 	for at := range plain {
 		args = append(args, &req.Completions[order.index(at)].Job.Token)

@@ -106,11 +106,11 @@ func (m *model) request(t *rapid.T, p *process, ends []store.Completion, queues 
 }
 
 func (m *model) send(t *rapid.T, p *process, req store.ExchangeRequest, fate string) store.ExchangeReply {
-	p.sending++
-	req.Sending = p.sending
+	req.Lane = rapid.IntRange(0, 1).Draw(t, "lane")
+	req.Sending = p.sending[req.Lane] + 1
 	again := req
 	again.Repeat, again.Sending = true, req.Sending+1
-	p.sending++
+	p.sending[req.Lane] += 2
 	switch fate {
 	case "request lost":
 		return m.call(t, again)

@@ -243,6 +243,22 @@ func testExchange(t *testing.T, server *redistest.Server) {
 		require.Len(t, f.exchange(store.ExchangeRequest{Wants: f.wants(1), Queues: locked("q"), Sending: 4}).Jobs, 1)
 	})
 
+	t.Run("a repetition in one lane stops nothing in the other", func(t *testing.T) {
+		f := setup(t, server)
+		f.push("q", job("A", "[1]"), job("A", "[2]"), job("A", "[3]"), job("A", "[4]"))
+		for lane := range 2 {
+			late := store.ExchangeRequest{Wants: f.wants(1), Queues: locked("q"), Lane: lane, Sending: 1}
+			other := store.ExchangeRequest{Wants: f.wants(1), Queues: locked("q"), Lane: 1 - lane, Sending: 1}
+			repeated := late
+			repeated.Repeat, repeated.Sending = true, 2
+			require.Len(t, f.exchange(repeated).Jobs, 1)
+			if lane == 0 {
+				require.Len(t, f.exchange(other).Jobs, 1)
+			}
+			require.Empty(t, f.exchange(late).Jobs)
+		}
+	})
+
 	t.Run("jobs with equal class and arguments exclude each other, whatever else differs", func(t *testing.T) {
 		f := setup(t, server)
 		f.push("q", job("A", `[1,"x y"]`), `{"id":"7","args":[ 1, "x y" ],"class":"A"}`, job("A", `[1,"xy"]`), job("B", `[1,"x y"]`))

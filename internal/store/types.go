@@ -155,8 +155,10 @@ type ExchangeRequest struct {
 	Repeat bool
 	// Sending numbers what this process sends, repetitions included. A request
 	// that reaches the server after a later repetition reserves nothing: nobody
-	// waits for its answer any more. 0 = the only one.
+	// waits for its answer any more. 0 = the only one. It counts for a Lane by itself:
+	// the process may have one request under way in each, 0 and 1.
 	Sending int64
+	Lane    int
 }
 
 // Reserved is a job that this process holds, as recorded in flight.

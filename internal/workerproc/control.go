@@ -266,7 +266,7 @@ func (p *Process) heed(m proc.Message, ok bool) {
 			p.look()
 		}
 	case proc.Look:
-		if len(p.idle) > 0 && p.state == signals.Running {
+		if p.vacant() && p.state == signals.Running {
 			p.stir()
 			p.look()
 		}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -30,6 +28,7 @@ const maxRetries = 512
 const manyQueues = 64
 
 type exchangeResult struct {
+	lane  *lane
 	req   store.ExchangeRequest
 	reply store.ExchangeReply
 	// names answer the Unnamed of the reply.
@@ -37,67 +36,6 @@ type exchangeResult struct {
 	// sent is the boot time at which the try was sent that was answered.
 	sent time.Duration
 	err  error
-}
-
-// exchange sends what has ended and asks for what can start, unless a call is
-// under way: what ends meanwhile goes with the next one, so that the batch grows
-// with the load and nothing ever waits for a timer.
-func (p *Process) exchange() {
-	if p.exchanging || p.leaving {
-		return
-	}
-	req := store.ExchangeRequest{Proc: p.name.Proc, Master: p.masterID()}
-	req.Completions = p.ended[:min(len(p.ended), maxBatch):min(len(p.ended), maxBatch)]
-	req.Wants = p.wants(p.appetite())
-	if len(req.Wants) > 0 {
-		req.Queues, req.Names, req.NamedClasses, req.Suspects = p.queues, p.names, p.cfg.NamedClasses, p.onSuspects()
-		if len(req.Queues) == 0 {
-			req.Wants, p.hungry = nil, false
-		}
-	}
-	if len(req.Wants) == 0 && len(req.Completions) == 0 {
-		return
-	}
-	p.ended, p.sent = p.ended[len(req.Completions):], req.Completions
-	if len(p.ended) == 0 {
-		p.ended, p.spare = p.spare, nil
-	}
-	p.exchanging = true
-	p.sends.Add(1)
-	p.exchanges <- req
-}
-
-// wants asks for a job for each of the last n idle threads.
-func (p *Process) wants(n int) []store.Want {
-	if n == 0 {
-		return nil
-	}
-	wants := make([]store.Want, n)
-	p.digits = p.digits[:0]
-	for i := range n {
-		p.digits = strconv.AppendInt(p.digits, int64(p.sequence+1+i), 10)
-		p.digits = append(p.digits, ' ')
-	}
-	tokens := string(p.digits) // the memory of all of them
-	p.sequence += n
-	for i := range wants {
-		var token string
-		token, tokens, _ = strings.Cut(tokens, " ")
-		wants[i] = store.Want{Token: token, Worker: p.threads[p.idle[len(p.idle)-1-i]].worker}
-	}
-	return wants
-}
-
-// appetite is how many jobs may be asked for now.
-func (p *Process) appetite() int {
-	if !p.hungry || !p.polled || p.state != signals.Running {
-		return 0
-	}
-	n := min(len(p.idle), maxBatch)
-	if p.cfg.Quota > 0 {
-		n = min(n, p.cfg.Quota-p.begun)
-	}
-	return max(n, 0)
 }
 
 // resolve notes the queues to try, in order of priority, as of the last poll.
@@ -119,21 +57,6 @@ func (p *Process) resolve() {
 	p.queues = queues
 }
 
-// exchanger carries out one call at a time until it is certain what came of it.
-func (p *Process) exchanger() {
-	sending := int64(0)
-	for {
-		select {
-		case <-p.work.Done():
-			return
-		case req := <-p.exchanges:
-			r := p.insist(req, &sending)
-			r.names = p.nameAll(r.reply.Unnamed)
-			p.exchanged <- r
-		}
-	}
-}
-
 // nameAll names the locks that a reply has asked for. Programs may do this by a
 // function of their own, so it is not the loop's business.
 func (p *Process) nameAll(unnamed []store.LockName) []store.LockName {
@@ -146,13 +69,13 @@ func (p *Process) nameAll(unnamed []store.LockName) []store.LockName {
 // insist repeats a request until Redis has answered it. A request whose fate is
 // unknown is repeated as such, so that nothing is popped twice; sending numbers
 // the tries, so that one that was held up on its way pops nothing either.
-func (p *Process) insist(req store.ExchangeRequest, sending *int64) exchangeResult {
+func (p *Process) insist(l *lane, req store.ExchangeRequest) exchangeResult {
 	backoff := 20 * time.Millisecond
 	var down time.Time
 	var sent time.Duration // of the first try that may have taken locks
 	for {
-		*sending++
-		req.Sending = *sending
+		l.sending++
+		req.Lane, req.Sending = l.number, l.sending
 		if !req.Repeat {
 			sent = proc.BootTime()
 		}
@@ -164,14 +87,14 @@ func (p *Process) insist(req store.ExchangeRequest, sending *int64) exchangeResu
 				p.beatAtOnce()
 			}
 			since, err := p.renewed(reply.Jobs, sent)
-			return exchangeResult{req: req, reply: reply, sent: since, err: err}
+			return exchangeResult{lane: l, req: req, reply: reply, sent: since, err: err}
 		case p.work.Err() != nil:
-			return exchangeResult{req: req, err: err}
+			return exchangeResult{lane: l, req: req, err: err}
 		case errors.Is(err, store.ErrFenced):
 			// The lease is past. If nobody recovered us, a beat revives it.
 			_, err := p.d.Store.Beat(p.work, store.BeatRequest{Proc: p.name.Proc})
 			if errors.Is(err, store.ErrFenced) {
-				return exchangeResult{req: req, err: ErrFenced}
+				return exchangeResult{lane: l, req: req, err: ErrFenced}
 			}
 			if errors.Is(err, store.ErrWiped) && p.rejoin() == nil {
 				p.beatAtOnce() // the loop's beat knows the locks
@@ -227,7 +150,7 @@ func (p *Process) sleep(ctx context.Context, d time.Duration) {
 // apply takes an exchange's answer: it starts the new jobs, or gives them back if
 // the process has been told to stop taking any since it asked.
 func (p *Process) apply(r exchangeResult) {
-	p.exchanging, p.sent, p.answered = false, nil, p.sequence
+	overlapped := p.answered(r.lane)
 	if r.err != nil {
 		p.fatal = r.err
 		return
@@ -262,6 +185,9 @@ func (p *Process) apply(r exchangeResult) {
 	p.hungry = len(r.req.Wants) == 0 && p.hungry || len(r.req.Wants) > 0 && len(jobs) == len(r.req.Wants)
 	if len(p.ended) > 0 {
 		p.hungry = true // a payload that was no job has already ended
+	}
+	if overlapped && len(jobs) < len(r.req.Wants) {
+		p.hungry = true // the other call may have come later and freed what this one did not find
 	}
 	switch {
 	case !r.reply.More && len(p.names) == 0 || len(jobs) == len(r.req.Wants):

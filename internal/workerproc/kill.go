@@ -145,7 +145,7 @@ func (p *Process) overdue() {
 		p.wake(limit)
 		return
 	}
-	if p.exchanging || len(p.ended) > 0 {
+	if p.underway() > 0 || len(p.ended) > 0 {
 		if p.partedAt.IsZero() {
 			p.partedAt = now
 			time.AfterFunc(parting, p.nudge)

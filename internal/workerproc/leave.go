@@ -16,7 +16,7 @@ const hurried = 2 * time.Second
 
 // leaveIfDone begins the end once the process shall leave and holds nothing.
 func (p *Process) leaveIfDone() {
-	if p.leaving || p.exchanging || len(p.jobs) > 0 || len(p.ended) > 0 || len(p.stuck) > 0 && p.state != signals.Killing {
+	if p.leaving || p.underway() > 0 || len(p.jobs) > 0 || len(p.ended) > 0 || len(p.stuck) > 0 && p.state != signals.Killing {
 		return
 	}
 	switch p.state {

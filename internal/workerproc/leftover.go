@@ -35,8 +35,9 @@ func (p *Process) suspectLeftovers(tokens []string) {
 func (p *Process) knows(token string) bool {
 	is := func(c store.Completion) bool { return c.Job.Token == token }
 	n, err := strconv.Atoi(token)
-	return err != nil || n > p.answered || p.jobs[token] != nil ||
-		slices.ContainsFunc(p.ended, is) || slices.ContainsFunc(p.sent, is) || slices.ContainsFunc(p.stuck, is)
+	return err != nil || n > p.sequence || p.jobs[token] != nil ||
+		slices.ContainsFunc(p.ended, is) || slices.ContainsFunc(p.stuck, is) ||
+		slices.ContainsFunc(p.lanes, func(l *lane) bool { return l.carries(token, n) })
 }
 
 // giveBack ends jobs that nobody runs.

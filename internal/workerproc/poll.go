@@ -182,7 +182,7 @@ func (p *Process) setPolling() {
 	switch {
 	case p.leaving || p.state != signals.Running:
 	case p.name.Alone && p.begun > 0:
-	case len(p.idle) == 0 && !p.cfg.Queues.Dynamic():
+	case !p.vacant() && !p.cfg.Queues.Dynamic():
 		mode = pollSeldom
 	case p.cfg.UntilEmpty || p.name.Alone:
 		mode = pollAlways
@@ -192,7 +192,7 @@ func (p *Process) setPolling() {
 	if old := p.pollMode.Swap(mode); old != mode && (old == pollOff || mode == pollOff) {
 		p.turn()
 	}
-	if mode == pollQuiet && !p.hungry && !p.exchanging && p.unarmed.Load() {
+	if mode == pollQuiet && !p.hungry && p.underway() == 0 && p.unarmed.Load() {
 		select {
 		case p.calm <- struct{}{}:
 		default:
@@ -216,7 +216,7 @@ func (p *Process) sawQueues(r pollResult) {
 	}
 	p.waiting, p.polled = r.waiting, true
 	p.resolve()
-	calm := r.sends == p.sends.Load() && !p.exchanging && len(p.jobs) == 0 && len(p.ended) == 0 && len(p.stuck) == 0
+	calm := r.sends == p.sends.Load() && p.underway() == 0 && len(p.jobs) == 0 && len(p.ended) == 0 && len(p.stuck) == 0
 	if p.name.Alone {
 		p.sawAlone(r)
 		return

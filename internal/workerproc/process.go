@@ -1,7 +1,7 @@
 // Package workerproc is one worker process: M threads, the loop that ends and
 // reserves their jobs, the heartbeat, and how it pauses, drains, kills and leaves.
 //
-// One goroutine, Run's, owns all state. Threads, the exchanger, the poller and
+// One goroutine, Run's, owns all state. Threads, the exchangers, the poller and
 // the heart are goroutines that it starts and waits for; they get their work over
 // channels and answer over channels. The states are those of package signals:
 //
@@ -12,7 +12,7 @@
 // process, and leaves.
 //
 // Files: deps.go what a process is given; process.go the loop; control.go what master and operator want;
-// poll.go finding jobs, waker.go at once; exchange.go reserving and ending them; job.go a job in
+// poll.go finding jobs, waker.go at once; lane.go and exchange.go reserving and ending them; job.go a job in
 // hand; kill.go the kill; requests.go the kill of one job that somebody asked for;
 // beat.go leases and reports; suspects.go jobs that have to run alone; leave.go the
 // end.
@@ -59,16 +59,16 @@ type Process struct {
 
 	threads  []*slot
 	byWorker map[string]int
-	idle     []int
+	idle     []int           // threads that have no job, and none was asked for
 	jobs     map[string]*job // in hand, by token
 	ended    []store.Completion
-	// sent are the completions of the exchange that is under way, stuck those that
-	// Redis could not take because of a key of the wrong type.
-	sent, stuck []store.Completion
-	brief       bool               // the last job that has ended took less than briefly
-	fresh       bool               // all jobs in hand have begun in this step
-	spare       []store.Completion // memory for ended
-	digits      []byte             // memory for tokens
+	// stuck are those that Redis could not take because of a key of the wrong type.
+	stuck  []store.Completion
+	lanes  []*lane
+	brief  bool               // the last job that has ended took less than briefly
+	fresh  bool               // all jobs in hand have begun in this step
+	spare  []store.Completion // memory for ended
+	digits []byte             // memory for tokens
 	// killed are tokens of killed jobs whose end has not reached Redis yet.
 	killed     map[string]bool
 	kills      int // messages that told to kill jobs
@@ -84,7 +84,6 @@ type Process struct {
 	begun      int           // jobs started, for the quota
 	done       int
 	sequence   int
-	answered   int           // the sequence of the last request that was answered
 	leftovers  []string      // tokens that the last beat has told of; see suspectLeftovers
 	empty      bool          // left because everything is empty
 	wanted     signals.State // the state to enter when the start is over
@@ -103,19 +102,17 @@ type Process struct {
 
 	registration store.Registration // made at the start, not changed after
 
-	exchanging bool
-	beating    bool
-	beatSoon   bool // when the beat that is under way is over
-	leaving    bool
-	asking     bool // for requests to kill a job
-	askedAt    time.Time
-	strays     []string // tokens of requests for jobs that are not in hand
-	showed     bool     // the last beat named jobs that were told to stop
-	hurry      func()   // bounds a leaving that waits for Redis; nil before it began
+	beating  bool
+	beatSoon bool // when the beat that is under way is over
+	leaving  bool
+	asking   bool // for requests to kill a job
+	askedAt  time.Time
+	strays   []string // tokens of requests for jobs that are not in hand
+	showed   bool     // the last beat named jobs that were told to stop
+	hurry    func()   // bounds a leaving that waits for Redis; nil before it began
 
 	messages  chan proc.Message
 	outcomes  chan outcome
-	exchanges chan store.ExchangeRequest
 	exchanged chan exchangeResult
 	polls     chan pollResult
 	pollNow   chan struct{}
@@ -174,8 +171,7 @@ func New(cfg Config, d Deps) (*Process, error) {
 		cfg: cfg, d: d, log: d.Log, state: signals.Starting,
 		jobs: map[string]*job{}, hungry: true,
 		messages: make(chan proc.Message), outcomes: make(chan outcome, cfg.Threads),
-		exchanges: make(chan store.ExchangeRequest, 1), exchanged: make(chan exchangeResult, 1),
-		polls: make(chan pollResult, 1), pollNow: make(chan struct{}, 1),
+		exchanged: make(chan exchangeResult, lanes), polls: make(chan pollResult, 1), pollNow: make(chan struct{}, 1),
 		calm: make(chan struct{}, 1), turned: make(chan struct{}, 1),
 		asks: make(chan []string, 1), requested: make(chan requests, 1),
 		beats: make(chan beatCall, 1), beaten: make(chan beatResult, 1),
@@ -221,7 +217,7 @@ func (p *Process) startHelpers() {
 		// Not awaited: a handler that never returns must not keep the process.
 		go p.perform(s)
 	}
-	p.helpers.Go(p.exchanger)
+	p.startLanes()
 	p.helpers.Go(p.poller)
 	p.helpers.Go(p.heart)
 	p.helpers.Go(p.requester)

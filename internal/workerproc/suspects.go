@@ -89,7 +89,7 @@ func (p *Process) sawSuspects(r exchangeResult) {
 // sawAlone is what a process that is Alone does with what the poller has found.
 func (p *Process) sawAlone(r pollResult) {
 	switch {
-	case p.begun > 0 || p.exchanging || p.state != signals.Running:
+	case p.begun > 0 || p.underway() > 0 || p.state != signals.Running:
 	case r.suspects > 0:
 		p.hungry = true
 	default:

@@ -154,7 +154,7 @@ if nwant == 0 then return reply end
 
 if again then
   call('PERSIST', info) -- see register: a full server must not refuse the rest
-  pcall_('HSET', info, 'repeated', sending)
+  pcall_('HSET', info, repeated, sending)
 end
 
 -- whole tells whether a record that is asked for again still has its lock. If that has

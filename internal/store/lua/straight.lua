@@ -11,7 +11,7 @@
 -- KEYS[1] resqued:inflight:<proc>
 -- ARGV    prefix, proc, master, lock TTL (s), scan bound, repeat (1|0), lock key
 --         style, number of plain completions, of others, of wants, of queues, of this
---         sending, of names, of classes with names of their own, what to do with suspects
+--         sending (twice, and 1 if it is one of the process's second lane), of names, of classes with names of their own, what to do with suspects
 --         (a set them apart, t take them as any job, o take nothing else), number of
 --         plain completions with a lock, which are the first; then
 --         per plain completion: token
@@ -129,8 +129,8 @@ if processed > 0 then pcall_('INCRBY', prefix .. 'stat:processed', processed) en
 
 -- A request whose answer did not come may have been under way still when it was
 -- repeated. What it popped now, under tokens that are used up, nobody would run.
-local info = prefix .. 'resqued:proc:' .. proc
-if nwant > 0 and (tonumber(pcall_('HGET', info, 'repeated') or 0) or 0) > sending then nwant = 0 end
+local info, repeated = prefix .. 'resqued:proc:' .. proc, sending % 2 == 0 and 'repeated' or 'repeated1'
+if nwant > 0 and (tonumber(pcall_('HGET', info, repeated) or 0) or 0) > sending then nwant = 0 end
 
 -- The reply begins as the wants, with the room for what stands before them: a record takes
 -- the place of its worker, and the table never has to grow.
