@@ -15,6 +15,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/handler"
+	"github.com/resqued/resqued/internal/proctest"
 )
 
 func TestCommandInput(t *testing.T) {
@@ -240,7 +241,7 @@ func TestCommandNotStarted(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
-		require.NoError(t, os.WriteFile(path, []byte(text), mode))
+		proctest.WriteProgram(t, path, []byte(text))
 		require.NoError(t, os.Chmod(path, mode))
 		return path
 	}

@@ -26,7 +26,7 @@ func TestBox(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "trivial")
-	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho \"hello from $(id -un): $(cat $CREDENTIALS_DIRECTORY/secret)\"\nexec sleep 1000\n"), 0o755))
+	proctest.WriteProgram(t, program, []byte("#!/bin/sh\necho \"hello from $(id -un): $(cat $CREDENTIALS_DIRECTORY/secret)\"\nexec sleep 1000\n"))
 	unit := filepath.Join(dir, "trivial.service")
 	require.NoError(t, os.WriteFile(unit, []byte(trivialUnit), 0o644))
 

@@ -158,7 +158,7 @@ type process struct {
 	fenced       bool // its lease was ended; its jobs are those not recovered yet
 	jobs         map[string]*running
 	late         []store.Completion // of a fenced one: what it still believes to have
-	sending      [2]int64 // of each lane
+	sending      [2]int64           // of each lane
 }
 
 type running struct {

@@ -165,7 +165,8 @@ func TestALongJobAndAnOlderRedis(t *testing.T) {
 		require.NoError(t, err)
 		proctest.Await(t, patience, func() bool { return len(units()) > 20 }, "units")
 		require.NoError(t, d.Client.Save(t.Context()).Err())
-		saved := units()[len(units())-1]
+		list := units()
+		saved := list[len(list)-1]
 		proctest.Await(t, patience, func() bool { return len(units()) > 150 }, "further slices")
 		server.Kill()
 		server.Restart()

@@ -22,9 +22,9 @@ func TestTheBinaryGoesAway(t *testing.T) {
 	program, err := os.ReadFile(harness.App(t))
 	require.NoError(t, err)
 	binary := filepath.Join(t.TempDir(), "app")
-	require.NoError(t, os.WriteFile(binary, program, 0o755))
+	proctest.WriteProgram(t, binary, program)
 	d := harness.Start(t, harness.Options{Binary: binary})
-	require.NoError(t, os.WriteFile(binary+".new", []byte("#!/bin/false\n"), 0o755))
+	proctest.WriteProgram(t, binary+".new", []byte("#!/bin/false\n"))
 	require.NoError(t, os.Rename(binary+".new", binary))
 	for round := range 2 {
 		old := d.WorkerPIDs()

@@ -38,7 +38,7 @@ func boot(t *testing.T, settings, dropIn string, files map[string]string) *servi
 	binary := filepath.Join(t.TempDir(), "resqued")
 	program, err := os.ReadFile(harness.App(t))
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(binary, program, 0o755))
+	proctest.WriteProgram(t, binary, program)
 	all := map[string]string{
 		"/etc/resqued/resqued.yaml":                        "worker_count: 2\nthread_count: 2\nqueues: ['*']\n",
 		"/etc/resqued/resqued.env":                         boxSettings + settings,
