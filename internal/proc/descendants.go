@@ -2,21 +2,12 @@ package proc
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// cleanPasses is how often Sweep must find nothing. One look over /proc is no
-// snapshot: a process may fork behind the reader's back.
-const cleanPasses = 3
 
 // Subreaper makes this process the parent of every orphan among its
 // descendants, so that none of them gets away to init.
@@ -25,58 +16,6 @@ func Subreaper() error {
 		return fmt.Errorf("become subreaper: %w", err)
 	}
 	return nil
-}
-
-// Sweep kills with SIGKILL every process that belongs to the worker process proc
-// and returns when none is left, or with an error when ctx ends before. The
-// worker process itself counts too, so call it after it was reaped. killed
-// counts the processes to which it was sent.
-//
-// Out of reach is only a process that has emptied its environment and outlives
-// its parent.
-func Sweep(ctx context.Context, proc string) (killed int, err error) {
-	look := survey
-	if ours(proc) {
-		look = func() (processes, error) { return below(proc) }
-	}
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	wait := time.Millisecond
-	signalled := map[child]bool{}
-	defer func() { killed = len(signalled) }()
-	for clean := 0; clean < cleanPasses; {
-		found, err := look()
-		if err != nil && blind(err) == nil {
-			return killed, fmt.Errorf("sweep %s: %w", proc, err)
-		}
-		// Who could not look must not say that nobody is left.
-		left, unseen := 0, err
-		for pid, p := range found {
-			if !found.belongs(pid, proc) {
-				if found.undecided(pid) {
-					left = pid
-				}
-				continue
-			}
-			left = pid
-			if !p.dying && found.kill(pid) {
-				signalled[child{pid, p.start}] = true
-			}
-		}
-		if left == 0 && unseen == nil {
-			clean++
-			continue
-		}
-		clean = 0
-		pause.Reset(wait)
-		select {
-		case <-ctx.Done():
-			return killed, errors.Join(fmt.Errorf("sweep %s: process %d is still there: %w", proc, left, ctx.Err()), unseen)
-		case <-pause.C:
-			wait = min(2*wait, 50*time.Millisecond)
-		}
-	}
-	return killed, nil
 }
 
 // Find returns the worker process proc itself if it lives, else 0. Processes
@@ -110,6 +49,12 @@ type process struct {
 }
 
 type processes map[int]process
+
+// child is a process that cannot be mistaken for a later one with its pid.
+type child struct {
+	pid   int
+	start uint64
+}
 
 // survey looks over all processes that this one may see.
 func survey() (processes, error) {
@@ -255,122 +200,4 @@ func (ps processes) undecided(pid int) bool {
 		pid = p.parent
 	}
 	return true
-}
-
-// kill sends SIGKILL to pid if that is still the process that was seen.
-func (ps processes) kill(pid int) bool {
-	p, err := os.FindProcess(pid)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = p.Release() }()
-	// The handle is open: from here on pid cannot become another process.
-	s, err := readStat(strconv.Itoa(pid))
-	return err == nil && s.start == ps[pid].start && p.Kill() == nil
-}
-
-// Strays reaps orphans that came to this process, a subreaper, with nobody
-// waiting for them. A child that Go code here has started is none, however late
-// it is waited for: whoever started it holds a handle of it. Use it from one
-// goroutine.
-type Strays struct {
-	// Owned tells of a child process whether somebody waits for it; nil = none.
-	Owned func(pid int) bool
-	// Patience is how long a zombie is left to whom it may belong, because a
-	// child can die before its parent could tell Owned about it; 0 = 2 s.
-	Patience time.Duration
-
-	seen map[child]time.Duration
-}
-
-// child is a process that cannot be mistaken for a later one with its pid.
-type child struct {
-	pid   int
-	start uint64
-}
-
-// Reap looks for strays and reaps those that are due. Call it now and then, and
-// on SIGCHLD.
-func (s *Strays) Reap() (reaped int) {
-	patience := s.Patience
-	if patience == 0 {
-		patience = 2 * time.Second
-	}
-	now := BootTime()
-	seen := map[child]time.Duration{}
-	var held map[int]bool // read when it is needed
-	for _, pid := range children() {
-		if s.Owned != nil && s.Owned(pid) {
-			continue
-		}
-		st, err := readStat(strconv.Itoa(pid))
-		if err != nil || !st.zombie() {
-			continue
-		}
-		z := child{pid, st.start}
-		first, ok := s.seen[z]
-		if !ok {
-			first = now
-		}
-		if held == nil && now-first >= patience {
-			held = handles()
-		}
-		if now-first < patience || held[pid] {
-			seen[z] = first
-			continue
-		}
-		if got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); err == nil && got == pid {
-			reaped++
-		}
-	}
-	s.seen = seen
-	return reaped
-}
-
-// handles returns the pids of the processes of which this one holds a handle (a
-// pidfd), as os/exec does from the start of a process until somebody has waited
-// for it.
-func handles() map[int]bool {
-	held := map[int]bool{}
-	infos, _ := filepath.Glob("/proc/self/fdinfo/*")
-	for _, info := range infos {
-		text, err := os.ReadFile(info)
-		if err != nil {
-			continue // closed since
-		}
-		for line := range strings.Lines(string(text)) {
-			if value, ok := strings.CutPrefix(line, "Pid:"); ok {
-				if pid, err := strconv.Atoi(strings.TrimSpace(value)); err == nil {
-					held[pid] = true
-				}
-			}
-		}
-	}
-	return held
-}
-
-// children returns the pids of this process's children, dead ones included.
-func children() []int {
-	if !listsChildren() {
-		return childrenByParent()
-	}
-	pids, _ := childrenOf("self")
-	return pids
-}
-
-// childrenByParent is children for kernels without CONFIG_PROC_CHILDREN.
-func childrenByParent() []int {
-	var pids []int
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range stats {
-		name := filepath.Base(filepath.Dir(path))
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		if s, err := readStat(name); err == nil && s.parent == os.Getpid() {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }

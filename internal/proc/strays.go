@@ -1,0 +1,111 @@
+package proc
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Strays reaps orphans that came to this process, a subreaper, with nobody
+// waiting for them. A child that Go code here has started is none, however late
+// it is waited for: whoever started it holds a handle of it. Use it from one
+// goroutine.
+type Strays struct {
+	// Owned tells of a child process whether somebody waits for it; nil = none.
+	Owned func(pid int) bool
+	// Patience is how long a zombie is left to whom it may belong, because a
+	// child can die before its parent could tell Owned about it; 0 = 2 s.
+	Patience time.Duration
+
+	seen map[child]time.Duration
+}
+
+// Reap looks for strays and reaps those that are due. Call it now and then, and
+// on SIGCHLD.
+func (s *Strays) Reap() (reaped int) {
+	patience := s.Patience
+	if patience == 0 {
+		patience = 2 * time.Second
+	}
+	now := BootTime()
+	seen := map[child]time.Duration{}
+	var held map[int]bool // read when it is needed
+	for _, pid := range children() {
+		if s.Owned != nil && s.Owned(pid) {
+			continue
+		}
+		st, err := readStat(strconv.Itoa(pid))
+		if err != nil || !st.zombie() {
+			continue
+		}
+		z := child{pid, st.start}
+		first, ok := s.seen[z]
+		if !ok {
+			first = now
+		}
+		if held == nil && now-first >= patience {
+			held = handles()
+		}
+		if now-first < patience || held[pid] {
+			seen[z] = first
+			continue
+		}
+		if got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); err == nil && got == pid {
+			reaped++
+		}
+	}
+	s.seen = seen
+	return reaped
+}
+
+// handles returns the pids of the processes of which this one holds a handle (a
+// pidfd), as os/exec does from the start of a process until somebody has waited
+// for it.
+func handles() map[int]bool {
+	held := map[int]bool{}
+	infos, _ := filepath.Glob("/proc/self/fdinfo/*")
+	for _, info := range infos {
+		text, err := os.ReadFile(info)
+		if err != nil {
+			continue // closed since
+		}
+		for line := range strings.Lines(string(text)) {
+			if value, ok := strings.CutPrefix(line, "Pid:"); ok {
+				if pid, err := strconv.Atoi(strings.TrimSpace(value)); err == nil {
+					held[pid] = true
+				}
+			}
+		}
+	}
+	return held
+}
+
+// children returns the pids of this process's children, dead ones included.
+func children() []int {
+	if !listsChildren() {
+		return childrenByParent()
+	}
+	pids, _ := childrenOf("self")
+	return pids
+}
+
+// childrenByParent is children for kernels without CONFIG_PROC_CHILDREN.
+func childrenByParent() []int {
+	var pids []int
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		name := filepath.Base(filepath.Dir(path))
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if s, err := readStat(name); err == nil && s.parent == os.Getpid() {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
