@@ -26,7 +26,7 @@ func ours(proc string) bool {
 // costs grows with others' processes, and a lock waits for it. The living worker
 // processes other than proc are left out with all that is theirs. It fails where it
 // might have overlooked one.
-func below(proc string) (processes, error) {
+func below(proc string, see func(pid string) (process, bool, error)) (processes, error) {
 	found := processes{}
 	todo, err := childrenOf("self")
 	for err == nil && len(todo) > 0 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,7 +22,7 @@ func Subreaper() error {
 // Find returns the worker process proc itself if it lives, else 0. Processes
 // that it had started do not count.
 func Find(proc string) (pid int, err error) {
-	found, err := survey()
+	found, err := survey(see)
 	if err != nil {
 		return 0, fmt.Errorf("find %s: %w", proc, err)
 	}
@@ -50,6 +51,10 @@ type process struct {
 
 type processes map[int]process
 
+// spawned are the worker processes of this process that nobody has waited for, by child,
+// and their names: they need not be asked, also while they cannot answer.
+var spawned sync.Map
+
 // child is a process that cannot be mistaken for a later one with its pid.
 type child struct {
 	pid   int
@@ -57,7 +62,7 @@ type child struct {
 }
 
 // survey looks over all processes that this one may see.
-func survey() (processes, error) {
+func survey(see func(pid string) (process, bool, error)) (processes, error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
 		return nil, err
@@ -87,26 +92,32 @@ func survey() (processes, error) {
 // see looks at one process; false if it is none any more. It fails if it could not look.
 func see(pid string) (process, bool, error) {
 	s, err := readStat(pid)
-	// A zombie with threads: its first thread has ended, the others run.
-	if err != nil || s.zombie() && s.threads < 2 {
+	if err != nil || s.dead() {
 		return process{}, false, blind(err)
 	}
 	p := process{parent: s.parent, start: s.start}
+	if number, _ := strconv.Atoi(pid); number != 0 {
+		if proc, ok := spawned.Load(child{number, s.start}); ok {
+			p.proc, p.worker = proc.(string), true
+			return p, true, nil
+		}
+	}
 	env, err := environ(pid)
-	for tries := 0; err == nil && len(env) == 0 && tries < 3; tries++ {
+	p.proc, p.worker = readTags(env)
+	for tries := 0; err == nil && p.proc == "" && !s.whole(env) && tries < 5; tries++ {
 		// Looked at afterwards: the other program may have begun meanwhile.
 		if s, err = readStat(pid); err != nil {
 			return process{}, false, blind(err)
 		}
-		if p.executing = s.envEnd == 0; p.executing {
+		if p.executing = len(env) == 0 && s.envEnd == 0; p.executing {
 			break
 		}
 		env, err = environ(pid)
+		p.proc, p.worker = readTags(env)
 	}
 	if err != nil {
 		return process{}, false, err
 	}
-	p.proc, p.worker = readTags(env)
 	if len(env) == 0 {
 		// Kernel threads look the same, but nobody descends from them.
 		var mem []byte
@@ -150,6 +161,7 @@ func environ(pid string) ([]byte, error) {
 }
 
 func readTags(env []byte) (proc string, worker bool) {
+	env = env[:bytes.LastIndexByte(env, 0)+1] // the last one may have been cut off
 	for v := range bytes.SplitSeq(env, []byte{0}) {
 		if value, ok := bytes.CutPrefix(v, []byte(ProcEnv+"=")); ok {
 			proc = string(value)

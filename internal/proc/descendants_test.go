@@ -27,7 +27,7 @@ func sweep(t *testing.T, name string) int {
 // members returns the processes of the worker process name.
 func members(t *testing.T, name string) []int {
 	t.Helper()
-	found, err := survey()
+	found, err := survey(see)
 	require.NoError(t, err)
 	var pids []int
 	for pid := range found {

@@ -208,7 +208,7 @@ func sweepPart() int {
 		}()
 	}
 	count := func(name string) (n int) {
-		found, _ := below(name)
+		found, _ := below(name, see)
 		for pid, p := range found {
 			if !p.dying && (p.proc == name || p.proc == "" && found.belongs(pid, name)) {
 				n++

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -106,7 +107,13 @@ func (s *Spawner) spawn(spec Spec) (*Child, error) {
 		_ = conn.Close()
 		return nil, err
 	}
-	return &Child{process: p, conn: conn}, nil
+	c := &Child{process: p, conn: conn, sweeper: newSweeper(spec.Proc)}
+	// If this fails, as where no more files may be opened, it is known by its environment.
+	if st, err := readStat(strconv.Itoa(p.Pid)); err == nil {
+		c.sweeper.root = child{p.Pid, st.start}
+		spawned.Store(c.sweeper.root, spec.Proc)
+	}
+	return c, nil
 }
 
 func (s *Spawner) environ(proc string) []string {
@@ -161,6 +168,7 @@ func or(f, other *os.File) *os.File {
 type Child struct {
 	process *os.Process
 	conn    *Conn
+	sweeper *sweeper
 	once    sync.Once
 	exit    Exit
 }
@@ -183,7 +191,10 @@ func (c *Child) Kill() error { return c.process.Kill() }
 
 // Wait waits for the process's end. It may be called more than once.
 func (c *Child) Wait() Exit {
-	c.once.Do(func() { c.exit = exitOf(c.process.Wait()) })
+	c.once.Do(func() {
+		c.exit = exitOf(c.process.Wait())
+		spawned.Delete(c.sweeper.root)
+	})
 	return c.exit
 }
 

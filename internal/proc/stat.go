@@ -24,6 +24,17 @@ type stat struct {
 // zombie: the process is dead and only waits to be reaped.
 func (s stat) zombie() bool { return s.state == 'Z' || s.state == 'X' }
 
+// dead: nothing of the process runs any more. A zombie with threads is one whose first
+// thread has ended while others run.
+func (s stat) dead() bool { return s.zombie() && s.threads < 2 }
+
+// whole tells whether env can be the whole environment of the process. It is read in
+// pieces, and one that dies, or executes another program, has no more of it. One that is
+// empty may be hidden, or not there yet.
+func (s stat) whole(env []byte) bool {
+	return len(env) > 0 && uint64(len(env)) == s.envEnd-s.envStart
+}
+
 // readStat reads /proc/<pid>/stat; pid may be "self".
 func readStat(pid string) (stat, error) {
 	data, err := os.ReadFile("/proc/" + pid + "/stat")

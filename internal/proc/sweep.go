@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 )
 
-// cleanPasses is how often Sweep must find nothing. One look over /proc is no
+// cleanPasses is how often a sweep must find nothing. One look over /proc is no
 // snapshot: a process may fork behind the reader's back.
 const cleanPasses = 3
 
@@ -21,35 +22,53 @@ const cleanPasses = 3
 // Out of reach is only a process that has emptied its environment and outlives
 // its parent.
 func Sweep(ctx context.Context, proc string) (killed int, err error) {
-	look := survey
-	if ours(proc) {
-		look = func() (processes, error) { return below(proc) }
-	}
+	return newSweeper(proc).sweep(ctx)
+}
+
+// Sweep kills with SIGKILL everything that the worker process has started, and
+// returns when nothing of it is left, or with an error when ctx ends before. The
+// worker process itself is neither killed nor waited for. Call it right after Kill: who
+// was sent that starts nothing more, but may take its time to end. And again after Wait:
+// until then what it has started may move in the tree of processes.
+func (c *Child) Sweep(ctx context.Context) (killed int, err error) {
+	return c.sweeper.sweep(ctx)
+}
+
+// sweeper ends what one worker process has started, however often it has to look.
+type sweeper struct {
+	proc string
+	// root is the worker process itself; zero if its number is not known, or does not
+	// matter.
+	root child
+
+	mu sync.Mutex
+	// known are those who were found to belong to it. They still do when they have lost
+	// their parent, by whom they were known, or, dying, their environment.
+	known, signalled map[child]bool
+
+	// looks, if not nil, stands for look, in tests.
+	looks func() (processes, error)
+}
+
+func newSweeper(proc string) *sweeper {
+	return &sweeper{proc: proc, known: map[child]bool{}, signalled: map[child]bool{}}
+}
+
+func (s *sweeper) sweep(ctx context.Context) (killed int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := len(s.signalled)
+	defer func() { killed = len(s.signalled) - before }()
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	wait := time.Millisecond
-	signalled := map[child]bool{}
-	defer func() { killed = len(signalled) }()
 	for clean := 0; clean < cleanPasses; {
-		found, err := look()
+		left, err := s.pass()
 		if err != nil && blind(err) == nil {
-			return killed, fmt.Errorf("sweep %s: %w", proc, err)
+			return killed, fmt.Errorf("sweep %s: %w", s.proc, err)
 		}
 		// Who could not look must not say that nobody is left.
-		left, unseen := 0, err
-		for pid, p := range found {
-			if !found.belongs(pid, proc) {
-				if found.undecided(pid) {
-					left = pid
-				}
-				continue
-			}
-			left = pid
-			if !p.dying && found.kill(pid) {
-				signalled[child{pid, p.start}] = true
-			}
-		}
-		if left == 0 && unseen == nil {
+		if left == 0 && err == nil {
 			clean++
 			continue
 		}
@@ -57,7 +76,7 @@ func Sweep(ctx context.Context, proc string) (killed int, err error) {
 		pause.Reset(wait)
 		select {
 		case <-ctx.Done():
-			return killed, errors.Join(fmt.Errorf("sweep %s: process %d is still there: %w", proc, left, ctx.Err()), unseen)
+			return killed, errors.Join(fmt.Errorf("sweep %s: process %d is still there: %w", s.proc, left, ctx.Err()), err)
 		case <-pause.C:
 			wait = min(2*wait, 50*time.Millisecond)
 		}
@@ -65,14 +84,113 @@ func Sweep(ctx context.Context, proc string) (killed int, err error) {
 	return killed, nil
 }
 
-// kill sends SIGKILL to pid if that is still the process that was seen.
-func (ps processes) kill(pid int) bool {
-	p, err := os.FindProcess(pid)
+// pass looks once and kills what it finds. left is one of those who are still there; 0 =
+// none.
+func (s *sweeper) pass() (left int, err error) {
+	if s.root != (child{}) {
+		left, err = s.under(s.root)
+	}
+	found, unseen := s.look()
+	for pid, p := range found {
+		if s.known[child{pid, p.start}] {
+			p.proc, p.dying = s.proc, false
+			found[pid] = p
+		}
+	}
+	for pid, p := range found {
+		c := child{pid, p.start}
+		switch {
+		case c == s.root:
+			continue
+		case !found.belongs(pid, s.proc):
+			if found.undecided(pid) {
+				left = pid
+			}
+			continue
+		}
+		left = pid
+		if p.dying {
+			continue // and perhaps somebody else's
+		}
+		s.known[c] = true
+		s.kill(c)
+	}
+	return left, errors.Join(err, unseen)
+}
+
+func (s *sweeper) look() (processes, error) {
+	if s.looks != nil {
+		return s.looks()
+	}
+	if ours(s.proc) {
+		return below(s.proc, s.see)
+	}
+	return survey(s.see)
+}
+
+// see is the see of this sweep: whom it knows it need not ask again.
+func (s *sweeper) see(pid string) (process, bool, error) {
+	st, err := readStat(pid)
+	if err != nil || st.dead() {
+		return process{}, false, blind(err)
+	}
+	if number, _ := strconv.Atoi(pid); s.known[child{number, st.start}] {
+		return process{parent: st.parent, start: st.start}, true, nil
+	}
+	return see(pid)
+}
+
+// under kills what is below the worker process. It goes by parents alone, because to read
+// an environment can take as long as its process is busy with its memory.
+func (s *sweeper) under(at child) (left int, err error) {
+	found, err := s.tree(at, nil)
+	// All are known before the first ends, and those below it go elsewhere. Then from the
+	// top down: who was sent SIGKILL forks no more.
+	for _, c := range found {
+		s.known[c] = true
+	}
+	for _, c := range found {
+		s.kill(c)
+		left = c.pid
+	}
+	return left, err
+}
+
+// tree appends those who live below the process at to found, parents first.
+func (s *sweeper) tree(at child, found []child) ([]child, error) {
+	pids, err := childrenOf(strconv.Itoa(at.pid))
+	for _, pid := range pids {
+		st, unseen := readStat(strconv.Itoa(pid))
+		if unseen != nil || st.dead() || st.parent != at.pid {
+			err = errors.Join(err, blind(unseen))
+			continue
+		}
+		// The number of the parent may have become another's.
+		if parent, unseen := readStat(strconv.Itoa(at.pid)); unseen != nil || parent.start != at.start {
+			return found, errors.Join(err, blind(unseen))
+		}
+		c := child{pid, st.start}
+		found, unseen = s.tree(c, append(found, c))
+		err = errors.Join(err, unseen)
+	}
+	return found, err
+}
+
+// kill sends SIGKILL to c, once.
+func (s *sweeper) kill(c child) {
+	if !s.signalled[c] && c.kill() {
+		s.signalled[c] = true
+	}
+}
+
+// kill sends SIGKILL to the process if that is still there.
+func (c child) kill() bool {
+	p, err := os.FindProcess(c.pid)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = p.Release() }()
-	// The handle is open: from here on pid cannot become another process.
-	s, err := readStat(strconv.Itoa(pid))
-	return err == nil && s.start == ps[pid].start && p.Kill() == nil
+	// The handle is open: from here on the number cannot become another process's.
+	st, err := readStat(strconv.Itoa(c.pid))
+	return err == nil && st.start == c.start && p.Kill() == nil
 }
