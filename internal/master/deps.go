@@ -36,6 +36,8 @@ type Child interface {
 	// Recv returns io.EOF when the other side is gone.
 	Recv() (proc.Message, error)
 	Kill() error
+	// Sweep kills what the process has started; see proc.Child.Sweep.
+	Sweep(ctx context.Context) (killed int, err error)
 	// Wait waits for the end of the process.
 	Wait() proc.Exit
 	Close() error
@@ -44,7 +46,7 @@ type Child interface {
 // System is what a master asks of the operating system; Linux is one.
 type System interface {
 	Spawn(spec proc.Spec) (Child, error)
-	// Sweep kills what a worker process has started; see proc.Sweep.
+	// Sweep kills what another master's worker process has left; see proc.Sweep.
 	Sweep(ctx context.Context, name string) (killed int, err error)
 	// Find returns the pid of a living worker process, or 0; see proc.Find.
 	Find(name string) (pid int, err error)

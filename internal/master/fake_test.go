@@ -148,21 +148,25 @@ func (f *fixture) running() bool {
 // fakeChild is a worker process that does what the test says.
 type fakeChild struct {
 	t    *testing.T
+	sys  *fakeSystem
 	pid  int
 	spec proc.Spec
 
-	mu     sync.Mutex
-	heard  []proc.Message // from the master, not yet looked at
-	looks  []proc.Message // what hear leaves out
-	said   chan proc.Message
-	exit   proc.Exit
-	gone   chan struct{}
-	dead   bool
-	full   bool
-	mute   bool // no beats
-	busy   int
-	killed bool
-	hard   bool // not even SIGKILL ends it at once
+	mu       sync.Mutex
+	heard    []proc.Message // from the master, not yet looked at
+	looks    []proc.Message // what hear leaves out
+	said     chan proc.Message
+	exit     proc.Exit
+	gone     chan struct{}
+	dead     bool
+	full     bool
+	mute     bool // no beats
+	busy     int
+	killed   bool
+	hard     bool          // not even SIGKILL ends it at once
+	struck   bool          // what it has started was ended while it was there
+	stuck    chan struct{} // a sweep goes on until it is closed; nil: it does not
+	sweeping chan struct{}
 }
 
 func (c *fakeChild) PID() int { return c.pid }
@@ -200,6 +204,49 @@ func (c *fakeChild) Kill() error {
 		c.die(proc.Exit{Code: -1, Signal: syscall.SIGKILL})
 	}
 	return nil
+}
+
+// Sweep notes whether the process was there still.
+func (c *fakeChild) Sweep(ctx context.Context) (int, error) {
+	c.mu.Lock()
+	dead, killed, stuck := c.dead, c.killed, c.stuck
+	c.mu.Unlock()
+	select {
+	case c.sweeping <- struct{}{}: // one at a time
+		defer func() { <-c.sweeping }()
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	if !dead && !killed {
+		panic("swept below a process that may start others")
+	}
+	if stuck != nil {
+		select {
+		case <-stuck:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	if dead {
+		return c.sys.Sweep(ctx, c.spec.Proc)
+	}
+	c.sys.mu.Lock()
+	err := c.sys.noSweep
+	c.sys.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.struck = true
+	return 0, nil
+}
+
+func (c *fakeChild) wasStruck() bool {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.struck
 }
 
 func (c *fakeChild) Wait() proc.Exit {
@@ -351,8 +398,8 @@ func (s *fakeSystem) Spawn(spec proc.Spec) (Child, error) {
 		return nil, s.fail
 	}
 	c := &fakeChild{
-		busy: 1, t: s.t, pid: 1000 + len(s.children), spec: spec,
-		said: make(chan proc.Message, 1000), gone: make(chan struct{}),
+		busy: 1, t: s.t, sys: s, pid: 1000 + len(s.children), spec: spec,
+		said: make(chan proc.Message, 1000), gone: make(chan struct{}), sweeping: make(chan struct{}, 1),
 	}
 	s.children = append(s.children, c)
 	return c, nil
@@ -369,13 +416,13 @@ func (s *fakeSystem) alive() []*fakeChild {
 }
 
 func (s *fakeSystem) Sweep(_ context.Context, name string) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.children {
-		if c.spec.Proc == name && !c.isDead() {
+	for _, c := range s.alive() {
+		if c.spec.Proc == name {
 			panic("swept after a living process")
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.noSweep != nil {
 		return 0, s.noSweep
 	}
@@ -436,6 +483,7 @@ func (s *fakeSystem) title() string {
 type fakeRedis struct {
 	mu       sync.Mutex
 	down     error
+	silent   bool // it does not even refuse
 	held     map[string][]store.Reserved
 	bad      []string
 	orphans  []string
@@ -468,9 +516,15 @@ func (r *fakeRedis) seen() []string {
 	return slices.Clone(r.verdicts)
 }
 
-func (r *fakeRedis) PutMaster(_ context.Context, m store.MasterInfo) error {
+func (r *fakeRedis) PutMaster(ctx context.Context, m store.MasterInfo) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.silent {
+		r.mu.Unlock()
+		<-ctx.Done()
+		r.mu.Lock()
+		return ctx.Err()
+	}
 	if r.down == nil {
 		r.masters = append(r.masters, m)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,10 +15,8 @@ import (
 )
 
 const (
-	// redisPatience bounds one call, so that a silent Redis does not keep the
-	// janitor from sweeping after the next dead process.
+	// redisPatience bounds one call.
 	redisPatience = 5 * time.Second
-	sweepPatience = 5 * time.Second
 
 	firstRetry   = 100 * time.Millisecond
 	longestRetry = 5 * time.Second
@@ -26,13 +25,12 @@ const (
 	masterTTL = 6 * roundEvery
 )
 
-// grave is a dead worker process of this master.
+// grave is a dead worker process of this master, which has left nothing that runs.
 type grave struct {
 	proc  string
 	death death
 	rules rules
 
-	swept   bool
 	tries   int
 	retryAt time.Time
 }
@@ -106,10 +104,6 @@ func (j *janitor) run(ctx context.Context) {
 
 // work buries whom it can and returns when to try the others again.
 func (j *janitor) work(ctx context.Context) time.Duration {
-	// First all the sweeping: it does not need Redis.
-	for _, g := range j.pending {
-		g.swept = g.swept || j.sweep(ctx, g.proc)
-	}
 	var left []*grave
 	next := time.Hour
 	for _, g := range j.pending {
@@ -126,11 +120,7 @@ func (j *janitor) work(ctx context.Context) time.Duration {
 // bury recovers the jobs of a dead process. If that does not work now, it says
 // when to try again.
 func (j *janitor) bury(ctx context.Context, g *grave) (done bool) {
-	var r report
-	err := errors.New("processes that it had started are left")
-	if g.swept {
-		r, err = j.raise(ctx, g.proc, g.death, g.rules, true)
-	}
+	r, err := j.raise(ctx, g.proc, g.death, g.rules, true)
 	if err != nil {
 		delay := min(firstRetry<<min(g.tries, 16), longestRetry)
 		g.tries++
@@ -200,28 +190,44 @@ func (j *janitor) look(ctx context.Context, r round) {
 		return
 	}
 	j.complaint = ""
+	var others, gone, late []string
 	for _, name := range orphans {
 		switch {
 		case r.mine[name]:
 			j.tell(ctx, report{proc: name, lapsed: true})
-		case r.unburied[name]:
-		case !strings.HasPrefix(name, j.self.Place()+":") || j.sweep(ctx, name):
-			j.adopt(ctx, name, death{cause: "its lease was past, its process or its host is gone"}, r.rules, false)
+		case !r.unburied[name]:
+			others = append(others, name)
 		}
 	}
+	// First all the sweeping: it does not need Redis, and what is left of one process does
+	// not wait until the jobs of another are recovered.
 	for _, name := range local {
-		master, err := proc.ParseIdentity(name)
-		if err != nil || j.sys.Alive(master) {
-			continue
-		}
-		pid, err := j.sys.Find(name)
-		if err != nil || pid != 0 {
-			continue // it drains without its master
-		}
-		if j.sweep(ctx, name) {
-			j.adopt(ctx, name, death{cause: "its process and its master are gone"}, r.rules, true)
+		if j.isGone(name) && j.sweep(ctx, name) {
+			gone = append(gone, name)
 		}
 	}
+	for _, name := range others {
+		if !slices.Contains(gone, name) && (!strings.HasPrefix(name, j.self.Place()+":") || j.sweep(ctx, name)) {
+			late = append(late, name)
+		}
+	}
+	for _, name := range gone {
+		j.adopt(ctx, name, death{cause: "its process and its master are gone"}, r.rules, true)
+	}
+	for _, name := range late {
+		j.adopt(ctx, name, death{cause: "its lease was past, its process or its host is gone"}, r.rules, false)
+	}
+}
+
+// isGone tells whether a process of this machine is dead and so is its master; else that
+// one sees to it, or it drains without.
+func (j *janitor) isGone(name string) bool {
+	master, err := proc.ParseIdentity(name)
+	if err != nil || j.sys.Alive(master) {
+		return false
+	}
+	pid, err := j.sys.Find(name)
+	return err == nil && pid == 0
 }
 
 // checkEviction tells once when Redis begins to be one that may throw jobs away: it was

@@ -11,7 +11,7 @@
 // Files: master.go the loop; config.go and deps.go what it needs; worker.go a
 // worker process as its master sees it; slot.go filling the slots; apart.go processes
 // for jobs that have to run alone; lookout.go who looks for jobs; signals.go what signals
-// do; reap.go and oom.go the end of a worker process; reload.go a new configuration;
+// do; reap.go, oom.go and sweep.go the end of a worker process; reload.go a new configuration;
 // recover.go, policy.go and janitor.go the jobs of the dead; heal.go unique queues;
 // status.go what people see.
 package master
@@ -83,7 +83,6 @@ type Master struct {
 
 	janitor  *janitor
 	healer   *healer
-	graves   []grave // on their way to the janitor
 	round    *round
 	roundAt  time.Time
 	unburied map[string]bool
@@ -149,7 +148,6 @@ func (m *Master) loop(ctx context.Context) {
 			return
 		}
 		timer.Reset(time.Until(m.wake))
-		graves, grave := m.nextGrave()
 		rounds, round := m.nextRound()
 		select {
 		case sig := <-m.d.Signals:
@@ -158,8 +156,6 @@ func (m *Master) loop(ctx context.Context) {
 			m.heed(s)
 		case e := <-m.exits:
 			m.reap(e)
-		case graves <- grave:
-			m.graves = m.graves[1:]
 		case rounds <- round:
 			m.round = nil
 		case r := <-m.janitor.reports:

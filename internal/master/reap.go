@@ -16,6 +16,9 @@ func (m *Master) reap(e exited) {
 	w := e.worker
 	m.now = time.Now()
 	delete(m.workers, w)
+	if w.struck != nil {
+		w.struck()
+	}
 	m.done += w.beat.Done
 	m.booted(w)
 	for other := range m.workers {

@@ -54,14 +54,14 @@ func (m *Master) deathOf(w *worker, exit proc.Exit) death {
 	return d
 }
 
-// bury hands what w has left in Redis to the janitor. One that left in good order
+// bury has the janitor see to what w has left in Redis, when nothing of it runs. One that left in good order
 // has left nothing; but whoever leaves last leaves nobody to look again.
 func (m *Master) bury(w *worker, orderly bool, exit proc.Exit) {
 	if !w.greeted || orderly && !m.leaving() {
 		return
 	}
 	m.unburied[w.proc] = true
-	m.graves = append(m.graves, grave{proc: w.proc, death: m.deathOf(w, exit), rules: m.rules()})
+	m.lay(w, grave{proc: w.proc, death: m.deathOf(w, exit), rules: m.rules()})
 }
 
 // buried takes the janitor's reports.

@@ -137,15 +137,7 @@ func (m *Master) askRound() {
 	m.healer.ask(m.cfg.Unique)
 }
 
-// nextGrave and nextRound are what the loop offers to the janitor; a nil channel
-// is never ready.
-func (m *Master) nextGrave() (chan<- grave, grave) {
-	if len(m.graves) == 0 {
-		return nil, grave{}
-	}
-	return m.janitor.graves, m.graves[0]
-}
-
+// nextRound is what the loop offers to the janitor; a nil channel is never ready.
 func (m *Master) nextRound() (chan<- round, round) {
 	if m.round == nil {
 		return nil, round{}

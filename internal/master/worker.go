@@ -54,6 +54,7 @@ type worker struct {
 	abortBy   time.Time // it must have been heard of by then; zero: settled
 	killed    bool      // SIGKILL was sent
 	lapsed    bool      // because its lease in Redis was past
+	struck    func()    // ends the sweep that goes on beside its end; nil: none
 	cause     string    // why
 	tainted   bool      // it cannot go on; tokens of the jobs that were to be killed
 	tokens    map[string]bool
@@ -260,4 +261,5 @@ func (m *Master) kill(w *worker, why string) {
 	if err := w.child.Kill(); err != nil {
 		m.log.Debug("kill", zap.String("proc", w.proc), zap.Error(err))
 	}
+	m.strike(w) // after that: from here on it starts nothing more
 }

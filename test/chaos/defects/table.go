@@ -42,7 +42,7 @@ var defects = []defect{
 	}, calm, []string{"C1"}},
 
 	{"I2", "locks are free before the processes of the dead are gone", []edit{
-		{janitor, `g.swept = g.swept || j.sweep(ctx, g.proc)`, `g.swept = true`},
+		{"internal/master/sweep.go", `killed, err := w.child.Sweep(try)`, `killed, err := 0, try.Err()`},
 	}, kills, []string{"C2"}},
 	// With one of the two it is ended all the same, if often too late.
 	{"I2", "a stopped worker process is left alone", []edit{
