@@ -119,13 +119,17 @@ func see(pid string) (process, bool, error) {
 		return process{}, false, err
 	}
 	if len(env) == 0 {
-		// Kernel threads look the same, but nobody descends from them.
-		var mem []byte
-		mem, err = os.ReadFile("/proc/" + pid + "/statm")
-		p.dying = err == nil && bytes.HasPrefix(mem, []byte("0 "))
-		if p.executing = p.executing && err == nil && !p.dying; p.executing {
+		if p.executing {
 			p.executing, err = readable(pid)
 		}
+		// Last: one that executes another program now may be dying by then, but not the
+		// other way round. Kernel threads look the same, but nobody descends from them.
+		var mem []byte
+		if err == nil {
+			mem, err = os.ReadFile("/proc/" + pid + "/statm")
+		}
+		p.dying = bytes.HasPrefix(mem, []byte("0 "))
+		p.executing = p.executing && err == nil && !p.dying
 	}
 	return p, true, blind(err)
 }

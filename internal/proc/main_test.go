@@ -36,6 +36,8 @@ func TestMain(m *testing.M) {
 		os.Exit(straysPart())
 	case "sweep":
 		os.Exit(sweepPart())
+	case "end":
+		os.Exit(endPart())
 	case "pidfile":
 		os.Exit(pidfilePart())
 	}
@@ -221,6 +223,37 @@ func sweepPart() int {
 	}
 	killed, err := Sweep(context.Background(), dead)
 	fmt.Println(ours(dead), ours("h:b:1-2:0.1"), killed, err, count(dead), count(other))
+	return 0
+}
+
+// endPart is a process that ends what it has started, and goes on.
+func endPart() int {
+	if Subreaper() != nil {
+		return 1
+	}
+	for _, argv := range [][]string{{"setsid", "sh", "-c", "sleep 1000 & env -i sleep 1000"}, {"env", "-i", "sleep", "1000"}} {
+		if err := exec.Command(argv[0], argv[1:]...).Start(); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+	}
+	living := func() (n int) {
+		found, _ := below("", see)
+		for _, p := range found {
+			if !p.dying {
+				n++
+			}
+		}
+		return n
+	}
+	for living() != 4 {
+		<-time.After(time.Millisecond)
+	}
+	EndDescendants()
+	for living() != 0 {
+		<-time.After(time.Millisecond)
+	}
+	fmt.Println("alone")
 	return 0
 }
 

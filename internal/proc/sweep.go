@@ -34,6 +34,22 @@ func (c *Child) Sweep(ctx context.Context) (killed int, err error) {
 	return c.sweeper.sweep(ctx)
 }
 
+// EndDescendants kills with SIGKILL what this process has started, for one that is about
+// to end itself, and may have no master to sweep after it. It waits for nobody.
+func EndDescendants() {
+	st, err := readStat("self")
+	if err != nil {
+		return // it may open no files; there is nothing to be seen then
+	}
+	s := newSweeper("")
+	for range 10 * cleanPasses { // it can start others meanwhile, but not for ever
+		before := len(s.signalled)
+		if _, err := s.under(child{os.Getpid(), st.start}); err == nil && len(s.signalled) == before {
+			return
+		}
+	}
+}
+
 // sweeper ends what one worker process has started, however often it has to look.
 type sweeper struct {
 	proc string

@@ -68,6 +68,11 @@ func TestSweepGoesByParents(t *testing.T) {
 	sweep(t, unique("p-under"))
 }
 
+func TestEndDescendants(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "alone", start(t, "end").line(t))
+}
+
 // One that does not even answer who asks for its environment, as those do that wait for
 // memory, is known by its master.
 func TestWorkerProcessesNeedNotBeAsked(t *testing.T) {
