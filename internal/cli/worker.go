@@ -66,7 +66,7 @@ func runWorker(handlers *resqued.Handlers) int {
 	if errors.Is(err, workerproc.ErrFenced) {
 		// Its jobs may already run elsewhere: nothing of them may run on here.
 		workerFailed(log, exitFailed, err)
-		killSelf()
+		w.killSelf()
 	}
 	if err != nil {
 		return workerFailed(log, exitFailed, err)
@@ -82,6 +82,7 @@ func workerFailed(log *zap.Logger, code int, err error) int {
 // worker is a worker process with all its parts.
 type worker struct {
 	process *workerproc.Process
+	set     *handler.Set
 	store   *store.Store
 	closers []func()
 }
@@ -101,6 +102,7 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 	if err != nil {
 		return nil, err
 	}
+	w.set = set
 	w.closers = append(w.closers, set.Close)
 	s, err := openStore(c, "resqued-worker", 0)
 	if err != nil {
@@ -135,7 +137,7 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 	deps := workerproc.Deps{
 		Store: s, Conn: conn, Handlers: set, Namer: keyer, LocksEnd: locks.Ends,
 		Runner: &thread.Runner{Performer: set, Locker: locks, Retries: retries, Describe: handler.Describe},
-		Stats:  stats, Signals: received, Hooks: handlers.AllHooks(), Log: log, Exit: killSelf,
+		Stats:  stats, Signals: received, Hooks: handlers.AllHooks(), Log: log, Exit: w.killSelf,
 	}
 	if c.Waker {
 		deps.OpenWaiter = func() (workerproc.Waiter, error) { return s.OpenWaiter() }
@@ -198,8 +200,12 @@ func reapStrays(owned func(pid int) bool, log *zap.Logger) (stop func()) {
 }
 
 // killSelf ends the process with a job in it that ignores its kill: nothing of
-// that job may run any longer, not even what a normal exit would still do.
-func killSelf() {
+// that job may run any longer, not even what a normal exit would still do. What jobs have
+// started goes first: the master may be gone that would end it, and this process can be
+// long in ending. No job is told of that.
+func (w *worker) killSelf() {
+	w.set.Abandon()
+	proc.EndDescendants()
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {}
 }

@@ -44,11 +44,19 @@ type runner struct {
 	grace   time.Duration
 	base    []string // the environment, without secrets
 	leaders sync.Map // pid of each command that runs
-	log     *zap.Logger
+	// told is held for good when no end of a job may be told any more.
+	told sync.RWMutex
+	log  *zap.Logger
 }
 
 func newRunner(o Options) *runner {
 	return &runner{proc: o.Proc, grace: o.KillGrace, base: scrub(o.Environ), log: o.Log}
+}
+
+// tells blocks, for good, when no end of a job may be told any more.
+func (r *runner) tells() {
+	r.told.RLock()
+	r.told.RUnlock() //nolint:staticcheck // it is the waiting that counts
 }
 
 func (r *runner) owns(pid int) bool {
@@ -138,6 +146,7 @@ func (c *command) run(ctx context.Context, job *resqued.Job, s *slice) error {
 		return err
 	}
 	how, err := p.wait(ctx, c.KillAfter, s)
+	c.runner.tells()
 	late := time.AfterFunc(drainFor, answered)
 	out.drain()
 	late.Stop()

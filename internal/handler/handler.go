@@ -104,6 +104,11 @@ func (s *Set) Owns(pid int) bool { return s.runner.owns(pid) }
 // more; performing a command afterwards is an error.
 func (s *Set) Close() { s.runner.starter.close() }
 
+// Abandon keeps jobs that end from now on from being told of: neither hooks nor whoever
+// waits for a Perform hear of them. It is for a process that is about to end itself with
+// all that it has started, so that no job seems to have failed for that.
+func (s *Set) Abandon() { s.runner.told.Lock() }
+
 // Perform runs the job and calls done with its error when its code has returned; for
 // a command, when its last process is gone. All of it happens on the goroutine of the
 // caller. A handler that ends that goroutine (runtime.Goexit) ends only the job: done
@@ -140,6 +145,7 @@ func (s *Set) survive(ctx context.Context, job *resqued.Job, e *entry) (err erro
 }
 
 func (s *Set) end(ctx context.Context, job *resqued.Job, err error, done func(err error)) {
+	s.runner.tells()
 	if err != nil && isFailure(err) {
 		s.tellFailure(ctx, job, err)
 	}

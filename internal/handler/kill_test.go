@@ -342,3 +342,21 @@ func BenchmarkGo(b *testing.B) {
 		}
 	}
 }
+
+// A process that ends itself ends its commands first. For that none of them has failed.
+func TestAbandon(t *testing.T) {
+	t.Parallel()
+	f := setup(t, `echo $$ > pid; sleep 1000`)
+	done := f.start(t.Context())
+	pid := f.pid(t, "pid")
+	f.Abandon()
+	require.NoError(t, unix.Kill(pid, unix.SIGKILL))
+	require.Eventually(t, func() bool { return gone(pid) }, soon, time.Millisecond, "somebody waits for it")
+	select {
+	case err := <-done:
+		t.Errorf("told: %v", err)
+	case <-time.After(50 * time.Millisecond): // as long as nothing happens
+	}
+	f.Resume()
+	require.ErrorContains(t, wait(t, done), "SIGKILL")
+}

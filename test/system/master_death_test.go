@@ -257,6 +257,16 @@ func TestJobsOfADeadMaster(t *testing.T) {
 		again(t, d, o)
 	})
 
+	t.Run("what its code has started ends with it", func(t *testing.T) {
+		t.Parallel()
+		d, o, pid := begin(t, "Parent", "")
+		proctest.Await(t, patience, func() bool { return len(sleepers(d)) == 1 }, "the process in its own session")
+		awaitTitle(t, pid, "draining")
+		require.NoError(t, unix.Kill(pid, term))
+		proctest.Await(t, patience, func() bool { return len(d.Processes()) == 0 }, "the end of all processes")
+		again(t, d, o)
+	})
+
 	t.Run("on_master_death: kill leaves all jobs to the next master", func(t *testing.T) {
 		t.Parallel()
 		o := harness.Options{App: true, Threads: 3, Config: "on_master_death: kill\n"}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -71,6 +72,15 @@ func register(h *resqued.Handlers) {
 		return awaitFile(ctx, os.Getenv(gateEnv))
 	}})
 
+	// Parent is a Stubborn with a process in a session of its own.
+	resqued.Handle(h, "Parent", func(ctx context.Context, id int) error {
+		c := exec.Command("setsid", "sleep", "1001")
+		if err := c.Start(); err != nil {
+			return err
+		}
+		defer func() { _, _ = c.Process.Kill(), c.Wait() }()
+		return n.gate(ctx, id, false)
+	})
 	// Count does nothing but be counted.
 	resqued.Handle(h, "Count", func(_ context.Context, id int) error {
 		return n.mark("ran", id)
