@@ -36,7 +36,7 @@ lint: ## run the linter (.golangci.yml)
 test: ## provide what the tests need, then run every test with the race detector
 	sh scripts/provide
 	$(TESTS) -race -timeout $(TIMEOUT) ./...
-	$(TESTS) -timeout $(TIMEOUT) -run '^TestModelFindsDefects$$' ./internal/store
+	$(TESTS) -timeout $(TIMEOUT) -run 'FindsDefects$$' ./internal/store
 
 race: ## the system tests against a daemon that is built with the race detector
 	sh scripts/provide
