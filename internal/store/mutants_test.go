@@ -153,12 +153,11 @@ const mutantSequences = 1000
 // the model or the scripts change, others may be the first to find it.
 var shortcuts = map[string]int{
 	"an older run is not looked at":                          630,
-	"a lost class lock is refreshed":                         515,
-	"a member without a job is in the way":                   132,
-	"suspects are taken straight":                            94,
+	"a lost class lock is refreshed":                         267,
+	"suspects are taken straight":                            44,
 	"what was released during a first look is forgotten":     58,
 	"a locked job is dropped, straight":                      53,
-	"a full server takes no process back":                    52,
+	"a full server takes no process back":                    64,
 	"a count stays when its job has failed with its process": 50,
 	"completions are applied again":                          47,
 	"who has lost the record takes a lock":                   37,
