@@ -230,12 +230,12 @@ func (b *Box) end() {
 	}
 	select {
 	case <-b.ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(bootTimeout):
 		b.tb.Errorf("box: its processes did not end:\n%s", b.log)
 	}
 	// Deepest first; a dead process leaves its cgroup a moment after its end.
 	var err error
-	gone := Within(10*time.Second, func() bool {
+	gone := Within(bootTimeout, func() bool {
 		err = removeCgroup(b.cgroup)
 		return err == nil
 	})

@@ -21,6 +21,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -166,6 +167,8 @@ func (s *Server) Client(tb testing.TB) *redis.Client {
 		Addr:                     s.Addr,
 		TLSConfig:                s.TLSConfig,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		// A command that takes long on a busy machine must not be sent again.
+		ReadTimeout: time.Minute, WriteTimeout: time.Minute,
 	}
 	if s.Socket != "" {
 		o.Network, o.Addr, o.TLSConfig = "unix", s.Socket, nil

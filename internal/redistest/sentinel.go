@@ -1,15 +1,20 @@
 package redistest
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // Sentinel starts a Sentinel that watches a server under a name, and returns its
@@ -20,30 +25,55 @@ func Sentinel(tb testing.TB, server *Server, name string) (addr string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	own := strconv.Itoa(freePort())
-	// Sentinel rewrites its configuration, so it needs a file of its own.
-	file := filepath.Join(tb.TempDir(), "sentinel.conf")
-	text := fmt.Sprintf("port %s\nbind 127.0.0.1\nsentinel monitor %s %s %s 1\n", own, name, host, port)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		tb.Fatal(err)
-	}
-	cmd := exec.Command("redis-server", file, "--sentinel")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	addr = net.JoinHostPort("127.0.0.1", own)
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
-		if conn, err := net.Dial("tcp", addr); err == nil {
-			_ = conn.Close()
+	for range 20 {
+		own := strconv.Itoa(freePort())
+		addr = net.JoinHostPort("127.0.0.1", own)
+		// Sentinel rewrites its configuration, so it needs a file of its own.
+		file := filepath.Join(tb.TempDir(), "sentinel.conf")
+		text := fmt.Sprintf("port %s\nbind 127.0.0.1\nsentinel monitor %s %s %s 1\n", own, name, host, port)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			tb.Fatal(err)
+		}
+		cmd := exec.Command("redis-server", file, "--sentinel")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		if err := cmd.Start(); err != nil {
+			tb.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			_ = cmd.Wait()
+			close(ended)
+		}()
+		tb.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			<-ended
+		})
+		if sentinelAnswers(addr, cmd.Process.Pid, ended) {
 			return addr
 		}
-		<-time.After(5 * time.Millisecond)
 	}
 	tb.Fatalf("the sentinel at %s does not answer", addr)
 	return ""
+}
+
+// sentinelAnswers waits for the sentinel of a process; false when it has ended, because
+// another program had its port.
+func sentinelAnswers(addr string, pid int, ended <-chan struct{}) bool {
+	c := redis.NewClient(&redis.Options{
+		Addr: addr, MaxRetries: -1,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	defer func() { _ = c.Close() }()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		// Whose port it is may be that of another test's.
+		if strings.Contains(c.Info(context.Background(), "server").Val(), fmt.Sprintf("process_id:%d\r\n", pid)) {
+			return true
+		}
+		select {
+		case <-ended:
+			return false
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	return false
 }
