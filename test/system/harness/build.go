@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -32,6 +34,13 @@ var buildDir string
 // Twice as many tests run side by side as Go would run, unless -parallel says how many:
 // they wait for processes most of the time.
 func Main(run func() int) int {
+	// A shell that runs the tests in the background has them ignore these, and what they
+	// start would ignore them, too.
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGQUIT} {
+		if signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
 	flag.Parse()
 	told := false
 	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "test.parallel" })
@@ -93,7 +102,7 @@ func Speed(limit time.Duration) time.Duration {
 	if Full() {
 		return limit
 	}
-	return 20 * limit
+	return limit + patience
 }
 
 var (

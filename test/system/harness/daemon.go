@@ -63,6 +63,8 @@ type Options struct {
 type Daemon struct {
 	PID   int
 	Space string
+	// Told is when Signal was called last.
+	Told time.Time
 	// URL is where its Redis is.
 	URL    string
 	Client *redis.Client
@@ -77,7 +79,9 @@ type Daemon struct {
 	// forgetMasters: see ForgetMasters.
 	forgetMasters bool
 
-	mark   string
+	mark string
+	// name is the part of its worker processes' names that says which master it is.
+	name   string
 	notify *notifications
 	log    *logBuffer
 	cmd    *exec.Cmd
@@ -185,6 +189,11 @@ func (d *Daemon) run() {
 		d.tb.Fatalf("start: %v", err)
 	}
 	d.PID = d.cmd.Process.Pid
+	// With the start time, because the pid alone may be that of another master in
+	// another pid namespace. One that is gone already has started nothing.
+	if p, ok := proctest.Look(d.PID); ok {
+		d.name = fmt.Sprintf(":%d-%d:", d.PID, p.Start)
+	}
 }
 
 // Configure writes the configuration file anew; the daemon reads it on HUP.
@@ -206,6 +215,7 @@ func (d *Daemon) Touch(name string) {
 // Signal sends a signal to the master.
 func (d *Daemon) Signal(sig syscall.Signal) {
 	d.tb.Helper()
+	d.Told = time.Now()
 	if err := d.cmd.Process.Signal(sig); err != nil {
 		d.tb.Fatalf("send %s: %v\n%s", sig, err, d.Log())
 	}
@@ -263,11 +273,10 @@ const markEnv = "RESQUED_TEST_RUN"
 
 // Processes returns every living process that descends from the daemon, the
 // master included. Commands do not inherit the daemon's environment; they are
-// known by the name of their worker process, which has the master's pid in it.
+// known by the name of their worker process, which has the master in it.
 func (d *Daemon) Processes() []proctest.Process {
-	master := fmt.Sprintf(":%d-", d.PID)
 	return proctest.Find(func(p proctest.Process) bool {
-		return p.PID == d.PID || p.Env(markEnv) == d.mark || strings.Contains(p.Env("RESQUED_PROC"), master)
+		return p.PID == d.PID || p.Env(markEnv) == d.mark || d.name != "" && strings.Contains(p.Env("RESQUED_PROC"), d.name)
 	})
 }
 

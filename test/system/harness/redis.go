@@ -155,7 +155,10 @@ end
 for _, key in ipairs(redis.call('KEYS', p .. 'resqued:inflight:*')) do inflight = inflight + redis.call('HLEN', key) end
 local failed = redis.pcall('LLEN', p .. 'failed') -- a test may have put something else there
 local delayed = redis.call('ZCARD', p .. 'resqued:delayed')
-for _, key in ipairs(redis.call('KEYS', p .. 'delayed:*')) do delayed = delayed + redis.call('LLEN', key) end
+for _, key in ipairs(redis.call('KEYS', p .. 'delayed:*')) do -- schedules have one that is no list
+  local n = redis.pcall('LLEN', key)
+  if type(n) == 'number' then delayed = delayed + n end
+end
 return {queued, inflight, delayed,
   tonumber(redis.call('GET', p .. 'stat:processed') or 0), type(failed) == 'number' and failed or 0}`)
 

@@ -43,9 +43,12 @@ type notes struct {
 	trace  trace
 }
 
+// slow is how long Redis may take on a busy machine.
+const slow = 30 * time.Second
+
 func (n *notes) mark(kind string, id int) error {
 	// Not the job's context: what a killed job has done must still be noted.
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), slow)
 	defer cancel()
 	pipe := n.client.Pipeline()
 	pipe.HIncrBy(ctx, n.space+":test:"+kind, strconv.Itoa(id), 1)
@@ -66,6 +69,8 @@ func register(h *resqued.Handlers) {
 			panic(fmt.Sprintf("%s: %v", redisEnv, err))
 		}
 		o.MaxRetries = -1 // a count that is made twice would look like a job that ran twice
+		// A Redis that is slow for want of a processor is no failure of the job.
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = slow, slow, slow
 		n.client = redis.NewClient(o)
 	}
 	h.Hook(resqued.Hooks{AfterFork: func(ctx context.Context) error {
