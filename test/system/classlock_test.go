@@ -93,10 +93,8 @@ func TestClassLockOfAKilledWorker(t *testing.T) {
 	require.NoError(t, err)
 	began := time.Now()
 	require.NoError(t, unix.Kill(pid, unix.SIGKILL))
-	proctest.Await(t, patience, func() bool { return classLock(d, "Untimed") != holder }, "the release of the lock")
-	took := time.Since(began)
-	t.Logf("the lock is free after %s", took)
-	require.Less(t, took, unexpired, "nobody freed it, it expired")
+	proctest.Await(t, unexpired, func() bool { return classLock(d, "Untimed") != holder }, "the release of the lock, before it expires")
+	t.Logf("the lock is free after %s", time.Since(began))
 
 	d.Open()
 	d.AwaitProcessed(2, patience)

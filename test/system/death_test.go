@@ -39,7 +39,6 @@ func killWorkers(t *testing.T, d *harness.Daemon) {
 	}
 	took := awaitFree(t, d, held, unexpired)
 	t.Logf("%d jobs are moved and their locks free after %s", len(held), took)
-	require.Less(t, took, lease, "nobody freed them, they expired")
 }
 
 func nothingRunsAgain(t *testing.T, d *harness.Daemon) {
@@ -63,7 +62,7 @@ func TestJobsOfTheDeadFail(t *testing.T) {
 	t.Parallel()
 	t.Run("a killed process", func(t *testing.T) {
 		t.Parallel()
-		d := harness.Start(t, harness.Options{App: true, Threads: 3, Env: []string{"ON_WORKER_DEATH=fail"}, Config: shortLease})
+		d := harness.Start(t, harness.Options{App: true, Threads: 3, Env: []string{"ON_WORKER_DEATH=fail"}})
 		d.Push("mail", "Gate", 1)
 		d.Push("mail", "Untimed", 2) // has a class lock
 		d.Push("mail", "Act", 3)
@@ -115,7 +114,7 @@ func TestAtMostOnce(t *testing.T) {
 	t.Parallel()
 	t.Run("a function fails, its neighbours run again", func(t *testing.T) {
 		t.Parallel()
-		d := harness.Start(t, harness.Options{App: true, Threads: 3, Config: shortLease + "max_deaths: 1000\n"})
+		d := harness.Start(t, harness.Options{App: true, Threads: 3, Config: "max_deaths: 1000\n"})
 		d.Push("mail", "Once", 1)
 		d.Push("mail", "Gate", 2, 3)
 		d.AwaitNoted("started", 3)
@@ -141,7 +140,7 @@ func TestAtMostOnce(t *testing.T) {
 		d := harness.Start(t, harness.Options{App: true})
 		d.Push("mail", "Once", 1)
 		d.AwaitNoted("started", 1)
-		k, _ := killJob(t, d, jobOf(t, d, 1).ID, "--requeue")
+		k := killJob(t, d, jobOf(t, d, 1).ID, "--requeue")
 		require.True(t, k.Requeued)
 		proctest.Await(t, patience, func() bool { return d.Noted("started")["1"] == "2" }, "the second run")
 		d.Open()
@@ -159,7 +158,7 @@ func TestAtMostOnce(t *testing.T) {
 
 	t.Run("a command", func(t *testing.T) {
 		t.Parallel()
-		d := harness.Start(t, harness.Options{Threads: 2, Config: shortLease + `
+		d := harness.Start(t, harness.Options{Threads: 2, Config: `
 handlers:
   Pay:
     command: [sh, -c, "echo ran >>pay; until [ -e end ]; do sleep 0.05; done"]

@@ -76,7 +76,7 @@ func firstRun(t *testing.T, path string) *first {
 	t.Cleanup(func() {
 		_ = f.cmd.Process.Kill()
 		<-f.ended
-		proctest.Await(t, 10*time.Second, func() bool {
+		proctest.Await(t, patience, func() bool {
 			left := proctest.Find(func(p proctest.Process) bool { return p.Env("RESQUED_TEST_RUN") == home })
 			for _, p := range left {
 				_ = syscall.Kill(p.PID, syscall.SIGKILL)

@@ -72,7 +72,7 @@ func TestEachJobRunsOnce(t *testing.T) {
 		d.AwaitProcessed(int64(jobs), 2*time.Minute)
 		took := time.Since(began)
 		looked := stop()
-		require.Greater(t, looked, 20)
+		require.Positive(t, looked)
 		t.Logf("%.0f jobs/s; %d samples", float64(jobs)/took.Seconds(), looked)
 		drained(t, d, jobs, d.Noted("ran"), d.Noted("ran-by"))
 	})

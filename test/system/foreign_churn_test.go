@@ -225,6 +225,7 @@ func TestRubyWorkersComeAndGo(t *testing.T) {
 	stop := churnRuby(t, d, 2, "long")
 	feed(d, 1, jobs/2)
 	d.AwaitProcessed(int64(jobs/2), 2*time.Minute)
+	d.AwaitStatus("running, 2 workers")
 	shown(t, d)
 
 	// The worker processes are replaced, then the daemon.
@@ -310,8 +311,15 @@ func TestNodeWorkersComeAndGo(t *testing.T) {
 	unwatch := watched(t, d)
 	defer unwatch()
 	stop := churnNode(t, d)
+	proctest.Await(t, 2*patience, func() bool {
+		return slices.ContainsFunc(d.Client.SMembers(t.Context(), d.Key("workers")).Val(), func(id string) bool {
+			name, err := wire.ParseWorkerID(id)
+			return err == nil && !name.Ours
+		})
+	}, "the first of them, which takes node a while")
 	feed(d, 1, jobs/2)
 	d.AwaitProcessed(int64(jobs/2), 2*time.Minute)
+	d.AwaitStatus("running, 2 workers")
 	shown(t, d)
 	require.Len(t, busyWorkers(t, d), 2)
 

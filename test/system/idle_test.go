@@ -24,21 +24,19 @@ func TestIdle(t *testing.T) {
 
 	t.Run("it costs next to nothing", func(t *testing.T) {
 		// Starting is not idling, and a process that has just started looks for jobs
-		// at every interval for a while.
-		var used time.Duration
+		// at every interval for a while. How long all that lasts the machine decides.
+		d.AwaitStatus("running, 4 workers")
 		<-time.After(6 * time.Second)
-		for _, p := range d.Processes() {
-			used -= proctest.CPUTime(p.PID)
-		}
 		const watch = 5 * time.Second
-		<-time.After(watch)
-		for _, p := range d.Processes() {
-			used += proctest.CPUTime(p.PID)
-		}
-		percent := 100 * used.Seconds() / watch.Seconds()
-		t.Logf("%.1f %% of one core", percent)
-		// The aim is 1 %; a machine that runs other tests besides gets some slack.
-		require.Less(t, percent, 5.0)
+		proctest.Await(t, 2*time.Minute, func() bool {
+			used, began := -cpuTime(d), time.Now()
+			<-time.After(watch)
+			used += cpuTime(d)
+			percent := 100 * used.Seconds() / time.Since(began).Seconds()
+			t.Logf("%.1f %% of one core", percent)
+			// The aim is 1 %; a machine that runs other tests besides gets some slack.
+			return percent < 5
+		}, "five seconds of idleness")
 	})
 
 	t.Run("a job is picked up within an interval", func(t *testing.T) {
@@ -74,13 +72,14 @@ func TestMemoryStaysFlat(t *testing.T) {
 		return total >> 20
 	}
 	d.Push("mail", "Leak", harness.Range(1, jobs)...)
-	var highest [2]int64 // of the first and of the second half
+	var highest, looks [2]int64 // of the first and of the second half
 	proctest.Await(t, 5*time.Minute, func() bool {
 		done := d.Snapshot().Processed
 		half := 0
 		if done > int64(jobs/2) {
 			half = 1
 		}
+		looks[half]++
 		highest[half] = max(highest[half], tree())
 		return done == int64(jobs)
 	}, "%d leaking jobs", jobs)
@@ -89,5 +88,7 @@ func TestMemoryStaysFlat(t *testing.T) {
 	// 4 processes of at most 100 jobs, a fifth one that retires, and their heaps'
 	// slack; a tree that does not give back would be at several thousand.
 	require.Less(t, highest[1], int64(1400))
-	require.Less(t, float64(highest[1]), 1.5*float64(highest[0])+100)
+	if looks[0] >= 20 { // or it may not have seen how much the first half took
+		require.Less(t, float64(highest[1]), 1.5*float64(highest[0])+100)
+	}
 }

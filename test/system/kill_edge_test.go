@@ -55,6 +55,7 @@ func TestKillAtABadMoment(t *testing.T) {
 			w.watch()
 			d.Push("mail", "Count", 2)
 			d.AwaitNoted("ran", 1)
+			d.AwaitProcessed(2, patience)
 			wasKilled(t, d.Failures())
 			if class == "Blocked" {
 				require.Equal(t, "1", d.Noted("started")["1"])
@@ -87,7 +88,7 @@ func TestKillAtABadMoment(t *testing.T) {
 		d, w := stuckIn(t, "Family", harness.Options{})
 		d.Push("mail", "Count", 2)
 		d.Signal(quit)
-		d.AwaitStatus("draining")
+		awaitState(t, d, "draining")
 		require.Equal(t, kill{ID: "the-job", Killed: true, How: "cancelled"}, askKill(d, "the-job", longGrace.String()))
 		w.watch()
 		require.Zero(t, d.Exit())
@@ -100,7 +101,7 @@ func TestKillAtABadMoment(t *testing.T) {
 		t.Parallel()
 		d, w := stuckIn(t, "Blocked", short)
 		d.Signal(usr2)
-		d.AwaitStatus("paused")
+		awaitState(t, d, "paused")
 		d.Push("mail", "Count", 2)
 		require.Equal(t, kill{ID: "the-job", Killed: true, How: "process_recycled"}, askKill(d, "the-job", killGrace.String()))
 		w.watch()
@@ -122,6 +123,7 @@ func TestKillAtABadMoment(t *testing.T) {
 		}
 		d.Push("mail", "Count", 4)
 		d.AwaitNoted("ran", 1)
+		d.AwaitProcessed(4, patience)
 		requireNoLocks(t, d)
 		require.Len(t, d.Failures(), 3)
 	})

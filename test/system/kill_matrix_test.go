@@ -142,6 +142,14 @@ func killStuck(t *testing.T, c stuckCode, way killWay) time.Duration {
 	}
 	d.PushRaw("mail", fmt.Sprintf(`{"class":%q,"args":[1],"id":"the-job"}`, class))
 	w, locked := awaitLock(t, d)
+	answer := make(chan kill, 1)
+	if w == nil { // its time was up before it could be met
+		require.True(t, way.timed, "nobody has killed it")
+		require.Empty(t, jobProcesses(d))
+		requireNoLocks(t, d)
+		recorded(t, d, c, way, worker.PID, answer)
+		return 0
+	}
 	w.command = c.processes > 0
 	if !way.timed {
 		awaitStuck(t, d, c)
@@ -156,7 +164,6 @@ func killStuck(t *testing.T, c stuckCode, way killWay) time.Duration {
 		require.GreaterOrEqual(t, len(w.code), c.processes)
 	}
 
-	answer := make(chan kill, 1)
 	switch {
 	case way.timed:
 		w.began = locked.Add(stuckTimeout)
@@ -168,8 +175,13 @@ func killStuck(t *testing.T, c stuckCode, way killWay) time.Duration {
 		way.kill(t, d, worker.PID)
 	}
 	free := w.watch()
+	recorded(t, d, c, way, worker.PID, answer)
+	return free
+}
 
-	// The record says what was done, and only a stubborn job costs its process.
+// recorded: the record says what was done, and only a stubborn job costs its process.
+func recorded(t *testing.T, d *harness.Daemon, c stuckCode, way killWay, worker int, answer <-chan kill) {
+	t.Helper()
 	failures := d.Failures()
 	require.Len(t, failures, 1)
 	exception := "Resque::DirtyExit"
@@ -187,15 +199,14 @@ func killStuck(t *testing.T, c stuckCode, way killWay) time.Duration {
 	if way.ends {
 		require.Zero(t, d.Exit())
 		require.Empty(t, d.Residue())
-		return free
+		return
 	}
 	d.Push("mail", "Count", 2)
 	d.AwaitNoted("ran", 1)
 	if !c.stubborn && way.name != "TERM process" {
-		require.Equal(t, []int{worker.PID}, d.WorkerPIDs())
+		require.Equal(t, []int{worker}, d.WorkerPIDs())
 	}
 	require.Len(t, d.Failures(), 1)
-	return free
 }
 
 // awaitStuck waits until the code is where only a kill gets it out.

@@ -57,7 +57,8 @@ func (w *watcher) look() sight {
 	return sight{free: reply[0] != w.holder, recorded: reply[1].(int64), stopped: reply[2].(int64) > 0}
 }
 
-// awaitLock waits until the job has its lock and returns when that was seen.
+// awaitLock waits until the job has its lock and returns when that was seen; nil if the
+// job has ended before.
 func awaitLock(t *testing.T, d *harness.Daemon) (w *watcher, at time.Time) {
 	t.Helper()
 	w = &watcher{t: t, d: d}
@@ -66,6 +67,9 @@ func awaitLock(t *testing.T, d *harness.Daemon) (w *watcher, at time.Time) {
 		at = time.Now()
 		for w.lock, w.holder = range held {
 			return w, at
+		}
+		if d.Client.LLen(t.Context(), d.Key("failed")).Val() > 0 {
+			return nil, at
 		}
 		require.True(t, at.Before(deadline), "no job has got its lock")
 	}

@@ -38,17 +38,31 @@ func onceEach(t *testing.T, d *harness.Daemon, jobs int) (ran int) {
 	return len(noted)
 }
 
+// inTheMiddle gives a test twice as many jobs, again and again, as long as all of them
+// were done before it could interrupt them: how fast they are done is nobody's business.
+func inTheMiddle(t *testing.T, test func(jobs int) (met bool)) {
+	t.Helper()
+	for jobs, tries := harness.Load(), 0; !test(jobs); jobs, tries = 2*jobs, tries+1 {
+		require.Less(t, tries, 5, "it always comes too late to show anything")
+	}
+}
+
 func TestDrainUnderLoad(t *testing.T) {
 	t.Parallel()
-	jobs := harness.Load()
+	inTheMiddle(t, func(jobs int) bool { return drainsUnderLoad(t, jobs) })
+}
+
+func drainsUnderLoad(t *testing.T, jobs int) (met bool) {
+	t.Helper()
 	d := busy(t, jobs)
 	stop := d.Conserve(int64(jobs))
 	d.Signal(quit)
 	require.Zero(t, d.Exit())
 	stop()
 	require.Empty(t, d.Residue())
-	ran := onceEach(t, d, jobs)
-	require.Less(t, ran, jobs, "the drain came too late to show anything")
+	if onceEach(t, d, jobs) == jobs {
+		return false
+	}
 
 	// The next daemon does the rest, and nothing twice.
 	o := fleet
@@ -58,11 +72,16 @@ func TestDrainUnderLoad(t *testing.T) {
 	require.Zero(t, next.Exit())
 	require.Equal(t, jobs, onceEach(t, next, jobs))
 	require.Empty(t, next.Residue())
+	return true
 }
 
 func TestPauseUnderLoad(t *testing.T) {
 	t.Parallel()
-	jobs := harness.Load()
+	inTheMiddle(t, func(jobs int) bool { return pausesUnderLoad(t, jobs) })
+}
+
+func pausesUnderLoad(t *testing.T, jobs int) (met bool) {
+	t.Helper()
 	d := busy(t, jobs)
 	d.Signal(usr2)
 	d.AwaitStatus("paused")
@@ -75,10 +94,10 @@ func TestPauseUnderLoad(t *testing.T) {
 			!proctest.Within(500*time.Millisecond, func() bool { return d.Snapshot() != before })
 	}
 	proctest.Await(t, patience, still, "an end of all movement")
-	require.Positive(t, before.Queued, "the pause came too late to show anything")
 	d.Signal(cont)
 	d.AwaitProcessed(int64(jobs), 2*time.Minute)
 	require.Equal(t, jobs, onceEach(t, d, jobs))
+	return before.Queued > 0
 }
 
 func TestTermUnderLoad(t *testing.T) {
@@ -145,9 +164,11 @@ func TestBadReloadKeepsTheOldConfiguration(t *testing.T) {
 func TestWorkerProcessIsKilled(t *testing.T) {
 	t.Parallel()
 	jobs := harness.Load()
-	d := busy(t, jobs)
+	// So that bad luck, the same job three times, is no failure.
+	d := busy(t, jobs, "RESQUED_MAX_DEATHS=1000")
 	stop := d.Conserve(int64(jobs))
-	for range 10 {
+	const kills = 10
+	for range kills {
 		pids := d.WorkerPIDs()
 		if len(pids) == 0 {
 			continue
@@ -164,12 +185,12 @@ func TestWorkerProcessIsKilled(t *testing.T) {
 	for id, times := range noted {
 		n, err := strconv.Atoi(times)
 		require.NoError(t, err)
-		require.LessOrEqual(t, n, 3, "job %s", id)
+		require.LessOrEqual(t, n, 1+kills, "job %s", id)
 		if n > 1 {
 			twice++
 		}
 	}
-	require.LessOrEqual(t, twice, 10*fleet.Threads, "only jobs in hand may run again")
+	require.LessOrEqual(t, twice, kills*fleet.Threads, "only jobs in hand may run again")
 	require.Empty(t, d.Failures())
 	d.Signal(quit)
 	require.Zero(t, d.Exit())

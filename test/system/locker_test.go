@@ -137,7 +137,7 @@ func TestLockerRun(t *testing.T) {
 		{"kill guard", func(g target) { _ = syscall.Kill(g.guard, syscall.SIGKILL) }},
 	}
 	counts := map[string]int{}
-	for n, began := 0, time.Now(); time.Since(began) < lasts; n++ {
+	for n, began := 0, time.Now(); n < len(faults) || time.Since(began) < lasts; n++ {
 		fault := faults[n%len(faults)]
 		fault.hit(find())
 		counts[fault.name]++

@@ -23,8 +23,12 @@ func told(t *testing.T, d *harness.Daemon) bool {
 // where that is nil.
 func losing(t *testing.T, class, config string, take func(d *harness.Daemon, lock string)) *harness.Daemon {
 	t.Helper()
+	kill := longKill
+	if class == "Stubborn" {
+		kill = shortKill
+	}
 	d := harness.Start(t, harness.Options{
-		App: true, Config: shortLease + config, Trace: t.TempDir(), Env: []string{shortKill},
+		App: true, Config: shortLease + config, Trace: t.TempDir(), Env: []string{kill},
 	})
 	d.Push("mail", class, 1)
 	d.AwaitNoted("started", 1)
@@ -121,7 +125,7 @@ func TestLockIsLost(t *testing.T) {
 		t.Parallel()
 		server := redistest.Start(t, redistest.Options{})
 		d := harness.Start(t, harness.Options{
-			App: true, Config: shortLease, Trace: t.TempDir(), Redis: server, Env: []string{shortKill},
+			App: true, Config: shortLease, Trace: t.TempDir(), Redis: server, Env: []string{longKill},
 		})
 		d.Push("mail", "Act", 1)
 		d.AwaitNoted("started", 1)

@@ -54,6 +54,7 @@ func TestStoppedDaemonLosesItsLock(t *testing.T) {
 			awaitOthers(t, old, []int{pid}, 1)
 			old.Push("mail", "Count", 2)
 			old.AwaitNoted("ran", 1)
+			old.AwaitProcessed(1, patience)
 
 			require.Equal(t, map[string]string{actLock: value}, lockValues(t, next))
 			require.Equal(t, harness.Snapshot{InFlight: 1, Processed: 1}, next.Snapshot())
@@ -122,12 +123,12 @@ func stopWorker(t *testing.T, reported bool) {
 	})
 	d.Push("mail", "Act", 1)
 	d.AwaitNoted("started", 1)
+	pid := holder(t, d, 1)
 	// The title comes with a report, and with the first of them the master learns
 	// until when the locks are safe.
 	if reported {
-		proctest.Await(t, patience, func() bool { return strings.Contains(d.Workers()[0].Title, "1/1 busy") }, "a report")
+		proctest.Await(t, patience, func() bool { p, _ := proctest.Look(pid); return strings.Contains(p.Title, "1/1 busy") }, "a report")
 	}
-	pid := d.WorkerPIDs()[0]
 	value := lockValues(t, d)[actLock]
 	require.NoError(t, unix.Kill(pid, unix.SIGSTOP))
 	began := time.Now()

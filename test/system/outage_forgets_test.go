@@ -21,9 +21,9 @@ import (
 )
 
 // loading is a server that loads its data until it is told to get on with it.
-var loading = redistest.Options{Args: []string{"--key-load-delay", "50000", "--loading-process-events-interval-bytes", "1024"}}
+var loading = redistest.Options{Args: []string{"--key-load-delay", "150000", "--loading-process-events-interval-bytes", "1024"}}
 
-// load restarts a server with enough data to answer LOADING for half a minute, or until the
+// load restarts a server with enough data to answer LOADING for a minute and a half, or until the
 // function that it returns is called.
 func load(t *testing.T, s *redistest.Server) (getOn func()) {
 	t.Helper()
@@ -46,6 +46,7 @@ func TestRedisLoadsItsData(t *testing.T) {
 	t.Run("at the start", func(t *testing.T) {
 		t.Parallel()
 		server := redistest.Start(t, loading)
+		harness.Binary(t) // building it may take longer than all that is to be met
 		getOn := load(t, server)
 		config, gate, _ := gated(t.TempDir())
 		require.NoError(t, os.WriteFile(gate, nil, 0o600))

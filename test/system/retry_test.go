@@ -199,7 +199,7 @@ handlers:
     retry: {backoff: [0], retry_on: {exit_codes: [3]}, never_on: {messages: [full]}}
   Slow:
     command: [sh, -c, 'sed "s/.*\(.attempt.:.*\),.enqueued.*/\1/" >> %[1]s; exec sleep 100']
-    timeout: 100ms
+    timeout: 3s # enough for its beginning
     retry: {attempts: 2, backoff: [0], retry_on: {exceptions: ["Resqued::Time*"]}}
 `, out)})
 	d.Push("mail", "Try", 1)

@@ -195,9 +195,12 @@ func TestSuspectsOfADeadMaster(t *testing.T) {
 	d.Push("mail", "Gate", 1, 2, 3)
 	d.AwaitNoted("started", 3)
 	require.NoError(t, unix.Kill(holder(t, d, 1), unix.SIGKILL))
-	apart := func() bool { return len(suspectProcesses(d)) == 1 && d.Snapshot().InFlight == 1 }
+	// One at first; the next one does not wait for its end for ever.
+	apart := func() bool {
+		s := d.Snapshot()
+		return len(suspectProcesses(d)) > 0 && s.InFlight > 0 && s.InFlight+s.Queued == 3
+	}
 	proctest.Await(t, patience, apart, "one that runs alone")
-	require.EqualValues(t, 2, d.Snapshot().Queued, "the others wait for it")
 	d.KillTree()
 	o.Namespace = d.Space
 	d.ForgetMasters()

@@ -95,13 +95,13 @@ func TestSystemd(t *testing.T) {
 
 	t.Run("stop waits for the job in hand, beyond TimeoutStopSec", func(t *testing.T) {
 		t.Parallel()
-		s := boot(t, "", "TimeoutStopSec=2s\n", nil)
+		s := boot(t, "", "TimeoutStopSec=5s\n", nil)
 		s.Systemctl("start", s.unit)
 		s.jobs.Push("mail", "Gate", 1)
 		s.jobs.AwaitNoted("started", 1)
 		s.Systemctl("stop", "--no-block", s.unit)
 		proctest.Await(t, patience, func() bool { return strings.Contains(s.Property(s.unit, "StatusText"), "draining") }, "the status")
-		require.False(t, proctest.Within(6*time.Second, func() bool { return s.Property(s.unit, "ActiveState") != "deactivating" }))
+		require.False(t, proctest.Within(8*time.Second, func() bool { return s.Property(s.unit, "ActiveState") != "deactivating" }))
 		s.jobs.Open()
 		s.leftNothing(t)
 		require.Equal(t, map[string]string{"1": "1"}, s.jobs.Noted("ran"))
@@ -146,7 +146,7 @@ func TestSystemd(t *testing.T) {
 
 	t.Run("the watchdog replaces a master that hangs, and its job runs again", func(t *testing.T) {
 		t.Parallel()
-		s := boot(t, "", "WatchdogSec=2s\nTimeoutAbortSec=2s\n", nil)
+		s := boot(t, "", "WatchdogSec=6s\nTimeoutAbortSec=6s\n", nil)
 		s.Systemctl("start", s.unit)
 		s.interruptJob(t, func() { s.Exec("kill", "-STOP", strconv.Itoa(s.MainPID(s.unit))) })
 		require.Contains(t, s.Journal(s.unit), "goroutine") // what it was doing
