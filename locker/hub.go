@@ -1,6 +1,7 @@
 package locker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -24,7 +25,8 @@ const listenAgain = 10 * time.Millisecond
 // The first waiter starts it, the last one to leave stops it.
 type hub struct {
 	db   database
-	refs int // guarded by hubs.mu
+	refs int           // guarded by hubs.mu
+	poll time.Duration // 0 = pollEvery
 	stop context.CancelFunc
 	work sync.WaitGroup
 
@@ -36,7 +38,9 @@ type hub struct {
 var hubs = struct {
 	mu sync.Mutex
 	of map[any]*hub
-}{of: map[any]*hub{}}
+	// polls are pauses between polls of pools that have another one than all others.
+	polls map[any]time.Duration
+}{of: map[any]*hub{}, polls: map[any]time.Duration{}}
 
 // waiter is one that waits for a topic.
 type waiter struct {
@@ -53,8 +57,8 @@ func subscribe(db database, topic string) *waiter {
 	h := hubs.of[db.pool()]
 	if h == nil {
 		ctx, stop := context.WithCancel(context.Background())
-		h = &hub{db: db, stop: stop, waiting: map[string][]*waiter{}}
-		h.work.Go(func() { h.poll(ctx) })
+		h = &hub{db: db, poll: hubs.polls[db.pool()], stop: stop, waiting: map[string][]*waiter{}}
+		h.work.Go(func() { h.ask(ctx) })
 		h.work.Go(func() { h.listen(ctx) })
 		hubs.of[db.pool()] = h
 	}
@@ -120,9 +124,9 @@ func (h *hub) wakeAll() {
 	}
 }
 
-// poll wakes a waiter of every topic now and then.
-func (h *hub) poll(ctx context.Context) {
-	for sleep(ctx, pollEvery) {
+// ask wakes a waiter of every topic now and then.
+func (h *hub) ask(ctx context.Context) {
+	for sleep(ctx, cmp.Or(h.poll, pollEvery)) {
 		h.wakeAll()
 	}
 }
