@@ -89,6 +89,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits":    exits,
 			"await":    await,
+			"until":    untilMatch,
 			"signal":   signalLast,
 			"redis":    func(ts *testscript.TestScript, _ bool, args []string) { redisCommand(t, ts, server, args) },
 			"redis-is": func(ts *testscript.TestScript, neg bool, args []string) { redisIs(t, ts, server, neg, args) },
@@ -122,7 +123,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: await FILE [REGEXP]")
 	}
 	pattern := regexp.MustCompile("(?m)" + strings.Join(args[1:], ""))
-	tick, end := time.NewTicker(10*time.Millisecond), time.After(30*time.Second)
+	tick, end := time.NewTicker(10*time.Millisecond), time.After(time.Minute)
 	defer tick.Stop()
 	for {
 		text, err := os.ReadFile(ts.MkAbs(args[0]))
@@ -133,6 +134,25 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 		case <-tick.C:
 		case <-end:
 			ts.Fatalf("%s: still no %q, but: %v\n%s", args[0], args[1:], err, text)
+		}
+	}
+}
+
+// untilMatch runs a program again and again until its output matches:
+// until '^demo$' resqued queues
+func untilMatch(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: until REGEXP PROGRAM [ARG...]")
+	}
+	pattern := regexp.MustCompile("(?m)" + args[0])
+	for end := time.Now().Add(time.Minute); ; <-time.After(10 * time.Millisecond) {
+		ts.Check(ts.Exec(args[1], args[2:]...))
+		out := ts.ReadFile("stdout")
+		if pattern.MatchString(out) {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("still no %q, but: %s", args[0], out)
 		}
 	}
 }
