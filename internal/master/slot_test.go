@@ -167,7 +167,7 @@ func TestBackOff(t *testing.T) {
 			up[i].mu.Lock()
 			up[i].mute = true
 			up[i].mu.Unlock()
-			up[i].say(proc.Message{Type: proc.Beat, LockEnd: proc.BootTime() + locks})
+			up[i].locksLast(locks)
 		}
 		f.wait(5 * time.Second)
 		require.False(t, up[1].wasKilled(), "it may just be slow")
@@ -199,7 +199,7 @@ func TestBackOff(t *testing.T) {
 		w.mute = true
 		w.mu.Unlock()
 		// Its last beat is 2/7 of a lock old: that leaves 2.1 s.
-		w.say(proc.Message{Type: proc.Beat, LockEnd: proc.BootTime() + 27*3*time.Second/35 - 2*3*time.Second/7})
+		w.locksLast(27*3*time.Second/35 - 2*3*time.Second/7)
 		f.wait(1500 * time.Millisecond)
 		require.False(t, w.wasKilled())
 		f.wait(600 * time.Millisecond)
