@@ -69,7 +69,7 @@ func (c *commands) await(name string) string {
 	require.Eventually(c.t, func() bool {
 		text, _ = os.ReadFile(filepath.Join(c.dir, name))
 		return strings.HasSuffix(string(text), "\n")
-	}, 20*time.Second, 2*time.Millisecond, name)
+	}, patience, 2*time.Millisecond, name)
 	return strings.TrimSpace(string(text))
 }
 
@@ -153,7 +153,7 @@ func TestCommand(t *testing.T) {
 		k := c.take("q")
 		done := make(chan error, 1)
 		go func() { done <- c.call(k) }()
-		require.Eventually(t, func() bool { return c.run(uuid).Message == "half" }, 20*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return c.run(uuid).Message == "half" }, patience, 10*time.Millisecond)
 		require.Equal(t, "work", c.run(uuid).Steps[0].Name)
 		require.NoError(t, os.WriteFile(filepath.Join(c.dir, "go"), nil, 0o600))
 		require.NoError(t, <-done)

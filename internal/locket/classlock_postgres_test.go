@@ -169,7 +169,7 @@ func TestLocksInPostgres(t *testing.T) {
 	t.Run("a lock whose answer took too long is asked for again", func(t *testing.T) {
 		t.Parallel()
 		l := newLocks(t, graph(func(ctx context.Context, _ resqued.Args) error {
-			require.EqualValues(t, 2, resqued.JobFrom(ctx).LockSequence)
+			require.GreaterOrEqual(t, resqued.JobFrom(ctx).LockSequence, int64(2))
 			return nil
 		}, inPostgres), options{database: server.URL(""), ttl: 8 * time.Second, beat: 50 * time.Millisecond, wrap: func(s locket.LockStore) locket.LockStore {
 			return &lagging{LockStore: s, by: 4800 * time.Millisecond}
