@@ -58,6 +58,7 @@ type Server struct {
 	tb      testing.TB
 	dir     string
 	options Options
+	port    *port
 
 	mu      sync.Mutex
 	process *devredis.Process
@@ -248,6 +249,7 @@ func (s *Server) end(how func(*devredis.Process)) {
 
 func (s *Server) discard() {
 	s.Kill()
+	s.port.giveBack()
 	_ = os.RemoveAll(s.dir)
 }
 
@@ -266,12 +268,15 @@ func start(tb testing.TB, o Options) *Server {
 		}
 	}
 	for range 20 {
-		s.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort()))
+		s.port.giveBack()
+		s.port = takePort()
+		s.Addr = s.port.addr
 		if err = s.launch(tb.Context()); !errors.Is(err, devredis.ErrPortTaken) {
 			break
 		}
 	}
 	if err != nil {
+		s.port.giveBack()
 		_ = os.RemoveAll(dir)
 		tb.Fatal(err)
 	}
@@ -300,16 +305,34 @@ func (s *Server) launch(ctx context.Context) error {
 	return err
 }
 
-// freePort picks a port below the range from which the kernel takes those of
-// outgoing connections, so that it is still free after a Kill.
-func freePort() int {
+// port is a TCP port on loopback that no other test of this machine takes, also while
+// nobody listens on it: after a Kill it is still free.
+type port struct {
+	addr string
+	sign net.Listener
+}
+
+// takePort picks a free port below the range from which the kernel takes those of
+// outgoing connections. The sign that it is taken goes with this program.
+func takePort() *port {
 	for {
-		port := 15000 + rand.IntN(15000)
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
-			_ = l.Close()
-			return port
+		number := strconv.Itoa(15000 + rand.IntN(15000))
+		sign, err := net.Listen("unix", "@redistest-"+number) // the name is in no directory
+		if err != nil {
+			continue
 		}
+		addr := net.JoinHostPort("127.0.0.1", number)
+		if l, err := net.Listen("tcp", addr); err == nil {
+			_ = l.Close()
+			return &port{addr, sign}
+		}
+		_ = sign.Close()
+	}
+}
+
+func (p *port) giveBack() {
+	if p != nil {
+		_ = p.sign.Close()
 	}
 }
 

@@ -2,8 +2,10 @@ package redistest
 
 import (
 	"bufio"
+	"net"
 	"os"
 	"os/exec"
+	"syscall"
 	"testing"
 	"time"
 
@@ -119,4 +121,15 @@ func TestNoServerOutlivesTheTestBinary(t *testing.T) {
 		_, err := os.Stat(socket)
 		return os.IsNotExist(err)
 	}, 30*time.Second, 10*time.Millisecond)
+}
+
+// While a server is away nobody else gets its port, in this program or another.
+func TestAPortIsKept(t *testing.T) {
+	t.Parallel()
+	s := Start(t, Options{})
+	s.Kill()
+	_, number, err := net.SplitHostPort(s.Addr)
+	require.NoError(t, err)
+	_, err = net.Listen("unix", "@redistest-"+number)
+	require.ErrorIs(t, err, syscall.EADDRINUSE)
 }

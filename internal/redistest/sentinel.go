@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,11 +25,12 @@ func Sentinel(tb testing.TB, server *Server, name string) (addr string) {
 		tb.Fatal(err)
 	}
 	for range 20 {
-		own := strconv.Itoa(freePort())
-		addr = net.JoinHostPort("127.0.0.1", own)
+		own := takePort()
+		addr = own.addr
+		_, number, _ := net.SplitHostPort(addr)
 		// Sentinel rewrites its configuration, so it needs a file of its own.
 		file := filepath.Join(tb.TempDir(), "sentinel.conf")
-		text := fmt.Sprintf("port %s\nbind 127.0.0.1\nsentinel monitor %s %s %s 1\n", own, name, host, port)
+		text := fmt.Sprintf("port %s\nbind 127.0.0.1\nsentinel monitor %s %s %s 1\n", number, name, host, port)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			tb.Fatal(err)
 		}
@@ -47,6 +47,7 @@ func Sentinel(tb testing.TB, server *Server, name string) (addr string) {
 		tb.Cleanup(func() {
 			_ = cmd.Process.Kill()
 			<-ended
+			own.giveBack()
 		})
 		if sentinelAnswers(addr, cmd.Process.Pid, ended) {
 			return addr
