@@ -101,7 +101,7 @@ func TestLater(t *testing.T) {
 		})
 		t.Run("a short time is not rounded, a long one up", func(t *testing.T) {
 			f := setup(t, server)
-			short := f.later(store.LaterJob{Queue: "q", Payload: []byte(job("A", "[1]")), At: time.UnixMilli(time.Now().UnixMilli()/1000*1000 + 2500)})[0]
+			short := f.later(store.LaterJob{Queue: "q", Payload: []byte(job("A", "[1]")), At: time.UnixMilli(time.Now().UnixMilli()/1000*1000 + 4500)})[0]
 			require.EqualValues(t, 500, short.Due.UnixMilli()%1000)
 			require.Len(t, f.waiting(), 1)
 			asked := nextCentury.Add(time.Millisecond)

@@ -570,7 +570,7 @@ func TestGrace(t *testing.T) {
 
 	t.Run("after a silence of everybody nobody is an orphan, and a beat revives", func(t *testing.T) {
 		t.Parallel()
-		f := setup(t, server, short)
+		f := setup(t, server)
 		past := fmt.Sprint(time.Now().Add(-time.Minute).UnixMilli())
 		require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:meta"), "beat", past).Err())
 		require.NoError(t, f.redis.ZAdd(t.Context(), f.key("resqued:procs"), redis.Z{Score: 1000, Member: "p1"}).Err())

@@ -96,6 +96,9 @@ func TestAwait(t *testing.T) {
 		})
 
 		t.Run("Close ends it at once", func(t *testing.T) {
+			if server.Mini == nil {
+				server = redistest.Start(t, redistest.Options{}) // where nobody else waits
+			}
 			f := setup(t, server)
 			w := waiter(t, f.Store)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -130,7 +133,7 @@ func TestAwait(t *testing.T) {
 	})
 }
 
-// blocked waits until so many wait for keys of this test's namespace.
+// blocked waits until so many wait at the server.
 func (f *fixture) blocked(n int) {
 	f.t.Helper()
 	require.Eventually(f.t, func() bool {
