@@ -11,8 +11,9 @@ import (
 	"github.com/resqued/resqued/internal/signals"
 )
 
-// hurried is how long a killed process that holds nothing tries to tidy up.
-const hurried = 2 * time.Second
+// hurried is how long a killed process that holds nothing tries to tidy up. Tests have
+// more time.
+var hurried = 2 * time.Second
 
 // leaveIfDone begins the end once the process shall leave and holds nothing.
 func (p *Process) leaveIfDone() {
