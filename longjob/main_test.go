@@ -43,7 +43,7 @@ func newBed(t *testing.T) *bed {
 	server := redistest.Shared(t)
 	b := &bed{t: t, h: resqued.New(), redis: server.Client(t), ns: redistest.Namespace(t), crashed: make(chan struct{}), buried: make(chan struct{})}
 	var err error
-	b.store, err = store.Open(store.Options{URL: server.URL(), Namespace: b.ns})
+	b.store, err = store.Open(store.Options{URL: server.URL(), Namespace: b.ns, Lease: time.Hour, LockTTL: store.DefaultLease})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.store.Close()) })
 	b.Client, err = longjob.NewClient(longjob.ClientOptions{URL: server.URL(), Namespace: b.ns, Handlers: b.h})

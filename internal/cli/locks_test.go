@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"github.com/redis/go-redis/v9"
@@ -28,7 +29,7 @@ func newLockFixture(t *testing.T) *lockFixture {
 	t.Helper()
 	server := redistest.Shared(t)
 	f := &lockFixture{t: t, server: server, ns: redistest.Namespace(t), redis: server.Client(t)}
-	s, err := store.Open(store.Options{URL: server.URL(), Namespace: f.ns})
+	s, err := store.Open(store.Options{URL: server.URL(), Namespace: f.ns, Lease: time.Hour, LockTTL: store.DefaultLease})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	f.store = s

@@ -1,6 +1,7 @@
 package sqlscan_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -95,9 +96,10 @@ func setupAt(t *testing.T, server *pgtest.Server, o longjob.Options, params stri
 	if o.Queue == "" {
 		o.Queue = "q"
 	}
+	o.Slice = cmp.Or(o.Slice, time.Hour) // nor what a slice is
 	longjob.Register(h, "Scan", func(ctx context.Context, r *longjob.Runner, _ struct{}) error { return b.fn(ctx, r) }, o)
 	var err error
-	b.store, err = store.Open(store.Options{URL: cache.URL(), Namespace: ns})
+	b.store, err = store.Open(store.Options{URL: cache.URL(), Namespace: ns, Lease: time.Hour, LockTTL: store.DefaultLease})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.store.Close()) })
 	b.Client, err = longjob.NewClient(longjob.ClientOptions{URL: cache.URL(), Namespace: ns, Handlers: h})
