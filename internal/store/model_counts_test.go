@@ -35,6 +35,19 @@ func (m *model) counted(t *rapid.T, c *store.Completion) {
 	}
 }
 
+// notedAll takes over what the completions of a request have done to counts, in the order
+// in which they were applied: where the first of two tries lacked a right it has applied
+// some, and left the others to the second one.
+func (m *model) notedAll(p *process, completions []store.Completion) {
+	for _, first := range []bool{true, false} {
+		for i, c := range completions {
+			if !p.jobs[c.Job.Token].lost && (i < len(m.early) && m.early[i]) == first {
+				m.noted(c)
+			}
+		}
+	}
+}
+
 // noted takes over what a completion that was applied has done to a count.
 func (m *model) noted(c store.Completion) {
 	switch {

@@ -106,6 +106,7 @@ func (m *model) request(t *rapid.T, p *process, ends []store.Completion, queues 
 }
 
 func (m *model) send(t *rapid.T, p *process, req store.ExchangeRequest, fate string) store.ExchangeReply {
+	m.early = nil
 	req.Lane = rapid.IntRange(0, 1).Draw(t, "lane")
 	req.Sending = p.sending[req.Lane] + 1
 	again := req
@@ -149,6 +150,7 @@ func (m *model) send(t *rapid.T, p *process, req store.ExchangeRequest, fate str
 // second answer must hold the jobs of the first, if those still have their locks.
 func (m *model) repeat(t *rapid.T, first store.ExchangeReply, again store.ExchangeRequest, locked bool) store.ExchangeReply {
 	reply := m.call(t, again)
+	m.early = slices.Clone(first.Applied)
 	for i, applied := range first.Applied {
 		if applied && reply.Applied[i] {
 			t.Fatalf("I4: a completion was applied twice: %v, %v", first.Applied, reply.Applied)
@@ -177,6 +179,7 @@ func (m *model) call(t *rapid.T, req store.ExchangeRequest) store.ExchangeReply 
 // settle takes over what a reply tells.
 func (m *model) settle(t *rapid.T, p *process, req store.ExchangeRequest, reply store.ExchangeReply) {
 	back := map[item]bool{}
+	m.notedAll(p, req.Completions)
 	for i, c := range req.Completions {
 		m.past = append(m.past, ending{p, c})
 		job := p.jobs[c.Job.Token]
@@ -191,7 +194,6 @@ func (m *model) settle(t *rapid.T, p *process, req store.ExchangeRequest, reply 
 		if job.Deaths > 0 && (c.Kind == store.Done || c.Kind == store.Failed || c.Survived) {
 			delete(m.blamed, it)
 		}
-		m.noted(c)
 		// What runs again after a millisecond may be pushed at once: that may be over.
 		perhaps := c.Kind == store.Retried && c.Delay == time.Millisecond
 		switch returned := (c.Kind == store.Requeued || c.Kind == store.Retried) && c.Delay == 0 || c.Kind == store.Returned; {

@@ -120,6 +120,7 @@ type model struct {
 	procs   []*process
 
 	attempts map[string]entry // the counts of attempts, with the time to live that they got
+	early    []bool           // which completions the first of two tries has applied
 
 	blamed map[item]bool  // what has died with its process since it last came to an end
 	how    store.Suspects // what the next request does with those

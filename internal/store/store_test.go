@@ -31,7 +31,8 @@ type fixture struct {
 
 func setup(t *testing.T, server *redistest.Server, change ...func(*store.Options)) *fixture {
 	t.Helper()
-	opts := store.Options{URL: server.URL(), Namespace: redistest.Namespace(t)}
+	// Nobody beats for the process of a test that is slow.
+	opts := store.Options{URL: server.URL(), Namespace: redistest.Namespace(t), Lease: time.Hour, LockTTL: store.DefaultLease}
 	for _, c := range change {
 		c(&opts)
 	}
@@ -571,7 +572,7 @@ func TestGrace(t *testing.T) {
 	t.Run("after a silence of everybody nobody is an orphan, and a beat revives", func(t *testing.T) {
 		t.Parallel()
 		f := setup(t, server)
-		past := fmt.Sprint(time.Now().Add(-time.Minute).UnixMilli())
+		past := fmt.Sprint(time.Now().Add(-2 * time.Hour).UnixMilli())
 		require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:meta"), "beat", past).Err())
 		require.NoError(t, f.redis.ZAdd(t.Context(), f.key("resqued:procs"), redis.Z{Score: 1000, Member: "p1"}).Err())
 		orphans, err := f.Orphans(t.Context())

@@ -96,10 +96,11 @@ func TestAwait(t *testing.T) {
 		})
 
 		t.Run("Close ends it at once", func(t *testing.T) {
+			at := server
 			if server.Mini == nil {
-				server = redistest.Start(t, redistest.Options{}) // where nobody else waits
+				at = redistest.Start(t, redistest.Options{}) // where nobody else waits
 			}
-			f := setup(t, server)
+			f := setup(t, at)
 			w := waiter(t, f.Store)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
