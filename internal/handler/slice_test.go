@@ -203,11 +203,13 @@ func TestSliceEnds(t *testing.T) {
 	}
 	t.Run("only the first process is told", func(t *testing.T) {
 		t.Parallel()
-		s := newSliced(t, `trap 'over=1' TERM; echo $$ > pid; sh -c 'echo $$ > child; while [ ! -e go ]; do sleep 0.01; done; echo unit done > unit'; echo $over > over`)
+		s := newSliced(t, `trap 'over=1; echo > told' TERM; echo $$ > pid
+			sh -c 'echo $$ > child; while [ ! -e go ]; do sleep 0.01; done; echo unit done > unit' & wait; wait; echo $over > over`)
 		done := s.start(t.Context())
 		s.pid(t, "pid")
 		child := s.pid(t, "child")
 		close(s.over)
+		s.read(t, "told")
 		require.Never(t, func() bool { return gone(child) }, 100*time.Millisecond, 5*time.Millisecond)
 		require.NoError(t, os.WriteFile(filepath.Join(s.dir, "go"), nil, 0o600))
 		require.NoError(t, wait(t, done))
