@@ -141,6 +141,9 @@ func TestTLS(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = distrustful.Close() }()
 	_, err = distrustful.Enqueue(t.Context(), "Mail", nil, client.Queue("mail"))
+	for errors.Is(err, context.DeadlineExceeded) { // a busy machine has not come to it
+		_, err = distrustful.Enqueue(t.Context(), "Mail", nil, client.Queue("mail"))
+	}
 	require.ErrorContains(t, err, "certificate")
 	require.NotContains(t, err.Error(), "secret")
 }

@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -108,7 +110,11 @@ func TestPlacesToFindRedis(t *testing.T) {
 		s, err := store.Open(store.Options{URL: server.URL(), Namespace: "resque"})
 		require.NoError(t, err)
 		defer func() { _ = s.Close() }()
-		require.ErrorContains(t, s.Ping(t.Context()), "certificate")
+		err = s.Ping(t.Context())
+		for errors.Is(err, context.DeadlineExceeded) { // a busy machine has not come to it
+			err = s.Ping(t.Context())
+		}
+		require.ErrorContains(t, err, "certificate")
 	})
 
 	t.Run("Sentinel", func(t *testing.T) {
