@@ -35,11 +35,11 @@ type rehearsal struct {
 }
 
 func (r *rehearsal) add(ctx context.Context, sc *script, keys []string, args []any) {
-	if slices.Contains(r.sent, sc.sha) {
-		r.pipe.EvalSha(ctx, sc.sha, keys, args...)
+	if slices.Contains(r.sent, sc.sha()) {
+		r.pipe.EvalSha(ctx, sc.sha(), keys, args...)
 	} else {
-		r.sent = append(r.sent, sc.sha)
-		r.pipe.Eval(ctx, sc.source, keys, args...)
+		r.sent = append(r.sent, sc.sha())
+		r.pipe.Eval(ctx, sc.source(), keys, args...)
 	}
 	r.names = append(r.names, sc.name)
 }
