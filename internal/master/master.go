@@ -9,7 +9,8 @@
 //	               draining ──▶ killing ──▶ gone
 //
 // Files: master.go the loop; config.go and deps.go what it needs; worker.go a
-// worker process as its master sees it; slot.go filling the slots; apart.go processes
+// worker process as its master sees it; slot.go filling the slots; ahead.go successors
+// that are ready in time; apart.go processes
 // for jobs that have to run alone; lookout.go who looks for jobs; signals.go what signals
 // do; reap.go, oom.go and sweep.go the end of a worker process; reload.go a new configuration;
 // recover.go, policy.go and janitor.go the jobs of the dead; heal.go unique queues;
@@ -67,12 +68,13 @@ type Master struct {
 
 	slots   []*slot
 	workers map[*worker]bool
-	lookout *worker // looks for jobs at every interval; nil while all are busy
-	booting *worker // at most one at a time, so that a boot storm cannot happen
-	seq     int     // worker processes spawned
-	gen     int     // the configuration in force
-	gens    int     // configurations read
-	done    int     // jobs of the dead worker processes
+	lookout *worker       // looks for jobs at every interval; nil while all are busy
+	booting *worker       // at most one at a time, so that a boot storm cannot happen
+	lead    time.Duration // that starts have taken lately
+	seq     int           // worker processes spawned
+	gen     int           // the configuration in force
+	gens    int           // configurations read
+	done    int           // jobs of the dead worker processes
 
 	apart  apart
 	roll   *roll
