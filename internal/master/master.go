@@ -39,6 +39,9 @@ const (
 	silence = 3 * proc.BeatEvery
 	// roundEvery is how often the janitor looks for the dead of others.
 	roundEvery = 5 * time.Second
+	// straysAfter is how long after the end of a child process the master looks for
+	// strays: worker processes end much more often.
+	straysAfter = time.Second
 	// lastTries bounds how long a master whose workers are gone waits for Redis to
 	// take what they left.
 	lastTries = 10 * time.Second
@@ -90,6 +93,7 @@ type Master struct {
 	unburied map[string]bool
 	lastTry  time.Time // when to give up waiting for Redis
 
+	straysAt time.Time // when to look for strays
 	told     told
 	oom      oomWatch
 	watchdog time.Duration
@@ -190,9 +194,13 @@ func (m *Master) turn() {
 	if m.roundAt.IsZero() || m.due(m.roundAt) {
 		m.roundAt = m.now.Add(roundEvery*9/10 + rand.N(roundEvery/5))
 		m.due(m.roundAt)
-		m.d.System.ReapStrays(m.owns)
+		m.straysAt = m.now
 		m.oom.note(m.d.System.OOMKills())
 		m.askRound()
+	}
+	if m.due(m.straysAt) {
+		m.straysAt = time.Time{}
+		m.d.System.ReapStrays(m.owns)
 	}
 	m.tell()
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha1" //nolint:gosec // Redis names scripts by their SHA-1
 	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -47,17 +48,18 @@ func (sc *script) source() string {
 }
 
 func (sc *script) write(to io.Writer) {
+	part := make([]byte, 4<<10) // a process that has just begun has no other memory yet
 	for _, file := range sc.files {
 		f, err := luaFiles.Open("lua/" + file + ".lua")
-		if err == nil {
-			_, err = io.Copy(to, f)
+		for n := 0; err == nil; {
+			if n, err = f.Read(part); n > 0 {
+				_, _ = to.Write(part[:n]) // into memory
+			}
 		}
-		if err == nil {
-			_, err = io.WriteString(to, "\n")
-		}
-		if err != nil {
+		if !errors.Is(err, io.EOF) {
 			panic(err) // embedded: missing only if the build is broken
 		}
+		_, _ = to.Write([]byte{'\n'})
 	}
 }
 

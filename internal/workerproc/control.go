@@ -266,7 +266,9 @@ func (p *Process) heed(m proc.Message, ok bool) {
 	case proc.Lookout:
 		p.lookout.Store(m.On)
 		p.turn()
-		if m.On {
+		// An exchange that is under way, or the first look, tells as well; but a waker
+		// begins with a look.
+		if m.On && (p.polled && p.underway() == 0 || p.d.OpenWaiter != nil) {
 			p.look()
 		}
 	case proc.Look:
