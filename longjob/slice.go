@@ -69,10 +69,10 @@ func uuidOf(job *resqued.Job) (string, bool) {
 	if len(job.Args) != 1 || job.Args.Get(0, &uuid) != nil {
 		return "", false
 	}
-	return uuid, uuidForm.MatchString(uuid)
+	return uuid, uuidForm().MatchString(uuid)
 }
 
-var uuidForm = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+var uuidForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`) })
 
 // adopt makes a run of a job that somebody has enqueued who does not know of long jobs: a
 // program in another language, a schedule. Unless one with the same arguments waits or

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/resqued/resqued/internal/store"
@@ -28,7 +29,9 @@ const (
 // random are ids of which no two have the same beginning: those of the Files.com
 // fork, and UUIDs of version 4. Others, counted up or sorted by time, stay whole,
 // so that the name of a job that was listed never is that of a later one.
-var random = regexp.MustCompile(`^[0-9a-f]{32}$|^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+var random = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[0-9a-f]{32}$|^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+})
 
 // shorten finds for each job the shortest name that is certain to stand for it.
 func shorten(views []*runView) {
@@ -55,7 +58,7 @@ func shorten(views []*runView) {
 			if _, rest, ok := strings.Cut(v.name, ":"); ok {
 				_, part, _ = strings.Cut(rest, ":")
 			}
-		case random.MatchString(v.name):
+		case random().MatchString(v.name):
 			part = v.name[:idLength]
 		}
 		if part != "" && is(views, part, v) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -154,11 +155,11 @@ func lockerProblem(err error) error {
 	return p
 }
 
-var holderText = regexp.MustCompile(`^host:(\S+) pid:(\d+) guid:[0-9a-f]+$`)
+var holderText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^host:(\S+) pid:(\d+) guid:[0-9a-f]+$`) })
 
 // holderName shortens the identifier of a holder, that of the gem or ours.
 func holderName(id string) string {
-	if m := holderText.FindStringSubmatch(id); m != nil {
+	if m := holderText().FindStringSubmatch(id); m != nil {
 		return m[1] + " pid " + m[2]
 	}
 	return wire.Printable(id, 200)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 
@@ -248,17 +249,17 @@ func scalar(node *yaml.Node) (string, error) {
 }
 
 var (
-	yamlError     = regexp.MustCompile(`^yaml: (?:line ([0-9]+): )?(.*)`)
-	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced`)
+	yamlError     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^yaml: (?:line ([0-9]+): )?(.*)`) })
+	unknownAnchor = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^unknown anchor '(.*)' referenced`) })
 	// unquotedTag is an excluded queue in a list, as YAML cannot read it.
-	unquotedTag = regexp.MustCompile(`[\[,]\s*![^\s,]`)
+	unquotedTag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[\[,]\s*![^\s,]`) })
 )
 
 // syntaxError gives an error of the YAML library a place and, for the usual
 // mistake of queue lists, the remedy.
 func syntaxError(path string, data []byte, err error) Error {
 	e := Error{Source: Source{Kind: FromFile, Name: path}, Message: err.Error()}
-	if m := yamlError.FindStringSubmatch(e.Message); m != nil {
+	if m := yamlError().FindStringSubmatch(e.Message); m != nil {
 		e.Source.Line, _ = strconv.Atoi(m[1])
 		e.Message = m[2]
 	}
@@ -267,13 +268,13 @@ func syntaxError(path string, data []byte, err error) Error {
 	if e.Source.Line == 0 && parsing { // the library leaves the first line out
 		e.Source.Line = 1
 	}
-	anchor := unknownAnchor.FindStringSubmatch(e.Message)
+	anchor := unknownAnchor().FindStringSubmatch(e.Message)
 	if anchor != nil {
 		before, _, _ := bytes.Cut(data, []byte("*"+anchor[1]))
 		e.Source.Line = 1 + bytes.Count(before, []byte("\n"))
 	}
 	if anchor != nil || strings.Contains(e.Message, "alphabetic or numeric") ||
-		strings.HasPrefix(e.Message, "did not find expected ','") && unquotedTag.Match(data) {
+		strings.HasPrefix(e.Message, "did not find expected ','") && unquotedTag().Match(data) {
 		e.Message += `; a value that starts with "*", "&" or "!" needs quotes: "*"`
 	}
 	return e

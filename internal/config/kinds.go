@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -22,7 +23,7 @@ const (
 	maxInterval = 24 * time.Hour
 )
 
-var wholeNumber = regexp.MustCompile(`^[-+]?[0-9]+$`)
+var wholeNumber = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[-+]?[0-9]+$`) })
 
 // number is a count from low to high; why explains the bounds.
 func number(field func(*Config) *int, low, high int, why string) kind {
@@ -33,7 +34,7 @@ func number(field func(*Config) *int, low, high int, why string) kind {
 	return kind{
 		hint: "number",
 		parse: func(c *Config, text string) error {
-			if !wholeNumber.MatchString(text) {
+			if !wholeNumber().MatchString(text) {
 				return errors.New("not a whole number; " + bounds)
 			}
 			n, err := strconv.Atoi(text)

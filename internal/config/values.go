@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -13,9 +14,11 @@ import (
 const maxValue = 64
 
 var (
-	bareNumber   = regexp.MustCompile(`^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)$`)
-	durationForm = regexp.MustCompile(`^[-+]?(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
-	sizeForm     = regexp.MustCompile(`^([-+]?)([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)$`)
+	bareNumber   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)$`) })
+	durationForm = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[-+]?(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
+	})
+	sizeForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([-+]?)([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)$`) })
 )
 
 // units are the units of sizes, lower-cased. A single letter counts in powers of
@@ -43,10 +46,10 @@ func ParseDuration(text string) (time.Duration, error) {
 	if len(s) > maxValue {
 		return 0, errNoDuration
 	}
-	if bareNumber.MatchString(s) {
+	if bareNumber().MatchString(s) {
 		s += "s"
 	}
-	if !durationForm.MatchString(s) {
+	if !durationForm().MatchString(s) {
 		return 0, errNoDuration
 	}
 	d, err := time.ParseDuration(s)
@@ -64,7 +67,7 @@ func ParseDuration(text string) (time.Duration, error) {
 // M, G, T are powers of 1024; case does not matter.
 func ParseSize(text string) (int64, error) {
 	s := strings.TrimSpace(text)
-	m := sizeForm.FindStringSubmatch(s)
+	m := sizeForm().FindStringSubmatch(s)
 	if m == nil || len(s) > maxValue {
 		return 0, errNoSize
 	}

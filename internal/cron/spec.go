@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	_ "time/tzdata" // for machines without a database of time zones
 
@@ -23,7 +24,9 @@ var parser = cron.MustNewParser(cron.SecondOptional | cron.Minute | cron.Hour | 
 const everyHour = 1<<24 - 1
 
 // zoneName is what may stand behind the fields, as rufus-scheduler has it.
-var zoneName = regexp.MustCompile(`^([A-Z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)+|UTC|GMT|Z)$`)
+var zoneName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([A-Z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)+|UTC|GMT|Z)$`)
+})
 
 // ParseCron reads a cron expression: five fields or six, or a name such as @hourly, or
 // "@every 5m". A time zone may stand behind it, or in front as TZ=; zone is used if none
@@ -38,7 +41,7 @@ func ParseCron(text, zone string) (Timing, error) {
 			}
 		}
 	}
-	if n := len(fields); n > 1 && zoneName.MatchString(fields[n-1]) {
+	if n := len(fields); n > 1 && zoneName().MatchString(fields[n-1]) {
 		fields, zone = fields[:n-1], fields[n-1]
 	}
 	if len(fields) == 0 {
@@ -78,7 +81,7 @@ func ParseCron(text, zone string) (Timing, error) {
 const longest = 366 * 24 * time.Hour
 
 var (
-	part  = regexp.MustCompile(`^\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*`)
+	part  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*`) })
 	units = map[string]time.Duration{
 		"": time.Second, "s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour, "w": 7 * 24 * time.Hour,
 		"sec": time.Second, "min": time.Minute, "hour": time.Hour, "day": 24 * time.Hour, "week": 7 * 24 * time.Hour,
@@ -107,7 +110,7 @@ func interval(text string) (time.Duration, error) {
 	var sum time.Duration
 	rest := strings.TrimSpace(text)
 	for once := true; once || rest != ""; once = false {
-		m := part.FindStringSubmatch(rest)
+		m := part().FindStringSubmatch(rest)
 		if m == nil || len(rest) > 64 {
 			return 0, bad
 		}

@@ -9,7 +9,8 @@
 //	               draining ──▶ killing ──▶ gone
 //
 // Files: master.go the loop; config.go and deps.go what it needs; worker.go a
-// worker process as its master sees it; slot.go filling the slots; apart.go processes
+// worker process as its master sees it; slot.go filling the slots; ahead.go successors
+// that are ready in time; apart.go processes
 // for jobs that have to run alone; lookout.go who looks for jobs; signals.go what signals
 // do; reap.go, oom.go and sweep.go the end of a worker process; reload.go a new configuration;
 // recover.go, policy.go and janitor.go the jobs of the dead; heal.go unique queues;
@@ -38,6 +39,9 @@ const (
 	silence = 3 * proc.BeatEvery
 	// roundEvery is how often the janitor looks for the dead of others.
 	roundEvery = 5 * time.Second
+	// straysAfter is how long after the end of a child process the master looks for
+	// strays: worker processes end much more often.
+	straysAfter = time.Second
 	// lastTries bounds how long a master whose workers are gone waits for Redis to
 	// take what they left.
 	lastTries = 10 * time.Second
@@ -67,12 +71,13 @@ type Master struct {
 
 	slots   []*slot
 	workers map[*worker]bool
-	lookout *worker // looks for jobs at every interval; nil while all are busy
-	booting *worker // at most one at a time, so that a boot storm cannot happen
-	seq     int     // worker processes spawned
-	gen     int     // the configuration in force
-	gens    int     // configurations read
-	done    int     // jobs of the dead worker processes
+	lookout *worker       // looks for jobs at every interval; nil while all are busy
+	booting *worker       // at most one at a time, so that a boot storm cannot happen
+	lead    time.Duration // that starts have taken lately
+	seq     int           // worker processes spawned
+	gen     int           // the configuration in force
+	gens    int           // configurations read
+	done    int           // jobs of the dead worker processes
 
 	apart  apart
 	roll   *roll
@@ -88,6 +93,7 @@ type Master struct {
 	unburied map[string]bool
 	lastTry  time.Time // when to give up waiting for Redis
 
+	straysAt time.Time // when to look for strays
 	told     told
 	oom      oomWatch
 	watchdog time.Duration
@@ -188,9 +194,13 @@ func (m *Master) turn() {
 	if m.roundAt.IsZero() || m.due(m.roundAt) {
 		m.roundAt = m.now.Add(roundEvery*9/10 + rand.N(roundEvery/5))
 		m.due(m.roundAt)
-		m.d.System.ReapStrays(m.owns)
+		m.straysAt = m.now
 		m.oom.note(m.d.System.OOMKills())
 		m.askRound()
+	}
+	if m.due(m.straysAt) {
+		m.straysAt = time.Time{}
+		m.d.System.ReapStrays(m.owns)
 	}
 	m.tell()
 }

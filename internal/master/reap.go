@@ -47,6 +47,7 @@ func (m *Master) vacate(w *worker, orderly bool, exit proc.Exit) {
 	if s.current == w {
 		// A successor that boots takes the place.
 		s.current, s.next = s.next, nil
+		m.itsTurn(s.current)
 	} else if s.next == w {
 		s.next = nil
 	}

@@ -20,7 +20,10 @@ func (m *Master) obey(sig os.Signal) {
 	case signals.None:
 		return
 	case signals.Reap:
-		m.d.System.ReapStrays(m.owns)
+		// Mostly it is a worker process, which is waited for; a stray has time.
+		if m.straysAt.IsZero() {
+			m.straysAt = time.Now().Add(straysAfter)
+		}
 		return
 	}
 	step := signals.Master(m.state, intent, time.Since(m.since))

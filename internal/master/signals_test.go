@@ -236,6 +236,18 @@ func TestKillJobs(t *testing.T) {
 		require.Equal(t, signals.Running, f.m.state)
 	})
 
+	bubble(t, "strays are looked for soon after a child process has ended, not for each of them", func(t *testing.T) {
+		f := setup(t)
+		f.up(2)
+		before := f.sys.strays
+		for range 100 {
+			f.signal(syscall.SIGCHLD)
+		}
+		require.Equal(t, before, f.sys.strays)
+		f.wait(straysAfter)
+		require.Equal(t, before+1, f.sys.strays)
+	})
+
 	bubble(t, "signals that come together all take effect", func(t *testing.T) {
 		f := setup(t)
 		f.up(2)

@@ -50,7 +50,11 @@ func (s *slot) forgive() { s.failures, s.due = 0, time.Time{} }
 // when this one is ready or dead.
 func (m *Master) fill() {
 	m.checkRoll()
-	if m.leaving() || m.booting != nil {
+	if m.leaving() {
+		return
+	}
+	m.handOver()
+	if m.booting != nil {
 		return
 	}
 	for _, s := range m.slots {
@@ -67,7 +71,7 @@ func (m *Master) fill() {
 	extra := m.extra()
 	for _, s := range m.slots {
 		w := s.current
-		if w == nil || !m.mayStart(s) {
+		if w == nil || s.next != nil || !m.mayStart(s) {
 			continue
 		}
 		switch {
@@ -89,15 +93,17 @@ func (m *Master) fill() {
 			return
 		}
 	}
+	m.startAhead()
 }
 
 func (m *Master) mayStart(s *slot) bool { return s.due.IsZero() || m.due(s.due) }
 
-// extra counts the processes beside those in the slots.
+// extra counts the processes beside those in the slots, without those that only wait for
+// their turn or have nothing left to do but to end.
 func (m *Master) extra() int {
 	n := 0
 	for w := range m.workers {
-		if w.retired && !w.surplus || w.slot.next == w {
+		if w.retired && !w.surplus && !w.bye || w.slot.next == w && !w.ahead {
 			n++
 		}
 	}
@@ -138,6 +144,19 @@ func (m *Master) spawn(s *slot, old *worker) {
 		s.next = w
 	}
 	m.booting = w
+}
+
+// succeed gives the place of s to the one that boots for it or waits for it.
+func (m *Master) succeed(s *slot) {
+	old := s.current
+	s.current, s.next = s.next, nil
+	switch {
+	case old == nil:
+	case old.stopped:
+		old.retired = true
+	default:
+		m.retire(old, old.wants)
+	}
 }
 
 // launch starts a worker process. After an error, which is logged, the next try of s

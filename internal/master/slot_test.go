@@ -304,11 +304,11 @@ func TestRetiring(t *testing.T) {
 		old := f.up(1)[0]
 		old.say(retires("quota"))
 		next := f.newest()
-		require.Equal(t, []string{"welcome paused"}, next.hello())
+		require.Equal(t, []string{"welcome waiting"}, next.hello())
 		next.say(proc.Message{Type: proc.Ready})
 		f.signal(syscall.SIGUSR2)
 		f.signal(syscall.SIGCONT)
-		require.Empty(t, next.hear(), "it knows that it is paused")
+		require.Empty(t, next.hear(), "it knows that it has to wait")
 		old.leave(1, "")
 		require.Equal(t, []string{"state running"}, next.hear())
 	})

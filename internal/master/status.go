@@ -108,6 +108,7 @@ func (m *Master) count() counts {
 		switch {
 		case w.retired && !m.leaving():
 			n.retiring++
+		case w.ahead:
 		case !w.readyAt.IsZero():
 			n.ready++
 		}

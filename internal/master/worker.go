@@ -38,6 +38,9 @@ type worker struct {
 
 	// after: a worker of which this one takes the place only when it is gone.
 	after *worker
+	// ahead: it was started before the one whose place it takes has stopped, and waits.
+	// ends: that one has said that it will stop soon.
+	ahead, ends bool
 
 	beat      proc.Message // the newest
 	saturated bool         // every thread of it was busy when it last spoke of that
@@ -118,6 +121,8 @@ func (m *Master) heed(s said) {
 		m.ready(w)
 	case proc.Beat:
 		m.settle(w, s.message)
+	case proc.Ends:
+		w.ends = true
 	case proc.Retires:
 		m.asksToRetire(w, s.message.Reason)
 	case proc.Found:
@@ -148,6 +153,7 @@ func (m *Master) welcome(w *worker, hello proc.Message) {
 	m.send(w, proc.Message{
 		Type: proc.Welcome, Protocol: proc.Protocol, Proc: w.proc,
 		Slot: w.slot.number, Slots: m.cfg.Slots, State: string(w.state), Alone: w.alone, Grace: m.cfg.TermTimeout,
+		Lead: m.lead,
 	})
 }
 
@@ -164,8 +170,8 @@ func (m *Master) stateFor(w *worker) signals.State {
 	switch {
 	case m.leaving():
 		return m.state
-	case w.after != nil:
-		return signals.Paused
+	case w.after != nil || w.ahead:
+		return signals.Waiting
 	case m.state == signals.Starting:
 		return m.startAs
 	default:
@@ -186,12 +192,9 @@ func (m *Master) ready(w *worker) {
 	m.log.Log(level, "worker process ready", zap.String("proc", w.proc), zap.Int("pid", w.child.PID()),
 		zap.Int("slot", w.slot.number), zap.Duration("after", w.readyAt.Sub(w.spawnedAt)))
 	m.booted(w)
-	if w.slot.next == w {
-		old := w.slot.current
-		w.slot.current, w.slot.next = w, nil
-		if old != nil {
-			m.retire(old, old.wants)
-		}
+	m.learn(w.readyAt.Sub(w.spawnedAt))
+	if w.slot.next == w && !w.ahead {
+		m.succeed(w.slot)
 	}
 	m.proven(w)
 	if m.state == signals.Starting {

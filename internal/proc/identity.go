@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -99,12 +100,12 @@ func (i Identity) Child(slot, seq int) string {
 	return fmt.Sprintf("%s:%d.%d", i, slot, seq)
 }
 
-var identityText = regexp.MustCompile(`^([^:]+):([^:]+):(\d+)-(\d+)(:\d+\.\d+)?$`)
+var identityText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([^:]+):([^:]+):(\d+)-(\d+)(:\d+\.\d+)?$`) })
 
 // ParseIdentity reads the id of a master, or that of one of its worker
 // processes: both name the master.
 func ParseIdentity(text string) (Identity, error) {
-	m := identityText.FindStringSubmatch(text)
+	m := identityText().FindStringSubmatch(text)
 	if m == nil {
 		return Identity{}, fmt.Errorf("identity %.200q: not host:boot:pid-start", text)
 	}

@@ -13,6 +13,7 @@ const (
 	Hello   = "hello"    // Protocol, PID: the first message, after signal handling is installed
 	Ready   = "ready"    // the worker is registered in Redis and takes jobs
 	Beat    = "beat"     // State, Busy, Done, Quota, RSS, Kills, Doomed, LockEnd: every BeatEvery
+	Ends    = "ends"     // the number of jobs will be used up in about Lead
 	Retires = "retiring" // Reason: quota, tainted: takes no new job; age, memory: goes on until Retire
 	Apart   = "apart"    // Suspects, On (one was taken): jobs that have to run alone wait
 	Found   = "found"    // there were jobs for every idle thread, so there may be more
@@ -20,8 +21,8 @@ const (
 	Bye     = "bye"      // Done, Reason ("", Empty, Untidy): the last message of an orderly leave
 
 	// Master to worker.
-	Welcome  = "welcome" // Proc, Slot, Slots, State, Alone: the answer to hello
-	SetState = "state"   // State: running, paused, draining
+	Welcome  = "welcome" // Proc, Slot, Slots, State, Alone, Lead: the answer to hello
+	SetState = "state"   // State: running, waiting, paused, draining
 	KillJobs = "kill"    // Tokens (none = all), Grace, Reason, Exit
 	Lookout  = "lookout" // On: look for jobs at every interval; the others now and then
 	Look     = "look"    // look for jobs now: another process has found more than it can take
@@ -65,6 +66,8 @@ type Message struct {
 	On bool `json:"on,omitempty"`
 	// Alone: the process is there for one job that may have killed its process.
 	Alone bool `json:"alone,omitempty"`
+	// Lead is how long a start takes, from the spawn to Ready.
+	Lead time.Duration `json:"lead,omitempty"`
 	// Suspects is how many such jobs wait in the queues of the process.
 	Suspects int   `json:"suspects,omitempty"`
 	Busy     int   `json:"busy,omitempty"`

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -51,8 +52,8 @@ func (e *EntryError) Error() string {
 // A cap is written in plain digits, perhaps with "%". What merely looks like a
 // number (":-1", ":12.5%", ": 8") is refused rather than taken as part of a name.
 var (
-	capForm    = regexp.MustCompile(`^[0-9]+%?$`)
-	numberForm = regexp.MustCompile(`^\s*[-+]?[0-9]*\.?[0-9]+\s*%?\s*$`)
+	capForm    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9]+%?$`) })
+	numberForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*[-+]?[0-9]*\.?[0-9]+\s*%?\s*$`) })
 )
 
 // Parse reads a specification. threads is the number of threads of the whole
@@ -163,7 +164,7 @@ func (p *parser) once(text, entry string) string {
 // cutCap splits an entry at its last colon if a number follows.
 func cutCap(entry string) (text, limit string, found bool) {
 	i := strings.LastIndexByte(entry, ':')
-	if i < 0 || !numberForm.MatchString(entry[i+1:]) {
+	if i < 0 || !numberForm().MatchString(entry[i+1:]) {
 		return entry, "", false
 	}
 	return strings.TrimSpace(entry[:i]), entry[i+1:], true
@@ -172,7 +173,7 @@ func cutCap(entry string) (text, limit string, found bool) {
 // cap returns the threads that a limit stands for, 0 for a share that is less
 // than one, or why the limit is refused.
 func (p *parser) cap(text, limit string) (int, string) {
-	if !capForm.MatchString(limit) {
+	if !capForm().MatchString(limit) {
 		return 0, fmt.Sprintf(`a cap is a whole number of threads or of per cent above 0; write "%s:8" or "%s:25%%"`+
 			` (a queue that is really called so is matched by a glob: %q)`, text, text, literally(text, limit))
 	}

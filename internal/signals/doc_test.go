@@ -34,7 +34,7 @@ func TestDocumentation(t *testing.T) {
 	want := string(text)
 	for name, table := range map[string]string{
 		"master": markdown(masterTable, Starting, Running, Paused, Draining, Killing),
-		"worker": markdown(workerTable, Starting, Running, Paused, Retiring, Draining, Killing),
+		"worker": markdown(workerTable, Starting, Waiting, Running, Paused, Retiring, Draining, Killing),
 		"dev":    markdownDev(),
 	} {
 		begin, end := "<!-- "+name+" table -->\n", "<!-- end -->\n"

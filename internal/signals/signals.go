@@ -76,11 +76,13 @@ var names = map[os.Signal]string{
 type State string
 
 // The states. A worker process also retires: it takes no new job because its
-// quota, its age or its memory is used up, and leaves when it has finished.
+// quota, its age or its memory is used up, and leaves when it has finished. And it may
+// wait for its turn, ready before the one stops whose place it takes.
 const (
 	Starting State = "starting"
 	Running  State = "running"
 	Paused   State = "paused"
+	Waiting  State = "waiting"
 	Retiring State = "retiring"
 	Draining State = "draining"
 	Killing  State = "killing"

@@ -116,6 +116,12 @@ var workerTable = Table{
 		Resume: {Do: Enter, Next: Running},
 		Reload: {Do: Refuse, Next: Paused},
 	},
+	Waiting: {
+		Kill:   {Do: Enter, Next: Killing},
+		Drain:  {Do: Enter, Next: Draining},
+		Pause:  {Do: Enter, Next: Paused},
+		Reload: {Do: Refuse, Next: Waiting},
+	},
 	Retiring: {
 		Kill:   {Do: Enter, Next: Killing},
 		Drain:  {Do: Enter, Next: Draining},

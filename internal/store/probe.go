@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -35,11 +36,11 @@ type rehearsal struct {
 }
 
 func (r *rehearsal) add(ctx context.Context, sc *script, keys []string, args []any) {
-	if slices.Contains(r.sent, sc.sha) {
-		r.pipe.EvalSha(ctx, sc.sha, keys, args...)
+	if slices.Contains(r.sent, sc.sha()) {
+		r.pipe.EvalSha(ctx, sc.sha(), keys, args...)
 	} else {
-		r.sent = append(r.sent, sc.sha)
-		r.pipe.Eval(ctx, sc.source, keys, args...)
+		r.sent = append(r.sent, sc.sha())
+		r.pipe.Eval(ctx, sc.source(), keys, args...)
 	}
 	r.names = append(r.names, sc.name)
 }
@@ -234,7 +235,7 @@ func (s *Store) remains() []string {
 	return names
 }
 
-var commandInScript = regexp.MustCompile(`(?:call_?|query)\('([A-Z]+)'`)
+var commandInScript = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:call_?|query)\('([A-Z]+)'`) })
 
 // scriptCommands are all commands that occur in scripts, sorted.
 func scriptCommands() []any {
@@ -242,7 +243,7 @@ func scriptCommands() []any {
 	files, _ := fs.Glob(luaFiles, "lua/*.lua") // the pattern is well-formed
 	for _, file := range files {
 		text, _ := luaFiles.ReadFile(file)
-		for _, match := range commandInScript.FindAllSubmatch(text, -1) {
+		for _, match := range commandInScript().FindAllSubmatch(text, -1) {
 			names = append(names, string(match[1]))
 		}
 	}

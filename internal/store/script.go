@@ -5,8 +5,11 @@ import (
 	"crypto/sha1" //nolint:gosec // Redis names scripts by their SHA-1
 	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -14,9 +17,13 @@ import (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// script is one file of lua/, with the shared part in front of most.
+// script is one file of lua/, with the shared part in front of most. It is put together
+// when it is first used: a process uses a few of them, and a worker process that is
+// replaced often would spend more time on all than on its jobs.
 type script struct {
-	name, source, sha string
+	name  string
+	files []string
+	sha   func() string // its name in Redis; the source is not needed where that is known
 }
 
 func loadScript(name string, parts ...string) *script {
@@ -25,17 +32,35 @@ func loadScript(name string, parts ...string) *script {
 
 // newScript returns the script of some files of lua/, one after the other.
 func newScript(name string, files ...string) *script {
+	sc := &script{name: name, files: files}
+	sc.sha = sync.OnceValue(func() string {
+		sum := sha1.New() //nolint:gosec // as above
+		sc.write(sum)
+		return hex.EncodeToString(sum.Sum(nil))
+	})
+	return sc
+}
+
+func (sc *script) source() string {
 	var source strings.Builder
-	for _, file := range files {
-		text, err := luaFiles.ReadFile("lua/" + file + ".lua")
-		if err != nil {
+	sc.write(&source)
+	return source.String()
+}
+
+func (sc *script) write(to io.Writer) {
+	part := make([]byte, 4<<10) // a process that has just begun has no other memory yet
+	for _, file := range sc.files {
+		f, err := luaFiles.Open("lua/" + file + ".lua")
+		for n := 0; err == nil; {
+			if n, err = f.Read(part); n > 0 {
+				_, _ = to.Write(part[:n]) // into memory
+			}
+		}
+		if !errors.Is(err, io.EOF) {
 			panic(err) // embedded: missing only if the build is broken
 		}
-		source.Write(text)
-		source.WriteByte('\n')
+		_, _ = to.Write([]byte{'\n'})
 	}
-	sum := sha1.Sum([]byte(source.String())) //nolint:gosec // as above
-	return &script{name: name, source: source.String(), sha: hex.EncodeToString(sum[:])}
 }
 
 var (
@@ -65,11 +90,11 @@ func (s *Store) eval(ctx context.Context, sc *script, key string, args []any) (a
 	var reply any
 	err := s.once(ctx, func() error {
 		var err error
-		reply, err = s.write.EvalSha(ctx, sc.sha, keys, args...).Result()
+		reply, err = s.write.EvalSha(ctx, sc.sha(), keys, args...).Result()
 		if redis.HasErrorPrefix(err, "NOSCRIPT") {
 			// Not pipelined and not Script.Run: the answer proves that the script
 			// did not run, so sending it whole cannot run it twice.
-			reply, err = s.write.Eval(ctx, sc.source, keys, args...).Result()
+			reply, err = s.write.Eval(ctx, sc.source(), keys, args...).Result()
 		}
 		return err
 	})

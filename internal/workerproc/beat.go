@@ -257,10 +257,11 @@ func (p *Process) retire(reason string) {
 	if p.state != signals.Running && p.state != signals.Paused {
 		return
 	}
-	p.enter(signals.Retiring)
+	// First of all: a successor may wait for it.
 	if err := p.send(proc.Message{Type: proc.Retires, Reason: reason}); err != nil {
 		p.complain("report", "the master does not read", zap.Error(err))
 	}
+	p.enter(signals.Retiring)
 }
 
 // rss is this process's resident memory in bytes; 0 if it cannot be told.

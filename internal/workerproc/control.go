@@ -75,7 +75,7 @@ func (p *Process) read() {
 // welcome takes over the state in which the master is.
 func (p *Process) welcome(s signals.State) {
 	switch s {
-	case signals.Paused, signals.Draining, signals.Killing:
+	case signals.Waiting, signals.Paused, signals.Draining, signals.Killing:
 		p.wanted = s
 	default:
 		p.wanted = signals.Running
@@ -154,6 +154,10 @@ func (p *Process) card() store.Registration {
 	for i := range ids {
 		ids[i] = p.workerID(i)
 	}
+	state := p.wanted
+	if state == signals.Waiting {
+		state = signals.Running // soon; the next beat may be later
+	}
 	card := store.Registration{
 		Proc: p.name.Proc, Workers: ids, Started: wire.FormatStart(p.started),
 		Info: map[string]string{
@@ -161,7 +165,7 @@ func (p *Process) card() store.Registration {
 			"threads": fmt.Sprint(p.cfg.Threads), "quota": fmt.Sprint(p.cfg.Quota), "master": p.masterID(),
 			"queues": strings.Join(p.cfg.Queues.Names(), ","), "version": p.cfg.Version,
 			"busy": "0", "done": "0", "rss": strconv.FormatInt(rss(), 10),
-			"started": wire.FormatISOUTC(p.started), "state": string(p.wanted),
+			"started": wire.FormatISOUTC(p.started), "state": string(state),
 		},
 	}
 	maps.Copy(card.Info, p.cfg.Policy.Info())
@@ -262,7 +266,9 @@ func (p *Process) heed(m proc.Message, ok bool) {
 	case proc.Lookout:
 		p.lookout.Store(m.On)
 		p.turn()
-		if m.On {
+		// An exchange that is under way, or the first look, tells as well; but a waker
+		// begins with a look.
+		if m.On && (p.polled && p.underway() == 0 || p.d.OpenWaiter != nil) {
 			p.look()
 		}
 	case proc.Look:
@@ -272,7 +278,8 @@ func (p *Process) heed(m proc.Message, ok bool) {
 		}
 	case proc.Retire:
 		p.tellLeaving()
-		if p.state == signals.Starting || p.state == signals.Running || p.state == signals.Paused {
+		switch p.state {
+		case signals.Starting, signals.Waiting, signals.Running, signals.Paused:
 			p.enter(signals.Retiring)
 		}
 	}
@@ -287,7 +294,7 @@ func (p *Process) follow(s signals.State) {
 			return
 		}
 		p.welcome(s)
-	case signals.Running, signals.Paused:
+	case signals.Waiting, signals.Running, signals.Paused:
 		p.enter(s)
 	case signals.Retiring:
 		if s == signals.Draining || s == signals.Killing {

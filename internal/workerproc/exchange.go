@@ -199,8 +199,16 @@ func (p *Process) apply(r exchangeResult) {
 		p.retries = 0
 	}
 	p.sawSuspects(r)
-	if p.cfg.Quota > 0 && p.begun >= p.cfg.Quota {
-		p.retire("quota")
+	if p.ahead.unlooked && len(r.req.Wants) > len(jobs) {
+		p.look()
+	}
+	p.ahead.unlooked = false
+	if p.cfg.Quota > 0 {
+		if p.begun >= p.cfg.Quota {
+			p.retire("quota")
+		} else {
+			p.foresee(now)
+		}
 	}
 }
 

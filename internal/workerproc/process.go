@@ -14,7 +14,7 @@
 // Files: deps.go what a process is given; process.go the loop; control.go what master and operator want;
 // poll.go finding jobs, waker.go at once; lane.go and exchange.go reserving and ending them; job.go a job in
 // hand; kill.go the kill; requests.go the kill of one job that somebody asked for;
-// beat.go leases and reports; suspects.go jobs that have to run alone; leave.go the
+// beat.go leases and reports; ahead.go the successor; suspects.go jobs that have to run alone; leave.go the
 // end.
 package workerproc
 
@@ -125,6 +125,7 @@ type Process struct {
 	worked    atomic.Int64  // when the process was last stirred, since started
 	apart     apart
 	foundAt   time.Time // when the master was last told of more jobs
+	ahead     ahead
 	beats     chan beatCall
 	beaten    chan beatResult
 	left      chan error
@@ -239,7 +240,7 @@ func (p *Process) loop() error {
 	defer beat.Stop()
 
 	p.stir()
-	p.look()
+	p.look() // also one that waits for its turn: then it need not look any more
 	p.step()
 	for {
 		select {
@@ -332,6 +333,7 @@ func (p *Process) enter(s signals.State) {
 	}
 	p.log.Debug("state", zap.String("from", string(p.state)), zap.String("to", string(s)))
 	p.pauseHooks(s)
+	before := s == signals.Running && p.state == signals.Waiting && p.lookedBefore()
 	p.state, p.since = s, time.Now()
 	if s == signals.Draining || s == signals.Killing {
 		p.tellLeaving()
@@ -341,7 +343,9 @@ func (p *Process) enter(s signals.State) {
 	}
 	if s == signals.Running {
 		p.stir()
-		p.look()
+		if !before {
+			p.look()
+		}
 	}
 	p.report()
 }

@@ -3,11 +3,21 @@ local function forget(prefix, proc)
   local info = prefix .. 'resqued:proc:' .. proc
   local ids = pcall_('HGET', info, 'workers')
   if type(ids) == 'string' then
-    for id in string.gmatch(ids, '[^\n]+') do
-      pcall_('SREM', prefix .. 'workers', id)
-      call('DEL', prefix .. 'worker:' .. id, prefix .. 'worker:' .. id .. ':started',
-        prefix .. 'stat:processed:' .. id, prefix .. 'stat:failed:' .. id)
+    local names, keys = {}, {}
+    local function remove()
+      if #names == 0 then return end
+      pcall_('SREM', prefix .. 'workers', unpack(names))
+      call('DEL', unpack(keys))
+      names, keys = {}, {}
     end
+    for id in string.gmatch(ids, '[^\n]+') do
+      names[#names + 1] = id
+      for _, key in ipairs({'worker:' .. id, 'worker:' .. id .. ':started', 'stat:processed:' .. id, 'stat:failed:' .. id}) do
+        keys[#keys + 1] = prefix .. key
+      end
+      if #names == 1000 then remove() end -- unpack has a limit
+    end
+    remove()
   end
   call('DEL', info, prefix .. 'resqued:held:' .. proc, prefix .. 'resqued:kills:' .. proc)
   call('ZREM', prefix .. 'resqued:procs', proc)

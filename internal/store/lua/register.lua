@@ -22,16 +22,11 @@ local ms = now()
 call('PERSIST', KEYS[1])
 beaten(prefix, ms, lease, tonumber(ARGV[4]))
 call('ZADD', KEYS[1], fmt('%.0f', ms + lease), proc)
-local ids = {}
-for i = 1, nworkers do
-  local id = ARGV[7 + i]
-  ids[i] = id
-  call('SADD', prefix .. 'workers', id)
-  call('SET', prefix .. 'worker:' .. id .. ':started', ARGV[5])
+for i = 8, 7 + nworkers, 1000 do -- unpack has a limit
+  call('SADD', prefix .. 'workers', unpack(ARGV, i, math.min(i + 999, 7 + nworkers)))
 end
-call('HSET', prefix .. 'resqued:proc:' .. proc, 'workers', table.concat(ids, '\n'))
-for i = 8 + nworkers, #ARGV, 2 do
-  call('HSET', prefix .. 'resqued:proc:' .. proc, ARGV[i], ARGV[i + 1])
-end
+for i = 8, 7 + nworkers do call('SET', prefix .. 'worker:' .. ARGV[i] .. ':started', ARGV[5]) end
+call('HSET', prefix .. 'resqued:proc:' .. proc, 'workers', table.concat(ARGV, '\n', 8, 7 + nworkers),
+  unpack(ARGV, 8 + nworkers))
 call('HSETNX', prefix .. 'resqued:meta', 'id', ARGV[7])
 return call('HGET', prefix .. 'resqued:meta', 'id')

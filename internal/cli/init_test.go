@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestInitialisation keeps what every process does before main from growing: a worker
+// process that is replaced often does it often. What a package needs now and then, such
+// as a regular expression, it makes when it needs it.
+func TestInitialisation(t *testing.T) {
+	t.Parallel()
+	const limit = 64 << 10 // bytes that the packages of this module allocate
+	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
+	c.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+	var trace bytes.Buffer
+	c.Stderr = &trace
+	require.NoError(t, c.Run())
+	total := 0
+	for _, m := range regexp.MustCompile(`(?m)^init (github.com/resqued/resqued\S*) @.* (\d+) bytes`).FindAllSubmatch(trace.Bytes(), -1) {
+		n, err := strconv.Atoi(string(m[2]))
+		require.NoError(t, err)
+		t.Logf("%7d %s", n, m[1])
+		total += n
+	}
+	require.Positive(t, total)
+	require.LessOrEqual(t, total, limit)
+}

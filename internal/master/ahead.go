@@ -1,0 +1,72 @@
+package master
+
+import (
+	"time"
+)
+
+// A start takes a while, in which the place of a process that has used up its number of
+// jobs would be empty. So a process says so a little before, and one successor at a time
+// is started ahead. It is ready, but waits until the other one has stopped taking jobs,
+// so that no more processes work than there are slots.
+
+// aheadAtMost is how long a successor waits: the jobs may have run out.
+const aheadAtMost = 30 * time.Second
+
+// learn notes how long a start took; worker processes are told what is usual.
+func (m *Master) learn(took time.Duration) {
+	if m.lead == 0 {
+		m.lead = took
+	}
+	m.lead += (took - m.lead) / 4
+}
+
+// startAhead starts the successor of a process that will stop soon.
+func (m *Master) startAhead() {
+	if m.cfg.MaxRetiring == 0 || m.roll != nil {
+		return
+	}
+	for _, s := range m.slots {
+		if s.next != nil && s.next.ahead {
+			return
+		}
+	}
+	for _, s := range m.slots {
+		if w := s.current; w != nil && w.ends && s.next == nil && m.mayStart(s) {
+			m.spawn(s, w)
+			if s.next != nil {
+				s.next.ahead = true
+			}
+			return
+		}
+	}
+}
+
+// handOver ends the waiting of successors.
+func (m *Master) handOver() {
+	for _, s := range m.slots {
+		next, old := s.next, s.current
+		if next == nil || !next.ahead {
+			continue
+		}
+		ready := !next.readyAt.IsZero()
+		switch {
+		case old.stopped && m.extra() < m.cfg.MaxRetiring:
+			m.succeed(s)
+			m.itsTurn(next)
+		case old.wants != "" && ready && m.extra() < m.cfg.MaxRetiring:
+			m.succeed(s)
+			m.itsTurn(next)
+		case ready && (m.roll != nil || m.due(next.readyAt.Add(aheadAtMost))):
+			s.next, old.ends = nil, false
+			m.retire(next, "it is not needed")
+		}
+	}
+}
+
+// itsTurn lets w work, if it has waited for that.
+func (m *Master) itsTurn(w *worker) {
+	if w != nil && w.ahead {
+		w.ahead = false
+		m.passOn(w)
+	}
+}

@@ -1,0 +1,65 @@
+package workerproc
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/proc"
+)
+
+type sent []proc.Message
+
+func (s *sent) Send(m proc.Message) error {
+	*s = append(*s, m)
+	return nil
+}
+
+func (s *sent) Recv() (proc.Message, error) { select {} }
+
+func TestForesee(t *testing.T) {
+	t.Parallel()
+	const lead = 20 * time.Millisecond
+
+	// run begins each jobs, every so often, until quota are begun, and returns how many
+	// were left when the master was told.
+	run := func(quota, each int, every time.Duration, before ...time.Duration) (left []int) {
+		var to sent
+		p := &Process{cfg: Config{Quota: quota, Threads: each}, d: Deps{Conn: &to}, name: proc.Message{Lead: lead}}
+		now := time.Unix(0, 0)
+		for _, pause := range before { // one job each
+			p.begun++
+			p.foresee(now)
+			now = now.Add(pause)
+		}
+		for p.begun += each; p.begun < quota; p.begun += each {
+			p.foresee(now)
+			for ; len(to) > 0; to = to[1:] {
+				require.Equal(t, proc.Ends, to[0].Type)
+				left = append(left, quota-p.begun)
+			}
+			now = now.Add(every)
+		}
+		return left
+	}
+
+	t.Run("it tells once, one and a half starts before the end", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, []int{30}, run(1000, 5, 5*time.Millisecond))
+		require.Equal(t, []int{300}, run(1000, 10, time.Millisecond))
+	})
+	t.Run("one that does not live longer than that tells as soon as it knows its pace", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, []int{80}, run(100, 10, time.Millisecond))
+	})
+	t.Run("what was long ago does not count", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, []int{300}, run(10003, 10, time.Millisecond, time.Hour, time.Hour, time.Hour))
+	})
+	t.Run("a start is no matter where jobs begin more seldom", func(t *testing.T) {
+		t.Parallel()
+		require.Empty(t, run(100, 5, time.Second))
+		require.Empty(t, run(1, 1, time.Second))
+	})
+}
