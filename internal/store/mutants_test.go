@@ -123,7 +123,7 @@ var mutants = []mutant{
 	{"a pause is not seen, straight", "straight", `for i = 1, nread do obstacles[4 + i] = prefix .. 'pause:queue:' .. names[i] end`, ``},
 	{"a pause is not seen", "exchange", `elseif not paused(prefix, queue) then`, `else`},
 	{"a pause of everything is not seen", "exchange", `if w <= #wants and pausing(prefix) then nqueue = 0 end`, ``},
-	{"paused queues are polled", "poll", `n == 0 or not worked(queue) then`, `n == 0 then`},
+	{"paused queues are polled", "poll", `n == 0 or not (free and everything == false or worked(queue)) then`, `n == 0 then`},
 	{"any word pauses Resque's workers", "pause", `== 'true'`, `~= ''`},
 
 	{"a job that was taken stays a member", "unique", `call('SREM', key .. ':uniqueue', payload)`, ``},
