@@ -31,9 +31,9 @@ type budget struct {
 // it counts every allocation of the process.
 func TestExchangeBudget(t *testing.T) {
 	for _, b := range []budget{
-		{batch: 1, commands: 13, bytes: 699, mallocs: 36},
-		{batch: 10, commands: 2.6, bytes: 368, mallocs: 9},
-		{batch: 50, commands: 1.36, bytes: 338, mallocs: 6.6},
+		{batch: 1, commands: 13, bytes: 699, mallocs: 35},
+		{batch: 10, commands: 2.6, bytes: 368, mallocs: 8},
+		{batch: 50, commands: 1.36, bytes: 338, mallocs: 5.6},
 	} {
 		t.Run(fmt.Sprintf("batches of %d", b.batch), func(t *testing.T) { b.check(t) })
 	}
