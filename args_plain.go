@@ -1,6 +1,7 @@
 package resqued
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"reflect"
 	"unicode/utf8"
@@ -48,8 +49,11 @@ func plainText(raw []byte) (text string, ok bool) {
 	if len(raw) < 2 || raw[0] != '"' || raw[len(raw)-1] != '"' {
 		return "", false
 	}
-	ascii := true
-	for _, c := range raw[1 : len(raw)-1] {
+	ascii, rest := true, raw[1:len(raw)-1]
+	for len(rest) >= 8 && plainBytes(binary.LittleEndian.Uint64(rest)) {
+		rest = rest[8:]
+	}
+	for _, c := range rest {
 		if c < ' ' || c == '"' || c == '\\' {
 			return "", false
 		}
@@ -59,6 +63,14 @@ func plainText(raw []byte) (text string, ok bool) {
 		return "", false
 	}
 	return string(raw[1 : len(raw)-1]), true
+}
+
+// plainBytes tells whether eight bytes are ASCII and neither controls, quotes nor
+// backslashes.
+func plainBytes(eight uint64) bool {
+	const each, high = 0x0101010101010101, 0x8080808080808080
+	quotes, slashes := eight^'"'*each, eight^'\\'*each
+	return (eight|(eight-' '*each)|(quotes-each)&^quotes|(slashes-each)&^slashes)&high == 0
 }
 
 // plainInt reads a JSON integer of at most 18 digits, which always fit.

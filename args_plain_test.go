@@ -50,6 +50,25 @@ func TestPlainArguments(t *testing.T) {
 	}
 }
 
+// Eight bytes are looked at together, so each byte has to be tried at each place.
+func TestPlainTexts(t *testing.T) {
+	t.Parallel()
+	for length := range 18 {
+		for at := range length {
+			for c := range 256 {
+				text := []byte(strings.Repeat("~", length))
+				text[at] = byte(c)
+				raw := `"` + string(text) + `"`
+				var want, got string
+				wantErr, err := json.Unmarshal([]byte(raw), &want), args(raw).Get(0, &got)
+				if want != got || (wantErr == nil) != (err == nil) {
+					t.Fatalf("%q: %q, %v", raw, got, err)
+				}
+			}
+		}
+	}
+}
+
 // same decodes an argument into a T that holds old, in every place where one can stand.
 func same[T any](t *testing.T, raw string, old T) {
 	t.Helper()

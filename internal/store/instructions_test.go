@@ -37,10 +37,22 @@ func TestServerInstructions(t *testing.T) { //nolint:paralleltest // it changes 
 	t.Setenv("PATH", wrapper+":"+os.Getenv("PATH"))
 
 	const rounds = 100
-	for _, batch := range []int{1, 10, 50} {
+	for _, c := range []struct {
+		batch, queues int
+		last          bool
+		title         string
+	}{
+		{1, 1, false, "one queue"},
+		{10, 1, false, "one queue"},
+		{10, 1000, false, "1,000 queues with jobs"},
+		{50, 1000, false, "1,000 queues with jobs"},
+		{50, 1000, true, "1,000 queues, jobs in the last"},
+		{50, 1, false, "one queue"},
+	} {
+		batch := c.batch
 		server := redistest.Start(t, redistest.Options{})
 		client := server.Client(t)
-		exchange := load(t, server, batch, 2*rounds*batch)
+		exchange := load(t, server, batch, 2*rounds*batch, c.queues, c.last)
 		info := regexp.MustCompile(`process_id:(\d+)`).FindStringSubmatch(client.Info(t.Context(), "server").Val())
 		require.NotNil(t, info)
 		control := func(what ...string) {
@@ -61,6 +73,6 @@ func TestServerInstructions(t *testing.T) { //nolint:paralleltest // it changes 
 		require.NotNil(t, total, "%.500s", dump)
 		n, err := strconv.Atoi(string(total[1]))
 		require.NoError(t, err)
-		t.Logf("batches of %d: %d instructions for a job", batch, n/rounds/batch)
+		t.Logf("%s, batches of %d: %d instructions for a job", c.title, batch, n/rounds/batch)
 	}
 }

@@ -29,7 +29,7 @@ var mutants = []mutant{
 	{"a lock is not released, straight", "straight", `release(ARGV[locksat], me .. ARGV[plainat])`, ``},
 	{"many locks are not released", "straight", `call('DEL', unpack(ARGV, locksat, othersat - 1))`, ``},
 	{"a lock stays when its process is recovered", "recover", `release(r.lock, owner(proc, token))`, ``},
-	{"names from Go are ignored", "exchange", `return names[queue .. '\0' .. redis.sha1hex(payload)]`, ``},
+	{"names from Go are ignored", "exchange", `return locknames[queue .. '\0' .. redis.sha1hex(payload)]`, ``},
 	{"arguments with other white space are others", "payload", `elseif spaced then rest = squeeze(rest) end`, `end`},
 
 	{"a completion is applied again", "exchange", `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == 2 then`},
@@ -120,10 +120,10 @@ var mutants = []mutant{
 	{"what was released during a first look is forgotten", "exchange", `(nopen > 0 or opened) and 0 or s.mark`, `s.mark`},
 
 	{"a pause of everything is not seen, straight", "straight", `prefix .. 'pause:all', prefix .. 'pause-all-workers'}`, `counters, counters}`},
-	{"a pause is not seen, straight", "straight", `for i = 1, asked do obstacles[4 + i] = prefix .. 'pause:queue:' .. ARGV[queuesat + 3 * i - 3] end`, ``},
+	{"a pause is not seen, straight", "straight", `for i = 1, nread do obstacles[4 + i] = prefix .. 'pause:queue:' .. names[i] end`, ``},
 	{"a pause is not seen", "exchange", `elseif not paused(prefix, queue) then`, `else`},
 	{"a pause of everything is not seen", "exchange", `if w <= #wants and pausing(prefix) then nqueue = 0 end`, ``},
-	{"paused queues are polled", "poll", `n == 0 or not worked(queue) then`, `n == 0 then`},
+	{"paused queues are polled", "poll", `n == 0 or not (free and everything == false or worked(queue)) then`, `n == 0 then`},
 	{"any word pauses Resque's workers", "pause", `== 'true'`, `~= ''`},
 
 	{"a job that was taken stays a member", "unique", `call('SREM', key .. ':uniqueue', payload)`, ``},

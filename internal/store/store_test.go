@@ -604,6 +604,29 @@ func TestPoll(t *testing.T) {
 			require.Equal(t, []string{"a"}, reply.Waiting)
 		})
 
+		t.Run("names those of many queues that hold jobs and are not paused", func(t *testing.T) {
+			f := setup(t, server)
+			var names []string
+			for i := range 100 {
+				names = append(names, fmt.Sprintf("q%d", i))
+			}
+			for _, i := range []int{0, 15, 16, 40, 41, 99} {
+				f.push(names[i], job("A", "[1]"))
+			}
+			require.NoError(t, f.redis.Set(t.Context(), f.key("pause:queue:q40"), "true", 0).Err())
+			want := []string{"q0", "q15", "q16", "q41", "q99"}
+			for range 2 {
+				reply, err := f.Poll(t.Context(), false, "", names)
+				require.NoError(t, err)
+				require.Equal(t, want, reply.Waiting)
+				reply, err = f.Poll(t.Context(), true, "0", nil)
+				require.NoError(t, err)
+				require.ElementsMatch(t, want, reply.Waiting)
+				require.NoError(t, f.redis.Set(t.Context(), f.key("pause:all"), "true", 0).Err())
+				want = nil
+			}
+		})
+
 		t.Run("walks a large set in parts", func(t *testing.T) {
 			f := setup(t, server)
 			pipe := f.redis.Pipeline()

@@ -73,6 +73,44 @@ func TestStraight(t *testing.T) {
 				}
 			}
 		})
+		t.Run("many queues are looked at in their order", func(t *testing.T) {
+			f := setup(t, server)
+			var queues []store.Queue
+			for i := range 100 {
+				q := store.Queue{Name: fmt.Sprintf("q\x00%d", i), Locked: i%3 != 0}
+				if i == 70 {
+					q.Name = strings.Repeat("long", 100)
+				}
+				queues = append(queues, q)
+			}
+			take := func(n int) (from []string) {
+				reply := f.exchange(store.ExchangeRequest{Queues: queues, Wants: f.wants(n)})
+				for _, j := range reply.Jobs {
+					from = append(from, j.Queue)
+				}
+				return from
+			}
+			push := func(at ...int) (names []string) {
+				for _, i := range at {
+					f.push(queues[i].Name, job("A", fmt.Sprintf("[%d]", i)))
+					names = append(names, queues[i].Name)
+				}
+				return names
+			}
+			want := push(0, 7, 8, 23, 24, 40, 41, 70, 99)
+			require.Equal(t, want[:5], take(5))
+			require.Equal(t, want[5:], take(5))
+			require.Empty(t, take(5))
+
+			want = push(30, 50, 51, 60)
+			require.NoError(t, f.redis.Set(t.Context(), f.key("pause:queue:"+want[1]), "true", 0).Err())
+			require.NoError(t, f.redis.Set(t.Context(), f.key("queue:"+queues[35].Name), "no list", 0).Err())
+			reply := f.exchange(store.ExchangeRequest{Queues: queues, Wants: f.wants(5)})
+			require.Equal(t, []string{queues[35].Name}, reply.WrongType)
+			require.Len(t, reply.Jobs, 3)
+			require.Equal(t, []string{want[0], want[2], want[3]}, []string{reply.Jobs[0].Queue, reply.Jobs[1].Queue, reply.Jobs[2].Queue})
+			require.EqualValues(t, 1, f.redis.LLen(t.Context(), f.key("queue:"+want[1])).Val())
+		})
 		t.Run("a reply does not grow without end", func(t *testing.T) {
 			f := setup(t, server)
 			for i := range 12 {

@@ -31,8 +31,9 @@ func TestStraightIsAsTheLongWay(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		w.stores[i] = s
 	}
-	// Small replies, so that payloads need not be large to fill one.
-	small := []string{`maxbytes = 0, 4194304`, `maxbytes = 0, 100000`}
+	// Small replies, so that payloads need not be large to fill one, and few queues that
+	// are read at a time.
+	small := []string{`maxbytes = 0, 4194304`, `maxbytes = 0, 100000`, `readahead(8)`, `readahead(1)`, `readahead(16)`, `readahead(2)`}
 	require.NoError(t, store.Alter(w.stores[0], "straight", small...))
 	require.NoError(t, store.Alter(w.stores[1], "straight", append(small, `local straight = not again`, `local straight = false and not again`)...))
 	rapid.Check(t, w.sequence)

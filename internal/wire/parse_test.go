@@ -132,6 +132,24 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+// Eight bytes of a text are looked at together, so each byte has to be tried at each place.
+func TestParseLooksAtEachByte(t *testing.T) {
+	t.Parallel()
+	for length := range 18 {
+		for at := range length {
+			for c := range 256 {
+				text := []byte(strings.Repeat("~", length))
+				text[at] = byte(c)
+				in := []byte(`{"class":"A","args":["` + string(text) + `"]}`)
+				_, err := Parse(in, 0)
+				if want := json.Valid(in) && utf8.Valid(in); want != (err == nil) {
+					t.Fatalf("%q: %v", in, err)
+				}
+			}
+		}
+	}
+}
+
 func TestParseLimit(t *testing.T) {
 	t.Parallel()
 	payload := []byte(`{"class":"A","args":["` + strings.Repeat("x", 1000) + "\x1b\"]}")

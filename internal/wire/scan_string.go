@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"unicode/utf8"
@@ -23,6 +24,9 @@ func (s *scanner) str() bool {
 			return s.failf("not JSON: byte %d is the control character %q", s.pos, c)
 		case c < utf8.RuneSelf:
 			s.pos++
+			if s.pos%8 == 0 { // not at each byte: where there are others it would be in vain
+				s.plain()
+			}
 		default:
 			r, size := utf8.DecodeRune(s.data[s.pos:])
 			if r == utf8.RuneError && size == 1 {
@@ -32,6 +36,19 @@ func (s *scanner) str() bool {
 		}
 	}
 	return s.unexpected("a closing quote")
+}
+
+// plain takes bytes as long as eight together are ASCII and neither controls, quotes nor
+// backslashes. One after the other they would take most of the time of a long payload.
+func (s *scanner) plain() {
+	const each, high = 0x0101010101010101, 0x8080808080808080
+	for ; s.pos+8 <= len(s.data); s.pos += 8 {
+		eight := binary.LittleEndian.Uint64(s.data[s.pos:])
+		quotes, slashes := eight^'"'*each, eight^'\\'*each
+		if (eight|(eight-' '*each)|(quotes-each)&^quotes|(slashes-each)&^slashes)&high != 0 {
+			return
+		}
+	}
 }
 
 // escape takes a backslash and what belongs to it.

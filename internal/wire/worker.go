@@ -57,6 +57,20 @@ func WorkerID(host string, slot, thread, pid int, queues []string) string {
 	return b.String()
 }
 
+// longWorkerID is how many bytes of an id go with each job.
+const longWorkerID = 200
+
+// BriefWorkerID returns the id of a thread of ours as the records of its jobs have it:
+// of a long one all but the queues, instead of which it says how many they are.
+func BriefWorkerID(id string) string {
+	if len(id) <= longWorkerID {
+		return id
+	}
+	host, rest, _ := strings.Cut(id, ":")
+	pid, queues, _ := strings.Cut(rest, ":")
+	return fmt.Sprintf("%s:%s:%d-queues", host, pid, 1+strings.Count(queues, ","))
+}
+
 // ParseWorkerID reads an id of resqued, Ruby's Resque, the Files.com fork or
 // node-resque. A queue of Ruby's that ends in three or five numbers between
 // colons looks like the fork's and is taken for it.

@@ -33,6 +33,17 @@ func TestWorkerID(t *testing.T) {
 	}
 }
 
+func TestBriefWorkerID(t *testing.T) {
+	t.Parallel()
+	short := WorkerID("web-1", 0, 3, 9120, []string{"critical", "mail"})
+	require.Equal(t, short, BriefWorkerID(short))
+	long := WorkerID("web-1", 0, 3, 9120, strings.Split(strings.Repeat("a:b,", 59)+"c", ","))
+	require.Equal(t, "web-1/0.3:9120:60-queues", BriefWorkerID(long))
+	name, err := ParseWorkerID(BriefWorkerID(long))
+	require.NoError(t, err)
+	require.Equal(t, WorkerName{Host: "web-1", PID: 9120, Queues: []string{"60-queues"}, Ours: true, Thread: 3}, name)
+}
+
 func TestParseWorkerID(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

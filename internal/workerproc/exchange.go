@@ -54,7 +54,7 @@ func (p *Process) resolve() {
 			Unique: unique, Strict: unique && p.cfg.StrictUnique,
 		})
 	}
-	p.queues = queues
+	p.queues, p.passed = queues, 0
 }
 
 // nameAll names the locks that a reply has asked for. Programs may do this by a
@@ -199,6 +199,7 @@ func (p *Process) apply(r exchangeResult) {
 		p.retries = 0
 	}
 	p.sawSuspects(r)
+	p.passOver(jobs)
 	if p.ahead.unlooked && len(r.req.Wants) > len(jobs) {
 		p.look()
 	}
@@ -209,6 +210,19 @@ func (p *Process) apply(r exchangeResult) {
 		} else {
 			p.foresee(now)
 		}
+	}
+}
+
+// passOver counts the queues of many that an exchange has looked at in vain. When they
+// are more than a look at all queues looks at, that is due: it leaves the empty ones out.
+func (p *Process) passOver(jobs []store.Reserved) {
+	if len(jobs) == 0 || len(p.queues) <= manyQueues {
+		return
+	}
+	p.passed += max(0, slices.IndexFunc(p.queues, func(q store.Queue) bool { return q.Name == jobs[0].Queue }))
+	if p.passed > 2*len(p.queues) {
+		p.passed = 0
+		p.look()
 	}
 }
 

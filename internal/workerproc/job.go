@@ -18,6 +18,7 @@ import (
 // slot is a thread as the loop sees it.
 type slot struct {
 	worker   string
+	brief    string // worker, as records have it
 	assigned chan *job
 }
 
@@ -58,8 +59,9 @@ type outcome struct {
 // begin hands a reserved job to an idle thread. A payload that is no job ends at
 // once, without a thread.
 func (p *Process) begin(r *store.Reserved, sent time.Duration, now time.Time) {
+	index := p.whose(r)
 	// One piece of memory for all of a job.
-	j := &job{Reserved: *r, thread: p.byWorker[r.Worker], begun: now, reserved: sent}
+	j := &job{Reserved: *r, thread: index, begun: now, reserved: sent}
 	p.begun++
 	env, err := wire.Parse(r.Payload, p.cfg.MaxPayload)
 	if err != nil {
@@ -92,6 +94,13 @@ func (p *Process) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 	}
 	p.jobs[r.Token] = j
 	p.threads[j.thread].assigned <- j
+}
+
+// whose returns the thread of a job, and has the job name it by its whole id.
+func (p *Process) whose(r *store.Reserved) int {
+	index := p.byWorker[r.Worker]
+	r.Worker = p.threads[index].worker
+	return index
 }
 
 // occupy takes a thread out of the idle ones. It is among the last of them, because

@@ -128,7 +128,7 @@ func (p *Process) want(l *lane, n int, req *store.ExchangeRequest) {
 	for i := range req.Wants {
 		var token string
 		token, tokens, _ = strings.Cut(tokens, " ")
-		req.Wants[i] = store.Want{Token: token, Worker: p.threads[l.threads[n-1-i]].worker}
+		req.Wants[i] = store.Want{Token: token, Worker: p.threads[l.threads[n-1-i]].brief}
 	}
 }
 

@@ -49,9 +49,10 @@ func (p *Process) giveBack(records []store.Reserved) {
 		p.log.Error("redis has lost how a job ended", zap.String("queue", wire.Printable(r.Queue, 100)), zap.String("token", r.Token))
 		if env, err := wire.Parse(r.Payload, p.cfg.MaxPayload); err == nil {
 			if class, ok := p.d.Handlers.Lookup(env.Class); ok && class.AtMostOnce {
+				index := p.whose(&r)
 				p.record(&job{
 					Reserved: r, job: resqued.Job{ID: env.ID, Class: env.Class, Queue: r.Queue, Payload: r.Payload},
-					thread: p.byWorker[r.Worker], begun: time.Now(), known: true,
+					thread: index, begun: time.Now(), known: true,
 				}, thread.Outcome{Result: thread.Failed, Exception: "Resque::DirtyExit", Message: "redis has lost how the job ended; at_most_once: it does not run again by itself"})
 				p.ended[len(p.ended)-1].Held = true // it has no claim that could tell
 				continue

@@ -33,6 +33,7 @@ import (
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
 )
 
 // tickEvery is how often the loop looks at what only time changes: running jobs
@@ -124,6 +125,7 @@ type Process struct {
 	turned    chan struct{} // what the waker may do has changed
 	worked    atomic.Int64  // when the process was last stirred, since started
 	apart     apart
+	passed    int       // queues that exchanges have looked at in vain since they were resolved
 	foundAt   time.Time // when the master was last told of more jobs
 	ahead     ahead
 	beats     chan beatCall
@@ -210,10 +212,11 @@ func (p *Process) startHelpers() {
 	p.threads = make([]*slot, p.cfg.Threads)
 	p.stats = make([]store.WorkerStat, p.cfg.Threads)
 	for i := range p.threads {
-		s := &slot{worker: p.workerID(i), assigned: make(chan *job, 1)}
+		id := p.workerID(i)
+		s := &slot{worker: id, brief: wire.BriefWorkerID(id), assigned: make(chan *job, 1)}
 		p.threads[i] = s
 		p.stats[i].Worker = s.worker
-		p.byWorker[s.worker] = i
+		p.byWorker[s.brief] = i
 		p.idle = append(p.idle, i)
 		// Not awaited: a handler that never returns must not keep the process.
 		go p.perform(s)

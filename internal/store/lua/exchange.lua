@@ -195,11 +195,11 @@ for i = wantsat, queuesat - 1, 2 do
   end
 end
 
-local names, inGo = {}, {}
+local locknames, inGo = {}, {}
 do
-  local at = queuesat + 3 * nqueue
+  local at = queuesat + 1
   for _ = 1, nnames do
-    names[ARGV[at] .. '\0' .. ARGV[at + 1]] = ARGV[at + 2]
+    locknames[ARGV[at] .. '\0' .. ARGV[at + 1]] = ARGV[at + 2]
     at = at + 3
   end
   for i = at, at + nclasses - 1 do inGo[ARGV[i]] = true end
@@ -211,7 +211,7 @@ local function nameof(queue, payload, byGo)
   if nclasses > 0 then known, class = pcall(envelope, payload) end
   -- Go also reads what is written with escapes.
   if byGo or known and (not class or inGo[class] or find(class, '\\', 1, true)) then
-    return names[queue .. '\0' .. redis.sha1hex(payload)]
+    return locknames[queue .. '\0' .. redis.sha1hex(payload)]
   end
   local ok, name = pcall(lockname, payload, style)
   return ok and name or redis.sha1hex(payload)
@@ -463,13 +463,14 @@ end
 if onsuspects == 'o' then call('PERSIST', info) end -- as above
 if w <= #wants and pausing(prefix) then nqueue = 0 end
 
+readahead(nqueue)
 for i = nextqueue, nqueue do
   if (w > #wants or bytes >= maxbytes) and onsuspects ~= 'o' then
     if w <= #wants then more = 1 end
     break
   end
-  local arg = queuesat + 3 * i - 3
-  local queue, cap, flags = ARGV[arg], tonumber(ARGV[arg + 1]), ARGV[arg + 2]
+  local queue, cap, flags = names[i], match(modes[i], '^(%d+)(%a*)$')
+  cap = tonumber(cap)
   local key = prefix .. 'queue:' .. queue
   local unique = find(flags, 'u', 1, true)
   local left = len(key)

@@ -34,17 +34,36 @@ local function worked(queue)
   return not everything and not paused(prefix, queue)
 end
 
-local function look(queue)
+local function look(queue, free)
   local n = len(prefix .. 'queue:' .. queue)
-  if not n or n == 0 or not worked(queue) then return end
+  if not n or n == 0 or not (free and everything == false or worked(queue)) then return end
   if starved and blocked(prefix, queue, n, ms, starved) then
     full[#full + 1] = queue
   else
     waiting[#waiting + 1] = queue
   end
 end
-for _, queue in ipairs(names) do look(queue) end
-for i = 3, #ARGV do look(ARGV[i]) end
+
+-- any tells whether one of some keys is there.
+local function any(before, list, from, to)
+  local keys = {}
+  for i = from, to do keys[i - from + 1] = before .. list[i] end
+  return pcall_('EXISTS', unpack(keys)) ~= 0
+end
+
+-- Of many queues most are empty, and hardly any is paused.
+local function lookat(list, first)
+  local few = #list - first < 16
+  for from = first, #list, 16 do
+    local to = math.min(#list, from + 15)
+    if few or any(prefix .. 'queue:', list, from, to) then
+      local free = not few and not any(prefix .. 'pause:queue:', list, from, to)
+      for i = from, to do look(list[i], free) end
+    end
+  end
+end
+lookat(names, 1)
+lookat(ARGV, 3)
 
 local suspects = {}
 local set = prefix .. 'resqued:suspects'

@@ -26,6 +26,15 @@ local function died(r, suspect)
   pcall_('HSET', deathkey, name, fmt('%d %d', deaths, blame))
 end
 
+-- idof returns the whole id of a worker. Of a long one a record has no more than what
+-- tells it from the others of its process, which has registered it with its queues.
+local registered = pcall_('HGET', prefix .. 'resqued:proc:' .. proc, 'workers')
+local function idof(worker)
+  local ids, thread = type(registered) == 'string' and '\n' .. registered or '', match(worker, '^[^:]*:%d+:')
+  local i = thread and find(ids, '\n' .. thread, 1, true)
+  return i and match(ids, '^[^\n]+', i + 1) or worker
+end
+
 need(KEYS[1], 'HDEL', 'HGET', 'HLEN', 'HSET', 'HINCRBY')
 need(failedkey, 'RPUSH')
 need(prefix .. 'queue:', 'LPUSH', 'RPUSH')
@@ -69,7 +78,7 @@ for i = 3, #ARGV, 5 do
         released[#released + 1] = r.lock
       end
       uncap(prefix, r.cap, r.queue)
-      call('DEL', prefix .. 'worker:' .. r.worker)
+      call('DEL', prefix .. 'worker:' .. idof(r.worker))
       moved = moved + 1
     end
   end

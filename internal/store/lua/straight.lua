@@ -21,8 +21,8 @@
 --           run, n its attempts are counted), worker if mirrored else '', deaths, failure
 --           record or '', with n behind the count (see counted in exchange), delay (ms)
 --         per want: token, worker
---         per queue: name, cap (0 none), flags (l locked, k its locks are named in
---           Go, u unique, s strict)
+--         if anything is wanted: all queues in one text, of which no more is read than is
+--           looked at; see readahead
 --         per name: queue, SHA-1 of a payload, what its lock is called
 --         per class: its name
 -- RETURNS {'FENCED'} if the process has no valid lease: nothing was done;
@@ -54,6 +54,24 @@ local fencekey, fence = prefix .. 'resqued:fence', nil
 local counters, deathkey = prefix .. 'locket:queue_lock_counters', prefix .. 'resqued:deaths'
 local straight = not again and ARGV[13] == '0' and ARGV[14] == '0' and onsuspects ~= 'o'
 
+-- readahead reads up to n further queues. Of each there is the length of its name (four
+-- bytes, the highest first), the length of its mode (one byte; 0: as that of the one
+-- before), its mode and its name. A mode is the cap (0 none) and flags: l locked, k its
+-- locks are named in Go, u unique, s strict.
+local names, modes, nread, readat, lastmode = {}, {}, 0, 1, nil
+local function readahead(n)
+  local list, at = ARGV[queuesat], readat
+  n = math.min(nread + n, nqueue)
+  for i = nread + 1, n do
+    local a, b, c, d, m = byte(list, at, at + 4)
+    local from = at + 5 + m
+    if m > 0 then lastmode = sub(list, at + 5, from - 1) end
+    at = from + ((a * 256 + b) * 256 + c) * 256 + d
+    names[i], modes[i] = sub(list, from, at - 1), lastmode
+  end
+  nread, readat = n, at
+end
+
 if may then
   need(inflight, 'HDEL', 'HGET', 'HINCRBY', 'HKEYS')
   need(jobs, 'GET', 'MGET', 'DEL')
@@ -63,9 +81,11 @@ if may then
     need(jobs, 'SET')
     need(fencekey, 'GETSET')
     need(prefix .. 'pause:all', 'EXISTS')
-    needlist(prefix .. 'queue:' .. (ARGV[queuesat] or ''))
+    readahead(nqueue)
+    needlist(prefix .. 'queue:' .. (names[1] or ''))
     -- Those for a unique queue are asked for later, before anything is done.
-    for i = queuesat + 2, queuesat + 3 * nqueue, 3 do straight = straight and not find(ARGV[i], 'u', 1, true) end
+    for i = 1, nqueue do straight = straight and not find(modes[i], 'u', 1, true) end
+    nread, readat = 0, 1 -- the pauses of some are asked for when they are read
   end
 end
 
@@ -247,25 +267,32 @@ end
 -- are, and a pause. Nearly always there is nothing of it, which one command tells; the
 -- pauses of further queues are asked for only when these have their turn.
 local obstacles = {counters, deathkey, prefix .. 'pause:all', prefix .. 'pause-all-workers'}
-local nextqueue, asked = 1, nwant > 0 and math.min(nqueue, 8) or 0
-for i = 1, asked do obstacles[4 + i] = prefix .. 'pause:queue:' .. ARGV[queuesat + 3 * i - 3] end
+local nextqueue = 1
+if nwant > 0 then readahead(8) end
+for i = 1, nread do obstacles[4 + i] = prefix .. 'pause:queue:' .. names[i] end
 if straight and nother == 0 and pcall_('EXISTS', unpack(obstacles)) == 0 then
   if nwant == 0 then return {reply[1], 0} end
   -- The first write must be one that a full server accepts, then the others pass, too.
   if nplain == 0 and nwant > 1 then call('PERSIST', info) end
   while nextqueue <= nqueue and w <= nwant do
-    if nextqueue > asked then
-      obstacles, asked = {}, math.min(nqueue, asked + 64)
-      for i = nextqueue, asked do obstacles[#obstacles + 1] = prefix .. 'pause:queue:' .. ARGV[queuesat + 3 * i - 3] end
-      if pcall_('EXISTS', unpack(obstacles)) ~= 0 then break end
+    -- Where there are many queues most are empty, which one command tells of some.
+    if nextqueue > nread then
+      readahead(16)
+      local keys, queue = {}, prefix .. 'queue:'
+      for i = nextqueue, nread do keys[i - nextqueue + 1] = queue .. names[i] end
+      if pcall_('EXISTS', unpack(keys)) == 0 then
+        nextqueue = nread
+      else
+        for i = nextqueue, nread do keys[i - nextqueue + 1] = prefix .. 'pause:queue:' .. names[i] end
+        if pcall_('EXISTS', unpack(keys)) ~= 0 then break end
+      end
     end
-    local at = queuesat + 3 * nextqueue - 3
-    local flags = ARGV[at + 2]
-    if ARGV[at + 1] ~= '0' or flags ~= '' and flags ~= 'l' or not reserve_straight(ARGV[at], flags == 'l') then break end
+    local mode = modes[nextqueue]
+    if mode ~= '0' and mode ~= '0l' or not reserve_straight(names[nextqueue], mode == '0l') then break end
     if bytes < maxbytes then
       nextqueue = nextqueue + 1
     else
-      if w <= nwant and (nextqueue < nqueue or call('LLEN', prefix .. 'queue:' .. ARGV[at]) > 0) then reply[2] = 1 end
+      if w <= nwant and (nextqueue < nqueue or call('LLEN', prefix .. 'queue:' .. names[nextqueue]) > 0) then reply[2] = 1 end
       nextqueue = nqueue + 1 -- the others have to wait
     end
   end

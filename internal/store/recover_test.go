@@ -1,0 +1,38 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/store"
+)
+
+// Records have long ids of workers without their queues.
+func TestMirrorsOfTheDead(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		f := setup(t, server)
+		ids := []string{"h/0.1:7:a,b,c", "h/0.10:7:a,b,c"}
+		require.NoError(t, f.Register(t.Context(), store.Registration{Proc: "p2", Workers: ids}))
+		f.push("q", job("A", "[1]"), job("A", "[2]"))
+		wants := f.wants(2)
+		wants[0].Worker, wants[1].Worker = "h/0.1:7:3-queues", "h/0.10:7:3-queues"
+		jobs := f.exchange(store.ExchangeRequest{Proc: "p2", Wants: wants, Queues: locked("q")}).Jobs
+		require.Len(t, jobs, 2)
+		var mirrors []store.Mirror
+		for i, j := range jobs {
+			mirrors = append(mirrors, store.Mirror{Token: j.Token, Worker: ids[i], Value: []byte("{}")})
+		}
+		require.NoError(t, f.WriteMirrors(t.Context(), "p2", mirrors))
+		_, _, err := f.Fence(t.Context(), "p2", true)
+		require.NoError(t, err)
+		for i, j := range []store.Reserved{jobs[1], jobs[0]} {
+			require.Equal(t, i == 0, f.exists("worker:"+ids[1]))
+			require.True(t, f.exists("worker:"+ids[0]))
+			require.NoError(t, f.Recover(t.Context(), "p2", []store.Verdict{{Token: j.Token, Action: store.Requeue}}))
+		}
+		require.False(t, f.exists("worker:"+ids[0]))
+	})
+}
