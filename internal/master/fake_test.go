@@ -478,6 +478,13 @@ func (s *fakeSystem) ReapStrays(func(int) bool) {
 	s.strays++
 }
 
+// looks is how often strays were looked for.
+func (s *fakeSystem) looks() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.strays
+}
+
 func (s *fakeSystem) SetTitle(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

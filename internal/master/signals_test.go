@@ -239,13 +239,13 @@ func TestKillJobs(t *testing.T) {
 	bubble(t, "strays are looked for soon after a child process has ended, not for each of them", func(t *testing.T) {
 		f := setup(t)
 		f.up(2)
-		before := f.sys.strays
+		before := f.sys.looks()
 		for range 100 {
 			f.signal(syscall.SIGCHLD)
 		}
-		require.Equal(t, before, f.sys.strays)
+		require.Equal(t, before, f.sys.looks())
 		f.wait(straysAfter)
-		require.Equal(t, before+1, f.sys.strays)
+		require.Equal(t, before+1, f.sys.looks())
 	})
 
 	bubble(t, "signals that come together all take effect", func(t *testing.T) {
@@ -258,6 +258,6 @@ func TestKillJobs(t *testing.T) {
 		f.signals <- syscall.SIGQUIT
 		synctest.Wait()
 		require.Equal(t, signals.Draining, f.m.state)
-		require.Positive(t, f.sys.strays)
+		require.Positive(t, f.sys.looks())
 	})
 }
