@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// run measures everything, round by round: in each every peer has its turn, because
-// the machine itself is faster in some minutes than in others.
+// run measures everything, round by round: in each every peer has its turn in every
+// scenario, because the machine itself is faster in some minutes than in others.
 func run(ctx context.Context, o *options) error {
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
@@ -29,54 +29,78 @@ func run(ctx context.Context, o *options) error {
 	}
 	rep := newReport(ctx, o)
 	began := time.Now()
+	var turns []*turn
+	last := 0
 	for i := range o.scenarios {
-		s := &o.scenarios[i]
-		var here []*peer
-		for _, p := range o.peers {
-			if why := p.skip(s); why != "" {
-				rep.skip(s, p, why)
+		t := newTurn(&o.scenarios[i], o, rep)
+		turns, last = append(turns, t), max(last, t.to)
+	}
+	for round := 0; round <= last; round++ {
+		for _, t := range turns {
+			if round < t.from || round > t.to {
 				continue
 			}
-			here = append(here, p)
+			if err := b.round(ctx, t, round, rep); err != nil {
+				return err
+			}
+			line := fmt.Sprintf("round %d", round)
+			if round == t.to {
+				line = rep.line(t.scenario)
+			}
+			fmt.Fprintf(os.Stderr, "%4.0f s  %-18s %s\n", time.Since(began).Seconds(), t.scenario.Name, line)
 		}
-		if err := b.rounds(ctx, s, here, rep); err != nil {
-			return err
-		}
-		fmt.Fprintf(os.Stderr, "%4.0f s  %-18s %s\n", time.Since(began).Seconds(), s.Name, rep.line(s))
 	}
 	rep.Took = time.Since(began).Round(time.Second).String()
 	return rep.write(o.out)
 }
 
-func (b *bench) rounds(ctx context.Context, s *scenario, all []*peer, rep *report) error {
-	from, to := 0, b.o.rounds // round 0 warms up and finds out how many jobs it takes
+// turn is a scenario with those that take part in it, in the rounds from one to another.
+// Round 0 warms up and finds out how many jobs it takes.
+type turn struct {
+	scenario *scenario
+	peers    []*peer
+	from, to int
+}
+
+func newTurn(s *scenario, o *options, rep *report) *turn {
+	t := &turn{scenario: s, to: o.rounds}
 	switch {
-	case s.Kind == kindIdle && b.o.short:
-		from, to = 1, 1
+	case s.Kind == kindIdle && o.short:
+		t.from, t.to = 1, 1
 	case s.Kind == kindLatency || s.Kind == kindIdle:
-		from = 1
+		t.from = 1
 	}
-	for round := from; round <= to; round++ {
-		for _, p := range slices.Clone(all) {
-			r, err := b.measure(ctx, s, p, round)
-			// A warm-up that was too brief says little about how many jobs it takes.
-			for tries := 0; round == 0 && err == nil && tries < 3 && r.Seconds < b.o.window.Seconds()/3; tries++ {
-				r, err = b.measure(ctx, s, p, round)
-			}
-			switch {
-			case ctx.Err() != nil:
-				return context.Cause(ctx)
-			case err != nil && p.name == "resqued":
-				return err
-			case err != nil:
-				// A peer that cannot do it is left out, and the report says so.
-				fmt.Fprintln(os.Stderr, "bench:", err)
-				rep.skip(s, p, errors.Unwrap(err).Error())
-				rep.forget(s, p)
-				all = slices.DeleteFunc(all, func(q *peer) bool { return q == p })
-			case round > 0:
-				rep.Results = append(rep.Results, r)
-			}
+	for _, p := range o.peers {
+		if why := p.skip(s); why != "" {
+			rep.skip(s, p, why)
+			continue
+		}
+		t.peers = append(t.peers, p)
+	}
+	return t
+}
+
+func (b *bench) round(ctx context.Context, t *turn, round int, rep *report) error {
+	s := t.scenario
+	for _, p := range slices.Clone(t.peers) {
+		r, err := b.measure(ctx, s, p, round)
+		// A warm-up that was too brief says little about how many jobs it takes.
+		for tries := 0; round == 0 && err == nil && tries < 3 && r.Seconds < b.o.window.Seconds()/3; tries++ {
+			r, err = b.measure(ctx, s, p, round)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil && p.name == "resqued":
+			return err
+		case err != nil:
+			// A peer that cannot do it is left out, and the report says so.
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			rep.skip(s, p, errors.Unwrap(err).Error())
+			rep.forget(s, p)
+			t.peers = slices.DeleteFunc(t.peers, func(q *peer) bool { return q == p })
+		case round > 0:
+			rep.Results = append(rep.Results, r)
 		}
 	}
 	return nil
