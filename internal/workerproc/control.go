@@ -116,7 +116,12 @@ func (p *Process) boot() error {
 			if p.state == signals.Paused {
 				p.pauseHooks(signals.Paused)
 			}
-			return p.send(proc.Message{Type: proc.Ready, LockEnd: p.lockEnd()})
+			// A master that has died meanwhile is noticed by the loop, which then has the
+			// process leave in order: it is registered.
+			if err := p.send(proc.Message{Type: proc.Ready, LockEnd: p.lockEnd()}); errors.Is(err, proc.ErrFull) {
+				return err
+			}
+			return nil
 		case sig := <-p.d.Signals:
 			p.obey(sig)
 		case m, ok := <-p.messages:

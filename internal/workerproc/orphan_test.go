@@ -31,3 +31,8 @@ func TestJobsDieWithTheirMaster(t *testing.T) {
 	require.Equal(t, 1, f.waiting())
 	require.EqualValues(t, 2, f.redis.HLen(t.Context(), f.key("resqued:inflight:h:boot:1-1:0.1")).Val())
 }
+
+func TestTheMasterDiesBeforeItHearsThatAProcessIsReady(t *testing.T) {
+	t.Parallel()
+	start(t, handlers{}, options{deaf: true, noReady: true}).ends()
+}

@@ -40,9 +40,14 @@ type master struct {
 	up   chan proc.Message // from it
 	once sync.Once
 	beat atomic.Pointer[proc.Message] // the newest
+	deaf bool                         // dies as the worker process is about to say that it is ready
 }
 
 func (m *master) Send(msg proc.Message) error {
+	if m.deaf && msg.Type != proc.Hello {
+		m.die()
+		return syscall.EPIPE
+	}
 	if msg.Type == proc.Beat {
 		m.beat.Store(&msg)
 	} else if msg.Type != proc.Found {
@@ -127,6 +132,7 @@ type options struct {
 	hooks   resqued.Hooks
 	events  chan workerproc.Event
 	noReady bool
+	deaf    bool // the master
 	alone   bool
 	timeout time.Duration // of the class Stuck
 	locker  thread.Locker
@@ -147,7 +153,7 @@ func start(t *testing.T, h handlers, o options) *fixture {
 	}
 	f := &fixture{
 		t: t, ns: redistest.Namespace(t), redis: server.Client(t), signals: make(chan os.Signal, 8),
-		master: &master{t: t, down: make(chan proc.Message, 8), up: make(chan proc.Message, 64)},
+		master: &master{t: t, down: make(chan proc.Message, 8), up: make(chan proc.Message, 64), deaf: o.deaf},
 		exited: make(chan struct{}), result: make(chan error, 1),
 	}
 	so := store.Options{URL: server.URL(), Namespace: f.ns}
