@@ -41,8 +41,9 @@ type pollResult struct {
 	suspects int
 	// later: a job of ours waits for its time; only looked for until empty.
 	later bool
-	// sends is how many exchanges had been sent before the look.
+	// sends is how many exchanges had been sent before the look, which was at began.
 	sends int64
+	began time.Time
 	err   error
 }
 
@@ -122,7 +123,7 @@ func (p *Process) look() {
 
 // lookAround asks for all queues, a part at a time if there are very many.
 func (p *Process) lookAround(fixed []string) pollResult {
-	r := pollResult{sends: p.sends.Load()}
+	r := pollResult{sends: p.sends.Load(), began: time.Now()}
 	dynamic := p.cfg.Queues.Dynamic()
 	if p.cfg.UntilEmpty {
 		// Before the queues: a job that comes back meanwhile is seen there.
@@ -217,7 +218,8 @@ func (p *Process) sawQueues(r pollResult) {
 	}
 	p.waiting, p.polled = r.waiting, true
 	p.resolve()
-	calm := r.sends == p.sends.Load() && p.underway() == 0 && len(p.jobs) == 0 && len(p.ended) == 0 && len(p.stuck) == 0
+	// A look from before a pause ended, or the start, does not tell that all is empty.
+	calm := r.began.After(p.since) && r.sends == p.sends.Load() && p.underway() == 0 && len(p.jobs) == 0 && len(p.ended) == 0 && len(p.stuck) == 0
 	if p.name.Alone {
 		p.sawAlone(r)
 		return
