@@ -1,10 +1,11 @@
 package resqued
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"reflect"
 	"unicode/utf8"
+
+	"github.com/resqued/resqued/internal/jsontext"
 )
 
 // Most arguments are integers and texts without escapes. For those encoding/json, which
@@ -50,9 +51,7 @@ func plainText(raw []byte) (text string, ok bool) {
 		return "", false
 	}
 	ascii, rest := true, raw[1:len(raw)-1]
-	for len(rest) >= 8 && plainBytes(binary.LittleEndian.Uint64(rest)) {
-		rest = rest[8:]
-	}
+	rest = rest[jsontext.PlainPrefix(rest):]
 	for _, c := range rest {
 		if c < ' ' || c == '"' || c == '\\' {
 			return "", false
@@ -63,14 +62,6 @@ func plainText(raw []byte) (text string, ok bool) {
 		return "", false
 	}
 	return string(raw[1 : len(raw)-1]), true
-}
-
-// plainBytes tells whether eight bytes are ASCII and neither controls, quotes nor
-// backslashes.
-func plainBytes(eight uint64) bool {
-	const each, high = 0x0101010101010101, 0x8080808080808080
-	quotes, slashes := eight^'"'*each, eight^'\\'*each
-	return (eight|(eight-' '*each)|(quotes-each)&^quotes|(slashes-each)&^slashes)&high == 0
 }
 
 // plainInt reads a JSON integer of at most 18 digits, which always fit.

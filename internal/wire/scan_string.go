@@ -2,10 +2,11 @@ package wire
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/resqued/resqued/internal/jsontext"
 )
 
 // str takes a string; the current byte is its opening quote.
@@ -25,7 +26,7 @@ func (s *scanner) str() bool {
 		case c < utf8.RuneSelf:
 			s.pos++
 			if s.pos%8 == 0 { // not at each byte: where there are others it would be in vain
-				s.plain()
+				s.pos += jsontext.PlainPrefix(s.data[s.pos:])
 			}
 		default:
 			r, size := utf8.DecodeRune(s.data[s.pos:])
@@ -36,19 +37,6 @@ func (s *scanner) str() bool {
 		}
 	}
 	return s.unexpected("a closing quote")
-}
-
-// plain takes bytes as long as eight together are ASCII and neither controls, quotes nor
-// backslashes. One after the other they would take most of the time of a long payload.
-func (s *scanner) plain() {
-	const each, high = 0x0101010101010101, 0x8080808080808080
-	for ; s.pos+8 <= len(s.data); s.pos += 8 {
-		eight := binary.LittleEndian.Uint64(s.data[s.pos:])
-		quotes, slashes := eight^'"'*each, eight^'\\'*each
-		if (eight|(eight-' '*each)|(quotes-each)&^quotes|(slashes-each)&^slashes)&high != 0 {
-			return
-		}
-	}
 }
 
 // escape takes a backslash and what belongs to it.
