@@ -22,7 +22,10 @@ func TestClassArgsIsWhatTheScriptSays(t *testing.T) {
 		require.NoError(t, err)
 		source += string(text) + "\n"
 	}
-	script := redis.NewScript(source + "parts()\nreturn lockname(ARGV[1], ARGV[2])")
+	script := redis.NewScript(source + `stringend, closing, squeeze, envelope, lockname = parts(find, byte, sub, match, quickname)
+		local name = lockname(ARGV[1], ARGV[2])
+		local quick = ARGV[2] ~= 'payload' and quickname('', ARGV[1], not spaced(ARGV[1]))
+		return quick and quick ~= name and quick .. ' is not ' .. name or name`)
 	client, ctx := redistest.Shared(t).Client(t), t.Context()
 	compare := func(t require.TestingT, payload string) {
 		for style, got := range map[string]string{"class-args": ClassArgs([]byte(payload)), "payload": wholePayload([]byte(payload))} {

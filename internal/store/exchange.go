@@ -20,6 +20,9 @@ const straightHeader, exchangeHeader = 2, 9
 // the tail, before it goes on to the next.
 const scanBound = 64
 
+// maxEmpty is how many queues an exchange takes for empty in one look.
+const maxEmpty = 64
+
 // Exchange ends jobs and reserves new ones, in one script. It returns ErrFenced,
 // with nothing done, when the process has no valid lease.
 //
@@ -30,12 +33,13 @@ func (s *Store) Exchange(ctx context.Context, req ExchangeRequest) (ExchangeRepl
 	script := exchangeScript
 	if req.unique() {
 		script = exchangeUnique
+		req.Empty = 0 // an empty one is tended, too
 	}
 	raw, err := s.eval(ctx, script, s.key(keyInflight)+req.Proc, s.exchangeArgs(req))
 	if err != nil {
 		return ExchangeReply{}, err
 	}
-	return parseExchange(raw, req.Completions)
+	return parseExchange(raw, req.Completions, req.Wants)
 }
 
 // unique tells whether the request has to do with a unique queue.
@@ -53,10 +57,8 @@ func (r *ExchangeRequest) unique() bool {
 func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 	order := plainFirst(req.Completions)
 	plain, others := order.plain, len(req.Completions)-order.plain
-	args := make([]any, 0, 16+2*plain+9*others+2*len(req.Wants)+1+3*len(req.Names)+len(req.NamedClasses))
-	args = append(args, s.prefix, req.Proc, req.Master, seconds(s.opts.LockTTL), scanBound, flag(req.Repeat),
-		s.opts.LockKey, plain, others, len(req.Wants), len(req.Queues), 2*req.Sending+int64(req.Lane),
-		len(req.Names), len(req.NamedClasses), string(req.Suspects.letter()), order.locked)
+	args := make([]any, 0, 4+2*plain+9*others+2+3*len(req.Names)+len(req.NamedClasses))
+	args = append(args, s.prefix, req.Proc, req.Master, s.exchangeHead(req, order))
 	for at := range plain {
 		args = append(args, &req.Completions[order.index(at)].Job.Token)
 	}
@@ -79,11 +81,8 @@ func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 		args = append(args, &c.Job.Token, c.Kind.arg(), &c.Job.Queue, &c.Job.LockKey, flags,
 			worker, c.Job.Deaths, failure, milliseconds(c.Delay))
 	}
-	for i := range req.Wants {
-		args = append(args, &req.Wants[i].Token, &req.Wants[i].Worker)
-	}
 	if len(req.Wants) > 0 {
-		args = append(args, queueList(req.Queues))
+		args = append(args, wantList(req.Wants), queueList(req.Queues))
 	}
 	for _, n := range req.Names {
 		sum := sha1.Sum(n.Payload) //nolint:gosec // a name for the script, which has no other hash
@@ -95,8 +94,72 @@ func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 	return args
 }
 
+// exchangeHead returns all numbers of a request, for which text would be dearer: the server
+// would take in an argument for each, and the script would have to read it.
+func (s *Store) exchangeHead(req ExchangeRequest, o order) []byte {
+	straight := !req.Repeat && len(req.Names) == 0 && len(req.NamedClasses) == 0 && req.Suspects != OnlySuspects
+	head := make([]byte, 0, 48)
+	head = append(head, bit(straight), byte(req.Lane), 'c')
+	if s.opts.LockKey == "payload" {
+		head[2] = 'p'
+	}
+	for _, n := range [...]int{o.plain, o.locked, len(req.Completions) - o.plain, len(req.Wants), len(req.Queues)} {
+		head = appendCount(head, n)
+	}
+	ttl := strconv.FormatInt(seconds(s.opts.LockTTL), 10)
+	head = append(head, byte(len(ttl)), byte(min(req.Empty, maxEmpty))) //nolint:gosec // small
+	for _, n := range [...]int{len(req.Names), len(req.NamedClasses), scanBound} {
+		head = appendCount(head, n)
+	}
+	head = append(head, bit(req.Repeat), byte(req.Suspects.letter()))
+	head = append(head, ttl...)
+	return strconv.AppendInt(head, 2*req.Sending+int64(req.Lane), 10)
+}
+
+// appendCount appends a count in three bytes, the highest first.
+func appendCount(to []byte, n int) []byte {
+	return append(to, byte(n>>16), byte(n>>8), byte(n))
+}
+
+func bit(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// wantList returns the wants as one text. The names of a process's workers differ in little,
+// so what they have in common goes once.
+func wantList(wants []Want) []byte {
+	name := wants[0].Worker
+	lead, tail := len(name), len(name)
+	size := 4 + len(name)
+	for i := range wants {
+		other := wants[i].Worker
+		lead = min(lead, len(other))
+		for name[:lead] != other[:lead] {
+			lead--
+		}
+		tail = min(tail, len(other))
+		for name[len(name)-tail:] != other[len(other)-tail:] {
+			tail--
+		}
+		tail = min(tail, min(len(name), len(other))-lead)
+		size += 3 + len(wants[i].Token) + len(other)
+	}
+	list := make([]byte, 0, size)
+	list = append(binary.BigEndian.AppendUint16(list, uint16(lead)), name[:lead]...)           //nolint:gosec // of a name
+	list = append(binary.BigEndian.AppendUint16(list, uint16(tail)), name[len(name)-tail:]...) //nolint:gosec // of a name
+	for i := range wants {
+		token, rest := wants[i].Token, wants[i].Worker[lead:len(wants[i].Worker)-tail]
+		list = append(list, byte(len(token)), byte(len(rest)>>8), byte(len(rest)))
+		list = append(append(list, token...), rest...)
+	}
+	return list
+}
+
 // queueList returns the queues as one text, because the server takes in one long argument
-// much faster than a thousand short ones. See readahead in lua/straight.lua.
+// much faster than a thousand short ones. See lua/straight.lua.
 func queueList(queues []Queue) []byte {
 	size := 0
 	for i := range queues {
@@ -212,7 +275,7 @@ func (k Kind) arg() any {
 	}
 }
 
-func parseExchange(raw any, completions []Completion) (ExchangeReply, error) {
+func parseExchange(raw any, completions []Completion, wants []Want) (ExchangeReply, error) {
 	list, ok := raw.([]any)
 	if !ok || len(list) == 0 {
 		return ExchangeReply{}, fmt.Errorf("script exchange: unexpected reply %T", raw)
@@ -226,7 +289,7 @@ func parseExchange(raw any, completions []Completion) (ExchangeReply, error) {
 	if straight {
 		header = straightHeader
 	}
-	if len(list) < header || (len(list)-header)%2 != 0 {
+	if len(list) < header || !straight && (len(list)-header)%2 != 0 || straight && len(list)-header > len(wants) {
 		return ExchangeReply{}, fmt.Errorf("script exchange: reply of %d parts", len(list))
 	}
 	reply := ExchangeReply{}
@@ -266,10 +329,19 @@ func parseExchange(raw any, completions []Completion) (ExchangeReply, error) {
 			reply.Stuck[i] = reason
 		}
 	}
-	reply.Jobs = make([]Reserved, 0, (len(list)-header)/2)
-	for i := header; i < len(list); i += 2 {
-		token, _ := list[i].(string)
-		record, _ := list[i+1].(string)
+	step := 2
+	if straight {
+		step = 1
+	}
+	reply.Jobs = make([]Reserved, 0, (len(list)-header)/step)
+	for i := header; i < len(list); i += step {
+		record, _ := list[i+step-1].(string)
+		var token string
+		if straight {
+			token = wants[i-header].Token
+		} else {
+			token, _ = list[i].(string)
+		}
 		job, err := parseRecord(token, record)
 		if err != nil {
 			return ExchangeReply{}, err

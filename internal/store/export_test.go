@@ -16,6 +16,9 @@ import (
 // ParseRecord reads an in-flight record.
 var ParseRecord = parseRecord
 
+// Blocking makes a connection one whose reads and writes block.
+var Blocking = blocking
+
 // Patient gives a server more time to answer than a daemon does: the Lua of a miniredis
 // is slow, on a busy machine and with the race detector more than that.
 func Patient(s *Store) {

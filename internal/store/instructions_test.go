@@ -47,6 +47,7 @@ func TestServerInstructions(t *testing.T) { //nolint:paralleltest // it changes 
 		{10, 1000, false, "1,000 queues with jobs"},
 		{50, 1000, false, "1,000 queues with jobs"},
 		{50, 1000, true, "1,000 queues, jobs in the last"},
+		{50, 10, true, "10 queues, jobs in the last"},
 		{50, 1, false, "one queue"},
 	} {
 		batch := c.batch

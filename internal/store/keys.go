@@ -15,6 +15,7 @@ const (
 	keyBlocked   = "resqued:blocked:"
 	keyHeld      = "resqued:held:"
 	keyProcs     = "resqued:procs"
+	keyMeta      = "resqued:meta"
 	keyInflight  = "resqued:inflight:"
 	keyProcInfo  = "resqued:proc:"
 	keyMaster    = "resqued:master:"

@@ -74,7 +74,7 @@ func (m *model) request(t *rapid.T, p *process, ends []store.Completion, queues 
 	req := store.ExchangeRequest{Completions: ends}
 	for range 4 {
 		req.Proc, req.Master, req.NamedClasses, req.Suspects = p.name, p.master, m.classes, m.how
-		req.Queues = slices.Clone(queues)
+		req.Queues, req.Empty = slices.Clone(queues), m.number%(len(queues)+1) // or not
 		for i := range req.Queues {
 			req.Queues[i].Named = m.named[req.Queues[i].Name]
 		}
@@ -184,10 +184,14 @@ func (m *model) settle(t *rapid.T, p *process, req store.ExchangeRequest, reply 
 		m.past = append(m.past, ending{p, c})
 		job := p.jobs[c.Job.Token]
 		delete(p.jobs, c.Job.Token)
-		if reply.Applied[i] == job.lost {
+		// Who still has his lock has not been recovered, and may count as before.
+		if reply.Applied[i] == job.lost && (!job.lost || job.LockKey == "" || job.loose) {
 			t.Fatalf("I4: a completion was applied: %v, its record was lost: %v", reply.Applied[i], job.lost)
 		}
 		if job.lost {
+			if reply.Applied[i] {
+				delete(m.orphans, job.LockKey)
+			}
 			continue
 		}
 		it := item{job.Queue, string(job.Payload)}

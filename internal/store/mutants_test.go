@@ -27,6 +27,7 @@ var mutants = []mutant{
 	{"a lock has no time to live, straight", "straight", `'NX', 'EX', ttl`, `'NX'`},
 	{"a lock is not released", "exchange", `release(lock, me .. token)`, ``},
 	{"a lock is not released, straight", "straight", `release(ARGV[locksat], me .. ARGV[plainat])`, ``},
+	{"locks are released whoever holds them", "straight", `if values[c] ~= me .. ARGV[plainat + c - 1] then`, `if false then`},
 	{"many locks are not released", "straight", `call('DEL', unpack(ARGV, locksat, othersat - 1))`, ``},
 	{"a lock stays when its process is recovered", "recover", `release(r.lock, owner(proc, token))`, ``},
 	{"names from Go are ignored", "exchange", `return locknames[queue .. '\0' .. redis.sha1hex(payload)]`, ``},
@@ -36,16 +37,16 @@ var mutants = []mutant{
 	{"a completion leaves the record", "exchange", `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HEXISTS', inflight, token) == 0 then`},
 	{"a completion is applied again, straight", "straight", `if there[token] == c then`, `if true then`},
 	{"completions are applied again", "straight", `then there[token] = c else alltold = false end
-  end
-  call('HDEL'`, `then there[token] = c end
-  end
-  call('HDEL'`},
-	{"a completion leaves the record, straight", "straight", `query('HDEL', inflight, ARGV[plainat])`, `query('HEXISTS', inflight, ARGV[plainat])`},
+    end
+    call('HDEL'`, `then there[token] = c end
+    end
+    call('HDEL'`},
+	{"a completion leaves the record, straight", "straight", `size = query('HDEL', inflight, unpack(ARGV, plainat, plainat + nready - 1))`, `size = nready`},
 	{"completions leave the records", "straight", `call('HDEL', inflight, unpack(ARGV, plainat, plainat + nready - 1))`, ``},
 	{"a repeated request takes jobs again", "exchange", `local mine = again and call(`, `local mine = false and call(`},
-	{"a repetition in one lane stops the other", "straight", `sending % 2 == 0 and 'repeated' or 'repeated1'`, `'repeated'`},
-	{"a request that comes late takes jobs", "straight", `repeated) or 0) or 0) > sending then`, `repeated) or 0) or 0) > sending + 19 then`},
-	{"a fenced process is served", "straight", `if not lease or lease < ms then return {'FENCED'} end`, ``},
+	{"a repetition in one lane stops the other", "straight", `lane == 0 and 'repeated' or 'repeated1'`, `'repeated'`},
+	{"a request that comes late takes jobs", "straight", `> tonumber(sub(ARGV[4], 32 + #ttl)) then`, `> tonumber(sub(ARGV[4], 32 + #ttl)) + 19 then`},
+	{"a fenced process is served", "straight", `if type(lease) ~= 'string' or #lease ~= #clock or lease < clock then`, `if false then`},
 	{"a fenced process beats", "beat", `if not lasts or lasts == 0 then return {'FENCED'} end`, ``},
 	{"a living process is fenced", "fence", `if not force and lease >= ms then`, `if false then`},
 	{"a living process is recovered", "recover", `if lease and tonumber(lease) ~= 0 then`, `if false then`},
@@ -53,11 +54,11 @@ var mutants = []mutant{
 	{"a lost lock is not told", "beat", `if not whole then lost[#lost + 1] = token end`, ``},
 	{"a beat extends no lock", "beat", `call('EXPIRE', key, ttl)`, ``},
 
-	{"the fence starts again where Redis forgot it", "straight", `if fence < us then fence = us end`, ``},
-	{"what was set aside of the fence is not kept", "straight", `if fence > us or refused(last) then`, `if refused(last) then`},
+	{"the fence starts again where Redis forgot it", "lib", `if fence < us then fence = us end`, ``},
+	{"what was set aside of the fence is not kept", "lib", `if fence > us or refused(last) then`, `if refused(last) then`},
 
-	{"a job that was taken stays in its queue", "straight", `call('LTRIM', key, n, -1)`, ``},
-	{"a job that was taken has no record", "straight", `call('HSET', inflight, unpack(reply, written + 1, 2 * w))`, ``},
+	{"a job that was taken stays in its queue", "straight", `call('LTRIM', key, fmt('%d', n), '-1')`, ``},
+	{"a job that was taken has no record", "straight", `if 2 * w - 2 > written then call('HSET', inflight, unpack(fields, written + 1, 2 * w - 2)) end`, ``},
 	{"a locked job is dropped, straight", "straight", `call('LPUSH', key, popped)`, ``},
 	{"a locked job is dropped", "exchange", `call('RPUSH', key, payload)
           if unique`, `if unique`},
@@ -119,10 +120,13 @@ var mutants = []mutant{
       -- In`},
 	{"what was released during a first look is forgotten", "exchange", `(nopen > 0 or opened) and 0 or s.mark`, `s.mark`},
 
-	{"a pause of everything is not seen, straight", "straight", `prefix .. 'pause:all', prefix .. 'pause-all-workers'}`, `counters, counters}`},
-	{"a pause is not seen, straight", "straight", `for i = 1, nread do obstacles[4 + i] = prefix .. 'pause:queue:' .. names[i] end`, ``},
+	{"a pause of everything is not seen, straight", "straight", `prefix .. 'pause:all', prefix .. 'pause-all-workers', counters}`, `counters, counters, counters}`},
+	{"queues are left out though they hold jobs", "straight", `prefix .. 'queue:' .. names[i] end
+    for`, `prefix .. 'queue:' end
+    for`},
+	{"a pause is not seen, straight", "straight", `for i = empty + 1, n do obstacles[4 + i] = prefix .. 'pause:queue:' .. names[i] end`, ``},
 	{"a pause is not seen", "exchange", `elseif not paused(prefix, queue) then`, `else`},
-	{"a pause of everything is not seen", "exchange", `if w <= #wants and pausing(prefix) then nqueue = 0 end`, ``},
+	{"a pause of everything is not seen", "exchange", `if w <= #asked and pausing(prefix) then nqueue = 0 end`, ``},
 	{"paused queues are polled", "poll", `n == 0 or not (free and everything == false or worked(queue)) then`, `n == 0 then`},
 	{"any word pauses Resque's workers", "pause", `== 'true'`, `~= ''`},
 

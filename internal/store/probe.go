@@ -14,7 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var lackingScript = loadScript("lacking", "rights")
+var (
+	lackingScript  = loadScript("lacking", "rights")
+	rehearseScript = newScript("rehearse", "rehearse")
+)
 
 // errRehearsed ends a call whose script was only queued, to be run with others.
 var errRehearsed = errors.New("rehearsed")
@@ -32,16 +35,10 @@ const probeCount = "resque-retry:Probe"
 type rehearsal struct {
 	pipe  redis.Pipeliner
 	names []string
-	sent  []string // the SHA-1 of the scripts that were queued whole
 }
 
 func (r *rehearsal) add(ctx context.Context, sc *script, keys []string, args []any) {
-	if slices.Contains(r.sent, sc.sha()) {
-		r.pipe.EvalSha(ctx, sc.sha(), keys, args...)
-	} else {
-		r.sent = append(r.sent, sc.sha())
-		r.pipe.Eval(ctx, sc.source(), keys, args...)
-	}
+	r.pipe.Eval(ctx, rehearseScript.source(), keys, append([]any{sc.source()}, args...)...)
 	r.names = append(r.names, sc.name)
 }
 
@@ -58,8 +55,14 @@ func (r *rehearsal) push(ctx context.Context, queues, key string, payloads ...[]
 
 // Probe runs every script once, on keys of its own under resqued:probe, so that a right
 // which is missing, or a server that does not do what the scripts need, is found before
-// there is a job to lose by it. It is one transaction and leaves nothing behind.
-func (s *Store) Probe(ctx context.Context) error {
+// there is a job to lose by it. It is one transaction and leaves nothing behind, scripts
+// included, but for the two small ones of its own.
+func (s *Store) Probe(ctx context.Context) error { return s.probe(ctx, "") }
+
+// probe is Probe. Scripts that a server has run before need not run again, for which it would
+// have no time for anybody else: mark stands for these scripts and this server, and is
+// noted where somebody has worked already. Without one they always run.
+func (s *Store) probe(ctx context.Context, mark string) error {
 	raw, err := s.eval(ctx, lackingScript, s.key("resqued:probe"), scriptCommands())
 	if err != nil {
 		return s.refusedRights(err)
@@ -68,9 +71,24 @@ func (s *Store) Probe(ctx context.Context) error {
 		return fmt.Errorf("redis at %s: the user may not run %s on keys of %s*; docs/redis-keys.md lists the rights that resqued needs",
 			s.Where(), strings.Join(lacking, ", "), s.prefix)
 	}
+	if mark != "" && s.write.HGet(ctx, s.key(keyMeta), "probed").Val() == mark {
+		// This tells whether the server takes writes, as running them would.
+		return s.refusedRights(s.write.HSet(ctx, s.key(keyMeta), "probed", mark).Err())
+	}
+	if err := s.runAll(ctx); err != nil || mark == "" {
+		return err
+	}
+	if s.write.Exists(ctx, s.key(keyMeta)).Val() > 0 {
+		s.write.HSet(ctx, s.key(keyMeta), "probed", mark) // if it fails they run once more
+	}
+	return nil
+}
+
+// runAll runs every script.
+func (s *Store) runAll(ctx context.Context) error {
 	var names []string
 	var replies []redis.Cmder
-	err = s.once(ctx, func() error {
+	err := s.once(ctx, func() error {
 		play := s.rehearse(ctx)
 		names = play.names
 		var err error
@@ -103,6 +121,26 @@ func (s *Store) rehearse(ctx context.Context) *rehearsal {
 	r.pipe.Del(ctx, play.remains()...)
 	return r
 }
+
+// probeMark stands for the scripts of this program on a server with an INFO: "" for one that
+// cannot be asked what its user may do, which only running them tells, and for a node of a
+// cluster, because it may be another that has run them.
+func probeMark(info string) string {
+	id := infoField(info, "run_id")
+	if n, err := majorVersion(info); err != nil || n < 7 || id == "" || infoField(info, "redis_mode") == "cluster" {
+		return ""
+	}
+	return id + " " + scriptsName()
+}
+
+// scriptsName stands for all scripts as they are: it is the name of one that is made of all files.
+var scriptsName = sync.OnceValue(func() string {
+	files, _ := fs.Glob(luaFiles, "lua/*.lua") // the pattern is well-formed
+	for i, file := range files {
+		files[i] = strings.TrimSuffix(strings.TrimPrefix(file, "lua/"), ".lua")
+	}
+	return newScript("", files...).sha()
+})
 
 // refusedRights names the server, and says what to do about a refusal of what the
 // scripts are sent with.
@@ -218,7 +256,7 @@ func (s *Store) remains() []string {
 		keyQueues, keyFailed, keyDelayed, keySchedule, keyDueAt + "4102444800", keyDueLists + `{"class":"Probe","args":[5],"queue":"plain"}`, keyProcs, keyMasters, "workers", "stat:processed", "stat:failed", "locket:queue_lock_counters",
 		"worker:" + probeWorker, "worker:" + probeWorker + ":started", "stat:processed:" + probeWorker, "stat:failed:" + probeWorker,
 		"lock:probe", MarkerKey("lock:probe"), "locket:job_locks:Probe[1]", "locket:job_locks:Probe[2]", "locket:job_locks:Probe[3]", "locket:job_locks:Probe[9]",
-		"locket:job_locks:Probe[4]", probeCount, "resqued:meta", "resqued:fence", "resqued:deaths", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain",
+		"locket:job_locks:Probe[4]", probeCount, keyMeta, "resqued:fence", "resqued:deaths", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain",
 		keyCron, keyShown, keyLastEnqueued, s.opts.Namespace + ":resque_scheduler_master_lock",
 		keyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe",
 		keyLongRun + "1", keyLongState + "1", keyLongRun + "2", keyLongState + "2", keyLongCurrent, keyLongActive, keyLongEnded, keyLongLocks,

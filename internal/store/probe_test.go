@@ -1,12 +1,14 @@
 package store_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -24,6 +26,50 @@ func TestProbe(t *testing.T) {
 	t.Cleanup(func() { _ = s.Close() })
 	require.NoError(t, s.Probe(t.Context()))
 	require.Empty(t, client.Keys(t.Context(), "*").Val(), "nothing is left behind")
+	require.Contains(t, client.Info(t.Context(), "memory").Val(), "number_of_cached_scripts:2\r\n")
+}
+
+// What a server has run once, it need not run again until it was started anew, or the scripts have
+// changed. Whether it takes writes is asked each time.
+func TestProbeOfAKnownServer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	client := server.Client(t)
+	ready := func() (rehearsals int) {
+		s, err := store.Open(store.Options{URL: server.URL(), Namespace: "resque"})
+		require.NoError(t, err)
+		defer func() { _ = s.Close() }()
+		store.Intercept(s, func(_ []redis.Cmder, send func() error) error {
+			rehearsals++
+			return send()
+		})
+		require.NoError(t, s.WaitReady(t.Context(), nil))
+		return rehearsals
+	}
+	require.Equal(t, 1, ready())
+	require.Equal(t, 1, ready(), "nobody has worked here yet")
+	require.Empty(t, client.Keys(t.Context(), "*").Val(), "nothing is left behind")
+	require.NoError(t, client.HSet(t.Context(), "resque:resqued:meta", "id", "1").Err())
+	require.Equal(t, 1, ready())
+	require.Equal(t, 0, ready())
+	mark := client.HGet(t.Context(), "resque:resqued:meta", "probed").Val()
+	for _, other := range []string{"x" + mark[1:], mark[:len(mark)-1] + "x"} { // of another server, of other scripts
+		require.NoError(t, client.HSet(t.Context(), "resque:resqued:meta", "probed", other).Err())
+		require.Equal(t, 1, ready())
+		require.Equal(t, 0, ready())
+	}
+	require.Equal(t, mark, client.HGet(t.Context(), "resque:resqued:meta", "probed").Val())
+
+	require.NoError(t, client.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+	s, err := store.Open(store.Options{URL: server.URL(), Namespace: "resque"})
+	require.NoError(t, err)
+	defer func() { _ = s.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	err = s.WaitReady(ctx, func(why error, _ time.Duration) {
+		require.ErrorContains(t, why, "NOREPLICAS")
+		cancel()
+	})
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 // Whatever an earlier one has left is no reason to refuse a server.
@@ -58,6 +104,32 @@ func TestProbeAgain(t *testing.T) {
 	require.NoError(t, s.Probe(t.Context()))
 	require.Len(t, sizes, 2)
 	require.Equal(t, sizes[0], sizes[1])
+}
+
+// A script that a server does not do is named.
+func TestProbeOfAScriptThatDoesNotRun(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	for _, text := range []string{"redis.call('NOSUCH')", "this is no Lua"} {
+		s, err := store.Open(store.Options{URL: server.URL(), Namespace: "resque"})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = s.Close() })
+		changed := 0
+		store.Intercept(s, func(cmds []redis.Cmder, send func() error) error {
+			for _, cmd := range cmds {
+				args := cmd.Args()
+				for i := range args {
+					if script, _ := args[i].(string); strings.Contains(script, "-- beat ") {
+						args[i] = text
+						changed++
+					}
+				}
+			}
+			return send()
+		})
+		require.ErrorContains(t, s.Probe(t.Context()), "script beat does not run")
+		require.Equal(t, 1, changed)
+	}
 }
 
 // Servers that are in no state to be tried are named, and no script is.
@@ -105,7 +177,7 @@ func TestProbeRunsEveryScript(t *testing.T) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, match := range regexp.MustCompile(`(?:loadScript|newScript)\("([a-z]+)"`).FindAllStringSubmatch(string(text), -1) {
-			if !strings.HasSuffix(file, "_test.go") && match[1] != "lacking" {
+			if !strings.HasSuffix(file, "_test.go") && match[1] != "lacking" && match[1] != "rehearse" {
 				names = append(names, match[1])
 			}
 		}

@@ -64,8 +64,8 @@ func (sc *script) write(to io.Writer) {
 }
 
 var (
-	exchangeScript   = newScript("exchange", "lib", "rights", "payload", "straight", "records", "waits", "plain", "delay", "suspects", "pause", "exchange")
-	exchangeUnique   = newScript("exchange", "lib", "rights", "payload", "straight", "records", "waits", "unique", "delay", "suspects", "pause", "exchange")
+	exchangeScript   = newScript("exchange", "lib", "payload", "rights", "straight", "records", "waits", "plain", "delay", "suspects", "pause", "exchange")
+	exchangeUnique   = newScript("exchange", "lib", "payload", "rights", "straight", "records", "waits", "unique", "delay", "suspects", "pause", "exchange")
 	pollScript       = loadScript("poll", "rights", "waits", "unique", "suspects", "pause")
 	registerScript   = loadScript("register")
 	unregisterScript = loadScript("unregister", "forget")

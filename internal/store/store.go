@@ -88,6 +88,9 @@ func Open(opts Options) (*Store, error) {
 	s := &Store{opts: opts, prefix: opts.Namespace + ":", write: write, read: read}
 	s.demotions.watch(write)
 	s.demotions.watch(read)
+	if opts.BlockingReads {
+		hook(write, blockingReads{}) // the last hook gets the connection first
+	}
 	return s, nil
 }
 
@@ -143,13 +146,9 @@ func (s *Store) check(ctx context.Context) error {
 	if err := s.Ping(ctx); err != nil {
 		return fmt.Errorf("redis at %s: %w", s.Where(), err)
 	}
-	text, err := s.read.Info(ctx, "server").Result()
-	if err == nil {
-		version := infoField(text, "redis_version")
-		major, _, _ := strings.Cut(version, ".")
-		if n, err := strconv.Atoi(major); err == nil && n < minVersion {
-			return fmt.Errorf("redis at %s is version %s: resqued needs %d.0 or newer", s.Where(), version, minVersion)
-		}
+	info, _ := s.read.Info(ctx, "server").Result() // "" if it does not tell
+	if n, err := majorVersion(info); err == nil && n < minVersion {
+		return fmt.Errorf("redis at %s is version %s: resqued needs %d.0 or newer", s.Where(), infoField(info, "redis_version"), minVersion)
 	}
 	if err := s.checkRole(ctx); err != nil {
 		return err
@@ -157,11 +156,16 @@ func (s *Store) check(ctx context.Context) error {
 	if err := s.CheckEviction(ctx); err != nil {
 		return err
 	}
-	err = s.Probe(ctx)
+	err := s.probe(ctx, probeMark(info))
 	if refusal(err) == "OOM" {
 		return nil // a full server cannot be tried, but drained
 	}
 	return err
+}
+
+func majorVersion(info string) (int, error) {
+	major, _, _ := strings.Cut(infoField(info, "redis_version"), ".")
+	return strconv.Atoi(major)
 }
 
 // checkRole refuses a replica. Servers that do not tell pass.

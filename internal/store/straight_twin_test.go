@@ -33,9 +33,9 @@ func TestStraightIsAsTheLongWay(t *testing.T) {
 	}
 	// Small replies, so that payloads need not be large to fill one, and few queues that
 	// are read at a time.
-	small := []string{`maxbytes = 0, 4194304`, `maxbytes = 0, 100000`, `readahead(8)`, `readahead(1)`, `readahead(16)`, `readahead(2)`}
+	small := []string{`maxbytes = 0, 4194304`, `maxbytes = 0, 100000`, `(nread == 0 and empty + 8 or 16)`, `(nread == 0 and empty + 1 or 2)`}
 	require.NoError(t, store.Alter(w.stores[0], "straight", small...))
-	require.NoError(t, store.Alter(w.stores[1], "straight", append(small, `local straight = not again`, `local straight = false and not again`)...))
+	require.NoError(t, store.Alter(w.stores[1], "straight", append(small, `straight, lane, style = direct == 1,`, `straight, lane, style = false,`)...))
 	rapid.Check(t, w.sequence)
 	t.Log(w.seen)
 	if testing.Short() {
@@ -231,6 +231,7 @@ func (w *twins) exchange(t *rapid.T) {
 	for _, i := range rapid.Permutation([]int{0, 1, 2, 3, 4}).Draw(t, "queues")[:rapid.IntRange(1, 5).Draw(t, "how many queues")] {
 		req.Queues = append(req.Queues, twinQueues[i])
 	}
+	req.Empty = rapid.IntRange(0, 6).Draw(t, "empty") // or not
 	// A unique queue is not healed where the first write would be refused.
 	unique := slices.ContainsFunc(req.Queues, func(q store.Queue) bool { return q.Unique })
 	if rapid.IntRange(0, 5).Draw(t, "full") == 0 && !unique {

@@ -15,8 +15,16 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// worksAt runs a job through every kind of script at a URL.
+// worksAt runs a job through every kind of script at a URL, by Go's poller and by
+// blocking reads.
 func worksAt(t *testing.T, opts store.Options) {
+	t.Helper()
+	for _, opts.BlockingReads = range []bool{false, true} {
+		works(t, opts)
+	}
+}
+
+func works(t *testing.T, opts store.Options) {
 	t.Helper()
 	s, err := store.Open(opts)
 	require.NoError(t, err)

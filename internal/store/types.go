@@ -25,6 +25,11 @@ type Options struct {
 	// AllowEviction accepts a server whose maxmemory-policy may drop jobs.
 	AllowEviction bool
 
+	// BlockingReads has the answer to whatever changes something be waited for in a read
+	// that blocks, not by Go's poller. That is for a process in which nobody else has
+	// anything to do meanwhile; others would wait for the runtime to notice.
+	BlockingReads bool
+
 	small bool // few bytes go over the connections
 }
 
@@ -87,7 +92,7 @@ type Completion struct {
 }
 
 // Want asks for one job for one idle thread. Token is unique within the process
-// and is the job's name from then on.
+// and is the job's name from then on; it has at most 255 bytes.
 type Want struct {
 	Token  string
 	Worker string
@@ -145,6 +150,9 @@ type ExchangeRequest struct {
 	Completions []Completion
 	Wants       []Want
 	Queues      []Queue
+	// Empty is how many of the first queues are likely to hold nothing, because the last
+	// jobs came from behind them. Whether it is so one command tells for all of them.
+	Empty int
 	// Names answers the Unnamed of the reply before. NamedClasses are the classes
 	// whose locks have to be named in every queue.
 	Names        []LockName
@@ -186,8 +194,8 @@ type Reserved struct {
 
 // ExchangeReply answers an ExchangeRequest.
 type ExchangeReply struct {
-	// Applied tells for each completion whether its record still existed; a late
-	// one changed nothing.
+	// Applied tells for each completion whether its record still existed, or at least
+	// its lock was still held for it; a late one changed nothing.
 	Applied []bool
 	// Stuck holds the indexes of completions that could not be written because a
 	// key has the wrong type; their records are kept. Send them again later.

@@ -197,6 +197,26 @@ func TestWaitingQueues(t *testing.T) {
 			require.Less(t, bounced, 100*25, "not the whole queue for each of them")
 		})
 
+		t.Run("a newcomer that is passed by counts as free as long as its lock was released", func(t *testing.T) {
+			f := setup(t, server)
+			f.push("q", job("A", "[1]"), job("B", "[1]"))
+			held := f.reserve(2, "q")
+			f.push("q", job("A", "[1]"), job("B", "[1]"))
+			require.Empty(t, f.reserve(1, "q"))
+			end(f, held[1])
+			next := f.reserve(1, "q")
+			require.Len(t, next, 1)
+			f.push("q", job("C", "[1]"), job("B", "[1]"))
+			end(f, held[0])
+			end(f, next[0])
+			f.push("other", job("A", "[1]"))
+			require.Len(t, f.reserve(1, "other"), 1)
+			// A goes to the tail, behind a B that nobody had looked at.
+			require.Equal(t, job("C", "[1]"), string(f.reserve(1, "q")[0].Payload))
+			require.Equal(t, []string{"q"}, f.poll("q").Waiting)
+			require.Equal(t, job("B", "[1]"), string(f.reserve(1, "q")[0].Payload))
+		})
+
 		t.Run("a counter of the gem alone does not hide jobs", func(t *testing.T) {
 			f := setup(t, server)
 			f.push("q", job("A", "[1]"))
@@ -243,6 +263,20 @@ func TestWaitingQueues(t *testing.T) {
 			}
 		})
 	})
+}
+
+// A queue must not wait for a lock that was released while nobody could ask which queues
+// have a counter.
+func TestReleasedWithoutRights(t *testing.T) {
+	t.Parallel()
+	f, may := limited(t)
+	f.push("q", job("A", "[1]"), job("A", "[1]"))
+	holder := f.reserve(1, "q")
+	require.Empty(t, f.reserve(1, "q"))
+	may("-hlen")
+	f.exchange(store.ExchangeRequest{Completions: []store.Completion{done(holder[0])}})
+	may()
+	require.Len(t, f.reserve(1, "q"), 1)
 }
 
 func TestNamedLocks(t *testing.T) {

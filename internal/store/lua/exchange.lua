@@ -1,18 +1,22 @@
 -- exchange does what is left of a call that straight did not go through with.
 
-local bound, nnames, nclasses = tonumber(ARGV[5]), tonumber(ARGV[13]), tonumber(ARGV[14])
-
-if may and nwant > 0 and not straight then needcompanions(prefix) end
-
+local master = ARGV[3]
+local bound, nnames, nclasses, again, onsuspects
 do
-  local short = reply
-  reply = {'OK', 0, 0, '', {}, {}, {}, {}, 0}
-  for i = 3, 2 * w do reply[#reply + 1] = short[i] end
+  local a, b, c, d, e, f, g, h, i, repeats, suspects = byte(ARGV[4], 21, 31)
+  nnames, nclasses, bound = (a * 256 + b) * 256 + c, (d * 256 + e) * 256 + f, (g * 256 + h) * 256 + i
+  again, onsuspects = repeats == 1, string.char(suspects)
 end
+
+-- Those that came straight so far have their place behind more in front.
+reply = {'OK', 0, 0, '', {}, {}, {}, {}, 0}
+for i = 1, 2 * w - 2 do reply[9 + i] = fields[i] end
 for c = 1, alltold and nready or 0 do
   applied[c] = '1'
   if c <= nlocks then released[c] = ARGV[locksat + c - 1] end
 end
+
+if may and nwant > 0 and not straight then needcompanions(prefix) end
 
 local failedkey, reasons, failed = prefix .. 'failed', reply[5], 0
 processed = 0
@@ -154,7 +158,7 @@ if nwant == 0 then return reply end
 
 if again then
   call('PERSIST', info) -- see register: a full server must not refuse the rest
-  pcall_('HSET', info, repeated, sending)
+  pcall_('HSET', info, repeated, sub(ARGV[4], 32 + #ttl))
 end
 
 -- whole tells whether a record that is asked for again still has its lock. If that has
@@ -183,22 +187,27 @@ local function whole(token, raw)
   return false
 end
 
-local wants = {}
-for i = wantsat, queuesat - 1, 2 do
-  local token, worker = ARGV[i], ARGV[i + 1]
+-- asked are the wants that nothing was taken for yet, w the next of them.
+local asked = {}
+for _ = w, nwant do
+  local t, a, b = byte(wants, wantat, wantat + 2)
+  local at, ends = wantat + 3 + t, wantat + 2 + t + a * 256 + b
+  local token = sub(wants, wantat + 3, at - 1)
   local mine = again and call('HGET', inflight, token)
   if mine and whole(token, mine) then
     reply[#reply + 1] = token
     reply[#reply + 1] = mine
   else
-    wants[#wants + 1] = {token, worker}
+    asked[#asked + 1] = {token, lead .. sub(wants, at, ends) .. tail}
   end
+  wantat = ends + 1
 end
+w = 1
 
 local locknames, inGo = {}, {}
 do
-  local at = queuesat + 1
-  for _ = 1, nnames do
+  local at = queuesat + 1 -- a call without wants has none of this
+  for _ = 1, nwant > 0 and nnames or 0 do
     locknames[ARGV[at] .. '\0' .. ARGV[at + 1]] = ARGV[at + 2]
     at = at + 3
   end
@@ -262,8 +271,15 @@ end
 
 -- give grants a job to the next want, and writes its record.
 local function give(queue, payload, lock, start, capped, deaths, blame)
-  local want = wants[w]
-  local record = recordof(want[2], frame(queue, capped and master or '', deaths, blame, start), payload, lock)
+  local want, cap, number = asked[w], capped and master or '', '0'
+  if lock ~= '' then
+    if not fence then fence = setaside(fencekey, us, nwant) end
+    fence = fence + 1
+    number = fmt('%d', fence)
+  end
+  local record = fmt('3 %d %d %d %d %s %d %d %d %s\n', #queue, #want[2], #lock, #cap, number, deaths, blame, ms, start)
+    .. queue .. want[2] .. lock .. cap .. payload
+  bytes, w = bytes + #payload, w + 1
   call('HSET', inflight, want[1], record)
   reply[#reply + 1] = want[1]
   reply[#reply + 1] = record
@@ -337,7 +353,7 @@ local function reserve(queue, key, left, room, capped, flags)
     if locked then
       lock = lockof(payload)
       if not lock then return nil end
-      local got = take(lock, me .. wants[w][1])
+      local got = take(lock, me .. asked[w][1])
       if nopen > 0 then shut(lock) end
       if not got then
         inway[lock] = true
@@ -358,7 +374,7 @@ local function reserve(queue, key, left, room, capped, flags)
     return true
   end
 
-  local function going() return room > 0 and w <= #wants and bytes < maxbytes and not unnamed end
+  local function going() return room > 0 and w <= #asked and bytes < maxbytes and not unnamed end
 
   while unseen > 0 and looked + moved < scan and going() do
     if try(0, true) == nil then unseen = unseen + 1 end
@@ -380,7 +396,7 @@ local function reserve(queue, key, left, room, capped, flags)
         if taken[lock] or held(prefix, lock) then
           inway[lock] = true
         else
-          opened = true
+          opened, open[lock] = true, nil -- the round passed by this one
           unnoted = unnoted or refused(pcall_('SADD', openkey, lock)) or refused(pcall_('PEXPIRE', openkey, 2 * patience))
         end
         index, n, newer, looked = index + 1, n + 1, newer - 1, looked + 1
@@ -391,7 +407,7 @@ local function reserve(queue, key, left, room, capped, flags)
   if unnamed then
     -- Who asked before lets other queues have their turn.
     ask(queue, byGo, call('LRANGE', key, 0, scan - 1))
-  elseif (unseen > 0 or newer > 0) and w <= #wants and room > 0 then
+  elseif (unseen > 0 or newer > 0) and w <= #asked and room > 0 then
     more = 1
   end
   if locked and left == 0 then
@@ -425,7 +441,7 @@ end
 local function reserve_suspects(queue, room, capped, flags)
   local key, left = apartkey(prefix, queue), apart(prefix, queue)
   local scan, byGo, unnamed = math.min(left, bound, budget), find(flags, 'k', 1, true), false
-  while scan > 0 and room > 0 and w <= #wants and bytes < maxbytes do
+  while scan > 0 and room > 0 and w <= #asked and bytes < maxbytes do
     local element = call('LINDEX', key, 0)
     local payload, start = suspect(element)
     local lock = ''
@@ -441,7 +457,7 @@ local function reserve_suspects(queue, room, capped, flags)
       lock = jobs .. name
     end
     scan, budget = scan - 1, budget - 1
-    if lock ~= '' and not take(lock, me .. wants[w][1]) then
+    if lock ~= '' and not take(lock, me .. asked[w][1]) then
       call('LPOP', key)
       call('RPUSH', key, element)
     else
@@ -456,17 +472,16 @@ end
 
 -- roomin returns how many threads a queue may still occupy.
 local function roomin(queue, cap)
-  if cap == 0 then return #wants end
+  if cap == 0 then return #asked end
   return cap - (tonumber(pcall_('HGET', capkey, queue) or 0) or 0)
 end
 
 if onsuspects == 'o' then call('PERSIST', info) end -- as above
-if w <= #wants and pausing(prefix) then nqueue = 0 end
+if w <= #asked and pausing(prefix) then nqueue = 0 end
 
-readahead(nqueue)
 for i = nextqueue, nqueue do
-  if (w > #wants or bytes >= maxbytes) and onsuspects ~= 'o' then
-    if w <= #wants then more = 1 end
+  if (w > #asked or bytes >= maxbytes) and onsuspects ~= 'o' then
+    if w <= #asked then more = 1 end
     break
   end
   local queue, cap, flags = names[i], match(modes[i], '^(%d+)(%a*)$')

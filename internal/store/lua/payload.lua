@@ -3,10 +3,11 @@
 
 local stringend, closing, squeeze, envelope, lockname
 
--- parts defines them: a function costs something each time that a script defines it, and
--- most calls of the hot path get by without these.
-local function parts()
-  local leap
+-- parts returns them: a function costs something each time that a script defines it, and
+-- the more so the more it knows of what is outside, so that most calls of the hot path get
+-- by with this one, which knows nothing.
+local function parts(find, byte, sub, match, quickname)
+  local stringend, closing, squeeze, envelope, lockname, leap
 
   -- stringend returns the index of the quote that ends the string beginning at i, or nil,
   -- and where the next backslash is. slash is where the last one was found that anybody
@@ -151,4 +152,6 @@ local function parts()
     if #rest > 200 then rest = ':' .. redis.sha1hex(rest) end
     return class .. rest
   end
+
+  return stringend, closing, squeeze, envelope, lockname
 end

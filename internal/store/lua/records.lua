@@ -2,7 +2,7 @@
 -- is a file of its own because the straight path of exchange gets by without: a function
 -- costs something each time that a script defines it.
 
-if not lockname then parts() end
+if not lockname then stringend, closing, squeeze, envelope, lockname = parts(find, byte, sub, match, quickname) end
 
 -- len is LLEN, or nil where the key holds something else: a wrong type must be
 -- found before anything is popped, because Redis does not roll back.
@@ -13,7 +13,7 @@ local function len(key)
   return nil
 end
 
--- unpack_ reads a record; see frame in straight.lua.
+-- unpack_ reads a record; see straight.lua.
 local function unpack_(s)
   local q, w, l, c, fence, deaths, blame, at, start, i =
     match(s, '^3 (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([%d-]+)\n()')

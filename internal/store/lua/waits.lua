@@ -24,11 +24,16 @@ local function forget_seen(prefix, queue)
     prefix .. 'resqued:open:' .. queue)
 end
 
--- starving tells whether any queue has a counter: if not, nothing else is asked.
-local function starving(prefix)
+-- countedqueues returns how many queues have a counter, or nil if nobody may ask. Where the
+-- counters are no hash nothing is known of any queue.
+local function countedqueues(prefix)
   local n = pcall_('HLEN', prefix .. 'locket:queue_lock_counters')
-  return type(n) == 'number' and n > 0
+  if type(n) == 'number' then return n end
+  return find(n.err, 'WRONGTYPE', 1, true) and 0 or nil
 end
+
+-- starving tells whether any queue may have a counter: if not, nothing else is asked.
+local function starving(prefix) return countedqueues(prefix) ~= 0 end
 
 -- seen returns what is known of a queue of left jobs, or nil. starved says that
 -- there is any counter at all.
@@ -78,10 +83,9 @@ end
 -- looked at again.
 local function freed(prefix, locks, ms)
   if #locks == 0 then return end
-  local counters = prefix .. 'locket:queue_lock_counters'
-  local n = pcall_('HLEN', counters)
-  if type(n) ~= 'number' or n == 0 then return end
-  local queues = n <= probes and pcall_('HKEYS', counters)
+  local counters, n = prefix .. 'locket:queue_lock_counters', countedqueues(prefix)
+  if n == 0 then return end
+  local queues = n and n <= probes and pcall_('HKEYS', counters)
   if not queues or queues.err then -- as resque-locket does
     call('DEL', counters)
     return

@@ -60,11 +60,11 @@ var defects = []defect{
 	}, slow, []string{"C2", "C7"}},
 
 	{"I3", "fencing tokens count seconds", []edit{
-		{straight, `if fence < us then fence = us end`, `fence = math.floor(us / 1000000)`},
+		{lua + "lib.lua", `if fence < us then fence = us end`, `fence = math.floor(us / 1000000)`},
 	}, calm, []string{"C3"}},
 	{"I3", "each process counts fencing tokens of its own", []edit{
 		{straight, `prefix .. 'resqued:fence', nil`, `prefix .. 'resqued:fence:' .. proc, nil`},
-		{straight, `if fence < us then fence = us end`, ``},
+		{lua + "lib.lua", `if fence < us then fence = us end`, ``},
 	}, calm, []string{"C3"}},
 
 	{"I4", "the end of a job counts each time that it is told", []edit{
