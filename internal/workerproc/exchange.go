@@ -54,7 +54,7 @@ func (p *Process) resolve() {
 			Unique: unique, Strict: unique && p.cfg.StrictUnique,
 		})
 	}
-	p.queues, p.passed = queues, 0
+	p.queues, p.skippable, p.passed = queues, 0, 0
 }
 
 // nameAll names the locks that a reply has asked for. Programs may do this by a
@@ -213,13 +213,18 @@ func (p *Process) apply(r exchangeResult) {
 	}
 }
 
-// passOver counts the queues of many that an exchange has looked at in vain. When they
-// are more than a look at all queues looks at, that is due: it leaves the empty ones out.
+// passOver notes how many queues come before the one of the first job. Of many
+// queues it counts how often exchanges have looked at such: when that is more than a look at
+// all queues looks at, that is due, and leaves the empty ones out.
 func (p *Process) passOver(jobs []store.Reserved) {
-	if len(jobs) == 0 || len(p.queues) <= manyQueues {
+	if len(jobs) == 0 {
 		return
 	}
-	p.passed += max(0, slices.IndexFunc(p.queues, func(q store.Queue) bool { return q.Name == jobs[0].Queue }))
+	p.skippable = max(0, slices.IndexFunc(p.queues, func(q store.Queue) bool { return q.Name == jobs[0].Queue }))
+	if len(p.queues) <= manyQueues {
+		return
+	}
+	p.passed += p.skippable
 	if p.passed > 2*len(p.queues) {
 		p.passed = 0
 		p.look()

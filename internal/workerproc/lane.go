@@ -18,8 +18,9 @@ const (
 	lanesFrom = 4
 	// A second exchange leaves when so many percent of the threads have ended their job.
 	// With less, calls are small and cost more than the wait for the one before; with
-	// more, they seldom overlap. Measured for 10 and 50 threads, see docs/performance.md.
-	overlapPercent = 40
+	// more, they seldom overlap. Jobs that take a while leave the server time for smaller
+	// calls, and end one by one. Measured for 10 and 50 threads, see docs/performance.md.
+	overlapBrief, overlapOther = 30, 15
 )
 
 // lane carries one exchange at a time. The loop owns all but requests and sending.
@@ -73,7 +74,7 @@ func (p *Process) exchange() {
 	for _, l := range p.lanes {
 		switch {
 		case l.busy:
-		case p.leaving || p.underway() > 0 && 100*len(p.ended) < overlapPercent*p.cfg.Threads:
+		case p.leaving || p.underway() > 0 && !p.overlaps():
 			return
 		case !p.dispatch(l):
 			return
@@ -81,12 +82,33 @@ func (p *Process) exchange() {
 	}
 }
 
+// overlaps tells whether so much has ended that a second call is worth it.
+func (p *Process) overlaps() bool {
+	percent := overlapOther
+	if p.brief {
+		percent = overlapBrief
+	}
+	return 100*len(p.ended) >= percent*p.cfg.Threads
+}
+
+// share is of how many jobs one call may tell. Jobs that end at once are all there when
+// the next call leaves: if that took them all, the other lane would stay empty, and if it
+// took most of them, the server would be done with the rest before they have come back.
+func (p *Process) share() int {
+	if len(p.lanes) == 1 || !p.brief {
+		return maxBatch
+	}
+	return min((p.cfg.Threads+1)/2, maxBatch)
+}
+
 // dispatch sends a call on a free lane. It returns false if there is nothing to tell and
 // nothing to ask for.
 func (p *Process) dispatch(l *lane) bool {
 	req := store.ExchangeRequest{Proc: p.name.Proc, Master: p.masterID()}
-	n, wanted := min(len(p.ended), maxBatch), p.appetite()
+	n, wanted := min(len(p.ended), p.share()), p.appetite()
 	req.Completions = p.ended[:n:n]
+	// Whoever has ended a job that goes with the next call asks with that, too.
+	wanted = min(wanted, max(0, len(p.idle)-(len(p.ended)-n)))
 	if wanted > 0 && len(p.queues) == 0 {
 		wanted, p.hungry = 0, false
 	}
@@ -113,7 +135,8 @@ func (p *Process) dispatch(l *lane) bool {
 
 // want asks for a job for each of the last n idle threads, the very last one first.
 func (p *Process) want(l *lane, n int, req *store.ExchangeRequest) {
-	req.Queues, req.Names, req.NamedClasses, req.Suspects = p.queues, p.names, p.cfg.NamedClasses, p.onSuspects()
+	req.Queues, req.Empty = p.queues, p.skippable
+	req.Names, req.NamedClasses, req.Suspects = p.names, p.cfg.NamedClasses, p.onSuspects()
 	rest := len(p.idle) - n
 	l.threads = append(l.threads[:0], p.idle[rest:]...)
 	p.idle = p.idle[:rest]

@@ -125,6 +125,7 @@ type Process struct {
 	turned    chan struct{} // what the waker may do has changed
 	worked    atomic.Int64  // when the process was last stirred, since started
 	apart     apart
+	skippable int       // how many queues come before that of the job that was taken last
 	passed    int       // queues that exchanges have looked at in vain since they were resolved
 	foundAt   time.Time // when the master was last told of more jobs
 	ahead     ahead
@@ -304,19 +305,31 @@ func (p *Process) moreOutcomes() {
 	}
 }
 
-// briefly is what a job may take that is worth waiting for: less than a call.
-const briefly = 50 * time.Microsecond
+const (
+	// briefly is what a job may take that is worth waiting for: less than a call.
+	briefly = 50 * time.Microsecond
+	// gathers is how often the loop lets others run until all jobs that have just begun have
+	// ended. Go's scheduler takes it up again before some of them, every third time.
+	gathers = 4
+	// gatherFor is after how long it does so no more: something holds the processor.
+	gatherFor = 5 * time.Millisecond
+)
 
 // gather lets the jobs that have just begun run before the next exchange leaves, so that
 // it takes those with it that end at once. It does so where jobs have been shorter than
 // an exchange and none is in hand that has been running for longer: such a one could
 // keep the processor, and so hold up the others.
 func (p *Process) gather() {
-	if p.fresh && p.brief {
+	fresh := p.fresh
+	p.fresh = false
+	if !fresh {
+		return
+	}
+	began := time.Now()
+	for n := 0; n < gathers && p.brief && len(p.jobs) > 0 && time.Since(began) < gatherFor; n++ {
 		runtime.Gosched()
 		p.moreOutcomes()
 	}
-	p.fresh = false
 }
 
 // step does what the state calls for now: send an exchange, or leave.
