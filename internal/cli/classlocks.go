@@ -113,7 +113,7 @@ func newClassLocks(c config.Config, set *handler.Set, s *store.Store, log *zap.L
 			if !strings.HasPrefix(url, "rediss") {
 				other.RedisCAFile = ""
 			}
-			return openStore(other, "resqued-locks", 0)
+			return openStore(other, "resqued-locks")
 		},
 		OpenPostgres: func() (locket.LockStore, error) {
 			if c.DatabaseURL == "" {

@@ -177,7 +177,7 @@ func (d *devRun) say(word, text string, fields map[string]any) {
 
 // demo enqueues demo jobs until ctx ends.
 func (d *devRun) demo(ctx context.Context, log *zap.Logger) {
-	s, err := openStore(d.config, "resqued-demo", 0)
+	s, err := openStore(d.config, "resqued-demo")
 	if err != nil {
 		log.Warn("no demo jobs", zap.Error(err))
 		return

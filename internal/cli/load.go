@@ -91,16 +91,20 @@ func (a *app) open(c *cobra.Command) (*store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openStore(r.Config, "resqued-cli", 0)
+	return openStore(r.Config, "resqued-cli")
 }
 
-func openStore(c config.Config, client string, pool int) (*store.Store, error) {
+func openStore(c config.Config, client string) (*store.Store, error) {
+	return store.Open(storeOptions(c, client))
+}
+
+func storeOptions(c config.Config, client string) store.Options {
 	lease, beat := leaseAndBeat(c)
-	return store.Open(store.Options{
-		URL: c.RedisURL, Namespace: c.Namespace, ClientName: client, PoolSize: pool,
+	return store.Options{
+		URL: c.RedisURL, Namespace: c.Namespace, ClientName: client,
 		Lease: lease, BeatEvery: beat, LockTTL: c.JobLockDuration, LockKey: c.JobLockKey,
 		CAFile: c.RedisCAFile, AllowEviction: c.AllowEviction,
-	})
+	}
 }
 
 // devDir is where "resqued dev" leaves the address of its Redis.

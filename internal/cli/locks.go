@@ -131,7 +131,7 @@ func (a *app) listLocks(ctx context.Context, c config.Config, kind string, limit
 	l := lockListing()
 	shown, orphans := 0, 0
 	if kind != postgresLock {
-		s, err := openStore(c, "resqued-cli", 0)
+		s, err := openStore(c, "resqued-cli")
 		if err != nil {
 			return err
 		}

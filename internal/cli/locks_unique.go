@@ -222,7 +222,7 @@ func (a *app) withConfig(c *cobra.Command, do func(ctx context.Context, s *store
 	if err != nil {
 		return err
 	}
-	s, err := openStore(r.Config, "resqued-cli", 0)
+	s, err := openStore(r.Config, "resqued-cli")
 	if err != nil {
 		return err
 	}

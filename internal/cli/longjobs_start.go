@@ -72,7 +72,7 @@ func (a *app) startLongjob(c *cobra.Command, class string, args resqued.Args, f 
 	if known, ok := classes.Lookup(class); ok && !known.Resumes {
 		return usage("Its jobs are enqueued by: "+a.name+" enqueue", "class %q is no long job", wire.Printable(class, 200))
 	}
-	s, err := openStore(cfg.Config, "resqued-cli", 0)
+	s, err := openStore(cfg.Config, "resqued-cli")
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func (a *app) serve(ctx context.Context, s served) error {
 	if _, err := masterConfig(s.config, s.dev, a.handlers); err != nil {
 		return err // before anything is waited for
 	}
-	redis, err := openStore(s.config, "resqued-master", 0)
+	redis, err := openStore(s.config, "resqued-master")
 	if err != nil {
 		return err
 	}

@@ -40,6 +40,10 @@ func TestMain(m *testing.M) {
 		os.Exit(endPart())
 	case "pidfile":
 		os.Exit(pidfilePart())
+	case "processors":
+		os.Exit(processorsPart())
+	case "ballast":
+		os.Exit(ballastPart())
 	}
 	goleak.VerifyTestMain(m)
 }
