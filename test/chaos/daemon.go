@@ -24,7 +24,11 @@ import (
 // machine is one of the two hosts: a daemon, started again whenever it ends, behind
 // a proxy of its own. Where the kernel permits it it has a host name of its own.
 type machine struct {
-	name  string
+	name string
+	// As in its configuration: a process of one thread waits for Redis in
+	// another way than one of several.
+	workerCount, threadCount int
+
 	host  []string // puts a command under another host name; empty: not permitted
 	dir   string
 	mark  string
@@ -52,8 +56,8 @@ type line struct {
 const config = `
 redis_url: %s
 namespace: %s
-worker_count: 2
-thread_count: 4
+worker_count: %d
+thread_count: %d
 jobs_per_fork: 100
 queues: [high, locked, unique, shared, low]
 interval: 0.05
@@ -69,7 +73,7 @@ log_format: json
 // start starts the daemon and waits until it works.
 func (m *machine) start(ctx context.Context) error {
 	file := filepath.Join(m.dir, m.name+".yaml")
-	text := fmt.Sprintf(config, url(m.proxy.Addr()), namespace, termTimeout, 1, int(m.run.o.lease.Seconds()), maxDeaths)
+	text := fmt.Sprintf(config, url(m.proxy.Addr()), namespace, m.workerCount, m.threadCount, termTimeout, 1, int(m.run.o.lease.Seconds()), maxDeaths)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}

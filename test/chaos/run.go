@@ -140,7 +140,7 @@ func (c *chaos) setup(ctx context.Context) (err error) {
 		return err
 	}
 	for i, name := range []string{"a", "b"} {
-		m := &machine{name: name, host: hostName("chaos-" + name), run: c, dir: c.dir, mark: fmt.Sprintf("chaos-%d-%s", os.Getpid(), name)}
+		m := &machine{name: name, workerCount: []int{2, 6}[i], threadCount: []int{4, 1}[i], host: hostName("chaos-" + name), run: c, dir: c.dir, mark: fmt.Sprintf("chaos-%d-%s", os.Getpid(), name)}
 		if m.proxy, err = c.proxy(ctx, i+1); err != nil {
 			return err
 		}

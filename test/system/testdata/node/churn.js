@@ -2,6 +2,7 @@
 // starts and stops workers, one after another, until its input ends: each works
 // for a moment, and the jobs of old workers are cleaned up each time. Prints what
 // it has done as one line of JSON.
+const os = require("os");
 const { MultiWorker, Queue, Worker } = require("node-resque");
 
 const [port, namespace] = process.argv.slice(2);
@@ -43,6 +44,11 @@ process.stdin.on("end", () => { over = true; }).resume();
     // While no worker of its own runs: of these it would clean up the living, too.
     done.cleaned.push(...Object.keys(await queue.cleanOldWorkers(1)));
     done.rounds++;
+  }
+  // A worker of all queues that ends while it looks for them registers once more.
+  const workers = queue.connection.key("workers");
+  for (const id of await queue.connection.redis.smembers(workers)) {
+    if (id.startsWith(`${os.hostname()}:${process.pid}`)) await queue.connection.redis.srem(workers, id);
   }
   await queue.end();
   console.log(JSON.stringify(done));
