@@ -67,9 +67,9 @@ chaos-defects: ## break resqued on purpose, promise by promise, and see that cha
 # What to measure: BENCH=-short, BENCH='-scenario noop-50 -peer resqued,asynq'.
 BENCH   ?=
 
-bench: ## measure resqued beside its peers (about 35 minutes; BENCH=-short about 3)
+bench: ## measure resqued beside its peers (about 40 minutes; BENCH=-short about 3)
 	sh scripts/provide
-	cd bench && $(GO) run . $(BENCH)
+	cd bench && CGO_ENABLED=0 $(GO) run . $(BENCH)
 
 microbench: ## the benchmarks of single packages
 	$(GO) test -run '^$$' -bench . -benchmem ./...

@@ -12,6 +12,7 @@ require (
 	github.com/resqued/resqued v0.0.0
 	github.com/riverqueue/river v0.51.0
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.0
+	github.com/stretchr/testify v1.12.1
 	golang.org/x/sys v0.49.0
 )
 

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -55,6 +56,32 @@ func machine(ctx context.Context) map[string]string {
 		}
 	}
 	return m
+}
+
+// processors is the time that the processors have passed, in ticks of the kernel.
+type processors struct{ all, given float64 }
+
+// processorTime reads it, and how much of it a hypervisor gave to others.
+func processorTime() (p processors) {
+	first, _, _ := strings.Cut(read("/proc/stat"), "\n")
+	for i, field := range strings.Fields(strings.TrimPrefix(first, "cpu")) {
+		n, _ := strconv.ParseFloat(field, 64)
+		if i < 8 { // what follows is counted among these
+			p.all += n
+		}
+		if i == 7 {
+			p.given = n
+		}
+	}
+	return p
+}
+
+// stolen is the share that others got between two readings.
+func (p processors) stolen(later processors) float64 {
+	if later.all <= p.all {
+		return 0
+	}
+	return (later.given - p.given) / (later.all - p.all)
 }
 
 func read(path string) string {

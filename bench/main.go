@@ -6,7 +6,7 @@
 //	go run . -scenario noop-1,noop-50 -peer resqued,asynq -rounds 7
 //
 // It is several programs in one, told by an environment variable: the harness, the
-// workers of each peer, and producers.
+// workers of each peer but resqued, and producers. Resqued's daemon is in ./daemon.
 package main
 
 import (
@@ -22,14 +22,15 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/resqued/resqued/bench/job"
 )
 
 const (
 	roleEnv = "BENCH_ROLE"
 	specEnv = "BENCH_SPEC"
 
-	roleDaemon  = "daemon"  // resqued
-	roleWorker  = "worker"  // any other peer
+	roleWorker  = "worker"  // any peer but resqued, whose daemon is a program of its own
 	roleEnqueue = "enqueue" // a producer
 )
 
@@ -50,6 +51,7 @@ type options struct {
 	window    time.Duration
 	profile   bool
 	out       string
+	daemon    string
 	scenarios []scenario
 	peers     []*peer
 }
@@ -66,6 +68,7 @@ func harness(arguments []string) int {
 	flags.DurationVar(&o.window, "window", 0, "how long a measurement should take; 0 = 1s, in a short run 250ms")
 	flags.BoolVar(&o.profile, "profile", false, "record CPU profiles of resqued's worker processes")
 	flags.StringVar(&o.out, "out", "out", "`directory` of the report")
+	flags.StringVar(&o.daemon, "daemon", "", "the `program` of resqued, built from ./daemon; else it is built at the beginning")
 	flags.Usage = func() {
 		_, _ = fmt.Fprintf(flags.Output(), "usage: go run . [flags]\n\n")
 		flags.PrintDefaults()
@@ -133,12 +136,12 @@ func (o *options) choose(scenarioNames, peerNames string) error {
 
 // childEnv is the whole environment of a child: nothing of the caller's may change
 // what is measured.
-func childEnv(role string, sp *spec) []string {
-	text, err := json.Marshal(sp)
+func childEnv(variable string, value any, more ...string) []string {
+	text, err := json.Marshal(value)
 	if err != nil {
 		panic(err) // plain data
 	}
-	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir(), roleEnv + "=" + role, specEnv + "=" + string(text)}
+	return append(more, "PATH="+os.Getenv("PATH"), "HOME="+os.TempDir(), variable+"="+string(text))
 }
 
 // runRole is a child.
@@ -146,10 +149,6 @@ func runRole(role string) error {
 	var sp spec
 	if err := json.Unmarshal([]byte(os.Getenv(specEnv)), &sp); err != nil {
 		return err
-	}
-	if role == roleDaemon {
-		runDaemon(&sp)
-		return nil
 	}
 	all := peers()
 	i := slices.IndexFunc(all, func(p *peer) bool { return p.name == sp.Peer })
@@ -172,25 +171,29 @@ func runRole(role string) error {
 	if err := pushAll(ctx, c, &sp.Scenario, 2*sp.Scenario.Goroutines); err != nil {
 		return err
 	}
-	h.shared.pass()
+	h.Shared.Pass()
 	if err := pushAll(ctx, c, &sp.Scenario, sp.Jobs); err != nil {
 		return err
 	}
-	h.shared.done.Store(int64(sp.Jobs))
-	h.shared.last.Store(int64(monotonic()))
-	select {}
+	h.Shared.Done.Store(int64(sp.Jobs))
+	h.Shared.Last.Store(int64(job.Monotonic()))
+	return forever()
 }
 
-func newHandler(ctx context.Context, sp *spec, p *peer) (*handler, error) {
-	s, _, err := openShared(sp.Shared)
+func newHandler(ctx context.Context, sp *spec, p *peer) (*job.Handler, error) {
+	s, _, err := job.Open(sp.Shared)
 	if err != nil {
 		return nil, err
 	}
-	h := &handler{sp: sp, shared: s, latency: sp.Scenario.Kind == kindLatency}
-	if sp.Scenario.Chain {
-		h.client, err = p.client(ctx, sp)
+	h := &job.Handler{Spec: sp.job(), Shared: s}
+	if h.Spec.Chain != "" {
+		c, err := p.client(ctx, sp)
+		if err != nil {
+			return nil, err
+		}
+		h.Push = c.enqueue
 	}
-	return h, err
+	return h, nil
 }
 
 func splitAddr(addr string) (host, port string, err error) { return net.SplitHostPort(addr) }

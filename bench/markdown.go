@@ -10,14 +10,16 @@ import (
 const method = `Jobs wait in the queue, then the workers start. The clock runs from the beginning
 of the first job to the end of the last one, by the handlers' own count, so that
 the start of a process costs nobody anything. Every job has two arguments, which its handler
-gets decoded. Each measurement of a Redis peer has a fresh redis-server on loopback TCP, without
+gets decoded. A job of 1 ms waits for a timer of the kernel, as it would for an answer; one that
+calls time.Sleep takes longer where a Go program idles. Each measurement of a Redis peer has a fresh redis-server on loopback TCP, without
 persistence; River has one PostgreSQL for the run, on a unix socket, its tables
 emptied and analyzed before each. Processor time comes from the clocks of the
 processes; commands include those inside of scripts (for River they are transactions); reads are the
 server's reads from sockets, about one for a round trip. In each round every peer has its turn. Figures are
 medians (lowest–highest); ratios are medians of the ratios within a round. resqued
 runs as the daemon, master and worker processes, with its defaults: job locks,
-in-flight records, starvation guard. goworker runs with a stand-in for the
+in-flight records, starvation guard; the daemon is a program of its own, built as
+releases are, because the others need not start again and again. goworker runs with a stand-in for the
 connection pool of Vitess, whose module could not be had.
 `
 
@@ -32,6 +34,7 @@ func (r *report) markdown() string {
 	for _, key := range slices.Sorted(maps.Keys(r.Machine)) {
 		fmt.Fprintf(&b, "- %s: %s\n", key, r.Machine[key])
 	}
+	b.WriteString(r.stolen())
 	b.WriteString("\n" + method + "\n")
 	r.targets(&b)
 	r.ratios(&b)
@@ -39,6 +42,19 @@ func (r *report) markdown() string {
 		r.scenario(&b, &r.scenarios[i])
 	}
 	return b.String()
+}
+
+// stolen tells how much of the processors a hypervisor gave to others: who waits for another process
+// with each job loses more by that than who keeps all processors busy.
+func (r *report) stolen() string {
+	var shares []float64
+	for _, m := range r.Results {
+		if m.Rate > 0 {
+			shares = append(shares, 100*m.Stolen)
+		}
+	}
+	return fmt.Sprintf("- processor time that a hypervisor gave to others meanwhile: %.1f %% (in half of the measurements %.1f–%.1f %%)\n",
+		quantile(shares, 0.5), quantile(shares, 0.25), quantile(shares, 0.75))
 }
 
 // ratios is the table of resqued's rate over that of each peer.

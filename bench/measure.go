@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/resqued/resqued/bench/job"
 )
 
 // result is one measurement. What was not measured is zero.
@@ -30,6 +32,8 @@ type result struct {
 	// MiB: of the largest worker process, and of all processes of the peer.
 	Memory    float64 `json:"memory,omitempty"`
 	MemoryAll float64 `json:"memory_all,omitempty"`
+	// Stolen is the share of the processors' time that a hypervisor gave to others meanwhile.
+	Stolen float64 `json:"stolen,omitempty"`
 	// Milliseconds from enqueue to start.
 	Latencies []float64       `json:"latencies_ms,omitempty"`
 	Calls     map[string]call `json:"calls,omitempty"`
@@ -37,10 +41,12 @@ type result struct {
 
 // bench is a run.
 type bench struct {
-	o    *options
-	pg   *postgres
-	dir  string
-	rate map[string]float64 // the best guess for each scenario and peer
+	o   *options
+	pg  *postgres
+	dir string
+	// daemon is the program of resqued.
+	daemon string
+	rate   map[string]float64 // the best guess for each scenario and peer
 }
 
 func (sp *spec) address(t *target) {
@@ -59,7 +65,7 @@ func (b *bench) measure(ctx context.Context, s *scenario, p *peer, round int) (*
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	t := &target{dir: dir}
+	t := &target{dir: dir, daemon: b.daemon}
 	if p.postgres {
 		t.pg = b.pg
 		err = b.pg.reset(ctx, p.tuned)
@@ -79,7 +85,7 @@ func (b *bench) measure(ctx context.Context, s *scenario, p *peer, round int) (*
 		m.sp.Profile, _ = filepath.Abs(filepath.Join(b.o.out, fmt.Sprintf("%s-%d", s.Name, round)))
 	}
 	var unmap func()
-	if m.shared, unmap, err = openShared(m.sp.Shared); err != nil {
+	if m.shared, unmap, err = job.Open(m.sp.Shared); err != nil {
 		return nil, err
 	}
 	defer unmap()
@@ -113,7 +119,7 @@ type measurement struct {
 	t        *target
 	r        *result
 	sp       spec
-	shared   *shared
+	shared   *job.Shared
 	children []*child
 	whole    bool // all jobs are done
 }
@@ -164,7 +170,7 @@ func (m *measurement) launch(role string) error {
 	}
 	for range max(m.s.Processes, 1) {
 		cmd := exec.Command(self)
-		cmd.Env, cmd.Dir = childEnv(role, &m.sp), m.t.dir
+		cmd.Env, cmd.Dir = childEnv(specEnv, &m.sp, roleEnv+"="+role), m.t.dir
 		c, err := start(cmd)
 		if err != nil {
 			return err
@@ -174,14 +180,18 @@ func (m *measurement) launch(role string) error {
 	return nil
 }
 
+// lookEvery is how often the harness looks whether something has happened. It takes nothing of
+// a result, which has the workers' own times; but looking takes the processors from them.
+const lookEvery = 10 * time.Millisecond
+
 // until waits for something that the children do.
 func (m *measurement) until(ctx context.Context, what string, limit time.Duration, ok func() bool) error {
-	for end := time.Now().Add(limit); !ok(); pause(time.Millisecond) {
+	for end := time.Now().Add(limit); !ok(); pause(lookEvery) {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case time.Now().After(end):
-			return fmt.Errorf("waited %s %s; %d done", limit, what, m.shared.done.Load())
+			return fmt.Errorf("waited %s %s; %d done", limit, what, m.shared.Done.Load())
 		}
 		for _, c := range m.children {
 			if c.exited() {
@@ -196,6 +206,7 @@ func (m *measurement) until(ctx context.Context, what string, limit time.Duratio
 // machine reading takes a while, in which jobs go on: each part has its own count of
 // the jobs that were done by then.
 type instant struct {
+	processors  processors
 	workers     time.Duration
 	workersDone float64
 	server      counters
@@ -203,7 +214,8 @@ type instant struct {
 }
 
 func (m *measurement) instant(ctx context.Context) (i instant, err error) {
-	done := func() float64 { return float64(m.shared.done.Load()) }
+	done := func() float64 { return float64(m.shared.Done.Load()) }
+	i.processors = processorTime()
 	before := done()
 	for _, c := range m.children {
 		i.workers += cpu(tree(c.pid))
@@ -218,9 +230,9 @@ func (m *measurement) instant(ctx context.Context) (i instant, err error) {
 	return i, err
 }
 
-// costs divides what was used between instants by the number of jobs, or by another
-// number of units: what the workers used from one instant on, and the server from another.
-func (m *measurement) costs(workers, server, to instant, units float64) {
+// costs divides what was used between two instants by the number of jobs, or by another
+// number of units.
+func (m *measurement) costs(from, to instant, units float64) {
 	milli := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	or := func(n float64) float64 {
 		if units > 0 {
@@ -228,15 +240,16 @@ func (m *measurement) costs(workers, server, to instant, units float64) {
 		}
 		return math.Max(n, 1)
 	}
-	m.r.WorkerCPU = milli(to.workers-workers.workers) / or(to.workersDone-workers.workersDone) * 1000
-	per := or(to.serverDone - server.serverDone)
-	m.r.ServerCPU = milli(to.server.cpu-server.server.cpu) / per * 1000
-	m.r.Commands = (to.server.commands - server.server.commands) / per
-	m.r.Reads = (to.server.reads - server.server.reads) / per
-	m.r.Bytes = (to.server.bytes - server.server.bytes) / per
+	m.r.Stolen = from.processors.stolen(to.processors)
+	m.r.WorkerCPU = milli(to.workers-from.workers) / or(to.workersDone-from.workersDone) * 1000
+	per := or(to.serverDone - from.serverDone)
+	m.r.ServerCPU = milli(to.server.cpu-from.server.cpu) / per * 1000
+	m.r.Commands = (to.server.commands - from.server.commands) / per
+	m.r.Reads = (to.server.reads - from.server.reads) / per
+	m.r.Bytes = (to.server.bytes - from.server.bytes) / per
 	m.r.Calls = map[string]call{}
 	for name, c := range to.server.calls {
-		before := server.server.calls[name]
+		before := from.server.calls[name]
 		if n := c.Calls - before.Calls; n > 0 {
 			m.r.Calls[name] = call{Calls: n / per, Micros: (c.Micros - before.Micros) / per}
 		}
@@ -293,50 +306,41 @@ func (m *measurement) enqueue(ctx context.Context) error {
 }
 
 func (m *measurement) work(ctx context.Context, role string, n int) error {
-	m.shared.target.Store(int64(n))
-	// The server's share of the start is small and counts; what it does while the
-	// beginning is being noted would not.
-	server, err := m.instant(ctx)
-	if err != nil {
-		return err
-	}
+	m.shared.Target.Store(int64(n))
 	if err := m.launch(role); err != nil {
 		return err
 	}
-	if err := m.until(ctx, "before the first job began", wait, func() bool { return m.shared.first.Load()+m.shared.ready.Load() != 0 }); err != nil {
+	if err := m.until(ctx, "before the first job began", wait, func() bool { return m.shared.First.Load()+m.shared.Ready.Load() != 0 }); err != nil {
 		return err
 	}
 	from, err := m.instant(ctx)
 	if err != nil {
 		return err
 	}
-	if m.shared.ready.Load() != 0 {
-		server = from
-	}
-	m.shared.gate.Store(1)
+	m.shared.Gate.Store(1)
 	// A peer that is much slower than it was, or sleeps between jobs, is measured by
 	// what it has done by then.
 	patience := 5 * m.b.o.window
 	err = m.until(ctx, "before the last job was done", 2*wait, func() bool {
-		first := m.shared.first.Load()
-		cut := first != 0 && monotonic()-time.Duration(first) > patience && m.shared.done.Load() > 0
-		return cut || m.shared.last.Load() != 0
+		first := m.shared.First.Load()
+		cut := first != 0 && job.Monotonic()-time.Duration(first) > patience && m.shared.Done.Load() > 0
+		return cut || m.shared.Last.Load() != 0
 	})
 	if err != nil {
 		return err
 	}
-	end := m.shared.last.Load()
+	end := m.shared.Last.Load()
 	if m.whole = end != 0; !m.whole {
-		n, end = int(m.shared.done.Load()), int64(monotonic())
+		n, end = int(m.shared.Done.Load()), int64(job.Monotonic())
 	}
 	to, err := m.instant(ctx)
 	if err != nil {
 		return err
 	}
 	m.remember("VmHWM")
-	m.r.Jobs, m.r.Seconds = n, time.Duration(end-m.shared.first.Load()).Seconds()
+	m.r.Jobs, m.r.Seconds = n, time.Duration(end-m.shared.First.Load()).Seconds()
 	m.r.Rate = float64(n) / m.r.Seconds
-	m.costs(from, server, to, 0)
+	m.costs(from, to, 0)
 	m.learn()
 	return nil
 }
@@ -358,14 +362,14 @@ func (m *measurement) latency(ctx context.Context) error {
 	end := time.Now().Add(budget)
 	for i := 0; i <= samples && (i < 3 || time.Now().Before(end)); i++ {
 		pause(20*time.Millisecond + time.Duration(rand.Int64N(int64(130*time.Millisecond))))
-		if err := c.enqueue(ctx, m.s.queueOf(0), int64(monotonic()), m.sp.text()); err != nil {
+		if err := c.enqueue(ctx, m.s.queueOf(0), int64(job.Monotonic()), m.sp.text()); err != nil {
 			return err
 		}
-		if err := m.until(ctx, "for a job to begin", wait, func() bool { return m.shared.latencies.Load() > int64(i) }); err != nil {
+		if err := m.until(ctx, "for a job to begin", wait, func() bool { return m.shared.Latencies.Load() > int64(i) }); err != nil {
 			return err
 		}
 		if i > 0 { // the first also waits for the worker to start
-			m.r.Latencies = append(m.r.Latencies, float64(m.shared.latency[i].Load())/1e6)
+			m.r.Latencies = append(m.r.Latencies, float64(m.shared.Latency[i].Load())/1e6)
 		}
 	}
 	return nil
@@ -391,7 +395,7 @@ func (m *measurement) idle(ctx context.Context) error {
 		return err
 	}
 	m.remember("VmRSS")
-	m.costs(from, from, to, window.Seconds())
+	m.costs(from, to, window.Seconds())
 	m.r.WorkerCPU /= 1000 // milliseconds in a second
 	m.r.ServerCPU /= 1000
 	return nil

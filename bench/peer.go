@@ -4,11 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
-	"time"
-)
 
-// className is the class of every job.
-const className = "Noop"
+	"github.com/resqued/resqued/bench/job"
+)
 
 // A peer is one of the programs that are compared.
 type peer struct {
@@ -24,7 +22,7 @@ type peer struct {
 	// fill puts n jobs into the queues of a scenario; not measured.
 	fill func(ctx context.Context, t *target, s *scenario, n int) error
 	// work runs the jobs until the process is killed.
-	work func(ctx context.Context, sp *spec, h *handler) error
+	work func(ctx context.Context, sp *spec, h *job.Handler) error
 	// client pushes jobs.
 	client func(ctx context.Context, sp *spec) (client, error)
 	// launch starts the workers in another way than as processes of work.
@@ -43,6 +41,8 @@ type target struct {
 	redis *redisServer // nil for peers that do not use it
 	pg    *postgres
 	dir   string // of this measurement
+	// daemon is the program of resqued.
+	daemon string
 }
 
 // spec is what a child process is told.
@@ -53,29 +53,17 @@ type spec struct {
 	Profile                       string
 }
 
-// handler is what every peer's handler does with a job.
-type handler struct {
-	sp      *spec
-	shared  *shared
-	client  client // for chains
-	latency bool
-}
-
-func (h *handler) perform(ctx context.Context, n int64, _ string) error {
-	h.shared.begin()
-	if h.latency {
-		h.shared.late(n)
+// job is what a worker process has to know of the jobs.
+func (sp *spec) job() job.Spec {
+	s := &sp.Scenario
+	j := job.Spec{
+		Shared: sp.Shared, Wait: s.Wait, Sleep: s.Sleep, Latency: s.Kind == kindLatency, Command: s.Command,
+		Text: s.text(), Redis: sp.Redis, Namespace: resqueNamespace, Profile: sp.Profile,
 	}
-	if h.sp.Scenario.Sleep > 0 {
-		time.Sleep(h.sp.Scenario.Sleep)
+	if s.Chain {
+		j.Chain = s.queueOf(0)
 	}
-	if h.client != nil {
-		if err := h.client.enqueue(ctx, h.sp.Scenario.queueOf(0), n+1, h.sp.text()); err != nil {
-			return err
-		}
-	}
-	h.shared.end()
-	return nil
+	return j
 }
 
 // text is the second argument of jobs.
@@ -94,18 +82,12 @@ func peers() []*peer {
 	}
 }
 
-// args are the two arguments where a peer has objects for arguments.
-type args struct {
-	N    int64  `json:"n"`
-	Text string `json:"text"`
-}
-
 // resquePayload is a job of Resque: of resqued and of goworker.
 func resquePayload(n int64, text string) []byte {
 	b, err := json.Marshal(struct {
 		Class string `json:"class"`
 		Args  []any  `json:"args"`
-	}{className, []any{n, text}})
+	}{job.Class, []any{n, text}})
 	if err != nil {
 		panic(err) // numbers and texts
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/resqued/resqued/bench/job"
 )
 
 func asynqPeer() *peer {
@@ -25,7 +27,7 @@ func asynqPeer() *peer {
 	}
 }
 
-func workAsynq(_ context.Context, sp *spec, h *handler) error {
+func workAsynq(_ context.Context, sp *spec, h *job.Handler) error {
 	queues := map[string]int{}
 	names := sp.Scenario.queueNames()
 	for i, name := range names {
@@ -35,11 +37,11 @@ func workAsynq(_ context.Context, sp *spec, h *handler) error {
 		Concurrency: sp.Scenario.Threads, Queues: queues, StrictPriority: len(names) > 1, LogLevel: asynq.ErrorLevel,
 	})
 	return server.Run(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		var a args
+		var a job.Args
 		if err := json.Unmarshal(task.Payload(), &a); err != nil {
 			return err
 		}
-		return h.perform(ctx, a.N, a.Text)
+		return h.Perform(ctx, a.N, a.Text)
 	}))
 }
 
@@ -50,11 +52,11 @@ func newAsynqClient(_ context.Context, sp *spec) (client, error) {
 }
 
 func (c *asynqClient) enqueue(ctx context.Context, queue string, n int64, text string) error {
-	payload, err := json.Marshal(args{n, text})
+	payload, err := json.Marshal(job.Args{N: n, Text: text})
 	if err != nil {
 		return err
 	}
-	_, err = c.client.EnqueueContext(ctx, asynq.NewTask(className, payload), asynq.Queue(queue))
+	_, err = c.client.EnqueueContext(ctx, asynq.NewTask(job.Class, payload), asynq.Queue(queue))
 	return err
 }
 

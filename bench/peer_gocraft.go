@@ -7,6 +7,8 @@ import (
 
 	"github.com/gocraft/work"
 	"github.com/gomodule/redigo/redis"
+
+	"github.com/resqued/resqued/bench/job"
 )
 
 const gocraftNamespace = "bench"
@@ -57,22 +59,22 @@ func gocraftPool(addr string, size int) *redis.Pool {
 
 type gocraftContext struct{}
 
-func workGocraft(ctx context.Context, sp *spec, h *handler) error {
+func workGocraft(ctx context.Context, sp *spec, h *job.Handler) error {
 	threads := sp.Scenario.Threads
 	pool := work.NewWorkerPool(gocraftContext{}, uint(threads), gocraftNamespace, gocraftPool(sp.Redis, threads+10))
 	names := sp.Scenario.queueNames()
 	for i, name := range names {
 		// Its queues are its kinds of jobs.
-		pool.JobWithOptions(name, work.JobOptions{Priority: uint(len(names) - i), MaxFails: 1}, func(job *work.Job) error {
-			n, text := job.ArgInt64("n"), job.ArgString("text")
-			if err := job.ArgError(); err != nil {
+		pool.JobWithOptions(name, work.JobOptions{Priority: uint(len(names) - i), MaxFails: 1}, func(j *work.Job) error {
+			n, text := j.ArgInt64("n"), j.ArgString("text")
+			if err := j.ArgError(); err != nil {
 				return err
 			}
-			return h.perform(ctx, n, text)
+			return h.Perform(ctx, n, text)
 		})
 	}
 	pool.Start()
-	select {}
+	return forever()
 }
 
 type gocraftClient struct{ enqueuer *work.Enqueuer }

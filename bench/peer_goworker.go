@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/benmanns/goworker"
+
+	"github.com/resqued/resqued/bench/job"
 )
 
 func goworkerPeer() *peer {
@@ -33,9 +35,9 @@ func goworkerSettings(sp *spec, connections int) {
 	})
 }
 
-func workGoworker(ctx context.Context, sp *spec, h *handler) error {
+func workGoworker(ctx context.Context, sp *spec, h *job.Handler) error {
 	goworkerSettings(sp, sp.Scenario.Threads+2)
-	goworker.Register(className, func(_ string, arguments ...any) error {
+	goworker.Register(job.Class, func(_ string, arguments ...any) error {
 		if len(arguments) != 2 {
 			return fmt.Errorf("%d arguments", len(arguments))
 		}
@@ -45,7 +47,7 @@ func workGoworker(ctx context.Context, sp *spec, h *handler) error {
 			return err
 		}
 		text, _ := arguments[1].(string)
-		return h.perform(ctx, n, text)
+		return h.Perform(ctx, n, text)
 	})
 	return goworker.Work()
 }
@@ -60,7 +62,7 @@ func newGoworkerClient(_ context.Context, sp *spec) (client, error) {
 }
 
 func (*goworkerClient) enqueue(_ context.Context, queue string, n int64, text string) error {
-	return goworker.Enqueue(&goworker.Job{Queue: queue, Payload: goworker.Payload{Class: className, Args: []any{n, text}}})
+	return goworker.Enqueue(&goworker.Job{Queue: queue, Payload: goworker.Payload{Class: job.Class, Args: []any{n, text}}})
 }
 
 func (*goworkerClient) bulk(context.Context, string, int64, int, string) error { return errNoBulk }

@@ -10,13 +10,15 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/bench/job"
 )
 
 var errNoBulk = errors.New("no call for many jobs")
 
 // plain are the scenarios in which the physical limit says something.
 func plain(s *scenario) string {
-	if s.Kind == kindDrain && (s.Sleep > 0 || s.Queues > 1 || s.Depth > 0 || s.Chain || s.Locked || s.Command) {
+	if s.Kind == kindDrain && (s.Wait+s.Sleep > 0 || s.Queues > 1 || s.Depth > 0 || s.Chain || s.Locked || s.Command) {
 		return "a limit for no-op jobs only"
 	}
 	if s.Kind == kindLatency || s.Kind == kindIdle {
@@ -45,7 +47,7 @@ func rawPeer() *peer {
 	}
 }
 
-func workRaw(ctx context.Context, sp *spec, h *handler) error {
+func workRaw(ctx context.Context, sp *spec, h *job.Handler) error {
 	c := newRedis(sp.Redis, 4)
 	loops := 2
 	if sp.Scenario.Threads == 1 {
@@ -67,8 +69,8 @@ func workRaw(ctx context.Context, sp *spec, h *handler) error {
 				}
 				for _, p := range popped {
 					if p.Err() == nil {
-						h.shared.begin()
-						h.shared.end()
+						h.Shared.Begin()
+						h.Shared.End()
 					}
 				}
 			}
@@ -104,12 +106,12 @@ func redisBenchmarkPeer() *peer {
 			return plain(s)
 		},
 		fill: rawPeer().fill,
-		work: func(_ context.Context, sp *spec, h *handler) error {
+		work: func(_ context.Context, sp *spec, h *job.Handler) error {
 			_, port, _ := splitAddr(sp.Redis)
 			// -P jobs in a pipeline, as raw does; two connections, so that the server
 			// need not wait.
 			clients := min(sp.Scenario.Threads, 2)
-			h.shared.pass()
+			h.Shared.Pass()
 			text, err := exec.Command("redis-benchmark", "-p", port, "-n", fmt.Sprint(sp.Jobs), "-c", fmt.Sprint(clients),
 				"-P", fmt.Sprint(sp.Scenario.Threads), "-q", "LPOP", rawKey).CombinedOutput()
 			if err != nil {
@@ -123,9 +125,9 @@ func redisBenchmarkPeer() *peer {
 			if perSecond == 0 {
 				return fmt.Errorf("redis-benchmark: %s", text)
 			}
-			h.shared.done.Store(int64(sp.Jobs))
-			h.shared.last.Store(h.shared.first.Load() + int64(float64(sp.Jobs)/perSecond*float64(time.Second)))
-			select {}
+			h.Shared.Done.Store(int64(sp.Jobs))
+			h.Shared.Last.Store(h.Shared.First.Load() + int64(float64(sp.Jobs)/perSecond*float64(time.Second)))
+			return forever()
 		},
 	}
 }
@@ -142,17 +144,17 @@ func spawnPeer() *peer {
 			return ""
 		},
 		fill: func(context.Context, *target, *scenario, int) error { return nil },
-		work: func(ctx context.Context, sp *spec, h *handler) error {
+		work: func(ctx context.Context, sp *spec, h *job.Handler) error {
 			failed := make(chan error)
 			for range sp.Scenario.Threads {
 				go func() {
 					for ctx.Err() == nil {
-						h.shared.begin()
+						h.Shared.Begin()
 						if err := exec.Command("/bin/true").Run(); err != nil {
 							failed <- err
 							return
 						}
-						h.shared.end()
+						h.Shared.End()
 					}
 				}()
 			}

@@ -6,13 +6,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/pprof"
 	"strings"
 	"time"
 
-	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/bench/job"
 	resquedclient "github.com/resqued/resqued/client"
-	"github.com/resqued/resqued/daemon"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -70,7 +68,7 @@ func fillResque(ctx context.Context, t *target, s *scenario, n int) error {
 	}
 	for i := range heldTexts {
 		// As resque-locket writes it: class, arguments, no value.
-		key := fmt.Sprintf(`%s:locket:job_locks:%s[%d,"held"]`, resqueNamespace, className, i)
+		key := fmt.Sprintf(`%s:locket:job_locks:%s[%d,"held"]`, resqueNamespace, job.Class, i)
 		if err := t.redis.client.Set(ctx, key, "", time.Hour).Err(); err != nil {
 			return err
 		}
@@ -96,60 +94,31 @@ func launchResqued(t *target, sp *spec) (*child, error) {
 		text += "waker: on\n"
 	}
 	if s.Command {
-		text += "handlers:\n  " + className + ": {command: [/bin/true]}\n"
+		text += "handlers:\n  " + job.Class + ": {command: [/bin/true]}\n"
 	}
 	file := filepath.Join(t.dir, "resqued.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(self, "work", "--config", file)
-	cmd.Env, cmd.Dir = childEnv(roleDaemon, sp), t.dir
+	cmd := exec.Command(t.daemon, "work", "--config", file)
+	cmd.Env, cmd.Dir = childEnv(job.Env, sp.job()), t.dir
 	return start(cmd)
 }
 
-// runDaemon is the daemon with the handlers of the jobs, its worker processes included.
-func runDaemon(sp *spec) {
-	h, err := newHandler(context.Background(), sp, resquedPeer())
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
+// daemonProgram is the program that resqued works with: the given one, or one that is built in
+// a directory. It links what a user's would and is built as releases are: worker processes that come
+// and go start it many times, so that what it holds of other peers would be measured.
+func daemonProgram(ctx context.Context, given, dir string) (string, error) {
+	if given != "" {
+		return filepath.Abs(given) // it is started elsewhere
 	}
-	handlers := resqued.New()
-	if sp.Scenario.Command {
-		handlers.Hook(resqued.Hooks{
-			BeforePerform: func(context.Context, *resqued.Job) error { h.shared.begin(); return nil },
-			AfterPerform:  func(context.Context, *resqued.Job) { h.shared.end() },
-		})
-	} else {
-		resqued.Handle(handlers, className, func(ctx context.Context, a args) error { return h.perform(ctx, a.N, a.Text) })
+	program := filepath.Join(dir, "daemon")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "github.com/resqued/resqued/bench/daemon")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the daemon: %w: %s (run this in the directory bench, or name a program with -daemon)", err, out)
 	}
-	if sp.Profile != "" {
-		handlers.Hook(resqued.Hooks{AfterFork: func(context.Context) error { return profile(h.shared, sp.Profile) }})
-	}
-	daemon.Main(handlers)
-}
-
-// profile records what a worker process does until the measurement is over.
-func profile(s *shared, prefix string) error {
-	f, err := os.Create(fmt.Sprintf("%s-%d.pprof", prefix, os.Getpid()))
-	if err != nil {
-		return err
-	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		return err
-	}
-	go func() {
-		for s.last.Load() == 0 {
-			time.Sleep(5 * time.Millisecond)
-		}
-		pprof.StopCPUProfile()
-		_ = f.Close()
-	}()
-	return nil
+	return program, nil
 }
 
 type resquedClient struct {
@@ -168,7 +137,7 @@ func newResquedClient(_ context.Context, sp *spec) (client, error) {
 }
 
 func (c *resquedClient) enqueue(ctx context.Context, queue string, n int64, text string) error {
-	_, err := c.client.Enqueue(ctx, className, []any{n, text}, resquedclient.Queue(queue))
+	_, err := c.client.Enqueue(ctx, job.Class, []any{n, text}, resquedclient.Queue(queue))
 	return err
 }
 

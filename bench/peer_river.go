@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+
+	"github.com/resqued/resqued/bench/job"
 )
 
 // tunedWorkers is how many jobs of River's run at once for each thread in its best
@@ -39,23 +41,23 @@ func riverPeer(tuned bool) *peer {
 }
 
 // riverArgs are the arguments, and say which worker runs them.
-type riverArgs args
+type riverArgs job.Args
 
 // Kind is the class.
-func (riverArgs) Kind() string { return className }
+func (riverArgs) Kind() string { return job.Class }
 
 type riverWorker struct {
 	river.WorkerDefaults[riverArgs]
-	h *handler
+	h *job.Handler
 }
 
 // Work runs a job.
-func (w *riverWorker) Work(ctx context.Context, job *river.Job[riverArgs]) error {
-	return w.h.perform(ctx, job.Args.N, job.Args.Text)
+func (w *riverWorker) Work(ctx context.Context, j *river.Job[riverArgs]) error {
+	return w.h.Perform(ctx, j.Args.N, j.Args.Text)
 }
 
-func workRiver(tuned bool) func(ctx context.Context, sp *spec, h *handler) error {
-	return func(ctx context.Context, sp *spec, h *handler) error {
+func workRiver(tuned bool) func(ctx context.Context, sp *spec, h *job.Handler) error {
+	return func(ctx context.Context, sp *spec, h *job.Handler) error {
 		pool, err := riverPool(ctx, sp.Postgres)
 		if err != nil {
 			return err
@@ -81,7 +83,7 @@ func workRiver(tuned bool) func(ctx context.Context, sp *spec, h *handler) error
 		if err := c.Start(ctx); err != nil {
 			return err
 		}
-		select {}
+		return forever()
 	}
 }
 

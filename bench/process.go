@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/resqued/resqued/bench/job"
 )
 
 // child is a process of the harness, with all that it starts itself.
@@ -109,7 +111,7 @@ func stat(pid int) []string {
 func cpu(pids []int) time.Duration {
 	var sum time.Duration
 	for _, pid := range pids {
-		sum += clock(int32(^pid)<<3 | 2) // the process's own clock, in nanoseconds
+		sum += job.Clock(int32(^pid)<<3 | 2) // the process's own clock, in nanoseconds
 		if f := stat(pid); f != nil {
 			for _, field := range f[13:15] { // cutime, cstime
 				ticks, _ := strconv.Atoi(field)
@@ -137,4 +139,12 @@ func pause(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	<-t.C
+}
+
+// forever keeps a process that has done its work until it is killed, so that it can be asked what it
+// has used. Go would end one whose goroutines all wait for each other.
+func forever() error {
+	for {
+		pause(time.Hour)
+	}
 }

@@ -21,6 +21,11 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	b := &bench{o: o, dir: dir, rate: map[string]float64{}}
+	if slices.ContainsFunc(o.peers, func(p *peer) bool { return p.name == "resqued" }) {
+		if b.daemon, err = daemonProgram(ctx, o.daemon, dir); err != nil {
+			return err
+		}
+	}
 	if slices.ContainsFunc(o.peers, func(p *peer) bool { return p.postgres }) {
 		if b.pg, err = startPostgres(ctx); err != nil {
 			return err

@@ -22,7 +22,8 @@ type scenario struct {
 	Processes   int
 	Queues      int
 	LastOnly    bool          // jobs are in the last queue alone
-	Sleep       time.Duration // what a job takes
+	Wait        time.Duration // what a job waits for a timer of the kernel
+	Sleep       time.Duration // what a job sleeps by time.Sleep
 	Size        int           // bytes of the job's second argument
 	PerFork     int           // JOBS_PER_FORK
 	Depth       int           // at least so many jobs wait
@@ -51,7 +52,8 @@ func scenarios() []scenario {
 		drain("procs-2", "no-op jobs, 2 processes of 50 threads", scenario{Processes: 2, Short: true}),
 		drain("procs-4", "no-op jobs, 4 processes of 50 threads", scenario{Processes: 4}),
 		drain("queues-10", "10 queues, jobs in the last, 50 threads", scenario{Queues: 10, LastOnly: true, Short: true}),
-		drain("sleep-1ms", "1 ms jobs, 50 threads", scenario{Sleep: time.Millisecond, Short: true}),
+		drain("wait-1ms", "1 ms jobs, 50 threads", scenario{Wait: time.Millisecond, Short: true}),
+		drain("sleep-1ms", "1 ms jobs by time.Sleep, 50 threads", scenario{Sleep: time.Millisecond, Short: true}),
 		drain("payload-1k", "payloads of 1 KB, 50 threads", scenario{Size: 1000}),
 		drain("payload-100k", "payloads of 100 KB, 50 threads", scenario{Size: 100_000}),
 	}

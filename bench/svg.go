@@ -122,7 +122,7 @@ func (r *report) plots() map[string]string {
 	both := func(m *result) float64 { return m.WorkerCPU + m.ServerCPU }
 	all := map[string]string{
 		"throughput.svg": plot("No-op jobs", "jobs/s", false, groups(rate, "noop-1", "noop-10", "noop-50", "procs-2", "procs-4")),
-		"load.svg":       plot("Other jobs", "jobs/s", false, groups(rate, "queues-10", "sleep-1ms", "payload-1k", "payload-100k")),
+		"load.svg":       plot("Other jobs", "jobs/s", false, groups(rate, "queues-10", "wait-1ms", "payload-1k", "payload-100k")),
 		"cpu.svg":        plot("Processor time, workers and server", "ms for 1,000 jobs", false, groups(both, "noop-1", "noop-10", "noop-50")),
 		"enqueue.svg":    plot("Enqueue", "jobs/s", true, groups(rate, "enqueue-1", "enqueue-10", "enqueue-bulk")),
 		"latency.svg":    plot("From enqueue to start, idle", "ms", true, []group{latency}),

@@ -1,0 +1,85 @@
+// Command daemon is the daemon of resqued that bench measures, worker processes included: what a
+// user's own program would be, with the handler of the bench's jobs.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime/pprof"
+	"time"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/bench/job"
+	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/daemon"
+)
+
+func main() {
+	handlers, err := handlers()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	daemon.Main(handlers)
+}
+
+func handlers() (*resqued.Handlers, error) {
+	spec, err := job.FromEnv()
+	if err != nil {
+		return nil, err
+	}
+	shared, _, err := job.Open(spec.Shared)
+	if err != nil {
+		return nil, err
+	}
+	h := &job.Handler{Spec: spec, Shared: shared}
+	if spec.Chain != "" {
+		if h.Push, err = pusher(spec); err != nil {
+			return nil, err
+		}
+	}
+	handlers := resqued.New()
+	if spec.Command {
+		handlers.Hook(resqued.Hooks{
+			BeforePerform: func(context.Context, *resqued.Job) error { shared.Begin(); return nil },
+			AfterPerform:  func(context.Context, *resqued.Job) { shared.End() },
+		})
+	} else {
+		resqued.Handle(handlers, job.Class, func(ctx context.Context, a job.Args) error { return h.Perform(ctx, a.N, a.Text) })
+	}
+	if spec.Profile != "" {
+		handlers.Hook(resqued.Hooks{AfterFork: func(context.Context) error { return profile(shared, spec.Profile) }})
+	}
+	return handlers, nil
+}
+
+func pusher(spec job.Spec) (func(ctx context.Context, queue string, n int64, text string) error, error) {
+	c, err := client.New(client.Options{URL: "redis://" + spec.Redis + "/0", Namespace: spec.Namespace, PoolSize: 4})
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, queue string, n int64, text string) error {
+		_, err := c.Enqueue(ctx, job.Class, []any{n, text}, client.Queue(queue))
+		return err
+	}, nil
+}
+
+// profile records what a worker process does until the measurement is over.
+func profile(s *job.Shared, prefix string) error {
+	f, err := os.Create(fmt.Sprintf("%s-%d.pprof", prefix, os.Getpid()))
+	if err != nil {
+		return err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return err
+	}
+	go func() {
+		for s.Last.Load() == 0 {
+			time.Sleep(5 * time.Millisecond)
+		}
+		pprof.StopCPUProfile()
+		_ = f.Close()
+	}()
+	return nil
+}

@@ -1,0 +1,78 @@
+// Package job is what the workers of all peers have in common: what a job does, and how the
+// harness learns of it. The daemon of resqued uses it in a program of its own.
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+)
+
+// Class is the class of every job.
+const Class = "Noop"
+
+// Env is the environment variable by which the harness tells a worker process of resqued
+// its Spec.
+const Env = "BENCH_JOB"
+
+// Spec is what a worker process has to know of its jobs.
+type Spec struct {
+	Shared  string        // the file of the shared memory
+	Wait    time.Duration // what a job waits for the kernel
+	Sleep   time.Duration // what a job sleeps
+	Latency bool          // its first argument is the moment at which it was sent
+	Command bool          // jobs are external programs
+	// Chain is the queue to which each job pushes the next one, with Text; "" = none.
+	Chain, Text string
+	Redis       string // the address of the server
+	Namespace   string
+	Profile     string // what the files of CPU profiles begin with, "" = none
+}
+
+// FromEnv reads the Spec that the harness has given this process.
+func FromEnv() (Spec, error) {
+	var sp Spec
+	if err := json.Unmarshal([]byte(os.Getenv(Env)), &sp); err != nil {
+		return Spec{}, fmt.Errorf("%s: %w; the harness starts this program", Env, err)
+	}
+	return sp, nil
+}
+
+// Args are the two arguments of a job.
+type Args struct {
+	N    int64  `json:"n"`
+	Text string `json:"text"`
+}
+
+// Handler is what every peer's handler does with a job.
+type Handler struct {
+	Spec   Spec
+	Shared *Shared
+	// Push pushes the next job of a chain.
+	Push func(ctx context.Context, queue string, n int64, text string) error
+}
+
+// Perform runs a job with its two arguments.
+func (h *Handler) Perform(ctx context.Context, n int64, _ string) error {
+	h.Shared.Begin()
+	if h.Spec.Latency {
+		h.Shared.Late(n)
+	}
+	if h.Spec.Wait > 0 {
+		if err := Wait(h.Spec.Wait); err != nil {
+			return err
+		}
+	}
+	if h.Spec.Sleep > 0 {
+		time.Sleep(h.Spec.Sleep)
+	}
+	if h.Spec.Chain != "" {
+		if err := h.Push(ctx, h.Spec.Chain, n+1, h.Spec.Text); err != nil {
+			return err
+		}
+	}
+	h.Shared.End()
+	return nil
+}
