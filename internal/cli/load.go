@@ -98,10 +98,15 @@ func openStore(c config.Config, client string) (*store.Store, error) {
 	return store.Open(storeOptions(c, client))
 }
 
+// connections is how many a process may have to Redis. It has a few, and one more for each
+// thread that asks for a class lock at the same moment. What it is for: after as many failed
+// dials go-redis dials no more but once a second, and there is a lease to renew when Redis is back.
+const connections = 100
+
 func storeOptions(c config.Config, client string) store.Options {
 	lease, beat := leaseAndBeat(c)
 	return store.Options{
-		URL: c.RedisURL, Namespace: c.Namespace, ClientName: client,
+		URL: c.RedisURL, Namespace: c.Namespace, ClientName: client, PoolSize: connections,
 		Lease: lease, BeatEvery: beat, LockTTL: c.JobLockDuration, LockKey: c.JobLockKey,
 		CAFile: c.RedisCAFile, AllowEviction: c.AllowEviction,
 	}

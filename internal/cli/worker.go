@@ -108,10 +108,6 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 	w.closers = append(w.closers, set.Close)
 	options := storeOptions(c, "resqued-worker")
 	options.BlockingReads = c.ThreadCount == 1 // its thread has nothing to do while it asks for a job
-	// After as many failed dials as a pool may have connections go-redis dials no more but once
-	// a second, and a process has a lease to renew when Redis is back. It has a few connections,
-	// and one more for each thread that asks for a class lock at the same moment.
-	options.PoolSize = 100
 	s, err := store.Open(options)
 	if err != nil {
 		return nil, err
