@@ -113,7 +113,7 @@ func TestWaker(t *testing.T) {
 			}
 			eventually(t, "all processed", func() bool { return f.processed() == 51 })
 			f.drain()
-			require.Empty(t, f.clients())
+			f.waits(0) // Redis may not have read of the end yet
 		})
 	}
 
@@ -172,7 +172,7 @@ func TestWaker(t *testing.T) {
 		f.push(payload(2))
 		eventually(t, "processed", func() bool { return f.processed() == 2 })
 		f.drain()
-		require.Empty(t, f.clients())
+		f.waits(0) // Redis may not have read of the end yet
 	})
 
 	t.Run("a queue of locked jobs is not waited for", func(t *testing.T) {
