@@ -173,6 +173,11 @@ func (c *chaos) breakThings(ctx context.Context) error {
 	end := proc.BootTime() + c.o.duration
 	most := end + c.o.duration/4
 	short := c.o.profile == "short"
+	// enough tells whether a long run has done what it is for. If not it goes on, until
+	// most is past.
+	enough := func(decks int) bool {
+		return proc.BootTime() > end && decks >= c.o.leastFaults() && c.recovered() >= c.o.leastRecoveries()
+	}
 	for deck := 0; ; deck++ {
 		// A quiet time in each deck would cost a long run a tenth of its faults.
 		if (short || deck%3 == 0 || c.o.quiet != defaultQuiet) && !c.quiet(ctx, c.o.quiet) {
@@ -196,11 +201,11 @@ func (c *chaos) breakThings(ctx context.Context) error {
 			case deck == 0:
 			case short && now > c.began+shortTime, !short && now > most:
 				return nil
-			case !short && now > end && deck >= c.o.leastFaults():
-				return nil // a slow machine has had its time for all of them
+			case !short && enough(deck):
+				return nil
 			}
 		}
-		if short && deck+1 == shortDecks || !short && deck+1 >= c.o.leastFaults() && proc.BootTime() > end {
+		if short && deck+1 == shortDecks || !short && enough(deck+1) {
 			return nil
 		}
 	}
