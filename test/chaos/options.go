@@ -20,6 +20,9 @@ const (
 	round = 5500 * time.Millisecond
 	// defaultQuiet is how long nothing is broken before each round of faults.
 	defaultQuiet = 8 * time.Second
+	// maxCatchUp bounds the time until a quiet time begins. As many jobs as producers leave
+	// waiting, and those that come meanwhile, take both daemons some 20 s.
+	maxCatchUp = 30 * time.Second
 	// shortDecks is how often the short profile injects every kind of fault that takes
 	// no lease, if it does not take longer than shortTime; it needs some more to end.
 	shortDecks = 2

@@ -211,13 +211,32 @@ func (c *chaos) breakThings(ctx context.Context) error {
 	}
 }
 
-// quiet breaks nothing for a while.
+// quiet breaks nothing for a while. What waits from the time before, as after a machine
+// that stood still, is no work for a quiet time: it begins when that is done.
 func (c *chaos) quiet(ctx context.Context, d time.Duration) bool {
+	if d > 0 && !c.catchUp(ctx) {
+		return false
+	}
 	now := proc.BootTime()
 	c.mu.Lock()
 	c.quietAt, c.quietTo = now, now+d
 	c.mu.Unlock()
 	return pause(ctx, d)
+}
+
+// catchUp waits until the daemons have done what waits for them, if they ever do: until a
+// job of the lowest queue that is pushed from now on has its turn.
+func (c *chaos) catchUp(ctx context.Context) bool {
+	from := proc.BootTime()
+	err := within(ctx, maxCatchUp, "the lowest queue to have its turn", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return slices.ContainsFunc(c.probes, func(p check.Probe) bool { return p.Pushed > from && c.history.Done(p.ID) })
+	})
+	if err != nil && ctx.Err() == nil && c.o.verbose {
+		fmt.Printf("%8s %v\n", c.clock(), err) // C5 says what there is to say
+	}
+	return ctx.Err() == nil
 }
 
 func (c *chaos) inject(ctx context.Context, k kind, r *rand.Rand) error {
