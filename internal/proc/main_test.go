@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -88,6 +89,7 @@ func workerPart() int {
 			}
 		}
 	case "headless":
+		runtime.GOMAXPROCS(2) // the first thread takes one with it
 		go func() {
 			_ = conn.Send(report)
 			select {}
