@@ -77,6 +77,10 @@ func netHold(least, more time.Duration) injector {
 	}
 }
 
+// replyPatience is how long a daemon waits for a reply (ioTimeout of internal/store), and
+// a bit.
+const replyPatience = 5500 * time.Millisecond
+
 // burst is how many replies are lost in a row where that takes no time.
 const burst = 12
 
@@ -105,7 +109,7 @@ func replyLost(mute bool) injector {
 		err := c.working(ctx, f, f.To, m)
 		c.noticed(f, seen, silence...)
 		if mute {
-			f.To += max(c.o.lease, pushPatience) // the client notices only when its patience ends
+			f.To += max(c.o.lease, replyPatience) // the process notices only then
 		}
 		return err
 	}

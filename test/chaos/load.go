@@ -146,14 +146,14 @@ func (c *chaos) full() bool {
 	return c.backlog > most
 }
 
-// book notes a push before it is tried; false: not now, processes are to live for a
-// while.
+// book notes a push before it is tried; false: not now, processes are to live and threads
+// to be free for a while.
 func (c *chaos) book(j job, producer, sequence int) (*check.Push, bool) {
 	now := proc.BootTime()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	calm := now < c.quietTo
-	if calm && (j.expect == check.ExpectDeath || isDie(j)) {
+	if calm && (j.long || j.expect == check.ExpectDeath || isDie(j)) {
 		return nil, false
 	}
 	p := &check.Push{

@@ -211,8 +211,8 @@ func (c *chaos) breakThings(ctx context.Context) error {
 	}
 }
 
-// quiet breaks nothing for a while. What waits from the time before, as after a machine
-// that stood still, is no work for a quiet time: it begins when that is done.
+// quiet breaks nothing for a while. It begins when what was broken has no effect any more:
+// work from that time waits for seconds where a machine stood still.
 func (c *chaos) quiet(ctx context.Context, d time.Duration) bool {
 	if d > 0 && !c.catchUp(ctx) {
 		return false
@@ -224,10 +224,15 @@ func (c *chaos) quiet(ctx context.Context, d time.Duration) bool {
 	return pause(ctx, d)
 }
 
-// catchUp waits until the daemons have done what waits for them, if they ever do: until a
-// job of the lowest queue that is pushed from now on has its turn.
+// catchUp waits until every fault is over and the daemons have done what waits for them, if
+// they ever do: until a job of the lowest queue that was pushed afterwards has had its turn.
 func (c *chaos) catchUp(ctx context.Context) bool {
 	from := proc.BootTime()
+	c.mu.Lock()
+	for _, f := range c.history.Faults {
+		from = max(from, f.To) // also of who waits for a reply that never comes
+	}
+	c.mu.Unlock()
 	err := within(ctx, maxCatchUp, "the lowest queue to have its turn", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
