@@ -393,6 +393,20 @@ func TestRecovery(t *testing.T) {
 	stall.From, stall.To = 5*second, 9*second
 	requireFails(t, Recovery([]Fault{{Kind: "kill", Recovered: second + 1}, stall}, bounds, nil), "instead of 1.000s")
 
+	kill := Fault{Kind: "kill", Daemon: "a", From: 5 * second, To: 5 * second, Recovered: 3 * second}
+	mute := Fault{Kind: "mute", Daemon: "a", From: 4 * second, To: 7 * second, Effect: Disturbs}
+	require.Empty(t, Recovery([]Fault{mute, kill}, bounds, nil).Violations, "it was still waiting for a reply")
+	for what, change := range map[string]func(f *Fault){
+		"another daemon": func(f *Fault) { f.Daemon = "b" },
+		"over too soon":  func(f *Fault) { f.To = 7*second - 1 },
+		"began later":    func(f *Fault) { f.From = 6 * second },
+		"no effect":      func(f *Fault) { f.Effect = Kills },
+	} {
+		other := mute
+		change(&other)
+		require.Len(t, Recovery([]Fault{other, kill}, bounds, nil).Violations, 1, what)
+	}
+
 	table := Table([]Fault{
 		{Kind: "kill", Noticed: 1, Recovered: 5},
 		{Kind: "kill", Noticed: -1, Recovered: 9},

@@ -19,6 +19,17 @@ func stalled(faults []Fault, from, to time.Duration) (d time.Duration) {
 	return d
 }
 
+// disturbed is how long after f had begun an earlier fault still kept its daemon from Redis,
+// as one that a process notices only when its patience ends.
+func disturbed(faults []Fault, f Fault) (d time.Duration) {
+	for _, o := range faults {
+		if o.Effect&Disturbs != 0 && o.From < f.From && (o.Daemon == f.Daemon || o.Daemon == "" || f.Daemon == "") {
+			d = max(d, o.To-f.From)
+		}
+	}
+	return d
+}
+
 // Bound is how long a daemon may take to get over a kind of fault.
 type Bound struct {
 	Kind    string
@@ -84,7 +95,7 @@ func Recovery(faults []Fault, bounds []Bound, wait func(from, to time.Duration) 
 		r.Looked++
 		bound := limit[f.Kind]
 		if bound > 0 {
-			bound += stalled(faults, f.From, f.To+f.Recovered) + min(bound, wait(f.From, f.To+f.Recovered))
+			bound += disturbed(faults, f) + stalled(faults, f.From, f.To+f.Recovered) + min(bound, wait(f.From, f.To+f.Recovered))
 		}
 		switch {
 		case f.Recovered < 0:
