@@ -1,6 +1,9 @@
 package main
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestRatioIsWithinRounds(t *testing.T) {
 	t.Parallel()
@@ -14,6 +17,23 @@ func TestRatioIsWithinRounds(t *testing.T) {
 	}}
 	if got := r.ratio("s", "a", "s", "b", rate); got != (spread{3, 3, 3}) {
 		t.Errorf("ratio %v", got)
+	}
+}
+
+// The best of River is not known where only its defaults were measured.
+func TestTargetsOverSeveralPeers(t *testing.T) {
+	t.Parallel()
+	r := &report{Results: []*result{
+		{Scenario: "noop-50", Peer: "resqued", Round: 1, Rate: 60}, {Scenario: "noop-50", Peer: "river", Round: 1, Rate: 2},
+	}}
+	var b strings.Builder
+	if r.targets(&b); strings.Contains(b.String(), "River") {
+		t.Error(b.String())
+	}
+	r.Results = append(r.Results, &result{Scenario: "noop-50", Peer: "river-best", Round: 1, Rate: 10})
+	b.Reset()
+	if r.targets(&b); !strings.Contains(b.String(), "over River's best | ≥ 5.00 × | 6.00 × | passes") {
+		t.Error(b.String())
 	}
 }
 

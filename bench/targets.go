@@ -21,16 +21,12 @@ type goal struct {
 }
 
 func goals() []goal {
+	// over is the ratio to the best of the peers, if all of them were measured.
 	over := func(scenario string, peers ...string) func(r *report) float64 {
 		return func(r *report) float64 {
 			least := math.Inf(1)
 			for _, p := range peers {
-				if ratio := r.ratio(scenario, "resqued", scenario, p, rate).Median; ratio > 0 {
-					least = math.Min(least, ratio)
-				}
-			}
-			if math.IsInf(least, 1) {
-				return 0
+				least = min(least, r.ratio(scenario, "resqued", scenario, p, rate).Median)
 			}
 			return least
 		}
