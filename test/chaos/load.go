@@ -153,7 +153,7 @@ func (c *chaos) book(j job, producer, sequence int) (*check.Push, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	calm := now < c.quietTo
-	if calm && (j.long || j.expect == check.ExpectDeath || isDie(j)) {
+	if calm && j.unquiet {
 		return nil, false
 	}
 	p := &check.Push{
@@ -166,8 +166,6 @@ func (c *chaos) book(j job, producer, sequence int) (*check.Push, bool) {
 	c.open[j.id] = p
 	return p, true
 }
-
-func isDie(j job) bool { return len(j.payload) > 14 && j.payload[:14] == `{"class":"Die"` }
 
 func (c *chaos) settle(p *check.Push, answer check.Answer) {
 	c.mu.Lock()

@@ -24,8 +24,9 @@ type job struct {
 	id, queue, payload, expect string
 	// raw: no client of ours would push it.
 	raw bool
-	// long: it keeps a thread for a second or two.
-	long bool
+	// unquiet: it takes its process with it, or keeps a thread for a second or two, and
+	// so is not for a quiet time.
+	unquiet bool
 	// later is how long it is to wait before it is pushed.
 	later time.Duration
 	// again is after how long the same payload is pushed again, each time.
@@ -86,16 +87,16 @@ func (p *plan) next() job {
 	case n < 405:
 		j.payload = p.payload(j.id, "Again", "[]", 0, "")
 	case n < 410:
-		j.payload, j.long = p.payload(j.id, "Stubborn", "[]", p.millis(500, 2500), ""), true
+		j.payload, j.unquiet = p.payload(j.id, "Stubborn", "[]", p.millis(500, 2500), ""), true
 	case n < 411 && p.rand.IntN(4) == 0:
-		j.payload, j.expect = p.payload(j.id, "Poison", "[]", p.millis(0, 50), p.death()), check.ExpectDeath
+		j.payload, j.expect, j.unquiet = p.payload(j.id, "Poison", "[]", p.millis(0, 50), p.death()), check.ExpectDeath, true
 	case n < 412:
-		j.payload = p.payload(j.id, "Die", "[]", p.millis(0, 50), p.death())
+		j.payload, j.unquiet = p.payload(j.id, "Die", "[]", p.millis(0, 50), p.death()), true
 	case n < 600:
 		j.queue = sharedQueue
 		j.payload = p.payload(j.id, "Work", "["+strings.TrimPrefix(j.id, "chaos-")+"]", p.millis(0, 20), "")
 	case n < 640:
-		j.payload, j.long = p.payload(j.id, "Work", "[]", p.millis(800, 2500), ""), true
+		j.payload, j.unquiet = p.payload(j.id, "Work", "[]", p.millis(800, 2500), ""), true
 	case n < 660:
 		j.payload = p.payload(j.id, "Work", "[]", p.millis(0, 60), "")
 		j.again = append(p.times(2), 0)
