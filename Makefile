@@ -8,7 +8,14 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # A test that hangs fails with all stacks instead of stopping the run for ever.
 TIMEOUT ?= 25m
 # One line per package, the output of what failed, and the totals at the end.
-TESTS   := $(TOOL) gotestsum --format pkgname --hide-summary skipped --
+TESTS   := $(TOOL) gotestsum --format pkgname --hide-summary skipped
+# Property tests take the same examples each time, so that a change is judged by what it
+# changes. `make model` and `make explore` look for others: RAPID_SEED=0.
+export RAPID_SEED ?= 1
+# With RERUN=<folder> a test that fails is run again, twice at most, and what passes only
+# then is noted in that folder as flaky. A data race is never run again.
+RERUN   ?=
+rerun    = $(if $(RERUN),--rerun-fails=2 --rerun-fails-max-failures=5 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race --rerun-fails-report=$(RERUN)/$(1))
 
 # The sequences of `make model`.
 MODEL   ?= 50000
@@ -17,7 +24,7 @@ MODEL   ?= 50000
 export PATH := $(PATH):/usr/local/bin:/usr/local/sbin:/usr/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build check lint test race system model chaos chaos-defects bench microbench clean
+.PHONY: help build check lint test race system model explore chaos chaos-defects bench microbench clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -27,7 +34,7 @@ build: ## build bin/resqued
 
 check: lint ## the quick look before a commit: vet, linter, short tests
 	$(GO) vet ./...
-	$(TESTS) -short ./...
+	$(TESTS) -- -short ./...
 
 lint: ## run the linter (.golangci.yml)
 	$(TOOL) golangci-lint run ./...
@@ -35,12 +42,12 @@ lint: ## run the linter (.golangci.yml)
 
 test: ## provide what the tests need, then run every test with the race detector
 	sh scripts/provide
-	$(TESTS) -race -timeout $(TIMEOUT) ./...
-	$(TESTS) -timeout $(TIMEOUT) -run 'FindsDefects$$' ./internal/store
+	$(TESTS) $(call rerun,tests) --packages ./... -- -race -timeout $(TIMEOUT)
+	$(TESTS) $(call rerun,defects) --packages ./internal/store -- -timeout $(TIMEOUT) -run 'FindsDefects$$'
 
 race: ## the system tests against a daemon that is built with the race detector
 	sh scripts/provide
-	RESQUED_TEST_RACE=1 $(TESTS) -race -timeout 30m ./test/...
+	RESQUED_TEST_RACE=1 $(TESTS) -- -race -timeout 30m ./test/...
 
 system: ## the system tests at full size, 20,000 jobs a run, with their figures
 	sh scripts/provide
@@ -48,7 +55,13 @@ system: ## the system tests at full size, 20,000 jobs a run, with their figures
 
 model: ## the model tests of the scripts, MODEL (50,000) random sequences, and some of long jobs
 	sh scripts/provide
-	$(GO) test -run '^Test(Long)?Model$$' -v -timeout 0 ./internal/store -rapid.checks=$$(($(MODEL) / 10))
+	RAPID_SEED=0 $(GO) test -run '^Test(Long)?Model$$' -v -timeout 0 ./internal/store -rapid.checks=$$(($(MODEL) / 10))
+
+# The packages with property tests; the scripts' own are those of `make model`.
+explore: ## the property tests with examples that were never tried, 1,000 each
+	sh scripts/provide
+	RAPID_SEED=0 RAPID_CHECKS=1000 $(GO) test -timeout $(TIMEOUT) $$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | sed -n 's/ .*pgregory.net\/rapid.*//p' | grep -v /internal/store$$)
+	$(MAKE) model MODEL=2000
 
 # What to do with it: CHAOS='-profile long -duration 30m', or a run again: CHAOS='-seed 7'.
 CHAOS   ?= -profile short

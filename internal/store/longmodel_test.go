@@ -46,7 +46,7 @@ func TestLongModel(t *testing.T) {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
 				r := newRig(t)
-				rapid.Check(t, r.longSequence)
+				rapid.Check(t, shard(i, r.longSequence))
 				all.Lock()
 				defer all.Unlock()
 				for what, n := range r.seen {
