@@ -65,7 +65,7 @@ type Store interface {
 	DropMaster(ctx context.Context, id string) error
 	// CheckEviction returns an error if Redis may throw jobs away.
 	CheckEviction(ctx context.Context) error
-	Orphans(ctx context.Context) ([]string, error)
+	Orphans(ctx context.Context) (procs []string, now time.Time, err error)
 	Procs(ctx context.Context, prefix string) ([]string, error)
 	// Fence returns store.ErrAlive for a process whose lease runs, unless forced.
 	Fence(ctx context.Context, proc string, force bool) (held []store.Reserved, bad []string, err error)

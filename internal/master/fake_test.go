@@ -506,6 +506,7 @@ type fakeRedis struct {
 	held     map[string][]store.Reserved
 	bad      []string
 	orphans  []string
+	ahead    time.Duration // of its clock
 	procs    []string
 	fenced   []string
 	verdicts []string // "token requeue", "token fail"
@@ -559,10 +560,10 @@ func (r *fakeRedis) DropMaster(context.Context, string) error {
 
 func (r *fakeRedis) CheckEviction(context.Context) error { return nil }
 
-func (r *fakeRedis) Orphans(context.Context) ([]string, error) {
+func (r *fakeRedis) Orphans(context.Context) ([]string, time.Time, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.orphans), r.down
+	return slices.Clone(r.orphans), time.Now().Add(r.ahead), r.down
 }
 
 func (r *fakeRedis) Procs(_ context.Context, prefix string) ([]string, error) {

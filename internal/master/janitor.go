@@ -73,6 +73,7 @@ type janitor struct {
 	complaint string
 	// evicts: the last look found that Redis may throw jobs away.
 	evicts bool
+	clock  clock
 	// unreadable names the processes whose bad records were logged.
 	unreadable map[string]bool
 }
@@ -179,11 +180,13 @@ func (j *janitor) look(ctx context.Context, r round) {
 		return
 	}
 	j.checkEviction(call)
-	orphans, err := j.store.Orphans(call)
+	asked := proc.BootTime()
+	orphans, now, err := j.store.Orphans(call)
 	if err != nil {
 		j.complain(ctx, "orphaned jobs cannot be looked for", err)
 		return
 	}
+	j.clock.see(j.log, now, asked, proc.BootTime())
 	local, err := j.store.Procs(call, j.self.Place()+":")
 	if err != nil {
 		j.complain(ctx, "orphaned jobs cannot be looked for", err)

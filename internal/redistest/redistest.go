@@ -41,6 +41,9 @@ type Options struct {
 	// Users are ACL rules, each as in Redis's users.acl without the word "user":
 	// "alice on >secret ~* &* +@all". Add "default off" to demand a login.
 	Users []string
+	// Clock lets StepClock move the server's wall clock. The test is skipped where no C
+	// compiler is at hand.
+	Clock bool
 }
 
 // Server is a Redis for tests.
@@ -59,6 +62,7 @@ type Server struct {
 	dir     string
 	options Options
 	port    *port
+	ahead   time.Duration // of the server's clock
 
 	mu      sync.Mutex
 	process *devredis.Process
@@ -267,6 +271,9 @@ func start(tb testing.TB, o Options) *Server {
 			tb.Fatalf("certificate for redis-server: %v", err)
 		}
 	}
+	if o.Clock {
+		s.makeClock(tb)
+	}
 	for range 20 {
 		s.port.giveBack()
 		s.port = takePort()
@@ -298,6 +305,10 @@ func (s *Server) launch(ctx context.Context) error {
 	}
 	for _, user := range s.options.Users {
 		args = append(append(args, "--user"), strings.Fields(user)...)
+	}
+	if s.options.Clock {
+		args = append([]string{"LD_PRELOAD=" + s.clockFile() + ".so", "REDISTEST_CLOCK=" + s.clockFile(), binary}, args...)
+		binary = "/usr/bin/env"
 	}
 	s.process, err = devredis.Launch(ctx, devredis.ProcessConfig{
 		Binary: binary, Dir: s.dir, Socket: s.Socket, Args: append(args, s.options.Args...),

@@ -133,3 +133,17 @@ func TestAPortIsKept(t *testing.T) {
 	_, err = net.Listen("unix", "@redistest-"+number)
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
 }
+
+func TestStepClock(t *testing.T) {
+	t.Parallel()
+	s := Start(t, Options{Clock: true})
+	c := s.Client(t)
+	now := func() time.Time { return c.Time(t.Context()).Val() }
+	require.WithinDuration(t, time.Now(), now(), time.Minute)
+	require.NoError(t, c.Set(t.Context(), "k", "v", time.Minute).Err())
+	s.StepClock(t, time.Hour)
+	require.WithinDuration(t, time.Now().Add(time.Hour), now(), time.Minute)
+	require.Zero(t, c.Exists(t.Context(), "k").Val())
+	s.StepClock(t, -2*time.Hour)
+	require.WithinDuration(t, time.Now().Add(-time.Hour), now(), time.Minute)
+}

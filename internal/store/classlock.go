@@ -101,7 +101,7 @@ func (s *Store) AcquireLock(ctx context.Context, req AcquireRequest) (AcquireRep
 		marker = s.key(MarkerKey(req.Key))
 	}
 	list, err := s.evalLock(ctx, acquireScript, req.HeldLock,
-		s.ttl(req.HeldLock), marker, flag(req.Elsewhere), req.Queue, req.Payload)
+		s.ttl(req.HeldLock), marker, flag(req.Elsewhere), req.Queue, req.Payload, s.leaseLeft())
 	if err != nil {
 		return AcquireReply{}, err
 	}

@@ -112,8 +112,16 @@ func (s *Store) exchangeHead(req ExchangeRequest, o order) []byte {
 		head = appendCount(head, n)
 	}
 	head = append(head, bit(req.Repeat), byte(req.Suspects.letter()))
+	head = binary.BigEndian.AppendUint32(head, s.leaseLeft())
 	head = append(head, ttl...)
 	return strconv.AppendInt(head, 2*req.Sending+int64(req.Lane), 10)
+}
+
+// leaseLeft is how long, in ms, the lease of a process has to last yet when it takes jobs. By
+// the server's clock it has beaten within 4/7 of a lease then, as a holder of a lock has by
+// its own.
+func (s *Store) leaseLeft() uint32 {
+	return uint32(min(s.opts.Lease*3/7, 24*time.Hour).Milliseconds()) //nolint:gosec // bounded
 }
 
 // appendCount appends a count in three bytes, the highest first.

@@ -45,8 +45,8 @@ var mutants = []mutant{
 	{"completions leave the records", "straight", `call('HDEL', inflight, unpack(ARGV, plainat, plainat + nready - 1))`, ``},
 	{"a repeated request takes jobs again", "exchange", `local mine = again and call(`, `local mine = false and call(`},
 	{"a repetition in one lane stops the other", "straight", `lane == 0 and 'repeated' or 'repeated1'`, `'repeated'`},
-	{"a request that comes late takes jobs", "straight", `> tonumber(sub(ARGV[4], 32 + #ttl)) then`, `> tonumber(sub(ARGV[4], 32 + #ttl)) + 19 then`},
-	{"a fenced process is served", "straight", `if type(lease) ~= 'string' or #lease ~= #clock or lease < clock then`, `if false then`},
+	{"a request that comes late takes jobs", "straight", `> tonumber(sub(ARGV[4], 36 + #ttl)) then`, `> tonumber(sub(ARGV[4], 36 + #ttl)) + 19 then`},
+	{"a fenced process is served", "straight", `if type(lease) ~= 'string' or #lease ~= #least or lease < least then`, `if false then`},
 	{"a fenced process beats", "beat", `if not lasts or lasts == 0 then return {'FENCED'} end`, ``},
 	{"a living process is fenced", "fence", `if not force and lease >= ms then`, `if false then`},
 	{"a living process is recovered", "recover", `if lease and tonumber(lease) ~= 0 then`, `if false then`},
@@ -124,7 +124,7 @@ var mutants = []mutant{
 	{"queues are left out though they hold jobs", "straight", `prefix .. 'queue:' .. names[i] end
     for`, `prefix .. 'queue:' end
     for`},
-	{"a pause is not seen, straight", "straight", `for i = empty + 1, n do obstacles[4 + i] = prefix .. 'pause:queue:' .. names[i] end`, ``},
+	{"a pause is not seen, straight", "straight", `for i = empty + 1, n do obstacles[5 + i] = prefix .. 'pause:queue:' .. names[i] end`, ``},
 	{"a pause is not seen", "exchange", `elseif not paused(prefix, queue) then`, `else`},
 	{"a pause of everything is not seen", "exchange", `if w <= #asked and pausing(prefix) then nqueue = 0 end`, ``},
 	{"paused queues are polled", "poll", `n == 0 or not (free and everything == false or worked(queue)) then`, `n == 0 then`},

@@ -212,7 +212,7 @@ func (s *Store) life(ctx context.Context) {
 	}, "5")
 	_, _ = s.eval(ctx, retryScript, s.key(keyFailed), []any{s.prefix, 0, record, "", plain.Name, payload("2"), "0"})
 	_, _ = s.repair(ctx, unique.Name, "step", &UniqueReport{})
-	_, _ = s.Orphans(ctx)
+	_, _, _ = s.Orphans(ctx)
 	_, _, _ = s.Fence(ctx, proc, true)
 	_ = s.Recover(ctx, proc, []Verdict{{Token: "5", Action: Suspect}})
 	_, _ = s.Unregister(ctx, proc)

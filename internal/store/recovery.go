@@ -7,18 +7,24 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"time"
 )
 
 // ErrAlive: the process is not fenced, or its lease is not past; its jobs are not
 // to be touched.
 var ErrAlive = errors.New("the process still has its lease")
 
-// Orphans returns processes whose lease is past, at most 100. After a silence of
-// every process (an outage of Redis) it returns none for one whole lease.
-func (s *Store) Orphans(ctx context.Context) ([]string, error) {
+// Orphans returns processes whose lease is past, at most 100, and the server's time. After
+// a silence of every process (an outage of Redis, a jump of its clock) it returns none for
+// one whole lease.
+func (s *Store) Orphans(ctx context.Context) (procs []string, now time.Time, err error) {
 	raw, err := s.eval(ctx, orphansScript, s.key(keyProcs),
 		[]any{s.prefix, s.opts.Lease.Milliseconds(), s.opts.BeatEvery.Milliseconds()})
-	return texts(raw), err
+	list, _ := raw.([]any)
+	if err != nil || len(list) == 0 {
+		return nil, time.Time{}, err
+	}
+	return texts(list[1:]), time.UnixMilli(number(list[0])), nil
 }
 
 // Procs returns the registered processes whose id begins with prefix, whatever
@@ -43,7 +49,9 @@ func (s *Store) Procs(ctx context.Context, prefix string) ([]string, error) {
 // death is certain; without it ErrAlive protects a process whose lease runs.
 // Records that cannot be read are named in bad and left alone.
 func (s *Store) Fence(ctx context.Context, proc string, force bool) (held []Reserved, bad []string, err error) {
-	raw, err := s.eval(ctx, fenceScript, s.key(keyInflight)+proc, []any{s.prefix, proc, flag(force)})
+	raw, err := s.eval(ctx, fenceScript, s.key(keyInflight)+proc, []any{
+		s.prefix, proc, flag(force), s.opts.Lease.Milliseconds(), s.opts.BeatEvery.Milliseconds(),
+	})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -530,7 +530,7 @@ func TestBeat(t *testing.T) {
 				require.NoError(t, f.PutMaster(t.Context(), store.MasterInfo{ID: id, Fields: map[string]string{"state": "running"}, TTL: time.Minute}))
 			}
 			require.NoError(t, f.redis.Del(t.Context(), f.key("resqued:master:dead")).Err(), "as if it had expired")
-			_, err := f.Orphans(t.Context())
+			_, _, err := f.Orphans(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, []string{"alive"}, f.redis.SMembers(t.Context(), f.key("resqued:masters")).Val())
 		})
@@ -576,7 +576,7 @@ func TestGrace(t *testing.T) {
 		f.register("p2")
 		require.Eventually(t, func() bool {
 			require.NoError(t, beat(f, "p2"))
-			orphans, err := f.Orphans(t.Context())
+			orphans, _, err := f.Orphans(t.Context())
 			require.NoError(t, err)
 			return len(orphans) == 1 && orphans[0] == "p1"
 		}, 30*time.Second, 100*time.Millisecond)
@@ -588,10 +588,10 @@ func TestGrace(t *testing.T) {
 		past := fmt.Sprint(time.Now().Add(-2 * time.Hour).UnixMilli())
 		require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:meta"), "beat", past).Err())
 		require.NoError(t, f.redis.ZAdd(t.Context(), f.key("resqued:procs"), redis.Z{Score: 1000, Member: "p1"}).Err())
-		orphans, err := f.Orphans(t.Context())
+		orphans, _, err := f.Orphans(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, orphans)
-		orphans, err = f.Orphans(t.Context())
+		orphans, _, err = f.Orphans(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, orphans)
 		_, err = f.Exchange(t.Context(), store.ExchangeRequest{Proc: "p1"})
@@ -804,7 +804,7 @@ func TestLeasesOfTheFutureAreClamped(t *testing.T) {
 	f := setup(t, redistest.Shared(t))
 	far := float64(time.Now().Add(365 * 24 * time.Hour).UnixMilli())
 	require.NoError(t, f.redis.ZAdd(t.Context(), f.key("resqued:procs"), redis.Z{Score: far, Member: "p1"}).Err())
-	_, err := f.Orphans(t.Context())
+	_, _, err := f.Orphans(t.Context())
 	require.NoError(t, err)
 	require.Less(t, f.redis.ZScore(t.Context(), f.key("resqued:procs"), "p1").Val(), far-1e9)
 }

@@ -61,7 +61,7 @@ func works(t *testing.T, opts store.Options) {
 	})
 	require.NoError(t, err)
 	require.Len(t, reply.Jobs, 1)
-	_, err = s.Orphans(ctx)
+	_, _, err = s.Orphans(ctx)
 	require.NoError(t, err)
 	held, _, err := s.Fence(ctx, "p", true)
 	require.NoError(t, err)

@@ -256,7 +256,7 @@ func TestWaitingQueues(t *testing.T) {
 		t.Run("nothing is left of a queue that was removed", func(t *testing.T) {
 			f, _ := full(t)
 			require.NoError(t, f.redis.Del(t.Context(), f.key("queue:q")).Err())
-			_, err := f.Orphans(t.Context())
+			_, _, err := f.Orphans(t.Context())
 			require.NoError(t, err)
 			for _, key := range []string{"locket:queue_lock_counters", "resqued:seen:q", "resqued:blocked:q"} {
 				require.False(t, f.exists(key), key)

@@ -3,8 +3,10 @@
 --
 -- KEYS[1] resqued:inflight:<proc>; in another Redis than the daemon's the lock
 -- ARGV    prefix, proc, token, lock, timeout (ms, 0 none), TTL (s), loner marker or
---         '', elsewhere (1: another Redis), the job's queue and payload (only there)
--- RETURNS {'FENCED'} if the process has no valid lease, {'LATE'} if the job has no
+--         '', elsewhere (1: another Redis), the job's queue and payload (only there), how
+--         long the lease has to last yet (ms)
+-- RETURNS {'FENCED'} if the process has no valid lease, has not beaten for long, or locks
+--         are not to be given now (see grace); {'LATE'} if the job has no
 --         record any more: nothing was done; {'OK', value}; {'HELD', value in the way}
 
 local prefix, proc, token, lock = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -17,7 +19,7 @@ if wrong then return wrong end
 local heldkey = prefix .. 'resqued:held:' .. proc
 if not elsewhere then
   local lease = tonumber(query('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
-  if not lease or lease < ms then return {'FENCED'} end
+  if not lease or lease < ms + tonumber(ARGV[11]) or pcall_('ZCARD', prefix .. 'resqued:relock') ~= 0 then return {'FENCED'} end
   local raw = pcall_('HGET', KEYS[1], token)
   local record = type(raw) == 'string' and unpack_(raw)
   if not record then return {'LATE'} end

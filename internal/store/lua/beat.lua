@@ -23,6 +23,7 @@ if not lasts or lasts == 0 then return {'FENCED'} end
 call('PERSIST', KEYS[1])
 beaten(prefix, ms, lease, every)
 call('ZADD', KEYS[1], 'XX', fmt('%.0f', ms + lease), proc)
+relock(prefix, proc, ttl)
 
 local lost, gone, left = {}, {}, {}
 local inflight, named = prefix .. 'resqued:inflight:' .. proc, {}

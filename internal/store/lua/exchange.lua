@@ -158,7 +158,7 @@ if nwant == 0 then return reply end
 
 if again then
   call('PERSIST', info) -- see register: a full server must not refuse the rest
-  pcall_('HSET', info, repeated, sub(ARGV[4], 32 + #ttl))
+  pcall_('HSET', info, repeated, sub(ARGV[4], 36 + #ttl))
 end
 
 -- whole tells whether a record that is asked for again still has its lock. If that has
@@ -478,6 +478,8 @@ end
 
 if onsuspects == 'o' then call('PERSIST', info) end -- as above
 if w <= #asked and pausing(prefix) then nqueue = 0 end
+local relock = w <= #asked and pcall_('ZCARD', prefix .. 'resqued:relock')
+relock = type(relock) == 'number' and relock > 0
 
 for i = nextqueue, nqueue do
   if (w > #asked or bytes >= maxbytes) and onsuspects ~= 'o' then
@@ -489,7 +491,9 @@ for i = nextqueue, nqueue do
   local key = prefix .. 'queue:' .. queue
   local unique = find(flags, 'u', 1, true)
   local left = len(key)
-  if onsuspects == 'o' then
+  if relock and find(flags, 'l', 1, true) then
+    -- Somebody may hold a lock that is not there: it waits for a beat.
+  elseif onsuspects == 'o' then
     if not paused(prefix, queue) and reserve_suspects(queue, roomin(queue, cap), cap > 0, flags) and nnames == 0 then break end
   elseif not left or unique and not utyped(key) or onsuspects == 'a' and not separable(queue) then
     table.insert(reply[6], queue)

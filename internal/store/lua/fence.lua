@@ -2,7 +2,8 @@
 -- anything, and returns what it left.
 --
 -- KEYS[1] resqued:inflight:<proc>
--- ARGV    prefix, proc, force (1: its death is certain; 0: its lease must be past)
+-- ARGV    prefix, proc, force (1: its death is certain; 0: its lease must be past, and
+--         leases may be judged), lease (ms), beat interval (ms)
 -- RETURNS {'ALIVE'}, or {'OK', token, record, request to kill the job or '', …}
 
 local prefix, proc, force = ARGV[1], ARGV[2], ARGV[3] == '1'
@@ -10,6 +11,8 @@ local procs = prefix .. 'resqued:procs'
 local ms = now()
 local lease = tonumber(call('ZSCORE', procs, proc) or 0)
 if not force and lease >= ms then return {'ALIVE'} end
+-- The clock may have gone forward since somebody saw that the lease was past.
+if not force and lease ~= 0 and unjudged(prefix, ms, tonumber(ARGV[4]), tonumber(ARGV[5])) then return {'ALIVE'} end
 call('PERSIST', procs)
 call('ZADD', procs, 0, proc)
 local reply = {'OK'}

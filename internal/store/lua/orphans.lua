@@ -4,7 +4,7 @@
 --
 -- KEYS[1] resqued:procs
 -- ARGV    prefix, lease (ms), beat interval (ms)
--- RETURNS the processes
+-- RETURNS the server's time (ms), then the processes
 
 local prefix, lease, every = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 if type(pcall_('ZCARD', KEYS[1])) ~= 'number' then
@@ -23,18 +23,10 @@ if type(known) == 'number' and known > 0 and known <= 1000 then
   end
 end
 local ms = now()
-local meta = prefix .. 'resqued:meta'
-local last = tonumber(call('HGET', meta, 'beat') or 0)
-if last and last > 0 and ms - last > every * 1.5 then
-  -- Nobody has beaten for a while; once per gap everybody gets a whole lease.
-  call('PERSIST', meta)
-  call('HSET', meta, 'grace', fmt('%.0f', ms + lease), 'beat', fmt('%.0f', ms))
-  return {}
-end
-if tonumber(call('HGET', meta, 'grace') or 0) > ms then return {} end
+if unjudged(prefix, ms, lease, every) then return {ms} end
 -- A lease far in the future was not given by this clock: it was set back since,
 -- or somebody forged it. It would never end.
 for _, proc in ipairs(call('ZRANGEBYSCORE', KEYS[1], fmt('%.0f', ms + 2 * lease), '+inf', 'LIMIT', 0, 100)) do
   call('ZADD', KEYS[1], 'XX', fmt('%.0f', ms + lease), proc)
 end
-return call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. fmt('%.0f', ms), 'LIMIT', 0, 100)
+return {ms, unpack(call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. fmt('%.0f', ms), 'LIMIT', 0, 100))}

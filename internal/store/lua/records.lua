@@ -90,18 +90,6 @@ local function deathsof(prefix, name)
   return tonumber(n or 0), tonumber(blame or 0)
 end
 
--- beaten notes that somebody beats. After a gap in which nobody did (an outage,
--- a failover, a jump of the clock) no lease may be judged for one whole lease:
--- the silence was not the fault of those who were silent.
-local function beaten(prefix, ms, lease, every)
-  local key = prefix .. 'resqued:meta'
-  local last = tonumber(call('HGET', key, 'beat') or 0)
-  if last and last > 0 and (ms - last > every * 1.5 or ms < last - every) then
-    call('HSET', key, 'grace', fmt('%.0f', ms + lease))
-  end
-  call('HSET', key, 'beat', fmt('%.0f', ms))
-end
-
 -- delayed returns the member of resqued:delayed for a job that has to wait:
 -- "<id> <queue length>[u] <queue><payload>", u for a unique queue. The id is
 -- "<proc>#<token>" of a job that has run; see delay for others.

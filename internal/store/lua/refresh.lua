@@ -3,7 +3,8 @@
 -- KEYS[1] resqued:inflight:<proc>; in another Redis than the daemon's the lock
 -- ARGV    prefix, proc, token, lock, timeout (ms, 0 none), TTL (s), elsewhere (1:
 --         another Redis)
--- RETURNS {'FENCED'} if the process has no valid lease; {'LOST', value in its place
+-- RETURNS {'FENCED'} if the process has no valid lease, or it is not known yet whether it
+--         has lost the lock (see grace); {'LOST', value in its place
 --         or ''} if the lock is not ours any more; else {'OK', value}
 
 local prefix, proc, token, lock = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -15,6 +16,7 @@ if not elsewhere then
   if not lease or lease < ms then return {'FENCED'} end
 end
 local value = pcall_('GET', lock)
+if not value and not elsewhere and pcall_('ZCARD', prefix .. 'resqued:relock') ~= 0 then return {'FENCED'} end
 if type(value) ~= 'string' then return {'LOST', ''} end
 local name = owner(proc, token)
 if nameof(value) ~= name or not elsewhere and pcall_('HEXISTS', KEYS[1], token) ~= 1 then

@@ -30,14 +30,15 @@
 -- which only exchange.lua reads: three bytes each the numbers of names and of
 -- classes with names of their own, and the scan bound; whether the call repeats another (0 or 1);
 -- what to do with suspects (a set them apart, t take them as any job, o take nothing
--- else). At its end stand the lock TTL (s) and the number of this sending, as decimal text.
+-- else); four bytes with how long the lease has to last yet (ms). At its end stand the lock
+-- TTL (s) and the number of this sending, as decimal text.
 -- The wants are what the names of all their workers begin with and end with, each
 -- behind two bytes with its length; then for each one byte with the length of its token, two with that of
 -- the rest of its worker's name, the token and the rest.
 -- Of each queue there is the length of its name (four bytes), the length of its mode (one
 -- byte; 0: as that of the one before), its mode and its name. A mode is the cap (0 none)
 -- and flags: l locked, k its locks are named in Go, u unique, s strict.
--- RETURNS {'FENCED'} if the process has no valid lease: nothing was done;
+-- RETURNS {'FENCED'} if the process has no valid lease, or has not beaten for long: nothing was done;
 --         {'+' and the marks of the completions (see below), more (1|0), record, …}
 --         from a call that went straight, for the first of the wants; else
 --         {'OK', bounced, more (1|0), one of 1 (applied) 0 (late) x (stuck)
@@ -54,7 +55,7 @@ do
   straight, lane, style = direct == 1, at, name == 112 and 'payload' or 'class'
   nplain, nlocks, nother = (a * 256 + b) * 256 + c, (d * 256 + e) * 256 + f, (g * 256 + h) * 256 + i
   nwant, nqueue = (j * 256 + k) * 256 + l, (m * 256 + n) * 256 + o
-  ttl, empty = sub(ARGV[4], 32, 31 + p), q
+  ttl, empty = sub(ARGV[4], 36, 35 + p), q
 end
 local plainat, locksat = 5, 5 + nplain
 local othersat = locksat + nlocks
@@ -65,11 +66,14 @@ local ms, us = now()
 
 local clock = fmt('%d', ms)
 do
-  -- Of two times with as many digits the later is the larger text.
-  local lease = query('ZSCORE', prefix .. 'resqued:procs', proc)
-  if type(lease) ~= 'string' or #lease ~= #clock or lease < clock then
+  -- A lease that has not been extended for a while may be of the time before the clock
+  -- went forward: a beat notices. Of two times with as many digits the later is the larger text.
+  local a, b, c, d = byte(ARGV[4], 32, 35)
+  a = ms + ((a * 256 + b) * 256 + c) * 256 + d
+  local lease, least = query('ZSCORE', prefix .. 'resqued:procs', proc), fmt('%d', a)
+  if type(lease) ~= 'string' or #lease ~= #least or lease < least then
     lease = tonumber(type(lease) == 'string' and lease or 0)
-    if not lease or lease < ms then return {'FENCED'} end
+    if not lease or lease < a then return {'FENCED'} end
   end
 end
 
@@ -179,7 +183,7 @@ if processed > 0 then pcall_('INCRBY', prefix .. 'stat:processed', processed == 
 local info, repeated = prefix .. 'resqued:proc:' .. proc, lane == 0 and 'repeated' or 'repeated1'
 if nwant > 0 then
   local last = pcall_('HGET', info, repeated)
-  if last and (tonumber(last) or 0) > tonumber(sub(ARGV[4], 32 + #ttl)) then nwant = 0 end
+  if last and (tonumber(last) or 0) > tonumber(sub(ARGV[4], 36 + #ttl)) then nwant = 0 end
 end
 
 -- Tables begin with the room that they need, so that they never have to grow: what stands
@@ -191,10 +195,10 @@ local w, written = 1, 0 -- the next want; how many of the fields are in Redis
 local bytes, maxbytes = 0, 4194304 -- a reply of many large payloads would block the server
 
 -- What keeps jobs from being taken straight: locked ones and suspects, wherever they
--- are, and a pause. Nearly always there is nothing of it, which one command tells; the
+-- are, locks that have expired under their holders, and a pause. Nearly always there is nothing of it, which one command tells; the
 -- pauses of further queues are asked for only when these have their turn. What stands last
 -- keeps the place of the first queue's.
-local obstacles = {counters, deathkey, prefix .. 'pause:all', prefix .. 'pause-all-workers', counters}
+local obstacles = {counters, deathkey, prefix .. 'resqued:relock', prefix .. 'pause:all', prefix .. 'pause-all-workers', counters}
 local names, modes, nread, readat, lastmode, nextqueue = {}, {}, 0, 1, nil, 1
 local list, wants, wantat = ARGV[queuesat], ARGV[wantsat], nil
 local lead, tail, named -- what all names of workers begin and end with, and its length
@@ -227,13 +231,13 @@ while true do
     -- The first queues may be known to have been empty: then one command tells that they
     -- still are, and nothing else is asked of them.
     if empty > n then empty = n end
-    for i = 1, empty do obstacles[4 + i] = prefix .. 'queue:' .. names[i] end
-    for i = empty + 1, n do obstacles[4 + i] = prefix .. 'pause:queue:' .. names[i] end
+    for i = 1, empty do obstacles[5 + i] = prefix .. 'queue:' .. names[i] end
+    for i = empty + 1, n do obstacles[5 + i] = prefix .. 'pause:queue:' .. names[i] end
     going = pcall_('EXISTS', unpack(obstacles)) == 0
     if going then
       nextqueue = empty + 1
     elseif empty > 0 then
-      for i = 1, empty do obstacles[4 + i] = prefix .. 'pause:queue:' .. names[i] end
+      for i = 1, empty do obstacles[5 + i] = prefix .. 'pause:queue:' .. names[i] end
       going = pcall_('EXISTS', unpack(obstacles)) == 0
     end
     if going and nwant == 0 then return {reply[1], 0} end

@@ -75,14 +75,14 @@ var defects = []defect{
 	{"I4", "the end of a job counts though others have recovered it", []edit{
 		{exchange, `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == -1 then`},
 		{straight, `if there[token] == c then`, `if true then`},
-		{straight, `if not lease or lease < ms then return {'FENCED'} end`, ``},
+		{straight, `if not lease or lease < a then return {'FENCED'} end`, ``},
 	}, cut, []string{"C1"}},
 	{"I4", "a process that was given up for dead is not told", []edit{
 		{lua + "beat.lua", `if not lasts or lasts == 0 then return {'FENCED'} end`, ``},
 	}, frozen, []string{"C6", "C7"}},
 
 	{"I6", "an outage is no reason for grace", []edit{
-		{lua + "records.lua", `call('HSET', key, 'grace', fmt('%.0f', ms + lease))`, ``},
+		{lua + "grace.lua", `call('HSET', key, 'grace', fmt('%.0f', ms + lease))`, ``},
 	}, uneven, []string{"C4", "C6"}},
 	{"I6", "the jobs of a machine that is gone are left", []edit{
 		{janitor, `for _, name := range orphans {`, `for _, name := range orphans[:0] {`},

@@ -1,0 +1,33 @@
+-- grace knows when leases may not be judged.
+
+-- beaten notes that somebody beats. After a gap in which nobody did (an outage,
+-- a failover, a jump of the clock) no lease may be judged for one whole lease:
+-- the silence was not the fault of those who were silent.
+--
+-- Nor may locks be given that have expired in it: where the clock has gone forward their
+-- holders know nothing of that. resqued:relock has the processes whose locks have to be
+-- looked at first (see relock.lua); while it is there exchange and acquire give no locks.
+local function beaten(prefix, ms, lease, every)
+  local key = prefix .. 'resqued:meta'
+  local last = tonumber(call('HGET', key, 'beat') or 0)
+  if last and last > 0 and (ms - last > every * 1.5 or ms < last - every) then
+    call('HSET', key, 'grace', fmt('%.0f', ms + lease))
+    if ms > last then
+      call('ZUNIONSTORE', prefix .. 'resqued:relock', 1, prefix .. 'resqued:procs')
+      call('PEXPIRE', prefix .. 'resqued:relock', lease)
+    end
+  end
+  call('HSET', key, 'beat', fmt('%.0f', ms))
+end
+
+-- unjudged tells whether leases may not be judged now. It notes a gap in which nobody has
+-- beaten, once.
+local function unjudged(prefix, ms, lease, every)
+  local key = prefix .. 'resqued:meta'
+  local last = tonumber(call('HGET', key, 'beat') or 0)
+  if last and last > 0 and ms - last > every * 1.5 then
+    call('PERSIST', key) -- see register: a full server must not refuse the rest
+    beaten(prefix, ms, lease, every)
+  end
+  return (tonumber(call('HGET', key, 'grace') or 0) or 0) > ms
+end

@@ -1,0 +1,34 @@
+-- relock takes the locks again that have expired though the jobs that hold them are in
+-- flight: Redis's clock has gone forward, or nobody could beat for as long as they last. A
+-- lock lasts as long as its record, so that nobody else may have it before. See beaten.
+
+-- relocked sees to the locks of one process and returns how many records it has.
+local function relocked(prefix, proc, ttl)
+  local inflight = prefix .. 'resqued:inflight:' .. proc
+  local tokens = pcall_('HKEYS', inflight)
+  if tokens.err then tokens = {} end
+  -- A timed lock ends with its job, whose process knows when; it is not extended.
+  local function take(key, value) call('SET', key, value, 'NX', 'EX', match(value, '^%d') and 86400 or ttl) end
+  for _, token in ipairs(tokens) do
+    local record = unpack_(call('HGET', inflight, token))
+    if record and record.lock ~= '' then take(record.lock, owner(proc, token)) end
+    local held = pcall_('HGET', prefix .. 'resqued:held:' .. proc, token)
+    if record and type(held) == 'string' then held_each(held, take) end
+  end
+  call('ZREM', prefix .. 'resqued:relock', proc)
+  return #tokens
+end
+
+-- relock does so for one process, and for others as long as that is little work.
+local function relock(prefix, proc, ttl)
+  local key = prefix .. 'resqued:relock'
+  local left = pcall_('ZCARD', key)
+  if left == 0 then return end
+  if type(left) ~= 'number' then call('DEL', key) return end -- it is nobody else's
+  local records = relocked(prefix, proc, ttl)
+  while records < 500 do
+    local other = call('ZRANGE', key, 0, 0)[1]
+    if not other then return end
+    records = records + 10 + relocked(prefix, other, ttl)
+  end
+end
