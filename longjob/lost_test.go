@@ -48,7 +48,7 @@ func TestLost(t *testing.T) {
 	// Its process dies, and its job is thrown away.
 	_, _, err := b.store.Fence(t.Context(), k.proc, true)
 	require.NoError(t, err)
-	require.NoError(t, b.store.Recover(t.Context(), k.proc, []store.Verdict{{Token: "t", Action: store.Fail, Failure: []byte("{}")}}))
+	require.NoError(t, b.store.Recover(t.Context(), k.proc, []store.Verdict{{Token: "t", Action: store.Fail, Failure: store.Record([]byte("{}"))}}))
 	b.buried <- struct{}{}
 	require.Error(t, <-result)
 	sweep()

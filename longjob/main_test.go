@@ -113,7 +113,7 @@ func (k *taken) complete(result error) {
 		c.Kind, c.Delay = store.Requeued, requeue.After
 	case errors.Is(result, resqued.Discard):
 	case result != nil:
-		c.Kind, c.Failure = store.Failed, []byte(`{"error":"x"}`)
+		c.Kind, c.Failure = store.Failed, store.Record([]byte(`{"error":"x"}`))
 	}
 	_, err := k.b.store.Exchange(k.b.t.Context(), store.ExchangeRequest{Proc: k.proc, Master: "m", Completions: []store.Completion{c}})
 	require.NoError(k.b.t, err)

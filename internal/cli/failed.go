@@ -117,6 +117,7 @@ func (a *app) listFailed(ctx context.Context, s *store.Store, limit int64, flat 
 	if l.partial = partial; partial && a.flags.output != outJSON {
 		a.note("only the newest %d failures were looked at; see --limit", limit)
 	}
+	a.noteParked(ctx, s)
 	return a.print(l)
 }
 
@@ -209,6 +210,11 @@ func viewFailure(record []byte) failureView {
 	}
 	if e, err := wire.Parse(payload, 0); err == nil {
 		v.Class, v.Args = e.Class, json.RawMessage(e.Args.String())
+		if ref, ok := wire.ReferenceOf(e); ok {
+			if v.Class = ref.Class; ref.Class == "" {
+				v.Class = "(invalid)"
+			}
+		}
 	} else {
 		v.Class = "(invalid)"
 	}

@@ -166,6 +166,7 @@ func (a *app) listJobs(ctx context.Context, s *store.Store, filter *jobFilter) e
 	if err := a.print(jobListing(views, cut)); err != nil {
 		return err
 	}
+	a.noteParked(ctx, s)
 	if cut {
 		a.note("only %s are shown; there are more, see --limit", plural(len(views), "job"))
 	}

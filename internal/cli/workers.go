@@ -84,6 +84,7 @@ func (a *app) workersCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				a.noteParked(ctx, s)
 				return a.printWorkers(views, show)
 			})
 		}

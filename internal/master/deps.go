@@ -72,6 +72,8 @@ type Store interface {
 	// PolicyOf returns what a process has registered with; fallback is for what is gone.
 	PolicyOf(ctx context.Context, proc string, fallback store.Policy) (store.Policy, error)
 	Recover(ctx context.Context, proc string, verdicts []store.Verdict) error
+	// Unpark moves parked jobs where they belong, if that is possible now.
+	Unpark(ctx context.Context) (moved int, err error)
 	OutOfStep(ctx context.Context, u store.UniqueQueues, cursor uint64) (queues []string, next uint64, err error)
 	HealUnique(ctx context.Context, queue string) (healed bool, err error)
 }

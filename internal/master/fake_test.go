@@ -560,6 +560,8 @@ func (r *fakeRedis) DropMaster(context.Context, string) error {
 
 func (r *fakeRedis) CheckEviction(context.Context) error { return nil }
 
+func (r *fakeRedis) Unpark(context.Context) (int, error) { return 0, nil }
+
 func (r *fakeRedis) Orphans(context.Context) ([]string, time.Time, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -615,7 +617,7 @@ func (r *fakeRedis) Recover(_ context.Context, name string, verdicts []store.Ver
 			r.verdicts = append(r.verdicts, v.Token+" again")
 		case store.Fail:
 			r.verdicts = append(r.verdicts, v.Token+" fail")
-			r.failures = append(r.failures, string(v.Failure))
+			r.failures = append(r.failures, string(v.Failure.Text))
 			r.counts = append(r.counts, v.Counts...)
 		default:
 			r.verdicts = append(r.verdicts, v.Token+" requeue")

@@ -76,13 +76,19 @@ type janitor struct {
 	clock  clock
 	// unreadable names the processes whose bad records were logged.
 	unreadable map[string]bool
+	// failed counts how often a process of another's could not be recovered.
+	failed map[string]int
 }
+
+// parkTries is after how many tries a job is parked that cannot be moved to where it
+// belongs; see store.ParkedJob.
+const parkTries = 4
 
 func newJanitor(d Deps) *janitor {
 	return &janitor{
 		store: d.Store, sys: d.System, log: d.Log.Named("janitor"), self: d.Self,
 		graves: make(chan grave), rounds: make(chan round), reports: make(chan report),
-		unreadable: map[string]bool{},
+		unreadable: map[string]bool{}, failed: map[string]int{},
 	}
 }
 
@@ -121,7 +127,7 @@ func (j *janitor) work(ctx context.Context) time.Duration {
 // bury recovers the jobs of a dead process. If that does not work now, it says
 // when to try again.
 func (j *janitor) bury(ctx context.Context, g *grave) (done bool) {
-	r, err := j.raise(ctx, g.proc, g.death, g.rules, true)
+	r, err := j.raise(ctx, g.proc, g.death, g.rules, true, g.tries >= parkTries)
 	if err != nil {
 		delay := min(firstRetry<<min(g.tries, 16), longestRetry)
 		g.tries++
@@ -133,8 +139,9 @@ func (j *janitor) bury(ctx context.Context, g *grave) (done bool) {
 	return true
 }
 
-// raise carries the jobs of a dead process back to their queues, or to failed.
-func (j *janitor) raise(ctx context.Context, name string, d death, law rules, force bool) (report, error) {
+// raise carries the jobs of a dead process back to their queues, or to failed. With park
+// those for which there is no place there are parked.
+func (j *janitor) raise(ctx context.Context, name string, d death, law rules, force, park bool) (report, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
 	r := report{proc: name}
@@ -151,7 +158,11 @@ func (j *janitor) raise(ctx context.Context, name string, d death, law rules, fo
 			return r, err
 		}
 	}
+	d.proc = name
 	verdicts := d.verdicts(held, law, time.Now())
+	for i := range verdicts {
+		verdicts[i].Park = park
+	}
 	if err := j.store.Recover(ctx, name, verdicts); err != nil {
 		return r, err
 	}
@@ -180,6 +191,7 @@ func (j *janitor) look(ctx context.Context, r round) {
 		return
 	}
 	j.checkEviction(call)
+	j.unpark(call)
 	asked := proc.BootTime()
 	orphans, now, err := j.store.Orphans(call)
 	if err != nil {
@@ -233,6 +245,17 @@ func (j *janitor) isGone(name string) bool {
 	return err == nil && pid == 0
 }
 
+// unpark puts where they belong the ends of jobs that could not be written there before.
+func (j *janitor) unpark(ctx context.Context) {
+	n, err := j.store.Unpark(ctx)
+	if n > 0 {
+		j.log.Info("what was parked has taken its place", zap.Int("jobs", n))
+	}
+	if err != nil {
+		j.log.Debug("what is parked cannot be looked at", zap.Error(err))
+	}
+}
+
 // checkEviction tells once when Redis begins to be one that may throw jobs away: it was
 // none when the daemon started, but that can be changed while it runs.
 func (j *janitor) checkEviction(ctx context.Context) {
@@ -246,12 +269,15 @@ func (j *janitor) checkEviction(ctx context.Context) {
 // adopt recovers the jobs of somebody else's dead process. If it does not work
 // the next round tries again.
 func (j *janitor) adopt(ctx context.Context, name string, d death, law rules, force bool) {
-	r, err := j.raise(ctx, name, d, law, force)
+	r, err := j.raise(ctx, name, d, law, force, j.failed[name] >= parkTries)
 	switch {
 	case errors.Is(err, store.ErrAlive):
+		delete(j.failed, name)
 	case err != nil:
+		j.failed[name]++
 		j.complain(ctx, "the jobs of a dead worker process cannot be recovered yet; their locks stay", err, zap.String("proc", name))
 	default:
+		delete(j.failed, name)
 		j.tell(ctx, r)
 	}
 }

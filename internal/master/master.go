@@ -45,6 +45,8 @@ const (
 	// lastTries bounds how long a master whose workers are gone waits for Redis to
 	// take what they left.
 	lastTries = 10 * time.Second
+	// briefTries does so if they left nothing but their registration.
+	briefTries = 2 * time.Second
 	// lateLoop: a loop that wakes up so much too late was stopped, or its machine
 	// was; what it has not heard meanwhile says nothing about its workers.
 	lateLoop = time.Second
@@ -90,8 +92,8 @@ type Master struct {
 	healer   *healer
 	round    *round
 	roundAt  time.Time
-	unburied map[string]bool
-	lastTry  time.Time // when to give up waiting for Redis
+	unburied map[string]bool // the dead, and whether all that is left of them is their registration
+	lastTry  time.Time       // since when nothing is waited for but Redis
 
 	straysAt time.Time // when to look for strays
 	told     told
@@ -286,9 +288,15 @@ func (m *Master) finished() bool {
 		return true
 	}
 	if m.lastTry.IsZero() {
-		m.lastTry = m.now.Add(lastTries)
+		m.lastTry = m.now
 	}
-	return m.due(m.lastTry)
+	patience := briefTries
+	for _, light := range m.unburied {
+		if !light {
+			patience = lastTries
+		}
+	}
+	return m.due(m.lastTry.Add(patience))
 }
 
 // empty: every worker process has left because there was nothing to do.

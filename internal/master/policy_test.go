@@ -79,9 +79,9 @@ func TestVerdicts(t *testing.T) {
 			v := tc.death.verdicts([]store.Reserved{tc.job}, rules{maxDeaths: tc.most, policy: tc.policy}, time.Now())
 			require.Len(t, v, 1)
 			require.Equal(t, string(tc.want), string(v[0].Action))
-			require.Contains(t, string(v[0].Failure), tc.text)
+			require.Contains(t, string(v[0].Failure.Text), tc.text)
 			if tc.want == fail {
-				require.Contains(t, string(v[0].Failure), `"exception":"Resque::DirtyExit"`)
+				require.Contains(t, string(v[0].Failure.Text), `"exception":"Resque::DirtyExit"`)
 			}
 		})
 	}
@@ -90,7 +90,7 @@ func TestVerdicts(t *testing.T) {
 		t.Parallel()
 		v := crash.verdicts([]store.Reserved{jobOf("Mail", "a"), jobOf("Pay", "b"), jobOf("Thumb", "c")}, rules{maxDeaths: 3, policy: once}, time.Now())
 		require.Equal(t, "sfs", string([]byte{byte(v[0].Action), byte(v[1].Action), byte(v[2].Action)}))
-		require.Contains(t, string(v[1].Failure), "beside it ran Mail, Thumb")
+		require.Contains(t, string(v[1].Failure.Text), "beside it ran Mail, Thumb")
 	})
 
 	t.Run("it is told as the cost of a kill", func(t *testing.T) {

@@ -23,6 +23,7 @@ const (
 
 // death is what is known about the end of a worker process.
 type death struct {
+	proc string
 	// cause says how it ended, in words.
 	cause string
 	// peak is the most memory that it had, in bytes; 0 = unknown.
@@ -42,6 +43,9 @@ func (m *Master) deathOf(w *worker, exit proc.Exit) death {
 	switch {
 	case m.state == signals.Killing:
 		d.killed = true
+	case w.untidy:
+		// It has left by itself: none of its jobs is to blame.
+		d.seen, d.cause = false, "it left while Redis did not take the ends of its jobs"
 	case w.tainted:
 		// It was ended for jobs that were told to stop, whether they fail or go back to
 		// their queues. The others have done nothing.
@@ -57,10 +61,10 @@ func (m *Master) deathOf(w *worker, exit proc.Exit) death {
 // bury has the janitor see to what w has left in Redis, when nothing of it runs. One that left in good order
 // has left nothing; but whoever leaves last leaves nobody to look again.
 func (m *Master) bury(w *worker, orderly bool, exit proc.Exit) {
-	if !w.greeted || orderly && !m.leaving() {
+	if !w.greeted || orderly && !w.listed && !m.leaving() {
 		return
 	}
-	m.unburied[w.proc] = true
+	m.unburied[w.proc] = orderly
 	m.lay(w, grave{proc: w.proc, death: m.deathOf(w, exit), rules: m.rules()})
 }
 
@@ -143,7 +147,11 @@ func (d death) fail(job store.Reserved, now time.Time, text string) store.Verdic
 		FailedAt: now, Payload: job.Payload, Exception: dirtyExit, Error: text,
 		Worker: job.Worker, Queue: job.Queue,
 	}
-	v := store.Verdict{Token: job.Token, Action: store.Fail, Failure: failure.Encode()}
+	record, gap, reference := failure.Parts(d.proc + "#" + job.Token)
+	v := store.Verdict{
+		Token: job.Token, Action: store.Fail, Payload: job.Payload,
+		Failure: store.FailureRecord{Text: record, Gap: gap, Reference: reference},
+	}
 	if envelope, err := wire.Parse(job.Payload, 0); err == nil {
 		v.Counts = wire.RetryKeys(envelope) // a job that is enqueued anew begins anew
 	}

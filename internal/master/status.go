@@ -129,7 +129,10 @@ func (m *Master) askRound() {
 	r := &round{
 		info:  store.MasterInfo{ID: m.d.Self.String(), Fields: fields, TTL: masterTTL},
 		rules: m.rules(),
-		mine:  map[string]bool{}, unburied: maps.Clone(m.unburied),
+		mine:  map[string]bool{}, unburied: map[string]bool{},
+	}
+	for name := range m.unburied {
+		r.unburied[name] = true
 	}
 	for w := range m.workers {
 		r.mine[w.proc] = true
@@ -149,7 +152,11 @@ func (m *Master) nextRound() (chan<- round, round) {
 // farewell is the last that Redis hears of this master. What could not be
 // recovered stays recorded: another master, or the next on this machine, does it.
 func (m *Master) farewell() {
-	for name := range m.unburied {
+	for name, light := range m.unburied {
+		if light {
+			m.log.Warn("a worker process stays registered in redis; the next master removes it", zap.String("proc", name))
+			continue
+		}
 		m.log.Error("the jobs of a dead worker process stay recorded in redis; the next master recovers them", zap.String("proc", name))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)

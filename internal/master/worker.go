@@ -50,6 +50,8 @@ type worker struct {
 	surplus   bool         // its slot is no more
 	bye       bool         // it has left in good order
 	empty     bool         // because there was nothing to do
+	listed    bool         // but it is still registered
+	untidy    bool         // it has left, and Redis has not taken all ends of its jobs
 
 	killBy    time.Time // it must be gone by then
 	kills     int       // how often it was told to kill its jobs
@@ -138,6 +140,7 @@ func (m *Master) heed(s said) {
 		w.cause = s.message.Reason
 	case proc.Bye:
 		w.bye, w.empty = s.message.Reason != proc.Untidy, s.message.Reason == proc.Empty
+		w.listed, w.untidy = s.message.Reason == proc.Listed, s.message.Reason == proc.Untidy
 		w.beat.Busy = 0
 		w.beat.Done = max(w.beat.Done, s.message.Done)
 	}

@@ -18,7 +18,7 @@ const (
 	Apart   = "apart"    // Suspects, On (one was taken): jobs that have to run alone wait
 	Found   = "found"    // there were jobs for every idle thread, so there may be more
 	Tainted = "tainted"  // Tokens, Reason: these jobs ignore their kill; end this process
-	Bye     = "bye"      // Done, Reason ("", Empty, Untidy): the last message of an orderly leave
+	Bye     = "bye"      // Done, Reason ("", Empty, Listed, Untidy): the last message of an orderly leave
 
 	// Master to worker.
 	Welcome  = "welcome" // Proc, Slot, Slots, State, Alone, Lead: the answer to hello
@@ -33,6 +33,8 @@ const (
 const (
 	// Empty: there was nothing to do any more (until-empty).
 	Empty = "empty"
+	// Listed: Redis still knows the process, but no job of it.
+	Listed = "listed"
 	// Untidy: Redis still knows the process, and perhaps jobs of it. Only the
 	// master can clean up.
 	Untidy = "untidy"

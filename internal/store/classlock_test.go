@@ -201,7 +201,7 @@ func TestClassLockEnds(t *testing.T) {
 			f := setup(t, server)
 			r := f.running("p1")
 			require.True(t, f.acquire("p1", r, time.Hour).Got)
-			f.exchange(store.ExchangeRequest{Completions: []store.Completion{{Job: &r, Kind: kind, Held: true, Failure: []byte("{}")}}})
+			f.exchange(store.ExchangeRequest{Completions: []store.Completion{{Job: &r, Kind: kind, Held: true, Failure: store.Record([]byte("{}"))}}})
 			require.False(t, f.exists(lockKey), string(kind))
 			require.False(t, f.exists("resqued:held:p1"), string(kind))
 		}

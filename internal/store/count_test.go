@@ -15,7 +15,7 @@ import (
 // retried ends a job that runs again, for the time with a number from 0.
 func retried(j store.Reserved, run int, delay time.Duration) store.Completion {
 	return store.Completion{
-		Job: &j, Kind: store.Retried, Delay: delay, Failure: []byte(`{"exception":"E"}`), Survived: true,
+		Job: &j, Kind: store.Retried, Delay: delay, Failure: store.Record([]byte(`{"exception":"E"}`)), Survived: true,
 		Count: &store.Count{Key: "resque-retry:A:4f", Value: run},
 	}
 }
@@ -123,7 +123,7 @@ func testRetried(t *testing.T, server *redistest.Server) {
 			f, j := one(t, job("A", "[1]"))
 			f.set(countKey, "3")
 			f.set(shownKey, "{}")
-			c := store.Completion{Job: &j, Kind: kind, Failure: []byte(`{"x":1}`), Count: &store.Count{Key: countKey}}
+			c := store.Completion{Job: &j, Kind: kind, Failure: store.Record([]byte(`{"x":1}`)), Count: &store.Count{Key: countKey}}
 			require.Equal(t, []bool{true}, f.end(c).Applied)
 			require.False(t, f.exists(countKey))
 			require.False(t, f.exists(shownKey))
@@ -241,7 +241,7 @@ func TestCountOfTheDead(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, f.Recover(t.Context(), "p1", []store.Verdict{
 			{Token: jobs[0].Token, Action: store.Requeue, Counts: []string{"resque-retry:B"}},
-			{Token: jobs[1].Token, Action: store.Fail, Failure: []byte("{}"), Counts: []string{"none", countKey, "resque-retry:C"}},
+			{Token: jobs[1].Token, Action: store.Fail, Failure: store.Record([]byte("{}")), Counts: []string{"none", countKey, "resque-retry:C"}},
 		}))
 		require.False(t, f.exists(countKey))
 		require.True(t, f.exists("resque-retry:B"))

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,7 +12,7 @@ import (
 
 var (
 	dueScript    = loadScript("due", "rights", "waits", "unique", "delay", "item")
-	misfitScript = loadScript("misfit", "rights")
+	misfitScript = loadScript("misfit", "rights", "parked")
 )
 
 // Due tells what a MoveDue has done.
@@ -81,12 +82,20 @@ func parseDue(list []any) Due {
 }
 
 // FileMisfits moves what is no job from the delayed jobs to the failed ones, each with
-// the failure record that is made of it, and returns how many it has moved.
-func (s *Store) FileMisfits(ctx context.Context, misfits []Misfit, record func(item []byte) []byte) (int, error) {
-	args := make([]any, 0, 1+3*len(misfits))
+// the failure record that is made of it, and returns how many it has moved. record gets
+// the id under which an item is kept that is too large for its record.
+func (s *Store) FileMisfits(ctx context.Context, misfits []Misfit, record func(item []byte, id string) FailureRecord) (int, error) {
+	args := make([]any, 0, 1+4*len(misfits))
 	args = append(args, s.prefix)
 	for _, m := range misfits {
-		args = append(args, m.key, m.Item, record(m.Item))
+		id := "misfit#" + rand.Text()
+		f := record(m.Item, id)
+		if f.Reference == nil {
+			id = ""
+		} else {
+			f.keep() // it is no payload, so it stands nowhere but in such a record
+		}
+		args = append(args, m.key, m.Item, f.text(), id)
 	}
 	raw, err := s.eval(ctx, misfitScript, s.key(keyFailed), args)
 	if err != nil {

@@ -35,6 +35,9 @@ func (s *Store) Exchange(ctx context.Context, req ExchangeRequest) (ExchangeRepl
 		script = exchangeUnique
 		req.Empty = 0 // an empty one is tended, too
 	}
+	for i := range req.Completions {
+		s.fit(ctx, &req.Completions[i].Failure, req.Completions[i].Job.Payload)
+	}
 	raw, err := s.eval(ctx, script, s.key(keyInflight)+req.Proc, s.exchangeArgs(req))
 	if err != nil {
 		return ExchangeReply{}, err
@@ -68,13 +71,18 @@ func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 	for at := range others {
 		c := &req.Completions[order.index(plain+at)]
 		var flags, worker any = "", ""
-		var failure any = c.Failure
-		if c.Job.Capped || c.Held || c.Killed || c.Survived || c.Count != nil {
-			flags = letters(c.Job.Capped, 'c', c.Held, 'h', c.Killed, 'k', c.Survived, 's', c.Count != nil, 'n')
+		text := c.Failure.text()
+		gap, large := c.Failure.flags()
+		if c.Job.Capped || c.Held || c.Killed || c.Survived || c.Count != nil || gap || large || c.Park {
+			flags = letters(c.Job.Capped, 'c', c.Held, 'h', c.Killed, 'k', c.Survived, 's', c.Count != nil, 'n', gap, 'g', large, 'l', c.Park, 'x')
+		}
+		if c.Kind == Restored {
+			text = append(fmt.Appendf(nil, "%d\n%s", len(c.Parked), c.Parked), text...)
 		}
 		if c.Count != nil {
-			failure = c.Count.before(c.Failure)
+			text = c.Count.before(text)
 		}
+		var failure any = text
 		if c.Mirrored {
 			worker = c.Job.Worker
 		}
@@ -322,19 +330,23 @@ func parseExchange(raw any, completions []Completion, wants []Want) (ExchangeRep
 	order := plainFirst(completions)
 	for at := range completions {
 		i, mark := order.index(at), marks[at]
-		reply.Applied[i] = mark == '1' || mark == 'u'
+		reply.Applied[i] = mark == '1' || mark == 'u' || mark == 'p'
 		if mark == 'u' {
 			reply.Duplicates = append(reply.Duplicates, i)
 		}
-		if mark == 'x' {
+		if mark == 'x' || mark == 'p' {
 			if reply.Stuck == nil {
-				reply.Stuck = map[int]string{}
+				reply.Stuck, reply.Parked = map[int]string{}, map[int]string{}
 			}
 			reason := "unknown reason"
 			if len(reasons) > 0 {
 				reason, reasons = reasons[0], reasons[1:]
 			}
-			reply.Stuck[i] = reason
+			if mark == 'x' {
+				reply.Stuck[i] = reason
+			} else {
+				reply.Parked[i] = reason
+			}
 		}
 	}
 	step := 2

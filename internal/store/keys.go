@@ -28,6 +28,11 @@ const (
 	keyKills     = "resqued:kills:"
 	keySuspects  = "resqued:suspects:"
 	keyKilled    = "resqued:killed:"
+	keyRelock    = "resqued:relock"
+
+	keyParked        = "resqued:parked"
+	keyParkedPayload = "resqued:parked:"
+	keyParking       = "resqued:parking"
 
 	keyCron         = "resqued:cron"
 	keyShown        = "resqued:schedules"

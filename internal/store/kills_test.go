@@ -81,7 +81,7 @@ func TestRequestsToKillAJob(t *testing.T) {
 			} {
 				f, j := one(t)
 				f.kill(j, store.KillRequest{Grace: time.Second})
-				c := store.Completion{Job: &j, Kind: kind, Killed: true, Failure: []byte("{}")}
+				c := store.Completion{Job: &j, Kind: kind, Killed: true, Failure: store.Record([]byte("{}"))}
 				f.exchange(store.ExchangeRequest{Completions: []store.Completion{c}})
 				require.Equal(t, store.KillState{Answer: &want}, f.killState(j))
 				require.False(t, f.exists("resqued:kills:p1"))
@@ -144,7 +144,7 @@ func TestRequestsToKillAJob(t *testing.T) {
 			killed := store.KillAnswer{How: store.HowRecycled, SiblingsLost: 1}
 			again := store.KillAnswer{How: store.HowRecycled, Requeued: true}
 			require.NoError(t, f.Recover(t.Context(), "p1", []store.Verdict{
-				{Token: jobs[0].Token, Action: store.Fail, Failure: []byte("{}"), Kill: &killed},
+				{Token: jobs[0].Token, Action: store.Fail, Failure: store.Record([]byte("{}")), Kill: &killed},
 				{Token: jobs[1].Token, Action: store.Again, Kill: &again},
 				{Token: jobs[2].Token, Action: store.Requeue},
 			}))

@@ -28,7 +28,7 @@ func (m *longModel) crashed(t *rapid.T, p *longProc, cutOff bool) {
 	for i := range held {
 		v := store.Verdict{Token: held[i].Token, Action: rapid.SampledFrom([]store.Action{store.Requeue, store.Suspect}).Draw(t, "action")}
 		if rapid.IntRange(0, 19).Draw(t, "thrown away") == 19 {
-			v.Action, v.Failure = store.Fail, []byte(`{"error":"x"}`)
+			v.Action, v.Failure = store.Fail, store.Record([]byte(`{"error":"x"}`))
 		}
 		verdicts = append(verdicts, v)
 	}

@@ -28,8 +28,12 @@ const (
 type Verdict struct {
 	Token  string
 	Action Action
-	// Failure is the record for the failed list, complete JSON; only for Fail.
-	Failure []byte
+	// Failure is the record for the failed list; only for Fail.
+	Failure FailureRecord
+	// Payload is that of the job, if its Failure has a Gap.
+	Payload []byte
+	// Park: if a key of another type is in the way it is parked, see ParkedJob.
+	Park bool
 	// Kill answers who wanted the job to end; nil = nobody did.
 	Kill *KillAnswer
 	// Counts are the keys, without the namespace, under which the attempts of a job that

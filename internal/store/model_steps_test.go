@@ -61,7 +61,9 @@ func (p *process) end(token string, kind store.Kind) store.Completion {
 	return store.Completion{Job: &reserved, Kind: kind, Held: job.classKey != ""}
 }
 
-func failure(job *store.Reserved) []byte { return []byte("F" + job.Queue + " " + string(job.Payload)) }
+func failure(job *store.Reserved) store.FailureRecord {
+	return store.Record([]byte("F" + job.Queue + " " + string(job.Payload)))
+}
 
 // fates of a request. A twin is the first try, which reaches Redis after all when
 // the process has long since asked again.

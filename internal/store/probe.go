@@ -185,7 +185,7 @@ func (s *Store) life(ctx context.Context) {
 	})
 	_, _ = s.MoveDue(ctx, nil)
 	_ = s.Undelay(ctx, []DelayedJob{{key: s.key(keyDueAt) + "4102444800", item: `{"class":"Probe","args":[5],"queue":"plain"}`}}, true, nil, func(DelayedJob, FailedOutcome) {})
-	_, _ = s.FileMisfits(ctx, []Misfit{{key: s.key(keyDueAt) + "1"}}, func([]byte) []byte { return nil })
+	_, _ = s.FileMisfits(ctx, []Misfit{{key: s.key(keyDueAt) + "1"}}, func([]byte, string) FailureRecord { return FailureRecord{} })
 	_, _ = s.Poll(ctx, true, "0", nil)
 	exchange(plain, SetApart, nil, "1", "2", "3", "6")
 	exchange(unique, SetApart, nil, "4")
@@ -206,11 +206,12 @@ func (s *Store) life(ctx context.Context) {
 	exchange(plain, SetApart, []Completion{
 		{Job: job("6", plain, "4"), Kind: Retried, Count: &Count{Key: probeCount, Lifetime: time.Minute}},
 		{Job: job("1", plain, "1"), Kind: Done, Mirrored: true, Killed: true, Count: &Count{Key: probeCount}},
-		{Job: job("2", plain, "2"), Kind: Failed, Failure: []byte(record)},
+		{Job: job("2", plain, "2"), Kind: Failed, Failure: Record([]byte(record))},
 		{Job: job("3", plain, "3"), Kind: Requeued, Delay: time.Millisecond},
 		{Job: job("4", unique, "1"), Kind: Returned},
 	}, "5")
 	_, _ = s.eval(ctx, retryScript, s.key(keyFailed), []any{s.prefix, 0, record, "", plain.Name, payload("2"), "0"})
+	_, _, _, _ = s.unpark(ctx, "none")
 	_, _ = s.repair(ctx, unique.Name, "step", &UniqueReport{})
 	_, _, _ = s.Orphans(ctx)
 	_, _, _ = s.Fence(ctx, proc, true)
@@ -256,7 +257,7 @@ func (s *Store) remains() []string {
 		keyQueues, keyFailed, keyDelayed, keySchedule, keyDueAt + "4102444800", keyDueLists + `{"class":"Probe","args":[5],"queue":"plain"}`, keyProcs, keyMasters, "workers", "stat:processed", "stat:failed", "locket:queue_lock_counters",
 		"worker:" + probeWorker, "worker:" + probeWorker + ":started", "stat:processed:" + probeWorker, "stat:failed:" + probeWorker,
 		"lock:probe", MarkerKey("lock:probe"), "locket:job_locks:Probe[1]", "locket:job_locks:Probe[2]", "locket:job_locks:Probe[3]", "locket:job_locks:Probe[9]",
-		"locket:job_locks:Probe[4]", probeCount, keyMeta, "resqued:fence", "resqued:deaths", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain",
+		"locket:job_locks:Probe[4]", probeCount, keyMeta, "resqued:fence", "resqued:deaths", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", keyRelock, keyParking,
 		keyCron, keyShown, keyLastEnqueued, s.opts.Namespace + ":resque_scheduler_master_lock",
 		keyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe",
 		keyLongRun + "1", keyLongState + "1", keyLongRun + "2", keyLongState + "2", keyLongCurrent, keyLongActive, keyLongEnded, keyLongLocks,

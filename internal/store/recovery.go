@@ -91,15 +91,19 @@ const recoverBatch = 100
 // process with its last record. Give the verdicts oldest job first: the jobs go
 // back to the head of their queues in that order.
 //
-// A job that could not be moved (a queue or the failed list is no list) stays
-// recorded and is named in the error.
+// A job that could not be moved (a queue or the failed list is no list) is parked if its
+// verdict says so, else it stays recorded and is named in the error.
 func (s *Store) Recover(ctx context.Context, proc string, verdicts []Verdict) error {
+	var left error // one that cannot be moved does not hold up the others
 	// Newest first, because each goes to the very head.
 	for end := len(verdicts); ; end -= recoverBatch {
 		batch := verdicts[max(0, end-recoverBatch):max(0, end)]
 		args := []any{s.prefix, proc}
 		for _, b := range slices.Backward(batch) {
-			args = append(args, b.Token, string(rune(b.Action)), b.Failure, b.Kill.encode(), strings.Join(b.Counts, " "))
+			s.fit(ctx, &b.Failure, b.Payload)
+			gap, large := b.Failure.flags()
+			args = append(args, b.Token, string(rune(b.Action)), b.Failure.text(), b.Kill.encode(), strings.Join(b.Counts, " "),
+				letters(gap, 'g', large, 'l', b.Park, 'x'))
 		}
 		raw, err := s.eval(ctx, recoverScript, s.key(keyInflight)+proc, args)
 		if err != nil {
@@ -113,10 +117,10 @@ func (s *Store) Recover(ctx context.Context, proc string, verdicts []Verdict) er
 			return fmt.Errorf("script recover: unexpected reply %v", raw)
 		}
 		if reason, _ := list[2].(string); reason != "" {
-			return fmt.Errorf("recover %s: %d records left: %s", proc, number(list[0]), reason)
+			left = fmt.Errorf("recover %s: %d records left: %s", proc, number(list[0]), reason)
 		}
 		if end <= recoverBatch {
-			return nil
+			return left
 		}
 	}
 }

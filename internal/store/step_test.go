@@ -126,7 +126,7 @@ func TestClockGoesForward(t *testing.T) {
 		require.Empty(t, jobs)
 		_, _, err = f.Fence(t.Context(), "p1", true)
 		require.NoError(t, err)
-		require.NoError(t, f.Recover(t.Context(), "p1", []store.Verdict{{Token: held[0].Token, Action: store.Fail, Failure: []byte("{}")}}))
+		require.NoError(t, f.Recover(t.Context(), "p1", []store.Verdict{{Token: held[0].Token, Action: store.Fail, Failure: store.Record([]byte("{}"))}}))
 		jobs, err = take(f, "p2", locked("q")...)
 		require.NoError(t, err)
 		require.Len(t, jobs, 1)

@@ -51,6 +51,7 @@ type Store struct {
 	demotions demotions
 	// dataSet is what Register has returned.
 	dataSet atomic.Pointer[string]
+	bulk    atomic.Pointer[bulk]
 	// rehearsed takes the scripts of a Probe; nil in any other store.
 	rehearsed *rehearsal
 }

@@ -209,7 +209,7 @@ func testExchange(t *testing.T, server *redistest.Server) {
 		f := setup(t, server)
 		f.push("q", job("A", "[1]"))
 		jobs := f.reserve(1, "q")
-		c := []store.Completion{{Job: &jobs[0], Kind: store.Failed, Failure: []byte(`{"x":1}`)}}
+		c := []store.Completion{{Job: &jobs[0], Kind: store.Failed, Failure: store.Record([]byte(`{"x":1}`))}}
 		require.Equal(t, []bool{true}, f.exchange(store.ExchangeRequest{Completions: c}).Applied)
 		require.Equal(t, []bool{false}, f.exchange(store.ExchangeRequest{Completions: c}).Applied)
 		require.Equal(t, []string{`{"x":1}`}, f.list("failed"))
@@ -377,7 +377,7 @@ func testExchange(t *testing.T, server *redistest.Server) {
 		require.Equal(t, []string{"odd"}, reply.WrongType)
 
 		require.NoError(t, f.redis.Set(t.Context(), f.key("failed"), "text", 0).Err())
-		c := []store.Completion{{Job: &reply.Jobs[0], Kind: store.Failed, Failure: []byte(`{}`)}}
+		c := []store.Completion{{Job: &reply.Jobs[0], Kind: store.Failed, Failure: store.Record([]byte(`{}`))}}
 		stuck := f.exchange(store.ExchangeRequest{Completions: c})
 		require.Equal(t, []bool{false}, stuck.Applied)
 		require.Contains(t, stuck.Stuck[0], "failed is no list")
@@ -676,7 +676,7 @@ func TestFullServer(t *testing.T) {
 	require.Len(t, reply.Jobs, 1)
 	_, err = f.Beat(t.Context(), store.BeatRequest{Proc: "p1"})
 	require.NoError(t, err)
-	f.exchange(store.ExchangeRequest{Completions: []store.Completion{{Job: &reply.Jobs[0], Kind: store.Failed, Failure: []byte("{}")}}})
+	f.exchange(store.ExchangeRequest{Completions: []store.Completion{{Job: &reply.Jobs[0], Kind: store.Failed, Failure: store.Record([]byte("{}"))}}})
 	require.Len(t, f.list("failed"), 1)
 	f.register("p2")
 }

@@ -212,7 +212,7 @@ func (w *twins) exchange(t *rapid.T) {
 		if !plain {
 			kind = rapid.SampledFrom(kinds).Draw(t, "kind")
 		}
-		req.Completions = append(req.Completions, store.Completion{Job: &j, Kind: kind, Failure: []byte("F"), Mirrored: rapid.Bool().Draw(t, "mirrored")})
+		req.Completions = append(req.Completions, store.Completion{Job: &j, Kind: kind, Failure: store.Record([]byte("F")), Mirrored: rapid.Bool().Draw(t, "mirrored")})
 	}
 	w.held[proc] = left
 	if len(w.past) > 0 && rapid.IntRange(0, 3).Draw(t, "late") == 0 {

@@ -66,7 +66,7 @@ func works(t *testing.T, opts store.Options) {
 	held, _, err := s.Fence(ctx, "p", true)
 	require.NoError(t, err)
 	require.Len(t, held, 1)
-	require.NoError(t, s.Recover(ctx, "p", []store.Verdict{{Token: "2", Action: store.Fail, Failure: []byte("{}")}}))
+	require.NoError(t, s.Recover(ctx, "p", []store.Verdict{{Token: "2", Action: store.Fail, Failure: store.Record([]byte("{}"))}}))
 	require.NoError(t, s.PutMaster(ctx, store.MasterInfo{ID: "m", Fields: map[string]string{"a": "b"}, TTL: time.Minute}))
 	require.NoError(t, s.DropMaster(ctx, "m"))
 	_, err = s.QueueList(ctx)

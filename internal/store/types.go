@@ -57,6 +57,9 @@ const (
 	// counts as a failed run, and Count says how many these are; Failure, if any, is what
 	// resque-retry's page shows of it meanwhile.
 	Retried Kind = 't'
+	// Restored: its payload only names the one that is kept under Parked, which takes its
+	// place at the head of its queue. If that is not there any more the job has failed.
+	Restored Kind = 'u'
 )
 
 // Count is the number of a job's runs, under the key that resque-retry has for it. A
@@ -75,9 +78,13 @@ type Count struct {
 type Completion struct {
 	Job  *Reserved
 	Kind Kind
-	// Failure is the record for the failed list, complete JSON.
-	Failure []byte
+	// Failure is the record for the failed list.
+	Failure FailureRecord
 	Delay   time.Duration
+	// Parked is the id under which the payload of a Restored job is kept.
+	Parked string
+	// Park: if a key of another type is in the way it is parked, see ParkedJob.
+	Park bool
 	// Mirrored: worker:<id> was written for this job and must be removed.
 	Mirrored bool
 	// Held: the job took class locks in this Redis, to be released with its end.
@@ -198,9 +205,10 @@ type ExchangeReply struct {
 	// its lock was still held for it; a late one changed nothing.
 	Applied []bool
 	// Stuck holds the indexes of completions that could not be written because a
-	// key has the wrong type; their records are kept. Send them again later.
-	Stuck map[int]string
-	Jobs  []Reserved
+	// key has the wrong type; their records are kept. Send them again later. Those that
+	// say so were Parked instead.
+	Stuck, Parked map[int]string
+	Jobs          []Reserved
 	// Bounced counts the locked jobs that were put back at the tail.
 	Bounced int
 	// More: the bounded scan ended before every candidate was looked at.

@@ -17,6 +17,7 @@ const (
 	maxErrorText     = 64 << 10 // bytes of an error's text
 	maxFrameText     = 4 << 10  // bytes of one line of a backtrace
 	maxFrames        = 250
+	maxFramesText    = 256 << 10 // bytes of all of them, as JSON
 )
 
 // Failure is one record of the failed list.
@@ -44,28 +45,36 @@ type Failure struct {
 // Encode returns the record as Ruby's Resque writes it. It is valid JSON
 // whatever the fields hold: invalid UTF-8 is replaced, long texts are cut.
 func (f Failure) Encode() []byte {
-	b := make([]byte, 0, 256+len(f.Payload)+min(len(f.Error), maxErrorText))
+	before, after := f.around(len(f.Payload))
+	return append(appendPayload(before, f.Payload), after...)
+}
+
+// around returns what stands before the payload, with room for that, and what behind.
+func (f Failure) around(room int) (before, after []byte) {
+	b := make([]byte, 0, 64+room+256+min(len(f.Error), maxErrorText))
 	b = append(b, `{"failed_at":`...)
 	if f.Bare {
 		b = AppendString(b, f.FailedAt.Format(layoutBare))
 	} else {
 		b = AppendString(b, FormatFail(f.FailedAt))
 	}
-	b = append(b, `,"payload":`...)
-	b = appendPayload(b, f.Payload)
-	b = append(b, `,"exception":`...)
+	before = append(b, `,"payload":`...)
+	b = append(make([]byte, 0, 256+min(len(f.Error), maxErrorText)), `,"exception":`...)
 	b = AppendString(b, cut(f.Exception, maxExceptionText))
 	b = append(b, `,"error":`...)
 	b = AppendString(b, cut(f.Error, maxErrorText))
 	b = append(b, `,"backtrace":[`...)
+	frames := len(b)
 	for i, frame := range f.Backtrace {
-		if i == maxFrames {
-			break
-		}
+		at := len(b)
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = AppendString(b, cut(frame, maxFrameText))
+		if i == maxFrames || len(b)-frames > maxFramesText {
+			b = b[:at]
+			break
+		}
 	}
 	b = append(b, `],"worker":`...)
 	b = AppendString(b, f.Worker)
@@ -78,7 +87,7 @@ func (f Failure) Encode() []byte {
 		b = append(b, `,"retried_at":`...)
 		b = AppendString(b, f.RetriedAt)
 	}
-	return append(b, '}')
+	return before, append(b, '}')
 }
 
 // ParseFailure reads a record of resqued, Ruby's Resque, the Files.com fork or

@@ -197,10 +197,7 @@ func (p *Process) tick() {
 	p.askKills()
 	p.watchLocks()
 	p.overdue()
-	if len(p.stuck) > 0 && time.Since(p.stuckTried) >= time.Second {
-		p.ended = append(p.ended, p.stuck...)
-		p.stuck, p.stuckTried = nil, time.Now()
-	}
+	p.unstick()
 	p.abandon()
 	if !p.drainEnds.IsZero() && time.Now().After(p.drainEnds) {
 		p.drainEnds = time.Time{}

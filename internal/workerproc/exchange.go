@@ -91,8 +91,12 @@ func (p *Process) insist(l *lane, req store.ExchangeRequest) exchangeResult {
 		case p.work.Err() != nil:
 			return exchangeResult{lane: l, req: req, err: err}
 		case errors.Is(err, store.ErrFenced):
-			// The lease is past. If nobody recovered us, a beat revives it.
+			// The lease is past, or has not been extended for long. If nobody recovered us,
+			// a beat revives it.
 			_, err := p.d.Store.Beat(p.work, store.BeatRequest{Proc: p.name.Proc})
+			if err != nil && !req.Repeat {
+				req.Wants, req.Queues = nil, nil // what has ended does not wait for one
+			}
 			if errors.Is(err, store.ErrFenced) {
 				return exchangeResult{lane: l, req: req, err: ErrFenced}
 			}
@@ -245,11 +249,15 @@ func (p *Process) judge(r *exchangeResult) {
 	for i, applied := range r.reply.Applied {
 		c := r.req.Completions[i]
 		if reason, stuck := r.reply.Stuck[i]; stuck {
-			p.complain("stuck "+reason, "the end of a job cannot be recorded; it stays in flight until that is repaired",
-				zap.String("reason", wire.Printable(reason, 300)))
-			p.stuck = append(p.stuck, c)
+			p.stick(c, reason)
 			continue
 		}
+		if reason, parked := r.reply.Parked[i]; parked {
+			p.log.Error("the end of a job could not be recorded and was parked: it takes its place when that is repaired; see: resqued parked",
+				zap.String("reason", printable(reason)), zap.String("queue", wire.Printable(c.Job.Queue, 200)),
+				zap.String("parked", p.name.Proc+"#"+c.Job.Token))
+		}
+		delete(p.stuckSince, c.Job.Token)
 		delete(p.killed, c.Job.Token)
 		if slices.Contains(r.reply.Duplicates, i) {
 			p.log.Info("a job that was to go back to its queue was dropped: an equal one waits there",
@@ -286,3 +294,5 @@ func (p *Process) complain(subject, text string, fields ...zap.Field) {
 	p.complained[subject] = time.Now()
 	p.log.Error(text, fields...)
 }
+
+func printable(reason string) string { return wire.Printable(reason, 300) }

@@ -69,6 +69,10 @@ func (p *Process) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 		p.record(j, thread.Outcome{Result: thread.Failed, Err: err, Exception: "Resqued::InvalidPayload", Message: err.Error()})
 		return
 	}
+	if ref, ok := wire.ReferenceOf(env); ok {
+		p.restore(j, ref)
+		return
+	}
 	p.occupy(j.thread)
 	j.handled = true
 	j.claim.Init(p.name.Proc, r.Token, p.changed)
@@ -94,6 +98,21 @@ func (p *Process) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 	}
 	p.jobs[r.Token] = j
 	p.threads[j.thread].assigned <- j
+}
+
+// restore has the payload take its place to which that of a job only refers.
+func (p *Process) restore(j *job, ref wire.Reference) {
+	f := wire.Failure{
+		FailedAt: time.Now(), Payload: j.Payload, Exception: "Resqued::PayloadGone", Worker: j.Worker, Queue: j.Queue,
+		Error: "the payload is not kept any more under " + wire.Printable(ref.ID, 300) + ": it has been put back into a queue before, or was removed",
+	}
+	p.log.Info("a large payload takes the place of the reference to it", zap.String("queue", wire.Printable(j.Queue, 200)),
+		zap.String("parked", wire.Printable(ref.ID, 300)), zap.Int64("bytes", ref.Size))
+	p.ended = append(p.ended, store.Completion{
+		Job: &j.Reserved, Kind: store.Restored, Parked: ref.ID, Failure: filed(f, p.name.Proc, j.Token),
+	})
+	p.done++
+	p.hungry = true
 }
 
 // whose returns the thread of a job, and has the job name it by its whole id.
@@ -176,7 +195,7 @@ func (p *Process) record(j *job, out thread.Outcome) {
 		stat.Processed++
 	case thread.Failed:
 		c.Kind = store.Failed
-		c.Failure = failure(j, out).Encode()
+		c.Failure = filed(failure(j, out), p.name.Proc, j.Token)
 		stat.Failed++
 		stat.Processed++
 	default:
@@ -224,8 +243,16 @@ func (p *Process) retry(c *store.Completion, j *job, out thread.Outcome, survive
 	if out.After > 0 {
 		f := failure(j, out)
 		f.Bare = true
-		c.Failure = f.Encode()
+		if text, gap, _ := f.Parts(""); gap == 0 { // a page shows it, which can do without the large ones
+			c.Failure = store.Record(text)
+		}
 	}
+}
+
+// filed is a failure as Redis gets it.
+func filed(f wire.Failure, proc, token string) store.FailureRecord {
+	text, gap, reference := f.Parts(proc + "#" + token)
+	return store.FailureRecord{Text: text, Gap: gap, Reference: reference}
 }
 
 // tell logs and counts the end of a job.

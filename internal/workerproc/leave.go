@@ -2,22 +2,29 @@ package workerproc
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/store"
 )
 
-// hurried is how long a killed process that holds nothing tries to tidy up. Tests have
-// more time.
+// hurried is how long a process that leaves and holds nothing tries to tidy up, where that
+// is bounded. Tests have more time.
 var hurried = 2 * time.Second
+
+// errUnrecorded: the process leaves although Redis has not taken all ends of its jobs.
+var errUnrecorded = errors.New("redis has not taken all that has ended; it will be recovered")
 
 // leaveIfDone begins the end once the process shall leave and holds nothing.
 func (p *Process) leaveIfDone() {
-	if p.leaving || p.underway() > 0 || len(p.jobs) > 0 || len(p.ended) > 0 || len(p.stuck) > 0 && p.state != signals.Killing {
+	if p.leaving || len(p.jobs) > 0 {
+		p.doneAt = time.Time{}
 		return
 	}
 	switch p.state {
@@ -25,8 +32,16 @@ func (p *Process) leaveIfDone() {
 	default:
 		return
 	}
+	if p.underway() > 0 || len(p.ended) > 0 || len(p.stuck) > 0 && p.state != signals.Killing {
+		p.leaveUnrecorded()
+		return
+	}
 	p.leaving = true
 	ctx, cancel := context.WithCancel(p.work)
+	if p.state == signals.Draining {
+		// A deadline also ends a call to a server that hangs.
+		ctx, cancel = context.WithTimeout(p.work, hurried)
+	}
 	p.hurry = func() { time.AfterFunc(hurried, cancel) }
 	if p.state == signals.Killing {
 		p.hurry()
@@ -37,9 +52,37 @@ func (p *Process) leaveIfDone() {
 	})
 }
 
-// unregister removes the process from Redis. While Redis is away a process that
-// drains goes on trying, one that is killed does not: its master, or the next,
-// removes what is left.
+// leaveUnrecorded ends a drain in which Redis does not take what has ended. The records of
+// these jobs stand in Redis: they are tried for as long as a kill would have tried, then
+// recovery has them. A call that only asks for jobs need not be waited for that long.
+func (p *Process) leaveUnrecorded() {
+	if p.state != signals.Draining {
+		return
+	}
+	now := time.Now()
+	if p.doneAt.IsZero() {
+		p.doneAt = now
+	}
+	untold := len(p.ended) + len(p.stuck)
+	for _, l := range p.lanes {
+		untold += len(l.ended)
+	}
+	limit := max(p.cfg.TermTimeout, hurried)
+	if untold == 0 {
+		limit = hurried
+	}
+	if ends := p.doneAt.Add(limit); now.Before(ends) {
+		p.wake(ends)
+		return
+	}
+	p.leaving = true
+	p.log.Error("redis does not take what has ended; it is left to recovery, which has these jobs run again or fail",
+		zap.Int("ended", untold), zap.Duration("tried", now.Sub(p.doneAt)))
+	p.left <- errUnrecorded
+}
+
+// unregister removes the process from Redis. While Redis is away one that has only used
+// up its jobs goes on trying; its master, or the next, removes what others leave.
 func (p *Process) unregister(ctx context.Context) error {
 	for wait := 20 * time.Millisecond; ; wait = min(wait*2, time.Second) {
 		held, err := p.d.Store.Unregister(ctx, p.name.Proc)
@@ -49,16 +92,22 @@ func (p *Process) unregister(ctx context.Context) error {
 		case err == nil:
 			return fmt.Errorf("unregister: redis still records %d jobs of this process; they will be recovered", held)
 		case ctx.Err() != nil:
-			return fmt.Errorf("unregister: %w", err)
+			return fmt.Errorf("%w: %w", errListed, err)
 		}
 		p.sleep(ctx, wait)
 	}
 }
 
+// errListed: the process holds nothing, but Redis still has its registration.
+var errListed = errors.New("unregister")
+
 // farewell ends an orderly life.
 func (p *Process) farewell(err error) error {
 	reason := ""
 	switch {
+	case errors.Is(err, errListed) && len(p.stuck) == 0:
+		p.log.Warn("left while redis is away; the registration of this process is removed later", zap.Error(err))
+		reason = proc.Listed
 	case err != nil:
 		p.log.Warn("left without tidying up; the master will", zap.Error(err))
 		reason = proc.Untidy
@@ -69,4 +118,54 @@ func (p *Process) farewell(err error) error {
 		p.log.Debug("nobody to say goodbye to", zap.Error(err))
 	}
 	return nil
+}
+
+const (
+	// stuckRetry is how often an end is tried again that could not be written.
+	stuckRetry = time.Second
+	// parkAfter is how long, before it is parked.
+	parkAfter = 30 * time.Second
+)
+
+// stuckEnd is a completion that Redis could not take.
+type stuckEnd struct {
+	store.Completion
+	since time.Time
+}
+
+// stick keeps a completion that could not be written, to be tried again on its own time.
+// A process that leaves has it parked at once.
+func (p *Process) stick(c store.Completion, reason string) {
+	since := time.Now()
+	if t, known := p.stuckSince[c.Job.Token]; known {
+		since = t
+	} else {
+		p.stuckSince[c.Job.Token] = since
+	}
+	p.complain("stuck "+reason, "the end of a job cannot be recorded; it stays in flight until that is repaired",
+		zap.String("reason", printable(reason)))
+	if (p.state == signals.Draining || p.state == signals.Killing) && !c.Park {
+		c.Park = true
+		p.ended = append(p.ended, c)
+		return
+	}
+	p.stuck = append(p.stuck, stuckEnd{c, since})
+}
+
+// unstick sends what was stuck again.
+func (p *Process) unstick() {
+	if len(p.stuck) == 0 || time.Since(p.stuckTried) < stuckRetry {
+		return
+	}
+	p.stuckTried = time.Now()
+	for _, s := range p.stuck {
+		s.Park = s.Park || time.Since(s.since) >= parkAfter || p.state == signals.Draining || p.state == signals.Killing
+		p.ended = append(p.ended, s.Completion)
+	}
+	p.stuck = nil
+}
+
+// isStuck tells whether the end of a job is among those that were stuck.
+func (p *Process) isStuck(token string) bool {
+	return slices.ContainsFunc(p.stuck, func(s stuckEnd) bool { return s.Job.Token == token })
 }

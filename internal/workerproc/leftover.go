@@ -36,7 +36,7 @@ func (p *Process) knows(token string) bool {
 	is := func(c store.Completion) bool { return c.Job.Token == token }
 	n, err := strconv.Atoi(token)
 	return err != nil || n > p.sequence || p.jobs[token] != nil ||
-		slices.ContainsFunc(p.ended, is) || slices.ContainsFunc(p.stuck, is) ||
+		slices.ContainsFunc(p.ended, is) || p.isStuck(token) ||
 		slices.ContainsFunc(p.lanes, func(l *lane) bool { return l.carries(token, n) })
 }
 

@@ -63,13 +63,15 @@ type Process struct {
 	idle     []int           // threads that have no job, and none was asked for
 	jobs     map[string]*job // in hand, by token
 	ended    []store.Completion
-	// stuck are those that Redis could not take because of a key of the wrong type.
-	stuck  []store.Completion
-	lanes  []*lane
-	brief  bool               // the last job that has ended took less than briefly
-	fresh  bool               // all jobs in hand have begun in this step
-	spare  []store.Completion // memory for ended
-	digits []byte             // memory for tokens
+	// stuck are those that Redis could not take because of a key of the wrong type,
+	// stuckSince since when, by token.
+	stuck      []stuckEnd
+	stuckSince map[string]time.Time
+	lanes      []*lane
+	brief      bool               // the last job that has ended took less than briefly
+	fresh      bool               // all jobs in hand have begun in this step
+	spare      []store.Completion // memory for ended
+	digits     []byte             // memory for tokens
 	// killed are tokens of killed jobs whose end has not reached Redis yet.
 	killed     map[string]bool
 	kills      int // messages that told to kill jobs
@@ -93,6 +95,7 @@ type Process struct {
 	wakeAt     time.Time // when the loop will look at deadlines, see wake
 	partedAt   time.Time // when all that keeps a tainted process was what has ended
 	drainEnds  time.Time
+	doneAt     time.Time // when a drain had nothing left but what has ended; see leaveUnrecorded
 	unmastered bool      // the master is gone
 	aloneSince time.Time // when the master and the last job were gone
 	complained map[string]time.Time
@@ -180,7 +183,7 @@ func New(cfg Config, d Deps) (*Process, error) {
 		asks: make(chan []string, 1), requested: make(chan requests, 1),
 		beats: make(chan beatCall, 1), beaten: make(chan beatResult, 1),
 		left: make(chan error, 1), nudged: make(chan struct{}, 1), beatNow: make(chan struct{}, 1), complained: map[string]time.Time{},
-		killed: map[string]bool{}, byWorker: map[string]int{},
+		killed: map[string]bool{}, stuckSince: map[string]time.Time{}, byWorker: map[string]int{},
 		wanted: signals.Running, leaves: make(chan struct{}),
 	}
 	p.changed = p.nudge
@@ -354,7 +357,7 @@ func (p *Process) enter(s signals.State) {
 	if s == signals.Draining || s == signals.Killing {
 		p.tellLeaving()
 	}
-	if s == signals.Killing && p.hurry != nil {
+	if (s == signals.Killing || s == signals.Draining) && p.hurry != nil {
 		p.hurry()
 	}
 	if s == signals.Running {

@@ -72,17 +72,29 @@ for c = nplain + 1, nplain + nother do
   local token, kind, queue, lock = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3]
   local flags, worker, deaths = ARGV[arg + 4], ARGV[arg + 5], ARGV[arg + 6]
   local failure, pause = ARGV[arg + 7], tonumber(ARGV[arg + 8])
-  local record, stuck, count
+  local record, stuck, count, gap, large, parks, kept = nil, nil, nil, 0, false, false, nil
+  if flags ~= '' then
+    if find(flags, 'n', 1, true) then count, failure = counted(failure) end
+    if find(flags, 'g', 1, true) then gap, failure = parked.gapped(failure) end
+    large, parks = find(flags, 'l', 1, true), find(flags, 'x', 1, true)
+  end
+  if kind == 'u' then
+    -- The payload stands elsewhere. If it is not there any more, the job has failed.
+    local n, at = match(failure, '^(%d+)\n()')
+    kept, failure = sub(failure, at, at + n - 1), sub(failure, at + n)
+    kind = parked.payload(prefix, kept) and 'b' or 'f'
+    if kind == 'f' then kept = nil end
+  end
   local back = kind == 'r' or kind == 'b' or kind == 't'
-  if flags ~= '' and find(flags, 'n', 1, true) then count, failure = counted(failure) end
-  if back or deaths ~= '0' then
+  if back or deaths ~= '0' or gap > 0 or large or parks then
     local raw = call('HGET', inflight, token)
     record = raw and unpack_(raw)
-    if back and raw and not record then stuck = 'the record of ' .. token .. ' is not one of ours' end
+    if (back or gap > 0 or large) and raw and not record then stuck = 'the record of ' .. token .. ' is not one of ours' end
   end
   if kind == 'f' then
-    stuck = lacks(failedkey, 'LLEN', 'RPUSH')
+    stuck = stuck or lacks(failedkey, 'LLEN', 'RPUSH')
     if not stuck and not len(failedkey) then stuck = failedkey .. ' is no list' end
+    if large then stuck = stuck or parked.lacks(prefix) end
   elseif kind == 't' then
     stuck = stuck or lacks(count.key, 'GET', 'SET') or lacksdelay(prefix, queue, record and record.start ~= '-', ms + pause)
     if not stuck and refused(query('GET', count.key)) then stuck = count.key .. ' is no string' end
@@ -97,15 +109,22 @@ for c = nplain + 1, nplain + nother do
       stuck = key .. ':uniqueue is no set or ' .. key .. ':start_at no list'
     elseif pause > 0 and type(query('ZCARD', prefix .. 'resqued:delayed')) ~= 'number' then
       stuck = prefix .. 'resqued:delayed is no sorted set'
+    elseif kept then
+      stuck = parked.lacks(prefix)
     end
   end
   if stuck then
-    applied[c] = 'x'
+    parks = parks and record and not parked.lacks(prefix)
     reasons[#reasons + 1] = stuck
+  else
+    parks = false
+  end
+  if stuck and not parks then
+    applied[c] = 'x'
   elseif call('HDEL', inflight, token) == 0 then
     applied[c] = '0'
   else
-    applied[c] = '1'
+    applied[c] = parks and 'p' or '1'
     if flags ~= '' and find(flags, 'h', 1, true) then drop_held(prefix, proc, token) end
     if flags ~= '' and find(flags, 'k', 1, true) then
       answer(prefix, proc, token, kind == 'd' and 'finished 0 0' or kind == 'f' and 'cancelled 0 0' or 'cancelled 1 0')
@@ -120,14 +139,21 @@ for c = nplain + 1, nplain + nother do
       forget_count(count)
     elseif count then
       -- Before the job itself: whoever finds that must find its count.
-      keep_count(count, failure, pause)
+      if not parks then keep_count(count, failure, pause) end
       failed = failed + 1
     end
     if not back or kind == 't' then processed = processed + 1 end
-    if not back then
+    if kind == 'f' then failed = failed + 1 end
+    if parks then
+      local text = kind == 'f' and failure or kind == 't' and ARGV[arg + 7] or ''
+      parked.keep(prefix, proc .. '#' .. token, large and 'F' or kind, ms, queue, record.start, record.payload, stuck, gap, text)
+    elseif not back then
       if kind == 'f' then
+        if large then
+          parked.keep(prefix, proc .. '#' .. token, 'l', ms, queue, record.start, record.payload, 'too large for its failure record', 0, '')
+        end
+        if gap > 0 then failure = parked.whole(failure, gap, record.payload) end
         call('RPUSH', failedkey, failure)
-        failed = failed + 1
       end
     elseif kind == 't' then
       if record and delay(prefix, queue, record.payload, record.start ~= '-', ms + pause, proc .. '#' .. token) == 'd' then
@@ -138,6 +164,10 @@ for c = nplain + 1, nplain + nother do
       call('ZADD', prefix .. 'resqued:delayed', fmt('%.0f', ms + pause), delayed(proc .. '#' .. token, queue, record.payload, record.start ~= '-'))
     elseif record then
       local start = record.start
+      if kept then
+        record.payload = parked.payload(prefix, kept)
+        parked.drop(prefix, kept)
+      end
       if kind == 'b' then
         -- At the head, where nobody looks who knows the jobs behind it.
         forget_seen(prefix, queue)

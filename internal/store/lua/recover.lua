@@ -5,7 +5,9 @@
 -- ARGV    prefix, proc, then per record: token, action (q requeue, s requeue as a
 --         suspect, f fail, t to the tail and no death), failure record or '', answer to a
 --         request to kill it or '', where the attempts of a job that has failed may be
---         counted, with a space between each two
+--         counted, with a space between each two, flags (g the payload is missing in the
+--         failure record, behind where it belongs; l it is too large for that; x it is
+--         parked if it cannot be moved, see parked)
 -- RETURNS {records left, moved, reason for one that was left or ''}, or {'ALIVE'} if the
 --         process has not been fenced
 
@@ -41,27 +43,49 @@ need(prefix .. 'queue:', 'LPUSH', 'RPUSH')
 need(prefix .. 'locket:job_locks:', 'GET', 'DEL')
 needcompanions(prefix)
 call('PERSIST', KEYS[1])
-for i = 3, #ARGV, 5 do
-  local token, action, failure, text = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+for i = 3, #ARGV, 6 do
+  local token, action, failure, text, flags = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 5]
+  local gap, large = 0, find(flags, 'l', 1, true)
+  if find(flags, 'g', 1, true) then gap, failure = parked.gapped(failure) end
   local raw = call('HGET', KEYS[1], token)
   local r = raw and unpack_(raw)
   if raw and not r then
     reason = 'the record of ' .. token .. ' is not one of ours'
   elseif r then
     local target = action == 'f' and failedkey or (prefix .. 'queue:' .. r.queue)
+    local stuck
     if not len(target) then
-      reason = target .. ' is no list'
+      stuck = target .. ' is no list'
     elseif action ~= 'f' and r.start ~= '-' and not utyped(target) then
-      reason = target .. ':uniqueue is no set or ' .. target .. ':start_at no list'
+      stuck = target .. ':uniqueue is no set or ' .. target .. ':start_at no list'
+    elseif large then
+      stuck = parked.lacks(prefix)
+    end
+    local parks = stuck and find(flags, 'x', 1, true) and not parked.lacks(prefix)
+    if stuck and not parks then
+      reason = stuck
     else
       call('HDEL', KEYS[1], token)
+      local id = proc .. '#' .. token
+      if parks then
+        parks = action == 'f' and (large and 'F' or 'f') or action == 't' and 'r' or 'b'
+        parked.keep(prefix, id, parks, ms, r.queue, r.start, r.payload, stuck, gap, action == 'f' and failure or '')
+      end
       if action == 'f' then
-        call('RPUSH', target, failure)
+        if parks then -- it has its place
+        elseif large then
+          parked.keep(prefix, id, 'l', ms, r.queue, r.start, r.payload, 'too large for its failure record', 0, '')
+          call('RPUSH', target, failure)
+        else
+          call('RPUSH', target, parked.whole(failure, gap, r.payload))
+        end
         pcall_('HDEL', deathkey, corpse(r.queue, r.payload))
         for key in string.gmatch(ARGV[i + 4], '%S+') do
           if type(pcall_('GET', prefix .. key)) == 'string' then pcall_('DEL', prefix .. key) end
         end
         processed = processed + 1
+      elseif parks then
+        if action ~= 't' then died(r, action == 's') end
       elseif action == 't' then
         local start = r.start
         if start ~= '-' then start = fmt('%.0f', math.floor(ms / 1000)) end

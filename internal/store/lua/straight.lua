@@ -14,10 +14,14 @@
 -- ARGV    prefix, proc, master, head; then
 --         per plain completion: token
 --         per plain completion with a lock, which are the first of these: its key
---         per other completion: token, kind (d f r b t), queue, lock key, flags (c capped,
+--         per other completion: token, kind (d f r b t, u its payload stands elsewhere),
+--           queue, lock key, flags (c capped,
 --           h holds class locks, k somebody wanted it to end, s it goes back after it has
---           run, n its attempts are counted), worker if mirrored else '', deaths, failure
---           record or '', with n behind the count (see counted in exchange), delay (ms)
+--           run, n its attempts are counted, g the payload is missing in its failure
+--           record, l its payload is too large for that, x it is parked if it cannot be
+--           written, see parked), worker if mirrored else '', deaths, failure
+--           record or '', with n behind the count (see counted in exchange), with g behind
+--           where the payload belongs, of a u behind what has it, delay (ms)
 --         if anything is wanted: all wants in one text, then all queues in one, of which
 --           no more is read than is looked at
 --         per name: queue, SHA-1 of a payload, what its lock is called
@@ -38,13 +42,14 @@
 -- Of each queue there is the length of its name (four bytes), the length of its mode (one
 -- byte; 0: as that of the one before), its mode and its name. A mode is the cap (0 none)
 -- and flags: l locked, k its locks are named in Go, u unique, s strict.
--- RETURNS {'FENCED'} if the process has no valid lease, or has not beaten for long: nothing was done;
+-- RETURNS {'FENCED'} if the process has no valid lease, or wants jobs and has not beaten for
+--         long: nothing was done;
 --         {'+' and the marks of the completions (see below), more (1|0), record, …}
 --         from a call that went straight, for the first of the wants; else
 --         {'OK', bounced, more (1|0), one of 1 (applied) 0 (late) x (stuck)
---          u (applied; it was a duplicate) for each completion as one text, the plain ones
---          first,
---          {reasons of the stuck}, {queues that are no lists}, {queues that were
+--          u (applied; it was a duplicate) p (applied; it was parked) for each completion
+--          as one text, the plain ones first,
+--          {reasons of the stuck and parked}, {queues that are no lists}, {queues that were
 --          out of step}, {queue, payload to name, …}, how many suspects wait in the
 --          queues if this call has met any, token, record, …}
 
@@ -67,13 +72,13 @@ local ms, us = now()
 local clock = fmt('%d', ms)
 do
   -- A lease that has not been extended for a while may be of the time before the clock
-  -- went forward: a beat notices. Of two times with as many digits the later is the larger text.
+  -- went forward: a beat notices, before jobs are taken. Of two times with as many digits the later is the larger text.
   local a, b, c, d = byte(ARGV[4], 32, 35)
   a = ms + ((a * 256 + b) * 256 + c) * 256 + d
   local lease, least = query('ZSCORE', prefix .. 'resqued:procs', proc), fmt('%d', a)
   if type(lease) ~= 'string' or #lease ~= #least or lease < least then
     lease = tonumber(type(lease) == 'string' and lease or 0)
-    if not lease or lease < a then return {'FENCED'} end
+    if not lease or lease < (nwant > 0 and a or ms) then return {'FENCED'} end
   end
 end
 

@@ -75,7 +75,7 @@ var defects = []defect{
 	{"I4", "the end of a job counts though others have recovered it", []edit{
 		{exchange, `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == -1 then`},
 		{straight, `if there[token] == c then`, `if true then`},
-		{straight, `if not lease or lease < a then return {'FENCED'} end`, ``},
+		{straight, `if not lease or lease < (nwant > 0 and a or ms) then return {'FENCED'} end`, ``},
 	}, cut, []string{"C1"}},
 	{"I4", "a process that was given up for dead is not told", []edit{
 		{lua + "beat.lua", `if not lasts or lasts == 0 then return {'FENCED'} end`, ``},
@@ -91,6 +91,6 @@ var defects = []defect{
 		{master, `if m.roundAt.IsZero() || m.due(m.roundAt) {`, `if m.roundAt.IsZero() {`},
 	}, gone, []string{"C6"}},
 	{"I6", "a master leaves its own dead to others", []edit{
-		{"internal/master/recover.go", `m.unburied[w.proc] = true`, `return`},
+		{"internal/master/recover.go", `m.unburied[w.proc] = orderly`, `return`},
 	}, kills, []string{"C6"}},
 }

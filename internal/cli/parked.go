@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// parkedLimit is how many parked jobs are listed unless told otherwise.
+const parkedLimit = 1000
+
+// The states of what is parked.
+const (
+	parkedKept  = "kept"  // a failure refers to it
+	parkedWaits = "waits" // for its place
+	parkedGone  = "gone"  // there is no payload
+)
+
+// parkedView is what is parked of one job.
+type parkedView struct {
+	ID       string    `json:"id"`
+	State    string    `json:"state"`
+	Queue    string    `json:"queue"`
+	Bytes    int64     `json:"bytes"`
+	ParkedAt time.Time `json:"parked_at"`
+	Reason   string    `json:"reason"`
+	// Key is where its payload is in Redis.
+	Key string `json:"key"`
+}
+
+func (a *app) parkedCommand() *cobra.Command {
+	limit := parkedLimit
+	ls := func(c *cobra.Command, _ []string) error {
+		if limit < 1 {
+			return usage("", "--limit %d: use 1 or more", limit)
+		}
+		return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.listParked(ctx, s, limit) })
+	}
+	parent := &cobra.Command{
+		Use: "parked", Short: "list jobs whose end could not be written, put them back or remove them", RunE: ls,
+		Long: `List what could not be written where it belongs. STATE is
+
+  waits  a key that holds something else is in the way of the job's end, see REASON. When
+         that key is moved away or removed, the job takes its place within half a minute
+  kept   the payload of a failed job, too large for its failure record, which refers to it.
+         "failed retry" has it run again`,
+		Example: "  " + a.name + " parked\n  " + a.name + " parked payload ID > payload.json\n  " + a.name + " parked retry ID",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownVerb(c, args[0])
+			}
+			return nil
+		},
+	}
+	list := &cobra.Command{
+		Use: "ls", Short: "list what is parked (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
+	}
+	for _, c := range []*cobra.Command{parent, list} {
+		c.Flags().IntVar(&limit, "limit", parkedLimit, "how many at most, the oldest first")
+		_ = c.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
+	}
+	payload := &cobra.Command{
+		Use: "payload ID", Short: "write the payload to standard output, as it was pushed", Args: exactly(1, "one id"),
+		ValidArgsFunction: a.live(parkedNames),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
+				payload, err := s.ParkedBytes(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				if payload == nil {
+					return a.noParked(ctx, s, args[0])
+				}
+				_, err = a.stdout.Write(payload)
+				return err
+			})
+		},
+	}
+	retry := &cobra.Command{
+		Use: "retry ID…", Short: "put jobs where they belong now",
+		Long: `Put jobs where they belong now: what waits there where it was to go, and the payload of
+a failed job to the tail of its queue. Its failure record stays.`,
+		Args: someParked, ValidArgsFunction: a.live(parkedNames),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.eachParked(c, args, "put back", func(ctx context.Context, s *store.Store, id string) error { return s.Replace(ctx, id) })
+		},
+	}
+	yes := false
+	remove := &cobra.Command{
+		Use: "rm ID…", Short: "remove parked jobs for good, payloads and all",
+		Long: "Remove parked jobs for good, payloads and all. On a terminal it asks first; elsewhere it\nneeds --yes.",
+		Args: someParked, ValidArgsFunction: a.live(parkedNames),
+		RunE: func(c *cobra.Command, args []string) error {
+			if !yes {
+				if err := a.confirm("remove " + plural(len(args), "parked job")); err != nil {
+					return err
+				}
+			}
+			return a.eachParked(c, args, "removed", func(ctx context.Context, s *store.Store, id string) error {
+				_, err := s.DropParked(ctx, id)
+				return err
+			})
+		},
+	}
+	remove.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	parent.AddCommand(list, payload, retry, remove)
+	return parent
+}
+
+// someParked demands one id at least.
+func someParked(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usage("See: "+c.Parent().CommandPath(), "which parked job?")
+	}
+	return nil
+}
+
+func (a *app) listParked(ctx context.Context, s *store.Store, limit int) error {
+	jobs, total, err := s.Parked(ctx, limit)
+	if err != nil {
+		return err
+	}
+	l := &listing{partial: int64(len(jobs)) < total, columns: []column{
+		{title: "ID"}, {title: "STATE"}, {title: "QUEUE"}, {title: "SIZE", right: true}, {title: "AGE", right: true}, {title: "REASON"},
+		{title: "KEY", wide: true},
+	}}
+	now := time.Now()
+	for _, j := range jobs {
+		v := &parkedView{ID: j.ID, State: parkedWaits, Queue: j.Queue, Bytes: max(j.Size, 0), ParkedAt: j.At, Reason: j.Reason, Key: j.Key}
+		switch {
+		case j.Size < 0:
+			v.State = parkedGone
+		case j.Kind == store.ParkedPayload:
+			v.State = parkedKept
+		}
+		l.add(v.ID, v, v.ID, v.State, v.Queue, size(v.Bytes), since(v.ParkedAt, now), v.Reason, v.Key)
+	}
+	if err := a.print(l); err != nil {
+		return err
+	}
+	if a.flags.output == outJSON || a.flags.output == outName {
+		return nil
+	}
+	if l.partial {
+		a.note("only %d of %d are shown; see --limit", len(jobs), total)
+	}
+	if total == 0 {
+		a.note("nothing is parked")
+	}
+	return nil
+}
+
+// eachParked does something with parked jobs that are there, one after the other.
+func (a *app) eachParked(c *cobra.Command, ids []string, done string, do func(ctx context.Context, s *store.Store, id string) error) error {
+	return a.withStore(c, func(ctx context.Context, s *store.Store) error {
+		known, err := parkedNames(ctx, s)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			payload, err := s.ParkedBytes(ctx, id)
+			switch {
+			case err != nil:
+				return err
+			case payload == nil:
+				return notFound("parked job", id, known, a.name+" parked")
+			}
+		}
+		var text strings.Builder
+		for _, id := range ids {
+			if err := do(ctx, s, id); err != nil {
+				_ = a.printText(text.String())
+				return fmt.Errorf("parked job %s: %w", wire.Printable(id, 300), err)
+			}
+			fmt.Fprintf(&text, "%s %s\n", done, wire.Printable(id, 300))
+		}
+		return a.printText(text.String())
+	})
+}
+
+func (a *app) noParked(ctx context.Context, s *store.Store, id string) error {
+	known, err := parkedNames(ctx, s)
+	if err != nil {
+		return err
+	}
+	return notFound("parked job", id, known, a.name+" parked")
+}
+
+func parkedNames(ctx context.Context, s *store.Store) ([]string, error) {
+	jobs, _, err := s.Parked(ctx, parkedLimit)
+	names := make([]string, len(jobs))
+	for i, j := range jobs {
+		names[i] = j.ID
+	}
+	return names, err
+}
+
+// noteParked says below another list that something is parked.
+func (a *app) noteParked(ctx context.Context, s *store.Store) {
+	if a.flags.output == outJSON || a.flags.output == outName {
+		return
+	}
+	if n, err := s.ParkedCount(ctx); err == nil && n > 0 {
+		verb := "are"
+		if n == 1 {
+			verb = "is"
+		}
+		a.note("%s %s parked: what could not be written where it belongs; see: %s parked", plural(int(n), "job"), verb, a.name)
+	}
+}

@@ -1,0 +1,92 @@
+-- unpark puts where it belongs what was parked: of what waits for its place that whose turn
+-- it is, or what is named. See parked.
+--
+-- KEYS[1] resqued:parking
+-- ARGV    prefix, how many at most, ids; of one that is named the job goes to the tail of
+--         its queue if a failure record refers to its payload
+-- RETURNS {how many were moved, 1 if there may be more, reason for one that was not or ''}
+
+local prefix, most, moved, bytes, reason = ARGV[1], tonumber(ARGV[2]), 0, 0, ''
+local failedkey, all = prefix .. 'failed', prefix .. 'resqued:parked'
+local ms = now()
+
+local ids = {unpack(ARGV, 3)}
+local named = #ids > 0
+if not named then
+  ids = query('ZRANGEBYSCORE', KEYS[1], '-inf', fmt('%.0f', ms), 'LIMIT', 0, most)
+  if ids.err or #ids == 0 then return {0, 0, ''} end
+end
+
+need(KEYS[1], 'ZADD', 'ZREM', 'PERSIST')
+need(all, 'HDEL', 'HSET')
+need(all .. ':', 'DEL')
+need(failedkey, 'RPUSH')
+need(prefix .. 'queue:', 'LLEN', 'LPUSH', 'RPUSH')
+needcompanions(prefix)
+call('PERSIST', KEYS[1]) -- the first write: a full server does not refuse the rest
+
+-- read returns what is parked under an id, or nil.
+local function read(id)
+  local meta, payload = pcall_('HGET', all, id), pcall_('GET', all .. ':' .. id)
+  if type(meta) ~= 'string' or type(payload) ~= 'string' then return nil end
+  local kind, at, start, gap, q, r, n, i = match(meta, '^1 (%a) (%d+) ([%d-]+) (%d+) (%d+) (%d+) (%d+)\n()')
+  if not kind then return nil end
+  q, r = tonumber(q), tonumber(r)
+  return {
+    kind = kind, at = at, start = start, gap = tonumber(gap), payload = payload,
+    queue = sub(meta, i, i + q - 1), reason = sub(meta, i + q, i + q + r - 1), text = sub(meta, i + q + r),
+  }
+end
+
+-- place puts one where it belongs, or returns what is in the way.
+local function place(id, p)
+  if p.kind == 'f' or p.kind == 'F' then
+    if not len(failedkey) then return failedkey .. ' is no list' end
+    call('RPUSH', failedkey, parked.whole(p.text, p.gap, p.payload))
+    if p.kind == 'F' then
+      call('ZREM', KEYS[1], id)
+      parked.keep(prefix, id, 'l', tonumber(p.at), p.queue, p.start, p.payload, 'too large for its failure record', 0, '')
+      return
+    end
+  else
+    local key, start = prefix .. 'queue:' .. p.queue, p.start
+    if not len(key) then return key .. ' is no list' end
+    if start ~= '-' and not utyped(key) then return key .. ':uniqueue is no set or ' .. key .. ':start_at no list' end
+    if p.kind == 't' then
+      local n, value, ttl, at = match(p.text, '^(%d+) (%d+) (%d+)\n()')
+      local count = prefix .. sub(p.text, at, at + tonumber(n) - 1)
+      if refused(query('GET', count)) then return count .. ' is no string' end
+      if ttl == '0' then call('SET', count, value) else call('SET', count, value, 'EX', ttl) end
+    end
+    if p.kind == 'b' then
+      forget_seen(prefix, p.queue) -- as in recover
+    elseif start ~= '-' then
+      start = fmt('%.0f', math.floor(ms / 1000))
+    end
+    putback(prefix, p.queue, p.payload, start, p.kind == 'b')
+  end
+  parked.drop(prefix, id)
+end
+
+local more = #ids == most and 1 or 0
+for _, id in ipairs(ids) do
+  if bytes > 4194304 then
+    more = 1
+    break
+  end
+  local p = read(id)
+  if not p then
+    call('ZREM', KEYS[1], id) -- somebody has removed it
+    if named then reason = 'nothing is parked under ' .. id end
+  else
+    bytes = bytes + #p.payload
+    local stuck = place(id, p)
+    if stuck then
+      reason = stuck
+      if p.kind ~= 'l' then call('ZADD', KEYS[1], fmt('%.0f', ms + 10000), id) end
+    else
+      moved = moved + 1
+    end
+  end
+end
+return {moved, more, reason}
