@@ -127,7 +127,12 @@ func (a *app) listParked(ctx context.Context, s *store.Store, limit int) error {
 		return err
 	}
 	l := &listing{partial: int64(len(jobs)) < total, columns: []column{
-		{title: "ID"}, {title: "STATE"}, {title: "QUEUE"}, {title: "SIZE", right: true}, {title: "AGE", right: true}, {title: "REASON"},
+		{title: "ID"},
+		{title: "STATE"},
+		{title: "QUEUE"},
+		{title: "SIZE", right: true},
+		{title: "AGE", right: true},
+		{title: "REASON"},
 		{title: "KEY", wide: true},
 	}}
 	now := time.Now()

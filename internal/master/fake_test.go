@@ -507,6 +507,7 @@ type fakeRedis struct {
 	bad      []string
 	orphans  []string
 	ahead    time.Duration // of its clock
+	full     error         // there is no place for what is to be moved
 	procs    []string
 	fenced   []string
 	verdicts []string // "token requeue", "token fail"
@@ -609,6 +610,9 @@ func (r *fakeRedis) Recover(_ context.Context, name string, verdicts []store.Ver
 		return r.down
 	}
 	for _, v := range verdicts {
+		if r.full != nil && !v.Park {
+			return r.full
+		}
 		if v.Kill != nil {
 			r.answers = append(r.answers, *v.Kill)
 		}

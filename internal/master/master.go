@@ -13,7 +13,7 @@
 // that are ready in time; apart.go processes
 // for jobs that have to run alone; lookout.go who looks for jobs; signals.go what signals
 // do; reap.go, oom.go and sweep.go the end of a worker process; reload.go a new configuration;
-// recover.go, policy.go and janitor.go the jobs of the dead; heal.go unique queues;
+// recover.go, policy.go and janitor.go the jobs of the dead; clock.go that of Redis; heal.go unique queues;
 // status.go what people see.
 package master
 

@@ -192,6 +192,37 @@ func TestRecover(t *testing.T) {
 		require.NoError(t, f.over())
 	})
 
+	bubble(t, "at the end it hardly waits for Redis if only registrations are left there", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.set(func() { f.redis.down = errors.New("connection refused") })
+		f.signal(syscall.SIGQUIT)
+		up[0].leave(9, proc.Listed)
+		up[1].leave(9, proc.Listed)
+		f.wait(briefTries + time.Second)
+		require.False(t, f.running())
+		require.NoError(t, f.over())
+	})
+
+	bubble(t, "nobody is suspected whose process has left before Redis took its end", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 2))
+		up[0].leave(9, proc.Untidy)
+		require.Equal(t, []string{"a requeue"}, f.redis.seen())
+		require.Empty(t, f.redis.suspects)
+	})
+
+	bubble(t, "what cannot be moved is parked after a few tries", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0))
+		f.redis.set(func() { f.redis.full = errors.New("queue:mail is no list") })
+		up[0].crash()
+		f.wait(time.Minute)
+		require.Equal(t, []string{"a requeue"}, f.redis.seen())
+	})
+
 	bubble(t, "jobs that cannot be read stay, and harm nothing", func(t *testing.T) {
 		f := setup(t)
 		up := f.up(2)

@@ -99,6 +99,8 @@ func (s *Store) AcquireLock(ctx context.Context, req AcquireRequest) (AcquireRep
 	marker := ""
 	if req.Loner {
 		marker = s.key(MarkerKey(req.Key))
+	} else {
+		req.Queue, req.Payload = "", nil // they are for the marker, and may be large
 	}
 	list, err := s.evalLock(ctx, acquireScript, req.HeldLock,
 		s.ttl(req.HeldLock), marker, flag(req.Elsewhere), req.Queue, req.Payload, s.leaseLeft())

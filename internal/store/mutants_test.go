@@ -82,7 +82,7 @@ var mutants = []mutant{
 	{"what others would write anew waits where they may", "delay", `if closing(payload, i) ~= #payload - 1 or byte(payload, #payload) ~= 125 then return nil end`, `payload = '{"class":"A","args":' .. sub(payload, i, closing(payload, i)) .. '}'`},
 	{"a list of delayed jobs is not known", "delay", `call('ZADD', prefix .. 'delayed_queue_schedule', at, at)`, ``},
 
-	{"a job that runs again is not counted", "exchange", `keep_count(count, failure, pause)
+	{"a job that runs again is not counted", "exchange", `if not parks then keep_count(count, failure, pause) end
       failed`, `failed`},
 	{"a count stays when its job has ended", "exchange", `then
       forget_count(count)`, `then`},

@@ -25,7 +25,8 @@ func TestParkedEnds(t *testing.T) {
 			there     func(f *fixture) []string
 		}{
 			{
-				"a failure", "failed", store.Completion{Kind: store.Failed, Failure: store.Record([]byte(`{"a":1}`))},
+				"a failure", "failed",
+				store.Completion{Kind: store.Failed, Failure: store.Record([]byte(`{"a":1}`))},
 				func(f *fixture) []string { return f.list("failed") },
 			},
 			{
@@ -34,11 +35,13 @@ func TestParkedEnds(t *testing.T) {
 				func(f *fixture) []string { return f.list("failed") },
 			},
 			{
-				"a job that runs again", "queue:q", store.Completion{Kind: store.Requeued},
+				"a job that runs again", "queue:q",
+				store.Completion{Kind: store.Requeued},
 				func(f *fixture) []string { return f.list("queue:q") },
 			},
 			{
-				"a job that was never started", "queue:q", store.Completion{Kind: store.Returned},
+				"a job that was never started", "queue:q",
+				store.Completion{Kind: store.Returned},
 				func(f *fixture) []string { return f.list("queue:q") },
 			},
 			{

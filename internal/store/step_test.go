@@ -191,3 +191,31 @@ func TestClockGoesForward(t *testing.T) {
 		}
 	})
 }
+
+// When the clock goes back, what waits for a pause does not wait for so much longer.
+func TestClockGoesBack(t *testing.T) {
+	t.Parallel()
+	f, step := stepped(t)
+	f.register("h:b:1-2:0.0")
+	f.push("q", job("A", "[1]"))
+	held := f.exchange(store.ExchangeRequest{Proc: "h:b:1-2:0.0", Wants: f.wants(1), Queues: locked("q")}).Jobs
+	f.exchange(store.ExchangeRequest{Proc: "h:b:1-2:0.0", Completions: []store.Completion{{Job: &held[0], Kind: store.Requeued, Delay: time.Minute}}})
+	for _, r := range f.EnqueueLater(t.Context(), []store.LaterJob{{Queue: "q", Payload: []byte(`{"class":"B","args":[],"x":1}`), At: time.Now().Add(2 * time.Minute)}}) {
+		require.NoError(t, r.Err)
+	}
+	step(-time.Hour)
+	f.beat("p1")
+	f.beat("p2")
+	due, err := f.MoveDue(t.Context(), nil)
+	require.NoError(t, err)
+	require.InDelta(t, time.Minute, due.Next, float64(50*time.Second))
+	var at []float64
+	for _, z := range f.redis.ZRangeWithScores(t.Context(), f.key("resqued:delayed"), 0, -1).Val() {
+		at = append(at, z.Score)
+	}
+	require.Len(t, at, 2)
+	require.InDelta(t, float64(time.Now().Add(2*time.Minute).UnixMilli()), at[1], 60_000, "a time is a time")
+	jobs, err := f.Exchange(t.Context(), store.ExchangeRequest{Proc: "p1", Wants: f.wants(1), Queues: locked("q")})
+	require.NoError(t, err)
+	require.Empty(t, jobs.Jobs)
+}

@@ -4,7 +4,7 @@
 // What is where: exchange.go is the hot path (end jobs, reserve jobs), process.go
 // the life of a worker process (register, beat, unregister), recovery.go what a
 // master does for the dead, push.go, dequeue.go and failed.go what goes into queues and
-// out of them without being run, unique.go how unique queues are healed, pause.go which
+// out of them without being run, parked.go the ends of jobs that have no place, unique.go how unique queues are healed, pause.go which
 // queues have to wait, cron.go schedules, inspect.go what people look at, wait.go how a
 // process waits for jobs instead of asking.
 package store

@@ -41,8 +41,13 @@ func EncodePayload(class string, args any) ([]byte, error) {
 	return b, nil
 }
 
-// Running returns the value of worker:<id> for a job that runs since runAt.
-func Running(queue string, runAt time.Time, payload []byte) []byte {
+// Running returns the value of worker:<id> for a job that runs since runAt. It is for
+// pages: of a large payload it names only the class.
+func Running(queue string, runAt time.Time, class string, payload []byte) []byte {
+	if len(payload) > maxInline {
+		stub := AppendString([]byte(`{"class":`), cut(class, maxExceptionText))
+		payload = fmt.Appendf(stub, `,"args":["%d bytes"]}`, len(payload))
+	}
 	b := make([]byte, 0, 64+len(queue)+len(payload))
 	b = append(b, `{"queue":`...)
 	b = AppendString(b, queue)

@@ -67,7 +67,9 @@ func TestEncodePayload(t *testing.T) {
 
 func TestRunning(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, string(golden(t, "running.json")), string(Running("mail", example, []byte(`{"class":"Mail","args":[1, "<>"]}`))))
+	require.Equal(t, string(golden(t, "running.json")), string(Running("mail", example, "Mail", []byte(`{"class":"Mail","args":[1, "<>"]}`))))
 	require.JSONEq(t, `{"queue":"q","run_at":"2026-11-20T14:56:21Z","payload":{"class":"Resqued::InvalidPayload","args":["eA=="]}}`,
-		string(Running("q", example, []byte("x"))))
+		string(Running("q", example, "", []byte("x"))))
+	require.Equal(t, `{"queue":"q","run_at":"`+FormatISOUTC(example)+`","payload":{"class":"A","args":["200025 bytes"]}}`,
+		string(Running("q", example, "A", []byte(`{"class":"A","args":["`+strings.Repeat("x", 200_000)+`"]}`))))
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha1" //nolint:gosec // a name for people to compare
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 	"strconv"
 )
 
@@ -42,7 +43,7 @@ func (f Failure) Parts(id string) (text []byte, gap int, reference []byte) {
 		gap = len(before)
 		text = append(append(make([]byte, 0, len(before)+len(after)), before...), after...)
 	}
-	return text, gap, append(r.append(before[:len(before):len(before)]), after...)
+	return text, gap, append(r.append(slices.Clip(before)), after...)
 }
 
 func (r Reference) append(b []byte) []byte {

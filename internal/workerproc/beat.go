@@ -72,7 +72,7 @@ func (p *Process) mirror() {
 			j.mirrored = true
 			mirrors = append(mirrors, store.Mirror{
 				Token: j.Token, Worker: j.Worker,
-				Value: wire.Running(j.Queue, j.StartedAt, j.Payload),
+				Value: wire.Running(j.Queue, j.StartedAt, j.job.Class, j.Payload),
 			})
 		}
 	}

@@ -72,6 +72,7 @@ func (p *Process) nameAll(unnamed []store.LockName) []store.LockName {
 func (p *Process) insist(l *lane, req store.ExchangeRequest) exchangeResult {
 	backoff := 20 * time.Millisecond
 	var down time.Time
+	failed := 0            // answers that the script did not come to its end
 	var sent time.Duration // of the first try that may have taken locks
 	for {
 		l.sending++
@@ -114,10 +115,60 @@ func (p *Process) insist(l *lane, req store.ExchangeRequest) exchangeResult {
 					zap.Int("ended", len(req.Completions)), zap.Int("wanted", len(req.Wants)))
 				down = time.Now()
 			}
+			if !store.Unreachable(err) && !store.Unexecuted(err) {
+				failed++
+			}
+			if failed >= apartAfter && len(req.Completions) > 0 {
+				return p.oneByOne(l, req)
+			}
 		}
 		p.sleep(p.work, backoff/2+time.Duration(rand.Int64N(int64(backoff))))
 		backoff = min(backoff*2, 2*time.Second)
 	}
+}
+
+// apartAfter is after how many failures of its script a request is taken apart.
+const apartAfter = 4
+
+// oneByOne ends each job of a request by itself, because the script fails on one of them:
+// the others must not wait for that. Nothing is asked for. What an earlier try may have
+// taken all the same, beats will tell of, and it goes back to its queue.
+func (p *Process) oneByOne(l *lane, req store.ExchangeRequest) exchangeResult {
+	r := exchangeResult{lane: l, req: req, reply: store.ExchangeReply{
+		Applied: make([]bool, len(req.Completions)), Stuck: map[int]string{}, Parked: map[int]string{},
+	}}
+	r.req.Repeat = true // some may have been applied
+	for i := 0; i < len(req.Completions) && p.work.Err() == nil; {
+		l.sending++
+		one := store.ExchangeRequest{
+			Proc: req.Proc, Master: req.Master, Completions: req.Completions[i : i+1 : i+1], Lane: l.number, Sending: l.sending, Repeat: true,
+		}
+		reply, err := p.d.Store.Exchange(p.work, one)
+		switch {
+		case err == nil:
+			r.reply.Applied[i] = reply.Applied[0]
+			if reason, ok := reply.Stuck[0]; ok {
+				r.reply.Stuck[i] = reason
+			}
+			if reason, ok := reply.Parked[0]; ok {
+				r.reply.Parked[i] = reason
+			}
+			i++
+			continue
+		case errors.Is(err, store.ErrFenced):
+			if _, err := p.d.Store.Beat(p.work, store.BeatRequest{Proc: p.name.Proc}); errors.Is(err, store.ErrFenced) {
+				r.err = ErrFenced
+				return r
+			}
+		case !store.Unreachable(err) && !store.Unexecuted(err):
+			r.reply.Stuck[i] = err.Error()
+			i++
+			continue
+		}
+		p.sleep(p.work, 100*time.Millisecond)
+	}
+	r.err = p.work.Err()
+	return r
 }
 
 // renewed returns since when the locks of jobs count that were taken at sent. Where

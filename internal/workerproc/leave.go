@@ -67,7 +67,7 @@ func (p *Process) leaveUnrecorded() {
 	for _, l := range p.lanes {
 		untold += len(l.ended)
 	}
-	limit := max(p.cfg.TermTimeout, hurried)
+	limit := p.cfg.TermTimeout
 	if untold == 0 {
 		limit = hurried
 	}

@@ -31,7 +31,7 @@ func (s stranger) register(t *testing.T, d *harness.Daemon) {
 	require.NoError(t, d.Client.Set(t.Context(), d.Key("worker:"+s.id+":started"), wire.FormatStart(time.Now()), 0).Err())
 	require.NoError(t, d.Client.Set(t.Context(), d.Key("stat:processed:"+s.id), 7, 0).Err())
 	if s.working {
-		running := wire.Running("mail", time.Now(), []byte(`{"class":"A","args":[1]}`))
+		running := wire.Running("mail", time.Now(), "A", []byte(`{"class":"A","args":[1]}`))
 		require.NoError(t, d.Client.Set(t.Context(), d.Key("worker:"+s.id), running, 0).Err())
 	}
 	if !s.beat.IsZero() {

@@ -259,7 +259,7 @@ func (r *rubyWorker) once(ctx context.Context, spare ...string) (worked bool, er
 
 func (r *rubyWorker) work(ctx context.Context, queue, payload string) error {
 	// Worker#working_on
-	if err := r.client.Set(ctx, r.key("worker:"+r.id), wire.Running(queue, time.Now(), []byte(payload)), 0).Err(); err != nil {
+	if err := r.client.Set(ctx, r.key("worker:"+r.id), wire.Running(queue, time.Now(), "", []byte(payload)), 0).Err(); err != nil {
 		return err
 	}
 	var job struct {
