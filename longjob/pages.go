@@ -38,7 +38,7 @@ func WorkPages[P any](ctx context.Context, r *Runner, key string, fn func(ctx co
 		}
 		var page Page[P]
 		var next json.RawMessage
-		inner := fmt.Sprintf("%s#%d", s.name, s.place.N)
+		inner := fmt.Sprintf("%s%s%d", s.name, scopeEnd, s.place.N)
 		err := r.unit(ctx, func(ctx context.Context) (err error) {
 			if page, err = fn(within(ctx, inner), from); err != nil {
 				return err
@@ -47,14 +47,14 @@ func WorkPages[P any](ctx context.Context, r *Runner, key string, fn func(ctx co
 				return fmt.Errorf("longjob: the next page of step %q: %w", key, err)
 			}
 			return nil
-		}, func() error {
+		}, func() (*change, error) {
 			s.place.N += page.Done
 			s.place.Value = next
 			total := page.Total
 			if total > 0 { // an estimate, maybe
 				total = max(total, s.place.N)
 			}
-			return s.mark(inner, total)
+			return s.mark(inner, total, nil)
 		})
 		switch {
 		case err != nil:

@@ -40,8 +40,9 @@ type Runner struct {
 	message   string
 	warning   string
 	steps     []Step
-	top       string    // the step of steps that is under way
-	ticked    time.Time // until when its time is counted
+	touched   map[string]bool // the steps of steps that this slice has come across
+	top       string          // the step of steps that is under way
+	ticked    time.Time       // until when its time is counted
 	savedAt   time.Time
 	news      bool // a command has told of progress that is not saved
 
@@ -60,7 +61,7 @@ type every struct {
 func newRunner(s *store.Store, slice store.LongSlice, class string, o Options, record store.LongRecord) *Runner {
 	r := &Runner{
 		store: s, slice: slice, class: class, o: o, ctx: context.Background(), cancel: func(error) {},
-		state: record.State, dirty: map[string]bool{}, began: time.Now(), savedAt: time.Now(),
+		state: record.State, dirty: map[string]bool{}, touched: map[string]bool{}, began: time.Now(), savedAt: time.Now(),
 		ranBefore: time.Duration(record.Number("ran")) * time.Millisecond,
 		units:     record.Number("units"), unitTime: time.Duration(record.Number("unit_ms")) * time.Millisecond,
 		failures: int(record.Number("failures")), message: record.Fields["message"], warning: record.Fields["warning"],
@@ -147,8 +148,8 @@ func (r *Runner) WorkUnit(ctx context.Context, fn func(ctx context.Context) erro
 }
 
 // unit runs fn in a layer of its own. If fn returns nil, the layer becomes part of the
-// state, together with what done puts there, r.mu held, and that is saved.
-func (r *Runner) unit(ctx context.Context, fn func(ctx context.Context) error, done func() error) error {
+// state, together with the change that done returns, r.mu held, and that is saved.
+func (r *Runner) unit(ctx context.Context, fn func(ctx context.Context) error, done func() (*change, error)) error {
 	layer := map[string]*string{}
 	r.mu.Lock()
 	r.layers = append(r.layers, layer)
@@ -188,7 +189,7 @@ func (r *Runner) unit(ctx context.Context, fn func(ctx context.Context) error, d
 }
 
 // settle makes what a unit has set part of the state. leaf: no unit has ended within it.
-func (r *Runner) settle(layer map[string]*string, ended int, took time.Duration, done func() error) (leaf bool, err error) {
+func (r *Runner) settle(layer map[string]*string, ended int, took time.Duration, done func() (*change, error)) (leaf bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.yielded {
@@ -196,11 +197,22 @@ func (r *Runner) settle(layer map[string]*string, ended int, took time.Duration,
 		r.warning = swallowed
 		return false, ErrYield
 	}
+	c := &change{set: map[string]*string{}, kept: func() {}}
+	if done != nil {
+		if c, err = done(); err != nil {
+			return false, err
+		}
+	}
 	for key, value := range layer {
+		c.set[key] = value
+	}
+	if err := r.keep(c); err != nil {
+		return false, err
+	}
+	for key := range layer {
 		for _, outer := range r.layers {
 			delete(outer, key)
 		}
-		r.put(key, value)
 	}
 	leaf = r.ended == ended
 	r.ended++
@@ -208,10 +220,7 @@ func (r *Runner) settle(layer map[string]*string, ended int, took time.Duration,
 		r.units++
 		r.unitTime += took
 	}
-	if done != nil {
-		err = done()
-	}
-	return leaf, err
+	return leaf, nil
 }
 
 const swallowed = "the function went on, or returned no error, though its slice was over: return what the runner returns"

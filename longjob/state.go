@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 )
 
-// Keys of the state: what the program keeps, and how far the steps are.
+// Keys of the state: what the program keeps, how far the steps are, and which items of them
+// are done.
 const (
-	stateOwn  = "s:"
-	stateStep = "o:"
+	stateOwn   = "s:"
+	stateStep  = "o:"
+	stateItems = "d:"
 )
 
 // State returns what the run remembers under a key, or def if it has never been set.
@@ -74,17 +78,78 @@ func (r *Runner) set(key string, value *string) error {
 	return r.merge(map[string]*string{key: value})
 }
 
+// change is what is to become part of the state, or nothing of it.
+type change struct {
+	set  map[string]*string // nil = cleared
+	kept func()             // called when it has
+}
+
 // merge sets keys, and clears those whose value is nil: all of them, or none if the state
 // would be too large.
 func (r *Runner) merge(changes map[string]*string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// As if all that units have set by now had come to stay.
-	size, grows, pending := r.size, "", map[string]*string{}
-	for _, layer := range r.layers {
-		maps.Copy(pending, layer)
+	if err := r.fits(changes); err != nil {
+		return err
 	}
-	maps.Copy(pending, changes)
+	for k, v := range changes {
+		if n := len(r.layers); n > 0 {
+			r.layers[n-1][k] = v
+		} else {
+			r.put(k, v)
+		}
+	}
+	return nil
+}
+
+// keep makes a change part of the state itself, whatever units are under way; r.mu is held.
+func (r *Runner) keep(c *change) error {
+	if err := r.fits(c.set); err != nil {
+		return err
+	}
+	for k, v := range c.set {
+		r.put(k, v)
+	}
+	c.kept()
+	return nil
+}
+
+// fits returns an error if the state would be too large with some changes. Before that it
+// has the state, and the changes, without what is remembered of single items: steps can do
+// without. r.mu is held.
+func (r *Runner) fits(changes map[string]*string) error {
+	size, grows := r.sizeWith(changes)
+	if grows == "" || size <= r.o.StateLimit {
+		return nil
+	}
+	for key := range r.state {
+		if strings.HasPrefix(key, stateItems) {
+			r.put(key, nil)
+		}
+	}
+	maps.DeleteFunc(changes, func(key string, value *string) bool { return value != nil && strings.HasPrefix(key, stateItems) })
+	if size, grows = r.sizeWith(changes); grows == "" || size <= r.o.StateLimit {
+		return nil
+	}
+	what := strconv.Quote(strings.TrimPrefix(grows, stateOwn))
+	if name, ok := strings.CutPrefix(grows, stateStep); ok {
+		what = "the place of step " + strconv.Quote(name)
+	}
+	return fmt.Errorf("%w: %d bytes with %s, the limit is %d; keep large things elsewhere", ErrStateLimit, size, what, r.o.StateLimit)
+}
+
+// sizeWith returns how large the state would be with some changes, and with all that units
+// have set by now; grows is the key with the largest of the new values, "" = there is none.
+func (r *Runner) sizeWith(changes map[string]*string) (size int, grows string) {
+	pending := changes
+	if len(r.layers) > 0 {
+		pending = map[string]*string{}
+		for _, layer := range r.layers {
+			maps.Copy(pending, layer)
+		}
+		maps.Copy(pending, changes)
+	}
+	size = r.size
 	for k, v := range pending {
 		if old, ok := r.state[k]; ok {
 			size -= len(k) + len(old)
@@ -98,17 +163,7 @@ func (r *Runner) merge(changes map[string]*string) error {
 			grows = k
 		}
 	}
-	if grows != "" && size > r.o.StateLimit {
-		return fmt.Errorf("%w: %d bytes with %q, the limit is %d; keep large things elsewhere", ErrStateLimit, size, grows, r.o.StateLimit)
-	}
-	for k, v := range changes {
-		if n := len(r.layers); n > 0 {
-			r.layers[n-1][k] = v
-		} else {
-			r.put(k, v)
-		}
-	}
-	return nil
+	return size, grows
 }
 
 // put changes the state itself; r.mu is held.

@@ -3,10 +3,11 @@ package longjob
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,17 +15,29 @@ import (
 
 // place is how far a step has come.
 type place struct {
-	// N is how many of its items are done, Last what the last one was.
+	// N is how many items this run has done, Last the hash of the last one.
 	N    int64  `json:"n,omitempty"`
 	Last string `json:"last,omitempty"`
 	// Value is the last item itself, where the step needs it to go on.
 	Value json.RawMessage `json:"value,omitempty"`
 	Done  bool            `json:"done,omitempty"`
+	// Front is how many items at the front of the list are done, Sum the checksum of these,
+	// Of how long the list was.
+	Front int64  `json:"front,omitempty"`
+	Sum   string `json:"sum,omitempty"`
+	Of    int64  `json:"of,omitempty"`
+	// Each: what is done is remembered item by item, in as many Parts of the state.
+	Each  bool `json:"each,omitempty"`
+	Parts int  `json:"parts,omitempty"`
 }
 
 // scopeKey carries where in the tree of steps a context is, so that a step within a step
 // has a name of its own for each item of the outer one.
 type scopeKey struct{}
+
+// scopeEnd ends the name of an outer step within that of an inner one. The names of
+// programs are free of it: so "a/b" is never taken for step "b" within step "a".
+const scopeEnd = "\x00"
 
 func scope(ctx context.Context) string {
 	s, _ := ctx.Value(scopeKey{}).(string)
@@ -32,19 +45,28 @@ func scope(ctx context.Context) string {
 }
 
 func within(ctx context.Context, name string) context.Context {
-	return context.WithValue(ctx, scopeKey{}, name+"/")
+	return context.WithValue(ctx, scopeKey{}, name+scopeEnd)
 }
 
 // step is one WorkOnce, WorkEach or WorkTree that is under way.
 type step struct {
 	r     *Runner
-	name  string
+	key   string // as the program calls it
+	name  string // with the steps around it
 	top   bool
 	place place
 }
 
 func (r *Runner) step(ctx context.Context, key string) (*step, error) {
-	s := &step{r: r, name: scope(ctx) + key, top: scope(ctx) == ""}
+	if strings.Contains(key, scopeEnd) {
+		return nil, fmt.Errorf("longjob: the name of step %q has a zero byte", key)
+	}
+	s := &step{r: r, key: key, name: scope(ctx) + key, top: scope(ctx) == ""}
+	if s.top {
+		r.mu.Lock()
+		r.touched[key] = true
+		r.mu.Unlock()
+	}
 	if text, ok := r.look(stateStep + s.name); ok {
 		if err := json.Unmarshal([]byte(text), &s.place); err != nil {
 			return nil, fmt.Errorf("longjob: what is saved of step %q: %w", key, err)
@@ -53,23 +75,25 @@ func (r *Runner) step(ctx context.Context, key string) (*step, error) {
 	return s, nil
 }
 
-// mark notes that a part of the step is done, and forgets the steps within it; r.mu is held.
-func (s *step) mark(inner string, total int64) error {
+// mark returns the changes of the state by which a part of the step is done: its place,
+// further ones, and that the steps within that part are forgotten. r.mu is held.
+func (s *step) mark(inner string, total int64, further map[string]*string) (*change, error) {
 	text, err := json.Marshal(s.place)
 	if err != nil {
-		return fmt.Errorf("longjob: step %q: %w", s.name, err)
-	}
-	r := s.r
-	for key := range r.state {
-		if strings.HasPrefix(key, stateStep+inner+"/") {
-			r.put(key, nil)
-		}
+		return nil, fmt.Errorf("longjob: step %q: %w", s.key, err)
 	}
 	value := string(text)
-	r.put(stateStep+s.name, &value)
-	r.progress, r.failures = true, 0
-	s.show(total)
-	return nil
+	set := map[string]*string{stateStep + s.name: &value}
+	for key := range s.r.state {
+		if strings.HasPrefix(key, stateStep+inner+scopeEnd) || strings.HasPrefix(key, stateItems+inner+scopeEnd) {
+			set[key] = nil
+		}
+	}
+	maps.Copy(set, further)
+	return &change{set: set, kept: func() {
+		s.r.progress, s.r.failures = true, 0
+		s.show(total)
+	}}, nil
 }
 
 // enter shows a step that is about to go on; what it takes from now on is its own time.
@@ -136,147 +160,23 @@ func (r *Runner) WorkOnce(ctx context.Context, key string, fn func(ctx context.C
 	if err := r.Continue(ctx); err != nil {
 		return err
 	}
-	return r.unit(ctx, func(ctx context.Context) error { return fn(within(ctx, s.name)) }, func() error {
+	return r.unit(ctx, func(ctx context.Context) error { return fn(within(ctx, s.name)) }, func() (*change, error) {
 		s.place.Done, s.place.N = true, 1
-		return s.mark(s.name, 1)
+		return s.mark(s.name, 1, nil)
 	})
 }
 
-// WorkEach runs fn for each item, each as a unit. A later slice goes on behind the last item
-// that is done, wherever that stands by then; if it is not there any more, behind as many
-// items as are done. Items must encode to JSON. The list may change between two slices, but
-// what is put before that item is not worked.
-func WorkEach[T any](ctx context.Context, r *Runner, key string, items []T, fn func(ctx context.Context, item T) error) error {
-	s, err := r.step(ctx, key)
-	if err != nil || s.place.Done {
-		return err
-	}
-	from, err := s.resume(len(items), func(i int) (string, error) { return fingerprint(items[i]) })
-	if err != nil {
-		return err
-	}
-	s.enter(int64(len(items)))
-	for _, item := range items[from:] {
-		if err := eachItem(ctx, s, item, int64(len(items)), false, fn); err != nil {
-			return err
-		}
-	}
-	return s.complete(ctx, int64(len(items)))
-}
-
-// resume returns the index of the first item that is to be done.
-func (s *step) resume(n int, print func(i int) (string, error)) (int, error) {
-	if s.place.N == 0 {
-		return 0, nil
-	}
-	matches := func(i int) (bool, error) {
-		p, err := print(i)
-		return p == s.place.Last, err
-	}
-	at := int(min(s.place.N, int64(n)))
-	if at > 0 {
-		if same, err := matches(at - 1); same || err != nil {
-			return at, err
-		}
-	}
-	for i := range n {
-		if same, err := matches(i); same || err != nil {
-			return i + 1, err
-		}
-	}
-	return at, nil
-}
-
-// WorkSeq is WorkEach for an iterator. It must yield the same items in the same order in
-// each slice: as many as are done are passed over. total, if it is known, is for the
-// progress; 0 = unknown.
-func WorkSeq[T any](ctx context.Context, r *Runner, key string, total int64, seq iter.Seq[T], fn func(ctx context.Context, item T) error) error {
-	s, err := r.step(ctx, key)
-	if err != nil || s.place.Done {
-		return err
-	}
-	s.enter(total)
-	skip := s.place.N
-	for item := range seq {
-		if skip > 0 {
-			skip--
-			continue
-		}
-		if err := eachItem(ctx, s, item, total, false, fn); err != nil {
-			return err
-		}
-	}
-	return s.complete(ctx, total)
-}
-
-// WorkChan is WorkEach for a channel, until it is closed. Each slice has to send all items
-// in the same order: as many as are done are passed over.
-func WorkChan[T any](ctx context.Context, r *Runner, key string, total int64, items <-chan T, fn func(ctx context.Context, item T) error) error {
-	return WorkSeq(ctx, r, key, total, func(yield func(T) bool) {
-		for {
-			select {
-			case item, ok := <-items:
-				if !ok || !yield(item) {
-					return
-				}
-			case <-ctx.Done():
-				// The next unit tells why; without one the step must not look complete.
-				var none T
-				yield(none)
-				return
-			}
-		}
-	}, fn)
-}
-
-// WorkAfter is WorkEach for what can be read from any point on, such as the rows of a table
-// by their key. next gets the last item that is done, nil at first, and yields those behind
-// it; an error that it yields ends the step. This is the way for very many items: what is
-// done is not read again.
-func WorkAfter[T any](ctx context.Context, r *Runner, key string, total int64,
-	next func(ctx context.Context, after *T) iter.Seq2[T, error], fn func(ctx context.Context, item T) error,
-) error {
-	s, err := r.step(ctx, key)
-	if err != nil || s.place.Done {
-		return err
-	}
-	var after *T
-	if s.place.N > 0 {
-		after = new(T)
-		if err := json.Unmarshal(s.place.Value, after); err != nil {
-			return fmt.Errorf("longjob: the last item of step %q: %w", key, err)
-		}
-	}
-	s.enter(total)
-	for item, err := range next(ctx, after) {
-		if err != nil {
-			return err
-		}
-		if err := eachItem(ctx, s, item, total, true, fn); err != nil {
-			return err
-		}
-	}
-	return s.complete(ctx, total)
-}
-
-// eachItem works one item. whole: all of it is remembered.
-func eachItem[T any](ctx context.Context, s *step, item T, total int64, whole bool, fn func(ctx context.Context, item T) error) error {
+// item runs fn for one item of the step, whose JSON is text. done notes in the place of the
+// step that the item is done, and returns what else is to be saved with that.
+func (s *step) item(ctx context.Context, print mark64, total int64, fn func(ctx context.Context) error, done func() map[string]*string) error {
 	if err := s.r.Continue(ctx); err != nil {
 		return err
 	}
-	text, err := json.Marshal(item)
-	if err != nil {
-		return fmt.Errorf("longjob: an item of step %q: %w", s.name, err)
-	}
-	inner := fmt.Sprintf("%s#%d", s.name, s.place.N)
-	return s.r.unit(ctx, func(ctx context.Context) error { return fn(within(ctx, inner), item) }, func() error {
+	inner := s.name + scopeEnd + print.String()
+	return s.r.unit(ctx, func(ctx context.Context) error { return fn(within(ctx, inner)) }, func() (*change, error) {
 		s.place.N++
-		if whole {
-			s.place.Value = text
-		} else {
-			s.place.Last = hash(text)
-		}
-		return s.mark(inner, total)
+		s.place.Last = print.String()
+		return s.mark(inner, total, done())
 	})
 }
 
@@ -294,7 +194,10 @@ func (s *step) complete(ctx context.Context, total int64) error {
 		err = context.Cause(ctx)
 	default:
 		s.place = place{N: s.place.N, Done: true}
-		err = s.mark(s.name, max(total, s.place.N))
+		var c *change
+		if c, err = s.mark(s.name, max(total, s.place.N), nil); err == nil {
+			err = s.r.keep(c)
+		}
 	}
 	s.r.mu.Unlock()
 	if err != nil {
@@ -303,15 +206,27 @@ func (s *step) complete(ctx context.Context, total int64) error {
 	return s.r.commit(ctx)
 }
 
-func fingerprint(v any) (string, error) {
+// mark64 tells items apart, by their JSON.
+type mark64 uint64
+
+// String is how it stands in places and in the names of steps.
+func (m mark64) String() string { return fmt.Sprintf("%016x", uint64(m)) }
+
+func fingerprint(v any) (mark64, []byte, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
-		return "", fmt.Errorf("longjob: an item: %w", err)
+		return 0, nil, fmt.Errorf("longjob: an item: %w", err)
 	}
-	return hash(text), nil
+	sum := sha256.Sum256(text)
+	return mark64(binary.BigEndian.Uint64(sum[:])), text, nil
 }
 
-func hash(text []byte) string {
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:8])
+// checksum is that of a row of items.
+type checksum [16]byte
+
+func (c *checksum) add(m mark64) {
+	sum := sha256.Sum256(binary.BigEndian.AppendUint64(c[:len(c):len(c)], uint64(m)))
+	copy(c[:], sum[:])
 }
+
+func (c *checksum) String() string { return hex.EncodeToString(c[:]) }

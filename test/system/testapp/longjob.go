@@ -37,6 +37,43 @@ func registerLong(h *resqued.Handlers, n *notes) {
 	}, longjob.Options{Queue: "long", RequeueQueue: "later", Slice: time.Second, MaxDeaths: 50, RetryAfter: time.Second})
 }
 
+// registerTodo registers Todo, which works what stands in a list and takes it out of it.
+func registerTodo(h *resqued.Handlers, n *notes) {
+	longjob.Register(h, "Todo", func(ctx context.Context, r *longjob.Runner, _ struct{}) error {
+		list, err := n.client.LRange(ctx, n.space+":test:todo", 0, -1).Result()
+		if err != nil {
+			return err
+		}
+		return longjob.WorkEach(ctx, r, "each", list, func(ctx context.Context, item string) error {
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(10 * time.Millisecond):
+			}
+			pipe := n.client.TxPipeline()
+			pipe.LRem(ctx, n.space+":test:todo", 1, item)
+			pipe.HIncrBy(ctx, n.space+":test:todone", item, 1)
+			_, err := pipe.Exec(ctx)
+			return err
+		})
+	}, longjob.Options{Queue: "long", RequeueQueue: "later", Slice: 200 * time.Millisecond})
+}
+
+// registerDeaf registers Deaf, whose only unit does not heed its context: it notes
+// that it begins, and some seconds later that it ends.
+func registerDeaf(h *resqued.Handlers, n *notes) {
+	longjob.Register(h, "Deaf", func(ctx context.Context, r *longjob.Runner, milliseconds int) error {
+		return r.WorkOnce(ctx, "unit", func(context.Context) error {
+			key, ctx := n.space+":test:deaf", context.Background()
+			if err := n.client.RPush(ctx, key, "begin "+r.UUID()).Err(); err != nil {
+				return err
+			}
+			<-time.After(time.Duration(milliseconds) * time.Millisecond)
+			return n.client.RPush(ctx, key, "end "+r.UUID()).Err()
+		})
+	}, longjob.Options{Queue: "long"})
+}
+
 // registerRecurring registers Shop, which runs for each of six shops every six seconds, if a
 // test wants that: all others would see its jobs, too.
 func registerRecurring(h *resqued.Handlers, n *notes) {

@@ -124,6 +124,8 @@ func register(h *resqued.Handlers) {
 	registerStuck(h, n)
 	registerRetries(h, n)
 	registerLong(h, n)
+	registerTodo(h, n)
+	registerDeaf(h, n)
 	registerRows(h, os.Getenv(rowsEnv))
 	registerRecurring(h, n)
 	resqued.Handle(h, "Fail", func(_ context.Context, id int) error {

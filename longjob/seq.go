@@ -1,0 +1,124 @@
+package longjob
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+)
+
+// WorkSeq is WorkEach for an iterator. It must yield the same items in the same order in
+// each slice: as many as are done are passed over, and if these are others than those that
+// were done, the step fails with ErrListChanged. total, if it is known, is for the progress;
+// 0 = unknown.
+func WorkSeq[T any](ctx context.Context, r *Runner, key string, total int64, seq iter.Seq[T], fn func(ctx context.Context, item T) error) error {
+	s, err := r.step(ctx, key)
+	if err != nil || s.place.Done {
+		return err
+	}
+	s.enter(total)
+	var sum checksum
+	passed := int64(0)
+	for item := range seq {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		print, _, err := fingerprint(item)
+		if err != nil {
+			return fmt.Errorf("step %q: %w", key, err)
+		}
+		if passed < s.place.N {
+			sum.add(print)
+			if passed++; passed == s.place.N && !s.same(print, &sum) {
+				return s.changed()
+			}
+			continue
+		}
+		err = s.item(ctx, print, total, func(ctx context.Context) error { return fn(ctx, item) }, func() map[string]*string {
+			sum.add(print)
+			passed++
+			s.place.Front, s.place.Sum = s.place.N, sum.String()
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if passed < s.place.N && ctx.Err() == nil {
+		return s.changed()
+	}
+	return s.complete(ctx, total)
+}
+
+// same reports whether the items that were passed over, of which one is the last, are those
+// that are done. Of a place that an older version has saved only the last one is known.
+func (s *step) same(last mark64, sum *checksum) bool {
+	if s.place.Sum == "" {
+		return last.String() == s.place.Last
+	}
+	return sum.String() == s.place.Sum
+}
+
+func (s *step) changed() error {
+	return fmt.Errorf("%w: the first %d items of step %q are others than those that are done, or fewer. An iterator or channel has to give the same items in the same order in each slice; "+
+		"use WorkEach or WorkAfter for a list that changes, and begin a new run", ErrListChanged, s.place.N, s.key)
+}
+
+// WorkChan is WorkSeq for a channel, until it is closed: each slice has to send all items
+// in the same order.
+func WorkChan[T any](ctx context.Context, r *Runner, key string, total int64, items <-chan T, fn func(ctx context.Context, item T) error) error {
+	return WorkSeq(ctx, r, key, total, func(yield func(T) bool) {
+		for {
+			select {
+			case item, ok := <-items:
+				if !ok || !yield(item) {
+					return
+				}
+			case <-ctx.Done():
+				// The step tells why; without an item it must not look complete.
+				var none T
+				yield(none)
+				return
+			}
+		}
+	}, fn)
+}
+
+// WorkAfter is WorkEach for what can be read from any point on, such as the rows of a table
+// by their key. next gets the last item that is done, nil at first, and yields those behind
+// it in an order of their own, whether that item is still there or not; an error that it
+// yields ends the step. What comes in front of that item later is not done: use a key that
+// grows. This is the way for very many items, because what is done is not read again.
+func WorkAfter[T any](ctx context.Context, r *Runner, key string, total int64,
+	next func(ctx context.Context, after *T) iter.Seq2[T, error], fn func(ctx context.Context, item T) error,
+) error {
+	s, err := r.step(ctx, key)
+	if err != nil || s.place.Done {
+		return err
+	}
+	var after *T
+	if s.place.N > 0 {
+		after = new(T)
+		if err := json.Unmarshal(s.place.Value, after); err != nil {
+			return fmt.Errorf("longjob: the last item of step %q: %w", key, err)
+		}
+	}
+	s.enter(total)
+	for item, err := range next(ctx, after) {
+		if err != nil {
+			return err
+		}
+		print, text, err := fingerprint(item)
+		if err != nil {
+			return fmt.Errorf("step %q: %w", key, err)
+		}
+		err = s.item(ctx, print, total, func(ctx context.Context) error { return fn(ctx, item) }, func() map[string]*string {
+			s.place.Value = text
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return s.complete(ctx, total)
+}

@@ -1,0 +1,42 @@
+package system_test
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/longjob"
+	"github.com/resqued/resqued/test/system/harness"
+)
+
+// A long job works a list of what is to be done, from which goes what is done, through many
+// slices and a deploy: all of it is done, each item once.
+func TestALongJobOfWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	const items = 150
+	d := harness.Start(t, harness.Options{App: true, Workers: 2})
+	c := longClient(t, d)
+	for i := range items {
+		require.NoError(t, d.Client.RPush(t.Context(), d.Key("test:todo"), fmt.Sprint("item ", i)).Err())
+	}
+	res, err := c.Enqueue(t.Context(), "Todo", nil, longjob.Queue("long"))
+	require.NoError(t, err)
+	d.AwaitNoted("todone", 20)
+	d.Signal(syscall.SIGHUP)
+	limit, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	run, err := c.Wait(limit, res.UUID)
+	require.NoError(t, err)
+	require.Equal(t, longjob.Completed, run.Status, run.Error)
+	done := d.Noted("todone")
+	require.Len(t, done, items, "the run is completed")
+	for item, n := range done {
+		require.Equal(t, "1", n, item)
+	}
+	require.Greater(t, run.Slices, 2)
+	require.Empty(t, run.Warning)
+}
