@@ -122,7 +122,8 @@ func RequeueQueue(name string) EnqueueOption { return func(r *store.NewLongRun) 
 func Tenant(name string) EnqueueOption { return func(r *store.NewLongRun) { r.Tenant = name } }
 
 // Enqueue makes a new run. Args are as for client.Enqueue. An older run of the same class
-// and arguments that waits or runs is superseded: it saves nothing more and does not go on.
+// and arguments that waits or runs is superseded: it saves nothing more and does not go on,
+// and the new one begins when its code has ended.
 //
 // After an error of this and the other forms the run may or may not have been enqueued.
 func (c *Client) Enqueue(ctx context.Context, class string, args any, opts ...EnqueueOption) (Result, error) {

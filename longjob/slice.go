@@ -19,6 +19,8 @@ const (
 	lookEvery = 2 * time.Second
 	// lastWords is how long a slice whose job was told to stop tries to save.
 	lastWords = 5 * time.Second
+	// behindPause is the time between two looks whether the code of the run before is over.
+	behindPause = time.Second
 )
 
 type function func(ctx context.Context, r *Runner, args resqued.Args) error
@@ -42,6 +44,8 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 	case errors.Is(err, store.ErrLongGone), errors.Is(err, store.ErrLongOver), errors.Is(err, store.ErrLongStale), errors.Is(err, store.ErrLongBusy),
 		errors.Is(err, store.ErrLongWait):
 		return fmt.Errorf("%w: %w", resqued.Discard, err)
+	case errors.Is(err, store.ErrLongBehind):
+		return resqued.Requeue(behindPause)
 	case err != nil:
 		return again() // whoever begins it then sees what there is to do
 	}
@@ -109,7 +113,7 @@ func begin(ctx context.Context, s *store.Store, slice store.LongSlice) (store.Lo
 // passing tells whether an error may be gone at the next try.
 func passing(err error) bool {
 	return err != nil && !errors.Is(err, store.ErrLongGone) && !errors.Is(err, store.ErrLongOver) && !errors.Is(err, store.ErrLongStale) &&
-		!errors.Is(err, store.ErrLongBusy) && !errors.Is(err, store.ErrLongWait) && !errors.Is(err, store.ErrLongSuperseded)
+		!errors.Is(err, store.ErrLongBusy) && !errors.Is(err, store.ErrLongWait) && !errors.Is(err, store.ErrLongBehind) && !errors.Is(err, store.ErrLongSuperseded)
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

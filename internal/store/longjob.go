@@ -105,6 +105,7 @@ var (
 	ErrLongOver       = errors.New("the run of the long job is over")
 	ErrLongStale      = errors.New("another slice of the long job is next")
 	ErrLongWait       = errors.New("the tenant of the long job has enough slices; this one waits for its turn")
+	ErrLongBehind     = errors.New("the code of the run before this one is running still")
 	ErrLongBusy       = errors.New("somebody else runs this slice of the long job")
 	ErrLongSuperseded = errors.New("this slice of the long job is not the one that counts any more")
 	ErrLongLease      = errors.New("the lease of the process is past")
@@ -130,6 +131,8 @@ func longErr(list []string) error {
 		return ErrLongWait
 	case "BUSY":
 		return ErrLongBusy
+	case "BEHIND":
+		return ErrLongBehind
 	case "SUPERSEDED", "LOST":
 		return ErrLongSuperseded
 	case "LEASE":

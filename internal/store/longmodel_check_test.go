@@ -86,6 +86,9 @@ func (m *longModel) checkRun(t *rapid.T, r *longRun) {
 	if r.owner != nil {
 		want["owner"] = r.owner.name()
 	}
+	if r.behind != nil {
+		want["behind"] = r.behind.name()
+	}
 	if r.moved {
 		want["moved"] = "1"
 	}

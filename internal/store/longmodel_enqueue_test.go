@@ -157,6 +157,11 @@ func (m *longModel) goesOn(r *longRun, lost bool) {
 		delete(r.hash, "error")
 		delete(r.hash, "failures")
 	}
+	if newest := m.runs[m.current[r.kind]]; newest != r {
+		if h := behind(newest); h != nil {
+			r.behind = h
+		}
+	}
 	m.current[r.kind] = r.uuid
 	m.push(r.hash["queue"], m.payload(r, r.slice), false)
 	r.lost = false

@@ -22,9 +22,22 @@ func (m *longModel) create(uuid, kind, class, args, first, again string) {
 		},
 		times: map[string]span{"created": now, "seen": now},
 	}
+	r.behind = behind(m.runs[m.current[kind]])
 	m.runs[uuid], m.current[kind] = r, uuid
 	m.order = append(m.order, uuid)
 	m.push(first, m.payload(r, 1), false)
+}
+
+// behind returns who still runs the code of a run, or of the one before it.
+func behind(r *longRun) *hand {
+	if r != nil {
+		for _, h := range []*hand{r.owner, r.behind} {
+			if h != nil && h.there {
+				return h
+			}
+		}
+	}
+	return nil
 }
 
 // displace is for the run that was the newest.

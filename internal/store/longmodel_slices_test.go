@@ -76,14 +76,14 @@ func (m *longModel) begun(t *rapid.T, h *hand) (ok bool) {
 		switch want {
 		case "GONE", "OVER", "STALE", "BUSY":
 			h.verdict = 'd'
-		case "LOST":
+		case "LOST", "BEHIND":
 			h.verdict = 'r'
 		}
 		return false
 	}
 	for _, other := range m.hands {
-		if other != h && other.uuid == h.uuid && other.running && other.there {
-			t.Fatalf("%s runs slice %d of %s, and %s begins slice %d", other.name(), other.begun, h.uuid, h.name(), r.slice)
+		if other != h && m.runs[other.uuid] != nil && other.kind == r.kind && other.running && other.there {
+			t.Fatalf("%s runs slice %d of %s, and %s begins slice %d of %s", other.name(), other.begun, other.uuid, h.name(), r.slice, h.uuid)
 		}
 	}
 	fence := record.Number("fence")
@@ -101,7 +101,7 @@ func (m *longModel) begun(t *rapid.T, h *hand) (ok bool) {
 		m.see("begun again")
 	}
 	now := m.passed()
-	r.owner, r.fence, r.moved, r.score = h, fence, false, now
+	r.owner, r.fence, r.moved, r.score, r.behind = h, fence, false, now, nil
 	r.set("status", "running")
 	r.set("fence", fence)
 	r.set("deaths", r.deaths)
@@ -109,6 +109,7 @@ func (m *longModel) begun(t *rapid.T, h *hand) (ok bool) {
 	if _, ever := r.times["begun"]; !ever {
 		r.times["begun"] = now
 	}
+	h.kind = r.kind
 	h.begun, h.running, h.verdict = r.slice, true, 0
 	h.fences = append(h.fences, fence)
 	if !maps.Equal(record.State, r.state) || record.Number("slice") != r.slice || record.Number("deaths") != int64(r.deaths) {
@@ -132,6 +133,8 @@ func (m *longModel) mayBegin(h *hand, r *longRun) string {
 		return "LEASE"
 	case r.owner != nil && r.owner != h && r.owner.there:
 		return "BUSY"
+	case r.behind != nil && r.behind != h && r.behind.there:
+		return "BEHIND"
 	}
 	return ""
 }

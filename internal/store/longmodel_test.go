@@ -66,7 +66,7 @@ func TestLongModel(t *testing.T) {
 
 // longSights are what a run has to come across, or it proves nothing.
 var longSights = []string{
-	"begin GONE", "begin OVER", "begin STALE", "begin BUSY", "begin LOST", "begin LEASE", "begin OK", "begun again",
+	"begin GONE", "begin OVER", "begin STALE", "begin BUSY", "begin LOST", "begin LEASE", "begin BEHIND", "begin OK", "begun again",
 	"save GONE", "save OVER", "save SUPERSEDED", "save LEASE", "save OK", "ended twice",
 	"cancel OVER", "cancel ENDING", "cancel OK", "again OVER", "again MOVED", "again ENDING", "again NEWER", "again OK",
 	"one more asked for twice", "one more", "superseded", "died", "died after progress", "recovered in parts", "lost", "found again", "set apart",
@@ -105,6 +105,7 @@ type longRun struct {
 
 	slice, fence, closed int64
 	owner                *hand
+	behind               *hand // of the run before
 	deaths               int
 	moved, rerun         bool
 	lost                 bool // its payload was thrown away
@@ -147,6 +148,7 @@ type hand struct {
 	slice         int64 // in the id of the payload
 	there         bool  // its record is in flight
 	reserved      store.Reserved
+	kind          string  // of the run whose slice it has begun
 	begun         int64   // the slice that it has begun
 	fences        []int64 // the last one counts
 	running       bool    // its code runs, for all that Redis has told it

@@ -12,7 +12,7 @@ import (
 
 // longErrors are the answers by which a script tells why it has done nothing.
 var longErrors = map[string]error{
-	"GONE": store.ErrLongGone, "OVER": store.ErrLongOver, "STALE": store.ErrLongStale, "BUSY": store.ErrLongBusy,
+	"GONE": store.ErrLongGone, "OVER": store.ErrLongOver, "STALE": store.ErrLongStale, "BUSY": store.ErrLongBusy, "BEHIND": store.ErrLongBehind,
 	"LOST": store.ErrLongSuperseded, "SUPERSEDED": store.ErrLongSuperseded, "LEASE": store.ErrLongLease,
 	"ENDING": store.ErrLongEnding, "MOVED": store.ErrLongStale, "NEWER": store.ErrLongNewer,
 }

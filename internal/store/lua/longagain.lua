@@ -16,6 +16,7 @@ if v[2] ~= slice then return 'MOVED' end
 if v[3] ~= '' and recorded(prefix, v[3]) then return 'ENDING' end
 local newest = call('HGET', currentkey(prefix), v[5])
 if newest and newest ~= id and active(call('HGET', runkey(prefix, newest), 'status')) then return 'NEWER' end
+local before = newest and newest ~= id and behind(prefix, newest)
 needlong(prefix, id, v[4])
 needtenant(prefix, v[9])
 call('PERSIST', KEYS[1])
@@ -24,6 +25,7 @@ if lost and v[3] ~= '' then deaths = v[7] == '1' and '1' or fmt('%d', tonumber(v
 local at = fmt('%.0f', ms)
 call('HSET', KEYS[1], 'status', 'queued', 'slice', fmt('%.0f', tonumber(slice) + 1), 'owner', '', 'deaths', deaths, 'seen', at)
 call('HDEL', KEYS[1], 'moved')
+if before then call('HSET', KEYS[1], 'behind', before) end
 if not lost then call('HDEL', KEYS[1], 'ended', 'error', 'failures') end
 call('HSET', currentkey(prefix), v[5], id)
 call('ZREM', endedkey(prefix), id)

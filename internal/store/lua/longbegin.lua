@@ -7,12 +7,13 @@
 -- RETURNS {'RUN', {fields of the run}, {its state}}, or why not: {'GONE'}, {'OVER', status},
 --         {'WAIT'} it stands in line: its tenant has
 --         enough slices; {'STALE'} another slice is next, {'BUSY'} somebody runs it, {'LOST'} the record is
---         gone, {'LEASE'} the lease of the process is past
+--         gone, {'LEASE'} the lease of the process is past, {'BEHIND'} the code of the run whose place
+--         it has taken is still running
 
 local prefix, id, slice, proc, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 needlong(prefix, id)
 local ms, us = now()
-local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'fence', 'deaths', 'moved', 'tenant', 'class')
+local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'fence', 'deaths', 'moved', 'tenant', 'class', 'behind')
 if not v[1] then return {'GONE'} end
 local tenant = v[7]
 if not active(v[1]) then
@@ -29,6 +30,7 @@ if not recorded(prefix, me) then return {'LOST'} end
 if not leased(prefix, proc, ms) then return {'LEASE'} end
 local before = v[3] or ''
 if before ~= '' and before ~= me and recorded(prefix, before) then return {'BUSY'} end
+if v[9] and v[9] ~= me and recorded(prefix, v[9]) then return {'BEHIND'} end
 needtenant(prefix, tenant)
 call('PERSIST', KEYS[1]) -- see register: a full server must not keep a run from its end
 if tenant then
@@ -50,7 +52,7 @@ end
 local fence, at = math.max(tonumber(v[4] or 0) + 1, us), fmt('%.0f', ms)
 call('HSET', KEYS[1], 'status', 'running', 'owner', me, 'fence', fmt('%.0f', fence), 'deaths', deaths, 'seen', at,
   'started', at)
-call('HDEL', KEYS[1], 'moved')
+call('HDEL', KEYS[1], 'moved', 'behind')
 if not call('HGET', KEYS[1], 'begun') then call('HSET', KEYS[1], 'begun', at) end
 call('ZADD', activekey(prefix), at, id)
 return {'RUN', call('HGETALL', KEYS[1]), call('HGETALL', statekey(prefix, id))}

@@ -43,6 +43,7 @@ local function needlong(prefix, id, queue)
   need(runkey(prefix, id), 'HGET', 'HMGET', 'HGETALL', 'HSET', 'HDEL', 'PERSIST', 'DEL')
   need(statekey(prefix, id), 'HGETALL', 'HSET', 'HDEL', 'DEL')
   need(currentkey(prefix), 'HGET', 'HSET', 'HDEL')
+  need(prefix .. 'resqued:inflight:', 'HEXISTS')
   for _, key in ipairs({activekey(prefix), endedkey(prefix)}) do
     need(key, 'ZADD', 'ZREM', 'ZSCORE')
     if not counts('ZCARD', key) then error(redis.error_reply('RESQUEDTYPE ' .. key .. ' is no sorted set; move it away')) end
@@ -186,10 +187,22 @@ local function ofsubject(prefix, id, class, kind)
   return true
 end
 
+-- behind returns the record in flight in which the code of a run is still running, or of the
+-- one before it; nil = none is. The run may be over for all that Redis knows.
+local function behind(prefix, id)
+  local v = call('HMGET', runkey(prefix, id), 'owner', 'behind')
+  for _, name in ipairs({v[1] or '', v[2] or ''}) do
+    if recorded(prefix, name) then return name end
+  end
+  return nil
+end
+
 -- addrun makes a run, the newest of its kind, and pushes its first slice. again is the
 -- queue of its further slices if it is not that of its class, tenant may be ''.
 local function addrun(prefix, id, kind, class, args, queue, again, tenant, payload, ms)
-  local at = fmt('%.0f', ms)
+  local at, old = fmt('%.0f', ms), call('HGET', currentkey(prefix), kind)
+  local name = old and behind(prefix, old)
+  if name then call('HSET', runkey(prefix, id), 'behind', name) end
   call('HSET', runkey(prefix, id), 'kind', kind, 'class', class, 'args', args, 'first', queue, 'queue', queue,
     'again', again, 'status', 'queued', 'slice', '1', 'owner', '', 'fence', '0', 'created', at, 'seen', at)
   call('HSET', currentkey(prefix), kind, id)
