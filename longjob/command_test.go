@@ -182,9 +182,9 @@ func TestCommand(t *testing.T) {
 		require.Equal(t, longjob.Completed, run.Status)
 	})
 
-	t.Run("so does one whose argument looks like a run, but not a slice of one that is gone", func(t *testing.T) {
+	t.Run("so does one whose argument looks like a run, if that is said, but not a slice of one that is gone", func(t *testing.T) {
 		t.Parallel()
-		c := newCommands(t, `exit 0`, longjob.Options{Slice: never})
+		c := newCommands(t, `exit 0`, longjob.Options{Slice: never, UUIDArgument: true})
 		const id = "00000000-0000-4000-8000-000000000000"
 		require.NoError(t, c.redis.SAdd(t.Context(), c.ns+":queues", "q").Err())
 		for _, payload := range []string{`{"class":"C","args":["` + id + `"],"id":"` + id + `.2"}`, `{"class":"C","args":["` + id + `"]}`} {

@@ -50,6 +50,10 @@ type Options struct {
 	// TenantSlices is how many runs of one Tenant, of whatever classes, may have a slice that
 	// waits or runs for one of this class to join them; the others stand in line.
 	TenantSlices int
+	// UUIDArgument: an ordinary job of the class whose only argument is a UUID is a new run with
+	// that argument. Otherwise it fails: it looks like a slice of a run that is not in this
+	// Redis, as programs with long jobs of their own enqueue them.
+	UUIDArgument bool
 	// StateLimit is how many bytes a run may remember, keys included.
 	StateLimit int
 	// Grace is for commands: how long one may run on when it was told that its slice is

@@ -36,11 +36,16 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 		return adopt(ctx, s, job, class, o)
 	}
 	proc, token := job.Run()
-	slice := store.LongSlice{UUID: uuid, Slice: store.LongSliceOf(uuid, job.ID), Run: store.RunName{Proc: proc, Token: token}, Share: o.TenantSlices}
+	slice := store.LongSlice{UUID: uuid, Slice: store.LongSliceOf(uuid, job.ID), Run: store.RunName{Proc: proc, Token: token}, Share: o.TenantSlices, Class: class}
 	record, err := begin(ctx, s, slice)
 	switch {
-	case errors.Is(err, store.ErrLongGone) && slice.Slice == 0: // its argument only looks like a run
+	case errors.Is(err, store.ErrLongOther): // it names a run, but is not its slice
 		return adopt(ctx, s, job, class, o)
+	case slice.Slice == 0 && (errors.Is(err, store.ErrLongGone) || errors.Is(err, store.ErrLongOver)):
+		if o.UUIDArgument {
+			return adopt(ctx, s, job, class, o)
+		}
+		return foreign(uuid, class, err)
 	case errors.Is(err, store.ErrLongGone), errors.Is(err, store.ErrLongOver), errors.Is(err, store.ErrLongStale), errors.Is(err, store.ErrLongBusy),
 		errors.Is(err, store.ErrLongWait):
 		return fmt.Errorf("%w: %w", resqued.Discard, err)
@@ -78,6 +83,17 @@ func uuidOf(job *resqued.Job) (string, bool) {
 
 var uuidForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`) })
 
+// foreign is why a job fails whose only argument is a UUID, but no run that waits or runs. It
+// is most likely one of another program's long jobs, whose runs this one cannot know: to work
+// it as a run with that argument would look as if it were done.
+func foreign(uuid, class string, err error) error {
+	what := "it is no run in this Redis, so this looks like the LongJob of another program (that of the Files.com fork of Resque keeps its runs in a database); let the workers of that program work its queue"
+	if errors.Is(err, store.ErrLongOver) {
+		what = "that run is over, and the payload does not name one of its slices"
+	}
+	return fmt.Errorf("longjob: the only argument is the UUID %s, and %s. If jobs of class %q have UUIDs as arguments, say so: longjob.Options.UUIDArgument, or long_job: {uuid_argument: true}", uuid, what, class)
+}
+
 // adopt makes a run of a job that somebody has enqueued who does not know of long jobs: a
 // program in another language, a schedule. Unless one with the same arguments waits or
 // runs, so that the same job once more, after a crash for example, changes nothing.
@@ -113,7 +129,7 @@ func begin(ctx context.Context, s *store.Store, slice store.LongSlice) (store.Lo
 // passing tells whether an error may be gone at the next try.
 func passing(err error) bool {
 	return err != nil && !errors.Is(err, store.ErrLongGone) && !errors.Is(err, store.ErrLongOver) && !errors.Is(err, store.ErrLongStale) &&
-		!errors.Is(err, store.ErrLongBusy) && !errors.Is(err, store.ErrLongWait) && !errors.Is(err, store.ErrLongBehind) && !errors.Is(err, store.ErrLongSuperseded)
+		!errors.Is(err, store.ErrLongBusy) && !errors.Is(err, store.ErrLongWait) && !errors.Is(err, store.ErrLongBehind) && !errors.Is(err, store.ErrLongOther) && !errors.Is(err, store.ErrLongSuperseded)
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -34,7 +34,7 @@ func commands(c config.Config) map[string]resqued.Class {
 		if l := h.LongJob; l != nil {
 			classes[name] = longjob.Command(name, command, longjob.Options{
 				Queue: h.Queue, RequeueQueue: l.RequeueQueue, Slice: l.Slice, Grace: l.Grace, CheckIn: l.CheckIn, Retries: l.Retries,
-				RetryAfter: l.RetryAfter, MaxDeaths: l.MaxDeaths, Keep: l.Keep, TenantSlices: l.TenantSlices, StateLimit: int(l.StateLimit),
+				RetryAfter: l.RetryAfter, MaxDeaths: l.MaxDeaths, Keep: l.Keep, TenantSlices: l.TenantSlices, UUIDArgument: l.UUIDArgument, StateLimit: int(l.StateLimit),
 			})
 			continue
 		}

@@ -36,13 +36,15 @@ type HandlerLongJob struct {
 	Keep time.Duration `json:"keep,omitempty"`
 	// TenantSlices is how many runs of one tenant may have a slice that waits or runs.
 	TenantSlices int `json:"tenant_slices,omitempty"`
+	// UUIDArgument: an ordinary job whose only argument is a UUID is a run with that argument.
+	UUIDArgument bool `json:"uuid_argument,omitempty"`
 	// StateLimit is how many bytes a run may remember.
 	StateLimit int64 `json:"state_limit,omitempty"`
 }
 
 // longJobFields are the fields of a long job, in the order of the documentation.
 var longJobFields = []string{
-	"requeue_queue", "slice", "grace", "check_in", "retries", "retry_after", "max_deaths", "keep", "tenant_slices", "state_limit",
+	"requeue_queue", "slice", "grace", "check_in", "retries", "retry_after", "max_deaths", "keep", "tenant_slices", "uuid_argument", "state_limit",
 }
 
 var longJobSynonyms = map[string]string{
@@ -90,6 +92,8 @@ func (f *file) readLongJob(at string, from field) *HandlerLongJob {
 			f.readDuration(name, field, &l.Keep, positive)
 		case "tenant_slices":
 			f.readNumber(name, field, &l.TenantSlices, 1, maxTries, "at a time")
+		case "uuid_argument":
+			f.readBool(name, field, &l.UUIDArgument)
 		case "state_limit":
 			f.readSize(name, field, &l.StateLimit, leastState, maxState)
 		default:

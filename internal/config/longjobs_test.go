@@ -20,7 +20,7 @@ handlers:
   Full:
     command: [a]
     queue: medium
-    long_job: {requeue_queue: low, slice: 1m, grace: 5, check_in: 20s, retries: 7, retry_after: 10s, max_deaths: 9, keep: 1h, tenant_slices: 4, state_limit: 2MiB}
+    long_job: {requeue_queue: low, slice: 1m, grace: 5, check_in: 20s, retries: 7, retry_after: 10s, max_deaths: 9, keep: 1h, tenant_slices: 4, uuid_argument: true, state_limit: 2MiB}
   Once: {command: [a], queue: q, long_job: {retries: 0}}
 `}.mustLoad(t)
 		require.Equal(t, &HandlerLongJob{}, r.Handlers["Plain"].LongJob)
@@ -28,7 +28,7 @@ handlers:
 		require.Nil(t, r.Handlers["None"].LongJob)
 		require.Equal(t, &HandlerLongJob{
 			RequeueQueue: "low", Slice: time.Minute, Grace: 5 * time.Second, CheckIn: 20 * time.Second, Retries: 7, RetryAfter: 10 * time.Second,
-			MaxDeaths: 9, Keep: time.Hour, TenantSlices: 4, StateLimit: 2 << 20,
+			MaxDeaths: 9, Keep: time.Hour, TenantSlices: 4, UUIDArgument: true, StateLimit: 2 << 20,
 		}, r.Handlers["Full"].LongJob)
 		require.Equal(t, -1, r.Handlers["Once"].LongJob.Retries, "0 is the default of package longjob")
 		var plan []string

@@ -102,6 +102,7 @@ func LongSliceOf(uuid, id string) int64 {
 // Why nothing is done for a slice.
 var (
 	ErrLongGone       = errors.New("no such run of a long job")
+	ErrLongOther      = errors.New("the run is one of another class of long jobs")
 	ErrLongOver       = errors.New("the run of the long job is over")
 	ErrLongStale      = errors.New("another slice of the long job is next")
 	ErrLongWait       = errors.New("the tenant of the long job has enough slices; this one waits for its turn")
@@ -131,6 +132,8 @@ func longErr(list []string) error {
 		return ErrLongWait
 	case "BUSY":
 		return ErrLongBusy
+	case "OTHER":
+		return ErrLongOther
 	case "BEHIND":
 		return ErrLongBehind
 	case "SUPERSEDED", "LOST":
@@ -151,6 +154,8 @@ type LongSlice struct {
 	// Share is how many slices of one tenant the class allows at a time, 0 = as known; for
 	// LongBegin only.
 	Share int
+	// Class is that of the job, empty = whatever the run's is; for LongBegin only.
+	Class string
 }
 
 // LongRecord is a run as Redis has it: Fields as in docs/redis-keys.md.
@@ -176,7 +181,7 @@ func (s *Store) LongBegin(ctx context.Context, l LongSlice) (LongRecord, error) 
 	if l.Share > 0 {
 		share = strconv.Itoa(l.Share)
 	}
-	raw, err := s.eval(ctx, longBeginScript, s.key(keyLongRun)+l.UUID, []any{s.prefix, l.UUID, l.Slice, l.Run.Proc, l.Run.Token, share})
+	raw, err := s.eval(ctx, longBeginScript, s.key(keyLongRun)+l.UUID, []any{s.prefix, l.UUID, l.Slice, l.Run.Proc, l.Run.Token, share, l.Class})
 	if err != nil {
 		return LongRecord{}, err
 	}

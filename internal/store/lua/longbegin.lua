@@ -3,8 +3,9 @@
 --
 -- KEYS[1] resqued:longjob:run:<uuid>
 -- ARGV    prefix, uuid, number of the slice (0 = whichever is next), proc, token, how many
---         slices of one tenant the class allows at a time
--- RETURNS {'RUN', {fields of the run}, {its state}}, or why not: {'GONE'}, {'OVER', status},
+--         slices of one tenant the class allows at a time, the class or '' for any
+-- RETURNS {'RUN', {fields of the run}, {its state}}, or why not: {'GONE'}, {'OTHER'} it is a
+--         run of another class, {'OVER', status},
 --         {'WAIT'} it stands in line: its tenant has
 --         enough slices; {'STALE'} another slice is next, {'BUSY'} somebody runs it, {'LOST'} the record is
 --         gone, {'LEASE'} the lease of the process is past, {'BEHIND'} the code of the run whose place
@@ -15,6 +16,7 @@ needlong(prefix, id)
 local ms, us = now()
 local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'fence', 'deaths', 'moved', 'tenant', 'class', 'behind')
 if not v[1] then return {'GONE'} end
+if ARGV[7] ~= '' and ARGV[7] ~= v[8] then return {'OTHER'} end
 local tenant = v[7]
 if not active(v[1]) then
   if tenant and v[3] ~= '' and not recorded(prefix, v[3] or '') then -- its process has died since
