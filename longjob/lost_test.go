@@ -2,6 +2,7 @@ package longjob_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -27,13 +28,23 @@ func TestLost(t *testing.T) {
 			return nil
 		})
 	}, longjob.Options{Queue: "q"})
-	sweep := func() {
-		s := schedule.Sweeper{Store: b.store, Log: zap.NewNop(), Running: -time.Hour, Queued: -time.Hour}
-		require.NoError(t, s.Sweep(t.Context()))
-	}
+	sweeper := schedule.Sweeper{Store: b.store, Log: zap.NewNop(), Running: -time.Hour, Queued: -time.Hour}
+	look := func() { require.NoError(t, sweeper.Sweep(t.Context())) }
+	sweep := func() { look(); look() }
 	uuid := b.enqueue("L", 1)
 	sweep()
 	require.Equal(t, 1, b.run(uuid).Slice, "one that waits is not lost")
+	b.crowd("q", 2500)
+	sweep()
+	require.Equal(t, 1, b.run(uuid).Slice, "nor one that waits among many")
+	payload := b.redis.LIndex(t.Context(), b.ns+":queue:q", 2500).Val()
+	require.Contains(t, payload, uuid)
+	require.NoError(t, b.redis.Del(t.Context(), b.ns+":queue:q").Err()) // as if another program had popped it
+	look()
+	require.Equal(t, 1, b.run(uuid).Slice, "it may be on its way")
+	require.NoError(t, b.redis.RPush(t.Context(), b.ns+":queue:q", payload).Err())
+	sweep()
+	require.Equal(t, 1, b.run(uuid).Slice, "and has come")
 	require.NoError(t, b.redis.Del(t.Context(), b.ns+":queue:q").Err())
 	sweep()
 	require.Equal(t, 2, b.run(uuid).Slice)
@@ -55,6 +66,17 @@ func TestLost(t *testing.T) {
 	require.Equal(t, 1, b.work("q"))
 	require.Equal(t, []int{1, 2, 2, 3}, done)
 	require.Equal(t, longjob.Completed, b.run(uuid).Status)
+}
+
+// crowd puts other jobs before and behind those in a queue.
+func (b *bed) crowd(queue string, n int) {
+	b.t.Helper()
+	jobs := make([]any, n)
+	for i := range jobs {
+		jobs[i] = fmt.Sprintf(`{"class":"X","args":[{"n":%d}]}`, i)
+	}
+	require.NoError(b.t, b.redis.LPush(b.t.Context(), b.ns+":queue:"+queue, jobs...).Err())
+	require.NoError(b.t, b.redis.RPush(b.t.Context(), b.ns+":queue:"+queue, jobs...).Err())
 }
 
 // A process whose lease is past cannot save, though nobody has recovered its jobs yet; it

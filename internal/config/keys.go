@@ -169,7 +169,7 @@ var keys = []key{
 		kind: duration(func(c *Config) *time.Duration { return &c.LongJobSilence }, positive),
 	},
 	{
-		name: "long_job_wait", def: "3600",
+		name: "long_job_wait", def: "300",
 		help: "time in a queue after which the payload of a long job is looked for",
 		kind: duration(func(c *Config) *time.Duration { return &c.LongJobWait }, positive),
 	},

@@ -64,7 +64,7 @@ func TestLoadWithoutAnything(t *testing.T) {
 	require.Equal(t, Config{
 		RedisURL: "redis://127.0.0.1:6379/0", Namespace: "resque",
 		WorkerCount: 1, ThreadCount: 1, JobsPerFork: 1, MaxRetiring: 1,
-		Interval: 100 * time.Millisecond, TermTimeout: 30 * time.Second, OnMasterDeath: "drain", OnWorkerDeath: "requeue", MaxDeaths: 3, LongJobSilence: 5 * time.Minute, LongJobWait: time.Hour, SchedulerLock: "none",
+		Interval: 100 * time.Millisecond, TermTimeout: 30 * time.Second, OnMasterDeath: "drain", OnWorkerDeath: "requeue", MaxDeaths: 3, LongJobSilence: 5 * time.Minute, LongJobWait: 5 * time.Minute, SchedulerLock: "none",
 		StatsdPort: 8125, LocketedQueues: []string{"*"},
 		HeartbeatFrequency: 30 * time.Second, JobLockDuration: 35 * time.Second, JobLockKey: "class-args",
 		OnLockLost: "fail", UniqueQueues: []string{},

@@ -25,7 +25,7 @@ const (
 type LongStore interface {
 	LongSilent(ctx context.Context, silent time.Duration, n int) ([]store.LongRecord, error)
 	LongRecorded(ctx context.Context, r store.LongRecord) (bool, error)
-	LongWaiting(ctx context.Context, r store.LongRecord) (bool, error)
+	LongWaiting(ctx context.Context, runs []store.LongRecord) (map[string]bool, error)
 	LongLooked(ctx context.Context, uuid string) error
 	LongAgain(ctx context.Context, r store.LongRecord, lost bool) error
 	LongForget(ctx context.Context, n int) (int, error)
@@ -36,6 +36,8 @@ type LongStore interface {
 // or removed a job. The slices of dead worker processes are not its business, recovery puts
 // those back. And it forgets runs that have ended long enough ago. Any number of Sweepers may
 // work on one Redis.
+//
+// A payload is missed when two looks in a row have not found it: one may have been on its way.
 type Sweeper struct {
 	Store LongStore
 	Log   *zap.Logger
@@ -44,6 +46,8 @@ type Sweeper struct {
 	Running, Queued time.Duration
 
 	complaint string
+	// missed are runs whose payload the last look has not found, and the slice that is next.
+	missed map[string]string
 }
 
 // Run works until ctx ends.
@@ -80,38 +84,44 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var sought []store.LongRecord
 	for _, r := range silent {
-		if err := s.look(ctx, r); err != nil {
+		looks, err := s.looks(ctx, r)
+		if err == nil && looks {
+			sought = append(sought, r)
+		} else if err == nil {
+			err = s.Store.LongLooked(ctx, r.UUID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	waits, err := s.Store.LongWaiting(ctx, sought)
+	if err != nil {
+		return err
+	}
+	before := s.missed
+	s.missed = map[string]string{}
+	for _, r := range sought {
+		slice, ok := before[r.UUID]
+		switch {
+		case waits[r.UUID]:
+			err = s.Store.LongLooked(ctx, r.UUID)
+		case ok && slice == r.Fields["slice"]:
+			err = s.goesOn(ctx, r)
+		default:
+			s.missed[r.UUID] = r.Fields["slice"]
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// look has a run go on if it is lost.
-func (s *Sweeper) look(ctx context.Context, r store.LongRecord) error {
-	lost, err := s.lost(ctx, r)
-	if err == nil && !lost {
-		return s.Store.LongLooked(ctx, r.UUID)
-	}
-	if err == nil {
-		err = s.Store.LongAgain(ctx, r, true)
-	}
-	switch {
-	case err == nil:
-		s.Log.Warn("a long job was lost; it goes on from what it has saved", zap.String("uuid", r.UUID),
-			zap.String("class", wire.Printable(r.Fields["class"], 200)))
-		return nil
-	case errors.Is(err, store.ErrLongGone), errors.Is(err, store.ErrLongOver), errors.Is(err, store.ErrLongStale),
-		errors.Is(err, store.ErrLongEnding), errors.Is(err, store.ErrLongNewer):
-		return nil // it has moved meanwhile
-	default:
-		return err
-	}
-}
-
-// lost tells whether nobody has a run in hand and its payload is nowhere.
-func (s *Sweeper) lost(ctx context.Context, r store.LongRecord) (bool, error) {
+// looks reports whether the payload of a run is to be looked for: nobody has it in hand, and
+// it has been silent for long enough.
+func (s *Sweeper) looks(ctx context.Context, r store.LongRecord) (bool, error) {
 	limit := s.Queued
 	if r.Fields["status"] == "running" {
 		limit = s.Running
@@ -119,9 +129,22 @@ func (s *Sweeper) lost(ctx context.Context, r store.LongRecord) (bool, error) {
 			return false, err
 		}
 	}
-	if time.Since(time.UnixMilli(r.Number("seen"))) < limit {
-		return false, nil
+	return time.Since(time.UnixMilli(r.Number("seen"))) >= limit, nil
+}
+
+// goesOn has a run go on that is lost.
+func (s *Sweeper) goesOn(ctx context.Context, r store.LongRecord) error {
+	err := s.Store.LongAgain(ctx, r, true)
+	switch {
+	case err == nil:
+		s.Log.Warn("a long job was lost: its payload is in no queue, and no worker process has it; it goes on from what it has saved. "+
+			"Another program may work its queue, or somebody has emptied it", zap.String("uuid", r.UUID),
+			zap.String("class", wire.Printable(r.Fields["class"], 200)), zap.String("queue", wire.Printable(r.Fields["queue"], 200)))
+		return nil
+	case errors.Is(err, store.ErrLongGone), errors.Is(err, store.ErrLongOver), errors.Is(err, store.ErrLongStale),
+		errors.Is(err, store.ErrLongEnding), errors.Is(err, store.ErrLongNewer):
+		return nil // it has moved meanwhile
+	default:
+		return err
 	}
-	waits, err := s.Store.LongWaiting(ctx, r)
-	return !waits, err
 }

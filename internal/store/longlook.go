@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -143,41 +142,85 @@ func cutLast(text, sep string) (before, after string, found bool) {
 	return text[:i], text[i+len(sep):], true
 }
 
-// LongWaiting tells whether a run stands in the line of its tenant, or the payload of its next
-// slice waits in its queue, among the delayed jobs or with those that were set apart. Jobs
-// move while it looks: false may be wrong.
-func (s *Store) LongWaiting(ctx context.Context, r LongRecord) (bool, error) {
-	if stands, err := s.inLine(ctx, r); stands || err != nil {
-		return stands, err
+// LongWaiting returns those of some runs, by their UUIDs, that stand in the line of their
+// tenant, or the payload of whose next slice waits in its queue, among the delayed jobs or with
+// those that were set apart. Jobs move while it looks: it may miss one.
+func (s *Store) LongWaiting(ctx context.Context, runs []LongRecord) (map[string]bool, error) {
+	waits := map[string]bool{}
+	sought := map[string]map[string]string{} // queue → payload → run
+	all := map[string]string{}
+	for _, r := range runs {
+		stands, err := s.inLine(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		if stands {
+			waits[r.UUID] = true
+			continue
+		}
+		queue, payload := r.Fields["queue"], string(LongPayload(r.Fields["class"], r.UUID, r.Number("slice")))
+		if sought[queue] == nil {
+			sought[queue] = map[string]string{}
+		}
+		sought[queue][payload], all[payload] = r.UUID, r.UUID
 	}
-	payload := string(LongPayload(r.Fields["class"], r.UUID, r.Number("slice")))
-	queue := r.Fields["queue"]
-	for _, key := range []string{s.queueKey(queue), s.key(keySuspects) + queue} {
-		for from := int64(0); ; from += 1000 {
-			page, err := s.read.LRange(ctx, key, from, from+999).Result()
-			if err != nil {
-				return false, fmt.Errorf("look into %q: %w", queue, err)
+	for queue, payloads := range sought {
+		for _, key := range []string{s.queueKey(queue), s.key(keySuspects) + queue} {
+			if err := s.findInList(ctx, key, payloads, waits); err != nil {
+				return nil, fmt.Errorf("look into %q: %w", queue, err)
 			}
-			if slices.ContainsFunc(page, func(p string) bool { return strings.HasSuffix(p, payload) }) {
-				return true, nil
+		}
+	}
+	for from := int64(0); len(waits) < len(runs); from += lookPage {
+		page, err := s.read.ZRange(ctx, s.key(keyDelayed), from, from+lookPage-1).Result()
+		if err != nil {
+			return nil, fmt.Errorf("look among the delayed jobs: %w", err)
+		}
+		find(page, all, waits)
+		if len(page) < lookPage {
+			break
+		}
+	}
+	return waits, nil
+}
+
+// lookPage is how many jobs LongWaiting reads at once.
+const lookPage = 1000
+
+// findInList looks for payloads in a list, from its tail: what is taken from its head meanwhile
+// does not move the others, and what is added moves them to where it looks next.
+func (s *Store) findInList(ctx context.Context, key string, payloads map[string]string, found map[string]bool) error {
+	for to, left := int64(-1), len(payloads); left > 0; to -= lookPage {
+		page, err := s.read.LRange(ctx, key, to-lookPage+1, to).Result()
+		if err != nil {
+			return err
+		}
+		left -= find(page, payloads, found)
+		if len(page) < lookPage {
+			return nil
+		}
+	}
+	return nil
+}
+
+// find notes the runs whose payloads are at the ends of some texts, and returns how many more
+// there are than before.
+func find(texts []string, payloads map[string]string, found map[string]bool) (more int) {
+	for _, text := range texts {
+		// Where a payload begins in a text is not known, but how many begin there is small.
+		for i := strings.IndexByte(text, '{'); i >= 0 && i < len(text); {
+			if uuid, ok := payloads[text[i:]]; ok && !found[uuid] {
+				found[uuid] = true
+				more++
 			}
-			if len(page) < 1000 {
+			next := strings.IndexByte(text[i+1:], '{')
+			if next < 0 || i > 256 {
 				break
 			}
+			i += 1 + next
 		}
 	}
-	for from := int64(0); ; from += 1000 {
-		page, err := s.read.ZRange(ctx, s.key(keyDelayed), from, from+999).Result()
-		if err != nil {
-			return false, fmt.Errorf("look among the delayed jobs: %w", err)
-		}
-		if slices.ContainsFunc(page, func(m string) bool { return strings.HasSuffix(m, payload) }) {
-			return true, nil
-		}
-		if len(page) < 1000 {
-			return false, nil
-		}
-	}
+	return more
 }
 
 // inLine tells whether a run stands in the line of its tenant; one that does is sure to be

@@ -60,6 +60,13 @@ func (m *longModel) sweep(t *rapid.T) {
 	m.begins()
 	sweeper := sched.Sweeper{Store: m.store, Log: zap.NewNop(), Running: longRunning, Queued: longQueued}
 	must(t, sweeper.Sweep(m.ctx))
+	after := m.look(t)
+	for _, r := range silent {
+		if after.hash("resqued:longjob:run:" + r.uuid)["slice"] != r.hash["slice"] {
+			t.Fatalf("%s goes on after one look", r.uuid)
+		}
+	}
+	must(t, sweeper.Sweep(m.ctx)) // what is missed once may have been on its way
 	m.forgotten(100)
 	for _, r := range silent {
 		since := time.Duration(m.passed().to-r.times["seen"].from) * time.Millisecond

@@ -117,9 +117,9 @@ func TestTenants(t *testing.T) {
 		r, err := w.store.LongRun(t.Context(), third.slice.UUID)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, r.Place)
-		waits, err := w.store.LongWaiting(t.Context(), r)
+		waits, err := w.store.LongWaiting(t.Context(), []store.LongRecord{r})
 		require.NoError(t, err)
-		require.True(t, waits, "it is not lost")
+		require.True(t, waits[r.UUID], "it is not lost")
 		w.end(second, store.LongCompleted)
 		require.Len(t, w.list("queue:q"), 1)
 		w.finish()
@@ -136,9 +136,9 @@ func TestTenants(t *testing.T) {
 		lost := func() int {
 			n := 0
 			require.NoError(t, w.store.LongRuns(t.Context(), func(r store.LongRecord) bool {
-				waits, err := w.store.LongWaiting(t.Context(), r)
+				waits, err := w.store.LongWaiting(t.Context(), []store.LongRecord{r})
 				require.NoError(t, err)
-				if !waits {
+				if !waits[r.UUID] {
 					n++
 					require.NoError(t, w.store.LongAgain(t.Context(), r, true))
 				}
