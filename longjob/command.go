@@ -58,6 +58,7 @@ type commandSlice struct {
 // command works a slice by a program.
 func (r *Runner) command(ctx context.Context, args resqued.Args, run runCommand) error {
 	leaving := false
+	r.touched = nil // until it tells of one: it need not
 	select {
 	case <-r.leaving: // it would only be told to stop
 		return r.endSlice(false)
@@ -237,6 +238,10 @@ func (c *commandSlice) show(s *shown) {
 			i--
 		}
 	}
+	if r.touched == nil {
+		r.touched = map[string]bool{}
+	}
+	r.touched[name] = true
 	st := &r.steps[i]
 	if s.done != nil {
 		st.Done = *s.done

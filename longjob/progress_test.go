@@ -58,7 +58,7 @@ func (s *sliced) run(t *testing.T, fn func(ctx context.Context, r *Runner) error
 		require.NoError(t, err)
 	}
 	r.mu.Lock()
-	s.record = store.LongRecord{Fields: r.fields(""), State: r.state}
+	s.record = store.LongRecord{Fields: r.fields(store.LongGoesOn, ""), State: r.state}
 	r.mu.Unlock()
 	pass(s.wait)
 	return err == nil
@@ -159,4 +159,20 @@ func TestProgress(t *testing.T) {
 			require.False(t, ok)
 		})
 	})
+}
+
+// A step that an older version of the program has begun, and this one does not know any more,
+// is not what a completed run was doing.
+func TestRemovedStep(t *testing.T) {
+	t.Parallel()
+	r := newRunner(nil, store.LongSlice{}, "L", Options{}.defaults(), store.LongRecord{Fields: map[string]string{
+		"steps": `[{"name":"done","done":4,"total":4,"finished":true},{"name":"removed","done":3,"total":10},{"name":"still","done":3,"total":10}]`,
+	}})
+	_, err := r.step(t.Context(), "still")
+	require.NoError(t, err)
+	require.Contains(t, r.fields(store.LongYields, "")["steps"], "removed")
+	fields := r.fields(store.LongCompleted, "")
+	require.NotContains(t, fields["steps"], "removed")
+	require.Contains(t, fields["steps"], "done")
+	require.Contains(t, fields["steps"], "still")
 }

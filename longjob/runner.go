@@ -40,7 +40,7 @@ type Runner struct {
 	message   string
 	warning   string
 	steps     []Step
-	touched   map[string]bool // the steps of steps that this slice has come across
+	touched   map[string]bool // the steps that this slice has come across; nil = that is not known
 	top       string          // the step of steps that is under way
 	ticked    time.Time       // until when its time is counted
 	savedAt   time.Time

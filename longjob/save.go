@@ -29,7 +29,7 @@ func (r *Runner) save(ctx context.Context, op store.LongOp, failure string, wait
 	r.mu.Lock()
 	save := store.LongSave{
 		LongSlice: r.slice, Op: op, Class: r.class, Queue: r.o.RequeueQueue, Wait: wait, Keep: r.o.Keep,
-		Further: newUUID(), Progress: r.progress || op == store.LongYields && r.tried > 0, Fields: r.fields(failure), Set: map[string]string{},
+		Further: newUUID(), Progress: r.progress || op == store.LongYields && r.tried > 0, Fields: r.fields(op, failure), Set: map[string]string{},
 	}
 	dirty := maps.Clone(r.dirty)
 	for key := range dirty {
@@ -87,8 +87,12 @@ func (r *Runner) commit(ctx context.Context) error {
 }
 
 // fields are those of the run that a save writes; r.mu is held.
-func (r *Runner) fields(failure string) map[string]string {
+func (r *Runner) fields(op store.LongOp, failure string) map[string]string {
 	r.tick()
+	if op == store.LongCompleted && r.touched != nil {
+		// The program has completed without it: it is one of an older version.
+		r.steps = slices.DeleteFunc(r.steps, func(st Step) bool { return !st.Finished && !r.touched[st.Name] })
+	}
 	f := map[string]string{
 		"ran":      strconv.FormatInt((r.ranBefore + time.Since(r.began)).Milliseconds(), 10),
 		"units":    strconv.FormatInt(r.units, 10),
@@ -102,7 +106,7 @@ func (r *Runner) fields(failure string) map[string]string {
 	if r.warning != "" {
 		f["warning"] = r.warning
 	}
-	if text, err := json.Marshal(r.steps[max(0, len(r.steps)-maxSteps):]); err == nil && len(r.steps) > 0 {
+	if text, err := json.Marshal(r.steps[max(0, len(r.steps)-maxSteps):]); err == nil && (len(r.steps) > 0 || op == store.LongCompleted) {
 		f["steps"] = string(text)
 	}
 	return f

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/longjob"
 )
 
@@ -43,16 +44,23 @@ func (a *app) showLongjob(run longjob.Run) error {
 	case outName:
 		return a.printText(run.UUID + "\n")
 	}
-	l := &listing{columns: []column{{title: "WHAT"}, {title: ""}}}
+	l := &listing{columns: []column{{title: "WHAT"}, {whole: true}}}
 	now := time.Now()
 	row := func(what, value string) {
 		if value != "" {
 			l.add(what, nil, what, value)
 		}
 	}
+	// What may be large is cut, as elsewhere; what tells people something is not.
+	data := func(what, value string) {
+		if a.flags.output != outWide {
+			value = wire.Printable(value, maxCell)
+		}
+		row(what, value)
+	}
 	row("uuid", run.UUID)
 	row("class", run.Class)
-	row("args", string(v.Args))
+	data("args", string(v.Args))
 	row("status", string(run.Status))
 	row("queue", run.Queue)
 	row("tenant", run.Tenant)
@@ -91,7 +99,7 @@ func (a *app) showLongjob(run longjob.Run) error {
 	row("error", run.Error)
 	row("warning", run.Warning)
 	for _, key := range slices.Sorted(maps.Keys(run.State)) {
-		row("state "+key, string(run.State[key]))
+		data("state "+key, string(run.State[key]))
 	}
 	return a.print(l)
 }

@@ -40,6 +40,8 @@ type column struct {
 	right bool
 	// wide columns are shown with -o wide only.
 	wide bool
+	// whole values are never cut.
+	whole bool
 	// colour returns the colour of a value, "" for none; may be nil.
 	colour func(value string) string
 }
@@ -130,7 +132,11 @@ func (a *app) table(l *listing) string {
 	for _, row := range l.rows {
 		clean := make([]string, len(l.columns))
 		for i := range l.columns {
-			if clean[i] = wire.Printable(row[i], limit); clean[i] == "" {
+			most := limit
+			if l.columns[i].whole {
+				most = 0
+			}
+			if clean[i] = wire.Printable(row[i], most); clean[i] == "" {
 				clean[i] = "—"
 			}
 		}
