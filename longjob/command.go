@@ -26,11 +26,9 @@ const (
 
 // Command returns a class of long jobs that are worked by an external program, which is
 // started anew for each slice; pass it to resqued.Handlers.Register. docs/longjob.md tells
-// what the program gets and what it reports. It panics without a queue.
+// what the program gets and what it reports. It panics as Register does.
 func Command(class string, c resqued.Command, o Options) resqued.Class {
-	if o.Queue == "" {
-		panic(fmt.Sprintf("longjob: class %q needs a Queue", class))
-	}
+	o.check(class)
 	o = o.defaults()
 	c.Slices = func(ctx context.Context, job *resqued.Job, run runCommand) error {
 		return perform(ctx, job, class, o, func(ctx context.Context, r *Runner, args resqued.Args) error {

@@ -12,11 +12,14 @@ const lockPause = time.Second
 // CriticalUnit runs fn as a unit while it alone holds the named lock, which all long jobs
 // share. While somebody else holds it, it tries about once a second; each try counts as a
 // unit, so that a slice ends while it waits. The lock is free when fn has returned, or when
-// its process was found dead.
+// its process was found dead. Within a unit that holds the lock it is an ordinary unit.
 func (r *Runner) CriticalUnit(ctx context.Context, lock string, fn func(ctx context.Context) error) error {
 	for {
 		if err := r.Continue(ctx); err != nil {
 			return err
+		}
+		if r.locks[lock] {
+			return r.unit(ctx, fn, nil)
 		}
 		got, err := r.store.LongLock(ctx, lock, r.slice.Run)
 		if err != nil && !passing(err) {
@@ -24,10 +27,7 @@ func (r *Runner) CriticalUnit(ctx context.Context, lock string, fn func(ctx cont
 			return ErrSuperseded
 		}
 		if got {
-			err := r.unit(ctx, fn, nil)
-			// Without an answer it is free when this job has ended, at the latest.
-			_ = r.store.LongUnlock(context.WithoutCancel(ctx), lock, r.slice.Run)
-			return err
+			return r.locked(ctx, lock, fn)
 		}
 		r.mu.Lock()
 		r.tried++
@@ -37,6 +37,17 @@ func (r *Runner) CriticalUnit(ctx context.Context, lock string, fn func(ctx cont
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// locked runs fn as a unit, and then releases the lock.
+func (r *Runner) locked(ctx context.Context, lock string, fn func(ctx context.Context) error) error {
+	r.locks[lock] = true
+	defer func() {
+		delete(r.locks, lock)
+		// Without an answer it is free when this job has ended, at the latest.
+		_ = r.store.LongUnlock(context.WithoutCancel(ctx), lock, r.slice.Run)
+	}()
+	return r.unit(ctx, fn, nil)
 }
 
 // rest waits, not longer than the process wants to stay. It returns false if ctx has ended.

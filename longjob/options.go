@@ -78,6 +78,25 @@ func (o Options) defaults() Options {
 	return o
 }
 
+// check panics on what contradicts itself, as a class without a queue does.
+func (o Options) check(class string) {
+	if o.Queue == "" {
+		panic(fmt.Sprintf("longjob: class %q needs a Queue", class))
+	}
+	for name, value := range map[string]time.Duration{
+		"Slice": o.Slice, "CheckIn": o.CheckIn, "SaveEvery": o.SaveEvery, "RetryAfter": o.RetryAfter, "Keep": o.Keep, "Grace": o.Grace,
+	} {
+		if value < 0 {
+			panic(fmt.Sprintf("longjob: class %q: %s is %s; use a positive duration, or 0 for the default", class, name, value))
+		}
+	}
+	for name, value := range map[string]int{"MaxUnits": o.MaxUnits, "MaxDeaths": o.MaxDeaths, "TenantSlices": o.TenantSlices, "StateLimit": o.StateLimit} {
+		if value < 0 {
+			panic(fmt.Sprintf("longjob: class %q: %s is %d; use a positive number, or 0 for the default", class, name, value))
+		}
+	}
+}
+
 func orDefault[T int | time.Duration](v *T, def T) {
 	if *v == 0 {
 		*v = def
@@ -102,11 +121,10 @@ var (
 type Func[A any] func(ctx context.Context, r *Runner, args A) error
 
 // Register adds a class of long jobs. Args are decoded as resqued.Handle does. It panics
-// where resqued.Handlers.Register does, and without a queue.
+// where resqued.Handlers.Register does, without a queue, and on negative options; Retries alone
+// may be negative.
 func Register[A any](h *resqued.Handlers, class string, fn Func[A], o Options) {
-	if o.Queue == "" {
-		panic(fmt.Sprintf("longjob: class %q needs a Queue", class))
-	}
+	o.check(class)
 	o = o.defaults()
 	call := func(ctx context.Context, r *Runner, raw resqued.Args) error {
 		var args A

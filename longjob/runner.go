@@ -19,6 +19,7 @@ type Runner struct {
 	ctx     context.Context //nolint:containedctx // of the slice: what has no context of its own asks it
 	cancel  context.CancelCauseFunc
 	leaving <-chan struct{}
+	locks   map[string]bool // of the critical units that are under way
 
 	saving sync.Mutex // held during a save
 	mu     sync.Mutex // guards all below
@@ -61,7 +62,7 @@ type every struct {
 func newRunner(s *store.Store, slice store.LongSlice, class string, o Options, record store.LongRecord) *Runner {
 	r := &Runner{
 		store: s, slice: slice, class: class, o: o, ctx: context.Background(), cancel: func(error) {},
-		state: record.State, dirty: map[string]bool{}, touched: map[string]bool{}, began: time.Now(), savedAt: time.Now(),
+		state: record.State, dirty: map[string]bool{}, locks: map[string]bool{}, touched: map[string]bool{}, began: time.Now(), savedAt: time.Now(),
 		ranBefore: time.Duration(record.Number("ran")) * time.Millisecond,
 		units:     record.Number("units"), unitTime: time.Duration(record.Number("unit_ms")) * time.Millisecond,
 		failures: int(record.Number("failures")), message: record.Fields["message"], warning: record.Fields["warning"],
@@ -206,8 +207,12 @@ func (r *Runner) settle(layer map[string]*string, ended int, took time.Duration,
 	for key, value := range layer {
 		c.set[key] = value
 	}
+	fresh := len(r.dirty)
 	if err := r.keep(c); err != nil {
 		return false, err
+	}
+	if len(r.dirty) > fresh {
+		r.progress, r.failures = true, 0 // a state that is a new one
 	}
 	for key := range layer {
 		for _, outer := range r.layers {

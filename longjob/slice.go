@@ -238,6 +238,11 @@ func (r *Runner) end(ctx context.Context, err error) error {
 		if err == nil {
 			r.warn(swallowed)
 		}
+		r.mu.Lock()
+		if r.ended > 0 { // a slice has gone well that did something
+			r.failures = 0
+		}
+		r.mu.Unlock()
 		return r.close(ctx, store.LongYields, "", 0)
 	case err == nil:
 		return r.close(ctx, store.LongCompleted, "", 0)
