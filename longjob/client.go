@@ -2,8 +2,6 @@ package longjob
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -218,9 +216,7 @@ func checkTenant(name string) error {
 
 // runFor is a new run of a class. Those of one kind have the same class and arguments.
 func runFor(class string, args resqued.Args) store.NewLongRun {
-	text := args.String()
-	sum := sha256.Sum256([]byte(class + "\x00" + text))
-	return store.NewLongRun{UUID: newUUID(), Kind: hex.EncodeToString(sum[:16]), Class: class, Args: []byte(text)}
+	return store.NewLongRun{UUID: newUUID(), Kind: kindOf(class, args), Class: class, Args: []byte(args.String())}
 }
 
 // Cancel ends a run for good. What its slice does can be saved no more from then on; its

@@ -86,6 +86,18 @@ func TestEnqueue(t *testing.T) {
 		require.Len(t, runs, 2)
 	})
 
+	t.Run("arguments that another program writes otherwise are the same", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t)
+		longjob.Register(b.h, "L", func(context.Context, *longjob.Runner, string) error { return nil }, longjob.Options{Queue: "q"})
+		uuid := b.enqueue("L", "Köln")
+		require.NoError(t, b.redis.SAdd(t.Context(), b.ns+":queues", "in").Err())
+		require.NoError(t, b.redis.RPush(t.Context(), b.ns+":queue:in", `{"class":"L","args":[ "K\u00f6ln" ]}`).Err())
+		require.Equal(t, 1, b.work("in"))
+		require.EqualValues(t, 1, b.redis.LLen(t.Context(), b.ns+":queue:q").Val())
+		require.Equal(t, longjob.Queued, b.run(uuid).Status)
+	})
+
 	t.Run("a new run supersedes the older one", func(t *testing.T) {
 		t.Parallel()
 		b := newBed(t)
