@@ -457,12 +457,11 @@ type thing struct {
 
 // changing is a list that changes.
 type changing struct {
-	t      *rapid.T
-	equal  bool
-	next   int
-	items  []*thing
-	calls  map[string]int // how often each value was worked
-	undone map[string]bool
+	t     *rapid.T
+	equal bool
+	next  int
+	items []*thing
+	calls map[string]int // how often each value was worked
 }
 
 // some returns new items. Equal to what is there are only some of lists that may have equal

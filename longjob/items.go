@@ -79,7 +79,7 @@ func loadItems(name string, parts int, state map[string]string) map[mark64]tally
 		if !ok {
 			return nil // there was no room for it
 		}
-		for _, w := range strings.Fields(text) {
+		for w := range strings.FieldsSeq(text) {
 			m, c, ok := parseWord(w)
 			if !ok {
 				return nil

@@ -28,7 +28,7 @@ func alike(text string) string {
 	if d.Decode(&v) != nil {
 		return text
 	}
-	if _, err := d.Token(); err != io.EOF { //nolint:errorlint // as documented
+	if _, err := d.Token(); err != io.EOF {
 		return text
 	}
 	var b bytes.Buffer

@@ -3,6 +3,7 @@ package longjob
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"sync"
 	"time"
 
@@ -204,9 +205,7 @@ func (r *Runner) settle(layer map[string]*string, ended int, took time.Duration,
 			return false, err
 		}
 	}
-	for key, value := range layer {
-		c.set[key] = value
-	}
+	maps.Copy(c.set, layer)
 	fresh := len(r.dirty)
 	if err := r.keep(c); err != nil {
 		return false, err

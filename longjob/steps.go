@@ -166,7 +166,7 @@ func (r *Runner) WorkOnce(ctx context.Context, key string, fn func(ctx context.C
 	})
 }
 
-// item runs fn for one item of the step, whose JSON is text. done notes in the place of the
+// item runs fn for one item of the step, which print tells from others. done notes in the place of the
 // step that the item is done, and returns what else is to be saved with that.
 func (s *step) item(ctx context.Context, print mark64, total int64, fn func(ctx context.Context) error, done func() map[string]*string) error {
 	if err := s.r.Continue(ctx); err != nil {
