@@ -40,3 +40,18 @@ func TestALongJobOfWhatIsLeft(t *testing.T) {
 	require.Greater(t, run.Slices, 2)
 	require.Empty(t, run.Warning)
 }
+
+// A payload of a program that keeps its long jobs elsewhere fails, and says why.
+func TestALongJobOfAnotherProgram(t *testing.T) {
+	t.Parallel()
+	d := harness.Start(t, harness.Options{App: true})
+	const payload = `{"class":"Long","args":["5c2ff4b4-9a3f-4d8c-8a55-0c5f5a3f9d11"],"id":"6f1c0f6be0be4c1d8f1ab1f6b9a0c7d2","generation":1}`
+	d.PushRaw("long", payload)
+	d.AwaitFailures(1)
+	record := d.Client.LIndex(t.Context(), d.Key("failed"), 0).Val()
+	require.Contains(t, record, "the only argument is the UUID 5c2ff4b4-9a3f-4d8c-8a55-0c5f5a3f9d11")
+	require.Contains(t, record, `"payload":`+payload, "as it was")
+	out, _, code := d.Run("longjobs", "-o", "name")
+	require.Zero(t, code)
+	require.Empty(t, out)
+}
