@@ -349,6 +349,9 @@ func parseExchange(raw any, completions []Completion, wants []Want) (ExchangeRep
 			}
 		}
 	}
+	if len(reasons) > 0 {
+		reply.Unlockable = reasons[0]
+	}
 	step := 2
 	if straight {
 		step = 1

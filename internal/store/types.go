@@ -224,6 +224,9 @@ type ExchangeReply struct {
 	// Suspects is how many were set apart in the queues of the request, if it has come
 	// across any.
 	Suspects int
+	// Unlockable says why no locked job was taken: nothing that fences could go on from
+	// stands where they are counted. It is empty where there is no such trouble.
+	Unlockable string
 	// Unnamed are jobs that can only be looked at when the next request names their
 	// locks. Their Name is empty.
 	Unnamed []LockName

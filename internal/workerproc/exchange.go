@@ -297,6 +297,10 @@ func (p *Process) judge(r *exchangeResult) {
 		p.complain("queue "+queue, "a queue's key holds no list; it is skipped until that is repaired",
 			zap.String("queue", wire.Printable(queue, 200)))
 	}
+	if r.reply.Unlockable != "" {
+		p.complain("fence", "no locked job is taken until that is repaired: delete the key, then fencing tokens go on from the clock of Redis",
+			zap.String("reason", wire.Printable(r.reply.Unlockable, 300)))
+	}
 	for i, applied := range r.reply.Applied {
 		c := r.req.Completions[i]
 		if reason, stuck := r.reply.Stuck[i]; stuck {

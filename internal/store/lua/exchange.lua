@@ -299,11 +299,17 @@ local function separable(queue)
   return not anydeaths or len(apartkey(prefix, queue)) and type(pcall_('SCARD', set)) == 'number' and not lacks(set, 'SADD')
 end
 
+-- fenced has a fence for the lock that was just taken, or gives that back.
+local function fenced(lock)
+  if fence == nil then fence = setaside(fencekey, us, nwant) end
+  if not fence then call('DEL', lock) end
+  return fence
+end
+
 -- give grants a job to the next want, and writes its record.
 local function give(queue, payload, lock, start, capped, deaths, blame)
   local want, cap, number = asked[w], capped and master or '', '0'
   if lock ~= '' then
-    if not fence then fence = setaside(fencekey, us, nwant) end
     fence = fence + 1
     number = fmt('%d', fence)
   end
@@ -313,7 +319,7 @@ local function give(queue, payload, lock, start, capped, deaths, blame)
   call('HSET', inflight, want[1], record)
   reply[#reply + 1] = want[1]
   reply[#reply + 1] = record
-  if capped then pcall_('HINCRBY', capkey, queue, 1) end
+  if capped and refused(pcall_('HINCRBY', capkey, queue, 1)) then pcall_('HSET', capkey, queue, 1) end
 end
 
 -- reserve takes jobs from one queue of left jobs for at most room wants. The jobs
@@ -322,6 +328,7 @@ end
 -- it needs locks to be named.
 local function reserve(queue, key, left, room, capped, flags)
   local locked, unique = find(flags, 'l', 1, true), find(flags, 'u', 1, true)
+  if locked and fence == false then return false end
   local byGo = find(flags, 'k', 1, true)
   local before = locked and seen(prefix, queue, left, ms, starved)
   local blockedkey, openkey = prefix .. 'resqued:blocked:' .. queue, prefix .. 'resqued:open:' .. queue
@@ -364,7 +371,8 @@ local function reserve(queue, key, left, room, capped, flags)
   end
 
   -- try looks at the job with an index. It returns true if the job was taken, or set
-  -- apart, false if it is locked, nil if its lock has to be named first. One at the head
+  -- apart, false if it is locked, nil if its lock has to be named first or there is no
+  -- fence for it: then it stays where it is. One at the head
   -- that is locked goes to the tail.
   local function try(index, head)
     local popped = head and direct
@@ -395,6 +403,9 @@ local function reserve(queue, key, left, room, capped, flags)
           put = put + 1
         end
         return false
+      elseif not fenced(lock) then
+        if popped then call('LPUSH', key, payload) end
+        return nil
       end
     end
     if not popped then removeat(key, index) end
@@ -404,7 +415,9 @@ local function reserve(queue, key, left, room, capped, flags)
     return true
   end
 
-  local function going() return room > 0 and w <= #asked and bytes < maxbytes and not unnamed end
+  local function going()
+    return room > 0 and w <= #asked and bytes < maxbytes and not unnamed and (fence ~= false or not locked)
+  end
 
   while unseen > 0 and looked + moved < scan and going() do
     if try(0, true) == nil then unseen = unseen + 1 end
@@ -434,7 +447,13 @@ local function reserve(queue, key, left, room, capped, flags)
     end
   end
 
-  if unnamed then
+  if locked and fence == false then
+    -- What was known of the queue counts no more where some were put back.
+    if before or looked + moved > 0 then forget_seen(prefix, queue) end
+    bounced, budget = bounced + put, budget - looked - moved
+    if moved > 0 then reply[9] = reply[9] + apart(prefix, queue) end
+    return false
+  elseif unnamed then
     -- Who asked before lets other queues have their turn.
     ask(queue, byGo, call('LRANGE', key, 0, scan - 1))
   elseif (unseen > 0 or newer > 0) and w <= #asked and room > 0 then
@@ -490,6 +509,8 @@ local function reserve_suspects(queue, room, capped, flags)
     if lock ~= '' and not take(lock, me .. asked[w][1]) then
       call('LPOP', key)
       call('RPUSH', key, element)
+    elseif lock ~= '' and not fenced(lock) then
+      break
     else
       call('LPOP', key)
       give(queue, payload, lock, start, capped, died(queue, payload))
@@ -503,7 +524,8 @@ end
 -- roomin returns how many threads a queue may still occupy.
 local function roomin(queue, cap)
   if cap == 0 then return #asked end
-  return cap - (tonumber(pcall_('HGET', capkey, queue) or 0) or 0)
+  local n = tonumber(pcall_('HGET', capkey, queue) or 0)
+  return cap - (n and n > 0 and n < 2 ^ 53 and math.floor(n) or 0)
 end
 
 if onsuspects == 'o' then call('PERSIST', info) end -- as above
@@ -548,6 +570,9 @@ for i = nextqueue, nqueue do
       if room > 0 and reserve(queue, key, left, room, cap > 0, flags) and nnames == 0 then break end
     end
   end
+end
+if fence == false then
+  reasons[#reasons + 1] = fencekey .. ' holds no number that fencing tokens could go on from'
 end
 reply[2], reply[3] = bounced, more
 return reply

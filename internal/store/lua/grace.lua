@@ -39,5 +39,7 @@ local function unjudged(prefix, ms, lease, every)
     call('PERSIST', key) -- see register: a full server must not refuse the rest
     beaten(prefix, ms, lease, every)
   end
-  return (tonumber(call('HGET', key, 'grace') or 0) or 0) > ms
+  local grace = tonumber(call('HGET', key, 'grace') or 0) or 0
+  -- One that ends in a day was given by no beat, and would keep the jobs of the dead for good.
+  return grace > ms and grace - ms < math.max(2 * lease, 86400000)
 end

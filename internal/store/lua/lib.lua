@@ -34,12 +34,21 @@ end
 
 -- setaside returns a number as large as all fences before it at least, and keeps n behind it
 -- for the caller. A fence is a number larger than all before it. They begin at the time (us):
--- then this takes one command, nearly always.
+-- then this takes one command, nearly always. It returns false, with nothing changed, where
+-- the key holds nothing from which fences could go on: no whole number, or one so large that
+-- the next would not be told from it.
 local function setaside(key, us, n)
-  local last = pcall_('GETSET', key, fmt('%d', us + n))
-  local fence = tonumber(last) or 0
+  local last, fence = query('GETSET', key, fmt('%d', us + n)), 0
+  if last then
+    fence = nil
+    if type(last) == 'string' and match(last, '^-?%d+$') then fence = tonumber(last) end
+    if not fence or fence > 9e15 then
+      if type(last) == 'string' then call('SET', key, last) end
+      return false
+    end
+  end
   if fence < us then fence = us end
-  if fence > us or refused(last) then call('SET', key, fmt('%d', fence + n)) end
+  if fence > us then call('SET', key, fmt('%d', fence + n)) end
   return fence
 end
 

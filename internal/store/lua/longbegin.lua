@@ -47,11 +47,16 @@ if tenant then
   end
   if news then turn(prefix, tenant, ms) end
 end
-local deaths = tonumber(v[5] or 0)
+-- What a stranger wrote in place of a number counts as none: fences go on from the clock.
+local function number(text, most)
+  local n = tonumber(text or 0)
+  return n and n >= 0 and n < most and n or 0
+end
+local deaths = number(v[5], 999999999)
 if before ~= '' and before ~= me then
   deaths = v[6] == '1' and 1 or deaths + 1
 end
-local fence, at = math.max(tonumber(v[4] or 0) + 1, us), fmt('%.0f', ms)
+local fence, at = math.max(number(v[4], 9e15) + 1, us), fmt('%.0f', ms)
 call('HSET', KEYS[1], 'status', 'running', 'owner', me, 'fence', fmt('%.0f', fence), 'deaths', deaths, 'seen', at,
   'started', at)
 call('HDEL', KEYS[1], 'moved', 'behind')

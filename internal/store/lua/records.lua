@@ -87,7 +87,10 @@ local function corpse(queue, payload) return redis.sha1hex(queue .. '\0' .. payl
 local function deathsof(prefix, name)
   local entry = pcall_('HGET', prefix .. 'resqued:deaths', name)
   local n, blame = match(type(entry) == 'string' and entry or '', '^(%d+) (%d+)$')
-  return tonumber(n or 0), tonumber(blame or 0)
+  if not n then return 0, 0 end
+  -- What a stranger wrote must fit into a record, too.
+  local most = 999999999
+  return math.min(tonumber(n) or most, most), math.min(tonumber(blame) or most, most)
 end
 
 -- delayed returns the member of resqued:delayed for a job that has to wait:

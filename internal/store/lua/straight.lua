@@ -49,7 +49,7 @@
 --         {'OK', bounced, more (1|0), one of 1 (applied) 0 (late) x (stuck)
 --          u (applied; it was a duplicate) p (applied; it was parked) for each completion
 --          as one text, the plain ones first,
---          {reasons of the stuck and parked}, {queues that are no lists}, {queues that were
+--          {reasons of the stuck and parked; then why no lock can be taken, if so}, {queues that are no lists}, {queues that were
 --          out of step}, {queue, payload to name, …}, how many suspects wait in the
 --          queues if this call has met any, token, record, …}
 
@@ -303,6 +303,11 @@ while true do
             break
           end
           if not fence then fence = setaside(fencekey, us, nwant) end
+          if not fence then
+            call('DEL', lock)
+            going = false
+            break
+          end
           fence = fence + 1
           local two = fence % 100
           if two == 0 or not hundreds then hundreds = fmt(' 0 %d', (fence - two) / 100) end
