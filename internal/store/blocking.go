@@ -28,13 +28,17 @@ func (blockingReads) DialHook(next redis.DialHook) redis.DialHook {
 		if err != nil {
 			return nil, err
 		}
-		switch conn.(type) {
+		measured, ok := conn.(*measuredConn)
+		if !ok {
+			return conn, nil
+		}
+		switch measured.Conn.(type) {
 		case *net.TCPConn, *net.UnixConn:
-			if conn, err = blocking(conn); err != nil {
+			if measured.Conn, err = blocking(measured.Conn); err != nil {
 				return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 			}
 		}
-		return conn, nil // TLS reads ahead, and has a timer of its own
+		return measured, nil // TLS reads ahead, and has a timer of its own
 	}
 }
 

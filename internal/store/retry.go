@@ -135,6 +135,6 @@ func Unreachable(err error) bool {
 		_, bare := network.(syscall.Errno)
 		return !bare
 	}
-	return errors.Is(err, redis.ErrPoolTimeout) ||
+	return errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, errForeign) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -78,6 +78,7 @@ func Open(opts Options) (*Store, error) {
 		return nil, fmt.Errorf("lock TTL %s, lease %s, beat %s: the TTL must be a second at least and the lease longer than a beat",
 			opts.LockTTL, opts.Lease, opts.BeatEvery)
 	}
+	opts.share = &share{}
 	write, err := newClient(opts, -1)
 	if err != nil {
 		return nil, err

@@ -30,7 +30,8 @@ type Options struct {
 	// anything to do meanwhile; others would wait for the runtime to notice.
 	BlockingReads bool
 
-	small bool // few bytes go over the connections
+	small bool   // few bytes go over the connections
+	share *share // of the memory for answers that are under way
 }
 
 // Registration announces a worker process.

@@ -64,6 +64,7 @@ func newClient(o Options, retries int) (redis.UniversalClient, error) {
 		if opts.TLSConfig != nil {
 			opts.TLSConfig.RootCAs = roots
 		}
+		opts.Dialer = dialer(opts.TLSConfig, o.share)
 		opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		opts.ReadBufferSize, opts.WriteBufferSize = o.buffer(), o.buffer()
 		return redis.NewClient(opts), nil
@@ -108,6 +109,7 @@ func newSentinel(u *url.URL, o Options, roots *x509.CertPool, pool, retries int)
 	if u.Scheme == "rediss-sentinel" {
 		opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	}
+	opts.Dialer = dialer(opts.TLSConfig, o.share)
 	return redis.NewFailoverClient(opts), nil
 }
 
@@ -131,6 +133,7 @@ func newCluster(u *url.URL, o Options, roots *x509.CertPool, pool, retries int) 
 	if u.Scheme == "rediss-cluster" {
 		opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	}
+	opts.Dialer = dialer(opts.TLSConfig, o.share)
 	return redis.NewClusterClient(opts), nil
 }
 
