@@ -135,13 +135,21 @@ func (s *Store) MasterList(ctx context.Context) (map[string]map[string]string, e
 		return nil, fmt.Errorf("list masters: %w", err)
 	}
 	out := map[string]map[string]string{}
-	for _, id := range ids {
-		fields, err := s.read.HGetAll(ctx, s.key(keyMaster)+id).Result()
-		if err != nil {
-			return nil, fmt.Errorf("read master %q: %w", id, err)
+	for batch := range slices.Chunk(ids, 500) {
+		pipe := s.read.Pipeline()
+		all := make([]*redis.MapStringStringCmd, len(batch))
+		for i, id := range batch {
+			all[i] = pipe.HGetAll(ctx, s.key(keyMaster)+id)
 		}
-		if len(fields) > 0 {
-			out[id] = fields
+		_, _ = pipe.Exec(ctx) // its error is that of a command
+		for i, id := range batch {
+			fields, err := all[i].Result()
+			if err != nil {
+				return nil, fmt.Errorf("read master %q: %w", id, err)
+			}
+			if len(fields) > 0 {
+				out[id] = fields
+			}
 		}
 	}
 	return out, nil
