@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -126,6 +127,22 @@ func TestStrays(t *testing.T) {
 		s := Strays{Owned: func(int) bool { return true }, Patience: time.Nanosecond}
 		require.Zero(t, s.Reap())
 		require.Equal(t, 3, c.Wait().Code)
+	})
+
+	t.Run("an orphan that has ended is reaped at the first look", func(t *testing.T) {
+		t.Parallel()
+		if !handled() {
+			t.Skip("this kernel knows no handles of processes")
+		}
+		// A child without a handle looks like an orphan.
+		pid, err := syscall.ForkExec("/bin/true", []string{"true"}, &syscall.ProcAttr{})
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			s, err := readStat(strconv.Itoa(pid))
+			return err == nil && s.zombie()
+		}, 30*time.Second, time.Millisecond)
+		s := Strays{Owned: func(other int) bool { return other != pid }}
+		require.Equal(t, 1, s.Reap())
 	})
 
 	t.Run("a child is left to the code that started it and waits late", func(t *testing.T) {

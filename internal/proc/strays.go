@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,7 +19,8 @@ type Strays struct {
 	// Owned tells of a child process whether somebody waits for it; nil = none.
 	Owned func(pid int) bool
 	// Patience is how long a zombie is left to whom it may belong, because a
-	// child can die before its parent could tell Owned about it; 0 = 2 s.
+	// child can die before its parent could tell Owned about it; 0 = not at all where a
+	// process that Go code has started has a handle from its first moment on, else 2 s.
 	Patience time.Duration
 
 	seen map[child]time.Duration
@@ -28,7 +30,7 @@ type Strays struct {
 // on SIGCHLD.
 func (s *Strays) Reap() (reaped int) {
 	patience := s.Patience
-	if patience == 0 {
+	if patience == 0 && !handled() {
 		patience = 2 * time.Second
 	}
 	now := BootTime()
@@ -61,6 +63,17 @@ func (s *Strays) Reap() (reaped int) {
 	s.seen = seen
 	return reaped
 }
+
+// handled tells whether Go holds handles here. The kernel makes one together with its
+// process, so that no zombie of Go code is ever without one before it was waited for.
+var handled = sync.OnceValue(func() bool {
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		return false
+	}
+	defer func() { _ = self.Release() }()
+	return self.WithHandle(func(uintptr) {}) == nil
+})
 
 // handles returns the pids of the processes of which this one holds a handle (a
 // pidfd), as os/exec does from the start of a process until somebody has waited
