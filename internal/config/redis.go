@@ -89,6 +89,7 @@ func redactURL(text string) string {
 			return hidden + text[at:]
 		}
 	}
+	database := slices.Contains(databaseSchemes, scheme)
 	if scheme != "" {
 		scheme += "://"
 	}
@@ -96,8 +97,10 @@ func redactURL(text string) string {
 	switch {
 	case secret:
 		credentials = user + ":" + hidden + "@"
-	case credentials != "":
+	case credentials != "" && database:
 		credentials += "@"
+	case credentials != "": // it may be a password in the wrong place
+		credentials = hidden + "@"
 	}
 	rest, query, found := strings.Cut(rest, "?")
 	if !found {
@@ -105,11 +108,22 @@ func redactURL(text string) string {
 	}
 	params := strings.Split(query, "&")
 	for i, param := range params {
-		if name, _, _ := strings.Cut(param, "="); strings.Contains(strings.ToLower(name), "password") {
+		if name, _, _ := strings.Cut(param, "="); secretParam(name) {
 			params[i] = name + "=" + hidden
 		}
 	}
 	return scheme + credentials + rest + "?" + strings.Join(params, "&")
+}
+
+// secretParam reports whether a parameter of a URL may hold a secret.
+func secretParam(name string) bool {
+	if decoded, err := url.QueryUnescape(name); err == nil {
+		name = decoded
+	}
+	name = strings.ToLower(name)
+	return slices.ContainsFunc([]string{"pass", "pw", "secret", "token", "auth", "key", "cred"}, func(part string) bool {
+		return strings.Contains(name, part)
+	})
 }
 
 // readSecret reads a file that holds a secret, for example a password: one line, its

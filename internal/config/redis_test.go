@@ -53,7 +53,10 @@ func TestRedact(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"redis://h:1/0":                                       "redis://h:1/0",
-		"redis://app@h/0":                                     "redis://app@h/0",
+		"redis://secret@h/0":                                  "redis://xxxxx@h/0",
+		"redis://h/0?password=secret":                         "redis://h/0?password=xxxxx",
+		"redis://h/0?p%61ss=secret":                           "redis://h/0?p%61ss=xxxxx",
+		"postgres://app@h/0":                                  "postgres://app@h/0",
 		"redis://app:secret@h/0":                              "redis://app:xxxxx@h/0",
 		"redis://:secret@h/0?db=1":                            "redis://:xxxxx@h/0?db=1",
 		"redis://:sec/r?e@t@h/0":                              "redis://:xxxxx@h/0",

@@ -141,7 +141,7 @@ func (s *Store) Where() string {
 	if err != nil {
 		return "redis"
 	}
-	return u.Redacted()
+	return redact(u)
 }
 
 func (s *Store) check(ctx context.Context) error {

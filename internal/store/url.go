@@ -181,8 +181,38 @@ func hashTagged(namespace string) bool {
 	return ok && tag != ""
 }
 
-// redact is the URL for messages: without its password.
-func redact(u *url.URL) string { return u.Redacted() }
+// redact is the URL for messages: without its passwords. A user without one may be a
+// password in the wrong place.
+func redact(u *url.URL) string {
+	const hidden = "xxxxx"
+	shown := *u
+	if _, has := u.User.Password(); has {
+		shown.User = url.UserPassword(u.User.Username(), hidden)
+	} else if u.User != nil {
+		shown.User = url.User(hidden)
+	}
+	params := strings.Split(u.RawQuery, "&")
+	for i, param := range params {
+		name, _, found := strings.Cut(param, "=")
+		decoded, err := url.QueryUnescape(name)
+		if found && (err != nil || secretParam(decoded)) {
+			params[i] = name + "=" + hidden
+		}
+	}
+	shown.RawQuery, shown.Fragment, shown.RawFragment = strings.Join(params, "&"), "", ""
+	return shown.String()
+}
+
+// secretParam reports whether a parameter of a URL may hold a secret.
+func secretParam(name string) bool {
+	name = strings.ToLower(name)
+	for _, part := range []string{"pass", "pw", "secret", "token", "auth", "key", "cred"} {
+		if strings.Contains(name, part) {
+			return true
+		}
+	}
+	return false
+}
 
 // withoutURL drops the URL, and with it the password, from a parse error.
 func withoutURL(err error) error {
