@@ -16,6 +16,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/master"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/schedule"
@@ -83,8 +84,12 @@ func (a *app) serve(ctx context.Context, s served) error {
 	mover := schedule.NewMover(moverConfig(s.config, self), redis, stats, s.log)
 	schedules := ticker.New(redis, s.log.Named("schedule"))
 	schedules.Set(a.tickerConfig(s.config, self))
+	system := &master.Linux{}
+	if onlyCommands(a.handlers) {
+		system.Spawner.Env = handler.Unsecret(os.Environ())
+	}
 	deps := master.Deps{
-		Self: self, System: &master.Linux{}, Store: redis, Notifier: notifier, Log: s.log,
+		Self: self, System: system, Store: redis, Notifier: notifier, Log: s.log,
 		Signals: relay.out, BeforeFork: a.beforeFork,
 	}
 	if s.reload != nil {
@@ -115,6 +120,19 @@ func (a *app) serve(ctx context.Context, s served) error {
 		return &problem{exit: exitConfig, code: "config", lines: []string{err.Error()}, cause: err}
 	}
 	return err
+}
+
+// onlyCommands reports whether nothing of the program itself runs in a worker process.
+func onlyCommands(h *resqued.Handlers) bool {
+	if len(h.Middleware()) > 0 || len(h.AllHooks()) > 0 || h.JobLockKeyFunc() != nil {
+		return false
+	}
+	for _, name := range h.Classes() {
+		if c, _ := h.Lookup(name); c.Handler != nil || c.JobLockKey != nil {
+			return false
+		}
+	}
+	return true
 }
 
 func (a *app) beforeFork() {

@@ -27,8 +27,14 @@ var (
 	secretPrefixes = []string{"RESQUED_", "WATCHDOG_", "LISTEN_"}
 	secretParts    = []string{
 		"PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "CREDENTIAL", "API_KEY", "APIKEY",
-		"ACCESS_KEY", "PRIVATE_KEY", "REDIS_URL", "DATABASE_URL",
+		"ACCESS_KEY", "PRIVATE_KEY", "REDIS_URL", "DATABASE_URL", "PASSFILE",
 	}
+	// secretWords are such parts between underscores.
+	secretWords = []string{
+		"PASS", "PW", "PWD", "PAT", "KEY", "KEYS", "CRED", "CREDS", "DSN", "JWT", "PSK", "PIN", "SALT", "AUTH", "COOKIE", "PRIVATE", "CONNSTR",
+	}
+	// plainNames are no secrets, whatever they sound like.
+	plainNames = []string{"PWD", "OLDPWD"}
 )
 
 // scrub returns an environment without the variables that commands do not get.
@@ -38,8 +44,29 @@ func scrub(environ []string) []string {
 		name = strings.ToUpper(name)
 		return !ok || name == "" || slices.Contains(secretNames, name) ||
 			slices.ContainsFunc(secretPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }) ||
-			slices.ContainsFunc(secretParts, func(p string) bool { return strings.Contains(name, p) }) ||
-			holdsPassword(value)
+			secret(name, value)
+	})
+}
+
+// secret tells whether a variable sounds like a secret; its name is in capitals.
+func secret(name, value string) bool {
+	if slices.Contains(plainNames, name) {
+		return false
+	}
+	return slices.ContainsFunc(secretParts, func(p string) bool { return strings.Contains(name, p) }) ||
+		slices.ContainsFunc(strings.Split(name, "_"), func(w string) bool { return slices.Contains(secretWords, w) }) ||
+		holdsPassword(value)
+}
+
+// Unsecret returns the environment for a worker process whose jobs are all commands: without
+// what sounds like a secret, because each command could read it from /proc. The worker
+// process has its configuration otherwise; only PG… are left, which PostgreSQL's own
+// client reads for the database of locks.
+func Unsecret(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(variable string) bool {
+		name, value, ok := strings.Cut(variable, "=")
+		name = strings.ToUpper(name)
+		return !ok || !strings.HasPrefix(name, "PG") && (secret(name, value) || name == "REDISCLI_AUTH")
 	})
 }
 

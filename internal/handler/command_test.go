@@ -64,7 +64,7 @@ func TestCommandEnvironment(t *testing.T) {
 		o.Environ = append([]string{
 			"HOME=/home/app", "LANG=C.UTF-8", "EMPTY=", "PAGE=https://example.com/a@b:c",
 			"REDIS_URL=redis://r", "RESQUE_REDIS_URL=r", "DATABASE_URL=x", "NOTIFY_SOCKET=/run/x", "WATCHDOG_USEC=1", "WATCHDOG_PID=1",
-			"LISTEN_FDS=1", "CREDENTIALS_DIRECTORY=/run/c", "REDIS_PASSWORD=p", "My_Secret_x=p", "GITHUB_TOKEN=p", "AWS_ACCESS_KEY_ID=p",
+			"LISTEN_FDS=1", "CREDENTIALS_DIRECTORY=/run/c", "SMTP_PASS=p", "MY_PW=p", "GITHUB_PAT=p", "STRIPE_KEY=p", "MYSQL_PWD=p", "SENTRY_DSN=p", "REDIS_PASSWORD=p", "My_Secret_x=p", "GITHUB_TOKEN=p", "AWS_ACCESS_KEY_ID=p",
 			"RESQUED_ROLE=worker", "RESQUED_WORKER_COUNT=4", "RESQUED_JOB=outer", "AMQP=amqp://user:pw@host/x", "nonsense",
 		}, "PATH="+os.Getenv("PATH"))
 		c.Command.Env = []string{"API_TOKEN=given", "HOME=/srv", "RESQUED_JOB_ID=forged"}
