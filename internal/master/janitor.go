@@ -1,6 +1,7 @@
 package master
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -71,6 +72,8 @@ type janitor struct {
 	pending []*grave
 	// complaint is the last error that was logged; the same one is not repeated.
 	complaint string
+	// away is since when Redis cannot be told of the master (ns of the epoch); 0 while it can.
+	away int64
 	// evicts: the last look found that Redis may throw jobs away.
 	evicts bool
 	clock  clock
@@ -188,6 +191,7 @@ func (j *janitor) look(ctx context.Context, r round) {
 	err := j.store.PutMaster(call, r.info)
 	if err != nil {
 		j.complain(ctx, "redis cannot be told of this master", err)
+		j.away = cmp.Or(j.away, time.Now().UnixNano())
 		return
 	}
 	j.checkEviction(call)
@@ -204,7 +208,10 @@ func (j *janitor) look(ctx context.Context, r round) {
 		j.complain(ctx, "orphaned jobs cannot be looked for", err)
 		return
 	}
-	j.complaint = ""
+	if j.away != 0 {
+		j.log.Info("redis is back", zap.Duration("after", time.Duration(time.Now().UnixNano()-j.away)))
+	}
+	j.complaint, j.away = "", 0
 	var others, gone, late []string
 	for _, name := range orphans {
 		switch {

@@ -133,12 +133,14 @@ func (p *Process) felt(r beatResult) {
 		return
 	case r.err != nil:
 		p.complain("beat", "a heartbeat did not reach redis", zap.Error(r.err))
+		p.redisAway()
 		time.AfterFunc(min(beatAgain, p.cfg.BeatEvery/4), p.beatAtOnce)
 		return
 	case r.call.beat == nil:
 		p.giveBack(r.leftovers)
 		return
 	}
+	p.redisBack()
 	// Counted from when it was sent: the server may have applied it right then.
 	p.lastBeat = r.sent
 	// The master counts, too, and locks may be short.

@@ -351,3 +351,21 @@ func (p *Process) complain(subject, text string, fields ...zap.Field) {
 }
 
 func printable(reason string) string { return wire.Printable(reason, 300) }
+
+// redisAway notes that Redis has not answered a look or a beat, or has refused it.
+func (p *Process) redisAway() {
+	if p.away.IsZero() {
+		p.away = time.Now()
+	}
+}
+
+// redisBack says so when it has answered one again. What comes next is complained of at once.
+func (p *Process) redisBack() {
+	if p.away.IsZero() {
+		return
+	}
+	p.log.Info("redis is back", zap.Duration("after", time.Since(p.away)))
+	p.away = time.Time{}
+	delete(p.complained, "poll")
+	delete(p.complained, "beat")
+}

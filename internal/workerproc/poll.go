@@ -214,8 +214,10 @@ func (p *Process) turn() {
 func (p *Process) sawQueues(r pollResult) {
 	if r.err != nil {
 		p.complain("poll", "cannot look for jobs; trying again", zap.Error(r.err))
+		p.redisAway()
 		return
 	}
+	p.redisBack()
 	p.waiting, p.polled = r.waiting, true
 	p.resolve()
 	// A look from before a pause ended, or the start, does not tell that all is empty.

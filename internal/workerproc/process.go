@@ -99,7 +99,9 @@ type Process struct {
 	unmastered bool      // the master is gone
 	aloneSince time.Time // when the master and the last job were gone
 	complained map[string]time.Time
-	fatal      error
+	// away is since when neither looks nor beats get through; zero while they do.
+	away  time.Time
+	fatal error
 	// lastBeat is the boot time at which the last successful beat was sent;
 	// registeredAt that of the registration, written by its goroutine.
 	lastBeat, registeredAt time.Duration

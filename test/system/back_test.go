@@ -1,0 +1,30 @@
+package system_test
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/test/system/harness"
+)
+
+// TestRedisIsBackWhileIdle has Redis refuse an idle daemon, as with a wrong password, until
+// somebody mends that: the log says when it is over, of the master and of its workers.
+func TestRedisIsBackWhileIdle(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	d := harness.Start(t, harness.Options{Redis: server})
+	c := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Socket, MaxRetries: -1})
+	defer c.Close() //nolint:errcheck // of a test
+	require.NoError(t, c.Do(t.Context(), "CONFIG", "SET", "requirepass", "other").Err())
+	require.NoError(t, c.Do(t.Context(), "AUTH", "other").Err())
+	require.NoError(t, c.Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err())
+	d.AwaitLog("cannot look for jobs")
+	d.AwaitLog("redis cannot be told of this master")
+	mended := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Socket, Password: "other"})
+	defer mended.Close() //nolint:errcheck // of a test
+	require.NoError(t, mended.Do(t.Context(), "CONFIG", "SET", "requirepass", "").Err())
+	d.AwaitLog(`"redis is back"`)
+}
