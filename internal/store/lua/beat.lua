@@ -50,7 +50,13 @@ for _ = 1, njobs do
 end
 local records = query('HLEN', inflight)
 if type(records) == 'number' and records > njobs - #gone then
-  for _, token in ipairs(call('HKEYS', inflight)) do
+  local step = 1
+  local tokens = records <= 5000 and call('HKEYS', inflight)
+  if not tokens then -- they are not ours: a part of them
+    tokens, step = call('HSCAN', inflight, '0', 'COUNT', 1000)[2], 2
+  end
+  for i = 1, #tokens, step do
+    local token = tokens[i]
     if not named[token] and #left < 16 then left[#left + 1] = token end
   end
 end

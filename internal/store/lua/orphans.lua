@@ -10,7 +10,8 @@ local prefix, lease, every = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 if type(pcall_('ZCARD', KEYS[1])) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is no sorted set; move it away')
 end
-local masters = pcall_('SMEMBERS', prefix .. 'resqued:masters')
+-- Of very many, which are no masters, a part at a time.
+local masters = pcall_('SRANDMEMBER', prefix .. 'resqued:masters', 200)
 for _, id in ipairs(masters.err and {} or masters) do
   if call('EXISTS', prefix .. 'resqued:master:' .. id) == 0 then call('SREM', prefix .. 'resqued:masters', id) end
 end
