@@ -202,18 +202,13 @@ func (a *app) queues(ctx context.Context, c *cobra.Command, s *store.Store, name
 	}
 	caps := a.caps(ctx, s)
 	busy := busyByQueue(workers, procs)
-	var patterns [][]string
-	for _, w := range workers {
-		if name, err := wire.ParseWorkerID(w.ID); err == nil {
-			patterns = append(patterns, plainPatterns(name.Queues))
-		}
-	}
+	lists := queueLists(workers)
 	views := make([]*queueView, len(list))
 	for i, q := range list {
 		v := &queueView{Queue: q.Name, Size: &q.Size, Busy: busy[q.Name], Suspects: q.Suspects}
-		for _, p := range patterns {
-			if selector.MatchAny(p, q.Name) {
-				v.Served++
+		for _, l := range lists {
+			if selector.MatchAny(l.patterns, q.Name) {
+				v.Served += l.workers
 			}
 		}
 		if n := caps(q.Name); n > 0 {
@@ -226,6 +221,33 @@ func (a *app) queues(ctx context.Context, c *cobra.Command, s *store.Store, name
 		views[i] = v
 	}
 	return views, nil
+}
+
+// queueList is a list of queues, and how many workers have it.
+type queueList struct {
+	patterns []string
+	workers  int
+}
+
+// queueLists returns the lists of workers, each once: there may be many thousand workers,
+// of which nearly all have the same one.
+func queueLists(workers []store.WorkerInfo) []*queueList {
+	var lists []*queueList
+	known := map[string]*queueList{}
+	for _, w := range workers {
+		name, err := wire.ParseWorkerID(w.ID)
+		if err != nil {
+			continue
+		}
+		key := strings.Join(name.Queues, "\x00")
+		l := known[key]
+		if l == nil {
+			l = &queueList{patterns: plainPatterns(name.Queues)}
+			known[key], lists = l, append(lists, l)
+		}
+		l.workers++
+	}
+	return lists
 }
 
 func (v *queueView) judge(q store.QueueInfo) {

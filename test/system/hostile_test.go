@@ -75,7 +75,7 @@ func (i *impostor) hangUp() {
 }
 
 func (i *impostor) serve(conn net.Conn) {
-	defer conn.Close() //nolint:errcheck // of a test
+	defer conn.Close()
 	i.mu.Lock()
 	begin, then := i.begin, i.then
 	i.conns = append(i.conns, conn)
