@@ -1,10 +1,12 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -92,36 +94,39 @@ func (f Failure) around(room int) (before, after []byte) {
 
 // ParseFailure reads a record of resqued, Ruby's Resque, the Files.com fork or
 // node-resque. Fields that are missing, null or of another type stay empty;
-// Payload keeps its bytes.
-func ParseFailure(record []byte) (Failure, error) {
+// Payload is a part of record.
+func ParseFailure(record []byte) (Failure, error) { return parseFailure(record, true) }
+
+// ParseFailureBrief is ParseFailure without the backtrace, for those who look at very many
+// records.
+func ParseFailureBrief(record []byte) (Failure, error) { return parseFailure(record, false) }
+
+func parseFailure(record []byte, whole bool) (Failure, error) {
 	if len(record) == 0 {
 		// Ruby empties a record just before it removes it.
 		return Failure{}, errors.New("failure record: it is empty, about to be removed")
 	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(record, &fields); err != nil {
+	fields, err := failureFields(record)
+	if err != nil {
 		return Failure{}, fmt.Errorf("failure record %s: %w", excerpt(record), err)
 	}
-	if fields == nil {
-		return Failure{}, errors.New("failure record: it is null, not an object")
-	}
-	text := func(name string) (s string) {
-		// Another type is no text: s stays empty.
-		_ = json.Unmarshal(fields[name], &s)
-		return s
-	}
 	f := Failure{
-		FailedAt:  parseTime(text("failed_at")),
-		Payload:   fields["payload"],
-		Exception: text("exception"),
-		Error:     text("error"),
-		Worker:    text("worker"),
-		Queue:     text("queue"),
-		RetriedAt: text("retried_at"),
+		FailedAt:  parseTime(textOf(fields[fieldFailedAt])),
+		Payload:   fields[fieldPayload],
+		Exception: textOf(fields[fieldException]),
+		Error:     textOf(fields[fieldError]),
+		Worker:    textOf(fields[fieldWorker]),
+		Queue:     textOf(fields[fieldQueue]),
+		RetriedAt: textOf(fields[fieldRetriedAt]),
 	}
-	_ = json.Unmarshal(fields["attempts"], &f.Attempts) // as above
+	if n := fields[fieldAttempts]; n != nil {
+		_ = json.Unmarshal(n, &f.Attempts) // another type is no number: it stays 0
+	}
+	if !whole {
+		return f, nil
+	}
 	var frames []any
-	if json.Unmarshal(fields["backtrace"], &frames) == nil {
+	if json.Unmarshal(fields[fieldBacktrace], &frames) == nil {
 		for _, frame := range frames {
 			if line, ok := frame.(string); ok {
 				f.Backtrace = append(f.Backtrace, line)
@@ -131,22 +136,156 @@ func ParseFailure(record []byte) (Failure, error) {
 	return f, nil
 }
 
-// Original returns the bytes that were pushed: those of Payload, or those that
-// it holds for a job that was no payload.
-func (f Failure) Original() []byte {
-	e, err := Parse(f.Payload, 0)
-	if err != nil || e.Class != invalidClass {
-		return f.Payload
+// The fields of a record, as indexes into fieldNames.
+const (
+	fieldFailedAt = iota
+	fieldPayload
+	fieldException
+	fieldError
+	fieldBacktrace
+	fieldWorker
+	fieldQueue
+	fieldAttempts
+	fieldRetriedAt
+	fieldCount
+)
+
+var fieldNames = [fieldCount]string{"failed_at", "payload", "exception", "error", "backtrace", "worker", "queue", "attempts", "retried_at"}
+
+type failureRaw [fieldCount][]byte
+
+func (r *failureRaw) set(key string, value []byte) {
+	if i := slices.Index(fieldNames[:], key); i >= 0 {
+		r[i] = value
+	}
+}
+
+// failureFields returns the fields as they stand in a record; of equal keys the last one
+// counts. The scanner does it many times faster than encoding/json, which reads what the
+// scanner refuses: a record of others is shown even if it holds invalid UTF-8.
+func failureFields(record []byte) (fields failureRaw, err error) {
+	s := scanner{data: record}
+	if fields.scan(&s) {
+		return fields, nil
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(record, &all); err != nil {
+		return fields, err
+	}
+	if all == nil {
+		return fields, errors.New("it is null, not an object")
+	}
+	fields = failureRaw{}
+	for key, value := range all {
+		fields.set(key, value)
+	}
+	return fields, nil
+}
+
+func (r *failureRaw) scan(s *scanner) bool {
+	if s.space(); !s.open() {
+		return false
+	}
+	for more := !s.emptyObject(); more; {
+		key, ok := s.key()
+		if !ok {
+			return false
+		}
+		start := s.pos
+		if !s.value(2) {
+			return false
+		}
+		r.set(string(key), s.data[start:s.pos:s.pos])
+		if more, ok = s.next('}'); !ok {
+			return false
+		}
+	}
+	s.space()
+	return s.pos == len(s.data)
+}
+
+// textOf returns the text of a JSON string, and "" for any other value.
+func textOf(raw []byte) (text string) {
+	switch {
+	case len(raw) == 0 || raw[0] != '"':
+	case bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw):
+		return string(raw[1 : len(raw)-1])
+	default:
+		_ = json.Unmarshal(raw, &text) // it was found to be valid
+	}
+	return text
+}
+
+// Original returns the bytes that failed: those of Payload, or those that it holds for a
+// job that was no payload.
+func (f Failure) Original() []byte { return Unwrap(f.Payload) }
+
+// Pushed returns the bytes that go back to the queue when the job is retried: Original,
+// without the "start_at" that a Ruby worker with resque-uniqueue has added behind the last
+// key when it took the job from its queue. With it the job would be another one than its
+// equals that are enqueued.
+func (f Failure) Pushed() []byte { return cutStartAt(f.Original(), f.FailedAt) }
+
+// Unwrap returns the bytes that a payload of class Resqued::InvalidPayload holds, and any
+// other payload as it is. Ruby's page pushes such a payload when a record of bytes that
+// were no payload is retried there.
+func Unwrap(payload []byte) []byte {
+	for bytes.Contains(payload, []byte(invalidClass)) {
+		e, err := Parse(payload, 0)
+		if err != nil {
+			break
+		}
+		raw, ok := e.Unwrap()
+		if !ok {
+			break
+		}
+		payload = raw
+	}
+	return payload
+}
+
+// Unwrap returns the bytes that a payload of class Resqued::InvalidPayload holds; ok is
+// false for one of another class, and for one that holds none.
+func (e Envelope) Unwrap() (raw []byte, ok bool) {
+	if e.Class != invalidClass || len(e.Args) != 1 {
+		return nil, false
 	}
 	var encoded string
-	if e.Args.Decode(&encoded) != nil {
-		return f.Payload
+	if json.Unmarshal(e.Args[0], &encoded) != nil {
+		return nil, false
 	}
 	raw, err := base64.StdEncoding.DecodeString(encoded)
-	if err != nil {
-		return f.Payload
+	return raw, err == nil
+}
+
+// firstStartAt is older than the gem, so that smaller numbers are no times of it.
+const firstStartAt = 1_000_000_000
+
+// startAtSlack is how far the clock that wrote "start_at" may be ahead of the one that
+// wrote "failed_at".
+const startAtSlack = 24 * time.Hour
+
+// cutStartAt cuts the member off that resque-uniqueue adds, and no other byte: the last
+// one, written without spaces, of a time (seconds) before that at which the job failed, or
+// of 0, where the gem knows none.
+func cutStartAt(payload []byte, failedAt time.Time) []byte {
+	const member = `,"start_at":`
+	at := bytes.LastIndex(payload, []byte(member))
+	if at < 0 || payload[len(payload)-1] != '}' {
+		return payload
 	}
-	return raw
+	digits := payload[at+len(member) : len(payload)-1]
+	seconds, err := strconv.ParseUint(string(digits), 10, 40)
+	if err != nil || len(digits) != 1 && digits[0] == '0' || seconds != 0 && seconds < firstStartAt {
+		return payload
+	}
+	if latest := failedAt.Add(startAtSlack); !failedAt.IsZero() && time.Unix(int64(seconds), 0).After(latest) { //nolint:gosec // of 40 bits
+		return payload // a time ahead: it means something else
+	}
+	if _, err := Parse(payload, 0); err != nil {
+		return payload // then these bytes may stand anywhere in it
+	}
+	return append(payload[:at:at], '}')
 }
 
 // cut shortens a text to at most max bytes, between two characters.

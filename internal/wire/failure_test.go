@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
@@ -146,4 +147,57 @@ func FuzzFailure(f *testing.F) {
 			require.Equal(t, string(payload), string(out.Original()))
 		}
 	})
+}
+
+func TestPushed(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 20, 9, 56, 21, 0, time.UTC) // 1795168581
+	for name, c := range map[string]struct{ payload, pushed string }{
+		"as it was":                         {`{"class":"A","args":[1.0,"\/"]}`, ""},
+		"what resque-uniqueue has added":    {`{"class":"A","args":[1.0,"\/"],"start_at":1795168500}`, `{"class":"A","args":[1.0,"\/"]}`},
+		"to a payload of the fork":          {`{"class":"A","args":[],"id":"4f","start_at":1795168500}`, `{"class":"A","args":[],"id":"4f"}`},
+		"a time that the gem did not know":  {`{"class":"A","args":[],"start_at":0}`, `{"class":"A","args":[]}`},
+		"only the one that was added":       {`{"class":"A","args":[],"start_at":1795168400,"start_at":1795168500}`, ""},
+		"the program's own: in the middle":  {`{"class":"A","start_at":1795168500,"args":[]}`, ""},
+		"the program's own: ahead":          {`{"class":"A","args":[],"start_at":1795968500}`, ""},
+		"the program's own: no time":        {`{"class":"A","args":[],"start_at":7}`, ""},
+		"the program's own: with spaces":    {`{"class":"A","args":[],"start_at": 1795168500}`, ""},
+		"the program's own: a text":         {`{"class":"A","args":[],"start_at":"1795168500"}`, ""},
+		"the program's own: a fraction":     {`{"class":"A","args":[],"start_at":1795168500.5}`, ""},
+		"one inside of an argument":         {`{"class":"A","args":[{"a":1,"start_at":1795168500}]}`, ""},
+		"a text that looks like it":         {`{"class":"A","args":[],"x":"\",\"start_at\":1795168500}"}`, ""},
+		"bytes that were no payload":        {`{"class":"Resqued::InvalidPayload","args":["bm90IGpzb24="]}`, "not json"},
+		"those that Ruby has pushed again":  {`{"class":"Resqued::InvalidPayload","args":["bm90IGpzb24="],"id":"4f","start_at":1795168500}`, "not json"},
+		"wrapped twice":                     {`{"class":"Resqued::InvalidPayload","args":["eyJjbGFzcyI6IlJlc3F1ZWQ6OkludmFsaWRQYXlsb2FkIiwiYXJncyI6WyJibTkwSUdwemIyND0iXX0="]}`, "not json"},
+		"a job of that class that has none": {`{"class":"Resqued::InvalidPayload","args":["?"]}`, ""},
+	} {
+		if c.pushed == "" {
+			c.pushed = c.payload
+		}
+		f := Failure{FailedAt: at, Payload: []byte(c.payload)}
+		require.Equal(t, c.pushed, string(f.Pushed()), name)
+		require.Equal(t, c.payload, string(f.Payload), name)
+	}
+}
+
+// The scanner and encoding/json, which reads what the scanner refuses, see the same.
+func TestParseFailureBothWays(t *testing.T) {
+	t.Parallel()
+	record := `{"failed_at":"2026/11/20 09:56:21 EST","payload":{"class":"A","args":[1]},"exception":"E\u0041","error":"b\/d","backtrace":["a",1,"b"],` +
+		`"worker":"w","queue":"x","queue":"q","att\u0065mpts":3,"retried_at":null}`
+	fast, err := ParseFailure([]byte(record))
+	require.NoError(t, err)
+	slow, err := ParseFailure([]byte(strings.Replace(record, "}", ",\"x\":\"\xff\"}", 1)))
+	require.NoError(t, err)
+	require.Equal(t, `{"class":"A","args":[1],"x":"`+"\xff"+`"}`, string(slow.Payload))
+	slow.Payload = fast.Payload
+	require.Equal(t, fast, slow)
+	require.Equal(t, "q", fast.Queue)
+	require.Equal(t, "EA", fast.Exception)
+	require.Equal(t, 3, fast.Attempts)
+	require.Equal(t, []string{"a", "b"}, fast.Backtrace)
+	brief, err := ParseFailureBrief([]byte(record))
+	require.NoError(t, err)
+	fast.Backtrace = nil
+	require.Equal(t, fast, brief)
 }

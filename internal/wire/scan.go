@@ -68,8 +68,20 @@ func (s *scanner) open() bool {
 	case kindOf(c) == "":
 		return s.unexpected("an object")
 	default:
-		return s.failf("it is %s, not an object", kindOf(c))
+		return s.other(c)
 	}
+}
+
+// other fails at a text that begins like a value which is no object: "not json" begins
+// like null.
+func (s *scanner) other(c byte) bool {
+	if !s.value(1) {
+		return false
+	}
+	if s.space(); s.pos < len(s.data) {
+		return s.failf("not JSON: %d bytes follow what begins like %s", len(s.data)-s.pos, kindOf(c))
+	}
+	return s.failf("it is %s, not an object", kindOf(c))
 }
 
 // emptyObject takes the closing brace of an object without keys.
@@ -188,10 +200,12 @@ func (s *scanner) array(depth int) bool {
 }
 
 func (s *scanner) word(w string) bool {
-	if !bytes.HasPrefix(s.data[s.pos:], []byte(w)) {
-		return s.unexpected("a value")
+	for i := range len(w) {
+		if s.peek() != w[i] {
+			return s.unexpected(fmt.Sprintf("%q", w))
+		}
+		s.pos++
 	}
-	s.pos += len(w)
 	return true
 }
 
