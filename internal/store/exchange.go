@@ -79,6 +79,9 @@ func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 		if c.Kind == Restored {
 			text = append(fmt.Appendf(nil, "%d\n%s", len(c.Parked), c.Parked), text...)
 		}
+		if c.Payload != nil {
+			text = c.Payload
+		}
 		if c.Count != nil {
 			text = c.Count.before(text)
 		}

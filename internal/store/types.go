@@ -81,6 +81,9 @@ type Completion struct {
 	Kind Kind
 	// Failure is the record for the failed list.
 	Failure FailureRecord
+	// Payload goes back to the queue in place of the job's own bytes, if it is not nil and
+	// the job is Requeued without a Delay.
+	Payload []byte
 	Delay   time.Duration
 	// Parked is the id under which the payload of a Restored job is kept.
 	Parked string

@@ -64,8 +64,15 @@ func (p *Process) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 	j := &job{Reserved: *r, thread: index, begun: now, reserved: sent}
 	p.begun++
 	env, err := wire.Parse(r.Payload, p.cfg.MaxPayload)
+	if _, wrapped := env.Unwrap(); wrapped {
+		j.Payload = wire.Unwrap(r.Payload)
+		if _, err = wire.Parse(j.Payload, p.cfg.MaxPayload); err == nil {
+			p.unwrap(j)
+			return
+		}
+	}
 	if err != nil {
-		j.job = resqued.Job{Queue: r.Queue, Payload: r.Payload}
+		j.job = resqued.Job{Queue: r.Queue, Payload: j.Payload}
 		p.record(j, thread.Outcome{Result: thread.Failed, Err: err, Exception: "Resqued::InvalidPayload", Message: err.Error()})
 		return
 	}
@@ -113,6 +120,16 @@ func (p *Process) restore(j *job, ref wire.Reference) {
 	})
 	p.done++
 	p.hungry = true
+}
+
+// unwrap puts the bytes back into their queue that a payload of class
+// Resqued::InvalidPayload holds: they are a job after all, whose lock is another one than
+// that which was taken for what is around them.
+func (p *Process) unwrap(j *job) {
+	p.ended = append(p.ended, store.Completion{Job: &j.Reserved, Kind: store.Requeued, Payload: j.Payload, Survived: true})
+	p.done++
+	p.hungry = true
+	p.log.Info("a payload that was refused before goes back to its queue as it was", zap.String("queue", wire.Printable(j.Queue, 200)))
 }
 
 // whose returns the thread of a job, and has the job name it by its whole id.

@@ -91,6 +91,28 @@ func TestBadInput(t *testing.T) {
 	})
 }
 
+// Ruby's page retries the record of bytes that were no payload by pushing what stands in it.
+func TestInvalidPayloadThatComesBack(t *testing.T) {
+	t.Parallel()
+	d := harness.Start(t, harness.Options{App: true, Env: []string{"UNIQUE_QUEUES=once"}})
+	wrapped := func(payload string) string {
+		return fmt.Sprintf(`{"class":"Resqued::InvalidPayload","args":[%q]}`, base64.StdEncoding.EncodeToString([]byte(payload)))
+	}
+	d.PushRaw("mail", wrapped("not json"))
+	failures := d.AwaitFailures(1)
+	require.Equal(t, wrapped("not json"), string(failures[0].Payload), "wrapped once")
+	require.Equal(t, "Resqued::InvalidPayload", failures[0].Exception)
+	require.Equal(t, `invalid payload: not JSON: byte 1 is 'o' where "null" should stand: not json`, failures[0].Error)
+
+	// One that another version has refused is a job again, in a unique queue too.
+	d.PushRaw("mail", wrapped(wrapped(`{"class":"Count", "args":[7]}`)))
+	d.AwaitNoted("ran", 1)
+	d.PushRaw("once", wrapped(`{"class":"Count","args":[8]}`))
+	d.AwaitNoted("ran", 2)
+	require.Zero(t, d.Client.Exists(t.Context(), d.Key("queue:once"), d.Key("queue:once:uniqueue"), d.Key("queue:once:start_at")).Val())
+	require.Len(t, d.AwaitFailures(1), 1)
+}
+
 func TestBadKeys(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -174,7 +174,8 @@ for c = nplain + 1, nplain + nother do
       elseif start ~= '-' then
         start = fmt('%.0f', math.floor(ms / 1000))
       end
-      if not putback(prefix, queue, record.payload, start, kind == 'b') then applied[c] = 'u' end
+      local payload = kind == 'r' and failure ~= '' and failure or record.payload
+      if not putback(prefix, queue, payload, start, kind == 'b') then applied[c] = 'u' end
     end
   end
 end

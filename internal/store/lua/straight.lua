@@ -21,7 +21,8 @@
 --           record, l its payload is too large for that, x it is parked if it cannot be
 --           written, see parked), worker if mirrored else '', deaths, failure
 --           record or '', with n behind the count (see counted in exchange), with g behind
---           where the payload belongs, of a u behind what has it, delay (ms)
+--           where the payload belongs, of a u behind what has it, of kind r what goes back in
+--           place of the job's own bytes or '', delay (ms)
 --         if anything is wanted: all wants in one text, then all queues in one, of which
 --           no more is read than is looked at
 --         per name: queue, SHA-1 of a payload, what its lock is called
