@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -17,15 +18,20 @@ import (
 const (
 	// failedLimit is how many of the newest failures are looked at.
 	failedLimit = 1000
+	// failedSearch is how many are looked at for those that a filter selects.
+	failedSearch = 100_000
 	// failedPage is how many are fetched at a time: each may be as large as a job.
 	failedPage = 200
 	// idLength is how much of a digest is shown; a shorter prefix finds it too.
 	idLength = 12
 )
 
-// failureView is one record of the failed list.
+// failureView is one record of a list of failures.
 type failureView struct {
-	ID        string          `json:"id"`
+	// ID is the digest of the record and, behind "@", its place, counted from the oldest.
+	ID string `json:"id"`
+	// List is failed, or one of Resque's multi-queue failure backend.
+	List      string          `json:"list"`
 	Class     string          `json:"class"`
 	Args      json.RawMessage `json:"args"`
 	Queue     string          `json:"queue"`
@@ -52,27 +58,42 @@ type failureGroup struct {
 	Last      *time.Time `json:"last"`
 }
 
+// failedOptions say which failures are listed.
+type failedOptions struct {
+	failureFilter
+	flat  bool
+	limit int64
+}
+
 func (a *app) failedCommand() *cobra.Command {
-	var flat bool
-	limit := int64(failedLimit)
+	var o failedOptions
 	ls := func(c *cobra.Command, _ []string) error {
-		if limit < 1 {
-			return usage("", "--limit %d: use 1 or more", limit)
+		if o.limit < 1 {
+			return usage("", "--limit %d: use 1 or more", o.limit)
 		}
-		return a.withStore(c, func(ctx context.Context, s *store.Store) error {
-			return a.listFailed(ctx, s, limit, flat)
-		})
+		if err := o.resolve(time.Now()); err != nil {
+			return err
+		}
+		if o.filtered() && !c.Flags().Changed("limit") {
+			o.limit = failedSearch
+		}
+		return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.listFailed(ctx, s, o) })
 	}
 	flags := func(c *cobra.Command) *cobra.Command {
-		c.Flags().BoolVar(&flat, "flat", false, "one line for each failure instead of one for each kind")
-		c.Flags().Int64Var(&limit, "limit", failedLimit, "how many of the newest failures to look at")
+		c.Flags().BoolVar(&o.flat, "flat", false, "one line for each failure instead of one for each kind")
+		c.Flags().Int64Var(&o.limit, "limit", failedLimit, "how many of the newest failures to look at; with a filter 100000")
+		o.add(c, a)
 		return c
 	}
 	parent := flags(&cobra.Command{
 		Use: "failed", Short: "list failed jobs, show, retry or remove them", RunE: ls,
 		Long: `List failed jobs, those that failed in the same way together, or show one with its
-payload and backtrace.`,
-		Example: "  " + a.name + " failed\n  " + a.name + " failed --flat\n  " + a.name + " failed show 0af6af819782",
+payload and backtrace: those of the failed list and of the lists that Resque's multi-queue
+failure backend has for queues.
+
+An id is a digest of the record and its place among the others, counted from the oldest. The
+beginning of the digest does, too, but takes a look at all records.`,
+		Example: "  " + a.name + " failed\n  " + a.name + " failed --flat --class Mail\n  " + a.name + " failed show 0af6af819782@41",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return unknownVerb(c, args[0])
@@ -83,77 +104,77 @@ payload and backtrace.`,
 	parent.AddCommand(flags(&cobra.Command{
 		Use: "ls", Short: "list failed jobs (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
 	}))
-	show := &cobra.Command{
+	parent.AddCommand(&cobra.Command{
 		Use: "show ID…", Short: "show failures with their backtraces",
-		Args: func(c *cobra.Command, args []string) error {
+		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage("See: "+a.name+" failed --flat", "which failure?")
 			}
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			if limit < 1 {
-				return usage("", "--limit %d: use 1 or more", limit)
-			}
-			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
-				return a.showFailed(ctx, s, args, limit)
-			})
+			return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.showFailed(ctx, s, args) })
 		},
-	}
-	show.Flags().Int64Var(&limit, "limit", 10*failedLimit, "how many of the newest failures to search")
-	parent.AddCommand(show, a.editFailedCommand(true), a.editFailedCommand(false))
+	}, a.editFailedCommand(true), a.editFailedCommand(false))
 	return parent
 }
 
-func (a *app) listFailed(ctx context.Context, s *store.Store, limit int64, flat bool) error {
-	views, partial, err := failures(ctx, s, limit, nil)
+func (a *app) listFailed(ctx context.Context, s *store.Store, o failedOptions) error {
+	views, partial, err := failures(ctx, s, o)
 	if err != nil {
 		return err
 	}
 	l := groupFailures(views)
-	if flat {
+	if o.flat {
 		l = flatFailures(views)
 	}
 	if l.partial = partial; partial && a.flags.output != outJSON {
-		a.note("only the newest %d failures were looked at; see --limit", limit)
+		a.note("only the newest %d failures were looked at; see --limit", o.limit)
 	}
 	a.noteParked(ctx, s)
 	return a.print(l)
 }
 
-// wholeIDs returns the ids that begin so, each of which has to be that of one failure.
-func (a *app) wholeIDs(views []failureView, ids, known []string) ([]string, error) {
-	var whole []string
-	for _, id := range ids {
-		var matches []string
-		for _, v := range views {
-			if strings.HasPrefix(v.ID, strings.ToLower(id)) {
-				matches = append(matches, v.ID)
-			}
-		}
-		slices.Sort(matches)
-		switch matches = slices.Compact(matches); {
-		case len(matches) == 0:
-			return nil, notFound("failure", id, known, a.name+" failed --flat")
-		case len(matches) > 1:
-			return nil, usage("Write more of it.", "%q is the beginning of %d failures", id, len(matches))
-		}
-		whole = append(whole, matches...)
+// findFailed returns the failures that ids name, each of which has to be one.
+func (a *app) findFailed(ctx context.Context, s *store.Store, ids []string) ([]store.FailureRecord, error) {
+	refs := make([]store.FailureRef, len(ids))
+	for i, id := range ids {
+		refs[i] = store.ParseFailureRef(id)
 	}
-	return whole, nil
+	found, err := s.FindFailures(ctx, refs)
+	if err != nil {
+		return nil, err
+	}
+	var records []store.FailureRecord
+	for i, matches := range found {
+		switch {
+		case len(matches) == 0:
+			return nil, notFound("failure", ids[i], a.recentFailures(ctx, s), a.name+" failed --flat")
+		case len(matches) > 1:
+			return nil, usage("Write more of it.", "%q is the beginning of %d failures", ids[i], len(matches))
+		}
+		records = append(records, matches...)
+	}
+	return records, nil
 }
 
-func (a *app) showFailed(ctx context.Context, s *store.Store, ids []string, limit int64) error {
-	var known []string
-	views, _, err := failures(ctx, s, limit, func(v failureView) bool {
-		known = append(known, v.ID[:idLength])
-		return slices.ContainsFunc(ids, func(id string) bool { return strings.HasPrefix(v.ID, strings.ToLower(id)) })
-	})
+// recentFailures are ids that may have been meant.
+func (a *app) recentFailures(ctx context.Context, s *store.Store) (ids []string) {
+	views, _, _ := failures(ctx, s, failedOptions{limit: failedPage}) // for a hint only
+	for _, v := range views {
+		ids = append(ids, v.name())
+	}
+	return ids
+}
+
+func (a *app) showFailed(ctx context.Context, s *store.Store, ids []string) error {
+	records, err := a.findFailed(ctx, s, ids)
 	if err != nil {
 		return err
 	}
-	if _, err := a.wholeIDs(views, ids, known); err != nil {
-		return err
+	views := make([]failureView, len(records))
+	for i, record := range records {
+		views[i] = viewFailure(record)
 	}
 	if a.flags.output == outJSON || a.flags.output == outName {
 		return a.print(flatFailures(views))
@@ -168,41 +189,75 @@ func (a *app) showFailed(ctx context.Context, s *store.Store, ids []string, limi
 	return a.printText(b.String())
 }
 
-// failures reads the newest failures, those that keep wants, with their whole
-// detail; keep nil wants all, without it. partial: there are older ones.
-func failures(ctx context.Context, s *store.Store, limit int64, keep func(failureView) bool) (views []failureView, partial bool, err error) {
-	for offset := int64(0); offset < limit; {
-		records, total, err := s.FailedList(ctx, offset, min(failedPage, limit-offset))
-		if err != nil {
-			return nil, false, err
-		}
-		for _, record := range records {
-			v := viewFailure(record)
-			switch {
-			case keep == nil:
-				v.Backtrace, v.Payload = nil, ""
-			case !keep(v):
-				continue
+// failures reads the newest failures, those that a filter selects, without their whole
+// detail. partial: there are older ones.
+func failures(ctx context.Context, s *store.Store, o failedOptions) (views []failureView, partial bool, err error) {
+	lists, err := s.FailureLists(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	several, looked := 0, int64(0)
+	for _, list := range lists {
+		before := len(views)
+		for offset := int64(0); offset < o.limit; {
+			records, total, err := s.FailedList(ctx, list, offset, min(failedPage, o.limit-offset))
+			if err != nil {
+				return nil, false, err
 			}
-			views = append(views, v)
+			for _, record := range records {
+				if o.filtered() && !o.filter.Matches(record.Raw) {
+					continue
+				}
+				v := viewFailure(record)
+				v.Backtrace, v.Payload = nil, ""
+				views = append(views, v)
+			}
+			offset += int64(len(records))
+			if more := offset < total; !more || len(records) == 0 {
+				looked += offset
+				break
+			} else if offset >= o.limit {
+				looked += offset
+				partial = true
+			}
 		}
-		offset += int64(len(records))
-		if partial = offset < total; !partial || len(records) == 0 {
-			return views, false, nil
+		if len(views) > before {
+			several++
 		}
+	}
+	if several < 2 {
+		return views, partial, nil
+	}
+	slices.SortStableFunc(views, func(a, b failureView) int { return b.at().Compare(a.at()) })
+	if partial = partial || looked > o.limit; !o.filtered() && int64(len(views)) > o.limit {
+		views = views[:o.limit]
 	}
 	return views, partial, nil
 }
 
+// name is what a failure is called in lists.
+func (v *failureView) name() string {
+	digest, place, _ := strings.Cut(v.ID, "@")
+	return digest[:idLength] + "@" + place
+}
+
+// at is when the job failed, as far as is known.
+func (v *failureView) at() time.Time {
+	if v.FailedAt == nil {
+		return time.Time{}
+	}
+	return *v.FailedAt
+}
+
 // viewFailure reads a record. What is no record is shown all the same.
-func viewFailure(record []byte) failureView {
-	v := failureView{ID: wire.FailureID(record), Args: json.RawMessage("null")}
-	f, err := wire.ParseFailure(record)
+func viewFailure(record store.FailureRecord) failureView {
+	v := failureView{ID: client.FailureID(record.Raw, record.Index), List: record.List, Args: json.RawMessage("null")}
+	f, err := wire.ParseFailure(record.Raw)
 	if err != nil {
-		v.Exception, v.Error, v.Payload = "(no failure record)", err.Error(), string(record)
+		v.Exception, v.Error, v.Payload = "(no failure record)", err.Error(), string(record.Raw)
 		return v
 	}
-	payload := f.Original()
+	payload := f.Pushed()
 	v.Payload, v.Queue, v.Exception, v.Error = string(payload), f.Queue, f.Exception, f.Error
 	v.Worker, v.Backtrace, v.RetriedAt, v.Attempts = f.Worker, f.Backtrace, f.RetriedAt, max(f.Attempts, 0)
 	if !f.FailedAt.IsZero() {
@@ -266,7 +321,7 @@ func flatFailures(views []failureView) *listing {
 	}}
 	now := time.Now()
 	for _, v := range views {
-		l.add(v.ID[:idLength], v, v.ID[:idLength], v.Class, v.Exception, summary(v.Error), sinceP(v.FailedAt, now),
+		l.add(v.name(), v, v.name(), v.Class, v.Exception, summary(v.Error), sinceP(v.FailedAt, now),
 			v.Queue, v.RetriedAt, string(v.Args), v.Worker)
 	}
 	return l
@@ -281,6 +336,9 @@ func (a *app) failureText(v failureView) string {
 		}
 	}
 	line("id", v.ID)
+	if v.List != "failed" {
+		line("list", wire.Printable(v.List, 0))
+	}
 	line("class", wire.Printable(v.Class, 0))
 	line("args", wire.Printable(string(v.Args), 0))
 	line("queue", wire.Printable(v.Queue, 0))

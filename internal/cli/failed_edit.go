@@ -1,13 +1,14 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"maps"
-	"math"
+	"os"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,13 +32,40 @@ type editView struct {
 	DryRun     bool           `json:"dry_run"`
 }
 
-type editOptions struct {
+// failureFilter are the flags that select failures by what is in their records.
+type failureFilter struct {
 	filter client.FailedFilter
 	// pattern, older and newer become part of the filter.
 	pattern      string
 	older, newer time.Duration
-	retry        bool
-	yes, dryRun  bool
+}
+
+func (o *failureFilter) add(c *cobra.Command, a *app) {
+	f := c.Flags()
+	f.StringVar(&o.filter.Class, "class", "", "jobs of this class")
+	f.StringVar(&o.filter.Error, "error", "", "whose exception or message contains this `text`")
+	f.StringVar(&o.pattern, "match", "", "whose exception or message fits this `regexp`")
+	f.StringVar(&o.filter.Queue, "queue", "", "from this queue")
+	f.DurationVar(&o.older, "older-than", 0, "that failed longer ago")
+	f.DurationVar(&o.newer, "newer-than", 0, "that failed within this time")
+	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
+	_ = c.RegisterFlagCompletionFunc("class", a.live(a.classNames))
+	for _, flag := range []string{"error", "match", "older-than", "newer-than"} {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
+}
+
+// filtered reports whether any is set.
+func (o *failureFilter) filtered() bool {
+	return o.filter.Class != "" || o.filter.Error != "" || o.pattern != "" || o.filter.Queue != "" || o.older != 0 || o.newer != 0
+}
+
+type editOptions struct {
+	failureFilter
+	retry       bool
+	yes, dryRun bool
+	// payloadFile holds what is pushed in place of the job that failed.
+	payloadFile string
 }
 
 // editFailedCommand makes "failed retry" and "failed rm".
@@ -58,6 +86,8 @@ terminal a filter asks first; elsewhere it needs --yes.`,
 				return usage("Name failures, or use --class, --error, --queue, --older-than or --all. See: "+a.name+" failed --flat", "which failures?")
 			case len(args) > 0 && (filtered || o.filter.Again):
 				return usage("", "name failures or filter them, not both")
+			case o.payloadFile != "" && len(args) != 1:
+				return usage("See: "+a.name+" failed --flat", "--payload-file: name the one failure that the job is for")
 			case o.filter.Limit < 0:
 				return usage("", "--limit %d: use 0 or more", o.filter.Limit)
 			}
@@ -70,27 +100,24 @@ terminal a filter asks first; elsewhere it needs --yes.`,
 		c.Long = `Push failed jobs again, unchanged, to the queues that they came from: those named, or
 those that a filter selects. Their records stay and say when they were retried; a
 filter leaves out jobs that were retried before. On a terminal a filter asks first;
-elsewhere it needs --yes.`
+elsewhere it needs --yes.
+
+A payload that was no job (Resqued::InvalidPayload) cannot be pushed as it is. Mend it and
+give it with --payload-file; its bytes are what "failed show" tells.`
 		c.Example = "  " + a.name + " failed retry 0af6af819782\n  " + a.name + " failed retry --class Mail --error Timeout --dry-run\n" +
-			"  " + a.name + " failed retry --all --yes"
+			"  " + a.name + " failed retry --all --yes\n" +
+			"  " + a.name + " failed show 0af6af819782@41 -o json | jq -j '.items[0].payload' >job.json\n" +
+			"  " + a.name + " failed retry 0af6af819782@41 --payload-file job.json"
 		c.Flags().BoolVar(&o.filter.Again, "again", false, "also those that were retried before")
+		c.Flags().StringVar(&o.payloadFile, "payload-file", "", "push the job in this `file` (- standard input) in place of the one failure that is named")
 	}
 	f := c.Flags()
-	f.StringVar(&o.filter.Class, "class", "", "jobs of this class")
-	f.StringVar(&o.filter.Error, "error", "", "whose exception or message contains this `text`")
-	f.StringVar(&o.pattern, "match", "", "whose exception or message fits this `regexp`")
-	f.StringVar(&o.filter.Queue, "queue", "", "from this queue")
-	f.DurationVar(&o.older, "older-than", 0, "that failed longer ago")
-	f.DurationVar(&o.newer, "newer-than", 0, "that failed within this time")
+	o.add(c, a)
 	f.BoolVar(&o.filter.All, "all", false, "all failures")
-	f.IntVar(&o.filter.Limit, "limit", 0, "at most so many, the oldest first (0 = any number)")
+	f.IntVar(&o.filter.Limit, "limit", 0, "at most so many, the oldest of each list first (0 = any number)")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only tell how many these are")
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
-	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
-	_ = c.RegisterFlagCompletionFunc("class", a.live(a.classNames))
-	for _, flag := range []string{"error", "match", "older-than", "newer-than", "limit"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
+	_ = c.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
 	return c
 }
 
@@ -98,7 +125,7 @@ elsewhere it needs --yes.`
 var failedFilters = []string{"all", "class", "error", "match", "queue", "older-than", "newer-than"}
 
 // resolve makes the filter whole.
-func (o *editOptions) resolve(now time.Time) (err error) {
+func (o *failureFilter) resolve(now time.Time) (err error) {
 	if o.pattern != "" {
 		if o.filter.Pattern, err = regexp.Compile(o.pattern); err != nil {
 			return usage("", "--match %q: %s", o.pattern, err)
@@ -117,19 +144,19 @@ func (o *editOptions) resolve(now time.Time) (err error) {
 }
 
 func (a *app) editFailed(c *cobra.Command, names []string, o editOptions) error {
+	var payload []byte
+	if o.payloadFile != "" {
+		var err error
+		if payload, err = a.readPayload(o.payloadFile); err != nil {
+			return err
+		}
+	}
 	if len(names) > 0 {
 		err := a.withStore(c, func(ctx context.Context, s *store.Store) error {
-			var known []string
-			views, _, err := failures(ctx, s, math.MaxInt64, func(v failureView) bool {
-				if len(known) < failedLimit {
-					known = append(known, v.ID[:idLength])
-				}
-				return slices.ContainsFunc(names, func(id string) bool { return strings.HasPrefix(v.ID, strings.ToLower(id)) })
-			})
-			if err != nil {
-				return err
+			records, err := a.findFailed(ctx, s, names)
+			for _, record := range records {
+				o.filter.IDs = append(o.filter.IDs, client.FailureID(record.Raw, record.Index))
 			}
-			o.filter.IDs, err = a.wholeIDs(views, names, known)
 			return err
 		})
 		if err != nil {
@@ -137,27 +164,52 @@ func (a *app) editFailed(c *cobra.Command, names []string, o editOptions) error 
 		}
 	}
 	return a.withClient(c, func(ctx context.Context, jobs *client.Client) error {
-		report, err := jobs.CountFailed(ctx, o.filter, !o.retry)
-		if err != nil {
-			return err
-		}
-		if o.dryRun || report.Matched == 0 {
-			return a.tellEdited(report, o, true)
-		}
-		if len(names) == 0 && !o.yes {
+		if o.dryRun || len(names) == 0 && !o.yes {
+			report, err := jobs.CountFailed(ctx, o.filter, !o.retry)
+			if err != nil {
+				return err
+			}
+			if o.dryRun || report.Matched == 0 {
+				return a.tellEdited(report, o, true)
+			}
 			if err := a.confirm(o.text("", report)); err != nil {
 				return err
 			}
 		}
 		do := jobs.RemoveFailed
-		if o.retry {
+		switch {
+		case payload != nil:
+			do = func(ctx context.Context, f client.FailedFilter) (client.FailedReport, error) {
+				return jobs.RetryFailedWith(ctx, f.IDs[0], payload)
+			}
+		case o.retry:
 			do = jobs.RetryFailed
 		}
-		if report, err = do(ctx, o.filter); err != nil {
+		report, err := do(ctx, o.filter)
+		if err != nil {
 			return fmt.Errorf("%w (done until then: %d)", err, report.Done)
 		}
 		return a.tellEdited(report, o, false)
 	})
+}
+
+// readPayload reads a job from a file, without the line end that an editor puts behind it.
+func (a *app) readPayload(file string) ([]byte, error) {
+	var raw []byte
+	var err error
+	if file == "-" {
+		raw, err = io.ReadAll(a.stdin)
+	} else {
+		raw, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--payload-file: %w", err)
+	}
+	raw = bytes.TrimRight(raw, "\r\n")
+	if _, err := wire.Parse(raw, 0); err != nil {
+		return nil, usage(`A job is an object such as {"class":"Mail","args":[42]}.`, "--payload-file %s: %s", file, err)
+	}
+	return raw, nil
 }
 
 // text says what is done to how many.
@@ -209,7 +261,8 @@ func (a *app) tellEdited(r client.FailedReport, o editOptions, dry bool) error {
 	if err == nil && r.Stuck > 0 {
 		err = &problem{
 			exit: exitFailed, code: "stuck", lines: []string{fmt.Sprintf("%s cannot be retried", plural(r.Stuck, "failure"))},
-			hint: "The record holds no job or no queue, or the queue's key in Redis is no list. See: " + a.name + " failed --flat",
+			hint: "The record holds no job or no queue, or the queue's key in Redis is no list. See: " + a.name + " failed --flat. " +
+				"A payload that is no job can be mended: " + a.name + " failed retry ID --payload-file FILE",
 		}
 	}
 	return err

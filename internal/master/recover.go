@@ -150,7 +150,7 @@ func (d death) fail(job store.Reserved, now time.Time, text string) store.Verdic
 	record, gap, reference := failure.Parts(d.proc + "#" + job.Token)
 	v := store.Verdict{
 		Token: job.Token, Action: store.Fail, Payload: job.Payload,
-		Failure: store.FailureRecord{Text: record, Gap: gap, Reference: reference},
+		Failure: store.FiledFailure{Text: record, Gap: gap, Reference: reference},
 	}
 	if envelope, err := wire.Parse(job.Payload, 0); err == nil {
 		v.Counts = wire.RetryKeys(envelope) // a job that is enqueued anew begins anew

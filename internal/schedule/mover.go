@@ -34,7 +34,7 @@ const (
 // Store is what a Mover asks of Redis; *store.Store is one.
 type Store interface {
 	MoveDue(ctx context.Context, unique func(queue string) bool) (store.Due, error)
-	FileMisfits(ctx context.Context, misfits []store.Misfit, record func(item []byte, id string) store.FailureRecord) (int, error)
+	FileMisfits(ctx context.Context, misfits []store.Misfit, record func(item []byte, id string) store.FiledFailure) (int, error)
 }
 
 // Stats takes what is counted; *statsd.Client is one.
@@ -118,12 +118,12 @@ func (m *Mover) turn(ctx context.Context) time.Duration {
 
 // file records what is no job as failed.
 func (m *Mover) file(ctx context.Context, misfits []store.Misfit, worker string) error {
-	n, err := m.store.FileMisfits(ctx, misfits, func(item []byte, id string) store.FailureRecord {
+	n, err := m.store.FileMisfits(ctx, misfits, func(item []byte, id string) store.FiledFailure {
 		text, _, reference := wire.Failure{
 			FailedAt: time.Now(), Payload: item, Exception: "Resqued::InvalidDelayedJob", Worker: worker,
 			Error: "this stood among the delayed jobs and is none: it has to be a JSON object with the name of a queue under \"queue\"",
 		}.Parts(id)
-		return store.FailureRecord{Text: text, Reference: reference}
+		return store.FiledFailure{Text: text, Reference: reference}
 	})
 	if n > 0 {
 		m.log.Error("what stood among the delayed jobs and is none was recorded as failed", zap.Int("items", n))

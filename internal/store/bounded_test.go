@@ -40,7 +40,7 @@ func TestBoundedWork(t *testing.T) {
 		return n
 	}
 	before := calls()
-	_, err := f.Orphans(t.Context())
+	_, _, err := f.Orphans(t.Context())
 	require.NoError(t, err)
 	require.Less(t, calls()-before, 1000, "commands")
 	left := f.redis.SCard(t.Context(), f.key("resqued:masters")).Val()

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/redistest"
-	"github.com/resqued/resqued/internal/store"
 )
 
 func contains(part string) func([]byte) bool {
@@ -159,86 +158,6 @@ func TestRemoveQueue(t *testing.T) {
 			_, err := f.RemoveQueue(t.Context(), "q", false)
 			require.ErrorContains(t, err, "move it away")
 			require.True(t, f.exists("queue:q"))
-		})
-	})
-}
-
-func TestEditFailed(t *testing.T) {
-	t.Parallel()
-	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
-		type told struct {
-			record string
-			what   store.FailedOutcome
-		}
-		retry := func(record []byte) store.FailedEdit {
-			return store.FailedEdit{Instead: append(record, '!'), Queue: "q", Payload: append([]byte("job "), record...), Unique: true}
-		}
-		edit := func(f *fixture, do func(record []byte) store.FailedEdit) []told {
-			f.t.Helper()
-			var out []told
-			err := f.EditFailed(f.t.Context(), func(record []byte) (store.FailedEdit, error) { return do(record), nil },
-				func(record []byte, _ store.FailedEdit, what store.FailedOutcome) {
-					out = append(out, told{string(record), what})
-				})
-			require.NoError(f.t, err)
-			return out
-		}
-		fail := func(f *fixture, records ...string) {
-			require.NoError(f.t, f.redis.RPush(f.t.Context(), f.key("failed"), anys(records)...).Err())
-		}
-		t.Run("a retried record stays and its job is pushed", func(t *testing.T) {
-			f := setup(t, server)
-			fail(f, "1", "2", "3")
-			f.pushUnique("q", "job 3")
-			out := edit(f, func(record []byte) store.FailedEdit {
-				if string(record) == "2" {
-					return store.FailedEdit{}
-				}
-				return retry(record)
-			})
-			require.Equal(t, []told{{"1", store.FailedDone}, {"3", store.FailedDuplicate}}, out)
-			require.Equal(t, []string{"1!", "2", "3!"}, f.list("failed"))
-			require.Equal(t, []string{"job 3", "job 1"}, f.list("queue:q"))
-			f.inStep("q")
-			require.Equal(t, []string{"q"}, f.redis.SMembers(t.Context(), f.key("queues")).Val())
-		})
-		t.Run("removed records go, over many pages", func(t *testing.T) {
-			f := setup(t, server)
-			var records []string
-			for i := range 1000 {
-				records = append(records, fmt.Sprint(i))
-			}
-			fail(f, records...)
-			out := edit(f, func(record []byte) store.FailedEdit {
-				return store.FailedEdit{Remove: strings.HasSuffix(string(record), "3")}
-			})
-			require.Len(t, out, 100)
-			require.Len(t, f.list("failed"), 900)
-			edit(f, func([]byte) store.FailedEdit { return store.FailedEdit{Remove: true} })
-			require.False(t, f.exists("failed"))
-		})
-		t.Run("one that moved is found, one that has gone or changed is left alone", func(t *testing.T) {
-			f := setup(t, server)
-			fail(f, "1", "2", "3", "4")
-			first := true
-			out := edit(f, func(record []byte) store.FailedEdit {
-				if first {
-					first = false
-					f.redis.LPop(t.Context(), f.key("failed"))
-					f.redis.LSet(t.Context(), f.key("failed"), 2, "4, by somebody else")
-				}
-				return retry(record)
-			})
-			require.Equal(t, []told{{"1", 'g'}, {"2", 'r'}, {"3", 'r'}, {"4", 'g'}}, out)
-			require.Equal(t, []string{"2!", "3!", "4, by somebody else"}, f.list("failed"))
-			require.Len(t, f.list("queue:q"), 2)
-		})
-		t.Run("a queue that is none keeps its record", func(t *testing.T) {
-			f := setup(t, server)
-			fail(f, "1")
-			f.redis.Set(t.Context(), f.key("queue:q"), "text", 0)
-			require.Equal(t, []told{{"1", store.FailedStuck}}, edit(f, retry))
-			require.Equal(t, []string{"1"}, f.list("failed"))
 		})
 	})
 }

@@ -84,7 +84,7 @@ func parseDue(list []any) Due {
 // FileMisfits moves what is no job from the delayed jobs to the failed ones, each with
 // the failure record that is made of it, and returns how many it has moved. record gets
 // the id under which an item is kept that is too large for its record.
-func (s *Store) FileMisfits(ctx context.Context, misfits []Misfit, record func(item []byte, id string) FailureRecord) (int, error) {
+func (s *Store) FileMisfits(ctx context.Context, misfits []Misfit, record func(item []byte, id string) FiledFailure) (int, error) {
 	args := make([]any, 0, 1+4*len(misfits))
 	args = append(args, s.prefix)
 	for _, m := range misfits {

@@ -262,7 +262,7 @@ func TestDueMisfits(t *testing.T) {
 		require.ElementsMatch(t, append([]string{"nonsense"}, bad...), items)
 		require.ElementsMatch(t, bad, f.list("delayed:1000"), "they stay until they are filed")
 
-		record := func(item []byte, _ string) store.FailureRecord { return store.Record(append([]byte("F"), item...)) }
+		record := func(item []byte, _ string) store.FiledFailure { return store.Record(append([]byte("F"), item...)) }
 		n, err := f.FileMisfits(t.Context(), due.Misfits, record)
 		require.NoError(t, err)
 		require.Equal(t, len(bad)+1, n)

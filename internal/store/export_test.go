@@ -29,6 +29,27 @@ func Patient(s *Store) {
 	}
 }
 
+// LeaveSifting leaves a sifting as one does that is killed: so many records have passed.
+func LeaveSifting(ctx context.Context, s *Store, list string, records int) error {
+	f := s.sifting(list)
+	if _, _, err := f.call(ctx, "begin"); err != nil {
+		return err
+	}
+	for ; records > 0; records-- {
+		page, err := s.read.LRange(ctx, s.key(list), 0, 0).Result()
+		if err != nil {
+			return err
+		}
+		if answer, _, err := f.call(ctx, "step", 1, page[0]); err != nil || answer != "OK" {
+			return fmt.Errorf("step: %s: %w", answer, err)
+		}
+	}
+	return nil
+}
+
+// NearEnd has a store sift lists of failures that are longer than that.
+func NearEnd(s *Store, n int64) { s.opts.nearEnd = n }
+
 // Alter makes a store run its scripts with changes to one file of lua/, for as long as
 // the store lives: from, to, from, to. What is to be changed must occur exactly once.
 func Alter(s *Store, file string, fromTo ...string) error {

@@ -2,13 +2,152 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
-var retryScript = loadScript("retry", "rights", "unique")
+var retryScript = loadScript("retry", "rights", "unique", "mend")
 
-// failedBatch bounds the records of one script call.
-const failedBatch = 100
+// failedSuffix is what Resque's multi-queue failure backend puts behind the name of a queue
+// to name the list of its failures.
+const failedSuffix = "_failed"
+
+// FailureListOf names the list to which Resque's multi-queue failure backend adds the
+// failures of a queue. ok is false where that would be a key of something else.
+func FailureListOf(queue string) (list string, ok bool) {
+	list = queue + failedSuffix
+	return list, isFailureList(list)
+}
+
+// isFailureList reports whether a name in failed_queues can be that of a list of failures.
+// Anybody may have added anything there, and jobs that wait must not be taken for failures.
+func isFailureList(name string) bool {
+	return strings.HasSuffix(name, failedSuffix) && !strings.HasPrefix(name, "queue:") && !strings.HasPrefix(name, "resqued:")
+}
+
+// FailureLists names the lists of failure records: failed, and then, sorted, those of
+// Resque's multi-queue failure backend.
+func (s *Store) FailureLists(ctx context.Context) ([]string, error) {
+	names, err := s.read.SMembers(ctx, s.key(keyFailedLists)).Result()
+	if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") { // then there is no such backend
+		return nil, fmt.Errorf("list the lists of failures: %w", err)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !isFailureList(name) })
+	slices.Sort(names)
+	return append([]string{keyFailed}, names...), nil
+}
+
+// FailureRecord is one record of a list of failures.
+type FailureRecord struct {
+	List string
+	// Index counts from the oldest record of the list, which is 0.
+	Index int64
+	Raw   []byte
+}
+
+// FailedList returns failure records of a list as they are stored, from the newest, and how
+// many there are in all. offset 0 is the newest.
+func (s *Store) FailedList(ctx context.Context, list string, offset, limit int64) (records []FailureRecord, total int64, err error) {
+	passed, total, err := s.failedLengths(ctx, list)
+	if err != nil || limit <= 0 || offset >= total {
+		return nil, total, err
+	}
+	from := max(0, total-offset-limit)
+	raw, err := s.failedRange(ctx, list, passed, from, total-offset-1)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i, r := range slices.Backward(raw) {
+		records = append(records, FailureRecord{List: list, Index: from + int64(i), Raw: []byte(r)})
+	}
+	return records, total, nil
+}
+
+// failedLengths returns how many records of a list have passed (see lua/sift.lua), and how
+// many there are in all.
+func (s *Store) failedLengths(ctx context.Context, list string) (passed, total int64, err error) {
+	pipe := s.read.TxPipeline()
+	first, rest := pipe.LLen(ctx, s.key(keyPassed)+list), pipe.LLen(ctx, s.key(list))
+	if _, err := pipe.Exec(ctx); err != nil {
+		return 0, 0, fmt.Errorf("count failures of %q: %w", list, err)
+	}
+	return first.Val(), first.Val() + rest.Val(), nil
+}
+
+// failedRange returns the records from one index to another; passed is how many of them
+// have passed.
+func (s *Store) failedRange(ctx context.Context, list string, passed, from, to int64) ([]string, error) {
+	pipe := s.read.TxPipeline()
+	var parts []*redis.StringSliceCmd
+	if from < passed {
+		parts = append(parts, pipe.LRange(ctx, s.key(keyPassed)+list, from, min(to, passed-1)))
+	}
+	if to >= passed {
+		parts = append(parts, pipe.LRange(ctx, s.key(list), max(0, from-passed), to-passed))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("list failures of %q: %w", list, err)
+	}
+	var records []string
+	for _, part := range parts {
+		records = append(records, part.Val()...)
+	}
+	return records, nil
+}
+
+// ScanFailed goes through the records of a list, oldest first, until look returns false;
+// those that are added meanwhile may be passed over.
+func (s *Store) ScanFailed(ctx context.Context, list string, look func(index int64, record []byte) bool) error {
+	if err := s.settleFailed(ctx, list); err != nil {
+		return err
+	}
+	total, err := s.read.LLen(ctx, s.key(list)).Result()
+	if err != nil {
+		return fmt.Errorf("count failures of %q: %w", list, err)
+	}
+	w := s.walk(s.key(list))
+	for {
+		from, page, err := w.next(ctx)
+		if err != nil {
+			return fmt.Errorf("read failures of %q: %w", list, err)
+		}
+		if len(page) == 0 {
+			return nil
+		}
+		for i, record := range page {
+			if from+int64(i) >= total || !look(from+int64(i), []byte(record)) {
+				return nil
+			}
+		}
+		w.done(from, page)
+	}
+}
+
+// FailedTargets are the records of one list that an edit is meant for, by their bytes: of
+// equal ones, as many as were added.
+type FailedTargets struct {
+	want map[[sha256.Size]byte]int
+	n    int
+	// low and high are between which indexes they were seen.
+	low, high int64
+}
+
+// Add adds a record that was seen at an index.
+func (t *FailedTargets) Add(index int64, record []byte) {
+	if t.want == nil {
+		t.want, t.low, t.high = map[[sha256.Size]byte]int{}, index, index
+	}
+	t.want[sha256.Sum256(record)]++
+	t.n++
+	t.low, t.high = min(t.low, index), max(t.high, index)
+}
+
+// Len returns how many there are.
+func (t *FailedTargets) Len() int { return t.n }
 
 // FailedEdit says what becomes of one failure record. The zero value leaves it.
 type FailedEdit struct {
@@ -22,6 +161,8 @@ type FailedEdit struct {
 	Unique  bool
 }
 
+func (e *FailedEdit) none() bool { return !e.Remove && e.Instead == nil }
+
 // FailedOutcome is what became of a record.
 type FailedOutcome byte
 
@@ -31,83 +172,210 @@ const (
 	FailedDuplicate FailedOutcome = 'u' // retried; an equal job waits, so nothing was pushed
 	FailedGone      FailedOutcome = 'g' // somebody else has retried or removed it meanwhile
 	FailedStuck     FailedOutcome = 'x' // its queue's key holds something else than it should
+
+	failedBusy FailedOutcome = 'b' // others are sifting the list
 )
 
-// EditFailed goes through the failure records, oldest first, and does to each what
-// edit says; records that are added meanwhile may be passed over. Each edit is made
-// only if the record still stands there, byte by byte, and then told to done.
+// FailedWork is what EditFailed has to do.
+type FailedWork struct {
+	List    string
+	Targets *FailedTargets
+	// Remove: Edit has each record removed.
+	Remove bool
+	// Edit says what becomes of a record. Done is told what has, once for each that is not
+	// left; the record of one that is gone is nil.
+	Edit func(record []byte) FailedEdit
+	Done func(record []byte, edit FailedEdit, what FailedOutcome)
+}
+
+// Bounds of EditFailed. The time of a script is to stay far below 5 ms.
+const (
+	// failedBatch bounds the records of one script call.
+	failedBatch = 100
+	// pageTime (ns) and hop bound them where each costs its way from an end of the list:
+	// so much for each 8 KiB of records.
+	pageTime, hop, hopBytes = 1_500_000, 7, 8 << 10
+	// nearEnd is how far from an end of a list something is taken out where it stands,
+	// which costs the way through; farEnd how far the last few are.
+	nearEnd, farEnd, lastFew = 100_000, 1_000_000, 16
+	// siftShare: with more than this part of the records to be replaced a long list is sifted.
+	siftShare = 20
+	// failedPasses bounds how often a list is gone through, should others move it.
+	failedPasses = 5
+)
+
+// EditFailed edits records of a list. Each edit is made only if the record still stands
+// there, byte by byte, and then told to w.Done. Work per script is bounded, however long the
+// list.
 //
 // After an error that is not Unexecuted some edits may have been made that were not
 // told.
-func (s *Store) EditFailed(ctx context.Context, edit func(record []byte) (FailedEdit, error),
-	done func(record []byte, edit FailedEdit, what FailedOutcome),
-) error {
-	w := s.walk(s.key(keyFailed))
-	total, err := s.read.LLen(ctx, s.key(keyFailed)).Result()
-	if err != nil {
-		return fmt.Errorf("count failures: %w", err)
+func (s *Store) EditFailed(ctx context.Context, w FailedWork) error {
+	left := FailedTargets{want: map[[sha256.Size]byte]int{}, n: w.Targets.n, low: w.Targets.low, high: w.Targets.high}
+	for digest, n := range w.Targets.want {
+		left.want[digest] = n
 	}
-	for seen := int64(0); seen < total; {
-		from, page, err := w.next(ctx)
-		if err != nil {
-			return fmt.Errorf("read failures: %w", err)
-		}
-		if len(page) == 0 {
+	from := left.low
+	for pass := range failedPasses {
+		if left.n == 0 {
 			return nil
 		}
-		page = page[:min(len(page), failedBatch)]
-		seen += int64(len(page))
-		kept, err := s.editPage(ctx, from, page, edit, done)
+		if err := s.settleFailed(ctx, w.List); err != nil {
+			return err
+		}
+		total, err := s.read.LLen(ctx, s.key(w.List)).Result()
+		if err != nil {
+			return fmt.Errorf("count failures of %q: %w", w.List, err)
+		}
+		var again bool
+		if s.sifts(w, &left, total) {
+			again, err = s.sift(ctx, w, &left)
+		} else {
+			again, err = s.editInPlace(ctx, w, &left, from)
+		}
 		if err != nil {
 			return err
 		}
-		w.done(from, kept)
+		if !again && pass > 0 {
+			break
+		}
+		from = 0 // those that are left may have moved
+	}
+	for range left.n {
+		w.Done(nil, FailedEdit{}, FailedGone)
 	}
 	return nil
 }
 
-func (s *Store) editPage(ctx context.Context, from int64, page []string, edit func(record []byte) (FailedEdit, error),
-	done func(record []byte, edit FailedEdit, what FailedOutcome),
-) (kept []string, err error) {
-	args, places, edits := []any{s.prefix}, []int(nil), []FailedEdit(nil)
+// sifts reports whether the edits are too many, or too far from the ends of a list of n, to
+// be made where the records stand.
+func (s *Store) sifts(w FailedWork, t *FailedTargets, n int64) bool {
+	near, few := int64(nearEnd), lastFew
+	if s.opts.nearEnd > 0 {
+		near, few = s.opts.nearEnd, 0
+	}
+	depth := min(t.high+1, n-t.low, n/2)
+	switch {
+	case depth <= near, t.n <= few && depth <= farEnd:
+		return false
+	default:
+		return w.Remove || int64(t.n) > n/siftShare // one replaced costs only the way to it
+	}
+}
+
+// take returns the edit of a record, if it is one of those that are left, of which taken
+// counts those that a page has taken already.
+func (t *FailedTargets) take(record []byte, taken map[[sha256.Size]byte]int) bool {
+	digest := sha256.Sum256(record)
+	if t.want[digest] <= taken[digest] {
+		return false
+	}
+	taken[digest]++
+	return true
+}
+
+// ended takes the outcome of an edit.
+func (t *FailedTargets) ended(w FailedWork, record []byte, e FailedEdit, what FailedOutcome) {
+	if what == FailedGone {
+		return // it may stand elsewhere
+	}
+	digest := sha256.Sum256(record)
+	t.n--
+	if t.want[digest]--; t.want[digest] == 0 {
+		delete(t.want, digest)
+	}
+	if !e.none() {
+		w.Done(record, e, what)
+	}
+}
+
+// placedEdit is an edit of the record with an index.
+type placedEdit struct {
+	FailedEdit
+	index  int64
+	record []byte
+}
+
+func (e *placedEdit) args(to []any, index int64) []any {
+	if e.Remove {
+		e.Instead = nil
+	}
+	return append(to, index, e.record, e.Instead, e.Queue, e.Payload, flag(e.Unique))
+}
+
+// editsOf returns the edits of a page whose first record has an index.
+func (t *FailedTargets) editsOf(w FailedWork, from int64, page []string) (edits []placedEdit) {
+	taken := map[[sha256.Size]byte]int{}
 	for i, record := range page {
-		e, err := edit([]byte(record))
-		if err != nil {
-			return nil, err
-		}
-		if !e.Remove && e.Instead == nil {
+		raw := []byte(record)
+		if !t.take(raw, taken) {
 			continue
 		}
-		if e.Remove {
-			e.Instead = nil
-		}
-		args = append(args, from+int64(i), record, e.Instead, e.Queue, e.Payload, flag(e.Unique))
-		places, edits = append(places, i), append(edits, e)
-	}
-	marks := ""
-	if len(edits) > 0 {
-		raw, err := s.eval(ctx, retryScript, s.key(keyFailed), args)
-		if err != nil {
-			return nil, fmt.Errorf("edit failures: %w", err)
-		}
-		if marks, _ = raw.(string); len(marks) != len(edits) {
-			return nil, fmt.Errorf("script retry: %d answers for %d records", len(marks), len(edits))
-		}
-	}
-	for i, record := range page {
-		if len(places) == 0 || places[0] != i {
-			kept = append(kept, record)
+		e := placedEdit{FailedEdit: w.Edit(raw), index: from + int64(i), record: raw}
+		if e.none() {
+			t.ended(w, raw, e.FailedEdit, FailedStuck)
+			taken[sha256.Sum256(raw)]--
 			continue
 		}
-		what := FailedOutcome(marks[0])
-		done([]byte(record), edits[0], what)
+		edits = append(edits, e)
+	}
+	return edits
+}
+
+// editInPlace edits records where they stand. again says that others have been at it, too.
+func (s *Store) editInPlace(ctx context.Context, w FailedWork, t *FailedTargets, from int64) (again bool, err error) {
+	pos, size := max(0, from), int64(16)
+	for t.n > 0 {
+		page, err := s.read.LRange(ctx, s.key(w.List), pos, pos+size-1).Result()
+		if err != nil {
+			return false, fmt.Errorf("read failures of %q: %w", w.List, err)
+		}
+		if len(page) == 0 {
+			return false, nil
+		}
+		bytes := 0
+		for _, record := range page {
+			bytes += len(record)
+		}
+		edits, removed := t.editsOf(w, pos, page), int64(0)
+		batch := editBatch(pos, int64(bytes/len(page)))
+		for some := range slices.Chunk(edits, batch) {
+			args := []any{s.prefix, w.List}
+			for i := range some {
+				args = some[i].args(args, some[i].index-removed)
+			}
+			raw, err := s.eval(ctx, retryScript, s.key(w.List), args)
+			if err != nil {
+				return false, fmt.Errorf("edit failures of %q: %w", w.List, err)
+			}
+			marks, _ := raw.(string)
+			if len(marks) != len(some) {
+				return false, fmt.Errorf("script retry: %d answers for %d records", len(marks), len(some))
+			}
+			for i := range some {
+				what := FailedOutcome(marks[i])
+				if what == failedBusy {
+					return true, nil
+				}
+				t.ended(w, some[i].record, some[i].FailedEdit, what)
+				if some[i].Remove && (what == FailedDone || what == FailedDuplicate) {
+					removed++
+				}
+			}
+		}
+		pos += int64(len(page)) - removed
 		switch {
-		case what == FailedStuck:
-			kept = append(kept, record)
-		case what != FailedGone && !edits[0].Remove:
-			kept = append(kept, string(edits[0].Instead))
+		case bytes > pageBytes:
+			size = max(1, size/2)
+		case bytes < pageBytes/4:
+			size = min(2*size, pageElements)
 		}
-		marks, places, edits = marks[1:], places[1:], edits[1:]
 	}
-	return kept, nil
+	return false, nil
+}
+
+// editBatch bounds the edits of one script at an index of a list whose records have some size.
+func editBatch(index, size int64) int {
+	perEdit := 1 + index*min(max(size, 1), hopBytes)/hopBytes*hop
+	return int(min(max(pageTime/perEdit, 1), failedBatch))
 }

@@ -155,26 +155,6 @@ func (s *Store) MasterList(ctx context.Context) (map[string]map[string]string, e
 	return out, nil
 }
 
-// FailedList returns failure records as they are stored, from the newest, and how
-// many there are in all. offset 0 is the newest.
-func (s *Store) FailedList(ctx context.Context, offset, limit int64) (records [][]byte, total int64, err error) {
-	total, err = s.read.LLen(ctx, s.key(keyFailed)).Result()
-	if err != nil {
-		return nil, 0, fmt.Errorf("count failures: %w", err)
-	}
-	if limit <= 0 || offset >= total {
-		return nil, total, nil
-	}
-	raw, err := s.read.LRange(ctx, s.key(keyFailed), -offset-limit, -offset-1).Result()
-	if err != nil {
-		return nil, 0, fmt.Errorf("list failures: %w", err)
-	}
-	for _, r := range slices.Backward(raw) {
-		records = append(records, []byte(r))
-	}
-	return records, total, nil
-}
-
 // Payloads returns waiting payloads of a queue from its head.
 func (s *Store) Payloads(ctx context.Context, queue string, offset, limit int64) ([][]byte, error) {
 	raw, err := s.read.LRange(ctx, s.queueKey(queue), offset, offset+limit-1).Result()

@@ -3,8 +3,13 @@ package store
 // The names of all keys that this package uses, without the namespace prefix.
 // docs/redis-keys.md describes them; the scripts build the per-job ones.
 const (
-	keyQueues    = "queues"
-	keyFailed    = "failed"
+	keyQueues = "queues"
+	keyFailed = "failed"
+
+	keyFailedLists = "failed_queues" // of Resque's multi-queue failure backend
+	keySifting     = "resqued:sifting"
+	keyPassed      = "resqued:passed:"
+
 	keyWorkers   = "workers"
 	keyProcessed = "stat:processed"
 	keyFailures  = "stat:failed"

@@ -29,7 +29,7 @@ type Verdict struct {
 	Token  string
 	Action Action
 	// Failure is the record for the failed list; only for Fail.
-	Failure FailureRecord
+	Failure FiledFailure
 	// Payload is that of the job, if its Failure has a Gap.
 	Payload []byte
 	// Park: if a key of another type is in the way it is parked, see ParkedJob.

@@ -61,7 +61,7 @@ func (p *process) end(token string, kind store.Kind) store.Completion {
 	return store.Completion{Job: &reserved, Kind: kind, Held: job.classKey != ""}
 }
 
-func failure(job *store.Reserved) store.FailureRecord {
+func failure(job *store.Reserved) store.FiledFailure {
 	return store.Record([]byte("F" + job.Queue + " " + string(job.Payload)))
 }
 

@@ -14,9 +14,9 @@ import (
 
 var unparkScript = loadScript("unpark", "rights", "waits", "unique", "parked")
 
-// FailureRecord is a record for the failed list. A large payload is not sent back to the
+// FiledFailure is a record for the failed list. A large payload is not sent back to the
 // server, which has it: the script puts it into the record, or keeps it elsewhere.
-type FailureRecord struct {
+type FiledFailure struct {
 	// Text is the record, complete JSON; if Gap is not 0, but for the payload, which
 	// belongs behind so many bytes.
 	Text []byte
@@ -28,11 +28,11 @@ type FailureRecord struct {
 }
 
 // Record is a failure record as it is.
-func Record(text []byte) FailureRecord { return FailureRecord{Text: text} }
+func Record(text []byte) FiledFailure { return FiledFailure{Text: text} }
 
-func (f *FailureRecord) flags() (gap, large bool) { return !f.kept && f.Gap > 0, f.kept }
+func (f *FiledFailure) flags() (gap, large bool) { return !f.kept && f.Gap > 0, f.kept }
 
-func (f *FailureRecord) text() []byte {
+func (f *FiledFailure) text() []byte {
 	switch {
 	case f.kept:
 		return f.Reference
@@ -42,7 +42,7 @@ func (f *FailureRecord) text() []byte {
 	return f.Text
 }
 
-func (f *FailureRecord) keep() { f.kept = true }
+func (f *FiledFailure) keep() { f.kept = true }
 
 const (
 	// leastBulk is what every server takes as one argument, whatever its configuration
@@ -62,7 +62,7 @@ type bulk struct {
 
 // fit decides whether a payload goes into its record. A record that a client could not
 // send could never be retried or removed, for which one names it.
-func (s *Store) fit(ctx context.Context, f *FailureRecord, payload []byte) {
+func (s *Store) fit(ctx context.Context, f *FiledFailure, payload []byte) {
 	if f.Reference == nil || f.kept {
 		return
 	}

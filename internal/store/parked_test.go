@@ -31,7 +31,7 @@ func TestParkedEnds(t *testing.T) {
 			},
 			{
 				"a failure with a large payload", "failed",
-				store.Completion{Kind: store.Failed, Failure: store.FailureRecord{Text: []byte(`{"p":,"b":1}`), Gap: 5, Reference: []byte("r")}},
+				store.Completion{Kind: store.Failed, Failure: store.FiledFailure{Text: []byte(`{"p":,"b":1}`), Gap: 5, Reference: []byte("r")}},
 				func(f *fixture) []string { return f.list("failed") },
 			},
 			{
@@ -178,8 +178,8 @@ func TestLargePayloads(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{Args: []string{"--proto-max-bulk-len", "1mb"}})
 	payload := func(n int) string { return job("A", `["`+strings.Repeat("x", n)+`"]`) }
-	record := func(reference string) store.FailureRecord {
-		return store.FailureRecord{Text: []byte(`{"p":,"b":1}`), Gap: 5, Reference: []byte(`{"p":` + reference + `,"b":1}`)}
+	record := func(reference string) store.FiledFailure {
+		return store.FiledFailure{Text: []byte(`{"p":,"b":1}`), Gap: 5, Reference: []byte(`{"p":` + reference + `,"b":1}`)}
 	}
 	for _, c := range []struct {
 		name  string

@@ -185,7 +185,7 @@ func (s *Store) life(ctx context.Context) {
 	})
 	_, _ = s.MoveDue(ctx, nil)
 	_ = s.Undelay(ctx, []DelayedJob{{key: s.key(keyDueAt) + "4102444800", item: `{"class":"Probe","args":[5],"queue":"plain"}`}}, true, nil, func(DelayedJob, FailedOutcome) {})
-	_, _ = s.FileMisfits(ctx, []Misfit{{key: s.key(keyDueAt) + "1"}}, func([]byte, string) FailureRecord { return FailureRecord{} })
+	_, _ = s.FileMisfits(ctx, []Misfit{{key: s.key(keyDueAt) + "1"}}, func([]byte, string) FiledFailure { return FiledFailure{} })
 	_, _ = s.Poll(ctx, true, "0", nil)
 	exchange(plain, SetApart, nil, "1", "2", "3", "6")
 	exchange(unique, SetApart, nil, "4")
@@ -210,8 +210,12 @@ func (s *Store) life(ctx context.Context) {
 		{Job: job("3", plain, "3"), Kind: Requeued, Delay: time.Millisecond},
 		{Job: job("4", unique, "1"), Kind: Returned},
 	}, "5")
-	_, _ = s.eval(ctx, retryScript, s.key(keyFailed), []any{s.prefix, 0, record, "", plain.Name, payload("2"), "0"})
 	_, _, _, _ = s.unpark(ctx, "none")
+	_, _ = s.eval(ctx, retryScript, s.key(keyFailed), []any{s.prefix, keyFailed, 0, record, record + " ", plain.Name, payload("2"), "0"})
+	sift := s.sifting(keyFailed)
+	for _, op := range [][]any{{"begin"}, {"step", 1, record + " ", 0, record + " ", "", "", "", "0"}, {"on"}, {"back"}, {"drop"}} {
+		_, _, _ = sift.call(ctx, op[0].(string), op[1:]...) //nolint:forcetypeassert // all are texts
+	}
 	_, _ = s.repair(ctx, unique.Name, "step", &UniqueReport{})
 	_, _, _ = s.Orphans(ctx)
 	_, _, _ = s.Fence(ctx, proc, true)
@@ -254,7 +258,7 @@ func (s *Store) longLife(ctx context.Context, run RunName) {
 // remains are the keys that outlive life.
 func (s *Store) remains() []string {
 	names := []string{
-		keyQueues, keyFailed, keyDelayed, keySchedule, keyDueAt + "4102444800", keyDueLists + `{"class":"Probe","args":[5],"queue":"plain"}`, keyProcs, keyMasters, "workers", "stat:processed", "stat:failed", "locket:queue_lock_counters",
+		keyQueues, keyFailed, keyFailedLists, keySifting, keyPassed + keyFailed, "plain" + failedSuffix, failedSuffix, keyDelayed, keySchedule, keyDueAt + "4102444800", keyDueLists + `{"class":"Probe","args":[5],"queue":"plain"}`, keyProcs, keyMasters, "workers", "stat:processed", "stat:failed", "locket:queue_lock_counters",
 		"worker:" + probeWorker, "worker:" + probeWorker + ":started", "stat:processed:" + probeWorker, "stat:failed:" + probeWorker,
 		"lock:probe", MarkerKey("lock:probe"), "locket:job_locks:Probe[1]", "locket:job_locks:Probe[2]", "locket:job_locks:Probe[3]", "locket:job_locks:Probe[9]",
 		"locket:job_locks:Probe[4]", probeCount, keyMeta, "resqued:fence", "resqued:deaths", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", keyRelock, keyParking,

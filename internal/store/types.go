@@ -30,8 +30,13 @@ type Options struct {
 	// anything to do meanwhile; others would wait for the runtime to notice.
 	BlockingReads bool
 
-	small bool   // few bytes go over the connections
-	share *share // of the memory for answers that are under way
+	// FailureLists has failures recorded as Resque's multi-queue failure backend does, in
+	// a list for each queue.
+	FailureLists bool
+
+	nearEnd int64  // see failed.go; 0 = nearEnd
+	small   bool   // few bytes go over the connections
+	share   *share // of the memory for answers that are under way
 }
 
 // Registration announces a worker process.
@@ -80,7 +85,7 @@ type Completion struct {
 	Job  *Reserved
 	Kind Kind
 	// Failure is the record for the failed list.
-	Failure FailureRecord
+	Failure FiledFailure
 	// Payload goes back to the queue in place of the job's own bytes, if it is not nil and
 	// the job is Requeued without a Delay.
 	Payload []byte

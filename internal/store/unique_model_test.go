@@ -131,15 +131,21 @@ func (m *uniqueModel) dequeue(t *rapid.T) {
 func (m *uniqueModel) retry(t *rapid.T) {
 	payload := m.payload(t)
 	m.ok(t, m.redis.RPush(m.ctx, m.key[:len(m.key)-len("queue:q")]+"failed", payload).Err())
-	err := m.store.EditFailed(m.ctx, func(record []byte) (store.FailedEdit, error) {
-		return store.FailedEdit{Remove: true, Queue: "q", Payload: record, Unique: true}, nil
-	}, func(_ []byte, _ store.FailedEdit, what store.FailedOutcome) {
-		if (what == store.FailedDuplicate) != slices.Contains(m.waits, payload) {
-			t.Fatalf("retried %s: %c, while there wait %v", payload, what, m.waits)
-		}
-		if what == store.FailedDone {
-			m.waits = append(m.waits, payload)
-		}
+	var targets store.FailedTargets
+	targets.Add(0, []byte(payload))
+	err := m.store.EditFailed(m.ctx, store.FailedWork{
+		List: "failed", Targets: &targets, Remove: true,
+		Edit: func(record []byte) store.FailedEdit {
+			return store.FailedEdit{Remove: true, Queue: "q", Payload: record, Unique: true}
+		},
+		Done: func(_ []byte, _ store.FailedEdit, what store.FailedOutcome) {
+			if (what == store.FailedDuplicate) != slices.Contains(m.waits, payload) {
+				t.Fatalf("retried %s: %c, while there wait %v", payload, what, m.waits)
+			}
+			if what == store.FailedDone {
+				m.waits = append(m.waits, payload)
+			}
+		},
 	})
 	m.ok(t, err)
 }

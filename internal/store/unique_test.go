@@ -402,9 +402,13 @@ func uniqueWorksAt(t *testing.T, s *store.Store) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n)
 	edited := 0
-	require.NoError(t, s.EditFailed(ctx, func([]byte) (store.FailedEdit, error) {
-		return store.FailedEdit{Remove: true, Queue: "u", Payload: []byte(job("A", "[1]")), Unique: true}, nil
-	}, func([]byte, store.FailedEdit, store.FailedOutcome) { edited++ }))
+	require.NoError(t, s.EditFailed(ctx, store.FailedWork{
+		List: "failed", Targets: all(t, s), Remove: true,
+		Edit: func([]byte) store.FailedEdit {
+			return store.FailedEdit{Remove: true, Queue: "u", Payload: []byte(job("A", "[1]")), Unique: true}
+		},
+		Done: func([]byte, store.FailedEdit, store.FailedOutcome) { edited++ },
+	}))
 	require.Equal(t, 1, edited)
 	n, err = s.RemoveQueue(ctx, "u", false)
 	require.NoError(t, err)

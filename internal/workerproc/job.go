@@ -267,9 +267,9 @@ func (p *Process) retry(c *store.Completion, j *job, out thread.Outcome, survive
 }
 
 // filed is a failure as Redis gets it.
-func filed(f wire.Failure, proc, token string) store.FailureRecord {
+func filed(f wire.Failure, proc, token string) store.FiledFailure {
 	text, gap, reference := f.Parts(proc + "#" + token)
-	return store.FailureRecord{Text: text, Gap: gap, Reference: reference}
+	return store.FiledFailure{Text: text, Gap: gap, Reference: reference}
 }
 
 // tell logs and counts the end of a job.

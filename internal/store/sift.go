@@ -1,0 +1,241 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+)
+
+var siftScript = loadScript("sift", "rights", "unique", "mend")
+
+const (
+	// siftLease is how long a sifting may be silent before others may end it.
+	siftLease = 10 * time.Second
+	// siftPatience is how long a command waits for another one that sifts.
+	siftPatience = 2 * time.Minute
+	// siftBytes bounds what one step moves, siftPushes the records where jobs are pushed.
+	siftBytes, siftPushes = 256 << 10, 150
+	// siftMoved bounds how often a step is tried, should others take from the head.
+	siftMoved = 100
+)
+
+// ErrSifting: another command is editing very many records of the list.
+var ErrSifting = errors.New("another command is editing the failures; try again when it has ended")
+
+// sifting is a sifting of a list by one caller; see lua/sift.lua.
+type sifting struct {
+	s     *Store
+	list  string
+	token string
+	// passed counts the records that are not in the list now.
+	passed int64
+}
+
+func (s *Store) sifting(list string) *sifting { return &sifting{s: s, list: list, token: rand.Text()} }
+
+func (f *sifting) call(ctx context.Context, op string, more ...any) (answer string, list []any, err error) {
+	args := append([]any{f.s.prefix, f.list, f.token, siftLease.Milliseconds(), op}, more...)
+	raw, err := f.s.eval(ctx, siftScript, f.s.key(f.list), args)
+	if err != nil {
+		return "", nil, fmt.Errorf("edit failures of %q: %w", f.list, err)
+	}
+	list, _ = raw.([]any)
+	if len(list) == 0 {
+		return "", nil, fmt.Errorf("script sift: unexpected reply %v", raw)
+	}
+	answer, _ = list[0].(string)
+	return answer, list, nil
+}
+
+// back brings the records back that have passed. held is for how long another one may not be
+// disturbed.
+func (f *sifting) back(ctx context.Context) (held time.Duration, err error) {
+	for {
+		answer, list, err := f.call(ctx, "back")
+		switch {
+		case err != nil:
+			return 0, err
+		case answer == "HELD" && len(list) == 2:
+			return time.Duration(number(list[1])) * time.Millisecond, nil
+		case answer != "OK" || len(list) != 2:
+			return 0, fmt.Errorf("script sift: unexpected reply %v", list)
+		case number(list[1]) == 0:
+			return 0, nil
+		}
+	}
+}
+
+// settleFailed returns when nobody sifts the list, and brings back what one has left that
+// did not come to its end.
+func (s *Store) settleFailed(ctx context.Context, list string) error {
+	under, err := s.read.HExists(ctx, s.key(keySifting), list).Result()
+	if err != nil {
+		return fmt.Errorf("read failures of %q: %w", list, err)
+	}
+	if !under {
+		return nil
+	}
+	f := s.sifting(list)
+	for deadline := time.Now().Add(siftPatience); ; {
+		held, err := f.back(ctx)
+		if err != nil || held == 0 {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("failures of %q: %w", list, ErrSifting)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(min(held, 100*time.Millisecond)):
+		}
+	}
+}
+
+// RestoreFailed brings back the failure records that a command has left which did not come to
+// its end, and returns the lists that had any.
+func (s *Store) RestoreFailed(ctx context.Context) (restored []string, err error) {
+	lists, err := s.read.HKeys(ctx, s.key(keySifting)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list the lists of failures that are edited: %w", err)
+	}
+	for _, list := range lists {
+		held, err := s.sifting(list).back(ctx)
+		if err != nil {
+			return restored, err
+		}
+		if held == 0 {
+			restored = append(restored, list)
+		}
+	}
+	return restored, nil
+}
+
+// DropFailed removes a list of failures and returns how many there were.
+func (s *Store) DropFailed(ctx context.Context, list string) (n int64, err error) {
+	f := s.sifting(list)
+	for range failedPasses {
+		if err := s.settleFailed(ctx, list); err != nil {
+			return 0, err
+		}
+		answer, reply, err := f.call(ctx, "drop")
+		switch {
+		case err != nil:
+			return 0, err
+		case answer == "OK" && len(reply) == 2:
+			return number(reply[1]), nil
+		case answer == "LEFT":
+			if _, err := f.back(ctx); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return 0, fmt.Errorf("failures of %q: %w", list, ErrSifting)
+}
+
+// sift edits records while it goes through the list from its head. again says that others
+// have been at it, too.
+func (s *Store) sift(ctx context.Context, w FailedWork, t *FailedTargets) (again bool, err error) {
+	f := s.sifting(w.List)
+	switch answer, _, err := f.call(ctx, "begin"); {
+	case err != nil:
+		return false, err
+	case answer == "LEFT":
+		_, err := f.back(ctx)
+		return true, err
+	case answer != "OK": // HELD: the next pass waits
+		return true, nil
+	}
+	defer func() {
+		// Also after an error, and when the caller has given up: whoever looks at the list
+		// shall find all of it.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), siftPatience)
+		defer cancel()
+		if ended := f.end(ctx); err == nil {
+			err = ended
+		}
+	}()
+	limit := int64(pageElements)
+	if !w.Remove {
+		limit = siftPushes
+	}
+	size, moved := int64(16), 0
+	for t.n > 0 {
+		page, err := s.read.LRange(ctx, s.key(w.List), 0, size-1).Result()
+		if err != nil {
+			return false, fmt.Errorf("read failures of %q: %w", w.List, err)
+		}
+		if len(page) == 0 {
+			return false, nil
+		}
+		args, bytes := []any{len(page), page[len(page)-1]}, 0
+		for _, record := range page {
+			bytes += len(record)
+		}
+		edits := t.editsOf(w, 0, page)
+		for i := range edits {
+			args = edits[i].args(args, edits[i].index)
+		}
+		answer, reply, err := f.call(ctx, "step", args...)
+		if err != nil {
+			return false, err
+		}
+		switch answer {
+		case "MOVED":
+			if moved++; moved > siftMoved {
+				return false, fmt.Errorf("failures of %q change faster than they can be read", w.List)
+			}
+			continue
+		case "OK":
+		default: // LOST: we were silent for too long, and others have brought the records back
+			return true, nil
+		}
+		marks := ""
+		if len(reply) == 3 {
+			marks, _ = reply[2].(string)
+		}
+		if len(marks) != len(edits) {
+			return false, fmt.Errorf("script sift: %d answers for %d records", len(marks), len(edits))
+		}
+		moved = 0
+		f.passed += number(reply[1])
+		for i := range edits {
+			t.ended(w, edits[i].record, edits[i].FailedEdit, FailedOutcome(marks[i]))
+		}
+		switch {
+		case bytes > siftBytes:
+			size = max(1, size/2)
+		case bytes < siftBytes/2:
+			size = min(2*size, limit)
+		}
+	}
+	return false, nil
+}
+
+// end makes one list again of the records that have passed and those that have not: the fewer
+// are moved.
+func (f *sifting) end(ctx context.Context) error {
+	left, err := f.s.read.LLen(ctx, f.s.key(f.list)).Result()
+	if err != nil {
+		return fmt.Errorf("count failures of %q: %w", f.list, err)
+	}
+	if left > f.passed {
+		_, err := f.back(ctx)
+		return err
+	}
+	for {
+		answer, reply, err := f.call(ctx, "on")
+		switch {
+		case err != nil:
+			return err
+		case answer == "LOST", answer == "HELD":
+			return nil // others have done it
+		case answer != "OK" || len(reply) != 2:
+			return fmt.Errorf("script sift: unexpected reply %v", reply)
+		case number(reply[1]) == 0:
+			return nil
+		}
+	}
+}
