@@ -108,7 +108,7 @@ func storeOptions(c config.Config, client string) store.Options {
 	return store.Options{
 		URL: c.RedisURL, Namespace: c.Namespace, ClientName: client, PoolSize: connections,
 		Lease: lease, BeatEvery: beat, LockTTL: c.JobLockDuration, LockKey: c.JobLockKey,
-		CAFile: c.RedisCAFile, AllowEviction: c.AllowEviction,
+		CAFile: c.RedisCAFile, AllowEviction: c.AllowEviction, FailureLists: c.FailureLists(),
 	}
 }
 

@@ -153,6 +153,7 @@ func masterConfig(c config.Config, dev *devMode, handlers *resqued.Handlers) (ma
 	return master.Config{
 		Slots: c.WorkerCount, Threads: c.ThreadCount, MaxRetiring: c.MaxRetiring,
 		TermTimeout: c.TermTimeout, DrainTimeout: c.DrainTimeout, LockDuration: c.JobLockDuration, MaxDeaths: c.MaxDeaths, Policy: deathPolicy(c, handlers),
+		FailureLists:  c.FailureLists(),
 		OnMasterDeath: c.OnMasterDeath, DevSignals: dev != nil, Worker: worker, Unique: uniqueQueues(c),
 		Fields: map[string]string{
 			"queues": c.Queues.String(), "version": version(),
@@ -164,7 +165,7 @@ func masterConfig(c config.Config, dev *devMode, handlers *resqued.Handlers) (ma
 
 // moverConfig turns a configuration into that of what moves delayed jobs.
 func moverConfig(c config.Config, self proc.Identity) schedule.Config {
-	return schedule.Config{Unique: uniqueOf(c), Worker: fmt.Sprintf("%s/master:%d:delayed", self.Host, os.Getpid())}
+	return schedule.Config{Unique: uniqueOf(c), Worker: fmt.Sprintf("%s/master:%d:delayed", self.Host, os.Getpid()), FailureLists: c.FailureLists()}
 }
 
 // uniqueQueues are those that the master brings back in step: none if they are strict.

@@ -69,6 +69,9 @@ type Config struct {
 	// MaxDeaths is how many worker processes a job may take with it before it is
 	// recorded as failed.
 	MaxDeaths int `json:"max_deaths"`
+	// FailureBackend says where failures are recorded: "resque", in the failed list, or
+	// "multi-queue", in a list for each queue, as Resque's multi-queue backend does.
+	FailureBackend string `json:"failure_backend"`
 	// LongJobSilence and LongJobWait are how long a run of a long job gives no sign of life,
 	// one that runs and one that waits, before its payload is looked for.
 	LongJobSilence time.Duration `json:"long_job_silence"`
@@ -183,3 +186,6 @@ func (c Config) Fingerprint() string {
 }
 
 func (c Config) classes() []string { return slices.Sorted(maps.Keys(c.Handlers)) }
+
+// FailureLists reports whether failures are recorded in a list for each queue.
+func (c Config) FailureLists() bool { return c.FailureBackend == "multi-queue" }

@@ -164,6 +164,11 @@ var keys = []key{
 		kind: number(func(c *Config) *int { return &c.MaxDeaths }, 1, maxDeaths, "1 never runs a job again"),
 	},
 	{
+		name: "failure_backend", def: "resque",
+		help: "where failures are recorded: resque (failed) or multi-queue (<queue>_failed)",
+		kind: oneOf(func(c *Config) *string { return &c.FailureBackend }, "resque", "multi-queue"),
+	},
+	{
 		name: "long_job_silence", def: "300",
 		help: "time without a sign of life after which a long job that runs is looked for",
 		kind: duration(func(c *Config) *time.Duration { return &c.LongJobSilence }, positive),

@@ -34,6 +34,9 @@ type Config struct {
 	// Policy is that of the worker processes that this master starts. They register with
 	// it; here it counts for those whose own is not known.
 	Policy store.Policy
+	// FailureLists has the jobs of dead processes that have failed recorded as Resque's
+	// multi-queue failure backend does.
+	FailureLists bool
 	// OnMasterDeath is "kill" if the kernel shall kill the worker processes when
 	// the master dies; else they drain.
 	OnMasterDeath string

@@ -74,6 +74,9 @@ type Store interface {
 	Recover(ctx context.Context, proc string, verdicts []store.Verdict) error
 	// Unpark moves parked jobs where they belong, if that is possible now.
 	Unpark(ctx context.Context) (moved int, err error)
+	// RestoreFailed brings back the failures that a command has left which did not come to
+	// its end, and names their lists.
+	RestoreFailed(ctx context.Context) (lists []string, err error)
 	OutOfStep(ctx context.Context, u store.UniqueQueues, cursor uint64) (queues []string, next uint64, err error)
 	HealUnique(ctx context.Context, queue string) (healed bool, err error)
 }

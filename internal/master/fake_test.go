@@ -563,6 +563,8 @@ func (r *fakeRedis) CheckEviction(context.Context) error { return nil }
 
 func (r *fakeRedis) Unpark(context.Context) (int, error) { return 0, nil }
 
+func (r *fakeRedis) RestoreFailed(context.Context) ([]string, error) { return nil, nil }
+
 func (r *fakeRedis) Orphans(context.Context) ([]string, time.Time, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,10 +12,14 @@ import (
 type rules struct {
 	maxDeaths int
 	policy    store.Policy
+	// failureLists: failures are recorded as Resque's multi-queue failure backend does.
+	failureLists bool
 }
 
 // rules are this master's own.
-func (m *Master) rules() rules { return rules{maxDeaths: m.cfg.MaxDeaths, policy: m.cfg.Policy} }
+func (m *Master) rules() rules {
+	return rules{maxDeaths: m.cfg.MaxDeaths, policy: m.cfg.Policy, failureLists: m.cfg.FailureLists}
+}
 
 // final returns why a job may not run again after any death, or "".
 func (r rules) final(job store.Reserved) string {

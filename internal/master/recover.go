@@ -120,6 +120,7 @@ func (d death) verdicts(held []store.Reserved, law rules, now time.Time) []store
 		case job.Deaths+1 >= most:
 			v = d.fail(job, now, d.diedText(held, i, nth(job.Deaths+1, most)))
 		}
+		v.Listed = law.failureLists
 		verdicts = append(verdicts, v)
 	}
 	answer(held, verdicts)

@@ -34,7 +34,7 @@ const (
 // Store is what a Mover asks of Redis; *store.Store is one.
 type Store interface {
 	MoveDue(ctx context.Context, unique func(queue string) bool) (store.Due, error)
-	FileMisfits(ctx context.Context, misfits []store.Misfit, record func(item []byte, id string) store.FiledFailure) (int, error)
+	FileMisfits(ctx context.Context, misfits []store.Misfit, lists bool, record func(item []byte, id string) store.FiledFailure) (int, error)
 }
 
 // Stats takes what is counted; *statsd.Client is one.
@@ -48,6 +48,8 @@ type Config struct {
 	Unique func(queue string) bool
 	// Worker names this process in failure records.
 	Worker string
+	// FailureLists has failures recorded as Resque's multi-queue failure backend does.
+	FailureLists bool
 }
 
 // Mover moves delayed jobs to their queues when they are due. Any number of them may
@@ -100,7 +102,7 @@ func (m *Mover) turn(ctx context.Context) time.Duration {
 	m.stats.Count(statsd.Duplicate, due.Dropped)
 	m.tell(due.Wrong)
 	if len(due.Misfits) > 0 {
-		if err := m.file(call, due.Misfits, cfg.Worker); err != nil {
+		if err := m.file(call, due.Misfits, cfg); err != nil {
 			return m.complain(ctx, "what is no delayed job stands among them and cannot be recorded as failed", err)
 		}
 	}
@@ -117,10 +119,10 @@ func (m *Mover) turn(ctx context.Context) time.Duration {
 }
 
 // file records what is no job as failed.
-func (m *Mover) file(ctx context.Context, misfits []store.Misfit, worker string) error {
-	n, err := m.store.FileMisfits(ctx, misfits, func(item []byte, id string) store.FiledFailure {
+func (m *Mover) file(ctx context.Context, misfits []store.Misfit, cfg Config) error {
+	n, err := m.store.FileMisfits(ctx, misfits, cfg.FailureLists, func(item []byte, id string) store.FiledFailure {
 		text, _, reference := wire.Failure{
-			FailedAt: time.Now(), Payload: item, Exception: "Resqued::InvalidDelayedJob", Worker: worker,
+			FailedAt: time.Now(), Payload: item, Exception: "Resqued::InvalidDelayedJob", Worker: cfg.Worker,
 			Error: "this stood among the delayed jobs and is none: it has to be a JSON object with the name of a queue under \"queue\"",
 		}.Parts(id)
 		return store.FiledFailure{Text: text, Reference: reference}

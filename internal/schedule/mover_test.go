@@ -50,7 +50,7 @@ func (f *fake) MoveDue(context.Context, func(string) bool) (store.Due, error) {
 	return answer()
 }
 
-func (f *fake) FileMisfits(_ context.Context, misfits []store.Misfit, record func([]byte, string) store.FiledFailure) (int, error) {
+func (f *fake) FileMisfits(_ context.Context, misfits []store.Misfit, _ bool, record func([]byte, string) store.FiledFailure) (int, error) {
 	for _, m := range misfits {
 		f.filed = append(f.filed, string(record(m.Item, "id").Text))
 	}

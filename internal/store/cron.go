@@ -259,6 +259,22 @@ func (s *Store) LeaveCharge(ctx context.Context, c Charge) error {
 
 var leaveScript = loadScript("leave")
 
+// keptEnd ends the definition for people of a schedule that is kept in Redis; see
+// lua/removed.lua.
+const keptEnd = `,"kept":true}`
+
+// Kept marks a definition for people, a JSON object, as that of a schedule that is kept in
+// Redis: when it is removed there, nobody has it any more.
+func Kept(shown []byte) []byte { return append(shown[:len(shown)-1:len(shown)-1], keptEnd...) }
+
+// ForgetRemoved forgets the schedules that were kept in Redis, and are not any more.
+func (s *Store) ForgetRemoved(ctx context.Context) error {
+	_, err := s.eval(ctx, removedScript, s.key(keyShown), []any{s.prefix})
+	return err
+}
+
+var removedScript = loadScript("removed", "rights")
+
 // CronView is a schedule as Redis knows it.
 type CronView struct {
 	CronRecord
@@ -287,6 +303,9 @@ func (s *Store) CronViews(ctx context.Context) (views map[string]CronView, now t
 				v.CronRecord = parseCronRecord(text)
 			case 1:
 				v.Shown = text
+				if kept, _ := hashes[2].Val()[name]; kept == "" && strings.HasSuffix(text, keptEnd) {
+					v.Shown = "" // it was removed there
+				}
 			case 2:
 				v.Stored = text
 			}

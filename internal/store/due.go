@@ -12,7 +12,7 @@ import (
 
 var (
 	dueScript    = loadScript("due", "rights", "waits", "unique", "delay", "item")
-	misfitScript = loadScript("misfit", "rights", "parked")
+	misfitScript = loadScript("misfit", "rights", "parked", "listed")
 )
 
 // Due tells what a MoveDue has done.
@@ -83,10 +83,11 @@ func parseDue(list []any) Due {
 
 // FileMisfits moves what is no job from the delayed jobs to the failed ones, each with
 // the failure record that is made of it, and returns how many it has moved. record gets
-// the id under which an item is kept that is too large for its record.
-func (s *Store) FileMisfits(ctx context.Context, misfits []Misfit, record func(item []byte, id string) FiledFailure) (int, error) {
-	args := make([]any, 0, 1+4*len(misfits))
-	args = append(args, s.prefix)
+// the id under which an item is kept that is too large for its record. With lists they
+// go where Resque's multi-queue failure backend adds failures of no queue.
+func (s *Store) FileMisfits(ctx context.Context, misfits []Misfit, lists bool, record func(item []byte, id string) FiledFailure) (int, error) {
+	args := make([]any, 0, 2+4*len(misfits))
+	args = append(args, s.prefix, letters(lists, 'm'))
 	for _, m := range misfits {
 		id := "misfit#" + rand.Text()
 		f := record(m.Item, id)

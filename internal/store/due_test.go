@@ -263,10 +263,10 @@ func TestDueMisfits(t *testing.T) {
 		require.ElementsMatch(t, bad, f.list("delayed:1000"), "they stay until they are filed")
 
 		record := func(item []byte, _ string) store.FiledFailure { return store.Record(append([]byte("F"), item...)) }
-		n, err := f.FileMisfits(t.Context(), due.Misfits, record)
+		n, err := f.FileMisfits(t.Context(), due.Misfits, false, record)
 		require.NoError(t, err)
 		require.Equal(t, len(bad)+1, n)
-		n, err = f.FileMisfits(t.Context(), due.Misfits, record)
+		n, err = f.FileMisfits(t.Context(), due.Misfits, false, record)
 		require.NoError(t, err)
 		require.Zero(t, n, "each once")
 		require.Len(t, f.list("failed"), len(bad)+1)

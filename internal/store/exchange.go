@@ -73,8 +73,9 @@ func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 		var flags, worker any = "", ""
 		text := c.Failure.text()
 		gap, large := c.Failure.flags()
-		if c.Job.Capped || c.Held || c.Killed || c.Survived || c.Count != nil || gap || large || c.Park {
-			flags = letters(c.Job.Capped, 'c', c.Held, 'h', c.Killed, 'k', c.Survived, 's', c.Count != nil, 'n', gap, 'g', large, 'l', c.Park, 'x')
+		listed := c.Kind == Failed && s.opts.FailureLists
+		if c.Job.Capped || c.Held || c.Killed || c.Survived || c.Count != nil || gap || large || c.Park || listed {
+			flags = letters(c.Job.Capped, 'c', c.Held, 'h', c.Killed, 'k', c.Survived, 's', c.Count != nil, 'n', gap, 'g', large, 'l', c.Park, 'x', listed, 'm')
 		}
 		if c.Kind == Restored {
 			text = append(fmt.Appendf(nil, "%d\n%s", len(c.Parked), c.Parked), text...)

@@ -16,13 +16,6 @@ var retryScript = loadScript("retry", "rights", "unique", "mend")
 // to name the list of its failures.
 const failedSuffix = "_failed"
 
-// FailureListOf names the list to which Resque's multi-queue failure backend adds the
-// failures of a queue. ok is false where that would be a key of something else.
-func FailureListOf(queue string) (list string, ok bool) {
-	list = queue + failedSuffix
-	return list, isFailureList(list)
-}
-
 // isFailureList reports whether a name in failed_queues can be that of a list of failures.
 // Anybody may have added anything there, and jobs that wait must not be taken for failures.
 func isFailureList(name string) bool {

@@ -22,6 +22,8 @@ const (
 	Suspect Action = 's' // as Requeue, and the death may be the job's doing
 	Fail    Action = 'f' // to the failed list
 	Again   Action = 't' // to the tail of its queue, because somebody wants that; no death
+
+	failListed Action = 'm' // Fail, as Resque's multi-queue failure backend does
 )
 
 // Verdict decides one record of a dead process.
@@ -34,6 +36,9 @@ type Verdict struct {
 	Payload []byte
 	// Park: if a key of another type is in the way it is parked, see ParkedJob.
 	Park bool
+	// Listed: it goes to the list of its queue, as Resque's multi-queue failure backend has
+	// them.
+	Listed bool
 	// Kill answers who wanted the job to end; nil = nobody did.
 	Kill *KillAnswer
 	// Counts are the keys, without the namespace, under which the attempts of a job that

@@ -185,7 +185,7 @@ func (s *Store) life(ctx context.Context) {
 	})
 	_, _ = s.MoveDue(ctx, nil)
 	_ = s.Undelay(ctx, []DelayedJob{{key: s.key(keyDueAt) + "4102444800", item: `{"class":"Probe","args":[5],"queue":"plain"}`}}, true, nil, func(DelayedJob, FailedOutcome) {})
-	_, _ = s.FileMisfits(ctx, []Misfit{{key: s.key(keyDueAt) + "1"}}, func([]byte, string) FiledFailure { return FiledFailure{} })
+	_, _ = s.FileMisfits(ctx, []Misfit{{key: s.key(keyDueAt) + "1"}}, true, func([]byte, string) FiledFailure { return FiledFailure{} })
 	_, _ = s.Poll(ctx, true, "0", nil)
 	exchange(plain, SetApart, nil, "1", "2", "3", "6")
 	exchange(unique, SetApart, nil, "4")
@@ -228,6 +228,7 @@ func (s *Store) life(ctx context.Context) {
 		Name: "probe", Fingerprint: "x", Tick: time.UnixMilli(1), Jobs: 2, Queue: unique.Name, Unique: true, Payload: payload("5"),
 		IfRunning: "skip", Shown: "{}", Charge: charge,
 	})
+	_ = s.ForgetRemoved(ctx)
 	_ = s.LeaveCharge(ctx, charge)
 	_, _ = s.RemoveQueue(ctx, plain.Name, false)
 	_, _ = s.RemoveQueue(ctx, unique.Name, false)
@@ -258,7 +259,7 @@ func (s *Store) longLife(ctx context.Context, run RunName) {
 // remains are the keys that outlive life.
 func (s *Store) remains() []string {
 	names := []string{
-		keyQueues, keyFailed, keyFailedLists, keySifting, keyPassed + keyFailed, "plain" + failedSuffix, failedSuffix, keyDelayed, keySchedule, keyDueAt + "4102444800", keyDueLists + `{"class":"Probe","args":[5],"queue":"plain"}`, keyProcs, keyMasters, "workers", "stat:processed", "stat:failed", "locket:queue_lock_counters",
+		keyQueues, keyFailed, keyFailedLists, keySifting, keyPassed + keyFailed, failedSuffix, keyDelayed, keySchedule, keyDueAt + "4102444800", keyDueLists + `{"class":"Probe","args":[5],"queue":"plain"}`, keyProcs, keyMasters, "workers", "stat:processed", "stat:failed", "locket:queue_lock_counters",
 		"worker:" + probeWorker, "worker:" + probeWorker + ":started", "stat:processed:" + probeWorker, "stat:failed:" + probeWorker,
 		"lock:probe", MarkerKey("lock:probe"), "locket:job_locks:Probe[1]", "locket:job_locks:Probe[2]", "locket:job_locks:Probe[3]", "locket:job_locks:Probe[9]",
 		"locket:job_locks:Probe[4]", probeCount, keyMeta, "resqued:fence", "resqued:deaths", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", keyRelock, keyParking,

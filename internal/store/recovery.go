@@ -102,7 +102,11 @@ func (s *Store) Recover(ctx context.Context, proc string, verdicts []Verdict) er
 		for _, b := range slices.Backward(batch) {
 			s.fit(ctx, &b.Failure, b.Payload)
 			gap, large := b.Failure.flags()
-			args = append(args, b.Token, string(rune(b.Action)), b.Failure.text(), b.Kill.encode(), strings.Join(b.Counts, " "),
+			action := b.Action
+			if action == Fail && b.Listed {
+				action = failListed // where a name makes that impossible the script uses failed
+			}
+			args = append(args, b.Token, string(rune(action)), b.Failure.text(), b.Kill.encode(), strings.Join(b.Counts, " "),
 				letters(gap, 'g', large, 'l', b.Park, 'x'))
 		}
 		raw, err := s.eval(ctx, recoverScript, s.key(keyInflight)+proc, args)

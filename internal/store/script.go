@@ -64,8 +64,8 @@ func (sc *script) write(to io.Writer) {
 }
 
 var (
-	exchangeScript   = newScript("exchange", "lib", "payload", "rights", "straight", "records", "waits", "plain", "delay", "suspects", "pause", "parked", "exchange")
-	exchangeUnique   = newScript("exchange", "lib", "payload", "rights", "straight", "records", "waits", "unique", "delay", "suspects", "pause", "parked", "exchange")
+	exchangeScript   = newScript("exchange", "lib", "payload", "rights", "straight", "records", "waits", "plain", "delay", "suspects", "pause", "parked", "listed", "exchange")
+	exchangeUnique   = newScript("exchange", "lib", "payload", "rights", "straight", "records", "waits", "unique", "delay", "suspects", "pause", "parked", "listed", "exchange")
 	pollScript       = loadScript("poll", "rights", "waits", "unique", "suspects", "pause")
 	registerScript   = loadScript("register", "grace")
 	unregisterScript = loadScript("unregister", "forget")
@@ -75,7 +75,7 @@ var (
 	putMasterScript  = newScript("putmaster", "putmaster")
 	dropMasterScript = newScript("dropmaster", "dropmaster")
 	fenceScript      = loadScript("fence", "grace")
-	recoverScript    = loadScript("recover", "rights", "waits", "unique", "forget", "parked")
+	recoverScript    = loadScript("recover", "rights", "waits", "unique", "forget", "parked", "listed")
 )
 
 // eval runs a script once. It is repeated only after answers which prove that

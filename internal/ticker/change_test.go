@@ -112,6 +112,11 @@ func TestStoredSchedules(t *testing.T) {
 	// What is removed enqueues nothing any more, at once.
 	require.NoError(t, r.redis.HDel(t.Context(), r.key("persistent_schedules"), "ruby", "mine").Err())
 	n := r.length("kitchen")
+	// Nor is it known any more: added again it counts from then on.
+	r.eventually(func() bool {
+		return !r.redis.HExists(r.t.Context(), r.key("resqued:schedules"), "ruby").Val() && !r.redis.HExists(r.t.Context(), r.key("resqued:cron"), "ruby").Val()
+	})
+	require.True(t, r.redis.HExists(t.Context(), r.key("resqued:cron"), "mine").Val())
 	r.eventually(func() bool { return r.length("mine") > 1 }) // the configuration's own takes its place
 	require.Equal(t, n, r.length("kitchen"))
 	stop()

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/resqued/resqued/internal/cron"
+	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -84,6 +85,9 @@ func (p *plan) entry(s cron.Schedule) (*entry, error) {
 	shown, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
+	}
+	if s.Stored != "" {
+		shown = store.Kept(shown)
 	}
 	e := &entry{Schedule: s, timing: timing, payload: payload, shown: string(shown), publish: true}
 	e.unique = p.cfg.Unique != nil && p.cfg.Unique(s.Queue)

@@ -36,6 +36,8 @@ const (
 type Store interface {
 	Schedules(ctx context.Context, req store.SchedulesRequest) (store.SchedulesReply, error)
 	Tick(ctx context.Context, req store.TickRequest) (store.TickReply, error)
+	// ForgetRemoved forgets the schedules that were kept in Redis, and are not any more.
+	ForgetRemoved(ctx context.Context) error
 	LeaveCharge(ctx context.Context, c store.Charge) error
 }
 
@@ -160,6 +162,12 @@ func (t *Ticker) look(ctx context.Context) error {
 		delete(t.told, "redis")
 		again := reply.Stored != nil
 		if again {
+			call, cancel := context.WithTimeout(ctx, callPatience)
+			err := t.store.ForgetRemoved(call)
+			cancel()
+			if err != nil {
+				return err
+			}
 			t.plan.found(reply.Stored, reply.Digest, t.tellBad)
 		}
 		for _, e := range t.plan.entries {

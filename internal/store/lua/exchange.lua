@@ -18,7 +18,7 @@ end
 
 if may and nwant > 0 and not straight then needcompanions(prefix) end
 
-local failedkey, reasons, failed = prefix .. 'failed', reply[5], 0
+local reasons, failed = reply[5], 0
 processed = 0
 
 -- counted reads the count that stands in front of a failure record, "<key length> <value>
@@ -85,6 +85,8 @@ for c = nplain + 1, nplain + nother do
     kind = parked.payload(prefix, kept) and 'b' or 'f'
     if kind == 'f' then kept = nil end
   end
+  local list = find(flags, 'm', 1, true) and listed(prefix, queue) or 'failed'
+  local failedkey = prefix .. list
   local back = kind == 'r' or kind == 'b' or kind == 't'
   if back or deaths ~= '0' or gap > 0 or large or parks then
     local raw = call('HGET', inflight, token)
@@ -153,6 +155,7 @@ for c = nplain + 1, nplain + nother do
           parked.keep(prefix, proc .. '#' .. token, 'l', ms, queue, record.start, record.payload, 'too large for its failure record', 0, '')
         end
         if gap > 0 then failure = parked.whole(failure, gap, record.payload) end
+        if list ~= 'failed' then call('SADD', prefix .. 'failed_queues', list) end
         call('RPUSH', failedkey, failure)
       end
     elseif kind == 't' then

@@ -1,19 +1,22 @@
 -- misfit records delayed items that are no jobs as failed, each once.
 --
 -- KEYS[1] failed
--- ARGV    prefix, then per item: its key, the item, the failure record, the id to which
+-- ARGV    prefix, m: they go to the list of no queue, as Resque's multi-queue failure backend
+--         has them, then per item: its key, the item, the failure record, the id to which
 --         that refers if the item is too large for it, else ''
 -- RETURNS how many
 
 local prefix, n = ARGV[1], 0
-if not len(KEYS[1]) then return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is no list; move it away') end
-need(KEYS[1], 'RPUSH', 'PERSIST')
+local list = ARGV[2] == 'm' and listed(prefix, '') or 'failed'
+local target = prefix .. list
+if not len(target) then return redis.error_reply('RESQUEDTYPE ' .. target .. ' is no list; move it away') end
+need(target, 'RPUSH', 'PERSIST')
 need(prefix .. 'delayed:', 'LREM')
 need(prefix .. 'resqued:delayed', 'ZREM')
 local wrong = parked.lacks(prefix)
 if wrong then return redis.error_reply(match(wrong, '^NOPERM') and wrong or 'RESQUEDTYPE ' .. wrong .. '; move it away') end
-call('PERSIST', KEYS[1]) -- the first write: a full server does not refuse the rest
-for i = 2, #ARGV, 4 do
+call('PERSIST', target) -- the first write: a full server does not refuse the rest
+for i = 3, #ARGV, 4 do
   local key, item = ARGV[i], ARGV[i + 1]
   local gone
   if key == prefix .. 'resqued:delayed' then
@@ -25,7 +28,8 @@ for i = 2, #ARGV, 4 do
   if gone == 1 then
     local id = ARGV[i + 3]
     if id ~= '' then parked.keep(prefix, id, 'l', now(), '', '-', item, 'too large for its failure record', 0, '') end
-    call('RPUSH', KEYS[1], ARGV[i + 2])
+    if list ~= 'failed' then call('SADD', prefix .. 'failed_queues', list) end
+    call('RPUSH', target, ARGV[i + 2])
     n = n + 1
   end
 end

@@ -3,7 +3,8 @@
 --
 -- KEYS[1] resqued:inflight:<proc>
 -- ARGV    prefix, proc, then per record: token, action (q requeue, s requeue as a
---         suspect, f fail, t to the tail and no death), failure record or '', answer to a
+--         suspect, f fail, m fail into the list of the queue as Resque's multi-queue failure
+--         backend has them, t to the tail and no death), failure record or '', answer to a
 --         request to kill it or '', where the attempts of a job that has failed may be
 --         counted, with a space between each two, flags (g the payload is missing in the
 --         failure record, behind where it belongs; l it is too large for that; x it is
@@ -52,7 +53,9 @@ for i = 3, #ARGV, 6 do
   if raw and not r then
     reason = 'the record of ' .. token .. ' is not one of ours'
   elseif r then
-    local target = action == 'f' and failedkey or (prefix .. 'queue:' .. r.queue)
+    local list = action == 'm' and listed(prefix, r.queue) or 'failed'
+    if action == 'm' then action = 'f' end
+    local target = action == 'f' and prefix .. list or (prefix .. 'queue:' .. r.queue)
     local stuck
     if not len(target) then
       stuck = target .. ' is no list'
@@ -72,6 +75,7 @@ for i = 3, #ARGV, 6 do
         parked.keep(prefix, id, parks, ms, r.queue, r.start, r.payload, stuck, gap, action == 'f' and failure or '')
       end
       if action == 'f' then
+        if not parks and list ~= 'failed' then call('SADD', prefix .. 'failed_queues', list) end
         if parks then -- it has its place
         elseif large then
           parked.keep(prefix, id, 'l', ms, r.queue, r.start, r.payload, 'too large for its failure record', 0, '')

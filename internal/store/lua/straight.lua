@@ -19,7 +19,8 @@
 --           h holds class locks, k somebody wanted it to end, s it goes back after it has
 --           run, n its attempts are counted, g the payload is missing in its failure
 --           record, l its payload is too large for that, x it is parked if it cannot be
---           written, see parked), worker if mirrored else '', deaths, failure
+--           written, see parked, m its failure goes to the list of its queue as Resque's
+--           multi-queue failure backend has them), worker if mirrored else '', deaths, failure
 --           record or '', with n behind the count (see counted in exchange), with g behind
 --           where the payload belongs, of a u behind what has it, of kind r what goes back in
 --           place of the job's own bytes or '', delay (ms)
