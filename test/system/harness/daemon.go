@@ -359,17 +359,25 @@ func (d *Daemon) Run(args ...string) (stdout, stderr string, code int) {
 	return d.RunWithout(nil, args...)
 }
 
-// RunWithout is Run without some of the daemon's environment variables.
-func (d *Daemon) RunWithout(names []string, args ...string) (stdout, stderr string, code int) {
+// Command is a verb of the stock binary in the daemon's namespace, without some of the
+// daemon's environment variables. The caller starts it.
+func (d *Daemon) Command(ctx context.Context, names []string, args ...string) *exec.Cmd {
 	d.tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
 	cmd := exec.CommandContext(ctx, Binary(d.tb), args...)
 	cmd.Dir = d.Dir
 	cmd.Env = slices.DeleteFunc(slices.Clone(d.cmd.Env), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		return slices.Contains(names, name) || name == "NOTIFY_SOCKET"
 	})
+	return cmd
+}
+
+// RunWithout is Run without some of the daemon's environment variables.
+func (d *Daemon) RunWithout(names []string, args ...string) (stdout, stderr string, code int) {
+	d.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := d.Command(ctx, names, args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
