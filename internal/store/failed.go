@@ -190,7 +190,7 @@ const (
 	pageTime, hop, hopBytes = 1_500_000, 7, 8 << 10
 	// nearEnd is how far from an end of a list something is taken out where it stands,
 	// which costs the way through; farEnd how far the last few are.
-	nearEnd, farEnd, lastFew = 100_000, 1_000_000, 16
+	nearEnd, farEnd, lastFew = 100_000, 200_000, 16
 	// siftShare: with more than this part of the records to be replaced a long list is sifted.
 	siftShare = 20
 	// failedPasses bounds how often a list is gone through, should others move it.

@@ -159,7 +159,7 @@ func TestGraceJunk(t *testing.T) {
 					f := setup(t, server)
 					f.endLease("p1")
 					require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:meta"), field, junk).Err())
-					procs, err := f.Orphans(t.Context())
+					procs, _, err := f.Orphans(t.Context())
 					require.NoError(t, err)
 					require.Equal(t, []string{"p1"}, procs)
 				})
