@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -204,10 +205,8 @@ const (
 // After an error that is not Unexecuted some edits may have been made that were not
 // told.
 func (s *Store) EditFailed(ctx context.Context, w FailedWork) error {
-	left := FailedTargets{want: map[[sha256.Size]byte]int{}, n: w.Targets.n, low: w.Targets.low, high: w.Targets.high}
-	for digest, n := range w.Targets.want {
-		left.want[digest] = n
-	}
+	left := *w.Targets
+	left.want = maps.Clone(left.want)
 	from := left.low
 	for pass := range failedPasses {
 		if left.n == 0 {

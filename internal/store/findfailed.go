@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -107,12 +108,12 @@ func (s *Store) nearFailure(ctx context.Context, lists []string, ref FailureRef)
 			if err != nil {
 				return nil, err
 			}
-			for i := len(page) - 1; i >= 0; i-- {
-				sum := sha256.Sum256([]byte(page[i]))
+			for i, raw := range slices.Backward(page) {
+				sum := sha256.Sum256([]byte(raw))
 				if !strings.HasPrefix(hex.EncodeToString(sum[:]), ref.Digest) {
 					continue
 				}
-				record := FailureRecord{List: list, Index: from + int64(i), Raw: []byte(page[i])}
+				record := FailureRecord{List: list, Index: from + int64(i), Raw: []byte(raw)}
 				if record.Index == ref.At {
 					return []FailureRecord{record}, nil
 				}
