@@ -302,6 +302,21 @@ func TestALeftSifting(t *testing.T) {
 			require.Equal(t, 30, doneOf(out))
 			require.Equal(t, slices.DeleteFunc(numberedRecords(300), func(record string) bool { return strings.HasSuffix(record, "5") }), f.list("failed"))
 		})
+		t.Run("a record that Ruby is about to remove does not come back", func(t *testing.T) {
+			f := setup(t, server)
+			store.NearEnd(f.Store, 1)
+			f.fail(numberedRecords(300)...)
+			f.edit(those(t, f.Store, func(record string) bool { return strings.HasSuffix(record, "5") }), true, func(record []byte) store.FailedEdit {
+				if string(record) == "5" {
+					f.redis.LSet(t.Context(), f.key("failed"), 1, "") // and it looks for it when it has passed
+				}
+				return removeEdit(record)
+			})
+			require.False(t, f.exists("resqued:passed:failed"))
+			require.Equal(t, slices.DeleteFunc(numberedRecords(300), func(record string) bool {
+				return strings.HasSuffix(record, "5") || record == "1"
+			}), f.list("failed"))
+		})
 		t.Run("one that gives up leaves one list", func(t *testing.T) {
 			f := setup(t, server)
 			store.NearEnd(f.Store, 1)
