@@ -159,9 +159,20 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 		Interval: c.Interval, UntilEmpty: c.UntilEmpty,
 		TermTimeout: c.TermTimeout, LockDuration: c.JobLockDuration, BeatEvery: beat, MaxPayload: c.MaxPayload,
 		KillOnMasterDeath: c.OnMasterDeath == "kill", DrainTimeout: c.DrainTimeout,
-		Policy: deathPolicy(c, handlers), Host: host, PID: os.Getpid(), Version: version(),
+		Policy: deathPolicy(c, handlers), Host: host, PID: os.Getpid(), Traces: traces(log), Version: version(),
 	}, deps)
 	return w, err
+}
+
+// traces are what this process says of itself. Without them its jobs are recovered when
+// its lease ends.
+func traces(log *zap.Logger) map[string]string {
+	t, err := proc.TracesOfSelf()
+	if err != nil {
+		log.Warn("if this daemon is killed as a whole, its jobs wait for their lease", zap.Error(err))
+		return nil
+	}
+	return t.Fields()
 }
 
 // close ends what the process's parts have started, the last first.

@@ -48,9 +48,12 @@ type System interface {
 	Spawn(spec proc.Spec) (Child, error)
 	// Sweep kills what another master's worker process has left; see proc.Sweep.
 	Sweep(ctx context.Context, name string) (killed int, err error)
-	// Find returns the pid of a living worker process, or 0; see proc.Find.
-	Find(name string) (pid int, err error)
-	Alive(id proc.Identity) bool
+	// Dead reports whether a master of this place is proven to be dead; see
+	// proc.Identity.Dead.
+	Dead(id proc.Identity) bool
+	// DeadWorker reports whether a worker process of this place is proven to be dead, and
+	// whether Sweep finds all that it may have left; see proc.Traces.
+	DeadWorker(t proc.Traces) (dead, inReach bool)
 	// OOMKills counts what the kernel killed for want of memory; see proc.OOMKills.
 	OOMKills() proc.OOM
 	// ReapStrays reaps orphans that came to this process, but no child that owned
@@ -67,6 +70,9 @@ type Store interface {
 	CheckEviction(ctx context.Context) error
 	Orphans(ctx context.Context) (procs []string, now time.Time, err error)
 	Procs(ctx context.Context, prefix string) ([]string, error)
+	// ProcFields returns fields of a process's entry; those that are not there are left
+	// out.
+	ProcFields(ctx context.Context, proc string, names []string) (map[string]string, error)
 	// Fence returns store.ErrAlive for a process whose lease runs, unless forced.
 	Fence(ctx context.Context, proc string, force bool) (held []store.Reserved, bad []string, err error)
 	// PolicyOf returns what a process has registered with; fallback is for what is gone.
@@ -113,11 +119,14 @@ func (l *Linux) Sweep(ctx context.Context, name string) (killed int, err error) 
 	return proc.Sweep(ctx, name)
 }
 
-// Find is proc.Find.
-func (l *Linux) Find(name string) (pid int, err error) { return proc.Find(name) }
+// Dead is proc.Identity.Dead.
+func (l *Linux) Dead(id proc.Identity) bool { return id.Dead() }
 
-// Alive is proc.Identity.Alive.
-func (l *Linux) Alive(id proc.Identity) bool { return id.Alive() }
+// DeadWorker is proc.Traces.Dead and InReach.
+func (l *Linux) DeadWorker(t proc.Traces) (dead, inReach bool) {
+	dead = t.Dead()
+	return dead, dead && t.InReach()
+}
 
 // OOMKills is proc.OOMKills.
 func (l *Linux) OOMKills() proc.OOM { return proc.OOMKills() }

@@ -397,7 +397,7 @@ type fakeSystem struct {
 	swept    []string
 	noSweep  error
 	dead     map[string]bool // masters
-	found    map[string]int
+	living   map[int]bool    // worker processes of others
 	titles   []string
 	strays   int
 	oom      proc.OOM
@@ -454,16 +454,16 @@ func (s *fakeSystem) hasSwept(name string) bool {
 	return slices.Contains(s.swept, name)
 }
 
-func (s *fakeSystem) Find(name string) (int, error) {
+func (s *fakeSystem) Dead(id proc.Identity) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.found[name], nil
+	return s.dead[id.String()]
 }
 
-func (s *fakeSystem) Alive(id proc.Identity) bool {
+func (s *fakeSystem) DeadWorker(t proc.Traces) (dead, inReach bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.dead[id.String()]
+	return !s.living[t.PID], t.View != "hidden"
 }
 
 func (s *fakeSystem) OOMKills() proc.OOM {
@@ -520,6 +520,8 @@ type fakeRedis struct {
 	check    func(proc string)
 	uneven   []string
 	healed   []string
+	// traces of processes; those of others are 4711, whom everybody sees.
+	traces   map[string]map[string]string
 	policies map[string]store.Policy
 	noPolicy error
 }
@@ -575,6 +577,15 @@ func (r *fakeRedis) Procs(_ context.Context, prefix string) ([]string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(r.procs), func(p string) bool { return !strings.HasPrefix(p, prefix) }), r.down
+}
+
+func (r *fakeRedis) ProcFields(_ context.Context, name string, _ []string) (map[string]string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t, ok := r.traces[name]; ok {
+		return t, r.down
+	}
+	return proc.Traces{PID: 4711, Start: 1}.Fields(), r.down
 }
 
 func (r *fakeRedis) Fence(_ context.Context, name string, force bool) ([]store.Reserved, []string, error) {

@@ -42,12 +42,21 @@ func TestTheDeadOfAMachine(t *testing.T) {
 	// container beside this one under the same name.
 	rebooted := child(func(id *proc.Identity) { id.Boot, id.PID = "0ldb007f", 1<<22+1 })
 	elsewhere := child(func(id *proc.Identity) { id.Host, id.PID = "elsewhere", 1<<22+1 })
-	names := []string{lives, reused, gone, rebooted, elsewhere}
+	// Its master is dead, but another process has its number; or it had other rights.
+	drains := child(func(id *proc.Identity) { id.PID, id.Start = 1<<22+1, 2 })
+	foreign := child(func(id *proc.Identity) { id.PID, id.Start = 1<<22+1, 3 })
+	names := []string{lives, reused, gone, rebooted, elsewhere, drains, foreign}
 
-	redis := &fakeRedis{held: map[string][]store.Reserved{}, procs: slices.Clone(names)}
+	redis := &fakeRedis{held: map[string][]store.Reserved{}, procs: slices.Clone(names), traces: map[string]map[string]string{}}
+	mine, err := proc.TracesOfSelf()
+	require.NoError(t, err)
+	dead := proc.Traces{PID: 1<<22 + 1, Start: 7, View: mine.View}
 	for i, name := range names {
-		redis.hold(name, reserved([]string{"lives", "reused", "gone", "rebooted", "elsewhere"}[i], 0))
+		redis.hold(name, reserved([]string{"lives", "reused", "gone", "rebooted", "elsewhere", "drains", "foreign"}[i], 0))
+		redis.traces[name] = dead.Fields()
 	}
+	redis.traces[drains] = proc.Traces{PID: at.PID, Start: at.Start, View: mine.View}.Fields()
+	redis.traces[foreign] = proc.Traces{PID: dead.PID, Start: 7, View: "another"}.Fields()
 	sigs := make(chan os.Signal, 1)
 	m, err := New(Config{Slots: 1, Threads: 1, MaxRetiring: 1, Worker: []byte("one")}, Deps{
 		Self: self, System: &Linux{}, Store: redis, Notifier: &fakeNotifier{}, Log: zap.NewNop(), Signals: sigs,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -81,6 +82,8 @@ type janitor struct {
 	unreadable map[string]bool
 	// failed counts how often a process of another's could not be recovered.
 	failed map[string]int
+	// left names the dead masters whose jobs were left to their lease.
+	left map[string]bool
 }
 
 // parkTries is after how many tries a job is parked that cannot be moved to where it
@@ -91,7 +94,7 @@ func newJanitor(d Deps) *janitor {
 	return &janitor{
 		store: d.Store, sys: d.System, log: d.Log.Named("janitor"), self: d.Self,
 		graves: make(chan grave), rounds: make(chan round), reports: make(chan report),
-		unreadable: map[string]bool{}, failed: map[string]int{},
+		unreadable: map[string]bool{}, failed: map[string]int{}, left: map[string]bool{},
 	}
 }
 
@@ -218,6 +221,9 @@ func (j *janitor) look(ctx context.Context, r round) {
 		j.log.Info("redis is back", zap.Duration("after", time.Duration(time.Now().UnixNano()-j.away)))
 	}
 	j.complaint, j.away = "", 0
+	maps.DeleteFunc(j.left, func(master string, _ bool) bool {
+		return !slices.ContainsFunc(local, func(name string) bool { return strings.HasPrefix(name, master+":") })
+	})
 	var others, gone, late []string
 	for _, name := range orphans {
 		switch {
@@ -227,10 +233,11 @@ func (j *janitor) look(ctx context.Context, r round) {
 			others = append(others, name)
 		}
 	}
+	dead := slices.DeleteFunc(local, func(name string) bool { return !j.isGone(call, name) })
 	// First all the sweeping: it does not need Redis, and what is left of one process does
 	// not wait until the jobs of another are recovered.
-	for _, name := range local {
-		if j.isGone(name) && j.sweep(ctx, name) {
+	for _, name := range dead {
+		if j.sweep(ctx, name) {
 			gone = append(gone, name)
 		}
 	}
@@ -247,15 +254,38 @@ func (j *janitor) look(ctx context.Context, r round) {
 	}
 }
 
-// isGone tells whether a process of this machine is dead and so is its master; else that
-// one sees to it, or it drains without.
-func (j *janitor) isGone(name string) bool {
+// isGone reports whether a process of this machine is proven to be dead, and so is its
+// master; else that one sees to it, or it drains without. All that it may have left must
+// be in reach of a sweep, too. Whatever cannot be proven waits for the end of the lease.
+func (j *janitor) isGone(ctx context.Context, name string) bool {
 	master, err := proc.ParseIdentity(name)
-	if err != nil || j.sys.Alive(master) {
+	if err != nil || master == j.self || !j.sys.Dead(master) {
 		return false
 	}
-	pid, err := j.sys.Find(name)
-	return err == nil && pid == 0
+	fields, err := j.store.ProcFields(ctx, name, proc.TraceFields())
+	if err != nil {
+		return false
+	}
+	traces, err := proc.ParseTraces(fields)
+	if err != nil {
+		j.leave(master, "it has not said which process it was")
+		return false
+	}
+	dead, inReach := j.sys.DeadWorker(traces)
+	if dead && !inReach {
+		j.leave(master, "what it may have left running cannot be seen from here: it had another user or other rights, and its control group is not empty")
+	}
+	return dead && inReach
+}
+
+// leave says once why the jobs of a dead master are not recovered at once.
+func (j *janitor) leave(master proc.Identity, why string) {
+	if j.left[master.String()] {
+		return
+	}
+	j.left[master.String()] = true
+	j.log.Info("jobs of a daemon of this machine that is dead run again when its lease has ended, or when it is back",
+		zap.Stringer("master", master), zap.String("because", why))
 }
 
 // unpark puts where they belong the ends of jobs that could not be written there before.

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -58,12 +59,18 @@ func TestRealProcesses(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(context.Background()) }()
 
-	find := func(slot, seq int) (pid int) {
-		require.Eventually(t, func() bool {
-			pid, err = proc.Find(self.Child(slot, seq))
-			return err == nil && pid != 0
-		}, 30*time.Second, 10*time.Millisecond)
-		return pid
+	living := func(slot, seq int) []proctest.Process {
+		return proctest.Find(func(p proctest.Process) bool {
+			return p.Env(proc.ProcEnv) == self.Child(slot, seq) && p.Env("RESQUED_ROLE") != "" && p.Parent == os.Getpid()
+		})
+	}
+	find := func(slot, seq int) int {
+		var found []proctest.Process
+		proctest.Await(t, 30*time.Second, func() bool {
+			found = living(slot, seq)
+			return len(found) == 1
+		}, "worker process %d.%d", slot, seq)
+		return found[0].PID
 	}
 	pid := find(0, 0)
 	find(1, 1)
@@ -89,8 +96,6 @@ func TestRealProcesses(t *testing.T) {
 		t.Fatal("the master does not end")
 	}
 	for seq, slot := range []int{0, 1, 0} {
-		pid, err := proc.Find(self.Child(slot, seq))
-		require.NoError(t, err)
-		require.Zero(t, pid)
+		require.Empty(t, living(slot, seq))
 	}
 }

@@ -265,7 +265,8 @@ func TestRounds(t *testing.T) {
 		const gone, drains, lives, far = "h:b:5-5:0.0", "h:b:5-5:1.1", "h:b:6-6:0.0", "far:away:5-5:0.0"
 		f := setup(t, func(f *fixture, _ *Config) {
 			f.sys.dead = map[string]bool{"h:b:5-5": true, "far:away:5-5": true}
-			f.sys.found = map[string]int{drains: 4711}
+			f.sys.living = map[int]bool{4712: true}
+			f.redis.traces = map[string]map[string]string{drains: proc.Traces{PID: 4712, Start: 1}.Fields()}
 			f.redis.procs = []string{gone, drains, lives, far}
 			for _, p := range f.redis.procs {
 				f.redis.hold(p, reserved("of "+p, 0))
@@ -275,10 +276,30 @@ func TestRounds(t *testing.T) {
 		f.up(2)
 		// The one that drained without its master dies later.
 		f.sys.mu.Lock()
-		f.sys.found = nil
+		f.sys.living = nil
 		f.sys.mu.Unlock()
 		f.wait(roundEvery * 2)
 		require.Equal(t, []string{"of " + gone + " requeue", "of " + drains + " requeue"}, f.redis.seen())
+	})
+
+	bubble(t, "what cannot be proven waits for the lease", func(t *testing.T) {
+		const hidden, nameless, mute = "h:b:5-5:0.0", "h:b:5-5:1.1", "h:b:5-5:2.2"
+		f := setup(t, func(f *fixture, _ *Config) {
+			f.sys.dead = map[string]bool{"h:b:5-5": true, "h:b:1-2": true} // itself, too, as a wrong look would have it
+			f.redis.traces = map[string]map[string]string{
+				hidden: proc.Traces{PID: 4712, Start: 1, View: "hidden"}.Fields(), nameless: {"pid": "-1", "start": "1"}, mute: {},
+			}
+			f.redis.procs = []string{hidden, nameless, mute, "h:b:1-2:0.9"}
+			for _, p := range f.redis.procs {
+				f.redis.hold(p, reserved("of "+p, 0))
+			}
+		})
+		f.up(2)
+		f.wait(roundEvery * 3)
+		require.Empty(t, f.redis.seen())
+		f.redis.set(func() { f.redis.orphans = []string{hidden, nameless, mute} })
+		f.wait(roundEvery * 2)
+		require.Equal(t, []string{"of " + hidden + " requeue", "of " + nameless + " requeue", "of " + mute + " requeue"}, f.redis.seen())
 	})
 
 	bubble(t, "a round does not bring back what was killed and could not be recorded yet", func(t *testing.T) {

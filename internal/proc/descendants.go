@@ -19,21 +19,6 @@ func Subreaper() error {
 	return nil
 }
 
-// Find returns the worker process proc itself if it lives, else 0. Processes
-// that it had started do not count.
-func Find(proc string) (pid int, err error) {
-	found, err := survey(see)
-	if err != nil {
-		return 0, fmt.Errorf("find %s: %w", proc, err)
-	}
-	for pid, p := range found {
-		if p.proc == proc && p.worker {
-			return pid, nil
-		}
-	}
-	return 0, nil
-}
-
 // process is what a survey sees of a process that is no zombie.
 type process struct {
 	parent int

@@ -1,8 +1,11 @@
 package proc
 
 import (
+	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -14,31 +17,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// initialPIDNamespace is the link text of the pid namespace that a machine boots
-// with; its number is part of the kernel's interface.
-const initialPIDNamespace = "pid:[4026531836]"
-
 // Identity names one process for ever: no other one will have it, on this
 // machine or elsewhere, not after a reboot and not when its pid is used again.
 type Identity struct {
 	// Host is the hostname, with '/', ':', '#' and blanks made '-'.
 	Host string
-	// Boot tells this boot of the machine, and the pid namespace in it, from
-	// all others: a pid means something only there.
+	// Boot tells this boot of the machine, and the namespaces in it by which pids and
+	// start times are counted, from all others: they mean something only there.
 	Boot string
 	PID  int
 	// Start is when the process started, in clock ticks since the boot.
 	Start uint64
 }
 
-// Self returns the identity of this process.
+// Self returns the identity of this process. It fails where /proc does not show the PID
+// namespace of this process: each number in it would be that of another process.
 func Self() (Identity, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return Identity{}, fmt.Errorf("identity: %w", err)
 	}
-	namespace, err := os.Readlink("/proc/self/ns/pid")
+	shown, err := os.Readlink("/proc/self")
 	if err != nil {
+		return Identity{}, fmt.Errorf("identity: %w: resqued needs the /proc of its own PID namespace", err)
+	}
+	if shown != strconv.Itoa(os.Getpid()) {
+		return Identity{}, fmt.Errorf("identity: /proc is that of another PID namespace: it shows process %d as %s; "+
+			"mount the namespace's own one there (unshare --mount-proc)", os.Getpid(), shown)
+	}
+	pids, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return Identity{}, fmt.Errorf("identity: %w", err)
+	}
+	times, err := os.Readlink("/proc/self/ns/time")
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // kernels before 5.6 have none
 		return Identity{}, fmt.Errorf("identity: %w", err)
 	}
 	self, err := readStat("self")
@@ -46,14 +58,15 @@ func Self() (Identity, error) {
 		return Identity{}, fmt.Errorf("identity: %w", err)
 	}
 	return Identity{
-		Host: sanitise(host), Boot: bootName(bootID(), namespace),
+		Host: sanitise(host), Boot: bootName(bootID(), pids, times),
 		PID: os.Getpid(), Start: self.start,
 	}, nil
 }
 
-// bootID returns a text that no other boot of this or another machine has.
-func bootID() string {
-	if id, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
+// bootID returns a text that no other boot of this or another machine has. It is always
+// the same in one process.
+var bootID = sync.OnceValue(func() string {
+	if id, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil && len(id) > 0 {
 		return string(id)
 	}
 	// Under systemd's ProcSubset=pid there is no /proc/sys. The instant of the
@@ -61,20 +74,35 @@ func bootID() string {
 	// A clock that was set since gives another text: then this machine's dead
 	// are recovered when their lease ends instead of at once.
 	machine, _ := os.ReadFile("/etc/machine-id")
-	at := time.Now().Add(-BootTime()).Round(100 * time.Millisecond).UnixMilli()
-	sum := sha256.Sum256(fmt.Appendf(machine, " %d", at))
-	return hex.EncodeToString(sum[:])
+	if len(bytes.TrimSpace(machine)) == 0 {
+		return rand.Text() // nothing tells this machine from others: only leases decide
+	}
+	return string(fmt.Appendf(machine, " %d", bootedAt().Round(100*time.Millisecond).UnixMilli()))
+})
+
+// bootedAt returns the instant of the boot, as exactly as two clocks can be read that
+// other processes may come between.
+func bootedAt() (at time.Time) {
+	least := time.Hour
+	for range 10 {
+		before := BootTime()
+		now := time.Now()
+		if took := BootTime() - before; took < least {
+			at, least = now.Add(-before), took
+		}
+	}
+	return at
 }
 
-// bootName shortens a boot id. Containers may share their host's name (host
-// networking) and always share its boot, but a pid of one means nothing in
-// another: there the namespace is mixed in.
-func bootName(boot, namespace string) string {
-	if namespace != initialPIDNamespace {
-		sum := sha256.Sum256([]byte(boot + namespace))
-		boot = hex.EncodeToString(sum[:])
-	}
-	return boot[:min(8, len(boot))]
+// bootName makes a short name of a boot and of the namespaces in it by which this process
+// counts pids and times. Containers may share their host's name (host networking) and
+// always share its boot, but a pid of one means nothing in another, and a start time
+// nothing in another time namespace.
+func bootName(boot, pids, times string) string {
+	// The number stands for what an identity promises. Daemons that promise something
+	// else have other names, and leave each other to their leases.
+	sum := sha256.Sum256([]byte("2 " + boot + " " + pids + " " + times))
+	return hex.EncodeToString(sum[:4])
 }
 
 func sanitise(host string) string {
@@ -91,7 +119,9 @@ func (i Identity) String() string {
 	return fmt.Sprintf("%s:%d-%d", i.Place(), i.PID, i.Start)
 }
 
-// Place returns host:boot, the prefix of all ids of this machine since its boot.
+// Place returns host:boot, the prefix of all ids of this machine, or container, since its
+// boot. Two processes with one place count pids and times alike. Whether one of them sees
+// the other in /proc is another question.
 func (i Identity) Place() string { return i.Host + ":" + i.Boot }
 
 // Child returns the process id (as Redis knows it) of the seq-th worker process
@@ -118,13 +148,6 @@ func ParseIdentity(text string) (Identity, error) {
 		return Identity{}, fmt.Errorf("identity %.200q: %w", text, err)
 	}
 	return Identity{Host: m[1], Boot: m[2], PID: pid, Start: start}, nil
-}
-
-// Alive tells whether the process still lives. It may only be asked at the
-// process's own Place: elsewhere its pid means nothing.
-func (i Identity) Alive() bool {
-	s, err := readStat(strconv.Itoa(i.PID))
-	return err == nil && s.start == i.Start && !s.zombie()
 }
 
 // BootTime returns the time since the machine's boot on a clock that, unlike

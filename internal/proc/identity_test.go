@@ -17,7 +17,7 @@ func TestIdentity(t *testing.T) {
 		self, err := Self()
 		require.NoError(t, err)
 		require.Equal(t, os.Getpid(), self.PID)
-		require.True(t, self.Alive())
+		require.False(t, self.Dead())
 		again, err := ParseIdentity(self.String())
 		require.NoError(t, err)
 		require.Equal(t, self, again)
@@ -32,7 +32,7 @@ func TestIdentity(t *testing.T) {
 		self, err := Self()
 		require.NoError(t, err)
 		self.Start--
-		require.False(t, self.Alive())
+		require.True(t, self.Dead())
 	})
 
 	t.Run("a dead process that nobody has reaped is dead", func(t *testing.T) {
@@ -42,11 +42,11 @@ func TestIdentity(t *testing.T) {
 		s, err := readStat(strconv.Itoa(c.PID()))
 		require.NoError(t, err)
 		id := Identity{PID: c.PID(), Start: s.start}
-		require.True(t, id.Alive())
+		require.False(t, id.Dead())
 		require.NoError(t, c.Kill())
-		require.Eventually(t, func() bool { return !id.Alive() }, 30*time.Second, time.Millisecond)
+		require.Eventually(t, id.Dead, 30*time.Second, time.Millisecond)
 		c.Wait()
-		require.False(t, id.Alive())
+		require.True(t, id.Dead())
 	})
 
 	t.Run("text that is no identity is refused", func(t *testing.T) {
@@ -64,12 +64,35 @@ func TestIdentity(t *testing.T) {
 
 	t.Run("containers of one machine are told apart, also with one hostname", func(t *testing.T) {
 		t.Parallel()
-		const boot = "0d6f5b2e-aaaa"
-		require.Equal(t, "0d6f5b2e", bootName(boot, initialPIDNamespace))
-		one, two := bootName(boot, "pid:[4026532001]"), bootName(boot, "pid:[4026532002]")
-		require.Len(t, one, 8)
-		require.NotEqual(t, one, two)
-		require.NotEqual(t, "0d6f5b2e", one)
+		const boot, pids, times = "0d6f5b2e-aaaa", "pid:[4026531836]", "time:[4026531834]"
+		names := map[string]bool{}
+		for _, name := range []string{
+			bootName(boot, pids, times), bootName(boot, "pid:[4026532001]", times), bootName(boot, "pid:[4026532002]", times),
+			// In another time namespace the same start is told as another time.
+			bootName(boot, pids, "time:[4026532003]"), bootName("another boot", pids, times),
+		} {
+			require.Len(t, name, 8)
+			names[name] = true
+		}
+		require.Len(t, names, 5)
+		require.NotContains(t, names, boot[:8], "an identity that promises less has another name")
+		require.Equal(t, bootName(boot, pids, times), bootName(boot, pids, times))
+	})
+
+	t.Run("a process always has the same identity", func(t *testing.T) {
+		t.Parallel()
+		self, err := Self()
+		require.NoError(t, err)
+		again, err := Self()
+		require.NoError(t, err)
+		require.Equal(t, self, again)
+	})
+
+	t.Run("what is no process is not a dead one", func(t *testing.T) {
+		t.Parallel()
+		for _, pid := range []int{0, -1, -os.Getpid()} {
+			require.False(t, Identity{PID: pid, Start: 1}.Dead(), pid)
+		}
 	})
 }
 

@@ -43,6 +43,10 @@ func TestMain(m *testing.M) {
 		os.Exit(pidfilePart())
 	case "processors":
 		os.Exit(processorsPart())
+	case "view":
+		os.Exit(viewPart())
+	case "group":
+		os.Exit(groupPart())
 	case "ballast":
 		os.Exit(ballastPart())
 	}

@@ -36,3 +36,23 @@ func TestMirrorsOfTheDead(t *testing.T) {
 		require.False(t, f.exists("worker:"+ids[0]))
 	})
 }
+
+// What a process has said of itself when it registered is there for whoever finds it dead.
+func TestProcFields(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		f := setup(t, server)
+		info := map[string]string{"pid": "7", "start": "9", "view": ""}
+		require.NoError(t, f.Register(t.Context(), store.Registration{Proc: "p2", Workers: []string{"w:7:q"}, Info: info}))
+		names := []string{"pid", "start", "view", "cgroup"}
+		fields, err := f.ProcFields(t.Context(), "p2", names)
+		require.NoError(t, err)
+		require.Equal(t, info, fields)
+		fields, err = f.ProcFields(t.Context(), "nobody", names)
+		require.NoError(t, err)
+		require.Empty(t, fields)
+		require.NoError(t, f.redis.Set(t.Context(), f.ns+":resqued:proc:odd", "text", 0).Err())
+		_, err = f.ProcFields(t.Context(), "odd", names)
+		require.ErrorContains(t, err, "read the entry of odd")
+	})
+}

@@ -44,6 +44,22 @@ func (s *Store) Procs(ctx context.Context, prefix string) ([]string, error) {
 	return out, nil
 }
 
+// ProcFields returns fields of the entry of a process; those that are not there are left
+// out.
+func (s *Store) ProcFields(ctx context.Context, proc string, names []string) (map[string]string, error) {
+	values, err := s.read.HMGet(ctx, s.key(keyProcInfo)+proc, names...).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read the entry of %s: %w", proc, err)
+	}
+	fields := map[string]string{}
+	for i, value := range values {
+		if text, ok := value.(string); ok {
+			fields[names[i]] = text
+		}
+	}
+	return fields, nil
+}
+
 // Fence ends the lease of a process, so that no late packet of it changes
 // anything, and returns the jobs that it held, oldest first. force says that its
 // death is certain; without it ErrAlive protects a process whose lease runs.

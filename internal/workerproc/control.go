@@ -174,6 +174,7 @@ func (p *Process) card() store.Registration {
 		},
 	}
 	maps.Copy(card.Info, p.cfg.Policy.Info())
+	maps.Copy(card.Info, p.cfg.Traces)
 	if p.name.Alone {
 		card.Info[store.InfoAlone] = "1"
 	}

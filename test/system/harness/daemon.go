@@ -50,6 +50,11 @@ type Options struct {
 	// Host runs the daemon under another host name: it takes itself, and others
 	// take it, for a daemon of another machine. Skips the test without root.
 	Host string
+	// Under is a command that ends by becoming the program, which is appended to it
+	// with its arguments: "unshare", "--pid", …. A test that uses it sees to its rights.
+	Under []string
+	// User is whom Under makes the daemon, if not root: its files become that user's.
+	User int
 	// Trace is the directory in which the jobs of the test program note, outside of
 	// Redis, when they hold their locks.
 	Trace string
@@ -133,6 +138,12 @@ func Start(tb testing.TB, o Options) *Daemon {
 	if o.Host != "" {
 		d.cmd = onHost(tb, o.Host, binary, args)
 	}
+	if len(o.Under) > 0 {
+		d.cmd = exec.Command(o.Under[0], slices.Concat(o.Under[1:], []string{binary}, args)...)
+	}
+	if o.User != 0 {
+		d.letIn(o.User)
+	}
 	d.cmd.Dir = d.Dir
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
 	if o.Output != nil {
@@ -163,6 +174,17 @@ func Start(tb testing.TB, o Options) *Daemon {
 		d.AwaitReady()
 	}
 	return d
+}
+
+// letIn gives the daemon's files to a user, whom nothing on the way to them stops.
+func (d *Daemon) letIn(uid int) {
+	d.tb.Helper()
+	err := errors.Join(
+		os.Chmod(buildDir, 0o711), os.Chmod(filepath.Dir(d.Dir), 0o711), os.Chmod(d.notify.path, 0o666),
+		os.Chown(d.Dir, uid, uid), os.Chown(d.ConfigFile, uid, uid))
+	if err != nil {
+		d.tb.Fatal(err)
+	}
 }
 
 // Watch looks at a daemon that somebody else has started.
