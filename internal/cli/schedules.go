@@ -71,7 +71,8 @@ func (a *app) tickerConfig(c config.Config, self proc.Identity) ticker.Config {
 		Unique: c.Unique, Strict: c.UniqueQueuesStrict,
 	}
 	if prefix, shared := c.SchedulerLockPrefix(); shared {
-		t.Charge = store.Charge{Prefix: prefix, Me: fmt.Sprintf("resqued:%s:%d", self.Host, os.Getpid())}
+		// Not the host and the pid alone: containers may have those of others.
+		t.Charge = store.Charge{Prefix: prefix, Me: fmt.Sprintf("resqued:%s:%d", self.Place(), self.PID)}
 	}
 	return t
 }

@@ -339,6 +339,17 @@ func TestNeighboursInContainers(t *testing.T) {
 		require.Empty(t, one.Failures())
 	})
 
+	t.Run("one alone keeps the schedules that are shared with Ruby", func(t *testing.T) {
+		t.Parallel()
+		o := container("", "mail", "--mount-proc")
+		o.Config = "scheduler_lock: resque-scheduler\nschedule:\n  one: {every: 1s, class: Count, args: [1], queue: mail}\n"
+		one := harness.Start(t, o)
+		one.AwaitNoted("ran", 1)
+		o.Namespace = one.Space
+		two := harness.Start(t, o)
+		two.AwaitLog("another scheduler is in charge")
+	})
+
 	t.Run("a daemon that sees another container's processes in /proc does not start", func(t *testing.T) {
 		t.Parallel()
 		o := container("", "mail") // with the /proc of the host
