@@ -67,7 +67,7 @@ type Config struct {
 	// "requeue" or "fail".
 	OnWorkerDeath string `json:"on_worker_death"`
 	// MaxDeaths is how many worker processes a job may take with it before it is
-	// recorded as failed.
+	// recorded as failed; of deaths that come from outside, four times as many.
 	MaxDeaths int `json:"max_deaths"`
 	// FailureBackend says where failures are recorded: "resque", in the failed list, or
 	// "multi-queue", in a list for each queue, as Resque's multi-queue backend does.

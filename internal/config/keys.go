@@ -160,7 +160,7 @@ var keys = []key{
 	},
 	{
 		name: "max_deaths", def: "3",
-		help: "worker processes that a job may take with it before it is recorded as failed",
+		help: "worker processes that a job may take with it before it is recorded as failed; four times as many if master or machine died, too",
 		kind: number(func(c *Config) *int { return &c.MaxDeaths }, 1, maxDeaths, "1 never runs a job again"),
 	},
 	{

@@ -160,7 +160,7 @@ func TestApart(t *testing.T) {
 		f.redis.set(func() { f.redis.orphans = []string{"far:away:7-8:0.1"} })
 		f.wait(roundEvery * 2)
 		require.Equal(t, []string{"a requeue", "b fail"}, f.redis.seen())
-		require.Contains(t, f.redis.failures[0], "death 12 of 12")
+		require.Contains(t, f.redis.failures[0], "death 12 of any cause, and the most are 12 (4 times max_deaths)")
 	})
 
 	bubble(t, "with max_deaths 1 nothing ever runs again", func(t *testing.T) {

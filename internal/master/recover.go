@@ -16,8 +16,8 @@ const (
 	dirtyExit = "Resque::DirtyExit"
 	// maxNamed bounds how many neighbours a failure record names.
 	maxNamed = 8
-	// hopeless times max_deaths is how often a job may die though it is not to blame:
-	// one that takes its whole machine along shall not do so for ever.
+	// hopeless times max_deaths is how often a job may die, whosever fault: one that takes
+	// its whole machine along shall not do so for ever. docs/configuration.md promises it.
 	hopeless = 4
 )
 
@@ -118,7 +118,7 @@ func (d death) verdicts(held []store.Reserved, law rules, now time.Time) []store
 		case d.seen && job.Blame+1 >= law.maxDeaths:
 			v = d.fail(job, now, d.diedText(held, i, nth(job.Blame+1, law.maxDeaths)))
 		case job.Deaths+1 >= most:
-			v = d.fail(job, now, d.diedText(held, i, nth(job.Deaths+1, most)))
+			v = d.fail(job, now, d.diedText(held, i, anyCause(job.Deaths+1, most)))
 		}
 		v.Listed = law.failureLists
 		verdicts = append(verdicts, v)
@@ -168,6 +168,15 @@ func (d death) killText() string {
 }
 
 func nth(death, most int) string { return fmt.Sprintf("death %d of %d", death, most) }
+
+// anyCause is nth for a job that has died more often than max_deaths, mostly without being
+// to blame.
+func anyCause(death, most int) string {
+	if most == 1 {
+		return nth(death, most)
+	}
+	return fmt.Sprintf("death %d of any cause, and the most are %d (%d times max_deaths)", death, most, hopeless)
+}
 
 // diedText tells what a person needs to find the culprit: how the process ended,
 // how much memory it had, why the job does not run again, and what else ran in it.

@@ -289,3 +289,29 @@ func TestSuspectsAreShown(t *testing.T) {
 	d.Open()
 	d.AwaitProcessed(3, patience)
 }
+
+// A job whose daemon dies as a whole each time is not to blame, but does not run for
+// ever: it runs at most four times max_deaths times.
+func TestDeathsFromOutside(t *testing.T) {
+	t.Parallel()
+	const maxDeaths, most = 2, 8
+	o := harness.Options{App: true, Config: fmt.Sprintf("max_deaths: %d\n", maxDeaths)}
+	d := harness.Start(t, o)
+	d.Push("mail", "Gate", 1)
+	for run := 1; ; run++ {
+		proctest.Await(t, patience, func() bool { return d.Noted("started")["1"] == strconv.Itoa(run) }, "run %d", run)
+		d.KillTree()
+		d.ForgetMasters()
+		d = successor(t, d, o)
+		if run == most {
+			break
+		}
+		require.Empty(t, d.Failures())
+	}
+	failure := d.AwaitFailures(1)[0]
+	require.Contains(t, failure.Error, "death 8 of any cause, and the most are 8 (4 times max_deaths)")
+	require.Equal(t, "8", d.Noted("started")["1"])
+	d.Signal(quit)
+	require.Zero(t, d.Exit())
+	require.Empty(t, d.Residue())
+}
