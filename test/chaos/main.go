@@ -52,7 +52,7 @@ func runHarness(args []string) int {
 	var o options
 	var faults string
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
-	flags.StringVar(&o.profile, "profile", "short", "short: every fault once or twice, about 3 minutes; long: again and again for -duration")
+	flags.StringVar(&o.profile, "profile", "short", "gate: most faults once, about 90 seconds; short: every fault once or twice, about 3 minutes; long: again and again for -duration")
 	flags.Uint64Var(&o.seed, "seed", 0, "what is to happen; 0 = another each time")
 	flags.DurationVar(&o.duration, "duration", 30*time.Minute, "how long the long profile breaks things")
 	flags.StringVar(&o.dir, "dir", "", "where the evidence goes; default: a directory for temporary files")
@@ -61,7 +61,7 @@ func runHarness(args []string) int {
 	flags.Float64Var(&o.rate, "rate", 60, "jobs per second")
 	flags.IntVar(&o.least, "least", 0, "how often each kind of fault has to happen; 0 = once, and in a long run of half an hour or more 20 times")
 	flags.StringVar(&o.table, "table", "", "a file for the times to notice and to recover, as Markdown")
-	flags.DurationVar(&o.quiet, "quiet", defaultQuiet, "how long nothing is broken before each round of faults")
+	flags.DurationVar(&o.quiet, "quiet", defaultQuiet, "how long nothing is broken before each round of faults; 6s with the gate profile")
 	flags.DurationVar(&o.settle, "settle", maxSettle, "how long all jobs may take to end when nothing is broken any more")
 	flags.DurationVar(&o.slow, "slow", 0, "how long one command at a time runs, if it is to outlive leases; 0 = 6/5 of a lease of 10s and more, else there is none")
 	flags.DurationVar(&o.lease, "lease", defaultLease, "how long a worker process lives in Redis without a sign of life")

@@ -82,11 +82,40 @@ func TestDecks(t *testing.T) {
 	require.Equal(t, names, kindNames(), "a deck that is shuffled leaves the list as it is")
 }
 
+// TestGate: what a gate run breaks follows from its seed, and over some seeds it is
+// everything.
+func TestGate(t *testing.T) {
+	t.Parallel()
+	all := map[string]bool{}
+	for seed := range uint64(60) {
+		names := func() (names []string) {
+			o := options{profile: "gate", seed: seed, lease: defaultLease}
+			for _, k := range o.kinds() {
+				names = append(names, k.name)
+			}
+			return names
+		}
+		require.Equal(t, names(), names())
+		require.Len(t, names(), len(kindNames())-len(lengthy)+gateLengthy-1)
+		for _, name := range names() {
+			all[name] = true
+		}
+	}
+	require.Len(t, all, len(kindNames()))
+	o := options{profile: "gate", seed: 1, lease: defaultLease, only: []string{"failover", "failover-losing"}}
+	require.Len(t, o.kinds(), 2, "who names some gets them")
+}
+
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	good := options{profile: "short", seed: 7, rate: 60, slack: 1, lease: defaultLease, quiet: defaultQuiet}
 	require.NoError(t, good.check())
 	require.Equal(t, "go run ./test/chaos -profile short -seed 7", good.command())
+	gate := good
+	gate.profile = "gate"
+	require.NoError(t, gate.check())
+	require.Equal(t, gateQuiet, gate.quiet)
+	require.Equal(t, "go run ./test/chaos -profile gate -seed 7", gate.command())
 	for _, spoil := range []func(o *options){
 		func(o *options) { o.profile = "medium" },
 		func(o *options) { o.rate = 0 },

@@ -172,7 +172,7 @@ func (c *chaos) breakThings(ctx context.Context) error {
 	r := rand.New(rand.NewPCG(c.o.seed, 1))
 	end := proc.BootTime() + c.o.duration
 	most := end + c.o.duration/4
-	short := c.o.profile == "short"
+	short, gate := c.o.profile == "short", c.o.profile == "gate"
 	// enough tells whether a long run has done what it is for. If not it goes on, until
 	// most is past.
 	enough := func(decks int) bool {
@@ -180,7 +180,7 @@ func (c *chaos) breakThings(ctx context.Context) error {
 	}
 	for deck := 0; ; deck++ {
 		// A quiet time in each deck would cost a long run a tenth of its faults.
-		if (short || deck%3 == 0 || c.o.quiet != defaultQuiet) && !c.quiet(ctx, c.o.quiet) {
+		if (short || gate || deck%3 == 0 || c.o.quiet != defaultQuiet) && !c.quiet(ctx, c.o.quiet) {
 			return context.Cause(ctx)
 		}
 		kinds := c.o.kinds()
@@ -205,7 +205,7 @@ func (c *chaos) breakThings(ctx context.Context) error {
 				return nil
 			}
 		}
-		if short && deck+1 == shortDecks || !short && enough(deck+1) {
+		if gate || short && deck+1 == shortDecks || !short && enough(deck+1) {
 			return nil
 		}
 	}
