@@ -21,15 +21,20 @@ import (
 	"github.com/resqued/resqued/internal/proctest"
 )
 
-// machine is one of the two hosts: a daemon, started again whenever it ends, behind
-// a proxy of its own. Where the kernel permits it it has a host name of its own.
+// machine is a daemon, started again whenever it ends, behind a proxy of its own. Where
+// the kernel permits it two of the three are on one host and do not see each other.
 type machine struct {
 	name string
 	// As in its configuration: a process of one thread waits for Redis in
 	// another way than one of several.
 	workerCount, threadCount int
 
-	host  []string // puts a command under another host name; empty: not permitted
+	// place puts a command where the daemon is to be; empty: not permitted. program
+	// is what it starts, if it cannot reach that of the harness.
+	place []string
+	// user is the user of the daemon; 0 = that of the harness.
+	user    int
+	program string
 	dir   string
 	mark  string
 	proxy *faultproxy.Proxy
@@ -77,11 +82,12 @@ func (m *machine) start(ctx context.Context) error {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
+	if m.user != 0 {
+		if err := os.Chown(file, m.user, m.user); err != nil {
+			return err
+		}
 	}
-	argv := append(slices.Clone(m.host), self, "work", "--config", file)
+	argv := append(slices.Clone(m.place), m.program, "work", "--config", file)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = m.dir
 	cmd.Env = []string{
@@ -279,19 +285,6 @@ func (m *machine) wasKilled(master string) bool {
 // has finds the pid of one of some masters in a name.
 func has(masters []int, name string) bool {
 	return slices.ContainsFunc(masters, func(pid int) bool { return strings.Contains(name, ":"+strconv.Itoa(pid)+"-") })
-}
-
-// hostName returns what puts a command under another host name. With root that is
-// simple; without, a user namespace may do.
-func hostName(name string) []string {
-	script := `hostname "$0" && exec "$@"`
-	for _, flags := range [][]string{{"--uts"}, {"--map-root-user", "--uts"}} {
-		argv := append([]string{"unshare"}, append(flags, "sh", "-c", script, name)...)
-		if exec.Command(argv[0], append(argv[1:], "true")...).Run() == nil {
-			return argv
-		}
-	}
-	return nil
 }
 
 // quit ends the daemon in good order.

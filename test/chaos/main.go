@@ -67,6 +67,7 @@ func runHarness(args []string) int {
 	flags.DurationVar(&o.lease, "lease", defaultLease, "how long a worker process lives in Redis without a sign of life")
 	flags.Float64Var(&o.slack, "slack", 1, "by how much a slow machine may exceed the times to recover")
 	flags.BoolVar(&o.bystanders, "bystanders", false, "allow jobs to fail that only died beside others")
+	flags.BoolVar(&o.pair, "pair", true, "have two daemons on one host that do not see each other, where that is permitted")
 	flags.StringVar(&faults, "faults", "", "only these kinds of faults, separated by commas; or all but those with a ! before them")
 	flags.Usage = func() {
 		_, _ = fmt.Fprintf(flags.Output(), "usage: go run ./test/chaos [flags]\n\n")

@@ -57,6 +57,7 @@ type options struct {
 	slack      float64
 	least      int
 	bystanders bool
+	pair       bool
 	table      string
 	only       []string
 }
@@ -128,6 +129,9 @@ func (o *options) command() string {
 	}
 	if o.slow != 0 {
 		c += " -slow " + o.slow.String()
+	}
+	if !o.pair {
+		c += " -pair=false"
 	}
 	if len(o.only) > 0 {
 		c += " -faults '" + strings.Join(o.only, ",") + "'"

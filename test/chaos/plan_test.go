@@ -108,7 +108,7 @@ func TestGate(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	t.Parallel()
-	good := options{profile: "short", seed: 7, rate: 60, slack: 1, lease: defaultLease, quiet: defaultQuiet}
+	good := options{profile: "short", seed: 7, pair: true, rate: 60, slack: 1, lease: defaultLease, quiet: defaultQuiet}
 	require.NoError(t, good.check())
 	require.Equal(t, "go run ./test/chaos -profile short -seed 7", good.command())
 	gate := good

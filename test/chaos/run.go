@@ -139,22 +139,55 @@ func (c *chaos) setup(ctx context.Context) (err error) {
 	if c.pushProxy, err = c.proxy(ctx, 0); err != nil {
 		return err
 	}
-	for i, name := range []string{"a", "b"} {
-		m := &machine{name: name, workerCount: []int{2, 6}[i], threadCount: []int{4, 1}[i], host: hostName("chaos-" + name), run: c, dir: c.dir, mark: fmt.Sprintf("chaos-%d-%s", os.Getpid(), name)}
+	if err := c.place(); err != nil {
+		return err
+	}
+	for i, m := range c.machines {
 		if m.proxy, err = c.proxy(ctx, i+1); err != nil {
 			return err
 		}
-		if m.log, err = os.Create(filepath.Join(c.dir, name+".log")); err != nil {
+		if m.log, err = os.Create(filepath.Join(c.dir, m.name+".log")); err != nil {
 			return err
 		}
-		c.machines = append(c.machines, m)
+	}
+	for _, m := range c.machines {
 		if err := m.start(ctx); err != nil {
 			return err
 		}
 	}
-	if c.machines[0].host == nil {
+	return nil
+}
+
+// place says which daemons there are and where: a and c share a host and do not see each
+// other, b has one of its own.
+func (c *chaos) place() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	add := func(name string, workers, threads int, where []string) *machine {
+		m := &machine{
+			name: name, workerCount: workers, threadCount: threads, place: where, program: self, run: c, dir: c.dir,
+			mark: fmt.Sprintf("chaos-%d-%s", os.Getpid(), name),
+		}
+		c.machines = append(c.machines, m)
+		return m
+	}
+	a := add("a", 2, 4, hostName("chaos-a"))
+	if add("b", 6, 1, hostName("chaos-b")).place == nil {
 		fmt.Println("chaos: no host names of their own here: both daemons are on one host")
 	}
+	if !c.o.pair {
+		return nil
+	}
+	program, err := hide(c.dir, c.ledgerDir)
+	if err != nil {
+		fmt.Printf("chaos: no daemons here that do not see each other: %v\n", err)
+		return nil
+	}
+	other := add("c", 1, 2, hidden("chaos-a", otherUser))
+	a.place, a.user, a.program = hidden("chaos-a", oneUser), oneUser, program
+	other.user, other.program = otherUser, program
 	return nil
 }
 
