@@ -53,13 +53,14 @@ type Try struct {
 	Key string
 	// Counted: Redis has a count of the job, from an earlier run.
 	Counted bool
-	// Attempt is the number of the run, from 1.
+	// Attempt is the number of the run, from 1; 0 = the job had to stop before Redis had
+	// told its count. Then it has not begun, and if it runs again this run does not count.
 	Attempt int
 	policy  *Policy
 }
 
 // Begin tells which run of its job this is, and notes that in the job. It returns nil
-// for a job whose class has no policy. While Redis does not answer it goes on trying
+// for a job whose class has no policy, and a Try without a number with the error of ctx. While Redis does not answer it goes on trying
 // until ctx ends, because nobody may run more often than he is allowed to.
 func (b *Book) Begin(ctx context.Context, job *resqued.Job) (*Try, error) {
 	if len(b.policies) == 0 {
@@ -74,11 +75,12 @@ func (b *Book) Begin(ctx context.Context, job *resqued.Job) (*Try, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.Key = key
 	counted, err := b.counts.count(ctx, key)
 	if err != nil {
-		return nil, err
+		return t, err
 	}
-	t.Key, t.Counted = key, counted >= 0
+	t.Counted = counted >= 0
 	t.Attempt = t.policy.Attempt(counted, job.Deaths)
 	job.Attempt, job.MaxAttempts = t.Attempt, t.policy.Attempts()
 	return t, nil
@@ -86,7 +88,7 @@ func (b *Book) Begin(ctx context.Context, job *resqued.Job) (*Try, error) {
 
 // Failed decides what becomes of the job after this run has failed.
 func (t *Try) Failed(f Failure) (wait time.Duration, again bool) {
-	return t.policy.Failed(t.Attempt, f)
+	return t.policy.Failed(max(t.Attempt, 1), f)
 }
 
 // Count is what Redis shall hold of the job after this run. With survived its deaths are

@@ -95,6 +95,50 @@ func TestRetries(t *testing.T) {
 	require.Nil(t, out.Try)
 }
 
+// silent is a Redis that does not answer.
+type silent struct{}
+
+func (silent) RetryCounts(ctx context.Context, _ []string) ([]int, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A job that was killed before Redis had told its count runs again if its class would have
+// any killed job run again; its run has no number.
+func TestKilledBeforeTheCountIsKnown(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		retry resqued.Retry
+		want  thread.Result
+	}{
+		"it runs again":            {resqued.Retry{Attempts: 2}, thread.Retried},
+		"not if it runs only once": {resqued.Retry{Attempts: 1}, thread.Failed},
+		"not if kills are final": {
+			resqued.Retry{Attempts: 2, NeverOn: resqued.Errors{Exceptions: []string{thread.KilledException}}}, thread.Failed,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := resqued.New()
+			h.Register(resqued.Class{Name: "A", Retry: &c.retry, Handler: func(context.Context, *resqued.Job) error { return nil }})
+			b, err := retry.NewBook(retry.BookConfig{Store: silent{}, Classes: h.Classes(), Class: h.Lookup})
+			require.NoError(t, err)
+			t.Cleanup(b.Close)
+			r := thread.Runner{
+				Performer: retriesPerform(t), Retries: b,
+				Describe: func(err error) (string, string, []string) { return "E", err.Error(), nil },
+			}
+			ctx, kill := context.WithCancelCause(t.Context())
+			kill(resqued.ErrKilled)
+			out := outcome(ctx, &r, thread.NewClaim("p", "1", nil))
+			require.Equal(t, c.want, out.Result)
+			require.NotNil(t, out.Try)
+			require.Zero(t, out.Try.Attempt)
+			require.Equal(t, "resque-retry:A", out.Try.Key)
+		})
+	}
+}
+
 func retriesPerform(t *testing.T) perform {
 	return func(context.Context, *resqued.Job) error {
 		t.Error("it ran")

@@ -61,7 +61,8 @@ type Performer interface {
 // one.
 type Retries interface {
 	// Begin notes the number of the attempt in the job. It blocks until that is certain
-	// or ctx ends, and returns nil for a job that never runs again.
+	// or ctx ends, with a Try of attempt 0 then, and returns nil for a job that never runs
+	// again.
 	Begin(ctx context.Context, job *resqued.Job) (*retry.Try, error)
 }
 

@@ -199,6 +199,8 @@ func (p *Process) record(j *job, out thread.Outcome) {
 		}
 	case out.Result == thread.Retried && j.request != nil:
 		out.Result = thread.Failed // whoever asks for it has the last word
+	case out.Result == thread.Retried && out.Try.Attempt == 0:
+		out.Result, out.After = thread.Requeued, 0 // it has not begun
 	case out.Result == thread.Retried:
 		out.After = max(out.After, p.lastingLock(j))
 	}
@@ -218,7 +220,7 @@ func (p *Process) record(j *job, out thread.Outcome) {
 	default:
 		stat.Processed++
 	}
-	if out.Try != nil && out.Try.Counted && out.Result != thread.Retried && out.Result != thread.Requeued {
+	if out.Try != nil && (out.Try.Counted || out.Try.Attempt == 0) && out.Result != thread.Retried && out.Result != thread.Requeued {
 		c.Count = &store.Count{Key: out.Try.Key} // it has come to its end
 	}
 	p.done++
