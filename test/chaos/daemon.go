@@ -35,10 +35,10 @@ type machine struct {
 	// user is the user of the daemon; 0 = that of the harness.
 	user    int
 	program string
-	dir   string
-	mark  string
-	proxy *faultproxy.Proxy
-	run   *chaos
+	dir     string
+	mark    string
+	proxy   *faultproxy.Proxy
+	run     *chaos
 
 	mu      sync.Mutex
 	lines   []line
@@ -64,7 +64,7 @@ namespace: %s
 worker_count: %d
 thread_count: %d
 jobs_per_fork: 100
-queues: [high, locked, unique, shared, low]
+queues: [ticks, high, locked, unique, shared, long, low]
 interval: 0.05
 resque_term_timeout: %s
 heartbeat_frequency: %d
@@ -73,21 +73,30 @@ locketed_queues: [locked, shared, unique]
 unique_queues: [unique]
 max_deaths: %d
 log_format: json
-`
+%s`
 
-// start starts the daemon and waits until it works.
-func (m *machine) start(ctx context.Context) error {
-	file := filepath.Join(m.dir, m.name+".yaml")
-	text := fmt.Sprintf(config, url(m.proxy.Addr()), namespace, m.workerCount, m.threadCount, termTimeout, 1, int(m.run.o.lease.Seconds()), maxDeaths)
+// configure writes the configuration.
+func (m *machine) configure() error {
+	file := m.config()
+	text := fmt.Sprintf(config, url(m.proxy.Addr()), namespace, m.workerCount, m.threadCount, termTimeout, 1, int(m.run.o.lease.Seconds()), maxDeaths,
+		m.run.scheduleConfig())
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}
 	if m.user != 0 {
-		if err := os.Chown(file, m.user, m.user); err != nil {
-			return err
-		}
+		return os.Chown(file, m.user, m.user)
 	}
-	argv := append(slices.Clone(m.place), m.program, "work", "--config", file)
+	return nil
+}
+
+func (m *machine) config() string { return filepath.Join(m.dir, m.name+".yaml") }
+
+// start starts the daemon and waits until it works.
+func (m *machine) start(ctx context.Context) error {
+	if err := m.configure(); err != nil {
+		return err
+	}
+	argv := append(slices.Clone(m.place), m.program, "work", "--config", m.config())
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = m.dir
 	cmd.Env = []string{

@@ -49,6 +49,7 @@ func allKinds(lease time.Duration) []kind {
 		{"usr1", "USR1", termTimeout + 4*time.Second, usr1},
 		{"usr2", "USR2, CONT after 0.3–1.5 s", 2 * time.Second, usr2},
 		{"deploy", "HUP, then TERM or QUIT and a new daemon, one after the other", 8 * time.Second, deploy},
+		{"all-away", "every daemon gone for more than a minute (QUIT)", 8 * time.Second, allAway},
 		{"no-files", "no files, sockets, pipes for 0.3–1 s; worker process killed", 5 * time.Second, noFiles},
 
 		{"redis-kill-everysec", "Redis killed for 0–1 s, `everysec`", 5 * time.Second, redisKill("everysec", 0)},
@@ -84,6 +85,9 @@ func allKinds(lease time.Duration) []kind {
 var lengthy = []string{
 	"master-stop", "masters-stop", "host-kill", "host-freeze", "redis-away", "redis-stuck", "redis-uneven", "net-partition", "deploy",
 }
+
+// rare are the kinds that take more than a minute: a long run has each once.
+var rare = []string{"all-away"}
 
 func kindNames() []string {
 	kinds := allKinds(defaultLease)

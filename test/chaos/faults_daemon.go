@@ -91,3 +91,37 @@ func deploy(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	lasted(f, "one after the other")
 	return nil
 }
+
+// absence is how long no daemon is there: more than the minute after which a tick of a
+// schedule counts as missed.
+const absence = 66 * time.Second
+
+// allAway: every daemon leaves in good order, and they come back after a while. What came
+// meanwhile is worked, and the ticks of schedules are made up for as these say.
+func allAway(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error {
+	seen := c.marks()
+	f.From = proc.BootTime()
+	for _, m := range c.machines {
+		if err := m.quit(ctx); err != nil {
+			return err
+		}
+	}
+	away := check.Absence{From: c.wall(f.From)}
+	if !pause(ctx, absence) {
+		return context.Cause(ctx)
+	}
+	lasted(f, "for %s", span(proc.BootTime()-f.From))
+	away.To = c.wall(f.To)
+	for _, m := range c.machines {
+		if err := m.start(ctx); err != nil {
+			return err
+		}
+	}
+	err := c.working(ctx, f, f.To, c.machines...)
+	c.noticed(f, seen, `"msg":"signal"`)
+	away.MaybeTo = c.wall(proc.BootTime())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.history.Absences = append(c.history.Absences, away)
+	return err
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -83,7 +84,7 @@ func redisEmpty(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	if err != nil {
 		return err
 	}
-	lasted(f, "%d jobs", jobs)
+	lasted(f, "%d jobs", len(jobs))
 	if again {
 		if _, err := c.bounce(ctx, "always", 0); err != nil {
 			return err
@@ -91,36 +92,42 @@ func redisEmpty(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 		f.To = proc.BootTime()
 		f.Note += ", and started again"
 	}
-	return c.allWorking(ctx, f, seen)
+	if err := c.allWorking(ctx, f, seen); err != nil {
+		return err
+	}
+	return c.reborn(ctx, f.From, jobs)
 }
 
 // empty empties Redis and notes what was there.
-func (c *chaos) empty(ctx context.Context) (jobs int, err error) {
+func (c *chaos) empty(ctx context.Context) (jobs []string, err error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
 	reply, err := emptying.Run(ctx, c.server.client, []string{takenKey}, namespace).Slice()
 	at := proc.BootTime()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	if len(reply) != 4 {
-		return 0, fmt.Errorf("the last look returned %d parts", len(reply))
+		return nil, fmt.Errorf("the last look returned %d parts", len(reply))
 	}
 	c.server.epoch++
 	var processed, failed int64
 	if _, err := fmt.Sscan(list(reply[3])[0], &processed); err != nil {
-		return 0, err
+		return nil, err
 	}
 	if _, err := fmt.Sscan(list(reply[3])[1], &failed); err != nil {
-		return 0, err
+		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.history.Emptied = append(c.history.Emptied, at)
 	for _, id := range list(reply[0]) {
 		c.history.Forgotten[id] = true
+		if uuid, _, ok := strings.Cut(id, "."); ok {
+			c.history.Forgotten[uuid] = true // all of the long job
+		}
 	}
 	c.bury(list(reply[1]), list(reply[2]), processed, failed)
 	clear(c.open)
-	return len(list(reply[0])), nil
+	return list(reply[0]), nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/daemon"
+	"github.com/resqued/resqued/longjob"
 	"github.com/resqued/resqued/test/chaos/ledger"
 )
 
@@ -38,9 +39,10 @@ const actEvery = 10 * time.Millisecond
 
 // task is what a payload tells its handler to do, beside the arguments.
 type task struct {
-	// MS is how long, How which way.
-	MS  int    `json:"ms"`
-	How string `json:"how"`
+	// MS is how long, How which way, Fails how many of its runs are to fail.
+	MS    int    `json:"ms"`
+	How   string `json:"how"`
+	Fails int    `json:"fails"`
 }
 
 func runDaemon() {
@@ -86,6 +88,10 @@ func (d *deeds) register(h *resqued.Handlers) {
 		}}, opts...)
 	}
 	job("Work", d.work)
+	job("Later", d.work)
+	job("Tick", d.work)
+	job("Retry", d.retry, resqued.Retry{Attempts: retryAttempts, Backoff: retryWaits})
+	longjob.Register(h, "Long", d.long, longjob.Options{Queue: longQueue, Slice: longSlice, RetryAfter: time.Second})
 	job("Locked", d.work)
 	job("Once", d.work)
 	job("Named", d.work, resqued.JobLockKey(func(j *resqued.Job) string {
@@ -115,6 +121,16 @@ func (d *deeds) register(h *resqued.Handlers) {
 
 type runKey struct{}
 
+// nameOf finds the id of a job. One that is to wait where Ruby's schedulers look has it
+// among its arguments, since it may hold nothing else.
+func nameOf(job *resqued.Job) string {
+	var id string
+	if job.Class != "Later" && job.Class != "Tick" || job.Args.Get(0, &id) != nil {
+		return job.ID
+	}
+	return id
+}
+
 // note writes the beginning and the end of each job that is a Go function.
 func (d *deeds) note(next resqued.Handler) resqued.Handler {
 	return func(ctx context.Context, job *resqued.Job) (err error) {
@@ -122,7 +138,7 @@ func (d *deeds) note(next resqued.Handler) resqued.Handler {
 			return next(ctx, job)
 		}
 		e := ledger.Entry{
-			What: ledger.Start, Run: strconv.FormatUint(rand.Uint64(), 36), ID: job.ID, Class: job.Class,
+			What: ledger.Start, Run: strconv.FormatUint(rand.Uint64(), 36), ID: nameOf(job), Class: job.Class,
 			Attempt: job.Attempt, Lock: job.LockKey, Fence: job.Fence(), Reserved: job.StartedAt.UnixMilli(),
 		}
 		if job.Fence() == 0 {
@@ -141,7 +157,7 @@ func (d *deeds) note(next resqued.Handler) resqued.Handler {
 		err = next(context.WithValue(ctx, runKey{}, e), job)
 		var again *resqued.RequeueError
 		switch {
-		case err == nil:
+		case err == nil, errors.Is(err, resqued.Discard):
 			end.What = ledger.End
 		case errors.As(err, &again):
 			end.What = ledger.Requeue
@@ -180,6 +196,43 @@ func (d *deeds) work(ctx context.Context, t task) error {
 			}
 		}
 	}
+}
+
+// retry fails as often as its payload says.
+func (d *deeds) retry(ctx context.Context, t task) error {
+	if err := d.work(ctx, t); err != nil {
+		return err
+	}
+	if resqued.JobFrom(ctx).Attempt <= t.Fails {
+		return errors.New("as it should")
+	}
+	return nil
+}
+
+// long is a long job: its units note what the run remembers, and one more each.
+func (d *deeds) long(ctx context.Context, r *longjob.Runner, id string) error {
+	e, _ := ctx.Value(runKey{}).(ledger.Entry)
+	units := make([]int, longUnits(id))
+	for i := range units {
+		units[i] = i
+	}
+	err := longjob.WorkEach(ctx, r, "units", units, func(ctx context.Context, unit int) error {
+		known, err := longjob.State(r, "units", 0)
+		if err != nil {
+			return err
+		}
+		if err := d.work(ctx, task{MS: longUnit}); err != nil {
+			return err
+		}
+		if err := longjob.SetState(r, "units", known+1); err != nil {
+			return err
+		}
+		return d.ledger.Write(ledger.Entry{What: ledger.Unit, Run: e.Run, ID: e.ID, Long: id, Unit: unit, State: known})
+	})
+	if err != nil {
+		return err
+	}
+	return d.ledger.Write(ledger.Entry{What: ledger.Complete, Run: e.Run, ID: e.ID, Long: id})
 }
 
 // die takes the process with it, with whatever else runs in it.

@@ -45,7 +45,7 @@ func (c *chaos) judge(ctx context.Context) (bool, error) {
 			c.complain("%v", err)
 		}
 	}
-	left := c.residue(ctx)
+	left := append(c.residue(ctx), c.longsNow(ctx)...)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h, kinds := c.history, c.o.kinds()
@@ -70,8 +70,10 @@ func (c *chaos) judge(ctx context.Context) (bool, error) {
 		check.Conservation(h), c.instant, check.Overlap(h), check.Fence(h), check.Repeats(h),
 		check.Starvation(c.probes, h.Faults, time.Duration(float64(time.Second)*c.o.slack)), check.Order(h),
 		check.Recovery(h.Faults, bounds, h.Waited), check.Residue(left), check.Failures(h, c.o.bystanders),
+		check.Retries(h), check.Delayed(h, time.Duration(float64(time.Second)*c.o.slack)), check.Ticks(h), check.LongJobs(h),
 	}
-	results = append(results, check.Vacuous(h, names, c.o.leastFaults(), c.recovered(), c.o.leastRecoveries(), results))
+	often := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(rare, name) })
+	results = append(results, check.Vacuous(h, often, c.o.leastFaults(), c.recovered(), c.o.leastRecoveries(), results))
 	table := check.Table(h.Faults, names)
 	if err := c.writeTable(table, texts); err != nil {
 		return false, err
@@ -121,11 +123,12 @@ func (c *chaos) bury(entries, taken []string, processed, failed int64) {
 			Exception string `json:"exception"`
 			Error     string `json:"error"`
 			Queue     string `json:"queue"`
+			Attempts  int    `json:"attempts"`
 		}
 		if err := json.Unmarshal([]byte(entry), &f); err != nil {
 			c.trouble = append(c.trouble, fmt.Sprintf("failed holds %.200q: %v", entry, err))
 		}
-		failed := check.Failed{ID: idOf(entry), Exception: f.Exception, Error: f.Error, Queue: f.Queue}
+		failed := check.Failed{ID: idOf(entry), Exception: f.Exception, Error: f.Error, Queue: f.Queue, Attempts: f.Attempts}
 		for _, layout := range []string{"2006/01/02 15:04:05 MST", "2006/01/02 15:04:05"} {
 			if at, err := time.Parse(layout, f.FailedAt); err == nil {
 				failed.At = time.Duration(at.UnixNano()) + epoch
@@ -172,8 +175,10 @@ func (c *chaos) residue(ctx context.Context) []string {
 	ctl := c.server.ctl()
 	for _, pattern := range []string{
 		"queue:*", "resqued:inflight:*", "resqued:proc:*", "resqued:caps:*", "resqued:kills:*", "resqued:held:*", "resqued:seen:*",
-		"resqued:blocked:*", "resqued:delayed", "delayed*", "timestamps:*", "resqued:suspects*", "worker:*", "stat:processed:*", "stat:failed:*",
-		"locket:*", "lock:*", "loner:*", "resqued:master:*",
+		"resqued:blocked:*", "resqued:delayed", "delayed_queue_schedule", "delayed:[0-9]*", "timestamps:*", "resqued:suspects*", "worker:*", "stat:processed:*", "stat:failed:*",
+		"locket:*", "lock:*", "loner:*", "resqued:master:*", "resque-retry:*", "failure-resque-retry:*",
+		"resqued:longjob:active", "resqued:longjob:state:*", "resqued:longjob:busy:*", "resqued:longjob:line:*", "resqued:longjob:tenants",
+		"resqued:longjob:locks",
 	} {
 		for _, k := range ctl.Keys(ctx, key(pattern)).Val() {
 			if !killed(strings.TrimPrefix(k, key("resqued:master:"))) {
@@ -204,6 +209,7 @@ func (c *chaos) deaths(ctx context.Context) (left []string) {
 	counts := c.server.ctl().HGetAll(ctx, key("resqued:deaths")).Val()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	left = c.tickDeaths(counts)
 	for _, p := range c.history.Pushes {
 		if n, ok := counts[p.Digest]; ok && !c.history.Taken[p.ID] {
 			left = append(left, fmt.Sprintf("%s deaths of %s", n, p.ID))
@@ -251,7 +257,9 @@ func (c *chaos) keep(ids []string) error {
 				lines = append(lines, run)
 			}
 		}
-		about[id] = map[string]any{"push": c.history.Pushes[id], "runs": lines, "logs": c.linesAbout(id)}
+		about[id] = map[string]any{
+			"push": c.history.Pushes[id], "long": c.history.Longs[id], "schedule": c.history.Schedules[id], "runs": lines, "logs": c.linesAbout(id),
+		}
 	}
 	return errors.Join(
 		write("faults.json", c.history.Faults), write("pushes.json", c.history.Pushes), write("failed.json", c.history.Failed),

@@ -33,6 +33,7 @@ func (c *chaos) load(ctx context.Context, wait *sync.WaitGroup) {
 		wait.Go(func() { c.produce(ctx, n) })
 	}
 	wait.Go(func() { c.probe(ctx) })
+	wait.Go(func() { c.prolong(ctx) })
 	wait.Go(func() { c.forage(ctx) })
 }
 
@@ -77,7 +78,9 @@ func (c *chaos) produce(ctx context.Context, n int) {
 			answer = pushRaw(call, raw, j)
 			cancel()
 		} else {
-			answer, _ = enqueue(ctx, pusher, j)
+			var result client.Result
+			answer, result = enqueue(ctx, pusher, j)
+			c.dueAt(push, result.Due)
 		}
 		c.settle(push, answer)
 		for _, d := range j.again {
@@ -88,19 +91,37 @@ func (c *chaos) produce(ctx context.Context, n int) {
 	}
 }
 
-// enqueue pushes as programs do; duplicate: an equal job waits.
-func enqueue(ctx context.Context, pusher *client.Client, j job) (answer check.Answer, duplicate bool) {
+// enqueue pushes as programs do.
+func enqueue(ctx context.Context, pusher *client.Client, j job) (answer check.Answer, result client.Result) {
 	// Not ctx: a push that is cut off at the end would be ambiguous for nothing.
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushPatience)
 	defer cancel()
-	result, err := pusher.EnqueueRaw(call, []byte(j.payload), client.Queue(j.queue), client.In(j.later))
+	when := client.In(j.later)
+	if j.later > 0 && j.later/time.Millisecond%2 == 0 { // any of its milliseconds is as likely
+		when = client.At(time.Now().Add(j.later))
+	}
+	result, err := pusher.EnqueueRaw(call, []byte(j.payload), client.Queue(j.queue), when)
+	return answerOf(err), result
+}
+
+func answerOf(err error) check.Answer {
 	switch {
 	case err == nil:
-		return check.Acknowledged, result.Status == client.Duplicate
+		return check.Acknowledged
 	case client.NotEnqueued(err):
-		return check.Refused, false
+		return check.Refused
 	}
-	return check.Ambiguous, false
+	return check.Ambiguous
+}
+
+// dueAt notes when a job is due that was pushed for later.
+func (c *chaos) dueAt(p *check.Push, due time.Time) {
+	if due.IsZero() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p.Due, p.DueAt = due.UnixMilli(), time.Duration(due.UnixNano())-c.history.Epoch
 }
 
 // more pushes the same payload once more.
@@ -111,10 +132,10 @@ func (c *chaos) more(ctx context.Context, pusher *client.Client, p *check.Push, 
 	p.Quiet = false // its runs are not told apart
 	c.open[p.ID] = p
 	c.mu.Unlock()
-	answer, duplicate := enqueue(ctx, pusher, j)
+	answer, result := enqueue(ctx, pusher, j)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p.More[n].Answer, p.More[n].Duplicate, p.More[n].Answered = answer, duplicate, proc.BootTime()
+	p.More[n].Answer, p.More[n].Duplicate, p.More[n].Answered = answer, result.Status == client.Duplicate, proc.BootTime()
 }
 
 // pushRaw pushes what no client of ours would push.
@@ -158,9 +179,12 @@ func (c *chaos) book(j job, producer, sequence int) (*check.Push, bool) {
 	}
 	p := &check.Push{
 		ID: j.id, Queue: j.queue, Expect: j.expect, Answer: check.Ambiguous, Tried: now, Producer: producer, Sequence: sequence,
-		Unique: j.queue == uniqueQueue,
+		Unique: j.queue == uniqueQueue, Fails: j.fails,
 		Digest: fmt.Sprintf("%x", sha1.Sum([]byte(j.queue+"\x00"+j.payload))),
 		Quiet:  calm && now > c.quietAt+time.Second && now < c.quietTo-2*time.Second,
+	}
+	if j.retry {
+		p.Attempts, p.Waits = retryAttempts, retryWaits
 	}
 	c.history.Pushes[j.id] = p
 	c.open[j.id] = p

@@ -143,8 +143,11 @@ func (o *options) command() string {
 // named with a "!", or what the profile has.
 func (o *options) kinds() []kind {
 	var out []string
-	if o.profile == "gate" {
-		out = leftOut(o.seed)
+	switch o.profile {
+	case "gate":
+		out = append(leftOut(o.seed), rare...)
+	case "short":
+		out = rare
 	}
 	return slices.DeleteFunc(allKinds(o.lease), func(k kind) bool {
 		switch {

@@ -12,9 +12,11 @@ import (
 
 // The queues, in the order of their priority.
 const (
+	tickQueue   = "ticks" // the jobs of schedules
 	highQueue   = "high"
 	lockedQueue = "locked"
 	sharedQueue = "shared" // foreign workers take from it, too
+	longQueue   = "long"   // long jobs
 	lowQueue    = "low"
 	uniqueQueue = "unique" // holds an equal payload once
 )
@@ -31,7 +33,15 @@ type job struct {
 	later time.Duration
 	// again is after how long the same payload is pushed again, each time.
 	again []time.Duration
+	// fails is how many of its runs fail; retry: its class has one.
+	fails int
+	retry bool
 }
+
+// What jobs with a retry do: most fail once to three times, some each time.
+const retryAttempts = 4
+
+var retryWaits = []time.Duration{0, 100 * time.Millisecond, 400 * time.Millisecond}
 
 // plan makes up the jobs of one producer: always the same for the same seed.
 type plan struct {
@@ -103,6 +113,17 @@ func (p *plan) next() job {
 	case n < 700:
 		j.payload = p.payload(j.id, "Work", "[]", p.millis(0, 60), "")
 		j.later = time.Duration(p.millis(1, 3000)) * time.Millisecond
+	case n < 740:
+		j.retry, j.fails = true, 1+p.rand.IntN(3)
+		if p.rand.IntN(10) == 0 {
+			j.fails, j.expect = retryAttempts, check.ExpectError
+		}
+		// Equal arguments would share their count.
+		j.payload = strings.Replace(p.payload(j.id, "Retry", fmt.Sprintf("[%q]", j.id), p.millis(0, 30), ""),
+			`"how":""`, fmt.Sprintf(`"fails":%d`, j.fails), 1)
+	case n < 760: // it waits where Ruby's schedulers look
+		j.payload = fmt.Sprintf(`{"class":"Later","args":[%q]}`, j.id)
+		j.later = time.Duration(p.millis(5000, 9000)) * time.Millisecond
 	default:
 		j.payload = p.payload(j.id, "Work", "[]", p.millis(0, 60), "")
 	}

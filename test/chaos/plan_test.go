@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -18,17 +19,25 @@ func TestPlan(t *testing.T) {
 	a, b, other := newPlan(7, 0, 0), newPlan(7, 0, 0), newPlan(8, 0, 0)
 	ids := map[string]bool{}
 	expected := map[string]int{}
-	locked, large, same := 0, 0, 0
+	locked, large, same, retries, later := 0, 0, 0, 0, 0
 	const n = 6_000
 	for range n {
 		j := a.next()
 		require.Equal(t, j, b.next(), "the same seed plans the same jobs")
-		if other.next().payload == j.payload {
+		// Those that may hold nothing else have only a number.
+		if other.next().payload == j.payload && !strings.Contains(j.payload, `"class":"Later"`) {
 			same++
 		}
 		require.False(t, ids[j.id], "%s comes twice", j.id)
 		ids[j.id] = true
 		expected[j.expect]++
+		if j.retry {
+			retries++
+			require.Contains(t, j.payload, fmt.Sprintf(`"fails":%d`, j.fails))
+		}
+		if j.later > 5*time.Second {
+			later++
+		}
 		if j.queue == lockedQueue || j.queue == uniqueQueue {
 			locked++
 		}
@@ -43,6 +52,8 @@ func TestPlan(t *testing.T) {
 	require.Zero(t, same, "another seed plans other jobs")
 	require.InDelta(t, 0.35*n, locked, 0.03*n)
 	require.Positive(t, large)
+	require.InDelta(t, 0.04*n, retries, 0.01*n)
+	require.InDelta(t, 0.02*n, later, 0.01*n)
 	for _, expect := range []string{
 		check.ExpectDone, check.ExpectPanic, check.ExpectError, check.ExpectUnknown, check.ExpectInvalid, check.ExpectDeath,
 	} {
@@ -96,12 +107,12 @@ func TestGate(t *testing.T) {
 			return names
 		}
 		require.Equal(t, names(), names())
-		require.Len(t, names(), len(kindNames())-len(lengthy)+gateLengthy-1)
+		require.Len(t, names(), len(kindNames())-len(rare)-len(lengthy)+gateLengthy-1)
 		for _, name := range names() {
 			all[name] = true
 		}
 	}
-	require.Len(t, all, len(kindNames()))
+	require.Len(t, all, len(kindNames())-len(rare))
 	o := options{profile: "gate", seed: 1, lease: defaultLease, only: []string{"failover", "failover-losing"}}
 	require.Len(t, o.kinds(), 2, "who names some gets them")
 }

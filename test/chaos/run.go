@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/resqued/resqued/internal/faultproxy"
@@ -29,6 +30,8 @@ type chaos struct {
 	// pushProxy is for producers, sideProxy for foreign workers and probes.
 	pushProxy, sideProxy *faultproxy.Proxy
 	began                time.Duration
+	// unscheduled: the schedules are to end.
+	unscheduled atomic.Bool
 
 	// tasks are all goroutines but those of the load, which ends earlier.
 	tasks sync.WaitGroup
@@ -57,6 +60,7 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 	}
 	c.history.DaemonOf = c.daemonOf
 	c.history.SharedQueue = sharedQueue
+	c.history.Epoch = time.Duration(time.Now().UnixNano()) - proc.BootTime()
 	if err := c.makeDirs(); err != nil {
 		return false, err
 	}
@@ -92,6 +96,9 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 	err = c.breakThings(ctx)
 	stopLoad()
 	loads.Wait()
+	if err == nil {
+		err = c.unschedule(ctx)
+	}
 	if err == nil {
 		c.calm(ctx)
 	}
@@ -150,12 +157,13 @@ func (c *chaos) setup(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	from := proc.BootTime()
 	for _, m := range c.machines {
 		if err := m.start(ctx); err != nil {
 			return err
 		}
 	}
-	return nil
+	return c.schedule(ctx, from)
 }
 
 // place says which daemons there are and where: a and c share a host and do not see each
@@ -175,7 +183,7 @@ func (c *chaos) place() error {
 	}
 	a := add("a", 2, 4, hostName("chaos-a"))
 	if add("b", 6, 1, hostName("chaos-b")).place == nil {
-		fmt.Println("chaos: no host names of their own here: both daemons are on one host")
+		fmt.Println("chaos: no host names of their own here: all daemons are on one host")
 	}
 	if !c.o.pair {
 		return nil
@@ -217,6 +225,9 @@ func (c *chaos) breakThings(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		kinds := c.o.kinds()
+		if deck > 0 {
+			kinds = slices.DeleteFunc(kinds, func(k kind) bool { return slices.Contains(rare, k.name) })
+		}
 		if short && deck > 0 {
 			kinds = slices.DeleteFunc(kinds, func(k kind) bool { return slices.Contains(lengthy, k.name) })
 		}
@@ -253,6 +264,7 @@ func (c *chaos) quiet(ctx context.Context, d time.Duration) bool {
 	now := proc.BootTime()
 	c.mu.Lock()
 	c.quietAt, c.quietTo = now, now+d
+	c.history.Quiet = append(c.history.Quiet, check.Span{From: now, To: now + d})
 	c.mu.Unlock()
 	return pause(ctx, d)
 }

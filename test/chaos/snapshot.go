@@ -27,7 +27,8 @@ var (
 const gather = `
 local p = ARGV[1] .. ':'
 local places, failed = {}, {}
-local function note(s) places[#places + 1] = string.match(s, 'chaos%-%d+') or '' end
+local slice = '"id":"(' .. string.rep('%x', 8) .. '%-%x+%-%x+%-%x+%-' .. string.rep('%x', 12) .. '%.%d+)"'
+local function note(s) places[#places + 1] = string.match(s, 'chaos%-%d+') or string.match(s, slice) or '' end
 for _, kind in ipairs({'queue:*', 'resqued:suspects:*'}) do
   for _, key in ipairs(redis.call('KEYS', p .. kind)) do
     if redis.call('TYPE', key).ok == 'list' and not string.find(key, ':start_at$') then
@@ -39,7 +40,7 @@ for _, key in ipairs(redis.call('KEYS', p .. 'resqued:inflight:*')) do
   for _, s in ipairs(redis.call('HVALS', key)) do note(s) end
 end
 for _, s in ipairs(redis.call('ZRANGE', p .. 'resqued:delayed', 0, -1)) do note(s) end
-for _, key in ipairs(redis.call('KEYS', p .. 'delayed:*')) do
+for _, key in ipairs(redis.call('KEYS', p .. 'delayed:[0-9]*')) do
   for _, s in ipairs(redis.call('LRANGE', key, 0, -1)) do note(s) end
 end
 `
@@ -160,6 +161,9 @@ func list(v any) []string {
 func idOf(entry string) string {
 	if id := idPattern.FindString(entry); id != "" {
 		return id
+	}
+	if m := slicePattern.FindStringSubmatch(entry); m != nil {
+		return m[1]
 	}
 	for _, m := range base64Pattern.FindAllStringSubmatch(entry, -1) {
 		if raw, err := base64.StdEncoding.DecodeString(m[1]); err == nil {

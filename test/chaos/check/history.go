@@ -44,6 +44,14 @@ type Push struct {
 	// holds an equal payload once.
 	More   []Try
 	Unique bool
+	// Due is before when it must not run, in ms by Redis's clock, DueAt the same by
+	// CLOCK_BOOTTIME; 0 = it was to run at once, or nobody has said.
+	Due   int64
+	DueAt time.Duration
+	// Fails is how many of its runs fail, if its class has a retry, of at most Attempts;
+	// Waits are the shortest times between them. Attempts is 0 without a retry.
+	Fails, Attempts int
+	Waits           []time.Duration
 }
 
 // What a job does in the end, if nothing befalls it.
@@ -65,6 +73,10 @@ type Run struct {
 	Outcome string
 	// Ended is when that was noted, Last when anything of the run was heard last.
 	Ended, Last time.Duration
+	// Units are the units that it has done, if it is a slice of the long job Long;
+	// Completed is when it had done the last, 0 = it has not.
+	Units     []ledger.Entry
+	Completed time.Duration
 }
 
 // Fault is one fault that was injected.
@@ -116,6 +128,8 @@ type Probe struct {
 type Failed struct {
 	ID, Exception, Error, Queue string
 	At                          time.Duration
+	// Attempts is how often a job with a retry has run.
+	Attempts int
 }
 
 // History is everything that is known in the end.
@@ -145,6 +159,16 @@ type History struct {
 	Silent map[string]time.Duration
 	// Killed are worker processes that ended with killed jobs that did not stop.
 	Killed map[string]time.Duration
+	// Longs are the runs of long jobs by their ids, Schedules the schedules by the ids in
+	// their jobs.
+	Longs     map[string]*Long
+	Schedules map[string]*Schedule
+	// Absences are the times without any daemon.
+	Absences []Absence
+	// Epoch is CLOCK_BOOTTIME's zero by the wall clock.
+	Epoch time.Duration
+	// Quiet are the times when nothing was broken, and nothing waited from before.
+	Quiet []Span
 	// Starved are the times when the machine had more to do than it could.
 	Starved []Span
 	// DaemonOf tells whose worker process it is.
@@ -153,15 +177,18 @@ type History struct {
 	byRun map[string]*Run
 	byID  map[string][]*Run
 	died  map[string]time.Duration // worker processes that killed themselves
+	// slices are the runs of slices, by the id of the long job.
+	slices map[string][]*Run
 }
 
 // NewHistory returns an empty one.
 func NewHistory() *History {
 	return &History{
 		Pushes: map[string]*Push{}, Places: map[string][]string{}, Taken: map[string]bool{},
-		Forgotten: map[string]bool{},
-		DaemonOf:  func(string) string { return "" },
-		byRun:     map[string]*Run{}, byID: map[string][]*Run{}, died: map[string]time.Duration{},
+		Forgotten: map[string]bool{}, Longs: map[string]*Long{}, Schedules: map[string]*Schedule{},
+		DaemonOf: func(string) string { return "" },
+		byRun:    map[string]*Run{}, byID: map[string][]*Run{}, died: map[string]time.Duration{},
+		slices: map[string][]*Run{},
 	}
 }
 
@@ -179,6 +206,9 @@ func (h *History) Add(entries []ledger.Entry) {
 		switch e.What {
 		case ledger.Start, ledger.Act:
 			continue
+		case ledger.Unit, ledger.Complete:
+			h.addUnit(r, e)
+			continue
 		case ledger.Die:
 			if at, ok := h.died[r.Proc]; !ok || e.At < at {
 				h.died[r.Proc] = e.At
@@ -193,6 +223,9 @@ func (h *History) Sort() {
 	byStart := func(a, b *Run) int { return cmp.Compare(a.At, b.At) }
 	slices.SortStableFunc(h.Runs, byStart)
 	for _, runs := range h.byID {
+		slices.SortStableFunc(runs, byStart)
+	}
+	for _, runs := range h.slices {
 		slices.SortStableFunc(runs, byStart)
 	}
 }

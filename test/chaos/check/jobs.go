@@ -17,12 +17,12 @@ func Conservation(h *History) Result {
 	failed := map[string]int{}
 	for _, f := range h.Failed {
 		failed[f.ID]++
-		if h.Pushes[f.ID] == nil {
+		if h.Pushes[f.ID] == nil && h.Schedules[f.ID] == nil {
 			r.fail(nil, "failed holds a job that nobody has pushed: %q", f.ID)
 		}
 	}
 	for id, places := range h.Places {
-		if h.Pushes[id] == nil {
+		if h.Pushes[id] == nil && h.Schedules[id] == nil && !h.slice(id) {
 			r.fail(nil, "%s hold %q, which nobody has pushed", strings.Join(places, ", "), id)
 		}
 	}
@@ -87,11 +87,17 @@ func Conservation(h *History) Result {
 	if len(h.Losses) > 0 || len(h.Emptied) > 0 {
 		r.note("%d lost by redis, which was emptied %d times and lost %s of writes", byRedis, len(h.Emptied), h.lostSpan())
 	}
+	retried, maybeRetried := h.retried()
+	for _, count := range []func() (int64, int64){h.retried, h.ticked, h.sliced} {
+		some, more := count()
+		ended += some
+		atMost += more
+	}
 	if drift := h.drift(); h.Processed < ended-drift || h.Processed > atMost+drift {
 		r.fail(nil, "stat:processed is %d, but %d to %d jobs have ended (of %d redis may have lost the count)", h.Processed, ended, atMost, drift)
 	}
-	if h.FailedStat != int64(len(h.Failed)) {
-		r.fail(nil, "stat:failed is %d, but %d jobs have failed", h.FailedStat, len(h.Failed))
+	if n := int64(len(h.Failed)); h.FailedStat < n+retried || h.FailedStat > n+maybeRetried {
+		r.fail(nil, "stat:failed is %d, but %d jobs have failed, and %d to %d times one ran again", h.FailedStat, n, retried, maybeRetried)
 	}
 	return r
 }
@@ -111,7 +117,11 @@ type Snapshot struct {
 // none. maybe is how many pops of foreigners had no answer yet.
 func Instant(h *History, s Snapshot, pushes []*Push, maybe int) []Violation {
 	var r Result
+	h.longPlaces(&r, s)
 	for id, n := range s.Places {
+		if h.Schedules[id] != nil {
+			continue // equal jobs of several ticks
+		}
 		p := h.Pushes[id]
 		if p != nil && len(p.More) > 0 {
 			if n > 1+len(p.More) {
@@ -148,8 +158,12 @@ func Repeats(h *History) Result {
 	r := Result{Name: "C4 repeats"}
 	causes := map[string]int{}
 	for id, runs := range h.byID {
+		if h.Schedules[id] != nil {
+			continue // see Ticks
+		}
 		r.Looked++
-		if p := h.Pushes[id]; p != nil && len(p.More) > 0 {
+		p := h.Pushes[id]
+		if p != nil && len(p.More) > 0 {
 			// Which copy it was that ran again is not to be told.
 			_, most := p.copies(always)
 			for _, run := range runs {
@@ -165,6 +179,9 @@ func Repeats(h *History) Result {
 		}
 		for i := 1; i < len(runs); i++ {
 			cause := h.whyAgain(runs[i-1], runs[i])
+			if cause == "" && p != nil && p.Attempts > 0 {
+				cause = h.whyRetried(p, runs[i-1], runs[i])
+			}
 			if cause == "" {
 				r.fail([]string{id}, "%s ran again at %s in %s without a reason; before at %s in %s (%s)", id,
 					seconds(runs[i].At), runs[i].Proc, seconds(runs[i-1].At), runs[i-1].Proc, outcome(runs[i-1]))
@@ -241,6 +258,12 @@ func Failures(h *History, bystanders bool) Result {
 	for _, f := range h.Failed {
 		r.Looked++
 		p := h.Pushes[f.ID]
+		if h.Schedules[f.ID] != nil {
+			if h.whyTickFailed(f) == "" {
+				r.fail([]string{f.ID}, "a job of schedule %s failed as %s without a reason: %s", h.Schedules[f.ID].Name, f.Exception, f.Error)
+			}
+			continue
+		}
 		if p == nil {
 			continue // conservation says so
 		}

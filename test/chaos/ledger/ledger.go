@@ -29,6 +29,9 @@ const (
 	Requeue = "requeue"
 	// Die: it is about to take its process with it.
 	Die = "die"
+	// Unit: a unit of a long job is done, its slice goes on. Complete: the last one is.
+	Unit     = "unit"
+	Complete = "complete"
 )
 
 // Entry is one line.
@@ -50,6 +53,11 @@ type Entry struct {
 	Fence   int64  `json:"fence,omitempty"`
 	// Reserved is when the job was taken from its queue, in ms by Redis's clock.
 	Reserved int64 `json:"reserved,omitempty"`
+	// Of a unit of a long job: which run it belongs to, its number, and how many units
+	// the run remembered. A completion has the first of them.
+	Long  string `json:"long,omitempty"`
+	Unit  int    `json:"unit,omitempty"`
+	State int    `json:"state,omitempty"`
 }
 
 // Writer appends to the file of a worker process. It is safe for concurrent use.

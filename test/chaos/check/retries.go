@@ -1,0 +1,193 @@
+package check
+
+import (
+	"time"
+
+	"github.com/resqued/resqued/test/chaos/ledger"
+)
+
+// Retries is C9: a job with a retry runs again after each failure, under the next number
+// and not before its wait is over, and no more often than it has to.
+func Retries(h *History) Result {
+	r := Result{Name: "C9 retries"}
+	failures, last, disturbed := 0, 0, 0
+	attempts := map[string]int{}
+	for _, f := range h.Failed {
+		attempts[f.ID] = f.Attempts
+	}
+	for _, p := range sorted(h.Pushes) {
+		if p.Attempts == 0 {
+			continue
+		}
+		r.Looked++
+		runs := h.byID[p.ID]
+		explained := 0
+		for i := 1; i < len(runs); i++ {
+			before, again := runs[i-1], runs[i]
+			cause := h.whyAgain(before, again)
+			if cause == "" && !p.fails(before) {
+				cause = h.whyRetried(p, before, again)
+			}
+			if cause != "" {
+				explained++
+				continue
+			}
+			if !p.fails(before) {
+				continue // C4 says so
+			}
+			failures++
+			if again.Attempt <= before.Attempt || again.Attempt > before.Attempt+1+h.deathsBetween(before.Ended, again.At) {
+				r.fail([]string{p.ID}, "%s: attempt %d at %s follows attempt %d", p.ID, again.Attempt, seconds(again.At), before.Attempt)
+			}
+			if wait := p.wait(before.Attempt); again.At < before.Ended+wait-clockError {
+				r.fail([]string{p.ID}, "%s ran again %s after it had failed for the %dth time, and was to wait %s", p.ID,
+					seconds(again.At-before.Ended), before.Attempt, seconds(wait))
+			}
+		}
+		most := min(p.Fails+1, p.Attempts)
+		if len(runs) > most+explained {
+			r.fail([]string{p.ID}, "%s ran %d times, %d of them for a reason of its own, and was to run %d times", p.ID, len(runs), len(runs)-explained, most)
+		}
+		if explained > 0 || len(runs) > 0 && h.rolledBack(runs[len(runs)-1]) {
+			disturbed++
+		}
+		// One that was killed as well has failed for good a run earlier, or later.
+		n, hasFailed := attempts[p.ID]
+		if p.Fails >= p.Attempts && hasFailed {
+			last++
+			if explained == 0 && (n != p.Attempts || len(runs) != p.Attempts) {
+				r.fail([]string{p.ID}, "%s failed for good after %d runs, attempt %d, not after %d", p.ID, len(runs), n, p.Attempts)
+			}
+		}
+	}
+	r.note("%d failures followed by another run, %d jobs that used up their attempts, %d disturbed", failures, last, disturbed)
+	return r
+}
+
+// clockError is by how much clocks of one machine that were read one after the other may
+// seem to differ.
+const clockError = 5 * time.Millisecond
+
+// fails says whether a run of the job is to fail by itself.
+func (p *Push) fails(r *Run) bool {
+	return p.Attempts > 0 && r.Outcome == ledger.Fail && r.Attempt <= p.Fails
+}
+
+// wait is how long the job has to wait at least after a run.
+func (p *Push) wait(attempt int) time.Duration {
+	if len(p.Waits) == 0 {
+		return 0
+	}
+	return p.Waits[min(max(attempt, 1), len(p.Waits))-1]
+}
+
+// deathsBetween is how many processes may have died between two instants that had taken a
+// job and not begun it: each counts as an attempt.
+func (h *History) deathsBetween(from, to time.Duration) (n int) {
+	for _, f := range h.Faults {
+		if f.Effect&(Kills|Fences|Freezes) != 0 && f.From < to && f.To+noticing > from {
+			n++
+		}
+	}
+	for _, at := range h.died {
+		if at < to && at+dying > from {
+			n++
+		}
+	}
+	return n
+}
+
+// noticing is how long after its end a process may still be found to have died.
+const noticing = time.Second
+
+// whyRetried says why a job with a retry ran again, if nothing befell its process.
+func (h *History) whyRetried(p *Push, before, again *Run) string {
+	switch {
+	case p.fails(before):
+		return "a failure"
+	case h.killed(before, again.At):
+		return "a kill, which is a failure"
+	}
+	return ""
+}
+
+// killed says whether a run, of a job that has a retry, was killed by what was done to its
+// process: then it has failed as any other.
+func (h *History) killed(r *Run, until time.Duration) bool {
+	_, ok := h.explains(r.Proc, r.At-time.Second, min(until, r.Last+time.Second), Fails|Disturbs)
+	return ok && r.Outcome != ledger.End
+}
+
+// retried is how many failures were followed by another run and so were counted beside
+// those that are in failed, and how many more may have been.
+func (h *History) retried() (least, most int64) {
+	failed := map[string]bool{}
+	for _, f := range h.Failed {
+		failed[f.ID] = true
+	}
+	for _, p := range h.Pushes {
+		if p.Attempts == 0 {
+			continue
+		}
+		runs := h.byID[p.ID]
+		for i, run := range runs {
+			switch {
+			case run.Outcome == ledger.End || run.Outcome == ledger.Requeue || i+1 == len(runs) && failed[p.ID]:
+			case p.fails(run) && i+1 < len(runs) && h.whyAgain(run, runs[i+1]) == "" && !h.emptied(run):
+				least++
+				most++
+			default:
+				most++
+			}
+		}
+	}
+	return least, most
+}
+
+// Delayed is C10: a job that is to run later does so not before its time, and at a quiet
+// time no later than limit after it. That it runs once is what C1 and C4 are about.
+func Delayed(h *History, limit time.Duration) Result {
+	r := Result{Name: "C10 delayed"}
+	var late []time.Duration
+	for _, p := range sorted(h.Pushes) {
+		if p.Due == 0 {
+			continue
+		}
+		runs := h.byID[p.ID]
+		for _, run := range runs {
+			r.Looked++
+			if run.Reserved > 0 && run.Reserved < p.Due {
+				r.fail([]string{p.ID}, "%s was taken %d ms before its time", p.ID, p.Due-run.Reserved)
+			}
+		}
+		if !h.quiet(p.DueAt, limit) || len(p.More) > 0 {
+			continue
+		}
+		if len(runs) == 0 && (h.Forgotten[p.ID] || h.lostPush(p.tries()[0])) {
+			continue
+		}
+		if len(runs) == 0 {
+			r.fail([]string{p.ID}, "%s was due at %s, at a quiet time, and has not run", p.ID, seconds(p.DueAt))
+			continue
+		}
+		wait := time.Duration(runs[0].Reserved-p.Due) * time.Millisecond
+		late = append(late, wait)
+		if wait > limit+stalled(h.Faults, p.DueAt, p.DueAt+wait) {
+			r.fail([]string{p.ID}, "%s was taken %s after its time, a quiet one", p.ID, seconds(wait))
+		}
+	}
+	r.note("%d due at quiet times, median %s late", len(late), seconds(median(late)))
+	return r
+}
+
+// quiet says whether nothing is broken around an instant, nor for so long afterwards.
+func (h *History) quiet(at, long time.Duration) bool {
+	for _, s := range h.Quiet {
+		if at > s.From+quietMargin && at+long < s.To {
+			return true
+		}
+	}
+	return false
+}
+
+const quietMargin = time.Second

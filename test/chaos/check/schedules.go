@@ -1,0 +1,244 @@
+package check
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/resqued/resqued/test/chaos/ledger"
+)
+
+// Schedule is one whose jobs are enqueued at each multiple of its period.
+type Schedule struct {
+	// ID stands in each of its jobs, Name is what the configuration calls it.
+	ID, Name string
+	Period   time.Duration
+	// From is when the schedule is known to have begun, To when it began to be taken
+	// away; before MaybeFrom and behind MaybeTo are no ticks. All are in ms by the wall
+	// clock.
+	MaybeFrom, From, To, MaybeTo int64
+	// CatchUp is what becomes of ticks that nobody has seen to for a minute: all, last or
+	// none.
+	CatchUp string
+	// Reborn are the times from when Redis lost everything to when the schedule had
+	// begun anew, in ms, Gone how many of its jobs went with it.
+	Reborn []Rebirth
+	// Digest is what resqued:deaths calls its jobs.
+	Digest string
+}
+
+// Rebirth is a time in which ticks may not have counted.
+type Rebirth struct {
+	From, To int64
+	Gone     int
+}
+
+// Absence is a time without any daemon, in ms by the wall clock: from when the first left
+// to when the first was there again, which is known to lie between To and MaybeTo.
+type Absence struct{ From, To, MaybeTo int64 }
+
+// grace is how late a tick may be before it counts as missed.
+const grace = 60_000 // ms
+
+// window is the time between two ticks.
+type window struct {
+	tick int64
+	// least and most are how many ticks it begins with.
+	least, most int
+	// jobs are the runs that began in it. Of these may are perhaps repeated, or
+	// repeat others.
+	jobs, may int
+	failed    int
+	gone      int
+	disturbed bool
+}
+
+// clean: exactly what is to be has happened.
+func (w window) clean() bool {
+	return !w.disturbed && w.least == 1 && w.most == 1 && w.jobs == 1 && w.may == 0 && w.failed == 0 && w.gone == 0
+}
+
+// anchors is how many clean windows in a row show that nothing is left from before.
+const anchors = 2
+
+// Ticks is C11: each tick of a schedule has become one job, and that has run. Jobs of one
+// schedule are equal, so that they are counted: between two times at which each tick is
+// followed by its job, and only by that, there are as many jobs as ticks.
+func Ticks(h *History) Result {
+	r := Result{Name: "C11 schedules"}
+	ticks, stretches := 0, 0
+	for _, s := range schedules(h) {
+		windows := h.windows(s)
+		var part []window
+		calm := 0
+		for i, w := range windows {
+			part = append(part, w)
+			if w.clean() {
+				calm++
+			} else {
+				calm = 0
+			}
+			ticks += w.least
+			if calm < anchors && i+1 < len(windows) {
+				continue
+			}
+			r.Looked += len(part)
+			if len(part) > 1 {
+				stretches++
+			}
+			h.judgeTicks(&r, s, part)
+			part = part[:0]
+		}
+	}
+	r.note("%d ticks of %d schedules, %d stretches that were disturbed", ticks, len(h.Schedules), stretches)
+	return r
+}
+
+func (h *History) judgeTicks(r *Result, s *Schedule, part []window) {
+	var least, most, sure, atMost int
+	for _, w := range part {
+		least, most = least+w.least-w.gone, most+w.most
+		sure, atMost = sure+w.jobs-w.may, atMost+w.jobs+w.failed
+		if sure > most {
+			r.fail([]string{s.ID}, "schedule %s: %d jobs have run by %s for %d ticks since %s", s.Name, sure, clock(w.tick), most, clock(part[0].tick))
+			return
+		}
+	}
+	if atMost < least {
+		r.fail([]string{s.ID}, "schedule %s: %d jobs have run for %d ticks from %s to %s", s.Name, atMost, least, clock(part[0].tick),
+			clock(part[len(part)-1].tick))
+	}
+}
+
+func clock(ms int64) string { return time.UnixMilli(ms).UTC().Format("15:04:05") }
+
+// windows are those between the ticks of a schedule.
+func (h *History) windows(s *Schedule) []window {
+	period := s.Period.Milliseconds()
+	first := (s.MaybeFrom + period - 1) / period * period
+	if s.MaybeTo < first {
+		return nil
+	}
+	all := make([]window, (s.MaybeTo-first)/period+1)
+	for i := range all {
+		tick := first + int64(i)*period
+		all[i] = window{tick: tick, most: 1}
+		if tick > s.From && tick < s.To {
+			all[i].least = 1
+		}
+		for _, b := range s.Reborn {
+			if tick+period > b.From && tick < b.To+period {
+				all[i].least, all[i].disturbed = 0, true
+			}
+		}
+	}
+	for _, a := range h.Absences {
+		miss(all, a, s.CatchUp)
+	}
+	at := func(ms int64) *window { return &all[min(max((ms-first)/period, 0), int64(len(all)-1))] }
+	for _, b := range s.Reborn {
+		at(b.From).gone += b.Gone
+	}
+	lost := 0 // runs that did not end
+	for _, run := range h.byID[s.ID] {
+		w := at(run.Reserved)
+		w.jobs++
+		if run.Outcome != ledger.End {
+			lost++
+		}
+		if run.Outcome != ledger.End || h.mayRepeat(run) {
+			w.may++
+		}
+	}
+	for _, f := range h.Failed {
+		if f.ID != s.ID {
+			continue
+		}
+		if lost--; lost >= 0 {
+			continue // one of those
+		}
+		at(h.wall(f.At)).failed++
+	}
+	return all
+}
+
+// miss takes away the ticks that were missed because no daemon ran, but for what is made up
+// for.
+func miss(all []window, a Absence, catchUp string) {
+	if catchUp == "all" {
+		return
+	}
+	last := -1
+	for i := range all {
+		w := &all[i]
+		switch {
+		case w.tick < a.From:
+		case w.tick+grace < a.To:
+			w.least, w.most, w.disturbed = 0, 0, true
+			last = i
+		case w.tick+grace < a.MaybeTo:
+			w.least, w.disturbed = 0, true
+		}
+	}
+	if catchUp == "last" && last >= 0 {
+		all[last].least, all[last].most = 1, 1
+	}
+}
+
+// mayRepeat says whether something has happened to a run for which its job may have run
+// again, or may have run before.
+func (h *History) mayRepeat(r *Run) bool {
+	later := &Run{Entry: ledger.Entry{At: h.reported(r)}}
+	return h.whyAgain(r, later) != "" || h.emptied(r)
+}
+
+// wall is an instant in ms by the wall clock.
+func (h *History) wall(at time.Duration) int64 { return (at + h.Epoch).Milliseconds() }
+
+func schedules(h *History) []*Schedule {
+	all := make([]*Schedule, 0, len(h.Schedules))
+	for _, s := range h.Schedules {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b *Schedule) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+// ticked is how many jobs of schedules Redis has counted at least, and at most.
+func (h *History) ticked() (least, most int64) {
+	for id := range h.Schedules {
+		for _, run := range h.byID[id] {
+			if run.Outcome != ledger.End {
+				continue // it has run again, or failed
+			}
+			most++
+			if !h.mayRepeat(run) {
+				least++
+			}
+		}
+	}
+	for _, f := range h.Failed {
+		if h.Schedules[f.ID] != nil {
+			least++
+			most++
+		}
+	}
+	return least, most
+}
+
+// whyTickFailed says why a job of a schedule may have failed: its jobs are not told apart,
+// so that it is what happened at that time.
+func (h *History) whyTickFailed(f Failed) string {
+	const about = 2 * time.Second
+	for _, t := range h.Faults {
+		if t.Effect&(Fails|Kills|Disturbs) != 0 && t.From < f.At+about && t.To > f.At-about {
+			return t.Kind
+		}
+	}
+	for _, at := range h.died {
+		if at > f.At-about-dying && at < f.At+about {
+			return "the death of its process"
+		}
+	}
+	return ""
+}
