@@ -29,8 +29,13 @@ type edit struct{ file, from, to string }
 // errStale: the product has changed under a defect, which has to follow.
 var errStale = errors.New("the seed of a defect is stale")
 
+// shownBy reports whether a check is one of those that have to find the defect, which are
+// given by their numbers or the beginning of their names.
 func (d *defect) shownBy(check string) bool {
-	return slices.ContainsFunc(d.by, func(name string) bool { return strings.HasPrefix(check, name) })
+	return slices.ContainsFunc(d.by, func(name string) bool {
+		rest, ok := strings.CutPrefix(check, name)
+		return ok && strings.TrimLeft(rest, "0123456789") == rest // C1 is not C12
+	})
 }
 
 // check finds the place of each edit.

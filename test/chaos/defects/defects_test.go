@@ -21,7 +21,7 @@ func TestPlaces(t *testing.T) {
 		names[d.name] = true
 		per[d.invariant]++
 	}
-	for _, invariant := range []string{"I1", "I2", "I3", "I4", "I6"} {
+	for _, invariant := range []string{"I1", "I2", "I3", "I4", "I6", "R", "D", "S", "L"} {
 		require.GreaterOrEqual(t, per[invariant], 2, invariant)
 	}
 }
@@ -50,12 +50,15 @@ C1 conservation  FAILED: 3 violations    968 looked at; 968 pushed
 C2 overlap       ok          434 looked at
 C5 starvation    FAILED: 1 violations     16 looked at
 C7 failures      FAILED: 2 violations     33 looked at
+C12 long jobs    FAILED: 1 violations      3 looked at
 C8 not vacuous   FAILED: 1 violations     12 looked at
 `
 	found := findings(report)
-	require.Equal(t, []string{"C1 conservation", "C5 starvation", "C7 failures"}, found)
+	require.Equal(t, []string{"C1 conservation", "C5 starvation", "C7 failures", "C12 long jobs"}, found)
 	d := defect{by: []string{"C7", "C5 s"}}
 	require.False(t, d.shownBy(found[0]))
 	require.True(t, d.shownBy(found[1]))
 	require.True(t, d.shownBy(found[2]))
+	d.by = []string{"C1"}
+	require.False(t, d.shownBy("C12 long jobs"), "another check")
 }

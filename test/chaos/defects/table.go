@@ -10,6 +10,7 @@ var (
 	frozen  = scenario{"a machine is frozen", []string{"-settle", "12s", "-quiet", "3s", "-duration", "1s", "-faults", "host-freeze"}}
 	cut     = scenario{"a network is cut", []string{"-quiet", "5s", "-duration", "25s", "-slow", "20s", "-faults", "net-partition"}}
 	stopped = scenario{"worker processes are stopped, the lease is 10 s", []string{"-quiet", "6s", "-duration", "40s", "-lease", "10s", "-slow", "25s", "-faults", "worker-stop"}}
+	away    = scenario{"Redis is away", []string{"-settle", "12s", "-quiet", "4s", "-duration", "12s", "-faults", "redis-away"}}
 	uneven  = scenario{"Redis comes back for one after the other", []string{"-settle", "12s", "-quiet", "1s", "-duration", "25s", "-faults", "redis-uneven"}}
 )
 
@@ -22,7 +23,8 @@ const (
 	master   = "internal/master/master.go"
 )
 
-// defects break one promise each; those of scripts that no fault is needed to see are
+// defects break one promise each: those of a system of jobs by their numbers, and R of
+// retries, D of delayed jobs, S of schedules, L of long jobs; those of scripts that no fault is needed to see are
 // the business of the model test.
 var defects = []defect{
 	{"I1", "a repeated request takes other jobs", []edit{
@@ -93,4 +95,38 @@ var defects = []defect{
 	{"I6", "a master leaves its own dead to others", []edit{
 		{"internal/master/recover.go", `m.unburied[w.proc] = orderly`, `return`},
 	}, kills, []string{"C6"}},
+
+	{"R", "the number of a job's attempts stands still", []edit{
+		{"internal/retry/book.go", `n := t.Attempt - 1`, `n := 0`},
+	}, calm, []string{"C9"}},
+	{"R", "a job that has failed runs again at once", []edit{
+		{exchange, `record.start ~= '-', ms + pause, proc`, `record.start ~= '-', ms, proc`},
+	}, calm, []string{"C9"}},
+	{"R", "the count of a job outlives it", []edit{
+		{exchange, `if type(pcall_('GET', key)) == 'string' then pcall_('DEL', key) end`, ``},
+	}, calm, []string{"C7"}},
+
+	{"D", "jobs are due a moment early", []edit{
+		{lua + "due.lua", `local sec = math.floor(ms / 1000)`, `local sec = math.ceil(ms / 1000)`},
+	}, calm, []string{"C10"}},
+	{"D", "a job that is due is moved more than once", []edit{
+		{lua + "due.lua", `call('ZREM', own, member)`, `call('ZADD', own, retry, member)`},
+	}, calm, []string{"C1", "C4"}},
+
+	{"S", "each master enqueues the ticks of a schedule", []edit{
+		{lua + "tick.lua", `if (record or '') ~= known then return {'CHANGED', ms, record or ''} end`, ``},
+	}, calm, []string{"C11"}},
+	{"S", "of the ticks of an outage one is made up for", []edit{
+		{lua + "tick.lua", `for _ = 1, tonumber(ARGV[9]) do`, `for _ = 1, math.min(1, tonumber(ARGV[9])) do`},
+	}, away, []string{"C11"}},
+
+	{"L", "the next slice of a long job goes nowhere", []edit{
+		{lua + "longsave.lua", `queueslice(prefix, id, tenant, queue, payload, ms)`, ``},
+	}, calm, []string{"C1", "C12"}},
+	{"L", "a long job forgets what it has done", []edit{
+		{lua + "longsave.lua", `call('HSET', statekey(prefix, id), ARGV[i], ARGV[i + 1])`, ``},
+	}, calm, []string{"C12"}},
+	{"L", "units of long jobs are saved at the end of a slice alone", []edit{
+		{"longjob/save.go", `fresh := r.o.SaveEvery > 0 &&`, `fresh := r.o.SaveEvery == 0 ||`},
+	}, kills, []string{"C12"}},
 }

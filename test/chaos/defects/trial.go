@@ -34,7 +34,7 @@ func (t *trial) key() string { return strings.Join(t.scenario.args, " ") + strco
 
 // finding is a line of the report in which a check has failed. C8 is none: it says that
 // few things have happened, and few are to happen here.
-var finding = regexp.MustCompile(`(?m)^(C[1-7] [a-z, ]*[a-z]) +FAILED`)
+var finding = regexp.MustCompile(`(?m)^(C(?:[1-79]|1[0-9]) [a-z, ]*[a-z]) +FAILED`)
 
 func findings(report string) (checks []string) {
 	for _, m := range finding.FindAllStringSubmatch(report, -1) {
