@@ -106,7 +106,7 @@ func allAway(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error 
 			return err
 		}
 	}
-	away := check.Absence{From: c.wall(f.From)}
+	away := check.Absence{MaybeFrom: c.wall(f.From), From: c.wall(proc.BootTime())}
 	if !pause(ctx, absence) {
 		return context.Cause(ctx)
 	}

@@ -261,7 +261,7 @@ func TestTicks(t *testing.T) {
 			b.h.Schedules["chaos-8"] = &Schedule{
 				ID: "chaos-8", Name: "second", Period: second, CatchUp: catchUp, MaybeFrom: 500, From: 900, To: 100_500, MaybeTo: 100_600,
 			}
-			b.h.Absences = []Absence{{From: 9_900, To: 90_100, MaybeTo: 90_200}}
+			b.h.Absences = []Absence{{MaybeFrom: 9_100, From: 9_900, To: 90_100, MaybeTo: 90_200}}
 			for n := 1; n <= 100; n++ {
 				at := time.Duration(n)*second + 20*time.Millisecond
 				switch {
@@ -286,6 +286,22 @@ func TestTicks(t *testing.T) {
 				requireFails(t, absent(catchUp, jobs+1), "jobs have run by")
 			}
 		}
+	})
+	t.Run("while daemons leave a tick may be seen to, or missed", func(t *testing.T) {
+		t.Parallel()
+		leaving := func(from int64, last int) Result {
+			b := newBook()
+			b.h.Schedules["chaos-8"] = &Schedule{ID: "chaos-8", Name: "second", Period: second, CatchUp: "none", MaybeFrom: 500, From: 900, To: 80_500, MaybeTo: 80_600}
+			b.h.Absences = []Absence{{MaybeFrom: 7_500, From: from, To: 200_000, MaybeTo: 200_100}}
+			for n := 1; n <= last; n++ {
+				b.tick(time.Duration(n)*second + 20*time.Millisecond)
+			}
+			return Ticks(b.h)
+		}
+		require.Empty(t, leaving(9_500, 9).Violations)
+		require.Empty(t, leaving(9_500, 7).Violations)
+		requireFails(t, leaving(9_500, 6), "jobs have run for")
+		requireFails(t, leaving(7_900, 9), "jobs have run by")
 	})
 	t.Run("only Redis may lose some, and only when it does", func(t *testing.T) {
 		t.Parallel()

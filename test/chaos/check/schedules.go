@@ -33,9 +33,10 @@ type Rebirth struct {
 	Gone     int
 }
 
-// Absence is a time without any daemon, in ms by the wall clock: from when the first left
-// to when the first was there again, which is known to lie between To and MaybeTo.
-type Absence struct{ From, To, MaybeTo int64 }
+// Absence is a time without any daemon, in ms by the wall clock: from when the last had left,
+// which the first began to do at MaybeFrom, to when the first was there again, which is
+// known to lie between To and MaybeTo.
+type Absence struct{ MaybeFrom, From, To, MaybeTo int64 }
 
 // grace is how late a tick may be before it counts as missed.
 const grace = 60_000 // ms
@@ -172,7 +173,9 @@ func miss(all []window, a Absence, catchUp string) {
 	for i := range all {
 		w := &all[i]
 		switch {
-		case w.tick < a.From:
+		case w.tick < a.MaybeFrom:
+		case w.tick < a.From: // whoever had not left yet may have seen to it
+			w.least, w.disturbed = 0, true
 		case w.tick+grace < a.To:
 			w.least, w.most, w.disturbed = 0, 0, true
 			last = i
