@@ -60,6 +60,9 @@ func Advisory[D DB](ctx context.Context, db D, key string, o AdvisoryOptions, bl
 	if o.CheckEvery < 0 || o.BlockTimeout < 0 {
 		return false, fmt.Errorf("locker: CheckEvery %s and BlockTimeout %s must not be negative", o.CheckEvery, o.BlockTimeout)
 	}
+	if o.BlockTimeout > 0 && !o.Blocking {
+		return false, fmt.Errorf("locker: BlockTimeout %s has no effect without Blocking", o.BlockTimeout)
+	}
 	s, err := d.session(ctx)
 	if err != nil {
 		return false, fmt.Errorf("locker: advisory lock %q: %w", key, err)

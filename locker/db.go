@@ -5,9 +5,12 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"sync"
 	"time"
+	"weak"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -34,6 +37,8 @@ type database interface {
 	listener(ctx context.Context) (session, error)
 	// pool is the pool itself.
 	pool() any
+	// hijacks reports whether listener takes no connection of the pool's away from others.
+	hijacks() bool
 }
 
 // session is one connection.
@@ -72,9 +77,18 @@ func again(run func() error) error {
 	}
 }
 
+// The states of errors after which a statement has not been run.
+const (
+	serialization    = "40001"
+	deadlock         = "40P01"
+	stalePlan        = "0A000" // "cached plan must not change result type": the table has changed
+	unknownStatement = "26000"
+	knownStatement   = "42P05"
+)
+
 func conflict(err error) bool {
 	code := sqlState(err)
-	return code == "40001" || code == "40P01"
+	return code == serialization || code == deadlock || code == stalePlan
 }
 
 // sqlState is the code of an error that the server has sent, or "".
@@ -88,12 +102,35 @@ func sqlState(err error) string {
 	return ""
 }
 
-// passing tells an error that waiting can mend from one that it cannot: a missing
-// table stays missing.
+// unsentError is an error before which nothing was sent to the server.
+type unsentError struct{ error }
+
+func (e *unsentError) Unwrap() error { return e.error }
+
+// unsent reports whether the statement that failed cannot have reached the server.
+func unsent(err error) bool {
+	_, own := errors.AsType[*unsentError](err)
+	_, connecting := errors.AsType[*pgconn.ConnectError](err)
+	return own || connecting
+}
+
+// poolClosed reports whether the pool was closed. Its package does not export the error,
+// nor does database/sql.
+func poolClosed(err error) bool {
+	for ; err != nil; err = errors.Unwrap(err) {
+		if text := err.Error(); text == "closed pool" || text == "sql: database is closed" {
+			return true
+		}
+	}
+	return false
+}
+
+// passing reports whether waiting can mend an error: a missing table stays missing, and a
+// closed pool closed.
 func passing(err error) bool {
 	code := sqlState(err)
 	if code == "" {
-		return true // not the server's: the network's
+		return !poolClosed(err) // else not the server's: the network's
 	}
 	switch code[:2] {
 	case "08", "40", "53", "55", "57", "58":
@@ -102,12 +139,36 @@ func passing(err error) bool {
 	return code == "25006" // read-only: a failover under way
 }
 
+// unprepared are the pools whose connections do not keep prepared statements, as those of
+// poolers that share connections by transaction.
+var unprepared sync.Map // of weak.Pointer[pgxpool.Pool]
+
 type pgxDB struct{ *pgxpool.Pool }
 
 func (d pgxDB) pool() any { return d.Pool }
 
+// hijacks: a connection that listens is one more than those of the pool.
+func (d pgxDB) hijacks() bool { return true }
+
+// row prepares the statement where the pool does so and the server keeps it: that halves
+// what a lock costs.
 func (d pgxDB) row(ctx context.Context, statement string, args []any, dest ...any) (bool, error) {
-	return pgxRow(ctx, d.Pool, statement, args, dest)
+	conn, err := d.Acquire(ctx)
+	if err != nil {
+		return false, &unsentError{err}
+	}
+	defer conn.Release()
+	pool := weak.Make(d.Pool)
+	_, forgets := unprepared.Load(pool)
+	if mode := conn.Conn().Config().DefaultQueryExecMode; mode != pgx.QueryExecModeCacheStatement || forgets {
+		return pgxRow(ctx, conn, statement, pgxArgs(args), dest)
+	}
+	found, err := pgxRow(ctx, conn, statement, args, dest)
+	if code := sqlState(err); code == unknownStatement || code == knownStatement {
+		unprepared.Store(pool, true)
+		return pgxRow(ctx, conn, statement, pgxArgs(args), dest)
+	}
+	return found, err
 }
 
 func (d pgxDB) rows(ctx context.Context, statement string, args []any, read func(func(...any) error) error) error {
@@ -142,15 +203,15 @@ func (d pgxDB) listener(ctx context.Context) (session, error) {
 	return &pgxSession{conn: conn.Hijack()}, nil
 }
 
-// pgxArgs keeps statements from being prepared: poolers that share connections by
-// transaction would run them where they are not known.
+// pgxArgs keeps a statement from being prepared: poolers that share connections by
+// transaction would run it where it is not known.
 func pgxArgs(args []any) []any { return append([]any{pgx.QueryExecModeExec}, args...) }
 
 func pgxRow(ctx context.Context, c interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }, statement string, args, dest []any,
 ) (bool, error) {
-	err := again(func() error { return c.QueryRow(ctx, statement, pgxArgs(args)...).Scan(dest...) })
+	err := again(func() error { return c.QueryRow(ctx, statement, args...).Scan(dest...) })
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
@@ -168,7 +229,7 @@ func (s *pgxSession) exec(ctx context.Context, statement string) error {
 }
 
 func (s *pgxSession) row(ctx context.Context, statement string, args []any, dest ...any) (bool, error) {
-	return pgxRow(ctx, s.conn, statement, args, dest)
+	return pgxRow(ctx, s.conn, statement, pgxArgs(args), dest)
 }
 
 func (s *pgxSession) notified(ctx context.Context) (string, error) { return notified(ctx, s.conn) }
@@ -196,8 +257,24 @@ type sqlDB struct{ *sql.DB }
 
 func (d sqlDB) pool() any { return d.DB }
 
+func (d sqlDB) hijacks() bool { return false }
+
 func (d sqlDB) row(ctx context.Context, statement string, args []any, dest ...any) (bool, error) {
-	return sqlRow(ctx, d.DB, statement, args, dest)
+	for n := 1; ; n++ {
+		found, err := d.rowOnce(ctx, statement, args, dest)
+		if n == attempts || !errors.Is(err, driver.ErrBadConn) { // which says that nothing was run
+			return found, err
+		}
+	}
+}
+
+func (d sqlDB) rowOnce(ctx context.Context, statement string, args, dest []any) (bool, error) {
+	conn, err := d.Conn(ctx)
+	if err != nil {
+		return false, &unsentError{err}
+	}
+	defer func() { _ = conn.Close() }()
+	return sqlRow(ctx, conn, statement, args, dest)
 }
 
 func (d sqlDB) rows(ctx context.Context, statement string, args []any, read func(func(...any) error) error) error {

@@ -24,13 +24,22 @@ func Extend[D DB](ctx context.Context, db D, table string, lockFor time.Duration
 	if len(rows) == 0 {
 		return nil, nil
 	}
-	// As JSON, because every driver writes arrays in its own way.
-	names := make([][2]string, len(rows))
+	// As JSON, because every driver writes arrays in its own way. Each once: the server
+	// updates a row once, and would answer for one of those that name it.
+	var names [][2]string
+	of := make([]int, len(rows))
+	seen := map[[2]string]int{}
 	for i, r := range rows {
 		if r.LockedBy == "" {
 			return nil, errors.New("locker: extend: a row names no holder")
 		}
-		names[i] = [2]string{r.Key, r.LockedBy}
+		name := [2]string{r.Key, r.LockedBy}
+		n, ok := seen[name]
+		if !ok {
+			n = len(names)
+			seen[name], names = n, append(names, name)
+		}
+		of[i] = n
 	}
 	list, err := json.Marshal(names)
 	if err != nil {
@@ -40,9 +49,9 @@ func Extend[D DB](ctx context.Context, db D, table string, lockFor time.Duration
 			UPDATE %[1]s AS l SET locked_until = %[2]s + $2::float8 * interval '1 second'
 			FROM json_array_elements($1::json) WITH ORDINALITY AS want(who, n)
 			WHERE l.key = want.who->>0 AND l.locked_by = want.who->>1
-			RETURNING want.n, %[3]s AS durable)
-		SELECT n - 1, durable FROM held`, name, now, durable)
-	held := make([]bool, len(rows))
+			RETURNING want.n, %[3]s AS durable, %[4]s AS over)
+		SELECT n - 1, durable FROM held`, name, now, durable, over)
+	held := make([]bool, len(names))
 	err = again(func() error {
 		clear(held)
 		return d.rows(ctx, statement, []any{string(list), lockFor.Seconds()}, func(scan func(...any) error) error {
@@ -56,10 +65,10 @@ func Extend[D DB](ctx context.Context, db D, table string, lockFor time.Duration
 		})
 	})
 	if err != nil {
-		return nil, fmt.Errorf("locker: extend: %w", err)
+		return nil, fmt.Errorf("locker: extend: %w", explain(err, table))
 	}
-	for i, ok := range held {
-		if !ok {
+	for i, n := range of {
+		if !held[n] {
 			lost = append(lost, i)
 		}
 	}

@@ -34,6 +34,11 @@ func TestExtend(t *testing.T) {
 		require.Greater(t, rows[1].Left, 31*time.Second)
 		require.Less(t, rows[2].Left, 31*time.Second, "the thief's lease stays what it was")
 
+		lost, err = extend(locker.Row{Key: "a", LockedBy: "me: a"}, locker.Row{Key: "none", LockedBy: "me"},
+			locker.Row{Key: "a", LockedBy: "me: a"}, locker.Row{Key: "none", LockedBy: "me"})
+		require.NoError(t, err)
+		require.Equal(t, []int{1, 3}, lost, "one that is named twice")
+
 		lost, err = extend()
 		require.NoError(t, err)
 		require.Empty(t, lost)

@@ -30,8 +30,9 @@ type hub struct {
 	stop context.CancelFunc
 	work sync.WaitGroup
 
-	mu      sync.Mutex
-	waiting map[string][]*waiter // by topic
+	mu        sync.Mutex
+	waiting   map[string][]*waiter // by topic
+	listening bool
 }
 
 // hubs are those in use, by pool.
@@ -47,11 +48,20 @@ type waiter struct {
 	hub   *hub
 	topic string
 	wake  chan struct{} // holds at most one
+	// listens: it is not woken for a poll.
+	listens bool
 	// done: the last wake has been made use of. Its own goroutine's.
 	done bool
 }
 
-func subscribe(db database, topic string) *waiter {
+// subscribe returns a waiter that hears of a topic, and asks now and then without.
+func subscribe(db database, topic string) *waiter { return join(db, topic, false) }
+
+// listenOnly returns one that is woken for what was told alone, or may have been while
+// nothing listened.
+func listenOnly(db database, topic string) *waiter { return join(db, topic, true) }
+
+func join(db database, topic string, listens bool) *waiter {
 	hubs.mu.Lock()
 	defer hubs.mu.Unlock()
 	h := hubs.of[db.pool()]
@@ -63,9 +73,12 @@ func subscribe(db database, topic string) *waiter {
 		hubs.of[db.pool()] = h
 	}
 	h.refs++
-	w := &waiter{hub: h, topic: topic, wake: make(chan struct{}, 1), done: true}
+	w := &waiter{hub: h, topic: topic, wake: make(chan struct{}, 1), listens: listens, done: true}
 	h.mu.Lock()
 	h.waiting[topic] = append(h.waiting[topic], w)
+	if listens && h.listening {
+		w.wake <- struct{}{} // for what was told before
+	}
 	h.mu.Unlock()
 	return w
 }
@@ -116,18 +129,27 @@ func (h *hub) wake(topic string) {
 	}
 }
 
-func (h *hub) wakeAll() {
+// wakeAll wakes a waiter of every topic, for a poll only of those that poll.
+func (h *hub) wakeAll(poll bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for topic := range h.waiting {
-		h.wake(topic)
+	for topic, all := range h.waiting {
+		if !poll || !all[0].listens {
+			h.wake(topic)
+		}
 	}
+}
+
+func (h *hub) setListening(is bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.listening = is
 }
 
 // ask wakes a waiter of every topic now and then.
 func (h *hub) ask(ctx context.Context) {
 	for sleep(ctx, cmp.Or(h.poll, pollEvery)) {
-		h.wakeAll()
+		h.wakeAll(true)
 	}
 }
 
@@ -158,7 +180,9 @@ func (h *hub) listenOnce(ctx context.Context) error {
 	if err := s.exec(ctx, "LISTEN "+channel); err != nil {
 		return err
 	}
-	h.wakeAll() // for what was released before
+	h.setListening(true)
+	defer h.setListening(false)
+	h.wakeAll(false) // for what was told before
 	for {
 		heard, err := s.notified(ctx)
 		if err != nil {

@@ -23,6 +23,9 @@ type Lock struct {
 	// spent: a release was sent that may still take effect, so that id must not be
 	// used for another acquisition.
 	spent bool
+	// revoked: the lock was taken away, but nobody else can have it before its lease ends
+	// or it is released.
+	revoked bool
 	// sent is when the statement that last got or renewed the lock was sent, by
 	// bootTime: the lease lasts from there at the least.
 	sent     time.Duration
@@ -87,14 +90,17 @@ func (l *Lock) Holder() Holder {
 // Left is for how long the holder may still work, and how long the lease lasts, both
 // by its own clock and from the instant at which its last renewal was sent. The block
 // of Run is told to stop when work is over; nobody else gets the lock before the lease
-// is. Both are 0 while the lock is not held.
+// is. Both are 0 while the lock is not held, and work is 0 when it was revoked.
 func (l *Lock) Left() (work, lease time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.held {
+	if !l.held && !l.revoked {
 		return 0, 0
 	}
 	lease = l.sent + l.o.LockFor - bootTime()
+	if l.revoked {
+		return 0, max(0, lease)
+	}
 	return max(0, lease-l.o.grace()), max(0, lease)
 }
 
@@ -109,7 +115,7 @@ func (l *Lock) Get(ctx context.Context) (bool, error) {
 	if l.id == "" || l.spent || !l.held && l.sequence > 0 {
 		// A statement of an earlier acquisition that is still under way must not touch
 		// this one.
-		l.id, l.sequence, l.held, l.spent = l.o.Identifier, 0, false, false
+		l.id, l.sequence, l.held, l.spent, l.revoked = l.o.Identifier, 0, false, false, false
 		if l.id == "" {
 			l.id = identifier()
 		}
@@ -119,29 +125,39 @@ func (l *Lock) Get(ctx context.Context) (bool, error) {
 	// An answer that comes later than the lease ends is of no use.
 	ctx, cancel := context.WithTimeout(ctx, l.o.LockFor)
 	defer cancel()
+	// Of a key that is free this takes half as long as the other statement.
+	var sequence sql.NullInt64
+	var durable sql.NullString
+	sent := bootTime()
+	switch found, err := l.db.row(ctx, l.sql.take, []any{l.key, id, l.o.LockFor.Seconds()}, &sequence, &durable); {
+	case err != nil:
+		return false, fmt.Errorf("locker: get %q: %w", l.key, explain(err, l.o.Table))
+	case found && l.got(sent, sequence.Int64):
+		return true, nil
+	}
+	filled := false
 	for n := range attempts {
-		var sequence sql.NullInt64
-		var durable sql.NullString
 		var by string
 		var left float64
 		sent := bootTime()
-		found, err := l.db.row(ctx, l.sql.get, []any{l.key, id, l.o.LockFor.Seconds()}, &sequence, &durable, &by, &left)
+		found, err := l.db.row(ctx, l.sql.get, []any{l.key, id, l.o.LockFor.Seconds(), prunedKey}, &sequence, &durable, &by, &left)
 		switch {
+		case missingValue(err) && !filled:
+			filled = true
+			if err := insertFilled(ctx, l.db, l.o.Table, l.key); err != nil {
+				return false, fmt.Errorf("locker: get %q: %w", l.key, err)
+			}
 		case err != nil:
-			return false, fmt.Errorf("locker: get %q: %w", l.key, err)
+			return false, fmt.Errorf("locker: get %q: %w", l.key, explain(err, l.o.Table))
 		case found && sequence.Valid:
 			if l.got(sent, sequence.Int64) {
 				return true, nil
 			}
-			continue // the answer took too long
-		case found && (by == "" || left < 0) && n < attempts-1:
-			continue // another was faster: ask again who
-		case found:
+			// The answer took too long.
+		case found && by != "" && left >= 0, found && n == attempts-1:
 			l.refused(by, left)
 			return false, nil
-		}
-		if _, err := l.db.row(ctx, l.sql.insert, []any{l.key, prunedKey}); err != nil {
-			return false, fmt.Errorf("locker: get %q: %w", l.key, err)
+			// Else another was faster: ask again who.
 		}
 	}
 	return false, fmt.Errorf("locker: get %q: the row does not stay, or the database is too slow for leases of %s", l.key, l.o.LockFor)
@@ -151,7 +167,7 @@ func (l *Lock) Get(ctx context.Context) (bool, error) {
 func (l *Lock) got(sent time.Duration, sequence int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.held, l.sent, l.sequence, l.holder = true, sent, sequence, Holder{}
+	l.held, l.revoked, l.sent, l.sequence, l.holder = true, false, sent, sequence, Holder{}
 	return sent+l.o.LockFor-l.o.grace() > bootTime()
 }
 
@@ -171,15 +187,26 @@ func (l *Lock) Renew(ctx context.Context) error {
 	}
 	var sequence sql.NullInt64
 	var durable sql.NullString
+	var over sql.NullBool
 	sent := bootTime()
-	found, err := l.db.row(ctx, l.sql.renew, []any{l.key, id, l.o.LockFor.Seconds()}, &sequence, &durable)
+	found, err := l.db.row(ctx, l.sql.renew, []any{l.key, id, l.o.LockFor.Seconds()}, &sequence, &durable, &over)
+	revoked := false
+	if err == nil && !found {
+		// If it cannot be known, the lock counts as another's.
+		revoked, _ = l.db.row(ctx, l.sql.revoked, []any{l.key, revokedName(id)}, &over)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case err != nil:
-		return fmt.Errorf("locker: renew %q: %w", l.key, err)
-	case id != l.id || !found:
-		l.held = l.held && id != l.id
+		return fmt.Errorf("locker: renew %q: %w", l.key, explain(err, l.o.Table))
+	case id != l.id:
+		return fmt.Errorf("%w: %q is no longer ours in the table", ErrLockStolen, l.key)
+	case revoked:
+		l.held, l.revoked = false, l.held || l.revoked
+		return fmt.Errorf("%w: %q was revoked", ErrLockStolen, l.key)
+	case !found:
+		l.held, l.revoked = false, false
 		return fmt.Errorf("%w: %q is no longer ours in the table", ErrLockStolen, l.key)
 	}
 	l.held, l.sent = true, max(l.sent, sent)
@@ -189,6 +216,8 @@ func (l *Lock) Renew(ctx context.Context) error {
 // Release gives the lock back and wakes one of those who wait for it in each process.
 // It returns ErrLockStolen if the lock was not this Lock's any more; after any other
 // error it may be called again, and the lock is free at the end of its lease anyway.
+//
+// A lock that was revoked is given back, too, and ErrLockStolen returned.
 func (l *Lock) Release(ctx context.Context) error {
 	id := l.Identifier()
 	if id == "" {
@@ -201,17 +230,27 @@ func (l *Lock) Release(ctx context.Context) error {
 	return err
 }
 
+// releaseOnce returns false if the lock was not held any more under that name.
 func (l *Lock) releaseOnce(ctx context.Context, id string) (found bool, err error) {
-	var told sql.NullString
-	found, err = l.db.row(ctx, l.sql.release, []any{l.key, id, channel, topic(l.key)}, &told)
+	found, err = release(ctx, l.db, l.sql, l.key, id, id)
+	if err == nil && !found {
+		_, err = release(ctx, l.db, l.sql, l.key, revokedName(id), revokedName(id))
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if id == l.id {
 		l.spent = l.spent || err != nil
 		l.held = l.held && err != nil
+		l.revoked = l.revoked && err != nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("locker: release %q: %w", l.key, err)
+		return false, fmt.Errorf("locker: release %q: %w", l.key, explain(err, l.o.Table))
 	}
 	return found, nil
+}
+
+// release frees the lock if one of two identifiers has it, and wakes one that waits.
+func release(ctx context.Context, db database, s statements, key, id, or string) (found bool, err error) {
+	var told, hasty sql.NullString
+	return db.row(ctx, s.release, []any{key, id, or, channel, topic(key)}, &told, &hasty)
 }

@@ -23,14 +23,19 @@ func TestOptions(t *testing.T) {
 		"a lease below 0":           {LockFor: -1},
 		"a renewal below 0":         {RenewEvery: -1},
 		"a renewal as the lease":    {LockFor: time.Second, RenewEvery: time.Second},
-		"a lease below the default": {LockFor: locker.DefaultRenewEvery},
-		"a timeout below 0":         {BlockTimeout: -1},
+		"a timeout below 0":         {BlockTimeout: -1, Blocking: true},
+		"a timeout without waiting": {BlockTimeout: time.Second},
+		"the name of a lost lock":   {Identifier: "me revoked"},
 		"a table without a name":    {Table: "x."},
 		"a table of three names":    {Table: "a.b.c"},
 	} {
 		_, err := locker.New(f.pool, "k", o)
 		require.Error(t, err, name)
 	}
+	_, err := locker.New(f.pool, "k", locker.Options{LockFor: 5 * time.Second})
+	require.NoError(t, err, "renewals follow from the lease")
+	_, err = locker.Advisory(t.Context(), f.pool, "k", locker.AdvisoryOptions{BlockTimeout: time.Second}, nil)
+	require.ErrorContains(t, err, "without Blocking")
 	for _, key := range []string{"", "a\x00b", "locker:pruned"} {
 		_, err := locker.New(f.pool, key, locker.Options{})
 		require.Error(t, err, "%q", key)
@@ -289,7 +294,7 @@ func TestBlocking(t *testing.T) {
 					})
 					require.NoError(t, err)
 				})
-				waiting(t, l)
+				awaitRefusal(t, l)
 				at := time.Now()
 				require.NoError(t, first.Release(t.Context()))
 				waits = append(waits, receive(t, second).Sub(at))
@@ -306,7 +311,7 @@ func TestBlocking(t *testing.T) {
 				_, err := l.Run(t.Context(), func(context.Context, int64) error { return nil })
 				done <- err
 			}()
-			waiting(t, l)
+			awaitRefusal(t, l)
 			f.exec(t, "UPDATE %s SET locked_by = NULL WHERE key = 'ruby'")
 			require.NoError(t, receive(t, done))
 		})
@@ -335,8 +340,8 @@ func TestBlocking(t *testing.T) {
 	})
 }
 
-// waiting waits until a lock was asked for in vain.
-func waiting(t *testing.T, l *locker.Lock) {
+// awaitRefusal waits until a lock was asked for in vain.
+func awaitRefusal(t *testing.T, l *locker.Lock) {
 	t.Helper()
 	proctest.Await(t, 30*time.Second, func() bool { return l.Holder().LockedBy != "" }, "a waiter")
 }

@@ -2,6 +2,7 @@ package locker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -54,7 +55,7 @@ func Migrate[D DB](ctx context.Context, db D, table string) (err error) {
 			return err
 		}
 	}
-	if err := checkTable(ctx, s, name); err != nil {
+	if err := checkTable(ctx, s, table, name); err != nil {
 		return err
 	}
 	if err := ensureUnique(ctx, s, table, name); err != nil {
@@ -69,13 +70,13 @@ func Migrate[D DB](ctx context.Context, db D, table string) (err error) {
 
 // checkTable refuses a table whose times depend on the time zone of whoever asks: two
 // sessions would not agree on when a lease ends.
-func checkTable(ctx context.Context, s session, name string) error {
-	var wrong string
-	bad, err := s.row(ctx, `SELECT attname::text || ' is ' || format_type(atttypid, atttypmod) FROM pg_attribute
+func checkTable(ctx context.Context, s session, table, name string) error {
+	var wrong bool
+	_, err := s.row(ctx, `SELECT EXISTS (SELECT FROM pg_attribute
 		WHERE attrelid = to_regclass($1) AND attname IN ('locked_at', 'locked_until') AND NOT attisdropped
-			AND atttypid <> 'timestamp'::regtype`, []any{name}, &wrong)
-	if err == nil && bad {
-		return fmt.Errorf("%s, and has to be timestamp without time zone", wrong)
+			AND atttypid <> 'timestamp'::regtype)`, []any{name}, &wrong)
+	if err == nil && wrong {
+		return errors.New(zonedText(table))
 	}
 	return err
 }

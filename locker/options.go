@@ -12,11 +12,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The defaults of Options.
+// The defaults of Options. RenewEvery is a third of LockFor.
 const (
 	DefaultLockFor    = 30 * time.Second
-	DefaultRenewEvery = 10 * time.Second
+	DefaultRenewEvery = DefaultLockFor / renewals
 )
+
+// renewals is into how many parts renewals divide a lease by default.
+const renewals = 3
 
 // DefaultTable is the table of locks whose Options name none. Set it before the first
 // use of this package, if at all.
@@ -45,12 +48,18 @@ type Options struct {
 	// LockFor is how long the lock is held after its last renewal: as long it stays
 	// locked when its holder dies. Default 30 s.
 	LockFor time.Duration
-	// RenewEvery is the time between two renewals, less than LockFor. Default 10 s.
+	// RenewEvery is the time between two renewals, less than LockFor. Default is a third of
+	// it.
 	RenewEvery time.Duration
-	// Blocking: Run waits until the lock is free, instead of returning false.
+	// Blocking: Run waits until the lock is free, instead of returning false. It also waits
+	// for a database that does not answer.
 	Blocking bool
-	// BlockTimeout ends the waiting; 0 = never.
+	// BlockTimeout ends the waiting; 0 = never. It needs Blocking.
 	BlockTimeout time.Duration
+	// OnError, if not nil, is called with each error that Run does not return because a
+	// further try may succeed: while it waits, and when it cannot renew the lock. It must
+	// return at once.
+	OnError func(error)
 	// Identifier names the holder in the table, instead of a name that is made up for
 	// every acquisition. No two holders may have the same one.
 	Identifier string
@@ -64,7 +73,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.LockFor = DefaultLockFor
 	}
 	if o.RenewEvery == 0 {
-		o.RenewEvery = DefaultRenewEvery
+		o.RenewEvery = max(o.LockFor/renewals, 1)
 	}
 	if o.Table == "" {
 		o.Table = DefaultTable
@@ -78,10 +87,21 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("locker: RenewEvery %s must be less than LockFor %s", o.RenewEvery, o.LockFor)
 	case strings.ContainsRune(o.Identifier, 0):
 		return o, errors.New("locker: Identifier holds a zero byte, which PostgreSQL cannot store")
+	case strings.HasSuffix(o.Identifier, revokedMark):
+		return o, errRevokedName
 	case o.BlockTimeout < 0:
 		return o, fmt.Errorf("locker: BlockTimeout %s must not be negative", o.BlockTimeout)
+	case o.BlockTimeout > 0 && !o.Blocking:
+		return o, fmt.Errorf("locker: BlockTimeout %s has no effect without Blocking", o.BlockTimeout)
 	}
 	return o, nil
+}
+
+// tell calls OnError.
+func (o Options) tell(err error) {
+	if o.OnError != nil {
+		o.OnError(err)
+	}
 }
 
 // grace is what a block gets to stop before its lease ends: a third of what lies

@@ -16,6 +16,9 @@ const (
 	lookEvery = time.Second
 	// retryEvery is the pause after a renewal that failed.
 	retryEvery = 100 * time.Millisecond
+	// hearAfter is how long a block has to last for its lock to be one whose revocation is
+	// heard of: others cost nothing.
+	hearAfter = time.Second
 )
 
 // Run runs block while it holds the lock on key, and returns true if it did. Without
@@ -61,7 +64,9 @@ func (l *Lock) hold(ctx context.Context, block func(context.Context, int64) erro
 	own := context.WithoutCancel(ctx)
 	keeping, quit := context.WithCancel(own)
 	var keeper sync.WaitGroup
-	keeper.Go(func() { l.keep(keeping, work) })
+	n := &notices{lock: l}
+	defer n.end()
+	keeper.Go(func() { l.keep(keeping, work, n) })
 	defer func() {
 		quit()
 		keeper.Wait()
@@ -77,17 +82,43 @@ func (l *Lock) hold(ctx context.Context, block func(context.Context, int64) erro
 	return block(work, l.Sequence())
 }
 
+// notices wakes the keeper of a lock that was revoked.
+type notices struct {
+	lock   *Lock
+	waiter *waiter
+}
+
+// heard returns where a notice comes in. It listens when the lock has been held for a
+// while.
+func (n *notices) heard(held time.Duration) <-chan struct{} {
+	if n.waiter == nil {
+		if held < hearAfter || !n.lock.db.hijacks() {
+			return nil
+		}
+		n.waiter = listenOnly(n.lock.db, noticeTopic(n.lock.Identifier()))
+	}
+	return n.waiter.wake
+}
+
+// end leaves after the lock was released, which need not wait for it.
+func (n *notices) end() {
+	if n.waiter != nil {
+		n.waiter.leave()
+	}
+}
+
 // keep renews the lock until ctx ends, and ends the block's context when it cannot be
 // kept.
-func (l *Lock) keep(ctx context.Context, work *leaseContext) {
-	next := l.sentAt() + l.o.RenewEvery
+func (l *Lock) keep(ctx context.Context, work *leaseContext, n *notices) {
+	began := l.sentAt()
+	next := began + l.o.RenewEvery
 	for {
 		left, _ := l.Left()
-		pause := min(next-bootTime(), left, lookEvery)
-		if !sleep(ctx, pause) || work.stolen() != nil {
+		told, on := pause(ctx, min(next-bootTime(), left, lookEvery), n.heard(bootTime()-began))
+		if !on || work.stolen() != nil {
 			return
 		}
-		if bootTime() < next {
+		if bootTime() < next && !told {
 			continue
 		}
 		left, _ = l.Left()
@@ -104,10 +135,25 @@ func (l *Lock) keep(ctx context.Context, work *leaseContext) {
 			return
 		case err != nil:
 			work.why(err)
+			l.o.tell(err)
 			next = bootTime() + min(retryEvery, l.o.RenewEvery)
 		default:
 			next = l.sentAt() + l.o.RenewEvery
 		}
+	}
+}
+
+// pause sleeps until the time is over or told, and returns false if ctx ended meanwhile.
+func pause(ctx context.Context, d time.Duration, tell <-chan struct{}) (told, on bool) {
+	timer := time.NewTimer(max(0, d))
+	defer timer.Stop()
+	select {
+	case <-tell:
+		return true, ctx.Err() == nil
+	case <-timer.C:
+		return false, ctx.Err() == nil
+	case <-ctx.Done():
+		return false, false
 	}
 }
 

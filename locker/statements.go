@@ -13,41 +13,68 @@ const channel = "resqued_locker"
 // not stand still within a statement that has waited for a row.
 const now = "clock_timestamp() AT TIME ZONE 'UTC'"
 
+// The comparisons with a time of the table. Unlike an operator, a function does not
+// convert its arguments: the server refuses it for a column with a time zone, whose value
+// would depend on the zone of the session. That costs nothing, and no statement that hands
+// out or extends a lock can do without.
+const (
+	over      = "pg_catalog.timestamp_lt(locked_until, " + now + ")"
+	remaining = "COALESCE(EXTRACT(EPOCH FROM pg_catalog.timestamp_mi(locked_until, " + now + ")), 0)::float8"
+	age       = "COALESCE(EXTRACT(EPOCH FROM pg_catalog.timestamp_mi(" + now + ", locked_at)), 0)::float8"
+)
+
 // durable is an expression that makes the commit of its statement survive a crash of
 // the server, where commits need not: a sequence that has been given out must never be
 // given out again, nor a lock to a second holder.
 const durable = `CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'local', true) END`
 
+// hasty is the opposite, for a release: its commit does not wait for the disk. A release
+// that a crash undoes leaves the lock to the end of its lease, and every later acquisition
+// is durable. It also keeps short what all notifications of a database wait for.
+const hasty = `set_config('synchronous_commit', 'off', true)`
+
 // statements are the SQL of one table. Times go in as seconds.
-type statements struct{ get, insert, renew, release string }
+type statements struct{ take, get, renew, release, revoke, revoked string }
 
 func newStatements(table string) (statements, error) {
 	t, err := quoteTable(table)
 	if err != nil {
 		return statements{}, err
 	}
-	return statements{
-		// $1 key, $2 identifier, $3 lease. A row comes back if the key has one: the
-		// sequence if the lock is ours now, and who had it before.
-		get: fmt.Sprintf(`WITH got AS (
-			UPDATE %[1]s SET locked_by = $2, locked_at = %[2]s, locked_until = %[2]s + $3::float8 * interval '1 second',
+	take := fmt.Sprintf(`UPDATE %[1]s SET locked_by = $2, locked_at = %[2]s, locked_until = %[2]s + $3::float8 * interval '1 second',
 				sequence = COALESCE(sequence, 0) + 1
-			WHERE key = $1 AND (locked_by IS NULL OR locked_by = $2 OR locked_until < %[2]s)
-			RETURNING sequence, %[3]s AS durable)
-			SELECT (SELECT sequence FROM got), (SELECT durable FROM got), COALESCE(locked_by, ''),
-				COALESCE(EXTRACT(EPOCH FROM locked_until - %[2]s), 0)::float8
-			FROM %[1]s WHERE key = $1`, t, now, durable),
-		// $1 key, $2 prunedKey. Not at every turn: a conflict uses up a number of the id.
-		insert: fmt.Sprintf(`INSERT INTO %[1]s (key, sequence) VALUES ($1, COALESCE((SELECT sequence FROM %[1]s WHERE key = $2), 0))
-			ON CONFLICT (key) DO NOTHING`, t),
+			WHERE key = $1 AND (locked_by IS NULL OR locked_by = $2 OR %[4]s)
+			RETURNING sequence::bigint, %[3]s AS durable`, t, now, durable, over)
+	return statements{
+		// $1 key, $2 identifier, $3 lease. There is a row if the lock is ours now.
+		take: take,
+		// The same, for when that has found none; $4 prunedKey. The row says the sequence if the lock
+		// is ours now, or else who has it. There is none if another made the key's row at the
+		// same time. The row is made only where there is none yet: an INSERT that meets another
+		// row uses up a number of the id.
+		get: fmt.Sprintf(`WITH got AS (%[4]s),
+			made AS (
+				INSERT INTO %[1]s (key, locked_by, locked_at, locked_until, sequence)
+				SELECT $1, $2, %[2]s, %[2]s + $3::float8 * interval '1 second', COALESCE((SELECT sequence FROM %[1]s WHERE key = $4), 0) + 1
+				WHERE NOT EXISTS (SELECT FROM %[1]s WHERE key = $1)
+				ON CONFLICT (key) DO NOTHING
+				RETURNING sequence::bigint, %[3]s AS durable)
+			SELECT sequence, durable, '', 0::float8 FROM got
+			UNION ALL SELECT sequence, durable, '', 0 FROM made
+			UNION ALL SELECT NULL, NULL, COALESCE(locked_by, ''), %[5]s
+				FROM %[1]s WHERE key = $1 AND NOT EXISTS (SELECT FROM got)`, t, now, durable, take, remaining),
 		// $1 key, $2 identifier, $3 lease
 		renew: fmt.Sprintf(`UPDATE %[1]s SET locked_until = %[2]s + $3::float8 * interval '1 second'
-			WHERE key = $1 AND locked_by = $2 RETURNING sequence, %[3]s`, t, now, durable),
-		// $1 key, $2 identifier, $3 channel, $4 topic. The notification goes out with the
-		// commit.
-		release: fmt.Sprintf(`WITH gone AS (
-			UPDATE %[1]s SET locked_by = NULL WHERE key = $1 AND locked_by = $2 RETURNING key)
-			SELECT pg_notify($3, $4)::text FROM gone`, t),
+			WHERE key = $1 AND locked_by = $2 RETURNING sequence::bigint, %[3]s, %[4]s`, t, now, durable, over),
+		// $1 key, $2 and $3 identifiers, $4 channel, $5 topic. The notification goes out with
+		// the commit.
+		release: fmt.Sprintf(`UPDATE %[1]s SET locked_by = NULL WHERE key = $1 AND locked_by IN ($2, $3)
+			RETURNING pg_notify($4, $5)::text, %[2]s`, t, hasty),
+		// $1 key, $2 identifier, $3 the revoked one, $4 channel, $5 topic
+		revoke: fmt.Sprintf(`UPDATE %[1]s SET locked_by = $3 WHERE key = $1 AND locked_by = $2 AND NOT %[2]s
+			RETURNING pg_notify($4, $5)::text`, t, over),
+		// $1 key, $2 the revoked identifier
+		revoked: fmt.Sprintf(`SELECT true FROM %[1]s WHERE key = $1 AND locked_by = $2`, t),
 	}, nil
 }
 
@@ -57,3 +84,6 @@ func topic(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:16])
 }
+
+// noticeTopic is what a holder hears when its lock is revoked.
+func noticeTopic(id string) string { return topic("holder " + id) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -13,7 +14,8 @@ const pruneBatch = 1000
 // Row is a row of the table of locks. Its times are the database's, in UTC.
 type Row struct {
 	Key string
-	// LockedBy is the identifier of the holder; empty if the lock was released.
+	// LockedBy is the identifier of the holder; empty if the lock was released. That of a
+	// lock that was revoked has an addition, see Revoked.
 	LockedBy string
 	LockedAt time.Time
 	// Left is for how long the lock is held unless it is renewed; negative if its lease
@@ -25,8 +27,12 @@ type Row struct {
 	Age time.Duration
 }
 
-// Held says whether the row keeps others out.
+// Held reports whether the row keeps others out.
 func (r Row) Held() bool { return r.LockedBy != "" && r.Left >= 0 }
+
+// Revoked reports whether the lock was taken away from its holder by Revoke. It keeps
+// others out until the holder has ended its work, or until the end of the lease.
+func (r Row) Revoked() bool { return strings.HasSuffix(r.LockedBy, revokedMark) }
 
 // List returns the rows of a table (empty: DefaultTable) in the order of their keys.
 // With keys it returns those that exist of them.
@@ -57,9 +63,8 @@ func list[D DB](ctx context.Context, db D, table, condition string, args ...any)
 	if err != nil {
 		return nil, err
 	}
-	read := fmt.Sprintf(`SELECT key, COALESCE(locked_by, ''), locked_at, COALESCE(sequence, 0)::bigint,
-			COALESCE(EXTRACT(EPOCH FROM locked_until - %[2]s), 0)::float8, COALESCE(EXTRACT(EPOCH FROM %[2]s - locked_at), 0)::float8
-		FROM %[1]s WHERE key <> $1`, name, now)
+	read := fmt.Sprintf(`SELECT key, COALESCE(locked_by, ''), locked_at, COALESCE(sequence, 0)::bigint, %[2]s, %[3]s
+		FROM %[1]s WHERE key <> $1`, name, remaining, age)
 	var rows []Row
 	take := func(scan func(...any) error) error {
 		var r Row
@@ -73,27 +78,46 @@ func list[D DB](ctx context.Context, db D, table, condition string, args ...any)
 		return nil
 	}
 	if err := d.rows(ctx, read+condition, append([]any{prunedKey}, args...), take); err != nil {
-		return nil, fmt.Errorf("locker: list: %w", err)
+		return nil, fmt.Errorf("locker: list: %w", explain(err, table))
 	}
 	return rows, nil
 }
 
-// Break takes a lock away from the holder that a Row names, and wakes one that waits.
-// It returns false if that one does not hold it any more. The holder notices with its
-// next renewal; up to then both it and another one may work.
-func Break[D DB](ctx context.Context, db D, table string, r Row) (bool, error) {
-	d, name, err := openTable(db, table)
+// Revoke takes a lock away from the holder that a Row names, without giving it to anybody:
+// it is free when the holder has ended its work and released it, or at the end of its lease.
+// It returns false if that holder does not have it any more.
+//
+// A holder whose Run has lasted for a second, on a pool of pgx, hears of it at once; every
+// other one, and the Ruby gem, finds out with its next renewal. Holders of the gem do not
+// release a lock that they have lost.
+func Revoke[D DB](ctx context.Context, db D, table string, r Row) (bool, error) {
+	d, s, err := openStatements(db, table)
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("locker: revoke %q: %w", r.Key, err)
 	}
-	s, err := newStatements(nameOf(table))
-	if err != nil {
-		return false, fmt.Errorf("locker: break %q in %s: %w", r.Key, name, err)
+	if r.Revoked() {
+		return false, nil
 	}
 	var told sql.NullString
-	found, err := d.row(ctx, s.release, []any{r.Key, r.LockedBy, channel, topic(r.Key)}, &told)
+	found, err := d.row(ctx, s.revoke, []any{r.Key, r.LockedBy, revokedName(r.LockedBy), channel, noticeTopic(r.LockedBy)}, &told)
+	if err != nil {
+		return false, fmt.Errorf("locker: revoke %q: %w", r.Key, explain(err, table))
+	}
+	return found, nil
+}
+
+// Break frees the lock of the holder that a Row names, revoked or not, and wakes one that
+// waits. It returns false if that holder does not have it any more. The holder notices with
+// its next renewal; up to then both it and another one may work. Revoke does not have them
+// work side by side.
+func Break[D DB](ctx context.Context, db D, table string, r Row) (bool, error) {
+	d, s, err := openStatements(db, table)
 	if err != nil {
 		return false, fmt.Errorf("locker: break %q: %w", r.Key, err)
+	}
+	found, err := release(ctx, d, s, r.Key, r.LockedBy, revokedName(r.LockedBy))
+	if err != nil {
+		return false, fmt.Errorf("locker: break %q: %w", r.Key, explain(err, table))
 	}
 	return found, nil
 }
@@ -114,19 +138,30 @@ func Prune[D DB](ctx context.Context, db D, table string, idle time.Duration) (i
 		return 0, fmt.Errorf("locker: prune: idle %s must not be negative", idle)
 	}
 	statement := fmt.Sprintf(`WITH idle AS (
-			SELECT ctid FROM %[1]s WHERE key <> $1 AND locked_until < %[2]s - $2::float8 * interval '1 second'
+			SELECT ctid FROM %[1]s WHERE key <> $1 AND pg_catalog.timestamp_lt(locked_until, %[2]s - $2::float8 * interval '1 second')
 			LIMIT %[3]d FOR UPDATE SKIP LOCKED),
 		gone AS (DELETE FROM %[1]s WHERE ctid IN (SELECT ctid FROM idle) RETURNING sequence),
-		kept AS (INSERT INTO %[1]s AS l (key, sequence) SELECT $1, max(sequence) FROM gone HAVING count(*) > 0
+		kept AS (UPDATE %[1]s AS l SET sequence = GREATEST(l.sequence, g.sequence) FROM (SELECT max(sequence) AS sequence FROM gone) AS g
+			WHERE l.key = $1 AND g.sequence IS NOT NULL RETURNING %[4]s AS durable),
+		made AS (INSERT INTO %[1]s AS l (key, sequence) SELECT $1, max(sequence) FROM gone
+			HAVING count(*) > 0 AND NOT EXISTS (SELECT FROM %[1]s WHERE key = $1)
 			ON CONFLICT (key) DO UPDATE SET sequence = GREATEST(l.sequence, excluded.sequence)
 			RETURNING %[4]s AS durable)
-		SELECT (SELECT count(*) FROM gone), (SELECT durable FROM kept)`, name, now, pruneBatch, durable)
+		SELECT (SELECT count(*) FROM gone), (SELECT durable FROM kept), (SELECT durable FROM made)`, name, now, pruneBatch, durable)
 	var total int64
+	filled := false
 	for {
 		var n int64
-		var durable sql.NullString
-		if _, err := d.row(ctx, statement, []any{prunedKey, idle.Seconds()}, &n, &durable); err != nil {
-			return total, fmt.Errorf("locker: prune: %w", err)
+		var kept, made sql.NullString
+		_, err := d.row(ctx, statement, []any{prunedKey, idle.Seconds()}, &n, &kept, &made)
+		if missingValue(err) && !filled {
+			filled = true
+			if err = insertFilled(ctx, d, nameOf(table), prunedKey); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return total, fmt.Errorf("locker: prune: %w", explain(err, table))
 		}
 		if total += n; n < pruneBatch {
 			return total, nil
@@ -140,6 +175,14 @@ func openTable[D DB](db D, table string) (d database, name string, err error) {
 	}
 	name, err = quoteTable(nameOf(table))
 	return d, name, err
+}
+
+func openStatements[D DB](db D, table string) (d database, s statements, err error) {
+	if d, err = open(db); err != nil {
+		return nil, statements{}, err
+	}
+	s, err = newStatements(nameOf(table))
+	return d, s, err
 }
 
 func nameOf(table string) string {

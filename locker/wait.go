@@ -2,49 +2,80 @@ package locker
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
-// obtain takes the lock, and with Blocking waits for it. The first answer of the
-// database counts, whatever it is: an outage is ridden out by those who wait already.
-func (l *Lock) obtain(ctx context.Context) (bool, error) {
-	var timeout <-chan time.Time
+// obtain takes the lock, and with Blocking waits for it, and for a database that is away.
+func (l *Lock) obtain(ctx context.Context) (got bool, err error) {
+	limited := ctx
 	if l.o.BlockTimeout > 0 {
-		timer := time.NewTimer(l.o.BlockTimeout)
-		defer timer.Stop()
-		timeout = timer.C
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(ctx, l.o.BlockTimeout)
+		defer cancel()
 	}
-	got, err := l.Get(ctx)
-	if err != nil {
-		l.abandon(ctx)
-	}
-	if got || err != nil || !l.o.Blocking {
+	w := &waiting{lock: l}
+	defer func() {
+		if !got && w.unknown {
+			l.abandon(ctx)
+		}
+	}()
+	if got, err = w.ask(limited); got || !l.o.Blocking {
 		return got, err
 	}
-	w := subscribe(l.db, topic(l.key))
-	defer w.leave()
+	if err != nil && (ctx.Err() != nil || limited.Err() == nil && !passing(err)) {
+		return false, err
+	}
+	turns := subscribe(l.db, topic(l.key))
+	defer turns.leave()
 	for {
 		select {
-		case <-w.wake:
-			w.done = false
-		case <-timeout:
-			return false, nil
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
+		case <-turns.wake:
+			turns.done = false
+		case <-limited.Done():
+			if ctx.Err() != nil {
+				return false, context.Cause(ctx)
+			}
+			if w.answered {
+				return false, nil
+			}
+			return false, fmt.Errorf("locker: get %q: no answer within %s: %w", l.key, l.o.BlockTimeout, w.failed)
 		}
-		got, err := l.Get(ctx)
+		got, err := w.ask(limited)
 		switch {
 		case got:
-			w.done = true
+			turns.done = true
 			return true, nil
-		case ctx.Err() != nil:
-			l.abandon(ctx)
-			return false, context.Cause(ctx)
-		case err != nil && !passing(err):
+		case err != nil && limited.Err() == nil && !passing(err):
 			return false, err
 		}
-		w.done = err == nil
+		turns.done = err == nil
 	}
+}
+
+// waiting is what one that waits knows of its tries.
+type waiting struct {
+	lock *Lock
+	// answered: the database has said at least once who holds the lock.
+	answered bool
+	failed   error // of the last try
+	// unknown: the last try may have taken the lock.
+	unknown bool
+}
+
+// ask tries to take the lock.
+func (w *waiting) ask(ctx context.Context) (bool, error) {
+	got, err := w.lock.Get(ctx)
+	w.failed = err
+	if err == nil {
+		w.answered, w.unknown = true, false
+		return got, nil
+	}
+	w.unknown = w.unknown || !unsent(err)
+	if ctx.Err() == nil && passing(err) && w.lock.o.Blocking {
+		w.lock.o.tell(err)
+	}
+	return false, err
 }
 
 // abandon gives back what a Get without an answer may have taken.
