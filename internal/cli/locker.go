@@ -8,14 +8,17 @@ import (
 	"net"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/pglock"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/locker"
 )
@@ -88,11 +91,13 @@ func (a *app) withDatabase(c *cobra.Command, f *lockerFlags, do func(*pgxpool.Po
 
 // inDatabase opens a database.
 func inDatabase(ctx context.Context, url string, do func(*pgxpool.Pool) error) error {
-	config, err := pgxpool.ParseConfig(url)
+	config, err := pglock.ParseURL(url)
 	if err != nil { // its text may repeat parts of the password
 		return usage("Write postgres://user@host:5432/database; percent-encode special characters.", "the URL of the database is not valid")
 	}
 	config.MaxConns = lockerConns
+	// Each statement runs a few times only.
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectTimeout
 	}
@@ -144,8 +149,10 @@ func lockerProblem(err error) error {
 	_, connecting := errors.AsType[*pgconn.ConnectError](err)
 	_, network := errors.AsType[net.Error](err)
 	switch {
-	case server != nil && server.Code == missingTable:
-		p.exit, p.code, p.hint = exitUsage, "config", "Make the table with: resqued locker migrate"
+	case server != nil && slices.Contains([]string{missingTable, missingColumn, "42P10", "42883", "23502"}, server.Code):
+		p.exit, p.code = exitUsage, "config" // the text says what to do
+	case server != nil && server.Code == unknownParameter:
+		p.exit, p.code, p.hint = exitUsage, "config", "DATABASE_URL passes this parameter to the server, which does not know it; remove it."
 	case server != nil && (strings.HasPrefix(server.Code, "28") || server.Code == "3D000"):
 		p.exit, p.code, p.hint = exitUsage, "config", "See what DATABASE_URL names."
 	case connecting, network, errors.Is(err, context.DeadlineExceeded), errors.Is(err, io.ErrUnexpectedEOF),
@@ -155,7 +162,7 @@ func lockerProblem(err error) error {
 	return p
 }
 
-var holderText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^host:(\S+) pid:(\d+) guid:[0-9a-f]+$`) })
+var holderText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^host:(\S+) pid:(\d+) guid:[0-9a-f]+( revoked)?$`) })
 
 // holderName shortens the identifier of a holder, that of the gem or ours.
 func holderName(id string) string {

@@ -24,6 +24,8 @@ const postgresPatience = 3 * time.Second
 const (
 	missingTable  = "42P01"
 	missingColumn = "42703"
+	// unknownParameter: the server has no such setting.
+	unknownParameter = "42704"
 )
 
 // postgresLocks returns the locks in the database that url names, and whether they are

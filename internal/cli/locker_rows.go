@@ -14,9 +14,13 @@ import (
 // defaultIdle is how long a row is kept unless prune is told otherwise.
 const defaultIdle = 24 * time.Hour
 
+// maxKeyCell bounds a key in a table, in bytes; -o wide shows all of it.
+const maxKeyCell = 40
+
 // The states of a row.
 const (
 	rowHeld    = "held"
+	rowRevoked = "revoked"
 	rowExpired = "expired"
 	rowFree    = "free"
 )
@@ -43,6 +47,9 @@ func viewRow(r locker.Row) rowView {
 	}
 	if r.Held() {
 		v.State, v.TTLS = rowHeld, new(int64(r.Left/time.Second))
+		if r.Revoked() {
+			v.State = rowRevoked
+		}
 	}
 	if !r.LockedAt.IsZero() {
 		v.AgeS = new(int64(r.Age / time.Second))
@@ -87,7 +94,11 @@ func (a *app) printRows(rows []locker.Row) error {
 		if v.TTLS != nil {
 			left = age(r.Left)
 		}
-		l.add(r.Key, v, r.Key, v.State, holderName(r.LockedBy), old, left, fmt.Sprint(r.Sequence), r.LockedBy)
+		key := r.Key
+		if a.flags.output != outWide { // one long key must not push the columns of all others away
+			key = wire.Printable(key, maxKeyCell)
+		}
+		l.add(r.Key, v, key, v.State, holderName(r.LockedBy), old, left, fmt.Sprint(r.Sequence), r.LockedBy)
 	}
 	if len(rows) == 0 && a.flags.output == outTable {
 		a.note("no locks")
@@ -96,12 +107,13 @@ func (a *app) printRows(rows []locker.Row) error {
 }
 
 func (a *app) lockerReleaseCommand(f *lockerFlags) *cobra.Command {
-	var force bool
+	var force, now bool
 	c := &cobra.Command{
 		Use: "release KEY", Short: "release a lock whose holder is gone, or with --force any",
 		Long: `Release a lock: one whose lease is over, or, with --force, one that is held. Its
-holder finds out with its next renewal, and its command is killed then; up to that
-moment another one may run beside it.
+holder is told, and its command ended; the next one gets the lock when that is done, or
+at the end of the lease. With --now the next one gets it at once, and may run beside a
+holder that still works: for one that is known to be dead.
 
 Exit codes: 1 it is held, 4 there is no such lock.`,
 		Args: exactly(1, "a key"),
@@ -119,11 +131,14 @@ Exit codes: 1 it is held, 4 there is no such lock.`,
 				case r.LockedBy == "":
 					a.note("%q is free", key)
 					return nil
-				case r.Held() && !force:
+				case r.Held() && !force && !now:
 					return &problem{
 						exit: exitFailed, code: "held", hint: "--force releases it while its holder works.",
 						lines: []string{fmt.Sprintf("%q is held by %s for %s more", key, holderName(r.LockedBy), age(r.Left))},
 					}
+				}
+				if r.Held() && !now {
+					return a.revoke(c, pool, f.table, r, key)
 				}
 				done, err := locker.Break(c.Context(), pool, f.table, r)
 				switch {
@@ -141,8 +156,27 @@ Exit codes: 1 it is held, 4 there is no such lock.`,
 			})
 		},
 	}
-	c.Flags().BoolVar(&force, "force", false, "release a lock that is held")
+	c.Flags().BoolVar(&force, "force", false, "release a lock that is held, when its holder has ended")
+	c.Flags().BoolVar(&now, "now", false, "release a lock that is held, while its holder may work")
 	return c
+}
+
+// revoke takes a lock from its holder, and leaves it to that one's end.
+func (a *app) revoke(c *cobra.Command, pool *pgxpool.Pool, table string, r locker.Row, key string) error {
+	if !r.Revoked() {
+		done, err := locker.Revoke(c.Context(), pool, table, r)
+		if err != nil {
+			return err
+		}
+		if !done {
+			return &problem{exit: exitFailed, code: "changed", lines: []string{fmt.Sprintf("%q has another holder by now: look again", key)}}
+		}
+	}
+	a.note("%s, which held %q, is told to end; the lock is free when it has, or in %s", holderName(r.LockedBy), key, age(r.Left))
+	if a.flags.quiet {
+		return nil
+	}
+	return a.printText("revoked " + key + "\n")
 }
 
 func (a *app) lockerPruneCommand(f *lockerFlags) *cobra.Command {

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -50,15 +51,38 @@ started; 70 the lock was stolen, 75 the lock was not obtained.`,
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			o.Table = f.table
+			if err := checkLease(&o); err != nil {
+				return err
+			}
 			return a.lockerRun(c, f, o, args[0], args[1:])
 		},
 	}
 	flags := c.Flags()
 	flags.BoolVar(&o.Blocking, "blocking", false, "wait until the lock is free")
-	flags.DurationVar(&o.BlockTimeout, "block-timeout", 0, "wait no longer than this (0: for ever)")
+	flags.DurationVar(&o.BlockTimeout, "block-timeout", 0, "wait no longer than this (0: for ever); needs --blocking")
 	flags.DurationVar(&o.LockFor, "lock-for", locker.DefaultLockFor, "how long the lock stays when its holder dies")
-	flags.DurationVar(&o.RenewEvery, "renew-every", locker.DefaultRenewEvery, "time between two renewals")
+	flags.DurationVar(&o.RenewEvery, "renew-every", 0, "time between two renewals (default a third of --lock-for)")
 	return c
+}
+
+// checkLease fills in what was not said, and refuses what does not fit, by the flags' names.
+func checkLease(o *locker.Options) error {
+	if o.RenewEvery == 0 {
+		o.RenewEvery = o.LockFor / 3
+	}
+	switch {
+	case o.LockFor <= 0:
+		return usage("", "--lock-for %s: must be greater than 0", o.LockFor)
+	case o.RenewEvery <= 0:
+		return usage("", "--renew-every %s: must be greater than 0", o.RenewEvery)
+	case o.RenewEvery >= o.LockFor:
+		return usage("", "--renew-every %s: must be less than --lock-for %s", o.RenewEvery, o.LockFor)
+	case o.BlockTimeout < 0:
+		return usage("", "--block-timeout %s: must not be negative", o.BlockTimeout)
+	case o.BlockTimeout > 0 && !o.Blocking:
+		return usage("", "--block-timeout %s: has no effect without --blocking", o.BlockTimeout)
+	}
+	return nil
 }
 
 func (a *app) lockerRun(c *cobra.Command, f *lockerFlags, o locker.Options, key string, command []string) error {
@@ -66,6 +90,9 @@ func (a *app) lockerRun(c *cobra.Command, f *lockerFlags, o locker.Options, key 
 		return cannotStart(command[0], err)
 	}
 	return a.withDatabase(c, f, func(pool *pgxpool.Pool) error {
+		if o.Blocking {
+			o.OnError = a.sayOnce()
+		}
 		l, err := locker.New(pool, key, o)
 		if err != nil {
 			return usage("", "%s", strings.TrimPrefix(err.Error(), "locker: "))
@@ -97,6 +124,15 @@ func (a *app) lockerRun(c *cobra.Command, f *lockerFlags, o locker.Options, key 
 		}
 		return a.lockerOutcome(ctx, r, key, ran, err)
 	})
+}
+
+// sayOnce returns what says the first error that is ridden out: the others are mostly the
+// same.
+func (a *app) sayOnce() func(error) {
+	var once sync.Once
+	return func(err error) {
+		once.Do(func() { a.warn("trying again: %s", strings.Join(strings.Fields(err.Error()), " ")) })
+	}
 }
 
 func cannotStart(program string, err error) error {

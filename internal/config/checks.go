@@ -128,6 +128,10 @@ func (l *loader) warnOfLocks() {
 	c, sources := &l.result.Config, l.result.Sources
 	if l.ok("locketed_queues") && len(c.LocketedQueues) == 0 {
 		for _, key := range []string{"heartbeat_frequency", "job_lock_duration", "job_lock_key", "on_lock_lost"} {
+			// It is also the lease of class locks in PostgreSQL, which Go handlers may have, too.
+			if key == "job_lock_duration" && c.DatabaseURL != "" {
+				continue
+			}
 			if sources[key].Kind != FromDefault {
 				l.warn(key, "no_effect", fmt.Sprintf("%s (%s) has no effect: locketed_queues (%s) is empty, so that no job takes a job lock.",
 					key, sources[key], sources["locketed_queues"]))

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -11,7 +12,8 @@ import (
 // any kind.
 const databaseVariable = "DATABASE_URL"
 
-var databaseSchemes = []string{"postgres", "postgresql"}
+// databaseSchemes are those that ActiveRecord takes for PostgreSQL.
+var databaseSchemes = []string{"postgres", "postgresql", "postgis"}
 
 func databaseURL() kind {
 	return kind{
@@ -72,7 +74,7 @@ func checkDatabaseURL(text string) error {
 		return errors.New("must not hold control characters; percent-encode them in a password")
 	case !found:
 		return errors.New("not a URL; write postgres://user@host:5432/database")
-	case scheme != databaseSchemes[0] && scheme != databaseSchemes[1]:
+	case !slices.Contains(databaseSchemes, scheme):
 		return fmt.Errorf("is not of PostgreSQL; write %s://user@host:5432/database", databaseSchemes[0])
 	}
 	return nil

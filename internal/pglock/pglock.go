@@ -52,9 +52,9 @@ type Store struct {
 
 // Open returns the store of a database.
 func Open(cfg Config) (*Store, error) {
-	parsed, err := pgxpool.ParseConfig(cfg.URL)
-	if err != nil { // its text may repeat parts of the password
-		return nil, errors.New("database_url is not valid; write postgres://user@host:5432/database, special characters percent-encoded")
+	parsed, err := ParseURL(cfg.URL)
+	if err != nil {
+		return nil, err
 	}
 	c := parsed.ConnConfig
 	if parsed.MaxConns = conns; c.ConnectTimeout == 0 || c.ConnectTimeout > connectFor {
@@ -219,9 +219,6 @@ func (e *brokenError) Unwrap() error { return e.error }
 // LockBroken tells package locket that somebody has to repair something.
 func (e *brokenError) LockBroken() bool { return true }
 
-// missingTable is the state of an error about a table that does not exist.
-const missingTable = "42P01"
-
 // broken marks an error of the server's that means the same tomorrow: a missing table,
 // a missing right, text that it cannot store or index.
 func broken(err error) error {
@@ -229,11 +226,8 @@ func broken(err error) error {
 		error
 		SQLState() string
 	}](err)
-	if !ok || len(server.SQLState()) != 5 || !slices.Contains([]string{"22", "3F", "42", "54"}, server.SQLState()[:2]) {
+	if !ok || len(server.SQLState()) != 5 || !slices.Contains([]string{"22", "23", "3F", "42", "54"}, server.SQLState()[:2]) {
 		return err
-	}
-	if server.SQLState() == missingTable {
-		err = fmt.Errorf("%w; make the table with: resqued locker migrate", err)
 	}
 	return &brokenError{err}
 }
