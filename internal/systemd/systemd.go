@@ -4,20 +4,24 @@ package systemd
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/coreos/go-systemd/v22/daemon"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 )
 
+// sendPatience bounds one message. The socket of a service manager that does not read is
+// full after some hundred of them, and the loop that sends them must go on.
+const sendPatience = 50 * time.Millisecond
+
 // Config holds what systemd has put into the environment of this process.
 type Config struct {
-	// Socket is NOTIFY_SOCKET; empty = nobody listens. It only switches the
-	// notifier on: the address itself is read where it stands.
+	// Socket is NOTIFY_SOCKET, the path of a socket or, with an @ in front, the name of an
+	// abstract one; empty = nobody listens.
 	Socket string
 	// WatchdogUSec and WatchdogPID are WATCHDOG_USEC and WATCHDOG_PID.
 	WatchdogUSec, WatchdogPID string
@@ -40,7 +44,7 @@ func New(cfg Config, log *zap.Logger) *Notifier {
 func (n *Notifier) Enabled() bool { return n.cfg.Socket != "" }
 
 // Ready ends a start or a reload.
-func (n *Notifier) Ready() { n.send(daemon.SdNotifyReady) }
+func (n *Notifier) Ready() { n.send("READY=1") }
 
 // Status shows text in systemctl status. The same text is not sent twice.
 func (n *Notifier) Status(text string) {
@@ -51,7 +55,7 @@ func (n *Notifier) Status(text string) {
 }
 
 // Stopping begins the end.
-func (n *Notifier) Stopping() { n.send(daemon.SdNotifyStopping) }
+func (n *Notifier) Stopping() { n.send("STOPPING=1") }
 
 // Reloading begins a reload; Ready ends it.
 func (n *Notifier) Reloading() {
@@ -60,7 +64,7 @@ func (n *Notifier) Reloading() {
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
 		panic(err) // every Linux has this clock
 	}
-	n.send(fmt.Sprintf("%s\nMONOTONIC_USEC=%d", daemon.SdNotifyReloading, ts.Nano()/1000))
+	n.send(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", ts.Nano()/1000))
 }
 
 // ExtendTimeout asks that a start or a stop which takes longer is given d more,
@@ -70,7 +74,7 @@ func (n *Notifier) ExtendTimeout(d time.Duration) {
 }
 
 // Watchdog is a sign of life. It must come more often than WatchdogInterval.
-func (n *Notifier) Watchdog() { n.send(daemon.SdNotifyWatchdog) }
+func (n *Notifier) Watchdog() { n.send("WATCHDOG=1") }
 
 // WatchdogInterval returns how long this process may be silent before it is
 // taken for hung; 0 = for ever.
@@ -96,9 +100,24 @@ func (n *Notifier) send(message string) {
 	if !n.Enabled() {
 		return
 	}
-	_, err := daemon.SdNotify(false, message)
+	err := n.deliver(message)
 	if err != nil && !n.failed {
 		n.log.Warn("the service manager cannot be told", zap.Error(err))
 	}
 	n.failed = err != nil
+}
+
+// deliver sends one message over a connection of its own, so that a service manager which
+// was executed again meanwhile is met, too.
+func (n *Notifier) deliver(message string) error {
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: n.cfg.Socket, Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetWriteDeadline(time.Now().Add(sendPatience)); err != nil {
+		return err
+	}
+	_, err = conn.Write([]byte(message))
+	return err
 }

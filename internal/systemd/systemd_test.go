@@ -14,14 +14,12 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// listen plays the service manager. Its address goes into the environment, so
-// these tests run one after another.
+// listen plays the service manager.
 func listen(t *testing.T, address string) (*Notifier, func() string) {
 	t.Helper()
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: address, Net: "unixgram"})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	t.Setenv("NOTIFY_SOCKET", address)
 	n := New(Config{Socket: address}, zap.NewNop())
 	return n, func() string {
 		require.NoError(t, conn.SetReadDeadline(time.Now().Add(30*time.Second)))
@@ -59,19 +57,18 @@ func TestNotifier(t *testing.T) {
 	}
 
 	t.Run("nobody listening is no error, and is said once", func(t *testing.T) {
-		t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "gone"))
 		core, logs := observer.New(zap.InfoLevel)
-		n := New(Config{Socket: "x"}, zap.New(core))
+		n := New(Config{Socket: filepath.Join(t.TempDir(), "gone")}, zap.New(core))
 		n.Ready()
 		n.Watchdog()
 		require.Equal(t, 1, logs.Len())
 	})
 
 	t.Run("without a service manager nothing is sent", func(t *testing.T) {
-		_, next := listen(t, filepath.Join(t.TempDir(), "notify"))
+		on, next := listen(t, filepath.Join(t.TempDir(), "notify"))
 		off := New(Config{}, zap.NewNop())
 		off.Ready()
-		New(Config{Socket: "x"}, zap.NewNop()).Stopping()
+		on.Stopping()
 		require.Equal(t, "STOPPING=1", next())
 	})
 }
@@ -93,4 +90,20 @@ func TestWatchdogInterval(t *testing.T) {
 			require.Equal(t, c.want, New(c.cfg, zap.NewNop()).WatchdogInterval())
 		})
 	}
+}
+
+func TestServiceManagerThatDoesNotRead(t *testing.T) {
+	address := filepath.Join(t.TempDir(), "notify")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: address, Net: "unixgram"})
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	core, seen := observer.New(zap.WarnLevel)
+	n := New(Config{Socket: address}, zap.New(core))
+	for range 10_000 {
+		n.Watchdog()
+		if seen.Len() > 0 {
+			break
+		}
+	}
+	require.Equal(t, "the service manager cannot be told", seen.All()[0].Message)
 }
