@@ -69,6 +69,7 @@ func (a *app) runDev(c *cobra.Command, demo bool) error {
 		return err
 	}
 	log := a.daemonLog(c, r, r.LogLevel)
+	defer func() { _ = log.Sync() }()
 	for _, w := range r.Warnings {
 		a.warn("%s", w.Message)
 	}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/resqued/resqued/internal/logqueue"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -23,12 +24,19 @@ const maxLogValue = 8 << 10
 // newLogger returns a logger for f in one of three forms: text for a person at
 // a terminal, text with priorities for the journal, JSON lines for everything
 // else. Format "text" and "json" ask for one whatever f is.
+//
+// Logging never waits for the reader of f: see logqueue. Before its process ends, Sync
+// writes what waits.
 func newLogger(f *os.File, format, level string) *zap.Logger {
 	var min zapcore.Level
 	if err := min.Set(level); err != nil {
 		min = zapcore.InfoLevel
 	}
 	journal := isJournal(f, os.Getenv("JOURNAL_STREAM"))
+	var log *zap.Logger
+	out := logqueue.New(f, 0, func(lines int) {
+		log.Warn("lines of this log were dropped, because nothing read it for a while", zap.Int("lines", lines))
+	})
 	var core zapcore.Core
 	switch {
 	case format == "json", format != "text" && !journal && !isTerminal(f):
@@ -37,11 +45,11 @@ func newLogger(f *os.File, format, level string) *zap.Logger {
 			EncodeTime: zapcore.RFC3339NanoTimeEncoder, EncodeLevel: zapcore.CapitalLevelEncoder,
 			EncodeDuration: zapcore.StringDurationEncoder, EncodeName: zapcore.FullNameEncoder,
 		})
-		core = zapcore.NewCore(encoder, zapcore.Lock(f), min)
+		core = zapcore.NewCore(encoder, out, min)
 	default:
-		core = &textCore{LevelEnabler: min, out: zapcore.Lock(f), journal: journal}
+		core = &textCore{LevelEnabler: min, out: out, journal: journal}
 	}
-	log := zap.New(core)
+	log = zap.New(core)
 	store.SetLogger(func(text string) { log.Debug("redis client", zap.String("text", text)) })
 	return log
 }
@@ -102,8 +110,8 @@ func (c *textCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	return err
 }
 
-// Sync has nothing to do: nothing is buffered.
-func (c *textCore) Sync() error { return nil }
+// Sync writes what waits for the reader of the log.
+func (c *textCore) Sync() error { return c.out.Sync() }
 
 // priority is syslog's number for a level, as the journal reads it.
 func priority(l zapcore.Level) string {

@@ -44,6 +44,7 @@ func (a *app) work(c *cobra.Command) error {
 		return err
 	}
 	log := a.daemonLog(c, r, r.LogLevel)
+	defer func() { _ = log.Sync() }()
 	for _, w := range append(r.Warnings, a.unhandled(r)...) {
 		log.Warn(w.Message, zap.String("key", w.Key))
 	}

@@ -59,6 +59,7 @@ func runWorker(handlers *resqued.Handlers) int {
 		return workerFailed(newLogger(os.Stderr, "auto", "info"), exitConfig, fmt.Errorf("configuration from the master: %w", err))
 	}
 	log := newLogger(os.Stderr, h.Config.LogFormat, h.Config.LogLevel).With(zap.Int("pid", os.Getpid()))
+	defer func() { _ = log.Sync() }()
 	w, err := newWorker(h, handlers, conn, received, log)
 	if err != nil {
 		return workerFailed(log, exitConfig, err)
@@ -78,6 +79,7 @@ func runWorker(handlers *resqued.Handlers) int {
 
 func workerFailed(log *zap.Logger, code int, err error) int {
 	log.Error("worker process ends", zap.Error(err), zap.Int("exit", code))
+	_ = log.Sync() // some callers end the process next
 	return code
 }
 

@@ -263,9 +263,8 @@ func (m *Master) kill(w *worker, why string) {
 		return
 	}
 	w.killed, w.cause = true, why
-	m.log.Warn("killing a worker process", zap.String("proc", w.proc), zap.Int("pid", w.child.PID()), zap.String("because", why))
-	if err := w.child.Kill(); err != nil {
-		m.log.Debug("kill", zap.String("proc", w.proc), zap.Error(err))
-	}
+	// Locks depend on it; everything else can wait.
+	err := w.child.Kill()
 	m.strike(w) // after that: from here on it starts nothing more
+	m.log.Warn("killing a worker process", zap.String("proc", w.proc), zap.Int("pid", w.child.PID()), zap.String("because", why), zap.Error(err))
 }
