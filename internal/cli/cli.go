@@ -79,7 +79,7 @@ func (a *app) listen() {
 	}
 	if slices.Contains(args, "work") || slices.Contains(args, "dev") {
 		a.received, a.hush = signals.Listen()
-		proc.SetTitle("resqued: master: starting")
+		proc.SetTitle(proc.TitleOf + "master: starting")
 	}
 }
 

@@ -256,7 +256,7 @@ func workerText(id string) string {
 	if err != nil || !name.Ours {
 		return id
 	}
-	return fmt.Sprintf("%s/%d.%d:%d", name.Host, name.Slot, name.Thread, name.PID)
+	return fmt.Sprintf("%s:%d.%d.%d", name.Host, name.PID, name.Slot, name.Thread)
 }
 
 // ttl says when the lock goes by itself.

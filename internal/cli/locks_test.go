@@ -33,7 +33,7 @@ func newLockFixture(t *testing.T) *lockFixture {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	f.store = s
-	require.NoError(t, s.Register(t.Context(), store.Registration{Proc: "p1", Workers: []string{"web-1/0.3:9120:q"}}))
+	require.NoError(t, s.Register(t.Context(), store.Registration{Proc: "p1", Workers: []string{"web-1~resqued:9120.0.3-k2f9:q:,q"}}))
 	return f
 }
 
@@ -43,7 +43,7 @@ func (f *lockFixture) reserve(payload string) store.Reserved {
 	_, err := f.store.Push(f.t.Context(), "q", []byte(payload))
 	require.NoError(f.t, err)
 	reply, err := f.store.Exchange(f.t.Context(), store.ExchangeRequest{
-		Proc: "p1", Wants: []store.Want{{Token: redistest.Unique(), Worker: "web-1/0.3:9120:q"}}, Queues: []store.Queue{{Name: "q", Locked: true}},
+		Proc: "p1", Wants: []store.Want{{Token: redistest.Unique(), Worker: "web-1~resqued:9120.0.3-k2f9:q:,q"}}, Queues: []store.Queue{{Name: "q", Locked: true}},
 	})
 	require.NoError(f.t, err)
 	require.Len(f.t, reply.Jobs, 1)
@@ -70,17 +70,17 @@ func TestLocksOfRunningJobs(t *testing.T) {
 		require.NoError(t, f.redis.Set(t.Context(), f.ns+":lock:Sync:42", "1000:resqued:p1#"+job.Token, 0).Err())
 		exit, out, _ := f.run("locks")
 		require.Zero(t, exit)
-		require.Regexp(t, `(?m)^locket   locket:job_locks:Sync\[42\]  web-1/0\.3:9120 Sync  (<1s|\d+s)  +\d+s  held$`, out)
-		require.Regexp(t, `(?m)^timeout  lock:Sync:42 +web-1/0\.3:9120 Sync  (<1s|\d+s)  +past  expired$`, out)
+		require.Regexp(t, `(?m)^locket   locket:job_locks:Sync\[42\]  web-1:9120\.0\.3 Sync  (<1s|\d+s)  +\d+s  held$`, out)
+		require.Regexp(t, `(?m)^timeout  lock:Sync:42 +web-1:9120\.0\.3 Sync  (<1s|\d+s)  +past  expired$`, out)
 		_, out, _ = f.run("locks", "show", "Sync[42]")
 		for _, line := range []string{
-			"worker   web-1/0.3:9120:q", "process  p1", "token    " + job.Token, "queue    q", "class    Sync", "args     [42]",
+			"worker   web-1~resqued:9120.0.3-k2f9:q:,q", "process  p1", "token    " + job.Token, "queue    q", "class    Sync", "args     [42]",
 			fmt.Sprintf("fence    %d", job.Fence), "value    resqued:p1#" + job.Token,
 		} {
 			require.Contains(t, out, line+"\n")
 		}
 		_, out, _ = f.run("locks", "show", "Sync[42]", "-o", "json")
-		require.Regexp(t, fmt.Sprintf(`"holder":"web-1/0\.3:9120:q","age_s":\d+,"ttl_s":\d+,"state":"held","expires_s":null,`+
+		require.Regexp(t, fmt.Sprintf(`"holder":"web-1~resqued:9120\.0\.3-k2f9:q:,q","age_s":\d+,"ttl_s":\d+,"state":"held","expires_s":null,`+
 			`"class":"Sync","args":\[42\],"queue":"q".*"fence":%d,"payload"`, job.Fence), out)
 	})
 	t.Run("a lock whose job runs is kept, and it is said how to end the job", func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestLocksOfRunningJobs(t *testing.T) {
 		exit, out, errs := f.run("locks", "release", "Sync[42]")
 		require.Equal(t, exitFailed, exit)
 		require.Empty(t, out)
-		require.Regexp(t, `lock "locket:job_locks:Sync\[42\]" is held by Sync\[42\], running for (<1s|\d+s) as web-1/0\.3:9120; resqued jobs kill p1/\d+ kills it`, errs)
+		require.Regexp(t, `lock "locket:job_locks:Sync\[42\]" is held by Sync\[42\], running for (<1s|\d+s) as web-1:9120\.0\.3; resqued jobs kill p1/\d+ kills it`, errs)
 		require.EqualValues(t, 1, f.redis.Exists(t.Context(), job.LockKey).Val())
 
 		exit, out, errs = f.run("locks", "release", "--force", "Sync[42]")

@@ -25,6 +25,7 @@ import (
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/systemd"
 	"github.com/resqued/resqued/internal/ticker"
+	"github.com/resqued/resqued/internal/wire"
 )
 
 // served is what a master is made of.
@@ -165,7 +166,7 @@ func masterConfig(c config.Config, dev *devMode, handlers *resqued.Handlers) (ma
 
 // moverConfig turns a configuration into that of what moves delayed jobs.
 func moverConfig(c config.Config, self proc.Identity) schedule.Config {
-	return schedule.Config{Unique: uniqueOf(c), Worker: fmt.Sprintf("%s/master:%d:delayed", self.Host, os.Getpid()), FailureLists: c.FailureLists()}
+	return schedule.Config{Unique: uniqueOf(c), Worker: wire.MasterID(self.Host, os.Getpid(), "delayed"), FailureLists: c.FailureLists()}
 }
 
 // uniqueQueues are those that the master brings back in step: none if they are strict.
@@ -192,7 +193,7 @@ func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifie
 		defer close(done)
 		err = redis.WaitReady(ctx, func(err error, wait time.Duration) {
 			log.Warn("waiting for redis", zap.Error(err), zap.Duration("next_try", wait))
-			proc.SetTitle("resqued: master: waiting for redis")
+			proc.SetTitle(proc.TitleOf + "master: waiting for redis")
 			notifier.Status("waiting for redis at " + redis.Where())
 			notifier.ExtendTimeout(wait + 30*time.Second)
 		})

@@ -67,7 +67,7 @@ func (m *Master) isolate() {
 		return
 	}
 	s.number = m.cfg.Slots // none of those that are kept filled
-	w, err := m.launch(s, m.cfg, m.gen, "resqued: worker for a suspect")
+	w, err := m.launch(s, m.cfg, m.gen, proc.TitleOf+"worker for a suspect")
 	if err != nil {
 		return
 	}

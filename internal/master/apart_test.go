@@ -19,7 +19,7 @@ func took(left int) proc.Message { return proc.Message{Type: proc.Apart, Suspect
 func (f *fixture) isolated(left int) *fakeChild {
 	f.t.Helper()
 	c := f.newest()
-	require.Equal(f.t, "resqued: worker for a suspect", c.spec.Title)
+	require.Equal(f.t, "resqued (resque-3): worker for a suspect", c.spec.Title)
 	require.Equal(f.t, []string{"welcome running alone"}, c.hello())
 	c.ready()
 	c.say(took(left))
@@ -140,7 +140,7 @@ func TestApart(t *testing.T) {
 		f := setup(t)
 		up := f.up(2)
 		f.redis.hold(up[0].spec.Proc, reserved("a", 0), reserved("b", 0))
-		up[0].say(proc.Message{Type: proc.Tainted, Tokens: []string{"a"}, Reason: "resqued: job timed out"})
+		up[0].say(proc.Message{Type: proc.Tainted, Tokens: []string{"a"}, Reason: "resqued (resque-3): job timed out"})
 		f.redis.hold(up[1].spec.Proc, reserved("c", 2))
 		f.redis.set(func() { f.redis.orphans = []string{up[1].spec.Proc} })
 		f.wait(roundEvery * 2)
@@ -226,6 +226,6 @@ func TestApart(t *testing.T) {
 		up[1].crash()
 		f.wait(time.Second)
 		require.Empty(t, c.told())
-		require.True(t, strings.HasPrefix(f.sys.title(), "resqued: master: running, 0 of 2 workers, 1 suspect apart"), f.sys.title())
+		require.True(t, strings.HasPrefix(f.sys.title(), "resqued (resque-3): master: running, 0 of 2 workers, 1 suspect apart"), f.sys.title())
 	})
 }

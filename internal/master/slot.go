@@ -128,7 +128,7 @@ func (m *Master) spawn(s *slot, old *worker) {
 		m.roll.tried = true
 		cfg, gen = m.roll.cfg, m.roll.gen
 	}
-	w, err := m.launch(s, cfg, gen, fmt.Sprintf("resqued: worker %d of %d", s.number+1, cfg.Slots))
+	w, err := m.launch(s, cfg, gen, fmt.Sprintf(proc.TitleOf+"worker %d of %d", s.number+1, cfg.Slots))
 	if err != nil {
 		if gen != m.gen {
 			m.abortRoll(err.Error())

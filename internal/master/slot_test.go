@@ -31,7 +31,7 @@ func TestStart(t *testing.T) {
 		require.Zero(t, f.systemd.count("ready"))
 		first.say(proc.Message{Type: proc.Ready})
 		require.Equal(t, 2, f.spawned())
-		require.Equal(t, "resqued: worker 2 of 2", f.newest().spec.Title)
+		require.Equal(t, "resqued (resque-3): worker 2 of 2", f.newest().spec.Title)
 		require.Equal(t, 1, f.systemd.count("ready"))
 		f.up(1)
 		require.Equal(t, 2, f.spawned())

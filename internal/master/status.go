@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
 )
@@ -35,7 +36,7 @@ type told struct {
 func (m *Master) tell() {
 	if text := m.status(); text != m.told.text && (m.state != m.told.state || m.due(m.told.at.Add(tellEvery))) {
 		m.told.text, m.told.state, m.told.at = text, m.state, m.now
-		m.d.System.SetTitle("resqued: master: " + text)
+		m.d.System.SetTitle(proc.TitleOf + "master: " + text)
 		m.d.Notifier.Status(text)
 	}
 	if m.watchdog > 0 && m.every(&m.told.pinged, m.watchdog/3) {

@@ -15,13 +15,13 @@ func TestStatus(t *testing.T) {
 
 	bubble(t, "title and status follow the state at once, and numbers every second", func(t *testing.T) {
 		f := setup(t)
-		require.Equal(t, "resqued: master: starting, 0 of 2 workers ready", f.sys.title())
+		require.Equal(t, "resqued (resque-3): master: starting, 0 of 2 workers ready", f.sys.title())
 		up := f.up(2)
 		f.wait(time.Second)
 		up[0].say(proc.Message{Type: proc.Beat, Busy: 3, Done: 1200})
 		up[1].say(proc.Message{Type: proc.Beat, Busy: 2, Done: 4})
 		f.wait(time.Second)
-		require.Equal(t, "resqued: master: running, 2 workers, 5/8 busy, 1,204 done", f.sys.title())
+		require.Equal(t, "resqued (resque-3): master: running, 2 workers, 5/8 busy, 1,204 done", f.sys.title())
 		require.Equal(t, 1, f.systemd.count("status running, 2 workers, 5/8 busy, 1,204 done"))
 		before := f.systemd.count("status")
 		for n := range 50 {

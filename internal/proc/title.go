@@ -11,6 +11,11 @@ import (
 // comm is the short name that top and killall know.
 const comm = "resqued"
 
+// TitleOf is what the title of each of our processes begins with. Ruby's Resque takes a
+// process for a worker, whose id must not be removed, if its command line has "resque-" and
+// a digit in it.
+const TitleOf = "resqued (resque-3): "
+
 // title is the memory that the kernel shows as this process's command line.
 var title struct {
 	sync.Mutex

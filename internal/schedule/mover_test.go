@@ -117,11 +117,11 @@ func TestMoverLooks(t *testing.T) {
 	t.Run("what is no job is recorded as failed", func(t *testing.T) {
 		t.Parallel()
 		f := &fake{answers: []func() (store.Due, error){due(store.Due{Misfits: []store.Misfit{{Item: []byte("bad \xff")}, {Item: []byte(`{"class":"A","args":[]}`)}}})}}
-		play(t, f, schedule.Config{Worker: "h/master:7:delayed"}, 50*ms)
+		play(t, f, schedule.Config{Worker: "h~resqued:7:delayed"}, 50*ms)
 		require.Len(t, f.filed, 2)
 		require.Contains(t, f.filed[0], `"class":"Resqued::InvalidPayload"`)
 		require.Contains(t, f.filed[1], `"payload":{"class":"A","args":[]},"exception":"Resqued::InvalidDelayedJob"`)
-		require.Contains(t, f.filed[1], `"worker":"h/master:7:delayed"`)
+		require.Contains(t, f.filed[1], `"worker":"h~resqued:7:delayed"`)
 		f = &fake{fail: errors.New("failed is no list"), answers: []func() (store.Due, error){due(store.Due{More: true, Misfits: []store.Misfit{{Item: []byte("x")}}})}}
 		logged, _ := play(t, f, schedule.Config{}, 50*ms)
 		require.Len(t, f.asked, 1, "it does not try all the time")

@@ -18,7 +18,7 @@ func TestEncodeFailure(t *testing.T) {
 		Exception: "*fs.PathError",
 		Error:     "open \"/x\\y\":\n\t\x1b[31mno such file & <none>",
 		Backtrace: []string{"mail.go:12:in 'main.send'", "mail.go:4:in 'main.main'"},
-		Worker:    WorkerID("web-1", 0, 3, 9120, []string{"critical", "mail"}),
+		Worker:    WorkerID("p", "web-1", 0, 3, 9120, []string{"critical", "mail"}),
 		Queue:     "mail",
 	}
 	require.Equal(t, string(golden(t, "failure.json")), string(f.Encode()))
@@ -46,7 +46,7 @@ func TestEncodeFailure(t *testing.T) {
 		t.Parallel()
 		f := Failure{
 			FailedAt: example, Payload: []byte("not json\xff"), Exception: "Resqued::InvalidPayload",
-			Worker: WorkerID("web-1", 0, 0, 9120, nil), Queue: "mail", RetriedAt: "2026/11/20 10:00:00 EST",
+			Worker: WorkerID("p", "web-1", 0, 0, 9120, nil), Queue: "mail", RetriedAt: "2026/11/20 10:00:00 EST",
 		}
 		record := f.Encode()
 		require.Equal(t, string(golden(t, "failure-invalid.json")), string(record))

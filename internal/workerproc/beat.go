@@ -231,7 +231,7 @@ func (p *Process) report() {
 	if p.name.Alone {
 		who = "worker for a suspect"
 	}
-	proc.SetTitle(fmt.Sprintf("resqued: %s: %s, %d/%d busy, %d%s done",
+	proc.SetTitle(fmt.Sprintf(proc.TitleOf+"%s: %s, %d/%d busy, %d%s done",
 		who, p.state, len(p.jobs), p.cfg.Threads, p.done, quota))
 	if p.state != signals.Running || p.asked {
 		return

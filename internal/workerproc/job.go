@@ -317,7 +317,7 @@ func (p *Process) tell(j *job, out thread.Outcome) {
 }
 
 func (p *Process) workerID(index int) string {
-	return wire.WorkerID(p.cfg.Host, p.name.Slot, index, p.cfg.PID, p.cfg.Queues.Names())
+	return wire.WorkerID(p.name.Proc, p.cfg.Host, p.name.Slot, index, p.cfg.PID, p.cfg.Queues.Names())
 }
 
 func (j *job) String() string {

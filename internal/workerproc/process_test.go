@@ -26,6 +26,7 @@ import (
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/thread"
+	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
@@ -389,7 +390,7 @@ func TestWork(t *testing.T) {
 		list := f.failed()
 		require.Len(t, list, 2)
 		require.Contains(t, list[0], `"payload":{"class":"Fail","args":[]},"exception":"Error","error":"boom <&>"`)
-		require.Contains(t, list[0], `"worker":"h/0.0:7:q","queue":"q"`)
+		require.Contains(t, list[0], `"worker":"`+wire.WorkerID(theProc, "h", 0, 0, 7, []string{"q"})+`","queue":"q"`)
 		require.Contains(t, list[1], "Nobody")
 		f.drain()
 	})
@@ -416,10 +417,11 @@ func TestWork(t *testing.T) {
 		job := <-running
 		require.Equal(t, "quick", job.Queue)
 		require.Regexp(t, `^h:boot:1-1:0\.1/\d+$`, job.ID)
+		id := wire.WorkerID(theProc, "h", 0, 0, 7, []string{"q*"})
 		eventually(t, "mirrored", func() bool {
-			return f.redis.Exists(t.Context(), f.key("worker:h/0.0:7:q*")).Val() == 1
+			return f.redis.Exists(t.Context(), f.key("worker:"+id)).Val() == 1
 		})
-		require.Contains(t, f.redis.Get(t.Context(), f.key("worker:h/0.0:7:q*")).Val(), `"payload":{"class":"A","args":[2]}`)
+		require.Contains(t, f.redis.Get(t.Context(), f.key("worker:"+id)).Val(), `"payload":{"class":"A","args":[2]}`)
 		close(open)
 		eventually(t, "done", func() bool { return f.processed() == 1 })
 		f.drain()

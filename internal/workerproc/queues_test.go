@@ -2,10 +2,11 @@ package workerproc_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/wire"
 )
 
 func TestManyQueues(t *testing.T) {
@@ -19,12 +20,12 @@ func TestManyQueues(t *testing.T) {
 		h, running, open := gate()
 		f := start(t, handlers{"A": h}, options{queues: queues})
 		f.push(payload(1))
-		id := "h/0.0:7:" + strings.Join(queues, ",")
+		id := wire.WorkerID(theProc, "h", 0, 0, 7, queues)
 		require.Equal(t, id, (<-running).Worker)
 		records, err := f.redis.HVals(t.Context(), f.key("resqued:inflight:"+theProc)).Result()
 		require.NoError(t, err)
 		require.Len(t, records, 1)
-		require.Contains(t, records[0], "h/0.0:7:100-queues")
+		require.Contains(t, records[0], wire.BriefWorkerID(id))
 		require.NotContains(t, records[0], "a-queue-98")
 		eventually(t, "mirrored", func() bool { return f.redis.Exists(t.Context(), f.key("worker:"+id)).Val() == 1 })
 		close(open)

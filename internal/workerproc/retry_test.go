@@ -14,6 +14,7 @@ import (
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/retry"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
@@ -76,7 +77,7 @@ func TestRetries(t *testing.T) {
 			f.push(payload(1))
 			require.Equal(t, []string{first, "2 of 2"}, []string{next(t, seen), next(t, seen)})
 			eventually(t, "it has failed", func() bool { return len(f.failed()) > 0 && f.processed()%2 == 0 })
-			require.Contains(t, f.failed()[0], `"exception":"Error","error":"no luck","backtrace":[],"worker":"h/0.0:7:q","queue":"q","attempts":2}`)
+			require.Contains(t, f.failed()[0], `"exception":"Error","error":"no luck","backtrace":[],"worker":"`+wire.WorkerID(theProc, "h", 0, 0, 7, []string{"q"})+`","queue":"q","attempts":2}`)
 			require.Empty(t, f.counts())
 			require.NoError(t, f.redis.Del(t.Context(), f.key("failed")).Err())
 		}

@@ -49,7 +49,7 @@ func TestRubyStandInPrunes(t *testing.T) {
 
 	dead := stranger{id: host + ":4194305:mail", working: true} // beyond every pid
 	living := stranger{id: fmt.Sprintf("%s:%d:mail", host, os.Getpid()), working: true}
-	ours := stranger{id: wire.WorkerID(host, 0, 3, 4194305, []string{"*"}), working: true}
+	ours := stranger{id: wire.WorkerID("p", host, 0, 3, 4194305, []string{"*"}), working: true}
 	elsewhere := stranger{id: "elsewhere:4194305:mail", working: true}
 	silent := stranger{id: "silent:1:mail", working: true, beat: time.Now().Add(-time.Hour)}
 	for _, s := range []stranger{dead, living, ours, elsewhere, silent} {
@@ -125,7 +125,7 @@ func TestWorkersOfOthersAreLeftAlone(t *testing.T) {
 		{id: "elsewhere:17:*", working: true},
 		{id: host + ":4194307:*:2:3:5", beat: time.Now().Add(-time.Minute)}, // a master of the fork
 		// Ours, but that nobody knows: not a word about it in resqued's own keys.
-		{id: wire.WorkerID("elsewhere", 0, 0, 99, []string{"*"}), working: true},
+		{id: wire.WorkerID("p", "elsewhere", 0, 0, 99, []string{"*"}), working: true},
 	}
 	ids := []string{live.id}
 	for _, s := range strangers {

@@ -127,12 +127,12 @@ func TestTitlesAndNotifications(t *testing.T) {
 	d := harness.Start(t, harness.Options{App: true, Workers: 3})
 	master, ok := proctest.Look(d.PID)
 	require.True(t, ok)
-	require.True(t, strings.HasPrefix(master.Title, "resqued: master"), master.Title)
+	require.True(t, strings.HasPrefix(master.Title, "resqued (resque-3): master"), master.Title)
 	proctest.Await(t, patience, func() bool { return strings.HasPrefix(d.Status(), "running, 3 workers") }, "three worker processes")
 	workers := d.Workers()
 	require.Len(t, workers, 3)
 	for _, w := range workers {
-		require.Regexp(t, `^resqued: worker [123] of 3`, w.Title)
+		require.Regexp(t, `^resqued \(resque-3\): worker [123] of 3`, w.Title)
 		require.Equal(t, w.PID, w.Group)
 		require.Empty(t, w.Env("NOTIFY_SOCKET"))
 		for _, pair := range w.Environ {

@@ -17,7 +17,7 @@ import (
 )
 
 // suspectTitle is how ps shows a process for a suspect.
-const suspectTitle = "resqued: worker for a suspect"
+const suspectTitle = "resqued (resque-3): worker for a suspect"
 
 func suspectProcesses(d *harness.Daemon) []proctest.Process {
 	return slices.DeleteFunc(d.Workers(), func(p proctest.Process) bool { return !strings.HasPrefix(p.Title, suspectTitle) })

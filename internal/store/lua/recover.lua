@@ -33,7 +33,7 @@ end
 -- tells it from the others of its process, which has registered it with its queues.
 local registered = pcall_('HGET', prefix .. 'resqued:proc:' .. proc, 'workers')
 local function idof(worker)
-  local ids, thread = type(registered) == 'string' and '\n' .. registered or '', match(worker, '^[^:]*:%d+:')
+  local ids, thread = type(registered) == 'string' and '\n' .. registered or '', match(worker, '^[^:]*:[^:]*:')
   local i = thread and find(ids, '\n' .. thread, 1, true)
   return i and match(ids, '^[^\n]+', i + 1) or worker
 end

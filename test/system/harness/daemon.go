@@ -305,7 +305,7 @@ func (d *Daemon) Processes() []proctest.Process {
 // Workers returns the living worker processes.
 func (d *Daemon) Workers() []proctest.Process {
 	return proctest.Find(func(p proctest.Process) bool {
-		return p.Parent == d.PID && strings.HasPrefix(p.Title, "resqued: worker")
+		return p.Parent == d.PID && strings.HasPrefix(p.Title, "resqued (resque-3): worker")
 	})
 }
 
