@@ -22,8 +22,11 @@ var (
 // errRehearsed ends a call whose script was only queued, to be run with others.
 var errRehearsed = errors.New("rehearsed")
 
-// probeWorker is the worker of a Probe.
-const probeWorker = "probe:1:plain"
+// probeWorker is the worker of a Probe, and probeMissing one that is not registered.
+const (
+	probeWorker  = "probe:1:plain"
+	probeMissing = probeWorker + ",missing"
+)
 
 // probeDue is when the job of a Probe is due that waits as Ruby's scheduler has them.
 var probeDue = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -197,7 +200,8 @@ func (s *Store) life(ctx context.Context) {
 	_, _ = s.KeepLocks(ctx, []HeldLock{held})
 	_ = s.ReleaseLock(ctx, held)
 	_ = s.WriteMirrors(ctx, proc, []Mirror{{Token: "1", Worker: worker, Value: []byte("{}")}})
-	_, _ = s.Beat(ctx, BeatRequest{Proc: proc, Jobs: []Running{{Token: "1", LockKey: s.key("locket:job_locks:Probe[1]")}}})
+	_, _ = s.Beat(ctx, BeatRequest{Proc: proc, Jobs: []Running{{Token: "1", LockKey: s.key("locket:job_locks:Probe[1]")}}, Look: []string{worker}})
+	_, _, _ = s.Enroll(ctx, Enrollment{Proc: proc, Threads: []EnrolledThread{{WorkerStat: WorkerStat{Worker: probeMissing, Processed: 1}, Token: "1"}}})
 	_, _ = s.RequestKill(ctx, RunName{proc, "1"}, KillRequest{Grace: time.Second})
 	_ = s.DropKills(ctx, proc, "none")
 	_, _ = s.eval(ctx, locksScript, s.key(keyProcs), []any{s.prefix, 1, "job", s.key("locket:job_locks:Probe[1]")})
@@ -261,6 +265,7 @@ func (s *Store) remains() []string {
 	names := []string{
 		keyQueues, keyFailed, keyFailedLists, keySifting, keyPassed + keyFailed, failedSuffix, keyDelayed, keySchedule, keyDueAt + "4102444800", keyDueLists + `{"class":"Probe","args":[5],"queue":"plain"}`, keyProcs, keyMasters, "workers", "stat:processed", "stat:failed", "locket:queue_lock_counters",
 		"worker:" + probeWorker, "worker:" + probeWorker + ":started", "stat:processed:" + probeWorker, "stat:failed:" + probeWorker,
+		"worker:" + probeMissing + ":started", "stat:processed:" + probeMissing,
 		"lock:probe", MarkerKey("lock:probe"), "locket:job_locks:Probe[1]", "locket:job_locks:Probe[2]", "locket:job_locks:Probe[3]", "locket:job_locks:Probe[9]",
 		"locket:job_locks:Probe[4]", probeCount, keyMeta, "resqued:fence", "resqued:deaths", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", keyRelock, keyParking,
 		keyCron, keyShown, keyLastEnqueued, s.opts.Namespace + ":resque_scheduler_master_lock",

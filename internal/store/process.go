@@ -48,6 +48,8 @@ type BeatRequest struct {
 	Jobs  []Running
 	Info  map[string]string
 	Stats []WorkerStat
+	// Look are ids of workers of the process, a few: whether they are still registered.
+	Look []string
 }
 
 // Beat extends the lease of a process and its locks. It revives a lease that has
@@ -57,7 +59,7 @@ type BeatRequest struct {
 func (s *Store) Beat(ctx context.Context, b BeatRequest) (BeatReply, error) {
 	args := []any{
 		s.prefix, b.Proc, s.opts.Lease.Milliseconds(), s.opts.BeatEvery.Milliseconds(),
-		seconds(s.opts.LockTTL), len(b.Jobs), len(b.Info), len(b.Stats), s.registeredIn(),
+		seconds(s.opts.LockTTL), len(b.Jobs), len(b.Info), len(b.Stats), s.registeredIn(), len(b.Look),
 	}
 	for _, j := range b.Jobs {
 		args = append(args, j.Token, j.LockKey, flag(j.Held))
@@ -65,6 +67,9 @@ func (s *Store) Beat(ctx context.Context, b BeatRequest) (BeatReply, error) {
 	args = append(args, pairs(b.Info)...)
 	for _, w := range b.Stats {
 		args = append(args, w.Worker, w.Processed, w.Failed)
+	}
+	for _, id := range b.Look {
+		args = append(args, id)
 	}
 	raw, err := s.eval(ctx, beatScript, s.key(keyProcs), args)
 	if err != nil {
@@ -76,10 +81,53 @@ func (s *Store) Beat(ctx context.Context, b BeatRequest) (BeatReply, error) {
 		return BeatReply{}, ErrFenced
 	case len(list) == 1 && list[0] == "WIPED":
 		return BeatReply{}, ErrWiped
-	case len(list) != 4:
+	case len(list) != 5:
 		return BeatReply{}, fmt.Errorf("script beat: unexpected reply %v", raw)
 	}
-	return BeatReply{Lost: texts(list[1]), Gone: texts(list[2]), Left: texts(list[3])}, nil
+	return BeatReply{Lost: texts(list[1]), Gone: texts(list[2]), Left: texts(list[3]), Missing: number(list[4]) == 1}, nil
+}
+
+// Enrollment is what a process knows of its threads, for Enroll.
+type Enrollment struct {
+	Proc, Started string
+	Threads       []EnrolledThread
+	// Queues are those of the jobs in hand: failures may be kept by queue.
+	Queues []string
+}
+
+// EnrolledThread is one thread, with its totals.
+type EnrolledThread struct {
+	WorkerStat
+	// Token is that of the job in hand; "" = none.
+	Token string
+}
+
+// Enroll registers those threads of a process again whose registration was removed by
+// others, and takes back the failures that these have recorded for them, if they stand
+// among the last thousand. It returns the numbers of these threads, and how many failures
+// those were.
+func (s *Store) Enroll(ctx context.Context, e Enrollment) (again []int, unfailed int, err error) {
+	args := []any{s.prefix, e.Proc, e.Started, len(e.Threads)}
+	for _, t := range e.Threads {
+		args = append(args, t.Worker, t.Processed, t.Failed, t.Token)
+	}
+	args = append(args, keyFailed)
+	for _, q := range e.Queues {
+		args = append(args, q+"_failed")
+	}
+	raw, err := s.eval(ctx, enrollScript, s.key(keyWorkers), args)
+	if err != nil {
+		return nil, 0, err
+	}
+	list, _ := raw.([]any)
+	if len(list) != 2 {
+		return nil, 0, fmt.Errorf("script enroll: unexpected reply %v", raw)
+	}
+	numbers, _ := list[0].([]any)
+	for _, n := range numbers {
+		again = append(again, int(number(n)))
+	}
+	return again, int(number(list[1])), nil
 }
 
 // Records returns those of a process's in-flight records that exist and can be read.

@@ -70,6 +70,7 @@ var (
 	registerScript   = loadScript("register", "grace")
 	unregisterScript = loadScript("unregister", "forget")
 	beatScript       = loadScript("beat", "grace", "relock")
+	enrollScript     = loadScript("enroll")
 	mirrorScript     = loadScript("mirror")
 	orphansScript    = loadScript("orphans", "waits", "grace")
 	putMasterScript  = newScript("putmaster", "putmaster")

@@ -264,4 +264,6 @@ type BeatReply struct {
 	// Left are the tokens of records that the request has not named, a few at most: of
 	// jobs that were taken meanwhile, or whose end Redis has lost.
 	Left []string
+	// Missing: others have removed a worker that was looked for; see Enroll.
+	Missing bool
 }

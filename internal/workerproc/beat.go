@@ -25,6 +25,7 @@ type beatCall struct {
 	mirrors []store.Mirror
 	// leftovers are tokens whose records are to be read.
 	leftovers []string
+	enroll    *store.Enrollment
 }
 
 type beatResult struct {
@@ -33,7 +34,11 @@ type beatResult struct {
 	reply store.BeatReply
 	// leftovers are the records that were asked for.
 	leftovers []store.Reserved
-	err       error
+	// again are the threads that were registered again, unfailed how many failures were
+	// taken back.
+	again    []int
+	unfailed int
+	err      error
 }
 
 // beat extends the lease and the locks. A beat that is under way is not doubled:
@@ -53,9 +58,12 @@ func (p *Process) beat() {
 	for i := range p.stats {
 		if p.stats[i].Processed > 0 {
 			b.Stats = append(b.Stats, p.stats[i])
+			p.totals[i].Processed += p.stats[i].Processed
+			p.totals[i].Failed += p.stats[i].Failed
 			p.stats[i].Processed, p.stats[i].Failed = 0, 0
 		}
 	}
+	b.Look = p.looks()
 	p.beating = true
 	p.beats <- beatCall{beat: b}
 }
@@ -67,9 +75,9 @@ func (p *Process) mirror() {
 	}
 	var mirrors []store.Mirror
 	for _, j := range p.jobs {
-		if !j.mirrored && time.Since(j.begun) >= mirrorAfter {
+		if (!j.mirrored || j.unmirrored) && time.Since(j.begun) >= mirrorAfter {
 			// Before it is sent: an answer that got lost may hide a written key.
-			j.mirrored = true
+			j.mirrored, j.unmirrored = true, false
 			mirrors = append(mirrors, store.Mirror{
 				Token: j.Token, Worker: j.Worker,
 				Value: wire.Running(j.Queue, j.StartedAt, j.job.Class, j.Payload),
@@ -96,6 +104,8 @@ func (p *Process) heart() {
 					r.sent = proc.BootTime()
 					r.reply, r.err = p.d.Store.Beat(p.work, *call.beat)
 				}
+			} else if call.enroll != nil {
+				r.again, r.unfailed, r.err = p.d.Store.Enroll(p.work, *call.enroll)
 			} else if call.leftovers != nil {
 				r.leftovers, r.err = p.d.Store.Records(p.work, p.name.Proc, call.leftovers)
 			} else {
@@ -136,6 +146,9 @@ func (p *Process) felt(r beatResult) {
 		p.redisAway()
 		time.AfterFunc(min(beatAgain, p.cfg.BeatEvery/4), p.beatAtOnce)
 		return
+	case r.call.enroll != nil:
+		p.enrolled(r)
+		return
 	case r.call.beat == nil:
 		p.giveBack(r.leftovers)
 		return
@@ -158,8 +171,12 @@ func (p *Process) felt(r beatResult) {
 				zap.Stringer("job", j))
 		}
 	}
-	if !soon && !p.leaving {
-		p.suspectLeftovers(r.reply.Left)
+	if soon || p.leaving {
+		return
+	}
+	p.suspectLeftovers(r.reply.Left)
+	if r.reply.Missing {
+		p.enroll()
 	}
 }
 

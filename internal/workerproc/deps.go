@@ -73,6 +73,7 @@ type Store interface {
 	DelayedQueues(ctx context.Context) ([]string, error)
 	Beat(ctx context.Context, b store.BeatRequest) (store.BeatReply, error)
 	Records(ctx context.Context, proc string, tokens []string) ([]store.Reserved, error)
+	Enroll(ctx context.Context, e store.Enrollment) (again []int, unfailed int, err error)
 	WriteMirrors(ctx context.Context, proc string, mirrors []store.Mirror) error
 	Kills(ctx context.Context, proc string) (map[string]store.KillRequest, error)
 	DropKills(ctx context.Context, proc string, tokens ...string) error

@@ -32,8 +32,8 @@ type job struct {
 	// its lock counts.
 	reserved time.Duration
 	ctx      jobContext
-	// mirrored: worker:<id> may have been written.
-	mirrored bool
+	// mirrored: worker:<id> may have been written. unmirrored: others have removed it.
+	mirrored, unmirrored bool
 	// claim is what the job's thread says of its class lock, timeout how long its
 	// code may run; 0 = no limit.
 	claim   thread.Claim

@@ -60,6 +60,7 @@ type Process struct {
 
 	threads  []*slot
 	byWorker map[string]int
+	looked   int             // threads whose registration was looked for
 	idle     []int           // threads that have no job, and none was asked for
 	jobs     map[string]*job // in hand, by token
 	ended    []store.Completion
@@ -143,6 +144,8 @@ type Process struct {
 	asks      chan []string // tokens of requests that hit nobody
 	requested chan requests
 	stats     []store.WorkerStat
+	// totals are those of earlier beats.
+	totals []store.WorkerStat
 
 	// leaves is closed when jobs should know that the process wants to leave.
 	leaves    chan struct{}
@@ -216,7 +219,7 @@ func (p *Process) Run(ctx context.Context) error {
 
 func (p *Process) startHelpers() {
 	p.threads = make([]*slot, p.cfg.Threads)
-	p.stats = make([]store.WorkerStat, p.cfg.Threads)
+	p.stats, p.totals = make([]store.WorkerStat, p.cfg.Threads), make([]store.WorkerStat, p.cfg.Threads)
 	for i := range p.threads {
 		id := p.workerID(i)
 		s := &slot{worker: id, brief: wire.BriefWorkerID(id), assigned: make(chan *job, 1)}

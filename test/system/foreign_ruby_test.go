@@ -72,6 +72,12 @@ func startRuby(ctx context.Context, client *redis.Client, space string, force bo
 	return r, nil
 }
 
+// attach makes a worker of an id, as Resque.workers does: Worker.find.
+func attach(client *redis.Client, space, id string) (r *rubyWorker, queues string) {
+	parts := strings.SplitN(id, ":", 3)
+	return &rubyWorker{client: client, space: space, host: parts[0], id: id}, parts[2]
+}
+
 func (r *rubyWorker) startup(ctx context.Context, queues string) error {
 	// Worker#start_heartbeat: remove_heartbeat, then heartbeat! in a thread.
 	if err := r.client.HDel(ctx, r.key("workers:heartbeat"), r.id).Err(); err != nil {

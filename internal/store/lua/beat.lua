@@ -2,18 +2,20 @@
 --
 -- KEYS[1] resqued:procs
 -- ARGV    prefix, proc, lease (ms), beat interval (ms), lock TTL (s), number of
---         running jobs, of info pairs, of workers, the id that register returned;
---         then per job: token, lock key ('' none), whether it holds class locks (1|0);
---         field/value pairs; per worker: id, processed, failed since the last beat
+--         running jobs, of info pairs, of workers, the id that register returned, number
+--         of ids to look for; then per job: token, lock key ('' none), whether it holds
+--         class locks (1|0); field/value pairs; per worker: id, processed, failed since
+--         the last beat; the ids to look for
 -- RETURNS {'FENCED'} if somebody has recovered this process: it must not go on;
 --         {'WIPED'} if the server has lost everything: it may register again; else
 --         {'OK', {tokens whose lock is lost}, {tokens without a record}, {tokens of
---         records that were not named, 16 at most}}
+--         records that were not named, 16 at most}, whether one of the ids that were
+--         looked for is not among the workers (1|0)}
 
 local prefix, proc, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local every, ttl = tonumber(ARGV[4]), ARGV[5]
 local njobs, ninfo, nworkers = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local id, arg = ARGV[9], 10
+local id, nlook, arg = ARGV[9], tonumber(ARGV[10]), 11
 local ms = now()
 
 local lasts = query('ZSCORE', KEYS[1], proc)
@@ -70,4 +72,8 @@ for _ = 1, nworkers do
   if p ~= '0' then pcall_('INCRBY', prefix .. 'stat:processed:' .. id, p) end
   if f ~= '0' then pcall_('INCRBY', prefix .. 'stat:failed:' .. id, f) end
 end
-return {'OK', lost, gone, left}
+local missing = 0
+for i = arg, arg + nlook - 1 do
+  if query('SISMEMBER', prefix .. 'workers', ARGV[i]) == 0 then missing = 1; break end
+end
+return {'OK', lost, gone, left, missing}
