@@ -142,7 +142,7 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 	w.closers = append(w.closers, retries.Close)
 	deps := workerproc.Deps{
 		Store: s, Conn: conn, Handlers: set, Namer: keyer, LocksEnd: locks.Ends,
-		Runner: &thread.Runner{Performer: set, Locker: locks, Retries: retries, Describe: handler.Describe},
+		Runner: &thread.Runner{Performer: set, Locker: locks, Check: locket.NewCheck(c.JobLockKey, s), Retries: retries, Describe: handler.Describe},
 		Stats:  stats, Signals: received, Hooks: handlers.AllHooks(), Log: log, Exit: w.killSelf,
 	}
 	if c.Waker {

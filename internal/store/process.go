@@ -3,8 +3,11 @@ package store
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"sort"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Register gives a worker process its lease and shows its threads as workers.
@@ -145,6 +148,15 @@ func (s *Store) Records(ctx context.Context, proc string, tokens []string) ([]Re
 		}
 	}
 	return records, nil
+}
+
+// HoldsJobLock reports whether the lock of a job is its own still.
+func (s *Store) HoldsJobLock(ctx context.Context, key, proc, token string) (bool, error) {
+	value, err := s.read.Get(ctx, key).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return false, fmt.Errorf("read job lock %q: %w", key, err)
+	}
+	return value == (HeldLock{Proc: proc, Token: token}).owner(), nil
 }
 
 // registeredIn is the id of the data set in which Register was called last.

@@ -71,6 +71,9 @@ type Runner struct {
 	Performer Performer
 	// Locker takes class locks; nil = no class has one.
 	Locker Locker
+	// Check, if not nil, is called right before the handler, when the job has its class
+	// lock. A job that it returns an error for ends with that and is not performed.
+	Check func(ctx context.Context, job *resqued.Job) error
 	// Retries knows which failed jobs run again; nil = none.
 	Retries Retries
 	// Describe turns an error into the fields of a failure record.
@@ -100,8 +103,12 @@ func (r *Runner) Run(ctx context.Context, job *resqued.Job, claim *Claim, done f
 			ctx, unlock = held, release
 		}
 	}
+	if err == nil && r.Check != nil {
+		err = r.Check(ctx, job)
+	}
 	if err != nil {
 		out := r.again(r.judge(ctx, r.Performer.Refuse(ctx, job, err)), try)
+		unlock()
 		out.Ran = now().Sub(asked)
 		done(out)
 		return

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/locket"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/schedule"
@@ -139,6 +140,7 @@ type options struct {
 	locker  thread.Locker
 	ends    func() time.Duration // of locks that are kept elsewhere
 	retries *resqued.Retry       // of the class A
+	style   string               // of job lock keys, for the check before a job begins
 	name    string               // slot and sequence
 	server  *redistest.Server
 	user    string // of the server
@@ -198,7 +200,7 @@ func start(t *testing.T, h handlers, o options) *fixture {
 		Hooks: []resqued.Hooks{o.hooks}, LocksEnd: o.ends,
 		Runner: &thread.Runner{Performer: counted, Locker: o.locker, Describe: func(err error) (string, string, []string) {
 			return "Error", err.Error(), nil
-		}},
+		}, Check: locket.NewCheck(o.style, s)},
 		// The real one does not return, so that nobody asks again.
 		Exit: sync.OnceFunc(func() {
 			f.recorded = f.processed()
@@ -805,6 +807,52 @@ func (r *refusing) Exchange(ctx context.Context, req store.ExchangeRequest) (sto
 		return store.ExchangeReply{}, io.ErrUnexpectedEOF
 	}
 	return r.Store.Exchange(ctx, req)
+}
+
+// overwriting is beside a worker of resque-locket that has seen no lock on a job, and
+// sets it now that resqued has taken the first.
+type overwriting struct {
+	workerproc.Store
+	redis *redis.Client
+	once  sync.Once
+	lock  chan string
+}
+
+func (o *overwriting) Exchange(ctx context.Context, req store.ExchangeRequest) (store.ExchangeReply, error) {
+	reply, err := o.Store.Exchange(ctx, req)
+	if len(reply.Jobs) > 0 {
+		o.once.Do(func() {
+			_ = o.redis.Do(ctx, "setex", reply.Jobs[0].LockKey, 35, "").Err()
+			o.lock <- reply.Jobs[0].LockKey
+		})
+	}
+	return reply, err
+}
+
+func TestALockThatRubyHasOverwritten(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	for _, style := range []string{"ruby", "ruby34"} {
+		t.Run(style, func(t *testing.T) {
+			t.Parallel()
+			o := &overwriting{redis: server.Client(t), lock: make(chan string, 1)}
+			f := start(t, handlers{"A": succeed}, options{style: style, server: server, wrap: func(s workerproc.Store) workerproc.Store {
+				o.Store = s
+				return o
+			}})
+			f.push(payload(1))
+			lock := <-o.lock
+			eventually(t, "the job waits as a locked one", func() bool {
+				return f.redis.HGet(t.Context(), f.key("locket:queue_lock_counters"), "q").Val() == "1"
+			})
+			require.Zero(t, f.started.Load())
+			require.Empty(t, f.redis.Get(t.Context(), lock).Val(), "the lock is Ruby's still")
+			require.NoError(t, f.redis.Del(t.Context(), lock).Err())
+			eventually(t, "it runs", func() bool { return f.processed() == 1 })
+			require.EqualValues(t, 1, f.started.Load())
+			f.drain()
+		})
+	}
 }
 
 // lossy carries out every exchange and loses some replies.
