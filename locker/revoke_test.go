@@ -131,8 +131,8 @@ func TestRevokedHolderHears(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrLockStolen)
 	require.ErrorContains(t, err, "was revoked")
 	select {
-	case <-next:
-		t.Fatal("the next one runs beside the old holder")
+	case err := <-next:
+		t.Fatal("the next one runs beside the old holder", err)
 	case <-time.After(700 * time.Millisecond): // longer than between two polls
 	}
 	close(end)

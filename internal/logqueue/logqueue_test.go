@@ -66,9 +66,9 @@ func TestWriter(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := &reader{stall: make(chan struct{})}
 			var w *Writer
-			w = New(r, 100, func(lines int) { fmt.Fprintf(w, "%d dropped\n", lines) })
+			w = New(r, 100, func(lines int) { _, _ = fmt.Fprintf(w, "%d dropped\n", lines) })
 			for i := range 1000 {
-				fmt.Fprintf(w, "line %03d.\n", i) // 10 bytes
+				_, _ = fmt.Fprintf(w, "line %03d.\n", i) // 10 bytes
 			}
 			require.ErrorIs(t, w.Sync(), ErrStalled)
 			close(r.stall)

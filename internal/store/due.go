@@ -12,7 +12,7 @@ import (
 
 var (
 	dueScript    = loadScript("due", "rights", "waits", "unique", "delay", "item")
-	misfitScript = loadScript("misfit", "rights", "parked", "listed")
+	misfitScript = loadScript("misfit", "rights", "parked")
 )
 
 // Due tells what a MoveDue has done.

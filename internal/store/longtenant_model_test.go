@@ -85,6 +85,9 @@ func (w *tenants) begin(h *slicehand) {
 	w.f.Helper()
 	record, err := w.store.LongBegin(w.t.Context(), h.slice)
 	w.told = true
+	if errors.Is(err, store.ErrLongBehind) {
+		return // it asks again
+	}
 	if err != nil {
 		for _, known := range []error{store.ErrLongWait, store.ErrLongOver, store.ErrLongStale, store.ErrLongBusy, store.ErrLongGone} {
 			if errors.Is(err, known) {

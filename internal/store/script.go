@@ -64,8 +64,8 @@ func (sc *script) write(to io.Writer) {
 }
 
 var (
-	exchangeScript   = newScript("exchange", "lib", "payload", "rights", "straight", "records", "waits", "plain", "delay", "suspects", "pause", "parked", "listed", "exchange")
-	exchangeUnique   = newScript("exchange", "lib", "payload", "rights", "straight", "records", "waits", "unique", "delay", "suspects", "pause", "parked", "listed", "exchange")
+	exchangeScript   = newScript("exchange", "lib", "payload", "rights", "straight", "records", "waits", "plain", "delay", "suspects", "pause", "parked", "exchange")
+	exchangeUnique   = newScript("exchange", "lib", "payload", "rights", "straight", "records", "waits", "unique", "delay", "suspects", "pause", "parked", "exchange")
 	pollScript       = loadScript("poll", "rights", "waits", "unique", "suspects", "pause")
 	registerScript   = loadScript("register", "grace")
 	unregisterScript = loadScript("unregister", "forget")
@@ -76,7 +76,7 @@ var (
 	putMasterScript  = newScript("putmaster", "putmaster")
 	dropMasterScript = newScript("dropmaster", "dropmaster")
 	fenceScript      = loadScript("fence", "grace")
-	recoverScript    = loadScript("recover", "rights", "waits", "unique", "forget", "parked", "listed")
+	recoverScript    = loadScript("recover", "rights", "waits", "unique", "forget", "parked")
 )
 
 // eval runs a script once. It is repeated only after answers which prove that

@@ -134,7 +134,7 @@ func ParseWorkerID(id string) (WorkerName, error) {
 	}
 	w := WorkerName{Host: host}
 	if w.resqued(pid) {
-		for _, q := range strings.Split(once(queues), ",") {
+		for q := range strings.SplitSeq(once(queues), ",") {
 			if q == "**" {
 				q = "*"
 			}

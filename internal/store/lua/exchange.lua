@@ -85,7 +85,7 @@ for c = nplain + 1, nplain + nother do
     kind = parked.payload(prefix, kept) and 'b' or 'f'
     if kind == 'f' then kept = nil end
   end
-  local list = find(flags, 'm', 1, true) and listed(prefix, queue) or 'failed'
+  local list = find(flags, 'm', 1, true) and parked.listed(prefix, queue) or 'failed'
   local failedkey = prefix .. list
   local back = kind == 'r' or kind == 'b' or kind == 't'
   if back or deaths ~= '0' or gap > 0 or large or parks then

@@ -7,7 +7,7 @@
 -- RETURNS how many
 
 local prefix, n = ARGV[1], 0
-local list = ARGV[2] == 'm' and listed(prefix, '') or 'failed'
+local list = ARGV[2] == 'm' and parked.listed(prefix, '') or 'failed'
 local target = prefix .. list
 if not len(target) then return redis.error_reply('RESQUEDTYPE ' .. target .. ' is no list; move it away') end
 need(target, 'RPUSH', 'PERSIST')

@@ -53,7 +53,7 @@ for i = 3, #ARGV, 6 do
   if raw and not r then
     reason = 'the record of ' .. token .. ' is not one of ours'
   elseif r then
-    local list = action == 'm' and listed(prefix, r.queue) or 'failed'
+    local list = action == 'm' and parked.listed(prefix, r.queue) or 'failed'
     if action == 'm' then action = 'f' end
     local target = action == 'f' and prefix .. list or (prefix .. 'queue:' .. r.queue)
     local stuck
