@@ -12,6 +12,7 @@ var (
 	stopped = scenario{"worker processes are stopped, the lease is 10 s", []string{"-quiet", "6s", "-duration", "40s", "-lease", "10s", "-slow", "25s", "-faults", "worker-stop"}}
 	away    = scenario{"Redis is away", []string{"-settle", "12s", "-quiet", "4s", "-duration", "12s", "-faults", "redis-away"}}
 	uneven  = scenario{"Redis comes back for one after the other", []string{"-settle", "12s", "-quiet", "1s", "-duration", "25s", "-faults", "redis-uneven"}}
+	quietly = scenario{"two daemons do not see each other", []string{"-settle", "12s", "-quiet", "12s", "-duration", "1s", "-faults", "client-kill"}}
 )
 
 // Where the product is.
@@ -24,7 +25,8 @@ const (
 )
 
 // defects break one promise each: those of a system of jobs by their numbers, and R of
-// retries, D of delayed jobs, S of schedules, L of long jobs; those of scripts that no fault is needed to see are
+// retries, D of delayed jobs, S of schedules, L of long jobs,
+// P of a pair of daemons on one host; those of scripts that no fault is needed to see are
 // the business of the model test.
 var defects = []defect{
 	{"I1", "a repeated request takes other jobs", []edit{
@@ -129,4 +131,9 @@ var defects = []defect{
 	{"L", "units of long jobs are saved at the end of a slice alone", []edit{
 		{"longjob/save.go", `fresh := r.o.SaveEvery > 0 &&`, `fresh := r.o.SaveEvery == 0 ||`},
 	}, kills, []string{"C12"}},
+
+	{"P", "whom a daemon may not signal is dead", []edit{
+		{"internal/proc/gone.go", `if errors.Is(unix.Kill(c.pid, 0), unix.ESRCH) {`, `if unix.Kill(c.pid, 0) != nil {`},
+		{"internal/proc/gone.go", `return t.View != "" && t.View == view() || t.Cgroup != "" && emptied(t.Cgroup)`, `return true`},
+	}, quietly, []string{"C4"}},
 }
