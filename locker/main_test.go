@@ -59,9 +59,10 @@ func setup(t *testing.T) *fixture {
 	f := &fixture{table: fmt.Sprintf("locks%d", tables.Add(1))}
 	f.pool = newPool(t, server.URL(""), f.table, 4)
 	config := f.pool.Config().ConnConfig.Copy()
-	f.db = stdlib.OpenDB(*config)
-	f.db.SetMaxOpenConns(4)
-	t.Cleanup(func() { _ = f.db.Close() })
+	db := stdlib.OpenDB(*config)
+	db.SetMaxOpenConns(4)
+	t.Cleanup(func() { _ = db.Close() }) // and not f.db, which a test may replace
+	f.db = db
 	require.NoError(t, locker.Migrate(t.Context(), f.pool, f.table))
 	return f
 }
