@@ -65,6 +65,7 @@ func TestEnqueue(t *testing.T) {
 		"a map as the only argument":      {map[string]int{"b": 1, "a": 2}, `[{"a":2,"b":1}]`},
 		"a struct that encodes itself":    {time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), `["2026-01-02T03:04:05Z"]`},
 		"raw arguments, byte by byte":     {resqued.Args{json.RawMessage(`{"b": 1,  "a":12345678901234567}`)}, `[{"b": 1,  "a":12345678901234567}]`},
+		"floats, as Ruby writes them":     {[]any{resqued.RubyFloat(1), resqued.RubyFloat(1e-5), resqued.RubyFloat(1e21), 1.0}, `[1.0,1.0e-05,1.0e+21,1]`},
 		"one raw value":                   {json.RawMessage(`[1,2]`), `[[1,2]]`},
 		"a list as the only argument":     {[]any{[]int{1, 2}}, `[[1,2]]`},
 		"bytes, which JSON writes as one": {[]byte("hi"), `["aGk="]`},

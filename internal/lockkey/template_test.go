@@ -42,6 +42,18 @@ func TestFill(t *testing.T) {
 		})
 	}
 
+	t.Run("jobs of ActiveJob are equal whatever their job_id", func(t *testing.T) {
+		t.Parallel()
+		job := func(id string) string {
+			return `{"class":"ActiveJob::QueueAdapters::ResqueAdapter::JobWrapper","args":[{"job_class":"MailJob","job_id":"` + id +
+				`","provider_job_id":null,"queue_name":"mail","priority":null,"arguments":[42,{"_aj_globalid":"gid://app/User/7"}],"executions":0,` +
+				`"exception_executions":{},"locale":"en","timezone":"UTC","enqueued_at":"2026-11-23T10:00:00Z"}]}`
+		}
+		for _, id := range []string{"6f0c…1", "6f0c…2"} {
+			require.Equal(t, `MailJob:[42,{"_aj_globalid":"gid://app/User/7"}]`, fill(t, "{{args.0.job_class}}:{{args.0.arguments}}", job(id)))
+		}
+	})
+
 	t.Run("all arguments are as they were pushed, without white space", func(t *testing.T) {
 		t.Parallel()
 		require.Equal(t, `[42,"a b",{"user":{"id":7,"a.b":1},"7":"x","id":1,"id":2},[1,[true,null],"\u00e9\n"],1.50,"","\u0000"]`,

@@ -6,6 +6,7 @@ import (
 	"unicode"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jsontext"
 )
 
 // RubyStyle is a way in which Ruby prints hashes.
@@ -241,7 +242,7 @@ func appendRubyNumber(b, raw []byte) []byte {
 		if c == '.' || c == 'e' || c == 'E' {
 			// Out of range is infinite or zero, to Ruby too.
 			f, _ := strconv.ParseFloat(string(raw), 64)
-			return appendRubyFloat(b, f)
+			return jsontext.AppendRubyFloat(b, f)
 		}
 	}
 	if string(raw) == "-0" { // an integer, which has no negative zero

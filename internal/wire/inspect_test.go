@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jsontext"
 )
 
 // inspectCases are the JSON, the text of old Ruby and that of new Ruby.
@@ -129,7 +130,7 @@ func TestInspectProperties(t *testing.T) {
 			if math.IsInf(f, 0) || math.IsNaN(f) {
 				t.Skip("no JSON")
 			}
-			text := string(appendRubyFloat(nil, f))
+			text := string(jsontext.AppendRubyFloat(nil, f))
 			back, err := strconv.ParseFloat(text, 64)
 			require.NoError(t, err)
 			require.Equal(t, math.Float64bits(f), math.Float64bits(back))

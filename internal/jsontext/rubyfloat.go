@@ -1,4 +1,4 @@
-package wire
+package jsontext
 
 import (
 	"bytes"
@@ -16,9 +16,9 @@ const (
 	rubyMaxZeros = 3
 )
 
-// appendRubyFloat appends what Ruby's Float#to_s gives: the shortest digits that
+// AppendRubyFloat appends what Ruby's Float#to_s gives: the shortest digits that
 // mean the number.
-func appendRubyFloat(b []byte, f float64) []byte {
+func AppendRubyFloat(b []byte, f float64) []byte {
 	switch {
 	case math.IsInf(f, 1):
 		return append(b, "Infinity"...)
