@@ -217,7 +217,7 @@ func TestTrouble(t *testing.T) {
 		require.NotContains(t, err.Error(), "hunter2")
 		require.False(t, broken(err))
 		_, err = pglock.Open(pglock.Config{URL: "postgres://me:hunt%er2@h/" + url.PathEscape("a b")})
-		require.ErrorContains(t, err, "database_url is not valid")
+		require.ErrorContains(t, err, "URL of the database is not valid")
 		require.NotContains(t, err.Error(), "er2")
 	})
 }

@@ -350,7 +350,7 @@ func busyWorkers(t *testing.T, d *harness.Daemon) (ids []string) {
 	t.Helper()
 	host, err := os.Hostname()
 	require.NoError(t, err)
-	for _, key := range d.Keys("worker:" + host + "/*") {
+	for _, key := range d.Keys("worker:" + host + "~resqued:*") {
 		if !strings.HasSuffix(key, ":started") {
 			ids = append(ids, key)
 		}

@@ -21,7 +21,7 @@ func TestALongJobWaitsForTheOneBeforeIt(t *testing.T) {
 			d := harness.Start(t, harness.Options{App: true, Workers: 2, Threads: 2})
 			c := longClient(t, d)
 			enqueue := func() string {
-				res, err := c.Enqueue(t.Context(), "Deaf", 5000, longjob.Queue("long"))
+				res, err := c.Enqueue(t.Context(), "DeafRun", 5000, longjob.Queue("long"))
 				require.NoError(t, err)
 				return res.UUID
 			}

@@ -195,7 +195,7 @@ func TestNeighboursUnderSystemd(t *testing.T) {
 		s.jobs.PushRaw("mail", `{"class":"Leaving","args":[1]}`)
 		proctest.Await(t, patience, func() bool { return len(inBox("sleep 1001")) == 1 && len(inBox("sleep 1002")) == 1 }, "the command")
 		left, first := inBox("sleep 1001"), inBox("sleep 1002")[0].PID
-		kill(slices.Concat(inBox("resqued: master"), inBox("resqued: worker"))) // the worker process would wait for the command
+		kill(slices.Concat(inBox("resqued (resque-3): master"), inBox("resqued (resque-3): worker"))) // the worker process would wait for the command
 		proctest.Await(t, patience, func() bool { return strings.Contains(s.Journal(unit), leftToTheirLease) }, "a master that leaves the job")
 		require.NotContains(t, s.Journal(unit), "recovered the jobs")
 		require.True(t, proctest.Alive(left[0].PID))

@@ -59,10 +59,10 @@ func registerTodo(h *resqued.Handlers, n *notes) {
 	}, longjob.Options{Queue: "long", RequeueQueue: "later", Slice: 200 * time.Millisecond})
 }
 
-// registerDeaf registers Deaf, whose only unit does not heed its context: it notes
+// registerDeaf registers DeafRun, whose only unit does not heed its context: it notes
 // that it begins, and some seconds later that it ends.
 func registerDeaf(h *resqued.Handlers, n *notes) {
-	longjob.Register(h, "Deaf", func(ctx context.Context, r *longjob.Runner, milliseconds int) error {
+	longjob.Register(h, "DeafRun", func(ctx context.Context, r *longjob.Runner, milliseconds int) error {
 		return r.WorkOnce(ctx, "unit", func(context.Context) error {
 			key, ctx := n.space+":test:deaf", context.Background()
 			if err := n.client.RPush(ctx, key, "begin "+r.UUID()).Err(); err != nil {
