@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -41,15 +42,33 @@ func leaseTerms(stop, kill time.Duration) string { return fmt.Sprintf("lease %d 
 type guard struct {
 	cmd   *exec.Cmd
 	words *os.File
-	gone  chan struct{}
+	// spared are children that this process had before.
+	spared map[int]bool
+	// started is closed when the command has been started.
+	started, gone chan struct{}
 
 	// Written before gone is closed.
-	group int
-	lost  bool
+	lost bool
 }
 
-// startGuard starts the guard, which starts the command.
-func startGuard(command, environ []string, terms string) (*guard, error) {
+// atTerminal reports whether the standard input, output or error of this process is the
+// terminal that controls its session.
+func atTerminal() bool {
+	for fd := range 3 {
+		if _, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// startGuard starts the guard, which starts the command: in this process's group, or in one
+// of its own.
+func startGuard(command, environ []string, terms string, sameGroup bool) (*guard, error) {
+	// What the command has started comes here when the guard is killed.
+	if err := proc.Subreaper(); err != nil {
+		return nil, err
+	}
 	hear, words, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -61,10 +80,17 @@ func startGuard(command, environ []string, terms string) (*guard, error) {
 		return nil, err
 	}
 	defer func() { _ = say.Close() }()
-	g := &guard{words: words, gone: make(chan struct{})}
+	g := &guard{words: words, spared: map[int]bool{}, started: make(chan struct{}), gone: make(chan struct{})}
+	for _, p := range below(nil) {
+		g.spared[p.pid] = true
+	}
 	// The file that runs now, even if another one has taken its place.
 	g.cmd = exec.Command("/proc/self/exe")
-	g.cmd.Args = append([]string{os.Args[0], "locker", "guard", "--"}, command...)
+	g.cmd.Args = []string{os.Args[0], "locker", "guard"}
+	if sameGroup {
+		g.cmd.Args = append(g.cmd.Args, "--group", strconv.Itoa(unix.Getpgrp()))
+	}
+	g.cmd.Args = append(append(g.cmd.Args, "--"), command...)
 	g.cmd.Env = environ
 	g.cmd.Stdin, g.cmd.Stdout, g.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	g.cmd.ExtraFiles = []*os.File{hear, say}
@@ -89,22 +115,31 @@ func (g *guard) listen(answers *os.File) {
 	defer answers.Close()
 	lines := bufio.NewScanner(answers)
 	for lines.Scan() {
-		word, number, _ := strings.Cut(lines.Text(), " ")
-		switch word {
+		switch lines.Text() {
 		case "started":
-			g.group, _ = strconv.Atoi(number)
+			close(g.started)
 		case "lost":
 			g.lost = true
 		}
 	}
 	_ = g.cmd.Wait()
-	if g.cmd.ProcessState.ExitCode() < 0 { // somebody has killed the guard
-		if g.group > 0 {
-			_ = unix.Kill(-g.group, unix.SIGKILL)
+	if g.cmd.ProcessState.ExitCode() < 0 { // the guard was killed
+		for killBelow(g.spared) {
+			<-time.After(guardLooks)
 		}
 		g.lost = true
 	}
 	_ = g.words.Close()
+}
+
+// hasStarted reports whether the guard has started the command.
+func (g *guard) hasStarted() bool {
+	select {
+	case <-g.started:
+		return true
+	default:
+		return false
+	}
 }
 
 // kill ends a guard that does not do its duty; its command goes with it.
@@ -114,22 +149,33 @@ func (g *guard) kill() { _ = g.cmd.Process.Kill() }
 func (g *guard) result() (lost bool, code int) { return g.lost, g.cmd.ProcessState.ExitCode() }
 
 func (a *app) lockerGuardCommand() *cobra.Command {
-	return &cobra.Command{
+	var group int
+	c := &cobra.Command{
 		Use: "guard -- CMD…", Hidden: true,
 		Short: "the process that locker run puts between itself and the command",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			d := &duty{hear: os.NewFile(3, "locker run"), say: os.NewFile(4, "locker run")}
+			d := &duty{hear: os.NewFile(3, "locker run"), say: os.NewFile(4, "locker run"), group: group}
 			unix.CloseOnExec(3)
 			unix.CloseOnExec(4)
-			return d.run(args)
+			err := d.run(args)
+			// A terminal may stop processes in the background that write to it. Ignored no
+			// earlier, as the command would inherit that.
+			signal.Ignore(unix.SIGTTOU)
+			return err
 		},
 	}
+	c.Flags().IntVar(&group, "group", 0, "process group for the command (0: a new one)")
+	return c
 }
 
 // duty is the guard's side.
 type duty struct {
-	hear, say  *os.File
+	hear, say *os.File
+	// group is the process group of locker run, if the command is to be in it: that one may
+	// use the terminal. Others are in it, too, which are not to be touched. 0: the command
+	// has a group of its own.
+	group      int
 	cmd        *exec.Cmd
 	stop, kill time.Duration // by bootTime
 	stopped    bool
@@ -164,11 +210,11 @@ func (d *duty) run(args []string) error {
 	d.obey(first)
 	d.cmd = exec.Command(args[0], args[1:]...)
 	d.cmd.Stdin, d.cmd.Stdout, d.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: d.group, Pdeathsig: syscall.SIGKILL}
 	if err := d.cmd.Start(); err != nil {
 		return cannotStart(args[0], err)
 	}
-	_, _ = fmt.Fprintf(d.say, "started %d\n", d.cmd.Process.Pid)
+	_, _ = fmt.Fprintln(d.say, "started")
 	d.watch(lines)
 	if d.lost {
 		_, _ = fmt.Fprintln(d.say, "lost")
@@ -212,8 +258,10 @@ func (d *duty) watch(lines <-chan string) {
 			gone = true
 		}
 	}
-	d.signal(unix.SIGKILL)
-	for d.lost && killBelow() {
+	for d.signal(unix.SIGKILL) && d.group != 0 {
+		<-look.C
+	}
+	for d.lost && killBelow(nil) {
 		<-look.C
 	}
 	_ = d.cmd.Wait()
@@ -229,25 +277,71 @@ func (d *duty) obey(line string) {
 		d.stop, d.kill = time.Duration(stop), time.Duration(kill)
 	case len(words) == 2 && words[0] == "signal":
 		number, _ := strconv.Atoi(words[1])
-		d.signal(syscall.Signal(number))
+		d.pass(syscall.Signal(number))
 	case line == "stop" && !d.stopped:
 		d.lost, d.stopped = true, true
-		d.signal(unix.SIGTERM)
-		d.signal(unix.SIGCONT) // a stopped process would not notice
+		d.pass(unix.SIGTERM)
 	case line == "kill":
 		d.lost = true
 		d.signal(unix.SIGKILL)
-		killBelow()
+		killBelow(nil)
 	}
 }
 
-func (d *duty) signal(s syscall.Signal) { _ = unix.Kill(-d.cmd.Process.Pid, s) }
+// pass passes a signal on. A stopped process would not notice those that ask it to end, so
+// these are followed by CONT.
+func (d *duty) pass(s syscall.Signal) {
+	d.signal(s)
+	if slices.Contains(ending, os.Signal(s)) {
+		d.signal(unix.SIGCONT)
+	}
+}
 
-// killBelow kills all living descendants of this process, and says whether there were
-// any. It looks at every process: not every kernel lists children.
-func killBelow() (found bool) {
-	children := map[int][]int{}
-	living := map[int]bool{}
+// signal sends a signal to the command and to those of its descendants that are in its group,
+// and reports whether any of them was alive.
+func (d *duty) signal(s syscall.Signal) (found bool) {
+	if d.group == 0 {
+		return unix.Kill(-d.cmd.Process.Pid, s) == nil
+	}
+	all := below(nil)
+	group := d.group
+	for _, p := range all {
+		if p.pid == d.cmd.Process.Pid {
+			group = p.group // an interactive shell makes one of its own
+		}
+	}
+	for _, p := range all {
+		if p.living && p.group == group {
+			found = true
+			_ = unix.Kill(p.pid, s)
+		}
+	}
+	return found
+}
+
+// killBelow kills all living descendants of this process but those that come from the spared
+// children, and reports whether there were any.
+func killBelow(spared map[int]bool) (found bool) {
+	for _, p := range below(spared) {
+		if p.living {
+			found = true
+			_ = unix.Kill(p.pid, unix.SIGKILL)
+		}
+	}
+	return found
+}
+
+// descendant is a process below this one.
+type descendant struct {
+	pid, parent, group int
+	living             bool
+}
+
+// below returns the descendants of this process, parents before their children, without
+// those that come from the spared ones. It looks at every process: not every kernel lists
+// children.
+func below(spared map[int]bool) (found []descendant) {
+	children := map[int][]descendant{}
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range stats {
 		text, err := os.ReadFile(path)
@@ -256,19 +350,21 @@ func killBelow() (found bool) {
 		}
 		// The name in parentheses may hold anything.
 		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-		if len(fields) < 2 {
+		if len(fields) < 18 {
 			continue
 		}
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		parent, _ := strconv.Atoi(fields[1])
-		children[parent] = append(children[parent], pid)
-		living[pid] = fields[0] != "Z" && fields[0] != "X"
+		// The first thread of a process may have ended before the others.
+		threads, _ := strconv.Atoi(fields[17])
+		p := descendant{living: fields[0] != "Z" && fields[0] != "X" || threads > 1}
+		p.pid, _ = strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		p.parent, _ = strconv.Atoi(fields[1])
+		p.group, _ = strconv.Atoi(fields[2])
+		children[p.parent] = append(children[p.parent], p)
 	}
 	for todo := children[os.Getpid()]; len(todo) > 0; todo = todo[1:] {
-		todo = append(todo, children[todo[0]]...)
-		if living[todo[0]] {
-			found = true
-			_ = unix.Kill(todo[0], unix.SIGKILL)
+		if p := todo[0]; !spared[p.pid] {
+			found = append(found, p)
+			todo = append(todo, children[p.pid]...)
 		}
 	}
 	return found

@@ -26,6 +26,12 @@ var passed = []os.Signal{
 	syscall.SIGCONT, syscall.SIGWINCH,
 }
 
+// ending are those of them that ask a process to end.
+var ending = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT}
+
+// typed are those that a terminal sends to all of its foreground group at once.
+var typed = []os.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGWINCH}
+
 func (a *app) lockerRunCommand(f *lockerFlags) *cobra.Command {
 	var o locker.Options
 	c := &cobra.Command{
@@ -36,8 +42,10 @@ Without --blocking nothing runs when another has the lock.
 CMD gets LOCKER_SEQUENCE in its environment, a number that grows with every
 acquisition of the key. It runs in a process group of its own, to which the signals
 TERM, INT, HUP, QUIT, USR1, USR2, CONT and WINCH are passed; what it leaves in that
-group is killed when it ends. If the lock cannot be renewed, the command gets TERM, then
-KILL, before anybody else can have the lock; also if this process is killed or stopped.
+group is killed when it ends. At a terminal it runs in this process's group, so that it
+can read what is typed, and gets INT, QUIT and WINCH from the terminal alone.
+If the lock cannot be renewed, the command gets TERM, then KILL, before anybody else can
+have the lock; also if this process is killed or stopped (^Z).
 
 Exit codes: CMD's own, 128 + n if signal n ended it, 126 or 127 if it could not be
 started; 70 the lock was stolen, 75 the lock was not obtained.`,
@@ -217,7 +225,7 @@ func (r *lockedRun) heedWhileWaiting(running <-chan struct{}, waited chan<- stru
 	for {
 		select {
 		case s := <-r.received:
-			if slices.Contains([]os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT}, s) {
+			if slices.Contains(ending, s) {
 				r.cancel(signalled{s.(syscall.Signal)})
 				return
 			}
@@ -232,7 +240,8 @@ func (r *lockedRun) run(ctx context.Context, sequence int64) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	g, err := startGuard(r.command, append(os.Environ(), fmt.Sprintf("LOCKER_SEQUENCE=%d", sequence)), r.terms())
+	terminal := atTerminal()
+	g, err := startGuard(r.command, append(os.Environ(), fmt.Sprintf("LOCKER_SEQUENCE=%d", sequence)), r.terms(), terminal)
 	if err != nil {
 		return err
 	}
@@ -248,6 +257,9 @@ func (r *lockedRun) run(ctx context.Context, sequence int64) error {
 				g.tell(r.terms())
 			}
 		case s := <-r.received:
+			if terminal && slices.Contains(typed, s) && g.hasStarted() {
+				continue // the command has it from the terminal
+			}
 			g.tell(fmt.Sprintf("signal %d", s))
 		case <-over:
 			over = nil

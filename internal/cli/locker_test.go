@@ -87,13 +87,13 @@ func TestBelow(t *testing.T) {
 		require.NoError(t, err, string(out))
 		return
 	}
-	require.False(t, killBelow())
+	require.False(t, killBelow(nil))
 	cmd := exec.Command("sh", "-c", "setsid sleep 1000 & echo; wait")
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	_, err = out.Read(make([]byte, 1))
 	require.NoError(t, err)
-	require.True(t, killBelow())
+	require.True(t, killBelow(nil))
 	require.Error(t, cmd.Wait())
 }

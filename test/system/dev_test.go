@@ -44,7 +44,7 @@ func (s *screen) read(from io.Reader) {
 	}
 }
 
-// first is a person's first run: a terminal, and a machine with or without Redis.
+// first is a program at a terminal, as a person's first run of "resqued dev" is.
 type first struct {
 	cmd    *exec.Cmd
 	keys   *os.File
@@ -55,13 +55,17 @@ type first struct {
 
 func firstRun(t *testing.T, path string) *first {
 	t.Helper()
-	ours, theirs := harness.Terminal(t)
 	home := t.TempDir()
-	f := &first{
-		keys: ours, screen: &screen{}, ended: make(chan struct{}),
-		env: []string{"PATH=" + path, "HOME=" + home, "XDG_RUNTIME_DIR=" + home, "TMPDIR=" + home, "TERM=xterm", "RESQUED_TEST_RUN=" + home},
-	}
-	f.cmd = exec.Command(harness.Binary(t), "dev")
+	return atTerminal(t, home, []string{"PATH=" + path, "HOME=" + home, "XDG_RUNTIME_DIR=" + home, "TMPDIR=" + home, "TERM=xterm"}, harness.Binary(t), "dev")
+}
+
+// atTerminal starts a program as the leader of a terminal's session, in a directory that no
+// other test has. What it leaves is killed with the test.
+func atTerminal(t *testing.T, home string, env []string, program string, args ...string) *first {
+	t.Helper()
+	ours, theirs := harness.Terminal(t)
+	f := &first{keys: ours, screen: &screen{}, ended: make(chan struct{}), env: append(env, "RESQUED_TEST_RUN="+home)}
+	f.cmd = exec.Command(program, args...)
 	f.cmd.Dir, f.cmd.Env = home, f.env
 	f.cmd.Stdin, f.cmd.Stdout, f.cmd.Stderr = theirs, theirs, theirs
 	f.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -82,7 +86,7 @@ func firstRun(t *testing.T, path string) *first {
 				_ = syscall.Kill(p.PID, syscall.SIGKILL)
 			}
 			return len(left) == 0
-		}, "the end of everything that dev has started")
+		}, "the end of everything that was started")
 		_ = ours.Close()
 		reader.Wait()
 		if t.Failed() {
@@ -102,7 +106,7 @@ func (f *first) exit(t *testing.T) int {
 	select {
 	case <-f.ended:
 	case <-time.After(patience):
-		t.Fatal("dev does not end")
+		t.Fatal("the program does not end")
 	}
 	return f.cmd.ProcessState.ExitCode()
 }

@@ -154,6 +154,173 @@ func TestLockerRun(t *testing.T) {
 	require.Greater(t, n, 3)
 }
 
+// TestLockerTerminal: a command under a lock has the terminal that "resqued locker run" has.
+func TestLockerTerminal(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t, pgtest.Options{})
+	pool, err := pgxpool.New(t.Context(), server.URL(""))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	require.NoError(t, locker.Migrate(t.Context(), pool, ""))
+	// A script in which $run KEY -- CMD is "resqued locker run".
+	start := func(t *testing.T, script string) *first {
+		t.Helper()
+		return atTerminal(t, t.TempDir(), append(os.Environ(),
+			"DATABASE_URL="+server.URL(""), "GORACE=atexit_sleep_ms=0", "run="+harness.Binary(t)+" locker run"), "sh", "-c", script)
+	}
+	held := func(t *testing.T, key string) bool {
+		t.Helper()
+		rows, err := locker.List(t.Context(), pool, "", key)
+		require.NoError(t, err)
+		require.Len(t, rows, 1)
+		return rows[0].Held()
+	}
+	keys := func(t *testing.T, f *first, typed string) {
+		t.Helper()
+		_, err := io.WriteString(f.keys, typed)
+		require.NoError(t, err)
+	}
+	number := func(t *testing.T, f *first, name string) int {
+		t.Helper()
+		f.await(t, name+"=")
+		var m []string
+		proctest.Await(t, patience, func() bool {
+			m = regexp.MustCompile(name + `=(\d+)\r\n`).FindStringSubmatch(f.screen.String())
+			return m != nil
+		}, "the number of %s", name)
+		pid, err := strconv.Atoi(m[1])
+		require.NoError(t, err)
+		return pid
+	}
+	gone := func(t *testing.T, pid int) {
+		t.Helper()
+		proctest.Await(t, patience, func() bool { return !proctest.Alive(pid) }, "the end of process %d", pid)
+	}
+	stopped := func(t *testing.T, pid int) {
+		t.Helper()
+		proctest.Await(t, patience, func() bool {
+			p, ok := proctest.Look(pid)
+			return ok && p.State == "T"
+		}, "process %d to be stopped", pid)
+	}
+	const readLine = `sh -c 'echo pid=$$; read line; echo "got <$line>"; exit 3'`
+
+	t.Run("it reads what is typed", func(t *testing.T) {
+		t.Parallel()
+		f := start(t, `exec $run reads -- `+readLine)
+		f.await(t, "pid=")
+		keys(t, f, "some words\n")
+		f.await(t, "got <some words>")
+		require.Equal(t, 3, f.exit(t))
+		require.False(t, held(t, "reads"))
+	})
+
+	t.Run("^C ends it", func(t *testing.T) {
+		t.Parallel()
+		f := start(t, `exec $run interrupted -- sh -c 'echo pid=$$; exec sleep 1000'`)
+		pid := number(t, f, "pid")
+		keys(t, f, "\x03")
+		require.Equal(t, 128+int(syscall.SIGINT), f.exit(t))
+		require.False(t, proctest.Alive(pid))
+		require.False(t, held(t, "interrupted"))
+	})
+
+	t.Run("^C comes once, and is the command's to heed", func(t *testing.T) {
+		t.Parallel()
+		f := start(t, `exec $run heeds -- sh -c 'trap "n=x\$n; echo int=\$n" INT; read line; echo "first <$line>"; read line; read line; sleep 0.2; test $n = x'`)
+		keys(t, f, "line\n")
+		f.await(t, "first <line>") // by now the command counts as started
+		keys(t, f, "\x03")
+		f.await(t, "int=x")
+		require.True(t, held(t, "heeds"))
+		keys(t, f, "words\n")
+		require.Zero(t, f.exit(t), f.screen)
+	})
+
+	t.Run("TERM ends one that is stopped", func(t *testing.T) {
+		t.Parallel()
+		f := start(t, `exec $run stopped -- sh -c 'echo pid=$$; kill -STOP $$; echo goes on'`)
+		stopped(t, number(t, f, "pid"))
+		require.NoError(t, f.cmd.Process.Signal(syscall.SIGTERM))
+		require.Equal(t, 128+int(syscall.SIGTERM), f.exit(t))
+		require.False(t, held(t, "stopped"))
+	})
+
+	t.Run("what else is in the group stays", func(t *testing.T) {
+		t.Parallel()
+		f := start(t, `sleep 1000 & echo beside=$!
+			$run leaves -- sh -c 'sleep 1000 & echo left=$!'
+			echo code=$?
+			$run leaves -- sh -c 'echo pid=$$; exec sleep 1000' | (trap '' INT; cat) &
+			read line; echo "script got <$line>"; exec sleep 1000`)
+		beside, left := number(t, f, "beside"), number(t, f, "left")
+		require.Equal(t, 0, number(t, f, "code"))
+		require.False(t, proctest.Alive(left))
+		require.True(t, proctest.Alive(beside))
+		pid := number(t, f, "pid")
+		var runs []proctest.Process
+		for p, ok := proctest.Look(pid); ok && p.Parent > 1; p, ok = proctest.Look(p.Parent) {
+			runs = append(runs, p)
+		}
+		require.Greater(t, len(runs), 2)
+		require.NoError(t, syscall.Kill(runs[2].PID, syscall.SIGTERM)) // the command, the guard, locker run
+		gone(t, pid)
+		gone(t, runs[2].PID)
+		require.True(t, proctest.Alive(beside))
+		keys(t, f, "line\n")
+		f.await(t, "script got <line>")
+	})
+
+	t.Run("^Z stops it, and fg lets it go on", func(t *testing.T) {
+		t.Parallel()
+		f := start(t, `set -m; $run stops --lock-for 10m -- `+readLine+`; echo "code=$?"; fg; echo "then=$?"`)
+		pid := number(t, f, "pid")
+		keys(t, f, "\x1a")
+		require.Equal(t, 128+int(syscall.SIGTSTP), number(t, f, "code"))
+		proctest.Await(t, patience, func() bool {
+			p, _ := proctest.Look(pid)
+			return p.State == "S"
+		}, "the command to go on")
+		require.True(t, held(t, "stops"))
+		keys(t, f, "words\n")
+		f.await(t, "got <words>")
+		require.Equal(t, 3, number(t, f, "then"))
+	})
+
+	t.Run("a stop that lasts longer than the lease ends it", func(t *testing.T) {
+		t.Parallel()
+		f := start(t, `set -m; $run sleeps --lock-for 2s -- `+readLine+`; echo "code=$?"; read line; fg; echo "then=$?"`)
+		pid := number(t, f, "pid")
+		keys(t, f, "\x1a")
+		require.Equal(t, 128+int(syscall.SIGTSTP), number(t, f, "code"))
+		proctest.Await(t, patience, func() bool { return !held(t, "sleeps") }, "the end of the lease")
+		require.False(t, proctest.Alive(pid))
+		keys(t, f, "\n")
+		require.Equal(t, 70, number(t, f, "then"))
+	})
+
+	t.Run("in the background it is stopped when it reads", func(t *testing.T) {
+		t.Parallel()
+		f := start(t, `set -m; $run background --lock-for 10m -- `+readLine+` & read line; fg; echo "then=$?"`)
+		stopped(t, number(t, f, "pid"))
+		keys(t, f, "\n")
+		f.await(t, "run} background") // fg says what it brings back
+		keys(t, f, "words\n")
+		f.await(t, "got <words>")
+		require.Equal(t, 3, number(t, f, "then"))
+	})
+
+	t.Run("with the guard goes all that is below", func(t *testing.T) {
+		t.Parallel()
+		f := start(t, `(trap '' HUP; exec sleep 1000) & echo beside=$!; exec $run guarded -- sh -c 'echo guard=$PPID; setsid sleep 1000 & echo away=$!; sleep 1000'`)
+		beside, guard, away := number(t, f, "beside"), number(t, f, "guard"), number(t, f, "away")
+		require.NoError(t, syscall.Kill(guard, syscall.SIGKILL))
+		require.Equal(t, 70, f.exit(t))
+		require.False(t, proctest.Alive(away))
+		require.True(t, proctest.Alive(beside), "a child that locker run had before")
+	})
+}
+
 // judgeLives reads what witnesses have written. It wants none of them to have lived beside
 // another, and each later one to have had a higher sequence.
 func judgeLives(t *testing.T, log string) (witnesses int) {
