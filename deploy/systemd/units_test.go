@@ -5,10 +5,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/config"
 )
 
 // The score that systemd-analyze gives to a unit: 10 is no sandbox at all.
@@ -80,6 +84,22 @@ func TestUnitsAreAlike(t *testing.T) {
 	).Replace(string(template))
 	body := func(unit string) string { return unit[strings.Index(unit, "[Unit]"):] }
 	require.Equal(t, body(string(single)), body(instance))
+}
+
+// The units have room for the settings that they speak of.
+func TestUnitsHaveRoomForTasks(t *testing.T) {
+	t.Parallel()
+	large := config.Config{WorkerCount: 16, ThreadCount: 64, MaxRetiring: 1}
+	need := large.Tasks(64, true)
+	for _, unit := range []string{"resqued.service", "resqued@.service"} {
+		text, err := os.ReadFile(unit)
+		require.NoError(t, err)
+		found := regexp.MustCompile(`(?m)^TasksMax=(\d+)$`).FindSubmatch(text)
+		require.NotNil(t, found, unit)
+		most, err := strconv.Atoi(string(found[1]))
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, most, need.Own+8*need.Commands, unit)
+	}
 }
 
 // Each line of the relaxing drop-in is one that systemd understands.

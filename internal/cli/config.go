@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/proc"
 )
 
 func (a *app) configCommand() *cobra.Command {
@@ -23,7 +24,8 @@ func (a *app) configCommand() *cobra.Command {
 	check := &cobra.Command{
 		Use: "check", Short: "say what is wrong with the configuration",
 		Long: `Read the configuration as "work" would, and say everything that is wrong with
-it. Exit code 2 when it could not work.`,
+it. Exit code 2 when it could not work. It also says how many tasks (threads of the
+kernel) the daemon may need, and warns of limits of this process that are smaller.`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error { return a.configCheck(c) },
 	}
@@ -41,9 +43,11 @@ it. Exit code 2 when it could not work.`,
 
 // configReport is the JSON of both verbs.
 type configReport struct {
-	OK       bool              `json:"ok"`
-	File     string            `json:"file,omitempty"`
-	Threads  int               `json:"threads"`
+	OK      bool   `json:"ok"`
+	File    string `json:"file,omitempty"`
+	Threads int    `json:"threads"`
+	// Tasks are what the daemon may need of the kernel's, each command counted as one.
+	Tasks    int               `json:"tasks"`
 	Warnings []config.Warning  `json:"warnings"`
 	Errors   config.Errors     `json:"errors,omitempty"`
 	Plan     []config.PlanLine `json:"plan,omitempty"`
@@ -60,13 +64,14 @@ func (a *app) configCheck(c *cobra.Command) error {
 	}
 	warnings := append(r.Warnings, a.unhandled(r)...)
 	if a.flags.output == outJSON {
-		return a.printJSON(configReport{OK: true, File: r.File, Threads: r.Threads(), Warnings: orEmpty(warnings)})
+		return a.printJSON(configReport{OK: true, File: r.File, Threads: r.Threads(), Tasks: a.tasks(r).Sum(), Warnings: orEmpty(warnings)})
 	}
 	var b strings.Builder
 	for _, w := range warnings {
 		b.WriteString(a.paint(yellow, "warn") + "  " + w.Message + "\n")
 	}
 	b.WriteString(a.paint(green, "ok") + "    " + plural(r.Threads(), "thread") + ", queues " + r.Queues.String() + "\n")
+	b.WriteString("      up to " + tasksText(a.tasks(r)) + " (TasksMax=)\n")
 	return a.printText(b.String())
 }
 
@@ -82,7 +87,7 @@ func (a *app) configShow(c *cobra.Command) error {
 			return err
 		}
 		return a.printJSON(configReport{
-			OK: true, File: r.File, Threads: r.Threads(), Warnings: orEmpty(r.Warnings),
+			OK: true, File: r.File, Threads: r.Threads(), Tasks: a.tasks(r).Sum(), Warnings: orEmpty(r.Warnings),
 			Plan: config.Plan(r), Config: plain,
 		})
 	}
@@ -93,10 +98,10 @@ func (a *app) configShow(c *cobra.Command) error {
 	return a.printText(b.String())
 }
 
-// unhandled adds what is only known here: programs that are not there, and a
-// daemon that could run no job at all.
+// unhandled adds what is only known here: programs that are not there, too few tasks, and
+// a daemon that could run no job at all.
 func (a *app) unhandled(r *config.Resolved) []config.Warning {
-	warnings := config.CheckPrograms(r.Config)
+	warnings := append(config.CheckPrograms(r.Config), a.fewTasks(r, proc.TaskLimits())...)
 	if len(r.Handlers) == 0 && len(a.handlers.Classes()) == 0 {
 		warnings = append(warnings, config.Warning{
 			Key: "handlers", Code: "no_handlers",
