@@ -86,9 +86,6 @@ func (a *app) serve(ctx context.Context, s served) error {
 	schedules := ticker.New(redis, s.log.Named("schedule"))
 	schedules.Set(a.tickerConfig(s.config, self))
 	system := &master.Linux{}
-	if onlyCommands(a.handlers) {
-		system.Spawner.Env = handler.Unsecret(os.Environ())
-	}
 	deps := master.Deps{
 		Self: self, System: system, Store: redis, Notifier: notifier, Log: s.log,
 		Signals: relay.out, BeforeFork: a.beforeFork,
@@ -151,17 +148,26 @@ func masterConfig(c config.Config, dev *devMode, handlers *resqued.Handlers) (ma
 		return master.Config{}, fmt.Errorf("configuration: %w", err)
 	}
 	lease, _ := leaseAndBeat(c)
+	var env []string
+	if onlyCommands(handlers) {
+		env = handler.Unsecret(os.Environ(), envRules(c), c.DatabaseURL != "")
+	}
 	return master.Config{
 		Slots: c.WorkerCount, Threads: c.ThreadCount, MaxRetiring: c.MaxRetiring,
 		TermTimeout: c.TermTimeout, DrainTimeout: c.DrainTimeout, LockDuration: c.JobLockDuration, MaxDeaths: c.MaxDeaths, Policy: deathPolicy(c, handlers),
 		FailureLists:  c.FailureLists(),
-		OnMasterDeath: c.OnMasterDeath, DevSignals: dev != nil, Worker: worker, Unique: uniqueQueues(c),
+		OnMasterDeath: c.OnMasterDeath, DevSignals: dev != nil, Worker: worker, Env: env, Unique: uniqueQueues(c),
 		Fields: map[string]string{
 			"queues": c.Queues.String(), "version": version(),
 			"jobs_per_fork": strconv.Itoa(c.JobsPerFork), "config": c.Fingerprint(),
 			"lease_ms": strconv.FormatInt(lease.Milliseconds(), 10), "term_timeout_ms": strconv.FormatInt(c.TermTimeout.Milliseconds(), 10),
 		},
 	}, nil
+}
+
+// envRules says what commands get of the daemon's environment.
+func envRules(c config.Config) handler.EnvRules {
+	return handler.EnvRules{Keep: c.EnvKeep, Drop: c.EnvDrop}
 }
 
 // moverConfig turns a configuration into that of what moves delayed jobs.

@@ -101,7 +101,7 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 		handlers = withDemo(handlers)
 	}
 	set, err := handler.New(handlers, handler.Options{
-		Commands: commands(c), KillGrace: c.TermTimeout, Proc: os.Getenv(proc.ProcEnv), Environ: os.Environ(), Log: log,
+		Commands: commands(c), KillGrace: c.TermTimeout, Proc: os.Getenv(proc.ProcEnv), Environ: os.Environ(), Env: envRules(c), Log: log,
 	})
 	if err != nil {
 		return nil, err

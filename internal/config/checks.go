@@ -51,6 +51,45 @@ func (l *loader) readQueueSets() {
 	l.result.UniqueQueues = l.queueSet("unique_queues")
 }
 
+// readEnvSets reads the lists that say what commands get of the environment.
+func (l *loader) readEnvSets() {
+	l.result.EnvKeep = l.envSet("env_keep")
+	l.result.EnvDrop = l.envSet("env_drop")
+}
+
+func (l *loader) envSet(key string) []string {
+	var errs []error
+	for i, entry := range l.lists[key] {
+		name, reason := strings.TrimPrefix(entry, "!"), ""
+		switch {
+		case name == "":
+			reason = "the name of a variable is missing"
+		case strings.Contains(name, "="):
+			reason = "the name alone, without a value; values belong into env of a handler"
+		case key == "env_keep" && name == entry && ownVariable(name):
+			reason = "commands never get this: it is meant for the daemon itself"
+		}
+		if reason != "" {
+			errs = append(errs, &selector.EntryError{Index: i, Entry: entry, Reason: reason})
+		}
+	}
+	if len(errs) > 0 && !l.bad[key] {
+		l.refuseEntries(key, errors.Join(errs...))
+	}
+	if list := l.queueSet(key); len(list) > 0 {
+		return list
+	}
+	return nil
+}
+
+// ownVariable reports whether a name, or the beginning of a glob, is that of a variable that
+// the daemon keeps for itself.
+func ownVariable(name string) bool {
+	return name == "NOTIFY_SOCKET" || slices.ContainsFunc([]string{"RESQUED_", "WATCHDOG_", "LISTEN_"}, func(p string) bool {
+		return strings.HasPrefix(name, p)
+	})
+}
+
 func (l *loader) queueSet(key string) []string {
 	list := l.lists[key]
 	if l.bad[key] {

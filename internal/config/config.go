@@ -100,6 +100,11 @@ type Config struct {
 	// as resque-uniqueue does, instead of mending it.
 	UniqueQueuesStrict bool `json:"unique_queues_strict"`
 
+	// EnvKeep are patterns of the variables that commands get although they sound like
+	// secrets, EnvDrop of those that they do not get although they do not; EnvDrop wins.
+	EnvKeep []string `json:"env_keep,omitempty"`
+	EnvDrop []string `json:"env_drop,omitempty"`
+
 	// Schedules are those of the file, by name. One whose class no file names has no
 	// queue yet.
 	Schedules []cron.Schedule `json:"schedule,omitempty"`

@@ -234,6 +234,16 @@ var keys = []key{
 		kind: boolean(func(c *Config) *bool { return &c.UniqueQueuesStrict }),
 	},
 	{
+		name: "env_keep",
+		help: "variables that commands get although they sound like secrets: `names` and globs",
+		kind: kind{hint: "list", list: true, show: func(c *Config) string { return strings.Join(c.EnvKeep, ",") }},
+	},
+	{
+		name: "env_drop",
+		help: "variables that commands do not get: `names` and globs; wins over env_keep",
+		kind: kind{hint: "list", list: true, show: func(c *Config) string { return strings.Join(c.EnvDrop, ",") }},
+	},
+	{
 		name: "persistent_schedules", def: "false",
 		help: "work the schedules, too, that resque-scheduler keeps in Redis",
 		kind: boolean(func(c *Config) *bool { return &c.PersistentSchedules }),

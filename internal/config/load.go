@@ -50,6 +50,7 @@ func Load(o Options) (*Resolved, error) {
 	if !l.file.unreadable { // else half of what follows would be wrong for lack of the file
 		l.readQueues()
 		l.readQueueSets()
+		l.readEnvSets()
 		l.compare()
 		l.warnOfDeaths()
 		l.warnOfLocks()

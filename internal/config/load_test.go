@@ -140,7 +140,7 @@ func TestEverySource(t *testing.T) {
 		"resque_term_timeout": "5s", "on_master_death": "kill", "on_worker_death": "fail", "max_deaths": "1", "failure_backend": "multi-queue", "long_job_silence": "1m", "long_job_wait": "2h", "pidfile": "/run/r.pid",
 		"statsd_host": "localhost", "statsd_port": "9125", "statsd_key": "jobs", "locketed_queues": "reports,*_once",
 		"heartbeat_frequency": "10s", "job_lock_duration": "40s", "job_lock_key": "{{class}}:{{args.0}}",
-		"on_lock_lost": "requeue", "unique_queues": "mail,once_*", "unique_queues_strict": "true", "persistent_schedules": "true", "scheduler_lock": "resque-scheduler:team", "max_payload": "512KiB",
+		"on_lock_lost": "requeue", "unique_queues": "mail,once_*", "unique_queues_strict": "true", "env_keep": "AWS_*,STRIPE_KEY", "env_drop": "BROKER,*_INTERNAL", "persistent_schedules": "true", "scheduler_lock": "resque-scheduler:team", "max_payload": "512KiB",
 		"log_format": "json", "log_level": "warn",
 	}
 	for _, k := range keys {
@@ -442,6 +442,8 @@ func TestSample(t *testing.T) {
 		require.Equal(t, 50*time.Second, r.DrainTimeout)
 		require.Equal(t, []string{"reports"}, r.LocketedQueues)
 		require.Equal(t, []string{"mail"}, r.UniqueQueues)
+		require.Equal(t, []string{"AWS_*"}, r.EnvKeep)
+		require.Equal(t, []string{"BILLING_*"}, r.EnvDrop)
 		require.Equal(t, map[string]Handler{
 			"Thumb": {Command: []string{"python3", "thumb.py"}, Timeout: 2 * time.Minute, KillAfter: 10 * time.Second},
 		}, r.Handlers)

@@ -89,6 +89,9 @@ func TestRefuses(t *testing.T) {
 		{"a cap on a unique queue", from{yaml: "unique_queues: ['b:2']"}, `unique_queues "b:2" (resqued.yaml:1): a cap has no meaning here; leave it out`},
 		{"nothing but exclusions", from{env: "UNIQUE_QUEUES=!mail"}, `unique_queues (environment UNIQUE_QUEUES): only exclusions match nothing; write "*" before them`},
 		{"a strictness that is neither", from{yaml: "unique_queues_strict: maybe"}, `unique_queues_strict "maybe" (resqued.yaml:1): write true or false`},
+		{"a value to keep", from{yaml: "env_keep: [A,\n 'B=1']"}, `env_keep "B=1" (resqued.yaml:2): the name alone, without a value; values belong into env of a handler`},
+		{"a variable of the daemon to keep", from{env: "RESQUED_ENV_KEEP=RESQUED_*"}, `env_keep "RESQUED_*" (environment RESQUED_ENV_KEEP): commands never get this: it is meant for the daemon itself`},
+		{"a broken glob to drop", from{yaml: "env_drop: ['[A']"}, `env_drop "[A" (resqued.yaml:1): "[" is never closed; write \[ for the character itself`},
 		{"a cap on a locked queue", from{yaml: "locketed_queues: [a,\n 'b:2']"}, `locketed_queues "b:2" (resqued.yaml:2): a cap has no meaning here; leave it out`},
 
 		// Queues; each entry with its own line.

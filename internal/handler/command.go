@@ -50,7 +50,7 @@ type runner struct {
 }
 
 func newRunner(o Options) *runner {
-	return &runner{proc: o.Proc, grace: o.KillGrace, base: scrub(o.Environ), log: o.Log}
+	return &runner{proc: o.Proc, grace: o.KillGrace, base: scrub(o.Environ, o.Env), log: o.Log}
 }
 
 // tells blocks, for good, when no end of a job may be told any more.

@@ -11,21 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/wire"
 )
 
 // outputFD is the descriptor on which a command may report.
 const outputFD = 3
 
-// Variables of the daemon that a command does not get: what names the daemon's
-// own databases and sockets, what systemd meant for the daemon, whatever sounds
-// like a secret, and resqued's own. A handler's env: gives back what it needs.
+// Variables of the daemon that a command does not get, unless the configuration says so:
+// what names the daemon's own databases, what systemd meant for the daemon, and whatever
+// sounds like a secret. A handler's env: gives back what it needs.
 var (
 	secretNames = []string{
-		"REDIS_URL", "DATABASE_URL", "NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY", "REDISCLI_AUTH",
+		"REDIS_URL", "DATABASE_URL", "CREDENTIALS_DIRECTORY", "REDISCLI_AUTH",
 	}
-	secretPrefixes = []string{"RESQUED_", "WATCHDOG_", "LISTEN_"}
-	secretParts    = []string{
+	secretParts = []string{
 		"PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "CREDENTIAL", "API_KEY", "APIKEY",
 		"ACCESS_KEY", "PRIVATE_KEY", "REDIS_URL", "DATABASE_URL", "PASSFILE",
 	}
@@ -35,16 +35,32 @@ var (
 	}
 	// plainNames are no secrets, whatever they sound like.
 	plainNames = []string{"PWD", "OLDPWD"}
+	// ownPrefixes and NOTIFY_SOCKET are the daemon's own: a program that took them for
+	// meant for it would do harm.
+	ownPrefixes = []string{"RESQUED_", "WATCHDOG_", "LISTEN_"}
 )
 
+// EnvRules are patterns of the names of variables, as selector.MatchAny takes them: those
+// that commands get although they sound like secrets, and those that they do not get in
+// any case. Drop wins.
+type EnvRules struct {
+	Keep, Drop []string
+}
+
+// hides reports whether a variable is to be left out; sounds says whether its name and value
+// are those of a secret.
+func (r EnvRules) hides(name string, sounds bool) bool {
+	return selector.MatchAny(r.Drop, name) || sounds && !selector.MatchAny(r.Keep, name)
+}
+
 // scrub returns an environment without the variables that commands do not get.
-func scrub(environ []string) []string {
+func scrub(environ []string, rules EnvRules) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(variable string) bool {
 		name, value, ok := strings.Cut(variable, "=")
-		name = strings.ToUpper(name)
-		return !ok || name == "" || slices.Contains(secretNames, name) ||
-			slices.ContainsFunc(secretPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }) ||
-			secret(name, value)
+		upper := strings.ToUpper(name)
+		return !ok || name == "" || upper == "NOTIFY_SOCKET" ||
+			slices.ContainsFunc(ownPrefixes, func(p string) bool { return strings.HasPrefix(upper, p) }) ||
+			rules.hides(name, slices.Contains(secretNames, upper) || secret(upper, value))
 	})
 }
 
@@ -59,14 +75,18 @@ func secret(name, value string) bool {
 }
 
 // Unsecret returns the environment for a worker process whose jobs are all commands: without
-// what sounds like a secret, because each command could read it from /proc. The worker
-// process has its configuration otherwise; only PG… are left, which PostgreSQL's own
-// client reads for the database of locks.
-func Unsecret(environ []string) []string {
+// what they do not get, as far as it is a secret, because each command could read it from
+// /proc. The worker process has its configuration otherwise; only PG… are left, which
+// PostgreSQL's own client reads for the database of locks; where postgres says that there is
+// one, also those that rules drop.
+func Unsecret(environ []string, rules EnvRules, postgres bool) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(variable string) bool {
 		name, value, ok := strings.Cut(variable, "=")
-		name = strings.ToUpper(name)
-		return !ok || !strings.HasPrefix(name, "PG") && (secret(name, value) || name == "REDISCLI_AUTH")
+		upper := strings.ToUpper(name)
+		if strings.HasPrefix(upper, "PG") {
+			return !ok || !postgres && selector.MatchAny(rules.Drop, name)
+		}
+		return !ok || rules.hides(name, upper == "REDISCLI_AUTH" || secret(upper, value))
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -324,4 +325,53 @@ func TestCommandErrorNamesUnknownSignals(t *testing.T) {
 	err := &handler.CommandError{Program: "x", Signal: syscall.Signal(40), CoreDump: true, Stderr: "s"}
 	require.EqualError(t, err, "x: ended by signal 40 (core dumped): s")
 	require.Equal(t, "start \"x\": y", fmt.Sprint(&handler.StartError{Program: "x", Err: fmt.Errorf("y")}))
+}
+
+func TestEnvironmentRules(t *testing.T) {
+	t.Parallel()
+	rules := handler.EnvRules{
+		Keep: []string{"AWS_*", "!AWS_SESSION_*", "REDIS_URL", "BROKER", "*_BOTH", "RESQUED_*", "NOTIFY_SOCKET"},
+		Drop: []string{"BILLING_*", "*_BOTH", "PGUSER"},
+	}
+	environ := []string{
+		"AWS_SECRET_ACCESS_KEY=kept", "AWS_SESSION_TOKEN=secret", "aws_secret=secret", "REDIS_URL=kept", "BROKER=amqp://u:kept@h",
+		"BILLING_HOST=dropped", "TOKEN_BOTH=dropped", "PLAIN_BOTH=dropped", "GITHUB_TOKEN=secret", "PLAIN=kept", "billing_host=kept",
+		"PGUSER=pg", "PGPASSWORD=pg", "PGHOST=pg",
+		"RESQUED_REDIS_URL=own", "NOTIFY_SOCKET=own",
+	}
+	names := func(environ []string) (list []string) {
+		for _, variable := range environ {
+			name, _, _ := strings.Cut(variable, "=")
+			list = append(list, name)
+		}
+		return list
+	}
+	kept := []string{"AWS_SECRET_ACCESS_KEY", "REDIS_URL", "BROKER", "PLAIN", "billing_host"}
+	t.Run("commands", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t, `env -0 > env`, func(o *handler.Options, c *resqued.Class) {
+			o.Environ, o.Env = append(environ, "PATH="+os.Getenv("PATH")), rules
+			c.Command.Env = []string{"TOKEN_BOTH=given", "GITHUB_TOKEN=given"}
+		})
+		require.NoError(t, f.run(t.Context()))
+		raw, err := os.ReadFile(filepath.Join(f.dir, "env"))
+		require.NoError(t, err)
+		text := strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00")
+		require.Subset(t, text, []string{"TOKEN_BOTH=given", "GITHUB_TOKEN=given", "BROKER=amqp://u:kept@h"})
+		require.Subset(t, names(text), append(kept, "PGHOST"))
+		for _, value := range []string{"secret", "dropped", "pg", "own"} {
+			for _, variable := range text {
+				if name, v, _ := strings.Cut(variable, "="); v == value {
+					require.Equal(t, "PGHOST", name, variable)
+				}
+			}
+		}
+	})
+	t.Run("worker processes", func(t *testing.T) {
+		t.Parallel()
+		all := append(kept, "PGUSER", "PGPASSWORD", "PGHOST", "RESQUED_REDIS_URL", "NOTIFY_SOCKET")
+		require.ElementsMatch(t, all, names(handler.Unsecret(environ, rules, true)))
+		all = slices.DeleteFunc(slices.Clone(all), func(name string) bool { return name == "PGUSER" })
+		require.ElementsMatch(t, all, names(handler.Unsecret(environ, rules, false)))
+	})
 }

@@ -34,7 +34,9 @@ type Options struct {
 	Proc string
 	// Environ is the daemon's environment, from which that of commands is made.
 	Environ []string
-	Log     *zap.Logger
+	// Env says what of it they get.
+	Env EnvRules
+	Log *zap.Logger
 }
 
 // Set holds the classes that a worker process can run. All threads share it.

@@ -47,6 +47,8 @@ type Config struct {
 	Unique store.UniqueQueues
 	// Worker is handed to each worker process as it is.
 	Worker []byte
+	// Env is the environment that worker processes start with; nil = that of this process.
+	Env []string
 	// Fields are shown with this master in Redis.
 	Fields map[string]string
 }

@@ -40,6 +40,9 @@ type Spec struct {
 	Title string
 	// Config is handed over in memory; it never stands in argv or environment.
 	Config []byte
+	// Env is the process's environment; nil = that of the Spawner. What speaks of this
+	// process's own supervision is left out.
+	Env []string
 	// DieWithMaster: the kernel kills the process when the master dies. Without
 	// it the process sees io.EOF on its Conn and decides.
 	DieWithMaster bool
@@ -99,7 +102,7 @@ func (s *Spawner) spawn(spec Spec) (*Child, error) {
 		return nil, err
 	}
 	p, err := os.StartProcess(executable, []string{padded(spec.Title)}, &os.ProcAttr{
-		Env:   s.environ(spec.Proc),
+		Env:   s.environ(spec),
 		Files: []*os.File{null, or(s.Stdout, os.Stdout), or(s.Stderr, os.Stderr), theirs, config},
 		Sys:   attr,
 	})
@@ -116,8 +119,11 @@ func (s *Spawner) spawn(spec Spec) (*Child, error) {
 	return c, nil
 }
 
-func (s *Spawner) environ(proc string) []string {
-	base := s.Env
+func (s *Spawner) environ(spec Spec) []string {
+	base := spec.Env
+	if base == nil {
+		base = s.Env
+	}
 	if base == nil {
 		base = os.Environ()
 	}
@@ -131,7 +137,7 @@ func (s *Spawner) environ(proc string) []string {
 			env = append(env, v)
 		}
 	}
-	return append(env, roleEnv+"="+workerRole, ProcEnv+"="+proc)
+	return append(env, roleEnv+"="+workerRole, ProcEnv+"="+spec.Proc)
 }
 
 // sealed returns data in a memory file that nobody can change any more.

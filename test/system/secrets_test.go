@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,4 +42,52 @@ handlers:
 	require.Contains(t, string(text), "PLAIN=yes")
 	require.NotContains(t, string(text), "S3CRET")
 	require.NotContains(t, string(text), "REDIS_URL")
+}
+
+// TestVariablesOfCommands says in the configuration what commands get, and changes it by a
+// reload, which concerns what worker processes start with, too.
+func TestVariablesOfCommands(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	config := func(lists string) string {
+		return lists + fmt.Sprintf(`
+handlers:
+  Look:
+    command: [sh, -c, '{ cat /proc/$PPID/environ; echo; env; echo; } | tr "\0" "\n" > %[1]s/part; mv %[1]s/part %[1]s/seen']
+    env: {OWN_TOKEN: given}
+`, dir)
+	}
+	d := harness.Start(t, harness.Options{
+		Env:    []string{"STRIPE_KEY=S1", "AWS_SECRET_ACCESS_KEY=S2", "BILLING_HOST=S3", "OWN_TOKEN=S4", "PLAIN=S5"},
+		Config: config("env_keep: ['AWS_*']\nenv_drop: ['BILLING_*']"),
+	})
+	seen := func(job int) string {
+		file := filepath.Join(dir, "seen")
+		_ = os.Remove(file)
+		d.Push("q", "Look", job)
+		var text []byte
+		proctest.Await(t, patience, func() bool {
+			var err error
+			text, err = os.ReadFile(file)
+			return err == nil
+		}, "what the command has seen")
+		return string(text)
+	}
+	times := func(text, part string) int { return strings.Count(text, part+"\n") }
+	text := seen(1)
+	for variable, want := range map[string]int{
+		"STRIPE_KEY=S1": 0, "AWS_SECRET_ACCESS_KEY=S2": 2, "BILLING_HOST=S3": 0, "OWN_TOKEN=S4": 0, "OWN_TOKEN=given": 1, "PLAIN=S5": 2,
+	} {
+		require.Equal(t, want, times(text, variable), "%s, of the worker process and of the command:\n%s", variable, text)
+	}
+
+	d.Configure(config("env_keep: [STRIPE_KEY]\nenv_drop: [PLAIN]"))
+	d.Signal(syscall.SIGHUP)
+	d.AwaitLog("the new configuration is in force everywhere")
+	text = seen(2)
+	for variable, want := range map[string]int{
+		"STRIPE_KEY=S1": 2, "AWS_SECRET_ACCESS_KEY=S2": 0, "BILLING_HOST=S3": 2, "OWN_TOKEN=S4": 0, "PLAIN=S5": 0,
+	} {
+		require.Equal(t, want, times(text, variable), "%s, of the worker process and of the command:\n%s", variable, text)
+	}
 }
