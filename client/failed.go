@@ -49,6 +49,9 @@ type FailedReport struct {
 	Matched int
 	// Done is how many were retried, or removed.
 	Done int
+	// Payloads is how many payloads were removed with their records: those too large for
+	// one, which are kept beside it.
+	Payloads int
 	// Duplicates are those retried whose job was not pushed, because its queue is
 	// unique and an equal job waits there.
 	Duplicates int
@@ -112,11 +115,25 @@ func (c *Client) retryOf(record, payload []byte) store.FailedEdit {
 	return store.FailedEdit{Instead: marked, Queue: failure.Queue, Payload: payload, Unique: c.unique(failure.Queue)}
 }
 
-// RemoveFailed removes the selected records.
+// RemoveFailed removes the selected records, and with them the payloads that are kept beside
+// those that were never retried: of a retried one, a job that waits may still need it.
+//
+// After an error payloads may be left whose records are removed; see resqued parked.
 func (c *Client) RemoveFailed(ctx context.Context, f FailedFilter) (FailedReport, error) {
 	if f.All && f.anything() && len(f.IDs) == 0 && f.Limit == 0 {
-		return c.dropFailed(ctx)
+		report, err := c.dropFailed(ctx)
+		if !errors.Is(err, store.ErrKept) {
+			return report, err
+		}
+		rest, err := c.removeFailed(ctx, f)
+		rest.Matched, rest.Done = rest.Matched+report.Matched, rest.Done+report.Done
+		return rest, err
 	}
+	return c.removeFailed(ctx, f)
+}
+
+// removeFailed removes records one by one.
+func (c *Client) removeFailed(ctx context.Context, f FailedFilter) (FailedReport, error) {
 	return c.editFailed(ctx, f, false, true, func([]byte) store.FailedEdit { return store.FailedEdit{Remove: true} })
 }
 
@@ -237,6 +254,7 @@ func (c *Client) editFailed(ctx context.Context, f FailedFilter, fresh, remove b
 		return report, err
 	}
 	for _, s := range selected {
+		var kept []string
 		err := c.store.EditFailed(ctx, store.FailedWork{
 			List: s.list, Targets: &s.targets, Remove: remove,
 			Edit: func(record []byte) store.FailedEdit {
@@ -246,10 +264,13 @@ func (c *Client) editFailed(ctx context.Context, f FailedFilter, fresh, remove b
 				}
 				return e
 			},
-			Done: func(_ []byte, e store.FailedEdit, what store.FailedOutcome) {
+			Done: func(record []byte, e store.FailedEdit, what store.FailedOutcome) {
 				switch what {
 				case store.FailedDone, store.FailedDuplicate:
 					report.Done++
+					if id := keptFor(record); e.Remove && id != "" {
+						kept = append(kept, id)
+					}
 					if what == store.FailedDuplicate {
 						report.Duplicates++
 					} else if e.Queue != "" {
@@ -262,11 +283,32 @@ func (c *Client) editFailed(ctx context.Context, f FailedFilter, fresh, remove b
 				}
 			},
 		})
-		if err != nil {
+		// Also after an error: the records are gone.
+		n, dropErr := c.store.DropKept(ctx, kept)
+		report.Payloads += n
+		if err = errors.Join(err, dropErr); err != nil {
 			return report, err
 		}
 	}
 	return report, nil
+}
+
+// keptFor returns the id under which the payload of a record is kept for it alone: "" if it
+// stands in the record, or has been retried, so that a job that waits may refer to it, too.
+func keptFor(record []byte) string {
+	if !bytes.Contains(record, []byte(wire.ReferenceClass)) {
+		return ""
+	}
+	failure, err := wire.ParseFailureBrief(record)
+	if err != nil || failure.RetriedAt != "" {
+		return ""
+	}
+	e, err := wire.Parse(failure.Pushed(), 0)
+	if err != nil {
+		return ""
+	}
+	ref, _ := wire.ReferenceOf(e)
+	return ref.ID
 }
 
 // FailureID returns the id of a failure record that stands at an index of its list, counted
@@ -301,7 +343,15 @@ func (f FailedFilter) matches(record []byte, fresh bool) (wire.Failure, bool) {
 		return failure, false
 	}
 	if f.Class != "" {
-		if e, err := wire.Parse(failure.Original(), 0); err != nil || e.Class != f.Class {
+		e, err := wire.Parse(failure.Original(), 0)
+		if err != nil {
+			return failure, false
+		}
+		class := e.Class
+		if ref, ok := wire.ReferenceOf(e); ok {
+			class = ref.Class
+		}
+		if class != f.Class {
 			return failure, false
 		}
 	}

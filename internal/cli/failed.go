@@ -43,6 +43,10 @@ type failureView struct {
 	RetriedAt string   `json:"retried_at,omitempty"`
 	Worker    string   `json:"worker,omitempty"`
 	Backtrace []string `json:"backtrace,omitempty"`
+	// KeptAs is the id under which the payload is kept that is too large for its record, and
+	// KeptSize its size in bytes; see resqued parked. Payload and Args are a reference then.
+	KeptAs   string `json:"kept_as,omitempty"`
+	KeptSize int64  `json:"kept_size,omitempty"`
 	// Payload is what was pushed; only shown for single records.
 	Payload string `json:"payload,omitempty"`
 }
@@ -266,6 +270,7 @@ func viewFailure(record store.FailureRecord) failureView {
 	if e, err := wire.Parse(payload, 0); err == nil {
 		v.Class, v.Args = e.Class, json.RawMessage(e.Args.String())
 		if ref, ok := wire.ReferenceOf(e); ok {
+			v.KeptAs, v.KeptSize = ref.ID, ref.Size
 			if v.Class = ref.Class; ref.Class == "" {
 				v.Class = "(invalid)"
 			}
@@ -350,6 +355,9 @@ func (a *app) failureText(v failureView) string {
 	}
 	line("retried", wire.Printable(v.RetriedAt, 0))
 	line("worker", wire.Printable(v.Worker, 0))
+	if v.KeptAs != "" {
+		line("size", strconv.FormatInt(v.KeptSize, 10)+" bytes, kept beside the record; see: "+a.name+" parked payload "+wire.Printable(v.KeptAs, 0))
+	}
 	line("payload", wire.Printable(v.Payload, 0))
 	line("exception", a.paint(red, wire.Printable(v.Exception, 0)))
 	for i, text := range strings.Split(strings.TrimRight(v.Error, "\n"), "\n") {

@@ -25,11 +25,13 @@ type editView struct {
 	Retried *int `json:"retried,omitempty"`
 	Removed *int `json:"removed,omitempty"`
 	// Duplicates are those retried whose job was not pushed: an equal one waits.
-	Duplicates int            `json:"duplicates"`
-	Gone       int            `json:"gone"`
-	Stuck      int            `json:"stuck"`
-	Queues     map[string]int `json:"queues,omitempty"`
-	DryRun     bool           `json:"dry_run"`
+	Duplicates int `json:"duplicates"`
+	Gone       int `json:"gone"`
+	Stuck      int `json:"stuck"`
+	// Payloads are those that were kept beside records and removed with them.
+	Payloads int            `json:"payloads,omitempty"`
+	Queues   map[string]int `json:"queues,omitempty"`
+	DryRun   bool           `json:"dry_run"`
 }
 
 // failureFilter are the flags that select failures by what is in their records.
@@ -74,7 +76,8 @@ func (a *app) editFailedCommand(retry bool) *cobra.Command {
 	c := &cobra.Command{
 		Use: "rm [ID…]", Short: "remove failures",
 		Long: `Remove the records of failed jobs: those named, or those that a filter selects. On a
-terminal a filter asks first; elsewhere it needs --yes.`,
+terminal a filter asks first; elsewhere it needs --yes. A payload that is kept beside its
+record, because it is too large for it, goes too, unless the job was retried.`,
 		Example: "  " + a.name + " failed rm 0af6af819782\n  " + a.name + " failed rm --class Mail --error Timeout --dry-run",
 		Args: func(c *cobra.Command, args []string) error {
 			filtered := slices.ContainsFunc(failedFilters, c.Flags().Changed)
@@ -236,7 +239,7 @@ func (o editOptions) text(prefix string, r client.FailedReport) string {
 func (a *app) tellEdited(r client.FailedReport, o editOptions, dry bool) error {
 	dry = dry && o.dryRun
 	v := editView{
-		Matched: r.Matched, Duplicates: r.Duplicates, Gone: r.Gone, Stuck: r.Stuck, Queues: r.Queues, DryRun: dry,
+		Matched: r.Matched, Duplicates: r.Duplicates, Gone: r.Gone, Stuck: r.Stuck, Payloads: r.Payloads, Queues: r.Queues, DryRun: dry,
 	}
 	if v.Removed = &r.Done; o.retry {
 		v.Removed, v.Retried = nil, &r.Done
@@ -252,6 +255,9 @@ func (a *app) tellEdited(r client.FailedReport, o editOptions, dry bool) error {
 		text := o.text("done", r)
 		if r.Duplicates > 0 {
 			text += fmt.Sprintf("; %d of them not pushed: an equal job waits", r.Duplicates)
+		}
+		if r.Payloads > 0 {
+			text += "; " + plural(r.Payloads, "large payload") + " kept beside them, too"
 		}
 		if r.Gone > 0 {
 			text += fmt.Sprintf("; %d were retried or removed by somebody else meanwhile", r.Gone)

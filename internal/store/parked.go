@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -12,7 +13,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var unparkScript = loadScript("unpark", "rights", "waits", "unique", "parked")
+var (
+	unparkScript = loadScript("unpark", "rights", "waits", "unique", "parked")
+	unkeepScript = loadScript("unkeep", "rights", "parked")
+)
 
 // FiledFailure is a record for the failed list. A large payload is not sent back to the
 // server, which has it: the script puts it into the record, or keeps it elsewhere.
@@ -208,6 +212,23 @@ func (s *Store) DropParked(ctx context.Context, id string) (bool, error) {
 		return false, fmt.Errorf("remove what is parked: %w", err)
 	}
 	return removed.Val() > 0, nil
+}
+
+// DropKept forgets payloads that are kept for failure records, by their ids, and returns how
+// many there were. What is parked under an id for another reason stays.
+func (s *Store) DropKept(ctx context.Context, ids []string) (dropped int, err error) {
+	for some := range slices.Chunk(ids, unparkBatch) {
+		args := []any{s.prefix}
+		for _, id := range some {
+			args = append(args, id)
+		}
+		raw, err := s.eval(ctx, unkeepScript, s.key(keyParked), args)
+		if err != nil {
+			return dropped, fmt.Errorf("remove kept payloads: %w", err)
+		}
+		dropped += int(number(raw))
+	}
+	return dropped, nil
 }
 
 // unparkBatch bounds what one call moves.

@@ -215,6 +215,7 @@ func (s *Store) life(ctx context.Context) {
 		{Job: job("4", unique, "1"), Kind: Returned},
 	}, "5")
 	_, _, _, _ = s.unpark(ctx, "none")
+	_, _ = s.DropKept(ctx, []string{"none"})
 	_, _ = s.eval(ctx, retryScript, s.key(keyFailed), []any{s.prefix, keyFailed, 0, record, record + " ", plain.Name, payload("2"), "0"})
 	sift := s.sifting(keyFailed)
 	for _, op := range [][]any{{"begin"}, {"step", 1, record + " ", 0, record + " ", "", "", "", "0"}, {"on"}, {"back"}, {"drop"}} {

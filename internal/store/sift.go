@@ -113,7 +113,11 @@ func (s *Store) RestoreFailed(ctx context.Context) (restored []string, err error
 	return restored, nil
 }
 
-// DropFailed removes a list of failures and returns how many there were.
+// ErrKept: something is parked, perhaps payloads to which the records refer.
+var ErrKept = errors.New("payloads of failures are kept beside them")
+
+// DropFailed removes a list of failures and returns how many there were. While anything is
+// parked it does nothing: the error is ErrKept.
 func (s *Store) DropFailed(ctx context.Context, list string) (n int64, err error) {
 	f := s.sifting(list)
 	for range failedPasses {
@@ -126,6 +130,8 @@ func (s *Store) DropFailed(ctx context.Context, list string) (n int64, err error
 			return 0, err
 		case answer == "OK" && len(reply) == 2:
 			return number(reply[1]), nil
+		case answer == "KEPT":
+			return 0, ErrKept
 		case answer == "LEFT":
 			if _, err := f.back(ctx); err != nil {
 				return 0, err

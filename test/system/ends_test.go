@@ -127,6 +127,15 @@ func TestLargeFailures(t *testing.T) {
 	proctest.Await(t, patience, func() bool { return d.Noted("ran")["7"] == "2" }, "the second run")
 	d.AwaitFailures(3)
 	require.EqualValues(t, 2, d.Client.HLen(ctx, d.Key("resqued:parked")).Val())
+
+	t.Log("removed, its payload goes, too")
+	stdout, stderr, code := d.Run("failed", "rm", "--class", "Fail", "--yes", "--config", d.ConfigFile)
+	require.Zero(t, code, stderr)
+	require.Contains(t, stdout, "removed 2 failures; 1 large payload")
+	require.EqualValues(t, 1, d.Client.HLen(ctx, d.Key("resqued:parked")).Val())
+	_, stderr, code = d.Run("failed", "rm", "--all", "--yes", "--config", d.ConfigFile)
+	require.Zero(t, code, stderr)
+	require.Empty(t, d.Keys("resqued:parked*"))
 	d.Signal(quit)
 	require.Zero(t, d.Exit())
 }

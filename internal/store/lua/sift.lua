@@ -19,9 +19,10 @@
 --           as in mend
 --         on: the next records pass as they are
 --         back: the last records return to the list; also of another, whose time is up
---         drop: removes the list (nobody may be sifting it)
+--         drop: removes the list (nobody may be sifting it), unless payloads are parked
+--           that its records may refer to
 -- RETURNS {'HELD', ms} another is sifting it for so long; {'LOST'} the caller is not
---         sifting it any more; {'LEFT'} (begin) there is something to be brought back; else
+--         sifting it any more; {'LEFT'} (begin) there is something to be brought back; {'KEPT'} (drop) something is parked; else
 --         begin: {'OK'}; step: {'MOVED'} others have changed the head of the list, nothing
 --         was done, or {'OK', how many records have passed, one letter for each edit as
 --         one text: as those of retry}; on, back: {'OK', how many records are still to
@@ -46,12 +47,15 @@ if op == 'begin' or op == 'drop' then
 elseif op ~= 'back' and holder ~= token then
   return {'LOST'}
 end
-call('PERSIST', key) -- the first write: a full server does not refuse the rest
 if op == 'drop' then
+  local kept = pcall_('HLEN', prefix .. 'resqued:parked')
+  if type(kept) == 'number' and kept > 0 then return {'KEPT'} end
+  call('PERSIST', key) -- the first write: a full server does not refuse the rest
   local n = len(key)
   call('UNLINK', key)
   return {'OK', n}
 end
+call('PERSIST', key) -- the first write: a full server does not refuse the rest
 call('HSET', sifting, name, token .. ' ' .. fmt('%.0f', ms + lease))
 if op == 'begin' then return {'OK'} end
 
