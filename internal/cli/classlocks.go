@@ -86,8 +86,18 @@ func needDatabase(c config.Config, handlers *resqued.Handlers) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(classes)) {
-		if lock := classes[name].Lock; lock != nil && lock.InPostgres() && c.DatabaseURL == "" {
-			return &problem{exit: exitUsage, code: "config", lines: []string{fmt.Sprintf("class %q: %s", name, errNoDatabase)}}
+		lock := classes[name].Lock
+		if lock == nil || !lock.InPostgres() {
+			continue
+		}
+		err := errNoDatabase
+		if c.DatabaseURL != "" {
+			if _, err = pglock.ParseURL(c.DatabaseURL); err != nil {
+				err = fmt.Errorf("its lock is in PostgreSQL, and %w", err)
+			}
+		}
+		if err != nil {
+			return &problem{exit: exitUsage, code: "config", lines: []string{fmt.Sprintf("class %q: %s", name, err)}}
 		}
 	}
 	return nil
