@@ -167,7 +167,7 @@ func masterConfig(c config.Config, dev *devMode, handlers *resqued.Handlers) (ma
 
 // envRules says what commands get of the daemon's environment.
 func envRules(c config.Config) handler.EnvRules {
-	return handler.EnvRules{Keep: c.EnvKeep, Drop: c.EnvDrop}
+	return handler.EnvRules{Keep: c.KeepsEnv, Drop: c.DropsEnv}
 }
 
 // moverConfig turns a configuration into that of what moves delayed jobs.

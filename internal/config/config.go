@@ -154,6 +154,12 @@ func (c Config) Threads() int { return c.WorkerCount * c.ThreadCount }
 // Locked reports whether jobs of a queue take a job lock.
 func (c Config) Locked(queue string) bool { return selector.MatchAny(c.LocketedQueues, queue) }
 
+// KeepsEnv reports whether env_keep names a variable.
+func (c Config) KeepsEnv(name string) bool { return selector.MatchAny(c.EnvKeep, name) }
+
+// DropsEnv reports whether env_drop names a variable.
+func (c Config) DropsEnv(name string) bool { return selector.MatchAny(c.EnvDrop, name) }
+
 // Unique reports whether a queue holds a payload at most once.
 func (c Config) Unique(queue string) bool { return selector.MatchAny(c.UniqueQueues, queue) }
 

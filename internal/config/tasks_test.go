@@ -16,15 +16,21 @@ func TestTasks(t *testing.T) {
 		want       Tasks
 	}{
 		{
-			"the least", Config{WorkerCount: 1, ThreadCount: 1}, 1, false,
+			"the least",
+			Config{WorkerCount: 1, ThreadCount: 1},
+			1, false,
 			Tasks{Processes: 5, Own: 5*17 + 2*2 + 1},
 		},
 		{
-			"commands are counted once for each job that may run", Config{WorkerCount: 4, ThreadCount: 16, MaxRetiring: 1}, 2, true,
+			"commands are counted once for each job that may run",
+			Config{WorkerCount: 4, ThreadCount: 16, MaxRetiring: 1},
+			2, true,
 			Tasks{Processes: 1 + 5 + 1 + 16, Own: 23*18 + 5*20 + 16, Commands: 5*16 + 16},
 		},
 		{
-			"more slots than threads: as many suspects", Config{WorkerCount: 8, ThreadCount: 2, MaxRetiring: 3}, 4, true,
+			"more slots than threads: as many suspects",
+			Config{WorkerCount: 8, ThreadCount: 2, MaxRetiring: 3},
+			4, true,
 			Tasks{Processes: 1 + 11 + 1 + 8, Own: 21*20 + 11*3 + 8, Commands: 11*2 + 8},
 		},
 	} {

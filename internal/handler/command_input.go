@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -40,17 +39,20 @@ var (
 	ownPrefixes = []string{"RESQUED_", "WATCHDOG_", "LISTEN_"}
 )
 
-// EnvRules are patterns of the names of variables, as selector.MatchAny takes them: those
-// that commands get although they sound like secrets, and those that they do not get in
-// any case. Drop wins.
+// EnvRules report by its name whether commands get a variable although it sounds like a
+// secret, and whether they do not get it in any case. Drop wins; nil is no variable.
 type EnvRules struct {
-	Keep, Drop []string
+	Keep, Drop func(name string) bool
 }
+
+func (r EnvRules) keeps(name string) bool { return r.Keep != nil && r.Keep(name) }
+
+func (r EnvRules) drops(name string) bool { return r.Drop != nil && r.Drop(name) }
 
 // hides reports whether a variable is to be left out; sounds says whether its name and value
 // are those of a secret.
 func (r EnvRules) hides(name string, sounds bool) bool {
-	return selector.MatchAny(r.Drop, name) || sounds && !selector.MatchAny(r.Keep, name)
+	return r.drops(name) || sounds && !r.keeps(name)
 }
 
 // scrub returns an environment without the variables that commands do not get.
@@ -84,7 +86,7 @@ func Unsecret(environ []string, rules EnvRules, postgres bool) []string {
 		name, value, ok := strings.Cut(variable, "=")
 		upper := strings.ToUpper(name)
 		if strings.HasPrefix(upper, "PG") {
-			return !ok || !postgres && selector.MatchAny(rules.Drop, name)
+			return !ok || !postgres && rules.drops(name)
 		}
 		return !ok || rules.hides(name, upper == "REDISCLI_AUTH" || secret(upper, value))
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -330,8 +331,8 @@ func TestCommandErrorNamesUnknownSignals(t *testing.T) {
 func TestEnvironmentRules(t *testing.T) {
 	t.Parallel()
 	rules := handler.EnvRules{
-		Keep: []string{"AWS_*", "!AWS_SESSION_*", "REDIS_URL", "BROKER", "*_BOTH", "RESQUED_*", "NOTIFY_SOCKET"},
-		Drop: []string{"BILLING_*", "*_BOTH", "PGUSER"},
+		Keep: regexp.MustCompile(`^(AWS_SECRET_.*|REDIS_URL|BROKER|.*_BOTH|RESQUED_.*|NOTIFY_SOCKET)$`).MatchString,
+		Drop: regexp.MustCompile(`^(BILLING_.*|.*_BOTH|PGUSER)$`).MatchString,
 	}
 	environ := []string{
 		"AWS_SECRET_ACCESS_KEY=kept", "AWS_SESSION_TOKEN=secret", "aws_secret=secret", "REDIS_URL=kept", "BROKER=amqp://u:kept@h",
