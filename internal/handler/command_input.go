@@ -88,8 +88,22 @@ func Unsecret(environ []string, rules EnvRules, postgres bool) []string {
 		if strings.HasPrefix(upper, "PG") {
 			return !ok || !postgres && rules.drops(name)
 		}
+		if needed(upper) {
+			return !ok
+		}
 		return !ok || rules.hides(name, upper == "REDISCLI_AUTH" || secret(upper, value))
 	})
+}
+
+// needed reports whether a worker process itself needs a variable, whatever commands get:
+// Go's runtime, its TLS, times and temporary files, and the form of the log.
+func needed(upper string) bool {
+	switch upper {
+	case "PATH", "HOME", "TMPDIR", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "JOURNAL_STREAM",
+		"GOMEMLIMIT", "GOMAXPROCS", "GOGC", "GODEBUG", "GOTRACEBACK":
+		return true
+	}
+	return false
 }
 
 // holdsPassword tells whether a value is an address with a password in it.

@@ -67,7 +67,7 @@ var (
 	exchangeScript   = newScript("exchange", "lib", "payload", "rights", "straight", "records", "waits", "plain", "delay", "suspects", "pause", "parked", "exchange")
 	exchangeUnique   = newScript("exchange", "lib", "payload", "rights", "straight", "records", "waits", "unique", "delay", "suspects", "pause", "parked", "exchange")
 	pollScript       = loadScript("poll", "rights", "waits", "unique", "suspects", "pause")
-	registerScript   = loadScript("register", "grace")
+	registerScript   = loadScript("register", "grace", "relock")
 	unregisterScript = loadScript("unregister", "forget")
 	beatScript       = loadScript("beat", "grace", "relock")
 	enrollScript     = loadScript("enroll")

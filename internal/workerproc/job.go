@@ -116,7 +116,7 @@ func (p *Process) restore(j *job, ref wire.Reference) {
 	p.log.Info("a large payload takes the place of the reference to it", zap.String("queue", wire.Printable(j.Queue, 200)),
 		zap.String("parked", wire.Printable(ref.ID, 300)), zap.Int64("bytes", ref.Size))
 	p.ended = append(p.ended, store.Completion{
-		Job: &j.Reserved, Kind: store.Restored, Parked: ref.ID, Failure: filed(f, p.name.Proc, j.Token),
+		Job: &j.Reserved, Kind: store.Restored, Parked: ref.ID, Survived: true, Failure: filed(f, p.name.Proc, j.Token),
 	})
 	p.done++
 	p.hungry = true

@@ -75,8 +75,6 @@ for c = nplain + 1, nplain + nother do
   local record, stuck, count, gap, large, parks, kept = nil, nil, nil, 0, false, false, nil
   if flags ~= '' then
     if find(flags, 'n', 1, true) then count, failure = counted(failure) end
-    if find(flags, 'g', 1, true) then gap, failure = parked.gapped(failure) end
-    large, parks = find(flags, 'l', 1, true), find(flags, 'x', 1, true)
   end
   if kind == 'u' then
     -- The payload stands elsewhere. If it is not there any more, the job has failed.
@@ -84,6 +82,10 @@ for c = nplain + 1, nplain + nother do
     kept, failure = sub(failure, at, at + n - 1), sub(failure, at + n)
     kind = parked.payload(prefix, kept) and 'b' or 'f'
     if kind == 'f' then kept = nil end
+  end
+  if flags ~= '' then
+    if find(flags, 'g', 1, true) then gap, failure = parked.gapped(failure) end
+    large, parks = kind == 'f' and find(flags, 'l', 1, true), find(flags, 'x', 1, true)
   end
   local list = find(flags, 'm', 1, true) and parked.listed(prefix, queue) or 'failed'
   local failedkey = prefix .. list

@@ -19,7 +19,7 @@ local function beaten(prefix, ms, lease, every)
       -- The clock was set back. Jobs that run again after a pause wait for that pause, and
       -- not until a time: that is so much earlier now.
       local own = prefix .. 'resqued:delayed'
-      local some = pcall_('ZRANGEBYSCORE', own, fmt('%.0f', last), '+inf', 'WITHSCORES', 'LIMIT', 0, 1000)
+      local some = pcall_('ZRANGEBYSCORE', own, fmt('%.0f', last), '+inf', 'WITHSCORES', 'LIMIT', 0, 10000)
       for i = 1, some.err and 0 or #some, 2 do
         if match(some[i], '^[^ #]*:[^ #]*#') and not match(some[i], '^later:') and not match(some[i], '^stuck:') then
           call('ZADD', own, 'XX', fmt('%.0f', tonumber(some[i + 1]) - (last - ms)), some[i])

@@ -27,7 +27,10 @@ local ms = now()
 if unjudged(prefix, ms, lease, every) then return {ms} end
 -- A lease far in the future was not given by this clock: it was set back since,
 -- or somebody forged it. It would never end.
-for _, proc in ipairs(call('ZRANGEBYSCORE', KEYS[1], fmt('%.0f', ms + 2 * lease), '+inf', 'LIMIT', 0, 100)) do
-  call('ZADD', KEYS[1], 'XX', fmt('%.0f', ms + lease), proc)
+-- Another daemon may have a longer lease than this one, but none has one of more than
+-- 35 s.
+local longest = math.max(lease, 35000)
+for _, proc in ipairs(call('ZRANGEBYSCORE', KEYS[1], fmt('%.0f', ms + 2 * longest), '+inf', 'LIMIT', 0, 100)) do
+  call('ZADD', KEYS[1], 'XX', fmt('%.0f', ms + longest), proc)
 end
 return {ms, unpack(call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. fmt('%.0f', ms), 'LIMIT', 0, 100))}

@@ -22,6 +22,9 @@ local ms = now()
 call('PERSIST', KEYS[1])
 beaten(prefix, ms, lease, tonumber(ARGV[4]))
 call('ZADD', KEYS[1], fmt('%.0f', ms + lease), proc)
+-- Before the first beat: until it locks would be given to nobody. Their holders' beats
+-- extend them.
+relock(prefix, proc, fmt('%.0f', math.ceil(lease / 1000)))
 for i = 8, 7 + nworkers, 1000 do -- unpack has a limit
   call('SADD', prefix .. 'workers', unpack(ARGV, i, math.min(i + 999, 7 + nworkers)))
 end

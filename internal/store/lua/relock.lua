@@ -5,12 +5,18 @@
 -- relocked sees to the locks of one process and returns how many records it has.
 local function relocked(prefix, proc, ttl)
   local inflight = prefix .. 'resqued:inflight:' .. proc
-  local tokens = pcall_('HKEYS', inflight)
-  if tokens.err then tokens = {} end
-  -- A timed lock ends with its job, whose process knows when; it is not extended.
-  local function take(key, value) call('SET', key, value, 'NX', 'EX', match(value, '^%d') and 86400 or ttl) end
+  local size = pcall_('HLEN', inflight)
+  if type(size) ~= 'number' or size > 5000 then -- nothing of ours
+    call('ZREM', prefix .. 'resqued:relock', proc)
+    return 100
+  end
+  local tokens = call('HKEYS', inflight)
+  -- A timed lock ends with its job, whose process knows when; it is not extended. A lock
+  -- that may not be set must not keep a beat from being told.
+  local function take(key, value) pcall_('SET', key, value, 'NX', 'EX', match(value, '^%d') and 86400 or ttl) end
   for _, token in ipairs(tokens) do
-    local record = unpack_(call('HGET', inflight, token))
+    local raw = pcall_('HGET', inflight, token)
+    local record = type(raw) == 'string' and unpack_(raw)
     if record and record.lock ~= '' then take(record.lock, owner(proc, token)) end
     local held = pcall_('HGET', prefix .. 'resqued:held:' .. proc, token)
     if record and type(held) == 'string' then held_each(held, take) end

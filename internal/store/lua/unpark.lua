@@ -19,7 +19,7 @@ end
 
 need(KEYS[1], 'ZADD', 'ZREM', 'PERSIST')
 need(all, 'HDEL', 'HSET')
-need(all .. ':', 'DEL')
+need(all .. ':', 'SET', 'DEL')
 need(failedkey, 'RPUSH')
 need(prefix .. 'queue:', 'LLEN', 'LPUSH', 'RPUSH')
 needcompanions(prefix)
@@ -49,12 +49,15 @@ local function place(id, p)
       return
     end
   else
+    if p.queue == '' then return 'it says no queue: see its payload, and enqueue that yourself' end
     local key, start = prefix .. 'queue:' .. p.queue, p.start
     if not len(key) then return key .. ' is no list' end
     if start ~= '-' and not utyped(key) then return key .. ':uniqueue is no set or ' .. key .. ':start_at no list' end
     if p.kind == 't' then
       local n, value, ttl, at = match(p.text, '^(%d+) (%d+) (%d+)\n()')
       local count = prefix .. sub(p.text, at, at + tonumber(n) - 1)
+      local wrong = lacks(count, 'GET', 'SET')
+      if wrong then return wrong end
       if refused(query('GET', count)) then return count .. ' is no string' end
       if ttl == '0' then call('SET', count, value) else call('SET', count, value, 'EX', ttl) end
     end
