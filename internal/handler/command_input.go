@@ -66,7 +66,7 @@ func scrub(environ []string, rules EnvRules) []string {
 	})
 }
 
-// secret tells whether a variable sounds like a secret; its name is in capitals.
+// secret reports whether a variable sounds like a secret; its name is in capitals.
 func secret(name, value string) bool {
 	if slices.Contains(plainNames, name) {
 		return false

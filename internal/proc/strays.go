@@ -64,7 +64,7 @@ func (s *Strays) Reap() (reaped int) {
 	return reaped
 }
 
-// handled tells whether Go holds handles here. The kernel makes one together with its
+// handled reports whether Go holds handles here. The kernel makes one together with its
 // process, so that no zombie of Go code is ever without one before it was waited for.
 var handled = sync.OnceValue(func() bool {
 	self, err := os.FindProcess(os.Getpid())

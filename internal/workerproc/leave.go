@@ -165,7 +165,7 @@ func (p *Process) unstick() {
 	p.stuck = nil
 }
 
-// isStuck tells whether the end of a job is among those that were stuck.
+// isStuck reports whether the end of a job is among those that were stuck.
 func (p *Process) isStuck(token string) bool {
 	return slices.ContainsFunc(p.stuck, func(s stuckEnd) bool { return s.Job.Token == token })
 }

@@ -1,6 +1,6 @@
 -- grace knows when leases may not be judged.
 
--- beaten notes that somebody beats. After a gap in which nobody did (an outage,
+-- beaten notes a beat. After a gap without any (an outage,
 -- a failover, a jump of the clock) no lease may be judged for one whole lease:
 -- the silence was not the fault of those who were silent.
 --
@@ -30,7 +30,7 @@ local function beaten(prefix, ms, lease, every)
   call('HSET', key, 'beat', fmt('%.0f', ms))
 end
 
--- unjudged tells whether leases may not be judged now. It notes a gap in which nobody has
+-- unjudged reports whether leases may not be judged now. It notes a gap in which none has
 -- beaten, once.
 local function unjudged(prefix, ms, lease, every)
   local key = prefix .. 'resqued:meta'

@@ -22,7 +22,7 @@ local ms = now()
 call('PERSIST', KEYS[1])
 beaten(prefix, ms, lease, tonumber(ARGV[4]))
 call('ZADD', KEYS[1], fmt('%.0f', ms + lease), proc)
--- Before the first beat: until it locks would be given to nobody. Their holders' beats
+-- Before the first beat: until then no lock would be given. Their holders' beats
 -- extend them.
 relock(prefix, proc, fmt('%.0f', math.ceil(lease / 1000)))
 for i = 8, 7 + nworkers, 1000 do -- unpack has a limit

@@ -1,6 +1,6 @@
 -- relock takes the locks again that have expired though the jobs that hold them are in
--- flight: Redis's clock has gone forward, or nobody could beat for as long as they last. A
--- lock lasts as long as its record, so that nobody else may have it before. See beaten.
+-- flight: Redis's clock has gone forward, or no beat came through for as long as they last. A
+-- lock lasts as long as its record, so that no other job may have it before. See beaten.
 
 -- relocked sees to the locks of one process and returns how many records it has.
 local function relocked(prefix, proc, ttl)
@@ -30,7 +30,7 @@ local function relock(prefix, proc, ttl)
   local key = prefix .. 'resqued:relock'
   local left = pcall_('ZCARD', key)
   if left == 0 then return end
-  if type(left) ~= 'number' then call('DEL', key) return end -- it is nobody else's
+  if type(left) ~= 'number' then call('DEL', key) return end -- only resqued uses the key
   local records = relocked(prefix, proc, ttl)
   while records < 500 do
     local other = call('ZRANGE', key, 0, 0)[1]

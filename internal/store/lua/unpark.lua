@@ -79,7 +79,7 @@ for _, id in ipairs(ids) do
   end
   local p = read(id)
   if not p then
-    call('ZREM', KEYS[1], id) -- somebody has removed it
+    call('ZREM', KEYS[1], id) -- it was removed meanwhile
     if named then reason = 'nothing is parked under ' .. id end
   else
     bytes = bytes + #p.payload
