@@ -37,7 +37,10 @@ const (
 	slowStart = 5 * time.Second
 )
 
-var errNotStarted = errors.New("its command was not started")
+var (
+	errNotStarted = errors.New("its command was not started")
+	errNotBegun   = errors.New("ended while the system was still opening it")
+)
 
 // runs numbers the commands of this process.
 var runs atomic.Int64
@@ -159,7 +162,7 @@ func (c *command) run(ctx context.Context, job *resqued.Job, s *slice) error {
 	asking, answered := context.WithCancel(ctx)
 	defer answered()
 	out := &output{log: log, refresh: func() error { return resqued.RefreshLock(asking) }, slice: s}
-	p := &process{runner: c.runner, tag: tag, log: log}
+	p := &process{runner: c.runner, tag: tag, log: log, began: time.Now()}
 	if p.leader, err = c.start(env, stdin, out); err != nil {
 		return err
 	}
@@ -227,7 +230,7 @@ func (c *command) judge(status syscall.WaitStatus, killed bool, stderr string) e
 func (c *command) explain(err *launch.Error) error {
 	start := &StartError{Program: c.Argv[0], Err: err}
 	switch {
-	case errors.Is(err, launch.ErrNotBegun):
+	case errors.Is(err, errNotBegun):
 		start.Hint = fmt.Sprintf("%q does not open: its file server does not answer, somebody holds a lease on the file, or a scanner looks at it", err.Path)
 	case err.Op == "chdir":
 		start.Hint = fmt.Sprintf("its working directory %q is not there; see dir: under handlers in the configuration", c.Dir)

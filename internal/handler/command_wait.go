@@ -22,6 +22,9 @@ const (
 	// unclearFor is how long processes are waited for that cannot be told from
 	// those of the command, see look.
 	unclearFor = 100 * time.Millisecond
+	// slowOpening is after when it is said of a command that was killed that the system was
+	// still opening it: at first it is so with every one.
+	slowOpening = time.Second
 	// complainAfter is when it is said that killed processes do not die.
 	complainAfter = 5 * time.Second
 )
@@ -33,6 +36,7 @@ type process struct {
 	leader *launch.Process
 	tag    string // RESQUED_JOB in the environment of all of them
 	log    *zap.Logger
+	began  time.Time
 
 	// killed are processes outside of the group that were killed, by pid: they
 	// become ours to reap.
@@ -87,7 +91,7 @@ func (p *process) wait(ctx context.Context, killAfter time.Duration, s *slice) (
 
 	status, err = p.leader.Wait()
 	if err == nil && status.Signaled() && p.opening != "" {
-		err = &launch.Error{Op: "exec", Path: p.opening, Err: launch.ErrNotBegun}
+		err = &launch.Error{Op: "exec", Path: p.opening, Err: errNotBegun}
 	}
 	return status, how, err
 }
@@ -150,6 +154,9 @@ func patience(ctx context.Context, killAfter time.Duration) time.Duration {
 
 // stop asks the group to end and returns when it has, or after killAfter.
 func (p *process) stop(exited <-chan struct{}, killAfter time.Duration) {
+	if time.Since(p.began) > slowOpening {
+		p.opening = p.leader.Opening()
+	}
 	p.log.Debug("command told to stop", zap.Int("command_pid", p.leader.PID), zap.Duration("kill_after", killAfter))
 	p.signal(unix.SIGTERM)
 	p.signal(unix.SIGCONT) // a stopped process would not notice
@@ -202,9 +209,6 @@ func (p *process) sweep() {
 
 // signal sends a signal to the whole group.
 func (p *process) signal(s syscall.Signal) {
-	if p.opening == "" {
-		p.opening = p.leader.Opening()
-	}
 	// ESRCH and EPERM: nobody is there, or nobody who may be signalled; the sweep
 	// finds out.
 	_ = unix.Kill(-p.leader.PID, s)

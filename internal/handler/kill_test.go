@@ -19,6 +19,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/handler"
+	"github.com/resqued/resqued/internal/proctest"
 )
 
 func killAfter(d time.Duration) func(*handler.Options, *resqued.Class) {
@@ -359,4 +360,59 @@ func TestAbandon(t *testing.T) {
 	}
 	f.Resume()
 	require.ErrorContains(t, wait(t, done), "SIGKILL")
+}
+
+// A command whose program the system does not open can be killed, and holds up no other.
+func TestKillOfACommandThatDoesNotBegin(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "program")
+	proctest.WriteProgram(t, program, []byte("#!/bin/sh\ntouch ran\n"))
+	giveBack := proctest.Lease(t, program)
+	f := setup(t, "", func(_ *handler.Options, c *resqued.Class) { c.Command.Argv = []string{program} })
+	for name, slow := range map[string]func(c *resqued.Class) context.Context{
+		"by its time limit": func(c *resqued.Class) context.Context {
+			c.Timeout = 1500 * time.Millisecond
+			return t.Context()
+		},
+		"by somebody": func(*resqued.Class) context.Context {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(1500*time.Millisecond, func() { cancel(resqued.ErrKilled) })
+			return ctx
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var ctx context.Context
+			f := setup(t, "", func(_ *handler.Options, c *resqued.Class) {
+				c.Command.Argv = []string{program}
+				ctx = slow(c)
+			})
+			err := wait(t, f.start(ctx))
+			require.ErrorContains(t, err, `: start "`+program+`": ended while the system was still opening it: "`+program+`" does not open`)
+			require.NoFileExists(t, f.dir+"/ran")
+		})
+	}
+	done := f.start(t.Context())
+	other := setup(t, "exit 0")
+	require.NoError(t, wait(t, other.start(t.Context())))
+	proctest.Await(t, soon, func() bool { return f.logs.FilterMessageSnippet("does not begin").Len() == 1 }, "a warning")
+	select {
+	case err := <-done:
+		t.Fatalf("it has ended: %v", err)
+	default:
+	}
+	giveBack()
+	require.NoError(t, wait(t, done))
+	require.FileExists(t, f.dir+"/ran")
+}
+
+// A command has no terminal: one that asks for a password must fail, and not be stopped.
+func TestCommandsLeadASession(t *testing.T) {
+	t.Parallel()
+	f := setup(t, `sed 's/.*) //' /proc/$$/stat > stat; echo $$ >> stat`)
+	require.NoError(t, f.run(t.Context()))
+	text, err := os.ReadFile(f.dir + "/stat")
+	require.NoError(t, err)
+	fields := strings.Fields(string(text))
+	pid := fields[len(fields)-1]
+	require.Equal(t, []string{pid, pid}, fields[2:4])
 }

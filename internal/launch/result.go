@@ -1,14 +1,10 @@
 package launch
 
 import (
-	"errors"
 	"os/exec"
 	"sync/atomic"
 	"syscall"
 )
-
-// ErrNotBegun says that a process was ended before its program had begun.
-var ErrNotBegun = errors.New("ended while the system was still opening it")
 
 // Begun reports whether nothing is waited for any more: the program runs, or the process
 // has ended.
@@ -34,8 +30,8 @@ func (p *Process) Opening() string {
 
 func (m *memory) result(i int) uintptr { return atomic.LoadUintptr(&m.list[i].Result) }
 
-// failure returns why the program of a process that has ended never began, as far as its
-// list tells: the last system call of a process that was killed may be the one that began it.
+// failure returns why the program of a process that has ended never began. It is nil for one
+// that was killed before: its list does not say whether the program had begun.
 func (p *Process) failure() error {
 	m := &p.memory
 	if m.list == nil {
@@ -48,7 +44,7 @@ func (p *Process) failure() error {
 		}
 		switch result := m.result(i); {
 		case result == pending:
-			return &Error{Op: op, Path: path, Err: ErrNotBegun}
+			return nil
 		case !m.list[i].Passed(result):
 			return &Error{Op: op, Path: path, Err: syscall.Errno(-result)}
 		}
