@@ -323,6 +323,10 @@ func TestWaitingNeedsNoThread(t *testing.T) {
 	if started[0].handle == nil {
 		t.Skip("this kernel has no pidfd")
 	}
+	proctest.Await(t, patience, func() bool {
+		stacks := make([]byte, 1<<20)
+		return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "[IO wait]") >= 100
+	}, "all that wait in Go's poller")
 	require.Less(t, threads(), before+20)
 	for _, p := range started {
 		require.NoError(t, unix.Kill(p.PID, unix.SIGKILL))

@@ -1,6 +1,7 @@
 package system_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/test/system/harness"
@@ -116,4 +118,37 @@ handlers:
 	require.Equal(t, 1, lines("told"))
 	require.Zero(t, lines("interrupted"))
 	f.nothingLeft(t)
+}
+
+// However many commands run, their worker process has its few threads.
+func TestRunningCommandsNeedNoThreads(t *testing.T) {
+	t.Parallel()
+	const jobs = 100
+	d := harness.Start(t, harness.Options{Threads: jobs, Config: `
+handlers:
+  Wait: {command: [sh, -c, 'echo >> begun; read line <gate']}
+`})
+	require.NoError(t, unix.Mkfifo(filepath.Join(d.Dir, "gate"), 0o600))
+	worker := d.WorkerPIDs()[0]
+	threads := func() int {
+		list, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", worker))
+		require.NoError(t, err)
+		return len(list)
+	}
+	for i := range jobs {
+		d.PushRaw("mail", fmt.Sprintf(`{"class":"Wait","args":[%d]}`, i))
+	}
+	proctest.Await(t, patience, func() bool {
+		text, _ := os.ReadFile(filepath.Join(d.Dir, "begun"))
+		return strings.Count(string(text), "\n") == jobs
+	}, "all commands")
+	t.Logf("%d threads with %d commands", threads(), jobs)
+	require.Less(t, threads(), jobs/2)
+	gate, err := os.OpenFile(filepath.Join(d.Dir, "gate"), os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer func() { _ = gate.Close() }()
+	_, err = gate.WriteString(strings.Repeat("\n", jobs))
+	require.NoError(t, err)
+	d.AwaitProcessed(jobs, patience)
+	require.Empty(t, d.Failures())
 }
