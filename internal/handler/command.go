@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/mark"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -64,13 +65,13 @@ func (r *runner) owns(pid int) bool {
 	return ok
 }
 
-// tag returns a name for one run of a command that no other run has.
-func (r *runner) tag() string {
-	proc := r.proc
+// tag returns a name for one run of a command that no other run has, and its mark.
+func (r *runner) tag() (string, mark.Mark) {
+	proc, n := r.proc, runs.Add(1)
 	if proc == "" {
 		proc = strconv.Itoa(os.Getpid())
 	}
-	return proc + "/" + strconv.FormatInt(runs.Add(1), 10)
+	return proc + "/" + strconv.FormatInt(n, 10), mark.Worker(proc).Run(n)
 }
 
 // command performs the jobs of a class by an external program.
@@ -125,7 +126,7 @@ func (c *command) run(ctx context.Context, job *resqued.Job, s *slice) error {
 	if ctx.Err() != nil {
 		return errNotStarted
 	}
-	tag := c.runner.tag()
+	tag, number := c.runner.tag()
 	env, err := c.environ(job, tag, s)
 	if err != nil {
 		return err
@@ -142,7 +143,7 @@ func (c *command) run(ctx context.Context, job *resqued.Job, s *slice) error {
 	defer answered()
 	out := &output{log: log, refresh: func() error { return resqued.RefreshLock(asking) }, slice: s}
 	p := &process{runner: c.runner, tag: tag, log: log}
-	if p.cmd, err = c.start(env, stdin, out); err != nil {
+	if p.cmd, err = c.start(env, stdin, out, func(pid int) { p.claim(pid, number) }); err != nil {
 		return err
 	}
 	how, err := p.wait(ctx, c.KillAfter, s)
@@ -160,15 +161,15 @@ func (c *command) run(ctx context.Context, job *resqued.Job, s *slice) error {
 }
 
 // start starts the program with stdin as it is and the rest of its descriptors
-// connected to out.
-func (c *command) start(env []string, stdin *os.File, out *output) (*exec.Cmd, error) {
+// connected to out. claim is called as soon as it runs.
+func (c *command) start(env []string, stdin *os.File, out *output, claim func(pid int)) (*exec.Cmd, error) {
 	cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
 	cmd.Dir, cmd.Env, cmd.Stdin = c.Dir, env, stdin
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := out.connect(cmd); err != nil {
 		return nil, &StartError{Program: c.Argv[0], Err: err}
 	}
-	if err := c.runner.starter.start(cmd); err != nil {
+	if err := c.runner.starter.start(cmd, claim); err != nil {
 		out.abandon()
 		return nil, c.explain(err)
 	}

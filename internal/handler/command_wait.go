@@ -9,6 +9,8 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/mark"
 )
 
 const (
@@ -30,9 +32,12 @@ const (
 type process struct {
 	runner *runner
 	cmd    *exec.Cmd
-	tag    string // RESQUED_JOB in the environment of all of them
+	tag    string    // RESQUED_JOB in the environment of all of them
+	mark   mark.Mark // zero: it has none
 	log    *zap.Logger
 
+	// lasting is one of those whom the last look has found.
+	lasting int
 	// killed are processes outside of the group that were killed, by pid: they
 	// become ours to reap.
 	killed map[int]uint64
@@ -182,7 +187,8 @@ func (p *process) sweep() {
 		clean = 0
 		if took > complainAfter && !complained {
 			complained = true
-			p.log.Warn("processes of a finished command were killed but do not die; the job stays open until they do", zap.Int("processes", left))
+			p.log.Warn("processes of a finished command were killed but do not die, or belong to another user; the job stays open until they end",
+				zap.Int("processes", left), zap.Int("pid", p.lasting))
 		}
 		<-time.After(pause)
 		pause = min(2*pause, pollTo)

@@ -141,6 +141,9 @@ type brief struct{ error }
 func (b brief) Unwrap() error        { return b.error }
 func (b brief) Grace() time.Duration { return 100 * time.Millisecond }
 
+// marked is a script that waits until it has its mark.
+const marked = `until grep -q '^Max file locks  *[0-9]' /proc/self/limits; do :; done; `
+
 func TestNothingIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, script string }{
@@ -148,6 +151,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		{"a child that ignores TERM", `(trap '' TERM; sh -c 'echo $PPID' > pid; while :; do sleep 1000; done) & while [ ! -s pid ]; do sleep 0.01; done`},
 		{"a grandchild in a session of its own", `setsid sh -c 'echo $$ > pid; exec sleep 1000' & while [ ! -s pid ]; do sleep 0.01; done`},
 		{"a daemon that forked twice", `setsid sh -c 'sh -c "echo \$\$ > pid; exec sleep 1000" &' ; while [ ! -s pid ]; do sleep 0.01; done`},
+		{"a process without an environment in a session of its own", marked + `setsid env -i sh -c 'echo $$ > pid; exec sleep 1000' & while [ ! -s pid ]; do sleep 0.01; done`},
+		{"a daemon without an environment", marked + `(setsid env -i sh -c 'echo $$ > pid; exec sleep 1000' &) ; while [ ! -s pid ]; do sleep 0.01; done`},
 		{"a tree in sessions of its own", `setsid sh -c 'setsid sh -c "setsid sleep 1000 & echo \$\$ > pid; wait" & wait' & while [ ! -s pid ]; do sleep 0.01; done`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -191,9 +196,9 @@ func tagged(t *testing.T, dir string) (pids []string) {
 
 func TestPipeHeldByAStranger(t *testing.T) {
 	t.Parallel()
-	// Without its environment and outside of the group, nothing tells whose it
+	// Without its mark and its environment and outside of the group, nothing says whose it
 	// is; but it cannot hold up the job.
-	f := setup(t, `setsid env -i sh -c 'echo $$ > pid; exec /bin/sleep 1000' & while [ ! -s pid ]; do sleep 0.01; done`)
+	f := setup(t, marked+`setsid prlimit --locks=unlimited env -i sh -c 'echo $$ > pid; exec /bin/sleep 1000' & while [ ! -s pid ]; do sleep 0.01; done`)
 	err := wait(t, f.start(t.Context()))
 	pid := f.pid(t, "pid")
 	t.Cleanup(func() {

@@ -26,11 +26,12 @@ type starter struct {
 
 type startRequest struct {
 	cmd   *exec.Cmd
+	claim func(pid int)
 	reply chan error
 }
 
-// start starts cmd and returns what cmd.Start returned.
-func (s *starter) start(cmd *exec.Cmd) error {
+// start starts cmd and returns what cmd.Start returned. claim is called as soon as it runs.
+func (s *starter) start(cmd *exec.Cmd, claim func(pid int)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -40,7 +41,7 @@ func (s *starter) start(cmd *exec.Cmd) error {
 		s.requests, s.stopped = make(chan startRequest), make(chan struct{})
 		go s.serve()
 	}
-	r := startRequest{cmd: cmd, reply: make(chan error, 1)}
+	r := startRequest{cmd: cmd, claim: claim, reply: make(chan error, 1)}
 	s.requests <- r
 	return <-r.reply
 }
@@ -67,6 +68,10 @@ func (s *starter) serve() {
 	// 5.11 cannot do this.
 	_ = unix.CloseRange(outputFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	for r := range s.requests {
-		r.reply <- r.cmd.Start()
+		err := r.cmd.Start()
+		if err == nil {
+			r.claim(r.cmd.Process.Pid)
+		}
+		r.reply <- err
 	}
 }
