@@ -48,6 +48,8 @@ type runner struct {
 	// told is held for good when no end of a job may be told any more.
 	told sync.RWMutex
 	log  *zap.Logger
+
+	scarcity scarcity
 }
 
 func newRunner(o Options) *runner {
@@ -120,9 +122,8 @@ func (c *command) perform(ctx context.Context, job *resqued.Job) error {
 	return c.run(ctx, job, nil)
 }
 
-// run runs the program for one job, or for a slice of a long one, and returns when the
-// last process that it started is gone.
-func (c *command) run(ctx context.Context, job *resqued.Job, s *slice) error {
+// try is run, unless the program cannot be started for want of something.
+func (c *command) try(ctx context.Context, job *resqued.Job, s *slice) error {
 	if ctx.Err() != nil {
 		return errNotStarted
 	}
@@ -133,7 +134,7 @@ func (c *command) run(ctx context.Context, job *resqued.Job, s *slice) error {
 	}
 	stdin, err := inputFile(job, s)
 	if err != nil {
-		return err
+		return c.explain(err)
 	}
 	defer func() { _ = stdin.Close() }()
 
@@ -167,7 +168,7 @@ func (c *command) start(env []string, stdin *os.File, out *output, claim func(pi
 	cmd.Dir, cmd.Env, cmd.Stdin = c.Dir, env, stdin
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := out.connect(cmd); err != nil {
-		return nil, &StartError{Program: c.Argv[0], Err: err}
+		return nil, c.explain(err)
 	}
 	if err := c.runner.starter.start(cmd, claim); err != nil {
 		out.abandon()
