@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/launch"
 )
 
 // Whoever may open no more files must not say that a job's processes are gone.
@@ -26,7 +28,7 @@ func TestLookWithoutFiles(t *testing.T) {
 	child := exec.Command("sleep", "60") // outlives the leader in its group
 	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: cmd.Process.Pid}
 	require.NoError(t, child.Start())
-	p := &process{runner: &runner{}, cmd: cmd}
+	p := &process{runner: &runner{}, leader: &launch.Process{PID: cmd.Process.Pid}}
 	require.True(t, listsChildren())
 	var had unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &had))
@@ -80,7 +82,7 @@ func TestStrangersAreNotWaitedFor(t *testing.T) {
 	stranger := exec.Command("sleep", "60")
 	stranger.Env, stranger.SysProcAttr = []string{}, &syscall.SysProcAttr{Setsid: true}
 	require.NoError(t, stranger.Start())
-	p := &process{runner: &runner{}, cmd: command}
+	p := &process{runner: &runner{}, leader: &launch.Process{PID: command.Process.Pid}}
 	_, unclear := p.look(true)
 	require.Zero(t, unclear)
 	_ = command.Wait() // it was killed

@@ -6,15 +6,6 @@ import (
 	"github.com/resqued/resqued/internal/mark"
 )
 
-// claim gives the command, which was just started, its mark. From then on whatever comes
-// from it has the mark, too.
-func (p *process) claim(leader int, m mark.Mark) {
-	// Not allowed of a program that has the rights of another user.
-	if setMark(leader, m) == nil {
-		p.mark = m
-	}
-}
-
 // setMark marks a process and all below it: a command may have been fast.
 func setMark(pid int, m mark.Mark) error {
 	if err := mark.Set(pid, m); err != nil {
@@ -36,7 +27,7 @@ func setMark(pid int, m mark.Mark) error {
 // belongs to p.
 func (p *process) hidden(pid int, kill bool) bool {
 	group, err := unix.Getpgid(pid)
-	if err != nil || pid == p.cmd.Process.Pid || p.mark == 0 || mark.Of(pid) != p.mark {
+	if err != nil || pid == p.leader.PID || p.mark == 0 || mark.Of(pid) != p.mark {
 		return false
 	}
 	exists, zombie := mark.Hidden(pid)
@@ -50,5 +41,5 @@ func (p *process) hidden(pid int, kill bool) bool {
 		_ = mark.Kill(pid, p.mark)
 		return true
 	}
-	return group == p.cmd.Process.Pid
+	return group == p.leader.PID
 }

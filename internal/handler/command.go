@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"strconv"
@@ -14,8 +15,10 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/launch"
 	"github.com/resqued/resqued/internal/mark"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -31,20 +34,25 @@ const (
 	// requeueAfter keeps a command that always asks for another try from spinning.
 	requeueAfter     = time.Second
 	defaultKillAfter = 10 * time.Second
+	// slowStart is when it is said that a program does not begin.
+	slowStart = 5 * time.Second
 )
 
-var errNotStarted = errors.New("its command was not started")
+var (
+	errNotStarted = errors.New("its command was not started")
+	errNotBegun   = errors.New("ended while the system was still opening it")
+)
 
 // runs numbers the commands of this process.
 var runs atomic.Int64
 
 // runner is what all commands of a Set share.
 type runner struct {
-	starter starter
-	proc    string
-	grace   time.Duration
-	base    []string // the environment, without secrets
-	leaders sync.Map // pid of each command that runs
+	launcher launch.Launcher
+	proc     string
+	grace    time.Duration
+	base     []string // the environment, without secrets
+	leaders  sync.Map // pid of each command that runs
 	// told is held for good when no end of a job may be told any more.
 	told sync.RWMutex
 	log  *zap.Logger
@@ -52,8 +60,21 @@ type runner struct {
 	scarcity scarcity
 }
 
+// setUp prepares this process for what its commands leave behind.
+func setUp() {
+	// Orphans of commands come to this process, so that the sweep finds them. It
+	// cannot fail on a kernel that Go runs on.
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	// Nor does a command inherit what the daemon was started with, however it is started.
+	// Kernels before 5.11 cannot do this.
+	_ = unix.CloseRange(outputFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+}
+
 func newRunner(o Options) *runner {
-	return &runner{proc: o.Proc, grace: o.KillGrace, base: scrub(o.Environ, o.Env), log: o.Log}
+	return &runner{
+		launcher: launch.Launcher{Setup: setUp},
+		proc:     o.Proc, grace: o.KillGrace, base: scrub(o.Environ, o.Env), log: o.Log,
+	}
 }
 
 // tells blocks, for good, when no end of a job may be told any more.
@@ -134,7 +155,7 @@ func (c *command) try(ctx context.Context, job *resqued.Job, s *slice) error {
 	}
 	stdin, err := inputFile(job, s)
 	if err != nil {
-		return c.explain(err)
+		return c.explain(&launch.Error{Op: "memory file", Path: c.Argv[0], Err: err})
 	}
 	defer func() { _ = stdin.Close() }()
 
@@ -143,46 +164,57 @@ func (c *command) try(ctx context.Context, job *resqued.Job, s *slice) error {
 	asking, answered := context.WithCancel(ctx)
 	defer answered()
 	out := &output{log: log, refresh: func() error { return resqued.RefreshLock(asking) }, slice: s}
-	p := &process{runner: c.runner, tag: tag, log: log}
-	if p.cmd, err = c.start(env, stdin, out, func(pid int) { p.claim(pid, number) }); err != nil {
+	p := &process{runner: c.runner, tag: tag, mark: number, log: log, began: time.Now()}
+	if p.leader, err = c.start(env, stdin, out, number); err != nil {
 		return err
 	}
-	how, err := p.wait(ctx, c.KillAfter, s)
+	slow := time.AfterFunc(slowStart, p.complain)
+	status, how, err := p.wait(ctx, c.KillAfter, s)
+	slow.Stop()
 	c.runner.tells()
 	late := time.AfterFunc(drainFor, answered)
 	out.drain()
 	late.Stop()
+	if failed, ok := errors.AsType[*launch.Error](err); ok {
+		return c.explain(failed)
+	}
 	if err != nil {
 		return fmt.Errorf("wait for %q: %w", c.Argv[0], err)
 	}
 	if s != nil {
-		return s.judge(c, p.cmd.ProcessState, how, out.tail.text())
+		return s.judge(c, status, how, out.tail.text())
 	}
-	return c.judge(p.cmd.ProcessState, how.killed, out.tail.text())
+	return c.judge(status, how.killed, out.tail.text())
 }
 
 // start starts the program with stdin as it is and the rest of its descriptors
-// connected to out. claim is called as soon as it runs.
-func (c *command) start(env []string, stdin *os.File, out *output, claim func(pid int)) (*exec.Cmd, error) {
-	cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
-	cmd.Dir, cmd.Env, cmd.Stdin = c.Dir, env, stdin
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := out.connect(cmd); err != nil {
-		return nil, c.explain(err)
+// connected to out.
+func (c *command) start(env []string, stdin *os.File, out *output, number mark.Mark) (*launch.Process, error) {
+	files, err := out.connect()
+	if err != nil {
+		return nil, c.explain(&launch.Error{Op: "pipe", Path: c.Argv[0], Err: err})
 	}
-	if err := c.runner.starter.start(cmd, claim); err != nil {
+	p, err := c.runner.launcher.Start(launch.Program{
+		Argv: c.Argv, Env: env, Dir: c.Dir, Files: append([]*os.File{stdin}, files...), Locks: uint64(number),
+	})
+	if err == nil && mark.Of(p.PID) != number {
+		_ = setMark(p.PID, number) // it was started as by the standard library, or will be marked in a moment
+	}
+	if err != nil {
 		out.abandon()
-		return nil, c.explain(err)
+		if failed, ok := errors.AsType[*launch.Error](err); ok {
+			return nil, c.explain(failed)
+		}
+		return nil, &StartError{Program: c.Argv[0], Err: err, Hint: "the worker process is leaving"}
 	}
 	out.started()
-	return cmd, nil
+	return p, nil
 }
 
 // judge turns the way in which the program ended into the end of the job. A
 // program that was told to stop has failed, also with exit code 0: many programs
 // end like that on TERM.
-func (c *command) judge(state *os.ProcessState, killed bool, stderr string) error {
-	status, _ := state.Sys().(syscall.WaitStatus)
+func (c *command) judge(status syscall.WaitStatus, killed bool, stderr string) error {
 	failure := &CommandError{Program: c.Argv[0], ExitCode: status.ExitStatus(), Stderr: stderr}
 	if status.Signaled() {
 		failure.Signal, failure.CoreDump = status.Signal(), status.CoreDump()
@@ -200,15 +232,13 @@ func (c *command) judge(state *os.ProcessState, killed bool, stderr string) erro
 }
 
 // explain says what to do about a program that could not be started.
-func (c *command) explain(err error) error {
+func (c *command) explain(err *launch.Error) error {
 	start := &StartError{Program: c.Argv[0], Err: err}
-	if c.Dir != "" {
-		if info, statErr := os.Stat(c.Dir); statErr != nil || !info.IsDir() {
-			start.Hint = fmt.Sprintf("its working directory %q is not there; see dir: under handlers in the configuration", c.Dir)
-			return start
-		}
-	}
 	switch {
+	case errors.Is(err, errNotBegun):
+		start.Hint = fmt.Sprintf("%q does not open: its file server does not answer, somebody holds a lease on the file, or a scanner looks at it", err.Path)
+	case err.Op == "chdir":
+		start.Hint = fmt.Sprintf("its working directory %q is not there; see dir: under handlers in the configuration", c.Dir)
 	case errors.Is(err, exec.ErrNotFound):
 		start.Hint = "it is not on the daemon's PATH; install it, or name it by its whole path"
 	case errors.Is(err, syscall.ENOENT):

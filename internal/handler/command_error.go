@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/launch"
 )
 
 // CommandError says that a command failed.
@@ -55,6 +57,9 @@ type StartError struct {
 // Error says what went wrong and what to do.
 func (e *StartError) Error() string {
 	err := e.Err
+	if failed, ok := errors.AsType[*launch.Error](err); ok {
+		err = failed.Err
+	}
 	var lookup *exec.Error
 	var errno syscall.Errno
 	switch {

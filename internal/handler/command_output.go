@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"time"
@@ -46,34 +45,35 @@ type output struct {
 	junk, refused bool
 }
 
-// connect opens the pipes and gives their ends to cmd.
-func (o *output) connect(cmd *exec.Cmd) error {
+// connect opens the pipes and returns the ends that are the command's, which has them as
+// its descriptors from 1 on.
+func (o *output) connect() ([]*os.File, error) {
 	stdout, err := o.pipe(func(r *os.File) { o.logLines("stdout", r) })
 	if err != nil {
-		return err
+		return nil, err
 	}
 	stderr, err := o.pipe(func(r *os.File) { o.logLines("stderr", io.TeeReader(r, &o.tail)) })
 	if err != nil {
-		return err
+		return nil, err
 	}
 	report, replies := func(r *os.File) { eachLine(r, o.report) }, (*os.File)(nil)
 	if s := o.slice; s != nil {
 		if replies, err = s.replies.open(); err != nil {
 			o.abandon()
-			return err
+			return nil, err
 		}
 		o.theirs = append(o.theirs, replies)
 		report = func(r *os.File) { eachReport(&lasting{pipe: r}, s.MaxLine, s.report) }
 	}
 	reports, err := o.pipe(report)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = stdout, stderr, []*os.File{reports} // ExtraFiles start at outputFD
+	files := []*os.File{stdout, stderr, reports} // 3 is outputFD
 	if replies != nil {
-		cmd.ExtraFiles = append(cmd.ExtraFiles, replies)
+		files = append(files, replies)
 	}
-	return nil
+	return files, nil
 }
 
 func (o *output) pipe(read func(*os.File)) (*os.File, error) {

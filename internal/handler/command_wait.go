@@ -3,13 +3,13 @@ package handler
 import (
 	"context"
 	"errors"
-	"os/exec"
 	"syscall"
 	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"github.com/resqued/resqued/internal/launch"
 	"github.com/resqued/resqued/internal/mark"
 )
 
@@ -23,6 +23,9 @@ const (
 	// unclearFor is how long processes are waited for that cannot be told from
 	// those of the command, see look.
 	unclearFor = 100 * time.Millisecond
+	// slowOpening is after when it is said of a command that was killed that the system was
+	// still opening it: at first it is so with every one.
+	slowOpening = time.Second
 	// complainAfter is when it is said that killed processes do not die.
 	complainAfter = 5 * time.Second
 )
@@ -31,16 +34,19 @@ const (
 // group, and all that come from it.
 type process struct {
 	runner *runner
-	cmd    *exec.Cmd
-	tag    string    // RESQUED_JOB in the environment of all of them
-	mark   mark.Mark // zero: it has none
+	leader *launch.Process
+	tag    string // RESQUED_JOB in the environment of all of them
+	mark   mark.Mark
 	log    *zap.Logger
+	began  time.Time
 
 	// lasting is one of those whom the last look has found.
 	lasting int
 	// killed are processes outside of the group that were killed, by pid: they
 	// become ours to reap.
 	killed map[int]uint64
+	// opening is what the system was opening for the leader when it was told to stop.
+	opening string
 }
 
 // stopped tells why a command did not just come to its end.
@@ -57,15 +63,15 @@ type stopped struct {
 //
 // The leader stays a zombie until the end. As long as it is one, the number of
 // its group belongs to nobody else, so no signal can reach a stranger.
-func (p *process) wait(ctx context.Context, killAfter time.Duration, s *slice) (how stopped, err error) {
-	pid := p.cmd.Process.Pid
+func (p *process) wait(ctx context.Context, killAfter time.Duration, s *slice) (status syscall.WaitStatus, how stopped, err error) {
+	pid := p.leader.PID
 	p.runner.leaders.Store(pid, p.tag)
 	defer p.runner.leaders.Delete(pid)
 
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
-		awaitExit(pid)
+		p.leader.AwaitExit()
 	}()
 	if s != nil {
 		how = p.tell(ctx, exited, s)
@@ -87,11 +93,19 @@ func (p *process) wait(ctx context.Context, killAfter time.Duration, s *slice) (
 	<-exited
 	p.sweep()
 
-	err = p.cmd.Wait()
-	if _, ok := errors.AsType[*exec.ExitError](err); ok {
-		err = nil
+	status, err = p.leader.Wait()
+	if err == nil && status.Signaled() && p.opening != "" {
+		err = &launch.Error{Op: "exec", Path: p.opening, Err: errNotBegun}
 	}
-	return how, err
+	return status, how, err
+}
+
+// complain says that the program does not begin.
+func (p *process) complain() {
+	if opening := p.leader.Opening(); opening != "" {
+		p.log.Warn("a command does not begin; its job goes on when the system has opened the file",
+			zap.String("file", opening), zap.Int("command_pid", p.leader.PID))
+	}
 }
 
 // tell waits for the end of the slice and tells the leader, and it alone: what it has
@@ -111,10 +125,10 @@ func (p *process) tell(ctx context.Context, exited <-chan struct{}, s *slice) (h
 	default:
 	}
 	how.told = true
-	p.log.Debug("command told that its slice is over", zap.Int("command_pid", p.cmd.Process.Pid), zap.Duration("grace", s.Grace))
+	p.log.Debug("command told that its slice is over", zap.Int("command_pid", p.leader.PID), zap.Duration("grace", s.Grace))
 	// The leader is not reaped before the end of wait: its number is nobody else's.
-	_ = unix.Kill(p.cmd.Process.Pid, unix.SIGTERM)
-	_ = unix.Kill(p.cmd.Process.Pid, unix.SIGCONT) // a stopped process would not notice
+	_ = unix.Kill(p.leader.PID, unix.SIGTERM)
+	_ = unix.Kill(p.leader.PID, unix.SIGCONT) // a stopped process would not notice
 	grace := time.NewTimer(s.Grace)
 	defer grace.Stop()
 	select {
@@ -144,7 +158,10 @@ func patience(ctx context.Context, killAfter time.Duration) time.Duration {
 
 // stop asks the group to end and returns when it has, or after killAfter.
 func (p *process) stop(exited <-chan struct{}, killAfter time.Duration) {
-	p.log.Debug("command told to stop", zap.Int("command_pid", p.cmd.Process.Pid), zap.Duration("kill_after", killAfter))
+	if time.Since(p.began) > slowOpening {
+		p.opening = p.leader.Opening()
+	}
+	p.log.Debug("command told to stop", zap.Int("command_pid", p.leader.PID), zap.Duration("kill_after", killAfter))
 	p.signal(unix.SIGTERM)
 	p.signal(unix.SIGCONT) // a stopped process would not notice
 	deadline := time.NewTimer(killAfter)
@@ -199,15 +216,5 @@ func (p *process) sweep() {
 func (p *process) signal(s syscall.Signal) {
 	// ESRCH and EPERM: nobody is there, or nobody who may be signalled; the sweep
 	// finds out.
-	_ = unix.Kill(-p.cmd.Process.Pid, s)
-}
-
-// awaitExit blocks until the process pid, a child, is a zombie. It does not reap.
-func awaitExit(pid int) {
-	for {
-		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if !errors.Is(err, unix.EINTR) {
-			return
-		}
-	}
+	_ = unix.Kill(-p.leader.PID, s)
 }

@@ -104,7 +104,7 @@ func (s *Set) Owns(pid int) bool { return s.runner.owns(pid) }
 
 // Close ends the goroutine that starts commands. Call it when no job runs any
 // more; performing a command afterwards is an error.
-func (s *Set) Close() { s.runner.starter.close() }
+func (s *Set) Close() { s.runner.launcher.Close() }
 
 // Abandon keeps jobs that end from now on from being told of: neither hooks nor whoever
 // waits for a Perform hear of them. It is for a process that is about to end itself with

@@ -19,6 +19,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/handler"
+	"github.com/resqued/resqued/internal/proctest"
 )
 
 func killAfter(d time.Duration) func(*handler.Options, *resqued.Class) {
@@ -141,9 +142,6 @@ type brief struct{ error }
 func (b brief) Unwrap() error        { return b.error }
 func (b brief) Grace() time.Duration { return 100 * time.Millisecond }
 
-// marked is a script that waits until it has its mark.
-const marked = `until grep -q '^Max file locks  *[0-9]' /proc/self/limits; do :; done; `
-
 func TestNothingIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, script string }{
@@ -151,8 +149,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		{"a child that ignores TERM", `(trap '' TERM; sh -c 'echo $PPID' > pid; while :; do sleep 1000; done) & while [ ! -s pid ]; do sleep 0.01; done`},
 		{"a grandchild in a session of its own", `setsid sh -c 'echo $$ > pid; exec sleep 1000' & while [ ! -s pid ]; do sleep 0.01; done`},
 		{"a daemon that forked twice", `setsid sh -c 'sh -c "echo \$\$ > pid; exec sleep 1000" &' ; while [ ! -s pid ]; do sleep 0.01; done`},
-		{"a process without an environment in a session of its own", marked + `setsid env -i sh -c 'echo $$ > pid; exec sleep 1000' & while [ ! -s pid ]; do sleep 0.01; done`},
-		{"a daemon without an environment", marked + `(setsid env -i sh -c 'echo $$ > pid; exec sleep 1000' &) ; while [ ! -s pid ]; do sleep 0.01; done`},
+		{"a process without an environment in a session of its own", `setsid env -i sh -c 'echo $$ > pid; exec sleep 1000' & while [ ! -s pid ]; do sleep 0.01; done`},
+		{"a daemon without an environment", `(setsid env -i sh -c 'echo $$ > pid; exec sleep 1000' &) ; while [ ! -s pid ]; do sleep 0.01; done`},
 		{"a tree in sessions of its own", `setsid sh -c 'setsid sh -c "setsid sleep 1000 & echo \$\$ > pid; wait" & wait' & while [ ! -s pid ]; do sleep 0.01; done`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -198,7 +196,7 @@ func TestPipeHeldByAStranger(t *testing.T) {
 	t.Parallel()
 	// Without its mark and its environment and outside of the group, nothing says whose it
 	// is; but it cannot hold up the job.
-	f := setup(t, marked+`setsid prlimit --locks=unlimited env -i sh -c 'echo $$ > pid; exec /bin/sleep 1000' & while [ ! -s pid ]; do sleep 0.01; done`)
+	f := setup(t, `setsid prlimit --locks=unlimited env -i sh -c 'echo $$ > pid; exec /bin/sleep 1000' & while [ ! -s pid ]; do sleep 0.01; done`)
 	err := wait(t, f.start(t.Context()))
 	pid := f.pid(t, "pid")
 	t.Cleanup(func() {
@@ -364,4 +362,59 @@ func TestAbandon(t *testing.T) {
 	}
 	f.Resume()
 	require.ErrorContains(t, wait(t, done), "SIGKILL")
+}
+
+// A command whose program the system does not open can be killed, and holds up no other.
+func TestKillOfACommandThatDoesNotBegin(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "program")
+	proctest.WriteProgram(t, program, []byte("#!/bin/sh\ntouch ran\n"))
+	giveBack := proctest.Lease(t, program)
+	f := setup(t, "", func(_ *handler.Options, c *resqued.Class) { c.Command.Argv = []string{program} })
+	for name, slow := range map[string]func(c *resqued.Class) context.Context{
+		"by its time limit": func(c *resqued.Class) context.Context {
+			c.Timeout = 1500 * time.Millisecond
+			return t.Context()
+		},
+		"by somebody": func(*resqued.Class) context.Context {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(1500*time.Millisecond, func() { cancel(resqued.ErrKilled) })
+			return ctx
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var ctx context.Context
+			f := setup(t, "", func(_ *handler.Options, c *resqued.Class) {
+				c.Command.Argv = []string{program}
+				ctx = slow(c)
+			})
+			err := wait(t, f.start(ctx))
+			require.ErrorContains(t, err, `: start "`+program+`": ended while the system was still opening it: "`+program+`" does not open`)
+			require.NoFileExists(t, f.dir+"/ran")
+		})
+	}
+	done := f.start(t.Context())
+	other := setup(t, "exit 0")
+	require.NoError(t, wait(t, other.start(t.Context())))
+	proctest.Await(t, soon, func() bool { return f.logs.FilterMessageSnippet("does not begin").Len() == 1 }, "a warning")
+	select {
+	case err := <-done:
+		t.Fatalf("it has ended: %v", err)
+	default:
+	}
+	giveBack()
+	require.NoError(t, wait(t, done))
+	require.FileExists(t, f.dir+"/ran")
+}
+
+// A command has no terminal: one that asks for a password must fail, and not be stopped.
+func TestCommandsLeadASession(t *testing.T) {
+	t.Parallel()
+	f := setup(t, `sed 's/.*) //' /proc/$$/stat > stat; echo $$ >> stat`)
+	require.NoError(t, f.run(t.Context()))
+	text, err := os.ReadFile(f.dir + "/stat")
+	require.NoError(t, err)
+	fields := strings.Fields(string(text))
+	pid := fields[len(fields)-1]
+	require.Equal(t, []string{pid, pid}, fields[2:4])
 }

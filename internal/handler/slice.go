@@ -84,13 +84,12 @@ func (s *slice) report(line resqued.ReportLine) {
 }
 
 // judge turns the way in which the program ended into the end of the slice.
-func (s *slice) judge(c *command, state *os.ProcessState, how stopped, stderr string) error {
+func (s *slice) judge(c *command, status syscall.WaitStatus, how stopped, stderr string) error {
 	stderr = ending(stderr, maxStderr)
 	s.Stderr = stderr
 	if s.broken != nil {
 		return s.broken
 	}
-	status, _ := state.Sys().(syscall.WaitStatus)
 	byTerm := status.Signaled() && status.Signal() == syscall.SIGTERM || status.ExitStatus() == exitTerm
 	switch {
 	case how.killed:
@@ -104,7 +103,7 @@ func (s *slice) judge(c *command, state *os.ProcessState, how stopped, stderr st
 		s.End = resqued.Told
 		return nil
 	}
-	return c.judge(state, how.killed, stderr)
+	return c.judge(status, how.killed, stderr)
 }
 
 // ending returns the end of a text, at most max bytes and an ellipsis.

@@ -15,7 +15,7 @@ import (
 )
 
 // look goes over the descendants of this process, to which every orphan among
-// them comes (see starter), and returns how many living ones belong to p. With
+// them comes (see setUp), and returns how many living ones belong to p. With
 // kill it kills them and reaps those that have died; without, only the group is
 // looked at.
 //
@@ -27,7 +27,7 @@ import (
 // and outlived its parent.
 func (p *process) look(kill bool) (left, unclear int) {
 	own, before := unix.Getpgrp(), blinded.Load()
-	leader, self := p.cmd.Process.Pid, os.Getpid()
+	leader, self := p.leader.PID, os.Getpid()
 	began, _ := readStat(leader) // zero where it is hidden
 	children := childLister()
 	todo := children(self)

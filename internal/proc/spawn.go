@@ -74,7 +74,8 @@ func (s *Spawner) Spawn(spec Spec) (*Child, error) {
 }
 
 func (s *Spawner) spawn(spec Spec) (*Child, error) {
-	attr := &syscall.SysProcAttr{Setpgid: true}
+	// Without a terminal: who reads one in the background is stopped, and neither ends nor beats.
+	attr := &syscall.SysProcAttr{Setsid: true}
 	if spec.DieWithMaster {
 		if unix.Gettid() != unix.Getpid() {
 			return nil, errors.New("not on the main thread, so the child would die with some other one")

@@ -86,13 +86,16 @@ func TestSpawn(t *testing.T) {
 		require.Equal(t, "KEEP=1\x00RESQUED_ROLE=worker\x00RESQUED_PROC=p-env\x00", procFile(t, c.PID(), "environ"))
 	})
 
-	t.Run("it has its own process group, no input, a name and a title that fits", func(t *testing.T) {
+	t.Run("it has its own session and process group, no input, a name and a title that fits", func(t *testing.T) {
 		t.Parallel()
 		c := spawn(t, &Spawner{}, "p-title", act{Act: "title"})
 		hello(t, c)
 		pgid, err := unix.Getpgid(c.PID())
 		require.NoError(t, err)
 		require.Equal(t, c.PID(), pgid)
+		session, err := unix.Getsid(c.PID())
+		require.NoError(t, err)
+		require.Equal(t, c.PID(), session)
 		in, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/0", c.PID()))
 		require.NoError(t, err)
 		require.Equal(t, os.DevNull, in)

@@ -1,0 +1,212 @@
+// Package launch starts programs.
+//
+// The standard library forks as vfork does: the thread, and the processor of Go's scheduler
+// that it holds, stand still until the kernel has opened the program. That may take minutes (a
+// lease on the file, a file server that does not answer, a scanner), and for a process with one
+// such processor nothing else happens meanwhile, for others it is over with the next collection
+// of garbage. Here the new process shares this one's memory as well, but nobody waits for it:
+// it runs a list of system calls that was written before, without a stack and without any code
+// of Go, and its results are read when it has ended. So a start that hangs is a process like
+// any other: it has a number, and can be killed.
+//
+// Where there is no assembly for that (package raw), or the kernel refuses, programs are
+// started as by the standard library.
+package launch
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrClosed says that a Launcher starts nothing any more.
+var ErrClosed = errors.New("programs are no longer started")
+
+// Program says what to start.
+type Program struct {
+	// Argv names the program, which is looked for on the PATH of this process if its name
+	// has no slash, and its arguments.
+	Argv []string
+	// Env is its whole environment; the last one of a name counts.
+	Env []string
+	// Dir is its working directory; empty: that of this process.
+	Dir string
+	// Files are its descriptors from 0 on. It has no others.
+	Files []*os.File
+	// Locks, if not 0, is its soft limit of file locks; see package mark.
+	Locks uint64
+}
+
+// Error says that a program could not be started, and at what.
+type Error struct {
+	// Op is what failed: "chdir", "exec" or "clone".
+	Op string
+	// Path is the directory, or the program.
+	Path string
+	Err  error
+}
+
+// Error returns what failed.
+func (e *Error) Error() string { return e.Op + " " + e.Path + ": " + e.Err.Error() }
+
+// Unwrap returns what the system said.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Launcher starts programs from one thread, which lives as long as the Launcher: the kernel
+// kills a program with the thread that started it, not with the process, and Go ends threads
+// when it likes. A start takes that thread some ten microseconds, however long the program
+// takes to begin.
+//
+// The goroutine of that thread is started by the first start and ended by Close.
+type Launcher struct {
+	// Setup, if any, runs on it first.
+	Setup func()
+
+	mu       sync.RWMutex
+	once     sync.Once
+	requests chan request
+	stopped  chan struct{}
+	closed   bool
+	// plain is set where programs have to be started as by the standard library.
+	plain atomic.Bool
+}
+
+type request struct {
+	launch func() error
+	reply  chan error
+}
+
+// Start starts a program as the leader of a session of its own, which dies with this
+// process. It does not wait until the program has begun. Whoever calls it must call Wait.
+func (l *Launcher) Start(program Program) (*Process, error) {
+	p := &Process{program: program, pidfd: -1}
+	err := p.prepare()
+	if err == nil && !l.plain.Load() {
+		err = l.run(p.clone)
+	}
+	if errors.Is(err, errNoClone) {
+		l.plain.Store(true)
+		err = nil
+	}
+	if err == nil && p.PID == 0 {
+		err = l.run(p.fork)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.watch()
+	return p, nil
+}
+
+// Close ends the goroutine. Call it when nothing is started any more.
+func (l *Launcher) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	if l.requests != nil {
+		close(l.requests)
+		<-l.stopped
+		l.requests = nil
+	}
+}
+
+// run runs a function on the thread.
+func (l *Launcher) run(launch func() error) error {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed {
+		return ErrClosed
+	}
+	l.once.Do(func() {
+		l.requests, l.stopped = make(chan request), make(chan struct{})
+		go l.serve()
+	})
+	r := request{launch: launch, reply: make(chan error, 1)}
+	l.requests <- r
+	return <-r.reply
+}
+
+func (l *Launcher) serve() {
+	defer close(l.stopped)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if l.Setup != nil {
+		l.Setup()
+	}
+	for r := range l.requests {
+		r.reply <- r.launch()
+	}
+}
+
+// Process is a program that was started.
+type Process struct {
+	// PID is its number. It leads its session and its process group.
+	PID int
+
+	program Program
+	memory  memory
+	// starting is not 0 as long as the process is in this one's memory: the kernel sets it.
+	starting uint32
+	pidfd    int32
+	// handle is the pidfd, if Go's poller takes it.
+	handle *os.File
+}
+
+// watch makes the end of the process one that Go's poller tells of.
+func (p *Process) watch() {
+	if p.pidfd < 0 {
+		return
+	}
+	// Kernels before 5.3 have nothing to poll for; then no harm is done.
+	_ = unix.SetNonblock(int(p.pidfd), true)
+	p.handle = os.NewFile(uintptr(p.pidfd), "pidfd")
+}
+
+// AwaitExit blocks until the process has ended. It does not reap it.
+func (p *Process) AwaitExit() {
+	if p.handle != nil {
+		conn, err := p.handle.SyscallConn()
+		if err == nil && conn.Read(ended) == nil {
+			return
+		}
+	}
+	// A thread waits.
+	for {
+		err := unix.Waitid(unix.P_PID, p.PID, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// ended reports whether the process of a pidfd has ended.
+func ended(pidfd uintptr) bool {
+	poll := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(poll, 0)
+	return err == nil && n > 0 && poll[0].Revents&unix.POLLIN != 0
+}
+
+// Wait waits for the end of the process, reaps it, and returns how it ended. It fails with
+// an *Error if the program has never begun.
+func (p *Process) Wait() (syscall.WaitStatus, error) {
+	var status syscall.WaitStatus
+	for {
+		_, err := syscall.Wait4(p.PID, &status, 0, nil)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if p.handle != nil {
+			_ = p.handle.Close()
+		}
+		if err != nil {
+			return status, err
+		}
+		// Not before: the list and what it refers to are the process's until it has ended.
+		return status, p.failure()
+	}
+}
