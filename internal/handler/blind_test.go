@@ -64,3 +64,29 @@ func TestLookWithoutFiles(t *testing.T) {
 	require.NoError(t, unix.Kill(-cmd.Process.Pid, unix.SIGKILL))
 	_, _ = cmd.Wait(), child.Wait()
 }
+
+// What cannot be told from others, and is none of the command's, is not waited for.
+func TestStrangersAreNotWaitedFor(t *testing.T) {
+	if os.Getenv("HANDLER_TEST_STRANGER") == "" {
+		t.Parallel()
+		cmd := exec.Command(os.Args[0], "-test.run=^TestStrangersAreNotWaitedFor$")
+		cmd.Env = append(os.Environ(), "HANDLER_TEST_STRANGER=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	command := exec.Command("sleep", "60")
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(t, command.Start())
+	// Younger than the command, so that it might come from it.
+	stranger := exec.Command("sleep", "60")
+	stranger.Env, stranger.SysProcAttr = []string{}, &syscall.SysProcAttr{Setsid: true}
+	require.NoError(t, stranger.Start())
+	p := &process{runner: &runner{}, leader: &launch.Process{PID: command.Process.Pid}}
+	_, unclear := p.look(true)
+	require.Zero(t, unclear)
+	_ = command.Wait() // it was killed
+	require.NoError(t, unix.Kill(stranger.Process.Pid, 0))
+	require.NoError(t, stranger.Process.Kill())
+	_ = stranger.Wait()
+}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/launch"
+	"github.com/resqued/resqued/internal/mark"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -55,6 +56,8 @@ type runner struct {
 	// told is held for good when no end of a job may be told any more.
 	told sync.RWMutex
 	log  *zap.Logger
+
+	scarcity scarcity
 }
 
 // setUp prepares this process for what its commands leave behind.
@@ -85,13 +88,13 @@ func (r *runner) owns(pid int) bool {
 	return ok
 }
 
-// tag returns a name for one run of a command that no other run has.
-func (r *runner) tag() string {
-	proc := r.proc
+// tag returns a name for one run of a command that no other run has, and its mark.
+func (r *runner) tag() (string, mark.Mark) {
+	proc, n := r.proc, runs.Add(1)
 	if proc == "" {
 		proc = strconv.Itoa(os.Getpid())
 	}
-	return proc + "/" + strconv.FormatInt(runs.Add(1), 10)
+	return proc + "/" + strconv.FormatInt(n, 10), mark.Worker(proc).Run(n)
 }
 
 // command performs the jobs of a class by an external program.
@@ -140,20 +143,19 @@ func (c *command) perform(ctx context.Context, job *resqued.Job) error {
 	return c.run(ctx, job, nil)
 }
 
-// run runs the program for one job, or for a slice of a long one, and returns when the
-// last process that it started is gone.
-func (c *command) run(ctx context.Context, job *resqued.Job, s *slice) error {
+// try is run, unless the program cannot be started for want of something.
+func (c *command) try(ctx context.Context, job *resqued.Job, s *slice) error {
 	if ctx.Err() != nil {
 		return errNotStarted
 	}
-	tag := c.runner.tag()
+	tag, number := c.runner.tag()
 	env, err := c.environ(job, tag, s)
 	if err != nil {
 		return err
 	}
 	stdin, err := inputFile(job, s)
 	if err != nil {
-		return err
+		return c.explain(&launch.Error{Op: "memory file", Path: c.Argv[0], Err: err})
 	}
 	defer func() { _ = stdin.Close() }()
 
@@ -162,8 +164,8 @@ func (c *command) run(ctx context.Context, job *resqued.Job, s *slice) error {
 	asking, answered := context.WithCancel(ctx)
 	defer answered()
 	out := &output{log: log, refresh: func() error { return resqued.RefreshLock(asking) }, slice: s}
-	p := &process{runner: c.runner, tag: tag, log: log, began: time.Now()}
-	if p.leader, err = c.start(env, stdin, out); err != nil {
+	p := &process{runner: c.runner, tag: tag, mark: number, log: log, began: time.Now()}
+	if p.leader, err = c.start(env, stdin, out, number); err != nil {
 		return err
 	}
 	slow := time.AfterFunc(slowStart, p.complain)
@@ -187,14 +189,17 @@ func (c *command) run(ctx context.Context, job *resqued.Job, s *slice) error {
 
 // start starts the program with stdin as it is and the rest of its descriptors
 // connected to out.
-func (c *command) start(env []string, stdin *os.File, out *output) (*launch.Process, error) {
+func (c *command) start(env []string, stdin *os.File, out *output, number mark.Mark) (*launch.Process, error) {
 	files, err := out.connect()
 	if err != nil {
-		return nil, &StartError{Program: c.Argv[0], Err: err}
+		return nil, c.explain(&launch.Error{Op: "pipe", Path: c.Argv[0], Err: err})
 	}
 	p, err := c.runner.launcher.Start(launch.Program{
-		Argv: c.Argv, Env: env, Dir: c.Dir, Files: append([]*os.File{stdin}, files...),
+		Argv: c.Argv, Env: env, Dir: c.Dir, Files: append([]*os.File{stdin}, files...), Locks: uint64(number),
 	})
+	if err == nil && mark.Of(p.PID) != number {
+		_ = setMark(p.PID, number) // it was started as by the standard library, or will be marked in a moment
+	}
 	if err != nil {
 		out.abandon()
 		if failed, ok := errors.AsType[*launch.Error](err); ok {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/launch"
+	"github.com/resqued/resqued/internal/mark"
 )
 
 const (
@@ -35,9 +36,12 @@ type process struct {
 	runner *runner
 	leader *launch.Process
 	tag    string // RESQUED_JOB in the environment of all of them
+	mark   mark.Mark
 	log    *zap.Logger
 	began  time.Time
 
+	// lasting is one of those whom the last look has found.
+	lasting int
 	// killed are processes outside of the group that were killed, by pid: they
 	// become ours to reap.
 	killed map[int]uint64
@@ -200,7 +204,8 @@ func (p *process) sweep() {
 		clean = 0
 		if took > complainAfter && !complained {
 			complained = true
-			p.log.Warn("processes of a finished command were killed but do not die; the job stays open until they do", zap.Int("processes", left))
+			p.log.Warn("processes of a finished command were killed but do not die, or belong to another user; the job stays open until they end",
+				zap.Int("processes", left), zap.Int("pid", p.lasting))
 		}
 		<-time.After(pause)
 		pause = min(2*pause, pollTo)

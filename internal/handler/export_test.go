@@ -2,9 +2,13 @@ package handler
 
 import (
 	"context"
+	"time"
 
 	"github.com/resqued/resqued"
 )
+
+// Patience sets for how long jobs wait for what their command needs to be started.
+func (s *Set) Patience(d time.Duration) { s.runner.scarcity.patience = d }
 
 // Resume undoes Abandon.
 func (s *Set) Resume() { s.runner.told.Unlock() }

@@ -149,6 +149,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		{"a child that ignores TERM", `(trap '' TERM; sh -c 'echo $PPID' > pid; while :; do sleep 1000; done) & while [ ! -s pid ]; do sleep 0.01; done`},
 		{"a grandchild in a session of its own", `setsid sh -c 'echo $$ > pid; exec sleep 1000' & while [ ! -s pid ]; do sleep 0.01; done`},
 		{"a daemon that forked twice", `setsid sh -c 'sh -c "echo \$\$ > pid; exec sleep 1000" &' ; while [ ! -s pid ]; do sleep 0.01; done`},
+		{"a process without an environment in a session of its own", `setsid env -i sh -c 'echo $$ > pid; exec sleep 1000' & while [ ! -s pid ]; do sleep 0.01; done`},
+		{"a daemon without an environment", `(setsid env -i sh -c 'echo $$ > pid; exec sleep 1000' &) ; while [ ! -s pid ]; do sleep 0.01; done`},
 		{"a tree in sessions of its own", `setsid sh -c 'setsid sh -c "setsid sleep 1000 & echo \$\$ > pid; wait" & wait' & while [ ! -s pid ]; do sleep 0.01; done`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -192,9 +194,9 @@ func tagged(t *testing.T, dir string) (pids []string) {
 
 func TestPipeHeldByAStranger(t *testing.T) {
 	t.Parallel()
-	// Without its environment and outside of the group, nothing tells whose it
+	// Without its mark and its environment and outside of the group, nothing says whose it
 	// is; but it cannot hold up the job.
-	f := setup(t, `setsid env -i sh -c 'echo $$ > pid; exec /bin/sleep 1000' & while [ ! -s pid ]; do sleep 0.01; done`)
+	f := setup(t, `setsid prlimit --locks=unlimited env -i sh -c 'echo $$ > pid; exec /bin/sleep 1000' & while [ ! -s pid ]; do sleep 0.01; done`)
 	err := wait(t, f.start(t.Context()))
 	pid := f.pid(t, "pid")
 	t.Cleanup(func() {

@@ -172,6 +172,7 @@ func (r *replies) close() {
 	_ = r.pipe.SetWriteDeadline(time.Now())
 	r.done.Wait()
 	_ = r.pipe.Close()
+	r.pipe = nil // it may be opened once more
 }
 
 // lasting reads a pipe to its end, however long its reader is busy in between: what a

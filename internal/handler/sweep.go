@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/mark"
 )
 
 // look goes over the descendants of this process, to which every orphan among
@@ -17,14 +19,16 @@ import (
 // kill it kills them and reaps those that have died; without, only the group is
 // looked at.
 //
-// What belongs to p is in its group or has its tag in the environment. unclear
-// are those without any environment: a process that is dying, with children that
-// are about to become visible here, or one that is just being replaced by
-// another program. Out of reach is only a process that has left the group,
-// emptied its environment for good and outlived its parent.
+// What belongs to p is in its group, has its mark, or has its tag in the environment.
+// unclear are those with the mark of no run and no environment right now: a process that is
+// dying, with children that are about to become visible here, or one that is just being
+// replaced by another program. What was there before the command is neither. Out of reach
+// is only a process that has left the group, taken off its mark, emptied its environment
+// and outlived its parent.
 func (p *process) look(kill bool) (left, unclear int) {
 	own, before := unix.Getpgrp(), blinded.Load()
 	leader, self := p.leader.PID, os.Getpid()
+	began, _ := readStat(leader) // zero where it is hidden
 	children := childLister()
 	todo := children(self)
 	for len(todo) > 0 {
@@ -35,7 +39,14 @@ func (p *process) look(kill bool) (left, unclear int) {
 		}
 		todo = append(todo, children(pid)...)
 		st, ok := readStat(pid)
-		if !ok || pid == leader && st.dead() {
+		if !ok {
+			if p.hidden(pid, kill) {
+				left++
+				p.lasting = pid
+			}
+			continue
+		}
+		if pid == leader && st.dead() {
 			continue
 		}
 		ours := st.group == leader
@@ -45,15 +56,20 @@ func (p *process) look(kill bool) (left, unclear int) {
 				_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 			}
 			continue
-		case !ours && kill:
+		case !ours && kill && st.start >= began.start:
+			m := mark.Of(pid)
+			if ours = p.mark != 0 && m == p.mark; ours || m.IsRun() {
+				break // or of another run
+			}
 			env := environ(pid)
 			ours = hasVariable(env, "RESQUED_JOB="+p.tag)
-			if len(env) == 0 && st.group != own {
+			if len(env) == 0 && st.group != own && !bare(pid) {
 				unclear++
 			}
 		}
 		if ours {
 			left++
+			p.lasting = pid
 			if kill && killExactly(pid, st.start) {
 				if p.killed == nil {
 					p.killed = map[int]uint64{}
@@ -103,6 +119,8 @@ type stat struct {
 	parent, group int
 	threads       int
 	start         uint64 // clock ticks since boot
+	// envEnd is the end of the environment in its memory; 0 if it has none now, or hides it.
+	envEnd uint64
 }
 
 // dead: a zombie whose other threads, if it had any, have ended too.
@@ -115,7 +133,7 @@ func readStat(pid int) (stat, bool) {
 	}
 	// The name in parentheses may hold anything, parentheses included.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	if len(fields) < 20 {
+	if len(fields) < 49 {
 		return stat{}, false
 	}
 	s := stat{state: fields[0][0]}
@@ -123,6 +141,7 @@ func readStat(pid int) (stat, bool) {
 	s.group, _ = strconv.Atoi(fields[2])
 	s.threads, _ = strconv.Atoi(fields[17])
 	s.start, _ = strconv.ParseUint(fields[19], 10, 64)
+	s.envEnd, _ = strconv.ParseUint(fields[48], 10, 64)
 	return s, true
 }
 
@@ -140,6 +159,22 @@ func environ(pid int) []byte {
 		}
 	}
 	return nil
+}
+
+// bare reports whether a process, of which no environment could be read, has none for good,
+// or none that may be read.
+func bare(pid int) bool {
+	f, err := os.Open(procPath(pid, "environ"))
+	noteBlind(err)
+	if err != nil {
+		return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)
+	}
+	_ = f.Close()
+	st, ok := readStat(pid)
+	if !ok || st.envEnd == 0 {
+		return false
+	}
+	return len(environ(pid)) == 0 // it may have begun another program by then
 }
 
 func hasVariable(env []byte, variable string) bool {

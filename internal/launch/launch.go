@@ -38,6 +38,8 @@ type Program struct {
 	Dir string
 	// Files are its descriptors from 0 on. It has no others.
 	Files []*os.File
+	// Locks, if not 0, is its soft limit of file locks; see package mark.
+	Locks uint64
 }
 
 // Error says that a program could not be started, and at what.

@@ -25,6 +25,7 @@ type memory struct {
 	dfl   sigaction
 	mask  uint64
 	limit syscall.Rlimit
+	locks syscall.Rlimit
 	// chdir and exec are the places of these in the list, exec that of the first of
 	// candidates.
 	chdir, exec int
@@ -118,6 +119,10 @@ func (p *Process) write() (copies []int, err error) {
 	}
 	op(raw.NoError, unix.SYS_SETSID)
 	op(raw.NoError, unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL))
+	if p.program.Locks != 0 && syscall.Getrlimit(unix.RLIMIT_LOCKS, &m.locks) == nil {
+		m.locks.Cur = p.program.Locks
+		op(raw.Any, unix.SYS_PRLIMIT64, 0, unix.RLIMIT_LOCKS, address(&m.locks))
+	}
 	// It may be an orphan already.
 	op(raw.Want, unix.SYS_GETPPID)
 	m.list[len(m.list)-1].Want = uintptr(os.Getpid())

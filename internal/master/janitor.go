@@ -242,7 +242,7 @@ func (j *janitor) look(ctx context.Context, r round) {
 		}
 	}
 	for _, name := range others {
-		if !slices.Contains(gone, name) && (!strings.HasPrefix(name, j.self.Place()+":") || j.sweep(ctx, name)) {
+		if !slices.Contains(gone, name) && (!strings.HasPrefix(name, j.self.Place()+":") || j.outlaw(ctx, name) && j.sweep(ctx, name)) {
 			late = append(late, name)
 		}
 	}
@@ -307,6 +307,18 @@ func (j *janitor) checkEviction(ctx context.Context) {
 		j.log.Error("jobs may be lost, and a restart will be refused", zap.Error(err))
 	}
 	j.evicts = err != nil
+}
+
+// outlaw ends the lease of a process of this machine, which was past, for good: its master
+// may live, and it may have been heard of since. Before that nothing of it may be ended.
+func (j *janitor) outlaw(ctx context.Context, name string) bool {
+	call, cancel := context.WithTimeout(ctx, redisPatience)
+	defer cancel()
+	_, _, err := j.store.Fence(call, name, false)
+	if err != nil && !errors.Is(err, store.ErrAlive) {
+		j.complain(ctx, "the jobs of a dead worker process cannot be recovered yet; their locks stay", err, zap.String("proc", name))
+	}
+	return err == nil
 }
 
 // adopt recovers the jobs of somebody else's dead process. If it does not work

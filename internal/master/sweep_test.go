@@ -113,4 +113,22 @@ func TestSweepOthers(t *testing.T) {
 		})
 		require.Equal(t, []string{"a requeue", "b requeue"}, f.redis.seen())
 	})
+
+	bubble(t, "one that has beaten since its lease was past is not ended", func(t *testing.T) {
+		const name = "h:b:5-5:0.0" // its master lives
+		f := setup(t, func(f *fixture, _ *Config) {
+			f.redis.procs = []string{name}
+			f.redis.orphans = []string{name}
+			f.redis.check = func(string) { f.redis.orphans = nil }
+			f.redis.hold(name, reserved("a", 0))
+		})
+		f.wait(roundEvery)
+		require.Empty(t, f.redis.seen())
+		require.False(t, f.sys.hasSwept(name))
+		// Now it stays so.
+		f.redis.set(func() { f.redis.orphans, f.redis.check = []string{name}, nil })
+		f.wait(roundEvery)
+		require.Equal(t, []string{"a requeue"}, f.redis.seen())
+		require.True(t, f.sys.hasSwept(name))
+	})
 }

@@ -72,6 +72,34 @@ func TestSweep(t *testing.T) {
 		require.Empty(t, members(t, unique("p-rest")))
 	})
 
+	t.Run("also what has no environment, by its mark", func(t *testing.T) {
+		t.Parallel()
+		name := unique("p-bare")
+		c := spawn(t, &Spawner{}, name, act{Act: "bare tree"})
+		other := spawn(t, &Spawner{}, unique("p-bare-2"), act{Act: "bare tree"})
+		hello(t, c)
+		hello(t, other)
+		marked := func(name string) (n int) {
+			found, err := newSweeper(name).look()
+			require.NoError(t, err)
+			for _, p := range found {
+				if p.proc == name {
+					n++
+				}
+			}
+			return n
+		}
+		for _, name := range []string{name, unique("p-bare-2")} {
+			require.Eventually(t, func() bool { return marked(name) == 4 }, 30*time.Second, 10*time.Millisecond)
+		}
+		require.NoError(t, c.Kill())
+		c.Wait()
+		require.Equal(t, 3, sweep(t, name))
+		require.Zero(t, marked(name))
+		require.Equal(t, 4, marked(unique("p-bare-2")))
+		require.Equal(t, 4, sweep(t, unique("p-bare-2")))
+	})
+
 	t.Run("a master finds what is its own without a look at the whole machine", func(t *testing.T) {
 		t.Parallel()
 		m := start(t, "sweep")

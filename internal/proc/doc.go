@@ -4,6 +4,6 @@
 // spawn.go and conn.go are the master's side of a new process, inherit.go and
 // title.go the worker's own; message.go is their language. identity.go names a
 // process for ever; descendants.go and below.go find what a worker process has
-// started, sweep.go ends it, and strays.go reaps what nobody waits for. pidfile.go
-// keeps a second master away.
+// started where its mark (package mark) does not say so, sweep.go ends it, and
+// strays.go reaps what nobody waits for. pidfile.go keeps a second master away.
 package proc

@@ -8,6 +8,8 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/mark"
 )
 
 // oomScore makes the kernel choose worker processes before their master when
@@ -43,6 +45,9 @@ func Inherit() (*Conn, []byte, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("inherit: control socket on file descriptor %d: %w", connFD, err)
 	}
+	// Not allowed where the unit limits locks. Then what this process starts is known by its
+	// environment and its parents alone.
+	_ = mark.Set(os.Getpid(), mark.Worker(os.Getenv(ProcEnv)))
 	// Best effort: not allowed everywhere, and nothing depends on it.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0o600)
 	setComm()

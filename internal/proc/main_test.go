@@ -92,6 +92,13 @@ func workerPart() int {
 				return 1
 			}
 		}
+	case "bare tree":
+		// Without environment, in sessions of their own, one of them without a parent.
+		const script = "setsid sleep 1000 & (setsid sleep 1000 &) ; exec sleep 1000"
+		if err := exec.Command("setsid", "env", "-i", "sh", "-c", script).Start(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 	case "headless":
 		runtime.GOMAXPROCS(2) // the first thread takes one with it
 		go func() {

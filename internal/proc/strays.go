@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/mark"
 )
 
 // Strays reaps orphans that came to this process, a subreaper, with nobody
@@ -41,7 +43,12 @@ func (s *Strays) Reap() (reaped int) {
 			continue
 		}
 		st, err := readStat(strconv.Itoa(pid))
-		if err != nil || !st.zombie() {
+		if err != nil {
+			_, zombie := mark.Hidden(pid)
+			if !zombie {
+				continue
+			}
+		} else if !st.zombie() {
 			continue
 		}
 		z := child{pid, st.start}

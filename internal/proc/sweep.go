@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/resqued/resqued/internal/mark"
 )
 
 // cleanPasses is how often a sweep must find nothing. One look over /proc is no
@@ -19,8 +21,8 @@ const cleanPasses = 3
 // worker process itself counts too, so call it after it was reaped. killed
 // counts the processes to which it was sent.
 //
-// Out of reach is only a process that has emptied its environment and outlives
-// its parent.
+// Out of reach is only a process that has taken off its mark (see package mark), emptied
+// its environment, and outlives its parent.
 func Sweep(ctx context.Context, proc string) (killed int, err error) {
 	return newSweeper(proc).sweep(ctx)
 }
@@ -42,6 +44,7 @@ func EndDescendants() {
 		return // it may open no files; there is nothing to be seen then
 	}
 	s := newSweeper("")
+	s.mark = mark.Of(os.Getpid()).Worker()
 	for range 10 * cleanPasses { // it can start others meanwhile, but not for ever
 		before := len(s.signalled)
 		if _, err := s.under(child{os.Getpid(), st.start}); err == nil && len(s.signalled) == before {
@@ -53,6 +56,8 @@ func EndDescendants() {
 // sweeper ends what one worker process has started, however often it has to look.
 type sweeper struct {
 	proc string
+	// mark is what it has started has, too.
+	mark mark.Mark
 	// root is the worker process itself; zero if its number is not known, or does not
 	// matter.
 	root child
@@ -67,7 +72,7 @@ type sweeper struct {
 }
 
 func newSweeper(proc string) *sweeper {
-	return &sweeper{proc: proc, known: map[child]bool{}, signalled: map[child]bool{}}
+	return &sweeper{proc: proc, mark: mark.Worker(proc), known: map[child]bool{}, signalled: map[child]bool{}}
 }
 
 func (s *sweeper) sweep(ctx context.Context) (killed int, err error) {
@@ -144,16 +149,38 @@ func (s *sweeper) look() (processes, error) {
 	return survey(s.see)
 }
 
-// see is the see of this sweep: whom it knows it need not ask again.
+// see is the see of this sweep: whom it knows it need not ask again, and who has the mark
+// need not be asked at all.
 func (s *sweeper) see(pid string) (process, bool, error) {
+	number, _ := strconv.Atoi(pid)
 	st, err := readStat(pid)
-	if err != nil || st.dead() {
-		return process{}, false, blind(err)
+	if blind(err) != nil {
+		return process{}, false, err
 	}
-	if number, _ := strconv.Atoi(pid); s.known[child{number, st.start}] {
-		return process{parent: st.parent, start: st.start}, true, nil
+	if err != nil {
+		// Hidden, or gone.
+		return process{proc: s.proc}, s.hidden(number), nil
+	}
+	p := process{parent: st.parent, start: st.start}
+	switch {
+	case st.dead():
+		return process{}, false, nil
+	case s.known[child{number, st.start}]:
+		return p, true, nil
+	case s.marked(number):
+		p.proc = s.proc
+		return p, true, nil
 	}
 	return see(pid)
+}
+
+// marked reports whether the process with that number has the mark.
+func (s *sweeper) marked(pid int) bool { return s.mark != 0 && mark.Of(pid).Worker() == s.mark }
+
+// hidden reports whether a process that has the mark lives, hidden from /proc.
+func (s *sweeper) hidden(pid int) bool {
+	exists, zombie := mark.Hidden(pid)
+	return exists && !zombie && s.marked(pid)
 }
 
 // under kills what is below the worker process. It goes by parents alone, because to read
@@ -177,6 +204,10 @@ func (s *sweeper) tree(at child, found []child) ([]child, error) {
 	pids, err := childrenOf(strconv.Itoa(at.pid))
 	for _, pid := range pids {
 		st, unseen := readStat(strconv.Itoa(pid))
+		if unseen != nil && blind(unseen) == nil && s.hidden(pid) {
+			found = append(found, child{pid: pid})
+			continue
+		}
 		if unseen != nil || st.dead() || st.parent != at.pid {
 			err = errors.Join(err, blind(unseen))
 			continue
@@ -192,9 +223,14 @@ func (s *sweeper) tree(at child, found []child) ([]child, error) {
 	return found, err
 }
 
-// kill sends SIGKILL to c, once.
+// kill sends SIGKILL to c, once. Of one that is hidden only the number is known, and the
+// mark.
 func (s *sweeper) kill(c child) {
-	if !s.signalled[c] && c.kill() {
+	if c.start == 0 {
+		if mark.Kill(c.pid, s.mark) == nil {
+			s.signalled[c] = true
+		}
+	} else if !s.signalled[c] && c.kill() {
 		s.signalled[c] = true
 	}
 }

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -157,6 +158,32 @@ func TestTenants(t *testing.T) {
 		w.check()
 		require.Len(t, w.list("queue:q"), 1)
 		w.finish()
+	})
+
+	t.Run("very many whose queue takes nothing do not hold up those behind them", func(t *testing.T) {
+		t.Parallel()
+		w := setup(t, 1)
+		w.add(store.LongAlways, "a1", "a")
+		for i := range 350 {
+			stuck := w.run(fmt.Sprint("stuck", i))
+			stuck.Tenant, stuck.Queue = "a", "stuck"
+			_, err := w.store.AddLongRuns(t.Context(), store.LongAlways, []store.NewLongRun{stuck})
+			require.NoError(t, err)
+		}
+		w.add(store.LongAlways, "a2", "a")
+		before := w.redis.ZRange(t.Context(), w.ns+":resqued:longjob:line:a", 0, -1).Val()
+		require.NoError(t, w.redis.Set(t.Context(), w.ns+":queue:stuck", "x", 0).Err())
+		h := w.take()
+		w.begin(h)
+		w.end(h, store.LongCompleted)
+		require.NoError(t, w.store.LongTurns(t.Context(), 0, 10))
+		require.Len(t, w.list("queue:q"), 1)
+		require.Equal(t, before[350], w.take().slice.UUID)
+		// They keep their order among themselves.
+		after := w.redis.ZRange(t.Context(), w.ns+":resqued:longjob:line:a", 0, -1).Val()
+		require.ElementsMatch(t, before[:350], after)
+		first := slices.Index(after, before[0])
+		require.Equal(t, before[:350], slices.Concat(after[first:], after[:first]))
 	})
 
 	t.Run("more room, and a queue that takes nothing", func(t *testing.T) {

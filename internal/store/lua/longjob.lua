@@ -143,21 +143,31 @@ local function pushable(prefix, queue)
 end
 
 -- turn pushes the slices of the first ones in line, as long as there is room for them. One
--- whose queue takes none is passed over, for now.
+-- whose queue takes none is passed over, for now. A hundred of those would hide all behind
+-- them, and go to the end.
 local function turn(prefix, tenant, ms)
-  local line = linekey(prefix, tenant)
-  for _, id in ipairs(call('ZRANGE', line, 0, 99)) do
-    local v = call('HMGET', runkey(prefix, id), 'status', 'tenant', 'class', 'queue', 'slice', 'name')
-    if not active(v[1]) or v[2] ~= tenant then
-      call('ZREM', line, id)
-    else
-      local room = share(prefix, v[3], '')
-      if holders(prefix, tenant, room) >= room then break end
-      if pushable(prefix, v[4]) then
-        hold(prefix, tenant, id, ms)
-        pushslice(prefix, v[4], '{"class":' .. v[6] .. ',"args":["' .. id .. '"],"id":"' .. id .. '.' .. v[5] .. '"}', ms)
+  local line, takes = linekey(prefix, tenant), {}
+  for _ = 1, 3 do
+    local passed = {}
+    for _, id in ipairs(call('ZRANGE', line, 0, 99)) do
+      local v = call('HMGET', runkey(prefix, id), 'status', 'tenant', 'class', 'queue', 'slice', 'name')
+      if not active(v[1]) or v[2] ~= tenant then
+        call('ZREM', line, id)
+      else
+        local room = share(prefix, v[3], '')
+        if holders(prefix, tenant, room) >= room then break end
+        if takes[v[4]] == nil then takes[v[4]] = pushable(prefix, v[4]) end
+        if takes[v[4]] then
+          hold(prefix, tenant, id, ms)
+          pushslice(prefix, v[4], '{"class":' .. v[6] .. ',"args":["' .. id .. '"],"id":"' .. id .. '.' .. v[5] .. '"}', ms)
+        else
+          passed[#passed + 1] = id
+        end
       end
     end
+    if #passed < 100 or call('ZCARD', line) <= 100 then break end
+    local last = tonumber(call('ZREVRANGE', line, 0, 0, 'WITHSCORES')[2])
+    for i, id in ipairs(passed) do call('ZADD', line, fmt('%.0f', last + i), id) end
   end
   if call('ZCARD', line) == 0 and call('SCARD', busykey(prefix, tenant)) == 0 then call('ZREM', tenantskey(prefix), tenant) end
 end

@@ -1,0 +1,91 @@
+package handler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+const (
+	// scarceFor is how long a job waits for what the machine has too little of, before it
+	// goes back to its queue for others that may have it.
+	scarceFor = 10 * time.Second
+	// scarceFrom and scarceTo are the pauses between two tries.
+	scarceFrom = 50 * time.Millisecond
+	scarceTo   = time.Second
+	// scarceEvery is how often that is said.
+	scarceEvery = 30 * time.Second
+)
+
+// scarcity is the time for which commands wait that cannot be started now.
+type scarcity struct {
+	// patience stands for scarceFor, if it is not 0.
+	patience time.Duration
+	// told is when it was said last (ns of the epoch).
+	told atomic.Int64
+}
+
+// scarce reports whether a command was not started because there were too few
+// descriptors or processes, or too little memory. Jobs are not to blame for that, and
+// all of a queue would fail one after the other.
+func scarce(err error) bool {
+	if _, ok := errors.AsType[*StartError](err); !ok {
+		return false
+	}
+	for _, errno := range []error{syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}
+
+// run runs the program for one job, or for a slice of a long one, and returns when the
+// last process that it started is gone. A job whose program cannot be started for want of
+// something waits, in hand at first so that no other is taken in its place, then in its
+// queue.
+func (c *command) run(ctx context.Context, job *resqued.Job, s *slice) error {
+	began, most := time.Now(), scarceFor
+	if p := c.runner.scarcity.patience; p > 0 {
+		most = p
+	}
+	for pause := scarceFrom; ; pause = min(2*pause, scarceTo) {
+		err := c.try(ctx, job, s)
+		if !scarce(err) {
+			return err
+		}
+		c.runner.sayScarce(job, err)
+		next := time.NewTimer(pause/2 + rand.N(pause/2))
+		select {
+		case <-next.C:
+		case <-ctx.Done():
+			next.Stop()
+			if !errors.Is(context.Cause(ctx), resqued.ErrTimeout) {
+				return err
+			}
+			most = 0 // what has not begun has not taken too long
+		}
+		if time.Since(began) >= most {
+			return fmt.Errorf("%w: %w", err, resqued.Requeue(requeueAfter))
+		}
+	}
+}
+
+// sayScarce logs, now and then, that a command cannot be started.
+func (r *runner) sayScarce(job *resqued.Job, err error) {
+	now, told := time.Now().UnixNano(), r.scarcity.told.Load()
+	if now-told < int64(scarceEvery) || !r.scarcity.told.CompareAndSwap(told, now) {
+		return
+	}
+	r.log.Error("commands cannot be started; their jobs wait until they can",
+		zap.String("class", wire.Printable(job.Class, shownName)), zap.Error(err))
+}
