@@ -234,8 +234,8 @@ func (m *Master) enforce() {
 		case m.due(w.killBy):
 			m.kill(w, "it did not leave in time after its jobs were killed")
 		case m.due(w.abortBy):
-			if w.heard.After(w.abortedAt) {
-				w.abortBy = time.Time{} // it listens, so it has done it
+			if w.named >= w.kills {
+				w.abortBy = time.Time{} // it has told its jobs to stop, and sees to it that they do
 				continue
 			}
 			m.kill(w, "it has not answered since its jobs were to be killed")

@@ -97,6 +97,71 @@ func TestRecover(t *testing.T) {
 		require.Equal(t, []string{"a fail", "b requeue"}, f.redis.seen())
 	})
 
+	bubble(t, "only what a worker held at USR1 was killed by it", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0), reserved("new", 0), reserved("third", 2))
+		f.signal(syscall.SIGUSR1)
+		up[0].say(proc.Message{Type: proc.Killing, Kills: 1, Tokens: []string{"a", "done"}})
+		up[0].crash()
+		require.Equal(t, []string{"a fail", "new requeue", "third fail"}, f.redis.seen())
+		require.Equal(t, []string{"new"}, f.redis.suspects)
+		require.Contains(t, f.redis.failures[0], `"error":"Job was killed"`)
+		require.Contains(t, f.redis.failures[1], `"error":"worker process died: signal SIGSEGV`)
+	})
+
+	bubble(t, "a second USR1 that is not answered counts for all that a worker holds", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0), reserved("new", 0))
+		f.signal(syscall.SIGUSR1)
+		up[0].say(proc.Message{Type: proc.Killing, Kills: 1, Tokens: []string{"a"}})
+		f.signal(syscall.SIGUSR1)
+		up[0].crash()
+		require.Equal(t, []string{"a fail", "new fail"}, f.redis.seen())
+	})
+
+	bubble(t, "jobs that do not stop fail also long after USR1", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0), reserved("new", 0))
+		f.signal(syscall.SIGUSR1)
+		up[0].say(proc.Message{Type: proc.Killing, Kills: 1, Tokens: []string{"a"}})
+		for range 30 {
+			f.wait(time.Second)
+			up[0].say(proc.Message{Type: proc.Beat, Kills: 1, Doomed: 1})
+			up[1].say(proc.Message{Type: proc.Killing, Kills: 1})
+		}
+		up[0].crash()
+		require.Equal(t, []string{"a fail", "new requeue"}, f.redis.seen())
+	})
+
+	bubble(t, "after TERM what had not begun goes back", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0), reserved("taken", 2))
+		f.signal(syscall.SIGTERM)
+		up[0].say(proc.Message{Type: proc.Killing, Kills: 1, Tokens: []string{"a"}})
+		up[0].crash()
+		up[1].crash()
+		require.NoError(t, f.over())
+		require.Equal(t, []string{"a fail", "taken requeue"}, f.redis.seen())
+		require.Empty(t, f.redis.suspects)
+	})
+
+	bubble(t, "what was killed fails also if its worker leaves while Redis does not take that", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0), reserved("finished", 0))
+		f.signal(syscall.SIGUSR1)
+		up[0].say(proc.Message{Type: proc.Killing, Kills: 1, Tokens: []string{"a"}})
+		f.signal(syscall.SIGQUIT)
+		up[0].leave(9, proc.Untidy)
+		up[1].leave(9, "")
+		require.NoError(t, f.over())
+		require.Equal(t, []string{"a fail", "finished requeue"}, f.redis.seen())
+	})
+
 	bubble(t, "a worker that has not heard of USR1, or whose killed jobs are not recorded, brings none back", func(t *testing.T) {
 		f := setup(t)
 		up := f.up(2)

@@ -53,16 +53,16 @@ type worker struct {
 	listed    bool         // but it is still registered
 	untidy    bool         // it has left, and Redis has not taken all ends of its jobs
 
-	killBy    time.Time // it must be gone by then
-	kills     int       // how often it was told to kill its jobs
-	abortedAt time.Time // its jobs were to be killed then
-	abortBy   time.Time // it must have been heard of by then; zero: settled
-	killed    bool      // SIGKILL was sent
-	lapsed    bool      // because its lease in Redis was past
-	struck    func()    // ends the sweep that goes on beside its end; nil: none
-	cause     string    // why
-	tainted   bool      // it cannot go on; tokens of the jobs that were to be killed
-	tokens    map[string]bool
+	killBy  time.Time       // it must be gone by then
+	kills   int             // how often it was told to kill its jobs
+	named   int             // how many of these times it has said which they were
+	abortBy time.Time       // it must have been heard of by then; zero: settled
+	killed  bool            // SIGKILL was sent
+	lapsed  bool            // because its lease in Redis was past
+	struck  func()          // ends the sweep that goes on beside its end; nil: none
+	cause   string          // why
+	tainted bool            // it cannot go on
+	tokens  map[string]bool // of the jobs that were to be killed, as far as it has named them
 }
 
 // said is a message of a worker process, or the reason that none can be read.
@@ -131,6 +131,11 @@ func (m *Master) heed(s said) {
 		m.found(w)
 	case proc.Apart:
 		m.suspected(w, s.message)
+	case proc.Killing:
+		w.named = max(w.named, s.message.Kills)
+		for _, token := range s.message.Tokens {
+			w.tokens[token] = true
+		}
 	case proc.Tainted:
 		w.tainted = true
 		for _, token := range s.message.Tokens {
@@ -211,8 +216,9 @@ func (m *Master) settle(w *worker, beat proc.Message) {
 	w.beat = beat
 	w.lastsUntil(beat.LockEnd)
 	w.saturated = beat.Busy >= m.cfg.Threads
-	if beat.Kills >= w.kills && beat.Doomed == 0 {
+	if beat.Kills >= w.kills && beat.Doomed == 0 && !w.tainted {
 		w.abortBy = time.Time{}
+		clear(w.tokens)
 	}
 }
 

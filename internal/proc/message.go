@@ -17,6 +17,7 @@ const (
 	Retires = "retiring" // Reason: quota, tainted: takes no new job; age, memory: goes on until Retire
 	Apart   = "apart"    // Suspects, On (one was taken): jobs that have to run alone wait
 	Found   = "found"    // there were jobs for every idle thread, so there may be more
+	Killing = "killing"  // Tokens, Kills: these jobs were told to stop, by the last KillJobs or otherwise
 	Tainted = "tainted"  // Tokens, Reason: these jobs ignore their kill; end this process
 	Bye     = "bye"      // Done, Reason ("", Empty, Listed, Untidy): the last message of an orderly leave
 

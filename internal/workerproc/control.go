@@ -264,8 +264,8 @@ func (p *Process) heed(m proc.Message, ok bool) {
 			grace = p.cfg.TermTimeout
 		}
 		p.log.Info("told to kill jobs", zap.Int("jobs", len(jobs)), zap.Duration("grace", grace), zap.String("reason", m.Reason))
-		p.kill(jobs, grace)
 		p.kills++
+		p.kill(jobs, grace)
 		if m.Exit {
 			p.enter(signals.Killing)
 		}

@@ -62,6 +62,32 @@ func (p *Process) named(tokens []string) []*job {
 // cannot stop a goroutine.
 func (p *Process) kill(jobs []*job, grace time.Duration) {
 	p.doom(jobs, resqued.ErrKilled, grace)
+	p.nameKilled(jobs)
+}
+
+// namedAtOnce is how many tokens fit into one message with room to spare.
+const namedAtOnce = 2000
+
+// nameKilled tells the master which jobs must not run again if the process dies before
+// Redis has their ends. Those that begin from now on are none of them.
+func (p *Process) nameKilled(jobs []*job) {
+	tokens := make([]string, 0, len(jobs))
+	for _, j := range jobs {
+		if !p.returns(j) {
+			tokens = append(tokens, j.Token)
+		}
+	}
+	for len(tokens) > namedAtOnce {
+		p.tellKilled(proc.Message{Type: proc.Killing, Kills: p.kills - 1, Tokens: tokens[:namedAtOnce]})
+		tokens = tokens[namedAtOnce:]
+	}
+	p.tellKilled(proc.Message{Type: proc.Killing, Kills: p.kills, Tokens: tokens})
+}
+
+func (p *Process) tellKilled(m proc.Message) {
+	if err := p.send(m); err != nil {
+		p.complain("report", "the master does not read", zap.Error(err))
+	}
 }
 
 func (p *Process) doom(jobs []*job, cause error, grace time.Duration) {
