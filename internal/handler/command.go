@@ -140,7 +140,7 @@ func (c *command) run(ctx context.Context, job *resqued.Job, s *slice) error {
 	// A refresh that Redis does not answer must not outlive the program for long.
 	asking, answered := context.WithCancel(ctx)
 	defer answered()
-	out := &output{log: log, refresh: func() error { return resqued.RefreshLock(asking) }, slice: s}
+	out := &output{log: log, refresh: newRefresher(log, func() error { return resqued.RefreshLock(asking) }), slice: s}
 	p := &process{runner: c.runner, tag: tag, log: log}
 	if p.cmd, err = c.start(env, stdin, out); err != nil {
 		return err
