@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/store"
@@ -42,6 +43,7 @@ type fixture struct {
 	ended   chan struct{}
 	err     error
 	reload  func() (Config, error)
+	logs    *observer.ObservedLogs
 }
 
 // setup runs a master of 2 slots with 4 threads each.
@@ -55,9 +57,11 @@ func setup(t *testing.T, change ...func(*fixture, *Config)) *fixture {
 	for _, c := range change {
 		c(f, &cfg)
 	}
+	core, logs := observer.New(zap.InfoLevel)
+	f.logs = logs
 	m, err := New(cfg, Deps{
 		Self:   proc.Identity{Host: "h", Boot: "b", PID: 1, Start: 2},
-		System: f.sys, Store: f.redis, Notifier: f.systemd, Log: zap.NewNop(), Signals: f.signals,
+		System: f.sys, Store: f.redis, Notifier: f.systemd, Log: zap.New(core), Signals: f.signals,
 		Reload: func(context.Context) (Config, error) { return f.reload() },
 	})
 	require.NoError(t, err)
@@ -161,6 +165,7 @@ type fakeChild struct {
 	dead     bool
 	full     bool
 	mute     bool // no beats
+	rss      int64
 	busy     int
 	killed   bool
 	hard     bool          // not even SIGKILL ends it at once
@@ -357,7 +362,7 @@ func (c *fakeChild) boot() {
 }
 
 func (c *fakeChild) ready() {
-	c.say(proc.Message{Type: proc.Ready})
+	c.say(proc.Message{Type: proc.Ready, RSS: c.rss})
 	go func() {
 		tick := time.NewTicker(proc.BeatEvery)
 		defer tick.Stop()

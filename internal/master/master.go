@@ -10,7 +10,7 @@
 //
 // Files: master.go the loop; config.go and deps.go what it needs; worker.go a
 // worker process as its master sees it; slot.go filling the slots; ahead.go successors
-// that are ready in time; apart.go processes
+// that are ready in time; memory.go those that have become too large; apart.go processes
 // for jobs that have to run alone; lookout.go who looks for jobs; signals.go what signals
 // do; reap.go, oom.go and sweep.go the end of a worker process; reload.go a new configuration;
 // recover.go, policy.go and janitor.go the jobs of the dead; clock.go that of Redis; heal.go unique queues;
@@ -80,6 +80,8 @@ type Master struct {
 	gen     int           // the configuration in force
 	gens    int           // configurations read
 	done    int           // jobs of the dead worker processes
+
+	swollenAt time.Time // when it was last said that max_rss is too low
 
 	apart  apart
 	roll   *roll

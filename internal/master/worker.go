@@ -46,6 +46,9 @@ type worker struct {
 	saturated bool         // every thread of it was busy when it last spoke of that
 	stopped   bool         // it has stopped taking jobs by itself
 	wants     string       // why it should be replaced, while it goes on
+	wantsAt   time.Time    // not before that; zero: now
+	readyRSS  int64        // its memory when it was ready, in bytes; 0 = unknown
+	maxRSS    int64        // above which it wants to be replaced
 	retired   bool         // it was told to leave, its place is another's
 	surplus   bool         // its slot is no more
 	bye       bool         // it has left in good order
@@ -120,13 +123,14 @@ func (m *Master) heed(s said) {
 		m.welcome(w, s.message)
 	case proc.Ready:
 		w.lastsUntil(s.message.LockEnd)
+		w.readyRSS = s.message.RSS
 		m.ready(w)
 	case proc.Beat:
 		m.settle(w, s.message)
 	case proc.Ends:
 		w.ends = true
 	case proc.Retires:
-		m.asksToRetire(w, s.message.Reason)
+		m.asksToRetire(w, s.message)
 	case proc.Found:
 		m.found(w)
 	case proc.Apart:
@@ -214,6 +218,7 @@ func (m *Master) ready(w *worker) {
 // those that the worker process has taken since are none of them.
 func (m *Master) settle(w *worker, beat proc.Message) {
 	w.beat = beat
+	m.reweigh(w, beat.RSS)
 	w.lastsUntil(beat.LockEnd)
 	w.saturated = beat.Busy >= m.cfg.Threads
 	if beat.Kills >= w.kills && beat.Doomed == 0 && !w.tainted {
@@ -231,14 +236,18 @@ func (w *worker) lastsUntil(end time.Duration) {
 
 // asksToRetire: w should be replaced. Out of quota, or tainted, it takes no more
 // jobs; for age and memory it goes on until its master finds the time.
-func (m *Master) asksToRetire(w *worker, reason string) {
-	switch reason {
-	case "age", "memory":
-		w.wants = reason
+func (m *Master) asksToRetire(w *worker, asks proc.Message) {
+	switch asks.Reason {
+	case "memory":
+		w.wants = asks.Reason
+		m.tooLarge(w, asks)
+		return
+	case "age":
+		w.wants = asks.Reason
 	default:
 		w.stopped = true
 	}
-	m.log.Debug("worker process wants to be replaced", zap.String("proc", w.proc), zap.String("reason", reason))
+	m.log.Debug("worker process wants to be replaced", zap.String("proc", w.proc), zap.String("reason", asks.Reason))
 }
 
 // retire tells w to finish and leave; its slot is another's.

@@ -118,7 +118,7 @@ func (p *Process) boot() error {
 			}
 			// A master that has died meanwhile is noticed by the loop, which then has the
 			// process leave in order: it is registered.
-			if err := p.send(proc.Message{Type: proc.Ready, LockEnd: p.lockEnd()}); errors.Is(err, proc.ErrFull) {
+			if err := p.send(proc.Message{Type: proc.Ready, RSS: rss(), LockEnd: p.lockEnd()}); errors.Is(err, proc.ErrFull) {
 				return err
 			}
 			return nil
