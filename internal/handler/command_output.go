@@ -31,7 +31,7 @@ const (
 // output reads what a command writes. Its pipes are read by one goroutine each,
 // from connect until drain or abandon.
 type output struct {
-	log *zap.Logger
+	log     *zap.Logger
 	refresh *refresher
 	// slice, if not nil, takes what the command reports.
 	slice   *slice

@@ -36,6 +36,17 @@ func TestRecover(t *testing.T) {
 		require.Equal(t, []string{"resque-retry:Mail:356a192b7913b04c54574d18c28d46e6395428ab"}, f.redis.counts, "one that is enqueued anew begins anew")
 	})
 
+	bubble(t, "those that fail are counted, and what has no handler all together", func(t *testing.T) {
+		f := setup(t, func(_ *fixture, c *Config) { c.Classes = []string{"Mail"} })
+		up := f.up(2)
+		other, global := reserved("other", 2), reserved("global", 2)
+		other.Payload, global.Payload = []byte(`{"class":"Other","args":[]}`), []byte(`{"class":"::Mail","args":[]}`)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0), reserved("c", 2), other, global)
+		up[0].crash()
+		require.Equal(t, []string{"a requeue", "c fail", "other fail", "global fail"}, f.redis.seen())
+		require.Equal(t, []string{"Mail", "unknown", "::Mail"}, f.died.seen())
+	})
+
 	bubble(t, "they are touched only when the process is reaped and nothing of it is left", func(t *testing.T) {
 		f := setup(t)
 		up := f.up(2)
