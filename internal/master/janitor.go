@@ -188,8 +188,12 @@ func (j *janitor) raise(ctx context.Context, name string, d death, law rules, fo
 		}
 	}
 	if len(verdicts) > 0 {
-		j.log.Warn("recovered the jobs of a dead worker process", zap.String("proc", name), zap.String("ended", d.cause),
-			zap.Int("requeued", r.requeued), zap.Int("failed", r.failed))
+		level := zap.WarnLevel
+		if d.mourned {
+			level = zap.InfoLevel
+		}
+		j.log.Log(level, "recovered the jobs of a dead worker process", zap.String("proc", name), zap.String("ended", d.cause),
+			zap.Int("jobs_requeued", r.requeued), zap.Int("jobs_failed", r.failed))
 	}
 	return r, nil
 }

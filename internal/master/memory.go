@@ -27,7 +27,7 @@ func (m *Master) tooLarge(w *worker, asks proc.Message) {
 	w.maxRSS = asks.MaxRSS
 	fields := []zap.Field{
 		zap.String("proc", w.proc), zap.Int64("rss", asks.RSS), zap.Int64("max_rss", asks.MaxRSS), zap.Int64("rss_when_ready", w.readyRSS),
-		zap.Int("jobs", w.beat.Done),
+		zap.Int("jobs_done", w.beat.Done),
 	}
 	now := time.Now()
 	s := w.slot

@@ -31,6 +31,8 @@ type death struct {
 	// seen: the master was there when it ended by itself, so it was one of its jobs that
 	// did it; else its master or its machine may have gone first.
 	seen bool
+	// mourned: its end is in the log as a warning or an error.
+	mourned bool
 	// killed: all its jobs were to be killed; else only those in tokens. reason says why.
 	killed bool
 	tokens map[string]bool
@@ -39,7 +41,7 @@ type death struct {
 
 // deathOf collects what is known about the end of w.
 func (m *Master) deathOf(w *worker, exit proc.Exit) death {
-	d := death{cause: w.ending(exit), peak: exit.MaxRSS, tokens: w.tokens, reason: w.cause, seen: !w.lapsed}
+	d := death{cause: w.ending(exit), peak: exit.MaxRSS, tokens: w.tokens, reason: w.cause, seen: !w.lapsed, mourned: !w.bye}
 	switch {
 	case w.untidy:
 		// It has left by itself: none of its jobs is to blame.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/store"
@@ -79,6 +81,24 @@ func TestRecover(t *testing.T) {
 		require.Equal(t, []string{"a fail", "b requeue"}, f.redis.seen())
 		require.Contains(t, f.redis.failures[0], `"error":"Job was killed: job timed out"`)
 		require.Equal(t, 3, f.spawned())
+	})
+
+	bubble(t, "a forced kill is one warning, which counts what is what", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0), reserved("b", 0))
+		up[0].say(proc.Message{Type: proc.Beat, Done: 7})
+		up[0].say(proc.Message{Type: proc.Tainted, Tokens: []string{"a"}, Busy: 1, Reason: "resqued: job timed out"})
+		require.Equal(t, []string{"a fail", "b requeue"}, f.redis.seen())
+		warnings := f.logs.Filter(func(e observer.LoggedEntry) bool { return e.Level >= zap.WarnLevel }).All()
+		require.Len(t, warnings, 1)
+		fields := warnings[0].ContextMap()
+		require.EqualValues(t, 7, fields["jobs_done"])
+		require.EqualValues(t, 1, fields["jobs_not_stopped"])
+		require.Contains(t, fields["ended"], "resqued: job timed out")
+		recovered := f.logs.FilterMessageSnippet("recovered the jobs").All()[0].ContextMap()
+		require.EqualValues(t, 1, recovered["jobs_failed"])
+		require.EqualValues(t, 1, recovered["jobs_requeued"])
 	})
 
 	bubble(t, "after TERM everything that was not finished has failed", func(t *testing.T) {

@@ -56,16 +56,17 @@ type worker struct {
 	listed    bool         // but it is still registered
 	untidy    bool         // it has left, and Redis has not taken all ends of its jobs
 
-	killBy  time.Time       // it must be gone by then
-	kills   int             // how often it was told to kill its jobs
-	named   int             // how many of these times it has said which they were
-	abortBy time.Time       // it must have been heard of by then; zero: settled
-	killed  bool            // SIGKILL was sent
-	lapsed  bool            // because its lease in Redis was past
-	struck  func()          // ends the sweep that goes on beside its end; nil: none
-	cause   string          // why
-	tainted bool            // it cannot go on
-	tokens  map[string]bool // of the jobs that were to be killed, as far as it has named them
+	killBy   time.Time       // it must be gone by then
+	kills    int             // how often it was told to kill its jobs
+	named    int             // how many of these times it has said which they were
+	abortBy  time.Time       // it must have been heard of by then; zero: settled
+	killed   bool            // SIGKILL was sent
+	lapsed   bool            // because its lease in Redis was past
+	struck   func()          // ends the sweep that goes on beside its end; nil: none
+	cause    string          // why
+	tainted  bool            // it cannot go on
+	stubborn int             // because so many jobs do not stop
+	tokens   map[string]bool // of the jobs that were to be killed, as far as it has named them
 }
 
 // said is a message of a worker process, or the reason that none can be read.
@@ -141,11 +142,11 @@ func (m *Master) heed(s said) {
 			w.tokens[token] = true
 		}
 	case proc.Tainted:
-		w.tainted = true
+		w.tainted, w.stubborn = true, s.message.Busy
 		for _, token := range s.message.Tokens {
 			w.tokens[token] = true
 		}
-		m.kill(w, fmt.Sprintf("%d killed jobs do not stop: %s", len(s.message.Tokens), s.message.Reason))
+		m.kill(w, fmt.Sprintf("%d killed jobs do not stop: %s", s.message.Busy, s.message.Reason))
 		w.cause = s.message.Reason
 	case proc.Bye:
 		w.bye, w.empty = s.message.Reason != proc.Untidy, s.message.Reason == proc.Empty
@@ -280,6 +281,10 @@ func (m *Master) kill(w *worker, why string) {
 	w.killed, w.cause = true, why
 	// Locks depend on it; everything else can wait.
 	err := w.child.Kill()
-	m.strike(w) // after that: from here on it starts nothing more
-	m.log.Warn("killing a worker process", zap.String("proc", w.proc), zap.Int("pid", w.child.PID()), zap.String("because", why), zap.Error(err))
+	m.strike(w)            // after that: from here on it starts nothing more
+	level := zap.InfoLevel // its end is warned of, with the reason
+	if err != nil {
+		level = zap.WarnLevel
+	}
+	m.log.Log(level, "killing a worker process", zap.String("proc", w.proc), zap.Int("pid", w.child.PID()), zap.String("because", why), zap.Error(err))
 }

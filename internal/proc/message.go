@@ -18,7 +18,7 @@ const (
 	Apart   = "apart"    // Suspects, On (one was taken): jobs that have to run alone wait
 	Found   = "found"    // there were jobs for every idle thread, so there may be more
 	Killing = "killing"  // Tokens, Kills: these jobs were told to stop, by the last KillJobs or otherwise
-	Tainted = "tainted"  // Tokens, Reason: these jobs ignore their kill; end this process
+	Tainted = "tainted"  // Busy, Tokens, Reason: so many jobs ignore their kill, these shall fail; end this process
 	Bye     = "bye"      // Done, Reason ("", Empty, Listed, Untidy): the last message of an orderly leave
 
 	// Master to worker.
