@@ -59,7 +59,7 @@ func startRedis(ctx context.Context) (*redisServer, error) {
 
 func newRedis(addr string, pool int) *redis.Client {
 	return redis.NewClient(&redis.Options{
-		Addr: addr, PoolSize: pool, ReadTimeout: time.Minute, MaxRetries: -1,
+		Addr: addr, PoolSize: pool, ReadTimeout: time.Minute, MaxRetries: -1, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 }

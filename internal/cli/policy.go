@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/resqued/resqued"
@@ -32,4 +33,9 @@ func deathPolicy(c config.Config, handlers *resqued.Handlers) store.Policy {
 	slices.Sort(p.AtMostOnce)
 	slices.Sort(p.Resumes)
 	return p
+}
+
+// knownClasses returns the names of all classes that have a handler.
+func knownClasses(c config.Config, handlers *resqued.Handlers) []string {
+	return slices.AppendSeq(handlers.Classes(), maps.Keys(c.Handlers))
 }

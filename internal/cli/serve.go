@@ -87,7 +87,7 @@ func (a *app) serve(ctx context.Context, s served) error {
 	schedules.Set(a.tickerConfig(s.config, self))
 	system := &master.Linux{}
 	deps := master.Deps{
-		Self: self, System: system, Store: redis, Notifier: notifier, Log: s.log,
+		Self: self, System: system, Store: redis, Notifier: notifier, Log: s.log, Stats: stats,
 		Signals: relay.out, BeforeFork: a.beforeFork,
 	}
 	if s.reload != nil {
@@ -155,7 +155,7 @@ func masterConfig(c config.Config, dev *devMode, handlers *resqued.Handlers) (ma
 	return master.Config{
 		Slots: c.WorkerCount, Threads: c.ThreadCount, MaxRetiring: c.MaxRetiring,
 		TermTimeout: c.TermTimeout, DrainTimeout: c.DrainTimeout, LockDuration: c.JobLockDuration, MaxDeaths: c.MaxDeaths, Policy: deathPolicy(c, handlers),
-		FailureLists:  c.FailureLists(),
+		Classes: knownClasses(c, handlers), FailureLists: c.FailureLists(),
 		OnMasterDeath: c.OnMasterDeath, DevSignals: dev != nil, Worker: worker, Env: env, Unique: uniqueQueues(c),
 		Fields: map[string]string{
 			"queues": c.Queues.String(), "version": version(),

@@ -163,7 +163,7 @@ func (c *command) try(ctx context.Context, job *resqued.Job, s *slice) error {
 	// A refresh that Redis does not answer must not outlive the program for long.
 	asking, answered := context.WithCancel(ctx)
 	defer answered()
-	out := &output{log: log, refresh: func() error { return resqued.RefreshLock(asking) }, slice: s}
+	out := &output{log: log, refresh: newRefresher(log, func() error { return resqued.RefreshLock(asking) }), slice: s}
 	p := &process{runner: c.runner, tag: tag, mark: number, log: log, began: time.Now()}
 	if p.leader, err = c.start(env, stdin, out, number); err != nil {
 		return err

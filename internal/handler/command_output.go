@@ -30,9 +30,8 @@ const (
 // output reads what a command writes. Its pipes are read by one goroutine each,
 // from connect until drain or abandon.
 type output struct {
-	log *zap.Logger
-	// refresh begins the time of the job's class lock anew.
-	refresh func() error
+	log     *zap.Logger
+	refresh *refresher
 	// slice, if not nil, takes what the command reports.
 	slice   *slice
 	tail    tail
@@ -40,9 +39,8 @@ type output struct {
 	// theirs are the ends that are the command's.
 	theirs []*os.File
 	wg     sync.WaitGroup
-	// A line on fd 3 was no message; one asked to refresh a lock in vain. Read by
-	// its goroutine alone.
-	junk, refused bool
+	// A line on fd 3 was no message. Read by its goroutine alone.
+	junk bool
 }
 
 // connect opens the pipes and returns the ends that are the command's, which has them as
@@ -112,6 +110,7 @@ func (o *output) drain() {
 		_ = r.Close()
 	}
 	o.readers = nil
+	o.refresh.end()
 	if o.slice != nil {
 		o.slice.replies.close()
 	}
@@ -146,25 +145,12 @@ func (o *output) report(line []byte, left int) {
 	case err == nil && m.Progress != nil:
 		o.log.Debug("job progress", zap.Stringer("done", m.Progress.Done), zap.Stringer("total", m.Progress.Total))
 	case err == nil && m.RefreshLock:
-		o.refreshLock()
+		o.refresh.ask()
 	}
 	if err != nil && !o.junk {
 		o.junk = true
 		o.log.Warn("a command wrote something on fd 3 that is no message; it is ignored, and what follows of its kind, too",
 			zap.String("line", wire.Printable(string(line), 200)), zap.Error(err))
-	}
-}
-
-// refreshLock does what a command asks for; one that asks often is told once why it
-// is in vain.
-func (o *output) refreshLock() {
-	err := o.refresh()
-	switch {
-	case err == nil:
-		o.log.Debug("class lock refreshed")
-	case !o.refused:
-		o.refused = true
-		o.log.Warn("a command asked to refresh its class lock in vain", zap.Error(err))
 	}
 }
 

@@ -201,11 +201,35 @@ func TestCommandOutput(t *testing.T) {
 
 	t.Run("a request to refresh the class lock comes on fd 3", func(t *testing.T) {
 		t.Parallel()
-		f := setup(t, `echo '{"refresh_lock":true}' >&3; echo '{"refresh_lock":false}' >&3; echo '{"refresh_lock":true}' >&3`)
+		f := setup(t, `echo '{"refresh_lock":true}' >&3; echo '{"refresh_lock":false}' >&3`)
 		locks := &lockService{}
 		require.NoError(t, f.run(resqued.WithLocks(t.Context(), locks)))
-		require.EqualValues(t, 2, locks.refreshed.Load())
-		require.Equal(t, 2, f.logs.FilterMessage("class lock refreshed").Len())
+		require.EqualValues(t, 1, locks.refreshed.Load())
+		require.Equal(t, 1, f.logs.FilterMessage("class lock refreshed").Len())
+	})
+
+	t.Run("many requests to refresh the class lock are few refreshes, the last of them after the last request", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t, `for i in 1 2 3 4; do (yes '{"refresh_lock":true}' | head -n 20000 >&3) & done; wait; echo '{"progress":{"done":1}}' >&3; sleep 0.3; echo '{"refresh_lock":true}' >&3`)
+		locks := &lockService{}
+		began := time.Now()
+		require.NoError(t, f.run(resqued.WithLocks(t.Context(), locks)))
+		most := int64(time.Since(began)/(250*time.Millisecond)) + 3 // at once, at its end, and one that was under way
+		require.LessOrEqual(t, locks.refreshed.Load(), most)
+		require.GreaterOrEqual(t, locks.refreshed.Load(), int64(2))
+		require.Equal(t, 1, f.logs.FilterMessage("job progress").Len())
+	})
+
+	t.Run("a refresh that hangs holds up nothing that the command reports", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t, `echo '{"refresh_lock":true}' >&3; yes '{"refresh_lock":true}' | head -n 20000 >&3; echo '{"progress":{"done":1}}' >&3; until [ -e go ]; do sleep 0.01; done`)
+		locks := &lockService{hang: make(chan struct{})}
+		result := make(chan error, 1)
+		go func() { result <- f.run(resqued.WithLocks(t.Context(), locks)) }()
+		require.Eventually(t, func() bool { return f.logs.FilterMessage("job progress").Len() == 1 }, time.Minute, time.Millisecond)
+		close(locks.hang)
+		require.NoError(t, os.WriteFile(filepath.Join(f.dir, "go"), nil, 0o600))
+		require.NoError(t, <-result)
 	})
 
 	t.Run("in vain is warned of once", func(t *testing.T) {
@@ -231,10 +255,14 @@ type lockService struct {
 	resqued.LockService
 	refreshed atomic.Int64
 	err       error
+	hang      chan struct{}
 }
 
 func (s *lockService) RefreshLock(context.Context) error {
 	s.refreshed.Add(1)
+	if s.hang != nil {
+		<-s.hang
+	}
 	return s.err
 }
 

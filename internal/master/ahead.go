@@ -53,7 +53,7 @@ func (m *Master) handOver() {
 		case old.stopped && m.extra() < m.cfg.MaxRetiring:
 			m.succeed(s)
 			m.itsTurn(next)
-		case old.wants != "" && ready && m.extra() < m.cfg.MaxRetiring:
+		case m.wantsNow(old) && ready && m.extra() < m.cfg.MaxRetiring:
 			m.succeed(s)
 			m.itsTurn(next)
 		case ready && (m.roll != nil || m.due(next.readyAt.Add(aheadAtMost))):

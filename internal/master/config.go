@@ -34,6 +34,8 @@ type Config struct {
 	// Policy is that of the worker processes that this master starts. They register with
 	// it; here it counts for those whose own is not known.
 	Policy store.Policy
+	// Classes are the names of the classes that have a handler: statistics tell them apart.
+	Classes []string
 	// FailureLists has the jobs of dead processes that have failed recorded as Resque's
 	// multi-queue failure backend does.
 	FailureLists bool

@@ -19,6 +19,8 @@ type Deps struct {
 	Store    Store
 	Notifier Notifier
 	Log      *zap.Logger
+	// Stats takes the ends of jobs whose process has died; nil = they are not counted.
+	Stats Stats
 	// Signals are the unix signals to this process (signals.Listen).
 	Signals <-chan os.Signal
 	// Reload reads the configuration again; nil = HUP is refused. It is called
@@ -26,6 +28,12 @@ type Deps struct {
 	Reload func(ctx context.Context) (Config, error)
 	// BeforeFork, if not nil, is called on the main goroutine before each spawn.
 	BeforeFork func()
+}
+
+// Stats counts; *statsd.Client is one.
+type Stats interface {
+	// Died counts a job that has failed because its process died.
+	Died(class string)
 }
 
 // Child is a worker process; *proc.Child is one.

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/store"
@@ -42,6 +43,27 @@ type fixture struct {
 	ended   chan struct{}
 	err     error
 	reload  func() (Config, error)
+	logs    *observer.ObservedLogs
+	died    deaths
+}
+
+// deaths are the classes that were counted.
+type deaths struct {
+	mu      sync.Mutex
+	classes []string
+}
+
+func (d *deaths) Died(class string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.classes = append(d.classes, class)
+}
+
+func (d *deaths) seen() []string {
+	synctest.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.classes)
 }
 
 // setup runs a master of 2 slots with 4 threads each.
@@ -55,9 +77,11 @@ func setup(t *testing.T, change ...func(*fixture, *Config)) *fixture {
 	for _, c := range change {
 		c(f, &cfg)
 	}
+	core, logs := observer.New(zap.InfoLevel)
+	f.logs = logs
 	m, err := New(cfg, Deps{
 		Self:   proc.Identity{Host: "h", Boot: "b", PID: 1, Start: 2},
-		System: f.sys, Store: f.redis, Notifier: f.systemd, Log: zap.NewNop(), Signals: f.signals,
+		System: f.sys, Store: f.redis, Notifier: f.systemd, Log: zap.New(core), Stats: &f.died, Signals: f.signals,
 		Reload: func(context.Context) (Config, error) { return f.reload() },
 	})
 	require.NoError(t, err)
@@ -161,6 +185,7 @@ type fakeChild struct {
 	dead     bool
 	full     bool
 	mute     bool // no beats
+	rss      int64
 	busy     int
 	killed   bool
 	hard     bool          // not even SIGKILL ends it at once
@@ -357,7 +382,7 @@ func (c *fakeChild) boot() {
 }
 
 func (c *fakeChild) ready() {
-	c.say(proc.Message{Type: proc.Ready})
+	c.say(proc.Message{Type: proc.Ready, RSS: c.rss})
 	go func() {
 		tick := time.NewTicker(proc.BeatEvery)
 		defer tick.Stop()
@@ -622,7 +647,7 @@ func (r *fakeRedis) Recover(_ context.Context, name string, verdicts []store.Ver
 	if r.down != nil {
 		return r.down
 	}
-	for _, v := range verdicts {
+	for i, v := range verdicts {
 		if r.full != nil && !v.Park {
 			return r.full
 		}
@@ -633,6 +658,7 @@ func (r *fakeRedis) Recover(_ context.Context, name string, verdicts []store.Ver
 		case store.Again:
 			r.verdicts = append(r.verdicts, v.Token+" again")
 		case store.Fail:
+			verdicts[i].Failed = true
 			r.verdicts = append(r.verdicts, v.Token+" fail")
 			r.failures = append(r.failures, string(v.Failure.Text))
 			r.counts = append(r.counts, v.Counts...)

@@ -65,6 +65,7 @@ type janitor struct {
 	sys   System
 	log   *zap.Logger
 	self  proc.Identity
+	stats Stats
 
 	graves  chan grave
 	rounds  chan round
@@ -92,7 +93,7 @@ const parkTries = 4
 
 func newJanitor(d Deps) *janitor {
 	return &janitor{
-		store: d.Store, sys: d.System, log: d.Log.Named("janitor"), self: d.Self,
+		store: d.Store, sys: d.System, log: d.Log.Named("janitor"), self: d.Self, stats: d.Stats,
 		graves: make(chan grave), rounds: make(chan round), reports: make(chan report),
 		unreadable: map[string]bool{}, failed: map[string]int{}, left: map[string]bool{},
 	}
@@ -169,7 +170,13 @@ func (j *janitor) raise(ctx context.Context, name string, d death, law rules, fo
 	for i := range verdicts {
 		verdicts[i].Park = park
 	}
-	if err := j.store.Recover(ctx, name, verdicts); err != nil {
+	err = j.store.Recover(ctx, name, verdicts)
+	for i, v := range verdicts {
+		if v.Failed && j.stats != nil {
+			j.stats.Died(law.counted(held[i]))
+		}
+	}
+	if err != nil {
 		return r, err
 	}
 	j.complaint = ""
@@ -181,8 +188,12 @@ func (j *janitor) raise(ctx context.Context, name string, d death, law rules, fo
 		}
 	}
 	if len(verdicts) > 0 {
-		j.log.Warn("recovered the jobs of a dead worker process", zap.String("proc", name), zap.String("ended", d.cause),
-			zap.Int("requeued", r.requeued), zap.Int("failed", r.failed))
+		level := zap.WarnLevel
+		if d.mourned {
+			level = zap.InfoLevel
+		}
+		j.log.Log(level, "recovered the jobs of a dead worker process", zap.String("proc", name), zap.String("ended", d.cause),
+			zap.Int("jobs_requeued", r.requeued), zap.Int("jobs_failed", r.failed))
 	}
 	return r, nil
 }

@@ -10,7 +10,7 @@
 //
 // Files: master.go the loop; config.go and deps.go what it needs; worker.go a
 // worker process as its master sees it; slot.go filling the slots; ahead.go successors
-// that are ready in time; apart.go processes
+// that are ready in time; memory.go those that have become too large; apart.go processes
 // for jobs that have to run alone; lookout.go who looks for jobs; signals.go what signals
 // do; reap.go, oom.go and sweep.go the end of a worker process; reload.go a new configuration;
 // recover.go, policy.go and janitor.go the jobs of the dead; clock.go that of Redis; heal.go unique queues;
@@ -80,6 +80,8 @@ type Master struct {
 	gen     int           // the configuration in force
 	gens    int           // configurations read
 	done    int           // jobs of the dead worker processes
+
+	swollenAt time.Time // when it was last said that max_rss is too low
 
 	apart  apart
 	roll   *roll
@@ -234,8 +236,8 @@ func (m *Master) enforce() {
 		case m.due(w.killBy):
 			m.kill(w, "it did not leave in time after its jobs were killed")
 		case m.due(w.abortBy):
-			if w.heard.After(w.abortedAt) {
-				w.abortBy = time.Time{} // it listens, so it has done it
+			if w.named >= w.kills {
+				w.abortBy = time.Time{} // it has told its jobs to stop, and sees to it that they do
 				continue
 			}
 			m.kill(w, "it has not answered since its jobs were to be killed")

@@ -12,13 +12,15 @@ import (
 type rules struct {
 	maxDeaths int
 	policy    store.Policy
+	// classes are those that statistics tell apart.
+	classes []string
 	// failureLists: failures are recorded as Resque's multi-queue failure backend does.
 	failureLists bool
 }
 
 // rules are this master's own.
 func (m *Master) rules() rules {
-	return rules{maxDeaths: m.cfg.MaxDeaths, policy: m.cfg.Policy, failureLists: m.cfg.FailureLists}
+	return rules{maxDeaths: m.cfg.MaxDeaths, policy: m.cfg.Policy, classes: m.cfg.Classes, failureLists: m.cfg.FailureLists}
 }
 
 // final returns why a job may not run again after any death, or "".
@@ -51,4 +53,12 @@ func (r rules) listed(classes []string, job store.Reserved) bool {
 	return slices.ContainsFunc(wire.ClassNames(envelope.Class), func(name string) bool {
 		return slices.Contains(classes, name)
 	})
+}
+
+// counted returns the name by which statistics count a job.
+func (r rules) counted(job store.Reserved) string {
+	if envelope, err := wire.Parse(job.Payload, 0); err == nil && r.listed(r.classes, job) {
+		return envelope.Class
+	}
+	return "unknown"
 }

@@ -60,7 +60,10 @@ func (m *Master) vacate(w *worker, orderly bool, exit proc.Exit) {
 	}
 	fields := []zap.Field{
 		zap.String("proc", w.proc), zap.Int("pid", w.child.PID()), zap.String("ended", w.ending(exit)),
-		zap.Int("jobs", w.beat.Done), zap.Int64("peak_rss", exit.MaxRSS),
+		zap.Int("jobs_done", w.beat.Done), zap.Int64("peak_rss", exit.MaxRSS),
+	}
+	if w.tainted {
+		fields = append(fields, zap.Int("jobs_not_stopped", w.stubborn))
 	}
 	useful := w.beat.Done > 0 || lived >= briefly
 	switch {

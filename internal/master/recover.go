@@ -31,7 +31,9 @@ type death struct {
 	// seen: the master was there when it ended by itself, so it was one of its jobs that
 	// did it; else its master or its machine may have gone first.
 	seen bool
-	// killed: all its jobs were to be killed, and why; else only those in tokens.
+	// mourned: its end is in the log as a warning or an error.
+	mourned bool
+	// killed: all its jobs were to be killed; else only those in tokens. reason says why.
 	killed bool
 	tokens map[string]bool
 	reason string
@@ -39,21 +41,19 @@ type death struct {
 
 // deathOf collects what is known about the end of w.
 func (m *Master) deathOf(w *worker, exit proc.Exit) death {
-	d := death{cause: w.ending(exit), peak: exit.MaxRSS, tokens: w.tokens, reason: w.cause, seen: !w.lapsed}
+	d := death{cause: w.ending(exit), peak: exit.MaxRSS, tokens: w.tokens, reason: w.cause, seen: !w.lapsed, mourned: !w.bye}
 	switch {
-	case m.state == signals.Killing:
-		d.killed = true
 	case w.untidy:
 		// It has left by itself: none of its jobs is to blame.
 		d.seen, d.cause = false, "it left while Redis did not take the ends of its jobs"
-	case w.tainted:
+	case w.named < w.kills && (m.state == signals.Killing || !w.abortBy.IsZero()):
+		// It was told to kill its jobs and cannot say any more which they were. None of those
+		// that it held may run again.
+		d.killed = true
+	case m.state == signals.Killing, w.tainted:
 		// It was ended for jobs that were told to stop, whether they fail or go back to
 		// their queues. The others have done nothing.
 		d.seen = false
-	case !w.abortBy.IsZero():
-		// It died while its jobs were being killed, and cannot say which of them
-		// were done with. None of them may run again.
-		d.killed = true
 	}
 	return d
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/store"
@@ -34,6 +36,17 @@ func TestRecover(t *testing.T) {
 			`peak memory 64 MiB; death 3 of 3; beside it ran Mail, Mail"`)
 		require.Contains(t, f.redis.failures[0], `"payload":{"class":"Mail","args":[1]}`)
 		require.Equal(t, []string{"resque-retry:Mail:356a192b7913b04c54574d18c28d46e6395428ab"}, f.redis.counts, "one that is enqueued anew begins anew")
+	})
+
+	bubble(t, "those that fail are counted, and what has no handler all together", func(t *testing.T) {
+		f := setup(t, func(_ *fixture, c *Config) { c.Classes = []string{"Mail"} })
+		up := f.up(2)
+		other, global := reserved("other", 2), reserved("global", 2)
+		other.Payload, global.Payload = []byte(`{"class":"Other","args":[]}`), []byte(`{"class":"::Mail","args":[]}`)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0), reserved("c", 2), other, global)
+		up[0].crash()
+		require.Equal(t, []string{"a requeue", "c fail", "other fail", "global fail"}, f.redis.seen())
+		require.Equal(t, []string{"Mail", "unknown", "::Mail"}, f.died.seen())
 	})
 
 	bubble(t, "they are touched only when the process is reaped and nothing of it is left", func(t *testing.T) {
@@ -70,6 +83,24 @@ func TestRecover(t *testing.T) {
 		require.Equal(t, 3, f.spawned())
 	})
 
+	bubble(t, "a forced kill is one warning, which counts what is what", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0), reserved("b", 0))
+		up[0].say(proc.Message{Type: proc.Beat, Done: 7})
+		up[0].say(proc.Message{Type: proc.Tainted, Tokens: []string{"a"}, Busy: 1, Reason: "resqued: job timed out"})
+		require.Equal(t, []string{"a fail", "b requeue"}, f.redis.seen())
+		warnings := f.logs.Filter(func(e observer.LoggedEntry) bool { return e.Level >= zap.WarnLevel }).All()
+		require.Len(t, warnings, 1)
+		fields := warnings[0].ContextMap()
+		require.EqualValues(t, 7, fields["jobs_done"])
+		require.EqualValues(t, 1, fields["jobs_not_stopped"])
+		require.Contains(t, fields["ended"], "resqued: job timed out")
+		recovered := f.logs.FilterMessageSnippet("recovered the jobs").All()[0].ContextMap()
+		require.EqualValues(t, 1, recovered["jobs_failed"])
+		require.EqualValues(t, 1, recovered["jobs_requeued"])
+	})
+
 	bubble(t, "after TERM everything that was not finished has failed", func(t *testing.T) {
 		f := setup(t)
 		up := f.up(2)
@@ -95,6 +126,71 @@ func TestRecover(t *testing.T) {
 		up[1].say(proc.Message{Type: proc.Beat, Busy: 3, Kills: 1})
 		up[1].crash()
 		require.Equal(t, []string{"a fail", "b requeue"}, f.redis.seen())
+	})
+
+	bubble(t, "only what a worker held at USR1 was killed by it", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0), reserved("new", 0), reserved("third", 2))
+		f.signal(syscall.SIGUSR1)
+		up[0].say(proc.Message{Type: proc.Killing, Kills: 1, Tokens: []string{"a", "done"}})
+		up[0].crash()
+		require.Equal(t, []string{"a fail", "new requeue", "third fail"}, f.redis.seen())
+		require.Equal(t, []string{"new"}, f.redis.suspects)
+		require.Contains(t, f.redis.failures[0], `"error":"Job was killed"`)
+		require.Contains(t, f.redis.failures[1], `"error":"worker process died: signal SIGSEGV`)
+	})
+
+	bubble(t, "a second USR1 that is not answered counts for all that a worker holds", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0), reserved("new", 0))
+		f.signal(syscall.SIGUSR1)
+		up[0].say(proc.Message{Type: proc.Killing, Kills: 1, Tokens: []string{"a"}})
+		f.signal(syscall.SIGUSR1)
+		up[0].crash()
+		require.Equal(t, []string{"a fail", "new fail"}, f.redis.seen())
+	})
+
+	bubble(t, "jobs that do not stop fail also long after USR1", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0), reserved("new", 0))
+		f.signal(syscall.SIGUSR1)
+		up[0].say(proc.Message{Type: proc.Killing, Kills: 1, Tokens: []string{"a"}})
+		for range 30 {
+			f.wait(time.Second)
+			up[0].say(proc.Message{Type: proc.Beat, Kills: 1, Doomed: 1})
+			up[1].say(proc.Message{Type: proc.Killing, Kills: 1})
+		}
+		up[0].crash()
+		require.Equal(t, []string{"a fail", "new requeue"}, f.redis.seen())
+	})
+
+	bubble(t, "after TERM what had not begun goes back", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0), reserved("taken", 2))
+		f.signal(syscall.SIGTERM)
+		up[0].say(proc.Message{Type: proc.Killing, Kills: 1, Tokens: []string{"a"}})
+		up[0].crash()
+		up[1].crash()
+		require.NoError(t, f.over())
+		require.Equal(t, []string{"a fail", "taken requeue"}, f.redis.seen())
+		require.Empty(t, f.redis.suspects)
+	})
+
+	bubble(t, "what was killed fails also if its worker leaves while Redis does not take that", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0), reserved("finished", 0))
+		f.signal(syscall.SIGUSR1)
+		up[0].say(proc.Message{Type: proc.Killing, Kills: 1, Tokens: []string{"a"}})
+		f.signal(syscall.SIGQUIT)
+		up[0].leave(9, proc.Untidy)
+		up[1].leave(9, "")
+		require.NoError(t, f.over())
+		require.Equal(t, []string{"a fail", "finished requeue"}, f.redis.seen())
 	})
 
 	bubble(t, "a worker that has not heard of USR1, or whose killed jobs are not recorded, brings none back", func(t *testing.T) {

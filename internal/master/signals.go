@@ -94,6 +94,7 @@ func (m *Master) killAll(why string) {
 			m.kill(w, why)
 			continue
 		}
+		w.kills++
 		w.killBy = time.Now().Add(grace + killMargin)
 		m.send(w, proc.Message{Type: proc.KillJobs, Grace: grace, Reason: why, Exit: true})
 	}
@@ -109,7 +110,6 @@ func (m *Master) killJobs(why string) {
 			continue
 		}
 		w.kills++
-		w.abortedAt = now
 		w.abortBy = now.Add(max(grace, 2*proc.BeatEvery) + killMargin)
 		m.send(w, proc.Message{Type: proc.KillJobs, Grace: grace, Reason: why})
 	}

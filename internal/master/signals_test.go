@@ -201,16 +201,20 @@ func TestShutdown(t *testing.T) {
 func TestKillJobs(t *testing.T) {
 	t.Parallel()
 
-	bubble(t, "a worker that gives no sign of life after USR1 is ended", func(t *testing.T) {
+	bubble(t, "a worker that does not answer USR1 is ended, whatever else it says", func(t *testing.T) {
 		f := setup(t)
 		up := f.up(2)
 		up[0].mu.Lock()
 		up[0].mute = true
 		up[0].mu.Unlock()
 		f.signal(syscall.SIGUSR1)
+		up[1].say(proc.Message{Type: proc.Killing, Kills: 1})
 		f.wait(10*time.Second + killMargin + time.Millisecond)
 		require.True(t, up[0].wasKilled())
 		require.False(t, up[1].wasKilled())
+		f.signal(syscall.SIGUSR1)
+		f.wait(10*time.Second + killMargin + time.Millisecond)
+		require.True(t, up[1].wasKilled(), "it beats, but does not name its jobs")
 		require.Equal(t, signals.Running, f.m.state)
 	})
 

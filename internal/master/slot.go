@@ -28,6 +28,9 @@ type slot struct {
 	// current fills the slot; next boots to take its place.
 	current, next *worker
 	failures      int
+	// swollen counts in a row the processes that were too large although they had hardly
+	// grown; see memory.go.
+	swollen int
 	// due is when the next spawn may be; zero: now.
 	due time.Time
 	// closed: its worker process has left because there was nothing to do.
@@ -82,12 +85,12 @@ func (m *Master) fill() {
 				m.spawn(s, w)
 				return
 			}
-		case w.wants != "" && m.cfg.MaxRetiring == 0:
+		case m.wantsNow(w) && m.cfg.MaxRetiring == 0:
 			if !m.replacing() {
 				m.retire(w, w.wants)
 				w.stopped = true
 			}
-		case w.wants != "" && extra < m.cfg.MaxRetiring,
+		case m.wantsNow(w) && extra < m.cfg.MaxRetiring,
 			m.outdated(w) && extra < max(1, m.cfg.MaxRetiring):
 			m.spawn(s, w)
 			return

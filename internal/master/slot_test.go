@@ -261,6 +261,7 @@ func TestRetiring(t *testing.T) {
 		bubble(t, "for its "+reason+" a worker goes on until its successor is ready", func(t *testing.T) {
 			f := setup(t)
 			up := f.up(2)
+			f.wait(grownAfter)
 			up[0].say(retires(reason))
 			up[1].say(retires(reason))
 			require.Equal(t, 3, f.spawned())

@@ -46,6 +46,9 @@ type worker struct {
 	saturated bool         // every thread of it was busy when it last spoke of that
 	stopped   bool         // it has stopped taking jobs by itself
 	wants     string       // why it should be replaced, while it goes on
+	wantsAt   time.Time    // not before that; zero: now
+	readyRSS  int64        // its memory when it was ready, in bytes; 0 = unknown
+	maxRSS    int64        // above which it wants to be replaced
 	retired   bool         // it was told to leave, its place is another's
 	surplus   bool         // its slot is no more
 	bye       bool         // it has left in good order
@@ -53,16 +56,17 @@ type worker struct {
 	listed    bool         // but it is still registered
 	untidy    bool         // it has left, and Redis has not taken all ends of its jobs
 
-	killBy    time.Time // it must be gone by then
-	kills     int       // how often it was told to kill its jobs
-	abortedAt time.Time // its jobs were to be killed then
-	abortBy   time.Time // it must have been heard of by then; zero: settled
-	killed    bool      // SIGKILL was sent
-	lapsed    bool      // because its lease in Redis was past
-	struck    func()    // ends the sweep that goes on beside its end; nil: none
-	cause     string    // why
-	tainted   bool      // it cannot go on; tokens of the jobs that were to be killed
-	tokens    map[string]bool
+	killBy   time.Time       // it must be gone by then
+	kills    int             // how often it was told to kill its jobs
+	named    int             // how many of these times it has said which they were
+	abortBy  time.Time       // it must have been heard of by then; zero: settled
+	killed   bool            // SIGKILL was sent
+	lapsed   bool            // because its lease in Redis was past
+	struck   func()          // ends the sweep that goes on beside its end; nil: none
+	cause    string          // why
+	tainted  bool            // it cannot go on
+	stubborn int             // because so many jobs do not stop
+	tokens   map[string]bool // of the jobs that were to be killed, as far as it has named them
 }
 
 // said is a message of a worker process, or the reason that none can be read.
@@ -120,23 +124,29 @@ func (m *Master) heed(s said) {
 		m.welcome(w, s.message)
 	case proc.Ready:
 		w.lastsUntil(s.message.LockEnd)
+		w.readyRSS = s.message.RSS
 		m.ready(w)
 	case proc.Beat:
 		m.settle(w, s.message)
 	case proc.Ends:
 		w.ends = true
 	case proc.Retires:
-		m.asksToRetire(w, s.message.Reason)
+		m.asksToRetire(w, s.message)
 	case proc.Found:
 		m.found(w)
 	case proc.Apart:
 		m.suspected(w, s.message)
-	case proc.Tainted:
-		w.tainted = true
+	case proc.Killing:
+		w.named = max(w.named, s.message.Kills)
 		for _, token := range s.message.Tokens {
 			w.tokens[token] = true
 		}
-		m.kill(w, fmt.Sprintf("%d killed jobs do not stop: %s", len(s.message.Tokens), s.message.Reason))
+	case proc.Tainted:
+		w.tainted, w.stubborn = true, s.message.Busy
+		for _, token := range s.message.Tokens {
+			w.tokens[token] = true
+		}
+		m.kill(w, fmt.Sprintf("%d killed jobs do not stop: %s", s.message.Busy, s.message.Reason))
 		w.cause = s.message.Reason
 	case proc.Bye:
 		w.bye, w.empty = s.message.Reason != proc.Untidy, s.message.Reason == proc.Empty
@@ -209,10 +219,12 @@ func (m *Master) ready(w *worker) {
 // those that the worker process has taken since are none of them.
 func (m *Master) settle(w *worker, beat proc.Message) {
 	w.beat = beat
+	m.reweigh(w, beat.RSS)
 	w.lastsUntil(beat.LockEnd)
 	w.saturated = beat.Busy >= m.cfg.Threads
-	if beat.Kills >= w.kills && beat.Doomed == 0 {
+	if beat.Kills >= w.kills && beat.Doomed == 0 && !w.tainted {
 		w.abortBy = time.Time{}
+		clear(w.tokens)
 	}
 }
 
@@ -225,14 +237,18 @@ func (w *worker) lastsUntil(end time.Duration) {
 
 // asksToRetire: w should be replaced. Out of quota, or tainted, it takes no more
 // jobs; for age and memory it goes on until its master finds the time.
-func (m *Master) asksToRetire(w *worker, reason string) {
-	switch reason {
-	case "age", "memory":
-		w.wants = reason
+func (m *Master) asksToRetire(w *worker, asks proc.Message) {
+	switch asks.Reason {
+	case "memory":
+		w.wants = asks.Reason
+		m.tooLarge(w, asks)
+		return
+	case "age":
+		w.wants = asks.Reason
 	default:
 		w.stopped = true
 	}
-	m.log.Debug("worker process wants to be replaced", zap.String("proc", w.proc), zap.String("reason", reason))
+	m.log.Debug("worker process wants to be replaced", zap.String("proc", w.proc), zap.String("reason", asks.Reason))
 }
 
 // retire tells w to finish and leave; its slot is another's.
@@ -265,6 +281,10 @@ func (m *Master) kill(w *worker, why string) {
 	w.killed, w.cause = true, why
 	// Locks depend on it; everything else can wait.
 	err := w.child.Kill()
-	m.strike(w) // after that: from here on it starts nothing more
-	m.log.Warn("killing a worker process", zap.String("proc", w.proc), zap.Int("pid", w.child.PID()), zap.String("because", why), zap.Error(err))
+	m.strike(w)            // after that: from here on it starts nothing more
+	level := zap.InfoLevel // its end is warned of, with the reason
+	if err != nil {
+		level = zap.WarnLevel
+	}
+	m.log.Log(level, "killing a worker process", zap.String("proc", w.proc), zap.Int("pid", w.child.PID()), zap.String("because", why), zap.Error(err))
 }

@@ -11,13 +11,14 @@ const Protocol = 1
 const (
 	// Worker to master.
 	Hello   = "hello"    // Protocol, PID: the first message, after signal handling is installed
-	Ready   = "ready"    // the worker is registered in Redis and takes jobs
+	Ready   = "ready"    // RSS, LockEnd: the worker is registered in Redis and takes jobs
 	Beat    = "beat"     // State, Busy, Done, Quota, RSS, Kills, Doomed, LockEnd: every BeatEvery
 	Ends    = "ends"     // the number of jobs will be used up in about Lead
-	Retires = "retiring" // Reason: quota, tainted: takes no new job; age, memory: goes on until Retire
+	Retires = "retiring" // Reason: quota, tainted: takes no new job; age, memory (RSS, MaxRSS): goes on until Retire
 	Apart   = "apart"    // Suspects, On (one was taken): jobs that have to run alone wait
 	Found   = "found"    // there were jobs for every idle thread, so there may be more
-	Tainted = "tainted"  // Tokens, Reason: these jobs ignore their kill; end this process
+	Killing = "killing"  // Tokens, Kills: these jobs were told to stop, by the last KillJobs or otherwise
+	Tainted = "tainted"  // Busy, Tokens, Reason: so many jobs ignore their kill, these shall fail; end this process
 	Bye     = "bye"      // Done, Reason ("", Empty, Listed, Untidy): the last message of an orderly leave
 
 	// Master to worker.
@@ -76,6 +77,8 @@ type Message struct {
 	Done     int   `json:"done,omitempty"`
 	Quota    int   `json:"quota,omitempty"`
 	RSS      int64 `json:"rss,omitempty"`
+	// MaxRSS is the memory above which the process shall be replaced.
+	MaxRSS int64 `json:"max_rss,omitempty"`
 	// Kills counts the KillJobs that have come, Doomed the jobs told to stop whose
 	// end is not recorded yet.
 	Kills  int `json:"kills,omitempty"`

@@ -22,14 +22,18 @@ const (
 	flushEvery = 300 * time.Millisecond
 )
 
-// The outcomes that count otherwise than as a run: Failed as a failed one, Retried as one
-// that has failed and of which there will be another, Dropped, of a job whose class lock
-// was held, as none.
+// The outcomes that do not just count as processed: Failed, Retried, which has failed and of
+// which there will be another run, and Dropped, of a job that did not run because its class
+// lock was held, count besides; Requeued, of a job that is to run again as if it had not, instead.
 const (
-	Failed  = "failed"
-	Retried = "retried"
-	Dropped = "dropped"
+	Failed   = "failed"
+	Retried  = "retried"
+	Dropped  = "dropped"
+	Requeued = "requeued"
 )
+
+// Unknown is the time in the handler of a job that has not run, or of which nobody knows it.
+const Unknown time.Duration = -1
 
 // The names of Count; docs/statsd.md says what they count.
 const (
@@ -76,30 +80,34 @@ func New(c Config, log *zap.Logger) *Client {
 	return &Client{key: strings.Trim(clean(c.Key), "."), statter: statter}
 }
 
-// Job counts one run of a job that has ended. Outcomes Failed and Retried count as a
-// failure, any other does not; Dropped counts by itself, and Retried also. Ran is the time in the handler;
-// waited is the time in the queue, 0 when the job does not tell.
+// Job counts the end of a job, or of one run of it. Ran is the time in the handler, or Unknown;
+// waited is the time in the queue, 0 when the job does not tell. docs/statsd.md has the rule.
 func (c *Client) Job(class, outcome string, ran, waited time.Duration) {
 	if c == nil {
 		return
 	}
-	if outcome == Dropped {
-		c.count("dropped", "", 1)
-		return
+	if outcome == Requeued {
+		c.count("requeued", "", 1)
+	} else {
+		c.count("", class, 1)
+		c.count("processed", "", 1)
 	}
-	c.count("", class, 1)
-	c.count("processed", "", 1)
 	if outcome == Failed || outcome == Retried {
 		c.count("failed", "", 1)
 	}
-	if outcome == Retried {
-		c.count("retried", "", 1)
+	if outcome == Retried || outcome == Dropped {
+		c.count(outcome, "", 1)
 	}
-	c.time("duration", class, ran)
-	if waited > 0 {
+	if ran >= 0 {
+		c.time("duration", class, ran)
+	}
+	if ran >= 0 && waited > 0 {
 		c.time("queue_wait", "", waited)
 	}
 }
+
+// Died counts a job that has failed because its process died, or was killed for it.
+func (c *Client) Died(class string) { c.Job(class, Failed, Unknown, 0) }
 
 // Count adds n to one of the counters above.
 func (c *Client) Count(name string, n int) {

@@ -49,7 +49,10 @@ func TestCounting(t *testing.T) {
 		c := New(Config{Host: "127.0.0.1", Port: port, Key: "app.jobs"}, zap.NewNop())
 		c.Job("Mail", "done", 1500*time.Microsecond, 2*time.Second)
 		c.Job("My::Import", Failed, time.Second, 0)
-		c.Job("Mail", Dropped, 0, time.Second)
+		c.Job("Mail", Dropped, Unknown, time.Second)
+		c.Job("Mail", Requeued, 2*time.Millisecond, 0)
+		c.Job("Mail", Retried, Unknown, 0)
+		c.Died("Mail")
 		c.Count(Locked, 3)
 		c.Close()
 		require.Equal(t, []string{
@@ -61,7 +64,18 @@ func TestCounting(t *testing.T) {
 			"app.jobs.processed:1|c",
 			"app.jobs.failed:1|c",
 			"app.jobs.duration.My.Import:1000|ms",
+			"app.jobs.Mail:1|c",
+			"app.jobs.processed:1|c",
 			"app.jobs.dropped:1|c",
+			"app.jobs.requeued:1|c",
+			"app.jobs.duration.Mail:2|ms",
+			"app.jobs.Mail:1|c",
+			"app.jobs.processed:1|c",
+			"app.jobs.failed:1|c",
+			"app.jobs.retried:1|c",
+			"app.jobs.Mail:1|c",
+			"app.jobs.processed:1|c",
+			"app.jobs.failed:1|c",
 			"app.jobs.locked:3|c",
 		}, until("app.jobs.locked"))
 	})

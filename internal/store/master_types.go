@@ -44,4 +44,6 @@ type Verdict struct {
 	// Counts are the keys, without the namespace, under which the attempts of a job that
 	// has failed may be counted; only for Fail.
 	Counts []string
+	// Failed is set by Recover: the job has failed by this verdict.
+	Failed bool
 }

@@ -29,6 +29,35 @@ func TestProbe(t *testing.T) {
 	require.Contains(t, client.Info(t.Context(), "memory").Val(), "number_of_cached_scripts:2\r\n")
 }
 
+// What waits for a moment leaves nothing behind either where that moment is a whole second, for
+// which jobs wait in keys of resque-scheduler.
+func TestProbeAtTheEndOfASecond(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	client := server.Client(t)
+	s, err := store.Open(store.Options{URL: server.URL(), Namespace: "resque"})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	whole := 0
+	store.Intercept(s, func(cmds []redis.Cmder, send func() error) error {
+		for _, cmd := range cmds {
+			args := cmd.Args()
+			for i, arg := range args {
+				if script, ok := arg.(string); ok && strings.Contains(script, "local function delay(") {
+					args[i] = strings.Replace(script, "if due <= ms then", "if due > ms and due < ms + 5000 then due = math.ceil(due / 1000) * 1000 end\n  if due <= ms then", 1)
+					if args[i] != script {
+						whole++
+					}
+				}
+			}
+		}
+		return send()
+	})
+	require.NoError(t, s.Probe(t.Context()))
+	require.Greater(t, whole, 1, "scripts that delay jobs")
+	require.Empty(t, client.Keys(t.Context(), "*").Val(), "nothing is left behind")
+}
+
 // What a server has run once, it need not run again until it was started anew, or the scripts have
 // changed. Whether it takes writes is asked each time.
 func TestProbeOfAKnownServer(t *testing.T) {

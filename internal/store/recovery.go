@@ -107,6 +107,8 @@ const recoverBatch = 100
 // process with its last record. Give the verdicts oldest job first: the jobs go
 // back to the head of their queues in that order.
 //
+// It notes in the verdicts which jobs have failed by them, also if it returns an error.
+//
 // A job that could not be moved (a queue or the failed list is no list) is parked if its
 // verdict says so, else it stays recorded and is named in the error.
 func (s *Store) Recover(ctx context.Context, proc string, verdicts []Verdict) error {
@@ -133,8 +135,14 @@ func (s *Store) Recover(ctx context.Context, proc string, verdicts []Verdict) er
 		if len(list) == 1 {
 			return ErrAlive
 		}
-		if len(list) != 3 {
+		if len(list) != 4 {
 			return fmt.Errorf("script recover: unexpected reply %v", raw)
+		}
+		failed, _ := list[3].([]any)
+		for _, token := range failed {
+			if i := slices.IndexFunc(batch, func(v Verdict) bool { return v.Token == token }); i >= 0 {
+				batch[i].Failed = true
+			}
 		}
 		if reason, _ := list[2].(string); reason != "" {
 			left = fmt.Errorf("recover %s: %d records left: %s", proc, number(list[0]), reason)

@@ -3,6 +3,8 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -660,6 +662,36 @@ func TestPoll(t *testing.T) {
 			require.Equal(t, []string{"q4321"}, found)
 		})
 	})
+}
+
+// The name of a queue stays in the set of all queues when its last job is gone, so that looking
+// at names of empty queues must cost next to nothing.
+func TestPollOfEmptyQueues(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	f := setup(t, server)
+	commands := func() int {
+		found := regexp.MustCompile(`total_commands_processed:(\d+)`).FindStringSubmatch(f.redis.Info(t.Context(), "stats").Val())
+		require.NotNil(t, found)
+		n, err := strconv.Atoi(found[1])
+		require.NoError(t, err)
+		return n
+	}
+	look := func() int {
+		_, err := f.Poll(t.Context(), true, "0", nil)
+		require.NoError(t, err) // loads the script
+		before := commands()
+		_, err = f.Poll(t.Context(), true, "0", nil)
+		require.NoError(t, err)
+		return commands() - before - 1 // INFO itself
+	}
+	none := look()
+	for _, c := range []struct{ names, more int }{{1, 1}, {15, 1}, {100, 1}, {129, 2}, {1000, 8}} {
+		for i := range c.names {
+			require.NoError(t, f.redis.SAdd(t.Context(), f.key("queues"), fmt.Sprintf("q%d", i)).Err())
+		}
+		require.Equal(t, none+c.more, look(), "%d names", c.names)
+	}
 }
 
 func TestFullServer(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/redistest"
@@ -140,5 +142,59 @@ func TestPlacesToFindRedis(t *testing.T) {
 			return strings.Contains(client.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
 		}, 30*time.Second, 10*time.Millisecond)
 		worksAt(t, store.Options{URL: "redis-cluster://" + server.Addr, Namespace: "{resque}"})
+	})
+}
+
+// A connection that is made costs the server no error, and says whose it is.
+func TestNewConnection(t *testing.T) {
+	t.Parallel()
+	check := func(t *testing.T, client *redis.Client, url string) {
+		t.Helper()
+		for range 2 {
+			s, err := store.Open(store.Options{URL: url, Namespace: "{resque}", ClientName: "resqued-test"})
+			require.NoError(t, err)
+			require.NoError(t, s.Ping(t.Context()))
+			require.Contains(t, client.ClientList(t.Context()).Val(), "name=resqued-test ")
+			require.NoError(t, s.Close())
+		}
+		stats := client.Info(t.Context(), "commandstats", "errorstats").Val()
+		require.NotContains(t, stats, "setinfo")
+		require.NotContains(t, stats, "errorstat_")
+	}
+	// As redistest's own connections would make errors, too.
+	quiet := func(t *testing.T, server *redistest.Server) *redis.Client {
+		t.Helper()
+		c := redis.NewClient(&redis.Options{
+			Addr: server.Addr, DisableIdentity: true, ReadTimeout: time.Minute,
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		})
+		t.Cleanup(func() { _ = c.Close() })
+		require.NoError(t, c.ConfigResetStat(t.Context()).Err())
+		return c
+	}
+	t.Run("TCP", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, redistest.Options{})
+		check(t, quiet(t, server), server.URL())
+	})
+	t.Run("unix", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, redistest.Options{})
+		check(t, quiet(t, server), server.SocketURL())
+	})
+	t.Run("Sentinel", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, redistest.Options{})
+		check(t, quiet(t, server), "redis-sentinel://"+redistest.Sentinel(t, server, "main")+"/main/0")
+	})
+	t.Run("Cluster", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, redistest.Options{Args: []string{"--cluster-enabled", "yes"}})
+		client := quiet(t, server)
+		require.NoError(t, client.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+		require.Eventually(t, func() bool {
+			return strings.Contains(client.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
+		}, 30*time.Second, 10*time.Millisecond)
+		check(t, client, "redis-cluster://"+server.Addr)
 	})
 }

@@ -34,6 +34,9 @@ func (o Options) buffer() int {
 
 // newClient returns a client for a URL. retries is go-redis' MaxRetries: -1 for
 // the client that changes things, because a retried script runs twice.
+//
+// Its connections say who they are by their name alone: the library's CLIENT SETINFO is two
+// errors for each connection to a server before 7.2.
 func newClient(o Options, retries int) (redis.UniversalClient, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil {
@@ -55,7 +58,7 @@ func newClient(o Options, retries int) (redis.UniversalClient, error) {
 			return nil, fmt.Errorf("redis_url %q: %w", redact(u), withoutURL(err))
 		}
 		opts.MaxRetries = retries
-		opts.ClientName = o.ClientName
+		opts.ClientName, opts.DisableIdentity = o.ClientName, true
 		opts.PoolSize = pool
 		opts.PipelinePoolSize = -1
 		opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout = dialTimeout, ioTimeout, ioTimeout
@@ -98,7 +101,7 @@ func newSentinel(u *url.URL, o Options, roots *x509.CertPool, pool, retries int)
 	}
 	opts := &redis.FailoverOptions{
 		MasterName: master, SentinelAddrs: hosts(u, "26379"), DB: db,
-		MaxRetries: retries, ClientName: o.ClientName, PoolSize: pool, PipelinePoolSize: -1,
+		MaxRetries: retries, ClientName: o.ClientName, DisableIdentity: true, PoolSize: pool, PipelinePoolSize: -1,
 		DialTimeout: dialTimeout, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, DialerRetries: 1,
 		ContextTimeoutEnabled: true,
 		ReadBufferSize:        o.buffer(), WriteBufferSize: o.buffer(),
@@ -119,10 +122,11 @@ func newCluster(u *url.URL, o Options, roots *x509.CertPool, pool, retries int) 
 		return nil, fmt.Errorf("redis_url %q: write redis-cluster://host:6379,host:6379", redact(u))
 	}
 	opts := &redis.ClusterOptions{
-		Addrs: hosts(u, "6379"), MaxRetries: retries, ClientName: o.ClientName, PoolSize: pool,
+		Addrs: hosts(u, "6379"), MaxRetries: retries, ClientName: o.ClientName, DisableIdentity: true, PoolSize: pool,
 		DialTimeout: dialTimeout, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, DialerRetries: 1,
 		ContextTimeoutEnabled: true,
 		ReadBufferSize:        o.buffer(), WriteBufferSize: o.buffer(),
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if retries < 0 {
 		// The cluster client repeats commands as redirects too; Store.once does

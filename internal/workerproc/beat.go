@@ -255,16 +255,35 @@ func (p *Process) report() {
 	}
 	switch {
 	case p.cfg.MaxRSS > 0 && size > p.cfg.MaxRSS:
-		p.ask("memory")
+		p.ask(proc.Message{Type: proc.Retires, Reason: "memory", RSS: size, MaxRSS: p.cfg.MaxRSS})
 	case p.cfg.MaxAge > 0 && time.Since(p.started) > p.cfg.MaxAge:
-		p.ask("age")
+		p.ask(proc.Message{Type: proc.Retires, Reason: "age"})
 	}
 }
 
 // ask tells the master that this process should be replaced.
-func (p *Process) ask(reason string) {
-	if err := p.send(proc.Message{Type: proc.Retires, Reason: reason}); err == nil {
+func (p *Process) ask(m proc.Message) {
+	if err := p.send(m); err == nil {
 		p.asked = true
+	}
+}
+
+// weighEvery is how often memory is looked at as jobs end. It takes some microseconds.
+const weighEvery = 50 * time.Millisecond
+
+// weigh looks at the memory of the process when a job has ended: until the next report
+// others could take as much again.
+func (p *Process) weigh() {
+	if p.cfg.MaxRSS <= 0 || p.done == p.weighed || p.asked || p.state != signals.Running {
+		return
+	}
+	now := time.Now()
+	if now.Sub(p.weighedAt) < weighEvery {
+		return
+	}
+	p.weighed, p.weighedAt = p.done, now
+	if size := rss(); size > p.cfg.MaxRSS {
+		p.ask(proc.Message{Type: proc.Retires, Reason: "memory", RSS: size, MaxRSS: p.cfg.MaxRSS})
 	}
 }
 

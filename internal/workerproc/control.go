@@ -118,7 +118,7 @@ func (p *Process) boot() error {
 			}
 			// A master that has died meanwhile is noticed by the loop, which then has the
 			// process leave in order: it is registered.
-			if err := p.send(proc.Message{Type: proc.Ready, LockEnd: p.lockEnd()}); errors.Is(err, proc.ErrFull) {
+			if err := p.send(proc.Message{Type: proc.Ready, RSS: rss(), LockEnd: p.lockEnd()}); errors.Is(err, proc.ErrFull) {
 				return err
 			}
 			return nil
@@ -264,8 +264,8 @@ func (p *Process) heed(m proc.Message, ok bool) {
 			grace = p.cfg.TermTimeout
 		}
 		p.log.Info("told to kill jobs", zap.Int("jobs", len(jobs)), zap.Duration("grace", grace), zap.String("reason", m.Reason))
-		p.kill(jobs, grace)
 		p.kills++
+		p.kill(jobs, grace)
 		if m.Exit {
 			p.enter(signals.Killing)
 		}

@@ -119,7 +119,7 @@ func (p *Process) insist(l *lane, req store.ExchangeRequest) exchangeResult {
 				failed++
 			}
 			if failed >= apartAfter && len(req.Completions) > 0 {
-				return p.oneByOne(l, req)
+				return p.oneByOne(l, req, sent)
 			}
 		}
 		p.sleep(p.work, backoff/2+time.Duration(rand.Int64N(int64(backoff))))
@@ -131,9 +131,10 @@ func (p *Process) insist(l *lane, req store.ExchangeRequest) exchangeResult {
 const apartAfter = 4
 
 // oneByOne ends each job of a request by itself, because the script fails on one of them:
-// the others must not wait for that. Nothing is asked for. What an earlier try may have
-// taken all the same, beats will tell of, and it goes back to its queue.
-func (p *Process) oneByOne(l *lane, req store.ExchangeRequest) exchangeResult {
+// the others must not wait for that. Nothing more is asked for. What an earlier try has taken
+// all the same begins now: the first of them was sent at sent, and none that comes later takes
+// anything.
+func (p *Process) oneByOne(l *lane, req store.ExchangeRequest, sent time.Duration) exchangeResult {
 	r := exchangeResult{lane: l, req: req, reply: store.ExchangeReply{
 		Applied: make([]bool, len(req.Completions)), Stuck: map[int]string{}, Parked: map[int]string{},
 	}}
@@ -167,8 +168,28 @@ func (p *Process) oneByOne(l *lane, req store.ExchangeRequest) exchangeResult {
 		}
 		p.sleep(p.work, 100*time.Millisecond)
 	}
+	for len(req.Wants) > 0 && p.work.Err() == nil {
+		jobs, err := p.d.Store.Records(p.work, req.Proc, tokensOf(req.Wants))
+		if err == nil {
+			r.reply.Jobs = jobs
+			r.sent, r.err = p.renewed(jobs, sent)
+			return r
+		}
+		if !store.Unreachable(err) && !store.Unexecuted(err) {
+			break // beats will tell of them
+		}
+		p.sleep(p.work, 100*time.Millisecond)
+	}
 	r.err = p.work.Err()
 	return r
+}
+
+func tokensOf(wants []store.Want) []string {
+	tokens := make([]string, len(wants))
+	for i, want := range wants {
+		tokens[i] = want.Token
+	}
+	return tokens
 }
 
 // renewed returns since when the locks of jobs count that were taken at sent. Where

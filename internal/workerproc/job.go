@@ -284,7 +284,7 @@ func (p *Process) tell(j *job, out thread.Outcome) {
 	if !j.job.EnqueuedAt.IsZero() {
 		waited = max(0, j.StartedAt.Sub(j.job.EnqueuedAt))
 	}
-	p.d.Stats.Job(class, string(out.Result), out.Ran, waited)
+	p.tally(j, class, out, waited)
 	if p.d.Observe != nil {
 		p.d.Observe(Event{Job: &j.job, Outcome: out})
 	}
@@ -313,6 +313,22 @@ func (p *Process) tell(j *job, out thread.Outcome) {
 		p.log.Info("job discarded", append(fields, zap.String("reason", wire.Printable(out.Err.Error(), 2000)))...)
 	default:
 		p.log.Debug("job "+string(out.Result), fields...)
+	}
+}
+
+// tally counts the end of a job in statsd, by the rule of docs/statsd.md: as the counters in
+// Redis do, which leave out what goes back to its queue.
+func (p *Process) tally(j *job, class string, out thread.Outcome, waited time.Duration) {
+	ran := out.Ran
+	if !j.handled || j.claim.State().Began.IsZero() {
+		ran = statsd.Unknown
+	}
+	var held *thread.HeldError
+	switch {
+	case out.Result != thread.Requeued || ran != statsd.Unknown:
+		p.d.Stats.Job(class, string(out.Result), ran, waited)
+	case errors.As(out.Err, &held):
+		p.d.Stats.Count(statsd.Locked, 1)
 	}
 }
 

@@ -62,6 +62,32 @@ func (p *Process) named(tokens []string) []*job {
 // cannot stop a goroutine.
 func (p *Process) kill(jobs []*job, grace time.Duration) {
 	p.doom(jobs, resqued.ErrKilled, grace)
+	p.nameKilled(jobs)
+}
+
+// namedAtOnce is how many tokens fit into one message with room to spare.
+const namedAtOnce = 2000
+
+// nameKilled tells the master which jobs must not run again if the process dies before
+// Redis has their ends. Those that begin from now on are none of them.
+func (p *Process) nameKilled(jobs []*job) {
+	tokens := make([]string, 0, len(jobs))
+	for _, j := range jobs {
+		if !p.returns(j) {
+			tokens = append(tokens, j.Token)
+		}
+	}
+	for len(tokens) > namedAtOnce {
+		p.tellKilled(proc.Message{Type: proc.Killing, Kills: p.kills - 1, Tokens: tokens[:namedAtOnce]})
+		tokens = tokens[namedAtOnce:]
+	}
+	p.tellKilled(proc.Message{Type: proc.Killing, Kills: p.kills, Tokens: tokens})
+}
+
+func (p *Process) tellKilled(m proc.Message) {
+	if err := p.send(m); err != nil {
+		p.complain("report", "the master does not read", zap.Error(err))
+	}
 }
 
 func (p *Process) doom(jobs []*job, cause error, grace time.Duration) {
@@ -126,7 +152,7 @@ func (p *Process) overdue() {
 	if p.taintedAt.IsZero() {
 		p.taintedAt = now
 		for _, j := range stubborn {
-			p.log.Warn("a job ignores that it was told to stop; its process has to go",
+			p.log.Info("a job ignores that it was told to stop; its process has to go",
 				zap.Stringer("job", j), zap.NamedError("cause", j.cause()))
 		}
 		if p.state == signals.Running || p.state == signals.Paused {
@@ -204,7 +230,7 @@ func (j *job) cause() error {
 // die ends the process at once. Its master learns which jobs were to be killed;
 // it records them, and frees their locks, when the process is gone.
 func (p *Process) die(stubborn []*job, reason string) {
-	m := proc.Message{Type: proc.Tainted, Reason: reason}
+	m := proc.Message{Type: proc.Tainted, Reason: reason, Busy: len(stubborn)}
 	for _, j := range stubborn {
 		if p.returns(j) {
 			continue // it may run again, as what is not named
@@ -216,7 +242,12 @@ func (p *Process) die(stubborn []*job, reason string) {
 	if err := p.send(m); err != nil {
 		p.log.Error("cannot tell the master which jobs were killed", zap.Error(err))
 	}
-	p.log.Warn("ending the process", zap.String("reason", reason), zap.Int("jobs", len(stubborn)))
+	// The master warns, when the process is gone; one without a master has to do so itself.
+	level := zap.InfoLevel
+	if p.unmastered {
+		level = zap.WarnLevel
+	}
+	p.log.Log(level, "ending the process", zap.String("reason", reason), zap.Int("jobs_not_stopped", len(stubborn)))
 	_ = p.log.Sync()
 	p.d.Exit()
 	p.fatal = fmt.Errorf("killed jobs still run: %s", reason) // only where Exit returns, in tests

@@ -92,6 +92,8 @@ type Process struct {
 	empty      bool          // left because everything is empty
 	wanted     signals.State // the state to enter when the start is over
 	asked      bool          // the master knows that age or memory is used up
+	weighed    int           // done when memory was looked at last, at weighedAt
+	weighedAt  time.Time
 	taintedAt  time.Time
 	wakeAt     time.Time // when the loop will look at deadlines, see wake
 	partedAt   time.Time // when all that keeps a tainted process was what has ended
@@ -346,6 +348,7 @@ func (p *Process) step() {
 		p.overdue() // the last neighbour may have finished
 	}
 	p.gather()
+	p.weigh()
 	p.exchange()
 	p.leaveIfDone()
 	p.setPolling()

@@ -42,6 +42,7 @@ type master struct {
 	up   chan proc.Message // from it
 	once sync.Once
 	beat atomic.Pointer[proc.Message] // the newest
+	kill atomic.Pointer[proc.Message] // the newest of those that name killed jobs
 	deaf bool                         // dies as the worker process is about to say that it is ready
 }
 
@@ -50,9 +51,13 @@ func (m *master) Send(msg proc.Message) error {
 		m.die()
 		return syscall.EPIPE
 	}
-	if msg.Type == proc.Beat {
+	switch msg.Type {
+	case proc.Beat:
 		m.beat.Store(&msg)
-	} else if msg.Type != proc.Found {
+	case proc.Killing:
+		m.kill.Store(&msg)
+	case proc.Found:
+	default:
 		m.up <- msg
 	}
 	return nil
@@ -529,6 +534,32 @@ func TestKill(t *testing.T) {
 		eventually(t, "none is left", func() bool { return f.beat.Load().Doomed == 0 })
 		require.Equal(t, 1, f.processed())
 		f.drain()
+	})
+
+	t.Run("it names the jobs that were to be killed, and no later ones", func(t *testing.T) {
+		t.Parallel()
+		for name, kill := range map[string]func(f *fixture){
+			"the master": func(f *fixture) { f.down <- proc.Message{Type: proc.KillJobs, Grace: patience} },
+			"a signal":   func(f *fixture) { f.signals <- syscall.SIGUSR1 },
+		} {
+			h, running, open := gate()
+			f := start(t, handlers{"A": func(ctx context.Context, job *resqued.Job) error { // does not heed its kill
+				return h(context.WithoutCancel(ctx), job)
+			}}, options{cfg: workerproc.Config{Threads: 2, TermTimeout: patience}})
+			f.push(payload(1))
+			first := path.Base((<-running).ID)
+			kill(f)
+			eventually(t, name, func() bool { return f.kill.Load() != nil })
+			f.push(payload(2))
+			second := path.Base((<-running).ID)
+			require.NotEqual(t, first, second)
+			require.Equal(t, []string{first}, f.kill.Load().Tokens, name)
+			if name == "the master" {
+				require.Equal(t, 1, f.kill.Load().Kills)
+			}
+			close(open)
+			f.drain()
+		}
 	})
 
 	t.Run("a job that ignores its kill costs the process, which names it", func(t *testing.T) {

@@ -51,14 +51,20 @@ local function any(before, list, from, to)
   return pcall_('EXISTS', unpack(keys)) ~= 0
 end
 
--- Of many queues most are empty, and hardly any is paused.
+-- Most queues are empty, also those whose names have stayed in the set of all queues, and
+-- hardly any is paused. So one command asks for many of them at once.
 local function lookat(list, first)
   local few = #list - first < 16
-  for from = first, #list, 16 do
-    local to = math.min(#list, from + 15)
-    if few or any(prefix .. 'queue:', list, from, to) then
-      local free = not few and not any(prefix .. 'pause:queue:', list, from, to)
-      for i = from, to do look(list[i], free) end
+  for wide = first, #list, 128 do
+    local last = math.min(#list, wide + 127)
+    if last == wide or any(prefix .. 'queue:', list, wide, last) then
+      for from = wide, last, 16 do
+        local to = math.min(last, from + 15)
+        if last - wide < 16 or any(prefix .. 'queue:', list, from, to) then
+          local free = from < to and not few and not any(prefix .. 'pause:queue:', list, from, to)
+          for i = from, to do look(list[i], free) end
+        end
+      end
     end
   end
 end

@@ -9,14 +9,14 @@
 --         counted, with a space between each two, flags (g the payload is missing in the
 --         failure record, behind where it belongs; l it is too large for that; x it is
 --         parked if it cannot be moved, see parked)
--- RETURNS {records left, moved, reason for one that was left or ''}, or {'ALIVE'} if the
---         process has not been fenced
+-- RETURNS {records left, moved, reason for one that was left or '', {tokens of the jobs that
+--         have failed}}, or {'ALIVE'} if the process has not been fenced
 
 local prefix, proc = ARGV[1], ARGV[2]
 local ms = now()
 local lease = call('ZSCORE', prefix .. 'resqued:procs', proc)
 if lease and tonumber(lease) ~= 0 then return {'ALIVE'} end
-local moved, processed, reason, released = 0, 0, '', {}
+local moved, failed, reason, released = 0, {}, '', {}
 local failedkey, deathkey = prefix .. 'failed', prefix .. 'resqued:deaths'
 
 -- died counts the death of a job. Equal jobs share the count: those that died
@@ -87,7 +87,7 @@ for i = 3, #ARGV, 6 do
         for key in string.gmatch(ARGV[i + 4], '%S+') do
           if type(pcall_('GET', prefix .. key)) == 'string' then pcall_('DEL', prefix .. key) end
         end
-        processed = processed + 1
+        failed[#failed + 1] = token
       elseif parks then
         if action ~= 't' then died(r, action == 's') end
       elseif action == 't' then
@@ -111,11 +111,11 @@ for i = 3, #ARGV, 6 do
     end
   end
 end
-if processed > 0 then
-  pcall_('INCRBY', prefix .. 'stat:processed', processed)
-  pcall_('INCRBY', prefix .. 'stat:failed', processed)
+if #failed > 0 then
+  pcall_('INCRBY', prefix .. 'stat:processed', #failed)
+  pcall_('INCRBY', prefix .. 'stat:failed', #failed)
 end
 freed(prefix, released, ms)
 local left = call('HLEN', KEYS[1])
 if left == 0 then forget(prefix, proc) end
-return {left, moved, reason}
+return {left, moved, reason, failed}

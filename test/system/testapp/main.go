@@ -68,6 +68,7 @@ func register(h *resqued.Handlers) {
 		if err != nil {
 			panic(fmt.Sprintf("%s: %v", redisEnv, err))
 		}
+		o.DisableIdentity = true
 		o.MaxRetries = -1 // a count that is made twice would look like a job that ran twice
 		// A Redis that is slow for want of a processor is no failure of the job.
 		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = slow, slow, slow

@@ -1,0 +1,68 @@
+package master
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/proc"
+)
+
+// A process above max_rss is replaced by one that is as large as it was when it was ready.
+// Where that is hardly less than the limit, or more, replacing it is of no use, however often:
+// then it is put off, longer each time, and the process goes on working. That of one which has
+// grown is worth it, but not more often than every two seconds.
+const (
+	grownAfter = 2 * time.Second
+	// worthwhile: by such a part of the limit a process must have grown.
+	worthwhile = 4
+	// The first and the longest age that a process reaches which has not.
+	swollenAfter, swollenLongest = 10 * time.Second, 10 * time.Minute
+	// swollenAgain is how often it is said that the limit is too low.
+	swollenAgain = time.Minute
+)
+
+// tooLarge: w is above its limit.
+func (m *Master) tooLarge(w *worker, asks proc.Message) {
+	w.maxRSS = asks.MaxRSS
+	fields := []zap.Field{
+		zap.String("proc", w.proc), zap.Int64("rss", asks.RSS), zap.Int64("max_rss", asks.MaxRSS), zap.Int64("rss_when_ready", w.readyRSS),
+		zap.Int("jobs_done", w.beat.Done),
+	}
+	now := time.Now()
+	s := w.slot
+	if w.grown(asks.RSS) {
+		s.swollen, w.wantsAt = 0, w.readyAt.Add(grownAfter)
+		m.log.Info("replacing a worker process early: its memory is above max_rss", fields...)
+		return
+	}
+	if now.Sub(w.readyAt) > swollenLongest {
+		s.swollen = 0
+	}
+	w.wantsAt = w.readyAt.Add(min(swollenAfter<<min(s.swollen, 16), swollenLongest))
+	s.swollen++
+	if now.Sub(m.swollenAt) < swollenAgain {
+		return
+	}
+	m.swollenAt = now
+	m.log.Warn("max_rss is hardly more than a worker process takes before it has done anything, or less: replacing it gives nothing back and is put off; "+
+		"raise max_rss well above rss_when_ready, or have the program take less memory at its start",
+		append(fields, zap.Duration("replaced_in", max(0, w.wantsAt.Sub(now))))...)
+}
+
+// grown reports whether replacing w would give back much.
+func (w *worker) grown(rss int64) bool {
+	return w.readyRSS == 0 || rss-w.readyRSS >= w.maxRSS/worthwhile
+}
+
+// reweigh has a process replaced at once that has grown while that was put off.
+func (m *Master) reweigh(w *worker, rss int64) {
+	if w.wants == "memory" && rss > 0 && w.grown(rss) {
+		w.wantsAt = w.readyAt.Add(grownAfter)
+	}
+}
+
+// wantsNow reports whether w should be replaced while it goes on.
+func (m *Master) wantsNow(w *worker) bool {
+	return w.wants != "" && (w.wantsAt.IsZero() || m.due(w.wantsAt))
+}

@@ -1,0 +1,49 @@
+package workerproc_test
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/workerproc"
+)
+
+// Memory is looked at when a job has ended, not only with the next report.
+func TestMemoryAsAJobEnds(t *testing.T) { //nolint:paralleltest // other tests would take memory, too
+	const takes = 256 << 20
+	var pages []byte
+	limit := proctest.Memory(os.Getpid()) + takes/2
+	f := start(t, handlers{"A": func(context.Context, *resqued.Job) error {
+		var err error
+		if pages, err = unix.Mmap(-1, 0, takes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE); err != nil {
+			return err
+		}
+		for i := 0; i < len(pages); i += os.Getpagesize() {
+			pages[i] = 1
+		}
+		return nil
+	}}, options{cfg: workerproc.Config{MaxRSS: limit, Threads: 2}})
+	defer func() { _ = unix.Munmap(pages) }()
+	beats := func() *proc.Message { return f.beat.Load() }
+	eventually(t, "a report", func() bool { return beats() != nil })
+	last := beats()
+	eventually(t, "another one, so that the next is two seconds away", func() bool { return beats() != last })
+	f.push(payload(1))
+	began := time.Now()
+	asks := f.expect(proc.Retires)
+	took := time.Since(began)
+	require.Equal(t, "memory", asks.Reason)
+	require.Greater(t, asks.RSS, limit)
+	require.Equal(t, limit, asks.MaxRSS)
+	if took < proc.BeatEvery {
+		require.LessOrEqual(t, beats().RSS, limit, "before a report could tell")
+	}
+	f.drain()
+}

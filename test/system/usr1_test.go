@@ -1,0 +1,61 @@
+package system_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/test/system/harness"
+)
+
+// A process dies after USR1, before the jobs that it was to kill have stopped: they have
+// failed. A job that has begun since was not to be killed, and runs again.
+func TestUSR1ThenACrash(t *testing.T) {
+	t.Parallel()
+	d := harness.Start(t, harness.Options{App: true, Threads: 2, Env: []string{"RESQUE_TERM_TIMEOUT=300"}})
+	d.Push("mail", "Stubborn", 1)
+	d.AwaitNoted("started", 1)
+	pid := holder(t, d, 1)
+	d.Signal(usr1)
+	d.AwaitLog("told to kill jobs")
+	d.Push("mail", "Gate", 2)
+	d.AwaitNoted("started", 2)
+	require.Equal(t, pid, holder(t, d, 2), "in the same process")
+	require.NoError(t, unix.Kill(pid, unix.SIGKILL))
+	failures := d.AwaitFailures(1)
+	require.Equal(t, "Resque::DirtyExit", failures[0].Exception)
+	require.Equal(t, "Job was killed", failures[0].Error)
+	proctest.Await(t, patience, func() bool { return d.Noted("started")["2"] == "2" }, "the job that began after USR1 runs again")
+	d.Open()
+	d.AwaitProcessed(2, patience)
+	require.Equal(t, map[string]string{"2": "1"}, d.Noted("ran"))
+	require.Len(t, d.Failures(), 1)
+	d.Signal(quit)
+	require.Zero(t, d.Exit())
+	require.Empty(t, d.Residue())
+}
+
+// Redis is away when USR1 comes, and still is when QUIT has ended everything: what was killed
+// has failed for whoever recovers it.
+func TestUSR1WhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, durable)
+	d := harness.Start(t, harness.Options{
+		Redis: server, Env: []string{"RESQUE_TERM_TIMEOUT=1"}, Config: "handlers:\n  Wait: {command: [sleep, '1000']}\n",
+	})
+	d.Push("mail", "Wait", 1)
+	proctest.Await(t, patience, func() bool { return d.Snapshot().InFlight == 1 }, "a job in hand")
+	server.Kill()
+	d.Signal(usr1)
+	d.AwaitLog("told to kill jobs")
+	d.Signal(quit)
+	d.AwaitLog("redis does not take what has ended")
+	server.Restart()
+	require.Zero(t, d.Exit())
+	failures := d.AwaitFailures(1)
+	require.Equal(t, "Job was killed", failures[0].Error)
+	require.Empty(t, d.Keys("queue:*"))
+}
