@@ -24,7 +24,7 @@ environment variable (RESQUED_WORKER_COUNT, or as Resque calls it, WORKER_COUNT)
 "resqued config show" tells what it all comes to.
 
 Exit codes: 0 stopped on request or, with --until-empty, out of jobs; 1 broken;
-2 wrong configuration; 78 a worker process cannot use the configuration.`,
+2 wrong configuration; 78 none of the worker processes can use the configuration.`,
 		Example:     "  WORKER_COUNT=4 THREAD_COUNT=8 JOBS_PER_FORK=100 QUEUES=critical,mail:8 " + a.name + " work",
 		Args:        exactly(0, "no arguments"),
 		Annotations: map[string]string{daemonVerb: "yes"},

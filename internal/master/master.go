@@ -53,7 +53,7 @@ const (
 )
 
 // ErrWorkerConfig: a worker process could not use its configuration (it left with
-// exit code 78), so that starting another one is useless.
+// exit code 78) before any was ready, so that starting another one is useless.
 var ErrWorkerConfig = errors.New("a worker process cannot use the configuration")
 
 // configExit is the exit code by which a worker process says so.

@@ -34,7 +34,9 @@ func (m *Master) reap(e exited) {
 	switch {
 	case m.roll != nil && w.gen == m.roll.gen && !m.roll.proven:
 		m.abortRoll("its first worker process ended: " + w.ending(e.exit))
-	case e.exit.Code == configExit && !m.leaving():
+	case e.exit.Code == configExit && m.state == signals.Starting:
+		// Afterwards the configuration has worked. What ends so then is a job, or something
+		// that may pass: the next process is started, later and later.
 		m.err = fmt.Errorf("%w: %s left with exit code %d; see its last lines in the log", ErrWorkerConfig, w.proc, configExit)
 		m.enter(signals.Draining, "a worker process cannot use the configuration")
 	}

@@ -19,7 +19,7 @@ var ErrAlive = errors.New("the process still has its lease")
 // one whole lease.
 func (s *Store) Orphans(ctx context.Context) (procs []string, now time.Time, err error) {
 	raw, err := s.eval(ctx, orphansScript, s.key(keyProcs),
-		[]any{s.prefix, s.opts.Lease.Milliseconds(), s.opts.BeatEvery.Milliseconds()})
+		[]any{s.prefix, s.opts.Load().Lease.Milliseconds(), s.opts.Load().BeatEvery.Milliseconds()})
 	list, _ := raw.([]any)
 	if err != nil || len(list) == 0 {
 		return nil, time.Time{}, err
@@ -66,7 +66,7 @@ func (s *Store) ProcFields(ctx context.Context, proc string, names []string) (ma
 // Records that cannot be read are named in bad and left alone.
 func (s *Store) Fence(ctx context.Context, proc string, force bool) (held []Reserved, bad []string, err error) {
 	raw, err := s.eval(ctx, fenceScript, s.key(keyInflight)+proc, []any{
-		s.prefix, proc, flag(force), s.opts.Lease.Milliseconds(), s.opts.BeatEvery.Milliseconds(),
+		s.prefix, proc, flag(force), s.opts.Load().Lease.Milliseconds(), s.opts.Load().BeatEvery.Milliseconds(),
 	})
 	if err != nil {
 		return nil, nil, err

@@ -114,7 +114,9 @@ func TestPlacesToFindRedis(t *testing.T) {
 	t.Run("TLS with a certificate of one's own", func(t *testing.T) {
 		t.Parallel()
 		server := redistest.Start(t, redistest.Options{TLS: true})
-		worksAt(t, store.Options{URL: server.URL(), Namespace: "resque", CAFile: server.CAFile})
+		ca, err := store.ReadCA(server.CAFile)
+		require.NoError(t, err)
+		worksAt(t, store.Options{URL: server.URL(), Namespace: "resque", CA: ca})
 		s, err := store.Open(store.Options{URL: server.URL(), Namespace: "resque"})
 		require.NoError(t, err)
 		defer func() { _ = s.Close() }()
