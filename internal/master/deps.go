@@ -21,8 +21,9 @@ type Deps struct {
 	Log      *zap.Logger
 	// Signals are the unix signals to this process (signals.Listen).
 	Signals <-chan os.Signal
-	// Reload reads the configuration again; nil = HUP is refused. It is called
-	// beside the loop, never twice at a time.
+	// Reload reads the configuration again, and changes nothing by that: it may be refused
+	// yet (see Config.InForce). nil = HUP is refused. It is called beside the loop, never
+	// twice at a time.
 	Reload func(ctx context.Context) (Config, error)
 	// BeforeFork, if not nil, is called on the main goroutine before each spawn.
 	BeforeFork func()

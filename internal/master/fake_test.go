@@ -154,6 +154,7 @@ type fakeChild struct {
 
 	mu       sync.Mutex
 	heard    []proc.Message // from the master, not yet looked at
+	graced   time.Duration
 	looks    []proc.Message // what hear leaves out
 	said     chan proc.Message
 	exit     proc.Exit
@@ -290,6 +291,13 @@ func (c *fakeChild) say(m proc.Message) {
 	synctest.Wait()
 }
 
+// grace returns that of the last message which told one.
+func (c *fakeChild) grace() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.graced
+}
+
 // hear returns what the master has said since, in short: "state paused".
 func (c *fakeChild) hear() []string {
 	synctest.Wait()
@@ -298,6 +306,7 @@ func (c *fakeChild) hear() []string {
 	list := []string{}
 	for _, m := range c.heard {
 		text := m.Type
+		c.graced = max(c.graced, m.Grace)
 		switch m.Type {
 		case proc.Look, proc.Lookout:
 			c.looks = append(c.looks, m)
