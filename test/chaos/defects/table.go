@@ -86,7 +86,7 @@ var defects = []defect{
 	}, frozen, []string{"C6", "C7"}},
 
 	{"I6", "an outage is no reason for grace", []edit{
-		{lua + "grace.lua", `call('HSET', key, 'grace', fmt('%.0f', ms + lease))`, ``},
+		{lua + "grace.lua", `call('HSET', key, 'grace', fmt('%.0f', ms + longest))`, ``},
 	}, uneven, []string{"C4", "C6"}},
 	{"I6", "the jobs of a machine that is gone are left", []edit{
 		{janitor, `for _, name := range orphans {`, `for _, name := range orphans[:0] {`},
