@@ -154,7 +154,7 @@ func masterConfig(c config.Config, dev *devMode, handlers *resqued.Handlers) (ma
 	return master.Config{
 		Slots: c.WorkerCount, Threads: c.ThreadCount, MaxRetiring: c.MaxRetiring,
 		TermTimeout: c.TermTimeout, DrainTimeout: c.DrainTimeout, LockDuration: c.JobLockDuration, MaxDeaths: c.MaxDeaths, Policy: deathPolicy(c, handlers),
-		FailureLists:  c.FailureLists(),
+		FailureLists: c.FailureLists(), Shared: fleetOf(c, handlers).shared(),
 		OnMasterDeath: c.OnMasterDeath, DevSignals: dev != nil, Worker: worker, Env: env, Unique: uniqueQueues(c),
 		Fields: map[string]string{
 			"queues": c.Queues.String(), "version": version(),

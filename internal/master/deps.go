@@ -69,7 +69,8 @@ type Store interface {
 	DropMaster(ctx context.Context, id string) error
 	// CheckEviction returns an error if Redis may throw jobs away.
 	CheckEviction(ctx context.Context) error
-	Orphans(ctx context.Context) (procs []string, now time.Time, err error)
+	LookAround(ctx context.Context, digest string) (store.Around, error)
+	SettingsOf(ctx context.Context, master string) (host, settings string, err error)
 	Procs(ctx context.Context, prefix string) ([]string, error)
 	// ProcFields returns fields of a process's entry; those that are not there are left
 	// out.

@@ -576,10 +576,14 @@ func (r *fakeRedis) Unpark(context.Context) (int, error) { return 0, nil }
 
 func (r *fakeRedis) RestoreFailed(context.Context) ([]string, error) { return nil, nil }
 
-func (r *fakeRedis) Orphans(context.Context) ([]string, time.Time, error) {
+func (r *fakeRedis) LookAround(context.Context, string) (store.Around, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.orphans), time.Now().Add(r.ahead), r.down
+	return store.Around{Orphans: slices.Clone(r.orphans), Now: time.Now().Add(r.ahead)}, r.down
+}
+
+func (r *fakeRedis) SettingsOf(context.Context, string) (host, settings string, err error) {
+	return "", "", nil
 }
 
 func (r *fakeRedis) Procs(_ context.Context, prefix string) ([]string, error) {
