@@ -145,8 +145,12 @@ func New(o Options) (*Client, error) {
 	if err := selector.CheckSet(o.UniqueQueues); err != nil {
 		return nil, fmt.Errorf("client: UniqueQueues: %w", err)
 	}
+	ca, err := store.ReadCA(o.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("client: CAFile: %w", err)
+	}
 	s, err := store.Open(store.Options{
-		URL: o.URL, Namespace: o.Namespace, CAFile: o.CAFile, PoolSize: o.PoolSize, ClientName: "resqued-client",
+		URL: o.URL, Namespace: o.Namespace, CA: ca, PoolSize: o.PoolSize, ClientName: "resqued-client",
 	})
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)

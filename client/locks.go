@@ -198,11 +198,15 @@ func (s *stores) get(url string, o Options) (*store.Store, error) {
 	if known := s.open[url]; known != nil {
 		return known, nil
 	}
-	if !strings.HasPrefix(url, "rediss") {
-		o.CAFile = ""
+	ca := ""
+	if strings.HasPrefix(url, "rediss") {
+		var err error
+		if ca, err = store.ReadCA(o.CAFile); err != nil {
+			return nil, fmt.Errorf("CAFile: %w", err)
+		}
 	}
 	opened, err := store.Open(store.Options{
-		URL: url, Namespace: o.Namespace, CAFile: o.CAFile, PoolSize: o.PoolSize, ClientName: "resqued-client",
+		URL: url, Namespace: o.Namespace, CA: ca, PoolSize: o.PoolSize, ClientName: "resqued-client",
 	})
 	if err != nil {
 		return nil, err

@@ -81,7 +81,11 @@ func NewClient(o ClientOptions) (*Client, error) {
 	if o.Namespace == "" {
 		o.Namespace = "resque"
 	}
-	s, err := store.Open(store.Options{URL: o.URL, Namespace: o.Namespace, CAFile: o.CAFile, PoolSize: o.PoolSize, ClientName: "resqued-longjob"})
+	ca, err := store.ReadCA(o.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("longjob: CAFile: %w", err)
+	}
+	s, err := store.Open(store.Options{URL: o.URL, Namespace: o.Namespace, CA: ca, PoolSize: o.PoolSize, ClientName: "resqued-longjob"})
 	if err != nil {
 		return nil, fmt.Errorf("longjob: %w", err)
 	}

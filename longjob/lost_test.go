@@ -28,7 +28,7 @@ func TestLost(t *testing.T) {
 			return nil
 		})
 	}, longjob.Options{Queue: "q"})
-	sweeper := schedule.Sweeper{Store: b.store, Log: zap.NewNop(), Running: -time.Hour, Queued: -time.Hour}
+	sweeper := schedule.NewSweeper(b.store, zap.NewNop(), schedule.Limits{Running: -time.Hour, Queued: -time.Hour})
 	look := func() { require.NoError(t, sweeper.Sweep(t.Context())) }
 	sweep := func() { look(); look() }
 	uuid := b.enqueue("L", 1)

@@ -121,7 +121,7 @@ func newClassLocks(c config.Config, set *handler.Set, s *store.Store, log *zap.L
 			other := c
 			other.RedisURL = url
 			if !strings.HasPrefix(url, "rediss") {
-				other.RedisCAFile = ""
+				other.RedisCA = ""
 			}
 			return openStore(other, "resqued-locks")
 		},

@@ -68,7 +68,7 @@ func (a *app) runDev(c *cobra.Command, demo bool) error {
 	if err != nil {
 		return err
 	}
-	log := a.daemonLog(c, r, r.LogLevel)
+	log, level := a.daemonLog(c, r, r.LogLevel)
 	defer func() { _ = log.Sync() }()
 	for _, w := range r.Warnings {
 		a.warn("%s", w.Message)
@@ -89,7 +89,7 @@ func (a *app) runDev(c *cobra.Command, demo bool) error {
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
 	return a.serve(c.Context(), served{
-		config: r.Config, log: log, dev: &devMode{JSON: a.flags.output == outJSON, Colour: a.coloured},
+		config: r.Config, log: log, level: level, dev: &devMode{JSON: a.flags.output == outJSON, Colour: a.coloured},
 		ready: func() {
 			d.tryIt()
 			if demo && d.serves(demoQueue) {

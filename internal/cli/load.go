@@ -50,7 +50,7 @@ func (a *app) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, erro
 
 // useDevRedis puts the Redis of "resqued dev" in the place of the configured one.
 func useDevRedis(r *config.Resolved, url string) {
-	r.RedisURL, r.RedisCAFile = url, ""
+	r.RedisURL, r.RedisCAFile, r.RedisCA = url, "", ""
 }
 
 // checkHandlers refuses a class that has two handlers, which no worker process
@@ -108,7 +108,7 @@ func storeOptions(c config.Config, client string) store.Options {
 	return store.Options{
 		URL: c.RedisURL, Namespace: c.Namespace, ClientName: client, PoolSize: connections,
 		Lease: lease, BeatEvery: beat, LockTTL: c.JobLockDuration, LockKey: c.JobLockKey,
-		CAFile: c.RedisCAFile, AllowEviction: c.AllowEviction, FailureLists: c.FailureLists(),
+		CA: c.RedisCA, AllowEviction: c.AllowEviction, FailureLists: c.FailureLists(),
 	}
 }
 

@@ -28,9 +28,15 @@ const maxLogValue = 8 << 10
 // Logging never waits for the reader of f: see logqueue. Before its process ends, Sync
 // writes what waits.
 func newLogger(f *os.File, format, level string) *zap.Logger {
-	var min zapcore.Level
-	if err := min.Set(level); err != nil {
-		min = zapcore.InfoLevel
+	log, _ := newLeveledLogger(f, format, level)
+	return log
+}
+
+// newLeveledLogger is newLogger with a level that can be changed.
+func newLeveledLogger(f *os.File, format, level string) (*zap.Logger, zap.AtomicLevel) {
+	min, err := zap.ParseAtomicLevel(level)
+	if err != nil {
+		min = zap.NewAtomicLevel()
 	}
 	journal := isJournal(f, os.Getenv("JOURNAL_STREAM"))
 	var log *zap.Logger
@@ -51,7 +57,7 @@ func newLogger(f *os.File, format, level string) *zap.Logger {
 	}
 	log = zap.New(core)
 	store.SetLogger(func(text string) { log.Debug("redis client", zap.String("text", text)) })
-	return log
+	return log, min
 }
 
 // isJournal tells whether f is the journal's socket, which systemd names in

@@ -12,7 +12,7 @@ import (
 // deathPolicy says what becomes of the jobs of worker processes that have this
 // configuration and these handlers.
 func deathPolicy(c config.Config, handlers *resqued.Handlers) store.Policy {
-	p := store.Policy{Fail: c.OnWorkerDeath == "fail"}
+	p := store.Policy{Fail: c.OnWorkerDeath == "fail", MaxDeaths: c.MaxDeaths}
 	for _, name := range handlers.Classes() {
 		class, _ := handlers.Lookup(name)
 		if class.AtMostOnce {

@@ -19,19 +19,16 @@ import (
 	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/master"
 	"github.com/resqued/resqued/internal/proc"
-	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/signals"
-	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/systemd"
-	"github.com/resqued/resqued/internal/ticker"
-	"github.com/resqued/resqued/internal/wire"
 )
 
 // served is what a master is made of.
 type served struct {
 	config config.Config
 	log    *zap.Logger
+	level  zap.AtomicLevel // of log
 	dev    *devMode
 	// reload reads the configuration again; nil refuses HUP.
 	reload func(context.Context) (config.Config, error)
@@ -71,23 +68,16 @@ func (a *app) serve(ctx context.Context, s served) error {
 		return err
 	}
 	if s.config.Waker {
-		if err := redis.CanWait(ctx); err != nil {
-			s.log.Warn("the waker is off: jobs are found at each interval", zap.Error(err))
-			a.noWaker, s.config.Waker = true, false
-		}
+		s.config.Waker = a.canWait(ctx, redis, s.log)
 	}
 	cfg, err := masterConfig(s.config, s.dev, a.handlers)
 	if err != nil {
 		return err
 	}
-	stats := statsd.New(statsd.Config{Host: s.config.StatsdHost, Port: s.config.StatsdPort, Key: s.config.StatsdKey}, s.log)
-	defer stats.Close()
-	mover := schedule.NewMover(moverConfig(s.config, self), redis, stats, s.log)
-	schedules := ticker.New(redis, s.log.Named("schedule"))
-	schedules.Set(a.tickerConfig(s.config, self))
+	others := a.newBeside(s, redis, self)
 	system := &master.Linux{}
 	deps := master.Deps{
-		Self: self, System: system, Store: redis, Notifier: notifier, Log: s.log, Stats: stats,
+		Self: self, System: system, Store: redis, Notifier: notifier, Log: s.log, Stats: others,
 		Signals: relay.out, BeforeFork: a.beforeFork,
 	}
 	if s.reload != nil {
@@ -96,28 +86,37 @@ func (a *app) serve(ctx context.Context, s served) error {
 			if err != nil {
 				return master.Config{}, err
 			}
-			mover.Use(moverConfig(c, self))
-			schedules.Set(a.tickerConfig(c, self))
-			return masterConfig(c, s.dev, a.handlers)
+			if c.Waker {
+				c.Waker = a.canWait(ctx, redis, s.log)
+			}
+			next, err := masterConfig(c, s.dev, a.handlers)
+			next.InForce = func() { others.use(a, c, self, s.log) }
+			return next, err
 		}
 	}
 	m, err := master.New(cfg, deps)
 	if err != nil {
 		return err
 	}
-	beside, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var helpers sync.WaitGroup
-	helpers.Go(func() { mover.Run(beside) })
-	helpers.Go(func() { schedules.Run(beside) })
-	sweeper := &schedule.Sweeper{Store: redis, Log: s.log.Named("longjobs"), Running: s.config.LongJobSilence, Queued: s.config.LongJobWait}
-	helpers.Go(func() { sweeper.Run(beside) })
+	stop := others.run(ctx)
 	err = m.Run(ctx)
 	stop()
-	helpers.Wait()
 	if errors.Is(err, master.ErrWorkerConfig) {
 		return &problem{exit: exitConfig, code: "config", lines: []string{err.Error()}, cause: err}
 	}
 	return err
+}
+
+// canWait reports whether a waker works with this server, and says once if it does not.
+func (a *app) canWait(ctx context.Context, redis *store.Store, log *zap.Logger) bool {
+	if a.noWaker {
+		return false
+	}
+	if err := redis.CanWait(ctx); err != nil {
+		log.Warn("the waker is off: jobs are found at each interval", zap.Error(err))
+		a.noWaker = true
+	}
+	return !a.noWaker
 }
 
 // onlyCommands reports whether nothing of the program itself runs in a worker process.
@@ -155,7 +154,7 @@ func masterConfig(c config.Config, dev *devMode, handlers *resqued.Handlers) (ma
 	return master.Config{
 		Slots: c.WorkerCount, Threads: c.ThreadCount, MaxRetiring: c.MaxRetiring,
 		TermTimeout: c.TermTimeout, DrainTimeout: c.DrainTimeout, LockDuration: c.JobLockDuration, MaxDeaths: c.MaxDeaths, Policy: deathPolicy(c, handlers),
-		Classes: knownClasses(c, handlers), FailureLists: c.FailureLists(),
+		Classes: knownClasses(c, handlers), FailureLists: c.FailureLists(), Shared: fleetOf(c, handlers).shared(),
 		OnMasterDeath: c.OnMasterDeath, DevSignals: dev != nil, Worker: worker, Env: env, Unique: uniqueQueues(c),
 		Fields: map[string]string{
 			"queues": c.Queues.String(), "version": version(),
@@ -168,11 +167,6 @@ func masterConfig(c config.Config, dev *devMode, handlers *resqued.Handlers) (ma
 // envRules says what commands get of the daemon's environment.
 func envRules(c config.Config) handler.EnvRules {
 	return handler.EnvRules{Keep: c.KeepsEnv, Drop: c.DropsEnv}
-}
-
-// moverConfig turns a configuration into that of what moves delayed jobs.
-func moverConfig(c config.Config, self proc.Identity) schedule.Config {
-	return schedule.Config{Unique: uniqueOf(c), Worker: wire.MasterID(self.Host, os.Getpid(), "delayed"), FailureLists: c.FailureLists()}
 }
 
 // uniqueQueues are those that the master brings back in step: none if they are strict.

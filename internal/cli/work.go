@@ -24,7 +24,7 @@ environment variable (RESQUED_WORKER_COUNT, or as Resque calls it, WORKER_COUNT)
 "resqued config show" tells what it all comes to.
 
 Exit codes: 0 stopped on request or, with --until-empty, out of jobs; 1 broken;
-2 wrong configuration; 78 a worker process cannot use the configuration.`,
+2 wrong configuration; 78 none of the worker processes can use the configuration.`,
 		Example:     "  WORKER_COUNT=4 THREAD_COUNT=8 JOBS_PER_FORK=100 QUEUES=critical,mail:8 " + a.name + " work",
 		Args:        exactly(0, "no arguments"),
 		Annotations: map[string]string{daemonVerb: "yes"},
@@ -43,7 +43,7 @@ func (a *app) work(c *cobra.Command) error {
 	if err := needDatabase(r.Config, a.handlers); err != nil {
 		return err
 	}
-	log := a.daemonLog(c, r, r.LogLevel)
+	log, level := a.daemonLog(c, r, r.LogLevel)
 	defer func() { _ = log.Sync() }()
 	for _, w := range append(r.Warnings, a.unhandled(r)...) {
 		log.Warn(w.Message, zap.String("key", w.Key))
@@ -60,7 +60,7 @@ func (a *app) work(c *cobra.Command) error {
 		}()
 	}
 	return a.serve(c.Context(), served{
-		config: r.Config, log: log,
+		config: r.Config, log: log, level: level,
 		reload: func(context.Context) (config.Config, error) { return a.reload(c, r.Config, log) },
 	})
 }
@@ -82,14 +82,13 @@ func (a *app) reload(c *cobra.Command, old config.Config, log *zap.Logger) (conf
 	for _, w := range append(r.Warnings, a.unhandled(r)...) {
 		log.Warn(w.Message, zap.String("key", w.Key))
 	}
-	r.Waker = r.Waker && !a.noWaker
 	return r.Config, nil
 }
 
 // daemonLog is the logger of a daemon, at a level or what the flags make of it.
-func (a *app) daemonLog(c *cobra.Command, r *config.Resolved, level string) *zap.Logger {
+func (a *app) daemonLog(c *cobra.Command, r *config.Resolved, level string) (*zap.Logger, zap.AtomicLevel) {
 	a.logSettings(c, r, level)
-	return newLogger(os.Stderr, r.LogFormat, r.LogLevel)
+	return newLeveledLogger(os.Stderr, r.LogFormat, r.LogLevel)
 }
 
 // logSettings puts into the configuration, which the worker processes get too,

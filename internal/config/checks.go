@@ -2,6 +2,7 @@ package config
 
 import (
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
@@ -191,8 +192,8 @@ func hashTagged(namespace string) bool {
 	return open && closed && tag != ""
 }
 
-// checkCA looks whether the certificates to trust can be used at all.
-func (l *loader) checkCA() {
+// readCA reads the certificates to trust.
+func (l *loader) readCA() {
 	path := l.result.RedisCAFile
 	if path == "" || !l.ok("redis_url", "redis_ca_file") {
 		return
@@ -207,6 +208,23 @@ func (l *loader) checkCA() {
 		l.refuse("redis_ca_file", path, withoutPath(err).Error())
 	case !x509.NewCertPool().AppendCertsFromPEM(text):
 		l.refuse("redis_ca_file", path, "no PEM certificate in it")
+	default:
+		l.result.RedisCA = certificates(text)
+	}
+}
+
+// certificates are those of a file, and nothing else that may be in it, such as keys.
+func certificates(text []byte) string {
+	var b strings.Builder
+	for {
+		block, rest := pem.Decode(text)
+		if block == nil {
+			return b.String()
+		}
+		if block.Type == "CERTIFICATE" {
+			_ = pem.Encode(&b, block) // to memory
+		}
+		text = rest
 	}
 }
 

@@ -25,6 +25,8 @@ type Config struct {
 	RedisPasswordFile string `json:"redis_password_file,omitempty"`
 	// RedisCAFile holds the certificates to trust for TLS; empty = the system's.
 	RedisCAFile string `json:"redis_ca_file,omitempty"`
+	// RedisCA are these certificates, so that worker processes need not read the file again.
+	RedisCA string `json:"redis_ca,omitempty"`
 	// AllowEviction accepts a server whose maxmemory-policy may drop jobs.
 	AllowEviction bool   `json:"allow_eviction,omitempty"`
 	Namespace     string `json:"namespace"`
@@ -164,8 +166,9 @@ func (c Config) DropsEnv(name string) bool { return selector.MatchAny(c.EnvDrop,
 func (c Config) Unique(queue string) bool { return selector.MatchAny(c.UniqueQueues, queue) }
 
 // Redacted returns a copy that may be logged and shown: without the passwords in
-// URLs and without the values of the handlers' variables.
+// URLs, without the values of the handlers' variables, and without what stands in files.
 func (c Config) Redacted() Config {
+	c.RedisCA = ""
 	c.RedisURL = redactURL(c.RedisURL)
 	c.DatabaseURL = redactDatabase(c.DatabaseURL)
 	c.Handlers = maps.Clone(c.Handlers)

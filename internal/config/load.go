@@ -54,7 +54,7 @@ func Load(o Options) (*Resolved, error) {
 		l.compare()
 		l.warnOfDeaths()
 		l.warnOfLocks()
-		l.checkCA()
+		l.readCA()
 		l.readPassword()
 		l.readDatabase()
 		l.takeHandlers()

@@ -80,6 +80,9 @@ func withPassword(text, pw string) string {
 	return scheme + "://" + user + url.UserPassword("", pw).String() + "@" + rest
 }
 
+// RedactURL returns the URL of a Redis without passwords.
+func RedactURL(text string) string { return redactURL(text) }
+
 // redactURL returns the URL without passwords.
 func redactURL(text string) string {
 	scheme, credentials, rest := splitURL(text)

@@ -132,6 +132,16 @@ func TestCAFile(t *testing.T) {
 	}
 }
 
+func TestCertificates(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ca.pem")
+	text := "comment\n-----BEGIN PRIVATE KEY-----\nUzNDUkVU\n-----END PRIVATE KEY-----\n" + certificate
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	c := from{env: "REDIS_URL=rediss://h RESQUED_REDIS_CA_FILE=" + path}.mustLoad(t).Config
+	require.Equal(t, certificate, c.RedisCA, "only the certificates go to worker processes")
+	require.Empty(t, c.Redacted().RedisCA)
+}
+
 func TestPasswordFile(t *testing.T) {
 	t.Parallel()
 	const secret = "p@ss/w:rd %"

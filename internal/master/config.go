@@ -53,6 +53,11 @@ type Config struct {
 	Env []string
 	// Fields are shown with this master in Redis.
 	Fields map[string]string
+	// Shared are the settings that all daemons of a fleet have to agree on.
+	Shared Shared
+	// InForce, if not nil, is called when a configuration that was read anew takes effect;
+	// until then nothing may have changed that depends on it. The master's loop waits for it.
+	InForce func()
 }
 
 func (c Config) checked() (Config, error) {

@@ -23,8 +23,9 @@ type Deps struct {
 	Stats Stats
 	// Signals are the unix signals to this process (signals.Listen).
 	Signals <-chan os.Signal
-	// Reload reads the configuration again; nil = HUP is refused. It is called
-	// beside the loop, never twice at a time.
+	// Reload reads the configuration again, and changes nothing by that: it may be refused
+	// yet (see Config.InForce). nil = HUP is refused. It is called beside the loop, never
+	// twice at a time.
 	Reload func(ctx context.Context) (Config, error)
 	// BeforeFork, if not nil, is called on the main goroutine before each spawn.
 	BeforeFork func()
@@ -76,7 +77,8 @@ type Store interface {
 	DropMaster(ctx context.Context, id string) error
 	// CheckEviction returns an error if Redis may throw jobs away.
 	CheckEviction(ctx context.Context) error
-	Orphans(ctx context.Context) (procs []string, now time.Time, err error)
+	LookAround(ctx context.Context, digest string) (store.Around, error)
+	SettingsOf(ctx context.Context, master string) (host, settings string, err error)
 	Procs(ctx context.Context, prefix string) ([]string, error)
 	// ProcFields returns fields of a process's entry; those that are not there are left
 	// out.

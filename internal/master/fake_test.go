@@ -178,6 +178,7 @@ type fakeChild struct {
 
 	mu       sync.Mutex
 	heard    []proc.Message // from the master, not yet looked at
+	graced   time.Duration
 	looks    []proc.Message // what hear leaves out
 	said     chan proc.Message
 	exit     proc.Exit
@@ -315,6 +316,13 @@ func (c *fakeChild) say(m proc.Message) {
 	synctest.Wait()
 }
 
+// grace returns that of the last message which told one.
+func (c *fakeChild) grace() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.graced
+}
+
 // hear returns what the master has said since, in short: "state paused".
 func (c *fakeChild) hear() []string {
 	synctest.Wait()
@@ -323,6 +331,7 @@ func (c *fakeChild) hear() []string {
 	list := []string{}
 	for _, m := range c.heard {
 		text := m.Type
+		c.graced = max(c.graced, m.Grace)
 		switch m.Type {
 		case proc.Look, proc.Lookout:
 			c.looks = append(c.looks, m)
@@ -592,10 +601,14 @@ func (r *fakeRedis) Unpark(context.Context) (int, error) { return 0, nil }
 
 func (r *fakeRedis) RestoreFailed(context.Context) ([]string, error) { return nil, nil }
 
-func (r *fakeRedis) Orphans(context.Context) ([]string, time.Time, error) {
+func (r *fakeRedis) LookAround(context.Context, string) (store.Around, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.orphans), time.Now().Add(r.ahead), r.down
+	return store.Around{Orphans: slices.Clone(r.orphans), Now: time.Now().Add(r.ahead)}, r.down
+}
+
+func (r *fakeRedis) SettingsOf(context.Context, string) (host, settings string, err error) {
+	return "", "", nil
 }
 
 func (r *fakeRedis) Procs(_ context.Context, prefix string) ([]string, error) {

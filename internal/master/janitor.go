@@ -41,6 +41,8 @@ type grave struct {
 type round struct {
 	info  store.MasterInfo
 	rules rules
+	// shared is what this master has in common with others.
+	shared Shared
 	// mine are the living worker processes of this master, unburied its dead.
 	mine, unburied map[string]bool
 }
@@ -83,6 +85,8 @@ type janitor struct {
 	unreadable map[string]bool
 	// failed counts how often a process of another's could not be recovered.
 	failed map[string]int
+	// differing are the digests of other masters' settings that were compared.
+	differing map[string]bool
 	// left names the dead masters whose jobs were left to their lease.
 	left map[string]bool
 }
@@ -95,7 +99,7 @@ func newJanitor(d Deps) *janitor {
 	return &janitor{
 		store: d.Store, sys: d.System, log: d.Log.Named("janitor"), self: d.Self, stats: d.Stats,
 		graves: make(chan grave), rounds: make(chan round), reports: make(chan report),
-		unreadable: map[string]bool{}, failed: map[string]int{}, left: map[string]bool{},
+		unreadable: map[string]bool{}, failed: map[string]int{}, left: map[string]bool{}, differing: map[string]bool{},
 	}
 }
 
@@ -164,6 +168,9 @@ func (j *janitor) raise(ctx context.Context, name string, d death, law rules, fo
 		if law.policy, err = j.store.PolicyOf(ctx, name, law.policy); err != nil {
 			return r, err
 		}
+		if law.policy.MaxDeaths > 0 {
+			law.maxDeaths = law.policy.MaxDeaths
+		}
 	}
 	d.proc = name
 	verdicts := d.verdicts(held, law, time.Now())
@@ -217,12 +224,13 @@ func (j *janitor) look(ctx context.Context, r round) {
 	}
 	j.unpark(call)
 	asked := proc.BootTime()
-	orphans, now, err := j.store.Orphans(call)
+	around, err := j.store.LookAround(call, r.shared.Digest)
 	if err != nil {
 		j.complain(ctx, "orphaned jobs cannot be looked for", err)
 		return
 	}
-	j.clock.see(j.log, now, asked, proc.BootTime())
+	j.clock.see(j.log, around.Now, asked, proc.BootTime())
+	j.compare(call, r.shared, around.Others)
 	local, err := j.store.Procs(call, j.self.Place()+":")
 	if err != nil {
 		j.complain(ctx, "orphaned jobs cannot be looked for", err)
@@ -236,7 +244,7 @@ func (j *janitor) look(ctx context.Context, r round) {
 		return !slices.ContainsFunc(local, func(name string) bool { return strings.HasPrefix(name, master+":") })
 	})
 	var others, gone, late []string
-	for _, name := range orphans {
+	for _, name := range around.Orphans {
 		switch {
 		case r.mine[name]:
 			j.tell(ctx, report{proc: name, lapsed: true})

@@ -53,7 +53,7 @@ const (
 )
 
 // ErrWorkerConfig: a worker process could not use its configuration (it left with
-// exit code 78), so that starting another one is useless.
+// exit code 78) before any was ready, so that starting another one is useless.
 var ErrWorkerConfig = errors.New("a worker process cannot use the configuration")
 
 // configExit is the exit code by which a worker process says so.
@@ -257,7 +257,7 @@ func (m *Master) silentUntil(w *worker) time.Time {
 	if w.lockEnd.IsZero() {
 		return until
 	}
-	locks := w.heard.Add(m.patience())
+	locks := w.heard.Add(w.patience())
 	if w.lockEnd.After(locks) {
 		locks = w.lockEnd
 	}
@@ -270,8 +270,8 @@ func (m *Master) silentUntil(w *worker) time.Time {
 // patience is how long a worker process may be silent although its locks are about
 // to expire. One that was stopped right after a report has sent its last beat 2/7 of
 // a lock's duration before, or less; so with 23/35 it is gone before the 33rd.
-func (m *Master) patience() time.Duration {
-	lock := m.cfg.LockDuration
+func (w *worker) patience() time.Duration {
+	lock := w.cfg.LockDuration
 	return min(silence, max(lock*6/35, min(lock*23/35, silence/2)))
 }
 

@@ -105,6 +105,19 @@ func TestPolicyFollowsTheJob(t *testing.T) {
 	t.Parallel()
 	const far, orphaned, unknown = "far:away:7-8:0.1", "h:b:9-9:0.0", "h:b:5-5:0.0"
 
+	bubble(t, "also how often it may die", func(t *testing.T) {
+		f := setup(t, func(_ *fixture, c *Config) { c.MaxDeaths = 9 })
+		f.up(2)
+		f.redis.hold(far, jobOf("A", "a"))
+		f.redis.hold(orphaned, jobOf("A", "b"))
+		f.redis.set(func() {
+			f.redis.orphans = []string{far, orphaned}
+			f.redis.policies = map[string]store.Policy{far: {MaxDeaths: 1}, orphaned: {}}
+		})
+		f.wait(roundEvery * 2)
+		require.Equal(t, []string{"a fail", "b requeue"}, f.redis.seen())
+	})
+
 	bubble(t, "whoever recovers it", func(t *testing.T) {
 		f := setup(t, func(f *fixture, c *Config) {
 			c.Policy = store.Policy{AtMostOnce: []string{"Mine"}}

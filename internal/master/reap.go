@@ -32,9 +32,11 @@ func (m *Master) reap(e exited) {
 	m.vacate(w, orderly, e.exit)
 	m.bury(w, orderly, e.exit)
 	switch {
-	case m.roll != nil && w.gen == m.roll.gen && !m.roll.proven:
+	case m.onTrial(w):
 		m.abortRoll("its first worker process ended: " + w.ending(e.exit))
-	case e.exit.Code == configExit && !m.leaving():
+	case e.exit.Code == configExit && m.state == signals.Starting:
+		// Afterwards the configuration has worked. What ends so then is a job, or something
+		// that may pass: the next process is started, later and later.
 		m.err = fmt.Errorf("%w: %s left with exit code %d; see its last lines in the log", ErrWorkerConfig, w.proc, configExit)
 		m.enter(signals.Draining, "a worker process cannot use the configuration")
 	}
@@ -81,7 +83,7 @@ func (m *Master) vacate(w *worker, orderly bool, exit proc.Exit) {
 		m.log.Info("worker process left", fields...)
 	case w.tainted, m.state == signals.Killing:
 		m.log.Warn("worker process ended with the jobs that did not stop", fields...)
-	case held && !m.leaving():
+	case held && !m.leaving() && !m.onTrial(w):
 		m.log.Error("worker process died", append(fields, zap.Duration("next_in", s.fail(m.now)))...)
 	default:
 		m.log.Error("worker process died", fields...)

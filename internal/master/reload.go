@@ -60,23 +60,32 @@ func (m *Master) reloaded(r reread) {
 		m.log.Info("rolling the worker processes to the new configuration", zap.Int("workers", r.cfg.Slots))
 		m.gens++
 		m.roll = &roll{cfg: r.cfg, gen: m.gens}
-		// Slots that wait because the old configuration does not work need not.
-		for _, s := range m.slots {
-			s.forgive()
-			s.closed = false
-		}
 	}
+}
+
+// onTrial reports whether w is the first worker process of a new configuration and has not
+// been ready: if it fails, that says nothing about the old one.
+func (m *Master) onTrial(w *worker) bool {
+	return m.roll != nil && !m.roll.proven && w.gen == m.roll.gen
 }
 
 // proven: w is ready. If it is the first one of a new configuration, that takes
 // effect.
 func (m *Master) proven(w *worker) {
-	if m.roll == nil || m.roll.proven || w.gen != m.roll.gen {
+	if !m.onTrial(w) {
 		return
 	}
 	m.roll.proven = true
 	m.cfg, m.gen = m.roll.cfg, m.roll.gen
+	// Slots that wait because the old configuration does not work need not.
+	for _, s := range m.slots {
+		s.forgive()
+		s.closed = false
+	}
 	m.resize()
+	if m.cfg.InForce != nil {
+		m.cfg.InForce()
+	}
 	m.d.Notifier.Ready()
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +12,28 @@ import (
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
 )
+
+// standing is all that a refused reload might change in a master.
+func (f *fixture) standing() any {
+	synctest.Wait()
+	type place struct {
+		number, failures int
+		due              time.Time
+		closed           bool
+		current          string
+	}
+	var places []place
+	for _, s := range f.m.slots {
+		p := place{number: s.number, failures: s.failures, due: s.due, closed: s.closed}
+		if s.current != nil && s.current.gen == f.m.gen {
+			p.current = s.current.proc
+		}
+		places = append(places, p)
+	}
+	cfg := f.m.cfg
+	cfg.InForce = nil // functions cannot be compared
+	return []any{cfg, f.m.gen, f.m.state, f.m.startAs, places, f.m.apart.waiting, f.m.lookout != nil}
+}
 
 // reloading runs a master of n slots that finds another configuration.
 func reloading(t *testing.T, n int, change func(*Config)) (*fixture, []*fakeChild) {
@@ -87,6 +110,95 @@ func TestReload(t *testing.T) {
 			require.Equal(t, []byte("one"), f.newest().spec.Config)
 		})
 	}
+
+	for name, refuse := range map[string]func(*fixture){
+		"cannot be read": func(f *fixture) { f.reload = func() (Config, error) { return Config{}, errors.New("line 3") } },
+		"cannot work":    func(f *fixture) { f.reload = func() (Config, error) { return Config{Threads: 1}, nil } },
+		"cannot start": func(f *fixture) {
+			f.sys.mu.Lock()
+			f.sys.fail = errors.New("no memory")
+			f.sys.mu.Unlock()
+		},
+		"dies":            func(*fixture) {},
+		"is never ready":  func(*fixture) {},
+		"cannot be used":  func(*fixture) {},
+		"leaves politely": func(*fixture) {},
+	} {
+		bubble(t, "whatever refuses it, nothing has changed: it "+name, func(t *testing.T) {
+			inForce := 0
+			f, up := reloading(t, 3, func(c *Config) {
+				*c = Config{
+					Slots: 1, Threads: 2, MaxRetiring: 1, TermTimeout: time.Second, DrainTimeout: time.Second, BootTimeout: 5 * time.Second,
+					LockDuration: time.Minute, MaxDeaths: 9, OnMasterDeath: "kill", Worker: []byte("two"), Env: []string{"A=1"},
+					Fields: map[string]string{"queues": "other"}, InForce: func() { inForce++ },
+				}
+			})
+			// One slot waits after a death, one has closed.
+			for range 6 {
+				up[0].crash()
+				f.wait(longestDelay)
+				up[0] = f.newest()
+			}
+			up[0].crash()
+			up[1].leave(0, proc.Empty)
+			before, spawned := f.standing(), f.spawned()
+			refuse(f)
+			f.signal(syscall.SIGHUP)
+			if f.spawned() > spawned {
+				trial := f.newest()
+				require.Equal(t, []byte("two"), trial.spec.Config)
+				if name != "is never ready" {
+					require.Equal(t, before, f.standing(), "while it is tried")
+				}
+				switch name {
+				case "dies":
+					trial.crash()
+				case "cannot be used":
+					trial.hello()
+					trial.die(proc.Exit{Code: 78})
+				case "leaves politely":
+					trial.hello()
+					trial.leave(0, "")
+				case "is never ready":
+					f.wait(31 * time.Second)
+					require.Equal(t, []byte("one"), f.newest().spec.Config, "the slot has waited long enough meanwhile")
+					before = f.standing()
+				}
+			}
+			require.Equal(t, before, f.standing())
+			require.Nil(t, f.m.roll)
+			require.Equal(t, 2, f.systemd.count("ready"))
+			require.Zero(t, inForce)
+		})
+	}
+
+	bubble(t, "what else depends on the configuration changes when it has proven itself", func(t *testing.T) {
+		inForce := 0
+		f, _ := reloading(t, 2, func(c *Config) { c.InForce = func() { inForce++ } })
+		f.signal(syscall.SIGHUP)
+		require.Zero(t, inForce)
+		f.up(1)
+		require.Equal(t, 1, inForce)
+		f.up(1)
+		f.wait(time.Minute)
+		require.Equal(t, 1, inForce)
+	})
+
+	bubble(t, "each worker process is judged by the configuration that it has", func(t *testing.T) {
+		f, up := reloading(t, 1, func(c *Config) {
+			c.TermTimeout, c.LockDuration, c.Threads = 20*time.Second, 5*time.Second, 9
+		})
+		old := f.m.slots[0].current
+		f.signal(syscall.SIGHUP)
+		c := f.newest()
+		c.hello()
+		require.Equal(t, 20*time.Second, c.grace())
+		patience := old.patience()
+		c.ready()
+		require.Equal(t, patience, old.patience(), "its locks last as long as before")
+		require.Greater(t, patience, f.m.slots[0].current.patience())
+		up[0].leave(1, "")
+	})
 
 	bubble(t, "a configuration that works helps slots that crash with the old one", func(t *testing.T) {
 		f := setup(t)

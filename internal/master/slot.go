@@ -66,8 +66,9 @@ func (m *Master) fill() {
 			return
 		}
 	}
-	if m.roll != nil && !m.roll.tried && m.mayStart(m.slots[0]) {
-		// The first of a new configuration is not held up by the cap.
+	if m.roll != nil && !m.roll.tried {
+		// The first of a new configuration is held up neither by the cap nor by what has
+		// failed with the old one.
 		m.spawn(m.slots[0], m.slots[0].current)
 		return
 	}
@@ -131,9 +132,11 @@ func (m *Master) spawn(s *slot, old *worker) {
 		m.roll.tried = true
 		cfg, gen = m.roll.cfg, m.roll.gen
 	}
+	before := *s
 	w, err := m.launch(s, cfg, gen, fmt.Sprintf(proc.TitleOf+"worker %d of %d", s.number+1, cfg.Slots))
 	if err != nil {
 		if gen != m.gen {
+			*s = before
 			m.abortRoll(err.Error())
 		}
 		return
@@ -179,7 +182,7 @@ func (m *Master) launch(s *slot, cfg Config, gen int, title string) (*worker, er
 		m.due(s.due)
 		return nil, err
 	}
-	w := &worker{proc: name, slot: s, gen: gen, child: child, spawnedAt: m.now, heard: m.now, tokens: map[string]bool{}}
+	w := &worker{proc: name, slot: s, gen: gen, cfg: cfg, child: child, spawnedAt: m.now, heard: m.now, tokens: map[string]bool{}}
 	m.workers[w] = true
 	m.log.Debug("worker process started", zap.String("proc", name), zap.Int("pid", child.PID()))
 	m.children.Go(func() { m.watch(w) })

@@ -93,6 +93,24 @@ func TestStart(t *testing.T) {
 		require.ErrorIs(t, f.over(), ErrWorkerConfig)
 		require.Equal(t, 1, f.spawned())
 	})
+
+	bubble(t, "one that says so when the configuration has worked is replaced", func(t *testing.T) {
+		for _, paused := range []bool{false, true} {
+			f := setup(t)
+			up := f.up(2)
+			if paused {
+				f.signal(syscall.SIGUSR2)
+			}
+			up[0].die(proc.Exit{Code: 78})
+			f.wait(longestDelay)
+			require.True(t, f.running())
+			require.Equal(t, 3, f.spawned())
+			f.newest().die(proc.Exit{Code: 78}) // not ready, either
+			f.wait(longestDelay)
+			require.True(t, f.running())
+			require.Equal(t, 4, f.spawned())
+		}
+	})
 }
 
 func TestBackOff(t *testing.T) {

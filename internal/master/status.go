@@ -127,10 +127,13 @@ func (m *Master) askRound() {
 		"ready": strconv.Itoa(n.ready), "busy": strconv.Itoa(n.busy), "done": strconv.Itoa(n.done),
 	}
 	maps.Copy(fields, m.cfg.Fields)
+	if s := m.cfg.Shared; s.Digest != "" {
+		fields["shared"], fields["settings"] = s.Digest, s.Text
+	}
 	r := &round{
 		info:  store.MasterInfo{ID: m.d.Self.String(), Fields: fields, TTL: masterTTL},
-		rules: m.rules(),
-		mine:  map[string]bool{}, unburied: map[string]bool{},
+		rules: m.rules(), shared: m.cfg.Shared,
+		mine: map[string]bool{}, unburied: map[string]bool{},
 	}
 	for name := range m.unburied {
 		r.unburied[name] = true

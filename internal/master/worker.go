@@ -22,6 +22,7 @@ type worker struct {
 	proc  string
 	slot  *slot
 	gen   int // the configuration that it was started with
+	cfg   Config
 	child Child
 
 	spawnedAt time.Time
@@ -165,7 +166,7 @@ func (m *Master) welcome(w *worker, hello proc.Message) {
 	w.greeted, w.state = true, m.stateFor(w)
 	m.send(w, proc.Message{
 		Type: proc.Welcome, Protocol: proc.Protocol, Proc: w.proc,
-		Slot: w.slot.number, Slots: m.cfg.Slots, State: string(w.state), Alone: w.alone, Grace: m.cfg.TermTimeout,
+		Slot: w.slot.number, Slots: w.cfg.Slots, State: string(w.state), Alone: w.alone, Grace: w.cfg.TermTimeout,
 		Lead: m.lead,
 	})
 }
@@ -221,7 +222,7 @@ func (m *Master) settle(w *worker, beat proc.Message) {
 	w.beat = beat
 	m.reweigh(w, beat.RSS)
 	w.lastsUntil(beat.LockEnd)
-	w.saturated = beat.Busy >= m.cfg.Threads
+	w.saturated = beat.Busy >= w.cfg.Threads
 	if beat.Kills >= w.kills && beat.Doomed == 0 && !w.tainted {
 		w.abortBy = time.Time{}
 		clear(w.tokens)

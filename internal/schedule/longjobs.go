@@ -3,6 +3,7 @@ package schedule
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -39,16 +40,28 @@ type LongStore interface {
 //
 // A payload is missed when two looks in a row have not found it: one may have been on its way.
 type Sweeper struct {
-	Store LongStore
-	Log   *zap.Logger
-	// Running and Queued are how long a run has given no sign of life that runs, or that
-	// waits, before it is looked for.
-	Running, Queued time.Duration
+	store  LongStore
+	log    *zap.Logger
+	limits atomic.Pointer[Limits]
 
 	complaint string
 	// missed are runs whose payload the last look has not found, and the slice that is next.
 	missed map[string]string
 }
+
+// Limits are how long a run has given no sign of life that runs, or that waits, before it is
+// looked for.
+type Limits struct{ Running, Queued time.Duration }
+
+// NewSweeper returns a sweeper.
+func NewSweeper(s LongStore, log *zap.Logger, l Limits) *Sweeper {
+	sweeper := &Sweeper{store: s, log: log}
+	sweeper.Use(l)
+	return sweeper
+}
+
+// Use changes the limits. It may be called at any time.
+func (s *Sweeper) Use(l Limits) { s.limits.Store(&l) }
 
 // Run works until ctx ends.
 func (s *Sweeper) Run(ctx context.Context) {
@@ -62,7 +75,7 @@ func (s *Sweeper) Run(ctx context.Context) {
 		}
 		if err := s.Sweep(ctx); err != nil && ctx.Err() == nil && err.Error() != s.complaint {
 			s.complaint = err.Error()
-			s.Log.Error("cannot look after long jobs; trying again", zap.Error(err))
+			s.log.Error("cannot look after long jobs; trying again", zap.Error(err))
 		} else if err == nil {
 			s.complaint = ""
 		}
@@ -74,29 +87,30 @@ func (s *Sweeper) Run(ctx context.Context) {
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
 	defer cancel()
-	if _, err := s.Store.LongForget(ctx, sweepBatch); err != nil {
+	if _, err := s.store.LongForget(ctx, sweepBatch); err != nil {
 		return err
 	}
-	if err := s.Store.LongTurns(ctx, sweepEvery, sweepBatch); err != nil {
+	if err := s.store.LongTurns(ctx, sweepEvery, sweepBatch); err != nil {
 		return err
 	}
-	silent, err := s.Store.LongSilent(ctx, min(s.Running, s.Queued), sweepBatch)
+	limits := *s.limits.Load()
+	silent, err := s.store.LongSilent(ctx, min(limits.Running, limits.Queued), sweepBatch)
 	if err != nil {
 		return err
 	}
 	var sought []store.LongRecord
 	for _, r := range silent {
-		looks, err := s.looks(ctx, r)
+		looks, err := s.looks(ctx, r, limits)
 		if err == nil && looks {
 			sought = append(sought, r)
 		} else if err == nil {
-			err = s.Store.LongLooked(ctx, r.UUID)
+			err = s.store.LongLooked(ctx, r.UUID)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	waits, err := s.Store.LongWaiting(ctx, sought)
+	waits, err := s.store.LongWaiting(ctx, sought)
 	if err != nil {
 		return err
 	}
@@ -106,7 +120,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 		slice, ok := before[r.UUID]
 		switch {
 		case waits[r.UUID]:
-			err = s.Store.LongLooked(ctx, r.UUID)
+			err = s.store.LongLooked(ctx, r.UUID)
 		case ok && slice == r.Fields["slice"]:
 			err = s.goesOn(ctx, r)
 		default:
@@ -121,11 +135,11 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 
 // looks reports whether the payload of a run is to be looked for: nobody has it in hand, and
 // it has been silent for long enough.
-func (s *Sweeper) looks(ctx context.Context, r store.LongRecord) (bool, error) {
-	limit := s.Queued
+func (s *Sweeper) looks(ctx context.Context, r store.LongRecord, limits Limits) (bool, error) {
+	limit := limits.Queued
 	if r.Fields["status"] == "running" {
-		limit = s.Running
-		if recorded, err := s.Store.LongRecorded(ctx, r); recorded || err != nil {
+		limit = limits.Running
+		if recorded, err := s.store.LongRecorded(ctx, r); recorded || err != nil {
 			return false, err
 		}
 	}
@@ -134,10 +148,10 @@ func (s *Sweeper) looks(ctx context.Context, r store.LongRecord) (bool, error) {
 
 // goesOn has a run go on that is lost.
 func (s *Sweeper) goesOn(ctx context.Context, r store.LongRecord) error {
-	err := s.Store.LongAgain(ctx, r, true)
+	err := s.store.LongAgain(ctx, r, true)
 	switch {
 	case err == nil:
-		s.Log.Warn("a long job was lost: its payload is in no queue, and no worker process has it; it goes on from what it has saved. "+
+		s.log.Warn("a long job was lost: its payload is in no queue, and no worker process has it; it goes on from what it has saved. "+
 			"Another program may work its queue, or somebody has emptied it", zap.String("uuid", r.UUID),
 			zap.String("class", wire.Printable(r.Fields["class"], 200)), zap.String("queue", wire.Printable(r.Fields["queue"], 200)))
 		return nil

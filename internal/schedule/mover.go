@@ -50,13 +50,14 @@ type Config struct {
 	Worker string
 	// FailureLists has failures recorded as Resque's multi-queue failure backend does.
 	FailureLists bool
+	// Stats count what becomes of delayed jobs.
+	Stats Stats
 }
 
 // Mover moves delayed jobs to their queues when they are due. Any number of them may
 // work on one Redis.
 type Mover struct {
 	store Store
-	stats Stats
 	log   *zap.Logger
 	cfg   atomic.Pointer[Config]
 
@@ -66,8 +67,8 @@ type Mover struct {
 }
 
 // NewMover returns a mover that has done nothing yet.
-func NewMover(cfg Config, s Store, stats Stats, log *zap.Logger) *Mover {
-	m := &Mover{store: s, stats: stats, log: log.Named("delayed"), told: map[string]time.Time{}}
+func NewMover(cfg Config, s Store, log *zap.Logger) *Mover {
+	m := &Mover{store: s, log: log.Named("delayed"), told: map[string]time.Time{}}
 	m.Use(cfg)
 	return m
 }
@@ -99,7 +100,7 @@ func (m *Mover) turn(ctx context.Context) time.Duration {
 	if err != nil {
 		return m.complain(ctx, "delayed jobs cannot be moved to their queues; trying again", err)
 	}
-	m.stats.Count(statsd.Duplicate, due.Dropped)
+	cfg.Stats.Count(statsd.Duplicate, due.Dropped)
 	m.tell(due.Wrong)
 	if len(due.Misfits) > 0 {
 		if err := m.file(call, due.Misfits, cfg); err != nil {

@@ -74,7 +74,8 @@ func play(t *testing.T, f *fake, cfg schedule.Config, d time.Duration) (logged [
 		f.began = time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), d)
 		defer cancel()
-		schedule.NewMover(cfg, f, &stats, zap.New(core)).Run(ctx)
+		cfg.Stats = &stats
+		schedule.NewMover(cfg, f, zap.New(core)).Run(ctx)
 		logged, dropped = logs.All(), stats.n.Load()
 	})
 	return logged, dropped
@@ -156,7 +157,7 @@ func TestMoversWhoseAnswersAreLost(t *testing.T) {
 		s, err := store.Open(store.Options{URL: "redis://" + proxy.Addr() + "/0", Namespace: space})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = s.Close() })
-		movers.Go(func() { schedule.NewMover(schedule.Config{}, s, &counts{}, zap.NewNop()).Run(moving) })
+		movers.Go(func() { schedule.NewMover(schedule.Config{Stats: &counts{}}, s, zap.NewNop()).Run(moving) })
 	}
 	left := func() int64 { return jobs - redisClient.LLen(ctx, key("queue:q")).Val() }
 	lost := 0

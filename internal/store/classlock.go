@@ -58,7 +58,7 @@ func (l HeldLock) owner() string { return "resqued:" + l.Proc + "#" + l.Token }
 // ttl is the expiry of the key.
 func (s *Store) ttl(l HeldLock) int64 {
 	if l.Timeout == 0 {
-		return seconds(s.opts.LockTTL)
+		return seconds(s.opts.Load().LockTTL)
 	}
 	return expireAfter(l.Timeout, l.Grace+lockMargin)
 }
@@ -191,7 +191,7 @@ func (s *Store) KeepLocks(ctx context.Context, locks []HeldLock) (lost []int, er
 	if len(locks) == 0 {
 		return nil, nil
 	}
-	args := []any{seconds(s.opts.LockTTL)}
+	args := []any{seconds(s.opts.Load().LockTTL)}
 	for _, l := range locks {
 		args = append(args, s.key(l.Key), l.owner())
 	}

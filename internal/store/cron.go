@@ -80,7 +80,7 @@ func (s *Store) chargeLock(c Charge) string {
 	if c.Prefix != "" {
 		name = c.Prefix + ":" + name
 	}
-	return s.key(s.opts.Namespace + ":" + name)
+	return s.key(s.opts.Load().Namespace + ":" + name)
 }
 
 // SchedulesRequest asks how schedules stand.

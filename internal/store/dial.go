@@ -28,7 +28,7 @@ func dialer(conf *tls.Config, share *share) dialFunc {
 			return nil, err
 		}
 		if conf != nil {
-			if conn, err = handshake(ctx, conn, conf, network, addr); err != nil {
+			if conn, err = handshake(ctx, conn, share.trust(conf), network, addr); err != nil {
 				return nil, err
 			}
 		}

@@ -73,7 +73,7 @@ func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 		var flags, worker any = "", ""
 		text := c.Failure.text()
 		gap, large := c.Failure.flags()
-		listed := c.Kind == Failed && s.opts.FailureLists
+		listed := c.Kind == Failed && s.opts.Load().FailureLists
 		if c.Job.Capped || c.Held || c.Killed || c.Survived || c.Count != nil || gap || large || c.Park || listed {
 			flags = letters(c.Job.Capped, 'c', c.Held, 'h', c.Killed, 'k', c.Survived, 's', c.Count != nil, 'n', gap, 'g', large, 'l', c.Park, 'x', listed, 'm')
 		}
@@ -112,13 +112,13 @@ func (s *Store) exchangeHead(req ExchangeRequest, o order) []byte {
 	straight := !req.Repeat && len(req.Names) == 0 && len(req.NamedClasses) == 0 && req.Suspects != OnlySuspects
 	head := make([]byte, 0, 48)
 	head = append(head, bit(straight), byte(req.Lane), 'c')
-	if s.opts.LockKey == "payload" {
+	if s.opts.Load().LockKey == "payload" {
 		head[2] = 'p'
 	}
 	for _, n := range [...]int{o.plain, o.locked, len(req.Completions) - o.plain, len(req.Wants), len(req.Queues)} {
 		head = appendCount(head, n)
 	}
-	ttl := strconv.FormatInt(seconds(s.opts.LockTTL), 10)
+	ttl := strconv.FormatInt(seconds(s.opts.Load().LockTTL), 10)
 	head = append(head, byte(len(ttl)), byte(min(req.Empty, maxEmpty))) //nolint:gosec // small
 	for _, n := range [...]int{len(req.Names), len(req.NamedClasses), scanBound} {
 		head = appendCount(head, n)
@@ -133,7 +133,7 @@ func (s *Store) exchangeHead(req ExchangeRequest, o order) []byte {
 // the server's clock it has beaten within 4/7 of a lease then, as a holder of a lock has by
 // its own.
 func (s *Store) leaseLeft() uint32 {
-	return uint32(min(s.opts.Lease*3/7, 24*time.Hour).Milliseconds()) //nolint:gosec // bounded
+	return uint32(min(s.opts.Load().Lease*3/7, 24*time.Hour).Milliseconds()) //nolint:gosec // bounded
 }
 
 // appendCount appends a count in three bytes, the highest first.

@@ -48,7 +48,11 @@ func LeaveSifting(ctx context.Context, s *Store, list string, records int) error
 }
 
 // NearEnd has a store sift lists of failures that are longer than that.
-func NearEnd(s *Store, n int64) { s.opts.nearEnd = n }
+func NearEnd(s *Store, n int64) {
+	opts := *s.opts.Load()
+	opts.nearEnd = n
+	s.opts.Store(&opts)
+}
 
 // Alter makes a store run its scripts with changes to one file of lua/, for as long as
 // the store lives: from, to, from, to. What is to be changed must occur exactly once.

@@ -243,8 +243,8 @@ func (s *Store) EditFailed(ctx context.Context, w FailedWork) error {
 // be made where the records stand.
 func (s *Store) sifts(w FailedWork, t *FailedTargets, n int64) bool {
 	near, few := int64(nearEnd), lastFew
-	if s.opts.nearEnd > 0 {
-		near, few = s.opts.nearEnd, 0
+	if s.opts.Load().nearEnd > 0 {
+		near, few = s.opts.Load().nearEnd, 0
 	}
 	depth := min(t.high+1, n-t.low, n/2)
 	switch {

@@ -2,6 +2,8 @@ package store
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"sync"
@@ -31,7 +33,19 @@ const (
 var errForeign = errors.New("the server's answer is refused")
 
 // share is how many bytes are under way in large answers to all connections of a Store.
-type share struct{ bytes atomic.Int64 }
+// Beside that it is what else they have in common: roots are the certificates that new
+// connections trust, nil the system's.
+type share struct {
+	bytes atomic.Int64
+	roots atomic.Pointer[x509.CertPool]
+}
+
+// trust is conf with the certificates that count now.
+func (s *share) trust(conf *tls.Config) *tls.Config {
+	conf = conf.Clone()
+	conf.RootCAs = s.roots.Load()
+	return conf
+}
 
 // gauge follows the answers on a connection, RESP2 or RESP3, byte by byte but for the
 // texts, over which it steps.

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -153,8 +154,8 @@ func TestCapJunk(t *testing.T) {
 func TestGraceJunk(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
-		for _, field := range []string{"grace", "beat"} {
-			for _, junk := range []string{"junk", "nan", "", "9223372036854775807", "-1"} {
+		for _, field := range []string{"grace", "beat", "paces"} {
+			for _, junk := range []string{"junk", "nan", "", "9223372036854775807", "-1", strings.Repeat("9999999999999999999:9:9999999999999999999 ", 9)} {
 				t.Run(field+" "+junk, func(t *testing.T) {
 					f := setup(t, server)
 					f.endLease("p1")
@@ -162,6 +163,9 @@ func TestGraceJunk(t *testing.T) {
 					procs, _, err := f.Orphans(t.Context())
 					require.NoError(t, err)
 					require.Equal(t, []string{"p1"}, procs)
+					f.register("p2")
+					require.NoError(t, f.redis.Del(t.Context(), f.key("resqued:relock")).Err())
+					f.beat("p2")
 				})
 			}
 		}

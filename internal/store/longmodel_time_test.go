@@ -58,7 +58,7 @@ const longRunning, longQueued = 5 * time.Minute, time.Hour
 func (m *longModel) sweep(t *rapid.T) {
 	silent := m.silent()
 	m.begins()
-	sweeper := sched.Sweeper{Store: m.store, Log: zap.NewNop(), Running: longRunning, Queued: longQueued}
+	sweeper := sched.NewSweeper(m.store, zap.NewNop(), sched.Limits{Running: longRunning, Queued: longQueued})
 	must(t, sweeper.Sweep(m.ctx))
 	after := m.look(t)
 	for _, r := range silent {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 )
 
 // Fields of resqued:proc:<proc> by which a worker process says what shall become of
@@ -13,6 +14,7 @@ const (
 	infoOnDeath    = "on_worker_death"
 	infoAtMostOnce = "at_most_once"
 	infoResumes    = "resumes"
+	infoMaxDeaths  = "max_deaths"
 )
 
 // The values of the first of them.
@@ -29,6 +31,9 @@ type Policy struct {
 	// AtMostOnce are the registered names of the classes whose jobs have failed in any
 	// case.
 	AtMostOnce []string
+	// MaxDeaths is how many processes a job may take with it; 0 = as many as whoever
+	// recovers it allows.
+	MaxDeaths int
 	// Resumes are the registered names of the classes whose jobs run again in any case.
 	Resumes []string
 }
@@ -42,6 +47,9 @@ func (p Policy) Info() map[string]string {
 	info := map[string]string{infoOnDeath: onDeath, infoAtMostOnce: classList(p.AtMostOnce)}
 	if len(p.Resumes) > 0 {
 		info[infoResumes] = classList(p.Resumes)
+	}
+	if p.MaxDeaths > 0 {
+		info[infoMaxDeaths] = strconv.Itoa(p.MaxDeaths)
 	}
 	return info
 }
@@ -60,9 +68,9 @@ func classList(classes []string) string {
 // PolicyOf returns the policy that a process has registered with. What is gone or
 // cannot be read is taken from fallback. An error means that Redis could not be asked.
 func (s *Store) PolicyOf(ctx context.Context, proc string, fallback Policy) (Policy, error) {
-	fields, err := s.read.HMGet(ctx, s.key(keyProcInfo)+proc, infoOnDeath, infoAtMostOnce, infoResumes).Result()
+	fields, err := s.read.HMGet(ctx, s.key(keyProcInfo)+proc, infoOnDeath, infoAtMostOnce, infoResumes, infoMaxDeaths).Result()
 	switch {
-	case err == nil && len(fields) == 3:
+	case err == nil && len(fields) == 4:
 	case err != nil && (Unreachable(err) || waitable(err) || ctx.Err() != nil):
 		return Policy{}, fmt.Errorf("read the policy of %s: %w", proc, err)
 	default:
@@ -83,6 +91,11 @@ func (s *Store) PolicyOf(ctx context.Context, proc string, fallback Policy) (Pol
 		var resumes []string
 		if json.Unmarshal([]byte(text), &resumes) == nil && resumes != nil {
 			p.Resumes = resumes
+		}
+	}
+	if text, ok := fields[3].(string); ok {
+		if n, err := strconv.Atoi(text); err == nil && n > 0 {
+			p.MaxDeaths = n
 		}
 	}
 	return p, nil

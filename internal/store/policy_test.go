@@ -32,6 +32,7 @@ func TestPolicy(t *testing.T) {
 			for _, p := range []store.Policy{
 				{AtMostOnce: []string{}},
 				{Fail: true, AtMostOnce: []string{}},
+				{AtMostOnce: []string{}, MaxDeaths: 1},
 				{AtMostOnce: []string{}, Resumes: []string{"Copy"}},
 				{AtMostOnce: []string{"Pay", "My::Job, the\n \"second\""}},
 			} {
@@ -61,7 +62,7 @@ func TestPolicy(t *testing.T) {
 			require.NoError(t, f.redis.HSet(t.Context(), key, "on_worker_death", "explode").Err())
 			require.Equal(t, store.Policy{Fail: true, AtMostOnce: []string{"Pay"}, Resumes: fallback.Resumes}, policy(t, f, "p2"))
 			for _, broken := range []string{"", "null", "Pay", `["Pay",1]`} {
-				require.NoError(t, f.redis.HSet(t.Context(), key, "on_worker_death", "requeue", "at_most_once", broken).Err())
+				require.NoError(t, f.redis.HSet(t.Context(), key, "on_worker_death", "requeue", "at_most_once", broken, "max_deaths", broken).Err())
 				require.Equal(t, store.Policy{AtMostOnce: fallback.AtMostOnce}, policy(t, f, "p2"), broken)
 			}
 			require.NoError(t, f.redis.Del(t.Context(), key).Err())

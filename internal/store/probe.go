@@ -114,10 +114,11 @@ func (s *Store) runAll(ctx context.Context) error {
 // rehearse queues what a Probe runs. What an earlier one has left that did not come to
 // its end goes first.
 func (s *Store) rehearse(ctx context.Context) *rehearsal {
-	opts := s.opts
+	opts := *s.opts.Load()
 	opts.Namespace += ":resqued:probe"
 	r := &rehearsal{pipe: s.write.TxPipeline()}
-	play := &Store{opts: opts, prefix: opts.Namespace + ":", read: s.read, rehearsed: r}
+	play := &Store{prefix: opts.Namespace + ":", read: s.read, rehearsed: r}
+	play.opts.Store(&opts)
 	r.pipe.Del(ctx, play.remains()...)
 	r.names = append(r.names, "clear")
 	play.life(ctx)
@@ -276,7 +277,7 @@ func (s *Store) remains() []string {
 		"worker:" + probeMissing + ":started", "stat:processed:" + probeMissing,
 		"lock:probe", MarkerKey("lock:probe"), "locket:job_locks:Probe[1]", "locket:job_locks:Probe[2]", "locket:job_locks:Probe[3]", "locket:job_locks:Probe[9]",
 		"locket:job_locks:Probe[4]", probeCount, keyMeta, "resqued:fence", "resqued:deaths", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", keyRelock, keyParking,
-		keyCron, keyShown, keyLastEnqueued, s.opts.Namespace + ":resque_scheduler_master_lock",
+		keyCron, keyShown, keyLastEnqueued, s.opts.Load().Namespace + ":resque_scheduler_master_lock",
 		keyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe",
 		keyLongRun + "1", keyLongState + "1", keyLongRun + "2", keyLongState + "2", keyLongCurrent, keyLongActive, keyLongEnded, keyLongLocks,
 		keyLongRun + "3", keyLongState + "3", keyLongRecurring, keyLongRecur + "Probe", keyLongSubjects + "Probe", keyLongStarts + "Probe",

@@ -12,7 +12,7 @@ import (
 
 // Register gives a worker process its lease and shows its threads as workers.
 func (s *Store) Register(ctx context.Context, r Registration) error {
-	args := []any{s.prefix, r.Proc, s.opts.Lease.Milliseconds(), s.opts.BeatEvery.Milliseconds(), r.Started, len(r.Workers), rand.Text()}
+	args := []any{s.prefix, r.Proc, s.opts.Load().Lease.Milliseconds(), s.opts.Load().BeatEvery.Milliseconds(), r.Started, len(r.Workers), rand.Text()}
 	for _, id := range r.Workers {
 		args = append(args, id)
 	}
@@ -61,8 +61,8 @@ type BeatRequest struct {
 // the registration: then the process may register again.
 func (s *Store) Beat(ctx context.Context, b BeatRequest) (BeatReply, error) {
 	args := []any{
-		s.prefix, b.Proc, s.opts.Lease.Milliseconds(), s.opts.BeatEvery.Milliseconds(),
-		seconds(s.opts.LockTTL), len(b.Jobs), len(b.Info), len(b.Stats), s.registeredIn(), len(b.Look),
+		s.prefix, b.Proc, s.opts.Load().Lease.Milliseconds(), s.opts.Load().BeatEvery.Milliseconds(),
+		seconds(s.opts.Load().LockTTL), len(b.Jobs), len(b.Info), len(b.Stats), s.registeredIn(), len(b.Look),
 	}
 	for _, j := range b.Jobs {
 		args = append(args, j.Token, j.LockKey, flag(j.Held))

@@ -14,17 +14,51 @@ import (
 // to be touched.
 var ErrAlive = errors.New("the process still has its lease")
 
-// Orphans returns processes whose lease is past, at most 100, and the server's time. After
-// a silence of every process (an outage of Redis, a jump of its clock) it returns none for
-// one whole lease.
-func (s *Store) Orphans(ctx context.Context) (procs []string, now time.Time, err error) {
+// Around is what a master sees of others.
+type Around struct {
+	// Now is the server's time.
+	Now time.Time
+	// Orphans are processes whose lease is past, at most 100. After a silence of every
+	// process (an outage of Redis, a jump of its clock) there are none for one whole lease.
+	Orphans []string
+	// Others are masters whose settings differ: ids, and the digests of what they share.
+	Others map[string]string
+}
+
+// LookAround looks for the processes that are dead, and for masters whose digest of the
+// settings that a fleet shares is another; "" = the caller has none.
+func (s *Store) LookAround(ctx context.Context, digest string) (Around, error) {
+	opts := s.opts.Load()
 	raw, err := s.eval(ctx, orphansScript, s.key(keyProcs),
-		[]any{s.prefix, s.opts.Lease.Milliseconds(), s.opts.BeatEvery.Milliseconds()})
+		[]any{s.prefix, opts.Lease.Milliseconds(), opts.BeatEvery.Milliseconds(), digest})
 	list, _ := raw.([]any)
-	if err != nil || len(list) == 0 {
-		return nil, time.Time{}, err
+	if err != nil || len(list) != 3 {
+		return Around{}, err
 	}
-	return texts(list[1:]), time.UnixMilli(number(list[0])), nil
+	a := Around{Now: time.UnixMilli(number(list[0])), Orphans: texts(list[2]), Others: map[string]string{}}
+	others := texts(list[1])
+	for i := 0; i+1 < len(others); i += 2 {
+		a.Others[others[i]] = others[i+1]
+	}
+	return a, nil
+}
+
+// Orphans are those of LookAround, with the server's time.
+func (s *Store) Orphans(ctx context.Context) (procs []string, now time.Time, err error) {
+	a, err := s.LookAround(ctx, "")
+	return a.Orphans, a.Now, err
+}
+
+// SettingsOf returns what a master has in common with its fleet, as it has written it, and
+// its host; "" if it is gone.
+func (s *Store) SettingsOf(ctx context.Context, master string) (host, settings string, err error) {
+	values, err := s.read.HMGet(ctx, s.key(keyMaster)+master, "host", "settings").Result()
+	if err != nil || len(values) != 2 {
+		return "", "", err
+	}
+	host, _ = values[0].(string)
+	settings, _ = values[1].(string)
+	return host, settings, nil
 }
 
 // Procs returns the registered processes whose id begins with prefix, whatever
@@ -66,7 +100,7 @@ func (s *Store) ProcFields(ctx context.Context, proc string, names []string) (ma
 // Records that cannot be read are named in bad and left alone.
 func (s *Store) Fence(ctx context.Context, proc string, force bool) (held []Reserved, bad []string, err error) {
 	raw, err := s.eval(ctx, fenceScript, s.key(keyInflight)+proc, []any{
-		s.prefix, proc, flag(force), s.opts.Lease.Milliseconds(), s.opts.BeatEvery.Milliseconds(),
+		s.prefix, proc, flag(force), s.opts.Load().Lease.Milliseconds(), s.opts.Load().BeatEvery.Milliseconds(),
 	})
 	if err != nil {
 		return nil, nil, err

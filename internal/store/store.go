@@ -43,7 +43,8 @@ var ErrWiped = errors.New("redis has lost its data")
 
 // Store talks to one Redis. It is safe for concurrent use.
 type Store struct {
-	opts   Options
+	// opts are replaced by Use.
+	opts   atomic.Pointer[Options]
 	prefix string
 	// write never repeats a command by itself; read does.
 	write, read redis.UniversalClient
@@ -62,21 +63,8 @@ func Open(opts Options) (*Store, error) {
 	if opts.Namespace == "" {
 		return nil, errors.New("namespace is empty; Resque's own is \"resque\"")
 	}
-	if opts.Lease == 0 {
-		opts.Lease = DefaultLease
-	}
-	if opts.LockTTL == 0 {
-		opts.LockTTL = opts.Lease
-	}
-	if opts.BeatEvery == 0 {
-		opts.BeatEvery = DefaultBeatEvery
-	}
-	if opts.LockKey == "" {
-		opts.LockKey = "class-args"
-	}
-	if opts.LockTTL < time.Second || opts.Lease < opts.BeatEvery {
-		return nil, fmt.Errorf("lock TTL %s, lease %s, beat %s: the TTL must be a second at least and the lease longer than a beat",
-			opts.LockTTL, opts.Lease, opts.BeatEvery)
+	if err := opts.complete(); err != nil {
+		return nil, err
 	}
 	opts.share = &share{}
 	write, err := newClient(opts, -1)
@@ -87,13 +75,53 @@ func Open(opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: opts, prefix: opts.Namespace + ":", write: write, read: read}
+	s := &Store{prefix: opts.Namespace + ":", write: write, read: read}
+	s.opts.Store(&opts)
 	s.demotions.watch(write)
 	s.demotions.watch(read)
 	if opts.BlockingReads {
 		hook(write, blockingReads{}) // the last hook gets the connection first
 	}
 	return s, nil
+}
+
+// Use takes other options for all calls from now on. The server, the namespace and what
+// concerns connections stay as they were opened, but for the certificates that new ones trust.
+func (s *Store) Use(opts Options) error {
+	if err := opts.complete(); err != nil {
+		return err
+	}
+	old := s.opts.Load()
+	roots, err := trusted(opts.CA, overTLS(old.URL))
+	if err != nil {
+		return err
+	}
+	opts.URL, opts.Namespace, opts.ClientName, opts.PoolSize = old.URL, old.Namespace, old.ClientName, old.PoolSize
+	opts.BlockingReads, opts.nearEnd, opts.small, opts.share = old.BlockingReads, old.nearEnd, old.small, old.share
+	opts.share.roots.Store(roots)
+	s.opts.Store(&opts)
+	return nil
+}
+
+// complete puts defaults in the place of what is not given, and refuses what cannot work.
+func (o *Options) complete() error {
+	if o.Lease == 0 {
+		o.Lease = DefaultLease
+	}
+	if o.LockTTL == 0 {
+		o.LockTTL = o.Lease
+	}
+	if o.BeatEvery == 0 {
+		o.BeatEvery = DefaultBeatEvery
+	}
+	if o.LockKey == "" {
+		o.LockKey = "class-args"
+	}
+	if o.LockTTL < time.Second || o.Lease < o.BeatEvery {
+		return fmt.Errorf("lock TTL %s, lease %s, beat %s: the TTL must be a second at least and the lease longer than a beat",
+			o.LockTTL, o.Lease, o.BeatEvery)
+	}
+	return nil
 }
 
 // Close ends all connections.
@@ -137,7 +165,7 @@ func (s *Store) WaitReady(ctx context.Context, tell func(err error, wait time.Du
 
 // Where is the server's address for messages, without credentials.
 func (s *Store) Where() string {
-	u, err := url.Parse(s.opts.URL)
+	u, err := url.Parse(s.opts.Load().URL)
 	if err != nil {
 		return "redis"
 	}
@@ -186,7 +214,7 @@ func (s *Store) checkRole(ctx context.Context) error {
 // pass.
 func (s *Store) CheckEviction(ctx context.Context) error {
 	text, err := s.read.Info(ctx, "memory").Result()
-	if err != nil || s.opts.AllowEviction {
+	if err != nil || s.opts.Load().AllowEviction {
 		return nil //nolint:nilerr // no answer is no reason to refuse
 	}
 	limit, policy := infoField(text, "maxmemory"), infoField(text, "maxmemory_policy")

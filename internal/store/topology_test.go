@@ -116,7 +116,19 @@ func TestPlacesToFindRedis(t *testing.T) {
 	t.Run("TLS with a certificate of one's own", func(t *testing.T) {
 		t.Parallel()
 		server := redistest.Start(t, redistest.Options{TLS: true})
-		worksAt(t, store.Options{URL: server.URL(), Namespace: "resque", CAFile: server.CAFile})
+		ca, err := store.ReadCA(server.CAFile)
+		require.NoError(t, err)
+		worksAt(t, store.Options{URL: server.URL(), Namespace: "resque", CA: ca})
+
+		// Certificates are replaced while a daemon runs.
+		later, err := store.Open(store.Options{URL: server.URL(), Namespace: "resque"})
+		require.NoError(t, err)
+		defer func() { _ = later.Close() }()
+		require.Error(t, later.Ping(t.Context()))
+		require.ErrorContains(t, later.Use(store.Options{CA: "none"}), "no PEM certificate")
+		require.Error(t, later.Use(store.Options{LockTTL: time.Millisecond}))
+		require.NoError(t, later.Use(store.Options{URL: "redis://elsewhere", Namespace: "other", CA: ca}))
+		require.NoError(t, later.WaitReady(t.Context(), nil))
 		s, err := store.Open(store.Options{URL: server.URL(), Namespace: "resque"})
 		require.NoError(t, err)
 		defer func() { _ = s.Close() }()

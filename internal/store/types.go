@@ -19,9 +19,9 @@ type Options struct {
 	// LockKey is what two jobs must have in common to exclude each other:
 	// "class-args" (the default) or "payload".
 	LockKey string
-	// CAFile is a file of PEM certificates to trust instead of the system's, for
-	// servers whose certificate is of one's own making.
-	CAFile string
+	// CA are PEM certificates to trust instead of the system's, for servers whose
+	// certificate is of one's own making; see ReadCA.
+	CA string
 	// AllowEviction accepts a server whose maxmemory-policy may drop jobs.
 	AllowEviction bool
 

@@ -3,6 +3,7 @@ package store
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -46,11 +47,11 @@ func newClient(o Options, retries int) (redis.UniversalClient, error) {
 	if pool == 0 {
 		pool = 4
 	}
-	secure := strings.HasPrefix(u.Scheme, "rediss")
-	roots, err := trusted(o.CAFile, secure)
+	roots, err := trusted(o.CA, overTLS(o.URL))
 	if err != nil {
 		return nil, err
 	}
+	o.share.roots.Store(roots)
 	switch u.Scheme {
 	case "redis", "rediss", "unix":
 		opts, err := redis.ParseURL(o.URL)
@@ -64,21 +65,18 @@ func newClient(o Options, retries int) (redis.UniversalClient, error) {
 		opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout = dialTimeout, ioTimeout, ioTimeout
 		opts.DialerRetries = 1
 		opts.ContextTimeoutEnabled = true
-		if opts.TLSConfig != nil {
-			opts.TLSConfig.RootCAs = roots
-		}
 		opts.Dialer = dialer(opts.TLSConfig, o.share)
 		opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		opts.ReadBufferSize, opts.WriteBufferSize = o.buffer(), o.buffer()
 		return redis.NewClient(opts), nil
 	case "redis-sentinel", "rediss-sentinel":
-		return newSentinel(u, o, roots, pool, retries)
+		return newSentinel(u, o, pool, retries)
 	case "redis-cluster", "rediss-cluster":
 		if !hashTagged(o.Namespace) {
 			return nil, fmt.Errorf("namespace %q: a Redis Cluster needs all keys in one slot; "+
 				"use a hash-tagged namespace such as %q for every producer and worker", o.Namespace, "{"+o.Namespace+"}")
 		}
-		return newCluster(u, o, roots, pool, retries)
+		return newCluster(u, o, pool, retries)
 	default:
 		return nil, fmt.Errorf("redis_url %q: scheme %q is not known; use redis://, rediss://, unix://, "+
 			"redis-sentinel:// or redis-cluster:// (rediss-… for TLS)", redact(u), u.Scheme)
@@ -86,7 +84,7 @@ func newClient(o Options, retries int) (redis.UniversalClient, error) {
 }
 
 // newSentinel reads redis-sentinel://[user:password@]host:port[,host:port…]/master[/db].
-func newSentinel(u *url.URL, o Options, roots *x509.CertPool, pool, retries int) (redis.UniversalClient, error) {
+func newSentinel(u *url.URL, o Options, pool, retries int) (redis.UniversalClient, error) {
 	master, dbText, _ := strings.Cut(strings.Trim(u.Path, "/"), "/")
 	if master == "" || u.Host == "" {
 		return nil, fmt.Errorf("redis_url %q: write redis-sentinel://host:26379,host:26379/MASTER-NAME[/db]", redact(u))
@@ -110,14 +108,14 @@ func newSentinel(u *url.URL, o Options, roots *x509.CertPool, pool, retries int)
 	}
 	opts.Username, opts.Password = userinfo(u)
 	if u.Scheme == "rediss-sentinel" {
-		opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
+		opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	opts.Dialer = dialer(opts.TLSConfig, o.share)
 	return redis.NewFailoverClient(opts), nil
 }
 
 // newCluster reads redis-cluster://[user:password@]host:port[,host:port…].
-func newCluster(u *url.URL, o Options, roots *x509.CertPool, pool, retries int) (redis.UniversalClient, error) {
+func newCluster(u *url.URL, o Options, pool, retries int) (redis.UniversalClient, error) {
 	if u.Host == "" {
 		return nil, fmt.Errorf("redis_url %q: write redis-cluster://host:6379,host:6379", redact(u))
 	}
@@ -135,29 +133,40 @@ func newCluster(u *url.URL, o Options, roots *x509.CertPool, pool, retries int) 
 	}
 	opts.Username, opts.Password = userinfo(u)
 	if u.Scheme == "rediss-cluster" {
-		opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
+		opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	opts.Dialer = dialer(opts.TLSConfig, o.share)
 	return redis.NewClusterClient(opts), nil
 }
 
-// trusted reads the certificates to trust; nil stands for the system's.
-func trusted(file string, secure bool) (*x509.CertPool, error) {
+// trusted are the certificates to trust; nil stands for the system's.
+func trusted(certificates string, secure bool) (*x509.CertPool, error) {
 	switch {
-	case file == "":
+	case certificates == "":
 		return nil, nil
 	case !secure:
-		return nil, fmt.Errorf("redis_ca_file %q: redis_url does not use TLS; write rediss://", file)
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("redis_ca_file: %w", err)
+		return nil, errors.New("certificates are given, and the URL of redis does not use TLS; write rediss://")
 	}
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("redis_ca_file %q: no PEM certificate in it", file)
+	if !pool.AppendCertsFromPEM([]byte(certificates)) {
+		return nil, errors.New("no PEM certificate is among those that are given for redis")
 	}
 	return pool, nil
+}
+
+// overTLS reports whether connections to a URL use TLS.
+func overTLS(url string) bool { return strings.HasPrefix(url, "rediss") }
+
+// ReadCA reads certificates for Options.CA; without a file there are none.
+func ReadCA(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(file)
+	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(text) {
+		err = fmt.Errorf("%s: no PEM certificate in it", file)
+	}
+	return string(text), err
 }
 
 func hosts(u *url.URL, port string) []string {

@@ -40,7 +40,7 @@ type Waiter struct {
 
 // OpenWaiter returns a Waiter, which connects when it is used.
 func (s *Store) OpenWaiter() (*Waiter, error) {
-	opts := s.opts
+	opts := *s.opts.Load()
 	opts.PoolSize, opts.small = MaxWaits, true
 	client, err := newClient(opts, -1)
 	if err != nil {

@@ -136,6 +136,10 @@ func (t *Ticker) take() {
 	if given == nil {
 		return
 	}
+	if t.charge() != given.Charge {
+		t.leave()
+		t.holder = ""
+	}
 	t.lookAt = time.Time{}
 	t.plan.configure(*given, t.tellBad)
 }

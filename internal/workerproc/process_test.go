@@ -232,7 +232,7 @@ func start(t *testing.T, h handlers, o options) *fixture {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { f.result <- p.Run(ctx) }()
 	// What the master does.
-	mover := schedule.NewMover(schedule.Config{}, s, noStats{}, log)
+	mover := schedule.NewMover(schedule.Config{Stats: noStats{}}, s, log)
 	var moving sync.WaitGroup
 	moving.Go(func() { mover.Run(ctx) })
 	t.Cleanup(func() {

@@ -3,17 +3,24 @@
 -- has expired.
 --
 -- KEYS[1] resqued:procs
--- ARGV    prefix, lease (ms), beat interval (ms)
--- RETURNS the server's time (ms), then the processes
+-- ARGV    prefix, lease (ms), beat interval (ms), digest of the settings that a fleet shares
+--         ('' none)
+-- RETURNS the server's time (ms), the masters with another digest, each before its digest,
+--         the processes
 
 local prefix, lease, every = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 if type(pcall_('ZCARD', KEYS[1])) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is no sorted set; move it away')
 end
 -- Of very many, which are no masters, a part at a time.
-local masters = pcall_('SRANDMEMBER', prefix .. 'resqued:masters', 200)
+local others, masters = {}, pcall_('SRANDMEMBER', prefix .. 'resqued:masters', 200)
 for _, id in ipairs(masters.err and {} or masters) do
-  if call('EXISTS', prefix .. 'resqued:master:' .. id) == 0 then call('SREM', prefix .. 'resqued:masters', id) end
+  local digest = pcall_('HGET', prefix .. 'resqued:master:' .. id, 'shared')
+  if type(digest) == 'string' then
+    if ARGV[4] ~= '' and digest ~= ARGV[4] then others[#others + 1], others[#others + 2] = id, digest end
+  elseif call('EXISTS', prefix .. 'resqued:master:' .. id) == 0 then
+    call('SREM', prefix .. 'resqued:masters', id)
+  end
 end
 -- Of queues that have gone, nobody else would remove what is known of them.
 local counters = prefix .. 'locket:queue_lock_counters'
@@ -24,7 +31,7 @@ if type(known) == 'number' and known > 0 and known <= 1000 then
   end
 end
 local ms = now()
-if unjudged(prefix, ms, lease, every) then return {ms} end
+if unjudged(prefix, ms, lease, every) then return {ms, others, {}} end
 -- A lease far in the future was not given by this clock: it was set back since,
 -- or somebody forged it. It would never end.
 -- Another daemon may have a longer lease than this one, but none has one of more than
@@ -33,4 +40,4 @@ local longest = math.max(lease, 35000)
 for _, proc in ipairs(call('ZRANGEBYSCORE', KEYS[1], fmt('%.0f', ms + 2 * longest), '+inf', 'LIMIT', 0, 100)) do
   call('ZADD', KEYS[1], 'XX', fmt('%.0f', ms + longest), proc)
 end
-return {ms, unpack(call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. fmt('%.0f', ms), 'LIMIT', 0, 100))}
+return {ms, others, call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. fmt('%.0f', ms), 'LIMIT', 0, 100)}

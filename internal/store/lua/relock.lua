@@ -25,7 +25,8 @@ local function relocked(prefix, proc, ttl)
   return #tokens
 end
 
--- relock does so for one process, and for others as long as that is little work.
+-- relock does so for one process, and for others as long as that is little work. Those may
+-- be heard of more seldom than the caller, but nobody has a lease of more than 35 s.
 local function relock(prefix, proc, ttl)
   local key = prefix .. 'resqued:relock'
   local left = pcall_('ZCARD', key)
@@ -35,6 +36,6 @@ local function relock(prefix, proc, ttl)
   while records < 500 do
     local other = call('ZRANGE', key, 0, 0)[1]
     if not other then return end
-    records = records + 10 + relocked(prefix, other, ttl)
+    records = records + 10 + relocked(prefix, other, math.max(tonumber(ttl), 35))
   end
 end

@@ -86,10 +86,10 @@ var defects = []defect{
 	}, frozen, []string{"C6", "C7"}},
 
 	{"I6", "an outage is no reason for grace", []edit{
-		{lua + "grace.lua", `call('HSET', key, 'grace', fmt('%.0f', ms + lease))`, ``},
+		{lua + "grace.lua", `call('HSET', key, 'grace', fmt('%.0f', ms + longest))`, ``},
 	}, uneven, []string{"C4", "C6"}},
 	{"I6", "the jobs of a machine that is gone are left", []edit{
-		{janitor, `for _, name := range orphans {`, `for _, name := range orphans[:0] {`},
+		{janitor, `for _, name := range around.Orphans {`, `for _, name := range around.Orphans[:0] {`},
 	}, gone, []string{"C6"}},
 	{"I6", "a master looks for the dead of others only when it starts", []edit{
 		{master, `if m.roundAt.IsZero() || m.due(m.roundAt) {`, `if m.roundAt.IsZero() {`},

@@ -143,6 +143,14 @@ func register(h *resqued.Handlers) {
 		os.Exit(9)
 		return nil
 	})
+	// Exit ends its process with an exit code, as a script would.
+	resqued.Handle(h, "Exit", func(_ context.Context, a struct{ ID, Code int }) error {
+		if err := n.mark("started", a.ID); err != nil {
+			return err
+		}
+		os.Exit(a.Code)
+		return nil
+	})
 	// Leak keeps a megabyte for good.
 	resqued.Handle(h, "Leak", func(_ context.Context, id int) error {
 		block := make([]byte, 1<<20)

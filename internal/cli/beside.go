@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/schedule"
+	"github.com/resqued/resqued/internal/statsd"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/ticker"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// beside is what a master's process has besides the master that depends on the
+// configuration: all of it, so that a reload changes it in one place, use, and that not
+// before the new configuration is in force.
+type beside struct {
+	store     *store.Store
+	level     zap.AtomicLevel              // of the master's own lines
+	stats     atomic.Pointer[statsCounter] // a reload changes it while jobs are counted
+	mover     *schedule.Mover
+	schedules *ticker.Ticker
+	sweeper   *schedule.Sweeper
+}
+
+// statsCounter is a client of statsd and what it was made of.
+type statsCounter struct {
+	cfg statsd.Config
+	*statsd.Client
+}
+
+func statsConfig(c config.Config) statsd.Config {
+	return statsd.Config{Host: c.StatsdHost, Port: c.StatsdPort, Key: c.StatsdKey}
+}
+
+func newCounter(c config.Config, log *zap.Logger) *statsCounter {
+	return &statsCounter{statsConfig(c), statsd.New(statsConfig(c), log)}
+}
+
+// Died counts a job that has failed because its process died.
+func (b *beside) Died(class string) { b.stats.Load().Died(class) }
+
+// newBeside makes all that for the configuration that the daemon starts with.
+func (a *app) newBeside(s served, redis *store.Store, self proc.Identity) *beside {
+	b := &beside{
+		store: redis, level: s.level,
+		schedules: ticker.New(redis, s.log.Named("schedule")),
+		sweeper:   schedule.NewSweeper(redis, s.log.Named("longjobs"), longLimits(s.config)),
+	}
+	stats := newCounter(s.config, s.log)
+	b.stats.Store(stats)
+	b.mover = schedule.NewMover(moverConfig(s.config, self, stats), redis, s.log)
+	b.schedules.Set(a.tickerConfig(s.config, self))
+	return b
+}
+
+// use puts a configuration into force.
+func (b *beside) use(a *app, c config.Config, self proc.Identity, log *zap.Logger) {
+	if level, err := zapcore.ParseLevel(c.LogLevel); err == nil {
+		b.level.SetLevel(level)
+	}
+	if err := b.store.Use(storeOptions(c, "")); err != nil { // the worker process could use it
+		log.Error("this master goes on with its old settings for redis", zap.Error(err))
+	}
+	old := b.stats.Load()
+	stats := old
+	if statsConfig(c) != old.cfg {
+		stats = newCounter(c, log)
+	}
+	b.stats.Store(stats)
+	b.mover.Use(moverConfig(c, self, stats))
+	if old != stats {
+		old.Close() // what is counted meanwhile is lost
+	}
+	b.schedules.Set(a.tickerConfig(c, self))
+	b.sweeper.Use(longLimits(c))
+}
+
+// run starts what works by itself; stop ends it.
+func (b *beside) run(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var helpers sync.WaitGroup
+	helpers.Go(func() { b.mover.Run(ctx) })
+	helpers.Go(func() { b.schedules.Run(ctx) })
+	helpers.Go(func() { b.sweeper.Run(ctx) })
+	return func() {
+		cancel()
+		helpers.Wait()
+		b.stats.Load().Close()
+	}
+}
+
+// moverConfig turns a configuration into that of what moves delayed jobs.
+func moverConfig(c config.Config, self proc.Identity, stats schedule.Stats) schedule.Config {
+	return schedule.Config{
+		Unique: uniqueOf(c), Worker: wire.MasterID(self.Host, os.Getpid(), "delayed"), FailureLists: c.FailureLists(), Stats: stats,
+	}
+}
+
+// longLimits turns a configuration into that of what looks for lost long jobs.
+func longLimits(c config.Config) schedule.Limits {
+	return schedule.Limits{Running: c.LongJobSilence, Queued: c.LongJobWait}
+}

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/selector"
+)
+
+// What breaks a promise where daemons differ is named; what does not is not.
+func TestFleetDifferences(t *testing.T) {
+	t.Parallel()
+	of := func(queues string, change func(*config.Config)) fleet {
+		spec, _, err := selector.Parse(strings.Split(queues, ","), 8)
+		require.NoError(t, err)
+		c := config.Config{Queues: spec, JobLockKey: "class-args", LocketedQueues: []string{"*"}, SchedulerLock: "none"}
+		if change != nil {
+			change(&c)
+		}
+		return fleetOf(c, resqued.New())
+	}
+	handlers := func(class string, h config.Handler) func(*config.Config) {
+		return func(c *config.Config) { c.Handlers = map[string]config.Handler{class: h} }
+	}
+	key := func(c *config.Config) { c.JobLockKey = "payload" }
+	for name, tc := range map[string]struct {
+		a, b fleet
+		want string // the setting; "" = nothing is told
+	}{
+		"equal":                              {of("*", nil), of("*", nil), ""},
+		"other queues":                       {of("a", nil), of("b", key), ""},
+		"other settings of no consequence":   {of("*", nil), of("*", func(c *config.Config) { c.JobLockDuration, c.MaxDeaths, c.WorkerCount = 1, 1, 9 }), ""},
+		"keys":                               {of("*", nil), of("mail", key), "job_lock_key"},
+		"keys of queues that one leaves out": {of("*,!mail", nil), of("mail", key), ""},
+		"keys of queues without locks": {
+			of("mail", func(c *config.Config) { c.LocketedQueues = []string{"!mail"} }),
+			of("mail", func(c *config.Config) { c.LocketedQueues, c.JobLockKey = nil, "payload" }), "",
+		},
+		"locked queues":               {of("img_*", nil), of("*", func(c *config.Config) { c.LocketedQueues = []string{"!img_*", "*"} }), "locketed_queues"},
+		"locked queues of others":     {of("a", nil), of("a,b", func(c *config.Config) { c.LocketedQueues = []string{"a"} }), ""},
+		"unique queues":               {of("a", nil), of("b", func(c *config.Config) { c.UniqueQueues = []string{"c"} }), "unique_queues"},
+		"unique queues, in any order": {of("a", func(c *config.Config) { c.UniqueQueues = []string{"a", "b"} }), of("a", func(c *config.Config) { c.UniqueQueues = []string{"b", "a", "b"} }), ""},
+		"classes that one knows":      {of("*", nil), of("*", handlers("A", config.Handler{Lock: &config.HandlerLock{}})), ""},
+		"classes":                     {of("*", handlers("A", config.Handler{})), of("*", handlers("A", config.Handler{Lock: &config.HandlerLock{}})), "lock of class A"},
+		"the arguments of a lock": {
+			of("*", handlers("A", config.Handler{Lock: &config.HandlerLock{Args: []int{0}}})),
+			of("*", handlers("A", config.Handler{Lock: &config.HandlerLock{Args: []int{1}}})), "lock of class A",
+		},
+		"the server of a lock": {
+			of("*", handlers("A", config.Handler{Lock: &config.HandlerLock{Redis: "redis://:S3CRET@a"}})),
+			of("*", handlers("A", config.Handler{Lock: &config.HandlerLock{Redis: "redis://:S3CRET@b"}})), "lock of class A",
+		},
+		"at most once": {of("*", handlers("A", config.Handler{})), of("*", handlers("A", config.Handler{AtMostOnce: true})), "at_most_once of class A"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, pair := range [][2]fleet{{tc.a, tc.b}, {tc.b, tc.a}} {
+				found := pair[0].shared().Differs(pair[1].shared().Text)
+				if tc.want == "" {
+					require.Empty(t, found)
+					continue
+				}
+				require.Len(t, found, 1)
+				require.Equal(t, tc.want, found[0].Setting)
+				require.NotEqual(t, found[0].Here, found[0].There)
+				require.NotContains(t, pair[1].shared().Text, "S3CRET")
+			}
+		})
+	}
+	require.Empty(t, of("*", nil).shared().Differs("of another version"))
+
+	// Functions cannot be compared: they may well compute what the other one has configured.
+	h := resqued.New()
+	resqued.Handle(h, "A", func(context.Context, int) error { return nil }, resqued.Lock[int]{
+		Identifier: func(int) string { return "" },
+	})
+	inProgram := fleetOf(config.Config{LocketedQueues: []string{"*"}, JobLockKey: "class-args", Queues: selector.Spec{Patterns: []selector.Pattern{{Text: "*", Glob: true}}}}, h)
+	require.Empty(t, inProgram.differs(of("*", handlers("A", config.Handler{Lock: &config.HandlerLock{}}))))
+	require.Len(t, inProgram.differs(of("*", handlers("A", config.Handler{}))), 1)
+}

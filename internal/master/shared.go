@@ -1,0 +1,54 @@
+package master
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// Shared are the settings that all daemons of a fleet have to agree on.
+type Shared struct {
+	// Digest differs where Text does; Text is what others compare.
+	Digest, Text string
+	// Differs compares with the Text of another master.
+	Differs func(text string) []Difference
+}
+
+// Difference is one setting in which two daemons differ that have to agree on it.
+type Difference struct {
+	Setting, Here, There string
+	// Breaks says what that breaks.
+	Breaks string
+}
+
+// maxDiffering bounds how many configurations of others are remembered.
+const maxDiffering = 1000
+
+// compare warns of masters of this fleet that differ in what they have to agree on, once of
+// each configuration. Those that agree cost nothing.
+func (j *janitor) compare(ctx context.Context, own Shared, others map[string]string) {
+	for _, id := range slices.Sorted(maps.Keys(others)) {
+		pair := own.Digest + " " + others[id]
+		if own.Differs == nil || j.differing[pair] {
+			continue
+		}
+		host, text, err := j.store.SettingsOf(ctx, id)
+		if err != nil || text == "" {
+			continue // the next round asks again
+		}
+		if len(j.differing) >= maxDiffering {
+			clear(j.differing)
+		}
+		j.differing[pair] = true
+		for _, d := range own.Differs(text) {
+			j.log.Warn("another daemon of this fleet has another setting that all of them must share: "+d.Breaks,
+				zap.String("setting", wire.Printable(d.Setting, 200)),
+				zap.String("here", wire.Printable(d.Here, 500)), zap.String("host", j.self.Host),
+				zap.String("there", wire.Printable(d.There, 500)), zap.String("other_host", wire.Printable(host, 200)), zap.String("other", id))
+		}
+	}
+}

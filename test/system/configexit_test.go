@@ -1,0 +1,71 @@
+package system_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/test/system/harness"
+)
+
+// Exit code 78 says that a worker process cannot use its configuration. One that was ready
+// could: afterwards the code is that of a job.
+func TestJobThatExitsAsForItsConfiguration(t *testing.T) {
+	t.Parallel()
+	d := harness.Start(t, harness.Options{App: true, Threads: 1})
+	d.PushRaw("q", `{"class":"Exit","args":[1,78]}`)
+	f := d.AwaitFailures(1)
+	require.Contains(t, f[0].Error, "exit")
+	d.Push("q", "Count", 2)
+	d.AwaitNoted("ran", 1)
+	d.Signal(quit)
+	require.Zero(t, d.Exit(), d.Log())
+}
+
+// Worker processes read none of the files again that the configuration names: what it was
+// made of goes down with it. A file may be away for a moment while it is replaced.
+func TestFilesOfTheConfigurationAreReadOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{TLS: true, Users: []string{"default on nopass ~* &* +@all", "alice on >S3CRET ~* &* +@all"}})
+	dir := t.TempDir()
+	ca, password, database := dir+"/ca.pem", dir+"/password", dir+"/database"
+	pem, err := os.ReadFile(server.CAFile)
+	require.NoError(t, err)
+	for file, text := range map[string]string{ca: string(pem), password: "S3CRET\n", database: "postgres://me:S3CRET@127.0.0.1:1/none\n"} {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	}
+	d := harness.Start(t, harness.Options{
+		Redis: server, JobsPerFork: 1, Env: []string{"REDIS_URL=rediss://alice@" + server.Addr},
+		Config: fmt.Sprintf(`
+redis_ca_file: %s
+redis_password_file: %s
+database_url_file: %s
+handlers:
+  Work: {command: ["true"]}
+`, ca, password, database),
+	})
+	for _, file := range []string{ca, password, database} {
+		require.NoError(t, os.Remove(file))
+	}
+	d.Push("q", "Work", harness.Range(1, 4)...)
+	d.AwaitProcessed(4, patience)
+	require.False(t, d.Ended())
+	require.Empty(t, d.Failures())
+	for _, p := range d.Processes() {
+		argv, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID))
+		environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.PID))
+		require.NotContains(t, string(argv)+string(environ), "S3CRET")
+		require.NotContains(t, string(argv)+string(environ), "CERTIFICATE")
+	}
+	require.NotContains(t, d.Log(), "S3CRET")
+	require.NotContains(t, d.Log(), "BEGIN CERTIFICATE")
+
+	// A reload reads them, and is refused without: the old configuration stays.
+	d.Signal(hup)
+	d.AwaitLog("the old one stays")
+	d.Push("q", "Work", 5)
+	d.AwaitProcessed(5, patience)
+}
