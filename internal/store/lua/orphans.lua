@@ -1,6 +1,6 @@
 -- orphans lists the processes whose lease is past, unless a silence of everybody
 -- forbids to judge (the grace rule of beaten), and forgets the masters whose entry
--- has expired.
+-- has expired, and counts of jobs that are gone.
 --
 -- KEYS[1] resqued:procs
 -- ARGV    prefix, lease (ms), beat interval (ms)
@@ -24,6 +24,7 @@ if type(known) == 'number' and known > 0 and known <= 1000 then
   end
 end
 local ms = now()
+dead.age(prefix, ms)
 if unjudged(prefix, ms, lease, every) then return {ms} end
 -- A lease far in the future was not given by this clock: it was set back since,
 -- or somebody forged it. It would never end.
