@@ -175,12 +175,9 @@ func moverConfig(c config.Config, self proc.Identity) schedule.Config {
 	return schedule.Config{Unique: uniqueOf(c), Worker: wire.MasterID(self.Host, os.Getpid(), "delayed"), FailureLists: c.FailureLists()}
 }
 
-// uniqueQueues are those that the master brings back in step: none if they are strict.
+// uniqueQueues are those that the master brings back in step, unless they are strict.
 func uniqueQueues(c config.Config) store.UniqueQueues {
-	if len(c.UniqueQueues) == 0 || c.UniqueQueuesStrict {
-		return store.UniqueQueues{}
-	}
-	u := store.UniqueQueues{Match: c.Unique}
+	u := store.UniqueQueues{Match: c.Unique, Leave: c.UniqueQueuesStrict || len(c.UniqueQueues) == 0}
 	for _, entry := range c.UniqueQueues {
 		if !strings.ContainsAny(entry, "*?[!") {
 			u.Names = append(u.Names, entry)

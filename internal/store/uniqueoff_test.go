@@ -164,8 +164,9 @@ func TestUniqueLeftovers(t *testing.T) {
 				f.redis.LPop(t.Context(), f.key("queue:"+queue))
 			}
 			f.redis.Del(t.Context(), f.key("queue:q"), f.key("queue:kept"))
-			next, err := f.DropLeftovers(t.Context(), func(queue string) bool { return queue == "kept" }, 0)
+			queues, next, err := f.DropLeftovers(t.Context(), func(queue string) bool { return queue == "kept" }, 0)
 			require.NoError(t, err)
+			require.Equal(t, []string{"q"}, queues)
 			require.Zero(t, next)
 			require.False(t, f.exists("queue:q:uniqueue"))
 			require.False(t, f.exists("queue:q:start_at"))
@@ -183,7 +184,7 @@ func TestUniqueLeftovers(t *testing.T) {
 			looks := 0
 			for cursor := uint64(0); looks == 0 || cursor != 0; looks++ {
 				var err error
-				cursor, err = f.DropLeftovers(t.Context(), none, cursor)
+				_, cursor, err = f.DropLeftovers(t.Context(), none, cursor)
 				require.NoError(t, err)
 			}
 			require.False(t, f.exists("queue:2345:uniqueue"))
@@ -247,7 +248,7 @@ func TestUniqueInPartOfAFleet(t *testing.T) {
 				}
 			},
 			"sweep": func(*rapid.T) {
-				_, err := f.DropLeftovers(t.Context(), func(string) bool { return false }, 0)
+				_, _, err := f.DropLeftovers(t.Context(), func(string) bool { return false }, 0)
 				require.NoError(rt, err)
 			},
 			"": func(rt *rapid.T) {

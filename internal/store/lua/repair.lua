@@ -12,8 +12,9 @@ local key, how = KEYS[1], ARGV[2]
 local n = len(key)
 if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away') end
 if how == 'a' or how == 'e' then
-  if how == 'a' or n == 0 then call('UNLINK', key .. ':uniqueue', key .. ':start_at', healkeys(key)) end
-  return {0, 0, n, 0, 0, 0, 0, 0, 0}
+  local all = how == 'a' or n == 0
+  if all then call('UNLINK', key .. ':uniqueue', key .. ':start_at', healkeys(key)) end
+  return {all and 2 or 0, 0, n, 0, 0, 0, 0, 0, 0}
 end
 if not utyped(key) then
   return redis.error_reply('RESQUEDTYPE ' .. key .. ':uniqueue is no set or ' .. key .. ':start_at no list; move it away')
