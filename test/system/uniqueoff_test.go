@@ -12,7 +12,7 @@ import (
 )
 
 // TestUniqueQueueTurnedOff: a daemon that knows of no unique queues meets the keys of one. All
-// jobs that are due run, equal ones too, and the keys do not grow.
+// jobs that are due run, equal ones too, and the keys hold no more than the queue did.
 func TestUniqueQueueTurnedOff(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{App: true})
@@ -33,6 +33,6 @@ func TestUniqueQueueTurnedOff(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return d.Client.Get(ctx, d.Key("stat:processed")).Val() == "15"
 	}, time.Minute, 20*time.Millisecond)
-	require.LessOrEqual(t, d.Client.SCard(ctx, d.Key("queue:mail:uniqueue")).Val(), int64(3))
-	require.LessOrEqual(t, d.Client.LLen(ctx, d.Key("queue:mail:start_at")).Val(), int64(3))
+	require.LessOrEqual(t, d.Client.SCard(ctx, d.Key("queue:mail:uniqueue")).Val(), int64(5))
+	require.LessOrEqual(t, d.Client.LLen(ctx, d.Key("queue:mail:start_at")).Val(), int64(5))
 }
