@@ -15,12 +15,15 @@ local masters = pcall_('SRANDMEMBER', prefix .. 'resqued:masters', 200)
 for _, id in ipairs(masters.err and {} or masters) do
   if call('EXISTS', prefix .. 'resqued:master:' .. id) == 0 then call('SREM', prefix .. 'resqued:masters', id) end
 end
--- Of queues that have gone, nobody else would remove what is known of them.
+-- Of queues that have gone, or that nobody looks at, nobody else would remove what is known of
+-- them; as long as there is a counter no job goes the straight way.
 local counters = prefix .. 'locket:queue_lock_counters'
 local known = pcall_('HLEN', counters)
 if type(known) == 'number' and known > 0 and known <= 1000 then
   for _, queue in ipairs(call('HKEYS', counters)) do
-    if len(prefix .. 'queue:' .. queue) == 0 then forget_seen(prefix, queue) end
+    if len(prefix .. 'queue:' .. queue) == 0 or call('EXISTS', prefix .. 'resqued:seen:' .. queue) == 0 then
+      forget_seen(prefix, queue)
+    end
   end
 end
 local ms = now()
