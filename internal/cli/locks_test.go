@@ -1,10 +1,10 @@
 package cli
 
 import (
-	"path/filepath"
-	"os"
 	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
