@@ -3,6 +3,8 @@ package cli
 import (
 	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +120,28 @@ func TestLocksOfRunningJobs(t *testing.T) {
 	})
 }
 
+func TestForgetUnique(t *testing.T) {
+	t.Parallel()
+	f := newLockFixture(t)
+	ctx, key := t.Context(), f.ns+":queue:once"
+	require.NoError(t, f.redis.SAdd(ctx, f.ns+":queues", "once").Err())
+	require.NoError(t, f.redis.RPush(ctx, key, "a", "a", "b").Err())
+	require.NoError(t, f.redis.SAdd(ctx, key+":uniqueue", "a", "c").Err())
+	require.NoError(t, f.redis.RPush(ctx, key+":start_at", "1").Err())
+
+	named := filepath.Join(t.TempDir(), "resqued.yaml")
+	require.NoError(t, os.WriteFile(named, []byte("unique_queues: [once]\n"), 0o600))
+	exit, _, errs := f.run("--config", named, "locks", "repair", "--forget", "once")
+	require.Equal(t, exitUsage, exit, errs)
+	require.Contains(t, errs, "unique_queues names it")
+	require.EqualValues(t, 2, f.redis.Exists(ctx, key+":uniqueue", key+":start_at").Val())
+
+	exit, _, errs = f.run("locks", "repair", "--forget", "once")
+	require.Zero(t, exit, errs)
+	require.Zero(t, f.redis.Exists(ctx, key+":uniqueue", key+":start_at").Val())
+	require.Equal(t, []string{"a", "a", "b"}, f.redis.LRange(ctx, key, 0, -1).Val())
+}
+
 // What stands in a lock must not act on a terminal, whatever the output.
 func TestHostileLocks(t *testing.T) {
 	t.Parallel()
@@ -157,6 +181,7 @@ func TestHostileLocks(t *testing.T) {
 		{"locks", "release", "--force", "lock:" + evil, "lock:gone" + evil, "lock:timed" + evil},
 		{"locks", "repair", evil},
 		{"locks", "repair", "x" + evil},
+		{"locks", "repair", "--forget", evil},
 		{"__complete", "locks", "show", ""},
 	}
 	for _, verb := range verbs {

@@ -125,13 +125,15 @@ type repairView struct {
 }
 
 func (a *app) locksRepairCommand() *cobra.Command {
-	return &cobra.Command{
+	var forget bool
+	c := &cobra.Command{
 		Use: "repair QUEUE…", Short: "make the keys of unique queues match again",
 		Long: `Bring the set of payloads and the list of times of unique queues in step with the
 queue. Of jobs that are equal all but the first are dropped: such a queue holds them
 once. Jobs may be pushed and taken meanwhile.
 
-A queue must be unique for that: named by unique_queues, or kept so by others.
+A queue must be unique for that: named by unique_queues, or kept so by others. Of one that
+is unique no more --forget removes the set and the times, and drops nothing.
 
 Exit codes: 1 one was not repaired, 4 there is no such queue.`,
 		Example: "  " + a.name + " locks unique\n  " + a.name + " locks repair orders",
@@ -144,10 +146,38 @@ Exit codes: 1 one was not repaired, 4 there is no such queue.`,
 		ValidArgsFunction: a.live(queueNames),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withConfig(c, func(ctx context.Context, s *store.Store, cfg config.Config) error {
+				if forget {
+					return a.forgetUnique(ctx, c, s, cfg, args)
+				}
 				return a.repairUnique(ctx, c, s, cfg, args)
 			})
 		},
 	}
+	c.Flags().BoolVar(&forget, "forget", false, "remove the keys of queues that are unique no more")
+	return c
+}
+
+// forgetUnique removes the sets and the times of queues, whatever waits in them.
+func (a *app) forgetUnique(ctx context.Context, c *cobra.Command, s *store.Store, cfg config.Config, names []string) error {
+	list, err := s.QueueList(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := a.pickQueues(c, list, names); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if cfg.Unique(name) {
+			return usage("Without --forget it is repaired.", "queue %q is unique: unique_queues names it", wire.Printable(name, 200))
+		}
+	}
+	for _, name := range names {
+		if err := s.ForgetUnique(ctx, name); err != nil {
+			return err
+		}
+		a.note("%s: its set and its times are removed", wire.Printable(name, 200))
+	}
+	return nil
 }
 
 func (a *app) repairUnique(ctx context.Context, c *cobra.Command, s *store.Store, cfg config.Config, names []string) error {

@@ -169,12 +169,9 @@ func envRules(c config.Config) handler.EnvRules {
 	return handler.EnvRules{Keep: c.KeepsEnv, Drop: c.DropsEnv}
 }
 
-// uniqueQueues are those that the master brings back in step: none if they are strict.
+// uniqueQueues are those that the master brings back in step, unless they are strict.
 func uniqueQueues(c config.Config) store.UniqueQueues {
-	if len(c.UniqueQueues) == 0 || c.UniqueQueuesStrict {
-		return store.UniqueQueues{}
-	}
-	u := store.UniqueQueues{Match: c.Unique}
+	u := store.UniqueQueues{Match: c.Unique, Leave: c.UniqueQueuesStrict || len(c.UniqueQueues) == 0}
 	for _, entry := range c.UniqueQueues {
 		if !strings.ContainsAny(entry, "*?[!") {
 			u.Names = append(u.Names, entry)

@@ -95,6 +95,8 @@ type Store interface {
 	RestoreFailed(ctx context.Context) (lists []string, err error)
 	OutOfStep(ctx context.Context, u store.UniqueQueues, cursor uint64) (queues []string, next uint64, err error)
 	HealUnique(ctx context.Context, queue string) (healed bool, err error)
+	// DropLeftovers removes what is left of queues that were unique, where they are empty.
+	DropLeftovers(ctx context.Context, kept func(queue string) bool, cursor uint64) (queues []string, next uint64, err error)
 }
 
 // Notifier tells the service manager; *systemd.Notifier is one.

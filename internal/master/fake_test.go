@@ -554,6 +554,8 @@ type fakeRedis struct {
 	check    func(proc string)
 	uneven   []string
 	healed   []string
+	left     []string // queues of which keys are left
+	sweeps   int
 	// traces of processes; those of others are 4711, whom everybody sees.
 	traces   map[string]map[string]string
 	policies map[string]store.Policy
@@ -706,6 +708,19 @@ func (r *fakeRedis) HealUnique(_ context.Context, queue string) (bool, error) {
 	r.healed = append(r.healed, queue)
 	r.uneven = slices.DeleteFunc(slices.Clone(r.uneven), func(q string) bool { return q == queue })
 	return true, r.down
+}
+
+func (r *fakeRedis) DropLeftovers(_ context.Context, kept func(queue string) bool, _ uint64) (queues []string, next uint64, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sweeps++
+	r.left = slices.DeleteFunc(slices.Clone(r.left), func(q string) bool {
+		if !kept(q) {
+			queues = append(queues, q)
+		}
+		return !kept(q)
+	})
+	return queues, 0, r.down
 }
 
 // hold records jobs of a worker process.

@@ -13,15 +13,22 @@ import (
 // healedAgain is how long the healing of a queue is not logged again.
 const healedAgain = time.Minute
 
+// leftoversEvery is how often a part of all queues is looked at for what is left of some that
+// were unique once.
+const leftoversEvery = 30 * time.Second
+
 // healer brings unique queues back in step that no worker process looks at, such as
-// one from which a stranger took the last job. It works beside the janitor, in a
+// one from which a stranger took the last job, and removes what is left of queues that are
+// unique no more. It works beside the janitor, in a
 // goroutine that Run starts and waits for, because a long queue takes its time.
 type healer struct {
 	store Store
 	log   *zap.Logger
 	asks  chan store.UniqueQueues
 
-	cursor uint64 // where to go on in a large set of queues
+	cursor uint64    // where to go on in a large set of queues
+	swept  time.Time // when queues were looked at that are not unique
+	others uint64    // where to go on with them
 	logged map[string]time.Time
 	failed bool // since the last look that worked
 }
@@ -63,6 +70,9 @@ func (h *healer) run(ctx context.Context) {
 }
 
 func (h *healer) look(ctx context.Context, u store.UniqueQueues) error {
+	if err := h.sweep(ctx, u); err != nil || u.Leave {
+		return err
+	}
 	call, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
 	queues, next, err := h.store.OutOfStep(call, u, h.cursor)
@@ -87,4 +97,21 @@ func (h *healer) look(ctx context.Context, u store.UniqueQueues) error {
 		}
 	}
 	return nil
+}
+
+// sweep removes the keys of queues that are unique no more, a part of the queues at a time. They
+// are in nobody's way, and do not grow.
+func (h *healer) sweep(ctx context.Context, u store.UniqueQueues) error {
+	if time.Since(h.swept) < leftoversEvery {
+		return nil
+	}
+	h.swept = time.Now()
+	call, cancel := context.WithTimeout(ctx, redisPatience)
+	defer cancel()
+	queues, next, err := h.store.DropLeftovers(call, u.Match, h.others)
+	h.others = next
+	for _, queue := range queues {
+		h.log.Info("removed the set and the times of an empty queue that unique_queues does not name", zap.String("queue", wire.Printable(queue, 200)))
+	}
+	return err
 }

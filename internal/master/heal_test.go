@@ -45,11 +45,23 @@ func TestHeal(t *testing.T) {
 		require.Equal(t, []string{"a"}, healed(f))
 	})
 
-	bubble(t, "without unique queues nothing is looked at", func(t *testing.T) {
-		f := setup(t)
+	bubble(t, "queues that are to be left are not healed", func(t *testing.T) {
+		f := setup(t, unique, func(_ *fixture, c *Config) { c.Unique.Leave = true })
 		f.up(2)
 		f.redis.set(func() { f.redis.uneven = []string{"a"} })
 		f.wait(roundEvery * 2)
 		require.Empty(t, healed(f))
+	})
+
+	bubble(t, "what is left of others is removed", func(t *testing.T) {
+		f := setup(t, unique, func(_ *fixture, c *Config) { c.Unique.Leave = true })
+		f.up(2)
+		f.redis.set(func() { f.redis.left = []string{"a", "other"} })
+		f.wait(leftoversEvery + roundEvery*2)
+		synctest.Wait()
+		f.redis.mu.Lock()
+		defer f.redis.mu.Unlock()
+		require.Equal(t, []string{"a"}, f.redis.left)
+		require.LessOrEqual(t, f.redis.sweeps, 2)
 	})
 }

@@ -6,8 +6,8 @@ import (
 )
 
 var (
-	dequeueScript = loadScript("dequeue", "rights", "waits", "unique")
-	removeScript  = loadScript("remove", "rights", "waits", "unique", "suspects")
+	dequeueScript = loadScript("dequeue", "rights", "waits", "unique", "deaths")
+	removeScript  = loadScript("remove", "rights", "waits", "unique", "suspects", "deaths")
 )
 
 // Dequeue removes the waiting payloads that match from a queue, in parts of bounded

@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	dueScript    = loadScript("due", "rights", "waits", "unique", "delay", "item")
+	dueScript    = loadScript("due", "rights", "waits", "unique", "follow", "delay", "item")
 	misfitScript = loadScript("misfit", "rights", "parked")
 )
 
@@ -41,7 +41,7 @@ const askedRounds = 20
 
 // MoveDue moves delayed jobs whose time has come to their queues, at most about 500 of
 // them in one call of the server. Each is moved once, whoever else moves jobs. unique
-// tells which queues are; nil = none but those that have the keys of one.
+// tells which queues are; nil = none, whatever keys of unique queues there are.
 func (s *Store) MoveDue(ctx context.Context, unique func(queue string) bool) (Due, error) {
 	rule := "?"
 	if unique == nil {

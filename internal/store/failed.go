@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var retryScript = loadScript("retry", "rights", "unique", "mend")
+var retryScript = loadScript("retry", "rights", "unique", "follow", "mend")
 
 // failedSuffix is what Resque's multi-queue failure backend puts behind the name of a queue
 // to name the list of its failures.

@@ -115,8 +115,8 @@ func TestDeathsJunk(t *testing.T) {
 		f.push("q", job("A", "[1]"))
 		f.dies(store.Requeue, f.reserve(1, "q")...)
 		f.register("p1")
-		for field := range f.redis.HGetAll(t.Context(), f.key("resqued:deaths")).Val() {
-			require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:deaths"), field, "99999999999999999999999 99999999999999999999999").Err())
+		for field := range f.redis.HGetAll(t.Context(), f.key("resqued:deaths:q")).Val() {
+			require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:deaths:q"), field, "99999999999999999999999 99999999999999999999999").Err())
 		}
 		reply := f.want(1, store.TakeSuspects, locked("q")...)
 		require.Len(t, reply.Jobs, 1)

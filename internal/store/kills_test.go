@@ -149,7 +149,7 @@ func TestRequestsToKillAJob(t *testing.T) {
 				{Token: jobs[2].Token, Action: store.Requeue},
 			}))
 			require.Equal(t, []string{job("A", "[3]"), job("A", "[4]"), job("A", "[2]")}, f.list("queue:q"))
-			require.EqualValues(t, 1, f.redis.HLen(t.Context(), f.key("resqued:deaths")).Val(), "of the one that nobody wanted to end")
+			require.EqualValues(t, 1, f.redis.HLen(t.Context(), f.key("resqued:deaths:q")).Val(), "of the one that nobody wanted to end")
 			require.Equal(t, store.KillState{Answer: &killed}, f.killState(jobs[0]))
 			require.Equal(t, store.KillState{Answer: &again}, f.killState(jobs[1]))
 			require.False(t, f.exists("resqued:proc:p1"))

@@ -11,15 +11,15 @@ import (
 )
 
 var (
-	longAddScript    = loadScript("longadd", "rights", "waits", "unique", "longjob")
-	longBeginScript  = loadScript("longbegin", "rights", "waits", "unique", "longjob")
-	longSaveScript   = loadScript("longsave", "rights", "waits", "unique", "longjob")
-	longCancelScript = loadScript("longcancel", "rights", "waits", "unique", "longjob")
-	longAgainScript  = loadScript("longagain", "rights", "waits", "unique", "longjob")
-	longForgetScript = loadScript("longforget", "rights", "waits", "unique", "longjob")
-	longLeaveScript  = loadScript("longleave", "rights", "waits", "unique", "longjob")
-	longTurnScript   = loadScript("longturn", "rights", "waits", "unique", "longjob")
-	longLockScript   = loadScript("longlock", "rights", "waits", "unique", "longjob")
+	longAddScript    = loadScript("longadd", "rights", "waits", "unique", "follow", "longjob")
+	longBeginScript  = loadScript("longbegin", "rights", "waits", "unique", "follow", "longjob")
+	longSaveScript   = loadScript("longsave", "rights", "waits", "unique", "follow", "longjob")
+	longCancelScript = loadScript("longcancel", "rights", "waits", "unique", "follow", "longjob")
+	longAgainScript  = loadScript("longagain", "rights", "waits", "unique", "follow", "longjob")
+	longForgetScript = loadScript("longforget", "rights", "waits", "unique", "follow", "longjob")
+	longLeaveScript  = loadScript("longleave", "rights", "waits", "unique", "follow", "longjob")
+	longTurnScript   = loadScript("longturn", "rights", "waits", "unique", "follow", "longjob")
+	longLockScript   = loadScript("longlock", "rights", "waits", "unique", "follow", "longjob")
 )
 
 // LongWay is how a run of a long job is enqueued.

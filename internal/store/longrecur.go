@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	longSubjectsScript = loadScript("longsubjects", "rights", "waits", "unique", "longjob")
-	longRecurScript    = loadScript("longrecur", "rights", "waits", "unique", "longjob")
+	longSubjectsScript = loadScript("longsubjects", "rights", "waits", "unique", "follow", "longjob")
+	longRecurScript    = loadScript("longrecur", "rights", "waits", "unique", "follow", "longjob")
 )
 
 const (

@@ -18,6 +18,7 @@ func (m *model) check(t *rapid.T) {
 	m.checkClassLocks(t)
 	m.checkCounters(t)
 	m.checkAttempts(t)
+	m.checkDeaths(t)
 	for _, q := range modelQueues {
 		if q.Unique {
 			m.checkUnique(t, q.Name)

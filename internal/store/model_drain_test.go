@@ -115,7 +115,7 @@ func (m *model) work(t *rapid.T) bool {
 }
 
 func (m *model) checkResidue(t *rapid.T) {
-	stay := []string{"queues", "failed", "stat:", "resqued:meta", "resqued:fence", "resqued:deaths"}
+	stay := []string{"queues", "failed", "stat:", "resqued:meta", "resqued:fence", "resqued:deaths", "resqued:deaths:", "resqued:died:"} // see checkDeaths
 	for key, e := range m.look(t) {
 		known := slices.ContainsFunc(stay, func(s string) bool { return key == s || strings.HasSuffix(s, ":") && strings.HasPrefix(key, s) })
 		// What belongs to a counter that a stranger has removed ends by itself.

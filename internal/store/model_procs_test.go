@@ -72,7 +72,7 @@ func (m *model) recover(t *rapid.T, p *process, verdicts []store.Verdict) {
 		}
 		delete(p.jobs, v.Token)
 		it := item{job.Queue, string(job.Payload)}
-		m.blame(it, v.Action)
+		m.blame(it, v.Action, job.Blame)
 		if v.Action == store.Fail {
 			delete(m.attempts, v.Counts[1])
 		}

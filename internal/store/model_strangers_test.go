@@ -80,6 +80,7 @@ func (m *model) foreignRemove(t *rapid.T) {
 // took: strangers took jobs out of a queue.
 func (m *model) took(it item, n int) {
 	m.count[it] -= n
+	m.stray[it] = true
 	m.tainted[it.queue], m.taken[it.queue] = true, it.payload
 	if theQueue(it.queue).Unique {
 		m.soil(it.queue)
@@ -104,6 +105,7 @@ func (m *model) gemWorker(t *rapid.T) {
 	must(t, m.redis.Set(m.ctx, lock, "", 35*time.Second).Err())
 	must(t, m.redis.Del(m.ctx, counters).Err())
 	m.count[item{queue, payload}]--
+	m.stray[item{queue, payload}] = true
 	m.foreign[lock] = ""
 }
 
@@ -197,6 +199,7 @@ func (m *model) loseRecord(t *rapid.T) {
 		}
 		job.lost = true
 		m.count[item{job.Queue, string(job.Payload)}]--
+		m.stray[item{job.Queue, string(job.Payload)}] = true
 		return
 	}
 }

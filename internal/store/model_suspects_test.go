@@ -76,12 +76,12 @@ func (m *model) suspected(t *rapid.T, job store.Reserved) {
 }
 
 // blame notes what the death of its process means for a job.
-func (m *model) blame(it item, a store.Action) {
-	switch a {
-	case store.Suspect:
-		m.blamed[it] = true
-	case store.Fail:
+func (m *model) blame(it item, a store.Action, before int) {
+	switch {
+	case a == store.Fail:
 		delete(m.blamed, it)
+	case a == store.Suspect, a == store.Requeue && before > 0:
+		m.blamed[it] = true
 	}
 }
 

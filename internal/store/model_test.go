@@ -134,6 +134,7 @@ type model struct {
 	early    []bool           // which completions the first of two tries has applied
 
 	blamed map[item]bool  // what has died with its process since it last came to an end
+	stray  map[item]bool  // what may have left without a word to the counts of deaths
 	how    store.Suspects // what the next request does with those
 
 	fences  map[string]int64  // the last one of a lock
@@ -194,7 +195,7 @@ func newModel(t *rapid.T, r *rig) *model {
 	m := &model{
 		rig: r, began: time.Now().Unix() - 1,
 		named: map[string]bool{}, bodies: map[string]body{}, count: map[item]int{},
-		attempts: map[string]entry{}, blamed: map[item]bool{}, how: store.SetApart, fences: map[string]int64{}, foreign: map[string]string{}, orphans: map[string]string{},
+		attempts: map[string]entry{}, blamed: map[item]bool{}, stray: map[item]bool{}, how: store.SetApart, fences: map[string]int64{}, foreign: map[string]string{}, orphans: map[string]string{},
 		freed: map[string]bool{}, taken: map[string]string{}, tainted: map[string]bool{}, clean: map[string]bool{}, starts: map[item]int64{},
 	}
 	must(t, r.redis.ConfigSet(r.ctx, "maxmemory", "0").Err()) // the last sequence may have failed
@@ -227,6 +228,7 @@ func (m *model) run(t *rapid.T) {
 		"later": m.later, "later 2": m.later, "due": m.due, "due 2": m.due,
 		"serve": m.serve, "serve 2": m.serve, "serve 3": m.serve, "jam": m.jam, "jam 2": m.jam, "repair": m.repair,
 		"full server": m.fullServer, "full server 2": m.fullServer, "unasked": m.unasked,
+		"purge": m.purge, "dequeue": m.dequeue,
 		"pause": m.pause, "pause 2": m.pause,
 		"acquire": m.acquire, "acquire 2": m.acquire, "refresh": m.refresh, "refresh 2": m.refresh, "extend": m.extend, "loner": m.loner,
 
@@ -257,6 +259,7 @@ var families = [][]string{
 	{"steal", "expire", "release", "lose record", "lose record 2", "lose fence", "flush scripts"},
 	{"jam", "jam 2", "repair", "full server", "full server 2", "unasked"},
 	{"crash", "alone", "alone 2"},
+	{"purge", "dequeue"},
 }
 
 func (m *model) register(t *rapid.T, p *process) {

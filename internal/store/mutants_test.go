@@ -92,17 +92,21 @@ var mutants = []mutant{
 	{"a job that runs again is written anew", "exchange", `record.payload, record.start ~= '-', ms + pause, proc .. '#' .. token) == 'd'`, `squeeze(record.payload), record.start ~= '-', ms + pause, proc .. '#' .. token) == 'd'`},
 
 	{"suspects run beside others", "exchange", `if blame > 0 and onsuspects == 'a' then`, `if false then`},
-	{"suspects are taken straight", "straight", `{counters, deathkey, prefix`, `{counters, counters, prefix`},
-	{"nobody is suspected", "recover", `if suspect then blame`, `if false then blame`},
+	{"suspects are taken straight", "straight", `{deathkey, counters, prefix`, `{counters, counters, prefix`},
+	{"a job that has died is taken straight", "straight", `elseif died[i] then`, `elseif false then`},
+	{"nobody is suspected", "recover", `(suspect and 1 or 0)`, `0`},
 	{"a suspect is lost", "suspects", `call('RPUSH', apartkey(prefix, queue), start .. ' ' .. payload)`, ``},
 	{"a suspect is taken twice", "exchange", `call('LPOP', key)
       give`, `give`},
 	{"a suspect stays a member", "exchange", `if unique then start = forget_member(key, index, payload) end
       set_apart`, `set_apart`},
-	{"a job that has come to its end is suspected", "exchange", `pcall_('HDEL', deathkey, corpse(queue, record.payload))`, ``},
+	{"a job that has come to its end is suspected", "exchange", `dead.forget(prefix, queue, record.payload)`, ``},
+	{"a purge leaves counts of deaths", "remove", `dead.forgetall(prefix, queue)`, ``},
+	{"a dequeued job leaves its count of deaths", "dequeue", `then dead.forget(prefix, queue, ARGV[i + 4]) end`, `then end`},
+	{"a job that has failed with its process leaves its count of deaths", "recover", `dead.forget(prefix, r.queue, r.payload)`, ``},
 
 	{"a released lock is not told to those who wait", "exchange", `freed(prefix, released, ms)`, ``},
-	{"a released lock is not told, straight", "straight", `{counters, deathkey, prefix`, `{deathkey, deathkey, prefix`},
+	{"a released lock is not told, straight", "straight", `{deathkey, counters, prefix`, `{deathkey, deathkey, prefix`},
 	{"one job too many counts as locked", "exchange", `math.min(s.count + looked, s.mark)`, `math.min(s.count + looked + 1, s.mark)`},
 	{"newer jobs count as seen", "exchange", `local newer, unseen = left - s.mark,`, `local newer, unseen = 0,`},
 	{"a queue counts as blocked though its lock is free", "waits", `if not held(prefix, lock) then`, `if false then`},

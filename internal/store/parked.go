@@ -14,8 +14,9 @@ import (
 )
 
 var (
-	unparkScript = loadScript("unpark", "rights", "waits", "unique", "parked")
-	unkeepScript = loadScript("unkeep", "rights", "parked")
+	unparkScript     = loadScript("unpark", "rights", "waits", "unique", "parked")
+	unkeepScript     = loadScript("unkeep", "rights", "parked")
+	dropParkedScript = loadScript("dropparked", "rights", "parked", "deaths")
 )
 
 // FiledFailure is a record for the failed list. A large payload is not sent back to the
@@ -199,19 +200,11 @@ func (s *Store) ParkedBytes(ctx context.Context, id string) ([]byte, error) {
 
 // DropParked forgets what is parked, payload and all. It returns false if there is nothing.
 func (s *Store) DropParked(ctx context.Context, id string) (bool, error) {
-	var removed *redis.IntCmd
-	err := s.once(ctx, func() error {
-		pipe := s.write.TxPipeline()
-		pipe.Del(ctx, s.key(keyParkedPayload)+id)
-		removed = pipe.HDel(ctx, s.key(keyParked), id)
-		pipe.ZRem(ctx, s.key(keyParking), id)
-		_, err := pipe.Exec(ctx)
-		return err
-	})
+	raw, err := s.eval(ctx, dropParkedScript, s.key(keyParked), []any{s.prefix, id})
 	if err != nil {
 		return false, fmt.Errorf("remove what is parked: %w", err)
 	}
-	return removed.Val() > 0, nil
+	return number(raw) > 0, nil
 }
 
 // DropKept forgets payloads that are kept for failure records, by their ids, and returns how

@@ -224,6 +224,7 @@ func (s *Store) life(ctx context.Context) {
 	}, "5")
 	_, _, _, _ = s.unpark(ctx, "none")
 	_, _ = s.DropKept(ctx, []string{"none"})
+	_, _ = s.DropParked(ctx, "none")
 	_, _ = s.eval(ctx, retryScript, s.key(keyFailed), []any{s.prefix, keyFailed, 0, record, record + " ", plain.Name, payload("2"), "0"})
 	sift := s.sifting(keyFailed)
 	for _, op := range [][]any{{"begin"}, {"step", 1, record + " ", 0, record + " ", "", "", "", "0"}, {"on"}, {"back"}, {"drop"}} {
@@ -276,7 +277,7 @@ func (s *Store) remains() []string {
 		"worker:" + probeWorker, "worker:" + probeWorker + ":started", "stat:processed:" + probeWorker, "stat:failed:" + probeWorker,
 		"worker:" + probeMissing + ":started", "stat:processed:" + probeMissing,
 		"lock:probe", MarkerKey("lock:probe"), "locket:job_locks:Probe[1]", "locket:job_locks:Probe[2]", "locket:job_locks:Probe[3]", "locket:job_locks:Probe[9]",
-		"locket:job_locks:Probe[4]", probeCount, keyMeta, "resqued:fence", "resqued:deaths", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", keyRelock, keyParking,
+		"locket:job_locks:Probe[4]", probeCount, keyMeta, "resqued:fence", "resqued:deaths", "resqued:deaths:plain", "resqued:died:plain", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", keyRelock, keyParking,
 		keyCron, keyShown, keyLastEnqueued, s.opts.Load().Namespace + ":resque_scheduler_master_lock",
 		keyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe",
 		keyLongRun + "1", keyLongState + "1", keyLongRun + "2", keyLongState + "2", keyLongCurrent, keyLongActive, keyLongEnded, keyLongLocks,

@@ -64,19 +64,19 @@ func (sc *script) write(to io.Writer) {
 }
 
 var (
-	exchangeScript   = newScript("exchange", "lib", "payload", "rights", "straight", "records", "waits", "plain", "delay", "suspects", "pause", "parked", "exchange")
-	exchangeUnique   = newScript("exchange", "lib", "payload", "rights", "straight", "records", "waits", "unique", "delay", "suspects", "pause", "parked", "exchange")
+	exchangeScript   = newScript("exchange", "lib", "payload", "rights", "straight", "records", "waits", "plain", "delay", "suspects", "deaths", "pause", "parked", "exchange")
+	exchangeUnique   = newScript("exchange", "lib", "payload", "rights", "straight", "records", "waits", "unique", "delay", "suspects", "deaths", "pause", "parked", "exchange")
 	pollScript       = loadScript("poll", "rights", "waits", "unique", "suspects", "pause")
 	registerScript   = loadScript("register", "grace", "relock")
 	unregisterScript = loadScript("unregister", "forget")
 	beatScript       = loadScript("beat", "grace", "relock")
 	enrollScript     = loadScript("enroll")
 	mirrorScript     = loadScript("mirror")
-	orphansScript    = loadScript("orphans", "waits", "grace")
+	orphansScript    = loadScript("orphans", "waits", "grace", "deaths")
 	putMasterScript  = newScript("putmaster", "putmaster")
 	dropMasterScript = newScript("dropmaster", "dropmaster")
 	fenceScript      = loadScript("fence", "grace")
-	recoverScript    = loadScript("recover", "rights", "waits", "unique", "forget", "parked")
+	recoverScript    = loadScript("recover", "rights", "waits", "unique", "forget", "parked", "deaths")
 )
 
 // eval runs a script once. It is repeated only after answers which prove that

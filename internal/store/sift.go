@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-var siftScript = loadScript("sift", "rights", "unique", "mend")
+var siftScript = loadScript("sift", "rights", "unique", "follow", "mend")
 
 const (
 	// siftLease is how long a sifting may be silent before others may end it.

@@ -41,7 +41,7 @@ func TestStraightIsAsTheLongWay(t *testing.T) {
 	if testing.Short() {
 		return
 	}
-	for _, what := range []string{"many taken", "bounced", "full", "late", "twice", "wrong type", "more", "recovered"} {
+	for _, what := range []string{"many taken", "bounced", "full", "late", "twice", "wrong type", "more", "recovered", "died before", "set apart"} {
 		require.Positive(t, w.seen[what], "never met: %s", what)
 	}
 }
@@ -149,7 +149,7 @@ func (w *twins) wrongType(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "seldom") > 0 {
 		return
 	}
-	keys := []string{"queue:a", "queue:b", "resqued:fence", "stat:processed", "resqued:deaths", "locket:queue_lock_counters", "locket:job_locks:A[1]", "resqued:seen:a", "resqued:caps:m"}
+	keys := []string{"queue:a", "queue:b", "resqued:fence", "stat:processed", "resqued:deaths", "resqued:deaths:a", "resqued:deaths:b", "resqued:died:a", "locket:queue_lock_counters", "locket:job_locks:A[1]", "resqued:seen:a", "resqued:caps:m"}
 	key := rapid.SampledFrom(keys).Draw(t, "key")
 	w.both(t, func(space string) error {
 		must(t, w.redis.Del(w.ctx, space+key).Err())
@@ -182,6 +182,7 @@ func (w *twins) die(t *rapid.T) {
 	}
 	w.repair(t)
 	proc := rapid.SampledFrom([]string{"p1", "p2"}).Draw(t, "process")
+	action := rapid.SampledFrom([]store.Action{store.Requeue, store.Suspect}).Draw(t, "fault")
 	for _, s := range w.stores {
 		jobs, _, err := s.Fence(w.ctx, proc, true)
 		must(t, err)
@@ -189,7 +190,7 @@ func (w *twins) die(t *rapid.T) {
 		var verdicts []store.Verdict
 		for _, j := range jobs {
 			w.seen["recovered"]++
-			verdicts = append(verdicts, store.Verdict{Token: j.Token, Action: store.Requeue})
+			verdicts = append(verdicts, store.Verdict{Token: j.Token, Action: action})
 		}
 		must(t, s.Recover(w.ctx, proc, verdicts))
 	}
@@ -199,7 +200,8 @@ func (w *twins) die(t *rapid.T) {
 
 func (w *twins) exchange(t *rapid.T) {
 	proc := rapid.SampledFrom([]string{"p1", "p2"}).Draw(t, "process")
-	req := store.ExchangeRequest{Proc: proc, Master: "m"}
+	suspects := rapid.SampledFrom([]store.Suspects{store.SetApart, store.TakeSuspects}).Draw(t, "suspects")
+	req := store.ExchangeRequest{Proc: proc, Master: "m", Suspects: suspects}
 	kinds := []store.Kind{store.Done, store.Done, store.Done, store.Done, store.Done, store.Done, store.Failed, store.Requeued, store.Returned}
 	plain := rapid.Bool().Draw(t, "plain")
 	var left []store.Reserved
@@ -295,6 +297,12 @@ func (w *twins) told(t *rapid.T, which int, req store.ExchangeRequest, reply sto
 	if reply.Bounced > 0 {
 		w.seen["bounced"]++
 	}
+	if slices.ContainsFunc(reply.Jobs, func(j store.Reserved) bool { return j.Deaths > 0 }) {
+		w.seen["died before"]++
+	}
+	if reply.Suspects > 0 {
+		w.seen["set apart"]++
+	}
 	if reply.More {
 		w.seen["more"]++
 	}
@@ -322,6 +330,11 @@ func (w *twins) bases(t *rapid.T) (straight, long snapshot) {
 			for f := range e.values {
 				e.values[f] = times.ReplaceAllString(e.values[f], "")
 			}
+		case short == "resqued:deaths", strings.HasPrefix(short, "resqued:died:"): // members and times
+			for f := range e.values {
+				e.values[f] = times.ReplaceAllString(e.values[f], "")
+			}
+			slices.Sort(e.values)
 		case short == "resqued:fence", short == "resqued:procs", short == "resqued:meta", strings.HasPrefix(short, "resqued:proc:"),
 			strings.HasPrefix(short, "resqued:heal"):
 			continue

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var undelayScript = loadScript("undelay", "rights", "waits", "unique", "item")
+var undelayScript = loadScript("undelay", "rights", "waits", "unique", "follow", "item")
 
 // undelayBatch bounds the jobs of one call: each may be looked for in a long list.
 const undelayBatch = 50

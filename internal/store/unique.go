@@ -89,6 +89,64 @@ func (s *Store) HealUnique(ctx context.Context, queue string) (healed bool, err 
 	}
 }
 
+// ForgetUnique removes the set and the start times of a queue that is unique no more. Its jobs
+// stay as they are.
+func (s *Store) ForgetUnique(ctx context.Context, queue string) error {
+	if _, err := s.repair(ctx, queue, "a", &UniqueReport{}); err != nil {
+		return fmt.Errorf("forget that %q was unique: %w", queue, err)
+	}
+	return nil
+}
+
+// leftoversPage is how many queues one DropLeftovers asks for.
+const leftoversPage = 1000
+
+// DropLeftovers removes the sets and the start times of queues in which nothing waits: where
+// unique_queues names them no more, nobody else would. Queues for which kept reports true are
+// left alone. It looks at a part of the queues, from cursor on (0 begins), and returns those
+// of which it has removed anything and where to go on; 0 = that was all.
+func (s *Store) DropLeftovers(ctx context.Context, kept func(queue string) bool, cursor uint64) (queues []string, next uint64, err error) {
+	page, next, err := s.read.SScan(ctx, s.key(keyQueues), cursor, "", leftoversPage).Result()
+	if err != nil {
+		return nil, 0, fmt.Errorf("list queues: %w", err)
+	}
+	page = slices.DeleteFunc(page, kept)
+	if len(page) == 0 {
+		return nil, next, nil
+	}
+	keys := make([]string, 0, 2*len(page))
+	for _, queue := range page {
+		keys = append(keys, s.queueKey(queue)+":uniqueue", s.queueKey(queue)+":start_at")
+	}
+	n, err := s.read.Exists(ctx, keys...).Result() // nearly always there is none
+	if err != nil {
+		return nil, 0, fmt.Errorf("look for what unique queues have left: %w", err)
+	}
+	if n == 0 {
+		return nil, next, nil
+	}
+	pipe := s.read.Pipeline()
+	jobs, there := make([]*redis.IntCmd, len(page)), make([]*redis.IntCmd, len(page))
+	for i, queue := range page {
+		jobs[i], there[i] = pipe.LLen(ctx, s.queueKey(queue)), pipe.Exists(ctx, keys[2*i], keys[2*i+1])
+	}
+	if _, err := pipe.Exec(ctx); err != nil && Unreachable(err) {
+		return nil, 0, fmt.Errorf("look for what unique queues have left: %w", err)
+	}
+	for i, queue := range page {
+		if jobs[i].Err() == nil && jobs[i].Val() == 0 && there[i].Val() > 0 {
+			step, err := s.repair(ctx, queue, "e", &UniqueReport{})
+			if err != nil {
+				return queues, 0, fmt.Errorf("remove what the unique queue %q has left: %w", queue, err)
+			}
+			if step.state == repairDone {
+				queues = append(queues, queue)
+			}
+		}
+	}
+	return queues, next, nil
+}
+
 // What repair.lua says of a step.
 const (
 	repairNothing = 0
@@ -138,6 +196,8 @@ type UniqueQueues struct {
 	Names []string
 	// Match reports whether a queue is unique.
 	Match func(queue string) bool
+	// Leave: they are not brought back in step unasked, or there are none.
+	Leave bool
 }
 
 // outOfStepPages bounds how much of a large set of queues one OutOfStep looks at.

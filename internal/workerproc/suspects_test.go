@@ -200,7 +200,7 @@ func TestSuspects(t *testing.T) {
 		f.expect(proc.Bye)
 		f.ends()
 		require.Len(t, f.failed(), 1)
-		require.Zero(t, f.redis.HLen(t.Context(), f.key("resqued:deaths")).Val())
+		require.Zero(t, f.redis.ZCard(t.Context(), f.key("resqued:deaths")).Val())
 	})
 
 	t.Run("until empty: the process waits for suspects", func(t *testing.T) {
@@ -230,7 +230,7 @@ func TestSuspects(t *testing.T) {
 			f.suspect(1)
 			f.down <- proc.Message{Type: proc.SetState, State: "running"}
 			eventually(t, "done", func() bool { return f.processed() == 1 })
-			require.Zero(t, f.redis.HLen(t.Context(), f.key("resqued:deaths")).Val())
+			require.Zero(t, f.redis.ZCard(t.Context(), f.key("resqued:deaths")).Val())
 			f.drain()
 		}
 	})

@@ -203,10 +203,15 @@ func (c *chaos) residue(ctx context.Context) []string {
 	return append(left, c.trouble...)
 }
 
-// deaths finds what is left in resqued:deaths. Of jobs that others took after they
+// deaths finds counts of deaths that are left. Of jobs that others took after they
 // had died here nobody says that they have ended.
 func (c *chaos) deaths(ctx context.Context) (left []string) {
-	counts := c.server.ctl().HGetAll(ctx, key("resqued:deaths")).Val()
+	counts := map[string]string{}
+	for _, k := range c.server.ctl().Keys(ctx, key("resqued:deaths:*")).Val() {
+		for sum, n := range c.server.ctl().HGetAll(ctx, k).Val() {
+			counts[strings.TrimPrefix(k, key("resqued:deaths:"))+" "+sum] = n
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	left = c.tickDeaths(counts)

@@ -180,7 +180,7 @@ func (c *chaos) book(j job, producer, sequence int) (*check.Push, bool) {
 	p := &check.Push{
 		ID: j.id, Queue: j.queue, Expect: j.expect, Answer: check.Ambiguous, Tried: now, Producer: producer, Sequence: sequence,
 		Unique: j.queue == uniqueQueue, Fails: j.fails,
-		Digest: fmt.Sprintf("%x", sha1.Sum([]byte(j.queue+"\x00"+j.payload))),
+		Digest: fmt.Sprintf("%s %x", j.queue, sha1.Sum([]byte(j.payload))),
 		Quiet:  calm && now > c.quietAt+time.Second && now < c.quietTo-2*time.Second,
 	}
 	if j.retry {

@@ -51,7 +51,7 @@ func (c *chaos) schedule(ctx context.Context, from time.Duration) error {
 		payload := fmt.Sprintf(`{"class":"Tick","args":[%q]}`, id)
 		all[id] = &check.Schedule{
 			ID: id, Name: s.name, Period: s.period, CatchUp: s.catchUp, MaybeFrom: c.wall(from), To: 1<<63 - 1, MaybeTo: 1<<63 - 1,
-			Digest: fmt.Sprintf("%x", sha1.Sum([]byte(tickQueue+"\x00"+payload))),
+			Digest: fmt.Sprintf("%s %x", tickQueue, sha1.Sum([]byte(payload))),
 		}
 	}
 	err := c.awaitSchedules(ctx)
@@ -118,7 +118,7 @@ func (c *chaos) reborn(ctx context.Context, at time.Duration, lost []string) err
 // wall is an instant in ms by the wall clock.
 func (c *chaos) wall(at time.Duration) int64 { return (at + c.history.Epoch).Milliseconds() }
 
-// tickDeaths finds what is left in resqued:deaths of jobs of schedules.
+// tickDeaths finds counts of deaths that are left of jobs of schedules.
 func (c *chaos) tickDeaths(counts map[string]string) (left []string) {
 	for _, s := range c.history.Schedules {
 		if n, ok := counts[s.Digest]; ok {

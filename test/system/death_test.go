@@ -45,7 +45,7 @@ func nothingRunsAgain(t *testing.T, d *harness.Daemon) {
 	t.Helper()
 	require.Empty(t, d.Keys("queue:*"))
 	require.Empty(t, d.Keys("resqued:suspects*"))
-	require.Empty(t, d.Keys("resqued:deaths"))
+	require.Empty(t, d.Keys("resqued:deaths*"))
 	requireNoLocks(t, d)
 	requireNoClassLocks(t, d)
 }

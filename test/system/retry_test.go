@@ -63,7 +63,7 @@ func awaitStanding(t *testing.T, d *harness.Daemon, total int64, end func(s stan
 // nothingOfRetries: no count and no waiting job is left.
 func nothingOfRetries(t *testing.T, d *harness.Daemon) {
 	t.Helper()
-	for _, pattern := range []string{"resque-retry:*", "delayed*", "timestamps:*", "resqued:delayed", "resqued:deaths"} {
+	for _, pattern := range []string{"resque-retry:*", "delayed*", "timestamps:*", "resqued:delayed", "resqued:deaths*"} {
 		require.Empty(t, d.Keys(pattern))
 	}
 	require.Empty(t, d.Residue())

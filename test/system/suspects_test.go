@@ -115,7 +115,7 @@ func TestPoisonAmongMany(t *testing.T) {
 	require.Zero(t, d.Exit())
 	require.Empty(t, d.Residue())
 	require.Empty(t, d.Keys("resqued:suspects*"))
-	require.Empty(t, d.Keys("resqued:deaths"))
+	require.Empty(t, d.Keys("resqued:deaths*"))
 }
 
 func TestSignalsReachSuspects(t *testing.T) {

@@ -40,6 +40,12 @@ for i, payload in ipairs(call('LRANGE', key, first, from + count)) do
     holes = holes + 1
   end
 end
+-- A suspect, which stays, may be equal to one of them, and share its count.
+if holes > 0 and len(prefix .. 'resqued:suspects:' .. queue) == 0 and pcall_('EXISTS', (dead.keys(prefix, queue))) == 1 then
+  for i = 1, #ARGV - 4 do
+    if removed[i] == '1' then dead.forget(prefix, queue, ARGV[i + 4]) end
+  end
+end
 if holes > 0 then
   -- From the nearer end: the queue may be long.
   local direction = first < n / 2 and holes or -holes

@@ -85,22 +85,21 @@ if duesec then
 end
 
 -- Whose queue is unique has to be known, and whose is one, before anything is done.
-local unique, open = {}, {}
+local unique, follows, open = {}, {}, {}
 for i = 4, #ARGV, 2 do unique[ARGV[i]] = ARGV[i + 1] == '1' end
 local function learn(queue)
   if open[queue] ~= nil then return end
   local key = prefix .. 'queue:' .. queue
   if unique[queue] == nil and named then asked[#asked + 1] = queue end
-  unique[queue] = unique[queue] or call('EXISTS', key .. ':uniqueue') == 1
+  if not unique[queue] and call('EXISTS', key .. ':uniqueue') == 1 then follows[queue] = true end
   open[queue] = len(key) ~= nil and (not unique[queue] or utyped(key))
   if not open[queue] then wrong[#wrong + 1] = key end
 end
 
 local jobs = {} -- of own members
 for i, member in ipairs(members) do
-  local queue, payload, u = memberof(member)
+  local queue, payload = memberof(member)
   if queue then
-    if u and unique[queue] == nil then unique[queue] = true end
     learn(queue)
     jobs[i] = {queue, payload}
   end
@@ -122,6 +121,7 @@ need(schedule, 'ZREM')
 need(prefix .. 'queue:', 'RPUSH')
 if #lists > 0 then need(prefix .. 'delayed:', 'LTRIM', 'RPUSH', 'LLEN') end
 for _, is in pairs(unique) do if is then needcompanions(prefix) break end end
+if next(follows) then needcompanions(prefix) end
 call('PERSIST', own) -- the first write: a full server does not refuse the rest
 
 local start = fmt('%.0f', sec)
@@ -143,6 +143,8 @@ local function move(job)
   if unique[queue] then
     if not putback(prefix, queue, payload, start, false) then dropped = dropped + 1 end
     return
+  elseif follows[queue] then
+    return follow(prefix, queue, payload, ms)
   end
   local tail = tails[queue] or {}
   tails[queue] = tail

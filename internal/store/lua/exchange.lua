@@ -137,7 +137,7 @@ for c = nplain + 1, nplain + nother do
     if flags ~= '' and find(flags, 'c', 1, true) then uncap(prefix, master, queue) end
     if worker ~= '' then call('DEL', prefix .. 'worker:' .. worker) end
     if deaths ~= '0' and record and (not back or find(flags, 's', 1, true)) then
-      pcall_('HDEL', deathkey, corpse(queue, record.payload))
+      dead.forget(prefix, queue, record.payload)
     end
     if count and kind ~= 't' then
       forget_count(count)
@@ -290,13 +290,12 @@ end
 local bounced, more, budget = 0, 0, bound * 4
 local capkey = prefix .. 'resqued:caps:' .. master
 
-local anydeaths = pcall_('HLEN', deathkey)
-anydeaths = type(anydeaths) == 'number' and anydeaths > 0
+local anydeaths = pcall_('EXISTS', deathkey) ~= 0
 
--- died is deathsof, which costs nothing as long as nothing dies.
+-- died is dead.of, which costs nothing as long as nothing dies.
 local function died(queue, payload)
   if not anydeaths then return 0, 0 end
-  return deathsof(prefix, corpse(queue, payload))
+  return dead.of(prefix, queue, payload)
 end
 
 -- separable tells whether suspects of a queue can be set apart.

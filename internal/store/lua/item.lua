@@ -45,11 +45,11 @@ local function jobof(s)
   end
 end
 
--- memberof returns the queue of a member of resqued:delayed, its payload and whether the
--- queue is unique; nil for what is no job.
+-- memberof returns the queue of a member of resqued:delayed and its payload; nil for what is
+-- no job.
 local function memberof(s)
-  local n, u, i = match(s, '^[^#]*#[^ ]* (%d+)(u?) ()')
+  local n, i = match(s, '^[^#]*#[^ ]* (%d+)u? ()')
   n = tonumber(n)
   if not n or i + n - 1 > #s then return nil end
-  return sub(s, i, i + n - 1), sub(s, i + n), u == 'u'
+  return sub(s, i, i + n - 1), sub(s, i + n)
 end

@@ -62,12 +62,6 @@ local function needlong(prefix, id, queue)
   end
 end
 
--- pushslice puts the payload of a slice into its queue, unique or not.
-local function pushslice(prefix, queue, payload, ms)
-  local unique = call('EXISTS', prefix .. 'queue:' .. queue .. ':uniqueue') == 1
-  putback(prefix, queue, payload, unique and fmt('%.0f', math.floor(ms / 1000)) or '-', false)
-end
-
 -- A run may belong to a tenant. Of the runs of one tenant only so many as their class says
 -- have a slice in a queue or in hand: those in the set busy. The others stand in line, a
 -- sorted set in the order of their turns, and their payloads are nowhere. One whose slice
@@ -159,7 +153,7 @@ local function turn(prefix, tenant, ms)
         if takes[v[4]] == nil then takes[v[4]] = pushable(prefix, v[4]) end
         if takes[v[4]] then
           hold(prefix, tenant, id, ms)
-          pushslice(prefix, v[4], '{"class":' .. v[6] .. ',"args":["' .. id .. '"],"id":"' .. id .. '.' .. v[5] .. '"}', ms)
+          follow(prefix, v[4], '{"class":' .. v[6] .. ',"args":["' .. id .. '"],"id":"' .. id .. '.' .. v[5] .. '"}', ms)
         else
           passed[#passed + 1] = id
         end
@@ -181,7 +175,7 @@ end
 
 -- queueslice pushes the next slice of a run when it is its turn.
 local function queueslice(prefix, id, tenant, queue, payload, ms)
-  if not tenant or tenant == '' then return pushslice(prefix, queue, payload, ms) end
+  if not tenant or tenant == '' then return follow(prefix, queue, payload, ms) end
   stand(prefix, tenant, id, ms)
   turn(prefix, tenant, ms)
 end

@@ -65,8 +65,7 @@ if not final then
   if op == 'y' then
     queueslice(prefix, id, tenant, queue, payload, ms)
   else
-    local unique = call('EXISTS', prefix .. 'queue:' .. queue .. ':uniqueue') == 1
-    call('ZADD', prefix .. 'resqued:delayed', fmt('%.0f', ms + wait), delayed('longjob:' .. id .. '#' .. slice, queue, payload, unique))
+    call('ZADD', prefix .. 'resqued:delayed', fmt('%.0f', ms + wait), delayed('longjob:' .. id .. '#' .. slice, queue, payload, false))
     if tenant then giveup(prefix, tenant, id, ms) end
   end
   return {'OK', ''}

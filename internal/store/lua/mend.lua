@@ -51,7 +51,9 @@ local function pushes(prefix, i, start)
   local queue = ARGV[i + 3]
   if queue == '' then return 'r' end
   local target = prefix .. 'queue:' .. queue
-  local unique = ARGV[i + 5] == '1' or call('EXISTS', target .. ':uniqueue') == 1
+  local unique = ARGV[i + 5] == '1'
   if not len(target) or unique and not utyped(target) then return 'x' end
-  return putback(prefix, queue, ARGV[i + 4], unique and start or '-', false) and 'r' or 'u'
+  if unique then return putback(prefix, queue, ARGV[i + 4], start, false) and 'r' or 'u' end
+  follow(prefix, queue, ARGV[i + 4], now())
+  return 'r'
 end

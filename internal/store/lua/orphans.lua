@@ -1,6 +1,6 @@
 -- orphans lists the processes whose lease is past, unless a silence of everybody
 -- forbids to judge (the grace rule of beaten), and forgets the masters whose entry
--- has expired.
+-- has expired, and counts of jobs that are gone.
 --
 -- KEYS[1] resqued:procs
 -- ARGV    prefix, lease (ms), beat interval (ms), digest of the settings that a fleet shares
@@ -22,15 +22,19 @@ for _, id in ipairs(masters.err and {} or masters) do
     call('SREM', prefix .. 'resqued:masters', id)
   end
 end
--- Of queues that have gone, nobody else would remove what is known of them.
+-- Of queues that have gone, or that nobody looks at, nobody else would remove what is known of
+-- them; as long as there is a counter no job goes the straight way.
 local counters = prefix .. 'locket:queue_lock_counters'
 local known = pcall_('HLEN', counters)
 if type(known) == 'number' and known > 0 and known <= 1000 then
   for _, queue in ipairs(call('HKEYS', counters)) do
-    if len(prefix .. 'queue:' .. queue) == 0 then forget_seen(prefix, queue) end
+    if len(prefix .. 'queue:' .. queue) == 0 or call('EXISTS', prefix .. 'resqued:seen:' .. queue) == 0 then
+      forget_seen(prefix, queue)
+    end
   end
 end
 local ms = now()
+dead.age(prefix, ms)
 if unjudged(prefix, ms, lease, every) then return {ms, others, {}} end
 -- A lease far in the future was not given by this clock: it was set back since,
 -- or somebody forged it. It would never end.

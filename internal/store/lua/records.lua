@@ -79,20 +79,6 @@ local function uncap(prefix, cap, queue)
   if type(n) == 'number' and n <= 0 then call('HDEL', key, queue) end
 end
 
--- corpse names a job in resqued:deaths, which outlives the job's records.
-local function corpse(queue, payload) return redis.sha1hex(queue .. '\0' .. payload) end
-
--- deathsof returns how many processes have died that held a job, and for how many of
--- them it may be to blame: then it is a suspect. Its entry is "<deaths> <blame>".
-local function deathsof(prefix, name)
-  local entry = pcall_('HGET', prefix .. 'resqued:deaths', name)
-  local n, blame = match(type(entry) == 'string' and entry or '', '^(%d+) (%d+)$')
-  if not n then return 0, 0 end
-  -- What a stranger wrote must fit into a record, too.
-  local most = 999999999
-  return math.min(tonumber(n) or most, most), math.min(tonumber(blame) or most, most)
-end
-
 -- delayed returns the member of resqued:delayed for a job that has to wait:
 -- "<id> <queue length>[u] <queue><payload>", u for a unique queue. The id is
 -- "<proc>#<token>" of a job that has run; see delay for others.

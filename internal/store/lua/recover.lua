@@ -17,16 +17,15 @@ local ms = now()
 local lease = call('ZSCORE', prefix .. 'resqued:procs', proc)
 if lease and tonumber(lease) ~= 0 then return {'ALIVE'} end
 local moved, failed, reason, released = 0, {}, '', {}
-local failedkey, deathkey = prefix .. 'failed', prefix .. 'resqued:deaths'
+local failedkey = prefix .. 'failed'
 
 -- died counts the death of a job. Equal jobs share the count: those that died
 -- together, or beside each other, have died once and not as often as they are many.
 local function died(r, suspect)
-  local name = corpse(r.queue, r.payload)
-  local deaths, blame = deathsof(prefix, name)
+  local deaths, blame = dead.of(prefix, r.queue, r.payload)
   deaths = math.max(deaths, r.deaths + 1)
-  if suspect then blame = math.max(blame, r.blame + 1) end
-  pcall_('HSET', deathkey, name, fmt('%d %d', deaths, blame))
+  blame = math.max(blame, r.blame + (suspect and 1 or 0))
+  dead.note(prefix, r.queue, r.payload, deaths, blame, ms)
 end
 
 -- idof returns the whole id of a worker. Of a long one a record has no more than what
@@ -83,7 +82,7 @@ for i = 3, #ARGV, 6 do
         else
           call('RPUSH', target, parked.whole(failure, gap, r.payload))
         end
-        pcall_('HDEL', deathkey, corpse(r.queue, r.payload))
+        dead.forget(prefix, r.queue, r.payload)
         for key in string.gmatch(ARGV[i + 4], '%S+') do
           if type(pcall_('GET', prefix .. key)) == 'string' then pcall_('DEL', prefix .. key) end
         end

@@ -11,5 +11,6 @@ forget_seen(prefix, queue)
 n = n + apart(prefix, queue)
 if ARGV[3] ~= '1' then pcall_('SREM', prefix .. 'queues', queue) end
 pcall_('SREM', prefix .. 'resqued:suspects', queue)
+dead.forgetall(prefix, queue)
 call('UNLINK', key, apartkey(prefix, queue), key .. ':uniqueue', key .. ':start_at', healkeys(key))
 return n

@@ -2,7 +2,8 @@
 --
 -- KEYS[1] queue:<q>
 -- ARGV    prefix, how: b begin anew, g go on (nobody else does meanwhile), p only if
---         the queue is out of step, and not before its healing has rested
+--         the queue is out of step, and not before its healing has rested; e remove its
+--         set and its times if nothing waits, a remove them: it is unique no more
 -- RETURNS {0 nothing to do, 1 there is more, 2 that was the last step; ms to rest,
 --         jobs, elements looked at, members in, out, duplicates dropped, times in,
 --         out}
@@ -10,6 +11,11 @@
 local key, how = KEYS[1], ARGV[2]
 local n = len(key)
 if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away') end
+if how == 'a' or how == 'e' then
+  local all = how == 'a' or n == 0
+  if all then call('UNLINK', key .. ':uniqueue', key .. ':start_at', healkeys(key)) end
+  return {all and 2 or 0, 0, n, 0, 0, 0, 0, 0, 0}
+end
 if not utyped(key) then
   return redis.error_reply('RESQUEDTYPE ' .. key .. ':uniqueue is no set or ' .. key .. ':start_at no list; move it away')
 end

@@ -201,11 +201,11 @@ reply[1], reply[2] = '+' .. (alltold and string.rep('1', nready) or table.concat
 local w, written = 1, 0 -- the next want; how many of the fields are in Redis
 local bytes, maxbytes = 0, 4194304 -- a reply of many large payloads would block the server
 
--- What keeps jobs from being taken straight: locked ones and suspects, wherever they
--- are, locks that have expired under their holders, and a pause. Nearly always there is nothing of it, which one command tells; the
+-- What keeps jobs from being taken straight: locked ones, wherever they are, counts of
+-- deaths, which keep only their jobs from it, locks that have expired under their holders, and a pause. Nearly always there is nothing of it, which one command tells; the
 -- pauses of further queues are asked for only when these have their turn. What stands last
 -- keeps the place of the first queue's.
-local obstacles = {counters, deathkey, prefix .. 'resqued:relock', prefix .. 'pause:all', prefix .. 'pause-all-workers', counters}
+local obstacles = {deathkey, counters, prefix .. 'resqued:relock', prefix .. 'pause:all', prefix .. 'pause-all-workers', counters}
 local names, modes, nread, readat, lastmode, nextqueue = {}, {}, 0, 1, nil, 1
 local list, wants, wantat = ARGV[queuesat], ARGV[wantsat], nil
 local lead, tail, named -- what all names of workers begin and end with, and its length
@@ -241,6 +241,10 @@ while true do
     for i = 1, empty do obstacles[5 + i] = prefix .. 'queue:' .. names[i] end
     for i = empty + 1, n do obstacles[5 + i] = prefix .. 'pause:queue:' .. names[i] end
     going = pcall_('EXISTS', unpack(obstacles)) == 0
+    if not going and pcall_('EXISTS', deathkey) == 1 then
+      obstacles[1], obstacles.deadly = counters, true
+      going = pcall_('EXISTS', unpack(obstacles)) == 0
+    end
     if going then
       nextqueue = empty + 1
     elseif empty > 0 then
@@ -273,6 +277,8 @@ while true do
     -- What the records of jobs of this queue begin with, if the rest of the worker's name is
     -- that long, and what follows their numbers.
     local head, headof, back = nil, nil, nil
+    local deaths = obstacles.deadly and prefix .. 'resqued:deaths:' .. queue
+    if deaths and pcall_('EXISTS', deaths) == 0 then deaths = false end
     while w <= nwant do
       local room, taken = nwant - w + 1, n
       if room > chunk then room = chunk end
@@ -285,6 +291,19 @@ while true do
         payloads = type(popped) == 'table' and popped or {popped or nil}
       end
       if payloads.err then popped, payloads, going = nil, {}, false end
+      if deaths and #payloads > 0 then
+        -- Who has died, and all behind him, are for exchange.lua.
+        local died = {}
+        for i = 1, #payloads do died[i] = redis.sha1hex(payloads[i]) end
+        died = pcall_('HMGET', deaths, unpack(died))
+        for i = 1, #payloads do
+          if not going then
+            payloads[i] = nil
+          elseif died[i] then
+            going, payloads[i] = false, nil
+          end
+        end
+      end
       local size, tight = 0, false
       for i = 1, #payloads do size = size + #payloads[i] end
       if locked and size > 0 and size < 400 * #payloads then tight = not spaced(table.concat(payloads)) end

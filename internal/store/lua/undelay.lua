@@ -17,13 +17,12 @@ if run then
   need(prefix .. 'queue:', 'RPUSH')
   needcompanions(prefix)
 end
-local done, start = {}, fmt('%.0f', math.floor(now() / 1000))
+local done, ms = {}, (now())
 for i = 3, #ARGV, 3 do
   local key, item, unique = ARGV[i], ARGV[i + 1], ARGV[i + 2] == '1'
-  local queue, payload, u
-  if key == own then queue, payload, u = memberof(item) else queue, payload = jobof(item) end
+  local queue, payload
+  if key == own then queue, payload = memberof(item) else queue, payload = jobof(item) end
   local target = prefix .. 'queue:' .. (queue or '')
-  unique = unique or u or call('EXISTS', target .. ':uniqueue') == 1
   local how = 'r'
   if run and (not queue or not len(target) or unique and not utyped(target)) then
     how = 'x'
@@ -42,7 +41,12 @@ for i = 3, #ARGV, 3 do
         if type(pcall_('LPOS', key, item)) ~= 'number' then pcall_('SREM', prefix .. 'timestamps:' .. item, 'delayed:' .. at) end
         if call('LLEN', key) == 0 then pcall_('ZREM', schedule, at) end
       end
-      if run and not putback(prefix, queue, payload, unique and start or '-', false) then how = 'u' end
+      if not run then -- it is gone
+      elseif not unique then
+        follow(prefix, queue, payload, ms)
+      elseif not putback(prefix, queue, payload, fmt('%.0f', math.floor(ms / 1000)), false) then
+        how = 'u'
+      end
     end
   end
   done[#done + 1] = how

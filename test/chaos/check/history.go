@@ -36,7 +36,7 @@ type Push struct {
 	Tried, Answered time.Duration
 	// Producer and Sequence order the pushes of one producer to one queue.
 	Producer, Sequence int
-	// Digest is what resqued:deaths calls the job.
+	// Digest is the queue and the SHA-1 under which deaths of the job are counted.
 	Digest string
 	// Quiet: pushed while no fault was, and was to be, for a while.
 	Quiet bool

@@ -23,7 +23,7 @@ type Schedule struct {
 	// Reborn are the times from when Redis lost everything to when the schedule had
 	// begun anew, in ms, Gone how many of its jobs went with it.
 	Reborn []Rebirth
-	// Digest is what resqued:deaths calls its jobs.
+	// Digest is the queue and the SHA-1 under which deaths of its jobs are counted.
 	Digest string
 }
 

@@ -1,0 +1,15 @@
+-- dropparked removes what is parked, payload and all. With a job that waits for its place
+-- goes its count of deaths.
+--
+-- KEYS[1] resqued:parked
+-- ARGV    prefix, id
+-- RETURNS 1, or 0 if nothing is parked under that
+
+local prefix, id = ARGV[1], ARGV[2]
+local wrong = parked.lacks(prefix)
+if wrong then return redis.error_reply(match(wrong, '^NOPERM') and wrong or 'RESQUEDTYPE ' .. wrong .. '; move it away') end
+local meta, payload = call('HGET', KEYS[1], id), parked.payload(prefix, id)
+local kind, n, i = match(meta or '', '^1 (%a) %d+ [%d-]+ %d+ (%d+) %d+ %d+\n()')
+parked.drop(prefix, id)
+if payload and kind and kind ~= 'l' then dead.forget(prefix, sub(meta, i, i + tonumber(n) - 1), payload) end
+return meta and 1 or 0

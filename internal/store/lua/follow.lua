@@ -1,0 +1,13 @@
+-- follow puts a payload at the tail of a queue that is not unique as far as the caller's
+-- configuration says. It drops none for what the companions hold: they may be left of a queue
+-- that was unique once. Where they match the queue others keep it unique, and with one more that is no
+-- duplicate they still do.
+local function follow(prefix, queue, payload, ms)
+  local key = prefix .. 'queue:' .. queue
+  pcall_('SADD', prefix .. 'queues', queue)
+  if call('EXISTS', key .. ':uniqueue') == 1 and utyped(key) and instep(key, call('LLEN', key))
+    and call('SADD', key .. ':uniqueue', payload) == 1 then
+    call('RPUSH', key .. ':start_at', fmt('%.0f', math.floor(ms / 1000)))
+  end
+  call('RPUSH', key, payload)
+end
