@@ -95,6 +95,11 @@ var mutants = []mutant{
 	{"suspects are taken straight", "straight", `{counters, deathkey, prefix`, `{counters, counters, prefix`},
 	{"nobody is suspected", "recover", `if suspect then blame`, `if false then blame`},
 	{"a suspect is lost", "suspects", `call('RPUSH', apartkey(prefix, queue), start .. ' ' .. payload)`, ``},
+	{"a newer job that was taken stays in its queue", "exchange", `call('LSET', key, index, hole)`, ``},
+	{"a newer job that was taken leaves a hole", "exchange", `call('LREM', key, index < newer + put + holes and holes or -holes, hole)`, ``},
+	{"a newer job is passed by", "exchange", `elseif together then
+        index = index + 1`, `elseif together then
+        index = index + 2`},
 	{"a suspect is taken twice", "exchange", `call('LPOP', key)
       give`, `give`},
 	{"a suspect stays a member", "exchange", `start = out(index, popped, head, payload)
