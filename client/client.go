@@ -240,6 +240,8 @@ func (c *Client) before(ctx context.Context, job *Job) error {
 		return ErrNoQueue
 	case !utf8.ValidString(job.Queue):
 		return &refusedError{fmt.Errorf("queue %q is not valid UTF-8", job.Queue)}
+	case wire.CheckQueue(job.Queue) != nil:
+		return &refusedError{wire.CheckQueue(job.Queue)}
 	case job.later() && c.loner(job.Class) != nil:
 		return ErrLonerLater
 	}

@@ -105,6 +105,25 @@ func TestEnqueue(t *testing.T) {
 		require.Empty(t, f.queue(t, "q"))
 	})
 
+	t.Run("a name that a unique queue has for its keys is refused", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t, client.Options{})
+		for _, queue := range []string{"q:start_at", "q:uniqueue"} {
+			_, err := f.Enqueue(t.Context(), "A", 1, client.Queue(queue))
+			require.ErrorContains(t, err, queue)
+			require.True(t, client.NotEnqueued(err))
+			_, err = f.Enqueue(t.Context(), "A", 1, client.Queue(queue), client.In(time.Hour))
+			require.ErrorContains(t, err, queue)
+			_, err = f.EnqueueMany(t.Context(), []client.NewJob{{Class: "A", Queue: queue}})
+			require.ErrorContains(t, err, queue)
+			_, err = f.RemoveQueue(t.Context(), queue)
+			require.ErrorContains(t, err, queue)
+			_, err = f.Dequeue(t.Context(), queue, "A", 1)
+			require.ErrorContains(t, err, queue)
+			require.Empty(t, f.queue(t, queue))
+		}
+	})
+
 	t.Run("the queue comes from the class, and the call wins", func(t *testing.T) {
 		t.Parallel()
 		h := resqued.New()

@@ -33,6 +33,9 @@ func (c *Client) DequeueClass(ctx context.Context, queue, class string) (removed
 }
 
 func (c *Client) dequeue(ctx context.Context, queue string, match func(e wire.Envelope) bool) (int64, error) {
+	if err := wire.CheckQueue(queue); err != nil {
+		return 0, &refusedError{err}
+	}
 	return c.store.Dequeue(ctx, queue,
 		func(payload []byte) bool {
 			e, err := wire.Parse(payload, 0)
@@ -54,6 +57,9 @@ func (c *Client) PurgeQueue(ctx context.Context, queue string) (removed int64, e
 }
 
 func (c *Client) removeQueue(ctx context.Context, queue string, keep bool) (removed int64, err error) {
+	if err := wire.CheckQueue(queue); err != nil {
+		return 0, &refusedError{err}
+	}
 	if c.loners() {
 		// One by one, because each may have left a marker.
 		all := func([]byte) bool { return true }

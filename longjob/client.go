@@ -205,6 +205,11 @@ func (c *Client) newRun(class string, args any, opts []EnqueueOption) (store.New
 	case !utf8.ValidString(run.Queue) || !utf8.ValidString(run.Again):
 		return run, fmt.Errorf("longjob: queue %q is not valid UTF-8", run.Queue)
 	}
+	for _, queue := range []string{run.Queue, run.Again} {
+		if err := wire.CheckQueue(queue); err != nil {
+			return run, fmt.Errorf("longjob: %w", err)
+		}
+	}
 	return run, checkTenant(run.Tenant)
 }
 

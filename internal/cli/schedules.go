@@ -11,6 +11,7 @@ import (
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/ticker"
+	"github.com/resqued/resqued/internal/wire"
 )
 
 // checkSchedules gives schedules the queues of classes in Go, and refuses one that has
@@ -21,6 +22,10 @@ func (a *app) checkSchedules(r *config.Resolved) error {
 		s := &r.Schedules[i]
 		if s.Queue == "" {
 			s.Queue = a.queueOf(r.Config, s.Class)
+		}
+		if err := wire.CheckQueue(s.Queue); err != nil {
+			key := "schedule." + s.Name
+			homeless = append(homeless, config.Error{Key: key, Source: r.Sources[key], Message: err.Error()})
 		}
 		if s.Queue == "" {
 			key := "schedule." + s.Name

@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/resqued/resqued/internal/wire"
 )
 
 // DefaultKillAfter is a handler's kill_after where the file says nothing.
@@ -127,6 +129,9 @@ func checkQueue(name string) error {
 		return errors.New("must not be empty; leave it out to name the queue when enqueueing")
 	case strings.ContainsAny(name, "*,"):
 		return errors.New("must be one queue, not a pattern or a list")
+	}
+	if err := wire.CheckQueue(name); err != nil {
+		return err
 	}
 	return printable(name)
 }

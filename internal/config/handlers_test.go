@@ -74,6 +74,7 @@ func TestHandlersRefused(t *testing.T) {
 		{"more or less once", "A: {command: [a], at_most_once: maybe}", `handlers.A.at_most_once "maybe" (resqued.yaml:2): write true or false`},
 		{"a negative timeout", "A: {command: [a], timeout: -1}", `handlers.A.timeout "-1" (resqued.yaml:2): must not be negative`},
 		{"no time to stop", "A: {command: [a], kill_after: 0}", `handlers.A.kill_after "0" (resqued.yaml:2): must be above 0`},
+		{"a queue with the key of a unique one", "A: {command: [a], queue: 'mail:start_at'}", `handlers.A.queue "mail:start_at" (resqued.yaml:2): queue "mail:start_at" cannot be used: its key is that of the unique queue "mail"; choose a name that does not end in :start_at`},
 		{"a pattern for a queue", "A: {command: [a], queue: 'mail*'}", `handlers.A.queue "mail*" (resqued.yaml:2): must be one queue, not a pattern or a list`},
 		{"a list for variables", "A: {command: [a], env: [B=c]}", `handlers.A.env (resqued.yaml:2): must be a map of names to values: {RAILS_ENV: production}`},
 		{"a variable with an equals sign", "A: {command: [a], env: {B=: secret}}", `handlers.A.env.B= (resqued.yaml:2): a variable's name must not be empty and must not hold "="`},

@@ -61,6 +61,7 @@ func TestScheduleRefused(t *testing.T) {
 		{"an unknown field", "{n: {evry: 1h}}", `schedule.n.evry (resqued.yaml:1): unknown key; did you mean "every"?`},
 		{"a synonym", "{n: {tz: UTC}}", `schedule.n.tz (resqued.yaml:1): unknown key; did you mean "timezone"?`},
 		{"what is resque-scheduler's", "{n: {every: 1h, rails_env: test}}", `schedule.n.rails_env (resqued.yaml:1): is resque-scheduler's and not supported; remove it`},
+		{"a queue with the key of a unique one", "{n: {every: 1h, queue: 'a:uniqueue'}}", `schedule.n.queue "a:uniqueue" (resqued.yaml:1): queue "a:uniqueue" cannot be used: its key is that of the unique queue "a"; choose a name that does not end in :uniqueue`},
 		{"a queue that is a pattern", "{n: {every: 1h, queue: 'a*'}}", `schedule.n.queue "a*" (resqued.yaml:1): must be one queue, not a pattern or a list`},
 		{"arguments that are no JSON", "{n: {every: 1h, args: [.nan]}}", `schedule.n.args (resqued.yaml:1): line 1: ".nan" is no number in JSON`},
 		{"a name twice", "{n: {every: 1h}, n: {every: 2h}}", `schedule.n (resqued.yaml:1): is given already on line 1; keep one of them`},

@@ -162,7 +162,8 @@ func (j *janitor) raise(ctx context.Context, name string, d death, law rules, fo
 	}
 	if len(bad) > 0 && !j.unreadable[name] {
 		j.unreadable[name] = true
-		j.log.Error("records of a dead process cannot be read and stay in redis", zap.String("proc", name), zap.Strings("tokens", bad))
+		j.log.Error("records of a dead process cannot be read and stay in redis", zap.String("proc", name), zap.Int("records", len(bad)),
+			zap.Strings("tokens", bad[:min(len(bad), maxNamed)]))
 	}
 	if len(held) > 0 {
 		if law.policy, err = j.store.PolicyOf(ctx, name, law.policy); err != nil {

@@ -124,7 +124,7 @@ func (m *Mover) file(ctx context.Context, misfits []store.Misfit, cfg Config) er
 	n, err := m.store.FileMisfits(ctx, misfits, cfg.FailureLists, func(item []byte, id string) store.FiledFailure {
 		text, _, reference := wire.Failure{
 			FailedAt: time.Now(), Payload: item, Exception: "Resqued::InvalidDelayedJob", Worker: cfg.Worker,
-			Error: "this stood among the delayed jobs and is none: it has to be a JSON object with the name of a queue under \"queue\"",
+			Error: "this stood among the delayed jobs and is none: it has to be a JSON object with the name of a queue under \"queue\" that does not end in :start_at or :uniqueue",
 		}.Parts(id)
 		return store.FiledFailure{Text: text, Reference: reference}
 	})

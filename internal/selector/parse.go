@@ -210,6 +210,8 @@ func checkText(text string) string {
 		return "not valid UTF-8; match it by a glob"
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return "holds a control character; match it by a glob"
+	case !isGlob(text) && companion(text):
+		return "its key is that of a unique queue; choose a name that does not end in :start_at or :uniqueue"
 	case isGlob(text):
 		if err := checkGlob(text); err != nil {
 			return err.Error()

@@ -65,7 +65,7 @@ func (s Spec) Resolve(known []string) []Choice {
 			continue
 		}
 		for i, queue := range known {
-			if taken[i] || i > 0 && known[i-1] == queue || !match(p.Text, queue) || s.excluded(queue) {
+			if taken[i] || i > 0 && known[i-1] == queue || !match(p.Text, queue) || s.excluded(queue) || companion(queue) {
 				continue
 			}
 			taken[i] = true
@@ -73,6 +73,12 @@ func (s Spec) Resolve(known []string) []Choice {
 		}
 	}
 	return choices
+}
+
+// companion reports whether the key of a queue would be one that stands beside the list of a
+// unique queue; see wire.CheckQueue. What others add under such a name is none of a queue.
+func companion(queue string) bool {
+	return strings.HasSuffix(queue, ":start_at") || strings.HasSuffix(queue, ":uniqueue")
 }
 
 // Dynamic reports whether the plan depends on which queues exist, so that they

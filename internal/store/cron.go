@@ -2,7 +2,10 @@ package store
 
 import (
 	"context"
+	"crypto/sha1" //nolint:gosec // as script.go
+	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -132,7 +135,17 @@ func (s *Store) Schedules(ctx context.Context, req SchedulesRequest) (SchedulesR
 	r := SchedulesReply{Now: time.UnixMilli(number(list[0])), InCharge: number(list[1]) == 1}
 	r.Holder, _ = list[2].(string)
 	r.Digest, _ = list[3].(string)
-	if req.Stored && r.Digest != req.Digest {
+	switch {
+	case !req.Stored:
+	case r.Digest == manyStored:
+		all, err := s.stored(ctx)
+		if err != nil {
+			return SchedulesReply{}, err
+		}
+		if r.Digest = digestOf(all); r.Digest != req.Digest {
+			r.Stored = all
+		}
+	case r.Digest != req.Digest:
 		r.Stored = map[string]string{}
 		pairs := texts(list[4])
 		for i := 0; i+1 < len(pairs); i += 2 {
@@ -149,6 +162,42 @@ func (s *Store) Schedules(ctx context.Context, req SchedulesRequest) (SchedulesR
 		return SchedulesReply{}, fmt.Errorf("script schedules: %d records for %d names", len(r.Records), len(req.Names))
 	}
 	return r, nil
+}
+
+// manyStored is the digest of schedules in Redis that are too many for one script.
+const manyStored = "many"
+
+// stored reads the schedules that are kept in Redis, a part at a time. Before one of them
+// ticks its definition is compared again.
+func (s *Store) stored(ctx context.Context) (map[string]string, error) {
+	all := map[string]string{}
+	for cursor := uint64(0); ; {
+		page, next, err := s.read.HScan(ctx, s.key(keyStored), cursor, "", 500).Result()
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", s.key(keyStored), err)
+		}
+		for i := 0; i+1 < len(page); i += 2 {
+			all[page[i]] = page[i+1]
+		}
+		if cursor = next; cursor == 0 {
+			return all, nil
+		}
+	}
+}
+
+func sum1(text string) string {
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // as script.go
+	return hex.EncodeToString(sum[:])
+}
+
+// digestOf is the digest of all schedules as lua/schedules.lua computes it of fewer.
+func digestOf(all map[string]string) string {
+	sums := make([]string, 0, len(all))
+	for name, definition := range all {
+		sums = append(sums, sum1(name)+sum1(definition))
+	}
+	slices.Sort(sums)
+	return sum1(strings.Join(sums, ""))
 }
 
 // What came of a Tick: TickReply.Status. All but TickDone have done nothing.
@@ -269,8 +318,15 @@ func Kept(shown []byte) []byte { return append(shown[:len(shown)-1:len(shown)-1]
 
 // ForgetRemoved forgets the schedules that were kept in Redis, and are not any more.
 func (s *Store) ForgetRemoved(ctx context.Context) error {
-	_, err := s.eval(ctx, removedScript, s.key(keyShown), []any{s.prefix})
-	return err
+	for cursor := "0"; ; {
+		raw, err := s.eval(ctx, removedScript, s.key(keyShown), []any{s.prefix, cursor})
+		if err != nil {
+			return err
+		}
+		if cursor, _ = raw.(string); cursor == "0" || cursor == "" {
+			return nil
+		}
+	}
 }
 
 var removedScript = loadScript("removed", "rights")

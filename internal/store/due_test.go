@@ -247,7 +247,7 @@ func TestDueMisfits(t *testing.T) {
 	bad := []string{
 		"", "garbage \xff\x00", "[]", "7", "{}", `{"class":"A","args":[1]}`, `{"class":"A","args":[1],"queue":""}`, `{"class":"A","args":[1],"queue":null}`,
 		`{"class":"A","args":[1],"queue":7}`, `{"class":"A","args":[1],"queue":["q"]}`, `{"class":"A","args":[1],"queue":"q"`, `{"class":"A","args":[1],"queue":"q`,
-		`{"class":"A","args":[1,"queue":"q"}`, `{"class":"A","args":[1],"queue":"q"} x`, `{"class":"A","x":{"queue":"q"}}`, `{"queue":"q",}`, `{"class" "queue":"q"}`,
+		`{"class":"A","args":[1,"queue":"q"}`, `{"class":"A","args":[1],"queue":"q"} x`, `{"class":"A","x":{"queue":"q"}}`, `{"class":"A","args":[1],"queue":"q:start_at"}`, `{"queue":"q:uniqueue","class":"A","args":[1]}`, `{"queue":"q",}`, `{"class" "queue":"q"}`,
 	}
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
 		f := setup(t, server)
@@ -255,6 +255,8 @@ func TestDueMisfits(t *testing.T) {
 		f.asRuby(1000, rubyItem("A", "[9]", "good"))
 		f.asRuby(1001, rubyItem("A", "[10]", "good"))
 		require.NoError(t, f.redis.ZAdd(t.Context(), f.key("resqued:delayed"), redis.Z{Score: 1, Member: "nonsense"}).Err())
+		unique := fmt.Sprintf("later:x#1 %du %s%s", len("q:uniqueue"), "q:uniqueue", job("A", "[1]"))
+		require.NoError(t, f.redis.ZAdd(t.Context(), f.key("resqued:delayed"), redis.Z{Score: 1, Member: unique}).Err())
 		due := f.due()
 		require.Equal(t, 2, due.Moved, "others are not held up")
 		require.Equal(t, []string{job("A", "[9]"), job("A", "[10]")}, f.list("queue:good"))
@@ -262,17 +264,17 @@ func TestDueMisfits(t *testing.T) {
 		for _, m := range due.Misfits {
 			items = append(items, string(m.Item))
 		}
-		require.ElementsMatch(t, append([]string{"nonsense"}, bad...), items)
+		require.ElementsMatch(t, append([]string{"nonsense", unique}, bad...), items)
 		require.ElementsMatch(t, bad, f.list("delayed:1000"), "they stay until they are filed")
 
 		record := func(item []byte, _ string) store.FiledFailure { return store.Record(append([]byte("F"), item...)) }
 		n, err := f.FileMisfits(t.Context(), due.Misfits, false, record)
 		require.NoError(t, err)
-		require.Equal(t, len(bad)+1, n)
+		require.Equal(t, len(bad)+2, n)
 		n, err = f.FileMisfits(t.Context(), due.Misfits, false, record)
 		require.NoError(t, err)
 		require.Zero(t, n, "each once")
-		require.Len(t, f.list("failed"), len(bad)+1)
+		require.Len(t, f.list("failed"), len(bad)+2)
 		require.Equal(t, store.Due{}, f.due())
 		for _, key := range f.keys() {
 			require.NotContains(t, key, "delayed")

@@ -286,7 +286,7 @@ func (s *Store) remains() []string {
 	}
 	for _, queue := range []string{"plain", "unique"} {
 		names = append(names, "queue:"+queue, "queue:"+queue+":uniqueue", "queue:"+queue+":start_at", "resqued:seen:"+queue,
-			"resqued:blocked:"+queue, "resqued:open:"+queue, "resqued:heal:"+queue, "resqued:healing:"+queue)
+			"resqued:blocked:"+queue, "resqued:open:"+queue, "resqued:heal:"+queue, "resqued:healing:"+queue, "resqued:twins:"+queue)
 	}
 	for i, name := range names {
 		names[i] = s.key(name)

@@ -18,8 +18,10 @@ var ErrAlive = errors.New("the process still has its lease")
 type Around struct {
 	// Now is the server's time.
 	Now time.Time
-	// Orphans are processes whose lease is past, at most 100. After a silence of every
-	// process (an outage of Redis, a jump of its clock) there are none for one whole lease.
+	// Orphans are processes whose lease is past, at most 150; of very many that have been
+	// fenced, and stay because their records cannot be read, others each time. After a silence
+	// of every process (an outage of Redis, a jump of its clock) there are none for one whole
+	// lease.
 	Orphans []string
 	// Others are masters whose settings differ: ids, and the digests of what they share.
 	Others map[string]string
@@ -99,29 +101,41 @@ func (s *Store) ProcFields(ctx context.Context, proc string, names []string) (ma
 // death is certain; without it ErrAlive protects a process whose lease runs.
 // Records that cannot be read are named in bad and left alone.
 func (s *Store) Fence(ctx context.Context, proc string, force bool) (held []Reserved, bad []string, err error) {
-	raw, err := s.eval(ctx, fenceScript, s.key(keyInflight)+proc, []any{
-		s.prefix, proc, flag(force), s.opts.Load().Lease.Milliseconds(), s.opts.Load().BeatEvery.Milliseconds(),
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	list := texts(raw)
-	switch {
-	case len(list) == 1 && list[0] == "ALIVE":
-		return nil, nil, ErrAlive
-	case len(list) == 0 || list[0] != "OK":
-		return nil, nil, fmt.Errorf("script fence: unexpected reply %v", raw)
-	}
-	for i := 1; i+2 < len(list); i += 3 {
-		job, err := parseRecord(list[i], list[i+1])
+	opts := s.opts.Load()
+	told := map[string]bool{}
+	for cursor := "0"; ; {
+		raw, err := s.eval(ctx, fenceScript, s.key(keyInflight)+proc, []any{
+			s.prefix, proc, flag(force), opts.Lease.Milliseconds(), opts.BeatEvery.Milliseconds(), cursor,
+		})
 		if err != nil {
-			bad = append(bad, list[i])
-			continue
+			return nil, nil, err
 		}
-		if r, ok := parseKill(list[i+2]); ok {
-			job.Kill = &r
+		list := texts(raw)
+		switch {
+		case len(list) == 1 && list[0] == "ALIVE":
+			return nil, nil, ErrAlive
+		case len(list) < 2 || list[0] != "OK":
+			return nil, nil, fmt.Errorf("script fence: unexpected reply %v", raw)
 		}
-		held = append(held, job)
+		cursor = list[1]
+		for i := 2; i+2 < len(list); i += 3 {
+			if told[list[i]] {
+				continue
+			}
+			told[list[i]] = true
+			job, err := parseRecord(list[i], list[i+1])
+			if err != nil {
+				bad = append(bad, list[i])
+				continue
+			}
+			if r, ok := parseKill(list[i+2]); ok {
+				job.Kill = &r
+			}
+			held = append(held, job)
+		}
+		if cursor == "0" {
+			break
+		}
 	}
 	sort.Slice(held, func(i, j int) bool {
 		if !held[i].StartedAt.Equal(held[j].StartedAt) {

@@ -26,10 +26,25 @@ type uniqueModel struct {
 	// that a healing may drop.
 	waits  []string
 	number int
+
+	// far has the scripts look at so few jobs that the queue is a long one to them; alone
+	// says that no stranger comes, touched that its set may not match since it was settled
+	// last.
+	far, alone, touched bool
+}
+
+// farApart is what makes a queue of a few jobs a long one.
+var farApart = []string{
+	"local part = 1000 ", "local part = 3 ", "local near = 1000 ", "local near = 2 ", "deep = 25000, looks = 50000", "deep = 1, looks = 6",
+	"math.floor(twins.looks / 2), 100)", "math.floor(twins.looks / 2), 1)", "found(key, payload, n, 10000)", "found(key, payload, n, 1)",
 }
 
 func (m *uniqueModel) payload(t *rapid.T) string {
-	return fmt.Sprintf(`{"class":"A","args":[%d]}`, rapid.IntRange(0, 30).Draw(t, "payload"))
+	most := 30
+	if m.far {
+		most = 8
+	}
+	return fmt.Sprintf(`{"class":"A","args":[%d]}`, rapid.IntRange(0, most).Draw(t, "payload"))
 }
 
 func (m *uniqueModel) ok(t *rapid.T, err error) {
@@ -63,8 +78,8 @@ func (m *uniqueModel) push(t *rapid.T) {
 	reply, err := m.store.PushUnique(m.ctx, "q", false, bytesOf(payloads...)...)
 	m.ok(t, err)
 	for i, p := range payloads {
-		// The queue is short: whether an equal job waits is always known.
-		if reply.Pushed[i] == slices.Contains(m.waits, p) {
+		// Of a short queue it is always known whether an equal job waits.
+		if reply.Pushed[i] == slices.Contains(m.waits, p) && (!m.far || !m.touched) {
 			t.Fatalf("pushed %v: %s, while there wait %v", reply.Pushed[i], p, m.waits)
 		}
 		if reply.Pushed[i] {
@@ -81,6 +96,9 @@ func (m *uniqueModel) reserve(t *rapid.T) {
 	}
 	reply, err := m.store.Exchange(m.ctx, req)
 	m.ok(t, err)
+	if m.alone && len(reply.OutOfStep) > 0 {
+		t.Fatal("it was healed, and no stranger had touched it")
+	}
 	m.held = append(m.held, reply.Jobs...)
 	// Healing comes before the pop; what it drops stands behind its equal.
 	var taken []string
@@ -110,10 +128,11 @@ func (m *uniqueModel) end(t *rapid.T) {
 		return
 	}
 	waited := slices.Contains(m.waits, string(job.Payload))
+	dropped := len(reply.Duplicates) == 1
 	switch {
-	case waited != (len(reply.Duplicates) == 1):
+	case waited != dropped && (dropped || !m.far):
 		t.Fatalf("%c %s: duplicates %v, while there wait %v", kind, job.Payload, reply.Duplicates, m.waits)
-	case waited:
+	case dropped:
 	case kind == store.Requeued:
 		m.waits = append(m.waits, string(job.Payload))
 	default:
@@ -123,6 +142,7 @@ func (m *uniqueModel) end(t *rapid.T) {
 
 func (m *uniqueModel) dequeue(t *rapid.T) {
 	payload := m.payload(t)
+	m.touched = true // its healing ends
 	_, err := m.store.Dequeue(m.ctx, "q", func(p []byte) bool { return string(p) == payload }, nil)
 	m.ok(t, err)
 	m.waits = slices.DeleteFunc(m.waits, func(p string) bool { return p == payload })
@@ -139,7 +159,7 @@ func (m *uniqueModel) retry(t *rapid.T) {
 			return store.FailedEdit{Remove: true, Queue: "q", Payload: record, Unique: true}
 		},
 		Done: func(_ []byte, _ store.FailedEdit, what store.FailedOutcome) {
-			if (what == store.FailedDuplicate) != slices.Contains(m.waits, payload) {
+			if dropped := what == store.FailedDuplicate; dropped != slices.Contains(m.waits, payload) && (dropped || !m.far) {
 				t.Fatalf("retried %s: %c, while there wait %v", payload, what, m.waits)
 			}
 			if what == store.FailedDone {
@@ -153,11 +173,29 @@ func (m *uniqueModel) retry(t *rapid.T) {
 func (m *uniqueModel) removeQueue(t *rapid.T) {
 	_, err := m.store.RemoveQueue(m.ctx, "q", rapid.Bool().Draw(t, "keep"))
 	m.ok(t, err)
-	m.waits = nil
+	m.waits, m.touched = nil, false
+}
+
+// even: as long as no stranger comes, the lengths match, with the jobs counted in that were
+// put beside their equals.
+func (m *uniqueModel) even(t *rapid.T) {
+	if m.touched {
+		return
+	}
+	pipe := m.redis.Pipeline()
+	jobs, times, members := pipe.LLen(m.ctx, m.key), pipe.LLen(m.ctx, m.key+":start_at"), pipe.SCard(m.ctx, m.key+":uniqueue")
+	twins := pipe.HGet(m.ctx, m.key[:len(m.key)-len("queue:q")]+"resqued:twins:q", "\x00")
+	_, err := pipe.Exec(m.ctx)
+	m.ok(t, err)
+	more, _ := twins.Int64() // 0 of a key that is not there
+	if jobs.Val() != times.Val() || jobs.Val() != members.Val()+more {
+		t.Fatalf("%d jobs, %d times, %d members, %d twins", jobs.Val(), times.Val(), members.Val(), more)
+	}
 }
 
 // strange is what programs do that do not know the companions.
 func (m *uniqueModel) strange(t *rapid.T) {
+	m.touched = true
 	set, times := m.key+":uniqueue", m.key+":start_at"
 	payload := m.payload(t)
 	switch rapid.SampledFrom([]string{"rpush", "lpush", "lpop", "lrem", "sadd", "srem", "set", "times", "time", "all"}).Draw(t, "what") {
@@ -190,6 +228,7 @@ func (m *uniqueModel) strange(t *rapid.T) {
 }
 
 func (m *uniqueModel) step(t *rapid.T) {
+	m.touched = true // while a queue is healed some equal jobs may come in
 	_, _, err := m.store.Step(m.ctx, "q")
 	m.ok(t, err)
 	m.sync(t)
@@ -212,6 +251,30 @@ func (m *uniqueModel) settled(t *rapid.T) {
 	if len(slices.Compact(list)) != len(members) {
 		t.Fatalf("equal jobs wait: %v", m.waits)
 	}
+	m.touched = false
+	m.even(t)
+}
+
+// run is one sequence.
+func (m *uniqueModel) run(t *rapid.T) {
+	m.ok(t, m.store.Register(m.ctx, store.Registration{Proc: "p1", Workers: []string{"w"}, Started: time.Now().String()}))
+	actions := map[string]func(*rapid.T){
+		"push": m.push, "push again": m.push, "reserve": m.reserve, "end": m.end, "end again": m.end,
+		"dequeue": m.dequeue, "retry": m.retry, "remove": m.removeQueue,
+		"strange": m.strange, "strange again": m.strange, "step": m.step, "step again": m.step, "repair": m.settled,
+	}
+	if m.far {
+		actions["retry again"], actions["push more"] = m.retry, m.push
+	}
+	if m.alone = m.far && rapid.Bool().Draw(t, "alone"); m.alone {
+		// These give the healing something to do.
+		for _, name := range []string{"strange", "strange again", "dequeue", "step", "step again"} {
+			delete(actions, name)
+		}
+		actions[""] = m.even
+	}
+	t.Repeat(actions)
+	m.settled(t)
 }
 
 // Small parts, so that a healing of a few jobs takes many steps.
@@ -227,24 +290,46 @@ func TestUniqueModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		number++
 		ns := fmt.Sprintf("%s-%d", base, number)
-		server, client := servers[number%2], clients[number%2]
+		which := rapid.IntRange(0, 1).Draw(rt, "server")
+		server, client := servers[which], clients[which]
 		s, err := store.Open(store.Options{URL: server.URL(), Namespace: ns})
 		if err != nil {
 			rt.Fatal(err)
 		}
 		defer func() { _ = s.Close() }()
-		if err := store.Alter(s, "unique", "local part = 1000 ", "local part = 3 "); err != nil {
+		far := rapid.Bool().Draw(rt, "far")
+		changes := []string{"local part = 1000 ", "local part = 3 "}
+		if far {
+			changes = farApart
+		}
+		if err := store.Alter(s, "unique", changes...); err != nil {
 			rt.Fatal(err)
 		}
-		m := &uniqueModel{store: s, redis: client, ctx: t.Context(), key: ns + ":queue:q"}
-		if err := s.Register(m.ctx, store.Registration{Proc: "p1", Workers: []string{"w"}, Started: time.Now().String()}); err != nil {
-			rt.Fatal(err)
-		}
-		rt.Repeat(map[string]func(*rapid.T){
-			"push": m.push, "push again": m.push, "reserve": m.reserve, "end": m.end, "end again": m.end,
-			"dequeue": m.dequeue, "retry": m.retry, "remove": m.removeQueue,
-			"strange": m.strange, "strange again": m.strange, "step": m.step, "step again": m.step, "repair": m.settled,
-		})
-		m.settled(rt)
+		m := &uniqueModel{store: s, redis: client, ctx: t.Context(), key: ns + ":queue:q", far: far}
+		m.run(rt)
 	})
+}
+
+// uniqueMutants are defects of how equal jobs are told apart in a long unique queue.
+var uniqueMutants = []mutant{
+	{"a member is believed where a job is lost by it", "unique", `if not sure then return true end`, `if true then return true end`},
+	{"a job that was put beside its equal is not noted", "unique", `if likely then twins.note(key, payload) end`, ``},
+	{"the member goes though an equal job is left", "unique", `if not left then call('SREM', key .. ':uniqueue', payload) end`, `call('SREM', key .. ':uniqueue', payload)`},
+	{"a job is the second of itself", "unique", `if at < 0 or at >= index then return false end`, ``},
+	{"the place of a first one is believed", "unique", `if call('LINDEX', key, at) == payload then return true end`, `if true then return true end`},
+	{"a time stays of a job that was dropped", "unique", `if starts then call('LREM', starts, from < n / 2 and holes or -holes, hole) end`, ``},
+	{"what was dropped leaves a hole", "unique", `call('LREM', key, from < n / 2 and holes or -holes, hole)
+    if starts`, `if starts`},
+}
+
+func (r *rig) twinSequence(t *rapid.T) {
+	r.redis.FlushDB(r.ctx)
+	m := &uniqueModel{store: r.store, redis: r.redis, ctx: r.ctx, key: modelSpace + "queue:q", far: true}
+	m.run(t)
+}
+
+// TestUniqueModelFindsDefects is TestModelFindsDefects for long unique queues.
+func TestUniqueModelFindsDefects(t *testing.T) {
+	t.Parallel()
+	findDefects(t, uniqueMutants, (*rig).twinSequence, farApart...)
 }

@@ -78,6 +78,9 @@ func (p *plan) entry(s cron.Schedule) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := wire.CheckQueue(s.Queue); err != nil {
+		return nil, err
+	}
 	payload, err := wire.EncodePayload(s.Class, json.RawMessage(s.Args))
 	if err != nil {
 		return nil, err

@@ -59,10 +59,15 @@ end
 local function inhand(prefix, queue, payload)
   local procs = pcall_('ZRANGE', prefix .. 'resqued:procs', 0, 1000)
   if procs.err or #procs > 1000 then return true end
+  local left = 10000 -- records to look at
   for _, proc in ipairs(procs) do
-    local records = pcall_('HVALS', prefix .. 'resqued:inflight:' .. proc)
+    local inflight = prefix .. 'resqued:inflight:' .. proc
+    local n = pcall_('HLEN', inflight)
+    left = left - (tonumber(n) or 0)
+    if left < 0 then return true end
+    local records = pcall_('HVALS', inflight)
     for _, raw in ipairs(records.err and {} or records) do
-      local r = unpack_(raw)
+      local r = sub(raw, -#payload) == payload and unpack_(raw)
       if r and r.queue == queue and r.payload == payload then return true end
     end
   end

@@ -337,8 +337,15 @@ local function reserve(queue, key, left, room, capped, flags)
   local byGo = find(flags, 'k', 1, true)
   local before = locked and seen(prefix, queue, left, ms, starved)
   local blockedkey, openkey = prefix .. 'resqued:blocked:' .. queue, prefix .. 'resqued:open:' .. queue
-  local released = before and pcall_('SMEMBERS', openkey)
-  local unread = released and released.err -- then this counts as the first look
+  -- Newer jobs are taken where they stand, as holes that leave the list together, from its
+  -- nearer end; one by one from a queue that is being healed, which goes by its indexes.
+  local together = not unique or not healing(key).at
+  local hole, holes = '\0' .. redis.sha1hex(key .. ms), 0
+  -- If they are far from both ends, very many locks are open, or nobody may ask for these,
+  -- this counts as the first look.
+  local released = before and pcall_('SRANDMEMBER', openkey, bounds.open + 1)
+  local unread = released and (released.err or #released > bounds.open
+    or math.min(before.mark, left - before.mark) > (together and bounds.reach or bounds.single))
   if unread then before = nil end
   local s = before or {count = 0, mark = left, since = ms}
   local newer, unseen = left - s.mark, s.mark - s.count
@@ -375,20 +382,32 @@ local function reserve(queue, key, left, room, capped, flags)
     if s.known and nopen == 0 then unseen = 0 end
   end
 
+  -- out takes the job with an index out of the queue, and returns its start time.
+  local function out(index, popped, head, payload)
+    local at = index - holes
+    if popped then -- it is out
+    elseif head or not together then
+      removeat(key, at, left)
+    else
+      call('LSET', key, index, hole)
+      holes = holes + 1
+    end
+    return unique and forget_member(key, at, payload, left) or '-'
+  end
+
   -- try looks at the job with an index. It returns true if the job was taken, or set
   -- apart, false if it is locked, nil if its lock has to be named first or there is no
   -- fence for it: then it stays where it is. One at the head
   -- that is locked goes to the tail.
   local function try(index, head)
     local popped = head and direct
-    local payload, start, lock = nil, '-', ''
+    local payload, start, lock = nil, nil, ''
     if popped then payload = call('LPOP', key) else payload = call('LINDEX', key, index) end
     if head then unseen = unseen - 1 else newer = newer - 1 end
     local deaths, blame = 0, 0
     if anydeaths then deaths, blame = died(queue, payload) end
     if blame > 0 and onsuspects == 'a' then
-      if not popped then removeat(key, index) end
-      if unique then start = forget_member(key, index, payload) end
+      start = out(index, popped, head, payload)
       set_apart(prefix, queue, payload, start)
       left, took, moved = left - 1, took + 1, moved + 1
       return true
@@ -413,8 +432,7 @@ local function reserve(queue, key, left, room, capped, flags)
         return nil
       end
     end
-    if not popped then removeat(key, index) end
-    if unique then start = forget_member(key, index, payload) end
+    start = out(index, popped, head, payload)
     give(queue, payload, lock, start, capped, deaths, blame)
     left, room, took = left - 1, room - 1, took + 1
     return true
@@ -435,7 +453,13 @@ local function reserve(queue, key, left, room, capped, flags)
         newer = newer + 1
       elseif not got then
         index, n = index + 1, n + 1
+      elseif together then
+        index = index + 1
       end
+    end
+    if holes > 0 then
+      call('LREM', key, index < newer + put + holes and holes or -holes, hole)
+      index, holes = index - holes, 0
     end
     -- Others go to the tail behind these, where they would not be found any more.
     while newer > 0 and put > 0 and n < scan and not unnamed do
@@ -480,7 +504,7 @@ local function reserve(queue, key, left, room, capped, flags)
     else
       s.count = s.known and opened and 0 or math.min(s.count + looked, s.mark)
     end
-    if not before then call('DEL', blockedkey, openkey) end
+    if not before then call('UNLINK', blockedkey, openkey) end
     note_seen(prefix, queue, s, inway)
     starved = true
   end
@@ -555,11 +579,9 @@ for i = nextqueue, nqueue do
   elseif not left or unique and not utyped(key) or onsuspects == 'a' and not separable(queue) then
     table.insert(reply[6], queue)
   else
-    if unique and find(flags, 's', 1, true) then
-      if not instep(key, left) then
-        table.insert(reply[7], queue)
-        left = 0
-      end
+    if unique and find(flags, 's', 1, true) and not instep(key, left) then
+      table.insert(reply[7], queue)
+      left = 0
     elseif unique then
       local n, healed = tend(key, left)
       if n < left then forget_seen(prefix, queue) end -- what was dropped stood anywhere

@@ -3,8 +3,9 @@
 --
 -- KEYS[1] resqued:inflight:<proc>
 -- ARGV    prefix, proc, force (1: its death is certain; 0: its lease must be past, and
---         leases may be judged), lease (ms), beat interval (ms)
--- RETURNS {'ALIVE'}, or {'OK', token, record, request to kill the job or '', …}
+--         leases may be judged), lease (ms), beat interval (ms), cursor ('0' begins)
+-- RETURNS {'ALIVE'}, or {'OK', cursor to go on from ('0' that was all), token, record,
+--         request to kill the job or '', …}; a token may come twice
 
 local prefix, proc, force = ARGV[1], ARGV[2], ARGV[3] == '1'
 local procs = prefix .. 'resqued:procs'
@@ -15,8 +16,14 @@ if not force and lease >= ms then return {'ALIVE'} end
 if not force and lease ~= 0 and unjudged(prefix, ms, tonumber(ARGV[4]), tonumber(ARGV[5])) then return {'ALIVE'} end
 call('PERSIST', procs)
 call('ZADD', procs, 0, proc)
-local reply = {'OK'}
-local records = call('HGETALL', KEYS[1])
+-- A process holds as many jobs as it has threads. More is junk, and comes in parts.
+local reply, records, cursor = {'OK'}, nil, ARGV[6]
+if cursor == '0' and call('HLEN', KEYS[1]) <= 1000 then
+  records = call('HGETALL', KEYS[1])
+else
+  cursor, records = unpack(call('HSCAN', KEYS[1], cursor, 'COUNT', 1000))
+end
+reply[2] = cursor
 for i = 1, #records, 2 do
   local request = pcall_('HGET', prefix .. 'resqued:kills:' .. proc, records[i])
   reply[#reply + 1] = records[i]

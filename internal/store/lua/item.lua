@@ -8,13 +8,17 @@ local function textof(s, from, to)
   return ok and list[1] or nil
 end
 
+-- taken tells whether the key of a queue is one that a unique queue has beside its list: a
+-- job for such a queue is none. See wire.CheckQueue.
+local function taken(queue) return find(queue, ':start_at$') or find(queue, ':uniqueue$') end
+
 -- jobof returns the queue of an item and its payload: the item without its queue, of
 -- which nothing else is touched; nil for what is no job.
 local function jobof(s)
   local i = match(s, '^{"class":"[^"\\]+","args":()%[')
   local e = i and closing(s, i)
   local name = e and match(s, '^,"queue":"([^"\\]+)"}$', e + 1)
-  if name then return name, sub(s, 1, e) .. '}' end
+  if name and not taken(name) then return name, sub(s, 1, e) .. '}' end
   -- Others write the keys in another order.
   local pos, last, queue, from, to = match(s, '^%s*{%s*()'), nil, nil, nil, nil
   while pos do
@@ -38,7 +42,7 @@ local function jobof(s)
       if sep == '}' then from, to = last and last + 1 or pos, e end
     end
     if sep == '}' then
-      if following <= #s or not queue or queue == '' then return nil end
+      if following <= #s or not queue or queue == '' or taken(queue) then return nil end
       return queue, sub(s, 1, from - 1) .. sub(s, to + 1)
     end
     last, pos = e, following
@@ -50,6 +54,6 @@ end
 local function memberof(s)
   local n, i = match(s, '^[^#]*#[^ ]* (%d+)u? ()')
   n = tonumber(n)
-  if not n or i + n - 1 > #s then return nil end
+  if not n or i + n - 1 > #s or taken(sub(s, i, i + n - 1)) then return nil end
   return sub(s, i, i + n - 1), sub(s, i + n)
 end

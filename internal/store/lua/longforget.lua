@@ -5,10 +5,14 @@
 -- ARGV    prefix, how many at most
 -- RETURNS how many runs were removed
 
-local prefix, ms = ARGV[1], (now())
+local prefix = ARGV[1]
+local ms, us = now()
 local current, locks = currentkey(prefix), prefix .. 'resqued:longjob:locks'
 local ids = call('ZRANGEBYSCORE', KEYS[1], '-inf', fmt('%.0f', ms), 'LIMIT', 0, tonumber(ARGV[2]))
-local held = query('HGETALL', locks) -- all that may be refused comes before what is removed
+-- All that may be refused comes before what is removed. Of very many locks a part is
+-- looked at, another each time.
+local many, held = query('HLEN', locks) > 1000, nil
+if many then held = call('HSCAN', locks, fmt('%.0f', us % 2 ^ 30), 'COUNT', 1000)[2] else held = call('HGETALL', locks) end
 needhash(current)
 need(current, 'HGET', 'HDEL')
 need(KEYS[1], 'ZREM')

@@ -76,7 +76,7 @@ local function shareskey(prefix) return prefix .. 'resqued:longjob:shares' end -
 local function needtenant(prefix, tenant)
   if not tenant or tenant == '' then return end
   local busy, line = busykey(prefix, tenant), linekey(prefix, tenant)
-  need(busy, 'SADD', 'SREM', 'SISMEMBER', 'SMEMBERS')
+  need(busy, 'SADD', 'SREM', 'SISMEMBER', 'SRANDMEMBER')
   need(line, 'ZADD', 'ZREM', 'ZSCORE', 'ZRANGE', 'ZREVRANGE')
   need(tenantskey(prefix), 'ZADD', 'ZREM')
   need(shareskey(prefix), 'HGET', 'HSET')
@@ -106,7 +106,8 @@ local function holders(prefix, tenant, enough)
   local busy = busykey(prefix, tenant)
   if call('SCARD', busy) >= enough and not counted[tenant] then
     counted[tenant] = true
-    for _, id in ipairs(call('SMEMBERS', busy)) do
+    -- Of very many a part, another each time.
+    for _, id in ipairs(call('SRANDMEMBER', busy, 1000)) do
       local v = call('HMGET', runkey(prefix, id), 'status', 'owner', 'tenant')
       if v[3] ~= tenant or not active(v[1]) and not recorded(prefix, v[2] or '') then call('SREM', busy, id) end
     end

@@ -51,6 +51,8 @@ local function pushes(prefix, i, start)
   local queue = ARGV[i + 3]
   if queue == '' then return 'r' end
   local target = prefix .. 'queue:' .. queue
+  -- Such a key is one that a unique queue has beside its list.
+  if find(queue, ':start_at$') or find(queue, ':uniqueue$') then return 'x' end
   local unique = ARGV[i + 5] == '1'
   if not len(target) or unique and not utyped(target) then return 'x' end
   if unique then return putback(prefix, queue, ARGV[i + 4], start, false) and 'r' or 'u' end

@@ -8,7 +8,7 @@
 -- RETURNS the server's time (ms), the masters with another digest, each before its digest,
 --         the processes
 
-local prefix, lease, every = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local prefix, lease, every, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), 100
 if type(pcall_('ZCARD', KEYS[1])) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is no sorted set; move it away')
 end
@@ -26,14 +26,18 @@ end
 -- them; as long as there is a counter no job goes the straight way.
 local counters = prefix .. 'locket:queue_lock_counters'
 local known = pcall_('HLEN', counters)
-if type(known) == 'number' and known > 0 and known <= 1000 then
-  for _, queue in ipairs(call('HKEYS', counters)) do
+local ms, us = now()
+if type(known) == 'number' and known > 0 then
+  -- Of very many a part, another each time.
+  local few = known <= 1000
+  local queues = few and call('HKEYS', counters) or call('HSCAN', counters, fmt('%.0f', us % 2 ^ 30), 'COUNT', 500)[2]
+  for i = 1, #queues, few and 1 or 2 do
+    local queue = queues[i]
     if len(prefix .. 'queue:' .. queue) == 0 or call('EXISTS', prefix .. 'resqued:seen:' .. queue) == 0 then
       forget_seen(prefix, queue)
     end
   end
 end
-local ms = now()
 dead.age(prefix, ms)
 if unjudged(prefix, ms, lease, every) then return {ms, others, {}} end
 -- A lease far in the future was not given by this clock: it was set back since,
@@ -44,4 +48,13 @@ local longest = math.max(lease, 35000)
 for _, proc in ipairs(call('ZRANGEBYSCORE', KEYS[1], fmt('%.0f', ms + 2 * longest), '+inf', 'LIMIT', 0, 100)) do
   call('ZADD', KEYS[1], 'XX', fmt('%.0f', ms + longest), proc)
 end
-return {ms, others, call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. fmt('%.0f', ms), 'LIMIT', 0, 100)}
+-- Those that have been fenced already come after the others, and of many another part each
+-- time: one whose records nobody can read stays there for good, and must not hide the rest.
+local procs = call('ZRANGEBYSCORE', KEYS[1], '(0', '(' .. fmt('%.0f', ms), 'LIMIT', 0, most)
+local fenced = call('ZCOUNT', KEYS[1], '-inf', 0)
+local room = math.max(most - #procs, most / 2)
+local from = fenced > room and us % (fenced - room + 1) or 0
+if fenced > 0 then
+  for _, proc in ipairs(call('ZRANGE', KEYS[1], from, math.min(from + room, fenced) - 1)) do procs[#procs + 1] = proc end
+end
+return {ms, others, procs}

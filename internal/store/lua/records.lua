@@ -86,14 +86,14 @@ local function delayed(id, queue, payload, unique)
   return id .. ' ' .. #queue .. (unique and 'u ' or ' ') .. queue .. payload
 end
 
--- removeat takes the element with an index out of a list.
-local function removeat(key, index)
+-- removeat takes the element with an index out of a list of so many.
+local function removeat(key, index, length)
   if index == 0 then return call('LPOP', key) end
   local value = call('LINDEX', key, index)
   if value then
     local hole = '\0' .. redis.sha1hex(index .. value) -- nothing that could stand there
     call('LSET', key, index, hole)
-    call('LREM', key, -1, hole) -- from the tail, where it is most often
+    call('LREM', key, index < length / 2 and 1 or -1, hole) -- from the nearer end
   end
   return value
 end

@@ -20,10 +20,10 @@ if not utyped(key) then
   return redis.error_reply('RESQUEDTYPE ' .. key .. ':uniqueue is no set or ' .. key .. ':start_at no list; move it away')
 end
 local h = healing(key)
-if how == 'p' and not h.at and instep(key, n) then return {0, 0, n, 0, 0, 0, 0, 0, 0} end
-if how == 'b' then h.at = nil end
+if how == 'p' and not h.at and instep(key, n) and twins.many(key) == 0 then return {0, 0, n, 0, 0, 0, 0, 0, 0} end
+if how == 'b' then h.at, h.second, h.twins = nil, nil, 0 end
 local left, r = heal(key, n, how ~= 'p')
 if r.refused then return redis.error_reply(r.refused) end
 if r.duplicates > 0 then forget_seen(ARGV[1], sub(key, #ARGV[1] + 7)) end -- what was dropped stood anywhere
 local rest = how == 'p' and math.max(0, h.rest - (now())) or 0
-return {r.done and 2 or 1, rest, left, r.touched, r.membersin, r.membersout, r.duplicates, r.timesin, r.timesout}
+return {r.done and (how == 'p' and r.quiet and 0 or 2) or 1, rest, left, r.touched, r.membersin, r.membersout, r.duplicates, r.timesin, r.timesout}

@@ -3,8 +3,8 @@
 -- KEYS[1] persistent_schedules
 -- ARGV    prefix, digest of those that are known ('-' not to look for them), master lock
 --         of resque-scheduler ('' none), our name in it, names
--- RETURNS {time of the server (ms), whether the lock is ours (1|0), who holds it, digest,
---         {name, definition, …} unless they are as known, {record or false for each
+-- RETURNS {time of the server (ms), whether the lock is ours (1|0), who holds it, digest
+--         (many: they are more than one script should read), {name, definition, …} unless they are as known, {record or false for each
 --         name}, {when it was enqueued last, as resque-scheduler notes it, or false}}
 
 local prefix, known = ARGV[1], ARGV[2]
@@ -12,7 +12,9 @@ if ARGV[3] ~= '' then need(ARGV[3], 'SET', 'GET', 'EXPIRE') end
 local ms = now()
 local digest, stored = known, {}
 if known ~= '-' then
-  local all = pcall_('HGETALL', KEYS[1])
+  local n = pcall_('HLEN', KEYS[1])
+  local many = type(n) == 'number' and n > 1000
+  local all = many and {} or pcall_('HGETALL', KEYS[1])
   if all.err then
     checked(all)
     return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is no hash; move it away')
@@ -20,7 +22,7 @@ if known ~= '-' then
   local sums = {}
   for i = 1, #all, 2 do sums[#sums + 1] = redis.sha1hex(all[i]) .. redis.sha1hex(all[i + 1]) end
   table.sort(sums) -- a server may tell them in any order
-  digest = redis.sha1hex(table.concat(sums))
+  digest = many and 'many' or redis.sha1hex(table.concat(sums))
   if digest ~= known then stored = all end
 end
 local ours, holder = incharge(ARGV[3], ARGV[4])

@@ -71,14 +71,22 @@ end
 -- The first write: a full server refuses it, and nothing was done.
 note('enqueued', 0)
 if ARGV[15] ~= '' then call('HSET', definitions, name, ARGV[15]) end
-local enqueued, skipped, duplicates = 0, 0, 0
-for _ = 1, tonumber(ARGV[9]) do
-  if busy() then
-    skipped = skipped + 1
-  elseif putback(prefix, queue, payload, unique and fmt('%.0f', math.floor(ms / 1000)) or '-', false) then
-    enqueued = enqueued + 1
+local enqueued, skipped, duplicates, jobs = 0, 0, 0, tonumber(ARGV[9])
+-- One search is enough for all of the ticks: when the first job waits the others find it.
+if jobs > 0 and busy() then
+  skipped = jobs
+elseif jobs > 0 then
+  local start = unique and fmt('%.0f', math.floor(ms / 1000)) or '-'
+  if putback(prefix, queue, payload, start, false) then enqueued = 1 else duplicates = 1 end
+  if ARGV[13] ~= 'queue' and enqueued == 1 then
+    skipped = jobs - 1
+  elseif unique then
+    duplicates = jobs - enqueued
   else
-    duplicates = duplicates + 1
+    for _ = 2, jobs do
+      putback(prefix, queue, payload, start, false)
+      enqueued = enqueued + 1
+    end
   end
 end
 if enqueued > 0 then call('HSET', lasts, name, ARGV[16]) end

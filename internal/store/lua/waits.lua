@@ -15,12 +15,15 @@
 -- for long if a stranger has put back or taken out jobs meanwhile.
 
 local patience, distrust = 30000, 1000 -- ms
-local probes = 64
+-- How many queues, or locks, are asked about at once; how many locks may be open; how far
+-- from the nearer end of a queue jobs may stand that are taken where they are, and if they
+-- are taken one by one.
+local bounds = {probes = 64, open = 1000, reach = 10000, single = 1000}
 
 -- forget_seen makes the next look at a queue begin at its head again.
 local function forget_seen(prefix, queue)
   pcall_('HDEL', prefix .. 'locket:queue_lock_counters', queue)
-  call('DEL', prefix .. 'resqued:seen:' .. queue, prefix .. 'resqued:blocked:' .. queue,
+  call('UNLINK', prefix .. 'resqued:seen:' .. queue, prefix .. 'resqued:blocked:' .. queue,
     prefix .. 'resqued:open:' .. queue)
 end
 
@@ -85,9 +88,9 @@ local function freed(prefix, locks, ms)
   if #locks == 0 then return end
   local counters, n = prefix .. 'locket:queue_lock_counters', countedqueues(prefix)
   if n == 0 then return end
-  local queues = n and n <= probes and pcall_('HKEYS', counters)
+  local queues = n and n <= bounds.probes and pcall_('HKEYS', counters)
   if not queues or queues.err then -- as resque-locket does
-    call('DEL', counters)
+    call('UNLINK', counters)
     return
   end
   for _, queue in ipairs(queues) do reopen(prefix, queue, ms, locks) end
@@ -102,7 +105,7 @@ local function blocked(prefix, queue, left, ms, starved)
   local set = prefix .. 'resqued:blocked:' .. queue
   local size = pcall_('SCARD', set)
   if type(size) ~= 'number' or size == 0 then return false end
-  local locks = size <= probes and call('SMEMBERS', set) or call('SRANDMEMBER', set, probes)
+  local locks = size <= bounds.probes and call('SMEMBERS', set) or call('SRANDMEMBER', set, bounds.probes)
   local free = {}
   for _, lock in ipairs(locks) do
     if not held(prefix, lock) then free[#free + 1] = lock end
