@@ -1,14 +1,17 @@
 -- removed forgets the schedules that were kept in persistent_schedules, and are not any more.
--- Those of a configuration are not touched: the daemons that have them know when they end.
+-- Those of a configuration are not touched: the daemons that have them know when they end,
+-- and name those that are to be forgotten, too.
 --
 -- KEYS[1] resqued:schedules
--- ARGV    prefix
+-- ARGV    prefix; name and note (see schedules) of each schedule that has no daemon any more
 -- RETURNS how many
 
 local prefix, n = ARGV[1], 0
 local cron = prefix .. 'resqued:cron'
+local notes = prefix .. 'resqued:schedules:kept'
 need(KEYS[1], 'HDEL')
 need(cron, 'HDEL')
+need(notes, 'HDEL')
 local shown = pcall_('HGETALL', KEYS[1])
 if refused(shown) then
   checked(shown)
@@ -18,6 +21,16 @@ for i = 1, #shown, 2 do
   if sub(shown[i + 1], -13) == ',"kept":true}' and query('HEXISTS', prefix .. 'persistent_schedules', shown[i]) == 0 then
     call('HDEL', KEYS[1], shown[i])
     pcall_('HDEL', cron, shown[i])
+    pcall_('HDEL', notes, shown[i])
+    n = n + 1
+  end
+end
+for i = 2, #ARGV, 2 do
+  -- A daemon that has come meanwhile has written another note.
+  if query('HGET', notes, ARGV[i]) == ARGV[i + 1] then
+    call('HDEL', notes, ARGV[i])
+    pcall_('HDEL', KEYS[1], ARGV[i])
+    pcall_('HDEL', cron, ARGV[i])
     n = n + 1
   end
 end
