@@ -65,7 +65,7 @@ func (s *Store) ttl(l HeldLock) int64 {
 
 // expireAfter is an expiry in seconds. Time limits may be as long as a duration can be.
 func expireAfter(limit, margin time.Duration) int64 {
-	return seconds(min(limit, math.MaxInt64-margin-time.Second) + margin)
+	return seconds(min(limit, math.MaxInt64-margin) + margin)
 }
 
 // AcquireRequest asks for the class lock of a job in hand.
