@@ -148,6 +148,8 @@ func (h *Handlers) Register(c Class, opts ...Option) {
 		panic(fmt.Sprintf("resqued: the timeout of class %q is negative: %s", c.Name, c.Timeout))
 	case c.Every < 0 || c.Every%time.Second != 0:
 		panic(fmt.Sprintf("resqued: class %q cannot be enqueued every %s: use whole seconds", c.Name, c.Every))
+	case c.Every > 366*24*time.Hour:
+		panic(fmt.Sprintf("resqued: class %q cannot be enqueued every %s: use a year at most", c.Name, c.Every))
 	case c.Every > 0 && c.Queue == "":
 		panic(fmt.Sprintf("resqued: class %q is enqueued every %s, and needs a Queue", c.Name, c.Every))
 	}

@@ -85,6 +85,11 @@ func TestRegister(t *testing.T) {
 			`resqued: class "B" cannot be enqueued every 1ms: use whole seconds`,
 		},
 		{
+			"a class that never comes",
+			resqued.Class{Name: "B", Handler: nothing, Queue: "q", Every: 9000 * time.Hour},
+			`resqued: class "B" cannot be enqueued every 9000h0m0s: use a year at most`,
+		},
+		{
 			"a class that comes and has no queue",
 			resqued.Class{Name: "B", Handler: nothing, Every: time.Second},
 			`resqued: class "B" is enqueued every 1s, and needs a Queue`,

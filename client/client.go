@@ -242,9 +242,27 @@ func (c *Client) before(ctx context.Context, job *Job) error {
 		return &refusedError{fmt.Errorf("queue %q is not valid UTF-8", job.Queue)}
 	case wire.CheckQueue(job.Queue) != nil:
 		return &refusedError{wire.CheckQueue(job.Queue)}
+	case job.At.Year() > 9999:
+		return &refusedError{fmt.Errorf("At: %s is after the year 9999", job.At)}
 	case job.later() && c.loner(job.Class) != nil:
+		return c.now(ctx, job)
+	}
+	return nil
+}
+
+// now has a job of a loner class be enqueued now if its time has come.
+func (c *Client) now(ctx context.Context, job *Job) error {
+	if job.In > 0 {
 		return ErrLonerLater
 	}
+	now, err := c.store.Now(ctx)
+	switch {
+	case err != nil:
+		return &refusedError{err}
+	case job.At.After(now):
+		return ErrLonerLater
+	}
+	job.At = time.Time{}
 	return nil
 }
 

@@ -7,7 +7,8 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// ErrLonerLater: a job of a loner class cannot be enqueued to run later. Whether an equal
+// ErrLonerLater: a job of a loner class cannot be enqueued to run later, at a time that has
+// not come by the clock of Redis. Whether an equal
 // one waits or runs can be told now, and not when it is pushed.
 var ErrLonerLater = errors.New("jobs of a loner class cannot be enqueued for later")
 

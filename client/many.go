@@ -33,22 +33,21 @@ type Answer struct {
 // EnqueueMany pushes jobs, thousands in one call: it does not wait for the answer to one
 // before it sends the next. There is an answer for each job, in the order of the jobs,
 // and what becomes of one does not hold up the others. NotEnqueued tells of the error in
-// an answer what it tells of that of Enqueue. Jobs that go to one queue keep their order.
+// an answer what it tells of that of Enqueue. Jobs that go to one queue keep their order, also
+// those that wait for the same time.
 //
 // The error says how many jobs have one, and quotes the first.
 func (c *Client) EnqueueMany(ctx context.Context, jobs []NewJob) ([]Answer, error) {
-	b := batch{client: c, answers: make([]Answer, len(jobs)), jobs: make([]*Job, len(jobs)), payloads: make([][]byte, len(jobs))}
+	b := batch{
+		client: c, answers: make([]Answer, len(jobs)), jobs: make([]*Job, len(jobs)), payloads: make([][]byte, len(jobs)),
+		unique: map[string][]int{}, ways: map[string]way{},
+	}
 	for i := range jobs {
 		if b.answers[i].Err = b.prepare(ctx, i, &jobs[i]); b.answers[i].Err == nil {
-			b.sort(i)
+			b.sort(ctx, i)
 		}
 	}
-	b.pushPlain(ctx)
-	b.pushUnique(ctx)
-	b.delay(ctx)
-	for _, i := range b.loners {
-		b.answers[i].Result, b.answers[i].Err = c.put(ctx, b.jobs[i], b.payloads[i])
-	}
+	b.push(ctx)
 	failed, first := 0, error(nil)
 	for i := range b.answers {
 		a := &b.answers[i]
@@ -81,7 +80,19 @@ type batch struct {
 
 	plain, later, loners []int
 	unique               map[string][]int
+	// ways are those that the jobs of queues take which have not been pushed yet.
+	ways map[string]way
 }
+
+// way is how jobs get to their queue.
+type way int
+
+const (
+	plain way = iota + 1
+	unique
+	later
+	loner
+)
 
 func (b *batch) prepare(ctx context.Context, i int, n *NewJob) (err error) {
 	payload := n.Payload
@@ -103,21 +114,52 @@ func (b *batch) prepare(ctx context.Context, i int, n *NewJob) (err error) {
 	return b.client.before(ctx, job)
 }
 
-func (b *batch) sort(i int) {
+// surelyLater is how far away the time of a job is which has not come by any clock.
+const surelyLater = time.Hour
+
+// sort puts a job to those that take the same way. Where others of its queue take another way,
+// they are pushed before.
+func (b *batch) sort(ctx context.Context, i int) {
 	job := b.jobs[i]
+	way := plain
 	switch {
 	case job.later():
-		b.later = append(b.later, i)
+		way = later
 	case b.client.loner(job.Class) != nil:
-		b.loners = append(b.loners, i)
+		way = loner
 	case b.client.unique(job.Queue):
-		if b.unique == nil {
-			b.unique = map[string][]int{}
+		way = unique
+	}
+	// Whether the time of a job has come is known to Redis: then it is pushed among others.
+	if way != later || job.In <= 0 && time.Until(job.At) < surelyLater {
+		if other := b.ways[job.Queue]; other != 0 && other != way {
+			b.push(ctx)
 		}
+		b.ways[job.Queue] = way
+	}
+	switch way {
+	case later:
+		b.later = append(b.later, i)
+	case loner:
+		b.loners = append(b.loners, i)
+	case unique:
 		b.unique[job.Queue] = append(b.unique[job.Queue], i)
 	default:
 		b.plain = append(b.plain, i)
 	}
+}
+
+// push pushes the jobs that have been sorted.
+func (b *batch) push(ctx context.Context) {
+	b.pushPlain(ctx)
+	b.pushUnique(ctx)
+	b.delay(ctx)
+	for _, i := range b.loners {
+		b.answers[i].Result, b.answers[i].Err = b.client.put(ctx, b.jobs[i], b.payloads[i])
+	}
+	b.plain, b.later, b.loners = nil, nil, nil
+	clear(b.unique)
+	clear(b.ways)
 }
 
 func (b *batch) pushPlain(ctx context.Context) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -65,6 +66,40 @@ func TestEnqueueLater(t *testing.T) {
 		_, err := f.Enqueue(t.Context(), "Loner", nil, client.In(time.Hour))
 		require.ErrorIs(t, err, client.ErrLonerLater)
 		require.True(t, client.NotEnqueued(err))
+		_, err = f.Enqueue(t.Context(), "Loner", nil, client.At(nextCentury))
+		require.ErrorIs(t, err, client.ErrLonerLater)
+	})
+
+	t.Run("but one whose time has come need not", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t, client.Options{Handlers: loners()})
+		for _, status := range []string{client.Enqueued, client.Duplicate} {
+			res, err := f.Enqueue(t.Context(), "Loner", nil, client.At(time.Now().Add(-time.Minute)))
+			require.NoError(t, err)
+			require.Equal(t, status, res.Status)
+		}
+		require.Len(t, f.queue(t, "lone"), 1)
+	})
+
+	t.Run("the longest waits there are", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t, client.Options{})
+		res, err := f.Enqueue(t.Context(), "Mail", nil, client.Queue("mail"), client.In(math.MaxInt64))
+		require.NoError(t, err)
+		require.Equal(t, client.Delayed, res.Status)
+		require.Greater(t, res.Due.Year(), 2300)
+		res, err = f.Enqueue(t.Context(), "Mail", nil, client.Queue("mail"), client.At(time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)))
+		require.NoError(t, err)
+		require.Equal(t, 9999, res.Due.UTC().Year())
+		for _, at := range []time.Time{time.Unix(1<<62, 0), time.Date(10000, 1, 2, 0, 0, 0, 0, time.UTC)} {
+			_, err := f.Enqueue(t.Context(), "Mail", nil, client.Queue("mail"), client.At(at))
+			require.ErrorContains(t, err, "after the year 9999")
+			require.True(t, client.NotEnqueued(err))
+		}
+		res, err = f.Enqueue(t.Context(), "Mail", nil, client.Queue("mail"), client.At(time.Unix(-1<<55, 0)))
+		require.NoError(t, err)
+		require.Equal(t, client.Enqueued, res.Status)
+		require.Len(t, f.queue(t, "mail"), 1)
 	})
 
 	t.Run("a key of another type is told, and nothing is enqueued", func(t *testing.T) {
@@ -166,6 +201,63 @@ func TestEnqueueMany(t *testing.T) {
 		}
 		for queue, payloads := range want {
 			require.Equal(t, payloads, f.queue(t, queue))
+		}
+	})
+
+	t.Run("jobs of one queue keep their order, whichever way they take", func(t *testing.T) {
+		t.Parallel()
+		h := loners()
+		f := setup(t, client.Options{UniqueQueues: []string{"u"}, Handlers: h})
+		past, future := time.Unix(1, 0), time.Now().Add(30*time.Minute)
+		var jobs []client.NewJob
+		want := map[string][]string{}
+		for i := range 300 {
+			job := client.NewJob{Class: "A", Args: []any{i}, Queue: []string{"q", "u", "p"}[i%3]}
+			switch i / 3 % 4 {
+			case 1:
+				job.At = past
+			case 2:
+				job.Class = "Loner"
+			case 3:
+				job.At = future
+			}
+			if job.Queue == "u" && job.Class == "Loner" {
+				job.Class = "A"
+			}
+			jobs = append(jobs, job)
+			if !job.At.Equal(future) {
+				want[job.Queue] = append(want[job.Queue], fmt.Sprintf(`{"class":%q,"args":[%d]}`, job.Class, i))
+			}
+		}
+		answers, err := f.EnqueueMany(t.Context(), jobs)
+		require.NoError(t, err)
+		for queue, payloads := range want {
+			require.Equal(t, payloads, f.queue(t, queue), queue)
+		}
+		for i, a := range answers {
+			if jobs[i].At.Equal(future) {
+				require.Equal(t, client.Delayed, a.Status)
+			} else {
+				require.Equal(t, client.Enqueued, a.Status)
+			}
+		}
+	})
+
+	t.Run("jobs that are due together keep their order, too", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t, client.Options{})
+		var jobs []client.NewJob
+		at := time.Now().Add(time.Hour).Truncate(time.Second)
+		for i := range 1200 { // of those that Ruby does not see, in several calls
+			jobs = append(jobs, client.NewJob{Payload: fmt.Appendf(nil, `{"class":"A","args":[%d],"id":"x"}`, i), Queue: "q", At: at})
+		}
+		_, err := f.EnqueueMany(t.Context(), jobs)
+		require.NoError(t, err)
+		members, err := f.redis.ZRange(t.Context(), f.ns+":resqued:delayed", 0, -1).Result()
+		require.NoError(t, err)
+		require.Len(t, members, len(jobs))
+		for i, member := range members {
+			require.Contains(t, member, fmt.Sprintf(`"args":[%d]`, i))
 		}
 	})
 

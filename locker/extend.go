@@ -21,6 +21,9 @@ func Extend[D DB](ctx context.Context, db D, table string, lockFor time.Duration
 	if lockFor <= 0 {
 		return nil, fmt.Errorf("locker: extend: lockFor %s must be greater than 0", lockFor)
 	}
+	if lockFor > MaxLockFor {
+		return nil, fmt.Errorf("locker: extend: lockFor %s is longer than %s", lockFor, MaxLockFor)
+	}
 	if len(rows) == 0 {
 		return nil, nil
 	}

@@ -175,7 +175,7 @@ func (l *Lock) refused(by string, left float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.held = false
-	l.holder = Holder{LockedBy: by, Left: max(0, time.Duration(left*float64(time.Second)))}
+	l.holder = Holder{LockedBy: by, Left: max(0, seconds(left))}
 }
 
 // Renew begins the lease anew. It returns ErrLockStolen if the lock is not this

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"sync"
@@ -420,3 +421,29 @@ func TestPoolOfOne(t *testing.T) {
 }
 
 func median(all []time.Duration) time.Duration { return slices.Sorted(slices.Values(all))[len(all)/2] }
+
+// A lease that never ends in the table is shown as the longest one, and one that would end
+// after all clocks is refused.
+func TestTheLongestLeases(t *testing.T) {
+	both(t, func(t *testing.T, f *fixture) {
+		l := f.lock(t, "k", locker.Options{})
+		got, err := l.Get(t.Context())
+		require.NoError(t, err)
+		require.True(t, got)
+		f.exec(t, "UPDATE %s SET locked_until = 'infinity'")
+		rows, err := locker.List(t.Context(), f.pool, f.table)
+		require.NoError(t, err)
+		require.Greater(t, rows[0].Left, 100*365*24*time.Hour)
+		other := f.lock(t, "k", locker.Options{})
+		got, err = other.Get(t.Context())
+		require.NoError(t, err)
+		require.False(t, got)
+		require.Greater(t, other.Holder().Left, 100*365*24*time.Hour)
+		for _, long := range []time.Duration{math.MaxInt64, 11 * 365 * 24 * time.Hour} {
+			_, err = locker.New(f.pool, "new", locker.Options{LockFor: long, Table: f.table})
+			require.ErrorContains(t, err, "LockFor "+long.String()+" is longer than")
+			_, err = locker.Extend(t.Context(), f.pool, f.table, long, rows)
+			require.ErrorContains(t, err, "lockFor "+long.String()+" is longer than")
+		}
+	})
+}

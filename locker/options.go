@@ -68,6 +68,9 @@ type Options struct {
 	Table string
 }
 
+// MaxLockFor is the longest lease that can be asked for.
+const MaxLockFor = 10 * 365 * 24 * time.Hour
+
 func (o Options) withDefaults() (Options, error) {
 	if o.LockFor == 0 {
 		o.LockFor = DefaultLockFor
@@ -81,6 +84,8 @@ func (o Options) withDefaults() (Options, error) {
 	switch {
 	case o.LockFor < 0:
 		return o, fmt.Errorf("locker: LockFor %s must be greater than 0", o.LockFor)
+	case o.LockFor > MaxLockFor:
+		return o, fmt.Errorf("locker: LockFor %s is longer than %s: nobody waits for the end of such a lease; Renew keeps a short one", o.LockFor, MaxLockFor)
 	case o.RenewEvery < 0:
 		return o, fmt.Errorf("locker: RenewEvery %s must be greater than 0", o.RenewEvery)
 	case o.RenewEvery >= o.LockFor:

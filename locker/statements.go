@@ -18,9 +18,11 @@ const now = "clock_timestamp() AT TIME ZONE 'UTC'"
 // would depend on the zone of the session. That costs nothing, and no statement that hands
 // out or extends a lock can do without.
 const (
-	over      = "pg_catalog.timestamp_lt(locked_until, " + now + ")"
-	remaining = "COALESCE(EXTRACT(EPOCH FROM pg_catalog.timestamp_mi(locked_until, " + now + ")), 0)::float8"
-	age       = "COALESCE(EXTRACT(EPOCH FROM pg_catalog.timestamp_mi(" + now + ", locked_at)), 0)::float8"
+	over = "pg_catalog.timestamp_lt(locked_until, " + now + ")"
+	// What ends at infinity cannot be subtracted from: it is as far away as it can be.
+	remaining = "COALESCE(CASE WHEN pg_catalog.isfinite(locked_until) THEN EXTRACT(EPOCH FROM pg_catalog.timestamp_mi(locked_until, " + now + "))::float8 " +
+		"WHEN " + over + " THEN '-infinity'::float8 WHEN locked_until IS NOT NULL THEN 'infinity'::float8 END, 0)"
+	age = "COALESCE(EXTRACT(EPOCH FROM pg_catalog.timestamp_mi(" + now + ", locked_at)), 0)::float8"
 )
 
 // durable is an expression that makes the commit of its statement survive a crash of

@@ -192,4 +192,11 @@ func nameOf(table string) string {
 	return table
 }
 
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+// seconds is a duration; what is longer than one can be, such as that up to infinity, is the
+// longest one.
+func seconds(s float64) time.Duration {
+	return time.Duration(max(min(s*float64(time.Second), maxSeconds), -maxSeconds))
+}
+
+// maxSeconds is a number less than the longest duration, which is no float64.
+const maxSeconds = float64(1<<63 - 1024)

@@ -40,6 +40,8 @@ type app struct {
 	// dev: use the Redis of a running "resqued dev".
 	dev   bool
 	flags outputFlags
+	// configFile is the one that was read; empty = none.
+	configFile string
 	// received are the signals to a daemon, hush gives them back; see listen.
 	received <-chan os.Signal
 	hush     func()

@@ -32,6 +32,7 @@ func (a *app) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, erro
 	if err != nil {
 		return nil, configProblem(err)
 	}
+	a.configFile = r.File
 	if err := a.checkHandlers(r); err != nil {
 		return nil, err
 	}

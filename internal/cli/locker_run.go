@@ -81,6 +81,8 @@ func checkLease(o *locker.Options) error {
 	switch {
 	case o.LockFor <= 0:
 		return usage("", "--lock-for %s: must be greater than 0", o.LockFor)
+	case o.LockFor > locker.MaxLockFor:
+		return usage("", "--lock-for %s: must not be longer than %s; the lock is renewed as long as the command runs", o.LockFor, locker.MaxLockFor)
 	case o.RenewEvery <= 0:
 		return usage("", "--renew-every %s: must be greater than 0", o.RenewEvery)
 	case o.RenewEvery >= o.LockFor:

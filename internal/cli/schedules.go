@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/resqued/resqued/internal/config"
@@ -65,6 +66,17 @@ func (a *app) cronDefaults(c config.Config) cron.Defaults {
 	}
 }
 
+// keeper names this daemon among those that keep schedules, also when it is started again:
+// by its machine, its program, its file of configuration and its queues: containers may have
+// the others in common.
+func (a *app) keeper(self proc.Identity, c config.Config) string {
+	file, err := filepath.Abs(a.configFile)
+	if err != nil {
+		file = a.configFile
+	}
+	return self.Host + ":" + cron.Fingerprint(a.name, file, c.Queues.String())
+}
+
 // tickerConfig turns a configuration into that of what keeps schedules. A daemon that
 // leaves when all is empty keeps none.
 func (a *app) tickerConfig(c config.Config, self proc.Identity) ticker.Config {
@@ -73,7 +85,7 @@ func (a *app) tickerConfig(c config.Config, self proc.Identity) ticker.Config {
 	}
 	t := ticker.Config{
 		Schedules: slices.Concat(c.Schedules, a.classSchedules(c)), Stored: c.PersistentSchedules, Defaults: a.cronDefaults(c),
-		Unique: c.Unique, Strict: c.UniqueQueuesStrict,
+		Unique: c.Unique, Strict: c.UniqueQueuesStrict, Keeper: a.keeper(self, c),
 	}
 	if prefix, shared := c.SchedulerLockPrefix(); shared {
 		// Not the host and the pid alone: containers may have those of others.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -49,6 +50,9 @@ func parseIn(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(rest)
 	if err != nil || d < 0 {
 		return 0, usage("Examples: 90s, 5m, 2h30m, 3d", "%q is no duration", text)
+	}
+	if d > math.MaxInt64-days {
+		return 0, usage("A duration is at most 292 years", "%q is too long", text)
 	}
 	return days + d, nil
 }

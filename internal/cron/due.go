@@ -21,6 +21,16 @@ type Due struct {
 	// Last is the last tick of all; zero if there is none. The next ones are due
 	// after it.
 	Last time.Time
+	// Late are the ticks that come too late.
+	Late Late
+}
+
+// Late are ticks that nobody has seen to in time.
+type Late struct {
+	// Ticks is how many there are, MadeUp for how many of them jobs are enqueued.
+	Ticks, MadeUp int
+	// From and To are the first and the last one.
+	From, To time.Time
 }
 
 // Due returns what is to be done for the ticks after at, up to now.
@@ -46,16 +56,24 @@ func (t Timing) Due(at, now time.Time, catchUp string) Due {
 			due.Ticks = append(due.Ticks, tick)
 			continue
 		}
-		due.Missed++
+		if due.Late.Ticks++; due.Late.From.IsZero() {
+			due.Late.From = tick
+		}
+		due.Late.To = tick
 		if missed = append(missed, tick); len(missed) > 2*maxCatchUp {
 			missed = append(missed[:0], missed[len(missed)-maxCatchUp:]...)
 		}
 		if steps++; steps == maxSteps {
-			at = t.leap(at, late)
+			ahead := t.leap(at, late)
+			if t.every > 0 {
+				due.Late.Ticks += int(ahead.Sub(at) / t.every)
+			}
+			at = ahead
 		}
 	}
 	missed = missed[max(0, len(missed)-keep):]
-	due.Missed -= len(missed)
+	due.Late.MadeUp = len(missed)
+	due.Missed = due.Late.Ticks - len(missed)
 	due.Ticks = append(missed, due.Ticks...)
 	return due
 }

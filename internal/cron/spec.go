@@ -51,6 +51,9 @@ func ParseCron(text, zone string) (Timing, error) {
 		return ParseEvery(strings.Join(fields[1:], " "), "")
 	}
 	loc := time.Local
+	if zone == "Z" {
+		zone = "UTC" // as in RFC 3339; no database of zones has it
+	}
 	if zone != "" {
 		var err error
 		if loc, err = time.LoadLocation(zone); err != nil || zone == "Local" {
@@ -73,7 +76,7 @@ func ParseCron(text, zone string) (Timing, error) {
 	if t.Next(time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return Timing{}, errors.New("never comes: there is no such date")
 	}
-	t.print = fingerprint("cron", strings.Join(fields, " "), rules(loc))
+	t.print = Fingerprint("cron", strings.Join(fields, " "), rules(loc))
 	return t, nil
 }
 
@@ -96,7 +99,7 @@ func ParseEvery(text, first string) (Timing, error) {
 	if err != nil {
 		return Timing{}, err
 	}
-	t := Timing{every: every, print: fingerprint("every", every.String())}
+	t := Timing{every: every, print: Fingerprint("every", every.String())}
 	if first != "" {
 		if t.first, err = interval(first); err != nil {
 			return Timing{}, fmt.Errorf("first_in %w", err)
@@ -137,18 +140,29 @@ func interval(text string) (time.Duration, error) {
 	return sum, nil
 }
 
-// rules tells what a time zone does, whatever it is called: its offsets in each month of
-// twenty years.
+// rules says what a time zone does, whatever it is called: its offsets over twenty years, and
+// the instants at which they change. Two databases of zones that do not agree on one of them
+// would have one tick at two instants.
 func rules(loc *time.Location) string {
 	var b strings.Builder
-	for month := range 12 * 20 {
-		_, offset := time.Date(2020, time.Month(1+month), 1, 12, 0, 0, 0, time.UTC).In(loc).Zone()
-		fmt.Fprint(&b, offset, " ")
+	at, end := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC).In(loc), time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
+	_, last := at.Zone()
+	fmt.Fprint(&b, last)
+	for {
+		_, next := at.ZoneBounds()
+		if next.IsZero() || !next.Before(end) {
+			return b.String()
+		}
+		at = next
+		if _, offset := at.Zone(); offset != last { // not a change of its name
+			last = offset
+			fmt.Fprint(&b, " ", at.Unix(), " ", offset)
+		}
 	}
-	return b.String()
 }
 
-func fingerprint(parts ...string) string {
+// Fingerprint is a short digest of texts.
+func Fingerprint(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:6])
 }

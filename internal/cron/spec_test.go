@@ -1,6 +1,7 @@
 package cron
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"testing"
 	"time"
@@ -77,6 +78,43 @@ func TestFingerprint(t *testing.T) {
 	require.NotEqual(t, print("0 2 * * *", "Europe/Berlin"), print("0 2 * * *", "UTC"))
 	require.NotEqual(t, print("0 2 * * *", "UTC"), print("0 3 * * *", "UTC"))
 	require.NotEqual(t, print("@every 1h", ""), print("@every 2h", ""))
+	for _, zulu := range []string{print("0 2 * * * Z", ""), print("TZ=Z 0 2 * * *", ""), print("0 2 * * *", "Z")} {
+		require.Equal(t, print("0 2 * * *", "UTC"), zulu)
+	}
+}
+
+// zone makes a time zone that is an hour ahead of UTC, and two from some instants on until
+// others.
+func zone(t *testing.T, changes ...time.Time) *time.Location {
+	t.Helper()
+	b := append([]byte("TZif"), make([]byte, 16)...)
+	for _, n := range []int{0, 0, 0, len(changes), 2, 8} { // transitions, types, letters
+		b = binary.BigEndian.AppendUint32(b, uint32(n))
+	}
+	for _, at := range changes {
+		b = binary.BigEndian.AppendUint32(b, uint32(at.Unix()))
+	}
+	for i := range changes {
+		b = append(b, byte((i+1)%2))
+	}
+	b = append(b, 0, 0, 0x0e, 0x10, 0, 0, 0, 0, 0x1c, 0x20, 1, 4)
+	loc, err := time.LoadLocationFromTZData("Test/Zone", append(b, "CET\x00CST\x00"...))
+	require.NoError(t, err)
+	return loc
+}
+
+// Databases of zones that differ by some days have different rules, and so have they if all
+// that differs is the hour; the names of the times make no difference.
+func TestRules(t *testing.T) {
+	t.Parallel()
+	day := func(month time.Month, day, hour int) time.Time {
+		return time.Date(2026, month, day, hour, 0, 0, 0, time.UTC)
+	}
+	last := zone(t, day(3, 29, 1), day(10, 25, 1))
+	require.Equal(t, rules(last), rules(zone(t, day(3, 29, 1), day(10, 25, 1))))
+	require.NotEqual(t, rules(last), rules(zone(t, day(3, 22, 1), day(10, 25, 1))), "a week earlier")
+	require.NotEqual(t, rules(last), rules(zone(t, day(3, 29, 2), day(10, 25, 1))), "an hour later")
+	require.NotEqual(t, rules(last), rules(zone(t, day(3, 29, 1))))
 }
 
 func TestSchedule(t *testing.T) {

@@ -86,7 +86,8 @@ func (p *Policy) wait(attempt int) time.Duration {
 	}
 	// Any wait up to the limit is as likely: those who failed together shall not come
 	// back together.
-	return time.Duration(p.random(int64(p.limit(attempt)) + 1))
+	limit := min(int64(p.limit(attempt)), math.MaxInt64-1)
+	return time.Duration(p.random(limit + 1))
 }
 
 // limit is the longest wait after the run with the number attempt.
@@ -106,5 +107,5 @@ func (p *Policy) Lifetime(wait time.Duration) time.Duration {
 	if p.expireAfter == 0 {
 		return 0
 	}
-	return wait + p.expireAfter
+	return min(wait, math.MaxInt64-p.expireAfter) + p.expireAfter
 }

@@ -33,6 +33,24 @@ func TestPolicyDefaults(t *testing.T) {
 	require.Equal(t, 3*time.Minute, policy(t, resqued.Retry{ExpireAfter: 2 * time.Minute}).Lifetime(time.Minute))
 }
 
+// The longest durations there are neither panic nor mean now.
+func TestTheLongestWaits(t *testing.T) {
+	t.Parallel()
+	p := policy(t, resqued.Retry{Max: math.MaxInt64, Attempts: math.MaxInt})
+	for _, attempt := range []int{1, 29, 30, 31, 99, math.MaxInt - 1} {
+		wait, again := p.Failed(attempt, Failure{})
+		require.True(t, again)
+		require.GreaterOrEqual(t, wait, time.Duration(0))
+	}
+	p = policy(t, resqued.Retry{Base: math.MaxInt64, ExpireAfter: time.Second})
+	p.random = func(n int64) int64 { return n - 1 }
+	wait, again := p.Failed(1, Failure{})
+	require.True(t, again)
+	require.Greater(t, wait, 290*365*24*time.Hour)
+	require.Equal(t, time.Duration(math.MaxInt64), p.Lifetime(wait))
+	require.Equal(t, time.Duration(math.MaxInt64), policy(t, resqued.Retry{ExpireAfter: math.MaxInt64 / time.Second * time.Second}).Lifetime(time.Hour))
+}
+
 func TestPolicyWaits(t *testing.T) {
 	t.Parallel()
 	p := policy(t, resqued.Retry{Attempts: 9, Backoff: []time.Duration{0, time.Second, time.Minute}})

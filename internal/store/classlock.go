@@ -63,7 +63,8 @@ func (s *Store) ttl(l HeldLock) int64 {
 	return expireAfter(l.Timeout, l.Grace+lockMargin)
 }
 
-// expireAfter is an expiry in seconds. Time limits may be as long as a duration can be.
+// expireAfter is an expiry in seconds. Time limits may be as long as a duration can be; the
+// second is for whoever reads it back as a duration, which is rounded up.
 func expireAfter(limit, margin time.Duration) int64 {
 	return seconds(min(limit, math.MaxInt64-margin-time.Second) + margin)
 }

@@ -33,10 +33,10 @@ const (
 type CronRecord struct {
 	// Raw is the record as it is kept; empty = there is none.
 	Raw string
-	// Fingerprint is that of the timing; Since tells when the configuration was read
-	// that it comes from.
-	Fingerprint string
-	Since       time.Time
+	// Fingerprint is that of the timing, Job that of what is enqueued; Since is when the
+	// configuration was read that they come from.
+	Fingerprint, Job string
+	Since            time.Time
 	// From is the instant after which ticks have not been seen to.
 	From time.Time
 	// Tick is the last one that was, at Seen; zero if there was none.
@@ -58,7 +58,8 @@ func parseCronRecord(raw string) CronRecord {
 		}
 		return time.Time{}
 	}
-	r.Fingerprint, r.Since, r.From, r.Tick, r.Seen, r.Outcome = f[1], at(f[2]), at(f[3]), at(f[4]), at(f[5]), f[6]
+	r.Fingerprint, r.Job, _ = strings.Cut(f[1], "-")
+	r.Since, r.From, r.Tick, r.Seen, r.Outcome = at(f[2]), at(f[3]), at(f[4]), at(f[5]), f[6]
 	r.Enqueued, _ = strconv.Atoi(f[7])
 	r.Missed, _ = strconv.Atoi(f[8])
 	return r
@@ -88,7 +89,12 @@ func (s *Store) chargeLock(c Charge) string {
 
 // SchedulesRequest asks how schedules stand.
 type SchedulesRequest struct {
-	Names []string
+	// Prints are those of the caller's definitions of Names, as CronPrint makes them.
+	Names, Prints []string
+	// Keeper is who notes that it has those of Names whose definition counts, unless that was
+	// noted less than Renew ago; empty = nobody.
+	Keeper string
+	Renew  time.Duration
 	// Stored looks for the schedules that are kept in Redis; Digest tells which are
 	// known, from the last reply.
 	Stored bool
@@ -111,7 +117,15 @@ type SchedulesReply struct {
 	// Last is when their jobs were enqueued last, by whichever scheduler; zero if not
 	// known.
 	Last []time.Time
+	// Kept are notes of daemons that have a schedule, by name.
+	Kept map[string]KeptNote
 }
+
+// KeptNote says who had a schedule last. Raw differs from note to note.
+type KeptNote struct{ Raw, Keeper string }
+
+// CronPrint tells one definition of a schedule from another: its times, and what it enqueues.
+func CronPrint(timing, job string) string { return timing + "-" + job }
 
 // Schedules tells how schedules stand. It takes or keeps the master lock, if there is a
 // Charge.
@@ -120,16 +134,20 @@ func (s *Store) Schedules(ctx context.Context, req SchedulesRequest) (SchedulesR
 	if req.Stored {
 		known = req.Digest
 	}
-	args := []any{s.prefix, known, s.chargeLock(req.Charge), req.Charge.Me}
-	for _, name := range req.Names {
-		args = append(args, name)
+	args := []any{s.prefix, known, s.chargeLock(req.Charge), req.Charge.Me, req.Keeper, req.Renew.Milliseconds()}
+	for i, name := range req.Names {
+		print := ""
+		if i < len(req.Prints) {
+			print = req.Prints[i]
+		}
+		args = append(args, name, print)
 	}
 	raw, err := s.eval(ctx, schedulesScript, s.key(keyStored), args)
 	if err != nil {
 		return SchedulesReply{}, err
 	}
 	list, _ := raw.([]any)
-	if len(list) != 7 {
+	if len(list) != 8 {
 		return SchedulesReply{}, fmt.Errorf("script schedules: unexpected reply %v", raw)
 	}
 	r := SchedulesReply{Now: time.UnixMilli(number(list[0])), InCharge: number(list[1]) == 1}
@@ -157,6 +175,12 @@ func (s *Store) Schedules(ctx context.Context, req SchedulesRequest) (SchedulesR
 	}
 	for _, last := range texts(list[6]) {
 		r.Last = append(r.Last, wire.ParseStart(last))
+	}
+	r.Kept = map[string]KeptNote{}
+	notes := texts(list[7])
+	for i := 0; i+1 < len(notes); i += 2 {
+		_, keeper, _ := strings.Cut(notes[i+1], " ")
+		r.Kept[notes[i]] = KeptNote{Raw: notes[i+1], Keeper: keeper}
 	}
 	if len(r.Records) != len(req.Names) || len(r.Last) != len(req.Names) {
 		return SchedulesReply{}, fmt.Errorf("script schedules: %d records for %d names", len(r.Records), len(req.Names))
@@ -215,9 +239,11 @@ type TickRequest struct {
 	Name string
 	// Known is the record from which the rest was computed.
 	Known CronRecord
-	// Fingerprint and Since are for the new record.
-	Fingerprint string
-	Since       time.Time
+	// Print and Since are for the new record.
+	Print string
+	Since time.Time
+	// Claim only puts these into the record: the times are the same as before.
+	Claim bool
 	// Tick is the last one that is seen to by this. Zero: the schedule begins, with the
 	// ticks after From; that is the time of the server if it is zero, too.
 	Tick, From time.Time
@@ -255,8 +281,8 @@ func (s *Store) Tick(ctx context.Context, req TickRequest) (TickReply, error) {
 		from = tick
 	}
 	raw, err := s.eval(ctx, tickScript, s.key(keyCron), []any{
-		s.prefix, req.Name, req.Known.Raw, req.Fingerprint, req.Since.UnixMilli(), tick, from, req.Missed, req.Jobs,
-		req.Queue, req.Payload, letters(req.Unique, 'u', req.Unique && req.Strict, 's'), req.IfRunning,
+		s.prefix, req.Name, req.Known.Raw, req.Print, req.Since.UnixMilli(), tick, from, req.Missed, req.Jobs,
+		req.Queue, req.Payload, letters(req.Unique, 'u', req.Unique && req.Strict, 's', req.Claim, 'c'), req.IfRunning,
 		req.Stored, req.Shown, wire.FormatStart(time.Now()), s.chargeLock(req.Charge), req.Charge.Me,
 	})
 	if err != nil {
@@ -316,10 +342,15 @@ const keptEnd = `,"kept":true}`
 // Redis: when it is removed there, nobody has it any more.
 func Kept(shown []byte) []byte { return append(shown[:len(shown)-1:len(shown)-1], keptEnd...) }
 
-// ForgetRemoved forgets the schedules that were kept in Redis, and are not any more.
-func (s *Store) ForgetRemoved(ctx context.Context) error {
-	for cursor := "0"; ; {
-		raw, err := s.eval(ctx, removedScript, s.key(keyShown), []any{s.prefix, cursor})
+// ForgetRemoved forgets the schedules that were kept in Redis, and are not any more, and
+// those that no daemon has any more, if their notes are still those that are given.
+func (s *Store) ForgetRemoved(ctx context.Context, left map[string]KeptNote) error {
+	var gone []any
+	for name, note := range left {
+		gone = append(gone, name, note.Raw)
+	}
+	for cursor := "0"; ; gone = nil {
+		raw, err := s.eval(ctx, removedScript, s.key(keyShown), append([]any{s.prefix, cursor}, gone...))
 		if err != nil {
 			return err
 		}
@@ -378,7 +409,7 @@ func (s *Store) ForgetSchedule(ctx context.Context, name string) (removed bool, 
 	err = s.once(ctx, func() error {
 		gone = nil
 		pipe := s.write.TxPipeline()
-		for _, key := range []string{keyStored, keyCron, keyShown, keyLastEnqueued} {
+		for _, key := range []string{keyStored, keyCron, keyShown, keyKept, keyLastEnqueued} {
 			gone = append(gone, pipe.HDel(ctx, s.key(key), name))
 		}
 		pipe.SAdd(ctx, s.key(keyChanged), name) // a Ruby scheduler looks there

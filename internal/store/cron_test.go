@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ func newSchedule(t *testing.T, server *redistest.Server) *schedule {
 	t.Helper()
 	f := setup(t, server)
 	s := &schedule{f, store.TickRequest{
-		Name: "nightly", Fingerprint: "f1", Since: time.UnixMilli(1000), Queue: "q",
+		Name: "nightly", Print: "f1-j1", Since: time.UnixMilli(1000), Queue: "q",
 		Payload: []byte(`{"class":"Report","args":[]}`), IfRunning: "queue", Shown: `{"name":"nightly"}`,
 	}}
 	reply := s.ask(store.TickDone)
@@ -192,6 +193,52 @@ func testTick(t *testing.T, server *redistest.Server) {
 		s.req.Charge.Prefix = "team"
 		require.Equal(t, 1, s.next().Enqueued)
 		require.EqualValues(t, 1, s.redis.Exists(t.Context(), s.key(s.ns+":team:resque_scheduler_master_lock")).Val())
+	})
+}
+
+// A definition takes the place of another one without a tick; the notes say who has it, and
+// what no daemon has any more is forgotten unless somebody has come meanwhile.
+func TestScheduleOwners(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		s := newSchedule(t, server)
+		s.next()
+		claim := s.req
+		claim.Print, claim.Since, claim.Claim, claim.Shown = "f1-j2", time.UnixMilli(2000), true, `{"name":"nightly","queue":"p"}`
+		claim.Tick, claim.Jobs = time.Time{}, 0
+		reply, err := s.Tick(t.Context(), claim)
+		require.NoError(t, err)
+		want := s.req.Known
+		want.Raw, want.Job, want.Since = strings.Replace(want.Raw, "1 f1-j1 1000 ", "1 f1-j2 2000 ", 1), "j2", time.UnixMilli(2000)
+		require.Equal(t, want, reply.Record, "all else is as before")
+		require.Len(t, s.list("queue:q"), 1)
+		require.Equal(t, claim.Shown, s.redis.HGet(t.Context(), s.key("resqued:schedules"), "nightly").Val())
+		s.ask(store.TickChanged)
+
+		look := func(keeper, print string, renew time.Duration) map[string]store.KeptNote {
+			t.Helper()
+			reply, err := s.Schedules(t.Context(), store.SchedulesRequest{Names: []string{"x", "nightly"}, Prints: []string{"y", print}, Keeper: keeper, Renew: renew})
+			require.NoError(t, err)
+			return reply.Kept
+		}
+		look("", "f1-j2", 0)
+		look("other", "f1-j1", 0)
+		require.Empty(t, look("a", "f1-j2", time.Minute), "who keeps none, or another one, notes nothing")
+		first := look("b", "f1-j2", time.Minute)["nightly"]
+		require.Equal(t, "a", first.Keeper)
+		require.Equal(t, first, look("b", "f1-j2", 0)["nightly"], "it was young")
+		second := look("", "", 0)["nightly"]
+		require.Equal(t, "b", second.Keeper)
+
+		require.NoError(t, s.ForgetRemoved(t.Context(), map[string]store.KeptNote{"nightly": first}))
+		require.True(t, s.redis.HExists(t.Context(), s.key("resqued:cron"), "nightly").Val())
+		require.NoError(t, s.ForgetRemoved(t.Context(), map[string]store.KeptNote{"nightly": second}))
+		for _, key := range []string{"resqued:cron", "resqued:schedules", "resqued:schedules:kept"} {
+			require.Zero(t, s.redis.Exists(t.Context(), s.key(key)).Val(), key)
+		}
+		require.NoError(t, s.redis.Set(t.Context(), s.key("resqued:schedules:kept"), "x", 0).Err())
+		_, err = s.Schedules(t.Context(), store.SchedulesRequest{})
+		require.ErrorContains(t, err, "schedules:kept is no hash")
 	})
 }
 

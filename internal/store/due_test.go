@@ -1,7 +1,9 @@
 package store_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -321,4 +323,43 @@ func TestDueOnAFullServer(t *testing.T) {
 	replies := f.EnqueueLater(t.Context(), []store.LaterJob{{Queue: "q", Payload: []byte(job("A", "[1]")), At: nextCentury}})
 	require.True(t, store.Unexecuted(replies[0].Err), "%v", replies[0].Err)
 	require.Len(t, f.list("queue:q"), 2)
+}
+
+// dueTimes returns when the jobs are due that wait.
+func (f *fixture) dueTimes(t *testing.T) (due []time.Time, err error) {
+	t.Helper()
+	for j, err := range f.DelayedJobs(t.Context()) {
+		if err != nil {
+			return nil, err
+		}
+		due = append(due, j.Due)
+	}
+	return due, nil
+}
+
+// Times that are no times of people, such as those of a program that has taken ms for
+// seconds: nothing is moved, nothing overflows, and pages can show them.
+func TestDueInAges(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		for _, at := range []float64{1.7672256e12, 9e15, 1e17, 1e300, math.Inf(1)} {
+			f := setup(t, server)
+			list := strconv.FormatFloat(at, 'f', -1, 64)
+			require.NoError(t, f.redis.RPush(t.Context(), f.key("delayed:"+list), rubyItem("A", "[1]", "q")).Err())
+			require.NoError(t, f.redis.ZAdd(t.Context(), f.key("delayed_queue_schedule"), redis.Z{Score: at, Member: list}).Err())
+			require.NoError(t, f.redis.ZAdd(t.Context(), f.key("resqued:delayed"), redis.Z{Score: at * 1000, Member: "x#1 1 q" + job("A", "[2]")}).Err())
+			due := f.due()
+			require.Zero(t, due.Moved)
+			require.False(t, due.More)
+			require.True(t, due.Next == 0 || due.Next >= time.Hour, "%v: next in %s", at, due.Next)
+			times, err := f.dueTimes(t)
+			require.NoError(t, err)
+			require.Len(t, times, 2)
+			for _, due := range times {
+				require.Equal(t, 9999, due.UTC().Year())
+				_, err := json.Marshal(due.UTC())
+				require.NoError(t, err)
+			}
+		}
+	})
 }

@@ -432,7 +432,7 @@ func letters(pairs ...any) string {
 }
 
 // seconds rounds up: a lock must not end before the time that was promised.
-func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+func seconds(d time.Duration) int64 { return roundUp(d, time.Second) }
 
 func number(v any) int64 {
 	n, _ := v.(int64)

@@ -41,6 +41,7 @@ const (
 
 	keyCron         = "resqued:cron"
 	keyShown        = "resqued:schedules"
+	keyKept         = "resqued:schedules:kept"
 	keyStored       = "persistent_schedules"
 	keyChanged      = "schedules_changed"
 	keyLastEnqueued = "delayed:last_enqueued_at"

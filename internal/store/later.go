@@ -47,16 +47,26 @@ func (j *LaterJob) when() string {
 	if j.At.IsZero() {
 		return "+" + strconv.FormatInt(milliseconds(j.In), 10)
 	}
-	at := j.At.UnixMilli()
-	if j.At.Nanosecond()%int(time.Millisecond) > 0 {
-		at++
+	seconds := j.At.Unix()
+	if seconds < 0 {
+		return "0"
 	}
-	return strconv.FormatInt(max(at, 0), 10)
+	// Times may be so far away that they are no number of ms.
+	at := min(seconds, maxEpoch-1)*1000 + roundUp(time.Duration(j.At.Nanosecond()), time.Millisecond)
+	return strconv.FormatInt(at, 10)
 }
 
-// milliseconds rounds up: no job may run before its time.
-func milliseconds(d time.Duration) int64 {
-	return int64(max(d, 0)+time.Millisecond-1) / int64(time.Millisecond)
+// milliseconds rounds up: no job may run before its time. A duration may be as long as one
+// can be.
+func milliseconds(d time.Duration) int64 { return roundUp(d, time.Millisecond) }
+
+// roundUp returns how many units a duration takes; one that is negative takes none.
+func roundUp(d, unit time.Duration) int64 {
+	n := int64(max(d, 0) / unit)
+	if d > 0 && d%unit > 0 {
+		n++
+	}
+	return n
 }
 
 // LaterReply tells what became of a LaterJob.
@@ -73,26 +83,37 @@ type LaterReply struct {
 	Err error
 }
 
+// Now returns the time of the server.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	now, err := s.read.Time(ctx).Result()
+	if err != nil {
+		return now, fmt.Errorf("read the clock of redis: %w", err)
+	}
+	return now, nil
+}
+
 // EnqueueLater has jobs wait for their time, and answers for each. Those whose time has
 // come are pushed.
 func (s *Store) EnqueueLater(ctx context.Context, jobs []LaterJob) []LaterReply {
 	replies := make([]LaterReply, 0, len(jobs))
-	for len(jobs) > 0 {
+	// Those that are due together stand in the order of their ids.
+	id := newLaterID()
+	for call := 0; len(jobs) > 0; call++ {
 		n, size := 0, 0
 		for n < len(jobs) && n < batchJobs && (n == 0 || size+len(jobs[n].Payload) <= batchBytes) {
 			size += len(jobs[n].Payload)
 			n++
 		}
-		replies = append(replies, s.enqueueLater(ctx, jobs[:n])...)
+		replies = append(replies, s.enqueueLater(ctx, fmt.Sprintf("%s.%06d", id, call), jobs[:n])...)
 		jobs = jobs[n:]
 	}
 	return replies
 }
 
-func (s *Store) enqueueLater(ctx context.Context, jobs []LaterJob) []LaterReply {
+func (s *Store) enqueueLater(ctx context.Context, id string, jobs []LaterJob) []LaterReply {
 	replies := make([]LaterReply, len(jobs))
 	args := make([]any, 0, 2+4*len(jobs))
-	args = append(args, s.prefix, newLaterID())
+	args = append(args, s.prefix, id)
 	for i := range jobs {
 		args = append(args, &jobs[i].Queue, jobs[i].Payload, flag(jobs[i].Unique), jobs[i].when())
 	}

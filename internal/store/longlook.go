@@ -100,7 +100,7 @@ func (s *Store) longRecords(ctx context.Context, ids []string) ([]LongRecord, er
 // LongSilent returns at most n runs that wait or run and have given no sign of life for
 // some time, those that have been silent for longest first.
 func (s *Store) LongSilent(ctx context.Context, silent time.Duration, n int) ([]LongRecord, error) {
-	now, err := s.read.Time(ctx).Result()
+	now, err := s.Now(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("ask for the time: %w", err)
 	}
@@ -116,7 +116,7 @@ func (s *Store) LongSilent(ctx context.Context, silent time.Duration, n int) ([]
 // LongLooked has LongSilent tell of a run again only after some time, so that those that
 // are well do not hide the others.
 func (s *Store) LongLooked(ctx context.Context, uuid string) error {
-	now, err := s.read.Time(ctx).Result()
+	now, err := s.Now(ctx)
 	if err != nil {
 		return fmt.Errorf("ask for the time: %w", err)
 	}

@@ -78,13 +78,13 @@ func (s *Store) LongRecur(ctx context.Context, r LongRecurrence) (LongRecurReply
 			rate += 1 / float64(sub.Interval.Milliseconds())
 		}
 	}
-	memory := max(recurMemory, 3*longest).Milliseconds()
+	memory := max(recurMemory.Milliseconds(), 3*longest.Milliseconds())
 	notes, now, err := s.noteSubjects(ctx, r.Class, subjects, memory)
 	if err != nil {
 		return LongRecurReply{}, err
 	}
 	due, next := dueSubjects(subjects, notes, now, r.Every)
-	most := max(2*r.Every, r.Interval/recurShare).Milliseconds()
+	most := max(2*r.Every.Milliseconds(), (r.Interval / recurShare).Milliseconds())
 	fields := map[string]string{
 		"interval": millisText(r.Interval), "every": millisText(r.Every), "backlog": strconv.Itoa(r.Backlog),
 		"subjects": strconv.Itoa(len(subjects)), "next": strconv.FormatInt(next, 10), "error": "",

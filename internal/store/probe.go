@@ -237,12 +237,12 @@ func (s *Store) life(ctx context.Context) {
 	_, _ = s.Unregister(ctx, proc)
 	_, _ = s.eval(ctx, dequeueScript, s.queueKey(plain.Name), []any{s.prefix, plain.Name, 0, 1, payload("9")})
 	charge := Charge{Me: "probe"}
-	_, _ = s.Schedules(ctx, SchedulesRequest{Names: []string{"probe"}, Stored: true, Charge: charge})
+	_, _ = s.Schedules(ctx, SchedulesRequest{Names: []string{"probe"}, Prints: []string{"x"}, Keeper: "probe", Stored: true, Charge: charge})
 	_, _ = s.Tick(ctx, TickRequest{
-		Name: "probe", Fingerprint: "x", Tick: time.UnixMilli(1), Jobs: 2, Queue: unique.Name, Unique: true, Payload: payload("5"),
+		Name: "probe", Print: "x", Tick: time.UnixMilli(1), Jobs: 2, Queue: unique.Name, Unique: true, Payload: payload("5"),
 		IfRunning: "skip", Shown: "{}", Charge: charge,
 	})
-	_ = s.ForgetRemoved(ctx)
+	_ = s.ForgetRemoved(ctx, map[string]KeptNote{"probe": {}})
 	_ = s.LeaveCharge(ctx, charge)
 	_, _ = s.RemoveQueue(ctx, plain.Name, false)
 	_, _ = s.RemoveQueue(ctx, unique.Name, false)

@@ -324,7 +324,7 @@ func TestTicksLookOnce(t *testing.T) {
 	for _, mode := range []string{"queue", "unique", "skip"} {
 		s := &schedule{fixture: c.fixture, req: store.TickRequest{
 			Name: "nightly-" + mode, Queue: "q", Payload: []byte(job("Report", strconv.Quote(mode))), Jobs: 100, IfRunning: mode,
-			Tick: time.Now().Add(-time.Second).Truncate(time.Second), Fingerprint: "f",
+			Tick: time.Now().Add(-time.Second).Truncate(time.Second), Print: "f-f",
 		}}
 		var reply store.TickReply
 		work := c.watch(func() { reply = s.next() })

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -469,6 +470,25 @@ func testExchange(t *testing.T, server *redistest.Server) {
 				return len(reply.Waiting) == 1
 			}, 30*time.Second, 2*time.Millisecond)
 			f.exchange(store.ExchangeRequest{Completions: []store.Completion{done(f.reserve(1, "q")[0])}})
+		}
+	})
+
+	t.Run("a job that is requeued for ages does not run now", func(t *testing.T) {
+		f := setup(t, server)
+		for _, kind := range []store.Kind{store.Requeued, store.Retried} {
+			f.push("q", job("A", "[1]"))
+			f.exchange(store.ExchangeRequest{Completions: []store.Completion{{
+				Job: &f.reserve(1, "q")[0], Kind: kind, Delay: math.MaxInt64, Survived: true,
+				Failure: store.Record([]byte(`{"exception":"E"}`)), Count: &store.Count{Key: "resque-retry:A", Lifetime: math.MaxInt64},
+			}}})
+			require.Empty(t, f.list("queue:q"))
+			require.Zero(t, f.due().Moved)
+		}
+		delayed, err := f.dueTimes(t)
+		require.NoError(t, err)
+		require.Len(t, delayed, 2)
+		for _, due := range delayed {
+			require.Greater(t, due.Year(), 2300)
 		}
 	})
 

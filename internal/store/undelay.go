@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -85,7 +86,7 @@ func (s *Store) DelayedJobs(ctx context.Context) iter.Seq2[DelayedJob, error] {
 			}
 			for _, z := range page {
 				member, _ := z.Member.(string)
-				job := DelayedJob{Due: time.UnixMilli(int64(z.Score)), key: s.key(keyDelayed), item: member}
+				job := DelayedJob{Due: dueAt(z.Score / 1000), key: s.key(keyDelayed), item: member}
 				if queue, payload, ok := parseDelayed(member); ok {
 					job.Queue, job.Payload = queue, []byte(payload)
 				}
@@ -116,6 +117,15 @@ func (s *Store) DelayedJobs(ctx context.Context) iter.Seq2[DelayedJob, error] {
 	}
 }
 
+// dueAt is a time in seconds since 1970, to the ms. Scores are what any program has written:
+// those that are no time of people are taken for the first or the last one.
+func dueAt(seconds float64) time.Time {
+	if !(seconds > 0) { // or no number
+		return time.Unix(0, 0)
+	}
+	return time.UnixMilli(int64(math.Round(min(seconds, maxEpoch-1) * 1000)))
+}
+
 // delayedList goes through the jobs that are due at one time.
 func (s *Store) delayedList(ctx context.Context, at string, score float64, yield func(DelayedJob, error) bool) bool {
 	w := s.walk(s.key(keyDueAt) + at)
@@ -132,7 +142,7 @@ func (s *Store) delayedList(ctx context.Context, at string, score float64, yield
 			return true
 		}
 		for _, item := range page {
-			job := DelayedJob{Due: time.Unix(int64(score), 0), key: w.key, item: item}
+			job := DelayedJob{Due: dueAt(score), key: w.key, item: item}
 			var fields struct{ Queue string }
 			if json.Unmarshal([]byte(item), &fields) == nil && fields.Queue != "" {
 				job.Queue, job.Payload = fields.Queue, []byte(item)

@@ -62,7 +62,7 @@ func (r *rig) begun(s cron.Schedule, silence time.Duration, c Config) int {
 	timing, err := s.Timing()
 	require.NoError(r.t, err)
 	from := time.Now().Add(-silence)
-	record := fmt.Sprintf("1 %s 1000 %d 0 0 new 0 0", timing.Fingerprint(), from.UnixMilli())
+	record := fmt.Sprintf("1 %s 1000 %d 0 0 new 0 0", store.CronPrint(timing.Fingerprint(), ""), from.UnixMilli())
 	require.NoError(r.t, r.redis.HSet(r.t.Context(), r.key("resqued:cron"), s.Name, record).Err())
 	c.Schedules = []cron.Schedule{s}
 	ctx, stop := context.WithCancel(r.t.Context())

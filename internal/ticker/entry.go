@@ -27,18 +27,46 @@ type entry struct {
 	payload        []byte
 	unique, strict bool
 
+	// job is the fingerprint of what is enqueued, and when not.
+	job string
+
 	// since is the server's time when this definition was read. Where daemons have
-	// different ones of a schedule the newest counts: the others wait.
+	// different ones of a schedule the newest counts as long as one of them has it: the
+	// others wait.
 	since  time.Time
 	record store.CronRecord
 	// from is what the record says, or when a Ruby scheduler was in charge after that.
-	from   time.Time
-	yields bool
+	from time.Time
+	// last is when its jobs were enqueued last, by whomever, as far as a Ruby scheduler may
+	// be among them.
+	last time.Time
+	// yields is since when another definition counts, by this machine's clock, and told
+	// that the log says so.
+	yields time.Time
+	told   bool
+	// hindered is why its ticks could not be seen to lately; named is the end of what was
+	// missed and stands in the log.
+	// late is what the ticks that are asked for make up for.
+	hindered string
+	late     cron.Late
+	named    time.Time
 	// shown is the definition as people can see it; publish says that it may not be
 	// in Redis yet.
 	shown   string
 	publish bool
 	retryAt time.Time
+}
+
+// print tells this definition from others.
+func (e *entry) print() string { return store.CronPrint(e.timing.Fingerprint(), e.job) }
+
+// older reports whether a record has a newer definition than this. One of two that are of
+// the same time is.
+func (e *entry) older(r store.CronRecord) bool {
+	if c := r.Since.Compare(e.since); c != 0 {
+		return c > 0
+	}
+	return store.CronPrint(r.Fingerprint, r.Job) > e.print()
 }
 
 // same tells whether two entries do the same.
@@ -50,12 +78,11 @@ func (e *entry) same(o *entry) bool {
 // renew says that the definition was read again.
 func (e *entry) renew() { e.since, e.publish = time.Time{}, true }
 
-// saw takes the record of the schedule. last is when its jobs were enqueued last,
-// by whomever, as far as a Ruby scheduler may be among them.
-func (e *entry) saw(r store.CronRecord, last time.Time) {
+// saw takes the record of the schedule.
+func (e *entry) saw(r store.CronRecord) {
 	e.record, e.from = r, r.From
-	if last.After(r.Seen.Add(time.Second)) && last.After(r.From) {
-		e.from = last
+	if e.last.After(r.Seen.Add(time.Second)) && e.last.After(r.From) {
+		e.from = e.last
 	}
 }
 
@@ -75,6 +102,7 @@ func (t *Ticker) work(ctx context.Context, e *entry) time.Duration {
 		cancel()
 		if err != nil {
 			t.complain(ctx, "schedule "+e.Name, "a schedule cannot be seen to; trying again", zap.String("schedule", e.Name), zap.Error(err))
+			e.hindered = "redis could not be asked: " + err.Error()
 			return retryAfter
 		}
 		t.synchronise(reply.Now)
@@ -82,67 +110,98 @@ func (t *Ticker) work(ctx context.Context, e *entry) time.Duration {
 		case store.TickDone:
 			delete(t.told, "schedule "+e.Name)
 			t.tell(e, req, reply)
-			e.saw(reply.Record, time.Time{})
+			e.saw(reply.Record)
 			e.publish = false
 		case store.TickChanged:
-			e.saw(reply.Record, time.Time{})
+			e.saw(reply.Record)
 		case store.TickEarly:
 		case store.TickGone:
 			t.lookAt = time.Time{}
 			return shortest
 		case store.TickHeld:
 			t.heldBy(reply.Holder)
-			return lookEvery
+			return t.lookEvery
 		case store.TickStuck:
 			t.complain(ctx, "schedule "+e.Name, "the jobs of a schedule cannot be enqueued: "+reply.Reason, zap.String("schedule", e.Name))
+			e.hindered = reply.Reason
 			e.retryAt = reply.Now.Add(time.Second)
 		}
 	}
 	return shortest
 }
 
+// waits reports whether the newer definition of other daemons counts, which it does as long
+// as one of them is there.
+func (t *Ticker) waits(e *entry) bool {
+	now := t.now()
+	if e.yields.IsZero() {
+		e.yields = now
+	}
+	if now.Sub(e.yields) >= t.away && t.watch.away(e.Name, now, t.away) {
+		return false
+	}
+	// One that is kept in Redis is the same for all, though not at the same instant.
+	if !e.told && (e.Stored == "" || now.Sub(e.yields) >= 2*t.lookEvery) {
+		t.log.Warn("another daemon has a newer definition of a schedule, which counts as long as it is there; reload this one, or rename one of them",
+			zap.String("schedule", e.Name), zap.String("when", e.When()), zap.String("class", e.Class), zap.String("queue", e.Queue))
+		e.told = true
+	}
+	return true
+}
+
+// why says why ticks were missed.
+func (e *entry) why() string {
+	switch {
+	case e.hindered != "":
+		return e.hindered
+	case e.since.After(e.late.From):
+		return "no daemon with this schedule ran"
+	}
+	return "the daemons with this schedule did not run, though they were there: stopped, suspended or without a processor"
+}
+
 // request returns what is to be done for a schedule, or nil and when to come again.
 func (t *Ticker) request(e *entry, now time.Time) (*store.TickRequest, time.Duration) {
 	req := &store.TickRequest{
-		Name: e.Name, Known: e.record, Fingerprint: e.timing.Fingerprint(), Since: e.since,
+		Name: e.Name, Known: e.record, Print: e.print(), Since: e.since,
 		Queue: e.Queue, Payload: e.payload, Unique: e.unique, Strict: e.strict, IfRunning: e.IfRunning,
 		Stored: e.Stored, Charge: t.charge(),
 	}
-	if e.publish {
+	known := e.record.Fingerprint != ""
+	other := known && store.CronPrint(e.record.Fingerprint, e.record.Job) != req.Print
+	if e.publish || other {
 		req.Shown = e.shown
 	}
-	other := e.record.Fingerprint != "" && e.record.Fingerprint != req.Fingerprint
 	switch {
 	case t.holder != "":
-		return nil, lookEvery
-	case other && e.record.Since.After(e.since):
-		if !e.yields {
-			t.log.Warn("another daemon has a newer definition of a schedule, which counts; reload this one, or rename one of them",
-				zap.String("schedule", e.Name), zap.String("when", e.When()))
-		}
-		e.yields = true
-		return nil, lookEvery
-	case other, e.record.Fingerprint == "":
+		return nil, t.lookEvery
+	case other && e.older(e.record) && t.waits(e):
+		return nil, t.lookEvery
+	case known && other && e.record.Fingerprint == e.timing.Fingerprint():
+		req.Claim = true
+		return req, 0
+	case other, !known:
 		if begin := e.timing.Begin(now); !begin.Equal(now) {
 			req.From = begin
 		}
-		e.yields = false
 		return req, 0
 	case !e.record.Tick.IsZero() && e.from.After(now.Add(aberration)):
 		t.log.Warn("the clock of redis was ahead; a schedule begins anew", zap.String("schedule", e.Name), zap.Time("until", e.from))
 		return req, 0
 	}
-	e.yields = false
+	e.yields, e.told = time.Time{}, false
 	if e.record.Since.After(req.Since) {
 		req.Since = e.record.Since // the newest of those that agree
 	}
 	due := e.timing.Due(e.from, now, e.CatchUp)
 	if due.Last.IsZero() {
+		e.hindered = ""
 		if next := e.timing.Next(e.from); !next.IsZero() {
 			return nil, next.Sub(now)
 		}
-		return nil, lookEvery
+		return nil, t.lookEvery
 	}
+	e.late = due.Late
 	req.Tick, req.Missed, req.Jobs = due.Last, due.Missed, len(due.Ticks)
 	if req.Jobs > maxJobs {
 		req.Tick, req.Jobs = due.Ticks[maxJobs-1], maxJobs
@@ -154,12 +213,23 @@ func (t *Ticker) request(e *entry, now time.Time) (*store.TickRequest, time.Dura
 func (t *Ticker) tell(e *entry, req *store.TickRequest, reply store.TickReply) {
 	fields := []zap.Field{zap.String("schedule", e.Name), zap.String("class", e.Class), zap.String("queue", e.Queue)}
 	if req.Tick.IsZero() {
-		t.log.Info("a schedule begins", append(fields, zap.String("when", e.When()), zap.Time("next", e.timing.Next(reply.Record.From)))...)
+		fields = append(fields, zap.String("when", e.When()), zap.Time("next", e.timing.Next(reply.Record.From)))
+		switch {
+		case !e.yields.IsZero():
+			t.log.Warn("the daemons with a newer definition of a schedule have left; that of this one counts again", fields...)
+		case req.Known.Fingerprint != "":
+			t.log.Info("a newer definition of a schedule takes the place of another", fields...)
+		default:
+			t.log.Info("a schedule begins", fields...)
+		}
 		return
 	}
-	if req.Missed > 0 {
-		t.log.Warn("ticks of a schedule were missed: nobody looked", append(fields, zap.Int("missed", req.Missed), zap.Int("made_up", reply.Enqueued))...)
+	if late := e.late; late.To.After(e.named) {
+		t.log.Warn("ticks of a schedule were missed", append(fields, zap.Int("missed", late.Ticks), zap.Int("made_up", late.MadeUp),
+			zap.Time("from", late.From), zap.Time("to", late.To), zap.String("why", e.why()))...)
+		e.named = late.To
 	}
+	e.hindered = ""
 	late := zap.Duration("late", reply.Now.Sub(req.Tick))
 	switch {
 	case reply.Skipped > 0:

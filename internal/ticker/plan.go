@@ -22,6 +22,15 @@ type plan struct {
 	digest string
 }
 
+func (p *plan) empty() bool { return len(p.cfg.Schedules) == 0 && !p.cfg.Stored }
+
+// hinder notes why no tick can be seen to.
+func (p *plan) hinder(why string) {
+	for _, e := range p.entries {
+		e.hindered = why
+	}
+}
+
 func (p *plan) names() []string { return slices.Sorted(maps.Keys(p.entries)) }
 
 // configure takes a new configuration.
@@ -101,5 +110,6 @@ func (p *plan) entry(s cron.Schedule) (*entry, error) {
 	if e.CatchUp == "" {
 		e.CatchUp = cron.CatchUps[0]
 	}
+	e.job = cron.Fingerprint(string(payload), e.Queue, e.IfRunning, e.CatchUp)
 	return e, nil
 }

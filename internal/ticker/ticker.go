@@ -5,7 +5,11 @@
 // to them. That goes by the record, so that of all that ask one is heard. A master that
 // dies, or whose clock is wrong, takes nothing with it.
 //
-// ticker.go is the loop, entry.go one schedule, plan.go which schedules there are.
+// Where daemons have different definitions of one schedule the newest counts, as long as a
+// daemon is there that has it: each notes now and then that it is.
+//
+// ticker.go is the loop, entry.go one schedule, missed.go what it says of ticks that were
+// missed, plan.go which schedules there are, watch.go which of them have a daemon.
 package ticker
 
 import (
@@ -28,6 +32,9 @@ const (
 	callPatience = 5 * time.Second
 	// retryAfter is the pause after a call that failed.
 	retryAfter = 250 * time.Millisecond
+	// away is how long the note of a schedule stays as it is before no daemon has it any
+	// more. A third of it is how often it is renewed.
+	away = 30 * time.Second
 	// shortest is the shortest pause: timers wake up a little early or late.
 	shortest = time.Millisecond
 )
@@ -36,8 +43,9 @@ const (
 type Store interface {
 	Schedules(ctx context.Context, req store.SchedulesRequest) (store.SchedulesReply, error)
 	Tick(ctx context.Context, req store.TickRequest) (store.TickReply, error)
-	// ForgetRemoved forgets the schedules that were kept in Redis, and are not any more.
-	ForgetRemoved(ctx context.Context) error
+	// ForgetRemoved forgets the schedules that were kept in Redis, and are not any more, and
+	// those that no daemon has any more.
+	ForgetRemoved(ctx context.Context, left map[string]store.KeptNote) error
 	LeaveCharge(ctx context.Context, c store.Charge) error
 }
 
@@ -54,6 +62,10 @@ type Config struct {
 	// their keys do not match. Unique may be nil: none.
 	Unique func(queue string) bool
 	Strict bool
+	// Keeper is the same for each start of this daemon, however often it is restarted, and
+	// for no other: it forgets the schedules that it had and has no more. Empty = it has none
+	// by intention, and forgets none.
+	Keeper string
 }
 
 // Ticker keeps schedules. New makes one, Run lets it work.
@@ -62,6 +74,8 @@ type Ticker struct {
 	log   *zap.Logger
 	// now is the clock of this machine, of which only differences count.
 	now func() time.Time
+	// lookEvery and away are the constants of the same name.
+	lookEvery, away time.Duration
 
 	mu      sync.Mutex
 	given   *Config // by Set, not yet taken
@@ -74,11 +88,18 @@ type Ticker struct {
 	measure time.Time // this time of this machine
 	holder  string    // who else is in charge; "" nobody
 	told    map[string]string
+	watch   watch
+	// left are schedules that this daemon had, and has no more, as far as they are not
+	// forgotten yet.
+	left int
 }
 
 // New returns a ticker without schedules.
 func New(s Store, log *zap.Logger) *Ticker {
-	return &Ticker{store: s, log: log, now: time.Now, changed: make(chan struct{}, 1), told: map[string]string{}}
+	return &Ticker{
+		store: s, log: log, now: time.Now, lookEvery: lookEvery, away: away,
+		changed: make(chan struct{}, 1), told: map[string]string{},
+	}
 }
 
 // Set gives it schedules, in place of those that it has. It may be called at any time.
@@ -111,12 +132,14 @@ func (t *Ticker) Run(ctx context.Context) {
 // turn does what is due and returns when to come again.
 func (t *Ticker) turn(ctx context.Context) time.Duration {
 	t.take()
-	if len(t.plan.cfg.Schedules) == 0 && !t.plan.cfg.Stored {
+	if t.plan.empty() && (t.plan.cfg.Keeper == "" || !t.lookAt.IsZero() && t.left == 0) {
 		return time.Hour
 	}
 	if !t.now().Before(t.lookAt) {
 		if err := t.look(ctx); err != nil {
 			t.complain(ctx, "redis", "schedules cannot be looked at; trying again", zap.Error(err))
+			t.plan.hinder("redis could not be asked: " + err.Error())
+			t.watch.blind()
 			return retryAfter
 		}
 	}
@@ -146,8 +169,18 @@ func (t *Ticker) take() {
 
 // look reads how the schedules stand, and which ones are in Redis.
 func (t *Ticker) look(ctx context.Context) error {
+	charge := t.charge()
+	if t.plan.empty() {
+		charge = store.Charge{} // whoever has schedules may be in charge
+	}
 	for range 3 {
-		req := store.SchedulesRequest{Stored: t.plan.cfg.Stored, Digest: t.plan.digest, Charge: t.charge(), Names: t.plan.names()}
+		req := store.SchedulesRequest{
+			Stored: t.plan.cfg.Stored, Digest: t.plan.digest, Charge: charge, Names: t.plan.names(),
+			Keeper: t.plan.cfg.Keeper, Renew: t.away / 3,
+		}
+		for _, name := range req.Names {
+			req.Prints = append(req.Prints, t.plan.entries[name].print())
+		}
 		call, cancel := context.WithTimeout(ctx, callPatience)
 		reply, err := t.store.Schedules(call, req)
 		cancel()
@@ -157,21 +190,27 @@ func (t *Ticker) look(ctx context.Context) error {
 		t.synchronise(reply.Now)
 		t.heldBy(reply.Holder)
 		for i, name := range req.Names {
-			last := reply.Last[i]
+			e := t.plan.entries[name]
+			e.last = reply.Last[i]
 			if req.Charge.Me == "" {
-				last = time.Time{} // it was nobody but resqued
+				e.last = time.Time{} // it was nobody but resqued
 			}
-			t.plan.entries[name].saw(reply.Records[i], last)
+			e.saw(reply.Records[i])
 		}
 		delete(t.told, "redis")
+		t.watch.saw(reply.Kept, t.now())
+		left := t.gone(reply.Kept)
 		again := reply.Stored != nil
-		if again {
+		if again || len(left) > 0 {
 			call, cancel := context.WithTimeout(ctx, callPatience)
-			err := t.store.ForgetRemoved(call)
+			err := t.store.ForgetRemoved(call, left)
 			cancel()
 			if err != nil {
 				return err
 			}
+			t.left -= len(left)
+		}
+		if again {
 			t.plan.found(reply.Stored, reply.Digest, t.tellBad)
 		}
 		for _, e := range t.plan.entries {
@@ -183,8 +222,26 @@ func (t *Ticker) look(ctx context.Context) error {
 			break
 		}
 	}
-	t.lookAt = t.now().Add(lookEvery)
+	t.lookAt = t.now().Add(t.lookEvery)
 	return nil
+}
+
+// gone returns the notes of schedules that this daemon had, as did no other, and has no
+// more: one that is added again counts from then on, and not from when it was removed.
+func (t *Ticker) gone(kept map[string]store.KeptNote) map[string]store.KeptNote {
+	gone := map[string]store.KeptNote{}
+	t.left = 0
+	for name, note := range kept {
+		if _, have := t.plan.entries[name]; have || note.Keeper != t.plan.cfg.Keeper {
+			continue
+		}
+		t.left++
+		if t.watch.away(name, t.now(), t.away) {
+			gone[name] = note
+			t.log.Info("no daemon has a schedule any more; it is forgotten", zap.String("schedule", name))
+		}
+	}
+	return gone
 }
 
 // synchronise notes what the server's clock shows. The answer was on its way for a
@@ -200,6 +257,7 @@ func (t *Ticker) heldBy(holder string) {
 	if holder != t.holder {
 		if holder != "" {
 			t.log.Info("another scheduler is in charge; waiting", zap.String("holder", holder))
+			t.plan.hinder("the scheduler " + holder + " was in charge")
 		} else {
 			t.log.Info("in charge of the schedules")
 		}

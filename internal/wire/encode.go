@@ -80,14 +80,18 @@ func encodeArgs(args any) ([]byte, error) {
 	if len(list) == 0 || list[0] != '[' {
 		return nil, fmt.Errorf("arguments must be a list, a %T is none", args)
 	}
-	return unescape(list)
+	list, odd := unescape(list)
+	if odd && !validTexts(reflect.ValueOf(args)) {
+		return nil, errors.New("a text among the arguments is not valid UTF-8")
+	}
+	return list, nil
 }
 
-// unescape undoes the escapes that encoding/json writes and Ruby does not
-// (U+2028, U+2029), and refuses the one that stands for invalid UTF-8.
-func unescape(encoded []byte) ([]byte, error) {
+// unescape undoes the escapes that encoding/json writes and Ruby does not (U+2028, U+2029).
+// odd: there is the one that it writes for invalid UTF-8, as others may for U+FFFD.
+func unescape(encoded []byte) (list []byte, odd bool) {
 	if bytes.IndexByte(encoded, '\\') < 0 {
-		return encoded, nil
+		return encoded, false
 	}
 	out := make([]byte, 0, len(encoded))
 	for i := 0; i < len(encoded); {
@@ -106,13 +110,14 @@ func unescape(encoded []byte) ([]byte, error) {
 		case `\u2029`:
 			out = append(out, "\u2029"...)
 		case `\ufffd`:
-			return nil, errors.New("a text among the arguments is not valid UTF-8")
+			odd = true
+			out = append(out, esc...)
 		default:
 			out = append(out, esc...)
 		}
 		i += size
 	}
-	return out, nil
+	return out, odd
 }
 
 // appendPayload appends a payload as it is if it is one, else an object that

@@ -29,6 +29,8 @@ func TestEncodePayload(t *testing.T) {
 		{"raw messages do, too", "A", []json.RawMessage{json.RawMessage(`1.0`)}, `{"class":"A","args":[1.0]}`},
 		{"a backslash before u2028", "A", []string{`\u2028`}, `{"class":"A","args":["\\u2028"]}`},
 		{"a class with quotes", `a"b\`, nil, `{"class":"a\"b\\","args":[]}`},
+		{"one that is escaped in JSON of its own", "A", []any{json.RawMessage(`"\ufffd"`), "ä", map[string]any{"a": json.RawMessage(`["\u2028\ufffd"]`)}}, `{"class":"A","args":["\ufffd","ä",{"a":["` + "\u2028" + `\ufffd"]}]}`},
+		{"in a field", "A", []any{struct{ A *json.RawMessage }{new(json.RawMessage(`"\ufffd"`))}}, `{"class":"A","args":[{"A":"\ufffd"}]}`},
 		{"a replacement character", "A", []string{"\ufffd"}, `{"class":"A","args":["` + "\ufffd" + `"]}`},
 	}
 	for _, tt := range tests {
@@ -49,6 +51,9 @@ func TestEncodePayload(t *testing.T) {
 		{"an empty class is refused", "", nil, `"class" is empty`},
 		{"an invalid class is refused", "\xff", nil, "not valid UTF-8"},
 		{"an invalid text is refused", "A", []string{"\xff"}, "not valid UTF-8"},
+		{"an invalid text beside a replacement character is refused", "A", []any{json.RawMessage(`"\ufffd"`), "\xff"}, "not valid UTF-8"},
+		{"an invalid key is refused", "A", []any{map[string]int{"\xff": 1}}, "not valid UTF-8"},
+		{"an invalid field is refused", "A", []any{&struct{ A []any }{[]any{"a", "\xff"}}}, "not valid UTF-8"},
 		{"an object is refused", "A", map[string]int{"a": 1}, "must be a list"},
 		{"a text is refused", "A", "x", "must be a list"},
 		{"a broken raw argument is refused", "A", resqued.Args{json.RawMessage(`{`)}, "invalid payload"},

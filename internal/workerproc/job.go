@@ -98,7 +98,8 @@ func (p *Process) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 	j.job.SetFence(r.Fence)
 	j.job.SetRun(p.name.Proc, r.Token)
 	if class, ok := p.d.Handlers.Lookup(env.Class); ok {
-		j.known, j.timeout, j.atMostOnce = true, class.Timeout, class.AtMostOnce
+		// The longest durations there are mean that there is no end; a grace comes on top.
+		j.known, j.timeout, j.atMostOnce = true, min(class.Timeout, longest), class.AtMostOnce
 	}
 	if limit := j.timeout + p.cfg.TermTimeout; j.timeout > 0 && limit < tickEvery {
 		p.wake(j.begun.Add(limit)) // no tick may see it in time

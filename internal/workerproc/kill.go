@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -91,7 +92,7 @@ func (p *Process) tellKilled(m proc.Message) {
 }
 
 func (p *Process) doom(jobs []*job, cause error, grace time.Duration) {
-	deadline, lost := time.Now().Add(grace), errors.Is(cause, resqued.ErrLockLost)
+	deadline, lost := time.Now().Add(min(grace, longest)), errors.Is(cause, resqued.ErrLockLost)
 	for _, j := range jobs {
 		if j.doomed == nil {
 			j.doomed = cause
@@ -216,8 +217,10 @@ func (j *job) ends(grace time.Duration) time.Time {
 	return ends
 }
 
-// never is after the end of everything.
+// never is after the end of everything; longest is what a time limit may be.
 var never = time.Unix(1<<40, 0)
+
+const longest = math.MaxInt64 / 2 * time.Nanosecond
 
 // cause says why a job was told to stop.
 func (j *job) cause() error {

@@ -3,6 +3,7 @@ package workerproc_test
 import (
 	"context"
 	"errors"
+	"math"
 	"path"
 	"sync/atomic"
 	"testing"
@@ -242,6 +243,25 @@ func TestAJobThatIgnoresItsTimeout(t *testing.T) {
 	require.Equal(t, []string{token}, tainted.Tokens)
 	require.Equal(t, "resqued: job timed out", tainted.Reason)
 	<-f.exited
+}
+
+// The longest limit there is is none: the grace that comes on top does not make it short.
+func TestTheLongestTimeout(t *testing.T) {
+	t.Parallel()
+	h, running, open := gate()
+	f := start(t, handlers{"Stuck": h}, options{timeout: math.MaxInt64, cfg: workerproc.Config{Threads: 1}})
+	f.push(`{"class":"Stuck","args":[]}`)
+	<-running
+	select { // no event says that nothing happens
+	case <-f.exited:
+		t.Fatal("the process has left")
+	case m := <-f.up:
+		require.NotEqual(t, proc.Tainted, m.Type, m.Reason)
+	case <-time.After(2 * time.Second):
+	}
+	close(open)
+	f.drain()
+	require.Empty(t, f.failed())
 }
 
 // timed gives the class Stuck a time limit.

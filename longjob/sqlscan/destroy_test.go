@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -255,4 +256,71 @@ func TestSubjects(t *testing.T) {
 	require.Equal(t, []string{"c"}, got)
 	_, err = sqlscan.Subjects(b.pool, "SELECT nothing FROM shops")(t.Context())
 	require.ErrorContains(t, err, "nothing")
+}
+
+// Other columns and other types while a scan is under way: its statements are prepared anew,
+// also those of its function.
+func TestTheTableIsAltered(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]string{
+		"a column is added":     "ALTER TABLE t ADD COLUMN note text",
+		"the key gets wider":    "ALTER TABLE t ALTER COLUMN id TYPE bigint",
+		"a column gets a limit": "ALTER TABLE t ALTER COLUMN name TYPE varchar(99)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, longjob.Options{Retries: -1, MaxUnits: 1})
+			b.sql("CREATE TABLE t (id int PRIMARY KEY, name text); INSERT INTO t SELECT i, 'f' FROM generate_series(1, 50) i; CREATE TABLE log (id bigint, n int)")
+			seen := map[int64]int{}
+			var altering sync.WaitGroup
+			defer altering.Wait()
+			b.completes(func(ctx context.Context, r *longjob.Runner) error {
+				q, o := sqlscan.Query{Table: pgx.Identifier{"t"}}, sqlscan.Options{Batch: 5, HoldFor: time.Hour}
+				scan := func(row pgx.CollectableRow) (m map[string]any, err error) { return pgx.RowToMap(row) }
+				return sqlscan.ScanDestroy(ctx, r, "destroy", b.pool, q, o, scan, func(ctx context.Context, tx pgx.Tx, row map[string]any) error {
+					rows, err := tx.Query(ctx, "SELECT * FROM t ORDER BY id LIMIT 1")
+					if err != nil {
+						return err
+					}
+					rows.Close()
+					if rows.Err() != nil {
+						return rows.Err()
+					}
+					_, err = tx.Exec(ctx, "INSERT INTO log VALUES ($1, 1)", row["id"])
+					id := int64(0)
+					switch n := row["id"].(type) {
+					case int32:
+						id = int64(n)
+					case int64:
+						id = n
+					}
+					if seen[id]++; id == 25 { // the last one of its batch, as soon as its locks are free
+						altering.Go(func() { _, _ = b.other.Exec(context.Background(), change) })
+					}
+					return err
+				})
+			})
+			require.Equal(t, "0", b.text("SELECT count(*) FROM t"))
+			require.Equal(t, "50", b.text("SELECT count(*) FROM log"))
+		})
+	}
+}
+
+func TestReviewOfATableThatIsAltered(t *testing.T) {
+	t.Parallel()
+	b := setup(t, longjob.Options{Retries: -1, MaxUnits: 1})
+	b.sql("CREATE TABLE t (id int PRIMARY KEY, name text NOT NULL); INSERT INTO t SELECT i, 'f' FROM generate_series(1, 50) i")
+	calls := 0
+	b.completes(func(ctx context.Context, r *longjob.Runner) error {
+		q, o := sqlscan.Query{Table: pgx.Identifier{"t"}, Where: "name <> 'done'"}, sqlscan.Options{Batch: 5, HoldFor: time.Hour}
+		return sqlscan.ReviewingSelectLoop(ctx, r, "review", b.pool, q, o, pgx.RowToMap, func(_ context.Context, row map[string]any) error {
+			if calls++; calls == 13 {
+				b.sql("ALTER TABLE t ALTER COLUMN id TYPE bigint")
+				b.sql("ALTER TABLE t ADD COLUMN note text")
+			}
+			b.sql("UPDATE t SET name = 'done' WHERE id = $1", row["id"])
+			return nil
+		})
+	})
+	require.Equal(t, 50, calls)
 }

@@ -21,8 +21,14 @@ const reviewPause = time.Second
 // reviewed is what a ReviewingSelectLoop remembers from one batch to the next.
 type reviewed struct {
 	place
-	// Back is how often the function was called for rows that went on matching.
+	// Back is how often the function was called for rows that went on matching, for maxLeft
+	// of them at most.
 	Back map[string]int `json:"back,omitempty"`
+	// Rest is how many rows beside these went on matching in this round, Least the lowest
+	// number of any round, and Vain how many rounds have gone by since.
+	Rest  int64 `json:"rest,omitempty"`
+	Least int64 `json:"least,omitempty"`
+	Vain  int   `json:"vain,omitempty"`
 	// Called is for how many rows the function was called in this round, Helped how many
 	// of these do not match any more, Stuck how many it was not called for.
 	Called int64 `json:"called,omitempty"`
@@ -39,7 +45,9 @@ type reviewed struct {
 // a process has died fn is called again for those rows of its last batch that still match.
 //
 // fn is called Options.Calls times for a row that goes on matching. Then the loop passes over
-// it, and when no other rows are left it fails with ErrStuck.
+// it, and when no other rows are left it fails with ErrStuck. Where more than a thousand rows
+// go on matching, those beyond are called in each round, until as many rounds have gone by
+// in which they did not get fewer.
 func ReviewingSelectLoop[T any](ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options,
 	scan pgx.RowToFunc[T], fn func(ctx context.Context, row T) error,
 ) error {
@@ -103,15 +111,12 @@ func review[T any](ctx context.Context, s *scan, at reviewed, scan pgx.RowToFunc
 		}
 		called = append(called, key)
 	}
-	helped, err := s.judge(ctx, called, next.Back)
+	helped, err := s.judge(ctx, called, &next)
 	if err != nil {
 		return page, err
 	}
 	next.Called += int64(len(called))
 	next.Helped += helped
-	if len(next.Back) > maxLeft {
-		return page, fmt.Errorf("%w: more than %d, one of them is %q", ErrStuck, maxLeft, called[len(called)-1])
-	}
 	switch {
 	case next.Over: // the table is empty
 	case passed < len(found) || len(found) == size:
@@ -133,27 +138,41 @@ func review[T any](ctx context.Context, s *scan, at reviewed, scan pgx.RowToFunc
 
 // endRound ends a round: it is the last one if there was nothing to do in it.
 func (s *scan) endRound(ctx context.Context, next *reviewed) (last bool, err error) {
-	if next.Called == 0 {
-		if next.Stuck > 0 && !s.o.KeepStuck {
-			return false, fmt.Errorf("%w: %d, after %d calls each; some of them: %s", ErrStuck, next.Stuck, s.o.Calls, some(next.Back))
+	switch {
+	case next.Rest == 0:
+		next.Least, next.Vain = 0, 0
+	case next.Least == 0 || next.Rest < next.Least:
+		next.Least, next.Vain = next.Rest, 1
+	default:
+		next.Vain++
+	}
+	if next.Called == 0 || next.Rest > 0 && next.Vain >= s.o.Calls {
+		if stuck := next.Stuck + next.Called - next.Helped; stuck > 0 && !s.o.KeepStuck {
+			return false, fmt.Errorf("%w: %d, after %d calls each; some of them: %s", ErrStuck, stuck, s.o.Calls, some(next.Back))
 		}
 		return true, nil
 	}
 	if next.Helped == 0 {
 		s.rest(ctx, reviewPause)
 	}
-	*next = reviewed{place: place{Total: next.Total, Shrink: next.Shrink, Quick: next.Quick}, Back: next.Back}
+	*next = reviewed{
+		place: place{Total: next.Total, Shrink: next.Shrink, Quick: next.Quick},
+		Back:  next.Back, Least: next.Least, Vain: next.Vain,
+	}
 	return false, nil
 }
 
 // judge looks which rows go on matching, and returns how many do not.
-func (s *scan) judge(ctx context.Context, called [][]string, back map[string]int) (helped int64, err error) {
+func (s *scan) judge(ctx context.Context, called [][]string, at *reviewed) (helped int64, err error) {
 	if len(called) == 0 {
 		return 0, nil
 	}
 	var still [][]string
 	err = s.again(ctx, func() bool { return false }, func(ctx context.Context) error {
 		return s.transaction(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
+			if err := s.know(ctx, tx); err != nil {
+				return err
+			}
 			if err := s.byKey(ctx, tx); err != nil {
 				return err
 			}
@@ -169,11 +188,15 @@ func (s *scan) judge(ctx context.Context, called [][]string, back map[string]int
 		again[name(key)] = true
 	}
 	for _, key := range called {
-		if again[name(key)] {
-			back[name(key)]++
-		} else {
-			delete(back, name(key))
+		row := name(key)
+		switch n := at.Back[row]; {
+		case !again[row]:
+			delete(at.Back, row)
 			helped++
+		case n == 0 && len(at.Back) >= maxLeft:
+			at.Rest++
+		default:
+			at.Back[row] = n + 1
 		}
 	}
 	return helped, nil

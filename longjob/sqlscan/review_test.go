@@ -107,18 +107,51 @@ func TestReviewingSelectLoop(t *testing.T) {
 		require.Equal(t, "100", b.text("SELECT count(*) FROM t WHERE name = 'done'"))
 	})
 
-	t.Run("too many that go on matching are a mistake", func(t *testing.T) {
+	// More than it can remember one by one.
+	const many = "CREATE TABLE t (id bigint PRIMARY KEY, name text); INSERT INTO t SELECT i, 'f' FROM generate_series(1, 2500) i"
+
+	t.Run("very many that go on matching", func(t *testing.T) {
 		t.Parallel()
-		b := setup(t, longjob.Options{Retries: -1})
-		b.sql("CREATE TABLE t (id bigint PRIMARY KEY, name text); INSERT INTO t SELECT i, 'f' FROM generate_series(1, 5000) i")
-		calls := 0
-		run := b.run(b.reviews("true", sqlscan.Options{Batch: 400, HoldFor: time.Hour}, func(context.Context, file) error {
-			calls++
+		for _, keep := range []bool{false, true} {
+			b := setup(t, longjob.Options{Retries: -1, MaxUnits: 3})
+			b.sql(many)
+			calls := map[int64]int{}
+			run := b.run(b.reviews("name <> 'done'", sqlscan.Options{Batch: 400, KeepStuck: keep}, func(_ context.Context, f file) error {
+				if calls[f.ID]++; f.ID%10 == 0 {
+					rename(b, f.ID)
+				}
+				return nil
+			}))
+			if keep {
+				require.Equal(t, longjob.Completed, run.Status, run.Error)
+			} else {
+				require.Equal(t, longjob.Failed, run.Status)
+				require.Contains(t, run.Error, sqlscan.ErrStuck.Error()+": 2250, after 3 calls each")
+			}
+			for id := range int64(2500) {
+				if (id+1)%10 == 0 {
+					require.Equal(t, 1, calls[id+1], "row %d", id+1)
+				} else {
+					require.InDelta(t, sqlscan.DefaultCalls+1, calls[id+1], 1, "row %d", id+1)
+				}
+			}
+		}
+	})
+
+	t.Run("very many that take more calls than one", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{Retries: -1, MaxUnits: 4})
+		b.sql(many)
+		calls := map[int64]int{}
+		b.completes(b.reviews("name <> 'done'", sqlscan.Options{Batch: 400, KeepStuck: true}, func(_ context.Context, f file) error {
+			if calls[f.ID]++; calls[f.ID] > 1 && f.ID != 2222 {
+				rename(b, f.ID)
+			}
 			return nil
 		}))
-		require.Equal(t, longjob.Failed, run.Status)
-		require.Contains(t, run.Error, "more than 1000")
-		require.Equal(t, 1200, calls)
+		require.Equal(t, "2222", b.text("SELECT id FROM t WHERE name <> 'done'"))
+		require.Equal(t, []int{2, 2}, []int{calls[1], calls[2221]})
+		require.InDelta(t, 4, calls[2222], 1)
 	})
 
 	t.Run("an error ends the slice, and what was done before it stays done", func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 
 const (
 	// maxLeft is how many rows that others have locked a scan remembers; when there are
-	// more it comes back to them before it goes on.
+	// more it comes back to them before it goes on. A review counts the calls of as many.
 	maxLeft = 1000
 	// maxLeftBytes does so for long keys.
 	maxLeftBytes = 128 << 10
@@ -268,10 +268,8 @@ func (s *rowScan) batch(ctx context.Context, tx pgx.Tx, at place) (next place, d
 func (s *scan) begin(ctx context.Context, tx pgx.Tx, at place) (next place, err error) {
 	next = at
 	next.Left = slices.Clone(at.Left)
-	if s.t == nil {
-		if s.t, err = s.describe(ctx, tx); err != nil {
-			return next, err
-		}
+	if err := s.know(ctx, tx); err != nil {
+		return next, err
 	}
 	if at.Begun {
 		return next, nil
@@ -288,6 +286,14 @@ func (s *scan) begin(ctx context.Context, tx pgx.Tx, at place) (next place, err 
 		next.Total, err = s.estimate(ctx, tx)
 	}
 	return next, err
+}
+
+// know finds out what there is to know of the table, unless that is known.
+func (s *scan) know(ctx context.Context, tx pgx.Tx) (err error) {
+	if s.t == nil {
+		s.t, err = s.describe(ctx, tx)
+	}
+	return err
 }
 
 // look settles how far the rows behind the last one may be looked at.

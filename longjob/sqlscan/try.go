@@ -20,6 +20,9 @@ const (
 	// ends; with the pauses that is about 6 seconds.
 	tries      = 8
 	firstPause = 50 * time.Millisecond
+	// maxAltered is how often a transaction begins again because the table was altered: in a
+	// pool each connection has prepared its statements.
+	maxAltered = 100
 	// vain is how long a slice tries, at least, before its end is a failure.
 	vain = 5 * time.Second
 )
@@ -113,7 +116,7 @@ func ms(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(),
 // asked for less work when a statement took too long; false = there is no less.
 func (s *scan) again(ctx context.Context, shrink func() bool, fn func(ctx context.Context) error) error {
 	pause, began := firstPause, time.Now()
-	for n := 1; ; {
+	for n, altered := 1, 0; ; {
 		err := fn(ctx)
 		switch {
 		case err == nil, ctx.Err() == nil && runnerSays(err):
@@ -121,6 +124,9 @@ func (s *scan) again(ctx context.Context, shrink func() bool, fn func(ctx contex
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case tooLong(err) && shrink():
+		case changed(err) && altered < maxAltered:
+			altered++ // each connection finds out by itself
+			s.t = nil // its key may have got another type
 		case !passing(err) || n == tries:
 			return err
 		default:
@@ -154,6 +160,13 @@ func code(err error) string {
 func tooLong(err error) bool {
 	_, fn := errors.AsType[fnError](err)
 	return !fn && code(err) == "57014"
+}
+
+// changed reports whether the table has got other columns or types since the statement was
+// prepared. The driver prepares it anew when it is asked again.
+func changed(err error) bool {
+	server, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && server.Code == "0A000" && server.Routine == "RevalidateCachedQuery" // the text is in any language
 }
 
 // passing tells whether the transaction may go well when it is tried again.

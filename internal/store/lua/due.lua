@@ -29,7 +29,8 @@ if badown then wrong[#wrong + 1] = own end
 if badsec then wrong[#wrong + 1] = schedule end
 local function answer(more)
   local wait = math.min(nextown or math.huge, nextsec and math.ceil(nextsec) * 1000 or math.huge) - ms
-  if more then wait = 0 elseif wait == math.huge then wait = -1 else wait = math.max(wait, 1) end
+  -- What a Ruby program has delayed by mistake for ages is no number of ms that can be told.
+  if more then wait = 0 elseif wait == math.huge then wait = -1 else wait = math.max(math.min(wait, 86400000), 1) end
   return {moved, dropped, wait, asked, wrong, misfits}
 end
 local dueown, duesec = nextown and nextown <= ms, nextsec and nextsec <= sec

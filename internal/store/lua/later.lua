@@ -18,7 +18,7 @@ for i = 3, #ARGV, 4 do
   if reason then
     reasons[#reasons + 1] = reason
   else
-    how, number = delay(prefix, queue, payload, unique, due, id .. '#' .. i)
+    how, number = delay(prefix, queue, payload, unique, due, id .. fmt('#%05d', i))
     if how == 'q' then number = call('LLEN', prefix .. 'queue:' .. queue) end
   end
   done[#done + 1] = how

@@ -1,13 +1,23 @@
--- schedules tells how schedules stand, and which ones are kept in Redis.
+-- schedules tells how schedules stand, and which ones are kept in Redis. It notes that the
+-- caller has those of which the definition counts: one that has not been renewed for a while
+-- belongs to daemons that have left, or have been reloaded without it.
 --
 -- KEYS[1] persistent_schedules
 -- ARGV    prefix, digest of those that are known ('-' not to look for them), master lock
---         of resque-scheduler ('' none), our name in it, names
+--         of resque-scheduler ('' none), our name in it, who keeps schedules ('' the caller
+--         keeps none), age (ms) from which on a note is renewed, name and print of each
+--         schedule
 -- RETURNS {time of the server (ms), whether the lock is ours (1|0), who holds it, digest
---         (many: they are more than one script should read), {name, definition, …} unless they are as known, {record or false for each
---         name}, {when it was enqueued last, as resque-scheduler notes it, or false}}
+--         (many: they are more than one script should read), {name, definition, …} unless
+--         they are as known, {record or false for each name}, {when it was enqueued last, as
+--         resque-scheduler notes it, or false}, {name, note, …}}
+--
+-- A note is "<ms> <keeper>".
 
 local prefix, known = ARGV[1], ARGV[2]
+local keeper, age = ARGV[5], tonumber(ARGV[6])
+local notes = prefix .. 'resqued:schedules:kept'
+if keeper ~= '' then need(notes, 'HSET') end
 if ARGV[3] ~= '' then need(ARGV[3], 'SET', 'GET', 'EXPIRE') end
 local ms = now()
 local digest, stored = known, {}
@@ -27,7 +37,7 @@ if known ~= '-' then
 end
 local ours, holder = incharge(ARGV[3], ARGV[4])
 local records, last = {}, {}
-for i = 5, #ARGV do
+for i = 7, #ARGV, 2 do
   records[#records + 1] = query('HGET', prefix .. 'resqued:cron', ARGV[i])
   local at = pcall_('HGET', prefix .. 'delayed:last_enqueued_at', ARGV[i])
   last[#last + 1] = type(at) == 'string' and at
@@ -35,4 +45,20 @@ end
 for i, record in ipairs(records) do
   if refused(record) then return redis.error_reply('RESQUEDTYPE ' .. prefix .. 'resqued:cron is no hash; move it away') end
 end
-return {ms, ours and 1 or 0, holder or '', digest, stored, records, last}
+local kept = pcall_('HGETALL', notes)
+if refused(kept) then
+  checked(kept)
+  return redis.error_reply('RESQUEDTYPE ' .. notes .. ' is no hash; move it away')
+end
+if keeper ~= '' then
+  local noted = {}
+  for i = 1, #kept, 2 do noted[kept[i]] = tonumber((string.match(kept[i + 1], '^%d+'))) end
+  for i, record in ipairs(records) do
+    local name, print = ARGV[5 + 2 * i], ARGV[6 + 2 * i]
+    -- Not so often that all daemons write all of them each time; a clock may go back.
+    if record and string.match(record, '^1 (%S+)') == print and math.abs(ms - (noted[name] or 0)) >= age then
+      call('HSET', notes, name, fmt('%.0f %s', ms, keeper))
+    end
+  end
+end
+return {ms, ours and 1 or 0, holder or '', digest, stored, records, last, kept}

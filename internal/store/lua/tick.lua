@@ -3,10 +3,11 @@
 -- has computed the ticks from: who comes second finds another one.
 --
 -- KEYS[1] resqued:cron
--- ARGV    prefix, name, record as known ('' none), fingerprint, since (ms), last tick
+-- ARGV    prefix, name, record as known ('' none), print, since (ms), last tick
 --         (ms; '' none: the schedule begins now), ms by which the ticks are to count from
 --         then instead, ticks missed, ticks for which to enqueue, queue, payload, flags
---         (u unique, s strict), if_running, definition in persistent_schedules ('' it is
+--         (u unique, s strict; c the definition takes the place of another one with the same
+--         times, and nothing is enqueued), if_running, definition in persistent_schedules ('' it is
 --         not kept there), definition for people ('' as it is), time of the enqueueing
 --         for delayed:last_enqueued_at, master lock of resque-scheduler ('' none), our
 --         name in it
@@ -15,8 +16,9 @@
 --         there any more, {'HELD', ms, holder} if another scheduler is in charge,
 --         {'STUCK', ms, reason}
 --
--- A record is "1 <fingerprint> <since> <counted from> <last tick> <when that was seen to>
--- <outcome> <enqueued> <missed>"; times in ms, 0 for none.
+-- A record is "1 <print> <since> <counted from> <last tick> <when that was seen to>
+-- <outcome> <enqueued> <missed>"; times in ms, 0 for none. The print is the fingerprints of
+-- the times and of the job, with a hyphen between them.
 
 local prefix, name, known = ARGV[1], ARGV[2], ARGV[3]
 local tick, queue, payload, flags = ARGV[6], ARGV[10], ARGV[11], ARGV[12]
@@ -66,6 +68,13 @@ local function note(outcome, enqueued)
   if from == '' then from = fmt('%.0f', ms) end
   record = fmt('1 %s %s %s %s %.0f %s %d %s', ARGV[4], ARGV[5], from, tick == '' and '0' or tick, seen, outcome, enqueued, ARGV[8])
   call('HSET', KEYS[1], name, record)
+end
+
+if find(flags, 'c', 1, true) then
+  record = string.gsub(known, '^1 %S+ %S+', function() return fmt('1 %s %s', ARGV[4], ARGV[5]) end)
+  call('HSET', KEYS[1], name, record)
+  if ARGV[15] ~= '' then call('HSET', definitions, name, ARGV[15]) end
+  return {'DONE', ms, record, 0, 0, 0}
 end
 
 -- The first write: a full server refuses it, and nothing was done.

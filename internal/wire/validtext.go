@@ -1,0 +1,67 @@
+package wire
+
+import (
+	"encoding"
+	"encoding/json"
+	"reflect"
+	"strings"
+	"unicode/utf8"
+)
+
+var (
+	jsonMarshaler = reflect.TypeFor[json.Marshaler]()
+	textMarshaler = reflect.TypeFor[encoding.TextMarshaler]()
+)
+
+// validTexts reports whether all texts of a value that encoding/json has encoded are valid
+// UTF-8. It looks where that does; JSON that a value brings itself is left alone.
+func validTexts(v reflect.Value) bool {
+	if !v.IsValid() {
+		return true
+	}
+	t := v.Type()
+	if t.Implements(jsonMarshaler) || v.CanAddr() && reflect.PointerTo(t).Implements(jsonMarshaler) {
+		return true
+	}
+	if v.CanAddr() && reflect.PointerTo(t).Implements(textMarshaler) {
+		v = v.Addr()
+		t = v.Type()
+	}
+	if t.Implements(textMarshaler) && (t.Kind() != reflect.Pointer || !v.IsNil()) && v.CanInterface() {
+		text, err := v.Interface().(encoding.TextMarshaler).MarshalText() //nolint:forcetypeassert // as said
+		return err != nil || utf8.Valid(text)
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return utf8.ValidString(v.String())
+	case reflect.Pointer, reflect.Interface:
+		return validTexts(v.Elem())
+	case reflect.Slice, reflect.Array:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return true
+		}
+		for i := range v.Len() {
+			if !validTexts(v.Index(i)) {
+				return false
+			}
+		}
+	case reflect.Map:
+		for key, value := range v.Seq2() {
+			if !validTexts(key) || !validTexts(value) {
+				return false
+			}
+		}
+	case reflect.Struct:
+		for i := range t.NumField() {
+			f := t.Field(i)
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if f.Tag.Get("json") == "-" || !f.IsExported() && !f.Anonymous {
+				continue
+			}
+			if !utf8.ValidString(name) || !validTexts(v.Field(i)) {
+				return false
+			}
+		}
+	}
+	return true
+}
