@@ -82,7 +82,7 @@ func TestSlow(t *testing.T) {
 func TestDecks(t *testing.T) {
 	t.Parallel()
 	names := kindNames()
-	require.Len(t, names, len(allKinds(defaultLease)))
+	require.Len(t, names, len(allKinds()))
 	o := options{only: []string{"usr1", "net-cut"}, lease: defaultLease}
 	require.Len(t, o.kinds(), 2)
 	o.only = []string{"!usr1", "!net-cut"}
@@ -119,7 +119,7 @@ func TestGate(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	t.Parallel()
-	good := options{profile: "short", seed: 7, pair: true, rate: 60, slack: 1, lease: defaultLease, quiet: defaultQuiet}
+	good := options{profile: "short", seed: 7, pair: true, mixed: true, rate: 60, slack: 1, lease: defaultLease, quiet: defaultQuiet}
 	require.NoError(t, good.check())
 	require.Equal(t, "go run ./test/chaos -profile short -seed 7", good.command())
 	gate := good
