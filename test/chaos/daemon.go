@@ -234,8 +234,11 @@ func (m *machine) awaitExit(ctx context.Context, limit time.Duration) (code int,
 	}
 }
 
-// signal reaches the master.
+// signal reaches the master, if there ever was one.
 func (m *machine) signal(sig syscall.Signal) {
+	if m.pid == 0 {
+		return // the number of the harness's own group
+	}
 	if sig == syscall.SIGKILL {
 		m.mu.Lock()
 		m.killed = append(m.killed, m.number())

@@ -72,6 +72,9 @@ func (c *chaos) judge(ctx context.Context) (bool, error) {
 		check.Recovery(h.Faults, bounds, h.Waited), check.Residue(left), check.Failures(h, c.o.bystanders),
 		check.Retries(h), check.Delayed(h, time.Duration(float64(time.Second)*c.o.slack)), check.Ticks(h), check.LongJobs(h), c.leases.Result,
 	}
+	if slices.ContainsFunc(kinds, func(k kind) bool { return k.name == "usr1-crash" }) {
+		results = append(results, check.Aborts(h))
+	}
 	often := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(rare, name) })
 	results = append(results, check.Vacuous(h, often, c.o.leastFaults(), c.recovered(), c.o.leastRecoveries(), results))
 	table := check.Table(h.Faults, names)

@@ -32,3 +32,32 @@ func TestLeases(t *testing.T) {
 	require.Len(t, looks(unlisted, unlisted).Violations, 1, "told once")
 	requireFails(t, looks(unlisted), "web-1:4:mail works on")
 }
+
+// TestBoundOfLease: who is recovered by lease takes as long as that of its own daemon, and after
+// an outage as long as whoever has seen it gives to all.
+func TestBoundOfLease(t *testing.T) {
+	t.Parallel()
+	bounds := []Bound{
+		{Kind: "gone", Recover: second, Leases: 1, Longest: 7 * second},
+		{Kind: "silent", Recover: second, Leases: 2.0 / 7, Longest: 7 * second},
+	}
+	gone := Fault{Kind: "gone", Daemon: "a", From: 10 * second, To: 10 * second, Recovered: 4 * second, Lease: 3 * second}
+	require.Empty(t, Recovery([]Fault{gone}, bounds, nil).Violations)
+	gone.Recovered++
+	requireFails(t, Recovery([]Fault{gone}, bounds, nil), "instead of 4.000s")
+	gone.Lease = 7 * second
+	require.Empty(t, Recovery([]Fault{gone}, bounds, nil).Violations)
+
+	gone.Lease, gone.Recovered = 3*second, 6*second
+	outage := Fault{Kind: "away", From: 6 * second, To: 9 * second, Effect: Disturbs}
+	require.Empty(t, Recovery([]Fault{outage, gone}, bounds, nil).Violations)
+	outage.To = 7 * second
+	requireFails(t, Recovery([]Fault{outage, gone}, bounds, nil), "instead of 5.000s")
+	outage.To, outage.Daemon = 9*second, "b"
+	requireFails(t, Recovery([]Fault{outage, gone}, bounds, nil), "instead of 4.000s")
+
+	silent := Fault{Kind: "silent", From: 10 * second, To: 10 * second, Recovered: 3 * second, Lease: 7 * second}
+	require.Empty(t, Recovery([]Fault{silent}, bounds, nil).Violations)
+	silent.Recovered++
+	requireFails(t, Recovery([]Fault{silent}, bounds, nil), "instead of 3.000s")
+}
