@@ -127,7 +127,11 @@ func logBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	if leaves {
 		one := check.Fault{Noticed: -1}
 		if err := c.restarted(ctx, &one, m, syscall.SIGQUIT); err != nil {
-			return err
+			release() // it is to be there for what follows, which has a verdict to give
+			if _, late := m.awaitExit(ctx, patience); late != nil {
+				return errors.Join(err, late)
+			}
+			return errors.Join(err, m.start(ctx))
 		}
 		f.Note += fmt.Sprintf(", and it was started again after %s", span(one.To-one.From))
 	}

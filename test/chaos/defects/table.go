@@ -15,6 +15,7 @@ var (
 	unread  = scenario{"a log is not read", []string{"-settle", "12s", "-quiet", "2s", "-duration", "1s", "-faults", "log-blocked"}}
 	mixed   = scenario{"leases are of 3, 5 and 7 s", []string{"-settle", "12s", "-quiet", "10s", "-duration", "1s", "-mixed", "-faults", "client-kill"}}
 	boxed   = scenario{"a container is started again", []string{"-settle", "12s", "-quiet", "1s", "-duration", "30s", "-faults", "container-restart"}}
+	aborted = scenario{"USR1, and a worker process is killed", []string{"-settle", "12s", "-quiet", "1s", "-duration", "15s", "-faults", "usr1-crash"}}
 	quietly = scenario{"two daemons do not see each other", []string{"-settle", "12s", "-quiet", "12s", "-duration", "1s", "-faults", "client-kill"}}
 )
 
@@ -29,7 +30,7 @@ const (
 
 // defects break one promise each: those of a system of jobs by their numbers, and R of
 // retries, D of delayed jobs, S of schedules, L of long jobs,
-// P of daemons that share a host, or its name; those of scripts that no fault is needed to see are
+// K of kills, P of daemons that share a host, or its name; those of scripts that no fault is needed to see are
 // the business of the model test.
 var defects = []defect{
 	{"I1", "a repeated request takes other jobs", []edit{
@@ -143,6 +144,10 @@ var defects = []defect{
 	{"L", "units of long jobs are saved at the end of a slice alone", []edit{
 		{"longjob/save.go", `fresh := r.o.SaveEvery > 0 &&`, `fresh := r.o.SaveEvery == 0 ||`},
 	}, kills, []string{"C12"}},
+
+	{"K", "what USR1 has killed runs again when its process dies", []edit{
+		{"internal/master/recover.go", `case job.Kill != nil || d.killed || d.tokens[job.Token]:`, `case job.Kill != nil:`},
+	}, aborted, []string{"C14"}},
 
 	{"P", "whom a daemon may not signal is dead", []edit{
 		{"internal/proc/gone.go", `if errors.Is(unix.Kill(c.pid, 0), unix.ESRCH) {`, `if unix.Kill(c.pid, 0) != nil {`},
