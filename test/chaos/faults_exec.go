@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -62,6 +64,26 @@ func (l *lease) giveUp() {
 	_ = l.file.Close()
 }
 
+// waitForTool returns the worker processes that have had a job of class Tool in hand for longer
+// than one takes, until the context ends.
+func (c *chaos) waitForTool(ctx context.Context) (waiting []string) {
+	since := map[string]time.Time{}
+	for pause(ctx, 50*time.Millisecond) {
+		for _, worker := range c.server.ctl().ZRange(ctx, key("resqued:procs"), 0, -1).Val() {
+			jobs := c.server.ctl().HVals(ctx, key("resqued:inflight:"+worker)).Val()
+			switch has := slices.ContainsFunc(jobs, func(job string) bool { return strings.Contains(job, `"class":"Tool"`) }); {
+			case !has:
+				delete(since, worker)
+			case since[worker].IsZero():
+				since[worker] = time.Now()
+			case time.Since(since[worker]) > 500*time.Millisecond && !slices.Contains(waiting, worker):
+				waiting = append(waiting, worker)
+			}
+		}
+	}
+	return waiting
+}
+
 // execBlocked: the program of some commands cannot be opened for a while. Only their own jobs
 // wait for it: each worker process beats, and others work.
 func execBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
@@ -88,15 +110,29 @@ func execBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 	// Not longer than anybody's patience: whoever does not beat is given up for dead.
 	hold, cancel := context.WithTimeout(ctx, c.leaseOf("")+time.Second)
 	defer cancel()
+	var waiting []string
+	looking := make(chan struct{})
+	go func() {
+		defer close(looking)
+		waiting = c.waitForTool(hold)
+	}()
 	err = errors.New("no heartbeat of each worker process")
 	if pause(hold, between(r, 1000*time.Millisecond, 1500*time.Millisecond)) {
 		err = c.beating(hold, f, f.From+300*time.Millisecond, c.machines...)
 	}
 	beaten := f.Recovered
+	cancel()
+	<-looking
 	held.giveUp()
-	lasted(f, "for %s", span(proc.BootTime()-f.From))
+	lasted(f, "for %s, by %d worker processes", span(proc.BootTime()-f.From), len(waiting))
 	if err != nil {
 		return err
+	}
+	// That a machine has too much to do does not explain why it is just these.
+	for worker, at := range c.said(silentLine) {
+		if at >= f.From && slices.Contains(waiting, worker) {
+			return fmt.Errorf("%s was ended while it waited for the program of a command, since it gave no sign of life", worker)
+		}
 	}
 	err = c.allWorking(ctx, f, seen)
 	f.Recovered = max(f.Recovered, beaten)
