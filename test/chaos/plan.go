@@ -56,7 +56,7 @@ func newPlan(seed uint64, producer, slowEvery int) *plan {
 	return &plan{rand: rand.New(rand.NewPCG(seed, uint64(1000+producer))), producer: producer, slowEvery: slowEvery}
 }
 
-// next makes up a job: 35 % share 34 locks, a third of them in a unique queue, 6 % are
+// next makes up a job: 35 % share 34 locks, a third of them in a unique queue, 7 % are
 // commands, and some do what jobs should not.
 func (p *plan) next() job {
 	p.sequence++
