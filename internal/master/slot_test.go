@@ -222,7 +222,7 @@ func TestBackOff(t *testing.T) {
 		f.m.log = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{}), zapcore.AddSync(io.Discard), zap.InfoLevel),
 			zap.Hooks(func(e zapcore.Entry) error {
 				if e.Message == "signal" {
-					time.Sleep(2300 * time.Millisecond)
+					<-time.After(2300 * time.Millisecond)
 				}
 				return nil
 			}))

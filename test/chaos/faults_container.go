@@ -15,8 +15,9 @@ import (
 // host name; nil: not permitted.
 func containerOn(name string) []string {
 	for _, flags := range [][]string{nil, {"--map-root-user"}} {
-		argv := slices.Concat([]string{"unshare"}, flags, []string{"--uts", "--pid", "--fork", "--kill-child", "--mount-proc",
-			"sh", "-c", `hostname "$0" && exec "$@"`, name})
+		argv := slices.Concat([]string{"unshare"}, flags, []string{
+			"--uts", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", `hostname "$0" && exec "$@"`, name,
+		})
 		if exec.Command(argv[0], append(argv[1:], "true")...).Run() == nil {
 			return argv
 		}

@@ -184,9 +184,9 @@ func failover(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error
 
 // proxies are those of the daemons.
 func (c *chaos) proxies() []*faultproxy.Proxy {
-	all := make([]*faultproxy.Proxy, len(c.machines))
-	for i, m := range c.machines {
-		all[i] = m.proxy
+	var all []*faultproxy.Proxy
+	for _, m := range c.daemons() {
+		all = append(all, m.proxy)
 	}
 	return all
 }
