@@ -47,6 +47,9 @@ const (
 	lastTries = 10 * time.Second
 	// briefTries does so if they left nothing but their registration.
 	briefTries = 2 * time.Second
+	// secondLook is how long whoever seems to be silent is waited for once more, where locks last
+	// long enough.
+	secondLook = time.Second / 2
 	// lateLoop: a loop that wakes up so much too late was stopped, or its machine
 	// was; what it has not heard meanwhile says nothing about its workers.
 	lateLoop = time.Second
@@ -243,10 +246,19 @@ func (m *Master) enforce() {
 			m.kill(w, "it has not answered since its jobs were to be killed")
 		case w.readyAt.IsZero() && m.due(w.spawnedAt.Add(m.cfg.BootTimeout)):
 			m.kill(w, fmt.Sprintf("it was not ready after %s", m.cfg.BootTimeout))
-		case !w.readyAt.IsZero() && m.due(m.silentUntil(w)):
+		case !w.readyAt.IsZero() && m.due(m.silentUntil(w)) && m.due(m.doubt(w)):
 			m.kill(w, fmt.Sprintf("no sign of life for %s", m.now.Sub(w.heard).Round(time.Millisecond)))
 		}
 	}
+}
+
+// doubt returns until when w, which has given no sign of life for too long, may still give one.
+// What it has said may wait to be read, if this loop stood still.
+func (m *Master) doubt(w *worker) time.Time {
+	if !w.doubted.After(w.heard) {
+		w.doubted = m.now
+	}
+	return w.doubted.Add(min(secondLook, m.cfg.LockDuration/40))
 }
 
 // silentUntil is how long w may give no sign of life: not so long that its job

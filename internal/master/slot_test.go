@@ -2,11 +2,14 @@ package master
 
 import (
 	"errors"
+	"io"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
@@ -222,6 +225,29 @@ func TestBackOff(t *testing.T) {
 		require.False(t, w.wasKilled())
 		f.wait(600 * time.Millisecond)
 		require.True(t, w.wasKilled())
+	})
+
+	bubble(t, "what waits to be read while the master stands still is a sign of life", func(t *testing.T) {
+		f := setup(t, func(_ *fixture, c *Config) { c.LockDuration = 5 * time.Second })
+		up := f.up(2)
+		for _, w := range up {
+			w.locksLast(time.Second)
+		}
+		// Both beat after 2 and after 4 s, and may be silent for 3. The loop stands still from
+		// 3.1 to 5.4 s; it wanted to wake up for its round, after 4.5 s or later, so that it is
+		// not so late that it takes itself for stopped.
+		f.wait(3100 * time.Millisecond)
+		f.m.log = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{}), zapcore.AddSync(io.Discard), zap.InfoLevel),
+			zap.Hooks(func(e zapcore.Entry) error {
+				if e.Message == "signal" {
+					<-time.After(2300 * time.Millisecond)
+				}
+				return nil
+			}))
+		f.signal(syscall.SIGCONT)
+		f.wait(3 * time.Second)
+		require.False(t, up[0].wasKilled())
+		require.False(t, up[1].wasKilled())
 	})
 
 	bubble(t, "one that does not read its messages is ended", func(t *testing.T) {

@@ -30,6 +30,7 @@ type worker struct {
 	state     signals.State // that it was told last
 	readyAt   time.Time     // zero: it is booting
 	heard     time.Time     // the last sign of life
+	doubted   time.Time     // when it first seemed to be silent, if that is after heard
 	lockEnd   time.Time     // it must be gone then if it is silent; zero: not known
 
 	// alone: it is there for one suspect, beside the slots. looked: it has looked for

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/internal/faultproxy"
-	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/proctest"
 )
 
@@ -28,17 +27,22 @@ type machine struct {
 	// As in its configuration: a process of one thread waits for Redis in
 	// another way than one of several.
 	workerCount, threadCount int
+	// lease is its job_lock_duration, and so how long its worker processes live in Redis
+	// without a sign of life.
+	lease time.Duration
 
 	// place puts a command where the daemon is to be; empty: not permitted. program
 	// is what it starts, if it cannot reach that of the harness.
 	place []string
 	// user is the user of the daemon; 0 = that of the harness.
-	user    int
-	program string
-	dir     string
-	mark    string
-	proxy   *faultproxy.Proxy
-	run     *chaos
+	user int
+	// container: place makes a PID namespace whose first process is the master.
+	container bool
+	program   string
+	dir       string
+	mark      string
+	proxy     *faultproxy.Proxy
+	run       *chaos
 
 	mu      sync.Mutex
 	lines   []line
@@ -48,6 +52,7 @@ type machine struct {
 	reading sync.WaitGroup
 
 	pid  int
+	tap  *tap // of the log of its present master
 	done chan struct{}
 	exit int
 }
@@ -78,7 +83,7 @@ log_format: json
 // configure writes the configuration.
 func (m *machine) configure() error {
 	file := m.config()
-	text := fmt.Sprintf(config, url(m.proxy.Addr()), namespace, m.workerCount, m.threadCount, termTimeout, 1, int(m.run.o.lease.Seconds()), maxDeaths,
+	text := fmt.Sprintf(config, url(m.proxy.Addr()), namespace, m.workerCount, m.threadCount, termTimeout, int(m.lease.Seconds())-1, int(m.lease.Seconds()), maxDeaths,
 		m.run.scheduleConfig())
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
@@ -102,7 +107,7 @@ func (m *machine) start(ctx context.Context) error {
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + m.dir, "TZ=UTC", "GOTRACEBACK=none",
 		roleEnv + "=" + roleDaemon, ledgerEnv + "=" + m.run.ledgerDir, markEnv + "=" + m.mark,
-		slowEnv + "=" + m.run.o.slow.String(),
+		slowEnv + "=" + m.run.o.slow.String(), toolEnv + "=" + m.run.tool(),
 	}
 	// A daemon must not outlive a harness that is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -114,7 +119,8 @@ func (m *machine) start(ctx context.Context) error {
 	from := m.seen()
 	started := make(chan error, 1)
 	done := make(chan struct{})
-	m.done = done
+	log := &tap{File: r}
+	m.done, m.tap = done, log
 	m.run.tasks.Go(func() {
 		// Pdeathsig follows the thread that started the process.
 		runtime.LockOSThread()
@@ -136,20 +142,45 @@ func (m *machine) start(ctx context.Context) error {
 		_ = r.Close()
 		return fmt.Errorf("start daemon %s: %w", m.name, err)
 	}
+	m.reading.Go(func() { m.read(log) })
+	if m.container {
+		// What was started is unshare; the first process of the container is its child.
+		outside := m.pid
+		err := within(ctx, 15*time.Second, "the container of daemon "+m.name, func() bool {
+			children := proctest.Children(outside)
+			if len(children) == 1 {
+				m.pid = children[0].PID
+			}
+			return m.pid != outside
+		})
+		if err != nil {
+			return err
+		}
+	}
 	m.mu.Lock()
-	m.masters = append(m.masters, m.pid)
+	m.masters = append(m.masters, m.number())
 	m.mu.Unlock()
-	m.reading.Go(func() { m.read(r) })
 	return m.await(ctx, 15*time.Second, from, `"msg":"ready"`)
 }
 
+// number is the pid of the master as itself knows it.
+func (m *machine) number() int {
+	if m.container {
+		return 1
+	}
+	return m.pid
+}
+
 // read takes the log of one master and of the worker processes that it has left.
-func (m *machine) read(r *os.File) {
+func (m *machine) read(r *tap) {
 	defer func() { _ = r.Close() }()
 	scanner := bufio.NewScanner(r)
 	scanner.Buffer(nil, 4<<20)
 	for scanner.Scan() {
-		at := proc.BootTime()
+		if strings.HasPrefix(scanner.Text(), junk) {
+			continue
+		}
+		at := m.run.saidAt(scanner.Text())
 		m.mu.Lock()
 		if strings.HasPrefix(scanner.Text(), "{") { // no stack of one that died
 			m.lines = append(m.lines, line{at, scanner.Text()})
@@ -203,11 +234,14 @@ func (m *machine) awaitExit(ctx context.Context, limit time.Duration) (code int,
 	}
 }
 
-// signal reaches the master.
+// signal reaches the master, if there ever was one.
 func (m *machine) signal(sig syscall.Signal) {
+	if m.pid == 0 {
+		return // the number of the harness's own group
+	}
 	if sig == syscall.SIGKILL {
 		m.mu.Lock()
-		m.killed = append(m.killed, m.pid)
+		m.killed = append(m.killed, m.number())
 		m.mu.Unlock()
 	}
 	_ = syscall.Kill(m.pid, sig)

@@ -20,7 +20,8 @@ func mastersStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 	for _, m := range c.machines {
 		m.signal(syscall.SIGSTOP)
 	}
-	ok := pause(ctx, between(r, c.o.lease, c.o.lease+2*time.Second))
+	lease := c.someLease(r)
+	ok := pause(ctx, between(r, lease, lease+2*time.Second))
 	for _, m := range c.machines {
 		m.signal(syscall.SIGCONT)
 	}
@@ -52,7 +53,7 @@ func noFiles(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error 
 		}
 	}
 	_ = syscall.Kill(w.PID, syscall.SIGKILL)
-	ok := pause(ctx, between(r, 300*time.Millisecond, c.o.lease/3))
+	ok := pause(ctx, between(r, 300*time.Millisecond, m.lease/3))
 	for pid, limit := range before {
 		_ = unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil)
 	}

@@ -59,21 +59,25 @@ func netCut(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 // netDown resets what there is and refuses what comes, for less than a lease.
 func netDown(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	f.Effect = check.Disturbs
-	return c.lasting(ctx, f, c.hit(f, r), between(r, 300*time.Millisecond, c.o.lease/3), func(p *faultproxy.Proxy) {
+	m := c.hit(f, r)
+	return c.lasting(ctx, f, m, between(r, 300*time.Millisecond, m.lease/3), func(p *faultproxy.Proxy) {
 		p.Refuse(true)
 		p.Cut()
 	})
 }
 
-// netHold is silence on open connections, for so long or a bit longer. From a lease on it is a partition: others
+// netHold is silence on open connections. If it is to last longer than a lease it is a partition: others
 // recover the jobs, and what the daemon then still says comes too late.
-func netHold(least, more time.Duration) injector {
+func netHold(partition bool) injector {
 	return func(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 		f.Effect = check.Disturbs
-		if least >= c.o.lease {
+		m := c.hitCommand(ctx, f, r)
+		d := between(r, 300*time.Millisecond, 300*time.Millisecond+m.lease/4)
+		if partition {
 			f.Effect |= check.Fences | check.Fails
+			d = m.lease + between(r, time.Second, time.Second+round)
 		}
-		return c.lasting(ctx, f, c.hitCommand(ctx, f, r), between(r, least, least+more), (*faultproxy.Proxy).Hold)
+		return c.lasting(ctx, f, m, d, (*faultproxy.Proxy).Hold)
 	}
 }
 
@@ -109,7 +113,7 @@ func replyLost(mute bool) injector {
 		err := c.working(ctx, f, f.To, m)
 		c.noticed(f, seen, silence...)
 		if mute {
-			f.To += max(c.o.lease, replyPatience) // the process notices only then
+			f.To += max(m.lease, replyPatience) // the process notices only then
 		}
 		return err
 	}

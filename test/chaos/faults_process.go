@@ -75,7 +75,7 @@ func workerStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	}
 	seen := c.marks()
 	f.Effect, f.Procs, f.From = check.Kills, []string{w.proc}, proc.BootTime()
-	if c.o.lease < guarded {
+	if m.lease < guarded {
 		f.Effect |= check.Freezes
 	}
 	_ = syscall.Kill(w.PID, syscall.SIGSTOP)
@@ -130,7 +130,7 @@ func masterStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	seen := c.marks()
 	f.From = proc.BootTime()
 	m.signal(syscall.SIGSTOP)
-	ok := pause(ctx, between(r, c.o.lease+500*time.Millisecond, c.o.lease+2*time.Second))
+	ok := pause(ctx, between(r, m.lease+500*time.Millisecond, m.lease+2*time.Second))
 	m.signal(syscall.SIGCONT)
 	lasted(f, "for %s", span(proc.BootTime()-f.From))
 	if !ok {
@@ -191,7 +191,7 @@ func hostFreeze(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	f.Effect, f.From = check.Kills|check.Freezes|check.Fails|check.Disturbs, proc.BootTime()
 	hit := m.signalAll(syscall.SIGSTOP)
 	f.Procs = names(hit)
-	ok := pause(ctx, between(r, c.o.lease+time.Second, c.o.lease+round))
+	ok := pause(ctx, between(r, m.lease+time.Second, m.lease+round))
 	m.signalAll(syscall.SIGCONT)
 	for _, p := range hit {
 		_ = syscall.Kill(p.PID, syscall.SIGCONT)

@@ -31,8 +31,9 @@ func (c *chaos) allWorking(ctx context.Context, f *check.Fault, seen marks) erro
 
 // redisKill loses nothing with "always". With "everysec" a server writes up to two
 // seconds later while its disk is busy; what it has lost then is what it lost.
-func redisKill(fsync string, away time.Duration) injector {
+func redisKill(fsync string, long bool) injector {
 	return func(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
+		away := c.past(long, r)
 		if err := c.server.ctl().ConfigSet(ctx, "appendfsync", fsync).Err(); err != nil {
 			return err
 		}
@@ -62,9 +63,9 @@ func (c *chaos) bounce(ctx context.Context, fsync string, away time.Duration) (n
 	return c.lost(ctx, "kill", gone)
 }
 
-func debugSleep(least time.Duration) injector {
+func debugSleep(long bool) injector {
 	return func(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
-		d := least + between(r, 300*time.Millisecond, 1500*time.Millisecond)
+		d := c.past(long, r) + between(r, 300*time.Millisecond, 1500*time.Millisecond)
 		seen := c.marks()
 		f.Effect, f.From = check.Disturbs, proc.BootTime()
 		if err := c.server.ctl().Do(ctx, "DEBUG", "SLEEP", fmt.Sprintf("%.2f", d.Seconds())).Err(); err != nil {
@@ -80,7 +81,7 @@ func debugSleep(least time.Duration) injector {
 func redisUneven(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	late := c.hit(f, r)
 	f.Daemon = "" // all are cut off
-	d := c.o.lease + between(r, 300*time.Millisecond, time.Second)
+	d := c.someLease(r) + between(r, 300*time.Millisecond, time.Second)
 	seen := c.marks()
 	f.Effect, f.From = check.Disturbs, proc.BootTime()
 	for _, m := range c.machines {
@@ -94,7 +95,7 @@ func redisUneven(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 		}
 	}
 	// Within the grace, and leaving time to dial: the library tries once a second.
-	more := c.o.lease / 3
+	more := c.o.lease / 3 // of the shortest
 	ok = ok && pause(ctx, more)
 	late.proxy.Heal()
 	lasted(f, "%s for %s, the others for %s", late.name, span(d+more), span(d))
@@ -183,9 +184,9 @@ func failover(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error
 
 // proxies are those of the daemons.
 func (c *chaos) proxies() []*faultproxy.Proxy {
-	all := make([]*faultproxy.Proxy, len(c.machines))
-	for i, m := range c.machines {
-		all[i] = m.proxy
+	var all []*faultproxy.Proxy
+	for _, m := range c.daemons() {
+		all = append(all, m.proxy)
 	}
 	return all
 }

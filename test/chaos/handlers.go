@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -32,6 +33,7 @@ const (
 	treeEnv   = "CHAOS_TREE"   // the command is to start a grandchild
 	slowEnv   = "CHAOS_SLOW"   // how long a slow command takes
 	longEnv   = "CHAOS_LONG"   // the command is a slow one
+	briefEnv  = "CHAOS_BRIEF"  // the command has hardly anything to do
 )
 
 // actEvery is how often a job that holds a lock says that it still runs.
@@ -44,6 +46,9 @@ type task struct {
 	How   string `json:"how"`
 	Fails int    `json:"fails"`
 }
+
+// commandClasses are those whose jobs are commands, which write their own beginnings and ends.
+var commandClasses = []string{"Command", "Tool", "Tree", "Slow"}
 
 func runDaemon() {
 	h := resqued.New()
@@ -69,15 +74,16 @@ func (d *deeds) register(h *resqued.Handlers) {
 	if err != nil {
 		panic(err)
 	}
-	command := func(class string, env ...string) {
+	command := func(class, program string, env ...string) {
 		h.Register(resqued.Class{Name: class, Command: &resqued.Command{
-			Argv: []string{self}, Env: append(env, roleEnv+"="+roleCommand), KillAfter: 300 * time.Millisecond,
+			Argv: []string{program}, Env: append(env, roleEnv+"="+roleCommand), KillAfter: 300 * time.Millisecond,
 		}})
 	}
-	command("Command")
-	command("Tree", treeEnv+"=1")
+	command("Command", self)
+	command("Tool", os.Getenv(toolEnv), briefEnv+"=1")
+	command("Tree", self, treeEnv+"=1")
 	// Slow outlives the lease of its worker process, if that is stopped.
-	command("Slow", longEnv+"=1")
+	command("Slow", self, longEnv+"=1")
 	job := func(class string, fn func(ctx context.Context, t task) error, opts ...resqued.Option) {
 		h.Register(resqued.Class{Name: class, Handler: func(ctx context.Context, job *resqued.Job) error {
 			var t task
@@ -134,7 +140,7 @@ func nameOf(job *resqued.Job) string {
 // note writes the beginning and the end of each job that is a Go function.
 func (d *deeds) note(next resqued.Handler) resqued.Handler {
 	return func(ctx context.Context, job *resqued.Job) (err error) {
-		if job.Class == "Command" || job.Class == "Tree" || job.Class == "Slow" {
+		if slices.Contains(commandClasses, job.Class) {
 			return next(ctx, job)
 		}
 		e := ledger.Entry{
@@ -293,8 +299,11 @@ func runCommand() int {
 	}
 	what := ledger.Entry{What: ledger.Act, Run: e.Run, ID: id}
 	long := time.Duration(20+rand.IntN(200)) * time.Millisecond
-	if os.Getenv(longEnv) != "" {
+	switch {
+	case os.Getenv(longEnv) != "":
 		long, _ = time.ParseDuration(os.Getenv(slowEnv))
+	case os.Getenv(briefEnv) != "":
+		long = brief
 	}
 	act(w, what, long)
 	what.What = ledger.End

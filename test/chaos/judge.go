@@ -62,7 +62,7 @@ func (c *chaos) judge(ctx context.Context) (bool, error) {
 	bounds, names := make([]check.Bound, len(kinds)), make([]string, len(kinds))
 	texts := map[string]string{}
 	for i, k := range kinds {
-		bounds[i] = check.Bound{Kind: k.name, Recover: time.Duration(float64(k.bound) * c.o.slack)}
+		bounds[i] = check.Bound{Kind: k.name, Recover: time.Duration(float64(k.bound) * c.o.slack), Leases: k.leases, Longest: c.leaseOf("")}
 		names[i] = k.name
 		texts[k.name] = k.text
 	}
@@ -70,7 +70,10 @@ func (c *chaos) judge(ctx context.Context) (bool, error) {
 		check.Conservation(h), c.instant, check.Overlap(h), check.Fence(h), check.Repeats(h),
 		check.Starvation(c.probes, h.Faults, time.Duration(float64(time.Second)*c.o.slack)), check.Order(h),
 		check.Recovery(h.Faults, bounds, h.Waited), check.Residue(left), check.Failures(h, c.o.bystanders),
-		check.Retries(h), check.Delayed(h, time.Duration(float64(time.Second)*c.o.slack)), check.Ticks(h), check.LongJobs(h),
+		check.Retries(h), check.Delayed(h, time.Duration(float64(time.Second)*c.o.slack)), check.Ticks(h), check.LongJobs(h), c.leases.Result,
+	}
+	if slices.ContainsFunc(kinds, func(k kind) bool { return k.name == "usr1-crash" }) {
+		results = append(results, check.Aborts(h))
 	}
 	often := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(rare, name) })
 	results = append(results, check.Vacuous(h, often, c.o.leastFaults(), c.recovered(), c.o.leastRecoveries(), results))
@@ -145,7 +148,7 @@ func (c *chaos) bury(entries, taken []string, processed, failed int64) {
 
 // recovered is how many jobs the masters say that they have recovered.
 func (c *chaos) recovered() (jobs int) {
-	for _, m := range c.machines {
+	for _, m := range c.daemons() {
 		m.mu.Lock()
 		for _, l := range m.lines {
 			if !strings.Contains(l.text, `"msg":"recovered the jobs of a dead`) {
@@ -165,9 +168,9 @@ func (c *chaos) recovered() (jobs int) {
 func (c *chaos) residue(ctx context.Context) []string {
 	var left []string
 	killed := func(name string) bool { // its entry expires by itself
-		return slices.ContainsFunc(c.machines, func(m *machine) bool { return m.wasKilled(name) })
+		return slices.ContainsFunc(c.daemons(), func(m *machine) bool { return m.wasKilled(name) })
 	}
-	for _, m := range c.machines {
+	for _, m := range c.daemons() {
 		for _, p := range m.processes() {
 			left = append(left, "process "+p.String())
 		}
@@ -237,7 +240,7 @@ func (c *chaos) content(ctx context.Context, k string) string {
 
 // discard ends whatever of the run is left.
 func (c *chaos) discard() {
-	for _, m := range c.machines {
+	for _, m := range c.daemons() {
 		m.signalAll(syscall.SIGKILL)
 	}
 	if c.server != nil {
@@ -278,7 +281,7 @@ func (c *chaos) linesAbout(id string) (found []string) {
 		if run.ID != id {
 			continue
 		}
-		for _, m := range c.machines {
+		for _, m := range c.daemons() {
 			m.mu.Lock()
 			for _, l := range m.lines {
 				near := l.at > run.At-2*time.Second && l.at < run.Last+5*time.Second && strings.Contains(l.text, run.Proc)

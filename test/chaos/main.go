@@ -52,7 +52,7 @@ func runHarness(args []string) int {
 	var o options
 	var faults string
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
-	flags.StringVar(&o.profile, "profile", "short", "gate: most faults once, about 90 seconds; short: every fault once or twice, about 3 minutes; long: again and again for -duration")
+	flags.StringVar(&o.profile, "profile", "short", "gate: most faults once, about 75 seconds; short: every fault once or twice, about 3 minutes; long: again and again for -duration")
 	flags.Uint64Var(&o.seed, "seed", 0, "what is to happen; 0 = another each time")
 	flags.DurationVar(&o.duration, "duration", 30*time.Minute, "how long the long profile breaks things")
 	flags.StringVar(&o.dir, "dir", "", "where the evidence goes; default: a directory for temporary files")
@@ -64,10 +64,11 @@ func runHarness(args []string) int {
 	flags.DurationVar(&o.quiet, "quiet", defaultQuiet, "how long nothing is broken before each round of faults; 6s with the gate profile")
 	flags.DurationVar(&o.settle, "settle", maxSettle, "how long all jobs may take to end when nothing is broken any more")
 	flags.DurationVar(&o.slow, "slow", 0, "how long one command at a time runs, if it is to outlive leases; 0 = 6/5 of a lease of 10s and more, else there is none")
-	flags.DurationVar(&o.lease, "lease", defaultLease, "how long a worker process lives in Redis without a sign of life")
+	flags.DurationVar(&o.lease, "lease", defaultLease, "how long a worker process lives in Redis without a sign of life; the shortest, see -mixed")
 	flags.Float64Var(&o.slack, "slack", 1, "by how much a slow machine may exceed the times to recover")
 	flags.BoolVar(&o.bystanders, "bystanders", false, "allow jobs to fail that only died beside others")
 	flags.BoolVar(&o.pair, "pair", true, "have two daemons on one host that do not see each other, where that is permitted")
+	flags.BoolVar(&o.mixed, "mixed", true, "have daemons of different job_lock_duration side by side: -lease, 2s more, and twice as long and 1s")
 	flags.StringVar(&faults, "faults", "", "only these kinds of faults, separated by commas; or all but those with a ! before them")
 	flags.Usage = func() {
 		_, _ = fmt.Fprintf(flags.Output(), "usage: go run ./test/chaos [flags]\n\n")

@@ -14,7 +14,9 @@ const (
 	defaultLease = 3 * time.Second
 	// guarded is the shortest lease with which a master, which hears from its worker
 	// processes every two seconds, ends a stopped one before its locks expire.
-	guarded     = 10 * time.Second
+	guarded = 10 * time.Second
+	// maxLease is the longest that a daemon gives.
+	maxLease    = 35 * time.Second
 	termTimeout = time.Second
 	maxDeaths   = 3
 	// round is how often masters look for the dead of others.
@@ -29,8 +31,8 @@ const (
 	shortDecks = 2
 	shortTime  = 170 * time.Second
 	// gateLengthy is how many of the kinds that take a lease the gate profile injects,
-	// gateQuiet how long it breaks nothing before, so that all of it takes 90 s.
-	gateLengthy = 2
+	// gateQuiet how long it breaks nothing before, so that all of it takes 75 s.
+	gateLengthy = 1
 	gateQuiet   = 6 * time.Second
 	// A long run of longTime has to have injected each kind so often, and to have had
 	// so many jobs recovered.
@@ -58,8 +60,11 @@ type options struct {
 	least      int
 	bystanders bool
 	pair       bool
+	mixed      bool
 	table      string
 	only       []string
+	// without are the kinds of faults that are not possible here.
+	without []string
 }
 
 func (o *options) check() error {
@@ -75,14 +80,14 @@ func (o *options) check() error {
 	if o.rate <= 0 || o.rate > 1000 || o.slack < 1 {
 		return fmt.Errorf("-rate %g must be in 0 to 1000, -slack %g at least 1", o.rate, o.slack)
 	}
-	if o.lease < 2*time.Second || o.lease > 35*time.Second || o.lease%time.Second != 0 {
+	if o.lease < 2*time.Second || o.lease > maxLease || o.lease%time.Second != 0 {
 		return fmt.Errorf("-lease %s must be 2 to 35 whole seconds", o.lease)
 	}
 	if o.quiet < 0 || o.slow < 0 || o.slow > maxSettle/2 || o.settle < 0 {
 		return fmt.Errorf("-quiet %s and -settle %s must not be negative, -slow %s in 0 to %s", o.quiet, o.settle, o.slow, maxSettle/2)
 	}
 	if o.slow == 0 && o.lease >= guarded {
-		o.slow = o.lease * 6 / 5
+		o.slow = slices.Max(o.leases()) * 6 / 5
 	}
 	for _, name := range o.only {
 		name = strings.TrimPrefix(name, "!")
@@ -91,6 +96,15 @@ func (o *options) check() error {
 		}
 	}
 	return nil
+}
+
+// leases are the job_lock_duration of each daemon. That of the last is more than twice as long
+// as that of the first: what one gives by its own may be too short for another by far.
+func (o *options) leases() []time.Duration {
+	if !o.mixed {
+		return []time.Duration{o.lease, o.lease, o.lease}
+	}
+	return []time.Duration{o.lease, min(o.lease+2*time.Second, maxLease), min(2*o.lease+time.Second, maxLease)}
 }
 
 // leastFaults is how often each kind has to have happened.
@@ -133,6 +147,9 @@ func (o *options) command() string {
 	if !o.pair {
 		c += " -pair=false"
 	}
+	if !o.mixed {
+		c += " -mixed=false"
+	}
 	if len(o.only) > 0 {
 		c += " -faults '" + strings.Join(o.only, ",") + "'"
 	}
@@ -149,8 +166,10 @@ func (o *options) kinds() []kind {
 	case "short":
 		out = rare
 	}
-	return slices.DeleteFunc(allKinds(o.lease), func(k kind) bool {
+	return slices.DeleteFunc(allKinds(), func(k kind) bool {
 		switch {
+		case slices.Contains(o.without, k.name):
+			return true
 		case len(o.only) == 0:
 			return slices.Contains(out, k.name)
 		case strings.HasPrefix(o.only[0], "!"):

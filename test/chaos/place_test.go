@@ -1,13 +1,22 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/test/chaos/check"
 )
 
 // TestHide: what is hidden sees nothing of its host, and its host sees it.
@@ -34,4 +43,99 @@ func TestHide(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), argv[0], argv[1:]...).Output()
 	require.Error(t, err, "ls finds nothing")
 	require.Equal(t, strconv.Itoa(oneUser)+"\nelsewhere\n", string(out))
+}
+
+// TestContainer: what is in one is its first process, under the given host name.
+func TestContainer(t *testing.T) {
+	t.Parallel()
+	argv := containerOn("boxed")
+	if argv == nil {
+		t.Skip("not permitted here")
+	}
+	argv = append(argv, "sh", "-c", "hostname; echo $$; readlink /proc/self/ns/pid")
+	out, err := exec.CommandContext(t.Context(), argv[0], argv[1:]...).Output()
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(string(out), "boxed\n1\n"), "%s", out)
+	own, err := os.Readlink("/proc/self/ns/pid")
+	require.NoError(t, err)
+	require.NotContains(t, string(out), own)
+}
+
+// TestLease: who executes a program whose lease is taken waits until it is given up.
+func TestLease(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "sleep")
+	program, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	require.NoError(t, copyFile(program, path))
+	var held *lease
+	// A process that another test has just started may have the file that was written.
+	taken := proctest.Within(10*time.Second, func() bool { held, err = takeLease(path); return err == nil })
+	if !taken && !errors.Is(err, unix.EAGAIN) {
+		t.Skip("not possible here: ", err)
+	}
+	require.True(t, taken, "%v", err)
+	defer held.giveUp()
+	require.False(t, held.wanted())
+	// Through another program: Go's own start would wait, too.
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", `"$0" 0; exec "$0" 1000`, path)
+	require.NoError(t, cmd.Start())
+	proctest.Await(t, 10*time.Second, held.wanted, "the program to be opened")
+	held.giveUp()
+	proctest.Await(t, 10*time.Second, func() bool {
+		p, ok := proctest.Look(cmd.Process.Pid)
+		return ok && strings.HasPrefix(p.Title, path)
+	}, "the program to run")
+	_, err = takeLease(path)
+	require.ErrorIs(t, err, unix.EAGAIN, "somebody runs it")
+	require.NoError(t, cmd.Process.Kill())
+	require.Error(t, cmd.Wait())
+}
+
+// TestTap: a log that is not read takes no line more, and afterwards has them all.
+func TestTap(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer func() { _ = w.Close() }()
+	m := &machine{run: &chaos{history: check.NewHistory()}}
+	m.log, err = os.Create(filepath.Join(t.TempDir(), "log"))
+	require.NoError(t, err)
+	defer func() { _ = m.log.Close() }()
+	log := &tap{File: r}
+	m.reading.Go(func() { m.read(log) })
+	_, err = w.WriteString("{\"one\":1}\n")
+	require.NoError(t, err)
+	release, err := log.block()
+	require.NoError(t, err)
+	written := make(chan error, 1)
+	go func() {
+		_, err := w.WriteString("{\"two\":2}\n")
+		written <- err
+	}()
+	select {
+	case err := <-written:
+		t.Fatal("the pipe has taken a line: ", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	release()
+	release() // it may be called again
+	require.NoError(t, <-written)
+	require.NoError(t, w.Close())
+	m.reading.Wait()
+	require.Len(t, m.lines, 2, "none of what filled the pipe is among them")
+	require.JSONEq(t, `{"two":2}`, m.lines[1].text)
+}
+
+// TestSaidAt: a line that was held up counts from when it was written.
+func TestSaidAt(t *testing.T) {
+	t.Parallel()
+	c := &chaos{history: check.NewHistory()}
+	c.history.Epoch = time.Duration(time.Now().UnixNano()) - proc.BootTime()
+	line := func(at time.Time) string { return fmt.Sprintf(`{"time":%q,"msg":"x"}`, at.Format(time.RFC3339Nano)) }
+	now := proc.BootTime()
+	require.InDelta(t, now-3*time.Second, c.saidAt(line(time.Now().Add(-3*time.Second))), float64(time.Second))
+	for _, text := range []string{"panic: x", `{"msg":"x"}`, line(time.Now().Add(time.Hour)), line(time.Now().Add(-time.Hour))} {
+		require.GreaterOrEqual(t, c.saidAt(text), now, text)
+	}
 }

@@ -56,7 +56,7 @@ func newPlan(seed uint64, producer, slowEvery int) *plan {
 	return &plan{rand: rand.New(rand.NewPCG(seed, uint64(1000+producer))), producer: producer, slowEvery: slowEvery}
 }
 
-// next makes up a job: 35 % share 34 locks, a third of them in a unique queue, 5 % are
+// next makes up a job: 35 % share 34 locks, a third of them in a unique queue, 7 % are
 // commands, and some do what jobs should not.
 func (p *plan) next() job {
 	p.sequence++
@@ -124,6 +124,8 @@ func (p *plan) next() job {
 	case n < 760: // it waits where Ruby's schedulers look
 		j.payload = fmt.Sprintf(`{"class":"Later","args":[%q]}`, j.id)
 		j.later = time.Duration(p.millis(5000, 9000)) * time.Millisecond
+	case n < 785: // now and then its program cannot be opened
+		j.payload = p.payload(j.id, "Tool", "[]", 0, "")
 	default:
 		j.payload = p.payload(j.id, "Work", "[]", p.millis(0, 60), "")
 	}

@@ -82,7 +82,7 @@ func TestSlow(t *testing.T) {
 func TestDecks(t *testing.T) {
 	t.Parallel()
 	names := kindNames()
-	require.Len(t, names, len(allKinds(defaultLease)))
+	require.Len(t, names, len(allKinds()))
 	o := options{only: []string{"usr1", "net-cut"}, lease: defaultLease}
 	require.Len(t, o.kinds(), 2)
 	o.only = []string{"!usr1", "!net-cut"}
@@ -111,15 +111,23 @@ func TestGate(t *testing.T) {
 		for _, name := range names() {
 			all[name] = true
 		}
+		for _, name := range []string{"log-blocked", "exec-blocked", "container-restart", "usr1-crash"} {
+			require.Contains(t, names(), name)
+		}
 	}
 	require.Len(t, all, len(kindNames())-len(rare))
 	o := options{profile: "gate", seed: 1, lease: defaultLease, only: []string{"failover", "failover-losing"}}
 	require.Len(t, o.kinds(), 2, "who names some gets them")
+	o.without = []string{"failover"}
+	require.Len(t, o.kinds(), 1, "but for what is not possible")
+	o.only = nil
+	o.without = []string{"exec-blocked", "container-restart"}
+	require.Len(t, o.kinds(), len(kindNames())-len(rare)-len(lengthy)+gateLengthy-1-2)
 }
 
 func TestOptions(t *testing.T) {
 	t.Parallel()
-	good := options{profile: "short", seed: 7, pair: true, rate: 60, slack: 1, lease: defaultLease, quiet: defaultQuiet}
+	good := options{profile: "short", seed: 7, pair: true, mixed: true, rate: 60, slack: 1, lease: defaultLease, quiet: defaultQuiet}
 	require.NoError(t, good.check())
 	require.Equal(t, "go run ./test/chaos -profile short -seed 7", good.command())
 	gate := good
@@ -140,9 +148,28 @@ func TestOptions(t *testing.T) {
 		spoil(&bad)
 		require.Error(t, bad.check())
 	}
+	alike := good
+	alike.mixed = false
+	require.Equal(t, "go run ./test/chaos -profile short -seed 7 -mixed=false", alike.command())
 	long := good
 	long.profile, long.duration, long.only, long.rate, long.lease = "long", 60e9, []string{"usr1"}, 10, guarded
 	require.Equal(t, "go run ./test/chaos -profile long -seed 7 -duration 1m0s -rate 10 -lease 10s -faults 'usr1'", long.command())
+}
+
+// TestLeases: some are more than twice as long as others, and none is longer than daemons
+// give.
+func TestLeases(t *testing.T) {
+	t.Parallel()
+	o := options{lease: 3 * time.Second, mixed: true}
+	require.Equal(t, []time.Duration{3 * time.Second, 5 * time.Second, 7 * time.Second}, o.leases())
+	o.lease = 20 * time.Second
+	require.Equal(t, []time.Duration{20 * time.Second, 22 * time.Second, 35 * time.Second}, o.leases())
+	o.mixed = false
+	require.Equal(t, []time.Duration{20 * time.Second, 20 * time.Second, 20 * time.Second}, o.leases())
+	c := &chaos{o: o, machines: []*machine{{name: "a", lease: 3}, {name: "b", lease: 7}}, guest: &machine{name: "d", lease: 5}}
+	for daemon, lease := range map[string]time.Duration{"a": 3, "b": 7, "d": 5, "": 7, "-": 7} {
+		require.Equal(t, lease, c.leaseOf(daemon), daemon)
+	}
 }
 
 func TestIDOf(t *testing.T) {

@@ -56,7 +56,7 @@ var (
 // said tells when a line was last said of each worker process.
 func (c *chaos) said(line *regexp.Regexp) map[string]time.Duration {
 	all := map[string]time.Duration{}
-	for _, m := range c.machines {
+	for _, m := range c.daemons() {
 		m.mu.Lock()
 		for _, l := range m.lines {
 			if match := line.FindStringSubmatch(l.text); match != nil {

@@ -106,7 +106,7 @@ func (s *instance) launch(ctx context.Context) error {
 	}
 	_, port, _ := net.SplitHostPort(s.addr)
 	args := []string{
-		"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "yes", "--appendfsync", "everysec",
+		"--bind", "127.0.0.1", "--port", port, "--save", "", "--repl-diskless-sync-delay", "0", "--appendonly", "yes", "--appendfsync", "everysec",
 		"--user", "resqued", "on", ">chaos", "~" + namespace + ":*", "-@all", "+@read", "+@write", "+@transaction",
 		"+@connection", "+eval", "+evalsha", "+time", "-@dangerous", "+info",
 	}

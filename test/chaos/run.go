@@ -27,6 +27,8 @@ type chaos struct {
 	dir, ledgerDir string
 	server         *server
 	machines       []*machine
+	// guest is in a container, and only there while it is restarted; nil: not permitted.
+	guest *machine
 	// pushProxy is for producers, sideProxy for foreign workers and probes.
 	pushProxy, sideProxy *faultproxy.Proxy
 	began                time.Duration
@@ -47,7 +49,10 @@ type chaos struct {
 	ticked  time.Duration // the last tick of the witness that was acknowledged
 	popping int           // pops of foreigners that have no answer yet
 	instant check.Result
-	trouble []string // what went wrong besides
+	leases  *check.Leases
+	// lookedAt is when they were looked at last, by Redis's clock.
+	lookedAt int64
+	trouble  []string // what went wrong besides
 	// judged are what Redis held at the last snapshots, newest last.
 	judged []check.Snapshot
 }
@@ -56,7 +61,7 @@ type chaos struct {
 func run(ctx context.Context, o options) (ok bool, err error) {
 	c := &chaos{
 		o: o, history: check.NewHistory(), open: map[string]*check.Push{}, started: map[*machine]time.Duration{},
-		instant: check.Result{Name: "C1 instants"}, began: proc.BootTime(),
+		instant: check.Result{Name: "C1 instants"}, leases: check.NewLeases(), began: proc.BootTime(),
 	}
 	c.history.DaemonOf = c.daemonOf
 	c.history.SharedQueue = sharedQueue
@@ -70,7 +75,7 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 		c.discard()
 		cancel()
 		c.tasks.Wait()
-		for _, m := range c.machines {
+		for _, m := range c.daemons() {
 			m.reading.Wait()
 			_ = m.log.Close()
 		}
@@ -91,6 +96,7 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 	looks.Go(func() { c.watch(look) })
 	looks.Go(func() { c.snapshots(look) })
 	looks.Go(func() { c.testify(look) })
+	looks.Go(func() { c.attend(look) })
 	looks.Go(func() { c.pressure(look) })
 
 	err = c.breakThings(ctx)
@@ -149,7 +155,13 @@ func (c *chaos) setup(ctx context.Context) (err error) {
 	if err := c.place(); err != nil {
 		return err
 	}
-	for i, m := range c.machines {
+	if err := c.exclude(); err != nil {
+		return err
+	}
+	if len(c.o.kinds()) == 0 {
+		return errors.New("none of these faults is possible here")
+	}
+	for i, m := range c.daemons() {
 		if m.proxy, err = c.proxy(ctx, i+1); err != nil {
 			return err
 		}
@@ -164,39 +176,6 @@ func (c *chaos) setup(ctx context.Context) (err error) {
 		}
 	}
 	return c.schedule(ctx, from)
-}
-
-// place says which daemons there are and where: a and c share a host and do not see each
-// other, b has one of its own.
-func (c *chaos) place() error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	add := func(name string, workers, threads int, where []string) *machine {
-		m := &machine{
-			name: name, workerCount: workers, threadCount: threads, place: where, program: self, run: c, dir: c.dir,
-			mark: fmt.Sprintf("chaos-%d-%s", os.Getpid(), name),
-		}
-		c.machines = append(c.machines, m)
-		return m
-	}
-	a := add("a", 2, 4, hostName("chaos-a"))
-	if add("b", 6, 1, hostName("chaos-b")).place == nil {
-		fmt.Println("chaos: no host names of their own here: all daemons are on one host")
-	}
-	if !c.o.pair {
-		return nil
-	}
-	program, err := hide(c.dir, c.ledgerDir)
-	if err != nil {
-		fmt.Printf("chaos: no daemons here that do not see each other: %v\n", err)
-		return nil
-	}
-	other := add("c", 1, 2, hidden("chaos-a", otherUser))
-	a.place, a.user, a.program = hidden("chaos-a", oneUser), oneUser, program
-	other.user, other.program = otherUser, program
-	return nil
 }
 
 func (c *chaos) proxy(ctx context.Context, n int) (*faultproxy.Proxy, error) {
@@ -300,6 +279,7 @@ func (c *chaos) inject(ctx context.Context, k kind, r *rand.Rand) error {
 	if f.To == 0 {
 		f.To = proc.BootTime()
 	}
+	f.Lease = c.leaseOf(f.Daemon)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -359,8 +339,8 @@ func (c *chaos) watch(ctx context.Context) {
 	}
 }
 
-// stalled notes that the whole machine stood still for as long as a daemon might take
-// for a fault, as virtual ones do.
+// stalled notes that the whole machine stood still for as long as the daemon of the shortest
+// lease might take for a fault, as virtual ones do.
 func (c *chaos) stalled(from, to time.Duration) {
 	if to-from < c.o.lease/6 {
 		return
@@ -375,8 +355,16 @@ func (c *chaos) stalled(from, to time.Duration) {
 	fmt.Printf("%8s the machine stood still for %s\n", c.clock(), span(to-from))
 }
 
+// daemons are all that there are, or were.
+func (c *chaos) daemons() []*machine {
+	if c.guest == nil {
+		return c.machines
+	}
+	return append(slices.Clone(c.machines), c.guest)
+}
+
 func (c *chaos) machineOf(worker string) *machine {
-	for _, m := range c.machines {
+	for _, m := range c.daemons() {
 		if m.owns(worker) {
 			return m
 		}

@@ -384,7 +384,7 @@ func TestOrder(t *testing.T) {
 
 func TestRecovery(t *testing.T) {
 	t.Parallel()
-	bounds := []Bound{{"kill", second}}
+	bounds := []Bound{{Kind: "kill", Recover: second}}
 	require.Empty(t, Recovery([]Fault{{Kind: "kill", Recovered: second}}, bounds, nil).Violations)
 	requireFails(t, Recovery([]Fault{{Kind: "kill", Recovered: second + 1}}, bounds, nil), "instead of 1.000s")
 	requireFails(t, Recovery([]Fault{{Kind: "other", Recovered: -1}}, bounds, nil), "no recovery")

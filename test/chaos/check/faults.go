@@ -30,10 +30,37 @@ func disturbed(faults []Fault, f Fault) (d time.Duration) {
 	return d
 }
 
-// Bound is how long a daemon may take to get over a kind of fault.
+// Bound is how long a daemon may take to get over a kind of fault: Recover, and so many
+// times the lease of whom it hits. No daemon has a lease of more than Longest.
 type Bound struct {
 	Kind    string
 	Recover time.Duration
+	Leases  float64
+	Longest time.Duration
+}
+
+// after is how long that is after f, if some more faults were there before it.
+func (b Bound) after(f Fault, faults []Fault) time.Duration {
+	d := b.Recover + time.Duration(b.Leases*float64(f.Lease))
+	if d == 0 {
+		return 0
+	}
+	if b.Leases >= 1 {
+		d += graced(faults, f, b.Longest)
+	}
+	return d + disturbed(faults, f)
+}
+
+// graced is by how much longer than its own lease nobody may be taken for dead whom f has
+// hit, since Redis was away before: whoever has seen that gives all of them a lease of its own.
+func graced(faults []Fault, f Fault, longest time.Duration) (d time.Duration) {
+	for _, o := range faults {
+		if o.Effect&Disturbs != 0 && o.Daemon == "" && o.From < f.From {
+			// Whoever gives it may have been away for so much longer.
+			d = max(d, o.To+longest-f.From-f.Lease-disturbed(faults, f))
+		}
+	}
+	return d
 }
 
 // Times is one line of the table of recoveries.
@@ -84,18 +111,18 @@ func Recovery(faults []Fault, bounds []Bound, wait func(from, to time.Duration) 
 	if wait == nil {
 		wait = func(_, _ time.Duration) time.Duration { return 0 }
 	}
-	limit := map[string]time.Duration{}
+	limit := map[string]Bound{}
 	for _, b := range bounds {
-		limit[b.Kind] = b.Recover
+		limit[b.Kind] = b
 	}
 	for _, f := range faults {
 		if f.Kind == Stall {
 			continue
 		}
 		r.Looked++
-		bound := limit[f.Kind]
+		bound := limit[f.Kind].after(f, faults)
 		if bound > 0 {
-			bound += disturbed(faults, f) + stalled(faults, f.From, f.To+f.Recovered) + min(bound, wait(f.From, f.To+f.Recovered))
+			bound += stalled(faults, f.From, f.To+f.Recovered) + min(bound, wait(f.From, f.To+f.Recovered))
 		}
 		switch {
 		case f.Recovered < 0:

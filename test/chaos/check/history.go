@@ -92,6 +92,11 @@ type Fault struct {
 	// daemon showed that it knew, and that all was well again. Negative: never.
 	Noticed, Recovered time.Duration
 	Effect             Effect
+	// Lease is how long worker processes live in Redis without a sign of life: those of
+	// Daemon, or the longest of all.
+	Lease time.Duration
+	// Aborted is a USR1 that came before: its jobs in hand were to be killed.
+	Aborted *Aborted
 	// Note is a parameter for people: how long, which command.
 	Note string
 }
@@ -239,6 +244,9 @@ func (h *History) Done(id string) bool {
 // two instants.
 func (h *History) explains(proc string, from, to time.Duration, effect Effect) (Fault, bool) {
 	for _, f := range h.Faults {
+		if a := f.Aborted; a != nil && effect&Fails != 0 && a.From <= to && a.To >= from && slices.Contains(a.Procs, proc) {
+			return f, true
+		}
 		if f.Effect&effect == 0 || f.To < from || f.From > to {
 			continue
 		}

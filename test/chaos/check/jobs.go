@@ -47,7 +47,7 @@ func Conservation(h *History) Result {
 			if !h.Forgotten[p.ID] {
 				ended += least
 			}
-			atMost += most
+			atMost += most + int64(failed[p.ID]) // which copy failed, and whether it had ended before, is not to be told
 			pushed++
 			continue
 		}

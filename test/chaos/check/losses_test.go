@@ -122,6 +122,19 @@ func TestCopies(t *testing.T) {
 		requireFails(t, Repeats(b.h), "chaos-9")
 	})
 
+	t.Run("a copy that has failed was counted, too", func(t *testing.T) {
+		t.Parallel()
+		b := twice(false, false)
+		b.run("chaos-9", "p1", "", 2*second, 3*second, ledger.End)
+		b.run("chaos-9", "p1", "", 5*second, 6*second, ledger.Fail)
+		b.h.Failed = append(b.h.Failed, Failed{ID: "chaos-9", Exception: ExpectDeath})
+		b.h.Processed += 2
+		b.h.FailedStat++
+		require.Empty(t, Conservation(b.h).Violations)
+		b.h.Processed++
+		requireFails(t, Conservation(b.h), "stat:processed")
+	})
+
 	t.Run("a duplicate is one of a job that still runs", func(t *testing.T) {
 		t.Parallel()
 		b := twice(true, true)

@@ -1,6 +1,6 @@
 package main
 
-// The scenarios. Leases are of 3 seconds where nothing else is said.
+// The scenarios. All leases are of 3 seconds where nothing else is said.
 var (
 	calm    = scenario{"hardly a fault", []string{"-settle", "12s", "-quiet", "5s", "-duration", "1s", "-faults", "client-kill"}}
 	slow    = scenario{"commands that outlive a lease", []string{"-quiet", "20s", "-duration", "1s", "-slow", "10s", "-faults", "client-kill"}}
@@ -12,6 +12,10 @@ var (
 	stopped = scenario{"worker processes are stopped, the lease is 10 s", []string{"-quiet", "6s", "-duration", "40s", "-lease", "10s", "-slow", "25s", "-faults", "worker-stop"}}
 	away    = scenario{"Redis is away", []string{"-settle", "12s", "-quiet", "4s", "-duration", "12s", "-faults", "redis-away"}}
 	uneven  = scenario{"Redis comes back for one after the other", []string{"-settle", "12s", "-quiet", "1s", "-duration", "25s", "-faults", "redis-uneven"}}
+	unread  = scenario{"a log is not read", []string{"-settle", "12s", "-quiet", "2s", "-duration", "1s", "-faults", "log-blocked"}}
+	mixed   = scenario{"leases are of 3, 5 and 7 s", []string{"-settle", "12s", "-quiet", "10s", "-duration", "1s", "-mixed", "-faults", "client-kill"}}
+	boxed   = scenario{"a container is started again", []string{"-settle", "12s", "-quiet", "1s", "-duration", "30s", "-faults", "container-restart"}}
+	aborted = scenario{"USR1, and a worker process is killed", []string{"-settle", "12s", "-quiet", "1s", "-duration", "15s", "-faults", "usr1-crash"}}
 	quietly = scenario{"two daemons do not see each other", []string{"-settle", "12s", "-quiet", "12s", "-duration", "1s", "-faults", "client-kill"}}
 )
 
@@ -26,7 +30,7 @@ const (
 
 // defects break one promise each: those of a system of jobs by their numbers, and R of
 // retries, D of delayed jobs, S of schedules, L of long jobs,
-// P of a pair of daemons on one host; those of scripts that no fault is needed to see are
+// K of kills, P of daemons that share a host, or its name; those of scripts that no fault is needed to see are
 // the business of the model test.
 var defects = []defect{
 	{"I1", "a repeated request takes other jobs", []edit{
@@ -63,6 +67,10 @@ var defects = []defect{
 		{lua + "beat.lua", `call('EXPIRE', key, ttl)`, ``},
 	}, slow, []string{"C2", "C7"}},
 
+	{"I2", "a master cuts leases that are much longer than its own", []edit{
+		{lua + "orphans.lua", `local longest = math.max(lease, 35000)`, `local longest = lease`},
+	}, mixed, []string{"C13"}},
+
 	{"I3", "fencing tokens count seconds", []edit{
 		{lua + "lib.lua", `if fence < us then fence = us end`, `fence = math.floor(us / 1000000)`},
 	}, calm, []string{"C3"}},
@@ -98,6 +106,11 @@ var defects = []defect{
 		{"internal/master/recover.go", `m.unburied[w.proc] = orderly`, `return`},
 	}, kills, []string{"C6"}},
 
+	{"I6", "who logs waits for the reader of the log", []edit{
+		{"internal/logqueue/logqueue.go", `if w.size > 0 && w.size+len(line) > w.limit {`, `if true {
+			return w.out.Write(line)`},
+	}, unread, []string{"C4", "C6"}},
+
 	{"R", "the number of a job's attempts stands still", []edit{
 		{"internal/retry/book.go", `n := t.Attempt - 1`, `n := 0`},
 	}, calm, []string{"C9"}},
@@ -132,8 +145,15 @@ var defects = []defect{
 		{"longjob/save.go", `fresh := r.o.SaveEvery > 0 &&`, `fresh := r.o.SaveEvery == 0 ||`},
 	}, kills, []string{"C12"}},
 
+	{"K", "what USR1 has killed runs again when its process dies", []edit{
+		{"internal/master/recover.go", `case job.Kill != nil || d.killed || d.tokens[job.Token]:`, `case job.Kill != nil:`},
+	}, aborted, []string{"C14"}},
+
 	{"P", "whom a daemon may not signal is dead", []edit{
 		{"internal/proc/gone.go", `if errors.Is(unix.Kill(c.pid, 0), unix.ESRCH) {`, `if unix.Kill(c.pid, 0) != nil {`},
 		{"internal/proc/gone.go", `return t.View != "" && t.View == view() || t.Cgroup != "" && emptied(t.Cgroup)`, `return true`},
 	}, quietly, []string{"C4"}},
+	{"P", "worker ids come back with the pids of a container", []edit{
+		{"internal/wire/worker.go", `ours, pid, slot, thread, nonce(proc))`, `ours, pid, slot, thread, "again")`},
+	}, boxed, []string{"C13"}},
 }

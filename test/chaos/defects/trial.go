@@ -53,7 +53,7 @@ func (t *trial) run(ctx context.Context, program string) (found []string, report
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	began := time.Now()
-	args := append([]string{"-profile", "long", "-seed", strconv.Itoa(t.seed), "-dir", dir}, t.scenario.args...)
+	args := append([]string{"-profile", "long", "-seed", strconv.Itoa(t.seed), "-dir", dir, "-mixed=false"}, t.scenario.args...)
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it has processes to end
 	cmd.WaitDelay = 10 * time.Second

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"os/exec"
+	"slices"
+	"syscall"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/test/chaos/check"
+)
+
+// containerOn returns what puts a command, as its first process, into a PID namespace with a
+// host name; nil: not permitted.
+func containerOn(name string) []string {
+	for _, flags := range [][]string{nil, {"--map-root-user"}} {
+		argv := slices.Concat([]string{"unshare"}, flags, []string{
+			"--uts", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", `hostname "$0" && exec "$@"`, name,
+		})
+		if exec.Command(argv[0], append(argv[1:], "true")...).Run() == nil {
+			return argv
+		}
+	}
+	return nil
+}
+
+// containerRestart: a container is killed as a whole and started again, as the same one to
+// all that it knows of itself: its host name, and most pids. What the dead had in hand runs
+// again, and who lives stays registered.
+func containerRestart(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error {
+	m := c.guest
+	f.Daemon = m.name
+	if err := m.start(ctx); err != nil {
+		return err
+	}
+	defer func() {
+		select {
+		case <-m.done:
+		default: // something has gone wrong
+			m.signalAll(syscall.SIGKILL)
+		}
+	}()
+	err := within(ctx, patience, "jobs in hand in the container", func() bool {
+		for _, w := range m.workers() {
+			if c.server.ctl().HLen(ctx, key("resqued:inflight:"+w.proc)).Val() > 0 {
+				return true
+			}
+		}
+		return false
+	})
+	if err != nil {
+		return err
+	}
+	seen := c.marks()
+	before := m.workers()
+	pids := innerPIDs(before)
+	f.Effect, f.Procs, f.From = check.Kills, names(before), proc.BootTime()
+	m.signal(syscall.SIGKILL)
+	if _, err := m.awaitExit(ctx, patience); err != nil {
+		return err
+	}
+	if err := m.start(ctx); err != nil {
+		return err
+	}
+	again := 0
+	for _, pid := range innerPIDs(m.workers()) {
+		if slices.Contains(pids, pid) {
+			again++
+		}
+	}
+	lasted(f, "%d worker processes, %d pids again", len(before), again)
+	if err := c.buried(ctx, f, f.From, f.Procs); err != nil {
+		return err
+	}
+	recovered := f.Recovered
+	if err := c.lookAtLeases(ctx); err != nil { // who lives is registered now, not only after the next beat
+		return err
+	}
+	c.noticed(f, seen, "recovered the jobs of a dead worker process")
+	if err := c.beating(ctx, f, proc.BootTime(), m); err != nil {
+		return err
+	}
+	f.Recovered = recovered
+	return m.quit(ctx)
+}
+
+// innerPIDs are the pids of some processes as they know them themselves.
+func innerPIDs(all []process) (pids []string) {
+	for _, p := range all {
+		pids = append(pids, p.InnerPID())
+	}
+	return pids
+}

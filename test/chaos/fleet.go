@@ -1,0 +1,66 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+)
+
+// place says which daemons there are and where: a and c share a host and do not see each
+// other, b has one of its own.
+func (c *chaos) place() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	add := func(name string, workers, threads int, where []string) *machine {
+		m := &machine{
+			name: name, workerCount: workers, threadCount: threads, place: where, program: self, run: c, dir: c.dir,
+			lease: c.o.leases()[len(c.machines)], mark: fmt.Sprintf("chaos-%d-%s", os.Getpid(), name),
+		}
+		c.machines = append(c.machines, m)
+		return m
+	}
+	if where := containerOn("chaos-d"); where != nil {
+		c.guest = add("d", 2, 2, where)
+		c.guest.container = true
+		c.guest.lease, c.machines = c.o.lease, nil
+	}
+	a := add("a", 2, 4, hostName("chaos-a"))
+	if add("b", 6, 1, hostName("chaos-b")).place == nil {
+		fmt.Println("chaos: no host names of their own here: all daemons are on one host")
+	}
+	if !c.o.pair {
+		return nil
+	}
+	program, err := hide(c.dir, c.ledgerDir)
+	if err != nil {
+		fmt.Printf("chaos: no daemons here that do not see each other: %v\n", err)
+		return nil
+	}
+	other := add("c", 1, 2, hidden("chaos-a", otherUser))
+	a.place, a.user, a.program = hidden("chaos-a", oneUser), oneUser, program
+	other.user, other.program = otherUser, program
+	return nil
+}
+
+// exclude leaves out what is not possible here, and says so.
+func (c *chaos) exclude() error {
+	without := func(kind string, err error) {
+		fmt.Printf("chaos: no %s here: %v\n", kind, err)
+		c.o.without = append(c.o.without, kind)
+	}
+	if c.guest == nil {
+		without("container-restart", errors.New("unshare makes no PID namespace"))
+	}
+	if err := c.makeTool(); err != nil {
+		return err
+	}
+	held, err := takeLease(c.tool())
+	if err != nil {
+		without("exec-blocked", err)
+		return nil
+	}
+	held.giveUp()
+	return nil
+}
