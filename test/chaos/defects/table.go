@@ -13,6 +13,7 @@ var (
 	away    = scenario{"Redis is away", []string{"-settle", "12s", "-quiet", "4s", "-duration", "12s", "-faults", "redis-away"}}
 	uneven  = scenario{"Redis comes back for one after the other", []string{"-settle", "12s", "-quiet", "1s", "-duration", "25s", "-faults", "redis-uneven"}}
 	unread  = scenario{"a log is not read", []string{"-settle", "12s", "-quiet", "2s", "-duration", "1s", "-faults", "log-blocked"}}
+	held    = scenario{"a program is held at its exec", []string{"-settle", "12s", "-quiet", "1s", "-duration", "10s", "-faults", "exec-blocked"}}
 	mixed   = scenario{"leases are of 3, 5 and 7 s", []string{"-settle", "12s", "-quiet", "10s", "-duration", "1s", "-mixed", "-faults", "client-kill"}}
 	boxed   = scenario{"a container is started again", []string{"-settle", "12s", "-quiet", "1s", "-duration", "30s", "-faults", "container-restart"}}
 	aborted = scenario{"USR1, and a worker process is killed", []string{"-settle", "12s", "-quiet", "1s", "-duration", "15s", "-faults", "usr1-crash"}}
@@ -106,6 +107,9 @@ var defects = []defect{
 		{"internal/master/recover.go", `m.unburied[w.proc] = orderly`, `return`},
 	}, kills, []string{"C6"}},
 
+	{"I6", "a process waits for the exec of its commands", []edit{
+		{"internal/launch/memory.go", "if !raw.Supported {", "if true {"},
+	}, held, []string{"C4", "C6"}},
 	{"I6", "who logs waits for the reader of the log", []edit{
 		{"internal/logqueue/logqueue.go", `if w.size > 0 && w.size+len(line) > w.limit {`, `if true {
 			return w.out.Write(line)`},
