@@ -136,7 +136,7 @@ var defects = []defect{
 		{lua + "tick.lua", `if (record or '') ~= known then return {'CHANGED', ms, record or ''} end`, ``},
 	}, calm, []string{"C11"}},
 	{"S", "of the ticks of an outage one is made up for", []edit{
-		{lua + "tick.lua", `for _ = 1, tonumber(ARGV[9]) do`, `for _ = 1, math.min(1, tonumber(ARGV[9])) do`},
+		{lua + "tick.lua", `duplicates, jobs = 0, 0, 0, tonumber(ARGV[9])`, `duplicates, jobs = 0, 0, 0, math.min(1, tonumber(ARGV[9]))`},
 	}, away, []string{"C11"}},
 
 	{"L", "the next slice of a long job goes nowhere", []edit{
