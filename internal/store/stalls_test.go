@@ -416,3 +416,29 @@ func TestUnreadableRecordsHideNobody(t *testing.T) {
 		}, 30*time.Second, time.Millisecond)
 	})
 }
+
+// Jobs that wait for one second with very many others are removed a few at a time where they
+// stand deep among them.
+func TestUndelayAtSize(t *testing.T) {
+	t.Parallel()
+	c := crowd(t)
+	at := nextCentury.Unix()
+	list := "delayed:" + strconv.FormatInt(at, 10)
+	c.fill("RPUSH", list, `{"class":"A","args":[%d],"queue":"q"}`, c.n)
+	require.NoError(t, c.redis.ZAdd(t.Context(), c.key("delayed_queue_schedule"), redis.Z{Score: float64(at), Member: at}).Err())
+	jobs, _ := c.next(c.n)
+	require.Len(t, jobs, c.n)
+	for name, some := range map[string][]store.DelayedJob{"the last ones": jobs[c.n-100:], "the first ones": jobs[:100]} {
+		length := c.redis.LLen(t.Context(), c.key(list)).Val()
+		var marks string
+		work := c.watch(func() { marks = c.undelay(false, some...) })
+		require.Equal(t, strings.Repeat("r", 100), marks, name)
+		require.Equal(t, length-100, c.redis.LLen(t.Context(), c.key(list)).Val())
+		for _, w := range work {
+			if w[0] == "LPOS" {
+				most, ok := w.number("MAXLEN")
+				require.True(t, ok && most <= 1000, w)
+			}
+		}
+	}
+}

@@ -18,7 +18,8 @@ import (
 
 var undelayScript = loadScript("undelay", "rights", "waits", "unique", "follow", "item")
 
-// undelayBatch bounds the jobs of one call: each may be looked for in a long list.
+// undelayBatch bounds the jobs of one call; the script does fewer if they stand deep in long
+// lists.
 const undelayBatch = 50
 
 // DelayedJob is a job that waits for its time.
@@ -194,7 +195,8 @@ func (s *Store) Undelay(ctx context.Context, jobs []DelayedJob, run bool, unique
 	if run {
 		verb = "run"
 	}
-	for some := range slices.Chunk(jobs, undelayBatch) {
+	for len(jobs) > 0 {
+		some := jobs[:min(len(jobs), undelayBatch)]
 		args := []any{s.prefix, verb}
 		for _, j := range some {
 			args = append(args, j.key, j.item, flag(unique != nil && unique(j.Queue)))
@@ -204,12 +206,13 @@ func (s *Store) Undelay(ctx context.Context, jobs []DelayedJob, run bool, unique
 			return fmt.Errorf("%s delayed jobs: %w", verb, err)
 		}
 		marks, _ := raw.(string)
-		if len(marks) != len(some) {
+		if len(marks) == 0 || len(marks) > len(some) {
 			return fmt.Errorf("script undelay: %d answers for %d jobs", len(marks), len(some))
 		}
-		for i, j := range some {
-			done(j, FailedOutcome(marks[i]))
+		for i := range marks {
+			done(some[i], FailedOutcome(marks[i]))
 		}
+		jobs = jobs[len(marks):]
 	}
 	return nil
 }

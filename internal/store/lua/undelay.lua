@@ -4,7 +4,8 @@
 -- KEYS[1] resqued:delayed
 -- ARGV    prefix, what (run|rm), then per job: its key, the item, whether its queue is
 --         unique (1|0)
--- RETURNS one letter for each as one text: r (done), u (done; it was not pushed, an equal
+-- RETURNS one letter for each as one text, of the first ones alone if the rest is for another
+--         call: r (done), u (done; it was not pushed, an equal
 --         job waits), g (gone), x (its queue, or its key, holds something else than it
 --         should, or it is no job; nothing was done)
 
@@ -18,8 +19,16 @@ if run then
   needcompanions(prefix)
 end
 local done, ms = {}, (now())
+-- looks is how many elements of lists this may look at, near how far from the head an item
+-- counts as cheap to find.
+local looks, near = 250000, 1000
 for i = 3, #ARGV, 3 do
   local key, item, unique = ARGV[i], ARGV[i + 1], ARGV[i + 2] == '1'
+  if key ~= own then
+    local at = pcall_('LPOS', key, item, 'MAXLEN', near)
+    looks = looks - (type(at) == 'number' and near or len(key) or 0)
+    if looks < 0 and #done > 0 then break end
+  end
   local queue, payload
   if key == own then queue, payload = memberof(item) else queue, payload = jobof(item) end
   local target = prefix .. 'queue:' .. (queue or '')
@@ -38,7 +47,8 @@ for i = 3, #ARGV, 3 do
     else
       if key ~= own then
         local at = sub(key, #prefix + #'delayed:' + 1)
-        if type(pcall_('LPOS', key, item)) ~= 'number' then pcall_('SREM', prefix .. 'timestamps:' .. item, 'delayed:' .. at) end
+        -- It lets Ruby find an equal job of the same second, unless that stands far behind.
+        if type(pcall_('LPOS', key, item, 'MAXLEN', near)) ~= 'number' then pcall_('SREM', prefix .. 'timestamps:' .. item, 'delayed:' .. at) end
         if call('LLEN', key) == 0 then pcall_('ZREM', schedule, at) end
       end
       if not run then -- it is gone
