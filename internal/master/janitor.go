@@ -219,7 +219,7 @@ func (j *janitor) look(ctx context.Context, r round) {
 	j.checkEviction(call)
 	if lists, err := j.store.RestoreFailed(call); err != nil {
 		// Recovery does not wait for it.
-		j.log.Error("failures cannot be brought back that a command has left", zap.Error(err))
+		j.complain(ctx, "failures cannot be brought back that a command has left", err)
 	} else if len(lists) > 0 {
 		j.log.Warn("failures were brought back to their lists: a command that edited them has not come to its end", zap.Strings("lists", lists))
 	}

@@ -199,6 +199,8 @@ func TestReloadThatIsRefused(t *testing.T) {
 	require.EqualValues(t, 1, r.moved("u"))
 	r.counted(r.old, "old.duplicate:1|c")
 	r.ticks("ticks-old")
+	proctest.Await(t, patience, func() bool { return r.Client.Exists(t.Context(), r.Key("resqued:schedules:kept")).Val() == 1 },
+		"the note about its schedule")
 	before := r.standing()
 
 	same := func(when string) {
@@ -257,6 +259,8 @@ func TestReloadChangesTheMaster(t *testing.T) {
 	require.EqualValues(t, 1, r.moved("u"))
 	r.counted(r.old, "old.duplicate:1|c")
 	r.ticks("ticks-old")
+	proctest.Await(t, patience, func() bool { return r.Client.Exists(t.Context(), r.Key("resqued:schedules:kept")).Val() == 1 },
+		"the note about its schedule")
 	before := r.standing()
 	r.Configure(r.settings(1, "until_empty"))
 	r.Signal(hup)
