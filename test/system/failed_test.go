@@ -105,6 +105,7 @@ func TestKilledWhileRemovingFailures(t *testing.T) {
 
 	require.True(t, proctest.Within(2*time.Minute, func() bool { return d.Client.Exists(t.Context(), passed).Val() == 0 }), d.Log())
 	d.AwaitLog("failures were brought back")
+	d.AwaitProcessed(1, patience)
 	last, left := -1, map[string]int{}
 	for _, f := range failuresIn(t, d, "failed") {
 		var payload struct {

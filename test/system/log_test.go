@@ -54,8 +54,8 @@ func TestLogThatBlocks(t *testing.T) {
 	}
 	d.PushRaw("mail", `{"class":"Blocked","args":[1],"id":"the-job"}`)
 	d.AwaitNoted("started", 1)
+	proctest.Await(t, patience, func() bool { return len(leases()) == 2 }, "both worker processes")
 	before := leases()
-	require.Len(t, before, 2)
 	for range 2 { // whoever beats once may have been about to
 		proctest.Await(t, patience, func() bool {
 			now := leases()

@@ -31,7 +31,7 @@ var buildDir string
 // Main runs the tests of a package that uses this one; call it from TestMain
 // with the function that runs them. It removes what they built.
 //
-// Twice as many tests run side by side as Go would run, unless -parallel says how many:
+// Four times as many tests run side by side as Go would run, unless -parallel says how many:
 // they wait for processes most of the time.
 func Main(run func() int) int {
 	// A shell that runs the tests in the background has them ignore these, and what they
@@ -45,7 +45,7 @@ func Main(run func() int) int {
 	told := false
 	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "test.parallel" })
 	if !told {
-		if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
+		if err := flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))); err != nil {
 			fmt.Fprintln(os.Stderr, "system tests:", err)
 			return 1
 		}
