@@ -228,25 +228,13 @@ func TestHealingLooksForNothing(t *testing.T) {
 // What comes to a queue while it is walked through for twins is found by another walk.
 func TestTwinsBehindTheWalk(t *testing.T) {
 	t.Parallel()
-	f := setup(t, redistest.Shared(t))
-	require.NoError(t, store.Alter(f.Store, "unique", "local near = 1000 ", "local near = 2 ", "deep = 25000, looks = 50000", "deep = 1, looks = 2",
-		"math.floor(twins.looks / 2), 100)", "math.floor(twins.looks / 2), 1)", "local part = 1000 ", "local part = 3 "))
+	f := shortSighted(t, redistest.Shared(t))
 	f.gemPush("q", numbered(0, 20)...)
-	back := func(i int) {
-		f.redis.RPush(t.Context(), f.key("failed"), job("A", fmt.Sprintf("[%d]", i)))
-		require.NoError(t, f.EditFailed(t.Context(), store.FailedWork{
-			List: "failed", Targets: all(t, f.Store), Remove: true,
-			Edit: func(record []byte) store.FailedEdit {
-				return store.FailedEdit{Remove: true, Queue: "q", Payload: record, Unique: true}
-			},
-			Done: func([]byte, store.FailedEdit, store.FailedOutcome) {},
-		}))
-	}
-	back(10)
+	f.comesBack(10)
 	require.Len(t, f.list("queue:q"), 21)
 	_, _, err := f.Step(t.Context(), "q")
 	require.NoError(t, err)
-	back(1) // the walk has been past the first one
+	f.comesBack(1) // the walk has been past the first one
 	for done, steps := false, 0; !done; steps++ {
 		_, step, err := f.Step(t.Context(), "q")
 		require.NoError(t, err)

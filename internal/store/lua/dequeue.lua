@@ -36,7 +36,7 @@ for i, payload in ipairs(call('LRANGE', key, first, from + count)) do
     removed[table.remove(list)] = '1'
     call('LSET', key, first + i - 1, hole)
     if aligned then call('LSET', starts, first + i - 1, hole) end
-    if unique then call('SREM', set, payload) end
+    if unique and not twins.less(key, payload) then call('SREM', set, payload) end
     holes = holes + 1
   end
 end

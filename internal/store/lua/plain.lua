@@ -1,7 +1,7 @@
 -- plain stands in for unique in a call that has to do with no unique queue: to define
 -- what is not needed would cost such a call more than a job does.
 
-local utyped, instep, tend, forget_member, rotated
+local utyped, instep, tend, forget_member, rotated, healing
 local function needcompanions() end
 local lackscompanions = needcompanions
 

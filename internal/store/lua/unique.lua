@@ -65,18 +65,19 @@ local function healing(key)
   return h
 end
 
+-- deep is how many elements from each end may be looked at for one job, looks how many a
+-- script may look at all in all, lasting how long (ms) twins are known that nobody looks for:
+-- without them a strict queue would be out of step.
+local twins = {deep = 25000, looks = 50000, lasting = 604800000}
+
 local function note_healing(key, h)
   local state, fresh, other = healkeys(key)
   call('HSET', state, 'at', h.at, 'anchor', h.anchor or '', 'rest', fmt('%.0f', h.rest), 'second', h.second or '',
     'gone', h.gone or 0, 'more', h.more and '1' or '')
   call('PEXPIRE', state, healttl)
   call('PEXPIRE', fresh, healttl)
-  call('PEXPIRE', other, healttl)
+  call('PEXPIRE', other, twins.lasting)
 end
-
--- deep is how many elements from each end may be looked at for one job, looks how many a
--- script may look at all in all.
-local twins = {deep = 25000, looks = 50000}
 
 -- many returns how many twins a queue has.
 function twins.many(key)
@@ -95,7 +96,7 @@ function twins.more(key, payload)
   h.twins = nil
   if refused(had) or refused(pcall_('HINCRBY', other, '\0', 1)) then return end
   call('HSET', other, payload, had and tonumber(match(had, '^%d+')) + 1 or 1)
-  call('PEXPIRE', other, healttl)
+  call('PEXPIRE', other, twins.lasting)
 end
 
 -- less counts one of a payload that is counted no more, and tells whether there was any.
@@ -163,10 +164,13 @@ local function moved_in(key, payload)
   note_healing(key, h)
 end
 
--- unheal ends a healing, because much has changed at once; if need be another begins.
+-- unheal ends a healing, because much has changed at once; if need be another begins. The
+-- twins that are no part of it stay: without them the lengths would not match.
 local function unheal(key)
-  if not healing(key).at and twins.many(key) == 0 then return end
-  call('UNLINK', healkeys(key))
+  local h = healing(key)
+  if not h.at then return end
+  local state, fresh, other = healkeys(key)
+  call('UNLINK', state, h.second and fresh or other, fresh)
   healings[key] = nil
 end
 
