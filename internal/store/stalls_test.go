@@ -322,8 +322,24 @@ func TestTicksLookOnce(t *testing.T) {
 		} else {
 			require.Equal(t, 1, reply.Enqueued)
 		}
-		require.LessOrEqual(t, looked(t, work), 200_000)
+		require.LessOrEqual(t, looked(t, work), 200_010)
 		require.LessOrEqual(t, len(work), 300)
+	}
+}
+
+// What waits deep in a long queue keeps a schedule from adding another one.
+func TestTicksLookDeep(t *testing.T) {
+	t.Parallel()
+	c := crowd(t)
+	c.fill("RPUSH", "queue:q", `{"class":"A","args":[%d]}`, 100_000)
+	for _, mode := range []string{"unique", "skip"} {
+		s := &schedule{fixture: c.fixture, req: store.TickRequest{
+			Name: "nightly-" + mode, Queue: "q", Payload: []byte(job("A", "[40000]")), Jobs: 1, IfRunning: mode,
+			Tick: time.Now().Add(-time.Second).Truncate(time.Second), Print: "f-f",
+		}}
+		reply := s.next()
+		require.Equal(t, 1, reply.Skipped, mode)
+		require.Zero(t, reply.Enqueued, mode)
 	}
 }
 

@@ -58,7 +58,9 @@ if not ours then return {'HELD', ms, holder} end
 -- busy tells whether jobs of the schedule have not come to their end.
 local function busy()
   if ARGV[13] == 'queue' then return false end
-  if found(key, payload, call('LLEN', key), 100000) then return true end
+  local deep = 100000
+  twins.looks = twins.looks + 2 * deep -- one search, which may go further than those for jobs
+  if found(key, payload, call('LLEN', key), deep) then return true end
   return ARGV[13] == 'skip' and (inhand(prefix, queue, payload) or among(prefix .. 'resqued:suspects:' .. queue, payload, true))
 end
 
