@@ -167,6 +167,15 @@ func (p *Process) watch() {
 	p.handle = os.NewFile(uintptr(p.pidfd), "pidfd")
 }
 
+// Signal sends a signal to the group of the process, which must not have been waited for.
+func (p *Process) Signal(sig syscall.Signal) {
+	// ESRCH and EPERM: nobody is there, or nobody who may be signalled.
+	if errors.Is(unix.Kill(-p.PID, sig), unix.ESRCH) {
+		// It does not lead its group yet: Start has not waited for that.
+		_ = unix.Kill(p.PID, sig)
+	}
+}
+
 // AwaitExit blocks until the process has ended. It does not reap it.
 func (p *Process) AwaitExit() {
 	if p.handle != nil {
