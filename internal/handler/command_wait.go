@@ -65,7 +65,7 @@ type stopped struct {
 // its group belongs to nobody else, so no signal can reach a stranger.
 func (p *process) wait(ctx context.Context, killAfter time.Duration, s *slice) (status syscall.WaitStatus, how stopped, err error) {
 	pid := p.leader.PID
-	p.runner.leaders.Store(pid, p.tag)
+	p.runner.leaders.Store(pid, p.mark)
 	defer p.runner.leaders.Delete(pid)
 
 	exited := make(chan struct{})
