@@ -162,7 +162,7 @@ func (p *Process) watch() {
 	if p.pidfd < 0 {
 		return
 	}
-	// Kernels before 5.3 have nothing to poll for; then no harm is done.
+	// With kernels before 5.3 it always seems to have ended; AwaitExit knows.
 	_ = unix.SetNonblock(int(p.pidfd), true)
 	p.handle = os.NewFile(uintptr(p.pidfd), "pidfd")
 }
@@ -179,12 +179,11 @@ func (p *Process) Signal(sig syscall.Signal) {
 // AwaitExit blocks until the process has ended. It does not reap it.
 func (p *Process) AwaitExit() {
 	if p.handle != nil {
-		conn, err := p.handle.SyscallConn()
-		if err == nil && conn.Read(ended) == nil {
-			return
+		if conn, err := p.handle.SyscallConn(); err == nil {
+			_ = conn.Read(ended)
 		}
 	}
-	// A thread waits.
+	// A thread waits, if that was too early.
 	for {
 		err := unix.Waitid(unix.P_PID, p.PID, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		if !errors.Is(err, unix.EINTR) {
