@@ -2,7 +2,10 @@ package launch
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -55,5 +58,25 @@ func TestRefused(t *testing.T) {
 		status, err := p.Wait()
 		require.NoError(t, err)
 		require.Equal(t, unix.SIGTERM, status.Signal())
+	}
+}
+
+// A directory on the PATH that cannot be looked into does not keep a program from being found.
+func TestBrokenPath(t *testing.T) {
+	if newProcess(t) {
+		return
+	}
+	loop := filepath.Join(t.TempDir(), "loop")
+	require.NoError(t, os.Symlink(loop, loop))
+	t.Setenv("PATH", loop+":/"+strings.Repeat("x", 1000)+":"+os.Getenv("PATH"))
+	for _, plain := range []bool{false, true} {
+		l := &Launcher{}
+		l.plain.Store(plain)
+		text, _, err := output(t, l, Program{Argv: []string{"echo", "here"}})
+		require.NoError(t, err)
+		require.Equal(t, "here\n", text)
+		_, _, err = output(t, l, Program{Argv: []string{"no-such-program"}})
+		require.ErrorIs(t, err, exec.ErrNotFound)
+		l.Close()
 	}
 }
