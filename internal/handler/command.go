@@ -52,7 +52,7 @@ type runner struct {
 	proc     string
 	grace    time.Duration
 	base     []string // the environment, without secrets
-	leaders  sync.Map // pid of each command that runs
+	leaders  sync.Map // mark of each command that runs, by pid
 	// told is held for good when no end of a job may be told any more.
 	told sync.RWMutex
 	log  *zap.Logger
@@ -88,13 +88,28 @@ func (r *runner) owns(pid int) bool {
 	return ok
 }
 
-// tag returns a name for one run of a command that no other run has, and its mark.
+// tag returns a name for one run of a command that no other run has, and its mark, which no
+// other has that goes on.
 func (r *runner) tag() (string, mark.Mark) {
-	proc, n := r.proc, runs.Add(1)
+	proc := r.proc
 	if proc == "" {
 		proc = strconv.Itoa(os.Getpid())
 	}
-	return proc + "/" + strconv.FormatInt(n, 10), mark.Worker(proc).Run(n)
+	for worker := mark.Worker(proc); ; {
+		n := runs.Add(1)
+		if m := worker.Run(n); !r.uses(m) {
+			return proc + "/" + strconv.FormatInt(n, 10), m
+		}
+	}
+}
+
+// uses reports whether m is the mark of a command that runs.
+func (r *runner) uses(m mark.Mark) (used bool) {
+	r.leaders.Range(func(_, other any) bool {
+		used = other == m
+		return !used
+	})
+	return used
 }
 
 // command performs the jobs of a class by an external program.

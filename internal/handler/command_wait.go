@@ -65,7 +65,7 @@ type stopped struct {
 // its group belongs to nobody else, so no signal can reach a stranger.
 func (p *process) wait(ctx context.Context, killAfter time.Duration, s *slice) (status syscall.WaitStatus, how stopped, err error) {
 	pid := p.leader.PID
-	p.runner.leaders.Store(pid, p.tag)
+	p.runner.leaders.Store(pid, p.mark)
 	defer p.runner.leaders.Delete(pid)
 
 	exited := make(chan struct{})
@@ -89,7 +89,7 @@ func (p *process) wait(ctx context.Context, killAfter time.Duration, s *slice) (
 		}
 	}
 	// A job is over when its command is: what it left in the background goes, too.
-	p.signal(unix.SIGKILL)
+	p.leader.Signal(unix.SIGKILL)
 	<-exited
 	p.sweep()
 
@@ -162,8 +162,8 @@ func (p *process) stop(exited <-chan struct{}, killAfter time.Duration) {
 		p.opening = p.leader.Opening()
 	}
 	p.log.Debug("command told to stop", zap.Int("command_pid", p.leader.PID), zap.Duration("kill_after", killAfter))
-	p.signal(unix.SIGTERM)
-	p.signal(unix.SIGCONT) // a stopped process would not notice
+	p.leader.Signal(unix.SIGTERM)
+	p.leader.Signal(unix.SIGCONT) // a stopped process would not notice
 	deadline := time.NewTimer(killAfter)
 	defer deadline.Stop()
 	select {
@@ -210,11 +210,4 @@ func (p *process) sweep() {
 		<-time.After(pause)
 		pause = min(2*pause, pollTo)
 	}
-}
-
-// signal sends a signal to the whole group.
-func (p *process) signal(s syscall.Signal) {
-	// ESRCH and EPERM: nobody is there, or nobody who may be signalled; the sweep
-	// finds out.
-	_ = unix.Kill(-p.leader.PID, s)
 }

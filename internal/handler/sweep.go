@@ -20,8 +20,8 @@ import (
 // looked at.
 //
 // What belongs to p is in its group, has its mark, or has its tag in the environment.
-// unclear are those with the mark of no run and no environment right now: a process that is
-// dying, with children that are about to become visible here, or one that is just being
+// unclear are those with the mark of no run here and no environment right now: a process that
+// is dying, with children that are about to become visible here, or one that is just being
 // replaced by another program. What was there before the command is neither. Out of reach
 // is only a process that has left the group, taken off its mark, emptied its environment
 // and outlived its parent.
@@ -58,7 +58,7 @@ func (p *process) look(kill bool) (left, unclear int) {
 			continue
 		case !ours && kill && st.start >= began.start:
 			m := mark.Of(pid)
-			if ours = p.mark != 0 && m == p.mark; ours || m.IsRun() {
+			if ours = p.mark != 0 && m == p.mark; ours || m.IsRun() && m.Worker() == p.mark.Worker() {
 				break // or of another run
 			}
 			env := environ(pid)

@@ -3,6 +3,7 @@ package launch
 import (
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -10,10 +11,11 @@ import (
 
 // fork starts the process as the standard library does.
 func (p *Process) fork() error {
-	name := p.program.Argv[0]
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return &Error{Op: "exec", Path: name, Err: err}
+	path, err := p.program.Argv[0], error(nil)
+	if !strings.Contains(path, "/") { // else it is looked for in Dir
+		if path, err = exec.LookPath(path); err != nil {
+			return &Error{Op: "exec", Path: p.program.Argv[0], Err: err}
+		}
 	}
 	pidfd := -1
 	attr := &syscall.ProcAttr{

@@ -162,20 +162,28 @@ func (p *Process) watch() {
 	if p.pidfd < 0 {
 		return
 	}
-	// Kernels before 5.3 have nothing to poll for; then no harm is done.
+	// With kernels before 5.3 it always seems to have ended; AwaitExit knows.
 	_ = unix.SetNonblock(int(p.pidfd), true)
 	p.handle = os.NewFile(uintptr(p.pidfd), "pidfd")
+}
+
+// Signal sends a signal to the group of the process, which must not have been waited for.
+func (p *Process) Signal(sig syscall.Signal) {
+	// ESRCH and EPERM: nobody is there, or nobody who may be signalled.
+	if errors.Is(unix.Kill(-p.PID, sig), unix.ESRCH) {
+		// It does not lead its group yet: Start has not waited for that.
+		_ = unix.Kill(p.PID, sig)
+	}
 }
 
 // AwaitExit blocks until the process has ended. It does not reap it.
 func (p *Process) AwaitExit() {
 	if p.handle != nil {
-		conn, err := p.handle.SyscallConn()
-		if err == nil && conn.Read(ended) == nil {
-			return
+		if conn, err := p.handle.SyscallConn(); err == nil {
+			_ = conn.Read(ended)
 		}
 	}
-	// A thread waits.
+	// A thread waits, if that was too early.
 	for {
 		err := unix.Waitid(unix.P_PID, p.PID, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		if !errors.Is(err, unix.EINTR) {

@@ -95,6 +95,12 @@ func TestPrograms(t *testing.T) {
 		t.Run("have their arguments, environment and directory", func(t *testing.T) {
 			require.Equal(t, "2 x=y 100000 "+dir, run(t, `echo "$A $B ${#LONG} $(pwd)"; exec 9<&-`))
 		})
+		t.Run("are looked for in their directory if their path is relative", func(t *testing.T) {
+			proctest.WriteProgram(t, filepath.Join(dir, "program"), []byte("#!/bin/sh\necho here\n"))
+			text, _, err := output(t, l, Program{Argv: []string{"./program"}, Dir: dir})
+			require.NoError(t, err)
+			require.Equal(t, "here\n", text)
+		})
 		t.Run("have no other descriptors", func(t *testing.T) {
 			if l.plain.Load() {
 				t.Skip("these have what is not closed by exec")
@@ -144,6 +150,7 @@ func TestNotStarted(t *testing.T) {
 		}{
 			{"a name that is nowhere", Program{Argv: []string{"no-such-program"}}, "exec", "no-such-program", exec.ErrNotFound},
 			{"a file that is not there", Program{Argv: []string{dir + "/none"}}, "exec", dir + "/none", syscall.ENOENT},
+			{"a file that is not there either", Program{Argv: []string{"./none"}, Dir: dir}, "exec", "./none", syscall.ENOENT},
 			{"a directory", Program{Argv: []string{dir}}, "exec", dir, nil},
 			{"no program", Program{Argv: []string{file("text", "hello\n", 0o755)}}, "exec", dir + "/text", syscall.ENOEXEC},
 			{"a directory that is not there", Program{Argv: []string{"true"}, Dir: dir + "/none"}, "chdir", dir + "/none", syscall.ENOENT},
@@ -358,6 +365,9 @@ func TestWaitingWithoutHandle(t *testing.T) {
 		require.NoError(t, err)
 		spoil(p)
 		p.AwaitExit()
+		var info unix.Siginfo
+		require.NoError(t, unix.Waitid(unix.P_PID, p.PID, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil))
+		require.NotZero(t, info.Signo, "it still runs")
 		status, err := p.Wait()
 		require.NoError(t, err)
 		require.Zero(t, status)

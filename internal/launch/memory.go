@@ -102,6 +102,7 @@ func (p *Process) clone() error {
 	case pid == -int(syscall.EAGAIN), pid == -int(syscall.ENOMEM), pid == -int(syscall.EMFILE), pid == -int(syscall.ENFILE):
 		return &Error{Op: "clone", Path: p.program.Argv[0], Err: syscall.Errno(-pid)}
 	default: // an emulator, or a filter of system calls
+		p.memory.list, p.starting = nil, 0
 		return errNoClone
 	}
 }

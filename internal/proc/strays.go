@@ -43,6 +43,9 @@ func (s *Strays) Reap() (reaped int) {
 			continue
 		}
 		st, err := readStat(strconv.Itoa(pid))
+		if blind(err) != nil {
+			continue // the next look may see it
+		}
 		if err != nil {
 			_, zombie := mark.Hidden(pid)
 			if !zombie {
@@ -56,10 +59,12 @@ func (s *Strays) Reap() (reaped int) {
 		if !ok {
 			first = now
 		}
+		var unseen error
 		if held == nil && now-first >= patience {
-			held = handles()
+			held, unseen = handles()
 		}
-		if now-first < patience || held[pid] {
+		// Who could not look must not say that nobody waits for it.
+		if now-first < patience || held[pid] || unseen != nil {
 			seen[z] = first
 			continue
 		}
@@ -84,12 +89,19 @@ var handled = sync.OnceValue(func() bool {
 
 // handles returns the pids of the processes of which this one holds a handle (a
 // pidfd), as os/exec does from the start of a process until somebody has waited
-// for it.
-func handles() map[int]bool {
-	held := map[int]bool{}
-	infos, _ := filepath.Glob("/proc/self/fdinfo/*")
+// for it. It fails if it may have overlooked one.
+func handles() (held map[int]bool, err error) {
+	const dir = "/proc/self/fdinfo/"
+	infos, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	held = map[int]bool{}
 	for _, info := range infos {
-		text, err := os.ReadFile(info)
+		text, err := os.ReadFile(dir + info.Name())
+		if blind(err) != nil {
+			return nil, err
+		}
 		if err != nil {
 			continue // closed since
 		}
@@ -101,7 +113,7 @@ func handles() map[int]bool {
 			}
 		}
 	}
-	return held
+	return held, nil
 }
 
 // children returns the pids of this process's children, dead ones included.

@@ -17,7 +17,8 @@ const (
 	Any = iota
 	NoError
 	Want // exactly that
-	// Absent: a file that is not there or may not be run; others may be tried.
+	// Absent: a file that is not there, cannot be looked for, or may not be run; others may be
+	// tried.
 	Absent
 )
 
@@ -50,14 +51,21 @@ func (o Op) Passed(result uintptr) bool {
 	case Want:
 		return result == o.Want
 	case Absent:
-		errno := -int(result)
-		return errno == enoent || errno == eacces || errno == enotdir
+		switch -int(result) {
+		case enoent, eacces, enotdir, enodev, enametoolong, eloop, enotconn, etimedout, estale:
+			return true
+		}
+		return false
 	}
 	return true
 }
 
-// Error numbers that mean the same on all machines.
-const enoent, eacces, enotdir = 2, 13, 20
+// Error numbers of these machines: of files that are not there, and of file systems that are
+// broken.
+const (
+	enoent, eacces, enotdir                                  = 2, 13, 20
+	enodev, enametoolong, eloop, enotconn, etimedout, estale = 19, 36, 40, 107, 110, 116
+)
 
 // NoFile returns the limits on open files with which this process was started, soft and
 // hard; 0 if they cannot be told.

@@ -53,6 +53,18 @@ absent:
 	JEQ	done
 	CMPQ	AX, $-20 // ENOTDIR
 	JEQ	done
+	CMPQ	AX, $-19 // ENODEV
+	JEQ	done
+	CMPQ	AX, $-36 // ENAMETOOLONG
+	JEQ	done
+	CMPQ	AX, $-40 // ELOOP
+	JEQ	done
+	CMPQ	AX, $-107 // ENOTCONN
+	JEQ	done
+	CMPQ	AX, $-110 // ETIMEDOUT
+	JEQ	done
+	CMPQ	AX, $-116 // ESTALE
+	JEQ	done
 	JMP	fail
 
 want:

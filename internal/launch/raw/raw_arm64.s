@@ -51,6 +51,18 @@ absent:
 	BEQ	done
 	CMN	$20, R0 // ENOTDIR
 	BEQ	done
+	CMN	$19, R0 // ENODEV
+	BEQ	done
+	CMN	$36, R0 // ENAMETOOLONG
+	BEQ	done
+	CMN	$40, R0 // ELOOP
+	BEQ	done
+	CMN	$107, R0 // ENOTCONN
+	BEQ	done
+	CMN	$110, R0 // ETIMEDOUT
+	BEQ	done
+	CMN	$116, R0 // ESTALE
+	BEQ	done
 	B	fail
 
 want:

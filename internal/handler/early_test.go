@@ -1,0 +1,37 @@
+package handler
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/launch"
+)
+
+// A command is killed also if that is asked for in the moment of its start, when it does not
+// lead its group yet.
+func TestKillAtTheStart(t *testing.T) {
+	t.Parallel()
+	r := newRunner(Options{Log: zap.NewNop()})
+	t.Cleanup(r.launcher.Close)
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer func() { _ = null.Close() }()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(resqued.ErrKilled)
+	for range 200 {
+		p := &process{runner: r, log: r.log, began: time.Now()}
+		p.leader, err = r.launcher.Start(launch.Program{Argv: []string{"sleep", "20"}, Files: []*os.File{null, null, null}})
+		require.NoError(t, err)
+		status, how, err := p.wait(ctx, 0, nil)
+		require.NoError(t, err)
+		require.True(t, how.killed)
+		require.Contains(t, []unix.Signal{unix.SIGTERM, unix.SIGKILL}, status.Signal(), "after %s", time.Since(p.began))
+	}
+}

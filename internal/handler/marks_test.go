@@ -1,0 +1,47 @@
+package handler_test
+
+import (
+	"math"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/handler"
+)
+
+// The numbers of runs come round. What a command starts is not another run's that would have
+// the same one.
+func TestMarksComeRound(t *testing.T) {
+	// The first run has a process in the background while the second one lasts.
+	f := setup(t, `if mkdir first 2>/dev/null; then
+			echo > began; while [ ! -e go ]; do sleep 0.01; done
+			(setsid env -i sh -c 'echo $$ > pid; exec sleep 1000' &) ; while [ ! -e over ]; do sleep 0.01; done
+		else
+			echo > go; while [ ! -s pid ]; do sleep 0.01; done
+		fi`)
+	done := f.start(t.Context())
+	f.read(t, "began")
+	handler.SkipRuns(math.MaxUint16 - 1)
+	require.NoError(t, f.run(t.Context()))
+	pid := f.pid(t, "pid")
+	require.False(t, gone(pid), "another run has killed it")
+	require.NoError(t, os.WriteFile(f.dir+"/over", nil, 0o600))
+	require.NoError(t, wait(t, done))
+	require.True(t, gone(pid))
+}
+
+// Where the service has a limit of file locks, that is no mark, whatever it is.
+func TestNothingIsLeftBehindWithLimitedLocks(t *testing.T) {
+	if !limited(t) {
+		return
+	}
+	// A hard limit can only be lowered.
+	for _, limit := range []uint64{1 << 40, 100_000, 1000} {
+		require.NoError(t, unix.Setrlimit(unix.RLIMIT_LOCKS, &unix.Rlimit{Cur: limit, Max: limit}))
+		f := setup(t, `(setsid sh -c 'echo $$ > pid; exec sleep 1000' &) ; while [ ! -s pid ]; do sleep 0.01; done`)
+		require.NoError(t, f.run(t.Context()))
+		require.True(t, gone(f.pid(t, "pid")), "with a limit of %d", limit)
+	}
+}
