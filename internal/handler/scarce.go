@@ -69,6 +69,8 @@ func (c *command) run(ctx context.Context, job *resqued.Job, s *slice) error {
 		case <-next.C:
 		case <-ctx.Done():
 			next.Stop()
+		}
+		if ctx.Err() != nil { // also if both have come at once
 			if !errors.Is(context.Cause(ctx), resqued.ErrTimeout) {
 				return err
 			}

@@ -154,7 +154,10 @@ func (c *chaos) recovered() (jobs int) {
 			if !strings.Contains(l.text, `"msg":"recovered the jobs of a dead`) {
 				continue
 			}
-			var r struct{ Requeued, Failed int }
+			var r struct {
+				Requeued int `json:"jobs_requeued"`
+				Failed   int `json:"jobs_failed"`
+			}
 			if json.Unmarshal([]byte(l.text), &r) == nil {
 				jobs += r.Requeued + r.Failed
 			}
