@@ -212,7 +212,7 @@ func (p *argsPlan) takes() string {
 	return text
 }
 
-// isFieldStruct tells whether t is a struct whose fields take the arguments.
+// isFieldStruct reports whether t is a struct whose fields take the arguments.
 func isFieldStruct(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && !decodesItself(t)
 }

@@ -13,7 +13,7 @@ import (
 // ten times as much as they need. Whatever is not as plain is left to it, mistakes
 // included, so that there is one opinion about what is right.
 
-// isPlain tells whether store may be tried for a type.
+// isPlain reports whether store may be tried for a type.
 func isPlain(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:

@@ -138,7 +138,7 @@ func (l *ClassLock) TimeoutOf(args Args) (time.Duration, error) {
 	return max(d, 0), nil
 }
 
-// InPostgres tells whether the locks are kept in PostgreSQL.
+// InPostgres reports whether the locks are kept in PostgreSQL.
 func (l *ClassLock) InPostgres() bool { return l.Store == StorePostgres }
 
 // check refuses what contradicts itself.

@@ -54,7 +54,7 @@ func start(cmd *exec.Cmd) (*child, error) {
 	return c, nil
 }
 
-// exited tells whether the process has ended.
+// exited reports whether the process has ended.
 func (c *child) exited() bool {
 	select {
 	case <-c.done:

@@ -383,7 +383,7 @@ func (f FailedFilter) cannotMatch(record []byte) bool {
 // invalidPayload is in the records of bytes that were no payload, which hold them encoded.
 const invalidPayload = "Resqued::InvalidPayload"
 
-// anything tells whether no condition asks what is in a record.
+// anything reports whether no condition asks what is in a record.
 func (f FailedFilter) anything() bool {
 	return f.Class == "" && f.Queue == "" && f.Error == "" && f.Pattern == nil && f.Before.IsZero() && f.After.IsZero()
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// Locked tells whether a job of the class with these arguments holds its class lock.
+// Locked reports whether a job of the class with these arguments holds its class lock.
 // Args are as for Enqueue. The class must have a Lock in Options.Handlers.
 func (c *Client) Locked(ctx context.Context, class string, args any) (bool, error) {
 	l, err := c.lockOf(class, args)
@@ -23,7 +23,7 @@ func (c *Client) Locked(ctx context.Context, class string, args any) (bool, erro
 	return state.Holder != "", err
 }
 
-// Enqueued tells whether a loner job of the class with these arguments waits.
+// Enqueued reports whether a loner job of the class with these arguments waits.
 func (c *Client) Enqueued(ctx context.Context, class string, args any) (bool, error) {
 	l, err := c.lockOf(class, args)
 	if err != nil {
@@ -33,7 +33,7 @@ func (c *Client) Enqueued(ctx context.Context, class string, args any) (bool, er
 	return state.Marked, err
 }
 
-// LonerLocked tells whether a job of the class with these arguments runs or, if the
+// LonerLocked reports whether a job of the class with these arguments runs or, if the
 // class is a loner, waits: whether Enqueue would refuse it.
 func (c *Client) LonerLocked(ctx context.Context, class string, args any) (bool, error) {
 	l, err := c.lockOf(class, args)

@@ -4,12 +4,12 @@ import "context"
 
 // PauseQueue keeps every worker from taking jobs out of a queue until ResumeQueue: those
 // of resqued, and those of Ruby that have resque-pause. Jobs that run go on, and jobs can
-// be enqueued. It tells whether the queue was not paused before.
+// be enqueued. It reports whether the queue was not paused before.
 func (c *Client) PauseQueue(ctx context.Context, queue string) (changed bool, err error) {
 	return c.store.Pause(ctx, queue)
 }
 
-// ResumeQueue ends that, and tells whether the queue was paused.
+// ResumeQueue ends that, and reports whether the queue was paused.
 func (c *Client) ResumeQueue(ctx context.Context, queue string) (changed bool, err error) {
 	return c.store.Resume(ctx, queue)
 }

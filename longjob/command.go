@@ -277,7 +277,7 @@ func (r *Runner) ownState() []byte {
 	return append(b, '}')
 }
 
-// valid tells whether a value may stand in a line of JSON as it is.
+// valid reports whether a value may stand in a line of JSON as it is.
 func valid(value string) bool {
 	return json.Valid([]byte(value)) && utf8.ValidString(value) && !strings.ContainsAny(value, "\r\n")
 }

@@ -24,7 +24,7 @@ const (
 	Superseded Status = "superseded"
 )
 
-// Over tells whether the status is final.
+// Over reports whether the status is final.
 func (s Status) Over() bool { return s != Queued && s != Running }
 
 // Step is the progress of a WorkOnce, WorkEach or WorkTree that is not within another.

@@ -126,7 +126,7 @@ func begin(ctx context.Context, s *store.Store, slice store.LongSlice) (store.Lo
 	}
 }
 
-// passing tells whether an error may be gone at the next try.
+// passing reports whether an error may be gone at the next try.
 func passing(err error) bool {
 	return err != nil && !errors.Is(err, store.ErrLongGone) && !errors.Is(err, store.ErrLongOver) && !errors.Is(err, store.ErrLongStale) &&
 		!errors.Is(err, store.ErrLongBusy) && !errors.Is(err, store.ErrLongWait) && !errors.Is(err, store.ErrLongBehind) && !errors.Is(err, store.ErrLongOther) && !errors.Is(err, store.ErrLongSuperseded)

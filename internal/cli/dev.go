@@ -124,7 +124,7 @@ func (d *devRun) banner() {
 		map[string]any{"processes": d.config.WorkerCount, "threads": d.config.ThreadCount, "queues": d.config.Queues.String()})
 }
 
-// serves tells whether jobs of a queue are worked.
+// serves reports whether jobs of a queue are worked.
 func (d *devRun) serves(queue string) bool {
 	return slices.ContainsFunc(d.config.Queues.Resolve([]string{queue}), func(c selector.Choice) bool { return c.Queue == queue })
 }

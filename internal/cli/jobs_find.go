@@ -67,7 +67,7 @@ func shorten(views []*runView) {
 	}
 }
 
-// is tells whether a name stands for v and for no other job.
+// is reports whether a name stands for v and for no other job.
 func is(views []*runView, name string, v *runView) bool {
 	found := find(views, name)
 	return len(found) == 1 && found[0] == v

@@ -60,7 +60,7 @@ func newLeveledLogger(f *os.File, format, level string) (*zap.Logger, zap.Atomic
 	return log, min
 }
 
-// isJournal tells whether f is the journal's socket, which systemd names in
+// isJournal reports whether f is the journal's socket, which systemd names in
 // JOURNAL_STREAM as device:inode. The variable alone does not say it: it is
 // inherited by whatever a service starts with other outputs.
 func isJournal(f *os.File, stream string) bool {

@@ -180,7 +180,7 @@ func (a *app) paint(colour, text string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// wantsColour tells whether colours go to f.
+// wantsColour reports whether colours go to f.
 func wantsColour(f io.Writer, noColour bool) bool {
 	return !noColour && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(f)
 }

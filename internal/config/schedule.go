@@ -271,7 +271,7 @@ func schedulerLock() kind {
 	return k
 }
 
-// SchedulerLockPrefix tells whether the daemon shares the master lock of resque-scheduler,
+// SchedulerLockPrefix reports whether the daemon shares the master lock of resque-scheduler,
 // and the prefix of its name.
 func (c Config) SchedulerLockPrefix() (prefix string, shared bool) {
 	_, prefix, _ = strings.Cut(c.SchedulerLock, ":")

@@ -106,7 +106,7 @@ func needed(upper string) bool {
 	return false
 }
 
-// holdsPassword tells whether a value is an address with a password in it.
+// holdsPassword reports whether a value is an address with a password in it.
 func holdsPassword(value string) bool {
 	_, rest, ok := strings.Cut(value, "://")
 	if !ok {

@@ -98,7 +98,7 @@ func (s *Set) Lookup(name string) (*resqued.Class, bool) {
 // Classes returns the names of all classes, sorted.
 func (s *Set) Classes() []string { return slices.Clone(s.names) }
 
-// Owns tells whether the process pid is the first one of a command that still
+// Owns reports whether the process pid is the first one of a command that still
 // runs. Somebody waits for it: nobody else may reap it.
 func (s *Set) Owns(pid int) bool { return s.runner.owns(pid) }
 

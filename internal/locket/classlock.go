@@ -267,7 +267,7 @@ func (c *ClassLocks) refused(ctx context.Context, lock *resqued.ClassLock, job *
 	return held
 }
 
-// elsewhere tells whether the locks of a class are kept elsewhere than in the daemon's
+// elsewhere reports whether the locks of a class are kept elsewhere than in the daemon's
 // own Redis.
 func (c *ClassLocks) elsewhere(lock *resqued.ClassLock) bool { return c.keeperOf(lock) != nil }
 

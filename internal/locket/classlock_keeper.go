@@ -50,7 +50,7 @@ func newKeeper(s LockStore, cfg ClassLocksConfig) *keeper {
 	return k
 }
 
-// needs tells whether a lock expires unless it is extended.
+// needs reports whether a lock expires unless it is extended.
 func (k *keeper) needs(l *lease) bool { return k.all || l.lock.Timeout == 0 }
 
 // ends returns when the process must be gone that cannot extend its locks any more; 0 =

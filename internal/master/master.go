@@ -212,7 +212,7 @@ func (m *Master) turn() {
 	m.tell()
 }
 
-// due tells whether t has come. If not, the loop wakes up then at the latest. The
+// due reports whether t has come. If not, the loop wakes up then at the latest. The
 // zero time never comes.
 func (m *Master) due(t time.Time) bool {
 	if t.IsZero() {
@@ -292,7 +292,7 @@ func (m *Master) leaving() bool {
 	return m.state == signals.Draining || m.state == signals.Killing
 }
 
-// finished tells whether nothing is left to do, or to wait for.
+// finished reports whether nothing is left to do, or to wait for.
 func (m *Master) finished() bool {
 	if len(m.workers) > 0 || !m.leaving() && !m.empty() {
 		m.lastTry = time.Time{}

@@ -35,7 +35,7 @@ func (r rules) final(job store.Reserved) string {
 	}
 }
 
-// resumes tells whether a job is a slice of a long job, which counts its deaths itself.
+// resumes reports whether a job is a slice of a long job, which counts its deaths itself.
 func (r rules) resumes(job store.Reserved) bool { return r.listed(r.policy.Resumes, job) }
 
 // atMostOnce takes a class for what any of its names says: which of them the worker

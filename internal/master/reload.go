@@ -104,7 +104,7 @@ func (m *Master) resize() {
 	m.slots = m.slots[:m.cfg.Slots]
 }
 
-// outdated tells whether w runs an older configuration than the one in force.
+// outdated reports whether w runs an older configuration than the one in force.
 func (m *Master) outdated(w *worker) bool { return w.gen < m.gen }
 
 // abortRoll gives a new configuration up: nobody runs it.

@@ -114,7 +114,7 @@ func (m *Master) extra() int {
 	return n
 }
 
-// replacing tells whether a worker process is leaving its slot.
+// replacing reports whether a worker process is leaving its slot.
 func (m *Master) replacing() bool {
 	for _, s := range m.slots {
 		if s.current == nil || s.current.stopped {

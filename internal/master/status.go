@@ -47,7 +47,7 @@ func (m *Master) tell() {
 	}
 }
 
-// every tells whether d has passed since it last did.
+// every reports whether d has passed since it last did.
 func (m *Master) every(last *time.Time, d time.Duration) bool {
 	if !last.IsZero() && !m.due(last.Add(d)) {
 		return false

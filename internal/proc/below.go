@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ours tells whether everything that the worker process proc may have left descends
+// ours reports whether everything that the worker process proc may have left descends
 // from this process: it is that one's master, and the parent of all orphans.
 func ours(proc string) bool {
 	master, err := ParseIdentity(proc)

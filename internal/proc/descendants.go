@@ -119,7 +119,7 @@ func see(pid string) (process, bool, error) {
 	return p, true, blind(err)
 }
 
-// readable tells whether this process may read the environment of another: if not, the
+// readable reports whether this process may read the environment of another: if not, the
 // kernel hides where that is, too.
 func readable(pid string) (bool, error) {
 	f, err := os.Open("/proc/" + pid + "/environ")
@@ -160,7 +160,7 @@ func readTags(env []byte) (proc string, worker bool) {
 	return proc, worker
 }
 
-// belongs tells whether pid is of the worker process proc: by its own tag, else
+// belongs reports whether pid is of the worker process proc: by its own tag, else
 // by that of the nearest tagged ancestor. A dying process without one, below
 // this process, may have been anybody's, so it counts.
 func (ps processes) belongs(pid int, proc string) bool {
@@ -184,7 +184,7 @@ func (ps processes) belongs(pid int, proc string) bool {
 	return false
 }
 
-// undecided tells whether it cannot be told yet to whom pid belongs.
+// undecided reports whether it cannot be told yet to whom pid belongs.
 func (ps processes) undecided(pid int) bool {
 	self := os.Getpid()
 	if !ps[pid].executing {

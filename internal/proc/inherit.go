@@ -20,7 +20,7 @@ const oomScore = "500"
 // lockMainThread keeps the main goroutine on the main thread.
 func lockMainThread() { runtime.LockOSThread() }
 
-// IsWorker tells whether a master started this process as a worker process.
+// IsWorker reports whether a master started this process as a worker process.
 func IsWorker() bool { return os.Getenv(roleEnv) == workerRole }
 
 // Inherit takes over, in a worker process, what its master handed it: the

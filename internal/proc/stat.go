@@ -28,7 +28,7 @@ func (s stat) zombie() bool { return s.state == 'Z' || s.state == 'X' }
 // thread has ended while others run.
 func (s stat) dead() bool { return s.zombie() && s.threads < 2 }
 
-// whole tells whether env can be the whole environment of the process. It is read in
+// whole reports whether env can be the whole environment of the process. It is read in
 // pieces, and one that dies, or executes another program, has no more of it. One that is
 // empty may be hidden, or not there yet.
 func (s stat) whole(env []byte) bool {

@@ -35,7 +35,7 @@ func newMatcher(e resqued.Errors) (*matcher, error) {
 	return m, nil
 }
 
-// matches tells whether an error is one of those that are meant. What the program has
+// matches reports whether an error is one of those that are meant. What the program has
 // given to find that out may break: then it has found nothing.
 func (m *matcher) matches(f Failure) (is bool) {
 	if slices.ContainsFunc(m.Exceptions, func(pattern string) bool { return glob(pattern, f.Exception) }) ||

@@ -13,7 +13,7 @@ const globChars = "*?["
 
 // MatchAny reports whether a list of names, globs and "!" exclusions covers a
 // queue: at least one entry matches it and no exclusion does. An empty list
-// covers nothing. CheckSet tells whether such a list makes sense.
+// covers nothing. CheckSet reports whether such a list makes sense.
 func MatchAny(patterns []string, queue string) bool {
 	matched := false
 	for _, text := range patterns {

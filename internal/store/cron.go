@@ -403,7 +403,7 @@ func (s *Store) CronViews(ctx context.Context) (views map[string]CronView, now t
 }
 
 // ForgetSchedule removes a schedule that is kept in Redis, as resque-scheduler does, and
-// what is known of it. It tells whether there was anything.
+// what is known of it. It reports whether there was anything.
 func (s *Store) ForgetSchedule(ctx context.Context, name string) (removed bool, err error) {
 	var gone []*redis.IntCmd
 	err = s.once(ctx, func() error {

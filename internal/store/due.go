@@ -133,7 +133,7 @@ func (s *Store) DelayedQueues(ctx context.Context) ([]string, error) {
 	return queues, nil
 }
 
-// requeued tells whether a member of resqued:delayed is of a job that has run.
+// requeued reports whether a member of resqued:delayed is of a job that has run.
 func requeued(member string) bool {
 	return !strings.HasPrefix(member, laterID) && !strings.HasPrefix(member, stuckID)
 }

@@ -45,7 +45,7 @@ func (s *Store) Exchange(ctx context.Context, req ExchangeRequest) (ExchangeRepl
 	return parseExchange(raw, req.Completions, req.Wants)
 }
 
-// unique tells whether the request has to do with a unique queue.
+// unique reports whether the request has to do with a unique queue.
 func (r *ExchangeRequest) unique() bool {
 	for i := range r.Completions {
 		if r.Completions[i].Job.Unique {
@@ -212,7 +212,7 @@ func (m mode) append(list []byte) []byte {
 	return append(list, letters(m.locked, 'l', m.named, 'k', m.unique, 'u', m.strict, 's')...)
 }
 
-// plain tells whether nothing is left of a job that has ended well but its record and
+// plain reports whether nothing is left of a job that has ended well but its record and
 // its lock.
 func (c *Completion) plain() bool {
 	return c.Kind == Done && !c.Job.Capped && !c.Held && !c.Killed && !c.Mirrored && c.Job.Deaths == 0 && c.Count == nil

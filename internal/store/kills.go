@@ -154,7 +154,7 @@ const (
 	InfoStubborn = "stubborn"
 )
 
-// names tells whether a list of tokens has one of them.
+// names reports whether a list of tokens has one of them.
 func names(list any, token string) bool {
 	text, _ := list.(string)
 	return strings.Contains(" "+text+" ", " "+token+" ")
@@ -188,5 +188,5 @@ func parseAnswer(value string) *KillAnswer {
 	return &KillAnswer{How: fields[0], Requeued: fields[1] == "1", SiblingsLost: lost}
 }
 
-// Killed tells whether a job of the process was told to stop.
+// Killed reports whether a job of the process was told to stop.
 func (p ProcInfo) Killed(token string) bool { return names(p.Fields[InfoKilled], token) }

@@ -89,7 +89,7 @@ type UniqueInfo struct {
 	Kept bool
 }
 
-// InStep tells whether jobs can be taken from the queue without healing it first.
+// InStep reports whether jobs can be taken from the queue without healing it first.
 func (u UniqueInfo) InStep() bool {
 	return u.Err == nil && u.Size == u.Members && u.Size == u.Starts
 }

@@ -125,7 +125,7 @@ func (s *Store) LongLooked(ctx context.Context, uuid string) error {
 	})
 }
 
-// LongRecorded tells whether the record in flight of a running slice exists.
+// LongRecorded reports whether the record in flight of a running slice exists.
 func (s *Store) LongRecorded(ctx context.Context, r LongRecord) (bool, error) {
 	proc, token, ok := cutLast(strings.TrimPrefix(r.Fields["owner"], "resqued:"), "#")
 	if !ok {
@@ -223,7 +223,7 @@ func find(texts []string, payloads map[string]string, found map[string]bool) (mo
 	return more
 }
 
-// inLine tells whether a run stands in the line of its tenant; one that does is sure to be
+// inLine reports whether a run stands in the line of its tenant; one that does is sure to be
 // looked after.
 func (s *Store) inLine(ctx context.Context, r LongRecord) (bool, error) {
 	tenant := r.Fields["tenant"]

@@ -32,7 +32,7 @@ func (m *longModel) check(t *rapid.T) {
 	}
 }
 
-// inStep tells whether the companions of the unique queue are there, and what it says.
+// inStep reports whether the companions of the unique queue are there, and what it says.
 func inStep(s snapshot) bool {
 	list := slices.Sorted(slices.Values(s.list("queue:u")))
 	return len(list) > 0 && slices.Equal(list, s.list("queue:u:uniqueue")) && len(s.list("queue:u:start_at")) == len(list)

@@ -104,7 +104,7 @@ func (m *longModel) unchanged(t *rapid.T, why any) {
 	t.Fatalf("%v, and something has changed:\n%v\n%v", why, m.now, after)
 }
 
-// answered tells whether a call has come to what it should; "" = it has done its work.
+// answered reports whether a call has come to what it should; "" = it has done its work.
 func (m *longModel) answered(t *rapid.T, what string, err error, want string) (ok bool) {
 	if want == "" && err != nil || want != "" && !errors.Is(err, longErrors[want]) {
 		t.Fatalf("%s: %v, should be %q", what, err, want)

@@ -27,7 +27,7 @@ func anyTimeout(t *rapid.T) time.Duration {
 	return rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "timeout")
 }
 
-// standing tells whether a class lock is in the way.
+// standing reports whether a class lock is in the way.
 func (s snapshot) standing(key string) bool {
 	value, ok := s.value(modelSpace + key)
 	if owner := classOwner.FindStringSubmatch(value); owner != nil {
@@ -192,7 +192,7 @@ func (m *model) lonerStatus(key string) string {
 	return store.LonerDuplicate
 }
 
-// somewhere tells whether a payload waits or is in flight.
+// somewhere reports whether a payload waits or is in flight.
 func (s snapshot) somewhere(it item) bool {
 	if slices.Contains(s.list("queue:"+it.queue), it.payload) || s.apart()[it] > 0 {
 		return true

@@ -12,7 +12,7 @@ import (
 
 const attemptsPrefix = "resque-retry:"
 
-// shown tells whether a key is what pages show of a job that runs again. It ends by itself.
+// shown reports whether a key is what pages show of a job that runs again. It ends by itself.
 func shown(key string) bool { return strings.HasPrefix(key, "failure-"+attemptsPrefix) }
 
 func (m *model) attemptsKey(payload []byte) string {

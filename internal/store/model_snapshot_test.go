@@ -85,7 +85,7 @@ func (s snapshot) value(key string) (string, bool) {
 	return e.values[0], true
 }
 
-// held tells whether a lock is in the way: its value is foreign, or its record lives.
+// held reports whether a lock is in the way: its value is foreign, or its record lives.
 func (s snapshot) held(lock string) bool {
 	value, ok := s.value(lock)
 	if !ok {

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Pause keeps everybody from taking jobs out of a queue, until Resume. It tells whether
+// Pause keeps everybody from taking jobs out of a queue, until Resume. It reports whether
 // that is new. Jobs that run go on.
 func (s *Store) Pause(ctx context.Context, queue string) (changed bool, err error) {
 	return s.setPause(ctx, s.key(keyPauseQueue)+queue)
@@ -20,7 +20,7 @@ func (s *Store) PauseAll(ctx context.Context) (changed bool, err error) {
 	return s.setPause(ctx, s.key(keyPauseAll))
 }
 
-// Resume ends the Pause of a queue, and tells whether there was one.
+// Resume ends the Pause of a queue, and reports whether there was one.
 func (s *Store) Resume(ctx context.Context, queue string) (changed bool, err error) {
 	return s.endPause(ctx, s.key(keyPauseQueue)+queue)
 }

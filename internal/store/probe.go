@@ -75,7 +75,7 @@ func (s *Store) probe(ctx context.Context, mark string) error {
 			s.Where(), strings.Join(lacking, ", "), s.prefix)
 	}
 	if mark != "" && s.write.HGet(ctx, s.key(keyMeta), "probed").Val() == mark {
-		// This tells whether the server takes writes, as running them would.
+		// This reports whether the server takes writes, as running them would.
 		return s.refusedRights(s.write.HSet(ctx, s.key(keyMeta), "probed", mark).Err())
 	}
 	if err := s.runAll(ctx); err != nil || mark == "" {

@@ -40,7 +40,7 @@ func New(cfg Config, log *zap.Logger) *Notifier {
 	return &Notifier{cfg: cfg, log: log}
 }
 
-// Enabled tells whether a service manager listens.
+// Enabled reports whether a service manager listens.
 func (n *Notifier) Enabled() bool { return n.cfg.Socket != "" }
 
 // Ready ends a start or a reload.

@@ -69,7 +69,7 @@ func (e *entry) older(r store.CronRecord) bool {
 	return store.CronPrint(r.Fingerprint, r.Job) > e.print()
 }
 
-// same tells whether two entries do the same.
+// same reports whether two entries do the same.
 func (e *entry) same(o *entry) bool {
 	return e.shown == o.shown && e.Stored == o.Stored && e.unique == o.unique && e.strict == o.strict &&
 		e.timing.Fingerprint() == o.timing.Fingerprint()

@@ -56,7 +56,7 @@ func (p *Process) foresee(now time.Time) {
 	}
 }
 
-// lookedBefore tells whether a process whose turn comes knows where jobs are: then it can
+// lookedBefore reports whether a process whose turn comes knows where jobs are: then it can
 // ask for some at once.
 func (p *Process) lookedBefore() bool {
 	p.ahead.unlooked = p.polled && len(p.queues) > 0

@@ -24,7 +24,7 @@ type Config struct {
 	MaxAge time.Duration // 0 = no limit
 
 	Queues selector.Spec
-	// Locketed tells whether jobs of a queue take a job lock.
+	// Locketed reports whether jobs of a queue take a job lock.
 	Locketed func(queue string) bool
 	// NamedLocks: the job locks of all classes are named by Deps.Namer; else those
 	// of NamedClasses are, and all others by the script that takes them.
@@ -35,7 +35,7 @@ type Config struct {
 	// RequeueLost: a job that has lost its lock runs again instead of failing, unless
 	// its class runs at most once.
 	RequeueLost bool
-	// Unique tells whether equal payloads wait in a queue at most once; nil = none.
+	// Unique reports whether equal payloads wait in a queue at most once; nil = none.
 	// StrictUnique: one whose keys do not match is skipped instead of healed.
 	Unique       func(queue string) bool
 	StrictUnique bool

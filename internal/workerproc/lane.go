@@ -82,7 +82,7 @@ func (p *Process) exchange() {
 	}
 }
 
-// overlaps tells whether so much has ended that a second call is worth it.
+// overlaps reports whether so much has ended that a second call is worth it.
 func (p *Process) overlaps() bool {
 	percent := overlapOther
 	if p.brief {
@@ -167,7 +167,7 @@ func (p *Process) appetite() int {
 	return max(n, 0)
 }
 
-// answered frees a lane whose call has been answered, and its threads. It tells whether
+// answered frees a lane whose call has been answered, and its threads. It reports whether
 // another call was under way at the same time.
 func (p *Process) answered(l *lane) (overlapped bool) {
 	p.idle = append(p.idle, l.threads...)
@@ -195,10 +195,10 @@ func (p *Process) awaited() int {
 	return n
 }
 
-// vacant tells whether a thread has no job.
+// vacant reports whether a thread has no job.
 func (p *Process) vacant() bool { return len(p.idle)+p.awaited() > 0 }
 
-// carries tells whether the call that is under way may end, or begin, the job of a token.
+// carries reports whether the call that is under way may end, or begin, the job of a token.
 func (l *lane) carries(token string, n int) bool {
 	return l.busy && (l.first <= n && n <= l.last ||
 		slices.ContainsFunc(l.ended, func(c store.Completion) bool { return c.Job.Token == token }))

@@ -31,7 +31,7 @@ func (p *Process) suspectLeftovers(tokens []string) {
 	p.leftovers = tokens
 }
 
-// knows tells whether a token stands for something that this process is still busy with.
+// knows reports whether a token stands for something that this process is still busy with.
 func (p *Process) knows(token string) bool {
 	is := func(c store.Completion) bool { return c.Job.Token == token }
 	n, err := strconv.Atoi(token)

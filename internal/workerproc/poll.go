@@ -170,7 +170,7 @@ func (p *Process) lookAround(fixed []string) pollResult {
 	return r
 }
 
-// ours tells whether this process works one of the queues.
+// ours reports whether this process works one of the queues.
 func (p *Process) ours(queues []string) bool {
 	return len(queues) > 0 && slices.ContainsFunc(p.cfg.Queues.Resolve(queues), func(c selector.Choice) bool {
 		return slices.Contains(queues, c.Queue)

@@ -82,7 +82,7 @@ func (p *Process) comply(r requests) {
 	}
 }
 
-// returns tells whether a job that was told to stop, and has failed with that, goes
+// returns reports whether a job that was told to stop, and has failed with that, goes
 // back to its queue.
 func (p *Process) returns(j *job) bool {
 	if j.request != nil { // whoever asks for it has the last word

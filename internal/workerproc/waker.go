@@ -95,7 +95,7 @@ func newWaker(p *Process) *waker {
 	return w
 }
 
-// mayArm tells whether the process is to be woken: it is the lookout, and has a thread
+// mayArm reports whether the process is to be woken: it is the lookout, and has a thread
 // to spare.
 func (w *waker) mayArm() bool {
 	mode := w.p.pollMode.Load()
@@ -238,7 +238,7 @@ func (w *waker) arm(queue string) bool {
 	return true
 }
 
-// took takes the end of a wait, and tells whether to look for jobs now.
+// took takes the end of a wait, and reports whether to look for jobs now.
 func (w *waker) took(e waked) (look bool) {
 	if e.life != w.life {
 		return false

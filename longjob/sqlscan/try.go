@@ -143,7 +143,7 @@ func (s *scan) again(ctx context.Context, shrink func() bool, fn func(ctx contex
 	}
 }
 
-// runnerSays tells whether an error is the end of the slice.
+// runnerSays reports whether an error is the end of the slice.
 func runnerSays(err error) bool {
 	return slices.ContainsFunc([]error{longjob.ErrYield, longjob.ErrCancelled, longjob.ErrSuperseded}, func(e error) bool { return errors.Is(err, e) })
 }
@@ -156,7 +156,7 @@ func code(err error) string {
 	return ""
 }
 
-// tooLong tells whether a statement of this package was ended by its time limit.
+// tooLong reports whether a statement of this package was ended by its time limit.
 func tooLong(err error) bool {
 	_, fn := errors.AsType[fnError](err)
 	return !fn && code(err) == "57014"
@@ -169,7 +169,7 @@ func changed(err error) bool {
 	return ok && server.Code == "0A000" && server.Routine == "RevalidateCachedQuery" // the text is in any language
 }
 
-// passing tells whether the transaction may go well when it is tried again.
+// passing reports whether the transaction may go well when it is tried again.
 func passing(err error) bool {
 	_, fn := errors.AsType[fnError](err)
 	_, lost := errors.AsType[lostError](err)

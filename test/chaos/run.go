@@ -193,7 +193,7 @@ func (c *chaos) breakThings(ctx context.Context) error {
 	end := proc.BootTime() + c.o.duration
 	most := end + c.o.duration/4
 	short, gate := c.o.profile == "short", c.o.profile == "gate"
-	// enough tells whether a long run has done what it is for. If not it goes on, until
+	// enough reports whether a long run has done what it is for. If not it goes on, until
 	// most is past.
 	enough := func(decks int) bool {
 		return proc.BootTime() > end && decks >= c.o.leastFaults() && c.recovered() >= c.o.leastRecoveries()

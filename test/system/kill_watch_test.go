@@ -120,7 +120,7 @@ func (w *watcher) watch() time.Duration {
 	}
 }
 
-// lives tells whether any thread of a process still runs. Another process with the
+// lives reports whether any thread of a process still runs. Another process with the
 // same number is another one.
 func lives(p proctest.Process) bool {
 	now, ok := proctest.Look(p.PID)

@@ -1,7 +1,7 @@
 -- charge is for fleets in which a Ruby scheduler has the same schedules: who holds the
 -- master lock of resque-scheduler is in charge, and nobody else.
 
--- incharge takes or keeps that lock, as the gem does, and tells whether it is ours. If
+-- incharge takes or keeps that lock, as the gem does, and reports whether it is ours. If
 -- not it also returns whose it is. Without a lock everybody is in charge.
 local function incharge(lock, me)
   if lock == '' then return true end

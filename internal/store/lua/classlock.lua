@@ -15,7 +15,7 @@ end
 -- nameof returns the name in a value of ours.
 local function nameof(value) return match(value, '^%w+:(.*)$') end
 
--- expired tells whether the time of a value is past.
+-- expired reports whether the time of a value is past.
 local function expired(value, ms)
   local epoch = match(value, '^%s*(%d+)')
   return epoch ~= nil and tonumber(epoch) < math.floor(ms / 1000)
@@ -38,7 +38,7 @@ end
 -- markname names the job of a marker.
 local function markname(queue, payload) return 'queue:' .. #queue .. ':' .. queue .. payload end
 
--- among tells whether a list holds a payload, as it is or behind a start time (see
+-- among reports whether a list holds a payload, as it is or behind a start time (see
 -- suspects). Where that would take too long the answer is yes.
 local function among(key, payload, behind)
   local n = len(key)
@@ -54,7 +54,7 @@ local function among(key, payload, behind)
   return false
 end
 
--- inhand tells whether a payload of a queue is in the hands of a process. Where that
+-- inhand reports whether a payload of a queue is in the hands of a process. Where that
 -- would take too long the answer is yes.
 local function inhand(prefix, queue, payload)
   local procs = pcall_('ZRANGE', prefix .. 'resqued:procs', 0, 1000)
@@ -74,14 +74,14 @@ local function inhand(prefix, queue, payload)
   return false
 end
 
--- waits tells whether a payload waits in a queue, or is in the hands of a process, as
+-- waits reports whether a payload waits in a queue, or is in the hands of a process, as
 -- far as among and inhand tell.
 local function waits(prefix, queue, payload)
   return among(prefix .. 'queue:' .. queue, payload) or among(prefix .. 'resqued:suspects:' .. queue, payload, true)
     or inhand(prefix, queue, payload)
 end
 
--- marked tells whether a loner marker is in the way. One whose job is nowhere any
+-- marked reports whether a loner marker is in the way. One whose job is nowhere any
 -- more (somebody removed it) is not.
 local function marked(prefix, marker, ms, elsewhere)
   local value = call('GET', marker)

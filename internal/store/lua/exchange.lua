@@ -197,7 +197,7 @@ if again then
   pcall_('HSET', info, repeated, sub(ARGV[4], 36 + #ttl))
 end
 
--- whole tells whether a record that is asked for again still has its lock. If that has
+-- whole reports whether a record that is asked for again still has its lock. If that has
 -- expired meanwhile, somebody else may have had it: its job, which nobody has begun,
 -- goes back to where it came from.
 local function whole(token, raw)
@@ -298,7 +298,7 @@ local function died(queue, payload)
   return dead.of(prefix, queue, payload)
 end
 
--- separable tells whether suspects of a queue can be set apart.
+-- separable reports whether suspects of a queue can be set apart.
 local function separable(queue)
   local set = prefix .. 'resqued:suspects'
   return not anydeaths or len(apartkey(prefix, queue)) and type(pcall_('SCARD', set)) == 'number' and not lacks(set, 'SADD')

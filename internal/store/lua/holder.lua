@@ -2,11 +2,11 @@
 -- lock), timeout (class lock) or loner (loner marker); their values are described
 -- in lib and classlock.
 
--- known tells whether daemons keep their records in this Redis. A lock of ours
+-- known reports whether daemons keep their records in this Redis. A lock of ours
 -- without a record is an orphan only there: class locks may be kept elsewhere.
 local function known(prefix) return pcall_('EXISTS', prefix .. 'resqued:meta') ~= 0 end
 
--- lives tells whether a process has a valid lease, or may not be judged now.
+-- lives reports whether a process has a valid lease, or may not be judged now.
 local function lives(prefix, proc, ms)
   local lease = tonumber(pcall_('ZSCORE', prefix .. 'resqued:procs', proc) or 0) or 0
   local grace = tonumber(pcall_('HGET', prefix .. 'resqued:meta', 'grace') or 0) or 0

@@ -8,7 +8,7 @@ local function textof(s, from, to)
   return ok and list[1] or nil
 end
 
--- taken tells whether the key of a queue is one that a unique queue has beside its list: a
+-- taken reports whether the key of a queue is one that a unique queue has beside its list: a
 -- job for such a queue is none. See wire.CheckQueue.
 local function taken(queue) return find(queue, ':start_at$') or find(queue, ':uniqueue$') end
 

@@ -52,7 +52,7 @@ local function setaside(key, us, n)
   return fence
 end
 
--- spaced tells whether there may be white space outside of strings in a text of JSON: it
+-- spaced reports whether there may be white space outside of strings in a text of JSON: it
 -- can only stand beside one of these. Plain searches cost next to nothing for a byte.
 local function spaced(text)
   if find(text, '\n', 1, true) or find(text, '\t', 1, true) or find(text, '\r', 1, true) then return true end

@@ -18,13 +18,13 @@ local function startskey(prefix, class) return prefix .. 'resqued:longjob:starts
 
 local function active(status) return status == 'queued' or status == 'running' end
 
--- recorded tells whether the in-flight record of an owner exists.
+-- recorded reports whether the in-flight record of an owner exists.
 local function recorded(prefix, name)
   local p, t = match(name, '^resqued:(.*)#([^#]*)$')
   return p and call('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 1
 end
 
--- leased tells whether a process has a lease that is not past.
+-- leased reports whether a process has a lease that is not past.
 local function leased(prefix, proc, ms)
   local lease = tonumber(query('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
   return lease and lease >= ms
@@ -131,7 +131,7 @@ local function stand(prefix, tenant, id, ms)
   call('ZADD', line, fmt('%.0f', math.max(ms * 1000, tonumber(last or 0) + 1)), id)
 end
 
--- pushable tells whether a slice can be put into a queue.
+-- pushable reports whether a slice can be put into a queue.
 local function pushable(prefix, queue)
   local key = prefix .. 'queue:' .. queue
   return not lacks(key, 'LLEN', 'RPUSH') and not lacks(key .. ':uniqueue', 'EXISTS') and not lackscompanions(prefix) and len(key) and utyped(key)
@@ -181,7 +181,7 @@ local function queueslice(prefix, id, tenant, queue, payload, ms)
   turn(prefix, tenant, ms)
 end
 
--- ofsubject tells whether a run is that of a subject of a recurring job, whoever starts it,
+-- ofsubject reports whether a run is that of a subject of a recurring job, whoever starts it,
 -- and counts it among those that may wait or run.
 local function ofsubject(prefix, id, class, kind)
   local subjects, starts = subjectskey(prefix, class), startskey(prefix, class)

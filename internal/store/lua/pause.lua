@@ -1,7 +1,7 @@
 -- pause tells from which queues nobody may take a job: pause:all and pause:queue:<q>,
 -- with any value, are those of resque-pause; pause-all-workers = true is Resque's own.
 
--- pausing tells whether that is all queues.
+-- pausing reports whether that is all queues.
 local function pausing(prefix)
   local all, workers = prefix .. 'pause:all', prefix .. 'pause-all-workers'
   local n = query('EXISTS', all, workers)

@@ -28,7 +28,7 @@ local waiting, full = {}, {}
 local starved = starving(prefix)
 local everything -- whether all queues are paused: asked for when the first job is met
 
--- worked tells whether jobs of a queue may be taken.
+-- worked reports whether jobs of a queue may be taken.
 local function worked(queue)
   if everything == nil then everything = pausing(prefix) end
   return not everything and not paused(prefix, queue)
@@ -44,7 +44,7 @@ local function look(queue, free)
   end
 end
 
--- any tells whether one of some keys is there.
+-- any reports whether one of some keys is there.
 local function any(before, list, from, to)
   local keys = {}
   for i = from, to do keys[i - from + 1] = before .. list[i] end

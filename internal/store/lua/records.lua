@@ -28,7 +28,7 @@ local function unpack_(s)
   return r
 end
 
--- held tells whether a job lock is in anybody's way. One whose record is gone is
+-- held reports whether a job lock is in anybody's way. One whose record is gone is
 -- not: whoever wants it takes it over. A foreign value, such as the empty string of
 -- resque-locket, counts until it expires.
 local function held(prefix, lock)

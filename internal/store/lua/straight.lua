@@ -113,7 +113,7 @@ end
 -- is left. A call that does not go straight has more to ask before the first write.
 local nready = straight and nplain or 0
 
--- ours tells whether all locks are still held for these jobs. A job that holds its lock has
+-- ours reports whether all locks are still held for these jobs. A job that holds its lock has
 -- not been recovered by anybody: then nobody need ask which of the records are there.
 local ours = nready > 1 and nlocks > 0
 if ours then

@@ -55,7 +55,7 @@ if type(query('SCARD', prefix .. 'queues')) ~= 'number' then return {'STUCK', ms
 local ours, holder = incharge(ARGV[17], ARGV[18])
 if not ours then return {'HELD', ms, holder} end
 
--- busy tells whether jobs of the schedule have not come to their end.
+-- busy reports whether jobs of the schedule have not come to their end.
 local function busy()
   if ARGV[13] == 'queue' then return false end
   local deep = 100000

@@ -44,7 +44,7 @@ local function healkeys(key)
   return prefix .. 'resqued:heal:' .. queue, prefix .. 'resqued:healing:' .. queue, prefix .. 'resqued:twins:' .. queue
 end
 
--- utyped tells whether the companions are what they should be, or are not there.
+-- utyped reports whether the companions are what they should be, or are not there.
 local function utyped(key)
   return type(query('SCARD', key .. ':uniqueue')) == 'number' and len(key .. ':start_at') ~= nil
 end
@@ -99,7 +99,7 @@ function twins.more(key, payload)
   call('PEXPIRE', other, twins.lasting)
 end
 
--- less counts one of a payload that is counted no more, and tells whether there was any.
+-- less counts one of a payload that is counted no more, and reports whether there was any.
 function twins.less(key, payload)
   if twins.many(key) == 0 then return false end
   local h, other = healing(key), select(3, healkeys(key))
@@ -121,13 +121,13 @@ function twins.note(key, payload)
   end
 end
 
--- instep tells whether the companions match a queue of n jobs.
+-- instep reports whether the companions match a queue of n jobs.
 local function instep(key, n)
   local members = call('SCARD', key .. ':uniqueue')
   return (members == n or members < n and members + twins.many(key) == n) and call('LLEN', key .. ':start_at') == n
 end
 
--- anchored tells whether the jobs that the new set holds are still those at the head.
+-- anchored reports whether the jobs that the new set holds are still those at the head.
 local function anchored(key, h)
   if h.at == 0 then return true end
   local last = call('LINDEX', key, h.at - 1)
@@ -200,7 +200,7 @@ local function found(key, payload, n, bound)
   return nil
 end
 
--- waiting tells whether an equal job waits in a queue of n, and whether that is no more than
+-- waiting reports whether an equal job waits in a queue of n, and whether that is no more than
 -- likely, though the companions match the queue. The list tells where that
 -- costs little, so that nothing is refused for a member that somebody has left behind.
 -- Of a long queue it is the set; if that is in doubt both ends of the list, and a second
@@ -284,7 +284,7 @@ local function healstarts(key, n, ms, r)
   return extra == 0
 end
 
--- first tells whether the first of two equal jobs still waits where the walk has met it, or
+-- first reports whether the first of two equal jobs still waits where the walk has met it, or
 -- near that; the second has an index. r.touched grows by what that costs.
 function twins.first(key, payload, index, n, met, h, r)
   local at = tonumber(match(met, ' (%-?%d+)$') or -1) - h.gone

@@ -35,7 +35,7 @@ local function countedqueues(prefix)
   return find(n.err, 'WRONGTYPE', 1, true) and 0 or nil
 end
 
--- starving tells whether any queue may have a counter: if not, nothing else is asked.
+-- starving reports whether any queue may have a counter: if not, nothing else is asked.
 local function starving(prefix) return countedqueues(prefix) ~= 0 end
 
 -- seen returns what is known of a queue of left jobs, or nil. starved says that
@@ -96,7 +96,7 @@ local function freed(prefix, locks, ms)
   for _, queue in ipairs(queues) do reopen(prefix, queue, ms, locks) end
 end
 
--- blocked tells whether every job of a queue is known to be locked. It probes some
+-- blocked reports whether every job of a queue is known to be locked. It probes some
 -- of the locks in the way: one may have expired, or a person may have removed it.
 local function blocked(prefix, queue, left, ms, starved)
   local s = seen(prefix, queue, left, ms, starved)
