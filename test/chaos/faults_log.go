@@ -47,11 +47,18 @@ func (t *tap) block() (release func(), err error) {
 		<-locked
 		t.Unlock()
 	})
-	if err := t.fill(); err != nil {
-		return release, err
+	// The reader may have taken all of it before the lock is asked for, and wait again.
+	for again := time.NewTicker(time.Millisecond); ; {
+		if err := t.fill(); err != nil {
+			return release, err
+		}
+		select {
+		case <-locked:
+			again.Stop()
+			return release, t.fill()
+		case <-again.C:
+		}
 	}
-	<-locked
-	return release, t.fill()
 }
 
 func (t *tap) fill() error {
