@@ -116,8 +116,8 @@ func TestStoredSchedules(t *testing.T) {
 	r.eventually(func() bool {
 		return !r.redis.HExists(r.t.Context(), r.key("resqued:schedules"), "ruby").Val() && !r.redis.HExists(r.t.Context(), r.key("resqued:cron"), "ruby").Val()
 	})
-	require.True(t, r.redis.HExists(t.Context(), r.key("resqued:cron"), "mine").Val())
-	r.eventually(func() bool { return r.length("mine") > 1 }) // the configuration's own takes its place
+	// The configuration's own takes its place.
+	r.eventually(func() bool { return r.redis.HExists(t.Context(), r.key("resqued:cron"), "mine").Val() && r.length("mine") > 1 })
 	require.Equal(t, n, r.length("kitchen"))
 	stop()
 	<-done
