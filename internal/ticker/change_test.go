@@ -117,7 +117,9 @@ func TestStoredSchedules(t *testing.T) {
 		return !r.redis.HExists(r.t.Context(), r.key("resqued:schedules"), "ruby").Val() && !r.redis.HExists(r.t.Context(), r.key("resqued:cron"), "ruby").Val()
 	})
 	// The configuration's own takes its place.
-	r.eventually(func() bool { return r.redis.HExists(t.Context(), r.key("resqued:cron"), "mine").Val() && r.length("mine") > 1 })
+	r.eventually(func() bool {
+		return r.redis.HExists(t.Context(), r.key("resqued:cron"), "mine").Val() && r.length("mine") > 1
+	})
 	require.Equal(t, n, r.length("kitchen"))
 	stop()
 	<-done
