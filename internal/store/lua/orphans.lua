@@ -53,7 +53,7 @@ end
 local procs = call('ZRANGEBYSCORE', KEYS[1], '(0', '(' .. fmt('%.0f', ms), 'LIMIT', 0, most)
 local fenced = call('ZCOUNT', KEYS[1], '-inf', 0)
 local room = math.max(most - #procs, most / 2)
-local from = fenced > room and us % (fenced - room + 1) or 0
+local from = us % math.max(1, math.ceil(fenced / room)) * room -- all parts are as likely
 if fenced > 0 then
   for _, proc in ipairs(call('ZRANGE', KEYS[1], from, math.min(from + room, fenced) - 1)) do procs[#procs + 1] = proc end
 end
