@@ -25,7 +25,7 @@ type Due struct {
 	Late Late
 }
 
-// Late are ticks that nobody has seen to in time.
+// Late are ticks that were not seen to in time.
 type Late struct {
 	// Ticks is how many there are, MadeUp for how many of them jobs are enqueued.
 	Ticks, MadeUp int

@@ -4,7 +4,7 @@
 // that it holds, stand still until the kernel has opened the program. That may take minutes (a
 // lease on the file, a file server that does not answer, a scanner), and for a process with one
 // such processor nothing else happens meanwhile, for others it is over with the next collection
-// of garbage. Here the new process shares this one's memory as well, but nobody waits for it:
+// of garbage. Here the new process shares this one's memory as well, but no thread waits for it:
 // it runs a list of system calls that was written before, without a stack and without any code
 // of Go, and its results are read when it has ended. So a start that hangs is a process like
 // any other: it has a number, and can be killed.
@@ -169,7 +169,7 @@ func (p *Process) watch() {
 
 // Signal sends a signal to the group of the process, which must not have been waited for.
 func (p *Process) Signal(sig syscall.Signal) {
-	// ESRCH and EPERM: nobody is there, or nobody who may be signalled.
+	// ESRCH and EPERM: there is no such process, or it may not be signalled.
 	if errors.Is(unix.Kill(-p.PID, sig), unix.ESRCH) {
 		// It does not lead its group yet: Start has not waited for that.
 		_ = unix.Kill(p.PID, sig)

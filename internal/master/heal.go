@@ -100,7 +100,7 @@ func (h *healer) look(ctx context.Context, u store.UniqueQueues) error {
 }
 
 // sweep removes the keys of queues that are unique no more, a part of the queues at a time. They
-// are in nobody's way, and do not grow.
+// are in no way of a job, and do not grow.
 func (h *healer) sweep(ctx context.Context, u store.UniqueQueues) error {
 	if time.Since(h.swept) < leftoversEvery {
 		return nil

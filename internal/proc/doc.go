@@ -5,5 +5,5 @@
 // title.go the worker's own; message.go is their language. identity.go names a
 // process for ever; descendants.go and below.go find what a worker process has
 // started where its mark (package mark) does not say so, sweep.go ends it, and
-// strays.go reaps what nobody waits for. pidfile.go keeps a second master away.
+// strays.go reaps orphans that no code waits for. pidfile.go keeps a second master away.
 package proc

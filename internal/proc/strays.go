@@ -63,7 +63,7 @@ func (s *Strays) Reap() (reaped int) {
 		if held == nil && now-first >= patience {
 			held, unseen = handles()
 		}
-		// Who could not look must not say that nobody waits for it.
+		// A failed look does not show that no code waits for it.
 		if now-first < patience || held[pid] || unseen != nil {
 			seen[z] = first
 			continue

@@ -32,7 +32,7 @@ const (
 	Requeued = "requeued"
 )
 
-// Unknown is the time in the handler of a job that has not run, or of which nobody knows it.
+// Unknown is the time in the handler of a job that has not run, or of which it is not known.
 const Unknown time.Duration = -1
 
 // The names of Count; docs/statsd.md says what they count.

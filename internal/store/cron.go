@@ -92,7 +92,7 @@ type SchedulesRequest struct {
 	// Prints are those of the caller's definitions of Names, as CronPrint makes them.
 	Names, Prints []string
 	// Keeper is who notes that it has those of Names whose definition counts, unless that was
-	// noted less than Renew ago; empty = nobody.
+	// noted less than Renew ago; empty = no daemon.
 	Keeper string
 	Renew  time.Duration
 	// Stored looks for the schedules that are kept in Redis; Digest tells which are

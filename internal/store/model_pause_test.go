@@ -44,7 +44,7 @@ func (m *model) resume(t *rapid.T) {
 	}
 }
 
-// paused reports whether nobody may take jobs out of a queue.
+// paused reports whether no daemon may take jobs out of a queue.
 func (s snapshot) paused(queue string) bool {
 	workers, _ := s.value(modelSpace + "pause-all-workers")
 	_, all := s["pause:all"]

@@ -193,7 +193,7 @@ func (t *Ticker) look(ctx context.Context) error {
 			e := t.plan.entries[name]
 			e.last = reply.Last[i]
 			if req.Charge.Me == "" {
-				e.last = time.Time{} // it was nobody but resqued
+				e.last = time.Time{} // it was resqued itself
 			}
 			e.saw(reply.Records[i])
 		}

@@ -51,7 +51,7 @@ func takeLease(path string) (*lease, error) {
 	return &lease{f}, nil
 }
 
-// wanted reports whether somebody waits for it.
+// wanted reports whether a process waits for it.
 func (l *lease) wanted() bool {
 	kind, err := unix.FcntlInt(l.file.Fd(), unix.F_GETLEASE, 0)
 	return err == nil && kind != unix.F_WRLCK

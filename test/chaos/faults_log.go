@@ -103,7 +103,7 @@ func (c *chaos) saidAt(text string) time.Duration {
 	return at
 }
 
-// logBlocked: nobody reads the log of a daemon. A worker process dies, which its master wants
+// logBlocked: the log of a daemon is not read. A worker process dies, which its master wants
 // to say, all others beat, and half of the time the daemon leaves when it is told to.
 func logBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
