@@ -1,16 +1,4 @@
-// Package ticker enqueues the jobs of schedules when their time comes.
-//
-// Every master runs one, and there is no leader: each computes by the server's clock
-// which ticks are due, from a record that is kept in Redis, and asks one script to see
-// to them. That goes by the record, so that of all that ask one is heard. A master that
-// dies, or whose clock is wrong, takes nothing with it.
-//
-// Where daemons have different definitions of one schedule the newest counts, as long as a
-// daemon is there that has it: each notes now and then that it is.
-//
-// ticker.go is the loop, entry.go one schedule, missed.go what it says of ticks that were
-// missed, plan.go which schedules there are, watch.go which of them have a daemon.
-package ticker
+package schedule
 
 import (
 	"context"
@@ -19,7 +7,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued/internal/cron"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -39,7 +26,7 @@ const (
 	shortest = time.Millisecond
 )
 
-// Store is what a ticker asks of Redis; *store.Store is one.
+// Store is what a Runner asks of Redis; *store.Store is one.
 type Store interface {
 	Schedules(ctx context.Context, req store.SchedulesRequest) (store.SchedulesReply, error)
 	Tick(ctx context.Context, req store.TickRequest) (store.TickReply, error)
@@ -51,10 +38,10 @@ type Store interface {
 
 // Config says which schedules there are, and how their jobs are enqueued.
 type Config struct {
-	Schedules []cron.Schedule
+	Schedules []Definition
 	// Stored: also those that resque-scheduler keeps in Redis. Defaults complete them.
 	Stored   bool
-	Defaults cron.Defaults
+	Defaults Defaults
 	// Charge, if given, leaves the work to a Ruby scheduler as long as that is in
 	// charge.
 	Charge store.Charge
@@ -68,8 +55,8 @@ type Config struct {
 	Keeper string
 }
 
-// Ticker keeps schedules. New makes one, Run lets it work.
-type Ticker struct {
+// Runner keeps schedules. New makes one, Run lets it work.
+type Runner struct {
 	store Store
 	log   *zap.Logger
 	// now is the clock of this machine, of which only differences count.
@@ -94,126 +81,126 @@ type Ticker struct {
 	left int
 }
 
-// New returns a ticker without schedules.
-func New(s Store, log *zap.Logger) *Ticker {
-	return &Ticker{
+// New returns a Runner without schedules.
+func New(s Store, log *zap.Logger) *Runner {
+	return &Runner{
 		store: s, log: log, now: time.Now, lookEvery: lookEvery, away: away,
 		changed: make(chan struct{}, 1), told: map[string]string{},
 	}
 }
 
 // Set gives it schedules, in place of those that it has. It may be called at any time.
-func (t *Ticker) Set(c Config) {
-	t.mu.Lock()
-	t.given = &c
-	t.mu.Unlock()
+func (r *Runner) Set(c Config) {
+	r.mu.Lock()
+	r.given = &c
+	r.mu.Unlock()
 	select {
-	case t.changed <- struct{}{}:
+	case r.changed <- struct{}{}:
 	default:
 	}
 }
 
 // Run enqueues jobs until ctx ends.
-func (t *Ticker) Run(ctx context.Context) {
+func (r *Runner) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			t.leave()
+			r.leave()
 			return
-		case <-t.changed:
+		case <-r.changed:
 		case <-timer.C:
 		}
-		timer.Reset(t.turn(ctx))
+		timer.Reset(r.turn(ctx))
 	}
 }
 
 // turn does what is due and returns when to come again.
-func (t *Ticker) turn(ctx context.Context) time.Duration {
-	t.take()
-	if t.plan.empty() && (t.plan.cfg.Keeper == "" || !t.lookAt.IsZero() && t.left == 0) {
+func (r *Runner) turn(ctx context.Context) time.Duration {
+	r.take()
+	if r.plan.empty() && (r.plan.cfg.Keeper == "" || !r.lookAt.IsZero() && r.left == 0) {
 		return time.Hour
 	}
-	if !t.now().Before(t.lookAt) {
-		if err := t.look(ctx); err != nil {
-			t.complain(ctx, "redis", "schedules cannot be looked at; trying again", zap.Error(err))
-			t.plan.hinder("redis could not be asked: " + err.Error())
-			t.watch.blind()
+	if !r.now().Before(r.lookAt) {
+		if err := r.look(ctx); err != nil {
+			r.complain(ctx, "redis", "schedules cannot be looked at; trying again", zap.Error(err))
+			r.plan.hinder("redis could not be asked: " + err.Error())
+			r.watch.blind()
 			return retryAfter
 		}
 	}
-	wait := max(t.lookAt.Sub(t.now()), shortest)
-	for _, name := range t.plan.names() {
-		wait = min(wait, t.work(ctx, t.plan.entries[name]))
+	wait := max(r.lookAt.Sub(r.now()), shortest)
+	for _, name := range r.plan.names() {
+		wait = min(wait, r.work(ctx, r.plan.entries[name]))
 	}
 	return max(wait, shortest)
 }
 
 // take puts a configuration into force that was given.
-func (t *Ticker) take() {
-	t.mu.Lock()
-	given := t.given
-	t.given = nil
-	t.mu.Unlock()
+func (r *Runner) take() {
+	r.mu.Lock()
+	given := r.given
+	r.given = nil
+	r.mu.Unlock()
 	if given == nil {
 		return
 	}
-	if t.charge() != given.Charge {
-		t.leave()
-		t.holder = ""
+	if r.charge() != given.Charge {
+		r.leave()
+		r.holder = ""
 	}
-	t.lookAt = time.Time{}
-	t.plan.configure(*given, t.tellBad)
+	r.lookAt = time.Time{}
+	r.plan.configure(*given, r.tellBad)
 }
 
 // look reads how the schedules stand, and which ones are in Redis.
-func (t *Ticker) look(ctx context.Context) error {
-	charge := t.charge()
-	if t.plan.empty() {
+func (r *Runner) look(ctx context.Context) error {
+	charge := r.charge()
+	if r.plan.empty() {
 		charge = store.Charge{} // whoever has schedules may be in charge
 	}
 	for range 3 {
 		req := store.SchedulesRequest{
-			Stored: t.plan.cfg.Stored, Digest: t.plan.digest, Charge: charge, Names: t.plan.names(),
-			Keeper: t.plan.cfg.Keeper, Renew: t.away / 3,
+			Stored: r.plan.cfg.Stored, Digest: r.plan.digest, Charge: charge, Names: r.plan.names(),
+			Keeper: r.plan.cfg.Keeper, Renew: r.away / 3,
 		}
 		for _, name := range req.Names {
-			req.Prints = append(req.Prints, t.plan.entries[name].print())
+			req.Prints = append(req.Prints, r.plan.entries[name].print())
 		}
 		call, cancel := context.WithTimeout(ctx, callPatience)
-		reply, err := t.store.Schedules(call, req)
+		reply, err := r.store.Schedules(call, req)
 		cancel()
 		if err != nil {
 			return err
 		}
-		t.synchronise(reply.Now)
-		t.heldBy(reply.Holder)
+		r.synchronise(reply.Now)
+		r.heldBy(reply.Holder)
 		for i, name := range req.Names {
-			e := t.plan.entries[name]
+			e := r.plan.entries[name]
 			e.last = reply.Last[i]
 			if req.Charge.Me == "" {
 				e.last = time.Time{} // it was resqued itself
 			}
 			e.saw(reply.Records[i])
 		}
-		delete(t.told, "redis")
-		t.watch.saw(reply.Kept, t.now())
-		left := t.gone(reply.Kept)
+		delete(r.told, "redis")
+		r.watch.saw(reply.Kept, r.now())
+		left := r.gone(reply.Kept)
 		again := reply.Stored != nil
 		if again || len(left) > 0 {
 			call, cancel := context.WithTimeout(ctx, callPatience)
-			err := t.store.ForgetRemoved(call, left)
+			err := r.store.ForgetRemoved(call, left)
 			cancel()
 			if err != nil {
 				return err
 			}
-			t.left -= len(left)
+			r.left -= len(left)
 		}
 		if again {
-			t.plan.found(reply.Stored, reply.Digest, t.tellBad)
+			r.plan.found(reply.Stored, reply.Digest, r.tellBad)
 		}
-		for _, e := range t.plan.entries {
+		for _, e := range r.plan.entries {
 			if e.since.IsZero() {
 				e.since = reply.Now
 			}
@@ -222,23 +209,23 @@ func (t *Ticker) look(ctx context.Context) error {
 			break
 		}
 	}
-	t.lookAt = t.now().Add(t.lookEvery)
+	r.lookAt = r.now().Add(r.lookEvery)
 	return nil
 }
 
 // gone returns the notes of schedules that this daemon had, as did no other, and has no
 // more: one that is added again counts from then on, and not from when it was removed.
-func (t *Ticker) gone(kept map[string]store.KeptNote) map[string]store.KeptNote {
+func (r *Runner) gone(kept map[string]store.KeptNote) map[string]store.KeptNote {
 	gone := map[string]store.KeptNote{}
-	t.left = 0
+	r.left = 0
 	for name, note := range kept {
-		if _, have := t.plan.entries[name]; have || note.Keeper != t.plan.cfg.Keeper {
+		if _, have := r.plan.entries[name]; have || note.Keeper != r.plan.cfg.Keeper {
 			continue
 		}
-		t.left++
-		if t.watch.away(name, t.now(), t.away) {
+		r.left++
+		if r.watch.away(name, r.now(), r.away) {
 			gone[name] = note
-			t.log.Info("no daemon has a schedule any more; it is forgotten", zap.String("schedule", name))
+			r.log.Info("no daemon has a schedule any more; it is forgotten", zap.String("schedule", name))
 		}
 	}
 	return gone
@@ -246,46 +233,46 @@ func (t *Ticker) gone(kept map[string]store.KeptNote) map[string]store.KeptNote 
 
 // synchronise notes what the server's clock shows. The answer was on its way for a
 // while: the estimate is never ahead of it.
-func (t *Ticker) synchronise(server time.Time) { t.server, t.measure = server, t.now() }
+func (r *Runner) synchronise(server time.Time) { r.server, r.measure = server, r.now() }
 
-func (t *Ticker) serverNow() time.Time { return t.server.Add(t.now().Sub(t.measure)) }
+func (r *Runner) serverNow() time.Time { return r.server.Add(r.now().Sub(r.measure)) }
 
-func (t *Ticker) charge() store.Charge { return t.plan.cfg.Charge }
+func (r *Runner) charge() store.Charge { return r.plan.cfg.Charge }
 
 // heldBy notes who else is in charge, "" nobody.
-func (t *Ticker) heldBy(holder string) {
-	if holder != t.holder {
+func (r *Runner) heldBy(holder string) {
+	if holder != r.holder {
 		if holder != "" {
-			t.log.Info("another scheduler is in charge; waiting", zap.String("holder", holder))
-			t.plan.hinder("the scheduler " + holder + " was in charge")
+			r.log.Info("another scheduler is in charge; waiting", zap.String("holder", holder))
+			r.plan.hinder("the scheduler " + holder + " was in charge")
 		} else {
-			t.log.Info("in charge of the schedules")
+			r.log.Info("in charge of the schedules")
 		}
 	}
-	t.holder = holder
+	r.holder = holder
 }
 
 // leave lets others be in charge at once.
-func (t *Ticker) leave() {
-	if t.charge().Me == "" || t.holder != "" {
+func (r *Runner) leave() {
+	if r.charge().Me == "" || r.holder != "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if err := t.store.LeaveCharge(ctx, t.charge()); err != nil {
-		t.log.Warn("the master lock of resque-scheduler stays until it expires", zap.Error(err))
+	if err := r.store.LeaveCharge(ctx, r.charge()); err != nil {
+		r.log.Warn("the master lock of resque-scheduler stays until it expires", zap.Error(err))
 	}
 }
 
 // complain logs a thing that goes wrong once, until it is something else.
-func (t *Ticker) complain(ctx context.Context, about, what string, fields ...zap.Field) {
-	if ctx.Err() != nil || t.told[about] == what {
+func (r *Runner) complain(ctx context.Context, about, what string, fields ...zap.Field) {
+	if ctx.Err() != nil || r.told[about] == what {
 		return
 	}
-	t.told[about] = what
-	t.log.Warn(what, fields...)
+	r.told[about] = what
+	r.log.Warn(what, fields...)
 }
 
-func (t *Ticker) tellBad(name string, err error) {
-	t.complain(context.Background(), "schedule "+name, "a schedule cannot be used: "+err.Error(), zap.String("schedule", name))
+func (r *Runner) tellBad(name string, err error) {
+	r.complain(context.Background(), "schedule "+name, "a schedule cannot be used: "+err.Error(), zap.String("schedule", name))
 }

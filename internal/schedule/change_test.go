@@ -1,4 +1,4 @@
-package ticker
+package schedule
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/cron"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -30,22 +29,22 @@ func TestTheNewestDefinitionCounts(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	old, recent := secondly("s"), secondly("s")
 	old.Queue, recent.Queue, recent.Cron = "old", "recent", "*/1 * * * * *"
-	oldTicker := New(&master{Store: r.open(), rig: r, rate: 1}, nopLogger())
-	oldTicker.Set(Config{Schedules: []cron.Schedule{old}})
+	oldRunner := New(&master{Store: r.open(), rig: r, rate: 1}, nopLogger())
+	oldRunner.Set(Config{Schedules: []Definition{old}})
 	done := make(chan struct{}, 2)
-	go func() { oldTicker.Run(ctx); done <- struct{}{} }()
+	go func() { oldRunner.Run(ctx); done <- struct{}{} }()
 	r.eventually(func() bool { return r.length("old") > 0 })
 
-	newTicker := New(&master{Store: r.open(), rig: r, rate: 1}, nopLogger())
-	newTicker.Set(Config{Schedules: []cron.Schedule{recent}})
-	go func() { newTicker.Run(ctx); done <- struct{}{} }()
+	newRunner := New(&master{Store: r.open(), rig: r, rate: 1}, nopLogger())
+	newRunner.Set(Config{Schedules: []Definition{recent}})
+	go func() { newRunner.Run(ctx); done <- struct{}{} }()
 	r.eventually(func() bool { return r.length("recent") > 0 })
 	before := r.length("old")
 	at := r.length("recent")
 	r.eventually(func() bool { return r.length("recent") > at+2 })
 	require.Equal(t, before, r.length("old"), "the older one waits")
 
-	oldTicker.Set(Config{Schedules: []cron.Schedule{old}}) // HUP
+	oldRunner.Set(Config{Schedules: []Definition{old}}) // HUP
 	r.eventually(func() bool { return r.length("old") > before+1 })
 	at = r.length("recent")
 	r.eventually(func() bool { return r.length("old") > before+3 })
@@ -57,14 +56,14 @@ func TestTheNewestDefinitionCounts(t *testing.T) {
 
 // begun starts a schedule whose ticks nobody has seen to for a while, and returns what
 // is enqueued at once.
-func (r *rig) begun(s cron.Schedule, silence time.Duration, c Config) int {
+func (r *rig) begun(s Definition, silence time.Duration, c Config) int {
 	r.t.Helper()
 	timing, err := s.Timing()
 	require.NoError(r.t, err)
 	from := time.Now().Add(-silence)
 	record := fmt.Sprintf("1 %s 1000 %d 0 0 new 0 0", store.CronPrint(timing.Fingerprint(), ""), from.UnixMilli())
 	require.NoError(r.t, r.redis.HSet(r.t.Context(), r.key("resqued:cron"), s.Name, record).Err())
-	c.Schedules = []cron.Schedule{s}
+	c.Schedules = []Definition{s}
 	ctx, stop := context.WithCancel(r.t.Context())
 	done := r.start(ctx, &master{Store: r.open()}, c)
 	r.eventually(func() bool { return r.record(s.Name).From.After(time.Now().Add(-time.Minute - time.Second)) })
@@ -77,7 +76,7 @@ func TestCatchUp(t *testing.T) {
 	t.Parallel()
 	for catchUp, want := range map[string][2]int{"none": {0, 2}, "last": {1, 3}, "all": {9, 12}} {
 		r := newRig(t)
-		s := cron.Schedule{Name: "m", Class: "M", Queue: "q", Args: json.RawMessage("[]"), Cron: "* * * * *", CatchUp: catchUp}
+		s := Definition{Name: "m", Class: "M", Queue: "q", Args: json.RawMessage("[]"), Cron: "* * * * *", CatchUp: catchUp}
 		n := r.begun(s, 10*time.Minute, Config{})
 		require.GreaterOrEqual(t, n, want[0], catchUp)
 		require.LessOrEqual(t, n, want[1], catchUp)
@@ -88,7 +87,7 @@ func TestCatchUp(t *testing.T) {
 func TestAfterARubyScheduler(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	s := cron.Schedule{Name: "m", Class: "M", Queue: "q", Args: json.RawMessage("[]"), Cron: "* * * * *", CatchUp: cron.CatchUpAll}
+	s := Definition{Name: "m", Class: "M", Queue: "q", Args: json.RawMessage("[]"), Cron: "* * * * *", CatchUp: CatchUpAll}
 	last := time.Now().Add(-3 * time.Minute).Format("2006-01-02 15:04:05 -0700")
 	require.NoError(t, r.redis.HSet(t.Context(), r.key("delayed:last_enqueued_at"), "m", last).Err())
 	n := r.begun(s, time.Hour, Config{Charge: store.Charge{Me: "resqued:here:1"}})
@@ -105,7 +104,7 @@ func TestStoredSchedules(t *testing.T) {
 		"test", `{"class":"Tea","every":"1s","queue":"test","rails_env":"test"}`, "mine", `{"class":"Theirs","every":"1s","queue":"theirs"}`).Err())
 	ctx, stop := context.WithCancel(t.Context())
 	mine := secondly("mine")
-	done := r.start(ctx, &master{Store: r.open()}, Config{Stored: true, Schedules: []cron.Schedule{mine}, Defaults: cron.Defaults{RailsEnv: "production"}})
+	done := r.start(ctx, &master{Store: r.open()}, Config{Stored: true, Schedules: []Definition{mine}, Defaults: Defaults{RailsEnv: "production"}})
 	r.eventually(func() bool { return r.length("kitchen") > 0 && r.length("theirs") > 0 })
 	require.Equal(t, `{"class":"Tea","args":["green"]}`, r.redis.LIndex(t.Context(), r.key("queue:kitchen"), 0).Val())
 	require.Zero(t, r.length("test")+r.length("mine"))

@@ -1,4 +1,4 @@
-package schedule_test
+package delayed_test
 
 import (
 	"context"
@@ -17,9 +17,9 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/resqued/resqued/internal/delayed"
 	"github.com/resqued/resqued/internal/faultproxy"
 	"github.com/resqued/resqued/internal/redistest"
-	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -66,7 +66,7 @@ func fails(text string) func() (store.Due, error) {
 }
 
 // play runs a mover for a while, in a time of its own.
-func play(t *testing.T, f *fake, cfg schedule.Config, d time.Duration) (logged []observer.LoggedEntry, dropped int64) {
+func play(t *testing.T, f *fake, cfg delayed.Config, d time.Duration) (logged []observer.LoggedEntry, dropped int64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
@@ -75,7 +75,7 @@ func play(t *testing.T, f *fake, cfg schedule.Config, d time.Duration) (logged [
 		ctx, cancel := context.WithTimeout(t.Context(), d)
 		defer cancel()
 		cfg.Stats = &stats
-		schedule.NewMover(cfg, f, zap.New(core)).Run(ctx)
+		delayed.NewMover(cfg, f, zap.New(core)).Run(ctx)
 		logged, dropped = logs.All(), stats.n.Load()
 	})
 	return logged, dropped
@@ -87,21 +87,21 @@ func TestMoverLooks(t *testing.T) {
 	t.Run("each second, and when the next job is due", func(t *testing.T) {
 		t.Parallel()
 		f := &fake{answers: []func() (store.Due, error){due(store.Due{}), due(store.Due{Next: 30 * ms}), due(store.Due{Next: time.Hour})}}
-		play(t, f, schedule.Config{}, 3500*ms)
+		play(t, f, delayed.Config{}, 3500*ms)
 		require.Equal(t, []time.Duration{0, 1000 * ms, 1030 * ms, 2030 * ms, 3030 * ms}, f.asked)
 	})
 	t.Run("at once where more is due", func(t *testing.T) {
 		t.Parallel()
 		slow := func() (store.Due, error) { time.Sleep(5 * ms); return store.Due{More: true, Dropped: 2}, nil } //nolint:forbidigo // of a bubble
 		f := &fake{answers: []func() (store.Due, error){slow, slow}}
-		_, dropped := play(t, f, schedule.Config{}, 100*ms)
+		_, dropped := play(t, f, delayed.Config{}, 100*ms)
 		require.Equal(t, []time.Duration{0, 10 * ms, 20 * ms}, f.asked)
 		require.EqualValues(t, 4, dropped)
 	})
 	t.Run("again after an error, less and less often, and tells it once", func(t *testing.T) {
 		t.Parallel()
 		f := &fake{answers: []func() (store.Due, error){fails("a"), fails("a"), fails("b"), due(store.Due{}), fails("b")}}
-		logged, _ := play(t, f, schedule.Config{}, 2*time.Second)
+		logged, _ := play(t, f, delayed.Config{}, 2*time.Second)
 		require.Equal(t, []time.Duration{0, 100 * ms, 300 * ms, 700 * ms, 1700 * ms, 1800 * ms}, f.asked)
 		require.Len(t, logged, 3)
 	})
@@ -111,20 +111,20 @@ func TestMoverLooks(t *testing.T) {
 		for range 130 {
 			f.answers = append(f.answers, due(store.Due{Wrong: []string{"k"}}))
 		}
-		logged, _ := play(t, f, schedule.Config{}, 130*time.Second)
+		logged, _ := play(t, f, delayed.Config{}, 130*time.Second)
 		require.Len(t, logged, 3)
 		require.Equal(t, "k", logged[0].ContextMap()["key"])
 	})
 	t.Run("what is no job is recorded as failed", func(t *testing.T) {
 		t.Parallel()
 		f := &fake{answers: []func() (store.Due, error){due(store.Due{Misfits: []store.Misfit{{Item: []byte("bad \xff")}, {Item: []byte(`{"class":"A","args":[]}`)}}})}}
-		play(t, f, schedule.Config{Worker: "h~resqued:7:delayed"}, 50*ms)
+		play(t, f, delayed.Config{Worker: "h~resqued:7:delayed"}, 50*ms)
 		require.Len(t, f.filed, 2)
 		require.Contains(t, f.filed[0], `"class":"Resqued::InvalidPayload"`)
 		require.Contains(t, f.filed[1], `"payload":{"class":"A","args":[]},"exception":"Resqued::InvalidDelayedJob"`)
 		require.Contains(t, f.filed[1], `"worker":"h~resqued:7:delayed"`)
 		f = &fake{fail: errors.New("failed is no list"), answers: []func() (store.Due, error){due(store.Due{More: true, Misfits: []store.Misfit{{Item: []byte("x")}}})}}
-		logged, _ := play(t, f, schedule.Config{}, 50*ms)
+		logged, _ := play(t, f, delayed.Config{}, 50*ms)
 		require.Len(t, f.asked, 1, "it does not try all the time")
 		require.Len(t, logged, 2)
 	})
@@ -157,7 +157,7 @@ func TestMoversWhoseAnswersAreLost(t *testing.T) {
 		s, err := store.Open(store.Options{URL: "redis://" + proxy.Addr() + "/0", Namespace: space})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = s.Close() })
-		movers.Go(func() { schedule.NewMover(schedule.Config{Stats: &counts{}}, s, zap.NewNop()).Run(moving) })
+		movers.Go(func() { delayed.NewMover(delayed.Config{Stats: &counts{}}, s, zap.NewNop()).Run(moving) })
 	}
 	left := func() int64 { return jobs - redisClient.LLen(ctx, key("queue:q")).Val() }
 	lost := 0

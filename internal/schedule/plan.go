@@ -1,4 +1,4 @@
-package ticker
+package schedule
 
 import (
 	"encoding/json"
@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/resqued/resqued/internal/cron"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -54,13 +53,13 @@ func (p *plan) found(stored map[string]string, digest string, bad func(name stri
 // make makes the entries. One that is as before goes on as before.
 func (p *plan) make(bad func(name string, err error)) {
 	entries := map[string]*entry{}
-	add := func(s cron.Schedule, err error) {
+	add := func(s Definition, err error) {
 		e, old := (*entry)(nil), p.entries[s.Name]
 		if err == nil {
 			e, err = p.entry(s)
 		}
 		switch {
-		case errors.Is(err, cron.ErrElsewhere):
+		case errors.Is(err, ErrElsewhere):
 		case err != nil:
 			bad(s.Name, err)
 		case old != nil && old.same(e):
@@ -75,14 +74,14 @@ func (p *plan) make(bad func(name string, err error)) {
 		}
 	}
 	for name, definition := range p.stored {
-		s, err := cron.Stored(name, definition, p.cfg.Defaults)
+		s, err := ParseStored(name, definition, p.cfg.Defaults)
 		s.Name = name
 		add(s, err)
 	}
 	p.entries = entries
 }
 
-func (p *plan) entry(s cron.Schedule) (*entry, error) {
+func (p *plan) entry(s Definition) (*entry, error) {
 	timing, err := s.Timing()
 	if err != nil {
 		return nil, err
@@ -101,15 +100,15 @@ func (p *plan) entry(s cron.Schedule) (*entry, error) {
 	if s.Stored != "" {
 		shown = store.Kept(shown)
 	}
-	e := &entry{Schedule: s, timing: timing, payload: payload, shown: string(shown), publish: true}
+	e := &entry{Definition: s, timing: timing, payload: payload, shown: string(shown), publish: true}
 	e.unique = p.cfg.Unique != nil && p.cfg.Unique(s.Queue)
 	e.strict = e.unique && p.cfg.Strict
 	if e.IfRunning == "" {
-		e.IfRunning = cron.IfRunning[0]
+		e.IfRunning = IfRunningValues[0]
 	}
 	if e.CatchUp == "" {
-		e.CatchUp = cron.CatchUps[0]
+		e.CatchUp = CatchUpValues[0]
 	}
-	e.job = cron.Fingerprint(string(payload), e.Queue, e.IfRunning, e.CatchUp)
+	e.job = Fingerprint(string(payload), e.Queue, e.IfRunning, e.CatchUp)
 	return e, nil
 }

@@ -1,4 +1,4 @@
-package ticker
+package schedule
 
 import (
 	"context"
@@ -16,7 +16,6 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued/internal/cron"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
 )
@@ -101,29 +100,29 @@ func (r *rig) open() *store.Store {
 	return s
 }
 
-// start runs a ticker until its context ends.
+// start runs a runner until its context ends.
 func (r *rig) start(ctx context.Context, m *master, c Config) (done chan struct{}) {
 	m.rig, m.began = r, time.Now()
 	if m.rate == 0 {
 		m.rate = 1
 	}
 	ctx, m.stop = context.WithCancel(ctx)
-	ticker := New(m, nopLogger())
-	ticker.now = m.clock
-	ticker.Set(c)
+	runner := New(m, nopLogger())
+	runner.now = m.clock
+	runner.Set(c)
 	done = make(chan struct{})
 	go func() {
 		defer close(done)
 		defer m.stop()
-		ticker.Run(ctx)
+		runner.Run(ctx)
 	}()
 	return done
 }
 
 func nopLogger() *zap.Logger { return zap.NewNop() }
 
-func secondly(name string) cron.Schedule {
-	return cron.Schedule{Name: name, Class: "Tick", Queue: name, Args: json.RawMessage(`["` + name + `"]`), Cron: "* * * * * *", TimeZone: "UTC", CatchUp: cron.CatchUpAll}
+func secondly(name string) Definition {
+	return Definition{Name: name, Class: "Tick", Queue: name, Args: json.RawMessage(`["` + name + `"]`), Cron: "* * * * * *", TimeZone: "UTC", CatchUp: CatchUpAll}
 }
 
 func (r *rig) record(name string) store.CronRecord {
@@ -189,7 +188,7 @@ func TestEveryTickOnce(t *testing.T) {
 }
 
 // exact: each tick of a schedule was seen to once, and its jobs are in its queue.
-func (r *rig) exact(s cron.Schedule, least int) {
+func (r *rig) exact(s Definition, least int) {
 	r.t.Helper()
 	r.mu.Lock()
 	spans := slices.SortedFunc(slices.Values(r.seen[s.Name]), func(a, b span) int { return a.from.Compare(b.from) })

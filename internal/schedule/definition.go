@@ -1,10 +1,4 @@
-// Package cron knows schedules: what they enqueue and when. It does nothing by itself;
-// package ticker enqueues the jobs.
-//
-// spec.go reads the times as people write them, next.go computes them, with daylight
-// saving time as people expect it, due.go says what is to be done after a while in which
-// nobody looked, stored.go reads the schedules that resque-scheduler keeps in Redis.
-package cron
+package schedule
 
 import (
 	"bytes"
@@ -39,14 +33,14 @@ const (
 	CatchUpAll = "all"
 )
 
-// IfRunning and CatchUps are the values that there are, the default first.
+// IfRunningValues and CatchUpValues are the values that there are, the default first.
 var (
-	IfRunning = []string{Queue, Unique, Skip}
-	CatchUps  = []string{CatchUpLast, CatchUpNone, CatchUpAll}
+	IfRunningValues = []string{Queue, Unique, Skip}
+	CatchUpValues   = []string{CatchUpLast, CatchUpNone, CatchUpAll}
 )
 
-// Schedule is a job that is enqueued again and again.
-type Schedule struct {
+// Definition is a job that is enqueued again and again.
+type Definition struct {
 	Name  string `json:"name"`
 	Class string `json:"class"`
 	Queue string `json:"queue"`
@@ -72,7 +66,7 @@ type Schedule struct {
 }
 
 // When says when the schedule ticks, as it was written.
-func (s Schedule) When() string {
+func (s Definition) When() string {
 	when := s.Cron
 	if when == "" {
 		when = "every " + strings.TrimPrefix(s.Every, "every ")
@@ -84,7 +78,7 @@ func (s Schedule) When() string {
 }
 
 // Timing returns the times of the schedule. Its error says what is wrong with them.
-func (s Schedule) Timing() (Timing, error) {
+func (s Definition) Timing() (Timing, error) {
 	switch {
 	case s.Cron != "" && s.Every != "":
 		return Timing{}, errors.New("has both cron and every; keep one of them")
@@ -101,7 +95,7 @@ func (s Schedule) Timing() (Timing, error) {
 }
 
 // Check returns what is wrong with a schedule besides its times.
-func (s Schedule) Check() error {
+func (s Definition) Check() error {
 	switch {
 	case s.Class == "":
 		return errors.New("has no class")
@@ -109,10 +103,10 @@ func (s Schedule) Check() error {
 		return fmt.Errorf("has no queue, and class %s names none", s.Class)
 	case !utf8.ValidString(s.Class+s.Queue+s.Name) || strings.ContainsFunc(s.Class+s.Queue+s.Name, unicode.IsControl):
 		return errors.New("name, class and queue must be plain text")
-	case s.IfRunning != "" && !slices.Contains(IfRunning, s.IfRunning):
-		return fmt.Errorf("if_running %q is not known, one of %s", s.IfRunning, strings.Join(IfRunning, ", "))
-	case s.CatchUp != "" && !slices.Contains(CatchUps, s.CatchUp):
-		return fmt.Errorf("catch_up %q is not known, one of %s", s.CatchUp, strings.Join(CatchUps, ", "))
+	case s.IfRunning != "" && !slices.Contains(IfRunningValues, s.IfRunning):
+		return fmt.Errorf("if_running %q is not known, one of %s", s.IfRunning, strings.Join(IfRunningValues, ", "))
+	case s.CatchUp != "" && !slices.Contains(CatchUpValues, s.CatchUp):
+		return fmt.Errorf("catch_up %q is not known, one of %s", s.CatchUp, strings.Join(CatchUpValues, ", "))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package ticker
+package schedule
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued/internal/cron"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -22,8 +21,8 @@ const (
 
 // entry is one schedule.
 type entry struct {
-	cron.Schedule
-	timing         cron.Timing
+	Definition
+	timing         Timing
 	payload        []byte
 	unique, strict bool
 
@@ -48,7 +47,7 @@ type entry struct {
 	// missed and stands in the log.
 	// late is what the ticks that are asked for make up for.
 	hindered string
-	late     cron.Late
+	late     Late
 	named    time.Time
 	// shown is the definition as people can see it; publish says that it may not be
 	// in Redis yet.
@@ -87,42 +86,42 @@ func (e *entry) saw(r store.CronRecord) {
 }
 
 // work sees to the ticks of a schedule that are due. It returns when to come again.
-func (t *Ticker) work(ctx context.Context, e *entry) time.Duration {
+func (r *Runner) work(ctx context.Context, e *entry) time.Duration {
 	for range maxTurns {
-		now := t.serverNow()
+		now := r.serverNow()
 		if now.Before(e.retryAt) {
 			return e.retryAt.Sub(now)
 		}
-		req, next := t.request(e, now)
+		req, next := r.request(e, now)
 		if req == nil {
 			return next
 		}
 		call, cancel := context.WithTimeout(ctx, callPatience)
-		reply, err := t.store.Tick(call, *req)
+		reply, err := r.store.Tick(call, *req)
 		cancel()
 		if err != nil {
-			t.complain(ctx, "schedule "+e.Name, "a schedule cannot be seen to; trying again", zap.String("schedule", e.Name), zap.Error(err))
+			r.complain(ctx, "schedule "+e.Name, "a schedule cannot be seen to; trying again", zap.String("schedule", e.Name), zap.Error(err))
 			e.hindered = "redis could not be asked: " + err.Error()
 			return retryAfter
 		}
-		t.synchronise(reply.Now)
+		r.synchronise(reply.Now)
 		switch reply.Status {
 		case store.TickDone:
-			delete(t.told, "schedule "+e.Name)
-			t.tell(e, req, reply)
+			delete(r.told, "schedule "+e.Name)
+			r.tell(e, req, reply)
 			e.saw(reply.Record)
 			e.publish = false
 		case store.TickChanged:
 			e.saw(reply.Record)
 		case store.TickEarly:
 		case store.TickGone:
-			t.lookAt = time.Time{}
+			r.lookAt = time.Time{}
 			return shortest
 		case store.TickHeld:
-			t.heldBy(reply.Holder)
-			return t.lookEvery
+			r.heldBy(reply.Holder)
+			return r.lookEvery
 		case store.TickStuck:
-			t.complain(ctx, "schedule "+e.Name, "the jobs of a schedule cannot be enqueued: "+reply.Reason, zap.String("schedule", e.Name))
+			r.complain(ctx, "schedule "+e.Name, "the jobs of a schedule cannot be enqueued: "+reply.Reason, zap.String("schedule", e.Name))
 			e.hindered = reply.Reason
 			e.retryAt = reply.Now.Add(time.Second)
 		}
@@ -132,17 +131,17 @@ func (t *Ticker) work(ctx context.Context, e *entry) time.Duration {
 
 // waits reports whether the newer definition of other daemons counts, which it does as long
 // as one of them is there.
-func (t *Ticker) waits(e *entry) bool {
-	now := t.now()
+func (r *Runner) waits(e *entry) bool {
+	now := r.now()
 	if e.yields.IsZero() {
 		e.yields = now
 	}
-	if now.Sub(e.yields) >= t.away && t.watch.away(e.Name, now, t.away) {
+	if now.Sub(e.yields) >= r.away && r.watch.away(e.Name, now, r.away) {
 		return false
 	}
 	// One that is kept in Redis is the same for all, though not at the same instant.
-	if !e.told && (e.Stored == "" || now.Sub(e.yields) >= 2*t.lookEvery) {
-		t.log.Warn("another daemon has a newer definition of a schedule, which counts as long as it is there; reload this one, or rename one of them",
+	if !e.told && (e.Stored == "" || now.Sub(e.yields) >= 2*r.lookEvery) {
+		r.log.Warn("another daemon has a newer definition of a schedule, which counts as long as it is there; reload this one, or rename one of them",
 			zap.String("schedule", e.Name), zap.String("when", e.When()), zap.String("class", e.Class), zap.String("queue", e.Queue))
 		e.told = true
 	}
@@ -161,11 +160,11 @@ func (e *entry) why() string {
 }
 
 // request returns what is to be done for a schedule, or nil and when to come again.
-func (t *Ticker) request(e *entry, now time.Time) (*store.TickRequest, time.Duration) {
+func (r *Runner) request(e *entry, now time.Time) (*store.TickRequest, time.Duration) {
 	req := &store.TickRequest{
 		Name: e.Name, Known: e.record, Print: e.print(), Since: e.since,
 		Queue: e.Queue, Payload: e.payload, Unique: e.unique, Strict: e.strict, IfRunning: e.IfRunning,
-		Stored: e.Stored, Charge: t.charge(),
+		Stored: e.Stored, Charge: r.charge(),
 	}
 	known := e.record.Fingerprint != ""
 	other := known && store.CronPrint(e.record.Fingerprint, e.record.Job) != req.Print
@@ -173,10 +172,10 @@ func (t *Ticker) request(e *entry, now time.Time) (*store.TickRequest, time.Dura
 		req.Shown = e.shown
 	}
 	switch {
-	case t.holder != "":
-		return nil, t.lookEvery
-	case other && e.older(e.record) && t.waits(e):
-		return nil, t.lookEvery
+	case r.holder != "":
+		return nil, r.lookEvery
+	case other && e.older(e.record) && r.waits(e):
+		return nil, r.lookEvery
 	case known && other && e.record.Fingerprint == e.timing.Fingerprint():
 		req.Claim = true
 		return req, 0
@@ -186,7 +185,7 @@ func (t *Ticker) request(e *entry, now time.Time) (*store.TickRequest, time.Dura
 		}
 		return req, 0
 	case !e.record.Tick.IsZero() && e.from.After(now.Add(aberration)):
-		t.log.Warn("the clock of redis was ahead; a schedule begins anew", zap.String("schedule", e.Name), zap.Time("until", e.from))
+		r.log.Warn("the clock of redis was ahead; a schedule begins anew", zap.String("schedule", e.Name), zap.Time("until", e.from))
 		return req, 0
 	}
 	e.yields, e.told = time.Time{}, false
@@ -199,7 +198,7 @@ func (t *Ticker) request(e *entry, now time.Time) (*store.TickRequest, time.Dura
 		if next := e.timing.Next(e.from); !next.IsZero() {
 			return nil, next.Sub(now)
 		}
-		return nil, t.lookEvery
+		return nil, r.lookEvery
 	}
 	e.late = due.Late
 	req.Tick, req.Missed, req.Jobs = due.Last, due.Missed, len(due.Ticks)
@@ -210,22 +209,22 @@ func (t *Ticker) request(e *entry, now time.Time) (*store.TickRequest, time.Dura
 }
 
 // tell logs what came of a tick.
-func (t *Ticker) tell(e *entry, req *store.TickRequest, reply store.TickReply) {
+func (r *Runner) tell(e *entry, req *store.TickRequest, reply store.TickReply) {
 	fields := []zap.Field{zap.String("schedule", e.Name), zap.String("class", e.Class), zap.String("queue", e.Queue)}
 	if req.Tick.IsZero() {
 		fields = append(fields, zap.String("when", e.When()), zap.Time("next", e.timing.Next(reply.Record.From)))
 		switch {
 		case !e.yields.IsZero():
-			t.log.Warn("the daemons with a newer definition of a schedule have left; that of this one counts again", fields...)
+			r.log.Warn("the daemons with a newer definition of a schedule have left; that of this one counts again", fields...)
 		case req.Known.Fingerprint != "":
-			t.log.Info("a newer definition of a schedule takes the place of another", fields...)
+			r.log.Info("a newer definition of a schedule takes the place of another", fields...)
 		default:
-			t.log.Info("a schedule begins", fields...)
+			r.log.Info("a schedule begins", fields...)
 		}
 		return
 	}
 	if late := e.late; late.To.After(e.named) {
-		t.log.Warn("ticks of a schedule were missed", append(fields, zap.Int("missed", late.Ticks), zap.Int("made_up", late.MadeUp),
+		r.log.Warn("ticks of a schedule were missed", append(fields, zap.Int("missed", late.Ticks), zap.Int("made_up", late.MadeUp),
 			zap.Time("from", late.From), zap.Time("to", late.To), zap.String("why", e.why()))...)
 		e.named = late.To
 	}
@@ -233,10 +232,10 @@ func (t *Ticker) tell(e *entry, req *store.TickRequest, reply store.TickReply) {
 	late := zap.Duration("late", reply.Now.Sub(req.Tick))
 	switch {
 	case reply.Skipped > 0:
-		t.log.Info("a schedule was skipped: its last job has not come to its end", append(fields, zap.Int("jobs", reply.Skipped))...)
+		r.log.Info("a schedule was skipped: its last job has not come to its end", append(fields, zap.Int("jobs", reply.Skipped))...)
 	case reply.Duplicates > 0:
-		t.log.Info("a schedule was skipped: an equal job waits in its unique queue", append(fields, zap.Int("jobs", reply.Duplicates))...)
+		r.log.Info("a schedule was skipped: an equal job waits in its unique queue", append(fields, zap.Int("jobs", reply.Duplicates))...)
 	case reply.Enqueued > 0:
-		t.log.Debug("enqueued by a schedule", append(fields, zap.Int("jobs", reply.Enqueued), late)...)
+		r.log.Debug("enqueued by a schedule", append(fields, zap.Int("jobs", reply.Enqueued), late)...)
 	}
 }

@@ -1,4 +1,4 @@
-package cron
+package schedule
 
 import (
 	"encoding/binary"
@@ -119,21 +119,21 @@ func TestRules(t *testing.T) {
 
 func TestSchedule(t *testing.T) {
 	t.Parallel()
-	good := Schedule{Name: "n", Class: "C", Queue: "q", Cron: "0 2 * * *", TimeZone: "Asia/Tokyo"}
+	good := Definition{Name: "n", Class: "C", Queue: "q", Cron: "0 2 * * *", TimeZone: "Asia/Tokyo"}
 	require.NoError(t, good.Check())
 	require.Equal(t, "0 2 * * * Asia/Tokyo", good.When())
 	_, err := good.Timing()
 	require.NoError(t, err)
-	for want, change := range map[string]func(s *Schedule){
-		"has both cron and every":         func(s *Schedule) { s.Every = "1h" },
-		"says nothing of when":            func(s *Schedule) { s.Cron = "" },
-		"timezone belongs to cron":        func(s *Schedule) { s.Cron, s.Every = "", "1h" },
-		"first_in belongs to every":       func(s *Schedule) { s.FirstIn = "1h" },
-		"has no class":                    func(s *Schedule) { s.Class = "" },
-		"has no queue, and class C names": func(s *Schedule) { s.Queue = "" },
-		"must be plain text":              func(s *Schedule) { s.Queue = "a\nb" },
-		`if_running "x" is not known`:     func(s *Schedule) { s.IfRunning = "x" },
-		`catch_up "x" is not known`:       func(s *Schedule) { s.CatchUp = "x" },
+	for want, change := range map[string]func(s *Definition){
+		"has both cron and every":         func(s *Definition) { s.Every = "1h" },
+		"says nothing of when":            func(s *Definition) { s.Cron = "" },
+		"timezone belongs to cron":        func(s *Definition) { s.Cron, s.Every = "", "1h" },
+		"first_in belongs to every":       func(s *Definition) { s.FirstIn = "1h" },
+		"has no class":                    func(s *Definition) { s.Class = "" },
+		"has no queue, and class C names": func(s *Definition) { s.Queue = "" },
+		"must be plain text":              func(s *Definition) { s.Queue = "a\nb" },
+		`if_running "x" is not known`:     func(s *Definition) { s.IfRunning = "x" },
+		`catch_up "x" is not known`:       func(s *Definition) { s.CatchUp = "x" },
 	} {
 		s := good
 		change(&s)
@@ -164,19 +164,19 @@ func TestStored(t *testing.T) {
 	defaults := Defaults{RailsEnv: "production", Queue: func(class string) string { return map[string]string{"Tea": "kitchen"}[class] }}
 	for _, tc := range []struct {
 		name, config string
-		want         Schedule
+		want         Definition
 	}{
-		{"nightly", `{"class":"Report","cron":"0 2 * * * Europe/Berlin","args":{"a":1},"queue":"reports","description":"x"}`, Schedule{
+		{"nightly", `{"class":"Report","cron":"0 2 * * * Europe/Berlin","args":{"a":1},"queue":"reports","description":"x"}`, Definition{
 			Class: "Report", Queue: "reports", Cron: "0 2 * * * Europe/Berlin", Args: json.RawMessage(`[{"a":1}]`), Description: "x",
 		}},
-		{"Tea", `{"every":["1h",{"first_in":"5m","overlap":false}],"args":["green", 2]}`, Schedule{
+		{"Tea", `{"every":["1h",{"first_in":"5m","overlap":false}],"args":["green", 2]}`, Definition{
 			Class: "Tea", Queue: "kitchen", Every: "1h", FirstIn: "5m", Args: json.RawMessage(`["green",2]`),
 		}},
-		{"both", `{"class":"Tea","cron":["@daily",{"allow_overlapping":true}],"every":"1h","rails_env":"staging, production"}`, Schedule{
+		{"both", `{"class":"Tea","cron":["@daily",{"allow_overlapping":true}],"every":"1h","rails_env":"staging, production"}`, Definition{
 			Class: "Tea", Queue: "kitchen", Cron: "@daily", Args: json.RawMessage(`[]`),
 		}},
 	} {
-		s, err := Stored(tc.name, tc.config, defaults)
+		s, err := ParseStored(tc.name, tc.config, defaults)
 		require.NoError(t, err)
 		tc.want.Name, tc.want.Stored = tc.name, tc.config
 		require.Equal(t, tc.want, s)
@@ -192,9 +192,9 @@ func TestStored(t *testing.T) {
 		`{"class":"Tea","every":["1h",{},{}]}`:      "neither a text",
 		`{"every":"1h","custom_job_class":"Other"}`: "known to Ruby only",
 	} {
-		_, err := Stored("n", config, defaults)
+		_, err := ParseStored("n", config, defaults)
 		require.ErrorContains(t, err, want, config)
 	}
-	_, err := Stored("n", `{"class":"Tea","every":"1h","rails_env":"test"}`, defaults)
+	_, err := ParseStored("n", `{"class":"Tea","every":"1h","rails_env":"test"}`, defaults)
 	require.ErrorIs(t, err, ErrElsewhere)
 }

@@ -1,4 +1,4 @@
-package cron
+package schedule
 
 import (
 	"encoding/json"
@@ -20,7 +20,7 @@ type Defaults struct {
 }
 
 // Stored reads a schedule as resque-scheduler keeps it in persistent_schedules.
-func Stored(name, config string, d Defaults) (Schedule, error) {
+func ParseStored(name, config string, d Defaults) (Definition, error) {
 	var raw struct {
 		Class       string          `json:"class"`
 		Custom      string          `json:"custom_job_class"`
@@ -35,9 +35,9 @@ func Stored(name, config string, d Defaults) (Schedule, error) {
 		CatchUp     string          `json:"catch_up"`
 	}
 	if err := json.Unmarshal([]byte(config), &raw); err != nil {
-		return Schedule{}, fmt.Errorf("its definition cannot be read: %w", err)
+		return Definition{}, fmt.Errorf("its definition cannot be read: %w", err)
 	}
-	s := Schedule{
+	s := Definition{
 		Name: name, Class: raw.Class, Queue: raw.Queue, Description: raw.Description, TimeZone: raw.TimeZone,
 		IfRunning: raw.IfRunning, CatchUp: raw.CatchUp, Stored: config,
 	}

@@ -1,5 +1,5 @@
-// Package schedule brings jobs to their queues when their time has come.
-package schedule
+// Package delayed moves delayed jobs to their queues when they are due.
+package delayed
 
 import (
 	"context"

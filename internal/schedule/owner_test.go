@@ -1,4 +1,4 @@
-package ticker
+package schedule
 
 import (
 	"context"
@@ -10,13 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
-
-	"github.com/resqued/resqued/internal/cron"
 )
 
 // host is a daemon that keeps schedules, with a log to look into. It looks often.
 type host struct {
-	*Ticker
+	*Runner
 	log  *observer.ObservedLogs
 	rig  *rig
 	stop func()
@@ -25,7 +23,7 @@ type host struct {
 func (r *rig) host(c Config) *host {
 	r.t.Helper()
 	core, log := observer.New(zap.DebugLevel)
-	h := &host{Ticker: New(&master{Store: r.open(), rig: r, rate: 1}, zap.New(core)), log: log, rig: r}
+	h := &host{Runner: New(&master{Store: r.open(), rig: r, rate: 1}, zap.New(core)), log: log, rig: r}
 	h.lookEvery, h.away = 50*time.Millisecond, 2*time.Second
 	if c.Keeper == "" {
 		c.Keeper = "somewhere"
@@ -44,14 +42,14 @@ func (h *host) says(text string) {
 	h.rig.eventually(func() bool { return h.log.FilterMessageSnippet(text).Len() > 0 })
 }
 
-func of(all ...cron.Schedule) Config { return Config{Schedules: all} }
+func of(all ...Definition) Config { return Config{Schedules: all} }
 
 // When the daemons with the newest definition have left, that of the others counts again.
 func TestAnOlderDefinitionCountsWhenTheNewerHasLeft(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(*cron.Schedule){
-		"other times": func(s *cron.Schedule) { s.Cron = "*/1 * * * * *" },
-		"another job": func(*cron.Schedule) {},
+	for name, change := range map[string]func(*Definition){
+		"other times": func(s *Definition) { s.Cron = "*/1 * * * * *" },
+		"another job": func(*Definition) {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -114,7 +112,7 @@ func TestDefinitionsOfTheSameTime(t *testing.T) {
 	a, b := secondly("s"), secondly("s")
 	b.Queue = "b"
 	one, two := &entry{}, &entry{}
-	for e, s := range map[*entry]cron.Schedule{one: a, two: b} {
+	for e, s := range map[*entry]Definition{one: a, two: b} {
 		made, err := (&plan{}).entry(s)
 		require.NoError(t, err)
 		*e = *made
@@ -195,7 +193,7 @@ func TestMissedTicksAreNamed(t *testing.T) {
 		t.Run(catchUp, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			s := cron.Schedule{Name: "m", Class: "M", Queue: "q", Args: json.RawMessage("[]"), Every: "60s", CatchUp: catchUp}
+			s := Definition{Name: "m", Class: "M", Queue: "q", Args: json.RawMessage("[]"), Every: "60s", CatchUp: catchUp}
 			made, err := (&plan{}).entry(s)
 			require.NoError(t, err)
 			from := time.Now().Add(-10*time.Minute - 30*time.Second).Truncate(time.Millisecond)
