@@ -14,7 +14,7 @@ import (
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/locket"
-	"github.com/resqued/resqued/internal/lockkey"
+	"github.com/resqued/resqued/internal/locket/jobkey"
 	"github.com/resqued/resqued/internal/pglock"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/store"
@@ -106,7 +106,7 @@ func needDatabase(c config.Config, handlers *resqued.Handlers) error {
 // rubyStyle is how hashes stand in the keys of class locks: as the Ruby prints them
 // for which job lock keys are written, if they are.
 func rubyStyle(c config.Config) wire.RubyStyle {
-	if c.JobLockKey == lockkey.Ruby34 {
+	if c.JobLockKey == jobkey.Ruby34 {
 		return wire.Ruby34
 	}
 	return wire.RubyUpTo33

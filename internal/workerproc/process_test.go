@@ -21,7 +21,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/delayed"
-	"github.com/resqued/resqued/internal/locket"
+	"github.com/resqued/resqued/internal/locket/jobkey"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/selector"
@@ -205,7 +205,7 @@ func start(t *testing.T, h handlers, o options) *fixture {
 		Hooks: []resqued.Hooks{o.hooks}, LocksEnd: o.ends,
 		Runner: &thread.Runner{Performer: counted, Locker: o.locker, Describe: func(err error) (string, string, []string) {
 			return "Error", err.Error(), nil
-		}, Check: locket.NewCheck(o.style, s)},
+		}, Check: jobkey.NewCheck(o.style, s)},
 		// The real one does not return, so that nobody asks again.
 		Exit: sync.OnceFunc(func() {
 			f.recorded = f.processed()

@@ -1,8 +1,4 @@
-// Package lockkey knows the names of the job lock key styles and reads key
-// templates such as "{{class}}:{{args.0}}". It stands on its own because the
-// configuration refuses a wrong template at start and internal/locket fills it
-// in for each job.
-package lockkey
+package jobkey
 
 import (
 	"bytes"
@@ -18,20 +14,9 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// The styles of job lock keys that have a name; any other is a template.
 const (
-	ClassArgs = "class-args" // class and arguments; computed in Redis
-	Payload   = "payload"    // the whole payload, byte by byte; computed in Redis
-	Ruby      = "ruby"       // as resque-locket prints the payload on Ruby up to 3.3
-	Ruby34    = "ruby34"     // the same on Ruby 3.4 and later
-)
-
-// Styles are the named styles, the default first.
-var Styles = []string{ClassArgs, Payload, Ruby, Ruby34}
-
-const (
-	opening = "{{"
-	closing = "}}"
+	openBraces  = "{{"
+	closeBraces = "}}"
 	// maxTemplate bounds a template, in bytes.
 	maxTemplate = 1024
 	// maxIndex bounds the index of an argument.
@@ -65,13 +50,13 @@ const (
 )
 
 // IsTemplate reports whether a style is a template, right or wrong, and not a name.
-func IsTemplate(style string) bool { return strings.Contains(style, opening) }
+func IsTemplate(style string) bool { return strings.Contains(style, openBraces) }
 
-// Parse reads a template. Between double braces stand class, queue, args (all
+// ParseTemplate reads a template. Between double braces stand class, queue, args (all
 // arguments as JSON), args.N (from 0), or args.N.key for the field of an object
 // or the index of an array, to any depth. Errors tell the position, counted in
 // characters from 1, and what is known.
-func Parse(text string) (*Template, error) {
+func ParseTemplate(text string) (*Template, error) {
 	if len(text) > maxTemplate {
 		return nil, fmt.Errorf("is %d bytes long; at most %d", len(text), maxTemplate)
 	}
@@ -80,12 +65,12 @@ func Parse(text string) (*Template, error) {
 	}
 	t := &Template{}
 	for pos := 0; pos < len(text); {
-		at, found := strings.Index(text[pos:], opening), true
+		at, found := strings.Index(text[pos:], openBraces), true
 		if at < 0 {
 			at, found = len(text)-pos, false
 		}
 		fixed := text[pos : pos+at]
-		if stray := strings.Index(fixed, closing); stray >= 0 {
+		if stray := strings.Index(fixed, closeBraces); stray >= 0 {
 			return nil, fmt.Errorf("%s: }} without {{ before it", position(text, pos+stray))
 		}
 		if fixed != "" {
@@ -94,7 +79,7 @@ func Parse(text string) (*Template, error) {
 		if pos += at; !found {
 			break
 		}
-		inside, _, closed := strings.Cut(text[pos+len(opening):], closing)
+		inside, _, closed := strings.Cut(text[pos+len(openBraces):], closeBraces)
 		if !closed {
 			return nil, fmt.Errorf("%s: {{ without }} after it", position(text, pos))
 		}
@@ -103,7 +88,7 @@ func Parse(text string) (*Template, error) {
 			return nil, fmt.Errorf("%s: %w", position(text, pos), err)
 		}
 		t.parts = append(t.parts, p)
-		pos += len(opening) + len(inside) + len(closing)
+		pos += len(openBraces) + len(inside) + len(closeBraces)
 	}
 	return t, nil
 }

@@ -1,4 +1,4 @@
-package locket
+package jobkey
 
 import (
 	"fmt"
@@ -8,7 +8,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/lockkey"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -19,9 +18,9 @@ const (
 	keptKey = 200
 )
 
-// KeyerConfig is what the keys of job locks are made of.
-type KeyerConfig struct {
-	// Style is one of lockkey.Styles or a template.
+// Config is what the keys of job locks are made of.
+type Config struct {
+	// Style is one of Styles or a template.
 	Style string
 	// Classes are the names of the registered classes, and Class returns what is
 	// registered under one; resqued.Handlers has both. A class may bring a function
@@ -39,7 +38,7 @@ type KeyerConfig struct {
 type Keyer struct {
 	style    string
 	ruby     wire.RubyStyle
-	template *lockkey.Template
+	template *Template
 	classes  map[string]func(job *resqued.Job) string
 	all      func(job *resqued.Job) string
 	log      *zap.Logger
@@ -49,8 +48,8 @@ type Keyer struct {
 	panicked map[string]bool // by class, "" = All
 }
 
-// NewKeyer refuses a style that is not known and a template with a mistake.
-func NewKeyer(cfg KeyerConfig) (*Keyer, error) {
+// New refuses a style that is not known and a template with a mistake.
+func New(cfg Config) (*Keyer, error) {
 	k := &Keyer{
 		style: cfg.Style, all: cfg.All, log: cfg.Log,
 		classes: map[string]func(job *resqued.Job) string{}, panicked: map[string]bool{},
@@ -59,15 +58,15 @@ func NewKeyer(cfg KeyerConfig) (*Keyer, error) {
 		k.log = zap.NewNop()
 	}
 	switch {
-	case k.style == lockkey.Ruby34:
+	case k.style == Ruby34:
 		k.ruby = wire.Ruby34
-	case lockkey.IsTemplate(k.style):
-		template, err := lockkey.Parse(k.style)
+	case IsTemplate(k.style):
+		template, err := ParseTemplate(k.style)
 		if err != nil {
 			return nil, fmt.Errorf("job_lock_key %q: %w", wire.Printable(k.style, 80), err)
 		}
 		k.template = template
-	case !slices.Contains(lockkey.Styles, k.style):
+	case !slices.Contains(Styles, k.style):
 		return nil, fmt.Errorf("job_lock_key %q is not known", wire.Printable(k.style, 80))
 	}
 	for _, name := range cfg.Classes {
@@ -81,7 +80,7 @@ func NewKeyer(cfg KeyerConfig) (*Keyer, error) {
 // NeedsGo reports whether the keys of all classes have to be computed here. If
 // not, those of ByClass have to, and Redis computes the others.
 func (k *Keyer) NeedsGo() bool {
-	return k.all != nil || k.template != nil || k.style == lockkey.Ruby || k.style == lockkey.Ruby34
+	return k.all != nil || k.template != nil || k.style == Ruby || k.style == Ruby34
 }
 
 // ByClass returns the classes with a function of their own, sorted.
@@ -130,7 +129,7 @@ func (k *Keyer) compute(queue string, payload []byte) (key string, ok bool) {
 	}
 	env, err := wire.Parse(payload, 0)
 	if err != nil { // it will be failed, not run
-		return ClassArgs(payload), false
+		return classArgs(payload), false
 	}
 	ok = true
 	name, fn := env.Class, k.classes[env.Class]
@@ -157,17 +156,17 @@ func (k *Keyer) styled(queue string, payload []byte, env *wire.Envelope) (key st
 			return shorten(key), true
 		}
 		// All jobs without the argument would have one lock.
-		return ClassArgs(payload), false
-	case k.style == lockkey.Ruby || k.style == lockkey.Ruby34:
+		return classArgs(payload), false
+	case k.style == Ruby || k.style == Ruby34:
 		key, err := wire.Inspect(payload, k.ruby)
 		if err != nil {
-			return ClassArgs(payload), false
+			return classArgs(payload), false
 		}
 		return key, true
-	case k.style == lockkey.Payload:
+	case k.style == Payload:
 		return wholePayload(payload), true
 	default:
-		return ClassArgs(payload), true
+		return classArgs(payload), true
 	}
 }
 

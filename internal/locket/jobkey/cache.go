@@ -1,4 +1,4 @@
-package locket
+package jobkey
 
 import (
 	"crypto/sha256"

@@ -1,4 +1,4 @@
-package locket
+package jobkey
 
 import (
 	"os"
@@ -18,7 +18,7 @@ func TestClassArgsIsWhatTheScriptSays(t *testing.T) {
 	t.Parallel()
 	source := ""
 	for _, name := range []string{"lib", "payload"} {
-		text, err := os.ReadFile("../store/lua/" + name + ".lua")
+		text, err := os.ReadFile("../../store/lua/" + name + ".lua")
 		require.NoError(t, err)
 		source += string(text) + "\n"
 	}
@@ -28,7 +28,7 @@ func TestClassArgsIsWhatTheScriptSays(t *testing.T) {
 		return quick and quick ~= name and quick .. ' is not ' .. name or name`)
 	client, ctx := redistest.Shared(t).Client(t), t.Context()
 	compare := func(t require.TestingT, payload string) {
-		for style, got := range map[string]string{"class-args": ClassArgs([]byte(payload)), "payload": wholePayload([]byte(payload))} {
+		for style, got := range map[string]string{"class-args": classArgs([]byte(payload)), "payload": wholePayload([]byte(payload))} {
 			want, err := script.Run(ctx, client, nil, payload, style).Text()
 			require.NoError(t, err)
 			require.Equal(t, want, got, "%s: %q", style, payload)
@@ -70,7 +70,7 @@ func FuzzKey(f *testing.F) {
 	}
 	var keyers []*Keyer
 	for _, style := range []string{"class-args", "payload", "ruby", "ruby34", "{{class}}{{args}}{{args.0.a}}"} {
-		k, err := NewKeyer(KeyerConfig{Style: style})
+		k, err := New(Config{Style: style})
 		require.NoError(f, err)
 		keyers = append(keyers, k)
 	}

@@ -1,4 +1,4 @@
-package lockkey
+package jobkey
 
 import (
 	"strings"
@@ -84,7 +84,7 @@ func TestParseRefuses(t *testing.T) {
 	} {
 		t.Run(template, func(t *testing.T) {
 			t.Parallel()
-			_, err := Parse(template)
+			_, err := ParseTemplate(template)
 			require.EqualError(t, err, want)
 		})
 	}
@@ -97,7 +97,7 @@ func TestTemplateProperties(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			fixed := rapid.StringMatching(`[^{}]{0,20}`)
 			before, between, after := fixed.Draw(t, "before"), fixed.Draw(t, "between"), fixed.Draw(t, "after")
-			parsed, err := Parse(before + "{{class}}" + between + "{{queue}}" + after)
+			parsed, err := ParseTemplate(before + "{{class}}" + between + "{{queue}}" + after)
 			require.NoError(t, err)
 			require.Equal(t, before+"C"+between+"Q"+after, parsed.Fill("Q", "C", nil))
 		})
@@ -110,7 +110,7 @@ func TestTemplateProperties(t *testing.T) {
 			require.NoError(t, err)
 			e, err := wire.Parse(payload, 0)
 			require.NoError(t, err)
-			parsed, err := Parse("{{args.0.k}}/{{args.1}}")
+			parsed, err := ParseTemplate("{{args.0.k}}/{{args.1}}")
 			require.NoError(t, err)
 			require.Equal(t, text+"/"+text, parsed.Fill("", "", e.Args))
 		})
@@ -124,7 +124,7 @@ func FuzzTemplate(f *testing.F) {
 		f.Add(seed, `[1,{"a":[{"b":2}]},"x"]`)
 	}
 	f.Fuzz(func(t *testing.T, template, args string) {
-		parsed, err := Parse(template)
+		parsed, err := ParseTemplate(template)
 		if err != nil {
 			require.NotEmpty(t, err.Error())
 			require.Nil(t, parsed)
@@ -141,7 +141,7 @@ func FuzzTemplate(f *testing.F) {
 
 func fill(t *testing.T, template, payload string) string {
 	t.Helper()
-	parsed, err := Parse(template)
+	parsed, err := ParseTemplate(template)
 	require.NoError(t, err)
 	e, err := wire.Parse([]byte(payload), 0)
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-package locket
+package jobkey
 
 import (
 	"bytes"
@@ -9,11 +9,11 @@ import (
 // longest is how many bytes of a job's arguments stand in a key in plain text.
 const longest = 200
 
-// ClassArgs returns the name of a payload's lock under the style class-args: what
+// classArgs returns the name of a payload's lock under the style class-args: what
 // lockname of store/lua/payload.lua returns, byte for byte, because a job is locked
 // under the same key whoever computes it. A payload that is no plain job is its
 // own name.
-func ClassArgs(payload []byte) string {
+func classArgs(payload []byte) string {
 	if class, args, ok := flat(payload); ok {
 		return string(class) + string(args)
 	}

@@ -1,4 +1,4 @@
-package locket
+package jobkey
 
 import (
 	"bytes"
@@ -12,13 +12,12 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/lockkey"
 )
 
 // keyer makes a Keyer of a registry, as the daemon does.
 func keyer(t testing.TB, style string, h *resqued.Handlers) *Keyer {
 	t.Helper()
-	k, err := NewKeyer(KeyerConfig{Style: style, Classes: h.Classes(), Class: h.Lookup, All: h.JobLockKeyFunc()})
+	k, err := New(Config{Style: style, Classes: h.Classes(), Class: h.Lookup, All: h.JobLockKeyFunc()})
 	require.NoError(t, err)
 	return k
 }
@@ -123,7 +122,7 @@ func TestKey(t *testing.T) {
 		h := byClass(argument)
 		h.JobLockKey(argument)
 		core, logs := observer.New(zap.InfoLevel)
-		k, err := NewKeyer(KeyerConfig{
+		k, err := New(Config{
 			Style: "class-args", Classes: h.Classes(), Class: h.Lookup, All: h.JobLockKeyFunc(), Log: zap.New(core),
 		})
 		require.NoError(t, err)
@@ -136,7 +135,7 @@ func TestKey(t *testing.T) {
 
 	t.Run("which keys have to be computed here", func(t *testing.T) {
 		t.Parallel()
-		for _, style := range lockkey.Styles {
+		for _, style := range Styles {
 			require.Equal(t, style == "ruby" || style == "ruby34", keyer(t, style, resqued.New()).NeedsGo(), style)
 		}
 		require.True(t, keyer(t, "{{class}}", resqued.New()).NeedsGo())
@@ -148,9 +147,9 @@ func TestKey(t *testing.T) {
 
 	t.Run("a wrong style is refused", func(t *testing.T) {
 		t.Parallel()
-		_, err := NewKeyer(KeyerConfig{Style: "{{klass}}"})
+		_, err := New(Config{Style: "{{klass}}"})
 		require.ErrorContains(t, err, `job_lock_key "{{klass}}": at character 1: {{klass}} is unknown`)
-		_, err = NewKeyer(KeyerConfig{Style: "md5"})
+		_, err = New(Config{Style: "md5"})
 		require.EqualError(t, err, `job_lock_key "md5" is not known`)
 	})
 }

@@ -1,11 +1,10 @@
-package locket
+package jobkey
 
 import (
 	"context"
 	"fmt"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/lockkey"
 )
 
 // JobLocks is what a check of job locks needs of Redis; *store.Store is one.
@@ -21,7 +20,7 @@ type JobLocks interface {
 // A job whose lock is no longer its own goes back to its queue, and waits there as any
 // that is locked. If Redis does not answer it runs: the heartbeat watches its lock.
 func NewCheck(style string, locks JobLocks) func(ctx context.Context, job *resqued.Job) error {
-	if style != lockkey.Ruby && style != lockkey.Ruby34 {
+	if style != Ruby && style != Ruby34 {
 		return nil
 	}
 	return func(ctx context.Context, job *resqued.Job) error {
