@@ -1,7 +1,7 @@
-// Package pglock keeps class locks in PostgreSQL, in the table of package locker, where
-// "resqued locker" and the Ruby gem see them. To package locket it is what another
+// Package postgres keeps class locks in PostgreSQL, in the table of package locker, where
+// "resqued locker" and the Ruby gem see them. To package classlock it is what another
 // Redis is: a lock there is kept alive by its process and not by the job's record.
-package pglock
+package postgres
 
 import (
 	"context"

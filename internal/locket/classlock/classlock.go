@@ -1,4 +1,9 @@
-package locket
+// Package classlock takes class locks: locks that jobs of one class take by their
+// arguments, as with resque-lock-timeout. [Locks] takes, keeps and releases those of the
+// jobs of one process, in the daemon's Redis, in another one or in PostgreSQL (package
+// postgres). A [Claim] is what the thread of a job and the loop of its process know about
+// the job's lock.
+package classlock
 
 import (
 	"context"
@@ -12,7 +17,6 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/thread"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -26,10 +30,10 @@ const (
 	complainEvery = time.Minute
 )
 
-// LockStore is what class locks need of the place where they are kept; *store.Store,
+// Store is what class locks need of the place where they are kept; *store.Store,
 // a Redis, is one. Another one may have a method KeepsAll that returns true: then the
 // locks with a time limit have to be extended, too.
-type LockStore interface {
+type Store interface {
 	AcquireLock(ctx context.Context, req store.AcquireRequest) (store.AcquireReply, error)
 	RefreshLock(ctx context.Context, l store.HeldLock) (store.AcquireReply, error)
 	LockExpires(ctx context.Context, l store.HeldLock) (int64, error)
@@ -40,16 +44,16 @@ type LockStore interface {
 	Close() error
 }
 
-// ClassLocksConfig says whose class locks these are.
-type ClassLocksConfig struct {
+// Config says whose class locks these are.
+type Config struct {
 	// Store is the daemon's own Redis, URL its address: a class that names the same
 	// keeps its locks there.
-	Store LockStore
+	Store Store
 	URL   string
 	// Open returns the store of another Redis. It does not connect yet.
-	Open func(url string) (LockStore, error)
+	Open func(url string) (Store, error)
 	// OpenPostgres returns the store of the locks in PostgreSQL.
-	OpenPostgres func() (LockStore, error)
+	OpenPostgres func() (Store, error)
 	// Classes are the names of all classes, Class finds one.
 	Classes []string
 	Class   func(name string) (*resqued.Class, bool)
@@ -67,15 +71,15 @@ type ClassLocksConfig struct {
 	Log  *zap.Logger
 }
 
-// ClassLocks takes the class locks of the jobs of one process. All of its threads
+// Locks takes the class locks of the jobs of one process. All of its threads
 // share it.
 //
 // A lock in the daemon's own Redis is extended by the beat of the process and
 // released with the job's completion; whoever recovers a dead process releases it,
-// too. For each other Redis, and for PostgreSQL, there is a keeper, a goroutine from NewClassLocks until
+// too. For each other Redis, and for PostgreSQL, there is a keeper, a goroutine from New until
 // Close, that extends the locks there.
-type ClassLocks struct {
-	cfg     ClassLocksConfig
+type Locks struct {
+	cfg     Config
 	keepers map[string]*keeper // by place
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -88,7 +92,7 @@ type ClassLocks struct {
 const inPostgres = resqued.StorePostgres
 
 // place is where the locks of a class are kept; empty = the daemon's own Redis.
-func (c *ClassLocks) place(lock *resqued.ClassLock) string {
+func (c *Locks) place(lock *resqued.ClassLock) string {
 	switch {
 	case lock.InPostgres():
 		return inPostgres
@@ -98,7 +102,7 @@ func (c *ClassLocks) place(lock *resqued.ClassLock) string {
 	return lock.Redis
 }
 
-func (c *ClassLocks) openPlace(place string) (LockStore, error) {
+func (c *Locks) openPlace(place string) (Store, error) {
 	if place == inPostgres {
 		return c.cfg.OpenPostgres()
 	}
@@ -106,12 +110,12 @@ func (c *ClassLocks) openPlace(place string) (LockStore, error) {
 }
 
 // keeperOf returns the keeper of the locks of a class; nil = the beat keeps them.
-func (c *ClassLocks) keeperOf(lock *resqued.ClassLock) *keeper { return c.keepers[c.place(lock)] }
+func (c *Locks) keeperOf(lock *resqued.ClassLock) *keeper { return c.keepers[c.place(lock)] }
 
-// NewClassLocks opens the stores of all classes that keep their locks elsewhere than in
+// New opens the stores of all classes that keep their locks elsewhere than in
 // the daemon's own Redis. It connects to none.
-func NewClassLocks(cfg ClassLocksConfig) (*ClassLocks, error) {
-	c := &ClassLocks{cfg: cfg, keepers: map[string]*keeper{}, complained: map[string]time.Time{}}
+func New(cfg Config) (*Locks, error) {
+	c := &Locks{cfg: cfg, keepers: map[string]*keeper{}, complained: map[string]time.Time{}}
 	ctx, stop := context.WithCancel(context.Background())
 	c.stop = stop
 	for _, name := range cfg.Classes {
@@ -136,7 +140,7 @@ func NewClassLocks(cfg ClassLocksConfig) (*ClassLocks, error) {
 }
 
 // Close ends the keepers and closes their stores. Call it when no job runs any more.
-func (c *ClassLocks) Close() {
+func (c *Locks) Close() {
 	c.stop()
 	c.running.Wait()
 	for _, k := range c.keepers {
@@ -144,10 +148,10 @@ func (c *ClassLocks) Close() {
 	}
 }
 
-// Lock takes the class lock of a job, if its class has one; see thread.Locker. While
+// Lock takes the class lock of a job, if its class has one; see Locker. While
 // Redis does not answer it goes on trying until ctx ends: a job never runs without
 // its lock.
-func (c *ClassLocks) Lock(ctx context.Context, job *resqued.Job, claim *thread.Claim) (context.Context, func(), error) {
+func (c *Locks) Lock(ctx context.Context, job *resqued.Job, claim *Claim) (context.Context, func(), error) {
 	class, ok := c.cfg.Class(job.Class)
 	if !ok || class.Lock == nil {
 		return resqued.WithLocks(ctx, service{locks: c}), func() {}, nil
@@ -156,7 +160,7 @@ func (c *ClassLocks) Lock(ctx context.Context, job *resqued.Job, claim *thread.C
 	if err != nil {
 		return nil, nil, err
 	}
-	claim.Update(func(s *thread.ClaimState) { s.Key = want.Key })
+	claim.Update(func(s *ClaimState) { s.Key = want.Key })
 	sent, reply, err := c.acquire(ctx, want, c.storeOf(class.Lock), claim)
 	switch {
 	case err != nil:
@@ -167,7 +171,7 @@ func (c *ClassLocks) Lock(ctx context.Context, job *resqued.Job, claim *thread.C
 		if want.Elsewhere && job.Deaths > 0 {
 			// It may be its own: nobody releases there what a dead process has held. It
 			// goes by itself, and the job must not be dropped for it.
-			return nil, nil, fmt.Errorf("%w: %w", &thread.HeldError{Key: want.Key, Holder: reply.Holder}, resqued.Requeue(requeueLocked))
+			return nil, nil, fmt.Errorf("%w: %w", &HeldError{Key: want.Key, Holder: reply.Holder}, resqued.Requeue(requeueLocked))
 		}
 		return nil, nil, c.refused(resqued.WithLocks(ctx, service{locks: c}), class.Lock, job, want.Key, reply.Holder)
 	}
@@ -178,7 +182,7 @@ func (c *ClassLocks) Lock(ctx context.Context, job *resqued.Job, claim *thread.C
 
 // want computes what lock the job needs. The functions of the class are the
 // program's.
-func (c *ClassLocks) want(class *resqued.Class, job *resqued.Job, claim *thread.Claim) (store.AcquireRequest, error) {
+func (c *Locks) want(class *resqued.Class, job *resqued.Job, claim *Claim) (store.AcquireRequest, error) {
 	req := store.AcquireRequest{
 		HeldLock: store.HeldLock{
 			Proc: claim.Proc, Token: claim.Token, Grace: c.cfg.Grace, Elsewhere: c.elsewhere(class.Lock),
@@ -207,10 +211,10 @@ type moment struct {
 
 // acquire repeats the request until Redis has answered it, and returns when the
 // answered one was sent.
-func (c *ClassLocks) acquire(ctx context.Context, req store.AcquireRequest, s LockStore, claim *thread.Claim) (moment, store.AcquireReply, error) {
+func (c *Locks) acquire(ctx context.Context, req store.AcquireRequest, s Store, claim *Claim) (moment, store.AcquireReply, error) {
 	if !req.Elsewhere {
 		// Before it is sent: the lock may be held although no answer comes.
-		claim.Update(func(s *thread.ClaimState) { s.Asked = true })
+		claim.Update(func(s *ClaimState) { s.Asked = true })
 	}
 	unknown := false
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
@@ -240,7 +244,7 @@ func (c *ClassLocks) acquire(ctx context.Context, req store.AcquireRequest, s Lo
 
 // giveUp releases a lock in another Redis that may have been taken, although no
 // answer came before the job was told to stop.
-func (c *ClassLocks) giveUp(ctx context.Context, l store.HeldLock, s LockStore) {
+func (c *Locks) giveUp(ctx context.Context, l store.HeldLock, s Store) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if err := s.ReleaseLock(ctx, l); err != nil {
@@ -250,8 +254,8 @@ func (c *ClassLocks) giveUp(ctx context.Context, l store.HeldLock, s LockStore) 
 }
 
 // refused says what becomes of a job whose lock is held.
-func (c *ClassLocks) refused(ctx context.Context, lock *resqued.ClassLock, job *resqued.Job, key, holder string) error {
-	held := &thread.HeldError{Key: key, Holder: holder}
+func (c *Locks) refused(ctx context.Context, lock *resqued.ClassLock, job *resqued.Job, key, holder string) error {
+	held := &HeldError{Key: key, Holder: holder}
 	if lock.OnLockFailed != nil {
 		if err := c.cfg.Guard(func() error { return lock.OnLockFailed(ctx, job.Args) }); err != nil {
 			return err
@@ -269,11 +273,11 @@ func (c *ClassLocks) refused(ctx context.Context, lock *resqued.ClassLock, job *
 
 // elsewhere reports whether the locks of a class are kept elsewhere than in the daemon's
 // own Redis.
-func (c *ClassLocks) elsewhere(lock *resqued.ClassLock) bool { return c.keeperOf(lock) != nil }
+func (c *Locks) elsewhere(lock *resqued.ClassLock) bool { return c.keeperOf(lock) != nil }
 
 // Ends returns when, by Boot, the first of the locks that are kept elsewhere is about
 // to expire, unless it is extended: the process must be gone by then. 0 = it has none.
-func (c *ClassLocks) Ends() (ends time.Duration) {
+func (c *Locks) Ends() (ends time.Duration) {
 	for _, k := range c.keepers {
 		if end := k.ends(); end > 0 && (ends == 0 || end < ends) {
 			ends = end
@@ -282,7 +286,7 @@ func (c *ClassLocks) Ends() (ends time.Duration) {
 	return ends
 }
 
-func (c *ClassLocks) storeOf(lock *resqued.ClassLock) LockStore {
+func (c *Locks) storeOf(lock *resqued.ClassLock) Store {
 	if k := c.keeperOf(lock); k != nil {
 		return k.store
 	}
@@ -290,7 +294,7 @@ func (c *ClassLocks) storeOf(lock *resqued.ClassLock) LockStore {
 }
 
 // complain logs a lasting trouble with one place now and then.
-func (c *ClassLocks) complain(s LockStore, text string, fields ...zap.Field) {
+func (c *Locks) complain(s Store, text string, fields ...zap.Field) {
 	c.mu.Lock()
 	recent := time.Since(c.complained[s.Where()]) < complainEvery
 	if !recent {

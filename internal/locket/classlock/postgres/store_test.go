@@ -1,4 +1,4 @@
-package pglock_test
+package postgres_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/resqued/resqued/internal/pglock"
+	"github.com/resqued/resqued/internal/locket/classlock/postgres"
 	"github.com/resqued/resqued/internal/pgtest"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/locker"
@@ -24,7 +24,7 @@ var server *pgtest.Server
 func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Beside(m, &server)) }
 
 type fixture struct {
-	*pglock.Store
+	*postgres.Store
 	table string
 	pool  *pgxpool.Pool
 }
@@ -43,9 +43,9 @@ func setup(t *testing.T) *fixture {
 	return f
 }
 
-func (f *fixture) open(t *testing.T, url string) *pglock.Store {
+func (f *fixture) open(t *testing.T, url string) *postgres.Store {
 	t.Helper()
-	s, err := pglock.Open(pglock.Config{URL: url, Table: f.table, Namespace: "ns", Lease: 30 * time.Second})
+	s, err := postgres.Open(postgres.Config{URL: url, Table: f.table, Namespace: "ns", Lease: 30 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
@@ -216,7 +216,7 @@ func TestTrouble(t *testing.T) {
 		require.ErrorContains(t, err, "refused")
 		require.NotContains(t, err.Error(), "hunter2")
 		require.False(t, broken(err))
-		_, err = pglock.Open(pglock.Config{URL: "postgres://me:hunt%er2@h/" + url.PathEscape("a b")})
+		_, err = postgres.Open(postgres.Config{URL: "postgres://me:hunt%er2@h/" + url.PathEscape("a b")})
 		require.ErrorContains(t, err, "URL of the database is not valid")
 		require.NotContains(t, err.Error(), "er2")
 	})

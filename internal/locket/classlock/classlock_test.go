@@ -1,4 +1,4 @@
-package locket_test
+package classlock_test
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/handler"
-	"github.com/resqued/resqued/internal/locket"
-	"github.com/resqued/resqued/internal/pglock"
+	"github.com/resqued/resqued/internal/locket/classlock"
+	"github.com/resqued/resqued/internal/locket/classlock/postgres"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 
 // locks is a process whose jobs take class locks.
 type locks struct {
-	*locket.ClassLocks
+	*classlock.Locks
 	t      *testing.T
 	redis  *redis.Client
 	store  *store.Store
@@ -46,7 +46,7 @@ type locks struct {
 type options struct {
 	ttl, beat time.Duration
 	// wrap may put something between the process and its Redis, and any other.
-	wrap func(locket.LockStore) locket.LockStore
+	wrap func(classlock.Store) classlock.Store
 	// database is the URL of a PostgreSQL.
 	database string
 }
@@ -60,7 +60,7 @@ func newLocks(t *testing.T, h *resqued.Handlers, o options) *locks {
 		o.ttl, o.beat = 35*time.Second, 10*time.Second
 	}
 	if o.wrap == nil {
-		o.wrap = func(s locket.LockStore) locket.LockStore { return s }
+		o.wrap = func(s classlock.Store) classlock.Store { return s }
 	}
 	open := func(url string) (*store.Store, error) {
 		return store.Open(store.Options{URL: url, Namespace: l.ns, LockTTL: o.ttl, Lease: time.Minute})
@@ -76,17 +76,17 @@ func newLocks(t *testing.T, h *resqued.Handlers, o options) *locks {
 	set, err := handler.New(h, handler.Options{})
 	require.NoError(t, err)
 	t.Cleanup(set.Close)
-	l.ClassLocks, err = locket.NewClassLocks(locket.ClassLocksConfig{
+	l.Locks, err = classlock.New(classlock.Config{
 		Store: o.wrap(l.store), URL: server.URL(),
-		Open: func(url string) (locket.LockStore, error) {
+		Open: func(url string) (classlock.Store, error) {
 			s, err := open(url)
 			if err != nil {
 				return nil, err
 			}
 			return o.wrap(s), nil
 		},
-		OpenPostgres: func() (locket.LockStore, error) {
-			s, err := pglock.Open(pglock.Config{URL: o.database, Namespace: l.ns, Lease: o.ttl})
+		OpenPostgres: func() (classlock.Store, error) {
+			s, err := postgres.Open(postgres.Config{URL: o.database, Namespace: l.ns, Lease: o.ttl})
 			if err != nil {
 				return nil, err
 			}
@@ -97,7 +97,7 @@ func newLocks(t *testing.T, h *resqued.Handlers, o options) *locks {
 	})
 	require.NoError(t, err)
 	t.Cleanup(l.Close)
-	l.runner = awaited{&thread.Runner{Performer: set, Locker: l.ClassLocks, Describe: handler.Describe}}
+	l.runner = awaited{&thread.Runner{Performer: set, Locker: l.Locks, Describe: handler.Describe}}
 	return l
 }
 
@@ -108,7 +108,7 @@ func elsewhere(t *testing.T) string {
 }
 
 // reserve puts a job into the hands of the process.
-func (l *locks) reserve(class, args string) (*resqued.Job, *thread.Claim) {
+func (l *locks) reserve(class, args string) (*resqued.Job, *classlock.Claim) {
 	l.t.Helper()
 	payload := []byte(fmt.Sprintf(`{"class":%q,"args":%s}`, class, args))
 	queue := "q" + redistest.Unique()
@@ -122,10 +122,10 @@ func (l *locks) reserve(class, args string) (*resqued.Job, *thread.Claim) {
 	require.Len(l.t, reply.Jobs, 1)
 	env, err := wire.Parse(payload, 0)
 	require.NoError(l.t, err)
-	return &resqued.Job{Class: class, Queue: queue, Args: env.Args, Payload: payload}, thread.NewClaim("p1", token, nil)
+	return &resqued.Job{Class: class, Queue: queue, Args: env.Args, Payload: payload}, classlock.NewClaim("p1", token, nil)
 }
 
-func (l *locks) run(ctx context.Context, class, args string) (thread.Outcome, *thread.Claim) {
+func (l *locks) run(ctx context.Context, class, args string) (thread.Outcome, *classlock.Claim) {
 	l.t.Helper()
 	job, claim := l.reserve(class, args)
 	return l.runner.Run(ctx, job, claim), claim
@@ -341,7 +341,7 @@ func TestLockDeadline(t *testing.T) {
 
 	t.Run("a refresh moves it", func(t *testing.T) {
 		t.Parallel()
-		var claim *thread.Claim
+		var claim *classlock.Claim
 		l := newLocks(t, graph(func(ctx context.Context, _ resqued.Args) error {
 			first := claim.State().Limit
 			require.NoError(t, resqued.RefreshLock(ctx))
@@ -362,7 +362,7 @@ func TestLockDeadline(t *testing.T) {
 	t.Run("somebody else may give the job more time", func(t *testing.T) {
 		t.Parallel()
 		var l *locks
-		var claim *thread.Claim
+		var claim *classlock.Claim
 		l = newLocks(t, graph(func(ctx context.Context, _ resqued.Args) error {
 			held, err := l.store.ExtendLock(ctx, "lock:Graph:", time.Hour, false)
 			require.True(t, held)
@@ -408,7 +408,7 @@ func TestLockDeadline(t *testing.T) {
 
 // flaky is a Redis whose answers get lost.
 type flaky struct {
-	locket.LockStore
+	classlock.Store
 	mu   sync.Mutex
 	lose int // answers
 	all  bool
@@ -423,7 +423,7 @@ func (f *flaky) lost() bool {
 }
 
 func (f *flaky) AcquireLock(ctx context.Context, req store.AcquireRequest) (store.AcquireReply, error) {
-	reply, err := f.LockStore.AcquireLock(ctx, req)
+	reply, err := f.Store.AcquireLock(ctx, req)
 	if f.lost() {
 		return store.AcquireReply{}, errors.New("the answer got lost")
 	}
@@ -431,7 +431,7 @@ func (f *flaky) AcquireLock(ctx context.Context, req store.AcquireRequest) (stor
 }
 
 func (f *flaky) KeepsAll() bool {
-	s, ok := f.LockStore.(interface{ KeepsAll() bool })
+	s, ok := f.Store.(interface{ KeepsAll() bool })
 	return ok && s.KeepsAll()
 }
 
@@ -442,15 +442,15 @@ func (f *flaky) KeepLocks(ctx context.Context, l []store.HeldLock) ([]int, error
 		}
 		return nil, errors.New("no answer")
 	}
-	return f.LockStore.KeepLocks(ctx, l)
+	return f.Store.KeepLocks(ctx, l)
 }
 
 func TestLockOutage(t *testing.T) {
 	t.Parallel()
 	t.Run("an answer that got lost is asked for again", func(t *testing.T) {
 		t.Parallel()
-		l := newLocks(t, graph(fine, lock{}), options{wrap: func(s locket.LockStore) locket.LockStore {
-			return &flaky{LockStore: s, lose: 3}
+		l := newLocks(t, graph(fine, lock{}), options{wrap: func(s classlock.Store) classlock.Store {
+			return &flaky{Store: s, lose: 3}
 		}})
 		out, _ := l.run(t.Context(), "Graph", `[]`)
 		require.Equal(t, thread.Done, out.Result)
@@ -460,7 +460,7 @@ func TestLockOutage(t *testing.T) {
 		t.Parallel()
 		for _, url := range []string{"", elsewhere(t)} {
 			l := newLocks(t, graph(func(context.Context, resqued.Args) error { panic("it ran") }, lock{Redis: url, Timeout: time.Hour}),
-				options{wrap: func(s locket.LockStore) locket.LockStore { return &flaky{LockStore: s, all: true} }})
+				options{wrap: func(s classlock.Store) classlock.Store { return &flaky{Store: s, all: true} }})
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
 			job, claim := l.reserve("Graph", `[]`)
@@ -510,15 +510,15 @@ func TestLocksInAnotherRedis(t *testing.T) {
 		h := graph(fine, lock{Redis: "http://locks"})
 		set, err := handler.New(h, handler.Options{})
 		require.NoError(t, err)
-		_, err = locket.NewClassLocks(locket.ClassLocksConfig{
+		_, err = classlock.New(classlock.Config{
 			Classes: set.Classes(), Class: set.Lookup,
-			Open: func(url string) (locket.LockStore, error) { return store.Open(store.Options{URL: url, Namespace: "x"}) },
+			Open: func(url string) (classlock.Store, error) { return store.Open(store.Options{URL: url, Namespace: "x"}) },
 		})
 		require.ErrorContains(t, err, `lock of class "Graph": redis_url "http://locks"`)
 	})
 
 	// waiting starts a job that waits until it is told to stop.
-	waiting := func(t *testing.T, o options) (*locks, *thread.Claim, <-chan thread.Outcome) {
+	waiting := func(t *testing.T, o options) (*locks, *classlock.Claim, <-chan thread.Outcome) {
 		t.Helper()
 		begun := make(chan struct{})
 		l := newLocks(t, graph(func(ctx context.Context, _ resqued.Args) error {
@@ -563,8 +563,8 @@ func TestLocksInAnotherRedis(t *testing.T) {
 			t.Parallel()
 			began := time.Now()
 			var mine *flaky
-			_, claim, result := waiting(t, options{ttl: 8 * time.Second, beat: 50 * time.Millisecond, wrap: func(s locket.LockStore) locket.LockStore {
-				f := &flaky{LockStore: s, hang: hang}
+			_, claim, result := waiting(t, options{ttl: 8 * time.Second, beat: 50 * time.Millisecond, wrap: func(s classlock.Store) classlock.Store {
+				f := &flaky{Store: s, hang: hang}
 				f.lose = 0
 				mine = f
 				return f
@@ -619,7 +619,7 @@ func TestClassLockExcludes(t *testing.T) {
 // awaited is a Runner that returns what its jobs come to.
 type awaited struct{ *thread.Runner }
 
-func (a awaited) Run(ctx context.Context, job *resqued.Job, claim *thread.Claim) (out thread.Outcome) {
+func (a awaited) Run(ctx context.Context, job *resqued.Job, claim *classlock.Claim) (out thread.Outcome) {
 	a.Runner.Run(ctx, job, claim, func(o thread.Outcome) { out = o })
 	return out
 }

@@ -1,4 +1,4 @@
-package locket
+package classlock
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/thread"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -24,10 +23,10 @@ const lookFor = time.Second
 // lease is a class lock that a running job holds. One with a time limit has a
 // goroutine that waits for it, from newLease until unlock.
 type lease struct {
-	locks *ClassLocks
+	locks *Locks
 	class *resqued.ClassLock
 	job   *resqued.Job
-	claim *thread.Claim
+	claim *Claim
 	lock  store.HeldLock
 	// ctx is the job's, and ends with the lock.
 	ctx    context.Context //nolint:containedctx // handed on to the job
@@ -45,8 +44,8 @@ type lease struct {
 }
 
 // newLease begins the time of a lock that was taken by a request sent at sent.
-func newLease(ctx context.Context, locks *ClassLocks, class *resqued.ClassLock, job *resqued.Job,
-	claim *thread.Claim, lock store.HeldLock, sent moment, expires int64,
+func newLease(ctx context.Context, locks *Locks, class *resqued.ClassLock, job *resqued.Job,
+	claim *Claim, lock store.HeldLock, sent moment, expires int64,
 ) *lease {
 	l := &lease{locks: locks, class: class, job: job, claim: claim, lock: lock, ended: make(chan struct{}), expires: expires}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
@@ -55,7 +54,7 @@ func newLease(ctx context.Context, locks *ClassLocks, class *resqued.ClassLock, 
 		l.limit = sent.at.Add(lock.Timeout)
 		job.Deadline = l.limit
 	}
-	claim.Update(func(s *thread.ClaimState) { s.Held, s.Limit = !lock.Elsewhere, l.limit })
+	claim.Update(func(s *ClaimState) { s.Held, s.Limit = !lock.Elsewhere, l.limit })
 	if k := locks.keeperOf(class); k != nil {
 		k.add(l, sent.boot)
 	}
@@ -108,7 +107,7 @@ func (l *lease) left() time.Duration {
 // move sets a later end. The caller holds mu.
 func (l *lease) move(limit time.Time, expires int64) {
 	l.limit, l.expires = limit, expires
-	l.claim.Update(func(s *thread.ClaimState) { s.Limit = limit })
+	l.claim.Update(func(s *ClaimState) { s.Limit = limit })
 }
 
 // expire tells the job to stop, and the program that it had to.
@@ -156,7 +155,7 @@ func (l *lease) refresh(ctx context.Context) error {
 // has grace to stop.
 func (l *lease) lose(cause error, grace time.Duration) {
 	l.cancel(cause)
-	l.claim.Update(func(s *thread.ClaimState) {
+	l.claim.Update(func(s *ClaimState) {
 		if s.Lost == nil {
 			s.Lost, s.Grace = cause, grace
 		}

@@ -1,4 +1,4 @@
-package locket
+package classlock
 
 import (
 	"context"
@@ -22,18 +22,18 @@ const (
 )
 
 // stopGrace is how long a job that has lost its lock may take to stop.
-func (c ClassLocksConfig) stopGrace() time.Duration {
+func (c Config) stopGrace() time.Duration {
 	return time.Duration(float64(c.TTL) * (keepEnd - keepStop))
 }
 
 // stopAfter is how long after the last extension a job is told to stop.
-func (c ClassLocksConfig) stopAfter() time.Duration { return time.Duration(float64(c.TTL) * keepStop) }
+func (c Config) stopAfter() time.Duration { return time.Duration(float64(c.TTL) * keepStop) }
 
 // keeper extends the locks that are held in one other Redis, or in PostgreSQL, and finds
 // out when one is lost.
 type keeper struct {
-	store LockStore
-	cfg   ClassLocksConfig
+	store Store
+	cfg   Config
 	// all: locks with a time limit expire, too, unless they are extended.
 	all bool
 
@@ -42,7 +42,7 @@ type keeper struct {
 	failed bool                     // the last try did not get through
 }
 
-func newKeeper(s LockStore, cfg ClassLocksConfig) *keeper {
+func newKeeper(s Store, cfg Config) *keeper {
 	k := &keeper{store: s, cfg: cfg, leases: map[*lease]time.Duration{}}
 	if s, ok := s.(interface{ KeepsAll() bool }); ok {
 		k.all = s.KeepsAll()

@@ -1,4 +1,4 @@
-package locket_test
+package classlock_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/locket"
+	"github.com/resqued/resqued/internal/locket/classlock"
 	"github.com/resqued/resqued/internal/pgtest"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/store"
@@ -101,7 +101,7 @@ func TestLocksInPostgres(t *testing.T) {
 	})
 
 	// waiting starts a job that waits until it is told to stop.
-	waiting := func(t *testing.T, lock lock, o options) (*locks, *thread.Claim, <-chan thread.Outcome) {
+	waiting := func(t *testing.T, lock lock, o options) (*locks, *classlock.Claim, <-chan thread.Outcome) {
 		t.Helper()
 		o.database = server.URL("")
 		begun := make(chan struct{})
@@ -145,8 +145,8 @@ func TestLocksInPostgres(t *testing.T) {
 			lock := inPostgres
 			lock.Timeout = timeout
 			var mine *flaky
-			l, claim, result := waiting(t, lock, options{ttl: 8 * time.Second, beat: 50 * time.Millisecond, wrap: func(s locket.LockStore) locket.LockStore {
-				f := &flaky{LockStore: s, hang: true}
+			l, claim, result := waiting(t, lock, options{ttl: 8 * time.Second, beat: 50 * time.Millisecond, wrap: func(s classlock.Store) classlock.Store {
+				f := &flaky{Store: s, hang: true}
 				if _, ok := s.(interface{ KeepsAll() bool }); ok {
 					mine = f
 				}
@@ -171,8 +171,8 @@ func TestLocksInPostgres(t *testing.T) {
 		l := newLocks(t, graph(func(ctx context.Context, _ resqued.Args) error {
 			require.GreaterOrEqual(t, resqued.JobFrom(ctx).LockSequence, int64(2))
 			return nil
-		}, inPostgres), options{database: server.URL(""), ttl: 8 * time.Second, beat: 50 * time.Millisecond, wrap: func(s locket.LockStore) locket.LockStore {
-			return &lagging{LockStore: s, by: 4800 * time.Millisecond}
+		}, inPostgres), options{database: server.URL(""), ttl: 8 * time.Second, beat: 50 * time.Millisecond, wrap: func(s classlock.Store) classlock.Store {
+			return &lagging{Store: s, by: 4800 * time.Millisecond}
 		}})
 		out, _ := l.run(t.Context(), "Graph", `[]`)
 		require.NoError(t, out.Err)
@@ -181,13 +181,13 @@ func TestLocksInPostgres(t *testing.T) {
 
 // lagging delays the first answer to who asks for a lock.
 type lagging struct {
-	locket.LockStore
+	classlock.Store
 	by    time.Duration
 	asked bool
 }
 
 func (s *lagging) AcquireLock(ctx context.Context, req store.AcquireRequest) (store.AcquireReply, error) {
-	reply, err := s.LockStore.AcquireLock(ctx, req)
+	reply, err := s.Store.AcquireLock(ctx, req)
 	if !s.asked {
 		s.asked = true
 		<-time.After(s.by)

@@ -1,4 +1,4 @@
-package locket
+package classlock
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 // service answers a job's questions about class locks.
 type service struct {
-	locks *ClassLocks
+	locks *Locks
 	lease *lease // that of the job; nil without
 }
 
@@ -42,7 +42,7 @@ func (s service) RefreshLock(ctx context.Context) error {
 }
 
 // state asks for the lock that a job of the class with these arguments takes.
-func (c *ClassLocks) state(ctx context.Context, name string, args any) (*resqued.ClassLock, store.LockState, error) {
+func (c *Locks) state(ctx context.Context, name string, args any) (*resqued.ClassLock, store.LockState, error) {
 	class, ok := c.cfg.Class(name)
 	switch {
 	case !ok:
