@@ -17,8 +17,7 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/handler"
-	"github.com/resqued/resqued/internal/locket"
-	"github.com/resqued/resqued/internal/lockkey"
+	"github.com/resqued/resqued/internal/locket/jobkey"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/retry"
 	"github.com/resqued/resqued/internal/signals"
@@ -120,11 +119,11 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 	w.closers = append(w.closers, stats.Close)
 	w.closers = append(w.closers, reapStrays(set.Owns, log))
 
-	if handlers.JobLockKeyFunc() != nil && c.JobLockKey != lockkey.ClassArgs {
+	if handlers.JobLockKeyFunc() != nil && c.JobLockKey != jobkey.ClassArgs {
 		return nil, fmt.Errorf("job_lock_key is %q, but this program computes the keys of all classes itself (Handlers.JobLockKey): leave job_lock_key out",
 			c.JobLockKey)
 	}
-	keyer, err := locket.NewKeyer(locket.KeyerConfig{
+	keyer, err := jobkey.New(jobkey.Config{
 		Style: c.JobLockKey, Classes: set.Classes(), Class: set.Lookup, All: handlers.JobLockKeyFunc(), Log: log,
 	})
 	if err != nil {
@@ -142,7 +141,7 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 	w.closers = append(w.closers, retries.Close)
 	deps := workerproc.Deps{
 		Store: s, Conn: conn, Handlers: set, Namer: keyer, LocksEnd: locks.Ends,
-		Runner: &thread.Runner{Performer: set, Locker: locks, Check: locket.NewCheck(c.JobLockKey, s), Retries: retries, Describe: handler.Describe},
+		Runner: &thread.Runner{Performer: set, Locker: locks, Check: jobkey.NewCheck(c.JobLockKey, s), Retries: retries, Describe: handler.Describe},
 		Stats:  stats, Signals: received, Hooks: handlers.AllHooks(), Log: log, Exit: w.killSelf,
 	}
 	if c.Waker {

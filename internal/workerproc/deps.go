@@ -91,7 +91,7 @@ type Stats interface {
 	Count(name string, n int)
 }
 
-// Namer tells what the lock of a payload is called; *locket.Keyer is one. It is
+// Namer tells what the lock of a payload is called; *jobkey.Keyer is one. It is
 // called from one goroutine, and its answer for a payload does not change.
 type Namer interface {
 	Name(queue string, payload []byte) string
