@@ -57,7 +57,7 @@ type Config struct {
 	Host string
 	PID  int
 	// Traces are fields of this process's entry in Redis by which others on its machine
-	// find out whether anything of it is left; see proc.Traces.
+	// find out whether anything of it is left; see procfs.Traces.
 	Traces map[string]string
 	// Version is shown in Redis.
 	Version string

@@ -1,4 +1,4 @@
-package proc
+package procfs
 
 import (
 	"bytes"
@@ -8,6 +8,18 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+)
+
+const (
+	// ProcEnv is the environment variable that carries the process id given by
+	// the master. Whatever a worker process starts inherits it, so that it can
+	// be found, and killed, when the worker process is dead.
+	ProcEnv = "RESQUED_PROC"
+	// RoleEnv is the environment variable that is WorkerRole in a worker process. What that
+	// starts does not inherit it.
+	RoleEnv = "RESQUED_ROLE"
+	// WorkerRole is the value of RoleEnv in a worker process.
+	WorkerRole = "worker"
 )
 
 // Subreaper makes this process the parent of every orphan among its
@@ -36,14 +48,22 @@ type process struct {
 
 type processes map[int]process
 
-// spawned are the worker processes of this process that nobody has waited for, by child,
+// spawned are the worker processes of this process that nobody has waited for, by ID,
 // and their names: they need not be asked, also while they cannot answer.
 var spawned sync.Map
 
-// child is a process that cannot be mistaken for a later one with its pid.
-type child struct {
-	pid   int
-	start uint64
+// ID is a process that cannot be mistaken for a later one with its pid.
+type ID struct {
+	PID   int
+	Start uint64
+}
+
+// Spawned returns the name of a worker process that this process has started and not waited
+// for.
+func Spawned(id ID) (proc string, ok bool) {
+	name, ok := spawned.Load(id)
+	proc, _ = name.(string)
+	return proc, ok
 }
 
 // survey looks over all processes that this one may see.
@@ -76,14 +96,14 @@ func survey(see func(pid string) (process, bool, error)) (processes, error) {
 
 // see looks at one process; false if it is none any more. It fails if it could not look.
 func see(pid string) (process, bool, error) {
-	s, err := readStat(pid)
-	if err != nil || s.dead() {
+	s, err := ReadStat(pid)
+	if err != nil || s.Dead() {
 		return process{}, false, blind(err)
 	}
-	p := process{parent: s.parent, start: s.start}
+	p := process{parent: s.Parent, start: s.Start}
 	if number, _ := strconv.Atoi(pid); number != 0 {
-		if proc, ok := spawned.Load(child{number, s.start}); ok {
-			p.proc, p.worker = proc.(string), true
+		if proc, ok := Spawned(ID{number, s.Start}); ok {
+			p.proc, p.worker = proc, true
 			return p, true, nil
 		}
 	}
@@ -91,10 +111,10 @@ func see(pid string) (process, bool, error) {
 	p.proc, p.worker = readTags(env)
 	for tries := 0; err == nil && p.proc == "" && !s.whole(env) && tries < 5; tries++ {
 		// Looked at afterwards: the other program may have begun meanwhile.
-		if s, err = readStat(pid); err != nil {
+		if s, err = ReadStat(pid); err != nil {
 			return process{}, false, blind(err)
 		}
-		if p.executing = len(env) == 0 && s.envEnd == 0; p.executing {
+		if p.executing = len(env) == 0 && s.EnvEnd == 0; p.executing {
 			break
 		}
 		env, err = environ(pid)
@@ -155,7 +175,7 @@ func readTags(env []byte) (proc string, worker bool) {
 		if value, ok := bytes.CutPrefix(v, []byte(ProcEnv+"=")); ok {
 			proc = string(value)
 		}
-		worker = worker || string(v) == roleEnv+"="+workerRole
+		worker = worker || string(v) == RoleEnv+"="+WorkerRole
 	}
 	return proc, worker
 }

@@ -1,4 +1,4 @@
-package proc
+package procfs
 
 import (
 	"context"
@@ -20,7 +20,7 @@ func sweep(t *testing.T, name string) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	killed, err := Sweep(ctx, name)
+	killed, err := NewSweeper(name, nil).Sweep(ctx)
 	require.NoError(t, err)
 	return killed
 }
@@ -44,17 +44,15 @@ func TestSweep(t *testing.T) {
 
 	t.Run("everything that a dead worker process had started is killed, and nothing else", func(t *testing.T) {
 		t.Parallel()
-		c := spawn(t, &Spawner{}, unique("p-tree"), act{Act: "tree"})
-		other := spawn(t, &Spawner{}, unique("p-tree-2"), act{Act: "tree"})
-		hello(t, c)
-		hello(t, other)
+		c := spawn(t, unique("p-tree"), "tree")
+		spawn(t, unique("p-tree-2"), "tree")
 		// The worker process, a shell, two sleeps; the one without environment
 		// is found through its parent.
 		for _, name := range []string{unique("p-tree"), unique("p-tree-2")} {
 			require.Eventually(t, func() bool { return len(members(t, name)) == 5 }, 30*time.Second, 10*time.Millisecond)
 		}
 		require.Equal(t, 5, sweep(t, unique("p-tree")))
-		c.Wait()
+		c.wait()
 		require.Empty(t, members(t, unique("p-tree")))
 		require.Len(t, members(t, unique("p-tree-2")), 5)
 		sweep(t, unique("p-tree-2"))
@@ -62,11 +60,10 @@ func TestSweep(t *testing.T) {
 
 	t.Run("what outlives its worker process is found by it", func(t *testing.T) {
 		t.Parallel()
-		c := spawn(t, &Spawner{}, unique("p-rest"), act{Act: "tagged tree"})
-		hello(t, c)
+		c := spawn(t, unique("p-rest"), "tagged tree")
 		require.Eventually(t, func() bool { return len(members(t, unique("p-rest"))) == 4 }, 30*time.Second, 10*time.Millisecond)
-		require.NoError(t, c.Kill())
-		c.Wait()
+		require.NoError(t, c.Process.Kill())
+		c.wait()
 		require.NotEmpty(t, members(t, unique("p-rest")))
 		require.NotZero(t, sweep(t, unique("p-rest")))
 		require.Empty(t, members(t, unique("p-rest")))
@@ -75,12 +72,10 @@ func TestSweep(t *testing.T) {
 	t.Run("also what has no environment, by its mark", func(t *testing.T) {
 		t.Parallel()
 		name := unique("p-bare")
-		c := spawn(t, &Spawner{}, name, act{Act: "bare tree"})
-		other := spawn(t, &Spawner{}, unique("p-bare-2"), act{Act: "bare tree"})
-		hello(t, c)
-		hello(t, other)
+		c := spawn(t, name, "bare tree")
+		spawn(t, unique("p-bare-2"), "bare tree")
 		marked := func(name string) (n int) {
-			found, err := newSweeper(name).look()
+			found, err := NewSweeper(name, nil).look()
 			require.NoError(t, err)
 			for _, p := range found {
 				if p.proc == name {
@@ -92,8 +87,8 @@ func TestSweep(t *testing.T) {
 		for _, name := range []string{name, unique("p-bare-2")} {
 			require.Eventually(t, func() bool { return marked(name) == 4 }, 30*time.Second, 10*time.Millisecond)
 		}
-		require.NoError(t, c.Kill())
-		c.Wait()
+		require.NoError(t, c.Process.Kill())
+		c.wait()
 		require.Equal(t, 3, sweep(t, name))
 		require.Zero(t, marked(name))
 		require.Equal(t, 4, marked(unique("p-bare-2")))
@@ -109,21 +104,19 @@ func TestSweep(t *testing.T) {
 
 	t.Run("a process whose first thread has ended is not taken for dead", func(t *testing.T) {
 		t.Parallel()
-		c := spawn(t, &Spawner{}, unique("p-headless"), act{Act: "headless"})
-		hello(t, c)
+		c := spawn(t, unique("p-headless"), "headless")
 		require.Len(t, members(t, unique("p-headless")), 1)
 		require.Equal(t, 1, sweep(t, unique("p-headless")))
-		require.Equal(t, "signal SIGKILL", c.Wait().String())
+		require.Equal(t, syscall.SIGKILL, c.wait().Signal())
 	})
 
 	t.Run("what cannot be ended in time is named", func(t *testing.T) {
 		t.Parallel()
-		c := spawn(t, &Spawner{}, unique("p-late"), act{Act: "deaf"})
-		hello(t, c)
+		spawn(t, unique("p-late"), "deaf")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		// The first pass finds it alive or dying, and there is no time for a second.
-		_, err := Sweep(ctx, unique("p-late"))
+		_, err := NewSweeper(unique("p-late"), nil).Sweep(ctx)
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorContains(t, err, "is still there")
 	})
@@ -140,11 +133,10 @@ func TestStrays(t *testing.T) {
 
 	t.Run("a child that somebody waits for is left alone", func(t *testing.T) {
 		t.Parallel()
-		c := spawn(t, &Spawner{}, "p-owned", act{Act: "exit"})
-		hello(t, c)
+		c := spawn(t, "p-owned", "exit")
 		s := Strays{Owned: func(int) bool { return true }, Patience: time.Nanosecond}
 		require.Zero(t, s.Reap())
-		require.Equal(t, 3, c.Wait().Code)
+		require.Equal(t, 3, c.wait().ExitStatus())
 	})
 
 	t.Run("an orphan that has ended is reaped at the first look", func(t *testing.T) {
@@ -156,8 +148,8 @@ func TestStrays(t *testing.T) {
 		pid, err := syscall.ForkExec("/bin/true", []string{"true"}, &syscall.ProcAttr{})
 		require.NoError(t, err)
 		require.Eventually(t, func() bool {
-			s, err := readStat(strconv.Itoa(pid))
-			return err == nil && s.zombie()
+			s, err := ReadStat(strconv.Itoa(pid))
+			return err == nil && s.Zombie()
 		}, 30*time.Second, time.Millisecond)
 		s := Strays{Owned: func(other int) bool { return other != pid }}
 		require.Equal(t, 1, s.Reap())
@@ -168,8 +160,8 @@ func TestStrays(t *testing.T) {
 		c := exec.Command("sh", "-c", "exit 3")
 		require.NoError(t, c.Start())
 		require.Eventually(t, func() bool {
-			s, err := readStat(strconv.Itoa(c.Process.Pid))
-			return err == nil && s.zombie()
+			s, err := ReadStat(strconv.Itoa(c.Process.Pid))
+			return err == nil && s.Zombie()
 		}, 30*time.Second, time.Millisecond)
 		// No other child: those of tests beside this one are not ours to reap.
 		s := Strays{Owned: func(pid int) bool { return pid != c.Process.Pid }, Patience: time.Nanosecond}
@@ -184,8 +176,7 @@ func TestStrays(t *testing.T) {
 
 func TestChildren(t *testing.T) {
 	t.Parallel()
-	c := spawn(t, &Spawner{}, "p-child", act{Act: "deaf"})
-	hello(t, c)
+	c := spawn(t, "p-child", "deaf")
 	require.Contains(t, children(), c.PID())
 	require.Contains(t, childrenByParent(), c.PID())
 }

@@ -1,4 +1,4 @@
-package proc
+package procfs
 
 import (
 	"errors"
@@ -11,15 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ours reports whether everything that the worker process proc may have left descends
+// ours reports whether everything that the worker process may have left descends
 // from this process: it is that one's master, and the parent of all orphans.
-func ours(proc string) bool {
-	master, err := ParseIdentity(proc)
-	if err != nil || master.PID != os.Getpid() || !listsChildren() || !isSubreaper() {
-		return false
-	}
-	self, err := Self()
-	return err == nil && master == self
+func (s *Sweeper) ours() bool {
+	return s.master != nil && listsChildren() && isSubreaper() && s.master()
 }
 
 // below is a survey of the descendants of this process alone: what a whole machine

@@ -1,4 +1,4 @@
-package proc
+package procfs
 
 import (
 	"context"
@@ -24,10 +24,12 @@ func TestSweepWithoutFiles(t *testing.T) {
 		return
 	}
 	require.NoError(t, Subreaper())
-	self, err := Self()
-	require.NoError(t, err)
 	require.True(t, listsChildren())
-	for _, name := range []string{self.String() + ":0.0", "elsewhere:1:1-1:0.0"} {
+	for name, master := range map[string]func() bool{
+		"own":       func() bool { return true },
+		"elsewhere": nil,
+	} {
+		name = unique(name)
 		child := exec.Command("sleep", "60")
 		child.Env = []string{"PATH=" + os.Getenv("PATH"), ProcEnv + "=" + name}
 		require.NoError(t, child.Start())
@@ -35,12 +37,12 @@ func TestSweepWithoutFiles(t *testing.T) {
 		require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &had))
 		require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: had.Max}))
 		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
-		killed, err := Sweep(ctx, name)
+		killed, err := NewSweeper(name, master).Sweep(ctx)
 		cancel()
 		require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &had))
 		require.Error(t, err)
 		require.Zero(t, killed)
-		killed, err = Sweep(context.Background(), name)
+		killed, err = NewSweeper(name, master).Sweep(context.Background())
 		require.NoError(t, err)
 		require.Equal(t, 1, killed)
 		_ = child.Wait()

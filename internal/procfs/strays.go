@@ -1,4 +1,4 @@
-package proc
+package procfs
 
 import (
 	"os"
@@ -25,7 +25,7 @@ type Strays struct {
 	// process that Go code has started has a handle from its first moment on, else 2 s.
 	Patience time.Duration
 
-	seen map[child]time.Duration
+	seen map[ID]time.Duration
 }
 
 // Reap looks for strays and reaps those that are due. Call it now and then, and
@@ -36,13 +36,13 @@ func (s *Strays) Reap() (reaped int) {
 		patience = 2 * time.Second
 	}
 	now := BootTime()
-	seen := map[child]time.Duration{}
+	seen := map[ID]time.Duration{}
 	var held map[int]bool // read when it is needed
 	for _, pid := range children() {
 		if s.Owned != nil && s.Owned(pid) {
 			continue
 		}
-		st, err := readStat(strconv.Itoa(pid))
+		st, err := ReadStat(strconv.Itoa(pid))
 		if blind(err) != nil {
 			continue // the next look may see it
 		}
@@ -51,10 +51,10 @@ func (s *Strays) Reap() (reaped int) {
 			if !zombie {
 				continue
 			}
-		} else if !st.zombie() {
+		} else if !st.Zombie() {
 			continue
 		}
-		z := child{pid, st.start}
+		z := ID{pid, st.Start}
 		first, ok := s.seen[z]
 		if !ok {
 			first = now
@@ -135,7 +135,7 @@ func childrenByParent() []int {
 		if err != nil {
 			continue
 		}
-		if s, err := readStat(name); err == nil && s.parent == os.Getpid() {
+		if s, err := ReadStat(name); err == nil && s.Parent == os.Getpid() {
 			pids = append(pids, pid)
 		}
 	}

@@ -1,4 +1,4 @@
-package proc
+package procfs
 
 import (
 	"crypto/sha256"
@@ -18,24 +18,21 @@ import (
 // hides those of other users, and with PrivateUsers= those of other services, too. Taken
 // for dead is only one of which the kernel says so by other means.
 
-// Dead reports whether the process is proven to be dead. It may only be asked at the
-// process's own Place: elsewhere its pid means nothing. False means that it lives, or that
-// this cannot be found out.
-func (i Identity) Dead() bool { return child{i.PID, i.Start}.isDead() }
-
-// isDead reports whether the process is proven to be dead.
-func (c child) isDead() bool {
-	if c.pid <= 0 {
+// Dead reports whether the process is proven to be dead. It may only be asked where it was
+// counted: in other namespaces, and after another boot, its pid means nothing. False means
+// that it lives, or that this cannot be found out.
+func (c ID) Dead() bool {
+	if c.PID <= 0 {
 		return false // not the number of a process; signals to it go elsewhere
 	}
 	// Whom this process may not signal is there (EPERM); only of what does not exist the
 	// kernel says ESRCH, and nothing hides from it in one PID namespace.
-	if errors.Is(unix.Kill(c.pid, 0), unix.ESRCH) {
+	if errors.Is(unix.Kill(c.PID, 0), unix.ESRCH) {
 		return true
 	}
 	// Somebody has the number. If that is hidden, it may be the process itself.
-	s, err := readStat(strconv.Itoa(c.pid))
-	return err == nil && (s.start != c.start || s.dead())
+	s, err := ReadStat(strconv.Itoa(c.PID))
+	return err == nil && (s.Start != c.Start || s.Dead())
 }
 
 // Traces are what a worker process says of itself, so that others of its Place can find
@@ -65,11 +62,11 @@ func TraceFields() []string { return []string{pidField, startField, viewField, c
 
 // TracesOfSelf returns the traces of this process.
 func TracesOfSelf() (Traces, error) {
-	self, err := readStat("self")
+	self, err := ReadStat("self")
 	if err != nil {
 		return Traces{}, fmt.Errorf("traces: %w", err)
 	}
-	return Traces{PID: os.Getpid(), Start: self.start, View: view(), Cgroup: cgroup()}, nil
+	return Traces{PID: os.Getpid(), Start: self.Start, View: view(), Cgroup: cgroup()}, nil
 }
 
 // Fields returns what ParseTraces reads.
@@ -92,8 +89,8 @@ func ParseTraces(fields map[string]string) (Traces, error) {
 
 var errNoTraces = errors.New("no process is named")
 
-// Dead reports whether the worker process itself is proven to be dead; see Identity.Dead.
-func (t Traces) Dead() bool { return child{t.PID, t.Start}.isDead() }
+// Dead reports whether the worker process itself is proven to be dead; see ID.Dead.
+func (t Traces) Dead() bool { return ID{t.PID, t.Start}.Dead() }
 
 // InReach reports whether nothing can be left of a dead worker process that Sweep does
 // not find. Either this process has the rights that the dead one had; or it sees that
@@ -246,11 +243,11 @@ func descends(pid int) (own, gone bool) {
 		if at == self {
 			return true, false
 		}
-		s, err := readStat(strconv.Itoa(at))
+		s, err := ReadStat(strconv.Itoa(at))
 		if err != nil {
 			break
 		}
-		at = s.parent
+		at = s.Parent
 	}
 	return false, pid > 0 && errors.Is(unix.Kill(pid, 0), unix.ESRCH)
 }
