@@ -48,7 +48,7 @@ func newCounter(c config.Config, log *zap.Logger) *statsCounter {
 func (b *beside) Died(class string) { b.stats.Load().Died(class) }
 
 // newBeside makes all that for the configuration that the daemon starts with.
-func (a *app) newBeside(s served, redis *store.Store, self proc.Identity) *beside {
+func (a *cli) newBeside(s served, redis *store.Store, self proc.Identity) *beside {
 	b := &beside{
 		store: redis, level: s.level,
 		schedules: ticker.New(redis, s.log.Named("schedule")),
@@ -62,7 +62,7 @@ func (a *app) newBeside(s served, redis *store.Store, self proc.Identity) *besid
 }
 
 // use puts a configuration into force.
-func (b *beside) use(a *app, c config.Config, self proc.Identity, log *zap.Logger) {
+func (b *beside) use(a *cli, c config.Config, self proc.Identity, log *zap.Logger) {
 	if level, err := zapcore.ParseLevel(c.LogLevel); err == nil {
 		b.level.SetLevel(level)
 	}

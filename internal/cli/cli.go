@@ -28,8 +28,8 @@ import (
 // daemonVerb marks the verbs that handle signals themselves.
 const daemonVerb = "daemon"
 
-// app is one run of the command line.
-type app struct {
+// cli is one run of the command line.
+type cli struct {
 	name     string
 	handlers *resqued.Handlers
 	args     []string
@@ -65,7 +65,7 @@ func Main(handlers *resqued.Handlers, args []string) int {
 	if proc.IsWorker() {
 		return runWorker(handlers)
 	}
-	a := &app{handlers: handlers, args: args, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	a := &cli{handlers: handlers, args: args, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
 	a.listen()
 	a.name = filepath.Base(os.Args[0])
 	return a.run(context.Background())
@@ -74,7 +74,7 @@ func Main(handlers *resqued.Handlers, args []string) int {
 // listen takes signals over before anything else, even before it is known
 // whether this will be a daemon: one that comes earlier ends the process, or
 // makes Go dump its stacks.
-func (a *app) listen() {
+func (a *cli) listen() {
 	args := a.args
 	if i := slices.Index(args, "--"); i >= 0 { // what follows is another program's
 		args = args[:i]
@@ -85,7 +85,7 @@ func (a *app) listen() {
 	}
 }
 
-func (a *app) run(ctx context.Context) int {
+func (a *cli) run(ctx context.Context) int {
 	// The daemon takes the client library's messages into its log; everywhere else
 	// an error is told once, by whoever asked.
 	store.SetLogger(func(string) {})
@@ -109,7 +109,7 @@ type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-func (a *app) root() *cobra.Command {
+func (a *cli) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   a.name,
 		Short: "work the jobs of Resque queues",
@@ -150,7 +150,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
 }
 
 // prepare checks the global flags, once they are known.
-func (a *app) prepare(c *cobra.Command) error {
+func (a *cli) prepare(c *cobra.Command) error {
 	if a.hush != nil && c.Annotations[daemonVerb] == "" {
 		a.hush()
 	}
@@ -164,7 +164,7 @@ func (a *app) prepare(c *cobra.Command) error {
 }
 
 // wantsJSON also answers when the flags could not be read.
-func (a *app) wantsJSON() bool {
+func (a *cli) wantsJSON() bool {
 	if a.flags.output == outJSON {
 		return true
 	}
@@ -182,7 +182,7 @@ func (a *app) wantsJSON() bool {
 }
 
 // noSuchVerb refuses arguments of the bare program.
-func (a *app) noSuchVerb(c *cobra.Command, args []string) error {
+func (a *cli) noSuchVerb(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 // completionTimeout is how long a shell is kept waiting for names from Redis.
 const completionTimeout = time.Second
 
-func (a *app) completionCommand() *cobra.Command {
+func (a *cli) completionCommand() *cobra.Command {
 	shells := []string{"bash", "zsh", "fish", "powershell"}
 	return &cobra.Command{
 		Use:       "completion SHELL",
@@ -59,7 +59,7 @@ func words(list ...string) completer {
 
 // live completes with names from Redis and from the registry. A Redis that does
 // not answer completes nothing, quietly: an error would land in the prompt.
-func (a *app) live(names func(ctx context.Context, s *store.Store) ([]string, error)) completer {
+func (a *cli) live(names func(ctx context.Context, s *store.Store) ([]string, error)) completer {
 	return func(c *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(c.Context(), completionTimeout)
 		defer cancel()
@@ -95,7 +95,7 @@ func queueNames(ctx context.Context, s *store.Store) ([]string, error) {
 
 // classNames are the classes that have a handler here, and those of the jobs
 // that wait at the head of a queue.
-func (a *app) classNames(ctx context.Context, s *store.Store) ([]string, error) {
+func (a *cli) classNames(ctx context.Context, s *store.Store) ([]string, error) {
 	names := a.registry().Classes()
 	queues, err := s.QueueList(ctx)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/resqued/resqued/internal/proc"
 )
 
-func (a *app) configCommand() *cobra.Command {
+func (a *cli) configCommand() *cobra.Command {
 	parent := &cobra.Command{
 		Use: "config", Short: "check the configuration, or show what it comes to",
 		Args: func(c *cobra.Command, args []string) error {
@@ -54,7 +54,7 @@ type configReport struct {
 	Config   json.RawMessage   `json:"config,omitempty"`
 }
 
-func (a *app) configCheck(c *cobra.Command) error {
+func (a *cli) configCheck(c *cobra.Command) error {
 	r, err := a.loadAs(c, config.Options{NeedQueues: true})
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (a *app) configCheck(c *cobra.Command) error {
 	return a.printText(b.String())
 }
 
-func (a *app) configShow(c *cobra.Command) error {
+func (a *cli) configShow(c *cobra.Command) error {
 	r, err := a.loadAs(c, config.Options{})
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (a *app) configShow(c *cobra.Command) error {
 
 // unhandled adds what is only known here: programs that are not there, too few tasks, and
 // a daemon that could run no job at all.
-func (a *app) unhandled(r *config.Resolved) []config.Warning {
+func (a *cli) unhandled(r *config.Resolved) []config.Warning {
 	warnings := append(config.CheckPrograms(r.Config), a.fewTasks(r, proc.TaskLimits())...)
 	if len(r.Handlers) == 0 && len(a.handlers.Classes()) == 0 {
 		warnings = append(warnings, config.Warning{

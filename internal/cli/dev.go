@@ -31,7 +31,7 @@ var devDefaults = map[string]string{
 // its own and ends with its terminal.
 var devIgnores = []string{"redis-password-file", "redis-ca-file", "allow-eviction", "on-master-death", "pidfile"}
 
-func (a *app) devCommand() *cobra.Command {
+func (a *cli) devCommand() *cobra.Command {
 	var noDemo bool
 	c := &cobra.Command{
 		Use:   "dev",
@@ -57,7 +57,7 @@ The first ^C finishes the running jobs, a second one kills them.`,
 	return c
 }
 
-func (a *app) runDev(c *cobra.Command, demo bool) error {
+func (a *cli) runDev(c *cobra.Command, demo bool) error {
 	switch {
 	case a.dev:
 		return usage("", "dev brings a Redis of its own: leave --dev out")
@@ -82,7 +82,7 @@ func (a *app) runDev(c *cobra.Command, demo bool) error {
 	// Without its Redis a worker process would wait for ever.
 	r.OnMasterDeath = "kill"
 
-	d := &devRun{app: a, redis: redis, config: r.Config}
+	d := &devRun{cli: a, redis: redis, config: r.Config}
 	d.banner()
 	var helpers sync.WaitGroup
 	defer helpers.Wait()
@@ -108,7 +108,7 @@ func (a *app) runDev(c *cobra.Command, demo bool) error {
 
 // devRun is one run of "resqued dev" as its terminal shows it.
 type devRun struct {
-	app    *app
+	cli    *cli
 	redis  *devredis.Server
 	config config.Config
 }
@@ -137,7 +137,7 @@ func (d *devRun) tryIt() {
 			return
 		}
 	}
-	command := fmt.Sprintf("%s enqueue %s --dev", invocation(d.app.name), job)
+	command := fmt.Sprintf("%s enqueue %s --dev", invocation(d.cli.name), job)
 	d.say("try", command, map[string]any{"command": command})
 }
 
@@ -151,9 +151,9 @@ func (d *devRun) ownJob() string {
 			break
 		}
 	}
-	classes := slices.Concat(slices.Sorted(maps.Keys(d.config.Handlers)), d.app.handlers.Classes())
+	classes := slices.Concat(slices.Sorted(maps.Keys(d.config.Handlers)), d.cli.handlers.Classes())
 	for _, class := range classes {
-		if own := d.app.queueOf(d.config, class); own != "" && d.serves(own) {
+		if own := d.cli.queueOf(d.config, class); own != "" && d.serves(own) {
 			return fmt.Sprintf("%s --queue %s", class, own)
 		}
 	}
@@ -165,15 +165,15 @@ func (d *devRun) ownJob() string {
 
 // say prints one line: a word and a text, or an event in JSON.
 func (d *devRun) say(word, text string, fields map[string]any) {
-	line := label(d.app, "", word) + text + "\n"
-	if d.app.flags.output == outJSON {
+	line := label(d.cli, "", word) + text + "\n"
+	if d.cli.flags.output == outJSON {
 		fields["event"] = word
 		if encoded, err := encodeJSON(fields); err == nil {
 			line = string(encoded)
 		}
 	}
 	// A terminal that is gone must not stop the jobs.
-	_ = d.app.printText(line)
+	_ = d.cli.printText(line)
 }
 
 // demo enqueues demo jobs until ctx ends.

@@ -26,7 +26,7 @@ const (
 	devQueue = "default"
 )
 
-func (a *app) enqueueCommand() *cobra.Command {
+func (a *cli) enqueueCommand() *cobra.Command {
 	var queue, list string
 	var when whenFlags
 	c := &cobra.Command{
@@ -80,7 +80,7 @@ list), "queue", "in" and "at".`,
 
 // jobArgs reads the arguments of a job, keeping the bytes of what is JSON: a
 // number of 17 digits stays one.
-func (a *app) jobArgs(words []string, list string, hasList bool) (resqued.Args, error) {
+func (a *cli) jobArgs(words []string, list string, hasList bool) (resqued.Args, error) {
 	if !hasList {
 		args := make(resqued.Args, len(words))
 		for i, word := range words {
@@ -129,7 +129,7 @@ func jsonText(word string) (json.RawMessage, error) {
 	return e.Args[0], nil
 }
 
-func (a *app) enqueue(c *cobra.Command, class string, args resqued.Args, queue string, when whenFlags) error {
+func (a *cli) enqueue(c *cobra.Command, class string, args resqued.Args, queue string, when whenFlags) error {
 	in, at, err := when.parse(time.Now())
 	if err != nil {
 		return err
@@ -209,7 +209,7 @@ func (a *app) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 }
 
 // client opens the client of a verb that pushes or removes jobs.
-func (a *app) client(cfg config.Config) (*client.Client, error) {
+func (a *cli) client(cfg config.Config) (*client.Client, error) {
 	return client.New(client.Options{
 		URL: cfg.RedisURL, Namespace: cfg.Namespace, CAFile: cfg.RedisCAFile,
 		Handlers: a.classes(cfg), Ruby34: rubyStyle(cfg) == wire.Ruby34,
@@ -218,7 +218,7 @@ func (a *app) client(cfg config.Config) (*client.Client, error) {
 }
 
 // withClient opens the client for a verb that changes what waits or has failed.
-func (a *app) withClient(c *cobra.Command, do func(ctx context.Context, s *client.Client) error) error {
+func (a *cli) withClient(c *cobra.Command, do func(ctx context.Context, s *client.Client) error) error {
 	cfg, err := a.load(c)
 	if err != nil {
 		return err
@@ -239,7 +239,7 @@ func lockOf(h *resqued.Handlers, class string) *resqued.ClassLock {
 }
 
 // queueOf is the queue that the configuration or the program names for a class.
-func (a *app) queueOf(cfg config.Config, class string) string {
+func (a *cli) queueOf(cfg config.Config, class string) string {
 	if h, ok := cfg.Handlers[class]; ok && h.Queue != "" {
 		return h.Queue
 	}
@@ -251,7 +251,7 @@ func (a *app) queueOf(cfg config.Config, class string) string {
 
 // classes holds every class that this program knows, with its queue and its lock:
 // those of Go and those of the configuration.
-func (a *app) classes(cfg config.Config) *resqued.Handlers {
+func (a *cli) classes(cfg config.Config) *resqued.Handlers {
 	h := resqued.New()
 	for _, name := range a.registry().Classes() {
 		c, _ := a.registry().Lookup(name)
@@ -266,7 +266,7 @@ func (a *app) classes(cfg config.Config) *resqued.Handlers {
 }
 
 // registry holds the program's Go handlers, and under --dev the demo classes.
-func (a *app) registry() *resqued.Handlers {
+func (a *cli) registry() *resqued.Handlers {
 	if a.dev {
 		return withDemo(a.handlers)
 	}
@@ -279,7 +279,7 @@ func jobText(class, args string) string {
 }
 
 // withStore opens the store for a verb that only looks.
-func (a *app) withStore(c *cobra.Command, do func(ctx context.Context, s *store.Store) error) error {
+func (a *cli) withStore(c *cobra.Command, do func(ctx context.Context, s *store.Store) error) error {
 	s, err := a.open(c)
 	if err != nil {
 		return err
@@ -289,7 +289,7 @@ func (a *app) withStore(c *cobra.Command, do func(ctx context.Context, s *store.
 }
 
 // note tells a person something beside the result; -q silences it.
-func (a *app) note(format string, args ...any) {
+func (a *cli) note(format string, args ...any) {
 	if !a.flags.quiet {
 		_, _ = fmt.Fprintf(a.stderr, format+"\n", args...)
 	}

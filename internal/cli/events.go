@@ -97,12 +97,12 @@ func (e *eventWriter) line(ev workerproc.Event) string {
 		colour, note = red, "  "+wire.Printable(summary(failure), 200)
 	}
 	word := string(ev.Outcome.Result)
-	a := &app{coloured: e.mode.Colour}
+	a := &cli{coloured: e.mode.Colour}
 	return label(a, colour, word) + jobText(ev.Job.Class, ev.Job.Args.String()) + " " + milliseconds(ev.Outcome.Ran) + note + "\n"
 }
 
 // label is the first word of a line of "resqued dev", filled up to its column.
-func label(a *app, colour, word string) string {
+func label(a *cli, colour, word string) string {
 	return a.paint(colour, word) + strings.Repeat(" ", max(1, 11-len(word)))
 }
 

@@ -69,7 +69,7 @@ type failedOptions struct {
 	limit int64
 }
 
-func (a *app) failedCommand() *cobra.Command {
+func (a *cli) failedCommand() *cobra.Command {
 	var o failedOptions
 	ls := func(c *cobra.Command, _ []string) error {
 		if o.limit < 1 {
@@ -123,7 +123,7 @@ beginning of the digest does, too, but takes a look at all records.`,
 	return parent
 }
 
-func (a *app) listFailed(ctx context.Context, s *store.Store, o failedOptions) error {
+func (a *cli) listFailed(ctx context.Context, s *store.Store, o failedOptions) error {
 	views, partial, err := failures(ctx, s, o)
 	if err != nil {
 		return err
@@ -140,7 +140,7 @@ func (a *app) listFailed(ctx context.Context, s *store.Store, o failedOptions) e
 }
 
 // findFailed returns the failures that ids name, each of which has to be one.
-func (a *app) findFailed(ctx context.Context, s *store.Store, ids []string) ([]store.FailureRecord, error) {
+func (a *cli) findFailed(ctx context.Context, s *store.Store, ids []string) ([]store.FailureRecord, error) {
 	refs := make([]store.FailureRef, len(ids))
 	for i, id := range ids {
 		refs[i] = store.ParseFailureRef(id)
@@ -163,7 +163,7 @@ func (a *app) findFailed(ctx context.Context, s *store.Store, ids []string) ([]s
 }
 
 // recentFailures are ids that may have been meant.
-func (a *app) recentFailures(ctx context.Context, s *store.Store) (ids []string) {
+func (a *cli) recentFailures(ctx context.Context, s *store.Store) (ids []string) {
 	views, _, _ := failures(ctx, s, failedOptions{limit: failedPage}) // for a hint only
 	for _, v := range views {
 		ids = append(ids, v.name())
@@ -171,7 +171,7 @@ func (a *app) recentFailures(ctx context.Context, s *store.Store) (ids []string)
 	return ids
 }
 
-func (a *app) showFailed(ctx context.Context, s *store.Store, ids []string) error {
+func (a *cli) showFailed(ctx context.Context, s *store.Store, ids []string) error {
 	records, err := a.findFailed(ctx, s, ids)
 	if err != nil {
 		return err
@@ -333,7 +333,7 @@ func flatFailures(views []failureView) *listing {
 }
 
 // failureText is one failure for a person to read.
-func (a *app) failureText(v failureView) string {
+func (a *cli) failureText(v failureView) string {
 	var b strings.Builder
 	line := func(name, value string) {
 		if value != "" {

@@ -95,7 +95,7 @@ func (f *jobFilter) apply(all []*runView) (picked []*runView, cut bool) {
 	return picked, false
 }
 
-func (a *app) jobsCommand() *cobra.Command {
+func (a *cli) jobsCommand() *cobra.Command {
 	var filter jobFilter
 	ls := func(c *cobra.Command, _ []string) error {
 		if err := filter.check(); err != nil {
@@ -142,7 +142,7 @@ the job again. Jobs that wait are shown by "queues show".`,
 	return parent
 }
 
-func (a *app) completeFilter(c *cobra.Command) {
+func (a *cli) completeFilter(c *cobra.Command) {
 	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
 	_ = c.RegisterFlagCompletionFunc("class", a.live(a.classNames))
 	_ = c.RegisterFlagCompletionFunc("older-than", cobra.NoFileCompletions)
@@ -157,7 +157,7 @@ func someJobs(c *cobra.Command, args []string) error {
 	return nil
 }
 
-func (a *app) listJobs(ctx context.Context, s *store.Store, filter *jobFilter) error {
+func (a *cli) listJobs(ctx context.Context, s *store.Store, filter *jobFilter) error {
 	all, err := runs(ctx, s)
 	if err != nil {
 		return err

@@ -103,7 +103,7 @@ func find(views []*runView, name string) []*runView {
 }
 
 // pick returns the jobs that names stand for, each once.
-func (a *app) pick(views []*runView, names []string) ([]*runView, error) {
+func (a *cli) pick(views []*runView, names []string) ([]*runView, error) {
 	var picked []*runView
 	for _, name := range names {
 		found := find(views, name)
@@ -156,7 +156,7 @@ func runNames(ctx context.Context, s *store.Store) ([]string, error) {
 	return names, err
 }
 
-func (a *app) showJobs(ctx context.Context, s *store.Store, names []string) error {
+func (a *cli) showJobs(ctx context.Context, s *store.Store, names []string) error {
 	all, err := runs(ctx, s)
 	if err != nil {
 		return err
@@ -181,7 +181,7 @@ func (a *app) showJobs(ctx context.Context, s *store.Store, names []string) erro
 }
 
 // runText is one running job for a person to read.
-func (a *app) runText(v *runView) string {
+func (a *cli) runText(v *runView) string {
 	var b strings.Builder
 	line := func(name, value string) {
 		if value != "" {

@@ -47,7 +47,7 @@ type killOptions struct {
 	yes, dryRun     bool
 }
 
-func (a *app) jobsKillCommand() *cobra.Command {
+func (a *cli) jobsKillCommand() *cobra.Command {
 	o := killOptions{force: defaultForce}
 	wait := true
 	c := &cobra.Command{
@@ -103,7 +103,7 @@ It exits with 1 if one still runs.`,
 	return c
 }
 
-func (a *app) killJobs(ctx context.Context, s *store.Store, names []string, o *killOptions) error {
+func (a *cli) killJobs(ctx context.Context, s *store.Store, names []string, o *killOptions) error {
 	all, err := runs(ctx, s)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (a *app) killJobs(ctx context.Context, s *store.Store, names []string, o *k
 }
 
 // victims are the jobs that are meant.
-func (a *app) victims(all []*runView, names []string, o *killOptions) ([]*runView, error) {
+func (a *cli) victims(all []*runView, names []string, o *killOptions) ([]*runView, error) {
 	jobs, err := a.pick(all, names)
 	if err != nil {
 		return nil, err
@@ -184,7 +184,7 @@ func ask(ctx context.Context, s *store.Store, jobs []*runView, o *killOptions) (
 }
 
 // confirm asks the person at the terminal. Without one it demands --yes.
-func (a *app) confirm(what string) error {
+func (a *cli) confirm(what string) error {
 	in, ok := a.stdin.(*os.File)
 	if !ok || !isTerminal(in) || !isTerminal(a.stderr) {
 		return usage("Use --dry-run to see them, --yes to do it.", "this would %s", what)
@@ -199,7 +199,7 @@ func (a *app) confirm(what string) error {
 }
 
 // tellKills prints what became of the jobs.
-func (a *app) tellKills(kills []*killView, single bool) error {
+func (a *cli) tellKills(kills []*killView, single bool) error {
 	failure := &problem{exit: exitOK}
 	refuse := func(code, format string, args ...any) {
 		failure.exit, failure.code = exitFailed, code

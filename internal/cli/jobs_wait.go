@@ -21,7 +21,7 @@ const (
 // await waits until the jobs have ended, and tells a person at the terminal how far
 // they are. It gives up after the grace, or later if a process waits for the other
 // jobs that it has.
-func (a *app) await(ctx context.Context, s *store.Store, pending []*killView, o *killOptions) error {
+func (a *cli) await(ctx context.Context, s *store.Store, pending []*killView, o *killOptions) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	until := time.Now().Add(o.force + seeAndDie)
@@ -73,7 +73,7 @@ func (k *killView) see(state store.KillState) {
 }
 
 // tellPhase tells a person at a terminal when a kill has come further.
-func (a *app) tellPhase(k *killView, o *killOptions) {
+func (a *cli) tellPhase(k *killView, o *killOptions) {
 	phase := ""
 	switch {
 	case k.How != howRuns:

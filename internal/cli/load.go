@@ -14,7 +14,7 @@ import (
 
 // load reads the configuration for a verb that only talks to Redis, and prints
 // its warnings. With --dev the Redis is that of a running "resqued dev".
-func (a *app) load(c *cobra.Command) (*config.Resolved, error) {
+func (a *cli) load(c *cobra.Command) (*config.Resolved, error) {
 	r, err := a.loadAs(c, config.Options{})
 	if err != nil {
 		return nil, err
@@ -26,7 +26,7 @@ func (a *app) load(c *cobra.Command) (*config.Resolved, error) {
 }
 
 // loadAs reads the configuration with what one verb asks for.
-func (a *app) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, error) {
+func (a *cli) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, error) {
 	o.Flags = c.Flags()
 	r, err := config.Load(o)
 	if err != nil {
@@ -56,7 +56,7 @@ func useDevRedis(r *config.Resolved, url string) {
 
 // checkHandlers refuses a class that has two handlers, which no worker process
 // could work with.
-func (a *app) checkHandlers(r *config.Resolved) error {
+func (a *cli) checkHandlers(r *config.Resolved) error {
 	var twice config.Errors
 	for _, class := range a.handlers.Classes() {
 		if _, ok := r.Handlers[class]; ok {
@@ -87,7 +87,7 @@ func configProblem(err error) error {
 }
 
 // open returns the store for a verb that only looks.
-func (a *app) open(c *cobra.Command) (*store.Store, error) {
+func (a *cli) open(c *cobra.Command) (*store.Store, error) {
 	r, err := a.load(c)
 	if err != nil {
 		return nil, err

@@ -148,7 +148,7 @@ func (g *guard) kill() { _ = g.cmd.Process.Kill() }
 // result says how the command has ended. gone must be closed.
 func (g *guard) result() (lost bool, code int) { return g.lost, g.cmd.ProcessState.ExitCode() }
 
-func (a *app) lockerGuardCommand() *cobra.Command {
+func (a *cli) lockerGuardCommand() *cobra.Command {
 	var group int
 	c := &cobra.Command{
 		Use: "guard -- CMD…", Hidden: true,

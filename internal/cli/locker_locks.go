@@ -31,7 +31,7 @@ const (
 // postgresLocks returns the locks in the database that url names, and whether they are
 // all. Where only they were asked for, everything that keeps them from being read is an
 // error; else a database that has none of them is nobody's mistake.
-func (a *app) postgresLocks(ctx context.Context, url, kind string, limit int) (rows []locker.Row, all bool, err error) {
+func (a *cli) postgresLocks(ctx context.Context, url, kind string, limit int) (rows []locker.Row, all bool, err error) {
 	if url == "" && kind == "" {
 		return nil, true, nil
 	}

@@ -32,7 +32,7 @@ var ending = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscal
 // typed are those that a terminal sends to all of its foreground group at once.
 var typed = []os.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGWINCH}
 
-func (a *app) lockerRunCommand(f *lockerFlags) *cobra.Command {
+func (a *cli) lockerRunCommand(f *lockerFlags) *cobra.Command {
 	var o locker.Options
 	c := &cobra.Command{
 		Use: "run KEY -- CMD…", Short: "run a command while holding a lock",
@@ -95,7 +95,7 @@ func checkLease(o *locker.Options) error {
 	return nil
 }
 
-func (a *app) lockerRun(c *cobra.Command, f *lockerFlags, o locker.Options, key string, command []string) error {
+func (a *cli) lockerRun(c *cobra.Command, f *lockerFlags, o locker.Options, key string, command []string) error {
 	if _, err := exec.LookPath(command[0]); err != nil {
 		return cannotStart(command[0], err)
 	}
@@ -138,7 +138,7 @@ func (a *app) lockerRun(c *cobra.Command, f *lockerFlags, o locker.Options, key 
 
 // sayOnce returns what says the first error that is ridden out: the others are mostly the
 // same.
-func (a *app) sayOnce() func(error) {
+func (a *cli) sayOnce() func(error) {
 	var once sync.Once
 	return func(err error) {
 		once.Do(func() { a.warn("trying again: %s", strings.Join(strings.Fields(err.Error()), " ")) })
@@ -162,7 +162,7 @@ func reason(err error) error {
 }
 
 // lockerOutcome says how it went: the command's own exit code, or why there is none.
-func (a *app) lockerOutcome(ctx context.Context, r *lockedRun, key string, ran bool, err error) error {
+func (a *cli) lockerOutcome(ctx context.Context, r *lockedRun, key string, ran bool, err error) error {
 	key = wire.Printable(key, 200)
 	if s, ok := errors.AsType[signalled](context.Cause(ctx)); ok && (!ran || !r.started) {
 		return exitCode(128 + int(s.number))

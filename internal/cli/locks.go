@@ -56,7 +56,7 @@ type lockView struct {
 	info store.LockInfo
 }
 
-func (a *app) locksCommand() *cobra.Command {
+func (a *cli) locksCommand() *cobra.Command {
 	var kind string
 	var check bool
 	limit := lockLimit
@@ -127,7 +127,7 @@ known there, and no orphan is called one. Those in PostgreSQL are released with
 	return parent
 }
 
-func (a *app) listLocks(ctx context.Context, c config.Config, kind string, limit int, check bool) error {
+func (a *cli) listLocks(ctx context.Context, c config.Config, kind string, limit int, check bool) error {
 	l := lockListing()
 	shown, orphans := 0, 0
 	if kind != postgresLock {

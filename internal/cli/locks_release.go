@@ -22,7 +22,7 @@ type releaseView struct {
 	Outcome string `json:"outcome"`
 }
 
-func (a *app) locksReleaseCommand() *cobra.Command {
+func (a *cli) locksReleaseCommand() *cobra.Command {
 	var force bool
 	c := &cobra.Command{
 		Use: "release KEY…", Short: "release locks whose job is gone, or with --force any",
@@ -48,7 +48,7 @@ Exit codes: 1 one was refused, 4 there is no such lock.`,
 	return c
 }
 
-func (a *app) releaseLocks(ctx context.Context, s *store.Store, names []string, force bool) error {
+func (a *cli) releaseLocks(ctx context.Context, s *store.Store, names []string, force bool) error {
 	l := &listing{}
 	var text strings.Builder
 	refused := &problem{exit: exitOK}
@@ -98,7 +98,7 @@ func (a *app) releaseLocks(ctx context.Context, s *store.Store, names []string, 
 	return refused
 }
 
-func (a *app) printReleased(l *listing, text string) error {
+func (a *cli) printReleased(l *listing, text string) error {
 	switch {
 	case a.flags.output == outJSON || a.flags.output == outName:
 		return a.print(l)

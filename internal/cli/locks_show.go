@@ -29,7 +29,7 @@ type waitView struct {
 // queueWaits is the state of a queue in which some jobs are locked, but not all.
 const queueWaits = "waiting"
 
-func (a *app) locksShowCommand() *cobra.Command {
+func (a *cli) locksShowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "show KEY…", Short: "show all that is known of a lock",
 		Args: someKeys, ValidArgsFunction: a.live(lockKeys),
@@ -39,7 +39,7 @@ func (a *app) locksShowCommand() *cobra.Command {
 	}
 }
 
-func (a *app) locksWaitingCommand() *cobra.Command {
+func (a *cli) locksWaitingCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "waiting", Short: "list queues whose jobs wait for locks",
 		Long: `List the queues in which jobs are known to be locked. STATE is starved when that
@@ -60,7 +60,7 @@ func someKeys(c *cobra.Command, args []string) error {
 	return nil
 }
 
-func (a *app) showLocks(ctx context.Context, s *store.Store, names []string) error {
+func (a *cli) showLocks(ctx context.Context, s *store.Store, names []string) error {
 	l := lockListing()
 	var b strings.Builder
 	for i, name := range names {
@@ -100,7 +100,7 @@ func lockKeys(ctx context.Context, s *store.Store) ([]string, error) {
 
 // findLock returns the lock that a name stands for: its key, whole or without
 // namespace or kind, or what a list shows in its place.
-func (a *app) findLock(ctx context.Context, s *store.Store, name string) (store.LockInfo, error) {
+func (a *cli) findLock(ctx context.Context, s *store.Store, name string) (store.LockInfo, error) {
 	locks, err := s.FindLocks(ctx, name)
 	if err != nil {
 		return store.LockInfo{}, err
@@ -136,7 +136,7 @@ func (a *app) findLock(ctx context.Context, s *store.Store, name string) (store.
 }
 
 // lockText is one lock for a person to read.
-func (a *app) lockText(v *lockView) string {
+func (a *cli) lockText(v *lockView) string {
 	var b strings.Builder
 	line := func(name, value string) {
 		if value != "" {
@@ -177,7 +177,7 @@ func (a *app) lockText(v *lockView) string {
 	return b.String()
 }
 
-func (a *app) listWaiting(ctx context.Context, s *store.Store) error {
+func (a *cli) listWaiting(ctx context.Context, s *store.Store) error {
 	list, err := s.WaitList(ctx)
 	if err != nil {
 		return err

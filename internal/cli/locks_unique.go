@@ -35,7 +35,7 @@ type uniqueView struct {
 	Configured bool `json:"configured"`
 }
 
-func (a *app) locksUniqueCommand() *cobra.Command {
+func (a *cli) locksUniqueCommand() *cobra.Command {
 	var check bool
 	c := &cobra.Command{
 		Use: "unique [QUEUE…]", Short: "list unique queues and whether their keys match",
@@ -54,7 +54,7 @@ worker refuses to take one. "locks repair" heals it now.`,
 	return c
 }
 
-func (a *app) listUnique(ctx context.Context, c *cobra.Command, s *store.Store, cfg config.Config, names []string, check bool) error {
+func (a *cli) listUnique(ctx context.Context, c *cobra.Command, s *store.Store, cfg config.Config, names []string, check bool) error {
 	list, err := s.QueueList(ctx)
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ type repairView struct {
 	Duplicates     int64 `json:"duplicates_dropped"`
 }
 
-func (a *app) locksRepairCommand() *cobra.Command {
+func (a *cli) locksRepairCommand() *cobra.Command {
 	var forget bool
 	c := &cobra.Command{
 		Use: "repair QUEUE…", Short: "make the keys of unique queues match again",
@@ -158,7 +158,7 @@ Exit codes: 1 one was not repaired, 4 there is no such queue.`,
 }
 
 // forgetUnique removes the sets and the times of queues, whatever waits in them.
-func (a *app) forgetUnique(ctx context.Context, c *cobra.Command, s *store.Store, cfg config.Config, names []string) error {
+func (a *cli) forgetUnique(ctx context.Context, c *cobra.Command, s *store.Store, cfg config.Config, names []string) error {
 	list, err := s.QueueList(ctx)
 	if err != nil {
 		return err
@@ -180,7 +180,7 @@ func (a *app) forgetUnique(ctx context.Context, c *cobra.Command, s *store.Store
 	return nil
 }
 
-func (a *app) repairUnique(ctx context.Context, c *cobra.Command, s *store.Store, cfg config.Config, names []string) error {
+func (a *cli) repairUnique(ctx context.Context, c *cobra.Command, s *store.Store, cfg config.Config, names []string) error {
 	list, err := s.QueueList(ctx)
 	if err != nil {
 		return err
@@ -247,7 +247,7 @@ func change(added, removed int64) string {
 }
 
 // withConfig opens the store for a verb that asks the configuration, too.
-func (a *app) withConfig(c *cobra.Command, do func(ctx context.Context, s *store.Store, cfg config.Config) error) error {
+func (a *cli) withConfig(c *cobra.Command, do func(ctx context.Context, s *store.Store, cfg config.Config) error) error {
 	r, err := a.load(c)
 	if err != nil {
 		return err

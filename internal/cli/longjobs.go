@@ -22,7 +22,7 @@ const (
 	watchEvery = 2 * time.Second
 )
 
-func (a *app) longjobsCommand() *cobra.Command {
+func (a *cli) longjobsCommand() *cobra.Command {
 	f := longjob.Filter{Limit: longLimit}
 	var status string
 	var watch bool
@@ -67,7 +67,7 @@ the rest of their last step takes at the speed so far, then those that have ende
 	return parent
 }
 
-func (a *app) withLongjobs(c *cobra.Command, do func(ctx context.Context, client *longjob.Client) error) error {
+func (a *cli) withLongjobs(c *cobra.Command, do func(ctx context.Context, client *longjob.Client) error) error {
 	return a.withStore(c, func(ctx context.Context, s *store.Store) error {
 		return do(ctx, longjob.ClientFrom(s.InContext(ctx), a.handlers))
 	})
@@ -75,7 +75,7 @@ func (a *app) withLongjobs(c *cobra.Command, do func(ctx context.Context, client
 
 // repeat shows something once, or until the program is interrupted: on a terminal always in
 // the same place, elsewhere one after the other.
-func (a *app) repeat(ctx context.Context, watch bool, show func() error) error {
+func (a *cli) repeat(ctx context.Context, watch bool, show func() error) error {
 	if !watch {
 		return show()
 	}
@@ -99,7 +99,7 @@ func (a *app) repeat(ctx context.Context, watch bool, show func() error) error {
 	}
 }
 
-func (a *app) listLongjobs(ctx context.Context, client *longjob.Client, f longjob.Filter) error {
+func (a *cli) listLongjobs(ctx context.Context, client *longjob.Client, f longjob.Filter) error {
 	limit := f.Limit
 	f.Limit++ // whether there are more
 	runs, err := client.List(ctx, f)
@@ -150,7 +150,7 @@ func (a *app) listLongjobs(ctx context.Context, client *longjob.Client, f longjo
 }
 
 // findLongjob finds a run by its uuid or by the beginning of it.
-func (a *app) findLongjob(ctx context.Context, client *longjob.Client, name string) (longjob.Run, error) {
+func (a *cli) findLongjob(ctx context.Context, client *longjob.Client, name string) (longjob.Run, error) {
 	run, err := client.Get(ctx, name)
 	if !errors.Is(err, longjob.ErrNotFound) {
 		return run, err

@@ -49,7 +49,7 @@ func viewRecurring(r store.LongRecurState) recurringView {
 }
 
 // recurringCommand makes "longjobs recurring" and what belongs to it.
-func (a *app) recurringCommand() *cobra.Command {
+func (a *cli) recurringCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "recurring", Short: "list recurring long jobs, pause or forget them", Args: exactly(0, "no arguments"),
 		Long: `List the classes of long jobs whose runs are enqueued by themselves: how many subjects they
@@ -72,7 +72,7 @@ last tick has not started them, and when the next one of the others is due.`,
 	return c
 }
 
-func (a *app) listRecurring(ctx context.Context, s *store.Store) error {
+func (a *cli) listRecurring(ctx context.Context, s *store.Store) error {
 	all, err := s.LongRecurring(ctx)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (a *app) listRecurring(ctx context.Context, s *store.Store) error {
 	return a.print(l)
 }
 
-func (a *app) editRecurringCommand(verb, done, short string, edit func(ctx context.Context, s *store.Store, class string) error) *cobra.Command {
+func (a *cli) editRecurringCommand(verb, done, short string, edit func(ctx context.Context, s *store.Store, class string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " CLASS…", Short: short, Example: "  " + a.name + " longjobs recurring " + verb + " Invoices",
 		Args: func(_ *cobra.Command, args []string) error {

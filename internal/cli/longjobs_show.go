@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-func (a *app) showLongjobCommand() *cobra.Command {
+func (a *cli) showLongjobCommand() *cobra.Command {
 	var watch bool
 	c := &cobra.Command{
 		Use: "show UUID", Short: "show one long job, with what it remembers", Args: exactly(1, "the UUID of a long job, or its beginning"),
@@ -36,7 +36,7 @@ func (a *app) showLongjobCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) showLongjob(run longjob.Run) error {
+func (a *cli) showLongjob(run longjob.Run) error {
 	v := viewLong(run)
 	switch a.flags.output {
 	case outJSON:

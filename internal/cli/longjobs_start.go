@@ -18,7 +18,7 @@ type startFlags struct {
 	debounce, always                  bool
 }
 
-func (a *app) startLongjobCommand() *cobra.Command {
+func (a *cli) startLongjobCommand() *cobra.Command {
 	var f startFlags
 	c := &cobra.Command{
 		Use: "start CLASS [ARG…]", Short: "enqueue a run of a long job",
@@ -63,7 +63,7 @@ read as by "enqueue". With --debounce one that waits or runs is followed by one 
 	return c
 }
 
-func (a *app) startLongjob(c *cobra.Command, class string, args resqued.Args, f startFlags) error {
+func (a *cli) startLongjob(c *cobra.Command, class string, args resqued.Args, f startFlags) error {
 	cfg, err := a.load(c)
 	if err != nil {
 		return err

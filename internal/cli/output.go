@@ -66,7 +66,7 @@ func (l *listing) add(name string, item any, row ...string) {
 }
 
 // print writes a listing to standard output.
-func (a *app) print(l *listing) error {
+func (a *cli) print(l *listing) error {
 	switch a.flags.output {
 	case outJSON:
 		body := struct {
@@ -91,7 +91,7 @@ func (a *app) print(l *listing) error {
 	return a.printText(a.table(l))
 }
 
-func (a *app) printJSON(v any) error {
+func (a *cli) printJSON(v any) error {
 	text, err := encodeJSON(v)
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (a *app) printJSON(v any) error {
 
 // printText writes to standard output. A reader that has had enough (head) is
 // no error.
-func (a *app) printText(text string) error {
+func (a *cli) printText(text string) error {
 	if _, err := io.WriteString(a.stdout, text); err != nil && !isBrokenPipe(err) {
 		return fmt.Errorf("standard output: %w", err)
 	}
@@ -109,7 +109,7 @@ func (a *app) printText(text string) error {
 }
 
 // table lays a listing out in columns.
-func (a *app) table(l *listing) string {
+func (a *cli) table(l *listing) string {
 	var shown []int
 	for i, c := range l.columns {
 		if !c.wide || a.flags.output == outWide {
@@ -173,7 +173,7 @@ func (a *app) table(l *listing) string {
 }
 
 // paint colours text on a terminal that wants it.
-func (a *app) paint(colour, text string) string {
+func (a *cli) paint(colour, text string) string {
 	if colour == "" || !a.coloured {
 		return text
 	}

@@ -53,7 +53,7 @@ func TestTable(t *testing.T) {
 
 	t.Run("columns are as wide as they must be, and cells are cut and printable", func(t *testing.T) {
 		t.Parallel()
-		lines := strings.Split((&app{flags: outputFlags{output: outTable}}).table(l), "\n")
+		lines := strings.Split((&cli{flags: outputFlags{output: outTable}}).table(l), "\n")
 		require.Len(t, lines, 5)
 		for _, line := range lines[:4] {
 			require.Equal(t, utf8.RuneCountInString(lines[0]), utf8.RuneCountInString(line), line)
@@ -67,7 +67,7 @@ func TestTable(t *testing.T) {
 	})
 	t.Run("wide shows every column and all of a cell", func(t *testing.T) {
 		t.Parallel()
-		text := (&app{flags: outputFlags{output: outWide, noHeaders: true}}).table(l)
+		text := (&cli{flags: outputFlags{output: outWide, noHeaders: true}}).table(l)
 		require.NotContains(t, text, "MORE")
 		require.Contains(t, text, strings.Repeat("z", 200))
 		require.Contains(t, text, "—")
@@ -76,7 +76,7 @@ func TestTable(t *testing.T) {
 		t.Parallel()
 		l := &listing{columns: []column{{title: "STATE", colour: queueColour}, {title: "X"}}}
 		l.add("", nil, queueRuns, "x")
-		require.Equal(t, "STATE  X\n\x1b[32mrun\x1b[0m    x\n", (&app{coloured: true}).table(l))
+		require.Equal(t, "STATE  X\n\x1b[32mrun\x1b[0m    x\n", (&cli{coloured: true}).table(l))
 	})
 }
 
@@ -108,7 +108,7 @@ func TestReport(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var stderr bytes.Buffer
-			a := &app{name: "r", args: c.args, stderr: &stderr}
+			a := &cli{name: "r", args: c.args, stderr: &stderr}
 			require.Equal(t, c.exit, a.report(c.err))
 			require.Equal(t, c.want, stderr.String())
 		})
@@ -164,7 +164,7 @@ func TestHostileNames(t *testing.T) {
 	for _, verb := range verbs {
 		for _, form := range []string{outTable, outWide, outJSON, outName} {
 			var stdout, stderr bytes.Buffer
-			a := &app{
+			a := &cli{
 				name: "resqued", handlers: resqued.New(), stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr,
 				args: append([]string{"--redis-url", server.URL(), "-n", ns, "-o", form}, verb...),
 			}

@@ -34,7 +34,7 @@ type parkedView struct {
 	Key string `json:"key"`
 }
 
-func (a *app) parkedCommand() *cobra.Command {
+func (a *cli) parkedCommand() *cobra.Command {
 	limit := parkedLimit
 	ls := func(c *cobra.Command, _ []string) error {
 		if limit < 1 {
@@ -121,7 +121,7 @@ func someParked(c *cobra.Command, args []string) error {
 	return nil
 }
 
-func (a *app) listParked(ctx context.Context, s *store.Store, limit int) error {
+func (a *cli) listParked(ctx context.Context, s *store.Store, limit int) error {
 	jobs, total, err := s.Parked(ctx, limit)
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ func (a *app) listParked(ctx context.Context, s *store.Store, limit int) error {
 }
 
 // eachParked does something with parked jobs that are there, one after the other.
-func (a *app) eachParked(c *cobra.Command, ids []string, done string, do func(ctx context.Context, s *store.Store, id string) error) error {
+func (a *cli) eachParked(c *cobra.Command, ids []string, done string, do func(ctx context.Context, s *store.Store, id string) error) error {
 	return a.withStore(c, func(ctx context.Context, s *store.Store) error {
 		known, err := parkedNames(ctx, s)
 		if err != nil {
@@ -189,7 +189,7 @@ func (a *app) eachParked(c *cobra.Command, ids []string, done string, do func(ct
 	})
 }
 
-func (a *app) noParked(ctx context.Context, s *store.Store, id string) error {
+func (a *cli) noParked(ctx context.Context, s *store.Store, id string) error {
 	known, err := parkedNames(ctx, s)
 	if err != nil {
 		return err
@@ -207,7 +207,7 @@ func parkedNames(ctx context.Context, s *store.Store) ([]string, error) {
 }
 
 // noteParked says below another list that something is parked.
-func (a *app) noteParked(ctx context.Context, s *store.Store) {
+func (a *cli) noteParked(ctx context.Context, s *store.Store) {
 	if a.flags.output == outJSON || a.flags.output == outName {
 		return
 	}

@@ -72,7 +72,7 @@ func asProblem(err error) *problem {
 }
 
 // report writes an error to standard error and returns the exit code.
-func (a *app) report(err error) int {
+func (a *cli) report(err error) int {
 	p := asProblem(err)
 	if a.wantsJSON() {
 		var body struct {
@@ -102,7 +102,7 @@ func (a *app) report(err error) int {
 }
 
 // warn tells something that changes no result; -q silences it.
-func (a *app) warn(format string, args ...any) {
+func (a *cli) warn(format string, args ...any) {
 	if !a.flags.quiet {
 		_, _ = fmt.Fprintf(a.stderr, "%s: warning: %s\n", a.name, wire.Printable(fmt.Sprintf(format, args...), 0))
 	}

@@ -64,7 +64,7 @@ type jobView struct {
 	Invalid  string          `json:"invalid,omitempty"`
 }
 
-func (a *app) queuesCommand() *cobra.Command {
+func (a *cli) queuesCommand() *cobra.Command {
 	ls := func(c *cobra.Command, args []string) error {
 		return a.withStore(c, func(ctx context.Context, s *store.Store) error {
 			return a.listQueues(ctx, c, s, args)
@@ -115,7 +115,7 @@ wide) wait beside the queue to run alone, because their worker process has died.
 	return parent
 }
 
-func (a *app) listQueues(ctx context.Context, c *cobra.Command, s *store.Store, names []string) error {
+func (a *cli) listQueues(ctx context.Context, c *cobra.Command, s *store.Store, names []string) error {
 	views, err := a.queues(ctx, c, s, names)
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func (a *app) listQueues(ctx context.Context, c *cobra.Command, s *store.Store, 
 	return a.print(l)
 }
 
-func (a *app) showQueues(ctx context.Context, c *cobra.Command, s *store.Store, names []string, limit int64) error {
+func (a *cli) showQueues(ctx context.Context, c *cobra.Command, s *store.Store, names []string, limit int64) error {
 	views, err := a.queues(ctx, c, s, names)
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func viewJob(position int64, payload []byte) jobView {
 }
 
 // queues returns the named queues, or all.
-func (a *app) queues(ctx context.Context, c *cobra.Command, s *store.Store, names []string) ([]*queueView, error) {
+func (a *cli) queues(ctx context.Context, c *cobra.Command, s *store.Store, names []string) ([]*queueView, error) {
 	list, err := s.QueueList(ctx)
 	if err != nil {
 		return nil, err
@@ -283,7 +283,7 @@ func (v *queueView) age(ctx context.Context, s *store.Store) {
 	v.OldestS, v.OldestSource = &waited, &source
 }
 
-func (a *app) pickQueues(c *cobra.Command, list []store.QueueInfo, names []string) ([]store.QueueInfo, error) {
+func (a *cli) pickQueues(c *cobra.Command, list []store.QueueInfo, names []string) ([]store.QueueInfo, error) {
 	var picked []store.QueueInfo
 	known := make([]string, 0, len(list))
 	for _, q := range list {
@@ -303,7 +303,7 @@ func (a *app) pickQueues(c *cobra.Command, list []store.QueueInfo, names []strin
 }
 
 // caps returns the smallest cap that any living master puts on a queue.
-func (a *app) caps(ctx context.Context, s *store.Store) func(queue string) int {
+func (a *cli) caps(ctx context.Context, s *store.Store) func(queue string) int {
 	var specs []selector.Spec
 	masters, err := s.MasterList(ctx)
 	if err != nil {

@@ -26,7 +26,7 @@ type pausedView struct {
 }
 
 // pauseQueuesCommand makes "queues pause" and "queues resume".
-func (a *app) pauseQueuesCommand(pause bool) *cobra.Command {
+func (a *cli) pauseQueuesCommand(pause bool) *cobra.Command {
 	verb, short := "resume", "work paused queues again"
 	if pause {
 		verb, short = "pause", "let the jobs of queues wait"
@@ -71,7 +71,7 @@ paused by name stay paused.`
 	return c
 }
 
-func (a *app) pauseAll(ctx context.Context, s *store.Store, pause bool) error {
+func (a *cli) pauseAll(ctx context.Context, s *store.Store, pause bool) error {
 	set := s.ResumeAll
 	if pause {
 		set = s.PauseAll
@@ -91,7 +91,7 @@ func (a *app) pauseAll(ctx context.Context, s *store.Store, pause bool) error {
 	return a.tellPaused([]*pausedView{v})
 }
 
-func (a *app) pauseQueues(ctx context.Context, c *cobra.Command, s *store.Store, names []string, pause, unknown bool) error {
+func (a *cli) pauseQueues(ctx context.Context, c *cobra.Command, s *store.Store, names []string, pause, unknown bool) error {
 	list, err := s.QueueList(ctx)
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (a *app) pauseQueues(ctx context.Context, c *cobra.Command, s *store.Store,
 	return a.tellPaused(views)
 }
 
-func (a *app) tellPaused(views []*pausedView) error {
+func (a *cli) tellPaused(views []*pausedView) error {
 	l := &listing{}
 	var text strings.Builder
 	for _, v := range views {

@@ -21,7 +21,7 @@ type removedView struct {
 }
 
 // removeQueuesCommand makes "queues purge", which keeps the queue, and "queues rm".
-func (a *app) removeQueuesCommand(keep bool) *cobra.Command {
+func (a *cli) removeQueuesCommand(keep bool) *cobra.Command {
 	verb, short := "rm", "remove queues with all jobs that wait in them"
 	if keep {
 		verb, short = "purge", "remove all jobs that wait in queues"
@@ -76,7 +76,7 @@ Jobs that run are not touched. On a terminal it asks first; elsewhere it needs -
 }
 
 // queueSizes finds the named queues, each once.
-func (a *app) queueSizes(ctx context.Context, c *cobra.Command, s *store.Store, names []string) ([]*removedView, error) {
+func (a *cli) queueSizes(ctx context.Context, c *cobra.Command, s *store.Store, names []string) ([]*removedView, error) {
 	list, err := s.QueueList(ctx)
 	if err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func removal(verb string, views []*removedView) string {
 	return verb + " " + strings.Join(parts, ", ")
 }
 
-func (a *app) tellRemoved(views []*removedView, what string) error {
+func (a *cli) tellRemoved(views []*removedView, what string) error {
 	l := &listing{}
 	var text strings.Builder
 	for _, v := range views {

@@ -43,7 +43,7 @@ type delayedFilter struct {
 	all          bool
 }
 
-func (f *delayedFilter) add(c *cobra.Command, a *app) {
+func (f *delayedFilter) add(c *cobra.Command, a *cli) {
 	c.Flags().StringVar(&f.queue, "queue", "", "jobs for this queue")
 	c.Flags().StringVar(&f.class, "class", "", "jobs of this class")
 	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
@@ -56,7 +56,7 @@ func (f *delayedFilter) matches(j *store.DelayedJob) bool {
 	return (f.queue == "" || f.queue == j.Queue) && (f.class == "" || f.class == viewDelayed(j).Class)
 }
 
-func (a *app) scheduleCommand() *cobra.Command {
+func (a *cli) scheduleCommand() *cobra.Command {
 	var f delayedFilter
 	limit := scheduleLimit
 	ls := func(c *cobra.Command, _ []string) error {
@@ -112,7 +112,7 @@ func viewDelayed(j *store.DelayedJob) scheduleView {
 	return v
 }
 
-func (a *app) listSchedule(ctx context.Context, s *store.Store, cfg config.Config, f delayedFilter, limit int) error {
+func (a *cli) listSchedule(ctx context.Context, s *store.Store, cfg config.Config, f delayedFilter, limit int) error {
 	views, now, err := a.cronViews(ctx, s, cfg)
 	if err != nil {
 		return err
@@ -160,7 +160,7 @@ func until(t, now time.Time) string {
 }
 
 // editScheduleCommand makes "schedule run" and "schedule rm".
-func (a *app) editScheduleCommand(run bool) *cobra.Command {
+func (a *cli) editScheduleCommand(run bool) *cobra.Command {
 	var f delayedFilter
 	e := scheduleEdit{run: run}
 	c := &cobra.Command{
@@ -219,7 +219,7 @@ func (e scheduleEdit) text(n int, done bool) string {
 	return verb + plural(n, "delayed job")
 }
 
-func (a *app) editSchedule(c *cobra.Command, names []string, f delayedFilter, e scheduleEdit) error {
+func (a *cli) editSchedule(c *cobra.Command, names []string, f delayedFilter, e scheduleEdit) error {
 	var schedules []string // all there are
 	var named int          // of names
 	err := a.withConfig(c, func(ctx context.Context, s *store.Store, cfg config.Config) error {
@@ -252,7 +252,7 @@ func (a *app) editSchedule(c *cobra.Command, names []string, f delayedFilter, e 
 
 // editDelayed is editSchedule for delayed jobs; schedules are names that could be meant
 // as well.
-func (a *app) editDelayed(c *cobra.Command, names, schedules []string, f delayedFilter, e scheduleEdit) error {
+func (a *cli) editDelayed(c *cobra.Command, names, schedules []string, f delayedFilter, e scheduleEdit) error {
 	cfg, err := a.load(c)
 	if err != nil {
 		return err
@@ -304,7 +304,7 @@ func uniqueOf(c config.Config) func(queue string) bool {
 }
 
 // delayedJobs finds the jobs that are meant.
-func (a *app) delayedJobs(ctx context.Context, s *store.Store, names, schedules []string, f delayedFilter) ([]store.DelayedJob, error) {
+func (a *cli) delayedJobs(ctx context.Context, s *store.Store, names, schedules []string, f delayedFilter) ([]store.DelayedJob, error) {
 	var jobs []store.DelayedJob
 	var ids []string
 	known := slices.Clone(schedules)
@@ -338,7 +338,7 @@ func (a *app) delayedJobs(ctx context.Context, s *store.Store, names, schedules 
 	return jobs, nil
 }
 
-func (a *app) tellScheduleEdit(e scheduleEdit, r scheduleReport, n int) error {
+func (a *cli) tellScheduleEdit(e scheduleEdit, r scheduleReport, n int) error {
 	var err error
 	switch {
 	case a.flags.output == outJSON:

@@ -54,7 +54,7 @@ type cronView struct {
 
 // cronViews returns the schedules of the configuration, those that are kept in Redis and
 // those that other daemons have, by name, and the server's time.
-func (a *app) cronViews(ctx context.Context, s *store.Store, cfg config.Config) ([]*cronView, time.Time, error) {
+func (a *cli) cronViews(ctx context.Context, s *store.Store, cfg config.Config) ([]*cronView, time.Time, error) {
 	known, now, err := s.CronViews(ctx)
 	if err != nil {
 		return nil, now, err
@@ -165,7 +165,7 @@ func scheduleNames(ctx context.Context, s *store.Store) ([]string, error) {
 }
 
 // pickSchedules returns the named schedules.
-func (a *app) pickSchedules(views []*cronView, names []string) ([]*cronView, error) {
+func (a *cli) pickSchedules(views []*cronView, names []string) ([]*cronView, error) {
 	var picked []*cronView
 	known := make([]string, len(views))
 	for i, v := range views {
@@ -184,7 +184,7 @@ func (a *app) pickSchedules(views []*cronView, names []string) ([]*cronView, err
 }
 
 // runSchedules enqueues jobs as the ticks of their schedules do.
-func (a *app) runSchedules(c *cobra.Command, names []string) error {
+func (a *cli) runSchedules(c *cobra.Command, names []string) error {
 	var picked []*cronView
 	err := a.withConfig(c, func(ctx context.Context, s *store.Store, cfg config.Config) error {
 		views, _, err := a.cronViews(ctx, s, cfg)
@@ -219,7 +219,7 @@ func (a *app) runSchedules(c *cobra.Command, names []string) error {
 	})
 }
 
-func (a *app) removeSchedules(c *cobra.Command, names []string) error {
+func (a *cli) removeSchedules(c *cobra.Command, names []string) error {
 	return a.withConfig(c, func(ctx context.Context, s *store.Store, cfg config.Config) error {
 		views, _, err := a.cronViews(ctx, s, cfg)
 		if err != nil {
@@ -251,7 +251,7 @@ func (a *app) removeSchedules(c *cobra.Command, names []string) error {
 	})
 }
 
-func (a *app) tellSchedules(l *listing, text string) error {
+func (a *cli) tellSchedules(l *listing, text string) error {
 	switch {
 	case a.flags.output == outJSON || a.flags.output == outName:
 		return a.print(l)

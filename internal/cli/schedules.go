@@ -17,7 +17,7 @@ import (
 
 // checkSchedules gives schedules the queues of classes in Go, and refuses one that has
 // none.
-func (a *app) checkSchedules(r *config.Resolved) error {
+func (a *cli) checkSchedules(r *config.Resolved) error {
 	var homeless config.Errors
 	for i := range r.Schedules {
 		s := &r.Schedules[i]
@@ -43,7 +43,7 @@ func (a *app) checkSchedules(r *config.Resolved) error {
 
 // classSchedules are those of the program's own classes, but for names that the configuration
 // has, too: there a person has written what they want.
-func (a *app) classSchedules(c config.Config) []cron.Schedule {
+func (a *cli) classSchedules(c config.Config) []cron.Schedule {
 	var own []cron.Schedule
 	for _, name := range a.handlers.Classes() {
 		class, _ := a.handlers.Lookup(name)
@@ -59,7 +59,7 @@ func (a *app) classSchedules(c config.Config) []cron.Schedule {
 	return own
 }
 
-func (a *app) cronDefaults(c config.Config) cron.Defaults {
+func (a *cli) cronDefaults(c config.Config) cron.Defaults {
 	return cron.Defaults{
 		Queue:    func(class string) string { return a.queueOf(c, class) },
 		RailsEnv: os.Getenv("RAILS_ENV"),
@@ -69,7 +69,7 @@ func (a *app) cronDefaults(c config.Config) cron.Defaults {
 // keeper names this daemon among those that keep schedules, also when it is started again:
 // by its machine, its program, its file of configuration and its queues: containers may have
 // the others in common.
-func (a *app) keeper(self proc.Identity, c config.Config) string {
+func (a *cli) keeper(self proc.Identity, c config.Config) string {
 	file, err := filepath.Abs(a.configFile)
 	if err != nil {
 		file = a.configFile
@@ -79,7 +79,7 @@ func (a *app) keeper(self proc.Identity, c config.Config) string {
 
 // tickerConfig turns a configuration into that of what keeps schedules. A daemon that
 // leaves when all is empty keeps none.
-func (a *app) tickerConfig(c config.Config, self proc.Identity) ticker.Config {
+func (a *cli) tickerConfig(c config.Config, self proc.Identity) ticker.Config {
 	if c.UntilEmpty {
 		return ticker.Config{}
 	}

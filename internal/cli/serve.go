@@ -38,7 +38,7 @@ type served struct {
 }
 
 // serve waits for Redis and runs a master until it ends.
-func (a *app) serve(ctx context.Context, s served) error {
+func (a *cli) serve(ctx context.Context, s served) error {
 	if a.received == nil {
 		return errors.New("no signals: this verb runs from the program's own command line only")
 	}
@@ -108,7 +108,7 @@ func (a *app) serve(ctx context.Context, s served) error {
 }
 
 // canWait reports whether a waker works with this server, and says once if it does not.
-func (a *app) canWait(ctx context.Context, redis *store.Store, log *zap.Logger) bool {
+func (a *cli) canWait(ctx context.Context, redis *store.Store, log *zap.Logger) bool {
 	if a.noWaker {
 		return false
 	}
@@ -132,7 +132,7 @@ func onlyCommands(h *resqued.Handlers) bool {
 	return true
 }
 
-func (a *app) beforeFork() {
+func (a *cli) beforeFork() {
 	for _, h := range a.handlers.AllHooks() {
 		if h.BeforeFork != nil {
 			h.BeforeFork()

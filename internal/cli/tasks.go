@@ -10,7 +10,7 @@ import (
 )
 
 // tasks estimates how many tasks of the kernel the daemon may need.
-func (a *app) tasks(r *config.Resolved) config.Tasks {
+func (a *cli) tasks(r *config.Resolved) config.Tasks {
 	commands := len(r.Handlers) > 0 || slices.ContainsFunc(a.handlers.Classes(), func(name string) bool {
 		class, _ := a.handlers.Lookup(name)
 		return class.Command != nil
@@ -20,7 +20,7 @@ func (a *app) tasks(r *config.Resolved) config.Tasks {
 
 // fewTasks warns of limits that leave less than that. Beyond them the runtime of Go cannot
 // start a thread, which ends the process: the master, too.
-func (a *app) fewTasks(r *config.Resolved, limits []proc.TaskLimit) (warnings []config.Warning) {
+func (a *cli) fewTasks(r *config.Resolved, limits []proc.TaskLimit) (warnings []config.Warning) {
 	need := a.tasks(r)
 	for _, limit := range limits {
 		if int64(need.Sum()) <= limit.Max {

@@ -11,7 +11,7 @@ import (
 	"github.com/resqued/resqued/internal/proc"
 )
 
-func (a *app) workCommand() *cobra.Command {
+func (a *cli) workCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "work",
 		Short: "run the daemon: a master and its worker processes",
@@ -35,7 +35,7 @@ Exit codes: 0 stopped on request or, with --until-empty, out of jobs; 1 broken;
 	return c
 }
 
-func (a *app) work(c *cobra.Command) error {
+func (a *cli) work(c *cobra.Command) error {
 	r, err := a.loadAs(c, config.Options{NeedQueues: true})
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (a *app) work(c *cobra.Command) error {
 
 // reload reads the configuration again, as it was read at the start. The master
 // keeps its own connection to Redis, so that cannot change.
-func (a *app) reload(c *cobra.Command, old config.Config, log *zap.Logger) (config.Config, error) {
+func (a *cli) reload(c *cobra.Command, old config.Config, log *zap.Logger) (config.Config, error) {
 	r, err := a.loadAs(c, config.Options{NeedQueues: true})
 	if err != nil {
 		return config.Config{}, err
@@ -86,14 +86,14 @@ func (a *app) reload(c *cobra.Command, old config.Config, log *zap.Logger) (conf
 }
 
 // daemonLog is the logger of a daemon, at a level or what the flags make of it.
-func (a *app) daemonLog(c *cobra.Command, r *config.Resolved, level string) (*zap.Logger, zap.AtomicLevel) {
+func (a *cli) daemonLog(c *cobra.Command, r *config.Resolved, level string) (*zap.Logger, zap.AtomicLevel) {
 	a.logSettings(c, r, level)
 	return newLeveledLogger(os.Stderr, r.LogFormat, r.LogLevel)
 }
 
 // logSettings puts into the configuration, which the worker processes get too,
 // what -q, -v and -o make of its log; a level that was asked for by name wins.
-func (a *app) logSettings(c *cobra.Command, r *config.Resolved, level string) {
+func (a *cli) logSettings(c *cobra.Command, r *config.Resolved, level string) {
 	if f := c.Flags().Lookup("log-level"); f == nil || !f.Changed {
 		switch {
 		case a.flags.quiet:

@@ -76,7 +76,7 @@ type runningView struct {
 	RunningS int64 `json:"running_s"`
 }
 
-func (a *app) workersCommand() *cobra.Command {
+func (a *cli) workersCommand() *cobra.Command {
 	run := func(show bool) func(c *cobra.Command, args []string) error {
 		return func(c *cobra.Command, args []string) error {
 			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
@@ -125,7 +125,7 @@ process was last heard of.`,
 }
 
 // workers returns the workers whose names begin with one of names, or all.
-func (a *app) workers(ctx context.Context, c *cobra.Command, s *store.Store, names []string) ([]*workerView, error) {
+func (a *cli) workers(ctx context.Context, c *cobra.Command, s *store.Store, names []string) ([]*workerView, error) {
 	views, err := allWorkers(ctx, s)
 	if err != nil || len(names) == 0 {
 		return views, err
@@ -290,7 +290,7 @@ func foreignJob(working string, now time.Time) *runningView {
 	return r
 }
 
-func (a *app) printWorkers(views []*workerView, show bool) error {
+func (a *cli) printWorkers(views []*workerView, show bool) error {
 	now := time.Now()
 	l := &listing{columns: []column{
 		{title: "WORKER"},
@@ -326,7 +326,7 @@ func (a *app) printWorkers(views []*workerView, show bool) error {
 }
 
 // writeTree shows one worker with its processes and their jobs.
-func (a *app) writeTree(b *strings.Builder, v *workerView) {
+func (a *cli) writeTree(b *strings.Builder, v *workerView) {
 	fmt.Fprintf(b, "%s  %s  %d/%d busy  %s\n", wire.Printable(v.Worker, 0), a.paint(workerColour(v.State), v.State),
 		v.Busy, v.Threads, wire.Printable(v.Queues, 0))
 	if v.Job != nil {
