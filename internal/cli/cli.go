@@ -19,9 +19,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/proc"
-	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -40,13 +39,9 @@ type cli struct {
 	// dev: use the Redis of a running "resqued dev".
 	dev   bool
 	flags outputFlags
-	// configFile is the one that was read; empty = none.
-	configFile string
 	// received are the signals to a daemon, hush gives them back; see listen.
 	received <-chan os.Signal
 	hush     func()
-	// noWaker: Redis lets nobody wait for jobs.
-	noWaker bool
 }
 
 // outputFlags say how results are shown.
@@ -62,8 +57,8 @@ type outputFlags struct {
 // returns the exit code. A process that a master has started as a worker process
 // works instead, whatever the arguments are.
 func Main(handlers *resqued.Handlers, args []string) int {
-	if proc.IsWorker() {
-		return runWorker(handlers)
+	if app.IsWorker() {
+		return app.Program{Version: version(), Handlers: handlers}.RunWorker(newEventWriter)
 	}
 	a := &cli{handlers: handlers, args: args, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
 	a.listen()
@@ -80,9 +75,13 @@ func (a *cli) listen() {
 		args = args[:i]
 	}
 	if slices.Contains(args, "work") || slices.Contains(args, "dev") {
-		a.received, a.hush = signals.Listen()
-		proc.SetTitle(proc.TitleOf + "master: starting")
+		a.received, a.hush = app.Listen()
 	}
+}
+
+// program is the program whose command line this is.
+func (a *cli) program() app.Program {
+	return app.Program{Name: a.name, Version: version(), Handlers: a.handlers, Demo: a.dev}
 }
 
 func (a *cli) run(ctx context.Context) int {

@@ -96,7 +96,7 @@ func queueNames(ctx context.Context, s *store.Store) ([]string, error) {
 // classNames are the classes that have a handler here, and those of the jobs
 // that wait at the head of a queue.
 func (a *cli) classNames(ctx context.Context, s *store.Store) ([]string, error) {
-	names := a.registry().Classes()
+	names := a.program().Registry().Classes()
 	queues, err := s.QueueList(ctx)
 	if err != nil {
 		return names, nil //nolint:nilerr // the registered classes are better than nothing

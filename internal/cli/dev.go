@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/devredis"
 	"github.com/resqued/resqued/internal/selector"
@@ -88,15 +89,15 @@ func (a *cli) runDev(c *cobra.Command, demo bool) error {
 	defer helpers.Wait()
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
-	return a.serve(c.Context(), served{
-		config: r.Config, log: log, level: level, dev: &devMode{JSON: a.flags.output == outJSON, Colour: a.coloured},
-		ready: func() {
+	return a.serve(c.Context(), app.Daemon{
+		Config: r, Log: log, Level: level, Dev: &app.DevMode{JSON: a.flags.output == outJSON, Colour: a.coloured},
+		Ready: func() {
 			d.tryIt()
-			if demo && d.serves(demoQueue) {
+			if demo && d.serves(app.DemoQueue) {
 				helpers.Go(func() { d.demo(ctx, log) })
 			}
 		},
-		stopping: func() {
+		Stopping: func() {
 			cancel()
 			if isTerminal(a.stdout) {
 				_ = a.printText("\r") // over the "^C" that the terminal shows
@@ -132,7 +133,7 @@ func (d *devRun) serves(queue string) bool {
 // tryIt shows how to enqueue a job that will be worked.
 func (d *devRun) tryIt() {
 	job := "Hello you"
-	if !d.serves(demoQueue) {
+	if !d.serves(app.DemoQueue) {
 		if job = d.ownJob(); job == "" {
 			return
 		}
@@ -153,7 +154,7 @@ func (d *devRun) ownJob() string {
 	}
 	classes := slices.Concat(slices.Sorted(maps.Keys(d.config.Handlers)), d.cli.handlers.Classes())
 	for _, class := range classes {
-		if own := d.cli.queueOf(d.config, class); own != "" && d.serves(own) {
+		if own := d.cli.program().QueueOf(d.config, class); own != "" && d.serves(own) {
 			return fmt.Sprintf("%s --queue %s", class, own)
 		}
 	}
@@ -178,7 +179,7 @@ func (d *devRun) say(word, text string, fields map[string]any) {
 
 // demo enqueues demo jobs until ctx ends.
 func (d *devRun) demo(ctx context.Context, log *zap.Logger) {
-	s, err := openStore(d.config, "resqued-demo")
+	s, err := app.OpenStore(d.config, "resqued-demo")
 	if err != nil {
 		log.Warn("no demo jobs", zap.Error(err))
 		return
@@ -190,7 +191,7 @@ func (d *devRun) demo(ctx context.Context, log *zap.Logger) {
 		return
 	}
 	defer func() { _ = c.Close() }()
-	enqueueDemo(ctx, s, c)
+	app.EnqueueDemo(ctx, s, c)
 }
 
 // invocation is how to run this program again: "go run ./cmd/resqued" builds into

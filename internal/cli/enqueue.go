@@ -13,6 +13,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -139,7 +140,7 @@ func (a *cli) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 		return err
 	}
 	if queue == "" {
-		queue = a.queueOf(cfg.Config, class)
+		queue = a.program().QueueOf(cfg.Config, class)
 	}
 	if queue == "" && a.dev {
 		queue = devQueue
@@ -175,7 +176,7 @@ func (a *cli) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 		}
 		return err
 	}
-	lock := lockOf(a.classes(cfg.Config), class)
+	lock := lockOf(a.program().Classes(cfg.Config), class)
 	switch {
 	case a.flags.output == outJSON:
 		v := map[string]any{
@@ -212,7 +213,7 @@ func (a *cli) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 func (a *cli) client(cfg config.Config) (*client.Client, error) {
 	return client.New(client.Options{
 		URL: cfg.RedisURL, Namespace: cfg.Namespace, CAFile: cfg.RedisCAFile,
-		Handlers: a.classes(cfg), Ruby34: rubyStyle(cfg) == wire.Ruby34,
+		Handlers: a.program().Classes(cfg), Ruby34: app.RubyStyle(cfg) == wire.Ruby34,
 		UniqueQueues: cfg.UniqueQueues, UniqueQueuesStrict: cfg.UniqueQueuesStrict,
 	})
 }
@@ -236,41 +237,6 @@ func lockOf(h *resqued.Handlers, class string) *resqued.ClassLock {
 		return c.Lock
 	}
 	return nil
-}
-
-// queueOf is the queue that the configuration or the program names for a class.
-func (a *cli) queueOf(cfg config.Config, class string) string {
-	if h, ok := cfg.Handlers[class]; ok && h.Queue != "" {
-		return h.Queue
-	}
-	if c, ok := a.registry().Lookup(class); ok {
-		return c.Queue
-	}
-	return ""
-}
-
-// classes holds every class that this program knows, with its queue and its lock:
-// those of Go and those of the configuration.
-func (a *cli) classes(cfg config.Config) *resqued.Handlers {
-	h := resqued.New()
-	for _, name := range a.registry().Classes() {
-		c, _ := a.registry().Lookup(name)
-		h.Register(*c)
-	}
-	for name, c := range commands(cfg) {
-		if _, taken := h.Lookup(name); !taken { // a demo class
-			h.Register(c)
-		}
-	}
-	return h
-}
-
-// registry holds the program's Go handlers, and under --dev the demo classes.
-func (a *cli) registry() *resqued.Handlers {
-	if a.dev {
-		return withDemo(a.handlers)
-	}
-	return a.handlers
 }
 
 // jobText shows a job as Class["arg",2], safe for a terminal.

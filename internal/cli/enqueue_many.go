@@ -156,7 +156,7 @@ func (a *cli) jobOfLine(cfg config.Config, line []byte, job client.NewJob) (clie
 		job.Queue = l.Queue
 	}
 	if job.Queue == "" {
-		job.Queue = a.queueOf(cfg, l.Class)
+		job.Queue = a.program().QueueOf(cfg, l.Class)
 	}
 	if job.Queue == "" && a.dev {
 		job.Queue = devQueue

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
+	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/thread"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/internal/workerproc"
@@ -18,12 +20,6 @@ const eventBuffer = 256
 
 // eventPatience is how long the end of a process waits for such a terminal.
 const eventPatience = time.Second
-
-// devMode is what "resqued dev" tells its worker processes.
-type devMode struct {
-	JSON   bool `json:"json,omitempty"`
-	Colour bool `json:"colour,omitempty"`
-}
 
 // event is one finished job in JSON.
 type event struct {
@@ -38,33 +34,33 @@ type event struct {
 // eventWriter prints one line for each finished job. Each is one write, so that
 // the lines of several processes do not mix.
 type eventWriter struct {
-	mode  *devMode
+	mode  app.DevMode
 	lines chan string
 	done  chan struct{}
 }
 
-func newEventWriter(w io.Writer, mode *devMode) *eventWriter {
+func newEventWriter(mode app.DevMode) app.Observer {
 	e := &eventWriter{mode: mode, lines: make(chan string, eventBuffer), done: make(chan struct{})}
 	go func() {
 		defer close(e.done)
 		for line := range e.lines {
-			_, _ = io.WriteString(w, line)
+			_, _ = io.WriteString(os.Stdout, line)
 		}
 	}()
 	return e
 }
 
-// observe is called by the worker process's loop and never blocks.
-func (e *eventWriter) observe(ev workerproc.Event) {
+// Observe is called by the worker process's loop and never blocks.
+func (e *eventWriter) Observe(ev workerproc.Event) {
 	select {
 	case e.lines <- e.line(ev):
 	default:
 	}
 }
 
-// close waits until all lines are written, but not for a terminal that somebody
+// Close waits until all lines are written, but not for a terminal that somebody
 // has stopped: the process has to end.
-func (e *eventWriter) close() {
+func (e *eventWriter) Close() {
 	close(e.lines)
 	select {
 	case <-e.done:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -131,7 +132,7 @@ func (a *cli) listLocks(ctx context.Context, c config.Config, kind string, limit
 	l := lockListing()
 	shown, orphans := 0, 0
 	if kind != postgresLock {
-		s, err := openStore(c, "resqued-cli")
+		s, err := app.OpenStore(c, "resqued-cli")
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -252,7 +253,7 @@ func (a *cli) withConfig(c *cobra.Command, do func(ctx context.Context, s *store
 	if err != nil {
 		return err
 	}
-	s, err := openStore(r.Config, "resqued-cli")
+	s, err := app.OpenStore(r.Config, "resqued-cli")
 	if err != nil {
 		return err
 	}

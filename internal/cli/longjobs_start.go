@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/longjob"
 )
@@ -68,11 +69,11 @@ func (a *cli) startLongjob(c *cobra.Command, class string, args resqued.Args, f 
 	if err != nil {
 		return err
 	}
-	classes := a.classes(cfg.Config)
+	classes := a.program().Classes(cfg.Config)
 	if known, ok := classes.Lookup(class); ok && !known.Resumes {
 		return usage("Its jobs are enqueued by: "+a.name+" enqueue", "class %q is no long job", wire.Printable(class, 200))
 	}
-	s, err := openStore(cfg.Config, "resqued-cli")
+	s, err := app.OpenStore(cfg.Config, "resqued-cli")
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,11 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/thread"
 	"github.com/resqued/resqued/internal/workerproc"
@@ -120,12 +122,14 @@ func TestEventLine(t *testing.T) {
 	job := &resqued.Job{Class: "Hello", Queue: "demo", Args: resqued.Args{[]byte(`"<world>"`)}}
 	done := workerproc.Event{Job: job, Outcome: thread.Outcome{Result: thread.Done, Ran: 12 * time.Millisecond}}
 	failed := workerproc.Event{Job: job, Outcome: thread.Outcome{Result: thread.Failed, Err: errors.New("no\nluck\x07")}}
-	text, json := &eventWriter{mode: &devMode{}}, &eventWriter{mode: &devMode{JSON: true}}
+	text, json := &eventWriter{mode: app.DevMode{}}, &eventWriter{mode: app.DevMode{JSON: true}}
 	require.Equal(t, "done       Hello[\"<world>\"] 12ms\n", text.line(done))
 	require.Equal(t, "failed     Hello[\"<world>\"] 0ms  no\n", text.line(failed))
 	require.Equal(t, `{"event":"done","class":"Hello","args":["<world>"],"queue":"demo","ms":12}`+"\n", json.line(done))
 	require.Equal(t, `{"event":"failed","class":"Hello","args":["<world>"],"queue":"demo","ms":0,"error":"no\nluck\u0007"}`+"\n", json.line(failed))
 }
+
+func z(member string) redis.Z { return redis.Z{Score: 1000, Member: member} }
 
 // Nothing that stands in Redis may act on a terminal, whatever the output.
 func TestHostileNames(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -275,7 +276,7 @@ func (a *cli) editDelayed(c *cobra.Command, names, schedules []string, f delayed
 				return err
 			}
 		}
-		err = s.Undelay(ctx, jobs, e.run, uniqueOf(cfg.Config), func(_ store.DelayedJob, what store.FailedOutcome) {
+		err = s.Undelay(ctx, jobs, e.run, app.UniqueOf(cfg.Config), func(_ store.DelayedJob, what store.FailedOutcome) {
 			switch what {
 			case store.FailedGone:
 				r.Gone++
@@ -293,14 +294,6 @@ func (a *cli) editDelayed(c *cobra.Command, names, schedules []string, f delayed
 		}
 		return a.tellScheduleEdit(e, r, n)
 	})
-}
-
-// uniqueOf tells which queues are unique; nil = none.
-func uniqueOf(c config.Config) func(queue string) bool {
-	if len(c.UniqueQueues) == 0 {
-		return nil
-	}
-	return c.Unique
 }
 
 // delayedJobs finds the jobs that are meant.

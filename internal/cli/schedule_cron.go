@@ -64,7 +64,7 @@ func (a *cli) cronViews(ctx context.Context, s *store.Store, cfg config.Config) 
 		var schedule cron.Schedule
 		switch {
 		case v.Stored != "":
-			schedule, err = cron.Stored(name, v.Stored, a.cronDefaults(cfg))
+			schedule, err = cron.Stored(name, v.Stored, a.program().CronDefaults(cfg))
 			schedule.Name = name
 			all[name] = viewCron(schedule, fromRedis, err)
 			if !cfg.PersistentSchedules && err == nil {
@@ -74,7 +74,7 @@ func (a *cli) cronViews(ctx context.Context, s *store.Store, cfg config.Config) 
 			all[name] = viewCron(schedule, fromOthers, nil)
 		}
 	}
-	for source, schedules := range map[string][]cron.Schedule{fromConfig: cfg.Schedules, fromClass: a.classSchedules(cfg)} {
+	for source, schedules := range map[string][]cron.Schedule{fromConfig: cfg.Schedules, fromClass: a.program().ClassSchedules(cfg)} {
 		for _, schedule := range schedules {
 			if known[schedule.Name].Stored == "" || !cfg.PersistentSchedules {
 				all[schedule.Name] = viewCron(schedule, source, nil)

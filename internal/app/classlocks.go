@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"encoding/json"
@@ -22,8 +22,8 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// commands are the configuration's handlers as classes.
-func commands(c config.Config) map[string]resqued.Class {
+// Commands are the configuration's handlers as classes.
+func Commands(c config.Config) map[string]resqued.Class {
 	classes := map[string]resqued.Class{}
 	for name, h := range c.Handlers {
 		var env []string
@@ -39,7 +39,7 @@ func commands(c config.Config) map[string]resqued.Class {
 			continue
 		}
 		classes[name] = resqued.Class{
-			Name: name, Queue: h.Queue, Timeout: h.Timeout, AtMostOnce: h.AtMostOnce, Lock: classLock(h.Lock, rubyStyle(c)), Retry: classRetry(h.Retry),
+			Name: name, Queue: h.Queue, Timeout: h.Timeout, AtMostOnce: h.AtMostOnce, Lock: classLock(h.Lock, RubyStyle(c)), Retry: classRetry(h.Retry),
 			Command: &command,
 		}
 	}
@@ -76,12 +76,12 @@ func classLock(l *config.HandlerLock, style wire.RubyStyle) *resqued.ClassLock {
 // errNoDatabase: a class keeps its lock in a database that nobody has named.
 var errNoDatabase = errors.New("its lock is in PostgreSQL, and no database is given: set DATABASE_URL, or database_url_file")
 
-// needDatabase refuses a configuration with which the worker processes could not take
+// CheckDatabase refuses a configuration with which the worker processes could not take
 // the class locks that are kept in PostgreSQL.
-func needDatabase(c config.Config, handlers *resqued.Handlers) error {
-	classes := commands(c)
-	for _, name := range handlers.Classes() {
-		if class, ok := handlers.Lookup(name); ok {
+func (p Program) CheckDatabase(c config.Config) error {
+	classes := Commands(c)
+	for _, name := range p.Handlers.Classes() {
+		if class, ok := p.Handlers.Lookup(name); ok {
 			classes[name] = *class
 		}
 	}
@@ -97,15 +97,15 @@ func needDatabase(c config.Config, handlers *resqued.Handlers) error {
 			}
 		}
 		if err != nil {
-			return &problem{exit: exitUsage, code: "config", lines: []string{fmt.Sprintf("class %q: %s", name, err)}}
+			return fmt.Errorf("class %q: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// rubyStyle is how hashes stand in the keys of class locks: as the Ruby prints them
+// RubyStyle is how hashes stand in the keys of class locks: as the Ruby prints them
 // for which job lock keys are written, if they are.
-func rubyStyle(c config.Config) wire.RubyStyle {
+func RubyStyle(c config.Config) wire.RubyStyle {
 	if c.JobLockKey == lockkey.Ruby34 {
 		return wire.Ruby34
 	}
@@ -123,7 +123,7 @@ func newClassLocks(c config.Config, set *handler.Set, s *store.Store, log *zap.L
 			if !strings.HasPrefix(url, "rediss") {
 				other.RedisCA = ""
 			}
-			return openStore(other, "resqued-locks")
+			return OpenStore(other, "resqued-locks")
 		},
 		OpenPostgres: func() (locket.LockStore, error) {
 			if c.DatabaseURL == "" {
@@ -131,7 +131,7 @@ func newClassLocks(c config.Config, set *handler.Set, s *store.Store, log *zap.L
 			}
 			return pglock.Open(pglock.Config{URL: c.DatabaseURL, Namespace: c.Namespace, Lease: c.JobLockDuration})
 		},
-		Classes: set.Classes(), Class: set.Lookup, Style: rubyStyle(c), Grace: c.TermTimeout,
+		Classes: set.Classes(), Class: set.Lookup, Style: RubyStyle(c), Grace: c.TermTimeout,
 		TTL: c.JobLockDuration, BeatEvery: beat, Guard: handler.Guard, Boot: proc.BootTime, Log: log,
 	})
 }

@@ -1,9 +1,8 @@
-package cli
+package app
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -24,73 +23,88 @@ import (
 	"github.com/resqued/resqued/internal/systemd"
 )
 
-// served is what a master is made of.
-type served struct {
-	config config.Config
-	log    *zap.Logger
-	level  zap.AtomicLevel // of log
-	dev    *devMode
-	// reload reads the configuration again; nil refuses HUP.
-	reload func(context.Context) (config.Config, error)
-	// ready is called when the first worker process works, and stopping when the
-	// end begins; both may be nil.
-	ready, stopping func()
+// ErrWorkerConfig is returned by Run when no worker process can use the configuration.
+var ErrWorkerConfig = master.ErrWorkerConfig
+
+// Listen takes the signals to a daemon over. Call it before anything else: a signal that
+// comes earlier ends the process, or makes Go dump its stacks. The process has the title of
+// a master from then on.
+func Listen() (received <-chan os.Signal, stop func()) {
+	received, stop = signals.Listen()
+	proc.SetTitle(proc.TitleOf + "master: starting")
+	return received, stop
 }
 
-// serve waits for Redis and runs a master until it ends.
-func (a *cli) serve(ctx context.Context, s served) error {
-	if a.received == nil {
-		return errors.New("no signals: this verb runs from the program's own command line only")
-	}
-	defer a.hush()
+// Daemon is what a master is made of.
+type Daemon struct {
+	Program Program
+	Config  *config.Resolved
+	// Signals are those of Listen.
+	Signals <-chan os.Signal
+	Log     *zap.Logger
+	Level   zap.AtomicLevel // of Log
+	// Dev is set under "resqued dev".
+	Dev *DevMode
+	// Reload reads the configuration again; nil refuses HUP.
+	Reload func(context.Context) (*config.Resolved, error)
+	// Ready is called when the first worker process works, and Stopping when the
+	// end begins; both may be nil.
+	Ready, Stopping func()
+
+	// noWaker: Redis lets nobody wait for jobs.
+	noWaker bool
+}
+
+// Run waits for Redis and runs a master until it ends.
+func (d *Daemon) Run(ctx context.Context) error {
 	if err := proc.Subreaper(); err != nil {
-		s.log.Warn("what outlives its worker process goes to init", zap.Error(err))
+		d.Log.Warn("what outlives its worker process goes to init", zap.Error(err))
 	}
 	self, err := proc.Self()
 	if err != nil {
 		return err
 	}
-	if _, err := masterConfig(s.config, s.dev, a.handlers); err != nil {
+	if _, err := d.masterConfig(d.Config.Config); err != nil {
 		return err // before anything is waited for
 	}
-	redis, err := openStore(s.config, "resqued-master")
+	redis, err := OpenStore(d.Config.Config, "resqued-master")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = redis.Close() }()
 
-	relay := newRelay(a.received, s.dev != nil)
+	relay := newRelay(d.Signals, d.Dev != nil)
 	defer relay.stop()
-	notifier := &announcer{s: s, Notifier: systemd.New(systemd.Config{
+	notifier := &announcer{d: d, Notifier: systemd.New(systemd.Config{
 		Socket: os.Getenv("NOTIFY_SOCKET"), WatchdogUSec: os.Getenv("WATCHDOG_USEC"), WatchdogPID: os.Getenv("WATCHDOG_PID"),
-	}, s.log)}
-	if stopped, err := waitForRedis(ctx, redis, relay, notifier, s.log); stopped || err != nil {
+	}, d.Log)}
+	if stopped, err := waitForRedis(ctx, redis, relay, notifier, d.Log); stopped || err != nil {
 		return err
 	}
-	if s.config.Waker {
-		s.config.Waker = a.canWait(ctx, redis, s.log)
+	if d.Config.Waker {
+		d.Config.Waker = d.canWait(ctx, redis)
 	}
-	cfg, err := masterConfig(s.config, s.dev, a.handlers)
+	cfg, err := d.masterConfig(d.Config.Config)
 	if err != nil {
 		return err
 	}
-	others := a.newBeside(s, redis, self)
+	others := d.newBeside(redis, self)
 	system := &master.Linux{}
 	deps := master.Deps{
-		Self: self, System: system, Store: redis, Notifier: notifier, Log: s.log, Stats: others,
-		Signals: relay.out, BeforeFork: a.beforeFork,
+		Self: self, System: system, Store: redis, Notifier: notifier, Log: d.Log, Stats: others,
+		Signals: relay.out, BeforeFork: d.Program.beforeFork,
 	}
-	if s.reload != nil {
+	if d.Reload != nil {
 		deps.Reload = func(ctx context.Context) (master.Config, error) {
-			c, err := s.reload(ctx)
+			r, err := d.Reload(ctx)
 			if err != nil {
 				return master.Config{}, err
 			}
-			if c.Waker {
-				c.Waker = a.canWait(ctx, redis, s.log)
+			if r.Waker {
+				r.Waker = d.canWait(ctx, redis)
 			}
-			next, err := masterConfig(c, s.dev, a.handlers)
-			next.InForce = func() { others.use(a, c, self, s.log) }
+			next, err := d.masterConfig(r.Config)
+			next.InForce = func() { others.use(d.Program, r, self, d.Log) }
 			return next, err
 		}
 	}
@@ -99,24 +113,20 @@ func (a *cli) serve(ctx context.Context, s served) error {
 		return err
 	}
 	stop := others.run(ctx)
-	err = m.Run(ctx)
-	stop()
-	if errors.Is(err, master.ErrWorkerConfig) {
-		return &problem{exit: exitConfig, code: "config", lines: []string{err.Error()}, cause: err}
-	}
-	return err
+	defer stop()
+	return m.Run(ctx)
 }
 
 // canWait reports whether a waker works with this server, and says once if it does not.
-func (a *cli) canWait(ctx context.Context, redis *store.Store, log *zap.Logger) bool {
-	if a.noWaker {
+func (d *Daemon) canWait(ctx context.Context, redis *store.Store) bool {
+	if d.noWaker {
 		return false
 	}
 	if err := redis.CanWait(ctx); err != nil {
-		log.Warn("the waker is off: jobs are found at each interval", zap.Error(err))
-		a.noWaker = true
+		d.Log.Warn("the waker is off: jobs are found at each interval", zap.Error(err))
+		d.noWaker = true
 	}
-	return !a.noWaker
+	return !d.noWaker
 }
 
 // onlyCommands reports whether nothing of the program itself runs in a worker process.
@@ -132,8 +142,8 @@ func onlyCommands(h *resqued.Handlers) bool {
 	return true
 }
 
-func (a *cli) beforeFork() {
-	for _, h := range a.handlers.AllHooks() {
+func (p Program) beforeFork() {
+	for _, h := range p.Handlers.AllHooks() {
 		if h.BeforeFork != nil {
 			h.BeforeFork()
 		}
@@ -141,8 +151,9 @@ func (a *cli) beforeFork() {
 }
 
 // masterConfig turns a configuration into a master's.
-func masterConfig(c config.Config, dev *devMode, handlers *resqued.Handlers) (master.Config, error) {
-	worker, err := json.Marshal(handover{Config: c, Dev: dev})
+func (d *Daemon) masterConfig(c config.Config) (master.Config, error) {
+	handlers := d.Program.Handlers
+	worker, err := json.Marshal(handover{Config: c, Dev: d.Dev})
 	if err != nil {
 		return master.Config{}, fmt.Errorf("configuration: %w", err)
 	}
@@ -155,9 +166,9 @@ func masterConfig(c config.Config, dev *devMode, handlers *resqued.Handlers) (ma
 		Slots: c.WorkerCount, Threads: c.ThreadCount, MaxRetiring: c.MaxRetiring,
 		TermTimeout: c.TermTimeout, DrainTimeout: c.DrainTimeout, LockDuration: c.JobLockDuration, MaxDeaths: c.MaxDeaths, Policy: deathPolicy(c, handlers),
 		Classes: knownClasses(c, handlers), FailureLists: c.FailureLists(), Shared: fleetOf(c, handlers).shared(),
-		OnMasterDeath: c.OnMasterDeath, DevSignals: dev != nil, Worker: worker, Env: env, Unique: uniqueQueues(c),
+		OnMasterDeath: c.OnMasterDeath, DevSignals: d.Dev != nil, Worker: worker, Env: env, Unique: uniqueQueues(c),
 		Fields: map[string]string{
-			"queues": c.Queues.String(), "version": version(),
+			"queues": c.Queues.String(), "version": d.Program.Version,
 			"jobs_per_fork": strconv.Itoa(c.JobsPerFork), "config": c.Fingerprint(),
 			"lease_ms": strconv.FormatInt(lease.Milliseconds(), 10), "term_timeout_ms": strconv.FormatInt(c.TermTimeout.Milliseconds(), 10),
 		},
@@ -262,7 +273,7 @@ func (r *relay) stop() {
 // how the master is.
 type announcer struct {
 	*systemd.Notifier
-	s                served
+	d                *Daemon
 	readied, stopped bool
 }
 
@@ -270,11 +281,11 @@ type announcer struct {
 func (n *announcer) Ready() {
 	if !n.readied {
 		n.readied = true
-		c := n.s.config
-		n.s.log.Info("ready", zap.Int("pid", os.Getpid()), zap.Int("workers", c.WorkerCount),
-			zap.Int("threads", c.ThreadCount), zap.Stringer("queues", c.Queues), zap.String("version", version()))
-		if n.s.ready != nil {
-			n.s.ready()
+		c := n.d.Config
+		n.d.Log.Info("ready", zap.Int("pid", os.Getpid()), zap.Int("workers", c.WorkerCount),
+			zap.Int("threads", c.ThreadCount), zap.Stringer("queues", c.Queues), zap.String("version", n.d.Program.Version))
+		if n.d.Ready != nil {
+			n.d.Ready()
 		}
 	}
 	n.Notifier.Ready()
@@ -282,8 +293,8 @@ func (n *announcer) Ready() {
 
 // Stopping is called when the end begins.
 func (n *announcer) Stopping() {
-	if !n.stopped && n.s.stopping != nil {
-		n.s.stopping()
+	if !n.stopped && n.d.Stopping != nil {
+		n.d.Stopping()
 	}
 	n.stopped = true
 	n.Notifier.Stopping()

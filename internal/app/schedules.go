@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"encoding/json"
@@ -17,12 +17,12 @@ import (
 
 // checkSchedules gives schedules the queues of classes in Go, and refuses one that has
 // none.
-func (a *cli) checkSchedules(r *config.Resolved) error {
+func (p Program) checkSchedules(r *config.Resolved) error {
 	var homeless config.Errors
 	for i := range r.Schedules {
 		s := &r.Schedules[i]
 		if s.Queue == "" {
-			s.Queue = a.queueOf(r.Config, s.Class)
+			s.Queue = p.QueueOf(r.Config, s.Class)
 		}
 		if err := wire.CheckQueue(s.Queue); err != nil {
 			key := "schedule." + s.Name
@@ -36,17 +36,17 @@ func (a *cli) checkSchedules(r *config.Resolved) error {
 		}
 	}
 	if len(homeless) > 0 {
-		return configProblem(homeless)
+		return homeless
 	}
 	return nil
 }
 
-// classSchedules are those of the program's own classes, but for names that the configuration
+// ClassSchedules are those of the program's own classes, but for names that the configuration
 // has, too: there a person has written what they want.
-func (a *cli) classSchedules(c config.Config) []cron.Schedule {
+func (p Program) ClassSchedules(c config.Config) []cron.Schedule {
 	var own []cron.Schedule
-	for _, name := range a.handlers.Classes() {
-		class, _ := a.handlers.Lookup(name)
+	for _, name := range p.Handlers.Classes() {
+		class, _ := p.Handlers.Lookup(name)
 		configured := slices.ContainsFunc(c.Schedules, func(s cron.Schedule) bool { return s.Name == name })
 		if class.Every == 0 || configured {
 			continue
@@ -59,9 +59,10 @@ func (a *cli) classSchedules(c config.Config) []cron.Schedule {
 	return own
 }
 
-func (a *cli) cronDefaults(c config.Config) cron.Defaults {
+// CronDefaults are what the schedules that resque-scheduler keeps in Redis leave out.
+func (p Program) CronDefaults(c config.Config) cron.Defaults {
 	return cron.Defaults{
-		Queue:    func(class string) string { return a.queueOf(c, class) },
+		Queue:    func(class string) string { return p.QueueOf(c, class) },
 		RailsEnv: os.Getenv("RAILS_ENV"),
 	}
 }
@@ -69,23 +70,24 @@ func (a *cli) cronDefaults(c config.Config) cron.Defaults {
 // keeper names this daemon among those that keep schedules, also when it is started again:
 // by its machine, its program, its file of configuration and its queues: containers may have
 // the others in common.
-func (a *cli) keeper(self proc.Identity, c config.Config) string {
-	file, err := filepath.Abs(a.configFile)
+func (p Program) keeper(self proc.Identity, r *config.Resolved) string {
+	file, err := filepath.Abs(r.File)
 	if err != nil {
-		file = a.configFile
+		file = r.File
 	}
-	return self.Host + ":" + cron.Fingerprint(a.name, file, c.Queues.String())
+	return self.Host + ":" + cron.Fingerprint(p.Name, file, r.Queues.String())
 }
 
 // tickerConfig turns a configuration into that of what keeps schedules. A daemon that
 // leaves when all is empty keeps none.
-func (a *cli) tickerConfig(c config.Config, self proc.Identity) ticker.Config {
+func (p Program) tickerConfig(r *config.Resolved, self proc.Identity) ticker.Config {
+	c := r.Config
 	if c.UntilEmpty {
 		return ticker.Config{}
 	}
 	t := ticker.Config{
-		Schedules: slices.Concat(c.Schedules, a.classSchedules(c)), Stored: c.PersistentSchedules, Defaults: a.cronDefaults(c),
-		Unique: c.Unique, Strict: c.UniqueQueuesStrict, Keeper: a.keeper(self, c),
+		Schedules: slices.Concat(c.Schedules, p.ClassSchedules(c)), Stored: c.PersistentSchedules, Defaults: p.CronDefaults(c),
+		Unique: c.Unique, Strict: c.UniqueQueuesStrict, Keeper: p.keeper(self, r),
 	}
 	if prefix, shared := c.SchedulerLockPrefix(); shared {
 		// Not the host and the pid alone: containers may have those of others.

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/locket"
@@ -28,8 +27,13 @@ import (
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
-// exitConfig tells the master that another worker process would fail as well.
-const exitConfig = 78
+// The exit codes of a worker process.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	// ExitConfig tells the master that another worker process would fail as well.
+	ExitConfig = 78
+)
 
 // strayEvery is how often a worker process looks for children that nobody waits
 // for, besides when it is told that one has ended.
@@ -39,11 +43,28 @@ const strayEvery = 2 * time.Second
 type handover struct {
 	Config config.Config `json:"config"`
 	// Dev is set under "resqued dev".
-	Dev *devMode `json:"dev,omitempty"`
+	Dev *DevMode `json:"dev,omitempty"`
 }
 
-// runWorker is the whole life of a worker process.
-func runWorker(handlers *resqued.Handlers) int {
+// DevMode is what "resqued dev" tells its worker processes.
+type DevMode struct {
+	JSON   bool `json:"json,omitempty"`
+	Colour bool `json:"colour,omitempty"`
+}
+
+// Observer shows the jobs that end in a worker process of "resqued dev". Observe is called
+// by the process's loop and must not block.
+type Observer interface {
+	Observe(e workerproc.Event)
+	Close()
+}
+
+// IsWorker reports whether this process was started as a worker process by a master.
+func IsWorker() bool { return proc.IsWorker() }
+
+// RunWorker is the whole life of a worker process. It returns the process's exit code.
+// The observer is made under "resqued dev" only.
+func (p Program) RunWorker(observer func(DevMode) Observer) int {
 	// First of all: a signal that finds nobody listening kills the process.
 	received, stop := signals.Listen()
 	defer stop()
@@ -51,18 +72,18 @@ func runWorker(handlers *resqued.Handlers) int {
 	defer proc.HoldBallast()()
 	conn, data, err := proc.Inherit()
 	if err != nil {
-		return workerFailed(newLogger(os.Stderr, "auto", "info"), exitConfig, err)
+		return workerFailed(newLogger(os.Stderr, "auto", "info"), ExitConfig, err)
 	}
 	defer func() { _ = conn.Close() }()
 	var h handover
 	if err := json.Unmarshal(data, &h); err != nil {
-		return workerFailed(newLogger(os.Stderr, "auto", "info"), exitConfig, fmt.Errorf("configuration from the master: %w", err))
+		return workerFailed(newLogger(os.Stderr, "auto", "info"), ExitConfig, fmt.Errorf("configuration from the master: %w", err))
 	}
 	log := newLogger(os.Stderr, h.Config.LogFormat, h.Config.LogLevel).With(zap.Int("pid", os.Getpid()))
 	defer func() { _ = log.Sync() }()
-	w, err := newWorker(h, handlers, conn, received, log)
+	w, err := p.newWorker(h, observer, conn, received, log)
 	if err != nil {
-		return workerFailed(log, exitConfig, err)
+		return workerFailed(log, ExitConfig, err)
 	}
 	defer w.close()
 	err = w.process.Run(w.store.InContext(context.Background()))
@@ -91,8 +112,8 @@ type worker struct {
 	closers []func()
 }
 
-func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received <-chan os.Signal, log *zap.Logger) (*worker, error) {
-	c, w := h.Config, &worker{}
+func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *proc.Conn, received <-chan os.Signal, log *zap.Logger) (*worker, error) {
+	c, w, handlers := h.Config, &worker{}, p.Handlers
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("hostname: %w", err)
@@ -101,7 +122,7 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 		handlers = withDemo(handlers)
 	}
 	set, err := handler.New(handlers, handler.Options{
-		Commands: commands(c), KillGrace: c.TermTimeout, Proc: os.Getenv(proc.ProcEnv), Environ: os.Environ(), Env: envRules(c), Log: log,
+		Commands: Commands(c), KillGrace: c.TermTimeout, Proc: os.Getenv(proc.ProcEnv), Environ: os.Environ(), Env: envRules(c), Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -135,7 +156,7 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 		return nil, err
 	}
 	w.closers = append(w.closers, locks.Close)
-	retries, err := retry.NewBook(retry.BookConfig{Store: s, Classes: set.Classes(), Class: set.Lookup, Style: rubyStyle(c)})
+	retries, err := retry.NewBook(retry.BookConfig{Store: s, Classes: set.Classes(), Class: set.Lookup, Style: RubyStyle(c)})
 	if err != nil {
 		return nil, err
 	}
@@ -149,9 +170,9 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 		deps.OpenWaiter = func() (workerproc.Waiter, error) { return s.OpenWaiter() }
 	}
 	if h.Dev != nil {
-		events := newEventWriter(os.Stdout, h.Dev)
-		w.closers = append(w.closers, events.close)
-		deps.Observe = events.observe
+		events := observer(*h.Dev)
+		w.closers = append(w.closers, events.Close)
+		deps.Observe = events.Observe
 	}
 	_, beat := leaseAndBeat(c)
 	w.process, err = workerproc.New(workerproc.Config{
@@ -161,7 +182,7 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 		Interval: c.Interval, UntilEmpty: c.UntilEmpty,
 		TermTimeout: c.TermTimeout, LockDuration: c.JobLockDuration, BeatEvery: beat, MaxPayload: c.MaxPayload,
 		KillOnMasterDeath: c.OnMasterDeath == "kill", DrainTimeout: c.DrainTimeout,
-		Policy: deathPolicy(c, handlers), Host: host, PID: os.Getpid(), Traces: traces(log), Version: version(),
+		Policy: deathPolicy(c, handlers), Host: host, PID: os.Getpid(), Traces: traces(log), Version: p.Version,
 	}, deps)
 	return w, err
 }

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/term"
 
 	"github.com/resqued/resqued/internal/logqueue"
 	"github.com/resqued/resqued/internal/store"
@@ -21,19 +22,19 @@ import (
 // maxLogValue bounds one value of a text log line, in bytes.
 const maxLogValue = 8 << 10
 
-// newLogger returns a logger for f in one of three forms: text for a person at
-// a terminal, text with priorities for the journal, JSON lines for everything
-// else. Format "text" and "json" ask for one whatever f is.
-//
-// Logging never waits for the reader of f: see logqueue. Before its process ends, Sync
-// writes what waits.
+// newLogger is NewLogger with a level that stays.
 func newLogger(f *os.File, format, level string) *zap.Logger {
-	log, _ := newLeveledLogger(f, format, level)
+	log, _ := NewLogger(f, format, level)
 	return log
 }
 
-// newLeveledLogger is newLogger with a level that can be changed.
-func newLeveledLogger(f *os.File, format, level string) (*zap.Logger, zap.AtomicLevel) {
+// NewLogger returns a logger for f in one of three forms: text for a person at
+// a terminal, text with priorities for the journal, JSON lines for everything
+// else. Format "text" and "json" ask for one whatever f is. The level can be changed.
+//
+// Logging never waits for the reader of f: see logqueue. Before its process ends, Sync
+// writes what waits.
+func NewLogger(f *os.File, format, level string) (*zap.Logger, zap.AtomicLevel) {
 	min, err := zap.ParseAtomicLevel(level)
 	if err != nil {
 		min = zap.NewAtomicLevel()
@@ -45,7 +46,7 @@ func newLeveledLogger(f *os.File, format, level string) (*zap.Logger, zap.Atomic
 	})
 	var core zapcore.Core
 	switch {
-	case format == "json", format != "text" && !journal && !isTerminal(f):
+	case format == "json", format != "text" && !journal && !term.IsTerminal(int(f.Fd())):
 		encoder := zapcore.NewJSONEncoder(zapcore.EncoderConfig{
 			TimeKey: "time", LevelKey: "level", MessageKey: "msg", NameKey: "logger", StacktraceKey: "stack",
 			EncodeTime: zapcore.RFC3339NanoTimeEncoder, EncodeLevel: zapcore.CapitalLevelEncoder,

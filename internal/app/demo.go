@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// demoQueue is where the demonstration's own jobs go.
-	demoQueue = "demo"
+	// DemoQueue is where the demonstration's own jobs go.
+	DemoQueue = "demo"
 	// demoEvery is the time between two of them.
 	demoEvery = 350 * time.Millisecond
 	// demoBacklog stops the enqueuer while as many wait: a paused daemon must not
@@ -54,10 +54,10 @@ func demoClasses() []resqued.Class {
 		}
 	}
 	return []resqued.Class{
-		{Name: "Hello", Queue: demoQueue, Handler: last(5*time.Millisecond, 30*time.Millisecond)},
-		{Name: "Slow", Queue: demoQueue, Handler: last(2*time.Second, 5*time.Second)},
-		{Name: "Locked", Queue: demoQueue, Handler: last(time.Second, 2*time.Second)},
-		{Name: "Flaky", Queue: demoQueue, Handler: func(ctx context.Context, _ *resqued.Job) error {
+		{Name: "Hello", Queue: DemoQueue, Handler: last(5*time.Millisecond, 30*time.Millisecond)},
+		{Name: "Slow", Queue: DemoQueue, Handler: last(2*time.Second, 5*time.Second)},
+		{Name: "Locked", Queue: DemoQueue, Handler: last(time.Second, 2*time.Second)},
+		{Name: "Flaky", Queue: DemoQueue, Handler: func(ctx context.Context, _ *resqued.Job) error {
 			if err := nap(ctx, 50*time.Millisecond); err != nil {
 				return err
 			}
@@ -79,9 +79,9 @@ func nap(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// enqueueDemo pushes demo jobs until ctx ends, a few in a second and never many
+// EnqueueDemo pushes demo jobs until ctx ends, a few in a second and never many
 // in advance.
-func enqueueDemo(ctx context.Context, s *store.Store, c *client.Client) {
+func EnqueueDemo(ctx context.Context, s *store.Store, c *client.Client) {
 	names := []string{"world", "Redis", "resqued"}
 	ticks := time.NewTicker(demoEvery)
 	defer ticks.Stop()
@@ -100,10 +100,10 @@ func enqueueDemo(ctx context.Context, s *store.Store, c *client.Client) {
 		case 6, 7:
 			class, args = "Locked", []any{"the same"}
 		}
-		if behind, err := s.Payloads(ctx, demoQueue, demoBacklog-1, 1); err != nil || len(behind) > 0 {
+		if behind, err := s.Payloads(ctx, DemoQueue, demoBacklog-1, 1); err != nil || len(behind) > 0 {
 			continue
 		}
 		// An outage of the demonstration's Redis ends the demonstration.
-		_, _ = c.Enqueue(ctx, class, args, client.Queue(demoQueue))
+		_, _ = c.Enqueue(ctx, class, args, client.Queue(DemoQueue))
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -48,21 +48,22 @@ func newCounter(c config.Config, log *zap.Logger) *statsCounter {
 func (b *beside) Died(class string) { b.stats.Load().Died(class) }
 
 // newBeside makes all that for the configuration that the daemon starts with.
-func (a *cli) newBeside(s served, redis *store.Store, self proc.Identity) *beside {
+func (d *Daemon) newBeside(redis *store.Store, self proc.Identity) *beside {
 	b := &beside{
-		store: redis, level: s.level,
-		schedules: ticker.New(redis, s.log.Named("schedule")),
-		sweeper:   schedule.NewSweeper(redis, s.log.Named("longjobs"), longLimits(s.config)),
+		store: redis, level: d.Level,
+		schedules: ticker.New(redis, d.Log.Named("schedule")),
+		sweeper:   schedule.NewSweeper(redis, d.Log.Named("longjobs"), longLimits(d.Config.Config)),
 	}
-	stats := newCounter(s.config, s.log)
+	stats := newCounter(d.Config.Config, d.Log)
 	b.stats.Store(stats)
-	b.mover = schedule.NewMover(moverConfig(s.config, self, stats), redis, s.log)
-	b.schedules.Set(a.tickerConfig(s.config, self))
+	b.mover = schedule.NewMover(moverConfig(d.Config.Config, self, stats), redis, d.Log)
+	b.schedules.Set(d.Program.tickerConfig(d.Config, self))
 	return b
 }
 
 // use puts a configuration into force.
-func (b *beside) use(a *cli, c config.Config, self proc.Identity, log *zap.Logger) {
+func (b *beside) use(p Program, r *config.Resolved, self proc.Identity, log *zap.Logger) {
+	c := r.Config
 	if level, err := zapcore.ParseLevel(c.LogLevel); err == nil {
 		b.level.SetLevel(level)
 	}
@@ -79,7 +80,7 @@ func (b *beside) use(a *cli, c config.Config, self proc.Identity, log *zap.Logge
 	if old != stats {
 		old.Close() // what is counted meanwhile is lost
 	}
-	b.schedules.Set(a.tickerConfig(c, self))
+	b.schedules.Set(p.tickerConfig(r, self))
 	b.sweeper.Use(longLimits(c))
 }
 
@@ -100,7 +101,7 @@ func (b *beside) run(ctx context.Context) (stop func()) {
 // moverConfig turns a configuration into that of what moves delayed jobs.
 func moverConfig(c config.Config, self proc.Identity, stats schedule.Stats) schedule.Config {
 	return schedule.Config{
-		Unique: uniqueOf(c), Worker: wire.MasterID(self.Host, os.Getpid(), "delayed"), FailureLists: c.FailureLists(), Stats: stats,
+		Unique: UniqueOf(c), Worker: wire.MasterID(self.Host, os.Getpid(), "delayed"), FailureLists: c.FailureLists(), Stats: stats,
 	}
 }
 

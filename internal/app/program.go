@@ -1,0 +1,97 @@
+// Package app puts a daemon together: it turns a configuration and a program's handlers into
+// a master and what runs beside it, and in a worker process into threads, locks and a store.
+// It knows no command line; cli starts it. It is the only package that builds a logger.
+package app
+
+import (
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/proc"
+)
+
+// Program is what a program brings to its daemon.
+type Program struct {
+	// Name is how the program was called.
+	Name string
+	// Version is shown in logs and in Redis.
+	Version string
+	// Handlers are those in Go.
+	Handlers *resqued.Handlers
+	// Demo adds the classes of "resqued dev" to those that can be enqueued.
+	Demo bool
+}
+
+// Check refuses a configuration that does not fit the program's handlers, and gives its
+// schedules the queues of classes in Go. The error is config.Errors.
+func (p Program) Check(r *config.Resolved) error {
+	if err := p.checkHandlers(r); err != nil {
+		return err
+	}
+	return p.checkSchedules(r)
+}
+
+// checkHandlers refuses a class that has two handlers, which no worker process
+// could work with.
+func (p Program) checkHandlers(r *config.Resolved) error {
+	var twice config.Errors
+	for _, class := range p.Handlers.Classes() {
+		if _, ok := r.Handlers[class]; ok {
+			key := "handlers." + class
+			twice = append(twice, config.Error{
+				Key: key, Source: r.Sources[key], Message: "the class is registered in Go too; remove one of them",
+			})
+		}
+	}
+	if len(twice) > 0 {
+		return twice
+	}
+	return nil
+}
+
+// Warnings adds what is only known here: programs that are not there, too few tasks, and
+// a daemon that could run no job at all.
+func (p Program) Warnings(r *config.Resolved) []config.Warning {
+	warnings := append(config.CheckPrograms(r.Config), p.fewTasks(r, proc.TaskLimits())...)
+	if len(r.Handlers) == 0 && len(p.Handlers.Classes()) == 0 {
+		warnings = append(warnings, config.Warning{
+			Key: "handlers", Code: "no_handlers",
+			Message: "No class has a handler: every job will be recorded as failed. Add handlers: to the configuration file.",
+		})
+	}
+	return warnings
+}
+
+// QueueOf is the queue that the configuration or the program names for a class.
+func (p Program) QueueOf(cfg config.Config, class string) string {
+	if h, ok := cfg.Handlers[class]; ok && h.Queue != "" {
+		return h.Queue
+	}
+	if c, ok := p.Registry().Lookup(class); ok {
+		return c.Queue
+	}
+	return ""
+}
+
+// Classes holds every class that this program knows, with its queue and its lock:
+// those of Go and those of the configuration.
+func (p Program) Classes(cfg config.Config) *resqued.Handlers {
+	h := resqued.New()
+	for _, name := range p.Registry().Classes() {
+		c, _ := p.Registry().Lookup(name)
+		h.Register(*c)
+	}
+	for name, c := range Commands(cfg) {
+		if _, taken := h.Lookup(name); !taken { // a demo class
+			h.Register(c)
+		}
+	}
+	return h
+}
+
+// Registry holds the program's Go handlers, and with Demo the demo classes.
+func (p Program) Registry() *resqued.Handlers {
+	if p.Demo {
+		return withDemo(p.Handlers)
+	}
+	return p.Handlers
+}
