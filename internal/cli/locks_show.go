@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -193,7 +194,7 @@ func (a *cli) listWaiting(ctx context.Context, s *store.Store) error {
 	for _, w := range list {
 		v := waitView{Queue: w.Queue, State: queueWaits, Locked: w.Locked, Size: w.Size, Locks: w.Locks}
 		if w.Locked >= w.Size {
-			v.State = queueStarved
+			v.State = view.QueueStarved
 		}
 		locks := ""
 		if w.Locks > 0 {

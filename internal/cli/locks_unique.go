@@ -12,6 +12,7 @@ import (
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -61,8 +62,8 @@ func (a *cli) listUnique(ctx context.Context, c *cobra.Command, s *store.Store, 
 		return err
 	}
 	if len(names) > 0 {
-		if list, err = a.pickQueues(c, list, names); err != nil {
-			return err
+		if list, err = view.FindQueues(list, names); err != nil {
+			return a.noQueue(c, err)
 		}
 	}
 	queues := make([]string, len(list))
@@ -164,8 +165,8 @@ func (a *cli) forgetUnique(ctx context.Context, c *cobra.Command, s *store.Store
 	if err != nil {
 		return err
 	}
-	if _, err := a.pickQueues(c, list, names); err != nil {
-		return err
+	if _, err := view.FindQueues(list, names); err != nil {
+		return a.noQueue(c, err)
 	}
 	for _, name := range names {
 		if cfg.Unique(name) {
@@ -186,8 +187,8 @@ func (a *cli) repairUnique(ctx context.Context, c *cobra.Command, s *store.Store
 	if err != nil {
 		return err
 	}
-	if _, err := a.pickQueues(c, list, names); err != nil {
-		return err
+	if _, err := view.FindQueues(list, names); err != nil {
+		return a.noQueue(c, err)
 	}
 	infos, err := s.UniqueList(ctx, names)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/thread"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
@@ -77,7 +78,7 @@ func TestTable(t *testing.T) {
 	t.Run("colour is outside of the padding", func(t *testing.T) {
 		t.Parallel()
 		l := &listing{columns: []column{{title: "STATE", colour: queueColour}, {title: "X"}}}
-		l.add("", nil, queueRuns, "x")
+		l.add("", nil, view.QueueRuns, "x")
 		require.Equal(t, "STATE  X\n\x1b[32mrun\x1b[0m    x\n", (&cli{coloured: true}).table(l))
 	})
 }

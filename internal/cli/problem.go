@@ -4,10 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/devredis"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -49,6 +53,24 @@ func notFound(kind, name string, known []string, see string) *problem {
 		p.hint = fmt.Sprintf("Did you mean %q?  %s", wire.Printable(guess, 200), p.hint)
 	}
 	return p
+}
+
+// lookup returns the problem of a name that a view has not found, or not found alone. See is
+// the command that lists such names; the verbs below c, which may be nil, could be meant, too.
+func lookup(err error, see string, c *cobra.Command) error {
+	if missing, ok := errors.AsType[*view.NotFoundError](err); ok {
+		known := slices.Clone(missing.Known)
+		if c != nil {
+			for _, sub := range c.Commands() {
+				known = append(known, sub.Name())
+			}
+		}
+		return notFound(missing.Kind, missing.Name, known, see)
+	}
+	if several, ok := errors.AsType[*view.AmbiguousError](err); ok {
+		return usage("Write more of it.", "%q is the beginning of %s", several.Name, plural(len(several.Matches), several.Kind))
+	}
+	return err
 }
 
 // asProblem finds the exit code and the advice for any error.

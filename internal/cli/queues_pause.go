@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -109,8 +110,8 @@ func (a *cli) pauseQueues(ctx context.Context, c *cobra.Command, s *store.Store,
 			list = append(list, store.QueueInfo{Name: name})
 		}
 	}
-	if list, err = a.pickQueues(c, list, names); err != nil {
-		return err
+	if list, err = view.FindQueues(list, names); err != nil {
+		return a.noQueue(c, err)
 	}
 	set := s.Resume
 	if pause {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -81,8 +82,8 @@ func (a *cli) queueSizes(ctx context.Context, c *cobra.Command, s *store.Store, 
 	if err != nil {
 		return nil, err
 	}
-	if list, err = a.pickQueues(c, list, names); err != nil {
-		return nil, err
+	if list, err = view.FindQueues(list, names); err != nil {
+		return nil, a.noQueue(c, err)
 	}
 	var views []*removedView
 	seen := map[string]bool{}
