@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -35,7 +36,7 @@ type killView struct {
 	// Requeued: the job is back in its queue.
 	Requeued bool `json:"requeued"`
 
-	job   *runView
+	job   *view.Job
 	state store.KillState // the last that was seen
 	phase string          // the last that a person was told
 }
@@ -104,7 +105,7 @@ It exits with 1 if one still runs.`,
 }
 
 func (a *cli) killJobs(ctx context.Context, s *store.Store, names []string, o *killOptions) error {
-	all, err := runs(ctx, s)
+	all, err := view.Jobs(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -135,16 +136,16 @@ func (a *cli) killJobs(ctx context.Context, s *store.Store, names []string, o *k
 }
 
 // victims are the jobs that are meant.
-func (a *cli) victims(all []*runView, names []string, o *killOptions) ([]*runView, error) {
+func (a *cli) victims(all []*view.Job, names []string, o *killOptions) ([]*view.Job, error) {
 	jobs, err := a.pick(all, names)
 	if err != nil {
 		return nil, err
 	}
 	for _, v := range jobs {
-		if v.State == jobForeign {
+		if v.State == view.JobForeign {
 			return nil, &problem{
 				exit: exitFailed, code: "foreign",
-				lines: []string{fmt.Sprintf("job %s runs in %q, which is no worker of resqued", v.text(), wire.Printable(v.Worker, 200))},
+				lines: []string{fmt.Sprintf("job %s runs in %q, which is no worker of resqued", runName(v), wire.Printable(v.Worker, 200))},
 				hint:  "Only its own program can kill it.",
 			}
 		}
@@ -152,21 +153,21 @@ func (a *cli) victims(all []*runView, names []string, o *killOptions) ([]*runVie
 	if len(names) > 0 {
 		return jobs, nil
 	}
-	var ours []*runView
+	var ours []*view.Job
 	for _, v := range all {
-		if v.State != jobForeign {
+		if v.State != view.JobForeign {
 			ours = append(ours, v)
 		}
 	}
-	jobs, _ = o.filter.apply(ours)
+	jobs, _ = o.filter.Apply(ours)
 	return jobs, nil
 }
 
 // ask leaves the requests. Pending are those whose end is to be seen.
-func ask(ctx context.Context, s *store.Store, jobs []*runView, o *killOptions) (kills, pending []*killView, err error) {
+func ask(ctx context.Context, s *store.Store, jobs []*view.Job, o *killOptions) (kills, pending []*killView, err error) {
 	for _, v := range jobs {
 		k := &killView{ID: v.ID, How: howAsked, job: v}
-		outcome, err := s.RequestKill(ctx, v.run, store.KillRequest{Grace: o.force, Requeue: o.requeue})
+		outcome, err := s.RequestKill(ctx, v.Run, store.KillRequest{Grace: o.force, Requeue: o.requeue})
 		if err != nil {
 			return kills, nil, err
 		}
@@ -209,9 +210,9 @@ func (a *cli) tellKills(kills []*killView, single bool) error {
 	var text strings.Builder
 	for _, k := range kills {
 		l.items = append(l.items, k)
-		job := k.job.text()
+		job := runName(k.job)
 		if k.Killed || k.How == store.HowFinished {
-			l.names = append(l.names, k.job.name)
+			l.names = append(l.names, k.job.Name)
 		}
 		back := ""
 		if k.Requeued {

@@ -30,7 +30,7 @@ func (a *cli) await(ctx context.Context, s *store.Store, pending []*killView, o 
 		names := make([]store.RunName, len(pending))
 		for i, k := range pending {
 			k.How = howRuns
-			names[i] = k.job.run
+			names[i] = k.job.Run
 		}
 		states, err := s.KillStates(ctx, names)
 		if err != nil {
@@ -87,7 +87,7 @@ func (a *cli) tellPhase(k *killView, o *killOptions) {
 	}
 	k.phase = phase
 	if isTerminal(a.stderr) && a.flags.output != outJSON {
-		a.note("%s: %s", k.job.text(), phase)
+		a.note("%s: %s", runName(k.job), phase)
 	}
 }
 
