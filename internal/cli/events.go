@@ -10,6 +10,7 @@ import (
 
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/thread"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/internal/workerproc"
 )
@@ -88,9 +89,9 @@ func (e *eventWriter) line(ev workerproc.Event) string {
 	case thread.Done:
 		colour = green
 	case thread.Retried:
-		note = "  " + wire.Printable(summary(failure), 200)
+		note = "  " + wire.Printable(view.Summary(failure), 200)
 	case thread.Failed:
-		colour, note = red, "  "+wire.Printable(summary(failure), 200)
+		colour, note = red, "  "+wire.Printable(view.Summary(failure), 200)
 	}
 	word := string(ev.Outcome.Result)
 	a := &cli{coloured: e.mode.Colour}

@@ -156,9 +156,9 @@ func (a *cli) editFailed(c *cobra.Command, names []string, o editOptions) error 
 	}
 	if len(names) > 0 {
 		err := a.withStore(c, func(ctx context.Context, s *store.Store) error {
-			records, err := a.findFailed(ctx, s, names)
-			for _, record := range records {
-				o.filter.IDs = append(o.filter.IDs, client.FailureID(record.Raw, record.Index))
+			views, err := a.findFailed(ctx, s, names)
+			for _, v := range views {
+				o.filter.IDs = append(o.filter.IDs, v.ID)
 			}
 			return err
 		})

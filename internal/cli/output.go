@@ -12,11 +12,12 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
 
 // maxCell bounds a table's cell in bytes; -o wide shows all of it.
-const maxCell = 80
+const maxCell = view.MaxName
 
 // The values of -o.
 const (

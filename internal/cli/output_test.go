@@ -35,18 +35,6 @@ func TestAge(t *testing.T) {
 	require.Equal(t, []string{"12ms", "4.2s"}, []string{milliseconds(12 * time.Millisecond), milliseconds(4240 * time.Millisecond)})
 }
 
-func TestSummary(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"": "", "one": "one", "one\ntwo": "one",
-		"python3: exit code 1:\nTraceback (most recent call last):\n  File \"a.py\"\nValueError: no\n": "python3: exit code 1: ValueError: no",
-		"sh: exit code 1: one line": "sh: exit code 1: one line",
-		"nothing follows:":          "nothing follows:",
-	} {
-		require.Equal(t, want, summary(text))
-	}
-}
-
 func TestTable(t *testing.T) {
 	t.Parallel()
 	l := &listing{columns: []column{{title: "NAME"}, {title: "N", right: true}, {title: "MORE", wide: true}}}

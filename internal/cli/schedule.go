@@ -14,6 +14,7 @@ import (
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -104,7 +105,7 @@ resque-scheduler, or have asked to run again later.`,
 
 func viewDelayed(j *store.DelayedJob) scheduleView {
 	id, due := j.ID(), j.Due
-	v := scheduleView{Name: id[:idLength], ID: id, When: "once", Next: &due, Queue: j.Queue, Args: json.RawMessage("null")}
+	v := scheduleView{Name: id[:view.ShortID], ID: id, When: "once", Next: &due, Queue: j.Queue, Args: json.RawMessage("null")}
 	if e, err := wire.Parse(j.Payload, 0); err == nil {
 		v.Class, v.Args = e.Class, json.RawMessage(e.Args.String())
 	} else {
@@ -307,7 +308,7 @@ func (a *cli) delayedJobs(ctx context.Context, s *store.Store, names, schedules 
 		}
 		id := job.ID()
 		if len(known) < len(schedules)+failedLimit {
-			known = append(known, id[:idLength])
+			known = append(known, id[:view.ShortID])
 		}
 		begins := func(name string) bool { return strings.HasPrefix(id, strings.ToLower(name)) }
 		if len(names) > 0 && slices.ContainsFunc(names, begins) || len(names) == 0 && f.matches(&job) {
