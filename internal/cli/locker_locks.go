@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/locker"
 )
 
@@ -64,7 +65,7 @@ func (a *cli) postgresLocks(ctx context.Context, url, kind string, limit int) (r
 
 // addRow adds a lock in PostgreSQL.
 func (l *listing) addRow(r locker.Row) {
-	v := &lockView{Kind: postgresLock, Key: r.Key, Holder: &r.LockedBy, State: store.LockExpired, Sequence: r.Sequence}
+	v := &view.Lock{Kind: postgresLock, Key: r.Key, Holder: &r.LockedBy, State: store.LockExpired, Sequence: r.Sequence}
 	left, held := "past", ""
 	if r.Held() {
 		v.State, left = store.LockHeld, age(r.Left)

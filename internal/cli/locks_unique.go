@@ -16,27 +16,6 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// The states of a unique queue.
-const (
-	uniqueOK     = "ok"
-	uniqueBroken = "broken"      // a key of it is of the wrong type
-	uniqueOut    = "out-of-step" // its keys do not match each other
-)
-
-// uniqueView is a unique queue as people see it.
-type uniqueView struct {
-	Queue string `json:"queue"`
-	State string `json:"state"`
-	// Size, Set and StartAt are the lengths of the queue, its set of payloads and
-	// its list of times; null if the state is broken.
-	Size    *int64 `json:"size"`
-	Set     *int64 `json:"set"`
-	StartAt *int64 `json:"start_at"`
-	// Configured: the configuration says that the queue is unique. Otherwise somebody
-	// else keeps it so.
-	Configured bool `json:"configured"`
-}
-
 func (a *cli) locksUniqueCommand() *cobra.Command {
 	var check bool
 	c := &cobra.Command{
@@ -57,22 +36,9 @@ worker refuses to take one. "locks repair" heals it now.`,
 }
 
 func (a *cli) listUnique(ctx context.Context, c *cobra.Command, s *store.Store, cfg config.Config, names []string, check bool) error {
-	list, err := s.QueueList(ctx)
+	queues, err := view.UniqueQueues(ctx, s, cfg.Unique, names...)
 	if err != nil {
-		return err
-	}
-	if len(names) > 0 {
-		if list, err = view.FindQueues(list, names); err != nil {
-			return a.noQueue(c, err)
-		}
-	}
-	queues := make([]string, len(list))
-	for i, q := range list {
-		queues[i] = q.Name
-	}
-	infos, err := s.UniqueList(ctx, queues)
-	if err != nil {
-		return err
+		return a.noQueue(c, err)
 	}
 	l := &listing{columns: []column{
 		{title: "QUEUE"},
@@ -84,22 +50,11 @@ func (a *cli) listUnique(ctx context.Context, c *cobra.Command, s *store.Store, 
 		{title: "PROBLEM", wide: true},
 	}}
 	bad := 0
-	for _, u := range infos {
-		v := uniqueView{Queue: u.Queue, State: uniqueOK, Size: &u.Size, Set: &u.Members, StartAt: &u.Starts, Configured: cfg.Unique(u.Queue)}
-		if !v.Configured && len(names) == 0 && !u.Kept {
-			continue
-		}
-		problem := ""
-		switch {
-		case u.Err != nil:
-			v.State, v.Size, v.Set, v.StartAt, problem = uniqueBroken, nil, nil, nil, u.Err.Error()
-		case !u.InStep():
-			v.State = uniqueOut
-		}
-		if v.State != uniqueOK {
+	for _, v := range queues {
+		if v.State != view.UniqueOK {
 			bad++
 		}
-		l.add(v.Queue, v, v.Queue, v.State, optional(v.Size), optional(v.Set), optional(v.StartAt), strconv.FormatBool(v.Configured), problem)
+		l.add(v.Queue, v, v.Queue, v.State, optional(v.Size), optional(v.Set), optional(v.StartAt), strconv.FormatBool(v.Configured), v.Problem)
 	}
 	if len(l.rows) == 0 && a.flags.output != outJSON && a.flags.output != outName {
 		a.note("no unique queues")
@@ -263,7 +218,7 @@ func (a *cli) withConfig(c *cobra.Command, do func(ctx context.Context, s *store
 }
 
 func uniqueColour(state string) string {
-	if state == uniqueOK {
+	if state == view.UniqueOK {
 		return green
 	}
 	return red
