@@ -2,11 +2,9 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,48 +13,25 @@ import (
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
-	"github.com/resqued/resqued/internal/wire"
 )
 
 // scheduleLimit is how many of what comes next is shown.
 const scheduleLimit = 100
 
-// scheduleView is a job that runs later.
-type scheduleView struct {
-	// Name is the beginning of ID, by which "schedule rm" finds the job.
-	Name string `json:"name"`
-	// When is "once": the job runs at Next and then no more.
-	When string     `json:"when"`
-	Next *time.Time `json:"next"`
-	// Last is when it ran last, LastOutcome what became of it.
-	Last        *time.Time      `json:"last"`
-	LastOutcome *string         `json:"last_outcome"`
-	ID          string          `json:"id,omitempty"`
-	Class       string          `json:"class"`
-	Args        json.RawMessage `json:"args"`
-	Queue       string          `json:"queue"`
-	// Invalid is what stands among the delayed jobs and is none.
-	Invalid string `json:"invalid,omitempty"`
-}
-
 // delayedFilter says which delayed jobs are meant.
 type delayedFilter struct {
-	queue, class string
-	all          bool
+	view.DelayedFilter
+	all bool
 }
 
 func (f *delayedFilter) add(c *cobra.Command, a *cli) {
-	c.Flags().StringVar(&f.queue, "queue", "", "jobs for this queue")
-	c.Flags().StringVar(&f.class, "class", "", "jobs of this class")
+	c.Flags().StringVar(&f.Queue, "queue", "", "jobs for this queue")
+	c.Flags().StringVar(&f.Class, "class", "", "jobs of this class")
 	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
 	_ = c.RegisterFlagCompletionFunc("class", a.live(a.classNames))
 }
 
-func (f *delayedFilter) filtered() bool { return f.all || f.queue != "" || f.class != "" }
-
-func (f *delayedFilter) matches(j *store.DelayedJob) bool {
-	return (f.queue == "" || f.queue == j.Queue) && (f.class == "" || f.class == viewDelayed(j).Class)
-}
+func (f *delayedFilter) filtered() bool { return f.all || f.Queue != "" || f.Class != "" }
 
 func (a *cli) scheduleCommand() *cobra.Command {
 	var f delayedFilter
@@ -103,26 +78,15 @@ resque-scheduler, or have asked to run again later.`,
 	return parent
 }
 
-func viewDelayed(j *store.DelayedJob) scheduleView {
-	id, due := j.ID(), j.Due
-	v := scheduleView{Name: id[:view.ShortID], ID: id, When: "once", Next: &due, Queue: j.Queue, Args: json.RawMessage("null")}
-	if e, err := wire.Parse(j.Payload, 0); err == nil {
-		v.Class, v.Args = e.Class, json.RawMessage(e.Args.String())
-	} else {
-		v.Class, v.Invalid = "(invalid)", wire.Printable(string(j.Payload), 200)
-	}
-	return v
-}
-
 func (a *cli) listSchedule(ctx context.Context, s *store.Store, cfg config.Config, f delayedFilter, limit int) error {
-	views, now, err := a.cronViews(ctx, s, cfg)
+	schedules, now, err := a.schedules(ctx, s, cfg)
 	if err != nil {
 		return err
 	}
-	views = slices.DeleteFunc(views, func(v *cronView) bool {
-		return f.queue != "" && f.queue != v.Queue || f.class != "" && f.class != v.Class
+	schedules = slices.DeleteFunc(schedules, func(v *view.Schedule) bool {
+		return f.Queue != "" && f.Queue != v.Queue || f.Class != "" && f.Class != v.Class
 	})
-	jobs, more, err := s.NextDelayed(ctx, limit, f.matches)
+	jobs, more, err := view.Delayed(ctx, s, f.DelayedFilter, limit)
 	if err != nil {
 		return err
 	}
@@ -137,14 +101,13 @@ func (a *cli) listSchedule(ctx context.Context, s *store.Store, cfg config.Confi
 		{title: "DUE", wide: true},
 		{title: "PROBLEM", wide: true},
 	}}
-	addCron(l, views, now)
-	for i := range jobs {
-		v := viewDelayed(&jobs[i])
+	addSchedules(l, schedules, now)
+	for _, v := range jobs {
 		l.add(v.Name, v, v.Name, v.When, until(*v.Next, now), "", v.Class, v.Queue, string(v.Args), v.Next.Format(time.RFC3339), v.Invalid)
 	}
 	if a.flags.output != outJSON && a.flags.output != outName {
 		switch {
-		case len(jobs) == 0 && len(views) == 0:
+		case len(jobs) == 0 && len(schedules) == 0:
 			a.note("no schedules, and nothing waits for its time: see docs/cron.md and docs/schedule.md")
 		case more:
 			a.note("only the next %d delayed jobs are shown; see --limit", limit)
@@ -228,7 +191,7 @@ func (a *cli) editSchedule(c *cobra.Command, names []string, f delayedFilter, e 
 		if len(names) == 0 {
 			return nil
 		}
-		views, _, err := a.cronViews(ctx, s, cfg)
+		views, _, err := a.schedules(ctx, s, cfg)
 		for _, v := range views {
 			schedules = append(schedules, v.Name)
 			if slices.Contains(names, v.Name) {
@@ -299,37 +262,8 @@ func (a *cli) editDelayed(c *cobra.Command, names, schedules []string, f delayed
 
 // delayedJobs finds the jobs that are meant.
 func (a *cli) delayedJobs(ctx context.Context, s *store.Store, names, schedules []string, f delayedFilter) ([]store.DelayedJob, error) {
-	var jobs []store.DelayedJob
-	var ids []string
-	known := slices.Clone(schedules)
-	for job, err := range s.DelayedJobs(ctx) {
-		if err != nil {
-			return nil, err
-		}
-		id := job.ID()
-		if len(known) < len(schedules)+failedLimit {
-			known = append(known, id[:view.ShortID])
-		}
-		begins := func(name string) bool { return strings.HasPrefix(id, strings.ToLower(name)) }
-		if len(names) > 0 && slices.ContainsFunc(names, begins) || len(names) == 0 && f.matches(&job) {
-			jobs, ids = append(jobs, job), append(ids, id)
-		}
-	}
-	for _, name := range names {
-		var matches []string
-		for _, id := range ids {
-			if strings.HasPrefix(id, strings.ToLower(name)) && !slices.Contains(matches, id) {
-				matches = append(matches, id)
-			}
-		}
-		switch {
-		case len(matches) == 0:
-			return nil, notFound("schedule or delayed job", name, known, a.name+" schedule")
-		case len(matches) > 1:
-			return nil, usage("Write more of it.", "%q is the beginning of %d delayed jobs", name, len(matches))
-		}
-	}
-	return jobs, nil
+	jobs, err := view.FindDelayed(ctx, s, names, schedules, f.DelayedFilter)
+	return jobs, lookup(err, a.name+" schedule", nil)
 }
 
 func (a *cli) tellScheduleEdit(e scheduleEdit, r scheduleReport, n int) error {
