@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/longjob"
 )
@@ -37,7 +38,7 @@ func (a *cli) showLongjobCommand() *cobra.Command {
 }
 
 func (a *cli) showLongjob(run longjob.Run) error {
-	v := viewLong(run)
+	v := view.NewLongJob(run)
 	switch a.flags.output {
 	case outJSON:
 		return a.printJSON(v)
