@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/locket"
@@ -52,10 +53,28 @@ type DevMode struct {
 	Colour bool `json:"colour,omitempty"`
 }
 
-// Observer shows the jobs that end in a worker process of "resqued dev". Observe is called
-// by the process's loop and must not block.
+// The results of jobs that "resqued dev" shows in their own way; there are others.
+const (
+	Done    = string(thread.Done)
+	Failed  = string(thread.Failed)
+	Retried = string(thread.Retried)
+)
+
+// Ended is a job that has ended.
+type Ended struct {
+	Job *resqued.Job
+	// Result is what became of it, as in logs.
+	Result string
+	// Err is why it failed, also if it runs again or its failure was discarded.
+	Err error
+	Ran time.Duration
+}
+
+// Observer shows the jobs that end in a worker process of "resqued dev".
 type Observer interface {
-	Observe(e workerproc.Event)
+	// Observe is called by the process's loop and must not block.
+	Observe(e Ended)
+	// Close is called when no more jobs end.
 	Close()
 }
 
@@ -172,7 +191,9 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	if h.Dev != nil {
 		events := observer(*h.Dev)
 		w.closers = append(w.closers, events.Close)
-		deps.Observe = events.Observe
+		deps.Observe = func(e workerproc.Event) {
+			events.Observe(Ended{Job: e.Job, Result: string(e.Outcome.Result), Err: e.Outcome.Err, Ran: e.Outcome.Ran})
+		}
 	}
 	_, beat := leaseAndBeat(c)
 	w.process, err = workerproc.New(workerproc.Config{

@@ -9,10 +9,8 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/internal/app"
-	"github.com/resqued/resqued/internal/thread"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
-	"github.com/resqued/resqued/internal/workerproc"
 )
 
 // eventBuffer is how many lines wait for a slow terminal before the next one is
@@ -52,7 +50,7 @@ func newEventWriter(mode app.DevMode) app.Observer {
 }
 
 // Observe is called by the worker process's loop and never blocks.
-func (e *eventWriter) Observe(ev workerproc.Event) {
+func (e *eventWriter) Observe(ev app.Ended) {
 	select {
 	case e.lines <- e.line(ev):
 	default:
@@ -69,15 +67,15 @@ func (e *eventWriter) Close() {
 	}
 }
 
-func (e *eventWriter) line(ev workerproc.Event) string {
+func (e *eventWriter) line(ev app.Ended) string {
 	failure := ""
-	if ev.Outcome.Err != nil {
-		failure = ev.Outcome.Err.Error()
+	if ev.Err != nil {
+		failure = ev.Err.Error()
 	}
 	if e.mode.JSON {
 		text, err := encodeJSON(event{
-			Event: string(ev.Outcome.Result), Class: ev.Job.Class, Args: json.RawMessage(ev.Job.Args.String()), Queue: ev.Job.Queue,
-			MS: ev.Outcome.Ran.Milliseconds(), Error: failure,
+			Event: ev.Result, Class: ev.Job.Class, Args: json.RawMessage(ev.Job.Args.String()), Queue: ev.Job.Queue,
+			MS: ev.Ran.Milliseconds(), Error: failure,
 		})
 		if err != nil {
 			return ""
@@ -85,17 +83,17 @@ func (e *eventWriter) line(ev workerproc.Event) string {
 		return string(text)
 	}
 	colour, note := "", ""
-	switch ev.Outcome.Result {
-	case thread.Done:
+	switch ev.Result {
+	case app.Done:
 		colour = green
-	case thread.Retried:
+	case app.Retried:
 		note = "  " + wire.Printable(view.Summary(failure), 200)
-	case thread.Failed:
+	case app.Failed:
 		colour, note = red, "  "+wire.Printable(view.Summary(failure), 200)
 	}
-	word := string(ev.Outcome.Result)
+	word := ev.Result
 	a := &cli{coloured: e.mode.Colour}
-	return label(a, colour, word) + jobText(ev.Job.Class, ev.Job.Args.String()) + " " + milliseconds(ev.Outcome.Ran) + note + "\n"
+	return label(a, colour, word) + jobText(ev.Job.Class, ev.Job.Args.String()) + " " + milliseconds(ev.Ran) + note + "\n"
 }
 
 // label is the first word of a line of "resqued dev", filled up to its column.

@@ -16,9 +16,7 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/redistest"
-	"github.com/resqued/resqued/internal/thread"
 	"github.com/resqued/resqued/internal/view"
-	"github.com/resqued/resqued/internal/workerproc"
 )
 
 func TestAge(t *testing.T) {
@@ -109,8 +107,8 @@ func TestReport(t *testing.T) {
 func TestEventLine(t *testing.T) {
 	t.Parallel()
 	job := &resqued.Job{Class: "Hello", Queue: "demo", Args: resqued.Args{[]byte(`"<world>"`)}}
-	done := workerproc.Event{Job: job, Outcome: thread.Outcome{Result: thread.Done, Ran: 12 * time.Millisecond}}
-	failed := workerproc.Event{Job: job, Outcome: thread.Outcome{Result: thread.Failed, Err: errors.New("no\nluck\x07")}}
+	done := app.Ended{Job: job, Result: app.Done, Ran: 12 * time.Millisecond}
+	failed := app.Ended{Job: job, Result: app.Failed, Err: errors.New("no\nluck\x07")}
 	text, json := &eventWriter{mode: app.DevMode{}}, &eventWriter{mode: app.DevMode{JSON: true}}
 	require.Equal(t, "done       Hello[\"<world>\"] 12ms\n", text.line(done))
 	require.Equal(t, "failed     Hello[\"<world>\"] 0ms  no\n", text.line(failed))
