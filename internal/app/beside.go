@@ -18,9 +18,9 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// beside is what a master's process has besides the master that depends on the
-// configuration: all of it, so that a reload changes it in one place, use, and that not
-// before the new configuration is in force.
+// beside holds the parts of a master's process that run beside the master's loop and depend
+// on the configuration. A reload changes them in one place, use, and only when the new
+// configuration is in force.
 type beside struct {
 	store     *store.Store
 	level     zap.AtomicLevel              // of the master's own lines
@@ -47,7 +47,7 @@ func newCounter(c config.Config, log *zap.Logger) *statsCounter {
 // Died counts a job that has failed because its process died.
 func (b *beside) Died(class string) { b.stats.Load().Died(class) }
 
-// newBeside makes all that for the configuration that the daemon starts with.
+// newBeside returns the parts for the configuration that the daemon starts with.
 func (d *Daemon) newBeside(redis *store.Store, self proc.Identity) *beside {
 	b := &beside{
 		store: redis, level: d.Level,
@@ -67,7 +67,7 @@ func (b *beside) use(p Program, r *config.Resolved, self proc.Identity, log *zap
 	if level, err := zapcore.ParseLevel(c.LogLevel); err == nil {
 		b.level.SetLevel(level)
 	}
-	if err := b.store.Use(storeOptions(c, "")); err != nil { // the worker process could use it
+	if err := b.store.Use(storeOptions(c, "")); err != nil { // unexpected: a worker process has used it
 		log.Error("this master goes on with its old settings for redis", zap.Error(err))
 	}
 	old := b.stats.Load()
@@ -84,7 +84,7 @@ func (b *beside) use(p Program, r *config.Resolved, self proc.Identity, log *zap
 	b.sweeper.Use(longLimits(c))
 }
 
-// run starts what works by itself; stop ends it.
+// run starts the parts that have a loop of their own; stop ends them and waits for them.
 func (b *beside) run(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var helpers sync.WaitGroup
@@ -98,14 +98,14 @@ func (b *beside) run(ctx context.Context) (stop func()) {
 	}
 }
 
-// moverConfig turns a configuration into that of what moves delayed jobs.
+// moverConfig returns the settings of the mover of delayed jobs.
 func moverConfig(c config.Config, self proc.Identity, stats schedule.Stats) schedule.Config {
 	return schedule.Config{
 		Unique: UniqueOf(c), Worker: wire.MasterID(self.Host, os.Getpid(), "delayed"), FailureLists: c.FailureLists(), Stats: stats,
 	}
 }
 
-// longLimits turns a configuration into that of what looks for lost long jobs.
+// longLimits returns the settings of the sweeper of long jobs.
 func longLimits(c config.Config) schedule.Limits {
 	return schedule.Limits{Running: c.LongJobSilence, Queued: c.LongJobWait}
 }

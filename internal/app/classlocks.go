@@ -22,7 +22,7 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// Commands are the configuration's handlers as classes.
+// Commands returns the handlers of the configuration as classes, by name.
 func Commands(c config.Config) map[string]resqued.Class {
 	classes := map[string]resqued.Class{}
 	for name, h := range c.Handlers {
@@ -46,7 +46,7 @@ func Commands(c config.Config) map[string]resqued.Class {
 	return classes
 }
 
-// classLock is the lock of a command handler.
+// classLock returns the lock of a command handler, nil for none.
 func classLock(l *config.HandlerLock, style wire.RubyStyle) *resqued.ClassLock {
 	if l == nil {
 		return nil
@@ -61,7 +61,7 @@ func classLock(l *config.HandlerLock, style wire.RubyStyle) *resqued.ClassLock {
 		lock.Identifier = func(args resqued.Args) (string, error) {
 			var some resqued.Args
 			for _, i := range l.Args {
-				arg := json.RawMessage("null") // a missing one is nil in Ruby, too
+				arg := json.RawMessage("null") // as in Ruby, where a missing one is nil
 				if i < len(args) {
 					arg = args[i]
 				}
@@ -73,11 +73,11 @@ func classLock(l *config.HandlerLock, style wire.RubyStyle) *resqued.ClassLock {
 	return lock
 }
 
-// errNoDatabase: a class keeps its lock in a database that nobody has named.
+// errNoDatabase: a class keeps its lock in PostgreSQL, and no database is configured.
 var errNoDatabase = errors.New("its lock is in PostgreSQL, and no database is given: set DATABASE_URL, or database_url_file")
 
-// CheckDatabase refuses a configuration with which the worker processes could not take
-// the class locks that are kept in PostgreSQL.
+// CheckDatabase returns an error if the worker processes could not take the class locks that
+// are kept in PostgreSQL: no database is configured, or its URL is not valid.
 func (p Program) CheckDatabase(c config.Config) error {
 	classes := Commands(c)
 	for _, name := range p.Handlers.Classes() {
@@ -103,8 +103,8 @@ func (p Program) CheckDatabase(c config.Config) error {
 	return nil
 }
 
-// RubyStyle is how hashes stand in the keys of class locks: as the Ruby prints them
-// for which job lock keys are written, if they are.
+// RubyStyle returns how hashes are written in the keys of class locks: as by the version of
+// Ruby for which job lock keys are configured, by default an old one.
 func RubyStyle(c config.Config) wire.RubyStyle {
 	if c.JobLockKey == lockkey.Ruby34 {
 		return wire.Ruby34
@@ -112,7 +112,7 @@ func RubyStyle(c config.Config) wire.RubyStyle {
 	return wire.RubyUpTo33
 }
 
-// newClassLocks takes the class locks of a worker process.
+// newClassLocks returns what takes the class locks of a worker process.
 func newClassLocks(c config.Config, set *handler.Set, s *store.Store, log *zap.Logger) (*locket.ClassLocks, error) {
 	_, beat := leaseAndBeat(c)
 	return locket.NewClassLocks(locket.ClassLocksConfig{

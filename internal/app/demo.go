@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// DemoQueue is where the demonstration's own jobs go.
+	// DemoQueue is the queue of the demonstration's own jobs.
 	DemoQueue = "demo"
 	// demoEvery is the time between two of them.
 	demoEvery = 350 * time.Millisecond
-	// demoBacklog stops the enqueuer while as many wait: a paused daemon must not
-	// fill Redis.
+	// demoBacklog is how many jobs may wait. The enqueuer stops there, so that a paused
+	// daemon does not fill Redis.
 	demoBacklog = 20
 )
 
-// errFlaky is how Flaky fails.
+// errFlaky is the error of Flaky.
 var errFlaky = errors.New("the coin came up tails")
 
-// withDemo returns the handlers and, beside them, the demo classes that they
-// have not taken themselves.
+// withDemo returns the handlers and the demo classes. A class of the handlers takes the
+// place of a demo class of the same name.
 func withDemo(handlers *resqued.Handlers) *resqued.Handlers {
 	h := resqued.New()
 	for _, name := range handlers.Classes() {
@@ -45,8 +45,8 @@ func withDemo(handlers *resqued.Handlers) *resqued.Handlers {
 	return h
 }
 
-// demoClasses are a fast job, a slow one, one that fails now and then, and one
-// that is enqueued again while it runs: its lock keeps the second one waiting.
+// demoClasses returns a fast class, a slow one, one that fails now and then, and one
+// that is enqueued again while it runs: its lock keeps the second job waiting.
 func demoClasses() []resqued.Class {
 	last := func(shortest, longest time.Duration) resqued.Handler {
 		return func(ctx context.Context, _ *resqued.Job) error {
@@ -79,8 +79,8 @@ func nap(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// EnqueueDemo pushes demo jobs until ctx ends, a few in a second and never many
-// in advance.
+// EnqueueDemo enqueues demo jobs until ctx ends, about three a second. It stops while
+// earlier ones wait.
 func EnqueueDemo(ctx context.Context, s *store.Store, c *client.Client) {
 	names := []string{"world", "Redis", "resqued"}
 	ticks := time.NewTicker(demoEvery)

@@ -1,6 +1,6 @@
 // Package app puts a daemon together: it turns a configuration and a program's handlers into
 // a master and what runs beside it, and in a worker process into threads, locks and a store.
-// It knows no command line; cli starts it. It is the only package that builds a logger.
+// It knows no command line; package cli starts it. No other package builds a logger.
 package app
 
 import (
@@ -9,20 +9,20 @@ import (
 	"github.com/resqued/resqued/internal/proc"
 )
 
-// Program is what a program brings to its daemon.
+// Program describes the program that a daemon is started from.
 type Program struct {
-	// Name is how the program was called.
+	// Name is the name by which the program was called.
 	Name string
 	// Version is shown in logs and in Redis.
 	Version string
-	// Handlers are those in Go.
+	// Handlers are the program's handlers in Go.
 	Handlers *resqued.Handlers
 	// Demo adds the classes of "resqued dev" to those that can be enqueued.
 	Demo bool
 }
 
-// Check refuses a configuration that does not fit the program's handlers, and gives its
-// schedules the queues of classes in Go. The error is config.Errors.
+// Check returns an error if a configuration does not fit the program's handlers. It fills in
+// the queues of schedules that leave them to their class. The error is config.Errors.
 func (p Program) Check(r *config.Resolved) error {
 	if err := p.checkHandlers(r); err != nil {
 		return err
@@ -30,8 +30,7 @@ func (p Program) Check(r *config.Resolved) error {
 	return p.checkSchedules(r)
 }
 
-// checkHandlers refuses a class that has two handlers, which no worker process
-// could work with.
+// checkHandlers refuses a class with two handlers: a worker process could not choose.
 func (p Program) checkHandlers(r *config.Resolved) error {
 	var twice config.Errors
 	for _, class := range p.Handlers.Classes() {
@@ -48,8 +47,8 @@ func (p Program) checkHandlers(r *config.Resolved) error {
 	return nil
 }
 
-// Warnings adds what is only known here: programs that are not there, too few tasks, and
-// a daemon that could run no job at all.
+// Warnings returns the warnings that need more than the configuration itself: commands whose
+// program does not exist, limits of this process that are too low, no handler at all.
 func (p Program) Warnings(r *config.Resolved) []config.Warning {
 	warnings := append(config.CheckPrograms(r.Config), p.fewTasks(r, proc.TaskLimits())...)
 	if len(r.Handlers) == 0 && len(p.Handlers.Classes()) == 0 {
@@ -61,7 +60,8 @@ func (p Program) Warnings(r *config.Resolved) []config.Warning {
 	return warnings
 }
 
-// QueueOf is the queue that the configuration or the program names for a class.
+// QueueOf returns the queue that the configuration or the program names for a class, "" for
+// none.
 func (p Program) QueueOf(cfg config.Config, class string) string {
 	if h, ok := cfg.Handlers[class]; ok && h.Queue != "" {
 		return h.Queue
@@ -72,8 +72,8 @@ func (p Program) QueueOf(cfg config.Config, class string) string {
 	return ""
 }
 
-// Classes holds every class that this program knows, with its queue and its lock:
-// those of Go and those of the configuration.
+// Classes returns all classes that have a handler, in Go or in the configuration, for a
+// client that needs their queues and locks.
 func (p Program) Classes(cfg config.Config) *resqued.Handlers {
 	h := resqued.New()
 	for _, name := range p.Registry().Classes() {
@@ -88,7 +88,7 @@ func (p Program) Classes(cfg config.Config) *resqued.Handlers {
 	return h
 }
 
-// Registry holds the program's Go handlers, and with Demo the demo classes.
+// Registry returns the program's handlers in Go, with Demo also the demo classes.
 func (p Program) Registry() *resqued.Handlers {
 	if p.Demo {
 		return withDemo(p.Handlers)

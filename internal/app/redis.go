@@ -7,14 +7,16 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// OpenStore opens the store of a configuration; client is its connections' name in Redis.
+// OpenStore opens the store that a configuration names. Client is the name that Redis shows
+// for its connections.
 func OpenStore(c config.Config, client string) (*store.Store, error) {
 	return store.Open(storeOptions(c, client))
 }
 
-// connections is how many a process may have to Redis. It has a few, and one more for each
-// thread that asks for a class lock at the same moment. What it is for: after as many failed
-// dials go-redis dials no more but once a second, and there is a lease to renew when Redis is back.
+// connections is how many connections to Redis a process may have. It uses a few, and one
+// for each thread that asks for a class lock at the same moment. The limit is this high
+// because go-redis, after that many failed dials, dials once a second only, and a lease has
+// to be renewed as soon as Redis is back.
 const connections = 100
 
 func storeOptions(c config.Config, client string) store.Options {
@@ -26,15 +28,15 @@ func storeOptions(c config.Config, client string) store.Options {
 	}
 }
 
-// leaseAndBeat derives the timing of processes from that of job locks: one beat
-// extends both. Nobody gains by a lease above the default, which only delays the
-// recovery of jobs whose machine is gone.
+// leaseAndBeat derives the lease of processes and the time between two beats from the time of
+// job locks: one beat extends both. The lease is never above the default, as a longer one
+// only delays the recovery of jobs whose machine is gone.
 func leaseAndBeat(c config.Config) (lease, beat time.Duration) {
 	lease = min(store.DefaultLease, c.JobLockDuration)
 	return lease, min(store.DefaultBeatEvery, c.HeartbeatFrequency, lease*2/7)
 }
 
-// UniqueOf tells which queues are unique; nil = none.
+// UniqueOf returns a function that reports whether a queue is unique; nil if none is.
 func UniqueOf(c config.Config) func(queue string) bool {
 	if len(c.UniqueQueues) == 0 {
 		return nil

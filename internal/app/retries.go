@@ -5,7 +5,7 @@ import (
 	"github.com/resqued/resqued/internal/config"
 )
 
-// classRetry is the retry of a command handler.
+// classRetry returns the retry of a command handler, nil for none.
 func classRetry(r *config.HandlerRetry) *resqued.Retry {
 	if r == nil {
 		return nil

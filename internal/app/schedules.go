@@ -15,8 +15,8 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// checkSchedules gives schedules the queues of classes in Go, and refuses one that has
-// none.
+// checkSchedules gives schedules without a queue that of their class, and refuses one that
+// has none either.
 func (p Program) checkSchedules(r *config.Resolved) error {
 	var homeless config.Errors
 	for i := range r.Schedules {
@@ -41,8 +41,8 @@ func (p Program) checkSchedules(r *config.Resolved) error {
 	return nil
 }
 
-// ClassSchedules are those of the program's own classes, but for names that the configuration
-// has, too: there a person has written what they want.
+// ClassSchedules returns the schedules of the program's own classes. One that the
+// configuration also names is left to the configuration.
 func (p Program) ClassSchedules(c config.Config) []cron.Schedule {
 	var own []cron.Schedule
 	for _, name := range p.Handlers.Classes() {
@@ -59,7 +59,7 @@ func (p Program) ClassSchedules(c config.Config) []cron.Schedule {
 	return own
 }
 
-// CronDefaults are what the schedules that resque-scheduler keeps in Redis leave out.
+// CronDefaults returns what completes a schedule that resque-scheduler keeps in Redis.
 func (p Program) CronDefaults(c config.Config) cron.Defaults {
 	return cron.Defaults{
 		Queue:    func(class string) string { return p.QueueOf(c, class) },
@@ -67,9 +67,9 @@ func (p Program) CronDefaults(c config.Config) cron.Defaults {
 	}
 }
 
-// keeper names this daemon among those that keep schedules, also when it is started again:
-// by its machine, its program, its file of configuration and its queues: containers may have
-// the others in common.
+// keeper returns the name of this daemon among those that keep schedules. It is the same
+// after a restart. It is made of the machine, the program, the configuration file and the
+// queues, because containers may have all but one of these in common.
 func (p Program) keeper(self proc.Identity, r *config.Resolved) string {
 	file, err := filepath.Abs(r.File)
 	if err != nil {
@@ -78,8 +78,8 @@ func (p Program) keeper(self proc.Identity, r *config.Resolved) string {
 	return self.Host + ":" + cron.Fingerprint(p.Name, file, r.Queues.String())
 }
 
-// tickerConfig turns a configuration into that of what keeps schedules. A daemon that
-// leaves when all is empty keeps none.
+// tickerConfig returns the settings of the ticker. A daemon that ends when all queues are
+// empty keeps no schedules.
 func (p Program) tickerConfig(r *config.Resolved, self proc.Identity) ticker.Config {
 	c := r.Config
 	if c.UntilEmpty {
@@ -90,7 +90,7 @@ func (p Program) tickerConfig(r *config.Resolved, self proc.Identity) ticker.Con
 		Unique: c.Unique, Strict: c.UniqueQueuesStrict, Keeper: p.keeper(self, r),
 	}
 	if prefix, shared := c.SchedulerLockPrefix(); shared {
-		// Not the host and the pid alone: containers may have those of others.
+		// Host and pid alone are not unique among containers.
 		t.Charge = store.Charge{Prefix: prefix, Me: fmt.Sprintf("resqued:%s:%d", self.Place(), self.PID)}
 	}
 	return t

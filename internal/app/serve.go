@@ -26,20 +26,20 @@ import (
 // ErrWorkerConfig is returned by Run when no worker process can use the configuration.
 var ErrWorkerConfig = master.ErrWorkerConfig
 
-// Listen takes the signals to a daemon over. Call it before anything else: a signal that
-// comes earlier ends the process, or makes Go dump its stacks. The process has the title of
-// a master from then on.
+// Listen starts to receive the signals of a daemon and gives the process the title of a
+// master. Call it before anything else: a signal that comes earlier ends the process, or
+// makes Go dump its stacks. Stop restores the default effects of the signals.
 func Listen() (received <-chan os.Signal, stop func()) {
 	received, stop = signals.Listen()
 	proc.SetTitle(proc.TitleOf + "master: starting")
 	return received, stop
 }
 
-// Daemon is what a master is made of.
+// Daemon runs a master and what belongs to it. Set the fields, then call Run.
 type Daemon struct {
 	Program Program
 	Config  *config.Resolved
-	// Signals are those of Listen.
+	// Signals is the channel of Listen.
 	Signals <-chan os.Signal
 	Log     *zap.Logger
 	Level   zap.AtomicLevel // of Log
@@ -47,15 +47,15 @@ type Daemon struct {
 	Dev *DevMode
 	// Reload reads the configuration again; nil refuses HUP.
 	Reload func(context.Context) (*config.Resolved, error)
-	// Ready is called when the first worker process works, and Stopping when the
-	// end begins; both may be nil.
+	// Ready is called when the first worker process is ready, Stopping when the daemon
+	// begins to end; both may be nil.
 	Ready, Stopping func()
 
-	// noWaker: Redis lets nobody wait for jobs.
+	// noWaker: the server does not support a waker; see canWait.
 	noWaker bool
 }
 
-// Run waits for Redis and runs a master until it ends.
+// Run waits until Redis answers, then runs the master. It returns nil after an orderly end.
 func (d *Daemon) Run(ctx context.Context) error {
 	if err := proc.Subreaper(); err != nil {
 		d.Log.Warn("what outlives its worker process goes to init", zap.Error(err))
@@ -65,7 +65,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return err
 	}
 	if _, err := d.masterConfig(d.Config.Config); err != nil {
-		return err // before anything is waited for
+		return err // early, before the wait for Redis
 	}
 	redis, err := OpenStore(d.Config.Config, "resqued-master")
 	if err != nil {
@@ -117,7 +117,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return m.Run(ctx)
 }
 
-// canWait reports whether a waker works with this server, and says once if it does not.
+// canWait reports whether a waker works with this server. It logs once if it does not.
 func (d *Daemon) canWait(ctx context.Context, redis *store.Store) bool {
 	if d.noWaker {
 		return false
@@ -129,7 +129,7 @@ func (d *Daemon) canWait(ctx context.Context, redis *store.Store) bool {
 	return !d.noWaker
 }
 
-// onlyCommands reports whether nothing of the program itself runs in a worker process.
+// onlyCommands reports whether worker processes run commands only, no code of the program.
 func onlyCommands(h *resqued.Handlers) bool {
 	if len(h.Middleware()) > 0 || len(h.AllHooks()) > 0 || h.JobLockKeyFunc() != nil {
 		return false
@@ -150,7 +150,7 @@ func (p Program) beforeFork() {
 	}
 }
 
-// masterConfig turns a configuration into a master's.
+// masterConfig returns the settings of the master.
 func (d *Daemon) masterConfig(c config.Config) (master.Config, error) {
 	handlers := d.Program.Handlers
 	worker, err := json.Marshal(handover{Config: c, Dev: d.Dev})
@@ -175,12 +175,13 @@ func (d *Daemon) masterConfig(c config.Config) (master.Config, error) {
 	}, nil
 }
 
-// envRules says what commands get of the daemon's environment.
+// envRules returns which variables of the daemon's environment commands get.
 func envRules(c config.Config) handler.EnvRules {
 	return handler.EnvRules{Keep: c.KeepsEnv, Drop: c.DropsEnv}
 }
 
-// uniqueQueues are those that the master brings back in step, unless they are strict.
+// uniqueQueues returns the queues whose keys the master keeps in step. Strict ones are left
+// alone.
 func uniqueQueues(c config.Config) store.UniqueQueues {
 	u := store.UniqueQueues{Match: c.Unique, Leave: c.UniqueQueuesStrict || len(c.UniqueQueues) == 0}
 	for _, entry := range c.UniqueQueues {
@@ -191,8 +192,8 @@ func uniqueQueues(c config.Config) store.UniqueQueues {
 	return u
 }
 
-// waitForRedis waits as long as it takes. A signal to stop ends it in good
-// order; others are kept for the master.
+// waitForRedis waits until Redis answers, without a limit. Stopped reports that a signal asked
+// the daemon to end. Other signals are kept for the master.
 func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifier *announcer, log *zap.Logger) (stopped bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -213,7 +214,7 @@ func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifie
 			for _, sig := range kept {
 				select {
 				case relay.out <- sig:
-				default: // as many newer ones are waiting
+				default: // the channel is full of newer ones
 				}
 			}
 			return false, err
@@ -233,15 +234,15 @@ func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifie
 	}
 }
 
-// relay hands signals on to whoever currently is to obey them.
+// relay passes signals on, first to waitForRedis, then to the master.
 type relay struct {
 	out  chan os.Signal
 	end  chan struct{}
 	done sync.WaitGroup
 }
 
-// newRelay starts a relay. Under "resqued dev" the end of the terminal is the end
-// of the daemon, which has nobody to serve then.
+// newRelay starts a relay. Under "resqued dev" the daemon ends when its terminal is closed:
+// HUP becomes TERM.
 func newRelay(in <-chan os.Signal, dev bool) *relay {
 	r := &relay{out: make(chan os.Signal, 64), end: make(chan struct{})}
 	r.done.Go(func() {
@@ -269,15 +270,15 @@ func (r *relay) stop() {
 	r.done.Wait()
 }
 
-// announcer tells the service manager, and beside it the log and the terminal,
-// how the master is.
+// announcer reports the state of the master to the service manager, the log and the
+// terminal.
 type announcer struct {
 	*systemd.Notifier
 	d                *Daemon
 	readied, stopped bool
 }
 
-// Ready is called when the start is over, and after each reload.
+// Ready is called after the start and after each reload.
 func (n *announcer) Ready() {
 	if !n.readied {
 		n.readied = true
@@ -291,7 +292,7 @@ func (n *announcer) Ready() {
 	n.Notifier.Ready()
 }
 
-// Stopping is called when the end begins.
+// Stopping is called when the master begins to end.
 func (n *announcer) Stopping() {
 	if !n.stopped && n.d.Stopping != nil {
 		n.d.Stopping()

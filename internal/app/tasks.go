@@ -9,7 +9,7 @@ import (
 	"github.com/resqued/resqued/internal/proc"
 )
 
-// Tasks estimates how many tasks of the kernel the daemon may need.
+// Tasks estimates how many tasks (threads of the kernel) the daemon may need.
 func (p Program) Tasks(r *config.Resolved) config.Tasks {
 	commands := len(r.Handlers) > 0 || slices.ContainsFunc(p.Handlers.Classes(), func(name string) bool {
 		class, _ := p.Handlers.Lookup(name)
@@ -18,8 +18,8 @@ func (p Program) Tasks(r *config.Resolved) config.Tasks {
 	return r.Tasks(runtime.NumCPU(), commands)
 }
 
-// fewTasks warns of limits that leave less than that. Beyond them the runtime of Go cannot
-// start a thread, which ends the process: the master, too.
+// fewTasks warns of limits that are lower than the estimate of Tasks. At the limit the Go
+// runtime cannot start a thread and ends the process, perhaps the master.
 func (p Program) fewTasks(r *config.Resolved, limits []proc.TaskLimit) (warnings []config.Warning) {
 	need := p.Tasks(r)
 	for _, limit := range limits {
@@ -36,7 +36,7 @@ func (p Program) fewTasks(r *config.Resolved, limits []proc.TaskLimit) (warnings
 	return warnings
 }
 
-// TasksText says how many tasks these are.
+// TasksText returns an estimate of tasks in words.
 func TasksText(t config.Tasks) string {
 	text := fmt.Sprintf("%d tasks, %d of the daemon", t.Sum(), t.Own)
 	if t.Commands > 0 {

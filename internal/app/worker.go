@@ -36,36 +36,36 @@ const (
 	ExitConfig = 78
 )
 
-// strayEvery is how often a worker process looks for children that nobody waits
-// for, besides when it is told that one has ended.
+// strayEvery is how often a worker process reaps children that it did not start itself,
+// besides at each SIGCHLD.
 const strayEvery = 2 * time.Second
 
-// handover is what a master gives its worker processes, in memory.
+// handover is what a master passes to its worker processes in an inherited file.
 type handover struct {
 	Config config.Config `json:"config"`
 	// Dev is set under "resqued dev".
 	Dev *DevMode `json:"dev,omitempty"`
 }
 
-// DevMode is what "resqued dev" tells its worker processes.
+// DevMode says how worker processes of "resqued dev" show the jobs that end.
 type DevMode struct {
 	JSON   bool `json:"json,omitempty"`
 	Colour bool `json:"colour,omitempty"`
 }
 
-// The results of jobs that "resqued dev" shows in their own way; there are others.
+// Some results of jobs; the others are those of package thread.
 const (
 	Done    = string(thread.Done)
 	Failed  = string(thread.Failed)
 	Retried = string(thread.Retried)
 )
 
-// Ended is a job that has ended.
+// Ended describes a job that has ended.
 type Ended struct {
 	Job *resqued.Job
-	// Result is what became of it, as in logs.
+	// Result is Done, Failed, Retried or another outcome as in logs.
 	Result string
-	// Err is why it failed, also if it runs again or its failure was discarded.
+	// Err is the failure, also of a job that runs again or whose failure is discarded.
 	Err error
 	Ran time.Duration
 }
@@ -74,17 +74,17 @@ type Ended struct {
 type Observer interface {
 	// Observe is called by the process's loop and must not block.
 	Observe(e Ended)
-	// Close is called when no more jobs end.
+	// Close is called when the process ends; no job ends after it.
 	Close()
 }
 
 // IsWorker reports whether this process was started as a worker process by a master.
 func IsWorker() bool { return proc.IsWorker() }
 
-// RunWorker is the whole life of a worker process. It returns the process's exit code.
-// The observer is made under "resqued dev" only.
+// RunWorker runs a worker process from its start to its end and returns its exit code.
+// Under "resqued dev" it calls observer once.
 func (p Program) RunWorker(observer func(DevMode) Observer) int {
-	// First of all: a signal that finds nobody listening kills the process.
+	// First, because a signal that comes earlier kills the process.
 	received, stop := signals.Listen()
 	defer stop()
 	defer proc.FitProcessors()()
@@ -107,7 +107,7 @@ func (p Program) RunWorker(observer func(DevMode) Observer) int {
 	defer w.close()
 	err = w.process.Run(w.store.InContext(context.Background()))
 	if errors.Is(err, workerproc.ErrFenced) {
-		// Its jobs may already run elsewhere: nothing of them may run on here.
+		// Its jobs may already run elsewhere, so they must not go on here.
 		workerFailed(log, exitFailed, err)
 		w.killSelf()
 	}
@@ -119,11 +119,11 @@ func (p Program) RunWorker(observer func(DevMode) Observer) int {
 
 func workerFailed(log *zap.Logger, code int, err error) int {
 	log.Error("worker process ends", zap.Error(err), zap.Int("exit", code))
-	_ = log.Sync() // some callers end the process next
+	_ = log.Sync() // some callers kill the process next
 	return code
 }
 
-// worker is a worker process with all its parts.
+// worker holds the parts of a worker process.
 type worker struct {
 	process *workerproc.Process
 	set     *handler.Set
@@ -149,7 +149,7 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	w.set = set
 	w.closers = append(w.closers, set.Close)
 	options := storeOptions(c, "resqued-worker")
-	options.BlockingReads = c.ThreadCount == 1 // its thread has nothing to do while it asks for a job
+	options.BlockingReads = c.ThreadCount == 1 // a single thread has nothing to do while it asks for a job
 	s, err := store.Open(options)
 	if err != nil {
 		return nil, err
@@ -208,8 +208,8 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	return w, err
 }
 
-// traces are what this process says of itself. Without them its jobs are recovered when
-// its lease ends.
+// traces returns the fields by which others can see that this process is dead. Without them
+// its jobs are recovered when its lease ends.
 func traces(log *zap.Logger) map[string]string {
 	t, err := proc.TracesOfSelf()
 	if err != nil {
@@ -219,15 +219,15 @@ func traces(log *zap.Logger) map[string]string {
 	return t.Fields()
 }
 
-// close ends what the process's parts have started, the last first.
+// close closes the parts, the last one first.
 func (w *worker) close() {
 	for _, c := range slices.Backward(w.closers) {
 		c()
 	}
 }
 
-// reapStrays collects what commands leave behind: a process whose parent has
-// ended becomes this process's child, and stays a zombie unless somebody asks.
+// reapStrays reaps processes that commands leave behind. A process whose parent has ended
+// becomes a child of this process and would stay a zombie.
 func reapStrays(owned func(pid int) bool, log *zap.Logger) (stop func()) {
 	if err := proc.Subreaper(); err != nil {
 		log.Debug("orphans of commands go to init", zap.Error(err))
@@ -258,10 +258,10 @@ func reapStrays(owned func(pid int) bool, log *zap.Logger) (stop func()) {
 	}
 }
 
-// killSelf ends the process with a job in it that ignores its kill: nothing of
-// that job may run any longer, not even what a normal exit would still do. What jobs have
-// started goes first: the master may be gone that would end it, and this process can be
-// long in ending. No job is told of that.
+// killSelf kills the process, because a job in it ignores its kill. Nothing of that job may go
+// on, not even what a normal exit would run. The processes that jobs have started are killed
+// first: the master that would kill them may be gone, and this process may take long to end.
+// Handlers do not report these kills.
 func (w *worker) killSelf() {
 	w.set.Abandon()
 	proc.EndDescendants()

@@ -1,7 +1,7 @@
-// Package cli is resqued's command line: one file per verb, and the wiring of
-// everything else. It is the only package that knows cobra and the only one that
-// builds a logger. Results go to standard output, everything else to standard
-// error, so that both can be used in scripts.
+// Package cli is resqued's command line: one file per verb. A verb reads its flags, asks
+// package view, a client or package app, and prints. It is the only package that knows cobra.
+// Results go to standard output, everything else to standard error, so that both can be used
+// in scripts.
 package cli
 
 import (
@@ -36,10 +36,10 @@ type cli struct {
 	stdout   io.Writer
 	stderr   io.Writer
 	coloured bool
-	// dev: use the Redis of a running "resqued dev".
+	// dev is set by --dev: use the Redis of a running "resqued dev".
 	dev   bool
 	flags outputFlags
-	// received are the signals to a daemon, hush gives them back; see listen.
+	// received are the signals to a daemon, hush restores their default effects; see listen.
 	received <-chan os.Signal
 	hush     func()
 }
@@ -53,9 +53,9 @@ type outputFlags struct {
 	verbose   bool
 }
 
-// Main runs the command line with the arguments behind the program's name and
-// returns the exit code. A process that a master has started as a worker process
-// works instead, whatever the arguments are.
+// Main runs the command line with the arguments after the program's name and returns the exit
+// code. A process that a master has started as a worker process does its work instead and
+// ignores the arguments.
 func Main(handlers *resqued.Handlers, args []string) int {
 	if app.IsWorker() {
 		return app.Program{Version: version(), Handlers: handlers}.RunWorker(newEventWriter)
@@ -66,9 +66,9 @@ func Main(handlers *resqued.Handlers, args []string) int {
 	return a.run(context.Background())
 }
 
-// listen takes signals over before anything else, even before it is known
-// whether this will be a daemon: one that comes earlier ends the process, or
-// makes Go dump its stacks.
+// listen starts to receive signals if this may become a daemon. It does not wait until the
+// arguments are parsed: a signal that comes earlier ends the process, or makes Go dump its
+// stacks.
 func (a *cli) listen() {
 	args := a.args
 	if i := slices.Index(args, "--"); i >= 0 { // what follows is another program's
@@ -79,14 +79,14 @@ func (a *cli) listen() {
 	}
 }
 
-// program is the program whose command line this is.
+// program returns the program whose command line this is.
 func (a *cli) program() app.Program {
 	return app.Program{Name: a.name, Version: version(), Handlers: a.handlers, Demo: a.dev}
 }
 
 func (a *cli) run(ctx context.Context) int {
-	// The daemon takes the client library's messages into its log; everywhere else
-	// an error is told once, by whoever asked.
+	// The daemon logs the messages of the Redis client. Other verbs print an error once,
+	// where it is returned.
 	store.SetLogger(func(string) {})
 	root := a.root()
 	root.SetArgs(a.args)
@@ -162,7 +162,7 @@ func (a *cli) prepare(c *cobra.Command) error {
 	return nil
 }
 
-// wantsJSON also answers when the flags could not be read.
+// wantsJSON reports whether JSON was asked for, also when the flags could not be parsed.
 func (a *cli) wantsJSON() bool {
 	if a.flags.output == outJSON {
 		return true
@@ -217,7 +217,7 @@ func flagError(c *cobra.Command, err error) string {
 	return text
 }
 
-// exactly demands n arguments and names what is missing.
+// exactly demands n arguments; what names them in the error.
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != n {
@@ -227,5 +227,5 @@ func exactly(n int, what string) cobra.PositionalArgs {
 	}
 }
 
-// isBrokenPipe tells that the reader of an output has gone.
+// isBrokenPipe reports whether the reader of an output has gone.
 func isBrokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }

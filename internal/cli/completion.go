@@ -57,8 +57,8 @@ func words(list ...string) completer {
 	}
 }
 
-// live completes with names from Redis and from the registry. A Redis that does
-// not answer completes nothing, quietly: an error would land in the prompt.
+// live completes with names from Redis. It offers nothing if Redis does not answer, because an
+// error would be printed into the prompt.
 func (a *cli) live(names func(ctx context.Context, s *store.Store) ([]string, error)) completer {
 	return func(c *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(c.Context(), completionTimeout)
@@ -74,7 +74,7 @@ func (a *cli) live(names func(ctx context.Context, s *store.Store) ([]string, er
 		}
 		var out []cobra.Completion
 		for _, name := range found {
-			// What a shell would take apart or a terminal obey is not offered.
+			// Names that a shell would split or a terminal interpret are not offered.
 			if strings.HasPrefix(name, prefix) && !slices.Contains(args, name) &&
 				wire.Printable(name, 200) == name && !strings.ContainsAny(name, " \t\"'`$\\;&|<>()") {
 				out = append(out, name)

@@ -21,8 +21,8 @@ import (
 	"github.com/resqued/resqued/internal/selector"
 )
 
-// devDefaults are what "resqued dev" runs unless told otherwise. Its terminal
-// shows every job already, the failed ones too: the log would say it twice.
+// devDefaults are the defaults of "resqued dev". The log level is error because its terminal
+// already shows every job that ends.
 var devDefaults = map[string]string{
 	"worker_count": "2", "thread_count": "4", "jobs_per_fork": "100", "queues": "*",
 	"log_level": "error", "log_format": "text",
@@ -130,7 +130,7 @@ func (d *devRun) serves(queue string) bool {
 	return slices.ContainsFunc(d.config.Queues.Resolve([]string{queue}), func(c selector.Choice) bool { return c.Queue == queue })
 }
 
-// tryIt shows how to enqueue a job that will be worked.
+// tryIt prints a command that enqueues a job for this daemon.
 func (d *devRun) tryIt() {
 	job := "Hello you"
 	if !d.serves(app.DemoQueue) {
@@ -142,8 +142,8 @@ func (d *devRun) tryIt() {
 	d.say("try", command, map[string]any{"command": command})
 }
 
-// ownJob names a class and a queue of the configuration or of the program, for
-// when the demonstration's queue is not worked.
+// ownJob returns a class and a queue of the configuration or of the program. It is for a
+// daemon that does not work the demonstration's queue.
 func (d *devRun) ownJob() string {
 	queue := ""
 	for _, p := range d.config.Queues.Patterns {
@@ -194,8 +194,8 @@ func (d *devRun) demo(ctx context.Context, log *zap.Logger) {
 	app.EnqueueDemo(ctx, s, c)
 }
 
-// invocation is how to run this program again: "go run ./cmd/resqued" builds into
-// a place that nobody finds.
+// invocation returns the command that runs this program again. "go run ./cmd/resqued" builds
+// into a temporary directory, so its path is of no use.
 func invocation(name string) string {
 	path, err := os.Executable()
 	info, ok := debug.ReadBuildInfo()

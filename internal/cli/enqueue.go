@@ -79,8 +79,8 @@ list), "queue", "in" and "at".`,
 	return c
 }
 
-// jobArgs reads the arguments of a job, keeping the bytes of what is JSON: a
-// number of 17 digits stays one.
+// jobArgs parses the arguments of a job. It keeps the bytes of JSON values, so that a number
+// of 17 digits stays exact.
 func (a *cli) jobArgs(words []string, list string, hasList bool) (resqued.Args, error) {
 	if !hasList {
 		args := make(resqued.Args, len(words))
@@ -117,7 +117,7 @@ func (a *cli) jobArgs(words []string, list string, hasList bool) (resqued.Args, 
 	return args, nil
 }
 
-// jsonText writes a text as Ruby's JSON does, which escapes less than Go's.
+// jsonText encodes a text as Ruby's JSON does, which escapes less than Go's.
 func jsonText(word string) (json.RawMessage, error) {
 	payload, err := wire.EncodePayload("text", []string{word})
 	if err != nil {
@@ -239,7 +239,7 @@ func lockOf(h *resqued.Handlers, class string) *resqued.ClassLock {
 	return nil
 }
 
-// jobText shows a job as Class["arg",2], safe for a terminal.
+// jobText returns a job as Class["arg",2], safe for a terminal.
 func jobText(class, args string) string {
 	return wire.Printable(class, 100) + wire.Printable(args, 200)
 }
@@ -254,7 +254,7 @@ func (a *cli) withStore(c *cobra.Command, do func(ctx context.Context, s *store.
 	return do(c.Context(), s)
 }
 
-// note tells a person something beside the result; -q silences it.
+// note prints a remark to standard error; -q silences it.
 func (a *cli) note(format string, args ...any) {
 	if !a.flags.quiet {
 		_, _ = fmt.Fprintf(a.stderr, format+"\n", args...)

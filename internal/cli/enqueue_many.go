@@ -22,7 +22,7 @@ import (
 const (
 	// linesAtOnce is how many jobs are pushed together.
 	linesAtOnce = 1000
-	// maxTold bounds how many lines that failed are told one by one.
+	// maxTold bounds how many failed lines are printed one by one.
 	maxTold = 20
 )
 
@@ -39,7 +39,7 @@ type jobLine struct {
 type lineFailure struct {
 	Line  int    `json:"line"`
 	Error string `json:"error"`
-	// Unknown: nobody knows whether it was.
+	// Unknown reports that it may have been enqueued all the same.
 	Unknown bool `json:"unknown,omitempty"`
 }
 

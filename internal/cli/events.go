@@ -13,8 +13,8 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// eventBuffer is how many lines wait for a slow terminal before the next one is
-// dropped: a person who has stopped the output must not stop the jobs.
+// eventBuffer is how many lines wait for a slow terminal. Further lines are dropped, so that
+// stopped output does not stop the jobs.
 const eventBuffer = 256
 
 // eventPatience is how long the end of a process waits for such a terminal.
@@ -57,8 +57,8 @@ func (e *eventWriter) Observe(ev app.Ended) {
 	}
 }
 
-// Close waits until all lines are written, but not for a terminal that somebody
-// has stopped: the process has to end.
+// Close waits until all lines are written, but no longer than eventPatience: the output may
+// be stopped, and the process has to end.
 func (e *eventWriter) Close() {
 	close(e.lines)
 	select {

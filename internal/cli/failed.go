@@ -97,7 +97,7 @@ func (a *cli) listFailed(ctx context.Context, s *store.Store, o failedOptions) e
 	return a.print(l)
 }
 
-// query says which failures are looked at.
+// query returns which failures are looked at.
 func (o failedOptions) query() view.FailureQuery {
 	q := view.FailureQuery{Limit: o.limit}
 	if o.filtered() {
@@ -106,7 +106,7 @@ func (o failedOptions) query() view.FailureQuery {
 	return q
 }
 
-// findFailed returns the failures that ids name, each of which has to be one.
+// findFailed returns the failures that ids name, one for each.
 func (a *cli) findFailed(ctx context.Context, s *store.Store, ids []string) ([]view.Failure, error) {
 	views, err := view.FindFailures(ctx, s, ids)
 	return views, lookup(err, a.name+" failed --flat", nil)

@@ -127,7 +127,7 @@ give it with --payload-file; its bytes are what "failed show" tells.`
 // failedFilters are the flags that select failures.
 var failedFilters = []string{"all", "class", "error", "match", "queue", "older-than", "newer-than"}
 
-// resolve makes the filter whole.
+// resolve completes the filter with the pattern and the times.
 func (o *failureFilter) resolve(now time.Time) (err error) {
 	if o.pattern != "" {
 		if o.filter.Pattern, err = regexp.Compile(o.pattern); err != nil {
@@ -196,7 +196,7 @@ func (a *cli) editFailed(c *cobra.Command, names []string, o editOptions) error 
 	})
 }
 
-// readPayload reads a job from a file, without the line end that an editor puts behind it.
+// readPayload reads a job from a file, without the line break at its end.
 func (a *cli) readPayload(file string) ([]byte, error) {
 	var raw []byte
 	var err error
@@ -215,7 +215,7 @@ func (a *cli) readPayload(file string) ([]byte, error) {
 	return raw, nil
 }
 
-// text says what is done to how many.
+// text returns what is done to how many failures.
 func (o editOptions) text(prefix string, r client.FailedReport) string {
 	verb, past, n := "remove", "removed", r.Matched
 	if o.retry {

@@ -24,7 +24,7 @@ func (f *jobFilter) add(c *cobra.Command) {
 	c.Flags().IntVar(&f.Limit, "limit", jobLimit, "how many jobs at most, those that run longest")
 }
 
-// given reports whether the filter says which jobs are meant.
+// given reports whether a flag selects jobs.
 func (f *jobFilter) given(c *cobra.Command) bool {
 	return slices.ContainsFunc([]string{"queue", "class", "older-than"}, c.Flags().Changed)
 }

@@ -20,9 +20,9 @@ const defaultForce = 10 * time.Second
 
 // What has become of a kill when the command ends, beside the answers of the store.
 const (
-	howAsked      = "asked"      // nobody has waited for more
+	howAsked      = "asked"      // the command did not wait for the end
 	howRuns       = "running"    // it still runs
-	howRecovering = "recovering" // its process is dead, and the job is in nobody's hands
+	howRecovering = "recovering" // its process is dead, and the job is being recovered
 )
 
 // killView is what became of one job.
@@ -135,7 +135,7 @@ func (a *cli) killJobs(ctx context.Context, s *store.Store, names []string, o *k
 	return failure
 }
 
-// victims are the jobs that are meant.
+// victims returns the jobs to kill.
 func (a *cli) victims(all []*view.Job, names []string, o *killOptions) ([]*view.Job, error) {
 	jobs, err := a.pick(all, names)
 	if err != nil {
@@ -163,7 +163,7 @@ func (a *cli) victims(all []*view.Job, names []string, o *killOptions) ([]*view.
 	return jobs, nil
 }
 
-// ask leaves the requests. Pending are those whose end is to be seen.
+// ask writes the requests to Redis. Pending are the kills whose end is to be waited for.
 func ask(ctx context.Context, s *store.Store, jobs []*view.Job, o *killOptions) (kills, pending []*killView, err error) {
 	for _, v := range jobs {
 		k := &killView{ID: v.ID, How: howAsked, job: v}
@@ -250,7 +250,7 @@ func (a *cli) tellKills(kills []*killView, single bool) error {
 	return failure
 }
 
-// why says what a job that still runs is waiting for.
+// why returns why a job still runs.
 func (k *killView) why() string {
 	switch {
 	case k.state.Stubborn:

@@ -25,7 +25,7 @@ func (a *cli) load(c *cobra.Command) (*config.Resolved, error) {
 	return r, nil
 }
 
-// loadAs reads the configuration with what one verb asks for.
+// loadAs reads the configuration with the options of one verb.
 func (a *cli) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, error) {
 	o.Flags = c.Flags()
 	r, err := config.Load(o)
@@ -58,7 +58,7 @@ func (a *cli) checkDatabase(c config.Config) error {
 	return nil
 }
 
-// configProblem lists everything that is wrong, one line each.
+// configProblem returns the problem of a configuration, one line for each error.
 func configProblem(err error) error {
 	p := &problem{exit: exitUsage, code: "config", cause: err}
 	var all config.Errors
@@ -72,7 +72,7 @@ func configProblem(err error) error {
 	return p
 }
 
-// open returns the store for a verb that only looks.
+// open opens the store for a verb that only reads.
 func (a *cli) open(c *cobra.Command) (*store.Store, error) {
 	r, err := a.load(c)
 	if err != nil {

@@ -143,7 +143,7 @@ func lockerProblem(err error) error {
 	if _, ok := errors.AsType[exitCode](err); ok {
 		return err
 	}
-	// A failed connection tells of each address on a line of its own.
+	// The error of a failed connection has one line for each address.
 	p := &problem{exit: exitFailed, code: "failed", cause: err, lines: []string{strings.Join(strings.Fields(err.Error()), " ")}}
 	server, _ := errors.AsType[*pgconn.PgError](err)
 	_, connecting := errors.AsType[*pgconn.ConnectError](err)

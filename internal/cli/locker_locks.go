@@ -29,9 +29,9 @@ const (
 	unknownParameter = "42704"
 )
 
-// postgresLocks returns the locks in the database that url names, and whether they are
-// all. Where only they were asked for, everything that keeps them from being read is an
-// error; else a database that has none of them is nobody's mistake.
+// postgresLocks returns the locks in the database at url, and whether these are all. If only
+// they were asked for, everything that keeps them from being read is an error. Otherwise a
+// database without a table of locks is none.
 func (a *cli) postgresLocks(ctx context.Context, url, kind string, limit int) (rows []locker.Row, all bool, err error) {
 	if url == "" && kind == "" {
 		return nil, true, nil
@@ -56,7 +56,7 @@ func (a *cli) postgresLocks(ctx context.Context, url, kind string, limit int) (r
 		return rows, true, nil
 	case kind != "":
 		return nil, false, err
-	case server != nil && (server.Code == missingTable || server.Code == missingColumn): // another program's "locks", then
+	case server != nil && (server.Code == missingTable || server.Code == missingColumn): // the table belongs to another program
 		return nil, true, nil
 	}
 	a.warn("locks in PostgreSQL are not shown: %s", strings.Join(strings.Fields(err.Error()), " "))

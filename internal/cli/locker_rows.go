@@ -25,7 +25,7 @@ const (
 	rowFree    = "free"
 )
 
-// rowView is a row as people see it.
+// rowView is a row of the table of locks.
 type rowView struct {
 	Key   string `json:"key"`
 	State string `json:"state"`
@@ -161,7 +161,7 @@ Exit codes: 1 it is held, 4 there is no such lock.`,
 	return c
 }
 
-// revoke takes a lock from its holder, and leaves it to that one's end.
+// revoke takes a lock from its holder. It becomes free when the holder has ended.
 func (a *cli) revoke(c *cobra.Command, pool *pgxpool.Pool, table string, r locker.Row, key string) error {
 	if !r.Revoked() {
 		done, err := locker.Revoke(c.Context(), pool, table, r)

@@ -17,8 +17,7 @@ const (
 	// how many are looked at by --check.
 	lockLimit      = 1000
 	lockCheckLimit = 100_000
-	// lockCompletions bounds the keys that a shell or a question for the nearest
-	// one gets.
+	// lockCompletions bounds the keys that are offered to a shell.
 	lockCompletions = 200
 )
 
@@ -173,7 +172,7 @@ func (l *listing) addLock(v *view.Lock) {
 		job.Queue, job.Args, lockLimitText(v), v.Info.Proc, value)
 }
 
-// lockTTL says when the lock goes by itself.
+// lockTTL returns when the lock goes by itself.
 func lockTTL(v *view.Lock) string {
 	switch {
 	case v.Info.TTL >= 0:
@@ -181,10 +180,10 @@ func lockTTL(v *view.Lock) string {
 	case v.Info.Expires.IsZero():
 		return "none"
 	}
-	return lockLimitText(v) // the gem leaves it to whoever comes next
+	return lockLimitText(v) // the gem leaves the key to the next holder
 }
 
-// lockLimitText says when the time of a class lock or marker is over.
+// lockLimitText returns when the time of a class lock or marker is over, "" if it has none.
 func lockLimitText(v *view.Lock) string {
 	if v.Info.Expires.IsZero() {
 		return ""

@@ -75,7 +75,7 @@ func (a *cli) releaseLocks(ctx context.Context, s *store.Store, names []string, 
 			l.items = append(l.items, releaseView{Key: name, Outcome: "not_found"})
 			continue
 		case err != nil:
-			// What was released before is told all the same.
+			// Locks that were released before the error are reported.
 			return errors.Join(err, a.printReleased(l, text.String()))
 		case !found:
 			refuse(exitNotFound, "not_found", fmt.Sprintf("lock %q is gone by now", wire.Printable(lock.Key, 200)))
@@ -109,7 +109,7 @@ func (a *cli) printReleased(l *listing, text string) error {
 	return a.printText(text)
 }
 
-// refusal says why a lock was not released, and what to do instead.
+// refusal returns why a lock was not released, and what to do instead.
 func refusal(v *view.Lock) string {
 	key := wire.Printable(v.Key, 200)
 	job := v.Info.Job

@@ -114,7 +114,7 @@ Exit codes: 1 one was not repaired, 4 there is no such queue.`,
 	return c
 }
 
-// forgetUnique removes the sets and the times of queues, whatever waits in them.
+// forgetUnique removes the sets and the times of queues. It does not touch their jobs.
 func (a *cli) forgetUnique(ctx context.Context, c *cobra.Command, s *store.Store, cfg config.Config, names []string) error {
 	list, err := s.QueueList(ctx)
 	if err != nil {
@@ -150,7 +150,7 @@ func (a *cli) repairUnique(ctx context.Context, c *cobra.Command, s *store.Store
 		return err
 	}
 	for _, u := range infos {
-		// The repair would drop jobs that are meant to be there twice.
+		// In such a queue equal jobs are allowed, and the repair would drop them.
 		if !cfg.Unique(u.Queue) && !u.Kept {
 			return usage("Name it in unique_queues first.", "queue %q is not unique", wire.Printable(u.Queue, 200))
 		}
@@ -191,7 +191,7 @@ func (a *cli) repairUnique(ctx context.Context, c *cobra.Command, s *store.Store
 	return failed
 }
 
-// change writes what was added and removed: "+3 -1", "" for nothing.
+// change returns what was added and removed as "+3 -1", "" for nothing.
 func change(added, removed int64) string {
 	var parts []string
 	if added > 0 {
@@ -203,7 +203,7 @@ func change(added, removed int64) string {
 	return strings.Join(parts, " ")
 }
 
-// withConfig opens the store for a verb that asks the configuration, too.
+// withConfig opens the store for a verb that also needs the configuration.
 func (a *cli) withConfig(c *cobra.Command, do func(ctx context.Context, s *store.Store, cfg config.Config) error) error {
 	r, err := a.load(c)
 	if err != nil {

@@ -73,8 +73,8 @@ func (a *cli) withLongjobs(c *cobra.Command, do func(ctx context.Context, client
 	})
 }
 
-// repeat shows something once, or until the program is interrupted: on a terminal always in
-// the same place, elsewhere one after the other.
+// repeat calls show once, or with watch every two seconds until the program is interrupted. On
+// a terminal each output takes the place of the one before.
 func (a *cli) repeat(ctx context.Context, watch bool, show func() error) error {
 	if !watch {
 		return show()

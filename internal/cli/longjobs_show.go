@@ -52,7 +52,7 @@ func (a *cli) showLongjob(run longjob.Run) error {
 			l.add(what, nil, what, value)
 		}
 	}
-	// What may be large is cut, as elsewhere; what tells people something is not.
+	// Arguments and state may be large and are cut; messages and errors are not.
 	data := func(what, value string) {
 		if a.flags.output != outWide {
 			value = wire.Printable(value, maxCell)

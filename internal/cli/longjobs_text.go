@@ -8,7 +8,8 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// progress is the current step of a run in words, eta how long the rest of it takes.
+// progress returns the current step of a run in words, its rate, and the time that its rest
+// takes.
 func progress(v *view.LongJob) (text, rate, eta string) {
 	step, ok := v.Step()
 	if !ok {
@@ -27,7 +28,7 @@ func progress(v *view.LongJob) (text, rate, eta string) {
 	return text, rate, eta
 }
 
-// speed is how many items are done in a second; of slow ones how many in a minute or an hour.
+// speed formats a rate by the second, a low one by the minute or the hour.
 func speed(perSecond float64) string {
 	switch {
 	case perSecond < 1./60:
@@ -38,7 +39,7 @@ func speed(perSecond float64) string {
 	return fmt.Sprintf("%.1f/s", perSecond)
 }
 
-// longLeft is age in two units: of two hours it matters how many minutes there are.
+// longLeft formats a duration as age does, but with two units: in 2h50m the minutes matter.
 func longLeft(d time.Duration) string {
 	d = d.Round(time.Second)
 	switch {

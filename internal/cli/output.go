@@ -100,8 +100,7 @@ func (a *cli) printJSON(v any) error {
 	return a.printText(string(text))
 }
 
-// printText writes to standard output. A reader that has had enough (head) is
-// no error.
+// printText writes to standard output. It is no error if the reader has gone, as head does.
 func (a *cli) printText(text string) error {
 	if _, err := io.WriteString(a.stdout, text); err != nil && !isBrokenPipe(err) {
 		return fmt.Errorf("standard output: %w", err)
@@ -173,7 +172,7 @@ func (a *cli) table(l *listing) string {
 	return b.String()
 }
 
-// paint colours text on a terminal that wants it.
+// paint returns text in a colour if the output is coloured.
 func (a *cli) paint(colour, text string) string {
 	if colour == "" || !a.coloured {
 		return text
@@ -191,7 +190,7 @@ func isTerminal(f io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// age writes a duration as people say it: one unit, rounded down.
+// age formats a duration in one unit, rounded down.
 func age(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -206,7 +205,7 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
 
-// since is the age of an instant, "" for none.
+// since formats the age of an instant, "" for the zero time.
 func since(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -214,7 +213,7 @@ func since(t, now time.Time) string {
 	return age(max(0, now.Sub(t)))
 }
 
-// size writes bytes with a binary unit.
+// size formats bytes with a binary unit.
 func size(bytes int64) string {
 	switch {
 	case bytes >= 1<<30:
@@ -227,8 +226,8 @@ func size(bytes int64) string {
 	return fmt.Sprintf("%d", bytes)
 }
 
-// escapeControls writes every character that is not printable as \u…; outside
-// of strings JSON has none but the line break at its end.
+// escapeControls writes every character that is not printable as \u…. Outside of strings
+// JSON holds no such character but the line break at its end.
 func escapeControls(text string) []byte {
 	out := make([]byte, 0, len(text))
 	for _, r := range text {

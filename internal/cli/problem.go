@@ -25,8 +25,7 @@ const (
 	exitUnreachable = 69
 )
 
-// problem is an error as its reader meets it: what is wrong, what to do about
-// it, and what a script gets.
+// problem is an error with advice for its reader, and an exit code and a word for scripts.
 type problem struct {
 	exit int
 	// code names the kind of problem in JSON.
@@ -45,7 +44,7 @@ func usage(hint, format string, a ...any) *problem {
 	return &problem{exit: exitUsage, code: "usage", lines: []string{fmt.Sprintf(format, a...)}, hint: hint}
 }
 
-// notFound says that there is no such thing, and which one may have been meant.
+// notFound returns the problem of a name that stands for nothing. It suggests the nearest one.
 func notFound(kind, name string, known []string, see string) *problem {
 	p := &problem{exit: exitNotFound, code: "not_found", hint: "See: " + see}
 	p.lines = []string{fmt.Sprintf("no %s %q", kind, wire.Printable(name, 200))}
@@ -55,8 +54,9 @@ func notFound(kind, name string, known []string, see string) *problem {
 	return p
 }
 
-// lookup returns the problem of a name that a view has not found, or not found alone. See is
-// the command that lists such names; the verbs below c, which may be nil, could be meant, too.
+// lookup returns the problem of a name that a view has not found or that is ambiguous, and
+// other errors unchanged. See is the command that lists such names. If c is not nil, one of
+// its subcommands may have been meant.
 func lookup(err error, see string, c *cobra.Command) error {
 	if missing, ok := errors.AsType[*view.NotFoundError](err); ok {
 		known := slices.Clone(missing.Known)
@@ -73,7 +73,7 @@ func lookup(err error, see string, c *cobra.Command) error {
 	return err
 }
 
-// asProblem finds the exit code and the advice for any error.
+// asProblem returns the exit code and the advice for any error.
 func asProblem(err error) *problem {
 	var p *problem
 	switch {
@@ -123,7 +123,7 @@ func (a *cli) report(err error) int {
 	return p.exit
 }
 
-// warn tells something that changes no result; -q silences it.
+// warn prints a warning to standard error; -q silences it.
 func (a *cli) warn(format string, args ...any) {
 	if !a.flags.quiet {
 		_, _ = fmt.Fprintf(a.stderr, "%s: warning: %s\n", a.name, wire.Printable(fmt.Sprintf(format, args...), 0))
@@ -171,8 +171,8 @@ func distance(a, b []rune) int {
 	return rows[len(a)][len(b)]
 }
 
-// encodeJSON writes a value on one line. What a terminal would act on is
-// escaped, which encoding/json does for some controls only.
+// encodeJSON encodes a value on one line. It escapes everything that a terminal would
+// interpret; encoding/json does so for some control characters only.
 func encodeJSON(v any) ([]byte, error) {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)

@@ -138,7 +138,7 @@ func queueColour(state string) string {
 	return ""
 }
 
-// optional is a number, or "" for none.
+// optional formats a number, "" for nil.
 func optional[T int | int64](n *T) string {
 	if n == nil {
 		return ""

@@ -13,14 +13,14 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// allQueues is the name under which a pause of all queues is told.
+// allQueues stands for all queues in results.
 const allQueues = "*"
 
 // pausedView is what became of one queue.
 type pausedView struct {
 	Queue  string `json:"queue"`
 	Paused bool   `json:"paused"`
-	// Changed: it was not so before.
+	// Changed reports whether the state was another one before.
 	Changed bool `json:"changed"`
 	// Jobs is how many wait in it.
 	Jobs int64 `json:"jobs"`

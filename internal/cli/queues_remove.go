@@ -99,7 +99,7 @@ func (a *cli) queueSizes(ctx context.Context, c *cobra.Command, s *store.Store, 
 	return views, nil
 }
 
-// removal says what would be done.
+// removal returns what would be done, as a question.
 func removal(verb string, views []*removedView) string {
 	if verb == "rm" {
 		verb = "remove"

@@ -18,7 +18,7 @@ import (
 // scheduleLimit is how many of what comes next is shown.
 const scheduleLimit = 100
 
-// delayedFilter says which delayed jobs are meant.
+// delayedFilter are the flags that select delayed jobs.
 type delayedFilter struct {
 	view.DelayedFilter
 	all bool
@@ -116,7 +116,7 @@ func (a *cli) listSchedule(ctx context.Context, s *store.Store, cfg config.Confi
 	return a.print(l)
 }
 
-// until is how long something is ahead.
+// until formats the time from now until t.
 func until(t, now time.Time) string {
 	if !t.After(now) {
 		return "now"
@@ -163,7 +163,7 @@ The name of a schedule enqueues its job now, besides its ticks, which stay as th
 	return c
 }
 
-// scheduleEdit is what is done to delayed jobs, and what became of it.
+// scheduleEdit says what is done to delayed jobs.
 type scheduleEdit struct{ run, dryRun, yes bool }
 
 // scheduleReport is what became of the delayed jobs that were meant.
@@ -215,8 +215,7 @@ func (a *cli) editSchedule(c *cobra.Command, names []string, f delayedFilter, e 
 	return a.removeSchedules(c, names)
 }
 
-// editDelayed is editSchedule for delayed jobs; schedules are names that could be meant
-// as well.
+// editDelayed is editSchedule for delayed jobs. Schedules are names that may have been meant.
 func (a *cli) editDelayed(c *cobra.Command, names, schedules []string, f delayedFilter, e scheduleEdit) error {
 	cfg, err := a.load(c)
 	if err != nil {

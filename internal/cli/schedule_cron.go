@@ -43,7 +43,7 @@ func addSchedules(l *listing, views []*view.Schedule, now time.Time) {
 	}
 }
 
-// outcomes are what people call those of a tick.
+// outcomes are the words for the outcomes of a tick.
 var outcomes = map[string]string{
 	store.TickEnqueued: "ok", store.TickSkipped: "skipped", store.TickDuplicate: "duplicate", store.TickMissed: "missed",
 }

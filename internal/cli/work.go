@@ -81,8 +81,8 @@ func (a *cli) serve(ctx context.Context, d app.Daemon) error {
 	return err
 }
 
-// reload reads the configuration again, as it was read at the start. The master
-// keeps its own connection to Redis, so that cannot change.
+// reload reads the configuration again with the flags of the start. The Redis and the
+// namespace cannot change, because the master keeps its connection.
 func (a *cli) reload(c *cobra.Command, old config.Config, log *zap.Logger) (*config.Resolved, error) {
 	r, err := a.loadAs(c, config.Options{NeedQueues: true})
 	if err != nil {
@@ -101,14 +101,14 @@ func (a *cli) reload(c *cobra.Command, old config.Config, log *zap.Logger) (*con
 	return r, nil
 }
 
-// daemonLog is the logger of a daemon, at a level or what the flags make of it.
+// daemonLog returns the logger of a daemon. Flags win over the level.
 func (a *cli) daemonLog(c *cobra.Command, r *config.Resolved, level string) (*zap.Logger, zap.AtomicLevel) {
 	a.logSettings(c, r, level)
 	return app.NewLogger(os.Stderr, r.LogFormat, r.LogLevel)
 }
 
-// logSettings puts into the configuration, which the worker processes get too,
-// what -q, -v and -o make of its log; a level that was asked for by name wins.
+// logSettings applies -q, -v and -o to the log settings of the configuration, which worker
+// processes get as well. --log-level wins over -q and -v.
 func (a *cli) logSettings(c *cobra.Command, r *config.Resolved, level string) {
 	if f := c.Flags().Lookup("log-level"); f == nil || !f.Changed {
 		switch {

@@ -129,7 +129,7 @@ func (a *cli) writeTree(b *strings.Builder, v *view.Worker) {
 	}
 }
 
-// memory is what the processes of a worker have, "" if that is not known.
+// memory formats the memory of a worker's processes, "" if it is not known.
 func memory(v *view.Worker) string {
 	if rss := v.RSS(); rss > 0 {
 		return size(rss)
@@ -137,7 +137,7 @@ func memory(v *view.Worker) string {
 	return ""
 }
 
-// recycle is how soon the next process will be replaced.
+// recycle formats after how many jobs the next process is replaced, "" for never.
 func recycle(v *view.Worker) string {
 	if least := v.RecycleIn(); least != nil {
 		return plural(*least, "job")

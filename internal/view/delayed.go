@@ -22,14 +22,15 @@ type DelayedJob struct {
 	// When is "once": the job runs at Next and then no more.
 	When string     `json:"when"`
 	Next *time.Time `json:"next"`
-	// Last is when it ran last, LastOutcome what became of it.
+	// Last and LastOutcome are always null; they stand for those of Schedule in lists of
+	// both.
 	Last        *time.Time      `json:"last"`
 	LastOutcome *string         `json:"last_outcome"`
 	ID          string          `json:"id,omitempty"`
 	Class       string          `json:"class"`
 	Args        json.RawMessage `json:"args"`
 	Queue       string          `json:"queue"`
-	// Invalid is what stands among the delayed jobs and is none.
+	// Invalid is the beginning of a payload that is no job.
 	Invalid string `json:"invalid,omitempty"`
 }
 

@@ -17,7 +17,7 @@ const failedPage = 200
 
 // Failure is one record of a list of failures.
 type Failure struct {
-	// ID is the digest of the record and, behind "@", its place, counted from the oldest.
+	// ID is the digest of the record and, after "@", its place, counted from the oldest.
 	ID string `json:"id"`
 	// List is failed, or one of Resque's multi-queue failure backend.
 	List      string          `json:"list"`
@@ -27,20 +27,20 @@ type Failure struct {
 	Exception string          `json:"exception"`
 	Error     string          `json:"error"`
 	FailedAt  *time.Time      `json:"failed_at"`
-	// Attempts is how often a job has run that was allowed to run more than once.
+	// Attempts is how often the job has run, if its class has retries.
 	Attempts  int      `json:"attempts,omitempty"`
 	RetriedAt string   `json:"retried_at,omitempty"`
 	Worker    string   `json:"worker,omitempty"`
 	Backtrace []string `json:"backtrace,omitempty"`
-	// KeptAs is the id under which the payload is kept that is too large for its record, and
-	// KeptSize its size in bytes; see resqued parked. Payload and Args are a reference then.
+	// KeptAs is the id under which a payload is parked that is too large for its record,
+	// KeptSize its size in bytes. Payload and Args are a reference then.
 	KeptAs   string `json:"kept_as,omitempty"`
 	KeptSize int64  `json:"kept_size,omitempty"`
-	// Payload is what was pushed; only shown for single records.
+	// Payload is what was pushed; it is empty in lists.
 	Payload string `json:"payload,omitempty"`
 }
 
-// FailureGroup is what failed in the same way.
+// FailureGroup stands for failures with the same class, exception and queue.
 type FailureGroup struct {
 	Count     int        `json:"count"`
 	Class     string     `json:"class"`
@@ -103,8 +103,8 @@ func recentFailures(ctx context.Context, s FailureStore) (ids []string) {
 	return ids
 }
 
-// Failures reads the newest failures, those that a filter selects, without their whole
-// detail. partial: there are older ones.
+// Failures returns the failures among the newest records that q selects, the newest first,
+// without payload and backtrace. Partial reports whether there are older records.
 func Failures(ctx context.Context, s FailureStore, q FailureQuery) (views []Failure, partial bool, err error) {
 	lists, err := s.FailureLists(ctx)
 	if err != nil {
@@ -149,13 +149,13 @@ func Failures(ctx context.Context, s FailureStore, q FailureQuery) (views []Fail
 	return views, partial, nil
 }
 
-// Name is what a failure is called in lists.
+// Name returns the name of a failure in lists: the beginning of its digest, and its place.
 func (v *Failure) Name() string {
 	digest, place, _ := strings.Cut(v.ID, "@")
 	return digest[:ShortID] + "@" + place
 }
 
-// at is when the job failed, as far as is known.
+// at returns when the job failed, the zero time if that is not known.
 func (v *Failure) at() time.Time {
 	if v.FailedAt == nil {
 		return time.Time{}
@@ -163,7 +163,7 @@ func (v *Failure) at() time.Time {
 	return *v.FailedAt
 }
 
-// newFailure reads a record. What is no record is shown all the same.
+// newFailure returns the view of a record, also of one that cannot be read.
 func newFailure(record store.FailureRecord) Failure {
 	v := Failure{ID: client.FailureID(record.Raw, record.Index), List: record.List, Args: json.RawMessage("null")}
 	f, err := wire.ParseFailure(record.Raw)
@@ -191,15 +191,15 @@ func newFailure(record store.FailureRecord) Failure {
 	return v
 }
 
-// GroupFailures returns what failed in the same way, the most frequent first. Of failures
-// in the order of Failures the newest one gives its error to the group.
+// GroupFailures groups failures by class, exception and queue, the largest group first. It
+// expects the order of Failures and takes the error of the newest for the group.
 func GroupFailures(views []Failure) []*FailureGroup {
 	groups, order := map[[3]string]*FailureGroup{}, []*FailureGroup{}
 	for _, v := range views {
 		key := [3]string{v.Class, v.Exception, v.Queue}
 		g := groups[key]
 		if g == nil {
-			// The newest of a kind tells its error: the list is read from there.
+			// The list begins with the newest, whose error stands for the group.
 			g = &FailureGroup{Class: v.Class, Exception: v.Exception, Error: Summary(v.Error), Queue: v.Queue, Last: v.FailedAt}
 			groups[key] = g
 			order = append(order, g)
@@ -211,8 +211,8 @@ func GroupFailures(views []Failure) []*FailureGroup {
 	return order
 }
 
-// Summary is the one line that tells most of an error: the first, and if that only
-// announces what follows, as those of commands do, the last one too.
+// Summary returns the most telling line of an error: the first. If that line only announces
+// what follows, as in errors of commands, the last line is added.
 func Summary(s string) string {
 	s = strings.TrimSpace(s)
 	first, rest, _ := strings.Cut(s, "\n")

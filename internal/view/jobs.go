@@ -20,7 +20,7 @@ const (
 	JobForeign = "foreign" // its worker is not resqued's
 )
 
-// Job is one running job as people see it.
+// Job is one running job.
 type Job struct {
 	// ID is the payload's own, or else the process and the token of this run.
 	ID    string          `json:"id"`
@@ -28,11 +28,11 @@ type Job struct {
 	Args  json.RawMessage `json:"args"`
 	Queue string          `json:"queue"`
 	State string          `json:"state"`
-	// AgeS is for how many seconds it has been running.
+	// AgeS is for how many seconds the job has been running.
 	AgeS   int64  `json:"age_s"`
 	Worker string `json:"worker"`
 
-	// The rest is only shown for single jobs.
+	// The rest is set by Detail.
 	Process string `json:"process,omitempty"`
 	Token   string `json:"token,omitempty"`
 	Lock    string `json:"lock,omitempty"`
@@ -58,13 +58,13 @@ type Job struct {
 type JobFilter struct {
 	// Queues and Classes are names of which one has to fit; none = any.
 	Queues, Classes []string
-	// OlderThan leaves out jobs that have not been running for so long.
+	// OlderThan leaves out jobs that have been running for a shorter time.
 	OlderThan time.Duration
 	// Limit is how many jobs are picked at most.
 	Limit int
 }
 
-// Apply returns the jobs that pass; cut says that there were more.
+// Apply returns the jobs that pass the filter. Cut reports whether Limit left some out.
 func (f *JobFilter) Apply(all []*Job) (picked []*Job, cut bool) {
 	for _, v := range all {
 		switch {
@@ -124,7 +124,7 @@ func Jobs(ctx context.Context, s JobStore) ([]*Job, error) {
 	return views, nil
 }
 
-// foreignRuns are the jobs of workers that are not resqued's, as they say.
+// foreignRuns returns the jobs that workers other than resqued's report.
 func foreignRuns(workers []store.WorkerInfo, now time.Time) []*Job {
 	var views []*Job
 	for _, w := range workers {
@@ -147,12 +147,13 @@ func foreignRuns(workers []store.WorkerInfo, now time.Time) []*Job {
 	return views
 }
 
-// Detail adds what is shown for single jobs.
+// Detail fills in what is only shown for single jobs.
 func (v *Job) Detail() {
 	v.Process, v.Token, v.Lock = v.Run.Proc, v.Run.Token, v.Record.LockKey
 	v.Fence, v.Deaths, v.Payload = v.Record.Fence, v.Record.Deaths, string(v.payload)
 }
 
+// newJob returns the view of a payload that runs.
 func newJob(payload []byte, queue, worker string, started, now time.Time) *Job {
 	v := &Job{Queue: queue, Worker: worker, Args: json.RawMessage("null"), payload: payload, Started: started}
 	if !started.IsZero() {

@@ -19,14 +19,14 @@ const (
 	manyRuns = 2000
 )
 
-// random are ids of which no two have the same beginning: those of the Files.com
-// fork, and UUIDs of version 4. Others, counted up or sorted by time, stay whole,
-// so that the name of a job that was listed never is that of a later one.
+// random matches ids whose beginnings differ: those of the Files.com fork, and UUIDs of
+// version 4. Other ids, counted up or sorted by time, are not shortened, so that the name of
+// a job that was listed never becomes that of a later job.
 var random = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[0-9a-f]{32}$|^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 })
 
-// shorten finds for each job the shortest name that is certain to stand for it.
+// shorten finds for each job the shortest name that stands for no other job.
 func shorten(views []*Job) {
 	for _, v := range views {
 		names := []string{v.ID}
@@ -47,7 +47,7 @@ func shorten(views []*Job) {
 		part := ""
 		switch {
 		case v.Name == v.Run.String():
-			// From the master's pid on: nor is that ever used again.
+			// From the master's pid on, which together with its start time is never used again.
 			if _, rest, ok := strings.Cut(v.Name, ":"); ok {
 				_, part, _ = strings.Cut(rest, ":")
 			}
@@ -66,8 +66,8 @@ func is(views []*Job, name string, v *Job) bool {
 	return len(found) == 1 && found[0] == v
 }
 
-// find returns the jobs that a name stands for: first the run of that name, then
-// those with that id, then those whose names it is a part of.
+// find returns the jobs that a name stands for: the run of that name, or else those with
+// that id, or else those of whose id or run it is a part.
 func find(views []*Job, name string) []*Job {
 	var exact, part []*Job
 	for _, v := range views {
@@ -78,7 +78,7 @@ func find(views []*Job, name string) []*Job {
 		if run == name {
 			return []*Job{v}
 		}
-		// What is not printable is typed as it looks.
+		// An id that is not printable can be given as it is shown.
 		shown := wire.Printable(v.ID, 0)
 		switch {
 		case v.ID == name || shown == name || wire.Printable(v.ID, MaxName) == name:

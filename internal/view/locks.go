@@ -11,18 +11,17 @@ import (
 )
 
 const (
-	// lookedThrough is among how many locks one is looked for whose key is given as it is
-	// shown.
+	// lookedThrough bounds the locks among which a key is looked for as it is shown.
 	lookedThrough = 100_000
 	// knownLocks bounds the keys among which the nearest one is looked for.
 	knownLocks = 200
 )
 
-// Lock is one lock as people see it.
+// Lock is one lock.
 type Lock struct {
 	Kind string `json:"kind"`
 	Key  string `json:"key"`
-	// Holder is the worker that runs the job; null if nobody is known to.
+	// Holder is the worker that runs the job; null if it is not known.
 	Holder *string `json:"holder"`
 	// AgeS is for how many seconds the job has held the lock, or has waited; null =
 	// not known. TTLS is when Redis removes the key; null = never.
@@ -38,7 +37,7 @@ type Lock struct {
 	Args  json.RawMessage `json:"args,omitempty"`
 	Queue string          `json:"queue,omitempty"`
 
-	// The rest is only shown for single locks.
+	// Value to Waiting are set by Detail, Sequence for locks in PostgreSQL only.
 	Value   string `json:"value,omitempty"`
 	Process string `json:"process,omitempty"`
 	Fence   int64  `json:"fence,omitempty"`
@@ -83,7 +82,7 @@ func FindLock(ctx context.Context, s LockStore, name string) (*Lock, error) {
 	}
 	var known []string
 	if len(locks) == 0 {
-		// A key that is not printable, or too long to be shown, is typed as it looks.
+		// A key that is not printable, or too long to be shown, can be given as it is shown.
 		all, _, err := s.Locks(ctx, "", lookedThrough)
 		if err != nil {
 			return nil, err
@@ -110,7 +109,8 @@ func FindLock(ctx context.Context, s LockStore, name string) (*Lock, error) {
 	return nil, several
 }
 
-// Detail adds what is shown for single locks.
+// Detail fills in what is only shown for single locks. Fence and Payload need a lock of
+// FindLock.
 func (v *Lock) Detail(ctx context.Context, s LockStore) (err error) {
 	if v.Waiting, err = s.LockWaiters(ctx, v.Key); err != nil {
 		return err
@@ -149,7 +149,7 @@ func newLock(lock store.LockInfo) *Lock {
 	return v
 }
 
-// HolderText says in a few words who holds the lock.
+// HolderText returns the holder of the lock in a few words.
 func (v *Lock) HolderText() string {
 	lock := v.Info
 	switch {
@@ -158,14 +158,14 @@ func (v *Lock) HolderText() string {
 	case v.State == store.LockOrphan:
 		return "no such job"
 	case lock.Job == nil:
-		return lock.Proc // a record that is not readable, or kept elsewhere
+		return lock.Proc // its record cannot be read, or is kept elsewhere
 	case lock.Kind == store.LonerMarker:
 		return "waits in " + lock.Job.Queue
 	}
 	return WorkerText(lock.Job.Worker) + " " + lock.Job.Class
 }
 
-// WorkerText is a worker id without the queues: they are the longest part of it.
+// WorkerText returns a worker id of resqued without its queues, the longest part.
 func WorkerText(id string) string {
 	name, err := wire.ParseWorkerID(id)
 	if err != nil || !name.Ours {

@@ -13,7 +13,7 @@ const (
 	UniqueOutOfStep = "out-of-step" // its keys do not match each other
 )
 
-// UniqueQueue is a unique queue as people see it.
+// UniqueQueue is a unique queue.
 type UniqueQueue struct {
 	Queue string `json:"queue"`
 	State string `json:"state"`
@@ -22,8 +22,8 @@ type UniqueQueue struct {
 	Size    *int64 `json:"size"`
 	Set     *int64 `json:"set"`
 	StartAt *int64 `json:"start_at"`
-	// Configured: the configuration says that the queue is unique. Otherwise somebody
-	// else keeps it so.
+	// Configured reports whether the configuration says that the queue is unique.
+	// Otherwise another program keeps it so.
 	Configured bool `json:"configured"`
 
 	// Problem says why the state is UniqueBroken.

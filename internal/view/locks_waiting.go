@@ -15,9 +15,9 @@ type LockedQueue struct {
 	// Locked of Size jobs were locked when last looked at.
 	Locked int64 `json:"locked"`
 	Size   int64 `json:"size"`
-	// SinceS is how long that has been known, in seconds; null = not known.
+	// SinceS is for how many seconds that has been known; null = not known.
 	SinceS *int64 `json:"since_s"`
-	// Locks are in the way, as far as they are known.
+	// Locks is how many locks are in the way, as far as they are known.
 	Locks int64 `json:"locks"`
 
 	// Since is when that was first seen; zero = not known.

@@ -11,7 +11,7 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// LongJob is a run of a long job.
+// LongJob is one run of a long job.
 type LongJob struct {
 	UUID    string                     `json:"uuid"`
 	Class   string                     `json:"class"`
@@ -67,7 +67,8 @@ func instant(t time.Time) *time.Time {
 	return &t
 }
 
-// Step is the one that is under way, or was the last.
+// Step returns the first step from the end that is not finished, or else the last one. Ok is
+// false if there is none.
 func (v *LongJob) Step() (step longjob.Step, ok bool) {
 	for _, step := range slices.Backward(v.Steps) {
 		if !step.Finished {

@@ -32,8 +32,8 @@ type Queue struct {
 	State string `json:"state"`
 	// Size is null when the key is no list.
 	Size *int64 `json:"size"`
-	// OldestS is the waiting time of the first job in seconds, if it tells when
-	// it was pushed; plain Resque payloads do not.
+	// OldestS is how long the first job has waited, in seconds; null = not known, as
+	// plain Resque payloads do not hold the time at which they were pushed.
 	OldestS      *int64  `json:"oldest_s"`
 	OldestSource *string `json:"oldest_source"`
 	Busy         int     `json:"busy"`
@@ -164,8 +164,8 @@ type queueList struct {
 	workers  int
 }
 
-// queueLists returns the lists of workers, each once: there may be many thousand workers,
-// of which nearly all have the same one.
+// queueLists returns the different lists of queues that workers have. There may be many
+// thousand workers with the same list.
 func queueLists(workers []store.WorkerInfo) []*queueList {
 	var lists []*queueList
 	known := map[string]*queueList{}
@@ -245,8 +245,8 @@ func caps(ctx context.Context, s QueueStore) func(queue string) int {
 	}
 }
 
-// busyByQueue counts the jobs in hand: resqued's from its own records, those of
-// other workers from what they say of themselves.
+// busyByQueue counts the running jobs: those of resqued by its in-flight records, those of
+// other workers by what they report.
 func busyByQueue(workers []store.WorkerInfo, procs []store.ProcInfo) map[string]int {
 	busy := map[string]int{}
 	for _, p := range procs {

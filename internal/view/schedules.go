@@ -19,14 +19,14 @@ const (
 	FromOthers = "others"  // a daemon with another configuration has, or had it
 )
 
-// Schedule is a schedule as people see it.
+// Schedule enqueues jobs at fixed times or intervals.
 type Schedule struct {
 	Name string `json:"name"`
 	// When is the expression, or "every …".
 	When string `json:"when"`
-	// Next is null when nobody enqueues its jobs.
+	// Next is null when no daemon enqueues its jobs.
 	Next *time.Time `json:"next"`
-	// Last is the tick that was seen to last, LastOutcome what came of it.
+	// Last is the last tick, LastOutcome its outcome.
 	Last        *time.Time      `json:"last"`
 	LastOutcome *string         `json:"last_outcome"`
 	Class       string          `json:"class"`
@@ -118,7 +118,7 @@ func newSchedule(s cron.Schedule, source string, err error) *Schedule {
 	return v
 }
 
-// addRecord adds what the record of a schedule says.
+// addRecord adds the last and the next tick.
 func (v *Schedule) addRecord(r store.CronRecord, now time.Time) {
 	if !r.Tick.IsZero() {
 		v.Last, v.LastOutcome = &r.Tick, &r.Outcome
@@ -129,7 +129,7 @@ func (v *Schedule) addRecord(r store.CronRecord, now time.Time) {
 	}
 	from := now
 	if r.Fingerprint == timing.Fingerprint() && timing.Period() > 0 {
-		// An interval counts from what was; if that is long ago nobody keeps it.
+		// An interval counts from its last tick. If that is long ago, no daemon keeps it.
 		for from = r.From; timing.Next(from).Before(now.Add(-cron.Grace)); from = from.Add(timing.Period()) {
 			if now.Sub(from) > 1000*timing.Period() {
 				from = now

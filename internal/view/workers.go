@@ -20,7 +20,7 @@ const (
 	KindForeign = "foreign" // Ruby's Resque, its fork, node-resque
 )
 
-// States that no process gives itself.
+// The states that are not those of a process itself.
 const (
 	WorkerIdle  = "idle"
 	WorkerBusy  = "busy"
@@ -30,7 +30,7 @@ const (
 
 // Worker is a master of resqued with its processes, or one foreign worker.
 type Worker struct {
-	// Worker names it: host:pid of a master, the whole id of a foreign worker.
+	// Worker is the name: host:pid of a master, the whole id of a foreign worker.
 	Worker  string `json:"worker"`
 	Kind    string `json:"kind"`
 	State   string `json:"state"`
@@ -39,7 +39,7 @@ type Worker struct {
 	Queues  string `json:"queues"`
 	// Processes are those of a master of resqued.
 	Processes []Process `json:"processes"`
-	// Job is what a foreign worker says it works on.
+	// Job is what a foreign worker reports to work on.
 	Job *ThreadJob `json:"job,omitempty"`
 
 	// Beat is when one of its processes was last heard of; zero = not known.
@@ -51,7 +51,7 @@ type Process struct {
 	Proc string `json:"proc"`
 	PID  int    `json:"pid"`
 	Slot int    `json:"slot"`
-	// Alone: the process is there for one suspect, beside the slots.
+	// Alone reports whether the process was started for one suspect, beside the slots.
 	Alone   bool   `json:"alone,omitempty"`
 	State   string `json:"state"`
 	Busy    int    `json:"busy"`
@@ -59,7 +59,7 @@ type Process struct {
 	RSS     int64  `json:"rss"`
 	Done    int    `json:"done"`
 	Limit   int    `json:"limit"`
-	// RecycleIn is how many jobs it takes until it is replaced; null = any number.
+	// RecycleIn is after how many jobs the process is replaced; null = any number.
 	RecycleIn *int        `json:"recycle_in"`
 	Version   string      `json:"version"`
 	Jobs      []ThreadJob `json:"jobs,omitempty"`
@@ -165,8 +165,8 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 	return list, nil
 }
 
-// strangers are the registered workers that are no threads of a living process
-// of resqued.
+// strangers returns the registered workers that are no threads of a known process of
+// resqued.
 func strangers(ids []store.WorkerInfo, pids map[string]bool, now time.Time) []*Worker {
 	var list []*Worker
 	for _, w := range ids {
@@ -266,14 +266,14 @@ func (v *Worker) RecycleIn() *int {
 	return least
 }
 
-// threadsOf is how many jobs a master runs at a time.
+// threadsOf returns how many jobs a master runs at a time.
 func threadsOf(fields map[string]string) int {
 	slots, _ := strconv.Atoi(fields["slots"])
 	threads, _ := strconv.Atoi(fields["threads"])
 	return slots * threads
 }
 
-// leaseOf is how long the leases last that a master's processes take.
+// leaseOf returns the lease of a master's processes.
 func leaseOf(fields map[string]string) time.Duration {
 	if ms, err := strconv.ParseInt(fields["lease_ms"], 10, 64); err == nil {
 		return time.Duration(ms) * time.Millisecond
@@ -281,7 +281,7 @@ func leaseOf(fields map[string]string) time.Duration {
 	return store.DefaultLease
 }
 
-// masterOf is the id of the master that started a process.
+// masterOf returns the id of the master that started a process.
 func masterOf(process string) string {
 	id, err := proc.ParseIdentity(process)
 	if err != nil {
@@ -290,7 +290,7 @@ func masterOf(process string) string {
 	return id.String()
 }
 
-// masterName is how people call a master: host:pid.
+// masterName returns the name of a master in lists: host:pid.
 func masterName(master string) string {
 	id, err := proc.ParseIdentity(master)
 	if err != nil {
