@@ -1,7 +1,7 @@
-// Package cli is resqued's command line: one file per verb, and the wiring of
-// everything else. It is the only package that knows cobra and the only one that
-// builds a logger. Results go to standard output, everything else to standard
-// error, so that both can be used in scripts.
+// Package cli is resqued's command line: one file per verb. A verb reads its flags, asks
+// package view, a client or package app, and prints. It is the only package that knows cobra.
+// Results go to standard output, everything else to standard error, so that both can be used
+// in scripts.
 package cli
 
 import (
@@ -19,17 +19,16 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/proc"
-	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
 )
 
 // daemonVerb marks the verbs that handle signals themselves.
 const daemonVerb = "daemon"
 
-// app is one run of the command line.
-type app struct {
+// cli is one run of the command line.
+type cli struct {
 	name     string
 	handlers *resqued.Handlers
 	args     []string
@@ -37,16 +36,12 @@ type app struct {
 	stdout   io.Writer
 	stderr   io.Writer
 	coloured bool
-	// dev: use the Redis of a running "resqued dev".
+	// dev is set by --dev: use the Redis of a running "resqued dev".
 	dev   bool
 	flags outputFlags
-	// configFile is the one that was read; empty = none.
-	configFile string
-	// received are the signals to a daemon, hush gives them back; see listen.
+	// received are the signals to a daemon, hush restores their default effects; see listen.
 	received <-chan os.Signal
 	hush     func()
-	// noWaker: Redis lets nobody wait for jobs.
-	noWaker bool
 }
 
 // outputFlags say how results are shown.
@@ -58,36 +53,40 @@ type outputFlags struct {
 	verbose   bool
 }
 
-// Main runs the command line with the arguments behind the program's name and
-// returns the exit code. A process that a master has started as a worker process
-// works instead, whatever the arguments are.
+// Main runs the command line with the arguments after the program's name and returns the exit
+// code. A process that a master has started as a worker process does its work instead and
+// ignores the arguments.
 func Main(handlers *resqued.Handlers, args []string) int {
-	if proc.IsWorker() {
-		return runWorker(handlers)
+	if app.IsWorker() {
+		return app.Program{Version: version(), Handlers: handlers}.RunWorker(newEventWriter)
 	}
-	a := &app{handlers: handlers, args: args, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	a := &cli{handlers: handlers, args: args, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
 	a.listen()
 	a.name = filepath.Base(os.Args[0])
 	return a.run(context.Background())
 }
 
-// listen takes signals over before anything else, even before it is known
-// whether this will be a daemon: one that comes earlier ends the process, or
-// makes Go dump its stacks.
-func (a *app) listen() {
+// listen starts to receive signals if this may become a daemon. It does not wait until the
+// arguments are parsed: a signal that comes earlier ends the process, or makes Go dump its
+// stacks.
+func (a *cli) listen() {
 	args := a.args
 	if i := slices.Index(args, "--"); i >= 0 { // what follows is another program's
 		args = args[:i]
 	}
 	if slices.Contains(args, "work") || slices.Contains(args, "dev") {
-		a.received, a.hush = signals.Listen()
-		proc.SetTitle(proc.TitleOf + "master: starting")
+		a.received, a.hush = app.Listen()
 	}
 }
 
-func (a *app) run(ctx context.Context) int {
-	// The daemon takes the client library's messages into its log; everywhere else
-	// an error is told once, by whoever asked.
+// program returns the program whose command line this is.
+func (a *cli) program() app.Program {
+	return app.Program{Name: a.name, Version: version(), Handlers: a.handlers, Demo: a.dev}
+}
+
+func (a *cli) run(ctx context.Context) int {
+	// The daemon logs the messages of the Redis client. Other verbs print an error once,
+	// where it is returned.
 	store.SetLogger(func(string) {})
 	root := a.root()
 	root.SetArgs(a.args)
@@ -109,7 +108,7 @@ type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-func (a *app) root() *cobra.Command {
+func (a *cli) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   a.name,
 		Short: "work the jobs of Resque queues",
@@ -150,7 +149,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
 }
 
 // prepare checks the global flags, once they are known.
-func (a *app) prepare(c *cobra.Command) error {
+func (a *cli) prepare(c *cobra.Command) error {
 	if a.hush != nil && c.Annotations[daemonVerb] == "" {
 		a.hush()
 	}
@@ -163,8 +162,8 @@ func (a *app) prepare(c *cobra.Command) error {
 	return nil
 }
 
-// wantsJSON also answers when the flags could not be read.
-func (a *app) wantsJSON() bool {
+// wantsJSON reports whether JSON was asked for, also when the flags could not be parsed.
+func (a *cli) wantsJSON() bool {
 	if a.flags.output == outJSON {
 		return true
 	}
@@ -182,7 +181,7 @@ func (a *app) wantsJSON() bool {
 }
 
 // noSuchVerb refuses arguments of the bare program.
-func (a *app) noSuchVerb(c *cobra.Command, args []string) error {
+func (a *cli) noSuchVerb(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
@@ -218,7 +217,7 @@ func flagError(c *cobra.Command, err error) string {
 	return text
 }
 
-// exactly demands n arguments and names what is missing.
+// exactly demands n arguments; what names them in the error.
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != n {
@@ -228,5 +227,5 @@ func exactly(n int, what string) cobra.PositionalArgs {
 	}
 }
 
-// isBrokenPipe tells that the reader of an output has gone.
+// isBrokenPipe reports whether the reader of an output has gone.
 func isBrokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }

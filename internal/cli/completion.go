@@ -15,7 +15,7 @@ import (
 // completionTimeout is how long a shell is kept waiting for names from Redis.
 const completionTimeout = time.Second
 
-func (a *app) completionCommand() *cobra.Command {
+func (a *cli) completionCommand() *cobra.Command {
 	shells := []string{"bash", "zsh", "fish", "powershell"}
 	return &cobra.Command{
 		Use:       "completion SHELL",
@@ -57,9 +57,9 @@ func words(list ...string) completer {
 	}
 }
 
-// live completes with names from Redis and from the registry. A Redis that does
-// not answer completes nothing, quietly: an error would land in the prompt.
-func (a *app) live(names func(ctx context.Context, s *store.Store) ([]string, error)) completer {
+// live completes with names from Redis. It offers nothing if Redis does not answer, because an
+// error would be printed into the prompt.
+func (a *cli) live(names func(ctx context.Context, s *store.Store) ([]string, error)) completer {
 	return func(c *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(c.Context(), completionTimeout)
 		defer cancel()
@@ -74,7 +74,7 @@ func (a *app) live(names func(ctx context.Context, s *store.Store) ([]string, er
 		}
 		var out []cobra.Completion
 		for _, name := range found {
-			// What a shell would take apart or a terminal obey is not offered.
+			// Names that a shell would split or a terminal interpret are not offered.
 			if strings.HasPrefix(name, prefix) && !slices.Contains(args, name) &&
 				wire.Printable(name, 200) == name && !strings.ContainsAny(name, " \t\"'`$\\;&|<>()") {
 				out = append(out, name)
@@ -95,8 +95,8 @@ func queueNames(ctx context.Context, s *store.Store) ([]string, error) {
 
 // classNames are the classes that have a handler here, and those of the jobs
 // that wait at the head of a queue.
-func (a *app) classNames(ctx context.Context, s *store.Store) ([]string, error) {
-	names := a.registry().Classes()
+func (a *cli) classNames(ctx context.Context, s *store.Store) ([]string, error) {
+	names := a.program().Registry().Classes()
 	queues, err := s.QueueList(ctx)
 	if err != nil {
 		return names, nil //nolint:nilerr // the registered classes are better than nothing

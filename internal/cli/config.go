@@ -6,11 +6,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/procfs"
 )
 
-func (a *app) configCommand() *cobra.Command {
+func (a *cli) configCommand() *cobra.Command {
 	parent := &cobra.Command{
 		Use: "config", Short: "check the configuration, or show what it comes to",
 		Args: func(c *cobra.Command, args []string) error {
@@ -54,28 +54,28 @@ type configReport struct {
 	Config   json.RawMessage   `json:"config,omitempty"`
 }
 
-func (a *app) configCheck(c *cobra.Command) error {
+func (a *cli) configCheck(c *cobra.Command) error {
 	r, err := a.loadAs(c, config.Options{NeedQueues: true})
 	if err != nil {
 		return err
 	}
-	if err := needDatabase(r.Config, a.handlers); err != nil {
+	if err := a.checkDatabase(r.Config); err != nil {
 		return err
 	}
-	warnings := append(r.Warnings, a.unhandled(r)...)
+	warnings := append(r.Warnings, a.program().Warnings(r)...)
 	if a.flags.output == outJSON {
-		return a.printJSON(configReport{OK: true, File: r.File, Threads: r.Threads(), Tasks: a.tasks(r).Sum(), Warnings: orEmpty(warnings)})
+		return a.printJSON(configReport{OK: true, File: r.File, Threads: r.Threads(), Tasks: a.program().Tasks(r).Sum(), Warnings: orEmpty(warnings)})
 	}
 	var b strings.Builder
 	for _, w := range warnings {
 		b.WriteString(a.paint(yellow, "warn") + "  " + w.Message + "\n")
 	}
 	b.WriteString(a.paint(green, "ok") + "    " + plural(r.Threads(), "thread") + ", queues " + r.Queues.String() + "\n")
-	b.WriteString("      up to " + tasksText(a.tasks(r)) + " (TasksMax=)\n")
+	b.WriteString("      up to " + app.TasksText(a.program().Tasks(r)) + " (TasksMax=)\n")
 	return a.printText(b.String())
 }
 
-func (a *app) configShow(c *cobra.Command) error {
+func (a *cli) configShow(c *cobra.Command) error {
 	r, err := a.loadAs(c, config.Options{})
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (a *app) configShow(c *cobra.Command) error {
 			return err
 		}
 		return a.printJSON(configReport{
-			OK: true, File: r.File, Threads: r.Threads(), Tasks: a.tasks(r).Sum(), Warnings: orEmpty(r.Warnings),
+			OK: true, File: r.File, Threads: r.Threads(), Tasks: a.program().Tasks(r).Sum(), Warnings: orEmpty(r.Warnings),
 			Plan: config.Plan(r), Config: plain,
 		})
 	}
@@ -96,19 +96,6 @@ func (a *app) configShow(c *cobra.Command) error {
 		return err
 	}
 	return a.printText(b.String())
-}
-
-// unhandled adds what is only known here: programs that are not there, too few tasks, and
-// a daemon that could run no job at all.
-func (a *app) unhandled(r *config.Resolved) []config.Warning {
-	warnings := append(config.CheckPrograms(r.Config), a.fewTasks(r, procfs.TaskLimits())...)
-	if len(r.Handlers) == 0 && len(a.handlers.Classes()) == 0 {
-		warnings = append(warnings, config.Warning{
-			Key: "handlers", Code: "no_handlers",
-			Message: "No class has a handler: every job will be recorded as failed. Add handlers: to the configuration file.",
-		})
-	}
-	return warnings
 }
 
 func orEmpty(w []config.Warning) []config.Warning {

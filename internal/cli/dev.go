@@ -15,13 +15,14 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/devredis"
 	"github.com/resqued/resqued/internal/selector"
 )
 
-// devDefaults are what "resqued dev" runs unless told otherwise. Its terminal
-// shows every job already, the failed ones too: the log would say it twice.
+// devDefaults are the defaults of "resqued dev". The log level is error because its terminal
+// already shows every job that ends.
 var devDefaults = map[string]string{
 	"worker_count": "2", "thread_count": "4", "jobs_per_fork": "100", "queues": "*",
 	"log_level": "error", "log_format": "text",
@@ -31,7 +32,7 @@ var devDefaults = map[string]string{
 // its own and ends with its terminal.
 var devIgnores = []string{"redis-password-file", "redis-ca-file", "allow-eviction", "on-master-death", "pidfile"}
 
-func (a *app) devCommand() *cobra.Command {
+func (a *cli) devCommand() *cobra.Command {
 	var noDemo bool
 	c := &cobra.Command{
 		Use:   "dev",
@@ -57,7 +58,7 @@ The first ^C finishes the running jobs, a second one kills them.`,
 	return c
 }
 
-func (a *app) runDev(c *cobra.Command, demo bool) error {
+func (a *cli) runDev(c *cobra.Command, demo bool) error {
 	switch {
 	case a.dev:
 		return usage("", "dev brings a Redis of its own: leave --dev out")
@@ -82,21 +83,21 @@ func (a *app) runDev(c *cobra.Command, demo bool) error {
 	// Without its Redis a worker process would wait for ever.
 	r.OnMasterDeath = "kill"
 
-	d := &devRun{app: a, redis: redis, config: r.Config}
+	d := &devRun{cli: a, redis: redis, config: r.Config}
 	d.banner()
 	var helpers sync.WaitGroup
 	defer helpers.Wait()
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
-	return a.serve(c.Context(), served{
-		config: r.Config, log: log, level: level, dev: &devMode{JSON: a.flags.output == outJSON, Colour: a.coloured},
-		ready: func() {
+	return a.serve(c.Context(), app.Daemon{
+		Config: r, Log: log, Level: level, Dev: &app.DevMode{JSON: a.flags.output == outJSON, Colour: a.coloured},
+		Ready: func() {
 			d.tryIt()
-			if demo && d.serves(demoQueue) {
+			if demo && d.serves(app.DemoQueue) {
 				helpers.Go(func() { d.demo(ctx, log) })
 			}
 		},
-		stopping: func() {
+		Stopping: func() {
 			cancel()
 			if isTerminal(a.stdout) {
 				_ = a.printText("\r") // over the "^C" that the terminal shows
@@ -108,7 +109,7 @@ func (a *app) runDev(c *cobra.Command, demo bool) error {
 
 // devRun is one run of "resqued dev" as its terminal shows it.
 type devRun struct {
-	app    *app
+	cli    *cli
 	redis  *devredis.Server
 	config config.Config
 }
@@ -129,20 +130,20 @@ func (d *devRun) serves(queue string) bool {
 	return slices.ContainsFunc(d.config.Queues.Resolve([]string{queue}), func(c selector.Choice) bool { return c.Queue == queue })
 }
 
-// tryIt shows how to enqueue a job that will be worked.
+// tryIt prints a command that enqueues a job for this daemon.
 func (d *devRun) tryIt() {
 	job := "Hello you"
-	if !d.serves(demoQueue) {
+	if !d.serves(app.DemoQueue) {
 		if job = d.ownJob(); job == "" {
 			return
 		}
 	}
-	command := fmt.Sprintf("%s enqueue %s --dev", invocation(d.app.name), job)
+	command := fmt.Sprintf("%s enqueue %s --dev", invocation(d.cli.name), job)
 	d.say("try", command, map[string]any{"command": command})
 }
 
-// ownJob names a class and a queue of the configuration or of the program, for
-// when the demonstration's queue is not worked.
+// ownJob returns a class and a queue of the configuration or of the program. It is for a
+// daemon that does not work the demonstration's queue.
 func (d *devRun) ownJob() string {
 	queue := ""
 	for _, p := range d.config.Queues.Patterns {
@@ -151,9 +152,9 @@ func (d *devRun) ownJob() string {
 			break
 		}
 	}
-	classes := slices.Concat(slices.Sorted(maps.Keys(d.config.Handlers)), d.app.handlers.Classes())
+	classes := slices.Concat(slices.Sorted(maps.Keys(d.config.Handlers)), d.cli.handlers.Classes())
 	for _, class := range classes {
-		if own := d.app.queueOf(d.config, class); own != "" && d.serves(own) {
+		if own := d.cli.program().QueueOf(d.config, class); own != "" && d.serves(own) {
 			return fmt.Sprintf("%s --queue %s", class, own)
 		}
 	}
@@ -165,20 +166,20 @@ func (d *devRun) ownJob() string {
 
 // say prints one line: a word and a text, or an event in JSON.
 func (d *devRun) say(word, text string, fields map[string]any) {
-	line := label(d.app, "", word) + text + "\n"
-	if d.app.flags.output == outJSON {
+	line := label(d.cli, "", word) + text + "\n"
+	if d.cli.flags.output == outJSON {
 		fields["event"] = word
 		if encoded, err := encodeJSON(fields); err == nil {
 			line = string(encoded)
 		}
 	}
 	// A terminal that is gone must not stop the jobs.
-	_ = d.app.printText(line)
+	_ = d.cli.printText(line)
 }
 
 // demo enqueues demo jobs until ctx ends.
 func (d *devRun) demo(ctx context.Context, log *zap.Logger) {
-	s, err := openStore(d.config, "resqued-demo")
+	s, err := app.OpenStore(d.config, "resqued-demo")
 	if err != nil {
 		log.Warn("no demo jobs", zap.Error(err))
 		return
@@ -190,11 +191,11 @@ func (d *devRun) demo(ctx context.Context, log *zap.Logger) {
 		return
 	}
 	defer func() { _ = c.Close() }()
-	enqueueDemo(ctx, s, c)
+	app.EnqueueDemo(ctx, s, c)
 }
 
-// invocation is how to run this program again: "go run ./cmd/resqued" builds into
-// a place that nobody finds.
+// invocation returns the command that runs this program again. "go run ./cmd/resqued" builds
+// into a temporary directory, so its path is of no use.
 func invocation(name string) string {
 	path, err := os.Executable()
 	info, ok := debug.ReadBuildInfo()

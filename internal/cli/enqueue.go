@@ -13,6 +13,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -26,7 +27,7 @@ const (
 	devQueue = "default"
 )
 
-func (a *app) enqueueCommand() *cobra.Command {
+func (a *cli) enqueueCommand() *cobra.Command {
 	var queue, list string
 	var when whenFlags
 	c := &cobra.Command{
@@ -78,9 +79,9 @@ list), "queue", "in" and "at".`,
 	return c
 }
 
-// jobArgs reads the arguments of a job, keeping the bytes of what is JSON: a
-// number of 17 digits stays one.
-func (a *app) jobArgs(words []string, list string, hasList bool) (resqued.Args, error) {
+// jobArgs parses the arguments of a job. It keeps the bytes of JSON values, so that a number
+// of 17 digits stays exact.
+func (a *cli) jobArgs(words []string, list string, hasList bool) (resqued.Args, error) {
 	if !hasList {
 		args := make(resqued.Args, len(words))
 		for i, word := range words {
@@ -116,7 +117,7 @@ func (a *app) jobArgs(words []string, list string, hasList bool) (resqued.Args, 
 	return args, nil
 }
 
-// jsonText writes a text as Ruby's JSON does, which escapes less than Go's.
+// jsonText encodes a text as Ruby's JSON does, which escapes less than Go's.
 func jsonText(word string) (json.RawMessage, error) {
 	payload, err := wire.EncodePayload("text", []string{word})
 	if err != nil {
@@ -129,7 +130,7 @@ func jsonText(word string) (json.RawMessage, error) {
 	return e.Args[0], nil
 }
 
-func (a *app) enqueue(c *cobra.Command, class string, args resqued.Args, queue string, when whenFlags) error {
+func (a *cli) enqueue(c *cobra.Command, class string, args resqued.Args, queue string, when whenFlags) error {
 	in, at, err := when.parse(time.Now())
 	if err != nil {
 		return err
@@ -139,7 +140,7 @@ func (a *app) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 		return err
 	}
 	if queue == "" {
-		queue = a.queueOf(cfg.Config, class)
+		queue = a.program().QueueOf(cfg.Config, class)
 	}
 	if queue == "" && a.dev {
 		queue = devQueue
@@ -175,7 +176,7 @@ func (a *app) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 		}
 		return err
 	}
-	lock := lockOf(a.classes(cfg.Config), class)
+	lock := lockOf(a.program().Classes(cfg.Config), class)
 	switch {
 	case a.flags.output == outJSON:
 		v := map[string]any{
@@ -209,16 +210,16 @@ func (a *app) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 }
 
 // client opens the client of a verb that pushes or removes jobs.
-func (a *app) client(cfg config.Config) (*client.Client, error) {
+func (a *cli) client(cfg config.Config) (*client.Client, error) {
 	return client.New(client.Options{
 		URL: cfg.RedisURL, Namespace: cfg.Namespace, CAFile: cfg.RedisCAFile,
-		Handlers: a.classes(cfg), Ruby34: rubyStyle(cfg) == wire.Ruby34,
+		Handlers: a.program().Classes(cfg), Ruby34: app.RubyStyle(cfg) == wire.Ruby34,
 		UniqueQueues: cfg.UniqueQueues, UniqueQueuesStrict: cfg.UniqueQueuesStrict,
 	})
 }
 
 // withClient opens the client for a verb that changes what waits or has failed.
-func (a *app) withClient(c *cobra.Command, do func(ctx context.Context, s *client.Client) error) error {
+func (a *cli) withClient(c *cobra.Command, do func(ctx context.Context, s *client.Client) error) error {
 	cfg, err := a.load(c)
 	if err != nil {
 		return err
@@ -238,48 +239,13 @@ func lockOf(h *resqued.Handlers, class string) *resqued.ClassLock {
 	return nil
 }
 
-// queueOf is the queue that the configuration or the program names for a class.
-func (a *app) queueOf(cfg config.Config, class string) string {
-	if h, ok := cfg.Handlers[class]; ok && h.Queue != "" {
-		return h.Queue
-	}
-	if c, ok := a.registry().Lookup(class); ok {
-		return c.Queue
-	}
-	return ""
-}
-
-// classes holds every class that this program knows, with its queue and its lock:
-// those of Go and those of the configuration.
-func (a *app) classes(cfg config.Config) *resqued.Handlers {
-	h := resqued.New()
-	for _, name := range a.registry().Classes() {
-		c, _ := a.registry().Lookup(name)
-		h.Register(*c)
-	}
-	for name, c := range commands(cfg) {
-		if _, taken := h.Lookup(name); !taken { // a demo class
-			h.Register(c)
-		}
-	}
-	return h
-}
-
-// registry holds the program's Go handlers, and under --dev the demo classes.
-func (a *app) registry() *resqued.Handlers {
-	if a.dev {
-		return withDemo(a.handlers)
-	}
-	return a.handlers
-}
-
-// jobText shows a job as Class["arg",2], safe for a terminal.
+// jobText returns a job as Class["arg",2], safe for a terminal.
 func jobText(class, args string) string {
 	return wire.Printable(class, 100) + wire.Printable(args, 200)
 }
 
 // withStore opens the store for a verb that only looks.
-func (a *app) withStore(c *cobra.Command, do func(ctx context.Context, s *store.Store) error) error {
+func (a *cli) withStore(c *cobra.Command, do func(ctx context.Context, s *store.Store) error) error {
 	s, err := a.open(c)
 	if err != nil {
 		return err
@@ -288,8 +254,8 @@ func (a *app) withStore(c *cobra.Command, do func(ctx context.Context, s *store.
 	return do(c.Context(), s)
 }
 
-// note tells a person something beside the result; -q silences it.
-func (a *app) note(format string, args ...any) {
+// note prints a remark to standard error; -q silences it.
+func (a *cli) note(format string, args ...any) {
 	if !a.flags.quiet {
 		_, _ = fmt.Fprintf(a.stderr, format+"\n", args...)
 	}

@@ -22,7 +22,7 @@ import (
 const (
 	// linesAtOnce is how many jobs are pushed together.
 	linesAtOnce = 1000
-	// maxTold bounds how many lines that failed are told one by one.
+	// maxTold bounds how many failed lines are printed one by one.
 	maxTold = 20
 )
 
@@ -39,7 +39,7 @@ type jobLine struct {
 type lineFailure struct {
 	Line  int    `json:"line"`
 	Error string `json:"error"`
-	// Unknown: nobody knows whether it was.
+	// Unknown reports that it may have been enqueued all the same.
 	Unknown bool `json:"unknown,omitempty"`
 }
 
@@ -55,7 +55,7 @@ type linesView struct {
 }
 
 // enqueueLines pushes one job for each line of standard input.
-func (a *app) enqueueLines(c *cobra.Command, queue string, when whenFlags) error {
+func (a *cli) enqueueLines(c *cobra.Command, queue string, when whenFlags) error {
 	cfg, err := a.load(c)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (a *app) enqueueLines(c *cobra.Command, queue string, when whenFlags) error
 	return nil
 }
 
-func (a *app) pushLines(ctx context.Context, cfg config.Config, jobs *client.Client, defaults client.NewJob) (linesView, error) {
+func (a *cli) pushLines(ctx context.Context, cfg config.Config, jobs *client.Client, defaults client.NewJob) (linesView, error) {
 	v := linesView{Failures: []lineFailure{}}
 	lines := bufio.NewReaderSize(a.stdin, 1<<16)
 	var batch []client.NewJob
@@ -137,7 +137,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-func (a *app) jobOfLine(cfg config.Config, line []byte, job client.NewJob) (client.NewJob, error) {
+func (a *cli) jobOfLine(cfg config.Config, line []byte, job client.NewJob) (client.NewJob, error) {
 	var l jobLine
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
@@ -156,7 +156,7 @@ func (a *app) jobOfLine(cfg config.Config, line []byte, job client.NewJob) (clie
 		job.Queue = l.Queue
 	}
 	if job.Queue == "" {
-		job.Queue = a.queueOf(cfg, l.Class)
+		job.Queue = a.program().QueueOf(cfg, l.Class)
 	}
 	if job.Queue == "" && a.dev {
 		job.Queue = devQueue
@@ -190,7 +190,7 @@ func (v *linesView) fail(line int, err error, unknown bool) {
 	}
 }
 
-func (a *app) tellLines(v linesView) error {
+func (a *cli) tellLines(v linesView) error {
 	for i, f := range v.Failures {
 		if i == maxTold {
 			a.note("… and %d more; see -o json", v.Failed-i)

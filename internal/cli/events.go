@@ -4,26 +4,21 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
-	"github.com/resqued/resqued/internal/thread"
+	"github.com/resqued/resqued/internal/app"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
-	"github.com/resqued/resqued/internal/workerproc"
 )
 
-// eventBuffer is how many lines wait for a slow terminal before the next one is
-// dropped: a person who has stopped the output must not stop the jobs.
+// eventBuffer is how many lines wait for a slow terminal. Further lines are dropped, so that
+// stopped output does not stop the jobs.
 const eventBuffer = 256
 
 // eventPatience is how long the end of a process waits for such a terminal.
 const eventPatience = time.Second
-
-// devMode is what "resqued dev" tells its worker processes.
-type devMode struct {
-	JSON   bool `json:"json,omitempty"`
-	Colour bool `json:"colour,omitempty"`
-}
 
 // event is one finished job in JSON.
 type event struct {
@@ -38,33 +33,33 @@ type event struct {
 // eventWriter prints one line for each finished job. Each is one write, so that
 // the lines of several processes do not mix.
 type eventWriter struct {
-	mode  *devMode
+	mode  app.DevMode
 	lines chan string
 	done  chan struct{}
 }
 
-func newEventWriter(w io.Writer, mode *devMode) *eventWriter {
+func newEventWriter(mode app.DevMode) app.Observer {
 	e := &eventWriter{mode: mode, lines: make(chan string, eventBuffer), done: make(chan struct{})}
 	go func() {
 		defer close(e.done)
 		for line := range e.lines {
-			_, _ = io.WriteString(w, line)
+			_, _ = io.WriteString(os.Stdout, line)
 		}
 	}()
 	return e
 }
 
-// observe is called by the worker process's loop and never blocks.
-func (e *eventWriter) observe(ev workerproc.Event) {
+// Observe is called by the worker process's loop and never blocks.
+func (e *eventWriter) Observe(ev app.Ended) {
 	select {
 	case e.lines <- e.line(ev):
 	default:
 	}
 }
 
-// close waits until all lines are written, but not for a terminal that somebody
-// has stopped: the process has to end.
-func (e *eventWriter) close() {
+// Close waits until all lines are written, but no longer than eventPatience: the output may
+// be stopped, and the process has to end.
+func (e *eventWriter) Close() {
 	close(e.lines)
 	select {
 	case <-e.done:
@@ -72,15 +67,15 @@ func (e *eventWriter) close() {
 	}
 }
 
-func (e *eventWriter) line(ev workerproc.Event) string {
+func (e *eventWriter) line(ev app.Ended) string {
 	failure := ""
-	if ev.Outcome.Err != nil {
-		failure = ev.Outcome.Err.Error()
+	if ev.Err != nil {
+		failure = ev.Err.Error()
 	}
 	if e.mode.JSON {
 		text, err := encodeJSON(event{
-			Event: string(ev.Outcome.Result), Class: ev.Job.Class, Args: json.RawMessage(ev.Job.Args.String()), Queue: ev.Job.Queue,
-			MS: ev.Outcome.Ran.Milliseconds(), Error: failure,
+			Event: ev.Result, Class: ev.Job.Class, Args: json.RawMessage(ev.Job.Args.String()), Queue: ev.Job.Queue,
+			MS: ev.Ran.Milliseconds(), Error: failure,
 		})
 		if err != nil {
 			return ""
@@ -88,21 +83,21 @@ func (e *eventWriter) line(ev workerproc.Event) string {
 		return string(text)
 	}
 	colour, note := "", ""
-	switch ev.Outcome.Result {
-	case thread.Done:
+	switch ev.Result {
+	case app.Done:
 		colour = green
-	case thread.Retried:
-		note = "  " + wire.Printable(summary(failure), 200)
-	case thread.Failed:
-		colour, note = red, "  "+wire.Printable(summary(failure), 200)
+	case app.Retried:
+		note = "  " + wire.Printable(view.Summary(failure), 200)
+	case app.Failed:
+		colour, note = red, "  "+wire.Printable(view.Summary(failure), 200)
 	}
-	word := string(ev.Outcome.Result)
-	a := &app{coloured: e.mode.Colour}
-	return label(a, colour, word) + jobText(ev.Job.Class, ev.Job.Args.String()) + " " + milliseconds(ev.Outcome.Ran) + note + "\n"
+	word := ev.Result
+	a := &cli{coloured: e.mode.Colour}
+	return label(a, colour, word) + jobText(ev.Job.Class, ev.Job.Args.String()) + " " + milliseconds(ev.Ran) + note + "\n"
 }
 
 // label is the first word of a line of "resqued dev", filled up to its column.
-func label(a *app, colour, word string) string {
+func label(a *cli, colour, word string) string {
 	return a.paint(colour, word) + strings.Repeat(" ", max(1, 11-len(word)))
 }
 

@@ -42,7 +42,7 @@ type failureFilter struct {
 	older, newer time.Duration
 }
 
-func (o *failureFilter) add(c *cobra.Command, a *app) {
+func (o *failureFilter) add(c *cobra.Command, a *cli) {
 	f := c.Flags()
 	f.StringVar(&o.filter.Class, "class", "", "jobs of this class")
 	f.StringVar(&o.filter.Error, "error", "", "whose exception or message contains this `text`")
@@ -71,7 +71,7 @@ type editOptions struct {
 }
 
 // editFailedCommand makes "failed retry" and "failed rm".
-func (a *app) editFailedCommand(retry bool) *cobra.Command {
+func (a *cli) editFailedCommand(retry bool) *cobra.Command {
 	o := editOptions{retry: retry}
 	c := &cobra.Command{
 		Use: "rm [ID…]", Short: "remove failures",
@@ -127,7 +127,7 @@ give it with --payload-file; its bytes are what "failed show" tells.`
 // failedFilters are the flags that select failures.
 var failedFilters = []string{"all", "class", "error", "match", "queue", "older-than", "newer-than"}
 
-// resolve makes the filter whole.
+// resolve completes the filter with the pattern and the times.
 func (o *failureFilter) resolve(now time.Time) (err error) {
 	if o.pattern != "" {
 		if o.filter.Pattern, err = regexp.Compile(o.pattern); err != nil {
@@ -146,7 +146,7 @@ func (o *failureFilter) resolve(now time.Time) (err error) {
 	return nil
 }
 
-func (a *app) editFailed(c *cobra.Command, names []string, o editOptions) error {
+func (a *cli) editFailed(c *cobra.Command, names []string, o editOptions) error {
 	var payload []byte
 	if o.payloadFile != "" {
 		var err error
@@ -156,9 +156,9 @@ func (a *app) editFailed(c *cobra.Command, names []string, o editOptions) error 
 	}
 	if len(names) > 0 {
 		err := a.withStore(c, func(ctx context.Context, s *store.Store) error {
-			records, err := a.findFailed(ctx, s, names)
-			for _, record := range records {
-				o.filter.IDs = append(o.filter.IDs, client.FailureID(record.Raw, record.Index))
+			views, err := a.findFailed(ctx, s, names)
+			for _, v := range views {
+				o.filter.IDs = append(o.filter.IDs, v.ID)
 			}
 			return err
 		})
@@ -196,8 +196,8 @@ func (a *app) editFailed(c *cobra.Command, names []string, o editOptions) error 
 	})
 }
 
-// readPayload reads a job from a file, without the line end that an editor puts behind it.
-func (a *app) readPayload(file string) ([]byte, error) {
+// readPayload reads a job from a file, without the line break at its end.
+func (a *cli) readPayload(file string) ([]byte, error) {
 	var raw []byte
 	var err error
 	if file == "-" {
@@ -215,7 +215,7 @@ func (a *app) readPayload(file string) ([]byte, error) {
 	return raw, nil
 }
 
-// text says what is done to how many.
+// text returns what is done to how many failures.
 func (o editOptions) text(prefix string, r client.FailedReport) string {
 	verb, past, n := "remove", "removed", r.Matched
 	if o.retry {
@@ -236,7 +236,7 @@ func (o editOptions) text(prefix string, r client.FailedReport) string {
 	return prefix + verb + " " + plural(n, "job") + to
 }
 
-func (a *app) tellEdited(r client.FailedReport, o editOptions, dry bool) error {
+func (a *cli) tellEdited(r client.FailedReport, o editOptions, dry bool) error {
 	dry = dry && o.dryRun
 	v := editView{
 		Matched: r.Matched, Duplicates: r.Duplicates, Gone: r.Gone, Stuck: r.Stuck, Payloads: r.Payloads, Queues: r.Queues, DryRun: dry,

@@ -1,101 +1,42 @@
 package cli
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/wire"
+	"github.com/resqued/resqued/internal/view"
 )
 
 // jobLimit is how many running jobs are listed unless told otherwise.
 const jobLimit = 1000
 
-// The states of running jobs.
-const (
-	jobRuns    = "running"
-	jobKilled  = "killed"  // it was told to stop
-	jobStale   = "stale"   // its process has no lease: dead, or cut off from Redis
-	jobForeign = "foreign" // its worker is not resqued's
-)
-
-// runView is one running job as people see it.
-type runView struct {
-	// ID is the payload's own, or else the process and the token of this run.
-	ID    string          `json:"id"`
-	Class string          `json:"class"`
-	Args  json.RawMessage `json:"args"`
-	Queue string          `json:"queue"`
-	State string          `json:"state"`
-	// AgeS is for how many seconds it has been running.
-	AgeS   int64  `json:"age_s"`
-	Worker string `json:"worker"`
-
-	// The rest is only shown for single jobs.
-	Process string `json:"process,omitempty"`
-	Token   string `json:"token,omitempty"`
-	Lock    string `json:"lock,omitempty"`
-	Fence   int64  `json:"fence,omitempty"`
-	Deaths  int    `json:"deaths,omitempty"`
-	Payload string `json:"payload,omitempty"`
-
-	run     store.RunName // zero of a foreign worker's job
-	started time.Time
-	payload []byte
-	record  store.Reserved
-	// short is what stands for it in tables, name what -o name prints.
-	short, name string
-}
-
-// jobFilter picks running jobs.
-type jobFilter struct {
-	queues, classes []string
-	olderThan       time.Duration
-	limit           int
-}
+// jobFilter are the flags that pick running jobs.
+type jobFilter struct{ view.JobFilter }
 
 func (f *jobFilter) add(c *cobra.Command) {
-	c.Flags().StringSliceVar(&f.queues, "queue", nil, "only jobs of these `queues`")
-	c.Flags().StringSliceVar(&f.classes, "class", nil, "only jobs of these `classes`")
-	c.Flags().DurationVar(&f.olderThan, "older-than", 0, "only jobs that have been running for longer")
-	c.Flags().IntVar(&f.limit, "limit", jobLimit, "how many jobs at most, those that run longest")
+	c.Flags().StringSliceVar(&f.Queues, "queue", nil, "only jobs of these `queues`")
+	c.Flags().StringSliceVar(&f.Classes, "class", nil, "only jobs of these `classes`")
+	c.Flags().DurationVar(&f.OlderThan, "older-than", 0, "only jobs that have been running for longer")
+	c.Flags().IntVar(&f.Limit, "limit", jobLimit, "how many jobs at most, those that run longest")
 }
 
-// given reports whether the filter says which jobs are meant.
+// given reports whether a flag selects jobs.
 func (f *jobFilter) given(c *cobra.Command) bool {
 	return slices.ContainsFunc([]string{"queue", "class", "older-than"}, c.Flags().Changed)
 }
 
 func (f *jobFilter) check() error {
-	if f.limit < 1 {
-		return usage("", "--limit %d: use 1 or more", f.limit)
+	if f.Limit < 1 {
+		return usage("", "--limit %d: use 1 or more", f.Limit)
 	}
 	return nil
 }
 
-// apply returns the jobs that pass; cut says that there were more.
-func (f *jobFilter) apply(all []*runView) (picked []*runView, cut bool) {
-	for _, v := range all {
-		switch {
-		case len(f.queues) > 0 && !slices.Contains(f.queues, v.Queue),
-			len(f.classes) > 0 && !slices.Contains(f.classes, v.Class),
-			time.Duration(v.AgeS)*time.Second < f.olderThan:
-		case len(picked) == f.limit:
-			return picked, true
-		default:
-			picked = append(picked, v)
-		}
-	}
-	return picked, false
-}
-
-func (a *app) jobsCommand() *cobra.Command {
+func (a *cli) jobsCommand() *cobra.Command {
 	var filter jobFilter
 	ls := func(c *cobra.Command, _ []string) error {
 		if err := filter.check(); err != nil {
@@ -142,7 +83,7 @@ the job again. Jobs that wait are shown by "queues show".`,
 	return parent
 }
 
-func (a *app) completeFilter(c *cobra.Command) {
+func (a *cli) completeFilter(c *cobra.Command) {
 	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
 	_ = c.RegisterFlagCompletionFunc("class", a.live(a.classNames))
 	_ = c.RegisterFlagCompletionFunc("older-than", cobra.NoFileCompletions)
@@ -157,12 +98,12 @@ func someJobs(c *cobra.Command, args []string) error {
 	return nil
 }
 
-func (a *app) listJobs(ctx context.Context, s *store.Store, filter *jobFilter) error {
-	all, err := runs(ctx, s)
+func (a *cli) listJobs(ctx context.Context, s *store.Store, filter *jobFilter) error {
+	all, err := view.Jobs(ctx, s)
 	if err != nil {
 		return err
 	}
-	views, cut := filter.apply(all)
+	views, cut := filter.Apply(all)
 	if err := a.print(jobListing(views, cut)); err != nil {
 		return err
 	}
@@ -180,7 +121,7 @@ func (a *app) listJobs(ctx context.Context, s *store.Store, filter *jobFilter) e
 	return nil
 }
 
-func jobListing(views []*runView, cut bool) *listing {
+func jobListing(views []*view.Job, cut bool) *listing {
 	l := &listing{partial: cut, columns: []column{
 		{title: "ID"},
 		{title: "CLASS"},
@@ -193,91 +134,19 @@ func jobListing(views []*runView, cut bool) *listing {
 		{title: "LOCK", wide: true},
 	}}
 	for _, v := range views {
-		l.add(v.name, v, v.short, v.Class, v.Queue, v.State, age(time.Duration(v.AgeS)*time.Second), workerText(v.Worker),
-			string(v.Args), v.run.Proc, v.record.LockKey)
+		l.add(v.Name, v, v.Short, v.Class, v.Queue, v.State, age(time.Duration(v.AgeS)*time.Second), view.WorkerText(v.Worker),
+			string(v.Args), v.Run.Proc, v.Record.LockKey)
 	}
 	return l
 }
 
-// runs returns all running jobs, those first that have been running longest.
-func runs(ctx context.Context, s *store.Store) ([]*runView, error) {
-	procs, err := s.ProcList(ctx)
-	if err != nil {
-		return nil, err
-	}
-	workers, err := s.WorkerList(ctx)
-	if err != nil {
-		return nil, err
-	}
-	now := time.Now()
-	views := []*runView{}
-	for _, p := range procs {
-		for _, job := range p.Running {
-			v := viewRun(job.Payload, job.Queue, job.Worker, job.StartedAt, now)
-			v.run, v.record = store.RunName{Proc: p.Proc, Token: job.Token}, job
-			if v.ID == "" {
-				v.ID = v.run.String()
-			}
-			switch {
-			case p.LeaseMS < now.UnixMilli():
-				v.State = jobStale
-			case p.Killed(job.Token):
-				v.State = jobKilled
-			default:
-				v.State = jobRuns
-			}
-			views = append(views, v)
-		}
-	}
-	views = append(views, foreignRuns(workers, now)...)
-	slices.SortStableFunc(views, func(a, b *runView) int {
-		return cmp.Or(a.started.Compare(b.started), strings.Compare(a.ID, b.ID))
-	})
-	shorten(views)
-	return views, nil
-}
-
-// foreignRuns are the jobs of workers that are not resqued's, as they say.
-func foreignRuns(workers []store.WorkerInfo, now time.Time) []*runView {
-	var views []*runView
-	for _, w := range workers {
-		var said struct {
-			Queue   string          `json:"queue"`
-			RunAt   string          `json:"run_at"`
-			Payload json.RawMessage `json:"payload"`
-		}
-		if name, err := wire.ParseWorkerID(w.ID); err == nil && name.Ours || json.Unmarshal([]byte(w.Working), &said) != nil {
-			continue
-		}
-		started, _ := time.Parse(time.RFC3339, said.RunAt)
-		v := viewRun(said.Payload, said.Queue, w.ID, started, now)
-		v.State = jobForeign
-		if v.ID == "" {
-			v.ID = w.ID
-		}
-		views = append(views, v)
-	}
-	return views
-}
-
-func viewRun(payload []byte, queue, worker string, started, now time.Time) *runView {
-	v := &runView{Queue: queue, Worker: worker, Args: json.RawMessage("null"), payload: payload, started: started}
-	if !started.IsZero() {
-		v.AgeS = int64(max(0, now.Sub(started)).Seconds())
-	}
-	if e, err := wire.Parse(payload, 0); err == nil {
-		v.ID, v.Class, v.Args = e.ID, e.Class, json.RawMessage(e.Args.String())
-	}
-	return v
-}
-
 func jobColour(state string) string {
 	switch state {
-	case jobRuns:
+	case view.JobRuns:
 		return green
-	case jobKilled:
+	case view.JobKilled:
 		return yellow
-	case jobStale:
+	case view.JobStale:
 		return red
 	}
 	return ""

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -19,9 +20,9 @@ const defaultForce = 10 * time.Second
 
 // What has become of a kill when the command ends, beside the answers of the store.
 const (
-	howAsked      = "asked"      // nobody has waited for more
+	howAsked      = "asked"      // the command did not wait for the end
 	howRuns       = "running"    // it still runs
-	howRecovering = "recovering" // its process is dead, and the job is in nobody's hands
+	howRecovering = "recovering" // its process is dead, and the job is being recovered
 )
 
 // killView is what became of one job.
@@ -35,7 +36,7 @@ type killView struct {
 	// Requeued: the job is back in its queue.
 	Requeued bool `json:"requeued"`
 
-	job   *runView
+	job   *view.Job
 	state store.KillState // the last that was seen
 	phase string          // the last that a person was told
 }
@@ -47,7 +48,7 @@ type killOptions struct {
 	yes, dryRun     bool
 }
 
-func (a *app) jobsKillCommand() *cobra.Command {
+func (a *cli) jobsKillCommand() *cobra.Command {
 	o := killOptions{force: defaultForce}
 	wait := true
 	c := &cobra.Command{
@@ -103,8 +104,8 @@ It exits with 1 if one still runs.`,
 	return c
 }
 
-func (a *app) killJobs(ctx context.Context, s *store.Store, names []string, o *killOptions) error {
-	all, err := runs(ctx, s)
+func (a *cli) killJobs(ctx context.Context, s *store.Store, names []string, o *killOptions) error {
+	all, err := view.Jobs(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -134,17 +135,17 @@ func (a *app) killJobs(ctx context.Context, s *store.Store, names []string, o *k
 	return failure
 }
 
-// victims are the jobs that are meant.
-func (a *app) victims(all []*runView, names []string, o *killOptions) ([]*runView, error) {
+// victims returns the jobs to kill.
+func (a *cli) victims(all []*view.Job, names []string, o *killOptions) ([]*view.Job, error) {
 	jobs, err := a.pick(all, names)
 	if err != nil {
 		return nil, err
 	}
 	for _, v := range jobs {
-		if v.State == jobForeign {
+		if v.State == view.JobForeign {
 			return nil, &problem{
 				exit: exitFailed, code: "foreign",
-				lines: []string{fmt.Sprintf("job %s runs in %q, which is no worker of resqued", v.text(), wire.Printable(v.Worker, 200))},
+				lines: []string{fmt.Sprintf("job %s runs in %q, which is no worker of resqued", runName(v), wire.Printable(v.Worker, 200))},
 				hint:  "Only its own program can kill it.",
 			}
 		}
@@ -152,21 +153,21 @@ func (a *app) victims(all []*runView, names []string, o *killOptions) ([]*runVie
 	if len(names) > 0 {
 		return jobs, nil
 	}
-	var ours []*runView
+	var ours []*view.Job
 	for _, v := range all {
-		if v.State != jobForeign {
+		if v.State != view.JobForeign {
 			ours = append(ours, v)
 		}
 	}
-	jobs, _ = o.filter.apply(ours)
+	jobs, _ = o.filter.Apply(ours)
 	return jobs, nil
 }
 
-// ask leaves the requests. Pending are those whose end is to be seen.
-func ask(ctx context.Context, s *store.Store, jobs []*runView, o *killOptions) (kills, pending []*killView, err error) {
+// ask writes the requests to Redis. Pending are the kills whose end is to be waited for.
+func ask(ctx context.Context, s *store.Store, jobs []*view.Job, o *killOptions) (kills, pending []*killView, err error) {
 	for _, v := range jobs {
 		k := &killView{ID: v.ID, How: howAsked, job: v}
-		outcome, err := s.RequestKill(ctx, v.run, store.KillRequest{Grace: o.force, Requeue: o.requeue})
+		outcome, err := s.RequestKill(ctx, v.Run, store.KillRequest{Grace: o.force, Requeue: o.requeue})
 		if err != nil {
 			return kills, nil, err
 		}
@@ -184,7 +185,7 @@ func ask(ctx context.Context, s *store.Store, jobs []*runView, o *killOptions) (
 }
 
 // confirm asks the person at the terminal. Without one it demands --yes.
-func (a *app) confirm(what string) error {
+func (a *cli) confirm(what string) error {
 	in, ok := a.stdin.(*os.File)
 	if !ok || !isTerminal(in) || !isTerminal(a.stderr) {
 		return usage("Use --dry-run to see them, --yes to do it.", "this would %s", what)
@@ -199,7 +200,7 @@ func (a *app) confirm(what string) error {
 }
 
 // tellKills prints what became of the jobs.
-func (a *app) tellKills(kills []*killView, single bool) error {
+func (a *cli) tellKills(kills []*killView, single bool) error {
 	failure := &problem{exit: exitOK}
 	refuse := func(code, format string, args ...any) {
 		failure.exit, failure.code = exitFailed, code
@@ -209,9 +210,9 @@ func (a *app) tellKills(kills []*killView, single bool) error {
 	var text strings.Builder
 	for _, k := range kills {
 		l.items = append(l.items, k)
-		job := k.job.text()
+		job := runName(k.job)
 		if k.Killed || k.How == store.HowFinished {
-			l.names = append(l.names, k.job.name)
+			l.names = append(l.names, k.job.Name)
 		}
 		back := ""
 		if k.Requeued {
@@ -249,7 +250,7 @@ func (a *app) tellKills(kills []*killView, single bool) error {
 	return failure
 }
 
-// why says what a job that still runs is waiting for.
+// why returns why a job still runs.
 func (k *killView) why() string {
 	switch {
 	case k.state.Stubborn:

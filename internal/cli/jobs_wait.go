@@ -18,10 +18,9 @@ const (
 	defaultTerm = 30 * time.Second
 )
 
-// await waits until the jobs have ended, and tells a person at the terminal how far
-// they are. It gives up after the grace, or later if a process waits for the other
-// jobs that it has.
-func (a *app) await(ctx context.Context, s *store.Store, pending []*killView, o *killOptions) error {
+// await waits until the jobs have ended and prints the progress to a terminal. It gives up
+// after the grace, or later if a process waits for its other jobs.
+func (a *cli) await(ctx context.Context, s *store.Store, pending []*killView, o *killOptions) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	until := time.Now().Add(o.force + seeAndDie)
@@ -30,7 +29,7 @@ func (a *app) await(ctx context.Context, s *store.Store, pending []*killView, o 
 		names := make([]store.RunName, len(pending))
 		for i, k := range pending {
 			k.How = howRuns
-			names[i] = k.job.run
+			names[i] = k.job.Run
 		}
 		states, err := s.KillStates(ctx, names)
 		if err != nil {
@@ -58,7 +57,7 @@ func (a *app) await(ctx context.Context, s *store.Store, pending []*killView, o 
 	}
 }
 
-// see takes what is known of a job now.
+// see updates the kill with the current state of its job.
 func (k *killView) see(state store.KillState) {
 	switch answer := state.Answer; {
 	case state.Running:
@@ -72,8 +71,8 @@ func (k *killView) see(state store.KillState) {
 	k.state = state
 }
 
-// tellPhase tells a person at a terminal when a kill has come further.
-func (a *app) tellPhase(k *killView, o *killOptions) {
+// tellPhase prints to a terminal that a kill has reached its next phase.
+func (a *cli) tellPhase(k *killView, o *killOptions) {
 	phase := ""
 	switch {
 	case k.How != howRuns:
@@ -87,12 +86,12 @@ func (a *app) tellPhase(k *killView, o *killOptions) {
 	}
 	k.phase = phase
 	if isTerminal(a.stderr) && a.flags.output != outJSON {
-		a.note("%s: %s", k.job.text(), phase)
+		a.note("%s: %s", runName(k.job), phase)
 	}
 }
 
-// termTimeout is for how long a process waits for the other jobs that it has: the
-// longest that any master says.
+// termTimeout returns for how long a process waits for its other jobs: the longest
+// resque_term_timeout of all masters.
 func termTimeout(ctx context.Context, s *store.Store) time.Duration {
 	longest := time.Duration(0)
 	masters, _ := s.MasterList(ctx)

@@ -41,7 +41,7 @@ const (
 // lockerFlags are those of every locker verb.
 type lockerFlags struct{ urlFile, table string }
 
-func (a *app) lockerCommand() *cobra.Command {
+func (a *cli) lockerCommand() *cobra.Command {
 	parent := &cobra.Command{
 		Use: "locker", Short: "locks across servers, in PostgreSQL",
 		Long: `Locks across servers, kept in a table of a PostgreSQL database: run a command on
@@ -69,7 +69,7 @@ command line, which every user can read.`,
 }
 
 // withDatabase opens the database for a verb of locker.
-func (a *app) withDatabase(c *cobra.Command, f *lockerFlags, do func(*pgxpool.Pool) error) error {
+func (a *cli) withDatabase(c *cobra.Command, f *lockerFlags, do func(*pgxpool.Pool) error) error {
 	url := ""
 	if f.urlFile == "" {
 		r, err := a.load(c)
@@ -112,7 +112,7 @@ func inDatabase(ctx context.Context, url string, do func(*pgxpool.Pool) error) e
 	return lockerProblem(do(pool))
 }
 
-func (a *app) readDatabaseURL(path string) (string, error) {
+func (a *cli) readDatabaseURL(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", usage("", "--database-url-file: %s", err)
@@ -143,7 +143,7 @@ func lockerProblem(err error) error {
 	if _, ok := errors.AsType[exitCode](err); ok {
 		return err
 	}
-	// A failed connection tells of each address on a line of its own.
+	// The error of a failed connection has one line for each address.
 	p := &problem{exit: exitFailed, code: "failed", cause: err, lines: []string{strings.Join(strings.Fields(err.Error()), " ")}}
 	server, _ := errors.AsType[*pgconn.PgError](err)
 	_, connecting := errors.AsType[*pgconn.ConnectError](err)

@@ -34,8 +34,8 @@ const guardLooks = 20 * time.Millisecond
 
 func bootTime() time.Duration { return proc.BootTime() }
 
-// leaseTerms tell a guard when its command gets TERM and when KILL, by the clock that
-// all processes of the machine share.
+// leaseTerms returns the line for a guard that says when its command gets TERM and when KILL,
+// by the clock that all processes of the machine share.
 func leaseTerms(stop, kill time.Duration) string { return fmt.Sprintf("lease %d %d", stop, kill) }
 
 // guard is the process between this one and the command. It ends the command in time
@@ -66,7 +66,7 @@ func atTerminal() bool {
 // startGuard starts the guard, which starts the command: in this process's group, or in one
 // of its own.
 func startGuard(command, environ []string, terms string, sameGroup bool) (*guard, error) {
-	// What the command has started comes here when the guard is killed.
+	// When the guard is killed, the command and what it started become children of this process.
 	if err := procfs.Subreaper(); err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func startGuard(command, environ []string, terms string, sameGroup bool) (*guard
 	g.cmd.Env = environ
 	g.cmd.Stdin, g.cmd.Stdout, g.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	g.cmd.ExtraFiles = []*os.File{hear, say}
-	// Out of reach of what a terminal sends to this process's group.
+	// So that signals from a terminal to this process's group do not reach it.
 	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := g.cmd.Start(); err != nil {
 		_ = words.Close()
@@ -107,7 +107,7 @@ func startGuard(command, environ []string, terms string, sameGroup bool) (*guard
 	return g, nil
 }
 
-// tell sends a line. A guard that is gone is noticed elsewhere.
+// tell sends a line. It ignores errors: listen notices a guard that is gone.
 func (g *guard) tell(line string) { _, _ = fmt.Fprintln(g.words, line) }
 
 // listen reads what the guard says until it and the command are gone.
@@ -149,7 +149,7 @@ func (g *guard) kill() { _ = g.cmd.Process.Kill() }
 // result says how the command has ended. gone must be closed.
 func (g *guard) result() (lost bool, code int) { return g.lost, g.cmd.ProcessState.ExitCode() }
 
-func (a *app) lockerGuardCommand() *cobra.Command {
+func (a *cli) lockerGuardCommand() *cobra.Command {
 	var group int
 	c := &cobra.Command{
 		Use: "guard -- CMD…", Hidden: true,
@@ -173,9 +173,9 @@ func (a *app) lockerGuardCommand() *cobra.Command {
 // duty is the guard's side.
 type duty struct {
 	hear, say *os.File
-	// group is the process group of locker run, if the command is to be in it: that one may
-	// use the terminal. Others are in it, too, which are not to be touched. 0: the command
-	// has a group of its own.
+	// group is the process group of locker run, if the command has to be in it to use the
+	// terminal. Other processes of that group must not be touched. 0 = the command has a
+	// group of its own.
 	group      int
 	cmd        *exec.Cmd
 	stop, kill time.Duration // by bootTime
@@ -186,7 +186,7 @@ type duty struct {
 // run starts the command and returns its exit code when it is gone. It runs on the main
 // goroutine, which package proc keeps on the main thread: with that the command dies.
 func (d *duty) run(args []string) error {
-	// They come to the command by way of the process that holds the lock.
+	// The process that holds the lock passes these signals on.
 	ignored := make(chan os.Signal, 1)
 	for _, s := range passed {
 		if !signal.Ignored(s) {
@@ -208,7 +208,7 @@ func (d *duty) run(args []string) error {
 	if !ok {
 		return errors.New("locker guard is started by locker run alone")
 	}
-	d.obey(first)
+	d.onLine(first)
 	d.cmd = exec.Command(args[0], args[1:]...)
 	d.cmd.Stdin, d.cmd.Stdout, d.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: d.group, Pdeathsig: syscall.SIGKILL}
@@ -233,7 +233,7 @@ func (d *duty) watch(lines <-chan string) {
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
-		// Not reaped yet: as long as it is not, the number of its group is nobody else's.
+		// The command is not reaped yet, so the number of its group is not used again.
 		for errors.Is(unix.Waitid(unix.P_PID, d.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 		}
 	}()
@@ -242,18 +242,18 @@ func (d *duty) watch(lines <-chan string) {
 	for gone := false; !gone; {
 		select {
 		case line, ok := <-lines:
-			if !ok { // nobody renews the lock any more
+			if !ok { // the process that renews the lock is gone
 				lines = nil
-				d.obey("stop")
+				d.onLine("stop")
 				continue
 			}
-			d.obey(line)
+			d.onLine(line)
 		case <-look.C:
 			switch now := bootTime(); {
 			case now >= d.kill:
-				d.obey("kill")
+				d.onLine("kill")
 			case now >= d.stop:
-				d.obey("stop")
+				d.onLine("stop")
 			}
 		case <-exited:
 			gone = true
@@ -268,8 +268,8 @@ func (d *duty) watch(lines <-chan string) {
 	_ = d.cmd.Wait()
 }
 
-// obey does what a line says.
-func (d *duty) obey(line string) {
+// onLine carries out a line of the process that holds the lock.
+func (d *duty) onLine(line string) {
 	words := strings.Fields(line)
 	switch {
 	case len(words) == 3 && words[0] == "lease":
@@ -289,8 +289,8 @@ func (d *duty) obey(line string) {
 	}
 }
 
-// pass passes a signal on. A stopped process would not notice those that ask it to end, so
-// these are followed by CONT.
+// pass passes a signal on to the command. Signals that ask it to end are followed by CONT,
+// because a stopped process would not notice them.
 func (d *duty) pass(s syscall.Signal) {
 	d.signal(s)
 	if slices.Contains(ending, os.Signal(s)) {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/locker"
 )
 
@@ -28,10 +29,10 @@ const (
 	unknownParameter = "42704"
 )
 
-// postgresLocks returns the locks in the database that url names, and whether they are
-// all. Where only they were asked for, everything that keeps them from being read is an
-// error; else a database that has none of them is nobody's mistake.
-func (a *app) postgresLocks(ctx context.Context, url, kind string, limit int) (rows []locker.Row, all bool, err error) {
+// postgresLocks returns the locks in the database at url, and whether these are all. If only
+// they were asked for, everything that keeps them from being read is an error. Otherwise a
+// database without a table of locks is none.
+func (a *cli) postgresLocks(ctx context.Context, url, kind string, limit int) (rows []locker.Row, all bool, err error) {
 	if url == "" && kind == "" {
 		return nil, true, nil
 	}
@@ -55,7 +56,7 @@ func (a *app) postgresLocks(ctx context.Context, url, kind string, limit int) (r
 		return rows, true, nil
 	case kind != "":
 		return nil, false, err
-	case server != nil && (server.Code == missingTable || server.Code == missingColumn): // another program's "locks", then
+	case server != nil && (server.Code == missingTable || server.Code == missingColumn): // the table belongs to another program
 		return nil, true, nil
 	}
 	a.warn("locks in PostgreSQL are not shown: %s", strings.Join(strings.Fields(err.Error()), " "))
@@ -64,7 +65,7 @@ func (a *app) postgresLocks(ctx context.Context, url, kind string, limit int) (r
 
 // addRow adds a lock in PostgreSQL.
 func (l *listing) addRow(r locker.Row) {
-	v := &lockView{Kind: postgresLock, Key: r.Key, Holder: &r.LockedBy, State: store.LockExpired, Sequence: r.Sequence}
+	v := &view.Lock{Kind: postgresLock, Key: r.Key, Holder: &r.LockedBy, State: store.LockExpired, Sequence: r.Sequence}
 	left, held := "past", ""
 	if r.Held() {
 		v.State, left = store.LockHeld, age(r.Left)

@@ -25,7 +25,7 @@ const (
 	rowFree    = "free"
 )
 
-// rowView is a row as people see it.
+// rowView is a row of the table of locks.
 type rowView struct {
 	Key   string `json:"key"`
 	State string `json:"state"`
@@ -57,7 +57,7 @@ func viewRow(r locker.Row) rowView {
 	return v
 }
 
-func (a *app) lockerListCommand(f *lockerFlags) *cobra.Command {
+func (a *cli) lockerListCommand(f *lockerFlags) *cobra.Command {
 	return &cobra.Command{
 		Use: "ls", Short: "who holds which lock",
 		Long: `List the locks of the table: held ones, those of holders that died ("expired"), and
@@ -75,7 +75,7 @@ those that are free and keep their sequence.`,
 	}
 }
 
-func (a *app) printRows(rows []locker.Row) error {
+func (a *cli) printRows(rows []locker.Row) error {
 	l := &listing{columns: []column{
 		{title: "KEY"},
 		{title: "STATE"},
@@ -106,7 +106,7 @@ func (a *app) printRows(rows []locker.Row) error {
 	return a.print(l)
 }
 
-func (a *app) lockerReleaseCommand(f *lockerFlags) *cobra.Command {
+func (a *cli) lockerReleaseCommand(f *lockerFlags) *cobra.Command {
 	var force, now bool
 	c := &cobra.Command{
 		Use: "release KEY", Short: "release a lock whose holder is gone, or with --force any",
@@ -161,8 +161,8 @@ Exit codes: 1 it is held, 4 there is no such lock.`,
 	return c
 }
 
-// revoke takes a lock from its holder, and leaves it to that one's end.
-func (a *app) revoke(c *cobra.Command, pool *pgxpool.Pool, table string, r locker.Row, key string) error {
+// revoke takes a lock from its holder. It becomes free when the holder has ended.
+func (a *cli) revoke(c *cobra.Command, pool *pgxpool.Pool, table string, r locker.Row, key string) error {
 	if !r.Revoked() {
 		done, err := locker.Revoke(c.Context(), pool, table, r)
 		if err != nil {
@@ -179,7 +179,7 @@ func (a *app) revoke(c *cobra.Command, pool *pgxpool.Pool, table string, r locke
 	return a.printText("revoked " + key + "\n")
 }
 
-func (a *app) lockerPruneCommand(f *lockerFlags) *cobra.Command {
+func (a *cli) lockerPruneCommand(f *lockerFlags) *cobra.Command {
 	idle := defaultIdle
 	c := &cobra.Command{
 		Use: "prune", Short: "remove the rows of locks that nobody uses any more",
@@ -209,7 +209,7 @@ comes back goes on above every sequence that was ever given out.`,
 	return c
 }
 
-func (a *app) lockerMigrateCommand(f *lockerFlags) *cobra.Command {
+func (a *cli) lockerMigrateCommand(f *lockerFlags) *cobra.Command {
 	return &cobra.Command{
 		Use: "migrate", Short: "make the table of locks",
 		Long: `Make the table of locks, or add to an existing one what it lacks. To run it again is

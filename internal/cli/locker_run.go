@@ -32,7 +32,7 @@ var ending = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscal
 // typed are those that a terminal sends to all of its foreground group at once.
 var typed = []os.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGWINCH}
 
-func (a *app) lockerRunCommand(f *lockerFlags) *cobra.Command {
+func (a *cli) lockerRunCommand(f *lockerFlags) *cobra.Command {
 	var o locker.Options
 	c := &cobra.Command{
 		Use: "run KEY -- CMD…", Short: "run a command while holding a lock",
@@ -73,7 +73,7 @@ started; 70 the lock was stolen, 75 the lock was not obtained.`,
 	return c
 }
 
-// checkLease fills in what was not said, and refuses what does not fit, by the flags' names.
+// checkLease fills in defaults and refuses values that do not fit, by the names of the flags.
 func checkLease(o *locker.Options) error {
 	if o.RenewEvery == 0 {
 		o.RenewEvery = o.LockFor / 3
@@ -95,7 +95,7 @@ func checkLease(o *locker.Options) error {
 	return nil
 }
 
-func (a *app) lockerRun(c *cobra.Command, f *lockerFlags, o locker.Options, key string, command []string) error {
+func (a *cli) lockerRun(c *cobra.Command, f *lockerFlags, o locker.Options, key string, command []string) error {
 	if _, err := exec.LookPath(command[0]); err != nil {
 		return cannotStart(command[0], err)
 	}
@@ -118,7 +118,7 @@ func (a *app) lockerRun(c *cobra.Command, f *lockerFlags, o locker.Options, key 
 		defer signal.Stop(r.received)
 		waited := make(chan struct{})
 		running := make(chan struct{})
-		go r.heedWhileWaiting(running, waited)
+		go r.cancelOnSignal(running, waited)
 		ran, err := l.Run(ctx, func(ctx context.Context, sequence int64) error {
 			close(running)
 			<-waited
@@ -136,9 +136,9 @@ func (a *app) lockerRun(c *cobra.Command, f *lockerFlags, o locker.Options, key 
 	})
 }
 
-// sayOnce returns what says the first error that is ridden out: the others are mostly the
-// same.
-func (a *app) sayOnce() func(error) {
+// sayOnce returns a function that prints the first error it is called with, as the later ones
+// are mostly the same.
+func (a *cli) sayOnce() func(error) {
 	var once sync.Once
 	return func(err error) {
 		once.Do(func() { a.warn("trying again: %s", strings.Join(strings.Fields(err.Error()), " ")) })
@@ -153,7 +153,7 @@ func cannotStart(program string, err error) error {
 	return &problem{exit: code, code: "command", cause: err, lines: []string{fmt.Sprintf("%s: %s", wire.Printable(program, 200), reason(err))}}
 }
 
-// reason is the innermost error: exec's names the program again.
+// reason returns the innermost error; exec's own would name the program again.
 func reason(err error) error {
 	if e, ok := errors.AsType[*exec.Error](err); ok {
 		return e.Err
@@ -161,8 +161,8 @@ func reason(err error) error {
 	return err
 }
 
-// lockerOutcome says how it went: the command's own exit code, or why there is none.
-func (a *app) lockerOutcome(ctx context.Context, r *lockedRun, key string, ran bool, err error) error {
+// lockerOutcome returns the result of a run: the command's own exit code, or why there is none.
+func (a *cli) lockerOutcome(ctx context.Context, r *lockedRun, key string, ran bool, err error) error {
 	key = wire.Printable(key, 200)
 	if s, ok := errors.AsType[signalled](context.Cause(ctx)); ok && (!ran || !r.started) {
 		return exitCode(128 + int(s.number))
@@ -221,8 +221,8 @@ type lockedRun struct {
 	code int
 }
 
-// heedWhileWaiting lets a signal end the waiting for the lock, until the command runs.
-func (r *lockedRun) heedWhileWaiting(running <-chan struct{}, waited chan<- struct{}) {
+// cancelOnSignal lets a signal end the wait for the lock, until the command runs.
+func (r *lockedRun) cancelOnSignal(running <-chan struct{}, waited chan<- struct{}) {
 	defer close(waited)
 	for {
 		select {
@@ -267,11 +267,11 @@ func (r *lockedRun) run(ctx context.Context, sequence int64) error {
 			over = nil
 			work, lease := r.lock.Left()
 			if lease == 0 || work > 0 {
-				g.tell("kill") // another may have it already
+				g.tell("kill") // another process may hold it already
 			} else {
 				g.tell("stop")
 			}
-			// Should the guard not do its duty.
+			// In case the guard does not do it.
 			if last = time.After(lease * 3 / 4); lease == 0 {
 				last = time.After(time.Second)
 			}
@@ -284,7 +284,7 @@ func (r *lockedRun) run(ctx context.Context, sequence int64) error {
 	}
 }
 
-// terms are until when the command may work and until when it may live, for the guard.
+// terms returns the line for the guard that says until when the command may work and live.
 func (r *lockedRun) terms() string {
 	now := bootTime() // before the question, so that the answer is not stretched
 	work, lease := r.lock.Left()

@@ -2,14 +2,13 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -18,45 +17,11 @@ const (
 	// how many are looked at by --check.
 	lockLimit      = 1000
 	lockCheckLimit = 100_000
-	// lockCompletions bounds the keys that a shell or a question for the nearest
-	// one gets.
+	// lockCompletions bounds the keys that are offered to a shell.
 	lockCompletions = 200
 )
 
-// lockView is one lock as people see it.
-type lockView struct {
-	Kind string `json:"kind"`
-	Key  string `json:"key"`
-	// Holder is the worker that runs the job; null if nobody is known to.
-	Holder *string `json:"holder"`
-	// AgeS is for how many seconds the job has held the lock, or has waited; null =
-	// not known. TTLS is when Redis removes the key; null = never.
-	AgeS  *int64 `json:"age_s"`
-	TTLS  *int64 `json:"ttl_s"`
-	State string `json:"state"`
-	// ExpiresS is in how many seconds the lock's own time is over, negative if it
-	// was; null = it has none.
-	ExpiresS *int64 `json:"expires_s"`
-	// Class, Args and Queue are those of the job that holds the lock or waits. Args
-	// are null if they are long.
-	Class string          `json:"class,omitempty"`
-	Args  json.RawMessage `json:"args,omitempty"`
-	Queue string          `json:"queue,omitempty"`
-
-	// The rest is only shown for single locks.
-	Value   string `json:"value,omitempty"`
-	Process string `json:"process,omitempty"`
-	Fence   int64  `json:"fence,omitempty"`
-	// Sequence is the fencing token of a lock in PostgreSQL.
-	Sequence int64  `json:"sequence,omitempty"`
-	Payload  string `json:"payload,omitempty"`
-	// Waiting are queues in which jobs are known to wait for the lock.
-	Waiting []string `json:"waiting,omitempty"`
-
-	info store.LockInfo
-}
-
-func (a *app) locksCommand() *cobra.Command {
+func (a *cli) locksCommand() *cobra.Command {
 	var kind string
 	var check bool
 	limit := lockLimit
@@ -127,16 +92,16 @@ known there, and no orphan is called one. Those in PostgreSQL are released with
 	return parent
 }
 
-func (a *app) listLocks(ctx context.Context, c config.Config, kind string, limit int, check bool) error {
+func (a *cli) listLocks(ctx context.Context, c config.Config, kind string, limit int, check bool) error {
 	l := lockListing()
 	shown, orphans := 0, 0
 	if kind != postgresLock {
-		s, err := openStore(c, "resqued-cli")
+		s, err := app.OpenStore(c, "resqued-cli")
 		if err != nil {
 			return err
 		}
 		defer func() { _ = s.Close() }()
-		locks, cut, err := s.Locks(ctx, kind, limit)
+		locks, cut, err := view.Locks(ctx, s, kind, limit)
 		if err != nil {
 			return err
 		}
@@ -144,7 +109,7 @@ func (a *app) listLocks(ctx context.Context, c config.Config, kind string, limit
 			if lock.State == store.LockOrphan {
 				orphans++
 			}
-			l.addLock(viewLock(lock))
+			l.addLock(lock)
 		}
 		shown, l.partial = len(locks), cut
 	}
@@ -192,90 +157,38 @@ func lockListing() *listing {
 	}}
 }
 
-func (l *listing) addLock(v *lockView) {
-	job := v.info.Job
+func (l *listing) addLock(v *view.Lock) {
+	job := v.Info.Job
 	if job == nil {
 		job = &store.LockJob{}
 	}
 	held := ""
-	if d := v.info.Age(); d > 0 {
+	if d := v.Info.Age(); d > 0 {
 		held = age(d)
 	}
-	value := v.info.Value
+	value := v.Info.Value
 	item := *v
-	l.add(v.Key, &item, v.Kind, v.Key, v.holder(), held, v.ttl(), v.State,
-		job.Queue, job.Args, v.limit(), v.info.Proc, value)
+	l.add(v.Key, &item, v.Kind, v.Key, v.HolderText(), held, lockTTL(v), v.State,
+		job.Queue, job.Args, lockLimitText(v), v.Info.Proc, value)
 }
 
-func viewLock(lock store.LockInfo) *lockView {
-	v := &lockView{Kind: lock.Kind, Key: lock.Key, State: lock.State, info: lock}
-	whole := func(d time.Duration) *int64 {
-		n := int64(d / time.Second)
-		return &n
-	}
-	if lock.TTL >= 0 {
-		v.TTLS = whole(lock.TTL)
-	}
-	if !lock.Expires.IsZero() {
-		v.ExpiresS = whole(lock.Expires.Sub(lock.At))
-	}
-	if d := lock.Age(); d > 0 {
-		v.AgeS = whole(d)
-	}
-	if job := lock.Job; job != nil {
-		v.Class, v.Queue = job.Class, job.Queue
-		if v.Args = json.RawMessage("null"); json.Valid([]byte(job.Args)) {
-			v.Args = json.RawMessage(job.Args)
-		}
-		if job.Worker != "" {
-			v.Holder = &job.Worker
-		}
-	}
-	return v
-}
-
-// holder says in a few words who holds the lock.
-func (v *lockView) holder() string {
-	lock := v.info
+// lockTTL returns when the lock goes by itself.
+func lockTTL(v *view.Lock) string {
 	switch {
-	case v.State == store.LockForeign:
-		return "foreign"
-	case v.State == store.LockOrphan:
-		return "no such job"
-	case lock.Job == nil:
-		return lock.Proc // a record that is not readable, or kept elsewhere
-	case lock.Kind == store.LonerMarker:
-		return "waits in " + lock.Job.Queue
-	}
-	return workerText(lock.Job.Worker) + " " + lock.Job.Class
-}
-
-// workerText is a worker id without the queues: they are the longest part of it.
-func workerText(id string) string {
-	name, err := wire.ParseWorkerID(id)
-	if err != nil || !name.Ours {
-		return id
-	}
-	return fmt.Sprintf("%s:%d.%d.%d", name.Host, name.PID, name.Slot, name.Thread)
-}
-
-// ttl says when the lock goes by itself.
-func (v *lockView) ttl() string {
-	switch {
-	case v.info.TTL >= 0:
-		return age(v.info.TTL)
-	case v.info.Expires.IsZero():
+	case v.Info.TTL >= 0:
+		return age(v.Info.TTL)
+	case v.Info.Expires.IsZero():
 		return "none"
 	}
-	return v.limit() // the gem leaves it to whoever comes next
+	return lockLimitText(v) // the gem leaves the key to the next holder
 }
 
-// limit says when the time of a class lock or marker is over.
-func (v *lockView) limit() string {
-	if v.info.Expires.IsZero() {
+// lockLimitText returns when the time of a class lock or marker is over, "" if it has none.
+func lockLimitText(v *view.Lock) string {
+	if v.Info.Expires.IsZero() {
 		return ""
 	}
-	if left := v.info.Expires.Sub(v.info.At); left > 0 {
+	if left := v.Info.Expires.Sub(v.Info.At); left > 0 {
 		return age(left)
 	}
 	return "past"

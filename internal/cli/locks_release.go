@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -22,7 +23,7 @@ type releaseView struct {
 	Outcome string `json:"outcome"`
 }
 
-func (a *app) locksReleaseCommand() *cobra.Command {
+func (a *cli) locksReleaseCommand() *cobra.Command {
 	var force bool
 	c := &cobra.Command{
 		Use: "release KEY…", Short: "release locks whose job is gone, or with --force any",
@@ -48,7 +49,7 @@ Exit codes: 1 one was refused, 4 there is no such lock.`,
 	return c
 }
 
-func (a *app) releaseLocks(ctx context.Context, s *store.Store, names []string, force bool) error {
+func (a *cli) releaseLocks(ctx context.Context, s *store.Store, names []string, force bool) error {
 	l := &listing{}
 	var text strings.Builder
 	refused := &problem{exit: exitOK}
@@ -62,7 +63,7 @@ func (a *app) releaseLocks(ctx context.Context, s *store.Store, names []string, 
 		lock, err := a.findLock(ctx, s, name)
 		outcome, found := "", false
 		if err == nil {
-			outcome, found, err = s.RemoveLock(ctx, lock, force)
+			outcome, found, err = s.RemoveLock(ctx, lock.Info, force)
 		}
 		var missing *problem
 		switch {
@@ -74,7 +75,7 @@ func (a *app) releaseLocks(ctx context.Context, s *store.Store, names []string, 
 			l.items = append(l.items, releaseView{Key: name, Outcome: "not_found"})
 			continue
 		case err != nil:
-			// What was released before is told all the same.
+			// Locks that were released before the error are reported.
 			return errors.Join(err, a.printReleased(l, text.String()))
 		case !found:
 			refuse(exitNotFound, "not_found", fmt.Sprintf("lock %q is gone by now", wire.Printable(lock.Key, 200)))
@@ -88,7 +89,7 @@ func (a *app) releaseLocks(ctx context.Context, s *store.Store, names []string, 
 		case outcome == store.LockChanged:
 			refuse(exitFailed, "changed", fmt.Sprintf("lock %q has another holder by now: look again", wire.Printable(lock.Key, 200)))
 		default:
-			refuse(exitFailed, "held", refusal(viewLock(lock)))
+			refuse(exitFailed, "held", refusal(lock))
 		}
 		l.items = append(l.items, releaseView{Kind: lock.Kind, Key: lock.Key, State: lock.State, Outcome: outcome})
 	}
@@ -98,7 +99,7 @@ func (a *app) releaseLocks(ctx context.Context, s *store.Store, names []string, 
 	return refused
 }
 
-func (a *app) printReleased(l *listing, text string) error {
+func (a *cli) printReleased(l *listing, text string) error {
 	switch {
 	case a.flags.output == outJSON || a.flags.output == outName:
 		return a.print(l)
@@ -108,24 +109,24 @@ func (a *app) printReleased(l *listing, text string) error {
 	return a.printText(text)
 }
 
-// refusal says why a lock was not released, and what to do instead.
-func refusal(v *lockView) string {
+// refusal returns why a lock was not released, and what to do instead.
+func refusal(v *view.Lock) string {
 	key := wire.Printable(v.Key, 200)
-	job := v.info.Job
+	job := v.Info.Job
 	switch {
 	case v.State == store.LockForeign:
 		return fmt.Sprintf("lock %q is not resqued's, so nobody can tell whether it is in use; --force releases it all the same", key)
 	case job == nil:
 		return fmt.Sprintf("lock %q is held by %q, of which nothing more is known here; --force releases it all the same",
-			key, wire.Printable(v.info.Proc, 200))
+			key, wire.Printable(v.Info.Proc, 200))
 	case v.Kind == store.LonerMarker:
 		return fmt.Sprintf("the job of %q waits in %q; --force lets an equal one wait beside it", key, wire.Printable(job.Queue, 200))
 	}
 	text := fmt.Sprintf("lock %q is held by %s, running for %s as %s", key, jobText(job.Class, job.Args),
-		age(v.info.Age()), wire.Printable(workerText(job.Worker), 200))
+		age(v.Info.Age()), wire.Printable(view.WorkerText(job.Worker), 200))
 	if name, err := wire.ParseWorkerID(job.Worker); err == nil && name.Ours {
 		text += fmt.Sprintf("; resqued jobs kill %s kills it, and the lock goes with it",
-			wire.Printable(store.RunName{Proc: v.info.Proc, Token: v.info.Token}.String(), 200))
+			wire.Printable(store.RunName{Proc: v.Info.Proc, Token: v.Info.Token}.String(), 200))
 	}
 	return text + "; --force releases the lock while the job runs"
 }

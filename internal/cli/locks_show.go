@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -9,27 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// waitView is a queue whose jobs wait for locks.
-type waitView struct {
-	Queue string `json:"queue"`
-	// State is starved when all of its jobs are locked, and waiting otherwise.
-	State string `json:"state"`
-	// Locked of Size jobs were locked when last looked at.
-	Locked int64 `json:"locked"`
-	Size   int64 `json:"size"`
-	// SinceS is how long that has been known, in seconds; null = not known.
-	SinceS *int64 `json:"since_s"`
-	// Locks are in the way, as far as they are known.
-	Locks int64 `json:"locks"`
-}
-
-// queueWaits is the state of a queue in which some jobs are locked, but not all.
-const queueWaits = "waiting"
-
-func (a *app) locksShowCommand() *cobra.Command {
+func (a *cli) locksShowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "show KEY…", Short: "show all that is known of a lock",
 		Args: someKeys, ValidArgsFunction: a.live(lockKeys),
@@ -39,7 +24,7 @@ func (a *app) locksShowCommand() *cobra.Command {
 	}
 }
 
-func (a *app) locksWaitingCommand() *cobra.Command {
+func (a *cli) locksWaitingCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "waiting", Short: "list queues whose jobs wait for locks",
 		Long: `List the queues in which jobs are known to be locked. STATE is starved when that
@@ -60,21 +45,16 @@ func someKeys(c *cobra.Command, args []string) error {
 	return nil
 }
 
-func (a *app) showLocks(ctx context.Context, s *store.Store, names []string) error {
+func (a *cli) showLocks(ctx context.Context, s *store.Store, names []string) error {
 	l := lockListing()
 	var b strings.Builder
 	for i, name := range names {
-		lock, err := a.findLock(ctx, s, name)
+		v, err := a.findLock(ctx, s, name)
 		if err != nil {
 			return err
 		}
-		v := viewLock(lock)
-		if v.Waiting, err = s.LockWaiters(ctx, lock.Key); err != nil {
+		if err := v.Detail(ctx, s); err != nil {
 			return err
-		}
-		v.Value, v.Process = lock.Value, lock.Proc
-		if lock.Job != nil {
-			v.Fence, v.Payload = lock.Job.Fence, string(lock.Job.Payload)
 		}
 		l.addLock(v)
 		if i > 0 {
@@ -100,54 +80,32 @@ func lockKeys(ctx context.Context, s *store.Store) ([]string, error) {
 
 // findLock returns the lock that a name stands for: its key, whole or without
 // namespace or kind, or what a list shows in its place.
-func (a *app) findLock(ctx context.Context, s *store.Store, name string) (store.LockInfo, error) {
-	locks, err := s.FindLocks(ctx, name)
-	if err != nil {
-		return store.LockInfo{}, err
-	}
-	var known []string
-	if len(locks) == 0 {
-		// A key that is not printable, or too long to be shown, is typed as it looks.
-		all, _, err := s.Locks(ctx, "", lockCheckLimit)
-		if err != nil {
-			return store.LockInfo{}, err
+func (a *cli) findLock(ctx context.Context, s *store.Store, name string) (*view.Lock, error) {
+	lock, err := view.FindLock(ctx, s, name)
+	if several, ok := errors.AsType[*view.AmbiguousError](err); ok {
+		keys := make([]string, len(several.Matches))
+		for i, key := range several.Matches {
+			keys[i] = strconv.Quote(wire.Printable(key, 0))
 		}
-		for _, lock := range all {
-			if len(known) < lockCompletions {
-				known = append(known, lock.Key)
-			}
-			if wire.Printable(lock.Key, 0) == name || wire.Printable(lock.Key, maxCell) == name {
-				locks = append(locks, lock)
-			}
-		}
+		return nil, usage("", "%q may be any of %s: write the whole key", wire.Printable(name, 200),
+			wire.Printable(strings.Join(keys, ", "), 1000))
 	}
-	switch len(locks) {
-	case 0:
-		return store.LockInfo{}, notFound("lock", name, known, a.name+" locks")
-	case 1:
-		return locks[0], nil
-	}
-	keys := make([]string, len(locks))
-	for i, lock := range locks {
-		keys[i] = strconv.Quote(wire.Printable(lock.Key, 0))
-	}
-	return store.LockInfo{}, usage("", "%q may be any of %s: write the whole key", wire.Printable(name, 200),
-		wire.Printable(strings.Join(keys, ", "), 1000))
+	return lock, lookup(err, a.name+" locks", nil)
 }
 
 // lockText is one lock for a person to read.
-func (a *app) lockText(v *lockView) string {
+func (a *cli) lockText(v *view.Lock) string {
 	var b strings.Builder
 	line := func(name, value string) {
 		if value != "" {
 			b.WriteString(name + strings.Repeat(" ", 9-len(name)) + wire.Printable(value, 0) + "\n")
 		}
 	}
-	lock := v.info
+	lock := v.Info
 	line("key", v.Key)
 	line("kind", v.Kind)
 	b.WriteString("state    " + a.paint(lockColour(v.State), v.State) + "\n")
-	line("holder", v.holder())
+	line("holder", v.HolderText())
 	if job := lock.Job; job != nil {
 		line("worker", job.Worker)
 		line("process", lock.Proc)
@@ -170,15 +128,15 @@ func (a *app) lockText(v *lockView) string {
 		line("process", lock.Proc)
 		line("token", lock.Token)
 	}
-	line("ttl", v.ttl())
-	line("limit", v.limit())
+	line("ttl", lockTTL(v))
+	line("limit", lockLimitText(v))
 	line("value", lock.Value)
 	line("waiting", strings.Join(v.Waiting, ", "))
 	return b.String()
 }
 
-func (a *app) listWaiting(ctx context.Context, s *store.Store) error {
-	list, err := s.WaitList(ctx)
+func (a *cli) listWaiting(ctx context.Context, s *store.Store) error {
+	list, err := view.LockedQueues(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -190,20 +148,12 @@ func (a *app) listWaiting(ctx context.Context, s *store.Store) error {
 		{title: "SINCE", right: true},
 		{title: "LOCKS", right: true},
 	}}
-	for _, w := range list {
-		v := waitView{Queue: w.Queue, State: queueWaits, Locked: w.Locked, Size: w.Size, Locks: w.Locks}
-		if w.Locked >= w.Size {
-			v.State = queueStarved
-		}
+	for _, v := range list {
 		locks := ""
-		if w.Locks > 0 {
-			locks = strconv.FormatInt(w.Locks, 10)
+		if v.Locks > 0 {
+			locks = strconv.FormatInt(v.Locks, 10)
 		}
-		if !w.Since.IsZero() {
-			s := int64(max(0, now.Sub(w.Since)).Seconds())
-			v.SinceS = &s
-		}
-		l.add(v.Queue, v, v.Queue, v.State, strconv.FormatInt(w.Locked, 10)+"/"+strconv.FormatInt(w.Size, 10), since(w.Since, now), locks)
+		l.add(v.Queue, v, v.Queue, v.State, strconv.FormatInt(v.Locked, 10)+"/"+strconv.FormatInt(v.Size, 10), since(v.Since, now), locks)
 	}
 	if len(list) == 0 && a.flags.output != outJSON && a.flags.output != outName {
 		a.note("no job is known to wait for a lock")

@@ -55,7 +55,7 @@ func (f *lockFixture) reserve(payload string) store.Reserved {
 func (f *lockFixture) run(args ...string) (exit int, stdout, stderr string) {
 	f.t.Helper()
 	var out, errs bytes.Buffer
-	a := &app{
+	a := &cli{
 		name: "resqued", handlers: resqued.New(), stdin: strings.NewReader(""), stdout: &out, stderr: &errs,
 		args: append([]string{"--redis-url", f.server.URL(), "-n", f.ns}, args...),
 	}

@@ -9,33 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// The states of a unique queue.
-const (
-	uniqueOK     = "ok"
-	uniqueBroken = "broken"      // a key of it is of the wrong type
-	uniqueOut    = "out-of-step" // its keys do not match each other
-)
-
-// uniqueView is a unique queue as people see it.
-type uniqueView struct {
-	Queue string `json:"queue"`
-	State string `json:"state"`
-	// Size, Set and StartAt are the lengths of the queue, its set of payloads and
-	// its list of times; null if the state is broken.
-	Size    *int64 `json:"size"`
-	Set     *int64 `json:"set"`
-	StartAt *int64 `json:"start_at"`
-	// Configured: the configuration says that the queue is unique. Otherwise somebody
-	// else keeps it so.
-	Configured bool `json:"configured"`
-}
-
-func (a *app) locksUniqueCommand() *cobra.Command {
+func (a *cli) locksUniqueCommand() *cobra.Command {
 	var check bool
 	c := &cobra.Command{
 		Use: "unique [QUEUE…]", Short: "list unique queues and whether their keys match",
@@ -54,23 +35,10 @@ worker refuses to take one. "locks repair" heals it now.`,
 	return c
 }
 
-func (a *app) listUnique(ctx context.Context, c *cobra.Command, s *store.Store, cfg config.Config, names []string, check bool) error {
-	list, err := s.QueueList(ctx)
+func (a *cli) listUnique(ctx context.Context, c *cobra.Command, s *store.Store, cfg config.Config, names []string, check bool) error {
+	queues, err := view.UniqueQueues(ctx, s, cfg.Unique, names...)
 	if err != nil {
-		return err
-	}
-	if len(names) > 0 {
-		if list, err = a.pickQueues(c, list, names); err != nil {
-			return err
-		}
-	}
-	queues := make([]string, len(list))
-	for i, q := range list {
-		queues[i] = q.Name
-	}
-	infos, err := s.UniqueList(ctx, queues)
-	if err != nil {
-		return err
+		return a.noQueue(c, err)
 	}
 	l := &listing{columns: []column{
 		{title: "QUEUE"},
@@ -82,22 +50,11 @@ func (a *app) listUnique(ctx context.Context, c *cobra.Command, s *store.Store, 
 		{title: "PROBLEM", wide: true},
 	}}
 	bad := 0
-	for _, u := range infos {
-		v := uniqueView{Queue: u.Queue, State: uniqueOK, Size: &u.Size, Set: &u.Members, StartAt: &u.Starts, Configured: cfg.Unique(u.Queue)}
-		if !v.Configured && len(names) == 0 && !u.Kept {
-			continue
-		}
-		problem := ""
-		switch {
-		case u.Err != nil:
-			v.State, v.Size, v.Set, v.StartAt, problem = uniqueBroken, nil, nil, nil, u.Err.Error()
-		case !u.InStep():
-			v.State = uniqueOut
-		}
-		if v.State != uniqueOK {
+	for _, v := range queues {
+		if v.State != view.UniqueOK {
 			bad++
 		}
-		l.add(v.Queue, v, v.Queue, v.State, optional(v.Size), optional(v.Set), optional(v.StartAt), strconv.FormatBool(v.Configured), problem)
+		l.add(v.Queue, v, v.Queue, v.State, optional(v.Size), optional(v.Set), optional(v.StartAt), strconv.FormatBool(v.Configured), v.Problem)
 	}
 	if len(l.rows) == 0 && a.flags.output != outJSON && a.flags.output != outName {
 		a.note("no unique queues")
@@ -124,7 +81,7 @@ type repairView struct {
 	Duplicates     int64 `json:"duplicates_dropped"`
 }
 
-func (a *app) locksRepairCommand() *cobra.Command {
+func (a *cli) locksRepairCommand() *cobra.Command {
 	var forget bool
 	c := &cobra.Command{
 		Use: "repair QUEUE…", Short: "make the keys of unique queues match again",
@@ -157,14 +114,14 @@ Exit codes: 1 one was not repaired, 4 there is no such queue.`,
 	return c
 }
 
-// forgetUnique removes the sets and the times of queues, whatever waits in them.
-func (a *app) forgetUnique(ctx context.Context, c *cobra.Command, s *store.Store, cfg config.Config, names []string) error {
+// forgetUnique removes the sets and the times of queues. It does not touch their jobs.
+func (a *cli) forgetUnique(ctx context.Context, c *cobra.Command, s *store.Store, cfg config.Config, names []string) error {
 	list, err := s.QueueList(ctx)
 	if err != nil {
 		return err
 	}
-	if _, err := a.pickQueues(c, list, names); err != nil {
-		return err
+	if _, err := view.FindQueues(list, names); err != nil {
+		return a.noQueue(c, err)
 	}
 	for _, name := range names {
 		if cfg.Unique(name) {
@@ -180,20 +137,20 @@ func (a *app) forgetUnique(ctx context.Context, c *cobra.Command, s *store.Store
 	return nil
 }
 
-func (a *app) repairUnique(ctx context.Context, c *cobra.Command, s *store.Store, cfg config.Config, names []string) error {
+func (a *cli) repairUnique(ctx context.Context, c *cobra.Command, s *store.Store, cfg config.Config, names []string) error {
 	list, err := s.QueueList(ctx)
 	if err != nil {
 		return err
 	}
-	if _, err := a.pickQueues(c, list, names); err != nil {
-		return err
+	if _, err := view.FindQueues(list, names); err != nil {
+		return a.noQueue(c, err)
 	}
 	infos, err := s.UniqueList(ctx, names)
 	if err != nil {
 		return err
 	}
 	for _, u := range infos {
-		// The repair would drop jobs that are meant to be there twice.
+		// In such a queue equal jobs are allowed, and the repair would drop them.
 		if !cfg.Unique(u.Queue) && !u.Kept {
 			return usage("Name it in unique_queues first.", "queue %q is not unique", wire.Printable(u.Queue, 200))
 		}
@@ -234,7 +191,7 @@ func (a *app) repairUnique(ctx context.Context, c *cobra.Command, s *store.Store
 	return failed
 }
 
-// change writes what was added and removed: "+3 -1", "" for nothing.
+// change returns what was added and removed as "+3 -1", "" for nothing.
 func change(added, removed int64) string {
 	var parts []string
 	if added > 0 {
@@ -246,13 +203,13 @@ func change(added, removed int64) string {
 	return strings.Join(parts, " ")
 }
 
-// withConfig opens the store for a verb that asks the configuration, too.
-func (a *app) withConfig(c *cobra.Command, do func(ctx context.Context, s *store.Store, cfg config.Config) error) error {
+// withConfig opens the store for a verb that also needs the configuration.
+func (a *cli) withConfig(c *cobra.Command, do func(ctx context.Context, s *store.Store, cfg config.Config) error) error {
 	r, err := a.load(c)
 	if err != nil {
 		return err
 	}
-	s, err := openStore(r.Config, "resqued-cli")
+	s, err := app.OpenStore(r.Config, "resqued-cli")
 	if err != nil {
 		return err
 	}
@@ -261,7 +218,7 @@ func (a *app) withConfig(c *cobra.Command, do func(ctx context.Context, s *store
 }
 
 func uniqueColour(state string) string {
-	if state == uniqueOK {
+	if state == view.UniqueOK {
 		return green
 	}
 	return red

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/longjob"
 )
 
@@ -22,7 +22,7 @@ const (
 	watchEvery = 2 * time.Second
 )
 
-func (a *app) longjobsCommand() *cobra.Command {
+func (a *cli) longjobsCommand() *cobra.Command {
 	f := longjob.Filter{Limit: longLimit}
 	var status string
 	var watch bool
@@ -67,15 +67,15 @@ the rest of their last step takes at the speed so far, then those that have ende
 	return parent
 }
 
-func (a *app) withLongjobs(c *cobra.Command, do func(ctx context.Context, client *longjob.Client) error) error {
+func (a *cli) withLongjobs(c *cobra.Command, do func(ctx context.Context, client *longjob.Client) error) error {
 	return a.withStore(c, func(ctx context.Context, s *store.Store) error {
 		return do(ctx, longjob.ClientFrom(s.InContext(ctx), a.handlers))
 	})
 }
 
-// repeat shows something once, or until the program is interrupted: on a terminal always in
-// the same place, elsewhere one after the other.
-func (a *app) repeat(ctx context.Context, watch bool, show func() error) error {
+// repeat calls show once, or with watch every two seconds until the program is interrupted. On
+// a terminal each output takes the place of the one before.
+func (a *cli) repeat(ctx context.Context, watch bool, show func() error) error {
 	if !watch {
 		return show()
 	}
@@ -99,16 +99,10 @@ func (a *app) repeat(ctx context.Context, watch bool, show func() error) error {
 	}
 }
 
-func (a *app) listLongjobs(ctx context.Context, client *longjob.Client, f longjob.Filter) error {
-	limit := f.Limit
-	f.Limit++ // whether there are more
-	runs, err := client.List(ctx, f)
+func (a *cli) listLongjobs(ctx context.Context, client *longjob.Client, f longjob.Filter) error {
+	runs, more, err := view.LongJobs(ctx, client, f)
 	if err != nil {
 		return err
-	}
-	more := len(runs) > limit
-	if more {
-		runs = runs[:limit]
 	}
 	l := &listing{partial: more, columns: []column{
 		{title: "UUID"},
@@ -126,15 +120,14 @@ func (a *app) listLongjobs(ctx context.Context, client *longjob.Client, f longjo
 		{title: "ARGS", wide: true},
 	}}
 	now := time.Now()
-	for _, r := range runs {
-		v := viewLong(r)
-		progress, rate, eta := v.progress()
-		message := r.Message
-		if r.Error != "" {
-			message, _, _ = strings.Cut(r.Error, "\n")
+	for _, v := range runs {
+		step, rate, eta := progress(&v)
+		message := v.Message
+		if v.Error != "" {
+			message, _, _ = strings.Cut(v.Error, "\n")
 		}
-		l.add(r.UUID, v, r.UUID, r.Class, string(r.Status), progress, fmt.Sprint(r.Units), fmt.Sprint(r.Slices), rate, eta,
-			since(r.Seen, now), message, r.Queue, r.Tenant, string(v.Args))
+		l.add(v.UUID, v, v.UUID, v.Class, string(v.Status), step, fmt.Sprint(v.Units), fmt.Sprint(v.Slices), rate, eta,
+			sinceP(v.Seen, now), message, v.Queue, v.Tenant, string(v.Args))
 	}
 	if a.flags.output != outJSON && a.flags.output != outName {
 		switch {
@@ -143,35 +136,14 @@ func (a *app) listLongjobs(ctx context.Context, client *longjob.Client, f longjo
 		case len(runs) == 0:
 			a.note("no long jobs")
 		case more:
-			a.note("only %d are shown; see --limit", limit)
+			a.note("only %d are shown; see --limit", f.Limit)
 		}
 	}
 	return a.print(l)
 }
 
 // findLongjob finds a run by its uuid or by the beginning of it.
-func (a *app) findLongjob(ctx context.Context, client *longjob.Client, name string) (longjob.Run, error) {
-	run, err := client.Get(ctx, name)
-	if !errors.Is(err, longjob.ErrNotFound) {
-		return run, err
-	}
-	runs, err := client.List(ctx, longjob.Filter{})
-	if err != nil {
-		return run, err
-	}
-	var known []string
-	var found []longjob.Run
-	for _, r := range runs {
-		known = append(known, r.UUID)
-		if strings.HasPrefix(r.UUID, strings.ToLower(name)) {
-			found = append(found, r)
-		}
-	}
-	switch len(found) {
-	case 0:
-		return run, notFound("long job", name, known, a.name+" longjobs")
-	case 1:
-		return client.Get(ctx, found[0].UUID)
-	}
-	return run, usage("Write more of it.", "%q is the beginning of %s", name, plural(len(found), "long job"))
+func (a *cli) findLongjob(ctx context.Context, client *longjob.Client, name string) (longjob.Run, error) {
+	run, err := view.FindLongJob(ctx, client, name)
+	return run, lookup(err, a.name+" longjobs", nil)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // editLongjobsCommand makes "longjobs requeue" and "longjobs cancel".
-func (a *app) editLongjobsCommand(verb string) *cobra.Command {
+func (a *cli) editLongjobsCommand(verb string) *cobra.Command {
 	c := &cobra.Command{
 		Use: verb + " UUID…", Short: "have long jobs go on that have failed or were cancelled",
 		Long: `Have runs go on that have failed or were cancelled, from where they were. One whose last
@@ -59,7 +59,7 @@ any more; it ends within seconds, if its code listens.`
 	return c
 }
 
-func (a *app) editLongjob(ctx context.Context, client *longjob.Client, verb string, run longjob.Run) error {
+func (a *cli) editLongjob(ctx context.Context, client *longjob.Client, verb string, run longjob.Run) error {
 	var err error
 	if verb == "cancel" {
 		if err = client.Cancel(ctx, run.UUID); errors.Is(err, longjob.ErrEnding) {

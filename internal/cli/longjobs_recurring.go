@@ -10,46 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 )
 
-// recurringView is a recurring long job.
-type recurringView struct {
-	Class      string  `json:"class"`
-	IntervalS  float64 `json:"interval_seconds"`
-	EveryS     float64 `json:"every_seconds"`
-	Subjects   int64   `json:"subjects"`
-	Backlog    int64   `json:"backlog"`
-	Active     int64   `json:"active"`
-	Started    int64   `json:"started"`
-	Waiting    int64   `json:"waiting"`
-	Paused     bool    `json:"paused"`
-	Error      string  `json:"error"`
-	LastTick   *string `json:"last_tick"`
-	NextDue    *string `json:"next_due"`
-	last, next time.Time
-}
-
-func viewRecurring(r store.LongRecurState) recurringView {
-	v := recurringView{
-		Class: r.Class, IntervalS: float64(r.Number("interval")) / 1000, EveryS: float64(r.Number("every")) / 1000, Subjects: r.Number("subjects"),
-		Backlog: r.Number("backlog"), Active: r.Active, Started: r.Number("started"), Waiting: r.Number("waiting"),
-		Paused: r.Fields["paused"] == "1", Error: r.Fields["error"],
-	}
-	at := func(field string) (time.Time, *string) {
-		if n := r.Number(field); n > 0 {
-			t := time.UnixMilli(n)
-			text := t.UTC().Format(time.RFC3339)
-			return t, &text
-		}
-		return time.Time{}, nil
-	}
-	v.last, v.LastTick = at("at")
-	v.next, v.NextDue = at("next")
-	return v
-}
-
 // recurringCommand makes "longjobs recurring" and what belongs to it.
-func (a *app) recurringCommand() *cobra.Command {
+func (a *cli) recurringCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "recurring", Short: "list recurring long jobs, pause or forget them", Args: exactly(0, "no arguments"),
 		Long: `List the classes of long jobs whose runs are enqueued by themselves: how many subjects they
@@ -72,8 +37,8 @@ last tick has not started them, and when the next one of the others is due.`,
 	return c
 }
 
-func (a *app) listRecurring(ctx context.Context, s *store.Store) error {
-	all, err := s.LongRecurring(ctx)
+func (a *cli) listRecurring(ctx context.Context, s *store.Store) error {
+	all, err := view.RecurringJobs(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -90,19 +55,18 @@ func (a *app) listRecurring(ctx context.Context, s *store.Store) error {
 		{title: "STATE"},
 	}}
 	now := time.Now()
-	for _, r := range all {
-		v := viewRecurring(r)
+	for _, v := range all {
 		state, next := "", ""
 		switch {
 		case v.Paused:
 			state = "paused"
 		case v.Error != "":
 			state = v.Error
-		case !v.next.IsZero():
-			next = age(max(0, v.next.Sub(now)))
+		case !v.Next.IsZero():
+			next = age(max(0, v.Next.Sub(now)))
 		}
 		l.add(v.Class, v, v.Class, age(time.Duration(v.IntervalS*float64(time.Second))), fmt.Sprint(v.Subjects), fmt.Sprint(v.Active), fmt.Sprint(v.Backlog),
-			fmt.Sprint(v.Started), fmt.Sprint(v.Waiting), since(v.last, now), next, state)
+			fmt.Sprint(v.Started), fmt.Sprint(v.Waiting), since(v.Last, now), next, state)
 	}
 	if len(all) == 0 && a.flags.output != outJSON && a.flags.output != outName {
 		a.note("no recurring long jobs")
@@ -110,7 +74,7 @@ func (a *app) listRecurring(ctx context.Context, s *store.Store) error {
 	return a.print(l)
 }
 
-func (a *app) editRecurringCommand(verb, done, short string, edit func(ctx context.Context, s *store.Store, class string) error) *cobra.Command {
+func (a *cli) editRecurringCommand(verb, done, short string, edit func(ctx context.Context, s *store.Store, class string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " CLASS…", Short: short, Example: "  " + a.name + " longjobs recurring " + verb + " Invoices",
 		Args: func(_ *cobra.Command, args []string) error {

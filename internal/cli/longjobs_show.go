@@ -9,11 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/longjob"
 )
 
-func (a *app) showLongjobCommand() *cobra.Command {
+func (a *cli) showLongjobCommand() *cobra.Command {
 	var watch bool
 	c := &cobra.Command{
 		Use: "show UUID", Short: "show one long job, with what it remembers", Args: exactly(1, "the UUID of a long job, or its beginning"),
@@ -36,8 +37,8 @@ func (a *app) showLongjobCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) showLongjob(run longjob.Run) error {
-	v := viewLong(run)
+func (a *cli) showLongjob(run longjob.Run) error {
+	v := view.NewLongJob(run)
 	switch a.flags.output {
 	case outJSON:
 		return a.printJSON(v)
@@ -51,7 +52,7 @@ func (a *app) showLongjob(run longjob.Run) error {
 			l.add(what, nil, what, value)
 		}
 	}
-	// What may be large is cut, as elsewhere; what tells people something is not.
+	// Arguments and state may be large and are cut; messages and errors are not.
 	data := func(what, value string) {
 		if a.flags.output != outWide {
 			value = wire.Printable(value, maxCell)

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/longjob"
 )
@@ -18,7 +19,7 @@ type startFlags struct {
 	debounce, always                  bool
 }
 
-func (a *app) startLongjobCommand() *cobra.Command {
+func (a *cli) startLongjobCommand() *cobra.Command {
 	var f startFlags
 	c := &cobra.Command{
 		Use: "start CLASS [ARG…]", Short: "enqueue a run of a long job",
@@ -63,16 +64,16 @@ read as by "enqueue". With --debounce one that waits or runs is followed by one 
 	return c
 }
 
-func (a *app) startLongjob(c *cobra.Command, class string, args resqued.Args, f startFlags) error {
+func (a *cli) startLongjob(c *cobra.Command, class string, args resqued.Args, f startFlags) error {
 	cfg, err := a.load(c)
 	if err != nil {
 		return err
 	}
-	classes := a.classes(cfg.Config)
+	classes := a.program().Classes(cfg.Config)
 	if known, ok := classes.Lookup(class); ok && !known.Resumes {
 		return usage("Its jobs are enqueued by: "+a.name+" enqueue", "class %q is no long job", wire.Printable(class, 200))
 	}
-	s, err := openStore(cfg.Config, "resqued-cli")
+	s, err := app.OpenStore(cfg.Config, "resqued-cli")
 	if err != nil {
 		return err
 	}

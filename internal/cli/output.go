@@ -12,11 +12,12 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
 
 // maxCell bounds a table's cell in bytes; -o wide shows all of it.
-const maxCell = 80
+const maxCell = view.MaxName
 
 // The values of -o.
 const (
@@ -66,7 +67,7 @@ func (l *listing) add(name string, item any, row ...string) {
 }
 
 // print writes a listing to standard output.
-func (a *app) print(l *listing) error {
+func (a *cli) print(l *listing) error {
 	switch a.flags.output {
 	case outJSON:
 		body := struct {
@@ -91,7 +92,7 @@ func (a *app) print(l *listing) error {
 	return a.printText(a.table(l))
 }
 
-func (a *app) printJSON(v any) error {
+func (a *cli) printJSON(v any) error {
 	text, err := encodeJSON(v)
 	if err != nil {
 		return err
@@ -99,9 +100,8 @@ func (a *app) printJSON(v any) error {
 	return a.printText(string(text))
 }
 
-// printText writes to standard output. A reader that has had enough (head) is
-// no error.
-func (a *app) printText(text string) error {
+// printText writes to standard output. It is no error if the reader has gone, as head does.
+func (a *cli) printText(text string) error {
 	if _, err := io.WriteString(a.stdout, text); err != nil && !isBrokenPipe(err) {
 		return fmt.Errorf("standard output: %w", err)
 	}
@@ -109,7 +109,7 @@ func (a *app) printText(text string) error {
 }
 
 // table lays a listing out in columns.
-func (a *app) table(l *listing) string {
+func (a *cli) table(l *listing) string {
 	var shown []int
 	for i, c := range l.columns {
 		if !c.wide || a.flags.output == outWide {
@@ -172,8 +172,8 @@ func (a *app) table(l *listing) string {
 	return b.String()
 }
 
-// paint colours text on a terminal that wants it.
-func (a *app) paint(colour, text string) string {
+// paint returns text in a colour if the output is coloured.
+func (a *cli) paint(colour, text string) string {
 	if colour == "" || !a.coloured {
 		return text
 	}
@@ -190,7 +190,7 @@ func isTerminal(f io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// age writes a duration as people say it: one unit, rounded down.
+// age formats a duration in one unit, rounded down.
 func age(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -205,7 +205,7 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
 
-// since is the age of an instant, "" for none.
+// since formats the age of an instant, "" for the zero time.
 func since(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -213,7 +213,7 @@ func since(t, now time.Time) string {
 	return age(max(0, now.Sub(t)))
 }
 
-// size writes bytes with a binary unit.
+// size formats bytes with a binary unit.
 func size(bytes int64) string {
 	switch {
 	case bytes >= 1<<30:
@@ -226,8 +226,8 @@ func size(bytes int64) string {
 	return fmt.Sprintf("%d", bytes)
 }
 
-// escapeControls writes every character that is not printable as \u…; outside
-// of strings JSON has none but the line break at its end.
+// escapeControls writes every character that is not printable as \u…. Outside of strings
+// JSON holds no such character but the line break at its end.
 func escapeControls(text string) []byte {
 	out := make([]byte, 0, len(text))
 	for _, r := range text {

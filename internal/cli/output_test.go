@@ -10,12 +10,13 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/redistest"
-	"github.com/resqued/resqued/internal/thread"
-	"github.com/resqued/resqued/internal/workerproc"
+	"github.com/resqued/resqued/internal/view"
 )
 
 func TestAge(t *testing.T) {
@@ -32,18 +33,6 @@ func TestAge(t *testing.T) {
 	require.Equal(t, []string{"12ms", "4.2s"}, []string{milliseconds(12 * time.Millisecond), milliseconds(4240 * time.Millisecond)})
 }
 
-func TestSummary(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"": "", "one": "one", "one\ntwo": "one",
-		"python3: exit code 1:\nTraceback (most recent call last):\n  File \"a.py\"\nValueError: no\n": "python3: exit code 1: ValueError: no",
-		"sh: exit code 1: one line": "sh: exit code 1: one line",
-		"nothing follows:":          "nothing follows:",
-	} {
-		require.Equal(t, want, summary(text))
-	}
-}
-
 func TestTable(t *testing.T) {
 	t.Parallel()
 	l := &listing{columns: []column{{title: "NAME"}, {title: "N", right: true}, {title: "MORE", wide: true}}}
@@ -53,7 +42,7 @@ func TestTable(t *testing.T) {
 
 	t.Run("columns are as wide as they must be, and cells are cut and printable", func(t *testing.T) {
 		t.Parallel()
-		lines := strings.Split((&app{flags: outputFlags{output: outTable}}).table(l), "\n")
+		lines := strings.Split((&cli{flags: outputFlags{output: outTable}}).table(l), "\n")
 		require.Len(t, lines, 5)
 		for _, line := range lines[:4] {
 			require.Equal(t, utf8.RuneCountInString(lines[0]), utf8.RuneCountInString(line), line)
@@ -67,7 +56,7 @@ func TestTable(t *testing.T) {
 	})
 	t.Run("wide shows every column and all of a cell", func(t *testing.T) {
 		t.Parallel()
-		text := (&app{flags: outputFlags{output: outWide, noHeaders: true}}).table(l)
+		text := (&cli{flags: outputFlags{output: outWide, noHeaders: true}}).table(l)
 		require.NotContains(t, text, "MORE")
 		require.Contains(t, text, strings.Repeat("z", 200))
 		require.Contains(t, text, "—")
@@ -75,8 +64,8 @@ func TestTable(t *testing.T) {
 	t.Run("colour is outside of the padding", func(t *testing.T) {
 		t.Parallel()
 		l := &listing{columns: []column{{title: "STATE", colour: queueColour}, {title: "X"}}}
-		l.add("", nil, queueRuns, "x")
-		require.Equal(t, "STATE  X\n\x1b[32mrun\x1b[0m    x\n", (&app{coloured: true}).table(l))
+		l.add("", nil, view.QueueRuns, "x")
+		require.Equal(t, "STATE  X\n\x1b[32mrun\x1b[0m    x\n", (&cli{coloured: true}).table(l))
 	})
 }
 
@@ -108,7 +97,7 @@ func TestReport(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var stderr bytes.Buffer
-			a := &app{name: "r", args: c.args, stderr: &stderr}
+			a := &cli{name: "r", args: c.args, stderr: &stderr}
 			require.Equal(t, c.exit, a.report(c.err))
 			require.Equal(t, c.want, stderr.String())
 		})
@@ -118,14 +107,16 @@ func TestReport(t *testing.T) {
 func TestEventLine(t *testing.T) {
 	t.Parallel()
 	job := &resqued.Job{Class: "Hello", Queue: "demo", Args: resqued.Args{[]byte(`"<world>"`)}}
-	done := workerproc.Event{Job: job, Outcome: thread.Outcome{Result: thread.Done, Ran: 12 * time.Millisecond}}
-	failed := workerproc.Event{Job: job, Outcome: thread.Outcome{Result: thread.Failed, Err: errors.New("no\nluck\x07")}}
-	text, json := &eventWriter{mode: &devMode{}}, &eventWriter{mode: &devMode{JSON: true}}
+	done := app.Ended{Job: job, Result: app.Done, Ran: 12 * time.Millisecond}
+	failed := app.Ended{Job: job, Result: app.Failed, Err: errors.New("no\nluck\x07")}
+	text, json := &eventWriter{mode: app.DevMode{}}, &eventWriter{mode: app.DevMode{JSON: true}}
 	require.Equal(t, "done       Hello[\"<world>\"] 12ms\n", text.line(done))
 	require.Equal(t, "failed     Hello[\"<world>\"] 0ms  no\n", text.line(failed))
 	require.Equal(t, `{"event":"done","class":"Hello","args":["<world>"],"queue":"demo","ms":12}`+"\n", json.line(done))
 	require.Equal(t, `{"event":"failed","class":"Hello","args":["<world>"],"queue":"demo","ms":0,"error":"no\nluck\u0007"}`+"\n", json.line(failed))
 }
+
+func z(member string) redis.Z { return redis.Z{Score: 1000, Member: member} }
 
 // Nothing that stands in Redis may act on a terminal, whatever the output.
 func TestHostileNames(t *testing.T) {
@@ -164,7 +155,7 @@ func TestHostileNames(t *testing.T) {
 	for _, verb := range verbs {
 		for _, form := range []string{outTable, outWide, outJSON, outName} {
 			var stdout, stderr bytes.Buffer
-			a := &app{
+			a := &cli{
 				name: "resqued", handlers: resqued.New(), stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr,
 				args: append([]string{"--redis-url", server.URL(), "-n", ns, "-o", form}, verb...),
 			}

@@ -9,32 +9,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
 
 // parkedLimit is how many parked jobs are listed unless told otherwise.
 const parkedLimit = 1000
 
-// The states of what is parked.
-const (
-	parkedKept  = "kept"  // a failure refers to it
-	parkedWaits = "waits" // for its place
-	parkedGone  = "gone"  // there is no payload
-)
-
-// parkedView is what is parked of one job.
-type parkedView struct {
-	ID       string    `json:"id"`
-	State    string    `json:"state"`
-	Queue    string    `json:"queue"`
-	Bytes    int64     `json:"bytes"`
-	ParkedAt time.Time `json:"parked_at"`
-	Reason   string    `json:"reason"`
-	// Key is where its payload is in Redis.
-	Key string `json:"key"`
-}
-
-func (a *app) parkedCommand() *cobra.Command {
+func (a *cli) parkedCommand() *cobra.Command {
 	limit := parkedLimit
 	ls := func(c *cobra.Command, _ []string) error {
 		if limit < 1 {
@@ -121,12 +103,12 @@ func someParked(c *cobra.Command, args []string) error {
 	return nil
 }
 
-func (a *app) listParked(ctx context.Context, s *store.Store, limit int) error {
-	jobs, total, err := s.Parked(ctx, limit)
+func (a *cli) listParked(ctx context.Context, s *store.Store, limit int) error {
+	views, total, err := view.ParkedJobs(ctx, s, limit)
 	if err != nil {
 		return err
 	}
-	l := &listing{partial: int64(len(jobs)) < total, columns: []column{
+	l := &listing{partial: int64(len(views)) < total, columns: []column{
 		{title: "ID"},
 		{title: "STATE"},
 		{title: "QUEUE"},
@@ -136,14 +118,7 @@ func (a *app) listParked(ctx context.Context, s *store.Store, limit int) error {
 		{title: "KEY", wide: true},
 	}}
 	now := time.Now()
-	for _, j := range jobs {
-		v := &parkedView{ID: j.ID, State: parkedWaits, Queue: j.Queue, Bytes: max(j.Size, 0), ParkedAt: j.At, Reason: j.Reason, Key: j.Key}
-		switch {
-		case j.Size < 0:
-			v.State = parkedGone
-		case j.Kind == store.ParkedPayload:
-			v.State = parkedKept
-		}
+	for _, v := range views {
 		l.add(v.ID, v, v.ID, v.State, v.Queue, size(v.Bytes), since(v.ParkedAt, now), v.Reason, v.Key)
 	}
 	if err := a.print(l); err != nil {
@@ -153,7 +128,7 @@ func (a *app) listParked(ctx context.Context, s *store.Store, limit int) error {
 		return nil
 	}
 	if l.partial {
-		a.note("only %d of %d are shown; see --limit", len(jobs), total)
+		a.note("only %d of %d are shown; see --limit", len(views), total)
 	}
 	if total == 0 {
 		a.note("nothing is parked")
@@ -162,7 +137,7 @@ func (a *app) listParked(ctx context.Context, s *store.Store, limit int) error {
 }
 
 // eachParked does something with parked jobs that are there, one after the other.
-func (a *app) eachParked(c *cobra.Command, ids []string, done string, do func(ctx context.Context, s *store.Store, id string) error) error {
+func (a *cli) eachParked(c *cobra.Command, ids []string, done string, do func(ctx context.Context, s *store.Store, id string) error) error {
 	return a.withStore(c, func(ctx context.Context, s *store.Store) error {
 		known, err := parkedNames(ctx, s)
 		if err != nil {
@@ -189,7 +164,7 @@ func (a *app) eachParked(c *cobra.Command, ids []string, done string, do func(ct
 	})
 }
 
-func (a *app) noParked(ctx context.Context, s *store.Store, id string) error {
+func (a *cli) noParked(ctx context.Context, s *store.Store, id string) error {
 	known, err := parkedNames(ctx, s)
 	if err != nil {
 		return err
@@ -207,7 +182,7 @@ func parkedNames(ctx context.Context, s *store.Store) ([]string, error) {
 }
 
 // noteParked says below another list that something is parked.
-func (a *app) noteParked(ctx context.Context, s *store.Store) {
+func (a *cli) noteParked(ctx context.Context, s *store.Store) {
 	if a.flags.output == outJSON || a.flags.output == outName {
 		return
 	}

@@ -4,10 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/devredis"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -21,8 +25,7 @@ const (
 	exitUnreachable = 69
 )
 
-// problem is an error as its reader meets it: what is wrong, what to do about
-// it, and what a script gets.
+// problem is an error with advice for its reader, and an exit code and a word for scripts.
 type problem struct {
 	exit int
 	// code names the kind of problem in JSON.
@@ -41,7 +44,7 @@ func usage(hint, format string, a ...any) *problem {
 	return &problem{exit: exitUsage, code: "usage", lines: []string{fmt.Sprintf(format, a...)}, hint: hint}
 }
 
-// notFound says that there is no such thing, and which one may have been meant.
+// notFound returns the problem of a name that stands for nothing. It suggests the nearest one.
 func notFound(kind, name string, known []string, see string) *problem {
 	p := &problem{exit: exitNotFound, code: "not_found", hint: "See: " + see}
 	p.lines = []string{fmt.Sprintf("no %s %q", kind, wire.Printable(name, 200))}
@@ -51,7 +54,26 @@ func notFound(kind, name string, known []string, see string) *problem {
 	return p
 }
 
-// asProblem finds the exit code and the advice for any error.
+// lookup returns the problem of a name that a view has not found or that is ambiguous, and
+// other errors unchanged. See is the command that lists such names. If c is not nil, one of
+// its subcommands may have been meant.
+func lookup(err error, see string, c *cobra.Command) error {
+	if missing, ok := errors.AsType[*view.NotFoundError](err); ok {
+		known := slices.Clone(missing.Known)
+		if c != nil {
+			for _, sub := range c.Commands() {
+				known = append(known, sub.Name())
+			}
+		}
+		return notFound(missing.Kind, missing.Name, known, see)
+	}
+	if several, ok := errors.AsType[*view.AmbiguousError](err); ok {
+		return usage("Write more of it.", "%q is the beginning of %s", several.Name, plural(len(several.Matches), several.Kind))
+	}
+	return err
+}
+
+// asProblem returns the exit code and the advice for any error.
 func asProblem(err error) *problem {
 	var p *problem
 	switch {
@@ -72,7 +94,7 @@ func asProblem(err error) *problem {
 }
 
 // report writes an error to standard error and returns the exit code.
-func (a *app) report(err error) int {
+func (a *cli) report(err error) int {
 	p := asProblem(err)
 	if a.wantsJSON() {
 		var body struct {
@@ -101,8 +123,8 @@ func (a *app) report(err error) int {
 	return p.exit
 }
 
-// warn tells something that changes no result; -q silences it.
-func (a *app) warn(format string, args ...any) {
+// warn prints a warning to standard error; -q silences it.
+func (a *cli) warn(format string, args ...any) {
 	if !a.flags.quiet {
 		_, _ = fmt.Fprintf(a.stderr, "%s: warning: %s\n", a.name, wire.Printable(fmt.Sprintf(format, args...), 0))
 	}
@@ -149,8 +171,8 @@ func distance(a, b []rune) int {
 	return rows[len(a)][len(b)]
 }
 
-// encodeJSON writes a value on one line. What a terminal would act on is
-// escaped, which encoding/json does for some controls only.
+// encodeJSON encodes a value on one line. It escapes everything that a terminal would
+// interpret; encoding/json does so for some control characters only.
 func encodeJSON(v any) ([]byte, error) {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)

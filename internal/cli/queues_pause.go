@@ -9,24 +9,25 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// allQueues is the name under which a pause of all queues is told.
+// allQueues stands for all queues in results.
 const allQueues = "*"
 
 // pausedView is what became of one queue.
 type pausedView struct {
 	Queue  string `json:"queue"`
 	Paused bool   `json:"paused"`
-	// Changed: it was not so before.
+	// Changed reports whether the state was another one before.
 	Changed bool `json:"changed"`
 	// Jobs is how many wait in it.
 	Jobs int64 `json:"jobs"`
 }
 
 // pauseQueuesCommand makes "queues pause" and "queues resume".
-func (a *app) pauseQueuesCommand(pause bool) *cobra.Command {
+func (a *cli) pauseQueuesCommand(pause bool) *cobra.Command {
 	verb, short := "resume", "work paused queues again"
 	if pause {
 		verb, short = "pause", "let the jobs of queues wait"
@@ -71,7 +72,7 @@ paused by name stay paused.`
 	return c
 }
 
-func (a *app) pauseAll(ctx context.Context, s *store.Store, pause bool) error {
+func (a *cli) pauseAll(ctx context.Context, s *store.Store, pause bool) error {
 	set := s.ResumeAll
 	if pause {
 		set = s.PauseAll
@@ -91,7 +92,7 @@ func (a *app) pauseAll(ctx context.Context, s *store.Store, pause bool) error {
 	return a.tellPaused([]*pausedView{v})
 }
 
-func (a *app) pauseQueues(ctx context.Context, c *cobra.Command, s *store.Store, names []string, pause, unknown bool) error {
+func (a *cli) pauseQueues(ctx context.Context, c *cobra.Command, s *store.Store, names []string, pause, unknown bool) error {
 	list, err := s.QueueList(ctx)
 	if err != nil {
 		return err
@@ -109,8 +110,8 @@ func (a *app) pauseQueues(ctx context.Context, c *cobra.Command, s *store.Store,
 			list = append(list, store.QueueInfo{Name: name})
 		}
 	}
-	if list, err = a.pickQueues(c, list, names); err != nil {
-		return err
+	if list, err = view.FindQueues(list, names); err != nil {
+		return a.noQueue(c, err)
 	}
 	set := s.Resume
 	if pause {
@@ -131,7 +132,7 @@ func (a *app) pauseQueues(ctx context.Context, c *cobra.Command, s *store.Store,
 	return a.tellPaused(views)
 }
 
-func (a *app) tellPaused(views []*pausedView) error {
+func (a *cli) tellPaused(views []*pausedView) error {
 	l := &listing{}
 	var text strings.Builder
 	for _, v := range views {

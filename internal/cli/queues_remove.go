@@ -9,6 +9,7 @@ import (
 
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -21,7 +22,7 @@ type removedView struct {
 }
 
 // removeQueuesCommand makes "queues purge", which keeps the queue, and "queues rm".
-func (a *app) removeQueuesCommand(keep bool) *cobra.Command {
+func (a *cli) removeQueuesCommand(keep bool) *cobra.Command {
 	verb, short := "rm", "remove queues with all jobs that wait in them"
 	if keep {
 		verb, short = "purge", "remove all jobs that wait in queues"
@@ -76,13 +77,13 @@ Jobs that run are not touched. On a terminal it asks first; elsewhere it needs -
 }
 
 // queueSizes finds the named queues, each once.
-func (a *app) queueSizes(ctx context.Context, c *cobra.Command, s *store.Store, names []string) ([]*removedView, error) {
+func (a *cli) queueSizes(ctx context.Context, c *cobra.Command, s *store.Store, names []string) ([]*removedView, error) {
 	list, err := s.QueueList(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if list, err = a.pickQueues(c, list, names); err != nil {
-		return nil, err
+	if list, err = view.FindQueues(list, names); err != nil {
+		return nil, a.noQueue(c, err)
 	}
 	var views []*removedView
 	seen := map[string]bool{}
@@ -98,7 +99,7 @@ func (a *app) queueSizes(ctx context.Context, c *cobra.Command, s *store.Store, 
 	return views, nil
 }
 
-// removal says what would be done.
+// removal returns what would be done, as a question.
 func removal(verb string, views []*removedView) string {
 	if verb == "rm" {
 		verb = "remove"
@@ -110,7 +111,7 @@ func removal(verb string, views []*removedView) string {
 	return verb + " " + strings.Join(parts, ", ")
 }
 
-func (a *app) tellRemoved(views []*removedView, what string) error {
+func (a *cli) tellRemoved(views []*removedView, what string) error {
 	l := &listing{}
 	var text strings.Builder
 	for _, v := range views {

@@ -2,61 +2,38 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/wire"
+	"github.com/resqued/resqued/internal/view"
 )
 
 // scheduleLimit is how many of what comes next is shown.
 const scheduleLimit = 100
 
-// scheduleView is a job that runs later.
-type scheduleView struct {
-	// Name is the beginning of ID, by which "schedule rm" finds the job.
-	Name string `json:"name"`
-	// When is "once": the job runs at Next and then no more.
-	When string     `json:"when"`
-	Next *time.Time `json:"next"`
-	// Last is when it ran last, LastOutcome what became of it.
-	Last        *time.Time      `json:"last"`
-	LastOutcome *string         `json:"last_outcome"`
-	ID          string          `json:"id,omitempty"`
-	Class       string          `json:"class"`
-	Args        json.RawMessage `json:"args"`
-	Queue       string          `json:"queue"`
-	// Invalid is what stands among the delayed jobs and is none.
-	Invalid string `json:"invalid,omitempty"`
-}
-
-// delayedFilter says which delayed jobs are meant.
+// delayedFilter are the flags that select delayed jobs.
 type delayedFilter struct {
-	queue, class string
-	all          bool
+	view.DelayedFilter
+	all bool
 }
 
-func (f *delayedFilter) add(c *cobra.Command, a *app) {
-	c.Flags().StringVar(&f.queue, "queue", "", "jobs for this queue")
-	c.Flags().StringVar(&f.class, "class", "", "jobs of this class")
+func (f *delayedFilter) add(c *cobra.Command, a *cli) {
+	c.Flags().StringVar(&f.Queue, "queue", "", "jobs for this queue")
+	c.Flags().StringVar(&f.Class, "class", "", "jobs of this class")
 	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
 	_ = c.RegisterFlagCompletionFunc("class", a.live(a.classNames))
 }
 
-func (f *delayedFilter) filtered() bool { return f.all || f.queue != "" || f.class != "" }
+func (f *delayedFilter) filtered() bool { return f.all || f.Queue != "" || f.Class != "" }
 
-func (f *delayedFilter) matches(j *store.DelayedJob) bool {
-	return (f.queue == "" || f.queue == j.Queue) && (f.class == "" || f.class == viewDelayed(j).Class)
-}
-
-func (a *app) scheduleCommand() *cobra.Command {
+func (a *cli) scheduleCommand() *cobra.Command {
 	var f delayedFilter
 	limit := scheduleLimit
 	ls := func(c *cobra.Command, _ []string) error {
@@ -101,26 +78,15 @@ resque-scheduler, or have asked to run again later.`,
 	return parent
 }
 
-func viewDelayed(j *store.DelayedJob) scheduleView {
-	id, due := j.ID(), j.Due
-	v := scheduleView{Name: id[:idLength], ID: id, When: "once", Next: &due, Queue: j.Queue, Args: json.RawMessage("null")}
-	if e, err := wire.Parse(j.Payload, 0); err == nil {
-		v.Class, v.Args = e.Class, json.RawMessage(e.Args.String())
-	} else {
-		v.Class, v.Invalid = "(invalid)", wire.Printable(string(j.Payload), 200)
-	}
-	return v
-}
-
-func (a *app) listSchedule(ctx context.Context, s *store.Store, cfg config.Config, f delayedFilter, limit int) error {
-	views, now, err := a.cronViews(ctx, s, cfg)
+func (a *cli) listSchedule(ctx context.Context, s *store.Store, cfg config.Config, f delayedFilter, limit int) error {
+	schedules, now, err := a.schedules(ctx, s, cfg)
 	if err != nil {
 		return err
 	}
-	views = slices.DeleteFunc(views, func(v *cronView) bool {
-		return f.queue != "" && f.queue != v.Queue || f.class != "" && f.class != v.Class
+	schedules = slices.DeleteFunc(schedules, func(v *view.Schedule) bool {
+		return f.Queue != "" && f.Queue != v.Queue || f.Class != "" && f.Class != v.Class
 	})
-	jobs, more, err := s.NextDelayed(ctx, limit, f.matches)
+	jobs, more, err := view.Delayed(ctx, s, f.DelayedFilter, limit)
 	if err != nil {
 		return err
 	}
@@ -135,15 +101,14 @@ func (a *app) listSchedule(ctx context.Context, s *store.Store, cfg config.Confi
 		{title: "DUE", wide: true},
 		{title: "PROBLEM", wide: true},
 	}}
-	addCron(l, views, now)
-	for i := range jobs {
-		v := viewDelayed(&jobs[i])
+	addSchedules(l, schedules, now)
+	for _, v := range jobs {
 		l.add(v.Name, v, v.Name, v.When, until(*v.Next, now), "", v.Class, v.Queue, string(v.Args), v.Next.Format(time.RFC3339), v.Invalid)
 	}
 	if a.flags.output != outJSON && a.flags.output != outName {
 		switch {
-		case len(jobs) == 0 && len(views) == 0:
-			a.note("no schedules, and nothing waits for its time: see docs/cron.md and docs/schedule.md")
+		case len(jobs) == 0 && len(schedules) == 0:
+			a.note("no schedules, and nothing waits for its time: see docs/schedule.md and docs/schedule.md")
 		case more:
 			a.note("only the next %d delayed jobs are shown; see --limit", limit)
 		}
@@ -151,7 +116,7 @@ func (a *app) listSchedule(ctx context.Context, s *store.Store, cfg config.Confi
 	return a.print(l)
 }
 
-// until is how long something is ahead.
+// until formats the time from now until t.
 func until(t, now time.Time) string {
 	if !t.After(now) {
 		return "now"
@@ -160,7 +125,7 @@ func until(t, now time.Time) string {
 }
 
 // editScheduleCommand makes "schedule run" and "schedule rm".
-func (a *app) editScheduleCommand(run bool) *cobra.Command {
+func (a *cli) editScheduleCommand(run bool) *cobra.Command {
 	var f delayedFilter
 	e := scheduleEdit{run: run}
 	c := &cobra.Command{
@@ -198,7 +163,7 @@ The name of a schedule enqueues its job now, besides its ticks, which stay as th
 	return c
 }
 
-// scheduleEdit is what is done to delayed jobs, and what became of it.
+// scheduleEdit says what is done to delayed jobs.
 type scheduleEdit struct{ run, dryRun, yes bool }
 
 // scheduleReport is what became of the delayed jobs that were meant.
@@ -219,14 +184,14 @@ func (e scheduleEdit) text(n int, done bool) string {
 	return verb + plural(n, "delayed job")
 }
 
-func (a *app) editSchedule(c *cobra.Command, names []string, f delayedFilter, e scheduleEdit) error {
+func (a *cli) editSchedule(c *cobra.Command, names []string, f delayedFilter, e scheduleEdit) error {
 	var schedules []string // all there are
 	var named int          // of names
 	err := a.withConfig(c, func(ctx context.Context, s *store.Store, cfg config.Config) error {
 		if len(names) == 0 {
 			return nil
 		}
-		views, _, err := a.cronViews(ctx, s, cfg)
+		views, _, err := a.schedules(ctx, s, cfg)
 		for _, v := range views {
 			schedules = append(schedules, v.Name)
 			if slices.Contains(names, v.Name) {
@@ -250,9 +215,8 @@ func (a *app) editSchedule(c *cobra.Command, names []string, f delayedFilter, e 
 	return a.removeSchedules(c, names)
 }
 
-// editDelayed is editSchedule for delayed jobs; schedules are names that could be meant
-// as well.
-func (a *app) editDelayed(c *cobra.Command, names, schedules []string, f delayedFilter, e scheduleEdit) error {
+// editDelayed is editSchedule for delayed jobs. Schedules are names that may have been meant.
+func (a *cli) editDelayed(c *cobra.Command, names, schedules []string, f delayedFilter, e scheduleEdit) error {
 	cfg, err := a.load(c)
 	if err != nil {
 		return err
@@ -275,7 +239,7 @@ func (a *app) editDelayed(c *cobra.Command, names, schedules []string, f delayed
 				return err
 			}
 		}
-		err = s.Undelay(ctx, jobs, e.run, uniqueOf(cfg.Config), func(_ store.DelayedJob, what store.FailedOutcome) {
+		err = s.Undelay(ctx, jobs, e.run, app.UniqueOf(cfg.Config), func(_ store.DelayedJob, what store.FailedOutcome) {
 			switch what {
 			case store.FailedGone:
 				r.Gone++
@@ -295,50 +259,13 @@ func (a *app) editDelayed(c *cobra.Command, names, schedules []string, f delayed
 	})
 }
 
-// uniqueOf tells which queues are unique; nil = none.
-func uniqueOf(c config.Config) func(queue string) bool {
-	if len(c.UniqueQueues) == 0 {
-		return nil
-	}
-	return c.Unique
-}
-
 // delayedJobs finds the jobs that are meant.
-func (a *app) delayedJobs(ctx context.Context, s *store.Store, names, schedules []string, f delayedFilter) ([]store.DelayedJob, error) {
-	var jobs []store.DelayedJob
-	var ids []string
-	known := slices.Clone(schedules)
-	for job, err := range s.DelayedJobs(ctx) {
-		if err != nil {
-			return nil, err
-		}
-		id := job.ID()
-		if len(known) < len(schedules)+failedLimit {
-			known = append(known, id[:idLength])
-		}
-		begins := func(name string) bool { return strings.HasPrefix(id, strings.ToLower(name)) }
-		if len(names) > 0 && slices.ContainsFunc(names, begins) || len(names) == 0 && f.matches(&job) {
-			jobs, ids = append(jobs, job), append(ids, id)
-		}
-	}
-	for _, name := range names {
-		var matches []string
-		for _, id := range ids {
-			if strings.HasPrefix(id, strings.ToLower(name)) && !slices.Contains(matches, id) {
-				matches = append(matches, id)
-			}
-		}
-		switch {
-		case len(matches) == 0:
-			return nil, notFound("schedule or delayed job", name, known, a.name+" schedule")
-		case len(matches) > 1:
-			return nil, usage("Write more of it.", "%q is the beginning of %d delayed jobs", name, len(matches))
-		}
-	}
-	return jobs, nil
+func (a *cli) delayedJobs(ctx context.Context, s *store.Store, names, schedules []string, f delayedFilter) ([]store.DelayedJob, error) {
+	jobs, err := view.FindDelayed(ctx, s, names, schedules, f.DelayedFilter)
+	return jobs, lookup(err, a.name+" schedule", nil)
 }
 
-func (a *app) tellScheduleEdit(e scheduleEdit, r scheduleReport, n int) error {
+func (a *cli) tellScheduleEdit(e scheduleEdit, r scheduleReport, n int) error {
 	var err error
 	switch {
 	case a.flags.output == outJSON:

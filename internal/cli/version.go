@@ -43,7 +43,7 @@ func versionLine() string {
 	return fmt.Sprintf("%s %s/%s\n", version(), runtime.GOOS, runtime.GOARCH)
 }
 
-func (a *app) versionCommand() *cobra.Command {
+func (a *cli) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "print the version",

@@ -2,16 +2,18 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"os"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
+	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/proc"
 )
 
-func (a *app) workCommand() *cobra.Command {
+func (a *cli) workCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "work",
 		Short: "run the daemon: a master and its worker processes",
@@ -35,17 +37,17 @@ Exit codes: 0 stopped on request or, with --until-empty, out of jobs; 1 broken;
 	return c
 }
 
-func (a *app) work(c *cobra.Command) error {
+func (a *cli) work(c *cobra.Command) error {
 	r, err := a.loadAs(c, config.Options{NeedQueues: true})
 	if err != nil {
 		return err
 	}
-	if err := needDatabase(r.Config, a.handlers); err != nil {
+	if err := a.checkDatabase(r.Config); err != nil {
 		return err
 	}
 	log, level := a.daemonLog(c, r, r.LogLevel)
 	defer func() { _ = log.Sync() }()
-	for _, w := range append(r.Warnings, a.unhandled(r)...) {
+	for _, w := range append(r.Warnings, a.program().Warnings(r)...) {
 		log.Warn(w.Message, zap.String("key", w.Key))
 	}
 	if r.PIDFile != "" {
@@ -59,41 +61,55 @@ func (a *app) work(c *cobra.Command) error {
 			}
 		}()
 	}
-	return a.serve(c.Context(), served{
-		config: r.Config, log: log, level: level,
-		reload: func(context.Context) (config.Config, error) { return a.reload(c, r.Config, log) },
+	return a.serve(c.Context(), app.Daemon{
+		Config: r, Log: log, Level: level,
+		Reload: func(context.Context) (*config.Resolved, error) { return a.reload(c, r.Config, log) },
 	})
 }
 
-// reload reads the configuration again, as it was read at the start. The master
-// keeps its own connection to Redis, so that cannot change.
-func (a *app) reload(c *cobra.Command, old config.Config, log *zap.Logger) (config.Config, error) {
+// serve runs a daemon until it ends.
+func (a *cli) serve(ctx context.Context, d app.Daemon) error {
+	if a.received == nil {
+		return errors.New("no signals: this verb runs from the program's own command line only")
+	}
+	defer a.hush()
+	d.Program, d.Signals = a.program(), a.received
+	err := d.Run(ctx)
+	if errors.Is(err, app.ErrWorkerConfig) {
+		return &problem{exit: app.ExitConfig, code: "config", lines: []string{err.Error()}, cause: err}
+	}
+	return err
+}
+
+// reload reads the configuration again with the flags of the start. The Redis and the
+// namespace cannot change, because the master keeps its connection.
+func (a *cli) reload(c *cobra.Command, old config.Config, log *zap.Logger) (*config.Resolved, error) {
 	r, err := a.loadAs(c, config.Options{NeedQueues: true})
 	if err != nil {
-		return config.Config{}, err
+		return nil, err
 	}
 	if r.RedisURL != old.RedisURL || r.Namespace != old.Namespace {
-		return config.Config{}, usage("", "redis_url and namespace cannot change while the daemon runs: restart it")
+		return nil, usage("", "redis_url and namespace cannot change while the daemon runs: restart it")
 	}
-	if err := needDatabase(r.Config, a.handlers); err != nil {
-		return config.Config{}, err
+	if err := a.checkDatabase(r.Config); err != nil {
+		return nil, err
 	}
 	a.logSettings(c, r, r.LogLevel)
-	for _, w := range append(r.Warnings, a.unhandled(r)...) {
+	for _, w := range append(r.Warnings, a.program().Warnings(r)...) {
 		log.Warn(w.Message, zap.String("key", w.Key))
 	}
-	return r.Config, nil
+	return r, nil
 }
 
-// daemonLog is the logger of a daemon, at a level or what the flags make of it.
-func (a *app) daemonLog(c *cobra.Command, r *config.Resolved, level string) (*zap.Logger, zap.AtomicLevel) {
+// daemonLog returns the logger of a daemon. Flags win over the level.
+func (a *cli) daemonLog(c *cobra.Command, r *config.Resolved, level string) (*zap.Logger, zap.AtomicLevel) {
 	a.logSettings(c, r, level)
-	return newLeveledLogger(os.Stderr, r.LogFormat, r.LogLevel)
+	return app.NewLogger(os.Stderr, r.LogFormat, r.LogLevel)
 }
 
-// logSettings puts into the configuration, which the worker processes get too,
-// what -q, -v and -o make of its log; a level that was asked for by name wins.
-func (a *app) logSettings(c *cobra.Command, r *config.Resolved, level string) {
+// logSettings applies -q, -v and -o to the log settings of the configuration, which worker
+// processes get as well. --log-level wins over -q and -v.
+func (a *cli) logSettings(c *cobra.Command, r *config.Resolved, level string) {
 	if f := c.Flags().Lookup("log-level"); f == nil || !f.Changed {
 		switch {
 		case a.flags.quiet:

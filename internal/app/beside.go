@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -18,9 +18,9 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// beside is what a master's process has besides the master that depends on the
-// configuration: all of it, so that a reload changes it in one place, use, and that not
-// before the new configuration is in force.
+// beside holds the parts of a master's process that run beside the master's loop and depend
+// on the configuration. A reload changes them in one place, use, and only when the new
+// configuration is in force.
 type beside struct {
 	store     *store.Store
 	level     zap.AtomicLevel              // of the master's own lines
@@ -47,26 +47,27 @@ func newCounter(c config.Config, log *zap.Logger) *statsCounter {
 // Died counts a job that has failed because its process died.
 func (b *beside) Died(class string) { b.stats.Load().Died(class) }
 
-// newBeside makes all that for the configuration that the daemon starts with.
-func (a *app) newBeside(s served, redis *store.Store, self proc.Identity) *beside {
+// newBeside returns the parts for the configuration that the daemon starts with.
+func (d *Daemon) newBeside(redis *store.Store, self proc.Identity) *beside {
 	b := &beside{
-		store: redis, level: s.level,
-		schedules: schedule.New(redis, s.log.Named("schedule")),
-		sweeper:   delayed.NewSweeper(redis, s.log.Named("longjobs"), longLimits(s.config)),
+		store: redis, level: d.Level,
+		schedules: schedule.New(redis, d.Log.Named("schedule")),
+		sweeper:   delayed.NewSweeper(redis, d.Log.Named("longjobs"), longLimits(d.Config.Config)),
 	}
-	stats := newCounter(s.config, s.log)
+	stats := newCounter(d.Config.Config, d.Log)
 	b.stats.Store(stats)
-	b.mover = delayed.NewMover(moverConfig(s.config, self, stats), redis, s.log)
-	b.schedules.Set(a.scheduleConfig(s.config, self))
+	b.mover = delayed.NewMover(moverConfig(d.Config.Config, self, stats), redis, d.Log)
+	b.schedules.Set(d.Program.scheduleConfig(d.Config, self))
 	return b
 }
 
 // use puts a configuration into force.
-func (b *beside) use(a *app, c config.Config, self proc.Identity, log *zap.Logger) {
+func (b *beside) use(p Program, r *config.Resolved, self proc.Identity, log *zap.Logger) {
+	c := r.Config
 	if level, err := zapcore.ParseLevel(c.LogLevel); err == nil {
 		b.level.SetLevel(level)
 	}
-	if err := b.store.Use(storeOptions(c, "")); err != nil { // the worker process could use it
+	if err := b.store.Use(storeOptions(c, "")); err != nil { // unexpected: a worker process has used it
 		log.Error("this master goes on with its old settings for redis", zap.Error(err))
 	}
 	old := b.stats.Load()
@@ -79,11 +80,11 @@ func (b *beside) use(a *app, c config.Config, self proc.Identity, log *zap.Logge
 	if old != stats {
 		old.Close() // what is counted meanwhile is lost
 	}
-	b.schedules.Set(a.scheduleConfig(c, self))
+	b.schedules.Set(p.scheduleConfig(r, self))
 	b.sweeper.Use(longLimits(c))
 }
 
-// run starts what works by itself; stop ends it.
+// run starts the parts that have a loop of their own; stop ends them and waits for them.
 func (b *beside) run(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var helpers sync.WaitGroup
@@ -97,14 +98,14 @@ func (b *beside) run(ctx context.Context) (stop func()) {
 	}
 }
 
-// moverConfig turns a configuration into that of what moves delayed jobs.
+// moverConfig returns the settings of the mover of delayed jobs.
 func moverConfig(c config.Config, self proc.Identity, stats delayed.Stats) delayed.Config {
 	return delayed.Config{
-		Unique: uniqueOf(c), Worker: wire.MasterID(self.Host, os.Getpid(), "delayed"), FailureLists: c.FailureLists(), Stats: stats,
+		Unique: UniqueOf(c), Worker: wire.MasterID(self.Host, os.Getpid(), "delayed"), FailureLists: c.FailureLists(), Stats: stats,
 	}
 }
 
-// longLimits turns a configuration into that of what looks for lost long jobs.
+// longLimits returns the settings of the sweeper of long jobs.
 func longLimits(c config.Config) delayed.Limits {
 	return delayed.Limits{Running: c.LongJobSilence, Queued: c.LongJobWait}
 }

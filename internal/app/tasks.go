@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"fmt"
@@ -9,19 +9,19 @@ import (
 	"github.com/resqued/resqued/internal/procfs"
 )
 
-// tasks estimates how many tasks of the kernel the daemon may need.
-func (a *app) tasks(r *config.Resolved) config.Tasks {
-	commands := len(r.Handlers) > 0 || slices.ContainsFunc(a.handlers.Classes(), func(name string) bool {
-		class, _ := a.handlers.Lookup(name)
+// Tasks estimates how many tasks (threads of the kernel) the daemon may need.
+func (p Program) Tasks(r *config.Resolved) config.Tasks {
+	commands := len(r.Handlers) > 0 || slices.ContainsFunc(p.Handlers.Classes(), func(name string) bool {
+		class, _ := p.Handlers.Lookup(name)
 		return class.Command != nil
 	})
 	return r.Tasks(runtime.NumCPU(), commands)
 }
 
-// fewTasks warns of limits that leave less than that. Beyond them the runtime of Go cannot
-// start a thread, which ends the process: the master, too.
-func (a *app) fewTasks(r *config.Resolved, limits []procfs.TaskLimit) (warnings []config.Warning) {
-	need := a.tasks(r)
+// fewTasks warns of limits that are lower than the estimate of Tasks. At the limit the Go
+// runtime cannot start a thread and ends the process, perhaps the master.
+func (p Program) fewTasks(r *config.Resolved, limits []procfs.TaskLimit) (warnings []config.Warning) {
+	need := p.Tasks(r)
 	for _, limit := range limits {
 		if int64(need.Sum()) <= limit.Max {
 			continue
@@ -30,13 +30,14 @@ func (a *app) fewTasks(r *config.Resolved, limits []procfs.TaskLimit) (warnings 
 			Key: "worker_count", Code: "few_tasks",
 			Message: fmt.Sprintf("worker_count %d × thread_count %d may need %s, but %s is %d: where it is reached, Go ends the process"+
 				" that cannot start a thread, perhaps the master. Raise it to %d or more (%s), or use fewer threads.",
-				r.WorkerCount, r.ThreadCount, tasksText(need), limit.Name, limit.Max, need.Sum(), limit.Raise),
+				r.WorkerCount, r.ThreadCount, TasksText(need), limit.Name, limit.Max, need.Sum(), limit.Raise),
 		})
 	}
 	return warnings
 }
 
-func tasksText(t config.Tasks) string {
+// TasksText returns an estimate of tasks in words.
+func TasksText(t config.Tasks) string {
 	text := fmt.Sprintf("%d tasks, %d of the daemon", t.Sum(), t.Own)
 	if t.Commands > 0 {
 		text += fmt.Sprintf(" and one for each of %d commands", t.Commands)

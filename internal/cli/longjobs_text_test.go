@@ -6,10 +6,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/longjob"
 )
 
-func TestViewLong(t *testing.T) {
+func TestProgress(t *testing.T) {
 	t.Parallel()
 	done := longjob.Step{Name: "plan", Done: 1, Total: 1, Milliseconds: 900, Finished: true}
 	middle := longjob.Step{Name: "send", Done: 100, Total: 400, Milliseconds: 50000}
@@ -30,8 +31,8 @@ func TestViewLong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := viewLong(tc.run)
-			text, rate, eta := v.progress()
+			v := view.NewLongJob(tc.run)
+			text, rate, eta := progress(&v)
 			require.Equal(t, []string{tc.text, tc.rate, tc.eta}, []string{text, rate, eta})
 		})
 	}

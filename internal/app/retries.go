@@ -1,11 +1,11 @@
-package cli
+package app
 
 import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
 )
 
-// classRetry is the retry of a command handler.
+// classRetry returns the retry of a command handler, nil for none.
 func classRetry(r *config.HandlerRetry) *resqued.Retry {
 	if r == nil {
 		return nil

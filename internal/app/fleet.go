@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"cmp"
@@ -16,30 +16,31 @@ import (
 	"github.com/resqued/resqued/internal/selector"
 )
 
-// fleet are the settings on which all daemons of a namespace have to agree, as each writes
-// them to Redis. docs/reliability.md lists them.
+// fleet holds the settings on which all daemons of a namespace have to agree. Each daemon
+// writes its own to Redis. docs/reliability.md lists them.
 type fleet struct {
 	JobLockKey     string   `json:"job_lock_key"`
 	LocketedQueues []string `json:"locketed_queues"`
 	UniqueQueues   []string `json:"unique_queues"`
-	// SchedulerLock counts for daemons that have schedules; else it is empty.
+	// SchedulerLock is empty for a daemon without schedules.
 	SchedulerLock string `json:"scheduler_lock,omitempty"`
-	// Queues are those that the daemon works: where it works none that another one
-	// works, the two need not agree.
+	// Queues are those that the daemon works. Two daemons without a queue in common need
+	// not agree.
 	Queues []string `json:"queues"`
-	// Classes are those that it knows, and what lock their jobs take.
+	// Classes are the classes that have a handler, with the lock that their jobs take.
 	Classes map[string]string `json:"classes,omitempty"`
-	// Once are those of them whose jobs run at most once.
+	// Once are the classes whose jobs run at most once.
 	Once []string `json:"at_most_once,omitempty"`
 }
 
-// maxClasses bounds how many classes without a lock stand in Redis. Where there are more, one
-// that has a lock for one daemon alone is not noticed.
+// maxClasses is how many classes a daemon may have for those without a lock to be written to
+// Redis. With more, a class that has a lock in one daemon only is not noticed.
 const maxClasses = 500
 
-// inGo stands where a function of the program computes a key, which cannot be compared.
+// inGo stands for a key that a function of the program computes, which cannot be compared.
 const inGo = "computed by the program"
 
+// fleetOf returns the settings of one daemon.
 func fleetOf(c config.Config, handlers *resqued.Handlers) fleet {
 	f := fleet{
 		JobLockKey: c.JobLockKey, LocketedQueues: slices.Clone(c.LocketedQueues), UniqueQueues: slices.Clone(c.UniqueQueues),
@@ -74,7 +75,8 @@ func fleetOf(c config.Config, handlers *resqued.Handlers) fleet {
 	return f
 }
 
-// fileLock says which jobs exclude each other by a class lock; "" = it has none.
+// fileLock describes the class lock of a command handler: which jobs exclude each other, and
+// where. It returns "" for none.
 func fileLock(l *config.HandlerLock) string {
 	if l == nil {
 		return ""
@@ -91,6 +93,7 @@ func fileLock(l *config.HandlerLock) string {
 	return lockPlace(what, l.Store, l.Redis)
 }
 
+// goLock is fileLock for a class in Go.
 func goLock(l *resqued.ClassLock) string {
 	switch {
 	case l == nil:
@@ -104,7 +107,7 @@ func goLock(l *resqued.ClassLock) string {
 	}
 }
 
-// lockPlace adds where a lock is kept.
+// lockPlace adds where a lock is kept, without passwords.
 func lockPlace(what, store, redis string) string {
 	if redis != "" {
 		return what + ", redis " + config.RedactURL(redis)
@@ -112,23 +115,24 @@ func lockPlace(what, store, redis string) string {
 	return what + ", store " + cmp.Or(store, resqued.StoreRedis)
 }
 
-// shared is a master's part of it.
+// shared returns the settings in the form that a master writes and compares.
 func (f fleet) shared() master.Shared {
 	text, err := json.Marshal(f)
-	if err != nil { // plain data: nothing in it can fail
+	if err != nil { // plain data cannot fail
 		panic(err)
 	}
 	sum := sha256.Sum256(text)
 	return master.Shared{Digest: hex.EncodeToString(sum[:6]), Text: string(text), Differs: func(text string) []master.Difference {
 		var other fleet
 		if json.Unmarshal([]byte(text), &other) != nil {
-			return nil // of another version
+			return nil // written by another version
 		}
 		return f.differs(other)
 	}}
 }
 
-// differs names what two daemons of a fleet should agree on and do not, where it breaks something.
+// differs returns the settings on which two daemons should agree and do not, as far as that
+// breaks something.
 func (f fleet) differs(o fleet) []master.Difference {
 	var all []master.Difference
 	add := func(setting, here, there, breaks string) {
@@ -175,8 +179,8 @@ func (f fleet) differs(o fleet) []master.Difference {
 	return all
 }
 
-// common are the queues that both work, as far as they can be told without looking for
-// those that exist: names, and patterns as names of themselves.
+// common returns the queues that both daemons work. It does not look for queues that exist: a
+// pattern counts as a queue of that name.
 func (f fleet) common(o fleet) []string {
 	var queues []string
 	for _, entry := range slices.Concat(f.Queues, o.Queues, f.LocketedQueues, o.LocketedQueues) {
@@ -195,7 +199,7 @@ func list(entries []string) string {
 	return strings.Join(entries, ",")
 }
 
-// sameSet compares lists whose order means nothing: an exclusion counts wherever it stands.
+// sameSet reports whether two lists are equal but for their order, which means nothing.
 func sameSet(a, b []string) bool {
 	a, b = slices.Compact(slices.Sorted(slices.Values(a))), slices.Compact(slices.Sorted(slices.Values(b)))
 	return slices.Equal(a, b)

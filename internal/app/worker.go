@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -29,46 +29,86 @@ import (
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
-// exitConfig tells the master that another worker process would fail as well.
-const exitConfig = 78
+// The exit codes of a worker process.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	// ExitConfig tells the master that another worker process would fail as well.
+	ExitConfig = 78
+)
 
-// strayEvery is how often a worker process looks for children that nobody waits
-// for, besides when it is told that one has ended.
+// strayEvery is how often a worker process reaps children that it did not start itself,
+// besides at each SIGCHLD.
 const strayEvery = 2 * time.Second
 
-// handover is what a master gives its worker processes, in memory.
+// handover is what a master passes to its worker processes in an inherited file.
 type handover struct {
 	Config config.Config `json:"config"`
 	// Dev is set under "resqued dev".
-	Dev *devMode `json:"dev,omitempty"`
+	Dev *DevMode `json:"dev,omitempty"`
 }
 
-// runWorker is the whole life of a worker process.
-func runWorker(handlers *resqued.Handlers) int {
-	// First of all: a signal that finds nobody listening kills the process.
+// DevMode says how worker processes of "resqued dev" show the jobs that end.
+type DevMode struct {
+	JSON   bool `json:"json,omitempty"`
+	Colour bool `json:"colour,omitempty"`
+}
+
+// Some results of jobs; the others are those of package thread.
+const (
+	Done    = string(thread.Done)
+	Failed  = string(thread.Failed)
+	Retried = string(thread.Retried)
+)
+
+// Ended describes a job that has ended.
+type Ended struct {
+	Job *resqued.Job
+	// Result is Done, Failed, Retried or another outcome as in logs.
+	Result string
+	// Err is the failure, also of a job that runs again or whose failure is discarded.
+	Err error
+	Ran time.Duration
+}
+
+// Observer shows the jobs that end in a worker process of "resqued dev".
+type Observer interface {
+	// Observe is called by the process's loop and must not block.
+	Observe(e Ended)
+	// Close is called when the process ends; no job ends after it.
+	Close()
+}
+
+// IsWorker reports whether this process was started as a worker process by a master.
+func IsWorker() bool { return proc.IsWorker() }
+
+// RunWorker runs a worker process from its start to its end and returns its exit code.
+// Under "resqued dev" it calls observer once.
+func (p Program) RunWorker(observer func(DevMode) Observer) int {
+	// First, because a signal that comes earlier kills the process.
 	received, stop := signals.Listen()
 	defer stop()
 	defer tuning.FitProcessors()()
 	defer tuning.HoldBallast()()
 	conn, data, err := proc.Inherit()
 	if err != nil {
-		return workerFailed(newLogger(os.Stderr, "auto", "info"), exitConfig, err)
+		return workerFailed(newLogger(os.Stderr, "auto", "info"), ExitConfig, err)
 	}
 	defer func() { _ = conn.Close() }()
 	var h handover
 	if err := json.Unmarshal(data, &h); err != nil {
-		return workerFailed(newLogger(os.Stderr, "auto", "info"), exitConfig, fmt.Errorf("configuration from the master: %w", err))
+		return workerFailed(newLogger(os.Stderr, "auto", "info"), ExitConfig, fmt.Errorf("configuration from the master: %w", err))
 	}
 	log := newLogger(os.Stderr, h.Config.LogFormat, h.Config.LogLevel).With(zap.Int("pid", os.Getpid()))
 	defer func() { _ = log.Sync() }()
-	w, err := newWorker(h, handlers, conn, received, log)
+	w, err := p.newWorker(h, observer, conn, received, log)
 	if err != nil {
-		return workerFailed(log, exitConfig, err)
+		return workerFailed(log, ExitConfig, err)
 	}
 	defer w.close()
 	err = w.process.Run(w.store.InContext(context.Background()))
 	if errors.Is(err, workerproc.ErrFenced) {
-		// Its jobs may already run elsewhere: nothing of them may run on here.
+		// Its jobs may already run elsewhere, so they must not go on here.
 		workerFailed(log, exitFailed, err)
 		w.killSelf()
 	}
@@ -80,11 +120,11 @@ func runWorker(handlers *resqued.Handlers) int {
 
 func workerFailed(log *zap.Logger, code int, err error) int {
 	log.Error("worker process ends", zap.Error(err), zap.Int("exit", code))
-	_ = log.Sync() // some callers end the process next
+	_ = log.Sync() // some callers kill the process next
 	return code
 }
 
-// worker is a worker process with all its parts.
+// worker holds the parts of a worker process.
 type worker struct {
 	process *workerproc.Process
 	set     *handler.Set
@@ -92,8 +132,8 @@ type worker struct {
 	closers []func()
 }
 
-func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received <-chan os.Signal, log *zap.Logger) (*worker, error) {
-	c, w := h.Config, &worker{}
+func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *proc.Conn, received <-chan os.Signal, log *zap.Logger) (*worker, error) {
+	c, w, handlers := h.Config, &worker{}, p.Handlers
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("hostname: %w", err)
@@ -102,7 +142,7 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 		handlers = withDemo(handlers)
 	}
 	set, err := handler.New(handlers, handler.Options{
-		Commands: commands(c), KillGrace: c.TermTimeout, Proc: os.Getenv(procfs.ProcEnv), Environ: os.Environ(), Env: envRules(c), Log: log,
+		Commands: Commands(c), KillGrace: c.TermTimeout, Proc: os.Getenv(procfs.ProcEnv), Environ: os.Environ(), Env: envRules(c), Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -110,7 +150,7 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 	w.set = set
 	w.closers = append(w.closers, set.Close)
 	options := storeOptions(c, "resqued-worker")
-	options.BlockingReads = c.ThreadCount == 1 // its thread has nothing to do while it asks for a job
+	options.BlockingReads = c.ThreadCount == 1 // a single thread has nothing to do while it asks for a job
 	s, err := store.Open(options)
 	if err != nil {
 		return nil, err
@@ -136,7 +176,7 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 		return nil, err
 	}
 	w.closers = append(w.closers, locks.Close)
-	retries, err := retry.NewBook(retry.BookConfig{Store: s, Classes: set.Classes(), Class: set.Lookup, Style: rubyStyle(c)})
+	retries, err := retry.NewBook(retry.BookConfig{Store: s, Classes: set.Classes(), Class: set.Lookup, Style: RubyStyle(c)})
 	if err != nil {
 		return nil, err
 	}
@@ -150,9 +190,11 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 		deps.OpenWaiter = func() (workerproc.Waiter, error) { return s.OpenWaiter() }
 	}
 	if h.Dev != nil {
-		events := newEventWriter(os.Stdout, h.Dev)
-		w.closers = append(w.closers, events.close)
-		deps.Observe = events.observe
+		events := observer(*h.Dev)
+		w.closers = append(w.closers, events.Close)
+		deps.Observe = func(e workerproc.Event) {
+			events.Observe(Ended{Job: e.Job, Result: string(e.Outcome.Result), Err: e.Outcome.Err, Ran: e.Outcome.Ran})
+		}
 	}
 	_, beat := leaseAndBeat(c)
 	w.process, err = workerproc.New(workerproc.Config{
@@ -162,13 +204,13 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 		Interval: c.Interval, UntilEmpty: c.UntilEmpty,
 		TermTimeout: c.TermTimeout, LockDuration: c.JobLockDuration, BeatEvery: beat, MaxPayload: c.MaxPayload,
 		KillOnMasterDeath: c.OnMasterDeath == "kill", DrainTimeout: c.DrainTimeout,
-		Policy: deathPolicy(c, handlers), Host: host, PID: os.Getpid(), Traces: traces(log), Version: version(),
+		Policy: deathPolicy(c, handlers), Host: host, PID: os.Getpid(), Traces: traces(log), Version: p.Version,
 	}, deps)
 	return w, err
 }
 
-// traces are what this process says of itself. Without them its jobs are recovered when
-// its lease ends.
+// traces returns the fields by which others can see that this process is dead. Without them
+// its jobs are recovered when its lease ends.
 func traces(log *zap.Logger) map[string]string {
 	t, err := procfs.TracesOfSelf()
 	if err != nil {
@@ -178,15 +220,15 @@ func traces(log *zap.Logger) map[string]string {
 	return t.Fields()
 }
 
-// close ends what the process's parts have started, the last first.
+// close closes the parts, the last one first.
 func (w *worker) close() {
 	for _, c := range slices.Backward(w.closers) {
 		c()
 	}
 }
 
-// reapStrays collects what commands leave behind: a process whose parent has
-// ended becomes this process's child, and stays a zombie unless somebody asks.
+// reapStrays reaps processes that commands leave behind. A process whose parent has ended
+// becomes a child of this process and would stay a zombie.
 func reapStrays(owned func(pid int) bool, log *zap.Logger) (stop func()) {
 	if err := procfs.Subreaper(); err != nil {
 		log.Debug("orphans of commands go to init", zap.Error(err))
@@ -217,10 +259,10 @@ func reapStrays(owned func(pid int) bool, log *zap.Logger) (stop func()) {
 	}
 }
 
-// killSelf ends the process with a job in it that ignores its kill: nothing of
-// that job may run any longer, not even what a normal exit would still do. What jobs have
-// started goes first: the master may be gone that would end it, and this process can be
-// long in ending. No job is told of that.
+// killSelf kills the process, because a job in it ignores its kill. Nothing of that job may go
+// on, not even what a normal exit would run. The processes that jobs have started are killed
+// first: the master that would kill them may be gone, and this process may take long to end.
+// Handlers do not report these kills.
 func (w *worker) killSelf() {
 	w.set.Abandon()
 	procfs.EndDescendants()

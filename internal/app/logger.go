@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/term"
 
 	"github.com/resqued/resqued/internal/logqueue"
 	"github.com/resqued/resqued/internal/store"
@@ -21,19 +22,18 @@ import (
 // maxLogValue bounds one value of a text log line, in bytes.
 const maxLogValue = 8 << 10
 
-// newLogger returns a logger for f in one of three forms: text for a person at
-// a terminal, text with priorities for the journal, JSON lines for everything
-// else. Format "text" and "json" ask for one whatever f is.
-//
-// Logging never waits for the reader of f: see logqueue. Before its process ends, Sync
-// writes what waits.
+// newLogger is NewLogger without the level.
 func newLogger(f *os.File, format, level string) *zap.Logger {
-	log, _ := newLeveledLogger(f, format, level)
+	log, _ := NewLogger(f, format, level)
 	return log
 }
 
-// newLeveledLogger is newLogger with a level that can be changed.
-func newLeveledLogger(f *os.File, format, level string) (*zap.Logger, zap.AtomicLevel) {
+// NewLogger returns a logger for f and its level, which can be changed. Format "auto" makes
+// the form depend on f: text for a terminal, text with priorities for the journal, JSON lines
+// for everything else. Formats "text" and "json" ask for one of them.
+//
+// Logging never waits for the reader of f: see logqueue. Call Sync before the process ends.
+func NewLogger(f *os.File, format, level string) (*zap.Logger, zap.AtomicLevel) {
 	min, err := zap.ParseAtomicLevel(level)
 	if err != nil {
 		min = zap.NewAtomicLevel()
@@ -45,7 +45,7 @@ func newLeveledLogger(f *os.File, format, level string) (*zap.Logger, zap.Atomic
 	})
 	var core zapcore.Core
 	switch {
-	case format == "json", format != "text" && !journal && !isTerminal(f):
+	case format == "json", format != "text" && !journal && !term.IsTerminal(int(f.Fd())):
 		encoder := zapcore.NewJSONEncoder(zapcore.EncoderConfig{
 			TimeKey: "time", LevelKey: "level", MessageKey: "msg", NameKey: "logger", StacktraceKey: "stack",
 			EncodeTime: zapcore.RFC3339NanoTimeEncoder, EncodeLevel: zapcore.CapitalLevelEncoder,
@@ -60,9 +60,9 @@ func newLeveledLogger(f *os.File, format, level string) (*zap.Logger, zap.Atomic
 	return log, min
 }
 
-// isJournal reports whether f is the journal's socket, which systemd names in
-// JOURNAL_STREAM as device:inode. The variable alone does not say it: it is
-// inherited by whatever a service starts with other outputs.
+// isJournal reports whether f is the journal's socket. Stream is JOURNAL_STREAM, in which
+// systemd names the socket as device:inode. The variable alone proves nothing: processes
+// that a service starts with another output inherit it.
 func isJournal(f *os.File, stream string) bool {
 	info, err := f.Stat()
 	if err != nil || stream == "" {
@@ -119,7 +119,7 @@ func (c *textCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 // Sync writes what waits for the reader of the log.
 func (c *textCore) Sync() error { return c.out.Sync() }
 
-// priority is syslog's number for a level, as the journal reads it.
+// priority returns syslog's number for a level in the form that the journal reads.
 func priority(l zapcore.Level) string {
 	switch {
 	case l >= zapcore.DPanicLevel:
@@ -158,7 +158,7 @@ func writeField(b *strings.Builder, f zapcore.Field) {
 	b.WriteString(" " + f.Key + "=" + quoteValue(text))
 }
 
-// quoteValue keeps a value one word of one line, whatever it holds.
+// quoteValue returns a value as one word of one line, quoted if need be.
 func quoteValue(s string) string {
 	if s == "" || strings.ContainsAny(s, " \"=\t\n") || wire.Printable(s, 0) != s {
 		if len(s) > maxLogValue {

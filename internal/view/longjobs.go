@@ -1,16 +1,18 @@
-package cli
+package view
 
 import (
+	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/resqued/resqued/longjob"
 )
 
-// longView is a run of a long job.
-type longView struct {
+// LongJob is one run of a long job.
+type LongJob struct {
 	UUID    string                     `json:"uuid"`
 	Class   string                     `json:"class"`
 	Args    json.RawMessage            `json:"args"`
@@ -38,8 +40,9 @@ type longView struct {
 	State   map[string]json.RawMessage `json:"state,omitempty"`
 }
 
-func viewLong(r longjob.Run) longView {
-	v := longView{
+// NewLongJob returns the view of a run.
+func NewLongJob(r longjob.Run) LongJob {
+	v := LongJob{
 		UUID: r.UUID, Class: r.Class, Args: json.RawMessage(r.Args.String()), Status: r.Status, Queue: r.Queue, Slice: r.Slice, Slices: r.Slices,
 		Units: r.Units, RanMS: r.Ran.Milliseconds(), UnitMS: r.UnitTime.Milliseconds(), Steps: r.Steps, Deaths: r.Deaths, Failed: r.Failures, Rerun: r.Rerun,
 		Tenant: r.Tenant, Place: r.Place, Message: r.Message, Error: r.Error, Warning: r.Warning, State: r.State,
@@ -48,7 +51,7 @@ func viewLong(r longjob.Run) longView {
 	if v.Steps == nil {
 		v.Steps = []longjob.Step{}
 	}
-	if step, ok := v.step(); ok && !step.Finished && !r.Status.Over() {
+	if step, ok := v.Step(); ok && !step.Finished && !r.Status.Over() {
 		if left, ok := step.Left(); ok {
 			seconds := left.Seconds()
 			v.ETA = &seconds
@@ -64,8 +67,9 @@ func instant(t time.Time) *time.Time {
 	return &t
 }
 
-// step is the one that is under way, or was the last.
-func (v *longView) step() (step longjob.Step, ok bool) {
+// Step returns the first step from the end that is not finished, or else the last one. Ok is
+// false if there is none.
+func (v *LongJob) Step() (step longjob.Step, ok bool) {
 	for _, step := range slices.Backward(v.Steps) {
 		if !step.Finished {
 			return step, true
@@ -77,58 +81,54 @@ func (v *longView) step() (step longjob.Step, ok bool) {
 	return step, false
 }
 
-// progress is that step in words, eta how long the rest of it takes.
-func (v *longView) progress() (text, rate, eta string) {
-	step, ok := v.step()
-	if !ok {
-		return "", "", ""
-	}
-	text = fmt.Sprintf("%s %d", step.Name, step.Done)
-	if step.Total > 0 {
-		text += fmt.Sprintf("/%d", step.Total)
-	}
-	if n := step.PerSecond(); n > 0 {
-		rate = speed(n)
-	}
-	if v.ETA != nil {
-		eta = longLeft(time.Duration(*v.ETA * float64(time.Second)))
-	}
-	return text, rate, eta
+// LongJobStore is what the view of long jobs needs of a longjob.Client.
+type LongJobStore interface {
+	List(ctx context.Context, f longjob.Filter) ([]longjob.Run, error)
+	Get(ctx context.Context, uuid string) (longjob.Run, error)
 }
 
-// speed is how many items are done in a second; of slow ones how many in a minute or an hour.
-func speed(perSecond float64) string {
-	switch {
-	case perSecond < 1./60:
-		return fmt.Sprintf("%.1f/h", 3600*perSecond)
-	case perSecond < 1:
-		return fmt.Sprintf("%.1f/min", 60*perSecond)
+// LongJobs returns the runs that a filter selects, f.Limit at most: those that wait or run
+// first, then those that have ended. More reports whether there are others.
+func LongJobs(ctx context.Context, c LongJobStore, f longjob.Filter) (views []LongJob, more bool, err error) {
+	limit := f.Limit
+	f.Limit++ // whether there are more
+	runs, err := c.List(ctx, f)
+	if err != nil {
+		return nil, false, err
 	}
-	return fmt.Sprintf("%.1f/s", perSecond)
+	if more = len(runs) > limit; more {
+		runs = runs[:limit]
+	}
+	views = make([]LongJob, len(runs))
+	for i, r := range runs {
+		views[i] = NewLongJob(r)
+	}
+	return views, more, nil
 }
 
-// longLeft is age in two units: of two hours it matters how many minutes there are.
-func longLeft(d time.Duration) string {
-	d = d.Round(time.Second)
-	switch {
-	case d < time.Minute || d >= 48*time.Hour && d%(24*time.Hour) < time.Hour:
-		return age(d)
-	case d < time.Hour:
-		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+// FindLongJob returns a run by its uuid or by the beginning of it. The error is a
+// NotFoundError or an AmbiguousError if there is not exactly one.
+func FindLongJob(ctx context.Context, c LongJobStore, name string) (longjob.Run, error) {
+	run, err := c.Get(ctx, name)
+	if !errors.Is(err, longjob.ErrNotFound) {
+		return run, err
 	}
-	return fmt.Sprintf("%dd%02dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
-}
-
-func statusColour(status string) string {
-	switch longjob.Status(status) {
-	case longjob.Failed:
-		return red
-	case longjob.Completed:
-		return green
-	case longjob.Cancelled, longjob.Superseded:
-		return yellow
+	runs, err := c.List(ctx, longjob.Filter{})
+	if err != nil {
+		return run, err
 	}
-	return ""
+	var known, found []string
+	for _, r := range runs {
+		known = append(known, r.UUID)
+		if strings.HasPrefix(r.UUID, strings.ToLower(name)) {
+			found = append(found, r.UUID)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return run, &NotFoundError{Kind: "long job", Name: name, Known: known}
+	case 1:
+		return c.Get(ctx, found[0])
+	}
+	return run, &AmbiguousError{Kind: "long job", Name: name, Matches: found}
 }

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"encoding/json"
@@ -11,12 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 )
-
-func z(member string) redis.Z { return redis.Z{Score: 1000, Member: member} }
 
 // logged returns what a logger of a form writes to a pipe.
 func logged(t *testing.T, format, level string, say func(log *zap.Logger)) string {

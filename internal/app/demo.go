@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// demoQueue is where the demonstration's own jobs go.
-	demoQueue = "demo"
+	// DemoQueue is the queue of the demonstration's own jobs.
+	DemoQueue = "demo"
 	// demoEvery is the time between two of them.
 	demoEvery = 350 * time.Millisecond
-	// demoBacklog stops the enqueuer while as many wait: a paused daemon must not
-	// fill Redis.
+	// demoBacklog is how many jobs may wait. The enqueuer stops there, so that a paused
+	// daemon does not fill Redis.
 	demoBacklog = 20
 )
 
-// errFlaky is how Flaky fails.
+// errFlaky is the error of Flaky.
 var errFlaky = errors.New("the coin came up tails")
 
-// withDemo returns the handlers and, beside them, the demo classes that they
-// have not taken themselves.
+// withDemo returns the handlers and the demo classes. A class of the handlers takes the
+// place of a demo class of the same name.
 func withDemo(handlers *resqued.Handlers) *resqued.Handlers {
 	h := resqued.New()
 	for _, name := range handlers.Classes() {
@@ -45,8 +45,8 @@ func withDemo(handlers *resqued.Handlers) *resqued.Handlers {
 	return h
 }
 
-// demoClasses are a fast job, a slow one, one that fails now and then, and one
-// that is enqueued again while it runs: its lock keeps the second one waiting.
+// demoClasses returns a fast class, a slow one, one that fails now and then, and one
+// that is enqueued again while it runs: its lock keeps the second job waiting.
 func demoClasses() []resqued.Class {
 	last := func(shortest, longest time.Duration) resqued.Handler {
 		return func(ctx context.Context, _ *resqued.Job) error {
@@ -54,10 +54,10 @@ func demoClasses() []resqued.Class {
 		}
 	}
 	return []resqued.Class{
-		{Name: "Hello", Queue: demoQueue, Handler: last(5*time.Millisecond, 30*time.Millisecond)},
-		{Name: "Slow", Queue: demoQueue, Handler: last(2*time.Second, 5*time.Second)},
-		{Name: "Locked", Queue: demoQueue, Handler: last(time.Second, 2*time.Second)},
-		{Name: "Flaky", Queue: demoQueue, Handler: func(ctx context.Context, _ *resqued.Job) error {
+		{Name: "Hello", Queue: DemoQueue, Handler: last(5*time.Millisecond, 30*time.Millisecond)},
+		{Name: "Slow", Queue: DemoQueue, Handler: last(2*time.Second, 5*time.Second)},
+		{Name: "Locked", Queue: DemoQueue, Handler: last(time.Second, 2*time.Second)},
+		{Name: "Flaky", Queue: DemoQueue, Handler: func(ctx context.Context, _ *resqued.Job) error {
 			if err := nap(ctx, 50*time.Millisecond); err != nil {
 				return err
 			}
@@ -79,9 +79,9 @@ func nap(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// enqueueDemo pushes demo jobs until ctx ends, a few in a second and never many
-// in advance.
-func enqueueDemo(ctx context.Context, s *store.Store, c *client.Client) {
+// EnqueueDemo enqueues demo jobs until ctx ends, about three a second. It stops while
+// earlier ones wait.
+func EnqueueDemo(ctx context.Context, s *store.Store, c *client.Client) {
 	names := []string{"world", "Redis", "resqued"}
 	ticks := time.NewTicker(demoEvery)
 	defer ticks.Stop()
@@ -100,10 +100,10 @@ func enqueueDemo(ctx context.Context, s *store.Store, c *client.Client) {
 		case 6, 7:
 			class, args = "Locked", []any{"the same"}
 		}
-		if behind, err := s.Payloads(ctx, demoQueue, demoBacklog-1, 1); err != nil || len(behind) > 0 {
+		if behind, err := s.Payloads(ctx, DemoQueue, demoBacklog-1, 1); err != nil || len(behind) > 0 {
 			continue
 		}
 		// An outage of the demonstration's Redis ends the demonstration.
-		_, _ = c.Enqueue(ctx, class, args, client.Queue(demoQueue))
+		_, _ = c.Enqueue(ctx, class, args, client.Queue(DemoQueue))
 	}
 }

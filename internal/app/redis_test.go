@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"testing"
@@ -16,7 +16,7 @@ func TestRedisIsBack(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	loaded, err := config.Load(config.Options{Environ: []string{"REDIS_URL=" + server.URL()}})
 	require.NoError(t, err)
-	s, err := openStore(loaded.Config, "resqued-test")
+	s, err := OpenStore(loaded.Config, "resqued-test")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
 

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"encoding/json"
@@ -22,8 +22,8 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// commands are the configuration's handlers as classes.
-func commands(c config.Config) map[string]resqued.Class {
+// Commands returns the handlers of the configuration as classes, by name.
+func Commands(c config.Config) map[string]resqued.Class {
 	classes := map[string]resqued.Class{}
 	for name, h := range c.Handlers {
 		var env []string
@@ -39,14 +39,14 @@ func commands(c config.Config) map[string]resqued.Class {
 			continue
 		}
 		classes[name] = resqued.Class{
-			Name: name, Queue: h.Queue, Timeout: h.Timeout, AtMostOnce: h.AtMostOnce, Lock: classLock(h.Lock, rubyStyle(c)), Retry: classRetry(h.Retry),
+			Name: name, Queue: h.Queue, Timeout: h.Timeout, AtMostOnce: h.AtMostOnce, Lock: classLock(h.Lock, RubyStyle(c)), Retry: classRetry(h.Retry),
 			Command: &command,
 		}
 	}
 	return classes
 }
 
-// classLock is the lock of a command handler.
+// classLock returns the lock of a command handler, nil for none.
 func classLock(l *config.HandlerLock, style wire.RubyStyle) *resqued.ClassLock {
 	if l == nil {
 		return nil
@@ -61,7 +61,7 @@ func classLock(l *config.HandlerLock, style wire.RubyStyle) *resqued.ClassLock {
 		lock.Identifier = func(args resqued.Args) (string, error) {
 			var some resqued.Args
 			for _, i := range l.Args {
-				arg := json.RawMessage("null") // a missing one is nil in Ruby, too
+				arg := json.RawMessage("null") // as in Ruby, where a missing one is nil
 				if i < len(args) {
 					arg = args[i]
 				}
@@ -73,15 +73,15 @@ func classLock(l *config.HandlerLock, style wire.RubyStyle) *resqued.ClassLock {
 	return lock
 }
 
-// errNoDatabase: a class keeps its lock in a database that nobody has named.
+// errNoDatabase: a class keeps its lock in PostgreSQL, and no database is configured.
 var errNoDatabase = errors.New("its lock is in PostgreSQL, and no database is given: set DATABASE_URL, or database_url_file")
 
-// needDatabase refuses a configuration with which the worker processes could not take
-// the class locks that are kept in PostgreSQL.
-func needDatabase(c config.Config, handlers *resqued.Handlers) error {
-	classes := commands(c)
-	for _, name := range handlers.Classes() {
-		if class, ok := handlers.Lookup(name); ok {
+// CheckDatabase returns an error if the worker processes could not take the class locks that
+// are kept in PostgreSQL: no database is configured, or its URL is not valid.
+func (p Program) CheckDatabase(c config.Config) error {
+	classes := Commands(c)
+	for _, name := range p.Handlers.Classes() {
+		if class, ok := p.Handlers.Lookup(name); ok {
 			classes[name] = *class
 		}
 	}
@@ -97,22 +97,22 @@ func needDatabase(c config.Config, handlers *resqued.Handlers) error {
 			}
 		}
 		if err != nil {
-			return &problem{exit: exitUsage, code: "config", lines: []string{fmt.Sprintf("class %q: %s", name, err)}}
+			return fmt.Errorf("class %q: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// rubyStyle is how hashes stand in the keys of class locks: as the Ruby prints them
-// for which job lock keys are written, if they are.
-func rubyStyle(c config.Config) wire.RubyStyle {
+// RubyStyle returns how hashes are written in the keys of class locks: as by the version of
+// Ruby for which job lock keys are configured, by default an old one.
+func RubyStyle(c config.Config) wire.RubyStyle {
 	if c.JobLockKey == jobkey.Ruby34 {
 		return wire.Ruby34
 	}
 	return wire.RubyUpTo33
 }
 
-// newClassLocks takes the class locks of a worker process.
+// newClassLocks returns what takes the class locks of a worker process.
 func newClassLocks(c config.Config, set *handler.Set, s *store.Store, log *zap.Logger) (*classlock.Locks, error) {
 	_, beat := leaseAndBeat(c)
 	return classlock.New(classlock.Config{
@@ -123,7 +123,7 @@ func newClassLocks(c config.Config, set *handler.Set, s *store.Store, log *zap.L
 			if !strings.HasPrefix(url, "rediss") {
 				other.RedisCA = ""
 			}
-			return openStore(other, "resqued-locks")
+			return OpenStore(other, "resqued-locks")
 		},
 		OpenPostgres: func() (classlock.Store, error) {
 			if c.DatabaseURL == "" {
@@ -131,7 +131,7 @@ func newClassLocks(c config.Config, set *handler.Set, s *store.Store, log *zap.L
 			}
 			return postgres.Open(postgres.Config{URL: c.DatabaseURL, Namespace: c.Namespace, Lease: c.JobLockDuration})
 		},
-		Classes: set.Classes(), Class: set.Lookup, Style: rubyStyle(c), Grace: c.TermTimeout,
+		Classes: set.Classes(), Class: set.Lookup, Style: RubyStyle(c), Grace: c.TermTimeout,
 		TTL: c.JobLockDuration, BeatEvery: beat, Guard: handler.Guard, Boot: proc.BootTime, Log: log,
 	})
 }

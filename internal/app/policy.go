@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"maps"
@@ -9,8 +9,8 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// deathPolicy says what becomes of the jobs of worker processes that have this
-// configuration and these handlers.
+// deathPolicy returns what is done with the jobs of worker processes that die, by the
+// configuration and the handlers.
 func deathPolicy(c config.Config, handlers *resqued.Handlers) store.Policy {
 	p := store.Policy{Fail: c.OnWorkerDeath == "fail", MaxDeaths: c.MaxDeaths}
 	for _, name := range handlers.Classes() {

@@ -1,9 +1,8 @@
-package cli
+package app
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -25,73 +24,88 @@ import (
 	"github.com/resqued/resqued/internal/systemd"
 )
 
-// served is what a master is made of.
-type served struct {
-	config config.Config
-	log    *zap.Logger
-	level  zap.AtomicLevel // of log
-	dev    *devMode
-	// reload reads the configuration again; nil refuses HUP.
-	reload func(context.Context) (config.Config, error)
-	// ready is called when the first worker process works, and stopping when the
-	// end begins; both may be nil.
-	ready, stopping func()
+// ErrWorkerConfig is returned by Run when no worker process can use the configuration.
+var ErrWorkerConfig = master.ErrWorkerConfig
+
+// Listen starts to receive the signals of a daemon and gives the process the title of a
+// master. Call it before anything else: a signal that comes earlier ends the process, or
+// makes Go dump its stacks. Stop restores the default effects of the signals.
+func Listen() (received <-chan os.Signal, stop func()) {
+	received, stop = signals.Listen()
+	proc.SetTitle(proc.TitleOf + "master: starting")
+	return received, stop
 }
 
-// serve waits for Redis and runs a master until it ends.
-func (a *app) serve(ctx context.Context, s served) error {
-	if a.received == nil {
-		return errors.New("no signals: this verb runs from the program's own command line only")
-	}
-	defer a.hush()
+// Daemon runs a master and what belongs to it. Set the fields, then call Run.
+type Daemon struct {
+	Program Program
+	Config  *config.Resolved
+	// Signals is the channel of Listen.
+	Signals <-chan os.Signal
+	Log     *zap.Logger
+	Level   zap.AtomicLevel // of Log
+	// Dev is set under "resqued dev".
+	Dev *DevMode
+	// Reload reads the configuration again; nil refuses HUP.
+	Reload func(context.Context) (*config.Resolved, error)
+	// Ready is called when the first worker process is ready, Stopping when the daemon
+	// begins to end; both may be nil.
+	Ready, Stopping func()
+
+	// noWaker: the server does not support a waker; see canWait.
+	noWaker bool
+}
+
+// Run waits until Redis answers, then runs the master. It returns nil after an orderly end.
+func (d *Daemon) Run(ctx context.Context) error {
 	if err := procfs.Subreaper(); err != nil {
-		s.log.Warn("what outlives its worker process goes to init", zap.Error(err))
+		d.Log.Warn("what outlives its worker process goes to init", zap.Error(err))
 	}
 	self, err := proc.Self()
 	if err != nil {
 		return err
 	}
-	if _, err := masterConfig(s.config, s.dev, a.handlers); err != nil {
-		return err // before anything is waited for
+	if _, err := d.masterConfig(d.Config.Config); err != nil {
+		return err // early, before the wait for Redis
 	}
-	redis, err := openStore(s.config, "resqued-master")
+	redis, err := OpenStore(d.Config.Config, "resqued-master")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = redis.Close() }()
 
-	relay := newRelay(a.received, s.dev != nil)
+	relay := newRelay(d.Signals, d.Dev != nil)
 	defer relay.stop()
-	notifier := &announcer{s: s, Notifier: systemd.New(systemd.Config{
+	notifier := &announcer{d: d, Notifier: systemd.New(systemd.Config{
 		Socket: os.Getenv("NOTIFY_SOCKET"), WatchdogUSec: os.Getenv("WATCHDOG_USEC"), WatchdogPID: os.Getenv("WATCHDOG_PID"),
-	}, s.log)}
-	if stopped, err := waitForRedis(ctx, redis, relay, notifier, s.log); stopped || err != nil {
+	}, d.Log)}
+	if stopped, err := waitForRedis(ctx, redis, relay, notifier, d.Log); stopped || err != nil {
 		return err
 	}
-	if s.config.Waker {
-		s.config.Waker = a.canWait(ctx, redis, s.log)
+	if d.Config.Waker {
+		d.Config.Waker = d.canWait(ctx, redis)
 	}
-	cfg, err := masterConfig(s.config, s.dev, a.handlers)
+	cfg, err := d.masterConfig(d.Config.Config)
 	if err != nil {
 		return err
 	}
-	others := a.newBeside(s, redis, self)
+	others := d.newBeside(redis, self)
 	system := &master.Linux{}
 	deps := master.Deps{
-		Self: self, System: system, Store: redis, Notifier: notifier, Log: s.log, Stats: others,
-		Signals: relay.out, BeforeFork: a.beforeFork,
+		Self: self, System: system, Store: redis, Notifier: notifier, Log: d.Log, Stats: others,
+		Signals: relay.out, BeforeFork: d.Program.beforeFork,
 	}
-	if s.reload != nil {
+	if d.Reload != nil {
 		deps.Reload = func(ctx context.Context) (master.Config, error) {
-			c, err := s.reload(ctx)
+			r, err := d.Reload(ctx)
 			if err != nil {
 				return master.Config{}, err
 			}
-			if c.Waker {
-				c.Waker = a.canWait(ctx, redis, s.log)
+			if r.Waker {
+				r.Waker = d.canWait(ctx, redis)
 			}
-			next, err := masterConfig(c, s.dev, a.handlers)
-			next.InForce = func() { others.use(a, c, self, s.log) }
+			next, err := d.masterConfig(r.Config)
+			next.InForce = func() { others.use(d.Program, r, self, d.Log) }
 			return next, err
 		}
 	}
@@ -100,27 +114,23 @@ func (a *app) serve(ctx context.Context, s served) error {
 		return err
 	}
 	stop := others.run(ctx)
-	err = m.Run(ctx)
-	stop()
-	if errors.Is(err, master.ErrWorkerConfig) {
-		return &problem{exit: exitConfig, code: "config", lines: []string{err.Error()}, cause: err}
-	}
-	return err
+	defer stop()
+	return m.Run(ctx)
 }
 
-// canWait reports whether a waker works with this server, and says once if it does not.
-func (a *app) canWait(ctx context.Context, redis *store.Store, log *zap.Logger) bool {
-	if a.noWaker {
+// canWait reports whether a waker works with this server. It logs once if it does not.
+func (d *Daemon) canWait(ctx context.Context, redis *store.Store) bool {
+	if d.noWaker {
 		return false
 	}
 	if err := redis.CanWait(ctx); err != nil {
-		log.Warn("the waker is off: jobs are found at each interval", zap.Error(err))
-		a.noWaker = true
+		d.Log.Warn("the waker is off: jobs are found at each interval", zap.Error(err))
+		d.noWaker = true
 	}
-	return !a.noWaker
+	return !d.noWaker
 }
 
-// onlyCommands reports whether nothing of the program itself runs in a worker process.
+// onlyCommands reports whether worker processes run commands only, no code of the program.
 func onlyCommands(h *resqued.Handlers) bool {
 	if len(h.Middleware()) > 0 || len(h.AllHooks()) > 0 || h.JobLockKeyFunc() != nil {
 		return false
@@ -133,17 +143,18 @@ func onlyCommands(h *resqued.Handlers) bool {
 	return true
 }
 
-func (a *app) beforeFork() {
-	for _, h := range a.handlers.AllHooks() {
+func (p Program) beforeFork() {
+	for _, h := range p.Handlers.AllHooks() {
 		if h.BeforeFork != nil {
 			h.BeforeFork()
 		}
 	}
 }
 
-// masterConfig turns a configuration into a master's.
-func masterConfig(c config.Config, dev *devMode, handlers *resqued.Handlers) (master.Config, error) {
-	worker, err := json.Marshal(handover{Config: c, Dev: dev})
+// masterConfig returns the settings of the master.
+func (d *Daemon) masterConfig(c config.Config) (master.Config, error) {
+	handlers := d.Program.Handlers
+	worker, err := json.Marshal(handover{Config: c, Dev: d.Dev})
 	if err != nil {
 		return master.Config{}, fmt.Errorf("configuration: %w", err)
 	}
@@ -156,21 +167,22 @@ func masterConfig(c config.Config, dev *devMode, handlers *resqued.Handlers) (ma
 		Slots: c.WorkerCount, Threads: c.ThreadCount, MaxRetiring: c.MaxRetiring,
 		TermTimeout: c.TermTimeout, DrainTimeout: c.DrainTimeout, LockDuration: c.JobLockDuration, MaxDeaths: c.MaxDeaths, Policy: deathPolicy(c, handlers),
 		Classes: knownClasses(c, handlers), FailureLists: c.FailureLists(), Shared: fleetOf(c, handlers).shared(),
-		OnMasterDeath: c.OnMasterDeath, DevSignals: dev != nil, Worker: worker, Env: env, Unique: uniqueQueues(c),
+		OnMasterDeath: c.OnMasterDeath, DevSignals: d.Dev != nil, Worker: worker, Env: env, Unique: uniqueQueues(c),
 		Fields: map[string]string{
-			"queues": c.Queues.String(), "version": version(),
+			"queues": c.Queues.String(), "version": d.Program.Version,
 			"jobs_per_fork": strconv.Itoa(c.JobsPerFork), "config": c.Fingerprint(),
 			"lease_ms": strconv.FormatInt(lease.Milliseconds(), 10), "term_timeout_ms": strconv.FormatInt(c.TermTimeout.Milliseconds(), 10),
 		},
 	}, nil
 }
 
-// envRules says what commands get of the daemon's environment.
+// envRules returns which variables of the daemon's environment commands get.
 func envRules(c config.Config) handler.EnvRules {
 	return handler.EnvRules{Keep: c.KeepsEnv, Drop: c.DropsEnv}
 }
 
-// uniqueQueues are those that the master brings back in step, unless they are strict.
+// uniqueQueues returns the queues whose keys the master keeps in step. Strict ones are left
+// alone.
 func uniqueQueues(c config.Config) store.UniqueQueues {
 	u := store.UniqueQueues{Match: c.Unique, Leave: c.UniqueQueuesStrict || len(c.UniqueQueues) == 0}
 	for _, entry := range c.UniqueQueues {
@@ -181,8 +193,8 @@ func uniqueQueues(c config.Config) store.UniqueQueues {
 	return u
 }
 
-// waitForRedis waits as long as it takes. A signal to stop ends it in good
-// order; others are kept for the master.
+// waitForRedis waits until Redis answers, without a limit. Stopped reports that a signal asked
+// the daemon to end. Other signals are kept for the master.
 func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifier *announcer, log *zap.Logger) (stopped bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -203,7 +215,7 @@ func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifie
 			for _, sig := range kept {
 				select {
 				case relay.out <- sig:
-				default: // as many newer ones are waiting
+				default: // the channel is full of newer ones
 				}
 			}
 			return false, err
@@ -223,15 +235,15 @@ func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifie
 	}
 }
 
-// relay hands signals on to whoever currently is to obey them.
+// relay passes signals on, first to waitForRedis, then to the master.
 type relay struct {
 	out  chan os.Signal
 	end  chan struct{}
 	done sync.WaitGroup
 }
 
-// newRelay starts a relay. Under "resqued dev" the end of the terminal is the end
-// of the daemon, which has nobody to serve then.
+// newRelay starts a relay. Under "resqued dev" the daemon ends when its terminal is closed:
+// HUP becomes TERM.
 func newRelay(in <-chan os.Signal, dev bool) *relay {
 	r := &relay{out: make(chan os.Signal, 64), end: make(chan struct{})}
 	r.done.Go(func() {
@@ -259,32 +271,32 @@ func (r *relay) stop() {
 	r.done.Wait()
 }
 
-// announcer tells the service manager, and beside it the log and the terminal,
-// how the master is.
+// announcer reports the state of the master to the service manager, the log and the
+// terminal.
 type announcer struct {
 	*systemd.Notifier
-	s                served
+	d                *Daemon
 	readied, stopped bool
 }
 
-// Ready is called when the start is over, and after each reload.
+// Ready is called after the start and after each reload.
 func (n *announcer) Ready() {
 	if !n.readied {
 		n.readied = true
-		c := n.s.config
-		n.s.log.Info("ready", zap.Int("pid", os.Getpid()), zap.Int("workers", c.WorkerCount),
-			zap.Int("threads", c.ThreadCount), zap.Stringer("queues", c.Queues), zap.String("version", version()))
-		if n.s.ready != nil {
-			n.s.ready()
+		c := n.d.Config
+		n.d.Log.Info("ready", zap.Int("pid", os.Getpid()), zap.Int("workers", c.WorkerCount),
+			zap.Int("threads", c.ThreadCount), zap.Stringer("queues", c.Queues), zap.String("version", n.d.Program.Version))
+		if n.d.Ready != nil {
+			n.d.Ready()
 		}
 	}
 	n.Notifier.Ready()
 }
 
-// Stopping is called when the end begins.
+// Stopping is called when the master begins to end.
 func (n *announcer) Stopping() {
-	if !n.stopped && n.s.stopping != nil {
-		n.s.stopping()
+	if !n.stopped && n.d.Stopping != nil {
+		n.d.Stopping()
 	}
 	n.stopped = true
 	n.Notifier.Stopping()

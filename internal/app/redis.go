@@ -1,0 +1,46 @@
+package app
+
+import (
+	"time"
+
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/locket/jobkey"
+	"github.com/resqued/resqued/internal/store"
+)
+
+// OpenStore opens the store that a configuration names. Client is the name that Redis shows
+// for its connections.
+func OpenStore(c config.Config, client string) (*store.Store, error) {
+	return store.Open(storeOptions(c, client))
+}
+
+// connections is how many connections to Redis a process may have. It uses a few, and one
+// for each thread that asks for a class lock at the same moment. The limit is this high
+// because go-redis, after that many failed dials, dials once a second only, and a lease has
+// to be renewed as soon as Redis is back.
+const connections = 100
+
+func storeOptions(c config.Config, client string) store.Options {
+	lease, beat := leaseAndBeat(c)
+	return store.Options{
+		URL: c.RedisURL, Namespace: c.Namespace, ClientName: client, PoolSize: connections,
+		Lease: lease, BeatEvery: beat, LockTTL: c.JobLockDuration, LockPayload: c.JobLockKey == jobkey.Payload,
+		CA: c.RedisCA, AllowEviction: c.AllowEviction, FailureLists: c.FailureLists(),
+	}
+}
+
+// leaseAndBeat derives the lease of processes and the time between two beats from the time of
+// job locks: one beat extends both. The lease is never above the default, as a longer one
+// only delays the recovery of jobs whose machine is gone.
+func leaseAndBeat(c config.Config) (lease, beat time.Duration) {
+	lease = min(store.DefaultLease, c.JobLockDuration)
+	return lease, min(store.DefaultBeatEvery, c.HeartbeatFrequency, lease*2/7)
+}
+
+// UniqueOf returns a function that reports whether a queue is unique; nil if none is.
+func UniqueOf(c config.Config) func(queue string) bool {
+	if len(c.UniqueQueues) == 0 {
+		return nil
+	}
+	return c.Unique
+}

@@ -1,0 +1,96 @@
+package app
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/schedule"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// checkSchedules gives schedules without a queue that of their class, and refuses one that
+// has none either.
+func (p Program) checkSchedules(r *config.Resolved) error {
+	var homeless config.Errors
+	for i := range r.Schedules {
+		s := &r.Schedules[i]
+		if s.Queue == "" {
+			s.Queue = p.QueueOf(r.Config, s.Class)
+		}
+		if err := wire.CheckQueue(s.Queue); err != nil {
+			key := "schedule." + s.Name
+			homeless = append(homeless, config.Error{Key: key, Source: r.Sources[key], Message: err.Error()})
+		}
+		if s.Queue == "" {
+			key := "schedule." + s.Name
+			homeless = append(homeless, config.Error{
+				Key: key, Source: r.Sources[key], Message: fmt.Sprintf("has no queue, and class %s names none; write queue: reports", s.Class),
+			})
+		}
+	}
+	if len(homeless) > 0 {
+		return homeless
+	}
+	return nil
+}
+
+// ClassSchedules returns the schedules of the program's own classes. One that the
+// configuration also names is left to the configuration.
+func (p Program) ClassSchedules(c config.Config) []schedule.Definition {
+	var own []schedule.Definition
+	for _, name := range p.Handlers.Classes() {
+		class, _ := p.Handlers.Lookup(name)
+		configured := slices.ContainsFunc(c.Schedules, func(s schedule.Definition) bool { return s.Name == name })
+		if class.Every == 0 || configured {
+			continue
+		}
+		own = append(own, schedule.Definition{
+			Name: name, Class: name, Queue: class.Queue, Args: json.RawMessage("[]"), Every: fmt.Sprintf("%ds", int64(class.Every.Seconds())),
+			FirstIn: "1s", IfRunning: schedule.Skip,
+		})
+	}
+	return own
+}
+
+// CronDefaults returns what completes a schedule that resque-scheduler keeps in Redis.
+func (p Program) CronDefaults(c config.Config) schedule.Defaults {
+	return schedule.Defaults{
+		Queue:    func(class string) string { return p.QueueOf(c, class) },
+		RailsEnv: os.Getenv("RAILS_ENV"),
+	}
+}
+
+// keeper returns the name of this daemon among those that keep schedules. It is the same
+// after a restart. It is made of the machine, the program, the configuration file and the
+// queues, because containers may have all but one of these in common.
+func (p Program) keeper(self proc.Identity, r *config.Resolved) string {
+	file, err := filepath.Abs(r.File)
+	if err != nil {
+		file = r.File
+	}
+	return self.Host + ":" + schedule.Fingerprint(p.Name, file, r.Queues.String())
+}
+
+// scheduleConfig returns the settings of what keeps schedules. A daemon that ends when all queues are
+// empty keeps no schedules.
+func (p Program) scheduleConfig(r *config.Resolved, self proc.Identity) schedule.Config {
+	c := r.Config
+	if c.UntilEmpty {
+		return schedule.Config{}
+	}
+	t := schedule.Config{
+		Schedules: slices.Concat(c.Schedules, p.ClassSchedules(c)), Stored: c.PersistentSchedules, Defaults: p.CronDefaults(c),
+		Unique: c.Unique, Strict: c.UniqueQueuesStrict, Keeper: p.keeper(self, r),
+	}
+	if prefix, shared := c.SchedulerLockPrefix(); shared {
+		// Host and pid alone are not unique among containers.
+		t.Charge = store.Charge{Prefix: prefix, Me: fmt.Sprintf("resqued:%s:%d", self.Place(), self.PID)}
+	}
+	return t
+}

@@ -1,0 +1,115 @@
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// knownDelayed bounds the delayed jobs among which the nearest name is looked for.
+const knownDelayed = 1000
+
+// DelayedJob is a job that waits for its time.
+type DelayedJob struct {
+	// Name is the beginning of ID, by which "schedule rm" finds the job.
+	Name string `json:"name"`
+	// When is "once": the job runs at Next and then no more.
+	When string     `json:"when"`
+	Next *time.Time `json:"next"`
+	// Last and LastOutcome are always null; they stand for those of Schedule in lists of
+	// both.
+	Last        *time.Time      `json:"last"`
+	LastOutcome *string         `json:"last_outcome"`
+	ID          string          `json:"id,omitempty"`
+	Class       string          `json:"class"`
+	Args        json.RawMessage `json:"args"`
+	Queue       string          `json:"queue"`
+	// Invalid is the beginning of a payload that is no job.
+	Invalid string `json:"invalid,omitempty"`
+}
+
+// DelayedFilter selects jobs that wait for their time.
+type DelayedFilter struct {
+	// Queue and Class are names; "" = any.
+	Queue, Class string
+}
+
+// Matches reports whether a job is one of those that are meant.
+func (f DelayedFilter) Matches(j *store.DelayedJob) bool {
+	return (f.Queue == "" || f.Queue == j.Queue) && (f.Class == "" || f.Class == newDelayed(j).Class)
+}
+
+// DelayedStore is what the view of delayed jobs needs of the store.
+type DelayedStore interface {
+	NextDelayed(ctx context.Context, limit int, want func(*store.DelayedJob) bool) (jobs []store.DelayedJob, more bool, err error)
+	DelayedJobs(ctx context.Context) iter.Seq2[store.DelayedJob, error]
+}
+
+// Delayed returns the jobs that wait for their time, those first that come next, limit at
+// most. More reports whether there are others.
+func Delayed(ctx context.Context, s DelayedStore, f DelayedFilter, limit int) (views []DelayedJob, more bool, err error) {
+	jobs, more, err := s.NextDelayed(ctx, limit, f.Matches)
+	if err != nil {
+		return nil, false, err
+	}
+	views = make([]DelayedJob, len(jobs))
+	for i := range jobs {
+		views[i] = newDelayed(&jobs[i])
+	}
+	return views, more, nil
+}
+
+// FindDelayed returns the delayed jobs that are named by the beginning of their id, or if
+// there are no names those that a filter selects. The error is a NotFoundError or an
+// AmbiguousError if a name does not stand for exactly one id; schedules are names that may
+// have been meant as well.
+func FindDelayed(ctx context.Context, s DelayedStore, names, schedules []string, f DelayedFilter) ([]store.DelayedJob, error) {
+	var jobs []store.DelayedJob
+	var ids []string
+	known := slices.Clone(schedules)
+	for job, err := range s.DelayedJobs(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		id := job.ID()
+		if len(known) < len(schedules)+knownDelayed {
+			known = append(known, id[:ShortID])
+		}
+		begins := func(name string) bool { return strings.HasPrefix(id, strings.ToLower(name)) }
+		if len(names) > 0 && slices.ContainsFunc(names, begins) || len(names) == 0 && f.Matches(&job) {
+			jobs, ids = append(jobs, job), append(ids, id)
+		}
+	}
+	for _, name := range names {
+		var matches []string
+		for _, id := range ids {
+			if strings.HasPrefix(id, strings.ToLower(name)) && !slices.Contains(matches, id) {
+				matches = append(matches, id)
+			}
+		}
+		switch {
+		case len(matches) == 0:
+			return nil, &NotFoundError{Kind: "schedule or delayed job", Name: name, Known: known}
+		case len(matches) > 1:
+			return nil, &AmbiguousError{Kind: "delayed job", Name: name, Matches: matches}
+		}
+	}
+	return jobs, nil
+}
+
+func newDelayed(j *store.DelayedJob) DelayedJob {
+	id, due := j.ID(), j.Due
+	v := DelayedJob{Name: id[:ShortID], ID: id, When: "once", Next: &due, Queue: j.Queue, Args: json.RawMessage("null")}
+	if e, err := wire.Parse(j.Payload, 0); err == nil {
+		v.Class, v.Args = e.Class, json.RawMessage(e.Args.String())
+	} else {
+		v.Class, v.Invalid = "(invalid)", wire.Printable(string(j.Payload), 200)
+	}
+	return v
+}

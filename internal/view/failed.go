@@ -1,0 +1,223 @@
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// failedPage is how many failures are fetched at a time: each may be as large as a job.
+const failedPage = 200
+
+// Failure is one record of a list of failures.
+type Failure struct {
+	// ID is the digest of the record and, after "@", its place, counted from the oldest.
+	ID string `json:"id"`
+	// List is failed, or one of Resque's multi-queue failure backend.
+	List      string          `json:"list"`
+	Class     string          `json:"class"`
+	Args      json.RawMessage `json:"args"`
+	Queue     string          `json:"queue"`
+	Exception string          `json:"exception"`
+	Error     string          `json:"error"`
+	FailedAt  *time.Time      `json:"failed_at"`
+	// Attempts is how often the job has run, if its class has retries.
+	Attempts  int      `json:"attempts,omitempty"`
+	RetriedAt string   `json:"retried_at,omitempty"`
+	Worker    string   `json:"worker,omitempty"`
+	Backtrace []string `json:"backtrace,omitempty"`
+	// KeptAs is the id under which a payload is parked that is too large for its record,
+	// KeptSize its size in bytes. Payload and Args are a reference then.
+	KeptAs   string `json:"kept_as,omitempty"`
+	KeptSize int64  `json:"kept_size,omitempty"`
+	// Payload is what was pushed; it is empty in lists.
+	Payload string `json:"payload,omitempty"`
+}
+
+// FailureGroup stands for failures with the same class, exception and queue.
+type FailureGroup struct {
+	Count     int        `json:"count"`
+	Class     string     `json:"class"`
+	Exception string     `json:"exception"`
+	Error     string     `json:"error"`
+	Queue     string     `json:"queue"`
+	First     *time.Time `json:"first"`
+	Last      *time.Time `json:"last"`
+}
+
+// FailureQuery says which failures are looked at.
+type FailureQuery struct {
+	// Match selects records as they stand in Redis; nil = all.
+	Match func(record []byte) bool
+	// Limit is how many of the newest records are looked at.
+	Limit int64
+}
+
+// FailureStore is what the view of failures needs of the store.
+type FailureStore interface {
+	FailureLists(ctx context.Context) ([]string, error)
+	FailedList(ctx context.Context, list string, offset, limit int64) (records []store.FailureRecord, total int64, err error)
+	FindFailures(ctx context.Context, refs []store.FailureRef) ([][]store.FailureRecord, error)
+}
+
+// FindFailures returns the failures that ids name. The error is a NotFoundError or an
+// AmbiguousError if an id does not name exactly one.
+func FindFailures(ctx context.Context, s FailureStore, ids []string) ([]Failure, error) {
+	refs := make([]store.FailureRef, len(ids))
+	for i, id := range ids {
+		refs[i] = store.ParseFailureRef(id)
+	}
+	found, err := s.FindFailures(ctx, refs)
+	if err != nil {
+		return nil, err
+	}
+	var views []Failure
+	for i, matches := range found {
+		switch {
+		case len(matches) == 0:
+			return nil, &NotFoundError{Kind: "failure", Name: ids[i], Known: recentFailures(ctx, s)}
+		case len(matches) > 1:
+			several := &AmbiguousError{Kind: "failure", Name: ids[i]}
+			for _, record := range matches {
+				several.Matches = append(several.Matches, client.FailureID(record.Raw, record.Index))
+			}
+			return nil, several
+		}
+		views = append(views, newFailure(matches[0]))
+	}
+	return views, nil
+}
+
+// recentFailures are ids that may have been meant.
+func recentFailures(ctx context.Context, s FailureStore) (ids []string) {
+	views, _, _ := Failures(ctx, s, FailureQuery{Limit: failedPage}) // for a hint only
+	for _, v := range views {
+		ids = append(ids, v.Name())
+	}
+	return ids
+}
+
+// Failures returns the failures among the newest records that q selects, the newest first,
+// without payload and backtrace. Partial reports whether there are older records.
+func Failures(ctx context.Context, s FailureStore, q FailureQuery) (views []Failure, partial bool, err error) {
+	lists, err := s.FailureLists(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	several, looked := 0, int64(0)
+	for _, list := range lists {
+		before := len(views)
+		for offset := int64(0); offset < q.Limit; {
+			records, total, err := s.FailedList(ctx, list, offset, min(failedPage, q.Limit-offset))
+			if err != nil {
+				return nil, false, err
+			}
+			for _, record := range records {
+				if q.Match != nil && !q.Match(record.Raw) {
+					continue
+				}
+				v := newFailure(record)
+				v.Backtrace, v.Payload = nil, ""
+				views = append(views, v)
+			}
+			offset += int64(len(records))
+			if more := offset < total; !more || len(records) == 0 {
+				looked += offset
+				break
+			} else if offset >= q.Limit {
+				looked += offset
+				partial = true
+			}
+		}
+		if len(views) > before {
+			several++
+		}
+	}
+	if several < 2 {
+		return views, partial, nil
+	}
+	slices.SortStableFunc(views, func(a, b Failure) int { return b.at().Compare(a.at()) })
+	if partial = partial || looked > q.Limit; q.Match == nil && int64(len(views)) > q.Limit {
+		views = views[:q.Limit]
+	}
+	return views, partial, nil
+}
+
+// Name returns the name of a failure in lists: the beginning of its digest, and its place.
+func (v *Failure) Name() string {
+	digest, place, _ := strings.Cut(v.ID, "@")
+	return digest[:ShortID] + "@" + place
+}
+
+// at returns when the job failed, the zero time if that is not known.
+func (v *Failure) at() time.Time {
+	if v.FailedAt == nil {
+		return time.Time{}
+	}
+	return *v.FailedAt
+}
+
+// newFailure returns the view of a record, also of one that cannot be read.
+func newFailure(record store.FailureRecord) Failure {
+	v := Failure{ID: client.FailureID(record.Raw, record.Index), List: record.List, Args: json.RawMessage("null")}
+	f, err := wire.ParseFailure(record.Raw)
+	if err != nil {
+		v.Exception, v.Error, v.Payload = "(no failure record)", err.Error(), string(record.Raw)
+		return v
+	}
+	payload := f.Pushed()
+	v.Payload, v.Queue, v.Exception, v.Error = string(payload), f.Queue, f.Exception, f.Error
+	v.Worker, v.Backtrace, v.RetriedAt, v.Attempts = f.Worker, f.Backtrace, f.RetriedAt, max(f.Attempts, 0)
+	if !f.FailedAt.IsZero() {
+		v.FailedAt = &f.FailedAt
+	}
+	if e, err := wire.Parse(payload, 0); err == nil {
+		v.Class, v.Args = e.Class, json.RawMessage(e.Args.String())
+		if ref, ok := wire.ReferenceOf(e); ok {
+			v.KeptAs, v.KeptSize = ref.ID, ref.Size
+			if v.Class = ref.Class; ref.Class == "" {
+				v.Class = "(invalid)"
+			}
+		}
+	} else {
+		v.Class = "(invalid)"
+	}
+	return v
+}
+
+// GroupFailures groups failures by class, exception and queue, the largest group first. It
+// expects the order of Failures and takes the error of the newest for the group.
+func GroupFailures(views []Failure) []*FailureGroup {
+	groups, order := map[[3]string]*FailureGroup{}, []*FailureGroup{}
+	for _, v := range views {
+		key := [3]string{v.Class, v.Exception, v.Queue}
+		g := groups[key]
+		if g == nil {
+			// The list begins with the newest, whose error stands for the group.
+			g = &FailureGroup{Class: v.Class, Exception: v.Exception, Error: Summary(v.Error), Queue: v.Queue, Last: v.FailedAt}
+			groups[key] = g
+			order = append(order, g)
+		}
+		g.Count++
+		g.First = v.FailedAt
+	}
+	slices.SortStableFunc(order, func(a, b *FailureGroup) int { return b.Count - a.Count })
+	return order
+}
+
+// Summary returns the most telling line of an error: the first. If that line only announces
+// what follows, as in errors of commands, the last line is added.
+func Summary(s string) string {
+	s = strings.TrimSpace(s)
+	first, rest, _ := strings.Cut(s, "\n")
+	if !strings.HasSuffix(first, ":") || rest == "" {
+		return first
+	}
+	return first + " " + strings.TrimSpace(rest[strings.LastIndexByte(rest, '\n')+1:])
+}

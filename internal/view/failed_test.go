@@ -1,0 +1,109 @@
+package view_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/view"
+)
+
+// record is a failure as Resque writes it.
+func record(at, class, exception, text string) string {
+	return `{"failed_at":"` + at + `","payload":{"class":"` + class + `","args":[1]},"exception":"` + exception + `","error":"` + text +
+		`","backtrace":["a.rb:1"],"worker":"w","queue":"mail"}`
+}
+
+func TestFailures(t *testing.T) {
+	views(t, func(f *fixture) {
+		ctx := f.Context()
+		f.do("RPUSH", "failed",
+			record("2026/01/01 10:00:00 UTC", "Mail", "Timeout", "slow"),
+			record("2026/01/02 10:00:00 UTC", "Post", "Refused", "no"),
+			record("2026/01/03 10:00:00 UTC", "Mail", "Timeout", `sh: exit code 1:\nlast words`),
+			"no record")
+
+		all, partial, err := view.Failures(ctx, f.store, view.FailureQuery{Limit: 100})
+		require.NoError(f, err)
+		require.False(f, partial)
+		require.Len(f, all, 4)
+		require.Equal(f, "(no failure record)", all[0].Exception, "the newest is first")
+		newest := all[1]
+		require.True(f, strings.HasSuffix(newest.ID, "@2"), newest.ID)
+		require.Equal(f, newest.ID[:view.ShortID]+"@2", newest.Name())
+		require.Equal(f, "Mail", newest.Class)
+		require.Equal(f, json.RawMessage("[1]"), newest.Args)
+		require.Equal(f, time.Date(2026, 1, 3, 10, 0, 0, 0, time.UTC), newest.FailedAt.UTC())
+		require.Empty(f, newest.Payload, "lists have no detail")
+		require.Empty(f, newest.Backtrace)
+
+		groups := view.GroupFailures(all)
+		require.Len(f, groups, 3)
+		require.Equal(f, "Mail", groups[0].Class, "the most frequent is first")
+		require.Equal(f, 2, groups[0].Count)
+		require.Equal(f, "sh: exit code 1: last words", groups[0].Error, "that of the newest")
+		require.Equal(f, newest.FailedAt, groups[0].Last)
+		require.Equal(f, 1, groups[0].First.Day())
+
+		some, partial, err := view.Failures(ctx, f.store, view.FailureQuery{Limit: 3, Match: client.FailedFilter{Class: "Post"}.Matches})
+		require.NoError(f, err)
+		require.True(f, partial, "one was not looked at")
+		require.Len(f, some, 1)
+		require.Equal(f, "Refused", some[0].Exception)
+
+		found, err := view.FindFailures(ctx, f.store, []string{newest.Name(), some[0].ID})
+		require.NoError(f, err)
+		require.Equal(f, newest.ID, found[0].ID)
+		require.JSONEq(f, `{"class":"Mail","args":[1]}`, found[0].Payload)
+		require.Equal(f, []string{"a.rb:1"}, found[0].Backtrace)
+		require.Equal(f, some[0].ID, found[1].ID)
+		_, err = view.FindFailures(ctx, f.store, []string{"ffffffffffff"})
+		requireNotFound(f.T, err, "failure", "ffffffffffff", newest.Name())
+
+		for i := range 17 { // of so many digests two begin with the same digit
+			f.do("RPUSH", "failed", fmt.Sprint(i))
+		}
+		all, _, err = view.Failures(ctx, f.store, view.FailureQuery{Limit: 100})
+		require.NoError(f, err)
+		byDigit := map[string][]string{}
+		for _, v := range all {
+			byDigit[v.ID[:1]] = append(byDigit[v.ID[:1]], v.ID)
+		}
+		for digit, ids := range byDigit {
+			if len(ids) < 2 {
+				continue
+			}
+			_, err = view.FindFailures(ctx, f.store, []string{digit})
+			var several *view.AmbiguousError
+			require.ErrorAs(f, err, &several)
+			require.ElementsMatch(f, ids, several.Matches)
+		}
+	})
+}
+
+func TestFailuresOfSeveralLists(t *testing.T) {
+	views(t, func(f *fixture) {
+		f.do("SADD", "failed_queues", "mail_failed")
+		f.do("RPUSH", "failed", record("2026/01/01 10:00:00 UTC", "A", "E", ""), record("2026/01/03 10:00:00 UTC", "C", "E", ""))
+		f.do("RPUSH", "mail_failed", record("2026/01/02 10:00:00 UTC", "B", "E", ""))
+		classes := func(limit int64) (classes string, partial bool) {
+			all, partial, err := view.Failures(f.Context(), f.store, view.FailureQuery{Limit: limit})
+			require.NoError(f, err)
+			for _, v := range all {
+				classes += v.Class
+			}
+			return classes, partial
+		}
+		got, partial := classes(10)
+		require.Equal(f, "CBA", got, "the newest of all lists is first")
+		require.False(f, partial)
+		got, partial = classes(2)
+		require.Equal(f, "CB", got)
+		require.True(f, partial)
+	})
+}

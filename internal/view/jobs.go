@@ -1,0 +1,166 @@
+package view
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// The states of running jobs.
+const (
+	JobRuns    = "running"
+	JobKilled  = "killed"  // it was told to stop
+	JobStale   = "stale"   // its process has no lease: dead, or cut off from Redis
+	JobForeign = "foreign" // its worker is not resqued's
+)
+
+// Job is one running job.
+type Job struct {
+	// ID is the payload's own, or else the process and the token of this run.
+	ID    string          `json:"id"`
+	Class string          `json:"class"`
+	Args  json.RawMessage `json:"args"`
+	Queue string          `json:"queue"`
+	State string          `json:"state"`
+	// AgeS is for how many seconds the job has been running.
+	AgeS   int64  `json:"age_s"`
+	Worker string `json:"worker"`
+
+	// The rest is set by Detail.
+	Process string `json:"process,omitempty"`
+	Token   string `json:"token,omitempty"`
+	Lock    string `json:"lock,omitempty"`
+	Fence   int64  `json:"fence,omitempty"`
+	Deaths  int    `json:"deaths,omitempty"`
+	Payload string `json:"payload,omitempty"`
+
+	// Run names the run in Redis; zero of a foreign worker's job.
+	Run store.RunName `json:"-"`
+	// Started is zero if it is not known.
+	Started time.Time `json:"-"`
+	// Record is what Redis holds of the job; zero of a foreign worker's job.
+	Record store.Reserved `json:"-"`
+	// Short stands for the job in tables, Name in scripts: no other running job is found by
+	// either.
+	Short string `json:"-"`
+	Name  string `json:"-"`
+
+	payload []byte
+}
+
+// JobFilter picks running jobs.
+type JobFilter struct {
+	// Queues and Classes are names of which one has to fit; none = any.
+	Queues, Classes []string
+	// OlderThan leaves out jobs that have been running for a shorter time.
+	OlderThan time.Duration
+	// Limit is how many jobs are picked at most.
+	Limit int
+}
+
+// Apply returns the jobs that pass the filter. Cut reports whether Limit left some out.
+func (f *JobFilter) Apply(all []*Job) (picked []*Job, cut bool) {
+	for _, v := range all {
+		switch {
+		case len(f.Queues) > 0 && !slices.Contains(f.Queues, v.Queue),
+			len(f.Classes) > 0 && !slices.Contains(f.Classes, v.Class),
+			time.Duration(v.AgeS)*time.Second < f.OlderThan:
+		case len(picked) == f.Limit:
+			return picked, true
+		default:
+			picked = append(picked, v)
+		}
+	}
+	return picked, false
+}
+
+// JobStore is what the view of running jobs needs of the store.
+type JobStore interface {
+	ProcList(ctx context.Context) ([]store.ProcInfo, error)
+	WorkerList(ctx context.Context) ([]store.WorkerInfo, error)
+}
+
+// Jobs returns all running jobs, those first that have been running longest.
+func Jobs(ctx context.Context, s JobStore) ([]*Job, error) {
+	procs, err := s.ProcList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	workers, err := s.WorkerList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	views := []*Job{}
+	for _, p := range procs {
+		for _, job := range p.Running {
+			v := newJob(job.Payload, job.Queue, job.Worker, job.StartedAt, now)
+			v.Run, v.Record = store.RunName{Proc: p.Proc, Token: job.Token}, job
+			if v.ID == "" {
+				v.ID = v.Run.String()
+			}
+			switch {
+			case p.LeaseMS < now.UnixMilli():
+				v.State = JobStale
+			case p.Killed(job.Token):
+				v.State = JobKilled
+			default:
+				v.State = JobRuns
+			}
+			views = append(views, v)
+		}
+	}
+	views = append(views, foreignRuns(workers, now)...)
+	slices.SortStableFunc(views, func(a, b *Job) int {
+		return cmp.Or(a.Started.Compare(b.Started), strings.Compare(a.ID, b.ID))
+	})
+	shorten(views)
+	return views, nil
+}
+
+// foreignRuns returns the jobs that workers other than resqued's report.
+func foreignRuns(workers []store.WorkerInfo, now time.Time) []*Job {
+	var views []*Job
+	for _, w := range workers {
+		var said struct {
+			Queue   string          `json:"queue"`
+			RunAt   string          `json:"run_at"`
+			Payload json.RawMessage `json:"payload"`
+		}
+		if name, err := wire.ParseWorkerID(w.ID); err == nil && name.Ours || json.Unmarshal([]byte(w.Working), &said) != nil {
+			continue
+		}
+		started, _ := time.Parse(time.RFC3339, said.RunAt)
+		v := newJob(said.Payload, said.Queue, w.ID, started, now)
+		v.State = JobForeign
+		if v.ID == "" {
+			v.ID = w.ID
+		}
+		views = append(views, v)
+	}
+	return views
+}
+
+// Detail fills in what is only shown for single jobs.
+func (v *Job) Detail() {
+	v.Process, v.Token, v.Lock = v.Run.Proc, v.Run.Token, v.Record.LockKey
+	v.Fence, v.Deaths, v.Payload = v.Record.Fence, v.Record.Deaths, string(v.payload)
+}
+
+// newJob returns the view of a payload that runs.
+func newJob(payload []byte, queue, worker string, started, now time.Time) *Job {
+	v := &Job{Queue: queue, Worker: worker, Args: json.RawMessage("null"), payload: payload, Started: started}
+	if !started.IsZero() {
+		v.AgeS = seconds(now.Sub(started))
+	}
+	if e, err := wire.Parse(payload, 0); err == nil {
+		v.ID, v.Class, v.Args = e.ID, e.Class, json.RawMessage(e.Args.String())
+	}
+	return v
+}

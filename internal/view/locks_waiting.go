@@ -1,0 +1,55 @@
+package view
+
+import (
+	"context"
+	"time"
+
+	"github.com/resqued/resqued/internal/store"
+)
+
+// LockedQueue is a queue whose jobs wait for locks.
+type LockedQueue struct {
+	Queue string `json:"queue"`
+	// State is starved when all of its jobs are locked, and waiting otherwise.
+	State string `json:"state"`
+	// Locked of Size jobs were locked when last looked at.
+	Locked int64 `json:"locked"`
+	Size   int64 `json:"size"`
+	// SinceS is for how many seconds that has been known; null = not known.
+	SinceS *int64 `json:"since_s"`
+	// Locks is how many locks are in the way, as far as they are known.
+	Locks int64 `json:"locks"`
+
+	// Since is when that was first seen; zero = not known.
+	Since time.Time `json:"-"`
+}
+
+// QueueWaits is the state of a queue in which some jobs are locked, but not all.
+const QueueWaits = "waiting"
+
+// WaitStore is what the view of queues that wait for locks needs of the store.
+type WaitStore interface {
+	WaitList(ctx context.Context) ([]store.WaitInfo, error)
+}
+
+// LockedQueues returns the queues in which jobs are known to wait for locks, by name.
+func LockedQueues(ctx context.Context, s WaitStore) ([]LockedQueue, error) {
+	list, err := s.WaitList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	views := make([]LockedQueue, len(list))
+	for i, w := range list {
+		v := LockedQueue{Queue: w.Queue, State: QueueWaits, Locked: w.Locked, Size: w.Size, Locks: w.Locks, Since: w.Since}
+		if w.Locked >= w.Size {
+			v.State = QueueStarved
+		}
+		if !w.Since.IsZero() {
+			s := seconds(now.Sub(w.Since))
+			v.SinceS = &s
+		}
+		views[i] = v
+	}
+	return views, nil
+}

@@ -1,0 +1,52 @@
+package view
+
+import (
+	"context"
+	"time"
+
+	"github.com/resqued/resqued/internal/store"
+)
+
+// The states of what is parked.
+const (
+	ParkedKept  = "kept"  // a failure refers to it
+	ParkedWaits = "waits" // for its place
+	ParkedGone  = "gone"  // there is no payload
+)
+
+// ParkedJob is what is parked of one job.
+type ParkedJob struct {
+	ID       string    `json:"id"`
+	State    string    `json:"state"`
+	Queue    string    `json:"queue"`
+	Bytes    int64     `json:"bytes"`
+	ParkedAt time.Time `json:"parked_at"`
+	Reason   string    `json:"reason"`
+	// Key is where its payload is in Redis.
+	Key string `json:"key"`
+}
+
+// ParkedStore is what the view of parked jobs needs of the store.
+type ParkedStore interface {
+	Parked(ctx context.Context, limit int) (jobs []store.ParkedJob, total int64, err error)
+}
+
+// ParkedJobs returns what is parked, the oldest first and limit at most, and how much there
+// is.
+func ParkedJobs(ctx context.Context, s ParkedStore, limit int) (views []*ParkedJob, total int64, err error) {
+	jobs, total, err := s.Parked(ctx, limit)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, j := range jobs {
+		v := &ParkedJob{ID: j.ID, State: ParkedWaits, Queue: j.Queue, Bytes: max(j.Size, 0), ParkedAt: j.At, Reason: j.Reason, Key: j.Key}
+		switch {
+		case j.Size < 0:
+			v.State = ParkedGone
+		case j.Kind == store.ParkedPayload:
+			v.State = ParkedKept
+		}
+		views = append(views, v)
+	}
+	return views, total, nil
+}

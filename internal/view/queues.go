@@ -1,0 +1,284 @@
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/selector"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// maxOldest bounds for how many queues the first job is read: one round trip each.
+const maxOldest = 500
+
+// The states of a queue.
+const (
+	QueueRuns    = "run"     // it is served
+	QueueIdle    = "idle"    // it is not served, and it is empty
+	QueueOrphan  = "orphan"  // it is not served, and jobs wait
+	QueueStarved = "starved" // all of its jobs were locked when last tried
+	QueuePaused  = "paused"  // its jobs are to wait
+	QueueBroken  = "broken"  // its key is no list
+)
+
+// Queue is one queue.
+type Queue struct {
+	Queue string `json:"queue"`
+	State string `json:"state"`
+	// Size is null when the key is no list.
+	Size *int64 `json:"size"`
+	// OldestS is how long the first job has waited, in seconds; null = not known, as
+	// plain Resque payloads do not hold the time at which they were pushed.
+	OldestS      *int64  `json:"oldest_s"`
+	OldestSource *string `json:"oldest_source"`
+	Busy         int     `json:"busy"`
+	// Cap is the most threads of one master; null = none.
+	Cap *int `json:"cap"`
+	// Served counts the threads and foreign workers whose queues include it.
+	Served int `json:"served"`
+	// Suspects counts the jobs that were set apart to run alone; Size does not.
+	Suspects int64        `json:"suspects"`
+	Jobs     []WaitingJob `json:"jobs,omitempty"`
+
+	// Oldest is when the first job was pushed; zero = not known.
+	Oldest time.Time `json:"-"`
+	// Problem says why the state is QueueBroken.
+	Problem string `json:"-"`
+}
+
+// WaitingJob is one job that waits in a queue.
+type WaitingJob struct {
+	// Position counts from 1, the job that is next.
+	Position int64           `json:"position"`
+	Class    string          `json:"class"`
+	Args     json.RawMessage `json:"args"`
+	// Invalid says why the payload is no job.
+	Invalid string `json:"invalid,omitempty"`
+}
+
+// PayloadStore reads payloads that wait in a queue.
+type PayloadStore interface {
+	Payloads(ctx context.Context, queue string, offset, limit int64) ([][]byte, error)
+}
+
+// QueueStore is what the view of queues needs of the store.
+type QueueStore interface {
+	PayloadStore
+	QueueList(ctx context.Context) ([]store.QueueInfo, error)
+	WorkerList(ctx context.Context) ([]store.WorkerInfo, error)
+	ProcList(ctx context.Context) ([]store.ProcInfo, error)
+	MasterList(ctx context.Context) (map[string]map[string]string, error)
+}
+
+// Queues returns the named queues, or all by name. The error is a NotFoundError if one of
+// the names stands for no queue.
+func Queues(ctx context.Context, s QueueStore, names ...string) ([]*Queue, error) {
+	list, err := s.QueueList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) > 0 {
+		if list, err = FindQueues(list, names); err != nil {
+			return nil, err
+		}
+	}
+	workers, err := s.WorkerList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	procs, err := s.ProcList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	caps := caps(ctx, s)
+	busy := busyByQueue(workers, procs)
+	lists := queueLists(workers)
+	views := make([]*Queue, len(list))
+	for i, q := range list {
+		v := &Queue{Queue: q.Name, Size: &q.Size, Busy: busy[q.Name], Suspects: q.Suspects}
+		for _, l := range lists {
+			if selector.MatchAny(l.patterns, q.Name) {
+				v.Served += l.workers
+			}
+		}
+		if n := caps(q.Name); n > 0 {
+			v.Cap = &n
+		}
+		v.judge(q)
+		if i < maxOldest && q.Err == nil && q.Size > 0 {
+			v.readOldest(ctx, s)
+		}
+		views[i] = v
+	}
+	return views, nil
+}
+
+// FindQueues returns the named queues of a list, in the order of the names. The error is a
+// NotFoundError if one of them is missing.
+func FindQueues(list []store.QueueInfo, names []string) ([]store.QueueInfo, error) {
+	var picked []store.QueueInfo
+	known := make([]string, 0, len(list))
+	for _, q := range list {
+		known = append(known, q.Name)
+	}
+	for _, name := range names {
+		i := slices.Index(known, name)
+		if i < 0 {
+			return nil, &NotFoundError{Kind: "queue", Name: name, Known: known}
+		}
+		picked = append(picked, list[i])
+	}
+	return picked, nil
+}
+
+// ReadJobs reads the jobs that wait in the queue, limit at most from offset on, into Jobs. It
+// reports whether that is less than the queue holds. A queue that is broken has no jobs.
+func (v *Queue) ReadJobs(ctx context.Context, s PayloadStore, offset, limit int64) (partial bool, err error) {
+	payloads, err := s.Payloads(ctx, v.Queue, offset, limit)
+	if err != nil && v.State != QueueBroken {
+		return false, err
+	}
+	v.Jobs = []WaitingJob{}
+	for i, p := range payloads {
+		v.Jobs = append(v.Jobs, waitingJob(offset+int64(i)+1, p))
+	}
+	return v.Size != nil && int64(len(payloads)) < *v.Size, nil
+}
+
+func waitingJob(position int64, payload []byte) WaitingJob {
+	e, err := wire.Parse(payload, 0)
+	if err != nil {
+		return WaitingJob{Position: position, Args: json.RawMessage("null"), Invalid: err.Error()}
+	}
+	return WaitingJob{Position: position, Class: e.Class, Args: json.RawMessage(e.Args.String())}
+}
+
+// queueList is a list of queues, and how many workers have it.
+type queueList struct {
+	patterns []string
+	workers  int
+}
+
+// queueLists returns the different lists of queues that workers have. There may be many
+// thousand workers with the same list.
+func queueLists(workers []store.WorkerInfo) []*queueList {
+	var lists []*queueList
+	known := map[string]*queueList{}
+	for _, w := range workers {
+		name, err := wire.ParseWorkerID(w.ID)
+		if err != nil {
+			continue
+		}
+		key := strings.Join(name.Queues, "\x00")
+		l := known[key]
+		if l == nil {
+			l = &queueList{patterns: plainPatterns(name.Queues)}
+			known[key], lists = l, append(lists, l)
+		}
+		l.workers++
+	}
+	return lists
+}
+
+// judge finds the state of the queue.
+func (v *Queue) judge(q store.QueueInfo) {
+	switch {
+	case q.Err != nil:
+		v.State, v.Size, v.Problem = QueueBroken, nil, q.Err.Error()
+	case q.Paused:
+		v.State = QueuePaused
+	case v.Served == 0 && q.Size+q.Suspects > 0:
+		v.State = QueueOrphan
+	case v.Served == 0:
+		v.State = QueueIdle
+	case q.Size > 0 && q.Bounces >= q.Size:
+		v.State = QueueStarved
+	default:
+		v.State = QueueRuns
+	}
+}
+
+// readOldest reads when the first job was pushed. A queue that changes its type
+// meanwhile, or a server that is busy, costs this one detail only.
+func (v *Queue) readOldest(ctx context.Context, s PayloadStore) {
+	head, err := s.Payloads(ctx, v.Queue, 0, 1)
+	if err != nil || len(head) == 0 {
+		return
+	}
+	e, err := wire.Parse(head[0], 0)
+	if err != nil || e.EnqueuedAt.IsZero() {
+		return
+	}
+	v.Oldest = e.EnqueuedAt
+	waited, source := seconds(time.Since(e.EnqueuedAt)), "exact"
+	v.OldestS, v.OldestSource = &waited, &source
+}
+
+// caps returns a function for the smallest cap that any living master puts on a queue; 0 =
+// none.
+func caps(ctx context.Context, s QueueStore) func(queue string) int {
+	var specs []selector.Spec
+	masters, err := s.MasterList(ctx)
+	if err != nil {
+		return func(string) int { return 0 }
+	}
+	for _, fields := range masters {
+		if spec, _, err := selector.Parse(strings.Split(fields["queues"], ","), max(1, threadsOf(fields))); err == nil {
+			specs = append(specs, spec)
+		}
+	}
+	return func(queue string) int {
+		least := 0
+		for _, spec := range specs {
+			for _, choice := range spec.Resolve([]string{queue}) {
+				if choice.Queue == queue && choice.Cap > 0 && (least == 0 || choice.Cap < least) {
+					least = choice.Cap
+				}
+			}
+		}
+		return least
+	}
+}
+
+// busyByQueue counts the running jobs: those of resqued by its in-flight records, those of
+// other workers by what they report.
+func busyByQueue(workers []store.WorkerInfo, procs []store.ProcInfo) map[string]int {
+	busy := map[string]int{}
+	for _, p := range procs {
+		for _, job := range p.Running {
+			busy[job.Queue]++
+		}
+	}
+	for _, w := range workers {
+		name, err := wire.ParseWorkerID(w.ID)
+		if w.Working == "" || err == nil && name.Ours {
+			continue
+		}
+		var working struct {
+			Queue string `json:"queue"`
+		}
+		if json.Unmarshal([]byte(w.Working), &working) == nil && working.Queue != "" {
+			busy[working.Queue]++
+		}
+	}
+	return busy
+}
+
+// plainPatterns undoes what the Files.com fork does to queues in its ids:
+// "mail~8" is the queue mail with a cap.
+func plainPatterns(queues []string) []string {
+	out := make([]string, len(queues))
+	for i, q := range queues {
+		name, limit, capped := strings.Cut(q, "~")
+		if _, err := strconv.Atoi(strings.TrimSuffix(limit, "%")); capped && err == nil {
+			q = name
+		}
+		out[i] = q
+	}
+	return out
+}

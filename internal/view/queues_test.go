@@ -1,0 +1,79 @@
+package view_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/view"
+)
+
+func TestQueues(t *testing.T) {
+	views(t, func(f *fixture) {
+		ctx := f.Context()
+		f.putMaster(map[string]string{"slots": "2", "threads": "4", "queues": "q:3,starved"})
+		f.do("SADD", "workers", "ruby:7:starved,idle~2")
+		f.do("SET", "worker:ruby:7:starved,idle~2", `{"queue":"starved","payload":{"class":"R","args":[]}}`)
+		f.do("SADD", "queues", "broken", "empty")
+		f.do("SET", "queue:broken", "x")
+		f.reserve(`{"class":"A","args":[1]}`)
+		f.push("q", fmt.Sprintf(`{"class":"B","args":[1,2],"enqueued_at":%d}`, time.Now().Add(-time.Hour).Unix()), "no job", `{"class":"C","args":[]}`)
+		f.push("orphan", `{"class":"D","args":[]}`)
+		f.push("starved", `{"class":"E","args":[]}`)
+		f.do("HSET", "locket:queue_lock_counters", "starved", 1)
+		f.push("paused", `{"class":"E","args":[]}`)
+		_, err := f.store.Pause(ctx, "paused")
+		require.NoError(f, err)
+
+		queues, err := view.Queues(ctx, f.store)
+		require.NoError(f, err)
+		states, byName := map[string]string{}, map[string]*view.Queue{}
+		var order []string
+		for _, q := range queues {
+			order = append(order, q.Queue)
+			states[q.Queue], byName[q.Queue] = q.State, q
+		}
+		require.Equal(f, []string{"broken", "empty", "orphan", "paused", "q", "starved"}, order)
+		require.Equal(f, map[string]string{
+			"broken": view.QueueBroken, "empty": view.QueueIdle, "orphan": view.QueueOrphan, "paused": view.QueuePaused,
+			"q": view.QueueRuns, "starved": view.QueueStarved,
+		}, states)
+		q := byName["q"]
+		require.EqualValues(f, 3, *q.Size)
+		require.Equal(f, 1, q.Busy)
+		require.Equal(f, 1, q.Served)
+		require.Equal(f, 3, *q.Cap)
+		require.InDelta(f, 3600, *q.OldestS, 60)
+		require.Equal(f, "exact", *q.OldestSource)
+		require.Equal(f, 1, byName["starved"].Busy, "what a foreign worker says it works on")
+		require.Nil(f, byName["starved"].Cap)
+		require.Nil(f, byName["starved"].OldestS, "a plain payload does not tell")
+		require.Nil(f, byName["broken"].Size)
+		require.NotEmpty(f, byName["broken"].Problem)
+
+		partial, err := q.ReadJobs(ctx, f.store, 0, 2)
+		require.NoError(f, err)
+		require.True(f, partial)
+		require.Len(f, q.Jobs, 2)
+		require.Equal(f, view.WaitingJob{Position: 1, Class: "B", Args: json.RawMessage("[1,2]")}, q.Jobs[0])
+		require.NotEmpty(f, q.Jobs[1].Invalid)
+		_, err = q.ReadJobs(ctx, f.store, 2, 2)
+		require.NoError(f, err)
+		require.Equal(f, []view.WaitingJob{{Position: 3, Class: "C", Args: json.RawMessage("[]")}}, q.Jobs)
+		_, err = byName["broken"].ReadJobs(ctx, f.store, 0, 2)
+		require.NoError(f, err)
+		require.Empty(f, byName["broken"].Jobs)
+
+		some, err := view.Queues(ctx, f.store, "starved", "q")
+		require.NoError(f, err)
+		require.Len(f, some, 2)
+		require.Equal(f, "starved", some[0].Queue)
+		_, err = view.Queues(ctx, f.store, "q", "nope")
+		requireNotFound(f.T, err, "queue", "nope", "q", "orphan")
+		_, err = view.Queues(cancelled(), f.store)
+		require.Error(f, err)
+	})
+}

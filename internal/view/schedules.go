@@ -1,0 +1,163 @@
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/resqued/resqued/internal/schedule"
+	"github.com/resqued/resqued/internal/store"
+)
+
+// Where a schedule comes from.
+const (
+	FromConfig = "configuration"
+	FromClass  = "program" // a class of this program has it
+	FromRedis  = "redis"   // resque-scheduler keeps it there
+	FromOthers = "others"  // a daemon with another configuration has, or had it
+)
+
+// Schedule enqueues jobs at fixed times or intervals.
+type Schedule struct {
+	Name string `json:"name"`
+	// When is the expression, or "every …".
+	When string `json:"when"`
+	// Next is null when no daemon enqueues its jobs.
+	Next *time.Time `json:"next"`
+	// Last is the last tick, LastOutcome its outcome.
+	Last        *time.Time      `json:"last"`
+	LastOutcome *string         `json:"last_outcome"`
+	Class       string          `json:"class"`
+	Args        json.RawMessage `json:"args"`
+	Queue       string          `json:"queue"`
+	IfRunning   string          `json:"if_running"`
+	CatchUp     string          `json:"catch_up"`
+	Description string          `json:"description,omitempty"`
+	// Source is configuration, program, redis or others.
+	Source string `json:"source"`
+	// Invalid says why its jobs are not enqueued.
+	Invalid string `json:"invalid,omitempty"`
+
+	schedule schedule.Definition
+}
+
+// ScheduleSources are the schedules that are not in Redis, and how those in Redis are read.
+type ScheduleSources struct {
+	// Configured are those of the configuration, Program those of the program's classes.
+	Configured, Program []schedule.Definition
+	// Stored: those that resque-scheduler keeps in Redis are used (persistent_schedules).
+	Stored bool
+	// Defaults are what those leave out.
+	Defaults schedule.Defaults
+}
+
+// ScheduleStore is what the view of schedules needs of the store.
+type ScheduleStore interface {
+	CronViews(ctx context.Context) (views map[string]store.CronView, now time.Time, err error)
+}
+
+// Schedules returns the schedules of the configuration, those that are kept in Redis and
+// those that other daemons have, by name, and the server's time.
+func Schedules(ctx context.Context, s ScheduleStore, sources ScheduleSources) ([]*Schedule, time.Time, error) {
+	known, now, err := s.CronViews(ctx)
+	if err != nil {
+		return nil, now, err
+	}
+	all := map[string]*Schedule{}
+	for name, v := range known {
+		var defined schedule.Definition
+		switch {
+		case v.Stored != "":
+			defined, err = schedule.ParseStored(name, v.Stored, sources.Defaults)
+			defined.Name = name
+			all[name] = newSchedule(defined, FromRedis, err)
+			if !sources.Stored && err == nil {
+				all[name].Invalid = "persistent_schedules is off"
+			}
+		case json.Unmarshal([]byte(v.Shown), &defined) == nil && defined.Name == name:
+			all[name] = newSchedule(defined, FromOthers, nil)
+		}
+	}
+	for source, schedules := range map[string][]schedule.Definition{FromConfig: sources.Configured, FromClass: sources.Program} {
+		for _, defined := range schedules {
+			if known[defined.Name].Stored == "" || !sources.Stored {
+				all[defined.Name] = newSchedule(defined, source, nil)
+			}
+		}
+	}
+	views := make([]*Schedule, 0, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		views = append(views, all[name])
+		all[name].addRecord(known[name].CronRecord, now)
+	}
+	return views, now, nil
+}
+
+func newSchedule(s schedule.Definition, source string, err error) *Schedule {
+	v := &Schedule{
+		Name: s.Name, When: s.When(), Class: s.Class, Args: s.Args, Queue: s.Queue, Description: s.Description,
+		IfRunning: s.IfRunning, CatchUp: s.CatchUp, Source: source, schedule: s,
+	}
+	if s.Cron == "" && s.Every == "" {
+		v.When = ""
+	}
+	if len(v.Args) == 0 {
+		v.Args = json.RawMessage("[]")
+	}
+	if v.IfRunning == "" {
+		v.IfRunning = schedule.IfRunningValues[0]
+	}
+	if v.CatchUp == "" {
+		v.CatchUp = schedule.CatchUpValues[0]
+	}
+	if err != nil {
+		v.Invalid = err.Error()
+	}
+	return v
+}
+
+// addRecord adds the last and the next tick.
+func (v *Schedule) addRecord(r store.CronRecord, now time.Time) {
+	if !r.Tick.IsZero() {
+		v.Last, v.LastOutcome = &r.Tick, &r.Outcome
+	}
+	timing, err := v.schedule.Timing()
+	if err != nil || v.Invalid != "" {
+		return
+	}
+	from := now
+	if r.Fingerprint == timing.Fingerprint() && timing.Period() > 0 {
+		// An interval counts from its last tick. If that is long ago, no daemon keeps it.
+		for from = r.From; timing.Next(from).Before(now.Add(-schedule.Grace)); from = from.Add(timing.Period()) {
+			if now.Sub(from) > 1000*timing.Period() {
+				from = now
+				break
+			}
+		}
+	}
+	if next := timing.Next(from); !next.IsZero() {
+		v.Next = &next
+	}
+}
+
+// FindSchedules returns the named schedules, each once. The error is a NotFoundError if a
+// name stands for none.
+func FindSchedules(views []*Schedule, names []string) ([]*Schedule, error) {
+	var picked []*Schedule
+	known := make([]string, len(views))
+	for i, v := range views {
+		known[i] = v.Name
+	}
+	for _, name := range names {
+		i := slices.Index(known, name)
+		if i < 0 {
+			return nil, &NotFoundError{Kind: "schedule", Name: name, Known: known}
+		}
+		if !slices.Contains(picked, views[i]) {
+			picked = append(picked, views[i])
+		}
+	}
+	return picked, nil
+}

@@ -1,0 +1,114 @@
+package view_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/schedule"
+	"github.com/resqued/resqued/internal/view"
+)
+
+func TestSchedules(t *testing.T) {
+	views(t, func(f *fixture) {
+		ctx := f.Context()
+		nightly := schedule.Definition{Name: "nightly", Class: "Report", Queue: "q", Args: json.RawMessage("[1]"), Cron: "0 3 * * *", TimeZone: "UTC"}
+		often := schedule.Definition{Name: "often", Class: "Poll", Queue: "q", Every: "1h"}
+		others, err := json.Marshal(schedule.Definition{Name: "theirs", Class: "Their", Queue: "q", Cron: "0 4 * * *"})
+		require.NoError(f, err)
+		f.do("HSET", "resqued:schedules", "theirs", others)
+		f.do("HSET", "persistent_schedules", "stored", `{"cron":"*/5 * * * *","class":"Stored","args":[7],"queue":"q"}`, "bad", `{"cron":"never","class":"Bad","queue":"q"}`)
+		tick := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+		f.do("HSET", "resqued:cron", "nightly", fmt.Sprintf("1 f-j 0 0 %d 0 enqueued 1 0", tick.UnixMilli()))
+
+		sources := view.ScheduleSources{
+			Configured: []schedule.Definition{nightly}, Program: []schedule.Definition{often}, Stored: true,
+			Defaults: schedule.Defaults{Queue: func(string) string { return "" }},
+		}
+		all, now, err := view.Schedules(ctx, f.store, sources)
+		require.NoError(f, err)
+		require.WithinDuration(f, time.Now(), now, time.Minute)
+		byName := map[string]*view.Schedule{}
+		var names []string
+		for _, s := range all {
+			names, byName[s.Name] = append(names, s.Name), s
+		}
+		require.Equal(f, []string{"bad", "nightly", "often", "stored", "theirs"}, names)
+		n := byName["nightly"]
+		require.Equal(f, view.FromConfig, n.Source)
+		require.Equal(f, "0 3 * * * UTC", n.When)
+		require.True(f, n.Next.After(now))
+		require.True(f, tick.Equal(*n.Last))
+		require.Equal(f, "enqueued", *n.LastOutcome)
+		require.Equal(f, schedule.IfRunningValues[0], n.IfRunning, "the default is shown")
+		require.Equal(f, view.FromClass, byName["often"].Source)
+		require.Equal(f, "every 1h", byName["often"].When)
+		require.Equal(f, json.RawMessage("[]"), byName["often"].Args)
+		require.Equal(f, view.FromOthers, byName["theirs"].Source)
+		require.Equal(f, view.FromRedis, byName["stored"].Source)
+		require.NotNil(f, byName["stored"].Next)
+		require.NotEmpty(f, byName["bad"].Invalid)
+		require.Nil(f, byName["bad"].Next, "its jobs are not enqueued")
+
+		sources.Stored = false
+		all, _, err = view.Schedules(ctx, f.store, sources)
+		require.NoError(f, err)
+		some, err := view.FindSchedules(all, []string{"stored", "often", "stored"})
+		require.NoError(f, err)
+		require.Len(f, some, 2, "each once")
+		require.Equal(f, "persistent_schedules is off", some[0].Invalid)
+		require.Nil(f, some[0].Next)
+		_, err = view.FindSchedules(all, []string{"nope"})
+		requireNotFound(f.T, err, "schedule", "nope", "nightly")
+	})
+}
+
+func TestDelayed(t *testing.T) {
+	views(t, func(f *fixture) {
+		ctx := f.Context()
+		c, err := client.New(client.Options{URL: f.url, Namespace: f.ns})
+		require.NoError(f, err)
+		defer func() { require.NoError(f, c.Close()) }()
+		for i, class := range []string{"Late", "Soon", "Soon"} {
+			_, err := c.Enqueue(ctx, class, []any{i}, client.Queue("q"+class), client.In(time.Duration(3-i)*time.Hour))
+			require.NoError(f, err)
+		}
+
+		jobs, more, err := view.Delayed(ctx, f.store, view.DelayedFilter{}, 10)
+		require.NoError(f, err)
+		require.False(f, more)
+		require.Len(f, jobs, 3)
+		next := jobs[0]
+		require.Equal(f, "Soon", next.Class, "the one that comes next is first")
+		require.Equal(f, json.RawMessage("[2]"), next.Args)
+		require.Equal(f, "qSoon", next.Queue)
+		require.Equal(f, "once", next.When)
+		require.Equal(f, next.ID[:view.ShortID], next.Name)
+		require.WithinDuration(f, time.Now().Add(time.Hour), *next.Next, time.Minute)
+
+		some, more, err := view.Delayed(ctx, f.store, view.DelayedFilter{Class: "Soon"}, 1)
+		require.NoError(f, err)
+		require.True(f, more)
+		require.Len(f, some, 1)
+		late, _, err := view.Delayed(ctx, f.store, view.DelayedFilter{Queue: "qLate"}, 10)
+		require.NoError(f, err)
+		require.Len(f, late, 1)
+
+		found, err := view.FindDelayed(ctx, f.store, []string{next.Name, late[0].ID}, nil, view.DelayedFilter{})
+		require.NoError(f, err)
+		require.Len(f, found, 2)
+		found, err = view.FindDelayed(ctx, f.store, nil, nil, view.DelayedFilter{Class: "Soon"})
+		require.NoError(f, err)
+		require.Len(f, found, 2)
+		_, err = view.FindDelayed(ctx, f.store, []string{"zz"}, []string{"nightly"}, view.DelayedFilter{})
+		requireNotFound(f.T, err, "schedule or delayed job", "zz", "nightly", next.Name)
+		_, err = view.FindDelayed(ctx, f.store, []string{""}, nil, view.DelayedFilter{})
+		var several *view.AmbiguousError
+		require.ErrorAs(f, err, &several)
+		require.Len(f, several.Matches, 3)
+	})
+}

@@ -1,0 +1,300 @@
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// Kinds of workers.
+const (
+	KindResqued = "resqued"
+	KindForeign = "foreign" // Ruby's Resque, its fork, node-resque
+)
+
+// The states that are not those of a process itself.
+const (
+	WorkerIdle  = "idle"
+	WorkerBusy  = "busy"
+	WorkerStale = "stale" // its lease is past: dead, or cut off from Redis
+	WorkerGhost = "ghost" // registered, but no process stands behind it
+)
+
+// Worker is a master of resqued with its processes, or one foreign worker.
+type Worker struct {
+	// Worker is the name: host:pid of a master, the whole id of a foreign worker.
+	Worker  string `json:"worker"`
+	Kind    string `json:"kind"`
+	State   string `json:"state"`
+	Busy    int    `json:"busy"`
+	Threads int    `json:"threads"`
+	Queues  string `json:"queues"`
+	// Processes are those of a master of resqued.
+	Processes []Process `json:"processes"`
+	// Job is what a foreign worker reports to work on.
+	Job *ThreadJob `json:"job,omitempty"`
+
+	// Beat is when one of its processes was last heard of; zero = not known.
+	Beat time.Time `json:"-"`
+}
+
+// Process is one worker process.
+type Process struct {
+	Proc string `json:"proc"`
+	PID  int    `json:"pid"`
+	Slot int    `json:"slot"`
+	// Alone reports whether the process was started for one suspect, beside the slots.
+	Alone   bool   `json:"alone,omitempty"`
+	State   string `json:"state"`
+	Busy    int    `json:"busy"`
+	Threads int    `json:"threads"`
+	RSS     int64  `json:"rss"`
+	Done    int    `json:"done"`
+	Limit   int    `json:"limit"`
+	// RecycleIn is after how many jobs the process is replaced; null = any number.
+	RecycleIn *int        `json:"recycle_in"`
+	Version   string      `json:"version"`
+	Jobs      []ThreadJob `json:"jobs,omitempty"`
+}
+
+// ThreadJob is the job of a thread, or of a foreign worker.
+type ThreadJob struct {
+	// ID is what "jobs" takes; empty of a foreign worker's job without one.
+	ID     string          `json:"id,omitempty"`
+	Class  string          `json:"class"`
+	Args   json.RawMessage `json:"args"`
+	Queue  string          `json:"queue"`
+	Thread int             `json:"thread"`
+	// RunningS is how long it has been running, in seconds.
+	RunningS int64 `json:"running_s"`
+}
+
+// WorkerStore is what the view of workers needs of the store.
+type WorkerStore interface {
+	ProcList(ctx context.Context) ([]store.ProcInfo, error)
+	MasterList(ctx context.Context) (map[string]map[string]string, error)
+	WorkerList(ctx context.Context) ([]store.WorkerInfo, error)
+}
+
+// FindWorkers returns the workers whose names begin with one of names. The error is a
+// NotFoundError if one of the names is the beginning of none.
+func FindWorkers(views []*Worker, names []string) ([]*Worker, error) {
+	known := []string{}
+	for _, v := range views {
+		known = append(known, v.Worker)
+	}
+	var picked []*Worker
+	for _, name := range names {
+		found := false
+		for _, v := range views {
+			if strings.HasPrefix(v.Worker, name) {
+				found = true
+				if !slices.Contains(picked, v) {
+					picked = append(picked, v)
+				}
+			}
+		}
+		if !found {
+			return nil, &NotFoundError{Kind: "worker", Name: name, Known: known}
+		}
+	}
+	return picked, nil
+}
+
+// Workers returns all workers: resqued's masters first, then others, each by name.
+func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
+	procs, err := s.ProcList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	masters, err := s.MasterList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := s.WorkerList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	views := map[string]*Worker{}
+	pids := map[string]bool{}
+	view := func(master string) *Worker {
+		if views[master] == nil {
+			views[master] = &Worker{Worker: masterName(master), Kind: KindResqued, Processes: []Process{}}
+		}
+		return views[master]
+	}
+	for id, fields := range masters {
+		v := view(id)
+		v.State, v.Queues = fields["state"], fields["queues"]
+		v.Threads = threadsOf(fields)
+	}
+	for _, p := range procs {
+		pv := newProcess(p, now)
+		pids[p.Fields["host"]+":"+p.Fields["pid"]] = true
+		v := view(masterOf(p.Proc))
+		v.Processes = append(v.Processes, pv)
+		v.Busy += pv.Busy
+		if masters[masterOf(p.Proc)] == nil {
+			// Its master is gone: what is left of it drains, or waits for its recovery.
+			v.State, v.Queues = pv.State, p.Fields["queues"]
+			v.Threads += pv.Threads
+		}
+		// A lease ends one lease after the beat that set it.
+		if beat := time.UnixMilli(p.LeaseMS).Add(-leaseOf(masters[masterOf(p.Proc)])); beat.After(v.Beat) {
+			v.Beat = beat
+		}
+	}
+	list := make([]*Worker, 0, len(views))
+	for _, v := range views {
+		slices.SortFunc(v.Processes, func(a, b Process) int { return a.Slot - b.Slot })
+		list = append(list, v)
+	}
+	list = append(list, strangers(ids, pids, now)...)
+	slices.SortStableFunc(list, func(a, b *Worker) int {
+		return strings.Compare(b.Kind+"\x00"+a.Worker, a.Kind+"\x00"+b.Worker)
+	})
+	return list, nil
+}
+
+// strangers returns the registered workers that are no threads of a known process of
+// resqued.
+func strangers(ids []store.WorkerInfo, pids map[string]bool, now time.Time) []*Worker {
+	var list []*Worker
+	for _, w := range ids {
+		name, err := wire.ParseWorkerID(w.ID)
+		if err == nil && name.Ours && pids[name.Host+":"+strconv.Itoa(name.PID)] {
+			continue
+		}
+		v := &Worker{Worker: w.ID, Kind: KindForeign, State: WorkerIdle, Threads: 1, Processes: []Process{}}
+		if err == nil {
+			v.Queues = strings.Join(name.Queues, ",")
+			v.Threads = max(1, name.Processes*name.Threads)
+		}
+		if w.Working != "" {
+			v.State, v.Busy, v.Job = WorkerBusy, 1, foreignJob(w.Working, now)
+		}
+		if err == nil && name.Ours {
+			v.Kind, v.State = KindResqued, WorkerGhost
+		}
+		list = append(list, v)
+	}
+	return list
+}
+
+func newProcess(p store.ProcInfo, now time.Time) Process {
+	number := func(field string) int {
+		n, _ := strconv.Atoi(p.Fields[field])
+		return n
+	}
+	rss, _ := strconv.ParseInt(p.Fields["rss"], 10, 64)
+	v := Process{
+		Proc: p.Proc, PID: number("pid"), Slot: number("slot"), State: p.Fields["state"], Busy: len(p.Running),
+		Threads: number("threads"), RSS: rss, Done: number("done"), Limit: number("quota"), Version: p.Fields["version"],
+	}
+	if p.LeaseMS < now.UnixMilli() {
+		v.State = WorkerStale
+	}
+	if p.Fields[store.InfoAlone] != "" {
+		v.Alone, v.Limit = true, 0
+	}
+	if v.Limit > 0 {
+		left := max(0, v.Limit-v.Done)
+		v.RecycleIn = &left
+	}
+	for _, job := range p.Running {
+		r := ThreadJob{Queue: job.Queue, Args: json.RawMessage("null"), RunningS: seconds(now.Sub(job.StartedAt))}
+		if e, err := wire.Parse(job.Payload, 0); err == nil {
+			r.ID, r.Class, r.Args = e.ID, e.Class, json.RawMessage(e.Args.String())
+		}
+		if r.ID == "" {
+			r.ID = store.RunName{Proc: p.Proc, Token: job.Token}.String()
+		}
+		if name, err := wire.ParseWorkerID(job.Worker); err == nil {
+			r.Thread = name.Thread
+		}
+		v.Jobs = append(v.Jobs, r)
+	}
+	return v
+}
+
+func foreignJob(working string, now time.Time) *ThreadJob {
+	var w struct {
+		Queue   string          `json:"queue"`
+		RunAt   string          `json:"run_at"`
+		Payload json.RawMessage `json:"payload"`
+	}
+	if json.Unmarshal([]byte(working), &w) != nil {
+		return nil
+	}
+	r := &ThreadJob{Queue: w.Queue, Args: json.RawMessage("null")}
+	if e, err := wire.Parse(w.Payload, 0); err == nil {
+		r.Class, r.Args = e.Class, json.RawMessage(e.Args.String())
+	}
+	if t, err := time.Parse(time.RFC3339, w.RunAt); err == nil {
+		r.RunningS = seconds(now.Sub(t))
+	}
+	return r
+}
+
+// RSS returns the memory of all processes in bytes.
+func (v *Worker) RSS() int64 {
+	var total int64
+	for _, p := range v.Processes {
+		total += p.RSS
+	}
+	return total
+}
+
+// RecycleIn returns after how many jobs the next process will be replaced; nil = after any
+// number.
+func (v *Worker) RecycleIn() *int {
+	var least *int
+	for _, p := range v.Processes {
+		if p.RecycleIn != nil && (least == nil || *p.RecycleIn < *least) {
+			least = p.RecycleIn
+		}
+	}
+	return least
+}
+
+// threadsOf returns how many jobs a master runs at a time.
+func threadsOf(fields map[string]string) int {
+	slots, _ := strconv.Atoi(fields["slots"])
+	threads, _ := strconv.Atoi(fields["threads"])
+	return slots * threads
+}
+
+// leaseOf returns the lease of a master's processes.
+func leaseOf(fields map[string]string) time.Duration {
+	if ms, err := strconv.ParseInt(fields["lease_ms"], 10, 64); err == nil {
+		return time.Duration(ms) * time.Millisecond
+	}
+	return store.DefaultLease
+}
+
+// masterOf returns the id of the master that started a process.
+func masterOf(process string) string {
+	id, err := proc.ParseIdentity(process)
+	if err != nil {
+		return process
+	}
+	return id.String()
+}
+
+// masterName returns the name of a master in lists: host:pid.
+func masterName(master string) string {
+	id, err := proc.ParseIdentity(master)
+	if err != nil {
+		return master
+	}
+	return fmt.Sprintf("%s:%d", id.Host, id.PID)
+}
