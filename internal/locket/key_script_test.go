@@ -17,12 +17,12 @@ import (
 func TestClassArgsIsWhatTheScriptSays(t *testing.T) {
 	t.Parallel()
 	source := ""
-	for _, name := range []string{"lib", "payload"} {
-		text, err := os.ReadFile("../store/lua/" + name + ".lua")
+	for _, name := range []string{"base", "payload"} {
+		text, err := os.ReadFile("../store/lua/lib/" + name + ".lua")
 		require.NoError(t, err)
 		source += string(text) + "\n"
 	}
-	script := redis.NewScript(source + `stringend, closing, squeeze, envelope, lockname = parts(find, byte, sub, match, quickname)
+	script := redis.NewScript(source + `local stringend, closing, squeeze, envelope, lockname = parts(find, byte, sub, match, quickname)
 		local name = lockname(ARGV[1], ARGV[2])
 		local quick = ARGV[2] ~= 'payload' and quickname('', ARGV[1], not spaced(ARGV[1]))
 		return quick and quick ~= name and quick .. ' is not ' .. name or name`)

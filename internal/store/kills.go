@@ -18,8 +18,8 @@ import (
 // recovers it.
 
 var (
-	killScript   = loadScript("kill")
-	unkillScript = loadScript("unkill")
+	killScript   = newScript("request_kill", "lib/base", "request_kill")
+	unkillScript = newScript("drop_kills", "lib/base", "drop_kills")
 )
 
 // What became of a request to kill a job.

@@ -30,8 +30,8 @@ const (
 )
 
 var (
-	locksScript      = loadScript("locks", "classlock", "holder")
-	removeLockScript = loadScript("removelock", "waits", "classlock", "holder")
+	locksScript      = newScript("locks", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/classlock", "lib/lock_info", "locks")
+	removeLockScript = newScript("remove_lock", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/blocked_queues", "lib/classlock", "lib/lock_info", "remove_lock")
 )
 
 // lockFields is how many fields the scripts return of a lock; see holder.lua.

@@ -81,7 +81,7 @@ var longMutants = []mutant{
 
 	{"records live for ever", "longjob", `return p and call('HEXISTS'`, `return p or call('HEXISTS'`},
 	{"leases live for ever", "longjob", `return lease and lease >= ms`, `return lease`},
-	{"a slice is pushed beside the keys of a unique queue", "follow", `call('EXISTS', key .. ':uniqueue') == 1 and`, `false and`},
+	{"a slice is pushed beside the keys of a unique queue", "append", `call('EXISTS', key .. ':uniqueue') == 1 and`, `false and`},
 	{"a run knows only of the one before it", "longjob", `ipairs({v[1] or '', v[2] or ''})`, `ipairs({v[1] or ''})`},
 	{"a new run does not know of the one before it", "longjob", `if name then call`, `if false then call`},
 	{"a new run is not the newest", "longjob", `call('HSET', currentkey(prefix), kind, id)`, ``},

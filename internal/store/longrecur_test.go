@@ -66,7 +66,7 @@ func (r *recurring) open() *store.Store {
 	s, err := store.Open(store.Options{URL: r.url, Namespace: r.ns})
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { require.NoError(r.t, s.Close()) })
-	require.NoError(r.t, store.Alter(s, "lib", `call('TIME')`, fmt.Sprintf(`{call('GET', '%s:clock'), 0}`, r.ns)))
+	require.NoError(r.t, store.Alter(s, "base", `call('TIME')`, fmt.Sprintf(`{call('GET', '%s:clock'), 0}`, r.ns)))
 	for _, d := range r.defects {
 		require.NoError(r.t, store.Alter(s, d.file, d.from, d.to))
 	}

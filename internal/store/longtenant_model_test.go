@@ -304,7 +304,7 @@ func TestTenantsFindsDefects(t *testing.T) {
 		{"there is always room", "longjob", `if holders(prefix, tenant, room) >= room then break end`, ``},
 		{"whoever is in a queue may run", "longbegin", `if holders(prefix, tenant, room) >= room then`, `if false then`},
 		{"who yields stands in front", "longjob", `math.max(ms * 1000, tonumber(last or 0) + 1)`, `2e15 - tonumber(last or 0)`},
-		{"who yields goes on", "longsave", `queueslice(prefix, id, tenant, queue, payload, ms)`, `follow(prefix, queue, payload, ms)`},
+		{"who yields goes on", "longsave", `queueslice(prefix, id, tenant, queue, payload, ms)`, `append(prefix, queue, payload, ms)`},
 		{"who has ended keeps the slice", "longjob", `    giveup(prefix, v[1], id, ms)
   end`, `  end`},
 		{"who is cancelled leaves at once", "longjob", `if recorded(prefix, v[2] or '') then
@@ -316,7 +316,7 @@ func TestTenantsFindsDefects(t *testing.T) {
 		{"nobody is told of the room", "longjob", `  call('ZREM', linekey(prefix, tenant), id)
   turn(prefix, tenant, ms)`, `  call('ZREM', linekey(prefix, tenant), id)`},
 		{"the run that follows is nobody's", "longsave", `tenant or '', payload, ms)`, `'', payload, ms)`},
-		{"who goes on again jumps the line", "longagain", `queueslice(prefix, id, v[9], v[4], payload, ms)`, `follow(prefix, v[4], payload, ms)`},
+		{"who goes on again jumps the line", "longagain", `queueslice(prefix, id, v[9], v[4], payload, ms)`, `append(prefix, v[4], payload, ms)`},
 		{"a tenant without runs is not forgotten", "longjob", `call('ZREM', tenantskey(prefix), tenant) end`, `end`},
 		{"who stands in line is forgotten", "longbegin", `stand(prefix, tenant, id, ms)`, ``},
 	}, takeTurns)

@@ -32,7 +32,7 @@ call('ZREM', endedkey(prefix), id)
 call('ZADD', activekey(prefix), at, id)
 ofsubject(prefix, id, v[8] or '', v[5])
 if v[9] and call('SISMEMBER', busykey(prefix, v[9]), id) == 1 then
-  follow(prefix, v[4], payload, ms) -- it is its turn still
+  append(prefix, v[4], payload, ms) -- it is its turn still
 else
   queueslice(prefix, id, v[9], v[4], payload, ms)
 end

@@ -116,5 +116,5 @@ if #failed > 0 then
 end
 freed(prefix, released, ms)
 local left = call('HLEN', KEYS[1])
-if left == 0 then forget(prefix, proc) end
+if left == 0 then forget_process(prefix, proc) end
 return {left, moved, reason, failed}

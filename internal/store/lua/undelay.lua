@@ -53,7 +53,7 @@ for i = 3, #ARGV, 3 do
       end
       if not run then -- it is gone
       elseif not unique then
-        follow(prefix, queue, payload, ms)
+        append(prefix, queue, payload, ms)
       elseif not putback(prefix, queue, payload, fmt('%.0f', math.floor(ms / 1000)), false) then
         how = 'u'
       end

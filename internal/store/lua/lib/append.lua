@@ -2,7 +2,7 @@
 -- configuration says. It drops none for what the companions hold: they may be left of a queue
 -- that was unique once. Where they match the queue others keep it unique, and with one more that is no
 -- duplicate they still do.
-local function follow(prefix, queue, payload, ms)
+local function append(prefix, queue, payload, ms)
   local key = prefix .. 'queue:' .. queue
   pcall_('SADD', prefix .. 'queues', queue)
   if call('EXISTS', key .. ':uniqueue') == 1 and utyped(key) and instep(key, call('LLEN', key))

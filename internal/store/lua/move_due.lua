@@ -145,7 +145,7 @@ local function move(job)
     if not putback(prefix, queue, payload, start, false) then dropped = dropped + 1 end
     return
   elseif follows[queue] then
-    return follow(prefix, queue, payload, ms)
+    return append(prefix, queue, payload, ms)
   end
   local tail = tails[queue] or {}
   tails[queue] = tail

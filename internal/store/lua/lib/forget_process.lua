@@ -1,5 +1,5 @@
 -- forget is appended to the scripts that remove a process whose last job is gone.
-local function forget(prefix, proc)
+local function forget_process(prefix, proc)
   local info = prefix .. 'resqued:proc:' .. proc
   local ids = pcall_('HGET', info, 'workers')
   if type(ids) == 'string' then

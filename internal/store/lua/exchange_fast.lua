@@ -55,6 +55,8 @@
 --          out of step}, {queue, payload to name, …}, how many suspects wait in the
 --          queues if this call has met any, token, record, …}
 
+local stringend, closing, squeeze, envelope, lockname -- of a payload; defined when they are needed
+
 local inflight, prefix, proc = KEYS[1], ARGV[1], ARGV[2]
 local straight, lane, style, nplain, nlocks, nother, nwant, nqueue, ttl, empty
 do

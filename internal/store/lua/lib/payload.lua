@@ -1,8 +1,6 @@
 -- payload finds the parts of a payload that a script has to know. Nothing here decodes
 -- JSON: cjson would turn [] into {} and round large integers.
 
-local stringend, closing, squeeze, envelope, lockname
-
 -- parts returns them: a function costs something each time that a script defines it, and
 -- the more so the more it knows of what is outside, so that most calls of the hot path get
 -- by with this one, which knows nothing.

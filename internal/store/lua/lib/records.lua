@@ -2,8 +2,6 @@
 -- is a file of its own because the straight path of exchange gets by without: a function
 -- costs something each time that a script defines it.
 
-if not lockname then stringend, closing, squeeze, envelope, lockname = parts(find, byte, sub, match, quickname) end
-
 -- len is LLEN, or nil where the key holds something else: a wrong type must be
 -- found before anything is popped, because Redis does not roll back.
 local function len(key)

@@ -1,5 +1,7 @@
 -- exchange does what is left of a call that straight did not go through with.
 
+if not lockname then stringend, closing, squeeze, envelope, lockname = parts(find, byte, sub, match, quickname) end
+
 local master = ARGV[3]
 local bound, nnames, nclasses, again, onsuspects
 do

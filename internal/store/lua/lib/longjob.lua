@@ -154,7 +154,7 @@ local function turn(prefix, tenant, ms)
         if takes[v[4]] == nil then takes[v[4]] = pushable(prefix, v[4]) end
         if takes[v[4]] then
           hold(prefix, tenant, id, ms)
-          follow(prefix, v[4], '{"class":' .. v[6] .. ',"args":["' .. id .. '"],"id":"' .. id .. '.' .. v[5] .. '"}', ms)
+          append(prefix, v[4], '{"class":' .. v[6] .. ',"args":["' .. id .. '"],"id":"' .. id .. '.' .. v[5] .. '"}', ms)
         else
           passed[#passed + 1] = id
         end
@@ -176,7 +176,7 @@ end
 
 -- queueslice pushes the next slice of a run when it is its turn.
 local function queueslice(prefix, id, tenant, queue, payload, ms)
-  if not tenant or tenant == '' then return follow(prefix, queue, payload, ms) end
+  if not tenant or tenant == '' then return append(prefix, queue, payload, ms) end
   stand(prefix, tenant, id, ms)
   turn(prefix, tenant, ms)
 end

@@ -56,6 +56,6 @@ local function pushes(prefix, i, start)
   local unique = ARGV[i + 5] == '1'
   if not len(target) or unique and not utyped(target) then return 'x' end
   if unique then return putback(prefix, queue, ARGV[i + 4], start, false) and 'r' or 'u' end
-  follow(prefix, queue, ARGV[i + 4], now())
+  append(prefix, queue, ARGV[i + 4], now())
   return 'r'
 end
