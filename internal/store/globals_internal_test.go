@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -41,6 +42,70 @@ func TestScriptsHaveNoUnusedFragments(t *testing.T) {
 			require.NotEmpty(t, strayGlobals(t, sc.name, rest.source()), "%s does not use %s", sc.name, file)
 		}
 	}
+}
+
+// Each script says what a caller has to know of it, and each fragment what a script has to.
+func TestScriptsHaveContracts(t *testing.T) {
+	t.Parallel()
+	for _, sc := range scriptsOf(t) {
+		first := slices.IndexFunc(sc.files, func(file string) bool { return !strings.HasPrefix(file, "lib/") })
+		text, header := headerOf(t, sc.files[first])
+		require.True(t, strings.HasPrefix(header, "-- "+sc.files[first]+" "), "%s does not begin with its name", sc.files[first])
+		for _, part := range []string{"KEYS[1", "ARGV[1", "RETURNS ", "COST "} {
+			require.Contains(t, header, "\n-- "+part, sc.files[first])
+		}
+		for _, match := range regexp.MustCompile(`\b(KEYS|ARGV)\[([0-9]+)\]`).FindAllStringSubmatch(text, -1) {
+			at, err := strconv.Atoi(match[2])
+			require.NoError(t, err)
+			require.True(t, describes(t, header, match[1], at), "%s does not say what %s is", sc.files[first], match[0])
+		}
+	}
+	for _, file := range scriptFiles() {
+		name, ok := strings.CutPrefix(strings.TrimSuffix(file, ".lua"), "lua/lib/")
+		if !ok {
+			continue
+		}
+		_, header := headerOf(t, "lib/"+name)
+		require.True(t, strings.HasPrefix(header, "-- "+name+" "), "%s does not begin with its name", file)
+		for _, part := range []string{"DEFINES ", "NEEDS ", "KEYS ", "COST "} {
+			require.Contains(t, header, "\n-- "+part, file)
+		}
+		// With those that it needs nothing is missing, and each of them is needed.
+		var needs []string
+		for name := range strings.FieldsFuncSeq(regexp.MustCompile(`(?m)^-- NEEDS +(.*)$`).FindStringSubmatch(header)[1], func(c rune) bool { return c == ',' || c == ' ' }) {
+			if name != "none" {
+				needs = append(needs, "lib/"+name)
+			}
+		}
+		whole := newScript(name, append(slices.Clone(needs), "lib/"+name)...)
+		require.Empty(t, strayGlobals(t, name, whole.source()), "%s says that it needs %s", file, needs)
+		for i, need := range needs {
+			rest := newScript(name, append(slices.Concat(needs[:i], needs[i+1:]), "lib/"+name)...)
+			require.NotEmpty(t, strayGlobals(t, name, rest.source()), "%s does not need %s", file, need)
+		}
+	}
+}
+
+// headerOf returns a file of lua/, and the comment with which it begins.
+func headerOf(t *testing.T, file string) (text, header string) {
+	t.Helper()
+	raw, err := luaFiles.ReadFile("lua/" + file + ".lua")
+	require.NoError(t, err)
+	return string(raw), regexp.MustCompile(`^(--.*\n)*`).FindString(string(raw))
+}
+
+// describes reports whether a header says what is in an element of KEYS or ARGV, as in
+// "-- ARGV[3]" or, for all from there on, "-- ARGV[3…]".
+func describes(t *testing.T, header, table string, at int) bool {
+	t.Helper()
+	for _, match := range regexp.MustCompile(`\n-- `+table+`\[([0-9]+)(…?)\] `).FindAllStringSubmatch(header, -1) {
+		from, err := strconv.Atoi(match[1])
+		require.NoError(t, err)
+		if from == at || from < at && match[2] != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // scriptsOf returns all scripts as the package puts them together.

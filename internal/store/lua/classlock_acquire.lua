@@ -1,13 +1,23 @@
--- acquire takes the class lock of a job in hand. Taken again for the same job, it
--- only begins its time anew, so that the call may be repeated.
+-- classlock_acquire takes the class lock of a job in hand. Taken again for the same job, the
+-- lock only begins its time anew, so that the call may be repeated.
 --
--- KEYS[1] resqued:inflight:<proc>; in another Redis than the daemon's the lock
--- ARGV    prefix, proc, token, lock, timeout (ms, 0 none), TTL (s), loner marker or
---         '', elsewhere (1: another Redis), the job's queue and payload (only there), how
---         long the lease has to last yet (ms)
--- RETURNS {'FENCED'} if the process has no valid lease, has not beaten for long, or locks
---         are not to be given now (see grace); {'LATE'} if the job has no
---         record any more: nothing was done; {'OK', value}; {'HELD', value in the way}
+-- KEYS[1]   resqued:inflight:<proc>; elsewhere the lock
+-- ARGV[1]   prefix
+-- ARGV[2]   proc
+-- ARGV[3]   token
+-- ARGV[4]   lock
+-- ARGV[5]   timeout (ms, 0 none)
+-- ARGV[6]   TTL of the key (s)
+-- ARGV[7]   loner marker, which is removed, or ''
+-- ARGV[8]   elsewhere: 1 in another Redis than the daemon's, else 0
+-- ARGV[9]   queue of the job; used only elsewhere, where there is no record
+-- ARGV[10]  payload of the job; used only elsewhere
+-- ARGV[11]  how long the lease has to last yet (ms)
+-- RETURNS   {'FENCED'} the process has no valid lease, has not beaten for long, or locks are
+--           not given now (see grace); {'LATE'} the job has no record any more; with both
+--           nothing was done. {'OK', value}; {'HELD', value in the way};
+--           error RESQUEDTYPE: a key has the wrong type, nothing was done
+-- COST      at most 15 commands; O(1)
 
 local prefix, proc, token, lock = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local timeout, ttl, marker, elsewhere = tonumber(ARGV[5]), ARGV[6], ARGV[7], ARGV[8] == '1'

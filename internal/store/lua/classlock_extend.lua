@@ -1,10 +1,12 @@
--- extend begins the time of a class lock anew, for whoever holds it. It never ends
--- earlier than before.
+-- classlock_extend begins the time of a class lock anew, for whoever holds it. The lock never
+-- ends earlier than before.
 --
--- KEYS[1] the lock
--- ARGV    prefix, timeout (ms, 0 none), elsewhere (1: another Redis than the
---         daemon's)
--- RETURNS 1 it is held, 0 it is not
+-- KEYS[1]   the lock
+-- ARGV[1]   prefix
+-- ARGV[2]   timeout (ms, 0 none)
+-- ARGV[3]   elsewhere: 1 in another Redis than the daemon's, else 0
+-- RETURNS   1 the lock is held; 0 it is not; error RESQUEDTYPE: the key is no string
+-- COST      at most 8 commands; O(1)
 
 local wrong = notext(KEYS[1])
 if wrong then return wrong end

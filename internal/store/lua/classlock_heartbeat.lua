@@ -1,9 +1,11 @@
--- keep extends class locks in another Redis than the daemon's, whose beat does that
--- for its own, and tells which are lost. Those with a time limit are only looked at.
+-- classlock_heartbeat extends class locks in another Redis than the daemon's, where beat does
+-- not reach them, and returns which are lost. Locks with a time limit are only looked at.
 --
--- KEYS[1] the first lock
--- ARGV    TTL (s), then per lock: lock, name of its holder
--- RETURNS the indexes, from 0, of those that are not their holder's any more
+-- KEYS[1]   the first lock
+-- ARGV[1]   TTL (s)
+-- ARGV[2…]  per lock: lock, name of its holder
+-- RETURNS   {index of a lock that is not its holder's any more, counted from 0, …}
+-- COST      2 commands per lock; O(n)
 
 local lost = {}
 for i = 2, #ARGV, 2 do

@@ -1,11 +1,17 @@
--- refresh begins the time of a class lock anew, only for its holder.
+-- classlock_refresh begins the time of a class lock anew, only for its holder.
 --
--- KEYS[1] resqued:inflight:<proc>; in another Redis than the daemon's the lock
--- ARGV    prefix, proc, token, lock, timeout (ms, 0 none), TTL (s), elsewhere (1:
---         another Redis)
--- RETURNS {'FENCED'} if the process has no valid lease, or it is not known yet whether it
---         has lost the lock (see grace); {'LOST', value in its place
---         or ''} if the lock is not ours any more; else {'OK', value}
+-- KEYS[1]   resqued:inflight:<proc>; elsewhere the lock
+-- ARGV[1]   prefix
+-- ARGV[2]   proc
+-- ARGV[3]   token
+-- ARGV[4]   lock
+-- ARGV[5]   timeout (ms, 0 none)
+-- ARGV[6]   TTL of the key (s)
+-- ARGV[7]   elsewhere: 1 in another Redis than the daemon's, else 0
+-- RETURNS   {'FENCED'} the process has no valid lease, or it is not known yet whether it has
+--           lost the lock (see grace); {'LOST', value in its place or ''} another has the
+--           lock, or nothing; {'OK', value}
+-- COST      at most 8 commands; O(1)
 
 local prefix, proc, token, lock = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local timeout, ttl, elsewhere = tonumber(ARGV[5]), ARGV[6], ARGV[7] == '1'

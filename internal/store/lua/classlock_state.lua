@@ -1,8 +1,12 @@
--- lockstate tells who holds a class lock and whether a loner job waits for it.
+-- classlock_state returns who holds a class lock, and whether a loner job waits for it.
 --
--- KEYS[1] the lock
--- ARGV    prefix, loner marker, elsewhere (1: another Redis than the daemon's)
--- RETURNS {value of the lock or '', 1 a loner job waits, 0 none}
+-- KEYS[1]   the lock
+-- ARGV[1]   prefix
+-- ARGV[2]   loner marker
+-- ARGV[3]   elsewhere: 1 in another Redis than the daemon's, else 0
+-- RETURNS   {value of the lock or '', 1 a loner job waits or 0};
+--           error RESQUEDTYPE: a key is no string
+-- COST      5 commands; O(1). With a marker those of waits in classlock in addition.
 
 local wrong = notext(KEYS[1], ARGV[2])
 if wrong then return wrong end

@@ -1,8 +1,10 @@
--- unkeep forgets payloads that are kept for failure records which have been removed.
+-- drop_kept removes payloads that are kept for failure records which have been removed.
 --
--- KEYS[1] resqued:parked
--- ARGV    prefix, ids; what is parked under one for another reason stays
--- RETURNS how many were forgotten
+-- KEYS[1]   resqued:parked
+-- ARGV[1]   prefix
+-- ARGV[2…]  ids; what is parked under one of them for another reason stays
+-- RETURNS   how many were removed; error RESQUEDTYPE or NOPERM: nothing was done
+-- COST      3 commands, and 4 per id; O(n)
 
 local prefix, n = ARGV[1], 0
 local wrong = parked.lacks(prefix)

@@ -1,8 +1,11 @@
--- unkill removes requests for jobs that had ended before anybody obeyed.
+-- drop_kills removes requests to end jobs that have ended without them.
 --
--- KEYS[1] resqued:inflight:<proc>
--- ARGV    prefix, proc, tokens
--- RETURNS how many were removed
+-- KEYS[1]   resqued:inflight:<proc>
+-- ARGV[1]   prefix
+-- ARGV[2]   proc
+-- ARGV[3…]  tokens
+-- RETURNS   how many were removed
+-- COST      2 commands per token; O(n)
 
 local kills, n = ARGV[1] .. 'resqued:kills:' .. ARGV[2], 0
 for i = 3, #ARGV do

@@ -1,9 +1,12 @@
--- dropparked removes what is parked, payload and all. With a job that waits for its place
--- goes its count of deaths.
+-- drop_parked removes what is parked under an id, with its payload. The count of deaths of a
+-- job that waits for its place goes with it.
 --
--- KEYS[1] resqued:parked
--- ARGV    prefix, id
--- RETURNS 1, or 0 if nothing is parked under that
+-- KEYS[1]   resqued:parked
+-- ARGV[1]   prefix
+-- ARGV[2]   id
+-- RETURNS   1; 0 if nothing is parked under the id; error RESQUEDTYPE or NOPERM: nothing was
+--           done
+-- COST      at most 12 commands; O(1)
 
 local prefix, id = ARGV[1], ARGV[2]
 local wrong = parked.lacks(prefix)

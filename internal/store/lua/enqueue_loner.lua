@@ -1,13 +1,20 @@
--- loner enqueues a job, unless one with the same class lock runs or waits. In
--- another Redis than the daemon's it only leaves the marker; the push follows.
+-- enqueue_loner enqueues a job, unless one with the same class lock runs or waits. In another
+-- Redis than the daemon's it only leaves the marker; the push follows.
 --
--- KEYS[1] the lock
--- ARGV    prefix, loner marker, timeout (ms, 0 none), TTL of the marker (s, 0
---         none), queue, payload, flags (u its queue is unique, s strictly, e another
---         Redis)
--- RETURNS {'OK', length of the queue}; {'LOCKED', value of the lock} if one runs;
---         {'DUPLICATE'} if one waits; {'STEP'} if a strict queue's companions do not
---         match it
+-- KEYS[1]   the lock
+-- ARGV[1]   prefix
+-- ARGV[2]   loner marker
+-- ARGV[3]   timeout (ms, 0 none)
+-- ARGV[4]   TTL of the marker (s, 0 none)
+-- ARGV[5]   queue
+-- ARGV[6]   payload
+-- ARGV[7]   flags: u the queue is unique, s strictly; e another Redis than the daemon's
+-- RETURNS   {'OK', length of the queue (0 elsewhere)}; {'LOCKED', value of the lock} a job with
+--           the lock runs; {'DUPLICATE'} one waits; {'STEP'} the companions of a strict queue
+--           do not match it; error RESQUEDTYPE: a key has the wrong type. Nothing was done
+--           with any answer but OK.
+-- COST      about 10 commands; O(1). With a marker those of waits in classlock in addition,
+--           with a unique queue those of waiting in unique.
 
 local prefix, marker, timeout, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local queue, payload, flags = ARGV[5], ARGV[6], ARGV[7]

@@ -1,59 +1,70 @@
--- straight begins the script exchange, which ends finished jobs and reserves new ones:
--- the one script of the hot path. Completions come first, so that what they free can be
--- taken at once.
+-- exchange_fast and exchange_slow are the script exchange, which ends finished jobs and
+-- reserves new ones: the one script of the hot path. Completions come first, so that what they
+-- free can be taken at once.
 --
--- Most calls are plain: jobs have ended well, and others are taken from the heads of
--- queues in which nothing is locked. Such a call goes straight through this file, with
--- as few commands as it can for all of its jobs together, and returns at its end. All
--- the rest, from the point that was reached, is in exchange.lua, behind the functions
--- that only it needs. There is none here: to define one that knows of much costs about as
--- much as a simple command. For the same reason numbers come as bytes, whole numbers become text by %d
--- (any other way takes three times as long), and what can be joined once is.
+-- exchange_fast is the fast path. Most calls are plain: jobs have ended well, and others are
+-- taken from the heads of queues in which nothing is locked. Such a call goes straight through
+-- this file, with as few commands as it can for all of its jobs together, and returns at its
+-- end. exchange_slow handles the rest, from the point that was reached, behind the functions
+-- that only it needs. There is no function here: to define one that refers to many variables
+-- costs about as much as a simple command. For the same reason numbers come as bytes, whole
+-- numbers become text by %d (any other way takes three times as long), and what can be joined
+-- once is.
 --
--- KEYS[1] resqued:inflight:<proc>
--- ARGV    prefix, proc, master, head; then
---         per plain completion: token
---         per plain completion with a lock, which are the first of these: its key
---         per other completion: token, kind (d f r b t, u its payload stands elsewhere),
---           queue, lock key, flags (c capped,
---           h holds class locks, k somebody wanted it to end, s it goes back after it has
---           run, n its attempts are counted, g the payload is missing in its failure
---           record, l its payload is too large for that, x it is parked if it cannot be
---           written, see parked, m its failure goes to the list of its queue as Resque's
---           multi-queue failure backend has them), worker if mirrored else '', deaths, failure
---           record or '', with n behind the count (see counted in exchange), with g behind
---           where the payload belongs, of a u behind what has it, of kind r what goes back in
---           place of the job's own bytes or '', delay (ms)
---         if anything is wanted: all wants in one text, then all queues in one, of which
---           no more is read than is looked at
---         per name: queue, SHA-1 of a payload, what its lock is called
---         per class: its name
--- The head is a text of bytes, of a number the highest first: whether the call may go
--- straight (0 or 1), the process's lane (0 or 1), the lock key style (c by class and
+-- KEYS[1]   resqued:inflight:<proc>
+-- ARGV[1]   prefix
+-- ARGV[2]   proc
+-- ARGV[3]   master
+-- ARGV[4]   head, see below
+-- ARGV[5…]  per plain completion: token;
+--           per plain completion with a lock, which are the first of these: its key;
+--           per other completion: token, kind (d f r b t, u its payload stands elsewhere),
+--             queue, lock key, flags (c capped, h holds class locks, k it was asked to end,
+--             s it goes back after it has run, n its attempts are counted, g the payload is
+--             missing in its failure record, l its payload is too large for that, x it is
+--             parked if it cannot be written, see parked, m its failure goes to the list of
+--             its queue as Resque's multi-queue failure backend has them), worker if mirrored
+--             else '', deaths, failure record or '', with n behind the count (see counted in
+--             exchange_slow), with g behind where the payload belongs, of a u behind what has
+--             it, of kind r what goes back in place of the job's own bytes or '', delay (ms);
+--           if anything is wanted: all wants in one text, then all queues in one, of which
+--             no more is read than is looked at;
+--           per name: queue, SHA-1 of a payload, what its lock is called;
+--           per class: its name
+-- RETURNS   {'FENCED'} the process has no valid lease, or wants jobs and has not beaten for
+--           long: nothing was done;
+--           {'+' and the marks of the completions (see below), more (1|0), record, …}
+--           from a call that took the fast path alone, for the first of the wants;
+--           {'OK', bounced, more (1|0), one of 1 (applied) 0 (late) x (stuck)
+--           u (applied; it was a duplicate) p (applied; it was parked) for each completion
+--           as one text, the plain ones first, {reasons of the stuck and parked; then why no
+--           lock can be taken, if so}, {queues that are no lists}, {queues that were out of
+--           step}, {queue, payload to name, …}, how many suspects wait in the queues if this
+--           call has met any, token, record, …};
+--           error RESQUEDTYPE or NOPERM: nothing was done
+-- COST      On the fast path, with c completions and j jobs taken from q queues: 3 commands;
+--           1 to 4 for all completions together, and without a common DEL of their locks 2
+--           per lock; 1 per 16 queues; per queue with jobs 3 or 4, and 1 per locked job.
+--           O(c + j + q). On the slow path see exchange_slow.
+--
+-- The head is a text of bytes, of a number the highest first: whether the call may take the
+-- fast path (0 or 1), the process's lane (0 or 1), the lock key style (c by class and
 -- arguments, p by payload); three bytes each the numbers of plain completions, of those
 -- of them with a lock, of other completions, of wants, of queues; one byte each
 -- the length of the lock TTL and how many of the first queues are likely to be empty; then,
--- which only exchange.lua reads: three bytes each the numbers of names and of
+-- which only exchange_slow reads: three bytes each the numbers of names and of
 -- classes with names of their own, and the scan bound; whether the call repeats another (0 or 1);
 -- what to do with suspects (a set them apart, t take them as any job, o take nothing
 -- else); four bytes with how long the lease has to last yet (ms). At its end stand the lock
 -- TTL (s) and the number of this sending, as decimal text.
+--
 -- The wants are what the names of all their workers begin with and end with, each
 -- behind two bytes with its length; then for each one byte with the length of its token, two with that of
 -- the rest of its worker's name, the token and the rest.
+--
 -- Of each queue there is the length of its name (four bytes), the length of its mode (one
 -- byte; 0: as that of the one before), its mode and its name. A mode is the cap (0 none)
 -- and flags: l locked, k its locks are named in Go, u unique, s strict.
--- RETURNS {'FENCED'} if the process has no valid lease, or wants jobs and has not beaten for
---         long: nothing was done;
---         {'+' and the marks of the completions (see below), more (1|0), record, …}
---         from a call that went straight, for the first of the wants; else
---         {'OK', bounced, more (1|0), one of 1 (applied) 0 (late) x (stuck)
---          u (applied; it was a duplicate) p (applied; it was parked) for each completion
---          as one text, the plain ones first,
---          {reasons of the stuck and parked; then why no lock can be taken, if so}, {queues that are no lists}, {queues that were
---          out of step}, {queue, payload to name, …}, how many suspects wait in the
---          queues if this call has met any, token, record, …}
 
 local stringend, closing, squeeze, envelope, lockname -- of a payload; defined when they are needed
 

@@ -1,4 +1,11 @@
--- exchange does what is left of a call that straight did not go through with.
+-- exchange_slow handles what exchange_fast left of a call: other completions, queues with
+-- locked jobs, caps, unique queues, suspects, pauses, repeated calls. Its KEYS, ARGV and RETURNS
+-- are those of exchange_fast, whose variables it goes on with.
+--
+-- COST      3 commands per plain completion, 5 to 15 per other one, and those of freed in
+--           blocked_queues. Per queue 2 or 3; per job that is looked at 3, that is taken 3
+--           more; at most the scan bound of jobs per queue, and four times that in all. Newer
+--           jobs of a queue are taken where they stand: O(distance from its nearer end).
 
 if not lockname then stringend, closing, squeeze, envelope, lockname = parts(find, byte, sub, match, quickname) end
 

@@ -1,10 +1,14 @@
--- misfit records delayed items that are no jobs as failed, each once.
+-- fail_malformed records delayed items that are no jobs as failed, each once.
 --
--- KEYS[1] failed
--- ARGV    prefix, m: they go to the list of no queue, as Resque's multi-queue failure backend
---         has them, then per item: its key, the item, the failure record, the id to which
---         that refers if the item is too large for it, else ''
--- RETURNS how many
+-- KEYS[1]   failed
+-- ARGV[1]   prefix
+-- ARGV[2]   m: the failures go to the list of no queue, as Resque's multi-queue failure
+--           backend has them; else ''
+-- ARGV[3…]  per item: its key, the item, its failure record, the id to which that refers if
+--           the item is too large for it or ''
+-- RETURNS   how many were recorded; error RESQUEDTYPE or NOPERM: nothing was done
+-- COST      about 8 commands, and 3 to 7 per item; O(n), and the length of a list for an item
+--           that stands in one
 
 local prefix, n = ARGV[1], 0
 local list = ARGV[2] == 'm' and parked.listed(prefix, '') or 'failed'

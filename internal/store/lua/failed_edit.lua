@@ -1,12 +1,17 @@
--- retry marks failure records as retried and pushes their jobs, or removes records, where
--- they stand: each record only if it is still there, byte by byte.
+-- failed_edit marks failure records as retried and pushes their jobs, or removes records,
+-- where they stand: each record only if it is still there, byte by byte.
 --
--- KEYS[1] failed, or another list of failure records
--- ARGV    prefix, its name, then per record as in mend
--- RETURNS one letter for each record as one text: r (done), u (marked as retried; an
---         equal job waits, nothing was pushed), g (it is not there, nor up to 200 places
---         before), x (its queue holds something else than it should; nothing was
---         done), b (others are sifting the list; nothing was done)
+-- KEYS[1]   failed, or another list of failure records
+-- ARGV[1]   prefix
+-- ARGV[2]   name of the list
+-- ARGV[3…]  the edits, of six arguments each, see failed_edits
+-- RETURNS   a text of one letter for each record: r (done), u (marked as retried; an equal job
+--           waits, nothing was pushed), g (it is not there, nor up to 200 places before), x (its
+--           queue holds something else than it should; nothing was done), b (a
+--           failed_edit_bulk of the list is under way; nothing was done);
+--           error RESQUEDTYPE or NOPERM: nothing was done
+-- COST      about 8 commands, and 1 to 6 per edit; O(n), and for each edit the way to its
+--           record from the nearer end of the list. With a unique queue those of putback.
 
 local key, prefix = KEYS[1], ARGV[1]
 if pcall_('HEXISTS', siftkeys(prefix, ARGV[2]), ARGV[2]) == 1 then return string.rep('b', (#ARGV - 2) / 6) end

@@ -1,5 +1,5 @@
--- sift edits very many failure records of a long list, in steps that do not depend on its
--- length. What is in the middle of a list costs the server the way there, and to take
+-- failed_edit_bulk edits very many failure records of a long list, in steps that do not depend
+-- on its length. What is in the middle of a list costs the server the way there, and to take
 -- something out of it the way through it; only at the ends all is cheap. So the records that
 -- a step has been past go from the head of the list to resqued:passed:<list>, as they are
 -- or edited, and take the place of the list at the end. Whoever reads meanwhile finds
@@ -8,25 +8,34 @@
 -- Ruby empties a record just before it removes it, by its text; one that passes meanwhile,
 -- where Ruby does not look for it, is removed here.
 --
--- resqued:sifting says who does it and until when; after that anybody may bring the records
+-- resqued:sifting says who does it and until when; after that any caller may bring the records
 -- back to where they were, with "back".
 --
--- KEYS[1] failed, or another list of failure records
--- ARGV    prefix, its name, token of the caller, how long it is to be left alone (ms), op,
---         more:
---         begin
---         step: how many records were read from the head, the last of them, then per edit
---           as in mend
---         on: the next records pass as they are
---         back: the last records return to the list; also of another, whose time is up
---         drop: removes the list (nobody may be sifting it), unless payloads are parked
---           that its records may refer to
--- RETURNS {'HELD', ms} another is sifting it for so long; {'LOST'} the caller is not
---         sifting it any more; {'LEFT'} (begin) there is something to be brought back; {'KEPT'} (drop) something is parked; else
---         begin: {'OK'}; step: {'MOVED'} others have changed the head of the list, nothing
---         was done, or {'OK', how many records have passed, one letter for each edit as
---         one text: as those of retry}; on, back: {'OK', how many records are still to
---         be moved, 0: it is over}; drop: {'OK', how many there were}
+-- KEYS[1]   failed, or another list of failure records
+-- ARGV[1]   prefix
+-- ARGV[2]   name of the list
+-- ARGV[3]   token of the caller
+-- ARGV[4]   how long the caller is to be left alone (ms)
+-- ARGV[5]   op:
+--           begin
+--           step: edits the records at the head
+--           on: the next records pass as they are
+--           back: the last records return to the list; also those of a caller whose time is up
+--           drop: removes the list, unless payloads are parked that its records may refer to
+-- ARGV[6]   of step: how many records were read from the head
+-- ARGV[7]   of step: the last of them
+-- ARGV[8…]  of step: the edits, of six arguments each, see failed_edits
+-- RETURNS   {'HELD', ms} another caller is editing it for so long; {'LOST'} the caller's time is
+--           up, and its records were brought back; {'LEFT'} (begin, drop) there are records to
+--           be brought back; {'KEPT'} (drop) something is parked; begin: {'OK'};
+--           step: {'MOVED'} others have changed the head of the list, nothing was done, or
+--           {'OK', how many records have passed, one letter for each edit as one text, as those
+--           of failed_edit}; on, back: {'OK', how many records are still to be moved, 0: it is
+--           over}; drop: {'OK', how many records there were};
+--           error RESQUEDTYPE or NOPERM: nothing was done
+-- COST      about 12 commands; step: 1 to 6 per edit and 1 per 500 records, O(records read);
+--           on, back: up to 600 records or 256 kB, 5 commands per 50 records; drop: O(1), the
+--           server frees the list in the background
 
 local key, prefix, name, token, lease, op = KEYS[1], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local sifting, passed = siftkeys(prefix, name)

@@ -1,11 +1,14 @@
--- removed forgets the schedules that were kept in persistent_schedules, and are not any more.
--- Those of a configuration are not touched: the daemons that have them know when they end,
--- and name those that are to be forgotten, too.
+-- forget_schedules removes what is known of schedules that were kept in persistent_schedules
+-- and are not any more. The schedules of a configuration are not touched: the daemons that
+-- have them know when they end, and name those that are to be forgotten.
 --
--- KEYS[1] resqued:schedules
--- ARGV    prefix, cursor ('0' begins); name and note (see schedules) of each schedule that
---         has no daemon any more
--- RETURNS cursor to go on from; '0': that was all
+-- KEYS[1]   resqued:schedules
+-- ARGV[1]   prefix
+-- ARGV[2]   cursor ('0' begins)
+-- ARGV[3…]  name and note (see schedules) of each schedule that no daemon has any more
+-- RETURNS   cursor to go on from ('0': that was all); error NOPERM: nothing was done
+-- COST      4 commands per named schedule, 1, and up to 4 per schedule that is looked at; O(n),
+--           1,000 schedules or so at most in one call
 
 local prefix = ARGV[1]
 local cron = prefix .. 'resqued:cron'

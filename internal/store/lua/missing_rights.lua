@@ -1,8 +1,9 @@
--- lacking names those of some commands that the user may not run on a key.
+-- missing_rights returns those of some commands that the user may not run on a key.
 --
--- KEYS[1] a key
--- ARGV    commands
--- RETURNS {command, …}; before Redis 7, which cannot be asked, {}
+-- KEYS[1]   a key
+-- ARGV[1…]  commands
+-- RETURNS   {command, …}; {} before Redis 7, which cannot be asked
+-- COST      no command; one question per command, O(n)
 
 local lacking = {}
 for _, command in ipairs(ARGV) do

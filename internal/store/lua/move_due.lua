@@ -1,13 +1,18 @@
--- due moves jobs whose time has come to their queues: each once, however many ask. A
--- scheduler of Ruby's that watches a list while it moves it notices, and begins anew.
+-- move_due moves jobs whose time has come to their queues: each once, however many callers ask.
+-- A scheduler of Ruby's that watches a list while it is moved notices, and begins anew.
 --
--- KEYS[1] resqued:delayed
--- ARGV    prefix, how many at most, which queues are unique (- none, ? those that are
---         named), then per queue: name, unique (1|0)
--- RETURNS {moved, of these dropped because an equal job waited, ms until the next is due
---         (0 more are now, -1 none waits), {queues that are to be named: nothing was
---         done}, {what holds something else than it should}, {key, item, … that are no
---         jobs, and stay where they are}}
+-- KEYS[1]   resqued:delayed
+-- ARGV[1]   prefix
+-- ARGV[2]   n, the most jobs to move
+-- ARGV[3]   which queues are unique: - none, ? those that are named
+-- ARGV[4…]  per queue: name, unique (1|0)
+-- RETURNS   {moved, of these dropped because an equal job waited, ms until the next is due
+--           (0 more are now, -1 none waits), {queues that are to be named: nothing was
+--           done}, {keys that hold something else than they should}, {key, item, … that are no
+--           jobs, and stay where they are}}; error NOPERM: nothing was done
+-- COST      4 commands when nothing is due. Else about 12, 3 per list, 2 per queue, 1 or 2 per
+--           job and 1 per 100 jobs of a queue; O(n), and at most 1 MB of items or so. With a
+--           unique queue those of putback per job.
 
 local prefix, budget, named = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '?'
 local own, schedule = prefix .. 'resqued:delayed', prefix .. 'delayed_queue_schedule'

@@ -1,12 +1,16 @@
--- orphans lists the processes whose lease is past, unless a silence of everybody
--- forbids to judge (the grace rule of beaten), and forgets the masters whose entry
--- has expired, and counts of jobs that are gone.
+-- orphans returns the processes whose lease is past, unless a silence of all processes forbids
+-- to judge (see grace). It removes masters whose entry has expired, what is known of queues
+-- that are empty, and counts of deaths of jobs that are gone.
 --
--- KEYS[1] resqued:procs
--- ARGV    prefix, lease (ms), beat interval (ms), digest of the settings that a fleet shares
---         ('' none)
--- RETURNS the server's time (ms), the masters with another digest, each before its digest,
---         the processes
+-- KEYS[1]   resqued:procs
+-- ARGV[1]   prefix
+-- ARGV[2]   lease (ms)
+-- ARGV[3]   beat interval (ms)
+-- ARGV[4]   digest of the settings that a fleet shares ('' none)
+-- RETURNS   {time (ms), {id of a master with another digest, its digest, …}, {process, …}};
+--           error RESQUEDTYPE: the key is no sorted set, nothing was done
+-- COST      about 10 commands, up to 3 per master (200 at most), 2 or 4 per queue with a counter
+--           (1,000 at most), those of age in deaths; O(n)
 
 local prefix, lease, every, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), 100
 if type(pcall_('ZCARD', KEYS[1])) ~= 'number' then

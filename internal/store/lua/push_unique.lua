@@ -1,10 +1,15 @@
--- push appends payloads to a unique queue: each one unless an equal one waits there.
+-- push_unique appends payloads to a unique queue: each one unless an equal one waits there.
 --
--- KEYS[1] queue:<q>
--- ARGV    prefix, queue, strict (1|0), then the payloads
--- RETURNS {'STEP'} if the queue is strict and its companions do not match it: nothing
---         was done; else {length of the queue, one of 1 (pushed) 0 (a duplicate) for
---         each payload as one text}
+-- KEYS[1]   queue:<q>
+-- ARGV[1]   prefix
+-- ARGV[2]   queue
+-- ARGV[3]   strict (1|0)
+-- ARGV[4…]  the payloads
+-- RETURNS   {'STEP'} the queue is strict and its companions do not match it: nothing was done;
+--           else {length of the queue, a text of one digit for each payload: 1 pushed, 0 a
+--           duplicate}; error RESQUEDTYPE: a key has the wrong type, nothing was done
+-- COST      5 commands, and those of upush in unique per payload, about 8; O(n), and a look
+--           through up to 1,000 elements for each in a short queue
 
 local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
 local n = len(key)

@@ -1,10 +1,16 @@
--- kill notes that somebody wants one running job to end. Only the job's own process
--- obeys, and a token names one run of one job for ever: the next job is never hit.
+-- request_kill asks for the end of one running job. Only the job's own process reacts, and a
+-- token names one run of one job for ever: the next job is never hit.
 --
--- KEYS[1] resqued:inflight:<proc>
--- ARGV    prefix, proc, token, grace (ms), requeue (1|0)
--- RETURNS 'asked'; 'gone' if the job does not run (any more); 'dead' if its process is
---         being recovered: nobody would obey
+-- KEYS[1]   resqued:inflight:<proc>
+-- ARGV[1]   prefix
+-- ARGV[2]   proc
+-- ARGV[3]   token
+-- ARGV[4]   grace (ms)
+-- ARGV[5]   requeue (1|0)
+-- RETURNS   'asked'; 'gone' the job does not run (any more); 'dead' its process is being
+--           recovered, and would not react; error RESQUEDTYPE: a key is no hash, nothing was
+--           done
+-- COST      7 commands; O(1)
 
 local prefix, proc, token, grace = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local kills = prefix .. 'resqued:kills:' .. proc

@@ -1,14 +1,19 @@
--- enroll shows the threads of a process again as workers where others have removed them,
--- and takes back what these have recorded as failed: a pruner of Ruby's Resque fails the
+-- restore_workers shows the threads of a process again as workers where others have removed
+-- them, and takes back what these have recorded as failed: a pruner of Ruby's Resque fails the
 -- job of each worker that it takes for dead. This process lives, and only it knows what
 -- becomes of its jobs.
 --
--- KEYS[1] workers
--- ARGV    prefix, proc, start time, number of workers, then per worker: id, jobs processed,
---         failed since its registration, token of the job in hand or ''; then the lists
---         of failures
--- RETURNS {numbers of the workers that were missing, from 0 on, how many failures were taken
---         back}
+-- KEYS[1]   workers
+-- ARGV[1]   prefix
+-- ARGV[2]   proc
+-- ARGV[3]   start time, as Resque has it
+-- ARGV[4]   w, the number of workers
+-- ARGV[5…]  per worker: id, jobs processed and jobs failed since its registration, token of the
+--           job in hand or ''; then the lists of failures
+-- RETURNS   {{number of a worker that was missing, from 0 on, …}, how many failures were taken
+--           back}; {{}, 0} also if the process has been recovered, or has left
+-- COST      1 command, 1 per worker, 4 per missing one; if any is missing 1 for each of the last
+--           1,000 records, or of the last 1 MB, of each list; O(w + records)
 
 local prefix, proc = ARGV[1], ARGV[2]
 local lease = tonumber(query('ZSCORE', prefix .. 'resqued:procs', proc) or 0)

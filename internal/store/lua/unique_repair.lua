@@ -1,12 +1,15 @@
--- repair goes a step on with healing a unique queue; see unique.
+-- unique_repair goes a step on with healing a unique queue; see unique.
 --
--- KEYS[1] queue:<q>
--- ARGV    prefix, how: b begin anew, g go on (nobody else does meanwhile), p only if
---         the queue is out of step, and not before its healing has rested; e remove its
---         set and its times if nothing waits, a remove them: it is unique no more
--- RETURNS {0 nothing to do, 1 there is more, 2 that was the last step; ms to rest,
---         jobs, elements looked at, members in, out, duplicates dropped, times in,
---         out}
+-- KEYS[1]   queue:<q>
+-- ARGV[1]   prefix
+-- ARGV[2]   how: b begin anew, g go on (no other caller does meanwhile), p only if the queue is
+--           out of step, and not before its healing has rested; e remove its set and its times
+--           if nothing waits, a remove them: it is unique no more
+-- RETURNS   {0 nothing to do, 1 there is more, 2 that was the last step; ms to rest,
+--           jobs, elements looked at, members in, out, duplicates dropped, times in,
+--           out}; error RESQUEDTYPE: a key has the wrong type; error of the server that refuses
+--           the first write; with both nothing was done
+-- COST      those of heal in unique: up to 1,000 elements of the queue, or 1 MB of them
 
 local key, how = KEYS[1], ARGV[2]
 local n = len(key)

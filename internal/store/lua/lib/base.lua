@@ -1,4 +1,18 @@
--- lib is put in front of every script of this package: what all of them need.
+-- base is part of nearly every script: Redis's functions under short names, the clock, answers
+-- to refused commands, job locks, fences and the short way to name a lock.
+--
+-- DEFINES  call, pcall_, find, byte, sub, match, fmt: Redis's and Lua's functions;
+--          now(): the server's clock (ms), the same (us);
+--          query(command, …): its reply; ends the script unless that is an answer or a wrong
+--          type; checked(reply): the same for a reply; refused(reply): the error in it or nil;
+--          owner(proc, token): value of a job lock; release(lock, value): no result;
+--          setaside(key, us, n): the fence before the next n, or false;
+--          spaced(text): whether JSON may hold white space outside of strings;
+--          quickname(before, payload, tight): name of a lock or nil
+-- NEEDS    none
+-- KEYS     reads and removes the lock, writes the key of fences that it is given
+-- COST     now, query: 1 command; release: 1 or 2; setaside: 1, seldom 2; O(1). spaced and
+--          quickname: O(bytes)
 
 local call, pcall_, find, byte, sub, match, fmt =
   redis.call, redis.pcall, string.find, string.byte, string.sub, string.match, string.format

@@ -1,4 +1,4 @@
--- waits keeps a queue of locked jobs from being looked through again and again.
+-- blocked_queues keeps a queue of locked jobs from being looked through again and again.
 --
 -- locket:queue_lock_counters holds, as resque-locket has it, how many jobs of a
 -- queue were found locked; here these stand at its tail, so that a queue with a
@@ -13,6 +13,18 @@
 --
 -- What is known counts for patience, should something have gone unnoticed; and not
 -- for long if a stranger has put back or taken out jobs meanwhile.
+--
+-- DEFINES  patience (ms), bounds: numbers; forget_seen(prefix, queue): no result;
+--          starving(prefix): whether any queue may have a counter;
+--          seen(prefix, queue, left, ms, starved): {count, mark, since, known} or nil;
+--          note_seen(prefix, queue, seen, inway): no result, inway has locks as its keys;
+--          freed(prefix, locks, ms): no result;
+--          blocked(prefix, queue, left, ms, starved): whether every job is known to be locked
+-- NEEDS    base, records
+-- KEYS     reads and writes those above; reads job locks and in-flight records
+-- COST     forget_seen, seen: 2 commands; note_seen: 3, and 1 per lock; freed: 1 where no queue
+--          has a counter, else 2, and about 2 per queue and lock; blocked: about 5, and 2 per
+--          lock of 64 at most
 
 local patience, distrust = 30000, 1000 -- ms
 -- How many queues, or locks, are asked about at once; how many locks may be open; how far

@@ -5,6 +5,21 @@
 --   marker  <expiry, epoch seconds, or true>:queue:<length>:<queue><payload>
 --
 -- A value without a name is the gem's own: it has expired when its time is past.
+--
+-- DEFINES  classvalue(ms, timeout, name): the value of a lock or marker;
+--          nameof(value): the name in it or nil; expired(value, ms): whether its time is past;
+--          standing(prefix, lock, ms, elsewhere): the value in the way or nil;
+--          markname(queue, payload): the name in a marker;
+--          among(key, payload, behind), inhand(prefix, queue, payload), waits(prefix, queue,
+--          payload): whether a payload waits in a list, is in hand, or either;
+--          marked(prefix, marker, ms, elsewhere): whether the marker is in the way;
+--          unmark(marker, name): whether it was removed;
+--          notext(key, …): an error to return for a key that is no string, or nil
+-- NEEDS    base, records
+-- KEYS     reads the lock and the marker, queue:<q>, resqued:suspects:<q>, resqued:procs,
+--          resqued:inflight:*; removes the marker
+-- COST     standing, unmark: 2 commands; notext: 1 per key; waits: among reads a queue of up to
+--          1,000 jobs, 4 MB at most; inhand 2 commands per process, up to 10,000 records
 
 -- classvalue is the value of a lock or a marker that is taken now.
 local function classvalue(ms, timeout, name)

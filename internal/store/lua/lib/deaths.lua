@@ -10,6 +10,14 @@
 -- A count ends with its job, or with the command that removes that. Where others take or
 -- remove jobs, it is dropped with age: a week after the last death, and an hour after it if
 -- nothing waits in the queue. A job in hand has its count in its record, too.
+--
+-- DEFINES  dead.keys(prefix, queue): the three keys; dead.of(prefix, queue, payload): deaths,
+--          blame; dead.note(prefix, queue, payload, deaths, blame, ms), dead.forget(prefix,
+--          queue, payload), dead.forgetall(prefix, queue), dead.age(prefix, ms): no result
+-- NEEDS    base, records
+-- KEYS     reads and writes those above; age reads queue:<q> and resqued:suspects:<q>
+-- COST     of: 1 command; note: 6; forget: 2 to 4; forgetall: 2; O(1). age: 1, and for each of
+--          ten queues at most 5, and 2 for each of 50 counts at most
 
 local dead = {lasting = 604800000, idle = 3600000} -- ms
 

@@ -1,4 +1,10 @@
--- item reads what waits for its time; see delay.
+-- delayed_item reads what waits for its time; see delay.
+--
+-- DEFINES  jobof(item): queue and payload of an item, or nil for what is no job;
+--          memberof(member): the same for a member of resqued:delayed
+-- NEEDS    base, payload, payload_functions
+-- KEYS     none
+-- COST     no command; O(bytes)
 
 -- textof returns the text of a JSON string that stands between two quotes.
 local function textof(s, from, to)

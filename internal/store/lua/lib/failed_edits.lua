@@ -1,6 +1,16 @@
--- mend is shared by the scripts that edit failure records: each edit is six arguments, the
--- index of the record as it was read, the record, what takes its place ('' nothing), queue
+-- failed_edits is what the scripts share that edit failure records. Each edit is six arguments:
+-- the index of the record as it was read, the record, what takes its place ('' nothing), queue
 -- ('' to push nothing), payload, whether the queue is unique (1|0).
+--
+-- DEFINES  siftkeys(prefix, name): resqued:sifting, a hash: list → "<token> <until, ms>" of the
+--          failed_edit_bulk that is under way, and resqued:passed:<list>, see there;
+--          unfit(prefix, key): an error to return, or nil; may end the script;
+--          placed(from, part, first): edits → index in a part of the list, counted from 1;
+--          pushes(prefix, i, start): what became of the push of an edit: r, u or x
+-- NEEDS    base, records, rights, unique, append
+-- KEYS     unfit reads the list and queues; pushes writes queue:<q> and its companions
+-- COST     unfit: 2 commands; placed: none, O(edits + records); pushes: 1 and those of append or
+--          putback
 
 -- sifting is the hash of the lists that are being sifted, see sift: list → "<token> <until,
 -- ms>".

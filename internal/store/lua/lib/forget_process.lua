@@ -1,4 +1,12 @@
--- forget is appended to the scripts that remove a process whose last job is gone.
+-- forget_process removes what is known of a process that has no job left.
+--
+-- DEFINES  forget_process(prefix, proc): no result
+-- NEEDS    base
+-- KEYS     removes resqued:proc:<proc>, resqued:held:<proc>, resqued:kills:<proc>, its entry in
+--          resqued:procs, and for each of its workers the entry in workers, worker:<id>,
+--          worker:<id>:started, stat:processed:<id>, stat:failed:<id>
+-- COST     3 commands, and 2 per 1,000 workers; O(workers)
+
 local function forget_process(prefix, proc)
   local info = prefix .. 'resqued:proc:' .. proc
   local ids = pcall_('HGET', info, 'workers')

@@ -1,4 +1,13 @@
--- grace knows when leases may not be judged.
+-- grace knows when leases may not be judged. resqued:meta holds the last beat of any process,
+-- the end of the grace, and the paces at which the processes beat.
+--
+-- DEFINES  beaten(prefix, ms, lease, every, looks): notes a beat, no result;
+--          unjudged(prefix, ms, lease, every): whether leases may not be judged now
+-- NEEDS    base
+-- KEYS     reads and writes resqued:meta; after a silence writes resqued:relock from
+--          resqued:procs; where the clock was set back moves members of resqued:delayed
+-- COST     beaten: 2 commands; unjudged: 1; after a silence 4 more, O(processes), or where the
+--          clock was set back 1 for each of up to 10,000 delayed jobs
 
 -- paced reads how the fleet beats. Daemons may differ in how long leases last and how often
 -- processes beat: resqued:meta has, in paces, one entry "<lease>:<interval>:<last beat>" (ms) for

@@ -1,6 +1,12 @@
--- holder tells about a lock of any kind what people ask of it. kind is locket (job
--- lock), timeout (class lock) or loner (loner marker); their values are described
--- in lib and classlock.
+-- lock_info describes a lock of any kind as people see it. kind is locket (job lock), timeout
+-- (class lock) or loner (loner marker); their values are described in base and classlock.
+--
+-- DEFINES  look(prefix, kind, key, ms, room): a table of fields, or nil for no lock;
+--          fields(l): the same as a reply, which parseLock in Go reads; {} for nil
+-- NEEDS    base, payload, payload_functions, records, classlock
+-- KEYS     reads the lock, resqued:meta, resqued:procs and the in-flight record of the holder;
+--          for a marker those of waits in classlock
+-- COST     look: 3 to 6 commands, O(1); for a marker those of waits
 
 -- known reports whether daemons keep their records in this Redis. A lock of ours
 -- without a record is an orphan only there: class locks may be kept elsewhere.

@@ -5,8 +5,29 @@
 -- after its slice has ended is known for what it is.
 --
 -- owner names the in-flight record under which a slice runs. Recovery takes the record
--- and puts the payload back in one step; so as long as there is a record somebody runs
--- the slice, or will be found dead, and once there is none nobody does.
+-- and puts the payload back in one step; so as long as there is a record a process runs
+-- the slice, or will be found dead, and once there is none no process does.
+--
+-- A run may belong to a tenant; see busykey.
+--
+-- DEFINES  runkey, statekey (prefix, uuid), currentkey, activekey, endedkey, tenantskey, shareskey
+--          (prefix), busykey, linekey (prefix, tenant), subjectskey, startskey (prefix, class):
+--          keys; active(status), recorded(prefix, owner), leased(prefix, proc, ms),
+--          counts(command, key): yes or no; needhash(key), needlong(prefix, id, queue),
+--          needtenant(prefix, tenant): end the script where something is in the way;
+--          share(prefix, class, told): slices a tenant may have, whether that is new;
+--          holders(prefix, tenant, enough): how many it has;
+--          hold, stand, giveup (prefix, tenant, id, ms), turn(prefix, tenant, ms),
+--          queueslice(prefix, id, tenant, queue, payload, ms): no result;
+--          ofsubject(prefix, id, class, kind): yes or no; behind(prefix, id): an owner or nil;
+--          addrun(prefix, id, kind, class, args, queue, again, tenant, payload, ms),
+--          endrun(prefix, id, status, keep, ms), displace(prefix, id, keep, ms): no result
+-- NEEDS    base, records, rights, unique, append
+-- KEYS     reads and writes resqued:longjob:*, reads resqued:inflight:* and resqued:procs, pushes
+--          to queue:<q> as append does
+-- COST     needlong, needtenant: about 6 commands each; addrun: about 15; endrun: 7; turn: 3, and
+--          about 10 for each slice that it pushes, or 2 for one that it passes by, of 300 at
+--          most; holders: 1, once a script 2 for each of up to 1,000 runs
 
 local function runkey(prefix, id) return prefix .. 'resqued:longjob:run:' .. id end
 local function statekey(prefix, id) return prefix .. 'resqued:longjob:state:' .. id end

@@ -6,9 +6,18 @@
 -- "1 <kind> <time, ms> <start> <gap> <lengths of queue, reason, text>\n<queue><reason><text>".
 -- resqued:parked:<id> is the payload, as it was pushed. The kind is l for a payload to which
 -- a failure record refers, F if that record waits itself, else that of a completion
--- (f r t, b for the head of the queue) that waits for its place: resqued:parking has its id, and when that is tried next.
--- The text is a failure record, in which the payload is missing behind gap bytes unless
--- that is 0; of a t the count comes first.
+-- (f r t, b for the head of the queue) that waits for its place: resqued:parking has its id, and
+-- when that is tried next. The text is a failure record, in which the payload is missing behind
+-- gap bytes unless that is 0; of a t the count comes first.
+--
+-- DEFINES  parked.lacks(prefix): what is in the way of keep, or nil; parked.keep(prefix, id,
+--          kind, ms, queue, start, payload, reason, gap, text), parked.drop(prefix, id): no
+--          result; parked.payload(prefix, id): a payload or nil; parked.whole(record, gap,
+--          payload): a record; parked.gapped(text): gap, record;
+--          parked.listed(prefix, queue): name of a list of failures
+-- NEEDS    base, records, rights
+-- KEYS     reads and writes those above; listed reads failed_queues and <queue>_failed
+-- COST     lacks, listed: 2 commands; keep: 2 or 3; drop: 3; payload: 2; O(bytes of the payload)
 
 local parked = {}
 

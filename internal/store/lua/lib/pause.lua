@@ -1,5 +1,10 @@
--- pause tells from which queues nobody may take a job: pause:all and pause:queue:<q>,
--- with any value, are those of resque-pause; pause-all-workers = true is Resque's own.
+-- pause knows from which queues no job may be taken: pause:all and pause:queue:<q>, with any
+-- value, are those of resque-pause; pause-all-workers = true is Resque's own.
+--
+-- DEFINES  pausing(prefix): whether that is all queues; paused(prefix, queue): whether it is one
+-- NEEDS    base
+-- KEYS     reads those above
+-- COST     1 command each; pausing 3 where there is a key
 
 -- pausing reports whether that is all queues.
 local function pausing(prefix)

@@ -1,5 +1,15 @@
 -- payload finds the parts of a payload that a script has to know. Nothing here decodes
 -- JSON: cjson would turn [] into {} and round large integers.
+--
+-- DEFINES  parts(find, byte, sub, match, quickname): the functions
+--          stringend(s, i, slash): index of the quote that ends a string, of the next backslash;
+--          closing(s, i): index of the bracket that ends a value, whether that is spaced;
+--          squeeze(s): s without white space outside of strings;
+--          envelope(s): class, arguments, whether these are spaced; nil for what is no job;
+--          lockname(payload, style): what jobs have in common that exclude each other
+-- NEEDS    none
+-- KEYS     none
+-- COST     no command; O(bytes)
 
 -- parts returns them: a function costs something each time that a script defines it, and
 -- the more so the more it knows of what is outside, so that most calls of the hot path get

@@ -1,6 +1,19 @@
--- records is put behind lib in every script: the in-flight record, locks and leases. It
--- is a file of its own because the straight path of exchange gets by without: a function
--- costs something each time that a script defines it.
+-- records reads in-flight records and what hangs on them: job locks, class locks, caps. It is
+-- a file of its own because exchange_fast gets by without: a function costs something each time
+-- that a script defines it.
+--
+-- DEFINES  len(key): length of a list, nil for another type; unpack_(s): a record as a table, nil
+--          for what is none; held(prefix, lock): whether a job lock is in the way;
+--          held_pack(key, value): text; held_each(text, fn): no result;
+--          drop_held(prefix, proc, token), answer(prefix, proc, token, text), uncap(prefix, cap,
+--          queue): no result; delayed(id, queue, payload, unique): a member of resqued:delayed;
+--          removeat(key, index, length): the element that was removed
+-- NEEDS    base
+-- KEYS     reads locks and resqued:inflight:<proc>; drop_held removes class locks and the entry in
+--          resqued:held:<proc>; answer moves one from resqued:kills:<proc> to
+--          resqued:killed:<proc>; uncap writes resqued:caps:<master>
+-- COST     len: 1 command; held: 1 or 2; drop_held: 2, and 2 per class lock; answer, uncap: 1 to
+--          3; removeat: 1, or 3 and O(distance from the nearer end)
 
 -- len is LLEN, or nil where the key holds something else: a wrong type must be
 -- found before anything is popped, because Redis does not roll back.

@@ -1,6 +1,13 @@
 -- relock takes the locks again that have expired though the jobs that hold them are in
 -- flight: Redis's clock has gone forward, or no beat came through for as long as they last. A
--- lock lasts as long as its record, so that no other job may have it before. See beaten.
+-- lock lasts as long as its record, so that no other job may have it before. See beaten in grace.
+--
+-- DEFINES  relock(prefix, proc, ttl): no result
+-- NEEDS    base, records
+-- KEYS     reads and writes resqued:relock; reads resqued:inflight:* and resqued:held:*; writes
+--          locks
+-- COST     1 command, nearly always; after a silence 4 per process and 3 per record, of 500
+--          records or so at most
 
 -- relocked sees to the locks of one process and returns how many records it has.
 local function relocked(prefix, proc, ttl)

@@ -1,7 +1,14 @@
 -- rights asks whether the server's user may run a command before anything is taken from
 -- where it stands: what a script has done when a later command is refused stays done, and
 -- the job would be nowhere. What is only kept on the side is tried with pcall instead.
--- Nobody can ask before Redis 7. Who may give himself rights has them all.
+-- No server before Redis 7 can be asked. A user who may give himself rights has them all.
+--
+-- DEFINES  may(command, key): yes or no; nil where nothing is to be asked;
+--          lacks(key, command, …): an error text or nil; need(key, command, …),
+--          needlist(key): end the script with NOPERM where a right is missing
+-- NEEDS    none
+-- KEYS     none
+-- COST     one question to the server; where that is answered with no, one per command
 
 -- A function costs something each time that it is defined: these are defined for a user who
 -- lacks something.

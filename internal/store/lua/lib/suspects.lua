@@ -3,6 +3,12 @@
 -- process runs it that runs nothing else. The elements are "<start> <payload>", as in
 -- a record; resqued:suspects is the set of the queues that have any. They count as
 -- taken from their queue, and go back to its head when that process dies, too.
+--
+-- DEFINES  apartkey(prefix, queue): the list; set_apart(prefix, queue, payload, start): no
+--          result; apart(prefix, queue): how many wait; suspect(element): payload, start
+-- NEEDS    base, records
+-- KEYS     reads and writes those above
+-- COST     set_apart: 2 commands; apart: 1 or 2; O(1)
 
 local function apartkey(prefix, queue) return prefix .. 'resqued:suspects:' .. queue end
 

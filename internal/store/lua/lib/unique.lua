@@ -8,7 +8,7 @@
 -- resqued:heal:<queue> is how far that has come: "at", how many jobs at the head the
 -- new set, resqued:healing:<queue>, holds; "anchor", the SHA-1 of the last of them, by
 -- which it shows that others have taken jobs from there; "rest", the time before
--- which nobody goes on, so that healing never takes more than some twentieth of the
+-- which no call goes on, so that healing never takes more than some twentieth of the
 -- server's time. The first argument of every script here is the prefix.
 --
 -- A job that comes back to a long queue is not looked for all through it, and a set is not
@@ -19,6 +19,23 @@
 -- part at a time, then drops all but the first of each: of one that it has met it notes
 -- " <index>" behind the number, by which it shows, in the step that drops another, that the
 -- first still waits.
+--
+-- DEFINES  lackscompanions(prefix): an error text or nil; needcompanions(prefix): may end the
+--          script; healkeys(key): the three keys of a healing; utyped(key), instep(key, n):
+--          yes or no; healing(key): how far it is; twins.*: equal jobs;
+--          found(key, payload, n, bound): true, false, or nil for unknown;
+--          waiting(key, payload, n, sure): whether an equal job waits, whether that is only
+--          likely; upush(key, payload, start, head, sure): the new length or nil;
+--          putback(prefix, queue, payload, start, head): false for a duplicate;
+--          forget_member(key, index, payload, length): its start time;
+--          rotated(key, payload), unheal(key): no result;
+--          heal(key, n, forced): the length, what was done; tend(key, n): the length, whether a
+--          healing has ended
+-- NEEDS    base, records, rights
+-- KEYS     reads and writes queue:<q>, its companions and those above
+-- COST     utyped: 2 commands; instep: 2 or 3; upush: about 8, and a look through up to 1,000
+--          elements, of a long queue that is out of step 20,000 and for putback 50,000;
+--          forget_member: 4 to 8; heal: 2 per element of 1,000 at most, or of 1 MB
 
 local part = 1000 -- elements of one step
 local near = 1000 -- elements that may always be looked at

@@ -1,5 +1,11 @@
--- plain stands in for unique in a call that has to do with no unique queue: to define
--- what is not needed would cost such a call more than a job does.
+-- unique_stub takes the place of unique in an exchange that has to do with no unique queue: to
+-- define what is not needed would cost such a call more than a job does.
+--
+-- DEFINES  putback, needcompanions, lackscompanions as unique; utyped, instep, tend,
+--          forget_member, rotated, healing: nil
+-- NEEDS    base
+-- KEYS     putback writes queue:<q> and queues
+-- COST     putback: 2 commands; O(1)
 
 local utyped, instep, tend, forget_member, rotated, healing
 local function needcompanions() end
