@@ -147,7 +147,7 @@ func (s *Store) DropLeftovers(ctx context.Context, kept func(queue string) bool,
 	return queues, next, nil
 }
 
-// What repair.lua says of a step.
+// What unique_repair.lua says of a step.
 const (
 	repairNothing = 0
 	repairMore    = 1

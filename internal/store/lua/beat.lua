@@ -19,7 +19,7 @@
 --           {'OK', {tokens whose lock is lost}, {tokens without a record}, {tokens of
 --           records that were not named, 16 at most}, whether one of the ids to look for is
 --           not among the workers (1|0)}
--- COST      about 12 commands, 3 per job, 2 per class lock, 1 per pair, 2 per worker, 1 per
+-- COST      8 commands, 3 or 4 per job, 2 per class lock, 1 per pair, 2 per worker, 1 per
 --           id; O(j + w + l). After a silence of all processes those of relock in addition.
 
 local prefix, proc, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])

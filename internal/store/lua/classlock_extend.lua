@@ -1,4 +1,4 @@
--- classlock_extend begins the time of a class lock anew, for whoever holds it. The lock never
+-- classlock_extend begins the time of a class lock anew, for any holder. The lock never
 -- ends earlier than before.
 --
 -- KEYS[1]   the lock

@@ -6,7 +6,7 @@
 -- ARGV[3]   elsewhere: 1 in another Redis than the daemon's, else 0
 -- RETURNS   {value of the lock or '', 1 a loner job waits or 0};
 --           error RESQUEDTYPE: a key is no string
--- COST      5 commands; O(1). With a marker those of waits in classlock in addition.
+-- COST      at most 6 commands; O(1). With a marker those of waits in classlock in addition.
 
 local wrong = notext(KEYS[1], ARGV[2])
 if wrong then return wrong end

@@ -3,9 +3,8 @@
 -- free can be taken at once.
 --
 -- exchange_fast is the fast path. Most calls are plain: jobs have ended well, and others are
--- taken from the heads of queues in which nothing is locked. Such a call goes straight through
--- this file, with as few commands as it can for all of its jobs together, and returns at its
--- end. exchange_slow handles the rest, from the point that was reached, behind the functions
+-- taken from the heads of queues in which nothing is locked. Such a call ends in
+-- this file, with as few commands as it can for all of its jobs together. exchange_slow handles the rest, from the point that was reached, behind the functions
 -- that only it needs. There is no function here: to define one that refers to many variables
 -- costs about as much as a simple command. For the same reason numbers come as bytes, whole
 -- numbers become text by %d (any other way takes three times as long), and what can be joined
@@ -43,9 +42,10 @@
 --           call has met any, token, record, …};
 --           error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      On the fast path, with c completions and j jobs taken from q queues: 3 commands;
---           1 to 4 for all completions together, and without a common DEL of their locks 2
---           per lock; 1 per 16 queues; per queue with jobs 3 or 4, and 1 per locked job.
---           O(c + j + q). On the slow path see exchange_slow.
+--           2 to 5 for all completions together, and 2 per lock that is not removed with
+--           the others; 1 per 16 queues; per queue with jobs 2 or 3, and 1 more per 64 jobs;
+--           1 per locked job, and 1 for the fences of all. O(c + j + q). On the slow path see
+--           exchange_slow.
 --
 -- The head is a text of bytes, of a number the highest first: whether the call may take the
 -- fast path (0 or 1), the process's lane (0 or 1), the lock key style (c by class and
@@ -87,7 +87,8 @@ local ms, us = now()
 local clock = fmt('%d', ms)
 do
   -- A lease that has not been extended for a while may be of the time before the clock
-  -- went forward: a beat notices, before jobs are taken. Of two times with as many digits the later is the larger text.
+  -- went forward: a beat notices, before jobs are taken. Of two
+  -- times with as many digits the later is the larger text.
   local a, b, c, d = byte(ARGV[4], 32, 35)
   a = ms + ((a * 256 + b) * 256 + c) * 256 + d
   local lease, least = query('ZSCORE', prefix .. 'resqued:procs', proc), fmt('%d', a)
@@ -123,11 +124,11 @@ if may then
 end
 
 -- Plain are the jobs that have ended well, of which nothing but the record and the lock
--- is left. A call that does not go straight has more to ask before the first write.
+-- is left. A call that may not take the fast path has more to ask before the first write.
 local nready = straight and nplain or 0
 
 -- ours reports whether all locks are still held for these jobs. A job that holds its lock has
--- not been recovered by anybody: then nobody need ask which of the records are there.
+-- not been recovered: then which of the records are there need not be asked.
 local ours = nready > 1 and nlocks > 0
 if ours then
   local values = pcall_('MGET', unpack(ARGV, locksat, othersat - 1))
@@ -149,7 +150,7 @@ if type(size) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. inflight .. ' is no hash; move it away')
 end
 
--- alltold says that each completion was the first to tell of a record. If not, applied
+-- alltold: each completion was the first one of its record. If not, applied
 -- are the marks of the completions, released the locks of those that were applied.
 local alltold, applied, released, processed = true, {}, {}, nready
 if nready == 1 then
@@ -160,10 +161,10 @@ if nready == 1 then
     release(ARGV[locksat], me .. ARGV[plainat])
   end
 elseif nready > 1 then
-  -- there has, for each token that had a record, which completion told of it first.
+  -- there has, for each token that had a record, which completion was the first.
   local there = {}
   if fast then
-    alltold = size == nready -- or one was told of twice
+    alltold = size == nready -- or a record had two
     for c = nready, alltold and nready + 1 or 1, -1 do there[ARGV[plainat + c - 1]] = c end
   elseif size > 8 * nready then
     for c = 1, nready do
@@ -199,7 +200,7 @@ end
 if processed > 0 then pcall_('INCRBY', prefix .. 'stat:processed', processed == 1 and '1' or fmt('%d', processed)) end
 
 -- A request whose answer did not come may have been under way still when it was
--- repeated. What it popped now, under tokens that are used up, nobody would run.
+-- repeated. What it popped now, under tokens that are used up, no thread would run.
 local info, repeated = prefix .. 'resqued:proc:' .. proc, lane == 0 and 'repeated' or 'repeated1'
 if nwant > 0 then
   local last = pcall_('HGET', info, repeated)
@@ -214,8 +215,9 @@ reply[1], reply[2] = '+' .. (alltold and string.rep('1', nready) or table.concat
 local w, written = 1, 0 -- the next want; how many of the fields are in Redis
 local bytes, maxbytes = 0, 4194304 -- a reply of many large payloads would block the server
 
--- What keeps jobs from being taken straight: locked ones, wherever they are, counts of
--- deaths, which keep only their jobs from it, locks that have expired under their holders, and a pause. Nearly always there is nothing of it, which one command tells; the
+-- What keeps jobs from being taken on the fast path: locked ones, wherever they are, counts of
+-- deaths, which keep only their jobs from it, locks that have expired under their holders, and
+-- a pause. Nearly always there is nothing of it, which one command shows; the
 -- pauses of further queues are asked for only when these have their turn. What stands last
 -- keeps the place of the first queue's.
 local obstacles = {deathkey, counters, prefix .. 'resqued:relock', prefix .. 'pause:all', prefix .. 'pause-all-workers', counters}
@@ -246,10 +248,10 @@ while true do
     names[i], modes[i] = sub(list, from, readat - 1), lastmode
   end
   nread = n
-  if not going then break end -- the rest is for exchange.lua
+  if not going then break end -- the rest is for exchange_slow
   if nextqueue == 1 then
-    -- The first queues may be known to have been empty: then one command tells that they
-    -- still are, and nothing else is asked of them.
+    -- The first queues may be known to have been empty: then one command shows whether
+    -- they still are, and nothing else is asked of them.
     if empty > n then empty = n end
     for i = 1, empty do obstacles[5 + i] = prefix .. 'queue:' .. names[i] end
     for i = empty + 1, n do obstacles[5 + i] = prefix .. 'pause:queue:' .. names[i] end
@@ -265,10 +267,10 @@ while true do
       going = pcall_('EXISTS', unpack(obstacles)) == 0
     end
     if going and nwant == 0 then return {reply[1], 0} end
-    -- The first write must be one that a full server accepts, then the others pass, too.
+    -- The first write must be one that a full server accepts, then the others pass as well.
     if going and nplain == 0 and nwant > 1 then call('PERSIST', info) end
   else
-    -- Where there are many queues most are empty, which one command tells of some.
+    -- Where there are many queues most are empty, which one command shows of several.
     local keys = {}
     for i = nextqueue, n do keys[i - nextqueue + 1] = prefix .. 'queue:' .. names[i] end
     if pcall_('EXISTS', unpack(keys)) == 0 then
@@ -284,7 +286,7 @@ while true do
       going = false
       break
     end
-    -- Nobody knows how large payloads are until they were read: a few at a time, so that
+    -- How large payloads are is not known until they were read: a few at a time, so that
     -- not many are read that the reply has no room for.
     local key, n, begun, chunk, popped = prefix .. 'queue:' .. queue, 0, bytes, 4, nil
     -- What the records of jobs of this queue begin with, if the rest of the worker's name is
@@ -305,7 +307,7 @@ while true do
       end
       if payloads.err then popped, payloads, going = nil, {}, false end
       if deaths and #payloads > 0 then
-        -- Who has died, and all behind him, are for exchange.lua.
+        -- A job that has died, and all behind it, are for exchange_slow.
         local died = {}
         for i = 1, #payloads do died[i] = redis.sha1hex(payloads[i]) end
         died = pcall_('HMGET', deaths, unpack(died))
@@ -357,7 +359,7 @@ while true do
         -- and payload, one after the other: no separator can occur in them. The numbers are
         -- the lengths of the first four, fence, deaths, blame, the time (ms), and the job's
         -- entry in the start_at list of a unique queue, "-" from any other. See give in
-        -- exchange.lua for all that is not plain.
+        -- exchange_slow for all that is not plain.
         local own = m > 0 and sub(wants, wantat + 3 + t, wantat + 2 + t + m) or ''
         local record = head .. digits .. high .. low .. back .. own .. tail .. lock .. payload
         fields[2 * w - 1], fields[2 * w], reply[w + 2] = token, record, record

@@ -17,7 +17,7 @@ do
   again, onsuspects = repeats == 1, string.char(suspects)
 end
 
--- Those that came straight so far have their place behind more in front.
+-- The jobs that the fast path has taken so far stand behind more in front.
 reply = {'OK', 0, 0, '', {}, {}, {}, {}, 0}
 for i = 1, 2 * w - 2 do reply[9 + i] = fields[i] end
 for c = 1, alltold and nready or 0 do
@@ -151,7 +151,7 @@ for c = nplain + 1, nplain + nother do
     if count and kind ~= 't' then
       forget_count(count)
     elseif count then
-      -- Before the job itself: whoever finds that must find its count.
+      -- Before the job itself: a process that finds that must find its count.
       if not parks then keep_count(count, failure, pause) end
       failed = failed + 1
     end
@@ -183,7 +183,7 @@ for c = nplain + 1, nplain + nother do
         parked.drop(prefix, kept)
       end
       if kind == 'b' then
-        -- At the head, where nobody looks who knows the jobs behind it.
+        -- At the head, where a call that knows the jobs behind it does not look.
         forget_seen(prefix, queue)
       elseif start ~= '-' then
         start = fmt('%.0f', math.floor(ms / 1000))
@@ -207,7 +207,7 @@ if again then
 end
 
 -- whole reports whether a record that is asked for again still has its lock. If that has
--- expired meanwhile, somebody else may have had it: its job, which nobody has begun,
+-- expired meanwhile, another process may have had it: its job, which has not begun,
 -- goes back to where it came from.
 local function whole(token, raw)
   local record = unpack_(raw)
@@ -259,7 +259,7 @@ do
   for i = at, at + nclasses - 1 do inGo[ARGV[i]] = true end
 end
 
--- nameof returns what a payload's lock is called, or nil if Go has to tell.
+-- nameof returns what a payload's lock is called, or nil if Go has to name it.
 local function nameof(queue, payload, byGo)
   local known, class = false, nil
   if nclasses > 0 then known, class = pcall(envelope, payload) end
@@ -350,7 +350,7 @@ local function reserve(queue, key, left, room, capped, flags)
   -- nearer end; one by one from a queue that is being healed, which goes by its indexes.
   local together = not unique or not healing(key).at
   local hole, holes = '\0' .. redis.sha1hex(key .. ms), 0
-  -- If they are far from both ends, very many locks are open, or nobody may ask for these,
+  -- If they are far from both ends, very many locks are open, or the user may not ask for these,
   -- this counts as the first look.
   local released = before and pcall_('SRANDMEMBER', openkey, bounds.open + 1)
   local unread = released and (released.err or #released > bounds.open
@@ -372,7 +372,7 @@ local function reserve(queue, key, left, room, capped, flags)
   local looked, put, took, moved, inway = 0, 0, 0, 0, {}
   local unnamed, opened, unnoted = false, false, false
 
-  -- Names that Go has to tell may be missing: then nothing may have been popped.
+  -- Names that Go has to give may be missing: then nothing may have been popped.
   local direct = not byGo and nclasses == 0
   if not direct or newer > 0 then call('PERSIST', info) end -- as above
 
@@ -492,7 +492,7 @@ local function reserve(queue, key, left, room, capped, flags)
     if moved > 0 then reply[9] = reply[9] + apart(prefix, queue) end
     return false
   elseif unnamed then
-    -- Who asked before lets other queues have their turn.
+    -- A caller that has asked before lets other queues have their turn.
     ask(queue, byGo, call('LRANGE', key, 0, scan - 1))
   elseif (unseen > 0 or newer > 0) and w <= #asked and room > 0 then
     more = 1
@@ -500,7 +500,7 @@ local function reserve(queue, key, left, room, capped, flags)
   if locked and left == 0 then
     if before or unread or looked > 0 then forget_seen(prefix, queue) end
   elseif unnoted or unread and took > 0 and looked == 0 or newer > 0 and put > 0 then
-    forget_seen(prefix, queue) -- jobs that nobody has looked at stand among the others
+    forget_seen(prefix, queue) -- jobs that were not looked at stand among the others
   elseif looked > 0 or before and took > 0 then
     s.mark = left - newer
     if unseen <= 0 then
@@ -582,7 +582,7 @@ for i = nextqueue, nqueue do
   local unique = find(flags, 'u', 1, true)
   local left = len(key)
   if relock and find(flags, 'l', 1, true) then
-    -- Somebody may hold a lock that is not there: it waits for a beat.
+    -- A process may hold a lock that has expired: the queue waits for a beat.
   elseif onsuspects == 'o' then
     if not paused(prefix, queue) and reserve_suspects(queue, roomin(queue, cap), cap > 0, flags) and nnames == 0 then break end
   elseif not left or unique and not utyped(key) or onsuspects == 'a' and not separable(queue) then

@@ -25,8 +25,8 @@
 -- ARGV[6]   of step: how many records were read from the head
 -- ARGV[7]   of step: the last of them
 -- ARGV[8…]  of step: the edits, of six arguments each, see failed_edits
--- RETURNS   {'HELD', ms} another caller is editing it for so long; {'LOST'} the caller's time is
---           up, and its records were brought back; {'LEFT'} (begin, drop) there are records to
+-- RETURNS   {'HELD', ms} another caller is editing it for so long; {'LOST'} the caller is not
+--           editing it any more; {'LEFT'} (begin, drop) there are records to
 --           be brought back; {'KEPT'} (drop) something is parked; begin: {'OK'};
 --           step: {'MOVED'} others have changed the head of the list, nothing was done, or
 --           {'OK', how many records have passed, one letter for each edit as one text, as those

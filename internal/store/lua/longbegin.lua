@@ -45,7 +45,7 @@ call('PERSIST', KEYS[1]) -- see register: a full server must not keep a run from
 if tenant then
   local room, news = share(prefix, v[8], ARGV[6])
   if call('SISMEMBER', busykey(prefix, tenant), id) == 0 then
-    -- It has waited for some time, or somebody has put it into its queue.
+    -- It has waited for some time, or an operator has put it into its queue.
     if holders(prefix, tenant, room) >= room then
       stand(prefix, tenant, id, ms)
       return {'WAIT'}

@@ -2,7 +2,7 @@
 -- is one call that begins it, and as many further ones as its subjects need; all but the
 -- first name it by the time at which it began.
 --
--- What is known of a subject is one number: when its last run was enqueued, by whomever,
+-- What is known of a subject is one number: when its last run was enqueued, by any caller,
 -- in ms; or, negative, since when it is known, if it has not had any. It is due an interval
 -- after the last one, to the nearest tick. Those that have had none may start at once, but
 -- evenly: there is credit for as many as the interval has room for, and each start uses it

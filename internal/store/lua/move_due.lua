@@ -10,7 +10,7 @@
 --           (0 more are now, -1 none waits), {queues that are to be named: nothing was
 --           done}, {keys that hold something else than they should}, {key, item, … that are no
 --           jobs, and stay where they are}}; error NOPERM: nothing was done
--- COST      4 commands when nothing is due. Else about 12, 3 per list, 2 per queue, 1 or 2 per
+-- COST      3 commands when nothing is due. Else about 12, 3 per list, 2 per queue, 1 or 2 per
 --           job and 1 per 100 jobs of a queue; O(n), and at most 1 MB of items or so. With a
 --           unique queue those of putback per job.
 
@@ -34,7 +34,7 @@ if badown then wrong[#wrong + 1] = own end
 if badsec then wrong[#wrong + 1] = schedule end
 local function answer(more)
   local wait = math.min(nextown or math.huge, nextsec and math.ceil(nextsec) * 1000 or math.huge) - ms
-  -- What a Ruby program has delayed by mistake for ages is no number of ms that can be told.
+  -- What a Ruby program has delayed by mistake for ages is no number of ms that can be returned.
   if more then wait = 0 elseif wait == math.huge then wait = -1 else wait = math.max(math.min(wait, 86400000), 1) end
   return {moved, dropped, wait, asked, wrong, misfits}
 end
@@ -90,7 +90,7 @@ if duesec then
   more = more or left <= 0 or bytes >= maxbytes
 end
 
--- Whose queue is unique has to be known, and whose is one, before anything is done.
+-- Which queues are unique, and which are lists, has to be known before anything is done.
 local unique, follows, open = {}, {}, {}
 for i = 4, #ARGV, 2 do unique[ARGV[i]] = ARGV[i + 1] == '1' end
 local function learn(queue)

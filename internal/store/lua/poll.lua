@@ -8,7 +8,7 @@
 -- RETURNS   {next cursor ('0': the pass is over), {queues with jobs}, {queues in which every job
 --           is locked}, {queue with suspects, how many, …}, whether delayed jobs are due
 --           (1|0)}. Queues that are paused are not named. error RESQUEDTYPE: queues is no set
--- COST      about 6 commands, 1 per 128 empty queues, 2 or 3 per queue with jobs, and where any
+-- COST      about 7 commands, 1 per 128 empty queues, 2 or 3 per queue with jobs, and where any
 --           queue has a counter those of blocked in blocked_queues; O(n)
 
 local prefix, cursor = ARGV[1], ARGV[2]

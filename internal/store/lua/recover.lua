@@ -34,7 +34,7 @@ local function died(r, suspect)
 end
 
 -- idof returns the whole id of a worker. Of a long one a record has no more than what
--- tells it from the others of its process, which has registered it with its queues.
+-- distinguishes it from the others of its process, which has registered it with its queues.
 local registered = pcall_('HGET', prefix .. 'resqued:proc:' .. proc, 'workers')
 local function idof(worker)
   local ids, thread = type(registered) == 'string' and '\n' .. registered or '', match(worker, '^[^:]*:[^:]*:')

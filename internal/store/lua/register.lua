@@ -12,7 +12,7 @@
 -- ARGV[8…]  worker ids; then field/value pairs of resqued:proc:<proc>
 -- RETURNS   id of this data set: one that has changed the next time shows that the server was
 --           emptied or replaced; error RESQUEDTYPE: a key has the wrong type, nothing was done
--- COST      about 12 commands, and 1 per worker; O(w). After a silence of all processes those
+-- COST      13 commands, and 1 per worker; O(w). After a silence of all processes those
 --           of relock in addition.
 
 local prefix, proc, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])

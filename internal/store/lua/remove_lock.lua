@@ -5,7 +5,7 @@
 -- ARGV[1]   prefix
 -- ARGV[2]   kind, see lock_info
 -- ARGV[3]   digest of the value that was looked at, or '' for any
--- ARGV[4]   force: 1 whoever holds it
+-- ARGV[4]   force: 1 also if its holder lives
 -- RETURNS   {} there is no such lock; else {what became of it, time (ms), its fields}:
 --           'released', 'changed' (it has another value), 'refused' (its holder lives, or that
 --           cannot be told)

@@ -34,7 +34,7 @@ if known ~= '-' then
   end
   local sums = {}
   for i = 1, #all, 2 do sums[#sums + 1] = redis.sha1hex(all[i]) .. redis.sha1hex(all[i + 1]) end
-  table.sort(sums) -- a server may tell them in any order
+  table.sort(sums) -- a server may return them in any order
   digest = many and 'many' or redis.sha1hex(table.concat(sums))
   if digest ~= known then stored = all end
 end

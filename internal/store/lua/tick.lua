@@ -16,7 +16,8 @@
 -- ARGV[11]  payload
 -- ARGV[12]  flags: u unique, s strict; c the definition takes the place of another one with the
 --           same times, and nothing is enqueued
--- ARGV[13]  if_running: queue, skip or another word
+-- ARGV[13]  if_running: queue (enqueue the job all the same), unique (unless one waits), skip
+--           (unless one waits or runs)
 -- ARGV[14]  definition in persistent_schedules ('' it is not kept there)
 -- ARGV[15]  definition for people ('' as it is)
 -- ARGV[16]  time of the enqueueing for delayed:last_enqueued_at
@@ -26,7 +27,7 @@
 --           anything {'CHANGED', ms, record}, {'EARLY', ms}, {'GONE', ms} it is not kept in
 --           persistent_schedules any more, {'HELD', ms, holder} another scheduler has the lock,
 --           {'STUCK', ms, reason}; error NOPERM: nothing was done
--- COST      about 15 commands, and 2 per job; O(jobs). Unless if_running is queue a search
+-- COST      about 14 commands, and 2 per job; O(jobs). Unless if_running is queue a search
 --           through up to 200,000 jobs of the queue, and with skip those of inhand and among in
 --           classlock in addition.
 --

@@ -1,6 +1,10 @@
 -- base is part of nearly every script: Redis's functions under short names, the clock, answers
 -- to refused commands, job locks, fences and the short way to name a lock.
 --
+-- In all scripts prefix is the namespace with a colon behind it, with which all keys begin, ms
+-- and us are the server's time, proc names a worker process, and proc and token an in-flight
+-- record. COST counts commands; n is the number of things that a call is about.
+--
 -- DEFINES  call, pcall_, find, byte, sub, match, fmt: Redis's and Lua's functions;
 --          now(): the server's clock (ms), the same (us);
 --          query(command, …): its reply; ends the script unless that is an answer or a wrong
@@ -50,7 +54,7 @@ end
 -- for the caller. A fence is a number larger than all before it. They begin at the time (us):
 -- then this takes one command, nearly always. It returns false, with nothing changed, where
 -- the key holds nothing from which fences could go on: no whole number, or one so large that
--- the next would not be told from it.
+-- the next could not be distinguished from it.
 local function setaside(key, us, n)
   local last, fence = query('GETSET', key, fmt('%d', us + n)), 0
   if last then
@@ -78,7 +82,7 @@ end
 -- quickname is lockname for what most payloads are: the class, then arguments without an
 -- array among them and without white space but in strings, as Ruby and Go write them. It is
 -- nil for all others, and for what is not short. tight says that nothing is spaced in it,
--- which one look can tell of many payloads.
+-- which one look can show of many payloads.
 local function quickname(before, payload, tight)
   if #payload > 400 then return nil end
   local class, args = match(payload, '^{"class":"([^"\\]+)","args":(%b[])}$')

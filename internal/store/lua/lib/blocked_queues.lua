@@ -39,7 +39,7 @@ local function forget_seen(prefix, queue)
     prefix .. 'resqued:open:' .. queue)
 end
 
--- countedqueues returns how many queues have a counter, or nil if nobody may ask. Where the
+-- countedqueues returns how many queues have a counter, or nil if the user may not ask. Where the
 -- counters are no hash nothing is known of any queue.
 local function countedqueues(prefix)
   local n = pcall_('HLEN', prefix .. 'locket:queue_lock_counters')
@@ -94,8 +94,8 @@ local function reopen(prefix, queue, ms, locks)
   note_seen(prefix, queue, s, {})
 end
 
--- freed is told of every job lock that was released: queues that wait for it are
--- looked at again.
+-- freed has the queues that wait for some job locks looked at again. It is called for every
+-- job lock that was released.
 local function freed(prefix, locks, ms)
   if #locks == 0 then return end
   local counters, n = prefix .. 'locket:queue_lock_counters', countedqueues(prefix)

@@ -90,14 +90,14 @@ local function inhand(prefix, queue, payload)
 end
 
 -- waits reports whether a payload waits in a queue, or is in the hands of a process, as
--- far as among and inhand tell.
+-- far as among and inhand can say.
 local function waits(prefix, queue, payload)
   return among(prefix .. 'queue:' .. queue, payload) or among(prefix .. 'resqued:suspects:' .. queue, payload, true)
     or inhand(prefix, queue, payload)
 end
 
 -- marked reports whether a loner marker is in the way. One whose job is nowhere any
--- more (somebody removed it) is not.
+-- more (it was removed) is not.
 local function marked(prefix, marker, ms, elsewhere)
   local value = call('GET', marker)
   if not value or expired(value, ms) then return false end

@@ -9,7 +9,7 @@
 --
 -- A count ends with its job, or with the command that removes that. Where others take or
 -- remove jobs, it is dropped with age: a week after the last death, and an hour after it if
--- nothing waits in the queue. A job in hand has its count in its record, too.
+-- nothing waits in the queue. A job in hand also has its count in its record.
 --
 -- DEFINES  dead.keys(prefix, queue): the three keys; dead.of(prefix, queue, payload): deaths,
 --          blame; dead.note(prefix, queue, payload, deaths, blame, ms), dead.forget(prefix,
@@ -31,7 +31,7 @@ function dead.of(prefix, queue, payload)
   local entry = pcall_('HGET', prefix .. 'resqued:deaths:' .. queue, redis.sha1hex(payload))
   local n, blame = match(type(entry) == 'string' and entry or '', '^(%d+) (%d+)$')
   if not n then return 0, 0 end
-  -- What a stranger wrote must fit into a record, too.
+  -- What a stranger wrote must fit into a record as well.
   local most = 999999999
   return math.min(tonumber(n) or most, most), math.min(tonumber(blame) or most, most)
 end

@@ -12,8 +12,7 @@
 -- COST     unfit: 2 commands; placed: none, O(edits + records); pushes: 1 and those of append or
 --          putback
 
--- sifting is the hash of the lists that are being sifted, see sift: list → "<token> <until,
--- ms>".
+-- siftkeys returns the keys of the failed_edit_bulk of a list.
 local function siftkeys(prefix, name) return prefix .. 'resqued:sifting', prefix .. 'resqued:passed:' .. name end
 
 -- unfit returns an error if keys are not what an edit needs, and ends the script unless it may

@@ -11,7 +11,7 @@
 
 -- paced reads how the fleet beats. Daemons may differ in how long leases last and how often
 -- processes beat: resqued:meta has, in paces, one entry "<lease>:<interval>:<last beat>" (ms) for
--- each way. It returns the last beat of anybody and the end of the grace, both 0 if there is none;
+-- each way. It returns the last beat of any process and the end of the grace, both 0 if there is none;
 -- the shortest interval and the longest lease of those who were alive at that beat, or the
 -- caller's own if that is not known; and the entries.
 local function paced(prefix, lease, every)
@@ -33,7 +33,7 @@ end
 --
 -- Nor may locks be given that have expired in it: where the clock has gone forward their
 -- holders know nothing of that. resqued:relock has the processes whose locks have to be
--- looked at first (see relock.lua); while it is there exchange and acquire give no locks.
+-- looked at first (see relock); while it is there exchange and classlock_acquire give no locks.
 local function beaten(prefix, ms, lease, every, looks)
   local key = prefix .. 'resqued:meta'
   local last, _, shortest, longest, paces = paced(prefix, lease, every)

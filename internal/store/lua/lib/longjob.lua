@@ -111,7 +111,8 @@ local function needtenant(prefix, tenant)
 end
 
 -- share returns how many slices of a tenant there may be for another one of a class to join
--- them. told is what the class says, if the caller knows; news: that is not as before.
+-- them. told is what the class says, '' if the caller does not know; the second result: that is not as
+-- before.
 local function share(prefix, class, told)
   local known = call('HGET', shareskey(prefix), class)
   if told == '' or told == known then return tonumber(known) or 1, false end
@@ -202,7 +203,7 @@ local function queueslice(prefix, id, tenant, queue, payload, ms)
   turn(prefix, tenant, ms)
 end
 
--- ofsubject reports whether a run is that of a subject of a recurring job, whoever starts it,
+-- ofsubject reports whether a run is that of a subject of a recurring job, whatever starts it,
 -- and counts it among those that may wait or run.
 local function ofsubject(prefix, id, class, kind)
   local subjects, starts = subjectskey(prefix, class), startskey(prefix, class)

@@ -24,7 +24,7 @@ local function len(key)
   return nil
 end
 
--- unpack_ reads a record; see straight.lua.
+-- unpack_ reads a record; see exchange_fast.
 local function unpack_(s)
   local q, w, l, c, fence, deaths, blame, at, start, i =
     match(s, '^3 (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([%d-]+)\n()')
@@ -39,8 +39,8 @@ local function unpack_(s)
   return r
 end
 
--- held reports whether a job lock is in anybody's way. One whose record is gone is
--- not: whoever wants it takes it over. A foreign value, such as the empty string of
+-- held reports whether a job lock is in the way. One whose record is gone is
+-- not: the next job that wants it takes it over. A foreign value, such as the empty string of
 -- resque-locket, counts until it expires.
 local function held(prefix, lock)
   local value = pcall_('GET', lock)
@@ -73,7 +73,7 @@ local function drop_held(prefix, proc, token)
   held_each(s, release)
 end
 
--- answer tells who wanted a job to end what became of it.
+-- answer notes what became of a job that was asked to end.
 local function answer(prefix, proc, token, text)
   if pcall_('HDEL', prefix .. 'resqued:kills:' .. proc, token) ~= 1 then return end
   local key = prefix .. 'resqued:killed:' .. proc

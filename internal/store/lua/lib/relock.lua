@@ -19,7 +19,7 @@ local function relocked(prefix, proc, ttl)
   end
   local tokens = call('HKEYS', inflight)
   -- A timed lock ends with its job, whose process knows when; it is not extended. A lock
-  -- that may not be set must not keep a beat from being told.
+  -- that may not be set must not keep a beat from its end.
   local function take(key, value) pcall_('SET', key, value, 'NX', 'EX', match(value, '^%d') and 86400 or ttl) end
   for _, token in ipairs(tokens) do
     local raw = pcall_('HGET', inflight, token)
@@ -32,8 +32,8 @@ local function relocked(prefix, proc, ttl)
   return #tokens
 end
 
--- relock does so for one process, and for others as long as that is little work. Those may
--- be heard of more seldom than the caller, but nobody has a lease of more than 35 s.
+-- relock sees to the locks of one process, and for others as long as that is little work. Those may
+-- have a longer beat interval than the caller, but no process has a lease of more than 35 s.
 local function relock(prefix, proc, ttl)
   local key = prefix .. 'resqued:relock'
   local left = pcall_('ZCARD', key)

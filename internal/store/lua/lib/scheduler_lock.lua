@@ -7,7 +7,7 @@
 -- COST     1 to 3 commands; none without a lock
 
 -- incharge takes or keeps that lock, as the gem does, and reports whether it is ours. If
--- not it also returns whose it is. Without a lock everybody is in charge.
+-- not it also returns whose it is. Without a lock every caller is in charge.
 local function incharge(lock, me)
   if lock == '' then return true end
   if call('SET', lock, me, 'NX', 'EX', 180) then return true end

@@ -2,7 +2,7 @@
 -- a death may be waits in resqued:suspects:<queue> instead of its queue, until a
 -- process runs it that runs nothing else. The elements are "<start> <payload>", as in
 -- a record; resqued:suspects is the set of the queues that have any. They count as
--- taken from their queue, and go back to its head when that process dies, too.
+-- taken from their queue, and go back to its head when that process dies as well.
 --
 -- DEFINES  apartkey(prefix, queue): the list; set_apart(prefix, queue, payload, start): no
 --          result; apart(prefix, queue): how many wait; suspect(element): payload, start

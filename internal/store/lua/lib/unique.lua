@@ -40,7 +40,7 @@
 local part = 1000 -- elements of one step
 local near = 1000 -- elements that may always be looked at
 local partbytes = 1048576
-local healttl = 600000 -- ms; of what nobody goes on with
+local healttl = 600000 -- ms; of a healing that no call goes on with
 
 -- lackscompanions and needcompanions ask for the rights to keep them.
 local function lackscompanions(prefix)
@@ -83,7 +83,7 @@ local function healing(key)
 end
 
 -- deep is how many elements from each end may be looked at for one job, looks how many a
--- script may look at all in all, lasting how long (ms) twins are known that nobody looks for:
+-- script may look at all in all, lasting how long (ms) twins are known that no call looks for:
 -- without them a strict queue would be out of step.
 local twins = {deep = 25000, looks = 50000, lasting = 604800000}
 
@@ -153,7 +153,7 @@ local function anchored(key, h)
   return type(has) == 'number' and has > 0
 end
 
--- moved_out tells the healing of a queue that the job with an index was taken out, and
+-- moved_out notes in the healing of a queue that the job with an index was taken out, and
 -- whether an equal one was left.
 local function moved_out(key, index, payload, left)
   local h = healing(key)
@@ -172,7 +172,7 @@ local function moved_out(key, index, payload, left)
   note_healing(key, h)
 end
 
--- moved_in tells it that a job was put at the head.
+-- moved_in notes there that a job was put at the head.
 local function moved_in(key, payload)
   local h = healing(key)
   if not h.at or h.at == 0 then return end
@@ -218,11 +218,11 @@ local function found(key, payload, n, bound)
 end
 
 -- waiting reports whether an equal job waits in a queue of n, and whether that is no more than
--- likely, though the companions match the queue. The list tells where that
--- costs little, so that nothing is refused for a member that somebody has left behind.
+-- likely, though the companions match the queue. The list decides where that
+-- costs little, so that nothing is refused for a member that was left behind.
 -- Of a long queue it is the set; if that is in doubt both ends of the list, and a second
 -- equal job that comes in so is dropped by the healing. With sure a member does not do:
--- nobody would hear of the job that is dropped.
+-- no caller would hear of the job that is dropped.
 local function waiting(key, payload, n, sure)
   local h = healing(key)
   if (not h.at or h.second) and instep(key, n) then
@@ -414,7 +414,7 @@ local function heal(key, n, forced)
     if not r.done then h.at, h.second, h.gone, h.more = 0, 'h', 0, false end
   end
   h.rest = ms + math.floor((r.touched + r.timesin + r.timesout / 10) / 40)
-  if forced and not r.done then h.rest = ms + 1000 end -- nobody else goes on with it meanwhile
+  if forced and not r.done then h.rest = ms + 1000 end -- no other call goes on with it meanwhile
   if not r.done then
     note_healing(key, h)
   elseif h.rest > ms then
