@@ -10,11 +10,11 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/delayed"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/ticker"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -25,9 +25,9 @@ type beside struct {
 	store     *store.Store
 	level     zap.AtomicLevel              // of the master's own lines
 	stats     atomic.Pointer[statsCounter] // a reload changes it while jobs are counted
-	mover     *schedule.Mover
-	schedules *ticker.Ticker
-	sweeper   *schedule.Sweeper
+	mover     *delayed.Mover
+	schedules *schedule.Runner
+	sweeper   *delayed.Sweeper
 }
 
 // statsCounter is a client of statsd and what it was made of.
@@ -51,13 +51,13 @@ func (b *beside) Died(class string) { b.stats.Load().Died(class) }
 func (a *app) newBeside(s served, redis *store.Store, self proc.Identity) *beside {
 	b := &beside{
 		store: redis, level: s.level,
-		schedules: ticker.New(redis, s.log.Named("schedule")),
-		sweeper:   schedule.NewSweeper(redis, s.log.Named("longjobs"), longLimits(s.config)),
+		schedules: schedule.New(redis, s.log.Named("schedule")),
+		sweeper:   delayed.NewSweeper(redis, s.log.Named("longjobs"), longLimits(s.config)),
 	}
 	stats := newCounter(s.config, s.log)
 	b.stats.Store(stats)
-	b.mover = schedule.NewMover(moverConfig(s.config, self, stats), redis, s.log)
-	b.schedules.Set(a.tickerConfig(s.config, self))
+	b.mover = delayed.NewMover(moverConfig(s.config, self, stats), redis, s.log)
+	b.schedules.Set(a.scheduleConfig(s.config, self))
 	return b
 }
 
@@ -79,7 +79,7 @@ func (b *beside) use(a *app, c config.Config, self proc.Identity, log *zap.Logge
 	if old != stats {
 		old.Close() // what is counted meanwhile is lost
 	}
-	b.schedules.Set(a.tickerConfig(c, self))
+	b.schedules.Set(a.scheduleConfig(c, self))
 	b.sweeper.Use(longLimits(c))
 }
 
@@ -98,13 +98,13 @@ func (b *beside) run(ctx context.Context) (stop func()) {
 }
 
 // moverConfig turns a configuration into that of what moves delayed jobs.
-func moverConfig(c config.Config, self proc.Identity, stats schedule.Stats) schedule.Config {
-	return schedule.Config{
+func moverConfig(c config.Config, self proc.Identity, stats delayed.Stats) delayed.Config {
+	return delayed.Config{
 		Unique: uniqueOf(c), Worker: wire.MasterID(self.Host, os.Getpid(), "delayed"), FailureLists: c.FailureLists(), Stats: stats,
 	}
 }
 
 // longLimits turns a configuration into that of what looks for lost long jobs.
-func longLimits(c config.Config) schedule.Limits {
-	return schedule.Limits{Running: c.LongJobSilence, Queued: c.LongJobWait}
+func longLimits(c config.Config) delayed.Limits {
+	return delayed.Limits{Running: c.LongJobSilence, Queued: c.LongJobWait}
 }

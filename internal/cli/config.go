@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 )
 
 func (a *app) configCommand() *cobra.Command {
@@ -101,7 +101,7 @@ func (a *app) configShow(c *cobra.Command) error {
 // unhandled adds what is only known here: programs that are not there, too few tasks, and
 // a daemon that could run no job at all.
 func (a *app) unhandled(r *config.Resolved) []config.Warning {
-	warnings := append(config.CheckPrograms(r.Config), a.fewTasks(r, proc.TaskLimits())...)
+	warnings := append(config.CheckPrograms(r.Config), a.fewTasks(r, procfs.TaskLimits())...)
 	if len(r.Handlers) == 0 && len(a.handlers.Classes()) == 0 {
 		warnings = append(warnings, config.Warning{
 			Key: "handlers", Code: "no_handlers",

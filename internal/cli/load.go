@@ -9,6 +9,7 @@ import (
 
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/devredis"
+	"github.com/resqued/resqued/internal/locket/jobkey"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -108,7 +109,7 @@ func storeOptions(c config.Config, client string) store.Options {
 	lease, beat := leaseAndBeat(c)
 	return store.Options{
 		URL: c.RedisURL, Namespace: c.Namespace, ClientName: client, PoolSize: connections,
-		Lease: lease, BeatEvery: beat, LockTTL: c.JobLockDuration, LockKey: c.JobLockKey,
+		Lease: lease, BeatEvery: beat, LockTTL: c.JobLockDuration, LockPayload: c.JobLockKey == jobkey.Payload,
 		CA: c.RedisCA, AllowEviction: c.AllowEviction, FailureLists: c.FailureLists(),
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/cron"
+	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -48,7 +48,7 @@ type cronView struct {
 	// Invalid says why its jobs are not enqueued.
 	Invalid string `json:"invalid,omitempty"`
 
-	schedule cron.Schedule
+	schedule schedule.Definition
 	seen     time.Time
 }
 
@@ -61,23 +61,23 @@ func (a *app) cronViews(ctx context.Context, s *store.Store, cfg config.Config) 
 	}
 	all := map[string]*cronView{}
 	for name, v := range known {
-		var schedule cron.Schedule
+		var defined schedule.Definition
 		switch {
 		case v.Stored != "":
-			schedule, err = cron.Stored(name, v.Stored, a.cronDefaults(cfg))
-			schedule.Name = name
-			all[name] = viewCron(schedule, fromRedis, err)
+			defined, err = schedule.ParseStored(name, v.Stored, a.cronDefaults(cfg))
+			defined.Name = name
+			all[name] = viewCron(defined, fromRedis, err)
 			if !cfg.PersistentSchedules && err == nil {
 				all[name].Invalid = "persistent_schedules is off"
 			}
-		case json.Unmarshal([]byte(v.Shown), &schedule) == nil && schedule.Name == name:
-			all[name] = viewCron(schedule, fromOthers, nil)
+		case json.Unmarshal([]byte(v.Shown), &defined) == nil && defined.Name == name:
+			all[name] = viewCron(defined, fromOthers, nil)
 		}
 	}
-	for source, schedules := range map[string][]cron.Schedule{fromConfig: cfg.Schedules, fromClass: a.classSchedules(cfg)} {
-		for _, schedule := range schedules {
-			if known[schedule.Name].Stored == "" || !cfg.PersistentSchedules {
-				all[schedule.Name] = viewCron(schedule, source, nil)
+	for source, schedules := range map[string][]schedule.Definition{fromConfig: cfg.Schedules, fromClass: a.classSchedules(cfg)} {
+		for _, defined := range schedules {
+			if known[defined.Name].Stored == "" || !cfg.PersistentSchedules {
+				all[defined.Name] = viewCron(defined, source, nil)
 			}
 		}
 	}
@@ -89,7 +89,7 @@ func (a *app) cronViews(ctx context.Context, s *store.Store, cfg config.Config) 
 	return views, now, nil
 }
 
-func viewCron(s cron.Schedule, source string, err error) *cronView {
+func viewCron(s schedule.Definition, source string, err error) *cronView {
 	v := &cronView{
 		Name: s.Name, When: s.When(), Class: s.Class, Args: s.Args, Queue: s.Queue, Description: s.Description,
 		IfRunning: s.IfRunning, CatchUp: s.CatchUp, Source: source, schedule: s,
@@ -101,10 +101,10 @@ func viewCron(s cron.Schedule, source string, err error) *cronView {
 		v.Args = json.RawMessage("[]")
 	}
 	if v.IfRunning == "" {
-		v.IfRunning = cron.IfRunning[0]
+		v.IfRunning = schedule.IfRunningValues[0]
 	}
 	if v.CatchUp == "" {
-		v.CatchUp = cron.CatchUps[0]
+		v.CatchUp = schedule.CatchUpValues[0]
 	}
 	if err != nil {
 		v.Invalid = err.Error()
@@ -124,7 +124,7 @@ func (v *cronView) stands(r store.CronRecord, now time.Time) {
 	from := now
 	if r.Fingerprint == timing.Fingerprint() && timing.Period() > 0 {
 		// An interval counts from what was; if that is long ago nobody keeps it.
-		for from = r.From; timing.Next(from).Before(now.Add(-cron.Grace)); from = from.Add(timing.Period()) {
+		for from = r.From; timing.Next(from).Before(now.Add(-schedule.Grace)); from = from.Add(timing.Period()) {
 			if now.Sub(from) > 1000*timing.Period() {
 				from = now
 				break

@@ -8,10 +8,9 @@ import (
 	"slices"
 
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/cron"
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/ticker"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -43,24 +42,24 @@ func (a *app) checkSchedules(r *config.Resolved) error {
 
 // classSchedules are those of the program's own classes, but for names that the configuration
 // has, too: there a person has written what they want.
-func (a *app) classSchedules(c config.Config) []cron.Schedule {
-	var own []cron.Schedule
+func (a *app) classSchedules(c config.Config) []schedule.Definition {
+	var own []schedule.Definition
 	for _, name := range a.handlers.Classes() {
 		class, _ := a.handlers.Lookup(name)
-		configured := slices.ContainsFunc(c.Schedules, func(s cron.Schedule) bool { return s.Name == name })
+		configured := slices.ContainsFunc(c.Schedules, func(s schedule.Definition) bool { return s.Name == name })
 		if class.Every == 0 || configured {
 			continue
 		}
-		own = append(own, cron.Schedule{
+		own = append(own, schedule.Definition{
 			Name: name, Class: name, Queue: class.Queue, Args: json.RawMessage("[]"), Every: fmt.Sprintf("%ds", int64(class.Every.Seconds())),
-			FirstIn: "1s", IfRunning: cron.Skip,
+			FirstIn: "1s", IfRunning: schedule.Skip,
 		})
 	}
 	return own
 }
 
-func (a *app) cronDefaults(c config.Config) cron.Defaults {
-	return cron.Defaults{
+func (a *app) cronDefaults(c config.Config) schedule.Defaults {
+	return schedule.Defaults{
 		Queue:    func(class string) string { return a.queueOf(c, class) },
 		RailsEnv: os.Getenv("RAILS_ENV"),
 	}
@@ -74,16 +73,16 @@ func (a *app) keeper(self proc.Identity, c config.Config) string {
 	if err != nil {
 		file = a.configFile
 	}
-	return self.Host + ":" + cron.Fingerprint(a.name, file, c.Queues.String())
+	return self.Host + ":" + schedule.Fingerprint(a.name, file, c.Queues.String())
 }
 
-// tickerConfig turns a configuration into that of what keeps schedules. A daemon that
+// scheduleConfig turns a configuration into that of what keeps schedules. A daemon that
 // leaves when all is empty keeps none.
-func (a *app) tickerConfig(c config.Config, self proc.Identity) ticker.Config {
+func (a *app) scheduleConfig(c config.Config, self proc.Identity) schedule.Config {
 	if c.UntilEmpty {
-		return ticker.Config{}
+		return schedule.Config{}
 	}
-	t := ticker.Config{
+	t := schedule.Config{
 		Schedules: slices.Concat(c.Schedules, a.classSchedules(c)), Stored: c.PersistentSchedules, Defaults: a.cronDefaults(c),
 		Unique: c.Unique, Strict: c.UniqueQueuesStrict, Keeper: a.keeper(self, c),
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/master"
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/systemd"
@@ -43,7 +44,7 @@ func (a *app) serve(ctx context.Context, s served) error {
 		return errors.New("no signals: this verb runs from the program's own command line only")
 	}
 	defer a.hush()
-	if err := proc.Subreaper(); err != nil {
+	if err := procfs.Subreaper(); err != nil {
 		s.log.Warn("what outlives its worker process goes to init", zap.Error(err))
 	}
 	self, err := proc.Self()

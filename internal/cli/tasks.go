@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 )
 
 // tasks estimates how many tasks of the kernel the daemon may need.
@@ -20,7 +20,7 @@ func (a *app) tasks(r *config.Resolved) config.Tasks {
 
 // fewTasks warns of limits that leave less than that. Beyond them the runtime of Go cannot
 // start a thread, which ends the process: the master, too.
-func (a *app) fewTasks(r *config.Resolved, limits []proc.TaskLimit) (warnings []config.Warning) {
+func (a *app) fewTasks(r *config.Resolved, limits []procfs.TaskLimit) (warnings []config.Warning) {
 	need := a.tasks(r)
 	for _, limit := range limits {
 		if int64(need.Sum()) <= limit.Max {

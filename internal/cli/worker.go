@@ -17,14 +17,15 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/handler"
-	"github.com/resqued/resqued/internal/locket"
-	"github.com/resqued/resqued/internal/lockkey"
+	"github.com/resqued/resqued/internal/locket/jobkey"
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/retry"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/thread"
+	"github.com/resqued/resqued/internal/tuning"
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
@@ -47,8 +48,8 @@ func runWorker(handlers *resqued.Handlers) int {
 	// First of all: a signal that finds nobody listening kills the process.
 	received, stop := signals.Listen()
 	defer stop()
-	defer proc.FitProcessors()()
-	defer proc.HoldBallast()()
+	defer tuning.FitProcessors()()
+	defer tuning.HoldBallast()()
 	conn, data, err := proc.Inherit()
 	if err != nil {
 		return workerFailed(newLogger(os.Stderr, "auto", "info"), exitConfig, err)
@@ -101,7 +102,7 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 		handlers = withDemo(handlers)
 	}
 	set, err := handler.New(handlers, handler.Options{
-		Commands: commands(c), KillGrace: c.TermTimeout, Proc: os.Getenv(proc.ProcEnv), Environ: os.Environ(), Env: envRules(c), Log: log,
+		Commands: commands(c), KillGrace: c.TermTimeout, Proc: os.Getenv(procfs.ProcEnv), Environ: os.Environ(), Env: envRules(c), Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -120,11 +121,11 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 	w.closers = append(w.closers, stats.Close)
 	w.closers = append(w.closers, reapStrays(set.Owns, log))
 
-	if handlers.JobLockKeyFunc() != nil && c.JobLockKey != lockkey.ClassArgs {
+	if handlers.JobLockKeyFunc() != nil && c.JobLockKey != jobkey.ClassArgs {
 		return nil, fmt.Errorf("job_lock_key is %q, but this program computes the keys of all classes itself (Handlers.JobLockKey): leave job_lock_key out",
 			c.JobLockKey)
 	}
-	keyer, err := locket.NewKeyer(locket.KeyerConfig{
+	keyer, err := jobkey.New(jobkey.Config{
 		Style: c.JobLockKey, Classes: set.Classes(), Class: set.Lookup, All: handlers.JobLockKeyFunc(), Log: log,
 	})
 	if err != nil {
@@ -142,7 +143,7 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 	w.closers = append(w.closers, retries.Close)
 	deps := workerproc.Deps{
 		Store: s, Conn: conn, Handlers: set, Namer: keyer, LocksEnd: locks.Ends,
-		Runner: &thread.Runner{Performer: set, Locker: locks, Check: locket.NewCheck(c.JobLockKey, s), Retries: retries, Describe: handler.Describe},
+		Runner: &thread.Runner{Performer: set, Locker: locks, Check: jobkey.NewCheck(c.JobLockKey, s), Retries: retries, Describe: handler.Describe},
 		Stats:  stats, Signals: received, Hooks: handlers.AllHooks(), Log: log, Exit: w.killSelf,
 	}
 	if c.Waker {
@@ -169,7 +170,7 @@ func newWorker(h handover, handlers *resqued.Handlers, conn *proc.Conn, received
 // traces are what this process says of itself. Without them its jobs are recovered when
 // its lease ends.
 func traces(log *zap.Logger) map[string]string {
-	t, err := proc.TracesOfSelf()
+	t, err := procfs.TracesOfSelf()
 	if err != nil {
 		log.Warn("if this daemon is killed as a whole, its jobs wait for their lease", zap.Error(err))
 		return nil
@@ -187,7 +188,7 @@ func (w *worker) close() {
 // reapStrays collects what commands leave behind: a process whose parent has
 // ended becomes this process's child, and stays a zombie unless somebody asks.
 func reapStrays(owned func(pid int) bool, log *zap.Logger) (stop func()) {
-	if err := proc.Subreaper(); err != nil {
+	if err := procfs.Subreaper(); err != nil {
 		log.Debug("orphans of commands go to init", zap.Error(err))
 		return func() {}
 	}
@@ -199,7 +200,7 @@ func reapStrays(owned func(pid int) bool, log *zap.Logger) (stop func()) {
 		defer signal.Stop(ended)
 		ticks := time.NewTicker(strayEvery)
 		defer ticks.Stop()
-		strays := proc.Strays{Owned: owned}
+		strays := procfs.Strays{Owned: owned}
 		for {
 			select {
 			case <-ctx.Done():
@@ -222,7 +223,7 @@ func reapStrays(owned func(pid int) bool, log *zap.Logger) (stop func()) {
 // long in ending. No job is told of that.
 func (w *worker) killSelf() {
 	w.set.Abandon()
-	proc.EndDescendants()
+	procfs.EndDescendants()
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {}
 }

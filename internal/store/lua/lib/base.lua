@@ -1,5 +1,5 @@
 -- base is part of nearly every script: Redis's functions under short names, the clock, answers
--- to refused commands, job locks, fences and the short way to name a lock.
+-- to refused commands, job locks and fences.
 --
 -- In all scripts prefix is the namespace with a colon behind it, with which all keys begin, ms
 -- and us are the server's time, proc names a worker process, and proc and token an in-flight
@@ -10,13 +10,10 @@
 --          query(command, …): its reply; ends the script unless that is an answer or a wrong
 --          type; checked(reply): the same for a reply; refused(reply): the error in it or nil;
 --          owner(proc, token): value of a job lock; release(lock, value): no result;
---          setaside(key, us, n): the fence before the next n, or false;
---          spaced(text): whether JSON may hold white space outside of strings;
---          quickname(before, payload, tight): name of a lock or nil
+--          setaside(key, us, n): the fence before the next n, or false
 -- NEEDS    none
 -- KEYS     reads and removes the lock, writes the key of fences that it is given
--- COST     now, query: 1 command; release: 1 or 2; setaside: 1, seldom 2; O(1). spaced and
---          quickname: O(bytes)
+-- COST     now, query: 1 command; release: 1 or 2; setaside: 1, seldom 2; O(1)
 
 local call, pcall_, find, byte, sub, match, fmt =
   redis.call, redis.pcall, string.find, string.byte, string.sub, string.match, string.format
@@ -68,24 +65,4 @@ local function setaside(key, us, n)
   if fence < us then fence = us end
   if fence > us then call('SET', key, fmt('%d', fence + n)) end
   return fence
-end
-
--- spaced reports whether there may be white space outside of strings in a text of JSON: it
--- can only stand beside one of these. Plain searches cost next to nothing for a byte.
-local function spaced(text)
-  if find(text, '\n', 1, true) or find(text, '\t', 1, true) or find(text, '\r', 1, true) then return true end
-  return find(text, ' ', 1, true) and (find(text, ', ', 1, true) or find(text, ': ', 1, true)
-    or find(text, '[ ', 1, true) or find(text, '{ ', 1, true) or find(text, ' ,', 1, true) or find(text, ' :', 1, true)
-    or find(text, ' ]', 1, true) or find(text, ' }', 1, true))
-end
-
--- quickname is lockname for what most payloads are: the class, then arguments without an
--- array among them and without white space but in strings, as Ruby and Go write them. It is
--- nil for all others, and for what is not short. tight says that nothing is spaced in it,
--- which one look can show of many payloads.
-local function quickname(before, payload, tight)
-  if #payload > 400 then return nil end
-  local class, args = match(payload, '^{"class":"([^"\\]+)","args":(%b[])}$')
-  if not class or #args > 200 or find(args, '[', 2, true) or not tight and spaced(args) then return nil end
-  return before .. class .. args
 end
