@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
 )
 
 // perform runs a class as the daemon does, with arguments given as JSON.
@@ -17,7 +18,7 @@ func perform(h *resqued.Handlers, class string, args ...string) error {
 		job.Args = append(job.Args, json.RawMessage(arg))
 	}
 	c, _ := h.Lookup(class)
-	return c.Handler(resqued.WithJob(context.Background(), job), job)
+	return c.Handler(jobctx.WithJob(context.Background(), job), job)
 }
 
 // The fields of a struct take the arguments of the job in order.

@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"sort"
 	"time"
+
+	"github.com/resqued/resqued/internal/cmdslice"
 )
 
 // Handler performs one job. It should return soon after ctx ends; one that does
@@ -29,9 +31,13 @@ type Command struct {
 	Env []string
 	// KillAfter is the time from TERM to KILL when the job is killed; 0 = 10 s.
 	KillAfter time.Duration
-	// Slices, if not nil, makes each job a slice of a long job: it calls run, which
-	// performs the command. longjob.Command sets it.
-	Slices func(ctx context.Context, job *Job, run func(ctx context.Context, s *CommandSlice) error) error
+
+	// slices, if not nil, makes each job a slice of a long job. longjob.Command sets it.
+	slices cmdslice.Func
+}
+
+func init() {
+	cmdslice.Provide(func(command any) *cmdslice.Func { return &command.(*Command).slices })
 }
 
 // Class is what is registered under one class name: a Go function or a command,

@@ -3,6 +3,8 @@ package resqued
 import (
 	"context"
 	"time"
+
+	"github.com/resqued/resqued/internal/jobctx"
 )
 
 // Job is one unit of work as a handler sees it. It is a description: changing
@@ -45,52 +47,26 @@ type Job struct {
 	// PostgreSQL: it is larger for each later holder of the lock. Else it is 0.
 	LockSequence int64
 
-	fence       int64
-	proc, token string
+	run jobctx.Run
+}
+
+func init() {
+	jobctx.Provide(func(job any) *jobctx.Run { return &job.(*Job).run })
 }
 
 // Fence returns the job's fencing token: a number that is larger for each later
 // holder of the same lock, also after a Redis that lost its last writes. Store
 // it with whatever the job writes elsewhere and refuse smaller ones.
-func (j *Job) Fence() int64 { return j.fence }
-
-// SetFence sets the fencing token. The daemon calls it; tests of handlers may.
-func (j *Job) SetFence(n int64) { j.fence = n }
-
-// Run names this run of the job, as "resqued jobs" does: the worker process and the token
-// under which the job was reserved. Both are empty outside of a daemon.
-func (j *Job) Run() (proc, token string) { return j.proc, j.token }
-
-// SetRun sets the name of the run. The daemon calls it; tests of handlers may.
-func (j *Job) SetRun(proc, token string) { j.proc, j.token = proc, token }
-
-type jobKey struct{}
-
-// WithJob returns a context that carries job; JobFrom finds it there. The
-// daemon calls it before it performs a job.
-func WithJob(ctx context.Context, job *Job) context.Context {
-	return context.WithValue(ctx, jobKey{}, job)
-}
+func (j *Job) Fence() int64 { return j.run.Fence }
 
 // JobFrom returns the job that ctx belongs to, or nil outside of a handler.
 func JobFrom(ctx context.Context) *Job {
-	job, _ := ctx.Value(jobKey{}).(*Job)
+	job, _ := jobctx.Job(ctx).(*Job)
 	return job
 }
-
-type leavingKey struct{}
 
 // Leaving returns a channel that is closed when the worker process of ctx's job would
 // like to leave (QUIT, a new configuration, used up) or has to. Such a job may finish in
 // peace; one that can go on elsewhere should end soon. The channel is nil, and so never
 // closed, outside of a daemon.
-func Leaving(ctx context.Context) <-chan struct{} {
-	leaving, _ := ctx.Value(leavingKey{}).(<-chan struct{})
-	return leaving
-}
-
-// WithLeaving returns a context in which Leaving finds the channel. The daemon calls it;
-// tests of handlers may.
-func WithLeaving(ctx context.Context, leaving <-chan struct{}) context.Context {
-	return context.WithValue(ctx, leavingKey{}, leaving)
-}
+func Leaving(ctx context.Context) <-chan struct{} { return jobctx.Leaving(ctx) }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"reflect"
 	"time"
+
+	"github.com/resqued/resqued/internal/jobctx"
 )
 
 // What becomes of a job whose class lock is held: the values of
@@ -26,11 +28,11 @@ const (
 	StorePostgres = "postgres"
 )
 
-// ErrNoLock: the job holds no class lock that could be refreshed.
-var ErrNoLock = errors.New("resqued: the job holds no class lock")
+// ErrNotLocked: the job holds no class lock that could be refreshed.
+var ErrNotLocked = errors.New("resqued: the job holds no class lock")
 
-// ErrNoLocks: the context is not that of a job, so nobody answers for its locks.
-var ErrNoLocks = errors.New("resqued: no locks here: the context is not that of a running job")
+// ErrOutsideJob: the context is not that of a job, so nobody answers for its locks.
+var ErrOutsideJob = errors.New("resqued: no locks here: the context is not that of a running job")
 
 // Lock is the option that gives a class a lock, as Ruby's resque-lock-timeout
 // does: of the jobs with the same key one runs at a time, here and in Ruby. T is
@@ -125,22 +127,6 @@ type ClassLock struct {
 	OnLockExpiredBeforeRelease func(ctx context.Context, args Args) error
 }
 
-// TimeoutOf returns how long a job with these arguments may hold the lock; 0 =
-// without limit.
-func (l *ClassLock) TimeoutOf(args Args) (time.Duration, error) {
-	if l.TimeoutFunc == nil {
-		return l.Timeout, nil
-	}
-	d, err := l.TimeoutFunc(args)
-	if err != nil {
-		return 0, fmt.Errorf("timeout of the lock: %w", err)
-	}
-	return max(d, 0), nil
-}
-
-// InPostgres reports whether the locks are kept in PostgreSQL.
-func (l *ClassLock) InPostgres() bool { return l.Store == StorePostgres }
-
 // check refuses what contradicts itself.
 func (l *ClassLock) check() error {
 	ways := 0
@@ -158,9 +144,9 @@ func (l *ClassLock) check() error {
 		return errors.New("give at most one of Identifier, ClassWide and Key")
 	case l.Store != "" && l.Store != StoreRedis && l.Store != StorePostgres:
 		return fmt.Errorf("unknown Store %q; use %s or %s", l.Store, StoreRedis, StorePostgres)
-	case l.InPostgres() && l.Redis != "":
+	case l.Store == StorePostgres && l.Redis != "":
 		return errors.New("give either Redis or StorePostgres")
-	case l.InPostgres() && l.Loner:
+	case l.Store == StorePostgres && l.Loner:
 		return errors.New("a Loner needs its lock in Redis, which says whether it may be enqueued; leave StorePostgres out")
 	case l.OnLocked != "" && l.OnLockFailed != nil:
 		return errors.New("give either OnLocked or OnLockFailed")
@@ -209,24 +195,6 @@ func decodeArgs[T any](args Args) (t T, err error) {
 	return t, nil
 }
 
-// LockService answers for class locks inside of a handler: what Locked, Enqueued,
-// LonerLocked and RefreshLock ask. The daemon puts one into the context of each
-// job; a test of a handler may put its own.
-type LockService interface {
-	Locked(ctx context.Context, class string, args any) (bool, error)
-	Enqueued(ctx context.Context, class string, args any) (bool, error)
-	LonerLocked(ctx context.Context, class string, args any) (bool, error)
-	// RefreshLock is called with the context of the job whose lock it is.
-	RefreshLock(ctx context.Context) error
-}
-
-type locksKey struct{}
-
-// WithLocks returns a context in which Locked and its like ask s.
-func WithLocks(ctx context.Context, s LockService) context.Context {
-	return context.WithValue(ctx, locksKey{}, s)
-}
-
 // Locked tells, inside of a handler, whether a job of the class with these
 // arguments holds its class lock, the asking job included. args are as for
 // client.Enqueue. The class must have a Lock.
@@ -260,7 +228,7 @@ func LonerLocked(ctx context.Context, class string, args any) (bool, error) {
 }
 
 // RefreshLock begins the time limit of the job's class lock anew: the job may
-// hold it for another Timeout from now on. It returns ErrNoLock if the job has no
+// hold it for another Timeout from now on. It returns ErrNotLocked if the job has no
 // class lock and ErrLockLost if somebody else has it by now. For a lock without
 // a time limit it only checks that.
 func RefreshLock(ctx context.Context) error {
@@ -271,10 +239,9 @@ func RefreshLock(ctx context.Context) error {
 	return s.RefreshLock(ctx)
 }
 
-func locksFrom(ctx context.Context) (LockService, error) {
-	s, ok := ctx.Value(locksKey{}).(LockService)
-	if !ok {
-		return nil, ErrNoLocks
+func locksFrom(ctx context.Context) (jobctx.Locks, error) {
+	if l := jobctx.LocksFrom(ctx); l != nil {
+		return l, nil
 	}
-	return s, nil
+	return nil, ErrOutsideJob
 }

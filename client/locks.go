@@ -45,14 +45,14 @@ func (c *Client) LonerLocked(ctx context.Context, class string, args any) (bool,
 }
 
 // RefreshLock gives the job that holds the class lock for these arguments another
-// Timeout from now on. It returns resqued.ErrNoLock if nobody holds it. For a lock
+// Timeout from now on. It returns resqued.ErrNotLocked if nobody holds it. For a lock
 // without a time limit it only checks that.
 func (c *Client) RefreshLock(ctx context.Context, class string, args any) error {
 	l, err := c.lockOf(class, args)
 	if err != nil {
 		return err
 	}
-	timeout, err := l.class.Lock.TimeoutOf(l.args)
+	timeout, err := wire.ClassLockTimeout(l.class.Lock, l.args)
 	if err != nil {
 		return l.failed(err)
 	}
@@ -61,7 +61,7 @@ func (c *Client) RefreshLock(ctx context.Context, class string, args any) error 
 	case err != nil:
 		return l.failed(err)
 	case !held:
-		return l.failed(resqued.ErrNoLock)
+		return l.failed(resqued.ErrNotLocked)
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (c *Client) classLock(class *resqued.Class, args resqued.Args) (*classLock,
 	if err != nil {
 		return nil, err
 	}
-	if class.Lock.InPostgres() {
+	if class.Lock.Store == resqued.StorePostgres {
 		return nil, fmt.Errorf("lock of class %q: it is kept in PostgreSQL, which the client does not ask; package locker does", class.Name)
 	}
 	l := &classLock{class: class, args: args, key: key, store: c.store}
@@ -142,7 +142,7 @@ func (c *Client) pushLoner(ctx context.Context, class *resqued.Class, job *Job, 
 	if err != nil {
 		return Result{}, &refusedError{err}
 	}
-	timeout, err := class.Lock.TimeoutOf(job.Args)
+	timeout, err := wire.ClassLockTimeout(class.Lock, job.Args)
 	if err != nil {
 		return Result{}, &refusedError{err}
 	}

@@ -115,7 +115,7 @@ func TestLockHelpers(t *testing.T) {
 		require.True(t, !running && waiting && either)
 
 		require.NoError(t, f.redis.Del(t.Context(), f.ns+":loner:lock:Graph:b").Err())
-		require.ErrorIs(t, f.RefreshLock(t.Context(), "Graph", graph{1, true}), resqued.ErrNoLock)
+		require.ErrorIs(t, f.RefreshLock(t.Context(), "Graph", graph{1, true}), resqued.ErrNotLocked)
 		soon := time.Now().Add(time.Minute).Unix()
 		require.NoError(t, f.redis.Set(t.Context(), f.ns+":lock:Graph:b", soon, 0).Err())
 		running, waiting, either = ask()

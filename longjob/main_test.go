@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -99,8 +100,8 @@ func (k *taken) perform() error {
 		return fmt.Errorf("no class %q", e.Class)
 	}
 	job := &resqued.Job{ID: e.ID, Class: e.Class, Args: e.Args, Payload: k.reserved.Payload, Queue: k.reserved.Queue}
-	job.SetRun(k.proc, k.reserved.Token)
-	return class.Handler(resqued.WithLeaving(k.ctx, k.leave), job)
+	*jobctx.RunOf(job) = jobctx.Run{Proc: k.proc, Token: k.reserved.Token}
+	return class.Handler(jobctx.WithLeaving(k.ctx, k.leave), job)
 }
 
 // complete ends the record of the slice as a worker process does.

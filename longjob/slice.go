@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -35,8 +36,8 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 	if !ok {
 		return adopt(ctx, s, job, class, o)
 	}
-	proc, token := job.Run()
-	slice := store.LongSlice{UUID: uuid, Slice: store.LongSliceOf(uuid, job.ID), Run: store.RunName{Proc: proc, Token: token}, Share: o.TenantSlices, Class: class}
+	named := jobctx.RunOf(job)
+	slice := store.LongSlice{UUID: uuid, Slice: store.LongSliceOf(uuid, job.ID), Run: store.RunName{Proc: named.Proc, Token: named.Token}, Share: o.TenantSlices, Class: class}
 	record, err := begin(ctx, s, slice)
 	switch {
 	case errors.Is(err, store.ErrLongOther): // it names a run, but is not its slice
