@@ -27,18 +27,22 @@ const (
 	DefaultNamespace = "resque"
 )
 
-// What became of a job: Result.Status.
+// Status is what became of a job that was to be enqueued.
+type Status string
+
+// The statuses.
 const (
-	// Enqueued: it was pushed.
-	Enqueued = "enqueued"
-	// Duplicate: its queue is unique, and an equal job waits there; or its class is a
-	// loner, and a job with the same lock waits. It was not pushed.
-	Duplicate = "duplicate"
-	// Locked: its class is a loner, and a job with the same lock runs. It was not
-	// pushed.
-	Locked = "locked"
-	// Delayed: it waits for its time (In, At) and is pushed then.
-	Delayed = "delayed"
+	// StatusEnqueued: the job was pushed.
+	StatusEnqueued Status = "enqueued"
+	// StatusDuplicate: the job was not pushed, because its queue is unique and an equal
+	// job waits there, or because its class is a loner and a job with the same class
+	// lock waits.
+	StatusDuplicate Status = "duplicate"
+	// StatusLocked: the job was not pushed, because its class is a loner and a job with
+	// the same class lock runs.
+	StatusLocked Status = "locked"
+	// StatusDelayed: the job waits for its time (see In and At) and is pushed then.
+	StatusDelayed Status = "delayed"
 )
 
 // ErrNoQueue: neither the call nor the class names a queue.
@@ -46,7 +50,21 @@ var ErrNoQueue = errors.New("no queue: pass client.Queue, or register the class 
 
 // ErrOutOfStep: the keys of a unique queue do not match, and UniqueQueuesStrict is set.
 // Nothing was pushed. "resqued locks repair QUEUE" mends them.
-var ErrOutOfStep = store.ErrOutOfStep
+var ErrOutOfStep = errors.New("its keys are out of step")
+
+// outOfStepError is an error of the store that is ErrOutOfStep for programs.
+type outOfStepError struct{ error }
+
+func (e *outOfStepError) Unwrap() error        { return e.error }
+func (e *outOfStepError) Is(target error) bool { return target == ErrOutOfStep }
+
+// public returns an error of the store as programs may test it.
+func public(err error) error {
+	if errors.Is(err, store.ErrOutOfStep) {
+		return &outOfStepError{err}
+	}
+	return err
+}
 
 // Options say where jobs go. The zero value is a Redis on this machine.
 type Options struct {
@@ -106,25 +124,31 @@ type Result struct {
 	// 1 = next, and 0 if it was not pushed.
 	Queue    string
 	Position int64
-	// Status is Enqueued, Duplicate, Locked or Delayed.
-	Status string
+	// Status says whether the job was pushed, and why not.
+	Status Status
 	// Due is when a Delayed job is pushed: not before the time that was asked for, and
 	// less than a second after it.
 	Due time.Time
 }
 
-// Option changes one call of Enqueue or EnqueueRaw.
-type Option func(*Job)
+// Option changes one call of Enqueue or EnqueueRaw: Queue, In or At.
+type Option interface{ apply(j *Job) }
+
+type optionFunc func(j *Job)
+
+func (f optionFunc) apply(j *Job) { f(j) }
 
 // Queue sets the queue, whatever the class says.
-func Queue(name string) Option { return func(j *Job) { j.Queue = name } }
+func Queue(name string) Option { return optionFunc(func(j *Job) { j.Queue = name }) }
 
 // In has the job wait so long before it is pushed, by the clock of Redis. With 0 or less
 // it is pushed now.
-func In(d time.Duration) Option { return func(j *Job) { j.In, j.At = max(d, 0), time.Time{} } }
+func In(d time.Duration) Option {
+	return optionFunc(func(j *Job) { j.In, j.At = max(d, 0), time.Time{} })
+}
 
 // At has the job wait until a time. One that has come is now.
-func At(t time.Time) Option { return func(j *Job) { j.In, j.At = 0, t } }
+func At(t time.Time) Option { return optionFunc(func(j *Job) { j.In, j.At = 0, t }) }
 
 // Client pushes jobs. It is safe for concurrent use. Close it when done.
 type Client struct {
@@ -209,7 +233,7 @@ func (c *Client) job(payload []byte, opts ...Option) (*Job, error) {
 		job.Queue = class.Queue
 	}
 	for _, opt := range opts {
-		opt(job)
+		opt.apply(job)
 	}
 	return job, nil
 }
@@ -268,7 +292,7 @@ func (c *Client) now(ctx context.Context, job *Job) error {
 
 // after calls the hooks of a job that was pushed, or that waits for its time.
 func (c *Client) after(ctx context.Context, job *Job, res Result) {
-	if res.Status != Enqueued && res.Status != Delayed {
+	if res.Status != StatusEnqueued && res.Status != StatusDelayed {
 		return
 	}
 	for _, h := range c.opts.Hooks {
@@ -300,16 +324,16 @@ func (c *Client) loner(name string) *resqued.Class {
 func (c *Client) pushTo(ctx context.Context, queue string, payload []byte) (Result, error) {
 	if !c.unique(queue) {
 		length, err := c.store.Push(ctx, queue, payload)
-		return Result{Queue: queue, Position: length, Status: Enqueued}, err
+		return Result{Queue: queue, Position: length, Status: StatusEnqueued}, err
 	}
 	reply, err := c.store.PushUnique(ctx, queue, c.opts.UniqueQueuesStrict, payload)
 	switch {
 	case err != nil:
-		return Result{}, err
+		return Result{}, public(err)
 	case !reply.Pushed[0]:
-		return Result{Queue: queue, Status: Duplicate}, nil
+		return Result{Queue: queue, Status: StatusDuplicate}, nil
 	}
-	return Result{Queue: queue, Position: reply.Length, Status: Enqueued}, nil
+	return Result{Queue: queue, Position: reply.Length, Status: StatusEnqueued}, nil
 }
 
 func (c *Client) unique(queue string) bool { return selector.MatchAny(c.opts.UniqueQueues, queue) }

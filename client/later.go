@@ -27,9 +27,9 @@ func delayed(queue string, reply store.LaterReply) (Result, error) {
 	case reply.Err != nil:
 		return Result{}, reply.Err
 	case !reply.Due.IsZero():
-		return Result{Queue: queue, Status: Delayed, Due: reply.Due}, nil
+		return Result{Queue: queue, Status: StatusDelayed, Due: reply.Due}, nil
 	case !reply.Pushed:
-		return Result{Queue: queue, Status: Duplicate}, nil
+		return Result{Queue: queue, Status: StatusDuplicate}, nil
 	}
-	return Result{Queue: queue, Position: reply.Length, Status: Enqueued}, nil
+	return Result{Queue: queue, Position: reply.Length, Status: StatusEnqueued}, nil
 }

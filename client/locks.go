@@ -151,9 +151,9 @@ func (c *Client) pushLoner(ctx context.Context, class *resqued.Class, job *Job, 
 		Unique: c.unique(job.Queue), Strict: c.opts.UniqueQueuesStrict,
 	})
 	if err != nil {
-		return Result{}, err
+		return Result{}, public(err)
 	}
-	res := Result{Queue: job.Queue, Position: reply.Length, Status: Enqueued}
+	res := Result{Queue: job.Queue, Position: reply.Length, Status: StatusEnqueued}
 	switch reply.Status {
 	case store.LonerPushed:
 		if l.elsewhere {
@@ -161,9 +161,9 @@ func (c *Client) pushLoner(ctx context.Context, class *resqued.Class, job *Job, 
 		}
 		return res, nil
 	case store.LonerLocked:
-		res.Status = Locked
+		res.Status = StatusLocked
 	default:
-		res.Status = Duplicate
+		res.Status = StatusDuplicate
 	}
 	if class.Lock.OnLonerEnqueueFailed != nil {
 		if err := class.Lock.OnLonerEnqueueFailed(ctx, job.Args); err != nil {
@@ -177,7 +177,7 @@ func (c *Client) pushLoner(ctx context.Context, class *resqued.Class, job *Job, 
 // that certainly was not pushed is removed.
 func (c *Client) pushMarked(ctx context.Context, l *classLock, queue string, payload []byte) (Result, error) {
 	res, err := c.pushTo(ctx, queue, payload)
-	if err == nil && res.Status == Enqueued || err != nil && !NotEnqueued(err) {
+	if err == nil && res.Status == StatusEnqueued || err != nil && !NotEnqueued(err) {
 		return res, err
 	}
 	if _, unmark := l.store.Unmark(context.WithoutCancel(ctx), l.key, queue, payload); unmark != nil {

@@ -21,9 +21,9 @@ const (
 // renewals is into how many parts renewals divide a lease by default.
 const renewals = 3
 
-// DefaultTable is the table of locks whose Options name none. Set it before the first
-// use of this package, if at all.
-var DefaultTable = "locks"
+// DefaultTable is the table of locks whose Options name none, and of functions that are
+// given an empty name.
+const DefaultTable = "locks"
 
 // prunedKey is the row that keeps the highest sequence of all rows that Prune has
 // removed, so that a key that comes back goes on above it.

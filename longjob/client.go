@@ -33,12 +33,12 @@ type Outcome string
 
 // The outcomes.
 const (
-	// New: a run was enqueued.
-	New Outcome = "new"
-	// Existing: one waits or runs, nothing was done.
-	Existing Outcome = "existing"
-	// RerunSet: one waits or runs, and one more follows it.
-	RerunSet Outcome = "rerun"
+	// OutcomeNew: a run was enqueued.
+	OutcomeNew Outcome = "new"
+	// OutcomeExisting: a run waits or runs already, and nothing was done.
+	OutcomeExisting Outcome = "existing"
+	// OutcomeRerun: a run waits or runs already, and one more follows it.
+	OutcomeRerun Outcome = "rerun"
 )
 
 // Result tells what became of an enqueueing, and which run counts.
@@ -110,18 +110,28 @@ func (c *Client) Close() error {
 	return c.store.Close()
 }
 
-// EnqueueOption changes one enqueueing.
-type EnqueueOption func(*store.NewLongRun)
+// EnqueueOption changes one call of Enqueue or another form: Queue, RequeueQueue or Tenant.
+type EnqueueOption interface{ apply(r *store.NewLongRun) }
+
+type enqueueOption func(r *store.NewLongRun)
+
+func (f enqueueOption) apply(r *store.NewLongRun) { f(r) }
 
 // Queue sets the queue of the first slice.
-func Queue(name string) EnqueueOption { return func(r *store.NewLongRun) { r.Queue = name } }
+func Queue(name string) EnqueueOption {
+	return enqueueOption(func(r *store.NewLongRun) { r.Queue = name })
+}
 
 // RequeueQueue sets the queue of further slices, whatever the class says.
-func RequeueQueue(name string) EnqueueOption { return func(r *store.NewLongRun) { r.Again = name } }
+func RequeueQueue(name string) EnqueueOption {
+	return enqueueOption(func(r *store.NewLongRun) { r.Again = name })
+}
 
 // Tenant says whose run it is, so that tenants take turns: see Options.TenantSlices. It does
 // not tell runs apart, arguments do.
-func Tenant(name string) EnqueueOption { return func(r *store.NewLongRun) { r.Tenant = name } }
+func Tenant(name string) EnqueueOption {
+	return enqueueOption(func(r *store.NewLongRun) { r.Tenant = name })
+}
 
 // Enqueue makes a new run. Args are as for client.Enqueue. An older run of the same class
 // and arguments that waits or runs is superseded: it saves nothing more and does not go on,
@@ -174,7 +184,7 @@ func (c *Client) EnqueueBulk(ctx context.Context, form Form, class string, list 
 			return results, fmt.Errorf("longjob: enqueue %q: %w", class, err)
 		}
 		for _, a := range added {
-			outcome := map[byte]Outcome{'n': New, 'e': Existing, 'r': RerunSet}[a.Outcome]
+			outcome := map[byte]Outcome{'n': OutcomeNew, 'e': OutcomeExisting, 'r': OutcomeRerun}[a.Outcome]
 			results = append(results, Result{UUID: a.UUID, Outcome: outcome})
 		}
 		runs = runs[n:]
@@ -197,7 +207,7 @@ func (c *Client) newRun(class string, args any, opts []EnqueueOption) (store.New
 		}
 	}
 	for _, opt := range opts {
-		opt(&run)
+		opt.apply(&run)
 	}
 	switch {
 	case run.Queue == "":

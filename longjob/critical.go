@@ -23,8 +23,8 @@ func (r *Runner) CriticalUnit(ctx context.Context, lock string, fn func(ctx cont
 		}
 		got, err := r.store.LongLock(ctx, lock, r.slice.Run)
 		if err != nil && !passing(err) {
-			r.stop(ErrSuperseded)
-			return ErrSuperseded
+			r.stop(ErrTakenOver)
+			return ErrTakenOver
 		}
 		if got {
 			return r.locked(ctx, lock, fn)

@@ -158,7 +158,7 @@ func (b *bed) enqueue(class string, args any) string {
 	b.t.Helper()
 	res, err := b.Enqueue(b.t.Context(), class, args)
 	require.NoError(b.t, err)
-	require.Equal(b.t, longjob.New, res.Outcome)
+	require.Equal(b.t, longjob.OutcomeNew, res.Outcome)
 	return res.UUID
 }
 

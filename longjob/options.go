@@ -110,9 +110,9 @@ var (
 	ErrYield = errors.New("longjob: the slice is over")
 	// ErrCancelled: the run was cancelled, or a newer one takes its place.
 	ErrCancelled = errors.New("longjob: the run is over")
-	// ErrSuperseded: this slice is not the one that counts any more, because its process
+	// ErrTakenOver: this slice is not the one that counts any more, because its process
 	// was believed to be dead. It can save nothing.
-	ErrSuperseded = errors.New("longjob: another slice has taken over")
+	ErrTakenOver = errors.New("longjob: another slice has taken over")
 	// ErrStateLimit: the run would remember more than Options.StateLimit.
 	ErrStateLimit = errors.New("longjob: the state is too large")
 )
