@@ -111,26 +111,29 @@ func (c *Client) Close() error {
 }
 
 // EnqueueOption changes one call of Enqueue or another form: Queue, RequeueQueue or Tenant.
-type EnqueueOption interface{ apply(r *store.NewLongRun) }
+type EnqueueOption interface{ apply(o *enqueueOptions) }
 
-type enqueueOption func(r *store.NewLongRun)
+// enqueueOptions is what the options of one call say.
+type enqueueOptions struct{ queue, requeueQueue, tenant string }
 
-func (f enqueueOption) apply(r *store.NewLongRun) { f(r) }
+type enqueueOption func(o *enqueueOptions)
+
+func (f enqueueOption) apply(o *enqueueOptions) { f(o) }
 
 // Queue sets the queue of the first slice.
 func Queue(name string) EnqueueOption {
-	return enqueueOption(func(r *store.NewLongRun) { r.Queue = name })
+	return enqueueOption(func(o *enqueueOptions) { o.queue = name })
 }
 
 // RequeueQueue sets the queue of further slices, whatever the class says.
 func RequeueQueue(name string) EnqueueOption {
-	return enqueueOption(func(r *store.NewLongRun) { r.Again = name })
+	return enqueueOption(func(o *enqueueOptions) { o.requeueQueue = name })
 }
 
 // Tenant says whose run it is, so that tenants take turns: see Options.TenantSlices. It does
 // not tell runs apart, arguments do.
 func Tenant(name string) EnqueueOption {
-	return enqueueOption(func(r *store.NewLongRun) { r.Tenant = name })
+	return enqueueOption(func(o *enqueueOptions) { o.tenant = name })
 }
 
 // Enqueue makes a new run. Args are as for client.Enqueue. An older run of the same class
@@ -200,15 +203,17 @@ func (c *Client) newRun(class string, args any, opts []EnqueueOption) (store.New
 	if err != nil {
 		return store.NewLongRun{}, fmt.Errorf("longjob: enqueue %q: %w", class, err)
 	}
-	run := runFor(class, list)
+	var o enqueueOptions
 	if c.handlers != nil {
 		if known, ok := c.handlers.Lookup(class); ok {
-			run.Queue = known.Queue
+			o.queue = known.Queue
 		}
 	}
 	for _, opt := range opts {
-		opt.apply(&run)
+		opt.apply(&o)
 	}
+	run := runFor(class, list)
+	run.Queue, run.Again, run.Tenant = o.queue, o.requeueQueue, o.tenant
 	switch {
 	case run.Queue == "":
 		return run, ErrNoQueue
