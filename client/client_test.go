@@ -18,7 +18,7 @@ import (
 	"github.com/resqued/resqued/internal/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(withRedis{m}) }
 
 type mail struct {
 	User    int
