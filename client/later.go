@@ -7,9 +7,8 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// ErrLonerLater: a job of a loner class cannot be enqueued to run later, at a time that has
-// not come by the clock of Redis. Whether an equal
-// one waits or runs can be told now, and not when it is pushed.
+// ErrLonerLater: a job of a loner class cannot be delayed. Whether a job with the same lock
+// waits or runs is known now, but not at the time at which it would be pushed.
 var ErrLonerLater = errors.New("jobs of a loner class cannot be enqueued for later")
 
 // laterJob is what the store is told of a job.

@@ -13,7 +13,7 @@ import (
 )
 
 // Locked reports whether a job of the class with these arguments holds its class lock.
-// Args are as for Enqueue. The class must have a Lock in Options.Handlers.
+// args are as for Enqueue. The class must have a Lock in Options.Handlers.
 func (c *Client) Locked(ctx context.Context, class string, args any) (bool, error) {
 	l, err := c.lockOf(class, args)
 	if err != nil {
@@ -23,7 +23,8 @@ func (c *Client) Locked(ctx context.Context, class string, args any) (bool, erro
 	return state.Holder != "", err
 }
 
-// Enqueued reports whether a loner job of the class with these arguments waits.
+// Enqueued reports whether a loner job of the class with these arguments waits. args are as for
+// Enqueue. The class must have a Lock in Options.Handlers.
 func (c *Client) Enqueued(ctx context.Context, class string, args any) (bool, error) {
 	l, err := c.lockOf(class, args)
 	if err != nil {
@@ -34,7 +35,8 @@ func (c *Client) Enqueued(ctx context.Context, class string, args any) (bool, er
 }
 
 // LonerLocked reports whether a job of the class with these arguments runs or, if the
-// class is a loner, waits: whether Enqueue would refuse it.
+// class is a loner, waits: whether Enqueue would refuse it. args are as for Enqueue. The class
+// must have a Lock in Options.Handlers.
 func (c *Client) LonerLocked(ctx context.Context, class string, args any) (bool, error) {
 	l, err := c.lockOf(class, args)
 	if err != nil {
@@ -44,9 +46,11 @@ func (c *Client) LonerLocked(ctx context.Context, class string, args any) (bool,
 	return err == nil && (state.Holder != "" || l.class.Lock.Loner && state.Marked), err
 }
 
-// RefreshLock gives the job that holds the class lock for these arguments another
-// Timeout from now on. It returns resqued.ErrNotLocked if nobody holds it. For a lock
-// without a time limit it only checks that.
+// RefreshLock restarts the time limit of the class lock for these arguments: the job that
+// holds it may hold it for another Timeout from now on. RefreshLock returns
+// resqued.ErrNotLocked if no job holds the lock. For a lock without a time limit it only
+// checks that one does. args are as for Enqueue. The class must have a Lock in
+// Options.Handlers.
 func (c *Client) RefreshLock(ctx context.Context, class string, args any) error {
 	l, err := c.lockOf(class, args)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// DefaultGrace is Options.Grace where it is 0.
+	// DefaultGrace is the default of Options.Grace.
 	DefaultGrace = 30 * time.Second
 	// commandStep is the step of a progress that names none.
 	commandStep = "work"
@@ -25,9 +25,10 @@ const (
 	lineExtra = 64 << 10
 )
 
-// Command returns a class of long jobs that are worked by an external program, which is
-// started anew for each slice; pass it to resqued.Handlers.Register. docs/longjob.md tells
-// what the program gets and what it reports. It panics as Register does.
+// Command returns a class of long jobs for resqued.Handlers.Register whose slices are each worked
+// by a new process of an external program. docs/longjob.md describes the program's input and
+// what it reports. Command panics if Options.Queue is empty or an option other than Retries is
+// negative.
 func Command(class string, c resqued.Command, o Options) resqued.Class {
 	o.check(class)
 	o = o.defaults()
