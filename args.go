@@ -12,20 +12,19 @@ import (
 	"unicode/utf8"
 )
 
-// Args are the positional arguments of a job, each as its raw JSON.
+// Args are the positional arguments of a job, each as the JSON text that was pushed.
 type Args []json.RawMessage
 
-// Decode stores the arguments in what dst points to.
+// Decode stores the arguments in the value that dst points to.
 //
-// A struct takes one argument for each exported field, in order. Arguments too
-// many or too few are an error; the last fields may go without one (and keep
-// their value) if they are tagged `resqued:"optional"`. Args and
-// []json.RawMessage take all arguments as they are. Any other type, and a struct
-// that decodes itself (json.Unmarshaler or encoding.TextUnmarshaler, such as
-// time.Time), takes exactly one argument.
+// A struct takes one argument for each exported field, in order. Too many or too few
+// arguments are an error, but the last fields need no argument, and keep their value
+// without one, if they are tagged `resqued:"optional"`. Args and []json.RawMessage take
+// all arguments unchanged. Any other type takes exactly one argument, as does a struct
+// that implements json.Unmarshaler or encoding.TextUnmarshaler, such as time.Time.
 //
-// Each argument is decoded as by encoding/json, except that a number decoded
-// into an interface becomes a json.Number, so that no digit of it is lost.
+// Each argument is decoded as encoding/json does, except that a number decoded into an
+// interface becomes a json.Number, so that no digit is lost.
 func (a Args) Decode(dst any) error {
 	v := reflect.ValueOf(dst)
 	if v.Kind() != reflect.Pointer || v.IsNil() {
@@ -52,8 +51,8 @@ func (a Args) Decode(dst any) error {
 	}
 }
 
-// Get stores argument i, counted from 0, in what dst points to, decoded as
-// Decode does.
+// Get decodes argument i, counted from 0, into the value that dst points to, as Decode
+// does. It returns an error if there is no such argument.
 func (a Args) Get(i int, dst any) error {
 	v := reflect.ValueOf(dst)
 	switch {
@@ -65,7 +64,7 @@ func (a Args) Get(i int, dst any) error {
 	return a.decode(i, "", v, isPlain(v.Type().Elem()))
 }
 
-// String returns the arguments as a JSON array, each with the bytes it came with.
+// String returns the arguments as a JSON array; each keeps the bytes that were pushed.
 func (a Args) String() string {
 	var b strings.Builder
 	b.WriteByte('[')

@@ -1,13 +1,15 @@
-// Package resqued is the vocabulary of the resqued job daemon: jobs, their
-// arguments, the handlers that perform them and the errors that a handler may
-// return. It imports the standard library only, so that a program which merely
-// registers handlers or enqueues jobs pulls in no command line, no logger and
-// no configuration library.
+// Package resqued has what handlers of jobs need: the job and its arguments, the registry of
+// handlers, their options (a timeout, a class lock, retries) and the errors that a handler
+// may return. It imports the standard library only, so a program that registers handlers
+// or enqueues jobs links no command line, no logger and no configuration library.
 //
-// A program of its own registers handlers and hands them to daemon.Main, which
-// gives it the whole resqued command line:
+// A worker program registers its handlers and passes them to daemon.Main, which
+// gives the program the whole resqued command line:
 //
 //	h := resqued.New()
 //	resqued.Handle(h, "Mail", func(ctx context.Context, m Mail) error { ... })
 //	daemon.Main(h)
+//
+// Package client enqueues jobs, package longjob runs jobs of hours or days in slices, and
+// package locker is a lock in PostgreSQL that works without the daemon.
 package resqued

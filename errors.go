@@ -6,35 +6,37 @@ import (
 	"time"
 )
 
-// Causes for which a job's context ends (context.Cause tells which).
+// Causes for which a job's context ends. Ask errors.Is(context.Cause(ctx), ErrKilled) and so
+// on.
 var (
-	// ErrKilled: somebody asked for the job to be killed (TERM, INT or USR1 to
-	// the master or the worker, or a kill request that names the job). The job
-	// is recorded as failed, or put back into its queue if that was asked for.
+	// ErrKilled: a signal (TERM, INT or USR1 to the master or the worker process) or a
+	// kill request for the job ended it. The job is recorded as failed, or put back into
+	// its queue if the request says so.
 	ErrKilled = errors.New("resqued: job killed")
 	// ErrTimeout: the job ran longer than its class allows.
 	ErrTimeout = errors.New("resqued: job timed out")
-	// ErrLockLost: the lock that the job held is gone, so another job with the
-	// same key may be running. The job must stop at once and write no more.
+	// ErrLockLost: the job no longer holds its lock, so another job with the same key
+	// may be running. The handler must stop at once and write nothing more.
 	ErrLockLost = errors.New("resqued: job lock lost")
 )
 
-// Discard ends a job without a failure and without running it again. Return it,
-// or wrap it to say why: fmt.Errorf("%w: no such user", resqued.Discard).
+// Discard is the error that ends a job without a failure and without running it again.
+// Return it from a handler, or wrap it with the reason:
+// fmt.Errorf("%w: no such user", resqued.Discard).
 var Discard = errors.New("resqued: discarded") //nolint:revive,staticcheck // reads as a verb where it is returned
 
-// Requeue ends this run of the job and puts it back at the tail of its queue,
-// not earlier than after has passed (0 = at once). It is no failure, and it is
-// not counted against any limit: a handler that always returns it runs for ever.
+// Requeue returns an error that puts the job back at the tail of its queue, once the
+// duration after has passed; 0 = at once. It is not a failure and is not counted against
+// any limit: a job whose handler always returns it runs for ever.
 func Requeue(after time.Duration) error { return &RequeueError{After: max(after, 0)} }
 
 // RequeueError is what Requeue returns.
 type RequeueError struct {
-	// After is how long the job waits before it may run again.
+	// After is how long the job waits before it goes back to its queue.
 	After time.Duration
 }
 
-// Error says that, and after how long, the job wants to run again.
+// Error returns a text with the duration.
 func (e *RequeueError) Error() string {
 	if e == nil {
 		return "resqued: requeue"

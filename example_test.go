@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
 )
 
 // perform runs a class as the daemon does, with arguments given as JSON.
@@ -17,7 +18,7 @@ func perform(h *resqued.Handlers, class string, args ...string) error {
 		job.Args = append(job.Args, json.RawMessage(arg))
 	}
 	c, _ := h.Lookup(class)
-	return c.Handler(resqued.WithJob(context.Background(), job), job)
+	return c.Handler(jobctx.WithJob(context.Background(), job), job)
 }
 
 // The fields of a struct take the arguments of the job in order.
@@ -128,4 +129,111 @@ func ExampleRetry() {
 	class, _ := h.Lookup("Mail")
 	fmt.Println(class.Retry.Attempts)
 	// Output: 8
+}
+
+// A job for which there is nothing to do is discarded: it ends without a failure and does not
+// run again.
+func ExampleDiscard() {
+	h := resqued.New()
+	resqued.Handle(h, "Mail", func(ctx context.Context, user int) error {
+		return fmt.Errorf("%w: there is no user %d", resqued.Discard, user)
+	})
+	err := perform(h, "Mail", `42`)
+	fmt.Println(errors.Is(err, resqued.Discard), err)
+	// Output: true resqued: discarded: there is no user 42
+}
+
+// A job that can go on elsewhere ends soon when its worker process wants to leave, as in a
+// deploy.
+func ExampleLeaving() {
+	h := resqued.New()
+	resqued.Handle(h, "Import", func(ctx context.Context, rows []string) error {
+		for i, row := range rows {
+			select {
+			case <-resqued.Leaving(ctx):
+				fmt.Printf("%d rows are left\n", len(rows)-i)
+				return resqued.Requeue(0)
+			default:
+				fmt.Println("imported", row)
+			}
+		}
+		return nil
+	})
+	_ = perform(h, "Import", `["a","b"]`)
+	// Output:
+	// imported a
+	// imported b
+}
+
+// Of the jobs for the same repository one runs at a time, for an hour at most. Another one
+// that comes up meanwhile goes back to its queue.
+func ExampleLock() {
+	type Graph struct {
+		Repo  int64
+		Force bool
+	}
+	h := resqued.New()
+	resqued.Handle(h, "Graph", func(ctx context.Context, g Graph) error {
+		return nil
+	}, resqued.Lock[Graph]{
+		Timeout:    time.Hour,
+		Identifier: func(g Graph) string { return fmt.Sprint(g.Repo) },
+		OnLockFailed: func(ctx context.Context, g Graph) error {
+			return resqued.Requeue(time.Minute)
+		},
+	})
+	class, _ := h.Lookup("Graph")
+	identifier, _ := class.Lock.Identifier(resqued.Args{json.RawMessage(`7`), json.RawMessage(`true`)})
+	fmt.Println("lock:Graph:" + identifier)
+	// Output: lock:Graph:7
+}
+
+// The functions that ask about locks need the context of a running job.
+func ExampleRefreshLock() {
+	err := resqued.RefreshLock(context.Background())
+	fmt.Println(errors.Is(err, resqued.ErrOutsideJob))
+	// Output: true
+}
+
+// Arguments can be decoded into a struct without a handler, in a hook for example.
+func ExampleArgs_Decode() {
+	job := &resqued.Job{Class: "Mail", Args: resqued.Args{json.RawMessage(`42`), json.RawMessage(`"hi"`)}}
+	var mail struct {
+		User    int64
+		Subject string
+	}
+	err := job.Args.Decode(&mail)
+	fmt.Println(mail.User, mail.Subject, err)
+	// Output: 42 hi <nil>
+}
+
+// The same number, as encoding/json writes it and as Ruby does.
+func ExampleRubyFloat() {
+	plain, _ := json.Marshal([]float64{1, 0.00001})
+	ruby, _ := json.Marshal([]resqued.RubyFloat{1, 0.00001})
+	fmt.Println(string(plain), string(ruby))
+	// Output: [1,0.00001] [1.0,1.0e-05]
+}
+
+// Hooks run at fixed points of the life of a job or of a worker process.
+func ExampleHandlers_Hook() {
+	h := resqued.New()
+	h.Hook(resqued.Hooks{
+		AfterFork: func(ctx context.Context) error { return nil }, // connect to a database
+		OnFailure: func(ctx context.Context, job *resqued.Job, err error) {
+			fmt.Printf("%s has failed: %v\n", job.Class, err)
+		},
+	})
+	for _, hooks := range h.AllHooks() { // as the daemon does
+		hooks.OnFailure(context.Background(), &resqued.Job{Class: "Mail"}, errors.New("broken"))
+	}
+	// Output: Mail has failed: broken
+}
+
+// An external program as a handler. It finds the job as a line of JSON on its standard input.
+func ExampleHandlers_Command() {
+	h := resqued.New()
+	h.Command("Thumbnail", []string{"/usr/local/bin/thumbnail", "--size", "200"}, resqued.Queue("images"), resqued.Timeout(time.Minute))
+	fmt.Println(h.Classes())
+	// Output: [Thumbnail]
 }

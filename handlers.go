@@ -7,97 +7,107 @@ import (
 	"reflect"
 	"sort"
 	"time"
+
+	"github.com/resqued/resqued/internal/cmdslice"
 )
 
-// Handler performs one job. It should return soon after ctx ends; one that does
-// not costs its worker process (see docs/signals.md). A nil error is success;
-// Discard and Requeue end the job without a failure, any other error fails it.
+// Handler performs one job. A nil error is success, Discard and Requeue end the job without
+// a failure, and any other error fails it.
+//
+// A handler should return soon after ctx ends. If it does not, its worker process is killed;
+// see docs/signals.md.
 type Handler func(ctx context.Context, job *Job) error
 
-// Middleware wraps a handler: code around every job of every class.
+// Middleware returns a handler that runs code around next. It applies to every job of every
+// class.
 type Middleware func(next Handler) Handler
 
-// Command is a handler that runs an external program; see docs/handlers.md for
-// what the program gets and what its exit code means.
+// Command is a handler that runs an external program. docs/handlers.md describes the
+// program's input and the meaning of its exit code.
 type Command struct {
-	// Argv is the program and its arguments. No shell is involved and nothing of
-	// the job is added to it.
+	// Argv is the program and its arguments. It is run without a shell, and nothing of
+	// the job is added.
 	Argv []string
 	// Dir is the working directory; empty = the daemon's.
 	Dir string
-	// Env are additional environment variables, NAME=value.
+	// Env has additional environment variables as NAME=value.
 	Env []string
-	// KillAfter is the time from TERM to KILL when the job is killed; 0 = 10 s.
+	// KillAfter is the time between TERM and KILL when the job is killed; 0 = 10 s.
 	KillAfter time.Duration
-	// Slices, if not nil, makes each job a slice of a long job: it calls run, which
-	// performs the command. longjob.Command sets it.
-	Slices func(ctx context.Context, job *Job, run func(ctx context.Context, s *CommandSlice) error) error
+
+	// slices, if not nil, makes each job a slice of a long job. longjob.Command sets it.
+	slices cmdslice.Func
 }
 
-// Class is what is registered under one class name: a Go function or a command,
-// and its options.
+func init() {
+	cmdslice.Provide(func(command any) *cmdslice.Func { return &command.(*Command).slices })
+}
+
+// Class is a job class: its name, its handler, and its options.
 type Class struct {
+	// Name is the "class" of the payloads.
 	Name string
-	// Exactly one of Handler and Command is set.
+	// Handler or Command performs the jobs. Exactly one of them must be set.
 	Handler Handler
 	Command *Command
-	// Queue is where the class's jobs are enqueued by default.
+	// Queue is the queue to which jobs of the class go by default.
 	Queue string
-	// Timeout ends a job that runs longer; 0 = never.
+	// Timeout is how long a job may run; 0 = without limit. See the option Timeout.
 	Timeout time.Duration
-	// AtMostOnce: a job never runs again by itself; see the option.
+	// AtMostOnce makes a job run once or not at all. See the option AtMostOnce.
 	AtMostOnce bool
-	// Resumes: its jobs are slices of long jobs. One whose worker process dies is never
-	// recorded as failed: the next run of the same payload sees how far it has come.
+	// Resumes makes a job whose worker process died run again, whatever on_worker_death
+	// and max_deaths say. Package longjob sets it, because the next run of a slice knows
+	// how far the last one came.
 	Resumes bool
-	// Every, if not 0, has a job of the class without arguments enqueued so often, each time
-	// once over all daemons whose program registers it, unless one waits or runs: a schedule,
-	// as docs/cron.md describes them, with the name of the class. Whole seconds; it needs a
-	// Queue.
+	// Every, if not 0, is the interval at which a job of the class without arguments is
+	// enqueued: once for all daemons whose program registers the class, and not while such
+	// a job waits or runs. It is a schedule as in docs/cron.md, named like the class.
+	// It must be whole seconds, and the class needs a Queue.
 	Every time.Duration
 	// Lock, if not nil, is the class lock that a job must get before it runs.
 	Lock *ClassLock
 	// Retry, if not nil, says when a job that has failed runs again.
 	Retry *Retry
-	// JobLockKey computes what of a job stands in the key of its job lock; nil, or
-	// an empty result = as the registry or the configuration says.
+	// JobLockKey, if not nil, computes the part of the job lock's key that identifies the
+	// job. If it returns an empty string, Handlers.JobLockKey or the configuration does.
 	JobLockKey func(job *Job) string
 }
 
-// Option sets something of a class when it is registered: Queue, Timeout,
-// AtMostOnce, JobLockKey, a Lock or a Retry.
+// Option configures a class when it is registered: Queue, Timeout, AtMostOnce, JobLockKey, a
+// Lock or a Retry.
 type Option interface{ apply(c *Class) }
 
 type optionFunc func(c *Class)
 
 func (f optionFunc) apply(c *Class) { f(c) }
 
-// Queue sets the queue in which jobs of the class are enqueued by default.
+// Queue sets the queue to which jobs of the class go by default.
 func Queue(name string) Option { return optionFunc(func(c *Class) { c.Queue = name }) }
 
-// Timeout limits how long a job of the class may run. Past it the job's context
-// ends with ErrTimeout; a job that ignores that costs its worker process.
+// Timeout limits how long a job of the class may run. When the time is over, the job's
+// context ends with ErrTimeout. If the handler ignores that, its worker process is killed.
 func Timeout(d time.Duration) Option { return optionFunc(func(c *Class) { c.Timeout = d }) }
 
-// AtMostOnce makes jobs of the class run once or not at all, where others run once or
-// more often. A job whose worker process dies has failed, also if it had not begun
-// yet, whatever on_worker_death and max_deaths say; so has one that has lost its lock,
-// whatever on_lock_lost says. It runs again only if its handler returns Requeue, or if
-// a person wants that.
+// AtMostOnce makes jobs of the class run once or not at all; other jobs run once or more
+// often. A job whose worker process dies has failed, even if its handler had not begun,
+// whatever on_worker_death and max_deaths say. A job that lost its lock has failed, whatever
+// on_lock_lost says. The job runs again only if its handler returns Requeue, or if it is
+// retried by hand.
 func AtMostOnce() Option { return optionFunc(func(c *Class) { c.AtMostOnce = true }) }
 
-// JobLockKey makes fn compute what of a job of the class stands in the key of
-// its job lock: of jobs with the same result one runs at a time, whatever their
-// class. An empty result leaves it to the configuration (job_lock_key). fn must
-// be quick and always return the same for the same job: it is called before the
-// job is reserved, so that of the job only Class, Queue, Args, Payload and ID (if
-// the payload has one) are known.
+// JobLockKey sets the function that computes the part of the job lock's key that
+// identifies a job of the class. Of all jobs with the same result, whatever their class, one
+// runs at a time. If the result is empty, the configuration (job_lock_key) decides.
+//
+// fn must be quick and return the same result for the same job each time. It is called before
+// the job is reserved: only Class, Queue, Args, Payload and the ID of the payload are set.
 func JobLockKey(fn func(job *Job) string) Option {
 	return optionFunc(func(c *Class) { c.JobLockKey = fn })
 }
 
-// Hooks are called at fixed points of a job's or a worker process's life; nil
-// ones are skipped. None of them may block for long.
+// Hooks are functions that the daemon calls at fixed points in the life of a job or a worker
+// process. Those that are nil are skipped. They must not block for long.
 type Hooks struct {
 	// BeforePerform runs before each job; an error fails the job unperformed.
 	BeforePerform func(ctx context.Context, job *Job) error
@@ -110,14 +120,14 @@ type Hooks struct {
 	// AfterFork runs in a new worker process before it takes its first job; an
 	// error ends the process.
 	AfterFork func(ctx context.Context) error
-	// BeforePause and AfterPause run in a worker process when it is paused and
-	// when it is resumed.
+	// BeforePause runs in a worker process when it is paused, AfterPause when it is
+	// resumed.
 	BeforePause func()
 	AfterPause  func()
 }
 
-// Handlers is a registry of classes. Fill it before the daemon starts; it is
-// not safe for changes afterwards. The zero value is not ready: use New.
+// Handlers is a registry of classes, made by New. Register all classes before the daemon
+// starts: a Handlers must not be changed while it is used.
 type Handlers struct {
 	classes    map[string]*Class
 	middleware []Middleware
@@ -128,9 +138,8 @@ type Handlers struct {
 // New returns an empty registry.
 func New() *Handlers { return &Handlers{classes: map[string]*Class{}} }
 
-// Register adds a class. It panics on an empty or already registered name, on a
-// class with no handler or two and on a lock or a retry that contradicts itself: these
-// are mistakes of the program, found at its first start.
+// Register adds a class. It panics if the name is empty or already registered, if the class
+// does not have exactly one of Handler and Command, or if its options are invalid.
 func (h *Handlers) Register(c Class, opts ...Option) {
 	for _, opt := range opts {
 		opt.apply(&c)
@@ -170,16 +179,18 @@ func (h *Handlers) Register(c Class, opts ...Option) {
 	h.classes[c.Name] = &c
 }
 
-// HandleArgs registers a function that takes the arguments as they came.
+// HandleArgs registers a function that takes the arguments undecoded. It panics as Register
+// does.
 func (h *Handlers) HandleArgs(class string, fn func(ctx context.Context, args Args) error, opts ...Option) {
 	h.Register(Class{Name: class, Handler: func(ctx context.Context, job *Job) error {
 		return fn(ctx, job.Args)
 	}}, opts...)
 }
 
-// Handle registers a function whose positional JSON arguments are decoded into
-// a T: the fields of a struct in their order, or one argument into any other
-// type. Arguments that do not fit fail the job, naming the one at fault.
+// Handle registers a function whose arguments are decoded into a T as Args.Decode does: a
+// struct takes one argument for each exported field, any other type takes one argument. A job
+// whose arguments do not fit fails, with an error that names the argument. Handle panics as
+// Handlers.Register does.
 func Handle[T any](h *Handlers, class string, fn func(ctx context.Context, args T) error, opts ...Option) {
 	for _, opt := range opts {
 		l, ok := opt.(interface{ argsType() reflect.Type })
@@ -196,32 +207,33 @@ func Handle[T any](h *Handlers, class string, fn func(ctx context.Context, args 
 	}}, opts...)
 }
 
-// Command registers an external program.
+// Command registers an external program; argv is the program and its arguments. It panics as
+// Register does.
 func (h *Handlers) Command(class string, argv []string, opts ...Option) {
 	h.Register(Class{Name: class, Command: &Command{Argv: argv}}, opts...)
 }
 
-// Use adds middleware; what was added first is outermost.
+// Use adds middleware. The one that is added first is the outermost.
 func (h *Handlers) Use(m ...Middleware) { h.middleware = append(h.middleware, m...) }
 
-// Hook adds a set of hooks. Several sets run in the order in which they were added.
+// Hook adds a set of hooks. Sets are called in the order in which they were added.
 func (h *Handlers) Hook(hooks Hooks) { h.hooks = append(h.hooks, hooks) }
 
-// JobLockKey makes fn compute what of a job stands in the key of its job lock,
-// for every class that has no JobLockKey of its own, registered or not; see the
-// option JobLockKey.
+// JobLockKey sets the function that computes the part of the job lock's key that identifies a
+// job, for every class without a JobLockKey of its own, including classes that are not
+// registered. See the option JobLockKey.
 func (h *Handlers) JobLockKey(fn func(job *Job) string) { h.jobLockKey = fn }
 
-// JobLockKeyFunc returns what JobLockKey has set, or nil.
+// JobLockKeyFunc returns the function set by JobLockKey, or nil.
 func (h *Handlers) JobLockKeyFunc() func(job *Job) string { return h.jobLockKey }
 
-// Lookup returns what is registered under a class name, exactly as spelled.
+// Lookup returns the class with a name, and whether it is registered. Case matters.
 func (h *Handlers) Lookup(class string) (*Class, bool) {
 	c, ok := h.classes[class]
 	return c, ok
 }
 
-// Classes returns the registered names, sorted.
+// Classes returns the names of the registered classes, sorted.
 func (h *Handlers) Classes() []string {
 	names := make([]string, 0, len(h.classes))
 	for name := range h.classes {
@@ -231,8 +243,8 @@ func (h *Handlers) Classes() []string {
 	return names
 }
 
-// Middleware returns what Use added, outermost first.
+// Middleware returns the middleware added by Use, outermost first.
 func (h *Handlers) Middleware() []Middleware { return h.middleware }
 
-// AllHooks returns what Hook added, in order.
+// AllHooks returns the sets of hooks added by Hook, in order.
 func (h *Handlers) AllHooks() []Hooks { return h.hooks }

@@ -3,94 +3,69 @@ package resqued
 import (
 	"context"
 	"time"
+
+	"github.com/resqued/resqued/internal/jobctx"
 )
 
-// Job is one unit of work as a handler sees it. It is a description: changing
-// it changes nothing in Redis.
+// Job is one unit of work as its handler sees it. Changing a Job changes nothing in Redis.
 type Job struct {
-	// ID names this run of the job: the payload's own "id" where the producer
-	// wrote one (the Files.com fork does), else the process and in-flight token
-	// under which the job was reserved.
+	// ID is the "id" in the payload if the producer wrote one. Otherwise it names this
+	// run of the job: the worker process and the token under which the job was reserved.
 	ID string
-	// Class selects the handler; it is the payload's "class" as it stands there.
+	// Class is the "class" of the payload, which selects the handler.
 	Class string
-	// Queue is the queue that the job was taken from, without the namespace.
+	// Queue is the name of the queue from which the job was taken, without the namespace.
 	Queue string
-	// Args are the payload's positional arguments, each as its raw JSON.
+	// Args are the positional arguments of the payload.
 	Args Args
 	// Payload holds the bytes that were pushed, unchanged.
 	Payload []byte
-	// Attempt is 1 for the first run, and one more for each worker process that
-	// died with the job. For a class with a Retry it also counts the runs that failed
-	// before, in Ruby too, and with IgnoreDeaths not those that died.
+	// Attempt is 1 for the first run, plus one for each worker process that died while
+	// it ran the job. For a class with a Retry it also counts earlier failed runs,
+	// including those in Ruby, and does not count deaths if IgnoreDeaths is set.
 	Attempt int
-	// MaxAttempts is how often the job may run by its class's Retry: if the run with
-	// this number fails, it was the last. 0 without a Retry.
+	// MaxAttempts is how often the job may run according to the Retry of its class: if the
+	// run with this number fails, the job has failed for good. 0 without a Retry.
 	MaxAttempts int
 	// Deaths counts the worker processes that died while they ran this job.
 	Deaths int
-	// Worker is the id under which the thread is registered in Redis.
+	// Worker is the id under which the thread that runs the job is registered in Redis.
 	Worker string
-	// StartedAt is when the job was reserved, by the clock of Redis.
+	// StartedAt is the time at which the job was reserved, by the clock of Redis.
 	StartedAt time.Time
-	// EnqueuedAt is when the job was pushed; zero where the producer did not
-	// say so (plain Resque payloads carry no time).
+	// EnqueuedAt is the time at which the job was pushed. It is zero if the producer did
+	// not record it; plain Resque payloads have no time.
 	EnqueuedAt time.Time
-	// Deadline is when the job's timeout ends it; zero without a timeout.
+	// Deadline is the time at which the job's timeout ends it; zero without a timeout.
 	Deadline time.Time
-	// LockKey is the key of the job lock that this job holds, with the
-	// namespace; empty where its queue is not locked.
+	// LockKey is the Redis key of the job lock that this job holds, including the
+	// namespace. It is empty if the queue has no job locks.
 	LockKey string
-	// LockSequence is the fencing token of the job's class lock if that is kept in
-	// PostgreSQL: it is larger for each later holder of the lock. Else it is 0.
+	// LockSequence is the fencing token of the job's class lock if that lock is kept in
+	// PostgreSQL: each later holder has a larger one. Otherwise it is 0.
 	LockSequence int64
 
-	fence       int64
-	proc, token string
+	run jobctx.Run
 }
 
-// Fence returns the job's fencing token: a number that is larger for each later
-// holder of the same lock, also after a Redis that lost its last writes. Store
-// it with whatever the job writes elsewhere and refuse smaller ones.
-func (j *Job) Fence() int64 { return j.fence }
-
-// SetFence sets the fencing token. The daemon calls it; tests of handlers may.
-func (j *Job) SetFence(n int64) { j.fence = n }
-
-// Run names this run of the job, as "resqued jobs" does: the worker process and the token
-// under which the job was reserved. Both are empty outside of a daemon.
-func (j *Job) Run() (proc, token string) { return j.proc, j.token }
-
-// SetRun sets the name of the run. The daemon calls it; tests of handlers may.
-func (j *Job) SetRun(proc, token string) { j.proc, j.token = proc, token }
-
-type jobKey struct{}
-
-// WithJob returns a context that carries job; JobFrom finds it there. The
-// daemon calls it before it performs a job.
-func WithJob(ctx context.Context, job *Job) context.Context {
-	return context.WithValue(ctx, jobKey{}, job)
+func init() {
+	jobctx.Provide(func(job any) *jobctx.Run { return &job.(*Job).run })
 }
 
-// JobFrom returns the job that ctx belongs to, or nil outside of a handler.
+// Fence returns the job's fencing token: each later holder of the same lock has a larger
+// one, even if Redis lost its last writes. Store it with what the job writes elsewhere, and
+// refuse a write that comes with a smaller one.
+func (j *Job) Fence() int64 { return j.run.Fence }
+
+// JobFrom returns the job whose handler got ctx, or nil outside of a handler.
 func JobFrom(ctx context.Context) *Job {
-	job, _ := ctx.Value(jobKey{}).(*Job)
+	job, _ := jobctx.Job(ctx).(*Job)
 	return job
 }
 
-type leavingKey struct{}
-
-// Leaving returns a channel that is closed when the worker process of ctx's job would
-// like to leave (QUIT, a new configuration, used up) or has to. Such a job may finish in
-// peace; one that can go on elsewhere should end soon. The channel is nil, and so never
-// closed, outside of a daemon.
-func Leaving(ctx context.Context) <-chan struct{} {
-	leaving, _ := ctx.Value(leavingKey{}).(<-chan struct{})
-	return leaving
-}
-
-// WithLeaving returns a context in which Leaving finds the channel. The daemon calls it;
-// tests of handlers may.
-func WithLeaving(ctx context.Context, leaving <-chan struct{}) context.Context {
-	return context.WithValue(ctx, leavingKey{}, leaving)
-}
+// Leaving returns a channel that is closed when the worker process of ctx's job is to exit:
+// because of a signal or a new configuration, or because it has run as many jobs as it may.
+// The job may still finish. A handler that can continue in another process, because it
+// returns Requeue for example, should return soon. Outside of a daemon the channel is nil,
+// which never becomes ready.
+func Leaving(ctx context.Context) <-chan struct{} { return jobctx.Leaving(ctx) }

@@ -6,79 +6,84 @@ import (
 	"fmt"
 	"reflect"
 	"time"
+
+	"github.com/resqued/resqued/internal/jobctx"
 )
 
-// What becomes of a job whose class lock is held: the values of
-// ClassLock.OnLocked.
+// Values of ClassLock.OnLocked: what becomes of a job whose class lock is held.
 const (
-	// LockedDrop ends the job without running it. It is logged and counted; this
-	// is what resque-lock-timeout does.
+	// LockedDrop ends the job without running it, as resque-lock-timeout does. The drop is
+	// logged and counted.
 	LockedDrop = "drop"
-	// LockedRequeue puts the job back at the tail of its queue, for a second.
+	// LockedRequeue puts the job back at the tail of its queue after a second.
 	LockedRequeue = "requeue"
 	// LockedFail fails the job.
 	LockedFail = "fail"
 )
 
-// Where class locks are kept: the values of ClassLock.Store.
+// Values of Lock.Store and ClassLock.Store: where class locks are kept.
 const (
 	StoreRedis    = "redis"
 	StorePostgres = "postgres"
 )
 
-// ErrNoLock: the job holds no class lock that could be refreshed.
-var ErrNoLock = errors.New("resqued: the job holds no class lock")
+// ErrNotLocked: the job holds no class lock, so there is nothing to refresh.
+var ErrNotLocked = errors.New("resqued: the job holds no class lock")
 
-// ErrNoLocks: the context is not that of a job, so nobody answers for its locks.
-var ErrNoLocks = errors.New("resqued: no locks here: the context is not that of a running job")
+// ErrOutsideJob: Locked, Enqueued, LonerLocked or RefreshLock was called with a context that
+// is not that of a running job.
+var ErrOutsideJob = errors.New("resqued: no locks here: the context is not that of a running job")
 
-// Lock is the option that gives a class a lock, as Ruby's resque-lock-timeout
-// does: of the jobs with the same key one runs at a time, here and in Ruby. T is
-// what the handler takes, or Args. The zero value locks each class and argument
-// list, without a time limit.
+// Lock is the option that gives a class a lock, as Ruby's resque-lock-timeout does: of the
+// jobs with the same key one runs at a time, in Go and in Ruby. T is the type of the handler's
+// arguments, or Args. With the zero value, jobs with the same class and arguments have the
+// same key, and there is no time limit.
 //
-// A job takes the lock before it runs. If the lock is held the job is dropped,
-// unless OnLockFailed says otherwise. The lock is released when the job has
-// ended, and at once when its worker process has died.
+// A job takes the lock before it runs. If the lock is held, the job is dropped, unless
+// OnLockFailed decides otherwise. The lock is released when the job has ended, and at once
+// when its worker process has died.
 //
-// A lock in PostgreSQL is for those who trust their database's durability more than
-// Redis's, and Job.LockSequence is its fencing token.
+// The key is lock:<class>:<identifier>, after the daemon's namespace. The identifier is all
+// arguments joined by "-". At most one of Identifier, ClassWide and Key changes that.
+//
+// A lock can be kept in PostgreSQL instead of Redis, which may be the more durable of
+// the two. Job.LockSequence is its fencing token.
 type Lock[T any] struct {
-	// Timeout is how long a job may hold the lock, and so how long it may run: past
-	// it the job's context ends with ErrTimeout, as past the timeout of the class;
-	// RefreshLock begins it anew. 0 = no limit.
+	// Timeout is how long a job may hold the lock, and therefore how long it may run: when
+	// it is over, the job's context ends with ErrTimeout. RefreshLock restarts it. 0 = no
+	// limit.
 	Timeout time.Duration
-	// TimeoutFunc computes Timeout from the arguments; 0 or less = no limit.
+	// TimeoutFunc computes the timeout from the arguments, instead of Timeout; 0 or less =
+	// no limit.
 	TimeoutFunc func(args T) time.Duration
 
-	// The key is lock:<class>:<identifier>, in the daemon's namespace. At most one
-	// of the next three says otherwise; without them the identifier is all
-	// arguments, joined by "-".
-
-	// Identifier computes the identifier. If it is empty the key ends in a colon.
+	// Identifier computes the identifier in the key. If it returns an empty string, the
+	// key ends in a colon.
 	Identifier func(args T) string
-	// ClassWide leaves the identifier out: the key is lock:<class>.
+	// ClassWide makes the key lock:<class>, without an identifier.
 	ClassWide bool
 	// Key computes the whole key.
 	Key func(args T) string
 
-	// Redis is the URL of another server to keep the locks in; empty = the
-	// daemon's own. A worker process that dies leaves a lock there until it expires.
+	// Redis is the URL of another Redis that keeps the locks; empty = the daemon's own.
+	// If a worker process dies, its locks there stay until they expire.
 	Redis string
-	// Store is StorePostgres for locks in the daemon's database_url, in the table of
-	// package locker; empty = StoreRedis. A worker process that dies leaves a lock
-	// there until its lease is over. Not with Redis or Loner.
+	// Store is where the locks are kept: StoreRedis, or StorePostgres for the daemon's
+	// database_url, in the table of package locker; empty = StoreRedis. If a worker process
+	// dies, its locks in PostgreSQL stay until their lease is over. StorePostgres
+	// cannot be combined with Redis or Loner.
 	Store string
-	// Loner refuses to enqueue a job while one with the same key waits or runs.
+	// Loner makes the client refuse to enqueue a job while a job with the same key waits
+	// or runs.
 	Loner bool
 
-	// OnLockFailed is called when the lock is held, and its result decides: nil
-	// drops the job, Requeue puts it back, any other error fails it.
+	// OnLockFailed is called when the lock is held. If it returns nil the job is dropped,
+	// Requeue puts it back into its queue, and any other error fails it.
 	OnLockFailed func(ctx context.Context, args T) error
-	// OnLonerEnqueueFailed is called by the client whose loner job was refused.
+	// OnLonerEnqueueFailed is called in the client when it refuses to enqueue a loner job.
 	OnLonerEnqueueFailed func(ctx context.Context, args T)
-	// OnLockExpiredBeforeRelease is called when Timeout has passed and the job still
-	// runs, beside it. The job does not end before this has returned.
+	// OnLockExpiredBeforeRelease is called when the timeout is over while the job still
+	// runs, concurrently with its handler. The job does not end before it has returned.
 	OnLockExpiredBeforeRelease func(ctx context.Context, args T)
 }
 
@@ -103,8 +108,9 @@ func (l Lock[T]) apply(c *Class) {
 	c.Lock.OnLockExpiredBeforeRelease = told(l.OnLockExpiredBeforeRelease)
 }
 
-// ClassLock is the lock of a class, whatever type its arguments have; see Lock.
-// Its functions return an error for arguments that they cannot decode.
+// ClassLock is a Lock of a registered class. Its fields are those of Lock, but its functions
+// take undecoded arguments, and return an error if they cannot decode them. To give a class a
+// lock, use the option Lock.
 type ClassLock struct {
 	Timeout     time.Duration
 	TimeoutFunc func(args Args) (time.Duration, error)
@@ -116,30 +122,14 @@ type ClassLock struct {
 	Redis string
 	Store string
 	Loner bool
-	// OnLocked is what becomes of a job whose lock is held, where OnLockFailed is
-	// nil: LockedDrop, LockedRequeue or LockedFail; empty = LockedDrop.
+	// OnLocked is what becomes of a job whose lock is held if OnLockFailed is nil:
+	// LockedDrop, LockedRequeue or LockedFail; empty = LockedDrop.
 	OnLocked string
 
 	OnLockFailed               func(ctx context.Context, args Args) error
 	OnLonerEnqueueFailed       func(ctx context.Context, args Args) error
 	OnLockExpiredBeforeRelease func(ctx context.Context, args Args) error
 }
-
-// TimeoutOf returns how long a job with these arguments may hold the lock; 0 =
-// without limit.
-func (l *ClassLock) TimeoutOf(args Args) (time.Duration, error) {
-	if l.TimeoutFunc == nil {
-		return l.Timeout, nil
-	}
-	d, err := l.TimeoutFunc(args)
-	if err != nil {
-		return 0, fmt.Errorf("timeout of the lock: %w", err)
-	}
-	return max(d, 0), nil
-}
-
-// InPostgres reports whether the locks are kept in PostgreSQL.
-func (l *ClassLock) InPostgres() bool { return l.Store == StorePostgres }
 
 // check refuses what contradicts itself.
 func (l *ClassLock) check() error {
@@ -158,9 +148,9 @@ func (l *ClassLock) check() error {
 		return errors.New("give at most one of Identifier, ClassWide and Key")
 	case l.Store != "" && l.Store != StoreRedis && l.Store != StorePostgres:
 		return fmt.Errorf("unknown Store %q; use %s or %s", l.Store, StoreRedis, StorePostgres)
-	case l.InPostgres() && l.Redis != "":
+	case l.Store == StorePostgres && l.Redis != "":
 		return errors.New("give either Redis or StorePostgres")
-	case l.InPostgres() && l.Loner:
+	case l.Store == StorePostgres && l.Loner:
 		return errors.New("a Loner needs its lock in Redis, which says whether it may be enqueued; leave StorePostgres out")
 	case l.OnLocked != "" && l.OnLockFailed != nil:
 		return errors.New("give either OnLocked or OnLockFailed")
@@ -209,27 +199,9 @@ func decodeArgs[T any](args Args) (t T, err error) {
 	return t, nil
 }
 
-// LockService answers for class locks inside of a handler: what Locked, Enqueued,
-// LonerLocked and RefreshLock ask. The daemon puts one into the context of each
-// job; a test of a handler may put its own.
-type LockService interface {
-	Locked(ctx context.Context, class string, args any) (bool, error)
-	Enqueued(ctx context.Context, class string, args any) (bool, error)
-	LonerLocked(ctx context.Context, class string, args any) (bool, error)
-	// RefreshLock is called with the context of the job whose lock it is.
-	RefreshLock(ctx context.Context) error
-}
-
-type locksKey struct{}
-
-// WithLocks returns a context in which Locked and its like ask s.
-func WithLocks(ctx context.Context, s LockService) context.Context {
-	return context.WithValue(ctx, locksKey{}, s)
-}
-
-// Locked tells, inside of a handler, whether a job of the class with these
-// arguments holds its class lock, the asking job included. args are as for
-// client.Enqueue. The class must have a Lock.
+// Locked reports whether a job of the class with these arguments holds its class lock; that
+// may be the job that asks. ctx is that of a handler. args are as for Enqueue in package client.
+// The class must have a Lock.
 func Locked(ctx context.Context, class string, args any) (bool, error) {
 	s, err := locksFrom(ctx)
 	if err != nil {
@@ -238,8 +210,9 @@ func Locked(ctx context.Context, class string, args any) (bool, error) {
 	return s.Locked(ctx, class, args)
 }
 
-// Enqueued tells, inside of a handler, whether a loner job of the class with
-// these arguments waits in its queue.
+// Enqueued reports whether a loner job of the class with these arguments waits in its queue.
+// ctx is that of a handler. args are as for Enqueue in package client. The class must have a
+// Lock.
 func Enqueued(ctx context.Context, class string, args any) (bool, error) {
 	s, err := locksFrom(ctx)
 	if err != nil {
@@ -248,9 +221,9 @@ func Enqueued(ctx context.Context, class string, args any) (bool, error) {
 	return s.Enqueued(ctx, class, args)
 }
 
-// LonerLocked tells, inside of a handler, whether a job of the class with these
-// arguments runs or, if the class is a loner, waits: whether enqueueing it would
-// be refused.
+// LonerLocked reports whether a job of the class with these arguments runs or, if the class
+// is a loner, waits: whether enqueueing another one would be refused. ctx is that of a
+// handler. args are as for Enqueue in package client. The class must have a Lock.
 func LonerLocked(ctx context.Context, class string, args any) (bool, error) {
 	s, err := locksFrom(ctx)
 	if err != nil {
@@ -259,10 +232,10 @@ func LonerLocked(ctx context.Context, class string, args any) (bool, error) {
 	return s.LonerLocked(ctx, class, args)
 }
 
-// RefreshLock begins the time limit of the job's class lock anew: the job may
-// hold it for another Timeout from now on. It returns ErrNoLock if the job has no
-// class lock and ErrLockLost if somebody else has it by now. For a lock without
-// a time limit it only checks that.
+// RefreshLock restarts the time limit of the job's class lock: the job may hold it for
+// another Timeout from now on. ctx is that of a handler. RefreshLock returns ErrNotLocked if
+// the job has no class lock, and ErrLockLost if the job no longer holds it. For a lock without
+// a time limit it only checks that the job holds it.
 func RefreshLock(ctx context.Context) error {
 	s, err := locksFrom(ctx)
 	if err != nil {
@@ -271,10 +244,9 @@ func RefreshLock(ctx context.Context) error {
 	return s.RefreshLock(ctx)
 }
 
-func locksFrom(ctx context.Context) (LockService, error) {
-	s, ok := ctx.Value(locksKey{}).(LockService)
-	if !ok {
-		return nil, ErrNoLocks
+func locksFrom(ctx context.Context) (jobctx.Locks, error) {
+	if l := jobctx.LocksFrom(ctx); l != nil {
+		return l, nil
 	}
-	return s, nil
+	return nil, ErrOutsideJob
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
+	"github.com/resqued/resqued/internal/wire"
 )
 
 type graph struct {
@@ -40,7 +42,7 @@ func TestLock(t *testing.T) {
 
 	t.Run("its functions take the decoded arguments", func(t *testing.T) {
 		t.Parallel()
-		timeout, err := l.TimeoutOf(good)
+		timeout, err := wire.ClassLockTimeout(l, good)
 		require.NoError(t, err)
 		require.Equal(t, 7*time.Second, timeout)
 		id, err := l.Identifier(good)
@@ -58,7 +60,7 @@ func TestLock(t *testing.T) {
 	t.Run("arguments that do not decode are an error of each", func(t *testing.T) {
 		t.Parallel()
 		const want = `arguments: args[0] (Repo): "x" does not fit into int`
-		_, err := l.TimeoutOf(bad)
+		_, err := wire.ClassLockTimeout(l, bad)
 		require.EqualError(t, err, "timeout of the lock: "+want)
 		_, err = l.Identifier(bad)
 		require.EqualError(t, err, want)
@@ -69,7 +71,7 @@ func TestLock(t *testing.T) {
 
 	t.Run("a limit of less than nothing is none", func(t *testing.T) {
 		t.Parallel()
-		timeout, err := l.TimeoutOf(args(`-1`))
+		timeout, err := wire.ClassLockTimeout(l, args(`-1`))
 		require.NoError(t, err)
 		require.Zero(t, timeout)
 	})
@@ -82,7 +84,7 @@ func TestLock(t *testing.T) {
 			Key:     func(a resqued.Args) string { return "thumb:" + a.String() },
 		})
 		c, _ := h.Lookup("Thumb")
-		timeout, err := c.Lock.TimeoutOf(nil)
+		timeout, err := wire.ClassLockTimeout(c.Lock, nil)
 		require.NoError(t, err)
 		require.Equal(t, time.Minute, timeout)
 		key, err := c.Lock.Key(args(`1`, `2`))
@@ -163,30 +165,30 @@ func (f *fakeLocks) LonerLocked(_ context.Context, class string, args any) (bool
 	return f.ask("loner", class, args)
 }
 
-func (f *fakeLocks) RefreshLock(context.Context) error { return resqued.ErrNoLock }
+func (f *fakeLocks) RefreshLock(context.Context) error { return resqued.ErrNotLocked }
 
 func TestLockService(t *testing.T) {
 	t.Parallel()
 	t.Run("the context's service answers", func(t *testing.T) {
 		t.Parallel()
 		f := &fakeLocks{}
-		ctx := resqued.WithLocks(t.Context(), f)
+		ctx := jobctx.WithLocks(t.Context(), f)
 		for _, ask := range []func(context.Context, string, any) (bool, error){resqued.Locked, resqued.Enqueued, resqued.LonerLocked} {
 			yes, err := ask(ctx, "A", 7)
 			require.NoError(t, err)
 			require.True(t, yes)
 		}
 		require.Equal(t, []string{"locked A", "enqueued A", "loner A"}, f.asked)
-		require.ErrorIs(t, resqued.RefreshLock(ctx), resqued.ErrNoLock)
+		require.ErrorIs(t, resqued.RefreshLock(ctx), resqued.ErrNotLocked)
 	})
 	t.Run("outside of a job nobody answers", func(t *testing.T) {
 		t.Parallel()
 		_, err := resqued.Locked(t.Context(), "A", 7)
-		require.ErrorIs(t, err, resqued.ErrNoLocks)
+		require.ErrorIs(t, err, resqued.ErrOutsideJob)
 		_, err = resqued.Enqueued(t.Context(), "A", 7)
-		require.ErrorIs(t, err, resqued.ErrNoLocks)
+		require.ErrorIs(t, err, resqued.ErrOutsideJob)
 		_, err = resqued.LonerLocked(t.Context(), "A", 7)
-		require.ErrorIs(t, err, resqued.ErrNoLocks)
-		require.ErrorIs(t, resqued.RefreshLock(t.Context()), resqued.ErrNoLocks)
+		require.ErrorIs(t, err, resqued.ErrOutsideJob)
+		require.ErrorIs(t, resqued.RefreshLock(t.Context()), resqued.ErrOutsideJob)
 	})
 }

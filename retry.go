@@ -7,59 +7,58 @@ import (
 	"time"
 )
 
-// What a Retry says where it says nothing.
+// Defaults of Retry.
 const (
 	DefaultRetryAttempts = 5
 	DefaultRetryBase     = 10 * time.Second
 	DefaultRetryMax      = time.Hour
 )
 
-// Retry is the option that runs failed jobs of a class again, as Ruby's resque-retry
-// does, and counts their attempts together with it. The zero value runs a job at most
-// five times, with waits of at most 10 s, 20 s, 40 s and 80 s, whatever its error.
+// Retry is the option that makes failed jobs of a class run again, as Ruby's resque-retry
+// does. Go and Ruby share the count of attempts. The zero value runs a job at most five times,
+// with random waits of at most 10 s, 20 s, 40 s and 80 s, whatever its error.
 //
 // A job that is to run again waits as a delayed job, with the bytes that were pushed.
-// Only the last failure is recorded in the failed list. Requeue and Discard stay what
-// they are; a job that somebody has killed by its id does not run again.
+// Only the last failure is recorded in the failed list. Requeue and Discard are no failures,
+// and a job that was killed by its id does not run again.
 type Retry struct {
-	// Attempts is how often a job runs at most, the first time included; 0 =
-	// DefaultRetryAttempts, and 1 never runs a job again.
+	// Attempts is how often a job runs at most, including the first time; 0 =
+	// DefaultRetryAttempts.
 	Attempts int
-	// Backoff are the waits before the second run, the third and so on. The last one
-	// counts for all that follow. Give either these or Base and Max.
+	// Backoff has the waits before the second run, the third, and so on. The last one is
+	// used for all further runs. It cannot be combined with Base and Max.
 	Backoff []time.Duration
-	// Without Backoff the wait before the second run is a random one of at most Base
-	// (0 = DefaultRetryBase). What is allowed doubles with each further run, up to Max
-	// (0 = DefaultRetryMax, or Base if that is more).
+	// Without Backoff, the wait before the second run is random and at most Base (0 =
+	// DefaultRetryBase). The limit doubles with each further run, up to Max (0 =
+	// DefaultRetryMax, or Base if that is longer).
 	Base, Max time.Duration
-	// RetryOn are the errors after which a job runs again; the zero value means all.
-	// NeverOn are those after which it does not, whatever RetryOn says.
+	// RetryOn selects the errors after which a job runs again; the zero value selects all.
+	// NeverOn selects those after which it does not, whatever RetryOn says.
 	RetryOn, NeverOn Errors
-	// IgnoreDeaths: a run that its worker process has not survived is no attempt.
+	// IgnoreDeaths makes a run whose worker process died not count as an attempt.
 	IgnoreDeaths bool
-	// ExpireAfter, if not 0, is how long after a wait Redis forgets the number of
-	// attempts if the job does not run; whole seconds.
+	// ExpireAfter, if not 0, is how long Redis keeps the number of attempts after a wait
+	// is over if the job does not run. It must be whole seconds.
 	ExpireAfter time.Duration
 }
 
-// Errors selects errors: all that meet one of its conditions. The zero value selects
+// Errors selects the errors that meet at least one of its conditions. The zero value selects
 // none.
 type Errors struct {
-	// Is are errors as errors.Is wants them.
+	// Is has targets for errors.Is.
 	Is []error
-	// Exceptions are names as failure records have them, in which * stands for any
+	// Exceptions has names of exceptions as in failure records, in which * stands for any
 	// text: Resqued::Timeout, *net.OpError, MyApp::*.
 	Exceptions []string
-	// Messages are regular expressions, of which one has to fit some part of the
-	// error's text.
+	// Messages has regular expressions, which are searched for in the text of the error.
 	Messages []string
-	// ExitCodes are those of commands.
+	// ExitCodes has exit codes of commands.
 	ExitCodes []int
-	// Func says it by code of its own. One that panics selects nothing.
+	// Func reports whether an error is selected. If it panics, the error is not.
 	Func func(err error) bool
 }
 
-// IsZero reports whether there is no condition.
+// IsZero reports whether e has no condition.
 func (e Errors) IsZero() bool {
 	return len(e.Is) == 0 && len(e.Exceptions) == 0 && len(e.Messages) == 0 && len(e.ExitCodes) == 0 && e.Func == nil
 }

@@ -1,6 +1,7 @@
-// Package client enqueues jobs for resqued, and for any other worker of Resque
-// queues: what it pushes is what Ruby's Resque pushes. It links neither a
-// command line nor a logger nor a configuration library.
+// Package client enqueues jobs for resqued and for any other worker of Resque queues: it
+// pushes the same payloads as Ruby's Resque. It also removes jobs from queues, pauses
+// queues, retries failed jobs and asks for class locks. It links no command line, no logger
+// and no configuration library.
 //
 //	c, err := client.New(client.Options{URL: "redis://127.0.0.1:6379"})
 //	...
@@ -27,114 +28,146 @@ const (
 	DefaultNamespace = "resque"
 )
 
-// What became of a job: Result.Status.
+// Status is what became of a job that was to be enqueued.
+type Status string
+
+// The statuses.
 const (
-	// Enqueued: it was pushed.
-	Enqueued = "enqueued"
-	// Duplicate: its queue is unique, and an equal job waits there; or its class is a
-	// loner, and a job with the same lock waits. It was not pushed.
-	Duplicate = "duplicate"
-	// Locked: its class is a loner, and a job with the same lock runs. It was not
-	// pushed.
-	Locked = "locked"
-	// Delayed: it waits for its time (In, At) and is pushed then.
-	Delayed = "delayed"
+	// StatusEnqueued: the job was pushed.
+	StatusEnqueued Status = "enqueued"
+	// StatusDuplicate: the job was not pushed, because its queue is unique and an equal
+	// job waits there, or because its class is a loner and a job with the same class
+	// lock waits.
+	StatusDuplicate Status = "duplicate"
+	// StatusLocked: the job was not pushed, because its class is a loner and a job with
+	// the same class lock runs.
+	StatusLocked Status = "locked"
+	// StatusDelayed: the job waits for its time (see In and At) and is pushed then.
+	StatusDelayed Status = "delayed"
 )
 
-// ErrNoQueue: neither the call nor the class names a queue.
+// ErrNoQueue: neither the call nor the class of the job names a queue.
 var ErrNoQueue = errors.New("no queue: pass client.Queue, or register the class with resqued.Queue and pass the handlers to client.New")
 
-// ErrOutOfStep: the keys of a unique queue do not match, and UniqueQueuesStrict is set.
-// Nothing was pushed. "resqued locks repair QUEUE" mends them.
-var ErrOutOfStep = store.ErrOutOfStep
+// ErrOutOfStep: the keys of a unique queue do not match each other, and
+// Options.UniqueQueuesStrict is set. Nothing was pushed. The command "resqued locks repair
+// QUEUE" repairs them.
+var ErrOutOfStep = errors.New("its keys are out of step")
 
-// Options say where jobs go. The zero value is a Redis on this machine.
+// outOfStepError is an error of the store that is ErrOutOfStep for programs.
+type outOfStepError struct{ error }
+
+func (e *outOfStepError) Unwrap() error        { return e.error }
+func (e *outOfStepError) Is(target error) bool { return target == ErrOutOfStep }
+
+// public returns an error of the store as programs may test it.
+func public(err error) error {
+	if errors.Is(err, store.ErrOutOfStep) {
+		return &outOfStepError{err}
+	}
+	return err
+}
+
+// Options configure a Client. The zero value is for a Redis on this machine.
 type Options struct {
-	// URL of the Redis: redis://, rediss:// (TLS), unix://, redis-sentinel:// or
-	// redis-cluster://. Empty = DefaultURL.
+	// URL is that of the Redis: redis://, rediss:// (TLS), unix://, redis-sentinel:// or
+	// redis-cluster://; empty = DefaultURL.
 	URL string
-	// Namespace stands before every key; empty = DefaultNamespace.
+	// Namespace is the prefix of every key; empty = DefaultNamespace.
 	Namespace string
-	// CAFile is a file of certificates (PEM) to trust for TLS instead of the
-	// system's; empty = the system's.
+	// CAFile is a PEM file with the certificates to trust for TLS; empty = those of the
+	// system.
 	CAFile string
-	// Handlers, if given, tell the queues of classes (resqued.Queue) and their locks
+	// Handlers, if not nil, has the queues of the classes (resqued.Queue) and their locks
 	// (resqued.Lock).
 	Handlers *resqued.Handlers
-	// Ruby34 writes hashes in the keys of class locks as Ruby prints them from 3.4
-	// on. Set it where the workers have job_lock_key: ruby34.
+	// Ruby34 writes hashes in the keys of class locks as Ruby 3.4 and later print them. Set
+	// it if the workers have job_lock_key: ruby34.
 	Ruby34 bool
-	// UniqueQueues are the queues that hold an equal payload once: names, globs and
-	// "!" exclusions, "*" = all. Every program that pushes to such a queue or takes
-	// from it has to know that: it is unique_queues of the daemon's configuration.
+	// UniqueQueues has the queues in which no two equal payloads wait: names, globs and
+	// "!" exclusions, "*" = all. Every program that pushes to such a queue or takes jobs
+	// from it must have the same setting; it is unique_queues in the daemon's configuration.
 	UniqueQueues []string
-	// UniqueQueuesStrict refuses to push to a unique queue whose keys do not match;
-	// else they are mended by the daemon.
+	// UniqueQueuesStrict makes a push to a unique queue fail with ErrOutOfStep if the
+	// queue's keys do not match. Otherwise the daemon repairs them.
 	UniqueQueuesStrict bool
-	// PoolSize is the most connections to Redis; 0 = 4.
+	// PoolSize is the maximum number of connections to Redis; 0 = 4.
 	PoolSize int
-	// Hooks are called around every push, in order.
+	// Hooks has the sets of hooks that are called for every job, in order.
 	Hooks []Hooks
 }
 
-// Hooks see every job that is enqueued; nil ones are skipped.
+// Hooks are functions that are called for every job that is enqueued. Those that are nil are
+// skipped.
 type Hooks struct {
-	// BeforeEnqueue runs before the push. Its error is the result of the call,
-	// and nothing is pushed.
+	// BeforeEnqueue is called before the push. If it returns an error, the job is not
+	// pushed, and the call returns that error.
 	BeforeEnqueue func(ctx context.Context, job *Job) error
-	// AfterEnqueue runs after a push that succeeded, or when a job waits for its time.
+	// AfterEnqueue is called after the job was pushed or delayed.
 	AfterEnqueue func(ctx context.Context, job *Job, res Result)
 }
 
-// Job is what is about to be pushed. A hook may change Queue, nothing else.
+// Job is a job that is to be enqueued, as Hooks see it. A hook may change Queue and nothing
+// else.
 type Job struct {
-	Class   string
-	Queue   string
-	Args    resqued.Args
+	// Class and Args are those in the payload.
+	Class string
+	// Queue is the queue to which the job goes.
+	Queue string
+	Args  resqued.Args
+	// Payload has the bytes that are pushed.
 	Payload []byte
-	// In is how long the job waits before it is pushed, At the time from which on it
-	// may be; both zero = it is pushed now.
+	// In is how long the job waits before it is pushed, and At is the time at which it is
+	// pushed. If both are zero, it is pushed now.
 	In time.Duration
 	At time.Time
 }
 
 func (j *Job) later() bool { return j.In > 0 || !j.At.IsZero() }
 
-// Result tells what became of a call.
+// Result is what became of a job that was to be enqueued.
 type Result struct {
-	// Queue is where the job was put, or would have been; Position its place there,
-	// 1 = next, and 0 if it was not pushed.
-	Queue    string
+	// Queue is the queue to which the job was pushed, or would have been.
+	Queue string
+	// Position is the place of the job in its queue: 1 = next, 0 = it was not pushed.
 	Position int64
-	// Status is Enqueued, Duplicate, Locked or Delayed.
-	Status string
-	// Due is when a Delayed job is pushed: not before the time that was asked for, and
-	// less than a second after it.
+	// Status says whether the job was pushed, and why not.
+	Status Status
+	// Due is the time at which a delayed job is pushed: not before the time that was asked
+	// for, and less than a second after it.
 	Due time.Time
 }
 
-// Option changes one call of Enqueue or EnqueueRaw.
-type Option func(*Job)
+// Option changes one call of Enqueue or EnqueueRaw: Queue, In or At.
+type Option interface{ apply(j *Job) }
 
-// Queue sets the queue, whatever the class says.
-func Queue(name string) Option { return func(j *Job) { j.Queue = name } }
+type optionFunc func(j *Job)
 
-// In has the job wait so long before it is pushed, by the clock of Redis. With 0 or less
-// it is pushed now.
-func In(d time.Duration) Option { return func(j *Job) { j.In, j.At = max(d, 0), time.Time{} } }
+func (f optionFunc) apply(j *Job) { f(j) }
 
-// At has the job wait until a time. One that has come is now.
-func At(t time.Time) Option { return func(j *Job) { j.In, j.At = 0, t } }
+// Queue sets the queue of the job, instead of that of its class.
+func Queue(name string) Option { return optionFunc(func(j *Job) { j.Queue = name }) }
 
-// Client pushes jobs. It is safe for concurrent use. Close it when done.
+// In delays the job: it is pushed after the duration d, by the clock of Redis. If d is 0 or
+// less, it is pushed now.
+func In(d time.Duration) Option {
+	return optionFunc(func(j *Job) { j.In, j.At = max(d, 0), time.Time{} })
+}
+
+// At delays the job: it is pushed at the time t, by the clock of Redis. If t has passed, it is
+// pushed now.
+func At(t time.Time) Option { return optionFunc(func(j *Job) { j.In, j.At = 0, t }) }
+
+// Client is a connection to the queues, made by New. It is safe for concurrent use. Call Close
+// when it is no longer needed.
 type Client struct {
 	store     *store.Store
 	elsewhere stores
 	opts      Options
 }
 
-// New returns a client. It connects at the first call, so that it only fails on
-// options that cannot work.
+// New returns a client. It does not connect: it returns an error only if the options are
+// invalid.
 func New(o Options) (*Client, error) {
 	if o.URL == "" {
 		o.URL = DefaultURL
@@ -158,23 +191,22 @@ func New(o Options) (*Client, error) {
 	return &Client{store: s, opts: o}, nil
 }
 
-// Close ends the client's connections.
+// Close closes the client's connections.
 func (c *Client) Close() error { return errors.Join(c.store.Close(), c.elsewhere.close()) }
 
-// Enqueue pushes a job: {"class":class,"args":[…]}.
+// Enqueue pushes a job with the payload {"class":class,"args":[…]}.
 //
-// Args may be a struct, whose exported fields become the arguments in their
-// order (the counterpart of resqued.Handle), a slice with one element for each
-// argument, resqued.Args to be pushed byte by byte, nil for no arguments, or any
-// other value as the only argument. To pass a list as one argument, put it into
-// a slice of its own: []any{list}.
+// args may be a struct, whose exported fields become the arguments in order (the counterpart
+// of resqued.Handle); a slice with one element for each argument; resqued.Args, which are
+// pushed unchanged; nil for no arguments; or any other value as the only argument. To pass a
+// list as one argument, put it into another slice: []any{list}.
 //
-// A job of a loner class is not pushed while one with the same class lock waits or
-// runs, and none to a unique queue in which an equal one waits: that is no error, the
-// result's Status tells.
+// A job of a loner class is not pushed while a job with the same class lock waits or runs.
+// A job is not pushed to a unique queue in which an equal job waits. Neither is an error; see
+// the Status of the result.
 //
-// After an error the job may or may not have been pushed; NotEnqueued tells when
-// it certainly was not.
+// After an error the job may or may not have been pushed. NotEnqueued reports whether it
+// certainly was not.
 func (c *Client) Enqueue(ctx context.Context, class string, args any, opts ...Option) (Result, error) {
 	payload, err := wire.EncodePayload(class, wire.ArgList(args))
 	if err != nil {
@@ -183,8 +215,8 @@ func (c *Client) Enqueue(ctx context.Context, class string, args any, opts ...Op
 	return c.EnqueueRaw(ctx, payload, opts...)
 }
 
-// EnqueueRaw pushes a payload as it is, with whatever other keys it holds. One
-// that no worker could read is refused.
+// EnqueueRaw pushes a payload unchanged, including keys besides "class" and "args". It returns
+// an error if no worker could read the payload. Otherwise it is like Enqueue.
 func (c *Client) EnqueueRaw(ctx context.Context, payload []byte, opts ...Option) (Result, error) {
 	job, err := c.job(payload, opts...)
 	if err != nil {
@@ -209,7 +241,7 @@ func (c *Client) job(payload []byte, opts ...Option) (*Job, error) {
 		job.Queue = class.Queue
 	}
 	for _, opt := range opts {
-		opt(job)
+		opt.apply(job)
 	}
 	return job, nil
 }
@@ -268,7 +300,7 @@ func (c *Client) now(ctx context.Context, job *Job) error {
 
 // after calls the hooks of a job that was pushed, or that waits for its time.
 func (c *Client) after(ctx context.Context, job *Job, res Result) {
-	if res.Status != Enqueued && res.Status != Delayed {
+	if res.Status != StatusEnqueued && res.Status != StatusDelayed {
 		return
 	}
 	for _, h := range c.opts.Hooks {
@@ -300,29 +332,30 @@ func (c *Client) loner(name string) *resqued.Class {
 func (c *Client) pushTo(ctx context.Context, queue string, payload []byte) (Result, error) {
 	if !c.unique(queue) {
 		length, err := c.store.Push(ctx, queue, payload)
-		return Result{Queue: queue, Position: length, Status: Enqueued}, err
+		return Result{Queue: queue, Position: length, Status: StatusEnqueued}, err
 	}
 	reply, err := c.store.PushUnique(ctx, queue, c.opts.UniqueQueuesStrict, payload)
 	switch {
 	case err != nil:
-		return Result{}, err
+		return Result{}, public(err)
 	case !reply.Pushed[0]:
-		return Result{Queue: queue, Status: Duplicate}, nil
+		return Result{Queue: queue, Status: StatusDuplicate}, nil
 	}
-	return Result{Queue: queue, Position: reply.Length, Status: Enqueued}, nil
+	return Result{Queue: queue, Position: reply.Length, Status: StatusEnqueued}, nil
 }
 
 func (c *Client) unique(queue string) bool { return selector.MatchAny(c.opts.UniqueQueues, queue) }
 
-// NotEnqueued reports whether err, from Enqueue or EnqueueRaw, proves that
-// nothing was pushed, so that the call may be repeated without a second job.
+// NotEnqueued reports whether err proves that the job was not pushed, so that repeating the
+// call cannot enqueue it twice. err is that of Enqueue or EnqueueRaw, or of one result of
+// EnqueueMany.
 func NotEnqueued(err error) bool {
 	var invalid *wire.InvalidError
 	var refused *refusedError
 	return errors.Is(err, ErrNoQueue) || errors.Is(err, ErrLonerLater) || errors.Is(err, ErrOutOfStep) || errors.As(err, &invalid) || errors.As(err, &refused) || store.Unexecuted(err)
 }
 
-// Unreachable reports whether err says that no Redis answered.
+// Unreachable reports whether err means that Redis could not be reached.
 func Unreachable(err error) bool { return store.Unreachable(err) }
 
 // refusedError marks what was refused before anything was sent.

@@ -18,7 +18,7 @@ import (
 	"github.com/resqued/resqued/internal/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(withRedis{m}) }
 
 type mail struct {
 	User    int
@@ -76,7 +76,7 @@ func TestEnqueue(t *testing.T) {
 			f := setup(t, client.Options{})
 			res, err := f.Enqueue(t.Context(), "Mail", c.args, client.Queue("mail"))
 			require.NoError(t, err)
-			require.Equal(t, client.Result{Queue: "mail", Position: 1, Status: client.Enqueued}, res)
+			require.Equal(t, client.Result{Queue: "mail", Position: 1, Status: client.StatusEnqueued}, res)
 			require.Equal(t, []string{`{"class":"Mail","args":` + c.want + `}`}, f.queue(t, "mail"))
 			require.Equal(t, []string{"mail"}, f.redis.SMembers(t.Context(), f.ns+":queues").Val())
 		})
@@ -114,7 +114,7 @@ func TestEnqueue(t *testing.T) {
 			require.True(t, client.NotEnqueued(err))
 			_, err = f.Enqueue(t.Context(), "A", 1, client.Queue(queue), client.In(time.Hour))
 			require.ErrorContains(t, err, queue)
-			_, err = f.EnqueueMany(t.Context(), []client.NewJob{{Class: "A", Queue: queue}})
+			_, err = f.EnqueueMany(t.Context(), []client.EnqueueParams{{Class: "A", Queue: queue}})
 			require.ErrorContains(t, err, queue)
 			_, err = f.RemoveQueue(t.Context(), queue)
 			require.ErrorContains(t, err, queue)

@@ -16,72 +16,71 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// FailedFilter selects failure records, of the failed list and of those of Resque's
-// multi-queue failure backend: those that meet all conditions that are set. One without any is
-// refused.
+// FailedFilter selects the failure records that meet all conditions that are set, in the
+// failed list and in the lists of Resque's multi-queue failure backend. Methods that take a
+// filter return ErrNoFilter if it has no condition.
 type FailedFilter struct {
 	// All selects every record.
 	All bool
-	// IDs are ids of records as FailureID returns them, or beginnings of the SHA-256 of
-	// their bytes; one of them has to fit. Of records that are equal byte by byte an id
-	// means one.
+	// IDs selects records by id. An id is what FailureID returns, or the beginning of the
+	// SHA-256 of a record's bytes. If records are equal byte by byte, an id selects one.
 	IDs []string
-	// Class and Queue are names of the job's class and queue.
+	// Class and Queue are the names of the job's class and queue.
 	Class, Queue string
-	// Error is a part of the exception's name or of its message, Pattern fits some part
-	// of one of them.
+	// Error is a part of the exception's name or of its message. Pattern matches a part of
+	// one of them.
 	Error   string
 	Pattern *regexp.Regexp
-	// Before and After are times between which the job has failed; zero = any. A record
-	// whose time cannot be read is in no such time.
+	// Before and After limit the time at which the job failed; zero = any. A record whose
+	// time cannot be read meets neither.
 	Before, After time.Time
-	// Again retries jobs that were retried before, too. Those named by IDs are
-	// retried anyway.
+	// Again selects for RetryFailed also the records that were retried before. Those in
+	// IDs are retried anyway.
 	Again bool
-	// Limit is how many records may be selected, the oldest of each list first; 0 = any
+	// Limit is the maximum number of records, the oldest of each list first; 0 = any
 	// number.
 	Limit int
 }
 
-// FailedReport tells what became of the records that a filter has selected.
+// FailedReport counts what became of the records that a filter selected.
 type FailedReport struct {
-	// Matched is how many there were.
+	// Matched is the number of records that were selected.
 	Matched int
-	// Done is how many were retried, or removed.
+	// Done is the number of records that were retried or removed.
 	Done int
-	// Payloads is how many payloads were removed with their records: those too large for
-	// one, which are kept beside it.
+	// Payloads is the number of payloads that were removed with their records. A payload
+	// that is too large for a record is kept beside it.
 	Payloads int
-	// Duplicates are those retried whose job was not pushed, because its queue is
-	// unique and an equal job waits there.
+	// Duplicates is the number of retried records whose job was not pushed, because its
+	// queue is unique and an equal job waits there.
 	Duplicates int
-	// Gone are those that somebody else has retried or removed meanwhile.
+	// Gone is the number of records that another client retried or removed meanwhile.
 	Gone int
-	// Stuck are those that cannot be retried: no job or no queue is recorded, or the
-	// queue's key in Redis holds something else.
+	// Stuck is the number of records that cannot be retried: no job or no queue is
+	// recorded, or the queue's key in Redis has another type.
 	Stuck int
-	// Queues counts the jobs by queue: those pushed, or with CountFailed those that
-	// would be.
+	// Queues has the number of jobs by queue: those that were pushed, or that would be
+	// pushed in a report of CountFailed.
 	Queues map[string]int
 }
 
-// ErrNoFilter: a filter without conditions. To mean every record, set All.
+// ErrNoFilter: the filter has no condition. To select every record, set All.
 var ErrNoFilter = errors.New("no filter: name the failures, or set All")
 
-// RetryFailed pushes the selected jobs again, byte by byte, to the queues that they
-// came from; only the "start_at" is left out that a Ruby worker with resque-uniqueue has
-// added to a payload, as Ruby's own retry does. Their records stay and say since when, as in
-// Ruby's Resque. Each job is pushed in the step that marks its record, so that two who retry
-// at a time do not run it twice. Hooks are not called.
+// RetryFailed pushes the selected jobs again to the queues that they came from. The payloads
+// are pushed unchanged, except that a "start_at" which a Ruby worker with resque-uniqueue
+// added is removed, as Ruby's own retry does. The records stay, with the time of the retry, as
+// in Ruby's Resque. A job is pushed and its record marked in one step, so concurrent
+// retries do not push it twice. Hooks are not called.
 //
-// After an error some jobs may have been pushed beside those in the report.
+// After an error, more jobs may have been pushed than the report has.
 func (c *Client) RetryFailed(ctx context.Context, f FailedFilter) (FailedReport, error) {
 	return c.editFailed(ctx, f, f.fresh(), false, func(record []byte) store.FailedEdit { return c.retryOf(record, nil) })
 }
 
-// RetryFailedWith pushes a job in place of the failed one that an id names, whose payload
-// was no job, or the wrong one. The record stays, as it was but for the time of the retry.
-// The id has to mean one record.
+// RetryFailedWith retries the failed job with an id, but pushes another payload, because the
+// recorded one is not a valid job or a wrong one. The record stays, with the time of the
+// retry. RetryFailedWith returns an error unless the id selects exactly one record.
 func (c *Client) RetryFailedWith(ctx context.Context, id string, payload []byte) (FailedReport, error) {
 	if _, err := wire.Parse(payload, 0); err != nil {
 		return FailedReport{}, err
@@ -115,10 +114,11 @@ func (c *Client) retryOf(record, payload []byte) store.FailedEdit {
 	return store.FailedEdit{Instead: marked, Queue: failure.Queue, Payload: payload, Unique: c.unique(failure.Queue)}
 }
 
-// RemoveFailed removes the selected records, and with them the payloads that are kept beside
-// those that were never retried: of a retried one, a job that waits may still need it.
+// RemoveFailed removes the selected records, and the payloads that are kept beside them. The
+// payload of a record that was retried stays, because a waiting job may still need it.
 //
-// After an error payloads may be left whose records are removed; see resqued parked.
+// After an error, payloads may be left whose records are removed. The command "resqued parked"
+// lists them.
 func (c *Client) RemoveFailed(ctx context.Context, f FailedFilter) (FailedReport, error) {
 	if f.All && f.anything() && len(f.IDs) == 0 && f.Limit == 0 {
 		report, err := c.dropFailed(ctx)
@@ -151,8 +151,8 @@ func (c *Client) dropFailed(ctx context.Context) (FailedReport, error) {
 	return report, err
 }
 
-// CountFailed tells which records RetryFailed, or with remove RemoveFailed, would
-// select now. It changes nothing.
+// CountFailed returns the report of a RetryFailed, or with remove of a RemoveFailed, that
+// would select the same records, without changing anything.
 func (c *Client) CountFailed(ctx context.Context, f FailedFilter, remove bool) (FailedReport, error) {
 	report := FailedReport{Queues: map[string]int{}}
 	_, err := c.selectFailed(ctx, f, !remove && f.fresh(), func(failure wire.Failure) {
@@ -311,16 +311,17 @@ func keptFor(record []byte) string {
 	return ref.ID
 }
 
-// FailureID returns the id of a failure record that stands at an index of its list, counted
-// from the oldest: the SHA-256 of its bytes in hex, "@" and the index.
+// FailureID returns the id of a failure record for FailedFilter.IDs: the SHA-256 of its bytes
+// in hex, "@" and its index in its list, where 0 is the oldest. record has the bytes that are
+// in Redis.
 func FailureID(record []byte, index int64) string {
 	return wire.FailureID(record) + "@" + strconv.FormatInt(index, 10)
 }
 
 func (f FailedFilter) fresh() bool { return !f.Again && len(f.IDs) == 0 }
 
-// Matches reports whether a failure record, as it stands in Redis, meets the conditions but
-// for IDs and Limit.
+// Matches reports whether a failure record meets the conditions other than IDs and Limit.
+// record has the bytes that are in Redis.
 func (f FailedFilter) Matches(record []byte) bool {
 	_, ok := f.matches(record, false)
 	return ok

@@ -7,9 +7,8 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// ErrLonerLater: a job of a loner class cannot be enqueued to run later, at a time that has
-// not come by the clock of Redis. Whether an equal
-// one waits or runs can be told now, and not when it is pushed.
+// ErrLonerLater: a job of a loner class cannot be delayed. Whether a job with the same lock
+// waits or runs is known now, but not at the time at which it would be pushed.
 var ErrLonerLater = errors.New("jobs of a loner class cannot be enqueued for later")
 
 // laterJob is what the store is told of a job.
@@ -27,9 +26,9 @@ func delayed(queue string, reply store.LaterReply) (Result, error) {
 	case reply.Err != nil:
 		return Result{}, reply.Err
 	case !reply.Due.IsZero():
-		return Result{Queue: queue, Status: Delayed, Due: reply.Due}, nil
+		return Result{Queue: queue, Status: StatusDelayed, Due: reply.Due}, nil
 	case !reply.Pushed:
-		return Result{Queue: queue, Status: Duplicate}, nil
+		return Result{Queue: queue, Status: StatusDuplicate}, nil
 	}
-	return Result{Queue: queue, Position: reply.Length, Status: Enqueued}, nil
+	return Result{Queue: queue, Position: reply.Length, Status: StatusEnqueued}, nil
 }

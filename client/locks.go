@@ -13,7 +13,7 @@ import (
 )
 
 // Locked reports whether a job of the class with these arguments holds its class lock.
-// Args are as for Enqueue. The class must have a Lock in Options.Handlers.
+// args are as for Enqueue. The class must have a Lock in Options.Handlers.
 func (c *Client) Locked(ctx context.Context, class string, args any) (bool, error) {
 	l, err := c.lockOf(class, args)
 	if err != nil {
@@ -23,7 +23,8 @@ func (c *Client) Locked(ctx context.Context, class string, args any) (bool, erro
 	return state.Holder != "", err
 }
 
-// Enqueued reports whether a loner job of the class with these arguments waits.
+// Enqueued reports whether a loner job of the class with these arguments waits. args are as for
+// Enqueue. The class must have a Lock in Options.Handlers.
 func (c *Client) Enqueued(ctx context.Context, class string, args any) (bool, error) {
 	l, err := c.lockOf(class, args)
 	if err != nil {
@@ -34,7 +35,8 @@ func (c *Client) Enqueued(ctx context.Context, class string, args any) (bool, er
 }
 
 // LonerLocked reports whether a job of the class with these arguments runs or, if the
-// class is a loner, waits: whether Enqueue would refuse it.
+// class is a loner, waits: whether Enqueue would refuse it. args are as for Enqueue. The class
+// must have a Lock in Options.Handlers.
 func (c *Client) LonerLocked(ctx context.Context, class string, args any) (bool, error) {
 	l, err := c.lockOf(class, args)
 	if err != nil {
@@ -44,15 +46,17 @@ func (c *Client) LonerLocked(ctx context.Context, class string, args any) (bool,
 	return err == nil && (state.Holder != "" || l.class.Lock.Loner && state.Marked), err
 }
 
-// RefreshLock gives the job that holds the class lock for these arguments another
-// Timeout from now on. It returns resqued.ErrNoLock if nobody holds it. For a lock
-// without a time limit it only checks that.
+// RefreshLock restarts the time limit of the class lock for these arguments: the job that
+// holds it may hold it for another Timeout from now on. RefreshLock returns
+// resqued.ErrNotLocked if no job holds the lock. For a lock without a time limit it only
+// checks that one does. args are as for Enqueue. The class must have a Lock in
+// Options.Handlers.
 func (c *Client) RefreshLock(ctx context.Context, class string, args any) error {
 	l, err := c.lockOf(class, args)
 	if err != nil {
 		return err
 	}
-	timeout, err := l.class.Lock.TimeoutOf(l.args)
+	timeout, err := wire.ClassLockTimeout(l.class.Lock, l.args)
 	if err != nil {
 		return l.failed(err)
 	}
@@ -61,7 +65,7 @@ func (c *Client) RefreshLock(ctx context.Context, class string, args any) error 
 	case err != nil:
 		return l.failed(err)
 	case !held:
-		return l.failed(resqued.ErrNoLock)
+		return l.failed(resqued.ErrNotLocked)
 	}
 	return nil
 }
@@ -122,7 +126,7 @@ func (c *Client) classLock(class *resqued.Class, args resqued.Args) (*classLock,
 	if err != nil {
 		return nil, err
 	}
-	if class.Lock.InPostgres() {
+	if class.Lock.Store == resqued.StorePostgres {
 		return nil, fmt.Errorf("lock of class %q: it is kept in PostgreSQL, which the client does not ask; package locker does", class.Name)
 	}
 	l := &classLock{class: class, args: args, key: key, store: c.store}
@@ -142,7 +146,7 @@ func (c *Client) pushLoner(ctx context.Context, class *resqued.Class, job *Job, 
 	if err != nil {
 		return Result{}, &refusedError{err}
 	}
-	timeout, err := class.Lock.TimeoutOf(job.Args)
+	timeout, err := wire.ClassLockTimeout(class.Lock, job.Args)
 	if err != nil {
 		return Result{}, &refusedError{err}
 	}
@@ -151,9 +155,9 @@ func (c *Client) pushLoner(ctx context.Context, class *resqued.Class, job *Job, 
 		Unique: c.unique(job.Queue), Strict: c.opts.UniqueQueuesStrict,
 	})
 	if err != nil {
-		return Result{}, err
+		return Result{}, public(err)
 	}
-	res := Result{Queue: job.Queue, Position: reply.Length, Status: Enqueued}
+	res := Result{Queue: job.Queue, Position: reply.Length, Status: StatusEnqueued}
 	switch reply.Status {
 	case store.LonerPushed:
 		if l.elsewhere {
@@ -161,9 +165,9 @@ func (c *Client) pushLoner(ctx context.Context, class *resqued.Class, job *Job, 
 		}
 		return res, nil
 	case store.LonerLocked:
-		res.Status = Locked
+		res.Status = StatusLocked
 	default:
-		res.Status = Duplicate
+		res.Status = StatusDuplicate
 	}
 	if class.Lock.OnLonerEnqueueFailed != nil {
 		if err := class.Lock.OnLonerEnqueueFailed(ctx, job.Args); err != nil {
@@ -177,7 +181,7 @@ func (c *Client) pushLoner(ctx context.Context, class *resqued.Class, job *Job, 
 // that certainly was not pushed is removed.
 func (c *Client) pushMarked(ctx context.Context, l *classLock, queue string, payload []byte) (Result, error) {
 	res, err := c.pushTo(ctx, queue, payload)
-	if err == nil && res.Status == Enqueued || err != nil && !NotEnqueued(err) {
+	if err == nil && res.Status == StatusEnqueued || err != nil && !NotEnqueued(err) {
 		return res, err
 	}
 	if _, unmark := l.store.Unmark(context.WithoutCancel(ctx), l.key, queue, payload); unmark != nil {

@@ -52,17 +52,17 @@ func TestLoner(t *testing.T) {
 			})
 			res, err := f.Enqueue(t.Context(), "Graph", graph{1, false})
 			require.NoError(t, err)
-			require.Equal(t, client.Result{Queue: "graphs", Position: 1, Status: client.Enqueued}, res)
+			require.Equal(t, client.Result{Queue: "graphs", Position: 1, Status: client.StatusEnqueued}, res)
 
 			res, err = f.Enqueue(t.Context(), "Graph", graph{1, true})
 			require.NoError(t, err)
-			require.Equal(t, client.Result{Queue: "graphs", Status: client.Duplicate}, res)
+			require.Equal(t, client.Result{Queue: "graphs", Status: client.StatusDuplicate}, res)
 			require.Equal(t, []graph{{1, true}}, refused)
 
 			require.NoError(t, f.redis.Set(t.Context(), f.ns+":lock:Graph:c", time.Now().Add(time.Hour).Unix(), 0).Err())
 			res, err = f.EnqueueRaw(t.Context(), []byte(`{"class":"Graph","args":[2,false]}`))
 			require.NoError(t, err)
-			require.Equal(t, client.Result{Queue: "graphs", Status: client.Locked}, res)
+			require.Equal(t, client.Result{Queue: "graphs", Status: client.StatusLocked}, res)
 
 			require.Equal(t, []string{`{"class":"Graph","args":[1,false]}`}, f.queue(t, "graphs"))
 			require.Equal(t, 1, hooked, "only what was pushed has been enqueued")
@@ -115,7 +115,7 @@ func TestLockHelpers(t *testing.T) {
 		require.True(t, !running && waiting && either)
 
 		require.NoError(t, f.redis.Del(t.Context(), f.ns+":loner:lock:Graph:b").Err())
-		require.ErrorIs(t, f.RefreshLock(t.Context(), "Graph", graph{1, true}), resqued.ErrNoLock)
+		require.ErrorIs(t, f.RefreshLock(t.Context(), "Graph", graph{1, true}), resqued.ErrNotLocked)
 		soon := time.Now().Add(time.Minute).Unix()
 		require.NoError(t, f.redis.Set(t.Context(), f.ns+":lock:Graph:b", soon, 0).Err())
 		running, waiting, either = ask()

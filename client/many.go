@@ -10,8 +10,8 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// NewJob is one of the jobs of EnqueueMany.
-type NewJob struct {
+// EnqueueParams describes one job of EnqueueMany.
+type EnqueueParams struct {
 	// Class and Args are as for Enqueue. Payload, if there is any, is pushed in their
 	// place, as EnqueueRaw does.
 	Class   string
@@ -24,33 +24,35 @@ type NewJob struct {
 	At time.Time
 }
 
-// Answer tells what became of one job: Err, or else the Result.
-type Answer struct {
+// EnqueueResult is what became of one job of EnqueueMany: Err if it is not nil, else the
+// Result.
+type EnqueueResult struct {
 	Result
 	Err error
 }
 
-// EnqueueMany pushes jobs, thousands in one call: it does not wait for the answer to one
-// before it sends the next. There is an answer for each job, in the order of the jobs,
-// and what becomes of one does not hold up the others. NotEnqueued tells of the error in
-// an answer what it tells of that of Enqueue. Jobs that go to one queue keep their order, also
-// those that wait for the same time.
+// EnqueueMany pushes jobs, thousands in one call: it does not wait for the reply to one
+// before it sends the next. It returns one result for each job, in the order of jobs; a job
+// that fails does not hold up the others. NotEnqueued may be asked about the error of a
+// result as about that of Enqueue. Jobs for the same queue keep their order, also those that
+// wait for the same time.
 //
-// The error says how many jobs have one, and quotes the first.
-func (c *Client) EnqueueMany(ctx context.Context, jobs []NewJob) ([]Answer, error) {
+// The error of the call is not nil if any result has one. It gives their number and wraps the
+// first.
+func (c *Client) EnqueueMany(ctx context.Context, jobs []EnqueueParams) ([]EnqueueResult, error) {
 	b := batch{
-		client: c, answers: make([]Answer, len(jobs)), jobs: make([]*Job, len(jobs)), payloads: make([][]byte, len(jobs)),
+		client: c, results: make([]EnqueueResult, len(jobs)), jobs: make([]*Job, len(jobs)), payloads: make([][]byte, len(jobs)),
 		unique: map[string][]int{}, ways: map[string]way{},
 	}
 	for i := range jobs {
-		if b.answers[i].Err = b.prepare(ctx, i, &jobs[i]); b.answers[i].Err == nil {
+		if b.results[i].Err = b.prepare(ctx, i, &jobs[i]); b.results[i].Err == nil {
 			b.sort(ctx, i)
 		}
 	}
 	b.push(ctx)
 	failed, first := 0, error(nil)
-	for i := range b.answers {
-		a := &b.answers[i]
+	for i := range b.results {
+		a := &b.results[i]
 		if a.Err == nil {
 			c.after(ctx, b.jobs[i], a.Result)
 			continue
@@ -66,9 +68,9 @@ func (c *Client) EnqueueMany(ctx context.Context, jobs []NewJob) ([]Answer, erro
 		}
 	}
 	if failed > 0 {
-		return b.answers, fmt.Errorf("%d of %d jobs: %w", failed, len(jobs), first)
+		return b.results, fmt.Errorf("%d of %d jobs: %w", failed, len(jobs), first)
 	}
-	return b.answers, nil
+	return b.results, nil
 }
 
 // batch sorts the jobs of one EnqueueMany by the way that they take.
@@ -76,7 +78,7 @@ type batch struct {
 	client   *Client
 	jobs     []*Job
 	payloads [][]byte
-	answers  []Answer
+	results  []EnqueueResult
 
 	plain, later, loners []int
 	unique               map[string][]int
@@ -94,7 +96,7 @@ const (
 	loner
 )
 
-func (b *batch) prepare(ctx context.Context, i int, n *NewJob) (err error) {
+func (b *batch) prepare(ctx context.Context, i int, n *EnqueueParams) (err error) {
 	payload := n.Payload
 	if payload == nil {
 		if payload, err = wire.EncodePayload(n.Class, wire.ArgList(n.Args)); err != nil {
@@ -155,7 +157,7 @@ func (b *batch) push(ctx context.Context) {
 	b.pushUnique(ctx)
 	b.delay(ctx)
 	for _, i := range b.loners {
-		b.answers[i].Result, b.answers[i].Err = b.client.put(ctx, b.jobs[i], b.payloads[i])
+		b.results[i].Result, b.results[i].Err = b.client.put(ctx, b.jobs[i], b.payloads[i])
 	}
 	b.plain, b.later, b.loners = nil, nil, nil
 	clear(b.unique)
@@ -168,7 +170,7 @@ func (b *batch) pushPlain(ctx context.Context) {
 		queues[k], payloads[k] = b.jobs[i].Queue, b.payloads[i]
 	}
 	for k, p := range b.client.store.PushMany(ctx, queues, payloads) {
-		b.answers[b.plain[k]] = Answer{Result: Result{Queue: queues[k], Position: p.Length, Status: Enqueued}, Err: p.Err}
+		b.results[b.plain[k]] = EnqueueResult{Result: Result{Queue: queues[k], Position: p.Length, Status: StatusEnqueued}, Err: p.Err}
 	}
 }
 
@@ -184,12 +186,12 @@ func (b *batch) pushUnique(ctx context.Context) {
 			for k, i := range slices.Backward(some) {
 				switch {
 				case err != nil:
-					b.answers[i].Err = err
+					b.results[i].Err = public(err)
 				case reply.Pushed[k]:
-					b.answers[i].Result = Result{Queue: queue, Position: position, Status: Enqueued}
+					b.results[i].Result = Result{Queue: queue, Position: position, Status: StatusEnqueued}
 					position--
 				default:
-					b.answers[i].Result = Result{Queue: queue, Status: Duplicate}
+					b.results[i].Result = Result{Queue: queue, Status: StatusDuplicate}
 				}
 			}
 		}
@@ -203,6 +205,6 @@ func (b *batch) delay(ctx context.Context) {
 	}
 	for k, reply := range b.client.store.EnqueueLater(ctx, jobs) {
 		i := b.later[k]
-		b.answers[i].Result, b.answers[i].Err = delayed(b.jobs[i].Queue, reply)
+		b.results[i].Result, b.results[i].Err = delayed(b.jobs[i].Queue, reply)
 	}
 }

@@ -25,7 +25,7 @@ func TestEnqueueLater(t *testing.T) {
 		f := setup(t, client.Options{Hooks: []client.Hooks{{AfterEnqueue: func(_ context.Context, _ *client.Job, res client.Result) { seen = append(seen, res) }}}})
 		res, err := f.Enqueue(t.Context(), "Mail", mail{42, "hi", ""}, client.Queue("mail"), client.At(nextCentury))
 		require.NoError(t, err)
-		require.Equal(t, client.Result{Queue: "mail", Status: client.Delayed, Due: res.Due}, res)
+		require.Equal(t, client.Result{Queue: "mail", Status: client.StatusDelayed, Due: res.Due}, res)
 		require.Equal(t, nextCentury, res.Due.UTC())
 		require.Equal(t, []client.Result{res}, seen)
 		require.Empty(t, f.queue(t, "mail"))
@@ -50,10 +50,10 @@ func TestEnqueueLater(t *testing.T) {
 		for _, opt := range []client.Option{client.In(0), client.In(-time.Hour), client.At(time.Unix(1, 0)), client.At(time.Time{})} {
 			res, err := f.Enqueue(t.Context(), "Mail", nil, client.Queue("mail"), opt)
 			require.NoError(t, err)
-			require.Equal(t, client.Enqueued, res.Status)
+			require.Equal(t, client.StatusEnqueued, res.Status)
 		}
 		require.Len(t, f.queue(t, "mail"), 4)
-		for _, status := range []string{client.Enqueued, client.Duplicate} {
+		for _, status := range []client.Status{client.StatusEnqueued, client.StatusDuplicate} {
 			res, err := f.Enqueue(t.Context(), "Mail", nil, client.Queue("u"), client.At(time.Unix(1, 0)))
 			require.NoError(t, err)
 			require.Equal(t, status, res.Status)
@@ -73,7 +73,7 @@ func TestEnqueueLater(t *testing.T) {
 	t.Run("but one whose time has come need not", func(t *testing.T) {
 		t.Parallel()
 		f := setup(t, client.Options{Handlers: loners()})
-		for _, status := range []string{client.Enqueued, client.Duplicate} {
+		for _, status := range []client.Status{client.StatusEnqueued, client.StatusDuplicate} {
 			res, err := f.Enqueue(t.Context(), "Loner", nil, client.At(time.Now().Add(-time.Minute)))
 			require.NoError(t, err)
 			require.Equal(t, status, res.Status)
@@ -86,7 +86,7 @@ func TestEnqueueLater(t *testing.T) {
 		f := setup(t, client.Options{})
 		res, err := f.Enqueue(t.Context(), "Mail", nil, client.Queue("mail"), client.In(math.MaxInt64))
 		require.NoError(t, err)
-		require.Equal(t, client.Delayed, res.Status)
+		require.Equal(t, client.StatusDelayed, res.Status)
 		require.Greater(t, res.Due.Year(), 2300)
 		res, err = f.Enqueue(t.Context(), "Mail", nil, client.Queue("mail"), client.At(time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)))
 		require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestEnqueueLater(t *testing.T) {
 		}
 		res, err = f.Enqueue(t.Context(), "Mail", nil, client.Queue("mail"), client.At(time.Unix(-1<<55, 0)))
 		require.NoError(t, err)
-		require.Equal(t, client.Enqueued, res.Status)
+		require.Equal(t, client.StatusEnqueued, res.Status)
 		require.Len(t, f.queue(t, "mail"), 1)
 	})
 
@@ -143,7 +143,7 @@ func TestEnqueueMany(t *testing.T) {
 			}},
 		})
 		require.NoError(t, f.redis.Set(t.Context(), f.ns+":queue:bad", "x", 0).Err())
-		answers, err := f.EnqueueMany(t.Context(), []client.NewJob{
+		answers, err := f.EnqueueMany(t.Context(), []client.EnqueueParams{
 			{Class: "A", Args: []any{1}, Queue: "q"},
 			{Class: "B", Queue: "bad"},
 			{Class: "A", Args: []any{2}, Queue: "q"},
@@ -187,17 +187,17 @@ func TestEnqueueMany(t *testing.T) {
 	t.Run("thousands, in their order", func(t *testing.T) {
 		t.Parallel()
 		f := setup(t, client.Options{UniqueQueues: []string{"u"}})
-		var jobs []client.NewJob
+		var jobs []client.EnqueueParams
 		want := map[string][]string{}
 		for i := range 7000 {
 			queue := []string{"a", "b", "u"}[i%3]
-			jobs = append(jobs, client.NewJob{Class: "A", Args: []any{i}, Queue: queue})
+			jobs = append(jobs, client.EnqueueParams{Class: "A", Args: []any{i}, Queue: queue})
 			want[queue] = append(want[queue], fmt.Sprintf(`{"class":"A","args":[%d]}`, i))
 		}
 		answers, err := f.EnqueueMany(t.Context(), jobs)
 		require.NoError(t, err)
 		for i, a := range answers {
-			require.Equal(t, client.Result{Queue: jobs[i].Queue, Position: int64(i/3 + 1), Status: client.Enqueued}, a.Result)
+			require.Equal(t, client.Result{Queue: jobs[i].Queue, Position: int64(i/3 + 1), Status: client.StatusEnqueued}, a.Result)
 		}
 		for queue, payloads := range want {
 			require.Equal(t, payloads, f.queue(t, queue))
@@ -209,10 +209,10 @@ func TestEnqueueMany(t *testing.T) {
 		h := loners()
 		f := setup(t, client.Options{UniqueQueues: []string{"u"}, Handlers: h})
 		past, future := time.Unix(1, 0), time.Now().Add(30*time.Minute)
-		var jobs []client.NewJob
+		var jobs []client.EnqueueParams
 		want := map[string][]string{}
 		for i := range 300 {
-			job := client.NewJob{Class: "A", Args: []any{i}, Queue: []string{"q", "u", "p"}[i%3]}
+			job := client.EnqueueParams{Class: "A", Args: []any{i}, Queue: []string{"q", "u", "p"}[i%3]}
 			switch i / 3 % 4 {
 			case 1:
 				job.At = past
@@ -236,9 +236,9 @@ func TestEnqueueMany(t *testing.T) {
 		}
 		for i, a := range answers {
 			if jobs[i].At.Equal(future) {
-				require.Equal(t, client.Delayed, a.Status)
+				require.Equal(t, client.StatusDelayed, a.Status)
 			} else {
-				require.Equal(t, client.Enqueued, a.Status)
+				require.Equal(t, client.StatusEnqueued, a.Status)
 			}
 		}
 	})
@@ -246,10 +246,10 @@ func TestEnqueueMany(t *testing.T) {
 	t.Run("jobs that are due together keep their order, too", func(t *testing.T) {
 		t.Parallel()
 		f := setup(t, client.Options{})
-		var jobs []client.NewJob
+		var jobs []client.EnqueueParams
 		at := time.Now().Add(time.Hour).Truncate(time.Second)
 		for i := range 1200 { // of those that Ruby does not see, in several calls
-			jobs = append(jobs, client.NewJob{Payload: fmt.Appendf(nil, `{"class":"A","args":[%d],"id":"x"}`, i), Queue: "q", At: at})
+			jobs = append(jobs, client.EnqueueParams{Payload: fmt.Appendf(nil, `{"class":"A","args":[%d],"id":"x"}`, i), Queue: "q", At: at})
 		}
 		_, err := f.EnqueueMany(t.Context(), jobs)
 		require.NoError(t, err)
@@ -272,7 +272,7 @@ func TestEnqueueMany(t *testing.T) {
 		t.Parallel()
 		f := setup(t, client.Options{})
 		require.NoError(t, f.redis.Set(t.Context(), f.ns+":queues", "x", 0).Err())
-		answers, err := f.EnqueueMany(t.Context(), []client.NewJob{{Class: "A", Queue: "q"}})
+		answers, err := f.EnqueueMany(t.Context(), []client.EnqueueParams{{Class: "A", Queue: "q"}})
 		require.ErrorContains(t, err, "WRONGTYPE")
 		require.True(t, client.NotEnqueued(answers[0].Err))
 		require.Empty(t, f.queue(t, "q"))

@@ -7,14 +7,12 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// Dequeue removes the jobs of a class with these arguments that wait in a queue, and
-// returns how many those were. Args are as for Enqueue. Jobs match whichever program
-// pushed them: arguments are compared as decoded, so that {"a":1,"b":2} is
-// {"b":2,"a":1}, and whatever else is in a payload does not matter. Jobs that are
-// pushed meanwhile may stay; those in hand are not touched.
+// Dequeue removes the jobs of a class with these arguments that wait in a queue, and returns
+// their number. args are as for Enqueue. Decoded arguments are compared, so {"a":1,"b":2}
+// equals {"b":2,"a":1}; other keys of the payload do not matter. Jobs that are pushed during
+// the call may stay. Jobs that run are not affected.
 //
-// After an error some jobs may have been removed; the number tells of how many that
-// is certain.
+// After an error, some jobs may have been removed: at least the number that is returned.
 func (c *Client) Dequeue(ctx context.Context, queue, class string, args any) (removed int64, err error) {
 	wanted, err := wire.Args(args)
 	if err != nil {
@@ -27,7 +25,8 @@ func (c *Client) Dequeue(ctx context.Context, queue, class string, args any) (re
 	return c.dequeue(ctx, queue, func(e wire.Envelope) bool { return e.Class == class && same(e.Args) })
 }
 
-// DequeueClass removes all jobs of a class that wait in a queue, as Dequeue does.
+// DequeueClass removes all jobs of a class that wait in a queue and returns their number, as
+// Dequeue does.
 func (c *Client) DequeueClass(ctx context.Context, queue, class string) (removed int64, err error) {
 	return c.dequeue(ctx, queue, func(e wire.Envelope) bool { return e.Class == class })
 }
@@ -44,14 +43,14 @@ func (c *Client) dequeue(ctx context.Context, queue string, match func(e wire.En
 		func(payloads [][]byte) error { return c.unmark(ctx, queue, payloads) })
 }
 
-// RemoveQueue removes a queue with all jobs that wait in it, and returns how many
-// those were. Jobs in hand are not touched; one that goes back brings the queue back.
+// RemoveQueue removes a queue and all jobs that wait in it, and returns the number of jobs.
+// Jobs that run are not affected; if one goes back to the queue, the queue exists again.
 func (c *Client) RemoveQueue(ctx context.Context, queue string) (removed int64, err error) {
 	return c.removeQueue(ctx, queue, false)
 }
 
-// PurgeQueue removes all jobs that wait in a queue, and returns how many those were.
-// The queue itself stays known.
+// PurgeQueue removes all jobs that wait in a queue and returns their number. The queue itself
+// is not removed.
 func (c *Client) PurgeQueue(ctx context.Context, queue string) (removed int64, err error) {
 	return c.removeQueue(ctx, queue, true)
 }

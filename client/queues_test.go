@@ -22,17 +22,17 @@ func TestUniqueQueues(t *testing.T) {
 		f := setup(t, o)
 		res, err := f.Enqueue(t.Context(), "Mail", 1, client.Queue("mail"))
 		require.NoError(t, err)
-		require.Equal(t, client.Result{Queue: "mail", Position: 1, Status: client.Enqueued}, res)
+		require.Equal(t, client.Result{Queue: "mail", Position: 1, Status: client.StatusEnqueued}, res)
 		res, err = f.Enqueue(t.Context(), "Mail", 1, client.Queue("mail"))
 		require.NoError(t, err)
-		require.Equal(t, client.Result{Queue: "mail", Status: client.Duplicate}, res)
+		require.Equal(t, client.Result{Queue: "mail", Status: client.StatusDuplicate}, res)
 		require.Equal(t, 1, pushed)
 		require.Len(t, f.queue(t, "mail"), 1)
 		require.Equal(t, f.queue(t, "mail"), f.redis.SMembers(t.Context(), f.ns+":queue:mail:uniqueue").Val())
 		for range 2 {
 			res, err = f.Enqueue(t.Context(), "Mail", 1, client.Queue("mail-all"))
 			require.NoError(t, err)
-			require.Equal(t, client.Enqueued, res.Status)
+			require.Equal(t, client.StatusEnqueued, res.Status)
 		}
 	})
 
@@ -61,7 +61,7 @@ func TestUniqueQueues(t *testing.T) {
 		f := setup(t, o)
 		res, err := f.Enqueue(t.Context(), "Graph", 7, client.Queue("mail"))
 		require.NoError(t, err)
-		require.Equal(t, client.Enqueued, res.Status)
+		require.Equal(t, client.StatusEnqueued, res.Status)
 		require.Equal(t, f.queue(t, "mail"), f.redis.SMembers(t.Context(), f.ns+":queue:mail:uniqueue").Val())
 	})
 }

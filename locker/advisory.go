@@ -9,12 +9,11 @@ import (
 	"time"
 )
 
-// ErrLockConnectionLost: the connection that held an advisory lock is gone, and the
-// lock with it. It is the cause of the end of the block's context, and Advisory returns
-// it.
+// ErrLockConnectionLost: the connection that held an advisory lock is lost, and the lock with
+// it. It is the cause with which the block's context ends, and Advisory returns it.
 var ErrLockConnectionLost = errors.New("locker: connection of the advisory lock lost")
 
-// DefaultCheckEvery is the default of AdvisoryOptions.
+// DefaultCheckEvery is the default of AdvisoryOptions.CheckEvery.
 const DefaultCheckEvery = 5 * time.Second
 
 const (
@@ -24,28 +23,30 @@ const (
 	ping = "SELECT 1"
 )
 
-// AdvisoryOptions are how an advisory lock is taken.
+// AdvisoryOptions configure an advisory lock.
 type AdvisoryOptions struct {
-	// Lockspace tells the keys of one application from those of another in the same
-	// database; nil = 1, the gem's.
+	// Lockspace separates the keys of applications that share a database; nil = 1, as in
+	// the Ruby gem.
 	Lockspace *int32
-	// Blocking: wait until the lock is free, instead of returning false.
+	// Blocking makes Advisory wait until the lock is free, instead of returning false.
 	Blocking bool
-	// BlockTimeout ends the waiting; 0 = never. PostgreSQL counts it in milliseconds.
+	// BlockTimeout limits how long Advisory waits, in whole milliseconds; 0 = without
+	// limit. It requires Blocking.
 	BlockTimeout time.Duration
-	// CheckEvery is how often the connection is tried out. One that ends is noticed at
-	// once; this is for one that falls silent. Default 5 s.
+	// CheckEvery is the time between two checks of the connection. They detect a connection
+	// that no longer answers; one that is closed is detected at once. Default
+	// DefaultCheckEvery.
 	CheckEvery time.Duration
 }
 
-// Advisory runs block while it holds a PostgreSQL advisory lock on key, and returns
-// true if it did. It excludes the Ruby gem's Locker::Advisory.
+// Advisory runs block while it holds a PostgreSQL advisory lock on key, and reports whether it did.
+// It excludes the Ruby gem's Locker::Advisory.
 //
-// It needs no table and nothing is renewed, but the lock takes one connection of the
-// pool, in a transaction, for as long as the block runs. It is gone with that
-// connection, at once: the server may give it to another before this side has noticed,
-// and there is no sequence to refuse the loser by. Keys are reduced to 32 bits, so two
-// different ones may exclude each other. Where that matters, use Run.
+// An advisory lock needs no table and is not renewed, but it occupies one connection of the pool,
+// in a transaction, while block runs. It ends with that connection, at once: the server may give
+// it to another client before this one has noticed, and there is no sequence by which the loser
+// could be refused. Keys are reduced to 32 bits, so two different keys may exclude each other. Use
+// Run where that matters.
 func Advisory[D DB](ctx context.Context, db D, key string, o AdvisoryOptions, block func(ctx context.Context) error) (bool, error) {
 	d, err := open(db)
 	if err != nil {

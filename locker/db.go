@@ -14,9 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// DB is a pool of connections to PostgreSQL. With a *sql.DB of another driver than
-// pgx waiting works by asking every half second, because database/sql has no way to
-// listen.
+// DB is a pool of connections to PostgreSQL. With a *sql.DB of a driver other than pgx, waiting means
+// asking every half second, because database/sql cannot listen for notifications.
 type DB interface {
 	*pgxpool.Pool | *sql.DB
 }

@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// Extend begins the leases of many locks anew, in one statement: of those rows that are
-// still LockedBy the holders that they name. It returns the indexes of the others,
-// which are lost. After an error it may be called again.
+// Extend renews the leases of many locks in one statement: of the rows that are still held by their
+// LockedBy. lost has the indexes of the other rows. After an error Extend may be called again.
 //
-// It is for programs that look after their locks themselves; Run does so for its own.
+// It is for programs that renew their locks themselves. Run renews its own.
 func Extend[D DB](ctx context.Context, db D, table string, lockFor time.Duration, rows []Row) (lost []int, err error) {
 	d, name, err := openTable(db, table)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Lock is one holder, or would-be holder, of a key. Its methods may be called from
-// several goroutines; Run runs one block at a time.
+// Lock is a holder of a key, or one that wants to be. Its methods may be called concurrently, but
+// Run runs one block at a time.
 type Lock struct {
 	db  database
 	key string
@@ -33,15 +33,16 @@ type Lock struct {
 	holder   Holder
 }
 
-// Holder is who had the lock when it could not be had.
+// Holder describes who held a lock that could not be taken.
 type Holder struct {
 	// LockedBy is the identifier of the holder, the gem's or ours.
 	LockedBy string
-	// Left is for how long the lock was held at least, by the database's clock.
+	// Left is the time until the end of the lease, by the database's clock.
 	Left time.Duration
 }
 
-// New returns a lock on key, which is not taken yet. It does not ask the database.
+// New returns a Lock on key, which is not taken yet. It does not use the database, and returns an
+// error only if its arguments are invalid.
 func New[D DB](db D, key string, o Options) (*Lock, error) {
 	opened, err := open(db)
 	if err != nil {
@@ -60,37 +61,36 @@ func New[D DB](db D, key string, o Options) (*Lock, error) {
 	return &Lock{db: opened, key: key, o: o, sql: statements}, nil
 }
 
-// Key returns the key.
+// Key returns the key of the lock.
 func (l *Lock) Key() string { return l.key }
 
-// Identifier is what stands in the table while this lock is held:
-// "host:… pid:… guid:…", with another guid for every acquisition, or that of Options.
-// It is empty before the first one.
+// Identifier returns the name of this holder in the table: that of Options, or else "host:… pid:…
+// guid:…" with another guid for every acquisition. It is empty before the first acquisition.
 func (l *Lock) Identifier() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.id
 }
 
-// Sequence is the fencing token of the last acquisition: how often the key has been
-// locked by then. Each is greater than all before.
+// Sequence returns the fencing token of the last acquisition: the number of times that the key has
+// been locked. Each acquisition has a larger one than all before.
 func (l *Lock) Sequence() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.sequence
 }
 
-// Holder is who held the lock when Get or Run last returned false.
+// Holder returns who held the lock when Get or Run last returned false.
 func (l *Lock) Holder() Holder {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.holder
 }
 
-// Left is for how long the holder may still work, and how long the lease lasts, both
-// by its own clock and from the instant at which its last renewal was sent. The block
-// of Run is told to stop when work is over; nobody else gets the lock before the lease
-// is. Both are 0 while the lock is not held, and work is 0 when it was revoked.
+// Left returns how long the holder may still work, and how long its lease lasts, both by its own
+// clock and counted from the moment at which the last renewal was sent. The context of Run's block
+// ends when work is over; others cannot get the lock before the lease is over. Both are 0 while the
+// lock is not held, and work is 0 if the lock was revoked.
 func (l *Lock) Left() (work, lease time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,12 +104,12 @@ func (l *Lock) Left() (work, lease time.Duration) {
 	return max(0, lease-l.o.grace()), max(0, lease)
 }
 
-// Get tries once to take the lock and says whether it is held now. If it is held
-// already by this Lock, its lease begins anew and its sequence grows.
+// Get tries once to take the lock and reports whether it is held. If this Lock holds it already, its
+// lease is renewed and its sequence grows.
 //
-// After an error nobody knows whether it was taken. To try again is safe: it is then
-// still this Lock's. Release gives it back. After a Release that has failed it is
-// another's for this Lock, too, until that has taken effect or the lease is over.
+// After an error it is unknown whether the lock was taken. Get may be called again, and takes the
+// lock even if the failed call has taken it; Release gives it back. After a Release that failed,
+// Get returns false until that Release has taken effect or the lease is over.
 func (l *Lock) Get(ctx context.Context) (bool, error) {
 	l.mu.Lock()
 	if l.id == "" || l.spent || !l.held && l.sequence > 0 {
@@ -178,8 +178,8 @@ func (l *Lock) refused(by string, left float64) {
 	l.holder = Holder{LockedBy: by, Left: max(0, seconds(left))}
 }
 
-// Renew begins the lease anew. It returns ErrLockStolen if the lock is not this
-// Lock's any more; after any other error it may be called again.
+// Renew renews the lease. It returns ErrLockStolen if this Lock no longer holds the lock. After any
+// other error it may be called again.
 func (l *Lock) Renew(ctx context.Context) error {
 	id := l.Identifier()
 	if id == "" {
@@ -213,11 +213,11 @@ func (l *Lock) Renew(ctx context.Context) error {
 	return nil
 }
 
-// Release gives the lock back and wakes one of those who wait for it in each process.
-// It returns ErrLockStolen if the lock was not this Lock's any more; after any other
-// error it may be called again, and the lock is free at the end of its lease anyway.
+// Release gives the lock back and wakes one waiting Lock in each process. It returns ErrLockStolen
+// if this Lock no longer holds the lock. After any other error it may be called again; the lock is
+// free when its lease ends in any case.
 //
-// A lock that was revoked is given back, too, and ErrLockStolen returned.
+// A lock that was revoked is given back, and ErrLockStolen is returned.
 func (l *Lock) Release(ctx context.Context) error {
 	id := l.Identifier()
 	if id == "" {

@@ -13,8 +13,8 @@ import (
 // one creates the same at the same time.
 const migrationLock = 0x6c6f636b6572 // "locker"
 
-// Migrate makes the table of locks (empty: DefaultTable), as the Ruby gem's generator
-// does, or adds to an existing one what it lacks. To run it again is harmless.
+// Migrate creates the table of locks (empty: DefaultTable) as the Ruby gem's generator does, or adds
+// the columns that an existing one lacks. It may be run again.
 func Migrate[D DB](ctx context.Context, db D, table string) (err error) {
 	d, err := open(db)
 	if err != nil {

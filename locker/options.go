@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The defaults of Options. RenewEvery is a third of LockFor.
+// Defaults of Options. If only LockFor is set, the default of RenewEvery is a third of it.
 const (
 	DefaultLockFor    = 30 * time.Second
 	DefaultRenewEvery = DefaultLockFor / renewals
@@ -21,9 +21,9 @@ const (
 // renewals is into how many parts renewals divide a lease by default.
 const renewals = 3
 
-// DefaultTable is the table of locks whose Options name none. Set it before the first
-// use of this package, if at all.
-var DefaultTable = "locks"
+// DefaultTable is the default of Options.Table, and the table of functions that are given an
+// empty name.
+const DefaultTable = "locks"
 
 // prunedKey is the row that keeps the highest sequence of all rows that Prune has
 // removed, so that a key that comes back goes on above it.
@@ -32,43 +32,44 @@ const prunedKey = "locker:pruned"
 // maxName is the longest identifier of PostgreSQL, in bytes; it cuts longer ones off.
 const maxName = 63
 
+// Errors of locks.
 var (
-	// ErrLockStolen: the lock is not held any more, or cannot be known to be. It is the
-	// cause of the end of a block's context, and what Renew and Run return then.
+	// ErrLockStolen: the lock is no longer held, or it is unknown whether it is. It is the
+	// cause with which a block's context ends.
 	ErrLockStolen = errors.New("locker: lock stolen")
-	// ErrNotReleased: the block has run to its end, but its lock could not be released.
-	// It is free again when its lease ends.
+	// ErrNotReleased: the block has returned, but its lock could not be released. The lock
+	// is free when its lease ends.
 	ErrNotReleased = errors.New("locker: lock not released")
-	// ErrInUse: Run was called on a Lock on which it runs already.
+	// ErrInUse: Run was called on a Lock whose Run has not returned.
 	ErrInUse = errors.New("locker: this Lock runs a block already")
 )
 
-// Options are how a lock is taken and kept. Zero values are the defaults.
+// Options configure a lock. For each field the zero value means its default.
 type Options struct {
-	// LockFor is how long the lock is held after its last renewal: as long it stays
-	// locked when its holder dies. Default 30 s.
+	// LockFor is the duration of the lease: how long the lock is held after its last
+	// renewal, and so how long it stays locked when its holder dies. Default
+	// DefaultLockFor; the maximum is MaxLockFor.
 	LockFor time.Duration
-	// RenewEvery is the time between two renewals, less than LockFor. Default is a third of
-	// it.
+	// RenewEvery is the time between two renewals. It must be less than LockFor. Default a
+	// third of LockFor.
 	RenewEvery time.Duration
-	// Blocking: Run waits until the lock is free, instead of returning false. It also waits
-	// for a database that does not answer.
+	// Blocking makes Run wait until the lock is free, instead of returning false. Run then
+	// also waits for a database that does not answer.
 	Blocking bool
-	// BlockTimeout ends the waiting; 0 = never. It needs Blocking.
+	// BlockTimeout limits how long Run waits; 0 = without limit. It requires Blocking.
 	BlockTimeout time.Duration
-	// OnError, if not nil, is called with each error that Run does not return because a
-	// further try may succeed: while it waits, and when it cannot renew the lock. It must
-	// return at once.
+	// OnError, if not nil, is called with each error after which Run tries again: while it
+	// waits, and when it cannot renew the lock. It must return at once.
 	OnError func(error)
-	// Identifier names the holder in the table, instead of a name that is made up for
-	// every acquisition. No two holders may have the same one.
+	// Identifier is the name of the holder in the table. No two holders may have the same.
+	// By default each acquisition has a name of its own.
 	Identifier string
-	// Table holds the locks, with its schema or without: "locks", "app.locks". Default
-	// is DefaultTable.
+	// Table is the table of the locks, with or without its schema: "locks", "app.locks".
+	// Default DefaultTable.
 	Table string
 }
 
-// MaxLockFor is the longest lease that can be asked for.
+// MaxLockFor is the maximum of Options.LockFor.
 const MaxLockFor = 10 * 365 * 24 * time.Hour
 
 func (o Options) withDefaults() (Options, error) {

@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// DefaultPause is the default of RotateOptions.
+// DefaultPause is the default of RotateOptions.Pause.
 const DefaultPause = time.Second
 
-// RotateOptions are how servers take turns.
+// RotateOptions configure Rotate.
 type RotateOptions struct {
-	// Options are those of the lock; it is always a blocking one, and BlockTimeout is
-	// not used.
+	// Options are those of the lock. Blocking and BlockTimeout are ignored: Rotate always
+	// waits.
 	Options
-	// Pause is the least time from the end of a turn to the next try of the same
-	// server; as much again is added at random, so that the others get their turns, in
-	// no fixed order. Make it longer than a turn is to be had elsewhere. Default 1 s.
+	// Pause is the minimum time from the end of a turn until the same server tries again. Up
+	// to as much is added at random, so that the servers take turns in no fixed order. Default
+	// DefaultPause.
 	Pause time.Duration
 }
 
-// Rotate runs block again and again, on one server at a time: it takes the lock, runs
-// block once, releases the lock and pauses. When every server does so, each gets its
-// share of the turns over time, and when one dies the others go on.
+// Rotate runs block again and again, on one server at a time: it takes the lock, runs block once,
+// releases the lock and pauses. If every server does so, each of them gets turns, and when one dies
+// the others continue.
 //
-// It ends when ctx does, and returns nil then, or with an error: block's, or one of
-// the database that waiting does not mend. A turn whose lock was stolen, and a database
-// that is away, are no reason to end.
+// Rotate returns nil when ctx ends. It returns the error of block, or an error of the database that
+// waiting does not repair. A turn whose lock was stolen and a database that does not answer do not
+// end it.
 func Rotate[D DB](ctx context.Context, db D, key string, o RotateOptions, block func(ctx context.Context, sequence int64) error) error {
 	if o.Pause == 0 {
 		o.Pause = DefaultPause

@@ -21,13 +21,13 @@ const (
 	hearAfter = time.Second
 )
 
-// Run runs block while it holds the lock on key, and returns true if it did. Without
-// Blocking it returns false when another has the lock.
+// Run runs block while it holds the lock on key, and reports whether it did. Without Options.Blocking
+// it returns false if the lock is held by another.
 //
-// The block gets the sequence of this acquisition, and a context that ends with the
-// lease. Run returns when the block has: its error, with ErrLockStolen joined to it if
-// the lock was lost meanwhile, also if the block has not noticed. ErrNotReleased says
-// that the block is done, but that others have to wait for the end of the lease.
+// block gets the sequence of this acquisition and a context that ends with the lease. Run returns
+// when block has returned, with the error of block. If the lock was lost meanwhile, ErrLockStolen is
+// joined to that error. ErrNotReleased means that block is done, but that others have to wait for
+// the end of the lease.
 func Run[D DB](ctx context.Context, db D, key string, o Options, block func(ctx context.Context, sequence int64) error) (bool, error) {
 	l, err := New(db, key, o)
 	if err != nil {
@@ -36,7 +36,7 @@ func Run[D DB](ctx context.Context, db D, key string, o Options, block func(ctx 
 	return l.Run(ctx, block)
 }
 
-// Run is the function of that name, for this lock.
+// Run is like the function Run, for this Lock. It returns ErrInUse if Run is already running.
 func (l *Lock) Run(ctx context.Context, block func(ctx context.Context, sequence int64) error) (bool, error) {
 	l.mu.Lock()
 	running := l.running

@@ -11,31 +11,32 @@ import (
 // pruneBatch is how many rows one statement of Prune removes.
 const pruneBatch = 1000
 
-// Row is a row of the table of locks. Its times are the database's, in UTC.
+// Row is a row of the table of locks. Its times are those of the database's clock, in UTC.
 type Row struct {
 	Key string
-	// LockedBy is the identifier of the holder; empty if the lock was released. That of a
-	// lock that was revoked has an addition, see Revoked.
+	// LockedBy is the identifier of the holder; empty if the lock was released. If the lock
+	// was revoked, it has a suffix; see Revoked.
 	LockedBy string
+	// LockedAt is the time of the last acquisition.
 	LockedAt time.Time
-	// Left is for how long the lock is held unless it is renewed; negative if its lease
-	// is over, which a holder that died leaves behind.
-	Left     time.Duration
+	// Left is the time until the lease ends unless it is renewed. It is negative if the
+	// lease is over, because the holder died.
+	Left time.Duration
+	// Sequence is that of the last acquisition.
 	Sequence int64
-	// Age is for how long the holder has had the lock, or how long ago it was last
-	// taken.
+	// Age is the time since the last acquisition.
 	Age time.Duration
 }
 
-// Held reports whether the row keeps others out.
+// Held reports whether the lock is held, so that others cannot take it.
 func (r Row) Held() bool { return r.LockedBy != "" && r.Left >= 0 }
 
-// Revoked reports whether the lock was taken away from its holder by Revoke. It keeps
-// others out until the holder has ended its work, or until the end of the lease.
+// Revoked reports whether the lock was taken away from its holder by Revoke. Others cannot take it
+// until the holder has ended its work or the lease ends.
 func (r Row) Revoked() bool { return strings.HasSuffix(r.LockedBy, revokedMark) }
 
-// List returns the rows of a table (empty: DefaultTable) in the order of their keys.
-// With keys it returns those that exist of them.
+// List returns the rows of a table (empty: DefaultTable) in the order of their keys. If keys are
+// given, it returns only their rows, in the order of the arguments; a key without a row is left out.
 func List[D DB](ctx context.Context, db D, table string, keys ...string) ([]Row, error) {
 	if len(keys) == 0 {
 		return list(ctx, db, table, " ORDER BY key")
@@ -51,8 +52,8 @@ func List[D DB](ctx context.Context, db D, table string, keys ...string) ([]Row,
 	return all, nil
 }
 
-// ListLocked returns the first rows, in the order of their keys, that name a holder:
-// those that are held, and those of holders that died.
+// ListLocked returns at most limit rows that name a holder, in the order of their keys: locks that
+// are held, and locks of holders that died.
 func ListLocked[D DB](ctx context.Context, db D, table string, limit int) ([]Row, error) {
 	return list(ctx, db, table, " AND locked_by IS NOT NULL ORDER BY key LIMIT $2::bigint", limit)
 }
@@ -83,13 +84,13 @@ func list[D DB](ctx context.Context, db D, table, condition string, args ...any)
 	return rows, nil
 }
 
-// Revoke takes a lock away from the holder that a Row names, without giving it to anybody:
-// it is free when the holder has ended its work and released it, or at the end of its lease.
-// It returns false if that holder does not have it any more.
+// Revoke takes a lock away from the holder that r names. The lock stays locked until the holder has
+// ended its work and released it, or until its lease ends. Revoke returns false if that holder no
+// longer has the lock.
 //
-// A holder whose Run has lasted for a second, on a pool of pgx, hears of it at once; every
-// other one, and the Ruby gem, finds out with its next renewal. Holders of the gem do not
-// release a lock that they have lost.
+// A holder on a pgx pool whose Run has lasted for a second is notified at once. Others, including
+// the Ruby gem, notice at their next renewal. Holders of the gem do not release a lock that they
+// have lost.
 func Revoke[D DB](ctx context.Context, db D, table string, r Row) (bool, error) {
 	d, s, err := openStatements(db, table)
 	if err != nil {
@@ -106,10 +107,9 @@ func Revoke[D DB](ctx context.Context, db D, table string, r Row) (bool, error) 
 	return found, nil
 }
 
-// Break frees the lock of the holder that a Row names, revoked or not, and wakes one that
-// waits. It returns false if that holder does not have it any more. The holder notices with
-// its next renewal; up to then both it and another one may work. Revoke does not have them
-// work side by side.
+// Break frees the lock of the holder that r names, revoked or not, and wakes one that waits for it.
+// It returns false if that holder no longer has the lock. The holder notices at its next renewal:
+// until then it and the next holder may both work. Revoke avoids that.
 func Break[D DB](ctx context.Context, db D, table string, r Row) (bool, error) {
 	d, s, err := openStatements(db, table)
 	if err != nil {
@@ -122,13 +122,11 @@ func Break[D DB](ctx context.Context, db D, table string, r Row) (bool, error) {
 	return found, nil
 }
 
-// Prune removes the rows that nobody holds and that nobody has held for longer than
-// idle, and returns how many. A key that is locked again later goes on above every
-// sequence that was ever given out.
+// Prune removes the rows of locks that have not been held for longer than idle, and returns their
+// number. A key that is locked again later continues above every sequence that was ever given out.
 //
-// A Ruby process makes its row when it makes its Locker object, and does not make it
-// again: let idle be longer than such objects wait between being made and used, a day
-// for example.
+// A Ruby process creates its row when it creates its Locker object, and not again. Let idle be
+// longer than such objects exist before they are used: a day, for example.
 func Prune[D DB](ctx context.Context, db D, table string, idle time.Duration) (int64, error) {
 	d, name, err := openTable(db, table)
 	if err != nil {

@@ -14,66 +14,72 @@ import (
 
 // Errors of a Client.
 var (
-	// ErrNotFound: there is no such run, or not any more.
+	// ErrNotFound: there is no such run, or it is no longer kept.
 	ErrNotFound = errors.New("longjob: no such run")
-	// ErrOver: the run has ended before.
+	// ErrOver: the run has already ended.
 	ErrOver = errors.New("longjob: the run is over")
-	// ErrNotOver: the run waits or runs.
+	// ErrNotOver: the run waits or runs, so it cannot be requeued.
 	ErrNotOver = errors.New("longjob: the run is not over")
-	// ErrEnding: the run is over, but the code of its last slice runs still.
+	// ErrEnding: the run is over, but its last slice has not returned yet.
 	ErrEnding = errors.New("longjob: a slice of the run is still running")
 	// ErrNewer: a newer run with the same class and arguments waits or runs.
 	ErrNewer = errors.New("longjob: a newer run waits or runs")
-	// ErrNoQueue: neither the call nor the class names a queue.
+	// ErrNoQueue: neither the call nor the class of the run names a queue.
 	ErrNoQueue = errors.New("longjob: no queue: pass Queue, or give the handlers to NewClient")
 )
 
-// Outcome is what became of an enqueueing.
+// Outcome is what a call that enqueues a run has done.
 type Outcome string
 
 // The outcomes.
 const (
-	// New: a run was enqueued.
-	New Outcome = "new"
-	// Existing: one waits or runs, nothing was done.
-	Existing Outcome = "existing"
-	// RerunSet: one waits or runs, and one more follows it.
-	RerunSet Outcome = "rerun"
+	// OutcomeNew: a run was enqueued.
+	OutcomeNew Outcome = "new"
+	// OutcomeExisting: a run waits or runs already, and nothing was done.
+	OutcomeExisting Outcome = "existing"
+	// OutcomeRerun: a run waits or runs already, and one more follows it.
+	OutcomeRerun Outcome = "rerun"
 )
 
-// Result tells what became of an enqueueing, and which run counts.
+// Result is the result of a call that enqueues a run.
 type Result struct {
+	// UUID names the new run, or the one that exists.
 	UUID    string
 	Outcome Outcome
 }
 
-// Form is how runs are enqueued that have the same class and arguments.
+// Form says what EnqueueBulk does when a run with the same class and arguments waits or runs.
 type Form byte
 
-// The forms: see Enqueue, EnqueueUnique and EnqueueDebounce.
+// The forms.
 const (
-	Always   Form = 'a'
-	Unique   Form = 'u'
+	// Always is the form of Enqueue: the new run supersedes the other.
+	Always Form = 'a'
+	// Unique is the form of EnqueueUnique: there is no new run.
+	Unique Form = 'u'
+	// Debounce is the form of EnqueueDebounce: one more run follows the other.
 	Debounce Form = 'd'
 )
 
-// ClientOptions say where runs go; the zero value is a Redis on this machine.
+// ClientOptions configure a Client. The zero value is for a Redis on this machine.
 type ClientOptions struct {
 	// URL, Namespace, CAFile and PoolSize are as in client.Options.
 	URL, Namespace, CAFile string
 	PoolSize               int
-	// Handlers, if given, tell the queues of classes.
+	// Handlers, if not nil, has the queues of the classes.
 	Handlers *resqued.Handlers
 }
 
-// Client enqueues runs and looks at them. It is safe for concurrent use.
+// Client enqueues, inspects and cancels runs. It is made by NewClient or ClientFrom and safe for
+// concurrent use.
 type Client struct {
 	store    *store.Store
 	handlers *resqued.Handlers
 	shared   bool
 }
 
-// NewClient returns a client. It connects at the first call. Close it when done.
+// NewClient returns a client with connections of its own. It does not connect: it returns an
+// error only if the options are invalid. Call Close when the client is no longer needed.
 func NewClient(o ClientOptions) (*Client, error) {
 	if o.URL == "" {
 		o.URL = "redis://127.0.0.1:6379/0"
@@ -92,8 +98,8 @@ func NewClient(o ClientOptions) (*Client, error) {
 	return &Client{store: s, handlers: o.Handlers}, nil
 }
 
-// ClientFrom returns a client that uses the connections of the worker process to which the
-// job of ctx belongs, nil anywhere else. h is as in ClientOptions.
+// ClientFrom returns a client that shares the connections of the worker process that runs the
+// job of ctx. It returns nil if ctx is not that of a handler. h is as in ClientOptions.
 func ClientFrom(ctx context.Context, h *resqued.Handlers) *Client {
 	s := store.FromContext(ctx)
 	if s == nil {
@@ -102,7 +108,7 @@ func ClientFrom(ctx context.Context, h *resqued.Handlers) *Client {
 	return &Client{store: s, handlers: h, shared: true}
 }
 
-// Close ends the client's connections, if they are its own.
+// Close closes the client's connections, unless the client is from ClientFrom.
 func (c *Client) Close() error {
 	if c.shared {
 		return nil
@@ -110,36 +116,54 @@ func (c *Client) Close() error {
 	return c.store.Close()
 }
 
-// EnqueueOption changes one enqueueing.
-type EnqueueOption func(*store.NewLongRun)
+// EnqueueOption changes one call of Enqueue or another form: Queue, RequeueQueue or Tenant.
+type EnqueueOption interface{ apply(o *enqueueOptions) }
+
+// enqueueOptions is what the options of one call say.
+type enqueueOptions struct{ queue, requeueQueue, tenant string }
+
+type enqueueOption func(o *enqueueOptions)
+
+func (f enqueueOption) apply(o *enqueueOptions) { f(o) }
 
 // Queue sets the queue of the first slice.
-func Queue(name string) EnqueueOption { return func(r *store.NewLongRun) { r.Queue = name } }
+func Queue(name string) EnqueueOption {
+	return enqueueOption(func(o *enqueueOptions) { o.queue = name })
+}
 
-// RequeueQueue sets the queue of further slices, whatever the class says.
-func RequeueQueue(name string) EnqueueOption { return func(r *store.NewLongRun) { r.Again = name } }
+// RequeueQueue sets the queue of the slices after the first one, instead of that of the class.
+func RequeueQueue(name string) EnqueueOption {
+	return enqueueOption(func(o *enqueueOptions) { o.requeueQueue = name })
+}
 
-// Tenant says whose run it is, so that tenants take turns: see Options.TenantSlices. It does
-// not tell runs apart, arguments do.
-func Tenant(name string) EnqueueOption { return func(r *store.NewLongRun) { r.Tenant = name } }
+// Tenant sets the tenant, such as a customer, to whom the run belongs. Tenants take turns; see
+// Options.TenantSlices. Runs of different tenants with the same class and arguments are still
+// the same for Enqueue and the other forms.
+func Tenant(name string) EnqueueOption {
+	return enqueueOption(func(o *enqueueOptions) { o.tenant = name })
+}
 
-// Enqueue makes a new run. Args are as for client.Enqueue. An older run of the same class
-// and arguments that waits or runs is superseded: it saves nothing more and does not go on,
-// and the new one begins when its code has ended.
+// Enqueue enqueues a new run. args are as for Enqueue in package client. If an older run with
+// the same class and arguments waits or runs, it is superseded: it saves nothing more and does
+// not continue. The new run begins when the code of the old one has returned.
 //
-// After an error of this and the other forms the run may or may not have been enqueued.
+// After an error the run may or may not have been enqueued.
 func (c *Client) Enqueue(ctx context.Context, class string, args any, opts ...EnqueueOption) (Result, error) {
 	return c.one(ctx, Always, class, args, opts)
 }
 
-// EnqueueUnique makes a new run unless the newest one of the same class and arguments
-// waits or runs: then it returns that.
+// EnqueueUnique enqueues a new run, unless the newest run with the same class and arguments
+// waits or runs: then it returns the UUID of that run. args are as for Enqueue in package client.
+//
+// After an error the run may or may not have been enqueued.
 func (c *Client) EnqueueUnique(ctx context.Context, class string, args any, opts ...EnqueueOption) (Result, error) {
 	return c.one(ctx, Unique, class, args, opts)
 }
 
-// EnqueueDebounce is EnqueueUnique, but a run that exists is followed by one more when it
-// has ended, however often this is called until then.
+// EnqueueDebounce is like EnqueueUnique, but if a run waits or runs, one more run follows when
+// it has ended: one, however often EnqueueDebounce is called until then.
+//
+// After an error the run may or may not have been enqueued.
 func (c *Client) EnqueueDebounce(ctx context.Context, class string, args any, opts ...EnqueueOption) (Result, error) {
 	return c.one(ctx, Debounce, class, args, opts)
 }
@@ -155,8 +179,9 @@ func (c *Client) one(ctx context.Context, form Form, class string, args any, opt
 // bulk is how many runs one call of the server enqueues at most.
 const bulk = 200
 
-// EnqueueBulk enqueues one run for each element of list, whose elements are each what
-// Enqueue takes as args. After an error those before the results' end are enqueued.
+// EnqueueBulk enqueues one run for each element of list, which is the args of one call of
+// Enqueue. It returns the results in the order of list. After an error, the runs that have a
+// result are enqueued, and others may be.
 func (c *Client) EnqueueBulk(ctx context.Context, form Form, class string, list []any, opts ...EnqueueOption) ([]Result, error) {
 	runs := make([]store.NewLongRun, len(list))
 	for i, args := range list {
@@ -174,7 +199,7 @@ func (c *Client) EnqueueBulk(ctx context.Context, form Form, class string, list 
 			return results, fmt.Errorf("longjob: enqueue %q: %w", class, err)
 		}
 		for _, a := range added {
-			outcome := map[byte]Outcome{'n': New, 'e': Existing, 'r': RerunSet}[a.Outcome]
+			outcome := map[byte]Outcome{'n': OutcomeNew, 'e': OutcomeExisting, 'r': OutcomeRerun}[a.Outcome]
 			results = append(results, Result{UUID: a.UUID, Outcome: outcome})
 		}
 		runs = runs[n:]
@@ -190,15 +215,17 @@ func (c *Client) newRun(class string, args any, opts []EnqueueOption) (store.New
 	if err != nil {
 		return store.NewLongRun{}, fmt.Errorf("longjob: enqueue %q: %w", class, err)
 	}
-	run := runFor(class, list)
+	var o enqueueOptions
 	if c.handlers != nil {
 		if known, ok := c.handlers.Lookup(class); ok {
-			run.Queue = known.Queue
+			o.queue = known.Queue
 		}
 	}
 	for _, opt := range opts {
-		opt(&run)
+		opt.apply(&o)
 	}
+	run := runFor(class, list)
+	run.Queue, run.Again, run.Tenant = o.queue, o.requeueQueue, o.tenant
 	switch {
 	case run.Queue == "":
 		return run, ErrNoQueue
@@ -228,13 +255,16 @@ func runFor(class string, args resqued.Args) store.NewLongRun {
 	return store.NewLongRun{UUID: newUUID(), Kind: kindOf(class, args), Class: class, Args: []byte(args.String())}
 }
 
-// Cancel ends a run for good. What its slice does can be saved no more from then on; its
-// context ends within seconds, and with ErrEnding Cancel tells that its code runs still.
+// Cancel ends a run for good. If a slice of it runs, the slice can save nothing more, and its
+// context ends within seconds; Cancel then returns ErrEnding. It returns ErrOver if the run has
+// already ended, and ErrNotFound if there is no such run.
 func (c *Client) Cancel(ctx context.Context, uuid string) error {
 	return wrap(uuid, c.store.LongCancel(ctx, uuid, DefaultKeep))
 }
 
-// Requeue has a run go on that has failed or was cancelled, from where it was.
+// Requeue continues a run that failed or was cancelled, from its saved state. It returns
+// ErrNotOver if the run waits or runs, ErrNewer if a newer run with the same class and
+// arguments does, and ErrNotFound if there is no such run.
 func (c *Client) Requeue(ctx context.Context, uuid string) error {
 	r, err := c.store.LongRun(ctx, uuid)
 	if err != nil {
@@ -260,7 +290,7 @@ func wrap(uuid string, err error) error {
 	return nil
 }
 
-// Get returns a run, with its state.
+// Get returns a run, including its state. It returns ErrNotFound if there is no such run.
 func (c *Client) Get(ctx context.Context, uuid string) (Run, error) {
 	r, err := c.store.LongRun(ctx, uuid)
 	if err != nil {
@@ -269,16 +299,18 @@ func (c *Client) Get(ctx context.Context, uuid string) (Run, error) {
 	return runOf(r), nil
 }
 
-// Filter says which runs are meant; empty fields mean any.
+// Filter selects runs.
 type Filter struct {
-	Class  string
+	// Class is the class of the runs; empty = any.
+	Class string
+	// Status is the status of the runs; empty = any.
 	Status Status
-	// Limit is how many at most; 0 = all.
+	// Limit is the maximum number of runs; 0 = all.
 	Limit int
 }
 
-// List returns runs: first those that wait or run, then those that have ended, the newest
-// first.
+// List returns the selected runs, without their state: first those that wait or run, then those
+// that have ended, the newest first.
 func (c *Client) List(ctx context.Context, f Filter) ([]Run, error) {
 	var runs []Run
 	err := c.store.LongRuns(ctx, func(r store.LongRecord) bool {
@@ -294,7 +326,9 @@ func (c *Client) List(ctx context.Context, f Filter) ([]Run, error) {
 // waitPatience is for how long Wait puts up with errors.
 const waitPatience = time.Minute
 
-// Wait returns a run when it has ended, however it has. A run that follows it is another.
+// Wait waits until a run has ended and returns it, whatever its status. A run that follows it
+// is another run. Wait returns an error when ctx ends, when there is no such run, or when Redis
+// has not answered for a minute.
 func (c *Client) Wait(ctx context.Context, uuid string) (Run, error) {
 	well := time.Now()
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {

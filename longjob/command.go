@@ -12,11 +12,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/cmdslice"
 	"github.com/resqued/resqued/internal/wire"
 )
 
 const (
-	// DefaultGrace is Options.Grace where it is 0.
+	// DefaultGrace is the default of Options.Grace.
 	DefaultGrace = 30 * time.Second
 	// commandStep is the step of a progress that names none.
 	commandStep = "work"
@@ -24,21 +25,20 @@ const (
 	lineExtra = 64 << 10
 )
 
-// Command returns a class of long jobs that are worked by an external program, which is
-// started anew for each slice; pass it to resqued.Handlers.Register. docs/longjob.md tells
-// what the program gets and what it reports. It panics as Register does.
+// Command returns a class of long jobs for resqued.Handlers.Register whose slices are each worked
+// by a new process of an external program. docs/longjob.md describes the program's input and
+// what it reports. Command panics if Options.Queue is empty or an option other than Retries is
+// negative.
 func Command(class string, c resqued.Command, o Options) resqued.Class {
 	o.check(class)
 	o = o.defaults()
-	c.Slices = func(ctx context.Context, job *resqued.Job, run runCommand) error {
-		return perform(ctx, job, class, o, func(ctx context.Context, r *Runner, args resqued.Args) error {
+	cmdslice.Set(&c, func(ctx context.Context, job any, run cmdslice.RunFunc) error {
+		return perform(ctx, job.(*resqued.Job), class, o, func(ctx context.Context, r *Runner, args resqued.Args) error {
 			return r.command(ctx, args, run)
 		})
-	}
+	})
 	return resqued.Class{Name: class, Queue: o.Queue, Resumes: true, Command: &c}
 }
-
-type runCommand = func(ctx context.Context, s *resqued.CommandSlice) error
 
 // commandSlice is a slice that a command works.
 type commandSlice struct {
@@ -54,7 +54,7 @@ type commandSlice struct {
 }
 
 // command works a slice by a program.
-func (r *Runner) command(ctx context.Context, args resqued.Args, run runCommand) error {
+func (r *Runner) command(ctx context.Context, args resqued.Args, run cmdslice.RunFunc) error {
 	leaving := false
 	r.touched = nil // until it tells of one: it need not
 	select {
@@ -69,7 +69,7 @@ func (r *Runner) command(ctx context.Context, args resqued.Args, run runCommand)
 		leaving = c.untilOver(ended)
 		close(over)
 	}()
-	s := &resqued.CommandSlice{
+	s := &cmdslice.Slice{
 		Args: args, Run: r.UUID(), Number: r.slice.Slice, Fence: r.Fence(), State: r.ownState(), Message: r.message,
 		Over: over, Ends: r.began.Add(r.o.Slice), Grace: r.o.Grace, Report: c.report, MaxLine: r.o.StateLimit + lineExtra,
 	}
@@ -123,29 +123,29 @@ func (r *Runner) endSlice(worked bool) error {
 
 // judge tells what comes of a slice whose command has not failed by itself. Only one that
 // says so, or ends before anybody has told it to, has completed the run.
-func (c *commandSlice) judge(s *resqued.CommandSlice, leaving bool) error {
+func (c *commandSlice) judge(s *cmdslice.Slice, leaving bool) error {
 	hung := fmt.Sprintf("it ran on for %s after it was told that its slice is over (SIGTERM), and was killed", s.Grace)
 	switch {
 	case c.yield, c.done:
-		if s.End == resqued.ByKill {
+		if s.End == cmdslice.ByKill {
 			c.r.warn(hung)
 		}
 		if c.yield {
 			return c.r.endSlice(true)
 		}
 		return nil
-	case s.End == resqued.ByItself:
+	case s.End == cmdslice.ByItself:
 		return nil
 	case c.moved, leaving:
-		if s.End == resqued.ByKill {
+		if s.End == cmdslice.ByKill {
 			c.r.warn(hung)
 		}
 		return c.r.endSlice(c.moved)
 	}
-	how := map[resqued.CommandEnd]string{
-		resqued.Told:   `it exited with 0 after it was told that its slice is over (SIGTERM), but said neither {"yield":true} nor {"done":true}`,
-		resqued.ByTerm: "it was ended by the SIGTERM that tells of the end of its slice",
-		resqued.ByKill: hung,
+	how := map[cmdslice.End]string{
+		cmdslice.Told:   `it exited with 0 after it was told that its slice is over (SIGTERM), but said neither {"yield":true} nor {"done":true}`,
+		cmdslice.ByTerm: "it was ended by the SIGTERM that tells of the end of its slice",
+		cmdslice.ByKill: hung,
 	}[s.End]
 	text := how + "; and it has saved nothing new in the whole slice, so that the next one would do the same again"
 	if s.Stderr != "" {
@@ -155,7 +155,7 @@ func (c *commandSlice) judge(s *resqued.CommandSlice, leaving bool) error {
 }
 
 // report takes a line of descriptor 3.
-func (c *commandSlice) report(ctx context.Context, line resqued.ReportLine) (reply []byte, err error) {
+func (c *commandSlice) report(ctx context.Context, line cmdslice.Line) (reply []byte, err error) {
 	if c.lines++; c.lines == 1 {
 		close(c.heard)
 	}

@@ -12,7 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/cmdslice"
 	"github.com/resqued/resqued/internal/handler"
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/longjob"
 )
@@ -57,9 +59,9 @@ func (c *commands) call(k *taken) error {
 	e, err := wire.Parse(k.reserved.Payload, 0)
 	require.NoError(c.t, err)
 	job := &resqued.Job{ID: e.ID, Class: e.Class, Args: e.Args, Payload: k.reserved.Payload, Queue: k.reserved.Queue, Attempt: 1}
-	job.SetRun(k.proc, k.reserved.Token)
+	*jobctx.RunOf(job) = jobctx.Run{Proc: k.proc, Token: k.reserved.Token}
 	result := make(chan error, 1)
-	c.set.Perform(resqued.WithJob(resqued.WithLeaving(k.ctx, k.leave), job), job, func(err error) { result <- err })
+	c.set.Perform(jobctx.WithJob(jobctx.WithLeaving(k.ctx, k.leave), job), job, func(err error) { result <- err })
 	return <-result
 }
 
@@ -381,5 +383,5 @@ func TestCommandWithoutAQueue(t *testing.T) {
 	class, _ := h.Lookup("C")
 	require.True(t, class.Resumes)
 	require.Equal(t, "q", class.Queue)
-	require.Error(t, class.Command.Slices(t.Context(), &resqued.Job{}, nil), "outside of a daemon")
+	require.Error(t, cmdslice.Of(class.Command)(t.Context(), &resqued.Job{}, nil), "outside of a daemon")
 }

@@ -9,10 +9,10 @@ import (
 // lockPause is about how long CriticalUnit waits before it tries again.
 const lockPause = time.Second
 
-// CriticalUnit runs fn as a unit while it alone holds the named lock, which all long jobs
-// share. While somebody else holds it, it tries about once a second; each try counts as a
-// unit, so that a slice ends while it waits. The lock is free when fn has returned, or when
-// its process was found dead. Within a unit that holds the lock it is an ordinary unit.
+// CriticalUnit runs fn as a unit while it holds the named lock, which all long jobs share. While
+// another run holds the lock, it tries about once a second; each try counts as a unit, so a
+// slice can end while it waits. The lock is released when fn has returned, or when the process is
+// found dead. Within a unit that already holds the lock, CriticalUnit runs fn as an ordinary unit.
 func (r *Runner) CriticalUnit(ctx context.Context, lock string, fn func(ctx context.Context) error) error {
 	for {
 		if err := r.Continue(ctx); err != nil {
@@ -23,8 +23,8 @@ func (r *Runner) CriticalUnit(ctx context.Context, lock string, fn func(ctx cont
 		}
 		got, err := r.store.LongLock(ctx, lock, r.slice.Run)
 		if err != nil && !passing(err) {
-			r.stop(ErrSuperseded)
-			return ErrSuperseded
+			r.stop(ErrTakenOver)
+			return ErrTakenOver
 		}
 		if got {
 			return r.locked(ctx, lock, fn)

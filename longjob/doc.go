@@ -1,8 +1,8 @@
-// Package longjob runs jobs of hours or days in short slices. A job class is a function
-// that does its work in units; when a slice is over (15 seconds by default), or when its
-// worker process wants to leave, the next unit does not begin: what the run remembers is
-// saved, and the next slice is enqueued in the same step. So a deploy never waits for a
-// long job and never interrupts one, and short jobs get their turn in between.
+// Package longjob runs jobs of hours or days in short slices. The function of such a job class
+// does its work in units. When a slice is over (after 15 seconds by default), or when its worker
+// process is to exit, no further unit begins: the state of the run is saved, and in the same
+// step the next slice is enqueued. A deploy therefore neither waits for a long job nor
+// interrupts one, and short jobs get their turn in between.
 //
 //	h := resqued.New()
 //	longjob.Register(h, "SiteMigrate", migrate, longjob.Options{Queue: "medium", RequeueQueue: "low"})
@@ -15,9 +15,9 @@
 //		return longjob.WorkEach(ctx, r, "copy", rows, copyRow)
 //	}
 //
-// The function runs again from its beginning in each slice, and finds its place by the
-// steps that are done. A unit that was interrupted is done again; one that is done is not.
-// Command registers an external program in the place of a function.
+// The function runs from its beginning in each slice and skips the steps that are done. A unit
+// that was interrupted is repeated; one that is done is not.
 //
-// docs/longjob.md tells all of it.
+// Command registers an external program instead of a function. A Client enqueues runs. Recur
+// enqueues them at intervals. docs/longjob.md is the guide.
 package longjob

@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// ErrListChanged: what a step has done cannot be found again among the items of this slice,
-// so it is not known which of them are still to be done.
+// ErrListChanged: the items of this slice do not begin with those that the step has done, so it is
+// unknown which of them remain.
 var ErrListChanged = errors.New("longjob: the items are not those of the slice before")
 
-// WorkEach runs fn for each item, each as a unit: in each slice for those that this run has
-// not done yet, in the order of the list. Between two slices items may leave the list, come,
-// and change their places; whatever stands in it when the step ends has been done.
+// WorkEach is the step key: it runs fn for each item, each as a unit. Each slice does the items that
+// the run has not done yet, in the order of the list. Between two slices items may be added,
+// removed and moved; the items that are in the list when the step ends have been done.
 //
-// Items are told apart by their JSON, and of equal ones as many are done as there are. So use
-// what does not change as it is worked, such as ids. An item that leaves the list and comes
-// back in a later slice is done again.
+// Items are compared by their JSON, and equal items are done as often as they are in the list. Use
+// items that do not change when they are worked, such as ids. An item that leaves the list and
+// comes back in a later slice is done again.
 //
-// Of more than 20,000 items, or where Options.StateLimit has no room, those that are done are
-// not remembered one by one. A later slice goes on behind them if they stand in front as
-// before. If the last of them has left the list, it begins at the front, as all may have left;
-// else the step fails with ErrListChanged.
+// The items that are done are remembered one by one, unless there are more than 20,000 or
+// Options.StateLimit has no room for them. In that case a later slice continues behind them if the
+// list still begins with them. If the last one of them has left the list, the slice begins at
+// the front, because all of them may have left. Otherwise the step fails with ErrListChanged.
 func WorkEach[T any](ctx context.Context, r *Runner, key string, items []T, fn func(ctx context.Context, item T) error) error {
 	s, err := r.step(ctx, key)
 	if err != nil || s.place.Done {

@@ -44,17 +44,17 @@ func TestEnqueue(t *testing.T) {
 		runs := 0
 		longjob.Register(b.h, "L", func(context.Context, *longjob.Runner, int) error { runs++; return nil }, longjob.Options{Queue: "q"})
 		outcomes, uuids := atOnce(t, 1000, func() (longjob.Result, error) { return b.EnqueueUnique(t.Context(), "L", 1) })
-		require.Equal(t, map[longjob.Outcome]int{longjob.New: 1, longjob.Existing: 999}, outcomes)
+		require.Equal(t, map[longjob.Outcome]int{longjob.OutcomeNew: 1, longjob.OutcomeExisting: 999}, outcomes)
 		require.Len(t, uuids, 1)
 		require.EqualValues(t, 1, b.redis.LLen(t.Context(), b.ns+":queue:q").Val())
 		require.Equal(t, 1, b.work("q"))
 		require.Equal(t, 1, runs)
 		res, err := b.EnqueueUnique(t.Context(), "L", 1)
 		require.NoError(t, err)
-		require.Equal(t, longjob.New, res.Outcome, "the other is over")
+		require.Equal(t, longjob.OutcomeNew, res.Outcome, "the other is over")
 		res, err = b.EnqueueUnique(t.Context(), "L", 2)
 		require.NoError(t, err)
-		require.Equal(t, longjob.New, res.Outcome, "other arguments")
+		require.Equal(t, longjob.OutcomeNew, res.Outcome, "other arguments")
 	})
 
 	t.Run("a thousand at once during a run make one more", func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestEnqueue(t *testing.T) {
 		go func() { result <- k.perform() }()
 		<-begun
 		outcomes, uuids := atOnce(t, 1000, func() (longjob.Result, error) { return b.EnqueueDebounce(t.Context(), "L", 1) })
-		require.Equal(t, map[longjob.Outcome]int{longjob.RerunSet: 1000}, outcomes)
+		require.Equal(t, map[longjob.Outcome]int{longjob.OutcomeRerun: 1000}, outcomes)
 		require.Equal(t, map[string]int{uuid: 1000}, uuids)
 		require.True(t, b.run(uuid).Rerun)
 		close(goOn)
@@ -130,7 +130,7 @@ func TestEnqueue(t *testing.T) {
 		results, err := b.EnqueueBulk(t.Context(), longjob.Unique, "L", list, longjob.Queue("other"))
 		require.NoError(t, err)
 		require.Len(t, results, 450)
-		require.Equal(t, longjob.Existing, results[449].Outcome)
+		require.Equal(t, longjob.OutcomeExisting, results[449].Outcome)
 		require.Equal(t, results[9].UUID, results[449].UUID)
 		require.EqualValues(t, 440, b.redis.LLen(t.Context(), b.ns+":queue:other").Val())
 		runs, err := b.List(t.Context(), longjob.Filter{Status: longjob.Queued, Limit: 300})

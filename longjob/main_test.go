@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -20,7 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+	goleak.VerifyTestMain(withRedis{m}, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
 // bed is a Redis with a registry, a client and processes that work slices one by one.
@@ -99,8 +100,8 @@ func (k *taken) perform() error {
 		return fmt.Errorf("no class %q", e.Class)
 	}
 	job := &resqued.Job{ID: e.ID, Class: e.Class, Args: e.Args, Payload: k.reserved.Payload, Queue: k.reserved.Queue}
-	job.SetRun(k.proc, k.reserved.Token)
-	return class.Handler(resqued.WithLeaving(k.ctx, k.leave), job)
+	*jobctx.RunOf(job) = jobctx.Run{Proc: k.proc, Token: k.reserved.Token}
+	return class.Handler(jobctx.WithLeaving(k.ctx, k.leave), job)
 }
 
 // complete ends the record of the slice as a worker process does.
@@ -157,7 +158,7 @@ func (b *bed) enqueue(class string, args any) string {
 	b.t.Helper()
 	res, err := b.Enqueue(b.t.Context(), class, args)
 	require.NoError(b.t, err)
-	require.Equal(b.t, longjob.New, res.Outcome)
+	require.Equal(b.t, longjob.OutcomeNew, res.Outcome)
 	return res.UUID
 }
 

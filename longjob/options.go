@@ -22,43 +22,47 @@ const (
 	DefaultTenantSlices = 1
 )
 
-// Options say how the runs of a class are worked; the zero value of each is its default.
+// Options configure a class of long jobs. Queue is required; for each other field the zero value
+// means its default.
 type Options struct {
-	// Queue is where first slices go, RequeueQueue where further ones go; empty = Queue.
+	// Queue is the queue of first slices, RequeueQueue that of the slices after them.
+	// RequeueQueue defaults to Queue.
 	Queue, RequeueQueue string
-	// Slice is for how long a slice works: units begin as long as it is not over, and at
-	// least one does.
+	// Slice is the duration of a slice: no further unit begins after it. A slice has at
+	// least one unit.
 	Slice time.Duration
-	// CheckIn is the longest time between two saves while a unit goes on.
+	// CheckIn is the longest time between two saves during a unit.
 	CheckIn time.Duration
-	// SaveEvery lets the steps of WorkOnce, WorkEach and WorkTree be saved less often
-	// than each: those of such a time may be done again after a crash. 0 = each is saved.
+	// SaveEvery is the time during which the progress of WorkOnce, WorkEach and WorkTree may
+	// stay unsaved: after a crash, what was done in that time is repeated. 0 = each unit is
+	// saved.
 	SaveEvery time.Duration
-	// MaxUnits ends a slice after so many units, for tests, those within others counted
-	// instead of them; 0 = no limit.
+	// MaxUnits ends a slice after a number of units; it is meant for tests. Of nested units
+	// only the innermost count. 0 = no limit.
 	MaxUnits int
-	// MaxDeaths is how often in a row a slice may take its process with it without any
-	// progress before the run has failed.
+	// MaxDeaths is the number of worker processes that may die in a row while they run a
+	// slice, without progress in between. One more, and the run has failed.
 	MaxDeaths int
-	// Retries is how often a run whose function returns an error goes on from what was
-	// saved, RetryAfter after each. Negative = never.
+	// Retries is how often a run continues from its saved state after its function returned
+	// an error, without progress in between; RetryAfter is the time until it does. Negative
+	// = never.
 	Retries    int
 	RetryAfter time.Duration
-	// Keep is how long the newest run of its kind can be looked at when it has ended.
-	// Others are kept for 15 minutes.
+	// Keep is how long the newest run with the same class and arguments is kept after it
+	// has ended. Others are kept for 15 minutes.
 	Keep time.Duration
-	// TenantSlices is how many runs of one Tenant, of whatever classes, may have a slice that
-	// waits or runs for one of this class to join them; the others stand in line.
+	// TenantSlices is how many runs of one tenant, of any class, may have a slice that waits
+	// or runs. A run of this class whose tenant has that many stands in line.
 	TenantSlices int
-	// UUIDArgument: an ordinary job of the class whose only argument is a UUID is a new run with
-	// that argument. Otherwise it fails: it looks like a slice of a run that is not in this
-	// Redis, as programs with long jobs of their own enqueue them.
+	// UUIDArgument makes an ordinary job of the class whose only argument is a UUID a new
+	// run with that argument. Without it such a job fails, because it looks like a slice of a
+	// run in another Redis.
 	UUIDArgument bool
-	// StateLimit is how many bytes a run may remember, keys included.
+	// StateLimit is the largest size of the state of a run in bytes, including keys.
 	StateLimit int
-	// Grace is for commands: how long one may run on when it was told that its slice is
-	// over, before it is killed; and how much later one is told that has not reported
-	// anything by then. SaveEvery and MaxUnits mean nothing to a command.
+	// Grace, for commands, is the time between TERM, by which a command is told that its
+	// slice is over, and KILL. A command that has not reported anything by the end of its
+	// slice gets TERM that much later. SaveEvery and MaxUnits have no effect on commands.
 	Grace time.Duration
 }
 
@@ -103,26 +107,26 @@ func orDefault[T int | time.Duration](v *T, def T) {
 	}
 }
 
-// The errors by which a slice ends. A function returns what a call of its Runner returned;
-// it may wrap it.
+// Errors that end a slice. The methods of Runner return them, and the function of the class must
+// return them in turn; it may wrap them.
 var (
-	// ErrYield: the slice is over. It is no failure: the run goes on with the next one.
+	// ErrYield: the slice is over. It is not a failure: the run continues in the next slice.
 	ErrYield = errors.New("longjob: the slice is over")
-	// ErrCancelled: the run was cancelled, or a newer one takes its place.
+	// ErrCancelled: the run was cancelled, or superseded by a newer one.
 	ErrCancelled = errors.New("longjob: the run is over")
-	// ErrSuperseded: this slice is not the one that counts any more, because its process
-	// was believed to be dead. It can save nothing.
-	ErrSuperseded = errors.New("longjob: another slice has taken over")
-	// ErrStateLimit: the run would remember more than Options.StateLimit.
+	// ErrTakenOver: another process works this slice now, because this one was believed to
+	// be dead. This one can save nothing.
+	ErrTakenOver = errors.New("longjob: another slice has taken over")
+	// ErrStateLimit: the state would be larger than Options.StateLimit.
 	ErrStateLimit = errors.New("longjob: the state is too large")
 )
 
-// Func is the function of a class. It runs from its beginning in each slice.
+// Func is the function of a class of long jobs. It runs from its beginning in each slice.
 type Func[A any] func(ctx context.Context, r *Runner, args A) error
 
-// Register adds a class of long jobs. Args are decoded as resqued.Handle does. It panics
-// where resqued.Handlers.Register does, without a queue, and on negative options; Retries alone
-// may be negative.
+// Register registers a class of long jobs. The arguments are decoded into an A as resqued.Handle
+// does. Register panics as resqued.Handlers.Register does, if Options.Queue is empty, and if an
+// option other than Retries is negative.
 func Register[A any](h *resqued.Handlers, class string, fn Func[A], o Options) {
 	o.check(class)
 	o = o.defaults()

@@ -6,21 +6,21 @@ import (
 	"fmt"
 )
 
-// Page is what one call of the function of WorkPages has done.
+// Page is the result of the function of WorkPages for one page.
 type Page[P any] struct {
-	// Next is where the next page begins. It must encode to JSON.
+	// Next is where the next page begins. It must be encodable as JSON.
 	Next P
 	// Last: no page follows.
 	Last bool
-	// Done is how many items this page had, and Total about how many all have, 0 = unknown;
-	// both are for the progress.
+	// Done is the number of items of this page. Total is the number of items of all pages,
+	// as far as it is known; 0 = unknown. Both are for the progress.
 	Done, Total int64
 }
 
-// WorkPages runs fn for one page after the other, each as a unit, until it returns the last
-// one. fn is told where the page begins, the zero value for the first, and returns where the
-// next one does: a token of a list that comes in parts, say, or the last key that was read.
-// A later slice goes on with the first page that is not done.
+// WorkPages is the step key: it runs fn for one page after the other, each as a unit, until fn
+// returns the last one. from is where the page begins: the zero value for the first page, then
+// the Next of the page before, such as the token of a paginated list or the last key that was
+// read. A later slice continues with the first page that is not done.
 func WorkPages[P any](ctx context.Context, r *Runner, key string, fn func(ctx context.Context, from P) (Page[P], error)) error {
 	s, err := r.step(ctx, key)
 	if err != nil || s.place.Done {

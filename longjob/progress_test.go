@@ -21,12 +21,12 @@ func TestLeft(t *testing.T) {
 		ok   bool
 	}{
 		"nothing is known yet":              {step: Step{Total: 10}},
-		"one item that goes on":             {step: Step{Total: 10, Item: 5000}},
+		"one item that goes on":             {step: Step{Total: 10, ItemMilliseconds: 5000}},
 		"no total":                          {step: Step{Done: 10, Milliseconds: 1000}, rate: 10},
 		"in the middle":                     {step: Step{Done: 10, Total: 40, Milliseconds: 5000}, rate: 2, left: 15 * time.Second, ok: true},
-		"in the middle of an item":          {step: Step{Done: 10, Total: 40, Milliseconds: 5000, Item: 200}, rate: 2, left: 14800 * time.Millisecond, ok: true},
-		"an item that takes for ever":       {step: Step{Done: 10, Total: 40, Milliseconds: 5000, Item: 60000}, rate: 2, left: 14500 * time.Millisecond, ok: true},
-		"the last item takes for ever":      {step: Step{Done: 39, Total: 40, Milliseconds: 39000, Item: 60000}, rate: 1, ok: true},
+		"in the middle of an item":          {step: Step{Done: 10, Total: 40, Milliseconds: 5000, ItemMilliseconds: 200}, rate: 2, left: 14800 * time.Millisecond, ok: true},
+		"an item that takes for ever":       {step: Step{Done: 10, Total: 40, Milliseconds: 5000, ItemMilliseconds: 60000}, rate: 2, left: 14500 * time.Millisecond, ok: true},
+		"the last item takes for ever":      {step: Step{Done: 39, Total: 40, Milliseconds: 39000, ItemMilliseconds: 60000}, rate: 1, ok: true},
 		"more is done than there should be": {step: Step{Done: 50, Total: 40, Milliseconds: 50000}, rate: 1, ok: true},
 		"finished":                          {step: Step{Done: 40, Total: 40, Milliseconds: 20000, Finished: true}, rate: 2, ok: true},
 		"longer than a time can be":         {step: Step{Done: 1, Total: 1 << 62, Milliseconds: 1000}, rate: 1, left: 1e9 * time.Second, ok: true},
@@ -134,7 +134,7 @@ func TestProgress(t *testing.T) {
 			for range 6 { // of ten seconds; each shop takes fifty
 				require.False(t, s.run(t, fn))
 			}
-			require.Equal(t, []Step{{Name: "shops", Done: 1, Total: 4, Milliseconds: 50000, Item: 10000}}, s.steps())
+			require.Equal(t, []Step{{Name: "shops", Done: 1, Total: 4, Milliseconds: 50000, ItemMilliseconds: 10000}}, s.steps())
 			left, _ := s.steps()[0].Left()
 			require.Equal(t, 140*time.Second, left)
 			for !s.run(t, fn) {
@@ -154,7 +154,7 @@ func TestProgress(t *testing.T) {
 				require.ErrorIs(t, err, ErrYield)
 				return err
 			})
-			require.Equal(t, []Step{{Name: "files", Total: 2, Item: 10000}}, s.steps())
+			require.Equal(t, []Step{{Name: "files", Total: 2, ItemMilliseconds: 10000}}, s.steps())
 			_, ok := s.steps()[0].Left()
 			require.False(t, ok)
 		})

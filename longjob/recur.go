@@ -22,38 +22,40 @@ const (
 // recurSuffix is what the name of the class ends with whose jobs look for due subjects.
 const recurSuffix = ".recurring"
 
-// Subject is what a recurring long job is run for again and again: a shop, say.
+// Subject is what a recurring long job has runs for: a shop, for example.
 type Subject struct {
-	// Args are the arguments of its runs, as for Enqueue. They tell subjects apart.
+	// Args are the arguments of its runs, as for Enqueue. Subjects with equal Args are the
+	// same.
 	Args any
-	// Interval is its own; 0 = Recurring.Interval.
+	// Interval is the time between its runs; 0 = Recurring.Interval.
 	Interval time.Duration
-	// Tenant is whose runs they are; see the option Tenant.
+	// Tenant is the tenant of its runs; see the option Tenant.
 	Tenant string
 }
 
-// Recurring says for what runs of a class are enqueued by themselves, and how often.
+// Recurring configures Recur.
 type Recurring struct {
-	// Interval is the time from one run of a subject to its next.
+	// Interval is the time between two runs of a subject.
 	Interval time.Duration
-	// Each returns all subjects that there are; nil = one subject without arguments. It runs
-	// in a worker process, at each tick.
+	// Each returns all subjects; nil = one subject without arguments. It is called in a
+	// worker process at each tick.
 	Each func(ctx context.Context) ([]Subject, error)
-	// If, if not nil, is asked before Each: false = nothing is started for now.
+	// If, if not nil, is called before Each. If it returns false, the tick does nothing.
 	If func(ctx context.Context) bool
-	// Args are further arguments of all runs, behind those of the subject.
+	// Args are further arguments of all runs, after those of the subject.
 	Args []any
-	// Backlog is how many runs may wait or run at most before another is started; 0 = 100.
+	// Backlog is the number of waiting and running runs of the class from which on no
+	// further run is enqueued; 0 = DefaultBacklog.
 	Backlog int
-	// Every is the time between ticks, whole seconds; 0 = 5 minutes, or a tenth of Interval
-	// if that is less.
+	// Every is the time between ticks, in whole seconds; 0 = DefaultEvery, or a tenth of
+	// Interval if that is less.
 	Every time.Duration
-	// Queue is where the small job goes that sees to a tick; empty = the queue of the class.
+	// Queue is the queue of the jobs that perform the ticks; empty = the queue of the class.
 	Queue string
 }
 
-// Each makes a function for Recurring.Each from one that returns the first arguments of the
-// runs: ids from a database, say.
+// Each returns a function for Recurring.Each that makes a subject of each value that list returns,
+// such as an id from a database. The value is the first argument of the runs.
 func Each[T any](list func(ctx context.Context) ([]T, error)) func(ctx context.Context) ([]Subject, error) {
 	return func(ctx context.Context) ([]Subject, error) {
 		ids, err := list(ctx)
@@ -65,13 +67,13 @@ func Each[T any](list func(ctx context.Context) ([]T, error)) func(ctx context.C
 	}
 }
 
-// Recur has runs of a class enqueued by themselves, evenly spread: at each tick as many as
-// belong to it for all subjects to have their turn within the interval, those first that have
-// waited longest. None is started for a subject while one waits or runs. A run that somebody
-// else enqueues counts as the subject's.
+// Recur makes the daemon enqueue runs of a class at intervals, spread evenly over time: each tick
+// enqueues the share of runs that lets every subject have one within its interval, first for the
+// subjects that have waited longest. No run is enqueued for a subject while one waits or runs.
+// A run that a client enqueues counts as well.
 //
-// Register comes first; Recur panics if it has not been called for the class, and on a
-// Recurring that contradicts itself. It may be called once for a class.
+// The class must have been registered before. Recur panics if it has not, if Recurring is invalid,
+// and if it is called twice for a class.
 func Recur(h *resqued.Handlers, class string, r Recurring) {
 	known, ok := h.Lookup(class)
 	switch {

@@ -86,7 +86,7 @@ func TestRecur(t *testing.T) {
 		require.EqualValues(t, 1, b.redis.LLen(t.Context(), b.ns+":queue:q").Val())
 		res, err := b.EnqueueUnique(t.Context(), "L", nil)
 		require.NoError(t, err)
-		require.Equal(t, longjob.Existing, res.Outcome)
+		require.Equal(t, longjob.OutcomeExisting, res.Outcome)
 	})
 
 	t.Run("an error fails one tick, not each", func(t *testing.T) {

@@ -10,15 +10,20 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// Status is where a run is in its life.
+// Status is the status of a run.
 type Status string
 
 // The statuses. The last four are final.
 const (
-	Queued    Status = "queued"
-	Running   Status = "running"
+	// Queued: the next slice waits.
+	Queued Status = "queued"
+	// Running: a slice runs.
+	Running Status = "running"
+	// Completed: the function returned nil.
 	Completed Status = "completed"
-	Failed    Status = "failed"
+	// Failed: the function returned an error too often, or too many worker processes died.
+	Failed Status = "failed"
+	// Cancelled: the run was ended by Cancel.
 	Cancelled Status = "cancelled"
 	// Superseded: a newer run of the same class and arguments has taken its place.
 	Superseded Status = "superseded"
@@ -29,18 +34,20 @@ func (s Status) Over() bool { return s != Queued && s != Running }
 
 // Step is the progress of a WorkOnce, WorkEach or WorkTree that is not within another.
 type Step struct {
+	// Name is the key of the step.
 	Name string `json:"name"`
-	// Done is how many of Total items are done; a Total of 0 is unknown.
+	// Done is the number of items that are done, Total that of all items; 0 = unknown.
 	Done  int64 `json:"done"`
 	Total int64 `json:"total"`
-	// Milliseconds is how long slices have worked on what is done, Item how long on the
-	// item that is next.
-	Milliseconds int64 `json:"ms"`
-	Item         int64 `json:"item_ms,omitempty"`
-	Finished     bool  `json:"finished,omitempty"`
+	// Milliseconds is the time that was spent on the items that are done,
+	// ItemMilliseconds that on the item that is under way.
+	Milliseconds     int64 `json:"ms"`
+	ItemMilliseconds int64 `json:"item_ms,omitempty"`
+	// Finished: the step is done.
+	Finished bool `json:"finished,omitempty"`
 }
 
-// PerSecond is how many items are done in a second of work; 0 = not known.
+// PerSecond returns the number of items that are done in a second of work; 0 = unknown.
 func (s Step) PerSecond() float64 {
 	if s.Milliseconds <= 0 || s.Done == 0 {
 		return 0
@@ -48,8 +55,8 @@ func (s Step) PerSecond() float64 {
 	return float64(s.Done) * 1000 / float64(s.Milliseconds)
 }
 
-// Left is how long the rest takes if it goes on as before, without the time between
-// slices; ok is false if that is not known.
+// Left estimates how long the remaining items take, without the time between slices. ok is false
+// if that is unknown.
 func (s Step) Left() (left time.Duration, ok bool) {
 	rate := s.PerSecond()
 	switch {
@@ -60,40 +67,42 @@ func (s Step) Left() (left time.Duration, ok bool) {
 	}
 	// What the next item has taken is no more to come, but the rest of it may take any time.
 	items := max(s.Total-s.Done, 0)
-	seconds := max(float64(items)/rate-float64(s.Item)/1000, float64(items-1)/rate, 0)
+	seconds := max(float64(items)/rate-float64(s.ItemMilliseconds)/1000, float64(items-1)/rate, 0)
 	return time.Duration(math.Min(seconds, 1e9) * float64(time.Second)), true
 }
 
-// Run is one run of a long job, as it was when somebody looked.
+// Run describes one run of a long job at the time at which it was read.
 type Run struct {
 	UUID, Class string
 	Args        resqued.Args
 	Status      Status
-	// Queue is where the next slice goes or has gone.
+	// Queue is the queue of the slice that waits, runs, or was the last.
 	Queue string
-	// Tenant is whose run it is. Place is where it stands in the tenant's line, 1 = first,
-	// 0 = it does not stand there; only Get tells.
+	// Tenant is the tenant to whom the run belongs. Place is its place in the tenant's line:
+	// 1 = first, 0 = it does not stand in line. Only Get sets Place.
 	Tenant string
 	Place  int
-	// Slice is the number of the slice that waits or runs, Slices how many have ended.
+	// Slice is the number of the slice that waits or runs. Slices is the number of slices
+	// that have ended.
 	Slice, Slices int
-	// Units is how many units have ended well, UnitTime how long they took, and Ran how
-	// long all slices did.
+	// Units is the number of units that succeeded, UnitTime is how long they took together,
+	// and Ran is how long all slices took together.
 	Units         int64
 	UnitTime, Ran time.Duration
-	// Created is when the run was enqueued, Begun when its first slice began, Seen when
-	// it last gave a sign of life, Ended when it ended. Zero = not yet.
+	// Created is when the run was enqueued, Begun when its first slice began, Seen when it
+	// last reported, and Ended when it ended. A time is zero if that has not happened.
 	Created, Begun, Seen, Ended time.Time
-	// Deaths is how many worker processes have died with it since it last made progress,
-	// Failures how often its function has failed since then.
+	// Deaths is the number of worker processes that died while they ran a slice, Failures is
+	// how often the function returned an error, both since the run last made progress.
 	Deaths, Failures int
-	// Rerun: one more run follows.
+	// Rerun: one more run follows this one.
 	Rerun bool
-	// Message is the program's own; Error is why the run, or its last try, has failed;
-	// Warning is about a mistake in the program.
+	// Message is the text set by the program. Error is why the run, or its last try, failed.
+	// Warning points out a mistake in the program.
 	Message, Error, Warning string
-	Steps                   []Step
-	// State is what the run remembers, as JSON; only Get tells.
+	// Steps has the progress of the steps that are not within another.
+	Steps []Step
+	// State is the state that the program has set, as JSON. Only Get sets it.
 	State map[string]json.RawMessage
 }
 

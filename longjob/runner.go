@@ -10,8 +10,8 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// Runner is what the function of a class works with during one slice. Its units come one
-// after the other: a Runner is not for several goroutines at once.
+// Runner gives the function of a class its units, its steps and the state of the run, during one
+// slice. Its methods must not be called concurrently.
 type Runner struct {
 	store   *store.Store
 	slice   store.LongSlice
@@ -75,30 +75,32 @@ func newRunner(s *store.Store, slice store.LongSlice, class string, o Options, r
 	return r
 }
 
-// UUID names the run.
+// UUID returns the id of the run.
 func (r *Runner) UUID() string { return r.slice.UUID }
 
-// Slice is the number of this slice, 1 for the first. One that was interrupted runs again
-// under its number.
+// Slice returns the number of this slice; 1 is the first. A slice that was interrupted runs again
+// with the same number.
 func (r *Runner) Slice() int { return int(r.slice.Slice) }
 
-// Fence is larger for each later slice of the run. Store it with what the slice writes
-// elsewhere, and refuse what comes with a smaller one.
+// Fence returns the fencing token of this slice, which is larger for each later slice of the run.
+// Store it with what the slice writes elsewhere, and refuse a write that comes with a smaller
+// one.
 func (r *Runner) Fence() int64 { return r.slice.Fence }
 
-// Message sets the line that pages and "resqued longjobs" show beside the run. It is saved
-// with the next save.
+// Message sets the text that "resqued longjobs" shows for the run. It is saved with the next save.
 func (r *Runner) Message(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.message = cut(text)
 }
 
-// AtSliceEnd has fn called whenever a slice ends, the last one included, before it is
-// saved; not when the slice is not wanted any more. Its error fails the run.
+// AtSliceEnd registers a function that is called at the end of each slice, including the last,
+// before the state is saved. It is not called if the run was cancelled or the slice was taken
+// over. If it returns an error, the run has failed.
 func (r *Runner) AtSliceEnd(fn func(ctx context.Context) error) { r.atEnd = append(r.atEnd, fn) }
 
-// EveryUnits has fn called after every n units of the run. Its error is that of the unit.
+// EveryUnits registers a function that is called after every n units of the run. If it returns an
+// error, that is the error of the unit.
 func (r *Runner) EveryUnits(n int, fn func(ctx context.Context) error) {
 	r.every = append(r.every, every{max(n, 1), fn})
 }
@@ -109,8 +111,8 @@ func (r *Runner) warn(text string) {
 	r.warning = text
 }
 
-// Continue returns nil as long as the slice may begin another unit, else the error to
-// return. WorkUnit and the others ask it by themselves.
+// Continue returns nil if another unit may begin in this slice. Otherwise it returns the error that
+// the function must return. WorkUnit, WorkOnce, WorkEach and the others call it.
 func (r *Runner) Continue(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,11 +139,11 @@ func (r *Runner) Continue(ctx context.Context) error {
 	return nil
 }
 
-// WorkUnit runs fn, unless the slice is over: then it returns ErrYield, and so must the
-// function. What fn sets in the state counts if it returns nil.
+// WorkUnit runs fn as a unit. If the slice is over, it does not run fn and returns ErrYield, which
+// the function must return. What fn sets in the state is kept if fn returns nil.
 //
-// A run does not know which units are done, the function has to find out: it runs again
-// from its beginning in the next slice. WorkOnce and WorkEach do that by themselves.
+// The run does not remember that the unit is done: when the function runs from its beginning in
+// the next slice, it has to find out by itself. WorkOnce and WorkEach do that for it.
 func (r *Runner) WorkUnit(ctx context.Context, fn func(ctx context.Context) error) error {
 	if err := r.Continue(ctx); err != nil {
 		return err

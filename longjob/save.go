@@ -61,8 +61,8 @@ func (r *Runner) save(ctx context.Context, op store.LongOp, failure string, wait
 		r.stop(ErrCancelled)
 		return ErrCancelled
 	case errors.Is(err, store.ErrLongSuperseded):
-		r.stop(ErrSuperseded)
-		return ErrSuperseded
+		r.stop(ErrTakenOver)
+		return ErrTakenOver
 	}
 	return err
 }
@@ -77,7 +77,7 @@ func (r *Runner) commit(ctx context.Context) error {
 	}
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := r.save(context.WithoutCancel(ctx), store.LongGoesOn, "", 0)
-		if err == nil || !passing(err) || errors.Is(err, ErrCancelled) || errors.Is(err, ErrSuperseded) {
+		if err == nil || !passing(err) || errors.Is(err, ErrCancelled) || errors.Is(err, ErrTakenOver) {
 			return err
 		}
 		if !sleep(ctx, pause) {

@@ -7,10 +7,10 @@ import (
 	"iter"
 )
 
-// WorkSeq is WorkEach for an iterator. It must yield the same items in the same order in
-// each slice: as many as are done are passed over, and if these are others than those that
-// were done, the step fails with ErrListChanged. total, if it is known, is for the progress;
-// 0 = unknown.
+// WorkSeq is like WorkEach for an iterator. The iterator must yield the same items in the same
+// order in each slice: the items that are done are skipped, and if they are not the same as
+// before, the step fails with ErrListChanged. total is the number of items for the progress; 0 =
+// unknown.
 func WorkSeq[T any](ctx context.Context, r *Runner, key string, total int64, seq iter.Seq[T], fn func(ctx context.Context, item T) error) error {
 	s, err := r.step(ctx, key)
 	if err != nil || s.place.Done {
@@ -64,8 +64,8 @@ func (s *step) changed() error {
 		"use WorkEach or WorkAfter for a list that changes, and begin a new run", ErrListChanged, s.place.N, s.key)
 }
 
-// WorkChan is WorkSeq for a channel, until it is closed: each slice has to send all items
-// in the same order.
+// WorkChan is like WorkSeq for a channel, until it is closed: in each slice it must deliver all
+// items in the same order.
 func WorkChan[T any](ctx context.Context, r *Runner, key string, total int64, items <-chan T, fn func(ctx context.Context, item T) error) error {
 	return WorkSeq(ctx, r, key, total, func(yield func(T) bool) {
 		for {
@@ -84,11 +84,12 @@ func WorkChan[T any](ctx context.Context, r *Runner, key string, total int64, it
 	}, fn)
 }
 
-// WorkAfter is WorkEach for what can be read from any point on, such as the rows of a table
-// by their key. next gets the last item that is done, nil at first, and yields those behind
-// it in an order of their own, whether that item is still there or not; an error that it
-// yields ends the step. What comes in front of that item later is not done: use a key that
-// grows. This is the way for very many items, because what is done is not read again.
+// WorkAfter is like WorkEach for items that can be read from any point on, such as the rows of a
+// table by their key. next gets the last item that is done, or nil at first, and yields the items
+// behind it in a fixed order, whether or not that item still exists. If it yields an error, the
+// step ends with it. Items that are later added before that item are not done, so use a key that
+// grows. WorkAfter suits very many items, because it does not read again what is done. total is
+// the number of items for the progress; 0 = unknown.
 func WorkAfter[T any](ctx context.Context, r *Runner, key string, total int64,
 	next func(ctx context.Context, after *T) iter.Seq2[T, error], fn func(ctx context.Context, item T) error,
 ) error {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -35,8 +36,8 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 	if !ok {
 		return adopt(ctx, s, job, class, o)
 	}
-	proc, token := job.Run()
-	slice := store.LongSlice{UUID: uuid, Slice: store.LongSliceOf(uuid, job.ID), Run: store.RunName{Proc: proc, Token: token}, Share: o.TenantSlices, Class: class}
+	named := jobctx.RunOf(job)
+	slice := store.LongSlice{UUID: uuid, Slice: store.LongSliceOf(uuid, job.ID), Run: store.RunName{Proc: named.Proc, Token: named.Token}, Share: o.TenantSlices, Class: class}
 	record, err := begin(ctx, s, slice)
 	switch {
 	case errors.Is(err, store.ErrLongOther): // it names a run, but is not its slice
@@ -191,7 +192,7 @@ func (r *Runner) watch(ctx context.Context) {
 			case status != "running":
 				r.stop(ErrCancelled)
 			case fence != r.slice.Fence:
-				r.stop(ErrSuperseded)
+				r.stop(ErrTakenOver)
 			case r.hasNews():
 				_ = r.save(ctx, store.LongGoesOn, "", 0)
 			}
@@ -222,7 +223,7 @@ func (r *Runner) end(ctx context.Context, err error) error {
 	r.mu.Unlock()
 	cause := context.Cause(ctx) // of the job's own context
 	switch {
-	case stopped != nil && errors.Is(stopped, ErrSuperseded), errors.Is(cause, resqued.ErrLockLost):
+	case stopped != nil && errors.Is(stopped, ErrTakenOver), errors.Is(cause, resqued.ErrLockLost):
 		return again()
 	case stopped != nil:
 		return fmt.Errorf("%w: %w", resqued.Discard, stopped)
@@ -289,7 +290,7 @@ func (r *Runner) close(ctx context.Context, op store.LongOp, failure string, wai
 			return nil
 		case errors.Is(err, ErrCancelled):
 			return fmt.Errorf("%w: %w", resqued.Discard, err)
-		case errors.Is(err, ErrSuperseded), errors.Is(context.Cause(ctx), resqued.ErrLockLost):
+		case errors.Is(err, ErrTakenOver), errors.Is(context.Cause(ctx), resqued.ErrLockLost):
 			return again()
 		}
 		if !sleep(work, pause) {

@@ -17,7 +17,7 @@ const (
 	stateItems = "d:"
 )
 
-// State returns what the run remembers under a key, or def if it has never been set.
+// State returns the value of a key in the state of the run, or def if it is not set.
 func State[T any](r *Runner, key string, def T) (T, error) {
 	text, ok := r.look(stateOwn + key)
 	if !ok {
@@ -30,7 +30,8 @@ func State[T any](r *Runner, key string, def T) (T, error) {
 	return v, nil
 }
 
-// StateOnce is State with a value that is computed and set where there is none.
+// StateOnce returns the value of a key in the state of the run. If it is not set, StateOnce
+// computes and sets it.
 func StateOnce[T any](r *Runner, key string, compute func() (T, error)) (T, error) {
 	if _, ok := r.look(stateOwn + key); ok {
 		var none T
@@ -43,9 +44,10 @@ func StateOnce[T any](r *Runner, key string, compute func() (T, error)) (T, erro
 	return v, SetState(r, key, v)
 }
 
-// SetState has the run remember a value as JSON. Within a unit it counts when the unit has
-// returned nil. It is saved with the next save: at the end of a slice, at a check-in, or
-// when a step of WorkOnce, WorkEach or WorkTree is done; with its own step, never before.
+// SetState sets a key in the state of the run to a value, as JSON. A value that is set within a
+// unit is kept if the unit returns nil, and is saved together with the step of that unit. Other
+// values are saved with the next save: at the end of a slice, at a check-in, or when a unit of
+// WorkOnce, WorkEach or WorkTree is done. It returns ErrStateLimit if the state would be too large.
 func SetState[T any](r *Runner, key string, v T) error {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -55,7 +57,7 @@ func SetState[T any](r *Runner, key string, v T) error {
 	return r.set(stateOwn+key, &value)
 }
 
-// ClearState has the run forget a key.
+// ClearState removes a key from the state of the run.
 func ClearState(r *Runner, key string) error { return r.set(stateOwn+key, nil) }
 
 // look returns what a key holds at this moment of the unit that is under way.

@@ -119,7 +119,7 @@ func (s *step) show(total int64) {
 	r.tick()
 	st := r.shown(s.name)
 	st.Done, st.Total, st.Finished = s.place.N, total, s.place.Done
-	st.Milliseconds, st.Item = st.Milliseconds+st.Item, 0
+	st.Milliseconds, st.ItemMilliseconds = st.Milliseconds+st.ItemMilliseconds, 0
 	if st.Finished && r.top == s.name {
 		r.top = ""
 	}
@@ -146,11 +146,12 @@ func (r *Runner) tick() {
 		return
 	}
 	took := time.Since(r.ticked).Milliseconds()
-	r.shown(r.top).Item += took
+	r.shown(r.top).ItemMilliseconds += took
 	r.ticked = r.ticked.Add(time.Duration(took) * time.Millisecond)
 }
 
-// WorkOnce runs fn as a unit, once per run: in later slices it does nothing.
+// WorkOnce is the step key: it runs fn as a unit, once per run. In later slices it does nothing.
+// Steps of a function must have different keys.
 func (r *Runner) WorkOnce(ctx context.Context, key string, fn func(ctx context.Context) error) error {
 	s, err := r.step(ctx, key)
 	if err != nil || s.place.Done {

@@ -87,7 +87,7 @@ func (p Program) CheckDatabase(c config.Config) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(classes)) {
 		lock := classes[name].Lock
-		if lock == nil || !lock.InPostgres() {
+		if lock == nil || lock.Store != resqued.StorePostgres {
 			continue
 		}
 		err := errNoDatabase

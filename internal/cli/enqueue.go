@@ -182,26 +182,26 @@ func (a *cli) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 		v := map[string]any{
 			"class": class, "args": args, "queue": res.Queue, "position": res.Position, "status": res.Status,
 		}
-		if res.Status == client.Delayed {
+		if res.Status == client.StatusDelayed {
 			v["due"] = res.Due
 		}
 		return a.printJSON(v)
-	case res.Status == client.Duplicate && (lock == nil || !lock.Loner):
+	case res.Status == client.StatusDuplicate && (lock == nil || !lock.Loner):
 		if a.flags.output == outName || a.flags.quiet {
 			return nil
 		}
 		return a.printText(fmt.Sprintf("duplicate of a waiting job in %s; nothing enqueued\n", wire.Printable(res.Queue, 0)))
-	case res.Status == client.Duplicate:
+	case res.Status == client.StatusDuplicate:
 		a.note("not enqueued: %s is a loner, and one with the same lock waits already", jobText(class, args.String()))
 		return nil
-	case res.Status == client.Locked:
+	case res.Status == client.StatusLocked:
 		a.note("not enqueued: %s is a loner, and one with the same lock runs", jobText(class, args.String()))
 		return nil
 	case a.flags.output == outName:
 		return a.printText(wire.Printable(res.Queue, 0) + "\n")
 	case a.flags.quiet:
 		return nil
-	case res.Status == client.Delayed:
+	case res.Status == client.StatusDelayed:
 		return a.printText(fmt.Sprintf("delayed %s: to %s at %s (in %s)\n", jobText(class, args.String()),
 			wire.Printable(res.Queue, 0), res.Due.Format(time.RFC3339), age(time.Until(res.Due).Round(time.Second))))
 	}

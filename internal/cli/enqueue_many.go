@@ -64,7 +64,7 @@ func (a *cli) enqueueLines(c *cobra.Command, queue string, when whenFlags) error
 	if err != nil {
 		return err
 	}
-	defaults := client.NewJob{Queue: queue, In: in, At: at}
+	defaults := client.EnqueueParams{Queue: queue, In: in, At: at}
 	jobs, err := a.client(cfg.Config)
 	if err != nil {
 		return err
@@ -83,10 +83,10 @@ func (a *cli) enqueueLines(c *cobra.Command, queue string, when whenFlags) error
 	return nil
 }
 
-func (a *cli) pushLines(ctx context.Context, cfg config.Config, jobs *client.Client, defaults client.NewJob) (linesView, error) {
+func (a *cli) pushLines(ctx context.Context, cfg config.Config, jobs *client.Client, defaults client.EnqueueParams) (linesView, error) {
 	v := linesView{Failures: []lineFailure{}}
 	lines := bufio.NewReaderSize(a.stdin, 1<<16)
-	var batch []client.NewJob
+	var batch []client.EnqueueParams
 	var numbers []int
 	for end := false; !end; {
 		line, err := readLine(lines)
@@ -137,7 +137,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-func (a *cli) jobOfLine(cfg config.Config, line []byte, job client.NewJob) (client.NewJob, error) {
+func (a *cli) jobOfLine(cfg config.Config, line []byte, job client.EnqueueParams) (client.EnqueueParams, error) {
 	var l jobLine
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
@@ -168,15 +168,15 @@ func (a *cli) jobOfLine(cfg config.Config, line []byte, job client.NewJob) (clie
 	return job, err
 }
 
-func (v *linesView) count(line int, a client.Answer) {
+func (v *linesView) count(line int, a client.EnqueueResult) {
 	switch {
 	case a.Err != nil:
 		v.fail(line, a.Err, !client.NotEnqueued(a.Err))
-	case a.Status == client.Delayed:
+	case a.Status == client.StatusDelayed:
 		v.Delayed++
-	case a.Status == client.Duplicate:
+	case a.Status == client.StatusDuplicate:
 		v.Duplicates++
-	case a.Status == client.Locked:
+	case a.Status == client.StatusLocked:
 		v.Locked++
 	default:
 		v.Enqueued++

@@ -111,7 +111,7 @@ func (a *cli) startLongjob(c *cobra.Command, class string, args resqued.Args, f 
 		return nil
 	}
 	how := map[longjob.Outcome]string{
-		longjob.New: "enqueued", longjob.Existing: "not enqueued, it waits or runs:", longjob.RerunSet: "one more follows",
+		longjob.OutcomeNew: "enqueued", longjob.OutcomeExisting: "not enqueued, it waits or runs:", longjob.OutcomeRerun: "one more follows",
 	}[res.Outcome]
 	return a.printText(fmt.Sprintf("%s %s %s\n", how, jobText(class, args.String()), res.UUID))
 }

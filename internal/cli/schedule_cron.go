@@ -89,7 +89,7 @@ func (a *cli) runSchedules(c *cobra.Command, names []string) error {
 				return fmt.Errorf("schedule %q: %w", v.Name, err)
 			}
 			l.names = append(l.names, v.Name)
-			l.items = append(l.items, map[string]string{"name": v.Name, "queue": res.Queue, "status": res.Status})
+			l.items = append(l.items, map[string]string{"name": v.Name, "queue": res.Queue, "status": string(res.Status)})
 			fmt.Fprintf(&text, "%s %s to %s\n", res.Status, jobText(v.Class, string(v.Args)), wire.Printable(res.Queue, 0))
 		}
 		return a.tellSchedules(l, text.String())

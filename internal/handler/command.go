@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/cmdslice"
 	"github.com/resqued/resqued/internal/launch"
 	"github.com/resqued/resqued/internal/mark"
 	"github.com/resqued/resqued/internal/wire"
@@ -152,7 +153,7 @@ func newCommand(class resqued.Class, r *runner) (*command, error) {
 
 // perform performs one job.
 func (c *command) perform(ctx context.Context, job *resqued.Job) error {
-	if c.Slices != nil {
+	if cmdslice.Of(&c.Command) != nil {
 		return c.slices(ctx, job)
 	}
 	return c.run(ctx, job, nil)

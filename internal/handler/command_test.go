@@ -17,6 +17,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/handler"
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/proctest"
 )
 
@@ -73,7 +74,7 @@ func TestCommandEnvironment(t *testing.T) {
 		c.Timeout = time.Hour
 	})
 	job := &resqued.Job{ID: "line\nbreak", Class: "Run", Queue: "q 1", Attempt: 3, LockKey: "resque:locket:x"}
-	job.SetFence(42)
+	jobctx.RunOf(job).Fence = 42
 	require.NoError(t, f.Run(t.Context(), job))
 
 	text, err := os.ReadFile(filepath.Join(f.dir, "env"))
@@ -203,7 +204,7 @@ func TestCommandOutput(t *testing.T) {
 		t.Parallel()
 		f := setup(t, `echo '{"refresh_lock":true}' >&3; echo '{"refresh_lock":false}' >&3`)
 		locks := &lockService{}
-		require.NoError(t, f.run(resqued.WithLocks(t.Context(), locks)))
+		require.NoError(t, f.run(jobctx.WithLocks(t.Context(), locks)))
 		require.EqualValues(t, 1, locks.refreshed.Load())
 		require.Equal(t, 1, f.logs.FilterMessage("class lock refreshed").Len())
 	})
@@ -213,7 +214,7 @@ func TestCommandOutput(t *testing.T) {
 		f := setup(t, `for i in 1 2 3 4; do (yes '{"refresh_lock":true}' | head -n 20000 >&3) & done; wait; echo '{"progress":{"done":1}}' >&3; sleep 0.3; echo '{"refresh_lock":true}' >&3`)
 		locks := &lockService{}
 		began := time.Now()
-		require.NoError(t, f.run(resqued.WithLocks(t.Context(), locks)))
+		require.NoError(t, f.run(jobctx.WithLocks(t.Context(), locks)))
 		most := int64(time.Since(began)/(250*time.Millisecond)) + 3 // at once, at its end, and one that was under way
 		require.LessOrEqual(t, locks.refreshed.Load(), most)
 		require.GreaterOrEqual(t, locks.refreshed.Load(), int64(2))
@@ -225,7 +226,7 @@ func TestCommandOutput(t *testing.T) {
 		f := setup(t, `echo '{"refresh_lock":true}' >&3; yes '{"refresh_lock":true}' | head -n 20000 >&3; echo '{"progress":{"done":1}}' >&3; until [ -e go ]; do sleep 0.01; done`)
 		locks := &lockService{hang: make(chan struct{})}
 		result := make(chan error, 1)
-		go func() { result <- f.run(resqued.WithLocks(t.Context(), locks)) }()
+		go func() { result <- f.run(jobctx.WithLocks(t.Context(), locks)) }()
 		require.Eventually(t, func() bool { return f.logs.FilterMessage("job progress").Len() == 1 }, time.Minute, time.Millisecond)
 		close(locks.hang)
 		require.NoError(t, os.WriteFile(filepath.Join(f.dir, "go"), nil, 0o600))
@@ -235,10 +236,10 @@ func TestCommandOutput(t *testing.T) {
 	t.Run("in vain is warned of once", func(t *testing.T) {
 		t.Parallel()
 		f := setup(t, `echo '{"refresh_lock":true}' >&3; echo '{"refresh_lock":true}' >&3`)
-		require.NoError(t, f.run(resqued.WithLocks(t.Context(), &lockService{err: resqued.ErrNoLock})))
+		require.NoError(t, f.run(jobctx.WithLocks(t.Context(), &lockService{err: resqued.ErrNotLocked})))
 		logs := f.logs.FilterMessageSnippet("in vain").All()
 		require.Len(t, logs, 1)
-		require.Equal(t, resqued.ErrNoLock.Error(), logs[0].ContextMap()["error"])
+		require.Equal(t, resqued.ErrNotLocked.Error(), logs[0].ContextMap()["error"])
 	})
 
 	t.Run("junk on fd 3 is warned of once", func(t *testing.T) {
@@ -252,7 +253,7 @@ func TestCommandOutput(t *testing.T) {
 
 // lockService counts the refreshes of a lock.
 type lockService struct {
-	resqued.LockService
+	jobctx.Locks
 	refreshed atomic.Int64
 	err       error
 	hang      chan struct{}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
 )
 
 // Patience sets for how long jobs wait for what their command needs to be started.
@@ -19,6 +20,6 @@ func (s *Set) Resume() { s.runner.told.Unlock() }
 // Run performs a job on a goroutine of its own and returns its error.
 func (s *Set) Run(ctx context.Context, job *resqued.Job) error {
 	ended := make(chan error, 1)
-	go s.Perform(resqued.WithJob(ctx, job), job, func(err error) { ended <- err })
+	go s.Perform(jobctx.WithJob(ctx, job), job, func(err error) { ended <- err })
 	return <-ended
 }

@@ -118,7 +118,7 @@ func (s *Set) Abandon() { s.runner.told.Lock() }
 //
 // After ctx has ended, an error wraps the cause of that: it tells ErrKilled,
 // ErrTimeout and ErrLockLost apart. Requeue and Discard stay what they are. ctx must
-// be one of resqued.WithJob.
+// be one of jobctx.WithJob.
 func (s *Set) Perform(ctx context.Context, job *resqued.Job, done func(err error)) {
 	left := true
 	defer func() {

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/cmdslice"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -30,18 +31,18 @@ const (
 // slices performs a job of a class of long jobs: the class says what the command gets,
 // and what comes of it.
 func (c *command) slices(ctx context.Context, job *resqued.Job) error {
-	return c.Slices(ctx, job, func(ctx context.Context, s *resqued.CommandSlice) error {
+	return cmdslice.Of(&c.Command)(ctx, job, func(ctx context.Context, s *cmdslice.Slice) error {
 		ctx, stop := context.WithCancelCause(ctx)
 		defer stop(nil)
 		named := *job
 		named.Args, named.Deadline = s.Args, s.Ends
-		return c.run(ctx, &named, &slice{CommandSlice: s, ctx: ctx, stop: stop})
+		return c.run(ctx, &named, &slice{Slice: s, ctx: ctx, stop: stop})
 	})
 }
 
-// slice is a CommandSlice whose command runs.
+// slice is a slice whose command runs.
 type slice struct {
-	*resqued.CommandSlice
+	*cmdslice.Slice
 	ctx     context.Context //nolint:containedctx // of the run: its reports come from a reader of their own
 	stop    context.CancelCauseFunc
 	replies replies
@@ -68,7 +69,7 @@ func (s *slice) environ() []string {
 }
 
 // report takes a line of fd 3, unless one before it has ended the slice.
-func (s *slice) report(line resqued.ReportLine) {
+func (s *slice) report(line cmdslice.Line) {
 	if s.broken != nil {
 		return
 	}
@@ -94,13 +95,13 @@ func (s *slice) judge(c *command, status syscall.WaitStatus, how stopped, stderr
 	switch {
 	case how.killed:
 	case how.outOfTime:
-		s.End = resqued.ByKill
+		s.End = cmdslice.ByKill
 		return nil
 	case how.told && byTerm:
-		s.End = resqued.ByTerm
+		s.End = cmdslice.ByTerm
 		return nil
 	case how.told && status.ExitStatus() == exitDone:
-		s.End = resqued.Told
+		s.End = cmdslice.Told
 		return nil
 	}
 	return c.judge(status, how.killed, stderr)
@@ -204,7 +205,7 @@ func (l *lasting) Read(p []byte) (int, error) {
 
 // eachReport calls fn for each line of r that is not empty, whatever its length; of one
 // longer than most only the beginning is kept.
-func eachReport(r io.Reader, most int, fn func(line resqued.ReportLine)) {
+func eachReport(r io.Reader, most int, fn func(line cmdslice.Line)) {
 	buf := make([]byte, maxLine)
 	var line []byte
 	left := 0
@@ -228,8 +229,8 @@ func eachReport(r io.Reader, most int, fn func(line resqued.ReportLine)) {
 }
 
 // emit hands on a line unless there is nothing on it.
-func emit(line []byte, left int, torn bool, fn func(line resqued.ReportLine)) {
+func emit(line []byte, left int, torn bool, fn func(line cmdslice.Line)) {
 	if len(bytes.TrimSpace(line)) > 0 || left > 0 {
-		fn(resqued.ReportLine{Text: line, Left: left, Torn: torn})
+		fn(cmdslice.Line{Text: line, Left: left, Torn: torn})
 	}
 }

@@ -16,36 +16,37 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/cmdslice"
 	"github.com/resqued/resqued/internal/handler"
 )
 
 // sliced is a command that works one slice of a long job.
 type sliced struct {
 	*fixture
-	slice resqued.CommandSlice
+	slice cmdslice.Slice
 	over  chan struct{}
 	mu    sync.Mutex
-	lines []resqued.ReportLine
+	lines []cmdslice.Line
 }
 
 // newSliced notes all lines, and answers each with itself.
 func newSliced(t *testing.T, script string, change ...func(*handler.Options, *resqued.Class)) *sliced {
 	t.Helper()
 	s := &sliced{over: make(chan struct{})}
-	s.slice = resqued.CommandSlice{
+	s.slice = cmdslice.Slice{
 		Args: raw(`"north"`), Run: "r-1", Number: 3, Fence: 17, State: []byte(`{"n": 1.50}`), Message: "so\nfar", Over: s.over,
 		Ends: time.Date(2026, 11, 22, 15, 0, 0, 0, time.UTC), Grace: time.Hour, MaxLine: 1 << 20, Report: s.report,
 	}
 	change = append(change, func(_ *handler.Options, c *resqued.Class) {
-		c.Command.Slices = func(ctx context.Context, _ *resqued.Job, run func(context.Context, *resqued.CommandSlice) error) error {
+		cmdslice.Set(c.Command, func(ctx context.Context, _ any, run cmdslice.RunFunc) error {
 			return run(ctx, &s.slice)
-		}
+		})
 	})
 	s.fixture = setup(t, script, change...)
 	return s
 }
 
-func (s *sliced) report(_ context.Context, line resqued.ReportLine) ([]byte, error) {
+func (s *sliced) report(_ context.Context, line cmdslice.Line) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	line.Text = bytes.Clone(line.Text)
@@ -104,7 +105,7 @@ func TestSliceReports(t *testing.T) {
 		s := newSliced(t, `for i in 1 2 3 4 5; do printf '%06000d\n' $i >&3; done; printf torn >&3; echo $$ > pid`) // more than one read
 		first := true
 		report := s.slice.Report
-		s.slice.Report = func(ctx context.Context, line resqued.ReportLine) ([]byte, error) {
+		s.slice.Report = func(ctx context.Context, line cmdslice.Line) ([]byte, error) {
 			if first {
 				first = false
 				pid := s.pid(t, "pid")
@@ -148,7 +149,7 @@ func TestSliceReports(t *testing.T) {
 		t.Parallel()
 		s := newSliced(t, `trap 'echo more >&3; exit 0' TERM; echo $$ > pid; echo bad >&3; while :; do sleep 0.01; done`)
 		refused, calls := errors.New("refused"), 0
-		s.slice.Report = func(context.Context, resqued.ReportLine) ([]byte, error) {
+		s.slice.Report = func(context.Context, cmdslice.Line) ([]byte, error) {
 			calls++
 			return nil, refused
 		}
@@ -169,14 +170,14 @@ func TestSliceEnds(t *testing.T) {
 	const ready = `echo $$ > pid; `
 	for _, tc := range []struct {
 		name, script string
-		end          resqued.CommandEnd
+		end          cmdslice.End
 		fails        string
 	}{
-		{"by itself", `exit 0`, resqued.ByItself, ""},
-		{"told, with code 0", `trap 'exit 0' TERM; ` + ready + `while :; do sleep 0.01; done`, resqued.Told, ""},
-		{"told, by the signal", ready + `while :; do sleep 0.01; done`, resqued.ByTerm, ""},
-		{"told, with the code of a shell", `trap 'exit 143' TERM; ` + ready + `while :; do sleep 0.01; done`, resqued.ByTerm, ""},
-		{"told, and never ends", `trap '' TERM; ` + ready + `while :; do sleep 0.01; done`, resqued.ByKill, ""},
+		{"by itself", `exit 0`, cmdslice.ByItself, ""},
+		{"told, with code 0", `trap 'exit 0' TERM; ` + ready + `while :; do sleep 0.01; done`, cmdslice.Told, ""},
+		{"told, by the signal", ready + `while :; do sleep 0.01; done`, cmdslice.ByTerm, ""},
+		{"told, with the code of a shell", `trap 'exit 143' TERM; ` + ready + `while :; do sleep 0.01; done`, cmdslice.ByTerm, ""},
+		{"told, and never ends", `trap '' TERM; ` + ready + `while :; do sleep 0.01; done`, cmdslice.ByKill, ""},
 		{"told, with an error", `trap 'echo no >&2; exit 3' TERM; ` + ready + `while :; do sleep 0.01; done`, 0, "sh: exit code 3: no"},
 		{"not told, by a TERM of somebody else", `kill -TERM $$`, 0, "sh: ended by SIGTERM"},
 		{"told, and asks to run again", `trap 'exit 75' TERM; ` + ready + `while :; do sleep 0.01; done`, 0, "requeue"},
@@ -184,7 +185,7 @@ func TestSliceEnds(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			s := newSliced(t, tc.script)
-			if tc.end == resqued.ByKill {
+			if tc.end == cmdslice.ByKill {
 				s.slice.Grace = 50 * time.Millisecond
 			}
 			done := s.start(t.Context())
@@ -235,7 +236,7 @@ func TestSliceEnds(t *testing.T) {
 		require.NoError(t, unix.Kill(s.pid(t, "pid"), unix.SIGSTOP))
 		close(s.over)
 		require.NoError(t, wait(t, done))
-		require.Equal(t, resqued.ByTerm, s.slice.End)
+		require.Equal(t, cmdslice.ByTerm, s.slice.End)
 	})
 	t.Run("of much on stderr the end is kept", func(t *testing.T) {
 		t.Parallel()

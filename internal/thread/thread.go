@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/locket/classlock"
 	"github.com/resqued/resqued/internal/retry"
 )
@@ -94,7 +95,7 @@ func (r *Runner) Run(ctx context.Context, job *resqued.Job, claim *classlock.Cla
 		now = time.Now
 	}
 	asked := now()
-	ctx = resqued.WithJob(ctx, job)
+	ctx = jobctx.WithJob(ctx, job)
 	unlock := func() {}
 	try, err := r.begin(ctx, job)
 	if err == nil && r.Locker != nil {

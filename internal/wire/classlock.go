@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/resqued/resqued"
 )
@@ -34,4 +35,17 @@ func ClassLockKey(class *resqued.Class, args resqued.Args, style RubyStyle) (str
 		return "", fmt.Errorf("key of the lock of %s: %w", class.Name, err)
 	}
 	return key, nil
+}
+
+// ClassLockTimeout returns for how long a job with these arguments may hold the lock;
+// 0 = without limit.
+func ClassLockTimeout(lock *resqued.ClassLock, args resqued.Args) (time.Duration, error) {
+	if lock.TimeoutFunc == nil {
+		return lock.Timeout, nil
+	}
+	d, err := lock.TimeoutFunc(args)
+	if err != nil {
+		return 0, fmt.Errorf("timeout of the lock: %w", err)
+	}
+	return max(d, 0), nil
 }

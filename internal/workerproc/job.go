@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/locket/classlock"
 	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
@@ -96,8 +97,7 @@ func (p *Process) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 	if !r.EnqueuedAt.IsZero() {
 		j.job.EnqueuedAt = r.EnqueuedAt // of its queue, which knows when it was pushed
 	}
-	j.job.SetFence(r.Fence)
-	j.job.SetRun(p.name.Proc, r.Token)
+	*jobctx.RunOf(&j.job) = jobctx.Run{Proc: p.name.Proc, Token: r.Token, Fence: r.Fence}
 	if class, ok := p.d.Handlers.Lookup(env.Class); ok {
 		// The longest durations there are mean that there is no end; a grace comes on top.
 		j.known, j.timeout, j.atMostOnce = true, min(class.Timeout, longest), class.AtMostOnce

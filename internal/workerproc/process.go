@@ -29,7 +29,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
@@ -201,7 +201,7 @@ func New(cfg Config, d Deps) (*Process, error) {
 // returns nil after an orderly end. A job that ignores its kill makes it call
 // Deps.Exit instead of returning.
 func (p *Process) Run(ctx context.Context) error {
-	p.work, p.stopWork = context.WithCancel(resqued.WithLeaving(ctx, p.leaves))
+	p.work, p.stopWork = context.WithCancel(jobctx.WithLeaving(ctx, p.leaves))
 	defer p.helpers.Wait()
 	defer p.stopWork()
 	p.started, p.since = time.Now(), time.Now()

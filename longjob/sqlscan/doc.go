@@ -1,5 +1,5 @@
-// Package sqlscan has long jobs work through tables of PostgreSQL, in batches of 1,000 rows
-// in the order of their key, each batch a unit of the run and a transaction of its own.
+// Package sqlscan lets long jobs work through tables of PostgreSQL in batches of 1,000 rows, in the
+// order of their key. Each batch is a unit of the run and a transaction.
 //
 //	func expire(ctx context.Context, r *longjob.Runner, before time.Time) error {
 //		return sqlscan.ScanDelete(ctx, r, "delete", pool, sqlscan.Query{
@@ -7,10 +7,10 @@
 //		}, sqlscan.Options{})
 //	}
 //
-// ScanDelete deletes rows, ScanDestroy hands each to a function first, ReviewingSelectLoop
-// calls a function until no row matches any more. All three work in constant memory, hold
-// locks for a short time, pass over rows that others have locked and come back to them, end
-// between any two batches, and go on in the next slice where the last one has ended.
+// ScanDelete deletes rows. ScanDestroy calls a function for each row before it deletes it.
+// ReviewingSelectLoop calls a function for each row until no row matches any more. All three use
+// constant memory and hold locks for a short time. They skip rows that other transactions have
+// locked and come back to them. They can end after any batch, and continue in the next slice.
 //
-// Which rows those are when others come and go meanwhile, docs/longjob.md tells.
+// docs/longjob.md describes what happens to rows that are added, changed or removed meanwhile.
 package sqlscan

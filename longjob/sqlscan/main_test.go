@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/pgtest"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
@@ -147,8 +148,8 @@ func (b *bed) slice() (error, bool) {
 	e, err := wire.Parse(reserved.Payload, 0)
 	require.NoError(b.t, err)
 	job := &resqued.Job{ID: e.ID, Class: e.Class, Args: e.Args, Payload: reserved.Payload, Queue: reserved.Queue}
-	job.SetRun(proc, reserved.Token)
-	result := b.handler(resqued.WithLeaving(b.store.InContext(b.t.Context()), b.leave), job)
+	*jobctx.RunOf(job) = jobctx.Run{Proc: proc, Token: reserved.Token}
+	result := b.handler(jobctx.WithLeaving(b.store.InContext(b.t.Context()), b.leave), job)
 
 	c := store.Completion{Job: &reserved, Kind: store.Done}
 	var requeue *resqued.RequeueError

@@ -20,65 +20,69 @@ const (
 	DefaultCalls            = 3
 )
 
-// DB is where transactions begin: a *pgxpool.Pool. A single *pgx.Conn will do, but then a
-// lost connection fails the slice.
+// DB begins transactions: a *pgxpool.Pool, or a single *pgx.Conn, with which a lost connection fails
+// the slice.
 type DB interface {
 	BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error)
 }
 
-// Query selects rows of a table. Each slice has to give the same one: what is computed, such
-// as a date, belongs into the arguments of the run or into longjob.StateOnce.
+// Query selects rows of a table. It must be the same in each slice: pass values that are computed,
+// such as a time, as arguments of the run, or keep them with longjob.StateOnce.
 type Query struct {
 	// Table is a table or a partitioned table, with its schema if it needs one:
 	// pgx.Identifier{"shop", "orders"}.
 	Table pgx.Identifier
-	// Key are the columns of a unique index in its order, none of which may be NULL; empty
-	// = the primary key. The rows are taken in that order.
+	// Key has the columns of a unique index, in its order; none of them may be NULL. Empty =
+	// the primary key. Rows are processed in the order of the key.
 	Key []string
 	// Where is a condition in SQL, with $1, $2 and so on for Args; empty = all rows.
 	Where string
 	Args  []any
-	// Columns are those that a function gets; empty = all.
+	// Columns has the columns that are passed to the function; empty = all.
 	Columns []string
 }
 
-// Options bound what a scan asks of the database; the zero value of each is its default.
+// Options limit the load that a scan puts on the database. For each field the zero value means its
+// default.
 type Options struct {
-	// Batch is how many rows a batch has at most.
+	// Batch is the maximum number of rows of a batch.
 	Batch int
-	// Window is how many rows of the table one statement looks at to find those of a batch,
-	// so that it is short even if hardly any matches. Negative = as many as it takes: better
-	// where an index has just those rows that match, in the order of the key.
+	// Window is the number of rows that one statement examines to find those of a batch, so
+	// that it is short even if few rows match; the default is 20 batches. Negative = as many
+	// as it takes, which is better if an index has exactly the rows that match, in the order
+	// of the key.
 	Window int
-	// StatementTimeout ends a statement that takes longer. The batch is tried again with
-	// half of its rows, and so on; later batches grow again.
+	// StatementTimeout is the longest duration of a statement. A batch that takes longer is
+	// tried again with half of its rows, and so on; later batches grow again.
 	StatementTimeout time.Duration
-	// LockTimeout bounds how long a statement waits for a lock, say of the table.
+	// LockTimeout is how long a statement waits for a lock, such as that of the table.
 	LockTimeout time.Duration
-	// IdleTimeout is how long a transaction may stand still, because a function takes its
-	// time or a process was stopped, before the server ends it.
+	// IdleTimeout is how long a transaction may be idle before the server ends it, because a
+	// function takes long or the process was stopped.
 	IdleTimeout time.Duration
-	// HoldFor ends a batch early when functions have worked on it for so long.
+	// HoldFor is how long functions work on a batch before it ends early.
 	HoldFor time.Duration
-	// Patience is how long a scan waits at its end for rows that others have locked, before
-	// it fails with ErrLocked.
+	// Patience is how long a scan waits at its end for rows that other transactions have
+	// locked, before it fails with ErrLocked.
 	Patience time.Duration
-	// Calls is how often ReviewingSelectLoop calls its function for a row that goes on
-	// matching; then it passes over that row, and fails with ErrStuck in the end. KeepStuck
-	// has it end well then.
+	// Calls is how often ReviewingSelectLoop calls its function for a row that still
+	// matches. After that it skips the row, and fails with ErrStuck at its end, or succeeds
+	// if KeepStuck is set.
 	Calls     int
 	KeepStuck bool
-	// KeepRows has ScanDestroy delete nothing: whatever is done, its function does.
+	// KeepRows makes ScanDestroy delete no rows itself: its function does what is to be
+	// done.
 	KeepRows bool
-	// Total is how many rows there are, for the progress; 0 = what the planner of the
-	// database believes, negative = unknown.
+	// Total is the number of rows for the progress; 0 = the estimate of the database's
+	// planner, negative = unknown.
 	Total int64
 }
 
 var (
-	// ErrLocked: others have had rows locked for longer than Options.Patience.
+	// ErrLocked: other transactions kept rows locked for longer than Options.Patience.
 	ErrLocked = errors.New("rows are locked by others")
-	// ErrStuck: rows match the query of ReviewingSelectLoop whatever its function does.
+	// ErrStuck: rows still match the query of ReviewingSelectLoop after its function was
+	// called Options.Calls times for them.
 	ErrStuck = errors.New("rows go on matching")
 )
 

@@ -36,18 +36,17 @@ type reviewed struct {
 	Stuck  int64 `json:"stuck,omitempty"`
 }
 
-// ReviewingSelectLoop calls fn for each row that matches a query, which fn is to change, and
-// asks the query again until no row matches. It is a step of the run. scan is
-// pgx.RowToStructByName, pgx.RowToMap or the like.
+// ReviewingSelectLoop calls fn for each row that matches a query, and runs the query again until no
+// row matches: fn is expected to change the row. It is the step key of the run. scan converts a
+// row: pgx.RowToStructByName, pgx.RowToMap or a similar function.
 //
-// No transaction is open and no row is locked while fn runs, so it may use connections of its
-// own and take its time. A row is as it was when it was read, up to Options.HoldFor ago. When
-// a process has died fn is called again for those rows of its last batch that still match.
+// While fn runs, no transaction is open and no row is locked, so fn may use other connections and
+// take its time. A row is as it was when it was read, at most Options.HoldFor ago. After the death
+// of a process, fn is called again for the rows of its last batch that still match.
 //
-// fn is called Options.Calls times for a row that goes on matching. Then the loop passes over
-// it, and when no other rows are left it fails with ErrStuck. Where more than a thousand rows
-// go on matching, those beyond are called in each round, until as many rounds have gone by
-// in which they did not get fewer.
+// fn is called Options.Calls times for a row that still matches. After that the loop skips the row,
+// and when no other rows are left it fails with ErrStuck. If more than a thousand rows still match,
+// fn is called for the others in each round, until their number has not fallen for as many rounds.
 func ReviewingSelectLoop[T any](ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options,
 	scan pgx.RowToFunc[T], fn func(ctx context.Context, row T) error,
 ) error {

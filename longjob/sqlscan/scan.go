@@ -64,25 +64,25 @@ func newScan(r *longjob.Runner, step string, db DB, q Query, o Options) (*scan, 
 	return s, nil
 }
 
-// ScanDelete deletes the rows that match a query. It is a step of the run: in a later slice
-// it goes on with the batch that is not done, and once it has ended it does nothing.
+// ScanDelete deletes the rows that match a query. It is the step key of the run: a later slice
+// continues with the batch that is not done, and once the step has ended it does nothing.
 //
-// It deletes what matches when it begins, except what is changed meanwhile so that it does
-// not match any more. It stops at the highest key that there is when it begins: rows that
-// are added above stay, of those that are added below some are deleted.
+// It deletes the rows that match when it begins, unless they no longer match when their batch is
+// deleted. It ends at the highest key that exists when it begins: rows that are added above that
+// key stay; of the rows that are added below it, some are deleted.
 func ScanDelete(ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options) error {
 	return rows(ctx, r, key, db, q, o, nil)
 }
 
-// ScanDestroy is ScanDelete with a function that is called for each row before it is
-// deleted; scan is pgx.RowToStructByName, pgx.RowToMap or the like.
+// ScanDestroy is like ScanDelete, but calls fn for each row before it is deleted. scan converts a
+// row: pgx.RowToStructByName, pgx.RowToMap or a similar function.
 //
-// A batch is one transaction: its rows are locked, fn is called for each of them in turn with
-// that transaction, they are deleted, and it is committed, at the latest when fn has worked
-// for Options.HoldFor. If fn returns an error nothing of the batch is done. What fn does
-// within tx happens once; what it does elsewhere may happen again if the transaction cannot
-// be committed, for the rows of that batch. With Options.KeepRows the same holds for the
-// batch during which a process has died. fn must not call units or steps of the runner.
+// A batch is one transaction: its rows are locked, fn is called for each of them with that
+// transaction, the rows are deleted, and the transaction is committed, at the latest when fn has
+// worked for Options.HoldFor. If fn returns an error, the transaction is rolled back. What fn does
+// in tx happens once. What it does elsewhere may happen again for the rows of a batch whose
+// transaction could not be committed; with Options.KeepRows also for those of the batch during
+// which a process died. fn must not call units or steps of the runner.
 func ScanDestroy[T any](ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options,
 	scan pgx.RowToFunc[T], fn func(ctx context.Context, tx pgx.Tx, row T) error,
 ) error {

@@ -7,14 +7,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Querier is what Subjects asks: a *pgxpool.Pool or a *pgx.Conn.
+// Querier runs a query: a *pgxpool.Pool or a *pgx.Conn.
 type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Subjects returns a function that runs a query and returns its first column as text, in
-// the order of its rows; NULL is passed over. It is for what wants to be told, now and then,
-// for whom there is work.
+// Subjects returns a function that runs a query and returns its first column as text, in the order
+// of the rows and without NULLs. With longjob.Each it makes the subjects of a recurring long job.
 func Subjects(db Querier, sql string, args ...any) func(ctx context.Context) ([]string, error) {
 	return func(ctx context.Context) ([]string, error) {
 		subjects, err := subjects(ctx, db, sql, args)

@@ -145,7 +145,7 @@ func (s *scan) again(ctx context.Context, shrink func() bool, fn func(ctx contex
 
 // runnerSays reports whether an error is the end of the slice.
 func runnerSays(err error) bool {
-	return slices.ContainsFunc([]error{longjob.ErrYield, longjob.ErrCancelled, longjob.ErrSuperseded}, func(e error) bool { return errors.Is(err, e) })
+	return slices.ContainsFunc([]error{longjob.ErrYield, longjob.ErrCancelled, longjob.ErrTakenOver}, func(e error) bool { return errors.Is(err, e) })
 }
 
 // code is the SQLSTATE of an error; empty = it is none of the server's.

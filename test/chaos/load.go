@@ -135,7 +135,7 @@ func (c *chaos) more(ctx context.Context, pusher *client.Client, p *check.Push, 
 	answer, result := enqueue(ctx, pusher, j)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p.More[n].Answer, p.More[n].Duplicate, p.More[n].Answered = answer, result.Status == client.Duplicate, proc.BootTime()
+	p.More[n].Answer, p.More[n].Duplicate, p.More[n].Answered = answer, result.Status == client.StatusDuplicate, proc.BootTime()
 }
 
 // pushRaw pushes what no client of ours would push.

@@ -46,7 +46,7 @@ func (c *chaos) prolong(ctx context.Context) {
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushPatience)
 		result, err := pusher.EnqueueUnique(call, "Long", id, longjob.Queue(longQueue))
 		cancel()
-		if err == nil && result.Outcome != longjob.New {
+		if err == nil && result.Outcome != longjob.OutcomeNew {
 			c.complain("long job %s, which nobody has enqueued, is %s", id, result.Outcome)
 		}
 		c.mu.Lock()

@@ -52,9 +52,9 @@ func delayAll(t *testing.T, d *harness.Daemon, jobs int) (due time.Time) {
 	for ahead := time.Duration(8+jobs/5_000) * time.Second; ; ahead *= 2 {
 		due = time.Now().Add(ahead).Truncate(time.Second)
 		asRubyDelays(t, d, due, "later", harness.Range(1, jobs/3)...)
-		var many []client.NewJob
+		var many []client.EnqueueParams
 		for id := jobs/3 + 1; id <= jobs; id++ {
-			job := client.NewJob{Payload: fmt.Appendf(nil, `{"class":"Count","args":[%d]}`, id), Queue: "later", At: due}
+			job := client.EnqueueParams{Payload: fmt.Appendf(nil, `{"class":"Count","args":[%d]}`, id), Queue: "later", At: due}
 			if id%2 == 0 { // waits where only we know
 				job.Payload = fmt.Appendf(nil, `{"class":"Count","args":[%d],"id":"%d"}`, id, id)
 			}

@@ -144,7 +144,7 @@ func TestALongJobAndAnOlderRedis(t *testing.T) {
 		require.ErrorIs(t, err, longjob.ErrNotFound)
 		again, err := c.EnqueueUnique(t.Context(), "Long", []any{total, 15}, longjob.Queue("long"))
 		require.NoError(t, err)
-		require.Equal(t, longjob.New, again.Outcome)
+		require.Equal(t, longjob.OutcomeNew, again.Outcome)
 		limit, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		run, err := c.Wait(limit, again.UUID)

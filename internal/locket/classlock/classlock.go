@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -94,7 +95,7 @@ const inPostgres = resqued.StorePostgres
 // place is where the locks of a class are kept; empty = the daemon's own Redis.
 func (c *Locks) place(lock *resqued.ClassLock) string {
 	switch {
-	case lock.InPostgres():
+	case lock.Store == resqued.StorePostgres:
 		return inPostgres
 	case lock.Redis == c.cfg.URL:
 		return ""
@@ -154,7 +155,7 @@ func (c *Locks) Close() {
 func (c *Locks) Lock(ctx context.Context, job *resqued.Job, claim *Claim) (context.Context, func(), error) {
 	class, ok := c.cfg.Class(job.Class)
 	if !ok || class.Lock == nil {
-		return resqued.WithLocks(ctx, service{locks: c}), func() {}, nil
+		return jobctx.WithLocks(ctx, service{locks: c}), func() {}, nil
 	}
 	want, err := c.want(class, job, claim)
 	if err != nil {
@@ -173,7 +174,7 @@ func (c *Locks) Lock(ctx context.Context, job *resqued.Job, claim *Claim) (conte
 			// goes by itself, and the job must not be dropped for it.
 			return nil, nil, fmt.Errorf("%w: %w", &HeldError{Key: want.Key, Holder: reply.Holder}, resqued.Requeue(requeueLocked))
 		}
-		return nil, nil, c.refused(resqued.WithLocks(ctx, service{locks: c}), class.Lock, job, want.Key, reply.Holder)
+		return nil, nil, c.refused(jobctx.WithLocks(ctx, service{locks: c}), class.Lock, job, want.Key, reply.Holder)
 	}
 	job.LockSequence = reply.Sequence
 	l := newLease(ctx, c, class.Lock, job, claim, want.HeldLock, sent, reply.Expires)
@@ -196,7 +197,7 @@ func (c *Locks) want(class *resqued.Class, job *resqued.Job, claim *Claim) (stor
 		if req.Key, err = wire.ClassLockKey(class, job.Args, c.cfg.Style); err != nil {
 			return err
 		}
-		req.Timeout, err = class.Lock.TimeoutOf(job.Args)
+		req.Timeout, err = wire.ClassLockTimeout(class.Lock, job.Args)
 		return err
 	})
 	return req, err

@@ -193,7 +193,7 @@ func TestClassLock(t *testing.T) {
 			require.EqualError(t, err, `class "Plain" has no Lock`)
 			_, err = resqued.Locked(ctx, "Nobody", nil)
 			require.EqualError(t, err, `class "Nobody" has no handler here, so its lock is not known`)
-			require.ErrorIs(t, resqued.RefreshLock(ctx), resqued.ErrNoLock)
+			require.ErrorIs(t, resqued.RefreshLock(ctx), resqued.ErrNotLocked)
 			return nil
 		})
 		l := newLocks(t, h, options{})

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -49,7 +50,7 @@ func newLease(ctx context.Context, locks *Locks, class *resqued.ClassLock, job *
 ) *lease {
 	l := &lease{locks: locks, class: class, job: job, claim: claim, lock: lock, ended: make(chan struct{}), expires: expires}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
-	l.ctx = resqued.WithLocks(l.ctx, service{locks: locks, lease: l})
+	l.ctx = jobctx.WithLocks(l.ctx, service{locks: locks, lease: l})
 	if lock.Timeout > 0 {
 		l.limit = sent.at.Add(lock.Timeout)
 		job.Deadline = l.limit

@@ -15,28 +15,28 @@ type service struct {
 	lease *lease // that of the job; nil without
 }
 
-// Locked implements resqued.LockService.
+// Locked implements jobctx.Locks.
 func (s service) Locked(ctx context.Context, class string, args any) (bool, error) {
 	_, state, err := s.locks.state(ctx, class, args)
 	return state.Holder != "", err
 }
 
-// Enqueued implements resqued.LockService.
+// Enqueued implements jobctx.Locks.
 func (s service) Enqueued(ctx context.Context, class string, args any) (bool, error) {
 	_, state, err := s.locks.state(ctx, class, args)
 	return state.Marked, err
 }
 
-// LonerLocked implements resqued.LockService.
+// LonerLocked implements jobctx.Locks.
 func (s service) LonerLocked(ctx context.Context, class string, args any) (bool, error) {
 	lock, state, err := s.locks.state(ctx, class, args)
 	return err == nil && (state.Holder != "" || lock.Loner && state.Marked), err
 }
 
-// RefreshLock implements resqued.LockService.
+// RefreshLock implements jobctx.Locks.
 func (s service) RefreshLock(ctx context.Context) error {
 	if s.lease == nil {
-		return resqued.ErrNoLock
+		return resqued.ErrNotLocked
 	}
 	return s.lease.refresh(ctx)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
 )
 
 // JobLocks is what a check of job locks needs of Redis; *store.Store is one.
@@ -27,8 +28,8 @@ func NewCheck(style string, locks JobLocks) func(ctx context.Context, job *resqu
 		if job.LockKey == "" {
 			return nil
 		}
-		proc, token := job.Run()
-		if ours, err := locks.HoldsJobLock(ctx, job.LockKey, proc, token); err != nil || ours {
+		run := jobctx.RunOf(job)
+		if ours, err := locks.HoldsJobLock(ctx, job.LockKey, run.Proc, run.Token); err != nil || ours {
 			return nil //nolint:nilerr // see above
 		}
 		return fmt.Errorf("the job lock %s was taken away before the job began: %w", job.LockKey, resqued.Requeue(0))

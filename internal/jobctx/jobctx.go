@@ -1,0 +1,77 @@
+// Package jobctx holds what the daemon attaches to a job and to the context of its
+// handler. Programs read it through the functions of package resqued, which imports this
+// package: the setters are here so that they are no part of the public API.
+//
+// Package resqued cannot be imported from here, so a *resqued.Job is passed as any.
+package jobctx
+
+import "context"
+
+// Run describes one run of a job.
+type Run struct {
+	// Proc names the worker process, Token the reservation of the job. Both are empty
+	// outside of a daemon.
+	Proc, Token string
+	// Fence is the fencing token of the job.
+	Fence int64
+}
+
+var runOf func(job any) *Run
+
+// Provide tells this package how to find the Run of a *resqued.Job. Package resqued calls
+// it once, when it is initialized.
+func Provide(find func(job any) *Run) { runOf = find }
+
+// RunOf returns the Run of a *resqued.Job, which may be changed before the job is
+// performed. It panics if job is of another type.
+func RunOf(job any) *Run { return runOf(job) }
+
+type jobKey struct{}
+
+// WithJob returns a context that carries a *resqued.Job, for resqued.JobFrom.
+func WithJob(ctx context.Context, job any) context.Context {
+	return context.WithValue(ctx, jobKey{}, job)
+}
+
+// Job returns what WithJob has put into ctx, or nil.
+func Job(ctx context.Context) any { return ctx.Value(jobKey{}) }
+
+type leavingKey struct{}
+
+// WithLeaving returns a context that carries the channel which resqued.Leaving returns.
+func WithLeaving(ctx context.Context, leaving <-chan struct{}) context.Context {
+	return context.WithValue(ctx, leavingKey{}, leaving)
+}
+
+// Leaving returns the channel that WithLeaving has put into ctx, or nil.
+func Leaving(ctx context.Context) <-chan struct{} {
+	leaving, _ := ctx.Value(leavingKey{}).(<-chan struct{})
+	return leaving
+}
+
+// Locks answers questions of a handler about class locks: it is what resqued.Locked,
+// Enqueued, LonerLocked and RefreshLock call.
+type Locks interface {
+	// Locked reports whether a job of the class with these arguments holds its lock.
+	Locked(ctx context.Context, class string, args any) (bool, error)
+	// Enqueued reports whether a loner job of the class with these arguments waits.
+	Enqueued(ctx context.Context, class string, args any) (bool, error)
+	// LonerLocked reports whether a job of the class with these arguments runs or, if
+	// the class is a loner, waits.
+	LonerLocked(ctx context.Context, class string, args any) (bool, error)
+	// RefreshLock restarts the time limit of the lock of ctx's job.
+	RefreshLock(ctx context.Context) error
+}
+
+type locksKey struct{}
+
+// WithLocks returns a context whose handler asks l about class locks.
+func WithLocks(ctx context.Context, l Locks) context.Context {
+	return context.WithValue(ctx, locksKey{}, l)
+}
+
+// LocksFrom returns what WithLocks has put into ctx, or nil.
+func LocksFrom(ctx context.Context) Locks {
+	l, _ := ctx.Value(locksKey{}).(Locks)
+	return l
+}
