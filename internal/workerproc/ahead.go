@@ -3,8 +3,6 @@ package workerproc
 import (
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/resqued/resqued/internal/proc"
 )
 
@@ -30,8 +28,8 @@ type mark struct {
 // foresee tells the master when the jobs that are left will be used up in about the time
 // in which a successor starts.
 func (p *Process) foresee(now time.Time) {
-	a, lead := &p.ahead, p.name.Lead
-	if a.told || lead <= 0 || p.name.Alone {
+	a, lead := &p.ahead, p.id.lead
+	if a.told || lead <= 0 || p.id.alone {
 		return
 	}
 	if a.before.at.IsZero() {
@@ -51,9 +49,7 @@ func (p *Process) foresee(now time.Time) {
 		return
 	}
 	a.told = true
-	if err := p.send(proc.Message{Type: proc.Ends}); err != nil {
-		p.complain("report", "the master does not read", zap.Error(err))
-	}
+	p.link.tell(proc.Message{Type: proc.Ends})
 }
 
 // lookedBefore reports whether a process whose turn comes knows where jobs are: then it can

@@ -26,7 +26,7 @@ func TestForesee(t *testing.T) {
 	// were left when the master was told.
 	run := func(quota, each int, every time.Duration, before ...time.Duration) (left []int) {
 		var to sent
-		p := &Process{cfg: Config{Quota: quota, Threads: each}, d: Deps{Conn: &to}, name: proc.Message{Lead: lead}}
+		p := &Process{cfg: Config{Quota: quota, Threads: each}, link: newLink(&to, nil, nil), id: identity{lead: lead}}
 		now := time.Unix(0, 0)
 		for _, pause := range before { // one job each
 			p.begun++

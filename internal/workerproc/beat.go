@@ -47,8 +47,8 @@ func (p *Process) beat() {
 	if p.beating || p.leaving {
 		return
 	}
-	b := &store.BeatRequest{Proc: p.name.Proc, Info: map[string]string{
-		"state": string(p.state), "done": strconv.Itoa(p.done), "busy": strconv.Itoa(len(p.jobs)),
+	b := &store.BeatRequest{Proc: p.id.proc, Info: map[string]string{
+		"state": string(p.life.state), "done": strconv.Itoa(p.done), "busy": strconv.Itoa(len(p.jobs)),
 		"rss": strconv.FormatInt(rss(), 10),
 	}}
 	for _, j := range p.jobs {
@@ -107,9 +107,9 @@ func (p *Process) heart() {
 			} else if call.enroll != nil {
 				r.again, r.unfailed, r.err = p.d.Store.Enroll(p.work, *call.enroll)
 			} else if call.leftovers != nil {
-				r.leftovers, r.err = p.d.Store.Records(p.work, p.name.Proc, call.leftovers)
+				r.leftovers, r.err = p.d.Store.Records(p.work, p.id.proc, call.leftovers)
 			} else {
-				r.err = p.d.Store.WriteMirrors(p.work, p.name.Proc, call.mirrors)
+				r.err = p.d.Store.WriteMirrors(p.work, p.id.proc, call.mirrors)
 			}
 			p.beaten <- r
 		}
@@ -138,13 +138,13 @@ func (p *Process) felt(r beatResult) {
 	switch {
 	case errors.Is(r.err, store.ErrFenced):
 		if !p.leaving { // else it came behind the end of the registration
-			p.fatal = ErrFenced
+			p.life.fatal = ErrFenced
 		}
 		return
 	case r.err != nil:
-		p.complain("beat", "a heartbeat did not reach redis", zap.Error(r.err))
-		p.redisAway()
-		time.AfterFunc(min(beatAgain, p.cfg.BeatEvery/4), p.beatAtOnce)
+		p.troubles.complain("beat", "a heartbeat did not reach redis", zap.Error(r.err))
+		p.troubles.redisAway()
+		time.AfterFunc(min(beatAgain, p.cfg.BeatEvery/4), p.beatNow.ring)
 		return
 	case r.call.enroll != nil:
 		p.enrolled(r)
@@ -153,7 +153,7 @@ func (p *Process) felt(r beatResult) {
 		p.giveBack(r.leftovers)
 		return
 	}
-	p.redisBack()
+	p.troubles.redisBack()
 	// Counted from when it was sent: the server may have applied it right then.
 	p.lastBeat = r.sent
 	// The master counts, too, and locks may be short.
@@ -167,7 +167,7 @@ func (p *Process) felt(r beatResult) {
 	}
 	for _, token := range r.reply.Gone {
 		if j := p.jobs[token]; j != nil {
-			p.complain("gone", "the record of a running job has vanished from redis; its end will change nothing",
+			p.troubles.complain("gone", "the record of a running job has vanished from redis; its end will change nothing",
 				zap.Stringer("job", j))
 		}
 	}
@@ -229,41 +229,39 @@ func (p *Process) tick() {
 // report tells the master how the process is, and shows it in the title. Age and
 // memory are asked, not decided: the master says when a successor may start.
 func (p *Process) report() {
-	if p.name.Proc == "" {
+	if p.id.proc == "" {
 		return
 	}
 	size := rss()
 	m := proc.Message{
-		Type: proc.Beat, State: string(p.state), Busy: len(p.jobs), Done: p.done, Quota: p.cfg.Quota, RSS: size,
+		Type: proc.Beat, State: string(p.life.state), Busy: len(p.jobs), Done: p.done, Quota: p.cfg.Quota, RSS: size,
 		Kills: p.kills, Doomed: p.doomed(), LockEnd: p.lockEnd(),
 	}
-	if err := p.send(m); err != nil {
-		p.complain("report", "the master does not read", zap.Error(err))
-	}
+	p.link.tell(m)
 	quota := ""
 	if p.cfg.Quota > 0 {
 		quota = "/" + strconv.Itoa(p.cfg.Quota)
 	}
-	who := fmt.Sprintf("worker %d of %d", p.name.Slot+1, p.name.Slots)
-	if p.name.Alone {
+	who := fmt.Sprintf("worker %d of %d", p.id.slot+1, p.id.slots)
+	if p.id.alone {
 		who = "worker for a suspect"
 	}
 	proc.SetTitle(fmt.Sprintf(proc.TitleOf+"%s: %s, %d/%d busy, %d%s done",
-		who, p.state, len(p.jobs), p.cfg.Threads, p.done, quota))
-	if p.state != signals.Running || p.asked {
+		who, p.life.state, len(p.jobs), p.cfg.Threads, p.done, quota))
+	if p.life.state != signals.Running || p.asked {
 		return
 	}
 	switch {
 	case p.cfg.MaxRSS > 0 && size > p.cfg.MaxRSS:
 		p.ask(proc.Message{Type: proc.Retires, Reason: "memory", RSS: size, MaxRSS: p.cfg.MaxRSS})
-	case p.cfg.MaxAge > 0 && time.Since(p.started) > p.cfg.MaxAge:
+	case p.cfg.MaxAge > 0 && time.Since(p.life.started) > p.cfg.MaxAge:
 		p.ask(proc.Message{Type: proc.Retires, Reason: "age"})
 	}
 }
 
 // ask tells the master that this process should be replaced.
 func (p *Process) ask(m proc.Message) {
-	if err := p.send(m); err == nil {
+	if err := p.link.send(m); err == nil {
 		p.asked = true
 	}
 }
@@ -274,7 +272,7 @@ const weighEvery = 50 * time.Millisecond
 // weigh looks at the memory of the process when a job has ended: until the next report
 // others could take as much again.
 func (p *Process) weigh() {
-	if p.cfg.MaxRSS <= 0 || p.done == p.weighed || p.asked || p.state != signals.Running {
+	if p.cfg.MaxRSS <= 0 || p.done == p.weighed || p.asked || p.life.state != signals.Running {
 		return
 	}
 	now := time.Now()
@@ -289,13 +287,11 @@ func (p *Process) weigh() {
 
 // retire stops taking jobs for good, without being asked to.
 func (p *Process) retire(reason string) {
-	if p.state != signals.Running && p.state != signals.Paused {
+	if p.life.state != signals.Running && p.life.state != signals.Paused {
 		return
 	}
 	// First of all: a successor may wait for it.
-	if err := p.send(proc.Message{Type: proc.Retires, Reason: reason}); err != nil {
-		p.complain("report", "the master does not read", zap.Error(err))
-	}
+	p.link.tell(proc.Message{Type: proc.Retires, Reason: reason})
 	p.enter(signals.Retiring)
 }
 

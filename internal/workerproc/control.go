@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"strconv"
@@ -27,15 +26,11 @@ func (p *Process) greet() error {
 	}
 	// The reader ends when the master closes its end or dies; it is not awaited,
 	// because nothing can interrupt it while the master lives.
-	go p.read()
-	for m := range p.messages {
+	go p.link.read(p.work)
+	for m := range p.link.messages {
 		if m.Type == proc.Welcome {
-			p.name = m
-			p.cfg.Quota = staggered(p.cfg.Quota, m)
-			if m.Alone {
-				p.beAlone()
-			}
-			p.welcome(signals.State(m.State))
+			p.assemble(newIdentity(m))
+			p.life.welcome(signals.State(m.State))
 			return nil
 		}
 	}
@@ -45,48 +40,20 @@ func (p *Process) greet() error {
 // staggered shortens the quota of a master's first processes, each by a different
 // part of its half, because otherwise all of them are used up at the same time,
 // again and again.
-func staggered(quota int, m proc.Message) int {
+func staggered(quota int, id identity) int {
 	var slot, sequence int
-	_, err := fmt.Sscanf(m.Proc[strings.LastIndexByte(m.Proc, ':')+1:], "%d.%d", &slot, &sequence)
-	if err != nil || m.Slots < 2 || sequence >= m.Slots {
+	_, err := fmt.Sscanf(id.proc[strings.LastIndexByte(id.proc, ':')+1:], "%d.%d", &slot, &sequence)
+	if err != nil || id.slots < 2 || sequence >= id.slots {
 		return quota
 	}
-	return quota - quota*slot/(2*m.Slots)
-}
-
-func (p *Process) read() {
-	defer close(p.messages)
-	for {
-		m, err := p.d.Conn.Recv()
-		if err != nil {
-			if !errors.Is(err, io.EOF) && p.work.Err() == nil {
-				p.log.Warn("the socket to the master broke", zap.Error(err))
-			}
-			return
-		}
-		select {
-		case p.messages <- m:
-		case <-p.work.Done():
-			return
-		}
-	}
-}
-
-// welcome takes over the state in which the master is.
-func (p *Process) welcome(s signals.State) {
-	switch s {
-	case signals.Waiting, signals.Paused, signals.Draining, signals.Killing:
-		p.wanted = s
-	default:
-		p.wanted = signals.Running
-	}
+	return quota - quota*slot/(2*id.slots)
 }
 
 // boot registers the process in Redis and reports it ready. Signals and the
 // master are heeded meanwhile; being told to go ends it with an error.
 func (p *Process) boot() error {
-	if p.wanted == signals.Draining || p.wanted == signals.Killing {
-		p.state = p.wanted
+	if p.life.wanted == signals.Draining || p.life.wanted == signals.Killing {
+		p.life.state = p.life.wanted
 		return errStopped
 	}
 	ctx, cancel := context.WithCancelCause(p.work)
@@ -109,25 +76,25 @@ func (p *Process) boot() error {
 				return err
 			}
 			p.lastBeat = p.registeredAt
-			if p.state == signals.Starting {
-				p.state = p.wanted
-				p.since = time.Now()
+			if p.life.state == signals.Starting {
+				p.life.state = p.life.wanted
+				p.life.since = time.Now()
 			}
-			if p.state == signals.Paused {
+			if p.life.state == signals.Paused {
 				p.pauseHooks(signals.Paused)
 			}
 			// A master that has died meanwhile is noticed by the loop, which then has the
 			// process leave in order: it is registered.
-			if err := p.send(proc.Message{Type: proc.Ready, RSS: rss(), LockEnd: p.lockEnd()}); errors.Is(err, proc.ErrFull) {
+			if err := p.link.send(proc.Message{Type: proc.Ready, RSS: rss(), LockEnd: p.lockEnd()}); errors.Is(err, proc.ErrFull) {
 				return err
 			}
 			return nil
 		case sig := <-p.d.Signals:
 			p.obey(sig)
-		case m, ok := <-p.messages:
+		case m, ok := <-p.link.messages:
 			p.heed(m, ok)
 		}
-		if p.state == signals.Starting {
+		if p.life.state == signals.Starting {
 			continue
 		}
 		cancel(errStopped)
@@ -159,23 +126,23 @@ func (p *Process) card() store.Registration {
 	for i := range ids {
 		ids[i] = p.workerID(i)
 	}
-	state := p.wanted
+	state := p.life.wanted
 	if state == signals.Waiting {
 		state = signals.Running // soon; the next beat may be later
 	}
 	card := store.Registration{
-		Proc: p.name.Proc, Workers: ids, Started: wire.FormatStart(p.started),
+		Proc: p.id.proc, Workers: ids, Started: wire.FormatStart(p.life.started),
 		Info: map[string]string{
-			"host": p.cfg.Host, "pid": fmt.Sprint(p.cfg.PID), "slot": fmt.Sprint(p.name.Slot),
-			"threads": fmt.Sprint(p.cfg.Threads), "quota": fmt.Sprint(p.cfg.Quota), "master": p.masterID(),
+			"host": p.cfg.Host, "pid": fmt.Sprint(p.cfg.PID), "slot": fmt.Sprint(p.id.slot),
+			"threads": fmt.Sprint(p.cfg.Threads), "quota": fmt.Sprint(p.cfg.Quota), "master": p.id.master,
 			"queues": strings.Join(p.cfg.Queues.Names(), ","), "version": p.cfg.Version,
 			"busy": "0", "done": "0", "rss": strconv.FormatInt(rss(), 10),
-			"started": wire.FormatISOUTC(p.started), "state": string(state),
+			"started": wire.FormatISOUTC(p.life.started), "state": string(state),
 		},
 	}
 	maps.Copy(card.Info, p.cfg.Policy.Info())
 	maps.Copy(card.Info, p.cfg.Traces)
-	if p.name.Alone {
+	if p.id.alone {
 		card.Info[store.InfoAlone] = "1"
 	}
 	return card
@@ -197,36 +164,18 @@ func (p *Process) join(ctx context.Context) error {
 	}
 }
 
-// masterID is the part of the process id that names the master.
-func (p *Process) masterID() string {
-	if i := strings.LastIndexByte(p.name.Proc, ':'); i > 0 {
-		return p.name.Proc[:i]
-	}
-	return p.name.Proc
-}
-
-func (p *Process) send(m proc.Message) error {
-	if p.unmastered {
-		return nil
-	}
-	if err := p.d.Conn.Send(m); err != nil {
-		return fmt.Errorf("report %q to the master: %w", m.Type, err)
-	}
-	return nil
-}
-
 // obey does what a signal to this process alone means.
 func (p *Process) obey(sig os.Signal) {
 	intent := signals.Of(sig)
 	if intent == signals.None || intent == signals.Reap {
 		return
 	}
-	step := signals.Worker(p.state, intent, time.Since(p.since))
+	step := signals.Worker(p.life.state, intent, time.Since(p.life.since))
 	if step.Do == signals.Ignore {
 		return
 	}
 	p.log.Info("signal", zap.String("signal", signals.Name(sig)), zap.String("means", string(intent)),
-		zap.String("state", string(p.state)), zap.String("does", string(step.Do)))
+		zap.String("state", string(p.life.state)), zap.String("does", string(step.Do)))
 	switch step.Do {
 	case signals.Enter:
 		if step.Next == signals.Killing {
@@ -237,9 +186,9 @@ func (p *Process) obey(sig os.Signal) {
 		p.kill(p.all(), p.cfg.TermTimeout)
 		p.enter(step.Next)
 	case signals.StartPaused:
-		p.wanted = signals.Paused
+		p.life.wanted = signals.Paused
 	case signals.StartRunning:
-		p.wanted = signals.Running
+		p.life.wanted = signals.Running
 	case signals.KillNow:
 		p.die(p.all(), "killed twice")
 	}
@@ -270,21 +219,20 @@ func (p *Process) heed(m proc.Message, ok bool) {
 			p.enter(signals.Killing)
 		}
 	case proc.Lookout:
-		p.lookout.Store(m.On)
-		p.turn()
+		p.poller.beLookout(m.On)
 		// An exchange that is under way, or the first look, tells as well; but a waker
 		// begins with a look.
 		if m.On && (p.polled && p.underway() == 0 || p.d.OpenWaiter != nil) {
-			p.look()
+			p.poller.look()
 		}
 	case proc.Look:
-		if p.vacant() && p.state == signals.Running {
-			p.stir()
-			p.look()
+		if p.vacant() && p.life.state == signals.Running {
+			p.poller.stir()
+			p.poller.look()
 		}
 	case proc.Retire:
 		p.tellLeaving()
-		switch p.state {
+		switch p.life.state {
 		case signals.Starting, signals.Waiting, signals.Running, signals.Paused:
 			p.enter(signals.Retiring)
 		}
@@ -293,13 +241,13 @@ func (p *Process) heed(m proc.Message, ok bool) {
 
 // follow takes over the master's state; it never goes back from leaving.
 func (p *Process) follow(s signals.State) {
-	switch p.state {
+	switch p.life.state {
 	case signals.Starting:
 		if s == signals.Draining || s == signals.Killing {
 			p.enter(s)
 			return
 		}
-		p.welcome(s)
+		p.life.welcome(s)
 	case signals.Waiting, signals.Running, signals.Paused:
 		p.enter(s)
 	case signals.Retiring:
@@ -316,9 +264,8 @@ func (p *Process) follow(s signals.State) {
 // orphaned: the master is gone. Nobody could replace this process or clean up
 // after it, so it takes nothing new and leaves.
 func (p *Process) orphaned() {
-	p.messages = nil
-	p.unmastered = true
-	if p.state == signals.Draining || p.state == signals.Killing {
+	p.link.lose()
+	if p.life.state == signals.Draining || p.life.state == signals.Killing {
 		return
 	}
 	p.log.Error("the master is gone", zap.Bool("kill_jobs", p.cfg.KillOnMasterDeath))

@@ -34,7 +34,7 @@ func (p *Process) enroll() {
 	if p.beating || p.leaving {
 		return
 	}
-	e := &store.Enrollment{Proc: p.name.Proc, Started: p.registration.Started, Threads: make([]store.EnrolledThread, len(p.threads))}
+	e := &store.Enrollment{Proc: p.id.proc, Started: p.registration.Started, Threads: make([]store.EnrolledThread, len(p.threads))}
 	for i, s := range p.threads {
 		e.Threads[i].WorkerStat = p.totals[i]
 		e.Threads[i].Worker = s.worker

@@ -85,7 +85,7 @@ func (p *Process) insist(l *lane, req store.ExchangeRequest) exchangeResult {
 		case err == nil:
 			if !down.IsZero() {
 				p.log.Info("redis is back", zap.Duration("after", time.Since(down)))
-				p.beatAtOnce()
+				p.beatNow.ring()
 			}
 			since, err := p.renewed(reply.Jobs, sent)
 			return exchangeResult{lane: l, req: req, reply: reply, sent: since, err: err}
@@ -94,7 +94,7 @@ func (p *Process) insist(l *lane, req store.ExchangeRequest) exchangeResult {
 		case errors.Is(err, store.ErrFenced):
 			// The lease is past, or has not been extended for long. If nobody recovered us,
 			// a beat revives it.
-			_, err := p.d.Store.Beat(p.work, store.BeatRequest{Proc: p.name.Proc})
+			_, err := p.d.Store.Beat(p.work, store.BeatRequest{Proc: p.id.proc})
 			if err != nil && !req.Repeat {
 				req.Wants, req.Queues = nil, nil // what has ended does not wait for one
 			}
@@ -102,7 +102,7 @@ func (p *Process) insist(l *lane, req store.ExchangeRequest) exchangeResult {
 				return exchangeResult{lane: l, req: req, err: ErrFenced}
 			}
 			if errors.Is(err, store.ErrWiped) && p.rejoin() == nil {
-				p.beatAtOnce() // the loop's beat knows the locks
+				p.beatNow.ring() // the loop's beat knows the locks
 			}
 		default:
 			req.Repeat = req.Repeat || !store.Unexecuted(err)
@@ -157,7 +157,7 @@ func (p *Process) oneByOne(l *lane, req store.ExchangeRequest, sent time.Duratio
 			i++
 			continue
 		case errors.Is(err, store.ErrFenced):
-			if _, err := p.d.Store.Beat(p.work, store.BeatRequest{Proc: p.name.Proc}); errors.Is(err, store.ErrFenced) {
+			if _, err := p.d.Store.Beat(p.work, store.BeatRequest{Proc: p.id.proc}); errors.Is(err, store.ErrFenced) {
 				r.err = ErrFenced
 				return r
 			}
@@ -200,7 +200,7 @@ func (p *Process) renewed(jobs []store.Reserved, sent time.Duration) (since time
 	if len(jobs) == 0 || now-sent < part(p.cfg.LockDuration, lockStop)/4 {
 		return sent, nil
 	}
-	b := store.BeatRequest{Proc: p.name.Proc}
+	b := store.BeatRequest{Proc: p.id.proc}
 	for _, j := range jobs {
 		b.Jobs = append(b.Jobs, store.Running{Token: j.Token, LockKey: j.LockKey})
 	}
@@ -228,7 +228,7 @@ func (p *Process) sleep(ctx context.Context, d time.Duration) {
 func (p *Process) apply(r exchangeResult) {
 	overlapped := p.answered(r.lane)
 	if r.err != nil {
-		p.fatal = r.err
+		p.life.fatal = r.err
 		return
 	}
 	p.moreOutcomes()
@@ -237,7 +237,7 @@ func (p *Process) apply(r exchangeResult) {
 	p.spare = r.req.Completions[:0]
 	p.names = r.names
 	jobs := r.reply.Jobs
-	if p.state != signals.Running {
+	if p.life.state != signals.Running {
 		// Last first: each goes to the very head of its queue.
 		for _, job := range slices.Backward(jobs) {
 			p.ended = append(p.ended, store.Completion{Job: &job, Kind: store.Returned})
@@ -250,13 +250,11 @@ func (p *Process) apply(r exchangeResult) {
 		p.begin(&jobs[i], r.sent, now)
 	}
 	if len(r.req.Completions)+len(jobs) > 0 {
-		p.stir()
+		p.poller.stir()
 	}
-	if len(jobs) > 0 && len(jobs) == len(r.req.Wants) && len(p.idle) == 0 && !p.name.Alone && time.Since(p.foundAt) >= p.cfg.Interval {
+	if len(jobs) > 0 && len(jobs) == len(r.req.Wants) && len(p.idle) == 0 && !p.id.alone && time.Since(p.foundAt) >= p.cfg.Interval {
 		p.foundAt = time.Now()
-		if err := p.send(proc.Message{Type: proc.Found}); err != nil {
-			p.complain("report", "the master does not read", zap.Error(err))
-		}
+		p.link.tell(proc.Message{Type: proc.Found})
 	}
 	p.hungry = len(r.req.Wants) == 0 && p.hungry || len(r.req.Wants) > 0 && len(jobs) == len(r.req.Wants)
 	if len(p.ended) > 0 {
@@ -277,7 +275,7 @@ func (p *Process) apply(r exchangeResult) {
 	p.sawSuspects(r)
 	p.passOver(jobs)
 	if p.ahead.unlooked && len(r.req.Wants) > len(jobs) {
-		p.look()
+		p.poller.look()
 	}
 	p.ahead.unlooked = false
 	if p.cfg.Quota > 0 {
@@ -303,7 +301,7 @@ func (p *Process) passOver(jobs []store.Reserved) {
 	p.passed += p.skippable
 	if p.passed > 2*len(p.queues) {
 		p.passed = 0
-		p.look()
+		p.poller.look()
 	}
 }
 
@@ -315,11 +313,11 @@ func (p *Process) judge(r *exchangeResult) {
 		p.outOfStep(queue)
 	}
 	for _, queue := range r.reply.WrongType {
-		p.complain("queue "+queue, "a queue's key holds no list; it is skipped until that is repaired",
+		p.troubles.complain("queue "+queue, "a queue's key holds no list; it is skipped until that is repaired",
 			zap.String("queue", wire.Printable(queue, 200)))
 	}
 	if r.reply.Unlockable != "" {
-		p.complain("fence", "no locked job is taken until that is repaired: delete the key, then fencing tokens go on from the clock of Redis",
+		p.troubles.complain("fence", "no locked job is taken until that is repaired: delete the key, then fencing tokens go on from the clock of Redis",
 			zap.String("reason", wire.Printable(r.reply.Unlockable, 300)))
 	}
 	for i, applied := range r.reply.Applied {
@@ -331,7 +329,7 @@ func (p *Process) judge(r *exchangeResult) {
 		if reason, parked := r.reply.Parked[i]; parked {
 			p.log.Error("the end of a job could not be recorded and was parked: it takes its place when that is repaired; see: resqued parked",
 				zap.String("reason", printable(reason)), zap.String("queue", wire.Printable(c.Job.Queue, 200)),
-				zap.String("parked", p.name.Proc+"#"+c.Job.Token))
+				zap.String("parked", p.id.proc+"#"+c.Job.Token))
 		}
 		delete(p.stuckSince, c.Job.Token)
 		delete(p.killed, c.Job.Token)
@@ -351,42 +349,12 @@ func (p *Process) judge(r *exchangeResult) {
 func (p *Process) outOfStep(queue string) {
 	name := wire.Printable(queue, 200)
 	if p.cfg.StrictUnique {
-		p.complain("step "+queue, "a unique queue is skipped: its keys do not match; run: resqued locks repair "+name, zap.String("queue", name))
+		p.troubles.complain("step "+queue, "a unique queue is skipped: its keys do not match; run: resqued locks repair "+name, zap.String("queue", name))
 		return
 	}
 	p.d.Stats.Count(statsd.Healed, 1)
-	if time.Since(p.complained["step "+queue]) >= time.Minute {
-		p.complained["step "+queue] = time.Now()
+	if p.troubles.due("step " + queue) {
 		p.log.Warn("the keys of a unique queue did not match and were repaired; some program pushes to it, or takes from it, that does not know them",
 			zap.String("queue", name))
 	}
-}
-
-// complain logs a lasting trouble once a minute.
-func (p *Process) complain(subject, text string, fields ...zap.Field) {
-	if time.Since(p.complained[subject]) < time.Minute {
-		return
-	}
-	p.complained[subject] = time.Now()
-	p.log.Error(text, fields...)
-}
-
-func printable(reason string) string { return wire.Printable(reason, 300) }
-
-// redisAway notes that Redis has not answered a look or a beat, or has refused it.
-func (p *Process) redisAway() {
-	if p.away.IsZero() {
-		p.away = time.Now()
-	}
-}
-
-// redisBack says so when it has answered one again. What comes next is complained of at once.
-func (p *Process) redisBack() {
-	if p.away.IsZero() {
-		return
-	}
-	p.log.Info("redis is back", zap.Duration("after", time.Since(p.away)))
-	p.away = time.Time{}
-	delete(p.complained, "poll")
-	delete(p.complained, "beat")
 }

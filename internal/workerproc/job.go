@@ -83,7 +83,7 @@ func (p *Process) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 	}
 	p.occupy(j.thread)
 	j.handled = true
-	j.claim.Init(p.name.Proc, r.Token, p.changed)
+	j.claim.Init(p.id.proc, r.Token, p.ring)
 	j.ctx.parent = p.work
 	j.job = resqued.Job{
 		ID: env.ID, Class: env.Class, Queue: r.Queue, Args: env.Args, Payload: r.Payload,
@@ -91,19 +91,19 @@ func (p *Process) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 		EnqueuedAt: env.EnqueuedAt, LockKey: r.LockKey,
 	}
 	if j.job.ID == "" {
-		j.job.ID = p.name.Proc + "/" + r.Token
+		j.job.ID = p.id.proc + "/" + r.Token
 	}
 	if !r.EnqueuedAt.IsZero() {
 		j.job.EnqueuedAt = r.EnqueuedAt // of its queue, which knows when it was pushed
 	}
 	j.job.SetFence(r.Fence)
-	j.job.SetRun(p.name.Proc, r.Token)
+	j.job.SetRun(p.id.proc, r.Token)
 	if class, ok := p.d.Handlers.Lookup(env.Class); ok {
 		// The longest durations there are mean that there is no end; a grace comes on top.
 		j.known, j.timeout, j.atMostOnce = true, min(class.Timeout, longest), class.AtMostOnce
 	}
 	if limit := j.timeout + p.cfg.TermTimeout; j.timeout > 0 && limit < tickEvery {
-		p.wake(j.begun.Add(limit)) // no tick may see it in time
+		p.alarm.wake(j.begun.Add(limit)) // no tick may see it in time
 	}
 	p.jobs[r.Token] = j
 	p.threads[j.thread].assigned <- j
@@ -118,7 +118,7 @@ func (p *Process) restore(j *job, ref wire.Reference) {
 	p.log.Info("a large payload takes the place of the reference to it", zap.String("queue", wire.Printable(j.Queue, 200)),
 		zap.String("parked", wire.Printable(ref.ID, 300)), zap.Int64("bytes", ref.Size))
 	p.ended = append(p.ended, store.Completion{
-		Job: &j.Reserved, Kind: store.Restored, Parked: ref.ID, Survived: true, Failure: filed(f, p.name.Proc, j.Token),
+		Job: &j.Reserved, Kind: store.Restored, Parked: ref.ID, Survived: true, Failure: filed(f, p.id.proc, j.Token),
 	})
 	p.done++
 	p.hungry = true
@@ -216,7 +216,7 @@ func (p *Process) record(j *job, out thread.Outcome) {
 		stat.Processed++
 	case thread.Failed:
 		c.Kind = store.Failed
-		c.Failure = filed(failure(j, out), p.name.Proc, j.Token)
+		c.Failure = filed(failure(j, out), p.id.proc, j.Token)
 		stat.Failed++
 		stat.Processed++
 	default:
@@ -335,7 +335,7 @@ func (p *Process) tally(j *job, class string, out thread.Outcome, waited time.Du
 }
 
 func (p *Process) workerID(index int) string {
-	return wire.WorkerID(p.name.Proc, p.cfg.Host, p.name.Slot, index, p.cfg.PID, p.cfg.Queues.Names())
+	return wire.WorkerID(p.id.proc, p.cfg.Host, p.id.slot, index, p.cfg.PID, p.cfg.Queues.Names())
 }
 
 func (j *job) String() string {

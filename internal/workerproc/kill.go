@@ -79,16 +79,10 @@ func (p *Process) nameKilled(jobs []*job) {
 		}
 	}
 	for len(tokens) > namedAtOnce {
-		p.tellKilled(proc.Message{Type: proc.Killing, Kills: p.kills - 1, Tokens: tokens[:namedAtOnce]})
+		p.link.tell(proc.Message{Type: proc.Killing, Kills: p.kills - 1, Tokens: tokens[:namedAtOnce]})
 		tokens = tokens[namedAtOnce:]
 	}
-	p.tellKilled(proc.Message{Type: proc.Killing, Kills: p.kills, Tokens: tokens})
-}
-
-func (p *Process) tellKilled(m proc.Message) {
-	if err := p.send(m); err != nil {
-		p.complain("report", "the master does not read", zap.Error(err))
-	}
+	p.link.tell(proc.Message{Type: proc.Killing, Kills: p.kills, Tokens: tokens})
 }
 
 func (p *Process) doom(jobs []*job, cause error, grace time.Duration) {
@@ -107,24 +101,8 @@ func (p *Process) doom(jobs []*job, cause error, grace time.Duration) {
 		}
 	}
 	if len(jobs) > 0 {
-		time.AfterFunc(grace, p.nudge)
-		p.beatAtOnce()
-	}
-}
-
-// nudge makes the loop look at its deadlines now, not at the next tick.
-func (p *Process) nudge() {
-	select {
-	case p.nudged <- struct{}{}:
-	default:
-	}
-}
-
-// wake makes the loop look at its deadlines at that time, if it would not before.
-func (p *Process) wake(at time.Time) {
-	if now := time.Now(); !p.wakeAt.After(now) || at.Before(p.wakeAt) {
-		p.wakeAt = at
-		time.AfterFunc(at.Sub(now), p.nudge)
+		p.alarm.after(grace)
+		p.beatNow.ring()
 	}
 }
 
@@ -144,7 +122,7 @@ func (p *Process) overdue() {
 		}
 		others++
 		if ends.Sub(now) < tickEvery {
-			p.wake(ends)
+			p.alarm.wake(ends)
 		}
 	}
 	if len(stubborn) == 0 {
@@ -156,10 +134,10 @@ func (p *Process) overdue() {
 			p.log.Info("a job ignores that it was told to stop; its process has to go",
 				zap.Stringer("job", j), zap.NamedError("cause", j.cause()))
 		}
-		if p.state == signals.Running || p.state == signals.Paused {
+		if p.life.state == signals.Running || p.life.state == signals.Paused {
 			p.retire("tainted")
 		}
-		p.beatAtOnce()
+		p.beatNow.ring()
 	}
 	locked := false
 	for _, j := range stubborn {
@@ -168,14 +146,14 @@ func (p *Process) overdue() {
 		locked = locked || j.lost || !limit.IsZero() && !now.Before(limit.Add(p.cfg.TermTimeout))
 	}
 	limit := p.taintedAt.Add(p.cfg.TermTimeout)
-	if others > 0 && !locked && p.state != signals.Killing && now.Before(limit) {
-		p.wake(limit)
+	if others > 0 && !locked && p.life.state != signals.Killing && now.Before(limit) {
+		p.alarm.wake(limit)
 		return
 	}
 	if p.underway() > 0 || len(p.ended) > 0 {
 		if p.partedAt.IsZero() {
 			p.partedAt = now
-			time.AfterFunc(parting, p.nudge)
+			p.alarm.after(parting)
 		}
 		if now.Sub(p.partedAt) < parting {
 			return
@@ -242,18 +220,18 @@ func (p *Process) die(stubborn []*job, reason string) {
 	}
 	// Killed jobs whose end has not reached Redis count as killed all the same.
 	m.Tokens = slices.AppendSeq(m.Tokens, maps.Keys(p.killed))
-	if err := p.send(m); err != nil {
+	if err := p.link.send(m); err != nil {
 		p.log.Error("cannot tell the master which jobs were killed", zap.Error(err))
 	}
 	// The master warns, when the process is gone; one without a master has to do so itself.
 	level := zap.InfoLevel
-	if p.unmastered {
+	if p.link.gone {
 		level = zap.WarnLevel
 	}
 	p.log.Log(level, "ending the process", zap.String("reason", reason), zap.Int("jobs_not_stopped", len(stubborn)))
 	_ = p.log.Sync()
 	p.d.Exit()
-	p.fatal = fmt.Errorf("killed jobs still run: %s", reason) // only where Exit returns, in tests
+	p.life.fatal = fmt.Errorf("killed jobs still run: %s", reason) // only where Exit returns, in tests
 }
 
 func part(d time.Duration, share float64) time.Duration { return time.Duration(float64(d) * share) }
@@ -266,12 +244,12 @@ const orphanPatience = time.Minute
 // would.
 func (p *Process) abandon() {
 	switch {
-	case !p.unmastered || len(p.jobs) > 0 && p.state != signals.Killing:
+	case !p.link.gone || len(p.jobs) > 0 && p.life.state != signals.Killing:
 		p.aloneSince = time.Time{}
 	case p.aloneSince.IsZero():
 		p.aloneSince = time.Now()
 	case time.Since(p.aloneSince) > orphanPatience,
-		p.state == signals.Killing && time.Since(p.since) > p.cfg.TermTimeout+time.Second:
+		p.life.state == signals.Killing && time.Since(p.life.since) > p.cfg.TermTimeout+time.Second:
 		p.die(nil, "its master and redis are gone")
 	}
 }

@@ -43,7 +43,7 @@ type lane struct {
 // for has to go with the next; and a process that is Alone asks for one job only.
 func (p *Process) startLanes() {
 	n := lanes
-	if p.cfg.Threads < lanesFrom || p.cfg.NamedLocks || len(p.cfg.NamedClasses) > 0 || p.name.Alone {
+	if p.cfg.Threads < lanesFrom || p.cfg.NamedLocks || len(p.cfg.NamedClasses) > 0 || p.id.alone {
 		n = 1
 	}
 	for i := range n {
@@ -104,7 +104,7 @@ func (p *Process) share() int {
 // dispatch sends a call on a free lane. It returns false if there is nothing to tell and
 // nothing to ask for.
 func (p *Process) dispatch(l *lane) bool {
-	req := store.ExchangeRequest{Proc: p.name.Proc, Master: p.masterID()}
+	req := store.ExchangeRequest{Proc: p.id.proc, Master: p.id.master}
 	n, wanted := min(len(p.ended), p.share()), p.appetite()
 	req.Completions = p.ended[:n:n]
 	// Whoever has ended a job that goes with the next call asks with that, too.
@@ -157,7 +157,7 @@ func (p *Process) want(l *lane, n int, req *store.ExchangeRequest) {
 
 // appetite is how many jobs may be asked for now.
 func (p *Process) appetite() int {
-	if !p.hungry || !p.polled || p.state != signals.Running {
+	if !p.hungry || !p.polled || p.life.state != signals.Running {
 		return 0
 	}
 	n := min(len(p.idle), maxBatch)

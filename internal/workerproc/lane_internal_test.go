@@ -15,7 +15,7 @@ func stopped(t *testing.T, threads, lanes int) *Process {
 	t.Helper()
 	p, err := New(Config{Threads: threads}, Deps{})
 	require.NoError(t, err)
-	p.state, p.polled, p.queues = signals.Running, true, []store.Queue{{Name: "q"}}
+	p.life.state, p.polled, p.queues = signals.Running, true, []store.Queue{{Name: "q"}}
 	for i := range threads {
 		p.threads = append(p.threads, &slot{brief: fmt.Sprint(i)})
 	}

@@ -27,23 +27,23 @@ func (p *Process) leaveIfDone() {
 		p.doneAt = time.Time{}
 		return
 	}
-	switch p.state {
+	switch p.life.state {
 	case signals.Retiring, signals.Draining, signals.Killing:
 	default:
 		return
 	}
-	if p.underway() > 0 || len(p.ended) > 0 || len(p.stuck) > 0 && p.state != signals.Killing {
+	if p.underway() > 0 || len(p.ended) > 0 || len(p.stuck) > 0 && p.life.state != signals.Killing {
 		p.leaveUnrecorded()
 		return
 	}
 	p.leaving = true
 	ctx, cancel := context.WithCancel(p.work)
-	if p.state == signals.Draining {
+	if p.life.state == signals.Draining {
 		// A deadline also ends a call to a server that hangs.
 		ctx, cancel = context.WithTimeout(p.work, hurried)
 	}
 	p.hurry = func() { time.AfterFunc(hurried, cancel) }
-	if p.state == signals.Killing {
+	if p.life.state == signals.Killing {
 		p.hurry()
 	}
 	p.helpers.Go(func() {
@@ -56,7 +56,7 @@ func (p *Process) leaveIfDone() {
 // these jobs stand in Redis: they are tried for as long as a kill would have tried, then
 // recovery has them. A call that only asks for jobs need not be waited for that long.
 func (p *Process) leaveUnrecorded() {
-	if p.state != signals.Draining {
+	if p.life.state != signals.Draining {
 		return
 	}
 	now := time.Now()
@@ -72,7 +72,7 @@ func (p *Process) leaveUnrecorded() {
 		limit = hurried
 	}
 	if ends := p.doneAt.Add(limit); now.Before(ends) {
-		p.wake(ends)
+		p.alarm.wake(ends)
 		return
 	}
 	p.leaving = true
@@ -85,7 +85,7 @@ func (p *Process) leaveUnrecorded() {
 // up its jobs goes on trying; its master, or the next, removes what others leave.
 func (p *Process) unregister(ctx context.Context) error {
 	for wait := 20 * time.Millisecond; ; wait = min(wait*2, time.Second) {
-		held, err := p.d.Store.Unregister(ctx, p.name.Proc)
+		held, err := p.d.Store.Unregister(ctx, p.id.proc)
 		switch {
 		case err == nil && held == 0:
 			return nil
@@ -114,7 +114,7 @@ func (p *Process) farewell(err error) error {
 	case p.empty:
 		reason = proc.Empty
 	}
-	if err := p.send(proc.Message{Type: proc.Bye, Done: p.done, Reason: reason}); err != nil {
+	if err := p.link.send(proc.Message{Type: proc.Bye, Done: p.done, Reason: reason}); err != nil {
 		p.log.Debug("nobody to say goodbye to", zap.Error(err))
 	}
 	return nil
@@ -142,9 +142,9 @@ func (p *Process) stick(c store.Completion, reason string) {
 	} else {
 		p.stuckSince[c.Job.Token] = since
 	}
-	p.complain("stuck "+reason, "the end of a job cannot be recorded; it stays in flight until that is repaired",
+	p.troubles.complain("stuck "+reason, "the end of a job cannot be recorded; it stays in flight until that is repaired",
 		zap.String("reason", printable(reason)))
-	if (p.state == signals.Draining || p.state == signals.Killing) && !c.Park {
+	if (p.life.state == signals.Draining || p.life.state == signals.Killing) && !c.Park {
 		c.Park = true
 		p.ended = append(p.ended, c)
 		return
@@ -159,7 +159,7 @@ func (p *Process) unstick() {
 	}
 	p.stuckTried = time.Now()
 	for _, s := range p.stuck {
-		s.Park = s.Park || time.Since(s.since) >= parkAfter || p.state == signals.Draining || p.state == signals.Killing
+		s.Park = s.Park || time.Since(s.since) >= parkAfter || p.life.state == signals.Draining || p.life.state == signals.Killing
 		p.ended = append(p.ended, s.Completion)
 	}
 	p.stuck = nil

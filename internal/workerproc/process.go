@@ -49,14 +49,17 @@ var ErrFenced = errors.New("this process has been given up for dead: its lease w
 
 // Process is one worker process.
 type Process struct {
-	cfg  Config
-	d    Deps
-	log  *zap.Logger
-	name proc.Message // the master's welcome: Proc, Slot, Slots
+	cfg Config
+	d   Deps
+	log *zap.Logger
+	id  identity // since the greeting
 
-	state   signals.State
-	since   time.Time // when state was entered
-	started time.Time
+	life     *life
+	link     *link
+	troubles *troubles
+	alarm    *alarm
+	poller   *poller
+	ring     func() // alarm.ring
 
 	threads  []*slot
 	byWorker map[string]int
@@ -88,23 +91,16 @@ type Process struct {
 	begun      int           // jobs started, for the quota
 	done       int
 	sequence   int
-	leftovers  []string      // tokens that the last beat has told of; see suspectLeftovers
-	empty      bool          // left because everything is empty
-	wanted     signals.State // the state to enter when the start is over
-	asked      bool          // the master knows that age or memory is used up
-	weighed    int           // done when memory was looked at last, at weighedAt
+	leftovers  []string // tokens that the last beat has told of; see suspectLeftovers
+	empty      bool     // left because everything is empty
+	asked      bool     // the master knows that age or memory is used up
+	weighed    int      // done when memory was looked at last, at weighedAt
 	weighedAt  time.Time
 	taintedAt  time.Time
-	wakeAt     time.Time // when the loop will look at deadlines, see wake
 	partedAt   time.Time // when all that keeps a tainted process was what has ended
 	drainEnds  time.Time
 	doneAt     time.Time // when a drain had nothing left but what has ended; see leaveUnrecorded
-	unmastered bool      // the master is gone
 	aloneSince time.Time // when the master and the last job were gone
-	complained map[string]time.Time
-	// away is since when neither looks nor beats get through; zero while they do.
-	away  time.Time
-	fatal error
 	// lastBeat is the boot time at which the last successful beat was sent;
 	// registeredAt that of the registration, written by its goroutine.
 	lastBeat, registeredAt time.Duration
@@ -120,18 +116,9 @@ type Process struct {
 	showed   bool     // the last beat named jobs that were told to stop
 	hurry    func()   // bounds a leaving that waits for Redis; nil before it began
 
-	messages  chan proc.Message
 	outcomes  chan outcome
 	exchanged chan exchangeResult
-	polls     chan pollResult
-	pollNow   chan struct{}
-	pollMode  atomic.Int32
 	sends     atomic.Int64 // exchanges sent
-	lookout   atomic.Bool  // the master's word: look at every interval
-	unarmed   atomic.Bool  // the waker wants to know when the loop is calm
-	calm      chan struct{}
-	turned    chan struct{} // what the waker may do has changed
-	worked    atomic.Int64  // when the process was last stirred, since started
 	apart     apart
 	skippable int       // how many queues come before that of the job that was taken last
 	passed    int       // queues that exchanges have looked at in vain since they were resolved
@@ -140,9 +127,7 @@ type Process struct {
 	beats     chan beatCall
 	beaten    chan beatResult
 	left      chan error
-	nudged    chan struct{}
-	changed   func() // nudge
-	beatNow   chan struct{}
+	beatNow   bell          // to the loop: a beat before the next is due
 	asks      chan []string // tokens of requests that hit nobody
 	requested chan requests
 	stats     []store.WorkerStat
@@ -182,18 +167,17 @@ func New(cfg Config, d Deps) (*Process, error) {
 		cfg.Unique = func(string) bool { return false }
 	}
 	p := &Process{
-		cfg: cfg, d: d, log: d.Log, state: signals.Starting,
+		cfg: cfg, d: d, log: d.Log, life: newLife(), troubles: newTroubles(d.Log), alarm: newAlarm(),
 		jobs: map[string]*job{}, hungry: true,
-		messages: make(chan proc.Message), outcomes: make(chan outcome, cfg.Threads),
-		exchanged: make(chan exchangeResult, lanes), polls: make(chan pollResult, 1), pollNow: make(chan struct{}, 1),
-		calm: make(chan struct{}, 1), turned: make(chan struct{}, 1),
-		asks: make(chan []string, 1), requested: make(chan requests, 1),
+		outcomes:  make(chan outcome, cfg.Threads),
+		exchanged: make(chan exchangeResult, lanes),
+		asks:      make(chan []string, 1), requested: make(chan requests, 1),
 		beats: make(chan beatCall, 1), beaten: make(chan beatResult, 1),
-		left: make(chan error, 1), nudged: make(chan struct{}, 1), beatNow: make(chan struct{}, 1), complained: map[string]time.Time{},
+		left: make(chan error, 1), beatNow: newBell(),
 		killed: map[string]bool{}, stuckSince: map[string]time.Time{}, byWorker: map[string]int{},
-		wanted: signals.Running, leaves: make(chan struct{}),
+		leaves: make(chan struct{}),
 	}
-	p.changed = p.nudge
+	p.link, p.ring = newLink(d.Conn, d.Log, p.troubles), p.alarm.ring
 	return p, nil
 }
 
@@ -204,19 +188,32 @@ func (p *Process) Run(ctx context.Context) error {
 	p.work, p.stopWork = context.WithCancel(resqued.WithLeaving(ctx, p.leaves))
 	defer p.helpers.Wait()
 	defer p.stopWork()
-	p.started, p.since = time.Now(), time.Now()
+	p.life.started, p.life.since = time.Now(), time.Now()
 
 	if err := p.greet(); err != nil {
 		return err
 	}
 	if err := p.boot(); err != nil {
-		if p.state != signals.Killing && p.state != signals.Draining {
+		if p.life.state != signals.Killing && p.life.state != signals.Draining {
 			return err
 		}
 		return nil // told to go before it was up: nothing is held, nothing to say
 	}
 	p.startHelpers()
 	return p.loop()
+}
+
+// assemble makes the parts for which the process has to know who it is.
+func (p *Process) assemble(id identity) {
+	p.id = id
+	p.cfg.Quota = staggered(p.cfg.Quota, id)
+	if id.alone {
+		p.beAlone()
+	}
+	p.poller = newPoller(pollerConfig{
+		interval: p.cfg.Interval, untilEmpty: p.cfg.UntilEmpty, alone: id.alone, queues: p.cfg.Queues, unique: p.cfg.Unique,
+		started: p.life.started, openWaiter: p.d.OpenWaiter,
+	}, p.d.Store, p.d.Stats, p.sends.Load, &p.helpers, p.log)
 }
 
 func (p *Process) startHelpers() {
@@ -233,7 +230,7 @@ func (p *Process) startHelpers() {
 		go p.perform(s)
 	}
 	p.startLanes()
-	p.helpers.Go(p.poller)
+	p.helpers.Go(func() { p.poller.run(p.work) })
 	p.helpers.Go(p.heart)
 	p.helpers.Go(p.requester)
 }
@@ -253,21 +250,21 @@ func (p *Process) loop() error {
 	beat := time.NewTicker(p.cfg.BeatEvery)
 	defer beat.Stop()
 
-	p.stir()
-	p.look() // also one that waits for its turn: then it need not look any more
+	p.poller.stir()
+	p.poller.look() // also one that waits for its turn: then it need not look any more
 	p.step()
 	for {
 		select {
 		case sig := <-p.d.Signals:
 			p.obey(sig)
-		case m, ok := <-p.messages:
+		case m, ok := <-p.link.messages:
 			p.heed(m, ok)
 		case o := <-p.outcomes:
 			p.finish(o)
 			p.moreOutcomes()
 		case r := <-p.exchanged:
 			p.apply(r)
-		case r := <-p.polls:
+		case r := <-p.poller.results:
 			p.sawQueues(r)
 		case r := <-p.beaten:
 			p.felt(r)
@@ -277,7 +274,7 @@ func (p *Process) loop() error {
 			return p.farewell(err)
 		case <-tick.C:
 			p.tick()
-		case <-p.nudged:
+		case <-p.alarm.bell:
 			p.overdue()
 		case <-report.C:
 			p.report()
@@ -289,11 +286,11 @@ func (p *Process) loop() error {
 		case <-p.work.Done():
 			return context.Cause(p.work)
 		}
-		if p.fatal != nil {
-			return p.fatal
+		if p.life.fatal != nil {
+			return p.life.fatal
 		}
 		p.step()
-		if busy := len(p.jobs) > 0 || len(p.stuck) > 0 || p.state == signals.Killing || p.unmastered; busy != ticking {
+		if busy := len(p.jobs) > 0 || len(p.stuck) > 0 || p.life.state == signals.Killing || p.link.gone; busy != ticking {
 			ticking = busy
 			tick.Stop()
 			if busy {
@@ -355,13 +352,13 @@ func (p *Process) step() {
 }
 
 func (p *Process) enter(s signals.State) {
-	if p.state == s {
+	if p.life.state == s {
 		return
 	}
-	p.log.Debug("state", zap.String("from", string(p.state)), zap.String("to", string(s)))
+	p.log.Debug("state", zap.String("from", string(p.life.state)), zap.String("to", string(s)))
 	p.pauseHooks(s)
-	before := s == signals.Running && p.state == signals.Waiting && p.lookedBefore()
-	p.state, p.since = s, time.Now()
+	before := s == signals.Running && p.life.state == signals.Waiting && p.lookedBefore()
+	p.life.state, p.life.since = s, time.Now()
 	if s == signals.Draining || s == signals.Killing {
 		p.tellLeaving()
 	}
@@ -369,9 +366,9 @@ func (p *Process) enter(s signals.State) {
 		p.hurry()
 	}
 	if s == signals.Running {
-		p.stir()
+		p.poller.stir()
 		if !before {
-			p.look()
+			p.poller.look()
 		}
 	}
 	p.report()
@@ -386,7 +383,7 @@ func (p *Process) pauseHooks(next signals.State) {
 		switch {
 		case next == signals.Paused && h.BeforePause != nil:
 			h.BeforePause()
-		case p.state == signals.Paused && h.AfterPause != nil:
+		case p.life.state == signals.Paused && h.AfterPause != nil:
 			h.AfterPause()
 		}
 	}

@@ -50,10 +50,10 @@ func (p *Process) requester() {
 		case strays := <-p.asks:
 			var r requests
 			if len(strays) > 0 {
-				r.err = p.d.Store.DropKills(p.work, p.name.Proc, strays...)
+				r.err = p.d.Store.DropKills(p.work, p.id.proc, strays...)
 			}
 			if r.err == nil {
-				r.kills, r.err = p.d.Store.Kills(p.work, p.name.Proc)
+				r.kills, r.err = p.d.Store.Kills(p.work, p.id.proc)
 			}
 			p.requested <- r
 		}
@@ -65,7 +65,7 @@ func (p *Process) requester() {
 func (p *Process) comply(r requests) {
 	p.asking = false
 	if r.err != nil {
-		p.complain("kills", "cannot look for requests to kill jobs; trying again", zap.Error(r.err))
+		p.troubles.complain("kills", "cannot look for requests to kill jobs; trying again", zap.Error(r.err))
 		return
 	}
 	p.strays = nil
@@ -112,14 +112,6 @@ func (p *Process) showKills(info map[string]string) {
 	slices.Sort(killed)
 	slices.Sort(stubborn)
 	info[store.InfoKilled], info[store.InfoStubborn] = strings.Join(killed, " "), strings.Join(stubborn, " ")
-}
-
-// beatAtOnce lets others see a change before the next beat is due.
-func (p *Process) beatAtOnce() {
-	select {
-	case p.beatNow <- struct{}{}:
-	default:
-	}
 }
 
 // told is the cause with which the context of a job ends, and how long the job has.

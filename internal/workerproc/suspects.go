@@ -3,9 +3,8 @@ package workerproc
 import (
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
 )
@@ -34,7 +33,7 @@ func (p *Process) beAlone() {
 // onSuspects is what the next request does with suspects.
 func (p *Process) onSuspects() store.Suspects {
 	switch {
-	case p.name.Alone:
+	case p.id.alone:
 		return store.OnlySuspects
 	case p.cfg.Threads == 1 && p.begun == 0:
 		return store.TakeSuspects
@@ -43,8 +42,8 @@ func (p *Process) onSuspects() store.Suspects {
 	}
 }
 
-// count counts the suspects of the queues that this process works.
-func (p *Process) count(suspects map[string]int) int {
+// countSuspects returns how many suspects are in the queues that this process works.
+func countSuspects(queues selector.Spec, suspects map[string]int) int {
 	if len(suspects) == 0 {
 		return 0
 	}
@@ -53,7 +52,7 @@ func (p *Process) count(suspects map[string]int) int {
 		names = append(names, name)
 	}
 	n := 0
-	for _, c := range p.cfg.Queues.Resolve(names) {
+	for _, c := range queues.Resolve(names) {
 		n += suspects[c.Queue]
 	}
 	return n
@@ -61,20 +60,18 @@ func (p *Process) count(suspects map[string]int) int {
 
 // tellSuspects tells the master how many suspects wait. took: one was taken here.
 func (p *Process) tellSuspects(n int, took bool) {
-	if n == p.apart.count && !p.name.Alone && (n == 0 || time.Since(p.apart.at) < tellEvery) {
+	if n == p.apart.count && !p.id.alone && (n == 0 || time.Since(p.apart.at) < tellEvery) {
 		return
 	}
 	p.apart = apart{n, time.Now()}
-	if err := p.send(proc.Message{Type: proc.Apart, Suspects: n, On: took}); err != nil {
-		p.complain("report", "the master does not read", zap.Error(err))
-	}
+	p.link.tell(proc.Message{Type: proc.Apart, Suspects: n, On: took})
 }
 
 // sawSuspects takes what an exchange tells of suspects.
 func (p *Process) sawSuspects(r exchangeResult) {
 	switch {
 	case len(r.req.Wants) == 0:
-	case !p.name.Alone:
+	case !p.id.alone:
 		if r.reply.Suspects > 0 {
 			p.tellSuspects(r.reply.Suspects, false)
 		}
@@ -89,7 +86,7 @@ func (p *Process) sawSuspects(r exchangeResult) {
 // sawAlone is what a process that is Alone does with what the poller has found.
 func (p *Process) sawAlone(r pollResult) {
 	switch {
-	case p.begun > 0 || p.underway() > 0 || p.state != signals.Running:
+	case p.begun > 0 || p.underway() > 0 || p.life.state != signals.Running:
 	case r.suspects > 0:
 		p.hungry = true
 	default:
