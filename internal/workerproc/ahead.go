@@ -16,8 +16,6 @@ type ahead struct {
 	// before and since are how many jobs had begun at two moments: the pace is counted
 	// from the earlier one, which is some starts of a process ago.
 	before, since mark
-	// unlooked: the queues are those that were found before its turn came.
-	unlooked bool
 }
 
 type mark struct {
@@ -33,28 +31,21 @@ func (p *Process) foresee(now time.Time) {
 		return
 	}
 	if a.before.at.IsZero() {
-		a.before = mark{now, p.begun}
+		a.before = mark{now, p.threads.begun}
 		a.since = a.before
 		return
 	}
-	n, took := p.begun-a.before.begun, now.Sub(a.before.at)
+	n, took := p.threads.begun-a.before.begun, now.Sub(a.before.at)
 	if now.Sub(a.since.at) >= 4*lead {
-		a.before, a.since = a.since, mark{now, p.begun}
+		a.before, a.since = a.since, mark{now, p.threads.begun}
 	}
 	if n < p.cfg.Threads && took < lead {
 		return // that says little yet
 	}
 	// Half as long again, because starts differ.
-	if float64(took)*float64(p.cfg.Quota-p.begun) > 1.5*float64(lead)*float64(n) {
+	if float64(took)*float64(p.cfg.Quota-p.threads.begun) > 1.5*float64(lead)*float64(n) {
 		return
 	}
 	a.told = true
 	p.link.tell(proc.Message{Type: proc.Ends})
-}
-
-// lookedBefore reports whether a process whose turn comes knows where jobs are: then it can
-// ask for some at once.
-func (p *Process) lookedBefore() bool {
-	p.ahead.unlooked = p.polled && len(p.queues) > 0
-	return p.ahead.unlooked
 }

@@ -26,18 +26,18 @@ func TestForesee(t *testing.T) {
 	// were left when the master was told.
 	run := func(quota, each int, every time.Duration, before ...time.Duration) (left []int) {
 		var to sent
-		p := &Process{cfg: Config{Quota: quota, Threads: each}, link: newLink(&to, nil, nil), id: identity{lead: lead}}
+		p := &Process{cfg: Config{Quota: quota, Threads: each}, threads: &threads{}, link: newLink(&to, nil, nil), id: identity{lead: lead}}
 		now := time.Unix(0, 0)
 		for _, pause := range before { // one job each
-			p.begun++
+			p.threads.begun++
 			p.foresee(now)
 			now = now.Add(pause)
 		}
-		for p.begun += each; p.begun < quota; p.begun += each {
+		for p.threads.begun += each; p.threads.begun < quota; p.threads.begun += each {
 			p.foresee(now)
 			for ; len(to) > 0; to = to[1:] {
 				require.Equal(t, proc.Ends, to[0].Type)
-				left = append(left, quota-p.begun)
+				left = append(left, quota-p.threads.begun)
 			}
 			now = now.Add(every)
 		}

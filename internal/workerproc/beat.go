@@ -48,21 +48,14 @@ func (p *Process) beat() {
 		return
 	}
 	b := &store.BeatRequest{Proc: p.id.proc, Info: map[string]string{
-		"state": string(p.life.state), "done": strconv.Itoa(p.done), "busy": strconv.Itoa(len(p.jobs)),
+		"state": string(p.life.state), "done": strconv.Itoa(p.threads.done), "busy": strconv.Itoa(len(p.threads.jobs)),
 		"rss": strconv.FormatInt(rss(), 10),
 	}}
-	for _, j := range p.jobs {
+	for _, j := range p.threads.jobs {
 		b.Jobs = append(b.Jobs, store.Running{Token: j.Token, LockKey: j.LockKey, Held: j.claim.State().Held})
 	}
 	p.showKills(b.Info)
-	for i := range p.stats {
-		if p.stats[i].Processed > 0 {
-			b.Stats = append(b.Stats, p.stats[i])
-			p.totals[i].Processed += p.stats[i].Processed
-			p.totals[i].Failed += p.stats[i].Failed
-			p.stats[i].Processed, p.stats[i].Failed = 0, 0
-		}
-	}
+	b.Stats = p.threads.tallies.flush()
 	b.Look = p.looks()
 	p.beating = true
 	p.beats <- beatCall{beat: b}
@@ -74,7 +67,7 @@ func (p *Process) mirror() {
 		return
 	}
 	var mirrors []store.Mirror
-	for _, j := range p.jobs {
+	for _, j := range p.threads.jobs {
 		if (!j.mirrored || j.unmirrored) && time.Since(j.begun) >= mirrorAfter {
 			// Before it is sent: an answer that got lost may hide a written key.
 			j.mirrored, j.unmirrored = true, false
@@ -100,7 +93,7 @@ func (p *Process) heart() {
 			r := beatResult{call: call, sent: proc.BootTime()}
 			if call.beat != nil {
 				r.reply, r.err = p.d.Store.Beat(p.work, *call.beat)
-				if errors.Is(r.err, store.ErrWiped) && p.rejoin() == nil {
+				if errors.Is(r.err, store.ErrWiped) && p.registrar.rejoin(p.work) == nil {
 					r.sent = proc.BootTime()
 					r.reply, r.err = p.d.Store.Beat(p.work, *call.beat)
 				}
@@ -114,17 +107,6 @@ func (p *Process) heart() {
 			p.beaten <- r
 		}
 	}
-}
-
-// rejoin registers again in a Redis that has lost its data. The jobs in hand go
-// on, but for those that held locks: the next beat finds that these are gone.
-func (p *Process) rejoin() error {
-	p.log.Error("redis has lost its data, this process and its locks among it; registering again")
-	err := p.d.Store.Register(p.work, p.registration)
-	if err != nil {
-		p.log.Error("cannot register again; trying with the next beat", zap.Error(err))
-	}
-	return err
 }
 
 // felt takes the answer of a beat.
@@ -159,14 +141,14 @@ func (p *Process) felt(r beatResult) {
 	// The master counts, too, and locks may be short.
 	defer p.report()
 	for _, token := range r.reply.Lost {
-		if j := p.jobs[token]; j != nil && !j.lost {
+		if j := p.threads.jobs[token]; j != nil && !j.lost {
 			p.log.Error("a job has lost its lock; telling it to stop", zap.Stringer("job", j),
 				zap.String("lock", j.locks()))
 			p.doom([]*job{j}, fmt.Errorf("%w: %s is held by another or gone", resqued.ErrLockLost, j.locks()), p.lockGrace())
 		}
 	}
 	for _, token := range r.reply.Gone {
-		if j := p.jobs[token]; j != nil {
+		if j := p.threads.jobs[token]; j != nil {
 			p.troubles.complain("gone", "the record of a running job has vanished from redis; its end will change nothing",
 				zap.Stringer("job", j))
 		}
@@ -216,12 +198,12 @@ func (p *Process) tick() {
 	p.askKills()
 	p.watchLocks()
 	p.overdue()
-	p.unstick()
+	p.exchanges.unstick()
 	p.abandon()
 	if !p.drainEnds.IsZero() && time.Now().After(p.drainEnds) {
 		p.drainEnds = time.Time{}
-		p.log.Warn("the drain took too long; killing the jobs", zap.Int("jobs", len(p.jobs)))
-		p.kill(p.all(), p.cfg.TermTimeout)
+		p.log.Warn("the drain took too long; killing the jobs", zap.Int("jobs", len(p.threads.jobs)))
+		p.kill(p.threads.jobs.all(), p.cfg.TermTimeout)
 		p.enter(signals.Killing)
 	}
 }
@@ -234,7 +216,7 @@ func (p *Process) report() {
 	}
 	size := rss()
 	m := proc.Message{
-		Type: proc.Beat, State: string(p.life.state), Busy: len(p.jobs), Done: p.done, Quota: p.cfg.Quota, RSS: size,
+		Type: proc.Beat, State: string(p.life.state), Busy: len(p.threads.jobs), Done: p.threads.done, Quota: p.cfg.Quota, RSS: size,
 		Kills: p.kills, Doomed: p.doomed(), LockEnd: p.lockEnd(),
 	}
 	p.link.tell(m)
@@ -247,7 +229,7 @@ func (p *Process) report() {
 		who = "worker for a suspect"
 	}
 	proc.SetTitle(fmt.Sprintf(proc.TitleOf+"%s: %s, %d/%d busy, %d%s done",
-		who, p.life.state, len(p.jobs), p.cfg.Threads, p.done, quota))
+		who, p.life.state, len(p.threads.jobs), p.cfg.Threads, p.threads.done, quota))
 	if p.life.state != signals.Running || p.asked {
 		return
 	}
@@ -272,14 +254,14 @@ const weighEvery = 50 * time.Millisecond
 // weigh looks at the memory of the process when a job has ended: until the next report
 // others could take as much again.
 func (p *Process) weigh() {
-	if p.cfg.MaxRSS <= 0 || p.done == p.weighed || p.asked || p.life.state != signals.Running {
+	if p.cfg.MaxRSS <= 0 || p.threads.done == p.weighed || p.asked || p.life.state != signals.Running {
 		return
 	}
 	now := time.Now()
 	if now.Sub(p.weighedAt) < weighEvery {
 		return
 	}
-	p.weighed, p.weighedAt = p.done, now
+	p.weighed, p.weighedAt = p.threads.done, now
 	if size := rss(); size > p.cfg.MaxRSS {
 		p.ask(proc.Message{Type: proc.Retires, Reason: "memory", RSS: size, MaxRSS: p.cfg.MaxRSS})
 	}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,8 +12,6 @@ import (
 
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
-	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/wire"
 )
 
 // greet says hello and waits for the master's welcome. Signals that come before
@@ -69,13 +65,13 @@ func (p *Process) boot() error {
 				return err
 			}
 			registered = make(chan error, 1)
-			p.registration = p.card()
-			p.helpers.Go(func() { registered <- p.join(ctx) })
+			p.registrar.registration = newRegistration(p.cfg, p.id, p.life)
+			p.helpers.Go(func() { registered <- p.registrar.join(ctx) })
 		case err := <-registered:
 			if err != nil {
 				return err
 			}
-			p.lastBeat = p.registeredAt
+			p.lastBeat = p.registrar.at
 			if p.life.state == signals.Starting {
 				p.life.state = p.life.wanted
 				p.life.since = time.Now()
@@ -120,50 +116,6 @@ func (p *Process) afterFork(ctx context.Context) error {
 
 var errStopped = errors.New("told to stop before it was ready")
 
-// card says what Redis shall know of this process.
-func (p *Process) card() store.Registration {
-	ids := make([]string, p.cfg.Threads)
-	for i := range ids {
-		ids[i] = p.workerID(i)
-	}
-	state := p.life.wanted
-	if state == signals.Waiting {
-		state = signals.Running // soon; the next beat may be later
-	}
-	card := store.Registration{
-		Proc: p.id.proc, Workers: ids, Started: wire.FormatStart(p.life.started),
-		Info: map[string]string{
-			"host": p.cfg.Host, "pid": fmt.Sprint(p.cfg.PID), "slot": fmt.Sprint(p.id.slot),
-			"threads": fmt.Sprint(p.cfg.Threads), "quota": fmt.Sprint(p.cfg.Quota), "master": p.id.master,
-			"queues": strings.Join(p.cfg.Queues.Names(), ","), "version": p.cfg.Version,
-			"busy": "0", "done": "0", "rss": strconv.FormatInt(rss(), 10),
-			"started": wire.FormatISOUTC(p.life.started), "state": string(state),
-		},
-	}
-	maps.Copy(card.Info, p.cfg.Policy.Info())
-	maps.Copy(card.Info, p.cfg.Traces)
-	if p.id.alone {
-		card.Info[store.InfoAlone] = "1"
-	}
-	return card
-}
-
-// join waits for Redis as long as it takes; the master has a boot timeout.
-func (p *Process) join(ctx context.Context) error {
-	for wait := 50 * time.Millisecond; ; wait = min(wait*2, 2*time.Second) {
-		p.registeredAt = proc.BootTime()
-		err := p.d.Store.Register(ctx, p.registration)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return errStopped
-		}
-		p.log.Error("cannot register; trying again", zap.Error(err), zap.Duration("in", wait))
-		p.sleep(ctx, wait)
-	}
-}
-
 // obey does what a signal to this process alone means.
 func (p *Process) obey(sig os.Signal) {
 	intent := signals.Of(sig)
@@ -179,18 +131,18 @@ func (p *Process) obey(sig os.Signal) {
 	switch step.Do {
 	case signals.Enter:
 		if step.Next == signals.Killing {
-			p.kill(p.all(), p.cfg.TermTimeout)
+			p.kill(p.threads.jobs.all(), p.cfg.TermTimeout)
 		}
 		p.enter(step.Next)
 	case signals.KillJobs:
-		p.kill(p.all(), p.cfg.TermTimeout)
+		p.kill(p.threads.jobs.all(), p.cfg.TermTimeout)
 		p.enter(step.Next)
 	case signals.StartPaused:
 		p.life.wanted = signals.Paused
 	case signals.StartRunning:
 		p.life.wanted = signals.Running
 	case signals.KillNow:
-		p.die(p.all(), "killed twice")
+		p.die(p.threads.jobs.all(), "killed twice")
 	}
 }
 
@@ -204,9 +156,9 @@ func (p *Process) heed(m proc.Message, ok bool) {
 	case proc.SetState:
 		p.follow(signals.State(m.State))
 	case proc.KillJobs:
-		jobs := p.all()
+		jobs := p.threads.jobs.all()
 		if len(m.Tokens) > 0 {
-			jobs = p.named(m.Tokens)
+			jobs = p.threads.jobs.named(m.Tokens)
 		}
 		grace := m.Grace
 		if grace <= 0 {
@@ -222,11 +174,11 @@ func (p *Process) heed(m proc.Message, ok bool) {
 		p.poller.beLookout(m.On)
 		// An exchange that is under way, or the first look, tells as well; but a waker
 		// begins with a look.
-		if m.On && (p.polled && p.underway() == 0 || p.d.OpenWaiter != nil) {
+		if m.On && (p.exchanges.polled && p.exchanges.underway() == 0 || p.d.OpenWaiter != nil) {
 			p.poller.look()
 		}
 	case proc.Look:
-		if p.vacant() && p.life.state == signals.Running {
+		if p.exchanges.vacant() && p.life.state == signals.Running {
 			p.poller.stir()
 			p.poller.look()
 		}

@@ -63,6 +63,29 @@ type Config struct {
 	Version string
 }
 
+// withDefaults returns c with a value for each optional field.
+func (c Config) withDefaults() Config {
+	if c.Interval <= 0 {
+		c.Interval = 100 * time.Millisecond
+	}
+	if c.TermTimeout <= 0 {
+		c.TermTimeout = 30 * time.Second
+	}
+	if c.LockDuration <= 0 {
+		c.LockDuration = store.DefaultLease
+	}
+	if c.BeatEvery <= 0 {
+		c.BeatEvery = store.DefaultBeatEvery
+	}
+	if c.Locketed == nil {
+		c.Locketed = func(string) bool { return true }
+	}
+	if c.Unique == nil {
+		c.Unique = func(string) bool { return false }
+	}
+	return c
+}
+
 // Store is what a worker process asks of Redis; *store.Store is one.
 type Store interface {
 	Register(ctx context.Context, r store.Registration) error

@@ -21,9 +21,9 @@ const mostQueues = 16
 
 // looks returns the ids that the next beat looks for.
 func (p *Process) looks() []string {
-	ids := make([]string, min(lookFor, len(p.threads)))
+	ids := make([]string, min(lookFor, p.threads.workers()))
 	for i := range ids {
-		ids[i] = p.threads[p.looked%len(p.threads)].worker
+		ids[i] = p.threads.worker(p.looked % p.threads.workers())
 		p.looked++
 	}
 	return ids
@@ -34,12 +34,12 @@ func (p *Process) enroll() {
 	if p.beating || p.leaving {
 		return
 	}
-	e := &store.Enrollment{Proc: p.id.proc, Started: p.registration.Started, Threads: make([]store.EnrolledThread, len(p.threads))}
-	for i, s := range p.threads {
-		e.Threads[i].WorkerStat = p.totals[i]
-		e.Threads[i].Worker = s.worker
+	e := &store.Enrollment{Proc: p.id.proc, Started: p.registrar.registration.Started, Threads: make([]store.EnrolledThread, p.threads.workers())}
+	for i := range e.Threads {
+		e.Threads[i].WorkerStat = p.threads.tallies.flushed(i)
+		e.Threads[i].Worker = p.threads.worker(i)
 	}
-	for _, j := range p.jobs {
+	for _, j := range p.threads.jobs {
 		e.Threads[j.thread].Token = j.Token
 		if len(e.Queues) < mostQueues && !slices.Contains(e.Queues, j.Queue) {
 			e.Queues = append(e.Queues, j.Queue)
@@ -54,7 +54,7 @@ func (p *Process) enrolled(r beatResult) {
 	if len(r.again) == 0 {
 		return
 	}
-	for _, j := range p.jobs {
+	for _, j := range p.threads.jobs {
 		j.unmirrored = j.unmirrored || j.mirrored && slices.Contains(r.again, j.thread)
 	}
 	p.log.Warn("another program has removed threads of this process from the workers in redis, as a pruner does; they are registered again, "+

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -29,34 +28,15 @@ const (
 // that the master gives, and than what is left of a lock.
 const parting = 150 * time.Millisecond
 
-// all returns every job in hand.
-func (p *Process) all() []*job {
-	jobs := make([]*job, 0, len(p.jobs))
-	for _, j := range p.jobs {
-		jobs = append(jobs, j)
-	}
-	return jobs
-}
-
 // doomed counts the jobs that were told to stop and whose end Redis has not got.
 func (p *Process) doomed() int {
-	n := len(p.killed)
-	for _, j := range p.jobs {
+	n := len(p.exchanges.killed)
+	for _, j := range p.threads.jobs {
 		if j.doomed != nil {
 			n++
 		}
 	}
 	return n
-}
-
-func (p *Process) named(tokens []string) []*job {
-	var jobs []*job
-	for _, t := range tokens {
-		if j := p.jobs[t]; j != nil {
-			jobs = append(jobs, j)
-		}
-	}
-	return jobs
 }
 
 // kill tells jobs to stop. Those that still run after grace cost the process: Go
@@ -74,7 +54,7 @@ const namedAtOnce = 2000
 func (p *Process) nameKilled(jobs []*job) {
 	tokens := make([]string, 0, len(jobs))
 	for _, j := range jobs {
-		if !p.returns(j) {
+		if !j.returns(p.cfg.RequeueLost) {
 			tokens = append(tokens, j.Token)
 		}
 	}
@@ -114,7 +94,7 @@ func (p *Process) overdue() {
 	now := time.Now()
 	var stubborn []*job
 	others := 0
-	for _, j := range p.jobs {
+	for _, j := range p.threads.jobs {
 		ends := j.ends(p.cfg.TermTimeout)
 		if !now.Before(ends) {
 			stubborn = append(stubborn, j)
@@ -150,7 +130,7 @@ func (p *Process) overdue() {
 		p.alarm.wake(limit)
 		return
 	}
-	if p.underway() > 0 || len(p.ended) > 0 {
+	if p.exchanges.unsettled() {
 		if p.partedAt.IsZero() {
 			p.partedAt = now
 			p.alarm.after(parting)
@@ -165,7 +145,7 @@ func (p *Process) overdue() {
 // missLocks tells the jobs to stop whose class lock was found to be lost by
 // somebody else than the beat.
 func (p *Process) missLocks() {
-	for _, j := range p.jobs {
+	for _, j := range p.threads.jobs {
 		if lost := j.claim.State(); lost.Lost != nil && !j.lost {
 			p.log.Error("a job has lost its class lock; telling it to stop", zap.Stringer("job", j), zap.NamedError("cause", lost.Lost))
 			p.doom([]*job{j}, lost.Lost, lost.Grace)
@@ -173,53 +153,18 @@ func (p *Process) missLocks() {
 	}
 }
 
-// ends returns when the process has to end the job. Its code is told when its time
-// is over; if it does not care, it has grace.
-func (j *job) ends(grace time.Duration) time.Time {
-	ends := j.deadline
-	earlier := func(t time.Time) {
-		if ends.IsZero() || t.Before(ends) {
-			ends = t
-		}
-	}
-	claim := j.claim.State()
-	if j.timeout > 0 && !claim.Began.IsZero() {
-		earlier(claim.Began.Add(j.timeout + grace))
-	}
-	if !claim.Limit.IsZero() {
-		earlier(claim.Limit.Add(grace))
-	}
-	if ends.IsZero() {
-		return never
-	}
-	return ends
-}
-
-// never is after the end of everything; longest is what a time limit may be.
-var never = time.Unix(1<<40, 0)
-
-const longest = math.MaxInt64 / 2 * time.Nanosecond
-
-// cause says why a job was told to stop.
-func (j *job) cause() error {
-	if j.doomed != nil {
-		return j.doomed
-	}
-	return resqued.ErrTimeout
-}
-
 // die ends the process at once. Its master learns which jobs were to be killed;
 // it records them, and frees their locks, when the process is gone.
 func (p *Process) die(stubborn []*job, reason string) {
 	m := proc.Message{Type: proc.Tainted, Reason: reason, Busy: len(stubborn)}
 	for _, j := range stubborn {
-		if p.returns(j) {
+		if j.returns(p.cfg.RequeueLost) {
 			continue // it may run again, as what is not named
 		}
 		m.Tokens = append(m.Tokens, j.Token)
 	}
 	// Killed jobs whose end has not reached Redis count as killed all the same.
-	m.Tokens = slices.AppendSeq(m.Tokens, maps.Keys(p.killed))
+	m.Tokens = slices.AppendSeq(m.Tokens, maps.Keys(p.exchanges.killed))
 	if err := p.link.send(m); err != nil {
 		p.log.Error("cannot tell the master which jobs were killed", zap.Error(err))
 	}
@@ -244,7 +189,7 @@ const orphanPatience = time.Minute
 // would.
 func (p *Process) abandon() {
 	switch {
-	case !p.link.gone || len(p.jobs) > 0 && p.life.state != signals.Killing:
+	case !p.link.gone || len(p.threads.jobs) > 0 && p.life.state != signals.Killing:
 		p.aloneSince = time.Time{}
 	case p.aloneSince.IsZero():
 		p.aloneSince = time.Now()
@@ -263,7 +208,7 @@ func (p *Process) watchLocks() {
 		return
 	}
 	stopped := 0
-	for _, j := range p.jobs {
+	for _, j := range p.threads.jobs {
 		silent := now - max(p.lastBeat, j.reserved)
 		if silent < stop || j.doomed != nil || j.LockKey == "" && !j.claim.State().Held {
 			continue

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
-	"github.com/resqued/resqued/internal/store"
 )
 
 // hurried is how long a process that leaves and holds nothing tries to tidy up, where that
@@ -23,7 +21,7 @@ var errUnrecorded = errors.New("redis has not taken all that has ended; it will 
 
 // leaveIfDone begins the end once the process shall leave and holds nothing.
 func (p *Process) leaveIfDone() {
-	if p.leaving || len(p.jobs) > 0 {
+	if p.leaving || len(p.threads.jobs) > 0 {
 		p.doneAt = time.Time{}
 		return
 	}
@@ -32,7 +30,7 @@ func (p *Process) leaveIfDone() {
 	default:
 		return
 	}
-	if p.underway() > 0 || len(p.ended) > 0 || len(p.stuck) > 0 && p.life.state != signals.Killing {
+	if p.exchanges.unsettled() || len(p.exchanges.stuck.ends) > 0 && p.life.state != signals.Killing {
 		p.leaveUnrecorded()
 		return
 	}
@@ -63,10 +61,7 @@ func (p *Process) leaveUnrecorded() {
 	if p.doneAt.IsZero() {
 		p.doneAt = now
 	}
-	untold := len(p.ended) + len(p.stuck)
-	for _, l := range p.lanes {
-		untold += len(l.ended)
-	}
+	untold := p.exchanges.untold()
 	limit := p.cfg.TermTimeout
 	if untold == 0 {
 		limit = hurried
@@ -94,7 +89,7 @@ func (p *Process) unregister(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return fmt.Errorf("%w: %w", errListed, err)
 		}
-		p.sleep(ctx, wait)
+		sleep(ctx, wait)
 	}
 }
 
@@ -105,7 +100,7 @@ var errListed = errors.New("unregister")
 func (p *Process) farewell(err error) error {
 	reason := ""
 	switch {
-	case errors.Is(err, errListed) && len(p.stuck) == 0:
+	case errors.Is(err, errListed) && len(p.exchanges.stuck.ends) == 0:
 		p.log.Warn("left while redis is away; the registration of this process is removed later", zap.Error(err))
 		reason = proc.Listed
 	case err != nil:
@@ -114,58 +109,8 @@ func (p *Process) farewell(err error) error {
 	case p.empty:
 		reason = proc.Empty
 	}
-	if err := p.link.send(proc.Message{Type: proc.Bye, Done: p.done, Reason: reason}); err != nil {
+	if err := p.link.send(proc.Message{Type: proc.Bye, Done: p.threads.done, Reason: reason}); err != nil {
 		p.log.Debug("nobody to say goodbye to", zap.Error(err))
 	}
 	return nil
-}
-
-const (
-	// stuckRetry is how often an end is tried again that could not be written.
-	stuckRetry = time.Second
-	// parkAfter is how long, before it is parked.
-	parkAfter = 30 * time.Second
-)
-
-// stuckEnd is a completion that Redis could not take.
-type stuckEnd struct {
-	store.Completion
-	since time.Time
-}
-
-// stick keeps a completion that could not be written, to be tried again on its own time.
-// A process that leaves has it parked at once.
-func (p *Process) stick(c store.Completion, reason string) {
-	since := time.Now()
-	if t, known := p.stuckSince[c.Job.Token]; known {
-		since = t
-	} else {
-		p.stuckSince[c.Job.Token] = since
-	}
-	p.troubles.complain("stuck "+reason, "the end of a job cannot be recorded; it stays in flight until that is repaired",
-		zap.String("reason", printable(reason)))
-	if (p.life.state == signals.Draining || p.life.state == signals.Killing) && !c.Park {
-		c.Park = true
-		p.ended = append(p.ended, c)
-		return
-	}
-	p.stuck = append(p.stuck, stuckEnd{c, since})
-}
-
-// unstick sends what was stuck again.
-func (p *Process) unstick() {
-	if len(p.stuck) == 0 || time.Since(p.stuckTried) < stuckRetry {
-		return
-	}
-	p.stuckTried = time.Now()
-	for _, s := range p.stuck {
-		s.Park = s.Park || time.Since(s.since) >= parkAfter || p.life.state == signals.Draining || p.life.state == signals.Killing
-		p.ended = append(p.ended, s.Completion)
-	}
-	p.stuck = nil
-}
-
-// isStuck reports whether the end of a job is among those that were stuck.
-func (p *Process) isStuck(token string) bool {
-	return slices.ContainsFunc(p.stuck, func(s stuckEnd) bool { return s.Job.Token == token })
 }

@@ -33,11 +33,8 @@ func (p *Process) suspectLeftovers(tokens []string) {
 
 // knows reports whether a token stands for something that this process is still busy with.
 func (p *Process) knows(token string) bool {
-	is := func(c store.Completion) bool { return c.Job.Token == token }
 	n, err := strconv.Atoi(token)
-	return err != nil || n > p.sequence || p.jobs[token] != nil ||
-		slices.ContainsFunc(p.ended, is) || p.isStuck(token) ||
-		slices.ContainsFunc(p.lanes, func(l *lane) bool { return l.carries(token, n) })
+	return err != nil || p.threads.jobs[token] != nil || p.exchanges.carries(token, n)
 }
 
 // giveBack ends jobs that nobody runs.
@@ -49,16 +46,14 @@ func (p *Process) giveBack(records []store.Reserved) {
 		p.log.Error("redis has lost how a job ended", zap.String("queue", wire.Printable(r.Queue, 100)), zap.String("token", r.Token))
 		if env, err := wire.Parse(r.Payload, p.cfg.MaxPayload); err == nil {
 			if class, ok := p.d.Handlers.Lookup(env.Class); ok && class.AtMostOnce {
-				index := p.whose(&r)
-				p.record(&job{
+				index := p.threads.whose(&r)
+				p.threads.record(&job{
 					Reserved: r, job: resqued.Job{ID: env.ID, Class: env.Class, Queue: r.Queue, Payload: r.Payload},
-					thread: index, begun: time.Now(), known: true,
+					thread: index, begun: time.Now(), known: true, leftover: true,
 				}, thread.Outcome{Result: thread.Failed, Exception: "Resque::DirtyExit", Message: "redis has lost how the job ended; at_most_once: it does not run again by itself"})
-				p.ended[len(p.ended)-1].Held = true // it has no claim that could tell
 				continue
 			}
 		}
-		p.ended = append(p.ended, store.Completion{Job: &r, Kind: store.Returned, Held: true})
-		p.hungry = true
+		p.exchanges.end(store.Completion{Job: &r, Kind: store.Returned, Held: true}, false)
 	}
 }

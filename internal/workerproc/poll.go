@@ -252,8 +252,8 @@ func (p *Process) setPolling() {
 	mode := int32(pollOff)
 	switch {
 	case p.leaving || p.life.state != signals.Running:
-	case p.id.alone && p.begun > 0:
-	case !p.vacant() && !p.cfg.Queues.Dynamic():
+	case p.id.alone && p.threads.begun > 0:
+	case !p.exchanges.vacant() && !p.cfg.Queues.Dynamic():
 		mode = pollSeldom
 	case p.cfg.UntilEmpty || p.id.alone:
 		mode = pollAlways
@@ -261,7 +261,7 @@ func (p *Process) setPolling() {
 		mode = pollQuiet
 	}
 	p.poller.set(mode)
-	if mode == pollQuiet && !p.hungry && p.underway() == 0 {
+	if mode == pollQuiet && !p.exchanges.hungry && p.exchanges.underway() == 0 {
 		p.poller.beCalm()
 	}
 }
@@ -274,10 +274,9 @@ func (p *Process) sawQueues(r pollResult) {
 		return
 	}
 	p.troubles.redisBack()
-	p.waiting, p.polled = r.waiting, true
-	p.resolve()
+	p.exchanges.saw(r.waiting)
 	// A look from before a pause ended, or the start, does not tell that all is empty.
-	calm := r.began.After(p.life.since) && r.sends == p.sends.Load() && p.underway() == 0 && len(p.jobs) == 0 && len(p.ended) == 0 && len(p.stuck) == 0
+	calm := r.began.After(p.life.since) && r.sends == p.exchanges.sends.Load() && p.exchanges.underway() == 0 && len(p.threads.jobs) == 0 && len(p.exchanges.ended) == 0 && len(p.exchanges.stuck.ends) == 0
 	if p.id.alone {
 		p.sawAlone(r)
 		return
@@ -285,7 +284,7 @@ func (p *Process) sawQueues(r pollResult) {
 	p.tellSuspects(r.suspects, false)
 	switch {
 	case r.any:
-		p.hungry = true
+		p.exchanges.hungry = true
 	case p.cfg.UntilEmpty && calm && !r.later && !r.locked && r.suspects == 0 && p.life.state == signals.Running:
 		p.empty = true
 		p.enter(signals.Draining)

@@ -22,9 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -32,8 +30,6 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
-	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/wire"
 )
 
 // tickEvery is how often the loop looks at what only time changes: running jobs
@@ -59,38 +55,14 @@ type Process struct {
 	troubles *troubles
 	alarm    *alarm
 	poller   *poller
-	ring     func() // alarm.ring
 
-	threads  []*slot
-	byWorker map[string]int
-	looked   int             // threads whose registration was looked for
-	idle     []int           // threads that have no job, and none was asked for
-	jobs     map[string]*job // in hand, by token
-	ended    []store.Completion
-	// stuck are those that Redis could not take because of a key of the wrong type,
-	// stuckSince since when, by token.
-	stuck      []stuckEnd
-	stuckSince map[string]time.Time
-	lanes      []*lane
-	brief      bool               // the last job that has ended took less than briefly
-	fresh      bool               // all jobs in hand have begun in this step
-	spare      []store.Completion // memory for ended
-	digits     []byte             // memory for tokens
-	// killed are tokens of killed jobs whose end has not reached Redis yet.
-	killed     map[string]bool
-	kills      int // messages that told to kill jobs
-	stuckTried time.Time
-	// hungry: the next exchange should ask for jobs. retries counts the immediate
-	// repetitions of a scan that was cut short.
-	hungry     bool
-	retries    int
-	waiting    []string // queues with jobs, as of the last complete poll
-	names      []store.LockName
-	queues     []store.Queue // those to try
-	polled     bool          // a first pass is complete
-	begun      int           // jobs started, for the quota
-	done       int
-	sequence   int
+	registrar *registrar
+	threads   *threads
+	exchanges *exchanges
+	exchanger *exchanger
+
+	looked     int      // threads whose registration was looked for
+	kills      int      // messages that told to kill jobs
 	leftovers  []string // tokens that the last beat has told of; see suspectLeftovers
 	empty      bool     // left because everything is empty
 	asked      bool     // the master knows that age or memory is used up
@@ -99,13 +71,9 @@ type Process struct {
 	taintedAt  time.Time
 	partedAt   time.Time // when all that keeps a tainted process was what has ended
 	drainEnds  time.Time
-	doneAt     time.Time // when a drain had nothing left but what has ended; see leaveUnrecorded
-	aloneSince time.Time // when the master and the last job were gone
-	// lastBeat is the boot time at which the last successful beat was sent;
-	// registeredAt that of the registration, written by its goroutine.
-	lastBeat, registeredAt time.Duration
-
-	registration store.Registration // made at the start, not changed after
+	doneAt     time.Time     // when a drain had nothing left but what has ended; see leaveUnrecorded
+	aloneSince time.Time     // when the master and the last job were gone
+	lastBeat   time.Duration // the boot time at which the last successful beat was sent
 
 	beating  bool
 	beatSoon bool // when the beat that is under way is over
@@ -116,12 +84,7 @@ type Process struct {
 	showed   bool     // the last beat named jobs that were told to stop
 	hurry    func()   // bounds a leaving that waits for Redis; nil before it began
 
-	outcomes  chan outcome
-	exchanged chan exchangeResult
-	sends     atomic.Int64 // exchanges sent
 	apart     apart
-	skippable int       // how many queues come before that of the job that was taken last
-	passed    int       // queues that exchanges have looked at in vain since they were resolved
 	foundAt   time.Time // when the master was last told of more jobs
 	ahead     ahead
 	beats     chan beatCall
@@ -130,9 +93,6 @@ type Process struct {
 	beatNow   bell          // to the loop: a beat before the next is due
 	asks      chan []string // tokens of requests that hit nobody
 	requested chan requests
-	stats     []store.WorkerStat
-	// totals are those of earlier beats.
-	totals []store.WorkerStat
 
 	// leaves is closed when jobs should know that the process wants to leave.
 	leaves    chan struct{}
@@ -148,36 +108,15 @@ func New(cfg Config, d Deps) (*Process, error) {
 	if cfg.Threads < 1 {
 		return nil, fmt.Errorf("%d threads: a worker process needs one at least", cfg.Threads)
 	}
-	if cfg.Interval <= 0 {
-		cfg.Interval = 100 * time.Millisecond
-	}
-	if cfg.TermTimeout <= 0 {
-		cfg.TermTimeout = 30 * time.Second
-	}
-	if cfg.LockDuration <= 0 {
-		cfg.LockDuration = store.DefaultLease
-	}
-	if cfg.BeatEvery <= 0 {
-		cfg.BeatEvery = store.DefaultBeatEvery
-	}
-	if cfg.Locketed == nil {
-		cfg.Locketed = func(string) bool { return true }
-	}
-	if cfg.Unique == nil {
-		cfg.Unique = func(string) bool { return false }
-	}
+	cfg = cfg.withDefaults()
 	p := &Process{
 		cfg: cfg, d: d, log: d.Log, life: newLife(), troubles: newTroubles(d.Log), alarm: newAlarm(),
-		jobs: map[string]*job{}, hungry: true,
-		outcomes:  make(chan outcome, cfg.Threads),
-		exchanged: make(chan exchangeResult, lanes),
-		asks:      make(chan []string, 1), requested: make(chan requests, 1),
+		asks: make(chan []string, 1), requested: make(chan requests, 1),
 		beats: make(chan beatCall, 1), beaten: make(chan beatResult, 1),
 		left: make(chan error, 1), beatNow: newBell(),
-		killed: map[string]bool{}, stuckSince: map[string]time.Time{}, byWorker: map[string]int{},
 		leaves: make(chan struct{}),
 	}
-	p.link, p.ring = newLink(d.Conn, d.Log, p.troubles), p.alarm.ring
+	p.link = newLink(d.Conn, d.Log, p.troubles)
 	return p, nil
 }
 
@@ -208,28 +147,22 @@ func (p *Process) assemble(id identity) {
 	p.id = id
 	p.cfg.Quota = staggered(p.cfg.Quota, id)
 	if id.alone {
-		p.beAlone()
+		p.cfg = p.cfg.alone()
 	}
+	p.registrar = newRegistrar(p.d.Store, p.log)
+	p.exchanger = newExchanger(p.cfg, id, p.d.Store, p.registrar, p.d.Namer, p.beatNow, p.log)
+	p.exchanges = newExchanges(p.cfg, id, p.life, p.d.Stats, p.troubles, p.log)
+	p.threads = newThreads(p.work, p.cfg, id, p.d, p.exchanges, p.alarm)
+	p.exchanges.threads = p.threads // each needs the other
 	p.poller = newPoller(pollerConfig{
 		interval: p.cfg.Interval, untilEmpty: p.cfg.UntilEmpty, alone: id.alone, queues: p.cfg.Queues, unique: p.cfg.Unique,
 		started: p.life.started, openWaiter: p.d.OpenWaiter,
-	}, p.d.Store, p.d.Stats, p.sends.Load, &p.helpers, p.log)
+	}, p.d.Store, p.d.Stats, p.exchanges.sends.Load, &p.helpers, p.log)
 }
 
 func (p *Process) startHelpers() {
-	p.threads = make([]*slot, p.cfg.Threads)
-	p.stats, p.totals = make([]store.WorkerStat, p.cfg.Threads), make([]store.WorkerStat, p.cfg.Threads)
-	for i := range p.threads {
-		id := p.workerID(i)
-		s := &slot{worker: id, brief: wire.BriefWorkerID(id), assigned: make(chan *job, 1)}
-		p.threads[i] = s
-		p.stats[i].Worker = s.worker
-		p.byWorker[s.brief] = i
-		p.idle = append(p.idle, i)
-		// Not awaited: a handler that never returns must not keep the process.
-		go p.perform(s)
-	}
-	p.startLanes()
+	p.threads.start()
+	p.exchanges.start(p.work, &p.helpers, p.exchanger)
 	p.helpers.Go(func() { p.poller.run(p.work) })
 	p.helpers.Go(p.heart)
 	p.helpers.Go(p.requester)
@@ -237,11 +170,7 @@ func (p *Process) startHelpers() {
 
 // loop is the only code that touches the process's state once it is up.
 func (p *Process) loop() error {
-	defer func() {
-		for _, s := range p.threads {
-			close(s.assigned)
-		}
-	}()
+	defer p.threads.close()
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
 	ticking := true
@@ -259,11 +188,11 @@ func (p *Process) loop() error {
 			p.obey(sig)
 		case m, ok := <-p.link.messages:
 			p.heed(m, ok)
-		case o := <-p.outcomes:
-			p.finish(o)
-			p.moreOutcomes()
-		case r := <-p.exchanged:
-			p.apply(r)
+		case o := <-p.threads.outcomes:
+			p.threads.finish(o)
+			p.threads.takeOutcomes()
+		case r := <-p.exchanges.answers:
+			p.onExchanged(r)
 		case r := <-p.poller.results:
 			p.sawQueues(r)
 		case r := <-p.beaten:
@@ -290,7 +219,7 @@ func (p *Process) loop() error {
 			return p.life.fatal
 		}
 		p.step()
-		if busy := len(p.jobs) > 0 || len(p.stuck) > 0 || p.life.state == signals.Killing || p.link.gone; busy != ticking {
+		if busy := len(p.threads.jobs) > 0 || len(p.exchanges.stuck.ends) > 0 || p.life.state == signals.Killing || p.link.gone; busy != ticking {
 			ticking = busy
 			tick.Stop()
 			if busy {
@@ -300,53 +229,16 @@ func (p *Process) loop() error {
 	}
 }
 
-// moreOutcomes takes what else has ended meanwhile into the same exchange.
-func (p *Process) moreOutcomes() {
-	for {
-		select {
-		case o := <-p.outcomes:
-			p.finish(o)
-		default:
-			return
-		}
-	}
-}
-
-const (
-	// briefly is what a job may take that is worth waiting for: less than a call.
-	briefly = 50 * time.Microsecond
-	// gathers is how often the loop lets others run until all jobs that have just begun have
-	// ended. Go's scheduler takes it up again before some of them, every third time.
-	gathers = 4
-	// gatherFor is after how long it does so no more: something holds the processor.
-	gatherFor = 5 * time.Millisecond
-)
-
-// gather lets the jobs that have just begun run before the next exchange leaves, so that
-// it takes those with it that end at once. It does so where jobs have been shorter than
-// an exchange and none is in hand that has been running for longer: such a one could
-// keep the processor, and so hold up the others.
-func (p *Process) gather() {
-	fresh := p.fresh
-	p.fresh = false
-	if !fresh {
-		return
-	}
-	began := time.Now()
-	for n := 0; n < gathers && p.brief && len(p.jobs) > 0 && time.Since(began) < gatherFor; n++ {
-		runtime.Gosched()
-		p.moreOutcomes()
-	}
-}
-
 // step does what the state calls for now: send an exchange, or leave.
 func (p *Process) step() {
 	if !p.taintedAt.IsZero() {
 		p.overdue() // the last neighbour may have finished
 	}
-	p.gather()
+	p.threads.gather()
 	p.weigh()
-	p.exchange()
+	if !p.leaving {
+		p.exchanges.send()
+	}
 	p.leaveIfDone()
 	p.setPolling()
 }
@@ -357,7 +249,7 @@ func (p *Process) enter(s signals.State) {
 	}
 	p.log.Debug("state", zap.String("from", string(p.life.state)), zap.String("to", string(s)))
 	p.pauseHooks(s)
-	before := s == signals.Running && p.life.state == signals.Waiting && p.lookedBefore()
+	before := s == signals.Running && p.life.state == signals.Waiting && p.exchanges.lookedBefore()
 	p.life.state, p.life.since = s, time.Now()
 	if s == signals.Draining || s == signals.Killing {
 		p.tellLeaving()
@@ -372,6 +264,43 @@ func (p *Process) enter(s signals.State) {
 		}
 	}
 	p.report()
+}
+
+// onExchanged takes an exchange's answer: it starts the new jobs, or gives them back if
+// the process has been told to stop taking any since it asked.
+func (p *Process) onExchanged(r exchangeResult) {
+	overlapped := p.exchanges.answered(r.lane)
+	if r.err != nil {
+		p.life.fatal = r.err
+		return
+	}
+	p.threads.takeOutcomes()
+	jobs := p.exchanges.take(&r)
+	if !p.life.running() {
+		p.exchanges.giveBack(jobs)
+		return
+	}
+	now := time.Now()
+	p.threads.beginAll(jobs, r.sent, now)
+	if len(r.req.Completions)+len(jobs) > 0 {
+		p.poller.stir()
+	}
+	if len(jobs) > 0 && len(jobs) == len(r.req.Wants) && p.threads.vacant() == 0 && !p.id.alone && time.Since(p.foundAt) >= p.cfg.Interval {
+		p.foundAt = time.Now()
+		p.link.tell(proc.Message{Type: proc.Found})
+	}
+	p.exchanges.weighHunger(&r, overlapped)
+	p.sawSuspects(r)
+	if p.exchanges.shouldLook(&r) {
+		p.poller.look()
+	}
+	if p.cfg.Quota > 0 {
+		if p.threads.begun >= p.cfg.Quota {
+			p.retire("quota")
+		} else {
+			p.foresee(now)
+		}
+	}
 }
 
 // tellLeaving tells jobs that can go on elsewhere. A process that has only used up its

@@ -1,14 +1,12 @@
 package workerproc
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"time"
 
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -31,7 +29,7 @@ func (p *Process) askKills() {
 	if p.asking || p.leaving || time.Since(p.askedAt) < askEvery {
 		return
 	}
-	for _, j := range p.jobs {
+	for _, j := range p.threads.jobs {
 		if time.Since(j.begun) >= askAfter {
 			p.asking, p.askedAt = true, time.Now()
 			p.asks <- p.strays
@@ -70,7 +68,7 @@ func (p *Process) comply(r requests) {
 	}
 	p.strays = nil
 	for token, request := range r.kills {
-		j := p.jobs[token]
+		j := p.threads.jobs[token]
 		switch {
 		case j == nil:
 			p.strays = append(p.strays, token)
@@ -82,21 +80,12 @@ func (p *Process) comply(r requests) {
 	}
 }
 
-// returns reports whether a job that was told to stop, and has failed with that, goes
-// back to its queue.
-func (p *Process) returns(j *job) bool {
-	if j.request != nil { // whoever asks for it has the last word
-		return j.request.Requeue
-	}
-	return p.cfg.RequeueLost && !j.atMostOnce && errors.Is(j.doomed, resqued.ErrLockLost)
-}
-
 // showKills adds to a beat which jobs were told to stop, and for which the process
 // has to go.
 func (p *Process) showKills(info map[string]string) {
 	var killed, stubborn []string
 	now := time.Now()
-	for token, j := range p.jobs {
+	for token, j := range p.threads.jobs {
 		late := !now.Before(j.ends(p.cfg.TermTimeout))
 		if j.doomed != nil || late {
 			killed = append(killed, token)

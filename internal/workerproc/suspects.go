@@ -6,7 +6,6 @@ import (
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/signals"
-	"github.com/resqued/resqued/internal/store"
 )
 
 // A job whose process has died with it may be to blame: a suspect. It runs again alone
@@ -24,22 +23,10 @@ type apart struct {
 	at    time.Time
 }
 
-// beAlone makes this a process for one suspect.
-func (p *Process) beAlone() {
-	p.cfg.Threads, p.cfg.Quota = 1, 1
-	p.cfg.UntilEmpty = false
-}
-
-// onSuspects is what the next request does with suspects.
-func (p *Process) onSuspects() store.Suspects {
-	switch {
-	case p.id.alone:
-		return store.OnlySuspects
-	case p.cfg.Threads == 1 && p.begun == 0:
-		return store.TakeSuspects
-	default:
-		return store.SetApart
-	}
+// alone returns the configuration of a process for one suspect.
+func (c Config) alone() Config {
+	c.Threads, c.Quota, c.UntilEmpty = 1, 1, false
+	return c
 }
 
 // countSuspects returns how many suspects are in the queues that this process works.
@@ -77,7 +64,7 @@ func (p *Process) sawSuspects(r exchangeResult) {
 		}
 	case len(r.reply.Jobs) > 0:
 		p.tellSuspects(r.reply.Suspects, true)
-	case !p.hungry:
+	case !p.exchanges.hungry:
 		// Their locks are held, or others were faster.
 		p.notNeeded(r.reply.Suspects)
 	}
@@ -86,9 +73,9 @@ func (p *Process) sawSuspects(r exchangeResult) {
 // sawAlone is what a process that is Alone does with what the poller has found.
 func (p *Process) sawAlone(r pollResult) {
 	switch {
-	case p.begun > 0 || p.underway() > 0 || p.life.state != signals.Running:
+	case p.threads.begun > 0 || p.exchanges.underway() > 0 || p.life.state != signals.Running:
 	case r.suspects > 0:
-		p.hungry = true
+		p.exchanges.hungry = true
 	default:
 		p.notNeeded(0)
 	}
