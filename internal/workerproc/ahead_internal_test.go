@@ -26,18 +26,19 @@ func TestForesee(t *testing.T) {
 	// were left when the master was told.
 	run := func(quota, each int, every time.Duration, before ...time.Duration) (left []int) {
 		var to sent
-		p := &Process{cfg: Config{Quota: quota, Threads: each}, threads: &threads{}, link: newLink(&to, nil, nil), id: identity{lead: lead}}
+		a := newAhead(Config{Quota: quota, Threads: each}, identity{lead: lead}, newLink(&to, nil, nil))
+		begun := 0
 		now := time.Unix(0, 0)
 		for _, pause := range before { // one job each
-			p.threads.begun++
-			p.foresee(now)
+			begun++
+			a.foresee(begun, now)
 			now = now.Add(pause)
 		}
-		for p.threads.begun += each; p.threads.begun < quota; p.threads.begun += each {
-			p.foresee(now)
+		for begun += each; begun < quota; begun += each {
+			a.foresee(begun, now)
 			for ; len(to) > 0; to = to[1:] {
 				require.Equal(t, proc.Ends, to[0].Type)
-				left = append(left, quota-p.threads.begun)
+				left = append(left, quota-begun)
 			}
 			now = now.Add(every)
 		}

@@ -71,7 +71,7 @@ func (p *Process) boot() error {
 			if err != nil {
 				return err
 			}
-			p.lastBeat = p.registrar.at
+			p.lease.renewed = p.registrar.at
 			if p.life.state == signals.Starting {
 				p.life.state = p.life.wanted
 				p.life.since = time.Now()
@@ -81,14 +81,14 @@ func (p *Process) boot() error {
 			}
 			// A master that has died meanwhile is noticed by the loop, which then has the
 			// process leave in order: it is registered.
-			if err := p.link.send(proc.Message{Type: proc.Ready, RSS: rss(), LockEnd: p.lockEnd()}); errors.Is(err, proc.ErrFull) {
+			if err := p.link.send(proc.Message{Type: proc.Ready, RSS: rss(), LockEnd: p.lease.end()}); errors.Is(err, proc.ErrFull) {
 				return err
 			}
 			return nil
 		case sig := <-p.d.Signals:
-			p.obey(sig)
+			p.onSignal(sig)
 		case m, ok := <-p.link.messages:
-			p.heed(m, ok)
+			p.onMasterMessage(m, ok)
 		}
 		if p.life.state == signals.Starting {
 			continue
@@ -116,8 +116,8 @@ func (p *Process) afterFork(ctx context.Context) error {
 
 var errStopped = errors.New("told to stop before it was ready")
 
-// obey does what a signal to this process alone means.
-func (p *Process) obey(sig os.Signal) {
+// onSignal does what a signal to this process alone means.
+func (p *Process) onSignal(sig os.Signal) {
 	intent := signals.Of(sig)
 	if intent == signals.None || intent == signals.Reap {
 		return
@@ -131,30 +131,30 @@ func (p *Process) obey(sig os.Signal) {
 	switch step.Do {
 	case signals.Enter:
 		if step.Next == signals.Killing {
-			p.kill(p.threads.jobs.all(), p.cfg.TermTimeout)
+			p.kills.kill(p.threads.jobs.all(), p.cfg.TermTimeout)
 		}
 		p.enter(step.Next)
 	case signals.KillJobs:
-		p.kill(p.threads.jobs.all(), p.cfg.TermTimeout)
+		p.kills.kill(p.threads.jobs.all(), p.cfg.TermTimeout)
 		p.enter(step.Next)
 	case signals.StartPaused:
 		p.life.wanted = signals.Paused
 	case signals.StartRunning:
 		p.life.wanted = signals.Running
 	case signals.KillNow:
-		p.die(p.threads.jobs.all(), "killed twice")
+		p.kills.die(p.threads.jobs.all(), "killed twice")
 	}
 }
 
-// heed does what the master says, or what its death means.
-func (p *Process) heed(m proc.Message, ok bool) {
+// onMasterMessage does what the master says, or what its death means.
+func (p *Process) onMasterMessage(m proc.Message, ok bool) {
 	if !ok {
 		p.orphaned()
 		return
 	}
 	switch m.Type {
 	case proc.SetState:
-		p.follow(signals.State(m.State))
+		p.setState(signals.State(m.State))
 	case proc.KillJobs:
 		jobs := p.threads.jobs.all()
 		if len(m.Tokens) > 0 {
@@ -165,8 +165,8 @@ func (p *Process) heed(m proc.Message, ok bool) {
 			grace = p.cfg.TermTimeout
 		}
 		p.log.Info("told to kill jobs", zap.Int("jobs", len(jobs)), zap.Duration("grace", grace), zap.String("reason", m.Reason))
-		p.kills++
-		p.kill(jobs, grace)
+		p.kills.told++
+		p.kills.kill(jobs, grace)
 		if m.Exit {
 			p.enter(signals.Killing)
 		}
@@ -191,8 +191,8 @@ func (p *Process) heed(m proc.Message, ok bool) {
 	}
 }
 
-// follow takes over the master's state; it never goes back from leaving.
-func (p *Process) follow(s signals.State) {
+// setState takes over the master's state; it never goes back from leaving.
+func (p *Process) setState(s signals.State) {
 	switch p.life.state {
 	case signals.Starting:
 		if s == signals.Draining || s == signals.Killing {
@@ -224,11 +224,9 @@ func (p *Process) orphaned() {
 	if p.cfg.KillOnMasterDeath {
 		// The kernel does the same at about this moment. A job that was told to stop
 		// might end in between, and would have failed, while others run again.
-		p.die(nil, "its master is gone")
+		p.kills.die(nil, "its master is gone")
 		return
 	}
-	if p.cfg.DrainTimeout > 0 {
-		p.drainEnds = time.Now().Add(p.cfg.DrainTimeout)
-	}
+	p.leaving.boundDrain()
 	p.enter(signals.Draining)
 }

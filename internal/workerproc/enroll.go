@@ -20,44 +20,44 @@ const lookFor = 16
 const mostQueues = 16
 
 // looks returns the ids that the next beat looks for.
-func (p *Process) looks() []string {
-	ids := make([]string, min(lookFor, p.threads.workers()))
+func (b *beats) looks() []string {
+	ids := make([]string, min(lookFor, b.threads.workers()))
 	for i := range ids {
-		ids[i] = p.threads.worker(p.looked % p.threads.workers())
-		p.looked++
+		ids[i] = b.threads.worker(b.looked % b.threads.workers())
+		b.looked++
 	}
 	return ids
 }
 
 // enroll has the threads registered again that are not.
-func (p *Process) enroll() {
-	if p.beating || p.leaving {
+func (b *beats) enroll() {
+	if b.under || b.life.leaving {
 		return
 	}
-	e := &store.Enrollment{Proc: p.id.proc, Started: p.registrar.registration.Started, Threads: make([]store.EnrolledThread, p.threads.workers())}
+	e := &store.Enrollment{Proc: b.id.proc, Started: b.registrar.registration.Started, Threads: make([]store.EnrolledThread, b.threads.workers())}
 	for i := range e.Threads {
-		e.Threads[i].WorkerStat = p.threads.tallies.flushed(i)
-		e.Threads[i].Worker = p.threads.worker(i)
+		e.Threads[i].WorkerStat = b.threads.flushed(i)
+		e.Threads[i].Worker = b.threads.worker(i)
 	}
-	for _, j := range p.threads.jobs {
+	for _, j := range b.jobs {
 		e.Threads[j.thread].Token = j.Token
 		if len(e.Queues) < mostQueues && !slices.Contains(e.Queues, j.Queue) {
 			e.Queues = append(e.Queues, j.Queue)
 		}
 	}
-	p.beating = true
-	p.beats <- beatCall{enroll: e}
+	b.under = true
+	b.calls <- beatCall{enroll: e}
 }
 
 // enrolled takes the answer.
-func (p *Process) enrolled(r beatResult) {
+func (b *beats) enrolled(r beatResult) {
 	if len(r.again) == 0 {
 		return
 	}
-	for _, j := range p.threads.jobs {
+	for _, j := range b.jobs {
 		j.unmirrored = j.unmirrored || j.mirrored && slices.Contains(r.again, j.thread)
 	}
-	p.log.Warn("another program has removed threads of this process from the workers in redis, as a pruner does; they are registered again, "+
+	b.log.Warn("another program has removed threads of this process from the workers in redis, as a pruner does; they are registered again, "+
 		"and what it has recorded as failed is taken back",
 		zap.Int("threads", len(r.again)), zap.Int("failures", r.unfailed))
 }

@@ -2,6 +2,7 @@ package workerproc
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -291,6 +292,15 @@ func (x *exchanges) untold() int {
 	return n
 }
 
+// stuckCount returns how many ends Redis could not take.
+func (x *exchanges) stuckCount() int { return len(x.stuck.ends) }
+
+// calm reports whether no call is under way, none was sent since so many, and all that
+// has ended is recorded.
+func (x *exchanges) calm(sends int64) bool {
+	return sends == x.sends.Load() && !x.unsettled() && x.stuckCount() == 0
+}
+
 // unsettled reports whether a call is under way or an end is to be sent.
 func (x *exchanges) unsettled() bool { return x.underway() > 0 || len(x.ended) > 0 }
 
@@ -437,3 +447,6 @@ func (x *exchanges) stick(c store.Completion, reason string) {
 
 // unstick sends what was stuck again, if it is time.
 func (x *exchanges) unstick() { x.ended = x.stuck.due(x.ended, x.life.goes()) }
+
+// killedTokens returns the tokens of killed jobs whose end has not reached Redis yet.
+func (x *exchanges) killedTokens() []string { return slices.Collect(maps.Keys(x.killed)) }

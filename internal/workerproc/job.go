@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/resqued/resqued"
@@ -137,4 +138,16 @@ func (j *job) cause() error {
 		return j.doomed
 	}
 	return resqued.ErrTimeout
+}
+
+// locks names the locks that a job holds in the daemon's Redis.
+func (j *job) locks() string {
+	var names []string
+	if j.LockKey != "" {
+		names = append(names, wire.Printable(j.LockKey, 300))
+	}
+	if claim := j.claim.State(); claim.Held {
+		names = append(names, wire.Printable(claim.Key, 300))
+	}
+	return strings.Join(names, " or ")
 }

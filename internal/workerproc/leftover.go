@@ -17,43 +17,72 @@ import (
 // has lost: nobody runs them, and while this process lives nobody recovers them. Beats
 // tell of them. One that two beats in a row tell of goes back to its queue.
 
-// suspectLeftovers compares what a beat has told with the one before, and has the
-// records read of those that are in both.
-func (p *Process) suspectLeftovers(tokens []string) {
-	tokens = slices.DeleteFunc(tokens, p.knows)
-	for _, token := range tokens {
-		if slices.Contains(p.leftovers, token) {
-			p.beating = true
-			p.beats <- beatCall{leftovers: tokens}
-			break
-		}
+// busyWith says for which jobs exchanges are busy, and takes the ends of others.
+type busyWith interface {
+	endings
+	// carries reports whether a token, whose number is n, stands for a job that an exchange
+	// begins or ends.
+	carries(token string, n int) bool
+}
+
+// recorder notes how jobs have ended.
+type recorder interface {
+	whose(r *store.Reserved) int
+	record(j *job, out thread.Outcome)
+}
+
+// leftovers are the jobs that Redis has records of and this process does not know. The
+// loop owns it.
+type leftovers struct {
+	maxPayload int64
+	handlers   Handlers
+	jobs       jobs
+	exchanges  busyWith
+	threads    recorder
+	log        *zap.Logger
+
+	told []string // tokens that the last beat has told of
+}
+
+func newLeftovers(maxPayload int64, handlers Handlers, jobs jobs, exchanges busyWith, threads recorder, log *zap.Logger) *leftovers {
+	return &leftovers{maxPayload: maxPayload, handlers: handlers, jobs: jobs, exchanges: exchanges, threads: threads, log: log}
+}
+
+// suspect compares what a beat has told with the one before, and returns the tokens of
+// which the records are to be read: all of them, if one is in both.
+func (l *leftovers) suspect(tokens []string) []string {
+	tokens = slices.DeleteFunc(tokens, l.knows)
+	before := l.told
+	l.told = tokens
+	if slices.ContainsFunc(tokens, func(token string) bool { return slices.Contains(before, token) }) {
+		return tokens
 	}
-	p.leftovers = tokens
+	return nil
 }
 
 // knows reports whether a token stands for something that this process is still busy with.
-func (p *Process) knows(token string) bool {
+func (l *leftovers) knows(token string) bool {
 	n, err := strconv.Atoi(token)
-	return err != nil || p.threads.jobs[token] != nil || p.exchanges.carries(token, n)
+	return err != nil || l.jobs[token] != nil || l.exchanges.carries(token, n)
 }
 
 // giveBack ends jobs that nobody runs.
-func (p *Process) giveBack(records []store.Reserved) {
+func (l *leftovers) giveBack(records []store.Reserved) {
 	for _, r := range records {
-		if p.knows(r.Token) {
+		if l.knows(r.Token) {
 			continue
 		}
-		p.log.Error("redis has lost how a job ended", zap.String("queue", wire.Printable(r.Queue, 100)), zap.String("token", r.Token))
-		if env, err := wire.Parse(r.Payload, p.cfg.MaxPayload); err == nil {
-			if class, ok := p.d.Handlers.Lookup(env.Class); ok && class.AtMostOnce {
-				index := p.threads.whose(&r)
-				p.threads.record(&job{
+		l.log.Error("redis has lost how a job ended", zap.String("queue", wire.Printable(r.Queue, 100)), zap.String("token", r.Token))
+		if env, err := wire.Parse(r.Payload, l.maxPayload); err == nil {
+			if class, ok := l.handlers.Lookup(env.Class); ok && class.AtMostOnce {
+				index := l.threads.whose(&r)
+				l.threads.record(&job{
 					Reserved: r, job: resqued.Job{ID: env.ID, Class: env.Class, Queue: r.Queue, Payload: r.Payload},
 					thread: index, begun: time.Now(), known: true, leftover: true,
 				}, thread.Outcome{Result: thread.Failed, Exception: "Resque::DirtyExit", Message: "redis has lost how the job ended; at_most_once: it does not run again by itself"})
 				continue
 			}
 		}
-		p.exchanges.end(store.Completion{Job: &r, Kind: store.Returned, Held: true}, false)
+		l.exchanges.end(store.Completion{Job: &r, Kind: store.Returned, Held: true}, false)
 	}
 }

@@ -31,6 +31,7 @@ type life struct {
 	since   time.Time // when state was entered
 	started time.Time // not changed once Run has begun
 	wanted  signals.State
+	leaving bool // it has begun to leave, and takes part in nothing any more
 	// fatal, if not nil, ends the loop.
 	fatal error
 }

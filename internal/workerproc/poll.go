@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/selector"
-	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
 )
@@ -244,49 +243,4 @@ func (p *poller) beCalm() {
 func (p *poller) beLookout(on bool) {
 	p.lookout.Store(on)
 	p.turned.ring()
-}
-
-// setPolling tells the poller what the state of the process calls for. Threads
-// that are all busy seldom need a look, unless new queues can only be found that way.
-func (p *Process) setPolling() {
-	mode := int32(pollOff)
-	switch {
-	case p.leaving || p.life.state != signals.Running:
-	case p.id.alone && p.threads.begun > 0:
-	case !p.exchanges.vacant() && !p.cfg.Queues.Dynamic():
-		mode = pollSeldom
-	case p.cfg.UntilEmpty || p.id.alone:
-		mode = pollAlways
-	default:
-		mode = pollQuiet
-	}
-	p.poller.set(mode)
-	if mode == pollQuiet && !p.exchanges.hungry && p.exchanges.underway() == 0 {
-		p.poller.beCalm()
-	}
-}
-
-// sawQueues takes what the poller has found.
-func (p *Process) sawQueues(r pollResult) {
-	if r.err != nil {
-		p.troubles.complain("poll", "cannot look for jobs; trying again", zap.Error(r.err))
-		p.troubles.redisAway()
-		return
-	}
-	p.troubles.redisBack()
-	p.exchanges.saw(r.waiting)
-	// A look from before a pause ended, or the start, does not tell that all is empty.
-	calm := r.began.After(p.life.since) && r.sends == p.exchanges.sends.Load() && p.exchanges.underway() == 0 && len(p.threads.jobs) == 0 && len(p.exchanges.ended) == 0 && len(p.exchanges.stuck.ends) == 0
-	if p.id.alone {
-		p.sawAlone(r)
-		return
-	}
-	p.tellSuspects(r.suspects, false)
-	switch {
-	case r.any:
-		p.exchanges.hungry = true
-	case p.cfg.UntilEmpty && calm && !r.later && !r.locked && r.suspects == 0 && p.life.state == signals.Running:
-		p.empty = true
-		p.enter(signals.Draining)
-	}
 }

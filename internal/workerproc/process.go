@@ -43,62 +43,39 @@ const mirrorAfter = time.Second
 // past. It must end without touching them.
 var ErrFenced = errors.New("this process has been given up for dead: its lease was past")
 
-// Process is one worker process.
+// Process is one worker process: the loop, and the parts that it has its work done by. The
+// goroutine of Run makes them all and owns what is not said to be another's.
 type Process struct {
 	cfg Config
 	d   Deps
 	log *zap.Logger
-	id  identity // since the greeting
+	id  identity // since the greeting, as all parts but the first five
 
 	life     *life
 	link     *link
 	troubles *troubles
 	alarm    *alarm
-	poller   *poller
+	beatNow  bell
 
+	lease     *lease
 	registrar *registrar
-	threads   *threads
-	exchanges *exchanges
 	exchanger *exchanger
-
-	looked     int      // threads whose registration was looked for
-	kills      int      // messages that told to kill jobs
-	leftovers  []string // tokens that the last beat has told of; see suspectLeftovers
-	empty      bool     // left because everything is empty
-	asked      bool     // the master knows that age or memory is used up
-	weighed    int      // done when memory was looked at last, at weighedAt
-	weighedAt  time.Time
-	taintedAt  time.Time
-	partedAt   time.Time // when all that keeps a tainted process was what has ended
-	drainEnds  time.Time
-	doneAt     time.Time     // when a drain had nothing left but what has ended; see leaveUnrecorded
-	aloneSince time.Time     // when the master and the last job were gone
-	lastBeat   time.Duration // the boot time at which the last successful beat was sent
-
-	beating  bool
-	beatSoon bool // when the beat that is under way is over
-	leaving  bool
-	asking   bool // for requests to kill a job
-	askedAt  time.Time
-	strays   []string // tokens of requests for jobs that are not in hand
-	showed   bool     // the last beat named jobs that were told to stop
-	hurry    func()   // bounds a leaving that waits for Redis; nil before it began
-
-	apart     apart
-	foundAt   time.Time // when the master was last told of more jobs
-	ahead     ahead
-	beats     chan beatCall
-	beaten    chan beatResult
-	left      chan error
-	beatNow   bell          // to the loop: a beat before the next is due
-	asks      chan []string // tokens of requests that hit nobody
-	requested chan requests
+	exchanges *exchanges
+	threads   *threads
+	poller    *poller
+	kills     *kills
+	requests  *killRequests
+	beats     *beats
+	reports   *reports
+	suspects  *suspects
+	ahead     *ahead
+	leaving   *leaving
 
 	// leaves is closed when jobs should know that the process wants to leave.
 	leaves    chan struct{}
 	leaveOnce sync.Once
 
-	work     context.Context // ends when the process gives up on everything
+	work     context.Context //nolint:containedctx // ends when the process gives up on everything
 	stopWork context.CancelFunc
 	helpers  sync.WaitGroup
 }
@@ -110,10 +87,7 @@ func New(cfg Config, d Deps) (*Process, error) {
 	}
 	cfg = cfg.withDefaults()
 	p := &Process{
-		cfg: cfg, d: d, log: d.Log, life: newLife(), troubles: newTroubles(d.Log), alarm: newAlarm(),
-		asks: make(chan []string, 1), requested: make(chan requests, 1),
-		beats: make(chan beatCall, 1), beaten: make(chan beatResult, 1),
-		left: make(chan error, 1), beatNow: newBell(),
+		cfg: cfg, d: d, log: d.Log, life: newLife(), troubles: newTroubles(d.Log), alarm: newAlarm(), beatNow: newBell(),
 		leaves: make(chan struct{}),
 	}
 	p.link = newLink(d.Conn, d.Log, p.troubles)
@@ -149,23 +123,34 @@ func (p *Process) assemble(id identity) {
 	if id.alone {
 		p.cfg = p.cfg.alone()
 	}
-	p.registrar = newRegistrar(p.d.Store, p.log)
-	p.exchanger = newExchanger(p.cfg, id, p.d.Store, p.registrar, p.d.Namer, p.beatNow, p.log)
-	p.exchanges = newExchanges(p.cfg, id, p.life, p.d.Stats, p.troubles, p.log)
-	p.threads = newThreads(p.work, p.cfg, id, p.d, p.exchanges, p.alarm)
+	cfg, d := p.cfg, p.d
+	p.lease = newLease(cfg.LockDuration, d.LocksEnd)
+	p.registrar = newRegistrar(d.Store, p.log)
+	p.exchanger = newExchanger(cfg, id, d.Store, p.registrar, d.Namer, p.beatNow, p.log)
+	p.exchanges = newExchanges(cfg, id, p.life, d.Stats, p.troubles, p.log)
+	p.threads = newThreads(p.work, cfg, id, d, p.exchanges, p.alarm)
 	p.exchanges.threads = p.threads // each needs the other
+	jobs := p.threads.jobs
 	p.poller = newPoller(pollerConfig{
-		interval: p.cfg.Interval, untilEmpty: p.cfg.UntilEmpty, alone: id.alone, queues: p.cfg.Queues, unique: p.cfg.Unique,
-		started: p.life.started, openWaiter: p.d.OpenWaiter,
-	}, p.d.Store, p.d.Stats, p.exchanges.sends.Load, &p.helpers, p.log)
+		interval: cfg.Interval, untilEmpty: cfg.UntilEmpty, alone: id.alone, queues: cfg.Queues, unique: cfg.Unique,
+		started: p.life.started, openWaiter: d.OpenWaiter,
+	}, d.Store, d.Stats, p.exchanges.sends.Load, &p.helpers, p.log)
+	p.kills = newKills(cfg, d, p.life, p.link, p.alarm, p.lease, p.beatNow, jobs, p.exchanges, p)
+	p.requests = newKillRequests(id, d.Store, p.life, jobs, p.kills, p.troubles, p.log)
+	p.reports = newReports(cfg, id, p.life, p.link, p.lease, jobs, p.threads, p.kills)
+	p.beats = newBeats(cfg, id, d, p.registrar, p.life, p.lease, p.troubles, p.beatNow)
+	p.beats.watch(jobs, p.threads, p.kills, newLeftovers(cfg.MaxPayload, d.Handlers, jobs, p.exchanges, p.threads, p.log), p.reports)
+	p.suspects = newSuspects(id.alone, p.link)
+	p.ahead = newAhead(cfg, id, p.link)
+	p.leaving = newLeaving(p.work, &p.helpers, cfg, id, d, p.life, p.link, p.alarm, jobs, p.exchanges)
 }
 
 func (p *Process) startHelpers() {
 	p.threads.start()
 	p.exchanges.start(p.work, &p.helpers, p.exchanger)
 	p.helpers.Go(func() { p.poller.run(p.work) })
-	p.helpers.Go(p.heart)
-	p.helpers.Go(p.requester)
+	p.helpers.Go(func() { p.beats.heart(p.work) })
+	p.helpers.Go(func() { p.requests.run(p.work) })
 }
 
 // loop is the only code that touches the process's state once it is up.
@@ -185,33 +170,33 @@ func (p *Process) loop() error {
 	for {
 		select {
 		case sig := <-p.d.Signals:
-			p.obey(sig)
+			p.onSignal(sig)
 		case m, ok := <-p.link.messages:
-			p.heed(m, ok)
+			p.onMasterMessage(m, ok)
 		case o := <-p.threads.outcomes:
 			p.threads.finish(o)
 			p.threads.takeOutcomes()
 		case r := <-p.exchanges.answers:
 			p.onExchanged(r)
 		case r := <-p.poller.results:
-			p.sawQueues(r)
-		case r := <-p.beaten:
-			p.felt(r)
-		case r := <-p.requested:
-			p.comply(r)
-		case err := <-p.left:
-			return p.farewell(err)
+			p.onPoll(r)
+		case r := <-p.beats.answers:
+			p.beats.onBeat(r)
+		case r := <-p.requests.found:
+			p.requests.onKillRequests(r)
+		case err := <-p.leaving.left:
+			p.leaving.farewell(err, p.threads.done)
+			return nil
 		case <-tick.C:
 			p.tick()
 		case <-p.alarm.bell:
-			p.overdue()
+			p.kills.overdue()
 		case <-report.C:
-			p.report()
+			p.reports.report()
 		case <-beat.C:
-			p.beat()
+			p.beats.beat()
 		case <-p.beatNow:
-			p.beatSoon = p.beating
-			p.beat()
+			p.beats.beatNow()
 		case <-p.work.Done():
 			return context.Cause(p.work)
 		}
@@ -219,7 +204,7 @@ func (p *Process) loop() error {
 			return p.life.fatal
 		}
 		p.step()
-		if busy := len(p.threads.jobs) > 0 || len(p.exchanges.stuck.ends) > 0 || p.life.state == signals.Killing || p.link.gone; busy != ticking {
+		if busy := len(p.threads.jobs) > 0 || p.exchanges.stuckCount() > 0 || p.life.state == signals.Killing || p.link.gone; busy != ticking {
 			ticking = busy
 			tick.Stop()
 			if busy {
@@ -231,15 +216,15 @@ func (p *Process) loop() error {
 
 // step does what the state calls for now: send an exchange, or leave.
 func (p *Process) step() {
-	if !p.taintedAt.IsZero() {
-		p.overdue() // the last neighbour may have finished
+	if p.kills.tainted() {
+		p.kills.overdue() // the last neighbour may have finished
 	}
 	p.threads.gather()
-	p.weigh()
-	if !p.leaving {
+	p.reports.weigh()
+	if !p.life.leaving {
 		p.exchanges.send()
 	}
-	p.leaveIfDone()
+	p.leaving.leaveIfDone()
 	p.setPolling()
 }
 
@@ -251,11 +236,9 @@ func (p *Process) enter(s signals.State) {
 	p.pauseHooks(s)
 	before := s == signals.Running && p.life.state == signals.Waiting && p.exchanges.lookedBefore()
 	p.life.state, p.life.since = s, time.Now()
-	if s == signals.Draining || s == signals.Killing {
+	if p.life.goes() {
 		p.tellLeaving()
-	}
-	if (s == signals.Killing || s == signals.Draining) && p.hurry != nil {
-		p.hurry()
+		p.leaving.hurryUp()
 	}
 	if s == signals.Running {
 		p.poller.stir()
@@ -263,7 +246,7 @@ func (p *Process) enter(s signals.State) {
 			p.poller.look()
 		}
 	}
-	p.report()
+	p.reports.report()
 }
 
 // onExchanged takes an exchange's answer: it starts the new jobs, or gives them back if
@@ -285,9 +268,8 @@ func (p *Process) onExchanged(r exchangeResult) {
 	if len(r.req.Completions)+len(jobs) > 0 {
 		p.poller.stir()
 	}
-	if len(jobs) > 0 && len(jobs) == len(r.req.Wants) && p.threads.vacant() == 0 && !p.id.alone && time.Since(p.foundAt) >= p.cfg.Interval {
-		p.foundAt = time.Now()
-		p.link.tell(proc.Message{Type: proc.Found})
+	if len(jobs) > 0 && len(jobs) == len(r.req.Wants) && p.threads.vacant() == 0 {
+		p.reports.found()
 	}
 	p.exchanges.weighHunger(&r, overlapped)
 	p.sawSuspects(r)
@@ -298,7 +280,7 @@ func (p *Process) onExchanged(r exchangeResult) {
 		if p.threads.begun >= p.cfg.Quota {
 			p.retire("quota")
 		} else {
-			p.foresee(now)
+			p.ahead.foresee(p.threads.begun, now)
 		}
 	}
 }
@@ -316,4 +298,74 @@ func (p *Process) pauseHooks(next signals.State) {
 			h.AfterPause()
 		}
 	}
+}
+
+// setPolling tells the poller what the state of the process calls for. Threads
+// that are all busy seldom need a look, unless new queues can only be found that way.
+func (p *Process) setPolling() {
+	mode := int32(pollOff)
+	switch {
+	case p.life.leaving || !p.life.running():
+	case p.id.alone && p.threads.begun > 0:
+	case !p.exchanges.vacant() && !p.cfg.Queues.Dynamic():
+		mode = pollSeldom
+	case p.cfg.UntilEmpty || p.id.alone:
+		mode = pollAlways
+	default:
+		mode = pollQuiet
+	}
+	p.poller.set(mode)
+	if mode == pollQuiet && !p.exchanges.hungry && p.exchanges.underway() == 0 {
+		p.poller.beCalm()
+	}
+}
+
+// onPoll takes what the poller has found.
+func (p *Process) onPoll(r pollResult) {
+	if r.err != nil {
+		p.troubles.complain("poll", "cannot look for jobs; trying again", zap.Error(r.err))
+		p.troubles.redisAway()
+		return
+	}
+	p.troubles.redisBack()
+	p.exchanges.saw(r.waiting)
+	// A look from before a pause ended, or the start, does not tell that all is empty.
+	calm := r.began.After(p.life.since) && len(p.threads.jobs) == 0 && p.exchanges.calm(r.sends)
+	if p.id.alone {
+		p.sawAlone(r)
+		return
+	}
+	p.suspects.tell(r.suspects, false)
+	switch {
+	case r.any:
+		p.exchanges.hungry = true
+	case p.cfg.UntilEmpty && calm && !r.later && !r.locked && r.suspects == 0 && p.life.running():
+		p.leaving.empty = true
+		p.enter(signals.Draining)
+	}
+}
+
+// tick does what only time brings about.
+func (p *Process) tick() {
+	p.beats.mirror()
+	p.requests.ask()
+	p.kills.watchLocks()
+	p.kills.overdue()
+	p.exchanges.unstick()
+	p.kills.abandon()
+	if p.leaving.drainOver() {
+		p.log.Warn("the drain took too long; killing the jobs", zap.Int("jobs", len(p.threads.jobs)))
+		p.kills.kill(p.threads.jobs.all(), p.cfg.TermTimeout)
+		p.enter(signals.Killing)
+	}
+}
+
+// retire stops taking jobs for good, without being asked to.
+func (p *Process) retire(reason string) {
+	if p.life.state != signals.Running && p.life.state != signals.Paused {
+		return
+	}
+	// First of all: a successor may wait for it.
+	p.link.tell(proc.Message{Type: proc.Retires, Reason: reason})
+	p.enter(signals.Retiring)
 }

@@ -17,11 +17,16 @@ import (
 // tellEvery is how often the master is told of suspects whose number does not change.
 const tellEvery = time.Second
 
-// apart is what the master was told of suspects.
-type apart struct {
+// suspects tells the master of suspects. The loop owns it.
+type suspects struct {
+	alone bool
+	link  *link
+	// count is what the master was told at that time.
 	count int
 	at    time.Time
 }
+
+func newSuspects(alone bool, link *link) *suspects { return &suspects{alone: alone, link: link} }
 
 // alone returns the configuration of a process for one suspect.
 func (c Config) alone() Config {
@@ -45,13 +50,13 @@ func countSuspects(queues selector.Spec, suspects map[string]int) int {
 	return n
 }
 
-// tellSuspects tells the master how many suspects wait. took: one was taken here.
-func (p *Process) tellSuspects(n int, took bool) {
-	if n == p.apart.count && !p.id.alone && (n == 0 || time.Since(p.apart.at) < tellEvery) {
+// tell tells the master how many suspects wait, if that is news. took: one was taken here.
+func (s *suspects) tell(n int, took bool) {
+	if n == s.count && !s.alone && (n == 0 || time.Since(s.at) < tellEvery) {
 		return
 	}
-	p.apart = apart{n, time.Now()}
-	p.link.tell(proc.Message{Type: proc.Apart, Suspects: n, On: took})
+	s.count, s.at = n, time.Now()
+	s.link.tell(proc.Message{Type: proc.Apart, Suspects: n, On: took})
 }
 
 // sawSuspects takes what an exchange tells of suspects.
@@ -60,10 +65,10 @@ func (p *Process) sawSuspects(r exchangeResult) {
 	case len(r.req.Wants) == 0:
 	case !p.id.alone:
 		if r.reply.Suspects > 0 {
-			p.tellSuspects(r.reply.Suspects, false)
+			p.suspects.tell(r.reply.Suspects, false)
 		}
 	case len(r.reply.Jobs) > 0:
-		p.tellSuspects(r.reply.Suspects, true)
+		p.suspects.tell(r.reply.Suspects, true)
 	case !p.exchanges.hungry:
 		// Their locks are held, or others were faster.
 		p.notNeeded(r.reply.Suspects)
@@ -83,6 +88,6 @@ func (p *Process) sawAlone(r pollResult) {
 
 // notNeeded ends a process that is Alone without a job.
 func (p *Process) notNeeded(left int) {
-	p.tellSuspects(left, false)
+	p.suspects.tell(left, false)
 	p.enter(signals.Retiring)
 }

@@ -116,6 +116,14 @@ func (t *threads) shortID(thread int) string { return t.slots[thread].brief }
 // jobsBegun returns how many jobs have begun.
 func (t *threads) jobsBegun() int { return t.begun }
 
+// jobsDone returns how many jobs have ended.
+func (t *threads) jobsDone() int { return t.done }
+
+// flush and flushed are those of the tallies.
+func (t *threads) flush() []store.WorkerStat { return t.tallies.flush() }
+
+func (t *threads) flushed(thread int) store.WorkerStat { return t.tallies.flushed(thread) }
+
 // endedBriefly reports whether the last job that has ended took less than briefly.
 func (t *threads) endedBriefly() bool { return t.brief }
 
