@@ -23,7 +23,7 @@ type ahead struct {
 }
 
 func newAhead(cfg Config, id identity, link *link) *ahead {
-	a := &ahead{jobsPerFork: cfg.Quota, threads: cfg.Threads, link: link}
+	a := &ahead{jobsPerFork: cfg.JobsPerFork, threads: cfg.Threads, link: link}
 	if !id.alone {
 		a.lead = id.lead
 	}

@@ -96,7 +96,7 @@ type beats struct {
 	reports   reporter
 	log       *zap.Logger
 
-	under   bool // a call is under way
+	calling bool // a call is under way
 	soon    bool // beat when that is over
 	looked  int  // threads whose registration was looked for
 	now     bell // to the loop: a beat before the next is due; any goroutine may ring
@@ -118,14 +118,14 @@ func (b *beats) watch(jobs jobs, threads crew, kills dooms, leftovers leavings, 
 
 // beatNow beats before the next beat is due, or when the call that is under way is over.
 func (b *beats) beatNow() {
-	b.soon = b.under
+	b.soon = b.calling
 	b.beat()
 }
 
 // beat extends the lease and the locks. A beat that is under way is not doubled:
 // it is either answered or fails within the timeout of a connection.
 func (b *beats) beat() {
-	if b.under || b.life.leaving {
+	if b.calling || b.life.leaving {
 		return
 	}
 	r := &store.BeatRequest{Proc: b.id.proc, Info: map[string]string{
@@ -138,13 +138,13 @@ func (b *beats) beat() {
 	b.kills.show(r.Info)
 	r.Stats = b.threads.flush()
 	r.Look = b.looks()
-	b.under = true
+	b.calling = true
 	b.calls <- beatCall{beat: r}
 }
 
 // mirror shows jobs that have been running for a moment.
 func (b *beats) mirror() {
-	if b.under || b.life.leaving {
+	if b.calling || b.life.leaving {
 		return
 	}
 	var mirrors []store.Mirror
@@ -159,7 +159,7 @@ func (b *beats) mirror() {
 		}
 	}
 	if len(mirrors) > 0 {
-		b.under = true
+		b.calling = true
 		b.calls <- beatCall{mirrors: mirrors}
 	}
 }
@@ -192,7 +192,7 @@ func (b *beats) heart(work context.Context) {
 
 // onBeat takes the answer of a beat.
 func (b *beats) onBeat(r beatResult) {
-	b.under = false
+	b.calling = false
 	soon := b.soon
 	b.soon = false
 	if soon {
@@ -237,7 +237,7 @@ func (b *beats) onBeat(r beatResult) {
 		return
 	}
 	if tokens := b.leftovers.suspect(r.reply.Left); len(tokens) > 0 {
-		b.under = true
+		b.calling = true
 		b.calls <- beatCall{leftovers: tokens}
 	}
 	if r.reply.Missing {

@@ -33,16 +33,16 @@ func (p *Process) greet() error {
 	return errors.New("the master went away before it said welcome")
 }
 
-// staggered shortens the quota of a master's first processes, each by a different
+// staggered lessens the jobs that each of a master's first processes may start, each by a different
 // part of its half, because otherwise all of them are used up at the same time,
 // again and again.
-func staggered(quota int, id identity) int {
+func staggered(jobsPerFork int, id identity) int {
 	var slot, sequence int
 	_, err := fmt.Sscanf(id.proc[strings.LastIndexByte(id.proc, ':')+1:], "%d.%d", &slot, &sequence)
 	if err != nil || id.slots < 2 || sequence >= id.slots {
-		return quota
+		return jobsPerFork
 	}
-	return quota - quota*slot/(2*id.slots)
+	return jobsPerFork - jobsPerFork*slot/(2*id.slots)
 }
 
 // boot registers the process in Redis and reports it ready. Signals and the

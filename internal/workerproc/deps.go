@@ -18,10 +18,10 @@ import (
 // field means the default.
 type Config struct {
 	Threads int
-	// Quota is how many jobs this process may start; 0 = no limit.
-	Quota  int
-	MaxRSS int64         // bytes; 0 = no limit
-	MaxAge time.Duration // 0 = no limit
+	// JobsPerFork is how many jobs this process may start; 0 = no limit.
+	JobsPerFork int
+	MaxRSS      int64         // bytes; 0 = no limit
+	MaxAge      time.Duration // 0 = no limit
 
 	Queues selector.Spec
 	// Locketed reports whether jobs of a queue take a job lock.
@@ -30,8 +30,9 @@ type Config struct {
 	// of NamedClasses are, and all others by the script that takes them.
 	NamedLocks   bool
 	NamedClasses []string
-	// Policy is what Redis is told about the jobs of this process, for when it dies.
-	Policy store.Policy
+	// DeathPolicy says what becomes of the jobs of this process when it dies. Whoever
+	// recovers them reads it in Redis.
+	DeathPolicy store.Policy
 	// RequeueLost: a job that has lost its lock runs again instead of failing, unless
 	// its class runs at most once.
 	RequeueLost bool

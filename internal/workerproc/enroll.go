@@ -31,7 +31,7 @@ func (b *beats) looks() []string {
 
 // enroll has the threads registered again that are not.
 func (b *beats) enroll() {
-	if b.under || b.life.leaving {
+	if b.calling || b.life.leaving {
 		return
 	}
 	e := &store.Enrollment{Proc: b.id.proc, Started: b.registrar.registration.Started, Threads: make([]store.EnrolledThread, b.threads.workers())}
@@ -45,7 +45,7 @@ func (b *beats) enroll() {
 			e.Queues = append(e.Queues, j.Queue)
 		}
 	}
-	b.under = true
+	b.calling = true
 	b.calls <- beatCall{enroll: e}
 }
 

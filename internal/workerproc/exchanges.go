@@ -189,8 +189,8 @@ func (x *exchanges) wantedJobs() int {
 		return 0
 	}
 	n := min(x.threads.vacant(), maxBatch)
-	if x.cfg.Quota > 0 {
-		n = min(n, x.cfg.Quota-x.threads.jobsBegun()-x.awaited())
+	if x.cfg.JobsPerFork > 0 {
+		n = min(n, x.cfg.JobsPerFork-x.threads.jobsBegun()-x.awaited())
 	}
 	return max(n, 0)
 }

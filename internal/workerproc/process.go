@@ -119,7 +119,7 @@ func (p *Process) Run(ctx context.Context) error {
 // assemble makes the parts for which the process has to know who it is.
 func (p *Process) assemble(id identity) {
 	p.id = id
-	p.cfg.Quota = staggered(p.cfg.Quota, id)
+	p.cfg.JobsPerFork = staggered(p.cfg.JobsPerFork, id)
 	if id.alone {
 		p.cfg = p.cfg.alone()
 	}
@@ -276,8 +276,8 @@ func (p *Process) onExchanged(r exchangeResult) {
 	if p.exchanges.shouldLook(&r) {
 		p.poller.look()
 	}
-	if p.cfg.Quota > 0 {
-		if p.threads.begun >= p.cfg.Quota {
+	if p.cfg.JobsPerFork > 0 {
+		if p.threads.begun >= p.cfg.JobsPerFork {
 			p.retire("quota")
 		} else {
 			p.ahead.foresee(p.threads.begun, now)

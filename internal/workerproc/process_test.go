@@ -354,7 +354,7 @@ func TestWork(t *testing.T) {
 
 	t.Run("a process never starts more jobs than its quota", func(t *testing.T) {
 		t.Parallel()
-		f := start(t, handlers{"A": succeed}, options{cfg: workerproc.Config{Threads: 8, Quota: 50}})
+		f := start(t, handlers{"A": succeed}, options{cfg: workerproc.Config{Threads: 8, JobsPerFork: 50}})
 		for i := range 60 {
 			f.push(payload(i))
 		}
@@ -368,7 +368,7 @@ func TestWork(t *testing.T) {
 	t.Run("the first processes of a master have staggered quotas", func(t *testing.T) {
 		t.Parallel()
 		for name, quota := range map[string]int{"0.0": 8, "1.1": 6, "1.2": 8} {
-			f := start(t, handlers{"A": succeed}, options{name: name, cfg: workerproc.Config{Threads: 8, Quota: 8}})
+			f := start(t, handlers{"A": succeed}, options{name: name, cfg: workerproc.Config{Threads: 8, JobsPerFork: 8}})
 			for i := range 10 {
 				f.push(payload(i))
 			}

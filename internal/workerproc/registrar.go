@@ -75,13 +75,13 @@ func newRegistration(cfg Config, id identity, life *life) store.Registration {
 		Proc: id.proc, Workers: ids, Started: wire.FormatStart(life.started),
 		Info: map[string]string{
 			"host": cfg.Host, "pid": fmt.Sprint(cfg.PID), "slot": fmt.Sprint(id.slot),
-			"threads": fmt.Sprint(cfg.Threads), "quota": fmt.Sprint(cfg.Quota), "master": id.master,
+			"threads": fmt.Sprint(cfg.Threads), "quota": fmt.Sprint(cfg.JobsPerFork), "master": id.master,
 			"queues": strings.Join(cfg.Queues.Names(), ","), "version": cfg.Version,
 			"busy": "0", "done": "0", "rss": strconv.FormatInt(rss(), 10),
 			"started": wire.FormatISOUTC(life.started), "state": string(state),
 		},
 	}
-	maps.Copy(r.Info, cfg.Policy.Info())
+	maps.Copy(r.Info, cfg.DeathPolicy.Info())
 	maps.Copy(r.Info, cfg.Traces)
 	if id.alone {
 		r.Info[store.InfoAlone] = "1"

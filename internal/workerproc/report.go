@@ -49,12 +49,12 @@ func newReports(cfg Config, id identity, life *life, link *link, lease *lease, j
 func (r *reports) report() {
 	size := rss()
 	r.link.tell(proc.Message{
-		Type: proc.Beat, State: string(r.life.state), Busy: len(r.jobs), Done: r.threads.jobsDone(), Quota: r.cfg.Quota, RSS: size,
+		Type: proc.Beat, State: string(r.life.state), Busy: len(r.jobs), Done: r.threads.jobsDone(), Quota: r.cfg.JobsPerFork, RSS: size,
 		Kills: r.kills.orders(), Doomed: r.kills.doomed(), LockEnd: r.lease.end(),
 	})
 	quota := ""
-	if r.cfg.Quota > 0 {
-		quota = "/" + strconv.Itoa(r.cfg.Quota)
+	if r.cfg.JobsPerFork > 0 {
+		quota = "/" + strconv.Itoa(r.cfg.JobsPerFork)
 	}
 	who := fmt.Sprintf("worker %d of %d", r.id.slot+1, r.id.slots)
 	if r.id.alone {

@@ -30,7 +30,7 @@ func newSuspects(alone bool, link *link) *suspects { return &suspects{alone: alo
 
 // alone returns the configuration of a process for one suspect.
 func (c Config) alone() Config {
-	c.Threads, c.Quota, c.UntilEmpty = 1, 1, false
+	c.Threads, c.JobsPerFork, c.UntilEmpty = 1, 1, false
 	return c
 }
 

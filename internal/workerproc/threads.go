@@ -59,7 +59,7 @@ type threads struct {
 	idle    []int // threads that have no job, and none was asked for
 	brief   bool  // the last job that has ended took less than briefly
 	fresh   bool  // all jobs in hand have begun in this step
-	begun   int   // jobs started, for the quota
+	begun   int   // jobs started, for JobsPerFork
 	done    int
 	tallies tallies
 }
