@@ -7,10 +7,10 @@ import (
 )
 
 // A process that has used up its number of jobs would leave its place empty for as long
-// as a start takes. So it tells its master a little before, and a successor is ready by
+// as a start takes. So it sends its master a message a little before, and a successor is ready by
 // then; see ahead.go of package master.
 
-// ahead foresees the end of a process. The loop owns it.
+// ahead foresees the end of a process. The loop owns all fields.
 type ahead struct {
 	jobsPerFork, threads int
 	lead                 time.Duration // how long a start takes
@@ -35,8 +35,8 @@ type mark struct {
 	begun int
 }
 
-// foresee tells the master when the jobs that are left will be used up in about the time
-// in which a successor starts.
+// foresee sends the master a message when the jobs that are left will be used up in about
+// the time in which a successor starts.
 func (a *ahead) foresee(begun int, now time.Time) {
 	lead := a.lead
 	if a.told || lead <= 0 {

@@ -66,21 +66,22 @@ type dooms interface {
 	doom(jobs []*job, cause error, grace time.Duration)
 }
 
-// leavings are what Redis holds of jobs that this process does not know.
+// leavings are the records of jobs that this process does not know.
 type leavings interface {
-	// suspect takes the tokens that a beat tells of, and returns those whose records are to be read.
+	// suspect notes the tokens that a beat has found, and returns those whose records are to
+	// be read.
 	suspect(tokens []string) []string
 	giveBack(records []store.Reserved)
 }
 
-// reporter tells the master how the process is.
+// reporter sends the master a report.
 type reporter interface {
 	report()
 }
 
 // beats extends the lease and the locks, and shows in Redis what the process does. The
-// goroutine of heart talks with Redis, and reads id, store and registrar only; the loop
-// owns the rest, and they share the channels.
+// goroutine of heart calls Redis; it reads id, store and registrar only. The loop owns the
+// other fields, and both use the channels.
 type beats struct {
 	cfg       Config
 	id        identity
@@ -111,7 +112,7 @@ func newBeats(cfg Config, id identity, d Deps, registrar *registrar, life *life,
 	}
 }
 
-// watch says of whose jobs and threads the beats tell, and who learns what they bring.
+// watch sets whose jobs and threads the beats show, and which parts handle what they find.
 func (b *beats) watch(jobs jobs, threads crew, kills dooms, leftovers leavings, reports reporter) {
 	b.jobs, b.threads, b.kills, b.leftovers, b.reports = jobs, threads, kills, leftovers, reports
 }
@@ -142,7 +143,7 @@ func (b *beats) beat() {
 	b.calls <- beatCall{beat: r}
 }
 
-// mirror shows jobs that have been running for a moment.
+// mirror shows, in the keys of Resque, jobs that have been running for mirrorAfter.
 func (b *beats) mirror() {
 	if b.calling || b.life.leaving {
 		return
@@ -190,7 +191,7 @@ func (b *beats) heart(work context.Context) {
 	}
 }
 
-// onBeat takes the answer of a beat.
+// onBeat handles the answer of a call of the heart.
 func (b *beats) onBeat(r beatResult) {
 	b.calling = false
 	soon := b.soon

@@ -23,7 +23,6 @@ type pulse struct {
 	mirrored                    []store.Mirror
 	doomed                      map[string]error
 	reported                    int
-	suspects                    []string
 	returned                    []store.Reserved
 }
 
@@ -207,7 +206,7 @@ func TestBeats(t *testing.T) {
 		require.Len(t, p.mirrored, 2)
 	})
 
-	t.Run("records that nobody knows are read and given back", func(t *testing.T) {
+	t.Run("unknown records are read and given back", func(t *testing.T) {
 		t.Parallel()
 		_, b, p := beating(t)
 		p.reply.Left = []string{"3"}
@@ -251,8 +250,10 @@ func TestLeftovers(t *testing.T) {
 	require.Empty(t, l.suspect([]string{"3"}))
 
 	l.giveBack([]store.Reserved{
-		{Token: "1"}, {Token: "2"},
-		{Token: "3", Payload: []byte(`{"class":"A","args":[]}`)}, {Token: "4", Payload: []byte(`{"class":"Once","args":[]}`)},
+		{Token: "1"},
+		{Token: "2"},
+		{Token: "3", Payload: []byte(`{"class":"A","args":[]}`)},
+		{Token: "4", Payload: []byte(`{"class":"Once","args":[]}`)},
 	})
 	require.Len(t, e.ended, 1)
 	require.Equal(t, "3", e.ended[0].Job.Token)

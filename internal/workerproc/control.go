@@ -33,9 +33,9 @@ func (p *Process) greet() error {
 	return errors.New("the master went away before it said welcome")
 }
 
-// staggered lessens the jobs that each of a master's first processes may start, each by a different
-// part of its half, because otherwise all of them are used up at the same time,
-// again and again.
+// staggered returns how many jobs a process may start. The first processes of a master start
+// fewer, each by a different part of the half, because otherwise all of them are used up at
+// the same time, again and again.
 func staggered(jobsPerFork int, id identity) int {
 	var slot, sequence int
 	_, err := fmt.Sscanf(id.proc[strings.LastIndexByte(id.proc, ':')+1:], "%d.%d", &slot, &sequence)
@@ -45,8 +45,8 @@ func staggered(jobsPerFork int, id identity) int {
 	return jobsPerFork - jobsPerFork*slot/(2*id.slots)
 }
 
-// boot registers the process in Redis and reports it ready. Signals and the
-// master are heeded meanwhile; being told to go ends it with an error.
+// boot registers the process in Redis and reports that it is ready. Meanwhile it handles
+// signals and messages; it returns errStopped when one of them has the process leave.
 func (p *Process) boot() error {
 	if p.life.wanted == signals.Draining || p.life.wanted == signals.Killing {
 		p.life.state = p.life.wanted
@@ -54,7 +54,7 @@ func (p *Process) boot() error {
 	}
 	ctx, cancel := context.WithCancelCause(p.work)
 	defer cancel(errStopped)
-	// Not awaited when the process is told to go: a hook may hang.
+	// Not awaited when the process has to leave: a hook may hang.
 	hooked := make(chan error, 1)
 	go func() { hooked <- p.afterFork(ctx) }()
 	var registered chan error
@@ -116,7 +116,7 @@ func (p *Process) afterFork(ctx context.Context) error {
 
 var errStopped = errors.New("told to stop before it was ready")
 
-// onSignal does what a signal to this process alone means.
+// onSignal handles a signal to this process alone.
 func (p *Process) onSignal(sig os.Signal) {
 	intent := signals.Of(sig)
 	if intent == signals.None || intent == signals.Reap {
@@ -146,7 +146,7 @@ func (p *Process) onSignal(sig os.Signal) {
 	}
 }
 
-// onMasterMessage does what the master says, or what its death means.
+// onMasterMessage handles a message of the master; ok is false if the master is gone.
 func (p *Process) onMasterMessage(m proc.Message, ok bool) {
 	if !ok {
 		p.orphaned()
@@ -172,7 +172,7 @@ func (p *Process) onMasterMessage(m proc.Message, ok bool) {
 		}
 	case proc.Lookout:
 		p.poller.beLookout(m.On)
-		// An exchange that is under way, or the first look, tells as well; but a waker
+		// An exchange that is under way, or the first look, finds jobs as well; but a waker
 		// begins with a look.
 		if m.On && (p.exchanges.polled && p.exchanges.underway() == 0 || p.d.OpenWaiter != nil) {
 			p.poller.look()
@@ -191,7 +191,7 @@ func (p *Process) onMasterMessage(m proc.Message, ok bool) {
 	}
 }
 
-// setState takes over the master's state; it never goes back from leaving.
+// setState enters the state of the master, but never goes back from leaving.
 func (p *Process) setState(s signals.State) {
 	switch p.life.state {
 	case signals.Starting:
@@ -213,8 +213,8 @@ func (p *Process) setState(s signals.State) {
 	}
 }
 
-// orphaned: the master is gone. Nobody could replace this process or clean up
-// after it, so it takes nothing new and leaves.
+// orphaned handles the death of the master. No other process would replace this one or clean
+// up after it, so it takes nothing new and leaves.
 func (p *Process) orphaned() {
 	p.link.lose()
 	if p.life.state == signals.Draining || p.life.state == signals.Killing {

@@ -9,7 +9,7 @@ import (
 )
 
 // The set of workers is Resque's, and programs in Ruby remove from it what they take for
-// dead, and record its jobs as failed. Beats tell of it, and then the threads of this
+// dead, and record its jobs as failed. A beat finds that, and then the threads of this
 // process are registered again.
 
 // lookFor is how many threads each beat looks for, in turn: programs that remove workers
@@ -29,7 +29,7 @@ func (b *beats) looks() []string {
 	return ids
 }
 
-// enroll has the threads registered again that are not.
+// enroll registers the threads again that are not registered.
 func (b *beats) enroll() {
 	if b.calling || b.life.leaving {
 		return
@@ -49,7 +49,7 @@ func (b *beats) enroll() {
 	b.calls <- beatCall{enroll: e}
 }
 
-// enrolled takes the answer.
+// enrolled handles the answer.
 func (b *beats) enrolled(r beatResult) {
 	if len(r.again) == 0 {
 		return

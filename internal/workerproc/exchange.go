@@ -35,8 +35,8 @@ type rejoiner interface {
 	rejoin(ctx context.Context) error
 }
 
-// exchanger carries out the calls of the lanes, in a goroutine for each lane. All of them
-// read its fields, which do not change.
+// exchanger carries out the calls of the lanes. Each lane has a goroutine that executes run;
+// all of them read the fields, which do not change.
 type exchanger struct {
 	id           identity
 	lockDuration time.Duration
@@ -102,8 +102,8 @@ func (e *exchanger) exchangeUntilKnown(work context.Context, l *lane, req store.
 		case work.Err() != nil:
 			return exchangeResult{lane: l, req: req, err: err}
 		case errors.Is(err, store.ErrFenced):
-			// The lease is past, or has not been extended for long. If nobody recovered us,
-			// a beat revives it.
+			// The lease is past, or has not been extended for long. If no other process
+			// has recovered the jobs, a beat revives the lease.
 			_, err := e.store.Beat(work, store.BeatRequest{Proc: e.id.proc})
 			if err != nil && !req.Repeat {
 				req.Wants, req.Queues = nil, nil // what has ended does not wait for one
@@ -137,7 +137,7 @@ func (e *exchanger) exchangeUntilKnown(work context.Context, l *lane, req store.
 	}
 }
 
-// apartAfter is after how many failures of its script a request is taken apart.
+// apartAfter is the number of failures of its script after which a request is taken apart.
 const apartAfter = 4
 
 // oneByOne ends each job of a request by itself, because the script fails on one of them:
@@ -202,8 +202,8 @@ func tokensOf(wants []store.Want) []string {
 	return tokens
 }
 
-// renewed returns since when the locks of jobs count that were taken at sent. Where
-// that is long ago, a beat extends them before the jobs begin. The machine may have been
+// renewed returns the boot time from which the locks of jobs count that were taken at sent.
+// Where that is long ago, a beat extends them before the jobs begin. The machine may have been
 // frozen in between: then they may be others' by now, and the error is ErrFenced.
 func (e *exchanger) renewed(work context.Context, jobs []store.Reserved, sent time.Duration) (since time.Duration, err error) {
 	now := proc.BootTime()
@@ -214,7 +214,7 @@ func (e *exchanger) renewed(work context.Context, jobs []store.Reserved, sent ti
 	for _, j := range jobs {
 		b.Jobs = append(b.Jobs, store.Running{Token: j.Token, LockKey: j.LockKey})
 	}
-	// One that is lost is told so by the loop's own beat, which follows.
+	// The loop's own beat, which follows, stops the jobs whose lock is lost.
 	switch _, err := e.store.Beat(work, b); {
 	case errors.Is(err, store.ErrFenced):
 		return sent, ErrFenced

@@ -11,9 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/wire"
 )
 
 // maxBatch bounds what one exchange carries, because a script blocks the server.
@@ -43,8 +41,8 @@ type vacancies interface {
 	endedBriefly() bool
 }
 
-// exchanges is the loop's side of the exchanges: what has ended and is to be told, what
-// is to be asked for, and on which lane. The loop owns it all; the poller reads sends.
+// exchanges decides what the next exchange reports and asks for, and on which lane. The loop
+// owns all fields; the poller reads sends.
 type exchanges struct {
 	cfg      Config
 	id       identity
@@ -64,7 +62,7 @@ type exchanges struct {
 	killed map[string]bool
 	stuck  stuckEnds
 
-	// hungry: the next exchange should ask for jobs. retries counts the immediate
+	// hungry is set when the next exchange should ask for jobs. retries counts the immediate
 	// repetitions of a scan that was cut short.
 	hungry   bool
 	retries  int
@@ -75,7 +73,8 @@ type exchanges struct {
 	waiting []string         // queues with jobs, as of the last complete poll
 	queues  []store.Queue    // those to try
 	names   []store.LockName // for the next exchange
-	// unlooked: the queues are those that were found before the process's turn came.
+	// unlooked is set while the queues are those that were found before the turn of the
+	// process came.
 	unlooked  bool
 	skippable int // how many queues come before that of the job that was taken last
 	passed    int // queues that exchanges have looked at in vain since they were resolved
@@ -121,7 +120,7 @@ func (x *exchanges) overlaps() bool {
 	return 100*len(x.ended) >= percent*x.cfg.Threads
 }
 
-// share is of how many jobs one call may tell. Jobs that end at once are all there when
+// share returns how many completions one call may carry. Jobs that end at once are all there when
 // the next call leaves: if that took them all, the other lane would stay empty, and if it
 // took most of them, the server would be done with the rest before they have come back.
 func (x *exchanges) share() int {
@@ -131,13 +130,12 @@ func (x *exchanges) share() int {
 	return min((x.cfg.Threads+1)/2, maxBatch)
 }
 
-// dispatch sends a call on a free lane. It returns false if there is nothing to tell and
-// nothing to ask for.
+// dispatch sends a call on a free lane. It reports whether there was anything to send.
 func (x *exchanges) dispatch(l *lane) bool {
 	req := store.ExchangeRequest{Proc: x.id.proc, Master: x.id.master}
 	n, wanted := min(len(x.ended), x.share()), x.wantedJobs()
 	req.Completions = x.ended[:n:n]
-	// Whoever has ended a job that goes with the next call asks with that, too.
+	// The thread of a job whose end goes with the next call asks with that call, too.
 	wanted = min(wanted, max(0, x.threads.vacant()-(len(x.ended)-n)))
 	if wanted > 0 && len(x.queues) == 0 {
 		wanted, x.hungry = 0, false
@@ -203,7 +201,7 @@ func (x *exchanges) answered(l *lane) (overlapped bool) {
 	return l.overlapped
 }
 
-// underway is how many calls have no answer yet.
+// underway returns how many calls have no answer yet.
 func (x *exchanges) underway() int {
 	n := 0
 	for _, l := range x.lanes {
@@ -214,7 +212,7 @@ func (x *exchanges) underway() int {
 	return n
 }
 
-// awaited is for how many threads jobs were asked for without an answer yet.
+// awaited returns for how many threads jobs were asked for without an answer yet.
 func (x *exchanges) awaited() int {
 	n := 0
 	for _, l := range x.lanes {
@@ -226,7 +224,7 @@ func (x *exchanges) awaited() int {
 // vacant reports whether a thread has no job.
 func (x *exchanges) vacant() bool { return x.threads.vacant()+x.awaited() > 0 }
 
-// onSuspects is what the next request does with suspects.
+// onSuspects returns what the next request does with suspects.
 func (x *exchanges) onSuspects() store.Suspects {
 	switch {
 	case x.id.alone:
@@ -270,11 +268,11 @@ func (x *exchanges) lookedBefore() bool {
 	return x.unlooked
 }
 
-// add has the next exchange tell the end of a job.
+// add has the next exchange report the end of a job.
 func (x *exchanges) add(c store.Completion) { x.ended = append(x.ended, c) }
 
-// end does as add, and asks for another job, for the thread of this one. killed says that
-// the job was told to stop and shall not run again.
+// end has the next exchange report the end of a job and ask for other jobs. killed is set if
+// the job was told to stop and must not run again.
 func (x *exchanges) end(c store.Completion, killed bool) {
 	x.add(c)
 	if killed {
@@ -311,16 +309,6 @@ func (x *exchanges) carries(token string, n int) bool {
 		slices.ContainsFunc(x.lanes, func(l *lane) bool { return l.carries(token, n) })
 }
 
-// take takes an answer that is no error: what became of the completions, and the names of
-// locks for the next call. It returns the new jobs.
-func (x *exchanges) take(r *exchangeResult) []store.Reserved {
-	x.judge(r)
-	clear(r.req.Completions) // their jobs are not kept
-	x.spare = r.req.Completions[:0]
-	x.names = r.names
-	return r.reply.Jobs
-}
-
 // giveBack puts jobs back into their queues.
 func (x *exchanges) giveBack(jobs []store.Reserved) {
 	// Last first: each goes to the very head of its queue.
@@ -351,16 +339,17 @@ func (x *exchanges) weighHunger(r *exchangeResult, overlapped bool) {
 }
 
 // shouldLook notes how many queues come before the one of the first job, and reports
-// whether a look at all queues is due. Of many queues it counts how often exchanges have
-// looked at such: when that is more than a look at all queues looks at, one is due, and
-// leaves the empty ones out. One is due, too, where a call has found too few jobs in queues
-// that were found before the process's turn.
+// whether a look at all queues is due. A look is due when, of many queues, exchanges have
+// looked in vain at more than a look at all queues would cost; the look leaves the empty
+// queues out. A look is also due when a call has found too few jobs in queues that were found
+// before the turn of the process.
 func (x *exchanges) shouldLook(r *exchangeResult) bool {
 	look := x.passOver(r.reply.Jobs) || x.unlooked && len(r.req.Wants) > len(r.reply.Jobs)
 	x.unlooked = false
 	return look
 }
 
+// passOver reports whether exchanges have looked at too many queues in vain.
 func (x *exchanges) passOver(jobs []store.Reserved) (look bool) {
 	if len(jobs) == 0 {
 		return false
@@ -376,77 +365,6 @@ func (x *exchanges) passOver(jobs []store.Reserved) (look bool) {
 	x.passed = 0
 	return true
 }
-
-// judge looks at what became of the completions.
-func (x *exchanges) judge(r *exchangeResult) {
-	x.stats.Count(statsd.Locked, r.reply.Bounced)
-	x.stats.Count(statsd.Duplicate, len(r.reply.Duplicates))
-	for _, queue := range r.reply.OutOfStep {
-		x.outOfStep(queue)
-	}
-	for _, queue := range r.reply.WrongType {
-		x.troubles.complain("queue "+queue, "a queue's key holds no list; it is skipped until that is repaired",
-			zap.String("queue", wire.Printable(queue, 200)))
-	}
-	if r.reply.Unlockable != "" {
-		x.troubles.complain("fence", "no locked job is taken until that is repaired: delete the key, then fencing tokens go on from the clock of Redis",
-			zap.String("reason", wire.Printable(r.reply.Unlockable, 300)))
-	}
-	for i, applied := range r.reply.Applied {
-		c := r.req.Completions[i]
-		if reason, stuck := r.reply.Stuck[i]; stuck {
-			x.stick(c, reason)
-			continue
-		}
-		if reason, parked := r.reply.Parked[i]; parked {
-			x.log.Error("the end of a job could not be recorded and was parked: it takes its place when that is repaired; see: resqued parked",
-				zap.String("reason", printable(reason)), zap.String("queue", wire.Printable(c.Job.Queue, 200)),
-				zap.String("parked", x.id.proc+"#"+c.Job.Token))
-		}
-		x.stuck.settled(c.Job.Token)
-		delete(x.killed, c.Job.Token)
-		if slices.Contains(r.reply.Duplicates, i) {
-			x.log.Info("a job that was to go back to its queue was dropped: an equal one waits there",
-				zap.String("queue", wire.Printable(c.Job.Queue, 200)), zap.String("token", c.Job.Token))
-		}
-		if !applied && !r.req.Repeat {
-			x.log.Warn("late: the record of a job was gone when it ended, so its end changed nothing",
-				zap.String("queue", wire.Printable(c.Job.Queue, 200)), zap.String("token", c.Job.Token))
-		}
-	}
-}
-
-// outOfStep tells of a unique queue whose companions do not match it: a program
-// that does not know them has pushed to it, or taken from it.
-func (x *exchanges) outOfStep(queue string) {
-	name := wire.Printable(queue, 200)
-	if x.cfg.StrictUnique {
-		x.troubles.complain("step "+queue, "a unique queue is skipped: its keys do not match; run: resqued locks repair "+name, zap.String("queue", name))
-		return
-	}
-	x.stats.Count(statsd.Healed, 1)
-	if x.troubles.due("step " + queue) {
-		x.log.Warn("the keys of a unique queue did not match and were repaired; some program pushes to it, or takes from it, that does not know them",
-			zap.String("queue", name))
-	}
-}
-
-// stick keeps a completion that could not be written, to be tried again on its own time.
-// A process that leaves has it parked at once.
-func (x *exchanges) stick(c store.Completion, reason string) {
-	since := x.stuck.first(c.Job.Token)
-	x.troubles.complain("stuck "+reason, "the end of a job cannot be recorded; it stays in flight until that is repaired",
-		zap.String("reason", printable(reason)))
-	if x.life.goes() && !c.Park {
-		c.Park = true
-		x.add(c)
-		return
-	}
-	x.stuck.keep(c, since)
-}
-
-// unstick sends what was stuck again, if it is time.
-func (x *exchanges) unstick() { x.ended = x.stuck.due(x.ended, x.life.goes()) }
 
 // killedTokens returns the tokens of killed jobs whose end has not reached Redis yet.
 func (x *exchanges) killedTokens() []string { return slices.Collect(maps.Keys(x.killed)) }

@@ -41,31 +41,13 @@ type job struct {
 	deadline time.Time
 	// lost: a lock of the job is gone, whatever it was told to stop for.
 	lost bool
-	// request is why the job was told to stop, if somebody named it.
+	// request is the request that named the job, if one told it to stop.
 	request *store.KillRequest
 }
 
 type outcome struct {
 	job *job
 	thread.Outcome
-}
-
-// failure is what is recorded of a job that has failed.
-func failure(j *job, out thread.Outcome) wire.Failure {
-	f := wire.Failure{
-		FailedAt: time.Now(), Payload: j.Payload, Exception: out.Exception, Error: out.Message,
-		Backtrace: out.Backtrace, Worker: j.Worker, Queue: j.Queue,
-	}
-	if out.Try != nil {
-		f.Attempts = out.Try.Attempt
-	}
-	return f
-}
-
-// filed is a failure as Redis gets it.
-func filed(f wire.Failure, proc, token string) store.FiledFailure {
-	text, gap, reference := f.Parts(proc + "#" + token)
-	return store.FiledFailure{Text: text, Gap: gap, Reference: reference}
 }
 
 func (j *job) String() string {
@@ -75,7 +57,7 @@ func (j *job) String() string {
 // returns reports whether a job that was told to stop, and has failed with that, goes
 // back to its queue.
 func (j *job) returns(requeueLost bool) bool {
-	if j.request != nil { // whoever asks for it has the last word
+	if j.request != nil { // it has the last word
 		return j.request.Requeue
 	}
 	return requeueLost && !j.atMostOnce && errors.Is(j.doomed, resqued.ErrLockLost)
@@ -85,7 +67,7 @@ func (j *job) returns(requeueLost bool) bool {
 // and removes some.
 type jobs map[string]*job
 
-// all returns every job in hand.
+// all returns all jobs.
 func (h jobs) all() []*job {
 	list := make([]*job, 0, len(h))
 	for _, j := range h {
@@ -105,8 +87,8 @@ func (h jobs) named(tokens []string) []*job {
 	return list
 }
 
-// ends returns when the process has to end the job. Its code is told when its time
-// is over; if it does not care, it has grace.
+// ends returns when the process has to end the job. The context of the job ends when its
+// time is over; code that ignores that has grace.
 func (j *job) ends(grace time.Duration) time.Time {
 	ends := j.deadline
 	earlier := func(t time.Time) {
@@ -132,7 +114,7 @@ var never = time.Unix(1<<40, 0)
 
 const longest = math.MaxInt64 / 2 * time.Nanosecond
 
-// cause says why a job was told to stop.
+// cause returns why a job was told to stop.
 func (j *job) cause() error {
 	if j.doomed != nil {
 		return j.doomed

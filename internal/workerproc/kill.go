@@ -25,7 +25,7 @@ const parting = 150 * time.Millisecond
 type unrecorded interface {
 	// unsettled reports whether there are any that may get there soon.
 	unsettled() bool
-	// killedTokens are those of killed jobs among them.
+	// killedTokens returns the tokens of the killed jobs among them.
 	killedTokens() []string
 }
 
@@ -34,7 +34,7 @@ type retirer interface {
 	retire(reason string)
 }
 
-// kills tells jobs to stop, and ends the process when they do not. The loop owns it.
+// kills stops jobs, and ends the process when they do not stop. The loop owns all fields.
 type kills struct {
 	cfg        Config
 	life       *life
@@ -49,7 +49,7 @@ type kills struct {
 	exit       func()
 	log        *zap.Logger
 
-	told       int       // messages that told to kill jobs
+	told       int       // messages of the master that ordered kills
 	taintedAt  time.Time // when the process had to go because of a job
 	partedAt   time.Time // when all that keeps a tainted process was what has ended
 	aloneSince time.Time // when the master and the last job were gone
@@ -66,10 +66,10 @@ func newKills(cfg Config, d Deps, life *life, link *link, alarm *alarm, lease *l
 // tainted reports whether the process has to go because of a job.
 func (k *kills) tainted() bool { return !k.taintedAt.IsZero() }
 
-// orders returns how many messages told to kill jobs.
+// orders returns how many messages of the master ordered kills.
 func (k *kills) orders() int { return k.told }
 
-// doomed counts the jobs that were told to stop and whose end Redis has not got.
+// doomed returns how many jobs were told to stop and have no end in Redis yet.
 func (k *kills) doomed() int {
 	n := len(k.unrecorded.killedTokens())
 	for _, j := range k.jobs {
@@ -80,8 +80,8 @@ func (k *kills) doomed() int {
 	return n
 }
 
-// kill tells jobs to stop. Those that still run after grace cost the process: Go
-// cannot stop a goroutine.
+// kill ends the contexts of jobs with resqued.ErrKilled. If some still run after grace the
+// process has to go, because Go cannot stop a goroutine.
 func (k *kills) kill(jobs []*job, grace time.Duration) {
 	k.doom(jobs, resqued.ErrKilled, grace)
 	k.nameKilled(jobs)
@@ -90,8 +90,8 @@ func (k *kills) kill(jobs []*job, grace time.Duration) {
 // namedAtOnce is how many tokens fit into one message with room to spare.
 const namedAtOnce = 2000
 
-// nameKilled tells the master which jobs must not run again if the process dies before
-// Redis has their ends. Those that begin from now on are none of them.
+// nameKilled sends the master the tokens of the jobs that must not run again if the process
+// dies before Redis has their ends. Jobs that begin later are not among them.
 func (k *kills) nameKilled(jobs []*job) {
 	tokens := make([]string, 0, len(jobs))
 	for _, j := range jobs {
@@ -106,6 +106,7 @@ func (k *kills) nameKilled(jobs []*job) {
 	k.link.tell(proc.Message{Type: proc.Killing, Kills: k.told, Tokens: tokens})
 }
 
+// doom ends the contexts of jobs with a cause, and gives them grace to stop.
 func (k *kills) doom(jobs []*job, cause error, grace time.Duration) {
 	deadline, lost := time.Now().Add(min(grace, longest)), errors.Is(cause, resqued.ErrLockLost)
 	for _, j := range jobs {
@@ -181,8 +182,8 @@ func (k *kills) overdue() {
 	k.die(stubborn, fmt.Sprint(stubborn[0].cause()))
 }
 
-// missLocks tells the jobs to stop whose class lock was found to be lost by
-// somebody else than the beat.
+// missLocks stops the jobs whose class lock was found to be lost by their own thread, not by
+// a beat.
 func (k *kills) missLocks() {
 	for _, j := range k.jobs {
 		if lost := j.claim.State(); lost.Lost != nil && !j.lost {
@@ -222,8 +223,7 @@ func (k *kills) die(stubborn []*job, reason string) {
 // done, waits for Redis. Then others recover what it could not record.
 const orphanPatience = time.Minute
 
-// abandon ends a process that has lost both its master and Redis: nobody else
-// would.
+// abandon ends a process that has lost both its master and Redis: no other process would.
 func (k *kills) abandon() {
 	switch {
 	case !k.link.gone || len(k.jobs) > 0 && k.life.state != signals.Killing:
@@ -259,8 +259,8 @@ func (k *kills) watchLocks() {
 	}
 }
 
-// show adds to a beat which jobs were told to stop, and for which the process
-// has to go.
+// show adds to the fields of a beat which jobs were told to stop, and for which jobs the
+// process has to go.
 func (k *kills) show(info map[string]string) {
 	var killed, stubborn []string
 	now := time.Now()
@@ -288,7 +288,7 @@ type told struct {
 	grace time.Duration
 }
 
-// Unwrap returns what the job was told.
+// Unwrap returns the cause.
 func (t *told) Unwrap() error { return t.error }
 
 // Grace is how long the job may take to stop before its process has to go.

@@ -27,12 +27,12 @@ type lane struct {
 	sending  int64 // numbers the tries; the exchanger's
 
 	busy bool
-	// ended is what the call that is under way tells of, threads those for which it
+	// ended are the completions of the call that is under way, threads those for which it
 	// wants a job, first and last its tokens.
 	ended       []store.Completion
 	threads     []int
 	first, last int
-	// overlapped: another call was under way at the same time.
+	// overlapped is set if another call was under way at the same time.
 	overlapped bool
 }
 

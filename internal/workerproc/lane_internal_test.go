@@ -33,7 +33,7 @@ func (i *idlers) take(n int, into []int) []int {
 	return into
 }
 
-// calling are exchanges whose calls nobody carries out: the test is the loop.
+// calling are exchanges whose calls are not carried out: the test is the loop.
 type calling struct {
 	*exchanges
 	idlers *idlers

@@ -12,7 +12,7 @@ const (
 	lockEnd  = 27.0 / 35
 )
 
-// lease is how long the locks of this process are safe. The loop owns it.
+// lease is how long the locks of this process are safe. The loop owns all fields.
 type lease struct {
 	duration time.Duration
 	// elsewhere is Deps.LocksEnd.

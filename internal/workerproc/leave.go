@@ -17,7 +17,8 @@ import (
 // is bounded. Tests have more time.
 var hurried = 2 * time.Second
 
-// errUnrecorded: the process leaves although Redis has not taken all ends of its jobs.
+// errUnrecorded means that the process leaves although Redis has not taken all ends of its
+// jobs.
 var errUnrecorded = errors.New("redis has not taken all that has ended; it will be recovered")
 
 // leaveStore is what leaving asks of Redis.
@@ -35,12 +36,12 @@ type remains interface {
 	untold() int
 }
 
-// leaving ends the process in order. The loop owns it; a goroutine for each call of begin
-// unregisters the process, and answers over left.
+// leaving ends the process in order. The loop owns all fields. A goroutine that leaveIfDone
+// starts executes unregister, which reads id and store only, and answers over left.
 type leaving struct {
 	cfg       Config
 	id        identity
-	work      context.Context //nolint:containedctx // of the whole process
+	work      context.Context // of the whole process
 	helpers   *sync.WaitGroup
 	store     leaveStore
 	life      *life
@@ -87,7 +88,7 @@ func (v *leaving) drainOver() bool {
 	return true
 }
 
-// leaveIfDone begins the end once the process shall leave and holds nothing.
+// leaveIfDone begins to leave once the process has to and holds nothing.
 func (v *leaving) leaveIfDone() {
 	if v.life.leaving || len(v.jobs) > 0 {
 		v.doneAt = time.Time{}
@@ -161,10 +162,11 @@ func (v *leaving) unregister(ctx context.Context) error {
 	}
 }
 
-// errListed: the process holds nothing, but Redis still has its registration.
+// errListed means that the process holds nothing, but Redis still has its registration.
 var errListed = errors.New("unregister")
 
-// farewell ends an orderly life.
+// farewell says goodbye to the master. err is what came of leaving, done how many jobs have
+// ended.
 func (v *leaving) farewell(err error, done int) {
 	reason := ""
 	switch {

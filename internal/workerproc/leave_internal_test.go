@@ -70,7 +70,7 @@ func TestLeaving(t *testing.T) {
 			s.life.state = signals.Retiring
 			v.hurryUp() // nothing to hurry yet
 			v.leaveIfDone()
-			time.Sleep(time.Hour)
+			<-time.After(time.Hour)
 			require.Empty(t, v.left)
 			v.hurryUp()
 			err := <-v.left
@@ -84,10 +84,10 @@ func TestLeaving(t *testing.T) {
 		leaves(t, func(t *testing.T, s *parts, v *leaving, r *listed) {
 			s.life.state, r.pending, r.unknown = signals.Draining, true, 1
 			v.leaveIfDone()
-			time.Sleep(s.cfg.TermTimeout - time.Millisecond)
+			<-time.After(s.cfg.TermTimeout - time.Millisecond)
 			v.leaveIfDone()
 			require.False(t, s.life.leaving)
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond)
 			v.leaveIfDone()
 			require.True(t, s.life.leaving)
 			err := <-v.left
@@ -100,12 +100,12 @@ func TestLeaving(t *testing.T) {
 	t.Run("the drain of a process without a master is over once", func(t *testing.T) {
 		leaves(t, func(t *testing.T, _ *parts, v *leaving, _ *listed) {
 			v.boundDrain()
-			time.Sleep(time.Hour)
+			<-time.After(time.Hour)
 			require.False(t, v.drainOver(), "there is no limit")
 			v.cfg.DrainTimeout = time.Minute
 			v.boundDrain()
 			require.False(t, v.drainOver())
-			time.Sleep(time.Minute + 1)
+			<-time.After(time.Minute + 1)
 			require.True(t, v.drainOver())
 			require.False(t, v.drainOver())
 		})
@@ -133,7 +133,7 @@ func TestReports(t *testing.T) {
 		}, m)
 		s.told()
 
-		time.Sleep(s.cfg.Interval)
+		<-time.After(s.cfg.Interval)
 		r.found()
 		r.found()
 		require.Equal(t, []string{proc.Found}, s.told(), "once an interval")
@@ -143,12 +143,12 @@ func TestReports(t *testing.T) {
 		r.cfg.MaxRSS = 1
 		r.weigh()
 		require.Empty(t, s.told(), "no job has ended since")
-		time.Sleep(weighEvery)
+		<-time.After(weighEvery)
 		c.done++
 		r.weigh()
 		require.Equal(t, []string{proc.Retires}, s.told())
 		c.done++
-		time.Sleep(weighEvery)
+		<-time.After(weighEvery)
 		r.weigh()
 		r.report()
 		require.Equal(t, []string{proc.Beat}, s.told(), "it is asked once")
@@ -165,7 +165,7 @@ func TestSuspectsAreToldOf(t *testing.T) {
 		u.tell(2, false)
 		u.tell(2, false)
 		require.Len(t, s.told(), 1)
-		time.Sleep(tellEvery)
+		<-time.After(tellEvery)
 		u.tell(2, false)
 		u.tell(0, false)
 		u.tell(0, false)

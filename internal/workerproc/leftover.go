@@ -14,10 +14,10 @@ import (
 )
 
 // A Redis that comes back without its last writes may hold records of jobs whose end it
-// has lost: nobody runs them, and while this process lives nobody recovers them. Beats
-// tell of them. One that two beats in a row tell of goes back to its queue.
+// has lost: no thread runs them, and no process recovers them while this one lives. Beats
+// find them. A job that two beats in a row find goes back to its queue.
 
-// busyWith says for which jobs exchanges are busy, and takes the ends of others.
+// busyWith are the exchanges as leftovers see them.
 type busyWith interface {
 	endings
 	// carries reports whether a token, whose number is n, stands for a job that an exchange
@@ -31,8 +31,8 @@ type recorder interface {
 	record(j *job, out thread.Outcome)
 }
 
-// leftovers are the jobs that Redis has records of and this process does not know. The
-// loop owns it.
+// leftovers finds the jobs that Redis has records of and this process does not know. The
+// loop owns all fields.
 type leftovers struct {
 	maxPayload int64
 	handlers   Handlers
@@ -41,15 +41,15 @@ type leftovers struct {
 	threads    recorder
 	log        *zap.Logger
 
-	told []string // tokens that the last beat has told of
+	told []string // tokens that the last beat has found
 }
 
 func newLeftovers(maxPayload int64, handlers Handlers, jobs jobs, exchanges busyWith, threads recorder, log *zap.Logger) *leftovers {
 	return &leftovers{maxPayload: maxPayload, handlers: handlers, jobs: jobs, exchanges: exchanges, threads: threads, log: log}
 }
 
-// suspect compares what a beat has told with the one before, and returns the tokens of
-// which the records are to be read: all of them, if one is in both.
+// suspect compares the tokens that a beat has found with those of the beat before, and
+// returns the tokens whose records are to be read: all of them, if one is in both.
 func (l *leftovers) suspect(tokens []string) []string {
 	tokens = slices.DeleteFunc(tokens, l.knows)
 	before := l.told
@@ -66,7 +66,7 @@ func (l *leftovers) knows(token string) bool {
 	return err != nil || l.jobs[token] != nil || l.exchanges.carries(token, n)
 }
 
-// giveBack ends jobs that nobody runs.
+// giveBack puts jobs that no thread runs back into their queues.
 func (l *leftovers) giveBack(records []store.Reserved) {
 	for _, r := range records {
 		if l.knows(r.Token) {

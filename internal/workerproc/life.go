@@ -7,7 +7,7 @@ import (
 	"github.com/resqued/resqued/internal/signals"
 )
 
-// identity is who this process is. The master's welcome says it; it does not change.
+// identity is who this process is, from the master's welcome. It does not change.
 type identity struct {
 	proc        string // the process id
 	master      string // the part of it that names the master
@@ -24,8 +24,8 @@ func newIdentity(welcome proc.Message) identity {
 	}
 }
 
-// life is where the process stands. The loop's goroutine owns it; before the loop
-// begins that is the goroutine that boots, which is the same one.
+// life is the state of the process. The goroutine of Run owns all fields; others may read
+// started once Run has begun.
 type life struct {
 	state   signals.State
 	since   time.Time // when state was entered
@@ -40,7 +40,7 @@ func newLife() *life { return &life{state: signals.Starting, wanted: signals.Run
 
 func (l *life) running() bool { return l.state == signals.Running }
 
-// goes reports whether the process was told to go, rather than to retire.
+// goes reports whether the process drains or kills its jobs; one that retires does not.
 func (l *life) goes() bool { return l.state == signals.Draining || l.state == signals.Killing }
 
 // welcome takes over the state in which the master is.

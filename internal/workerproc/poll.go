@@ -57,9 +57,9 @@ type pollStore interface {
 	DelayedQueues(ctx context.Context) ([]string, error)
 }
 
-// poller looks for queues with jobs in a goroutine of its own, run. The loop tells it what
-// the state of the process calls for; what they share is atomic or a channel. The rest
-// does not change.
+// poller looks for queues with jobs. A goroutine of its own executes run; the loop calls the
+// methods look, stir, set, beCalm and beLookout. The fields that both use are atomic or
+// channels; the others do not change.
 type poller struct {
 	cfg     pollerConfig
 	store   pollStore
@@ -75,7 +75,7 @@ type poller struct {
 	turned  bell            // what the waker may do has changed
 
 	mode    atomic.Int32
-	lookout atomic.Bool // the master's word: look at every interval
+	lookout atomic.Bool // the master has this process look at every interval
 	unarmed atomic.Bool // the waker wants to know when the loop is calm
 	// worked is when the process last did something, since cfg.started.
 	worked atomic.Int64
@@ -100,9 +100,9 @@ func newPoller(cfg pollerConfig, s pollStore, stats Stats, sends func() int64, h
 	}
 }
 
-// run looks at each interval that the loop wants it to,
-// and at once when asked or woken by a push. An idle process is this goroutine alone: as long as
-// nothing waits, not even the loop wakes up.
+// run looks at each interval as the loop has set it, and at once when asked or woken by a
+// push. An idle process is this goroutine alone: as long as nothing waits, not even the loop
+// wakes up.
 func (p *poller) run(work context.Context) {
 	var fixed []string
 	for _, c := range p.cfg.queues.Resolve(nil) {
@@ -110,7 +110,7 @@ func (p *poller) run(work context.Context) {
 	}
 	timer := time.NewTimer(p.cfg.interval)
 	defer timer.Stop()
-	w := newWaker(p, work)
+	w := newWaker(work, p)
 	defer w.close()
 	var last pollResult
 	var looked time.Time
@@ -192,7 +192,7 @@ func (p *poller) lookAround(work context.Context, fixed []string) pollResult {
 			return r
 		}
 		if reply.Due && !moved {
-			// The master does so, too, and tells what keeps it from it; but that it need
+			// The master does so, too, and logs what keeps it from it. With this move it need
 			// not look as often.
 			due, _ := p.store.MoveDue(work, p.cfg.unique)
 			p.stats.Count(statsd.Duplicate, due.Dropped)
@@ -225,21 +225,21 @@ func (p *poller) ours(queues []string) bool {
 	})
 }
 
-// set tells the poller what to do, and the waker when that is something or nothing now.
+// set sets what the poller does, and wakes the waker when that begins or ends.
 func (p *poller) set(mode int32) {
 	if old := p.mode.Swap(mode); old != mode && (old == pollOff || mode == pollOff) {
 		p.turned.ring()
 	}
 }
 
-// beCalm tells the waker that the loop has nothing to do, if it wants to know.
+// beCalm lets the waker know that the loop has nothing to do, if it has asked for that.
 func (p *poller) beCalm() {
 	if p.unarmed.Load() {
 		p.calm.ring()
 	}
 }
 
-// beLookout takes the master's word on who is the lookout.
+// beLookout sets whether this process is the lookout.
 func (p *poller) beLookout(on bool) {
 	p.lookout.Store(on)
 	p.turned.ring()

@@ -66,7 +66,7 @@ func TestPoller(t *testing.T) {
 
 	t.Run("off it does not look, but when asked", func(t *testing.T) {
 		polling(t, func(t *testing.T, p *poller, w *waitingQueues) {
-			time.Sleep(10 * time.Second)
+			<-time.After(10 * time.Second)
 			require.Zero(t, w.polls.Load())
 			p.look()
 			r := <-p.results
@@ -79,7 +79,7 @@ func TestPoller(t *testing.T) {
 	t.Run("quiet it speaks up only when there is something to do", func(t *testing.T) {
 		polling(t, func(t *testing.T, p *poller, w *waitingQueues) {
 			p.set(pollQuiet)
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			require.Greater(t, w.polls.Load(), int64(8), "a process that has worked looks at every interval")
 			require.Empty(t, p.results)
 			w.set(store.PollReply{Waiting: []string{"q"}}, nil)
@@ -97,18 +97,18 @@ func TestPoller(t *testing.T) {
 	t.Run("idle for long, only the lookout looks at every interval", func(t *testing.T) {
 		polling(t, func(t *testing.T, p *poller, w *waitingQueues) {
 			p.set(pollQuiet)
-			time.Sleep(2 * awake)
+			<-time.After(2 * awake)
 			before := w.polls.Load()
-			time.Sleep(10 * asleep)
+			<-time.After(10 * asleep)
 			require.LessOrEqual(t, w.polls.Load()-before, int64(11))
 			p.beLookout(true)
 			before = w.polls.Load()
-			time.Sleep(10 * asleep)
+			<-time.After(10 * asleep)
 			require.Greater(t, w.polls.Load()-before, int64(80))
 			p.beLookout(false)
 			p.stir()
 			before = w.polls.Load()
-			time.Sleep(2 * time.Second)
+			<-time.After(2 * time.Second)
 			require.Greater(t, w.polls.Load()-before, int64(15), "stirred")
 		})
 	})

@@ -1,9 +1,11 @@
 // Package workerproc is one worker process: M threads, the loop that ends and
 // reserves their jobs, the heartbeat, and how it pauses, drains, kills and leaves.
 //
-// One goroutine, Run's, owns all state. Threads, the exchangers, the poller and
-// the heart are goroutines that it starts and waits for; they get their work over
-// channels and answer over channels. The states are those of package signals:
+// One goroutine, that of Run, is the loop. It owns the state of all parts, except for
+// what their comments give to another goroutine. The threads, the exchangers, the poller,
+// the heart and the requester are goroutines that it starts; they get their work over
+// channels and answer over channels. The loop waits for all of them except the threads.
+// The states are those of package signals:
 //
 //	starting → running ⇄ paused → retiring / draining → gone
 //	                any of them → killing → gone
@@ -11,11 +13,21 @@
 // A process whose master says that it is Alone takes one job that may have killed its
 // process, and leaves.
 //
-// Files: deps.go what a process is given; process.go the loop; control.go what master and operator want;
-// poll.go finding jobs, waker.go at once; lane.go and exchange.go reserving and ending them; job.go a job in
-// hand; kill.go the kill; requests.go the kill of one job that somebody asked for;
-// beat.go leases and reports; ahead.go the successor; suspects.go jobs that have to run alone; leave.go the
-// end.
+// Process puts the parts together. Each part is a struct with a constructor, declares as
+// interfaces what it needs of the others, and is tested without them:
+//
+//	threads     threads.go, record.go, job.go, tallies.go   the threads and the jobs in hand
+//	exchanges   exchanges.go, verdict.go, lane.go, stuck.go what to tell Redis and what to ask for
+//	exchanger   exchange.go                                 carrying out one exchange
+//	poller      poll.go, waker.go                           finding queues with jobs
+//	kills       kill.go, requests.go                        stopping jobs, and the process if they do not stop
+//	beats       beat.go, enroll.go, leftover.go, registrar.go   leases, registration, what Redis has lost
+//	reports     report.go, ahead.go, suspects.go            what the master is told
+//	leaving     leave.go                                    the end
+//
+// life.go, link.go, lease.go, trouble.go and bell.go hold the little state that several
+// parts share. process.go is the loop, control.go what the master and the operator want,
+// and deps.go what a process is given.
 package workerproc
 
 import (
@@ -36,20 +48,21 @@ import (
 // to mirror, deadlines, age and memory.
 const tickEvery = 250 * time.Millisecond
 
-// mirrorAfter is how long a job runs before Ruby's pages are told of it.
+// mirrorAfter is how long a job runs before Ruby's pages show it.
 const mirrorAfter = time.Second
 
-// ErrFenced: another process has recovered this one's jobs, because its lease was
-// past. It must end without touching them.
+// ErrFenced means that another process has recovered the jobs of this one, because its
+// lease was past. The process must end without touching them.
 var ErrFenced = errors.New("this process has been given up for dead: its lease was past")
 
-// Process is one worker process: the loop, and the parts that it has its work done by. The
-// goroutine of Run makes them all and owns what is not said to be another's.
+// Process is one worker process: the loop, and the parts that do its work. The goroutine of
+// Run owns all fields. New makes life, link, troubles, alarm and beatNow; assemble makes the
+// other parts, for which the process has to know who it is.
 type Process struct {
 	cfg Config
 	d   Deps
 	log *zap.Logger
-	id  identity // since the greeting, as all parts but the first five
+	id  identity
 
 	life     *life
 	link     *link
@@ -75,7 +88,7 @@ type Process struct {
 	leaves    chan struct{}
 	leaveOnce sync.Once
 
-	work     context.Context //nolint:containedctx // ends when the process gives up on everything
+	work     context.Context // ends when the process gives up on everything
 	stopWork context.CancelFunc
 	helpers  sync.WaitGroup
 }
@@ -94,9 +107,10 @@ func New(cfg Config, d Deps) (*Process, error) {
 	return p, nil
 }
 
-// Run greets the master, works jobs until the process shall leave, and leaves. It
-// returns nil after an orderly end. A job that ignores its kill makes it call
-// Deps.Exit instead of returning.
+// Run greets the master, works jobs until the process has to leave, and leaves. It
+// returns nil after an orderly end, ErrFenced if others have recovered its jobs, and the
+// cause of ctx when that ends. A job that ignores its kill makes Run call Deps.Exit
+// instead of returning.
 func (p *Process) Run(ctx context.Context) error {
 	p.work, p.stopWork = context.WithCancel(resqued.WithLeaving(ctx, p.leaves))
 	defer p.helpers.Wait()
@@ -145,6 +159,7 @@ func (p *Process) assemble(id identity) {
 	p.leaving = newLeaving(p.work, &p.helpers, cfg, id, d, p.life, p.link, p.alarm, jobs, p.exchanges)
 }
 
+// startHelpers starts the goroutines of the parts. They end with work.
 func (p *Process) startHelpers() {
 	p.threads.start()
 	p.exchanges.start(p.work, &p.helpers, p.exchanger)
@@ -153,7 +168,7 @@ func (p *Process) startHelpers() {
 	p.helpers.Go(func() { p.requests.run(p.work) })
 }
 
-// loop is the only code that touches the process's state once it is up.
+// loop does what signals, messages, answers and time ask for, until the process has left.
 func (p *Process) loop() error {
 	defer p.threads.close()
 	tick := time.NewTicker(tickEvery)
@@ -214,7 +229,7 @@ func (p *Process) loop() error {
 	}
 }
 
-// step does what the state calls for now: send an exchange, or leave.
+// step sends an exchange, or leaves, if the state calls for it now.
 func (p *Process) step() {
 	if p.kills.tainted() {
 		p.kills.overdue() // the last neighbour may have finished
@@ -228,6 +243,7 @@ func (p *Process) step() {
 	p.setPolling()
 }
 
+// enter enters a state, and reports it to the master.
 func (p *Process) enter(s signals.State) {
 	if p.life.state == s {
 		return
@@ -249,8 +265,8 @@ func (p *Process) enter(s signals.State) {
 	p.reports.report()
 }
 
-// onExchanged takes an exchange's answer: it starts the new jobs, or gives them back if
-// the process has been told to stop taking any since it asked.
+// onExchanged handles the answer of an exchange. It starts the new jobs, or gives them back
+// if the process has stopped taking jobs since it asked.
 func (p *Process) onExchanged(r exchangeResult) {
 	overlapped := p.exchanges.answered(r.lane)
 	if r.err != nil {
@@ -285,10 +301,12 @@ func (p *Process) onExchanged(r exchangeResult) {
 	}
 }
 
-// tellLeaving tells jobs that can go on elsewhere. A process that has only used up its
-// number of jobs does not: with one job for each, no slice of a long job would get far.
+// tellLeaving lets jobs that can go on elsewhere know that the process leaves. A process that
+// has only used up its number of jobs does not call it: with one job for each process, no
+// slice of a long job would get far.
 func (p *Process) tellLeaving() { p.leaveOnce.Do(func() { close(p.leaves) }) }
 
+// pauseHooks calls the hooks around a pause, before the process enters next.
 func (p *Process) pauseHooks(next signals.State) {
 	for _, h := range p.d.Hooks {
 		switch {
@@ -300,8 +318,8 @@ func (p *Process) pauseHooks(next signals.State) {
 	}
 }
 
-// setPolling tells the poller what the state of the process calls for. Threads
-// that are all busy seldom need a look, unless new queues can only be found that way.
+// setPolling sets how often the poller looks. Threads that are all busy seldom need a
+// look, unless new queues can only be found that way.
 func (p *Process) setPolling() {
 	mode := int32(pollOff)
 	switch {
@@ -320,7 +338,7 @@ func (p *Process) setPolling() {
 	}
 }
 
-// onPoll takes what the poller has found.
+// onPoll handles what the poller has found.
 func (p *Process) onPoll(r pollResult) {
 	if r.err != nil {
 		p.troubles.complain("poll", "cannot look for jobs; trying again", zap.Error(r.err))
@@ -329,7 +347,7 @@ func (p *Process) onPoll(r pollResult) {
 	}
 	p.troubles.redisBack()
 	p.exchanges.saw(r.waiting)
-	// A look from before a pause ended, or the start, does not tell that all is empty.
+	// A look from before the start, or before a pause ended, does not prove that all is empty.
 	calm := r.began.After(p.life.since) && len(p.threads.jobs) == 0 && p.exchanges.calm(r.sends)
 	if p.id.alone {
 		p.sawAlone(r)
@@ -345,7 +363,7 @@ func (p *Process) onPoll(r pollResult) {
 	}
 }
 
-// tick does what only time brings about.
+// tick does what only the passing of time calls for.
 func (p *Process) tick() {
 	p.beats.mirror()
 	p.requests.ask()
@@ -360,7 +378,7 @@ func (p *Process) tick() {
 	}
 }
 
-// retire stops taking jobs for good, without being asked to.
+// retire makes the process stop taking jobs for good, by its own decision.
 func (p *Process) retire(reason string) {
 	if p.life.state != signals.Running && p.life.state != signals.Paused {
 		return

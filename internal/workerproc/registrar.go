@@ -61,7 +61,7 @@ func (r *registrar) rejoin(ctx context.Context) error {
 	return err
 }
 
-// newRegistration returns what Redis shall know of this process.
+// newRegistration returns the entry of this process in Redis.
 func newRegistration(cfg Config, id identity, life *life) store.Registration {
 	ids := make([]string, cfg.Threads)
 	for i := range ids {

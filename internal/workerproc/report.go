@@ -17,13 +17,13 @@ type counter interface {
 
 // killCounts is what a report says about kills.
 type killCounts interface {
-	// orders returns how many messages told to kill jobs.
+	// orders returns how many messages of the master ordered kills.
 	orders() int
-	// doomed returns how many jobs were told to stop whose end Redis has not got.
+	// doomed returns how many jobs were told to stop and have no end in Redis yet.
 	doomed() int
 }
 
-// reports tells the master how the process is. The loop owns it.
+// reports sends the master reports and asks it for a successor. The loop owns all fields.
 type reports struct {
 	cfg     Config
 	id      identity
@@ -37,15 +37,15 @@ type reports struct {
 	asked     bool // the master knows that age or memory is used up
 	weighed   int  // jobs done when memory was looked at last, at weighedAt
 	weighedAt time.Time
-	foundAt   time.Time // when the master was last told of more jobs
+	foundAt   time.Time // when found was sent last
 }
 
 func newReports(cfg Config, id identity, life *life, link *link, lease *lease, jobs jobs, threads counter, kills killCounts) *reports {
 	return &reports{cfg: cfg, id: id, life: life, link: link, lease: lease, jobs: jobs, threads: threads, kills: kills}
 }
 
-// report tells the master how the process is, and shows it in the title. Age and
-// memory are asked, not decided: the master says when a successor may start.
+// report sends the master a report, and sets the title of the process. Where age or memory
+// is used up it only asks: the master decides when a successor may start.
 func (r *reports) report() {
 	size := rss()
 	r.link.tell(proc.Message{
@@ -73,7 +73,7 @@ func (r *reports) report() {
 	}
 }
 
-// ask tells the master that this process should be replaced.
+// ask asks the master to replace this process.
 func (r *reports) ask(m proc.Message) {
 	if err := r.link.send(m); err == nil {
 		r.asked = true
@@ -99,8 +99,8 @@ func (r *reports) weigh() {
 	}
 }
 
-// found tells the master that there are more jobs than this process takes, not more often
-// than once an interval.
+// found lets the master know that there may be more jobs than this process takes, at most
+// once an interval.
 func (r *reports) found() {
 	if r.id.alone || time.Since(r.foundAt) < r.cfg.Interval {
 		return
@@ -109,7 +109,7 @@ func (r *reports) found() {
 	r.link.tell(proc.Message{Type: proc.Found})
 }
 
-// rss is this process's resident memory in bytes; 0 if it cannot be told.
+// rss returns the resident memory of this process in bytes, 0 if it is unknown.
 func rss() int64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

@@ -23,13 +23,13 @@ type killStore interface {
 	DropKills(ctx context.Context, proc string, tokens ...string) error
 }
 
-// killer tells jobs to stop.
+// killer stops jobs.
 type killer interface {
 	kill(jobs []*job, grace time.Duration)
 }
 
-// killRequests finds the requests for the jobs in hand. The goroutine of run talks with
-// Redis and reads id and store only; the loop owns the rest, and they share the channels.
+// killRequests finds the requests to kill jobs in hand. The goroutine of run calls Redis; it
+// reads id and store only. The loop owns the other fields, and both use the channels.
 type killRequests struct {
 	id       identity
 	store    killStore
@@ -42,7 +42,7 @@ type killRequests struct {
 	asking  bool
 	askedAt time.Time
 	strays  []string        // tokens of requests for jobs that are not in hand
-	asks    chan []string   // to the goroutine: tokens of requests that hit nobody
+	asks    chan []string   // to the goroutine: tokens of requests without a job
 	found   chan foundKills // from it
 }
 
@@ -73,8 +73,8 @@ func (q *killRequests) ask() {
 	}
 }
 
-// run looks for requests when the loop wants it to, and removes those that
-// hit nobody. It is not the heart, which no slow answer may keep from beating.
+// run looks for requests when the loop asks, and removes those that have no job. It is not
+// the heart, because no slow answer may keep that from beating.
 func (q *killRequests) run(work context.Context) {
 	for {
 		select {
@@ -93,8 +93,8 @@ func (q *killRequests) run(work context.Context) {
 	}
 }
 
-// onKillRequests tells the jobs to stop that somebody wants to end. A request stays where it
-// is until its job has ended, so it is found again and again.
+// onKillRequests stops the jobs that requests name. A request stays where it is until its job
+// has ended, so it is found again and again.
 func (q *killRequests) onKillRequests(r foundKills) {
 	q.asking = false
 	if r.err != nil {

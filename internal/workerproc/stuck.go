@@ -21,7 +21,7 @@ type stuckEnd struct {
 }
 
 // stuckEnds are the completions that Redis could not take because of a key of the wrong
-// type. The loop owns them.
+// type. The loop owns all fields.
 type stuckEnds struct {
 	ends   []stuckEnd
 	firsts map[string]time.Time // when the end of a token first could not be written
@@ -40,7 +40,7 @@ func (s *stuckEnds) first(token string) time.Time {
 	return since
 }
 
-// settled forgets since when.
+// settled forgets since when the end of a job could not be written.
 func (s *stuckEnds) settled(token string) { delete(s.firsts, token) }
 
 func (s *stuckEnds) keep(c store.Completion, since time.Time) {

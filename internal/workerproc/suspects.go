@@ -14,14 +14,14 @@ import (
 // one of one thread. Others set suspects apart, in Redis, and tell their master how
 // many wait; he starts processes that are Alone.
 
-// tellEvery is how often the master is told of suspects whose number does not change.
+// tellEvery is how often a number of suspects that does not change is sent.
 const tellEvery = time.Second
 
-// suspects tells the master of suspects. The loop owns it.
+// suspects reports suspects to the master. The loop owns all fields.
 type suspects struct {
 	alone bool
 	link  *link
-	// count is what the master was told at that time.
+	// count is the number that was sent last, at that time.
 	count int
 	at    time.Time
 }
@@ -50,7 +50,8 @@ func countSuspects(queues selector.Spec, suspects map[string]int) int {
 	return n
 }
 
-// tell tells the master how many suspects wait, if that is news. took: one was taken here.
+// tell sends the master how many suspects wait, if that is news. took is set if this
+// process has taken one.
 func (s *suspects) tell(n int, took bool) {
 	if n == s.count && !s.alone && (n == 0 || time.Since(s.at) < tellEvery) {
 		return
@@ -59,7 +60,7 @@ func (s *suspects) tell(n int, took bool) {
 	s.link.tell(proc.Message{Type: proc.Apart, Suspects: n, On: took})
 }
 
-// sawSuspects takes what an exchange tells of suspects.
+// sawSuspects handles what an exchange has found of suspects.
 func (p *Process) sawSuspects(r exchangeResult) {
 	switch {
 	case len(r.req.Wants) == 0:
@@ -75,7 +76,7 @@ func (p *Process) sawSuspects(r exchangeResult) {
 	}
 }
 
-// sawAlone is what a process that is Alone does with what the poller has found.
+// sawAlone handles what the poller of a process that is Alone has found.
 func (p *Process) sawAlone(r pollResult) {
 	switch {
 	case p.threads.begun > 0 || p.exchanges.underway() > 0 || p.life.state != signals.Running:

@@ -2,7 +2,7 @@ package workerproc
 
 import "github.com/resqued/resqued/internal/store"
 
-// tallies count the jobs that each thread has ended. The loop owns them.
+// tallies count the jobs that each thread has ended. The loop owns all fields.
 type tallies struct {
 	now []store.WorkerStat // since the last beat
 	// before are those of earlier beats, without the ids of the workers.

@@ -2,7 +2,6 @@ package workerproc
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"slices"
 	"time"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/locket/classlock"
-	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/thread"
 	"github.com/resqued/resqued/internal/wire"
@@ -26,7 +24,8 @@ type slot struct {
 
 // endings takes the ends of jobs, for the next exchange.
 type endings interface {
-	// end notes an end. killed says that the job was told to stop and shall not run again.
+	// end notes the end of a job. killed is set if the job was told to stop and must not run
+	// again.
 	end(c store.Completion, killed bool)
 }
 
@@ -35,13 +34,13 @@ type runner interface {
 	Run(ctx context.Context, job *resqued.Job, claim *classlock.Claim, done func(thread.Outcome))
 }
 
-// threads are the threads of the process and the jobs that they have. The loop owns all
-// of it; the goroutine of a thread, perform, reads its slot and runner only, and answers over
-// outcomes.
+// threads are the threads of the process and the jobs in hand. The loop owns all fields. The
+// goroutine of a thread executes perform; it reads its slot, runner and outcomes only, and
+// answers over outcomes.
 type threads struct {
 	cfg      Config
 	id       identity
-	work     context.Context //nolint:containedctx // parent of those of the jobs
+	work     context.Context // parent of those of the jobs
 	handlers Handlers
 	runner   runner
 	ends     endings
@@ -119,9 +118,10 @@ func (t *threads) jobsBegun() int { return t.begun }
 // jobsDone returns how many jobs have ended.
 func (t *threads) jobsDone() int { return t.done }
 
-// flush and flushed are those of the tallies.
+// flush returns what the threads have counted since it was called last.
 func (t *threads) flush() []store.WorkerStat { return t.tallies.flush() }
 
+// flushed returns what a thread had counted when flush was called last.
 func (t *threads) flushed(thread int) store.WorkerStat { return t.tallies.flushed(thread) }
 
 // endedBriefly reports whether the last job that has ended took less than briefly.
@@ -193,7 +193,7 @@ func (t *threads) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 	t.slots[j.thread].assigned <- j
 }
 
-// restore has the payload take its place to which that of a job only refers.
+// restore ends a job whose payload only refers to a large one, which then takes its place.
 func (t *threads) restore(j *job, ref wire.Reference) {
 	f := wire.Failure{
 		FailedAt: time.Now(), Payload: j.Payload, Exception: "Resqued::PayloadGone", Worker: j.Worker, Queue: j.Queue,
@@ -207,16 +207,16 @@ func (t *threads) restore(j *job, ref wire.Reference) {
 	t.done++
 }
 
-// unwrap puts the bytes back into their queue that a payload of class
-// Resqued::InvalidPayload holds: they are a job after all, whose lock is another one than
-// that which was taken for what is around them.
+// unwrap puts the bytes that a payload of class Resqued::InvalidPayload holds back into their
+// queue. They are a job after all, and its lock is not the one that was taken for the
+// payload around them.
 func (t *threads) unwrap(j *job) {
 	t.ends.end(store.Completion{Job: &j.Reserved, Kind: store.Requeued, Payload: j.Payload, Survived: true}, false)
 	t.done++
 	t.log.Info("a payload that was refused before goes back to its queue as it was", zap.String("queue", wire.Printable(j.Queue, 200)))
 }
 
-// whose returns the thread of a job, and has the job name it by its whole id.
+// whose returns the index of the thread of a job, and sets Worker to its whole id.
 func (t *threads) whose(r *store.Reserved) int {
 	index := t.byWorker[r.Worker]
 	r.Worker = t.slots[index].worker
@@ -258,145 +258,12 @@ func (t *threads) finish(o outcome) {
 	t.record(o.job, o.Outcome)
 }
 
-// record notes the end of a job for the next exchange.
-func (t *threads) record(j *job, out thread.Outcome) {
-	c := store.Completion{Job: &j.Reserved, Kind: store.Done, Mirrored: j.mirrored}
-	c.Held = j.leftover // it has no claim that could tell
-	if j.handled {
-		// The loop may not have seen yet that a lock is lost.
-		claim := j.claim.State()
-		c.Held = claim.Asked
-		if j.doomed == nil && claim.Lost != nil {
-			j.doomed = claim.Lost
-		}
-		if !j.lost && claim.Lost != nil {
-			t.stats.Count(statsd.LockLost, 1)
-		}
-	}
-	c.Killed = j.request != nil
-	again := j.returns(t.cfg.RequeueLost)
-	switch failed := out.Result == thread.Failed || out.Result == thread.Retried; {
-	case failed && again:
-		out.Result, out.After = thread.Requeued, 0
-		if j.handled {
-			out.After = t.lastingLock(j)
-		}
-	case out.Result == thread.Retried && j.request != nil:
-		out.Result = thread.Failed // whoever asks for it has the last word
-	case out.Result == thread.Retried && out.Try.Attempt == 0:
-		out.Result, out.After = thread.Requeued, 0 // it has not begun
-	case out.Result == thread.Retried:
-		out.After = max(out.After, t.lastingLock(j))
-	}
-	survived := j.doomed == nil && j.handled && !j.claim.State().Began.IsZero()
-	switch out.Result {
-	case thread.Requeued:
-		c.Kind, c.Delay, c.Survived = store.Requeued, out.After, survived
-	case thread.Retried:
-		t.retry(&c, j, out, survived)
-		t.tallies.failed(j.thread)
-	case thread.Failed:
-		c.Kind = store.Failed
-		c.Failure = filed(failure(j, out), t.id.proc, j.Token)
-		t.tallies.failed(j.thread)
-	default:
-		t.tallies.processed(j.thread)
-	}
-	if out.Try != nil && (out.Try.Counted || out.Try.Attempt == 0) && out.Result != thread.Retried && out.Result != thread.Requeued {
-		c.Count = &store.Count{Key: out.Try.Key} // it has come to its end
-	}
-	t.done++
-	t.ends.end(c, j.doomed != nil && !again)
-	t.logEnd(j, out)
-}
-
-// lastingLock is how long a job that goes back has to wait because its class lock, which
-// is kept elsewhere, may still be there under its own name: it could not be released.
-func (t *threads) lastingLock(j *job) time.Duration {
-	if claim := j.claim.State(); claim.Lost != nil && claim.Key != "" && !claim.Asked {
-		return t.cfg.LockDuration
-	}
-	return 0
-}
-
-// retry notes that a job runs again.
-func (t *threads) retry(c *store.Completion, j *job, out thread.Outcome, survived bool) {
-	c.Kind, c.Delay, c.Survived = store.Retried, out.After, survived
-	c.Count = &store.Count{
-		Key: out.Try.Key, Value: out.Try.Count(survived, j.Deaths), Lifetime: out.Try.Lifetime(out.After),
-	}
-	if out.After > 0 {
-		f := failure(j, out)
-		f.Bare = true
-		if text, gap, _ := f.Parts(""); gap == 0 { // a page shows it, which can do without the large ones
-			c.Failure = store.Record(text)
-		}
-	}
-}
-
-// logEnd logs and counts the end of a job.
-func (t *threads) logEnd(j *job, out thread.Outcome) {
-	class := j.job.Class
-	if !j.known {
-		class = "unknown"
-	}
-	waited := time.Duration(0)
-	if !j.job.EnqueuedAt.IsZero() {
-		waited = max(0, j.StartedAt.Sub(j.job.EnqueuedAt))
-	}
-	t.tally(j, class, out, waited)
-	if t.observe != nil {
-		t.observe(Event{Job: &j.job, Outcome: out})
-	}
-	done := out.Result == thread.Done || out.Result == thread.Requeued
-	if done && !t.log.Core().Enabled(zap.DebugLevel) {
-		return // nobody wants to know, so the fields need not be made
-	}
-	fields := []zap.Field{
-		zap.String("class", wire.Printable(j.job.Class, 200)), zap.String("queue", wire.Printable(j.Queue, 200)),
-		zap.String("id", wire.Printable(j.job.ID, 200)), zap.Duration("ran", out.Ran),
-	}
-	switch out.Result {
-	case thread.Failed:
-		t.log.Warn("job failed", append(fields, zap.String("exception", wire.Printable(out.Exception, 200)),
-			zap.String("error", wire.Printable(out.Message, 2000)))...)
-	case thread.Retried:
-		t.log.Info("job failed and will run again", append(fields, zap.Int("attempt", j.job.Attempt), zap.Int("of", j.job.MaxAttempts),
-			zap.Duration("after", out.After), zap.String("exception", wire.Printable(out.Exception, 200)),
-			zap.String("error", wire.Printable(out.Message, 2000)))...)
-	case thread.Dropped:
-		held := &classlock.HeldError{}
-		errors.As(out.Err, &held)
-		t.log.Info("job dropped: its class lock is held", append(fields, zap.String("lock", wire.Printable(held.Key, 300)),
-			zap.String("holder", wire.Printable(held.Holder, 300)))...)
-	case thread.Discarded:
-		t.log.Info("job discarded", append(fields, zap.String("reason", wire.Printable(out.Err.Error(), 2000)))...)
-	default:
-		t.log.Debug("job "+string(out.Result), fields...)
-	}
-}
-
-// tally counts the end of a job in statsd, by the rule of docs/statsd.md: as the counters in
-// Redis do, which leave out what goes back to its queue.
-func (t *threads) tally(j *job, class string, out thread.Outcome, waited time.Duration) {
-	ran := out.Ran
-	if !j.handled || j.claim.State().Began.IsZero() {
-		ran = statsd.Unknown
-	}
-	var held *classlock.HeldError
-	switch {
-	case out.Result != thread.Requeued || ran != statsd.Unknown:
-		t.stats.Job(class, string(out.Result), ran, waited)
-	case errors.As(out.Err, &held):
-		t.stats.Count(statsd.Locked, 1)
-	}
-}
-
 func workerID(cfg Config, id identity, thread int) string {
 	return wire.WorkerID(id.proc, cfg.Host, id.slot, thread, cfg.PID, cfg.Queues.Names())
 }
 
-// takeOutcomes takes what else has ended meanwhile into the same exchange.
+// takeOutcomes finishes the jobs that have ended meanwhile, so that they go with the same
+// exchange.
 func (t *threads) takeOutcomes() {
 	for {
 		select {

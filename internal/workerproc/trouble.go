@@ -11,7 +11,7 @@ import (
 // complainEvery is how often a lasting trouble is logged.
 const complainEvery = time.Minute
 
-// troubles logs what lasts, seldom. The loop owns it.
+// troubles logs lasting troubles, each once a minute. The loop owns all fields.
 type troubles struct {
 	log   *zap.Logger
 	noted map[string]time.Time

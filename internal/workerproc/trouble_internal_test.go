@@ -19,7 +19,7 @@ func TestTroubles(t *testing.T) {
 		s.troubles.complain("poll", "p")
 		s.troubles.complain("beat", "b")
 		require.Equal(t, 2, s.logged.Len(), "each subject once")
-		time.Sleep(complainEvery)
+		<-time.After(complainEvery)
 		s.troubles.complain("poll", "p")
 		require.Equal(t, 3, s.logged.Len(), "and again after a minute")
 		s.troubles.redisBack()
@@ -45,7 +45,7 @@ func TestLink(t *testing.T) {
 	s.link.tell(proc.Message{Type: proc.Found})
 	require.Equal(t, 1, s.logged.Len())
 	s.link.lose()
-	require.NoError(t, s.link.send(proc.Message{Type: proc.Bye}), "nobody is there who could mind")
+	require.NoError(t, s.link.send(proc.Message{Type: proc.Bye}), "there is no master to mind")
 	require.Nil(t, s.link.messages)
 }
 
@@ -57,17 +57,17 @@ func TestAlarm(t *testing.T) {
 		a.wake(now.Add(time.Hour))
 		a.wake(now.Add(time.Second))
 		a.wake(now.Add(2 * time.Second)) // it looks before
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		synctest.Wait()
 		require.True(t, rings(a.bell))
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		synctest.Wait()
 		require.False(t, rings(a.bell))
 		a.wake(now.Add(3 * time.Second))
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		synctest.Wait()
 		require.True(t, rings(a.bell))
-		time.Sleep(2 * time.Hour) // the first timer ends with the bubble
+		<-time.After(2 * time.Hour) // the first timer ends with the bubble
 	})
 }
 

@@ -34,7 +34,7 @@ const (
 	// when jobs come one by one, and one by one find a thread: those that come in
 	// between are found together.
 	rest = 2 * time.Millisecond
-	// awaitLong is how long a wait lasts that tells that the queue really was empty.
+	// awaitLong is the length of a wait that proves that the queue really was empty.
 	awaitLong = time.Second
 	// Bounds of the time until another try after waiting has failed.
 	waitAgain, waitAgainMax = time.Second, 30 * time.Second
@@ -57,7 +57,7 @@ type waked struct {
 
 type waker struct {
 	p    *poller
-	work context.Context        //nolint:containedctx // of the poller's goroutine, whose part the waker is
+	work context.Context        // of the poller's goroutine, whose part the waker is
 	open func() (Waiter, error) // nil: off
 	log  *zap.Logger
 
@@ -84,7 +84,7 @@ type waker struct {
 	failing   time.Duration
 }
 
-func newWaker(p *poller, work context.Context) *waker {
+func newWaker(work context.Context, p *poller) *waker {
 	w := &waker{
 		p: p, work: work, open: p.cfg.openWaiter, log: p.log, ended: make(chan waked, store.MaxWaits),
 		armed: map[string]bool{}, sick: map[string]time.Time{}, timer: time.NewTimer(time.Hour), pause: rest,
@@ -103,8 +103,8 @@ func (w *waker) mayArm() bool {
 	return w.open != nil && w.p.lookout.Load() && (mode == pollQuiet || mode == pollAlways)
 }
 
-// turned closes the connections when the process is paused, leaves, or somebody else is
-// the lookout. One whose threads are all busy keeps what waits, but begins no new wait.
+// turned closes the connections when the process is paused, leaves, or is no longer the
+// lookout. One whose threads are all busy keeps what waits, but begins no new wait.
 func (w *waker) turned() {
 	if !w.p.lookout.Load() || w.p.mode.Load() == pollOff {
 		w.close()
