@@ -11,7 +11,7 @@ import (
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
-func TestPolicy(t *testing.T) {
+func TestDeathPolicy(t *testing.T) {
 	t.Parallel()
 	policy := store.Policy{Fail: true, AtMostOnce: []string{"Once"}}
 	told := func(t *testing.T, f *fixture) store.Policy {
