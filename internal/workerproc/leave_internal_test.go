@@ -141,6 +141,7 @@ func TestReports(t *testing.T) {
 		r.weigh()
 		require.Empty(t, s.told())
 		r.cfg.MaxRSS = 1
+		<-time.After(weighEvery)
 		r.weigh()
 		require.Empty(t, s.told(), "no job has ended since")
 		<-time.After(weighEvery)
