@@ -198,13 +198,13 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	}
 	_, beat := leaseAndBeat(c)
 	w.process, err = workerproc.New(workerproc.Config{
-		Threads: c.ThreadCount, Quota: c.JobsPerFork, MaxRSS: c.MaxRSS, MaxAge: c.MaxAge,
+		Threads: c.ThreadCount, JobsPerFork: c.JobsPerFork, MaxRSS: c.MaxRSS, MaxAge: c.MaxAge,
 		Queues: c.Queues, Locketed: c.Locked, NamedLocks: keyer.NeedsGo(), NamedClasses: keyer.ByClass(),
 		RequeueLost: c.OnLockLost == "requeue", Unique: c.Unique, StrictUnique: c.UniqueQueuesStrict,
 		Interval: c.Interval, UntilEmpty: c.UntilEmpty,
 		TermTimeout: c.TermTimeout, LockDuration: c.JobLockDuration, BeatEvery: beat, MaxPayload: c.MaxPayload,
 		KillOnMasterDeath: c.OnMasterDeath == "kill", DrainTimeout: c.DrainTimeout,
-		Policy: deathPolicy(c, handlers), Host: host, PID: os.Getpid(), Traces: traces(log), Version: p.Version,
+		DeathPolicy: deathPolicy(c, handlers), Host: host, PID: os.Getpid(), Traces: traces(log), Version: p.Version,
 	}, deps)
 	return w, err
 }

@@ -3,23 +3,31 @@ package workerproc
 import (
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/resqued/resqued/internal/proc"
 )
 
 // A process that has used up its number of jobs would leave its place empty for as long
-// as a start takes. So it tells its master a little before, and a successor is ready by
+// as a start takes. So it sends its master a message a little before, and a successor is ready by
 // then; see ahead.go of package master.
 
-// ahead is what a process knows of its end, and of its beginning.
+// ahead foresees the end of a process. The loop owns all fields.
 type ahead struct {
+	jobsPerFork, threads int
+	lead                 time.Duration // how long a start takes
+	link                 *link
+
 	told bool // that the end comes
 	// before and since are how many jobs had begun at two moments: the pace is counted
 	// from the earlier one, which is some starts of a process ago.
 	before, since mark
-	// unlooked: the queues are those that were found before its turn came.
-	unlooked bool
+}
+
+func newAhead(cfg Config, id identity, link *link) *ahead {
+	a := &ahead{jobsPerFork: cfg.JobsPerFork, threads: cfg.Threads, link: link}
+	if !id.alone {
+		a.lead = id.lead
+	}
+	return a
 }
 
 type mark struct {
@@ -27,38 +35,29 @@ type mark struct {
 	begun int
 }
 
-// foresee tells the master when the jobs that are left will be used up in about the time
-// in which a successor starts.
-func (p *Process) foresee(now time.Time) {
-	a, lead := &p.ahead, p.name.Lead
-	if a.told || lead <= 0 || p.name.Alone {
+// foresee sends the master a message when the jobs that are left will be used up in about
+// the time in which a successor starts.
+func (a *ahead) foresee(begun int, now time.Time) {
+	lead := a.lead
+	if a.told || lead <= 0 {
 		return
 	}
 	if a.before.at.IsZero() {
-		a.before = mark{now, p.begun}
+		a.before = mark{now, begun}
 		a.since = a.before
 		return
 	}
-	n, took := p.begun-a.before.begun, now.Sub(a.before.at)
+	n, took := begun-a.before.begun, now.Sub(a.before.at)
 	if now.Sub(a.since.at) >= 4*lead {
-		a.before, a.since = a.since, mark{now, p.begun}
+		a.before, a.since = a.since, mark{now, begun}
 	}
-	if n < p.cfg.Threads && took < lead {
+	if n < a.threads && took < lead {
 		return // that says little yet
 	}
 	// Half as long again, because starts differ.
-	if float64(took)*float64(p.cfg.Quota-p.begun) > 1.5*float64(lead)*float64(n) {
+	if float64(took)*float64(a.jobsPerFork-begun) > 1.5*float64(lead)*float64(n) {
 		return
 	}
 	a.told = true
-	if err := p.send(proc.Message{Type: proc.Ends}); err != nil {
-		p.complain("report", "the master does not read", zap.Error(err))
-	}
-}
-
-// lookedBefore reports whether a process whose turn comes knows where jobs are: then it can
-// ask for some at once.
-func (p *Process) lookedBefore() bool {
-	p.ahead.unlooked = p.polled && len(p.queues) > 0
-	return p.ahead.unlooked
+	a.link.tell(proc.Message{Type: proc.Ends})
 }

@@ -22,22 +22,23 @@ func TestForesee(t *testing.T) {
 	t.Parallel()
 	const lead = 20 * time.Millisecond
 
-	// run begins each jobs, every so often, until quota are begun, and returns how many
+	// run begins each jobs, every so often, until jobsPerFork are begun, and returns how many
 	// were left when the master was told.
-	run := func(quota, each int, every time.Duration, before ...time.Duration) (left []int) {
+	run := func(jobsPerFork, each int, every time.Duration, before ...time.Duration) (left []int) {
 		var to sent
-		p := &Process{cfg: Config{Quota: quota, Threads: each}, d: Deps{Conn: &to}, name: proc.Message{Lead: lead}}
+		a := newAhead(Config{JobsPerFork: jobsPerFork, Threads: each}, identity{lead: lead}, newLink(&to, nil, nil))
+		begun := 0
 		now := time.Unix(0, 0)
 		for _, pause := range before { // one job each
-			p.begun++
-			p.foresee(now)
+			begun++
+			a.foresee(begun, now)
 			now = now.Add(pause)
 		}
-		for p.begun += each; p.begun < quota; p.begun += each {
-			p.foresee(now)
+		for begun += each; begun < jobsPerFork; begun += each {
+			a.foresee(begun, now)
 			for ; len(to) > 0; to = to[1:] {
 				require.Equal(t, proc.Ends, to[0].Type)
-				left = append(left, quota-p.begun)
+				left = append(left, jobsPerFork-begun)
 			}
 			now = now.Add(every)
 		}

@@ -1,18 +1,16 @@
 package workerproc
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/proc"
-	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -41,40 +39,117 @@ type beatResult struct {
 	err      error
 }
 
-// beat extends the lease and the locks. A beat that is under way is not doubled:
-// it is either answered or fails within the timeout of a connection.
-func (p *Process) beat() {
-	if p.beating || p.leaving {
-		return
-	}
-	b := &store.BeatRequest{Proc: p.name.Proc, Info: map[string]string{
-		"state": string(p.state), "done": strconv.Itoa(p.done), "busy": strconv.Itoa(len(p.jobs)),
-		"rss": strconv.FormatInt(rss(), 10),
-	}}
-	for _, j := range p.jobs {
-		b.Jobs = append(b.Jobs, store.Running{Token: j.Token, LockKey: j.LockKey, Held: j.claim.State().Held})
-	}
-	p.showKills(b.Info)
-	for i := range p.stats {
-		if p.stats[i].Processed > 0 {
-			b.Stats = append(b.Stats, p.stats[i])
-			p.totals[i].Processed += p.stats[i].Processed
-			p.totals[i].Failed += p.stats[i].Failed
-			p.stats[i].Processed, p.stats[i].Failed = 0, 0
-		}
-	}
-	b.Look = p.looks()
-	p.beating = true
-	p.beats <- beatCall{beat: b}
+// beatStore is what the heart asks of Redis.
+type beatStore interface {
+	Beat(ctx context.Context, b store.BeatRequest) (store.BeatReply, error)
+	Records(ctx context.Context, proc string, tokens []string) ([]store.Reserved, error)
+	Enroll(ctx context.Context, e store.Enrollment) (again []int, unfailed int, err error)
+	WriteMirrors(ctx context.Context, proc string, mirrors []store.Mirror) error
 }
 
-// mirror shows jobs that have been running for a moment.
-func (p *Process) mirror() {
-	if p.beating || p.leaving {
+// crew is the threads as beats see them.
+type crew interface {
+	counter
+	// workers returns how many threads there are, worker the id of one.
+	workers() int
+	worker(thread int) string
+	// flush returns what the threads have counted since it was called last, flushed what
+	// one had counted by then.
+	flush() []store.WorkerStat
+	flushed(thread int) store.WorkerStat
+}
+
+// dooms is what beats ask of the kills.
+type dooms interface {
+	// show adds to the fields of a beat which jobs were told to stop.
+	show(info map[string]string)
+	doom(jobs []*job, cause error, grace time.Duration)
+}
+
+// leavings are the records of jobs that this process does not know.
+type leavings interface {
+	// suspect notes the tokens that a beat has found, and returns those whose records are to
+	// be read.
+	suspect(tokens []string) []string
+	giveBack(records []store.Reserved)
+}
+
+// reporter sends the master a report.
+type reporter interface {
+	report()
+}
+
+// beats extends the lease and the locks, and shows in Redis what the process does. The
+// goroutine of heart calls Redis; it reads id, store and registrar only. The loop owns the
+// other fields, and both use the channels.
+type beats struct {
+	cfg       Config
+	id        identity
+	store     beatStore
+	registrar *registrar
+	life      *life
+	lease     *lease
+	troubles  *troubles
+	jobs      jobs
+	threads   crew
+	kills     dooms
+	leftovers leavings
+	reports   reporter
+	log       *zap.Logger
+
+	calling bool // a call is under way
+	soon    bool // beat when that is over
+	looked  int  // threads whose registration was looked for
+	now     bell // to the loop: a beat before the next is due; any goroutine may ring
+	calls   chan beatCall
+	answers chan beatResult
+}
+
+func newBeats(cfg Config, id identity, d Deps, registrar *registrar, life *life, lease *lease, troubles *troubles, now bell) *beats {
+	return &beats{
+		cfg: cfg, id: id, store: d.Store, registrar: registrar, life: life, lease: lease, troubles: troubles, log: d.Log,
+		now: now, calls: make(chan beatCall, 1), answers: make(chan beatResult, 1),
+	}
+}
+
+// watch sets whose jobs and threads the beats show, and which parts handle what they find.
+func (b *beats) watch(jobs jobs, threads crew, kills dooms, leftovers leavings, reports reporter) {
+	b.jobs, b.threads, b.kills, b.leftovers, b.reports = jobs, threads, kills, leftovers, reports
+}
+
+// beatNow beats before the next beat is due, or when the call that is under way is over.
+func (b *beats) beatNow() {
+	b.soon = b.calling
+	b.beat()
+}
+
+// beat extends the lease and the locks. A beat that is under way is not doubled:
+// it is either answered or fails within the timeout of a connection.
+func (b *beats) beat() {
+	if b.calling || b.life.leaving {
+		return
+	}
+	r := &store.BeatRequest{Proc: b.id.proc, Info: map[string]string{
+		"state": string(b.life.state), "done": strconv.Itoa(b.threads.jobsDone()), "busy": strconv.Itoa(len(b.jobs)),
+		"rss": strconv.FormatInt(rss(), 10),
+	}}
+	for _, j := range b.jobs {
+		r.Jobs = append(r.Jobs, store.Running{Token: j.Token, LockKey: j.LockKey, Held: j.claim.State().Held})
+	}
+	b.kills.show(r.Info)
+	r.Stats = b.threads.flush()
+	r.Look = b.looks()
+	b.calling = true
+	b.calls <- beatCall{beat: r}
+}
+
+// mirror shows, in the keys of Resque, jobs that have been running for mirrorAfter.
+func (b *beats) mirror() {
+	if b.calling || b.life.leaving {
 		return
 	}
 	var mirrors []store.Mirror
-	for _, j := range p.jobs {
+	for _, j := range b.jobs {
 		if (!j.mirrored || j.unmirrored) && time.Since(j.begun) >= mirrorAfter {
 			// Before it is sent: an answer that got lost may hide a written key.
 			j.mirrored, j.unmirrored = true, false
@@ -85,230 +160,88 @@ func (p *Process) mirror() {
 		}
 	}
 	if len(mirrors) > 0 {
-		p.beating = true
-		p.beats <- beatCall{mirrors: mirrors}
+		b.calling = true
+		b.calls <- beatCall{mirrors: mirrors}
 	}
 }
 
 // heart sends beats and mirrors, so that a slow Redis never holds up the loop.
-func (p *Process) heart() {
+func (b *beats) heart(work context.Context) {
 	for {
 		select {
-		case <-p.work.Done():
+		case <-work.Done():
 			return
-		case call := <-p.beats:
+		case call := <-b.calls:
 			r := beatResult{call: call, sent: proc.BootTime()}
 			if call.beat != nil {
-				r.reply, r.err = p.d.Store.Beat(p.work, *call.beat)
-				if errors.Is(r.err, store.ErrWiped) && p.rejoin() == nil {
+				r.reply, r.err = b.store.Beat(work, *call.beat)
+				if errors.Is(r.err, store.ErrWiped) && b.registrar.rejoin(work) == nil {
 					r.sent = proc.BootTime()
-					r.reply, r.err = p.d.Store.Beat(p.work, *call.beat)
+					r.reply, r.err = b.store.Beat(work, *call.beat)
 				}
 			} else if call.enroll != nil {
-				r.again, r.unfailed, r.err = p.d.Store.Enroll(p.work, *call.enroll)
+				r.again, r.unfailed, r.err = b.store.Enroll(work, *call.enroll)
 			} else if call.leftovers != nil {
-				r.leftovers, r.err = p.d.Store.Records(p.work, p.name.Proc, call.leftovers)
+				r.leftovers, r.err = b.store.Records(work, b.id.proc, call.leftovers)
 			} else {
-				r.err = p.d.Store.WriteMirrors(p.work, p.name.Proc, call.mirrors)
+				r.err = b.store.WriteMirrors(work, b.id.proc, call.mirrors)
 			}
-			p.beaten <- r
+			b.answers <- r
 		}
 	}
 }
 
-// rejoin registers again in a Redis that has lost its data. The jobs in hand go
-// on, but for those that held locks: the next beat finds that these are gone.
-func (p *Process) rejoin() error {
-	p.log.Error("redis has lost its data, this process and its locks among it; registering again")
-	err := p.d.Store.Register(p.work, p.registration)
-	if err != nil {
-		p.log.Error("cannot register again; trying with the next beat", zap.Error(err))
-	}
-	return err
-}
-
-// felt takes the answer of a beat.
-func (p *Process) felt(r beatResult) {
-	p.beating = false
-	soon := p.beatSoon
-	p.beatSoon = false
+// onBeat handles the answer of a call of the heart.
+func (b *beats) onBeat(r beatResult) {
+	b.calling = false
+	soon := b.soon
+	b.soon = false
 	if soon {
-		defer p.beat()
+		defer b.beat()
 	}
 	switch {
 	case errors.Is(r.err, store.ErrFenced):
-		if !p.leaving { // else it came behind the end of the registration
-			p.fatal = ErrFenced
+		if !b.life.leaving { // else it came behind the end of the registration
+			b.life.fatal = ErrFenced
 		}
 		return
 	case r.err != nil:
-		p.complain("beat", "a heartbeat did not reach redis", zap.Error(r.err))
-		p.redisAway()
-		time.AfterFunc(min(beatAgain, p.cfg.BeatEvery/4), p.beatAtOnce)
+		b.troubles.complain("beat", "a heartbeat did not reach redis", zap.Error(r.err))
+		b.troubles.redisAway()
+		time.AfterFunc(min(beatAgain, b.cfg.BeatEvery/4), b.now.ring)
 		return
 	case r.call.enroll != nil:
-		p.enrolled(r)
+		b.enrolled(r)
 		return
 	case r.call.beat == nil:
-		p.giveBack(r.leftovers)
+		b.leftovers.giveBack(r.leftovers)
 		return
 	}
-	p.redisBack()
-	// Counted from when it was sent: the server may have applied it right then.
-	p.lastBeat = r.sent
+	b.troubles.redisBack()
+	b.lease.renewed = r.sent
 	// The master counts, too, and locks may be short.
-	defer p.report()
+	defer b.reports.report()
 	for _, token := range r.reply.Lost {
-		if j := p.jobs[token]; j != nil && !j.lost {
-			p.log.Error("a job has lost its lock; telling it to stop", zap.Stringer("job", j),
+		if j := b.jobs[token]; j != nil && !j.lost {
+			b.log.Error("a job has lost its lock; telling it to stop", zap.Stringer("job", j),
 				zap.String("lock", j.locks()))
-			p.doom([]*job{j}, fmt.Errorf("%w: %s is held by another or gone", resqued.ErrLockLost, j.locks()), p.lockGrace())
+			b.kills.doom([]*job{j}, fmt.Errorf("%w: %s is held by another or gone", resqued.ErrLockLost, j.locks()), b.lease.grace())
 		}
 	}
 	for _, token := range r.reply.Gone {
-		if j := p.jobs[token]; j != nil {
-			p.complain("gone", "the record of a running job has vanished from redis; its end will change nothing",
+		if j := b.jobs[token]; j != nil {
+			b.troubles.complain("gone", "the record of a running job has vanished from redis; its end will change nothing",
 				zap.Stringer("job", j))
 		}
 	}
-	if soon || p.leaving {
+	if soon || b.life.leaving {
 		return
 	}
-	p.suspectLeftovers(r.reply.Left)
+	if tokens := b.leftovers.suspect(r.reply.Left); len(tokens) > 0 {
+		b.calling = true
+		b.calls <- beatCall{leftovers: tokens}
+	}
 	if r.reply.Missing {
-		p.enroll()
+		b.enroll()
 	}
-}
-
-// locks names the locks that a job holds in the daemon's Redis.
-func (j *job) locks() string {
-	var names []string
-	if j.LockKey != "" {
-		names = append(names, wire.Printable(j.LockKey, 300))
-	}
-	if claim := j.claim.State(); claim.Held {
-		names = append(names, wire.Printable(claim.Key, 300))
-	}
-	return strings.Join(names, " or ")
-}
-
-// lockEnd is when this process must be gone if no other beat succeeds: before the
-// locks that it holds can be another's.
-func (p *Process) lockEnd() time.Duration {
-	ends := p.lastBeat + part(p.cfg.LockDuration, lockEnd)
-	if p.d.LocksEnd == nil {
-		return ends
-	}
-	if elsewhere := p.d.LocksEnd(); elsewhere > 0 {
-		return min(ends, elsewhere)
-	}
-	return ends
-}
-
-// lockGrace is how long a job that has lost its lock may take to stop.
-func (p *Process) lockGrace() time.Duration {
-	return part(p.cfg.LockDuration, lockEnd-lockStop)
-}
-
-// tick does what only time brings about.
-func (p *Process) tick() {
-	p.mirror()
-	p.askKills()
-	p.watchLocks()
-	p.overdue()
-	p.unstick()
-	p.abandon()
-	if !p.drainEnds.IsZero() && time.Now().After(p.drainEnds) {
-		p.drainEnds = time.Time{}
-		p.log.Warn("the drain took too long; killing the jobs", zap.Int("jobs", len(p.jobs)))
-		p.kill(p.all(), p.cfg.TermTimeout)
-		p.enter(signals.Killing)
-	}
-}
-
-// report tells the master how the process is, and shows it in the title. Age and
-// memory are asked, not decided: the master says when a successor may start.
-func (p *Process) report() {
-	if p.name.Proc == "" {
-		return
-	}
-	size := rss()
-	m := proc.Message{
-		Type: proc.Beat, State: string(p.state), Busy: len(p.jobs), Done: p.done, Quota: p.cfg.Quota, RSS: size,
-		Kills: p.kills, Doomed: p.doomed(), LockEnd: p.lockEnd(),
-	}
-	if err := p.send(m); err != nil {
-		p.complain("report", "the master does not read", zap.Error(err))
-	}
-	quota := ""
-	if p.cfg.Quota > 0 {
-		quota = "/" + strconv.Itoa(p.cfg.Quota)
-	}
-	who := fmt.Sprintf("worker %d of %d", p.name.Slot+1, p.name.Slots)
-	if p.name.Alone {
-		who = "worker for a suspect"
-	}
-	proc.SetTitle(fmt.Sprintf(proc.TitleOf+"%s: %s, %d/%d busy, %d%s done",
-		who, p.state, len(p.jobs), p.cfg.Threads, p.done, quota))
-	if p.state != signals.Running || p.asked {
-		return
-	}
-	switch {
-	case p.cfg.MaxRSS > 0 && size > p.cfg.MaxRSS:
-		p.ask(proc.Message{Type: proc.Retires, Reason: "memory", RSS: size, MaxRSS: p.cfg.MaxRSS})
-	case p.cfg.MaxAge > 0 && time.Since(p.started) > p.cfg.MaxAge:
-		p.ask(proc.Message{Type: proc.Retires, Reason: "age"})
-	}
-}
-
-// ask tells the master that this process should be replaced.
-func (p *Process) ask(m proc.Message) {
-	if err := p.send(m); err == nil {
-		p.asked = true
-	}
-}
-
-// weighEvery is how often memory is looked at as jobs end. It takes some microseconds.
-const weighEvery = 50 * time.Millisecond
-
-// weigh looks at the memory of the process when a job has ended: until the next report
-// others could take as much again.
-func (p *Process) weigh() {
-	if p.cfg.MaxRSS <= 0 || p.done == p.weighed || p.asked || p.state != signals.Running {
-		return
-	}
-	now := time.Now()
-	if now.Sub(p.weighedAt) < weighEvery {
-		return
-	}
-	p.weighed, p.weighedAt = p.done, now
-	if size := rss(); size > p.cfg.MaxRSS {
-		p.ask(proc.Message{Type: proc.Retires, Reason: "memory", RSS: size, MaxRSS: p.cfg.MaxRSS})
-	}
-}
-
-// retire stops taking jobs for good, without being asked to.
-func (p *Process) retire(reason string) {
-	if p.state != signals.Running && p.state != signals.Paused {
-		return
-	}
-	// First of all: a successor may wait for it.
-	if err := p.send(proc.Message{Type: proc.Retires, Reason: reason}); err != nil {
-		p.complain("report", "the master does not read", zap.Error(err))
-	}
-	p.enter(signals.Retiring)
-}
-
-// rss is this process's resident memory in bytes; 0 if it cannot be told.
-func rss() int64 {
-	text, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0
-	}
-	fields := strings.Fields(string(text))
-	if len(fields) < 2 {
-		return 0
-	}
-	pages, _ := strconv.ParseInt(fields[1], 10, 64)
-	return pages * int64(os.Getpagesize())
 }

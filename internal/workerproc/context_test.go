@@ -14,7 +14,7 @@ func TestJobContext(t *testing.T) {
 	cause := errors.New("cause")
 	type key struct{}
 
-	t.Run("ended before anybody looked", func(t *testing.T) {
+	t.Run("ended before the first look", func(t *testing.T) {
 		t.Parallel()
 		c := &jobContext{parent: t.Context()}
 		require.NoError(t, c.Err())
@@ -25,7 +25,7 @@ func TestJobContext(t *testing.T) {
 		require.Equal(t, context.Canceled, c.Err())
 		require.Equal(t, cause, context.Cause(c))
 	})
-	t.Run("ended while somebody waits", func(t *testing.T) {
+	t.Run("ended during a wait", func(t *testing.T) {
 		t.Parallel()
 		c := &jobContext{parent: t.Context()}
 		child, cancel := context.WithTimeout(c, time.Hour)

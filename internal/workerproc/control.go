@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,8 +12,6 @@ import (
 
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
-	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/wire"
 )
 
 // greet says hello and waits for the master's welcome. Signals that come before
@@ -27,71 +22,39 @@ func (p *Process) greet() error {
 	}
 	// The reader ends when the master closes its end or dies; it is not awaited,
 	// because nothing can interrupt it while the master lives.
-	go p.read()
-	for m := range p.messages {
+	go p.link.read(p.work)
+	for m := range p.link.messages {
 		if m.Type == proc.Welcome {
-			p.name = m
-			p.cfg.Quota = staggered(p.cfg.Quota, m)
-			if m.Alone {
-				p.beAlone()
-			}
-			p.welcome(signals.State(m.State))
+			p.assemble(newIdentity(m))
+			p.life.welcome(signals.State(m.State))
 			return nil
 		}
 	}
 	return errors.New("the master went away before it said welcome")
 }
 
-// staggered shortens the quota of a master's first processes, each by a different
-// part of its half, because otherwise all of them are used up at the same time,
-// again and again.
-func staggered(quota int, m proc.Message) int {
+// staggered returns how many jobs a process may start. The first processes of a master start
+// fewer, each by a different part of the half, because otherwise all of them are used up at
+// the same time, again and again.
+func staggered(jobsPerFork int, id identity) int {
 	var slot, sequence int
-	_, err := fmt.Sscanf(m.Proc[strings.LastIndexByte(m.Proc, ':')+1:], "%d.%d", &slot, &sequence)
-	if err != nil || m.Slots < 2 || sequence >= m.Slots {
-		return quota
+	_, err := fmt.Sscanf(id.proc[strings.LastIndexByte(id.proc, ':')+1:], "%d.%d", &slot, &sequence)
+	if err != nil || id.slots < 2 || sequence >= id.slots {
+		return jobsPerFork
 	}
-	return quota - quota*slot/(2*m.Slots)
+	return jobsPerFork - jobsPerFork*slot/(2*id.slots)
 }
 
-func (p *Process) read() {
-	defer close(p.messages)
-	for {
-		m, err := p.d.Conn.Recv()
-		if err != nil {
-			if !errors.Is(err, io.EOF) && p.work.Err() == nil {
-				p.log.Warn("the socket to the master broke", zap.Error(err))
-			}
-			return
-		}
-		select {
-		case p.messages <- m:
-		case <-p.work.Done():
-			return
-		}
-	}
-}
-
-// welcome takes over the state in which the master is.
-func (p *Process) welcome(s signals.State) {
-	switch s {
-	case signals.Waiting, signals.Paused, signals.Draining, signals.Killing:
-		p.wanted = s
-	default:
-		p.wanted = signals.Running
-	}
-}
-
-// boot registers the process in Redis and reports it ready. Signals and the
-// master are heeded meanwhile; being told to go ends it with an error.
+// boot registers the process in Redis and reports that it is ready. Meanwhile it handles
+// signals and messages; it returns errStopped when one of them has the process leave.
 func (p *Process) boot() error {
-	if p.wanted == signals.Draining || p.wanted == signals.Killing {
-		p.state = p.wanted
+	if p.life.wanted == signals.Draining || p.life.wanted == signals.Killing {
+		p.life.state = p.life.wanted
 		return errStopped
 	}
 	ctx, cancel := context.WithCancelCause(p.work)
 	defer cancel(errStopped)
-	// Not awaited when the process is told to go: a hook may hang.
+	// Not awaited when the process has to leave: a hook may hang.
 	hooked := make(chan error, 1)
 	go func() { hooked <- p.afterFork(ctx) }()
 	var registered chan error
@@ -102,32 +65,32 @@ func (p *Process) boot() error {
 				return err
 			}
 			registered = make(chan error, 1)
-			p.registration = p.card()
-			p.helpers.Go(func() { registered <- p.join(ctx) })
+			p.registrar.registration = newRegistration(p.cfg, p.id, p.life)
+			p.helpers.Go(func() { registered <- p.registrar.join(ctx) })
 		case err := <-registered:
 			if err != nil {
 				return err
 			}
-			p.lastBeat = p.registeredAt
-			if p.state == signals.Starting {
-				p.state = p.wanted
-				p.since = time.Now()
+			p.lease.renewed = p.registrar.at
+			if p.life.state == signals.Starting {
+				p.life.state = p.life.wanted
+				p.life.since = time.Now()
 			}
-			if p.state == signals.Paused {
+			if p.life.state == signals.Paused {
 				p.pauseHooks(signals.Paused)
 			}
 			// A master that has died meanwhile is noticed by the loop, which then has the
 			// process leave in order: it is registered.
-			if err := p.send(proc.Message{Type: proc.Ready, RSS: rss(), LockEnd: p.lockEnd()}); errors.Is(err, proc.ErrFull) {
+			if err := p.link.send(proc.Message{Type: proc.Ready, RSS: rss(), LockEnd: p.lease.end()}); errors.Is(err, proc.ErrFull) {
 				return err
 			}
 			return nil
 		case sig := <-p.d.Signals:
-			p.obey(sig)
-		case m, ok := <-p.messages:
-			p.heed(m, ok)
+			p.onSignal(sig)
+		case m, ok := <-p.link.messages:
+			p.onMasterMessage(m, ok)
 		}
-		if p.state == signals.Starting {
+		if p.life.state == signals.Starting {
 			continue
 		}
 		cancel(errStopped)
@@ -153,153 +116,90 @@ func (p *Process) afterFork(ctx context.Context) error {
 
 var errStopped = errors.New("told to stop before it was ready")
 
-// card says what Redis shall know of this process.
-func (p *Process) card() store.Registration {
-	ids := make([]string, p.cfg.Threads)
-	for i := range ids {
-		ids[i] = p.workerID(i)
-	}
-	state := p.wanted
-	if state == signals.Waiting {
-		state = signals.Running // soon; the next beat may be later
-	}
-	card := store.Registration{
-		Proc: p.name.Proc, Workers: ids, Started: wire.FormatStart(p.started),
-		Info: map[string]string{
-			"host": p.cfg.Host, "pid": fmt.Sprint(p.cfg.PID), "slot": fmt.Sprint(p.name.Slot),
-			"threads": fmt.Sprint(p.cfg.Threads), "quota": fmt.Sprint(p.cfg.Quota), "master": p.masterID(),
-			"queues": strings.Join(p.cfg.Queues.Names(), ","), "version": p.cfg.Version,
-			"busy": "0", "done": "0", "rss": strconv.FormatInt(rss(), 10),
-			"started": wire.FormatISOUTC(p.started), "state": string(state),
-		},
-	}
-	maps.Copy(card.Info, p.cfg.Policy.Info())
-	maps.Copy(card.Info, p.cfg.Traces)
-	if p.name.Alone {
-		card.Info[store.InfoAlone] = "1"
-	}
-	return card
-}
-
-// join waits for Redis as long as it takes; the master has a boot timeout.
-func (p *Process) join(ctx context.Context) error {
-	for wait := 50 * time.Millisecond; ; wait = min(wait*2, 2*time.Second) {
-		p.registeredAt = proc.BootTime()
-		err := p.d.Store.Register(ctx, p.registration)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return errStopped
-		}
-		p.log.Error("cannot register; trying again", zap.Error(err), zap.Duration("in", wait))
-		p.sleep(ctx, wait)
-	}
-}
-
-// masterID is the part of the process id that names the master.
-func (p *Process) masterID() string {
-	if i := strings.LastIndexByte(p.name.Proc, ':'); i > 0 {
-		return p.name.Proc[:i]
-	}
-	return p.name.Proc
-}
-
-func (p *Process) send(m proc.Message) error {
-	if p.unmastered {
-		return nil
-	}
-	if err := p.d.Conn.Send(m); err != nil {
-		return fmt.Errorf("report %q to the master: %w", m.Type, err)
-	}
-	return nil
-}
-
-// obey does what a signal to this process alone means.
-func (p *Process) obey(sig os.Signal) {
+// onSignal handles a signal to this process alone.
+func (p *Process) onSignal(sig os.Signal) {
 	intent := signals.Of(sig)
 	if intent == signals.None || intent == signals.Reap {
 		return
 	}
-	step := signals.Worker(p.state, intent, time.Since(p.since))
+	step := signals.Worker(p.life.state, intent, time.Since(p.life.since))
 	if step.Do == signals.Ignore {
 		return
 	}
 	p.log.Info("signal", zap.String("signal", signals.Name(sig)), zap.String("means", string(intent)),
-		zap.String("state", string(p.state)), zap.String("does", string(step.Do)))
+		zap.String("state", string(p.life.state)), zap.String("does", string(step.Do)))
 	switch step.Do {
 	case signals.Enter:
 		if step.Next == signals.Killing {
-			p.kill(p.all(), p.cfg.TermTimeout)
+			p.kills.kill(p.threads.jobs.all(), p.cfg.TermTimeout)
 		}
 		p.enter(step.Next)
 	case signals.KillJobs:
-		p.kill(p.all(), p.cfg.TermTimeout)
+		p.kills.kill(p.threads.jobs.all(), p.cfg.TermTimeout)
 		p.enter(step.Next)
 	case signals.StartPaused:
-		p.wanted = signals.Paused
+		p.life.wanted = signals.Paused
 	case signals.StartRunning:
-		p.wanted = signals.Running
+		p.life.wanted = signals.Running
 	case signals.KillNow:
-		p.die(p.all(), "killed twice")
+		p.kills.die(p.threads.jobs.all(), "killed twice")
 	}
 }
 
-// heed does what the master says, or what its death means.
-func (p *Process) heed(m proc.Message, ok bool) {
+// onMasterMessage handles a message of the master; ok is false if the master is gone.
+func (p *Process) onMasterMessage(m proc.Message, ok bool) {
 	if !ok {
 		p.orphaned()
 		return
 	}
 	switch m.Type {
 	case proc.SetState:
-		p.follow(signals.State(m.State))
+		p.setState(signals.State(m.State))
 	case proc.KillJobs:
-		jobs := p.all()
+		jobs := p.threads.jobs.all()
 		if len(m.Tokens) > 0 {
-			jobs = p.named(m.Tokens)
+			jobs = p.threads.jobs.named(m.Tokens)
 		}
 		grace := m.Grace
 		if grace <= 0 {
 			grace = p.cfg.TermTimeout
 		}
 		p.log.Info("told to kill jobs", zap.Int("jobs", len(jobs)), zap.Duration("grace", grace), zap.String("reason", m.Reason))
-		p.kills++
-		p.kill(jobs, grace)
+		p.kills.told++
+		p.kills.kill(jobs, grace)
 		if m.Exit {
 			p.enter(signals.Killing)
 		}
 	case proc.Lookout:
-		p.lookout.Store(m.On)
-		p.turn()
-		// An exchange that is under way, or the first look, tells as well; but a waker
+		p.poller.beLookout(m.On)
+		// An exchange that is under way, or the first look, finds jobs as well; but a waker
 		// begins with a look.
-		if m.On && (p.polled && p.underway() == 0 || p.d.OpenWaiter != nil) {
-			p.look()
+		if m.On && (p.exchanges.polled && p.exchanges.underway() == 0 || p.d.OpenWaiter != nil) {
+			p.poller.look()
 		}
 	case proc.Look:
-		if p.vacant() && p.state == signals.Running {
-			p.stir()
-			p.look()
+		if p.exchanges.vacant() && p.life.state == signals.Running {
+			p.poller.stir()
+			p.poller.look()
 		}
 	case proc.Retire:
 		p.tellLeaving()
-		switch p.state {
+		switch p.life.state {
 		case signals.Starting, signals.Waiting, signals.Running, signals.Paused:
 			p.enter(signals.Retiring)
 		}
 	}
 }
 
-// follow takes over the master's state; it never goes back from leaving.
-func (p *Process) follow(s signals.State) {
-	switch p.state {
+// setState enters the state of the master, but never goes back from leaving.
+func (p *Process) setState(s signals.State) {
+	switch p.life.state {
 	case signals.Starting:
 		if s == signals.Draining || s == signals.Killing {
 			p.enter(s)
 			return
 		}
-		p.welcome(s)
+		p.life.welcome(s)
 	case signals.Waiting, signals.Running, signals.Paused:
 		p.enter(s)
 	case signals.Retiring:
@@ -313,23 +213,20 @@ func (p *Process) follow(s signals.State) {
 	}
 }
 
-// orphaned: the master is gone. Nobody could replace this process or clean up
-// after it, so it takes nothing new and leaves.
+// orphaned handles the death of the master. No other process would replace this one or clean
+// up after it, so it takes nothing new and leaves.
 func (p *Process) orphaned() {
-	p.messages = nil
-	p.unmastered = true
-	if p.state == signals.Draining || p.state == signals.Killing {
+	p.link.lose()
+	if p.life.state == signals.Draining || p.life.state == signals.Killing {
 		return
 	}
 	p.log.Error("the master is gone", zap.Bool("kill_jobs", p.cfg.KillOnMasterDeath))
 	if p.cfg.KillOnMasterDeath {
 		// The kernel does the same at about this moment. A job that was told to stop
 		// might end in between, and would have failed, while others run again.
-		p.die(nil, "its master is gone")
+		p.kills.die(nil, "its master is gone")
 		return
 	}
-	if p.cfg.DrainTimeout > 0 {
-		p.drainEnds = time.Now().Add(p.cfg.DrainTimeout)
-	}
+	p.leaving.boundDrain()
 	p.enter(signals.Draining)
 }

@@ -18,25 +18,26 @@ import (
 // field means the default.
 type Config struct {
 	Threads int
-	// Quota is how many jobs this process may start; 0 = no limit.
-	Quota  int
-	MaxRSS int64         // bytes; 0 = no limit
-	MaxAge time.Duration // 0 = no limit
+	// JobsPerFork is how many jobs this process may start; 0 = no limit.
+	JobsPerFork int
+	MaxRSS      int64         // bytes; 0 = no limit
+	MaxAge      time.Duration // 0 = no limit
 
 	Queues selector.Spec
 	// Locketed reports whether jobs of a queue take a job lock.
 	Locketed func(queue string) bool
-	// NamedLocks: the job locks of all classes are named by Deps.Namer; else those
-	// of NamedClasses are, and all others by the script that takes them.
+	// NamedLocks has Deps.Namer name the job locks of all classes. Otherwise it names those
+	// of NamedClasses, and the script that takes a lock names all others.
 	NamedLocks   bool
 	NamedClasses []string
-	// Policy is what Redis is told about the jobs of this process, for when it dies.
-	Policy store.Policy
-	// RequeueLost: a job that has lost its lock runs again instead of failing, unless
+	// DeathPolicy says what becomes of the jobs of this process when it dies. The process
+	// writes it to Redis, where the master that recovers the jobs reads it.
+	DeathPolicy store.Policy
+	// RequeueLost has a job that has lost its lock run again instead of failing, unless
 	// its class runs at most once.
 	RequeueLost bool
 	// Unique reports whether equal payloads wait in a queue at most once; nil = none.
-	// StrictUnique: one whose keys do not match is skipped instead of healed.
+	// StrictUnique has a unique queue whose keys do not match skipped instead of healed.
 	Unique       func(queue string) bool
 	StrictUnique bool
 
@@ -47,9 +48,9 @@ type Config struct {
 	TermTimeout time.Duration
 	// LockDuration is the TTL of a job lock, BeatEvery how often it is extended.
 	LockDuration, BeatEvery time.Duration
-	// MaxPayload in bytes; larger ones fail. 0 = no limit.
+	// MaxPayload is the size in bytes above which a payload fails; 0 = no limit.
 	MaxPayload int64
-	// KillOnMasterDeath: kill the jobs when the master is gone, instead of draining.
+	// KillOnMasterDeath has the jobs killed when the master is gone, instead of drained.
 	KillOnMasterDeath bool
 	// DrainTimeout bounds the drain after the master's death; 0 = none.
 	DrainTimeout time.Duration
@@ -61,6 +62,29 @@ type Config struct {
 	Traces map[string]string
 	// Version is shown in Redis.
 	Version string
+}
+
+// withDefaults returns c with a value for each optional field.
+func (c Config) withDefaults() Config {
+	if c.Interval <= 0 {
+		c.Interval = 100 * time.Millisecond
+	}
+	if c.TermTimeout <= 0 {
+		c.TermTimeout = 30 * time.Second
+	}
+	if c.LockDuration <= 0 {
+		c.LockDuration = store.DefaultLease
+	}
+	if c.BeatEvery <= 0 {
+		c.BeatEvery = store.DefaultBeatEvery
+	}
+	if c.Locketed == nil {
+		c.Locketed = func(string) bool { return true }
+	}
+	if c.Unique == nil {
+		c.Unique = func(string) bool { return false }
+	}
+	return c
 }
 
 // Store is what a worker process asks of Redis; *store.Store is one.
@@ -91,8 +115,8 @@ type Stats interface {
 	Count(name string, n int)
 }
 
-// Namer tells what the lock of a payload is called; *jobkey.Keyer is one. It is
-// called from one goroutine, and its answer for a payload does not change.
+// Namer returns the name of the lock of a payload; *jobkey.Keyer is one. Its answer for a
+// payload does not change. One goroutine calls it.
 type Namer interface {
 	Name(queue string, payload []byte) string
 }
@@ -102,7 +126,7 @@ type Handlers interface {
 	Lookup(class string) (*resqued.Class, bool)
 }
 
-// Event tells an observer that a job has ended.
+// Event is the end of a job, for Deps.Observe.
 type Event struct {
 	Job     *resqued.Job
 	Outcome thread.Outcome
@@ -126,7 +150,7 @@ type Deps struct {
 	OpenWaiter func() (Waiter, error)
 	Signals    <-chan os.Signal
 	Hooks      []resqued.Hooks
-	// Observe, if not nil, is called after each job, from the loop.
+	// Observe, if not nil, is called from the loop after each job.
 	Observe func(Event)
 	Log     *zap.Logger
 	// Exit ends the process without running anything else of it; it is called

@@ -9,7 +9,7 @@ import (
 )
 
 // The set of workers is Resque's, and programs in Ruby remove from it what they take for
-// dead, and record its jobs as failed. Beats tell of it, and then the threads of this
+// dead, and record its jobs as failed. A beat finds that, and then the threads of this
 // process are registered again.
 
 // lookFor is how many threads each beat looks for, in turn: programs that remove workers
@@ -20,44 +20,44 @@ const lookFor = 16
 const mostQueues = 16
 
 // looks returns the ids that the next beat looks for.
-func (p *Process) looks() []string {
-	ids := make([]string, min(lookFor, len(p.threads)))
+func (b *beats) looks() []string {
+	ids := make([]string, min(lookFor, b.threads.workers()))
 	for i := range ids {
-		ids[i] = p.threads[p.looked%len(p.threads)].worker
-		p.looked++
+		ids[i] = b.threads.worker(b.looked % b.threads.workers())
+		b.looked++
 	}
 	return ids
 }
 
-// enroll has the threads registered again that are not.
-func (p *Process) enroll() {
-	if p.beating || p.leaving {
+// enroll registers the threads again that are not registered.
+func (b *beats) enroll() {
+	if b.calling || b.life.leaving {
 		return
 	}
-	e := &store.Enrollment{Proc: p.name.Proc, Started: p.registration.Started, Threads: make([]store.EnrolledThread, len(p.threads))}
-	for i, s := range p.threads {
-		e.Threads[i].WorkerStat = p.totals[i]
-		e.Threads[i].Worker = s.worker
+	e := &store.Enrollment{Proc: b.id.proc, Started: b.registrar.registration.Started, Threads: make([]store.EnrolledThread, b.threads.workers())}
+	for i := range e.Threads {
+		e.Threads[i].WorkerStat = b.threads.flushed(i)
+		e.Threads[i].Worker = b.threads.worker(i)
 	}
-	for _, j := range p.jobs {
+	for _, j := range b.jobs {
 		e.Threads[j.thread].Token = j.Token
 		if len(e.Queues) < mostQueues && !slices.Contains(e.Queues, j.Queue) {
 			e.Queues = append(e.Queues, j.Queue)
 		}
 	}
-	p.beating = true
-	p.beats <- beatCall{enroll: e}
+	b.calling = true
+	b.calls <- beatCall{enroll: e}
 }
 
-// enrolled takes the answer.
-func (p *Process) enrolled(r beatResult) {
+// enrolled handles the answer.
+func (b *beats) enrolled(r beatResult) {
 	if len(r.again) == 0 {
 		return
 	}
-	for _, j := range p.jobs {
+	for _, j := range b.jobs {
 		j.unmirrored = j.unmirrored || j.mirrored && slices.Contains(r.again, j.thread)
 	}
-	p.log.Warn("another program has removed threads of this process from the workers in redis, as a pruner does; they are registered again, "+
+	b.log.Warn("another program has removed threads of this process from the workers in redis, as a pruner does; they are registered again, "+
 		"and what it has recorded as failed is taken back",
 		zap.Int("threads", len(r.again)), zap.Int("failures", r.unfailed))
 }

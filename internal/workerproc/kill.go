@@ -3,9 +3,8 @@ package workerproc
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,14 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/statsd"
-)
-
-// A lock is kept for its whole duration D after the last beat was sent. Its
-// holder tells the job to stop when 20/35 of D are gone, and ends the process at
-// 27/35: before anyone else can have the lock.
-const (
-	lockStop = 20.0 / 35
-	lockEnd  = 27.0 / 35
+	"github.com/resqued/resqued/internal/store"
 )
 
 // parting is how long a process that has to go waits for Redis to take what has
@@ -29,19 +21,58 @@ const (
 // that the master gives, and than what is left of a lock.
 const parting = 150 * time.Millisecond
 
-// all returns every job in hand.
-func (p *Process) all() []*job {
-	jobs := make([]*job, 0, len(p.jobs))
-	for _, j := range p.jobs {
-		jobs = append(jobs, j)
-	}
-	return jobs
+// unrecorded are the ends of jobs that Redis has not got; exchanges are such.
+type unrecorded interface {
+	// unsettled reports whether there are any that may get there soon.
+	unsettled() bool
+	// killedTokens returns the tokens of the killed jobs among them.
+	killedTokens() []string
 }
 
-// doomed counts the jobs that were told to stop and whose end Redis has not got.
-func (p *Process) doomed() int {
-	n := len(p.killed)
-	for _, j := range p.jobs {
+// retirer has the process take no new job.
+type retirer interface {
+	retire(reason string)
+}
+
+// kills stops jobs, and ends the process when they do not stop. The loop owns all fields.
+type kills struct {
+	cfg        Config
+	life       *life
+	link       *link
+	alarm      *alarm
+	lease      *lease
+	jobs       jobs // reads them, and marks those that have to stop
+	unrecorded unrecorded
+	process    retirer
+	stats      Stats
+	beatNow    bell
+	exit       func()
+	log        *zap.Logger
+
+	told       int       // messages of the master that ordered kills
+	taintedAt  time.Time // when the process had to go because of a job
+	partedAt   time.Time // when all that keeps a tainted process was what has ended
+	aloneSince time.Time // when the master and the last job were gone
+	showed     bool      // the last beat named jobs that were told to stop
+}
+
+func newKills(cfg Config, d Deps, life *life, link *link, alarm *alarm, lease *lease, beatNow bell, jobs jobs, unrecorded unrecorded, process retirer) *kills {
+	return &kills{
+		cfg: cfg, life: life, link: link, alarm: alarm, lease: lease, beatNow: beatNow, jobs: jobs,
+		unrecorded: unrecorded, process: process, stats: d.Stats, exit: d.Exit, log: d.Log,
+	}
+}
+
+// tainted reports whether the process has to go because of a job.
+func (k *kills) tainted() bool { return !k.taintedAt.IsZero() }
+
+// orders returns how many messages of the master ordered kills.
+func (k *kills) orders() int { return k.told }
+
+// doomed returns how many jobs were told to stop and have no end in Redis yet.
+func (k *kills) doomed() int {
+	n := len(k.unrecorded.killedTokens())
+	for _, j := range k.jobs {
 		if j.doomed != nil {
 			n++
 		}
@@ -49,49 +80,34 @@ func (p *Process) doomed() int {
 	return n
 }
 
-func (p *Process) named(tokens []string) []*job {
-	var jobs []*job
-	for _, t := range tokens {
-		if j := p.jobs[t]; j != nil {
-			jobs = append(jobs, j)
-		}
-	}
-	return jobs
-}
-
-// kill tells jobs to stop. Those that still run after grace cost the process: Go
-// cannot stop a goroutine.
-func (p *Process) kill(jobs []*job, grace time.Duration) {
-	p.doom(jobs, resqued.ErrKilled, grace)
-	p.nameKilled(jobs)
+// kill ends the contexts of jobs with resqued.ErrKilled. If some still run after grace the
+// process has to go, because Go cannot stop a goroutine.
+func (k *kills) kill(jobs []*job, grace time.Duration) {
+	k.doom(jobs, resqued.ErrKilled, grace)
+	k.nameKilled(jobs)
 }
 
 // namedAtOnce is how many tokens fit into one message with room to spare.
 const namedAtOnce = 2000
 
-// nameKilled tells the master which jobs must not run again if the process dies before
-// Redis has their ends. Those that begin from now on are none of them.
-func (p *Process) nameKilled(jobs []*job) {
+// nameKilled sends the master the tokens of the jobs that must not run again if the process
+// dies before Redis has their ends. Jobs that begin later are not among them.
+func (k *kills) nameKilled(jobs []*job) {
 	tokens := make([]string, 0, len(jobs))
 	for _, j := range jobs {
-		if !p.returns(j) {
+		if !j.returns(k.cfg.RequeueLost) {
 			tokens = append(tokens, j.Token)
 		}
 	}
 	for len(tokens) > namedAtOnce {
-		p.tellKilled(proc.Message{Type: proc.Killing, Kills: p.kills - 1, Tokens: tokens[:namedAtOnce]})
+		k.link.tell(proc.Message{Type: proc.Killing, Kills: k.told - 1, Tokens: tokens[:namedAtOnce]})
 		tokens = tokens[namedAtOnce:]
 	}
-	p.tellKilled(proc.Message{Type: proc.Killing, Kills: p.kills, Tokens: tokens})
+	k.link.tell(proc.Message{Type: proc.Killing, Kills: k.told, Tokens: tokens})
 }
 
-func (p *Process) tellKilled(m proc.Message) {
-	if err := p.send(m); err != nil {
-		p.complain("report", "the master does not read", zap.Error(err))
-	}
-}
-
-func (p *Process) doom(jobs []*job, cause error, grace time.Duration) {
+// doom ends the contexts of jobs with a cause, and gives them grace to stop.
+func (k *kills) doom(jobs []*job, cause error, grace time.Duration) {
 	deadline, lost := time.Now().Add(min(grace, longest)), errors.Is(cause, resqued.ErrLockLost)
 	for _, j := range jobs {
 		if j.doomed == nil {
@@ -100,201 +116,180 @@ func (p *Process) doom(jobs []*job, cause error, grace time.Duration) {
 		}
 		if lost && !j.lost {
 			j.lost = true
-			p.d.Stats.Count(statsd.LockLost, 1)
+			k.stats.Count(statsd.LockLost, 1)
 		}
 		if j.deadline.IsZero() || deadline.Before(j.deadline) {
 			j.deadline = deadline
 		}
 	}
 	if len(jobs) > 0 {
-		time.AfterFunc(grace, p.nudge)
-		p.beatAtOnce()
-	}
-}
-
-// nudge makes the loop look at its deadlines now, not at the next tick.
-func (p *Process) nudge() {
-	select {
-	case p.nudged <- struct{}{}:
-	default:
-	}
-}
-
-// wake makes the loop look at its deadlines at that time, if it would not before.
-func (p *Process) wake(at time.Time) {
-	if now := time.Now(); !p.wakeAt.After(now) || at.Before(p.wakeAt) {
-		p.wakeAt = at
-		time.AfterFunc(at.Sub(now), p.nudge)
+		k.alarm.after(grace)
+		k.beatNow.ring()
 	}
 }
 
 // overdue ends the process when jobs that were told to stop still run and their
 // time is up. Jobs that were not told to stop may finish first, for as long as a
 // killed job may take; the process takes nothing new meanwhile.
-func (p *Process) overdue() {
-	p.missLocks()
+func (k *kills) overdue() {
+	k.missLocks()
 	now := time.Now()
 	var stubborn []*job
 	others := 0
-	for _, j := range p.jobs {
-		ends := j.ends(p.cfg.TermTimeout)
+	for _, j := range k.jobs {
+		ends := j.ends(k.cfg.TermTimeout)
 		if !now.Before(ends) {
 			stubborn = append(stubborn, j)
 			continue
 		}
 		others++
 		if ends.Sub(now) < tickEvery {
-			p.wake(ends)
+			k.alarm.wake(ends)
 		}
 	}
 	if len(stubborn) == 0 {
 		return
 	}
-	if p.taintedAt.IsZero() {
-		p.taintedAt = now
+	if !k.tainted() {
+		k.taintedAt = now
 		for _, j := range stubborn {
-			p.log.Info("a job ignores that it was told to stop; its process has to go",
+			k.log.Info("a job ignores that it was told to stop; its process has to go",
 				zap.Stringer("job", j), zap.NamedError("cause", j.cause()))
 		}
-		if p.state == signals.Running || p.state == signals.Paused {
-			p.retire("tainted")
-		}
-		p.beatAtOnce()
+		k.process.retire("tainted")
+		k.beatNow.ring()
 	}
 	locked := false
 	for _, j := range stubborn {
 		limit := j.claim.State().Limit
 		// Its lock is gone, or goes soon: others may get it, whatever the neighbours do.
-		locked = locked || j.lost || !limit.IsZero() && !now.Before(limit.Add(p.cfg.TermTimeout))
+		locked = locked || j.lost || !limit.IsZero() && !now.Before(limit.Add(k.cfg.TermTimeout))
 	}
-	limit := p.taintedAt.Add(p.cfg.TermTimeout)
-	if others > 0 && !locked && p.state != signals.Killing && now.Before(limit) {
-		p.wake(limit)
+	limit := k.taintedAt.Add(k.cfg.TermTimeout)
+	if others > 0 && !locked && k.life.state != signals.Killing && now.Before(limit) {
+		k.alarm.wake(limit)
 		return
 	}
-	if p.underway() > 0 || len(p.ended) > 0 {
-		if p.partedAt.IsZero() {
-			p.partedAt = now
-			time.AfterFunc(parting, p.nudge)
+	if k.unrecorded.unsettled() {
+		if k.partedAt.IsZero() {
+			k.partedAt = now
+			k.alarm.after(parting)
 		}
-		if now.Sub(p.partedAt) < parting {
+		if now.Sub(k.partedAt) < parting {
 			return
 		}
 	}
-	p.die(stubborn, fmt.Sprint(stubborn[0].cause()))
+	k.die(stubborn, fmt.Sprint(stubborn[0].cause()))
 }
 
-// missLocks tells the jobs to stop whose class lock was found to be lost by
-// somebody else than the beat.
-func (p *Process) missLocks() {
-	for _, j := range p.jobs {
+// missLocks stops the jobs whose class lock was found to be lost by their own thread, not by
+// a beat.
+func (k *kills) missLocks() {
+	for _, j := range k.jobs {
 		if lost := j.claim.State(); lost.Lost != nil && !j.lost {
-			p.log.Error("a job has lost its class lock; telling it to stop", zap.Stringer("job", j), zap.NamedError("cause", lost.Lost))
-			p.doom([]*job{j}, lost.Lost, lost.Grace)
+			k.log.Error("a job has lost its class lock; telling it to stop", zap.Stringer("job", j), zap.NamedError("cause", lost.Lost))
+			k.doom([]*job{j}, lost.Lost, lost.Grace)
 		}
 	}
-}
-
-// ends returns when the process has to end the job. Its code is told when its time
-// is over; if it does not care, it has grace.
-func (j *job) ends(grace time.Duration) time.Time {
-	ends := j.deadline
-	earlier := func(t time.Time) {
-		if ends.IsZero() || t.Before(ends) {
-			ends = t
-		}
-	}
-	claim := j.claim.State()
-	if j.timeout > 0 && !claim.Began.IsZero() {
-		earlier(claim.Began.Add(j.timeout + grace))
-	}
-	if !claim.Limit.IsZero() {
-		earlier(claim.Limit.Add(grace))
-	}
-	if ends.IsZero() {
-		return never
-	}
-	return ends
-}
-
-// never is after the end of everything; longest is what a time limit may be.
-var never = time.Unix(1<<40, 0)
-
-const longest = math.MaxInt64 / 2 * time.Nanosecond
-
-// cause says why a job was told to stop.
-func (j *job) cause() error {
-	if j.doomed != nil {
-		return j.doomed
-	}
-	return resqued.ErrTimeout
 }
 
 // die ends the process at once. Its master learns which jobs were to be killed;
 // it records them, and frees their locks, when the process is gone.
-func (p *Process) die(stubborn []*job, reason string) {
+func (k *kills) die(stubborn []*job, reason string) {
 	m := proc.Message{Type: proc.Tainted, Reason: reason, Busy: len(stubborn)}
 	for _, j := range stubborn {
-		if p.returns(j) {
+		if j.returns(k.cfg.RequeueLost) {
 			continue // it may run again, as what is not named
 		}
 		m.Tokens = append(m.Tokens, j.Token)
 	}
 	// Killed jobs whose end has not reached Redis count as killed all the same.
-	m.Tokens = slices.AppendSeq(m.Tokens, maps.Keys(p.killed))
-	if err := p.send(m); err != nil {
-		p.log.Error("cannot tell the master which jobs were killed", zap.Error(err))
+	m.Tokens = append(m.Tokens, k.unrecorded.killedTokens()...)
+	if err := k.link.send(m); err != nil {
+		k.log.Error("cannot tell the master which jobs were killed", zap.Error(err))
 	}
 	// The master warns, when the process is gone; one without a master has to do so itself.
 	level := zap.InfoLevel
-	if p.unmastered {
+	if k.link.gone {
 		level = zap.WarnLevel
 	}
-	p.log.Log(level, "ending the process", zap.String("reason", reason), zap.Int("jobs_not_stopped", len(stubborn)))
-	_ = p.log.Sync()
-	p.d.Exit()
-	p.fatal = fmt.Errorf("killed jobs still run: %s", reason) // only where Exit returns, in tests
+	k.log.Log(level, "ending the process", zap.String("reason", reason), zap.Int("jobs_not_stopped", len(stubborn)))
+	_ = k.log.Sync()
+	k.exit()
+	k.life.fatal = fmt.Errorf("killed jobs still run: %s", reason) // only where Exit returns, in tests
 }
-
-func part(d time.Duration, share float64) time.Duration { return time.Duration(float64(d) * share) }
 
 // orphanPatience is how long a process whose master is gone, and whose jobs are
 // done, waits for Redis. Then others recover what it could not record.
 const orphanPatience = time.Minute
 
-// abandon ends a process that has lost both its master and Redis: nobody else
-// would.
-func (p *Process) abandon() {
+// abandon ends a process that has lost both its master and Redis: no other process would.
+func (k *kills) abandon() {
 	switch {
-	case !p.unmastered || len(p.jobs) > 0 && p.state != signals.Killing:
-		p.aloneSince = time.Time{}
-	case p.aloneSince.IsZero():
-		p.aloneSince = time.Now()
-	case time.Since(p.aloneSince) > orphanPatience,
-		p.state == signals.Killing && time.Since(p.since) > p.cfg.TermTimeout+time.Second:
-		p.die(nil, "its master and redis are gone")
+	case !k.link.gone || len(k.jobs) > 0 && k.life.state != signals.Killing:
+		k.aloneSince = time.Time{}
+	case k.aloneSince.IsZero():
+		k.aloneSince = time.Now()
+	case time.Since(k.aloneSince) > orphanPatience,
+		k.life.state == signals.Killing && time.Since(k.life.since) > k.cfg.TermTimeout+time.Second:
+		k.die(nil, "its master and redis are gone")
 	}
 }
 
 // watchLocks acts when the beats have failed for so long that locks of this process
 // are about to expire. A lock lasts from the last beat, or from when it was taken.
-func (p *Process) watchLocks() {
+func (k *kills) watchLocks() {
 	now := proc.BootTime()
-	stop, end := part(p.cfg.LockDuration, lockStop), part(p.cfg.LockDuration, lockEnd)
-	if now-p.lastBeat < stop {
+	since, stop := k.lease.silent(now, 0)
+	if !stop {
 		return
 	}
 	stopped := 0
-	for _, j := range p.jobs {
-		silent := now - max(p.lastBeat, j.reserved)
-		if silent < stop || j.doomed != nil || j.LockKey == "" && !j.claim.State().Held {
+	for _, j := range k.jobs {
+		silent, stop := k.lease.silent(now, j.reserved)
+		if !stop || j.doomed != nil || j.LockKey == "" && !j.claim.State().Held {
 			continue
 		}
 		stopped++
-		p.doom([]*job{j}, fmt.Errorf("%w: no heartbeat for %s", resqued.ErrLockLost, silent.Round(time.Millisecond)), max(0, end-silent))
+		k.doom([]*job{j}, fmt.Errorf("%w: no heartbeat for %s", resqued.ErrLockLost, silent.Round(time.Millisecond)), k.lease.left(silent))
 	}
 	if stopped > 0 {
-		p.log.Error("no beat has reached redis for too long; told the jobs that hold locks to stop",
-			zap.Duration("silent", now-p.lastBeat), zap.Int("jobs", stopped))
+		k.log.Error("no beat has reached redis for too long; told the jobs that hold locks to stop",
+			zap.Duration("silent", since), zap.Int("jobs", stopped))
 	}
 }
+
+// show adds to the fields of a beat which jobs were told to stop, and for which jobs the
+// process has to go.
+func (k *kills) show(info map[string]string) {
+	var killed, stubborn []string
+	now := time.Now()
+	for token, j := range k.jobs {
+		late := !now.Before(j.ends(k.cfg.TermTimeout))
+		if j.doomed != nil || late {
+			killed = append(killed, token)
+		}
+		if late {
+			stubborn = append(stubborn, token)
+		}
+	}
+	if len(killed) == 0 && !k.showed {
+		return
+	}
+	k.showed = len(killed) > 0
+	slices.Sort(killed)
+	slices.Sort(stubborn)
+	info[store.InfoKilled], info[store.InfoStubborn] = strings.Join(killed, " "), strings.Join(stubborn, " ")
+}
+
+// told is the cause with which the context of a job ends, and how long the job has.
+type told struct {
+	error
+	grace time.Duration
+}
+
+// Unwrap returns the cause.
+func (t *told) Unwrap() error { return t.error }
+
+// Grace is how long the job may take to stop before its process has to go.
+func (t *told) Grace() time.Duration { return t.grace }

@@ -3,40 +3,75 @@ package workerproc
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
+	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
 )
 
-// stopped is a process whose loop does not run: the test is the loop.
-func stopped(t *testing.T, threads, lanes int) *Process {
-	t.Helper()
-	p, err := New(Config{Threads: threads}, Deps{})
-	require.NoError(t, err)
-	p.state, p.polled, p.queues = signals.Running, true, []store.Queue{{Name: "q"}}
-	for i := range threads {
-		p.threads = append(p.threads, &slot{brief: fmt.Sprint(i)})
-	}
-	for i := range lanes {
-		p.lanes = append(p.lanes, &lane{number: i, requests: make(chan store.ExchangeRequest, 1)})
-	}
-	return p
+// idlers are threads without jobs, for exchanges alone.
+type idlers struct {
+	idle  []int
+	brief bool
+	begun int
 }
 
+func (i *idlers) vacant() int               { return len(i.idle) }
+func (i *idlers) free(threads []int)        { i.idle = append(i.idle, threads...) }
+func (i *idlers) shortID(thread int) string { return fmt.Sprint(thread) }
+func (i *idlers) jobsBegun() int            { return i.begun }
+func (i *idlers) endedBriefly() bool        { return i.brief }
+
+func (i *idlers) take(n int, into []int) []int {
+	rest := len(i.idle) - n
+	into = append(into, i.idle[rest:]...)
+	i.idle = i.idle[:rest]
+	return into
+}
+
+// calling are exchanges whose calls are not carried out: the test is the loop.
+type calling struct {
+	*exchanges
+	idlers *idlers
+}
+
+func stopped(t *testing.T, threads, lanes int) calling {
+	t.Helper()
+	queues, _, err := selector.Parse([]string{"q"}, threads)
+	require.NoError(t, err)
+	cfg := Config{Threads: threads, Queues: queues}.withDefaults()
+	x := newExchanges(cfg, identity{}, &life{state: signals.Running}, silent{}, newTroubles(zap.NewNop()), zap.NewNop())
+	x.saw([]string{"q"})
+	c := calling{x, &idlers{}}
+	x.threads = c.idlers
+	for i := range lanes {
+		x.lanes = append(x.lanes, newLane(i))
+	}
+	return c
+}
+
+// silent counts nothing.
+type silent struct{}
+
+func (silent) Job(string, string, time.Duration, time.Duration) {}
+func (silent) Count(string, int)                                {}
+
 // ends has threads end their job.
-func (p *Process) ends(threads ...int) {
+func (c calling) ends(threads ...int) {
 	for _, i := range threads {
-		p.idle = append(p.idle, i)
-		p.ended = append(p.ended, store.Completion{Job: &store.Reserved{Token: fmt.Sprint(i)}})
+		c.idlers.free([]int{i})
+		c.add(store.Completion{Job: &store.Reserved{Token: fmt.Sprint(i)}})
 	}
 }
 
 // sent are how many jobs the calls tell of that leave now, and how many they ask for.
-func (p *Process) sent() (calls [][2]int) {
-	p.exchange()
-	for _, l := range p.lanes {
+func (c calling) sent() (calls [][2]int) {
+	c.send()
+	for _, l := range c.lanes {
 		select {
 		case req := <-l.requests:
 			calls = append(calls, [2]int{len(req.Completions), len(req.Wants)})
@@ -51,29 +86,29 @@ func TestCallsShareWhatEndsAtOnce(t *testing.T) {
 	t.Run("all at once", func(t *testing.T) {
 		t.Parallel()
 		p := stopped(t, 9, 2)
-		p.brief = true
+		p.idlers.brief = true
 		p.ends(0, 1, 2, 3, 4, 5, 6, 7, 8)
 		require.Equal(t, [][2]int{{5, 5}, {4, 4}}, p.sent())
 	})
 	t.Run("the rest waits for the other lane", func(t *testing.T) {
 		t.Parallel()
 		p := stopped(t, 10, 2)
-		p.brief = true
+		p.idlers.brief = true
 		p.ends(0, 1, 2)
 		require.Equal(t, [][2]int{{3, 3}}, p.sent())
 		p.ends(3, 4, 5, 6, 7, 8, 9)
 		require.Equal(t, [][2]int{{5, 5}}, p.sent())
 		require.Len(t, p.ended, 2)
 		p.answered(p.lanes[0])
-		p.idle = p.idle[:2] // the others have got a job
+		p.idlers.idle = p.idlers.idle[:2] // the others have got a job
 		p.ends(0, 1, 2)
 		require.Equal(t, [][2]int{{5, 5}}, p.sent())
 	})
 	t.Run("threads that have no job ask at once", func(t *testing.T) {
 		t.Parallel()
 		p := stopped(t, 10, 2)
-		p.brief = true
-		p.idle = append(p.idle, 8, 9)
+		p.idlers.brief = true
+		p.idlers.idle = append(p.idlers.idle, 8, 9)
 		p.ends(0, 1, 2, 3, 4, 5, 6)
 		require.Equal(t, [][2]int{{5, 7}}, p.sent())
 	})
@@ -87,7 +122,7 @@ func TestCallsShareWhatEndsAtOnce(t *testing.T) {
 		t.Parallel()
 		for brief, least := range map[bool]int{true: 3, false: 2} {
 			p := stopped(t, 10, 2)
-			p.brief = brief
+			p.idlers.brief = brief
 			p.ends(0)
 			require.Equal(t, [][2]int{{1, 1}}, p.sent())
 			for i := 1; i < least; i++ {
@@ -101,7 +136,7 @@ func TestCallsShareWhatEndsAtOnce(t *testing.T) {
 	t.Run("one lane", func(t *testing.T) {
 		t.Parallel()
 		p := stopped(t, 3, 1)
-		p.brief = true
+		p.idlers.brief = true
 		p.ends(0, 1, 2)
 		require.Equal(t, [][2]int{{3, 3}}, p.sent())
 	})

@@ -163,7 +163,7 @@ func (u *unsure) Exchange(ctx context.Context, req store.ExchangeRequest) (store
 func TestOverlappingExchangesKeepTheQuota(t *testing.T) {
 	t.Parallel()
 	f := start(t, handlers{"A": succeed}, options{
-		cfg: workerproc.Config{Threads: 10, Quota: 133}, state: "paused",
+		cfg: workerproc.Config{Threads: 10, JobsPerFork: 133}, state: "paused",
 		wrap: func(s workerproc.Store) workerproc.Store { return &unsure{Store: s} },
 	})
 	for i := range 200 {

@@ -4,88 +4,152 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
-	"github.com/resqued/resqued/internal/store"
 )
 
 // hurried is how long a process that leaves and holds nothing tries to tidy up, where that
 // is bounded. Tests have more time.
 var hurried = 2 * time.Second
 
-// errUnrecorded: the process leaves although Redis has not taken all ends of its jobs.
+// errUnrecorded means that the process leaves although Redis has not taken all ends of its
+// jobs.
 var errUnrecorded = errors.New("redis has not taken all that has ended; it will be recovered")
 
-// leaveIfDone begins the end once the process shall leave and holds nothing.
-func (p *Process) leaveIfDone() {
-	if p.leaving || len(p.jobs) > 0 {
-		p.doneAt = time.Time{}
+// leaveStore is what leaving asks of Redis.
+type leaveStore interface {
+	Unregister(ctx context.Context, proc string) (held int, err error)
+}
+
+// remains is what exchanges have not brought to Redis.
+type remains interface {
+	// unsettled reports whether a call is under way or an end is to be sent.
+	unsettled() bool
+	// stuckCount returns how many ends Redis could not take.
+	stuckCount() int
+	// untold returns how many ends Redis has not taken.
+	untold() int
+}
+
+// leaving ends the process in order. The loop owns all fields. A goroutine that leaveIfDone
+// starts executes unregister, which reads id and store only, and answers over left.
+type leaving struct {
+	cfg       Config
+	id        identity
+	work      context.Context // of the whole process
+	helpers   *sync.WaitGroup
+	store     leaveStore
+	life      *life
+	link      *link
+	alarm     *alarm
+	jobs      jobs
+	exchanges remains
+	log       *zap.Logger
+
+	left      chan error
+	hurry     func()    // bounds a leaving that waits for Redis; nil before it began
+	doneAt    time.Time // when a drain had nothing left but what has ended; see leaveUnrecorded
+	drainEnds time.Time // when the drain of a process without a master is over; zero = never
+	empty     bool      // it leaves because everything is empty
+}
+
+func newLeaving(work context.Context, helpers *sync.WaitGroup, cfg Config, id identity, d Deps, life *life, link *link, alarm *alarm, jobs jobs, exchanges remains) *leaving {
+	return &leaving{
+		cfg: cfg, id: id, work: work, helpers: helpers, store: d.Store, life: life, link: link, alarm: alarm, jobs: jobs,
+		exchanges: exchanges, log: d.Log, left: make(chan error, 1),
+	}
+}
+
+// hurryUp bounds a leaving that has begun.
+func (v *leaving) hurryUp() {
+	if v.hurry != nil {
+		v.hurry()
+	}
+}
+
+// boundDrain has the drain end after DrainTimeout, if there is one.
+func (v *leaving) boundDrain() {
+	if v.cfg.DrainTimeout > 0 {
+		v.drainEnds = time.Now().Add(v.cfg.DrainTimeout)
+	}
+}
+
+// drainOver reports, once, that the drain has taken too long.
+func (v *leaving) drainOver() bool {
+	if v.drainEnds.IsZero() || !time.Now().After(v.drainEnds) {
+		return false
+	}
+	v.drainEnds = time.Time{}
+	return true
+}
+
+// leaveIfDone begins to leave once the process has to and holds nothing.
+func (v *leaving) leaveIfDone() {
+	if v.life.leaving || len(v.jobs) > 0 {
+		v.doneAt = time.Time{}
 		return
 	}
-	switch p.state {
+	switch v.life.state {
 	case signals.Retiring, signals.Draining, signals.Killing:
 	default:
 		return
 	}
-	if p.underway() > 0 || len(p.ended) > 0 || len(p.stuck) > 0 && p.state != signals.Killing {
-		p.leaveUnrecorded()
+	if v.exchanges.unsettled() || v.exchanges.stuckCount() > 0 && v.life.state != signals.Killing {
+		v.leaveUnrecorded()
 		return
 	}
-	p.leaving = true
-	ctx, cancel := context.WithCancel(p.work)
-	if p.state == signals.Draining {
+	v.life.leaving = true
+	ctx, cancel := context.WithCancel(v.work)
+	if v.life.state == signals.Draining {
 		// A deadline also ends a call to a server that hangs.
-		ctx, cancel = context.WithTimeout(p.work, hurried)
+		ctx, cancel = context.WithTimeout(v.work, hurried)
 	}
-	p.hurry = func() { time.AfterFunc(hurried, cancel) }
-	if p.state == signals.Killing {
-		p.hurry()
+	v.hurry = func() { time.AfterFunc(hurried, cancel) }
+	if v.life.state == signals.Killing {
+		v.hurry()
 	}
-	p.helpers.Go(func() {
+	v.helpers.Go(func() {
 		defer cancel()
-		p.left <- p.unregister(ctx)
+		v.left <- v.unregister(ctx)
 	})
 }
 
 // leaveUnrecorded ends a drain in which Redis does not take what has ended. The records of
 // these jobs stand in Redis: they are tried for as long as a kill would have tried, then
 // recovery has them. A call that only asks for jobs need not be waited for that long.
-func (p *Process) leaveUnrecorded() {
-	if p.state != signals.Draining {
+func (v *leaving) leaveUnrecorded() {
+	if v.life.state != signals.Draining {
 		return
 	}
 	now := time.Now()
-	if p.doneAt.IsZero() {
-		p.doneAt = now
+	if v.doneAt.IsZero() {
+		v.doneAt = now
 	}
-	untold := len(p.ended) + len(p.stuck)
-	for _, l := range p.lanes {
-		untold += len(l.ended)
-	}
-	limit := p.cfg.TermTimeout
+	untold := v.exchanges.untold()
+	limit := v.cfg.TermTimeout
 	if untold == 0 {
 		limit = hurried
 	}
-	if ends := p.doneAt.Add(limit); now.Before(ends) {
-		p.wake(ends)
+	if ends := v.doneAt.Add(limit); now.Before(ends) {
+		v.alarm.wake(ends)
 		return
 	}
-	p.leaving = true
-	p.log.Error("redis does not take what has ended; it is left to recovery, which has these jobs run again or fail",
-		zap.Int("ended", untold), zap.Duration("tried", now.Sub(p.doneAt)))
-	p.left <- errUnrecorded
+	v.life.leaving = true
+	v.log.Error("redis does not take what has ended; it is left to recovery, which has these jobs run again or fail",
+		zap.Int("ended", untold), zap.Duration("tried", now.Sub(v.doneAt)))
+	v.left <- errUnrecorded
 }
 
 // unregister removes the process from Redis. While Redis is away one that has only used
 // up its jobs goes on trying; its master, or the next, removes what others leave.
-func (p *Process) unregister(ctx context.Context) error {
+func (v *leaving) unregister(ctx context.Context) error {
 	for wait := 20 * time.Millisecond; ; wait = min(wait*2, time.Second) {
-		held, err := p.d.Store.Unregister(ctx, p.name.Proc)
+		held, err := v.store.Unregister(ctx, v.id.proc)
 		switch {
 		case err == nil && held == 0:
 			return nil
@@ -94,78 +158,28 @@ func (p *Process) unregister(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return fmt.Errorf("%w: %w", errListed, err)
 		}
-		p.sleep(ctx, wait)
+		sleep(ctx, wait)
 	}
 }
 
-// errListed: the process holds nothing, but Redis still has its registration.
+// errListed means that the process holds nothing, but Redis still has its registration.
 var errListed = errors.New("unregister")
 
-// farewell ends an orderly life.
-func (p *Process) farewell(err error) error {
+// farewell says goodbye to the master. err is what came of leaving, done how many jobs have
+// ended.
+func (v *leaving) farewell(err error, done int) {
 	reason := ""
 	switch {
-	case errors.Is(err, errListed) && len(p.stuck) == 0:
-		p.log.Warn("left while redis is away; the registration of this process is removed later", zap.Error(err))
+	case errors.Is(err, errListed) && v.exchanges.stuckCount() == 0:
+		v.log.Warn("left while redis is away; the registration of this process is removed later", zap.Error(err))
 		reason = proc.Listed
 	case err != nil:
-		p.log.Warn("left without tidying up; the master will", zap.Error(err))
+		v.log.Warn("left without tidying up; the master will", zap.Error(err))
 		reason = proc.Untidy
-	case p.empty:
+	case v.empty:
 		reason = proc.Empty
 	}
-	if err := p.send(proc.Message{Type: proc.Bye, Done: p.done, Reason: reason}); err != nil {
-		p.log.Debug("nobody to say goodbye to", zap.Error(err))
+	if err := v.link.send(proc.Message{Type: proc.Bye, Done: done, Reason: reason}); err != nil {
+		v.log.Debug("nobody to say goodbye to", zap.Error(err))
 	}
-	return nil
-}
-
-const (
-	// stuckRetry is how often an end is tried again that could not be written.
-	stuckRetry = time.Second
-	// parkAfter is how long, before it is parked.
-	parkAfter = 30 * time.Second
-)
-
-// stuckEnd is a completion that Redis could not take.
-type stuckEnd struct {
-	store.Completion
-	since time.Time
-}
-
-// stick keeps a completion that could not be written, to be tried again on its own time.
-// A process that leaves has it parked at once.
-func (p *Process) stick(c store.Completion, reason string) {
-	since := time.Now()
-	if t, known := p.stuckSince[c.Job.Token]; known {
-		since = t
-	} else {
-		p.stuckSince[c.Job.Token] = since
-	}
-	p.complain("stuck "+reason, "the end of a job cannot be recorded; it stays in flight until that is repaired",
-		zap.String("reason", printable(reason)))
-	if (p.state == signals.Draining || p.state == signals.Killing) && !c.Park {
-		c.Park = true
-		p.ended = append(p.ended, c)
-		return
-	}
-	p.stuck = append(p.stuck, stuckEnd{c, since})
-}
-
-// unstick sends what was stuck again.
-func (p *Process) unstick() {
-	if len(p.stuck) == 0 || time.Since(p.stuckTried) < stuckRetry {
-		return
-	}
-	p.stuckTried = time.Now()
-	for _, s := range p.stuck {
-		s.Park = s.Park || time.Since(s.since) >= parkAfter || p.state == signals.Draining || p.state == signals.Killing
-		p.ended = append(p.ended, s.Completion)
-	}
-	p.stuck = nil
-}
-
-// isStuck reports whether the end of a job is among those that were stuck.
-func (p *Process) isStuck(token string) bool {
-	return slices.ContainsFunc(p.stuck, func(s stuckEnd) bool { return s.Job.Token == token })
 }

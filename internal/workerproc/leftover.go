@@ -14,51 +14,75 @@ import (
 )
 
 // A Redis that comes back without its last writes may hold records of jobs whose end it
-// has lost: nobody runs them, and while this process lives nobody recovers them. Beats
-// tell of them. One that two beats in a row tell of goes back to its queue.
+// has lost: no thread runs them, and no process recovers them while this one lives. Beats
+// find them. A job that two beats in a row find goes back to its queue.
 
-// suspectLeftovers compares what a beat has told with the one before, and has the
-// records read of those that are in both.
-func (p *Process) suspectLeftovers(tokens []string) {
-	tokens = slices.DeleteFunc(tokens, p.knows)
-	for _, token := range tokens {
-		if slices.Contains(p.leftovers, token) {
-			p.beating = true
-			p.beats <- beatCall{leftovers: tokens}
-			break
-		}
+// busyWith are the exchanges as leftovers see them.
+type busyWith interface {
+	endings
+	// carries reports whether a token, whose number is n, stands for a job that an exchange
+	// begins or ends.
+	carries(token string, n int) bool
+}
+
+// recorder notes how jobs have ended.
+type recorder interface {
+	whose(r *store.Reserved) int
+	record(j *job, out thread.Outcome)
+}
+
+// leftovers finds the jobs that Redis has records of and this process does not know. The
+// loop owns all fields.
+type leftovers struct {
+	maxPayload int64
+	handlers   Handlers
+	jobs       jobs
+	exchanges  busyWith
+	threads    recorder
+	log        *zap.Logger
+
+	told []string // tokens that the last beat has found
+}
+
+func newLeftovers(maxPayload int64, handlers Handlers, jobs jobs, exchanges busyWith, threads recorder, log *zap.Logger) *leftovers {
+	return &leftovers{maxPayload: maxPayload, handlers: handlers, jobs: jobs, exchanges: exchanges, threads: threads, log: log}
+}
+
+// suspect compares the tokens that a beat has found with those of the beat before, and
+// returns the tokens whose records are to be read: all of them, if one is in both.
+func (l *leftovers) suspect(tokens []string) []string {
+	tokens = slices.DeleteFunc(tokens, l.knows)
+	before := l.told
+	l.told = tokens
+	if slices.ContainsFunc(tokens, func(token string) bool { return slices.Contains(before, token) }) {
+		return tokens
 	}
-	p.leftovers = tokens
+	return nil
 }
 
 // knows reports whether a token stands for something that this process is still busy with.
-func (p *Process) knows(token string) bool {
-	is := func(c store.Completion) bool { return c.Job.Token == token }
+func (l *leftovers) knows(token string) bool {
 	n, err := strconv.Atoi(token)
-	return err != nil || n > p.sequence || p.jobs[token] != nil ||
-		slices.ContainsFunc(p.ended, is) || p.isStuck(token) ||
-		slices.ContainsFunc(p.lanes, func(l *lane) bool { return l.carries(token, n) })
+	return err != nil || l.jobs[token] != nil || l.exchanges.carries(token, n)
 }
 
-// giveBack ends jobs that nobody runs.
-func (p *Process) giveBack(records []store.Reserved) {
+// giveBack puts jobs that no thread runs back into their queues.
+func (l *leftovers) giveBack(records []store.Reserved) {
 	for _, r := range records {
-		if p.knows(r.Token) {
+		if l.knows(r.Token) {
 			continue
 		}
-		p.log.Error("redis has lost how a job ended", zap.String("queue", wire.Printable(r.Queue, 100)), zap.String("token", r.Token))
-		if env, err := wire.Parse(r.Payload, p.cfg.MaxPayload); err == nil {
-			if class, ok := p.d.Handlers.Lookup(env.Class); ok && class.AtMostOnce {
-				index := p.whose(&r)
-				p.record(&job{
+		l.log.Error("redis has lost how a job ended", zap.String("queue", wire.Printable(r.Queue, 100)), zap.String("token", r.Token))
+		if env, err := wire.Parse(r.Payload, l.maxPayload); err == nil {
+			if class, ok := l.handlers.Lookup(env.Class); ok && class.AtMostOnce {
+				index := l.threads.whose(&r)
+				l.threads.record(&job{
 					Reserved: r, job: resqued.Job{ID: env.ID, Class: env.Class, Queue: r.Queue, Payload: r.Payload},
-					thread: index, begun: time.Now(), known: true,
+					thread: index, begun: time.Now(), known: true, leftover: true,
 				}, thread.Outcome{Result: thread.Failed, Exception: "Resque::DirtyExit", Message: "redis has lost how the job ended; at_most_once: it does not run again by itself"})
-				p.ended[len(p.ended)-1].Held = true // it has no claim that could tell
 				continue
 			}
 		}
-		p.ended = append(p.ended, store.Completion{Job: &r, Kind: store.Returned, Held: true})
-		p.hungry = true
+		l.exchanges.end(store.Completion{Job: &r, Kind: store.Returned, Held: true}, false)
 	}
 }

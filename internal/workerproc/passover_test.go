@@ -16,7 +16,7 @@ import (
 )
 
 // gazette notes how many queues each exchange names, and how many of them it takes for
-// empty. It lets nobody look for queues before it is open.
+// empty. It allows no look for queues before it is open.
 type gazette struct {
 	workerproc.Store
 	open chan struct{}

@@ -11,7 +11,7 @@ import (
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
-func TestPolicy(t *testing.T) {
+func TestDeathPolicy(t *testing.T) {
 	t.Parallel()
 	policy := store.Policy{Fail: true, AtMostOnce: []string{"Once"}}
 	told := func(t *testing.T, f *fixture) store.Policy {
@@ -23,7 +23,7 @@ func TestPolicy(t *testing.T) {
 
 	t.Run("redis knows it, also when it had lost its data", func(t *testing.T) {
 		t.Parallel()
-		f := start(t, handlers{}, options{short: true, cfg: workerproc.Config{Policy: policy}})
+		f := start(t, handlers{}, options{short: true, cfg: workerproc.Config{DeathPolicy: policy}})
 		require.Equal(t, policy, told(t, f))
 		keys, err := f.redis.Keys(t.Context(), f.key("*")).Result()
 		require.NoError(t, err)
@@ -45,7 +45,7 @@ func TestPolicy(t *testing.T) {
 				return context.Cause(ctx)
 			}
 		}
-		f := start(t, handlers{"A": h, "Once": h}, options{short: true, cfg: workerproc.Config{RequeueLost: true, Policy: policy}})
+		f := start(t, handlers{"A": h, "Once": h}, options{short: true, cfg: workerproc.Config{RequeueLost: true, DeathPolicy: policy}})
 		loses := func(class string) {
 			f.push(`{"class":"` + class + `","args":[1]}`)
 			job := <-running

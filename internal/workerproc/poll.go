@@ -1,15 +1,18 @@
 package workerproc
 
 import (
+	"context"
 	"maps"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/selector"
-	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/statsd"
+	"github.com/resqued/resqued/internal/store"
 )
 
 // What the poller shall do; the loop sets it.
@@ -47,26 +50,76 @@ type pollResult struct {
 	err   error
 }
 
-// poller looks for queues with jobs: at each interval that the loop wants it to,
-// and at once when asked or woken by a push. An idle process is this goroutine alone: as long as
-// nothing waits, not even the loop wakes up.
-func (p *Process) poller() {
+// pollStore is what looking for jobs asks of Redis.
+type pollStore interface {
+	Poll(ctx context.Context, all bool, cursor string, fixed []string) (store.PollReply, error)
+	MoveDue(ctx context.Context, unique func(queue string) bool) (store.Due, error)
+	DelayedQueues(ctx context.Context) ([]string, error)
+}
+
+// poller looks for queues with jobs. A goroutine of its own executes run; the loop calls the
+// methods look, stir, set, beCalm and beLookout. The fields that both use are atomic or
+// channels; the others do not change.
+type poller struct {
+	cfg     pollerConfig
+	store   pollStore
+	stats   Stats
+	log     *zap.Logger
+	helpers *sync.WaitGroup // the waits of the waker
+	// sends returns how many exchanges have been sent.
+	sends func() int64
+
+	results chan pollResult // to the loop
+	now     bell            // look now
+	calm    bell            // the loop has nothing to do, and unarmed is set
+	turned  bell            // what the waker may do has changed
+
+	mode    atomic.Int32
+	lookout atomic.Bool // the master has this process look at every interval
+	unarmed atomic.Bool // the waker wants to know when the loop is calm
+	// worked is when the process last did something, since cfg.started.
+	worked atomic.Int64
+}
+
+// pollerConfig is what the poller has to know of its process.
+type pollerConfig struct {
+	interval   time.Duration
+	untilEmpty bool
+	alone      bool
+	queues     selector.Spec
+	unique     func(queue string) bool
+	started    time.Time
+	// openWaiter is Deps.OpenWaiter.
+	openWaiter func() (Waiter, error)
+}
+
+func newPoller(cfg pollerConfig, s pollStore, stats Stats, sends func() int64, helpers *sync.WaitGroup, log *zap.Logger) *poller {
+	return &poller{
+		cfg: cfg, store: s, stats: stats, sends: sends, helpers: helpers, log: log,
+		results: make(chan pollResult, 1), now: newBell(), calm: newBell(), turned: newBell(),
+	}
+}
+
+// run looks at each interval as the loop has set it, and at once when asked or woken by a
+// push. An idle process is this goroutine alone: as long as nothing waits, not even the loop
+// wakes up.
+func (p *poller) run(work context.Context) {
 	var fixed []string
-	for _, c := range p.cfg.Queues.Resolve(nil) {
+	for _, c := range p.cfg.queues.Resolve(nil) {
 		fixed = append(fixed, c.Queue)
 	}
-	timer := time.NewTimer(p.cfg.Interval)
+	timer := time.NewTimer(p.cfg.interval)
 	defer timer.Stop()
-	w := newWaker(p)
+	w := newWaker(work, p)
 	defer w.close()
 	var last pollResult
 	var looked time.Time
 	for {
 		asked := false
 		select {
-		case <-p.work.Done():
+		case <-work.Done():
 			return
-		case <-p.pollNow:
+		case <-p.now:
 			asked = true
 		case e := <-w.ended:
 			if asked = w.took(e); !asked {
@@ -83,17 +136,17 @@ func (p *Process) poller() {
 		case <-timer.C:
 		}
 		timer.Reset(p.pause())
-		mode := p.pollMode.Load()
+		mode := p.mode.Load()
 		if !asked && (mode == pollOff || mode == pollSeldom && time.Since(looked) < asleep) {
 			continue
 		}
 		looked = time.Now()
-		r := p.lookAround(fixed)
+		r := p.lookAround(work, fixed)
 		w.saw(r)
 		if asked || mode == pollAlways || r.any || last.any || r.suspects+last.suspects > 0 || r.err != nil {
 			select {
-			case p.polls <- r:
-			case <-p.work.Done():
+			case p.results <- r:
+			case <-work.Done():
 				return
 			}
 		}
@@ -103,31 +156,26 @@ func (p *Process) poller() {
 
 // pause is the time until the next look. An interval is a twentieth shorter than it is
 // called, so that a job that is found then has begun within it.
-func (p *Process) pause() time.Duration {
-	if p.lookout.Load() || p.cfg.UntilEmpty || time.Since(p.started)-time.Duration(p.worked.Load()) < awake {
-		return p.cfg.Interval - p.cfg.Interval/20
+func (p *poller) pause() time.Duration {
+	if p.lookout.Load() || p.cfg.untilEmpty || time.Since(p.cfg.started)-time.Duration(p.worked.Load()) < awake {
+		return p.cfg.interval - p.cfg.interval/20
 	}
-	return max(p.cfg.Interval, asleep)
+	return max(p.cfg.interval, asleep)
 }
 
 // stir makes the process look for jobs at every interval for a while.
-func (p *Process) stir() { p.worked.Store(int64(time.Since(p.started))) }
+func (p *poller) stir() { p.worked.Store(int64(time.Since(p.cfg.started))) }
 
 // look makes the poller look now.
-func (p *Process) look() {
-	select {
-	case p.pollNow <- struct{}{}:
-	default:
-	}
-}
+func (p *poller) look() { p.now.ring() }
 
 // lookAround asks for all queues, a part at a time if there are very many.
-func (p *Process) lookAround(fixed []string) pollResult {
-	r := pollResult{sends: p.sends.Load(), began: time.Now()}
-	dynamic := p.cfg.Queues.Dynamic()
-	if p.cfg.UntilEmpty {
+func (p *poller) lookAround(work context.Context, fixed []string) pollResult {
+	r := pollResult{sends: p.sends(), began: time.Now()}
+	dynamic := p.cfg.queues.Dynamic()
+	if p.cfg.untilEmpty {
 		// Before the queues: a job that comes back meanwhile is seen there.
-		later, err := p.d.Store.DelayedQueues(p.work)
+		later, err := p.store.DelayedQueues(work)
 		if err != nil {
 			r.err = err
 			return r
@@ -138,16 +186,16 @@ func (p *Process) lookAround(fixed []string) pollResult {
 	var suspects map[string]int
 	moved := false
 	for cursor := ""; ; {
-		reply, err := p.d.Store.Poll(p.work, dynamic, cursor, fixed)
+		reply, err := p.store.Poll(work, dynamic, cursor, fixed)
 		if err != nil {
 			r.err = err
 			return r
 		}
 		if reply.Due && !moved {
-			// The master does so, too, and tells what keeps it from it; but that it need
+			// The master does so, too, and logs what keeps it from it. With this move it need
 			// not look as often.
-			due, _ := p.d.Store.MoveDue(p.work, p.cfg.Unique)
-			p.d.Stats.Count(statsd.Duplicate, due.Dropped)
+			due, _ := p.store.MoveDue(work, p.cfg.unique)
+			p.stats.Count(statsd.Duplicate, due.Dropped)
 			moved, cursor, r.waiting, blocked = true, "", nil, nil
 			continue
 		}
@@ -157,12 +205,12 @@ func (p *Process) lookAround(fixed []string) pollResult {
 			break
 		}
 	}
-	if p.name.Alone {
+	if p.cfg.alone {
 		r.waiting = slices.Collect(maps.Keys(suspects))
 	}
 	slices.Sort(r.waiting)
-	r.any, r.locked, r.suspects = p.ours(r.waiting), p.ours(blocked), p.count(suspects)
-	if !p.name.Alone {
+	r.any, r.locked, r.suspects = p.ours(r.waiting), p.ours(blocked), countSuspects(p.cfg.queues, suspects)
+	if !p.cfg.alone {
 		r.waiting = append(r.waiting, blocked...) // the end of any job may free one
 	}
 	slices.Sort(r.waiting)
@@ -171,67 +219,28 @@ func (p *Process) lookAround(fixed []string) pollResult {
 }
 
 // ours reports whether this process works one of the queues.
-func (p *Process) ours(queues []string) bool {
-	return len(queues) > 0 && slices.ContainsFunc(p.cfg.Queues.Resolve(queues), func(c selector.Choice) bool {
+func (p *poller) ours(queues []string) bool {
+	return len(queues) > 0 && slices.ContainsFunc(p.cfg.queues.Resolve(queues), func(c selector.Choice) bool {
 		return slices.Contains(queues, c.Queue)
 	})
 }
 
-// setPolling tells the poller what the state of the process calls for. Threads
-// that are all busy seldom need a look, unless new queues can only be found that way.
-func (p *Process) setPolling() {
-	mode := int32(pollOff)
-	switch {
-	case p.leaving || p.state != signals.Running:
-	case p.name.Alone && p.begun > 0:
-	case !p.vacant() && !p.cfg.Queues.Dynamic():
-		mode = pollSeldom
-	case p.cfg.UntilEmpty || p.name.Alone:
-		mode = pollAlways
-	default:
-		mode = pollQuiet
-	}
-	if old := p.pollMode.Swap(mode); old != mode && (old == pollOff || mode == pollOff) {
-		p.turn()
-	}
-	if mode == pollQuiet && !p.hungry && p.underway() == 0 && p.unarmed.Load() {
-		select {
-		case p.calm <- struct{}{}:
-		default:
-		}
+// set sets what the poller does, and wakes the waker when that begins or ends.
+func (p *poller) set(mode int32) {
+	if old := p.mode.Swap(mode); old != mode && (old == pollOff || mode == pollOff) {
+		p.turned.ring()
 	}
 }
 
-// turn tells the waker that it may not be wanted any more.
-func (p *Process) turn() {
-	select {
-	case p.turned <- struct{}{}:
-	default:
+// beCalm lets the waker know that the loop has nothing to do, if it has asked for that.
+func (p *poller) beCalm() {
+	if p.unarmed.Load() {
+		p.calm.ring()
 	}
 }
 
-// sawQueues takes what the poller has found.
-func (p *Process) sawQueues(r pollResult) {
-	if r.err != nil {
-		p.complain("poll", "cannot look for jobs; trying again", zap.Error(r.err))
-		p.redisAway()
-		return
-	}
-	p.redisBack()
-	p.waiting, p.polled = r.waiting, true
-	p.resolve()
-	// A look from before a pause ended, or the start, does not tell that all is empty.
-	calm := r.began.After(p.since) && r.sends == p.sends.Load() && p.underway() == 0 && len(p.jobs) == 0 && len(p.ended) == 0 && len(p.stuck) == 0
-	if p.name.Alone {
-		p.sawAlone(r)
-		return
-	}
-	p.tellSuspects(r.suspects, false)
-	switch {
-	case r.any:
-		p.hungry = true
-	case p.cfg.UntilEmpty && calm && !r.later && !r.locked && r.suspects == 0 && p.state == signals.Running:
-		p.empty = true
-		p.enter(signals.Draining)
-	}
+// beLookout sets whether this process is the lookout.
+func (p *poller) beLookout(on bool) {
+	p.lookout.Store(on)
+	p.turned.ring()
 }

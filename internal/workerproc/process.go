@@ -1,9 +1,11 @@
 // Package workerproc is one worker process: M threads, the loop that ends and
 // reserves their jobs, the heartbeat, and how it pauses, drains, kills and leaves.
 //
-// One goroutine, Run's, owns all state. Threads, the exchangers, the poller and
-// the heart are goroutines that it starts and waits for; they get their work over
-// channels and answer over channels. The states are those of package signals:
+// One goroutine, that of Run, is the loop. It owns the state of all parts, except for
+// what their comments give to another goroutine. The threads, the exchangers, the poller,
+// the heart and the requester are goroutines that it starts; they get their work over
+// channels and answer over channels. The loop waits for all of them except the threads.
+// The states are those of package signals:
 //
 //	starting → running ⇄ paused → retiring / draining → gone
 //	                any of them → killing → gone
@@ -11,20 +13,28 @@
 // A process whose master says that it is Alone takes one job that may have killed its
 // process, and leaves.
 //
-// Files: deps.go what a process is given; process.go the loop; control.go what master and operator want;
-// poll.go finding jobs, waker.go at once; lane.go and exchange.go reserving and ending them; job.go a job in
-// hand; kill.go the kill; requests.go the kill of one job that somebody asked for;
-// beat.go leases and reports; ahead.go the successor; suspects.go jobs that have to run alone; leave.go the
-// end.
+// Process puts the parts together. Each part is a struct with a constructor, declares as
+// interfaces what it needs of the others, and is tested without them:
+//
+//	threads     threads.go, record.go, job.go, tallies.go   the threads and the jobs in hand
+//	exchanges   exchanges.go, verdict.go, lane.go, stuck.go what to tell Redis and what to ask for
+//	exchanger   exchange.go                                 carrying out one exchange
+//	poller      poll.go, waker.go                           finding queues with jobs
+//	kills       kill.go, requests.go                        stopping jobs, and the process if they do not stop
+//	beats       beat.go, enroll.go, leftover.go, registrar.go   leases, registration, what Redis has lost
+//	reports     report.go, ahead.go, suspects.go            what the master is told
+//	leaving     leave.go                                    the end
+//
+// life.go, link.go, lease.go, trouble.go and bell.go hold the little state that several
+// parts share. process.go is the loop, control.go what the master and the operator want,
+// and deps.go what a process is given.
 package workerproc
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -32,122 +42,47 @@ import (
 	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
-	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/wire"
 )
 
 // tickEvery is how often the loop looks at what only time changes: running jobs
 // to mirror, deadlines, age and memory.
 const tickEvery = 250 * time.Millisecond
 
-// mirrorAfter is how long a job runs before Ruby's pages are told of it.
+// mirrorAfter is how long a job runs before Ruby's pages show it.
 const mirrorAfter = time.Second
 
-// ErrFenced: another process has recovered this one's jobs, because its lease was
-// past. It must end without touching them.
+// ErrFenced means that another process has recovered the jobs of this one, because its
+// lease was past. The process must end without touching them.
 var ErrFenced = errors.New("this process has been given up for dead: its lease was past")
 
-// Process is one worker process.
+// Process is one worker process: the loop, and the parts that do its work. The goroutine of
+// Run owns all fields. New makes life, link, troubles, alarm and beatNow; assemble makes the
+// other parts, for which the process has to know who it is.
 type Process struct {
-	cfg  Config
-	d    Deps
-	log  *zap.Logger
-	name proc.Message // the master's welcome: Proc, Slot, Slots
+	cfg Config
+	d   Deps
+	log *zap.Logger
+	id  identity
 
-	state   signals.State
-	since   time.Time // when state was entered
-	started time.Time
+	life     *life
+	link     *link
+	troubles *troubles
+	alarm    *alarm
+	beatNow  bell
 
-	threads  []*slot
-	byWorker map[string]int
-	looked   int             // threads whose registration was looked for
-	idle     []int           // threads that have no job, and none was asked for
-	jobs     map[string]*job // in hand, by token
-	ended    []store.Completion
-	// stuck are those that Redis could not take because of a key of the wrong type,
-	// stuckSince since when, by token.
-	stuck      []stuckEnd
-	stuckSince map[string]time.Time
-	lanes      []*lane
-	brief      bool               // the last job that has ended took less than briefly
-	fresh      bool               // all jobs in hand have begun in this step
-	spare      []store.Completion // memory for ended
-	digits     []byte             // memory for tokens
-	// killed are tokens of killed jobs whose end has not reached Redis yet.
-	killed     map[string]bool
-	kills      int // messages that told to kill jobs
-	stuckTried time.Time
-	// hungry: the next exchange should ask for jobs. retries counts the immediate
-	// repetitions of a scan that was cut short.
-	hungry     bool
-	retries    int
-	waiting    []string // queues with jobs, as of the last complete poll
-	names      []store.LockName
-	queues     []store.Queue // those to try
-	polled     bool          // a first pass is complete
-	begun      int           // jobs started, for the quota
-	done       int
-	sequence   int
-	leftovers  []string      // tokens that the last beat has told of; see suspectLeftovers
-	empty      bool          // left because everything is empty
-	wanted     signals.State // the state to enter when the start is over
-	asked      bool          // the master knows that age or memory is used up
-	weighed    int           // done when memory was looked at last, at weighedAt
-	weighedAt  time.Time
-	taintedAt  time.Time
-	wakeAt     time.Time // when the loop will look at deadlines, see wake
-	partedAt   time.Time // when all that keeps a tainted process was what has ended
-	drainEnds  time.Time
-	doneAt     time.Time // when a drain had nothing left but what has ended; see leaveUnrecorded
-	unmastered bool      // the master is gone
-	aloneSince time.Time // when the master and the last job were gone
-	complained map[string]time.Time
-	// away is since when neither looks nor beats get through; zero while they do.
-	away  time.Time
-	fatal error
-	// lastBeat is the boot time at which the last successful beat was sent;
-	// registeredAt that of the registration, written by its goroutine.
-	lastBeat, registeredAt time.Duration
-
-	registration store.Registration // made at the start, not changed after
-
-	beating  bool
-	beatSoon bool // when the beat that is under way is over
-	leaving  bool
-	asking   bool // for requests to kill a job
-	askedAt  time.Time
-	strays   []string // tokens of requests for jobs that are not in hand
-	showed   bool     // the last beat named jobs that were told to stop
-	hurry    func()   // bounds a leaving that waits for Redis; nil before it began
-
-	messages  chan proc.Message
-	outcomes  chan outcome
-	exchanged chan exchangeResult
-	polls     chan pollResult
-	pollNow   chan struct{}
-	pollMode  atomic.Int32
-	sends     atomic.Int64 // exchanges sent
-	lookout   atomic.Bool  // the master's word: look at every interval
-	unarmed   atomic.Bool  // the waker wants to know when the loop is calm
-	calm      chan struct{}
-	turned    chan struct{} // what the waker may do has changed
-	worked    atomic.Int64  // when the process was last stirred, since started
-	apart     apart
-	skippable int       // how many queues come before that of the job that was taken last
-	passed    int       // queues that exchanges have looked at in vain since they were resolved
-	foundAt   time.Time // when the master was last told of more jobs
-	ahead     ahead
-	beats     chan beatCall
-	beaten    chan beatResult
-	left      chan error
-	nudged    chan struct{}
-	changed   func() // nudge
-	beatNow   chan struct{}
-	asks      chan []string // tokens of requests that hit nobody
-	requested chan requests
-	stats     []store.WorkerStat
-	// totals are those of earlier beats.
-	totals []store.WorkerStat
+	lease     *lease
+	registrar *registrar
+	exchanger *exchanger
+	exchanges *exchanges
+	threads   *threads
+	poller    *poller
+	kills     *kills
+	requests  *killRequests
+	beats     *beats
+	reports   *reports
+	suspects  *suspects
+	ahead     *ahead
+	leaving   *leaving
 
 	// leaves is closed when jobs should know that the process wants to leave.
 	leaves    chan struct{}
@@ -163,54 +98,30 @@ func New(cfg Config, d Deps) (*Process, error) {
 	if cfg.Threads < 1 {
 		return nil, fmt.Errorf("%d threads: a worker process needs one at least", cfg.Threads)
 	}
-	if cfg.Interval <= 0 {
-		cfg.Interval = 100 * time.Millisecond
-	}
-	if cfg.TermTimeout <= 0 {
-		cfg.TermTimeout = 30 * time.Second
-	}
-	if cfg.LockDuration <= 0 {
-		cfg.LockDuration = store.DefaultLease
-	}
-	if cfg.BeatEvery <= 0 {
-		cfg.BeatEvery = store.DefaultBeatEvery
-	}
-	if cfg.Locketed == nil {
-		cfg.Locketed = func(string) bool { return true }
-	}
-	if cfg.Unique == nil {
-		cfg.Unique = func(string) bool { return false }
-	}
+	cfg = cfg.withDefaults()
 	p := &Process{
-		cfg: cfg, d: d, log: d.Log, state: signals.Starting,
-		jobs: map[string]*job{}, hungry: true,
-		messages: make(chan proc.Message), outcomes: make(chan outcome, cfg.Threads),
-		exchanged: make(chan exchangeResult, lanes), polls: make(chan pollResult, 1), pollNow: make(chan struct{}, 1),
-		calm: make(chan struct{}, 1), turned: make(chan struct{}, 1),
-		asks: make(chan []string, 1), requested: make(chan requests, 1),
-		beats: make(chan beatCall, 1), beaten: make(chan beatResult, 1),
-		left: make(chan error, 1), nudged: make(chan struct{}, 1), beatNow: make(chan struct{}, 1), complained: map[string]time.Time{},
-		killed: map[string]bool{}, stuckSince: map[string]time.Time{}, byWorker: map[string]int{},
-		wanted: signals.Running, leaves: make(chan struct{}),
+		cfg: cfg, d: d, log: d.Log, life: newLife(), troubles: newTroubles(d.Log), alarm: newAlarm(), beatNow: newBell(),
+		leaves: make(chan struct{}),
 	}
-	p.changed = p.nudge
+	p.link = newLink(d.Conn, d.Log, p.troubles)
 	return p, nil
 }
 
-// Run greets the master, works jobs until the process shall leave, and leaves. It
-// returns nil after an orderly end. A job that ignores its kill makes it call
-// Deps.Exit instead of returning.
+// Run greets the master, works jobs until the process has to leave, and leaves. It
+// returns nil after an orderly end, ErrFenced if others have recovered its jobs, and the
+// cause of ctx when that ends. A job that ignores its kill makes Run call Deps.Exit
+// instead of returning.
 func (p *Process) Run(ctx context.Context) error {
 	p.work, p.stopWork = context.WithCancel(jobctx.WithLeaving(ctx, p.leaves))
 	defer p.helpers.Wait()
 	defer p.stopWork()
-	p.started, p.since = time.Now(), time.Now()
+	p.life.started, p.life.since = time.Now(), time.Now()
 
 	if err := p.greet(); err != nil {
 		return err
 	}
 	if err := p.boot(); err != nil {
-		if p.state != signals.Killing && p.state != signals.Draining {
+		if p.life.state != signals.Killing && p.life.state != signals.Draining {
 			return err
 		}
 		return nil // told to go before it was up: nothing is held, nothing to say
@@ -219,32 +130,47 @@ func (p *Process) Run(ctx context.Context) error {
 	return p.loop()
 }
 
-func (p *Process) startHelpers() {
-	p.threads = make([]*slot, p.cfg.Threads)
-	p.stats, p.totals = make([]store.WorkerStat, p.cfg.Threads), make([]store.WorkerStat, p.cfg.Threads)
-	for i := range p.threads {
-		id := p.workerID(i)
-		s := &slot{worker: id, brief: wire.BriefWorkerID(id), assigned: make(chan *job, 1)}
-		p.threads[i] = s
-		p.stats[i].Worker = s.worker
-		p.byWorker[s.brief] = i
-		p.idle = append(p.idle, i)
-		// Not awaited: a handler that never returns must not keep the process.
-		go p.perform(s)
+// assemble makes the parts for which the process has to know who it is.
+func (p *Process) assemble(id identity) {
+	p.id = id
+	p.cfg.JobsPerFork = staggered(p.cfg.JobsPerFork, id)
+	if id.alone {
+		p.cfg = p.cfg.alone()
 	}
-	p.startLanes()
-	p.helpers.Go(p.poller)
-	p.helpers.Go(p.heart)
-	p.helpers.Go(p.requester)
+	cfg, d := p.cfg, p.d
+	p.lease = newLease(cfg.LockDuration, d.LocksEnd)
+	p.registrar = newRegistrar(d.Store, p.log)
+	p.exchanger = newExchanger(cfg, id, d.Store, p.registrar, d.Namer, p.beatNow, p.log)
+	p.exchanges = newExchanges(cfg, id, p.life, d.Stats, p.troubles, p.log)
+	p.threads = newThreads(p.work, cfg, id, d, p.exchanges, p.alarm)
+	p.exchanges.threads = p.threads // each needs the other
+	jobs := p.threads.jobs
+	p.poller = newPoller(pollerConfig{
+		interval: cfg.Interval, untilEmpty: cfg.UntilEmpty, alone: id.alone, queues: cfg.Queues, unique: cfg.Unique,
+		started: p.life.started, openWaiter: d.OpenWaiter,
+	}, d.Store, d.Stats, p.exchanges.sends.Load, &p.helpers, p.log)
+	p.kills = newKills(cfg, d, p.life, p.link, p.alarm, p.lease, p.beatNow, jobs, p.exchanges, p)
+	p.requests = newKillRequests(id, d.Store, p.life, jobs, p.kills, p.troubles, p.log)
+	p.reports = newReports(cfg, id, p.life, p.link, p.lease, jobs, p.threads, p.kills)
+	p.beats = newBeats(cfg, id, d, p.registrar, p.life, p.lease, p.troubles, p.beatNow)
+	p.beats.watch(jobs, p.threads, p.kills, newLeftovers(cfg.MaxPayload, d.Handlers, jobs, p.exchanges, p.threads, p.log), p.reports)
+	p.suspects = newSuspects(id.alone, p.link)
+	p.ahead = newAhead(cfg, id, p.link)
+	p.leaving = newLeaving(p.work, &p.helpers, cfg, id, d, p.life, p.link, p.alarm, jobs, p.exchanges)
 }
 
-// loop is the only code that touches the process's state once it is up.
+// startHelpers starts the goroutines of the parts. They end with work.
+func (p *Process) startHelpers() {
+	p.threads.start()
+	p.exchanges.start(p.work, &p.helpers, p.exchanger)
+	p.helpers.Go(func() { p.poller.run(p.work) })
+	p.helpers.Go(func() { p.beats.heart(p.work) })
+	p.helpers.Go(func() { p.requests.run(p.work) })
+}
+
+// loop does what signals, messages, answers and time ask for, until the process has left.
 func (p *Process) loop() error {
-	defer func() {
-		for _, s := range p.threads {
-			close(s.assigned)
-		}
-	}()
+	defer p.threads.close()
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
 	ticking := true
@@ -253,47 +179,47 @@ func (p *Process) loop() error {
 	beat := time.NewTicker(p.cfg.BeatEvery)
 	defer beat.Stop()
 
-	p.stir()
-	p.look() // also one that waits for its turn: then it need not look any more
+	p.poller.stir()
+	p.poller.look() // also one that waits for its turn: then it need not look any more
 	p.step()
 	for {
 		select {
 		case sig := <-p.d.Signals:
-			p.obey(sig)
-		case m, ok := <-p.messages:
-			p.heed(m, ok)
-		case o := <-p.outcomes:
-			p.finish(o)
-			p.moreOutcomes()
-		case r := <-p.exchanged:
-			p.apply(r)
-		case r := <-p.polls:
-			p.sawQueues(r)
-		case r := <-p.beaten:
-			p.felt(r)
-		case r := <-p.requested:
-			p.comply(r)
-		case err := <-p.left:
-			return p.farewell(err)
+			p.onSignal(sig)
+		case m, ok := <-p.link.messages:
+			p.onMasterMessage(m, ok)
+		case o := <-p.threads.outcomes:
+			p.threads.finish(o)
+			p.threads.takeOutcomes()
+		case r := <-p.exchanges.answers:
+			p.onExchanged(r)
+		case r := <-p.poller.results:
+			p.onPoll(r)
+		case r := <-p.beats.answers:
+			p.beats.onBeat(r)
+		case r := <-p.requests.found:
+			p.requests.onKillRequests(r)
+		case err := <-p.leaving.left:
+			p.leaving.farewell(err, p.threads.done)
+			return nil
 		case <-tick.C:
 			p.tick()
-		case <-p.nudged:
-			p.overdue()
+		case <-p.alarm.bell:
+			p.kills.overdue()
 		case <-report.C:
-			p.report()
+			p.reports.report()
 		case <-beat.C:
-			p.beat()
+			p.beats.beat()
 		case <-p.beatNow:
-			p.beatSoon = p.beating
-			p.beat()
+			p.beats.beatNow()
 		case <-p.work.Done():
 			return context.Cause(p.work)
 		}
-		if p.fatal != nil {
-			return p.fatal
+		if p.life.fatal != nil {
+			return p.life.fatal
 		}
 		p.step()
-		if busy := len(p.jobs) > 0 || len(p.stuck) > 0 || p.state == signals.Killing || p.unmastered; busy != ticking {
+		if busy := len(p.threads.jobs) > 0 || p.exchanges.stuckCount() > 0 || p.life.state == signals.Killing || p.link.gone; busy != ticking {
 			ticking = busy
 			tick.Stop()
 			if busy {
@@ -303,91 +229,161 @@ func (p *Process) loop() error {
 	}
 }
 
-// moreOutcomes takes what else has ended meanwhile into the same exchange.
-func (p *Process) moreOutcomes() {
-	for {
-		select {
-		case o := <-p.outcomes:
-			p.finish(o)
-		default:
-			return
-		}
-	}
-}
-
-const (
-	// briefly is what a job may take that is worth waiting for: less than a call.
-	briefly = 50 * time.Microsecond
-	// gathers is how often the loop lets others run until all jobs that have just begun have
-	// ended. Go's scheduler takes it up again before some of them, every third time.
-	gathers = 4
-	// gatherFor is after how long it does so no more: something holds the processor.
-	gatherFor = 5 * time.Millisecond
-)
-
-// gather lets the jobs that have just begun run before the next exchange leaves, so that
-// it takes those with it that end at once. It does so where jobs have been shorter than
-// an exchange and none is in hand that has been running for longer: such a one could
-// keep the processor, and so hold up the others.
-func (p *Process) gather() {
-	fresh := p.fresh
-	p.fresh = false
-	if !fresh {
-		return
-	}
-	began := time.Now()
-	for n := 0; n < gathers && p.brief && len(p.jobs) > 0 && time.Since(began) < gatherFor; n++ {
-		runtime.Gosched()
-		p.moreOutcomes()
-	}
-}
-
-// step does what the state calls for now: send an exchange, or leave.
+// step sends an exchange, or leaves, if the state calls for it now.
 func (p *Process) step() {
-	if !p.taintedAt.IsZero() {
-		p.overdue() // the last neighbour may have finished
+	if p.kills.tainted() {
+		p.kills.overdue() // the last neighbour may have finished
 	}
-	p.gather()
-	p.weigh()
-	p.exchange()
-	p.leaveIfDone()
+	p.threads.gather()
+	p.reports.weigh()
+	if !p.life.leaving {
+		p.exchanges.send()
+	}
+	p.leaving.leaveIfDone()
 	p.setPolling()
 }
 
+// enter enters a state, and reports it to the master.
 func (p *Process) enter(s signals.State) {
-	if p.state == s {
+	if p.life.state == s {
 		return
 	}
-	p.log.Debug("state", zap.String("from", string(p.state)), zap.String("to", string(s)))
+	p.log.Debug("state", zap.String("from", string(p.life.state)), zap.String("to", string(s)))
 	p.pauseHooks(s)
-	before := s == signals.Running && p.state == signals.Waiting && p.lookedBefore()
-	p.state, p.since = s, time.Now()
-	if s == signals.Draining || s == signals.Killing {
+	before := s == signals.Running && p.life.state == signals.Waiting && p.exchanges.lookedBefore()
+	p.life.state, p.life.since = s, time.Now()
+	if p.life.goes() {
 		p.tellLeaving()
-	}
-	if (s == signals.Killing || s == signals.Draining) && p.hurry != nil {
-		p.hurry()
+		p.leaving.hurryUp()
 	}
 	if s == signals.Running {
-		p.stir()
+		p.poller.stir()
 		if !before {
-			p.look()
+			p.poller.look()
 		}
 	}
-	p.report()
+	p.reports.report()
 }
 
-// tellLeaving tells jobs that can go on elsewhere. A process that has only used up its
-// number of jobs does not: with one job for each, no slice of a long job would get far.
+// onExchanged handles the answer of an exchange. It starts the new jobs, or gives them back
+// if the process has stopped taking jobs since it asked.
+func (p *Process) onExchanged(r exchangeResult) {
+	overlapped := p.exchanges.answered(r.lane)
+	if r.err != nil {
+		p.life.fatal = r.err
+		return
+	}
+	p.threads.takeOutcomes()
+	jobs := p.exchanges.take(&r)
+	if !p.life.running() {
+		p.exchanges.giveBack(jobs)
+		return
+	}
+	now := time.Now()
+	p.threads.beginAll(jobs, r.sent, now)
+	if len(r.req.Completions)+len(jobs) > 0 {
+		p.poller.stir()
+	}
+	if len(jobs) > 0 && len(jobs) == len(r.req.Wants) && p.threads.vacant() == 0 {
+		p.reports.found()
+	}
+	p.exchanges.weighHunger(&r, overlapped)
+	p.sawSuspects(r)
+	if p.exchanges.shouldLook(&r) {
+		p.poller.look()
+	}
+	if p.cfg.JobsPerFork > 0 {
+		if p.threads.begun >= p.cfg.JobsPerFork {
+			p.retire("quota")
+		} else {
+			p.ahead.foresee(p.threads.begun, now)
+		}
+	}
+}
+
+// tellLeaving lets jobs that can go on elsewhere know that the process leaves. A process that
+// has only used up its number of jobs does not call it: with one job for each process, no
+// slice of a long job would get far.
 func (p *Process) tellLeaving() { p.leaveOnce.Do(func() { close(p.leaves) }) }
 
+// pauseHooks calls the hooks around a pause, before the process enters next.
 func (p *Process) pauseHooks(next signals.State) {
 	for _, h := range p.d.Hooks {
 		switch {
 		case next == signals.Paused && h.BeforePause != nil:
 			h.BeforePause()
-		case p.state == signals.Paused && h.AfterPause != nil:
+		case p.life.state == signals.Paused && h.AfterPause != nil:
 			h.AfterPause()
 		}
 	}
+}
+
+// setPolling sets how often the poller looks. Threads that are all busy seldom need a
+// look, unless new queues can only be found that way.
+func (p *Process) setPolling() {
+	mode := int32(pollOff)
+	switch {
+	case p.life.leaving || !p.life.running():
+	case p.id.alone && p.threads.begun > 0:
+	case !p.exchanges.vacant() && !p.cfg.Queues.Dynamic():
+		mode = pollSeldom
+	case p.cfg.UntilEmpty || p.id.alone:
+		mode = pollAlways
+	default:
+		mode = pollQuiet
+	}
+	p.poller.set(mode)
+	if mode == pollQuiet && !p.exchanges.hungry && p.exchanges.underway() == 0 {
+		p.poller.beCalm()
+	}
+}
+
+// onPoll handles what the poller has found.
+func (p *Process) onPoll(r pollResult) {
+	if r.err != nil {
+		p.troubles.complain("poll", "cannot look for jobs; trying again", zap.Error(r.err))
+		p.troubles.redisAway()
+		return
+	}
+	p.troubles.redisBack()
+	p.exchanges.saw(r.waiting)
+	// A look from before the start, or before a pause ended, does not prove that all is empty.
+	calm := r.began.After(p.life.since) && len(p.threads.jobs) == 0 && p.exchanges.calm(r.sends)
+	if p.id.alone {
+		p.sawAlone(r)
+		return
+	}
+	p.suspects.tell(r.suspects, false)
+	switch {
+	case r.any:
+		p.exchanges.hungry = true
+	case p.cfg.UntilEmpty && calm && !r.later && !r.locked && r.suspects == 0 && p.life.running():
+		p.leaving.empty = true
+		p.enter(signals.Draining)
+	}
+}
+
+// tick does what only the passing of time calls for.
+func (p *Process) tick() {
+	p.beats.mirror()
+	p.requests.ask()
+	p.kills.watchLocks()
+	p.kills.overdue()
+	p.exchanges.unstick()
+	p.kills.abandon()
+	if p.leaving.drainOver() {
+		p.log.Warn("the drain took too long; killing the jobs", zap.Int("jobs", len(p.threads.jobs)))
+		p.kills.kill(p.threads.jobs.all(), p.cfg.TermTimeout)
+		p.enter(signals.Killing)
+	}
+}
+
+// retire makes the process stop taking jobs for good, by its own decision.
+func (p *Process) retire(reason string) {
+	if p.life.state != signals.Running && p.life.state != signals.Paused {
+		return
+	}
+	// First of all: a successor may wait for it.
+	p.link.tell(proc.Message{Type: proc.Retires, Reason: reason})
+	p.enter(signals.Retiring)
 }

@@ -206,7 +206,7 @@ func start(t *testing.T, h handlers, o options) *fixture {
 		Runner: &thread.Runner{Performer: counted, Locker: o.locker, Describe: func(err error) (string, string, []string) {
 			return "Error", err.Error(), nil
 		}, Check: jobkey.NewCheck(o.style, s)},
-		// The real one does not return, so that nobody asks again.
+		// The real one does not return, so it is called once.
 		Exit: sync.OnceFunc(func() {
 			f.recorded = f.processed()
 			close(f.exited)
@@ -354,7 +354,7 @@ func TestWork(t *testing.T) {
 
 	t.Run("a process never starts more jobs than its quota", func(t *testing.T) {
 		t.Parallel()
-		f := start(t, handlers{"A": succeed}, options{cfg: workerproc.Config{Threads: 8, Quota: 50}})
+		f := start(t, handlers{"A": succeed}, options{cfg: workerproc.Config{Threads: 8, JobsPerFork: 50}})
 		for i := range 60 {
 			f.push(payload(i))
 		}
@@ -368,7 +368,7 @@ func TestWork(t *testing.T) {
 	t.Run("the first processes of a master have staggered quotas", func(t *testing.T) {
 		t.Parallel()
 		for name, quota := range map[string]int{"0.0": 8, "1.1": 6, "1.2": 8} {
-			f := start(t, handlers{"A": succeed}, options{name: name, cfg: workerproc.Config{Threads: 8, Quota: 8}})
+			f := start(t, handlers{"A": succeed}, options{name: name, cfg: workerproc.Config{Threads: 8, JobsPerFork: 8}})
 			for i := range 10 {
 				f.push(payload(i))
 			}
@@ -757,7 +757,7 @@ func TestLocks(t *testing.T) {
 		})
 		cut.Store(true)
 		<-time.After(6 * time.Second) // a lock from before would be about to expire
-		// Its lease is kept by somebody, so that it may take jobs.
+		// Another beat keeps its lease, so that it may take jobs.
 		_, err := f.store.Beat(t.Context(), store.BeatRequest{Proc: "h:boot:1-1:0.1"})
 		require.NoError(t, err)
 		f.push(payload(1))

@@ -1,14 +1,11 @@
 package workerproc
 
 import (
-	"errors"
-	"slices"
-	"strings"
+	"context"
 	"time"
 
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -20,116 +17,100 @@ const (
 	askAfter = time.Second
 )
 
-// requests is what one look has found.
-type requests struct {
+// killStore is what looking for requests asks of Redis.
+type killStore interface {
+	Kills(ctx context.Context, proc string) (map[string]store.KillRequest, error)
+	DropKills(ctx context.Context, proc string, tokens ...string) error
+}
+
+// killer stops jobs.
+type killer interface {
+	kill(jobs []*job, grace time.Duration)
+}
+
+// killRequests finds the requests to kill jobs in hand. The goroutine of run calls Redis; it
+// reads id and store only. The loop owns the other fields, and both use the channels.
+type killRequests struct {
+	id       identity
+	store    killStore
+	life     *life
+	jobs     jobs
+	killer   killer
+	troubles *troubles
+	log      *zap.Logger
+
+	asking  bool
+	askedAt time.Time
+	strays  []string        // tokens of requests for jobs that are not in hand
+	asks    chan []string   // to the goroutine: tokens of requests without a job
+	found   chan foundKills // from it
+}
+
+func newKillRequests(id identity, s killStore, life *life, jobs jobs, killer killer, troubles *troubles, log *zap.Logger) *killRequests {
+	return &killRequests{
+		id: id, store: s, life: life, jobs: jobs, killer: killer, troubles: troubles, log: log,
+		asks: make(chan []string, 1), found: make(chan foundKills, 1),
+	}
+}
+
+// foundKills is what one look has found.
+type foundKills struct {
 	kills map[string]store.KillRequest
 	err   error
 }
 
-// askKills has the requester look, if it is time.
-func (p *Process) askKills() {
-	if p.asking || p.leaving || time.Since(p.askedAt) < askEvery {
+// ask has the requester look, if it is time.
+func (q *killRequests) ask() {
+	if q.asking || q.life.leaving || time.Since(q.askedAt) < askEvery {
 		return
 	}
-	for _, j := range p.jobs {
+	for _, j := range q.jobs {
 		if time.Since(j.begun) >= askAfter {
-			p.asking, p.askedAt = true, time.Now()
-			p.asks <- p.strays
+			q.asking, q.askedAt = true, time.Now()
+			q.asks <- q.strays
 			return
 		}
 	}
 }
 
-// requester looks for requests when the loop wants it to, and removes those that
-// hit nobody. It is not the heart, which no slow answer may keep from beating.
-func (p *Process) requester() {
+// run looks for requests when the loop asks, and removes those that have no job. It is not
+// the heart, because no slow answer may keep that from beating.
+func (q *killRequests) run(work context.Context) {
 	for {
 		select {
-		case <-p.work.Done():
+		case <-work.Done():
 			return
-		case strays := <-p.asks:
-			var r requests
+		case strays := <-q.asks:
+			var r foundKills
 			if len(strays) > 0 {
-				r.err = p.d.Store.DropKills(p.work, p.name.Proc, strays...)
+				r.err = q.store.DropKills(work, q.id.proc, strays...)
 			}
 			if r.err == nil {
-				r.kills, r.err = p.d.Store.Kills(p.work, p.name.Proc)
+				r.kills, r.err = q.store.Kills(work, q.id.proc)
 			}
-			p.requested <- r
+			q.found <- r
 		}
 	}
 }
 
-// comply tells the jobs to stop that somebody wants to end. A request stays where it
-// is until its job has ended, so it is found again and again.
-func (p *Process) comply(r requests) {
-	p.asking = false
+// onKillRequests stops the jobs that requests name. A request stays where it is until its job
+// has ended, so it is found again and again.
+func (q *killRequests) onKillRequests(r foundKills) {
+	q.asking = false
 	if r.err != nil {
-		p.complain("kills", "cannot look for requests to kill jobs; trying again", zap.Error(r.err))
+		q.troubles.complain("kills", "cannot look for requests to kill jobs; trying again", zap.Error(r.err))
 		return
 	}
-	p.strays = nil
+	q.strays = nil
 	for token, request := range r.kills {
-		j := p.jobs[token]
+		j := q.jobs[token]
 		switch {
 		case j == nil:
-			p.strays = append(p.strays, token)
+			q.strays = append(q.strays, token)
 		case j.request == nil || *j.request != request:
-			p.log.Info("told to kill a job", zap.Stringer("job", j), zap.Duration("grace", request.Grace), zap.Bool("requeue", request.Requeue))
+			q.log.Info("told to kill a job", zap.Stringer("job", j), zap.Duration("grace", request.Grace), zap.Bool("requeue", request.Requeue))
 			j.request = &request
-			p.kill([]*job{j}, request.Grace)
+			q.killer.kill([]*job{j}, request.Grace)
 		}
 	}
 }
-
-// returns reports whether a job that was told to stop, and has failed with that, goes
-// back to its queue.
-func (p *Process) returns(j *job) bool {
-	if j.request != nil { // whoever asks for it has the last word
-		return j.request.Requeue
-	}
-	return p.cfg.RequeueLost && !j.atMostOnce && errors.Is(j.doomed, resqued.ErrLockLost)
-}
-
-// showKills adds to a beat which jobs were told to stop, and for which the process
-// has to go.
-func (p *Process) showKills(info map[string]string) {
-	var killed, stubborn []string
-	now := time.Now()
-	for token, j := range p.jobs {
-		late := !now.Before(j.ends(p.cfg.TermTimeout))
-		if j.doomed != nil || late {
-			killed = append(killed, token)
-		}
-		if late {
-			stubborn = append(stubborn, token)
-		}
-	}
-	if len(killed) == 0 && !p.showed {
-		return
-	}
-	p.showed = len(killed) > 0
-	slices.Sort(killed)
-	slices.Sort(stubborn)
-	info[store.InfoKilled], info[store.InfoStubborn] = strings.Join(killed, " "), strings.Join(stubborn, " ")
-}
-
-// beatAtOnce lets others see a change before the next beat is due.
-func (p *Process) beatAtOnce() {
-	select {
-	case p.beatNow <- struct{}{}:
-	default:
-	}
-}
-
-// told is the cause with which the context of a job ends, and how long the job has.
-type told struct {
-	error
-	grace time.Duration
-}
-
-// Unwrap returns what the job was told.
-func (t *told) Unwrap() error { return t.error }
-
-// Grace is how long the job may take to stop before its process has to go.
-func (t *told) Grace() time.Duration { return t.grace }

@@ -76,7 +76,7 @@ func TestRequests(t *testing.T) {
 		f.drain()
 	})
 
-	t.Run("a request for a job that has ended hits nobody, and goes away", func(t *testing.T) {
+	t.Run("a request for a job that has ended is removed", func(t *testing.T) {
 		t.Parallel()
 		var last atomic.Pointer[resqued.Job]
 		h, running, open := gate()
@@ -208,9 +208,9 @@ func TestRequests(t *testing.T) {
 		}})
 		f.push(payload(1))
 		eventually(t, "done", func() bool { return f.processed() == 1 })
-		// A machine that stands still may make even this job so long that somebody asks.
+		// A machine that stands still may make even this job so long that the process asks.
 		var asked int64
-		eventually(t, "nobody asks", func() bool {
+		eventually(t, "no request is looked for", func() bool {
 			asked = m.asked.Load()
 			<-time.After(1500 * time.Millisecond)
 			return m.asked.Load() == asked

@@ -120,7 +120,7 @@ func TestRetries(t *testing.T) {
 		f.drain()
 	})
 
-	t.Run("a job that somebody kills by its id does not run again, one that was killed with others does", func(t *testing.T) {
+	t.Run("a job that is killed by its id does not run again, one that is killed with others does", func(t *testing.T) {
 		t.Parallel()
 		h, running, _ := gate()
 		f := start(t, handlers{"A": h}, options{cfg: seldom, retries: &resqued.Retry{Backoff: []time.Duration{0}}})

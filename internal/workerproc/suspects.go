@@ -3,11 +3,9 @@ package workerproc
 import (
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/signals"
-	"github.com/resqued/resqued/internal/store"
 )
 
 // A job whose process has died with it may be to blame: a suspect. It runs again alone
@@ -16,35 +14,28 @@ import (
 // one of one thread. Others set suspects apart, in Redis, and tell their master how
 // many wait; he starts processes that are Alone.
 
-// tellEvery is how often the master is told of suspects whose number does not change.
+// tellEvery is how often a number of suspects that does not change is sent.
 const tellEvery = time.Second
 
-// apart is what the master was told of suspects.
-type apart struct {
+// suspects reports suspects to the master. The loop owns all fields.
+type suspects struct {
+	alone bool
+	link  *link
+	// count is the number that was sent last, at that time.
 	count int
 	at    time.Time
 }
 
-// beAlone makes this a process for one suspect.
-func (p *Process) beAlone() {
-	p.cfg.Threads, p.cfg.Quota = 1, 1
-	p.cfg.UntilEmpty = false
+func newSuspects(alone bool, link *link) *suspects { return &suspects{alone: alone, link: link} }
+
+// alone returns the configuration of a process for one suspect.
+func (c Config) alone() Config {
+	c.Threads, c.JobsPerFork, c.UntilEmpty = 1, 1, false
+	return c
 }
 
-// onSuspects is what the next request does with suspects.
-func (p *Process) onSuspects() store.Suspects {
-	switch {
-	case p.name.Alone:
-		return store.OnlySuspects
-	case p.cfg.Threads == 1 && p.begun == 0:
-		return store.TakeSuspects
-	default:
-		return store.SetApart
-	}
-}
-
-// count counts the suspects of the queues that this process works.
-func (p *Process) count(suspects map[string]int) int {
+// countSuspects returns how many suspects are in the queues that this process works.
+func countSuspects(queues selector.Spec, suspects map[string]int) int {
 	if len(suspects) == 0 {
 		return 0
 	}
@@ -53,45 +44,44 @@ func (p *Process) count(suspects map[string]int) int {
 		names = append(names, name)
 	}
 	n := 0
-	for _, c := range p.cfg.Queues.Resolve(names) {
+	for _, c := range queues.Resolve(names) {
 		n += suspects[c.Queue]
 	}
 	return n
 }
 
-// tellSuspects tells the master how many suspects wait. took: one was taken here.
-func (p *Process) tellSuspects(n int, took bool) {
-	if n == p.apart.count && !p.name.Alone && (n == 0 || time.Since(p.apart.at) < tellEvery) {
+// tell sends the master how many suspects wait, if that is news. took is set if this
+// process has taken one.
+func (s *suspects) tell(n int, took bool) {
+	if n == s.count && !s.alone && (n == 0 || time.Since(s.at) < tellEvery) {
 		return
 	}
-	p.apart = apart{n, time.Now()}
-	if err := p.send(proc.Message{Type: proc.Apart, Suspects: n, On: took}); err != nil {
-		p.complain("report", "the master does not read", zap.Error(err))
-	}
+	s.count, s.at = n, time.Now()
+	s.link.tell(proc.Message{Type: proc.Apart, Suspects: n, On: took})
 }
 
-// sawSuspects takes what an exchange tells of suspects.
+// sawSuspects handles what an exchange has found of suspects.
 func (p *Process) sawSuspects(r exchangeResult) {
 	switch {
 	case len(r.req.Wants) == 0:
-	case !p.name.Alone:
+	case !p.id.alone:
 		if r.reply.Suspects > 0 {
-			p.tellSuspects(r.reply.Suspects, false)
+			p.suspects.tell(r.reply.Suspects, false)
 		}
 	case len(r.reply.Jobs) > 0:
-		p.tellSuspects(r.reply.Suspects, true)
-	case !p.hungry:
+		p.suspects.tell(r.reply.Suspects, true)
+	case !p.exchanges.hungry:
 		// Their locks are held, or others were faster.
 		p.notNeeded(r.reply.Suspects)
 	}
 }
 
-// sawAlone is what a process that is Alone does with what the poller has found.
+// sawAlone handles what the poller of a process that is Alone has found.
 func (p *Process) sawAlone(r pollResult) {
 	switch {
-	case p.begun > 0 || p.underway() > 0 || p.state != signals.Running:
+	case p.threads.begun > 0 || p.exchanges.underway() > 0 || p.life.state != signals.Running:
 	case r.suspects > 0:
-		p.hungry = true
+		p.exchanges.hungry = true
 	default:
 		p.notNeeded(0)
 	}
@@ -99,6 +89,6 @@ func (p *Process) sawAlone(r pollResult) {
 
 // notNeeded ends a process that is Alone without a job.
 func (p *Process) notNeeded(left int) {
-	p.tellSuspects(left, false)
+	p.suspects.tell(left, false)
 	p.enter(signals.Retiring)
 }

@@ -145,7 +145,7 @@ func TestSuspects(t *testing.T) {
 	t.Run("a process for suspects runs one of them alone, and leaves", func(t *testing.T) {
 		t.Parallel()
 		h, running, open := gate()
-		f := start(t, handlers{"A": h}, options{alone: true, state: "paused", cfg: workerproc.Config{Threads: 8, Quota: 50, UntilEmpty: true}})
+		f := start(t, handlers{"A": h}, options{alone: true, state: "paused", cfg: workerproc.Config{Threads: 8, JobsPerFork: 50, UntilEmpty: true}})
 		f.suspect(1, 2)
 		f.setApart(2)
 		f.push(payload(3))

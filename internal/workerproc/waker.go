@@ -34,7 +34,7 @@ const (
 	// when jobs come one by one, and one by one find a thread: those that come in
 	// between are found together.
 	rest = 2 * time.Millisecond
-	// awaitLong is how long a wait lasts that tells that the queue really was empty.
+	// awaitLong is the length of a wait that proves that the queue really was empty.
 	awaitLong = time.Second
 	// Bounds of the time until another try after waiting has failed.
 	waitAgain, waitAgainMax = time.Second, 30 * time.Second
@@ -56,7 +56,8 @@ type waked struct {
 }
 
 type waker struct {
-	p    *Process
+	p    *poller
+	work context.Context        // of the poller's goroutine, whose part the waker is
 	open func() (Waiter, error) // nil: off
 	log  *zap.Logger
 
@@ -79,17 +80,17 @@ type waker struct {
 	timing    bool
 	restUntil time.Time
 	pause     time.Duration
-	worked    int64 // Process.worked when the pause was determined
+	worked    int64 // poller.worked when the pause was determined
 	failing   time.Duration
 }
 
-func newWaker(p *Process) *waker {
+func newWaker(work context.Context, p *poller) *waker {
 	w := &waker{
-		p: p, open: p.d.OpenWaiter, log: p.log, ended: make(chan waked, store.MaxWaits),
+		p: p, work: work, open: p.cfg.openWaiter, log: p.log, ended: make(chan waked, store.MaxWaits),
 		armed: map[string]bool{}, sick: map[string]time.Time{}, timer: time.NewTimer(time.Hour), pause: rest,
 	}
 	w.timer.Stop()
-	if p.cfg.UntilEmpty || p.name.Alone {
+	if p.cfg.untilEmpty || p.cfg.alone {
 		w.open = nil
 	}
 	return w
@@ -98,14 +99,14 @@ func newWaker(p *Process) *waker {
 // mayArm reports whether the process is to be woken: it is the lookout, and has a thread
 // to spare.
 func (w *waker) mayArm() bool {
-	mode := w.p.pollMode.Load()
+	mode := w.p.mode.Load()
 	return w.open != nil && w.p.lookout.Load() && (mode == pollQuiet || mode == pollAlways)
 }
 
-// turned closes the connections when the process is paused, leaves, or somebody else is
-// the lookout. One whose threads are all busy keeps what waits, but begins no new wait.
+// turned closes the connections when the process is paused, leaves, or is no longer the
+// lookout. One whose threads are all busy keeps what waits, but begins no new wait.
 func (w *waker) turned() {
-	if !w.p.lookout.Load() || w.p.pollMode.Load() == pollOff {
+	if !w.p.lookout.Load() || w.p.mode.Load() == pollOff {
 		w.close()
 	}
 }
@@ -149,11 +150,11 @@ func (w *waker) saw(r pollResult) {
 
 // note remembers the names of our queues that were seen to hold jobs.
 func (w *waker) note(names []string) {
-	if len(names) == 0 || !w.p.cfg.Queues.Dynamic() {
+	if len(names) == 0 || !w.p.cfg.queues.Dynamic() {
 		return
 	}
 	names = names[:min(len(names), maxSeen)]
-	for _, c := range w.p.cfg.Queues.Resolve(names) {
+	for _, c := range w.p.cfg.queues.Resolve(names) {
 		if _, found := slices.BinarySearch(names, c.Queue); !found {
 			continue
 		}
@@ -172,13 +173,13 @@ func (w *waker) note(names []string) {
 // watched are the queues to wait for: those with names first, then of those that globs
 // match the ones that were last seen to hold a job.
 func (w *waker) watched(now time.Time) []string {
-	if w.p.cfg.Queues.Dynamic() && now.Sub(w.namesAt) >= namesEvery && w.connected() {
+	if w.p.cfg.queues.Dynamic() && now.Sub(w.namesAt) >= namesEvery && w.connected() {
 		w.namesAt = now
-		names, err := w.waiter.Queues(w.p.work)
+		names, err := w.waiter.Queues(w.work)
 		if err != nil {
 			w.log.Debug("no names of queues to wait for", zap.Error(err))
 		}
-		for _, c := range w.p.cfg.Queues.Resolve(names) {
+		for _, c := range w.p.cfg.queues.Resolve(names) {
 			if len(w.seen) < maxSeen && slices.Contains(names, c.Queue) && !slices.Contains(w.seen, c.Queue) {
 				w.seen, w.watch = append(w.seen, c.Queue), nil
 			}
@@ -187,7 +188,7 @@ func (w *waker) watched(now time.Time) []string {
 	if w.watch != nil {
 		return w.watch
 	}
-	for _, c := range w.p.cfg.Queues.Resolve(nil) {
+	for _, c := range w.p.cfg.queues.Resolve(nil) {
 		w.watch = append(w.watch, c.Queue)
 	}
 	for _, name := range w.seen {
@@ -210,7 +211,7 @@ func (w *waker) connected() bool {
 		return false
 	}
 	w.waiter = waiter
-	w.waits, w.cancel = context.WithCancel(w.p.work)
+	w.waits, w.cancel = context.WithCancel(w.work)
 	return true
 }
 
@@ -232,7 +233,7 @@ func (w *waker) arm(queue string) bool {
 		e.found, e.err = waiter.Await(ctx, queue)
 		select {
 		case w.ended <- e:
-		case <-w.p.work.Done():
+		case <-w.work.Done():
 		}
 	})
 	return true
@@ -279,7 +280,7 @@ func (w *waker) lengthen() time.Duration {
 	if worked := w.p.worked.Load(); worked != w.worked {
 		w.worked, w.pause = worked, 0
 	}
-	w.pause = min(max(2*w.pause, rest), max(w.p.cfg.Interval, asleep))
+	w.pause = min(max(2*w.pause, rest), max(w.p.cfg.interval, asleep))
 	return w.pause
 }
 

@@ -51,7 +51,7 @@ func (f *fixture) waits(n int) {
 	eventually(f.t, "connections that wait", func() bool { return len(f.clients()) == n })
 }
 
-// calls is how often somebody has begun to wait, refused ones included.
+// calls returns how many waits have begun, refused ones included.
 func (f *fixture) calls() (n int) {
 	f.t.Helper()
 	text, err := f.redis.Info(f.t.Context(), "commandstats").Result()

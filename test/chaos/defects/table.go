@@ -59,7 +59,7 @@ var defects = []defect{
 		{janitor, `j.tell(ctx, report{proc: name, lapsed: true})`, ``},
 	}, stopped, []string{"C2"}},
 	{"I2", "holders of locks go on when no beat gets through", []edit{
-		{"internal/workerproc/beat.go", `p.watchLocks()`, ``},
+		{"internal/workerproc/process.go", `p.kills.watchLocks()`, ``},
 	}, cut, []string{"C2"}},
 	{"I2", "a command's job ends before what the command has started", []edit{
 		{"internal/handler/command_wait.go", "<-exited\n\tp.sweep()", "<-exited"},

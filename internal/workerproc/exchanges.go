@@ -1,0 +1,370 @@
+package workerproc
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/store"
+)
+
+// maxBatch bounds what one exchange carries, because a script blocks the server.
+const maxBatch = 100
+
+// maxRetries is how often in a row an exchange that found nothing is repeated at
+// once because there are jobs that it has not looked at.
+const maxRetries = 512
+
+// manyQueues is how many queue names an exchange may carry; beyond, only those
+// that held jobs at the last poll.
+const manyQueues = 64
+
+// vacancies are the threads as exchanges see them.
+type vacancies interface {
+	// vacant returns how many threads have no job, and none was asked for.
+	vacant() int
+	// take removes the last n of them and appends them to into.
+	take(n int, into []int) []int
+	// free puts threads back for which no job is asked for any more.
+	free(threads []int)
+	// shortID returns the id of a thread's worker, as records have it.
+	shortID(thread int) string
+	// jobsBegun returns how many jobs this process has started.
+	jobsBegun() int
+	// endedBriefly reports whether the last job that has ended took less than briefly.
+	endedBriefly() bool
+}
+
+// exchanges decides what the next exchange reports and asks for, and on which lane. The loop
+// owns all fields; the poller reads sends.
+type exchanges struct {
+	cfg      Config
+	id       identity
+	life     *life
+	threads  vacancies
+	stats    Stats
+	troubles *troubles
+	log      *zap.Logger
+
+	lanes   []*lane
+	answers chan exchangeResult // from the exchangers
+	sends   atomic.Int64        // exchanges sent
+
+	ended []store.Completion // not sent yet
+	spare []store.Completion // memory for ended
+	// killed are tokens of killed jobs whose end has not reached Redis yet.
+	killed map[string]bool
+	stuck  stuckEnds
+
+	// hungry is set when the next exchange should ask for jobs. retries counts the immediate
+	// repetitions of a scan that was cut short.
+	hungry   bool
+	retries  int
+	sequence int    // the last token
+	digits   []byte // memory for tokens
+
+	polled  bool             // a first pass is complete
+	waiting []string         // queues with jobs, as of the last complete poll
+	queues  []store.Queue    // those to try
+	names   []store.LockName // for the next exchange
+	// unlooked is set while the queues are those that were found before the turn of the
+	// process came.
+	unlooked  bool
+	skippable int // how many queues come before that of the job that was taken last
+	passed    int // queues that exchanges have looked at in vain since they were resolved
+}
+
+func newExchanges(cfg Config, id identity, l *life, stats Stats, troubles *troubles, log *zap.Logger) *exchanges {
+	return &exchanges{
+		cfg: cfg, id: id, life: l, stats: stats, troubles: troubles, log: log,
+		answers: make(chan exchangeResult, lanes), killed: map[string]bool{}, stuck: newStuckEnds(), hungry: true,
+	}
+}
+
+// start makes the lanes and starts the goroutine of each, which ends with work.
+func (x *exchanges) start(work context.Context, helpers *sync.WaitGroup, e *exchanger) {
+	for i := range laneCount(x.cfg, x.id) {
+		l := newLane(i)
+		x.lanes = append(x.lanes, l)
+		helpers.Go(func() { e.run(work, l, x.answers) })
+	}
+}
+
+// send sends what has ended and asks for what can start. What ends while a call is
+// under way goes with the next one, so that the batch grows with the load and nothing
+// ever waits for a timer; when that is much, the next one leaves at once.
+func (x *exchanges) send() {
+	for _, l := range x.lanes {
+		switch {
+		case l.busy:
+		case x.underway() > 0 && !x.overlaps():
+			return
+		case !x.dispatch(l):
+			return
+		}
+	}
+}
+
+// overlaps reports whether so much has ended that a second call is worth it.
+func (x *exchanges) overlaps() bool {
+	percent := overlapOther
+	if x.threads.endedBriefly() {
+		percent = overlapBrief
+	}
+	return 100*len(x.ended) >= percent*x.cfg.Threads
+}
+
+// share returns how many completions one call may carry. Jobs that end at once are all there when
+// the next call leaves: if that took them all, the other lane would stay empty, and if it
+// took most of them, the server would be done with the rest before they have come back.
+func (x *exchanges) share() int {
+	if len(x.lanes) == 1 || !x.threads.endedBriefly() {
+		return maxBatch
+	}
+	return min((x.cfg.Threads+1)/2, maxBatch)
+}
+
+// dispatch sends a call on a free lane. It reports whether there was anything to send.
+func (x *exchanges) dispatch(l *lane) bool {
+	req := store.ExchangeRequest{Proc: x.id.proc, Master: x.id.master}
+	n, wanted := min(len(x.ended), x.share()), x.wantedJobs()
+	req.Completions = x.ended[:n:n]
+	// The thread of a job whose end goes with the next call asks with that call, too.
+	wanted = min(wanted, max(0, x.threads.vacant()-(len(x.ended)-n)))
+	if wanted > 0 && len(x.queues) == 0 {
+		wanted, x.hungry = 0, false
+	}
+	if wanted == 0 && n == 0 {
+		return false
+	}
+	l.overlapped = x.underway() > 0
+	for _, other := range x.lanes {
+		other.overlapped = other.overlapped || other.busy
+	}
+	l.busy, l.ended, l.first = true, req.Completions, x.sequence+1
+	if wanted > 0 {
+		x.want(l, wanted, &req)
+	}
+	l.last = x.sequence
+	x.ended = x.ended[n:]
+	if len(x.ended) == 0 {
+		x.ended, x.spare = x.spare, nil
+	}
+	x.sends.Add(1)
+	l.requests <- req
+	return true
+}
+
+// want asks for a job for each of the last n idle threads, the very last one first.
+func (x *exchanges) want(l *lane, n int, req *store.ExchangeRequest) {
+	req.Queues, req.Empty = x.queues, x.skippable
+	req.Names, req.NamedClasses, req.Suspects = x.names, x.cfg.NamedClasses, x.onSuspects()
+	l.threads = x.threads.take(n, l.threads[:0])
+	x.digits = x.digits[:0]
+	for i := range n {
+		x.digits = strconv.AppendInt(x.digits, int64(x.sequence+1+i), 10)
+		x.digits = append(x.digits, ' ')
+	}
+	tokens := string(x.digits) // the memory of all of them
+	x.sequence += n
+	req.Wants = make([]store.Want, n)
+	for i := range req.Wants {
+		var token string
+		token, tokens, _ = strings.Cut(tokens, " ")
+		req.Wants[i] = store.Want{Token: token, Worker: x.threads.shortID(l.threads[n-1-i])}
+	}
+}
+
+// wantedJobs returns how many jobs may be asked for now.
+func (x *exchanges) wantedJobs() int {
+	if !x.hungry || !x.polled || !x.life.running() {
+		return 0
+	}
+	n := min(x.threads.vacant(), maxBatch)
+	if x.cfg.JobsPerFork > 0 {
+		n = min(n, x.cfg.JobsPerFork-x.threads.jobsBegun()-x.awaited())
+	}
+	return max(n, 0)
+}
+
+// answered frees a lane whose call has been answered, and its threads. It reports whether
+// another call was under way at the same time.
+func (x *exchanges) answered(l *lane) (overlapped bool) {
+	x.threads.free(l.threads)
+	l.busy, l.ended, l.threads = false, nil, l.threads[:0]
+	return l.overlapped
+}
+
+// underway returns how many calls have no answer yet.
+func (x *exchanges) underway() int {
+	n := 0
+	for _, l := range x.lanes {
+		if l.busy {
+			n++
+		}
+	}
+	return n
+}
+
+// awaited returns for how many threads jobs were asked for without an answer yet.
+func (x *exchanges) awaited() int {
+	n := 0
+	for _, l := range x.lanes {
+		n += len(l.threads)
+	}
+	return n
+}
+
+// vacant reports whether a thread has no job.
+func (x *exchanges) vacant() bool { return x.threads.vacant()+x.awaited() > 0 }
+
+// onSuspects returns what the next request does with suspects.
+func (x *exchanges) onSuspects() store.Suspects {
+	switch {
+	case x.id.alone:
+		return store.OnlySuspects
+	case x.cfg.Threads == 1 && x.threads.jobsBegun() == 0:
+		return store.TakeSuspects
+	default:
+		return store.SetApart
+	}
+}
+
+// saw notes what a poll has found.
+func (x *exchanges) saw(waiting []string) {
+	x.waiting, x.polled = waiting, true
+	x.resolve()
+}
+
+// resolve notes the queues to try, in order of priority, as of the last poll.
+func (x *exchanges) resolve() {
+	choices := x.cfg.Queues.Resolve(x.waiting)
+	queues := make([]store.Queue, 0, len(choices))
+	for _, c := range choices {
+		if len(choices) > manyQueues {
+			if _, waits := slices.BinarySearch(x.waiting, c.Queue); !waits {
+				continue
+			}
+		}
+		locked, unique := x.cfg.Locketed(c.Queue), x.cfg.Unique(c.Queue)
+		queues = append(queues, store.Queue{
+			Name: c.Queue, Cap: c.Cap, Locked: locked, Named: locked && x.cfg.NamedLocks,
+			Unique: unique, Strict: unique && x.cfg.StrictUnique,
+		})
+	}
+	x.queues, x.skippable, x.passed = queues, 0, 0
+}
+
+// lookedBefore reports whether a process whose turn comes knows where jobs are: then it can
+// ask for some at once.
+func (x *exchanges) lookedBefore() bool {
+	x.unlooked = x.polled && len(x.queues) > 0
+	return x.unlooked
+}
+
+// add has the next exchange report the end of a job.
+func (x *exchanges) add(c store.Completion) { x.ended = append(x.ended, c) }
+
+// end has the next exchange report the end of a job and ask for other jobs. killed is set if
+// the job was told to stop and must not run again.
+func (x *exchanges) end(c store.Completion, killed bool) {
+	x.add(c)
+	if killed {
+		x.killed[c.Job.Token] = true
+	}
+	x.hungry = true
+}
+
+// untold returns how many ends Redis has not taken.
+func (x *exchanges) untold() int {
+	n := len(x.ended) + len(x.stuck.ends)
+	for _, l := range x.lanes {
+		n += len(l.ended)
+	}
+	return n
+}
+
+// stuckCount returns how many ends Redis could not take.
+func (x *exchanges) stuckCount() int { return len(x.stuck.ends) }
+
+// calm reports whether no call is under way, none was sent since so many, and all that
+// has ended is recorded.
+func (x *exchanges) calm(sends int64) bool {
+	return sends == x.sends.Load() && !x.unsettled() && x.stuckCount() == 0
+}
+
+// unsettled reports whether a call is under way or an end is to be sent.
+func (x *exchanges) unsettled() bool { return x.underway() > 0 || len(x.ended) > 0 }
+
+// carries reports whether a token stands for a job that an exchange begins or ends, now or later.
+func (x *exchanges) carries(token string, n int) bool {
+	return n > x.sequence || x.stuck.has(token) ||
+		slices.ContainsFunc(x.ended, func(c store.Completion) bool { return c.Job.Token == token }) ||
+		slices.ContainsFunc(x.lanes, func(l *lane) bool { return l.carries(token, n) })
+}
+
+// giveBack puts jobs back into their queues.
+func (x *exchanges) giveBack(jobs []store.Reserved) {
+	// Last first: each goes to the very head of its queue.
+	for _, job := range slices.Backward(jobs) {
+		x.add(store.Completion{Job: &job, Kind: store.Returned})
+	}
+}
+
+// weighHunger decides whether to ask again, now that the jobs of an answer have begun.
+func (x *exchanges) weighHunger(r *exchangeResult, overlapped bool) {
+	jobs := r.reply.Jobs
+	x.hungry = len(r.req.Wants) == 0 && x.hungry || len(r.req.Wants) > 0 && len(jobs) == len(r.req.Wants)
+	if len(x.ended) > 0 {
+		x.hungry = true // a payload that was no job has already ended
+	}
+	if overlapped && len(jobs) < len(r.req.Wants) {
+		x.hungry = true // the other call may have come later and freed what this one did not find
+	}
+	switch {
+	case !r.reply.More && len(x.names) == 0 || len(jobs) == len(r.req.Wants):
+		x.retries = 0
+	case len(jobs) > 0 || x.retries < maxRetries:
+		x.hungry = true
+		x.retries++
+	default:
+		x.retries = 0
+	}
+}
+
+// shouldLook notes how many queues come before the one of the first job, and reports
+// whether a look at all queues is due. A look is due when, of many queues, exchanges have
+// looked in vain at more than a look at all queues would cost; the look leaves the empty
+// queues out. A look is also due when a call has found too few jobs in queues that were found
+// before the turn of the process.
+func (x *exchanges) shouldLook(r *exchangeResult) bool {
+	look := x.passOver(r.reply.Jobs) || x.unlooked && len(r.req.Wants) > len(r.reply.Jobs)
+	x.unlooked = false
+	return look
+}
+
+// passOver reports whether exchanges have looked at too many queues in vain.
+func (x *exchanges) passOver(jobs []store.Reserved) (look bool) {
+	if len(jobs) == 0 {
+		return false
+	}
+	x.skippable = max(0, slices.IndexFunc(x.queues, func(q store.Queue) bool { return q.Name == jobs[0].Queue }))
+	if len(x.queues) <= manyQueues {
+		return false
+	}
+	x.passed += x.skippable
+	if x.passed <= 2*len(x.queues) {
+		return false
+	}
+	x.passed = 0
+	return true
+}
+
+// killedTokens returns the tokens of killed jobs whose end has not reached Redis yet.
+func (x *exchanges) killedTokens() []string { return slices.Collect(maps.Keys(x.killed)) }

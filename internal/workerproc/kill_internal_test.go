@@ -1,0 +1,204 @@
+package workerproc
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/locket/classlock"
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/store"
+)
+
+// ending is what exchanges have not brought to Redis, and the process that retires.
+type ending struct {
+	pending bool
+	killed  []string
+	retired []string
+}
+
+func (e *ending) unsettled() bool        { return e.pending }
+func (e *ending) killedTokens() []string { return e.killed }
+func (e *ending) retire(reason string)   { e.retired = append(e.retired, reason) }
+
+func killing(t *testing.T) (*parts, *kills, *ending) {
+	t.Helper()
+	s, e := setup(t), &ending{}
+	return s, newKills(s.cfg, s.deps, s.life, s.link, s.alarm, s.lease, s.beatNow, s.jobs, e, e), e
+}
+
+func TestKills(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a killed job is told why, the master which, and others see it at once", func(t *testing.T) {
+		t.Parallel()
+		s, k, e := killing(t)
+		j, other := s.job("1"), s.job("2")
+		e.killed = []string{"0"}
+		k.kill([]*job{j}, time.Minute)
+		require.ErrorIs(t, context.Cause(&j.ctx), resqued.ErrKilled)
+		require.NoError(t, other.ctx.Err())
+		require.Equal(t, []string{"1"}, (*s.master)[0].Tokens)
+		require.True(t, rings(s.beatNow))
+		require.Equal(t, 2, k.doomed(), "and one that Redis has not got yet")
+		info := map[string]string{}
+		k.show(info)
+		require.Equal(t, map[string]string{store.InfoKilled: "1", store.InfoStubborn: ""}, info)
+	})
+
+	t.Run("a job that shall run again is not named", func(t *testing.T) {
+		t.Parallel()
+		s, k, _ := killing(t)
+		j := s.job("1")
+		j.request = &store.KillRequest{Requeue: true}
+		k.kill([]*job{j}, time.Minute)
+		require.Empty(t, (*s.master)[0].Tokens)
+	})
+
+	t.Run("a stubborn job ends the process, after its neighbours and what has ended", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			s, k, e := killing(t)
+			j := s.job("1")
+			s.job("2")
+			e.pending = true
+			k.kill([]*job{j}, time.Second)
+			s.told()
+			k.overdue()
+			require.False(t, k.tainted(), "it has its grace")
+			<-time.After(time.Second)
+			k.overdue()
+			require.True(t, k.tainted())
+			require.Equal(t, []string{"tainted"}, e.retired)
+			<-time.After(2 * parting)
+			k.overdue()
+			require.Zero(t, s.exits.Load(), "its neighbour may finish")
+			delete(s.jobs, "2")
+			k.overdue()
+			require.Zero(t, s.exits.Load(), "an end may reach Redis")
+			<-time.After(parting)
+			k.overdue()
+			require.EqualValues(t, 1, s.exits.Load())
+			require.Equal(t, proc.Tainted, (*s.master)[0].Type)
+			require.Equal(t, []string{"1"}, (*s.master)[0].Tokens)
+			require.Error(t, s.life.fatal)
+			<-time.After(time.Minute) // timers
+		})
+	})
+
+	t.Run("a class lock that is lost stops its job", func(t *testing.T) {
+		t.Parallel()
+		s, k, _ := killing(t)
+		j, lost := s.job("1"), errors.New("lost")
+		j.claim.Update(func(c *classlock.ClaimState) { c.Lost, c.Grace = lost, time.Hour })
+		k.overdue()
+		require.ErrorIs(t, context.Cause(&j.ctx), lost)
+		require.False(t, k.tainted())
+	})
+
+	t.Run("without a beat, jobs that hold locks stop", func(t *testing.T) {
+		t.Parallel()
+		s, k, _ := killing(t)
+		locked, free, young := s.job("1"), s.job("2"), s.job("3")
+		locked.LockKey, young.LockKey = "l", "y"
+		s.lease.renewed = proc.BootTime() - 19*time.Second
+		k.watchLocks()
+		require.NoError(t, locked.ctx.Err())
+		s.lease.renewed = proc.BootTime() - 21*time.Second
+		young.reserved = proc.BootTime()
+		k.watchLocks()
+		require.ErrorIs(t, context.Cause(&locked.ctx), resqued.ErrLockLost)
+		require.NoError(t, free.ctx.Err())
+		require.NoError(t, young.ctx.Err())
+	})
+
+	t.Run("without master and Redis the process ends itself", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			s, k, _ := killing(t)
+			k.abandon()
+			<-time.After(2 * orphanPatience)
+			k.abandon()
+			require.Zero(t, s.exits.Load(), "it has a master")
+			s.link.lose()
+			s.job("1")
+			k.abandon()
+			<-time.After(2 * orphanPatience)
+			k.abandon()
+			require.Zero(t, s.exits.Load(), "it has a job")
+			clear(s.jobs)
+			k.abandon()
+			<-time.After(orphanPatience + time.Second)
+			k.abandon()
+			require.EqualValues(t, 1, s.exits.Load())
+		})
+	})
+}
+
+// requested is a Redis that holds requests.
+type requested struct {
+	kills   map[string]store.KillRequest
+	dropped []string
+	err     error
+}
+
+func (r *requested) Kills(context.Context, string) (map[string]store.KillRequest, error) {
+	return r.kills, r.err
+}
+
+func (r *requested) DropKills(_ context.Context, _ string, tokens ...string) error {
+	r.dropped = append(r.dropped, tokens...)
+	return nil
+}
+
+// killed notes what is killed.
+type killed map[string]time.Duration
+
+func (k killed) kill(jobs []*job, grace time.Duration) {
+	for _, j := range jobs {
+		k[j.Token] = grace
+	}
+}
+
+func TestKillRequests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, k := setup(t), killed{}
+		r := &requested{kills: map[string]store.KillRequest{"1": {Grace: time.Minute}, "9": {}}}
+		q := newKillRequests(s.id, r, s.life, s.jobs, k, s.troubles, s.deps.Log)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go q.run(ctx)
+		s.job("1")
+		q.ask()
+		synctest.Wait()
+		require.Empty(t, q.found, "short jobs cost nothing")
+		<-time.After(askAfter)
+		q.ask()
+		q.ask()
+		q.onKillRequests(<-q.found)
+		require.Equal(t, killed{"1": time.Minute}, k)
+		require.Empty(t, r.dropped)
+		delete(k, "1")
+		<-time.After(askEvery)
+		q.ask()
+		q.onKillRequests(<-q.found)
+		require.Empty(t, k, "it is told once")
+		require.Equal(t, []string{"9"}, r.dropped)
+		<-time.After(askEvery)
+		r.err = errors.New("away")
+		q.ask()
+		q.onKillRequests(<-q.found)
+		require.Equal(t, 1, s.logged.FilterMessageSnippet("cannot look").Len())
+		s.life.leaving = true
+		<-time.After(askEvery)
+		q.ask()
+		synctest.Wait()
+		require.Empty(t, q.found, "a process that leaves asks for nothing")
+	})
+}

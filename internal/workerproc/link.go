@@ -1,0 +1,75 @@
+package workerproc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/proc"
+)
+
+// link is the connection to the master. A goroutine of its own, read, receives; the loop
+// owns the rest, and sends.
+type link struct {
+	conn     Conn
+	log      *zap.Logger
+	troubles *troubles
+	messages chan proc.Message // closed when the master is gone; nil once the loop knows
+	gone     bool              // the master is gone
+}
+
+func newLink(conn Conn, log *zap.Logger, troubles *troubles) *link {
+	return &link{conn: conn, log: log, troubles: troubles, messages: make(chan proc.Message)}
+}
+
+// read passes on what the master says until its end of the socket is closed, or work ends.
+func (l *link) read(work context.Context) {
+	defer close(l.messages)
+	for {
+		m, err := l.conn.Recv()
+		if err != nil {
+			if !errors.Is(err, io.EOF) && work.Err() == nil {
+				l.log.Warn("the socket to the master broke", zap.Error(err))
+			}
+			return
+		}
+		select {
+		case l.messages <- m:
+		case <-work.Done():
+			return
+		}
+	}
+}
+
+// lose notes that the master is gone.
+func (l *link) lose() { l.messages, l.gone = nil, true }
+
+// send sends a message. It does nothing if the master is gone.
+func (l *link) send(m proc.Message) error {
+	if l.gone {
+		return nil
+	}
+	if err := l.conn.Send(m); err != nil {
+		return fmt.Errorf("report %q to the master: %w", m.Type, err)
+	}
+	return nil
+}
+
+// tell sends a message, and logs if that fails.
+func (l *link) tell(m proc.Message) {
+	if err := l.send(m); err != nil {
+		l.troubles.complain("report", "the master does not read", zap.Error(err))
+	}
+}
+
+// masterOf returns the part of a process id that names the master.
+func masterOf(id string) string {
+	if i := strings.LastIndexByte(id, ':'); i > 0 {
+		return id[:i]
+	}
+	return id
+}

@@ -1,0 +1,125 @@
+package workerproc
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/store"
+)
+
+// waitingQueues is a Redis of which only the waiting queues are asked for.
+type waitingQueues struct {
+	mu    sync.Mutex
+	reply store.PollReply
+	err   error
+	polls atomic.Int64
+	moved atomic.Int64
+}
+
+func (w *waitingQueues) set(reply store.PollReply, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reply, w.err = reply, err
+}
+
+func (w *waitingQueues) Poll(context.Context, bool, string, []string) (store.PollReply, error) {
+	w.polls.Add(1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.reply, w.err
+}
+
+func (w *waitingQueues) MoveDue(context.Context, func(string) bool) (store.Due, error) {
+	w.moved.Add(1)
+	return store.Due{}, nil
+}
+
+func (w *waitingQueues) DelayedQueues(context.Context) ([]string, error) { return nil, nil }
+
+func TestPoller(t *testing.T) {
+	t.Parallel()
+	const interval = 100 * time.Millisecond
+
+	// polling runs a poller alone, in a bubble.
+	polling := func(t *testing.T, test func(t *testing.T, p *poller, w *waitingQueues)) {
+		t.Helper()
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			s, w := setup(t), &waitingQueues{}
+			var helpers sync.WaitGroup
+			p := newPoller(pollerConfig{interval: interval, queues: s.cfg.Queues, unique: s.cfg.Unique, started: time.Now()},
+				w, silent{}, func() int64 { return 7 }, &helpers, s.deps.Log)
+			ctx, cancel := context.WithCancel(t.Context())
+			helpers.Go(func() { p.run(ctx) })
+			test(t, p, w)
+			cancel()
+			helpers.Wait()
+		})
+	}
+
+	t.Run("off it does not look, but when asked", func(t *testing.T) {
+		polling(t, func(t *testing.T, p *poller, w *waitingQueues) {
+			<-time.After(10 * time.Second)
+			require.Zero(t, w.polls.Load())
+			p.look()
+			r := <-p.results
+			require.EqualValues(t, 1, w.polls.Load())
+			require.EqualValues(t, 7, r.sends)
+			require.False(t, r.any)
+		})
+	})
+
+	t.Run("quiet it speaks up only when there is something to do", func(t *testing.T) {
+		polling(t, func(t *testing.T, p *poller, w *waitingQueues) {
+			p.set(pollQuiet)
+			<-time.After(time.Second)
+			require.Greater(t, w.polls.Load(), int64(8), "a process that has worked looks at every interval")
+			require.Empty(t, p.results)
+			w.set(store.PollReply{Waiting: []string{"q"}}, nil)
+			require.True(t, (<-p.results).any)
+			w.set(store.PollReply{}, errors.New("away"))
+			<-p.results // a look before, perhaps
+			for r := range p.results {
+				if r.err != nil {
+					break
+				}
+			}
+		})
+	})
+
+	t.Run("idle for long, only the lookout looks at every interval", func(t *testing.T) {
+		polling(t, func(t *testing.T, p *poller, w *waitingQueues) {
+			p.set(pollQuiet)
+			<-time.After(2 * awake)
+			before := w.polls.Load()
+			<-time.After(10 * asleep)
+			require.LessOrEqual(t, w.polls.Load()-before, int64(11))
+			p.beLookout(true)
+			before = w.polls.Load()
+			<-time.After(10 * asleep)
+			require.Greater(t, w.polls.Load()-before, int64(80))
+			p.beLookout(false)
+			p.stir()
+			before = w.polls.Load()
+			<-time.After(2 * time.Second)
+			require.Greater(t, w.polls.Load()-before, int64(15), "stirred")
+		})
+	})
+
+	t.Run("jobs that are due are moved once a look", func(t *testing.T) {
+		polling(t, func(t *testing.T, p *poller, w *waitingQueues) {
+			w.set(store.PollReply{Due: true}, nil)
+			p.look()
+			<-p.results
+			require.EqualValues(t, 1, w.moved.Load())
+			require.EqualValues(t, 2, w.polls.Load())
+		})
+	})
+}

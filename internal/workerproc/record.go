@@ -1,0 +1,166 @@
+package workerproc
+
+import (
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/locket/classlock"
+	"github.com/resqued/resqued/internal/statsd"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/thread"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// record notes the end of a job for the next exchange.
+func (t *threads) record(j *job, out thread.Outcome) {
+	c := store.Completion{Job: &j.Reserved, Kind: store.Done, Mirrored: j.mirrored}
+	c.Held = j.leftover // it has no claim that could tell
+	if j.handled {
+		// The loop may not have seen yet that a lock is lost.
+		claim := j.claim.State()
+		c.Held = claim.Asked
+		if j.doomed == nil && claim.Lost != nil {
+			j.doomed = claim.Lost
+		}
+		if !j.lost && claim.Lost != nil {
+			t.stats.Count(statsd.LockLost, 1)
+		}
+	}
+	c.Killed = j.request != nil
+	again := j.returns(t.cfg.RequeueLost)
+	switch failed := out.Result == thread.Failed || out.Result == thread.Retried; {
+	case failed && again:
+		out.Result, out.After = thread.Requeued, 0
+		if j.handled {
+			out.After = t.lastingLock(j)
+		}
+	case out.Result == thread.Retried && j.request != nil:
+		out.Result = thread.Failed // the request has the last word
+	case out.Result == thread.Retried && out.Try.Attempt == 0:
+		out.Result, out.After = thread.Requeued, 0 // it has not begun
+	case out.Result == thread.Retried:
+		out.After = max(out.After, t.lastingLock(j))
+	}
+	survived := j.doomed == nil && j.handled && !j.claim.State().Began.IsZero()
+	switch out.Result {
+	case thread.Requeued:
+		c.Kind, c.Delay, c.Survived = store.Requeued, out.After, survived
+	case thread.Retried:
+		t.retry(&c, j, out, survived)
+		t.tallies.failed(j.thread)
+	case thread.Failed:
+		c.Kind = store.Failed
+		c.Failure = filed(failure(j, out), t.id.proc, j.Token)
+		t.tallies.failed(j.thread)
+	default:
+		t.tallies.processed(j.thread)
+	}
+	if out.Try != nil && (out.Try.Counted || out.Try.Attempt == 0) && out.Result != thread.Retried && out.Result != thread.Requeued {
+		c.Count = &store.Count{Key: out.Try.Key} // it has come to its end
+	}
+	t.done++
+	t.ends.end(c, j.doomed != nil && !again)
+	t.logEnd(j, out)
+}
+
+// lastingLock returns how long a job that goes back has to wait because its class lock could
+// not be released: it is kept elsewhere, and may still be there under the name of the job.
+func (t *threads) lastingLock(j *job) time.Duration {
+	if claim := j.claim.State(); claim.Lost != nil && claim.Key != "" && !claim.Asked {
+		return t.cfg.LockDuration
+	}
+	return 0
+}
+
+// retry notes that a job runs again.
+func (t *threads) retry(c *store.Completion, j *job, out thread.Outcome, survived bool) {
+	c.Kind, c.Delay, c.Survived = store.Retried, out.After, survived
+	c.Count = &store.Count{
+		Key: out.Try.Key, Value: out.Try.Count(survived, j.Deaths), Lifetime: out.Try.Lifetime(out.After),
+	}
+	if out.After > 0 {
+		f := failure(j, out)
+		f.Bare = true
+		if text, gap, _ := f.Parts(""); gap == 0 { // a page shows it, which can do without the large ones
+			c.Failure = store.Record(text)
+		}
+	}
+}
+
+// logEnd logs and counts the end of a job.
+func (t *threads) logEnd(j *job, out thread.Outcome) {
+	class := j.job.Class
+	if !j.known {
+		class = "unknown"
+	}
+	waited := time.Duration(0)
+	if !j.job.EnqueuedAt.IsZero() {
+		waited = max(0, j.StartedAt.Sub(j.job.EnqueuedAt))
+	}
+	t.tally(j, class, out, waited)
+	if t.observe != nil {
+		t.observe(Event{Job: &j.job, Outcome: out})
+	}
+	done := out.Result == thread.Done || out.Result == thread.Requeued
+	if done && !t.log.Core().Enabled(zap.DebugLevel) {
+		return // the fields need not be made
+	}
+	fields := []zap.Field{
+		zap.String("class", wire.Printable(j.job.Class, 200)), zap.String("queue", wire.Printable(j.Queue, 200)),
+		zap.String("id", wire.Printable(j.job.ID, 200)), zap.Duration("ran", out.Ran),
+	}
+	switch out.Result {
+	case thread.Failed:
+		t.log.Warn("job failed", append(fields, zap.String("exception", wire.Printable(out.Exception, 200)),
+			zap.String("error", wire.Printable(out.Message, 2000)))...)
+	case thread.Retried:
+		t.log.Info("job failed and will run again", append(fields, zap.Int("attempt", j.job.Attempt), zap.Int("of", j.job.MaxAttempts),
+			zap.Duration("after", out.After), zap.String("exception", wire.Printable(out.Exception, 200)),
+			zap.String("error", wire.Printable(out.Message, 2000)))...)
+	case thread.Dropped:
+		held := &classlock.HeldError{}
+		errors.As(out.Err, &held)
+		t.log.Info("job dropped: its class lock is held", append(fields, zap.String("lock", wire.Printable(held.Key, 300)),
+			zap.String("holder", wire.Printable(held.Holder, 300)))...)
+	case thread.Discarded:
+		t.log.Info("job discarded", append(fields, zap.String("reason", wire.Printable(out.Err.Error(), 2000)))...)
+	default:
+		t.log.Debug("job "+string(out.Result), fields...)
+	}
+}
+
+// tally counts the end of a job in statsd, by the rule of docs/statsd.md: as the counters in
+// Redis do, which leave out what goes back to its queue.
+func (t *threads) tally(j *job, class string, out thread.Outcome, waited time.Duration) {
+	ran := out.Ran
+	if !j.handled || j.claim.State().Began.IsZero() {
+		ran = statsd.Unknown
+	}
+	var held *classlock.HeldError
+	switch {
+	case out.Result != thread.Requeued || ran != statsd.Unknown:
+		t.stats.Job(class, string(out.Result), ran, waited)
+	case errors.As(out.Err, &held):
+		t.stats.Count(statsd.Locked, 1)
+	}
+}
+
+// failure returns the record of a job that has failed.
+func failure(j *job, out thread.Outcome) wire.Failure {
+	f := wire.Failure{
+		FailedAt: time.Now(), Payload: j.Payload, Exception: out.Exception, Error: out.Message,
+		Backtrace: out.Backtrace, Worker: j.Worker, Queue: j.Queue,
+	}
+	if out.Try != nil {
+		f.Attempts = out.Try.Attempt
+	}
+	return f
+}
+
+// filed returns a failure as Redis gets it.
+func filed(f wire.Failure, proc, token string) store.FiledFailure {
+	text, gap, reference := f.Parts(proc + "#" + token)
+	return store.FiledFailure{Text: text, Gap: gap, Reference: reference}
+}

@@ -1,0 +1,90 @@
+package workerproc
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// registrarStore is what a registrar asks of Redis.
+type registrarStore interface {
+	Register(ctx context.Context, r store.Registration) error
+}
+
+// registrar enters the process in Redis. The goroutine of join owns at until join has
+// returned; the rest does not change once join has begun, and any goroutine may rejoin.
+type registrar struct {
+	store        registrarStore
+	log          *zap.Logger
+	registration store.Registration
+	at           time.Duration // the boot time at which the registration was sent
+}
+
+func newRegistrar(s registrarStore, log *zap.Logger) *registrar {
+	return &registrar{store: s, log: log}
+}
+
+// join waits for Redis as long as it takes; the master has a boot timeout.
+func (r *registrar) join(ctx context.Context) error {
+	for wait := 50 * time.Millisecond; ; wait = min(wait*2, 2*time.Second) {
+		r.at = proc.BootTime()
+		err := r.store.Register(ctx, r.registration)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return errStopped
+		}
+		r.log.Error("cannot register; trying again", zap.Error(err), zap.Duration("in", wait))
+		sleep(ctx, wait)
+	}
+}
+
+// rejoin registers again in a Redis that has lost its data. The jobs in hand go
+// on, but for those that held locks: the next beat finds that these are gone.
+func (r *registrar) rejoin(ctx context.Context) error {
+	r.log.Error("redis has lost its data, this process and its locks among it; registering again")
+	err := r.store.Register(ctx, r.registration)
+	if err != nil {
+		r.log.Error("cannot register again; trying with the next beat", zap.Error(err))
+	}
+	return err
+}
+
+// newRegistration returns the entry of this process in Redis.
+func newRegistration(cfg Config, id identity, life *life) store.Registration {
+	ids := make([]string, cfg.Threads)
+	for i := range ids {
+		ids[i] = workerID(cfg, id, i)
+	}
+	state := life.wanted
+	if state == signals.Waiting {
+		state = signals.Running // soon; the next beat may be later
+	}
+	r := store.Registration{
+		Proc: id.proc, Workers: ids, Started: wire.FormatStart(life.started),
+		Info: map[string]string{
+			"host": cfg.Host, "pid": fmt.Sprint(cfg.PID), "slot": fmt.Sprint(id.slot),
+			"threads": fmt.Sprint(cfg.Threads), "quota": fmt.Sprint(cfg.JobsPerFork), "master": id.master,
+			"queues": strings.Join(cfg.Queues.Names(), ","), "version": cfg.Version,
+			"busy": "0", "done": "0", "rss": strconv.FormatInt(rss(), 10),
+			"started": wire.FormatISOUTC(life.started), "state": string(state),
+		},
+	}
+	maps.Copy(r.Info, cfg.DeathPolicy.Info())
+	maps.Copy(r.Info, cfg.Traces)
+	if id.alone {
+		r.Info[store.InfoAlone] = "1"
+	}
+	return r
+}

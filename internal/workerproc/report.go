@@ -1,0 +1,124 @@
+package workerproc
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/proc"
+)
+
+// counter counts the jobs that have ended.
+type counter interface {
+	jobsDone() int
+}
+
+// killCounts is what a report says about kills.
+type killCounts interface {
+	// orders returns how many messages of the master ordered kills.
+	orders() int
+	// doomed returns how many jobs were told to stop and have no end in Redis yet.
+	doomed() int
+}
+
+// reports sends the master reports and asks it for a successor. The loop owns all fields.
+type reports struct {
+	cfg     Config
+	id      identity
+	life    *life
+	link    *link
+	lease   *lease
+	jobs    jobs
+	threads counter
+	kills   killCounts
+
+	asked     bool // the master knows that age or memory is used up
+	weighed   int  // jobs done when memory was looked at last, at weighedAt
+	weighedAt time.Time
+	foundAt   time.Time // when found was sent last
+}
+
+func newReports(cfg Config, id identity, life *life, link *link, lease *lease, jobs jobs, threads counter, kills killCounts) *reports {
+	return &reports{cfg: cfg, id: id, life: life, link: link, lease: lease, jobs: jobs, threads: threads, kills: kills}
+}
+
+// report sends the master a report, and sets the title of the process. Where age or memory
+// is used up it only asks: the master decides when a successor may start.
+func (r *reports) report() {
+	size := rss()
+	r.link.tell(proc.Message{
+		Type: proc.Beat, State: string(r.life.state), Busy: len(r.jobs), Done: r.threads.jobsDone(), Quota: r.cfg.JobsPerFork, RSS: size,
+		Kills: r.kills.orders(), Doomed: r.kills.doomed(), LockEnd: r.lease.end(),
+	})
+	quota := ""
+	if r.cfg.JobsPerFork > 0 {
+		quota = "/" + strconv.Itoa(r.cfg.JobsPerFork)
+	}
+	who := fmt.Sprintf("worker %d of %d", r.id.slot+1, r.id.slots)
+	if r.id.alone {
+		who = "worker for a suspect"
+	}
+	proc.SetTitle(fmt.Sprintf(proc.TitleOf+"%s: %s, %d/%d busy, %d%s done",
+		who, r.life.state, len(r.jobs), r.cfg.Threads, r.threads.jobsDone(), quota))
+	if !r.life.running() || r.asked {
+		return
+	}
+	switch {
+	case r.cfg.MaxRSS > 0 && size > r.cfg.MaxRSS:
+		r.ask(proc.Message{Type: proc.Retires, Reason: "memory", RSS: size, MaxRSS: r.cfg.MaxRSS})
+	case r.cfg.MaxAge > 0 && time.Since(r.life.started) > r.cfg.MaxAge:
+		r.ask(proc.Message{Type: proc.Retires, Reason: "age"})
+	}
+}
+
+// ask asks the master to replace this process.
+func (r *reports) ask(m proc.Message) {
+	if err := r.link.send(m); err == nil {
+		r.asked = true
+	}
+}
+
+// weighEvery is how often memory is looked at as jobs end. It takes some microseconds.
+const weighEvery = 50 * time.Millisecond
+
+// weigh looks at the memory of the process when a job has ended: until the next report
+// others could take as much again.
+func (r *reports) weigh() {
+	if r.cfg.MaxRSS <= 0 || r.threads.jobsDone() == r.weighed || r.asked || !r.life.running() {
+		return
+	}
+	now := time.Now()
+	if now.Sub(r.weighedAt) < weighEvery {
+		return
+	}
+	r.weighed, r.weighedAt = r.threads.jobsDone(), now
+	if size := rss(); size > r.cfg.MaxRSS {
+		r.ask(proc.Message{Type: proc.Retires, Reason: "memory", RSS: size, MaxRSS: r.cfg.MaxRSS})
+	}
+}
+
+// found lets the master know that there may be more jobs than this process takes, at most
+// once an interval.
+func (r *reports) found() {
+	if r.id.alone || time.Since(r.foundAt) < r.cfg.Interval {
+		return
+	}
+	r.foundAt = time.Now()
+	r.link.tell(proc.Message{Type: proc.Found})
+}
+
+// rss returns the resident memory of this process in bytes, 0 if it is unknown.
+func rss() int64 {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(fields[1], 10, 64)
+	return pages * int64(os.Getpagesize())
+}

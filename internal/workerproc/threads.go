@@ -1,0 +1,303 @@
+package workerproc
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
+	"github.com/resqued/resqued/internal/locket/classlock"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/thread"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// slot is a thread as the loop sees it.
+type slot struct {
+	worker   string
+	brief    string // worker, as records have it
+	assigned chan *job
+}
+
+// endings takes the ends of jobs, for the next exchange.
+type endings interface {
+	// end notes the end of a job. killed is set if the job was told to stop and must not run
+	// again.
+	end(c store.Completion, killed bool)
+}
+
+// runner runs a job and calls done with its outcome; *thread.Runner is one.
+type runner interface {
+	Run(ctx context.Context, job *resqued.Job, claim *classlock.Claim, done func(thread.Outcome))
+}
+
+// threads are the threads of the process and the jobs in hand. The loop owns all fields. The
+// goroutine of a thread executes perform; it reads its slot, runner and outcomes only, and
+// answers over outcomes.
+type threads struct {
+	cfg      Config
+	id       identity
+	work     context.Context // parent of those of the jobs
+	handlers Handlers
+	runner   runner
+	ends     endings
+	alarm    *alarm
+	ring     func() // alarm.ring
+	stats    Stats
+	observe  func(Event)
+	log      *zap.Logger
+
+	slots    []*slot
+	byWorker map[string]int // the index of a slot, by its brief id
+	outcomes chan outcome   // from the threads
+
+	jobs    jobs
+	idle    []int // threads that have no job, and none was asked for
+	brief   bool  // the last job that has ended took less than briefly
+	fresh   bool  // all jobs in hand have begun in this step
+	begun   int   // jobs started, for JobsPerFork
+	done    int
+	tallies tallies
+}
+
+func newThreads(work context.Context, cfg Config, id identity, d Deps, ends endings, alarm *alarm) *threads {
+	t := &threads{
+		cfg: cfg, id: id, work: work, handlers: d.Handlers, runner: d.Runner, ends: ends, alarm: alarm, ring: alarm.ring,
+		stats: d.Stats, observe: d.Observe, log: d.Log,
+		byWorker: map[string]int{}, outcomes: make(chan outcome, cfg.Threads), jobs: jobs{},
+	}
+	workers := make([]string, cfg.Threads)
+	for i := range workers {
+		workers[i] = workerID(cfg, id, i)
+		s := &slot{worker: workers[i], brief: wire.BriefWorkerID(workers[i]), assigned: make(chan *job, 1)}
+		t.slots, t.idle = append(t.slots, s), append(t.idle, i)
+		t.byWorker[s.brief] = i
+	}
+	t.tallies = newTallies(workers)
+	return t
+}
+
+// start starts the threads. They end after close, but are not awaited: a handler that never
+// returns must not keep the process.
+func (t *threads) start() {
+	for _, s := range t.slots {
+		go t.perform(s)
+	}
+}
+
+// close ends the threads that have no job, and the others after theirs.
+func (t *threads) close() {
+	for _, s := range t.slots {
+		close(s.assigned)
+	}
+}
+
+// vacant returns how many threads have no job, and none was asked for.
+func (t *threads) vacant() int { return len(t.idle) }
+
+// take removes the last n of those from the idle ones and appends them to into.
+func (t *threads) take(n int, into []int) []int {
+	rest := len(t.idle) - n
+	into = append(into, t.idle[rest:]...)
+	t.idle = t.idle[:rest]
+	return into
+}
+
+// free makes threads idle again.
+func (t *threads) free(threads []int) { t.idle = append(t.idle, threads...) }
+
+// shortID returns the id of a thread's worker, as records have it.
+func (t *threads) shortID(thread int) string { return t.slots[thread].brief }
+
+// jobsBegun returns how many jobs have begun.
+func (t *threads) jobsBegun() int { return t.begun }
+
+// jobsDone returns how many jobs have ended.
+func (t *threads) jobsDone() int { return t.done }
+
+// flush returns what the threads have counted since it was called last.
+func (t *threads) flush() []store.WorkerStat { return t.tallies.flush() }
+
+// flushed returns what a thread had counted when flush was called last.
+func (t *threads) flushed(thread int) store.WorkerStat { return t.tallies.flushed(thread) }
+
+// endedBriefly reports whether the last job that has ended took less than briefly.
+func (t *threads) endedBriefly() bool { return t.brief }
+
+// workers returns how many threads there are.
+func (t *threads) workers() int { return len(t.slots) }
+
+// worker returns the id of a thread's worker.
+func (t *threads) worker(thread int) string { return t.slots[thread].worker }
+
+// beginAll hands reserved jobs to idle threads. Their request was sent at sent.
+func (t *threads) beginAll(reserved []store.Reserved, sent time.Duration, now time.Time) {
+	t.fresh = len(t.jobs) == 0
+	for i := range reserved {
+		t.begin(&reserved[i], sent, now)
+	}
+}
+
+// begin hands a reserved job to an idle thread. A payload that is no job ends at
+// once, without a thread.
+func (t *threads) begin(r *store.Reserved, sent time.Duration, now time.Time) {
+	index := t.whose(r)
+	// One piece of memory for all of a job.
+	j := &job{Reserved: *r, thread: index, begun: now, reserved: sent}
+	t.begun++
+	env, err := wire.Parse(r.Payload, t.cfg.MaxPayload)
+	if _, wrapped := env.Unwrap(); wrapped {
+		j.Payload = wire.Unwrap(r.Payload)
+		if _, err = wire.Parse(j.Payload, t.cfg.MaxPayload); err == nil {
+			t.unwrap(j)
+			return
+		}
+	}
+	if err != nil {
+		j.job = resqued.Job{Queue: r.Queue, Payload: j.Payload}
+		t.record(j, thread.Outcome{Result: thread.Failed, Err: err, Exception: "Resqued::InvalidPayload", Message: err.Error()})
+		return
+	}
+	if ref, ok := wire.ReferenceOf(env); ok {
+		t.restore(j, ref)
+		return
+	}
+	t.occupy(j.thread)
+	j.handled = true
+	j.claim.Init(t.id.proc, r.Token, t.ring)
+	j.ctx.parent = t.work
+	j.job = resqued.Job{
+		ID: env.ID, Class: env.Class, Queue: r.Queue, Args: env.Args, Payload: r.Payload,
+		Attempt: r.Deaths + 1, Deaths: r.Deaths, Worker: r.Worker, StartedAt: r.StartedAt,
+		EnqueuedAt: env.EnqueuedAt, LockKey: r.LockKey,
+	}
+	if j.job.ID == "" {
+		j.job.ID = t.id.proc + "/" + r.Token
+	}
+	if !r.EnqueuedAt.IsZero() {
+		j.job.EnqueuedAt = r.EnqueuedAt // of its queue, which knows when it was pushed
+	}
+	*jobctx.RunOf(&j.job) = jobctx.Run{Proc: t.id.proc, Token: r.Token, Fence: r.Fence}
+	if class, ok := t.handlers.Lookup(env.Class); ok {
+		// The longest durations there are mean that there is no end; a grace comes on top.
+		j.known, j.timeout, j.atMostOnce = true, min(class.Timeout, longest), class.AtMostOnce
+	}
+	if limit := j.timeout + t.cfg.TermTimeout; j.timeout > 0 && limit < tickEvery {
+		t.alarm.wake(j.begun.Add(limit)) // no tick may see it in time
+	}
+	t.jobs[r.Token] = j
+	t.slots[j.thread].assigned <- j
+}
+
+// restore ends a job whose payload only refers to a large one, which then takes its place.
+func (t *threads) restore(j *job, ref wire.Reference) {
+	f := wire.Failure{
+		FailedAt: time.Now(), Payload: j.Payload, Exception: "Resqued::PayloadGone", Worker: j.Worker, Queue: j.Queue,
+		Error: "the payload is not kept any more under " + wire.Printable(ref.ID, 300) + ": it has been put back into a queue before, or was removed",
+	}
+	t.log.Info("a large payload takes the place of the reference to it", zap.String("queue", wire.Printable(j.Queue, 200)),
+		zap.String("parked", wire.Printable(ref.ID, 300)), zap.Int64("bytes", ref.Size))
+	t.ends.end(store.Completion{
+		Job: &j.Reserved, Kind: store.Restored, Parked: ref.ID, Survived: true, Failure: filed(f, t.id.proc, j.Token),
+	}, false)
+	t.done++
+}
+
+// unwrap puts the bytes that a payload of class Resqued::InvalidPayload holds back into their
+// queue. They are a job after all, and its lock is not the one that was taken for the
+// payload around them.
+func (t *threads) unwrap(j *job) {
+	t.ends.end(store.Completion{Job: &j.Reserved, Kind: store.Requeued, Payload: j.Payload, Survived: true}, false)
+	t.done++
+	t.log.Info("a payload that was refused before goes back to its queue as it was", zap.String("queue", wire.Printable(j.Queue, 200)))
+}
+
+// whose returns the index of the thread of a job, and sets Worker to its whole id.
+func (t *threads) whose(r *store.Reserved) int {
+	index := t.byWorker[r.Worker]
+	r.Worker = t.slots[index].worker
+	return index
+}
+
+// occupy takes a thread out of the idle ones. It is among the last of them, because
+// those are asked for first.
+func (t *threads) occupy(thread int) {
+	for i, index := range slices.Backward(t.idle) {
+		if index == thread {
+			t.idle = slices.Delete(t.idle, i, i+1)
+			return
+		}
+	}
+}
+
+// perform is a thread: it runs what it is given until the loop ends. A job whose code
+// ends the goroutine (runtime.Goexit) does not end the thread.
+func (t *threads) perform(s *slot) {
+	over := false
+	defer func() {
+		if !over {
+			go t.perform(s)
+		}
+	}()
+	for j := range s.assigned {
+		t.runner.Run(&j.ctx, &j.job, &j.claim, func(out thread.Outcome) { t.outcomes <- outcome{job: j, Outcome: out} })
+	}
+	over = true
+}
+
+// finish takes a job back from its thread.
+func (t *threads) finish(o outcome) {
+	o.job.ctx.end(nil)
+	t.brief = o.Ran < briefly
+	delete(t.jobs, o.job.Token)
+	t.idle = append(t.idle, o.job.thread)
+	t.record(o.job, o.Outcome)
+}
+
+func workerID(cfg Config, id identity, thread int) string {
+	return wire.WorkerID(id.proc, cfg.Host, id.slot, thread, cfg.PID, cfg.Queues.Names())
+}
+
+// takeOutcomes finishes the jobs that have ended meanwhile, so that they go with the same
+// exchange.
+func (t *threads) takeOutcomes() {
+	for {
+		select {
+		case o := <-t.outcomes:
+			t.finish(o)
+		default:
+			return
+		}
+	}
+}
+
+const (
+	// briefly is what a job may take that is worth waiting for: less than a call.
+	briefly = 50 * time.Microsecond
+	// gathers is how often the loop lets others run until all jobs that have just begun have
+	// ended. Go's scheduler takes it up again before some of them, every third time.
+	gathers = 4
+	// gatherFor is after how long it does so no more: something holds the processor.
+	gatherFor = 5 * time.Millisecond
+)
+
+// gather lets the jobs that have just begun run before the next exchange leaves, so that
+// it takes those with it that end at once. It does so where jobs have been shorter than
+// an exchange and none is in hand that has been running for longer: such a one could
+// keep the processor, and so hold up the others.
+func (t *threads) gather() {
+	fresh := t.fresh
+	t.fresh = false
+	if !fresh {
+		return
+	}
+	began := time.Now()
+	for n := 0; n < gathers && t.brief && len(t.jobs) > 0 && time.Since(began) < gatherFor; n++ {
+		runtime.Gosched()
+		t.takeOutcomes()
+	}
+}

@@ -1,0 +1,92 @@
+package workerproc
+
+import (
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/statsd"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// take notes what became of the completions of a call, and the names of locks for the next
+// one. It returns the new jobs.
+func (x *exchanges) take(r *exchangeResult) []store.Reserved {
+	x.judge(r)
+	clear(r.req.Completions) // their jobs are not kept
+	x.spare = r.req.Completions[:0]
+	x.names = r.names
+	return r.reply.Jobs
+}
+
+// judge handles what became of the completions of a call.
+func (x *exchanges) judge(r *exchangeResult) {
+	x.stats.Count(statsd.Locked, r.reply.Bounced)
+	x.stats.Count(statsd.Duplicate, len(r.reply.Duplicates))
+	for _, queue := range r.reply.OutOfStep {
+		x.outOfStep(queue)
+	}
+	for _, queue := range r.reply.WrongType {
+		x.troubles.complain("queue "+queue, "a queue's key holds no list; it is skipped until that is repaired",
+			zap.String("queue", wire.Printable(queue, 200)))
+	}
+	if r.reply.Unlockable != "" {
+		x.troubles.complain("fence", "no locked job is taken until that is repaired: delete the key, then fencing tokens go on from the clock of Redis",
+			zap.String("reason", wire.Printable(r.reply.Unlockable, 300)))
+	}
+	for i, applied := range r.reply.Applied {
+		c := r.req.Completions[i]
+		if reason, stuck := r.reply.Stuck[i]; stuck {
+			x.stick(c, reason)
+			continue
+		}
+		if reason, parked := r.reply.Parked[i]; parked {
+			x.log.Error("the end of a job could not be recorded and was parked: it takes its place when that is repaired; see: resqued parked",
+				zap.String("reason", printable(reason)), zap.String("queue", wire.Printable(c.Job.Queue, 200)),
+				zap.String("parked", x.id.proc+"#"+c.Job.Token))
+		}
+		x.stuck.settled(c.Job.Token)
+		delete(x.killed, c.Job.Token)
+		if slices.Contains(r.reply.Duplicates, i) {
+			x.log.Info("a job that was to go back to its queue was dropped: an equal one waits there",
+				zap.String("queue", wire.Printable(c.Job.Queue, 200)), zap.String("token", c.Job.Token))
+		}
+		if !applied && !r.req.Repeat {
+			x.log.Warn("late: the record of a job was gone when it ended, so its end changed nothing",
+				zap.String("queue", wire.Printable(c.Job.Queue, 200)), zap.String("token", c.Job.Token))
+		}
+	}
+}
+
+// outOfStep logs that the companion keys of a unique queue do not match it: a program that
+// does not know them has pushed to the queue, or taken from it.
+func (x *exchanges) outOfStep(queue string) {
+	name := wire.Printable(queue, 200)
+	if x.cfg.StrictUnique {
+		x.troubles.complain("step "+queue, "a unique queue is skipped: its keys do not match; run: resqued locks repair "+name, zap.String("queue", name))
+		return
+	}
+	x.stats.Count(statsd.Healed, 1)
+	if x.troubles.due("step " + queue) {
+		x.log.Warn("the keys of a unique queue did not match and were repaired; some program pushes to it, or takes from it, that does not know them",
+			zap.String("queue", name))
+	}
+}
+
+// stick keeps a completion that could not be written, to be tried again on its own time.
+// A process that leaves has it parked at once.
+func (x *exchanges) stick(c store.Completion, reason string) {
+	since := x.stuck.first(c.Job.Token)
+	x.troubles.complain("stuck "+reason, "the end of a job cannot be recorded; it stays in flight until that is repaired",
+		zap.String("reason", printable(reason)))
+	if x.life.goes() && !c.Park {
+		c.Park = true
+		x.add(c)
+		return
+	}
+	x.stuck.keep(c, since)
+}
+
+// unstick sends what was stuck again, if it is time.
+func (x *exchanges) unstick() { x.ended = x.stuck.due(x.ended, x.life.goes()) }
