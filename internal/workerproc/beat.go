@@ -248,7 +248,7 @@ func (p *Process) report() {
 	if p.name.Alone {
 		who = "worker for a suspect"
 	}
-	proc.SetTitle(fmt.Sprintf(proc.TitleOf+"%s: %s, %d/%d busy, %d%s done",
+	p.d.SetTitle(fmt.Sprintf(proc.TitleOf+"%s: %s, %d/%d busy, %d%s done",
 		who, p.state, len(p.jobs), p.cfg.Threads, p.done, quota))
 	if p.state != signals.Running || p.asked {
 		return

@@ -181,6 +181,9 @@ func New(cfg Config, d Deps) (*Process, error) {
 	if cfg.Unique == nil {
 		cfg.Unique = func(string) bool { return false }
 	}
+	if d.SetTitle == nil {
+		d.SetTitle = proc.SetTitle
+	}
 	p := &Process{
 		cfg: cfg, d: d, log: d.Log, state: signals.Starting,
 		jobs: map[string]*job{}, hungry: true,
