@@ -1,0 +1,45 @@
+package resquedtest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/resqued/resqued"
+)
+
+// context returns the context of a job, and sets what of the job only the daemon may.
+func (p *jobParts) context(t testing.TB) context.Context {
+	ctx := t.Context()
+	if p.timeout != 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, p.timeout, resqued.ErrTimeout)
+		t.Cleanup(cancel)
+		p.job.Deadline, _ = ctx.Deadline()
+	}
+	p.job.SetFence(p.fence)
+	p.job.SetRun("resquedtest", "1")
+	leaving := make(chan struct{})
+	if p.leaving {
+		close(leaving)
+	}
+	ctx = resqued.WithLeaving(ctx, leaving)
+	if p.locked {
+		ctx = resqued.WithLocks(ctx, ownLock{p.job.Class})
+	}
+	return resqued.WithJob(ctx, p.job)
+}
+
+// ownLock answers for the locks of a job that is alone and holds the lock of its class.
+type ownLock struct{ class string }
+
+func (l ownLock) Locked(_ context.Context, class string, _ any) (bool, error) {
+	return class == l.class, nil
+}
+
+func (l ownLock) Enqueued(context.Context, string, any) (bool, error) { return false, nil }
+
+func (l ownLock) LonerLocked(_ context.Context, class string, _ any) (bool, error) {
+	return class == l.class, nil
+}
+
+func (l ownLock) RefreshLock(context.Context) error { return nil }
