@@ -153,6 +153,8 @@ type Deps struct {
 	// Observe, if not nil, is called from the loop after each job.
 	Observe func(Event)
 	Log     *zap.Logger
+	// SetTitle shows what the process does in its command line; nil = proc.SetTitle.
+	SetTitle func(text string)
 	// Exit ends the process without running anything else of it; it is called
 	// when a job ignores its kill.
 	Exit func()

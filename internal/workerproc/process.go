@@ -152,6 +152,9 @@ func (p *Process) assemble(id identity) {
 	p.kills = newKills(cfg, d, p.life, p.link, p.alarm, p.lease, p.beatNow, jobs, p.exchanges, p)
 	p.requests = newKillRequests(id, d.Store, p.life, jobs, p.kills, p.troubles, p.log)
 	p.reports = newReports(cfg, id, p.life, p.link, p.lease, jobs, p.threads, p.kills)
+	if d.SetTitle != nil {
+		p.reports.title = d.SetTitle
+	}
 	p.beats = newBeats(cfg, id, d, p.registrar, p.life, p.lease, p.troubles, p.beatNow)
 	p.beats.watch(jobs, p.threads, p.kills, newLeftovers(cfg.MaxPayload, d.Handlers, jobs, p.exchanges, p.threads, p.log), p.reports)
 	p.suspects = newSuspects(id.alone, p.link)

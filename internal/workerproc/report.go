@@ -33,6 +33,7 @@ type reports struct {
 	jobs    jobs
 	threads counter
 	kills   killCounts
+	title   func(text string) // shows what the process does
 
 	asked     bool // the master knows that age or memory is used up
 	weighed   int  // jobs done when memory was looked at last, at weighedAt
@@ -41,7 +42,9 @@ type reports struct {
 }
 
 func newReports(cfg Config, id identity, life *life, link *link, lease *lease, jobs jobs, threads counter, kills killCounts) *reports {
-	return &reports{cfg: cfg, id: id, life: life, link: link, lease: lease, jobs: jobs, threads: threads, kills: kills}
+	return &reports{
+		cfg: cfg, id: id, life: life, link: link, lease: lease, jobs: jobs, threads: threads, kills: kills, title: proc.SetTitle,
+	}
 }
 
 // report sends the master a report, and sets the title of the process. Where age or memory
@@ -60,7 +63,7 @@ func (r *reports) report() {
 	if r.id.alone {
 		who = "worker for a suspect"
 	}
-	proc.SetTitle(fmt.Sprintf(proc.TitleOf+"%s: %s, %d/%d busy, %d%s done",
+	r.title(fmt.Sprintf(proc.TitleOf+"%s: %s, %d/%d busy, %d%s done",
 		who, r.life.state, len(r.jobs), r.cfg.Threads, r.threads.jobsDone(), quota))
 	if !r.life.running() || r.asked {
 		return

@@ -1,0 +1,183 @@
+package resquedtest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/resqued/resqued"
+)
+
+// Outcome is how one run of a job has ended.
+type Outcome string
+
+// The outcomes.
+const (
+	// Done: the handler returned nil.
+	Done Outcome = "done"
+	// Discarded: it returned resqued.Discard.
+	Discarded Outcome = "discarded"
+	// Dropped: the job did not run, because its class lock was held.
+	Dropped Outcome = "dropped"
+	// Requeued: the job goes back to its queue, because it returned resqued.Requeue or
+	// because its class lock was held.
+	Requeued Outcome = "requeued"
+	// Retried: it has failed and runs again, by the Retry of its class.
+	Retried Outcome = "retried"
+	// Failed: it has failed for good, and stands in the failed list.
+	Failed Outcome = "failed"
+)
+
+// Ended is a run of a job that has ended.
+type Ended struct {
+	// Class, Queue and Args are those of the job; a payload that is no job has a Queue
+	// only.
+	Class, Queue string
+	Args         resqued.Args
+	// Attempt is the number of the run, as the handler has seen it.
+	Attempt int
+	// Outcome is how it has ended.
+	Outcome Outcome
+	// Err is what the handler returned, or why the job did not run; nil if it is Done.
+	Err error
+	// After is how long a job waits that is Requeued or Retried.
+	After time.Duration
+}
+
+// String returns a line about the run, for the message of a test.
+func (e Ended) String() string {
+	text := fmt.Sprintf("%s: %s %s %s", e.Queue, e.Class, e.Args, e.Outcome)
+	if e.After > 0 {
+		text += fmt.Sprintf(" for %s", e.After)
+	}
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// maxDepth is how many worker processes may work at a time: how deep jobs may call Drain, or
+// run each other by Inline.
+const maxDepth = 50
+
+// Drain works the jobs that are due, one after another and those that they enqueue as well,
+// until none is left that can run now. It returns the runs in the order in which they have
+// ended. A job that fails does not fail the test: look at the result.
+//
+// Jobs that wait for a later time, and those whose job lock or queue does not let them run,
+// are left. Drain fails the test if more than Options.MaxJobs jobs end, or if a job goes on
+// for Options.TermTimeout after it was told to stop.
+//
+// A handler may call it: the other jobs run while that handler waits.
+func (q *Queues) Drain(t testing.TB) []Ended {
+	t.Helper()
+	ended, err := q.drain()
+	if err != nil {
+		t.Fatalf("resquedtest: Drain: %v", err)
+	}
+	return ended
+}
+
+// Ended returns all runs of jobs that have ended in these queues, in the order in which they
+// have.
+func (q *Queues) Ended() []Ended {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(q.ended)
+}
+
+// drain works what is due.
+func (q *Queues) drain() ([]Ended, error) {
+	r := q.enter()
+	if r == nil {
+		return nil, nil // all shall stop; the outermost tells why
+	}
+	err := q.worker.work(q.context(), r)
+	overrun := q.leave(r)
+	if err == nil && overrun != "" {
+		err = fmt.Errorf("%s", overrun)
+	}
+	return r.ended, err
+}
+
+// run is one worker process.
+type run struct {
+	queues *Queues
+	master *master
+	ended  []Ended
+}
+
+// enter begins a run; nil if none may begin.
+func (q *Queues) enter() *run {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.runs) == 0 {
+		q.count, q.classes, q.overrun = 0, map[string]int{}, ""
+	}
+	if len(q.runs) >= maxDepth {
+		q.stop(fmt.Sprintf("%d jobs have begun, each run by the one before: does a job enqueue itself? Jobs: %s", len(q.runs), q.counted()))
+	}
+	if q.overrun != "" {
+		return nil
+	}
+	r := &run{queues: q, master: newMaster()}
+	q.runs[r] = true
+	return r
+}
+
+// leave ends a run. The last one is told what all have been stopped for.
+func (q *Queues) leave(r *run) (overrun string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.runs, r)
+	if len(q.runs) > 0 {
+		return ""
+	}
+	return q.overrun
+}
+
+// add notes the end of a job.
+func (r *run) add(e Ended) {
+	q := r.queues
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	r.ended, q.ended = append(r.ended, e), append(q.ended, e)
+	q.count++
+	q.classes[e.Class]++
+	if q.count > q.opts.MaxJobs {
+		q.stop(fmt.Sprintf("%d jobs have ended and there may be more: does a job enqueue itself, or always return Requeue(0)? "+
+			"If these are right, raise Options.MaxJobs. Jobs: %s", q.count, q.counted()))
+	}
+}
+
+// stop has all runs leave after the job in hand.
+func (q *Queues) stop(why string) {
+	if q.overrun != "" {
+		return
+	}
+	q.overrun = why
+	for r := range q.runs {
+		r.master.drain()
+	}
+}
+
+// counted lists how many jobs of each class have ended.
+func (q *Queues) counted() string {
+	if len(q.classes) == 0 {
+		return "none has ended"
+	}
+	names := slices.SortedFunc(maps.Keys(q.classes), func(a, b string) int {
+		if d := q.classes[b] - q.classes[a]; d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+	texts := make([]string, len(names))
+	for i, name := range names {
+		texts[i] = fmt.Sprintf("%d × %s", q.classes[name], name)
+	}
+	return strings.Join(texts, ", ")
+}

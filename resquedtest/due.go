@@ -1,0 +1,92 @@
+package resquedtest
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/resqued/resqued/internal/store"
+)
+
+// dueStore is the Redis of a worker process that leaves when nothing can run now. The
+// process itself would wait for jobs that are delayed, and for locks of others: it is not
+// shown these.
+type dueStore struct {
+	*store.Store
+
+	mu sync.Mutex
+	// inHand is how many jobs the process has. changed is closed when that changes.
+	inHand  int
+	changed chan struct{}
+	// barren are the queues in which the last exchange has found no job that can run.
+	barren []string
+}
+
+func newDueStore(s *store.Store) *dueStore { return &dueStore{Store: s, changed: make(chan struct{})} }
+
+// Exchange notes which jobs the process has, and where it found none.
+func (s *dueStore) Exchange(ctx context.Context, req store.ExchangeRequest) (store.ExchangeReply, error) {
+	reply, err := s.Store.Exchange(ctx, req)
+	if err != nil {
+		return reply, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inHand += len(reply.Jobs) - len(req.Completions) + len(reply.Stuck)
+	close(s.changed)
+	s.changed = make(chan struct{})
+	s.barren = nil
+	if len(req.Wants) > 0 && len(reply.Jobs) == 0 && !reply.More && len(reply.Unnamed) == 0 {
+		for _, q := range req.Queues {
+			s.barren = append(s.barren, q.Name)
+		}
+	}
+	return reply, nil
+}
+
+// Poll looks for queues in which something may run. While a job runs that is not asked.
+func (s *dueStore) Poll(ctx context.Context, all bool, cursor string, fixed []string) (store.PollReply, error) {
+	if err := s.idle(ctx); err != nil {
+		return store.PollReply{}, err
+	}
+	reply, err := s.Store.Poll(ctx, all, cursor, fixed)
+	if err != nil {
+		return reply, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reply.Waiting = slices.DeleteFunc(reply.Waiting, func(queue string) bool { return slices.Contains(s.barren, queue) })
+	reply.Blocked, reply.Suspects = nil, nil
+	return reply, nil
+}
+
+// idle waits until the process has no job.
+func (s *dueStore) idle(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		busy, changed := s.inHand > 0, s.changed
+		s.mu.Unlock()
+		if !busy {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+}
+
+// MoveDue moves delayed jobs; a queue that gets one is worth another try.
+func (s *dueStore) MoveDue(ctx context.Context, unique func(queue string) bool) (store.Due, error) {
+	due, err := s.Store.MoveDue(ctx, unique)
+	if due.Moved > 0 {
+		s.mu.Lock()
+		s.barren = nil
+		s.mu.Unlock()
+	}
+	return due, err
+}
+
+// DelayedQueues names none: jobs that are delayed are not waited for.
+func (s *dueStore) DelayedQueues(context.Context) ([]string, error) { return nil, nil }
