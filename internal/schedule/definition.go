@@ -12,30 +12,30 @@ import (
 	"unicode/utf8"
 )
 
-// What becomes of a tick while a job of the schedule has not come to its end.
+// What becomes of a tick while a job of the schedule has not ended.
 const (
-	// Queue enqueues another one.
-	Queue = "queue"
-	// Unique enqueues none while an equal one waits in the queue; one that runs does
-	// not count.
-	Unique = "unique"
-	// Skip enqueues none while an equal one waits or runs.
-	Skip = "skip"
+	// IfRunningQueue enqueues another job.
+	IfRunningQueue = "queue"
+	// IfRunningUnique enqueues none while an equal job waits in the queue; one that runs
+	// does not count.
+	IfRunningUnique = "unique"
+	// IfRunningSkip enqueues none while an equal job waits or runs.
+	IfRunningSkip = "skip"
 )
 
 // What becomes of ticks that were not handled in time.
 const (
-	// CatchUpLast makes up for the last one of them.
+	// CatchUpLast enqueues the job of the last one of them.
 	CatchUpLast = "last"
-	// CatchUpNone lets them be.
+	// CatchUpNone enqueues none.
 	CatchUpNone = "none"
-	// CatchUpAll makes up for each of them, up to maxCatchUp.
+	// CatchUpAll enqueues the jobs of all of them, up to maxCatchUp.
 	CatchUpAll = "all"
 )
 
 // IfRunningValues and CatchUpValues are the known values, the default first.
 var (
-	IfRunningValues = []string{Queue, Unique, Skip}
+	IfRunningValues = []string{IfRunningQueue, IfRunningUnique, IfRunningSkip}
 	CatchUpValues   = []string{CatchUpLast, CatchUpNone, CatchUpAll}
 )
 

@@ -58,8 +58,8 @@ type ClaimState struct {
 }
 
 // NewClaim returns the claim of a job that has not begun. The names proc and token are
-// those of its in-flight record. changed is called, without a lock, when the job's class
-// lock is lost; it may be nil.
+// those of its in-flight record. changed is called when the job's class lock is lost; it
+// may be nil.
 func NewClaim(proc, token string, changed func()) *Claim {
 	c := &Claim{}
 	c.Init(proc, token, changed)

@@ -82,7 +82,7 @@ local function waits(prefix, queue, payload)
 end
 
 -- marked reports whether a loner marker is in the way. One whose job is nowhere any
--- more (somebody removed it) is not.
+-- more (it was removed) is not.
 local function marked(prefix, marker, ms, elsewhere)
   local value = call('GET', marker)
   if not value or expired(value, ms) then return false end
