@@ -52,7 +52,7 @@ func (p Program) ClassSchedules(c config.Config) []schedule.Definition {
 		}
 		own = append(own, schedule.Definition{
 			Name: name, Class: name, Queue: class.Queue, Args: json.RawMessage("[]"), Every: fmt.Sprintf("%ds", int64(class.Every.Seconds())),
-			FirstIn: "1s", IfRunning: schedule.Skip,
+			FirstIn: "1s", IfRunning: schedule.IfRunningSkip,
 		})
 	}
 	return own

@@ -46,13 +46,13 @@ func (l *loader) readQueues() {
 	}
 }
 
-// readQueueSets reads the lists that say which queues have a property.
+// readQueueSets reads the lists of queues that have a property.
 func (l *loader) readQueueSets() {
 	l.result.LocketedQueues = l.queueSet("locketed_queues")
 	l.result.UniqueQueues = l.queueSet("unique_queues")
 }
 
-// readEnvSets reads the lists that say what commands get of the environment.
+// readEnvSets reads the lists of what commands get of the environment.
 func (l *loader) readEnvSets() {
 	l.result.EnvKeep = l.envSet("env_keep")
 	l.result.EnvDrop = l.envSet("env_drop")
@@ -168,7 +168,7 @@ func (l *loader) warnOfLocks() {
 	c, sources := &l.result.Config, l.result.Sources
 	if l.ok("locketed_queues") && len(c.LocketedQueues) == 0 {
 		for _, key := range []string{"heartbeat_frequency", "job_lock_duration", "job_lock_key", "on_lock_lost"} {
-			// It is also the lease of class locks in PostgreSQL, which Go handlers may have, too.
+			// It is also the lease of class locks in PostgreSQL, which Go handlers may have as well.
 			if key == "job_lock_duration" && c.DatabaseURL != "" {
 				continue
 			}
@@ -289,7 +289,7 @@ func (l *loader) takeHandlers() {
 	}
 	for _, class := range c.classes() {
 		h, most := c.Handlers[class], c.TermTimeout/2
-		if h.KillAfter > most && h.KillAfter != DefaultKillAfter { // nobody asked for the default
+		if h.KillAfter > most && h.KillAfter != DefaultKillAfter { // the default was not written
 			l.warn("handlers."+class+".kill_after", "kill_after_too_long", fmt.Sprintf(
 				"%s: kill_after %s becomes %s, half of resque_term_timeout %s (%s), after which its whole process is killed.",
 				class, FormatDuration(h.KillAfter), FormatDuration(most), FormatDuration(c.TermTimeout), l.result.Sources["resque_term_timeout"]))

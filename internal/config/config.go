@@ -62,16 +62,16 @@ type Config struct {
 	// TermTimeout is how long a killed job may take to stop before its process
 	// is killed (RESQUE_TERM_TIMEOUT).
 	TermTimeout time.Duration `json:"resque_term_timeout"`
-	// OnMasterDeath says what worker processes do when their master is gone:
+	// OnMasterDeath is what worker processes do when their master is gone:
 	// "drain" or "kill".
 	OnMasterDeath string `json:"on_master_death"`
-	// OnWorkerDeath says what becomes of the jobs of a worker process that dies:
+	// OnWorkerDeath is what becomes of the jobs of a worker process that dies:
 	// "requeue" or "fail".
 	OnWorkerDeath string `json:"on_worker_death"`
 	// MaxDeaths is how many worker processes a job may take with it before it is
 	// recorded as failed; of deaths that come from outside, four times as many.
 	MaxDeaths int `json:"max_deaths"`
-	// FailureBackend says where failures are recorded: "resque", in the failed list, or
+	// FailureBackend is where failures are recorded: "resque", in the failed list, or
 	// "multi-queue", in a list for each queue, as Resque's multi-queue backend does.
 	FailureBackend string `json:"failure_backend"`
 	// LongJobSilence and LongJobWait are how long a run of a long job gives no sign of life,
@@ -91,7 +91,7 @@ type Config struct {
 	JobLockDuration    time.Duration `json:"job_lock_duration"`
 	// JobLockKey is one of jobkey.Styles or a template.
 	JobLockKey string `json:"job_lock_key"`
-	// OnLockLost says what becomes of a job whose lock is gone: "fail" or
+	// OnLockLost is what becomes of a job whose lock is gone: "fail" or
 	// "requeue".
 	OnLockLost string `json:"on_lock_lost"`
 
@@ -110,9 +110,10 @@ type Config struct {
 	// Schedules are those of the file, by name. One whose class no file names has no
 	// queue yet.
 	Schedules []schedule.Definition `json:"schedule,omitempty"`
-	// PersistentSchedules: those that resque-scheduler keeps in Redis count, too.
+	// PersistentSchedules: the schedules that resque-scheduler keeps in Redis count as well.
 	PersistentSchedules bool `json:"persistent_schedules,omitempty"`
-	// SchedulerLock says with whom the daemon takes turns; see SchedulerLockPrefix.
+	// SchedulerLock names the scheduler with which the daemon takes turns; see
+	// SchedulerLockPrefix.
 	SchedulerLock string `json:"scheduler_lock"`
 
 	// MaxPayload (bytes) refuses larger payloads into failed.
@@ -144,7 +145,7 @@ type Handler struct {
 	AtMostOnce bool `json:"at_most_once,omitempty"`
 	// Lock is the class lock that jobs take; nil = none.
 	Lock *HandlerLock `json:"lock,omitempty"`
-	// Retry says when failed jobs run again; nil = never.
+	// Retry is when failed jobs run again; nil = never.
 	Retry *HandlerRetry `json:"retry,omitempty"`
 	// LongJob makes its jobs slices of long jobs; nil = they are not.
 	LongJob *HandlerLongJob `json:"long_job,omitempty"`
@@ -188,8 +189,8 @@ func (c Config) Redacted() Config {
 }
 
 // Fingerprint returns 12 hexadecimal digits that differ between configurations.
-// It is made of the redacted configuration, so that nobody can try passwords on
-// a log: a change of nothing but secrets does not show in it.
+// It is made of the redacted configuration, so that passwords cannot be guessed from a
+// log: a change of nothing but secrets does not show in it.
 func (c Config) Fingerprint() string {
 	text, err := json.Marshal(c.Redacted())
 	if err != nil { // plain data: nothing in it can fail

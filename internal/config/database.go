@@ -8,8 +8,7 @@ import (
 	"unicode"
 )
 
-// databaseVariable is the variable that other programs use, too, for databases of
-// any kind.
+// databaseVariable is a variable that other programs also use, for databases of any kind.
 const databaseVariable = "DATABASE_URL"
 
 // databaseSchemes are those that ActiveRecord takes for PostgreSQL.
@@ -26,8 +25,8 @@ func databaseURL() kind {
 	}
 }
 
-// readDatabase finds out which database it is, and refuses what cannot be one of
-// PostgreSQL. What only PostgreSQL can tell, whoever connects finds out.
+// readDatabase reads the URL of the database, and refuses one that cannot be of PostgreSQL.
+// Errors that only PostgreSQL can find show when a connection is made.
 func (l *loader) readDatabase() {
 	if !l.ok("database_url", "database_url_file") {
 		return

@@ -18,7 +18,7 @@ const (
 // maxShown bounds what a message repeats of a value, in bytes.
 const maxShown = 160
 
-// Source says where a value came from.
+// Source is where a value came from.
 type Source struct {
 	// Kind is one of FromFlag, FromEnv, FromFile and FromDefault.
 	Kind string `json:"kind"`
@@ -53,7 +53,7 @@ type Error struct {
 	// Value is what was given, without secrets; empty where there is none.
 	Value  string `json:"value,omitempty"`
 	Source Source `json:"source"`
-	// Message says what is wrong and what to do about it.
+	// Message is what is wrong and what to do about it.
 	Message string `json:"message"`
 }
 
@@ -86,7 +86,7 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Warning tells of a setting that works and is probably not what was meant.
+// Warning is about a setting that works and is probably not what was meant.
 type Warning struct {
 	Key     string `json:"key"`
 	Code    string `json:"code"`

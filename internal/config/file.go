@@ -34,7 +34,7 @@ type file struct {
 	schedules map[string]schedule.Definition
 	scheduled map[string]int
 	errs      Errors
-	// unreadable: errs says that nothing of the file is known.
+	// unreadable: nothing of the file is known, and errs has the reason.
 	unreadable bool
 }
 
@@ -202,7 +202,7 @@ func (f *file) refuse(key, value string, line int, message string) {
 	})
 }
 
-// unknownKey says about an unknown key what it may have been meant to be.
+// unknownKey refuses an unknown key and suggests what it may have been meant to be.
 func unknownKey(name string, later []string, suggest func(string) string) string {
 	if slices.Contains(later, name) {
 		return "not supported by this version; remove it"

@@ -17,13 +17,13 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// DefaultKillAfter is a handler's kill_after where the file says nothing.
+// DefaultKillAfter is a handler's kill_after if the file has none.
 const DefaultKillAfter = 10 * time.Second
 
 // handlerFields are the fields of a handler, in the order of the documentation.
 var handlerFields = []string{"command", "queue", "dir", "env", "timeout", "kill_after", "at_most_once", "lock", "retry", "long_job"}
 
-// laterFields are fields that are planned, so that nobody takes them for typos.
+// laterFields are fields that are planned, so that they are not reported as typos.
 var laterFields = []string{"require_signature"}
 
 var fieldSynonyms = map[string]string{
@@ -164,8 +164,7 @@ func (f *file) readCommand(name string, from field) []string {
 	return argv
 }
 
-// readEnv reads a handler's variables. Their values are nobody's business: no
-// message repeats them.
+// readEnv reads a handler's variables. Their values may be secret: no message repeats them.
 func (f *file) readEnv(name string, from field) map[string]string {
 	if from.value.Kind != yaml.MappingNode {
 		f.refuse(name, "", from.line, "must be a map of names to values: {RAILS_ENV: production}")

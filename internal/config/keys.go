@@ -43,7 +43,7 @@ const (
 )
 
 // kind reads and shows one type of value. parse gets text without surrounding
-// space and returns an error that says what is wrong and what to write.
+// space and returns an error that names what is wrong and what to write.
 type kind struct {
 	// hint stands for the value in the help of the flag.
 	hint  string
@@ -282,7 +282,7 @@ var synonyms = map[string]string{
 	"uniqueue_queues": "unique_queues", "lock_key": "job_lock_key", "lock_duration": "job_lock_duration",
 }
 
-// later are keys that are planned, so that nobody takes them for typos.
+// later are keys that are planned, so that they are not reported as typos.
 var later = []string{"web", "stores"}
 
 // flagName returns the name of the key's flag, without dashes in front.
@@ -294,7 +294,7 @@ func (k key) variables() []string {
 	return append([]string{own}, k.env...)
 }
 
-// suggest returns the key that somebody who wrote name most likely meant, or "".
+// suggest returns the key that was most likely meant by name, or "".
 func suggest(name string) string {
 	plain := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
 	if meant := synonyms[plain]; meant != "" {

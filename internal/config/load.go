@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/viper"
 )
 
-// Options say where a configuration is read from.
+// Options are where a configuration is read from.
 type Options struct {
 	// File is the configuration file. Empty: the flag --config, else
 	// RESQUED_CONFIG, else none; there is no default path.
@@ -30,8 +30,8 @@ type Resolved struct {
 	Config
 	// File is the path of the file that was read; empty = none.
 	File string
-	// Sources tells for each key, and each "handlers.<class>", where its value
-	// came from.
+	// Sources is where the value of each key, and of each "handlers.<class>", came
+	// from.
 	Sources map[string]Source
 	// Warnings are settings that work and are probably not what was meant.
 	Warnings []Warning
@@ -99,7 +99,7 @@ func (l *loader) readFile() {
 }
 
 // layers puts the sources on top of each other. viper only merges them: values
-// go in and come out as the text that somebody wrote, because what it casts it
+// go in and come out as the text that was written, because what it casts it
 // casts without complaint ("8x" is the number 0 to it). The environment is a
 // layer like the file instead of viper's own, which reads that of the process.
 func (l *loader) layers() (*viper.Viper, error) {

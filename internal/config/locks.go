@@ -27,7 +27,7 @@ type HandlerLock struct {
 	ClassWide bool `json:"class_wide,omitempty"`
 	// Loner refuses to enqueue a job while its equal waits or runs.
 	Loner bool `json:"loner,omitempty"`
-	// OnLocked says what becomes of a job whose lock is held: "drop", "requeue" or
+	// OnLocked is what becomes of a job whose lock is held: "drop", "requeue" or
 	// "fail".
 	OnLocked string `json:"on_locked"`
 	// Redis is the URL of another server for the locks; empty = the daemon's own.

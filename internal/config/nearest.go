@@ -2,8 +2,8 @@ package config
 
 import "strings"
 
-// nearest returns the candidate that somebody who wrote name most likely meant,
-// or "". Dashes and case count for nothing.
+// nearest returns the candidate that was most likely meant by name, or "". It ignores
+// dashes and case.
 func nearest(name string, candidates []string) string {
 	plain := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
 	if len(plain) > maxValue {

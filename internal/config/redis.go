@@ -29,7 +29,7 @@ func splitURL(text string) (scheme, credentials, rest string) {
 	if !found {
 		scheme, rest = "", text
 	}
-	if strings.HasPrefix(rest, "/") { // the path of a socket, nobody's credentials
+	if strings.HasPrefix(rest, "/") { // the path of a socket, no credentials
 		return scheme, "", rest
 	}
 	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
@@ -38,8 +38,8 @@ func splitURL(text string) (scheme, credentials, rest string) {
 	return scheme, "", rest
 }
 
-// checkRedisURL refuses what no connection can be made of. The message never
-// repeats the URL. What only Redis can tell, the store finds out.
+// checkRedisURL refuses a URL with which no connection can be made. The message never
+// repeats the URL. Errors that only Redis can find show when the store connects.
 func checkRedisURL(text string) error {
 	scheme, credentials, rest := splitURL(text)
 	switch {
@@ -130,7 +130,7 @@ func secretParam(name string) bool {
 }
 
 // readSecret reads a file that holds a secret, for example a password: one line, its
-// end cut off. exposed tells that every user of the machine may read it.
+// end cut off. exposed reports whether every user of the machine may read it.
 func readSecret(path, what string) (secret string, exposed bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -104,7 +104,7 @@ func TestRedact(t *testing.T) {
 	})
 }
 
-// certificate is one that nobody uses.
+// certificate is one that is used nowhere else.
 const certificate = `-----BEGIN CERTIFICATE-----
 MIIBEDCBuKADAgECAgEBMAoGCCqGSM49BAMCMAAwIBcNNzAwMTAxMDAwMDAwWhgP
 MjA5NjEwMDIwNzA2NDBaMAAwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAAQpgzct

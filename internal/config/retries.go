@@ -20,7 +20,7 @@ const (
 	maxWaits    = 1000
 )
 
-// HandlerRetry says when failed jobs of a command handler run again.
+// HandlerRetry is when failed jobs of a command handler run again.
 type HandlerRetry struct {
 	// Attempts is how often a job runs at most, the first time included.
 	Attempts int `json:"attempts"`

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// maxValue bounds the text of a number: whatever is longer is no number that
-// anybody meant.
+// maxValue bounds the text of a number, in bytes: a longer one is a mistake.
 const maxValue = 64
 
 var (

@@ -33,10 +33,10 @@ type LongStore interface {
 	LongTurns(ctx context.Context, silent time.Duration, n int) error
 }
 
-// Sweeper has runs of long jobs go on whose payload is nowhere: somebody has emptied a queue,
-// or removed a job. The slices of dead worker processes are not its business, recovery puts
-// those back. And it forgets runs that have ended long enough ago. Any number of Sweepers may
-// work on one Redis.
+// Sweeper resumes runs of long jobs whose payload is lost, for example because a queue was
+// emptied or a job removed. It leaves the slices of dead worker processes to recovery, which
+// puts them back. It also forgets runs that ended long enough ago. Any number of Sweepers
+// may work on one Redis.
 //
 // A payload is missed when two looks in a row have not found it: one may have been on its way.
 type Sweeper struct {
@@ -133,8 +133,8 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 	return nil
 }
 
-// looks reports whether the payload of a run is to be looked for: nobody has it in hand, and
-// it has been silent for long enough.
+// looks reports whether the payload of a run is to be looked for: no process has it in hand,
+// and the run has been silent for long enough.
 func (s *Sweeper) looks(ctx context.Context, r store.LongRecord, limits Limits) (bool, error) {
 	limit := limits.Queued
 	if r.Fields["status"] == "running" {

@@ -42,9 +42,9 @@ type Stats interface {
 	Count(what string, n int)
 }
 
-// Config says how jobs are moved.
+// Config is how a Mover moves jobs.
 type Config struct {
-	// Unique tells which queues hold an equal payload once; nil = none.
+	// Unique reports whether a queue holds equal payloads only once; nil = none does.
 	Unique func(queue string) bool
 	// Worker names this process in failure records.
 	Worker string
@@ -101,7 +101,7 @@ func (m *Mover) turn(ctx context.Context) time.Duration {
 		return m.complain(ctx, "delayed jobs cannot be moved to their queues; trying again", err)
 	}
 	cfg.Stats.Count(statsd.Duplicate, due.Dropped)
-	m.tell(due.Wrong)
+	m.report(due.Wrong)
 	if len(due.Misfits) > 0 {
 		if err := m.file(call, due.Misfits, cfg); err != nil {
 			return m.complain(ctx, "what is no delayed job stands among them and cannot be recorded as failed", err)
@@ -110,7 +110,7 @@ func (m *Mover) turn(ctx context.Context) time.Duration {
 	m.complaint, m.tries = "", 0
 	switch {
 	case due.More:
-		// Others want to be served, too.
+		// Other clients want to be served as well.
 		return min(time.Since(began), backlogRest)
 	case due.Next > 0:
 		return min(due.Next, lookEvery)
@@ -134,8 +134,8 @@ func (m *Mover) file(ctx context.Context, misfits []store.Misfit, cfg Config) er
 	return err
 }
 
-// tell logs keys that are in the way, each once in a while.
-func (m *Mover) tell(keys []string) {
+// report logs keys that are in the way, each once in toldAgain.
+func (m *Mover) report(keys []string) {
 	for key, at := range m.told {
 		if time.Since(at) >= toldAgain {
 			delete(m.told, key)

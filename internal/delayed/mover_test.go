@@ -31,7 +31,7 @@ type counts struct{ n atomic.Int64 }
 
 func (c *counts) Count(_ string, n int) { c.n.Add(int64(n)) }
 
-// fake answers what a test tells it to, and notes when it was asked.
+// fake gives the answers of a test and records when it was asked.
 type fake struct {
 	answers []func() (store.Due, error)
 	asked   []time.Duration
@@ -162,7 +162,7 @@ func TestMoversWhoseAnswersAreLost(t *testing.T) {
 	left := func() int64 { return jobs - redisClient.LLen(ctx, key("queue:q")).Val() }
 	lost := 0
 	for left() > 0 {
-		// The script has run, and nobody hears of it.
+		// The script has run, and its reply is lost.
 		select {
 		case <-proxy.DropReply(faultproxy.Drop{}):
 			lost++

@@ -9,7 +9,7 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// BookConfig says whose policies these are.
+// BookConfig is what a Book is made from.
 type BookConfig struct {
 	Store Store
 	// Classes are the names of all classes, Class finds one.
@@ -44,7 +44,7 @@ func NewBook(cfg BookConfig) (*Book, error) {
 	return b, nil
 }
 
-// Close ends what reads counts. Call it when no job runs any more.
+// Close ends the goroutine that reads counts. Call it when no job runs any more.
 func (b *Book) Close() { b.counts.close() }
 
 // Try is one run of a job whose class has a policy.
@@ -53,15 +53,17 @@ type Try struct {
 	Key string
 	// Counted: Redis has a count of the job, from an earlier run.
 	Counted bool
-	// Attempt is the number of the run, from 1; 0 = the job had to stop before Redis had
-	// told its count. Then it has not begun, and if it runs again this run does not count.
+	// Attempt is the number of the run, from 1; 0 = the job had to stop before Redis
+	// returned its count. Then it has not begun, and if it runs again this run does not
+	// count.
 	Attempt int
 	policy  *Policy
 }
 
-// Begin tells which run of its job this is, and notes that in the job. It returns nil
-// for a job whose class has no policy, and a Try without a number with the error of ctx. While Redis does not answer it goes on trying
-// until ctx ends, because nobody may run more often than he is allowed to.
+// Begin finds out which run of its job this is, and sets Attempt and MaxAttempts of the job.
+// It returns nil for a job whose class has no policy. While Redis does not answer it goes on
+// trying until ctx ends, because no job may run more often than it is allowed to; then it
+// returns the error of ctx with a Try that has no number.
 func (b *Book) Begin(ctx context.Context, job *resqued.Job) (*Try, error) {
 	if len(b.policies) == 0 {
 		return nil, nil //nolint:nilnil // no policy
@@ -91,8 +93,9 @@ func (t *Try) Failed(f Failure) (wait time.Duration, again bool) {
 	return t.policy.Failed(max(t.Attempt, 1), f)
 }
 
-// Count is what Redis shall hold of the job after this run. With survived its deaths are
-// forgotten, and so have to be in the count; else they are counted the next time, too.
+// Count returns the count that Redis shall hold of the job after this run. If survived, the
+// deaths of the job are forgotten and so have to be in the count; otherwise they are added
+// again the next time.
 func (t *Try) Count(survived bool, deaths int) int {
 	n := t.Attempt - 1
 	if !survived && !t.policy.ignoreDeaths {
@@ -101,5 +104,5 @@ func (t *Try) Count(survived bool, deaths int) int {
 	return max(n, 0)
 }
 
-// Lifetime is how long the count is kept while the job waits; 0 = for ever.
+// Lifetime returns how long the count is kept while the job waits; 0 = for ever.
 func (t *Try) Lifetime(wait time.Duration) time.Duration { return t.policy.Lifetime(wait) }

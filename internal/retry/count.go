@@ -22,8 +22,8 @@ type Store interface {
 	RetryCounts(ctx context.Context, keys []string) ([]int, error)
 }
 
-// counter reads counts for many threads. One read is under way at a time, for all who
-// have asked meanwhile, so that a process of many threads does not read for each job.
+// counter reads counts for many threads. One read at a time is under way, for all threads
+// that have asked meanwhile, so that a process of many threads does not read for each job.
 type counter struct {
 	store   Store
 	ctx     context.Context //nolint:containedctx // its life
@@ -46,7 +46,7 @@ func newCounter(s Store) *counter {
 	return c
 }
 
-// close ends what the counter has started. Nobody may ask any more.
+// close ends the goroutine of the counter. count must not be called any more.
 func (c *counter) close() {
 	c.stop()
 	c.reading.Wait()
@@ -70,7 +70,7 @@ func (c *counter) count(ctx context.Context, key string) (int, error) {
 	}
 }
 
-// read answers until nobody asks.
+// read answers until no question is left.
 func (c *counter) read() {
 	for {
 		c.mu.Lock()
@@ -85,14 +85,14 @@ func (c *counter) read() {
 		for i, a := range asked {
 			keys[i] = a.key
 		}
-		for i, n := range c.insist(keys) {
+		for i, n := range c.readUntilKnown(keys) {
 			asked[i].answer <- n
 		}
 	}
 }
 
-// insist reads until Redis answers. It returns none at the end of the counter's life.
-func (c *counter) insist(keys []string) []int {
+// readUntilKnown reads until Redis answers. It returns none when the counter is closed.
+func (c *counter) readUntilKnown(keys []string) []int {
 	pause := firstPause
 	for c.ctx.Err() == nil {
 		if counts, err := c.store.RetryCounts(c.ctx, keys); err == nil {

@@ -13,7 +13,7 @@ import (
 // Failure is how a job has failed.
 type Failure struct {
 	Err error
-	// Exception and Message are what a failure record would say.
+	// Exception and Message are the fields of a failure record.
 	Exception, Message string
 }
 
@@ -35,8 +35,8 @@ func newMatcher(e resqued.Errors) (*matcher, error) {
 	return m, nil
 }
 
-// matches reports whether an error is one of those that are meant. What the program has
-// given to find that out may break: then it has found nothing.
+// matches reports whether an error is one of those that are meant. If a function of the
+// program panics, it has not matched.
 func (m *matcher) matches(f Failure) (is bool) {
 	if slices.ContainsFunc(m.Exceptions, func(pattern string) bool { return glob(pattern, f.Exception) }) ||
 		slices.ContainsFunc(m.messages, func(re *regexp.Regexp) bool { return re.MatchString(f.Message) }) {

@@ -1,8 +1,9 @@
-// Package retry decides whether a job that has failed runs again, and when, and knows
-// how often it has run: as Ruby's resque-retry counts it, so that both count together.
+// Package retry decides whether a job that has failed runs again, and when. It counts the
+// runs of a job as Ruby's resque-retry does, in the same key, so that a job may be run by
+// both.
 //
-// policy.go and match.go decide, and know nothing but what they are given; count.go reads
-// counts from Redis, book.go holds the policies of all classes.
+// policy.go and match.go decide, and depend on nothing else; count.go reads counts from
+// Redis, book.go holds the policies of all classes.
 package retry
 
 import (
@@ -55,12 +56,12 @@ func NewPolicy(r resqued.Retry) (*Policy, error) {
 	return p, nil
 }
 
-// Attempts is how often a job runs at most.
+// Attempts returns how often a job runs at most.
 func (p *Policy) Attempts() int { return p.attempts }
 
-// Attempt is the number of a run, from 1. counted is what Redis holds of the job, -1
-// for nothing: the number of the last run, from 0. deaths are the worker processes that
-// have died with the job since.
+// Attempt returns the number of a run, from 1. counted is the count in Redis, which is the
+// number of the last run, from 0, or -1 if there is none; deaths is how many worker
+// processes have died with the job since.
 func (p *Policy) Attempt(counted, deaths int) int {
 	attempt := max(counted, -1) + 2
 	if !p.ignoreDeaths {
@@ -84,7 +85,7 @@ func (p *Policy) wait(attempt int) time.Duration {
 	if n := len(p.backoff); n > 0 {
 		return p.backoff[min(attempt, n)-1]
 	}
-	// Any wait up to the limit is as likely: those who failed together shall not come
+	// Any wait up to the limit is as likely: jobs that failed together must not all come
 	// back together.
 	limit := min(int64(p.limit(attempt)), math.MaxInt64-1)
 	return time.Duration(p.random(limit + 1))
@@ -102,7 +103,7 @@ func (p *Policy) limit(attempt int) time.Duration {
 	return min(limit, p.max)
 }
 
-// Lifetime is how long Redis keeps the count of a job that waits; 0 = for ever.
+// Lifetime returns how long Redis keeps the count of a job that waits; 0 = for ever.
 func (p *Policy) Lifetime(wait time.Duration) time.Duration {
 	if p.expireAfter == 0 {
 		return 0

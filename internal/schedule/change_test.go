@@ -54,7 +54,7 @@ func TestTheNewestDefinitionCounts(t *testing.T) {
 	<-done
 }
 
-// begun starts a schedule whose ticks nobody has seen to for a while, and returns what
+// begun starts a schedule whose ticks were not handled for a while, and returns what
 // is enqueued at once.
 func (r *rig) begun(s Definition, silence time.Duration, c Config) int {
 	r.t.Helper()

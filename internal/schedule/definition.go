@@ -12,30 +12,30 @@ import (
 	"unicode/utf8"
 )
 
-// What becomes of a tick while a job of the schedule has not come to its end.
+// What becomes of a tick while a job of the schedule has not ended.
 const (
-	// Queue enqueues another one.
-	Queue = "queue"
-	// Unique enqueues none while an equal one waits in the queue; one that runs does
-	// not count.
-	Unique = "unique"
-	// Skip enqueues none while an equal one waits or runs.
-	Skip = "skip"
+	// IfRunningQueue enqueues another job.
+	IfRunningQueue = "queue"
+	// IfRunningUnique enqueues none while an equal job waits in the queue; one that runs
+	// does not count.
+	IfRunningUnique = "unique"
+	// IfRunningSkip enqueues none while an equal job waits or runs.
+	IfRunningSkip = "skip"
 )
 
-// What becomes of ticks that nobody has seen to in time.
+// What becomes of ticks that were not handled in time.
 const (
-	// CatchUpLast makes up for the last one of them.
+	// CatchUpLast enqueues the job of the last one of them.
 	CatchUpLast = "last"
-	// CatchUpNone lets them be.
+	// CatchUpNone enqueues none.
 	CatchUpNone = "none"
-	// CatchUpAll makes up for each of them, up to maxCatchUp.
+	// CatchUpAll enqueues the jobs of all of them, up to maxCatchUp.
 	CatchUpAll = "all"
 )
 
-// IfRunningValues and CatchUpValues are the values that there are, the default first.
+// IfRunningValues and CatchUpValues are the known values, the default first.
 var (
-	IfRunningValues = []string{Queue, Unique, Skip}
+	IfRunningValues = []string{IfRunningQueue, IfRunningUnique, IfRunningSkip}
 	CatchUpValues   = []string{CatchUpLast, CatchUpNone, CatchUpAll}
 )
 
@@ -65,7 +65,7 @@ type Definition struct {
 	Stored string `json:"-"`
 }
 
-// When says when the schedule ticks, as it was written.
+// When returns when the schedule ticks, as it was written.
 func (s Definition) When() string {
 	when := s.Cron
 	if when == "" {
@@ -77,7 +77,7 @@ func (s Definition) When() string {
 	return when
 }
 
-// Timing returns the times of the schedule. Its error says what is wrong with them.
+// Timing returns the times of the schedule, or an error that names what is wrong with them.
 func (s Definition) Timing() (Timing, error) {
 	switch {
 	case s.Cron != "" && s.Every != "":
@@ -94,7 +94,7 @@ func (s Definition) Timing() (Timing, error) {
 	return Timing{}, errors.New(`says nothing of when; write cron: "0 2 * * *" or every: 30m`)
 }
 
-// Check returns what is wrong with a schedule besides its times.
+// Check returns an error if something other than the times of the schedule is wrong.
 func (s Definition) Check() error {
 	switch {
 	case s.Class == "":
@@ -131,7 +131,7 @@ func Arguments(value json.RawMessage) (json.RawMessage, error) {
 	}
 }
 
-// Timing are the times of a schedule.
+// Timing computes the times of a schedule.
 type Timing struct {
 	spec *spec
 	// every is the interval of a schedule that has no spec.
@@ -139,15 +139,15 @@ type Timing struct {
 	print        string
 }
 
-// Fingerprint differs between timings: of different expressions, and of time zones with
-// different rules.
+// Fingerprint returns a text that differs between timings of different expressions, and of
+// time zones that change at different instants.
 func (t Timing) Fingerprint() string { return t.print }
 
-// Period is the interval, or 0 for an expression.
+// Period returns the interval, or 0 for an expression.
 func (t Timing) Period() time.Duration { return t.every }
 
-// Begin is the instant from which the ticks count of a schedule that is seen first at
-// now: what comes before is no tick.
+// Begin returns the instant from which the ticks count of a schedule that is first seen at
+// now: nothing before it is a tick.
 func (t Timing) Begin(now time.Time) time.Time {
 	if t.every > 0 && t.first > 0 {
 		return now.Add(t.first - t.every)

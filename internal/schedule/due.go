@@ -3,12 +3,12 @@ package schedule
 import "time"
 
 const (
-	// Grace is how late a tick may be before it counts as missed: what happens while
-	// one daemon takes over from another is no outage.
+	// Grace is how late a tick may be before it counts as missed: the time in which one
+	// daemon takes over from another is no outage.
 	Grace = time.Minute
 	// maxCatchUp is how many missed ticks are made up for at most: the last ones.
 	maxCatchUp = 1000
-	// maxSteps bounds the search after years in which nobody looked.
+	// maxSteps bounds the search after years without a look.
 	maxSteps = 100_000
 )
 
@@ -25,7 +25,7 @@ type Due struct {
 	Late Late
 }
 
-// Late are ticks that were not seen to in time.
+// Late are ticks that were not handled in time.
 type Late struct {
 	// Ticks is how many there are, MadeUp for how many of them jobs are enqueued.
 	Ticks, MadeUp int

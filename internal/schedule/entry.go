@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// maxJobs is how many ticks one call sees to: a script blocks the server.
+	// maxJobs is how many ticks one call handles: a script blocks the server.
 	maxJobs = 100
 	// maxTurns is how often a schedule is tried in one go; others want their turn.
 	maxTurns = 20
@@ -34,18 +34,17 @@ type entry struct {
 	// others wait.
 	since  time.Time
 	record store.CronRecord
-	// from is what the record says, or when a Ruby scheduler was in charge after that.
+	// from is the time in the record, or a later one at which a Ruby scheduler was in charge.
 	from time.Time
-	// last is when its jobs were enqueued last, by whomever, as far as a Ruby scheduler may
-	// be among them.
+	// last is when its jobs were last enqueued, by resqued or a Ruby scheduler; zero if there
+	// can be no Ruby scheduler.
 	last time.Time
 	// yields is since when another definition counts, by this machine's clock, and told
-	// that the log says so.
+	// that this was logged.
 	yields time.Time
 	told   bool
-	// hindered is why its ticks could not be seen to lately; named is the end of what was
-	// missed and stands in the log.
-	// late is what the ticks that are asked for make up for.
+	// hindered is why its ticks could not be handled lately, late the missed ticks that the
+	// next request makes up for, named the last missed tick that was logged.
 	hindered string
 	late     Late
 	named    time.Time
@@ -56,7 +55,7 @@ type entry struct {
 	retryAt time.Time
 }
 
-// print tells this definition from others.
+// print returns the fingerprint of the definition.
 func (e *entry) print() string { return store.CronPrint(e.timing.Fingerprint(), e.job) }
 
 // older reports whether a record has a newer definition than this. One of two that are of
@@ -74,10 +73,10 @@ func (e *entry) same(o *entry) bool {
 		e.timing.Fingerprint() == o.timing.Fingerprint()
 }
 
-// renew says that the definition was read again.
+// renew notes that the definition was read again.
 func (e *entry) renew() { e.since, e.publish = time.Time{}, true }
 
-// saw takes the record of the schedule.
+// saw notes the record of the schedule.
 func (e *entry) saw(r store.CronRecord) {
 	e.record, e.from = r, r.From
 	if e.last.After(r.Seen.Add(time.Second)) && e.last.After(r.From) {
@@ -85,7 +84,7 @@ func (e *entry) saw(r store.CronRecord) {
 	}
 }
 
-// work sees to the ticks of a schedule that are due. It returns when to come again.
+// work enqueues the jobs of the ticks that are due. It returns after how long to call it again.
 func (r *Runner) work(ctx context.Context, e *entry) time.Duration {
 	for range maxTurns {
 		now := r.serverNow()
@@ -108,7 +107,7 @@ func (r *Runner) work(ctx context.Context, e *entry) time.Duration {
 		switch reply.Status {
 		case store.TickDone:
 			delete(r.told, "schedule "+e.Name)
-			r.tell(e, req, reply)
+			r.report(e, req, reply)
 			e.saw(reply.Record)
 			e.publish = false
 		case store.TickChanged:
@@ -148,7 +147,7 @@ func (r *Runner) waits(e *entry) bool {
 	return true
 }
 
-// why says why ticks were missed.
+// why returns why ticks were missed.
 func (e *entry) why() string {
 	switch {
 	case e.hindered != "":
@@ -159,7 +158,7 @@ func (e *entry) why() string {
 	return "the daemons with this schedule did not run, though they were there: stopped, suspended or without a processor"
 }
 
-// request returns what is to be done for a schedule, or nil and when to come again.
+// request returns what is to be done for a schedule, or nil and after how long to look again.
 func (r *Runner) request(e *entry, now time.Time) (*store.TickRequest, time.Duration) {
 	req := &store.TickRequest{
 		Name: e.Name, Known: e.record, Print: e.print(), Since: e.since,
@@ -208,8 +207,8 @@ func (r *Runner) request(e *entry, now time.Time) (*store.TickRequest, time.Dura
 	return req, 0
 }
 
-// tell logs what came of a tick.
-func (r *Runner) tell(e *entry, req *store.TickRequest, reply store.TickReply) {
+// report logs what came of a tick.
+func (r *Runner) report(e *entry, req *store.TickRequest, reply store.TickReply) {
 	fields := []zap.Field{zap.String("schedule", e.Name), zap.String("class", e.Class), zap.String("queue", e.Queue)}
 	if req.Tick.IsZero() {
 		fields = append(fields, zap.String("when", e.When()), zap.Time("next", e.timing.Next(reply.Record.From)))

@@ -29,8 +29,8 @@ var zoneName = sync.OnceValue(func() *regexp.Regexp {
 })
 
 // ParseCron reads a cron expression: five fields or six, or a name such as @hourly, or
-// "@every 5m". A time zone may stand behind it, or in front as TZ=; zone is used if none
-// does, and if that is empty, too, the machine's.
+// "@every 5m". A time zone may follow it, or precede it as TZ=. If none does, zone is used,
+// and if that is empty the zone of the machine.
 func ParseCron(text, zone string) (Timing, error) {
 	fields := strings.Fields(text)
 	if len(fields) > 0 {
@@ -140,9 +140,9 @@ func interval(text string) (time.Duration, error) {
 	return sum, nil
 }
 
-// rules says what a time zone does, whatever it is called: its offsets over twenty years, and
-// the instants at which they change. Two databases of zones that do not agree on one of them
-// would have one tick at two instants.
+// rules returns what a time zone does, independent of its name: its offsets over twenty
+// years, and the instants at which they change. With two databases of zones that differ in
+// one of these a tick would be at two instants.
 func rules(loc *time.Location) string {
 	var b strings.Builder
 	at, end := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC).In(loc), time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -161,7 +161,7 @@ func rules(loc *time.Location) string {
 	}
 }
 
-// Fingerprint is a short digest of texts.
+// Fingerprint returns a short digest of texts.
 func Fingerprint(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:6])

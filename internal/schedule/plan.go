@@ -10,8 +10,8 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// plan is which schedules there are. One in Redis takes the place of one of the
-// configuration, as in resque-scheduler.
+// plan holds the schedules of a Runner. One that is kept in Redis replaces one of the
+// configuration with the same name, as in resque-scheduler.
 type plan struct {
 	entries map[string]*entry
 	cfg     Config
@@ -23,7 +23,7 @@ type plan struct {
 
 func (p *plan) empty() bool { return len(p.cfg.Schedules) == 0 && !p.cfg.Stored }
 
-// hinder notes why no tick can be seen to.
+// hinder notes why no tick can be handled.
 func (p *plan) hinder(why string) {
 	for _, e := range p.entries {
 		e.hindered = why
@@ -32,7 +32,7 @@ func (p *plan) hinder(why string) {
 
 func (p *plan) names() []string { return slices.Sorted(maps.Keys(p.entries)) }
 
-// configure takes a new configuration.
+// configure puts a new configuration into force.
 func (p *plan) configure(c Config, bad func(name string, err error)) {
 	p.cfg = c
 	if !c.Stored {
@@ -44,13 +44,13 @@ func (p *plan) configure(c Config, bad func(name string, err error)) {
 	}
 }
 
-// found takes the definitions in Redis.
+// found notes the definitions that are kept in Redis.
 func (p *plan) found(stored map[string]string, digest string, bad func(name string, err error)) {
 	p.stored, p.digest = stored, digest
 	p.make(bad)
 }
 
-// make makes the entries. One that is as before goes on as before.
+// make makes the entries. An entry that has not changed is kept.
 func (p *plan) make(bad func(name string, err error)) {
 	entries := map[string]*entry{}
 	add := func(s Definition, err error) {

@@ -36,26 +36,25 @@ type Store interface {
 	LeaveCharge(ctx context.Context, c store.Charge) error
 }
 
-// Config says which schedules there are, and how their jobs are enqueued.
+// Config is which schedules a Runner has, and how it enqueues their jobs.
 type Config struct {
 	Schedules []Definition
 	// Stored: also those that resque-scheduler keeps in Redis. Defaults complete them.
 	Stored   bool
 	Defaults Defaults
-	// Charge, if given, leaves the work to a Ruby scheduler as long as that is in
-	// charge.
+	// Charge, if not zero, leaves the work to a Ruby scheduler while that is in charge.
 	Charge store.Charge
-	// Unique tells which queues hold a payload once, Strict that they are refused when
-	// their keys do not match. Unique may be nil: none.
+	// Unique reports whether a queue holds equal payloads only once; nil = none does. With
+	// Strict such a queue is refused when its keys do not match.
 	Unique func(queue string) bool
 	Strict bool
-	// Keeper is the same for each start of this daemon, however often it is restarted, and
-	// for no other: it forgets the schedules that it had and has no more. Empty = it has none
-	// by intention, and forgets none.
+	// Keeper names this daemon, the same at each start and different from all others: a
+	// daemon forgets the schedules that it had and has no more. Empty = the daemon has no
+	// schedules by intention, and forgets none.
 	Keeper string
 }
 
-// Runner keeps schedules. New makes one, Run lets it work.
+// Runner enqueues the jobs of schedules while Run runs.
 type Runner struct {
 	store Store
 	log   *zap.Logger
@@ -73,7 +72,7 @@ type Runner struct {
 	lookAt  time.Time // by this machine's clock
 	server  time.Time // what the server's clock showed at
 	measure time.Time // this time of this machine
-	holder  string    // who else is in charge; "" nobody
+	holder  string    // the other scheduler that is in charge; "" = none
 	told    map[string]string
 	watch   watch
 	// left are schedules that this daemon had, and has no more, as far as they are not
@@ -89,7 +88,7 @@ func New(s Store, log *zap.Logger) *Runner {
 	}
 }
 
-// Set gives it schedules, in place of those that it has. It may be called at any time.
+// Set replaces the schedules of the Runner. It may be called at any time.
 func (r *Runner) Set(c Config) {
 	r.mu.Lock()
 	r.given = &c
@@ -116,7 +115,7 @@ func (r *Runner) Run(ctx context.Context) {
 	}
 }
 
-// turn does what is due and returns when to come again.
+// turn does what is due and returns after how long to call it again.
 func (r *Runner) turn(ctx context.Context) time.Duration {
 	r.take()
 	if r.plan.empty() && (r.plan.cfg.Keeper == "" || !r.lookAt.IsZero() && r.left == 0) {
@@ -137,7 +136,7 @@ func (r *Runner) turn(ctx context.Context) time.Duration {
 	return max(wait, shortest)
 }
 
-// take puts a configuration into force that was given.
+// take puts the configuration that Set was called with into force.
 func (r *Runner) take() {
 	r.mu.Lock()
 	given := r.given
@@ -151,14 +150,14 @@ func (r *Runner) take() {
 		r.holder = ""
 	}
 	r.lookAt = time.Time{}
-	r.plan.configure(*given, r.tellBad)
+	r.plan.configure(*given, r.reportBad)
 }
 
 // look reads how the schedules stand, and which ones are in Redis.
 func (r *Runner) look(ctx context.Context) error {
 	charge := r.charge()
 	if r.plan.empty() {
-		charge = store.Charge{} // whoever has schedules may be in charge
+		charge = store.Charge{} // a daemon that has schedules may be in charge
 	}
 	for range 3 {
 		req := store.SchedulesRequest{
@@ -198,7 +197,7 @@ func (r *Runner) look(ctx context.Context) error {
 			r.left -= len(left)
 		}
 		if again {
-			r.plan.found(reply.Stored, reply.Digest, r.tellBad)
+			r.plan.found(reply.Stored, reply.Digest, r.reportBad)
 		}
 		for _, e := range r.plan.entries {
 			if e.since.IsZero() {
@@ -239,7 +238,7 @@ func (r *Runner) serverNow() time.Time { return r.server.Add(r.now().Sub(r.measu
 
 func (r *Runner) charge() store.Charge { return r.plan.cfg.Charge }
 
-// heldBy notes who else is in charge, "" nobody.
+// heldBy notes the other scheduler that is in charge; "" = none.
 func (r *Runner) heldBy(holder string) {
 	if holder != r.holder {
 		if holder != "" {
@@ -252,7 +251,7 @@ func (r *Runner) heldBy(holder string) {
 	r.holder = holder
 }
 
-// leave lets others be in charge at once.
+// leave gives up being in charge, so that others need not wait for the lock to expire.
 func (r *Runner) leave() {
 	if r.charge().Me == "" || r.holder != "" {
 		return
@@ -264,7 +263,7 @@ func (r *Runner) leave() {
 	}
 }
 
-// complain logs a thing that goes wrong once, until it is something else.
+// complain logs a problem once, until there is another one.
 func (r *Runner) complain(ctx context.Context, about, what string, fields ...zap.Field) {
 	if ctx.Err() != nil || r.told[about] == what {
 		return
@@ -273,6 +272,6 @@ func (r *Runner) complain(ctx context.Context, about, what string, fields ...zap
 	r.log.Warn(what, fields...)
 }
 
-func (r *Runner) tellBad(name string, err error) {
+func (r *Runner) reportBad(name string, err error) {
 	r.complain(context.Background(), "schedule "+name, "a schedule cannot be used: "+err.Error(), zap.String("schedule", name))
 }

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is a namespace and the ticks that its server has seen to.
+// rig is a namespace and the ticks that its server has handled.
 type rig struct {
 	t     *testing.T
 	redis *redis.Client
@@ -30,13 +30,13 @@ type rig struct {
 	url   string
 
 	mu sync.Mutex
-	// seen are the calls that have seen to ticks, by schedule.
+	// seen are the calls that have handled ticks, by schedule.
 	seen map[string][]span
-	// early: one was seen to before its time.
+	// early: one was handled before its time.
 	early bool
 }
 
-// span are the ticks after from, up to to, that one call has seen to.
+// span are the ticks after from, up to to, that one call has handled.
 type span struct {
 	from, to time.Time
 	enqueued int
@@ -133,7 +133,7 @@ func (r *rig) record(name string) store.CronRecord {
 }
 
 // TestEveryTickOnce: masters whose clocks go wrong in every way, whose calls get lost and
-// who die at any moment see to each tick exactly once between them.
+// who die at any moment handle each tick exactly once between them.
 func TestEveryTickOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -187,7 +187,7 @@ func TestEveryTickOnce(t *testing.T) {
 	}
 }
 
-// exact: each tick of a schedule was seen to once, and its jobs are in its queue.
+// exact: each tick of a schedule was handled once, and its jobs are in its queue.
 func (r *rig) exact(s Definition, least int) {
 	r.t.Helper()
 	r.mu.Lock()

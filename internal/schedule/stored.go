@@ -19,7 +19,7 @@ type Defaults struct {
 	RailsEnv string
 }
 
-// Stored reads a schedule as resque-scheduler keeps it in persistent_schedules.
+// ParseStored reads a schedule as resque-scheduler keeps it in persistent_schedules.
 func ParseStored(name, config string, d Defaults) (Definition, error) {
 	var raw struct {
 		Class       string          `json:"class"`

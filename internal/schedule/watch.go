@@ -7,19 +7,19 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// watch sees which notes of schedules are renewed. It goes by its own clock and by what it
-// has seen itself: the clock of the server may be set, and while Redis was away nobody could
-// renew any.
+// watch observes which notes of schedules are renewed. It relies on its own clock and on what
+// it has seen itself: the clock of the server may be set, and while Redis was away no daemon
+// could renew a note.
 type watch struct {
 	kept  map[string]store.KeptNote
 	since map[string]time.Time // when the note was first seen as it is
 	began time.Time
 }
 
-// blind says that it could not look.
+// blind notes that Redis could not be asked.
 func (w *watch) blind() { *w = watch{} }
 
-// saw takes the notes that there are.
+// saw notes what stands in Redis.
 func (w *watch) saw(kept map[string]store.KeptNote, now time.Time) {
 	if w.began.IsZero() {
 		w.began, w.since = now, map[string]time.Time{}

@@ -178,7 +178,7 @@ func (s set) ranges(yield func(lo, hi rune) bool) {
 	}
 }
 
-// checkGlob says what is wrong with a glob that could never match as written.
+// checkGlob returns an error if a glob could never match as written.
 func checkGlob(pattern string) error {
 	for i := 0; i < len(pattern); {
 		if pattern[i] != '[' {

@@ -25,7 +25,7 @@ const (
 	Shadowed = "shadowed"
 )
 
-// Warning tells of an entry that is legal and probably not what was meant.
+// Warning is about an entry that is legal and probably not what was meant.
 type Warning struct {
 	// Entry is the entry as written.
 	Entry   string
@@ -41,7 +41,7 @@ type EntryError struct {
 	Reason string
 }
 
-// Error names the entry and says what to write instead.
+// Error names the entry and what to write instead.
 func (e *EntryError) Error() string {
 	if e.Index < 0 {
 		return e.Reason

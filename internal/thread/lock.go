@@ -13,7 +13,7 @@ type Locker interface {
 	// under the context that Lock returns, and unlock is called when its code has
 	// ended; unlock blocks until nothing that belongs to the lock runs any more.
 	//
-	// Else the error says what becomes of the job, as a handler's error would: a
+	// Otherwise the error decides what becomes of the job, as a handler's error would: a
 	// *classlock.HeldError drops or fails it, resqued.Requeue puts it back.
 	Lock(ctx context.Context, job *resqued.Job, claim *classlock.Claim) (held context.Context, unlock func(), err error)
 }

@@ -1,5 +1,5 @@
 // Package thread performs one job: it takes the job's class lock, runs the handler
-// under the job's context and judges what came of it. It knows neither Redis nor
+// under the job's context and decides how the job has ended. It knows neither Redis nor
 // other jobs.
 package thread
 
@@ -14,8 +14,8 @@ import (
 	"github.com/resqued/resqued/internal/retry"
 )
 
-// How a kill that somebody asked for is recorded: the words of the Files.com
-// fork, which its pages know.
+// How a kill on request is recorded: in the words of the Files.com fork, which its pages
+// know.
 const (
 	KilledException = "Resque::DirtyExit"
 	KilledMessage   = "Job was killed"
@@ -41,9 +41,9 @@ type Outcome struct {
 	After time.Duration
 	// Err is why the job failed, also if it is retried, was discarded or dropped.
 	Err error
-	// Try is the run, if the class of the job says when a failed one runs again; else nil.
+	// Try is the run, if the class of the job has a retry policy; else nil.
 	Try *retry.Try
-	// Exception, Message and Backtrace are what the failure record says.
+	// Exception, Message and Backtrace are the fields of the failure record.
 	Exception, Message string
 	Backtrace          []string
 	Ran                time.Duration
@@ -54,8 +54,8 @@ type Performer interface {
 	// Perform calls done with the error of the job, once, on the goroutine of the
 	// caller. It does not return if the job's code ends that goroutine.
 	Perform(ctx context.Context, job *resqued.Job, done func(err error))
-	// Refuse is told of a job that ends with err without being performed, and
-	// returns an error that is safe to look into.
+	// Refuse is called for a job that ends with err without being performed, and returns
+	// an error that is safe to look into.
 	Refuse(ctx context.Context, job *resqued.Job, err error) error
 }
 
@@ -85,7 +85,7 @@ type Runner struct {
 }
 
 // Run performs job and calls done when its handler has returned, which may be long
-// after ctx has ended. claim is where others see what the job has of a class lock.
+// after ctx has ended. claim shows others the state of the job's class lock.
 //
 // It blocks until then, but does not return if the handler ends the goroutine
 // (runtime.Goexit): done is called, once, all the same.

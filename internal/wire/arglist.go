@@ -39,7 +39,7 @@ func ArgList(args any) any {
 	return []any{v.Interface()}
 }
 
-// Args turns what a caller passes into arguments, as ArgList says.
+// Args converts what a caller passes into arguments, by the rules of ArgList.
 func Args(args any) (resqued.Args, error) {
 	payload, err := EncodePayload("Args", ArgList(args))
 	if err != nil {

@@ -39,8 +39,7 @@ type Failure struct {
 	Attempts int
 	// Bare leaves the zone out of FailedAt, as resque-retry does.
 	Bare bool
-	// RetriedAt is when somebody retried the job, as it stands there; empty if
-	// nobody has.
+	// RetriedAt is when the job was retried, as it stands there; empty if it was not.
 	RetriedAt string
 }
 

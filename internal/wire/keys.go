@@ -49,7 +49,7 @@ func (k *keySet) add(key []byte) (known int, clash string) {
 	return known, ""
 }
 
-// repeated notes a key that resqued does not read and says whether it was there
+// repeated notes a key that resqued does not read and reports whether it was there
 // before.
 func (k *keySet) repeated(key []byte) bool {
 	if k.many != nil {

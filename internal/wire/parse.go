@@ -18,8 +18,8 @@ import (
 // excerptLen bounds what of a bad payload is shown in a message, in bytes.
 const excerptLen = 120
 
-// Envelope is what resqued reads of a payload. Other keys are ignored, and kept
-// by whoever moves the payload, since only its bytes are moved.
+// Envelope is what resqued reads of a payload. Other keys are ignored, and kept when the
+// payload is moved, since its bytes are moved as they are.
 type Envelope struct {
 	Class string
 	// Args are the raw JSON of each argument, slices of the payload itself; none
@@ -34,7 +34,7 @@ type Envelope struct {
 	EnqueuedAt time.Time
 }
 
-// InvalidError says why bytes are no payload. Such a job is failed, never run.
+// InvalidError is why bytes are no payload. Such a job is failed, never run.
 type InvalidError struct {
 	// Reason is a clause such as `"args" is an object, not an array`.
 	Reason string

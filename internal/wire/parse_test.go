@@ -231,7 +231,7 @@ func FuzzParse(f *testing.F) {
 		}
 		require.NoError(t, json.Unmarshal(payload, &std))
 		require.Equal(t, std.Class, e.Class)
-		// By exact key, since "ARGS" alone is a key that nobody reads.
+		// By exact key, since "ARGS" alone is a key that is not read.
 		var exact map[string]json.RawMessage
 		require.NoError(t, json.Unmarshal(payload, &exact))
 		var args []json.RawMessage

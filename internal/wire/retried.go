@@ -16,8 +16,8 @@ func FailureID(record []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// MarkRetried returns a failure record with "retried_at", as Ruby's Resque notes that
-// somebody retried the job. All other bytes stay as they are.
+// MarkRetried returns a failure record with "retried_at", as Ruby's Resque marks a job that
+// was retried. All other bytes stay as they are.
 func MarkRetried(record []byte, at time.Time) ([]byte, error) {
 	value := AppendString(nil, FormatFail(at))
 	start, end, err := memberOf(record, "retried_at")
@@ -36,7 +36,7 @@ func MarkRetried(record []byte, at time.Time) ([]byte, error) {
 	return append(out, record[closing:]...), nil
 }
 
-// memberOf tells where in a JSON object the value of a key stands; end is 0 if there
+// memberOf returns where in a JSON object the value of a key stands; end is 0 if there
 // is none. Of equal keys the last one counts.
 func memberOf(object []byte, name string) (start, end int, err error) {
 	if !json.Valid(object) {

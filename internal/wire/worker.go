@@ -9,8 +9,8 @@ import (
 	"unicode"
 )
 
-// WorkerName is what a worker id says. Which fields are set depends on who
-// wrote it.
+// WorkerName holds the parts of a worker id. Which fields are set depends on the program
+// that wrote it.
 type WorkerName struct {
 	Host string
 	PID  int
@@ -18,7 +18,7 @@ type WorkerName struct {
 	// for ":".
 	Queues []string
 
-	// Ours: the id is one of resqued's threads, and Slot and Thread say which.
+	// Ours: the id is that of a thread of resqued, number Thread of slot Slot.
 	Ours         bool
 	Slot, Thread int
 
@@ -45,8 +45,8 @@ const ours = "~resqued"
 //     back. The pid itself is what Ruby's to_i reads.
 //   - The last queue stands there again, behind a colon, a star as "**". Ruby's page and
 //     its pruner show and compare what stands before that colon; a pruner that was made of
-//     the id itself, as in Resque.workers.each(&:prune_dead_workers), listens to what stands
-//     behind it, too. The two never match, and it leaves all ids alone.
+//     the id itself, as in Resque.workers.each(&:prune_dead_workers), also compares what
+//     stands behind it. The two never match, and it leaves all ids alone.
 //
 // No queues are written as "*", since an empty part keeps Ruby's workers from starting.
 // What a path of a page's URL does not keep is a "-" in the host, and in a queue a "*",
@@ -112,8 +112,8 @@ func nonce(proc string) string {
 // longWorkerID is how many bytes of an id go with each job.
 const longWorkerID = 200
 
-// BriefWorkerID returns the id of a thread of ours as the records of its jobs have it:
-// of a long one all but the queues, instead of which it says how many they are.
+// BriefWorkerID returns the id of a thread of resqued as it stands in the records of its
+// jobs: in a long id the queues are replaced by their number.
 func BriefWorkerID(id string) string {
 	if len(id) <= longWorkerID {
 		return id

@@ -9,7 +9,7 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// HeldError says that a job did not run because its class lock was held.
+// HeldError is why a job did not run: another job holds its class lock.
 type HeldError struct {
 	// Key is the lock, Holder who has it.
 	Key, Holder string
@@ -22,7 +22,7 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("the class lock %s is held by %s", wire.Printable(e.Key, 300), wire.Printable(e.Holder, 300))
 }
 
-// Is makes that of a dropped job a kind of resqued.Discard.
+// Is reports whether target is resqued.Discard and the job is dropped.
 func (e *HeldError) Is(target error) bool { return e.Drop && target == resqued.Discard }
 
 // Exception is the name under which the failure is recorded.
@@ -57,14 +57,16 @@ type ClaimState struct {
 	Grace time.Duration
 }
 
-// NewClaim returns a claim of a job that has not begun. changed may be nil.
+// NewClaim returns the claim of a job that has not begun. The names proc and token are
+// those of its in-flight record. changed is called when the job's class lock is lost; it
+// may be nil.
 func NewClaim(proc, token string, changed func()) *Claim {
 	c := &Claim{}
 	c.Init(proc, token, changed)
 	return c
 }
 
-// Init makes a zero claim what NewClaim returns.
+// Init makes a zero Claim what NewClaim returns.
 func (c *Claim) Init(proc, token string, changed func()) {
 	c.Proc, c.Token, c.changed = proc, token, changed
 }

@@ -27,13 +27,13 @@ const (
 	// The pauses between two tries to reach Redis.
 	firstPause = 20 * time.Millisecond
 	longPause  = 2 * time.Second
-	// complainEvery is how often a lasting trouble is logged.
+	// complainEvery is how often a lasting problem is logged.
 	complainEvery = time.Minute
 )
 
 // Store is what class locks need of the place where they are kept; *store.Store,
 // a Redis, is one. Another one may have a method KeepsAll that returns true: then the
-// locks with a time limit have to be extended, too.
+// locks with a time limit have to be extended as well.
 type Store interface {
 	AcquireLock(ctx context.Context, req store.AcquireRequest) (store.AcquireReply, error)
 	RefreshLock(ctx context.Context, l store.HeldLock) (store.AcquireReply, error)
@@ -45,7 +45,7 @@ type Store interface {
 	Close() error
 }
 
-// Config says whose class locks these are.
+// Config describes the process whose jobs take class locks.
 type Config struct {
 	// Store is the daemon's own Redis, URL its address: a class that names the same
 	// keeps its locks there.
@@ -76,9 +76,9 @@ type Config struct {
 // share it.
 //
 // A lock in the daemon's own Redis is extended by the beat of the process and
-// released with the job's completion; whoever recovers a dead process releases it,
-// too. For each other Redis, and for PostgreSQL, there is a keeper, a goroutine from New until
-// Close, that extends the locks there.
+// released with the job's completion, or by the recovery of a dead process. For each
+// other Redis, and for PostgreSQL, there is a keeper: a goroutine from New until Close
+// that extends the locks there.
 type Locks struct {
 	cfg     Config
 	keepers map[string]*keeper // by place
@@ -149,9 +149,10 @@ func (c *Locks) Close() {
 	}
 }
 
-// Lock takes the class lock of a job, if its class has one; see Locker. While
-// Redis does not answer it goes on trying until ctx ends: a job never runs without
-// its lock.
+// Lock takes the class lock of a job, if its class has one. The job runs under the context
+// that Lock returns, and unlock is called when its code has ended. While Redis does not
+// answer Lock goes on trying until ctx ends: a job never runs without its lock. A lock that
+// another holds is a [HeldError].
 func (c *Locks) Lock(ctx context.Context, job *resqued.Job, claim *Claim) (context.Context, func(), error) {
 	class, ok := c.cfg.Class(job.Class)
 	if !ok || class.Lock == nil {
@@ -170,8 +171,8 @@ func (c *Locks) Lock(ctx context.Context, job *resqued.Job, claim *Claim) (conte
 		return nil, nil, fmt.Errorf("%w: its record in redis is gone, so it was given up", resqued.Discard)
 	case !reply.Got:
 		if want.Elsewhere && job.Deaths > 0 {
-			// It may be its own: nobody releases there what a dead process has held. It
-			// goes by itself, and the job must not be dropped for it.
+			// It may be the job's own: the lock of a dead process is not released there but
+			// expires, and the job must not be dropped for it.
 			return nil, nil, fmt.Errorf("%w: %w", &HeldError{Key: want.Key, Holder: reply.Holder}, resqued.Requeue(requeueLocked))
 		}
 		return nil, nil, c.refused(jobctx.WithLocks(ctx, service{locks: c}), class.Lock, job, want.Key, reply.Holder)
@@ -254,7 +255,7 @@ func (c *Locks) giveUp(ctx context.Context, l store.HeldLock, s Store) {
 	}
 }
 
-// refused says what becomes of a job whose lock is held.
+// refused returns the error that decides what becomes of a job whose lock is held.
 func (c *Locks) refused(ctx context.Context, lock *resqued.ClassLock, job *resqued.Job, key, holder string) error {
 	held := &HeldError{Key: key, Holder: holder}
 	if lock.OnLockFailed != nil {
@@ -294,7 +295,7 @@ func (c *Locks) storeOf(lock *resqued.ClassLock) Store {
 	return c.cfg.Store
 }
 
-// complain logs a lasting trouble with one place now and then.
+// complain logs a lasting problem of one store, once in complainEvery.
 func (c *Locks) complain(s Store, text string, fields ...zap.Field) {
 	c.mu.Lock()
 	recent := time.Since(c.complained[s.Where()]) < complainEvery
@@ -307,13 +308,14 @@ func (c *Locks) complain(s Store, text string, fields ...zap.Field) {
 	}
 }
 
-// lockError is a lock that cannot be taken until somebody repairs what is wrong.
+// lockError is a lock that cannot be taken until an operator repairs the store.
 type lockError struct{ err error }
 
 func (e *lockError) Error() string { return "class lock: " + e.err.Error() }
 func (e *lockError) Unwrap() error { return e.err }
 
-// isBroken tells an error of the place that repetition does not mend.
+// isBroken reports whether err comes from the store and will come again however often
+// the call is repeated.
 func isBroken(err error) bool {
 	e, ok := errors.AsType[interface {
 		error

@@ -13,9 +13,9 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// When the holder of a lock without a time limit, which nobody could extend, has to
-// stop and when it is ended: as parts of the lock's expiry, counted from when the
-// last extension was sent. They are those of job locks.
+// The holder of a lock that could not be extended has to stop after keepStop, and is ended
+// after keepEnd: parts of the lock's expiry, counted from when the last extension was sent.
+// Job locks have the same.
 const (
 	keepStop = 20.0 / 35
 	keepEnd  = 27.0 / 35
@@ -34,7 +34,7 @@ func (c Config) stopAfter() time.Duration { return time.Duration(float64(c.TTL) 
 type keeper struct {
 	store Store
 	cfg   Config
-	// all: locks with a time limit expire, too, unless they are extended.
+	// all: locks with a time limit expire as well unless they are extended.
 	all bool
 
 	mu     sync.Mutex
@@ -53,8 +53,8 @@ func newKeeper(s Store, cfg Config) *keeper {
 // needs reports whether a lock expires unless it is extended.
 func (k *keeper) needs(l *lease) bool { return k.all || l.lock.Timeout == 0 }
 
-// ends returns when the process must be gone that cannot extend its locks any more; 0 =
-// it has none.
+// ends returns when, by Boot, the first of its locks expires unless it is extended, so that
+// the process must have ended by then; 0 = it has no locks.
 func (k *keeper) ends() (ends time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -117,7 +117,7 @@ func (k *keeper) keep(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i, l := range leases {
-		// One that was released meanwhile is nobody's any more.
+		// A lock that was released meanwhile is neither extended nor lost.
 		if _, still := k.leases[l]; !still {
 			continue
 		}
@@ -128,7 +128,7 @@ func (k *keeper) keep(ctx context.Context) {
 }
 
 // patience is how long a try to extend the locks may take: no longer than until the
-// next job has to be stopped, of those taken meanwhile, too.
+// next job has to be stopped, also of those that take a lock meanwhile.
 func (k *keeper) patience() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()

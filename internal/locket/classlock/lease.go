@@ -84,7 +84,7 @@ func (l *lease) watch() {
 }
 
 // left returns how much time the lock has left. When that seems to be nothing it asks
-// Redis: somebody else may have refreshed the lock.
+// Redis: another process may have refreshed the lock.
 func (l *lease) left() time.Duration {
 	l.mu.Lock()
 	left := time.Until(l.limit)
@@ -111,7 +111,7 @@ func (l *lease) move(limit time.Time, expires int64) {
 	l.claim.Update(func(s *ClaimState) { s.Limit = limit })
 }
 
-// expire tells the job to stop, and the program that it had to.
+// expire cancels the job and calls the class's OnLockExpiredBeforeRelease.
 func (l *lease) expire() {
 	l.cancel(l.expired())
 	if l.class.OnLockExpiredBeforeRelease == nil {
@@ -152,8 +152,8 @@ func (l *lease) refresh(ctx context.Context) error {
 	return nil
 }
 
-// lose tells the job, and the loop of its process, that the lock is gone. The job
-// has grace to stop.
+// lose cancels the job because its lock is gone, and notes that in the claim for the loop of
+// the process. The job has grace to stop.
 func (l *lease) lose(cause error, grace time.Duration) {
 	l.cancel(cause)
 	l.claim.Update(func(s *ClaimState) {
@@ -189,7 +189,7 @@ func (l *lease) unlock() {
 	}
 }
 
-// lostTo is the cause for which a job ends whose lock another has.
+// lostTo returns the cause for which a job ends that has lost its lock to holder.
 func lostTo(key, holder string) error {
 	if holder == "" {
 		return fmt.Errorf("%w: the class lock %s is gone", resqued.ErrLockLost, wire.Printable(key, 300))

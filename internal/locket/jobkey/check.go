@@ -13,13 +13,14 @@ type JobLocks interface {
 	HoldsJobLock(ctx context.Context, key, proc, token string) (bool, error)
 }
 
-// NewCheck returns the last look at a job's lock before its handler begins, for
-// thread.Runner; nil where the style is none of Ruby's. Only with these the lock may be
-// taken by workers with resque-locket, which look for it and set it in two steps: between
-// them resqued takes it, and is overwritten.
+// NewCheck returns a function that checks right before the handler of a job begins that the
+// job still holds its lock; thread.Runner calls it. NewCheck returns nil for styles other
+// than Ruby and Ruby34: only with these can workers with resque-locket take the lock away.
+// They look for a lock and set it in two steps, and overwrite one that resqued takes between
+// the two.
 //
-// A job whose lock is no longer its own goes back to its queue, and waits there as any
-// that is locked. If Redis does not answer it runs: the heartbeat watches its lock.
+// A job that has lost its lock goes back to its queue and waits there as any locked job. If
+// Redis does not answer the job runs: the heartbeat watches its lock.
 func NewCheck(style string, locks JobLocks) func(ctx context.Context, job *resqued.Job) error {
 	if style != Ruby && style != Ruby34 {
 		return nil
@@ -30,7 +31,7 @@ func NewCheck(style string, locks JobLocks) func(ctx context.Context, job *resqu
 		}
 		run := jobctx.RunOf(job)
 		if ours, err := locks.HoldsJobLock(ctx, job.LockKey, run.Proc, run.Token); err != nil || ours {
-			return nil //nolint:nilerr // see above
+			return nil //nolint:nilerr // the heartbeat watches the lock
 		}
 		return fmt.Errorf("the job lock %s was taken away before the job began: %w", job.LockKey, resqued.Requeue(0))
 	}

@@ -18,7 +18,7 @@ const (
 	keptKey = 200
 )
 
-// Config is what the keys of job locks are made of.
+// Config is what a Keyer computes keys from.
 type Config struct {
 	// Style is one of Styles or a template.
 	Style string
@@ -29,12 +29,12 @@ type Config struct {
 	Class   func(name string) (*resqued.Class, bool)
 	// All computes the keys of classes without a function of their own; nil = Style.
 	All func(job *resqued.Job) string
-	// Log gets the panics of functions; nil = none.
+	// Log gets the panics of functions; nil = they are not logged.
 	Log *zap.Logger
 }
 
-// Keyer computes what stands behind locket:job_locks: in the key of a job's lock.
-// It may be used by several goroutines at a time.
+// Keyer computes the keys of job locks, without the prefix locket:job_locks:. It is safe
+// for concurrent use.
 type Keyer struct {
 	style    string
 	ruby     wire.RubyStyle
@@ -48,7 +48,7 @@ type Keyer struct {
 	panicked map[string]bool // by class, "" = All
 }
 
-// New refuses a style that is not known and a template with a mistake.
+// New returns a Keyer. It fails on an unknown style and on a template with a mistake.
 func New(cfg Config) (*Keyer, error) {
 	k := &Keyer{
 		style: cfg.Style, all: cfg.All, log: cfg.Log,
@@ -77,13 +77,13 @@ func New(cfg Config) (*Keyer, error) {
 	return k, nil
 }
 
-// NeedsGo reports whether the keys of all classes have to be computed here. If
-// not, those of ByClass have to, and Redis computes the others.
+// NeedsGo reports whether the keys of all classes have to be computed in Go. If not, only
+// those of the classes in ByClass have to, and Redis computes the others.
 func (k *Keyer) NeedsGo() bool {
 	return k.all != nil || k.template != nil || k.style == Ruby || k.style == Ruby34
 }
 
-// ByClass returns the classes with a function of their own, sorted.
+// ByClass returns the classes that have a function of their own, sorted.
 func (k *Keyer) ByClass() []string {
 	names := make([]string, 0, len(k.classes))
 	for name := range k.classes {
@@ -93,20 +93,20 @@ func (k *Keyer) ByClass() []string {
 	return names
 }
 
-// Name returns the key that Key does.
+// Name returns the key for a payload of a queue; see Key.
 func (k *Keyer) Name(queue string, payload []byte) string {
 	key, _ := k.Key(queue, payload)
 	return key
 }
 
-// Key returns the key for a payload of a queue; of equal ones it is always the
-// same. A function of the class goes before All, and that before the style, which
-// is used too where a function returns nothing. Keys of templates and functions
-// that are longer than 512 bytes are cut and end with their SHA-1; Ruby's never
-// are, because they have to equal those of resque-locket. All may hold any bytes.
+// Key returns the key for a payload of a queue. Equal payloads always have the same key. A
+// function of the class takes precedence over All, and All over the style; the style is also
+// used where a function returns an empty key. Keys of templates and functions that are
+// longer than 512 bytes are cut and end with their SHA-1. Keys of the styles Ruby and Ruby34
+// never are, because they have to equal those of resque-locket. A key may hold any bytes.
 //
-// The key can always be used. ok is false where it is not what was asked for: the
-// payload cannot be read, the function has panicked, the template came to nothing.
+// The key can always be used. ok is false if it is a substitute: the payload cannot be read,
+// the function has panicked, or the template came to nothing.
 func (k *Keyer) Key(queue string, payload []byte) (key string, ok bool) {
 	id := identify(queue, payload)
 	k.mu.Lock()

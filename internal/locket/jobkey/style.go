@@ -1,10 +1,10 @@
 // Package jobkey computes the keys of job locks: which jobs exclude each other.
 //
 // It is the only place that knows the styles of keys. A Redis script computes those of the
-// styles class-args and payload (payload.lua), by the same rules as text.go; a
-// [Keyer] also computes those that a script cannot: as Ruby inspects the payload, by a
-// template such as "{{class}}:{{args.0}}", and by a function of the program. The
-// configuration refuses a wrong template at start.
+// styles class-args and payload (payload.lua), by the same algorithm as text.go. A [Keyer]
+// also computes those that a script cannot: as Ruby inspects the payload, by a template such
+// as "{{class}}:{{args.0}}", and by a function of the program. The configuration refuses a
+// wrong template at start.
 package jobkey
 
 // The styles of job lock keys that have a name; any other is a template.

@@ -24,8 +24,7 @@ const (
 	known    = "known are class, queue, args, args.N and args.N.key"
 )
 
-// Template is a key with references to parts of a job. It may be used by several
-// goroutines at a time.
+// Template is a key with references to parts of a job. It is safe for concurrent use.
 type Template struct {
 	parts []part
 }
@@ -54,8 +53,8 @@ func IsTemplate(style string) bool { return strings.Contains(style, openBraces) 
 
 // ParseTemplate reads a template. Between double braces stand class, queue, args (all
 // arguments as JSON), args.N (from 0), or args.N.key for the field of an object
-// or the index of an array, to any depth. Errors tell the position, counted in
-// characters from 1, and what is known.
+// or the index of an array, to any depth. Errors name the position, counted in
+// characters from 1, and what may stand there.
 func ParseTemplate(text string) (*Template, error) {
 	if len(text) > maxTemplate {
 		return nil, fmt.Errorf("is %d bytes long; at most %d", len(text), maxTemplate)
@@ -93,9 +92,9 @@ func ParseTemplate(text string) (*Template, error) {
 	return t, nil
 }
 
-// Fill returns the key of a job. A string is put in as it is, any other value as
-// the JSON that was pushed, without white space outside of strings. What the job
-// does not have is empty text.
+// Fill returns the key of a job. A reference to a string is replaced by its text, one to any
+// other value by the JSON that was pushed, without white space outside of strings, and one to
+// a value that the job does not have by nothing.
 func (t *Template) Fill(queue, class string, args resqued.Args) string {
 	var b strings.Builder
 	for _, p := range t.parts {

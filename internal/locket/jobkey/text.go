@@ -9,10 +9,9 @@ import (
 // longest is how many bytes of a job's arguments stand in a key in plain text.
 const longest = 200
 
-// classArgs returns the name of a payload's lock under the style class-args: what
-// lockname of payload.lua returns, byte for byte, because a job is locked
-// under the same key whoever computes it. A payload that is no plain job is its
-// own name.
+// classArgs returns the key of a payload under the style class-args. It equals what lockname
+// of payload.lua returns, byte for byte, because a job must have one lock whether Go or a
+// script computes its key. The key of a payload that is no plain job is the whole payload.
 func classArgs(payload []byte) string {
 	if class, args, ok := flat(payload); ok {
 		return string(class) + string(args)
@@ -25,7 +24,8 @@ func classArgs(payload []byte) string {
 }
 
 // flat reads what most payloads are: the class, then short arguments without an array among
-// them. It is quickname of the script, which judges by the bytes alone.
+// them. It is the counterpart of quickname in payload.lua: the first rule of the algorithm,
+// which also decides about some payloads that are no JSON.
 func flat(s []byte) (class, args []byte, ok bool) {
 	class, start, ok := usualClass(s)
 	if !ok || len(s) > 2*longest || !bytes.HasSuffix(s[start:], []byte("]}")) {
@@ -48,7 +48,7 @@ func flat(s []byte) (class, args []byte, ok bool) {
 	return class, args, true
 }
 
-// wholePayload is the name under the style payload.
+// wholePayload returns the key of a payload under the style payload.
 func wholePayload(payload []byte) string { return abridge(payload) }
 
 func abridge(text []byte) string {
@@ -65,7 +65,7 @@ func checksum(text []byte) string {
 
 // envelope finds the class and the arguments as they stand in the payload. Like
 // the script it only goes from quote to quote and from bracket to bracket, so
-// that it says the same about what is no JSON at all.
+// that both give the same answer for what is no JSON at all.
 func envelope(s []byte) (class, args []byte, ok bool) {
 	if class, args, ok = usual(s); class != nil {
 		return class, args, ok

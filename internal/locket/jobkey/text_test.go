@@ -151,8 +151,7 @@ func valid() *rapid.Generator[string] {
 	})
 }
 
-// Go and the scripts compute the same text of a payload, whatever it is: a job is locked
-// under one key whoever computes it.
+// Go and the scripts compute the same key of any payload, so that a job has one lock.
 func TestGoAndScriptsComputeTheSame(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {

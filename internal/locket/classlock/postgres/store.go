@@ -30,7 +30,7 @@ const maxKey = 1024
 // connectFor bounds the making of a connection.
 const connectFor = 5 * time.Second
 
-// Config says where the locks are and how long they last.
+// Config is where the locks are and how long they last.
 type Config struct {
 	// URL is the database. Table holds the locks; empty = locker.DefaultTable.
 	URL, Table string
@@ -159,7 +159,7 @@ func (s *Store) RefreshLock(ctx context.Context, l store.HeldLock) (store.Acquir
 	return store.AcquireReply{Holder: holder}, err
 }
 
-// LockExpires returns 0: nobody but the job itself moves its time limit.
+// LockExpires returns 0: only the job itself moves its time limit.
 func (s *Store) LockExpires(context.Context, store.HeldLock) (int64, error) { return 0, nil }
 
 // KeepLocks extends all the locks in one statement, and returns the indexes of those
@@ -176,8 +176,8 @@ func (s *Store) KeepLocks(ctx context.Context, locks []store.HeldLock) (lost []i
 	return lost, broken(err)
 }
 
-// KeepsAll tells that locks with a time limit have to be kept alive, too: their rows
-// know nothing of it.
+// KeepsAll returns true: locks with a time limit have to be extended like all others,
+// because their rows do not hold it.
 func (s *Store) KeepsAll() bool { return true }
 
 // ReleaseLock releases a lock, unless it is not the job's any more.
@@ -191,7 +191,7 @@ func (s *Store) ReleaseLock(ctx context.Context, l store.HeldLock) error {
 	return broken(err)
 }
 
-// LockState tells who holds a lock.
+// LockState returns the holder of a lock.
 func (s *Store) LockState(ctx context.Context, key string, _ bool) (store.LockState, error) {
 	done, err := s.ask(ctx)
 	if err != nil {
@@ -202,7 +202,7 @@ func (s *Store) LockState(ctx context.Context, key string, _ bool) (store.LockSt
 	return store.LockState{Holder: holder}, err
 }
 
-// holder returns who holds a row; empty = nobody.
+// holder returns the holder of a row; empty = it is not held.
 func (s *Store) holder(ctx context.Context, key string) (string, error) {
 	rows, err := locker.List(ctx, s.pool, s.cfg.Table, key)
 	if err != nil || len(rows) == 0 || !rows[0].Held() {
@@ -216,7 +216,7 @@ type brokenError struct{ error }
 
 func (e *brokenError) Unwrap() error { return e.error }
 
-// LockBroken tells package locket that somebody has to repair something.
+// LockBroken returns true: an operator has to repair the database.
 func (e *brokenError) LockBroken() bool { return true }
 
 // broken marks an error of the server's that means the same tomorrow: a missing table,

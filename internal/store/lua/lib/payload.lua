@@ -20,8 +20,8 @@ local function parts(find, byte, sub, match, quickname)
   local stringend, closing, squeeze, envelope, lockname, leap
 
   -- stringend returns the index of the quote that ends the string beginning at i, or nil,
-  -- and where the next backslash is. slash is where the last one was found that anybody
-  -- has looked for: payloads have few, or none, and each is looked for once.
+  -- and where the next backslash is. slash is where the last one was found so
+  -- far: payloads have few, or none, and each is looked for once.
   function stringend(s, i, slash)
     i = i + 1
     local a = find(s, '"', i, true)
