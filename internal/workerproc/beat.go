@@ -234,7 +234,7 @@ func (p *Process) report() {
 	}
 	size := rss()
 	m := proc.Message{
-		Type: proc.Beat, State: string(p.state), Busy: len(p.jobs), Done: p.done, Quota: p.cfg.Quota, RSS: size,
+		Type: proc.Beat, State: string(p.state), Busy: len(p.jobs), Done: p.done, JobsPerFork: p.cfg.Quota, RSS: size,
 		Kills: p.kills, Doomed: p.doomed(), LockEnd: p.lockEnd(),
 	}
 	if err := p.send(m); err != nil {

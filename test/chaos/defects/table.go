@@ -104,7 +104,7 @@ var defects = []defect{
 		{master, `if m.roundAt.IsZero() || m.due(m.roundAt) {`, `if m.roundAt.IsZero() {`},
 	}, gone, []string{"C6"}},
 	{"I6", "a master leaves its own dead to others", []edit{
-		{"internal/master/recover.go", `m.unburied[w.proc] = orderly`, `return`},
+		{"internal/master/recover.go", `m.unrecovered[w.proc] = orderly`, `return`},
 	}, kills, []string{"C6"}},
 
 	{"I6", "a process waits for the exec of its commands", []edit{
