@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/launch"
+	"github.com/resqued/resqued/internal/procfs"
 )
 
 // Whoever may open no more files must not say that a job's processes are gone.
@@ -29,7 +30,7 @@ func TestLookWithoutFiles(t *testing.T) {
 	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: cmd.Process.Pid}
 	require.NoError(t, child.Start())
 	p := &process{runner: &runner{}, leader: &launch.Process{PID: cmd.Process.Pid}}
-	require.True(t, listsChildren())
+	require.True(t, procfs.ListsChildren())
 	var had unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &had))
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: had.Max}))

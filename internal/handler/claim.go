@@ -4,6 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/mark"
+	"github.com/resqued/resqued/internal/procfs"
 )
 
 // setMark marks a process and all below it: a command may have been fast.
@@ -11,11 +12,12 @@ func setMark(pid int, m mark.Mark) error {
 	if err := mark.Set(pid, m); err != nil {
 		return err
 	}
-	if !listsChildren() {
+	if !procfs.ListsChildren() {
 		return nil // a look over all processes for each start would cost too much
 	}
 	// They are listed after their parent was marked: no later one is without the mark.
-	for _, child := range childrenOf(pid) {
+	children, _ := procfs.Children(pid) // what cannot be seen cannot be marked
+	for _, child := range children {
 		if mark.Of(child) != m {
 			_ = setMark(child, m)
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/resqued/resqued/internal/cmdslice"
 	"github.com/resqued/resqued/internal/launch"
 	"github.com/resqued/resqued/internal/mark"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -65,7 +66,7 @@ type runner struct {
 func setUp() {
 	// Orphans of commands come to this process, so that the sweep finds them. It
 	// cannot fail on a kernel that Go runs on.
-	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	_ = procfs.Subreaper()
 	// Nor does a command inherit what the daemon was started with, however it is started.
 	// Kernels before 5.11 cannot do this.
 	_ = unix.CloseRange(outputFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)

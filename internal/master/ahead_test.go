@@ -142,7 +142,7 @@ func TestAhead(t *testing.T) {
 		f := setup(t)
 		_, next := f.ahead()
 		f.reload = func() (Config, error) {
-			return Config{Slots: 2, Threads: 4, MaxRetiring: 1, Worker: []byte("two")}, nil
+			return Config{Slots: 2, Threads: 4, MaxRetiring: 1, MaxDeaths: 3, Worker: []byte("two")}, nil
 		}
 		f.signal(syscall.SIGHUP)
 		require.Equal(t, []string{"retire"}, next.hear())

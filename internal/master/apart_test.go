@@ -191,7 +191,7 @@ func TestApart(t *testing.T) {
 		b.say(took(1))
 		a.leave(1, "")
 		c := f.isolated(0)
-		f.reload = func() (Config, error) { return Config{Slots: 2, Threads: 4, Worker: []byte("two")}, nil }
+		f.reload = func() (Config, error) { return Config{Slots: 2, Threads: 4, MaxDeaths: 3, Worker: []byte("two")}, nil }
 		f.signal(syscall.SIGHUP)
 		for range 2 {
 			require.Equal(t, "two", string(f.newest().spec.Config))

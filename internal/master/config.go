@@ -29,7 +29,7 @@ type Config struct {
 	// must be gone; default 35 s.
 	LockDuration time.Duration
 	// MaxDeaths is how many processes a job may take with it before it is recorded
-	// as failed; default 3.
+	// as failed; at least 1.
 	MaxDeaths int
 	// Policy is that of the worker processes that this master starts. They register with
 	// it; here it counts for those whose own is not known.
@@ -67,6 +67,9 @@ func (c Config) checked() (Config, error) {
 	if c.Threads < 1 {
 		return c, fmt.Errorf("%d threads: a worker process needs one at least", c.Threads)
 	}
+	if c.MaxDeaths < 1 {
+		return c, fmt.Errorf("%d deaths: a job may take one process with it at least", c.MaxDeaths)
+	}
 	for _, d := range []struct {
 		field *time.Duration
 		value time.Duration
@@ -79,9 +82,6 @@ func (c Config) checked() (Config, error) {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
-	}
-	if c.MaxDeaths == 0 {
-		c.MaxDeaths = 3
 	}
 	return c, nil
 }

@@ -74,7 +74,7 @@ func setup(t *testing.T, change ...func(*fixture, *Config)) *fixture {
 		t: t, sys: &fakeSystem{t: t}, redis: &fakeRedis{held: map[string][]store.Reserved{}},
 		systemd: &fakeNotifier{}, signals: make(chan os.Signal, 64), ended: make(chan struct{}),
 	}
-	cfg := Config{Slots: 2, Threads: 4, MaxRetiring: 1, TermTimeout: 10 * time.Second, Worker: []byte("one")}
+	cfg := Config{Slots: 2, Threads: 4, MaxRetiring: 1, TermTimeout: 10 * time.Second, MaxDeaths: 3, Worker: []byte("one")}
 	for _, c := range change {
 		c(f, &cfg)
 	}

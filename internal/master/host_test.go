@@ -59,7 +59,7 @@ func TestTheDeadOfAMachine(t *testing.T) {
 	redis.traces[drains] = procfs.Traces{PID: at.PID, Start: at.Start, View: mine.View}.Fields()
 	redis.traces[foreign] = procfs.Traces{PID: dead.PID, Start: 7, View: "another"}.Fields()
 	sigs := make(chan os.Signal, 1)
-	m, err := New(Config{Slots: 1, Threads: 1, MaxRetiring: 1, Worker: []byte("one")}, Deps{
+	m, err := New(Config{Slots: 1, Threads: 1, MaxRetiring: 1, MaxDeaths: 3, Worker: []byte("one")}, Deps{
 		Self: self, System: &Linux{}, Store: redis, Notifier: &fakeNotifier{}, Log: zap.NewNop(), Signals: sigs,
 	})
 	require.NoError(t, err)

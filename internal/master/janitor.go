@@ -28,11 +28,11 @@ const (
 	masterTTL = 6 * roundEvery
 )
 
-// grave is a dead worker process of this master, which has left nothing that runs.
-type grave struct {
-	proc  string
-	death death
-	rules rules
+// deadProcess is a dead worker process of this master, which has left nothing that runs.
+type deadProcess struct {
+	proc   string
+	death  death
+	policy deathPolicy
 
 	tries   int
 	retryAt time.Time
@@ -40,12 +40,12 @@ type grave struct {
 
 // round is one look at what everybody has left behind.
 type round struct {
-	info  store.MasterInfo
-	rules rules
+	info   store.MasterInfo
+	policy deathPolicy
 	// shared is what this master has in common with others.
 	shared Shared
-	// mine are the living worker processes of this master, unburied its dead.
-	mine, unburied map[string]bool
+	// mine are the living worker processes of this master, unrecovered its dead.
+	mine, unrecovered map[string]bool
 }
 
 // report says what became of a process.
@@ -70,11 +70,11 @@ type janitor struct {
 	self  proc.Identity
 	stats Stats
 
-	graves  chan grave
+	dead    chan deadProcess
 	rounds  chan round
 	reports chan report
 
-	pending []*grave
+	pending []*deadProcess
 	// complaint is the last error that was logged; the same one is not repeated.
 	complaint string
 	// away is since when Redis cannot be told of the master (ns of the epoch); 0 while it can.
@@ -99,7 +99,7 @@ const parkTries = 4
 func newJanitor(d Deps) *janitor {
 	return &janitor{
 		store: d.Store, sys: d.System, log: d.Log.Named("janitor"), self: d.Self, stats: d.Stats,
-		graves: make(chan grave), rounds: make(chan round), reports: make(chan report),
+		dead: make(chan deadProcess), rounds: make(chan round), reports: make(chan report),
 		unreadable: map[string]bool{}, failed: map[string]int{}, left: map[string]bool{}, differing: map[string]bool{},
 	}
 }
@@ -111,7 +111,7 @@ func (j *janitor) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case g := <-j.graves:
+		case g := <-j.dead:
 			j.pending = append(j.pending, &g)
 		case r := <-j.rounds:
 			j.look(ctx, r)
@@ -123,10 +123,10 @@ func (j *janitor) run(ctx context.Context) {
 
 // work buries whom it can and returns when to try the others again.
 func (j *janitor) work(ctx context.Context) time.Duration {
-	var left []*grave
+	var left []*deadProcess
 	next := time.Hour
 	for _, g := range j.pending {
-		if !time.Now().Before(g.retryAt) && ctx.Err() == nil && j.bury(ctx, g) {
+		if !time.Now().Before(g.retryAt) && ctx.Err() == nil && j.recover(ctx, g) {
 			continue
 		}
 		left = append(left, g)
@@ -136,10 +136,10 @@ func (j *janitor) work(ctx context.Context) time.Duration {
 	return next
 }
 
-// bury recovers the jobs of a dead process. If that does not work now, it says
+// recover recovers the jobs of a dead process. If that does not work now, it says
 // when to try again.
-func (j *janitor) bury(ctx context.Context, g *grave) (done bool) {
-	r, err := j.raise(ctx, g.proc, g.death, g.rules, true, g.tries >= parkTries)
+func (j *janitor) recover(ctx context.Context, g *deadProcess) (done bool) {
+	r, err := j.raise(ctx, g.proc, g.death, g.policy, true, g.tries >= parkTries)
 	if err != nil {
 		delay := min(firstRetry<<min(g.tries, 16), longestRetry)
 		g.tries++
@@ -153,7 +153,7 @@ func (j *janitor) bury(ctx context.Context, g *grave) (done bool) {
 
 // raise carries the jobs of a dead process back to their queues, or to failed. With park
 // those for which there is no place there are parked.
-func (j *janitor) raise(ctx context.Context, name string, d death, law rules, force, park bool) (report, error) {
+func (j *janitor) raise(ctx context.Context, name string, d death, policy deathPolicy, force, park bool) (report, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
 	r := report{proc: name}
@@ -167,22 +167,22 @@ func (j *janitor) raise(ctx context.Context, name string, d death, law rules, fo
 			zap.Strings("tokens", bad[:min(len(bad), maxNamed)]))
 	}
 	if len(held) > 0 {
-		if law.policy, err = j.store.PolicyOf(ctx, name, law.policy); err != nil {
+		if policy.registered, err = j.store.PolicyOf(ctx, name, policy.registered); err != nil {
 			return r, err
 		}
-		if law.policy.MaxDeaths > 0 {
-			law.maxDeaths = law.policy.MaxDeaths
+		if policy.registered.MaxDeaths > 0 {
+			policy.maxDeaths = policy.registered.MaxDeaths
 		}
 	}
 	d.proc = name
-	verdicts := d.verdicts(held, law, time.Now())
+	verdicts := d.verdicts(held, policy, time.Now())
 	for i := range verdicts {
 		verdicts[i].Park = park
 	}
 	err = j.store.Recover(ctx, name, verdicts)
 	for i, v := range verdicts {
 		if v.Failed && j.stats != nil {
-			j.stats.Died(law.counted(held[i]))
+			j.stats.Died(policy.counted(held[i]))
 		}
 	}
 	if err != nil {
@@ -250,7 +250,7 @@ func (j *janitor) look(ctx context.Context, r round) {
 		switch {
 		case r.mine[name]:
 			j.tell(ctx, report{proc: name, lapsed: true})
-		case !r.unburied[name]:
+		case !r.unrecovered[name]:
 			others = append(others, name)
 		}
 	}
@@ -268,10 +268,10 @@ func (j *janitor) look(ctx context.Context, r round) {
 		}
 	}
 	for _, name := range gone {
-		j.adopt(ctx, name, death{cause: "its process and its master are gone"}, r.rules, true)
+		j.adopt(ctx, name, death{cause: "its process and its master are gone"}, r.policy, true)
 	}
 	for _, name := range late {
-		j.adopt(ctx, name, death{cause: "its lease was past, its process or its host is gone"}, r.rules, false)
+		j.adopt(ctx, name, death{cause: "its lease was past, its process or its host is gone"}, r.policy, false)
 	}
 }
 
@@ -344,8 +344,8 @@ func (j *janitor) outlaw(ctx context.Context, name string) bool {
 
 // adopt recovers the jobs of somebody else's dead process. If it does not work
 // the next round tries again.
-func (j *janitor) adopt(ctx context.Context, name string, d death, law rules, force bool) {
-	r, err := j.raise(ctx, name, d, law, force, j.failed[name] >= parkTries)
+func (j *janitor) adopt(ctx context.Context, name string, d death, policy deathPolicy, force bool) {
+	r, err := j.raise(ctx, name, d, policy, force, j.failed[name] >= parkTries)
 	switch {
 	case errors.Is(err, store.ErrAlive):
 		delete(j.failed, name)

@@ -93,12 +93,12 @@ type Master struct {
 	work    context.Context // ends with Run
 	helpers sync.WaitGroup
 
-	janitor  *janitor
-	healer   *healer
-	round    *round
-	roundAt  time.Time
-	unburied map[string]bool // the dead, and whether all that is left of them is their registration
-	lastTry  time.Time       // since when nothing is waited for but Redis
+	janitor     *janitor
+	healer      *healer
+	round       *round
+	roundAt     time.Time
+	unrecovered map[string]bool // the dead, and whether all that is left of them is their registration
+	lastTry     time.Time       // since when nothing is waited for but Redis
 
 	straysAt time.Time // when to look for strays
 	told     told
@@ -120,7 +120,7 @@ func New(cfg Config, d Deps) (*Master, error) {
 	}
 	m := &Master{
 		cfg: cfg, d: d, log: d.Log, state: signals.Starting, startAs: signals.Running,
-		workers: map[*worker]bool{}, unburied: map[string]bool{},
+		workers: map[*worker]bool{}, unrecovered: map[string]bool{},
 		messages: make(chan said), exits: make(chan exited),
 		reread: rereading{result: make(chan reread, 1)},
 	}
@@ -164,15 +164,15 @@ func (m *Master) loop(ctx context.Context) {
 		rounds, round := m.nextRound()
 		select {
 		case sig := <-m.d.Signals:
-			m.obey(sig)
+			m.onSignal(sig)
 		case s := <-m.messages:
-			m.heed(s)
+			m.onWorkerMessage(s)
 		case e := <-m.exits:
 			m.reap(e)
 		case rounds <- round:
 			m.round = nil
 		case r := <-m.janitor.reports:
-			m.buried(r)
+			m.recovered(r)
 		case r := <-m.reread.result:
 			m.reloaded(r)
 		case <-timer.C:
@@ -298,14 +298,14 @@ func (m *Master) finished() bool {
 		m.lastTry = time.Time{}
 		return false
 	}
-	if len(m.unburied) == 0 {
+	if len(m.unrecovered) == 0 {
 		return true
 	}
 	if m.lastTry.IsZero() {
 		m.lastTry = m.now
 	}
 	patience := briefTries
-	for _, light := range m.unburied {
+	for _, light := range m.unrecovered {
 		if !light {
 			patience = lastTries
 		}

@@ -7,28 +7,28 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// rules say what becomes of the jobs of a dead worker process. The policy is that with
-// which the process has registered; this master's own only counts where that is gone.
-type rules struct {
-	maxDeaths int
-	policy    store.Policy
+// deathPolicy says what becomes of the jobs of a dead worker process. registered is the policy
+// with which the process has registered; this master's own only counts where that is gone.
+type deathPolicy struct {
+	maxDeaths  int
+	registered store.Policy
 	// classes are those that statistics tell apart.
 	classes []string
 	// failureLists: failures are recorded as Resque's multi-queue failure backend does.
 	failureLists bool
 }
 
-// rules are this master's own.
-func (m *Master) rules() rules {
-	return rules{maxDeaths: m.cfg.MaxDeaths, policy: m.cfg.Policy, classes: m.cfg.Classes, failureLists: m.cfg.FailureLists}
+// deathPolicy returns this master's own.
+func (m *Master) deathPolicy() deathPolicy {
+	return deathPolicy{maxDeaths: m.cfg.MaxDeaths, registered: m.cfg.Policy, classes: m.cfg.Classes, failureLists: m.cfg.FailureLists}
 }
 
 // final returns why a job may not run again after any death, or "".
-func (r rules) final(job store.Reserved) string {
+func (p deathPolicy) final(job store.Reserved) string {
 	switch {
-	case r.atMostOnce(job):
+	case p.atMostOnce(job):
 		return "at_most_once: it may have run, so it does not run again by itself"
-	case r.policy.Fail:
+	case p.registered.Fail:
 		return "on_worker_death is fail"
 	default:
 		return ""
@@ -36,13 +36,15 @@ func (r rules) final(job store.Reserved) string {
 }
 
 // resumes reports whether a job is a slice of a long job, which counts its deaths itself.
-func (r rules) resumes(job store.Reserved) bool { return r.listed(r.policy.Resumes, job) }
+func (p deathPolicy) resumes(job store.Reserved) bool { return p.listed(p.registered.Resumes, job) }
 
 // atMostOnce takes a class for what any of its names says: which of them the worker
 // process knew is not known here.
-func (r rules) atMostOnce(job store.Reserved) bool { return r.listed(r.policy.AtMostOnce, job) }
+func (p deathPolicy) atMostOnce(job store.Reserved) bool {
+	return p.listed(p.registered.AtMostOnce, job)
+}
 
-func (r rules) listed(classes []string, job store.Reserved) bool {
+func (p deathPolicy) listed(classes []string, job store.Reserved) bool {
 	if len(classes) == 0 {
 		return false
 	}
@@ -56,8 +58,8 @@ func (r rules) listed(classes []string, job store.Reserved) bool {
 }
 
 // counted returns the name by which statistics count a job.
-func (r rules) counted(job store.Reserved) string {
-	if envelope, err := wire.Parse(job.Payload, 0); err == nil && r.listed(r.classes, job) {
+func (p deathPolicy) counted(job store.Reserved) string {
+	if envelope, err := wire.Parse(job.Payload, 0); err == nil && p.listed(p.classes, job) {
 		return envelope.Class
 	}
 	return "unknown"

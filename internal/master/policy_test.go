@@ -77,7 +77,7 @@ func TestVerdicts(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			v := tc.death.verdicts([]store.Reserved{tc.job}, rules{maxDeaths: tc.most, policy: tc.policy}, time.Now())
+			v := tc.death.verdicts([]store.Reserved{tc.job}, deathPolicy{maxDeaths: tc.most, registered: tc.policy}, time.Now())
 			require.Len(t, v, 1)
 			require.Equal(t, string(tc.want), string(v[0].Action))
 			require.Contains(t, string(v[0].Failure.Text), tc.text)
@@ -89,14 +89,14 @@ func TestVerdicts(t *testing.T) {
 
 	t.Run("each job of a process gets its own verdict, and names the others", func(t *testing.T) {
 		t.Parallel()
-		v := crash.verdicts([]store.Reserved{jobOf("Mail", "a"), jobOf("Pay", "b"), jobOf("Thumb", "c")}, rules{maxDeaths: 3, policy: once}, time.Now())
+		v := crash.verdicts([]store.Reserved{jobOf("Mail", "a"), jobOf("Pay", "b"), jobOf("Thumb", "c")}, deathPolicy{maxDeaths: 3, registered: once}, time.Now())
 		require.Equal(t, "sfs", string([]byte{byte(v[0].Action), byte(v[1].Action), byte(v[2].Action)}))
 		require.Contains(t, string(v[1].Failure.Text), "beside it ran Mail, Thumb")
 	})
 
 	t.Run("it is told as the cost of a kill", func(t *testing.T) {
 		t.Parallel()
-		v := crash.verdicts([]store.Reserved{killed(jobOf("Mail", "a"), false), jobOf("Pay", "b")}, rules{maxDeaths: 3, policy: once}, time.Now())
+		v := crash.verdicts([]store.Reserved{killed(jobOf("Mail", "a"), false), jobOf("Pay", "b")}, deathPolicy{maxDeaths: 3, registered: once}, time.Now())
 		require.Equal(t, 1, v[0].Kill.SiblingsLost)
 	})
 }

@@ -53,7 +53,7 @@ func TestRealProcesses(t *testing.T) {
 	require.NoError(t, err)
 	redis := &fakeRedis{held: map[string][]store.Reserved{}}
 	sigs := make(chan os.Signal, 8)
-	m, err := New(Config{Slots: 2, Threads: 1, MaxRetiring: 1, Worker: []byte("one")}, Deps{
+	m, err := New(Config{Slots: 2, Threads: 1, MaxRetiring: 1, MaxDeaths: 3, Worker: []byte("one")}, Deps{
 		Self: self, System: &Linux{}, Store: redis, Notifier: &fakeNotifier{}, Log: zap.NewNop(), Signals: sigs,
 	})
 	require.NoError(t, err)

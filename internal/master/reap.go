@@ -30,7 +30,7 @@ func (m *Master) reap(e exited) {
 	orderly := w.bye && e.exit.Code == 0
 	m.suspectOOM(w, e.exit)
 	m.vacate(w, orderly, e.exit)
-	m.bury(w, orderly, e.exit)
+	m.recover(w, orderly, e.exit)
 	switch {
 	case m.onTrial(w):
 		m.abortRoll("its first worker process ended: " + w.ending(e.exit))

@@ -58,18 +58,18 @@ func (m *Master) deathOf(w *worker, exit proc.Exit) death {
 	return d
 }
 
-// bury has the janitor see to what w has left in Redis, when nothing of it runs. One that left in good order
+// recover has the janitor see to what w has left in Redis, when nothing of it runs. One that left in good order
 // has left nothing; but whoever leaves last leaves nobody to look again.
-func (m *Master) bury(w *worker, orderly bool, exit proc.Exit) {
+func (m *Master) recover(w *worker, orderly bool, exit proc.Exit) {
 	if !w.greeted || orderly && !w.listed && !m.leaving() {
 		return
 	}
-	m.unburied[w.proc] = orderly
-	m.lay(w, grave{proc: w.proc, death: m.deathOf(w, exit), rules: m.rules()})
+	m.unrecovered[w.proc] = orderly
+	m.queue(w, deadProcess{proc: w.proc, death: m.deathOf(w, exit), policy: m.deathPolicy()})
 }
 
-// buried takes the janitor's reports.
-func (m *Master) buried(r report) {
+// recovered takes the janitor's reports.
+func (m *Master) recovered(r report) {
 	if r.lapsed {
 		for w := range m.workers {
 			if w.proc == r.proc {
@@ -79,7 +79,7 @@ func (m *Master) buried(r report) {
 		}
 		return
 	}
-	delete(m.unburied, r.proc)
+	delete(m.unrecovered, r.proc)
 	if r.requeued > 0 {
 		for _, s := range m.slots {
 			s.closed = false // there is something to do again
@@ -92,10 +92,10 @@ func (m *Master) buried(r report) {
 // is known why the process ended. Else each of its jobs may be to blame and runs again,
 // alone, unless it has taken too many processes with it, or its rules forbid that. Nobody
 // is to blame for a death that came from outside.
-func (d death) verdicts(held []store.Reserved, law rules, now time.Time) []store.Verdict {
+func (d death) verdicts(held []store.Reserved, policy deathPolicy, now time.Time) []store.Verdict {
 	verdicts := make([]store.Verdict, 0, len(held))
-	most := law.maxDeaths * hopeless
-	if law.maxDeaths == 1 {
+	most := policy.maxDeaths * hopeless
+	if policy.maxDeaths == 1 {
 		most = 1 // no job shall ever run again by itself
 	}
 	for i, job := range held {
@@ -103,11 +103,11 @@ func (d death) verdicts(held []store.Reserved, law rules, now time.Time) []store
 		if d.seen {
 			v.Action = store.Suspect
 		}
-		final := law.final(job)
+		final := policy.final(job)
 		switch {
 		case job.Kill != nil && job.Kill.Requeue:
 			v.Action = store.Again
-		case law.resumes(job):
+		case policy.resumes(job):
 			if job.Kill != nil || d.killed || d.tokens[job.Token] {
 				v.Action = store.Again
 			}
@@ -115,12 +115,12 @@ func (d death) verdicts(held []store.Reserved, law rules, now time.Time) []store
 			v = d.fail(job, now, d.killText())
 		case final != "":
 			v = d.fail(job, now, d.diedText(held, i, final))
-		case d.seen && job.Blame+1 >= law.maxDeaths:
-			v = d.fail(job, now, d.diedText(held, i, nth(job.Blame+1, law.maxDeaths)))
+		case d.seen && job.Blame+1 >= policy.maxDeaths:
+			v = d.fail(job, now, d.diedText(held, i, nth(job.Blame+1, policy.maxDeaths)))
 		case job.Deaths+1 >= most:
 			v = d.fail(job, now, d.diedText(held, i, anyCause(job.Deaths+1, most)))
 		}
-		v.Listed = law.failureLists
+		v.Listed = policy.failureLists
 		verdicts = append(verdicts, v)
 	}
 	answer(held, verdicts)

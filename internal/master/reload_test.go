@@ -209,7 +209,7 @@ func TestReload(t *testing.T) {
 		}
 		f.newest().crash()
 		f.reload = func() (Config, error) {
-			return Config{Slots: 2, Threads: 4, MaxRetiring: 1, Worker: []byte("two")}, nil
+			return Config{Slots: 2, Threads: 4, MaxRetiring: 1, MaxDeaths: 3, Worker: []byte("two")}, nil
 		}
 		before := f.spawned()
 		f.signal(syscall.SIGHUP)
@@ -270,7 +270,7 @@ func TestReload(t *testing.T) {
 	bubble(t, "during the start it waits for the first worker", func(t *testing.T) {
 		f := setup(t)
 		f.reload = func() (Config, error) {
-			return Config{Slots: 2, Threads: 4, MaxRetiring: 1, Worker: []byte("two")}, nil
+			return Config{Slots: 2, Threads: 4, MaxRetiring: 1, MaxDeaths: 3, Worker: []byte("two")}, nil
 		}
 		f.signal(syscall.SIGHUP)
 		require.Zero(t, f.systemd.count("reloading"))

@@ -10,8 +10,8 @@ import (
 	"github.com/resqued/resqued/internal/signals"
 )
 
-// obey does what a signal means in this state.
-func (m *Master) obey(sig os.Signal) {
+// onSignal does what a signal means in this state.
+func (m *Master) onSignal(sig os.Signal) {
 	intent := signals.Of(sig)
 	if m.cfg.DevSignals {
 		intent = signals.OfDev(sig)

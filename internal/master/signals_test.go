@@ -18,7 +18,7 @@ import (
 func inState(t *testing.T, state signals.State) (*fixture, []*fakeChild) {
 	t.Helper()
 	f := setup(t)
-	f.reload = func() (Config, error) { return Config{Slots: 2, Threads: 4, Worker: []byte("two")}, nil }
+	f.reload = func() (Config, error) { return Config{Slots: 2, Threads: 4, MaxDeaths: 3, Worker: []byte("two")}, nil }
 	if state == signals.Starting {
 		c := f.newest()
 		require.Equal(t, []string{"welcome running"}, c.hello())

@@ -131,12 +131,12 @@ func (m *Master) askRound() {
 		fields["shared"], fields["settings"] = s.Digest, s.Text
 	}
 	r := &round{
-		info:  store.MasterInfo{ID: m.d.Self.String(), Fields: fields, TTL: masterTTL},
-		rules: m.rules(), shared: m.cfg.Shared,
-		mine: map[string]bool{}, unburied: map[string]bool{},
+		info:   store.MasterInfo{ID: m.d.Self.String(), Fields: fields, TTL: masterTTL},
+		policy: m.deathPolicy(), shared: m.cfg.Shared,
+		mine: map[string]bool{}, unrecovered: map[string]bool{},
 	}
-	for name := range m.unburied {
-		r.unburied[name] = true
+	for name := range m.unrecovered {
+		r.unrecovered[name] = true
 	}
 	for w := range m.workers {
 		r.mine[w.proc] = true
@@ -156,7 +156,7 @@ func (m *Master) nextRound() (chan<- round, round) {
 // farewell is the last that Redis hears of this master. What could not be
 // recovered stays recorded: another master, or the next on this machine, does it.
 func (m *Master) farewell() {
-	for name, light := range m.unburied {
+	for name, light := range m.unrecovered {
 		if light {
 			m.log.Warn("a worker process stays registered in redis; the next master removes it", zap.String("proc", name))
 			continue

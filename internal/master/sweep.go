@@ -28,14 +28,14 @@ func (m *Master) strike(w *worker) {
 	})
 }
 
-// lay ends what w, which was reaped, has left, and hands its grave to the janitor.
-func (m *Master) lay(w *worker, g grave) {
+// queue ends what w, which was reaped, has left, and hands it to the janitor.
+func (m *Master) queue(w *worker, g deadProcess) {
 	m.children.Go(func() {
 		if !m.sweep(m.work, w) {
 			return
 		}
 		select {
-		case m.janitor.graves <- g:
+		case m.janitor.dead <- g:
 		case <-m.work.Done():
 		}
 	})

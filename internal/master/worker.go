@@ -112,8 +112,8 @@ func (m *Master) watch(w *worker) {
 	m.exits <- exited{w, exit}
 }
 
-// heed takes a message of a worker process. Unknown ones are signs of life.
-func (m *Master) heed(s said) {
+// onWorkerMessage takes a message of a worker process. Unknown ones are signs of life.
+func (m *Master) onWorkerMessage(s said) {
 	w := s.worker
 	w.heard = time.Now()
 	if s.err != nil {

@@ -53,7 +53,7 @@ func Self() (Identity, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) { // kernels before 5.6 have none
 		return Identity{}, fmt.Errorf("identity: %w", err)
 	}
-	self, err := procfs.ReadStat("self")
+	self, err := procfs.SelfStat()
 	if err != nil {
 		return Identity{}, fmt.Errorf("identity: %w", err)
 	}

@@ -2,7 +2,6 @@ package proc
 
 import (
 	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -41,7 +40,7 @@ func TestIdentity(t *testing.T) {
 		t.Parallel()
 		c := spawn(t, &Spawner{}, "p-zombie", act{Act: "deaf"})
 		hello(t, c)
-		s, err := procfs.ReadStat(strconv.Itoa(c.PID()))
+		s, err := procfs.ReadStat(c.PID())
 		require.NoError(t, err)
 		id := Identity{PID: c.PID(), Start: s.Start}
 		require.False(t, id.Dead())

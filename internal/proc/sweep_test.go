@@ -25,7 +25,7 @@ func marked(name string) (n int) {
 		if err != nil || mark.Of(pid).Worker() != mark.Worker(name) {
 			continue
 		}
-		if s, err := procfs.ReadStat(dir.Name()); err == nil && !s.Dead() {
+		if s, err := procfs.ReadStat(pid); err == nil && !s.Dead() {
 			n++
 		}
 	}
@@ -77,7 +77,7 @@ func TestWorkerProcessesAreKnownUntilTheyAreWaitedFor(t *testing.T) {
 	name := unique("p-known")
 	c := spawn(t, &Spawner{}, name, act{Act: "deaf"})
 	hello(t, c)
-	st, err := procfs.ReadStat(strconv.Itoa(c.PID()))
+	st, err := procfs.ReadStat(c.PID())
 	require.NoError(t, err)
 	id := procfs.ID{PID: c.PID(), Start: st.Start}
 	known, ok := procfs.Spawned(id)

@@ -69,7 +69,7 @@ func SetTitle(text string) {
 // behind it as a title may need. It is empty where the arguments are not found.
 func titleArea() (area []byte, args int) {
 	setComm()
-	stat, err := procfs.ReadStat("self")
+	stat, err := procfs.SelfStat()
 	if err != nil || argv0 == "" {
 		return nil, 0
 	}

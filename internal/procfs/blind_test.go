@@ -24,7 +24,7 @@ func TestSweepWithoutFiles(t *testing.T) {
 		return
 	}
 	require.NoError(t, Subreaper())
-	require.True(t, listsChildren())
+	require.True(t, ListsChildren())
 	for name, master := range map[string]func() bool{
 		"own":       func() bool { return true },
 		"elsewhere": nil,

@@ -52,12 +52,6 @@ type processes map[int]process
 // and their names: they need not be asked, also while they cannot answer.
 var spawned sync.Map
 
-// ID is a process that cannot be mistaken for a later one with its pid.
-type ID struct {
-	PID   int
-	Start uint64
-}
-
 // Spawned returns the name of a worker process that this process has started and not waited
 // for.
 func Spawned(id ID) (proc string, ok bool) {
@@ -96,9 +90,9 @@ func survey(see func(pid string) (process, bool, error)) (processes, error) {
 
 // see looks at one process; false if it is none any more. It fails if it could not look.
 func see(pid string) (process, bool, error) {
-	s, err := ReadStat(pid)
+	s, err := readStat(pid)
 	if err != nil || s.Dead() {
-		return process{}, false, blind(err)
+		return process{}, false, Blind(err)
 	}
 	p := process{parent: s.Parent, start: s.Start}
 	if number, _ := strconv.Atoi(pid); number != 0 {
@@ -111,8 +105,8 @@ func see(pid string) (process, bool, error) {
 	p.proc, p.worker = readTags(env)
 	for tries := 0; err == nil && p.proc == "" && !s.whole(env) && tries < 5; tries++ {
 		// Looked at afterwards: the other program may have begun meanwhile.
-		if s, err = ReadStat(pid); err != nil {
-			return process{}, false, blind(err)
+		if s, err = readStat(pid); err != nil {
+			return process{}, false, Blind(err)
 		}
 		if p.executing = len(env) == 0 && s.EnvEnd == 0; p.executing {
 			break
@@ -136,48 +130,7 @@ func see(pid string) (process, bool, error) {
 		p.dying = bytes.HasPrefix(mem, []byte("0 "))
 		p.executing = p.executing && err == nil && !p.dying
 	}
-	return p, true, blind(err)
-}
-
-// readable reports whether this process may read the environment of another: if not, the
-// kernel hides where that is, too.
-func readable(pid string) (bool, error) {
-	f, err := os.Open("/proc/" + pid + "/environ")
-	if err != nil {
-		return false, blind(err)
-	}
-	return true, f.Close()
-}
-
-// environ returns the environment that a process was started with; empty if it
-// has none, or is not ours to read.
-func environ(pid string) ([]byte, error) {
-	env, err := os.ReadFile("/proc/" + pid + "/environ")
-	if err == nil && len(env) > 0 || blind(err) != nil {
-		return env, blind(err)
-	}
-	threads, err := os.ReadDir("/proc/" + pid + "/task")
-	if err != nil || len(threads) < 2 {
-		return nil, blind(err)
-	}
-	for _, t := range threads {
-		env, err := os.ReadFile("/proc/" + pid + "/task/" + t.Name() + "/environ")
-		if err == nil && len(env) > 0 || blind(err) != nil {
-			return env, blind(err)
-		}
-	}
-	return nil, nil
-}
-
-func readTags(env []byte) (proc string, worker bool) {
-	env = env[:bytes.LastIndexByte(env, 0)+1] // the last one may have been cut off
-	for v := range bytes.SplitSeq(env, []byte{0}) {
-		if value, ok := bytes.CutPrefix(v, []byte(ProcEnv+"=")); ok {
-			proc = string(value)
-		}
-		worker = worker || string(v) == RoleEnv+"="+WorkerRole
-	}
-	return proc, worker
+	return p, true, Blind(err)
 }
 
 // belongs reports whether pid is of the worker process proc: by its own tag, else

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -148,7 +147,7 @@ func TestStrays(t *testing.T) {
 		pid, err := syscall.ForkExec("/bin/true", []string{"true"}, &syscall.ProcAttr{})
 		require.NoError(t, err)
 		require.Eventually(t, func() bool {
-			s, err := ReadStat(strconv.Itoa(pid))
+			s, err := ReadStat(pid)
 			return err == nil && s.Zombie()
 		}, 30*time.Second, time.Millisecond)
 		s := Strays{Owned: func(other int) bool { return other != pid }}
@@ -160,7 +159,7 @@ func TestStrays(t *testing.T) {
 		c := exec.Command("sh", "-c", "exit 3")
 		require.NoError(t, c.Start())
 		require.Eventually(t, func() bool {
-			s, err := ReadStat(strconv.Itoa(c.Process.Pid))
+			s, err := ReadStat(c.Process.Pid)
 			return err == nil && s.Zombie()
 		}, 30*time.Second, time.Millisecond)
 		// No other child: those of tests beside this one are not ours to reap.
@@ -172,11 +171,4 @@ func TestStrays(t *testing.T) {
 		require.ErrorAs(t, c.Wait(), &exit)
 		require.Equal(t, 3, exit.ExitCode())
 	})
-}
-
-func TestChildren(t *testing.T) {
-	t.Parallel()
-	c := spawn(t, "p-child", "deaf")
-	require.Contains(t, children(), c.PID())
-	require.Contains(t, childrenByParent(), c.PID())
 }

@@ -14,27 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// That a process is not in /proc proves nothing: hidepid, which systemd calls ProtectProc=,
-// hides those of other users, and with PrivateUsers= those of other services, too. Taken
-// for dead is only one of which the kernel says so by other means.
-
-// Dead reports whether the process is proven to be dead. It may only be asked where it was
-// counted: in other namespaces, and after another boot, its pid means nothing. False means
-// that it lives, or that this cannot be found out.
-func (c ID) Dead() bool {
-	if c.PID <= 0 {
-		return false // not the number of a process; signals to it go elsewhere
-	}
-	// Whom this process may not signal is there (EPERM); only of what does not exist the
-	// kernel says ESRCH, and nothing hides from it in one PID namespace.
-	if errors.Is(unix.Kill(c.PID, 0), unix.ESRCH) {
-		return true
-	}
-	// Somebody has the number. If that is hidden, it may be the process itself.
-	s, err := ReadStat(strconv.Itoa(c.PID))
-	return err == nil && (s.Start != c.Start || s.Dead())
-}
-
 // Traces are what a worker process says of itself, so that others of its Place can find
 // out whether anything of it is left.
 type Traces struct {
@@ -62,7 +41,7 @@ func TraceFields() []string { return []string{pidField, startField, viewField, c
 
 // TracesOfSelf returns the traces of this process.
 func TracesOfSelf() (Traces, error) {
-	self, err := ReadStat("self")
+	self, err := SelfStat()
 	if err != nil {
 		return Traces{}, fmt.Errorf("traces: %w", err)
 	}
@@ -243,7 +222,7 @@ func descends(pid int) (own, gone bool) {
 		if at == self {
 			return true, false
 		}
-		s, err := ReadStat(strconv.Itoa(at))
+		s, err := ReadStat(at)
 		if err != nil {
 			break
 		}

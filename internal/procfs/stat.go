@@ -12,6 +12,8 @@ import (
 type Stat struct {
 	State  byte
 	Parent int
+	// Group is the number of the process group.
+	Group int
 	// Threads counts them, those that have ended included.
 	Threads uint64
 	// Start is when the process started, in ticks since the boot. With the
@@ -35,8 +37,13 @@ func (s Stat) whole(env []byte) bool {
 	return len(env) > 0 && uint64(len(env)) == s.EnvEnd-s.EnvStart
 }
 
-// ReadStat reads /proc/<pid>/stat; pid may be "self".
-func ReadStat(pid string) (Stat, error) {
+// ReadStat reads /proc/<pid>/stat.
+func ReadStat(pid int) (Stat, error) { return readStat(strconv.Itoa(pid)) }
+
+// SelfStat reads /proc/self/stat.
+func SelfStat() (Stat, error) { return readStat("self") }
+
+func readStat(pid string) (Stat, error) {
 	data, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
 		return Stat{}, err
@@ -57,6 +64,9 @@ func ReadStat(pid string) (Stat, error) {
 		}
 	}
 	if s.Parent, err = strconv.Atoi(fields[1]); err != nil {
+		return Stat{}, fmt.Errorf("/proc/%s/stat: %w", pid, err)
+	}
+	if s.Group, err = strconv.Atoi(fields[2]); err != nil {
 		return Stat{}, fmt.Errorf("/proc/%s/stat: %w", pid, err)
 	}
 	return s, nil

@@ -2,7 +2,6 @@ package procfs
 
 import (
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,13 +36,14 @@ func (s *Strays) Reap() (reaped int) {
 	}
 	now := BootTime()
 	seen := map[ID]time.Duration{}
-	var held map[int]bool // read when it is needed
-	for _, pid := range children() {
+	var held map[int]bool                 // read when it is needed
+	pids, _ := ChildLister()(os.Getpid()) // of those that were overlooked the next look may see some
+	for _, pid := range pids {
 		if s.Owned != nil && s.Owned(pid) {
 			continue
 		}
-		st, err := ReadStat(strconv.Itoa(pid))
-		if blind(err) != nil {
+		st, err := ReadStat(pid)
+		if Blind(err) != nil {
 			continue // the next look may see it
 		}
 		if err != nil {
@@ -99,7 +99,7 @@ func handles() (held map[int]bool, err error) {
 	held = map[int]bool{}
 	for _, info := range infos {
 		text, err := os.ReadFile(dir + info.Name())
-		if blind(err) != nil {
+		if Blind(err) != nil {
 			return nil, err
 		}
 		if err != nil {
@@ -114,30 +114,4 @@ func handles() (held map[int]bool, err error) {
 		}
 	}
 	return held, nil
-}
-
-// children returns the pids of this process's children, dead ones included.
-func children() []int {
-	if !listsChildren() {
-		return childrenByParent()
-	}
-	pids, _ := childrenOf("self")
-	return pids
-}
-
-// childrenByParent is children for kernels without CONFIG_PROC_CHILDREN.
-func childrenByParent() []int {
-	var pids []int
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range stats {
-		name := filepath.Base(filepath.Dir(path))
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		if s, err := ReadStat(name); err == nil && s.Parent == os.Getpid() {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }

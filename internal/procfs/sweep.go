@@ -19,7 +19,7 @@ const cleanPasses = 3
 // EndDescendants kills with SIGKILL what this process has started, for one that is about
 // to end itself, and may have no master to sweep after it. It waits for nobody.
 func EndDescendants() {
-	st, err := ReadStat("self")
+	st, err := SelfStat()
 	if err != nil {
 		return // it may open no files; there is nothing to be seen then
 	}
@@ -62,7 +62,7 @@ func NewSweeper(proc string, master func() bool) *Sweeper {
 // From here on Sweep neither kills nor waits for it.
 func (s *Sweeper) Started(pid int) {
 	// If this fails, as where no more files may be opened, it is known by its environment.
-	if st, err := ReadStat(strconv.Itoa(pid)); err == nil {
+	if st, err := ReadStat(pid); err == nil {
 		s.root = ID{pid, st.Start}
 		spawned.Store(s.root, s.proc)
 	}
@@ -88,7 +88,7 @@ func (s *Sweeper) Sweep(ctx context.Context) (killed int, err error) {
 	wait := time.Millisecond
 	for clean := 0; clean < cleanPasses; {
 		left, err := s.pass()
-		if err != nil && blind(err) == nil {
+		if err != nil && Blind(err) == nil {
 			return killed, fmt.Errorf("sweep %s: %w", s.proc, err)
 		}
 		// Who could not look must not say that nobody is left.
@@ -156,8 +156,8 @@ func (s *Sweeper) look() (processes, error) {
 // need not be asked at all.
 func (s *Sweeper) see(pid string) (process, bool, error) {
 	number, _ := strconv.Atoi(pid)
-	st, err := ReadStat(pid)
-	if blind(err) != nil {
+	st, err := readStat(pid)
+	if Blind(err) != nil {
 		return process{}, false, err
 	}
 	if err != nil {
@@ -206,18 +206,18 @@ func (s *Sweeper) under(at ID) (left int, err error) {
 func (s *Sweeper) tree(at ID, found []ID) ([]ID, error) {
 	pids, err := childrenOf(strconv.Itoa(at.PID))
 	for _, pid := range pids {
-		st, unseen := ReadStat(strconv.Itoa(pid))
-		if unseen != nil && blind(unseen) == nil && s.hidden(pid) {
+		st, unseen := ReadStat(pid)
+		if unseen != nil && Blind(unseen) == nil && s.hidden(pid) {
 			found = append(found, ID{PID: pid})
 			continue
 		}
 		if unseen != nil || st.Dead() || st.Parent != at.PID {
-			err = errors.Join(err, blind(unseen))
+			err = errors.Join(err, Blind(unseen))
 			continue
 		}
 		// The number of the parent may have become another's.
-		if parent, unseen := ReadStat(strconv.Itoa(at.PID)); unseen != nil || parent.Start != at.Start {
-			return found, errors.Join(err, blind(unseen))
+		if parent, unseen := ReadStat(at.PID); unseen != nil || parent.Start != at.Start {
+			return found, errors.Join(err, Blind(unseen))
 		}
 		c := ID{pid, st.Start}
 		found, unseen = s.tree(c, append(found, c))
@@ -233,19 +233,7 @@ func (s *Sweeper) kill(c ID) {
 		if mark.Kill(c.PID, s.mark) == nil {
 			s.signalled[c] = true
 		}
-	} else if !s.signalled[c] && c.kill() {
+	} else if !s.signalled[c] && c.Kill() {
 		s.signalled[c] = true
 	}
-}
-
-// kill sends SIGKILL to the process if that is still there.
-func (c ID) kill() bool {
-	p, err := os.FindProcess(c.PID)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = p.Release() }()
-	// The handle is open: from here on the number cannot become another process's.
-	st, err := ReadStat(strconv.Itoa(c.PID))
-	return err == nil && st.Start == c.Start && p.Kill() == nil
 }

@@ -52,7 +52,7 @@ func newReports(cfg Config, id identity, life *life, link *link, lease *lease, j
 func (r *reports) report() {
 	size := rss()
 	r.link.tell(proc.Message{
-		Type: proc.Beat, State: string(r.life.state), Busy: len(r.jobs), Done: r.threads.jobsDone(), Quota: r.cfg.JobsPerFork, RSS: size,
+		Type: proc.Beat, State: string(r.life.state), Busy: len(r.jobs), Done: r.threads.jobsDone(), JobsPerFork: r.cfg.JobsPerFork, RSS: size,
 		Kills: r.kills.orders(), Doomed: r.kills.doomed(), LockEnd: r.lease.end(),
 	})
 	quota := ""

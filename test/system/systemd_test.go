@@ -20,7 +20,7 @@ import (
 
 // service is the shipped unit in a real systemd, working Go handlers.
 type service struct {
-	*proctest.Box
+	*proctest.SystemdContainer
 	unit string
 	jobs *harness.Daemon
 }
@@ -47,7 +47,7 @@ func boot(t *testing.T, settings, dropIn string, files map[string]string) *servi
 		"/etc/systemd/system/resqued.service.d/a-box.conf": "[Service]\nRestartSec=100ms\n" + dropIn,
 	}
 	maps.Copy(all, files)
-	box := proctest.Boot(t, proctest.BoxOptions{
+	box := proctest.Boot(t, proctest.SystemdContainerOptions{
 		Binary: binary,
 		Units:  []string{"../../deploy/systemd/resqued.service", "../../deploy/systemd/resqued@.service"},
 		Files:  all,
@@ -55,7 +55,7 @@ func boot(t *testing.T, settings, dropIn string, files map[string]string) *servi
 	})
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: box.RedisSocket(), MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
-	return &service{Box: box, unit: "resqued.service", jobs: harness.Watch(t, client, "box")}
+	return &service{SystemdContainer: box, unit: "resqued.service", jobs: harness.Watch(t, client, "box")}
 }
 
 func (s *service) await(t *testing.T, property, value string) {

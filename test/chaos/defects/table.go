@@ -104,7 +104,7 @@ var defects = []defect{
 		{master, `if m.roundAt.IsZero() || m.due(m.roundAt) {`, `if m.roundAt.IsZero() {`},
 	}, gone, []string{"C6"}},
 	{"I6", "a master leaves its own dead to others", []edit{
-		{"internal/master/recover.go", `m.unburied[w.proc] = orderly`, `return`},
+		{"internal/master/recover.go", `m.unrecovered[w.proc] = orderly`, `return`},
 	}, kills, []string{"C6"}},
 
 	{"I6", "a process waits for the exec of its commands", []edit{
@@ -154,7 +154,7 @@ var defects = []defect{
 	}, aborted, []string{"C14"}},
 
 	{"P", "whom a daemon may not signal is dead", []edit{
-		{"internal/procfs/gone.go", `if errors.Is(unix.Kill(c.PID, 0), unix.ESRCH) {`, `if unix.Kill(c.PID, 0) != nil {`},
+		{"internal/procfs/id.go", `if errors.Is(unix.Kill(id.PID, 0), unix.ESRCH) {`, `if unix.Kill(id.PID, 0) != nil {`},
 		{"internal/procfs/gone.go", `return t.View != "" && t.View == view() || t.Cgroup != "" && emptied(t.Cgroup)`, `return true`},
 	}, quietly, []string{"C4"}},
 	{"P", "worker ids come back with the pids of a container", []edit{

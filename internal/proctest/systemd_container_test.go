@@ -22,7 +22,7 @@ LoadCredential=secret:/etc/secret
 ExecStart=/usr/local/bin/trivial
 `
 
-func TestBox(t *testing.T) {
+func TestSystemdContainer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "trivial")
@@ -33,7 +33,7 @@ func TestBox(t *testing.T) {
 	var cgroup string
 	var pid int
 	t.Run("a real systemd runs a sandboxed unit with a credential", func(t *testing.T) {
-		box := proctest.Boot(t, proctest.BoxOptions{
+		box := proctest.Boot(t, proctest.SystemdContainerOptions{
 			Binary: program,
 			Units:  []string{unit},
 			Files:  map[string]string{"/etc/secret": "s3cret"},

@@ -36,8 +36,8 @@ ExecStart=%s --bind 127.0.0.1 --port 6379 --unixsocket ` + redisSocket + ` --uni
 
 const redisSocket = "/run/box-redis/redis.sock"
 
-// BoxOptions say what is in a box besides the machine's own programs.
-type BoxOptions struct {
+// SystemdContainerOptions say what is in a box besides the machine's own programs.
+type SystemdContainerOptions struct {
 	// Binary is copied to /usr/local/bin under its own name.
 	Binary string
 	// Units are unit files, copied to /etc/systemd/system.
@@ -48,10 +48,10 @@ type BoxOptions struct {
 	Redis bool
 }
 
-// Box is a booted systemd in namespaces of its own (processes, mounts, network,
+// SystemdContainer is a booted systemd in namespaces of its own (processes, mounts, network,
 // cgroups, host name). Its file system is a copy of the machine's: what is
 // written there is gone with the box.
-type Box struct {
+type SystemdContainer struct {
 	// PID is the box's init, as this machine numbers it.
 	PID int
 
@@ -67,9 +67,9 @@ var boxes atomic.Int64
 // Boot starts a box and waits until systemd is up. It skips the test, with the
 // reason, where that cannot be: without root, systemd, cgroup v2 or the right
 // to make namespaces. The box ends with the test.
-func Boot(tb testing.TB, o BoxOptions) *Box {
+func Boot(tb testing.TB, o SystemdContainerOptions) *SystemdContainer {
 	tb.Helper()
-	unified := requireBox(tb)
+	unified := requireSystemdContainer(tb)
 
 	// Not TempDir: the test's name is in it, and a mount takes commas for its own.
 	dir, err := os.MkdirTemp("", "resqued-box-")
@@ -77,25 +77,25 @@ func Boot(tb testing.TB, o BoxOptions) *Box {
 		tb.Fatalf("box: %v", err)
 	}
 	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
-	b := &Box{
+	c := &SystemdContainer{
 		tb:     tb,
 		dir:    dir,
 		cgroup: filepath.Join(unified, fmt.Sprintf("resqued-box-%d-%d", os.Getpid(), boxes.Add(1))),
 		log:    &bytes.Buffer{},
 		ended:  make(chan struct{}),
 	}
-	files := b.prepare(o)
-	if err := os.Mkdir(b.cgroup, 0o755); err != nil {
+	files := c.prepare(o)
+	if err := os.Mkdir(c.cgroup, 0o755); err != nil {
 		tb.Fatalf("box: %v", err)
 	}
-	tb.Cleanup(b.end)
+	tb.Cleanup(c.end)
 
 	cmd := exec.Command("sh", "-c", boxScript)
 	cmd.Env = []string{
 		"PATH=/usr/sbin:/usr/bin:/sbin:/bin",
-		"CGROUP=" + b.cgroup, "DIR=" + filepath.Join(b.dir, "box"), "FILES=" + files,
+		"CGROUP=" + c.cgroup, "DIR=" + filepath.Join(c.dir, "box"), "FILES=" + files,
 	}
-	cmd.Stdout, cmd.Stderr = b.log, b.log
+	cmd.Stdout, cmd.Stderr = c.log, c.log
 	// The box dies with the test binary, however that ends.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
@@ -107,7 +107,7 @@ func Boot(tb testing.TB, o BoxOptions) *Box {
 		if err == nil {
 			_ = cmd.Wait() // what it printed says more than its exit code
 		}
-		close(b.ended)
+		close(c.ended)
 	}()
 	if err := <-started; err != nil {
 		tb.Fatalf("box: %v", err)
@@ -116,36 +116,36 @@ func Boot(tb testing.TB, o BoxOptions) *Box {
 	state := ""
 	up := Within(bootTimeout, func() bool {
 		select {
-		case <-b.ended:
+		case <-c.ended:
 			return true
 		default:
 		}
-		if b.PID == 0 {
+		if c.PID == 0 {
 			if children := Children(cmd.Process.Pid); len(children) == 1 {
-				b.PID = children[0].PID
+				c.PID = children[0].PID
 			}
 			return false
 		}
-		state, _ = b.TryExec("systemctl", "is-system-running")
+		state, _ = c.TryExec("systemctl", "is-system-running")
 		return state == "running" || state == "degraded"
 	})
 	switch {
 	case !up:
 		tb.Fatalf("box: systemd is not up after %s (%s)", bootTimeout, state)
 	case state == "degraded":
-		tb.Fatalf("box: systemd came up degraded:\n%s", b.Exec("systemctl", "--failed", "--no-legend", "--plain"))
+		tb.Fatalf("box: systemd came up degraded:\n%s", c.Exec("systemctl", "--failed", "--no-legend", "--plain"))
 	case state != "running":
-		tb.Fatalf("box: systemd did not start:\n%s", b.log)
+		tb.Fatalf("box: systemd did not start:\n%s", c.log)
 	}
 	if o.Redis {
-		b.Systemctl("start", "box-redis")
+		c.Systemctl("start", "box-redis")
 	}
-	return b
+	return c
 }
 
-// requireBox skips the test where no box can be, and returns the directory where
+// requireSystemdContainer skips the test where no box can be, and returns the directory where
 // cgroup v2 is mounted.
-func requireBox(tb testing.TB) string {
+func requireSystemdContainer(tb testing.TB) string {
 	tb.Helper()
 	if os.Getuid() != 0 {
 		tb.Skip("no box: booting systemd in a namespace needs root")
@@ -173,30 +173,30 @@ func requireBox(tb testing.TB) string {
 }
 
 // prepare lays out what is copied over the box's root and returns the directory.
-func (b *Box) prepare(o BoxOptions) string {
-	b.tb.Helper()
-	root := filepath.Join(b.dir, "files")
+func (c *SystemdContainer) prepare(o SystemdContainerOptions) string {
+	c.tb.Helper()
+	root := filepath.Join(c.dir, "files")
 	write := func(path string, content []byte, mode fs.FileMode) {
-		b.tb.Helper()
+		c.tb.Helper()
 		path = filepath.Join(root, path)
 		// The umask must not hide what a service of another user reads.
 		err := errors.Join(
 			os.MkdirAll(filepath.Dir(path), 0o755),
 			os.WriteFile(path, content, mode), os.Chmod(path, mode))
 		if err != nil {
-			b.tb.Fatalf("box: %v", err)
+			c.tb.Fatalf("box: %v", err)
 		}
 	}
 	read := func(path string) []byte {
-		b.tb.Helper()
+		c.tb.Helper()
 		content, err := os.ReadFile(path)
 		if err != nil {
-			b.tb.Fatalf("box: %v", err)
+			c.tb.Fatalf("box: %v", err)
 		}
 		return content
 	}
-	if err := errors.Join(os.MkdirAll(root, 0o755), os.Mkdir(filepath.Join(b.dir, "box"), 0o755)); err != nil {
-		b.tb.Fatalf("box: %v", err)
+	if err := errors.Join(os.MkdirAll(root, 0o755), os.Mkdir(filepath.Join(c.dir, "box"), 0o755)); err != nil {
+		c.tb.Fatalf("box: %v", err)
 	}
 	if o.Binary != "" {
 		write("/usr/local/bin/"+filepath.Base(o.Binary), read(o.Binary), 0o755)
@@ -210,7 +210,7 @@ func (b *Box) prepare(o BoxOptions) string {
 	if o.Redis {
 		server, err := exec.LookPath("redis-server")
 		if err != nil {
-			b.tb.Fatalf("box: %v: install Debian's package redis-server", err)
+			c.tb.Fatalf("box: %v: install Debian's package redis-server", err)
 		}
 		write("/etc/systemd/system/box-redis.service", fmt.Appendf(nil, redisUnit, server), 0o644)
 	}
@@ -218,32 +218,32 @@ func (b *Box) prepare(o BoxOptions) string {
 }
 
 // end kills the box and sees to it that nothing of it is left.
-func (b *Box) end() {
-	b.tb.Helper()
-	if b.tb.Failed() && b.PID != 0 && Alive(b.PID) {
-		out, _ := b.TryExec("journalctl", "--no-pager", "-n", "200", "-o", "short-precise")
-		b.tb.Logf("the box's journal:\n%s", out)
+func (c *SystemdContainer) end() {
+	c.tb.Helper()
+	if c.tb.Failed() && c.PID != 0 && Alive(c.PID) {
+		out, _ := c.TryExec("journalctl", "--no-pager", "-n", "200", "-o", "short-precise")
+		c.tb.Logf("the box's journal:\n%s", out)
 	}
 	// Killing init kills every process of its namespace; the kernel waits for them.
-	if b.PID != 0 {
-		_ = syscall.Kill(b.PID, syscall.SIGKILL)
+	if c.PID != 0 {
+		_ = syscall.Kill(c.PID, syscall.SIGKILL)
 	}
 	select {
-	case <-b.ended:
+	case <-c.ended:
 	case <-time.After(bootTimeout):
-		b.tb.Errorf("box: its processes did not end:\n%s", b.log)
+		c.tb.Errorf("box: its processes did not end:\n%s", c.log)
 	}
 	// Deepest first; a dead process leaves its cgroup a moment after its end.
 	var err error
 	gone := Within(bootTimeout, func() bool {
-		err = removeCgroup(b.cgroup)
+		err = removeCgroup(c.cgroup)
 		return err == nil
 	})
 	if !gone {
-		b.tb.Errorf("box: its cgroup is left behind: %v", err)
+		c.tb.Errorf("box: its cgroup is left behind: %v", err)
 	}
-	if mounts, _ := os.ReadFile("/proc/self/mountinfo"); bytes.Contains(mounts, []byte(b.dir)) {
-		b.tb.Errorf("box: a mount is left behind under %s", b.dir)
+	if mounts, _ := os.ReadFile("/proc/self/mountinfo"); bytes.Contains(mounts, []byte(c.dir)) {
+		c.tb.Errorf("box: a mount is left behind under %s", c.dir)
 	}
 }
 
@@ -266,19 +266,19 @@ func removeCgroup(dir string) error {
 }
 
 // Path is where a file of the box can be read and written from outside.
-func (b *Box) Path(path string) string {
-	return filepath.Join("/proc", strconv.Itoa(b.PID), "root", path)
+func (c *SystemdContainer) Path(path string) string {
+	return filepath.Join("/proc", strconv.Itoa(c.PID), "root", path)
 }
 
 // RedisSocket is the unix socket of the box's Redis, as seen from outside.
-func (b *Box) RedisSocket() string { return b.Path(redisSocket) }
+func (c *SystemdContainer) RedisSocket() string { return c.Path(redisSocket) }
 
 // TryExec runs a program in the box and returns what it printed, without the
 // last newline.
-func (b *Box) TryExec(argv ...string) (string, error) {
+func (c *SystemdContainer) TryExec(argv ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	argv = append([]string{"-t", strconv.Itoa(b.PID), "-a", "--"}, argv...)
+	argv = append([]string{"-t", strconv.Itoa(c.PID), "-a", "--"}, argv...)
 	cmd := exec.CommandContext(ctx, "nsenter", argv...)
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "SYSTEMD_COLORS=0"}
 	out, err := cmd.CombinedOutput()
@@ -286,39 +286,39 @@ func (b *Box) TryExec(argv ...string) (string, error) {
 }
 
 // Exec is TryExec for what must succeed.
-func (b *Box) Exec(argv ...string) string {
-	b.tb.Helper()
-	out, err := b.TryExec(argv...)
+func (c *SystemdContainer) Exec(argv ...string) string {
+	c.tb.Helper()
+	out, err := c.TryExec(argv...)
 	if err != nil {
-		b.tb.Fatalf("box: %s: %v\n%s", strings.Join(argv, " "), err, out)
+		c.tb.Fatalf("box: %s: %v\n%s", strings.Join(argv, " "), err, out)
 	}
 	return out
 }
 
 // Systemctl runs systemctl in the box; it must succeed.
-func (b *Box) Systemctl(args ...string) string {
-	b.tb.Helper()
-	return b.Exec(append([]string{"systemctl"}, args...)...)
+func (c *SystemdContainer) Systemctl(args ...string) string {
+	c.tb.Helper()
+	return c.Exec(append([]string{"systemctl"}, args...)...)
 }
 
 // Property returns one property of a unit (ActiveState, MainPID, NRestarts…).
-func (b *Box) Property(unit, name string) string {
-	b.tb.Helper()
-	return b.Systemctl("show", "--value", "--property", name, unit)
+func (c *SystemdContainer) Property(unit, name string) string {
+	c.tb.Helper()
+	return c.Systemctl("show", "--value", "--property", name, unit)
 }
 
 // MainPID returns the pid of a unit's main process as the box numbers it.
-func (b *Box) MainPID(unit string) int {
-	b.tb.Helper()
-	pid, err := strconv.Atoi(b.Property(unit, "MainPID"))
+func (c *SystemdContainer) MainPID(unit string) int {
+	c.tb.Helper()
+	pid, err := strconv.Atoi(c.Property(unit, "MainPID"))
 	if err != nil {
-		b.tb.Fatalf("box: main pid of %s: %v", unit, err)
+		c.tb.Fatalf("box: main pid of %s: %v", unit, err)
 	}
 	return pid
 }
 
 // Journal returns what a unit has logged, messages only.
-func (b *Box) Journal(unit string) string {
-	b.tb.Helper()
-	return b.Exec("journalctl", "--no-pager", "-o", "cat", "-u", unit)
+func (c *SystemdContainer) Journal(unit string) string {
+	c.tb.Helper()
+	return c.Exec("journalctl", "--no-pager", "-o", "cat", "-u", unit)
 }

@@ -1,0 +1,149 @@
+package procfs
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestChildren(t *testing.T) {
+	t.Parallel()
+	if !ListsChildren() {
+		t.Skip("this kernel lists no children")
+	}
+
+	t.Run("those of all threads are listed", func(t *testing.T) {
+		t.Parallel()
+		pids := make(chan int, 2)
+		end := make(chan struct{})
+		var started sync.WaitGroup
+		t.Cleanup(func() {
+			close(end)
+			started.Wait()
+		})
+		for range 2 { // one of them is not the first thread
+			started.Go(func() {
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+				cmd := exec.Command("sleep", "1000")
+				if cmd.Start() != nil {
+					pids <- 0
+					return
+				}
+				pids <- cmd.Process.Pid
+				<-end
+				_, _ = cmd.Process.Kill(), cmd.Wait()
+			})
+		}
+		for range 2 {
+			pid := <-pids
+			for _, list := range []func(int) ([]int, error){Children, ChildLister(), childrenByParent()} {
+				found, err := list(os.Getpid())
+				require.NoError(t, err)
+				require.Contains(t, found, pid)
+			}
+		}
+	})
+
+	t.Run("dead ones are listed until they are reaped", func(t *testing.T) {
+		t.Parallel()
+		pid := ended(t, false)
+		for _, list := range []func(int) ([]int, error){Children, childrenByParent()} {
+			found, err := list(os.Getpid())
+			require.NoError(t, err)
+			require.Contains(t, found, pid)
+		}
+	})
+
+	t.Run("a process that is gone has none", func(t *testing.T) {
+		t.Parallel()
+		pid := ended(t, true)
+		for _, list := range []func(int) ([]int, error){Children, childrenByParent()} {
+			found, err := list(pid)
+			require.NoError(t, err)
+			require.Empty(t, found)
+		}
+	})
+}
+
+// Whoever may open no more files fails instead of saying that there is nothing.
+func TestLooksWithoutFiles(t *testing.T) {
+	if os.Getenv("PROC_TEST_BLIND") == "" {
+		t.Parallel()
+		cmd := exec.Command(os.Args[0], "-test.run=^TestLooksWithoutFiles$")
+		cmd.Env = append(os.Environ(), "PROC_TEST_BLIND=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	require.True(t, ListsChildren())
+	child := exec.Command("sleep", "1000")
+	child.Env = []string{"TAG=1"}
+	require.NoError(t, child.Start())
+	self, pid := os.Getpid(), child.Process.Pid
+	// Each returns whether it has seen what there is, and why it could not look.
+	looks := map[string]func() (bool, error){
+		"Children": func() (bool, error) { pids, err := Children(self); return slices.Contains(pids, pid), err },
+		"childrenByParent": func() (bool, error) {
+			pids, err := childrenByParent()(self)
+			return slices.Contains(pids, pid), err
+		},
+		"ReadStat": func() (bool, error) {
+			s, err := ReadStat(pid)
+			return s.Parent == self, Blind(err)
+		},
+		"Environ": func() (bool, error) { env, err := Environ(pid); return len(env) > 0, err },
+		"Bare": func() (bool, error) {
+			// That it is not bare may not be known for want of files.
+			bare, err := Bare(pid)
+			return !bare && err == nil, err
+		},
+	}
+	var had unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &had))
+	for name, look := range looks {
+		seen, err := look()
+		require.NoError(t, err, name)
+		require.True(t, seen, name)
+
+		require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: had.Max}))
+		seen, err = look()
+		require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &had))
+		require.ErrorIs(t, err, unix.EMFILE, name)
+		require.False(t, seen, name)
+	}
+
+	// Files that may be opened again before a look has ended do not make it a good one.
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: had.Max})
+			_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &had)
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	overlooked := map[string]int{}
+	for name, look := range looks {
+		for range 500 {
+			if seen, err := look(); !seen && err == nil {
+				overlooked[name]++
+			}
+		}
+	}
+	close(stop)
+	<-stopped
+	require.Empty(t, overlooked)
+	require.NoError(t, child.Process.Kill())
+	_ = child.Wait()
+}

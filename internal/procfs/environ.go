@@ -1,0 +1,92 @@
+package procfs
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Environ returns the environment that a process was started with. It is empty if the
+// process has none, has lost it in dying, is just executing another program, or does not
+// show it to this process. It fails if this process could not look (see Blind).
+func Environ(pid int) ([]byte, error) { return environ(strconv.Itoa(pid)) }
+
+func environ(pid string) ([]byte, error) {
+	env, err := os.ReadFile("/proc/" + pid + "/environ")
+	if err == nil && len(env) > 0 || Blind(err) != nil {
+		return env, Blind(err)
+	}
+	// The first thread of a process may have ended while others run.
+	threads, err := names("/proc/" + pid + "/task")
+	for _, thread := range threads {
+		env, unread := os.ReadFile("/proc/" + pid + "/task/" + thread + "/environ")
+		if unread == nil && len(env) > 0 {
+			return env, nil
+		}
+		err = errors.Join(err, Blind(unread))
+	}
+	return nil, err
+}
+
+// Bare reports whether a process, of which no environment could be read, has none for good,
+// or none that this process may read. It is false for one that is dying, has ended, or is
+// just executing another program. It fails if this process could not look (see Blind).
+func Bare(pid int) (bool, error) {
+	if err := openEnviron(strconv.Itoa(pid)); err != nil {
+		return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM), Blind(err)
+	}
+	st, err := ReadStat(pid)
+	if err != nil || st.EnvEnd == 0 {
+		return false, Blind(err)
+	}
+	env, err := Environ(pid) // it may have begun another program by then
+	return err == nil && len(env) == 0, err
+}
+
+// readable reports whether this process may read the environment of another: if not, the
+// kernel hides where that is, too.
+func readable(pid string) (bool, error) {
+	err := openEnviron(pid)
+	return err == nil, Blind(err)
+}
+
+func openEnviron(pid string) error {
+	f, err := os.Open("/proc/" + pid + "/environ")
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// HasVariable reports whether env, which Environ has returned for the process, has the
+// variable ("NAME=value"). In part of an environment the last one may have been cut off, and
+// is none.
+func (s Stat) HasVariable(env []byte, variable string) bool {
+	if !s.whole(env) {
+		env = complete(env)
+	}
+	for v := range bytes.SplitSeq(env, []byte{0}) {
+		if string(v) == variable {
+			return true
+		}
+	}
+	return false
+}
+
+// complete returns those variables that were not cut off.
+func complete(env []byte) []byte { return env[:bytes.LastIndexByte(env, 0)+1] }
+
+// readTags returns the name of the worker process in whose environment, or below which, a
+// process was started, and whether it is a worker process itself.
+func readTags(env []byte) (proc string, worker bool) {
+	for v := range bytes.SplitSeq(complete(env), []byte{0}) {
+		if value, ok := bytes.CutPrefix(v, []byte(ProcEnv+"=")); ok {
+			proc = string(value)
+		}
+		worker = worker || string(v) == RoleEnv+"="+WorkerRole
+	}
+	return proc, worker
+}
