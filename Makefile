@@ -24,7 +24,7 @@ MODEL   ?= 50000
 export PATH := $(PATH):/usr/local/bin:/usr/local/sbin:/usr/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build check lint test race system model explore chaos chaos-defects bench microbench clean
+.PHONY: help build unit check lint test race system model explore chaos chaos-defects bench microbench apidiff vulnerabilities clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -32,8 +32,11 @@ help: ## list these targets
 build: ## build bin/resqued
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X github.com/resqued/resqued/internal/cli.Version=$(VERSION)' -o bin/resqued ./cmd/resqued
 
-check: lint ## the quick look before a commit: vet, linter, short tests
-	$(GO) vet ./...
+unit: ## the tests that start neither servers nor processes, in seconds
+	RESQUED_TEST_LEVEL=unit $(TESTS) -- -short ./...
+
+check: lint ## the quick look before a commit: linter, and the short tests
+	@command -v redis-server >/dev/null && command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || sh scripts/provide
 	$(TESTS) -- -short ./...
 
 lint: ## run the linter (.golangci.yml)
@@ -86,6 +89,12 @@ bench: ## measure resqued beside its peers (about 40 minutes; BENCH=-short about
 
 microbench: ## the benchmarks of single packages
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+apidiff: ## compare what the packages export with the last release
+	sh scripts/apidiff
+
+vulnerabilities: ## look for known vulnerabilities in what resqued calls
+	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./...
 
 clean: ## remove what these targets built
 	rm -rf bin

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued/internal/schedule"
+	"github.com/resqued/resqued/internal/delayed"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/longjob"
 )
@@ -28,7 +28,7 @@ func TestLost(t *testing.T) {
 			return nil
 		})
 	}, longjob.Options{Queue: "q"})
-	sweeper := schedule.NewSweeper(b.store, zap.NewNop(), schedule.Limits{Running: -time.Hour, Queued: -time.Hour})
+	sweeper := delayed.NewSweeper(b.store, zap.NewNop(), delayed.Limits{Running: -time.Hour, Queued: -time.Hour})
 	look := func() { require.NoError(t, sweeper.Sweep(t.Context())) }
 	sweep := func() { look(); look() }
 	uuid := b.enqueue("L", 1)

@@ -10,11 +10,11 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/delayed"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/ticker"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -25,9 +25,9 @@ type beside struct {
 	store     *store.Store
 	level     zap.AtomicLevel              // of the master's own lines
 	stats     atomic.Pointer[statsCounter] // a reload changes it while jobs are counted
-	mover     *schedule.Mover
-	schedules *ticker.Ticker
-	sweeper   *schedule.Sweeper
+	mover     *delayed.Mover
+	schedules *schedule.Runner
+	sweeper   *delayed.Sweeper
 }
 
 // statsCounter is a client of statsd and what it was made of.
@@ -51,13 +51,13 @@ func (b *beside) Died(class string) { b.stats.Load().Died(class) }
 func (d *Daemon) newBeside(redis *store.Store, self proc.Identity) *beside {
 	b := &beside{
 		store: redis, level: d.Level,
-		schedules: ticker.New(redis, d.Log.Named("schedule")),
-		sweeper:   schedule.NewSweeper(redis, d.Log.Named("longjobs"), longLimits(d.Config.Config)),
+		schedules: schedule.New(redis, d.Log.Named("schedule")),
+		sweeper:   delayed.NewSweeper(redis, d.Log.Named("longjobs"), longLimits(d.Config.Config)),
 	}
 	stats := newCounter(d.Config.Config, d.Log)
 	b.stats.Store(stats)
-	b.mover = schedule.NewMover(moverConfig(d.Config.Config, self, stats), redis, d.Log)
-	b.schedules.Set(d.Program.tickerConfig(d.Config, self))
+	b.mover = delayed.NewMover(moverConfig(d.Config.Config, self, stats), redis, d.Log)
+	b.schedules.Set(d.Program.scheduleConfig(d.Config, self))
 	return b
 }
 
@@ -80,7 +80,7 @@ func (b *beside) use(p Program, r *config.Resolved, self proc.Identity, log *zap
 	if old != stats {
 		old.Close() // what is counted meanwhile is lost
 	}
-	b.schedules.Set(p.tickerConfig(r, self))
+	b.schedules.Set(p.scheduleConfig(r, self))
 	b.sweeper.Use(longLimits(c))
 }
 
@@ -99,13 +99,13 @@ func (b *beside) run(ctx context.Context) (stop func()) {
 }
 
 // moverConfig returns the settings of the mover of delayed jobs.
-func moverConfig(c config.Config, self proc.Identity, stats schedule.Stats) schedule.Config {
-	return schedule.Config{
+func moverConfig(c config.Config, self proc.Identity, stats delayed.Stats) delayed.Config {
+	return delayed.Config{
 		Unique: UniqueOf(c), Worker: wire.MasterID(self.Host, os.Getpid(), "delayed"), FailureLists: c.FailureLists(), Stats: stats,
 	}
 }
 
 // longLimits returns the settings of the sweeper of long jobs.
-func longLimits(c config.Config) schedule.Limits {
-	return schedule.Limits{Running: c.LongJobSilence, Queued: c.LongJobWait}
+func longLimits(c config.Config) delayed.Limits {
+	return delayed.Limits{Running: c.LongJobSilence, Queued: c.LongJobWait}
 }

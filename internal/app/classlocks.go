@@ -13,9 +13,9 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/handler"
-	"github.com/resqued/resqued/internal/locket"
-	"github.com/resqued/resqued/internal/lockkey"
-	"github.com/resqued/resqued/internal/pglock"
+	"github.com/resqued/resqued/internal/locket/classlock"
+	"github.com/resqued/resqued/internal/locket/classlock/postgres"
+	"github.com/resqued/resqued/internal/locket/jobkey"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -92,7 +92,7 @@ func (p Program) CheckDatabase(c config.Config) error {
 		}
 		err := errNoDatabase
 		if c.DatabaseURL != "" {
-			if _, err = pglock.ParseURL(c.DatabaseURL); err != nil {
+			if _, err = postgres.ParseURL(c.DatabaseURL); err != nil {
 				err = fmt.Errorf("its lock is in PostgreSQL, and %w", err)
 			}
 		}
@@ -106,18 +106,18 @@ func (p Program) CheckDatabase(c config.Config) error {
 // RubyStyle returns how hashes are written in the keys of class locks: as by the version of
 // Ruby for which job lock keys are configured, by default an old one.
 func RubyStyle(c config.Config) wire.RubyStyle {
-	if c.JobLockKey == lockkey.Ruby34 {
+	if c.JobLockKey == jobkey.Ruby34 {
 		return wire.Ruby34
 	}
 	return wire.RubyUpTo33
 }
 
 // newClassLocks returns what takes the class locks of a worker process.
-func newClassLocks(c config.Config, set *handler.Set, s *store.Store, log *zap.Logger) (*locket.ClassLocks, error) {
+func newClassLocks(c config.Config, set *handler.Set, s *store.Store, log *zap.Logger) (*classlock.Locks, error) {
 	_, beat := leaseAndBeat(c)
-	return locket.NewClassLocks(locket.ClassLocksConfig{
+	return classlock.New(classlock.Config{
 		Store: s, URL: c.RedisURL,
-		Open: func(url string) (locket.LockStore, error) {
+		Open: func(url string) (classlock.Store, error) {
 			other := c
 			other.RedisURL = url
 			if !strings.HasPrefix(url, "rediss") {
@@ -125,11 +125,11 @@ func newClassLocks(c config.Config, set *handler.Set, s *store.Store, log *zap.L
 			}
 			return OpenStore(other, "resqued-locks")
 		},
-		OpenPostgres: func() (locket.LockStore, error) {
+		OpenPostgres: func() (classlock.Store, error) {
 			if c.DatabaseURL == "" {
 				return nil, errNoDatabase
 			}
-			return pglock.Open(pglock.Config{URL: c.DatabaseURL, Namespace: c.Namespace, Lease: c.JobLockDuration})
+			return postgres.Open(postgres.Config{URL: c.DatabaseURL, Namespace: c.Namespace, Lease: c.JobLockDuration})
 		},
 		Classes: set.Classes(), Class: set.Lookup, Style: RubyStyle(c), Grace: c.TermTimeout,
 		TTL: c.JobLockDuration, BeatEvery: beat, Guard: handler.Guard, Boot: proc.BootTime, Log: log,

@@ -6,7 +6,7 @@ package app
 import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 )
 
 // Program describes the program that a daemon is started from.
@@ -50,7 +50,7 @@ func (p Program) checkHandlers(r *config.Resolved) error {
 // Warnings returns the warnings that need more than the configuration itself: commands whose
 // program does not exist, limits of this process that are too low, no handler at all.
 func (p Program) Warnings(r *config.Resolved) []config.Warning {
-	warnings := append(config.CheckPrograms(r.Config), p.fewTasks(r, proc.TaskLimits())...)
+	warnings := append(config.CheckPrograms(r.Config), p.fewTasks(r, procfs.TaskLimits())...)
 	if len(r.Handlers) == 0 && len(p.Handlers.Classes()) == 0 {
 		warnings = append(warnings, config.Warning{
 			Key: "handlers", Code: "no_handlers",

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/locket/jobkey"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -23,7 +24,7 @@ func storeOptions(c config.Config, client string) store.Options {
 	lease, beat := leaseAndBeat(c)
 	return store.Options{
 		URL: c.RedisURL, Namespace: c.Namespace, ClientName: client, PoolSize: connections,
-		Lease: lease, BeatEvery: beat, LockTTL: c.JobLockDuration, LockKey: c.JobLockKey,
+		Lease: lease, BeatEvery: beat, LockTTL: c.JobLockDuration, LockPayload: c.JobLockKey == jobkey.Payload,
 		CA: c.RedisCA, AllowEviction: c.AllowEviction, FailureLists: c.FailureLists(),
 	}
 }

@@ -8,10 +8,9 @@ import (
 	"slices"
 
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/cron"
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/ticker"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -43,25 +42,25 @@ func (p Program) checkSchedules(r *config.Resolved) error {
 
 // ClassSchedules returns the schedules of the program's own classes. One that the
 // configuration also names is left to the configuration.
-func (p Program) ClassSchedules(c config.Config) []cron.Schedule {
-	var own []cron.Schedule
+func (p Program) ClassSchedules(c config.Config) []schedule.Definition {
+	var own []schedule.Definition
 	for _, name := range p.Handlers.Classes() {
 		class, _ := p.Handlers.Lookup(name)
-		configured := slices.ContainsFunc(c.Schedules, func(s cron.Schedule) bool { return s.Name == name })
+		configured := slices.ContainsFunc(c.Schedules, func(s schedule.Definition) bool { return s.Name == name })
 		if class.Every == 0 || configured {
 			continue
 		}
-		own = append(own, cron.Schedule{
+		own = append(own, schedule.Definition{
 			Name: name, Class: name, Queue: class.Queue, Args: json.RawMessage("[]"), Every: fmt.Sprintf("%ds", int64(class.Every.Seconds())),
-			FirstIn: "1s", IfRunning: cron.Skip,
+			FirstIn: "1s", IfRunning: schedule.Skip,
 		})
 	}
 	return own
 }
 
 // CronDefaults returns what completes a schedule that resque-scheduler keeps in Redis.
-func (p Program) CronDefaults(c config.Config) cron.Defaults {
-	return cron.Defaults{
+func (p Program) CronDefaults(c config.Config) schedule.Defaults {
+	return schedule.Defaults{
 		Queue:    func(class string) string { return p.QueueOf(c, class) },
 		RailsEnv: os.Getenv("RAILS_ENV"),
 	}
@@ -75,17 +74,17 @@ func (p Program) keeper(self proc.Identity, r *config.Resolved) string {
 	if err != nil {
 		file = r.File
 	}
-	return self.Host + ":" + cron.Fingerprint(p.Name, file, r.Queues.String())
+	return self.Host + ":" + schedule.Fingerprint(p.Name, file, r.Queues.String())
 }
 
-// tickerConfig returns the settings of the ticker. A daemon that ends when all queues are
+// scheduleConfig returns the settings of the runner of schedules. A daemon that ends when all queues are
 // empty keeps no schedules.
-func (p Program) tickerConfig(r *config.Resolved, self proc.Identity) ticker.Config {
+func (p Program) scheduleConfig(r *config.Resolved, self proc.Identity) schedule.Config {
 	c := r.Config
 	if c.UntilEmpty {
-		return ticker.Config{}
+		return schedule.Config{}
 	}
-	t := ticker.Config{
+	t := schedule.Config{
 		Schedules: slices.Concat(c.Schedules, p.ClassSchedules(c)), Stored: c.PersistentSchedules, Defaults: p.CronDefaults(c),
 		Unique: c.Unique, Strict: c.UniqueQueuesStrict, Keeper: p.keeper(self, r),
 	}

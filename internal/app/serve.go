@@ -18,6 +18,7 @@ import (
 	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/master"
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/systemd"
@@ -57,7 +58,7 @@ type Daemon struct {
 
 // Run waits until Redis answers, then runs the master. It returns nil after an orderly end.
 func (d *Daemon) Run(ctx context.Context) error {
-	if err := proc.Subreaper(); err != nil {
+	if err := procfs.Subreaper(); err != nil {
 		d.Log.Warn("what outlives its worker process goes to init", zap.Error(err))
 	}
 	self, err := proc.Self()

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 )
 
 // Tasks estimates how many tasks (threads of the kernel) the daemon may need.
@@ -20,7 +20,7 @@ func (p Program) Tasks(r *config.Resolved) config.Tasks {
 
 // fewTasks warns of limits that are lower than the estimate of Tasks. At the limit the Go
 // runtime cannot start a thread and ends the process, perhaps the master.
-func (p Program) fewTasks(r *config.Resolved, limits []proc.TaskLimit) (warnings []config.Warning) {
+func (p Program) fewTasks(r *config.Resolved, limits []procfs.TaskLimit) (warnings []config.Warning) {
 	need := p.Tasks(r)
 	for _, limit := range limits {
 		if int64(need.Sum()) <= limit.Max {

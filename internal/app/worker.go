@@ -17,14 +17,15 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/handler"
-	"github.com/resqued/resqued/internal/locket"
-	"github.com/resqued/resqued/internal/lockkey"
+	"github.com/resqued/resqued/internal/locket/jobkey"
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/retry"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/thread"
+	"github.com/resqued/resqued/internal/tuning"
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
@@ -87,8 +88,8 @@ func (p Program) RunWorker(observer func(DevMode) Observer) int {
 	// First, because a signal that comes earlier kills the process.
 	received, stop := signals.Listen()
 	defer stop()
-	defer proc.FitProcessors()()
-	defer proc.HoldBallast()()
+	defer tuning.FitProcessors()()
+	defer tuning.HoldBallast()()
 	conn, data, err := proc.Inherit()
 	if err != nil {
 		return workerFailed(newLogger(os.Stderr, "auto", "info"), ExitConfig, err)
@@ -141,7 +142,7 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 		handlers = withDemo(handlers)
 	}
 	set, err := handler.New(handlers, handler.Options{
-		Commands: Commands(c), KillGrace: c.TermTimeout, Proc: os.Getenv(proc.ProcEnv), Environ: os.Environ(), Env: envRules(c), Log: log,
+		Commands: Commands(c), KillGrace: c.TermTimeout, Proc: os.Getenv(procfs.ProcEnv), Environ: os.Environ(), Env: envRules(c), Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -160,11 +161,11 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	w.closers = append(w.closers, stats.Close)
 	w.closers = append(w.closers, reapStrays(set.Owns, log))
 
-	if handlers.JobLockKeyFunc() != nil && c.JobLockKey != lockkey.ClassArgs {
+	if handlers.JobLockKeyFunc() != nil && c.JobLockKey != jobkey.ClassArgs {
 		return nil, fmt.Errorf("job_lock_key is %q, but this program computes the keys of all classes itself (Handlers.JobLockKey): leave job_lock_key out",
 			c.JobLockKey)
 	}
-	keyer, err := locket.NewKeyer(locket.KeyerConfig{
+	keyer, err := jobkey.New(jobkey.Config{
 		Style: c.JobLockKey, Classes: set.Classes(), Class: set.Lookup, All: handlers.JobLockKeyFunc(), Log: log,
 	})
 	if err != nil {
@@ -182,7 +183,7 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	w.closers = append(w.closers, retries.Close)
 	deps := workerproc.Deps{
 		Store: s, Conn: conn, Handlers: set, Namer: keyer, LocksEnd: locks.Ends,
-		Runner: &thread.Runner{Performer: set, Locker: locks, Check: locket.NewCheck(c.JobLockKey, s), Retries: retries, Describe: handler.Describe},
+		Runner: &thread.Runner{Performer: set, Locker: locks, Check: jobkey.NewCheck(c.JobLockKey, s), Retries: retries, Describe: handler.Describe},
 		Stats:  stats, Signals: received, Hooks: handlers.AllHooks(), Log: log, Exit: w.killSelf,
 	}
 	if c.Waker {
@@ -211,7 +212,7 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 // traces returns the fields by which others can see that this process is dead. Without them
 // its jobs are recovered when its lease ends.
 func traces(log *zap.Logger) map[string]string {
-	t, err := proc.TracesOfSelf()
+	t, err := procfs.TracesOfSelf()
 	if err != nil {
 		log.Warn("if this daemon is killed as a whole, its jobs wait for their lease", zap.Error(err))
 		return nil
@@ -229,7 +230,7 @@ func (w *worker) close() {
 // reapStrays reaps processes that commands leave behind. A process whose parent has ended
 // becomes a child of this process and would stay a zombie.
 func reapStrays(owned func(pid int) bool, log *zap.Logger) (stop func()) {
-	if err := proc.Subreaper(); err != nil {
+	if err := procfs.Subreaper(); err != nil {
 		log.Debug("orphans of commands go to init", zap.Error(err))
 		return func() {}
 	}
@@ -241,7 +242,7 @@ func reapStrays(owned func(pid int) bool, log *zap.Logger) (stop func()) {
 		defer signal.Stop(ended)
 		ticks := time.NewTicker(strayEvery)
 		defer ticks.Stop()
-		strays := proc.Strays{Owned: owned}
+		strays := procfs.Strays{Owned: owned}
 		for {
 			select {
 			case <-ctx.Done():
@@ -264,7 +265,7 @@ func reapStrays(owned func(pid int) bool, log *zap.Logger) (stop func()) {
 // Handlers do not report these kills.
 func (w *worker) killSelf() {
 	w.set.Abandon()
-	proc.EndDescendants()
+	procfs.EndDescendants()
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {}
 }

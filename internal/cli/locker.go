@@ -18,7 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
-	"github.com/resqued/resqued/internal/pglock"
+	"github.com/resqued/resqued/internal/locket/classlock/postgres"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/locker"
 )
@@ -91,7 +91,7 @@ func (a *cli) withDatabase(c *cobra.Command, f *lockerFlags, do func(*pgxpool.Po
 
 // inDatabase opens a database.
 func inDatabase(ctx context.Context, url string, do func(*pgxpool.Pool) error) error {
-	config, err := pglock.ParseURL(url)
+	config, err := postgres.ParseURL(url)
 	if err != nil { // its text may repeat parts of the password
 		return usage("Write postgres://user@host:5432/database; percent-encode special characters.", "the URL of the database is not valid")
 	}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 )
 
 // The exit codes of a command that could not be started, as shells have them.
@@ -66,7 +67,7 @@ func atTerminal() bool {
 // of its own.
 func startGuard(command, environ []string, terms string, sameGroup bool) (*guard, error) {
 	// When the guard is killed, the command and what it started become children of this process.
-	if err := proc.Subreaper(); err != nil {
+	if err := procfs.Subreaper(); err != nil {
 		return nil, err
 	}
 	hear, words, err := os.Pipe()
@@ -193,7 +194,7 @@ func (d *duty) run(args []string) error {
 		}
 	}
 	// Processes that outlive their parents come here, where they can be found.
-	if err := proc.Subreaper(); err != nil {
+	if err := procfs.Subreaper(); err != nil {
 		return err
 	}
 	lines := make(chan string)

@@ -13,7 +13,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/resqued/resqued/internal/cron"
+	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/selector"
 )
 
@@ -109,7 +109,7 @@ type Config struct {
 
 	// Schedules are those of the file, by name. One whose class no file names has no
 	// queue yet.
-	Schedules []cron.Schedule `json:"schedule,omitempty"`
+	Schedules []schedule.Definition `json:"schedule,omitempty"`
 	// PersistentSchedules: those that resque-scheduler keeps in Redis count, too.
 	PersistentSchedules bool `json:"persistent_schedules,omitempty"`
 	// SchedulerLock says with whom the daemon takes turns; see SchedulerLockPrefix.

@@ -14,7 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/resqued/resqued/internal/cron"
+	"github.com/resqued/resqued/internal/schedule"
 )
 
 // maxFile is the longest configuration file, in bytes.
@@ -31,7 +31,7 @@ type file struct {
 	handlers map[string]Handler
 	classes  map[string]int // lines of the handlers
 	// schedules by name, scheduled their lines.
-	schedules map[string]cron.Schedule
+	schedules map[string]schedule.Definition
 	scheduled map[string]int
 	errs      Errors
 	// unreadable: errs says that nothing of the file is known.
@@ -77,7 +77,7 @@ func withoutPath(err error) error {
 func parseFile(path string, data []byte) *file {
 	f := &file{
 		path: path, values: map[string]any{}, lines: map[string]int{}, entries: map[string][]int{},
-		handlers: map[string]Handler{}, classes: map[string]int{}, schedules: map[string]cron.Schedule{}, scheduled: map[string]int{},
+		handlers: map[string]Handler{}, classes: map[string]int{}, schedules: map[string]schedule.Definition{}, scheduled: map[string]int{},
 	}
 	root, err := document(data)
 	if err != nil {

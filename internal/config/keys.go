@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/resqued/resqued/internal/locket/jobkey"
 )
 
 // Bounds of counts. They are far above what helps and stop a slip of the finger
@@ -214,8 +216,8 @@ var keys = []key{
 		kind: duration(func(c *Config) *time.Duration { return &c.JobLockDuration }, wholeSeconds),
 	},
 	{
-		name: "job_lock_key", env: []string{"LOCKET_JOB_LOCK_KEY"}, def: "class-args",
-		help: "which jobs exclude each other: class-args, payload, ruby, ruby34 or a template",
+		name: "job_lock_key", env: []string{"LOCKET_JOB_LOCK_KEY"}, def: jobkey.Styles[0],
+		help: "which jobs exclude each other: " + strings.Join(jobkey.Styles, ", ") + " or a template",
 		kind: lockKey(),
 	},
 	{

@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/resqued/resqued/internal/lockkey"
+	"github.com/resqued/resqued/internal/locket/jobkey"
 )
 
 // Bounds of durations.
@@ -158,12 +158,12 @@ func lockKey() kind {
 	parse := k.parse
 	k.hint = "style"
 	k.parse = func(c *Config, text string) error {
-		if lockkey.IsTemplate(text) {
-			if _, err := lockkey.Parse(text); err != nil {
+		if jobkey.IsTemplate(text) {
+			if _, err := jobkey.ParseTemplate(text); err != nil {
 				return err
 			}
-		} else if !slices.Contains(lockkey.Styles, text) {
-			return fmt.Errorf("not known, one of %s, or a template such as {{class}}:{{args.0}}", strings.Join(lockkey.Styles, ", "))
+		} else if !slices.Contains(jobkey.Styles, text) {
+			return fmt.Errorf("not known, one of %s, or a template such as {{class}}:{{args.0}}", strings.Join(jobkey.Styles, ", "))
 		}
 		return parse(c, text)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/resqued/resqued/internal/cron"
+	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -45,11 +45,11 @@ func (f *file) readSchedules(section field) {
 	}
 }
 
-func (f *file) readSchedule(from field) cron.Schedule {
+func (f *file) readSchedule(from field) schedule.Definition {
 	at := "schedule." + from.name
-	s := cron.Schedule{
+	s := schedule.Definition{
 		Name: from.name, Class: from.name, Args: json.RawMessage("[]"),
-		IfRunning: cron.IfRunning[0], CatchUp: cron.CatchUps[0],
+		IfRunning: schedule.IfRunningValues[0], CatchUp: schedule.CatchUpValues[0],
 	}
 	if err := checkName(from.name); err != nil {
 		f.refuse(at, "", from.line, err.Error())
@@ -79,9 +79,9 @@ func (f *file) readSchedule(from field) cron.Schedule {
 		case "args":
 			f.readArgs(name, field, &s)
 		case "if_running":
-			f.readText(name, field, &s.IfRunning, oneOfWords(cron.IfRunning))
+			f.readText(name, field, &s.IfRunning, oneOfWords(schedule.IfRunningValues))
 		case "catch_up":
-			f.readText(name, field, &s.CatchUp, oneOfWords(cron.CatchUps))
+			f.readText(name, field, &s.CatchUp, oneOfWords(schedule.CatchUpValues))
 		case "description":
 			f.readText(name, field, &s.Description, printable)
 		case "rails_env", "custom_job_class", "persist":
@@ -127,7 +127,7 @@ func oneOfWords(words []string) func(string) error {
 
 // readEvery reads an interval: a text, or as rufus-scheduler has it a list of it and of
 // a map with first_in.
-func (f *file) readEvery(name string, from field, s *cron.Schedule) {
+func (f *file) readEvery(name string, from field, s *schedule.Definition) {
 	list := from.value
 	if list.Kind != yaml.SequenceNode {
 		f.readText(name, from, &s.Every, printable)
@@ -156,10 +156,10 @@ func (f *file) readEvery(name string, from field, s *cron.Schedule) {
 }
 
 // readArgs reads the arguments, any YAML, as JSON.
-func (f *file) readArgs(name string, from field, s *cron.Schedule) {
+func (f *file) readArgs(name string, from field, s *schedule.Definition) {
 	text, err := appendJSON(nil, from.value, 0)
 	if err == nil {
-		s.Args, err = cron.Arguments(text)
+		s.Args, err = schedule.Arguments(text)
 	}
 	if err == nil {
 		_, err = wire.EncodePayload("Check", s.Args)

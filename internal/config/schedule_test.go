@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/cron"
+	"github.com/resqued/resqued/internal/schedule"
 )
 
 func TestSchedule(t *testing.T) {
@@ -25,7 +25,7 @@ schedule:
     description: a word
   Heartbeat: {every: [30s, {first_in: 5m}], queue: checks, args: one}
 `}.mustLoad(t)
-	require.Equal(t, []cron.Schedule{
+	require.Equal(t, []schedule.Definition{
 		{
 			Name: "Heartbeat", Class: "Heartbeat", Queue: "checks", Args: json.RawMessage(`["one"]`), Every: "30s", FirstIn: "5m",
 			IfRunning: "queue", CatchUp: "last",

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -61,10 +62,10 @@ type System interface {
 	// proc.Identity.Dead.
 	Dead(id proc.Identity) bool
 	// DeadWorker reports whether a worker process of this place is proven to be dead, and
-	// whether Sweep finds all that it may have left; see proc.Traces.
-	DeadWorker(t proc.Traces) (dead, inReach bool)
-	// OOMKills counts what the kernel killed for want of memory; see proc.OOMKills.
-	OOMKills() proc.OOM
+	// whether Sweep finds all that it may have left; see procfs.Traces.
+	DeadWorker(t procfs.Traces) (dead, inReach bool)
+	// OOMKills counts what the kernel killed for want of memory; see procfs.OOMKills.
+	OOMKills() procfs.OOM
 	// ReapStrays reaps orphans that came to this process, but no child that owned
 	// claims.
 	ReapStrays(owned func(pid int) bool)
@@ -114,7 +115,7 @@ type Notifier interface {
 // Linux is the real System.
 type Linux struct {
 	Spawner proc.Spawner
-	strays  proc.Strays
+	strays  procfs.Strays
 }
 
 // Spawn starts a worker process.
@@ -134,16 +135,16 @@ func (l *Linux) Sweep(ctx context.Context, name string) (killed int, err error) 
 // Dead is proc.Identity.Dead.
 func (l *Linux) Dead(id proc.Identity) bool { return id.Dead() }
 
-// DeadWorker is proc.Traces.Dead and InReach.
-func (l *Linux) DeadWorker(t proc.Traces) (dead, inReach bool) {
+// DeadWorker is procfs.Traces.Dead and InReach.
+func (l *Linux) DeadWorker(t procfs.Traces) (dead, inReach bool) {
 	dead = t.Dead()
 	return dead, dead && t.InReach()
 }
 
-// OOMKills is proc.OOMKills.
-func (l *Linux) OOMKills() proc.OOM { return proc.OOMKills() }
+// OOMKills is procfs.OOMKills.
+func (l *Linux) OOMKills() procfs.OOM { return procfs.OOMKills() }
 
-// ReapStrays is proc.Strays.Reap.
+// ReapStrays is procfs.Strays.Reap.
 func (l *Linux) ReapStrays(owned func(pid int) bool) {
 	l.strays.Owned = owned
 	l.strays.Reap()

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -434,7 +435,7 @@ type fakeSystem struct {
 	living   map[int]bool    // worker processes of others
 	titles   []string
 	strays   int
-	oom      proc.OOM
+	oom      procfs.OOM
 }
 
 func (s *fakeSystem) Spawn(spec proc.Spec) (Child, error) {
@@ -494,13 +495,13 @@ func (s *fakeSystem) Dead(id proc.Identity) bool {
 	return s.dead[id.String()]
 }
 
-func (s *fakeSystem) DeadWorker(t proc.Traces) (dead, inReach bool) {
+func (s *fakeSystem) DeadWorker(t procfs.Traces) (dead, inReach bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.living[t.PID], t.View != "hidden"
 }
 
-func (s *fakeSystem) OOMKills() proc.OOM {
+func (s *fakeSystem) OOMKills() procfs.OOM {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.oom
@@ -625,7 +626,7 @@ func (r *fakeRedis) ProcFields(_ context.Context, name string, _ []string) (map[
 	if t, ok := r.traces[name]; ok {
 		return t, r.down
 	}
-	return proc.Traces{PID: 4711, Start: 1}.Fields(), r.down
+	return procfs.Traces{PID: 4711, Start: 1}.Fields(), r.down
 }
 
 func (r *fakeRedis) Fence(_ context.Context, name string, force bool) ([]store.Reserved, []string, error) {

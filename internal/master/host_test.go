@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/internal/store"
 )
@@ -48,15 +49,15 @@ func TestTheDeadOfAMachine(t *testing.T) {
 	names := []string{lives, reused, gone, rebooted, elsewhere, drains, foreign}
 
 	redis := &fakeRedis{held: map[string][]store.Reserved{}, procs: slices.Clone(names), traces: map[string]map[string]string{}}
-	mine, err := proc.TracesOfSelf()
+	mine, err := procfs.TracesOfSelf()
 	require.NoError(t, err)
-	dead := proc.Traces{PID: 1<<22 + 1, Start: 7, View: mine.View}
+	dead := procfs.Traces{PID: 1<<22 + 1, Start: 7, View: mine.View}
 	for i, name := range names {
 		redis.hold(name, reserved([]string{"lives", "reused", "gone", "rebooted", "elsewhere", "drains", "foreign"}[i], 0))
 		redis.traces[name] = dead.Fields()
 	}
-	redis.traces[drains] = proc.Traces{PID: at.PID, Start: at.Start, View: mine.View}.Fields()
-	redis.traces[foreign] = proc.Traces{PID: dead.PID, Start: 7, View: "another"}.Fields()
+	redis.traces[drains] = procfs.Traces{PID: at.PID, Start: at.Start, View: mine.View}.Fields()
+	redis.traces[foreign] = procfs.Traces{PID: dead.PID, Start: 7, View: "another"}.Fields()
 	sigs := make(chan os.Signal, 1)
 	m, err := New(Config{Slots: 1, Threads: 1, MaxRetiring: 1, Worker: []byte("one")}, Deps{
 		Self: self, System: &Linux{}, Store: redis, Notifier: &fakeNotifier{}, Log: zap.NewNop(), Signals: sigs,

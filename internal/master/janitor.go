@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -282,11 +283,11 @@ func (j *janitor) isGone(ctx context.Context, name string) bool {
 	if err != nil || master == j.self || !j.sys.Dead(master) {
 		return false
 	}
-	fields, err := j.store.ProcFields(ctx, name, proc.TraceFields())
+	fields, err := j.store.ProcFields(ctx, name, procfs.TraceFields())
 	if err != nil {
 		return false
 	}
-	traces, err := proc.ParseTraces(fields)
+	traces, err := procfs.ParseTraces(fields)
 	if err != nil {
 		j.leave(master, "it has not said which process it was")
 		return false

@@ -5,13 +5,14 @@ import (
 	"syscall"
 
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 )
 
 // oomWatch remembers what the kernel had killed for want of memory one round ago and
 // two, so that at least one whole round lies behind a death that is looked into.
-type oomWatch struct{ older, newer proc.OOM }
+type oomWatch struct{ older, newer procfs.OOM }
 
-func (o *oomWatch) note(now proc.OOM) {
+func (o *oomWatch) note(now procfs.OOM) {
 	o.older, o.newer = o.newer, now
 	if o.older.Where == "" {
 		o.older = now

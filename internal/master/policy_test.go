@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -169,7 +170,7 @@ func TestOutOfMemory(t *testing.T) {
 	count := func(f *fixture, kills int64, where string) {
 		f.sys.mu.Lock()
 		defer f.sys.mu.Unlock()
-		f.sys.oom = proc.OOM{Kills: kills, Where: where}
+		f.sys.oom = procfs.OOM{Kills: kills, Where: where}
 	}
 	text := func(f *fixture, c *fakeChild, e proc.Exit) string {
 		f.redis.hold(c.spec.Proc, reserved("a", 0))

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/internal/store"
 )
@@ -61,7 +62,7 @@ func TestRealProcesses(t *testing.T) {
 
 	living := func(slot, seq int) []proctest.Process {
 		return proctest.Find(func(p proctest.Process) bool {
-			return p.Env(proc.ProcEnv) == self.Child(slot, seq) && p.Env("RESQUED_ROLE") != "" && p.Parent == os.Getpid()
+			return p.Env(procfs.ProcEnv) == self.Child(slot, seq) && p.Env("RESQUED_ROLE") != "" && p.Parent == os.Getpid()
 		})
 	}
 	find := func(slot, seq int) int {

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -362,7 +363,7 @@ func TestRounds(t *testing.T) {
 		f := setup(t, func(f *fixture, _ *Config) {
 			f.sys.dead = map[string]bool{"h:b:5-5": true, "far:away:5-5": true}
 			f.sys.living = map[int]bool{4712: true}
-			f.redis.traces = map[string]map[string]string{drains: proc.Traces{PID: 4712, Start: 1}.Fields()}
+			f.redis.traces = map[string]map[string]string{drains: procfs.Traces{PID: 4712, Start: 1}.Fields()}
 			f.redis.procs = []string{gone, drains, lives, far}
 			for _, p := range f.redis.procs {
 				f.redis.hold(p, reserved("of "+p, 0))
@@ -383,7 +384,7 @@ func TestRounds(t *testing.T) {
 		f := setup(t, func(f *fixture, _ *Config) {
 			f.sys.dead = map[string]bool{"h:b:5-5": true, "h:b:1-2": true} // itself, too, as a wrong look would have it
 			f.redis.traces = map[string]map[string]string{
-				hidden: proc.Traces{PID: 4712, Start: 1, View: "hidden"}.Fields(), nameless: {"pid": "-1", "start": "1"}, mute: {},
+				hidden: procfs.Traces{PID: 4712, Start: 1, View: "hidden"}.Fields(), nameless: {"pid": "-1", "start": "1"}, mute: {},
 			}
 			f.redis.procs = []string{hidden, nameless, mute, "h:b:1-2:0.9"}
 			for _, p := range f.redis.procs {

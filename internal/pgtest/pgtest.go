@@ -9,12 +9,15 @@ import (
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // Start returns a server that is stopped with the test. The test fails where
 // PostgreSQL is missing.
 func Start(tb testing.TB, o Options) *Server {
 	tb.Helper()
+	testlevel.Integration(tb)
 	s, err := Launch(context.WithoutCancel(tb.Context()), o)
 	if err != nil {
 		tb.Fatal(err)
@@ -27,7 +30,7 @@ func Start(tb testing.TB, o Options) *Server {
 //
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Beside(m, &server)) }
 //
-// None of them runs where PostgreSQL is missing.
+// None of them runs where PostgreSQL is missing, nor at the level of unit tests.
 func Beside(m *testing.M, server **Server) interface{ Run() int } {
 	return beside{m: m, server: server}
 }
@@ -39,6 +42,9 @@ type beside struct {
 
 // Run returns the exit code of the tests.
 func (b beside) Run() int {
+	if testlevel.Unit() {
+		return 0
+	}
 	s, err := Launch(context.Background(), Options{})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -3,7 +3,6 @@
 //
 // spawn.go and conn.go are the master's side of a new process, inherit.go and
 // title.go the worker's own; message.go is their language. identity.go names a
-// process for ever; descendants.go and below.go find what a worker process has
-// started where its mark (package mark) does not say so, sweep.go ends it, and
-// strays.go reaps orphans that no code waits for. pidfile.go keeps a second master away.
+// process for ever; sweep.go ends what a worker process has started, by package
+// procfs. pidfile.go keeps a second master away.
 package proc

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/resqued/resqued/internal/procfs"
 )
 
 // Identity names one process for ever: no other one will have it, on this
@@ -53,13 +53,13 @@ func Self() (Identity, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) { // kernels before 5.6 have none
 		return Identity{}, fmt.Errorf("identity: %w", err)
 	}
-	self, err := readStat("self")
+	self, err := procfs.ReadStat("self")
 	if err != nil {
 		return Identity{}, fmt.Errorf("identity: %w", err)
 	}
 	return Identity{
 		Host: sanitise(host), Boot: bootName(bootID(), pids, times),
-		PID: os.Getpid(), Start: self.start,
+		PID: os.Getpid(), Start: self.Start,
 	}, nil
 }
 
@@ -132,6 +132,11 @@ func (i Identity) Child(slot, seq int) string {
 
 var identityText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([^:]+):([^:]+):(\d+)-(\d+)(:\d+\.\d+)?$`) })
 
+// Dead reports whether the process is proven to be dead. It may only be asked at the
+// process's own Place: elsewhere its pid means nothing. False means that it lives, or that
+// this cannot be found out.
+func (i Identity) Dead() bool { return procfs.ID{PID: i.PID, Start: i.Start}.Dead() }
+
 // ParseIdentity reads the id of a master, or that of one of its worker
 // processes: both name the master.
 func ParseIdentity(text string) (Identity, error) {
@@ -152,10 +157,4 @@ func ParseIdentity(text string) (Identity, error) {
 
 // BootTime returns the time since the machine's boot on a clock that, unlike
 // Go's monotonic one, goes on while the machine is suspended.
-func BootTime() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic(err) // the kernel has had this clock since 2.6.39
-	}
-	return time.Duration(ts.Nano())
-}
+func BootTime() time.Duration { return procfs.BootTime() }

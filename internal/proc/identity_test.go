@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/procfs"
 )
 
 func TestIdentity(t *testing.T) {
@@ -39,9 +41,9 @@ func TestIdentity(t *testing.T) {
 		t.Parallel()
 		c := spawn(t, &Spawner{}, "p-zombie", act{Act: "deaf"})
 		hello(t, c)
-		s, err := readStat(strconv.Itoa(c.PID()))
+		s, err := procfs.ReadStat(strconv.Itoa(c.PID()))
 		require.NoError(t, err)
-		id := Identity{PID: c.PID(), Start: s.start}
+		id := Identity{PID: c.PID(), Start: s.Start}
 		require.False(t, id.Dead())
 		require.NoError(t, c.Kill())
 		require.Eventually(t, id.Dead, 30*time.Second, time.Millisecond)

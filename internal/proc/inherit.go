@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/mark"
+	"github.com/resqued/resqued/internal/procfs"
 )
 
 // oomScore makes the kernel choose worker processes before their master when
@@ -21,7 +22,7 @@ const oomScore = "500"
 func lockMainThread() { runtime.LockOSThread() }
 
 // IsWorker reports whether a master started this process as a worker process.
-func IsWorker() bool { return os.Getenv(roleEnv) == workerRole }
+func IsWorker() bool { return os.Getenv(procfs.RoleEnv) == procfs.WorkerRole }
 
 // Inherit takes over, in a worker process, what its master handed it: the
 // control socket and the configuration. Call it once, from the main goroutine,
@@ -32,7 +33,7 @@ func Inherit() (*Conn, []byte, error) {
 		return nil, nil, errors.New("inherit: not started by a resqued master")
 	}
 	// Commands and helpers that this process starts are no workers.
-	if err := os.Unsetenv(roleEnv); err != nil {
+	if err := os.Unsetenv(procfs.RoleEnv); err != nil {
 		return nil, nil, fmt.Errorf("inherit: %w", err)
 	}
 	unix.CloseOnExec(connFD)
@@ -47,7 +48,7 @@ func Inherit() (*Conn, []byte, error) {
 	}
 	// Not allowed where the unit limits locks. Then what this process starts is known by its
 	// environment and its parents alone.
-	_ = mark.Set(os.Getpid(), mark.Worker(os.Getenv(ProcEnv)))
+	_ = mark.Set(os.Getpid(), mark.Worker(os.Getenv(procfs.ProcEnv)))
 	// Best effort: not allowed everywhere, and nothing depends on it.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0o600)
 	setComm()

@@ -9,14 +9,13 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/resqued/resqued/internal/procfs"
 )
 
 // The test binary plays three parts: it runs the tests, it is the worker process
@@ -33,22 +32,10 @@ func TestMain(m *testing.M) {
 		os.Exit(masterPart())
 	case "title":
 		os.Exit(titlePart())
-	case "strays":
-		os.Exit(straysPart())
 	case "sweep":
 		os.Exit(sweepPart())
-	case "end":
-		os.Exit(endPart())
 	case "pidfile":
 		os.Exit(pidfilePart())
-	case "processors":
-		os.Exit(processorsPart())
-	case "view":
-		os.Exit(viewPart())
-	case "group":
-		os.Exit(groupPart())
-	case "ballast":
-		os.Exit(ballastPart())
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -76,37 +63,18 @@ func workerPart() int {
 	switch a.Act {
 	case "title":
 		SetTitle("resqued: worker 2 of 4: 3 jobs")
-	case "tree", "tagged tree":
+	case "tree":
 		// One child in a session of its own, with a child that the shell leaves
 		// behind, and one without any environment.
-		argvs := [][]string{
+		for _, argv := range [][]string{
 			{"setsid", "sh", "-c", "sleep 1000 & sleep 1000"},
 			{"env", "-i", "sleep", "1000"},
-		}
-		if a.Act == "tagged tree" {
-			argvs = argvs[:1]
-		}
-		for _, argv := range argvs {
+		} {
 			if err := exec.Command(argv[0], argv[1:]...).Start(); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				return 1
 			}
 		}
-	case "bare tree":
-		// Without environment, in sessions of their own, one of them without a parent.
-		const script = "setsid sleep 1000 & (setsid sleep 1000 &) ; exec sleep 1000"
-		if err := exec.Command("setsid", "env", "-i", "sh", "-c", script).Start(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-	case "headless":
-		runtime.GOMAXPROCS(2) // the first thread takes one with it
-		go func() {
-			_ = conn.Send(report)
-			select {}
-		}()
-		// The first thread ends; the process lives on without it.
-		_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0)
 	case "exit":
 		_ = conn.Send(report)
 		return 3
@@ -163,49 +131,11 @@ func titlePart() int {
 	return 0
 }
 
-// straysPart reaps as eagerly as it can while commands of its own come and go.
-func straysPart() int {
-	if err := Subreaper(); err != nil {
-		fmt.Println(err)
-		return 1
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var lost, wanted int
-	var group sync.WaitGroup
-	reaped := make(chan int)
-	go func() {
-		s := Strays{}
-		n := 0
-		for ctx.Err() == nil || n < wanted {
-			n += s.Reap()
-		}
-		reaped <- n
-	}()
-	var mu sync.Mutex
-	for range 4 {
-		group.Go(func() {
-			for range 25 {
-				// The shell leaves an orphan behind.
-				if err := exec.Command("sh", "-c", "true &").Run(); err != nil {
-					mu.Lock()
-					lost++
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	group.Wait()
-	wanted = 100
-	cancel()
-	fmt.Println(lost, <-reaped)
-	return 0
-}
-
 // sweepPart is a master that has two worker processes with a tree each. It ends one
 // of them and sweeps after it.
 func sweepPart() int {
 	self, err := Self()
-	if err != nil || Subreaper() != nil {
+	if err != nil || procfs.Subreaper() != nil {
 		return 1
 	}
 	config, _ := json.Marshal(act{Act: "tree"})
@@ -226,51 +156,11 @@ func sweepPart() int {
 			c.Wait()
 		}()
 	}
-	count := func(name string) (n int) {
-		found, _ := below(name, see)
-		for pid, p := range found {
-			if !p.dying && (p.proc == name || p.proc == "" && found.belongs(pid, name)) {
-				n++
-			}
-		}
-		return n
-	}
-	for count(dead) != 5 || count(other) != 5 {
+	for marked(dead) != 5 || marked(other) != 5 {
 		<-time.After(time.Millisecond)
 	}
 	killed, err := Sweep(context.Background(), dead)
-	fmt.Println(ours(dead), ours("h:b:1-2:0.1"), killed, err, count(dead), count(other))
-	return 0
-}
-
-// endPart is a process that ends what it has started, and goes on.
-func endPart() int {
-	if Subreaper() != nil {
-		return 1
-	}
-	for _, argv := range [][]string{{"setsid", "sh", "-c", "sleep 1000 & env -i sleep 1000"}, {"env", "-i", "sleep", "1000"}} {
-		if err := exec.Command(argv[0], argv[1:]...).Start(); err != nil {
-			fmt.Println(err)
-			return 1
-		}
-	}
-	living := func() (n int) {
-		found, _ := below("", see)
-		for _, p := range found {
-			if !p.dying {
-				n++
-			}
-		}
-		return n
-	}
-	for living() != 4 {
-		<-time.After(time.Millisecond)
-	}
-	EndDescendants()
-	for living() != 0 {
-		<-time.After(time.Millisecond)
-	}
-	fmt.Println("alone")
+	fmt.Println(ours(dead), ours("h:b:1-2:0.1"), killed, err, marked(dead), marked(other))
 	return 0
 }
 

@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/procfs"
 )
 
 const (
@@ -21,15 +22,8 @@ const (
 	// titleSize is the room for a process title.
 	titleSize = 160
 
-	roleEnv = "RESQUED_ROLE"
-	// ProcEnv is the environment variable that carries the process id given by
-	// the master. Whatever a worker process starts inherits it, so that it can
-	// be found, and killed, when the worker process is dead.
-	ProcEnv = "RESQUED_PROC"
-
-	workerRole = "worker"
-	connFD     = 3
-	configFD   = 4
+	connFD   = 3
+	configFD = 4
 )
 
 // Spec says what to spawn.
@@ -112,11 +106,7 @@ func (s *Spawner) spawn(spec Spec) (*Child, error) {
 		return nil, err
 	}
 	c := &Child{process: p, conn: conn, sweeper: newSweeper(spec.Proc)}
-	// If this fails, as where no more files may be opened, it is known by its environment.
-	if st, err := readStat(strconv.Itoa(p.Pid)); err == nil {
-		c.sweeper.root = child{p.Pid, st.start}
-		spawned.Store(c.sweeper.root, spec.Proc)
-	}
+	c.sweeper.Started(p.Pid)
 	return c, nil
 }
 
@@ -132,13 +122,13 @@ func (s *Spawner) environ(spec Spec) []string {
 	for _, v := range base {
 		name, _, _ := strings.Cut(v, "=")
 		switch {
-		case name == "NOTIFY_SOCKET", name == roleEnv, name == ProcEnv,
+		case name == "NOTIFY_SOCKET", name == procfs.RoleEnv, name == procfs.ProcEnv,
 			strings.HasPrefix(name, "WATCHDOG_"), strings.HasPrefix(name, "LISTEN_"):
 		default:
 			env = append(env, v)
 		}
 	}
-	return append(env, roleEnv+"="+workerRole, ProcEnv+"="+spec.Proc)
+	return append(env, procfs.RoleEnv+"="+procfs.WorkerRole, procfs.ProcEnv+"="+spec.Proc)
 }
 
 // sealed returns data in a memory file that nobody can change any more.
@@ -175,7 +165,7 @@ func or(f, other *os.File) *os.File {
 type Child struct {
 	process *os.Process
 	conn    *Conn
-	sweeper *sweeper
+	sweeper *procfs.Sweeper
 	once    sync.Once
 	exit    Exit
 }
@@ -200,7 +190,7 @@ func (c *Child) Kill() error { return c.process.Kill() }
 func (c *Child) Wait() Exit {
 	c.once.Do(func() {
 		c.exit = exitOf(c.process.Wait())
-		spawned.Delete(c.sweeper.root)
+		c.sweeper.Reaped()
 	})
 	return c.exit
 }

@@ -2,19 +2,10 @@ package proc
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
-	"strconv"
-	"sync"
-	"time"
 
-	"github.com/resqued/resqued/internal/mark"
+	"github.com/resqued/resqued/internal/procfs"
 )
-
-// cleanPasses is how often a sweep must find nothing. One look over /proc is no
-// snapshot: a process may fork behind the reader's back.
-const cleanPasses = 3
 
 // Sweep kills with SIGKILL every process that belongs to the worker process proc
 // and returns when none is left, or with an error when ctx ends before. The
@@ -24,7 +15,7 @@ const cleanPasses = 3
 // Out of reach is only a process that has taken off its mark (see package mark), emptied
 // its environment, and outlives its parent.
 func Sweep(ctx context.Context, proc string) (killed int, err error) {
-	return newSweeper(proc).sweep(ctx)
+	return newSweeper(proc).Sweep(ctx)
 }
 
 // Sweep kills with SIGKILL everything that the worker process has started, and
@@ -33,216 +24,19 @@ func Sweep(ctx context.Context, proc string) (killed int, err error) {
 // was sent that starts nothing more, but may take its time to end. And again after Wait:
 // until then what it has started may move in the tree of processes.
 func (c *Child) Sweep(ctx context.Context) (killed int, err error) {
-	return c.sweeper.sweep(ctx)
+	return c.sweeper.Sweep(ctx)
 }
 
-// EndDescendants kills with SIGKILL what this process has started, for one that is about
-// to end itself, and may have no master to sweep after it. It waits for nobody.
-func EndDescendants() {
-	st, err := readStat("self")
-	if err != nil {
-		return // it may open no files; there is nothing to be seen then
-	}
-	s := newSweeper("")
-	s.mark = mark.Of(os.Getpid()).Worker()
-	for range 10 * cleanPasses { // it can start others meanwhile, but not for ever
-		before := len(s.signalled)
-		if _, err := s.under(child{os.Getpid(), st.start}); err == nil && len(s.signalled) == before {
-			return
-		}
-	}
+func newSweeper(proc string) *procfs.Sweeper {
+	return procfs.NewSweeper(proc, func() bool { return ours(proc) })
 }
 
-// sweeper ends what one worker process has started, however often it has to look.
-type sweeper struct {
-	proc string
-	// mark is what it has started has, too.
-	mark mark.Mark
-	// root is the worker process itself; zero if its number is not known, or does not
-	// matter.
-	root child
-
-	mu sync.Mutex
-	// known are those who were found to belong to it. They still do when they have lost
-	// their parent, by whom they were known, or, dying, their environment.
-	known, signalled map[child]bool
-
-	// looks, if not nil, stands for look, in tests.
-	looks func() (processes, error)
-}
-
-func newSweeper(proc string) *sweeper {
-	return &sweeper{proc: proc, mark: mark.Worker(proc), known: map[child]bool{}, signalled: map[child]bool{}}
-}
-
-func (s *sweeper) sweep(ctx context.Context) (killed int, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before := len(s.signalled)
-	defer func() { killed = len(s.signalled) - before }()
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	wait := time.Millisecond
-	for clean := 0; clean < cleanPasses; {
-		left, err := s.pass()
-		if err != nil && blind(err) == nil {
-			return killed, fmt.Errorf("sweep %s: %w", s.proc, err)
-		}
-		// Who could not look must not say that nobody is left.
-		if left == 0 && err == nil {
-			clean++
-			continue
-		}
-		clean = 0
-		pause.Reset(wait)
-		select {
-		case <-ctx.Done():
-			return killed, errors.Join(fmt.Errorf("sweep %s: process %d is still there: %w", s.proc, left, ctx.Err()), err)
-		case <-pause.C:
-			wait = min(2*wait, 50*time.Millisecond)
-		}
-	}
-	return killed, nil
-}
-
-// pass looks once and kills what it finds. left is one of those who are still there; 0 =
-// none.
-func (s *sweeper) pass() (left int, err error) {
-	if s.root != (child{}) {
-		left, err = s.under(s.root)
-	}
-	found, unseen := s.look()
-	for pid, p := range found {
-		if s.known[child{pid, p.start}] {
-			p.proc, p.dying = s.proc, false
-			found[pid] = p
-		}
-	}
-	for pid, p := range found {
-		c := child{pid, p.start}
-		switch {
-		case c == s.root:
-			continue
-		case !found.belongs(pid, s.proc):
-			if found.undecided(pid) {
-				left = pid
-			}
-			continue
-		}
-		left = pid
-		if p.dying {
-			continue // and perhaps somebody else's
-		}
-		s.known[c] = true
-		s.kill(c)
-	}
-	return left, errors.Join(err, unseen)
-}
-
-func (s *sweeper) look() (processes, error) {
-	if s.looks != nil {
-		return s.looks()
-	}
-	if ours(s.proc) {
-		return below(s.proc, s.see)
-	}
-	return survey(s.see)
-}
-
-// see is the see of this sweep: whom it knows it need not ask again, and who has the mark
-// need not be asked at all.
-func (s *sweeper) see(pid string) (process, bool, error) {
-	number, _ := strconv.Atoi(pid)
-	st, err := readStat(pid)
-	if blind(err) != nil {
-		return process{}, false, err
-	}
-	if err != nil {
-		// Hidden, or gone.
-		return process{proc: s.proc}, s.hidden(number), nil
-	}
-	p := process{parent: st.parent, start: st.start}
-	switch {
-	case st.dead():
-		return process{}, false, nil
-	case s.known[child{number, st.start}]:
-		return p, true, nil
-	case s.marked(number):
-		p.proc = s.proc
-		return p, true, nil
-	}
-	return see(pid)
-}
-
-// marked reports whether the process with that number has the mark.
-func (s *sweeper) marked(pid int) bool { return s.mark != 0 && mark.Of(pid).Worker() == s.mark }
-
-// hidden reports whether a process that has the mark lives, hidden from /proc.
-func (s *sweeper) hidden(pid int) bool {
-	exists, zombie := mark.Hidden(pid)
-	return exists && !zombie && s.marked(pid)
-}
-
-// under kills what is below the worker process. It goes by parents alone, because to read
-// an environment can take as long as its process is busy with its memory.
-func (s *sweeper) under(at child) (left int, err error) {
-	found, err := s.tree(at, nil)
-	// All are known before the first ends, and those below it go elsewhere. Then from the
-	// top down: who was sent SIGKILL forks no more.
-	for _, c := range found {
-		s.known[c] = true
-	}
-	for _, c := range found {
-		s.kill(c)
-		left = c.pid
-	}
-	return left, err
-}
-
-// tree appends those who live below the process at to found, parents first.
-func (s *sweeper) tree(at child, found []child) ([]child, error) {
-	pids, err := childrenOf(strconv.Itoa(at.pid))
-	for _, pid := range pids {
-		st, unseen := readStat(strconv.Itoa(pid))
-		if unseen != nil && blind(unseen) == nil && s.hidden(pid) {
-			found = append(found, child{pid: pid})
-			continue
-		}
-		if unseen != nil || st.dead() || st.parent != at.pid {
-			err = errors.Join(err, blind(unseen))
-			continue
-		}
-		// The number of the parent may have become another's.
-		if parent, unseen := readStat(strconv.Itoa(at.pid)); unseen != nil || parent.start != at.start {
-			return found, errors.Join(err, blind(unseen))
-		}
-		c := child{pid, st.start}
-		found, unseen = s.tree(c, append(found, c))
-		err = errors.Join(err, unseen)
-	}
-	return found, err
-}
-
-// kill sends SIGKILL to c, once. Of one that is hidden only the number is known, and the
-// mark.
-func (s *sweeper) kill(c child) {
-	if c.start == 0 {
-		if mark.Kill(c.pid, s.mark) == nil {
-			s.signalled[c] = true
-		}
-	} else if !s.signalled[c] && c.kill() {
-		s.signalled[c] = true
-	}
-}
-
-// kill sends SIGKILL to the process if that is still there.
-func (c child) kill() bool {
-	p, err := os.FindProcess(c.pid)
-	if err != nil {
+// ours reports whether this process is the master of the worker process proc.
+func ours(proc string) bool {
+	master, err := ParseIdentity(proc)
+	if err != nil || master.PID != os.Getpid() {
 		return false
 	}
-	defer func() { _ = p.Release() }()
-	// The handle is open: from here on the number cannot become another process's.
-	st, err := readStat(strconv.Itoa(c.pid))
-	return err == nil && st.start == c.start && p.Kill() == nil
+	self, err := Self()
+	return err == nil && master == self
 }

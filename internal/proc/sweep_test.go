@@ -2,19 +2,35 @@ package proc
 
 import (
 	"context"
-	"errors"
-	"maps"
+	"fmt"
 	"os"
-	"os/exec"
-	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/mark"
+	"github.com/resqued/resqued/internal/procfs"
 )
+
+// unique keeps what an earlier, broken run has left out of this one.
+func unique(name string) string { return fmt.Sprintf("%s-%d", name, os.Getpid()) }
+
+// marked returns how many living processes the worker process name has, itself included.
+func marked(name string) (n int) {
+	names, _ := os.ReadDir("/proc")
+	for _, dir := range names {
+		pid, err := strconv.Atoi(dir.Name())
+		if err != nil || mark.Of(pid).Worker() != mark.Worker(name) {
+			continue
+		}
+		if s, err := procfs.ReadStat(dir.Name()); err == nil && !s.Dead() {
+			n++
+		}
+	}
+	return n
+}
 
 // A worker process that was killed may take long to end. What it has started must not
 // live as long.
@@ -26,138 +42,49 @@ func TestSweepBelowALivingProcess(t *testing.T) {
 	hello(t, c)
 	hello(t, d)
 	for _, name := range []string{name, other} {
-		require.Eventually(t, func() bool { return len(members(t, name)) == 5 }, 30*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return marked(name) == 5 }, 30*time.Second, 10*time.Millisecond)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	killed, err := c.Sweep(ctx)
 	require.NoError(t, err)
 	require.Equal(t, 4, killed)
-	require.Equal(t, []int{c.PID()}, members(t, name), "it lives itself")
-	require.Len(t, members(t, other), 5)
+	require.Equal(t, 1, marked(name), "it lives itself")
+	require.Equal(t, 5, marked(other))
 
-	// Once more when it is gone, also when its number should be another's by now.
+	// Once more when it is gone.
 	require.NoError(t, c.Kill())
 	c.Wait()
-	c.sweeper.root = child{d.PID(), c.sweeper.root.start - 1}
 	killed, err = c.Sweep(ctx)
 	require.NoError(t, err)
 	require.Zero(t, killed)
-	require.Len(t, members(t, other), 5)
-	sweep(t, other)
-}
-
-// Below a worker process everybody is known by parent, so that nobody's environment has to
-// be waited for.
-func TestSweepGoesByParents(t *testing.T) {
-	t.Parallel()
-	c := spawn(t, &Spawner{}, unique("p-under"), act{Act: "tree"})
-	hello(t, c)
-	require.Eventually(t, func() bool { return len(members(t, unique("p-under"))) == 5 }, 30*time.Second, 10*time.Millisecond)
-	s := newSweeper("another name")
-	later := child{c.PID(), c.sweeper.root.start + 1}
-	left, err := s.under(later)
+	require.Equal(t, 5, marked(other))
+	_, err = Sweep(ctx, other)
 	require.NoError(t, err)
-	require.Zero(t, left, "the number is another's")
-	require.Empty(t, s.signalled)
-	left, err = s.under(c.sweeper.root)
-	require.NoError(t, err)
-	require.NotZero(t, left)
-	require.Len(t, s.signalled, 4)
-	require.NotContains(t, s.signalled, c.sweeper.root)
-	sweep(t, unique("p-under"))
 }
 
-func TestEndDescendants(t *testing.T) {
+func TestSweepOfAMaster(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "alone", start(t, "end").line(t))
+	m := start(t, "sweep")
+	require.Equal(t, "true false 5 <nil> 0 5", m.line(t))
+	require.Equal(t, "EOF", m.line(t), "by then it has ended all that it had started")
 }
 
-// One that does not even answer who asks for its environment, as those do that wait for
-// memory, is known by its master.
-func TestWorkerProcessesNeedNotBeAsked(t *testing.T) {
+// A worker process is known by its master until it was waited for: its number may become
+// another's.
+func TestWorkerProcessesAreKnownUntilTheyAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	name := unique("p-known")
 	c := spawn(t, &Spawner{}, name, act{Act: "deaf"})
 	hello(t, c)
-	spawned.Store(c.sweeper.root, "as its master says")
-	p, ok, err := see(strconv.Itoa(c.PID()))
+	st, err := procfs.ReadStat(strconv.Itoa(c.PID()))
 	require.NoError(t, err)
+	id := procfs.ID{PID: c.PID(), Start: st.Start}
+	known, ok := procfs.Spawned(id)
 	require.True(t, ok)
-	require.True(t, p.worker)
-	require.Equal(t, "as its master says", p.proc)
+	require.Equal(t, name, known)
 	require.NoError(t, c.Kill())
 	c.Wait()
-	_, ok = spawned.Load(c.sweeper.root)
-	require.False(t, ok, "its number may become another's")
-}
-
-// Who was killed does not end at once, and until then may lose what it was known by: its
-// parent, where it has no tag of its own, or its environment.
-func TestSweepForgetsNobody(t *testing.T) {
-	t.Parallel()
-	// Numbers of no process: nobody is killed.
-	const master, worker, bare = 1 << 28, 1<<28 + 1, 1<<28 + 2
-	self := os.Getpid()
-	first := processes{worker: {parent: self, start: 7, proc: "p"}, bare: {parent: worker, start: 8}}
-	for what, later := range map[string]process{
-		"its parent has ended":            {parent: self, start: 8},
-		"it has come to somebody else":    {parent: master, start: 8},
-		"it is dying, at somebody else's": {parent: master, start: 8, dying: true},
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			s := newSweeper("p")
-			snapshots := []processes{first}
-			for range 2 * cleanPasses {
-				snapshots = append(snapshots, processes{bare: later})
-			}
-			// Its number is another's; that one is not ours.
-			snapshots = append(snapshots, slices.Repeat([]processes{{bare: {parent: self, start: 9}}}, cleanPasses)...)
-			s.looks = func() (processes, error) {
-				if len(snapshots) == 0 {
-					return nil, errors.New("nobody is left, and it still looks")
-				}
-				found := maps.Clone(snapshots[0])
-				snapshots = snapshots[1:]
-				return found, nil
-			}
-			killed, err := s.sweep(t.Context())
-			require.NoError(t, err)
-			require.Zero(t, killed)
-			require.Empty(t, snapshots)
-		})
-	}
-}
-
-// An environment is read in pieces. Of one whose process dies in between the first ones
-// are left, which may hold no tag.
-func TestHalfAnEnvironmentTellsNothing(t *testing.T) {
-	t.Parallel()
-	require.True(t, stat{envStart: 100, envEnd: 104}.whole([]byte("A=1\x00")))
-	require.False(t, stat{envStart: 100, envEnd: 108}.whole([]byte("A=1\x00")))
-	require.False(t, stat{envStart: 100, envEnd: 100}.whole(nil))
-	proc, _ := readTags([]byte("A=1\x00" + ProcEnv + "=h:b:1-2:0"))
-	require.Empty(t, proc, "a name that was cut off is another's")
-
-	name := unique("p-half")
-	for range 100 {
-		cmd := exec.Command("sleep", "1000")
-		for i := range 20 {
-			cmd.Env = append(cmd.Env, "X"+strconv.Itoa(i)+"="+strings.Repeat("x", 6000))
-		}
-		cmd.Env = append(cmd.Env, ProcEnv+"="+name)
-		require.NoError(t, cmd.Start())
-		pid := strconv.Itoa(cmd.Process.Pid)
-		require.NoError(t, unix.Kill(cmd.Process.Pid, unix.SIGKILL))
-		for {
-			p, ok, err := see(pid)
-			require.NoError(t, err)
-			if !ok {
-				break
-			}
-			require.True(t, p.proc == name || p.dying || p.executing, "%+v", p)
-		}
-		_ = cmd.Wait()
-	}
+	_, ok = procfs.Spawned(id)
+	require.False(t, ok)
 }

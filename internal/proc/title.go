@@ -6,6 +6,8 @@ import (
 	"sync"
 	"unicode"
 	"unsafe"
+
+	"github.com/resqued/resqued/internal/procfs"
 )
 
 // comm is the short name that top and killall know.
@@ -67,20 +69,20 @@ func SetTitle(text string) {
 // behind it as a title may need. It is empty where the arguments are not found.
 func titleArea() (area []byte, args int) {
 	setComm()
-	stat, err := readStat("self")
+	stat, err := procfs.ReadStat("self")
 	if err != nil || argv0 == "" {
 		return nil, 0
 	}
 	data := unsafe.StringData(argv0)
 	// os.Args may have been replaced before: then this is not the kernel's memory.
-	if uint64(uintptr(unsafe.Pointer(data))) != stat.argStart || stat.argEnd <= stat.argStart {
+	if uint64(uintptr(unsafe.Pointer(data))) != stat.ArgStart || stat.ArgEnd <= stat.ArgStart {
 		return nil, 0
 	}
-	args = int(stat.argEnd - stat.argStart)
-	if args > titleSize || stat.envStart != stat.argEnd || stat.envEnd <= stat.envStart {
+	args = int(stat.ArgEnd - stat.ArgStart)
+	if args > titleSize || stat.EnvStart != stat.ArgEnd || stat.EnvEnd <= stat.EnvStart {
 		return unsafe.Slice(data, args), args - 1 // the last NUL stays
 	}
-	return unsafe.Slice(data, min(int(stat.envEnd-stat.argStart), titleSize+1)), args
+	return unsafe.Slice(data, min(int(stat.EnvEnd-stat.ArgStart), titleSize+1)), args
 }
 
 // setComm replaces the name "exe", which an exec of /proc/self/exe leaves.

@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -28,6 +27,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/resqued/resqued/internal/devredis"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // Options are what a private server needs besides the defaults (loopback, no
@@ -79,6 +79,7 @@ var shared struct {
 // last test that asked for it has ended.
 func Shared(tb testing.TB) *Server {
 	tb.Helper()
+	testlevel.Integration(tb)
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.server == nil {
@@ -99,6 +100,8 @@ func Shared(tb testing.TB) *Server {
 // Start returns a server for this test alone, which may be killed and restarted.
 func Start(tb testing.TB, o Options) *Server {
 	tb.Helper()
+	testlevel.Integration(tb)
+	needs(tb, o)
 	s := start(tb, o)
 	tb.Cleanup(s.discard)
 	return s
@@ -116,7 +119,8 @@ func Mini(tb testing.TB) *Server {
 	return &Server{Addr: m.Addr(), Mini: m, tb: tb}
 }
 
-// Both runs a test against the shared redis-server and against a miniredis.
+// Both runs a test against the shared redis-server and against a miniredis; at the level
+// of unit tests against the latter alone.
 func Both(t *testing.T, test func(t *testing.T, s *Server)) {
 	t.Helper()
 	t.Run("redis-server", func(t *testing.T) {
@@ -291,9 +295,9 @@ func start(tb testing.TB, o Options) *Server {
 }
 
 func (s *Server) launch(ctx context.Context) error {
-	binary, err := exec.LookPath("redis-server")
+	binary, err := serverBinary()
 	if err != nil {
-		return errors.New("these tests need redis-server: apt-get install redis-server (make test does it)")
+		return err
 	}
 	_, port, _ := net.SplitHostPort(s.Addr)
 	args := []string{"--bind", "127.0.0.1", "--save", "", "--appendonly", "no"}

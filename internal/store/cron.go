@@ -253,7 +253,7 @@ type TickRequest struct {
 	Queue          string
 	Payload        []byte
 	Unique, Strict bool
-	// IfRunning is one of queue, unique and skip; see package cron.
+	// IfRunning is one of queue, unique and skip; see package schedule.
 	IfRunning string
 	// Stored is the definition in Redis that must be there still; empty = it is not
 	// kept there.

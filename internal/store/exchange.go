@@ -112,7 +112,7 @@ func (s *Store) exchangeHead(req ExchangeRequest, o order) []byte {
 	straight := !req.Repeat && len(req.Names) == 0 && len(req.NamedClasses) == 0 && req.Suspects != OnlySuspects
 	head := make([]byte, 0, 48)
 	head = append(head, bit(straight), byte(req.Lane), 'c')
-	if s.opts.Load().LockKey == "payload" {
+	if s.opts.Load().LockPayload {
 		head[2] = 'p'
 	}
 	for _, n := range [...]int{o.plain, o.locked, len(req.Completions) - o.plain, len(req.Wants), len(req.Queues)} {

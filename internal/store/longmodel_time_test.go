@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap"
 	"pgregory.net/rapid"
 
-	sched "github.com/resqued/resqued/internal/schedule"
+	sched "github.com/resqued/resqued/internal/delayed"
 )
 
 // longAgo moves all times of long jobs and leases into the past.

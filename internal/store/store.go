@@ -114,9 +114,6 @@ func (o *Options) complete() error {
 	if o.BeatEvery == 0 {
 		o.BeatEvery = DefaultBeatEvery
 	}
-	if o.LockKey == "" {
-		o.LockKey = "class-args"
-	}
 	if o.LockTTL < time.Second || o.Lease < o.BeatEvery {
 		return fmt.Errorf("lock TTL %s, lease %s, beat %s: the TTL must be a second at least and the lease longer than a beat",
 			o.LockTTL, o.Lease, o.BeatEvery)

@@ -16,9 +16,9 @@ type Options struct {
 	ClientName string
 	// PoolSize bounds the connections; 0 = 4.
 	PoolSize int
-	// LockKey is what two jobs must have in common to exclude each other:
-	// "class-args" (the default) or "payload".
-	LockKey string
+	// LockPayload makes jobs exclude each other that have their whole payload in common,
+	// byte by byte, instead of their class and arguments.
+	LockPayload bool
 	// CA are PEM certificates to trust instead of the system's, for servers whose
 	// certificate is of one's own making; see ReadCA.
 	CA string

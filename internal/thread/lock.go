@@ -2,107 +2,18 @@ package thread
 
 import (
 	"context"
-	"fmt"
-	"sync"
-	"time"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/wire"
+	"github.com/resqued/resqued/internal/locket/classlock"
 )
 
-// Locker takes the class locks of jobs; *locket.ClassLocks is one.
+// Locker takes the class locks of jobs; *classlock.Locks is one.
 type Locker interface {
 	// Lock blocks until it is certain whether the job may run. If it may, it runs
 	// under the context that Lock returns, and unlock is called when its code has
 	// ended; unlock blocks until nothing that belongs to the lock runs any more.
 	//
 	// Else the error says what becomes of the job, as a handler's error would: a
-	// *HeldError drops or fails it, resqued.Requeue puts it back.
-	Lock(ctx context.Context, job *resqued.Job, claim *Claim) (held context.Context, unlock func(), err error)
-}
-
-// HeldError says that a job did not run because its class lock was held.
-type HeldError struct {
-	// Key is the lock, Holder who has it.
-	Key, Holder string
-	// Drop: the job ends without a failure.
-	Drop bool
-}
-
-// Error names the lock and its holder.
-func (e *HeldError) Error() string {
-	return fmt.Sprintf("the class lock %s is held by %s", wire.Printable(e.Key, 300), wire.Printable(e.Holder, 300))
-}
-
-// Is makes that of a dropped job a kind of resqued.Discard.
-func (e *HeldError) Is(target error) bool { return e.Drop && target == resqued.Discard }
-
-// Exception is the name under which the failure is recorded.
-func (e *HeldError) Exception() string { return "Resqued::LockHeld" }
-
-// Claim is what the thread of a job and the loop of its process share about the
-// class lock of the job: the thread and the lock's keeper write, the loop reads.
-// It is safe for concurrent use.
-type Claim struct {
-	// Proc and Token name the job's in-flight record.
-	Proc, Token string
-	// changed is called after a change that the loop should see at once.
-	changed func()
-
-	mu    sync.Mutex
-	state ClaimState
-}
-
-// ClaimState is a Claim at one moment.
-type ClaimState struct {
-	// Key is the lock; empty until it is asked for.
-	Key string
-	// Asked: the lock may be held in the daemon's Redis, where it is released with
-	// the end of the job. Held: it certainly is.
-	Asked, Held bool
-	// Began is when the job's code began; zero = not yet.
-	Began time.Time
-	// Limit is when the time of the lock is over; zero = never, or no lock.
-	Limit time.Time
-	// Lost is why the lock is lost, and Grace how long the job may take to stop then.
-	Lost  error
-	Grace time.Duration
-}
-
-// NewClaim returns a claim of a job that has not begun. changed may be nil.
-func NewClaim(proc, token string, changed func()) *Claim {
-	c := &Claim{}
-	c.Init(proc, token, changed)
-	return c
-}
-
-// Init makes a zero claim what NewClaim returns.
-func (c *Claim) Init(proc, token string, changed func()) {
-	c.Proc, c.Token, c.changed = proc, token, changed
-}
-
-// State returns the claim as it is now.
-func (c *Claim) State() ClaimState {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.state
-}
-
-// begin notes when the job's code began.
-func (c *Claim) begin(at time.Time) {
-	c.mu.Lock()
-	c.state.Began = at
-	c.mu.Unlock()
-}
-
-// Update changes the claim.
-func (c *Claim) Update(change func(s *ClaimState)) {
-	c.mu.Lock()
-	lost := c.state.Lost
-	change(&c.state)
-	urgent := lost == nil && c.state.Lost != nil
-	c.mu.Unlock()
-	if urgent && c.changed != nil {
-		c.changed()
-	}
+	// *classlock.HeldError drops or fails it, resqued.Requeue puts it back.
+	Lock(ctx context.Context, job *resqued.Job, claim *classlock.Claim) (held context.Context, unlock func(), err error)
 }

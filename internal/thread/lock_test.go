@@ -9,19 +9,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/locket/classlock"
 	"github.com/resqued/resqued/internal/thread"
 )
 
-type locker func(ctx context.Context, claim *thread.Claim) (context.Context, func(), error)
+type locker func(ctx context.Context, claim *classlock.Claim) (context.Context, func(), error)
 
-func (l locker) Lock(ctx context.Context, _ *resqued.Job, claim *thread.Claim) (context.Context, func(), error) {
+func (l locker) Lock(ctx context.Context, _ *resqued.Job, claim *classlock.Claim) (context.Context, func(), error) {
 	return l(ctx, claim)
 }
 
 func TestLocker(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
-	withLock := func(l locker, fn perform) (thread.Outcome, *thread.Claim) {
+	withLock := func(l locker, fn perform) (thread.Outcome, *classlock.Claim) {
 		clock := start
 		r := thread.Runner{
 			Performer: fn, Locker: l,
@@ -31,14 +32,14 @@ func TestLocker(t *testing.T) {
 				return clock
 			},
 		}
-		claim := thread.NewClaim("p", "1", nil)
+		claim := classlock.NewClaim("p", "1", nil)
 		return outcome(t.Context(), &r, claim), claim
 	}
 
 	t.Run("the job runs under the context of its lock, which ends after it", func(t *testing.T) {
 		t.Parallel()
 		var steps []string
-		out, claim := withLock(func(ctx context.Context, _ *thread.Claim) (context.Context, func(), error) {
+		out, claim := withLock(func(ctx context.Context, _ *classlock.Claim) (context.Context, func(), error) {
 			ctx, cancel := context.WithCancelCause(ctx)
 			cancel(resqued.ErrLockLost)
 			return ctx, func() { steps = append(steps, "unlocked") }, nil
@@ -56,14 +57,14 @@ func TestLocker(t *testing.T) {
 		err  error
 		want thread.Result
 	}{
-		"a dropped job is not run":       {&thread.HeldError{Key: "k", Holder: "h", Drop: true}, thread.Dropped},
-		"one that fails is not run":      {&thread.HeldError{Key: "k", Holder: "h"}, thread.Failed},
-		"one that goes back is not run":  {errors.Join(&thread.HeldError{}, resqued.Requeue(0)), thread.Requeued},
+		"a dropped job is not run":       {&classlock.HeldError{Key: "k", Holder: "h", Drop: true}, thread.Dropped},
+		"one that fails is not run":      {&classlock.HeldError{Key: "k", Holder: "h"}, thread.Failed},
+		"one that goes back is not run":  {errors.Join(&classlock.HeldError{}, resqued.Requeue(0)), thread.Requeued},
 		"another error fails it as well": {errors.New("broken"), thread.Failed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out, claim := withLock(func(context.Context, *thread.Claim) (context.Context, func(), error) {
+			out, claim := withLock(func(context.Context, *classlock.Claim) (context.Context, func(), error) {
 				return nil, nil, c.err
 			}, func(context.Context, *resqued.Job) error { panic("it ran") })
 			require.Equal(t, c.want, out.Result)
@@ -71,17 +72,4 @@ func TestLocker(t *testing.T) {
 			require.Zero(t, claim.State().Began)
 		})
 	}
-}
-
-func TestClaim(t *testing.T) {
-	t.Parallel()
-	told := 0
-	claim := thread.NewClaim("p", "1", func() { told++ })
-	claim.Update(func(s *thread.ClaimState) { s.Held = true })
-	require.Zero(t, told)
-	claim.Update(func(s *thread.ClaimState) { s.Lost = resqued.ErrLockLost })
-	require.Equal(t, 1, told, "the loop has to know at once")
-	claim.Update(func(s *thread.ClaimState) { s.Grace = time.Second })
-	require.Equal(t, 1, told)
-	require.Equal(t, thread.ClaimState{Held: true, Lost: resqued.ErrLockLost, Grace: time.Second}, claim.State())
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/locket/classlock"
 	"github.com/resqued/resqued/internal/retry"
 	"github.com/resqued/resqued/internal/thread"
 )
@@ -48,9 +49,9 @@ func TestRetries(t *testing.T) {
 			}),
 		}
 		if lock != nil {
-			r.Locker = locker(func(context.Context, *thread.Claim) (context.Context, func(), error) { return nil, nil, lock })
+			r.Locker = locker(func(context.Context, *classlock.Claim) (context.Context, func(), error) { return nil, nil, lock })
 		}
-		return outcome(t.Context(), &r, thread.NewClaim("p", "1", nil)), seen
+		return outcome(t.Context(), &r, classlock.NewClaim("p", "1", nil)), seen
 	}
 
 	out, seen := perform(t, -1, boom, nil)
@@ -80,17 +81,17 @@ func TestRetries(t *testing.T) {
 		require.NotNil(t, out.Try, "its count may have to go")
 	}
 
-	out, seen = perform(t, -1, nil, &thread.HeldError{Key: "k", Holder: "h"})
+	out, seen = perform(t, -1, nil, &classlock.HeldError{Key: "k", Holder: "h"})
 	require.Equal(t, thread.Retried, out.Result, "a lock that is held is a failure like others")
 	require.Zero(t, seen, "it has not run")
-	out, _ = perform(t, -1, nil, &thread.HeldError{Key: "k", Holder: "h", Drop: true})
+	out, _ = perform(t, -1, nil, &classlock.HeldError{Key: "k", Holder: "h", Drop: true})
 	require.Equal(t, thread.Dropped, out.Result)
 
 	r := thread.Runner{
 		Performer: retriesPerform(t), Retries: unsure{resqued.ErrKilled},
 		Describe: func(err error) (string, string, []string) { return "E", err.Error(), nil },
 	}
-	out = outcome(t.Context(), &r, thread.NewClaim("p", "1", nil))
+	out = outcome(t.Context(), &r, classlock.NewClaim("p", "1", nil))
 	require.Equal(t, thread.Failed, out.Result, "nobody knows whether it may run")
 	require.Nil(t, out.Try)
 }
@@ -130,7 +131,7 @@ func TestKilledBeforeTheCountIsKnown(t *testing.T) {
 			}
 			ctx, kill := context.WithCancelCause(t.Context())
 			kill(resqued.ErrKilled)
-			out := outcome(ctx, &r, thread.NewClaim("p", "1", nil))
+			out := outcome(ctx, &r, classlock.NewClaim("p", "1", nil))
 			require.Equal(t, c.want, out.Result)
 			require.NotNil(t, out.Try)
 			require.Zero(t, out.Try.Attempt)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/locket/classlock"
 	"github.com/resqued/resqued/internal/retry"
 )
 
@@ -87,7 +88,7 @@ type Runner struct {
 //
 // It blocks until then, but does not return if the handler ends the goroutine
 // (runtime.Goexit): done is called, once, all the same.
-func (r *Runner) Run(ctx context.Context, job *resqued.Job, claim *Claim, done func(out Outcome)) {
+func (r *Runner) Run(ctx context.Context, job *resqued.Job, claim *classlock.Claim, done func(out Outcome)) {
 	now := r.Now
 	if now == nil {
 		now = time.Now
@@ -114,7 +115,7 @@ func (r *Runner) Run(ctx context.Context, job *resqued.Job, claim *Claim, done f
 		return
 	}
 	began := now()
-	claim.begin(began)
+	claim.Begin(began)
 	r.Performer.Perform(ctx, job, func(err error) {
 		out := r.again(r.judge(ctx, err), try)
 		unlock()
@@ -145,7 +146,7 @@ func (r *Runner) again(out Outcome, try *retry.Try) Outcome {
 // if it failed. A handler that finishes although it was killed has finished.
 func (r *Runner) judge(ctx context.Context, err error) Outcome {
 	var requeue *resqued.RequeueError
-	var held *HeldError
+	var held *classlock.HeldError
 	switch {
 	case err == nil:
 		return Outcome{Result: Done}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/locket/classlock"
 	"github.com/resqued/resqued/internal/thread"
 )
 
@@ -23,10 +24,10 @@ func run(ctx context.Context, fn perform) thread.Outcome {
 	r := thread.Runner{Performer: fn, Describe: func(err error) (string, string, []string) {
 		return "E", err.Error(), []string{"frame"}
 	}}
-	return outcome(ctx, &r, thread.NewClaim("p", "1", nil))
+	return outcome(ctx, &r, classlock.NewClaim("p", "1", nil))
 }
 
-func outcome(ctx context.Context, r *thread.Runner, claim *thread.Claim) (out thread.Outcome) {
+func outcome(ctx context.Context, r *thread.Runner, claim *classlock.Claim) (out thread.Outcome) {
 	r.Run(ctx, &resqued.Job{Class: "A"}, claim, func(o thread.Outcome) { out = o })
 	return out
 }

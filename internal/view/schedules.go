@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/resqued/resqued/internal/cron"
+	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -40,17 +40,17 @@ type Schedule struct {
 	// Invalid says why its jobs are not enqueued.
 	Invalid string `json:"invalid,omitempty"`
 
-	schedule cron.Schedule
+	schedule schedule.Definition
 }
 
 // ScheduleSources are the schedules that are not in Redis, and how those in Redis are read.
 type ScheduleSources struct {
 	// Configured are those of the configuration, Program those of the program's classes.
-	Configured, Program []cron.Schedule
+	Configured, Program []schedule.Definition
 	// Stored: those that resque-scheduler keeps in Redis are used (persistent_schedules).
 	Stored bool
 	// Defaults are what those leave out.
-	Defaults cron.Defaults
+	Defaults schedule.Defaults
 }
 
 // ScheduleStore is what the view of schedules needs of the store.
@@ -67,23 +67,23 @@ func Schedules(ctx context.Context, s ScheduleStore, sources ScheduleSources) ([
 	}
 	all := map[string]*Schedule{}
 	for name, v := range known {
-		var schedule cron.Schedule
+		var defined schedule.Definition
 		switch {
 		case v.Stored != "":
-			schedule, err = cron.Stored(name, v.Stored, sources.Defaults)
-			schedule.Name = name
-			all[name] = newSchedule(schedule, FromRedis, err)
+			defined, err = schedule.ParseStored(name, v.Stored, sources.Defaults)
+			defined.Name = name
+			all[name] = newSchedule(defined, FromRedis, err)
 			if !sources.Stored && err == nil {
 				all[name].Invalid = "persistent_schedules is off"
 			}
-		case json.Unmarshal([]byte(v.Shown), &schedule) == nil && schedule.Name == name:
-			all[name] = newSchedule(schedule, FromOthers, nil)
+		case json.Unmarshal([]byte(v.Shown), &defined) == nil && defined.Name == name:
+			all[name] = newSchedule(defined, FromOthers, nil)
 		}
 	}
-	for source, schedules := range map[string][]cron.Schedule{FromConfig: sources.Configured, FromClass: sources.Program} {
-		for _, schedule := range schedules {
-			if known[schedule.Name].Stored == "" || !sources.Stored {
-				all[schedule.Name] = newSchedule(schedule, source, nil)
+	for source, schedules := range map[string][]schedule.Definition{FromConfig: sources.Configured, FromClass: sources.Program} {
+		for _, defined := range schedules {
+			if known[defined.Name].Stored == "" || !sources.Stored {
+				all[defined.Name] = newSchedule(defined, source, nil)
 			}
 		}
 	}
@@ -95,7 +95,7 @@ func Schedules(ctx context.Context, s ScheduleStore, sources ScheduleSources) ([
 	return views, now, nil
 }
 
-func newSchedule(s cron.Schedule, source string, err error) *Schedule {
+func newSchedule(s schedule.Definition, source string, err error) *Schedule {
 	v := &Schedule{
 		Name: s.Name, When: s.When(), Class: s.Class, Args: s.Args, Queue: s.Queue, Description: s.Description,
 		IfRunning: s.IfRunning, CatchUp: s.CatchUp, Source: source, schedule: s,
@@ -107,10 +107,10 @@ func newSchedule(s cron.Schedule, source string, err error) *Schedule {
 		v.Args = json.RawMessage("[]")
 	}
 	if v.IfRunning == "" {
-		v.IfRunning = cron.IfRunning[0]
+		v.IfRunning = schedule.IfRunningValues[0]
 	}
 	if v.CatchUp == "" {
-		v.CatchUp = cron.CatchUps[0]
+		v.CatchUp = schedule.CatchUpValues[0]
 	}
 	if err != nil {
 		v.Invalid = err.Error()
@@ -130,7 +130,7 @@ func (v *Schedule) addRecord(r store.CronRecord, now time.Time) {
 	from := now
 	if r.Fingerprint == timing.Fingerprint() && timing.Period() > 0 {
 		// An interval counts from its last tick. If that is long ago, no daemon keeps it.
-		for from = r.From; timing.Next(from).Before(now.Add(-cron.Grace)); from = from.Add(timing.Period()) {
+		for from = r.From; timing.Next(from).Before(now.Add(-schedule.Grace)); from = from.Add(timing.Period()) {
 			if now.Sub(from) > 1000*timing.Period() {
 				from = now
 				break

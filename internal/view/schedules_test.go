@@ -9,16 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/client"
-	"github.com/resqued/resqued/internal/cron"
+	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/view"
 )
 
 func TestSchedules(t *testing.T) {
 	views(t, func(f *fixture) {
 		ctx := f.Context()
-		nightly := cron.Schedule{Name: "nightly", Class: "Report", Queue: "q", Args: json.RawMessage("[1]"), Cron: "0 3 * * *", TimeZone: "UTC"}
-		often := cron.Schedule{Name: "often", Class: "Poll", Queue: "q", Every: "1h"}
-		others, err := json.Marshal(cron.Schedule{Name: "theirs", Class: "Their", Queue: "q", Cron: "0 4 * * *"})
+		nightly := schedule.Definition{Name: "nightly", Class: "Report", Queue: "q", Args: json.RawMessage("[1]"), Cron: "0 3 * * *", TimeZone: "UTC"}
+		often := schedule.Definition{Name: "often", Class: "Poll", Queue: "q", Every: "1h"}
+		others, err := json.Marshal(schedule.Definition{Name: "theirs", Class: "Their", Queue: "q", Cron: "0 4 * * *"})
 		require.NoError(f, err)
 		f.do("HSET", "resqued:schedules", "theirs", others)
 		f.do("HSET", "persistent_schedules", "stored", `{"cron":"*/5 * * * *","class":"Stored","args":[7],"queue":"q"}`, "bad", `{"cron":"never","class":"Bad","queue":"q"}`)
@@ -26,8 +26,8 @@ func TestSchedules(t *testing.T) {
 		f.do("HSET", "resqued:cron", "nightly", fmt.Sprintf("1 f-j 0 0 %d 0 enqueued 1 0", tick.UnixMilli()))
 
 		sources := view.ScheduleSources{
-			Configured: []cron.Schedule{nightly}, Program: []cron.Schedule{often}, Stored: true,
-			Defaults: cron.Defaults{Queue: func(string) string { return "" }},
+			Configured: []schedule.Definition{nightly}, Program: []schedule.Definition{often}, Stored: true,
+			Defaults: schedule.Defaults{Queue: func(string) string { return "" }},
 		}
 		all, now, err := view.Schedules(ctx, f.store, sources)
 		require.NoError(f, err)
@@ -44,7 +44,7 @@ func TestSchedules(t *testing.T) {
 		require.True(f, n.Next.After(now))
 		require.True(f, tick.Equal(*n.Last))
 		require.Equal(f, "enqueued", *n.LastOutcome)
-		require.Equal(f, cron.IfRunning[0], n.IfRunning, "the default is shown")
+		require.Equal(f, schedule.IfRunningValues[0], n.IfRunning, "the default is shown")
 		require.Equal(f, view.FromClass, byName["often"].Source)
 		require.Equal(f, "every 1h", byName["often"].When)
 		require.Equal(f, json.RawMessage("[]"), byName["often"].Args)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/handler"
-	"github.com/resqued/resqued/internal/locket"
+	"github.com/resqued/resqued/internal/locket/classlock"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
@@ -94,7 +94,7 @@ func benchmarkJobs(b *testing.B, threads int) {
 	resqued.Handle(h, "Noop", func(context.Context, args) error { return nil })
 	set, err := handler.New(h, handler.Options{})
 	require.NoError(b, err)
-	locks, err := locket.NewClassLocks(locket.ClassLocksConfig{Classes: set.Classes(), Class: set.Lookup, Log: zap.NewNop()})
+	locks, err := classlock.New(classlock.Config{Classes: set.Classes(), Class: set.Lookup, Log: zap.NewNop()})
 	require.NoError(b, err)
 	defer locks.Close()
 	queues, _, err := selector.Parse([]string{"q"}, threads)

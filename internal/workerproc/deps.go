@@ -57,7 +57,7 @@ type Config struct {
 	Host string
 	PID  int
 	// Traces are fields of this process's entry in Redis by which others on its machine
-	// find out whether anything of it is left; see proc.Traces.
+	// find out whether anything of it is left; see procfs.Traces.
 	Traces map[string]string
 	// Version is shown in Redis.
 	Version string
@@ -91,7 +91,7 @@ type Stats interface {
 	Count(name string, n int)
 }
 
-// Namer tells what the lock of a payload is called; *locket.Keyer is one. It is
+// Namer tells what the lock of a payload is called; *jobkey.Keyer is one. It is
 // called from one goroutine, and its answer for a payload does not change.
 type Namer interface {
 	Name(queue string, payload []byte) string

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/locket/classlock"
 	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/thread"
@@ -36,7 +37,7 @@ type job struct {
 	mirrored, unmirrored bool
 	// claim is what the job's thread says of its class lock, timeout how long its
 	// code may run; 0 = no limit.
-	claim   thread.Claim
+	claim   classlock.Claim
 	timeout time.Duration
 	// handled: a thread has it, or had. known: its class is registered.
 	handled, known bool
@@ -306,7 +307,7 @@ func (p *Process) tell(j *job, out thread.Outcome) {
 			zap.Duration("after", out.After), zap.String("exception", wire.Printable(out.Exception, 200)),
 			zap.String("error", wire.Printable(out.Message, 2000)))...)
 	case thread.Dropped:
-		held := &thread.HeldError{}
+		held := &classlock.HeldError{}
 		errors.As(out.Err, &held)
 		p.log.Info("job dropped: its class lock is held", append(fields, zap.String("lock", wire.Printable(held.Key, 300)),
 			zap.String("holder", wire.Printable(held.Holder, 300)))...)
@@ -324,7 +325,7 @@ func (p *Process) tally(j *job, class string, out thread.Outcome, waited time.Du
 	if !j.handled || j.claim.State().Began.IsZero() {
 		ran = statsd.Unknown
 	}
-	var held *thread.HeldError
+	var held *classlock.HeldError
 	switch {
 	case out.Result != thread.Requeued || ran != statsd.Unknown:
 		p.d.Stats.Job(class, string(out.Result), ran, waited)

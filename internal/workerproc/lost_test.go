@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/locket/classlock"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/internal/thread"
@@ -93,17 +94,17 @@ func TestLocksElsewhere(t *testing.T) {
 // thief takes away every lock that it gives.
 type thief struct{}
 
-func (thief) Lock(ctx context.Context, _ *resqued.Job, claim *thread.Claim) (context.Context, func(), error) {
-	claim.Update(func(s *thread.ClaimState) { s.Key, s.Lost, s.Grace = "lock:A", resqued.ErrLockLost, patience })
+func (thief) Lock(ctx context.Context, _ *resqued.Job, claim *classlock.Claim) (context.Context, func(), error) {
+	claim.Update(func(s *classlock.ClaimState) { s.Key, s.Lost, s.Grace = "lock:A", resqued.ErrLockLost, patience })
 	return ctx, func() {}, nil
 }
 
 // limits says when the class locks of classes end, counted from when they are taken.
 type limits map[string]time.Duration
 
-func (l limits) Lock(ctx context.Context, job *resqued.Job, claim *thread.Claim) (context.Context, func(), error) {
+func (l limits) Lock(ctx context.Context, job *resqued.Job, claim *classlock.Claim) (context.Context, func(), error) {
 	if left, ok := l[job.Class]; ok {
-		claim.Update(func(s *thread.ClaimState) { s.Limit = time.Now().Add(left) })
+		claim.Update(func(s *classlock.ClaimState) { s.Limit = time.Now().Add(left) })
 	}
 	return ctx, func() {}, nil
 }

@@ -20,10 +20,10 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/locket"
+	"github.com/resqued/resqued/internal/delayed"
+	"github.com/resqued/resqued/internal/locket/jobkey"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/redistest"
-	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/thread"
@@ -205,7 +205,7 @@ func start(t *testing.T, h handlers, o options) *fixture {
 		Hooks: []resqued.Hooks{o.hooks}, LocksEnd: o.ends,
 		Runner: &thread.Runner{Performer: counted, Locker: o.locker, Describe: func(err error) (string, string, []string) {
 			return "Error", err.Error(), nil
-		}, Check: locket.NewCheck(o.style, s)},
+		}, Check: jobkey.NewCheck(o.style, s)},
 		// The real one does not return, so that nobody asks again.
 		Exit: sync.OnceFunc(func() {
 			f.recorded = f.processed()
@@ -232,7 +232,7 @@ func start(t *testing.T, h handlers, o options) *fixture {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { f.result <- p.Run(ctx) }()
 	// What the master does.
-	mover := schedule.NewMover(schedule.Config{Stats: noStats{}}, s, log)
+	mover := delayed.NewMover(delayed.Config{Stats: noStats{}}, s, log)
 	var moving sync.WaitGroup
 	moving.Go(func() { mover.Run(ctx) })
 	t.Cleanup(func() {

@@ -12,8 +12,23 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
+// short are the tests that run with -short: one of each kind, a few seconds each.
+var short = []string{
+	"TestShortTestsExist",
+	"TestBadConfiguration",            // what is refused, and how
+	"TestClassLockOfACommand",         // locks
+	"TestIdleWorkersOfADeadMaster",    // a master is killed
+	"TestInvalidPayloadThatComesBack", // payloads stay as they are
+	"TestKillFromElsewhere",           // kill
+	"TestMultiQueueFailures",          // what Ruby reads
+	"TestPausedUntilEmpty",            // pause
+	"TestRedisIsAwayAtTheStart",       // outages
+	"TestTitlesAndNotifications",      // systemd
+	"TestUntilEmptyAndDelayedJobs",    // delayed jobs
+}
+
 func TestMain(m *testing.M) {
-	os.Exit(harness.Main(func() int {
+	os.Exit(harness.Main(short, func() int {
 		code := m.Run()
 		if nodeInstalled != "" {
 			_ = os.RemoveAll(nodeInstalled)

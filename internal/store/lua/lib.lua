@@ -51,23 +51,3 @@ local function setaside(key, us, n)
   if fence > us then call('SET', key, fmt('%d', fence + n)) end
   return fence
 end
-
--- spaced reports whether there may be white space outside of strings in a text of JSON: it
--- can only stand beside one of these. Plain searches cost next to nothing for a byte.
-local function spaced(text)
-  if find(text, '\n', 1, true) or find(text, '\t', 1, true) or find(text, '\r', 1, true) then return true end
-  return find(text, ' ', 1, true) and (find(text, ', ', 1, true) or find(text, ': ', 1, true)
-    or find(text, '[ ', 1, true) or find(text, '{ ', 1, true) or find(text, ' ,', 1, true) or find(text, ' :', 1, true)
-    or find(text, ' ]', 1, true) or find(text, ' }', 1, true))
-end
-
--- quickname is lockname for what most payloads are: the class, then arguments without an
--- array among them and without white space but in strings, as Ruby and Go write them. It is
--- nil for all others, and for what is not short. tight says that nothing is spaced in it,
--- which one look can tell of many payloads.
-local function quickname(before, payload, tight)
-  if #payload > 400 then return nil end
-  local class, args = match(payload, '^{"class":"([^"\\]+)","args":(%b[])}$')
-  if not class or #args > 200 or find(args, '[', 2, true) or not tight and spaced(args) then return nil end
-  return before .. class .. args
-end

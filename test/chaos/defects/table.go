@@ -154,8 +154,8 @@ var defects = []defect{
 	}, aborted, []string{"C14"}},
 
 	{"P", "whom a daemon may not signal is dead", []edit{
-		{"internal/proc/gone.go", `if errors.Is(unix.Kill(c.pid, 0), unix.ESRCH) {`, `if unix.Kill(c.pid, 0) != nil {`},
-		{"internal/proc/gone.go", `return t.View != "" && t.View == view() || t.Cgroup != "" && emptied(t.Cgroup)`, `return true`},
+		{"internal/procfs/gone.go", `if errors.Is(unix.Kill(c.PID, 0), unix.ESRCH) {`, `if unix.Kill(c.PID, 0) != nil {`},
+		{"internal/procfs/gone.go", `return t.View != "" && t.View == view() || t.Cgroup != "" && emptied(t.Cgroup)`, `return true`},
 	}, quietly, []string{"C4"}},
 	{"P", "worker ids come back with the pids of a container", []edit{
 		{"internal/wire/worker.go", `ours, pid, slot, thread, nonce(proc))`, `ours, pid, slot, thread, "again")`},

@@ -12,10 +12,13 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // Environment variables that choose what is tested.
@@ -29,11 +32,15 @@ const (
 var buildDir string
 
 // Main runs the tests of a package that uses this one; call it from TestMain
-// with the function that runs them. It removes what they built.
+// with the function that runs them. It removes what they built. With -short it runs only
+// the tests named in short, unless -run says which, and none at the level of unit tests.
 //
 // Four times as many tests run side by side as Go would run, unless -parallel says how many:
 // they wait for processes most of the time.
-func Main(run func() int) int {
+func Main(short []string, run func() int) int {
+	if testlevel.Unit() {
+		return 0
+	}
 	// A shell that runs the tests in the background has them ignore these, and what they
 	// start would ignore them, too.
 	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGQUIT} {
@@ -42,10 +49,13 @@ func Main(run func() int) int {
 		}
 	}
 	flag.Parse()
-	told := false
-	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "test.parallel" })
-	if !told {
-		if err := flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))); err != nil {
+	defaults := map[string]string{"test.parallel": strconv.Itoa(4 * runtime.GOMAXPROCS(0))}
+	if testing.Short() {
+		defaults["test.run"] = "^(" + strings.Join(short, "|") + ")$"
+	}
+	flag.Visit(func(f *flag.Flag) { delete(defaults, f.Name) })
+	for name, value := range defaults {
+		if err := flag.Set(name, value); err != nil {
 			fmt.Fprintln(os.Stderr, "system tests:", err)
 			return 1
 		}

@@ -1,0 +1,164 @@
+package delayed
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+const (
+	// sweepEvery is the time between two looks for runs of long jobs that are lost or are
+	// to be forgotten.
+	sweepEvery = time.Minute
+	// sweepBatch bounds what one look does.
+	sweepBatch = 100
+	// sweepPatience bounds one look.
+	sweepPatience = 30 * time.Second
+)
+
+// LongStore is what a Sweeper asks of Redis; *store.Store is one.
+type LongStore interface {
+	LongSilent(ctx context.Context, silent time.Duration, n int) ([]store.LongRecord, error)
+	LongRecorded(ctx context.Context, r store.LongRecord) (bool, error)
+	LongWaiting(ctx context.Context, runs []store.LongRecord) (map[string]bool, error)
+	LongLooked(ctx context.Context, uuid string) error
+	LongAgain(ctx context.Context, r store.LongRecord, lost bool) error
+	LongForget(ctx context.Context, n int) (int, error)
+	LongTurns(ctx context.Context, silent time.Duration, n int) error
+}
+
+// Sweeper has runs of long jobs go on whose payload is nowhere: somebody has emptied a queue,
+// or removed a job. The slices of dead worker processes are not its business, recovery puts
+// those back. And it forgets runs that have ended long enough ago. Any number of Sweepers may
+// work on one Redis.
+//
+// A payload is missed when two looks in a row have not found it: one may have been on its way.
+type Sweeper struct {
+	store  LongStore
+	log    *zap.Logger
+	limits atomic.Pointer[Limits]
+
+	complaint string
+	// missed are runs whose payload the last look has not found, and the slice that is next.
+	missed map[string]string
+}
+
+// Limits are how long a run has given no sign of life that runs, or that waits, before it is
+// looked for.
+type Limits struct{ Running, Queued time.Duration }
+
+// NewSweeper returns a sweeper.
+func NewSweeper(s LongStore, log *zap.Logger, l Limits) *Sweeper {
+	sweeper := &Sweeper{store: s, log: log}
+	sweeper.Use(l)
+	return sweeper
+}
+
+// Use changes the limits. It may be called at any time.
+func (s *Sweeper) Use(l Limits) { s.limits.Store(&l) }
+
+// Run works until ctx ends.
+func (s *Sweeper) Run(ctx context.Context) {
+	timer := time.NewTimer(sweepEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		if err := s.Sweep(ctx); err != nil && ctx.Err() == nil && err.Error() != s.complaint {
+			s.complaint = err.Error()
+			s.log.Error("cannot look after long jobs; trying again", zap.Error(err))
+		} else if err == nil {
+			s.complaint = ""
+		}
+		timer.Reset(sweepEvery)
+	}
+}
+
+// Sweep looks once.
+func (s *Sweeper) Sweep(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
+	defer cancel()
+	if _, err := s.store.LongForget(ctx, sweepBatch); err != nil {
+		return err
+	}
+	if err := s.store.LongTurns(ctx, sweepEvery, sweepBatch); err != nil {
+		return err
+	}
+	limits := *s.limits.Load()
+	silent, err := s.store.LongSilent(ctx, min(limits.Running, limits.Queued), sweepBatch)
+	if err != nil {
+		return err
+	}
+	var sought []store.LongRecord
+	for _, r := range silent {
+		looks, err := s.looks(ctx, r, limits)
+		if err == nil && looks {
+			sought = append(sought, r)
+		} else if err == nil {
+			err = s.store.LongLooked(ctx, r.UUID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	waits, err := s.store.LongWaiting(ctx, sought)
+	if err != nil {
+		return err
+	}
+	before := s.missed
+	s.missed = map[string]string{}
+	for _, r := range sought {
+		slice, ok := before[r.UUID]
+		switch {
+		case waits[r.UUID]:
+			err = s.store.LongLooked(ctx, r.UUID)
+		case ok && slice == r.Fields["slice"]:
+			err = s.goesOn(ctx, r)
+		default:
+			s.missed[r.UUID] = r.Fields["slice"]
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// looks reports whether the payload of a run is to be looked for: nobody has it in hand, and
+// it has been silent for long enough.
+func (s *Sweeper) looks(ctx context.Context, r store.LongRecord, limits Limits) (bool, error) {
+	limit := limits.Queued
+	if r.Fields["status"] == "running" {
+		limit = limits.Running
+		if recorded, err := s.store.LongRecorded(ctx, r); recorded || err != nil {
+			return false, err
+		}
+	}
+	return time.Since(time.UnixMilli(r.Number("seen"))) >= limit, nil
+}
+
+// goesOn has a run go on that is lost.
+func (s *Sweeper) goesOn(ctx context.Context, r store.LongRecord) error {
+	err := s.store.LongAgain(ctx, r, true)
+	switch {
+	case err == nil:
+		s.log.Warn("a long job was lost: its payload is in no queue, and no worker process has it; it goes on from what it has saved. "+
+			"Another program may work its queue, or somebody has emptied it", zap.String("uuid", r.UUID),
+			zap.String("class", wire.Printable(r.Fields["class"], 200)), zap.String("queue", wire.Printable(r.Fields["queue"], 200)))
+		return nil
+	case errors.Is(err, store.ErrLongGone), errors.Is(err, store.ErrLongOver), errors.Is(err, store.ErrLongStale),
+		errors.Is(err, store.ErrLongEnding), errors.Is(err, store.ErrLongNewer):
+		return nil // it has moved meanwhile
+	default:
+		return err
+	}
+}

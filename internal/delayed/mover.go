@@ -1,0 +1,162 @@
+// Package delayed moves delayed jobs to their queues when they are due.
+package delayed
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/statsd"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+const (
+	// lookEvery is the time between two looks, if no job is known to be due before.
+	// A job that was enqueued after one look, for a time before the next, is moved by a
+	// worker process that looks for jobs; if all are busy it has to wait anyhow.
+	lookEvery = time.Second
+
+	// patience bounds one call, so that a silent Redis is noticed.
+	patience = 5 * time.Second
+	// backlogRest bounds the rest after a call that has left jobs which are due.
+	backlogRest = 20 * time.Millisecond
+
+	firstRetry   = 100 * time.Millisecond
+	longestRetry = 5 * time.Second
+
+	// toldAgain is how long a key that is in the way is not logged again.
+	toldAgain = time.Minute
+)
+
+// Store is what a Mover asks of Redis; *store.Store is one.
+type Store interface {
+	MoveDue(ctx context.Context, unique func(queue string) bool) (store.Due, error)
+	FileMisfits(ctx context.Context, misfits []store.Misfit, lists bool, record func(item []byte, id string) store.FiledFailure) (int, error)
+}
+
+// Stats takes what is counted; *statsd.Client is one.
+type Stats interface {
+	Count(what string, n int)
+}
+
+// Config says how jobs are moved.
+type Config struct {
+	// Unique tells which queues hold an equal payload once; nil = none.
+	Unique func(queue string) bool
+	// Worker names this process in failure records.
+	Worker string
+	// FailureLists has failures recorded as Resque's multi-queue failure backend does.
+	FailureLists bool
+	// Stats count what becomes of delayed jobs.
+	Stats Stats
+}
+
+// Mover moves delayed jobs to their queues when they are due. Any number of them may
+// work on one Redis.
+type Mover struct {
+	store Store
+	log   *zap.Logger
+	cfg   atomic.Pointer[Config]
+
+	told      map[string]time.Time // keys in the way, and when that was logged
+	complaint string               // the last error that was logged
+	tries     int                  // since the last call that worked
+}
+
+// NewMover returns a mover that has done nothing yet.
+func NewMover(cfg Config, s Store, log *zap.Logger) *Mover {
+	m := &Mover{store: s, log: log.Named("delayed"), told: map[string]time.Time{}}
+	m.Use(cfg)
+	return m
+}
+
+// Use changes the configuration, also while the mover works.
+func (m *Mover) Use(cfg Config) { m.cfg.Store(&cfg) }
+
+// Run works until ctx ends.
+func (m *Mover) Run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		timer.Reset(m.turn(ctx))
+	}
+}
+
+// turn moves what is due and returns when to look again.
+func (m *Mover) turn(ctx context.Context) time.Duration {
+	cfg := *m.cfg.Load()
+	began := time.Now()
+	call, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	due, err := m.store.MoveDue(call, cfg.Unique)
+	if err != nil {
+		return m.complain(ctx, "delayed jobs cannot be moved to their queues; trying again", err)
+	}
+	cfg.Stats.Count(statsd.Duplicate, due.Dropped)
+	m.tell(due.Wrong)
+	if len(due.Misfits) > 0 {
+		if err := m.file(call, due.Misfits, cfg); err != nil {
+			return m.complain(ctx, "what is no delayed job stands among them and cannot be recorded as failed", err)
+		}
+	}
+	m.complaint, m.tries = "", 0
+	switch {
+	case due.More:
+		// Others want to be served, too.
+		return min(time.Since(began), backlogRest)
+	case due.Next > 0:
+		return min(due.Next, lookEvery)
+	default:
+		return lookEvery
+	}
+}
+
+// file records what is no job as failed.
+func (m *Mover) file(ctx context.Context, misfits []store.Misfit, cfg Config) error {
+	n, err := m.store.FileMisfits(ctx, misfits, cfg.FailureLists, func(item []byte, id string) store.FiledFailure {
+		text, _, reference := wire.Failure{
+			FailedAt: time.Now(), Payload: item, Exception: "Resqued::InvalidDelayedJob", Worker: cfg.Worker,
+			Error: "this stood among the delayed jobs and is none: it has to be a JSON object with the name of a queue under \"queue\" that does not end in :start_at or :uniqueue",
+		}.Parts(id)
+		return store.FiledFailure{Text: text, Reference: reference}
+	})
+	if n > 0 {
+		m.log.Error("what stood among the delayed jobs and is none was recorded as failed", zap.Int("items", n))
+	}
+	return err
+}
+
+// tell logs keys that are in the way, each once in a while.
+func (m *Mover) tell(keys []string) {
+	for key, at := range m.told {
+		if time.Since(at) >= toldAgain {
+			delete(m.told, key)
+		}
+	}
+	for _, key := range keys {
+		if _, told := m.told[key]; !told {
+			m.told[key] = time.Now()
+			m.log.Error("a key holds something else than it should; delayed jobs wait until it is moved away",
+				zap.String("key", wire.Printable(key, 200)))
+		}
+	}
+}
+
+// complain logs an error unless it is the same as before, and returns when to try again.
+func (m *Mover) complain(ctx context.Context, what string, err error) time.Duration {
+	if text := what + err.Error(); text != m.complaint && ctx.Err() == nil {
+		m.complaint = text
+		m.log.Error(what, zap.Error(err))
+	}
+	wait := min(firstRetry<<min(m.tries, 16), longestRetry)
+	m.tries++
+	return wait
+}

@@ -1,0 +1,334 @@
+// Package classlock takes class locks: locks that jobs of one class take by their
+// arguments, as with resque-lock-timeout. [Locks] takes, keeps and releases those of the
+// jobs of one process, in the daemon's Redis, in another one or in PostgreSQL (package
+// postgres). A [Claim] is what the thread of a job and the loop of its process know about
+// the job's lock.
+package classlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+const (
+	// requeueLocked is how long a job waits that goes back because its lock is held.
+	requeueLocked = time.Second
+	// The pauses between two tries to reach Redis.
+	firstPause = 20 * time.Millisecond
+	longPause  = 2 * time.Second
+	// complainEvery is how often a lasting trouble is logged.
+	complainEvery = time.Minute
+)
+
+// Store is what class locks need of the place where they are kept; *store.Store,
+// a Redis, is one. Another one may have a method KeepsAll that returns true: then the
+// locks with a time limit have to be extended, too.
+type Store interface {
+	AcquireLock(ctx context.Context, req store.AcquireRequest) (store.AcquireReply, error)
+	RefreshLock(ctx context.Context, l store.HeldLock) (store.AcquireReply, error)
+	LockExpires(ctx context.Context, l store.HeldLock) (int64, error)
+	KeepLocks(ctx context.Context, locks []store.HeldLock) (lost []int, err error)
+	ReleaseLock(ctx context.Context, l store.HeldLock) error
+	LockState(ctx context.Context, key string, elsewhere bool) (store.LockState, error)
+	Where() string
+	Close() error
+}
+
+// Config says whose class locks these are.
+type Config struct {
+	// Store is the daemon's own Redis, URL its address: a class that names the same
+	// keeps its locks there.
+	Store Store
+	URL   string
+	// Open returns the store of another Redis. It does not connect yet.
+	Open func(url string) (Store, error)
+	// OpenPostgres returns the store of the locks in PostgreSQL.
+	OpenPostgres func() (Store, error)
+	// Classes are the names of all classes, Class finds one.
+	Classes []string
+	Class   func(name string) (*resqued.Class, bool)
+	// Style is how hashes among arguments stand in keys.
+	Style wire.RubyStyle
+	// Grace is how long a job may take to stop (resque_term_timeout).
+	Grace time.Duration
+	// TTL is the expiry of locks without a time limit (job_lock_duration), BeatEvery
+	// how often those in another Redis are extended.
+	TTL, BeatEvery time.Duration
+	// Guard runs code of the program; it returns panics as errors.
+	Guard func(fn func() error) error
+	// Boot is a clock that also runs while the machine sleeps.
+	Boot func() time.Duration
+	Log  *zap.Logger
+}
+
+// Locks takes the class locks of the jobs of one process. All of its threads
+// share it.
+//
+// A lock in the daemon's own Redis is extended by the beat of the process and
+// released with the job's completion; whoever recovers a dead process releases it,
+// too. For each other Redis, and for PostgreSQL, there is a keeper, a goroutine from New until
+// Close, that extends the locks there.
+type Locks struct {
+	cfg     Config
+	keepers map[string]*keeper // by place
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	mu         sync.Mutex
+	complained map[string]time.Time
+}
+
+// inPostgres is the place of all locks in PostgreSQL; that of others is a URL.
+const inPostgres = resqued.StorePostgres
+
+// place is where the locks of a class are kept; empty = the daemon's own Redis.
+func (c *Locks) place(lock *resqued.ClassLock) string {
+	switch {
+	case lock.InPostgres():
+		return inPostgres
+	case lock.Redis == c.cfg.URL:
+		return ""
+	}
+	return lock.Redis
+}
+
+func (c *Locks) openPlace(place string) (Store, error) {
+	if place == inPostgres {
+		return c.cfg.OpenPostgres()
+	}
+	return c.cfg.Open(place)
+}
+
+// keeperOf returns the keeper of the locks of a class; nil = the beat keeps them.
+func (c *Locks) keeperOf(lock *resqued.ClassLock) *keeper { return c.keepers[c.place(lock)] }
+
+// New opens the stores of all classes that keep their locks elsewhere than in
+// the daemon's own Redis. It connects to none.
+func New(cfg Config) (*Locks, error) {
+	c := &Locks{cfg: cfg, keepers: map[string]*keeper{}, complained: map[string]time.Time{}}
+	ctx, stop := context.WithCancel(context.Background())
+	c.stop = stop
+	for _, name := range cfg.Classes {
+		class, ok := cfg.Class(name)
+		if !ok || class.Lock == nil {
+			continue
+		}
+		place := c.place(class.Lock)
+		if place == "" || c.keepers[place] != nil {
+			continue
+		}
+		s, err := c.openPlace(place)
+		if err != nil {
+			c.Close()
+			return nil, fmt.Errorf("lock of class %q: %w", name, err)
+		}
+		k := newKeeper(s, cfg)
+		c.keepers[place] = k
+		c.running.Go(func() { k.run(ctx) })
+	}
+	return c, nil
+}
+
+// Close ends the keepers and closes their stores. Call it when no job runs any more.
+func (c *Locks) Close() {
+	c.stop()
+	c.running.Wait()
+	for _, k := range c.keepers {
+		_ = k.store.Close()
+	}
+}
+
+// Lock takes the class lock of a job, if its class has one; see Locker. While
+// Redis does not answer it goes on trying until ctx ends: a job never runs without
+// its lock.
+func (c *Locks) Lock(ctx context.Context, job *resqued.Job, claim *Claim) (context.Context, func(), error) {
+	class, ok := c.cfg.Class(job.Class)
+	if !ok || class.Lock == nil {
+		return resqued.WithLocks(ctx, service{locks: c}), func() {}, nil
+	}
+	want, err := c.want(class, job, claim)
+	if err != nil {
+		return nil, nil, err
+	}
+	claim.Update(func(s *ClaimState) { s.Key = want.Key })
+	sent, reply, err := c.acquire(ctx, want, c.storeOf(class.Lock), claim)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case reply.Late:
+		return nil, nil, fmt.Errorf("%w: its record in redis is gone, so it was given up", resqued.Discard)
+	case !reply.Got:
+		if want.Elsewhere && job.Deaths > 0 {
+			// It may be its own: nobody releases there what a dead process has held. It
+			// goes by itself, and the job must not be dropped for it.
+			return nil, nil, fmt.Errorf("%w: %w", &HeldError{Key: want.Key, Holder: reply.Holder}, resqued.Requeue(requeueLocked))
+		}
+		return nil, nil, c.refused(resqued.WithLocks(ctx, service{locks: c}), class.Lock, job, want.Key, reply.Holder)
+	}
+	job.LockSequence = reply.Sequence
+	l := newLease(ctx, c, class.Lock, job, claim, want.HeldLock, sent, reply.Expires)
+	return l.ctx, l.unlock, nil
+}
+
+// want computes what lock the job needs. The functions of the class are the
+// program's.
+func (c *Locks) want(class *resqued.Class, job *resqued.Job, claim *Claim) (store.AcquireRequest, error) {
+	req := store.AcquireRequest{
+		HeldLock: store.HeldLock{
+			Proc: claim.Proc, Token: claim.Token, Grace: c.cfg.Grace, Elsewhere: c.elsewhere(class.Lock),
+		},
+		Loner: class.Lock.Loner,
+	}
+	if req.Elsewhere {
+		req.Queue, req.Payload = job.Queue, job.Payload
+	}
+	err := c.cfg.Guard(func() (err error) {
+		if req.Key, err = wire.ClassLockKey(class, job.Args, c.cfg.Style); err != nil {
+			return err
+		}
+		req.Timeout, err = class.Lock.TimeoutOf(job.Args)
+		return err
+	})
+	return req, err
+}
+
+// moment is a time by the clock of the process, for limits that count while it
+// runs, and by one that also runs while the machine sleeps, for what Redis counts.
+type moment struct {
+	at   time.Time
+	boot time.Duration
+}
+
+// acquire repeats the request until Redis has answered it, and returns when the
+// answered one was sent.
+func (c *Locks) acquire(ctx context.Context, req store.AcquireRequest, s Store, claim *Claim) (moment, store.AcquireReply, error) {
+	if !req.Elsewhere {
+		// Before it is sent: the lock may be held although no answer comes.
+		claim.Update(func(s *ClaimState) { s.Asked = true })
+	}
+	unknown := false
+	for pause := firstPause; ; pause = min(2*pause, longPause) {
+		if ctx.Err() != nil {
+			if unknown && req.Elsewhere {
+				c.giveUp(ctx, req.HeldLock, s)
+			}
+			return moment{}, store.AcquireReply{}, fmt.Errorf("%w while it waited for its class lock %s",
+				context.Cause(ctx), wire.Printable(req.Key, 300))
+		}
+		sent := moment{at: time.Now(), boot: c.cfg.Boot()}
+		reply, err := s.AcquireLock(ctx, req)
+		unknown = unknown || err != nil && !store.Unexecuted(err)
+		switch {
+		case err == nil && reply.Got && req.Elsewhere && c.cfg.Boot()-sent.boot >= c.cfg.stopAfter():
+			continue // the answer has taken so long that the lock is about to expire
+		case err == nil:
+			return sent, reply, nil
+		case store.WrongType(err), isBroken(err):
+			return sent, reply, &lockError{err}
+		case ctx.Err() == nil && !errors.Is(err, store.ErrFenced): // the next beat revives a lease
+			c.complain(s, "a class lock cannot be taken; its job waits, trying again", zap.String("lock", wire.Printable(req.Key, 300)), zap.Error(err))
+		}
+		sleep(ctx, pause/2+time.Duration(rand.Int64N(int64(pause))))
+	}
+}
+
+// giveUp releases a lock in another Redis that may have been taken, although no
+// answer came before the job was told to stop.
+func (c *Locks) giveUp(ctx context.Context, l store.HeldLock, s Store) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if err := s.ReleaseLock(ctx, l); err != nil {
+		c.complain(s, "a class lock that may have been taken cannot be released; it is left to expire",
+			zap.String("lock", wire.Printable(l.Key, 300)), zap.Error(err))
+	}
+}
+
+// refused says what becomes of a job whose lock is held.
+func (c *Locks) refused(ctx context.Context, lock *resqued.ClassLock, job *resqued.Job, key, holder string) error {
+	held := &HeldError{Key: key, Holder: holder}
+	if lock.OnLockFailed != nil {
+		if err := c.cfg.Guard(func() error { return lock.OnLockFailed(ctx, job.Args) }); err != nil {
+			return err
+		}
+	}
+	switch lock.OnLocked {
+	case resqued.LockedRequeue:
+		return fmt.Errorf("%w: %w", held, resqued.Requeue(requeueLocked))
+	case resqued.LockedFail:
+		return held
+	}
+	held.Drop = true
+	return held
+}
+
+// elsewhere reports whether the locks of a class are kept elsewhere than in the daemon's
+// own Redis.
+func (c *Locks) elsewhere(lock *resqued.ClassLock) bool { return c.keeperOf(lock) != nil }
+
+// Ends returns when, by Boot, the first of the locks that are kept elsewhere is about
+// to expire, unless it is extended: the process must be gone by then. 0 = it has none.
+func (c *Locks) Ends() (ends time.Duration) {
+	for _, k := range c.keepers {
+		if end := k.ends(); end > 0 && (ends == 0 || end < ends) {
+			ends = end
+		}
+	}
+	return ends
+}
+
+func (c *Locks) storeOf(lock *resqued.ClassLock) Store {
+	if k := c.keeperOf(lock); k != nil {
+		return k.store
+	}
+	return c.cfg.Store
+}
+
+// complain logs a lasting trouble with one place now and then.
+func (c *Locks) complain(s Store, text string, fields ...zap.Field) {
+	c.mu.Lock()
+	recent := time.Since(c.complained[s.Where()]) < complainEvery
+	if !recent {
+		c.complained[s.Where()] = time.Now()
+	}
+	c.mu.Unlock()
+	if !recent {
+		c.cfg.Log.Error(text, append(fields, zap.String("where", s.Where()))...)
+	}
+}
+
+// lockError is a lock that cannot be taken until somebody repairs what is wrong.
+type lockError struct{ err error }
+
+func (e *lockError) Error() string { return "class lock: " + e.err.Error() }
+func (e *lockError) Unwrap() error { return e.err }
+
+// isBroken tells an error of the place that repetition does not mend.
+func isBroken(err error) bool {
+	e, ok := errors.AsType[interface {
+		error
+		LockBroken() bool
+	}](err)
+	return ok && e.LockBroken()
+}
+
+// Exception is the name under which the failure is recorded.
+func (e *lockError) Exception() string { return "Resqued::LockBroken" }
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

@@ -1,0 +1,63 @@
+package classlock
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// service answers a job's questions about class locks.
+type service struct {
+	locks *Locks
+	lease *lease // that of the job; nil without
+}
+
+// Locked implements resqued.LockService.
+func (s service) Locked(ctx context.Context, class string, args any) (bool, error) {
+	_, state, err := s.locks.state(ctx, class, args)
+	return state.Holder != "", err
+}
+
+// Enqueued implements resqued.LockService.
+func (s service) Enqueued(ctx context.Context, class string, args any) (bool, error) {
+	_, state, err := s.locks.state(ctx, class, args)
+	return state.Marked, err
+}
+
+// LonerLocked implements resqued.LockService.
+func (s service) LonerLocked(ctx context.Context, class string, args any) (bool, error) {
+	lock, state, err := s.locks.state(ctx, class, args)
+	return err == nil && (state.Holder != "" || lock.Loner && state.Marked), err
+}
+
+// RefreshLock implements resqued.LockService.
+func (s service) RefreshLock(ctx context.Context) error {
+	if s.lease == nil {
+		return resqued.ErrNoLock
+	}
+	return s.lease.refresh(ctx)
+}
+
+// state asks for the lock that a job of the class with these arguments takes.
+func (c *Locks) state(ctx context.Context, name string, args any) (*resqued.ClassLock, store.LockState, error) {
+	class, ok := c.cfg.Class(name)
+	switch {
+	case !ok:
+		return nil, store.LockState{}, fmt.Errorf("class %q has no handler here, so its lock is not known", name)
+	case class.Lock == nil:
+		return nil, store.LockState{}, fmt.Errorf("class %q has no Lock", name)
+	}
+	list, err := wire.Args(args)
+	if err != nil {
+		return nil, store.LockState{}, err
+	}
+	key, err := wire.ClassLockKey(class, list, c.cfg.Style)
+	if err != nil {
+		return nil, store.LockState{}, err
+	}
+	state, err := c.storeOf(class.Lock).LockState(ctx, key, c.elsewhere(class.Lock))
+	return class.Lock, state, err
+}

@@ -1,0 +1,200 @@
+package jobkey
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+const (
+	// maxKey is how long a key of a template or of a function may be, in bytes.
+	maxKey = 512
+	// keptKey is how much of a longer one stays readable before its checksum.
+	keptKey = 200
+)
+
+// Config is what the keys of job locks are made of.
+type Config struct {
+	// Style is one of Styles or a template.
+	Style string
+	// Classes are the names of the registered classes, and Class returns what is
+	// registered under one; resqued.Handlers has both. A class may bring a function
+	// of its own (JobLockKey).
+	Classes []string
+	Class   func(name string) (*resqued.Class, bool)
+	// All computes the keys of classes without a function of their own; nil = Style.
+	All func(job *resqued.Job) string
+	// Log gets the panics of functions; nil = none.
+	Log *zap.Logger
+}
+
+// Keyer computes what stands behind locket:job_locks: in the key of a job's lock.
+// It may be used by several goroutines at a time.
+type Keyer struct {
+	style    string
+	ruby     wire.RubyStyle
+	template *Template
+	classes  map[string]func(job *resqued.Job) string
+	all      func(job *resqued.Job) string
+	log      *zap.Logger
+
+	mu       sync.Mutex
+	cache    cache
+	panicked map[string]bool // by class, "" = All
+}
+
+// New refuses a style that is not known and a template with a mistake.
+func New(cfg Config) (*Keyer, error) {
+	k := &Keyer{
+		style: cfg.Style, all: cfg.All, log: cfg.Log,
+		classes: map[string]func(job *resqued.Job) string{}, panicked: map[string]bool{},
+	}
+	if k.log == nil {
+		k.log = zap.NewNop()
+	}
+	switch {
+	case k.style == Ruby34:
+		k.ruby = wire.Ruby34
+	case IsTemplate(k.style):
+		template, err := ParseTemplate(k.style)
+		if err != nil {
+			return nil, fmt.Errorf("job_lock_key %q: %w", wire.Printable(k.style, 80), err)
+		}
+		k.template = template
+	case !slices.Contains(Styles, k.style):
+		return nil, fmt.Errorf("job_lock_key %q is not known", wire.Printable(k.style, 80))
+	}
+	for _, name := range cfg.Classes {
+		if class, ok := cfg.Class(name); ok && class.JobLockKey != nil {
+			k.classes[name] = class.JobLockKey
+		}
+	}
+	return k, nil
+}
+
+// NeedsGo reports whether the keys of all classes have to be computed here. If
+// not, those of ByClass have to, and Redis computes the others.
+func (k *Keyer) NeedsGo() bool {
+	return k.all != nil || k.template != nil || k.style == Ruby || k.style == Ruby34
+}
+
+// ByClass returns the classes with a function of their own, sorted.
+func (k *Keyer) ByClass() []string {
+	names := make([]string, 0, len(k.classes))
+	for name := range k.classes {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Name returns the key that Key does.
+func (k *Keyer) Name(queue string, payload []byte) string {
+	key, _ := k.Key(queue, payload)
+	return key
+}
+
+// Key returns the key for a payload of a queue; of equal ones it is always the
+// same. A function of the class goes before All, and that before the style, which
+// is used too where a function returns nothing. Keys of templates and functions
+// that are longer than 512 bytes are cut and end with their SHA-1; Ruby's never
+// are, because they have to equal those of resque-locket. All may hold any bytes.
+//
+// The key can always be used. ok is false where it is not what was asked for: the
+// payload cannot be read, the function has panicked, the template came to nothing.
+func (k *Keyer) Key(queue string, payload []byte) (key string, ok bool) {
+	id := identify(queue, payload)
+	k.mu.Lock()
+	found, known := k.cache.get(id)
+	k.mu.Unlock()
+	if known {
+		return found.key, found.ok
+	}
+	// Not under the lock: functions of the program take the time they take.
+	key, ok = k.compute(queue, payload)
+	k.mu.Lock()
+	k.cache.put(id, entry{key: key, ok: ok})
+	k.mu.Unlock()
+	return key, ok
+}
+
+func (k *Keyer) compute(queue string, payload []byte) (key string, ok bool) {
+	if k.all == nil && k.template == nil && len(k.classes) == 0 {
+		return k.styled(queue, payload, nil)
+	}
+	env, err := wire.Parse(payload, 0)
+	if err != nil { // it will be failed, not run
+		return classArgs(payload), false
+	}
+	ok = true
+	name, fn := env.Class, k.classes[env.Class]
+	if fn == nil {
+		name, fn = "", k.all
+	}
+	if fn != nil {
+		job := &resqued.Job{
+			ID: env.ID, Class: env.Class, Queue: queue, Args: env.Args, Payload: payload, EnqueuedAt: env.EnqueuedAt,
+		}
+		if key, ok = k.call(name, fn, job); key != "" {
+			return shorten(key), true
+		}
+	}
+	key, styled := k.styled(queue, payload, &env)
+	return key, ok && styled
+}
+
+// styled returns the key that the configured style gives. Templates need env.
+func (k *Keyer) styled(queue string, payload []byte, env *wire.Envelope) (key string, ok bool) {
+	switch {
+	case k.template != nil:
+		if key := k.template.Fill(queue, env.Class, env.Args); key != "" {
+			return shorten(key), true
+		}
+		// All jobs without the argument would have one lock.
+		return classArgs(payload), false
+	case k.style == Ruby || k.style == Ruby34:
+		key, err := wire.Inspect(payload, k.ruby)
+		if err != nil {
+			return classArgs(payload), false
+		}
+		return key, true
+	case k.style == Payload:
+		return wholePayload(payload), true
+	default:
+		return classArgs(payload), true
+	}
+}
+
+// call calls a function of the program. The first panic of each is logged.
+func (k *Keyer) call(name string, fn func(job *resqued.Job) string, job *resqued.Job) (key string, ok bool) {
+	defer func() {
+		reason := recover()
+		if reason == nil {
+			return
+		}
+		key, ok = "", false
+		k.mu.Lock()
+		again := k.panicked[name]
+		k.panicked[name] = true
+		k.mu.Unlock()
+		if !again {
+			k.log.Error("the function for job lock keys panicked, job_lock_key is used instead; further panics of it are not logged",
+				zap.String("class", wire.Printable(job.Class, 80)), zap.String("queue", wire.Printable(job.Queue, 80)),
+				zap.String("panic", wire.Printable(fmt.Sprint(reason), 500)), zap.String("job_lock_key", k.style), zap.Stack("stack"))
+		}
+	}()
+	return fn(job), true
+}
+
+// shorten keeps a key from growing with the arguments.
+func shorten(key string) string {
+	if len(key) <= maxKey {
+		return key
+	}
+	return key[:keptKey] + ":" + checksum([]byte(key))
+}

@@ -1,0 +1,200 @@
+package jobkey
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+const (
+	openBraces  = "{{"
+	closeBraces = "}}"
+	// maxTemplate bounds a template, in bytes.
+	maxTemplate = 1024
+	// maxIndex bounds the index of an argument.
+	maxIndex = 9999
+	known    = "known are class, queue, args, args.N and args.N.key"
+)
+
+// Template is a key with references to parts of a job. It may be used by several
+// goroutines at a time.
+type Template struct {
+	parts []part
+}
+
+// part is fixed text, or else a reference.
+type part struct {
+	text string
+	ref  reference
+	// index is the argument of refArg, path what follows it.
+	index int
+	path  []string
+}
+
+type reference int
+
+const (
+	refNone reference = iota
+	refClass
+	refQueue
+	refArgs
+	refArg
+)
+
+// IsTemplate reports whether a style is a template, right or wrong, and not a name.
+func IsTemplate(style string) bool { return strings.Contains(style, openBraces) }
+
+// ParseTemplate reads a template. Between double braces stand class, queue, args (all
+// arguments as JSON), args.N (from 0), or args.N.key for the field of an object
+// or the index of an array, to any depth. Errors tell the position, counted in
+// characters from 1, and what is known.
+func ParseTemplate(text string) (*Template, error) {
+	if len(text) > maxTemplate {
+		return nil, fmt.Errorf("is %d bytes long; at most %d", len(text), maxTemplate)
+	}
+	if !IsTemplate(text) {
+		return nil, fmt.Errorf("refers to nothing, so all jobs would have one key; write {{class}}; %s", known)
+	}
+	t := &Template{}
+	for pos := 0; pos < len(text); {
+		at, found := strings.Index(text[pos:], openBraces), true
+		if at < 0 {
+			at, found = len(text)-pos, false
+		}
+		fixed := text[pos : pos+at]
+		if stray := strings.Index(fixed, closeBraces); stray >= 0 {
+			return nil, fmt.Errorf("%s: }} without {{ before it", position(text, pos+stray))
+		}
+		if fixed != "" {
+			t.parts = append(t.parts, part{text: fixed})
+		}
+		if pos += at; !found {
+			break
+		}
+		inside, _, closed := strings.Cut(text[pos+len(openBraces):], closeBraces)
+		if !closed {
+			return nil, fmt.Errorf("%s: {{ without }} after it", position(text, pos))
+		}
+		p, err := parsePart(strings.TrimSpace(inside))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", position(text, pos), err)
+		}
+		t.parts = append(t.parts, p)
+		pos += len(openBraces) + len(inside) + len(closeBraces)
+	}
+	return t, nil
+}
+
+// Fill returns the key of a job. A string is put in as it is, any other value as
+// the JSON that was pushed, without white space outside of strings. What the job
+// does not have is empty text.
+func (t *Template) Fill(queue, class string, args resqued.Args) string {
+	var b strings.Builder
+	for _, p := range t.parts {
+		switch p.ref {
+		case refNone:
+			b.WriteString(p.text)
+		case refClass:
+			b.WriteString(class)
+		case refQueue:
+			b.WriteString(queue)
+		case refArgs:
+			b.WriteString(compact([]byte(args.String())))
+		case refArg:
+			if p.index < len(args) {
+				b.WriteString(show(follow(args[p.index], p.path)))
+			}
+		}
+	}
+	return b.String()
+}
+
+func parsePart(name string) (part, error) {
+	switch name {
+	case "":
+		return part{}, errors.New("{{}} is empty; " + known)
+	case "class":
+		return part{ref: refClass}, nil
+	case "queue":
+		return part{ref: refQueue}, nil
+	case "args":
+		return part{ref: refArgs}, nil
+	}
+	rest, isArg := strings.CutPrefix(name, "args.")
+	if !isArg {
+		return part{}, fmt.Errorf("{{%s}} is unknown; %s", wire.Printable(name, 40), known)
+	}
+	path := strings.Split(rest, ".")
+	index, ok := element(path[0])
+	if !ok {
+		return part{}, fmt.Errorf("{{%s}}: after args. stands the number of an argument, 0 to %d; %s",
+			wire.Printable(name, 40), maxIndex, known)
+	}
+	if slices.Contains(path[1:], "") {
+		return part{}, fmt.Errorf("{{%s}}: nothing stands between or after the dots; %s", wire.Printable(name, 40), known)
+	}
+	return part{ref: refArg, index: index, path: path[1:]}, nil
+}
+
+// element reads the index of an array; "00" and "+1" are none.
+func element(text string) (int, bool) {
+	n, err := strconv.Atoi(text)
+	return n, err == nil && n >= 0 && n <= maxIndex && text == strconv.Itoa(n)
+}
+
+// follow goes down from a value by the steps of path. It returns nil where there
+// is nothing.
+func follow(value json.RawMessage, path []string) json.RawMessage {
+	for _, step := range path {
+		switch {
+		case len(value) > 0 && value[0] == '{':
+			// Of keys given twice the last counts, as for every JSON reader in use.
+			var object map[string]json.RawMessage
+			if json.Unmarshal(value, &object) != nil {
+				return nil
+			}
+			value = object[step]
+		case len(value) > 0 && value[0] == '[':
+			n, ok := element(step)
+			var list []json.RawMessage
+			if !ok || json.Unmarshal(value, &list) != nil || n >= len(list) {
+				return nil
+			}
+			value = list[n]
+		default:
+			return nil
+		}
+	}
+	return value
+}
+
+func show(value json.RawMessage) string {
+	if len(value) == 0 {
+		return ""
+	}
+	var text string
+	if value[0] == '"' && json.Unmarshal(value, &text) == nil {
+		return text
+	}
+	return compact(value)
+}
+
+func compact(value []byte) string {
+	var b bytes.Buffer
+	if json.Compact(&b, value) != nil { // no JSON: the caller had it from no parser
+		return string(value)
+	}
+	return b.String()
+}
+
+func position(text string, offset int) string {
+	return fmt.Sprintf("at character %d", utf8.RuneCountInString(text[:offset])+1)
+}

@@ -1,0 +1,224 @@
+package procfs
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// ProcEnv is the environment variable that carries the process id given by
+	// the master. Whatever a worker process starts inherits it, so that it can
+	// be found, and killed, when the worker process is dead.
+	ProcEnv = "RESQUED_PROC"
+	// RoleEnv is the environment variable that is WorkerRole in a worker process. What that
+	// starts does not inherit it.
+	RoleEnv = "RESQUED_ROLE"
+	// WorkerRole is the value of RoleEnv in a worker process.
+	WorkerRole = "worker"
+)
+
+// Subreaper makes this process the parent of every orphan among its
+// descendants, so that none of them gets away to init.
+func Subreaper() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become subreaper: %w", err)
+	}
+	return nil
+}
+
+// process is what a survey sees of a process that is no zombie.
+type process struct {
+	parent int
+	start  uint64
+	// proc is the RESQUED_PROC in its environment; empty: none, or unreadable.
+	proc   string
+	worker bool
+	// dying: its memory is gone, and with it its environment, but it may still
+	// hold files and sockets.
+	dying bool
+	// executing: it executes another program right now, whose environment cannot be read
+	// yet.
+	executing bool
+}
+
+type processes map[int]process
+
+// spawned are the worker processes of this process that nobody has waited for, by ID,
+// and their names: they need not be asked, also while they cannot answer.
+var spawned sync.Map
+
+// ID is a process that cannot be mistaken for a later one with its pid.
+type ID struct {
+	PID   int
+	Start uint64
+}
+
+// Spawned returns the name of a worker process that this process has started and not waited
+// for.
+func Spawned(id ID) (proc string, ok bool) {
+	name, ok := spawned.Load(id)
+	proc, _ = name.(string)
+	return proc, ok
+}
+
+// survey looks over all processes that this one may see.
+func survey(see func(pid string) (process, bool, error)) (processes, error) {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = proc.Close() }()
+	names, err := proc.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	found := processes{}
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		p, ok, err := see(name)
+		if err != nil {
+			return found, err
+		}
+		if ok {
+			found[pid] = p
+		}
+	}
+	return found, nil
+}
+
+// see looks at one process; false if it is none any more. It fails if it could not look.
+func see(pid string) (process, bool, error) {
+	s, err := ReadStat(pid)
+	if err != nil || s.Dead() {
+		return process{}, false, blind(err)
+	}
+	p := process{parent: s.Parent, start: s.Start}
+	if number, _ := strconv.Atoi(pid); number != 0 {
+		if proc, ok := Spawned(ID{number, s.Start}); ok {
+			p.proc, p.worker = proc, true
+			return p, true, nil
+		}
+	}
+	env, err := environ(pid)
+	p.proc, p.worker = readTags(env)
+	for tries := 0; err == nil && p.proc == "" && !s.whole(env) && tries < 5; tries++ {
+		// Looked at afterwards: the other program may have begun meanwhile.
+		if s, err = ReadStat(pid); err != nil {
+			return process{}, false, blind(err)
+		}
+		if p.executing = len(env) == 0 && s.EnvEnd == 0; p.executing {
+			break
+		}
+		env, err = environ(pid)
+		p.proc, p.worker = readTags(env)
+	}
+	if err != nil {
+		return process{}, false, err
+	}
+	if len(env) == 0 {
+		if p.executing {
+			p.executing, err = readable(pid)
+		}
+		// Last: one that executes another program now may be dying by then, but not the
+		// other way round. Kernel threads look the same, but nobody descends from them.
+		var mem []byte
+		if err == nil {
+			mem, err = os.ReadFile("/proc/" + pid + "/statm")
+		}
+		p.dying = bytes.HasPrefix(mem, []byte("0 "))
+		p.executing = p.executing && err == nil && !p.dying
+	}
+	return p, true, blind(err)
+}
+
+// readable reports whether this process may read the environment of another: if not, the
+// kernel hides where that is, too.
+func readable(pid string) (bool, error) {
+	f, err := os.Open("/proc/" + pid + "/environ")
+	if err != nil {
+		return false, blind(err)
+	}
+	return true, f.Close()
+}
+
+// environ returns the environment that a process was started with; empty if it
+// has none, or is not ours to read.
+func environ(pid string) ([]byte, error) {
+	env, err := os.ReadFile("/proc/" + pid + "/environ")
+	if err == nil && len(env) > 0 || blind(err) != nil {
+		return env, blind(err)
+	}
+	threads, err := os.ReadDir("/proc/" + pid + "/task")
+	if err != nil || len(threads) < 2 {
+		return nil, blind(err)
+	}
+	for _, t := range threads {
+		env, err := os.ReadFile("/proc/" + pid + "/task/" + t.Name() + "/environ")
+		if err == nil && len(env) > 0 || blind(err) != nil {
+			return env, blind(err)
+		}
+	}
+	return nil, nil
+}
+
+func readTags(env []byte) (proc string, worker bool) {
+	env = env[:bytes.LastIndexByte(env, 0)+1] // the last one may have been cut off
+	for v := range bytes.SplitSeq(env, []byte{0}) {
+		if value, ok := bytes.CutPrefix(v, []byte(ProcEnv+"=")); ok {
+			proc = string(value)
+		}
+		worker = worker || string(v) == RoleEnv+"="+WorkerRole
+	}
+	return proc, worker
+}
+
+// belongs reports whether pid is of the worker process proc: by its own tag, else
+// by that of the nearest tagged ancestor. A dying process without one, below
+// this process, may have been anybody's, so it counts.
+func (ps processes) belongs(pid int, proc string) bool {
+	self := os.Getpid()
+	if pid == self {
+		return false
+	}
+	dying := ps[pid].dying
+	for range len(ps) {
+		p, ok := ps[pid]
+		switch {
+		case !ok:
+			return false
+		case p.proc != "" && pid != self:
+			return p.proc == proc
+		case p.parent == self:
+			return dying
+		}
+		pid = p.parent
+	}
+	return false
+}
+
+// undecided reports whether it cannot be told yet to whom pid belongs.
+func (ps processes) undecided(pid int) bool {
+	self := os.Getpid()
+	if !ps[pid].executing {
+		return false
+	}
+	for range len(ps) {
+		p, ok := ps[pid]
+		if !ok || pid == self {
+			return true
+		}
+		if p.proc != "" {
+			return false // belongs knows
+		}
+		pid = p.parent
+	}
+	return true
+}

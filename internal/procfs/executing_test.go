@@ -1,0 +1,41 @@
+package procfs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A process that is just executing another program has no environment for a moment. It
+// must not be taken for one that belongs to nobody.
+func TestExecutingProcessesAreNotOverlooked(t *testing.T) {
+	t.Parallel()
+	name := unique("p-exec")
+	script := filepath.Join(t.TempDir(), "again")
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nexec \"$0\"\n"), 0o700)) //nolint:gosec // it is to be executed
+	cmd := exec.Command(script)
+	cmd.Env = []string{ProcEnv + "=" + name}
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	executing := 0
+	for start := time.Now(); executing < 20 && time.Since(start) < 10*time.Second; {
+		p, ok, err := see(strconv.Itoa(cmd.Process.Pid))
+		require.NoError(t, err)
+		require.True(t, ok)
+		found := processes{cmd.Process.Pid: p}
+		require.True(t, p.proc == name || found.undecided(cmd.Process.Pid), "%+v", p)
+		if p.executing {
+			executing++
+		}
+	}
+	t.Logf("seen while it was executing: %d times", executing)
+	require.Equal(t, 1, sweep(t, name), "it is killed as soon as it can be told whose it is")
+}

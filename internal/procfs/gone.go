@@ -1,0 +1,253 @@
+package procfs
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// That a process is not in /proc proves nothing: hidepid, which systemd calls ProtectProc=,
+// hides those of other users, and with PrivateUsers= those of other services, too. Taken
+// for dead is only one of which the kernel says so by other means.
+
+// Dead reports whether the process is proven to be dead. It may only be asked where it was
+// counted: in other namespaces, and after another boot, its pid means nothing. False means
+// that it lives, or that this cannot be found out.
+func (c ID) Dead() bool {
+	if c.PID <= 0 {
+		return false // not the number of a process; signals to it go elsewhere
+	}
+	// Whom this process may not signal is there (EPERM); only of what does not exist the
+	// kernel says ESRCH, and nothing hides from it in one PID namespace.
+	if errors.Is(unix.Kill(c.PID, 0), unix.ESRCH) {
+		return true
+	}
+	// Somebody has the number. If that is hidden, it may be the process itself.
+	s, err := ReadStat(strconv.Itoa(c.PID))
+	return err == nil && (s.Start != c.Start || s.Dead())
+}
+
+// Traces are what a worker process says of itself, so that others of its Place can find
+// out whether anything of it is left.
+type Traces struct {
+	PID   int
+	Start uint64
+	// View stands for the rights that decide whom a process sees in /proc, and may end.
+	// Who has an equal one can do that with this process and what it starts. Empty: none
+	// can be told.
+	View string
+	// Cgroup is the control group in which it, and what it starts, lives, behind the
+	// namespace of its name. Empty: none of its own.
+	Cgroup string
+}
+
+// Fields of a worker process's entry in Redis.
+const (
+	pidField    = "pid"
+	startField  = "start"
+	viewField   = "view"
+	cgroupField = "cgroup"
+)
+
+// TraceFields are the names of the fields of Traces.Fields.
+func TraceFields() []string { return []string{pidField, startField, viewField, cgroupField} }
+
+// TracesOfSelf returns the traces of this process.
+func TracesOfSelf() (Traces, error) {
+	self, err := ReadStat("self")
+	if err != nil {
+		return Traces{}, fmt.Errorf("traces: %w", err)
+	}
+	return Traces{PID: os.Getpid(), Start: self.Start, View: view(), Cgroup: cgroup()}, nil
+}
+
+// Fields returns what ParseTraces reads.
+func (t Traces) Fields() map[string]string {
+	return map[string]string{
+		pidField: strconv.Itoa(t.PID), startField: strconv.FormatUint(t.Start, 10), viewField: t.View, cgroupField: t.Cgroup,
+	}
+}
+
+// ParseTraces reads the fields of an entry in Redis. It fails if they do not say which
+// process it was.
+func ParseTraces(fields map[string]string) (Traces, error) {
+	pid, err1 := strconv.Atoi(fields[pidField])
+	start, err2 := strconv.ParseUint(fields[startField], 10, 64)
+	if err := errors.Join(err1, err2); err != nil || pid <= 0 {
+		return Traces{}, fmt.Errorf("traces: pid %.50q, start %.50q: %w", fields[pidField], fields[startField], errors.Join(err, errNoTraces))
+	}
+	return Traces{PID: pid, Start: start, View: fields[viewField], Cgroup: fields[cgroupField]}, nil
+}
+
+var errNoTraces = errors.New("no process is named")
+
+// Dead reports whether the worker process itself is proven to be dead; see ID.Dead.
+func (t Traces) Dead() bool { return ID{t.PID, t.Start}.Dead() }
+
+// InReach reports whether nothing can be left of a dead worker process that Sweep does
+// not find. Either this process has the rights that the dead one had; or it sees that
+// the control group is gone or empty, but for what this process has started itself. It may
+// only be asked at the Place of the dead.
+func (t Traces) InReach() bool {
+	return t.View != "" && t.View == view() || t.Cgroup != "" && emptied(t.Cgroup)
+}
+
+// view names the rights of this process that the kernel compares with those of another,
+// before it shows that one's environment (ptrace(2), on access mode checking).
+func view() string {
+	ruid, euid, suid := unix.Getresuid()
+	rgid, egid, sgid := unix.Getresgid()
+	if ruid != euid || ruid != suid || rgid != egid || rgid != sgid {
+		return "" // it does not even see what it starts
+	}
+	namespace, err := os.Readlink("/proc/self/ns/user")
+	if err != nil {
+		return ""
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return ""
+	}
+	var capabilities []string
+	for line := range strings.Lines(string(status)) {
+		if strings.HasPrefix(line, "CapPrm:") || strings.HasPrefix(line, "CapEff:") {
+			capabilities = append(capabilities, line)
+		}
+	}
+	// AppArmor and SELinux separate domains; EINVAL where there are none.
+	domain, err := os.ReadFile("/proc/self/attr/current")
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, os.ErrNotExist) {
+		return ""
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %s %s %s", ruid, rgid, namespace, capabilities, domain))
+	return hex.EncodeToString(sum[:8])
+}
+
+// cgroup returns the control group of this process, of version 2: "cgroup:[number]/path".
+func cgroup() string {
+	namespace, err := os.Readlink("/proc/self/ns/cgroup")
+	if err != nil {
+		return ""
+	}
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		path, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::")
+		// The root holds everybody, and what is not below it cannot be looked at.
+		if ok && path != "/" && path == filepath.Clean(path) && !strings.HasPrefix(path, "/..") {
+			return namespace + path
+		}
+	}
+	return ""
+}
+
+// emptied reports whether no process is in a control group but this one and what descends
+// from it. The list of a group hides nobody who has a number here, and shows others as 0.
+func emptied(group string) bool {
+	own := cgroup()
+	namespace, path, _ := strings.Cut(group, "]")
+	ownNamespace, ownPath, _ := strings.Cut(own, "]")
+	if own == "" || namespace != ownNamespace || path != filepath.Clean(path) || strings.HasPrefix(path, "/..") || path == "/" {
+		return false
+	}
+	root, ok := cgroupRoot()
+	if !ok {
+		return false
+	}
+	// Only who finds itself there may trust that a group which is not there is gone.
+	if members, err := membersOf(root + ownPath); err != nil || !members[os.Getpid()] {
+		return false
+	}
+	// One look is no snapshot, as in sweep.
+	for clean, looks := 0, 0; clean < cleanPasses; looks++ {
+		members, err := membersOf(root + path)
+		if err != nil || looks == 10*cleanPasses {
+			return false
+		}
+		clean++
+		for pid := range members {
+			own, gone := descends(pid)
+			if !own && !gone {
+				return false
+			}
+			if gone {
+				clean = 0 // it may have started another one
+			}
+		}
+	}
+	return true
+}
+
+// cgroupRoot returns where the root of this process's namespace of control groups is
+// mounted.
+func cgroupRoot() (string, bool) {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return "", false
+	}
+	for line := range strings.Lines(string(text)) {
+		mount, kind, _ := strings.Cut(line, " - ")
+		fields := strings.Fields(mount)
+		if len(fields) >= 5 && strings.HasPrefix(kind, "cgroup2 ") && fields[3] == "/" && !strings.Contains(fields[4], `\`) {
+			return fields[4], true
+		}
+	}
+	return "", false
+}
+
+// membersOf returns the processes in a control group and in those below it; none if there
+// is no such group.
+func membersOf(dir string) (map[int]bool, error) {
+	members := map[int]bool{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+			return nil // removed meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		for f := range strings.FieldsSeq(string(text)) {
+			pid, err := strconv.Atoi(f)
+			if err != nil {
+				return fmt.Errorf("%s: %q is no process", path, f)
+			}
+			members[pid] = true
+		}
+		return nil
+	})
+	return members, err
+}
+
+// descends reports whether a process is this one or descends from it, and whether it is
+// no more.
+func descends(pid int) (own, gone bool) {
+	self := os.Getpid()
+	for at, steps := pid, 0; at > 0 && steps < 1000; steps++ {
+		if at == self {
+			return true, false
+		}
+		s, err := ReadStat(strconv.Itoa(at))
+		if err != nil {
+			break
+		}
+		at = s.Parent
+	}
+	return false, pid > 0 && errors.Is(unix.Kill(pid, 0), unix.ESRCH)
+}

@@ -1,0 +1,143 @@
+package procfs
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/mark"
+)
+
+// Strays reaps orphans that came to this process, a subreaper, with nobody
+// waiting for them. A child that Go code here has started is none, however late
+// it is waited for: whoever started it holds a handle of it. Use it from one
+// goroutine.
+type Strays struct {
+	// Owned tells of a child process whether somebody waits for it; nil = none.
+	Owned func(pid int) bool
+	// Patience is how long a zombie is left to whom it may belong, because a
+	// child can die before its parent could tell Owned about it; 0 = not at all where a
+	// process that Go code has started has a handle from its first moment on, else 2 s.
+	Patience time.Duration
+
+	seen map[ID]time.Duration
+}
+
+// Reap looks for strays and reaps those that are due. Call it now and then, and
+// on SIGCHLD.
+func (s *Strays) Reap() (reaped int) {
+	patience := s.Patience
+	if patience == 0 && !handled() {
+		patience = 2 * time.Second
+	}
+	now := BootTime()
+	seen := map[ID]time.Duration{}
+	var held map[int]bool // read when it is needed
+	for _, pid := range children() {
+		if s.Owned != nil && s.Owned(pid) {
+			continue
+		}
+		st, err := ReadStat(strconv.Itoa(pid))
+		if blind(err) != nil {
+			continue // the next look may see it
+		}
+		if err != nil {
+			_, zombie := mark.Hidden(pid)
+			if !zombie {
+				continue
+			}
+		} else if !st.Zombie() {
+			continue
+		}
+		z := ID{pid, st.Start}
+		first, ok := s.seen[z]
+		if !ok {
+			first = now
+		}
+		var unseen error
+		if held == nil && now-first >= patience {
+			held, unseen = handles()
+		}
+		// A failed look does not show that no code waits for it.
+		if now-first < patience || held[pid] || unseen != nil {
+			seen[z] = first
+			continue
+		}
+		if got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); err == nil && got == pid {
+			reaped++
+		}
+	}
+	s.seen = seen
+	return reaped
+}
+
+// handled reports whether Go holds handles here. The kernel makes one together with its
+// process, so that no zombie of Go code is ever without one before it was waited for.
+var handled = sync.OnceValue(func() bool {
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		return false
+	}
+	defer func() { _ = self.Release() }()
+	return self.WithHandle(func(uintptr) {}) == nil
+})
+
+// handles returns the pids of the processes of which this one holds a handle (a
+// pidfd), as os/exec does from the start of a process until somebody has waited
+// for it. It fails if it may have overlooked one.
+func handles() (held map[int]bool, err error) {
+	const dir = "/proc/self/fdinfo/"
+	infos, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	held = map[int]bool{}
+	for _, info := range infos {
+		text, err := os.ReadFile(dir + info.Name())
+		if blind(err) != nil {
+			return nil, err
+		}
+		if err != nil {
+			continue // closed since
+		}
+		for line := range strings.Lines(string(text)) {
+			if value, ok := strings.CutPrefix(line, "Pid:"); ok {
+				if pid, err := strconv.Atoi(strings.TrimSpace(value)); err == nil {
+					held[pid] = true
+				}
+			}
+		}
+	}
+	return held, nil
+}
+
+// children returns the pids of this process's children, dead ones included.
+func children() []int {
+	if !listsChildren() {
+		return childrenByParent()
+	}
+	pids, _ := childrenOf("self")
+	return pids
+}
+
+// childrenByParent is children for kernels without CONFIG_PROC_CHILDREN.
+func childrenByParent() []int {
+	var pids []int
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		name := filepath.Base(filepath.Dir(path))
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if s, err := ReadStat(name); err == nil && s.Parent == os.Getpid() {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

@@ -1,0 +1,76 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"sync"
+	"testing"
+)
+
+// binaryEnv names the server that the tests run: another version of Redis, or Valkey.
+const binaryEnv = "RESQUED_TEST_REDIS_SERVER"
+
+// serverBinary returns the path of the server.
+func serverBinary() (string, error) {
+	if path := os.Getenv(binaryEnv); path != "" {
+		if _, err := os.Stat(path); err != nil {
+			return "", fmt.Errorf("%s: %w", binaryEnv, err)
+		}
+		return path, nil
+	}
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		return "", errors.New("these tests need redis-server: apt-get install redis-server (make test does it)")
+	}
+	return path, nil
+}
+
+// Major returns the first number of the server's version: 5, 6, 7 or 8. Valkey counts as
+// the Redis that it stands for: its 7 and 8 are Redis's 7.
+var Major = sync.OnceValues(func() (int, error) {
+	path, err := serverBinary()
+	if err != nil {
+		return 0, err
+	}
+	out, err := exec.Command(path, "--version").Output()
+	if err != nil {
+		return 0, fmt.Errorf("%s --version: %w", path, err)
+	}
+	found := versionPattern.FindSubmatch(out)
+	if found == nil {
+		return 0, fmt.Errorf("%s --version says %q, which has no version", path, out)
+	}
+	major, err := strconv.Atoi(string(found[2]))
+	if string(found[1]) == "Valkey" {
+		major = 7
+	}
+	return major, err
+})
+
+// versionPattern finds name and version in "Redis server v=7.0.15 sha=…".
+var versionPattern = regexp.MustCompile(`^(\w+) server v=(\d+)\.`)
+
+// NeedsMajor skips the test where the server is older.
+func NeedsMajor(tb testing.TB, major int) {
+	tb.Helper()
+	have, err := Major()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if have < major {
+		tb.Skipf("needs Redis %d; the server is Redis %d", major, have)
+	}
+}
+
+// needs skips the test where the server is too old for what it asks for: users and TLS
+// came with Redis 6.
+func needs(tb testing.TB, o Options) {
+	tb.Helper()
+	if o.TLS || len(o.Users) > 0 {
+		NeedsMajor(tb, 6)
+	}
+}

@@ -1,0 +1,278 @@
+package schedule
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/store"
+)
+
+const (
+	// lookEvery is how often the records are looked at, and the schedules in Redis. It
+	// also bounds how far the estimate of the server's time can drift, and it is what
+	// resque-scheduler allows for a change.
+	lookEvery = 5 * time.Second
+	// callPatience bounds one call to Redis.
+	callPatience = 5 * time.Second
+	// retryAfter is the pause after a call that failed.
+	retryAfter = 250 * time.Millisecond
+	// away is how long the note of a schedule stays as it is before no daemon has it any
+	// more. A third of it is how often it is renewed.
+	away = 30 * time.Second
+	// shortest is the shortest pause: timers wake up a little early or late.
+	shortest = time.Millisecond
+)
+
+// Store is what a Runner asks of Redis; *store.Store is one.
+type Store interface {
+	Schedules(ctx context.Context, req store.SchedulesRequest) (store.SchedulesReply, error)
+	Tick(ctx context.Context, req store.TickRequest) (store.TickReply, error)
+	// ForgetRemoved forgets the schedules that were kept in Redis, and are not any more, and
+	// those that no daemon has any more.
+	ForgetRemoved(ctx context.Context, left map[string]store.KeptNote) error
+	LeaveCharge(ctx context.Context, c store.Charge) error
+}
+
+// Config says which schedules there are, and how their jobs are enqueued.
+type Config struct {
+	Schedules []Definition
+	// Stored: also those that resque-scheduler keeps in Redis. Defaults complete them.
+	Stored   bool
+	Defaults Defaults
+	// Charge, if given, leaves the work to a Ruby scheduler as long as that is in
+	// charge.
+	Charge store.Charge
+	// Unique tells which queues hold a payload once, Strict that they are refused when
+	// their keys do not match. Unique may be nil: none.
+	Unique func(queue string) bool
+	Strict bool
+	// Keeper is the same for each start of this daemon, however often it is restarted, and
+	// for no other: it forgets the schedules that it had and has no more. Empty = it has none
+	// by intention, and forgets none.
+	Keeper string
+}
+
+// Runner keeps schedules. New makes one, Run lets it work.
+type Runner struct {
+	store Store
+	log   *zap.Logger
+	// now is the clock of this machine, of which only differences count.
+	now func() time.Time
+	// lookEvery and away are the constants of the same name.
+	lookEvery, away time.Duration
+
+	mu      sync.Mutex
+	given   *Config // by Set, not yet taken
+	changed chan struct{}
+
+	// The rest belongs to Run.
+	plan    plan
+	lookAt  time.Time // by this machine's clock
+	server  time.Time // what the server's clock showed at
+	measure time.Time // this time of this machine
+	holder  string    // who else is in charge; "" nobody
+	told    map[string]string
+	watch   watch
+	// left are schedules that this daemon had, and has no more, as far as they are not
+	// forgotten yet.
+	left int
+}
+
+// New returns a Runner without schedules.
+func New(s Store, log *zap.Logger) *Runner {
+	return &Runner{
+		store: s, log: log, now: time.Now, lookEvery: lookEvery, away: away,
+		changed: make(chan struct{}, 1), told: map[string]string{},
+	}
+}
+
+// Set gives it schedules, in place of those that it has. It may be called at any time.
+func (r *Runner) Set(c Config) {
+	r.mu.Lock()
+	r.given = &c
+	r.mu.Unlock()
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Run enqueues jobs until ctx ends.
+func (r *Runner) Run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			r.leave()
+			return
+		case <-r.changed:
+		case <-timer.C:
+		}
+		timer.Reset(r.turn(ctx))
+	}
+}
+
+// turn does what is due and returns when to come again.
+func (r *Runner) turn(ctx context.Context) time.Duration {
+	r.take()
+	if r.plan.empty() && (r.plan.cfg.Keeper == "" || !r.lookAt.IsZero() && r.left == 0) {
+		return time.Hour
+	}
+	if !r.now().Before(r.lookAt) {
+		if err := r.look(ctx); err != nil {
+			r.complain(ctx, "redis", "schedules cannot be looked at; trying again", zap.Error(err))
+			r.plan.hinder("redis could not be asked: " + err.Error())
+			r.watch.blind()
+			return retryAfter
+		}
+	}
+	wait := max(r.lookAt.Sub(r.now()), shortest)
+	for _, name := range r.plan.names() {
+		wait = min(wait, r.work(ctx, r.plan.entries[name]))
+	}
+	return max(wait, shortest)
+}
+
+// take puts a configuration into force that was given.
+func (r *Runner) take() {
+	r.mu.Lock()
+	given := r.given
+	r.given = nil
+	r.mu.Unlock()
+	if given == nil {
+		return
+	}
+	if r.charge() != given.Charge {
+		r.leave()
+		r.holder = ""
+	}
+	r.lookAt = time.Time{}
+	r.plan.configure(*given, r.tellBad)
+}
+
+// look reads how the schedules stand, and which ones are in Redis.
+func (r *Runner) look(ctx context.Context) error {
+	charge := r.charge()
+	if r.plan.empty() {
+		charge = store.Charge{} // whoever has schedules may be in charge
+	}
+	for range 3 {
+		req := store.SchedulesRequest{
+			Stored: r.plan.cfg.Stored, Digest: r.plan.digest, Charge: charge, Names: r.plan.names(),
+			Keeper: r.plan.cfg.Keeper, Renew: r.away / 3,
+		}
+		for _, name := range req.Names {
+			req.Prints = append(req.Prints, r.plan.entries[name].print())
+		}
+		call, cancel := context.WithTimeout(ctx, callPatience)
+		reply, err := r.store.Schedules(call, req)
+		cancel()
+		if err != nil {
+			return err
+		}
+		r.synchronise(reply.Now)
+		r.heldBy(reply.Holder)
+		for i, name := range req.Names {
+			e := r.plan.entries[name]
+			e.last = reply.Last[i]
+			if req.Charge.Me == "" {
+				e.last = time.Time{} // it was resqued itself
+			}
+			e.saw(reply.Records[i])
+		}
+		delete(r.told, "redis")
+		r.watch.saw(reply.Kept, r.now())
+		left := r.gone(reply.Kept)
+		again := reply.Stored != nil
+		if again || len(left) > 0 {
+			call, cancel := context.WithTimeout(ctx, callPatience)
+			err := r.store.ForgetRemoved(call, left)
+			cancel()
+			if err != nil {
+				return err
+			}
+			r.left -= len(left)
+		}
+		if again {
+			r.plan.found(reply.Stored, reply.Digest, r.tellBad)
+		}
+		for _, e := range r.plan.entries {
+			if e.since.IsZero() {
+				e.since = reply.Now
+			}
+		}
+		if !again {
+			break
+		}
+	}
+	r.lookAt = r.now().Add(r.lookEvery)
+	return nil
+}
+
+// gone returns the notes of schedules that this daemon had, as did no other, and has no
+// more: one that is added again counts from then on, and not from when it was removed.
+func (r *Runner) gone(kept map[string]store.KeptNote) map[string]store.KeptNote {
+	gone := map[string]store.KeptNote{}
+	r.left = 0
+	for name, note := range kept {
+		if _, have := r.plan.entries[name]; have || note.Keeper != r.plan.cfg.Keeper {
+			continue
+		}
+		r.left++
+		if r.watch.away(name, r.now(), r.away) {
+			gone[name] = note
+			r.log.Info("no daemon has a schedule any more; it is forgotten", zap.String("schedule", name))
+		}
+	}
+	return gone
+}
+
+// synchronise notes what the server's clock shows. The answer was on its way for a
+// while: the estimate is never ahead of it.
+func (r *Runner) synchronise(server time.Time) { r.server, r.measure = server, r.now() }
+
+func (r *Runner) serverNow() time.Time { return r.server.Add(r.now().Sub(r.measure)) }
+
+func (r *Runner) charge() store.Charge { return r.plan.cfg.Charge }
+
+// heldBy notes who else is in charge, "" nobody.
+func (r *Runner) heldBy(holder string) {
+	if holder != r.holder {
+		if holder != "" {
+			r.log.Info("another scheduler is in charge; waiting", zap.String("holder", holder))
+			r.plan.hinder("the scheduler " + holder + " was in charge")
+		} else {
+			r.log.Info("in charge of the schedules")
+		}
+	}
+	r.holder = holder
+}
+
+// leave lets others be in charge at once.
+func (r *Runner) leave() {
+	if r.charge().Me == "" || r.holder != "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := r.store.LeaveCharge(ctx, r.charge()); err != nil {
+		r.log.Warn("the master lock of resque-scheduler stays until it expires", zap.Error(err))
+	}
+}
+
+// complain logs a thing that goes wrong once, until it is something else.
+func (r *Runner) complain(ctx context.Context, about, what string, fields ...zap.Field) {
+	if ctx.Err() != nil || r.told[about] == what {
+		return
+	}
+	r.told[about] = what
+	r.log.Warn(what, fields...)
+}
+
+func (r *Runner) tellBad(name string, err error) {
+	r.complain(context.Background(), "schedule "+name, "a schedule cannot be used: "+err.Error(), zap.String("schedule", name))
+}

@@ -1,0 +1,33 @@
+// Package testlevel decides which tests run. There are three levels: unit tests, which
+// start neither servers nor processes (make unit); short ones, which do, and end within
+// a few seconds (make check, go test -short); and all of them (make test, go test).
+package testlevel
+
+import (
+	"os"
+	"testing"
+)
+
+// env names the level. The flag -short is the level between "unit" and all.
+const env = "RESQUED_TEST_LEVEL"
+
+// Unit reports whether only tests are to run that start no server and no process.
+func Unit() bool { return os.Getenv(env) == "unit" }
+
+// Integration skips the test at the level of unit tests. A test calls it before it starts
+// a process; redistest and pgtest call it for those that want a server.
+func Integration(tb testing.TB) {
+	tb.Helper()
+	if Unit() {
+		tb.Skip("starts processes; make unit leaves it out")
+	}
+}
+
+// Long skips the test at the levels of unit and short tests. It is for tests that take
+// more than a few seconds, be it that they work or that they wait.
+func Long(tb testing.TB) {
+	tb.Helper()
+	if Unit() || testing.Short() {
+		tb.Skip("takes long; make test runs it")
+	}
+}
