@@ -89,7 +89,7 @@ type Config struct {
 	LocketedQueues     []string      `json:"locketed_queues"`
 	HeartbeatFrequency time.Duration `json:"heartbeat_frequency"`
 	JobLockDuration    time.Duration `json:"job_lock_duration"`
-	// JobLockKey is one of lockkey.Styles or a template.
+	// JobLockKey is one of jobkey.Styles or a template.
 	JobLockKey string `json:"job_lock_key"`
 	// OnLockLost says what becomes of a job whose lock is gone: "fail" or
 	// "requeue".

@@ -28,13 +28,13 @@ const lockMargin = 10 * time.Second
 const elsewhereMarkTTL = 24 * time.Hour
 
 var (
-	acquireScript   = loadScript("acquire", "classlock")
-	refreshScript   = loadScript("refresh", "classlock")
-	keepScript      = loadScript("keep", "classlock")
-	unlockScript    = loadScript("unlock", "classlock")
-	lockStateScript = loadScript("lockstate", "classlock")
-	extendScript    = loadScript("extend", "classlock")
-	lonerScript     = loadScript("loner", "rights", "classlock", "unique")
+	acquireScript   = newScript("classlock_acquire", "lib/base", "lib/records", "lib/classlock", "classlock_acquire")
+	refreshScript   = newScript("classlock_refresh", "lib/base", "lib/records", "lib/classlock", "classlock_refresh")
+	keepScript      = newScript("classlock_heartbeat", "lib/base", "lib/records", "lib/classlock", "classlock_heartbeat")
+	unlockScript    = newScript("classlock_release", "lib/base", "lib/records", "lib/classlock", "classlock_release")
+	lockStateScript = newScript("classlock_state", "lib/base", "lib/records", "lib/classlock", "classlock_state")
+	extendScript    = newScript("classlock_extend", "lib/base", "lib/records", "lib/classlock", "classlock_extend")
+	lonerScript     = newScript("enqueue_loner", "lib/base", "lib/records", "lib/rights", "lib/classlock", "lib/unique", "enqueue_loner")
 )
 
 // MarkerKey is the key of the loner marker of a class lock.
@@ -52,7 +52,7 @@ type HeldLock struct {
 	Elsewhere bool
 }
 
-// owner is the name of the holder in the lock's value, as owner in lua/lib.lua.
+// owner is the name of the holder in the lock's value, as owner in lua/lib/base.lua.
 func (l HeldLock) owner() string { return "resqued:" + l.Proc + "#" + l.Token }
 
 // ttl is the expiry of the key.
@@ -118,7 +118,7 @@ func (s *Store) AcquireLock(ctx context.Context, req AcquireRequest) (AcquireRep
 	case "HELD":
 		return AcquireReply{Holder: Holder(list[1])}, nil
 	}
-	return AcquireReply{}, fmt.Errorf("script acquire: unexpected reply %q", list)
+	return AcquireReply{}, fmt.Errorf("script classlock_acquire: unexpected reply %q", list)
 }
 
 // RefreshLock begins the time of a class lock anew. The reply is not Got when the
@@ -136,7 +136,7 @@ func (s *Store) RefreshLock(ctx context.Context, l HeldLock) (AcquireReply, erro
 	case "OK":
 		return AcquireReply{Got: true, Expires: expiry(list[1])}, nil
 	}
-	return AcquireReply{}, fmt.Errorf("script refresh: unexpected reply %q", list)
+	return AcquireReply{}, fmt.Errorf("script classlock_refresh: unexpected reply %q", list)
 }
 
 // ExtendLock begins the time of a class lock anew for whoever holds it. It reports
@@ -234,7 +234,7 @@ func (s *Store) LockState(ctx context.Context, key string, elsewhere bool) (Lock
 	}
 	list, _ := raw.([]any)
 	if len(list) != 2 {
-		return LockState{}, fmt.Errorf("script lockstate: unexpected reply %v", raw)
+		return LockState{}, fmt.Errorf("script classlock_state: unexpected reply %v", raw)
 	}
 	value, _ := list[0].(string)
 	return LockState{Holder: Holder(value), Marked: number(list[1]) == 1}, nil
@@ -303,7 +303,7 @@ func (s *Store) EnqueueLoner(ctx context.Context, req LonerRequest) (LonerReply,
 	case reply.Status == "STEP":
 		return LonerReply{}, fmt.Errorf("push to %q: %w; run: resqued locks repair %s", req.Queue, ErrOutOfStep, req.Queue)
 	default:
-		return LonerReply{}, fmt.Errorf("script loner: unexpected reply %v", raw)
+		return LonerReply{}, fmt.Errorf("script enqueue_loner: unexpected reply %v", raw)
 	}
 	return reply, nil
 }

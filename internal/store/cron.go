@@ -16,8 +16,8 @@ import (
 )
 
 var (
-	schedulesScript = loadScript("schedules", "rights", "charge")
-	tickScript      = loadScript("tick", "rights", "waits", "unique", "classlock", "charge")
+	schedulesScript = newScript("schedules", "lib/base", "lib/rights", "lib/scheduler_lock", "schedules")
+	tickScript      = newScript("tick", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/classlock", "lib/scheduler_lock", "tick")
 )
 
 // What became of the last tick of a schedule: CronRecord.Outcome.
@@ -332,10 +332,10 @@ func (s *Store) LeaveCharge(ctx context.Context, c Charge) error {
 	return err
 }
 
-var leaveScript = loadScript("leave")
+var leaveScript = newScript("scheduler_leave", "lib/base", "scheduler_leave")
 
 // keptEnd ends the definition for people of a schedule that is kept in Redis; see
-// lua/removed.lua.
+// lua/forget_schedules.lua.
 const keptEnd = `,"kept":true}`
 
 // Kept marks a definition for people, a JSON object, as that of a schedule that is kept in
@@ -360,7 +360,7 @@ func (s *Store) ForgetRemoved(ctx context.Context, left map[string]KeptNote) err
 	}
 }
 
-var removedScript = loadScript("removed", "rights")
+var removedScript = newScript("forget_schedules", "lib/base", "lib/rights", "forget_schedules")
 
 // CronView is a schedule as Redis knows it.
 type CronView struct {

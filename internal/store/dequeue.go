@@ -6,8 +6,8 @@ import (
 )
 
 var (
-	dequeueScript = loadScript("dequeue", "rights", "waits", "unique", "deaths")
-	removeScript  = loadScript("remove", "rights", "waits", "unique", "suspects", "deaths")
+	dequeueScript = newScript("dequeue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/deaths", "dequeue")
+	removeScript  = newScript("remove_queue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/suspects", "lib/deaths", "remove_queue")
 )
 
 // Dequeue removes the waiting payloads that match from a queue, in parts of bounded

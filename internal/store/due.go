@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	dueScript    = loadScript("due", "rights", "waits", "unique", "follow", "delay", "item")
-	misfitScript = loadScript("misfit", "rights", "parked")
+	dueScript    = newScript("move_due", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/delayed_item", "move_due")
+	misfitScript = newScript("fail_malformed", "lib/base", "lib/records", "lib/rights", "lib/parked", "fail_malformed")
 )
 
 // Due tells what a MoveDue has done.
@@ -55,7 +55,7 @@ func (s *Store) MoveDue(ctx context.Context, unique func(queue string) bool) (Du
 		}
 		list, _ := raw.([]any)
 		if len(list) != 6 {
-			return Due{}, fmt.Errorf("script due: unexpected reply %v", raw)
+			return Due{}, fmt.Errorf("script move_due: unexpected reply %v", raw)
 		}
 		asked := texts(list[3])
 		if len(asked) == 0 || unique == nil {
@@ -138,7 +138,7 @@ func requeued(member string) bool {
 	return !strings.HasPrefix(member, laterID) && !strings.HasPrefix(member, stuckID)
 }
 
-// parseDelayed reads a member of resqued:delayed, as lua/records.lua writes it.
+// parseDelayed reads a member of resqued:delayed, as lua/lib/records.lua writes it.
 func parseDelayed(member string) (queue, payload string, ok bool) {
 	_, rest, _ := strings.Cut(member, " ")
 	size, rest, _ := strings.Cut(rest, " ")

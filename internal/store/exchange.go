@@ -179,7 +179,7 @@ func wantList(wants []Want) []byte {
 }
 
 // queueList returns the queues as one text, because the server takes in one long argument
-// much faster than a thousand short ones. See lua/straight.lua.
+// much faster than a thousand short ones. See lua/exchange_fast.lua.
 func queueList(queues []Queue) []byte {
 	size := 0
 	for i := range queues {

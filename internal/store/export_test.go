@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/sha1" //nolint:gosec // as script.go
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -54,17 +56,20 @@ func NearEnd(s *Store, n int64) {
 	s.opts.Store(&opts)
 }
 
-// Alter makes a store run its scripts with changes to one file of lua/, for as long as
+// Alter makes a store run its scripts with changes to one file of lua/ or lua/lib/, for as long as
 // the store lives: from, to, from, to. What is to be changed must occur exactly once.
 func Alter(s *Store, file string, fromTo ...string) error {
-	text, err := luaFiles.ReadFile("lua/" + file + ".lua")
+	text, err := luaFiles.ReadFile("lua/lib/" + file + ".lua")
+	if errors.Is(err, fs.ErrNotExist) {
+		text, err = luaFiles.ReadFile("lua/" + file + ".lua")
+	}
 	if err != nil {
 		return err
 	}
 	changed := string(text)
 	for pair := range slices.Chunk(fromTo, 2) {
 		if n := strings.Count(changed, pair[0]); n != 1 {
-			return fmt.Errorf("lua/%s.lua has %d places with %q", file, n, pair[0])
+			return fmt.Errorf("%s.lua has %d places with %q", file, n, pair[0])
 		}
 		changed = strings.Replace(changed, pair[0], pair[1], 1)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var retryScript = loadScript("retry", "rights", "unique", "follow", "mend")
+var retryScript = newScript("failed_edit", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/failed_edits", "failed_edit")
 
 // failedSuffix is what Resque's multi-queue failure backend puts behind the name of a queue
 // to name the list of its failures.
@@ -61,7 +61,7 @@ func (s *Store) FailedList(ctx context.Context, list string, offset, limit int64
 	return records, total, nil
 }
 
-// failedLengths returns how many records of a list have passed (see lua/sift.lua), and how
+// failedLengths returns how many records of a list have passed (see lua/failed_edit_bulk.lua), and how
 // many there are in all.
 func (s *Store) failedLengths(ctx context.Context, list string) (passed, total int64, err error) {
 	pipe := s.read.TxPipeline()
@@ -342,7 +342,7 @@ func (s *Store) editInPlace(ctx context.Context, w FailedWork, t *FailedTargets,
 			}
 			marks, _ := raw.(string)
 			if len(marks) != len(some) {
-				return false, fmt.Errorf("script retry: %d answers for %d records", len(marks), len(some))
+				return false, fmt.Errorf("script failed_edit: %d answers for %d records", len(marks), len(some))
 			}
 			for i := range some {
 				what := FailedOutcome(marks[i])

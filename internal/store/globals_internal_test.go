@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -31,36 +32,106 @@ func TestScriptsHaveNoGlobals(t *testing.T) {
 		strayGlobals(t, "bad", "local a = 1\nlocal f = function() return pushslice(a) end\ntwice = function() return twice end\nreturn f"))
 }
 
+// A fragment that is listed for a script, but defines nothing that the script uses, is only
+// text to send and functions to define. Without it nothing is missing.
+func TestScriptsHaveNoUnusedFragments(t *testing.T) {
+	t.Parallel()
+	for _, sc := range scriptsOf(t) {
+		for i, file := range sc.files[:len(sc.files)-1] {
+			rest := newScript(sc.name, slices.Concat(sc.files[:i], sc.files[i+1:])...)
+			require.NotEmpty(t, strayGlobals(t, sc.name, rest.source()), "%s does not use %s", sc.name, file)
+		}
+	}
+}
+
+// Each script says what a caller has to know of it, and each fragment what a script has to.
+func TestScriptsHaveContracts(t *testing.T) {
+	t.Parallel()
+	for _, sc := range scriptsOf(t) {
+		first := slices.IndexFunc(sc.files, func(file string) bool { return !strings.HasPrefix(file, "lib/") })
+		text, header := headerOf(t, sc.files[first])
+		require.True(t, strings.HasPrefix(header, "-- "+sc.files[first]+" "), "%s does not begin with its name", sc.files[first])
+		for _, part := range []string{"KEYS[1", "ARGV[1", "RETURNS ", "COST "} {
+			require.Contains(t, header, "\n-- "+part, sc.files[first])
+		}
+		for _, match := range regexp.MustCompile(`\b(KEYS|ARGV)\[([0-9]+)\]`).FindAllStringSubmatch(text, -1) {
+			at, err := strconv.Atoi(match[2])
+			require.NoError(t, err)
+			require.True(t, describes(t, header, match[1], at), "%s does not say what %s is", sc.files[first], match[0])
+		}
+	}
+	for _, file := range scriptFiles() {
+		name, ok := strings.CutPrefix(strings.TrimSuffix(file, ".lua"), "lua/lib/")
+		if !ok {
+			continue
+		}
+		_, header := headerOf(t, "lib/"+name)
+		require.True(t, strings.HasPrefix(header, "-- "+name+" "), "%s does not begin with its name", file)
+		for _, part := range []string{"DEFINES ", "NEEDS ", "KEYS ", "COST "} {
+			require.Contains(t, header, "\n-- "+part, file)
+		}
+		// With those that it needs nothing is missing, and each of them is needed.
+		var needs []string
+		for name := range strings.FieldsFuncSeq(regexp.MustCompile(`(?m)^-- NEEDS +(.*)$`).FindStringSubmatch(header)[1], func(c rune) bool { return c == ',' || c == ' ' }) {
+			if name != "none" {
+				needs = append(needs, "lib/"+name)
+			}
+		}
+		whole := newScript(name, append(slices.Clone(needs), "lib/"+name)...)
+		require.Empty(t, strayGlobals(t, name, whole.source()), "%s says that it needs %s", file, needs)
+		for i, need := range needs {
+			rest := newScript(name, append(slices.Concat(needs[:i], needs[i+1:]), "lib/"+name)...)
+			require.NotEmpty(t, strayGlobals(t, name, rest.source()), "%s does not need %s", file, need)
+		}
+	}
+}
+
+// headerOf returns a file of lua/, and the comment with which it begins.
+func headerOf(t *testing.T, file string) (text, header string) {
+	t.Helper()
+	raw, err := luaFiles.ReadFile("lua/" + file + ".lua")
+	require.NoError(t, err)
+	return string(raw), regexp.MustCompile(`^(--.*\n)*`).FindString(string(raw))
+}
+
+// describes reports whether a header says what is in an element of KEYS or ARGV, as in
+// "-- ARGV[3]" or, for all from there on, "-- ARGV[3…]".
+func describes(t *testing.T, header, table string, at int) bool {
+	t.Helper()
+	for _, match := range regexp.MustCompile(`\n-- `+table+`\[([0-9]+)(…?)\] `).FindAllStringSubmatch(header, -1) {
+		from, err := strconv.Atoi(match[1])
+		require.NoError(t, err)
+		if from == at || from < at && match[2] != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // scriptsOf returns all scripts as the package puts them together.
 func scriptsOf(t *testing.T) []*script {
 	t.Helper()
 	sources, err := filepath.Glob("*.go")
 	require.NoError(t, err)
 	var scripts []*script
+	var used []string
 	for _, file := range sources {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		for _, call := range regexp.MustCompile(`= (loadScript|newScript)\(("[^()]*)\)`).FindAllStringSubmatch(string(text), -1) {
-			names := strings.Split(strings.NewReplacer(`"`, "", " ", "", "\n", "", "\t", "").Replace(call[2]), ",")
-			if call[1] == "loadScript" {
-				scripts = append(scripts, loadScript(names[0], names[1:]...))
-			} else {
-				scripts = append(scripts, newScript(names[0], names[1:]...))
+		for _, call := range regexp.MustCompile(`= newScript\(("[^()]*)\)`).FindAllStringSubmatch(string(text), -1) {
+			names := strings.Split(strings.NewReplacer(`"`, "", " ", "", "\n", "", "\t", "").Replace(call[1]), ",")
+			scripts = append(scripts, newScript(names[0], names[1:]...))
+			for _, name := range names[1:] {
+				used = append(used, "lua/"+name+".lua")
 			}
 		}
 	}
-	files, err := filepath.Glob("lua/*.lua")
-	require.NoError(t, err)
-	var used []string
-	for _, sc := range scripts {
-		for _, file := range sc.files {
-			used = append(used, "lua/"+file+".lua")
-		}
-	}
 	slices.Sort(used)
+	files := scriptFiles()
+	slices.Sort(files)
 	require.Equal(t, files, slices.Compact(used), "each file is part of a script")
 	return scripts
 }

@@ -18,8 +18,8 @@ import (
 // recovers it.
 
 var (
-	killScript   = loadScript("kill")
-	unkillScript = loadScript("unkill")
+	killScript   = newScript("request_kill", "lib/base", "request_kill")
+	unkillScript = newScript("drop_kills", "lib/base", "drop_kills")
 )
 
 // What became of a request to kill a job.
@@ -160,7 +160,7 @@ func names(list any, token string) bool {
 	return strings.Contains(" "+text+" ", " "+token+" ")
 }
 
-// parseKill reads what kill.lua wrote; false = it is something else.
+// parseKill reads what request_kill.lua wrote; false = it is something else.
 func parseKill(value string) (KillRequest, bool) {
 	grace, requeue, _ := strings.Cut(value, " ")
 	ms, err := strconv.ParseInt(grace, 10, 64)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-var laterScript = loadScript("later", "rights", "waits", "unique", "delay")
+var laterScript = newScript("enqueue_later", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/rights", "lib/unique", "lib/delay", "enqueue_later")
 
 // What the ids of jobs in resqued:delayed begin with that have not run: laterID those
 // enqueued to run later, stuckID those that were due when their queue was no list.
@@ -120,7 +120,7 @@ func (s *Store) enqueueLater(ctx context.Context, id string, jobs []LaterJob) []
 	raw, err := s.eval(ctx, laterScript, s.key(keySchedule), args)
 	list, _ := raw.([]any)
 	if err == nil && len(list) != 3 {
-		err = fmt.Errorf("script later: unexpected reply %v", raw)
+		err = fmt.Errorf("script enqueue_later: unexpected reply %v", raw)
 	}
 	var marks string
 	var numbers, reasons []string
@@ -128,7 +128,7 @@ func (s *Store) enqueueLater(ctx context.Context, id string, jobs []LaterJob) []
 		marks, _ = list[0].(string)
 		numbers, reasons = texts(list[1]), texts(list[2])
 		if len(marks) != len(jobs) || len(numbers) != len(jobs) {
-			err = fmt.Errorf("script later: %d answers for %d jobs", len(marks), len(jobs))
+			err = fmt.Errorf("script enqueue_later: %d answers for %d jobs", len(marks), len(jobs))
 		}
 	}
 	for i := range replies {

@@ -30,11 +30,11 @@ const (
 )
 
 var (
-	locksScript      = loadScript("locks", "classlock", "holder")
-	removeLockScript = loadScript("removelock", "waits", "classlock", "holder")
+	locksScript      = newScript("locks", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/classlock", "lib/lock_info", "locks")
+	removeLockScript = newScript("remove_lock", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/blocked_queues", "lib/classlock", "lib/lock_info", "remove_lock")
 )
 
-// lockFields is how many fields the scripts return of a lock; see holder.lua.
+// lockFields is how many fields the scripts return of a lock; see lock_info.lua.
 const lockFields = 15
 
 // payloadRoom is how much of a job's payload is read for a person, in bytes.
@@ -159,7 +159,7 @@ func lookBatch(locks []named) int {
 	return len(locks)
 }
 
-// parseLock reads what fields in holder.lua wrote; false = there is no such lock.
+// parseLock reads what fields in lock_info.lua wrote; false = there is no such lock.
 func parseLock(l named, at time.Time, raw any) (LockInfo, bool) {
 	list, _ := raw.([]any)
 	if len(list) != lockFields {

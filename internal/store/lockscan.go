@@ -174,7 +174,7 @@ func (s *Store) heldKeys(ctx context.Context) (map[string]bool, error) {
 	return keys, nil
 }
 
-// heldEntry reads the keys in what held_pack in lua/records.lua wrote.
+// heldEntry reads the keys in what held_pack in lua/lib/records.lua wrote.
 func heldEntry(entry string) (keys []string) {
 	for entry != "" {
 		head, body, _ := strings.Cut(entry, "\n")

@@ -43,7 +43,7 @@ func (s *Store) WaitList(ctx context.Context) ([]WaitInfo, error) {
 	}
 	for i := range out {
 		out[i].Locks = blocked[i].Val()
-		// As note_seen in lua/waits.lua writes it.
+		// As note_seen in lua/lib/blocked_queues.lua writes it.
 		if note := strings.Fields(seen[i].Val()); len(note) > 1 {
 			if ms, err := strconv.ParseInt(note[1], 10, 64); err == nil && ms > 0 {
 				out[i].Since = time.UnixMilli(ms)

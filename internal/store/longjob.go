@@ -11,15 +11,15 @@ import (
 )
 
 var (
-	longAddScript    = loadScript("longadd", "rights", "waits", "unique", "follow", "longjob")
-	longBeginScript  = loadScript("longbegin", "rights", "waits", "unique", "follow", "longjob")
-	longSaveScript   = loadScript("longsave", "rights", "waits", "unique", "follow", "longjob")
-	longCancelScript = loadScript("longcancel", "rights", "waits", "unique", "follow", "longjob")
-	longAgainScript  = loadScript("longagain", "rights", "waits", "unique", "follow", "longjob")
-	longForgetScript = loadScript("longforget", "rights", "waits", "unique", "follow", "longjob")
-	longLeaveScript  = loadScript("longleave", "rights", "waits", "unique", "follow", "longjob")
-	longTurnScript   = loadScript("longturn", "rights", "waits", "unique", "follow", "longjob")
-	longLockScript   = loadScript("longlock", "rights", "waits", "unique", "follow", "longjob")
+	longAddScript    = newScript("longadd", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longadd")
+	longBeginScript  = newScript("longbegin", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longbegin")
+	longSaveScript   = newScript("longsave", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longsave")
+	longCancelScript = newScript("longcancel", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longcancel")
+	longAgainScript  = newScript("longagain", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longagain")
+	longForgetScript = newScript("longforget", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longforget")
+	longLeaveScript  = newScript("longleave", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longleave")
+	longTurnScript   = newScript("longturn", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longturn")
+	longLockScript   = newScript("longlock", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longlock")
 )
 
 // LongWay is how a run of a long job is enqueued.

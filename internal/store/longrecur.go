@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	longSubjectsScript = loadScript("longsubjects", "rights", "waits", "unique", "follow", "longjob")
-	longRecurScript    = loadScript("longrecur", "rights", "waits", "unique", "follow", "longjob")
+	longSubjectsScript = newScript("longsubjects", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longsubjects")
+	longRecurScript    = newScript("longrecur", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longrecur")
 )
 
 const (

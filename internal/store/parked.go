@@ -14,9 +14,9 @@ import (
 )
 
 var (
-	unparkScript     = loadScript("unpark", "rights", "waits", "unique", "parked")
-	unkeepScript     = loadScript("unkeep", "rights", "parked")
-	dropParkedScript = loadScript("dropparked", "rights", "parked", "deaths")
+	unparkScript     = newScript("unpark", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/parked", "unpark")
+	unkeepScript     = newScript("drop_kept", "lib/base", "lib/records", "lib/rights", "lib/parked", "drop_kept")
+	dropParkedScript = newScript("drop_parked", "lib/base", "lib/records", "lib/rights", "lib/parked", "lib/deaths", "drop_parked")
 )
 
 // FiledFailure is a record for the failed list. A large payload is not sent back to the
@@ -164,7 +164,7 @@ func (s *Store) ParkedCount(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// parsedParked reads what lua/parked.lua wrote.
+// parsedParked reads what lua/lib/parked.lua wrote.
 func (s *Store) parsedParked(id, meta string) ParkedJob {
 	job := ParkedJob{ID: id, Key: s.key(keyParkedPayload) + id, Reason: "not an entry of resqued"}
 	head, body, _ := strings.Cut(meta, "\n")

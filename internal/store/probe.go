@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	lackingScript  = loadScript("lacking", "rights")
-	rehearseScript = newScript("rehearse", "rehearse")
+	lackingScript  = newScript("missing_rights", "lib/rights", "missing_rights")
+	rehearseScript = newScript("run_uncached", "run_uncached")
 )
 
 // errRehearsed ends a call whose script was only queued, to be run with others.
@@ -139,12 +139,22 @@ func probeMark(info string) string {
 
 // scriptsName stands for all scripts as they are: it is the name of one that is made of all files.
 var scriptsName = sync.OnceValue(func() string {
-	files, _ := fs.Glob(luaFiles, "lua/*.lua") // the pattern is well-formed
+	files := scriptFiles()
 	for i, file := range files {
 		files[i] = strings.TrimSuffix(strings.TrimPrefix(file, "lua/"), ".lua")
 	}
 	return newScript("", files...).sha()
 })
+
+// scriptFiles returns the paths of all files of lua/, those of lua/lib first.
+func scriptFiles() []string {
+	var files []string
+	for _, pattern := range []string{"lua/lib/*.lua", "lua/*.lua"} {
+		some, _ := fs.Glob(luaFiles, pattern) // the pattern is well-formed
+		files = append(files, some...)
+	}
+	return files
+}
 
 // refusedRights names the server, and says what to do about a refusal of what the
 // scripts are sent with.
@@ -299,8 +309,7 @@ var commandInScript = sync.OnceValue(func() *regexp.Regexp { return regexp.MustC
 // scriptCommands are all commands that occur in scripts, sorted.
 func scriptCommands() []any {
 	var names []string
-	files, _ := fs.Glob(luaFiles, "lua/*.lua") // the pattern is well-formed
-	for _, file := range files {
+	for _, file := range scriptFiles() {
 		text, _ := luaFiles.ReadFile(file)
 		for _, match := range commandInScript().FindAllSubmatch(text, -1) {
 			names = append(names, string(match[1]))

@@ -124,7 +124,7 @@ func (s *Store) Enroll(ctx context.Context, e Enrollment) (again []int, unfailed
 	}
 	list, _ := raw.([]any)
 	if len(list) != 2 {
-		return nil, 0, fmt.Errorf("script enroll: unexpected reply %v", raw)
+		return nil, 0, fmt.Errorf("script restore_workers: unexpected reply %v", raw)
 	}
 	numbers, _ := list[0].([]any)
 	for _, n := range numbers {

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var pushScript = loadScript("push", "rights", "unique")
+var pushScript = newScript("push_unique", "lib/base", "lib/records", "lib/rights", "lib/unique", "push_unique")
 
 // Push appends payloads to a queue, as Ruby's Resque.push does, and returns the
 // queue's new length. After an error the outcome is unknown unless Unexecuted.
@@ -68,7 +68,7 @@ func (s *Store) PushUnique(ctx context.Context, queue string, strict bool, paylo
 		return PushReply{}, fmt.Errorf("push to %q: %w; run: resqued locks repair %s", queue, ErrOutOfStep, queue)
 	}
 	if len(list) != 2 {
-		return PushReply{}, fmt.Errorf("script push: unexpected reply %v", raw)
+		return PushReply{}, fmt.Errorf("script push_unique: unexpected reply %v", raw)
 	}
 	reply := PushReply{Length: number(list[0])}
 	marks, _ := list[1].(string)
@@ -76,7 +76,7 @@ func (s *Store) PushUnique(ctx context.Context, queue string, strict bool, paylo
 		reply.Pushed = append(reply.Pushed, mark == '1')
 	}
 	if len(reply.Pushed) != len(payloads) {
-		return PushReply{}, fmt.Errorf("script push: %d answers for %d payloads", len(reply.Pushed), len(payloads))
+		return PushReply{}, fmt.Errorf("script push_unique: %d answers for %d payloads", len(reply.Pushed), len(payloads))
 	}
 	return reply, nil
 }

@@ -19,7 +19,7 @@ var errRecord = errors.New("not a record of resqued")
 // first four parts of its body, then fence, deaths, blame and the start in milliseconds.
 const recordNumbers = 8
 
-// parseRecord reads what lua/straight.lua wrote, or give in lua/exchange.lua.
+// parseRecord reads what lua/exchange_fast.lua wrote, or give in lua/exchange_slow.lua.
 func parseRecord(token, record string) (Reserved, error) {
 	rest, ok := strings.CutPrefix(record, "3 ")
 	var n [recordNumbers]int64

@@ -14,23 +14,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed lua/*.lua
+//go:embed lua/*.lua lua/lib/*.lua
 var luaFiles embed.FS
 
-// script is one file of lua/, with the shared part in front of most. It is put together
-// when it is first used: a process uses a few of them, and a worker process that is
-// replaced often would spend more time on all than on its jobs.
+// script is a Lua script made of files of lua/. It is put together when it is first used:
+// a process uses a few of them, and a worker process that is replaced often would spend
+// more time on all than on its jobs.
 type script struct {
-	name  string
+	name  string // as errors have it
 	files []string
 	sha   func() string // its name in Redis; the source is not needed where that is known
 }
 
-func loadScript(name string, parts ...string) *script {
-	return newScript(name, append(append([]string{"lib", "payload", "records"}, parts...), name)...)
-}
-
-// newScript returns the script of some files of lua/, one after the other.
+// newScript returns the script that consists of some files of lua/, one after the other,
+// named without their extension: the fragments of lua/lib that the script uses, in the
+// order in which they need each other, and then the script itself.
 func newScript(name string, files ...string) *script {
 	sc := &script{name: name, files: files}
 	sc.sha = sync.OnceValue(func() string {
@@ -64,19 +62,19 @@ func (sc *script) write(to io.Writer) {
 }
 
 var (
-	exchangeScript   = newScript("exchange", "lib", "payload", "rights", "straight", "records", "waits", "plain", "delay", "suspects", "deaths", "pause", "parked", "exchange")
-	exchangeUnique   = newScript("exchange", "lib", "payload", "rights", "straight", "records", "waits", "unique", "delay", "suspects", "deaths", "pause", "parked", "exchange")
-	pollScript       = loadScript("poll", "rights", "waits", "unique", "suspects", "pause")
-	registerScript   = loadScript("register", "grace", "relock")
-	unregisterScript = loadScript("unregister", "forget")
-	beatScript       = loadScript("beat", "grace", "relock")
-	enrollScript     = loadScript("enroll")
-	mirrorScript     = loadScript("mirror")
-	orphansScript    = loadScript("orphans", "waits", "grace", "deaths")
-	putMasterScript  = newScript("putmaster", "putmaster")
-	dropMasterScript = newScript("dropmaster", "dropmaster")
-	fenceScript      = loadScript("fence", "grace")
-	recoverScript    = loadScript("recover", "rights", "waits", "unique", "forget", "parked", "deaths")
+	exchangeScript   = newScript("exchange", "lib/base", "lib/payload", "lib/rights", "exchange_fast", "lib/records", "lib/blocked_queues", "lib/unique_stub", "lib/delay", "lib/suspects", "lib/deaths", "lib/pause", "lib/parked", "exchange_slow")
+	exchangeUnique   = newScript("exchange", "lib/base", "lib/payload", "lib/rights", "exchange_fast", "lib/records", "lib/blocked_queues", "lib/unique", "lib/delay", "lib/suspects", "lib/deaths", "lib/pause", "lib/parked", "exchange_slow")
+	pollScript       = newScript("poll", "lib/base", "lib/records", "lib/blocked_queues", "lib/suspects", "lib/pause", "poll")
+	registerScript   = newScript("register", "lib/base", "lib/records", "lib/grace", "lib/relock", "register")
+	unregisterScript = newScript("unregister", "lib/base", "lib/forget_process", "unregister")
+	beatScript       = newScript("beat", "lib/base", "lib/records", "lib/grace", "lib/relock", "beat")
+	enrollScript     = newScript("restore_workers", "lib/base", "restore_workers")
+	mirrorScript     = newScript("mirror", "lib/base", "mirror")
+	orphansScript    = newScript("orphans", "lib/base", "lib/records", "lib/blocked_queues", "lib/grace", "lib/deaths", "orphans")
+	putMasterScript  = newScript("put_master", "put_master")
+	dropMasterScript = newScript("drop_master", "drop_master")
+	fenceScript      = newScript("fence", "lib/base", "lib/grace", "fence")
+	recoverScript    = newScript("recover", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/forget_process", "lib/parked", "lib/deaths", "recover")
 )
 
 // eval runs a script once. It is repeated only after answers which prove that

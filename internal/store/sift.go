@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-var siftScript = loadScript("sift", "rights", "unique", "follow", "mend")
+var siftScript = newScript("failed_edit_bulk", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/failed_edits", "failed_edit_bulk")
 
 const (
 	// siftLease is how long a sifting may be silent before others may end it.
@@ -24,7 +24,7 @@ const (
 // ErrSifting: another command is editing very many records of the list.
 var ErrSifting = errors.New("another command is editing the failures; try again when it has ended")
 
-// sifting is a sifting of a list by one caller; see lua/sift.lua.
+// sifting is a sifting of a list by one caller; see lua/failed_edit_bulk.lua.
 type sifting struct {
 	s     *Store
 	list  string
@@ -43,7 +43,7 @@ func (f *sifting) call(ctx context.Context, op string, more ...any) (answer stri
 	}
 	list, _ = raw.([]any)
 	if len(list) == 0 {
-		return "", nil, fmt.Errorf("script sift: unexpected reply %v", raw)
+		return "", nil, fmt.Errorf("script failed_edit_bulk: unexpected reply %v", raw)
 	}
 	answer, _ = list[0].(string)
 	return answer, list, nil
@@ -60,7 +60,7 @@ func (f *sifting) back(ctx context.Context) (held time.Duration, err error) {
 		case answer == "HELD" && len(list) == 2:
 			return time.Duration(number(list[1])) * time.Millisecond, nil
 		case answer != "OK" || len(list) != 2:
-			return 0, fmt.Errorf("script sift: unexpected reply %v", list)
+			return 0, fmt.Errorf("script failed_edit_bulk: unexpected reply %v", list)
 		case number(list[1]) == 0:
 			return 0, nil
 		}
@@ -203,7 +203,7 @@ func (s *Store) sift(ctx context.Context, w FailedWork, t *FailedTargets) (again
 			marks, _ = reply[2].(string)
 		}
 		if len(marks) != len(edits) {
-			return false, fmt.Errorf("script sift: %d answers for %d records", len(marks), len(edits))
+			return false, fmt.Errorf("script failed_edit_bulk: %d answers for %d records", len(marks), len(edits))
 		}
 		moved = 0
 		f.passed += number(reply[1])
@@ -239,7 +239,7 @@ func (f *sifting) end(ctx context.Context) error {
 		case answer == "LOST", answer == "HELD":
 			return nil // others have done it
 		case answer != "OK" || len(reply) != 2:
-			return fmt.Errorf("script sift: unexpected reply %v", reply)
+			return fmt.Errorf("script failed_edit_bulk: unexpected reply %v", reply)
 		case number(reply[1]) == 0:
 			return nil
 		}

@@ -139,7 +139,7 @@ func TestStraight(t *testing.T) {
 		t.Run("few large payloads are read behind small ones", func(t *testing.T) {
 			for _, large := range []string{"q", "r"} {
 				f := setup(t, server)
-				require.NoError(t, store.Alter(f.Store, "straight", `local size, tight = 0, false`,
+				require.NoError(t, store.Alter(f.Store, "exchange_fast", `local size, tight = 0, false`,
 					`local size, tight = 0, false
 					for _ = 1, #payloads do call('INCR', prefix .. 'read') end`))
 				for i := range 5 {

@@ -34,8 +34,8 @@ func TestStraightIsAsTheLongWay(t *testing.T) {
 	// Small replies, so that payloads need not be large to fill one, and few queues that
 	// are read at a time.
 	small := []string{`maxbytes = 0, 4194304`, `maxbytes = 0, 100000`, `(nread == 0 and empty + 8 or 16)`, `(nread == 0 and empty + 1 or 2)`}
-	require.NoError(t, store.Alter(w.stores[0], "straight", small...))
-	require.NoError(t, store.Alter(w.stores[1], "straight", append(small, `straight, lane, style = direct == 1,`, `straight, lane, style = false,`)...))
+	require.NoError(t, store.Alter(w.stores[0], "exchange_fast", small...))
+	require.NoError(t, store.Alter(w.stores[1], "exchange_fast", append(small, `straight, lane, style = direct == 1,`, `straight, lane, style = false,`)...))
 	rapid.Check(t, w.sequence)
 	t.Log(w.seen)
 	if testing.Short() {

@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var undelayScript = loadScript("undelay", "rights", "waits", "unique", "follow", "item")
+var undelayScript = newScript("undelay", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/delayed_item", "undelay")
 
 // undelayBatch bounds the jobs of one call; the script does fewer if they stand deep in long
 // lists.

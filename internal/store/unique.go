@@ -20,7 +20,7 @@ var errRestless = errors.New("others change it faster than it can be repaired; s
 // maxPasses bounds how often a repair begins anew because others changed the queue.
 const maxPasses = 5
 
-var repairScript = loadScript("repair", "rights", "waits", "unique")
+var repairScript = newScript("unique_repair", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "unique_repair")
 
 // UniqueReport tells what a repair of a unique queue has changed.
 type UniqueReport struct {
@@ -147,7 +147,7 @@ func (s *Store) DropLeftovers(ctx context.Context, kept func(queue string) bool,
 	return queues, next, nil
 }
 
-// What repair.lua says of a step.
+// What unique_repair.lua says of a step.
 const (
 	repairNothing = 0
 	repairMore    = 1
@@ -167,7 +167,7 @@ func (s *Store) repair(ctx context.Context, queue, how string, report *UniqueRep
 	}
 	list, _ := raw.([]any)
 	if len(list) != 9 {
-		return repairStep{}, fmt.Errorf("script repair: unexpected reply %v", raw)
+		return repairStep{}, fmt.Errorf("script unique_repair: unexpected reply %v", raw)
 	}
 	report.Jobs = number(list[2])
 	report.MembersAdded += number(list[4])

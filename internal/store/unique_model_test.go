@@ -332,5 +332,5 @@ func (r *rig) twinSequence(t *rapid.T) {
 // TestUniqueModelFindsDefects is TestModelFindsDefects for long unique queues.
 func TestUniqueModelFindsDefects(t *testing.T) {
 	t.Parallel()
-	findDefects(t, uniqueMutants, (*rig).twinSequence, farApart...)
+	findDefects(t, uniqueMutants, shortcuts, (*rig).twinSequence, farApart...)
 }

@@ -1,7 +1,7 @@
 // Package jobkey computes the keys of job locks: which jobs exclude each other.
 //
 // It is the only place that knows the styles of keys. A Redis script computes those of the
-// styles class-args and payload (internal/store/lua/payload.lua), by the same rules as text.go; a
+// styles class-args and payload (payload.lua), by the same rules as text.go; a
 // [Keyer] also computes those that a script cannot: as Ruby inspects the payload, by a
 // template such as "{{class}}:{{args.0}}", and by a function of the program. The
 // configuration refuses a wrong template at start.

@@ -10,7 +10,7 @@ import (
 const longest = 200
 
 // classArgs returns the name of a payload's lock under the style class-args: what
-// lockname of store/lua/payload.lua returns, byte for byte, because a job is locked
+// lockname of payload.lua returns, byte for byte, because a job is locked
 // under the same key whoever computes it. A payload that is no plain job is its
 // own name.
 func classArgs(payload []byte) string {

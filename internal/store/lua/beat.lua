@@ -1,16 +1,26 @@
--- beat extends a process's lease and every lock that it holds.
+-- beat extends the lease of a worker process and every lock that it holds.
 --
--- KEYS[1] resqued:procs
--- ARGV    prefix, proc, lease (ms), beat interval (ms), lock TTL (s), number of
---         running jobs, of info pairs, of workers, the id that register returned, number
---         of ids to look for; then per job: token, lock key ('' none), whether it holds
---         class locks (1|0); field/value pairs; per worker: id, processed, failed since
---         the last beat; the ids to look for
--- RETURNS {'FENCED'} if somebody has recovered this process: it must not go on;
---         {'WIPED'} if the server has lost everything: it may register again; else
---         {'OK', {tokens whose lock is lost}, {tokens without a record}, {tokens of
---         records that were not named, 16 at most}, whether one of the ids that were
---         looked for is not among the workers (1|0)}
+-- KEYS[1]   resqued:procs
+-- ARGV[1]   prefix
+-- ARGV[2]   proc
+-- ARGV[3]   lease (ms)
+-- ARGV[4]   beat interval (ms)
+-- ARGV[5]   TTL of locks (s)
+-- ARGV[6]   j, the number of running jobs
+-- ARGV[7]   number of field/value pairs of resqued:proc:<proc>
+-- ARGV[8]   w, the number of workers with statistics
+-- ARGV[9]   id of the data set, which register returned
+-- ARGV[10]  l, the number of worker ids to look for
+-- ARGV[11…] per job: token, key of its lock ('' none), whether it holds class locks (1|0);
+--           per pair: field, value; per worker: id, jobs processed and jobs failed since the
+--           last beat; then the ids to look for
+-- RETURNS   {'FENCED'} another process has recovered this one: it must end;
+--           {'WIPED'} the server has lost all data: the process may register again;
+--           {'OK', {tokens whose lock is lost}, {tokens without a record}, {tokens of
+--           records that were not named, 16 at most}, whether one of the ids to look for is
+--           not among the workers (1|0)}
+-- COST      8 commands, 3 or 4 per job, 2 per class lock, 1 per pair, 2 per worker, 1 per
+--           id; O(j + w + l). After a silence of all processes those of relock in addition.
 
 local prefix, proc, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local every, ttl = tonumber(ARGV[4]), ARGV[5]

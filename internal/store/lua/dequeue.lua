@@ -1,10 +1,16 @@
--- dequeue removes payloads, byte by byte, from a part of a queue. The companions of a
--- unique queue follow.
+-- dequeue removes payloads, compared byte by byte, from a part of a queue. The companions of
+-- a unique queue follow.
 --
--- KEYS[1] queue:<q>
--- ARGV    prefix, queue, index of the first payload as it was read, how many more
---         were read, then the payloads to remove
--- RETURNS one of 1 (removed) 0 (not there any more) for each payload as one text
+-- KEYS[1]   queue:<q>
+-- ARGV[1]   prefix
+-- ARGV[2]   queue
+-- ARGV[3]   index of the first payload that was read
+-- ARGV[4]   n, the number of payloads that were read from there on
+-- ARGV[5…]  the payloads to remove
+-- RETURNS   a text of one digit for each payload: 1 removed, 0 not there any more;
+--           error RESQUEDTYPE: a key has the wrong type, nothing was done
+-- COST      about 8 commands and up to 4 per removed payload; O(n) for these, and the way to
+--           them from the nearer end of the queue
 
 local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
 local from, count = tonumber(ARGV[3]), tonumber(ARGV[4])

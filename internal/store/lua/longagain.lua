@@ -1,11 +1,16 @@
 -- longagain has a run go on, from its last saved state, with a slice of a new number: one
--- that nobody runs although it should (lost), or one that has failed or was cancelled.
+-- that no process runs although one should (lost), or one that has failed or was cancelled.
 --
--- KEYS[1] resqued:longjob:run:<uuid>
--- ARGV    prefix, uuid, number of the slice that is next by now, payload of the one after
---         it, 1 if the run is lost, else 0
--- RETURNS 'QUEUED', 'GONE', 'MOVED' (another slice is next), 'ENDING' (a slice runs),
---         'NEWER' (a newer run of its kind waits or runs), or the status that is in the way
+-- KEYS[1]   resqued:longjob:run:<uuid>
+-- ARGV[1]   prefix
+-- ARGV[2]   uuid
+-- ARGV[3]   number of the slice that is next by now
+-- ARGV[4]   payload of the slice after it
+-- ARGV[5]   1 the run is lost; else 0
+-- RETURNS   'QUEUED'; or why nothing was done: 'GONE', 'MOVED' another slice is next, 'ENDING' a
+--           slice runs, 'NEWER' a newer run of its kind waits or runs, or the status that is in
+--           the way; error RESQUEDTYPE or NOPERM: nothing was done
+-- COST      about 25 commands; O(1). With a tenant those of turn in longjob.
 
 local prefix, id, slice, payload, lost = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
 local ms = now()
@@ -32,7 +37,7 @@ call('ZREM', endedkey(prefix), id)
 call('ZADD', activekey(prefix), at, id)
 ofsubject(prefix, id, v[8] or '', v[5])
 if v[9] and call('SISMEMBER', busykey(prefix, v[9]), id) == 1 then
-  follow(prefix, v[4], payload, ms) -- it is its turn still
+  append(prefix, v[4], payload, ms) -- it is its turn still
 else
   queueslice(prefix, id, v[9], v[4], payload, ms)
 end

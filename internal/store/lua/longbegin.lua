@@ -1,15 +1,22 @@
 -- longbegin begins a slice, for the in-flight record that has its payload. Asking again
 -- for the same record is the same slice under a new fence.
 --
--- KEYS[1] resqued:longjob:run:<uuid>
--- ARGV    prefix, uuid, number of the slice (0 = whichever is next), proc, token, how many
---         slices of one tenant the class allows at a time, the class or '' for any
--- RETURNS {'RUN', {fields of the run}, {its state}}, or why not: {'GONE'}, {'OTHER'} it is a
---         run of another class, {'OVER', status},
---         {'WAIT'} it stands in line: its tenant has
---         enough slices; {'STALE'} another slice is next, {'BUSY'} somebody runs it, {'LOST'} the record is
---         gone, {'LEASE'} the lease of the process is past, {'BEHIND'} the code of the run whose place
---         it has taken is still running
+-- KEYS[1]   resqued:longjob:run:<uuid>
+-- ARGV[1]   prefix
+-- ARGV[2]   uuid
+-- ARGV[3]   number of the slice (0: whichever is next)
+-- ARGV[4]   proc
+-- ARGV[5]   token
+-- ARGV[6]   how many slices of one tenant the class allows at a time
+-- ARGV[7]   class, or '' for any
+-- RETURNS   {'RUN', {fields of the run}, {its state}}; or why not: {'GONE'}, {'OTHER'} it is a
+--           run of another class, {'OVER', status}, {'WAIT'} it stands in line: its tenant has
+--           enough slices, {'STALE'} another slice is next, {'BUSY'} another process runs it,
+--           {'LOST'} the record is gone, {'LEASE'} the lease of the process is past,
+--           {'BEHIND'} the code of the run whose place it has taken is still running;
+--           error RESQUEDTYPE or NOPERM: nothing was done
+-- COST      about 15 commands; O(fields of the run and of its state). With a tenant about 6
+--           more, and those of turn in longjob where its class allows another number.
 
 local prefix, id, slice, proc, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 needlong(prefix, id)
@@ -38,7 +45,7 @@ call('PERSIST', KEYS[1]) -- see register: a full server must not keep a run from
 if tenant then
   local room, news = share(prefix, v[8], ARGV[6])
   if call('SISMEMBER', busykey(prefix, tenant), id) == 0 then
-    -- It has waited for some time, or somebody has put it into its queue.
+    -- It has waited for some time, or an operator has put it into its queue.
     if holders(prefix, tenant, room) >= room then
       stand(prefix, tenant, id, ms)
       return {'WAIT'}

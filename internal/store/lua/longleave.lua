@@ -1,9 +1,14 @@
--- longleave is told by a slice that its code has ended, after its run was: another run of
--- its tenant may have its turn.
+-- longleave notes that the code of a slice has ended after its run had: another run of its
+-- tenant may have its turn.
 --
--- KEYS[1] resqued:longjob:run:<uuid>
--- ARGV    prefix, uuid, proc, token
--- RETURNS 1 if so, else 0
+-- KEYS[1]   resqued:longjob:run:<uuid>
+-- ARGV[1]   prefix
+-- ARGV[2]   uuid
+-- ARGV[3]   proc
+-- ARGV[4]   token
+-- RETURNS   1; 0 the run has no tenant, goes on, or the slice is another's: nothing was done;
+--           error RESQUEDTYPE or NOPERM: nothing was done
+-- COST      about 8 commands, and those of turn in longjob
 
 local prefix, id = ARGV[1], ARGV[2]
 local v = call('HMGET', KEYS[1], 'status', 'owner', 'tenant')

@@ -1,10 +1,15 @@
--- longlock takes or releases a named lock of long jobs. It is held as long as the record
+-- longlock takes or releases a named lock of long jobs. The lock is held as long as the record
 -- in flight of its holder exists: recovery, which takes the record, frees it.
 --
--- KEYS[1] resqued:longjob:locks
--- ARGV    prefix, name, proc, token, 1 to take it or 0 to release it
--- RETURNS 'HELD' by somebody else, 'LOST' if the record of who asks is gone or the lease of
---         its process past, else 'OK'
+-- KEYS[1]   resqued:longjob:locks
+-- ARGV[1]   prefix
+-- ARGV[2]   name of the lock
+-- ARGV[3]   proc
+-- ARGV[4]   token
+-- ARGV[5]   1 to take the lock, 0 to release it
+-- RETURNS   'OK'; 'HELD' another holds it; 'LOST' the record of the caller is gone, or the lease
+--           of its process is past
+-- COST      at most 6 commands; O(1)
 
 local prefix, name, proc, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local me, value = owner(proc, token), call('HGET', KEYS[1], name)

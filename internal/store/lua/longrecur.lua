@@ -2,27 +2,37 @@
 -- is one call that begins it, and as many further ones as its subjects need; all but the
 -- first name it by the time at which it began.
 --
--- What is known of a subject is one number: when its last run was enqueued, by whomever,
+-- What is known of a subject is one number: when its last run was enqueued, by any caller,
 -- in ms; or, negative, since when it is known, if it has not had any. It is due an interval
 -- after the last one, to the nearest tick. Those that have had none may start at once, but
 -- evenly: there is credit for as many as the interval has room for, and each start uses it
 -- up. The caller offers those first that have waited longest.
 --
 -- However many are due, a tick starts no more than belong to the time since the last one, of
--- which only a part counts if it is long: what has piled up while nobody looked does not
+-- which only a part counts if it is long: what has piled up during an outage does not
 -- start at once.
 --
--- KEYS[1] resqued:longjob:recur:<class>
--- ARGV    prefix, class, 1 to begin a tick, when the last one (or this one) began in ms or '',
---         starts per ms, time between ticks (ms), how much time since the last one counts at
---         most (ms), most runs that may wait or run, how long a superseded run is kept (ms),
---         how long all this is remembered (ms), how many fields, fields and their values;
---         then per subject: uuid, kind, args, queue, queue of further slices or '', tenant or '',
---         payload, what is known of it, its interval (ms)
--- RETURNS {'CHANGED'} another tick has begun, {'EARLY'}, {'PAUSED'}, {'FORGOTTEN'} the job was
---         removed meanwhile, or {'OK', when this tick began, how many it may start yet, what
---         became of each subject: s (started), r (one waits or runs), m (moved: it has started
---         otherwise), c (no credit), b (no more may start)}
+-- KEYS[1]   resqued:longjob:recur:<class>
+-- ARGV[1]   prefix
+-- ARGV[2]   class
+-- ARGV[3]   1 to begin a tick, else 0
+-- ARGV[4]   when the last one, or this one, began (ms), or ''
+-- ARGV[5]   starts per ms
+-- ARGV[6]   time between ticks (ms)
+-- ARGV[7]   how much time since the last tick counts at most (ms)
+-- ARGV[8]   most runs that may wait or run
+-- ARGV[9]   how long a superseded run is kept (ms)
+-- ARGV[10]  how long all this is remembered (ms)
+-- ARGV[11]  f, the number of field/value pairs
+-- ARGV[12…] per pair: field, value; then per subject: uuid, kind, args, queue, queue of further
+--           slices or '', tenant or '', payload, what is known of it, its interval (ms)
+-- RETURNS   {'CHANGED'} another tick has begun; {'EARLY'}; {'PAUSED'}; {'FORGOTTEN'} the job was
+--           removed meanwhile; or {'OK', when this tick began (ms), how many it may start yet, a
+--           text of one letter for each subject: s (started), r (one waits or runs), m (moved: it
+--           has started otherwise), c (no credit), b (no more may start)};
+--           error RESQUEDTYPE or NOPERM: nothing was done
+-- COST      about 10 commands, 1 per pair, about 8 per subject and 20 per start; a call that
+--           begins a tick 1 more for each of up to 1,000 runs that wait or run; O(n)
 
 local prefix, class, begins, known = ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4]
 local rate, every, most, backlog, keep = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])

@@ -2,19 +2,33 @@
 -- written unless the slice is the one that runs, under this fence, its record in flight
 -- and the lease of its process not past.
 --
--- KEYS[1] resqued:longjob:run:<uuid>
--- ARGV    prefix, uuid, slice, proc, token, fence, op, payload, queue, how long the run is
---         kept when it has ended or the slice waits (ms), uuid of a further run, how long
---         this one is kept then (ms), whether there was progress (1|0), how many fields, fields and their
---         values, how many entries of the state, keys and values, then keys to remove
---         op:  c  goes on
---              y  ends; the next slice, payload, goes to queue
---              l  ends; the next slice waits
---              k  ends; this slice runs again, its payload goes back by other means
---              d  ends, and the run is completed; f  has failed. If one more run was asked
---                 for, payload is its first slice
--- RETURNS {'OK', uuid of the further run or ''}; {'AGAIN'} it has ended so already; or why
---         not: {'GONE'}, {'OVER', status}, {'SUPERSEDED'}, {'LEASE'}
+-- KEYS[1]   resqued:longjob:run:<uuid>
+-- ARGV[1]   prefix
+-- ARGV[2]   uuid
+-- ARGV[3]   number of the slice
+-- ARGV[4]   proc
+-- ARGV[5]   token
+-- ARGV[6]   fence
+-- ARGV[7]   op:
+--           c  goes on
+--           y  ends; the next slice, payload, goes to queue
+--           l  ends; the next slice waits
+--           k  ends; this slice runs again, its payload goes back by other means
+--           d  ends, and the run is completed; f  has failed. If one more run was asked
+--              for, payload is its first slice
+-- ARGV[8]   payload
+-- ARGV[9]   queue
+-- ARGV[10]  how long the run is kept when it has ended, or the slice waits (ms)
+-- ARGV[11]  uuid of a further run
+-- ARGV[12]  how long this one is kept then (ms)
+-- ARGV[13]  whether there was progress (1|0)
+-- ARGV[14…] number of fields, per field: name, value; number of entries of the state, per
+--           entry: key, value; then keys of the state to remove
+-- RETURNS   {'OK', uuid of the further run or ''}; {'AGAIN'} it has ended so already; or why
+--           not: {'GONE'}, {'OVER', status}, {'SUPERSEDED'} another slice or fence is current,
+--           {'LEASE'} the lease is past; error RESQUEDTYPE or NOPERM: nothing was done
+-- COST      about 8 commands, 1 per field and per entry; about 10 more to end, 15 more with a
+--           further run; O(n). With a tenant those of turn in longjob.
 
 local prefix, id, slice, proc, token, fence, op = unpack(ARGV, 1, 7)
 local payload, queue, wait, further, shortly, moved = ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV[11], tonumber(ARGV[12]), ARGV[13]

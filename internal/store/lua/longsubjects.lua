@@ -1,9 +1,14 @@
 -- longsubjects notes which subjects a recurring long job has. A new one has waited since
 -- now, or since its newest run was enqueued, if there is one.
 --
--- KEYS[1] resqued:longjob:subjects:<class>
--- ARGV    prefix, how long this is remembered (ms), how many are new, the kinds of these, then the kinds of those to forget
--- RETURNS {time of the server (ms), what is noted of each new one as in longrecur}
+-- KEYS[1]   resqued:longjob:subjects:<class>
+-- ARGV[1]   prefix
+-- ARGV[2]   how long this is remembered (ms)
+-- ARGV[3]   n, the number of new subjects
+-- ARGV[4…]  kinds of the new ones, then kinds of those to forget
+-- RETURNS   {time (ms), {what is noted of each new one, as in longrecur}};
+--           error NOPERM: nothing was done
+-- COST      2 commands, up to 4 per new subject, 1 per forgotten one; O(n)
 
 local prefix, fresh, ms = ARGV[1], tonumber(ARGV[3]), (now())
 need(KEYS[1], 'HGET', 'HSET', 'HDEL', 'PEXPIRE')

@@ -1,9 +1,11 @@
--- mirror writes worker:<id> for jobs that have been running for a moment, so
--- that Ruby's pages and exporters see them.
+-- mirror writes worker:<id> for jobs that have been running for a moment, so that Ruby's
+-- pages and exporters see them.
 --
--- KEYS[1] resqued:inflight:<proc>
--- ARGV    prefix, then per job: token, worker id, value
--- RETURNS how many were written; a job that has ended meanwhile is left out
+-- KEYS[1]   resqued:inflight:<proc>
+-- ARGV[1]   prefix
+-- ARGV[2…]  per job: token, worker id, value
+-- RETURNS   how many were written; a job that has ended meanwhile is left out
+-- COST      2 commands per job; O(n)
 
 local n = 0
 for i = 2, #ARGV, 3 do

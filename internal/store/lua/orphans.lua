@@ -1,12 +1,16 @@
--- orphans lists the processes whose lease is past, unless a silence of everybody
--- forbids to judge (the grace rule of beaten), and forgets the masters whose entry
--- has expired, and counts of jobs that are gone.
+-- orphans returns the processes whose lease is past, unless a silence of all processes forbids
+-- to judge (see grace). It removes masters whose entry has expired, what is known of queues
+-- that are empty, and counts of deaths of jobs that are gone.
 --
--- KEYS[1] resqued:procs
--- ARGV    prefix, lease (ms), beat interval (ms), digest of the settings that a fleet shares
---         ('' none)
--- RETURNS the server's time (ms), the masters with another digest, each before its digest,
---         the processes
+-- KEYS[1]   resqued:procs
+-- ARGV[1]   prefix
+-- ARGV[2]   lease (ms)
+-- ARGV[3]   beat interval (ms)
+-- ARGV[4]   digest of the settings that a fleet shares ('' none)
+-- RETURNS   {time (ms), {id of a master with another digest, its digest, …}, {process, …}};
+--           error RESQUEDTYPE: the key is no sorted set, nothing was done
+-- COST      about 10 commands, up to 3 per master (200 at most), 2 or 4 per queue with a counter
+--           (1,000 at most), those of age in deaths; O(n)
 
 local prefix, lease, every, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), 100
 if type(pcall_('ZCARD', KEYS[1])) ~= 'number' then
@@ -22,8 +26,8 @@ for _, id in ipairs(masters.err and {} or masters) do
     call('SREM', prefix .. 'resqued:masters', id)
   end
 end
--- Of queues that have gone, or that nobody looks at, nobody else would remove what is known of
--- them; as long as there is a counter no job goes the straight way.
+-- What is known of queues that have gone, or that no process looks at, nothing else removes; as
+-- long as there is a counter no call takes the fast path.
 local counters = prefix .. 'locket:queue_lock_counters'
 local known = pcall_('HLEN', counters)
 local ms, us = now()
@@ -41,7 +45,7 @@ end
 dead.age(prefix, ms)
 if unjudged(prefix, ms, lease, every) then return {ms, others, {}} end
 -- A lease far in the future was not given by this clock: it was set back since,
--- or somebody forged it. It would never end.
+-- or the lease was forged. It would never end.
 -- Another daemon may have a longer lease than this one, but none has one of more than
 -- 35 s.
 local longest = math.max(lease, 35000)
@@ -49,7 +53,7 @@ for _, proc in ipairs(call('ZRANGEBYSCORE', KEYS[1], fmt('%.0f', ms + 2 * longes
   call('ZADD', KEYS[1], 'XX', fmt('%.0f', ms + longest), proc)
 end
 -- Those that have been fenced already come after the others, and of many another part each
--- time: one whose records nobody can read stays there for good, and must not hide the rest.
+-- time: one whose records cannot be read stays there for good, and must not hide the rest.
 local procs = call('ZRANGEBYSCORE', KEYS[1], '(0', '(' .. fmt('%.0f', ms), 'LIMIT', 0, most)
 local fenced = call('ZCOUNT', KEYS[1], '-inf', 0)
 local room = math.max(most - #procs, most / 2)

@@ -1,11 +1,15 @@
--- poll tells which queues hold jobs. An idle process calls nothing else.
+-- poll returns which queues hold jobs. An idle process calls nothing else.
 --
--- KEYS[1] queues
--- ARGV    prefix, cursor ('' = look only at the queues named, else the cursor
---         into the set of all queues), then the names of fixed queues
--- RETURNS {next cursor, {queues with jobs}, {queues in which every job is locked},
---         {queue with suspects, how many, …}, whether delayed jobs are due (1|0)}; a next
---         cursor of '0' ends a pass. Queues that are paused are not named.
+-- KEYS[1]   queues
+-- ARGV[1]   prefix
+-- ARGV[2]   '' to look only at the queues that are named, else the cursor into the set of all
+--           queues ('0' begins)
+-- ARGV[3…]  names of fixed queues
+-- RETURNS   {next cursor ('0': the pass is over), {queues with jobs}, {queues in which every job
+--           is locked}, {queue with suspects, how many, …}, whether delayed jobs are due
+--           (1|0)}. Queues that are paused are not named. error RESQUEDTYPE: queues is no set
+-- COST      about 7 commands, 1 per 128 empty queues, 2 or 3 per queue with jobs, and where any
+--           queue has a counter those of blocked in blocked_queues; O(n)
 
 local prefix, cursor = ARGV[1], ARGV[2]
 

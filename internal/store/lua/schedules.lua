@@ -1,18 +1,21 @@
--- schedules tells how schedules stand, and which ones are kept in Redis. It notes that the
--- caller has those of which the definition counts: one that has not been renewed for a while
--- belongs to daemons that have left, or have been reloaded without it.
+-- schedules returns how schedules stand. It notes that the caller has those of which the
+-- definition counts: one whose note has not been renewed for a while belongs to daemons that
+-- have left, or have been reloaded without it. A note is "<ms> <keeper>".
 --
--- KEYS[1] persistent_schedules
--- ARGV    prefix, digest of those that are known ('-' not to look for them), master lock
---         of resque-scheduler ('' none), our name in it, who keeps schedules ('' the caller
---         keeps none), age (ms) from which on a note is renewed, name and print of each
---         schedule
--- RETURNS {time of the server (ms), whether the lock is ours (1|0), who holds it, digest
---         (many: they are more than one script should read), {name, definition, …} unless
---         they are as known, {record or false for each name}, {when it was enqueued last, as
---         resque-scheduler notes it, or false}, {name, note, …}}
---
--- A note is "<ms> <keeper>".
+-- KEYS[1]   persistent_schedules
+-- ARGV[1]   prefix
+-- ARGV[2]   digest of those in persistent_schedules that are known ('-' not to look for them)
+-- ARGV[3]   master lock of resque-scheduler ('' none)
+-- ARGV[4]   the caller's name in it
+-- ARGV[5]   who keeps schedules ('' the caller keeps none)
+-- ARGV[6]   age (ms) from which on a note is renewed
+-- ARGV[7…]  per schedule: name, print
+-- RETURNS   {time (ms), whether the lock is the caller's (1|0), who holds it, digest ('many':
+--           they are more than one script should read), {name, definition, …} unless they are
+--           as known, {record or false for each name}, {when it was enqueued last, as
+--           resque-scheduler notes it, or false}, {name, note, …}};
+--           error RESQUEDTYPE or NOPERM: no note was written
+-- COST      5 commands, and 2 or 3 per schedule; O(n), and at most 1,000 definitions
 
 local prefix, known = ARGV[1], ARGV[2]
 local keeper, age = ARGV[5], tonumber(ARGV[6])
@@ -31,7 +34,7 @@ if known ~= '-' then
   end
   local sums = {}
   for i = 1, #all, 2 do sums[#sums + 1] = redis.sha1hex(all[i]) .. redis.sha1hex(all[i + 1]) end
-  table.sort(sums) -- a server may tell them in any order
+  table.sort(sums) -- a server may return them in any order
   digest = many and 'many' or redis.sha1hex(table.concat(sums))
   if digest ~= known then stored = all end
 end

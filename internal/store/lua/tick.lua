@@ -2,23 +2,37 @@
 -- many daemons ask. It goes by the record of the schedule, which must be what the caller
 -- has computed the ticks from: who comes second finds another one.
 --
--- KEYS[1] resqued:cron
--- ARGV    prefix, name, record as known ('' none), print, since (ms), last tick
---         (ms; '' none: the schedule begins now), ms by which the ticks are to count from
---         then instead, ticks missed, ticks for which to enqueue, queue, payload, flags
---         (u unique, s strict; c the definition takes the place of another one with the same
---         times, and nothing is enqueued), if_running, definition in persistent_schedules ('' it is
---         not kept there), definition for people ('' as it is), time of the enqueueing
---         for delayed:last_enqueued_at, master lock of resque-scheduler ('' none), our
---         name in it
--- RETURNS {'DONE', ms, record, enqueued, skipped, duplicates}; or without having done
---         anything {'CHANGED', ms, record}, {'EARLY', ms}, {'GONE', ms} if it is not kept
---         there any more, {'HELD', ms, holder} if another scheduler is in charge,
---         {'STUCK', ms, reason}
+-- KEYS[1]   resqued:cron
+-- ARGV[1]   prefix
+-- ARGV[2]   name of the schedule
+-- ARGV[3]   record as known ('' none)
+-- ARGV[4]   print: the fingerprints of the times and of the job, with a hyphen between them
+-- ARGV[5]   since (ms)
+-- ARGV[6]   last tick (ms; '' none: the schedule begins now)
+-- ARGV[7]   time from which the next ticks count (ms; '' now)
+-- ARGV[8]   number of ticks missed
+-- ARGV[9]   number of ticks for which to enqueue
+-- ARGV[10]  queue
+-- ARGV[11]  payload
+-- ARGV[12]  flags: u unique, s strict; c the definition takes the place of another one with the
+--           same times, and nothing is enqueued
+-- ARGV[13]  if_running: queue (enqueue the job all the same), unique (unless one waits), skip
+--           (unless one waits or runs)
+-- ARGV[14]  definition in persistent_schedules ('' it is not kept there)
+-- ARGV[15]  definition for people ('' as it is)
+-- ARGV[16]  time of the enqueueing for delayed:last_enqueued_at
+-- ARGV[17]  master lock of resque-scheduler ('' none)
+-- ARGV[18]  the caller's name in it
+-- RETURNS   {'DONE', ms, record, enqueued, skipped, duplicates}; or without having done
+--           anything {'CHANGED', ms, record}, {'EARLY', ms}, {'GONE', ms} it is not kept in
+--           persistent_schedules any more, {'HELD', ms, holder} another scheduler has the lock,
+--           {'STUCK', ms, reason}; error NOPERM: nothing was done
+-- COST      about 14 commands, and 2 per job; O(jobs). Unless if_running is queue a search
+--           through up to 200,000 jobs of the queue, and with skip those of inhand and among in
+--           classlock in addition.
 --
 -- A record is "1 <print> <since> <counted from> <last tick> <when that was seen to>
--- <outcome> <enqueued> <missed>"; times in ms, 0 for none. The print is the fingerprints of
--- the times and of the job, with a hyphen between them.
+-- <outcome> <enqueued> <missed>"; times in ms, 0 for none.
 
 local prefix, name, known = ARGV[1], ARGV[2], ARGV[3]
 local tick, queue, payload, flags = ARGV[6], ARGV[10], ARGV[11], ARGV[12]

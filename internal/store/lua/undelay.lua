@@ -1,13 +1,16 @@
 -- undelay removes jobs that wait for their time, or pushes them now: each only if it
 -- still waits there, byte by byte.
 --
--- KEYS[1] resqued:delayed
--- ARGV    prefix, what (run|rm), then per job: its key, the item, whether its queue is
---         unique (1|0)
--- RETURNS one letter for each as one text, of the first ones alone if the rest is for another
---         call: r (done), u (done; it was not pushed, an equal
---         job waits), g (gone), x (its queue, or its key, holds something else than it
---         should, or it is no job; nothing was done)
+-- KEYS[1]   resqued:delayed
+-- ARGV[1]   prefix
+-- ARGV[2]   what to do: run or rm
+-- ARGV[3…]  per job: its key, the item, whether its queue is unique (1|0)
+-- RETURNS   a text of one letter for each job, of the first ones alone if the rest is for
+--           another call: r (done), u (done; it was not pushed, an equal job waits), g (gone), x
+--           (its queue, or its key, holds something else than it should, or it is no job;
+--           nothing was done); error NOPERM: nothing was done
+-- COST      1 command, and 1 to 8 per job; O(n), and for a job in a list the length of that,
+--           250,000 elements or so at most in one call. With a unique queue those of putback.
 
 local prefix, run = ARGV[1], ARGV[2] == 'run'
 local own, schedule = prefix .. 'resqued:delayed', prefix .. 'delayed_queue_schedule'
@@ -53,7 +56,7 @@ for i = 3, #ARGV, 3 do
       end
       if not run then -- it is gone
       elseif not unique then
-        follow(prefix, queue, payload, ms)
+        append(prefix, queue, payload, ms)
       elseif not putback(prefix, queue, payload, fmt('%.0f', math.floor(ms / 1000)), false) then
         how = 'u'
       end

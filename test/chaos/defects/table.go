@@ -23,8 +23,8 @@ var (
 // Where the product is.
 const (
 	lua      = "internal/store/lua/"
-	exchange = lua + "exchange.lua"
-	straight = lua + "straight.lua"
+	exchange = lua + "exchange_slow.lua"
+	straight = lua + "exchange_fast.lua"
 	janitor  = "internal/master/janitor.go"
 	master   = "internal/master/master.go"
 )
@@ -73,11 +73,11 @@ var defects = []defect{
 	}, mixed, []string{"C13"}},
 
 	{"I3", "fencing tokens count seconds", []edit{
-		{lua + "lib.lua", `if fence < us then fence = us end`, `fence = math.floor(us / 1000000)`},
+		{lua + "lib/base.lua", `if fence < us then fence = us end`, `fence = math.floor(us / 1000000)`},
 	}, calm, []string{"C3"}},
 	{"I3", "each process counts fencing tokens of its own", []edit{
 		{straight, `prefix .. 'resqued:fence', nil`, `prefix .. 'resqued:fence:' .. proc, nil`},
-		{lua + "lib.lua", `if fence < us then fence = us end`, ``},
+		{lua + "lib/base.lua", `if fence < us then fence = us end`, ``},
 	}, calm, []string{"C3"}},
 
 	{"I4", "the end of a job counts each time that it is told", []edit{
@@ -95,7 +95,7 @@ var defects = []defect{
 	}, frozen, []string{"C6", "C7"}},
 
 	{"I6", "an outage is no reason for grace", []edit{
-		{lua + "grace.lua", `call('HSET', key, 'grace', fmt('%.0f', ms + longest))`, ``},
+		{lua + "lib/grace.lua", `call('HSET', key, 'grace', fmt('%.0f', ms + longest))`, ``},
 	}, uneven, []string{"C4", "C6"}},
 	{"I6", "the jobs of a machine that is gone are left", []edit{
 		{janitor, `for _, name := range around.Orphans {`, `for _, name := range around.Orphans[:0] {`},
@@ -126,10 +126,10 @@ var defects = []defect{
 	}, calm, []string{"C7"}},
 
 	{"D", "jobs are due a moment early", []edit{
-		{lua + "due.lua", `local sec = math.floor(ms / 1000)`, `local sec = math.ceil(ms / 1000)`},
+		{lua + "move_due.lua", `local sec = math.floor(ms / 1000)`, `local sec = math.ceil(ms / 1000)`},
 	}, calm, []string{"C10"}},
 	{"D", "a job that is due is moved more than once", []edit{
-		{lua + "due.lua", `call('ZREM', own, member)`, `call('ZADD', own, retry, member)`},
+		{lua + "move_due.lua", `call('ZREM', own, member)`, `call('ZADD', own, retry, member)`},
 	}, calm, []string{"C1", "C4"}},
 
 	{"S", "each master enqueues the ticks of a schedule", []edit{

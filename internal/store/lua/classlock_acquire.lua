@@ -1,0 +1,56 @@
+-- classlock_acquire takes the class lock of a job in hand. Taken again for the same job, the
+-- lock only begins its time anew, so that the call may be repeated.
+--
+-- KEYS[1]   resqued:inflight:<proc>; elsewhere the lock
+-- ARGV[1]   prefix
+-- ARGV[2]   proc
+-- ARGV[3]   token
+-- ARGV[4]   lock
+-- ARGV[5]   timeout (ms, 0 none)
+-- ARGV[6]   TTL of the key (s)
+-- ARGV[7]   loner marker, which is removed, or ''
+-- ARGV[8]   elsewhere: 1 in another Redis than the daemon's, else 0
+-- ARGV[9]   queue of the job; used only elsewhere, where there is no record
+-- ARGV[10]  payload of the job; used only elsewhere
+-- ARGV[11]  how long the lease has to last yet (ms)
+-- RETURNS   {'FENCED'} the process has no valid lease, has not beaten for long, or locks are
+--           not given now (see grace); {'LATE'} the job has no record any more; with both
+--           nothing was done. {'OK', value}; {'HELD', value in the way};
+--           error RESQUEDTYPE: a key has the wrong type, nothing was done
+-- COST      at most 15 commands; O(1)
+
+local prefix, proc, token, lock = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local timeout, ttl, marker, elsewhere = tonumber(ARGV[5]), ARGV[6], ARGV[7], ARGV[8] == '1'
+local ms = now()
+local queue, payload = ARGV[9], ARGV[10]
+local wrong = notext(lock, marker)
+if wrong then return wrong end
+
+local heldkey = prefix .. 'resqued:held:' .. proc
+if not elsewhere then
+  local lease = tonumber(query('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
+  if not lease or lease < ms + tonumber(ARGV[11]) or pcall_('ZCARD', prefix .. 'resqued:relock') ~= 0 then return {'FENCED'} end
+  local raw = pcall_('HGET', KEYS[1], token)
+  local record = type(raw) == 'string' and unpack_(raw)
+  if not record then return {'LATE'} end
+  queue, payload = record.queue, record.payload
+  if type(pcall_('HLEN', heldkey)) ~= 'number' then
+    return redis.error_reply('RESQUEDTYPE ' .. heldkey .. ' is no hash; move it away')
+  end
+  call('PERSIST', KEYS[1]) -- see register: a full server must not refuse the rest
+end
+
+local name = owner(proc, token)
+local value = standing(prefix, lock, ms, elsewhere)
+local reply
+if value and nameof(value) ~= name then
+  reply = {'HELD', value}
+else
+  value = classvalue(ms, timeout, name)
+  call('SET', lock, value, 'EX', ttl)
+  if not elsewhere then call('HSET', heldkey, token, held_pack(lock, value)) end
+  reply = {'OK', value}
+end
+-- Got or not: the job waits no longer.
+if marker ~= '' then unmark(marker, markname(queue, payload)) end
+return reply

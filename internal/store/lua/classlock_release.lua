@@ -1,0 +1,11 @@
+-- classlock_release removes a class lock in another Redis than the daemon's, or a loner
+-- marker, only if it is what the caller takes it for.
+--
+-- KEYS[1]   the key
+-- ARGV[1]   the name in its value
+-- RETURNS   1 removed; 0 the key has another value, or is not there
+-- COST      2 commands; O(1)
+
+local value = pcall_('GET', KEYS[1])
+if type(value) ~= 'string' or nameof(value) ~= ARGV[1] then return 0 end
+return call('DEL', KEYS[1])

@@ -1,0 +1,614 @@
+-- exchange_slow handles what exchange_fast left of a call: other completions, queues with
+-- locked jobs, caps, unique queues, suspects, pauses, repeated calls. Its KEYS, ARGV and RETURNS
+-- are those of exchange_fast, whose variables it goes on with.
+--
+-- COST      3 commands per plain completion, 5 to 15 per other one, and those of freed in
+--           blocked_queues. Per queue 2 or 3; per job that is looked at 3, that is taken 3
+--           more; at most the scan bound of jobs per queue, and four times that in all. Newer
+--           jobs of a queue are taken where they stand: O(distance from its nearer end).
+
+if not lockname then stringend, closing, squeeze, envelope, lockname = parts(find, byte, sub, match, quickname) end
+
+local master = ARGV[3]
+local bound, nnames, nclasses, again, onsuspects
+do
+  local a, b, c, d, e, f, g, h, i, repeats, suspects = byte(ARGV[4], 21, 31)
+  nnames, nclasses, bound = (a * 256 + b) * 256 + c, (d * 256 + e) * 256 + f, (g * 256 + h) * 256 + i
+  again, onsuspects = repeats == 1, string.char(suspects)
+end
+
+-- The jobs that the fast path has taken so far stand behind more in front.
+reply = {'OK', 0, 0, '', {}, {}, {}, {}, 0}
+for i = 1, 2 * w - 2 do reply[9 + i] = fields[i] end
+for c = 1, alltold and nready or 0 do
+  applied[c] = '1'
+  if c <= nlocks then released[c] = ARGV[locksat + c - 1] end
+end
+
+if may and nwant > 0 and not straight then needcompanions(prefix) end
+
+local reasons, failed = reply[5], 0
+processed = 0
+
+-- counted reads the count that stands in front of a failure record, "<key length> <value>
+-- <seconds to live, 0 for ever>\n<key>", as resque-retry has it: the value is the number
+-- of the last run, from 0. What follows is the record.
+local function counted(text)
+  local n, value, ttl, at = match(text, '^(%d+) (%d+) (%d+)\n()')
+  local ends = at + tonumber(n)
+  local key = sub(text, at, ends - 1)
+  return {key = prefix .. key, value = value, ttl = tonumber(ttl), shown = prefix .. 'failure-' .. key}, sub(text, ends)
+end
+
+-- keep_count counts the run of a job that runs again after a pause (ms). Until then the
+-- record is there that resque-retry's page shows.
+local function keep_count(count, record, pause)
+  if count.ttl > 0 then
+    call('SET', count.key, count.value, 'EX', count.ttl)
+  else
+    call('SET', count.key, count.value)
+  end
+  if pause > 0 and record ~= '' then
+    pcall_('SET', count.shown, record, 'EX', math.ceil(pause / 500))
+  end
+end
+
+-- forget_count ends the count of a job that does not run again. A key that is something
+-- else is none of ours.
+local function forget_count(count)
+  for _, key in ipairs({count.key, count.shown}) do
+    if type(pcall_('GET', key)) == 'string' then pcall_('DEL', key) end
+  end
+end
+
+local function unlock(token, lock)
+  if lock == '' then return end
+  release(lock, me .. token)
+  released[#released + 1] = lock
+end
+
+for c = nready + 1, nplain do
+  local token, lock = ARGV[plainat + c - 1], c <= nlocks and ARGV[locksat + c - 1] or ''
+  local had = call('HDEL', inflight, token) == 1
+  applied[c] = had and '1' or '0'
+  if had then
+    processed = processed + 1
+    unlock(token, lock)
+  end
+end
+for c = nplain + 1, nplain + nother do
+  local arg = othersat + 9 * (c - nplain - 1)
+  local token, kind, queue, lock = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3]
+  local flags, worker, deaths = ARGV[arg + 4], ARGV[arg + 5], ARGV[arg + 6]
+  local failure, pause = ARGV[arg + 7], tonumber(ARGV[arg + 8])
+  local record, stuck, count, gap, large, parks, kept = nil, nil, nil, 0, false, false, nil
+  if flags ~= '' then
+    if find(flags, 'n', 1, true) then count, failure = counted(failure) end
+  end
+  if kind == 'u' then
+    -- The payload stands elsewhere. If it is not there any more, the job has failed.
+    local n, at = match(failure, '^(%d+)\n()')
+    kept, failure = sub(failure, at, at + n - 1), sub(failure, at + n)
+    kind = parked.payload(prefix, kept) and 'b' or 'f'
+    if kind == 'f' then kept = nil end
+  end
+  if flags ~= '' then
+    if find(flags, 'g', 1, true) then gap, failure = parked.gapped(failure) end
+    large, parks = kind == 'f' and find(flags, 'l', 1, true), find(flags, 'x', 1, true)
+  end
+  local list = find(flags, 'm', 1, true) and parked.listed(prefix, queue) or 'failed'
+  local failedkey = prefix .. list
+  local back = kind == 'r' or kind == 'b' or kind == 't'
+  if back or deaths ~= '0' or gap > 0 or large or parks then
+    local raw = call('HGET', inflight, token)
+    record = raw and unpack_(raw)
+    if (back or gap > 0 or large) and raw and not record then stuck = 'the record of ' .. token .. ' is not one of ours' end
+  end
+  if kind == 'f' then
+    stuck = stuck or lacks(failedkey, 'LLEN', 'RPUSH')
+    if not stuck and not len(failedkey) then stuck = failedkey .. ' is no list' end
+    if large then stuck = stuck or parked.lacks(prefix) end
+  elseif kind == 't' then
+    stuck = stuck or lacks(count.key, 'GET', 'SET') or lacksdelay(prefix, queue, record and record.start ~= '-', ms + pause)
+    if not stuck and refused(query('GET', count.key)) then stuck = count.key .. ' is no string' end
+  elseif back then
+    local key = prefix .. 'queue:' .. queue
+    stuck = stuck or lacks(key, 'LLEN', 'LPUSH', 'RPUSH') or lacks(prefix .. 'resqued:delayed', 'ZCARD', 'ZADD')
+      or lackscompanions(prefix)
+    if stuck then -- nothing more is asked
+    elseif not len(key) then
+      stuck = key .. ' is no list'
+    elseif record and record.start ~= '-' and not utyped(key) then
+      stuck = key .. ':uniqueue is no set or ' .. key .. ':start_at no list'
+    elseif pause > 0 and type(query('ZCARD', prefix .. 'resqued:delayed')) ~= 'number' then
+      stuck = prefix .. 'resqued:delayed is no sorted set'
+    elseif kept then
+      stuck = parked.lacks(prefix)
+    end
+  end
+  if stuck then
+    parks = parks and record and not parked.lacks(prefix)
+    reasons[#reasons + 1] = stuck
+  else
+    parks = false
+  end
+  if stuck and not parks then
+    applied[c] = 'x'
+  elseif call('HDEL', inflight, token) == 0 then
+    applied[c] = '0'
+  else
+    applied[c] = parks and 'p' or '1'
+    if flags ~= '' and find(flags, 'h', 1, true) then drop_held(prefix, proc, token) end
+    if flags ~= '' and find(flags, 'k', 1, true) then
+      answer(prefix, proc, token, kind == 'd' and 'finished 0 0' or kind == 'f' and 'cancelled 0 0' or 'cancelled 1 0')
+    end
+    unlock(token, lock)
+    if flags ~= '' and find(flags, 'c', 1, true) then uncap(prefix, master, queue) end
+    if worker ~= '' then call('DEL', prefix .. 'worker:' .. worker) end
+    if deaths ~= '0' and record and (not back or find(flags, 's', 1, true)) then
+      dead.forget(prefix, queue, record.payload)
+    end
+    if count and kind ~= 't' then
+      forget_count(count)
+    elseif count then
+      -- Before the job itself: a process that finds that must find its count.
+      if not parks then keep_count(count, failure, pause) end
+      failed = failed + 1
+    end
+    if not back or kind == 't' then processed = processed + 1 end
+    if kind == 'f' then failed = failed + 1 end
+    if parks then
+      local text = kind == 'f' and failure or kind == 't' and ARGV[arg + 7] or ''
+      parked.keep(prefix, proc .. '#' .. token, large and 'F' or kind, ms, queue, record.start, record.payload, stuck, gap, text)
+    elseif not back then
+      if kind == 'f' then
+        if large then
+          parked.keep(prefix, proc .. '#' .. token, 'l', ms, queue, record.start, record.payload, 'too large for its failure record', 0, '')
+        end
+        if gap > 0 then failure = parked.whole(failure, gap, record.payload) end
+        if list ~= 'failed' then call('SADD', prefix .. 'failed_queues', list) end
+        call('RPUSH', failedkey, failure)
+      end
+    elseif kind == 't' then
+      if record and delay(prefix, queue, record.payload, record.start ~= '-', ms + pause, proc .. '#' .. token) == 'd' then
+        applied[c] = 'u'
+      end
+    elseif record and pause > 0 then
+      pcall_('SADD', prefix .. 'queues', queue)
+      call('ZADD', prefix .. 'resqued:delayed', fmt('%.0f', ms + pause), delayed(proc .. '#' .. token, queue, record.payload, record.start ~= '-'))
+    elseif record then
+      local start = record.start
+      if kept then
+        record.payload = parked.payload(prefix, kept)
+        parked.drop(prefix, kept)
+      end
+      if kind == 'b' then
+        -- At the head, where a call that knows the jobs behind it does not look.
+        forget_seen(prefix, queue)
+      elseif start ~= '-' then
+        start = fmt('%.0f', math.floor(ms / 1000))
+      end
+      local payload = kind == 'r' and failure ~= '' and failure or record.payload
+      if not putback(prefix, queue, payload, start, kind == 'b') then applied[c] = 'u' end
+    end
+  end
+end
+if processed > 0 then pcall_('INCRBY', prefix .. 'stat:processed', processed) end
+if failed > 0 then pcall_('INCRBY', prefix .. 'stat:failed', failed) end
+local starved = starving(prefix)
+if starved then freed(prefix, released, ms) end
+
+reply[4] = table.concat(applied)
+if nwant == 0 then return reply end
+
+if again then
+  call('PERSIST', info) -- see register: a full server must not refuse the rest
+  pcall_('HSET', info, repeated, sub(ARGV[4], 36 + #ttl))
+end
+
+-- whole reports whether a record that is asked for again still has its lock. If that has
+-- expired meanwhile, another process may have had it: its job, which has not begun,
+-- goes back to where it came from.
+local function whole(token, raw)
+  local record = unpack_(raw)
+  if not record or record.lock == '' then return true end
+  if pcall_('GET', record.lock) == me .. token then
+    pcall_('EXPIRE', record.lock, ttl)
+    return true
+  end
+  local alone = onsuspects == 'o'
+  local key = alone and apartkey(prefix, record.queue) or prefix .. 'queue:' .. record.queue
+  if not len(key) or not alone and record.start ~= '-' and (not utyped or not utyped(key)) then
+    return true -- the next beat stops it
+  end
+  call('HDEL', inflight, token)
+  uncap(prefix, record.cap, record.queue)
+  if alone then
+    set_apart(prefix, record.queue, record.payload, record.start)
+  else
+    forget_seen(prefix, record.queue)
+    putback(prefix, record.queue, record.payload, record.start, true)
+  end
+  return false
+end
+
+-- asked are the wants that nothing was taken for yet, w the next of them.
+local asked = {}
+for _ = w, nwant do
+  local t, a, b = byte(wants, wantat, wantat + 2)
+  local at, ends = wantat + 3 + t, wantat + 2 + t + a * 256 + b
+  local token = sub(wants, wantat + 3, at - 1)
+  local mine = again and call('HGET', inflight, token)
+  if mine and whole(token, mine) then
+    reply[#reply + 1] = token
+    reply[#reply + 1] = mine
+  else
+    asked[#asked + 1] = {token, lead .. sub(wants, at, ends) .. tail}
+  end
+  wantat = ends + 1
+end
+w = 1
+
+local locknames, inGo = {}, {}
+do
+  local at = queuesat + 1 -- a call without wants has none of this
+  for _ = 1, nwant > 0 and nnames or 0 do
+    locknames[ARGV[at] .. '\0' .. ARGV[at + 1]] = ARGV[at + 2]
+    at = at + 3
+  end
+  for i = at, at + nclasses - 1 do inGo[ARGV[i]] = true end
+end
+
+-- nameof returns what a payload's lock is called, or nil if Go has to name it.
+local function nameof(queue, payload, byGo)
+  local known, class = false, nil
+  if nclasses > 0 then known, class = pcall(envelope, payload) end
+  -- Go also reads what is written with escapes.
+  if byGo or known and (not class or inGo[class] or find(class, '\\', 1, true)) then
+    return locknames[queue .. '\0' .. redis.sha1hex(payload)]
+  end
+  local ok, name = pcall(lockname, payload, style)
+  return ok and name or redis.sha1hex(payload)
+end
+
+-- ask wants the locks of those payloads named that come next.
+local function ask(queue, byGo, payloads)
+  local size = 0
+  for _, payload in ipairs(payloads) do
+    if size > 65536 then break end
+    if not nameof(queue, payload, byGo) then
+      table.insert(reply[8], queue)
+      table.insert(reply[8], payload)
+      size = size + #payload
+    end
+  end
+end
+
+local taken = {} -- locks that are known to be held
+
+-- take gets a lock for a record of this process.
+local function take(lock, value)
+  if taken[lock] then return false end
+  taken[lock] = true
+  if call('SET', lock, value, 'NX', 'EX', ttl) then return true end
+  if held(prefix, lock) then return false end
+  call('SET', lock, value, 'EX', ttl)
+  return true
+end
+
+local bounced, more, budget = 0, 0, bound * 4
+local capkey = prefix .. 'resqued:caps:' .. master
+
+local anydeaths = pcall_('EXISTS', deathkey) ~= 0
+
+-- died is dead.of, which costs nothing as long as nothing dies.
+local function died(queue, payload)
+  if not anydeaths then return 0, 0 end
+  return dead.of(prefix, queue, payload)
+end
+
+-- separable reports whether suspects of a queue can be set apart.
+local function separable(queue)
+  local set = prefix .. 'resqued:suspects'
+  return not anydeaths or len(apartkey(prefix, queue)) and type(pcall_('SCARD', set)) == 'number' and not lacks(set, 'SADD')
+end
+
+-- fenced has a fence for the lock that was just taken, or gives that back.
+local function fenced(lock)
+  if fence == nil then fence = setaside(fencekey, us, nwant) end
+  if not fence then call('DEL', lock) end
+  return fence
+end
+
+-- give grants a job to the next want, and writes its record.
+local function give(queue, payload, lock, start, capped, deaths, blame)
+  local want, cap, number = asked[w], capped and master or '', '0'
+  if lock ~= '' then
+    fence = fence + 1
+    number = fmt('%d', fence)
+  end
+  local record = fmt('3 %d %d %d %d %s %d %d %d %s\n', #queue, #want[2], #lock, #cap, number, deaths, blame, ms, start)
+    .. queue .. want[2] .. lock .. cap .. payload
+  bytes, w = bytes + #payload, w + 1
+  call('HSET', inflight, want[1], record)
+  reply[#reply + 1] = want[1]
+  reply[#reply + 1] = record
+  if capped and refused(pcall_('HINCRBY', capkey, queue, 1)) then pcall_('HSET', capkey, queue, 1) end
+end
+
+-- reserve takes jobs from one queue of left jobs for at most room wants. The jobs
+-- at its head are tried first, locked ones go to the tail; then those which were
+-- pushed since the queue was last looked at, where they stand. It returns true if
+-- it needs locks to be named.
+local function reserve(queue, key, left, room, capped, flags)
+  local locked, unique = find(flags, 'l', 1, true), find(flags, 'u', 1, true)
+  if locked and fence == false then return false end
+  local byGo = find(flags, 'k', 1, true)
+  local before = locked and seen(prefix, queue, left, ms, starved)
+  local blockedkey, openkey = prefix .. 'resqued:blocked:' .. queue, prefix .. 'resqued:open:' .. queue
+  -- Newer jobs are taken where they stand, as holes that leave the list together, from its
+  -- nearer end; one by one from a queue that is being healed, which goes by its indexes.
+  local together = not unique or not healing(key).at
+  local hole, holes = '\0' .. redis.sha1hex(key .. ms), 0
+  -- If they are far from both ends, very many locks are open, or the user may not ask for these,
+  -- this counts as the first look.
+  local released = before and pcall_('SRANDMEMBER', openkey, bounds.open + 1)
+  local unread = released and (released.err or #released > bounds.open
+    or math.min(before.mark, left - before.mark) > (together and bounds.reach or bounds.single))
+  if unread then before = nil end
+  local s = before or {count = 0, mark = left, since = ms}
+  local newer, unseen = left - s.mark, s.mark - s.count
+  -- The locks that were released since jobs were found locked by them. Where all
+  -- jobs were looked at, and these are held again, there is nothing to look for.
+  local open, nopen = {}, 0
+  if before then
+    for _, lock in ipairs(released) do
+      open[lock] = true
+      nopen = nopen + 1
+    end
+    if s.known and nopen == 0 then unseen = 0 end
+  end
+  local scan = math.max(1, math.min(bound, budget))
+  local looked, put, took, moved, inway = 0, 0, 0, 0, {}
+  local unnamed, opened, unnoted = false, false, false
+
+  -- Names that Go has to give may be missing: then nothing may have been popped.
+  local direct = not byGo and nclasses == 0
+  if not direct or newer > 0 then call('PERSIST', info) end -- as above
+
+  local function lockof(payload)
+    local name = nameof(queue, payload, byGo)
+    if name then return jobs .. name end
+    unnamed = true
+  end
+
+  -- shut notes that a lock is held that was open.
+  local function shut(lock)
+    if not open[lock] then return end
+    open[lock], nopen = nil, nopen - 1
+    pcall_('SREM', openkey, lock)
+    inway[lock] = true
+    if s.known and nopen == 0 then unseen = 0 end
+  end
+
+  -- out takes the job with an index out of the queue, and returns its start time.
+  local function out(index, popped, head, payload)
+    local at = index - holes
+    if popped then -- it is out
+    elseif head or not together then
+      removeat(key, at, left)
+    else
+      call('LSET', key, index, hole)
+      holes = holes + 1
+    end
+    return unique and forget_member(key, at, payload, left) or '-'
+  end
+
+  -- try looks at the job with an index. It returns true if the job was taken, or set
+  -- apart, false if it is locked, nil if its lock has to be named first or there is no
+  -- fence for it: then it stays where it is. One at the head
+  -- that is locked goes to the tail.
+  local function try(index, head)
+    local popped = head and direct
+    local payload, start, lock = nil, nil, ''
+    if popped then payload = call('LPOP', key) else payload = call('LINDEX', key, index) end
+    if head then unseen = unseen - 1 else newer = newer - 1 end
+    local deaths, blame = 0, 0
+    if anydeaths then deaths, blame = died(queue, payload) end
+    if blame > 0 and onsuspects == 'a' then
+      start = out(index, popped, head, payload)
+      set_apart(prefix, queue, payload, start)
+      left, took, moved = left - 1, took + 1, moved + 1
+      return true
+    end
+    if locked then
+      lock = lockof(payload)
+      if not lock then return nil end
+      local got = take(lock, me .. asked[w][1])
+      if nopen > 0 then shut(lock) end
+      if not got then
+        inway[lock] = true
+        looked = looked + 1
+        if head then
+          if not popped then call('LPOP', key) end
+          call('RPUSH', key, payload)
+          if unique then rotated(key, payload) end
+          put = put + 1
+        end
+        return false
+      elseif not fenced(lock) then
+        if popped then call('LPUSH', key, payload) end
+        return nil
+      end
+    end
+    start = out(index, popped, head, payload)
+    give(queue, payload, lock, start, capped, deaths, blame)
+    left, room, took = left - 1, room - 1, took + 1
+    return true
+  end
+
+  local function going()
+    return room > 0 and w <= #asked and bytes < maxbytes and not unnamed and (fence ~= false or not locked)
+  end
+
+  while unseen > 0 and looked + moved < scan and going() do
+    if try(0, true) == nil then unseen = unseen + 1 end
+  end
+  if newer > 0 and (unseen <= 0 or put > 0) then
+    local index, n = left - put - newer, 0
+    while newer > 0 and n + moved < scan and going() do
+      local got = try(index, false)
+      if got == nil then
+        newer = newer + 1
+      elseif not got then
+        index, n = index + 1, n + 1
+      elseif together then
+        index = index + 1
+      end
+    end
+    if holes > 0 then
+      call('LREM', key, index < newer + put + holes and holes or -holes, hole)
+      index, holes = index - holes, 0
+    end
+    -- Others go to the tail behind these, where they would not be found any more.
+    while newer > 0 and put > 0 and n < scan and not unnamed do
+      local lock = lockof(call('LINDEX', key, index))
+      if lock then
+        if taken[lock] or held(prefix, lock) then
+          inway[lock] = true
+        else
+          opened, open[lock] = true, nil -- the round passed by this one
+          unnoted = unnoted or refused(pcall_('SADD', openkey, lock)) or refused(pcall_('PEXPIRE', openkey, 2 * patience))
+        end
+        index, n, newer, looked = index + 1, n + 1, newer - 1, looked + 1
+      end
+    end
+  end
+
+  if locked and fence == false then
+    -- What was known of the queue counts no more where some were put back.
+    if before or looked + moved > 0 then forget_seen(prefix, queue) end
+    bounced, budget = bounced + put, budget - looked - moved
+    if moved > 0 then reply[9] = reply[9] + apart(prefix, queue) end
+    return false
+  elseif unnamed then
+    -- A caller that has asked before lets other queues have their turn.
+    ask(queue, byGo, call('LRANGE', key, 0, scan - 1))
+  elseif (unseen > 0 or newer > 0) and w <= #asked and room > 0 then
+    more = 1
+  end
+  if locked and left == 0 then
+    if before or unread or looked > 0 then forget_seen(prefix, queue) end
+  elseif unnoted or unread and took > 0 and looked == 0 or newer > 0 and put > 0 then
+    forget_seen(prefix, queue) -- jobs that were not looked at stand among the others
+  elseif looked > 0 or before and took > 0 then
+    s.mark = left - newer
+    if unseen <= 0 then
+      -- In a whole round for what is open there was no job of the rest.
+      for lock in pairs(s.known and open or {}) do
+        pcall_('SREM', openkey, lock)
+        nopen = nopen - 1
+      end
+      s.known, s.count = true, (nopen > 0 or opened) and 0 or s.mark
+    else
+      s.count = s.known and opened and 0 or math.min(s.count + looked, s.mark)
+    end
+    if not before then call('UNLINK', blockedkey, openkey) end
+    note_seen(prefix, queue, s, inway)
+    starved = true
+  end
+  bounced = bounced + put
+  budget = budget - looked - moved
+  if moved > 0 then reply[9] = reply[9] + apart(prefix, queue) end
+  return unnamed
+end
+
+-- reserve_suspects takes suspects of one queue, whose own keys are not touched. The
+-- locked ones go to the tail.
+local function reserve_suspects(queue, room, capped, flags)
+  local key, left = apartkey(prefix, queue), apart(prefix, queue)
+  local scan, byGo, unnamed = math.min(left, bound, budget), find(flags, 'k', 1, true), false
+  while scan > 0 and room > 0 and w <= #asked and bytes < maxbytes do
+    local element = call('LINDEX', key, 0)
+    local payload, start = suspect(element)
+    local lock = ''
+    if find(flags, 'l', 1, true) then
+      local name = nameof(queue, payload, byGo)
+      if not name then
+        local next = call('LRANGE', key, 0, bound - 1)
+        for i, other in ipairs(next) do next[i] = suspect(other) end
+        ask(queue, byGo, next)
+        unnamed = true
+        break
+      end
+      lock = jobs .. name
+    end
+    scan, budget = scan - 1, budget - 1
+    if lock ~= '' and not take(lock, me .. asked[w][1]) then
+      call('LPOP', key)
+      call('RPUSH', key, element)
+    elseif lock ~= '' and not fenced(lock) then
+      break
+    else
+      call('LPOP', key)
+      give(queue, payload, lock, start, capped, died(queue, payload))
+      room = room - 1
+    end
+  end
+  reply[9] = reply[9] + apart(prefix, queue)
+  return unnamed
+end
+
+-- roomin returns how many threads a queue may still occupy.
+local function roomin(queue, cap)
+  if cap == 0 then return #asked end
+  local n = tonumber(pcall_('HGET', capkey, queue) or 0)
+  return cap - (n and n > 0 and n < 2 ^ 53 and math.floor(n) or 0)
+end
+
+if onsuspects == 'o' then call('PERSIST', info) end -- as above
+if w <= #asked and pausing(prefix) then nqueue = 0 end
+local relock = w <= #asked and pcall_('ZCARD', prefix .. 'resqued:relock')
+relock = type(relock) == 'number' and relock > 0
+
+for i = nextqueue, nqueue do
+  if (w > #asked or bytes >= maxbytes) and onsuspects ~= 'o' then
+    if w <= #asked then more = 1 end
+    break
+  end
+  local queue, cap, flags = names[i], match(modes[i], '^(%d+)(%a*)$')
+  cap = tonumber(cap)
+  local key = prefix .. 'queue:' .. queue
+  local unique = find(flags, 'u', 1, true)
+  local left = len(key)
+  if relock and find(flags, 'l', 1, true) then
+    -- A process may hold a lock that has expired: the queue waits for a beat.
+  elseif onsuspects == 'o' then
+    if not paused(prefix, queue) and reserve_suspects(queue, roomin(queue, cap), cap > 0, flags) and nnames == 0 then break end
+  elseif not left or unique and not utyped(key) or onsuspects == 'a' and not separable(queue) then
+    table.insert(reply[6], queue)
+  else
+    if unique and find(flags, 's', 1, true) and not instep(key, left) then
+      table.insert(reply[7], queue)
+      left = 0
+    elseif unique then
+      local n, healed = tend(key, left)
+      if n < left then forget_seen(prefix, queue) end -- what was dropped stood anywhere
+      left = n
+      if healed then table.insert(reply[7], queue) end
+    end
+    if left == 0 then
+      if starved and pcall_('HEXISTS', prefix .. 'locket:queue_lock_counters', queue) == 1 then
+        forget_seen(prefix, queue)
+      end
+    elseif not paused(prefix, queue) then
+      local room = roomin(queue, cap)
+      if room > 0 and reserve(queue, key, left, room, cap > 0, flags) and nnames == 0 then break end
+    end
+  end
+end
+if fence == false then
+  reasons[#reasons + 1] = fencekey .. ' holds no number that fencing tokens could go on from'
+end
+reply[2], reply[3] = bounced, more
+return reply

@@ -1,0 +1,40 @@
+-- fail_malformed records delayed items that are no jobs as failed, each once.
+--
+-- KEYS[1]   failed
+-- ARGV[1]   prefix
+-- ARGV[2]   m: the failures go to the list of no queue, as Resque's multi-queue failure
+--           backend has them; else ''
+-- ARGV[3…]  per item: its key, the item, its failure record, the id to which that refers if
+--           the item is too large for it or ''
+-- RETURNS   how many were recorded; error RESQUEDTYPE or NOPERM: nothing was done
+-- COST      about 8 commands, and 3 to 7 per item; O(n), and the length of a list for an item
+--           that stands in one
+
+local prefix, n = ARGV[1], 0
+local list = ARGV[2] == 'm' and parked.listed(prefix, '') or 'failed'
+local target = prefix .. list
+if not len(target) then return redis.error_reply('RESQUEDTYPE ' .. target .. ' is no list; move it away') end
+need(target, 'RPUSH', 'PERSIST')
+need(prefix .. 'delayed:', 'LREM')
+need(prefix .. 'resqued:delayed', 'ZREM')
+local wrong = parked.lacks(prefix)
+if wrong then return redis.error_reply(match(wrong, '^NOPERM') and wrong or 'RESQUEDTYPE ' .. wrong .. '; move it away') end
+call('PERSIST', target) -- the first write: a full server does not refuse the rest
+for i = 3, #ARGV, 4 do
+  local key, item = ARGV[i], ARGV[i + 1]
+  local gone
+  if key == prefix .. 'resqued:delayed' then
+    gone = pcall_('ZREM', key, item)
+  else
+    gone = pcall_('LREM', key, 1, item)
+    pcall_('SREM', prefix .. 'timestamps:' .. item, sub(key, #prefix + 1))
+  end
+  if gone == 1 then
+    local id = ARGV[i + 3]
+    if id ~= '' then parked.keep(prefix, id, 'l', now(), '', '-', item, 'too large for its failure record', 0, '') end
+    if list ~= 'failed' then call('SADD', prefix .. 'failed_queues', list) end
+    call('RPUSH', target, ARGV[i + 2])
+    n = n + 1
+  end
+end
+return n

@@ -1,0 +1,119 @@
+-- failed_edit_bulk edits very many failure records of a long list, in steps that do not depend
+-- on its length. What is in the middle of a list costs the server the way there, and to take
+-- something out of it the way through it; only at the ends all is cheap. So the records that
+-- a step has been past go from the head of the list to resqued:passed:<list>, as they are
+-- or edited, and take the place of the list at the end. Whoever reads meanwhile finds
+-- records there and then those of the list. New ones are added to the list as ever.
+--
+-- Ruby empties a record just before it removes it, by its text; one that passes meanwhile,
+-- where Ruby does not look for it, is removed here.
+--
+-- resqued:sifting says who does it and until when; after that any caller may bring the records
+-- back to where they were, with "back".
+--
+-- KEYS[1]   failed, or another list of failure records
+-- ARGV[1]   prefix
+-- ARGV[2]   name of the list
+-- ARGV[3]   token of the caller
+-- ARGV[4]   how long the caller is to be left alone (ms)
+-- ARGV[5]   op:
+--           begin
+--           step: edits the records at the head
+--           on: the next records pass as they are
+--           back: the last records return to the list; also those of a caller whose time is up
+--           drop: removes the list, unless payloads are parked that its records may refer to
+-- ARGV[6]   of step: how many records were read from the head
+-- ARGV[7]   of step: the last of them
+-- ARGV[8…]  of step: the edits, of six arguments each, see failed_edits
+-- RETURNS   {'HELD', ms} another caller is editing it for so long; {'LOST'} the caller is not
+--           editing it any more; {'LEFT'} (begin, drop) there are records to
+--           be brought back; {'KEPT'} (drop) something is parked; begin: {'OK'};
+--           step: {'MOVED'} others have changed the head of the list, nothing was done, or
+--           {'OK', how many records have passed, one letter for each edit as one text, as those
+--           of failed_edit}; on, back: {'OK', how many records are still to be moved, 0: it is
+--           over}; drop: {'OK', how many records there were};
+--           error RESQUEDTYPE or NOPERM: nothing was done
+-- COST      about 12 commands; step: 1 to 6 per edit and 1 per 500 records, O(records read);
+--           on, back: up to 600 records or 256 kB, 5 commands per 50 records; drop: O(1), the
+--           server frees the list in the background
+
+local key, prefix, name, token, lease, op = KEYS[1], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local sifting, passed = siftkeys(prefix, name)
+local ms = now()
+if type(query('HLEN', sifting)) ~= 'number' then return redis.error_reply('RESQUEDTYPE ' .. sifting .. ' is no hash; move it away') end
+if not len(passed) then return redis.error_reply('RESQUEDTYPE ' .. passed .. ' is no list; move it away') end
+local wrong = unfit(prefix, key)
+if wrong then return wrong end
+needlist(passed)
+need(passed, 'RENAME')
+need(key, 'RENAME', 'UNLINK')
+need(sifting, 'HSET', 'HDEL')
+
+local holder, ends = match(call('HGET', sifting, name) or '', '^(%S+) (%d+)$')
+if holder and holder ~= token and tonumber(ends) > ms then return {'HELD', tonumber(ends) - ms} end
+if op == 'begin' or op == 'drop' then
+  if holder or call('EXISTS', passed) == 1 then return {'LEFT'} end
+elseif op ~= 'back' and holder ~= token then
+  return {'LOST'}
+end
+if op == 'drop' then
+  local kept = pcall_('HLEN', prefix .. 'resqued:parked')
+  if type(kept) == 'number' and kept > 0 then return {'KEPT'} end
+  call('PERSIST', key) -- the first write: a full server does not refuse the rest
+  local n = len(key)
+  call('UNLINK', key)
+  return {'OK', n}
+end
+call('PERSIST', key) -- the first write: a full server does not refuse the rest
+call('HSET', sifting, name, token .. ' ' .. fmt('%.0f', ms + lease))
+if op == 'begin' then return {'OK'} end
+
+-- over ends the sifting: there is one list again.
+local function over()
+  if call('EXISTS', passed) == 1 then call('RENAME', passed, key) end
+  call('HDEL', sifting, name)
+  return {'OK', 0}
+end
+
+if op == 'on' or op == 'back' then
+  local moved, bytes, on = 0, 0, op == 'on'
+  while moved < 600 and bytes < 262144 do
+    if call('EXISTS', on and key or passed) == 0 or not on and call('EXISTS', key) == 0 then return over() end
+    local some, order = on and call('LRANGE', key, 0, 49) or call('LRANGE', passed, -50, -1), {}
+    for i = on and 1 or #some, on and #some or 1, on and 1 or -1 do
+      bytes = bytes + #some[i]
+      if some[i] ~= '' then order[#order + 1] = some[i] end
+    end
+    if #order > 0 then call(on and 'RPUSH' or 'LPUSH', on and passed or key, unpack(order)) end
+    if on then call('LTRIM', key, #some, -1) else call('LTRIM', passed, 0, -#some - 1) end
+    moved = moved + #some
+  end
+  local left = call('LLEN', on and key or passed)
+  if left == 0 then return over() end
+  return {'OK', left}
+end
+
+-- What was read stands at the head, but for what others have taken out of it.
+local part, aligned = call('LRANGE', key, 0, tonumber(ARGV[6]) - 1), 0
+for i = #part, 1, -1 do
+  if part[i] == ARGV[7] then
+    aligned = i
+    break
+  end
+end
+if aligned == 0 then return {'MOVED'} end
+for i = #part, aligned + 1, -1 do part[i] = nil end
+local places, done, start = placed(8, part, 0), {}, fmt('%.0f', math.floor(ms / 1000))
+for i = 8, #ARGV, 6 do
+  local at, how = places[i], 'g'
+  if at then how = pushes(prefix, i, start) end
+  if how == 'r' or how == 'u' then part[at] = ARGV[i + 2] ~= '' and ARGV[i + 2] end
+  done[#done + 1] = how
+end
+local kept = {}
+for i = 1, aligned do
+  if part[i] and part[i] ~= '' then kept[#kept + 1] = part[i] end
+end
+for i = 1, #kept, 500 do call('RPUSH', passed, unpack(kept, i, math.min(i + 499, #kept))) end
+call('LTRIM', key, aligned, -1)
+return {'OK', aligned, table.concat(done)}

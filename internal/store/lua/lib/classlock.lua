@@ -1,0 +1,127 @@
+-- classlock knows the values of class locks and loner markers. They are those of
+-- resque-lock-timeout, which reads leading digits only, with a name behind:
+--
+--   lock    <expiry, epoch seconds, or true>:resqued:<proc>#<token>
+--   marker  <expiry, epoch seconds, or true>:queue:<length>:<queue><payload>
+--
+-- A value without a name is the gem's own: it has expired when its time is past.
+--
+-- DEFINES  classvalue(ms, timeout, name): the value of a lock or marker;
+--          nameof(value): the name in it or nil; expired(value, ms): whether its time is past;
+--          standing(prefix, lock, ms, elsewhere): the value in the way or nil;
+--          markname(queue, payload): the name in a marker;
+--          among(key, payload, behind), inhand(prefix, queue, payload), waits(prefix, queue,
+--          payload): whether a payload waits in a list, is in hand, or either;
+--          marked(prefix, marker, ms, elsewhere): whether the marker is in the way;
+--          unmark(marker, name): whether it was removed;
+--          notext(key, …): an error to return for a key that is no string, or nil
+-- NEEDS    base, records
+-- KEYS     reads the lock and the marker, queue:<q>, resqued:suspects:<q>, resqued:procs,
+--          resqued:inflight:*; removes the marker
+-- COST     standing, unmark: 2 commands; notext: 1 per key; waits: among reads a queue of up to
+--          1,000 jobs, 4 MB at most; inhand 2 commands per process, up to 10,000 records
+
+-- classvalue is the value of a lock or a marker that is taken now.
+local function classvalue(ms, timeout, name)
+  if timeout == 0 then return 'true:' .. name end
+  return fmt('%.0f:', math.ceil((ms + timeout) / 1000)) .. name
+end
+
+-- nameof returns the name in a value of ours.
+local function nameof(value) return match(value, '^%w+:(.*)$') end
+
+-- expired reports whether the time of a value is past.
+local function expired(value, ms)
+  local epoch = match(value, '^%s*(%d+)')
+  return epoch ~= nil and tonumber(epoch) < math.floor(ms / 1000)
+end
+
+-- standing returns the value of a class lock that is in the way, or nil. A lock of
+-- ours stands as long as its record, whatever its time; in another Redis than the
+-- daemon's (elsewhere), where there are no records, until it expires.
+local function standing(prefix, lock, ms, elsewhere)
+  local value = call('GET', lock)
+  if not value then return nil end
+  local p, t = match(value, '^%w+:resqued:(.*)#([^#]*)$')
+  if p then
+    if not elsewhere and pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 0 then return nil end
+    return value
+  end
+  return not expired(value, ms) and value or nil
+end
+
+-- markname names the job of a marker.
+local function markname(queue, payload) return 'queue:' .. #queue .. ':' .. queue .. payload end
+
+-- among reports whether a list holds a payload, as it is or behind a start time (see
+-- suspects). Where that would take too long the answer is yes.
+local function among(key, payload, behind)
+  local n = len(key)
+  if not n or n > 1000 then return true end
+  local bytes = 0
+  for from = 0, n - 1, 100 do
+    for _, p in ipairs(call('LRANGE', key, from, from + 99)) do
+      if p == payload or behind and match(p, '^[%d-]+ (.*)$') == payload then return true end
+      bytes = bytes + #p
+    end
+    if bytes > 4194304 then return true end
+  end
+  return false
+end
+
+-- inhand reports whether a payload of a queue is in the hands of a process. Where that
+-- would take too long the answer is yes.
+local function inhand(prefix, queue, payload)
+  local procs = pcall_('ZRANGE', prefix .. 'resqued:procs', 0, 1000)
+  if procs.err or #procs > 1000 then return true end
+  local left = 10000 -- records to look at
+  for _, proc in ipairs(procs) do
+    local inflight = prefix .. 'resqued:inflight:' .. proc
+    local n = pcall_('HLEN', inflight)
+    left = left - (tonumber(n) or 0)
+    if left < 0 then return true end
+    local records = pcall_('HVALS', inflight)
+    for _, raw in ipairs(records.err and {} or records) do
+      local r = sub(raw, -#payload) == payload and unpack_(raw)
+      if r and r.queue == queue and r.payload == payload then return true end
+    end
+  end
+  return false
+end
+
+-- waits reports whether a payload waits in a queue, or is in the hands of a process, as
+-- far as among and inhand can say.
+local function waits(prefix, queue, payload)
+  return among(prefix .. 'queue:' .. queue, payload) or among(prefix .. 'resqued:suspects:' .. queue, payload, true)
+    or inhand(prefix, queue, payload)
+end
+
+-- marked reports whether a loner marker is in the way. One whose job is nowhere any
+-- more (it was removed) is not.
+local function marked(prefix, marker, ms, elsewhere)
+  local value = call('GET', marker)
+  if not value or expired(value, ms) then return false end
+  local n, i = match(value, '^%w+:queue:(%d+):()')
+  n = tonumber(n)
+  if not n or elsewhere then return true end
+  return waits(prefix, sub(value, i, i + n - 1), sub(value, i + n))
+end
+
+-- unmark removes a loner marker when its job starts, or is removed. That of another
+-- job stays.
+local function unmark(marker, name)
+  local value = pcall_('GET', marker)
+  if type(value) ~= 'string' then return false end
+  if match(value, '^%w+:queue:') and nameof(value) ~= name then return false end
+  call('DEL', marker)
+  return true
+end
+
+-- notext returns the first of some keys that holds something else than a text.
+local function notext(...)
+  for _, key in ipairs({...}) do
+    if key ~= '' and type(pcall_('STRLEN', key)) ~= 'number' then
+      return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no string; move it away')
+    end
+  end
+end

@@ -1,0 +1,270 @@
+-- longjob is what the scripts of long jobs share. A run is a hash
+-- resqued:longjob:run:<uuid>, what it remembers from slice to slice a hash
+-- resqued:longjob:state:<uuid>. Each slice has its own payload, which carries the number
+-- of the slice: of all payloads of a run one alone counts, so that one which comes back
+-- after its slice has ended is known for what it is.
+--
+-- owner names the in-flight record under which a slice runs. Recovery takes the record
+-- and puts the payload back in one step; so as long as there is a record a process runs
+-- the slice, or will be found dead, and once there is none no process does.
+--
+-- A run may belong to a tenant; see busykey.
+--
+-- DEFINES  runkey, statekey (prefix, uuid), currentkey, activekey, endedkey, tenantskey, shareskey
+--          (prefix), busykey, linekey (prefix, tenant), subjectskey, startskey (prefix, class):
+--          keys; active(status), recorded(prefix, owner), leased(prefix, proc, ms),
+--          counts(command, key): yes or no; needhash(key), needlong(prefix, id, queue),
+--          needtenant(prefix, tenant): end the script where something is in the way;
+--          share(prefix, class, told): slices a tenant may have, whether that is new;
+--          holders(prefix, tenant, enough): how many it has;
+--          hold, stand, giveup (prefix, tenant, id, ms), turn(prefix, tenant, ms),
+--          queueslice(prefix, id, tenant, queue, payload, ms): no result;
+--          ofsubject(prefix, id, class, kind): yes or no; behind(prefix, id): an owner or nil;
+--          addrun(prefix, id, kind, class, args, queue, again, tenant, payload, ms),
+--          endrun(prefix, id, status, keep, ms), displace(prefix, id, keep, ms): no result
+-- NEEDS    base, records, rights, unique, append
+-- KEYS     reads and writes resqued:longjob:*, reads resqued:inflight:* and resqued:procs, pushes
+--          to queue:<q> as append does
+-- COST     needlong, needtenant: about 6 commands each; addrun: about 15; endrun: 7; turn: 3, and
+--          about 10 for each slice that it pushes, or 2 for one that it passes by, of 300 at
+--          most; holders: 1, once a script 2 for each of up to 1,000 runs
+
+local function runkey(prefix, id) return prefix .. 'resqued:longjob:run:' .. id end
+local function statekey(prefix, id) return prefix .. 'resqued:longjob:state:' .. id end
+local function currentkey(prefix) return prefix .. 'resqued:longjob:current' end -- kind → newest run
+local function activekey(prefix) return prefix .. 'resqued:longjob:active' end -- run → last sign of life, ms
+local function endedkey(prefix) return prefix .. 'resqued:longjob:ended' end -- run → when it is forgotten, ms
+local function subjectskey(prefix, class) return prefix .. 'resqued:longjob:subjects:' .. class end -- see longrecur
+local function startskey(prefix, class) return prefix .. 'resqued:longjob:starts:' .. class end -- runs of subjects
+
+local function active(status) return status == 'queued' or status == 'running' end
+
+-- recorded reports whether the in-flight record of an owner exists.
+local function recorded(prefix, name)
+  local p, t = match(name, '^resqued:(.*)#([^#]*)$')
+  return p and call('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 1
+end
+
+-- leased reports whether a process has a lease that is not past.
+local function leased(prefix, proc, ms)
+  local lease = tonumber(query('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
+  return lease and lease >= ms
+end
+
+local function counts(command, key) return type(query(command, key)) == 'number' end
+
+-- needhash ends the script unless something is a hash, or is not there.
+local function needhash(key)
+  if not counts('HLEN', key) then error(redis.error_reply('RESQUEDTYPE ' .. key .. ' is no hash; move it away')) end
+end
+
+-- needlong ends the script, before it has written anything, unless it may do all that it does
+-- from there on. queue is nil where nothing is pushed.
+local function needlong(prefix, id, queue)
+  need(runkey(prefix, id), 'HGET', 'HMGET', 'HGETALL', 'HSET', 'HDEL', 'PERSIST', 'DEL')
+  need(statekey(prefix, id), 'HGETALL', 'HSET', 'HDEL', 'DEL')
+  need(currentkey(prefix), 'HGET', 'HSET', 'HDEL')
+  need(prefix .. 'resqued:inflight:', 'HEXISTS')
+  for _, key in ipairs({activekey(prefix), endedkey(prefix)}) do
+    need(key, 'ZADD', 'ZREM', 'ZSCORE')
+    if not counts('ZCARD', key) then error(redis.error_reply('RESQUEDTYPE ' .. key .. ' is no sorted set; move it away')) end
+  end
+  needhash(runkey(prefix, id))
+  needhash(statekey(prefix, id))
+  needhash(currentkey(prefix))
+  if not queue then return end
+  local key = prefix .. 'queue:' .. queue
+  needlist(key)
+  need(key .. ':uniqueue', 'EXISTS')
+  needcompanions(prefix)
+  if not len(key) then error(redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away')) end
+  if not utyped(key) then
+    error(redis.error_reply('RESQUEDTYPE ' .. key .. ':uniqueue is no set or ' .. key .. ':start_at no list; move it away'))
+  end
+end
+
+-- A run may belong to a tenant. Of the runs of one tenant only so many as their class says
+-- have a slice in a queue or in hand: those in the set busy. The others stand in line, a
+-- sorted set in the order of their turns, and their payloads are nowhere. One whose slice
+-- waits for some time is in neither.
+
+local function busykey(prefix, tenant) return prefix .. 'resqued:longjob:busy:' .. tenant end
+local function linekey(prefix, tenant) return prefix .. 'resqued:longjob:line:' .. tenant end
+local function tenantskey(prefix) return prefix .. 'resqued:longjob:tenants' end -- tenant → last look at it, ms
+local function shareskey(prefix) return prefix .. 'resqued:longjob:shares' end -- class → slices of one tenant
+
+-- needtenant is needlong for what belongs to a tenant; '' and nil are none.
+local function needtenant(prefix, tenant)
+  if not tenant or tenant == '' then return end
+  local busy, line = busykey(prefix, tenant), linekey(prefix, tenant)
+  need(busy, 'SADD', 'SREM', 'SISMEMBER', 'SRANDMEMBER')
+  need(line, 'ZADD', 'ZREM', 'ZSCORE', 'ZRANGE', 'ZREVRANGE')
+  need(tenantskey(prefix), 'ZADD', 'ZREM')
+  need(shareskey(prefix), 'HGET', 'HSET')
+  need(prefix .. 'resqued:longjob:run:', 'HMGET', 'HSET')
+  need(prefix .. 'resqued:inflight:', 'HEXISTS')
+  if not counts('SCARD', busy) then error(redis.error_reply('RESQUEDTYPE ' .. busy .. ' is no set; move it away')) end
+  for _, key in ipairs({line, tenantskey(prefix)}) do
+    if not counts('ZCARD', key) then error(redis.error_reply('RESQUEDTYPE ' .. key .. ' is no sorted set; move it away')) end
+  end
+  needhash(shareskey(prefix))
+end
+
+-- share returns how many slices of a tenant there may be for another one of a class to join
+-- them. told is what the class says, '' if the caller does not know; the second result: that is not as
+-- before.
+local function share(prefix, class, told)
+  local known = call('HGET', shareskey(prefix), class)
+  if told == '' or told == known then return tonumber(known) or 1, false end
+  call('HSET', shareskey(prefix), class, told)
+  return tonumber(told), true
+end
+
+local counted = {}
+
+-- holders counts the runs of a tenant that have a slice. If they are enough, those are taken
+-- out that have ended, and whose code has: one that was cancelled may run for a moment yet.
+local function holders(prefix, tenant, enough)
+  local busy = busykey(prefix, tenant)
+  if call('SCARD', busy) >= enough and not counted[tenant] then
+    counted[tenant] = true
+    -- Of very many a part, another each time.
+    for _, id in ipairs(call('SRANDMEMBER', busy, 1000)) do
+      local v = call('HMGET', runkey(prefix, id), 'status', 'owner', 'tenant')
+      if v[3] ~= tenant or not active(v[1]) and not recorded(prefix, v[2] or '') then call('SREM', busy, id) end
+    end
+  end
+  return call('SCARD', busy)
+end
+
+local function hold(prefix, tenant, id, ms)
+  call('ZREM', linekey(prefix, tenant), id)
+  call('SADD', busykey(prefix, tenant), id)
+  call('ZADD', tenantskey(prefix), 'NX', fmt('%.0f', ms), tenant)
+end
+
+-- stand puts a run at the end of the line of its tenant, if it does not stand there.
+local function stand(prefix, tenant, id, ms)
+  local line = linekey(prefix, tenant)
+  call('SREM', busykey(prefix, tenant), id)
+  call('ZADD', tenantskey(prefix), 'NX', fmt('%.0f', ms), tenant)
+  if call('ZSCORE', line, id) then return end
+  local last = call('ZREVRANGE', line, 0, 0, 'WITHSCORES')[2]
+  call('ZADD', line, fmt('%.0f', math.max(ms * 1000, tonumber(last or 0) + 1)), id)
+end
+
+-- pushable reports whether a slice can be put into a queue.
+local function pushable(prefix, queue)
+  local key = prefix .. 'queue:' .. queue
+  return not lacks(key, 'LLEN', 'RPUSH') and not lacks(key .. ':uniqueue', 'EXISTS') and not lackscompanions(prefix) and len(key) and utyped(key)
+end
+
+-- turn pushes the slices of the first ones in line, as long as there is room for them. One
+-- whose queue takes none is passed over, for now. A hundred of those would hide all behind
+-- them, and go to the end.
+local function turn(prefix, tenant, ms)
+  local line, takes = linekey(prefix, tenant), {}
+  for _ = 1, 3 do
+    local passed = {}
+    for _, id in ipairs(call('ZRANGE', line, 0, 99)) do
+      local v = call('HMGET', runkey(prefix, id), 'status', 'tenant', 'class', 'queue', 'slice', 'name')
+      if not active(v[1]) or v[2] ~= tenant then
+        call('ZREM', line, id)
+      else
+        local room = share(prefix, v[3], '')
+        if holders(prefix, tenant, room) >= room then break end
+        if takes[v[4]] == nil then takes[v[4]] = pushable(prefix, v[4]) end
+        if takes[v[4]] then
+          hold(prefix, tenant, id, ms)
+          append(prefix, v[4], '{"class":' .. v[6] .. ',"args":["' .. id .. '"],"id":"' .. id .. '.' .. v[5] .. '"}', ms)
+        else
+          passed[#passed + 1] = id
+        end
+      end
+    end
+    if #passed < 100 or call('ZCARD', line) <= 100 then break end
+    local last = tonumber(call('ZREVRANGE', line, 0, 0, 'WITHSCORES')[2])
+    for i, id in ipairs(passed) do call('ZADD', line, fmt('%.0f', last + i), id) end
+  end
+  if call('ZCARD', line) == 0 and call('SCARD', busykey(prefix, tenant)) == 0 then call('ZREM', tenantskey(prefix), tenant) end
+end
+
+-- giveup takes the slice of a run, or its place in line, from it.
+local function giveup(prefix, tenant, id, ms)
+  call('SREM', busykey(prefix, tenant), id)
+  call('ZREM', linekey(prefix, tenant), id)
+  turn(prefix, tenant, ms)
+end
+
+-- queueslice pushes the next slice of a run when it is its turn.
+local function queueslice(prefix, id, tenant, queue, payload, ms)
+  if not tenant or tenant == '' then return append(prefix, queue, payload, ms) end
+  stand(prefix, tenant, id, ms)
+  turn(prefix, tenant, ms)
+end
+
+-- ofsubject reports whether a run is that of a subject of a recurring job, whatever starts it,
+-- and counts it among those that may wait or run.
+local function ofsubject(prefix, id, class, kind)
+  local subjects, starts = subjectskey(prefix, class), startskey(prefix, class)
+  if pcall_('HEXISTS', subjects, kind) ~= 1 then return false end
+  pcall_('SADD', starts, id)
+  local left = pcall_('PTTL', subjects)
+  if type(left) == 'number' and left > 0 then pcall_('PEXPIRE', starts, left) end
+  return true
+end
+
+-- behind returns the record in flight in which the code of a run is still running, or of the
+-- one before it; nil = none is. The run may be over for all that Redis knows.
+local function behind(prefix, id)
+  local v = call('HMGET', runkey(prefix, id), 'owner', 'behind')
+  for _, name in ipairs({v[1] or '', v[2] or ''}) do
+    if recorded(prefix, name) then return name end
+  end
+  return nil
+end
+
+-- addrun makes a run, the newest of its kind, and pushes its first slice. again is the
+-- queue of its further slices if it is not that of its class, tenant may be ''.
+local function addrun(prefix, id, kind, class, args, queue, again, tenant, payload, ms)
+  local at, old = fmt('%.0f', ms), call('HGET', currentkey(prefix), kind)
+  local name = old and behind(prefix, old)
+  if name then call('HSET', runkey(prefix, id), 'behind', name) end
+  call('HSET', runkey(prefix, id), 'kind', kind, 'class', class, 'args', args, 'first', queue, 'queue', queue,
+    'again', again, 'status', 'queued', 'slice', '1', 'owner', '', 'fence', '0', 'created', at, 'seen', at)
+  call('HSET', currentkey(prefix), kind, id)
+  call('ZADD', activekey(prefix), at, id)
+  if ofsubject(prefix, id, class, kind) then pcall_('HSET', subjectskey(prefix, class), kind, at) end
+  if tenant ~= '' then
+    -- name is the class as it stands in payloads.
+    call('HSET', runkey(prefix, id), 'tenant', tenant, 'name', match(payload, '^{"class":(.-),"args":%["'))
+  end
+  queueslice(prefix, id, tenant, queue, payload, ms)
+end
+
+-- endrun gives a run its last status. It is forgotten after keep ms.
+local function endrun(prefix, id, status, keep, ms)
+  call('HSET', runkey(prefix, id), 'status', status, 'ended', fmt('%.0f', ms))
+  call('HDEL', runkey(prefix, id), 'rerun')
+  call('ZREM', activekey(prefix), id)
+  call('ZADD', endedkey(prefix), fmt('%.0f', ms + keep), id)
+  local v = call('HMGET', runkey(prefix, id), 'tenant', 'owner')
+  if not v[1] then return end
+  if recorded(prefix, v[2] or '') then
+    call('ZREM', linekey(prefix, v[1]), id) -- its code runs; longleave, or who finds it dead, goes on
+  else
+    giveup(prefix, v[1], id, ms)
+  end
+end
+
+-- displace is for the run that was the newest of its kind until now.
+local function displace(prefix, id, keep, ms)
+  local status = call('HGET', runkey(prefix, id), 'status')
+  if active(status) then
+    endrun(prefix, id, 'superseded', keep, ms)
+    call('DEL', statekey(prefix, id))
+  elseif status then
+    local at = tonumber(call('ZSCORE', endedkey(prefix), id) or 0)
+    if at > ms + keep then call('ZADD', endedkey(prefix), fmt('%.0f', ms + keep), id) end
+  end
+end

@@ -1,0 +1,74 @@
+-- parked keeps what cannot be written where it belongs: the end of a job whose place is
+-- taken by a key of another type, until that is repaired, and the payload of a failure
+-- record that would be larger than a client may send. No other end has to wait for it.
+--
+-- resqued:parked is a hash. Under an id, "<proc>#<token>" of the job, it has
+-- "1 <kind> <time, ms> <start> <gap> <lengths of queue, reason, text>\n<queue><reason><text>".
+-- resqued:parked:<id> is the payload, as it was pushed. The kind is l for a payload to which
+-- a failure record refers, F if that record waits itself, else that of a completion
+-- (f r t, b for the head of the queue) that waits for its place: resqued:parking has its id, and
+-- when that is tried next. The text is a failure record, in which the payload is missing behind
+-- gap bytes unless that is 0; of a t the count comes first.
+--
+-- DEFINES  parked.lacks(prefix): what is in the way of keep, or nil; parked.keep(prefix, id,
+--          kind, ms, queue, start, payload, reason, gap, text), parked.drop(prefix, id): no
+--          result; parked.payload(prefix, id): a payload or nil; parked.whole(record, gap,
+--          payload): a record; parked.gapped(text): gap, record;
+--          parked.listed(prefix, queue): name of a list of failures
+-- NEEDS    base, records, rights
+-- KEYS     reads and writes those above; listed reads failed_queues and <queue>_failed
+-- COST     lacks, listed: 2 commands; keep: 2 or 3; drop: 3; payload: 2; O(bytes of the payload)
+
+local parked = {}
+
+-- lacks returns what would keep keep from coming to its end, or nil.
+function parked.lacks(prefix)
+  local key, parking = prefix .. 'resqued:parked', prefix .. 'resqued:parking'
+  local what = lacks(key, 'HLEN', 'HSET', 'HDEL') or lacks(key .. ':', 'SET', 'DEL') or lacks(parking, 'ZCARD', 'ZADD', 'ZREM')
+  if what then return what end
+  if type(query('HLEN', key)) ~= 'number' then return key .. ' is no hash' end
+  if type(query('ZCARD', parking)) ~= 'number' then return parking .. ' is no sorted set' end
+end
+
+function parked.keep(prefix, id, kind, ms, queue, start, payload, reason, gap, text)
+  call('SET', prefix .. 'resqued:parked:' .. id, payload)
+  call('HSET', prefix .. 'resqued:parked', id,
+    fmt('1 %s %.0f %s %d %d %d %d\n', kind, ms, start, gap, #queue, #reason, #text) .. queue .. reason .. text)
+  if kind ~= 'l' then call('ZADD', prefix .. 'resqued:parking', fmt('%.0f', ms), id) end
+end
+
+-- drop forgets what was kept.
+function parked.drop(prefix, id)
+  call('DEL', prefix .. 'resqued:parked:' .. id)
+  call('HDEL', prefix .. 'resqued:parked', id)
+  call('ZREM', prefix .. 'resqued:parking', id)
+end
+
+-- payload returns what is kept under an id, or nil.
+function parked.payload(prefix, id)
+  if type(pcall_('HGET', prefix .. 'resqued:parked', id)) ~= 'string' then return nil end
+  local payload = pcall_('GET', prefix .. 'resqued:parked:' .. id)
+  return type(payload) == 'string' and payload or nil
+end
+
+-- whole puts the payload into a record.
+function parked.whole(record, gap, payload)
+  if gap == 0 then return record end
+  return sub(record, 1, gap) .. payload .. sub(record, gap + 1)
+end
+
+-- gapped reads the gap that stands in front of a record.
+function parked.gapped(text)
+  local gap, at = match(text, '^(%d+)\n()')
+  return tonumber(gap), sub(text, at)
+end
+
+-- listed returns the name of the list to which Resque's multi-queue failure backend adds the
+-- failures of a queue; failed if that cannot be written to, or is a key of something else.
+function parked.listed(prefix, queue)
+  if find(queue, '^queue:') or find(queue, '^resqued:') then return 'failed' end
+  local list, set = queue .. '_failed', prefix .. 'failed_queues'
+  if lacks(set, 'SCARD', 'SADD') or type(pcall_('SCARD', set)) ~= 'number' then return 'failed' end
+  if lacks(prefix .. list, 'LLEN', 'RPUSH') or not len(prefix .. list) then return 'failed' end
+  return list
+end

@@ -1,0 +1,189 @@
+-- payload finds the parts of a payload that a script has to know. Nothing here decodes
+-- JSON: cjson would turn [] into {} and round large integers.
+--
+-- DEFINES  parts(find, byte, sub, match, quickname): the functions
+--          stringend(s, i, slash): index of the quote that ends a string, of the next backslash;
+--          closing(s, i): index of the bracket that ends a value, whether that is spaced;
+--          squeeze(s): s without white space outside of strings;
+--          envelope(s): class, arguments, whether these are spaced; nil for what is no job;
+--          lockname(payload, style): what jobs have in common that exclude each other;
+--          spaced(text): whether JSON may hold white space outside of strings;
+--          quickname(before, payload, tight): the first rule of lockname, a name or nil
+-- NEEDS    base
+-- KEYS     none
+-- COST     no command; O(bytes)
+
+-- parts returns them: a function costs something each time that a script defines it, and
+-- the more so the more it knows of what is outside, so that most calls of the hot path get
+-- by with this one, which knows nothing.
+local function parts(find, byte, sub, match, quickname)
+  local stringend, closing, squeeze, envelope, lockname, leap
+
+  -- stringend returns the index of the quote that ends the string beginning at i, or nil,
+  -- and where the next backslash is. slash is where the last one was found that anybody
+  -- has looked for: payloads have few, or none, and each is looked for once.
+  function stringend(s, i, slash)
+    i = i + 1
+    local a = find(s, '"', i, true)
+    while a do
+      if slash < i then slash = find(s, '\\', i, true) or math.huge end
+      if a < slash then return a, slash end
+      i = slash + 2
+      if a < i then a = find(s, '"', i, true) end
+    end
+    return nil, slash
+  end
+
+  -- leap is closing for what is long. Plain searches cost next to nothing for a byte, so
+  -- it leaps from one mark to the next; each kind is looked for when the last is behind.
+  function leap(s, i)
+    local find, far = find, math.huge
+    local quote, open, close, brace, unbrace, slash, depth, spaced = 0, 0, 0, 0, 0, 0, 0, false
+    local space, blank, plain = 0, ' ', true
+    for c in string.gmatch('\t\n\v\f\r', '.') do
+      if find(s, c, i, true) then blank, plain = '%s', false end
+    end
+    while true do
+      if quote < i then quote = find(s, '"', i, true) or far end
+      if open < i then open = find(s, '[', i, true) or far end
+      if close < i then close = find(s, ']', i, true) or far end
+      if brace < i then brace = find(s, '{', i, true) or far end
+      if unbrace < i then unbrace = find(s, '}', i, true) or far end
+      local up, down = open < brace and open or brace, close < unbrace and close or unbrace
+      local a = up < down and up or down
+      if quote < a then a = quote end
+      if a == far then return nil end
+      if not spaced then
+        if space < i then space = find(s, blank, i, plain) or far end
+        spaced = space < a
+      end
+      if a == quote then
+        a, slash = stringend(s, a, slash)
+        if not a then return nil end
+      elseif a == up then
+        depth = depth + 1
+      else
+        depth = depth - 1
+        if depth == 0 then return a, spaced end
+      end
+      i = a + 1
+    end
+  end
+
+  -- closing returns the index of the bracket that ends the value beginning at i, and
+  -- whether there is white space in it outside of strings.
+  function closing(s, i)
+    if #s > 1000 then return leap(s, i) end
+    local depth, slash, spaced, marks = 0, 0, false, '["%[%]{}%s]'
+    while true do
+      local a = find(s, marks, i)
+      if not a then return nil end
+      local c = byte(s, a)
+      if c == 34 then
+        a, slash = stringend(s, a, slash)
+        if not a then return nil end
+      elseif c == 91 or c == 123 then
+        depth = depth + 1
+      elseif c == 93 or c == 125 then
+        depth = depth - 1
+        if depth == 0 then return a, spaced end
+      else
+        spaced, marks = true, '["%[%]{}]'
+      end
+      i = a + 1
+    end
+  end
+
+  -- squeeze removes white space outside of strings, so that [1, 2] and [1,2] are
+  -- the same arguments.
+  function squeeze(s)
+    local out, i, slash, squeezed = {}, 1, 0, {}
+    while true do
+      local a = find(s, '"', i, true)
+      local between = sub(s, i, a and a - 1)
+      if not squeezed[between] then squeezed[between] = string.gsub(between, '%s+', '') end
+      out[#out + 1] = squeezed[between]
+      if not a then return table.concat(out) end
+      local b
+      b, slash = stringend(s, a, slash)
+      out[#out + 1] = sub(s, a, b or #s)
+      i = (b or #s) + 1
+    end
+  end
+
+  -- envelope returns a payload's class and arguments as they stand in its JSON, and
+  -- whether squeeze has something to do there; nil for anything that is no plain job.
+  function envelope(s)
+    local class, i = match(s, '^{"class":"([^"\\]+)","args":()%[')
+    if class then
+      local e, spaced = closing(s, i)
+      if not e then return nil end
+      return class, sub(s, i, e), spaced
+    end
+    local args, spaced
+    local pos = match(s, '^%s*{%s*()')
+    if not pos then return nil end
+    while true do
+      local key, at = match(s, '^"([^"\\]*)"%s*:%s*()', pos)
+      if not key then return nil end
+      local c, e, blank = byte(s, at), nil, nil
+      if c == 34 then
+        e = stringend(s, at, 0)
+      elseif c == 91 or c == 123 then
+        e, blank = closing(s, at)
+      else
+        e = find(s, '[,}%s]', at)
+        e = e and e - 1
+      end
+      if not e then return nil end
+      if key == 'class' then
+        if c ~= 34 then return nil end
+        class = sub(s, at + 1, e - 1)
+      elseif key == 'args' then
+        args, spaced = sub(s, at, e), blank
+      end
+      local sep
+      sep, pos = match(s, '^%s*([,}])%s*()', e + 1)
+      if sep == '}' then break end
+      if not sep then return nil end
+    end
+    if not class then return nil end
+    if not args or args == 'null' then args = '[]' end
+    return class, args, spaced
+  end
+
+  -- lockname returns what jobs that exclude each other have in common. It is the text of
+  -- internal/locket/jobkey/text.go, byte for byte, whatever the payload is.
+  function lockname(payload, style)
+    local name = style ~= 'payload' and quickname('', payload)
+    if name then return name end
+    local class, rest, spaced
+    if style ~= 'payload' then class, rest, spaced = envelope(payload) end
+    if not class then class, rest = '', payload elseif spaced then rest = squeeze(rest) end
+    if #rest > 200 then rest = ':' .. redis.sha1hex(rest) end
+    return class .. rest
+  end
+
+  return stringend, closing, squeeze, envelope, lockname
+end
+
+-- spaced reports whether there may be white space outside of strings in a text of JSON: it
+-- can only stand beside one of these. Plain searches cost next to nothing for a byte.
+local function spaced(text)
+  if find(text, '\n', 1, true) or find(text, '\t', 1, true) or find(text, '\r', 1, true) then return true end
+  return find(text, ' ', 1, true) and (find(text, ', ', 1, true) or find(text, ': ', 1, true)
+    or find(text, '[ ', 1, true) or find(text, '{ ', 1, true) or find(text, ' ,', 1, true) or find(text, ' :', 1, true)
+    or find(text, ' ]', 1, true) or find(text, ' }', 1, true))
+end
+
+-- quickname is the first rule of lockname, for what most payloads are: the class, then
+-- arguments without an array among them and without white space but in strings, as Ruby and
+-- Go write them. It is nil for all others, and for what is not short. It needs none of the
+-- functions of parts. tight says that nothing is spaced in the payload, which one look can
+-- show of many payloads.
+local function quickname(before, payload, tight)
+  if #payload > 400 then return nil end
+  local class, args = match(payload, '^{"class":"([^"\\]+)","args":(%b[])}$')
+  if not class or #args > 200 or find(args, '[', 2, true) or not tight and spaced(args) then return nil end
+  return before .. class .. args
+end

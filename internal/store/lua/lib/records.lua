@@ -1,0 +1,110 @@
+-- records reads in-flight records and what hangs on them: job locks, class locks, caps. It is
+-- a file of its own because exchange_fast gets by without: a function costs something each time
+-- that a script defines it.
+--
+-- DEFINES  len(key): length of a list, nil for another type; unpack_(s): a record as a table, nil
+--          for what is none; held(prefix, lock): whether a job lock is in the way;
+--          held_pack(key, value): text; held_each(text, fn): no result;
+--          drop_held(prefix, proc, token), answer(prefix, proc, token, text), uncap(prefix, cap,
+--          queue): no result; delayed(id, queue, payload, unique): a member of resqued:delayed;
+--          removeat(key, index, length): the element that was removed
+-- NEEDS    base
+-- KEYS     reads locks and resqued:inflight:<proc>; drop_held removes class locks and the entry in
+--          resqued:held:<proc>; answer moves one from resqued:kills:<proc> to
+--          resqued:killed:<proc>; uncap writes resqued:caps:<master>
+-- COST     len: 1 command; held: 1 or 2; drop_held: 2, and 2 per class lock; answer, uncap: 1 to
+--          3; removeat: 1, or 3 and O(distance from the nearer end)
+
+-- len is LLEN, or nil where the key holds something else: a wrong type must be
+-- found before anything is popped, because Redis does not roll back.
+local function len(key)
+  local n = pcall_('LLEN', key)
+  if type(n) == 'number' then return n end
+  checked(n)
+  return nil
+end
+
+-- unpack_ reads a record; see exchange_fast.
+local function unpack_(s)
+  local q, w, l, c, fence, deaths, blame, at, start, i =
+    match(s, '^3 (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([%d-]+)\n()')
+  if not q then return nil end
+  q, w, l, c = tonumber(q), tonumber(w), tonumber(l), tonumber(c)
+  local r = {fence = fence, deaths = tonumber(deaths), blame = tonumber(blame), at = at, start = start}
+  r.queue = sub(s, i, i + q - 1); i = i + q
+  r.worker = sub(s, i, i + w - 1); i = i + w
+  r.lock = sub(s, i, i + l - 1); i = i + l
+  r.cap = sub(s, i, i + c - 1); i = i + c
+  r.payload = sub(s, i)
+  return r
+end
+
+-- held reports whether a job lock is in the way. One whose record is gone is
+-- not: the next job that wants it takes it over. A foreign value, such as the empty string of
+-- resque-locket, counts until it expires.
+local function held(prefix, lock)
+  local value = pcall_('GET', lock)
+  if type(value) ~= 'string' then return value and true or false end
+  local p, t = match(value, '^resqued:(.*)#([^#]*)$')
+  return not (p and pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 0)
+end
+
+-- A job's class locks stand in resqued:held:<proc> under its token, as a list of
+-- "<key length> <value length>\n<key><value>".
+local function held_pack(key, value) return fmt('%d %d\n', #key, #value) .. key .. value end
+
+local function held_each(s, fn)
+  local i = 1
+  while true do
+    local k, v, at = match(s, '^(%d+) (%d+)\n()', i)
+    if not k then return end
+    k, v = tonumber(k), tonumber(v)
+    fn(sub(s, at, at + k - 1), sub(s, at + k, at + k + v - 1))
+    i = at + k + v
+  end
+end
+
+-- drop_held releases the class locks of a job whose code has ended.
+local function drop_held(prefix, proc, token)
+  local key = prefix .. 'resqued:held:' .. proc
+  local s = pcall_('HGET', key, token)
+  if type(s) ~= 'string' then return end
+  call('HDEL', key, token)
+  held_each(s, release)
+end
+
+-- answer notes what became of a job that was asked to end.
+local function answer(prefix, proc, token, text)
+  if pcall_('HDEL', prefix .. 'resqued:kills:' .. proc, token) ~= 1 then return end
+  local key = prefix .. 'resqued:killed:' .. proc
+  pcall_('HSET', key, token, text)
+  pcall_('PEXPIRE', key, 60000)
+end
+
+-- uncap gives back one thread of a queue's cap. The hash vanishes with its last
+-- field, so nothing has to clean it up.
+local function uncap(prefix, cap, queue)
+  if cap == '' then return end
+  local key = prefix .. 'resqued:caps:' .. cap
+  local n = pcall_('HINCRBY', key, queue, -1)
+  if type(n) == 'number' and n <= 0 then call('HDEL', key, queue) end
+end
+
+-- delayed returns the member of resqued:delayed for a job that has to wait:
+-- "<id> <queue length>[u] <queue><payload>", u for a unique queue. The id is
+-- "<proc>#<token>" of a job that has run; see delay for others.
+local function delayed(id, queue, payload, unique)
+  return id .. ' ' .. #queue .. (unique and 'u ' or ' ') .. queue .. payload
+end
+
+-- removeat takes the element with an index out of a list of so many.
+local function removeat(key, index, length)
+  if index == 0 then return call('LPOP', key) end
+  local value = call('LINDEX', key, index)
+  if value then
+    local hole = '\0' .. redis.sha1hex(index .. value) -- nothing that could stand there
+    call('LSET', key, index, hole)
+    call('LREM', key, index < length / 2 and 1 or -1, hole) -- from the nearer end
+  end
+  return value
+end

@@ -1,0 +1,30 @@
+-- push_unique appends payloads to a unique queue: each one unless an equal one waits there.
+--
+-- KEYS[1]   queue:<q>
+-- ARGV[1]   prefix
+-- ARGV[2]   queue
+-- ARGV[3]   strict (1|0)
+-- ARGV[4…]  the payloads
+-- RETURNS   {'STEP'} the queue is strict and its companions do not match it: nothing was done;
+--           else {length of the queue, a text of one digit for each payload: 1 pushed, 0 a
+--           duplicate}; error RESQUEDTYPE: a key has the wrong type, nothing was done
+-- COST      5 commands, and those of upush in unique per payload, about 8; O(n), and a look
+--           through up to 1,000 elements for each in a short queue
+
+local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
+local n = len(key)
+if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away') end
+if not utyped(key) then
+  return redis.error_reply('RESQUEDTYPE ' .. key .. ':uniqueue is no set or ' .. key .. ':start_at no list; move it away')
+end
+if ARGV[3] == '1' and not instep(key, n) then return {'STEP'} end
+local ms = now()
+local start = fmt('%.0f', math.floor(ms / 1000))
+call('SADD', prefix .. 'queues', queue)
+local pushed = {}
+for i = 4, #ARGV do
+  local length = upush(key, ARGV[i], start, false)
+  n = length or n
+  pushed[#pushed + 1] = length and '1' or '0'
+end
+return {n, table.concat(pushed)}
