@@ -77,8 +77,8 @@ func (p Program) keeper(self proc.Identity, r *config.Resolved) string {
 	return self.Host + ":" + schedule.Fingerprint(p.Name, file, r.Queues.String())
 }
 
-// scheduleConfig returns the settings of what keeps schedules. A daemon that ends when all queues are
-// empty keeps no schedules.
+// scheduleConfig returns the settings of what keeps schedules. A daemon that ends when all
+// queues are empty keeps none.
 func (p Program) scheduleConfig(r *config.Resolved, self proc.Identity) schedule.Config {
 	c := r.Config
 	if c.UntilEmpty {

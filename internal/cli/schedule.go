@@ -108,7 +108,7 @@ func (a *cli) listSchedule(ctx context.Context, s *store.Store, cfg config.Confi
 	if a.flags.output != outJSON && a.flags.output != outName {
 		switch {
 		case len(jobs) == 0 && len(schedules) == 0:
-			a.note("no schedules, and nothing waits for its time: see docs/schedule.md and docs/schedule.md")
+			a.note("no schedules, and nothing waits for its time: see docs/cron.md and docs/schedule.md")
 		case more:
 			a.note("only the next %d delayed jobs are shown; see --limit", limit)
 		}
