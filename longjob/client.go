@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/longstore"
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -68,9 +69,9 @@ type ClientOptions struct {
 
 // Client enqueues runs and looks at them. It is safe for concurrent use.
 type Client struct {
-	store    *store.Store
+	store    *longstore.Store
 	handlers *resqued.Handlers
-	shared   bool
+	redis    *rdb.Client // nil: the connections of store are not its own
 }
 
 // NewClient returns a client. It connects at the first call. Close it when done.
@@ -81,47 +82,47 @@ func NewClient(o ClientOptions) (*Client, error) {
 	if o.Namespace == "" {
 		o.Namespace = "resque"
 	}
-	ca, err := store.ReadCA(o.CAFile)
+	ca, err := rdb.ReadCA(o.CAFile)
 	if err != nil {
 		return nil, fmt.Errorf("longjob: CAFile: %w", err)
 	}
-	s, err := store.Open(store.Options{URL: o.URL, Namespace: o.Namespace, CA: ca, PoolSize: o.PoolSize, ClientName: "resqued-longjob"})
+	redis, err := rdb.Open(rdb.Options{URL: o.URL, Namespace: o.Namespace, CA: ca, PoolSize: o.PoolSize, ClientName: "resqued-longjob"})
 	if err != nil {
 		return nil, fmt.Errorf("longjob: %w", err)
 	}
-	return &Client{store: s, handlers: o.Handlers}, nil
+	return &Client{store: longstore.New(redis), handlers: o.Handlers, redis: redis}, nil
 }
 
 // ClientFrom returns a client that uses the connections of the worker process to which the
 // job of ctx belongs, nil anywhere else. h is as in ClientOptions.
 func ClientFrom(ctx context.Context, h *resqued.Handlers) *Client {
-	s := store.FromContext(ctx)
+	s := longstore.FromContext(ctx)
 	if s == nil {
 		return nil
 	}
-	return &Client{store: s, handlers: h, shared: true}
+	return &Client{store: s, handlers: h}
 }
 
 // Close ends the client's connections, if they are its own.
 func (c *Client) Close() error {
-	if c.shared {
+	if c.redis == nil {
 		return nil
 	}
-	return c.store.Close()
+	return c.redis.Close()
 }
 
 // EnqueueOption changes one enqueueing.
-type EnqueueOption func(*store.NewLongRun)
+type EnqueueOption func(*longstore.NewLongRun)
 
 // Queue sets the queue of the first slice.
-func Queue(name string) EnqueueOption { return func(r *store.NewLongRun) { r.Queue = name } }
+func Queue(name string) EnqueueOption { return func(r *longstore.NewLongRun) { r.Queue = name } }
 
 // RequeueQueue sets the queue of further slices, whatever the class says.
-func RequeueQueue(name string) EnqueueOption { return func(r *store.NewLongRun) { r.Again = name } }
+func RequeueQueue(name string) EnqueueOption { return func(r *longstore.NewLongRun) { r.Again = name } }
 
 // Tenant says whose run it is, so that tenants take turns: see Options.TenantSlices. It does
 // not tell runs apart, arguments do.
-func Tenant(name string) EnqueueOption { return func(r *store.NewLongRun) { r.Tenant = name } }
+func Tenant(name string) EnqueueOption { return func(r *longstore.NewLongRun) { r.Tenant = name } }
 
 // Enqueue makes a new run. Args are as for client.Enqueue. An older run of the same class
 // and arguments that waits or runs is superseded: it saves nothing more and does not go on,
@@ -158,7 +159,7 @@ const bulk = 200
 // EnqueueBulk enqueues one run for each element of list, whose elements are each what
 // Enqueue takes as args. After an error those before the results' end are enqueued.
 func (c *Client) EnqueueBulk(ctx context.Context, form Form, class string, list []any, opts ...EnqueueOption) ([]Result, error) {
-	runs := make([]store.NewLongRun, len(list))
+	runs := make([]longstore.NewLongRun, len(list))
 	for i, args := range list {
 		run, err := c.newRun(class, args, opts)
 		if err != nil {
@@ -169,7 +170,7 @@ func (c *Client) EnqueueBulk(ctx context.Context, form Form, class string, list 
 	results := make([]Result, 0, len(runs))
 	for len(runs) > 0 {
 		n := min(len(runs), bulk)
-		added, err := c.store.AddLongRuns(ctx, store.LongWay(form), runs[:n])
+		added, err := c.store.AddLongRuns(ctx, longstore.LongWay(form), runs[:n])
 		if err != nil {
 			return results, fmt.Errorf("longjob: enqueue %q: %w", class, err)
 		}
@@ -182,13 +183,13 @@ func (c *Client) EnqueueBulk(ctx context.Context, form Form, class string, list 
 	return results, nil
 }
 
-func (c *Client) newRun(class string, args any, opts []EnqueueOption) (store.NewLongRun, error) {
+func (c *Client) newRun(class string, args any, opts []EnqueueOption) (longstore.NewLongRun, error) {
 	if class == "" || !utf8.ValidString(class) {
-		return store.NewLongRun{}, fmt.Errorf("longjob: %q is no name of a class", class)
+		return longstore.NewLongRun{}, fmt.Errorf("longjob: %q is no name of a class", class)
 	}
 	list, err := wire.Args(args)
 	if err != nil {
-		return store.NewLongRun{}, fmt.Errorf("longjob: enqueue %q: %w", class, err)
+		return longstore.NewLongRun{}, fmt.Errorf("longjob: enqueue %q: %w", class, err)
 	}
 	run := runFor(class, list)
 	if c.handlers != nil {
@@ -224,8 +225,8 @@ func checkTenant(name string) error {
 }
 
 // runFor is a new run of a class. Those of one kind have the same class and arguments.
-func runFor(class string, args resqued.Args) store.NewLongRun {
-	return store.NewLongRun{UUID: newUUID(), Kind: kindOf(class, args), Class: class, Args: []byte(args.String())}
+func runFor(class string, args resqued.Args) longstore.NewLongRun {
+	return longstore.NewLongRun{UUID: newUUID(), Kind: kindOf(class, args), Class: class, Args: []byte(args.String())}
 }
 
 // Cancel ends a run for good. What its slice does can be saved no more from then on; its
@@ -248,7 +249,7 @@ func (c *Client) Requeue(ctx context.Context, uuid string) error {
 
 func wrap(uuid string, err error) error {
 	for from, to := range map[error]error{
-		store.ErrLongGone: ErrNotFound, store.ErrLongOver: ErrOver, store.ErrLongEnding: ErrEnding, store.ErrLongNewer: ErrNewer,
+		longstore.ErrLongGone: ErrNotFound, longstore.ErrLongOver: ErrOver, longstore.ErrLongEnding: ErrEnding, longstore.ErrLongNewer: ErrNewer,
 	} {
 		if errors.Is(err, from) {
 			return fmt.Errorf("%w: %s", to, uuid)
@@ -281,7 +282,7 @@ type Filter struct {
 // first.
 func (c *Client) List(ctx context.Context, f Filter) ([]Run, error) {
 	var runs []Run
-	err := c.store.LongRuns(ctx, func(r store.LongRecord) bool {
+	err := c.store.LongRuns(ctx, func(r longstore.LongRecord) bool {
 		run := runOf(r)
 		if (f.Class == "" || f.Class == run.Class) && (f.Status == "" || f.Status == run.Status) {
 			runs = append(runs, run)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/longstore"
 )
 
 // Status is where a run is in its life.
@@ -97,7 +97,7 @@ type Run struct {
 	State map[string]json.RawMessage
 }
 
-func runOf(r store.LongRecord) Run {
+func runOf(r longstore.LongRecord) Run {
 	at := func(field string) time.Time {
 		if n := r.Number(field); n > 0 {
 			return time.UnixMilli(n)

@@ -7,14 +7,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/longstore"
 )
 
 // Runner is what the function of a class works with during one slice. Its units come one
 // after the other: a Runner is not for several goroutines at once.
 type Runner struct {
-	store   *store.Store
-	slice   store.LongSlice
+	store   *longstore.Store
+	slice   longstore.LongSlice
 	class   string
 	o       Options
 	ctx     context.Context //nolint:containedctx // of the slice: what has no context of its own asks it
@@ -60,7 +60,7 @@ type every struct {
 	fn func(ctx context.Context) error
 }
 
-func newRunner(s *store.Store, slice store.LongSlice, class string, o Options, record store.LongRecord) *Runner {
+func newRunner(s *longstore.Store, slice longstore.LongSlice, class string, o Options, record longstore.LongRecord) *Runner {
 	r := &Runner{
 		store: s, slice: slice, class: class, o: o, ctx: context.Background(), cancel: func(error) {},
 		state: record.State, dirty: map[string]bool{}, locks: map[string]bool{}, touched: map[string]bool{}, began: time.Now(), savedAt: time.Now(),

@@ -10,6 +10,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/resqued/resqued/internal/rdb"
+)
+
+var (
+	exchangeScript = rdb.NewScript(Lua, "exchange", "lib/base", "lib/payload", "lib/rights", "exchange_fast", "lib/records", "lib/blocked_queues", "lib/unique_stub", "lib/delay", "lib/suspects", "lib/deaths", "lib/pause", "lib/parked", "exchange_slow")
+	exchangeUnique = rdb.NewScript(Lua, "exchange", "lib/base", "lib/payload", "lib/rights", "exchange_fast", "lib/records", "lib/blocked_queues", "lib/unique", "lib/delay", "lib/suspects", "lib/deaths", "lib/pause", "lib/parked", "exchange_slow")
+	pollScript     = rdb.NewScript(Lua, "poll", "lib/base", "lib/records", "lib/blocked_queues", "lib/suspects", "lib/pause", "poll")
 )
 
 // How many parts of the reply come before the jobs: of a call that went straight, and of
@@ -38,7 +46,7 @@ func (s *Store) Exchange(ctx context.Context, req ExchangeRequest) (ExchangeRepl
 	for i := range req.Completions {
 		s.fit(ctx, &req.Completions[i].Failure, req.Completions[i].Job.Payload)
 	}
-	raw, err := s.eval(ctx, script, s.key(keyInflight)+req.Proc, s.exchangeArgs(req))
+	raw, err := s.db.Eval(ctx, script, s.db.Key(rdb.KeyInflight)+req.Proc, s.exchangeArgs(req))
 	if err != nil {
 		return ExchangeReply{}, err
 	}
@@ -61,7 +69,7 @@ func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 	order := plainFirst(req.Completions)
 	plain, others := order.plain, len(req.Completions)-order.plain
 	args := make([]any, 0, 4+2*plain+9*others+2+3*len(req.Names)+len(req.NamedClasses))
-	args = append(args, s.prefix, req.Proc, req.Master, s.exchangeHead(req, order))
+	args = append(args, s.db.Prefix, req.Proc, req.Master, s.exchangeHead(req, order))
 	for at := range plain {
 		args = append(args, &req.Completions[order.index(at)].Job.Token)
 	}
@@ -315,17 +323,17 @@ func parseExchange(raw any, completions []Completion, wants []Want) (ExchangeRep
 	reply := ExchangeReply{}
 	var reasons []string
 	if straight {
-		reply.More = number(list[1]) == 1
+		reply.More = rdb.Number(list[1]) == 1
 	} else {
 		marks, _ = list[3].(string)
-		reasons = texts(list[4])
-		reply.Bounced, reply.More = int(number(list[1])), number(list[2]) == 1
-		reply.WrongType, reply.OutOfStep = texts(list[5]), texts(list[6])
-		unnamed := texts(list[7])
+		reasons = rdb.Texts(list[4])
+		reply.Bounced, reply.More = int(rdb.Number(list[1])), rdb.Number(list[2]) == 1
+		reply.WrongType, reply.OutOfStep = rdb.Texts(list[5]), rdb.Texts(list[6])
+		unnamed := rdb.Texts(list[7])
 		for i := 0; i+1 < len(unnamed); i += 2 {
 			reply.Unnamed = append(reply.Unnamed, LockName{Queue: unnamed[i], Payload: []byte(unnamed[i+1])})
 		}
-		reply.Suspects = int(number(list[8]))
+		reply.Suspects = int(rdb.Number(list[8]))
 	}
 	if len(marks) != len(completions) {
 		return ExchangeReply{}, fmt.Errorf("script exchange: %d answers for %d completions", len(marks), len(completions))
@@ -369,7 +377,7 @@ func parseExchange(raw any, completions []Completion, wants []Want) (ExchangeRep
 		} else {
 			token, _ = list[i].(string)
 		}
-		job, err := parseRecord(token, record)
+		job, err := ParseRecord(token, record)
 		if err != nil {
 			return ExchangeReply{}, err
 		}
@@ -388,11 +396,11 @@ func (s *Store) Poll(ctx context.Context, all bool, cursor string, fixed []strin
 	} else if cursor == "" {
 		cursor = "0"
 	}
-	args = append(args, s.prefix, cursor)
+	args = append(args, s.db.Prefix, cursor)
 	for _, q := range fixed {
 		args = append(args, q)
 	}
-	raw, err := s.eval(ctx, pollScript, s.key(keyQueues), args)
+	raw, err := s.db.Eval(ctx, pollScript, s.db.Key(keyQueues), args)
 	if err != nil {
 		return PollReply{}, err
 	}
@@ -400,7 +408,7 @@ func (s *Store) Poll(ctx context.Context, all bool, cursor string, fixed []strin
 	if len(list) != 5 {
 		return PollReply{}, fmt.Errorf("script poll: unexpected reply %v", raw)
 	}
-	reply := PollReply{Waiting: texts(list[1]), Blocked: texts(list[2]), Due: number(list[4]) == 1}
+	reply := PollReply{Waiting: rdb.Texts(list[1]), Blocked: rdb.Texts(list[2]), Due: rdb.Number(list[4]) == 1}
 	reply.Cursor, _ = list[0].(string)
 	suspects, _ := list[3].([]any)
 	for i := 0; i+1 < len(suspects); i += 2 {
@@ -408,16 +416,9 @@ func (s *Store) Poll(ctx context.Context, all bool, cursor string, fixed []strin
 			reply.Suspects = map[string]int{}
 		}
 		queue, _ := suspects[i].(string)
-		reply.Suspects[queue] = int(number(suspects[i+1]))
+		reply.Suspects[queue] = int(rdb.Number(suspects[i+1]))
 	}
 	return reply, nil
-}
-
-func flag(b bool) string {
-	if b {
-		return "1"
-	}
-	return "0"
 }
 
 // letters returns the letters whose condition, in front of each, is true.
@@ -433,21 +434,3 @@ func letters(pairs ...any) string {
 
 // seconds rounds up: a lock must not end before the time that was promised.
 func seconds(d time.Duration) int64 { return roundUp(d, time.Second) }
-
-func number(v any) int64 {
-	n, _ := v.(int64)
-	return n
-}
-
-func texts(v any) []string {
-	list, _ := v.([]any)
-	if len(list) == 0 {
-		return nil
-	}
-	out := make([]string, 0, len(list))
-	for _, e := range list {
-		t, _ := e.(string)
-		out = append(out, t)
-	}
-	return out
-}

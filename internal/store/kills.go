@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
 // Somebody who wants a running job to end leaves a request in resqued:kills:<proc>,
@@ -18,8 +20,8 @@ import (
 // recovers it.
 
 var (
-	killScript   = newScript("request_kill", "lib/base", "request_kill")
-	unkillScript = newScript("drop_kills", "lib/base", "drop_kills")
+	killScript   = rdb.NewScript(Lua, "request_kill", "lib/base", "request_kill")
+	unkillScript = rdb.NewScript(Lua, "drop_kills", "lib/base", "drop_kills")
 )
 
 // What became of a request to kill a job.
@@ -39,11 +41,8 @@ const (
 // stateBatch bounds the jobs of one transaction of KillStates.
 const stateBatch = 50
 
-// RunName names one run of a job: its process and its token.
-type RunName struct{ Proc, Token string }
-
-// String is the name as people write it; see resqued.Job.ID.
-func (n RunName) String() string { return n.Proc + "/" + n.Token }
+// RunName names one run of a job.
+type RunName = rdb.RunName
 
 // KillRequest is what somebody wants of a running job.
 type KillRequest struct {
@@ -76,8 +75,8 @@ type KillState struct {
 // RequestKill asks the process of a running job to end it, and returns KillAsked,
 // KillGone or KillDead. A later request takes the place of one that waits.
 func (s *Store) RequestKill(ctx context.Context, run RunName, r KillRequest) (outcome string, err error) {
-	raw, err := s.eval(ctx, killScript, s.key(keyInflight)+run.Proc,
-		[]any{s.prefix, run.Proc, run.Token, r.Grace.Milliseconds(), flag(r.Requeue)})
+	raw, err := s.db.Eval(ctx, killScript, s.db.Key(rdb.KeyInflight)+run.Proc,
+		[]any{s.db.Prefix, run.Proc, run.Token, r.Grace.Milliseconds(), rdb.Flag(r.Requeue)})
 	if err != nil {
 		return "", fmt.Errorf("kill %s: %w", run, err)
 	}
@@ -88,7 +87,7 @@ func (s *Store) RequestKill(ctx context.Context, run RunName, r KillRequest) (ou
 // Kills returns what is wanted of the jobs of a process, by token.
 func (s *Store) Kills(ctx context.Context, proc string) (map[string]KillRequest, error) {
 	// By the client that writes: a worker process needs no second pool of connections.
-	fields, err := s.write.HGetAll(ctx, s.key(keyKills)+proc).Result()
+	fields, err := s.db.Write.HGetAll(ctx, s.db.Key(keyKills)+proc).Result()
 	if err != nil {
 		return nil, fmt.Errorf("requests to kill jobs of %s: %w", proc, err)
 	}
@@ -106,11 +105,11 @@ func (s *Store) Kills(ctx context.Context, proc string) (map[string]KillRequest,
 
 // DropKills removes requests for jobs that have no record any more.
 func (s *Store) DropKills(ctx context.Context, proc string, tokens ...string) error {
-	args := []any{s.prefix, proc}
+	args := []any{s.db.Prefix, proc}
 	for _, token := range tokens {
 		args = append(args, token)
 	}
-	_, err := s.eval(ctx, unkillScript, s.key(keyInflight)+proc, args)
+	_, err := s.db.Eval(ctx, unkillScript, s.db.Key(rdb.KeyInflight)+proc, args)
 	return err
 }
 
@@ -121,13 +120,13 @@ func (s *Store) KillStates(ctx context.Context, runs []RunName) ([]KillState, er
 		batch := runs[:min(len(runs), stateBatch)]
 		runs = runs[len(batch):]
 		// A transaction: record and answer are seen as they were at one moment.
-		pipe := s.read.TxPipeline()
+		pipe := s.db.Read.TxPipeline()
 		records, answers := make([]*redis.BoolCmd, len(batch)), make([]*redis.StringCmd, len(batch))
 		infos := make([]*redis.SliceCmd, len(batch))
 		for i, run := range batch {
-			records[i] = pipe.HExists(ctx, s.key(keyInflight)+run.Proc, run.Token)
-			answers[i] = pipe.HGet(ctx, s.key(keyKilled)+run.Proc, run.Token)
-			infos[i] = pipe.HMGet(ctx, s.key(keyProcInfo)+run.Proc, InfoKilled, InfoStubborn)
+			records[i] = pipe.HExists(ctx, s.db.Key(rdb.KeyInflight)+run.Proc, run.Token)
+			answers[i] = pipe.HGet(ctx, s.db.Key(keyKilled)+run.Proc, run.Token)
+			infos[i] = pipe.HMGet(ctx, s.db.Key(keyProcInfo)+run.Proc, InfoKilled, InfoStubborn)
 		}
 		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 			return nil, fmt.Errorf("look for killed jobs: %w", err)
@@ -175,7 +174,7 @@ func (a *KillAnswer) encode() string {
 	if a == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s %s %d", a.How, flag(a.Requeued), a.SiblingsLost)
+	return fmt.Sprintf("%s %s %d", a.How, rdb.Flag(a.Requeued), a.SiblingsLost)
 }
 
 // parseAnswer reads it; nil = it is none.

@@ -4,13 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
-var laterScript = newScript("enqueue_later", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/rights", "lib/unique", "lib/delay", "enqueue_later")
+var laterScript = rdb.NewScript(Lua, "enqueue_later", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/rights", "lib/unique", "lib/delay", "enqueue_later")
 
 // What the ids of jobs in resqued:delayed begin with that have not run: laterID those
 // enqueued to run later, stuckID those that were due when their queue was no list.
@@ -25,9 +26,6 @@ const (
 	batchJobs  = 500
 	batchBytes = 1 << 20
 )
-
-// ErrRefused: a script did nothing with a job because a key holds what it should not.
-var ErrRefused = errors.New("a key in redis is in the way")
 
 // LaterJob is a job that is to be enqueued later.
 type LaterJob struct {
@@ -83,15 +81,6 @@ type LaterReply struct {
 	Err error
 }
 
-// Now returns the time of the server.
-func (s *Store) Now(ctx context.Context) (time.Time, error) {
-	now, err := s.read.Time(ctx).Result()
-	if err != nil {
-		return now, fmt.Errorf("read the clock of redis: %w", err)
-	}
-	return now, nil
-}
-
 // EnqueueLater has jobs wait for their time, and answers for each. Those whose time has
 // come are pushed.
 func (s *Store) EnqueueLater(ctx context.Context, jobs []LaterJob) []LaterReply {
@@ -113,11 +102,11 @@ func (s *Store) EnqueueLater(ctx context.Context, jobs []LaterJob) []LaterReply 
 func (s *Store) enqueueLater(ctx context.Context, id string, jobs []LaterJob) []LaterReply {
 	replies := make([]LaterReply, len(jobs))
 	args := make([]any, 0, 2+4*len(jobs))
-	args = append(args, s.prefix, id)
+	args = append(args, s.db.Prefix, id)
 	for i := range jobs {
-		args = append(args, &jobs[i].Queue, jobs[i].Payload, flag(jobs[i].Unique), jobs[i].when())
+		args = append(args, &jobs[i].Queue, jobs[i].Payload, rdb.Flag(jobs[i].Unique), jobs[i].when())
 	}
-	raw, err := s.eval(ctx, laterScript, s.key(keySchedule), args)
+	raw, err := s.db.Eval(ctx, laterScript, s.db.Key(keySchedule), args)
 	list, _ := raw.([]any)
 	if err == nil && len(list) != 3 {
 		err = fmt.Errorf("script enqueue_later: unexpected reply %v", raw)
@@ -126,7 +115,7 @@ func (s *Store) enqueueLater(ctx context.Context, id string, jobs []LaterJob) []
 	var numbers, reasons []string
 	if err == nil {
 		marks, _ = list[0].(string)
-		numbers, reasons = texts(list[1]), texts(list[2])
+		numbers, reasons = rdb.Texts(list[1]), rdb.Texts(list[2])
 		if len(marks) != len(jobs) || len(numbers) != len(jobs) {
 			err = fmt.Errorf("script enqueue_later: %d answers for %d jobs", len(marks), len(jobs))
 		}
@@ -148,7 +137,7 @@ func (s *Store) enqueueLater(ctx context.Context, id string, jobs []LaterJob) []
 			if len(reasons) > 0 {
 				reason, reasons = reasons[0], reasons[1:]
 			}
-			replies[i].Err = fmt.Errorf("enqueue to %q for later: %w: %s", jobs[i].Queue, ErrRefused, reason)
+			replies[i].Err = fmt.Errorf("enqueue to %q for later: %w: %s", jobs[i].Queue, rdb.ErrRefused, reason)
 		}
 	}
 	return replies

@@ -19,8 +19,8 @@ var errRecord = errors.New("not a record of resqued")
 // first four parts of its body, then fence, deaths, blame and the start in milliseconds.
 const recordNumbers = 8
 
-// parseRecord reads what lua/exchange_fast.lua wrote, or give in lua/exchange_slow.lua.
-func parseRecord(token, record string) (Reserved, error) {
+// ParseRecord reads an in-flight record: what lua/exchange_fast.lua wrote, or give in lua/exchange_slow.lua.
+func ParseRecord(token, record string) (Reserved, error) {
 	rest, ok := strings.CutPrefix(record, "3 ")
 	var n [recordNumbers]int64
 	for i := range n {

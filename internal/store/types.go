@@ -34,9 +34,7 @@ type Options struct {
 	// a list for each queue.
 	FailureLists bool
 
-	nearEnd int64  // see failed.go; 0 = nearEnd
-	small   bool   // few bytes go over the connections
-	share   *share // of the memory for answers that are under way
+	nearEnd int64 // see failed.go; 0 = nearEnd
 }
 
 // Registration announces a worker process.

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
@@ -105,17 +106,17 @@ func (p *Process) insist(l *lane, req store.ExchangeRequest) exchangeResult {
 				p.beatAtOnce() // the loop's beat knows the locks
 			}
 		default:
-			req.Repeat = req.Repeat || !store.Unexecuted(err)
+			req.Repeat = req.Repeat || !rdb.Unexecuted(err)
 			if down.IsZero() {
 				what := "redis refuses"
-				if store.Unreachable(err) {
+				if rdb.Unreachable(err) {
 					what = "redis does not answer"
 				}
 				p.log.Error(what+"; what has ended is kept, trying again", zap.Error(err),
 					zap.Int("ended", len(req.Completions)), zap.Int("wanted", len(req.Wants)))
 				down = time.Now()
 			}
-			if !store.Unreachable(err) && !store.Unexecuted(err) {
+			if !rdb.Unreachable(err) && !rdb.Unexecuted(err) {
 				failed++
 			}
 			if failed >= apartAfter && len(req.Completions) > 0 {
@@ -161,7 +162,7 @@ func (p *Process) oneByOne(l *lane, req store.ExchangeRequest, sent time.Duratio
 				r.err = ErrFenced
 				return r
 			}
-		case !store.Unreachable(err) && !store.Unexecuted(err):
+		case !rdb.Unreachable(err) && !rdb.Unexecuted(err):
 			r.reply.Stuck[i] = err.Error()
 			i++
 			continue
@@ -175,7 +176,7 @@ func (p *Process) oneByOne(l *lane, req store.ExchangeRequest, sent time.Duratio
 			r.sent, r.err = p.renewed(jobs, sent)
 			return r
 		}
-		if !store.Unreachable(err) && !store.Unexecuted(err) {
+		if !rdb.Unreachable(err) && !rdb.Unexecuted(err) {
 			break // beats will tell of them
 		}
 		p.sleep(p.work, 100*time.Millisecond)
