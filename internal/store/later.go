@@ -54,19 +54,6 @@ func (j *LaterJob) when() string {
 	return strconv.FormatInt(at, 10)
 }
 
-// milliseconds rounds up: no job may run before its time. A duration may be as long as one
-// can be.
-func milliseconds(d time.Duration) int64 { return roundUp(d, time.Millisecond) }
-
-// roundUp returns how many units a duration takes; one that is negative takes none.
-func roundUp(d, unit time.Duration) int64 {
-	n := int64(max(d, 0) / unit)
-	if d > 0 && d%unit > 0 {
-		n++
-	}
-	return n
-}
-
 // LaterReply tells what became of a LaterJob.
 type LaterReply struct {
 	// Due is when the job goes to its queue, never before the time that was asked for;

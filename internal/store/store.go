@@ -1,12 +1,14 @@
-// Package store is resqued's only Redis client: the names of the keys, one Go
-// method for each script of lua/, and the rule which commands may be repeated.
+// Package store holds queues, the jobs in flight and all that depends on them in Redis: one Go
+// method for each script of lua/. It talks to Redis by a client of package rdb.
 //
-// What is where: exchange.go is the hot path (end jobs, reserve jobs), process.go
-// the life of a worker process (register, beat, unregister), recovery.go what a
+// What is where: exchange.go is the hot path (end jobs, reserve jobs), poll.go looks for jobs,
+// process.go is the life of a worker process (register, beat, unregister), recovery.go what a
 // master does for the dead, push.go, dequeue.go and failed.go what goes into queues and
-// out of them without being run, parked.go the ends of jobs that have no place, unique.go how unique queues are healed, pause.go which
-// queues have to wait, cron.go schedules, inspect.go what people look at, wait.go how a
-// process waits for jobs instead of asking.
+// out of them without being run, later.go and due.go delayed jobs, parked.go the ends of jobs
+// that have no place, unique.go how unique queues are healed, pause.go which queues have to
+// wait, cron.go schedules, inspect.go what people look at, wait.go how a process waits for jobs
+// instead of asking. exchange_args.go writes the request of an exchange and exchange_reply.go
+// reads the reply, in the order of exchange_order.go.
 package store
 
 import (
