@@ -30,7 +30,8 @@ func (m *model) without(t *rapid.T, call func() error) error {
 		m.untidy = m.untidy || slices.Contains([]string{"SREM", "HDEL", "ZREM", "ZADD", "HSET", "EXISTS"}, command)
 		return nil
 	}
-	if text := err.Error(); !strings.Contains(text, command) && !strings.Contains(text, "can't run this command") {
+	// Before Redis 7.2 the answer has the command in the letters of the script.
+	if text := err.Error(); !strings.Contains(strings.ToUpper(text), command) && !strings.Contains(text, "can't run this command") {
 		t.Fatalf("without %s: %v", command, err)
 	}
 	m.See("right missing")
