@@ -27,7 +27,7 @@ var (
 // LongWay is how a run of a long job is enqueued.
 type LongWay byte
 
-// The ways; lua/longadd.lua tells what they do.
+// The ways; lua/longadd.lua says what they do.
 const (
 	LongAlways   LongWay = 'a'
 	LongUnique   LongWay = 'u'
@@ -47,11 +47,11 @@ type NewLongRun struct {
 	// Queue is where the first slice goes, Again where the others go; empty = where
 	// the class says.
 	Queue, Again string
-	// Tenant is whose run it is; empty = nobody's.
+	// Tenant is whose run it is; empty = no tenant.
 	Tenant string
 }
 
-// LongAdded tells what became of a NewLongRun: Outcome is 'n' (new), 'e' (one exists) or
+// LongAdded is what became of a NewLongRun: Outcome is 'n' (new), 'e' (one exists) or
 // 'r' (one exists, and is followed by one more). UUID names the run that counts.
 type LongAdded struct {
 	Outcome byte
@@ -81,7 +81,7 @@ func (s *Store) AddLongRuns(ctx context.Context, way LongWay, runs []NewLongRun)
 	return added, nil
 }
 
-// LongPayload is the payload of one slice: its only argument is the run, its id tells the
+// LongPayload is the payload of one slice: its only argument is the run, its id names the
 // slice.
 func LongPayload(class, uuid string, slice int64) []byte {
 	name, err := json.Marshal(class)
@@ -167,7 +167,7 @@ type LongRecord struct {
 	// State is what the run remembers, by key; only LongBegin and LongRun fill it in.
 	State map[string]string
 	// Place is where the run stands in the line of its tenant, 1 = first, 0 = it does not;
-	// only LongRun tells.
+	// only LongRun fills it in.
 	Place int64
 }
 
@@ -206,7 +206,7 @@ func textMap(v any) map[string]string {
 // LongOp is what LongSave does besides saving.
 type LongOp byte
 
-// The ops; lua/longsave.lua tells what they do.
+// The ops; lua/longsave.lua says what they do.
 const (
 	LongGoesOn      LongOp = 'c'
 	LongYields      LongOp = 'y'
@@ -290,22 +290,22 @@ func (s *Store) LongCancel(ctx context.Context, uuid string, keep time.Duration)
 	}
 }
 
-// LongLeave tells that the code of a slice has ended whose run was over before, so that its
-// tenant may have another one.
+// LongLeave notes that the code of a slice has ended after its run was over, so that the
+// tenant may have another slice.
 func (s *Store) LongLeave(ctx context.Context, l LongSlice) error {
 	_, err := s.db.Eval(ctx, longLeaveScript, s.db.Key(keyLongRun)+l.UUID, []any{s.db.Prefix, l.UUID, l.Run.Proc, l.Run.Token})
 	return err
 }
 
-// LongTurns looks after at most n tenants that nobody has looked after for some time: their
-// runs have their turn, should something have gone unnoticed.
+// LongTurns gives the runs of at most n tenants their turn that were not looked at for the
+// time silent, in case an event went unnoticed.
 func (s *Store) LongTurns(ctx context.Context, silent time.Duration, n int) error {
 	_, err := s.db.Eval(ctx, longTurnScript, s.db.Key(keyLongTenants), []any{s.db.Prefix, silent.Milliseconds(), n})
 	return err
 }
 
-// LongAgain has a run go on that has failed or was cancelled, or one that is lost:
-// nobody runs it, though somebody should. r is the run as it was found.
+// LongAgain resumes a run that has failed or was cancelled, or one that is lost: it is active,
+// but no slice of it runs or waits. r is the run as it was found.
 func (s *Store) LongAgain(ctx context.Context, r LongRecord, lost bool) error {
 	slice := r.Number("slice")
 	raw, err := s.db.Eval(ctx, longAgainScript, s.db.Key(keyLongRun)+r.UUID,
@@ -336,7 +336,7 @@ func (s *Store) LongForget(ctx context.Context, n int) (removed int, err error) 
 	return int(rdb.Number(raw)), err
 }
 
-// LongLock takes a named lock for a job in flight; false = somebody else holds it.
+// LongLock takes a named lock for a job in flight; false = another job holds it.
 func (s *Store) LongLock(ctx context.Context, name string, run rdb.RunName) (bool, error) {
 	raw, err := s.db.Eval(ctx, longLockScript, s.db.Key(keyLongLocks), []any{s.db.Prefix, name, run.Proc, run.Token, "1"})
 	switch {

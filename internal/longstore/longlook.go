@@ -115,8 +115,8 @@ func (s *Store) LongSilent(ctx context.Context, silent time.Duration, n int) ([]
 	return s.longRecords(ctx, ids)
 }
 
-// LongLooked has LongSilent tell of a run again only after some time, so that those that
-// are well do not hide the others.
+// LongLooked counts as a sign of life of a run, so that LongSilent returns it again only after
+// some time: runs that are well do not hide the others.
 func (s *Store) LongLooked(ctx context.Context, uuid string) error {
 	now, err := s.db.Now(ctx)
 	if err != nil {

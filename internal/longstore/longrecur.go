@@ -45,9 +45,9 @@ type LongRecurrence struct {
 	Subjects []LongSubject
 }
 
-// LongRecurReply tells what a tick has done.
+// LongRecurReply is what a tick has done.
 type LongRecurReply struct {
-	// Early: the last tick was a moment ago; Paused: somebody has paused the job; Changed:
+	// Early: the last tick was a moment ago; Paused: the job is paused; Changed:
 	// another tick went on meanwhile.
 	Early, Paused, Changed bool
 	// Started is how many runs were enqueued, Waiting how many more subjects are due.
@@ -63,7 +63,7 @@ type waitingSubject struct {
 }
 
 // LongRecur does what there is to do in one tick of a recurring long job: it starts runs for
-// subjects that are due, those that have waited longest first; lua/longrecur.lua tells how
+// subjects that are due, those that have waited longest first; lua/longrecur.lua says how
 // many. Ticks that race do no harm.
 func (s *Store) LongRecur(ctx context.Context, r LongRecurrence) (LongRecurReply, error) {
 	state, err := s.LongRecurState(ctx, r.Class)

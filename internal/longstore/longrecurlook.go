@@ -90,7 +90,7 @@ func (s *Store) KeepLongRecur(ctx context.Context, class string, longest time.Du
 	})
 }
 
-// PauseLongRecur has a recurring long job start nothing more, or do so again.
+// PauseLongRecur pauses a recurring long job, which then starts no more runs, or undoes that.
 func (s *Store) PauseLongRecur(ctx context.Context, class string, pause bool) error {
 	return s.db.Once(ctx, func() error {
 		return s.db.Write.HSet(ctx, s.db.Key(keyLongRecur)+class, "paused", rdb.Flag(pause)).Err()

@@ -5,7 +5,7 @@
 // What is where: client.go opens connections, url.go reads where to, dial.go and gauge.go
 // watch what a server says on them, demoted.go notices that a server is no primary any more,
 // blocking.go reads without Go's poller. script.go composes and runs scripts, refusals.go
-// tells which commands did not run. ready.go waits for a server and probe.go tries all
+// says which commands did not run. ready.go waits for a server and probe.go tries all
 // scripts on it.
 package rdb
 
@@ -34,8 +34,8 @@ type Options struct {
 	// AllowEviction accepts a server whose maxmemory-policy may drop jobs.
 	AllowEviction bool
 	// BlockingReads has the answer to whatever changes something be waited for in a read
-	// that blocks, not by Go's poller. That is for a process in which nobody else has
-	// anything to do meanwhile; others would wait for the runtime to notice.
+	// that blocks, not by Go's poller. It is for a process in which nothing else runs
+	// meanwhile: other goroutines would wait for the runtime to notice.
 	BlockingReads bool
 
 	small bool   // few bytes go over the connections

@@ -72,9 +72,9 @@ func (c *Client) Queue(name string, add func(pipe redis.Pipeliner)) {
 // included, but for the two small ones of its own.
 func (c *Client) Probe(ctx context.Context, r Rehearsal) error { return c.probe(ctx, r, "") }
 
-// probe is Probe. Scripts that a server has run before need not run again, for which it would
-// have no time for anybody else: mark stands for these scripts and this server, and is
-// noted where somebody has worked already. Without one they always run.
+// probe is Probe. Scripts that a server has run before need not run again, which would block it:
+// mark stands for these scripts and this server, and is noted in a namespace that is in use.
+// Without a mark they always run.
 func (c *Client) probe(ctx context.Context, r Rehearsal, mark string) error {
 	var commands []any
 	for _, name := range r.Commands() {
@@ -115,7 +115,7 @@ func (c *Client) runAll(ctx context.Context, r Rehearsal) error {
 	for i, reply := range replies {
 		why := reply.Err()
 		switch {
-		case why == nil, errors.Is(why, redis.Nil), redis.HasErrorPrefix(why, "EXECABORT") && Refusal(why) == "": // another one tells why
+		case why == nil, errors.Is(why, redis.Nil), redis.HasErrorPrefix(why, "EXECABORT") && Refusal(why) == "": // another reply says why
 		case Refusal(why) != "", Unreachable(why), i >= len(names):
 			return c.refusedRights(why)
 		default:
@@ -148,7 +148,7 @@ func (c *Client) rehearse(ctx context.Context, r Rehearsal) *rehearsal {
 }
 
 // mark stands for the scripts of a rehearsal on a server with an INFO: "" for one that
-// cannot be asked what its user may do, which only running them tells, and for a node of a
+// cannot be asked what its user may do, which only running them shows, and for a node of a
 // cluster, because it may be another that has run them.
 func (r *Rehearsal) mark(info string) string {
 	id := infoField(info, "run_id")

@@ -51,7 +51,7 @@ func (c *Client) check(ctx context.Context, r Rehearsal) error {
 	if err := c.Ping(ctx); err != nil {
 		return fmt.Errorf("redis at %s: %w", c.Where(), err)
 	}
-	info, _ := c.Read.Info(ctx, "server").Result() // "" if it does not tell
+	info, _ := c.Read.Info(ctx, "server").Result() // "" if it does not say
 	if n, err := majorVersion(info); err == nil && n < minVersion {
 		return fmt.Errorf("redis at %s is version %s: resqued needs %d.0 or newer", c.Where(), infoField(info, "redis_version"), minVersion)
 	}
@@ -73,7 +73,7 @@ func majorVersion(info string) (int, error) {
 	return strconv.Atoi(major)
 }
 
-// checkRole refuses a replica. Servers that do not tell pass.
+// checkRole refuses a replica. A server that does not say passes.
 func (c *Client) checkRole(ctx context.Context) error {
 	text, err := c.Read.Info(ctx, "replication").Result()
 	if err != nil || infoField(text, "role") != "slave" || infoField(text, "slave_read_only") == "0" {
@@ -84,9 +84,9 @@ func (c *Client) checkRole(ctx context.Context) error {
 	return err
 }
 
-// CheckEviction returns an error if the server may throw away queued jobs and nobody
-// has allowed that. Servers that do not tell (no right to INFO, other implementations)
-// pass.
+// CheckEviction returns an error if the server may evict queued jobs, unless
+// Options.AllowEviction accepts that. A server that does not say (no right to INFO, another
+// implementation) passes.
 func (c *Client) CheckEviction(ctx context.Context) error {
 	text, err := c.Read.Info(ctx, "memory").Result()
 	if err != nil || c.opts.Load().AllowEviction {
@@ -110,7 +110,7 @@ func infoField(text, name string) string {
 }
 
 // Waitable reports whether an answer is one that a server gives on its way up, during
-// a failover, or until somebody has seen to its disk or its replicas.
+// a failover, or until its disk or its replicas are repaired.
 func Waitable(err error) bool {
 	switch Refusal(err) {
 	case "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "TRYAGAIN", "MISCONF", "NOREPLICAS", "ERR max number of clients":

@@ -143,5 +143,5 @@ func Unreachable(err error) bool {
 }
 
 // WrongType reports whether err says that a key holds something of another type
-// than it should: until somebody repairs that, no repetition helps.
+// than it should: no repetition helps until the key is repaired.
 func WrongType(err error) bool { return redis.HasErrorPrefix(err, "RESQUEDTYPE") }

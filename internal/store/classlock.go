@@ -26,7 +26,7 @@ import (
 const lockMargin = 10 * time.Second
 
 // elsewhereMarkTTL bounds a loner marker without a time limit in another Redis,
-// where nothing tells that its job is gone.
+// where nothing shows that its job is gone.
 const elsewhereMarkTTL = 24 * time.Hour
 
 var (
@@ -124,7 +124,7 @@ func (s *Store) AcquireLock(ctx context.Context, req AcquireRequest) (AcquireRep
 }
 
 // RefreshLock begins the time of a class lock anew. The reply is not Got when the
-// lock is not the job's any more; Holder is then who has it, if anybody.
+// lock is not the job's any more; Holder is then who has it, "" if the lock is free.
 func (s *Store) RefreshLock(ctx context.Context, l HeldLock) (AcquireReply, error) {
 	list, err := s.evalLock(ctx, refreshScript, l, s.ttl(l), rdb.Flag(l.Elsewhere))
 	if err != nil {
@@ -141,8 +141,8 @@ func (s *Store) RefreshLock(ctx context.Context, l HeldLock) (AcquireReply, erro
 	return AcquireReply{}, fmt.Errorf("script classlock_refresh: unexpected reply %q", list)
 }
 
-// ExtendLock begins the time of a class lock anew for whoever holds it. It reports
-// false if nobody does.
+// ExtendLock begins the time of a class lock anew for its holder. It reports whether the
+// lock is held.
 func (s *Store) ExtendLock(ctx context.Context, key string, timeout time.Duration, elsewhere bool) (held bool, err error) {
 	raw, err := s.db.Eval(ctx, extendScript, s.db.Key(key), []any{s.db.Prefix, timeout.Milliseconds(), rdb.Flag(elsewhere)})
 	return rdb.Number(raw) == 1, err
@@ -227,7 +227,7 @@ type LockState struct {
 	Marked bool
 }
 
-// LockState tells who holds a class lock and whether a loner job waits for it. What
+// LockState returns who holds a class lock and whether a loner job waits for it. What
 // has expired, and what a dead process has left, does not count.
 func (s *Store) LockState(ctx context.Context, key string, elsewhere bool) (LockState, error) {
 	raw, err := s.db.Eval(ctx, lockStateScript, s.db.Key(key), []any{s.db.Prefix, s.db.Key(MarkerKey(key)), rdb.Flag(elsewhere)})
@@ -319,7 +319,7 @@ func (s *Store) Unmark(ctx context.Context, key, queue string, payload []byte) (
 }
 
 // Holder says who holds a class lock, by its value: for one of ours
-// <process>#<token>; for one of resque-lock-timeout, which names nobody, its value.
+// <process>#<token>; for one of resque-lock-timeout, which has no name in it, its value.
 func Holder(value string) string {
 	_, name, ok := strings.Cut(value, ":")
 	if holder, ours := strings.CutPrefix(name, "resqued:"); ok && ours {

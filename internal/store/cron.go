@@ -27,7 +27,7 @@ const (
 	TickEnqueued  = "enqueued"
 	TickSkipped   = "skipped"   // a job of the schedule had not come to its end
 	TickDuplicate = "duplicate" // an equal job waited in its unique queue
-	TickMissed    = "missed"    // it was too long ago when somebody looked
+	TickMissed    = "missed"    // it was noticed too late
 )
 
 // CronRecord is how a schedule stands.
@@ -96,7 +96,7 @@ type SchedulesRequest struct {
 	// noted less than Renew ago; empty = no daemon.
 	Keeper string
 	Renew  time.Duration
-	// Stored looks for the schedules that are kept in Redis; Digest tells which are
+	// Stored looks for the schedules that are kept in Redis; Digest says which are
 	// known, from the last reply.
 	Stored bool
 	Digest string
@@ -107,7 +107,7 @@ type SchedulesRequest struct {
 type SchedulesReply struct {
 	// Now is the time of the server.
 	Now time.Time
-	// InCharge: nobody else holds the master lock; else Holder does.
+	// InCharge: no other scheduler holds the master lock; else Holder does.
 	InCharge bool
 	Holder   string
 	// Stored are the definitions in Redis by name, nil if they are as known.
@@ -125,10 +125,10 @@ type SchedulesReply struct {
 // KeptNote says who had a schedule last. Raw differs from note to note.
 type KeptNote struct{ Raw, Keeper string }
 
-// CronPrint tells one definition of a schedule from another: its times, and what it enqueues.
+// CronPrint identifies a definition of a schedule: its times, and what it enqueues.
 func CronPrint(timing, job string) string { return timing + "-" + job }
 
-// Schedules tells how schedules stand. It takes or keeps the master lock, if there is a
+// Schedules returns how schedules stand. It takes or keeps the master lock, if there is a
 // Charge.
 func (s *Store) Schedules(ctx context.Context, req SchedulesRequest) (SchedulesReply, error) {
 	known := "-"
@@ -340,7 +340,7 @@ var leaveScript = rdb.NewScript(Lua, "scheduler_leave", "lib/base", "scheduler_l
 const keptEnd = `,"kept":true}`
 
 // Kept marks a definition for people, a JSON object, as that of a schedule that is kept in
-// Redis: when it is removed there, nobody has it any more.
+// Redis: when it is removed there, it exists nowhere.
 func Kept(shown []byte) []byte { return append(shown[:len(shown)-1:len(shown)-1], keptEnd...) }
 
 // ForgetRemoved forgets the schedules that were kept in Redis, and are not any more, and

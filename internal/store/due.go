@@ -17,7 +17,7 @@ var (
 	misfitScript = rdb.NewScript(Lua, "fail_malformed", "lib/base", "lib/records", "lib/rights", "lib/parked", "fail_malformed")
 )
 
-// Due tells what a MoveDue has done.
+// Due is what a MoveDue has done.
 type Due struct {
 	// Moved is how many delayed jobs went to their queues, or were Dropped there because
 	// an equal one waited.
@@ -42,8 +42,8 @@ type Misfit struct {
 const askedRounds = 20
 
 // MoveDue moves delayed jobs whose time has come to their queues, at most about 500 of
-// them in one call of the server. Each is moved once, whoever else moves jobs. unique
-// tells which queues are; nil = none, whatever keys of unique queues there are.
+// them in one call of the server. Each is moved once, even if other processes move jobs. unique
+// reports whether a queue is; nil = none, whatever keys of unique queues there are.
 func (s *Store) MoveDue(ctx context.Context, unique func(queue string) bool) (Due, error) {
 	rule := "?"
 	if unique == nil {

@@ -166,7 +166,7 @@ type FailedOutcome byte
 const (
 	FailedDone      FailedOutcome = 'r'
 	FailedDuplicate FailedOutcome = 'u' // retried; an equal job waits, so nothing was pushed
-	FailedGone      FailedOutcome = 'g' // somebody else has retried or removed it meanwhile
+	FailedGone      FailedOutcome = 'g' // it was retried or removed meanwhile
 	FailedStuck     FailedOutcome = 'x' // its queue's key holds something else than it should
 
 	failedBusy FailedOutcome = 'b' // others are sifting the list

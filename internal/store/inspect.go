@@ -23,7 +23,7 @@ type QueueInfo struct {
 	Suspects int64
 	// Bounces is locket's counter of jobs put back because of their lock.
 	Bounces int64
-	// Paused: nobody may take its jobs, because of its own pause or that of all queues.
+	// Paused: its jobs may not be taken, because of its own pause or that of all queues.
 	Paused bool
 }
 

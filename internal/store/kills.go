@@ -14,7 +14,7 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// Somebody who wants a running job to end leaves a request in resqued:kills:<proc>,
+// To end a running job, a client leaves a request in resqued:kills:<proc>,
 // under the job's token. The process obeys, and whoever ends the job's record takes
 // the request away and answers in resqued:killed:<proc>: the process itself, or who
 // recovers it.
@@ -28,10 +28,10 @@ var (
 const (
 	KillAsked = "asked"
 	KillGone  = "gone" // the job does not run (any more)
-	KillDead  = "dead" // its process is being recovered: nobody would obey
+	KillDead  = "dead" // its process is being recovered and does not obey
 )
 
-// How a job ended that somebody wanted to end.
+// How a job ended that was to be killed.
 const (
 	HowCancelled = "cancelled"        // it stopped when it was told to
 	HowRecycled  = "process_recycled" // it did not, and its process is gone
@@ -44,7 +44,7 @@ const stateBatch = 50
 // RunName names one run of a job.
 type RunName = rdb.RunName
 
-// KillRequest is what somebody wants of a running job.
+// KillRequest asks a process to end a running job.
 type KillRequest struct {
 	// Grace is how long the job may take to stop before its process has to go.
 	Grace time.Duration
@@ -52,12 +52,12 @@ type KillRequest struct {
 	Requeue bool
 }
 
-// KillAnswer is how a job ended that somebody wanted to end.
+// KillAnswer is how a job ended that was to be killed.
 type KillAnswer struct {
 	How      string
 	Requeued bool
 	// SiblingsLost counts the jobs of the same process that were neither finished nor
-	// put back when it had to go, and that nobody wanted to end.
+	// put back when it had to go, and that were not to be killed.
 	SiblingsLost int
 }
 
@@ -113,7 +113,7 @@ func (s *Store) DropKills(ctx context.Context, proc string, tokens ...string) er
 	return err
 }
 
-// KillStates tells how far some kills have come, in the order of runs.
+// KillStates returns how far some kills have come, in the order of runs.
 func (s *Store) KillStates(ctx context.Context, runs []RunName) ([]KillState, error) {
 	out := make([]KillState, 0, len(runs))
 	for len(runs) > 0 {

@@ -54,7 +54,7 @@ func (j *LaterJob) when() string {
 	return strconv.FormatInt(at, 10)
 }
 
-// LaterReply tells what became of a LaterJob.
+// LaterReply is what became of a LaterJob.
 type LaterReply struct {
 	// Due is when the job goes to its queue, never before the time that was asked for;
 	// zero if that had come already.
@@ -64,7 +64,7 @@ type LaterReply struct {
 	Pushed bool
 	Length int64
 	// Err is why nothing was done with this job, or an error that is not Unexecuted:
-	// then nobody knows.
+	// then the outcome is unknown.
 	Err error
 }
 

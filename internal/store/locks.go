@@ -27,7 +27,7 @@ const (
 	LockStale   = "stale"   // the process of its holder has no lease: dead, or cut off
 	LockExpired = "expired" // its time is past, and its job still runs or waits
 	LockOrphan  = "orphan"  // its job is gone
-	LockForeign = "foreign" // somebody else's value, which tells nothing of its holder
+	LockForeign = "foreign" // a value that resqued did not write, which does not name the holder
 )
 
 var (
@@ -87,12 +87,12 @@ func (l LockInfo) Age() time.Duration {
 // What became of a lock that a person wanted released.
 const (
 	LockReleased = "released"
-	LockChanged  = "changed" // somebody else holds it by now
-	LockRefused  = "refused" // its holder lives, or nobody can tell
+	LockChanged  = "changed" // another job holds it by now
+	LockRefused  = "refused" // its holder lives, or that is unknown
 )
 
 // RemoveLock releases a lock because a person wants it. Digest is that of the lock
-// that the person looked at; somebody else's by now is left alone. A lock whose
+// that the person looked at; a lock that another job has by now is left alone. A lock whose
 // holder may live is released with force only; its job learns of it with its
 // process's next beat. There is nothing to release when found is false.
 func (s *Store) RemoveLock(ctx context.Context, lock LockInfo, force bool) (outcome string, found bool, err error) {
@@ -111,7 +111,7 @@ func (s *Store) RemoveLock(ctx context.Context, lock LockInfo, force bool) (outc
 // named is a lock that is known by its key only.
 type named struct{ kind, key string }
 
-// look tells who holds some locks. Those that are not there (any more) are left
+// look returns who holds some locks. Those that are not there (any more) are left
 // out. room is how much of the payloads of running jobs to read.
 func (s *Store) look(ctx context.Context, locks []named, room int) ([]LockInfo, error) {
 	var out []LockInfo
@@ -193,7 +193,7 @@ func parseLock(l named, at time.Time, raw any) (LockInfo, bool) {
 	return info, true
 }
 
-// kindOf tells by its beginning what kind of lock a key (without the namespace) is;
+// kindOf returns the kind of lock that a key (without the namespace) is, by its beginning;
 // "" = none.
 func kindOf(key string) string {
 	for _, k := range lockPrefixes {

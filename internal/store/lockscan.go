@@ -14,7 +14,7 @@ import (
 )
 
 // Bounds of a search for locks: it must neither hold up a server with very many
-// keys nor fill the memory of whoever asks.
+// keys nor fill the memory of the caller.
 const (
 	scanCount    = 500
 	maxScans     = 20000    // 10 million keys
@@ -30,7 +30,7 @@ var lockPrefixes = []named{
 }
 
 // Locks returns the locks that exist, sorted by kind and key: of one kind, or of
-// every kind if that is "". At most limit are returned; cut tells that there are
+// every kind if that is "". At most limit are returned; cut reports that there are
 // more, and then it is not said which.
 func (s *Store) Locks(ctx context.Context, kind string, limit int) (locks []LockInfo, cut bool, err error) {
 	found := map[string]string{} // key: kind

@@ -87,7 +87,7 @@ type UniqueInfo struct {
 	Size, Members, Starts int64
 	// Err says why they are not known: a key is of the wrong type.
 	Err error
-	// Kept: something stands beside the queue, so somebody keeps it unique.
+	// Kept: something stands beside the queue, so a program keeps it unique.
 	Kept bool
 }
 

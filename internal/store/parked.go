@@ -77,7 +77,7 @@ func (s *Store) fit(ctx context.Context, f *FiledFailure, payload []byte) {
 	f.kept = f.Text == nil || size > leastBulk && size > s.maxBulk(ctx)
 }
 
-// maxBulk asks for the largest argument that the server takes. One that does not tell is
+// maxBulk asks for the largest argument that the server takes. One that does not say is
 // taken for one with the usual limit.
 func (s *Store) maxBulk(ctx context.Context) int64 {
 	if b := s.bulk.Load(); b != nil && time.Since(b.at) < bulkKnown {

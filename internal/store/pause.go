@@ -10,24 +10,25 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// Pause keeps everybody from taking jobs out of a queue, until Resume. It reports whether
+// Pause keeps all workers from taking jobs out of a queue, until Resume. It reports whether
 // that is new. Jobs that run go on.
 func (s *Store) Pause(ctx context.Context, queue string) (changed bool, err error) {
 	return s.setPause(ctx, s.db.Key(keyPauseQueue)+queue)
 }
 
-// PauseAll does so with every queue. Queues that were paused by name stay so after
-// ResumeAll.
+// PauseAll pauses all queues, and reports whether that is new. Queues that were paused by
+// name stay so after ResumeAll.
 func (s *Store) PauseAll(ctx context.Context) (changed bool, err error) {
 	return s.setPause(ctx, s.db.Key(keyPauseAll))
 }
 
-// Resume ends the Pause of a queue, and reports whether there was one.
+// Resume undoes Pause and reports whether the queue was paused.
 func (s *Store) Resume(ctx context.Context, queue string) (changed bool, err error) {
 	return s.endPause(ctx, s.db.Key(keyPauseQueue)+queue)
 }
 
-// ResumeAll ends that of all queues, also the one that Resque itself knows.
+// ResumeAll undoes PauseAll, and the pause of all queues that Resque itself knows. It reports
+// whether there was one.
 func (s *Store) ResumeAll(ctx context.Context) (changed bool, err error) {
 	return s.endPause(ctx, s.db.Key(keyPauseAll), s.db.Key(keyPauseWorkers))
 }
@@ -55,7 +56,7 @@ func (s *Store) endPause(ctx context.Context, keys ...string) (changed bool, err
 	return n > 0, nil
 }
 
-// Paused tells which of some queues are paused by name, and whether all queues are.
+// Paused returns which of some queues are paused by name, and whether all queues are.
 func (s *Store) Paused(ctx context.Context, queues ...string) (one map[string]bool, all bool, err error) {
 	pipe := s.db.Read.Pipeline()
 	workers := pipe.Get(ctx, s.db.Key(keyPauseWorkers))

@@ -9,7 +9,7 @@ import (
 
 var pollScript = rdb.NewScript(Lua, "poll", "lib/base", "lib/records", "lib/blocked_queues", "lib/suspects", "lib/pause", "poll")
 
-// Poll tells which queues hold jobs: the fixed ones named, and with all set also
+// Poll returns which queues hold jobs: the fixed ones named, and with all set also
 // the members of the queues set, a part of a large set at a time (cursor "0"
 // begins a pass).
 func (s *Store) Poll(ctx context.Context, all bool, cursor string, fixed []string) (PollReply, error) {

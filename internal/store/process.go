@@ -66,7 +66,7 @@ type BeatRequest struct {
 }
 
 // Beat extends the lease of a process and its locks. It revives a lease that has
-// passed as long as nobody recovered the process; then it returns ErrFenced, and
+// passed unless the process was recovered; then it returns ErrFenced, and
 // the process must end. It returns ErrWiped when the server has lost all data since
 // the registration: then the process may register again.
 func (s *Store) Beat(ctx context.Context, b BeatRequest) (BeatReply, error) {

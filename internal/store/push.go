@@ -46,7 +46,7 @@ func (s *Store) Push(ctx context.Context, queue string, payloads ...[]byte) (len
 type PushReply struct {
 	// Length is how many jobs wait in the queue then.
 	Length int64
-	// Pushed tells for each payload whether it was pushed; an equal one waits in
+	// Pushed says of each payload whether it was pushed; an equal one waits in
 	// place of one that was not.
 	Pushed []bool
 }

@@ -17,8 +17,8 @@ const pipedBytes = 8 << 20
 type Pushed struct {
 	// Length is how many jobs waited in the queue with it and those before it.
 	Length int64
-	// Err is why it was not pushed, or an error that is not Unexecuted: then nobody
-	// knows.
+	// Err is why it was not pushed, or an error that is not Unexecuted: then the
+	// outcome is unknown.
 	Err error
 }
 

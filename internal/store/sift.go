@@ -69,7 +69,7 @@ func (f *sifting) back(ctx context.Context) (held time.Duration, err error) {
 	}
 }
 
-// settleFailed returns when nobody sifts the list, and brings back what one has left that
+// settleFailed returns when no process sifts the list, and brings back what one has left that
 // did not come to its end.
 func (s *Store) settleFailed(ctx context.Context, list string) error {
 	under, err := s.db.Read.HExists(ctx, s.db.Key(keySifting), list).Result()

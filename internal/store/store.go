@@ -34,11 +34,11 @@ const (
 )
 
 // ErrFenced: the process has no valid lease. Either its lease is past and a beat
-// revives it, or somebody has recovered its jobs and it must end.
+// revives it, or its jobs were recovered and it must end.
 var ErrFenced = errors.New("the lease of this process is past")
 
 // ErrWiped: the server knows nothing of this process nor of the data in which it
-// registered: somebody has emptied it, or it came up without its data.
+// registered: it was emptied, or came up without its data.
 var ErrWiped = errors.New("redis has lost its data")
 
 // Store talks to one Redis. It is safe for concurrent use.
@@ -122,6 +122,6 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) { return s.db.Now(ct
 // Where is the server's address for messages, without credentials.
 func (s *Store) Where() string { return s.db.Where() }
 
-// CheckEviction returns an error if the server may throw away queued jobs and nobody
-// has allowed that; see rdb.Client.CheckEviction.
+// CheckEviction returns an error if the server may evict queued jobs, unless
+// Options.AllowEviction accepts that; see rdb.Client.CheckEviction.
 func (s *Store) CheckEviction(ctx context.Context) error { return s.db.CheckEviction(ctx) }

@@ -70,7 +70,7 @@ func (s *Store) Delayed(ctx context.Context, lists int64) (n int64, partial bool
 			return 0, false, fmt.Errorf("count delayed jobs: %w", err)
 		}
 		for _, length := range lengths {
-			own += length.Val() // 0 of a key of another type; whoever moves jobs tells
+			own += length.Val() // 0 of a key of another type, which MoveDue reports
 		}
 	}
 	return own, partial, nil
@@ -139,7 +139,7 @@ func (s *Store) delayedList(ctx context.Context, at string, score float64, yield
 				yield(DelayedJob{}, fmt.Errorf("read delayed jobs: %w", err))
 				return false
 			}
-			return true // whoever moves jobs tells
+			return true // MoveDue reports it
 		}
 		if len(page) == 0 {
 			return true
@@ -189,7 +189,7 @@ func (s *Store) NextDelayed(ctx context.Context, limit int, want func(*DelayedJo
 }
 
 // Undelay removes jobs that wait for their time or, with run, pushes them now; unique
-// tells which queues are. It answers as EditFailed does for each.
+// reports whether a queue is. It answers as EditFailed does for each.
 //
 // After an error that is not Unexecuted some may have been done that were not told.
 func (s *Store) Undelay(ctx context.Context, jobs []DelayedJob, run bool, unique func(queue string) bool, done func(DelayedJob, FailedOutcome)) error {

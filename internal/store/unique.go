@@ -24,7 +24,7 @@ const maxPasses = 5
 
 var repairScript = rdb.NewScript(Lua, "unique_repair", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "unique_repair")
 
-// UniqueReport tells what a repair of a unique queue has changed.
+// UniqueReport is what a repair of a unique queue has changed.
 type UniqueReport struct {
 	Queue string
 	// Jobs is how many wait in it now.
@@ -104,7 +104,7 @@ func (s *Store) ForgetUnique(ctx context.Context, queue string) error {
 const leftoversPage = 1000
 
 // DropLeftovers removes the sets and the start times of queues in which nothing waits: where
-// unique_queues names them no more, nobody else would. Queues for which kept reports true are
+// unique_queues names them no more, nothing else would. Queues for which kept reports true are
 // left alone. It looks at a part of the queues, from cursor on (0 begins), and returns those
 // of which it has removed anything and where to go on; 0 = that was all.
 func (s *Store) DropLeftovers(ctx context.Context, kept func(queue string) bool, cursor uint64) (queues []string, next uint64, err error) {
@@ -191,7 +191,7 @@ func (s *Store) evenUnique(ctx context.Context, queue string) (bool, error) {
 	return jobs.Val() == members.Val() && jobs.Val() == times.Val(), nil
 }
 
-// UniqueQueues tells which queues are unique.
+// UniqueQueues says which queues are unique.
 type UniqueQueues struct {
 	// Names are queues that are looked at whether they are known or not: one that was
 	// removed by a program that does not know its companions has left them.
@@ -258,7 +258,7 @@ func (s *Store) uneven(ctx context.Context, names []string) (queues []string, er
 	}
 	for i, l := range all {
 		if l.jobs.Err() != nil || l.members.Err() != nil || l.times.Err() != nil {
-			continue // a key of another type; whoever works the queue tells
+			continue // a key of another type, which the exchange reports
 		}
 		if l.jobs.Val() != l.members.Val() || l.jobs.Val() != l.times.Val() || l.heals.Val() {
 			queues = append(queues, names[i])

@@ -26,7 +26,7 @@ const awaitFor = 5 * time.Second
 const seenQueues = 64
 
 var (
-	// ErrNoWaiting: this server, or the rights of its user, let nobody wait for jobs.
+	// ErrNoWaiting: this server, or the rights of its user, do not allow waiting for jobs.
 	ErrNoWaiting = errors.New("cannot wait for jobs")
 	// ErrNoQueue: the key of a queue holds no list.
 	ErrNoQueue = errors.New("no queue")
