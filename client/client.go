@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -178,7 +179,7 @@ func New(o Options) (*Client, error) {
 	if err := selector.CheckSet(o.UniqueQueues); err != nil {
 		return nil, fmt.Errorf("client: UniqueQueues: %w", err)
 	}
-	ca, err := store.ReadCA(o.CAFile)
+	ca, err := rdb.ReadCA(o.CAFile)
 	if err != nil {
 		return nil, fmt.Errorf("client: CAFile: %w", err)
 	}
@@ -352,11 +353,11 @@ func (c *Client) unique(queue string) bool { return selector.MatchAny(c.opts.Uni
 func NotEnqueued(err error) bool {
 	var invalid *wire.InvalidError
 	var refused *refusedError
-	return errors.Is(err, ErrNoQueue) || errors.Is(err, ErrLonerLater) || errors.Is(err, ErrOutOfStep) || errors.As(err, &invalid) || errors.As(err, &refused) || store.Unexecuted(err)
+	return errors.Is(err, ErrNoQueue) || errors.Is(err, ErrLonerLater) || errors.Is(err, ErrOutOfStep) || errors.As(err, &invalid) || errors.As(err, &refused) || rdb.Unexecuted(err)
 }
 
 // Unreachable reports whether err means that Redis could not be reached.
-func Unreachable(err error) bool { return store.Unreachable(err) }
+func Unreachable(err error) bool { return rdb.Unreachable(err) }
 
 // refusedError marks what was refused before anything was sent.
 type refusedError struct{ err error }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -205,7 +206,7 @@ func (s *stores) get(url string, o Options) (*store.Store, error) {
 	ca := ""
 	if strings.HasPrefix(url, "rediss") {
 		var err error
-		if ca, err = store.ReadCA(o.CAFile); err != nil {
+		if ca, err = rdb.ReadCA(o.CAFile); err != nil {
 			return nil, fmt.Errorf("CAFile: %w", err)
 		}
 	}

@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/longstore"
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -73,9 +74,9 @@ type ClientOptions struct {
 // Client enqueues, inspects and cancels runs. It is made by NewClient or ClientFrom and safe for
 // concurrent use.
 type Client struct {
-	store    *store.Store
+	store    *longstore.Store
 	handlers *resqued.Handlers
-	shared   bool
+	redis    *rdb.Client // nil: the connections of store are not its own
 }
 
 // NewClient returns a client with connections of its own. It does not connect: it returns an
@@ -87,33 +88,33 @@ func NewClient(o ClientOptions) (*Client, error) {
 	if o.Namespace == "" {
 		o.Namespace = "resque"
 	}
-	ca, err := store.ReadCA(o.CAFile)
+	ca, err := rdb.ReadCA(o.CAFile)
 	if err != nil {
 		return nil, fmt.Errorf("longjob: CAFile: %w", err)
 	}
-	s, err := store.Open(store.Options{URL: o.URL, Namespace: o.Namespace, CA: ca, PoolSize: o.PoolSize, ClientName: "resqued-longjob"})
+	redis, err := rdb.Open(rdb.Options{URL: o.URL, Namespace: o.Namespace, CA: ca, PoolSize: o.PoolSize, ClientName: "resqued-longjob"})
 	if err != nil {
 		return nil, fmt.Errorf("longjob: %w", err)
 	}
-	return &Client{store: s, handlers: o.Handlers}, nil
+	return &Client{store: longstore.New(redis), handlers: o.Handlers, redis: redis}, nil
 }
 
 // ClientFrom returns a client that shares the connections of the worker process that runs the
 // job of ctx. It returns nil if ctx is not that of a handler. h is as in ClientOptions.
 func ClientFrom(ctx context.Context, h *resqued.Handlers) *Client {
-	s := store.FromContext(ctx)
+	s := longstore.FromContext(ctx)
 	if s == nil {
 		return nil
 	}
-	return &Client{store: s, handlers: h, shared: true}
+	return &Client{store: s, handlers: h}
 }
 
 // Close closes the client's connections, unless the client is from ClientFrom.
 func (c *Client) Close() error {
-	if c.shared {
+	if c.redis == nil {
 		return nil
 	}
-	return c.store.Close()
+	return c.redis.Close()
 }
 
 // EnqueueOption changes one call of Enqueue or another form: Queue, RequeueQueue or Tenant.
@@ -183,7 +184,7 @@ const bulk = 200
 // Enqueue. It returns the results in the order of list. After an error, the runs that have a
 // result are enqueued, and others may be.
 func (c *Client) EnqueueBulk(ctx context.Context, form Form, class string, list []any, opts ...EnqueueOption) ([]Result, error) {
-	runs := make([]store.NewLongRun, len(list))
+	runs := make([]longstore.NewLongRun, len(list))
 	for i, args := range list {
 		run, err := c.newRun(class, args, opts)
 		if err != nil {
@@ -194,7 +195,7 @@ func (c *Client) EnqueueBulk(ctx context.Context, form Form, class string, list 
 	results := make([]Result, 0, len(runs))
 	for len(runs) > 0 {
 		n := min(len(runs), bulk)
-		added, err := c.store.AddLongRuns(ctx, store.LongWay(form), runs[:n])
+		added, err := c.store.AddLongRuns(ctx, longstore.LongWay(form), runs[:n])
 		if err != nil {
 			return results, fmt.Errorf("longjob: enqueue %q: %w", class, err)
 		}
@@ -207,13 +208,13 @@ func (c *Client) EnqueueBulk(ctx context.Context, form Form, class string, list 
 	return results, nil
 }
 
-func (c *Client) newRun(class string, args any, opts []EnqueueOption) (store.NewLongRun, error) {
+func (c *Client) newRun(class string, args any, opts []EnqueueOption) (longstore.NewLongRun, error) {
 	if class == "" || !utf8.ValidString(class) {
-		return store.NewLongRun{}, fmt.Errorf("longjob: %q is no name of a class", class)
+		return longstore.NewLongRun{}, fmt.Errorf("longjob: %q is no name of a class", class)
 	}
 	list, err := wire.Args(args)
 	if err != nil {
-		return store.NewLongRun{}, fmt.Errorf("longjob: enqueue %q: %w", class, err)
+		return longstore.NewLongRun{}, fmt.Errorf("longjob: enqueue %q: %w", class, err)
 	}
 	var o enqueueOptions
 	if c.handlers != nil {
@@ -251,8 +252,8 @@ func checkTenant(name string) error {
 }
 
 // runFor is a new run of a class. Those of one kind have the same class and arguments.
-func runFor(class string, args resqued.Args) store.NewLongRun {
-	return store.NewLongRun{UUID: newUUID(), Kind: kindOf(class, args), Class: class, Args: []byte(args.String())}
+func runFor(class string, args resqued.Args) longstore.NewLongRun {
+	return longstore.NewLongRun{UUID: newUUID(), Kind: kindOf(class, args), Class: class, Args: []byte(args.String())}
 }
 
 // Cancel ends a run for good. If a slice of it runs, the slice can save nothing more, and its
@@ -278,7 +279,7 @@ func (c *Client) Requeue(ctx context.Context, uuid string) error {
 
 func wrap(uuid string, err error) error {
 	for from, to := range map[error]error{
-		store.ErrLongGone: ErrNotFound, store.ErrLongOver: ErrOver, store.ErrLongEnding: ErrEnding, store.ErrLongNewer: ErrNewer,
+		longstore.ErrLongGone: ErrNotFound, longstore.ErrLongOver: ErrOver, longstore.ErrLongEnding: ErrEnding, longstore.ErrLongNewer: ErrNewer,
 	} {
 		if errors.Is(err, from) {
 			return fmt.Errorf("%w: %s", to, uuid)
@@ -313,7 +314,7 @@ type Filter struct {
 // that have ended, the newest first.
 func (c *Client) List(ctx context.Context, f Filter) ([]Run, error) {
 	var runs []Run
-	err := c.store.LongRuns(ctx, func(r store.LongRecord) bool {
+	err := c.store.LongRuns(ctx, func(r longstore.LongRecord) bool {
 		run := runOf(r)
 		if (f.Class == "" || f.Class == run.Class) && (f.Status == "" || f.Status == run.Status) {
 			runs = append(runs, run)

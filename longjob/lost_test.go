@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/delayed"
+	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/longjob"
 )
@@ -28,7 +29,7 @@ func TestLost(t *testing.T) {
 			return nil
 		})
 	}, longjob.Options{Queue: "q"})
-	sweeper := delayed.NewSweeper(b.store, zap.NewNop(), delayed.Limits{Running: -time.Hour, Queued: -time.Hour})
+	sweeper := delayed.NewSweeper(b.long, zap.NewNop(), delayed.Limits{Running: -time.Hour, Queued: -time.Hour})
 	look := func() { require.NoError(t, sweeper.Sweep(t.Context())) }
 	sweep := func() { look(); look() }
 	uuid := b.enqueue("L", 1)
@@ -92,8 +93,8 @@ func TestPastLease(t *testing.T) {
 			if err := b.redis.ZAddXX(ctx, key, z(1, k.proc)).Err(); err != nil {
 				return err
 			}
-			_, err := b.store.LongSave(ctx, store.LongSave{
-				LongSlice: store.LongSlice{UUID: r.UUID(), Slice: 1, Run: store.RunName{Proc: k.proc, Token: "t"}, Fence: r.Fence()}, Op: store.LongGoesOn,
+			_, err := b.long.LongSave(ctx, longstore.LongSave{
+				LongSlice: longstore.LongSlice{UUID: r.UUID(), Slice: 1, Run: store.RunName{Proc: k.proc, Token: "t"}, Fence: r.Fence()}, Op: longstore.LongGoesOn,
 			})
 			past <- err
 			return b.redis.ZAddXX(ctx, key, z(float64(time.Now().Add(time.Minute).UnixMilli()), k.proc)).Err()
@@ -103,11 +104,11 @@ func TestPastLease(t *testing.T) {
 	k = b.take("q")
 	lease := b.redis.ZScore(t.Context(), b.ns+":resqued:procs", k.proc).Val()
 	require.NoError(t, b.redis.ZAddXX(t.Context(), b.ns+":resqued:procs", z(1, k.proc)).Err())
-	_, err := b.store.LongBegin(t.Context(), store.LongSlice{UUID: uuid, Slice: 1, Run: store.RunName{Proc: k.proc, Token: "t"}})
-	require.ErrorIs(t, err, store.ErrLongLease)
+	_, err := b.long.LongBegin(t.Context(), longstore.LongSlice{UUID: uuid, Slice: 1, Run: store.RunName{Proc: k.proc, Token: "t"}})
+	require.ErrorIs(t, err, longstore.ErrLongLease)
 	require.NoError(t, b.redis.ZAddXX(t.Context(), b.ns+":resqued:procs", z(lease, k.proc)).Err())
 	require.NoError(t, k.perform())
-	require.ErrorIs(t, <-past, store.ErrLongLease)
+	require.ErrorIs(t, <-past, longstore.ErrLongLease)
 	require.Equal(t, longjob.Completed, b.run(uuid).Status)
 }
 
@@ -120,12 +121,12 @@ func TestEndIsRepeated(t *testing.T) {
 	longjob.Register(b.h, "L", func(context.Context, *longjob.Runner, int) error { return nil }, longjob.Options{Queue: "q"})
 	uuid := b.enqueue("L", 1)
 	k := b.take("q")
-	slice := store.LongSlice{UUID: uuid, Slice: 1, Run: store.RunName{Proc: k.proc, Token: "t"}}
-	record, err := b.store.LongBegin(t.Context(), slice)
+	slice := longstore.LongSlice{UUID: uuid, Slice: 1, Run: store.RunName{Proc: k.proc, Token: "t"}}
+	record, err := b.long.LongBegin(t.Context(), slice)
 	require.NoError(t, err)
 	slice.Fence = record.Number("fence")
 	for range 2 {
-		_, err = b.store.LongSave(t.Context(), store.LongSave{LongSlice: slice, Op: store.LongYields, Class: "L", Queue: "low"})
+		_, err = b.long.LongSave(t.Context(), longstore.LongSave{LongSlice: slice, Op: longstore.LongYields, Class: "L", Queue: "low"})
 		require.NoError(t, err)
 	}
 	require.EqualValues(t, 1, b.redis.LLen(t.Context(), b.ns+":queue:low").Val())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/jobctx"
+	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -30,6 +31,7 @@ type bed struct {
 	t     *testing.T
 	h     *resqued.Handlers
 	store *store.Store
+	long  *longstore.Store
 	redis *redis.Client
 	ns    string
 	next  atomic.Int64
@@ -47,6 +49,7 @@ func newBed(t *testing.T) *bed {
 	b.store, err = store.Open(store.Options{URL: server.URL(), Namespace: b.ns, Lease: time.Hour, LockTTL: store.DefaultLease})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.store.Close()) })
+	b.long = longstore.New(b.store.Redis())
 	b.Client, err = longjob.NewClient(longjob.ClientOptions{URL: server.URL(), Namespace: b.ns, Handlers: b.h})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
@@ -85,7 +88,7 @@ func (b *bed) take(queues ...string) *taken {
 		return nil
 	}
 	k := &taken{b: b, proc: proc, reserved: reply.Jobs[0], leave: make(chan struct{})}
-	k.ctx, k.kill = context.WithCancelCause(b.store.InContext(b.t.Context()))
+	k.ctx, k.kill = context.WithCancelCause(b.long.InContext(b.t.Context()))
 	return k
 }
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -111,7 +111,7 @@ type recurrence struct {
 
 // tick is the handler of the job that sees to one.
 func (t *recurrence) tick(ctx context.Context) error {
-	s := store.FromContext(ctx)
+	s := longstore.FromContext(ctx)
 	if s == nil {
 		return errors.New("longjob: ticks run in a worker process of resqued only")
 	}
@@ -126,12 +126,12 @@ func (t *recurrence) tick(ctx context.Context) error {
 	if err != nil {
 		return t.failed(ctx, s, err)
 	}
-	_, err = s.LongRecur(ctx, store.LongRecurrence{Class: t.class, Every: t.Every, Interval: t.Interval, Backlog: t.Backlog, Subjects: subjects})
+	_, err = s.LongRecur(ctx, longstore.LongRecurrence{Class: t.class, Every: t.Every, Interval: t.Interval, Backlog: t.Backlog, Subjects: subjects})
 	return err
 }
 
 // subjects asks Each.
-func (t *recurrence) subjects(ctx context.Context) ([]store.LongSubject, error) {
+func (t *recurrence) subjects(ctx context.Context) ([]longstore.LongSubject, error) {
 	list := []Subject{{}}
 	if t.Each != nil {
 		var err error
@@ -139,7 +139,7 @@ func (t *recurrence) subjects(ctx context.Context) ([]store.LongSubject, error) 
 			return nil, err
 		}
 	}
-	subjects := make([]store.LongSubject, len(list))
+	subjects := make([]longstore.LongSubject, len(list))
 	for i, sub := range list {
 		args, err := wire.Args(sub.Args)
 		if err != nil {
@@ -153,14 +153,14 @@ func (t *recurrence) subjects(ctx context.Context) ([]store.LongSubject, error) 
 		if err := checkTenant(run.Tenant); err != nil {
 			return nil, err
 		}
-		subjects[i] = store.LongSubject{Run: run, Interval: max(time.Second, cmp.Or(sub.Interval, t.Interval))}
+		subjects[i] = longstore.LongSubject{Run: run, Interval: max(time.Second, cmp.Or(sub.Interval, t.Interval))}
 	}
 	return subjects, nil
 }
 
 // failed notes an error of Each. The job fails if it is another one than at the last tick:
 // a database that is away for a day is one failure, not hundreds.
-func (t *recurrence) failed(ctx context.Context, s *store.Store, err error) error {
+func (t *recurrence) failed(ctx context.Context, s *longstore.Store, err error) error {
 	err = fmt.Errorf("the subjects of %s are not known: %w", t.class, err)
 	if ctx.Err() != nil {
 		return err // the job was killed

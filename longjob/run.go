@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/longstore"
 )
 
 // Status is the status of a run.
@@ -106,7 +106,7 @@ type Run struct {
 	State map[string]json.RawMessage
 }
 
-func runOf(r store.LongRecord) Run {
+func runOf(r longstore.LongRecord) Run {
 	at := func(field string) time.Time {
 		if n := r.Number(field); n > 0 {
 			return time.UnixMilli(n)

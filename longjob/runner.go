@@ -7,14 +7,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/longstore"
 )
 
 // Runner gives the function of a class its units, its steps and the state of the run, during one
 // slice. Its methods must not be called concurrently.
 type Runner struct {
-	store   *store.Store
-	slice   store.LongSlice
+	store   *longstore.Store
+	slice   longstore.LongSlice
 	class   string
 	o       Options
 	ctx     context.Context //nolint:containedctx // of the slice: what has no context of its own asks it
@@ -60,7 +60,7 @@ type every struct {
 	fn func(ctx context.Context) error
 }
 
-func newRunner(s *store.Store, slice store.LongSlice, class string, o Options, record store.LongRecord) *Runner {
+func newRunner(s *longstore.Store, slice longstore.LongSlice, class string, o Options, record longstore.LongRecord) *Runner {
 	r := &Runner{
 		store: s, slice: slice, class: class, o: o, ctx: context.Background(), cancel: func(error) {},
 		state: record.State, dirty: map[string]bool{}, locks: map[string]bool{}, touched: map[string]bool{}, began: time.Now(), savedAt: time.Now(),

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/longstore"
 )
 
 const (
@@ -23,13 +23,13 @@ const (
 )
 
 // save writes what has come to stay since the last save. Saves come one after the other.
-func (r *Runner) save(ctx context.Context, op store.LongOp, failure string, wait time.Duration) error {
+func (r *Runner) save(ctx context.Context, op longstore.LongOp, failure string, wait time.Duration) error {
 	r.saving.Lock()
 	defer r.saving.Unlock()
 	r.mu.Lock()
-	save := store.LongSave{
+	save := longstore.LongSave{
 		LongSlice: r.slice, Op: op, Class: r.class, Queue: r.o.RequeueQueue, Wait: wait, Keep: r.o.Keep,
-		Further: newUUID(), Progress: r.progress || op == store.LongYields && r.tried > 0, Fields: r.fields(op, failure), Set: map[string]string{},
+		Further: newUUID(), Progress: r.progress || op == longstore.LongYields && r.tried > 0, Fields: r.fields(op, failure), Set: map[string]string{},
 	}
 	dirty := maps.Clone(r.dirty)
 	for key := range dirty {
@@ -57,10 +57,10 @@ func (r *Runner) save(ctx context.Context, op store.LongOp, failure string, wait
 	r.progress = r.progress || progress
 	r.mu.Unlock()
 	switch {
-	case errors.Is(err, store.ErrLongOver), errors.Is(err, store.ErrLongGone):
+	case errors.Is(err, longstore.ErrLongOver), errors.Is(err, longstore.ErrLongGone):
 		r.stop(ErrCancelled)
 		return ErrCancelled
-	case errors.Is(err, store.ErrLongSuperseded):
+	case errors.Is(err, longstore.ErrLongSuperseded):
 		r.stop(ErrTakenOver)
 		return ErrTakenOver
 	}
@@ -76,7 +76,7 @@ func (r *Runner) commit(ctx context.Context) error {
 		return nil
 	}
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		err := r.save(context.WithoutCancel(ctx), store.LongGoesOn, "", 0)
+		err := r.save(context.WithoutCancel(ctx), longstore.LongGoesOn, "", 0)
 		if err == nil || !passing(err) || errors.Is(err, ErrCancelled) || errors.Is(err, ErrTakenOver) {
 			return err
 		}
@@ -87,9 +87,9 @@ func (r *Runner) commit(ctx context.Context) error {
 }
 
 // fields are those of the run that a save writes; r.mu is held.
-func (r *Runner) fields(op store.LongOp, failure string) map[string]string {
+func (r *Runner) fields(op longstore.LongOp, failure string) map[string]string {
 	r.tick()
-	if op == store.LongCompleted && r.touched != nil {
+	if op == longstore.LongCompleted && r.touched != nil {
 		// The program has completed without it: it is one of an older version.
 		r.steps = slices.DeleteFunc(r.steps, func(st Step) bool { return !st.Finished && !r.touched[st.Name] })
 	}
@@ -106,7 +106,7 @@ func (r *Runner) fields(op store.LongOp, failure string) map[string]string {
 	if r.warning != "" {
 		f["warning"] = r.warning
 	}
-	if text, err := json.Marshal(r.steps[max(0, len(r.steps)-maxSteps):]); err == nil && (len(r.steps) > 0 || op == store.LongCompleted) {
+	if text, err := json.Marshal(r.steps[max(0, len(r.steps)-maxSteps):]); err == nil && (len(r.steps) > 0 || op == longstore.LongCompleted) {
 		f["steps"] = string(text)
 	}
 	return f

@@ -12,7 +12,8 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/jobctx"
-	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/longstore"
+	"github.com/resqued/resqued/internal/rdb"
 )
 
 const (
@@ -28,7 +29,7 @@ type function func(ctx context.Context, r *Runner, args resqued.Args) error
 
 // perform is the handler of a class: one slice.
 func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn function) error {
-	s := store.FromContext(ctx)
+	s := longstore.FromContext(ctx)
 	if s == nil {
 		return errors.New("longjob: slices run in a worker process of resqued only")
 	}
@@ -37,20 +38,20 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 		return adopt(ctx, s, job, class, o)
 	}
 	named := jobctx.RunOf(job)
-	slice := store.LongSlice{UUID: uuid, Slice: store.LongSliceOf(uuid, job.ID), Run: store.RunName{Proc: named.Proc, Token: named.Token}, Share: o.TenantSlices, Class: class}
+	slice := longstore.LongSlice{UUID: uuid, Slice: longstore.LongSliceOf(uuid, job.ID), Run: rdb.RunName{Proc: named.Proc, Token: named.Token}, Share: o.TenantSlices, Class: class}
 	record, err := begin(ctx, s, slice)
 	switch {
-	case errors.Is(err, store.ErrLongOther): // it names a run, but is not its slice
+	case errors.Is(err, longstore.ErrLongOther): // it names a run, but is not its slice
 		return adopt(ctx, s, job, class, o)
-	case slice.Slice == 0 && (errors.Is(err, store.ErrLongGone) || errors.Is(err, store.ErrLongOver)):
+	case slice.Slice == 0 && (errors.Is(err, longstore.ErrLongGone) || errors.Is(err, longstore.ErrLongOver)):
 		if o.UUIDArgument {
 			return adopt(ctx, s, job, class, o)
 		}
 		return foreign(uuid, class, err)
-	case errors.Is(err, store.ErrLongGone), errors.Is(err, store.ErrLongOver), errors.Is(err, store.ErrLongStale), errors.Is(err, store.ErrLongBusy),
-		errors.Is(err, store.ErrLongWait):
+	case errors.Is(err, longstore.ErrLongGone), errors.Is(err, longstore.ErrLongOver), errors.Is(err, longstore.ErrLongStale), errors.Is(err, longstore.ErrLongBusy),
+		errors.Is(err, longstore.ErrLongWait):
 		return fmt.Errorf("%w: %w", resqued.Discard, err)
-	case errors.Is(err, store.ErrLongBehind):
+	case errors.Is(err, longstore.ErrLongBehind):
 		return resqued.Requeue(behindPause)
 	case err != nil:
 		return again() // whoever begins it then sees what there is to do
@@ -58,11 +59,11 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 	slice.Slice, slice.Fence = record.Number("slice"), record.Number("fence")
 	r := newRunner(s, slice, class, o, record)
 	if deaths := int(record.Number("deaths")); deaths > o.MaxDeaths {
-		return r.close(ctx, store.LongFailed, fmt.Sprintf("%d worker processes died with it, one after the other, and nothing was completed", deaths), 0)
+		return r.close(ctx, longstore.LongFailed, fmt.Sprintf("%d worker processes died with it, one after the other, and nothing was completed", deaths), 0)
 	}
 	var args resqued.Args
 	if err := json.Unmarshal([]byte(record.Fields["args"]), &args); err != nil {
-		return r.close(ctx, store.LongFailed, "its arguments are no JSON array: "+err.Error(), 0)
+		return r.close(ctx, longstore.LongFailed, "its arguments are no JSON array: "+err.Error(), 0)
 	}
 	err = r.end(ctx, r.run(ctx, fn, args))
 	if record.Fields["tenant"] != "" && errors.Is(err, ErrCancelled) {
@@ -89,7 +90,7 @@ var uuidForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(
 // it as a run with that argument would look as if it were done.
 func foreign(uuid, class string, err error) error {
 	what := "it is no run in this Redis, so this looks like the LongJob of another program (that of the Files.com fork of Resque keeps its runs in a database); let the workers of that program work its queue"
-	if errors.Is(err, store.ErrLongOver) {
+	if errors.Is(err, longstore.ErrLongOver) {
 		what = "that run is over, and the payload does not name one of its slices"
 	}
 	return fmt.Errorf("longjob: the only argument is the UUID %s, and %s. If jobs of class %q have UUIDs as arguments, say so: longjob.Options.UUIDArgument, or long_job: {uuid_argument: true}", uuid, what, class)
@@ -98,13 +99,13 @@ func foreign(uuid, class string, err error) error {
 // adopt makes a run of a job that somebody has enqueued who does not know of long jobs: a
 // program in another language, a schedule. Unless one with the same arguments waits or
 // runs, so that the same job once more, after a crash for example, changes nothing.
-func adopt(ctx context.Context, s *store.Store, job *resqued.Job, class string, o Options) error {
-	c := &Client{store: s, shared: true}
+func adopt(ctx context.Context, s *longstore.Store, job *resqued.Job, class string, o Options) error {
+	c := &Client{store: s}
 	run, err := c.newRun(class, job.Args, []EnqueueOption{Queue(o.Queue)})
 	if err != nil {
 		return err
 	}
-	if _, err := s.AddLongRuns(ctx, store.LongUnique, []store.NewLongRun{run}); err != nil {
+	if _, err := s.AddLongRuns(ctx, longstore.LongUnique, []longstore.NewLongRun{run}); err != nil {
 		return again()
 	}
 	return nil
@@ -115,7 +116,7 @@ func adopt(ctx context.Context, s *store.Store, job *resqued.Job, class string, 
 func again() error { return resqued.Requeue(0) }
 
 // begin tries until Redis has answered or the job has to stop.
-func begin(ctx context.Context, s *store.Store, slice store.LongSlice) (store.LongRecord, error) {
+func begin(ctx context.Context, s *longstore.Store, slice longstore.LongSlice) (longstore.LongRecord, error) {
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		record, err := s.LongBegin(ctx, slice)
 		if !passing(err) {
@@ -129,8 +130,8 @@ func begin(ctx context.Context, s *store.Store, slice store.LongSlice) (store.Lo
 
 // passing reports whether an error may be gone at the next try.
 func passing(err error) bool {
-	return err != nil && !errors.Is(err, store.ErrLongGone) && !errors.Is(err, store.ErrLongOver) && !errors.Is(err, store.ErrLongStale) &&
-		!errors.Is(err, store.ErrLongBusy) && !errors.Is(err, store.ErrLongWait) && !errors.Is(err, store.ErrLongBehind) && !errors.Is(err, store.ErrLongOther) && !errors.Is(err, store.ErrLongSuperseded)
+	return err != nil && !errors.Is(err, longstore.ErrLongGone) && !errors.Is(err, longstore.ErrLongOver) && !errors.Is(err, longstore.ErrLongStale) &&
+		!errors.Is(err, longstore.ErrLongBusy) && !errors.Is(err, longstore.ErrLongWait) && !errors.Is(err, longstore.ErrLongBehind) && !errors.Is(err, longstore.ErrLongOther) && !errors.Is(err, longstore.ErrLongSuperseded)
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
@@ -184,7 +185,7 @@ func (r *Runner) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-checkIn.C:
-			_ = r.save(ctx, store.LongGoesOn, "", 0) // the next one, or the end of the slice, says it
+			_ = r.save(ctx, longstore.LongGoesOn, "", 0) // the next one, or the end of the slice, says it
 		case <-look.C:
 			status, fence, err := r.store.LongStatus(ctx, r.slice.UUID)
 			switch {
@@ -194,7 +195,7 @@ func (r *Runner) watch(ctx context.Context) {
 			case fence != r.slice.Fence:
 				r.stop(ErrTakenOver)
 			case r.hasNews():
-				_ = r.save(ctx, store.LongGoesOn, "", 0)
+				_ = r.save(ctx, longstore.LongGoesOn, "", 0)
 			}
 		}
 	}
@@ -244,25 +245,25 @@ func (r *Runner) end(ctx context.Context, err error) error {
 			r.failures = 0
 		}
 		r.mu.Unlock()
-		return r.close(ctx, store.LongYields, "", 0)
+		return r.close(ctx, longstore.LongYields, "", 0)
 	case err == nil:
-		return r.close(ctx, store.LongCompleted, "", 0)
+		return r.close(ctx, longstore.LongCompleted, "", 0)
 	case ctx.Err() != nil:
-		if closed := r.close(ctx, store.LongInterrupted, "", 0); closed != nil {
+		if closed := r.close(ctx, longstore.LongInterrupted, "", 0); closed != nil {
 			return closed
 		}
 		return again()
 	case errors.As(err, &requeue) && requeue != nil:
-		return r.close(ctx, store.LongWaits, "", requeue.After)
+		return r.close(ctx, longstore.LongWaits, "", requeue.After)
 	case errors.Is(err, resqued.Discard):
 		r.Message(err.Error())
-		return r.close(ctx, store.LongCompleted, "", 0)
+		return r.close(ctx, longstore.LongCompleted, "", 0)
 	case r.failures < r.o.Retries:
 		r.failures++
-		return r.close(ctx, store.LongWaits, err.Error(), r.o.RetryAfter)
+		return r.close(ctx, longstore.LongWaits, err.Error(), r.o.RetryAfter)
 	default:
 		r.failures++
-		return r.close(ctx, store.LongFailed, err.Error(), 0)
+		return r.close(ctx, longstore.LongFailed, err.Error(), 0)
 	}
 }
 
@@ -278,7 +279,7 @@ func (r *Runner) guarded(ctx context.Context, fn func(ctx context.Context) error
 
 // close ends the slice in Redis. It tries for as long as the job may go on: until then
 // nobody else can run the slice.
-func (r *Runner) close(ctx context.Context, op store.LongOp, failure string, wait time.Duration) error {
+func (r *Runner) close(ctx context.Context, op longstore.LongOp, failure string, wait time.Duration) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(lastWords, cancel) })

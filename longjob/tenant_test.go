@@ -97,7 +97,7 @@ func TestTenant(t *testing.T) {
 		k.die()
 		require.NoError(t, b.redis.Del(t.Context(), b.ns+":queue:q").Err())
 		require.NoError(t, b.redis.ZAdd(t.Context(), b.ns+":resqued:longjob:tenants", z(1, "a")).Err(), "long ago")
-		s := delayed.NewSweeper(b.store, zap.NewNop(), delayed.Limits{Running: time.Hour, Queued: time.Hour})
+		s := delayed.NewSweeper(b.long, zap.NewNop(), delayed.Limits{Running: time.Hour, Queued: time.Hour})
 		require.NoError(t, s.Sweep(t.Context()))
 		require.EqualValues(t, 1, b.redis.LLen(t.Context(), b.ns+":queue:q").Val())
 		b.buried <- struct{}{}

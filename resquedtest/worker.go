@@ -15,6 +15,7 @@ import (
 	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/locket/classlock"
 	"github.com/resqued/resqued/internal/locket/jobkey"
+	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/retry"
 	"github.com/resqued/resqued/internal/selector"
@@ -168,7 +169,7 @@ func (w *worker) work(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	err = p.Run(w.store.InContext(ctx))
+	err = p.Run(longstore.New(w.store.Redis()).InContext(ctx))
 	if stubborn {
 		r.master.mu.Lock()
 		defer r.master.mu.Unlock()

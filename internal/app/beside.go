@@ -11,6 +11,7 @@ import (
 
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/delayed"
+	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/statsd"
@@ -52,7 +53,7 @@ func (d *Daemon) newBeside(redis *store.Store, self proc.Identity) *beside {
 	b := &beside{
 		store: redis, level: d.Level,
 		schedules: schedule.New(redis, d.Log.Named("schedule")),
-		sweeper:   delayed.NewSweeper(redis, d.Log.Named("longjobs"), longLimits(d.Config.Config)),
+		sweeper:   delayed.NewSweeper(longstore.New(redis.Redis()), d.Log.Named("longjobs"), longLimits(d.Config.Config)),
 	}
 	stats := newCounter(d.Config.Config, d.Log)
 	b.stats.Store(stats)

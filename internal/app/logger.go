@@ -15,7 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/resqued/resqued/internal/logqueue"
-	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -56,7 +56,7 @@ func NewLogger(f *os.File, format, level string) (*zap.Logger, zap.AtomicLevel) 
 		core = &textCore{LevelEnabler: min, out: out, journal: journal}
 	}
 	log = zap.New(core)
-	store.SetLogger(func(text string) { log.Debug("redis client", zap.String("text", text)) })
+	rdb.SetLogger(func(text string) { log.Debug("redis client", zap.String("text", text)) })
 	return log, min
 }
 

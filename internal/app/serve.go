@@ -16,6 +16,7 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/handler"
+	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/master"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/procfs"
@@ -206,7 +207,7 @@ func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifie
 			proc.SetTitle(proc.TitleOf + "master: waiting for redis")
 			notifier.Status("waiting for redis at " + redis.Where())
 			notifier.ExtendTimeout(wait + 30*time.Second)
-		})
+		}, longstore.Probed())
 	}()
 	var kept []os.Signal
 	for {

@@ -18,6 +18,7 @@ import (
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/locket/jobkey"
+	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/retry"
@@ -106,7 +107,7 @@ func (p Program) RunWorker(observer func(DevMode) Observer) int {
 		return workerFailed(log, ExitConfig, err)
 	}
 	defer w.close()
-	err = w.process.Run(w.store.InContext(context.Background()))
+	err = w.process.Run(longstore.New(w.store.Redis()).InContext(context.Background()))
 	if errors.Is(err, workerproc.ErrFenced) {
 		// Its jobs may already run elsewhere, so they must not go on here.
 		workerFailed(log, exitFailed, err)

@@ -21,7 +21,7 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/rdb"
 )
 
 // daemonVerb marks the verbs that handle signals themselves.
@@ -87,7 +87,7 @@ func (a *cli) program() app.Program {
 func (a *cli) run(ctx context.Context) int {
 	// The daemon logs the messages of the Redis client. Other verbs print an error once,
 	// where it is returned.
-	store.SetLogger(func(string) {})
+	rdb.SetLogger(func(string) {})
 	root := a.root()
 	root.SetArgs(a.args)
 	root.SetOut(a.stdout)

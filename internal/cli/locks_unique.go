@@ -11,6 +11,7 @@ import (
 
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
@@ -166,7 +167,7 @@ func (a *cli) repairUnique(ctx context.Context, c *cobra.Command, s *store.Store
 	for _, name := range names {
 		r, err := s.RepairUnique(ctx, name)
 		switch {
-		case store.Unreachable(err):
+		case rdb.Unreachable(err):
 			return errors.Join(err, a.print(l))
 		case err != nil:
 			failed.lines = append(failed.lines, err.Error())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/longjob"
@@ -69,7 +70,7 @@ the rest of their last step takes at the speed so far, then those that have ende
 
 func (a *cli) withLongjobs(c *cobra.Command, do func(ctx context.Context, client *longjob.Client) error) error {
 	return a.withStore(c, func(ctx context.Context, s *store.Store) error {
-		return do(ctx, longjob.ClientFrom(s.InContext(ctx), a.handlers))
+		return do(ctx, longjob.ClientFrom(longstore.New(s.Redis()).InContext(ctx), a.handlers))
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 )
@@ -25,20 +26,22 @@ last tick has not started them, and when the next one of the others is due.`,
 	c.AddCommand(
 		a.editRecurringCommand("pause", "paused", "start no more runs of recurring long jobs, for now",
 			func(ctx context.Context, s *store.Store, class string) error {
-				return s.PauseLongRecur(ctx, class, true)
+				return longstore.New(s.Redis()).PauseLongRecur(ctx, class, true)
 			}),
 		a.editRecurringCommand("resume", "resumed", "start runs of recurring long jobs again",
 			func(ctx context.Context, s *store.Store, class string) error {
-				return s.PauseLongRecur(ctx, class, false)
+				return longstore.New(s.Redis()).PauseLongRecur(ctx, class, false)
 			}),
 		a.editRecurringCommand("rm", "removed", "forget recurring long jobs that no daemon has any more",
-			func(ctx context.Context, s *store.Store, class string) error { return s.RemoveLongRecur(ctx, class) }),
+			func(ctx context.Context, s *store.Store, class string) error {
+				return longstore.New(s.Redis()).RemoveLongRecur(ctx, class)
+			}),
 	)
 	return c
 }
 
 func (a *cli) listRecurring(ctx context.Context, s *store.Store) error {
-	all, err := view.RecurringJobs(ctx, s)
+	all, err := view.RecurringJobs(ctx, longstore.New(s.Redis()))
 	if err != nil {
 		return err
 	}
@@ -85,7 +88,7 @@ func (a *cli) editRecurringCommand(verb, done, short string, edit func(ctx conte
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
-				all, err := s.LongRecurring(ctx)
+				all, err := longstore.New(s.Redis()).LongRecurring(ctx)
 				if err != nil {
 					return err
 				}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/app"
+	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/longjob"
 )
@@ -78,7 +79,7 @@ func (a *cli) startLongjob(c *cobra.Command, class string, args resqued.Args, f 
 		return err
 	}
 	defer func() { _ = s.Close() }()
-	client := longjob.ClientFrom(s.InContext(context.Background()), classes)
+	client := longjob.ClientFrom(longstore.New(s.Redis()).InContext(context.Background()), classes)
 	var opts []longjob.EnqueueOption
 	if f.queue != "" {
 		opts = append(opts, longjob.Queue(f.queue))

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/devredis"
-	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -84,7 +84,7 @@ func asProblem(err error) *problem {
 			exit: exitUnreachable, code: "unreachable", cause: err,
 			lines: []string{err.Error()}, hint: "Start it in another terminal: resqued dev",
 		}
-	case store.Unreachable(err):
+	case rdb.Unreachable(err):
 		return &problem{
 			exit: exitUnreachable, code: "unreachable", cause: err, lines: []string{err.Error()},
 			hint: "Start Redis, or say where it is with REDIS_URL or --redis-url. To try resqued without one: resqued dev",

@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -22,13 +22,13 @@ const (
 	sweepPatience = 30 * time.Second
 )
 
-// LongStore is what a Sweeper asks of Redis; *store.Store is one.
+// LongStore is what a Sweeper asks of Redis; *longstore.Store is one.
 type LongStore interface {
-	LongSilent(ctx context.Context, silent time.Duration, n int) ([]store.LongRecord, error)
-	LongRecorded(ctx context.Context, r store.LongRecord) (bool, error)
-	LongWaiting(ctx context.Context, runs []store.LongRecord) (map[string]bool, error)
+	LongSilent(ctx context.Context, silent time.Duration, n int) ([]longstore.LongRecord, error)
+	LongRecorded(ctx context.Context, r longstore.LongRecord) (bool, error)
+	LongWaiting(ctx context.Context, runs []longstore.LongRecord) (map[string]bool, error)
 	LongLooked(ctx context.Context, uuid string) error
-	LongAgain(ctx context.Context, r store.LongRecord, lost bool) error
+	LongAgain(ctx context.Context, r longstore.LongRecord, lost bool) error
 	LongForget(ctx context.Context, n int) (int, error)
 	LongTurns(ctx context.Context, silent time.Duration, n int) error
 }
@@ -98,7 +98,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var sought []store.LongRecord
+	var sought []longstore.LongRecord
 	for _, r := range silent {
 		looks, err := s.looks(ctx, r, limits)
 		if err == nil && looks {
@@ -135,7 +135,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 
 // looks reports whether the payload of a run is to be looked for: no process has it in hand,
 // and the run has been silent for long enough.
-func (s *Sweeper) looks(ctx context.Context, r store.LongRecord, limits Limits) (bool, error) {
+func (s *Sweeper) looks(ctx context.Context, r longstore.LongRecord, limits Limits) (bool, error) {
 	limit := limits.Queued
 	if r.Fields["status"] == "running" {
 		limit = limits.Running
@@ -147,7 +147,7 @@ func (s *Sweeper) looks(ctx context.Context, r store.LongRecord, limits Limits) 
 }
 
 // goesOn has a run go on that is lost.
-func (s *Sweeper) goesOn(ctx context.Context, r store.LongRecord) error {
+func (s *Sweeper) goesOn(ctx context.Context, r longstore.LongRecord) error {
 	err := s.store.LongAgain(ctx, r, true)
 	switch {
 	case err == nil:
@@ -155,8 +155,8 @@ func (s *Sweeper) goesOn(ctx context.Context, r store.LongRecord) error {
 			"Another program may work its queue, or somebody has emptied it", zap.String("uuid", r.UUID),
 			zap.String("class", wire.Printable(r.Fields["class"], 200)), zap.String("queue", wire.Printable(r.Fields["queue"], 200)))
 		return nil
-	case errors.Is(err, store.ErrLongGone), errors.Is(err, store.ErrLongOver), errors.Is(err, store.ErrLongStale),
-		errors.Is(err, store.ErrLongEnding), errors.Is(err, store.ErrLongNewer):
+	case errors.Is(err, longstore.ErrLongGone), errors.Is(err, longstore.ErrLongOver), errors.Is(err, longstore.ErrLongStale),
+		errors.Is(err, longstore.ErrLongEnding), errors.Is(err, longstore.ErrLongNewer):
 		return nil // it has moved meanwhile
 	default:
 		return err

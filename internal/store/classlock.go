@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
 // Class locks and loner markers. Their keys here are without the namespace, for
@@ -24,17 +26,17 @@ import (
 const lockMargin = 10 * time.Second
 
 // elsewhereMarkTTL bounds a loner marker without a time limit in another Redis,
-// where nothing tells that its job is gone.
+// where nothing shows that its job is gone.
 const elsewhereMarkTTL = 24 * time.Hour
 
 var (
-	acquireScript   = newScript("classlock_acquire", "lib/base", "lib/records", "lib/classlock", "classlock_acquire")
-	refreshScript   = newScript("classlock_refresh", "lib/base", "lib/records", "lib/classlock", "classlock_refresh")
-	keepScript      = newScript("classlock_heartbeat", "lib/base", "lib/records", "lib/classlock", "classlock_heartbeat")
-	unlockScript    = newScript("classlock_release", "lib/base", "lib/records", "lib/classlock", "classlock_release")
-	lockStateScript = newScript("classlock_state", "lib/base", "lib/records", "lib/classlock", "classlock_state")
-	extendScript    = newScript("classlock_extend", "lib/base", "lib/records", "lib/classlock", "classlock_extend")
-	lonerScript     = newScript("enqueue_loner", "lib/base", "lib/records", "lib/rights", "lib/classlock", "lib/unique", "enqueue_loner")
+	acquireScript   = rdb.NewScript(Lua, "classlock_acquire", "lib/base", "lib/records", "lib/classlock", "classlock_acquire")
+	refreshScript   = rdb.NewScript(Lua, "classlock_refresh", "lib/base", "lib/records", "lib/classlock", "classlock_refresh")
+	keepScript      = rdb.NewScript(Lua, "classlock_heartbeat", "lib/base", "lib/records", "lib/classlock", "classlock_heartbeat")
+	unlockScript    = rdb.NewScript(Lua, "classlock_release", "lib/base", "lib/records", "lib/classlock", "classlock_release")
+	lockStateScript = rdb.NewScript(Lua, "classlock_state", "lib/base", "lib/records", "lib/classlock", "classlock_state")
+	extendScript    = rdb.NewScript(Lua, "classlock_extend", "lib/base", "lib/records", "lib/classlock", "classlock_extend")
+	lonerScript     = rdb.NewScript(Lua, "enqueue_loner", "lib/base", "lib/records", "lib/rights", "lib/classlock", "lib/unique", "enqueue_loner")
 )
 
 // MarkerKey is the key of the loner marker of a class lock.
@@ -52,7 +54,7 @@ type HeldLock struct {
 	Elsewhere bool
 }
 
-// owner is the name of the holder in the lock's value, as owner in lua/lib/base.lua.
+// owner is the name of the holder in the lock's value, as owner in rdb/lua/lib/base.lua.
 func (l HeldLock) owner() string { return "resqued:" + l.Proc + "#" + l.Token }
 
 // ttl is the expiry of the key.
@@ -99,12 +101,12 @@ type AcquireReply struct {
 func (s *Store) AcquireLock(ctx context.Context, req AcquireRequest) (AcquireReply, error) {
 	marker := ""
 	if req.Loner {
-		marker = s.key(MarkerKey(req.Key))
+		marker = s.db.Key(MarkerKey(req.Key))
 	} else {
 		req.Queue, req.Payload = "", nil // they are for the marker, and may be large
 	}
 	list, err := s.evalLock(ctx, acquireScript, req.HeldLock,
-		s.ttl(req.HeldLock), marker, flag(req.Elsewhere), req.Queue, req.Payload, s.leaseLeft())
+		s.ttl(req.HeldLock), marker, rdb.Flag(req.Elsewhere), req.Queue, req.Payload, s.leaseLeft())
 	if err != nil {
 		return AcquireReply{}, err
 	}
@@ -122,9 +124,9 @@ func (s *Store) AcquireLock(ctx context.Context, req AcquireRequest) (AcquireRep
 }
 
 // RefreshLock begins the time of a class lock anew. The reply is not Got when the
-// lock is not the job's any more; Holder is then who has it, if anybody.
+// lock is not the job's any more; Holder is then who has it, "" if the lock is free.
 func (s *Store) RefreshLock(ctx context.Context, l HeldLock) (AcquireReply, error) {
-	list, err := s.evalLock(ctx, refreshScript, l, s.ttl(l), flag(l.Elsewhere))
+	list, err := s.evalLock(ctx, refreshScript, l, s.ttl(l), rdb.Flag(l.Elsewhere))
 	if err != nil {
 		return AcquireReply{}, err
 	}
@@ -139,17 +141,17 @@ func (s *Store) RefreshLock(ctx context.Context, l HeldLock) (AcquireReply, erro
 	return AcquireReply{}, fmt.Errorf("script classlock_refresh: unexpected reply %q", list)
 }
 
-// ExtendLock begins the time of a class lock anew for whoever holds it. It reports
-// false if nobody does.
+// ExtendLock begins the time of a class lock anew for its holder. It reports whether the
+// lock is held.
 func (s *Store) ExtendLock(ctx context.Context, key string, timeout time.Duration, elsewhere bool) (held bool, err error) {
-	raw, err := s.eval(ctx, extendScript, s.key(key), []any{s.prefix, timeout.Milliseconds(), flag(elsewhere)})
-	return number(raw) == 1, err
+	raw, err := s.db.Eval(ctx, extendScript, s.db.Key(key), []any{s.db.Prefix, timeout.Milliseconds(), rdb.Flag(elsewhere)})
+	return rdb.Number(raw) == 1, err
 }
 
 // LockExpires returns the time in the value of a job's lock, in seconds since 1970;
 // 0 if it has none, or the lock is not the job's any more.
 func (s *Store) LockExpires(ctx context.Context, l HeldLock) (int64, error) {
-	value, err := s.read.Get(ctx, s.key(l.Key)).Result()
+	value, err := s.db.Read.Get(ctx, s.db.Key(l.Key)).Result()
 	switch {
 	case errors.Is(err, redis.Nil):
 		return 0, nil
@@ -169,19 +171,19 @@ func expiry(value string) int64 {
 	return n
 }
 
-func (s *Store) evalLock(ctx context.Context, sc *script, l HeldLock, more ...any) ([]string, error) {
-	key := s.key(keyInflight) + l.Proc
+func (s *Store) evalLock(ctx context.Context, sc *rdb.Script, l HeldLock, more ...any) ([]string, error) {
+	key := s.db.Key(rdb.KeyInflight) + l.Proc
 	if l.Elsewhere {
-		key = s.key(l.Key)
+		key = s.db.Key(l.Key)
 	}
-	args := append([]any{s.prefix, l.Proc, l.Token, s.key(l.Key), l.Timeout.Milliseconds()}, more...)
-	raw, err := s.eval(ctx, sc, key, args)
+	args := append([]any{s.db.Prefix, l.Proc, l.Token, s.db.Key(l.Key), l.Timeout.Milliseconds()}, more...)
+	raw, err := s.db.Eval(ctx, sc, key, args)
 	if err != nil {
 		return nil, err
 	}
-	list := texts(raw)
+	list := rdb.Texts(raw)
 	if len(list) == 0 || list[0] != "FENCED" && list[0] != "LATE" && len(list) < 2 {
-		return nil, fmt.Errorf("script %s: unexpected reply %v", sc.name, raw)
+		return nil, fmt.Errorf("script %s: unexpected reply %v", sc.Name, raw)
 	}
 	return list, nil
 }
@@ -194,15 +196,15 @@ func (s *Store) KeepLocks(ctx context.Context, locks []HeldLock) (lost []int, er
 	}
 	args := []any{seconds(s.opts.Load().LockTTL)}
 	for _, l := range locks {
-		args = append(args, s.key(l.Key), l.owner())
+		args = append(args, s.db.Key(l.Key), l.owner())
 	}
-	raw, err := s.eval(ctx, keepScript, s.key(locks[0].Key), args)
+	raw, err := s.db.Eval(ctx, keepScript, s.db.Key(locks[0].Key), args)
 	if err != nil {
 		return nil, err
 	}
 	list, _ := raw.([]any)
 	for _, index := range list {
-		if i := int(number(index)); i >= 0 && i < len(locks) {
+		if i := int(rdb.Number(index)); i >= 0 && i < len(locks) {
 			lost = append(lost, i)
 		}
 	}
@@ -213,7 +215,7 @@ func (s *Store) KeepLocks(ctx context.Context, locks []HeldLock) (lost []int, er
 // more is left alone. The locks in the daemon's own Redis go with the completion of
 // their job.
 func (s *Store) ReleaseLock(ctx context.Context, l HeldLock) error {
-	_, err := s.eval(ctx, unlockScript, s.key(l.Key), []any{l.owner()})
+	_, err := s.db.Eval(ctx, unlockScript, s.db.Key(l.Key), []any{l.owner()})
 	return err
 }
 
@@ -225,10 +227,10 @@ type LockState struct {
 	Marked bool
 }
 
-// LockState tells who holds a class lock and whether a loner job waits for it. What
+// LockState returns who holds a class lock and whether a loner job waits for it. What
 // has expired, and what a dead process has left, does not count.
 func (s *Store) LockState(ctx context.Context, key string, elsewhere bool) (LockState, error) {
-	raw, err := s.eval(ctx, lockStateScript, s.key(key), []any{s.prefix, s.key(MarkerKey(key)), flag(elsewhere)})
+	raw, err := s.db.Eval(ctx, lockStateScript, s.db.Key(key), []any{s.db.Prefix, s.db.Key(MarkerKey(key)), rdb.Flag(elsewhere)})
 	if err != nil {
 		return LockState{}, err
 	}
@@ -237,7 +239,7 @@ func (s *Store) LockState(ctx context.Context, key string, elsewhere bool) (Lock
 		return LockState{}, fmt.Errorf("script classlock_state: unexpected reply %v", raw)
 	}
 	value, _ := list[0].(string)
-	return LockState{Holder: Holder(value), Marked: number(list[1]) == 1}, nil
+	return LockState{Holder: Holder(value), Marked: rdb.Number(list[1]) == 1}, nil
 }
 
 // What became of a loner job.
@@ -281,8 +283,8 @@ func (s *Store) EnqueueLoner(ctx context.Context, req LonerRequest) (LonerReply,
 	case req.Elsewhere:
 		ttl = seconds(elsewhereMarkTTL)
 	}
-	raw, err := s.eval(ctx, lonerScript, s.key(req.Key), []any{
-		s.prefix, s.key(MarkerKey(req.Key)), req.Timeout.Milliseconds(), ttl,
+	raw, err := s.db.Eval(ctx, lonerScript, s.db.Key(req.Key), []any{
+		s.db.Prefix, s.db.Key(MarkerKey(req.Key)), req.Timeout.Milliseconds(), ttl,
 		req.Queue, req.Payload, letters(req.Unique, 'u', req.Strict, 's', req.Elsewhere, 'e'),
 	})
 	if err != nil {
@@ -295,7 +297,7 @@ func (s *Store) EnqueueLoner(ctx context.Context, req LonerRequest) (LonerReply,
 	}
 	switch {
 	case reply.Status == LonerPushed && len(list) == 2:
-		reply.Length = number(list[1])
+		reply.Length = rdb.Number(list[1])
 	case reply.Status == LonerLocked && len(list) == 2:
 		value, _ := list[1].(string)
 		reply.Holder = Holder(value)
@@ -312,12 +314,12 @@ func (s *Store) EnqueueLoner(ctx context.Context, req LonerRequest) (LonerReply,
 // removed from its queue, or could not be pushed. A marker of another job stays.
 func (s *Store) Unmark(ctx context.Context, key, queue string, payload []byte) (removed bool, err error) {
 	name := "queue:" + strconv.Itoa(len(queue)) + ":" + queue + string(payload)
-	raw, err := s.eval(ctx, unlockScript, s.key(MarkerKey(key)), []any{name})
-	return number(raw) == 1, err
+	raw, err := s.db.Eval(ctx, unlockScript, s.db.Key(MarkerKey(key)), []any{name})
+	return rdb.Number(raw) == 1, err
 }
 
 // Holder says who holds a class lock, by its value: for one of ours
-// <process>#<token>; for one of resque-lock-timeout, which names nobody, its value.
+// <process>#<token>; for one of resque-lock-timeout, which has no name in it, its value.
 func Holder(value string) string {
 	_, name, ok := strings.Cut(value, ":")
 	if holder, ours := strings.CutPrefix(name, "resqued:"); ok && ours {
@@ -325,7 +327,3 @@ func Holder(value string) string {
 	}
 	return value
 }
-
-// WrongType reports whether err says that a key holds something of another type
-// than it should: until somebody repairs that, no repetition helps.
-func WrongType(err error) bool { return redis.HasErrorPrefix(err, "RESQUEDTYPE") }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
 )
@@ -187,7 +188,7 @@ func TestAcquireLock(t *testing.T) {
 		require.NoError(t, f.redis.RPush(t.Context(), f.key(lockKey), "x").Err())
 		_, err := f.AcquireLock(t.Context(), store.AcquireRequest{HeldLock: store.HeldLock{Proc: "p1", Token: r.Token, Key: lockKey}})
 		require.ErrorContains(t, err, f.key(lockKey)+" is no string; move it away")
-		require.True(t, store.WrongType(err))
+		require.True(t, rdb.WrongType(err))
 	})
 }
 
@@ -624,7 +625,7 @@ func TestEnqueueLoner(t *testing.T) {
 			require.NoError(t, f.redis.HSet(t.Context(), f.key(key), "a", "b").Err())
 			_, err := f.EnqueueLoner(t.Context(), store.LonerRequest{Key: lockKey, Queue: "q", Payload: []byte(payload)})
 			require.Error(t, err, key)
-			require.True(t, store.Unexecuted(err), key)
+			require.True(t, rdb.Unexecuted(err), key)
 			require.True(t, key == "queue:q" || !f.exists("queue:q"), key)
 		}
 	})

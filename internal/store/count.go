@@ -22,9 +22,9 @@ func (c *Count) before(record []byte) []byte {
 func (s *Store) RetryCounts(ctx context.Context, keys []string) ([]int, error) {
 	full := make([]string, len(keys))
 	for i, key := range keys {
-		full[i] = s.key(key)
+		full[i] = s.db.Key(key)
 	}
-	values, err := s.read.MGet(ctx, full...).Result()
+	values, err := s.db.Read.MGet(ctx, full...).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read the counts of attempts: %w", err)
 	}

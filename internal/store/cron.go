@@ -12,12 +12,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/wire"
 )
 
 var (
-	schedulesScript = newScript("schedules", "lib/base", "lib/rights", "lib/scheduler_lock", "schedules")
-	tickScript      = newScript("tick", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/classlock", "lib/scheduler_lock", "tick")
+	schedulesScript = rdb.NewScript(Lua, "schedules", "lib/base", "lib/rights", "lib/scheduler_lock", "schedules")
+	tickScript      = rdb.NewScript(Lua, "tick", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/classlock", "lib/scheduler_lock", "tick")
 )
 
 // What became of the last tick of a schedule: CronRecord.Outcome.
@@ -26,7 +27,7 @@ const (
 	TickEnqueued  = "enqueued"
 	TickSkipped   = "skipped"   // a job of the schedule had not come to its end
 	TickDuplicate = "duplicate" // an equal job waited in its unique queue
-	TickMissed    = "missed"    // it was too long ago when somebody looked
+	TickMissed    = "missed"    // it was noticed too late
 )
 
 // CronRecord is how a schedule stands.
@@ -84,7 +85,7 @@ func (s *Store) chargeLock(c Charge) string {
 	if c.Prefix != "" {
 		name = c.Prefix + ":" + name
 	}
-	return s.key(s.opts.Load().Namespace + ":" + name)
+	return s.db.Key(s.opts.Load().Namespace + ":" + name)
 }
 
 // SchedulesRequest asks how schedules stand.
@@ -95,7 +96,7 @@ type SchedulesRequest struct {
 	// noted less than Renew ago; empty = no daemon.
 	Keeper string
 	Renew  time.Duration
-	// Stored looks for the schedules that are kept in Redis; Digest tells which are
+	// Stored looks for the schedules that are kept in Redis; Digest says which are
 	// known, from the last reply.
 	Stored bool
 	Digest string
@@ -106,7 +107,7 @@ type SchedulesRequest struct {
 type SchedulesReply struct {
 	// Now is the time of the server.
 	Now time.Time
-	// InCharge: nobody else holds the master lock; else Holder does.
+	// InCharge: no other scheduler holds the master lock; else Holder does.
 	InCharge bool
 	Holder   string
 	// Stored are the definitions in Redis by name, nil if they are as known.
@@ -124,17 +125,17 @@ type SchedulesReply struct {
 // KeptNote says who had a schedule last. Raw differs from note to note.
 type KeptNote struct{ Raw, Keeper string }
 
-// CronPrint tells one definition of a schedule from another: its times, and what it enqueues.
+// CronPrint identifies a definition of a schedule: its times, and what it enqueues.
 func CronPrint(timing, job string) string { return timing + "-" + job }
 
-// Schedules tells how schedules stand. It takes or keeps the master lock, if there is a
+// Schedules returns how schedules stand. It takes or keeps the master lock, if there is a
 // Charge.
 func (s *Store) Schedules(ctx context.Context, req SchedulesRequest) (SchedulesReply, error) {
 	known := "-"
 	if req.Stored {
 		known = req.Digest
 	}
-	args := []any{s.prefix, known, s.chargeLock(req.Charge), req.Charge.Me, req.Keeper, req.Renew.Milliseconds()}
+	args := []any{s.db.Prefix, known, s.chargeLock(req.Charge), req.Charge.Me, req.Keeper, req.Renew.Milliseconds()}
 	for i, name := range req.Names {
 		print := ""
 		if i < len(req.Prints) {
@@ -142,7 +143,7 @@ func (s *Store) Schedules(ctx context.Context, req SchedulesRequest) (SchedulesR
 		}
 		args = append(args, name, print)
 	}
-	raw, err := s.eval(ctx, schedulesScript, s.key(keyStored), args)
+	raw, err := s.db.Eval(ctx, schedulesScript, s.db.Key(keyStored), args)
 	if err != nil {
 		return SchedulesReply{}, err
 	}
@@ -150,7 +151,7 @@ func (s *Store) Schedules(ctx context.Context, req SchedulesRequest) (SchedulesR
 	if len(list) != 8 {
 		return SchedulesReply{}, fmt.Errorf("script schedules: unexpected reply %v", raw)
 	}
-	r := SchedulesReply{Now: time.UnixMilli(number(list[0])), InCharge: number(list[1]) == 1}
+	r := SchedulesReply{Now: time.UnixMilli(rdb.Number(list[0])), InCharge: rdb.Number(list[1]) == 1}
 	r.Holder, _ = list[2].(string)
 	r.Digest, _ = list[3].(string)
 	switch {
@@ -165,19 +166,19 @@ func (s *Store) Schedules(ctx context.Context, req SchedulesRequest) (SchedulesR
 		}
 	case r.Digest != req.Digest:
 		r.Stored = map[string]string{}
-		pairs := texts(list[4])
+		pairs := rdb.Texts(list[4])
 		for i := 0; i+1 < len(pairs); i += 2 {
 			r.Stored[pairs[i]] = pairs[i+1]
 		}
 	}
-	for _, record := range texts(list[5]) {
+	for _, record := range rdb.Texts(list[5]) {
 		r.Records = append(r.Records, parseCronRecord(record))
 	}
-	for _, last := range texts(list[6]) {
+	for _, last := range rdb.Texts(list[6]) {
 		r.Last = append(r.Last, wire.ParseStart(last))
 	}
 	r.Kept = map[string]KeptNote{}
-	notes := texts(list[7])
+	notes := rdb.Texts(list[7])
 	for i := 0; i+1 < len(notes); i += 2 {
 		_, keeper, _ := strings.Cut(notes[i+1], " ")
 		r.Kept[notes[i]] = KeptNote{Raw: notes[i+1], Keeper: keeper}
@@ -196,9 +197,9 @@ const manyStored = "many"
 func (s *Store) stored(ctx context.Context) (map[string]string, error) {
 	all := map[string]string{}
 	for cursor := uint64(0); ; {
-		page, next, err := s.read.HScan(ctx, s.key(keyStored), cursor, "", 500).Result()
+		page, next, err := s.db.Read.HScan(ctx, s.db.Key(keyStored), cursor, "", 500).Result()
 		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", s.key(keyStored), err)
+			return nil, fmt.Errorf("read %s: %w", s.db.Key(keyStored), err)
 		}
 		for i := 0; i+1 < len(page); i += 2 {
 			all[page[i]] = page[i+1]
@@ -280,8 +281,8 @@ func (s *Store) Tick(ctx context.Context, req TickRequest) (TickReply, error) {
 	if !req.Tick.IsZero() {
 		from = tick
 	}
-	raw, err := s.eval(ctx, tickScript, s.key(keyCron), []any{
-		s.prefix, req.Name, req.Known.Raw, req.Print, req.Since.UnixMilli(), tick, from, req.Missed, req.Jobs,
+	raw, err := s.db.Eval(ctx, tickScript, s.db.Key(keyCron), []any{
+		s.db.Prefix, req.Name, req.Known.Raw, req.Print, req.Since.UnixMilli(), tick, from, req.Missed, req.Jobs,
 		req.Queue, req.Payload, letters(req.Unique, 'u', req.Unique && req.Strict, 's', req.Claim, 'c'), req.IfRunning,
 		req.Stored, req.Shown, wire.FormatStart(time.Now()), s.chargeLock(req.Charge), req.Charge.Me,
 	})
@@ -292,7 +293,7 @@ func (s *Store) Tick(ctx context.Context, req TickRequest) (TickReply, error) {
 	if len(list) < 2 {
 		return TickReply{}, fmt.Errorf("script tick: unexpected reply %v", raw)
 	}
-	r := TickReply{Now: time.UnixMilli(number(list[1]))}
+	r := TickReply{Now: time.UnixMilli(rdb.Number(list[1]))}
 	r.Status, _ = list[0].(string)
 	text := ""
 	if len(list) > 2 {
@@ -304,7 +305,7 @@ func (s *Store) Tick(ctx context.Context, req TickRequest) (TickReply, error) {
 			return TickReply{}, fmt.Errorf("script tick: unexpected reply %v", raw)
 		}
 		r.Record = parseCronRecord(text)
-		r.Enqueued, r.Skipped, r.Duplicates = int(number(list[3])), int(number(list[4])), int(number(list[5]))
+		r.Enqueued, r.Skipped, r.Duplicates = int(rdb.Number(list[3])), int(rdb.Number(list[4])), int(rdb.Number(list[5]))
 	case TickChanged:
 		r.Record = parseCronRecord(text)
 	case TickHeld:
@@ -328,18 +329,18 @@ func millis(t time.Time) string {
 // LeaveCharge gives the master lock back, if it is ours: another one need not wait until
 // it expires.
 func (s *Store) LeaveCharge(ctx context.Context, c Charge) error {
-	_, err := s.eval(ctx, leaveScript, s.chargeLock(c), []any{s.prefix, c.Me})
+	_, err := s.db.Eval(ctx, leaveScript, s.chargeLock(c), []any{s.db.Prefix, c.Me})
 	return err
 }
 
-var leaveScript = newScript("scheduler_leave", "lib/base", "scheduler_leave")
+var leaveScript = rdb.NewScript(Lua, "scheduler_leave", "lib/base", "scheduler_leave")
 
 // keptEnd ends the definition for people of a schedule that is kept in Redis; see
 // lua/forget_schedules.lua.
 const keptEnd = `,"kept":true}`
 
 // Kept marks a definition for people, a JSON object, as that of a schedule that is kept in
-// Redis: when it is removed there, nobody has it any more.
+// Redis: when it is removed there, it exists nowhere.
 func Kept(shown []byte) []byte { return append(shown[:len(shown)-1:len(shown)-1], keptEnd...) }
 
 // ForgetRemoved forgets the schedules that were kept in Redis, and are not any more, and
@@ -350,7 +351,7 @@ func (s *Store) ForgetRemoved(ctx context.Context, left map[string]KeptNote) err
 		gone = append(gone, name, note.Raw)
 	}
 	for cursor := "0"; ; gone = nil {
-		raw, err := s.eval(ctx, removedScript, s.key(keyShown), append([]any{s.prefix, cursor}, gone...))
+		raw, err := s.db.Eval(ctx, removedScript, s.db.Key(keyShown), append([]any{s.db.Prefix, cursor}, gone...))
 		if err != nil {
 			return err
 		}
@@ -360,7 +361,7 @@ func (s *Store) ForgetRemoved(ctx context.Context, left map[string]KeptNote) err
 	}
 }
 
-var removedScript = newScript("forget_schedules", "lib/base", "lib/rights", "forget_schedules")
+var removedScript = rdb.NewScript(Lua, "forget_schedules", "lib/base", "lib/rights", "forget_schedules")
 
 // CronView is a schedule as Redis knows it.
 type CronView struct {
@@ -372,11 +373,11 @@ type CronView struct {
 
 // CronViews returns all schedules that Redis knows of, by name, and the server's time.
 func (s *Store) CronViews(ctx context.Context) (views map[string]CronView, now time.Time, err error) {
-	pipe := s.read.Pipeline()
+	pipe := s.db.Read.Pipeline()
 	clock := pipe.Time(ctx)
 	hashes := make([]*redis.MapStringStringCmd, 3)
 	for i, key := range []string{keyCron, keyShown, keyStored} {
-		hashes[i] = pipe.HGetAll(ctx, s.key(key))
+		hashes[i] = pipe.HGetAll(ctx, s.db.Key(key))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, now, fmt.Errorf("read schedules: %w", err)
@@ -406,13 +407,13 @@ func (s *Store) CronViews(ctx context.Context) (views map[string]CronView, now t
 // what is known of it. It reports whether there was anything.
 func (s *Store) ForgetSchedule(ctx context.Context, name string) (removed bool, err error) {
 	var gone []*redis.IntCmd
-	err = s.once(ctx, func() error {
+	err = s.db.Once(ctx, func() error {
 		gone = nil
-		pipe := s.write.TxPipeline()
+		pipe := s.db.Write.TxPipeline()
 		for _, key := range []string{keyStored, keyCron, keyShown, keyKept, keyLastEnqueued} {
-			gone = append(gone, pipe.HDel(ctx, s.key(key), name))
+			gone = append(gone, pipe.HDel(ctx, s.db.Key(key), name))
 		}
-		pipe.SAdd(ctx, s.key(keyChanged), name) // a Ruby scheduler looks there
+		pipe.SAdd(ctx, s.db.Key(keyChanged), name) // a Ruby scheduler looks there
 		_, err := pipe.Exec(ctx)
 		return err
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 // deathKeys are the keys that hold counts of deaths.
@@ -255,7 +256,7 @@ func TestStraightBesideDeaths(t *testing.T) {
 		// direct has the next calls fail that do not go straight.
 		direct := func(f *fixture) {
 			f.t.Helper()
-			require.NoError(f.t, store.Alter(f.Store, "exchange_slow", `local reasons, failed = reply[5], 0`, `error('the long way')`))
+			require.NoError(f.t, storetest.Alter(f.Redis(), "exchange_slow", `local reasons, failed = reply[5], 0`, `error('the long way')`))
 		}
 		queues := []store.Queue{{Name: "o"}, {Name: "q"}, {Name: "r", Locked: true}}
 		for _, n := range []int{1, 3} {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/faultproxy"
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
 )
@@ -112,8 +113,8 @@ func TestUnexecuted(t *testing.T) {
 		"EXECABORT Transaction discarded because of: somebody":                                   false,
 		"ERR something about READONLY servers":                                                   false,
 	} {
-		require.Equal(t, want, store.Unexecuted(fmt.Errorf("push: %w", refused(text))), text)
+		require.Equal(t, want, rdb.Unexecuted(fmt.Errorf("push: %w", refused(text))), text)
 	}
-	require.False(t, store.Unexecuted(nil))
-	require.False(t, store.Unexecuted(errors.New("READONLY, says somebody else")))
+	require.False(t, rdb.Unexecuted(nil))
+	require.False(t, rdb.Unexecuted(errors.New("READONLY, says somebody else")))
 }

@@ -3,11 +3,13 @@ package store
 import (
 	"context"
 	"fmt"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
 var (
-	dequeueScript = newScript("dequeue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/deaths", "dequeue")
-	removeScript  = newScript("remove_queue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/suspects", "lib/deaths", "remove_queue")
+	dequeueScript = rdb.NewScript(Lua, "dequeue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/deaths", "dequeue")
+	removeScript  = rdb.NewScript(Lua, "remove_queue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/suspects", "lib/deaths", "remove_queue")
 )
 
 // Dequeue removes the waiting payloads that match from a queue, in parts of bounded
@@ -19,7 +21,7 @@ var (
 func (s *Store) Dequeue(ctx context.Context, queue string, match func(payload []byte) bool,
 	removed func(payloads [][]byte) error,
 ) (count int64, err error) {
-	w := s.walk(s.queueKey(queue))
+	w := s.walk(s.db.QueueKey(queue))
 	for {
 		from, page, err := w.next(ctx)
 		if err != nil {
@@ -52,11 +54,11 @@ func (s *Store) Dequeue(ctx context.Context, queue string, match func(payload []
 
 func (s *Store) dequeue(ctx context.Context, queue string, from int64, size int, payloads []string) (gone [][]byte, err error) {
 	args := make([]any, 0, 4+len(payloads))
-	args = append(args, s.prefix, queue, from, size)
+	args = append(args, s.db.Prefix, queue, from, size)
 	for _, p := range payloads {
 		args = append(args, p)
 	}
-	raw, err := s.eval(ctx, dequeueScript, s.queueKey(queue), args)
+	raw, err := s.db.Eval(ctx, dequeueScript, s.db.QueueKey(queue), args)
 	if err != nil {
 		return nil, err
 	}
@@ -75,9 +77,9 @@ func (s *Store) dequeue(ctx context.Context, queue string, from int64, size int,
 // RemoveQueue removes a queue and all jobs that wait in it, suspects too, and returns
 // how many those were. With keep its name stays in the set of queues.
 func (s *Store) RemoveQueue(ctx context.Context, queue string, keep bool) (jobs int64, err error) {
-	raw, err := s.eval(ctx, removeScript, s.queueKey(queue), []any{s.prefix, queue, flag(keep)})
+	raw, err := s.db.Eval(ctx, removeScript, s.db.QueueKey(queue), []any{s.db.Prefix, queue, rdb.Flag(keep)})
 	if err != nil {
 		return 0, fmt.Errorf("remove %q: %w", queue, err)
 	}
-	return number(raw), nil
+	return rdb.Number(raw), nil
 }

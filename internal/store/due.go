@@ -8,14 +8,16 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
 var (
-	dueScript    = newScript("move_due", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/delayed_item", "move_due")
-	misfitScript = newScript("fail_malformed", "lib/base", "lib/records", "lib/rights", "lib/parked", "fail_malformed")
+	dueScript    = rdb.NewScript(Lua, "move_due", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/delayed_item", "move_due")
+	misfitScript = rdb.NewScript(Lua, "fail_malformed", "lib/base", "lib/records", "lib/rights", "lib/parked", "fail_malformed")
 )
 
-// Due tells what a MoveDue has done.
+// Due is what a MoveDue has done.
 type Due struct {
 	// Moved is how many delayed jobs went to their queues, or were Dropped there because
 	// an equal one waited.
@@ -40,16 +42,16 @@ type Misfit struct {
 const askedRounds = 20
 
 // MoveDue moves delayed jobs whose time has come to their queues, at most about 500 of
-// them in one call of the server. Each is moved once, whoever else moves jobs. unique
-// tells which queues are; nil = none, whatever keys of unique queues there are.
+// them in one call of the server. Each is moved once, even if other processes move jobs. unique
+// reports whether a queue is; nil = none, whatever keys of unique queues there are.
 func (s *Store) MoveDue(ctx context.Context, unique func(queue string) bool) (Due, error) {
 	rule := "?"
 	if unique == nil {
 		rule = "-"
 	}
-	args := []any{s.prefix, batchJobs, rule}
+	args := []any{s.db.Prefix, batchJobs, rule}
 	for range askedRounds {
-		raw, err := s.eval(ctx, dueScript, s.key(keyDelayed), args)
+		raw, err := s.db.Eval(ctx, dueScript, s.db.Key(rdb.KeyDelayed), args)
 		if err != nil {
 			return Due{}, fmt.Errorf("move delayed jobs: %w", err)
 		}
@@ -57,24 +59,24 @@ func (s *Store) MoveDue(ctx context.Context, unique func(queue string) bool) (Du
 		if len(list) != 6 {
 			return Due{}, fmt.Errorf("script move_due: unexpected reply %v", raw)
 		}
-		asked := texts(list[3])
+		asked := rdb.Texts(list[3])
 		if len(asked) == 0 || unique == nil {
 			return parseDue(list), nil
 		}
 		for _, queue := range asked {
-			args = append(args, queue, flag(unique(queue)))
+			args = append(args, queue, rdb.Flag(unique(queue)))
 		}
 	}
 	return Due{More: true}, nil
 }
 
 func parseDue(list []any) Due {
-	wait := number(list[2])
-	due := Due{Moved: int(number(list[0])), Dropped: int(number(list[1])), Wrong: texts(list[4]), More: wait == 0}
+	wait := rdb.Number(list[2])
+	due := Due{Moved: int(rdb.Number(list[0])), Dropped: int(rdb.Number(list[1])), Wrong: rdb.Texts(list[4]), More: wait == 0}
 	if wait > 0 {
 		due.Next = time.Duration(wait) * time.Millisecond
 	}
-	misfits := texts(list[5])
+	misfits := rdb.Texts(list[5])
 	for i := 0; i+1 < len(misfits); i += 2 {
 		due.Misfits = append(due.Misfits, Misfit{key: misfits[i], Item: []byte(misfits[i+1])})
 	}
@@ -87,7 +89,7 @@ func parseDue(list []any) Due {
 // go where Resque's multi-queue failure backend adds failures of no queue.
 func (s *Store) FileMisfits(ctx context.Context, misfits []Misfit, lists bool, record func(item []byte, id string) FiledFailure) (int, error) {
 	args := make([]any, 0, 2+4*len(misfits))
-	args = append(args, s.prefix, letters(lists, 'm'))
+	args = append(args, s.db.Prefix, letters(lists, 'm'))
 	for _, m := range misfits {
 		id := "misfit#" + rand.Text()
 		f := record(m.Item, id)
@@ -98,11 +100,11 @@ func (s *Store) FileMisfits(ctx context.Context, misfits []Misfit, lists bool, r
 		}
 		args = append(args, m.key, m.Item, f.text(), id)
 	}
-	raw, err := s.eval(ctx, misfitScript, s.key(keyFailed), args)
+	raw, err := s.db.Eval(ctx, misfitScript, s.db.Key(keyFailed), args)
 	if err != nil {
 		return 0, fmt.Errorf("record what is no delayed job as failed: %w", err)
 	}
-	return int(number(raw)), nil
+	return int(rdb.Number(raw)), nil
 }
 
 // Bounds of one DelayedQueues.
@@ -117,7 +119,7 @@ const (
 func (s *Store) DelayedQueues(ctx context.Context) ([]string, error) {
 	var queues []string
 	for page := range int64(requeuedPages) {
-		members, err := s.read.ZRange(ctx, s.key(keyDelayed), page*requeuedPage, (page+1)*requeuedPage-1).Result()
+		members, err := s.db.Read.ZRange(ctx, s.db.Key(rdb.KeyDelayed), page*requeuedPage, (page+1)*requeuedPage-1).Result()
 		if err != nil {
 			return nil, fmt.Errorf("list delayed jobs: %w", err)
 		}
@@ -138,7 +140,7 @@ func requeued(member string) bool {
 	return !strings.HasPrefix(member, laterID) && !strings.HasPrefix(member, stuckID)
 }
 
-// parseDelayed reads a member of resqued:delayed, as lua/lib/records.lua writes it.
+// parseDelayed reads a member of resqued:delayed, as rdb/lua/lib/records.lua writes it.
 func parseDelayed(member string) (queue, payload string, ok bool) {
 	_, rest, _ := strings.Cut(member, " ")
 	size, rest, _ := strings.Cut(rest, " ")

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
 )
@@ -321,7 +322,7 @@ func TestDueOnAFullServer(t *testing.T) {
 	require.NoError(t, f.redis.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	require.Equal(t, 3, f.due("u").Moved)
 	replies := f.EnqueueLater(t.Context(), []store.LaterJob{{Queue: "q", Payload: []byte(job("A", "[1]")), At: nextCentury}})
-	require.True(t, store.Unexecuted(replies[0].Err), "%v", replies[0].Err)
+	require.True(t, rdb.Unexecuted(replies[0].Err), "%v", replies[0].Err)
 	require.Len(t, f.list("queue:q"), 2)
 }
 

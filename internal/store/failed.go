@@ -9,9 +9,11 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
-var retryScript = newScript("failed_edit", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/failed_edits", "failed_edit")
+var retryScript = rdb.NewScript(Lua, "failed_edit", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/failed_edits", "failed_edit")
 
 // failedSuffix is what Resque's multi-queue failure backend puts behind the name of a queue
 // to name the list of its failures.
@@ -26,7 +28,7 @@ func isFailureList(name string) bool {
 // FailureLists names the lists of failure records: failed, and then, sorted, those of
 // Resque's multi-queue failure backend.
 func (s *Store) FailureLists(ctx context.Context) ([]string, error) {
-	names, err := s.read.SMembers(ctx, s.key(keyFailedLists)).Result()
+	names, err := s.db.Read.SMembers(ctx, s.db.Key(keyFailedLists)).Result()
 	if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") { // then there is no such backend
 		return nil, fmt.Errorf("list the lists of failures: %w", err)
 	}
@@ -64,8 +66,8 @@ func (s *Store) FailedList(ctx context.Context, list string, offset, limit int64
 // failedLengths returns how many records of a list have passed (see lua/failed_edit_bulk.lua), and how
 // many there are in all.
 func (s *Store) failedLengths(ctx context.Context, list string) (passed, total int64, err error) {
-	pipe := s.read.TxPipeline()
-	first, rest := pipe.LLen(ctx, s.key(keyPassed)+list), pipe.LLen(ctx, s.key(list))
+	pipe := s.db.Read.TxPipeline()
+	first, rest := pipe.LLen(ctx, s.db.Key(keyPassed)+list), pipe.LLen(ctx, s.db.Key(list))
 	if _, err := pipe.Exec(ctx); err != nil {
 		return 0, 0, fmt.Errorf("count failures of %q: %w", list, err)
 	}
@@ -75,13 +77,13 @@ func (s *Store) failedLengths(ctx context.Context, list string) (passed, total i
 // failedRange returns the records from one index to another; passed is how many of them
 // have passed.
 func (s *Store) failedRange(ctx context.Context, list string, passed, from, to int64) ([]string, error) {
-	pipe := s.read.TxPipeline()
+	pipe := s.db.Read.TxPipeline()
 	var parts []*redis.StringSliceCmd
 	if from < passed {
-		parts = append(parts, pipe.LRange(ctx, s.key(keyPassed)+list, from, min(to, passed-1)))
+		parts = append(parts, pipe.LRange(ctx, s.db.Key(keyPassed)+list, from, min(to, passed-1)))
 	}
 	if to >= passed {
-		parts = append(parts, pipe.LRange(ctx, s.key(list), max(0, from-passed), to-passed))
+		parts = append(parts, pipe.LRange(ctx, s.db.Key(list), max(0, from-passed), to-passed))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, fmt.Errorf("list failures of %q: %w", list, err)
@@ -99,11 +101,11 @@ func (s *Store) ScanFailed(ctx context.Context, list string, look func(index int
 	if err := s.settleFailed(ctx, list); err != nil {
 		return err
 	}
-	total, err := s.read.LLen(ctx, s.key(list)).Result()
+	total, err := s.db.Read.LLen(ctx, s.db.Key(list)).Result()
 	if err != nil {
 		return fmt.Errorf("count failures of %q: %w", list, err)
 	}
-	w := s.walk(s.key(list))
+	w := s.walk(s.db.Key(list))
 	for {
 		from, page, err := w.next(ctx)
 		if err != nil {
@@ -164,7 +166,7 @@ type FailedOutcome byte
 const (
 	FailedDone      FailedOutcome = 'r'
 	FailedDuplicate FailedOutcome = 'u' // retried; an equal job waits, so nothing was pushed
-	FailedGone      FailedOutcome = 'g' // somebody else has retried or removed it meanwhile
+	FailedGone      FailedOutcome = 'g' // it was retried or removed meanwhile
 	FailedStuck     FailedOutcome = 'x' // its queue's key holds something else than it should
 
 	failedBusy FailedOutcome = 'b' // others are sifting the list
@@ -215,7 +217,7 @@ func (s *Store) EditFailed(ctx context.Context, w FailedWork) error {
 		if err := s.settleFailed(ctx, w.List); err != nil {
 			return err
 		}
-		total, err := s.read.LLen(ctx, s.key(w.List)).Result()
+		total, err := s.db.Read.LLen(ctx, s.db.Key(w.List)).Result()
 		if err != nil {
 			return fmt.Errorf("count failures of %q: %w", w.List, err)
 		}
@@ -292,7 +294,7 @@ func (e *placedEdit) args(to []any, index int64) []any {
 	if e.Remove {
 		e.Instead = nil
 	}
-	return append(to, index, e.record, e.Instead, e.Queue, e.Payload, flag(e.Unique))
+	return append(to, index, e.record, e.Instead, e.Queue, e.Payload, rdb.Flag(e.Unique))
 }
 
 // editsOf returns the edits of a page whose first record has an index.
@@ -318,7 +320,7 @@ func (t *FailedTargets) editsOf(w FailedWork, from int64, page []string) (edits 
 func (s *Store) editInPlace(ctx context.Context, w FailedWork, t *FailedTargets, from int64) (again bool, err error) {
 	pos, size := max(0, from), int64(16)
 	for t.n > 0 {
-		page, err := s.read.LRange(ctx, s.key(w.List), pos, pos+size-1).Result()
+		page, err := s.db.Read.LRange(ctx, s.db.Key(w.List), pos, pos+size-1).Result()
 		if err != nil {
 			return false, fmt.Errorf("read failures of %q: %w", w.List, err)
 		}
@@ -332,11 +334,11 @@ func (s *Store) editInPlace(ctx context.Context, w FailedWork, t *FailedTargets,
 		edits, removed := t.editsOf(w, pos, page), int64(0)
 		batch := editBatch(pos, int64(bytes/len(page)))
 		for some := range slices.Chunk(edits, batch) {
-			args := []any{s.prefix, w.List}
+			args := []any{s.db.Prefix, w.List}
 			for i := range some {
 				args = some[i].args(args, some[i].index-removed)
 			}
-			raw, err := s.eval(ctx, retryScript, s.key(w.List), args)
+			raw, err := s.db.Eval(ctx, retryScript, s.db.Key(w.List), args)
 			if err != nil {
 				return false, fmt.Errorf("edit failures of %q: %w", w.List, err)
 			}

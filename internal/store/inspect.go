@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
 // QueueInfo is one queue and how many jobs wait in it.
@@ -21,24 +23,24 @@ type QueueInfo struct {
 	Suspects int64
 	// Bounces is locket's counter of jobs put back because of their lock.
 	Bounces int64
-	// Paused: nobody may take its jobs, because of its own pause or that of all queues.
+	// Paused: its jobs may not be taken, because of its own pause or that of all queues.
 	Paused bool
 }
 
 // QueueList returns all known queues, sorted by name.
 func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
-	names, err := s.read.SMembers(ctx, s.key(keyQueues)).Result()
+	names, err := s.db.Read.SMembers(ctx, s.db.Key(keyQueues)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list queues: %w", err)
 	}
 	sort.Strings(names)
-	pipe := s.read.Pipeline()
+	pipe := s.db.Read.Pipeline()
 	sizes, suspects := make([]*redis.IntCmd, len(names)), make([]*redis.IntCmd, len(names))
 	for i, name := range names {
-		sizes[i], suspects[i] = pipe.LLen(ctx, s.queueKey(name)), pipe.LLen(ctx, s.key(keySuspects)+name)
+		sizes[i], suspects[i] = pipe.LLen(ctx, s.db.QueueKey(name)), pipe.LLen(ctx, s.db.Key(rdb.KeySuspects)+name)
 	}
-	bounces := pipe.HGetAll(ctx, s.key(keyCounters))
-	if _, err := pipe.Exec(ctx); err != nil && Unreachable(err) {
+	bounces := pipe.HGetAll(ctx, s.db.Key(keyCounters))
+	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
 		return nil, fmt.Errorf("sizes of queues: %w", err)
 	}
 	paused, all, err := s.Paused(ctx, names...)
@@ -64,18 +66,18 @@ type WorkerInfo struct {
 
 // WorkerList returns every registered worker, sorted by id.
 func (s *Store) WorkerList(ctx context.Context) ([]WorkerInfo, error) {
-	ids, err := s.read.SMembers(ctx, s.key(keyWorkers)).Result()
+	ids, err := s.db.Read.SMembers(ctx, s.db.Key(keyWorkers)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list workers: %w", err)
 	}
 	sort.Strings(ids)
-	pipe := s.read.Pipeline()
+	pipe := s.db.Read.Pipeline()
 	started, working := make([]*redis.StringCmd, len(ids)), make([]*redis.StringCmd, len(ids))
 	for i, id := range ids {
 		started[i] = pipe.Get(ctx, s.workerKey(id)+":started")
 		working[i] = pipe.Get(ctx, s.workerKey(id))
 	}
-	if _, err := pipe.Exec(ctx); err != nil && Unreachable(err) {
+	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
 		return nil, fmt.Errorf("read workers: %w", err)
 	}
 	out := make([]WorkerInfo, len(ids))
@@ -97,26 +99,26 @@ type ProcInfo struct {
 
 // ProcList returns the worker processes of resqued, sorted, with their jobs.
 func (s *Store) ProcList(ctx context.Context) ([]ProcInfo, error) {
-	procs, err := s.read.ZRangeWithScores(ctx, s.key(keyProcs), 0, -1).Result()
+	procs, err := s.db.Read.ZRangeWithScores(ctx, s.db.Key(keyProcs), 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
-	pipe := s.read.Pipeline()
+	pipe := s.db.Read.Pipeline()
 	info, held := make([]*redis.MapStringStringCmd, len(procs)), make([]*redis.MapStringStringCmd, len(procs))
 	out := make([]ProcInfo, len(procs))
 	for i, z := range procs {
 		proc, _ := z.Member.(string)
 		out[i] = ProcInfo{Proc: proc, LeaseMS: int64(z.Score)}
-		info[i] = pipe.HGetAll(ctx, s.key(keyProcInfo)+proc)
-		held[i] = pipe.HGetAll(ctx, s.key(keyInflight)+proc)
+		info[i] = pipe.HGetAll(ctx, s.db.Key(keyProcInfo)+proc)
+		held[i] = pipe.HGetAll(ctx, s.db.Key(rdb.KeyInflight)+proc)
 	}
-	if _, err := pipe.Exec(ctx); err != nil && Unreachable(err) {
+	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
 		return nil, fmt.Errorf("read processes: %w", err)
 	}
 	for i := range out {
 		out[i].Fields = info[i].Val()
 		for token, record := range held[i].Val() {
-			if job, err := parseRecord(token, record); err == nil {
+			if job, err := ParseRecord(token, record); err == nil {
 				out[i].Running = append(out[i].Running, job)
 			}
 		}
@@ -130,16 +132,16 @@ func (s *Store) ProcList(ctx context.Context) ([]ProcInfo, error) {
 
 // MasterList returns the entries of the masters that live, by id.
 func (s *Store) MasterList(ctx context.Context) (map[string]map[string]string, error) {
-	ids, err := s.read.SMembers(ctx, s.key(keyMasters)).Result()
+	ids, err := s.db.Read.SMembers(ctx, s.db.Key(keyMasters)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list masters: %w", err)
 	}
 	out := map[string]map[string]string{}
 	for batch := range slices.Chunk(ids, 500) {
-		pipe := s.read.Pipeline()
+		pipe := s.db.Read.Pipeline()
 		all := make([]*redis.MapStringStringCmd, len(batch))
 		for i, id := range batch {
-			all[i] = pipe.HGetAll(ctx, s.key(keyMaster)+id)
+			all[i] = pipe.HGetAll(ctx, s.db.Key(keyMaster)+id)
 		}
 		_, _ = pipe.Exec(ctx) // its error is that of a command
 		for i, id := range batch {
@@ -157,7 +159,7 @@ func (s *Store) MasterList(ctx context.Context) (map[string]map[string]string, e
 
 // Payloads returns waiting payloads of a queue from its head.
 func (s *Store) Payloads(ctx context.Context, queue string, offset, limit int64) ([][]byte, error) {
-	raw, err := s.read.LRange(ctx, s.queueKey(queue), offset, offset+limit-1).Result()
+	raw, err := s.db.Read.LRange(ctx, s.db.QueueKey(queue), offset, offset+limit-1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list queue %q: %w", queue, err)
 	}
@@ -170,7 +172,7 @@ func (s *Store) Payloads(ctx context.Context, queue string, offset, limit int64)
 
 // Stats returns the totals of processed and failed jobs.
 func (s *Store) Stats(ctx context.Context) (processed, failed int64, err error) {
-	values, err := s.read.MGet(ctx, s.key(keyProcessed), s.key(keyFailures)).Result()
+	values, err := s.db.Read.MGet(ctx, s.db.Key(keyProcessed), s.db.Key(keyFailures)).Result()
 	if err != nil {
 		return 0, 0, fmt.Errorf("read statistics: %w", err)
 	}

@@ -171,25 +171,3 @@ func TestGraceJunk(t *testing.T) {
 		}
 	})
 }
-
-// TestLongFenceJunk: a run whose numbers somebody has spoilt goes on.
-func TestLongFenceJunk(t *testing.T) {
-	t.Parallel()
-	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
-		for _, junk := range []string{"junk", "nan", "9223372036854775807", "1e300", "-9"} {
-			t.Run(junk, func(t *testing.T) {
-				f := setup(t, server)
-				_, err := f.AddLongRuns(t.Context(), store.LongAlways, []store.NewLongRun{{UUID: "1", Kind: "k", Class: "L", Args: []byte("[]"), Queue: "q"}})
-				require.NoError(t, err)
-				jobs := f.reserve(1, "q")
-				require.Len(t, jobs, 1)
-				require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:longjob:run:1"), "fence", junk, "deaths", junk).Err())
-				record, err := f.LongBegin(t.Context(), store.LongSlice{UUID: "1", Slice: 1, Run: store.RunName{"p1", jobs[0].Token}})
-				require.NoError(t, err)
-				require.Greater(t, record.Number("fence"), int64(1e15))
-				require.Less(t, record.Number("fence"), int64(9e15))
-				require.EqualValues(t, 0, record.Number("deaths"))
-			})
-		}
-	})
-}

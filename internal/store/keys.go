@@ -20,18 +20,14 @@ const (
 	keyBlocked   = "resqued:blocked:"
 	keyHeld      = "resqued:held:"
 	keyProcs     = "resqued:procs"
-	keyMeta      = "resqued:meta"
-	keyInflight  = "resqued:inflight:"
 	keyProcInfo  = "resqued:proc:"
 	keyMaster    = "resqued:master:"
 	keyMasters   = "resqued:masters"
-	keyDelayed   = "resqued:delayed"
 	keySchedule  = "delayed_queue_schedule" // as the next two, of resque-scheduler
 	keyDueAt     = "delayed:"
 	keyDueLists  = "timestamps:"
 	keyHeal      = "resqued:heal:"
 	keyKills     = "resqued:kills:"
-	keySuspects  = "resqued:suspects:"
 	keyKilled    = "resqued:killed:"
 	keyRelock    = "resqued:relock"
 
@@ -49,30 +45,7 @@ const (
 	keyPauseQueue   = "pause:queue:"
 	keyPauseAll     = "pause:all"
 	keyPauseWorkers = "pause-all-workers"
-
-	keyLongRun     = "resqued:longjob:run:"
-	keyLongState   = "resqued:longjob:state:"
-	keyLongCurrent = "resqued:longjob:current"
-	keyLongActive  = "resqued:longjob:active"
-	keyLongEnded   = "resqued:longjob:ended"
-	keyLongLocks   = "resqued:longjob:locks"
-
-	keyLongBusy    = "resqued:longjob:busy:"
-	keyLongLine    = "resqued:longjob:line:"
-	keyLongTenants = "resqued:longjob:tenants"
-	keyLongShares  = "resqued:longjob:shares"
-
-	keyLongRecurring = "resqued:longjob:recurring"
-	keyLongRecur     = "resqued:longjob:recur:"
-	keyLongSubjects  = "resqued:longjob:subjects:"
-	keyLongStarts    = "resqued:longjob:starts:"
 )
 
-// key adds the namespace to a name.
-func (s *Store) key(name string) string { return s.prefix + name }
-
-// queueKey is the list that holds a queue's payloads.
-func (s *Store) queueKey(queue string) string { return s.prefix + "queue:" + queue }
-
 // workerKey is what a Resque worker works on, for web pages and exporters.
-func (s *Store) workerKey(id string) string { return s.prefix + "worker:" + id }
+func (s *Store) workerKey(id string) string { return s.db.Prefix + "worker:" + id }

@@ -10,26 +10,28 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
-// Somebody who wants a running job to end leaves a request in resqued:kills:<proc>,
+// To end a running job, a client leaves a request in resqued:kills:<proc>,
 // under the job's token. The process obeys, and whoever ends the job's record takes
 // the request away and answers in resqued:killed:<proc>: the process itself, or who
 // recovers it.
 
 var (
-	killScript   = newScript("request_kill", "lib/base", "request_kill")
-	unkillScript = newScript("drop_kills", "lib/base", "drop_kills")
+	killScript   = rdb.NewScript(Lua, "request_kill", "lib/base", "request_kill")
+	unkillScript = rdb.NewScript(Lua, "drop_kills", "lib/base", "drop_kills")
 )
 
 // What became of a request to kill a job.
 const (
 	KillAsked = "asked"
 	KillGone  = "gone" // the job does not run (any more)
-	KillDead  = "dead" // its process is being recovered: nobody would obey
+	KillDead  = "dead" // its process is being recovered and does not obey
 )
 
-// How a job ended that somebody wanted to end.
+// How a job ended that was to be killed.
 const (
 	HowCancelled = "cancelled"        // it stopped when it was told to
 	HowRecycled  = "process_recycled" // it did not, and its process is gone
@@ -39,13 +41,10 @@ const (
 // stateBatch bounds the jobs of one transaction of KillStates.
 const stateBatch = 50
 
-// RunName names one run of a job: its process and its token.
-type RunName struct{ Proc, Token string }
+// RunName names one run of a job.
+type RunName = rdb.RunName
 
-// String is the name as people write it; see resqued.Job.ID.
-func (n RunName) String() string { return n.Proc + "/" + n.Token }
-
-// KillRequest is what somebody wants of a running job.
+// KillRequest asks a process to end a running job.
 type KillRequest struct {
 	// Grace is how long the job may take to stop before its process has to go.
 	Grace time.Duration
@@ -53,12 +52,12 @@ type KillRequest struct {
 	Requeue bool
 }
 
-// KillAnswer is how a job ended that somebody wanted to end.
+// KillAnswer is how a job ended that was to be killed.
 type KillAnswer struct {
 	How      string
 	Requeued bool
 	// SiblingsLost counts the jobs of the same process that were neither finished nor
-	// put back when it had to go, and that nobody wanted to end.
+	// put back when it had to go, and that were not to be killed.
 	SiblingsLost int
 }
 
@@ -76,8 +75,8 @@ type KillState struct {
 // RequestKill asks the process of a running job to end it, and returns KillAsked,
 // KillGone or KillDead. A later request takes the place of one that waits.
 func (s *Store) RequestKill(ctx context.Context, run RunName, r KillRequest) (outcome string, err error) {
-	raw, err := s.eval(ctx, killScript, s.key(keyInflight)+run.Proc,
-		[]any{s.prefix, run.Proc, run.Token, r.Grace.Milliseconds(), flag(r.Requeue)})
+	raw, err := s.db.Eval(ctx, killScript, s.db.Key(rdb.KeyInflight)+run.Proc,
+		[]any{s.db.Prefix, run.Proc, run.Token, r.Grace.Milliseconds(), rdb.Flag(r.Requeue)})
 	if err != nil {
 		return "", fmt.Errorf("kill %s: %w", run, err)
 	}
@@ -88,7 +87,7 @@ func (s *Store) RequestKill(ctx context.Context, run RunName, r KillRequest) (ou
 // Kills returns what is wanted of the jobs of a process, by token.
 func (s *Store) Kills(ctx context.Context, proc string) (map[string]KillRequest, error) {
 	// By the client that writes: a worker process needs no second pool of connections.
-	fields, err := s.write.HGetAll(ctx, s.key(keyKills)+proc).Result()
+	fields, err := s.db.Write.HGetAll(ctx, s.db.Key(keyKills)+proc).Result()
 	if err != nil {
 		return nil, fmt.Errorf("requests to kill jobs of %s: %w", proc, err)
 	}
@@ -106,28 +105,28 @@ func (s *Store) Kills(ctx context.Context, proc string) (map[string]KillRequest,
 
 // DropKills removes requests for jobs that have no record any more.
 func (s *Store) DropKills(ctx context.Context, proc string, tokens ...string) error {
-	args := []any{s.prefix, proc}
+	args := []any{s.db.Prefix, proc}
 	for _, token := range tokens {
 		args = append(args, token)
 	}
-	_, err := s.eval(ctx, unkillScript, s.key(keyInflight)+proc, args)
+	_, err := s.db.Eval(ctx, unkillScript, s.db.Key(rdb.KeyInflight)+proc, args)
 	return err
 }
 
-// KillStates tells how far some kills have come, in the order of runs.
+// KillStates returns how far some kills have come, in the order of runs.
 func (s *Store) KillStates(ctx context.Context, runs []RunName) ([]KillState, error) {
 	out := make([]KillState, 0, len(runs))
 	for len(runs) > 0 {
 		batch := runs[:min(len(runs), stateBatch)]
 		runs = runs[len(batch):]
 		// A transaction: record and answer are seen as they were at one moment.
-		pipe := s.read.TxPipeline()
+		pipe := s.db.Read.TxPipeline()
 		records, answers := make([]*redis.BoolCmd, len(batch)), make([]*redis.StringCmd, len(batch))
 		infos := make([]*redis.SliceCmd, len(batch))
 		for i, run := range batch {
-			records[i] = pipe.HExists(ctx, s.key(keyInflight)+run.Proc, run.Token)
-			answers[i] = pipe.HGet(ctx, s.key(keyKilled)+run.Proc, run.Token)
-			infos[i] = pipe.HMGet(ctx, s.key(keyProcInfo)+run.Proc, InfoKilled, InfoStubborn)
+			records[i] = pipe.HExists(ctx, s.db.Key(rdb.KeyInflight)+run.Proc, run.Token)
+			answers[i] = pipe.HGet(ctx, s.db.Key(keyKilled)+run.Proc, run.Token)
+			infos[i] = pipe.HMGet(ctx, s.db.Key(keyProcInfo)+run.Proc, InfoKilled, InfoStubborn)
 		}
 		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 			return nil, fmt.Errorf("look for killed jobs: %w", err)
@@ -175,7 +174,7 @@ func (a *KillAnswer) encode() string {
 	if a == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s %s %d", a.How, flag(a.Requeued), a.SiblingsLost)
+	return fmt.Sprintf("%s %s %d", a.How, rdb.Flag(a.Requeued), a.SiblingsLost)
 }
 
 // parseAnswer reads it; nil = it is none.

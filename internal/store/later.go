@@ -4,13 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
-var laterScript = newScript("enqueue_later", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/rights", "lib/unique", "lib/delay", "enqueue_later")
+var laterScript = rdb.NewScript(Lua, "enqueue_later", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/rights", "lib/unique", "lib/delay", "enqueue_later")
 
 // What the ids of jobs in resqued:delayed begin with that have not run: laterID those
 // enqueued to run later, stuckID those that were due when their queue was no list.
@@ -25,9 +26,6 @@ const (
 	batchJobs  = 500
 	batchBytes = 1 << 20
 )
-
-// ErrRefused: a script did nothing with a job because a key holds what it should not.
-var ErrRefused = errors.New("a key in redis is in the way")
 
 // LaterJob is a job that is to be enqueued later.
 type LaterJob struct {
@@ -56,20 +54,7 @@ func (j *LaterJob) when() string {
 	return strconv.FormatInt(at, 10)
 }
 
-// milliseconds rounds up: no job may run before its time. A duration may be as long as one
-// can be.
-func milliseconds(d time.Duration) int64 { return roundUp(d, time.Millisecond) }
-
-// roundUp returns how many units a duration takes; one that is negative takes none.
-func roundUp(d, unit time.Duration) int64 {
-	n := int64(max(d, 0) / unit)
-	if d > 0 && d%unit > 0 {
-		n++
-	}
-	return n
-}
-
-// LaterReply tells what became of a LaterJob.
+// LaterReply is what became of a LaterJob.
 type LaterReply struct {
 	// Due is when the job goes to its queue, never before the time that was asked for;
 	// zero if that had come already.
@@ -79,17 +64,8 @@ type LaterReply struct {
 	Pushed bool
 	Length int64
 	// Err is why nothing was done with this job, or an error that is not Unexecuted:
-	// then nobody knows.
+	// then the outcome is unknown.
 	Err error
-}
-
-// Now returns the time of the server.
-func (s *Store) Now(ctx context.Context) (time.Time, error) {
-	now, err := s.read.Time(ctx).Result()
-	if err != nil {
-		return now, fmt.Errorf("read the clock of redis: %w", err)
-	}
-	return now, nil
 }
 
 // EnqueueLater has jobs wait for their time, and answers for each. Those whose time has
@@ -113,11 +89,11 @@ func (s *Store) EnqueueLater(ctx context.Context, jobs []LaterJob) []LaterReply 
 func (s *Store) enqueueLater(ctx context.Context, id string, jobs []LaterJob) []LaterReply {
 	replies := make([]LaterReply, len(jobs))
 	args := make([]any, 0, 2+4*len(jobs))
-	args = append(args, s.prefix, id)
+	args = append(args, s.db.Prefix, id)
 	for i := range jobs {
-		args = append(args, &jobs[i].Queue, jobs[i].Payload, flag(jobs[i].Unique), jobs[i].when())
+		args = append(args, &jobs[i].Queue, jobs[i].Payload, rdb.Flag(jobs[i].Unique), jobs[i].when())
 	}
-	raw, err := s.eval(ctx, laterScript, s.key(keySchedule), args)
+	raw, err := s.db.Eval(ctx, laterScript, s.db.Key(keySchedule), args)
 	list, _ := raw.([]any)
 	if err == nil && len(list) != 3 {
 		err = fmt.Errorf("script enqueue_later: unexpected reply %v", raw)
@@ -126,7 +102,7 @@ func (s *Store) enqueueLater(ctx context.Context, id string, jobs []LaterJob) []
 	var numbers, reasons []string
 	if err == nil {
 		marks, _ = list[0].(string)
-		numbers, reasons = texts(list[1]), texts(list[2])
+		numbers, reasons = rdb.Texts(list[1]), rdb.Texts(list[2])
 		if len(marks) != len(jobs) || len(numbers) != len(jobs) {
 			err = fmt.Errorf("script enqueue_later: %d answers for %d jobs", len(marks), len(jobs))
 		}
@@ -148,7 +124,7 @@ func (s *Store) enqueueLater(ctx context.Context, id string, jobs []LaterJob) []
 			if len(reasons) > 0 {
 				reason, reasons = reasons[0], reasons[1:]
 			}
-			replies[i].Err = fmt.Errorf("enqueue to %q for later: %w: %s", jobs[i].Queue, ErrRefused, reason)
+			replies[i].Err = fmt.Errorf("enqueue to %q for later: %w: %s", jobs[i].Queue, rdb.ErrRefused, reason)
 		}
 	}
 	return replies

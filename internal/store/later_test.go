@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
 )
@@ -135,7 +136,7 @@ func TestLater(t *testing.T) {
 				before := f.keys()
 				bad.Payload = []byte(job("A", "[1]"))
 				replies := f.EnqueueLater(t.Context(), []store.LaterJob{bad, {Queue: "good", Payload: bad.Payload, At: nextCentury.Add(time.Minute)}})
-				require.ErrorIs(t, replies[0].Err, store.ErrRefused, key)
+				require.ErrorIs(t, replies[0].Err, rdb.ErrRefused, key)
 				require.ErrorContains(t, replies[0].Err, key)
 				if strings.Contains(key, "bad") || key == "delayed:4102444800" {
 					require.NoError(t, replies[1].Err)

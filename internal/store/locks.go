@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -26,12 +27,12 @@ const (
 	LockStale   = "stale"   // the process of its holder has no lease: dead, or cut off
 	LockExpired = "expired" // its time is past, and its job still runs or waits
 	LockOrphan  = "orphan"  // its job is gone
-	LockForeign = "foreign" // somebody else's value, which tells nothing of its holder
+	LockForeign = "foreign" // a value that resqued did not write, which does not name the holder
 )
 
 var (
-	locksScript      = newScript("locks", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/classlock", "lib/lock_info", "locks")
-	removeLockScript = newScript("remove_lock", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/blocked_queues", "lib/classlock", "lib/lock_info", "remove_lock")
+	locksScript      = rdb.NewScript(Lua, "locks", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/classlock", "lib/lock_info", "locks")
+	removeLockScript = rdb.NewScript(Lua, "remove_lock", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/blocked_queues", "lib/classlock", "lib/lock_info", "remove_lock")
 )
 
 // lockFields is how many fields the scripts return of a lock; see lock_info.lua.
@@ -86,16 +87,16 @@ func (l LockInfo) Age() time.Duration {
 // What became of a lock that a person wanted released.
 const (
 	LockReleased = "released"
-	LockChanged  = "changed" // somebody else holds it by now
-	LockRefused  = "refused" // its holder lives, or nobody can tell
+	LockChanged  = "changed" // another job holds it by now
+	LockRefused  = "refused" // its holder lives, or that is unknown
 )
 
 // RemoveLock releases a lock because a person wants it. Digest is that of the lock
-// that the person looked at; somebody else's by now is left alone. A lock whose
+// that the person looked at; a lock that another job has by now is left alone. A lock whose
 // holder may live is released with force only; its job learns of it with its
 // process's next beat. There is nothing to release when found is false.
 func (s *Store) RemoveLock(ctx context.Context, lock LockInfo, force bool) (outcome string, found bool, err error) {
-	raw, err := s.eval(ctx, removeLockScript, s.key(lock.Key), []any{s.prefix, lock.Kind, lock.Digest, flag(force)})
+	raw, err := s.db.Eval(ctx, removeLockScript, s.db.Key(lock.Key), []any{s.db.Prefix, lock.Kind, lock.Digest, rdb.Flag(force)})
 	if err != nil {
 		return "", false, fmt.Errorf("release lock %q: %w", wire.Printable(lock.Key, 200), err)
 	}
@@ -110,21 +111,21 @@ func (s *Store) RemoveLock(ctx context.Context, lock LockInfo, force bool) (outc
 // named is a lock that is known by its key only.
 type named struct{ kind, key string }
 
-// look tells who holds some locks. Those that are not there (any more) are left
+// look returns who holds some locks. Those that are not there (any more) are left
 // out. room is how much of the payloads of running jobs to read.
 func (s *Store) look(ctx context.Context, locks []named, room int) ([]LockInfo, error) {
 	var out []LockInfo
 	for len(locks) > 0 {
 		batch := locks[:lookBatch(locks)]
 		locks = locks[len(batch):]
-		args := []any{s.prefix, room}
+		args := []any{s.db.Prefix, room}
 		if batch[0].kind == LonerMarker {
 			args[1] = payloadRoom // small, and it tells since when the job waits
 		}
 		for _, l := range batch {
-			args = append(args, l.kind, s.key(l.key))
+			args = append(args, l.kind, s.db.Key(l.key))
 		}
-		raw, err := s.eval(ctx, locksScript, s.key(keyProcs), args)
+		raw, err := s.db.Eval(ctx, locksScript, s.db.Key(keyProcs), args)
 		if err != nil {
 			return nil, err
 		}
@@ -132,7 +133,7 @@ func (s *Store) look(ctx context.Context, locks []named, room int) ([]LockInfo, 
 		if len(list) != 1+len(batch) {
 			return nil, fmt.Errorf("script locks: %d answers for %d locks", len(list), len(batch))
 		}
-		at := time.UnixMilli(number(list[0]))
+		at := time.UnixMilli(rdb.Number(list[0]))
 		for i, l := range batch {
 			if info, ok := parseLock(l, at, list[i+1]); ok {
 				out = append(out, info)
@@ -169,12 +170,12 @@ func parseLock(l named, at time.Time, raw any) (LockInfo, bool) {
 	whole := func(i int) int64 { n, _ := strconv.ParseInt(text(i), 10, 64); return n }
 	info := LockInfo{
 		Kind: l.kind, Key: l.key, State: text(0), Value: text(1), Digest: text(2), At: at,
-		TTL: time.Duration(number(list[3])) * time.Millisecond, Proc: text(5), Token: text(6),
+		TTL: time.Duration(rdb.Number(list[3])) * time.Millisecond, Proc: text(5), Token: text(6),
 	}
 	if epoch := whole(4); epoch > 0 && epoch < maxEpoch {
 		info.Expires = time.Unix(epoch, 0)
 	}
-	size := number(list[14])
+	size := rdb.Number(list[14])
 	if size == 0 && text(8) == "" && text(7) == "" {
 		return info, true
 	}
@@ -192,7 +193,7 @@ func parseLock(l named, at time.Time, raw any) (LockInfo, bool) {
 	return info, true
 }
 
-// kindOf tells by its beginning what kind of lock a key (without the namespace) is;
+// kindOf returns the kind of lock that a key (without the namespace) is, by its beginning;
 // "" = none.
 func kindOf(key string) string {
 	for _, k := range lockPrefixes {

@@ -9,10 +9,12 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
 // Bounds of a search for locks: it must neither hold up a server with very many
-// keys nor fill the memory of whoever asks.
+// keys nor fill the memory of the caller.
 const (
 	scanCount    = 500
 	maxScans     = 20000    // 10 million keys
@@ -28,7 +30,7 @@ var lockPrefixes = []named{
 }
 
 // Locks returns the locks that exist, sorted by kind and key: of one kind, or of
-// every kind if that is "". At most limit are returned; cut tells that there are
+// every kind if that is "". At most limit are returned; cut reports that there are
 // more, and then it is not said which.
 func (s *Store) Locks(ctx context.Context, kind string, limit int) (locks []LockInfo, cut bool, err error) {
 	found := map[string]string{} // key: kind
@@ -93,7 +95,7 @@ func (s *Store) FindLocks(ctx context.Context, name string) ([]LockInfo, error) 
 	}
 	var exact, short []named
 	names := []string{name}
-	if rest, ok := strings.CutPrefix(name, s.prefix); ok {
+	if rest, ok := strings.CutPrefix(name, s.db.Prefix); ok {
 		names = append(names, rest)
 	}
 	for _, key := range names {
@@ -119,21 +121,21 @@ func (s *Store) FindLocks(ctx context.Context, name string) ([]LockInfo, error) 
 // and some perhaps twice, until visit returns false. It reports false if it gave up
 // before the last key.
 func (s *Store) scan(ctx context.Context, begin string, visit func(key string) bool) (complete bool, err error) {
-	var node redis.Cmdable = s.read
-	if c, ok := s.read.(*redis.ClusterClient); ok {
+	var node redis.Cmdable = s.db.Read
+	if c, ok := s.db.Read.(*redis.ClusterClient); ok {
 		// All keys of a namespace lie in one slot; any other node knows none of them.
-		if node, err = c.MasterForKey(ctx, s.key(begin)); err != nil {
+		if node, err = c.MasterForKey(ctx, s.db.Key(begin)); err != nil {
 			return false, err
 		}
 	}
 	var cursor uint64
 	for range maxScans {
-		keys, next, err := node.Scan(ctx, cursor, globEscape(s.key(begin))+"*", scanCount).Result()
+		keys, next, err := node.Scan(ctx, cursor, globEscape(s.db.Key(begin))+"*", scanCount).Result()
 		if err != nil {
 			return false, err
 		}
 		for _, key := range keys {
-			if !visit(strings.TrimPrefix(key, s.prefix)) {
+			if !visit(strings.TrimPrefix(key, s.db.Prefix)) {
 				return true, nil
 			}
 		}
@@ -147,24 +149,24 @@ func (s *Store) scan(ctx context.Context, begin string, visit func(key string) b
 // heldKeys returns the keys (without the namespace) of the class locks that jobs of
 // registered processes hold.
 func (s *Store) heldKeys(ctx context.Context) (map[string]bool, error) {
-	procs, err := s.read.ZRange(ctx, s.key(keyProcs), 0, -1).Result()
+	procs, err := s.db.Read.ZRange(ctx, s.db.Key(keyProcs), 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
 	keys := map[string]bool{}
 	for batch := range slices.Chunk(procs, 200) {
-		pipe := s.read.Pipeline()
+		pipe := s.db.Read.Pipeline()
 		lists := make([]*redis.StringSliceCmd, len(batch))
 		for i, proc := range batch {
-			lists[i] = pipe.HVals(ctx, s.key(keyHeld)+proc)
+			lists[i] = pipe.HVals(ctx, s.db.Key(keyHeld)+proc)
 		}
-		if _, err := pipe.Exec(ctx); err != nil && Unreachable(err) {
+		if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
 			return nil, fmt.Errorf("locks of processes: %w", err)
 		}
 		for _, list := range lists {
 			for _, entry := range list.Val() {
 				for _, key := range heldEntry(entry) {
-					if rest, ok := strings.CutPrefix(key, s.prefix); ok {
+					if rest, ok := strings.CutPrefix(key, s.db.Prefix); ok {
 						keys[rest] = true
 					}
 				}
@@ -174,7 +176,7 @@ func (s *Store) heldKeys(ctx context.Context) (map[string]bool, error) {
 	return keys, nil
 }
 
-// heldEntry reads the keys in what held_pack in lua/lib/records.lua wrote.
+// heldEntry reads the keys in what held_pack in rdb/lua/lib/records.lua wrote.
 func heldEntry(entry string) (keys []string) {
 	for entry != "" {
 		head, body, _ := strings.Cut(entry, "\n")

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
 // WaitInfo is a queue with jobs that wait for their locks.
@@ -32,18 +34,18 @@ func (s *Store) WaitList(ctx context.Context) ([]WaitInfo, error) {
 	queues = slices.DeleteFunc(queues, func(q QueueInfo) bool { return q.Bounces <= 0 || q.Size == 0 })
 	out := make([]WaitInfo, len(queues))
 	seen, blocked := make([]*redis.StringCmd, len(queues)), make([]*redis.IntCmd, len(queues))
-	pipe := s.read.Pipeline()
+	pipe := s.db.Read.Pipeline()
 	for i, q := range queues {
 		out[i] = WaitInfo{Queue: q.Name, Locked: min(q.Bounces, q.Size), Size: q.Size}
-		seen[i] = pipe.Get(ctx, s.key(keySeen)+q.Name)
-		blocked[i] = pipe.SCard(ctx, s.key(keyBlocked)+q.Name)
+		seen[i] = pipe.Get(ctx, s.db.Key(keySeen)+q.Name)
+		blocked[i] = pipe.SCard(ctx, s.db.Key(keyBlocked)+q.Name)
 	}
-	if _, err := pipe.Exec(ctx); err != nil && Unreachable(err) {
+	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
 		return nil, fmt.Errorf("locks in the way: %w", err)
 	}
 	for i := range out {
 		out[i].Locks = blocked[i].Val()
-		// As note_seen in lua/lib/blocked_queues.lua writes it.
+		// As note_seen in rdb/lua/lib/blocked_queues.lua writes it.
 		if note := strings.Fields(seen[i].Val()); len(note) > 1 {
 			if ms, err := strconv.ParseInt(note[1], 10, 64); err == nil && ms > 0 {
 				out[i].Since = time.UnixMilli(ms)
@@ -61,11 +63,11 @@ func (s *Store) LockWaiters(ctx context.Context, key string) ([]string, error) {
 		return nil, err
 	}
 	found := make([]*redis.BoolCmd, len(waits))
-	pipe := s.read.Pipeline()
+	pipe := s.db.Read.Pipeline()
 	for i, w := range waits {
-		found[i] = pipe.SIsMember(ctx, s.key(keyBlocked)+w.Queue, s.key(key))
+		found[i] = pipe.SIsMember(ctx, s.db.Key(keyBlocked)+w.Queue, s.db.Key(key))
 	}
-	if _, err := pipe.Exec(ctx); err != nil && Unreachable(err) {
+	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
 		return nil, fmt.Errorf("queues that wait: %w", err)
 	}
 	var queues []string
@@ -85,7 +87,7 @@ type UniqueInfo struct {
 	Size, Members, Starts int64
 	// Err says why they are not known: a key is of the wrong type.
 	Err error
-	// Kept: something stands beside the queue, so somebody keeps it unique.
+	// Kept: something stands beside the queue, so a program keeps it unique.
 	Kept bool
 }
 
@@ -100,14 +102,14 @@ func (s *Store) UniqueList(ctx context.Context, queues []string) ([]UniqueInfo, 
 	for batch := range slices.Chunk(queues, 100) {
 		var counts []*redis.IntCmd
 		// A transaction: between two commands a job may come or go.
-		_, err := s.read.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+		_, err := s.db.Read.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
 			for _, q := range batch {
-				key := s.queueKey(q)
+				key := s.db.QueueKey(q)
 				counts = append(counts, pipe.LLen(ctx, key), pipe.SCard(ctx, key+":uniqueue"), pipe.LLen(ctx, key+":start_at"))
 			}
 			return nil
 		})
-		if err != nil && Unreachable(err) {
+		if err != nil && rdb.Unreachable(err) {
 			return nil, fmt.Errorf("lengths of unique queues: %w", err)
 		}
 		for i, q := range batch {

@@ -21,7 +21,7 @@ const (
 	Requeue Action = 'q' // back to the head of its queue; counts as a death
 	Suspect Action = 's' // as Requeue, and the death may be the job's doing
 	Fail    Action = 'f' // to the failed list
-	Again   Action = 't' // to the tail of its queue, because somebody wants that; no death
+	Again   Action = 't' // to the tail of its queue, because of a request; no death
 
 	failListed Action = 'm' // Fail, as Resque's multi-queue failure backend does
 )
@@ -39,7 +39,7 @@ type Verdict struct {
 	// Listed: it goes to the list of its queue, as Resque's multi-queue failure backend has
 	// them.
 	Listed bool
-	// Kill answers who wanted the job to end; nil = nobody did.
+	// Kill answers who wanted the job to end; nil = there was no request.
 	Kill *KillAnswer
 	// Counts are the keys, without the namespace, under which the attempts of a job that
 	// has failed may be counted; only for Fail.

@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 // check compares the database with all that must be true after every step.
 func (m *model) check(t *rapid.T) {
-	m.now = m.look(t)
+	m.now = m.Look(t)
 	m.checkConservation(t)
 	m.checkLocks(t)
 	m.checkClassLocks(t)
@@ -28,18 +30,18 @@ func (m *model) check(t *rapid.T) {
 
 // I1, I9
 func (m *model) checkConservation(t *rapid.T) {
-	live, failed := m.now.places(t)
+	live, failed := m.now.Places(t)
 	for it, n := range failed {
 		live[it] += n
 	}
 	for it, n := range live {
 		if m.count[it] != n {
-			t.Fatalf("I1: %d times there, should be %d times: queue %s, %q", n, m.count[it], it.queue, it.payload)
+			t.Fatalf("I1: %d times there, should be %d times: queue %s, %q", n, m.count[it], it.Queue, it.Payload)
 		}
 	}
 	for it, n := range m.count {
 		if n != live[it] {
-			t.Fatalf("I1: %d times there, should be %d times: queue %s, %q", live[it], n, it.queue, it.payload)
+			t.Fatalf("I1: %d times there, should be %d times: queue %s, %q", live[it], n, it.Queue, it.Payload)
 		}
 	}
 }
@@ -48,7 +50,7 @@ func (m *model) checkConservation(t *rapid.T) {
 func (m *model) checkLocks(t *rapid.T) {
 	holders := map[string]string{}
 	for _, p := range m.procs {
-		records, caps := m.now.hash("resqued:inflight:"+p.name), map[string]int{}
+		records, caps := m.now.Hash("resqued:inflight:"+p.name), map[string]int{}
 		for token, job := range p.jobs {
 			if _, there := records[token]; there == job.lost {
 				t.Fatalf("I4: the record of %s of %s: there %v, lost %v", token, p.name, there, job.lost)
@@ -57,10 +59,10 @@ func (m *model) checkLocks(t *rapid.T) {
 				continue
 			}
 			if other, twice := holders[job.LockKey]; twice {
-				t.Fatalf("I2: %s and %s hold %s", other, owner(p.name, token), job.LockKey)
+				t.Fatalf("I2: %s and %s hold %s", other, storetest.Owner(p.name, token), job.LockKey)
 			}
-			holders[job.LockKey] = owner(p.name, token)
-			if ttl := m.now[strings.TrimPrefix(job.LockKey, modelSpace)].ttl; ttl <= 0 {
+			holders[job.LockKey] = storetest.Owner(p.name, token)
+			if ttl := m.now[strings.TrimPrefix(job.LockKey, storetest.Space)].TTL; ttl <= 0 {
 				t.Fatalf("I2: %s lives for %d ms", job.LockKey, ttl)
 			}
 		}
@@ -75,7 +77,7 @@ func (m *model) checkLocks(t *rapid.T) {
 			}
 		}
 		for _, q := range modelQueues {
-			if n := m.now.number("resqued:caps:"+p.master, q.Name); n != caps[q.Name] || q.Cap > 0 && n > q.Cap {
+			if n := m.now.Number("resqued:caps:"+p.master, q.Name); n != caps[q.Name] || q.Cap > 0 && n > q.Cap {
 				t.Fatalf("cap of %s: counted %d of %d, at most %d", q.Name, n, caps[q.Name], q.Cap)
 			}
 		}
@@ -87,16 +89,16 @@ func (m *model) checkLocks(t *rapid.T) {
 		}
 	}
 	for lock, want := range holders {
-		if strings.HasPrefix(lock, modelSpace+"lock:") {
+		if strings.HasPrefix(lock, storetest.Space+"lock:") {
 			continue
 		}
-		if value, _ := m.now.value(lock); value != want {
+		if value, _ := m.now.Value(lock); value != want {
 			t.Fatalf("I2: %s is held by %q, should be by %q", lock, value, want)
 		}
 	}
 	for key := range m.now {
-		if _, known := holders[modelSpace+key]; !known && strings.HasPrefix(key, "locket:job_locks:") {
-			t.Fatalf("I11: nobody holds %s: %q", key, m.now[key].values)
+		if _, known := holders[storetest.Space+key]; !known && strings.HasPrefix(key, "locket:job_locks:") {
+			t.Fatalf("I11: nobody holds %s: %q", key, m.now[key].Values)
 		}
 	}
 }
@@ -120,13 +122,13 @@ func (m *model) checkClassLocks(t *rapid.T) {
 		if !strings.HasPrefix(key, "lock:") {
 			continue
 		}
-		if value, known := want[modelSpace+key]; !known || value != e.values[0] || e.ttl <= 0 {
-			t.Fatalf("I2: class lock %s is %q, should be %q (%v); it lives for %d ms", key, e.values[0], value, known, e.ttl)
+		if value, known := want[storetest.Space+key]; !known || value != e.Values[0] || e.TTL <= 0 {
+			t.Fatalf("I2: class lock %s is %q, should be %q (%v); it lives for %d ms", key, e.Values[0], value, known, e.TTL)
 		}
-		delete(want, modelSpace+key)
+		delete(want, storetest.Space+key)
 	}
 	for lock, value := range want {
-		if strings.HasPrefix(lock, modelSpace+"lock:") {
+		if strings.HasPrefix(lock, storetest.Space+"lock:") {
 			t.Fatalf("I2: class lock %s is gone, should be %q", lock, value)
 		}
 	}
@@ -136,26 +138,26 @@ func (m *model) checkClassLocks(t *rapid.T) {
 // be open: these are looked for. Where strangers took jobs out
 // of a queue nobody knows which are meant; that lasts for the time of patience.
 func (m *model) checkCounters(t *rapid.T) {
-	counters := m.now.hash("locket:queue_lock_counters")
+	counters := m.now.Hash("locket:queue_lock_counters")
 	for _, q := range modelQueues {
 		if _, counted := counters[q.Name]; !counted {
 			delete(m.tainted, q.Name)
 			continue
 		}
-		note, ok := m.now.value(modelSpace + "resqued:seen:" + q.Name)
+		note, ok := m.now.Value(storetest.Space + "resqued:seen:" + q.Name)
 		size, _, _ := strings.Cut(note, " ")
 		mark, _ := strconv.Atoi(size)
-		count := m.now.number("locket:queue_lock_counters", q.Name)
-		waiting := m.now.list("queue:" + q.Name)
+		count := m.now.Number("locket:queue_lock_counters", q.Name)
+		waiting := m.now.List("queue:" + q.Name)
 		if m.tainted[q.Name] || !ok {
 			continue
 		}
 		if mark > len(waiting) || count > mark {
 			t.Fatalf("I5: %d of %d jobs of %s count as locked, %d wait", count, mark, q.Name, len(waiting))
 		}
-		open := m.now.list("resqued:open:" + q.Name)
+		open := m.now.List("resqued:open:" + q.Name)
 		for _, payload := range waiting[mark-count : mark] {
-			if lock := m.lockKey(q.Name, payload); !m.now.held(lock) && !m.freed[lock] && !slices.Contains(open, lock) {
+			if lock := m.lockKey(q.Name, payload); !m.now.Held(lock) && !m.freed[lock] && !slices.Contains(open, lock) {
 				t.Fatalf("I5: a job of %s counts as locked, and %s is free", q.Name, lock)
 			}
 		}
@@ -164,8 +166,8 @@ func (m *model) checkCounters(t *rapid.T) {
 
 // I10
 func (m *model) checkUnique(t *rapid.T, queue string) {
-	waiting := m.now.list("queue:" + queue)
-	members, starts := m.now.list("queue:"+queue+":uniqueue"), m.now.list("queue:"+queue+":start_at")
+	waiting := m.now.List("queue:" + queue)
+	members, starts := m.now.List("queue:"+queue+":uniqueue"), m.now.List("queue:"+queue+":start_at")
 	instep := slices.Equal(slices.Sorted(slices.Values(waiting)), slices.Sorted(slices.Values(members))) &&
 		len(starts) == len(waiting)
 	if !m.clean[queue] {
@@ -177,7 +179,7 @@ func (m *model) checkUnique(t *rapid.T, queue string) {
 	}
 	for i, payload := range waiting {
 		at, _ := strconv.ParseInt(starts[i], 10, 64)
-		if want, known := m.starts[item{queue, payload}]; known && !m.fits(at, want) {
+		if want, known := m.starts[storetest.Item{Queue: queue, Payload: payload}]; known && !m.fits(at, want) {
 			t.Fatalf("I10: %q of %s was pushed at %d, its start time is %d", payload, queue, want, at)
 		}
 	}
@@ -192,7 +194,7 @@ func (m *model) fits(at, want int64) bool {
 func (m *model) soil(queue string) {
 	m.clean[queue] = false
 	for it := range m.starts {
-		if it.queue == queue {
+		if it.Queue == queue {
 			delete(m.starts, it)
 		}
 	}
@@ -200,18 +202,18 @@ func (m *model) soil(queue string) {
 
 // reconcile accepts that payloads of unique queues were dropped as the duplicates of
 // others that are still there, and returns how many.
-func (m *model) reconcile(t *rapid.T, after snapshot) (dropped int) {
-	before, _ := m.now.places(t)
-	live, failed := after.places(t)
+func (m *model) reconcile(t *rapid.T, after storetest.Snapshot) (dropped int) {
+	before, _ := m.now.Places(t)
+	live, failed := after.Places(t)
 	for it, n := range m.count {
 		found := live[it] + failed[it]
-		if found >= n || !theQueue(it.queue).Unique {
+		if found >= n || !theQueue(it.Queue).Unique {
 			continue
 		}
 		if before[it] < 2 || live[it] == 0 {
-			t.Fatalf("I1: dropped as a duplicate while no other was there: queue %s, %q", it.queue, it.payload)
+			t.Fatalf("I1: dropped as a duplicate while no other was there: queue %s, %q", it.Queue, it.Payload)
 		}
-		m.see("duplicate dropped")
+		m.See("duplicate dropped")
 		m.count[it] = found
 		dropped += n - found
 	}

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 var (
@@ -28,10 +29,10 @@ func anyTimeout(t *rapid.T) time.Duration {
 }
 
 // standing reports whether a class lock is in the way.
-func (s snapshot) standing(key string) bool {
-	value, ok := s.value(modelSpace + key)
+func standing(s storetest.Snapshot, key string) bool {
+	value, ok := s.Value(storetest.Space + key)
 	if owner := classOwner.FindStringSubmatch(value); owner != nil {
-		_, alive := s.hash("resqued:inflight:" + owner[1])[owner[2]]
+		_, alive := s.Hash("resqued:inflight:" + owner[1])[owner[2]]
 		return alive
 	}
 	return ok && !expired(value)
@@ -46,7 +47,7 @@ func expired(value string) bool {
 func (m *model) acquire(t *rapid.T) {
 	p := m.anyProcess(t)
 	if p.fenced {
-		_, err := m.store.AcquireLock(m.ctx, store.AcquireRequest{HeldLock: store.HeldLock{Proc: p.name, Token: "late", Key: "lock:C:0"}})
+		_, err := m.Store.AcquireLock(m.Ctx, store.AcquireRequest{HeldLock: store.HeldLock{Proc: p.name, Token: "late", Key: "lock:C:0"}})
 		if !errors.Is(err, store.ErrFenced) {
 			t.Fatalf("I4: a fenced process was served: %v", err)
 		}
@@ -55,7 +56,7 @@ func (m *model) acquire(t *rapid.T) {
 		token := rapid.SampledFrom(p.tokens()).Draw(t, "job")
 		key := anyClassKey(t)
 		if taken := p.jobs[token].classKey; taken != "" {
-			key = strings.TrimPrefix(taken, modelSpace)
+			key = strings.TrimPrefix(taken, storetest.Space)
 		}
 		m.acquireFor(t, p, token, key, anyTimeout(t), rapid.Bool().Draw(t, "loner"))
 	}
@@ -64,11 +65,11 @@ func (m *model) acquire(t *rapid.T) {
 func (m *model) acquireFor(t *rapid.T, p *process, token, key string, timeout time.Duration, loner bool) {
 	job := p.jobs[token]
 	lock := store.HeldLock{Proc: p.name, Token: token, Key: key, Timeout: timeout}
-	reply, err := m.store.AcquireLock(m.ctx, store.AcquireRequest{HeldLock: lock, Loner: loner})
-	must(t, err)
-	value, _ := m.now.value(modelSpace + key)
-	own := strings.HasSuffix(value, ":"+owner(p.name, token))
-	switch free := own || !m.now.standing(key); {
+	reply, err := m.Store.AcquireLock(m.Ctx, store.AcquireRequest{HeldLock: lock, Loner: loner})
+	storetest.Must(t, err)
+	value, _ := m.now.Value(storetest.Space + key)
+	own := strings.HasSuffix(value, ":"+storetest.Owner(p.name, token))
+	switch free := own || !standing(m.now, key); {
 	case reply.Late != job.lost || reply.Got != (free && !job.lost):
 		t.Fatalf("I2: %s is held by %q; the record of the job is lost: %v; the answer is %+v", key, value, job.lost, reply)
 	case job.lost:
@@ -76,15 +77,15 @@ func (m *model) acquireFor(t *rapid.T, p *process, token, key string, timeout ti
 		return
 	case reply.Got:
 		if value != "" && !own {
-			m.see("class lock taken over")
+			m.See("class lock taken over")
 		}
-		delete(m.orphans, modelSpace+key)
-		delete(m.foreign, modelSpace+key)
-		job.classKey, job.classLoose = modelSpace+key, false
+		delete(m.orphans, storetest.Space+key)
+		delete(m.foreign, storetest.Space+key)
+		job.classKey, job.classLoose = storetest.Space+key, false
 		m.value(t, job, timeout)
 	}
-	marker, marked := m.now.value(modelSpace + store.MarkerKey(key))
-	_, stays := m.look(t).value(modelSpace + store.MarkerKey(key))
+	marker, marked := m.now.Value(storetest.Space + store.MarkerKey(key))
+	_, stays := m.Look(t).Value(storetest.Space + store.MarkerKey(key))
 	others := markedJob.MatchString(marker) && !strings.HasSuffix(marker, fmt.Sprintf(":queue:%d:%s%s", len(job.Queue), job.Queue, job.Payload))
 	if marked && stays != (!loner || others) {
 		t.Fatalf("I10: the marker of %s is %q; it stays: %v", key, marker, stays)
@@ -93,8 +94,8 @@ func (m *model) acquireFor(t *rapid.T, p *process, token, key string, timeout ti
 
 // value checks the new value of a class lock.
 func (m *model) value(t *rapid.T, job *running, timeout time.Duration) {
-	value, err := m.redis.Get(m.ctx, job.classKey).Result()
-	must(t, err)
+	value, err := m.Redis.Get(m.Ctx, job.classKey).Result()
+	storetest.Must(t, err)
 	until, _, _ := strings.Cut(value, ":")
 	epoch, _ := strconv.ParseInt(until, 10, 64)
 	if ends := epoch - int64(timeout.Seconds()); timeout == 0 && until != "true" || timeout > 0 && (ends < m.began || ends > time.Now().Unix()+2) {
@@ -112,11 +113,11 @@ func (m *model) refresh(t *rapid.T) {
 	}
 	token, timeout := rapid.SampledFrom(tokens).Draw(t, "job"), anyTimeout(t)
 	job := p.jobs[token]
-	lock := store.HeldLock{Proc: p.name, Token: token, Key: strings.TrimPrefix(job.classKey, modelSpace), Timeout: timeout}
-	reply, err := m.store.RefreshLock(m.ctx, lock)
+	lock := store.HeldLock{Proc: p.name, Token: token, Key: strings.TrimPrefix(job.classKey, storetest.Space), Timeout: timeout}
+	reply, err := m.Store.RefreshLock(m.Ctx, lock)
 	kept := reply.Got
 	if p.fenced != errors.Is(err, store.ErrFenced) || !p.fenced && kept == (job.classLoose || job.lost) {
-		t.Fatalf("I2: %s of %s was refreshed: %v, %v", job.classKey, owner(p.name, token), kept, err)
+		t.Fatalf("I2: %s of %s was refreshed: %v, %v", job.classKey, storetest.Owner(p.name, token), kept, err)
 	}
 	if kept {
 		m.value(t, job, timeout)
@@ -128,14 +129,14 @@ func (m *model) refresh(t *rapid.T) {
 // extend begins the time of a class lock anew for whoever holds it.
 func (m *model) extend(t *rapid.T) {
 	key, timeout := anyClassKey(t), 2*anyTimeout(t)
-	held, err := m.store.ExtendLock(m.ctx, key, timeout, false)
-	must(t, err)
-	if held != m.now.standing(key) {
+	held, err := m.Store.ExtendLock(m.Ctx, key, timeout, false)
+	storetest.Must(t, err)
+	if held != standing(m.now, key) {
 		t.Fatalf("I2: %s was extended: %v", key, held)
 	}
 	for _, p := range m.procs {
 		for _, job := range p.jobs {
-			if job.classKey == modelSpace+key && !job.classLoose && !job.lost && timeout > 0 && job.classValue[0] != 't' {
+			if job.classKey == storetest.Space+key && !job.classLoose && !job.lost && timeout > 0 && job.classValue[0] != 't' {
 				m.value(t, job, timeout)
 				return
 			}
@@ -151,23 +152,23 @@ func (m *model) loner(t *rapid.T) {
 }
 
 func (m *model) enqueueLoner(t *rapid.T, queue store.Queue, payload, key string, timeout time.Duration) {
-	reply, err := m.store.EnqueueLoner(m.ctx, store.LonerRequest{
+	reply, err := m.Store.EnqueueLoner(m.Ctx, store.LonerRequest{
 		Key: key, Timeout: timeout, Queue: queue.Name, Payload: []byte(payload), Unique: queue.Unique,
 	})
-	must(t, err)
+	storetest.Must(t, err)
 	want := m.lonerStatus(key)
-	if want == store.LonerPushed && queue.Unique && slices.Contains(m.now.list("queue:"+queue.Name), payload) {
+	if want == store.LonerPushed && queue.Unique && slices.Contains(m.now.List("queue:"+queue.Name), payload) {
 		want = store.LonerDuplicate
 	}
 	if reply.Status != want {
-		t.Fatalf("I10: a loner of %s: %s, should be %s; marker %q", key, reply.Status, want, m.now[store.MarkerKey(key)].values)
+		t.Fatalf("I10: a loner of %s: %s, should be %s; marker %q", key, reply.Status, want, m.now[store.MarkerKey(key)].Values)
 	}
 	if want != store.LonerPushed {
-		m.see("loner refused")
+		m.See("loner refused")
 		m.unchanged(t, "a loner that was refused")
 		return
 	}
-	it := item{queue.Name, payload}
+	it := storetest.Item{Queue: queue.Name, Payload: payload}
 	m.count[it]++
 	if queue.Unique {
 		m.waits(it, store.Reserved{}, false)
@@ -175,17 +176,17 @@ func (m *model) enqueueLoner(t *rapid.T, queue store.Queue, payload, key string,
 }
 
 func (m *model) lonerStatus(key string) string {
-	if m.now.standing(key) {
+	if standing(m.now, key) {
 		return store.LonerLocked
 	}
-	marker, marked := m.now.value(modelSpace + store.MarkerKey(key))
+	marker, marked := m.now.Value(storetest.Space + store.MarkerKey(key))
 	if !marked {
 		return store.LonerPushed
 	}
 	if size := markedJob.FindStringSubmatch(marker); size != nil {
 		n, _ := strconv.Atoi(size[1])
 		rest := marker[len(markedJob.FindString(marker)):]
-		if !m.now.somewhere(item{rest[:n], rest[n:]}) {
+		if !somewhere(m.now, storetest.Item{Queue: rest[:n], Payload: rest[n:]}) {
 			return store.LonerPushed
 		}
 	}
@@ -193,16 +194,16 @@ func (m *model) lonerStatus(key string) string {
 }
 
 // somewhere reports whether a payload waits or is in flight.
-func (s snapshot) somewhere(it item) bool {
-	if slices.Contains(s.list("queue:"+it.queue), it.payload) || s.apart()[it] > 0 {
+func somewhere(s storetest.Snapshot, it storetest.Item) bool {
+	if slices.Contains(s.List("queue:"+it.Queue), it.Payload) || s.Apart()[it] > 0 {
 		return true
 	}
 	for key := range s {
 		if !strings.HasPrefix(key, "resqued:inflight:") {
 			continue
 		}
-		for token, record := range s.hash(key) {
-			if job, err := store.ParseRecord(token, record); err == nil && (item{job.Queue, string(job.Payload)}) == it {
+		for token, record := range s.Hash(key) {
+			if job, err := store.ParseRecord(token, record); err == nil && (storetest.Item{Queue: job.Queue, Payload: string(job.Payload)}) == it {
 				return true
 			}
 		}

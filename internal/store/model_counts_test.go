@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 const attemptsPrefix = "resque-retry:"
@@ -52,10 +53,10 @@ func (m *model) notedAll(p *process, completions []store.Completion) {
 func (m *model) noted(c store.Completion) {
 	switch {
 	case c.Kind == store.Retried:
-		m.see("retried")
-		m.attempts[c.Count.Key] = entry{ttl: c.Count.Lifetime.Milliseconds(), values: []string{strconv.Itoa(c.Count.Value)}}
+		m.See("retried")
+		m.attempts[c.Count.Key] = storetest.Entry{TTL: c.Count.Lifetime.Milliseconds(), Values: []string{strconv.Itoa(c.Count.Value)}}
 	case c.Count != nil:
-		m.see("count ended")
+		m.See("count ended")
 		delete(m.attempts, c.Count.Key)
 	}
 }
@@ -63,7 +64,7 @@ func (m *model) noted(c store.Completion) {
 func (m *model) checkAttempts(t *rapid.T) {
 	for key, want := range m.attempts {
 		got, there := m.now[key]
-		if !there || got.values[0] != want.values[0] || (got.ttl > 0) != (want.ttl > 0) {
+		if !there || got.Values[0] != want.Values[0] || (got.TTL > 0) != (want.TTL > 0) {
 			t.Fatalf("the count %s is %v, should be %v", key, got, want)
 		}
 	}

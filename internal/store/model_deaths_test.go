@@ -8,20 +8,22 @@ import (
 	"strings"
 
 	"pgregory.net/rapid"
+
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 // purge empties a queue; what has died in it is forgotten.
 func (m *model) purge(t *rapid.T) {
-	queue := m.deadly(t).queue
-	waiting := m.now.list("queue:" + queue)
-	n, err := m.store.RemoveQueue(m.ctx, queue, true)
-	must(t, err)
+	queue := m.deadly(t).Queue
+	waiting := m.now.List("queue:" + queue)
+	n, err := m.Store.RemoveQueue(m.Ctx, queue, true)
+	storetest.Must(t, err)
 	for _, payload := range waiting {
-		m.count[item{queue, payload}]--
+		m.count[storetest.Item{Queue: queue, Payload: payload}]--
 		n--
 	}
-	for it, suspects := range m.now.apart() {
-		if it.queue == queue {
+	for it, suspects := range m.now.Apart() {
+		if it.Queue == queue {
 			m.count[it] -= suspects
 			n -= int64(suspects)
 		}
@@ -30,13 +32,13 @@ func (m *model) purge(t *rapid.T) {
 		t.Fatalf("I1: %s was emptied of %d jobs more than it had", queue, n)
 	}
 	for it := range m.starts {
-		if it.queue == queue {
+		if it.Queue == queue {
 			delete(m.starts, it)
 		}
 	}
 	for it := range m.blamed {
-		if it.queue == queue {
-			m.see("death forgotten")
+		if it.Queue == queue {
+			m.See("death forgotten")
 			m.pardon(it)
 		}
 	}
@@ -46,41 +48,41 @@ func (m *model) purge(t *rapid.T) {
 // wait beside it.
 func (m *model) dequeue(t *rapid.T) {
 	it := m.deadly(t)
-	queue, waiting := it.queue, m.now.list("queue:"+it.queue)
+	queue, waiting := it.Queue, m.now.List("queue:"+it.Queue)
 	if len(waiting) == 0 {
 		return
 	}
-	if !slices.Contains(waiting, it.payload) {
-		it.payload = rapid.SampledFrom(waiting).Draw(t, "dequeued")
+	if !slices.Contains(waiting, it.Payload) {
+		it.Payload = rapid.SampledFrom(waiting).Draw(t, "dequeued")
 	}
-	n, err := m.store.Dequeue(m.ctx, queue, func(payload []byte) bool { return string(payload) == it.payload }, nil)
-	must(t, err)
+	n, err := m.Store.Dequeue(m.Ctx, queue, func(payload []byte) bool { return string(payload) == it.Payload }, nil)
+	storetest.Must(t, err)
 	if n == 0 {
-		t.Fatalf("I1: %q of %s was not there to be dequeued", it.payload, queue)
+		t.Fatalf("I1: %q of %s was not there to be dequeued", it.Payload, queue)
 	}
 	m.count[it] -= int(n)
 	delete(m.starts, it)
-	if len(m.now.list("resqued:suspects:"+queue)) > 0 {
+	if len(m.now.List("resqued:suspects:"+queue)) > 0 {
 		m.stray[it] = true
 		return
 	}
 	if m.blamed[it] {
-		m.see("death forgotten")
+		m.See("death forgotten")
 	}
 	m.pardon(it)
 }
 
 // deadly returns a job that may have killed its process, or none of any queue.
-func (m *model) deadly(t *rapid.T) item {
-	all := slices.SortedFunc(maps.Keys(m.blamed), func(a, b item) int { return strings.Compare(a.queue+a.payload, b.queue+b.payload) })
+func (m *model) deadly(t *rapid.T) storetest.Item {
+	all := slices.SortedFunc(maps.Keys(m.blamed), func(a, b storetest.Item) int { return strings.Compare(a.Queue+a.Payload, b.Queue+b.Payload) })
 	if len(all) == 0 {
-		return item{queue: m.anyQueue(t).Name}
+		return storetest.Item{Queue: m.anyQueue(t).Name}
 	}
 	return rapid.SampledFrom(all).Draw(t, "deadly")
 }
 
 // pardon: nothing is known any more of the deaths of a job, but in records of equal ones.
-func (m *model) pardon(it item) { delete(m.blamed, it) }
+func (m *model) pardon(it storetest.Item) { delete(m.blamed, it) }
 
 // I11: each count of deaths is that of a job, unless that got out of sight.
 func (m *model) checkDeaths(t *rapid.T) {
@@ -88,7 +90,7 @@ func (m *model) checkDeaths(t *rapid.T) {
 		return
 	}
 	known := map[string]bool{}
-	live, _ := m.now.places(t)
+	live, _ := m.now.Places(t)
 	for it, n := range live {
 		if n > 0 {
 			known[deathName(it)] = true
@@ -104,13 +106,13 @@ func (m *model) checkDeaths(t *rapid.T) {
 			continue
 		}
 		counted[queue] = true
-		for name := range m.now.hash(key) {
+		for name := range m.now.Hash(key) {
 			if !known[queue+" "+name] {
 				t.Fatalf("I11: deaths of %s %s are counted, and there is no such job", queue, name)
 			}
 		}
-		if times := m.now.hash("resqued:died:" + queue); len(times) != len(m.now.hash(key)) {
-			t.Fatalf("I11: deaths of %d jobs of %s are counted, and %d times are known", len(m.now.hash(key)), queue, len(times))
+		if times := m.now.Hash("resqued:died:" + queue); len(times) != len(m.now.Hash(key)) {
+			t.Fatalf("I11: deaths of %d jobs of %s are counted, and %d times are known", len(m.now.Hash(key)), queue, len(times))
 		}
 	}
 	for key := range m.now {
@@ -118,7 +120,7 @@ func (m *model) checkDeaths(t *rapid.T) {
 			t.Fatalf("I11: left: %s", key)
 		}
 	}
-	for queue := range m.now.hash("resqued:deaths") {
+	for queue := range m.now.Hash("resqued:deaths") {
 		if !counted[queue] {
 			t.Fatalf("I11: %s counts among the queues with deaths, and has none", queue)
 		}
@@ -130,6 +132,6 @@ func (m *model) checkDeaths(t *rapid.T) {
 }
 
 // deathName is what names the count of a job, behind its queue.
-func deathName(it item) string {
-	return fmt.Sprintf("%s %x", it.queue, sha1.Sum([]byte(it.payload))) //nolint:gosec // as above
+func deathName(it storetest.Item) string {
+	return fmt.Sprintf("%s %x", it.Queue, sha1.Sum([]byte(it.Payload))) //nolint:gosec // as above
 }

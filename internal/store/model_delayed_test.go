@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 // later enqueues jobs that are to run later, some of them as plain as those that Ruby's
@@ -32,12 +33,12 @@ func (m *model) later(t *rapid.T) {
 		jobs = append(jobs, job)
 	}
 	call := func() error {
-		replies := m.store.EnqueueLater(m.ctx, jobs)
+		replies := m.Store.EnqueueLater(m.Ctx, jobs)
 		for i, r := range replies {
 			if r.Err != nil {
 				return r.Err
 			}
-			it := item{jobs[i].Queue, string(jobs[i].Payload)}
+			it := storetest.Item{Queue: jobs[i].Queue, Payload: string(jobs[i].Payload)}
 			waits := jobs[i].In > 0
 			if waits != !r.Due.IsZero() || waits && r.Pushed {
 				t.Fatalf("a job that is to wait for %s: %+v", jobs[i].In, r)
@@ -45,7 +46,7 @@ func (m *model) later(t *rapid.T) {
 			if waits || r.Pushed {
 				m.count[it]++
 			} else if !jobs[i].Unique {
-				t.Fatalf("I1: %q of %s was dropped", it.payload, it.queue)
+				t.Fatalf("I1: %q of %s was dropped", it.Payload, it.Queue)
 			}
 			if r.Pushed {
 				m.waits(it, store.Reserved{}, false)
@@ -59,7 +60,7 @@ func (m *model) later(t *rapid.T) {
 		}
 		return
 	}
-	must(t, call())
+	storetest.Must(t, call())
 }
 
 // passes lets time pass until one that is given in ms: what waits for it is due. A list
@@ -86,14 +87,14 @@ end
 return 1`
 
 func (m *model) timePasses(t *rapid.T, d time.Duration) {
-	must(t, m.redis.Eval(m.ctx, passes, nil, modelSpace, time.Now().Add(d).UnixMilli()).Err())
-	m.now = m.look(t)
+	storetest.Must(t, m.Redis.Eval(m.Ctx, passes, nil, storetest.Space, time.Now().Add(d).UnixMilli()).Err())
+	m.now = m.Look(t)
 }
 
 // early counts the payloads whose time has not come.
-func (s snapshot) early() map[item]int {
+func early(s storetest.Snapshot) map[storetest.Item]int {
 	soon := time.Now().Add(time.Minute).UnixMilli()
-	rest := snapshot{}
+	rest := storetest.Snapshot{}
 	for key, e := range s {
 		if at, ok := strings.CutPrefix(key, "delayed:"); ok {
 			if n, _ := strconv.ParseInt(at, 10, 64); n*1000 > soon {
@@ -101,14 +102,14 @@ func (s snapshot) early() map[item]int {
 			}
 		}
 	}
-	var later entry
-	for member, score := range s.hash("resqued:delayed") {
+	var later storetest.Entry
+	for member, score := range s.Hash("resqued:delayed") {
 		if at, _ := strconv.ParseFloat(score, 64); int64(at) > soon {
-			later.values = append(later.values, member, score)
+			later.Values = append(later.Values, member, score)
 		}
 	}
 	rest["resqued:delayed"] = later
-	return rest.delayed()
+	return rest.Delayed()
 }
 
 // due moves what is due, for a master that may lack a right.
@@ -118,7 +119,7 @@ func (m *model) due(t *rapid.T) {
 	}
 	var due store.Due
 	call := func() (err error) {
-		due, err = m.store.MoveDue(m.ctx, func(queue string) bool { return theQueue(queue).Unique })
+		due, err = m.Store.MoveDue(m.Ctx, func(queue string) bool { return theQueue(queue).Unique })
 		return err
 	}
 	if rapid.IntRange(0, 9).Draw(t, "rights") == 0 {
@@ -127,24 +128,24 @@ func (m *model) due(t *rapid.T) {
 			return
 		}
 	} else {
-		must(t, call())
+		storetest.Must(t, call())
 	}
 	m.moved(t, due)
 }
 
 func (m *model) moved(t *rapid.T, due store.Due) {
-	after := m.look(t)
-	before, still, moved := m.now.delayed(), after.delayed(), 0
+	after := m.Look(t)
+	before, still, moved := m.now.Delayed(), after.Delayed(), 0
 	for it, n := range before {
 		moved += n - still[it]
-		if still[it] < n && !slices.Contains(m.now.list("queue:"+it.queue), it.payload) {
-			m.see("delayed")
+		if still[it] < n && !slices.Contains(m.now.List("queue:"+it.Queue), it.Payload) {
+			m.See("delayed")
 			m.waits(it, store.Reserved{}, false)
 		}
 	}
-	for it, n := range m.now.early() {
+	for it, n := range early(m.now) {
 		if still[it] < n {
-			t.Fatalf("a delayed job is early: %q of %s", it.payload, it.queue)
+			t.Fatalf("a delayed job is early: %q of %s", it.Payload, it.Queue)
 		}
 	}
 	if dropped := m.reconcile(t, after); dropped != due.Dropped || moved != due.Moved {
@@ -159,10 +160,10 @@ func (m *model) moved(t *rapid.T, due store.Due) {
 // arrive moves whatever waits for its time.
 func (m *model) arrive(t *rapid.T) {
 	m.timePasses(t, 24*time.Hour)
-	due, err := m.store.MoveDue(m.ctx, func(queue string) bool { return theQueue(queue).Unique })
-	must(t, err)
+	due, err := m.Store.MoveDue(m.Ctx, func(queue string) bool { return theQueue(queue).Unique })
+	storetest.Must(t, err)
 	m.moved(t, due)
-	if n := len(m.now.delayed()); n > 0 || due.More {
+	if n := len(m.now.Delayed()); n > 0 || due.More {
 		t.Fatalf("I1: %d delayed jobs do not come back: %v", n, fmt.Sprint(due, m.now))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 // drain lets everybody go on and nobody interfere: all jobs are done in a bounded
@@ -37,11 +38,11 @@ func (m *model) drain(t *rapid.T) {
 	for lock := range m.orphans {
 		m.end(t, lock) // nobody wanted it, and its time is over
 	}
-	m.now = m.look(t)
+	m.now = m.Look(t)
 	m.unmark(t)
 	for _, p := range m.procs {
-		held, err := m.store.Unregister(m.ctx, p.name)
-		must(t, err)
+		held, err := m.Store.Unregister(m.Ctx, p.name)
+		storetest.Must(t, err)
 		if held > 0 {
 			t.Fatalf("I1: %s holds %d jobs still", p.name, held)
 		}
@@ -61,9 +62,9 @@ func (m *model) unmark(t *rapid.T) {
 		payload := fmt.Sprint("loner ", i)
 		m.bodies[payload] = body{}
 		m.enqueueLoner(t, queue, payload, key, 0)
-		m.now = m.look(t)
+		m.now = m.Look(t)
 		m.request(t, p, nil, []store.Queue{queue}, 1, "answered")
-		m.now = m.look(t)
+		m.now = m.Look(t)
 		m.acquireFor(t, p, p.tokens()[0], key, time.Hour, true)
 		m.finish(t)
 	}
@@ -88,15 +89,15 @@ func (m *model) finish(t *rapid.T) {
 // work lets each process ask once for jobs, and returns false when none are there.
 func (m *model) work(t *rapid.T) bool {
 	m.arrive(t)
-	reply, err := m.store.Poll(m.ctx, true, "0", nil)
-	must(t, err)
+	reply, err := m.Store.Poll(m.Ctx, true, "0", nil)
+	storetest.Must(t, err)
 	m.polled(t, reply)
 	waiting, got := 0, 0
 	for _, q := range modelQueues {
-		waiting += len(m.now.list("queue:" + q.Name))
+		waiting += len(m.now.List("queue:" + q.Name))
 		m.patience(t, q.Name)
 	}
-	for _, n := range m.now.apart() {
+	for _, n := range m.now.Apart() {
 		waiting += n
 	}
 	if waiting == 0 {
@@ -116,14 +117,14 @@ func (m *model) work(t *rapid.T) bool {
 
 func (m *model) checkResidue(t *rapid.T) {
 	stay := []string{"queues", "failed", "stat:", "resqued:meta", "resqued:fence", "resqued:deaths", "resqued:deaths:", "resqued:died:"} // see checkDeaths
-	for key, e := range m.look(t) {
+	for key, e := range m.Look(t) {
 		known := slices.ContainsFunc(stay, func(s string) bool { return key == s || strings.HasSuffix(s, ":") && strings.HasPrefix(key, s) })
 		// What belongs to a counter that a stranger has removed ends by itself.
-		passes := (strings.HasPrefix(key, "resqued:seen:") || strings.HasPrefix(key, "resqued:blocked:") || strings.HasPrefix(key, "resqued:open:") || strings.HasPrefix(key, "resqued:heal:")) && e.ttl > 0
-		passes = passes || shown(key) && e.ttl > 0 || strings.HasPrefix(key, attemptsPrefix) // see checkAttempts
+		passes := (strings.HasPrefix(key, "resqued:seen:") || strings.HasPrefix(key, "resqued:blocked:") || strings.HasPrefix(key, "resqued:open:") || strings.HasPrefix(key, "resqued:heal:")) && e.TTL > 0
+		passes = passes || shown(key) && e.TTL > 0 || strings.HasPrefix(key, attemptsPrefix) // see checkAttempts
 		passes = passes || m.untidy && strings.HasPrefix(key, "timestamps:")
 		if !known && !passes {
-			t.Fatalf("left: %s, %q", key, e.values)
+			t.Fatalf("left: %s, %q", key, e.Values)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 // common payloads are what locks collide over; the others are odd.
@@ -60,7 +61,7 @@ func (m *model) lockKey(queue, payload string) string {
 	if !theQueue(queue).Locked {
 		return ""
 	}
-	return modelSpace + "locket:job_locks:" + m.lockName(queue, payload)
+	return storetest.Space + "locket:job_locks:" + m.lockName(queue, payload)
 }
 
 func (m *model) lockName(queue, payload string) string {
@@ -91,21 +92,21 @@ func (m *model) push(t *rapid.T) {
 }
 
 func (m *model) pushTo(t *rapid.T, queue store.Queue, payload string) {
-	it := item{queue.Name, payload}
+	it := storetest.Item{Queue: queue.Name, Payload: payload}
 	switch {
 	case !queue.Unique:
-		_, err := m.store.Push(m.ctx, queue.Name, []byte(payload))
-		must(t, err)
+		_, err := m.Store.Push(m.Ctx, queue.Name, []byte(payload))
+		storetest.Must(t, err)
 		m.count[it]++
 	case rapid.Bool().Draw(t, "by Ruby"):
 		m.gemUniquePush(t, queue.Name, payload)
 	default:
 		// The same twice: one of them is a duplicate.
-		reply, err := m.store.PushUnique(m.ctx, queue.Name, false, []byte(payload), []byte(payload))
-		must(t, err)
-		waits := slices.Contains(m.now.list("queue:"+it.queue), it.payload)
+		reply, err := m.Store.PushUnique(m.Ctx, queue.Name, false, []byte(payload), []byte(payload))
+		storetest.Must(t, err)
+		waits := slices.Contains(m.now.List("queue:"+it.Queue), it.Payload)
 		if !slices.Equal(reply.Pushed, []bool{!waits, false}) {
-			t.Fatalf("I10: pushed %v, an equal one waits: %v, queue %s, %q", reply.Pushed, waits, it.queue, it.payload)
+			t.Fatalf("I10: pushed %v, an equal one waits: %v, queue %s, %q", reply.Pushed, waits, it.Queue, it.Payload)
 		}
 		if !waits {
 			m.count[it]++
@@ -120,15 +121,15 @@ func (m *model) jam(t *rapid.T) {
 	queue := theQueue(rapid.SampledFrom([]string{"a", "d"}).Draw(t, "queue"))
 	for _, b := range common[:2] {
 		m.pushTo(t, queue, m.numbered(queue, b))
-		m.now = m.look(t)
+		m.now = m.Look(t)
 	}
 	if p := m.anyProcess(t); !p.fenced {
 		m.request(t, p, nil, []store.Queue{queue}, 4, "answered")
-		m.now = m.look(t)
+		m.now = m.Look(t)
 	}
 	if rapid.Bool().Draw(t, "another") {
 		m.pushTo(t, queue, m.payload(t, queue))
-		if m.now = m.look(t); rapid.Bool().Draw(t, "full") {
+		if m.now = m.Look(t); rapid.Bool().Draw(t, "full") {
 			m.whenFull(t, m.serve)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 // pauses are all keys that keep jobs in queues, with values that do.
@@ -34,19 +35,19 @@ func (m *model) pause(t *rapid.T) {
 	if key == "pause-all-workers" && rapid.Bool().Draw(t, "of no pause") {
 		value = rapid.SampledFrom([]string{"", "false", "true-ish", "1"}).Draw(t, "other value")
 	}
-	must(t, m.redis.Set(m.ctx, modelSpace+key, value, 0).Err())
+	storetest.Must(t, m.Redis.Set(m.Ctx, storetest.Space+key, value, 0).Err())
 }
 
 // resume ends every pause.
 func (m *model) resume(t *rapid.T) {
 	for key := range pauses {
-		must(t, m.redis.Del(m.ctx, modelSpace+key).Err())
+		storetest.Must(t, m.Redis.Del(m.Ctx, storetest.Space+key).Err())
 	}
 }
 
 // paused reports whether no daemon may take jobs out of a queue.
-func (s snapshot) paused(queue string) bool {
-	workers, _ := s.value(modelSpace + "pause-all-workers")
+func paused(s storetest.Snapshot, queue string) bool {
+	workers, _ := s.Value(storetest.Space + "pause-all-workers")
 	_, all := s["pause:all"]
 	_, one := s["pause:queue:"+queue]
 	return all || one || strings.EqualFold(strings.TrimSpace(workers), "true")
@@ -54,7 +55,7 @@ func (s snapshot) paused(queue string) bool {
 
 // grantedInPause: no job of a paused queue is given to anybody.
 func (m *model) grantedInPause(t *rapid.T, queue string) {
-	if m.now.paused(queue) {
+	if paused(m.now, queue) {
 		t.Fatalf("a job of %s was taken in a pause", queue)
 	}
 }
@@ -62,8 +63,8 @@ func (m *model) grantedInPause(t *rapid.T, queue string) {
 // waitsInPause notes that a pause keeps jobs waiting.
 func (m *model) waitsInPause() {
 	if slices.ContainsFunc(modelQueues, func(q store.Queue) bool {
-		return m.now.paused(q.Name) && len(m.now.list("queue:"+q.Name)) > 0
+		return paused(m.now, q.Name) && len(m.now.List("queue:"+q.Name)) > 0
 	}) {
-		m.see("paused")
+		m.See("paused")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 // crash kills a process and recovers some of its jobs, or goes on where the last
@@ -29,7 +30,7 @@ func (m *model) crash(t *rapid.T) {
 	m.recover(t, p, verdicts[rapid.IntRange(0, len(verdicts)).Draw(t, "left"):])
 	if rapid.Bool().Draw(t, "cut off") {
 		if len(p.jobs) > 0 {
-			m.see("cut off")
+			m.See("cut off")
 		}
 		return
 	}
@@ -41,8 +42,8 @@ func (m *model) crash(t *rapid.T) {
 }
 
 func (m *model) fence(t *rapid.T, p *process) []store.Reserved {
-	held, bad, err := m.store.Fence(m.ctx, p.name, true)
-	must(t, err)
+	held, bad, err := m.Store.Fence(m.Ctx, p.name, true)
+	storetest.Must(t, err)
 	if !p.fenced {
 		for _, token := range p.tokens() {
 			p.late = append(p.late, p.end(token, store.Done))
@@ -61,22 +62,22 @@ func (m *model) fence(t *rapid.T, p *process) []store.Reserved {
 // recover carries out verdicts, some of which may have been carried out before.
 func (m *model) recover(t *rapid.T, p *process, verdicts []store.Verdict) {
 	if rapid.IntRange(0, 3).Draw(t, "refused first") == 0 {
-		_ = m.without(t, func() error { return m.store.Recover(m.ctx, p.name, verdicts) })
+		_ = m.without(t, func() error { return m.Store.Recover(m.Ctx, p.name, verdicts) })
 	}
-	must(t, m.store.Recover(m.ctx, p.name, verdicts))
-	after, back := m.look(t), map[item]bool{}
+	storetest.Must(t, m.Store.Recover(m.Ctx, p.name, verdicts))
+	after, back := m.Look(t), map[storetest.Item]bool{}
 	for _, v := range slices.Backward(verdicts) {
 		job := p.jobs[v.Token]
 		if job == nil {
 			continue
 		}
 		delete(p.jobs, v.Token)
-		it := item{job.Queue, string(job.Payload)}
+		it := storetest.Item{Queue: job.Queue, Payload: string(job.Payload)}
 		m.blame(it, v.Action, job.Blame)
 		if v.Action == store.Fail {
 			delete(m.attempts, v.Counts[1])
 		}
-		if v.Action != store.Fail && !back[it] && !slices.Contains(m.now.list("queue:"+it.queue), it.payload) {
+		if v.Action != store.Fail && !back[it] && !slices.Contains(m.now.List("queue:"+it.Queue), it.Payload) {
 			back[it] = true
 			m.waits(it, job.Reserved, true)
 		}
@@ -99,34 +100,34 @@ func (m *model) beat(t *rapid.T) {
 	for _, token := range p.tokens() {
 		job := p.jobs[token]
 		req.Jobs = append(req.Jobs, store.Running{Token: token, LockKey: job.LockKey, Held: job.classKey != ""})
-		value, _ := m.now.value(job.LockKey)
-		if job.LockKey != "" && value != owner(p.name, token) || job.classKey != "" && !m.isClass(job) {
-			m.see("lost lock told")
+		value, _ := m.now.Value(job.LockKey)
+		if job.LockKey != "" && value != storetest.Owner(p.name, token) || job.classKey != "" && !m.isClass(job) {
+			m.See("lost lock told")
 			lost = append(lost, token)
 		}
 		if job.lost {
 			gone = append(gone, token)
 		}
 		if job.LockKey != "" {
-			must(t, m.redis.PExpire(m.ctx, job.LockKey, 20*time.Second).Err())
+			storetest.Must(t, m.Redis.PExpire(m.Ctx, job.LockKey, 20*time.Second).Err())
 		}
 	}
-	reply, err := m.store.Beat(m.ctx, req)
-	must(t, err)
+	reply, err := m.Store.Beat(m.Ctx, req)
+	storetest.Must(t, err)
 	if !slices.Equal(reply.Lost, lost) || !slices.Equal(reply.Gone, gone) {
 		t.Fatalf("I2: lost %v, should be %v; gone %v, should be %v", reply.Lost, lost, reply.Gone, gone)
 	}
-	after := m.look(t)
+	after := m.Look(t)
 	for token, job := range p.jobs {
-		e, there := after[strings.TrimPrefix(job.LockKey, modelSpace)]
-		if there && e.values[0] == owner(p.name, token) && e.ttl <= 20000 || there && !strings.HasPrefix(e.values[0], "resqued:"+p.name+"#") && e.ttl > 20000 {
-			t.Fatalf("I2: %s is held by %q and lives for %d ms", job.LockKey, e.values[0], e.ttl)
+		e, there := after[strings.TrimPrefix(job.LockKey, storetest.Space)]
+		if there && e.Values[0] == storetest.Owner(p.name, token) && e.TTL <= 20000 || there && !strings.HasPrefix(e.Values[0], "resqued:"+p.name+"#") && e.TTL > 20000 {
+			t.Fatalf("I2: %s is held by %q and lives for %d ms", job.LockKey, e.Values[0], e.TTL)
 		}
 	}
 }
 
 func (m *model) isClass(job *running) bool {
-	value, _ := m.now.value(job.classKey)
+	value, _ := m.now.Value(job.classKey)
 	return value == job.classValue
 }
 
@@ -141,27 +142,27 @@ func (m *model) poll(t *rapid.T) {
 	if all {
 		names = nil
 	}
-	reply, err := m.store.Poll(m.ctx, all, "0", names)
-	must(t, err)
+	reply, err := m.Store.Poll(m.Ctx, all, "0", names)
+	storetest.Must(t, err)
 	m.polled(t, reply)
 }
 
 func (m *model) polled(t *rapid.T, reply store.PollReply) {
-	after := m.look(t)
+	after := m.Look(t)
 	m.polledSuspects(t, reply.Suspects, after)
 	m.waitsInPause()
 	for _, q := range modelQueues {
 		waiting, blocked := slices.Contains(reply.Waiting, q.Name), slices.Contains(reply.Blocked, q.Name)
-		jobs := after.list("queue:" + q.Name)
-		if waiting && blocked || (waiting || blocked) != (len(jobs) > 0 && !after.paused(q.Name)) {
+		jobs := after.List("queue:" + q.Name)
+		if waiting && blocked || (waiting || blocked) != (len(jobs) > 0 && !paused(after, q.Name)) {
 			t.Fatalf("I5: %d jobs in %s; waiting: %v, blocked: %v", len(jobs), q.Name, waiting, blocked)
 		}
 		if !blocked || m.tainted[q.Name] {
 			continue
 		}
-		m.see("blocked")
+		m.See("blocked")
 		for _, payload := range jobs {
-			if lock := m.lockKey(q.Name, payload); !after.held(lock) {
+			if lock := m.lockKey(q.Name, payload); !after.Held(lock) {
 				t.Fatalf("I5: %s counts as blocked, and %s is free", q.Name, lock)
 			}
 		}
@@ -174,11 +175,11 @@ func (m *model) serve(t *rapid.T) {
 	p := m.anyProcess(t)
 	var ready []string
 	for _, q := range modelQueues {
-		full := q.Cap > 0 && m.now.number("resqued:caps:"+p.master, q.Name) >= q.Cap
-		free := slices.ContainsFunc(m.now.list("queue:"+q.Name), func(payload string) bool {
-			return !m.now.held(m.lockKey(q.Name, payload))
+		full := q.Cap > 0 && m.now.Number("resqued:caps:"+p.master, q.Name) >= q.Cap
+		free := slices.ContainsFunc(m.now.List("queue:"+q.Name), func(payload string) bool {
+			return !m.now.Held(m.lockKey(q.Name, payload))
 		})
-		if free && !full && !m.now.paused(q.Name) && (!m.full || !m.tainted[q.Name]) {
+		if free && !full && !paused(m.now, q.Name) && (!m.full || !m.tainted[q.Name]) {
 			ready = append(ready, q.Name)
 		}
 	}
@@ -191,10 +192,10 @@ func (m *model) serve(t *rapid.T) {
 	defer func() { m.how = store.SetApart }()
 	for range 3 {
 		if m.request(t, p, nil, []store.Queue{q}, 1, "answered") > 0 {
-			m.see("free job served")
+			m.See("free job served")
 			return
 		}
-		m.now = m.look(t)
+		m.now = m.Look(t)
 		m.poll(t)
 	}
 	t.Fatalf("I5: a free job of %s is not served: %v", q.Name, m.now)
@@ -203,25 +204,25 @@ func (m *model) serve(t *rapid.T) {
 // patience lets the time pass for which a count is believed where strangers took
 // jobs out of the queue.
 func (m *model) patience(t *rapid.T, queue string) {
-	note, ok := m.now.value(modelSpace + "resqued:seen:" + queue)
+	note, ok := m.now.Value(storetest.Space + "resqued:seen:" + queue)
 	if !ok || !m.tainted[queue] {
 		return
 	}
 	fields := strings.Fields(note)
 	since, _ := strconv.ParseInt(fields[1], 10, 64)
 	fields[1] = strconv.FormatInt(since-31000, 10)
-	must(t, m.redis.Set(m.ctx, modelSpace+"resqued:seen:"+queue, strings.Join(fields, " "), time.Minute).Err())
+	storetest.Must(t, m.Redis.Set(m.Ctx, storetest.Space+"resqued:seen:"+queue, strings.Join(fields, " "), time.Minute).Err())
 }
 
 // repair brings a unique queue in step on request.
 func (m *model) repair(t *rapid.T) {
 	queue := rapid.SampledFrom([]string{"d", "e"}).Draw(t, "queue")
-	report, err := m.store.RepairUnique(m.ctx, queue)
-	must(t, err)
+	report, err := m.Store.RepairUnique(m.Ctx, queue)
+	storetest.Must(t, err)
 	if m.clean[queue] && report.Changed() {
 		t.Fatalf("I10: %s was in step, and was repaired: %+v", queue, report)
 	}
-	if dropped := m.reconcile(t, m.look(t)); dropped != int(report.Duplicates) {
+	if dropped := m.reconcile(t, m.Look(t)); dropped != int(report.Duplicates) {
 		t.Fatalf("I1: a repair of %s dropped %d jobs and says %+v", queue, dropped, report)
 	}
 	if !m.clean[queue] {
@@ -236,10 +237,10 @@ func (m *model) fullServer(t *rapid.T) {
 }
 
 func (m *model) whenFull(t *rapid.T, step func(*rapid.T)) {
-	must(t, m.redis.ConfigSet(m.ctx, "maxmemory", "1").Err())
-	m.see("full")
+	storetest.Must(t, m.Redis.ConfigSet(m.Ctx, "maxmemory", "1").Err())
+	m.See("full")
 	m.full = true
 	step(t)
 	m.full = false
-	must(t, m.redis.ConfigSet(m.ctx, "maxmemory", "0").Err())
+	storetest.Must(t, m.Redis.ConfigSet(m.Ctx, "maxmemory", "0").Err())
 }

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 // exchange ends some jobs of a process and asks for others.
@@ -94,7 +95,7 @@ func (m *model) request(t *rapid.T, p *process, ends []store.Completion, queues 
 			return got
 		}
 		req, fate = store.ExchangeRequest{}, "answered"
-		m.see("named")
+		m.See("named")
 		for _, n := range reply.Unnamed {
 			if !m.goNamed(n.Queue, string(n.Payload)) {
 				t.Fatalf("asked to name what needs no name: %s %q", n.Queue, n.Payload)
@@ -102,7 +103,7 @@ func (m *model) request(t *rapid.T, p *process, ends []store.Completion, queues 
 			n.Name = m.lockName(n.Queue, string(n.Payload))
 			req.Names = append(req.Names, n)
 		}
-		m.now = m.look(t)
+		m.now = m.Look(t)
 	}
 	return got
 }
@@ -125,9 +126,9 @@ func (m *model) send(t *rapid.T, p *process, req store.ExchangeRequest, fate str
 			if job.LockKey == "" {
 				continue
 			}
-			m.see("locks lost")
+			m.See("locks lost")
 			if m.end(t, job.LockKey); !m.full && rapid.Bool().Draw(t, "stolen") {
-				must(t, m.redis.Set(m.ctx, job.LockKey, "", time.Minute).Err())
+				storetest.Must(t, m.Redis.Set(m.Ctx, job.LockKey, "", time.Minute).Err())
 				m.foreign[job.LockKey] = ""
 			}
 		}
@@ -171,7 +172,7 @@ func (m *model) repeat(t *rapid.T, first store.ExchangeReply, again store.Exchan
 }
 
 func (m *model) call(t *rapid.T, req store.ExchangeRequest) store.ExchangeReply {
-	reply, err := m.store.Exchange(m.ctx, req)
+	reply, err := m.Store.Exchange(m.Ctx, req)
 	if err != nil || len(reply.Stuck) > 0 || len(reply.WrongType) > 0 {
 		t.Fatalf("exchange: %v, stuck %v, wrong %v", err, reply.Stuck, reply.WrongType)
 	}
@@ -180,7 +181,7 @@ func (m *model) call(t *rapid.T, req store.ExchangeRequest) store.ExchangeReply 
 
 // settle takes over what a reply tells.
 func (m *model) settle(t *rapid.T, p *process, req store.ExchangeRequest, reply store.ExchangeReply) {
-	back := map[item]bool{}
+	back := map[storetest.Item]bool{}
 	m.notedAll(p, req.Completions)
 	for i, c := range req.Completions {
 		m.past = append(m.past, ending{p, c})
@@ -196,7 +197,7 @@ func (m *model) settle(t *rapid.T, p *process, req store.ExchangeRequest, reply 
 			}
 			continue
 		}
-		it := item{job.Queue, string(job.Payload)}
+		it := storetest.Item{Queue: job.Queue, Payload: string(job.Payload)}
 		if job.Deaths > 0 && (c.Kind == store.Done || c.Kind == store.Failed || c.Survived) {
 			delete(m.blamed, it)
 		}
@@ -204,10 +205,10 @@ func (m *model) settle(t *rapid.T, p *process, req store.ExchangeRequest, reply 
 		perhaps := c.Kind == store.Retried && c.Delay == time.Millisecond
 		switch returned := (c.Kind == store.Requeued || c.Kind == store.Retried) && c.Delay == 0 || c.Kind == store.Returned; {
 		case slices.Contains(reply.Duplicates, i):
-			if !returned && !perhaps || !slices.Contains(m.now.list("queue:"+job.Queue), it.payload) && !back[it] {
-				t.Fatalf("I1: dropped as a duplicate while no other waited: queue %s, %q", it.queue, it.payload)
+			if !returned && !perhaps || !slices.Contains(m.now.List("queue:"+job.Queue), it.Payload) && !back[it] {
+				t.Fatalf("I1: dropped as a duplicate while no other waited: queue %s, %q", it.Queue, it.Payload)
 			}
-			m.see("duplicate dropped")
+			m.See("duplicate dropped")
 			m.count[it]--
 		case c.Kind == store.Done:
 			m.count[it]--
@@ -225,7 +226,7 @@ func (m *model) settle(t *rapid.T, p *process, req store.ExchangeRequest, reply 
 		}
 	}
 	if reply.Bounced > 0 {
-		m.see("bounced")
+		m.See("bounced")
 	}
 	if reply.Suspects > 0 && m.how != store.OnlySuspects {
 		m.setApart(t)
@@ -237,9 +238,9 @@ func (m *model) settle(t *rapid.T, p *process, req store.ExchangeRequest, reply 
 }
 
 // waits notes the start time of a job that went back into its queue.
-func (m *model) waits(it item, job store.Reserved, kept bool) {
+func (m *model) waits(it storetest.Item, job store.Reserved, kept bool) {
 	switch {
-	case !m.clean[it.queue]:
+	case !m.clean[it.Queue]:
 	case !kept:
 		m.starts[it] = 0
 	case !job.EnqueuedAt.IsZero():
@@ -250,10 +251,10 @@ func (m *model) waits(it item, job store.Reserved, kept bool) {
 }
 
 func (m *model) granted(t *rapid.T, p *process, job store.Reserved) {
-	queue, it := theQueue(job.Queue), item{job.Queue, string(job.Payload)}
+	queue, it := theQueue(job.Queue), storetest.Item{Queue: job.Queue, Payload: string(job.Payload)}
 	m.grantedInPause(t, job.Queue)
-	if want := m.lockKey(it.queue, it.payload); job.LockKey != want {
-		t.Fatalf("the lock of %q is %q, should be %q", it.payload, job.LockKey, want)
+	if want := m.lockKey(it.Queue, it.Payload); job.LockKey != want {
+		t.Fatalf("the lock of %q is %q, should be %q", it.Payload, job.LockKey, want)
 	}
 	if job.LockKey != "" {
 		if job.Fence <= m.fences[job.LockKey] {
@@ -261,7 +262,7 @@ func (m *model) granted(t *rapid.T, p *process, job store.Reserved) {
 		}
 		m.fences[job.LockKey] = job.Fence
 		if _, orphan := m.orphans[job.LockKey]; orphan {
-			m.see("lock taken over")
+			m.See("lock taken over")
 			delete(m.orphans, job.LockKey)
 		}
 		delete(m.freed, job.LockKey)
@@ -274,8 +275,8 @@ func (m *model) granted(t *rapid.T, p *process, job store.Reserved) {
 		p.jobs[job.Token] = &running{Reserved: job}
 		return // an equal one may wait in its queue, with another start time
 	}
-	if want, known := m.starts[it]; known && m.clean[it.queue] && !m.fits(job.EnqueuedAt.Unix(), want) {
-		t.Fatalf("I10: %q of %s was pushed at %d, not at %d", it.payload, it.queue, want, job.EnqueuedAt.Unix())
+	if want, known := m.starts[it]; known && m.clean[it.Queue] && !m.fits(job.EnqueuedAt.Unix(), want) {
+		t.Fatalf("I10: %q of %s was pushed at %d, not at %d", it.Payload, it.Queue, want, job.EnqueuedAt.Unix())
 	}
 	delete(m.starts, it)
 	p.jobs[job.Token] = &running{Reserved: job}
@@ -283,9 +284,9 @@ func (m *model) granted(t *rapid.T, p *process, job store.Reserved) {
 
 // healed: queues that were out of step are in step now.
 func (m *model) healed(t *rapid.T, queues []string) {
-	m.reconcile(t, m.look(t))
+	m.reconcile(t, m.Look(t))
 	for _, queue := range queues {
-		m.see("healed")
+		m.See("healed")
 		m.soil(queue)
 		m.clean[queue] = true
 	}
@@ -297,8 +298,8 @@ func (m *model) late(t *rapid.T, p *process) {
 		Proc: p.name, Master: p.master, Queues: modelQueues, Completions: p.late,
 		Wants: []store.Want{{Token: "late", Worker: "w"}}, Repeat: rapid.Bool().Draw(t, "repeated"),
 	}
-	_, err := m.store.Exchange(m.ctx, req)
-	_, beaten := m.store.Beat(m.ctx, store.BeatRequest{Proc: p.name})
+	_, err := m.Store.Exchange(m.Ctx, req)
+	_, beaten := m.Store.Beat(m.Ctx, store.BeatRequest{Proc: p.name})
 	if !errors.Is(err, store.ErrFenced) || !errors.Is(beaten, store.ErrFenced) {
 		t.Fatalf("I4: a fenced process was served: %v, %v", err, beaten)
 	}
@@ -334,25 +335,25 @@ func (m *model) unasked(t *rapid.T) {
 	for _, token := range p.tokens() {
 		verdicts = append(verdicts, store.Verdict{Token: token, Action: store.Requeue})
 	}
-	_, _, err := m.store.Fence(m.ctx, p.name, false)
-	if recovered := m.store.Recover(m.ctx, p.name, verdicts); !errors.Is(err, store.ErrAlive) || !errors.Is(recovered, store.ErrAlive) {
+	_, _, err := m.Store.Fence(m.Ctx, p.name, false)
+	if recovered := m.Store.Recover(m.Ctx, p.name, verdicts); !errors.Is(err, store.ErrAlive) || !errors.Is(recovered, store.ErrAlive) {
 		t.Fatalf("I2: a living process was judged: %v, %v", err, recovered)
 	}
-	if len(m.now.hash("resqued:inflight:"+p.name)) > 0 {
-		_, err := m.store.Unregister(m.ctx, p.name)
-		must(t, err)
+	if len(m.now.Hash("resqued:inflight:"+p.name)) > 0 {
+		_, err := m.Store.Unregister(m.Ctx, p.name)
+		storetest.Must(t, err)
 	}
 	m.unchanged(t, "what needs a dead process")
 }
 
 func (m *model) unchanged(t *rapid.T, who string) {
-	after := m.look(t)
-	if after.same(m.now) {
+	after := m.Look(t)
+	if after.Same(m.now, shown) {
 		return
 	}
 	for key, e := range m.now {
-		if !slices.Equal(e.values, after[key].values) {
-			t.Fatalf("I4: %s changed %s from %q to %q", who, key, e.values, after[key].values)
+		if !slices.Equal(e.Values, after[key].Values) {
+			t.Fatalf("I4: %s changed %s from %q to %q", who, key, e.Values, after[key].Values)
 		}
 	}
 	t.Fatalf("I4: %s changed\n%v\nto\n%v", who, m.now, after)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
+
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 // uniquePush is what resque-uniqueue sends.
@@ -19,15 +21,15 @@ return redis.call('RPUSH', KEYS[1], ARGV[1])`)
 func (m *model) gemUniquePush(t *rapid.T, queue, payload string) {
 	m.number++
 	start := int64(1000000000 + m.number)
-	err := uniquePush.Run(m.ctx, m.redis, []string{modelSpace + "queue:" + queue}, payload, start).Err()
+	err := uniquePush.Run(m.Ctx, m.Redis, []string{storetest.Space + "queue:" + queue}, payload, start).Err()
 	if errors.Is(err, redis.Nil) {
-		if m.clean[queue] && !slices.Contains(m.now.list("queue:"+queue), payload) {
+		if m.clean[queue] && !slices.Contains(m.now.List("queue:"+queue), payload) {
 			t.Fatalf("I10: refused as a duplicate while no other waited: queue %s, %q", queue, payload)
 		}
 		return
 	}
-	must(t, err)
-	it := item{queue, payload}
+	storetest.Must(t, err)
+	it := storetest.Item{Queue: queue, Payload: payload}
 	m.count[it]++
 	if m.clean[queue] {
 		m.starts[it] = start
@@ -39,73 +41,73 @@ func (m *model) gemUniquePush(t *rapid.T, queue, payload string) {
 func (m *model) foreignSwap(t *rapid.T) {
 	queue := theQueue(rapid.SampledFrom([]string{"d", "e"}).Draw(t, "queue"))
 	payload := m.payload(t, queue)
-	if waiting := m.now.list("queue:" + queue.Name); len(waiting) == 0 || slices.Contains(waiting, payload) {
+	if waiting := m.now.List("queue:" + queue.Name); len(waiting) == 0 || slices.Contains(waiting, payload) {
 		return
 	}
-	must(t, m.redis.RPush(m.ctx, modelSpace+"queue:"+queue.Name, payload).Err())
-	m.count[item{queue.Name, payload}]++
-	taken, err := m.redis.LPop(m.ctx, modelSpace+"queue:"+queue.Name).Result()
-	must(t, err)
-	m.took(item{queue.Name, taken}, 1)
+	storetest.Must(t, m.Redis.RPush(m.Ctx, storetest.Space+"queue:"+queue.Name, payload).Err())
+	m.count[storetest.Item{Queue: queue.Name, Payload: payload}]++
+	taken, err := m.Redis.LPop(m.Ctx, storetest.Space+"queue:"+queue.Name).Result()
+	storetest.Must(t, err)
+	m.took(storetest.Item{Queue: queue.Name, Payload: taken}, 1)
 }
 
 // foreignPush, foreignPop and foreignRemove know nothing of companions.
 func (m *model) foreignPush(t *rapid.T) {
 	queue := m.anyQueue(t)
 	payload := m.payload(t, queue)
-	must(t, m.redis.RPush(m.ctx, modelSpace+"queue:"+queue.Name, payload).Err())
-	m.count[item{queue.Name, payload}]++
+	storetest.Must(t, m.Redis.RPush(m.Ctx, storetest.Space+"queue:"+queue.Name, payload).Err())
+	m.count[storetest.Item{Queue: queue.Name, Payload: payload}]++
 	m.soil(queue.Name)
 }
 
 func (m *model) foreignPop(t *rapid.T) {
 	queue := m.anyQueue(t).Name
-	if payload, err := m.redis.LPop(m.ctx, modelSpace+"queue:"+queue).Result(); err == nil {
-		m.took(item{queue, payload}, 1)
+	if payload, err := m.Redis.LPop(m.Ctx, storetest.Space+"queue:"+queue).Result(); err == nil {
+		m.took(storetest.Item{Queue: queue, Payload: payload}, 1)
 	}
 }
 
 func (m *model) foreignRemove(t *rapid.T) {
 	queue := m.anyQueue(t).Name
-	waiting := m.now.list("queue:" + queue)
+	waiting := m.now.List("queue:" + queue)
 	if len(waiting) == 0 {
 		return
 	}
 	payload := rapid.SampledFrom(waiting).Draw(t, "removed")
-	n, err := m.redis.LRem(m.ctx, modelSpace+"queue:"+queue, 0, payload).Result()
-	must(t, err)
-	m.took(item{queue, payload}, int(n))
+	n, err := m.Redis.LRem(m.Ctx, storetest.Space+"queue:"+queue, 0, payload).Result()
+	storetest.Must(t, err)
+	m.took(storetest.Item{Queue: queue, Payload: payload}, int(n))
 }
 
 // took: strangers took jobs out of a queue.
-func (m *model) took(it item, n int) {
+func (m *model) took(it storetest.Item, n int) {
 	m.count[it] -= n
 	m.stray[it] = true
-	m.tainted[it.queue], m.taken[it.queue] = true, it.payload
-	if theQueue(it.queue).Unique {
-		m.soil(it.queue)
+	m.tainted[it.Queue], m.taken[it.Queue] = true, it.Payload
+	if theQueue(it.Queue).Unique {
+		m.soil(it.Queue)
 	}
 }
 
 // gemWorker is a Ruby worker with resque-locket, on the wire.
 func (m *model) gemWorker(t *rapid.T) {
 	queue := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "queue")
-	key, counters := modelSpace+"queue:"+queue, modelSpace+"locket:queue_lock_counters"
-	payload, err := m.redis.LPop(m.ctx, key).Result()
+	key, counters := storetest.Space+"queue:"+queue, storetest.Space+"locket:queue_lock_counters"
+	payload, err := m.Redis.LPop(m.Ctx, key).Result()
 	if err != nil {
 		return
 	}
 	m.tainted[queue] = true
 	lock := m.lockKey(queue, payload)
-	if _, held := m.now.value(lock); held {
-		must(t, m.redis.RPush(m.ctx, key, payload).Err())
-		must(t, m.redis.HIncrBy(m.ctx, counters, queue, 1).Err())
+	if _, held := m.now.Value(lock); held {
+		storetest.Must(t, m.Redis.RPush(m.Ctx, key, payload).Err())
+		storetest.Must(t, m.Redis.HIncrBy(m.Ctx, counters, queue, 1).Err())
 		return
 	}
-	must(t, m.redis.Set(m.ctx, lock, "", 35*time.Second).Err())
-	must(t, m.redis.Del(m.ctx, counters).Err())
-	m.count[item{queue, payload}]--
-	m.stray[item{queue, payload}] = true
+	storetest.Must(t, m.Redis.Set(m.Ctx, lock, "", 35*time.Second).Err())
+	storetest.Must(t, m.Redis.Del(m.Ctx, counters).Err())
+	m.count[storetest.Item{Queue: queue, Payload: payload}]--
+	m.stray[storetest.Item{Queue: queue, Payload: payload}] = true
 	m.foreign[lock] = ""
 }
 
@@ -113,7 +115,7 @@ func (m *model) gemWorker(t *rapid.T) {
 func (m *model) gemDone(t *rapid.T) {
 	if lock := m.anyLock(t, func(lock string) bool { value, ok := m.foreign[lock]; return ok && value == "" }); lock != "" {
 		m.end(t, lock)
-		must(t, m.redis.Del(m.ctx, modelSpace+"locket:queue_lock_counters").Err())
+		storetest.Must(t, m.Redis.Del(m.Ctx, storetest.Space+"locket:queue_lock_counters").Err())
 	}
 }
 
@@ -124,7 +126,7 @@ func (m *model) steal(t *rapid.T) {
 		return
 	}
 	value := rapid.SampledFrom([]string{"", "somebody", "true", "1000000000"}).Draw(t, "value")
-	must(t, m.redis.Set(m.ctx, lock, value, time.Minute).Err())
+	storetest.Must(t, m.Redis.Set(m.Ctx, lock, value, time.Minute).Err())
 	m.loosen(lock)
 	m.foreign[lock] = value
 }
@@ -140,7 +142,7 @@ func (m *model) expire(t *rapid.T) {
 func (m *model) foreignRelease(t *rapid.T) {
 	if lock := m.anyLock(t, func(lock string) bool { return strings.Contains(lock, ":job_locks:") }); lock != "" {
 		m.end(t, lock)
-		must(t, m.redis.Del(m.ctx, modelSpace+"locket:queue_lock_counters").Err())
+		storetest.Must(t, m.Redis.Del(m.Ctx, storetest.Space+"locket:queue_lock_counters").Err())
 	}
 }
 
@@ -149,8 +151,8 @@ func (m *model) anyLock(t *rapid.T, which func(lock string) bool) string {
 	var locks []string
 	for key := range m.now {
 		if strings.HasPrefix(key, "lock:") || strings.HasPrefix(key, "locket:job_locks:") {
-			if which(modelSpace + key) {
-				locks = append(locks, modelSpace+key)
+			if which(storetest.Space + key) {
+				locks = append(locks, storetest.Space+key)
 			}
 		}
 	}
@@ -162,7 +164,7 @@ func (m *model) anyLock(t *rapid.T, which func(lock string) bool) string {
 }
 
 func (m *model) end(t *rapid.T, lock string) {
-	must(t, m.redis.Del(m.ctx, lock).Err())
+	storetest.Must(t, m.Redis.Del(m.Ctx, lock).Err())
 	m.loosen(lock)
 	delete(m.foreign, lock)
 	m.freed[lock] = true
@@ -189,27 +191,27 @@ func (m *model) loseRecord(t *rapid.T) {
 		if p.fenced || job.lost || job.Capped {
 			continue
 		}
-		must(t, m.redis.HDel(m.ctx, modelSpace+"resqued:inflight:"+p.name, token).Err())
+		storetest.Must(t, m.Redis.HDel(m.Ctx, storetest.Space+"resqued:inflight:"+p.name, token).Err())
 		if job.LockKey != "" && !job.loose {
-			m.orphans[job.LockKey] = owner(p.name, token)
+			m.orphans[job.LockKey] = storetest.Owner(p.name, token)
 			m.freed[job.LockKey] = true
 		}
 		if job.classKey != "" && !job.classLoose {
 			m.orphans[job.classKey] = job.classValue
 		}
 		job.lost = true
-		m.count[item{job.Queue, string(job.Payload)}]--
-		m.stray[item{job.Queue, string(job.Payload)}] = true
+		m.count[storetest.Item{Queue: job.Queue, Payload: string(job.Payload)}]--
+		m.stray[storetest.Item{Queue: job.Queue, Payload: string(job.Payload)}] = true
 		return
 	}
 }
 
 func (m *model) loseFence(t *rapid.T) {
 	if m.ahead {
-		must(t, m.redis.Set(m.ctx, modelSpace+"resqued:fence", time.Now().Add(time.Hour).UnixMicro(), 0).Err())
+		storetest.Must(t, m.Redis.Set(m.Ctx, storetest.Space+"resqued:fence", time.Now().Add(time.Hour).UnixMicro(), 0).Err())
 		return
 	}
-	must(t, m.redis.Del(m.ctx, modelSpace+"resqued:fence").Err())
+	storetest.Must(t, m.Redis.Del(m.Ctx, storetest.Space+"resqued:fence").Err())
 }
 
-func (m *model) flushScripts(t *rapid.T) { must(t, m.redis.ScriptFlush(m.ctx).Err()) }
+func (m *model) flushScripts(t *rapid.T) { storetest.Must(t, m.Redis.ScriptFlush(m.Ctx).Err()) }

@@ -2,27 +2,12 @@ package store_test
 
 import (
 	"maps"
-	"strings"
 
 	"pgregory.net/rapid"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/storetest"
 )
-
-// apart counts the payloads that were set apart.
-func (s snapshot) apart() map[item]int {
-	out := map[item]int{}
-	for key, e := range s {
-		queue, ok := strings.CutPrefix(key, "resqued:suspects:")
-		for _, element := range e.values {
-			if ok {
-				_, payload, _ := strings.Cut(element, " ") // <start> <payload>
-				out[item{queue, payload}]++
-			}
-		}
-	}
-	return out
-}
 
 // alone: a process that runs nothing else asks for a suspect. It may hold jobs of
 // steps before; the scripts do not look at that.
@@ -35,11 +20,11 @@ func (m *model) alone(t *rapid.T) {
 }
 
 func (m *model) runAlone(t *rapid.T, p *process, queues []store.Queue, fate string) int {
-	before := m.now.apart()
+	before := m.now.Apart()
 	m.how = store.OnlySuspects
 	got := m.request(t, p, nil, queues, 1, fate)
 	m.how = store.SetApart
-	after := m.look(t).apart()
+	after := m.Look(t).Apart()
 	taken := 0
 	for it, n := range before {
 		taken += n - after[it]
@@ -48,17 +33,17 @@ func (m *model) runAlone(t *rapid.T, p *process, queues []store.Queue, fate stri
 		t.Fatalf("I8: %d suspects were taken, %d run", taken, got)
 	}
 	if got > 0 {
-		m.see("ran apart")
+		m.See("ran apart")
 	}
 	return got
 }
 
 // setApart: suspects have left their queues.
 func (m *model) setApart(t *rapid.T) {
-	before := m.now.apart()
-	for it, n := range m.look(t).apart() {
+	before := m.now.Apart()
+	for it, n := range m.Look(t).Apart() {
 		if n > before[it] {
-			m.see("set apart")
+			m.See("set apart")
 			delete(m.starts, it) // an equal one that comes now has its own
 		}
 	}
@@ -66,17 +51,17 @@ func (m *model) setApart(t *rapid.T) {
 
 // suspected compares what a record says of its job with what has happened to it.
 func (m *model) suspected(t *rapid.T, job store.Reserved) {
-	it := item{job.Queue, string(job.Payload)}
+	it := storetest.Item{Queue: job.Queue, Payload: string(job.Payload)}
 	if job.Blame > 0 != m.blamed[it] || job.Blame > job.Deaths {
-		t.Fatalf("I8: %d deaths are to the blame of %q of %s, of %d; suspected: %v", job.Blame, it.payload, it.queue, job.Deaths, m.blamed[it])
+		t.Fatalf("I8: %d deaths are to the blame of %q of %s, of %d; suspected: %v", job.Blame, it.Payload, it.Queue, job.Deaths, m.blamed[it])
 	}
 	if job.Blame > 0 && m.how == store.SetApart {
-		t.Fatalf("I8: a suspect runs beside others: %q of %s", it.payload, it.queue)
+		t.Fatalf("I8: a suspect runs beside others: %q of %s", it.Payload, it.Queue)
 	}
 }
 
 // blame notes what the death of its process means for a job.
-func (m *model) blame(it item, a store.Action, before int) {
+func (m *model) blame(it storetest.Item, a store.Action, before int) {
 	switch {
 	case a == store.Fail:
 		delete(m.blamed, it)
@@ -85,11 +70,11 @@ func (m *model) blame(it item, a store.Action, before int) {
 	}
 }
 
-func (m *model) polledSuspects(t *rapid.T, told map[string]int, after snapshot) {
+func (m *model) polledSuspects(t *rapid.T, told map[string]int, after storetest.Snapshot) {
 	count := map[string]int{}
-	for it, n := range after.apart() {
-		if !after.paused(it.queue) {
-			count[it.queue] += n
+	for it, n := range after.Apart() {
+		if !paused(after, it.Queue) {
+			count[it.Queue] += n
 		}
 	}
 	if len(told)+len(count) > 0 && !maps.Equal(told, count) {

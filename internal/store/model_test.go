@@ -1,19 +1,17 @@
 package store_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 // TestModel drives the scripts on a real Redis by random steps. After each step it
@@ -52,11 +50,11 @@ func TestModel(t *testing.T) {
 		for i := range shards {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
-				r := newRig(t)
-				rapid.Check(t, shard(i, r.sequence))
+				r := storetest.NewRig(t)
+				rapid.Check(t, storetest.Shard(i, func(t *rapid.T) { sequence(r, t) }))
 				all.Lock()
 				defer all.Unlock()
-				for what, n := range r.seen {
+				for what, n := range r.Seen {
 					seen[what] += n
 				}
 			})
@@ -71,17 +69,6 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// shard returns the property with the examples of the i-th shard. They differ from those of
-// the other shards also when RAPID_SEED says where all of them begin.
-func shard(i int, property func(*rapid.T)) func(*rapid.T) {
-	return func(t *rapid.T) {
-		for range i {
-			rapid.Bool().Draw(t, "shard")
-		}
-		property(t)
-	}
-}
-
 // sights are what a run has to come across, or it proves nothing.
 var sights = []string{
 	"blocked", "bounced", "healed", "duplicate dropped", "lock taken over", "named", "delayed", "retried", "count ended", "lost lock told",
@@ -89,62 +76,37 @@ var sights = []string{
 	"paused",
 }
 
-// rig is a Redis with nothing else in it.
-type rig struct {
-	store *store.Store
-	redis *redis.Client
-	ctx   context.Context //nolint:containedctx // of the test
-	seen  map[string]int
-}
-
-func (r *rig) see(what string) { r.seen[what]++ }
-
-// modelSpace is the namespace of every sequence: each begins with an empty database.
-const modelSpace = "m:"
-
-func newRig(t *testing.T) *rig {
-	t.Helper()
-	server := redistest.Start(t, redistest.Options{})
-	r := &rig{redis: server.Client(t), ctx: t.Context(), seen: map[string]int{}}
-	r.rights(t, "+@all")
-	s, err := store.Open(store.Options{URL: "unix://model:pw@" + server.Socket, Namespace: "m"})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = s.Close() })
-	r.store = s
-	return r
-}
-
 // sequence runs one model from an empty database to an empty database.
-func (r *rig) sequence(t *rapid.T) { newModel(t, r).run(t) }
+func sequence(r *storetest.Rig, t *rapid.T) { newModel(t, r).run(t) }
 
 // model is what a sequence knows of the database.
 type model struct {
-	*rig
-	now    snapshot // the database after the last step
-	began  int64    // epoch
+	*storetest.Rig
+	now    storetest.Snapshot // the database after the last step
+	began  int64              // epoch
 	number int
 
-	named   map[string]bool // queues whose locks are named by the caller
-	classes []string        // classes whose locks are
-	bodies  map[string]body // by payload
-	count   map[item]int    // how many of a payload Redis holds, wherever
+	named   map[string]bool        // queues whose locks are named by the caller
+	classes []string               // classes whose locks are
+	bodies  map[string]body        // by payload
+	count   map[storetest.Item]int // how many of a payload Redis holds, wherever
 	procs   []*process
 
-	attempts map[string]entry // the counts of attempts, with the time to live that they got
-	early    []bool           // which completions the first of two tries has applied
+	attempts map[string]storetest.Entry // the counts of attempts, with the time to live that they got
+	early    []bool                     // which completions the first of two tries has applied
 
-	blamed map[item]bool  // what has died with its process since it last came to an end
-	stray  map[item]bool  // what may have left without a word to the counts of deaths
-	how    store.Suspects // what the next request does with those
+	blamed map[storetest.Item]bool // what has died with its process since it last came to an end
+	stray  map[storetest.Item]bool // what may have left without a word to the counts of deaths
+	how    store.Suspects          // what the next request does with those
 
-	fences  map[string]int64  // the last one of a lock
-	foreign map[string]string // locks that strangers hold, with their values
-	orphans map[string]string // locks of records that were lost
-	freed   map[string]bool   // locks that ended without a word to the counters
-	taken   map[string]string // what strangers took last out of a queue
-	tainted map[string]bool   // queues out of which strangers took jobs
-	clean   map[string]bool   // unique queues that no stranger has touched since they were in step
-	starts  map[item]int64    // when a waiting payload of a clean queue was pushed; 0: since the beginning
+	fences  map[string]int64         // the last one of a lock
+	foreign map[string]string        // locks that strangers hold, with their values
+	orphans map[string]string        // locks of records that were lost
+	freed   map[string]bool          // locks that ended without a word to the counters
+	taken   map[string]string        // what strangers took last out of a queue
+	tainted map[string]bool          // queues out of which strangers took jobs
+	clean   map[string]bool          // unique queues that no stranger has touched since they were in step
+	starts  map[storetest.Item]int64 // when a waiting payload of a clean queue was pushed; 0: since the beginning
 	past    []ending
 	// ahead: the clock of the server was ahead for a while, instead of a loss of
 	// what it had written.
@@ -153,9 +115,6 @@ type model struct {
 	untidy  bool // a right was missing without which jobs are moved, and where they waited is not forgotten
 	pausing bool // queues are paused now and then
 }
-
-// item is a payload of a queue. Equal ones count together.
-type item struct{ queue, payload string }
 
 // body is a payload before it gets its number, with what its lock is made of.
 type body struct{ format, class, args string }
@@ -191,19 +150,19 @@ var modelQueues = []store.Queue{
 	{Name: "e", Unique: true},
 }
 
-func newModel(t *rapid.T, r *rig) *model {
+func newModel(t *rapid.T, r *storetest.Rig) *model {
 	m := &model{
-		rig: r, began: time.Now().Unix() - 1,
-		named: map[string]bool{}, bodies: map[string]body{}, count: map[item]int{},
-		attempts: map[string]entry{}, blamed: map[item]bool{}, stray: map[item]bool{}, how: store.SetApart, fences: map[string]int64{}, foreign: map[string]string{}, orphans: map[string]string{},
-		freed: map[string]bool{}, taken: map[string]string{}, tainted: map[string]bool{}, clean: map[string]bool{}, starts: map[item]int64{},
+		Rig: r, began: time.Now().Unix() - 1,
+		named: map[string]bool{}, bodies: map[string]body{}, count: map[storetest.Item]int{},
+		attempts: map[string]storetest.Entry{}, blamed: map[storetest.Item]bool{}, stray: map[storetest.Item]bool{}, how: store.SetApart, fences: map[string]int64{}, foreign: map[string]string{}, orphans: map[string]string{},
+		freed: map[string]bool{}, taken: map[string]string{}, tainted: map[string]bool{}, clean: map[string]bool{}, starts: map[storetest.Item]int64{},
 	}
-	must(t, r.redis.ConfigSet(r.ctx, "maxmemory", "0").Err()) // the last sequence may have failed
-	must(t, r.redis.FlushDB(r.ctx).Err())
-	r.rights(t, "+@all")
+	storetest.Must(t, r.Redis.ConfigSet(r.Ctx, "maxmemory", "0").Err()) // the last sequence may have failed
+	storetest.Must(t, r.Redis.FlushDB(r.Ctx).Err())
+	r.Rights(t, "+@all")
 	for _, q := range modelQueues {
 		m.clean[q.Name] = q.Unique
-		must(t, r.redis.SAdd(r.ctx, modelSpace+"queues", q.Name).Err())
+		storetest.Must(t, r.Redis.SAdd(r.Ctx, storetest.Space+"queues", q.Name).Err())
 	}
 	for _, p := range []*process{{name: "p1", master: "m1"}, {name: "p2", master: "m1"}, {name: "p3", master: "m2"}} {
 		m.procs = append(m.procs, p)
@@ -264,7 +223,7 @@ var families = [][]string{
 
 func (m *model) register(t *rapid.T, p *process) {
 	p.fenced, p.jobs, p.late = false, map[string]*running{}, nil
-	must(t, m.store.Register(m.ctx, store.Registration{Proc: p.name, Workers: []string{p.name + ":1:q"}, Started: "now"}))
+	storetest.Must(t, m.Store.Register(m.Ctx, store.Registration{Proc: p.name, Workers: []string{p.name + ":1:q"}, Started: "now"}))
 }
 
 // heldBy returns the job that was given a lock last, unless it lost it.
@@ -305,12 +264,3 @@ func (p *process) GoString() string { return p.name }
 
 // GoString is as above.
 func (b body) GoString() string { return fmt.Sprintf("%q", b.format) }
-
-func owner(proc, token string) string { return "resqued:" + proc + "#" + token }
-
-func must(t *rapid.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

@@ -1,23 +1,18 @@
 package store_test
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
-	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/storetest"
 )
-
-// mutant is a defect of a script.
-type mutant struct{ name, file, from, to string }
 
 // mutants are defects of the scripts, each of which breaks one promise. What is
 // replaced must be there once, so that the table follows the scripts.
-var mutants = []mutant{
+var mutants = []storetest.Mutant{
 	{"a lock is released whoever holds it", "base", `pcall_('GET', lock) == value then call('DEL', lock)`, `pcall_('GET', lock) then call('DEL', lock)`},
 	{"a lock that is held is taken over", "records", `return not (p and pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 0)`, `return false`},
 	{"a foreign lock is taken over", "records", `return not (p and pcall_(`, `return p ~= nil and not (p and pcall_(`},
@@ -161,10 +156,6 @@ var mutants = []mutant{
 	{"a full server gives no jobs behind locked ones", "exchange_slow", `if not direct or newer > 0 then call('PERSIST', info) end`, `if not direct then call('PERSIST', info) end`},
 }
 
-// mutantSequences is how many sequences a defect may take to be found: most take a
-// few, the worst some hundreds.
-const mutantSequences = 1000
-
 // shortcuts are sequences that find what the first few do not; they come first. When the
 // model or the scripts change, others may be the first to find it: a test that has become
 // slow says which, with -v.
@@ -217,45 +208,11 @@ var shortcuts = map[string]int{
 }
 
 // TestModelFindsDefects runs the model on scripts with a defect each, and wants it to
-// fail. The sequences are the same each time.
+// fail.
 func TestModelFindsDefects(t *testing.T) {
 	t.Parallel()
-	findDefects(t, mutants, shortcuts, (*rig).sequence)
-}
-
-// findDefects runs sequences; also are other changes to the file of each defect.
-func findDefects(t *testing.T, mutants []mutant, shortcuts map[string]int, sequence func(*rig, *rapid.T), also ...string) {
-	t.Helper()
-	if testing.Short() || raceDetector {
-		t.Skip("the model itself runs; make test runs this without the race detector")
-	}
-	for _, mutant := range mutants {
-		t.Run(mutant.name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			require.NoError(t, store.Alter(r.store, mutant.file, append([]string{mutant.from, mutant.to}, also...)...))
-			for _, seed := range seedsOf(shortcuts, mutant.name, mutantSequences) {
-				if failure := r.example(seed, sequence); failure != "" {
-					require.NotContains(t, failure, "compiling script", "it is to be wrong, not nonsense")
-					t.Logf("found by sequence %d: %.200s", seed+1, failure)
-					return
-				}
-			}
-			t.Errorf("not found in %d sequences", mutantSequences)
-		})
-	}
-}
-
-// seedsOf returns the seeds of n sequences, behind the one that is known to find a defect.
-func seedsOf(shortcuts map[string]int, name string, n int) []int {
-	var seeds []int
-	if first, ok := shortcuts[name]; ok {
-		seeds = append(seeds, first)
-	}
-	for seed := range n {
-		seeds = append(seeds, seed)
-	}
-	return seeds
+	defects := storetest.Defects{Mutants: mutants, Sequence: sequence, Shortcuts: shortcuts}
+	defects.Find(t)
 }
 
 // TestShortcuts: each leads to a defect.
@@ -263,23 +220,10 @@ func TestShortcuts(t *testing.T) {
 	t.Parallel()
 	var names []string
 	for _, m := range slices.Concat(mutants, uniqueMutants) {
-		names = append(names, m.name)
+		names = append(names, m.Name())
 	}
 	require.Subset(t, names, slices.Collect(maps.Keys(shortcuts)))
 	for name, seed := range shortcuts {
-		require.Less(t, seed, mutantSequences, name)
+		require.Less(t, seed, storetest.Sequences, name)
 	}
-}
-
-// example runs one sequence and returns how it failed.
-func (r *rig) example(seed int, sequence func(*rig, *rapid.T)) string {
-	return rapid.Custom(func(t *rapid.T) (failure string) {
-		defer func() {
-			if p := recover(); p != nil {
-				failure = fmt.Sprint(p)
-			}
-		}()
-		sequence(r, t)
-		return ""
-	}).Example(seed)
 }

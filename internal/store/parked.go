@@ -11,12 +11,14 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
 var (
-	unparkScript     = newScript("unpark", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/parked", "unpark")
-	unkeepScript     = newScript("drop_kept", "lib/base", "lib/records", "lib/rights", "lib/parked", "drop_kept")
-	dropParkedScript = newScript("drop_parked", "lib/base", "lib/records", "lib/rights", "lib/parked", "lib/deaths", "drop_parked")
+	unparkScript     = rdb.NewScript(Lua, "unpark", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/parked", "unpark")
+	unkeepScript     = rdb.NewScript(Lua, "drop_kept", "lib/base", "lib/records", "lib/rights", "lib/parked", "drop_kept")
+	dropParkedScript = rdb.NewScript(Lua, "drop_parked", "lib/base", "lib/records", "lib/rights", "lib/parked", "lib/deaths", "drop_parked")
 )
 
 // FiledFailure is a record for the failed list. A large payload is not sent back to the
@@ -75,14 +77,14 @@ func (s *Store) fit(ctx context.Context, f *FiledFailure, payload []byte) {
 	f.kept = f.Text == nil || size > leastBulk && size > s.maxBulk(ctx)
 }
 
-// maxBulk asks for the largest argument that the server takes. One that does not tell is
+// maxBulk asks for the largest argument that the server takes. One that does not say is
 // taken for one with the usual limit.
 func (s *Store) maxBulk(ctx context.Context) int64 {
 	if b := s.bulk.Load(); b != nil && time.Since(b.at) < bulkKnown {
 		return b.most
 	}
 	b := &bulk{most: usualBulk, at: time.Now()}
-	if values, err := s.read.ConfigGet(ctx, "proto-max-bulk-len").Result(); err == nil {
+	if values, err := s.db.Read.ConfigGet(ctx, "proto-max-bulk-len").Result(); err == nil {
 		if n, err := strconv.ParseInt(values["proto-max-bulk-len"], 10, 64); err == nil && n > 0 {
 			b.most = n
 		}
@@ -126,7 +128,7 @@ func (s *Store) Parked(ctx context.Context, limit int) (jobs []ParkedJob, total 
 	}
 	for cursor := uint64(0); ; {
 		var fields []string
-		fields, cursor, err = s.read.HScan(ctx, s.key(keyParked), cursor, "*", 100).Result()
+		fields, cursor, err = s.db.Read.HScan(ctx, s.db.Key(keyParked), cursor, "*", 100).Result()
 		if err != nil {
 			return nil, 0, fmt.Errorf("list what is parked: %w", err)
 		}
@@ -139,12 +141,12 @@ func (s *Store) Parked(ctx context.Context, limit int) (jobs []ParkedJob, total 
 	}
 	sort.SliceStable(jobs, func(i, j int) bool { return jobs[i].At.Before(jobs[j].At) })
 	jobs = jobs[:min(len(jobs), limit)]
-	pipe := s.read.Pipeline()
+	pipe := s.db.Read.Pipeline()
 	sizes, there := make([]*redis.IntCmd, len(jobs)), make([]*redis.IntCmd, len(jobs))
 	for i := range jobs {
 		sizes[i], there[i] = pipe.StrLen(ctx, jobs[i].Key), pipe.Exists(ctx, jobs[i].Key)
 	}
-	if _, err := pipe.Exec(ctx); err != nil && Unreachable(err) {
+	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
 		return nil, 0, fmt.Errorf("sizes of what is parked: %w", err)
 	}
 	for i := range jobs {
@@ -157,16 +159,16 @@ func (s *Store) Parked(ctx context.Context, limit int) (jobs []ParkedJob, total 
 
 // ParkedCount is how much is parked.
 func (s *Store) ParkedCount(ctx context.Context) (int64, error) {
-	n, err := s.read.HLen(ctx, s.key(keyParked)).Result()
+	n, err := s.db.Read.HLen(ctx, s.db.Key(keyParked)).Result()
 	if err != nil {
 		return 0, fmt.Errorf("count what is parked: %w", err)
 	}
 	return n, nil
 }
 
-// parsedParked reads what lua/lib/parked.lua wrote.
+// parsedParked reads what rdb/lua/lib/parked.lua wrote.
 func (s *Store) parsedParked(id, meta string) ParkedJob {
-	job := ParkedJob{ID: id, Key: s.key(keyParkedPayload) + id, Reason: "not an entry of resqued"}
+	job := ParkedJob{ID: id, Key: s.db.Key(keyParkedPayload) + id, Reason: "not an entry of resqued"}
 	head, body, _ := strings.Cut(meta, "\n")
 	var version, start string
 	var kind string
@@ -188,7 +190,7 @@ func (s *Store) parsedParked(id, meta string) ParkedJob {
 // ParkedBytes returns the payload of what is parked, as it was pushed; nil if there is
 // none.
 func (s *Store) ParkedBytes(ctx context.Context, id string) ([]byte, error) {
-	payload, err := s.read.Get(ctx, s.key(keyParkedPayload)+id).Bytes()
+	payload, err := s.db.Read.Get(ctx, s.db.Key(keyParkedPayload)+id).Bytes()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}
@@ -200,26 +202,26 @@ func (s *Store) ParkedBytes(ctx context.Context, id string) ([]byte, error) {
 
 // DropParked forgets what is parked, payload and all. It returns false if there is nothing.
 func (s *Store) DropParked(ctx context.Context, id string) (bool, error) {
-	raw, err := s.eval(ctx, dropParkedScript, s.key(keyParked), []any{s.prefix, id})
+	raw, err := s.db.Eval(ctx, dropParkedScript, s.db.Key(keyParked), []any{s.db.Prefix, id})
 	if err != nil {
 		return false, fmt.Errorf("remove what is parked: %w", err)
 	}
-	return number(raw) > 0, nil
+	return rdb.Number(raw) > 0, nil
 }
 
 // DropKept forgets payloads that are kept for failure records, by their ids, and returns how
 // many there were. What is parked under an id for another reason stays.
 func (s *Store) DropKept(ctx context.Context, ids []string) (dropped int, err error) {
 	for some := range slices.Chunk(ids, unparkBatch) {
-		args := []any{s.prefix}
+		args := []any{s.db.Prefix}
 		for _, id := range some {
 			args = append(args, id)
 		}
-		raw, err := s.eval(ctx, unkeepScript, s.key(keyParked), args)
+		raw, err := s.db.Eval(ctx, unkeepScript, s.db.Key(keyParked), args)
 		if err != nil {
 			return dropped, fmt.Errorf("remove kept payloads: %w", err)
 		}
-		dropped += int(number(raw))
+		dropped += int(rdb.Number(raw))
 	}
 	return dropped, nil
 }
@@ -250,11 +252,11 @@ func (s *Store) Replace(ctx context.Context, id string) error {
 }
 
 func (s *Store) unpark(ctx context.Context, ids ...string) (moved int, more bool, reason string, err error) {
-	args := []any{s.prefix, unparkBatch}
+	args := []any{s.db.Prefix, unparkBatch}
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	raw, err := s.eval(ctx, unparkScript, s.key(keyParking), args)
+	raw, err := s.db.Eval(ctx, unparkScript, s.db.Key(keyParking), args)
 	if err != nil {
 		return 0, false, "", err
 	}
@@ -263,5 +265,5 @@ func (s *Store) unpark(ctx context.Context, ids ...string) (moved int, more bool
 		return 0, false, "", fmt.Errorf("script unpark: unexpected reply %v", raw)
 	}
 	reason, _ = list[2].(string)
-	return int(number(list[0])), number(list[1]) == 1, reason, nil
+	return int(rdb.Number(list[0])), rdb.Number(list[1]) == 1, reason, nil
 }

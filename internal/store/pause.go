@@ -6,33 +6,36 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
-// Pause keeps everybody from taking jobs out of a queue, until Resume. It reports whether
+// Pause keeps all workers from taking jobs out of a queue, until Resume. It reports whether
 // that is new. Jobs that run go on.
 func (s *Store) Pause(ctx context.Context, queue string) (changed bool, err error) {
-	return s.setPause(ctx, s.key(keyPauseQueue)+queue)
+	return s.setPause(ctx, s.db.Key(keyPauseQueue)+queue)
 }
 
-// PauseAll does so with every queue. Queues that were paused by name stay so after
-// ResumeAll.
+// PauseAll pauses all queues, and reports whether that is new. Queues that were paused by
+// name stay so after ResumeAll.
 func (s *Store) PauseAll(ctx context.Context) (changed bool, err error) {
-	return s.setPause(ctx, s.key(keyPauseAll))
+	return s.setPause(ctx, s.db.Key(keyPauseAll))
 }
 
-// Resume ends the Pause of a queue, and reports whether there was one.
+// Resume undoes Pause and reports whether the queue was paused.
 func (s *Store) Resume(ctx context.Context, queue string) (changed bool, err error) {
-	return s.endPause(ctx, s.key(keyPauseQueue)+queue)
+	return s.endPause(ctx, s.db.Key(keyPauseQueue)+queue)
 }
 
-// ResumeAll ends that of all queues, also the one that Resque itself knows.
+// ResumeAll undoes PauseAll, and the pause of all queues that Resque itself knows. It reports
+// whether there was one.
 func (s *Store) ResumeAll(ctx context.Context) (changed bool, err error) {
-	return s.endPause(ctx, s.key(keyPauseAll), s.key(keyPauseWorkers))
+	return s.endPause(ctx, s.db.Key(keyPauseAll), s.db.Key(keyPauseWorkers))
 }
 
 func (s *Store) setPause(ctx context.Context, key string) (changed bool, err error) {
-	err = s.once(ctx, func() (err error) {
-		changed, err = s.write.SetNX(ctx, key, "true", 0).Result() // as resque-pause has it
+	err = s.db.Once(ctx, func() (err error) {
+		changed, err = s.db.Write.SetNX(ctx, key, "true", 0).Result() // as resque-pause has it
 		return err
 	})
 	if err != nil {
@@ -43,8 +46,8 @@ func (s *Store) setPause(ctx context.Context, key string) (changed bool, err err
 
 func (s *Store) endPause(ctx context.Context, keys ...string) (changed bool, err error) {
 	var n int64
-	err = s.once(ctx, func() (err error) {
-		n, err = s.write.Del(ctx, keys...).Result()
+	err = s.db.Once(ctx, func() (err error) {
+		n, err = s.db.Write.Del(ctx, keys...).Result()
 		return err
 	})
 	if err != nil {
@@ -53,17 +56,17 @@ func (s *Store) endPause(ctx context.Context, keys ...string) (changed bool, err
 	return n > 0, nil
 }
 
-// Paused tells which of some queues are paused by name, and whether all queues are.
+// Paused returns which of some queues are paused by name, and whether all queues are.
 func (s *Store) Paused(ctx context.Context, queues ...string) (one map[string]bool, all bool, err error) {
-	pipe := s.read.Pipeline()
-	workers := pipe.Get(ctx, s.key(keyPauseWorkers))
-	every := pipe.Exists(ctx, s.key(keyPauseAll))
+	pipe := s.db.Read.Pipeline()
+	workers := pipe.Get(ctx, s.db.Key(keyPauseWorkers))
+	every := pipe.Exists(ctx, s.db.Key(keyPauseAll))
 	each := make([]*redis.IntCmd, len(queues))
 	for i, queue := range queues {
-		each[i] = pipe.Exists(ctx, s.key(keyPauseQueue)+queue)
+		each[i] = pipe.Exists(ctx, s.db.Key(keyPauseQueue)+queue)
 	}
 	// A key of another type than it should have pauses as well as any.
-	if _, err := pipe.Exec(ctx); err != nil && (Unreachable(err) || refusal(err) == "NOPERM") {
+	if _, err := pipe.Exec(ctx); err != nil && (rdb.Unreachable(err) || rdb.Refusal(err) == "NOPERM") {
 		return nil, false, fmt.Errorf("read pauses: %w", err)
 	}
 	one = map[string]bool{}

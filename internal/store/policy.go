@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
 // Fields of resqued:proc:<proc> by which a worker process says what shall become of
@@ -68,10 +70,10 @@ func classList(classes []string) string {
 // PolicyOf returns the policy that a process has registered with. What is gone or
 // cannot be read is taken from fallback. An error means that Redis could not be asked.
 func (s *Store) PolicyOf(ctx context.Context, proc string, fallback Policy) (Policy, error) {
-	fields, err := s.read.HMGet(ctx, s.key(keyProcInfo)+proc, infoOnDeath, infoAtMostOnce, infoResumes, infoMaxDeaths).Result()
+	fields, err := s.db.Read.HMGet(ctx, s.db.Key(keyProcInfo)+proc, infoOnDeath, infoAtMostOnce, infoResumes, infoMaxDeaths).Result()
 	switch {
 	case err == nil && len(fields) == 4:
-	case err != nil && (Unreachable(err) || waitable(err) || ctx.Err() != nil):
+	case err != nil && (rdb.Unreachable(err) || rdb.Waitable(err) || ctx.Err() != nil):
 		return Policy{}, fmt.Errorf("read the policy of %s: %w", proc, err)
 	default:
 		return fallback, nil //nolint:nilerr // no hash, or no right to read it: asking again does not help

@@ -13,8 +13,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resqued/resqued/internal/longstore"
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 func TestProbe(t *testing.T) {
@@ -24,7 +27,7 @@ func TestProbe(t *testing.T) {
 	s, err := store.Open(store.Options{URL: server.URL(), Namespace: "resque"})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
-	require.NoError(t, s.Probe(t.Context()))
+	require.NoError(t, s.Probe(t.Context(), longstore.Probed()))
 	require.Empty(t, client.Keys(t.Context(), "*").Val(), "nothing is left behind")
 	require.Contains(t, client.Info(t.Context(), "memory").Val(), "number_of_cached_scripts:2\r\n")
 }
@@ -39,7 +42,7 @@ func TestProbeAtTheEndOfASecond(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	whole := 0
-	store.Intercept(s, func(cmds []redis.Cmder, send func() error) error {
+	storetest.Intercept(s.Redis(), func(cmds []redis.Cmder, send func() error) error {
 		for _, cmd := range cmds {
 			args := cmd.Args()
 			for i, arg := range args {
@@ -53,7 +56,7 @@ func TestProbeAtTheEndOfASecond(t *testing.T) {
 		}
 		return send()
 	})
-	require.NoError(t, s.Probe(t.Context()))
+	require.NoError(t, s.Probe(t.Context(), longstore.Probed()))
 	require.Greater(t, whole, 1, "scripts that delay jobs")
 	require.Empty(t, client.Keys(t.Context(), "*").Val(), "nothing is left behind")
 }
@@ -68,11 +71,11 @@ func TestProbeOfAKnownServer(t *testing.T) {
 		s, err := store.Open(store.Options{URL: server.URL(), Namespace: "resque"})
 		require.NoError(t, err)
 		defer func() { _ = s.Close() }()
-		store.Intercept(s, func(_ []redis.Cmder, send func() error) error {
+		storetest.Intercept(s.Redis(), func(_ []redis.Cmder, send func() error) error {
 			rehearsals++
 			return send()
 		})
-		require.NoError(t, s.WaitReady(t.Context(), nil))
+		require.NoError(t, s.WaitReady(t.Context(), nil, longstore.Probed()))
 		return rehearsals
 	}
 	require.Equal(t, 1, ready())
@@ -112,7 +115,7 @@ func TestProbeAfterAnother(t *testing.T) {
 	for _, key := range []string{"queues", "queue:plain", "queue:unique:start_at", "failed", "resqued:meta", "resqued:procs", "resqued:master:probe", "worker:probe:1:plain"} {
 		require.NoError(t, client.Set(t.Context(), "resque:resqued:probe:"+key, "odd", 0).Err())
 	}
-	require.NoError(t, s.Probe(t.Context()))
+	require.NoError(t, s.Probe(t.Context(), longstore.Probed()))
 	require.Empty(t, client.Keys(t.Context(), "*").Val(), "nothing is left behind")
 }
 
@@ -124,13 +127,13 @@ func TestProbeAgain(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	var sizes []int
-	store.Intercept(s, func(cmds []redis.Cmder, send func() error) error {
+	storetest.Intercept(s.Redis(), func(cmds []redis.Cmder, send func() error) error {
 		if sizes = append(sizes, len(cmds)); len(sizes) == 1 {
 			return redis.ErrPoolTimeout
 		}
 		return send()
 	})
-	require.NoError(t, s.Probe(t.Context()))
+	require.NoError(t, s.Probe(t.Context(), longstore.Probed()))
 	require.Len(t, sizes, 2)
 	require.Equal(t, sizes[0], sizes[1])
 }
@@ -144,7 +147,7 @@ func TestProbeOfAScriptThatDoesNotRun(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = s.Close() })
 		changed := 0
-		store.Intercept(s, func(cmds []redis.Cmder, send func() error) error {
+		storetest.Intercept(s.Redis(), func(cmds []redis.Cmder, send func() error) error {
 			for _, cmd := range cmds {
 				args := cmd.Args()
 				for i := range args {
@@ -156,7 +159,7 @@ func TestProbeOfAScriptThatDoesNotRun(t *testing.T) {
 			}
 			return send()
 		})
-		require.ErrorContains(t, s.Probe(t.Context()), "script beat does not run")
+		require.ErrorContains(t, s.Probe(t.Context(), longstore.Probed()), "script beat does not run")
 		require.Equal(t, 1, changed)
 	}
 }
@@ -170,11 +173,11 @@ func TestProbeOfAServerThatRefuses(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	require.NoError(t, client.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
-	err = s.Probe(t.Context())
+	err = s.Probe(t.Context(), longstore.Probed())
 	require.ErrorContains(t, err, "NOREPLICAS")
 	require.ErrorContains(t, err, server.Addr)
 	require.NotContains(t, err.Error(), "does not run")
-	require.True(t, store.Unexecuted(err))
+	require.True(t, rdb.Unexecuted(err))
 }
 
 func TestProbeOfMissingRights(t *testing.T) {
@@ -186,7 +189,7 @@ func TestProbeOfMissingRights(t *testing.T) {
 		s, err := store.Open(store.Options{URL: server.URLAs(user, "pw"), Namespace: "resque"})
 		require.NoError(t, err)
 		defer func() { _ = s.Close() }()
-		return s.Probe(t.Context())
+		return s.Probe(t.Context(), longstore.Probed())
 	}
 	require.NoError(t, probe("enough", "~resque:*", "+@all", "-acl"))
 	require.ErrorContains(t, probe("reader", "~resque:*", "+@all", "-acl", "-hset", "-lpop"), "may not run HSET, LPOP on keys of resque:*; docs/redis-keys.md")
@@ -199,15 +202,17 @@ func TestProbeOfMissingRights(t *testing.T) {
 // Every script has its part in a probe.
 func TestProbeRunsEveryScript(t *testing.T) {
 	t.Parallel()
-	sources, err := filepath.Glob("*.go")
-	require.NoError(t, err)
 	var names []string
-	for _, file := range sources {
-		text, err := os.ReadFile(file)
+	for _, room := range []string{".", "../longstore"} {
+		sources, err := filepath.Glob(room + "/*.go")
 		require.NoError(t, err)
-		for _, match := range regexp.MustCompile(`newScript\("([a-z_]+)"`).FindAllStringSubmatch(string(text), -1) {
-			if !strings.HasSuffix(file, "_test.go") && match[1] != "missing_rights" && match[1] != "run_uncached" {
-				names = append(names, match[1])
+		for _, file := range sources {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			for _, match := range regexp.MustCompile(`rdb\.NewScript\(Lua, "([a-z_]+)"`).FindAllStringSubmatch(string(text), -1) {
+				if !strings.HasSuffix(file, "_test.go") {
+					names = append(names, match[1])
+				}
 			}
 		}
 	}
@@ -216,5 +221,5 @@ func TestProbeRunsEveryScript(t *testing.T) {
 	s, err := store.Open(store.Options{URL: redistest.Shared(t).URL(), Namespace: redistest.Namespace(t)})
 	require.NoError(t, err)
 	defer func() { _ = s.Close() }()
-	require.Subset(t, store.Probed(t.Context(), s), slices.Compact(names))
+	require.Subset(t, s.Redis().Rehearsed(t.Context(), s.Rehearsal(longstore.Probed())), slices.Compact(names))
 }

@@ -8,15 +8,25 @@ import (
 	"sort"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
+)
+
+var (
+	registerScript   = rdb.NewScript(Lua, "register", "lib/base", "lib/records", "lib/grace", "lib/relock", "register")
+	unregisterScript = rdb.NewScript(Lua, "unregister", "lib/base", "lib/forget_process", "unregister")
+	beatScript       = rdb.NewScript(Lua, "beat", "lib/base", "lib/records", "lib/grace", "lib/relock", "beat")
+	enrollScript     = rdb.NewScript(Lua, "restore_workers", "lib/base", "restore_workers")
+	mirrorScript     = rdb.NewScript(Lua, "mirror", "lib/base", "mirror")
 )
 
 // Register gives a worker process its lease and shows its threads as workers.
 func (s *Store) Register(ctx context.Context, r Registration) error {
-	args := []any{s.prefix, r.Proc, s.opts.Load().Lease.Milliseconds(), s.opts.Load().BeatEvery.Milliseconds(), r.Started, len(r.Workers), rand.Text()}
+	args := []any{s.db.Prefix, r.Proc, s.opts.Load().Lease.Milliseconds(), s.opts.Load().BeatEvery.Milliseconds(), r.Started, len(r.Workers), rand.Text()}
 	for _, id := range r.Workers {
 		args = append(args, id)
 	}
-	raw, err := s.eval(ctx, registerScript, s.key(keyProcs), append(args, pairs(r.Info)...))
+	raw, err := s.db.Eval(ctx, registerScript, s.db.Key(keyProcs), append(args, pairs(r.Info)...))
 	if err != nil {
 		return err
 	}
@@ -28,8 +38,8 @@ func (s *Store) Register(ctx context.Context, r Registration) error {
 // Unregister removes a process that holds no job any more. It returns how many
 // jobs the process still holds; with more than none it changes nothing.
 func (s *Store) Unregister(ctx context.Context, proc string) (held int, err error) {
-	raw, err := s.eval(ctx, unregisterScript, s.key(keyInflight)+proc, []any{s.prefix, proc})
-	return int(number(raw)), err
+	raw, err := s.db.Eval(ctx, unregisterScript, s.db.Key(rdb.KeyInflight)+proc, []any{s.db.Prefix, proc})
+	return int(rdb.Number(raw)), err
 }
 
 // Running is one job of a beat.
@@ -56,16 +66,16 @@ type BeatRequest struct {
 }
 
 // Beat extends the lease of a process and its locks. It revives a lease that has
-// passed as long as nobody recovered the process; then it returns ErrFenced, and
+// passed unless the process was recovered; then it returns ErrFenced, and
 // the process must end. It returns ErrWiped when the server has lost all data since
 // the registration: then the process may register again.
 func (s *Store) Beat(ctx context.Context, b BeatRequest) (BeatReply, error) {
 	args := []any{
-		s.prefix, b.Proc, s.opts.Load().Lease.Milliseconds(), s.opts.Load().BeatEvery.Milliseconds(),
+		s.db.Prefix, b.Proc, s.opts.Load().Lease.Milliseconds(), s.opts.Load().BeatEvery.Milliseconds(),
 		seconds(s.opts.Load().LockTTL), len(b.Jobs), len(b.Info), len(b.Stats), s.registeredIn(), len(b.Look),
 	}
 	for _, j := range b.Jobs {
-		args = append(args, j.Token, j.LockKey, flag(j.Held))
+		args = append(args, j.Token, j.LockKey, rdb.Flag(j.Held))
 	}
 	args = append(args, pairs(b.Info)...)
 	for _, w := range b.Stats {
@@ -74,7 +84,7 @@ func (s *Store) Beat(ctx context.Context, b BeatRequest) (BeatReply, error) {
 	for _, id := range b.Look {
 		args = append(args, id)
 	}
-	raw, err := s.eval(ctx, beatScript, s.key(keyProcs), args)
+	raw, err := s.db.Eval(ctx, beatScript, s.db.Key(keyProcs), args)
 	if err != nil {
 		return BeatReply{}, err
 	}
@@ -87,7 +97,7 @@ func (s *Store) Beat(ctx context.Context, b BeatRequest) (BeatReply, error) {
 	case len(list) != 5:
 		return BeatReply{}, fmt.Errorf("script beat: unexpected reply %v", raw)
 	}
-	return BeatReply{Lost: texts(list[1]), Gone: texts(list[2]), Left: texts(list[3]), Missing: number(list[4]) == 1}, nil
+	return BeatReply{Lost: rdb.Texts(list[1]), Gone: rdb.Texts(list[2]), Left: rdb.Texts(list[3]), Missing: rdb.Number(list[4]) == 1}, nil
 }
 
 // Enrollment is what a process knows of its threads, for Enroll.
@@ -110,7 +120,7 @@ type EnrolledThread struct {
 // among the last thousand. It returns the numbers of these threads, and how many failures
 // those were.
 func (s *Store) Enroll(ctx context.Context, e Enrollment) (again []int, unfailed int, err error) {
-	args := []any{s.prefix, e.Proc, e.Started, len(e.Threads)}
+	args := []any{s.db.Prefix, e.Proc, e.Started, len(e.Threads)}
 	for _, t := range e.Threads {
 		args = append(args, t.Worker, t.Processed, t.Failed, t.Token)
 	}
@@ -118,7 +128,7 @@ func (s *Store) Enroll(ctx context.Context, e Enrollment) (again []int, unfailed
 	for _, q := range e.Queues {
 		args = append(args, q+"_failed")
 	}
-	raw, err := s.eval(ctx, enrollScript, s.key(keyWorkers), args)
+	raw, err := s.db.Eval(ctx, enrollScript, s.db.Key(keyWorkers), args)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -128,21 +138,21 @@ func (s *Store) Enroll(ctx context.Context, e Enrollment) (again []int, unfailed
 	}
 	numbers, _ := list[0].([]any)
 	for _, n := range numbers {
-		again = append(again, int(number(n)))
+		again = append(again, int(rdb.Number(n)))
 	}
-	return again, int(number(list[1])), nil
+	return again, int(rdb.Number(list[1])), nil
 }
 
 // Records returns those of a process's in-flight records that exist and can be read.
 func (s *Store) Records(ctx context.Context, proc string, tokens []string) ([]Reserved, error) {
-	values, err := s.read.HMGet(ctx, s.key(keyInflight)+proc, tokens...).Result()
+	values, err := s.db.Read.HMGet(ctx, s.db.Key(rdb.KeyInflight)+proc, tokens...).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read in-flight records of %s: %w", proc, err)
 	}
 	var records []Reserved
 	for i, value := range values {
 		if text, ok := value.(string); ok {
-			if r, err := parseRecord(tokens[i], text); err == nil {
+			if r, err := ParseRecord(tokens[i], text); err == nil {
 				records = append(records, r)
 			}
 		}
@@ -152,7 +162,7 @@ func (s *Store) Records(ctx context.Context, proc string, tokens []string) ([]Re
 
 // HoldsJobLock reports whether the lock of a job is its own still.
 func (s *Store) HoldsJobLock(ctx context.Context, key, proc, token string) (bool, error) {
-	value, err := s.read.Get(ctx, key).Result()
+	value, err := s.db.Read.Get(ctx, key).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return false, fmt.Errorf("read job lock %q: %w", key, err)
 	}
@@ -177,11 +187,11 @@ type Mirror struct {
 // WriteMirrors shows jobs that have been running for a moment under worker:<id>.
 // Their completions must say Mirrored, whatever this call returns.
 func (s *Store) WriteMirrors(ctx context.Context, proc string, mirrors []Mirror) error {
-	args := []any{s.prefix}
+	args := []any{s.db.Prefix}
 	for _, m := range mirrors {
 		args = append(args, m.Token, m.Worker, m.Value)
 	}
-	_, err := s.eval(ctx, mirrorScript, s.key(keyInflight)+proc, args)
+	_, err := s.db.Eval(ctx, mirrorScript, s.db.Key(rdb.KeyInflight)+proc, args)
 	return err
 }
 

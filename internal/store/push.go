@@ -6,9 +6,11 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
-var pushScript = newScript("push_unique", "lib/base", "lib/records", "lib/rights", "lib/unique", "push_unique")
+var pushScript = rdb.NewScript(Lua, "push_unique", "lib/base", "lib/records", "lib/rights", "lib/unique", "push_unique")
 
 // Push appends payloads to a queue, as Ruby's Resque.push does, and returns the
 // queue's new length. After an error the outcome is unknown unless Unexecuted.
@@ -20,15 +22,15 @@ func (s *Store) Push(ctx context.Context, queue string, payloads ...[]byte) (len
 		values[i] = p
 	}
 	var push *redis.IntCmd
-	err = s.once(ctx, func() error {
-		pipe := s.write.TxPipeline()
-		pipe.SAdd(ctx, s.key(keyQueues), queue) // known before its first job is there
-		push = pipe.RPush(ctx, s.queueKey(queue), values...)
+	err = s.db.Once(ctx, func() error {
+		pipe := s.db.Write.TxPipeline()
+		pipe.SAdd(ctx, s.db.Key(keyQueues), queue) // known before its first job is there
+		push = pipe.RPush(ctx, s.db.QueueKey(queue), values...)
 		_, err := pipe.Exec(ctx)
 		switch {
 		case redis.HasErrorPrefix(err, "EXECABORT") && push.Err() != nil:
 			return push.Err() // why the server refused, where it told
-		case refusal(err) == "NOPERM" && (push.Val() > 0 || strings.Contains(err.Error(), "'multi'")):
+		case rdb.Refusal(err) == "NOPERM" && (push.Val() > 0 || strings.Contains(err.Error(), "'multi'")):
 			// Then the server has taken the rest, as single commands if it refused MULTI.
 			return fmt.Errorf("the job may have been pushed: %v; docs/redis-keys.md lists the rights that it takes", err) //nolint:errorlint // it proves nothing
 		}
@@ -44,7 +46,7 @@ func (s *Store) Push(ctx context.Context, queue string, payloads ...[]byte) (len
 type PushReply struct {
 	// Length is how many jobs wait in the queue then.
 	Length int64
-	// Pushed tells for each payload whether it was pushed; an equal one waits in
+	// Pushed says of each payload whether it was pushed; an equal one waits in
 	// place of one that was not.
 	Pushed []bool
 }
@@ -55,11 +57,11 @@ type PushReply struct {
 // nothing was pushed. After any other error the outcome is unknown unless Unexecuted.
 func (s *Store) PushUnique(ctx context.Context, queue string, strict bool, payloads ...[]byte) (PushReply, error) {
 	args := make([]any, 0, 3+len(payloads))
-	args = append(args, s.prefix, queue, flag(strict))
+	args = append(args, s.db.Prefix, queue, rdb.Flag(strict))
 	for _, p := range payloads {
 		args = append(args, p)
 	}
-	raw, err := s.eval(ctx, pushScript, s.queueKey(queue), args)
+	raw, err := s.db.Eval(ctx, pushScript, s.db.QueueKey(queue), args)
 	if err != nil {
 		return PushReply{}, fmt.Errorf("push to %q: %w", queue, err)
 	}
@@ -70,7 +72,7 @@ func (s *Store) PushUnique(ctx context.Context, queue string, strict bool, paylo
 	if len(list) != 2 {
 		return PushReply{}, fmt.Errorf("script push_unique: unexpected reply %v", raw)
 	}
-	reply := PushReply{Length: number(list[0])}
+	reply := PushReply{Length: rdb.Number(list[0])}
 	marks, _ := list[1].(string)
 	for _, mark := range marks {
 		reply.Pushed = append(reply.Pushed, mark == '1')

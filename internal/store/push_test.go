@@ -9,8 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 func bytesOf(payloads ...string) [][]byte {
@@ -277,11 +279,11 @@ func TestPushWithFewRights(t *testing.T) {
 	require.EqualValues(t, 1, client.LLen(t.Context(), "resque:queue:q").Val())
 	err := push("+multi +exec +sadd +ping +@connection")
 	require.ErrorContains(t, err, "NOPERM")
-	require.True(t, store.Unexecuted(err))
+	require.True(t, rdb.Unexecuted(err))
 	require.EqualValues(t, 1, client.LLen(t.Context(), "resque:queue:q").Val())
 	err = push("+exec +sadd +rpush +ping +@connection")
 	require.ErrorContains(t, err, "may have been pushed")
-	require.False(t, store.Unexecuted(err))
+	require.False(t, rdb.Unexecuted(err))
 }
 
 // Rights that change while a transaction is under way may refuse one command of it.
@@ -289,7 +291,7 @@ func TestPushThatIsRefusedInPart(t *testing.T) {
 	t.Parallel()
 	for refusedAt, unexecuted := range map[int]bool{1: false, 2: true} {
 		f := setup(t, redistest.Shared(t))
-		store.Intercept(f.Store, func(cmds []redis.Cmder, _ func() error) error {
+		storetest.Intercept(f.Redis(), func(cmds []redis.Cmder, _ func() error) error {
 			push, ok := cmds[2].(*redis.IntCmd)
 			require.True(t, ok)
 			push.SetVal(1)
@@ -302,6 +304,6 @@ func TestPushThatIsRefusedInPart(t *testing.T) {
 		})
 		_, err := f.Push(t.Context(), "q", []byte(job("A", "[1]")))
 		require.Error(t, err)
-		require.Equal(t, unexecuted, store.Unexecuted(err), refusedAt)
+		require.Equal(t, unexecuted, rdb.Unexecuted(err), refusedAt)
 	}
 }

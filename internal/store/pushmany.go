@@ -2,25 +2,23 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
 // pipedBytes bounds what of the payloads of one PushMany is on its way at a time.
 const pipedBytes = 8 << 20
 
-// errNotSent marks what was not sent because something before it failed.
-var errNotSent = errors.New("not sent")
-
 // Pushed is what became of a payload of PushMany.
 type Pushed struct {
 	// Length is how many jobs waited in the queue with it and those before it.
 	Length int64
-	// Err is why it was not pushed, or an error that is not Unexecuted: then nobody
-	// knows.
+	// Err is why it was not pushed, or an error that is not Unexecuted: then the
+	// outcome is unknown.
 	Err error
 }
 
@@ -45,9 +43,9 @@ func (s *Store) PushMany(ctx context.Context, queues []string, payloads [][]byte
 			members[i] = name
 		}
 		// Known before their first job is there.
-		if err := s.once(ctx, func() error { return s.write.SAdd(ctx, s.key(keyQueues), members...).Err() }); err != nil {
+		if err := s.db.Once(ctx, func() error { return s.db.Write.SAdd(ctx, s.db.Key(keyQueues), members...).Err() }); err != nil {
 			for i := range out {
-				out[i].Err = fmt.Errorf("push to %q: %w: %w", queues[i], errNotSent, err)
+				out[i].Err = fmt.Errorf("push to %q: %w: %w", queues[i], rdb.ErrNotSent, err)
 			}
 			return out
 		}
@@ -77,11 +75,11 @@ func (s *Store) PushMany(ctx context.Context, queues []string, payloads [][]byte
 // proves that it was not pushed.
 func (s *Store) pushRound(ctx context.Context, groups []*pushGroup, out []Pushed) {
 	left := groups
-	_ = s.once(ctx, func() error {
-		pipe := s.write.Pipeline()
+	_ = s.db.Once(ctx, func() error {
+		pipe := s.db.Write.Pipeline()
 		cmds := make([]*redis.IntCmd, len(left))
 		for i, g := range left {
-			cmds[i] = pipe.RPush(ctx, s.queueKey(g.queue), g.values...)
+			cmds[i] = pipe.RPush(ctx, s.db.QueueKey(g.queue), g.values...)
 		}
 		_, _ = pipe.Exec(ctx) // each command has its own answer
 		var again []*pushGroup
@@ -93,7 +91,7 @@ func (s *Store) pushRound(ctx context.Context, groups []*pushGroup, out []Pushed
 				for k, at := range g.at {
 					out[at].Length = length - int64(len(g.at)-1-k)
 				}
-			} else if transient(err) {
+			} else if rdb.Transient(err) {
 				again = append(again, g)
 				if first == nil {
 					first = err

@@ -19,8 +19,8 @@ var errRecord = errors.New("not a record of resqued")
 // first four parts of its body, then fence, deaths, blame and the start in milliseconds.
 const recordNumbers = 8
 
-// parseRecord reads what lua/exchange_fast.lua wrote, or give in lua/exchange_slow.lua.
-func parseRecord(token, record string) (Reserved, error) {
+// ParseRecord reads an in-flight record: what lua/exchange_fast.lua wrote, or give in lua/exchange_slow.lua.
+func ParseRecord(token, record string) (Reserved, error) {
 	rest, ok := strings.CutPrefix(record, "3 ")
 	var n [recordNumbers]int64
 	for i := range n {
@@ -45,7 +45,7 @@ func parseRecord(token, record string) (Reserved, error) {
 	r := Reserved{Token: token, Queue: next(n[0]), Worker: next(n[1]), LockKey: next(n[2])}
 	r.Capped = next(n[3]) != ""
 	// It is not copied, because it may be large: the client library has made the text of
-	// this reply, of which nobody else has this part.
+	// this reply, and nothing else refers to this part.
 	r.Payload = unsafe.Slice(unsafe.StringData(body), len(body)) //nolint:gosec // as said
 	r.Fence, r.Deaths, r.Blame, r.StartedAt = n[4], int(n[5]), int(n[6]), time.UnixMilli(n[7])
 	if r.Unique = at != "-"; r.Unique {

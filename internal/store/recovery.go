@@ -8,6 +8,16 @@ import (
 	"sort"
 	"strings"
 	"time"
+
+	"github.com/resqued/resqued/internal/rdb"
+)
+
+var (
+	orphansScript    = rdb.NewScript(Lua, "orphans", "lib/base", "lib/records", "lib/blocked_queues", "lib/grace", "lib/deaths", "orphans")
+	putMasterScript  = rdb.NewScript(Lua, "put_master", "put_master")
+	dropMasterScript = rdb.NewScript(Lua, "drop_master", "drop_master")
+	fenceScript      = rdb.NewScript(Lua, "fence", "lib/base", "lib/grace", "fence")
+	recoverScript    = rdb.NewScript(Lua, "recover", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/forget_process", "lib/parked", "lib/deaths", "recover")
 )
 
 // ErrAlive: the process is not fenced, or its lease is not past; its jobs are not
@@ -31,14 +41,14 @@ type Around struct {
 // settings that a fleet shares is another; "" = the caller has none.
 func (s *Store) LookAround(ctx context.Context, digest string) (Around, error) {
 	opts := s.opts.Load()
-	raw, err := s.eval(ctx, orphansScript, s.key(keyProcs),
-		[]any{s.prefix, opts.Lease.Milliseconds(), opts.BeatEvery.Milliseconds(), digest})
+	raw, err := s.db.Eval(ctx, orphansScript, s.db.Key(keyProcs),
+		[]any{s.db.Prefix, opts.Lease.Milliseconds(), opts.BeatEvery.Milliseconds(), digest})
 	list, _ := raw.([]any)
 	if err != nil || len(list) != 3 {
 		return Around{}, err
 	}
-	a := Around{Now: time.UnixMilli(number(list[0])), Orphans: texts(list[2]), Others: map[string]string{}}
-	others := texts(list[1])
+	a := Around{Now: time.UnixMilli(rdb.Number(list[0])), Orphans: rdb.Texts(list[2]), Others: map[string]string{}}
+	others := rdb.Texts(list[1])
 	for i := 0; i+1 < len(others); i += 2 {
 		a.Others[others[i]] = others[i+1]
 	}
@@ -54,7 +64,7 @@ func (s *Store) Orphans(ctx context.Context) (procs []string, now time.Time, err
 // SettingsOf returns what a master has in common with its fleet, as it has written it, and
 // its host; "" if it is gone.
 func (s *Store) SettingsOf(ctx context.Context, master string) (host, settings string, err error) {
-	values, err := s.read.HMGet(ctx, s.key(keyMaster)+master, "host", "settings").Result()
+	values, err := s.db.Read.HMGet(ctx, s.db.Key(keyMaster)+master, "host", "settings").Result()
 	if err != nil || len(values) != 2 {
 		return "", "", err
 	}
@@ -66,7 +76,7 @@ func (s *Store) SettingsOf(ctx context.Context, master string) (host, settings s
 // Procs returns the registered processes whose id begins with prefix, whatever
 // their lease, sorted.
 func (s *Store) Procs(ctx context.Context, prefix string) ([]string, error) {
-	all, err := s.read.ZRange(ctx, s.key(keyProcs), 0, -1).Result()
+	all, err := s.db.Read.ZRange(ctx, s.db.Key(keyProcs), 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
@@ -83,7 +93,7 @@ func (s *Store) Procs(ctx context.Context, prefix string) ([]string, error) {
 // ProcFields returns fields of the entry of a process; those that are not there are left
 // out.
 func (s *Store) ProcFields(ctx context.Context, proc string, names []string) (map[string]string, error) {
-	values, err := s.read.HMGet(ctx, s.key(keyProcInfo)+proc, names...).Result()
+	values, err := s.db.Read.HMGet(ctx, s.db.Key(keyProcInfo)+proc, names...).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read the entry of %s: %w", proc, err)
 	}
@@ -104,13 +114,13 @@ func (s *Store) Fence(ctx context.Context, proc string, force bool) (held []Rese
 	opts := s.opts.Load()
 	told := map[string]bool{}
 	for cursor := "0"; ; {
-		raw, err := s.eval(ctx, fenceScript, s.key(keyInflight)+proc, []any{
-			s.prefix, proc, flag(force), opts.Lease.Milliseconds(), opts.BeatEvery.Milliseconds(), cursor,
+		raw, err := s.db.Eval(ctx, fenceScript, s.db.Key(rdb.KeyInflight)+proc, []any{
+			s.db.Prefix, proc, rdb.Flag(force), opts.Lease.Milliseconds(), opts.BeatEvery.Milliseconds(), cursor,
 		})
 		if err != nil {
 			return nil, nil, err
 		}
-		list := texts(raw)
+		list := rdb.Texts(raw)
 		switch {
 		case len(list) == 1 && list[0] == "ALIVE":
 			return nil, nil, ErrAlive
@@ -123,7 +133,7 @@ func (s *Store) Fence(ctx context.Context, proc string, force bool) (held []Rese
 				continue
 			}
 			told[list[i]] = true
-			job, err := parseRecord(list[i], list[i+1])
+			job, err := ParseRecord(list[i], list[i+1])
 			if err != nil {
 				bad = append(bad, list[i])
 				continue
@@ -164,7 +174,7 @@ func (s *Store) Recover(ctx context.Context, proc string, verdicts []Verdict) er
 	// Newest first, because each goes to the very head.
 	for end := len(verdicts); ; end -= recoverBatch {
 		batch := verdicts[max(0, end-recoverBatch):max(0, end)]
-		args := []any{s.prefix, proc}
+		args := []any{s.db.Prefix, proc}
 		for _, b := range slices.Backward(batch) {
 			s.fit(ctx, &b.Failure, b.Payload)
 			gap, large := b.Failure.flags()
@@ -175,7 +185,7 @@ func (s *Store) Recover(ctx context.Context, proc string, verdicts []Verdict) er
 			args = append(args, b.Token, string(rune(action)), b.Failure.text(), b.Kill.encode(), strings.Join(b.Counts, " "),
 				letters(gap, 'g', large, 'l', b.Park, 'x'))
 		}
-		raw, err := s.eval(ctx, recoverScript, s.key(keyInflight)+proc, args)
+		raw, err := s.db.Eval(ctx, recoverScript, s.db.Key(rdb.KeyInflight)+proc, args)
 		if err != nil {
 			return err
 		}
@@ -193,7 +203,7 @@ func (s *Store) Recover(ctx context.Context, proc string, verdicts []Verdict) er
 			}
 		}
 		if reason, _ := list[2].(string); reason != "" {
-			left = fmt.Errorf("recover %s: %d records left: %s", proc, number(list[0]), reason)
+			left = fmt.Errorf("recover %s: %d records left: %s", proc, rdb.Number(list[0]), reason)
 		}
 		if end <= recoverBatch {
 			return left
@@ -203,13 +213,13 @@ func (s *Store) Recover(ctx context.Context, proc string, verdicts []Verdict) er
 
 // PutMaster writes or renews the entry of a master.
 func (s *Store) PutMaster(ctx context.Context, m MasterInfo) error {
-	_, err := s.eval(ctx, putMasterScript, s.key(keyMaster)+m.ID,
-		append([]any{s.key(keyMasters), m.ID, m.TTL.Milliseconds()}, pairs(m.Fields)...))
+	_, err := s.db.Eval(ctx, putMasterScript, s.db.Key(keyMaster)+m.ID,
+		append([]any{s.db.Key(keyMasters), m.ID, m.TTL.Milliseconds()}, pairs(m.Fields)...))
 	return err
 }
 
 // DropMaster removes the entry of a master.
 func (s *Store) DropMaster(ctx context.Context, id string) error {
-	_, err := s.eval(ctx, dropMasterScript, s.key(keyMaster)+id, []any{s.key(keyMasters), id})
+	_, err := s.db.Eval(ctx, dropMasterScript, s.db.Key(keyMaster)+id, []any{s.db.Key(keyMasters), id})
 	return err
 }

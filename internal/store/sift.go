@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
-var siftScript = newScript("failed_edit_bulk", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/failed_edits", "failed_edit_bulk")
+var siftScript = rdb.NewScript(Lua, "failed_edit_bulk", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/failed_edits", "failed_edit_bulk")
 
 const (
 	// siftLease is how long a sifting may be silent before others may end it.
@@ -36,8 +38,8 @@ type sifting struct {
 func (s *Store) sifting(list string) *sifting { return &sifting{s: s, list: list, token: rand.Text()} }
 
 func (f *sifting) call(ctx context.Context, op string, more ...any) (answer string, list []any, err error) {
-	args := append([]any{f.s.prefix, f.list, f.token, siftLease.Milliseconds(), op}, more...)
-	raw, err := f.s.eval(ctx, siftScript, f.s.key(f.list), args)
+	args := append([]any{f.s.db.Prefix, f.list, f.token, siftLease.Milliseconds(), op}, more...)
+	raw, err := f.s.db.Eval(ctx, siftScript, f.s.db.Key(f.list), args)
 	if err != nil {
 		return "", nil, fmt.Errorf("edit failures of %q: %w", f.list, err)
 	}
@@ -58,19 +60,19 @@ func (f *sifting) back(ctx context.Context) (held time.Duration, err error) {
 		case err != nil:
 			return 0, err
 		case answer == "HELD" && len(list) == 2:
-			return time.Duration(number(list[1])) * time.Millisecond, nil
+			return time.Duration(rdb.Number(list[1])) * time.Millisecond, nil
 		case answer != "OK" || len(list) != 2:
 			return 0, fmt.Errorf("script failed_edit_bulk: unexpected reply %v", list)
-		case number(list[1]) == 0:
+		case rdb.Number(list[1]) == 0:
 			return 0, nil
 		}
 	}
 }
 
-// settleFailed returns when nobody sifts the list, and brings back what one has left that
+// settleFailed returns when no process sifts the list, and brings back what one has left that
 // did not come to its end.
 func (s *Store) settleFailed(ctx context.Context, list string) error {
-	under, err := s.read.HExists(ctx, s.key(keySifting), list).Result()
+	under, err := s.db.Read.HExists(ctx, s.db.Key(keySifting), list).Result()
 	if err != nil {
 		return fmt.Errorf("read failures of %q: %w", list, err)
 	}
@@ -97,7 +99,7 @@ func (s *Store) settleFailed(ctx context.Context, list string) error {
 // RestoreFailed brings back the failure records that a command has left which did not come to
 // its end, and returns the lists that had any.
 func (s *Store) RestoreFailed(ctx context.Context) (restored []string, err error) {
-	lists, err := s.read.HKeys(ctx, s.key(keySifting)).Result()
+	lists, err := s.db.Read.HKeys(ctx, s.db.Key(keySifting)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list the lists of failures that are edited: %w", err)
 	}
@@ -129,7 +131,7 @@ func (s *Store) DropFailed(ctx context.Context, list string) (n int64, err error
 		case err != nil:
 			return 0, err
 		case answer == "OK" && len(reply) == 2:
-			return number(reply[1]), nil
+			return rdb.Number(reply[1]), nil
 		case answer == "KEPT":
 			return 0, ErrKept
 		case answer == "LEFT":
@@ -169,7 +171,7 @@ func (s *Store) sift(ctx context.Context, w FailedWork, t *FailedTargets) (again
 	}
 	size, moved := int64(16), 0
 	for t.n > 0 {
-		page, err := s.read.LRange(ctx, s.key(w.List), 0, size-1).Result()
+		page, err := s.db.Read.LRange(ctx, s.db.Key(w.List), 0, size-1).Result()
 		if err != nil {
 			return false, fmt.Errorf("read failures of %q: %w", w.List, err)
 		}
@@ -206,7 +208,7 @@ func (s *Store) sift(ctx context.Context, w FailedWork, t *FailedTargets) (again
 			return false, fmt.Errorf("script failed_edit_bulk: %d answers for %d records", len(marks), len(edits))
 		}
 		moved = 0
-		f.passed += number(reply[1])
+		f.passed += rdb.Number(reply[1])
 		for i := range edits {
 			t.ended(w, edits[i].record, edits[i].FailedEdit, FailedOutcome(marks[i]))
 		}
@@ -223,7 +225,7 @@ func (s *Store) sift(ctx context.Context, w FailedWork, t *FailedTargets) (again
 // end makes one list again of the records that have passed and those that have not: the fewer
 // are moved.
 func (f *sifting) end(ctx context.Context) error {
-	left, err := f.s.read.LLen(ctx, f.s.key(f.list)).Result()
+	left, err := f.s.db.Read.LLen(ctx, f.s.db.Key(f.list)).Result()
 	if err != nil {
 		return fmt.Errorf("count failures of %q: %w", f.list, err)
 	}
@@ -240,7 +242,7 @@ func (f *sifting) end(ctx context.Context) error {
 			return nil // others have done it
 		case answer != "OK" || len(reply) != 2:
 			return fmt.Errorf("script failed_edit_bulk: unexpected reply %v", reply)
-		case number(reply[1]) == 0:
+		case rdb.Number(reply[1]) == 0:
 			return nil
 		}
 	}

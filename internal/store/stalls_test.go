@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
 )
@@ -375,7 +376,7 @@ func TestJunkAtSize(t *testing.T) {
 	require.Less(t, looked(t, work), 10)
 
 	work = c.watch(func() {
-		_, err := c.LongForget(t.Context(), 100)
+		_, err := longstore.New(c.Redis()).LongForget(t.Context(), 100)
 		require.NoError(t, err)
 	})
 	require.Less(t, looked(t, work), 10)

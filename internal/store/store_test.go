@@ -14,8 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 func TestMain(m *testing.M) {
@@ -42,7 +44,7 @@ func setup(t *testing.T, server *redistest.Server, change ...func(*store.Options
 	s, err := store.Open(opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	store.Patient(s)
+	storetest.Patient(s.Redis())
 	f := &fixture{Store: s, t: t, ns: opts.Namespace, redis: server.Client(t)}
 	f.register("p1")
 	return f
@@ -391,7 +393,7 @@ func testExchange(t *testing.T, server *redistest.Server) {
 		require.NoError(t, f.redis.Set(t.Context(), f.key("resqued:inflight:p1"), "text", 0).Err())
 		_, err := f.Exchange(t.Context(), store.ExchangeRequest{Proc: "p1", Wants: f.wants(1), Queues: locked("q")})
 		require.ErrorContains(t, err, "is no hash")
-		require.True(t, store.Unexecuted(err))
+		require.True(t, rdb.Unexecuted(err))
 		require.Len(t, f.list("queue:q"), 1)
 	})
 

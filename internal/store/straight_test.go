@@ -10,6 +10,7 @@ import (
 
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 // TestStraight has what many jobs of one plain call have in common, and what the model
@@ -139,7 +140,7 @@ func TestStraight(t *testing.T) {
 		t.Run("few large payloads are read behind small ones", func(t *testing.T) {
 			for _, large := range []string{"q", "r"} {
 				f := setup(t, server)
-				require.NoError(t, store.Alter(f.Store, "exchange_fast", `local size, tight = 0, false`,
+				require.NoError(t, storetest.Alter(f.Redis(), "exchange_fast", `local size, tight = 0, false`,
 					`local size, tight = 0, false
 					for _ = 1, #payloads do call('INCR', prefix .. 'read') end`))
 				for i := range 5 {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 // TestStraightIsAsTheLongWay sends the same requests to two stores, of which one never
@@ -34,8 +35,8 @@ func TestStraightIsAsTheLongWay(t *testing.T) {
 	// Small replies, so that payloads need not be large to fill one, and few queues that
 	// are read at a time.
 	small := []string{`maxbytes = 0, 4194304`, `maxbytes = 0, 100000`, `(nread == 0 and empty + 8 or 16)`, `(nread == 0 and empty + 1 or 2)`}
-	require.NoError(t, store.Alter(w.stores[0], "exchange_fast", small...))
-	require.NoError(t, store.Alter(w.stores[1], "exchange_fast", append(small, `straight, lane, style = direct == 1,`, `straight, lane, style = false,`)...))
+	require.NoError(t, storetest.Alter(w.stores[0].Redis(), "exchange_fast", small...))
+	require.NoError(t, storetest.Alter(w.stores[1].Redis(), "exchange_fast", append(small, `straight, lane, style = direct == 1,`, `straight, lane, style = false,`)...))
 	rapid.Check(t, w.sequence)
 	t.Log(w.seen)
 	if testing.Short() {
@@ -66,8 +67,8 @@ var twinQueues = []store.Queue{
 }
 
 func (w *twins) sequence(t *rapid.T) {
-	must(t, w.redis.ConfigSet(w.ctx, "maxmemory", "0").Err())
-	must(t, w.redis.FlushDB(w.ctx).Err())
+	storetest.Must(t, w.redis.ConfigSet(w.ctx, "maxmemory", "0").Err())
+	storetest.Must(t, w.redis.FlushDB(w.ctx).Err())
 	w.held, w.past, w.fences = map[string][]store.Reserved{"p1": nil, "p2": nil}, nil, [2]int64{}
 	for proc := range w.held {
 		w.register(t, proc)
@@ -81,7 +82,7 @@ func (w *twins) sequence(t *rapid.T) {
 
 func (w *twins) register(t *rapid.T, proc string) {
 	for _, s := range w.stores {
-		must(t, s.Register(w.ctx, store.Registration{Proc: proc, Workers: []string{proc + ":1:q"}, Started: "now"}))
+		storetest.Must(t, s.Register(w.ctx, store.Registration{Proc: proc, Workers: []string{proc + ":1:q"}, Started: "now"}))
 	}
 }
 
@@ -152,7 +153,7 @@ func (w *twins) wrongType(t *rapid.T) {
 	keys := []string{"queue:a", "queue:b", "resqued:fence", "stat:processed", "resqued:deaths", "resqued:deaths:a", "resqued:deaths:b", "resqued:died:a", "locket:queue_lock_counters", "locket:job_locks:A[1]", "resqued:seen:a", "resqued:caps:m"}
 	key := rapid.SampledFrom(keys).Draw(t, "key")
 	w.both(t, func(space string) error {
-		must(t, w.redis.Del(w.ctx, space+key).Err())
+		storetest.Must(t, w.redis.Del(w.ctx, space+key).Err())
 		return nil
 	})
 	if rapid.Bool().Draw(t, "gone") {
@@ -168,7 +169,7 @@ func (w *twins) repair(t *rapid.T) {
 		for _, queue := range twinQueues {
 			key := space + "queue:" + queue.Name
 			if w.redis.Type(w.ctx, key).Val() == "set" {
-				must(t, w.redis.Del(w.ctx, key).Err())
+				storetest.Must(t, w.redis.Del(w.ctx, key).Err())
 			}
 		}
 		return nil
@@ -185,14 +186,14 @@ func (w *twins) die(t *rapid.T) {
 	action := rapid.SampledFrom([]store.Action{store.Requeue, store.Suspect}).Draw(t, "fault")
 	for _, s := range w.stores {
 		jobs, _, err := s.Fence(w.ctx, proc, true)
-		must(t, err)
+		storetest.Must(t, err)
 		slices.SortFunc(jobs, func(a, b store.Reserved) int { return strings.Compare(a.Token, b.Token) })
 		var verdicts []store.Verdict
 		for _, j := range jobs {
 			w.seen["recovered"]++
 			verdicts = append(verdicts, store.Verdict{Token: j.Token, Action: action})
 		}
-		must(t, s.Recover(w.ctx, proc, verdicts))
+		storetest.Must(t, s.Recover(w.ctx, proc, verdicts))
 	}
 	w.held[proc] = nil
 	w.register(t, proc)
@@ -238,10 +239,10 @@ func (w *twins) exchange(t *rapid.T) {
 	unique := slices.ContainsFunc(req.Queues, func(q store.Queue) bool { return q.Unique })
 	if rapid.IntRange(0, 5).Draw(t, "full") == 0 && !unique {
 		w.seen["full"]++
-		must(t, w.redis.ConfigSet(w.ctx, "maxmemory", "1").Err())
+		storetest.Must(t, w.redis.ConfigSet(w.ctx, "maxmemory", "1").Err())
 	}
 	var texts [2]string
-	var bases [2]snapshot
+	var bases [2]storetest.Snapshot
 	for i, s := range w.stores {
 		one := req
 		one.Completions = slices.Clone(req.Completions)
@@ -253,14 +254,14 @@ func (w *twins) exchange(t *rapid.T) {
 		reply, err := s.Exchange(w.ctx, one)
 		texts[i] = w.told(t, i, one, reply, err)
 	}
-	must(t, w.redis.ConfigSet(w.ctx, "maxmemory", "0").Err())
+	storetest.Must(t, w.redis.ConfigSet(w.ctx, "maxmemory", "0").Err())
 	if texts[0] != texts[1] {
 		t.Fatalf("straight:\n%s\nthe long way:\n%s", texts[0], texts[1])
 	}
 	bases[0], bases[1] = w.bases(t)
 	for _, key := range slices.Sorted(maps.Keys(bases[0])) {
-		if !slices.Equal(bases[0][key].values, bases[1][key].values) {
-			t.Fatalf("%s is, straight:\n%.3000q\nthe long way:\n%.3000q", key, bases[0][key].values, bases[1][key].values)
+		if !slices.Equal(bases[0][key].Values, bases[1][key].Values) {
+			t.Fatalf("%s is, straight:\n%.3000q\nthe long way:\n%.3000q", key, bases[0][key].Values, bases[1][key].Values)
 		}
 	}
 	for key := range bases[1] {
@@ -312,35 +313,35 @@ func (w *twins) told(t *rapid.T, which int, req store.ExchangeRequest, reply sto
 var times = regexp.MustCompile(`\d{10,13}`)
 
 // bases returns what is in Redis of both, without times and fences.
-func (w *twins) bases(t *rapid.T) (straight, long snapshot) {
-	m := &model{rig: &rig{redis: w.redis, ctx: w.ctx}}
-	out := [2]snapshot{{}, {}}
-	for key, e := range m.look(t) {
+func (w *twins) bases(t *rapid.T) (straight, long storetest.Snapshot) {
+	m := &model{Rig: &storetest.Rig{Redis: w.redis, Ctx: w.ctx}}
+	out := [2]storetest.Snapshot{{}, {}}
+	for key, e := range m.Look(t) {
 		i := slices.Index(twinSpaces[:], key[:3])
 		short := key[3:]
 		switch {
 		case strings.HasPrefix(short, "resqued:inflight:"):
-			for f := 1; f < len(e.values); f += 2 {
-				head, body, _ := strings.Cut(e.values[f], "\n")
+			for f := 1; f < len(e.Values); f += 2 {
+				head, body, _ := strings.Cut(e.Values[f], "\n")
 				fields := strings.Fields(head)
 				fields[5], fields[8], fields[9] = "", "", times.ReplaceAllString(fields[9], "")
-				e.values[f] = strings.Join(fields, " ") + "\n" + body
+				e.Values[f] = strings.Join(fields, " ") + "\n" + body
 			}
 		case strings.HasSuffix(short, ":start_at"), strings.HasPrefix(short, "resqued:seen:"):
-			for f := range e.values {
-				e.values[f] = times.ReplaceAllString(e.values[f], "")
+			for f := range e.Values {
+				e.Values[f] = times.ReplaceAllString(e.Values[f], "")
 			}
 		case short == "resqued:deaths", strings.HasPrefix(short, "resqued:died:"): // members and times
-			for f := range e.values {
-				e.values[f] = times.ReplaceAllString(e.values[f], "")
+			for f := range e.Values {
+				e.Values[f] = times.ReplaceAllString(e.Values[f], "")
 			}
-			slices.Sort(e.values)
+			slices.Sort(e.Values)
 		case short == "resqued:fence", short == "resqued:procs", short == "resqued:meta", strings.HasPrefix(short, "resqued:proc:"),
 			strings.HasPrefix(short, "resqued:heal"):
 			continue
 		}
-		for f := range e.values {
-			e.values[f] = strings.ReplaceAll(e.values[f], twinSpaces[1], twinSpaces[0])
+		for f := range e.Values {
+			e.Values[f] = strings.ReplaceAll(e.Values[f], twinSpaces[1], twinSpaces[0])
 		}
 		out[i][short] = e
 	}

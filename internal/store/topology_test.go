@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
 )
@@ -116,7 +117,7 @@ func TestPlacesToFindRedis(t *testing.T) {
 	t.Run("TLS with a certificate of one's own", func(t *testing.T) {
 		t.Parallel()
 		server := redistest.Start(t, redistest.Options{TLS: true})
-		ca, err := store.ReadCA(server.CAFile)
+		ca, err := rdb.ReadCA(server.CAFile)
 		require.NoError(t, err)
 		worksAt(t, store.Options{URL: server.URL(), Namespace: "resque", CA: ca})
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 // shortSighted is a fixture whose scripts look at a few elements only, as they look at some
@@ -16,7 +17,7 @@ import (
 func shortSighted(t *testing.T, server *redistest.Server) *fixture {
 	t.Helper()
 	f := setup(t, server)
-	require.NoError(t, store.Alter(f.Store, "unique", "local near = 1000 ", "local near = 2 ", "deep = 25000, looks = 50000", "deep = 1, looks = 2",
+	require.NoError(t, storetest.Alter(f.Redis(), "unique", "local near = 1000 ", "local near = 2 ", "deep = 25000, looks = 50000", "deep = 1, looks = 2",
 		"math.floor(twins.looks / 2), 100)", "math.floor(twins.looks / 2), 1)", "local part = 1000 ", "local part = 3 "))
 	return f
 }

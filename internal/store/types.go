@@ -26,17 +26,15 @@ type Options struct {
 	AllowEviction bool
 
 	// BlockingReads has the answer to whatever changes something be waited for in a read
-	// that blocks, not by Go's poller. That is for a process in which nobody else has
-	// anything to do meanwhile; others would wait for the runtime to notice.
+	// that blocks, not by Go's poller. It is for a process in which nothing else runs
+	// meanwhile: other goroutines would wait for the runtime to notice.
 	BlockingReads bool
 
 	// FailureLists has failures recorded as Resque's multi-queue failure backend does, in
 	// a list for each queue.
 	FailureLists bool
 
-	nearEnd int64  // see failed.go; 0 = nearEnd
-	small   bool   // few bytes go over the connections
-	share   *share // of the memory for answers that are under way
+	nearEnd int64 // see failed.go; 0 = nearEnd
 }
 
 // Registration announces a worker process.
@@ -100,7 +98,7 @@ type Completion struct {
 	Held bool
 	// Killed: the process has obeyed a KillRequest for this job.
 	Killed bool
-	// Survived: a Requeued or Retried job has run to its end, so that nobody suspects it
+	// Survived: a Requeued or Retried job has run to its end, so that it is no suspect
 	// any more.
 	Survived bool
 	// Count, if not nil, is the count of the job's attempts. A Retried job has one.
@@ -128,7 +126,7 @@ type Queue struct {
 	Unique, Strict bool
 }
 
-// LockName tells what the lock of a payload is called: the part of its key behind
+// LockName is what the lock of a payload is called: the part of its key behind
 // locket:job_locks:.
 type LockName struct {
 	Queue   string
@@ -167,7 +165,7 @@ type ExchangeRequest struct {
 	Wants       []Want
 	Queues      []Queue
 	// Empty is how many of the first queues are likely to hold nothing, because the last
-	// jobs came from behind them. Whether it is so one command tells for all of them.
+	// jobs came from behind them. One command checks all of them.
 	Empty int
 	// Names answers the Unnamed of the reply before. NamedClasses are the classes
 	// whose locks have to be named in every queue.
@@ -178,8 +176,8 @@ type ExchangeRequest struct {
 	// first hands back what the tokens already hold.
 	Repeat bool
 	// Sending numbers what this process sends, repetitions included. A request
-	// that reaches the server after a later repetition reserves nothing: nobody
-	// waits for its answer any more. 0 = the only one. It counts for a Lane by itself:
+	// that reaches the server after a later repetition reserves nothing: its
+	// answer is not waited for any more. 0 = the only one. It counts for a Lane by itself:
 	// the process may have one request under way in each, 0 and 1.
 	Sending int64
 	Lane    int
@@ -204,13 +202,13 @@ type Reserved struct {
 	// (whole seconds; zero where that is not known).
 	Unique     bool
 	EnqueuedAt time.Time
-	// Kill is what somebody wants of the job; only Fence tells.
+	// Kill is the request to end the job, if any; only Fence fills it in.
 	Kill *KillRequest
 }
 
 // ExchangeReply answers an ExchangeRequest.
 type ExchangeReply struct {
-	// Applied tells for each completion whether its record still existed, or at least
+	// Applied says of each completion whether its record still existed, or at least
 	// its lock was still held for it; a late one changed nothing.
 	Applied []bool
 	// Stuck holds the indexes of completions that could not be written because a
@@ -248,7 +246,7 @@ type PollReply struct {
 	// Waiting are the queues looked at that hold jobs, without the Blocked ones, in
 	// which every job is known to be locked.
 	Waiting, Blocked []string
-	// Suspects tells how many jobs of which queues were set apart, whatever queues were
+	// Suspects is how many jobs of which queues were set apart, whatever queues were
 	// asked for. Each part of a pass has them all.
 	Suspects map[string]int
 	// Due: delayed jobs are; see MoveDue.

@@ -14,9 +14,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
-var undelayScript = newScript("undelay", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/delayed_item", "undelay")
+var undelayScript = rdb.NewScript(Lua, "undelay", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/delayed_item", "undelay")
 
 // undelayBatch bounds the jobs of one call; the script does fewer if they stand deep in long
 // lists.
@@ -37,7 +39,7 @@ type DelayedJob struct {
 // ID is a digest of the time and the job. Equal jobs that are due together share it.
 func (j *DelayedJob) ID() string {
 	at := j.key + "\n"
-	if strings.HasSuffix(j.key, keyDelayed) {
+	if strings.HasSuffix(j.key, rdb.KeyDelayed) {
 		at = "" // such an item is the only one of its kind
 	}
 	sum := sha256.Sum256([]byte(at + j.item))
@@ -47,11 +49,11 @@ func (j *DelayedJob) ID() string {
 // Delayed counts the jobs that wait for their time, of which at most so many lists are
 // looked at; partial: there are more.
 func (s *Store) Delayed(ctx context.Context, lists int64) (n int64, partial bool, err error) {
-	own, err := s.read.ZCard(ctx, s.key(keyDelayed)).Result()
+	own, err := s.db.Read.ZCard(ctx, s.db.Key(rdb.KeyDelayed)).Result()
 	if err != nil {
 		return 0, false, fmt.Errorf("count delayed jobs: %w", err)
 	}
-	times, err := s.read.ZRange(ctx, s.key(keySchedule), 0, lists).Result()
+	times, err := s.db.Read.ZRange(ctx, s.db.Key(keySchedule), 0, lists).Result()
 	if err != nil {
 		return 0, false, fmt.Errorf("count delayed jobs: %w", err)
 	}
@@ -59,16 +61,16 @@ func (s *Store) Delayed(ctx context.Context, lists int64) (n int64, partial bool
 		times = times[:lists]
 	}
 	for some := range slices.Chunk(times, 1000) {
-		pipe := s.read.Pipeline()
+		pipe := s.db.Read.Pipeline()
 		lengths := make([]*redis.IntCmd, len(some))
 		for i, at := range some {
-			lengths[i] = pipe.LLen(ctx, s.key(keyDueAt)+at)
+			lengths[i] = pipe.LLen(ctx, s.db.Key(keyDueAt)+at)
 		}
-		if _, err := pipe.Exec(ctx); err != nil && Unreachable(err) {
+		if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
 			return 0, false, fmt.Errorf("count delayed jobs: %w", err)
 		}
 		for _, length := range lengths {
-			own += length.Val() // 0 of a key of another type; whoever moves jobs tells
+			own += length.Val() // 0 of a key of another type, which MoveDue reports
 		}
 	}
 	return own, partial, nil
@@ -80,14 +82,14 @@ func (s *Store) Delayed(ctx context.Context, lists int64) (n int64, partial bool
 func (s *Store) DelayedJobs(ctx context.Context) iter.Seq2[DelayedJob, error] {
 	return func(yield func(DelayedJob, error) bool) {
 		for start := int64(0); ; start += pageElements {
-			page, err := s.read.ZRangeWithScores(ctx, s.key(keyDelayed), start, start+pageElements-1).Result()
+			page, err := s.db.Read.ZRangeWithScores(ctx, s.db.Key(rdb.KeyDelayed), start, start+pageElements-1).Result()
 			if err != nil {
 				yield(DelayedJob{}, fmt.Errorf("read delayed jobs: %w", err))
 				return
 			}
 			for _, z := range page {
 				member, _ := z.Member.(string)
-				job := DelayedJob{Due: dueAt(z.Score / 1000), key: s.key(keyDelayed), item: member}
+				job := DelayedJob{Due: dueAt(z.Score / 1000), key: s.db.Key(rdb.KeyDelayed), item: member}
 				if queue, payload, ok := parseDelayed(member); ok {
 					job.Queue, job.Payload = queue, []byte(payload)
 				}
@@ -100,7 +102,7 @@ func (s *Store) DelayedJobs(ctx context.Context) iter.Seq2[DelayedJob, error] {
 			}
 		}
 		for start := int64(0); ; start += pageElements {
-			times, err := s.read.ZRangeWithScores(ctx, s.key(keySchedule), start, start+pageElements-1).Result()
+			times, err := s.db.Read.ZRangeWithScores(ctx, s.db.Key(keySchedule), start, start+pageElements-1).Result()
 			if err != nil {
 				yield(DelayedJob{}, fmt.Errorf("read delayed jobs: %w", err))
 				return
@@ -129,15 +131,15 @@ func dueAt(seconds float64) time.Time {
 
 // delayedList goes through the jobs that are due at one time.
 func (s *Store) delayedList(ctx context.Context, at string, score float64, yield func(DelayedJob, error) bool) bool {
-	w := s.walk(s.key(keyDueAt) + at)
+	w := s.walk(s.db.Key(keyDueAt) + at)
 	for {
 		from, page, err := w.next(ctx)
 		if err != nil {
-			if Unreachable(err) || !redis.HasErrorPrefix(err, "WRONGTYPE") {
+			if rdb.Unreachable(err) || !redis.HasErrorPrefix(err, "WRONGTYPE") {
 				yield(DelayedJob{}, fmt.Errorf("read delayed jobs: %w", err))
 				return false
 			}
-			return true // whoever moves jobs tells
+			return true // MoveDue reports it
 		}
 		if len(page) == 0 {
 			return true
@@ -168,7 +170,7 @@ func (s *Store) NextDelayed(ctx context.Context, limit int, want func(*DelayedJo
 			continue
 		}
 		// Each of the two places is in order, so that no more of one is needed.
-		if strings.HasSuffix(job.key, keyDelayed) {
+		if strings.HasSuffix(job.key, rdb.KeyDelayed) {
 			if own++; own > limit {
 				more = true
 				continue
@@ -187,7 +189,7 @@ func (s *Store) NextDelayed(ctx context.Context, limit int, want func(*DelayedJo
 }
 
 // Undelay removes jobs that wait for their time or, with run, pushes them now; unique
-// tells which queues are. It answers as EditFailed does for each.
+// reports whether a queue is. It answers as EditFailed does for each.
 //
 // After an error that is not Unexecuted some may have been done that were not told.
 func (s *Store) Undelay(ctx context.Context, jobs []DelayedJob, run bool, unique func(queue string) bool, done func(DelayedJob, FailedOutcome)) error {
@@ -197,11 +199,11 @@ func (s *Store) Undelay(ctx context.Context, jobs []DelayedJob, run bool, unique
 	}
 	for len(jobs) > 0 {
 		some := jobs[:min(len(jobs), undelayBatch)]
-		args := []any{s.prefix, verb}
+		args := []any{s.db.Prefix, verb}
 		for _, j := range some {
-			args = append(args, j.key, j.item, flag(unique != nil && unique(j.Queue)))
+			args = append(args, j.key, j.item, rdb.Flag(unique != nil && unique(j.Queue)))
 		}
-		raw, err := s.eval(ctx, undelayScript, s.key(keyDelayed), args)
+		raw, err := s.db.Eval(ctx, undelayScript, s.db.Key(rdb.KeyDelayed), args)
 		if err != nil {
 			return fmt.Errorf("%s delayed jobs: %w", verb, err)
 		}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
 // ErrOutOfStep: the set and the times of a unique queue do not match it, and what was
@@ -20,9 +22,9 @@ var errRestless = errors.New("others change it faster than it can be repaired; s
 // maxPasses bounds how often a repair begins anew because others changed the queue.
 const maxPasses = 5
 
-var repairScript = newScript("unique_repair", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "unique_repair")
+var repairScript = rdb.NewScript(Lua, "unique_repair", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "unique_repair")
 
-// UniqueReport tells what a repair of a unique queue has changed.
+// UniqueReport is what a repair of a unique queue has changed.
 type UniqueReport struct {
 	Queue string
 	// Jobs is how many wait in it now.
@@ -102,11 +104,11 @@ func (s *Store) ForgetUnique(ctx context.Context, queue string) error {
 const leftoversPage = 1000
 
 // DropLeftovers removes the sets and the start times of queues in which nothing waits: where
-// unique_queues names them no more, nobody else would. Queues for which kept reports true are
+// unique_queues names them no more, nothing else would. Queues for which kept reports true are
 // left alone. It looks at a part of the queues, from cursor on (0 begins), and returns those
 // of which it has removed anything and where to go on; 0 = that was all.
 func (s *Store) DropLeftovers(ctx context.Context, kept func(queue string) bool, cursor uint64) (queues []string, next uint64, err error) {
-	page, next, err := s.read.SScan(ctx, s.key(keyQueues), cursor, "", leftoversPage).Result()
+	page, next, err := s.db.Read.SScan(ctx, s.db.Key(keyQueues), cursor, "", leftoversPage).Result()
 	if err != nil {
 		return nil, 0, fmt.Errorf("list queues: %w", err)
 	}
@@ -116,21 +118,21 @@ func (s *Store) DropLeftovers(ctx context.Context, kept func(queue string) bool,
 	}
 	keys := make([]string, 0, 2*len(page))
 	for _, queue := range page {
-		keys = append(keys, s.queueKey(queue)+":uniqueue", s.queueKey(queue)+":start_at")
+		keys = append(keys, s.db.QueueKey(queue)+":uniqueue", s.db.QueueKey(queue)+":start_at")
 	}
-	n, err := s.read.Exists(ctx, keys...).Result() // nearly always there is none
+	n, err := s.db.Read.Exists(ctx, keys...).Result() // nearly always there is none
 	if err != nil {
 		return nil, 0, fmt.Errorf("look for what unique queues have left: %w", err)
 	}
 	if n == 0 {
 		return nil, next, nil
 	}
-	pipe := s.read.Pipeline()
+	pipe := s.db.Read.Pipeline()
 	jobs, there := make([]*redis.IntCmd, len(page)), make([]*redis.IntCmd, len(page))
 	for i, queue := range page {
-		jobs[i], there[i] = pipe.LLen(ctx, s.queueKey(queue)), pipe.Exists(ctx, keys[2*i], keys[2*i+1])
+		jobs[i], there[i] = pipe.LLen(ctx, s.db.QueueKey(queue)), pipe.Exists(ctx, keys[2*i], keys[2*i+1])
 	}
-	if _, err := pipe.Exec(ctx); err != nil && Unreachable(err) {
+	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
 		return nil, 0, fmt.Errorf("look for what unique queues have left: %w", err)
 	}
 	for i, queue := range page {
@@ -161,7 +163,7 @@ type repairStep struct {
 }
 
 func (s *Store) repair(ctx context.Context, queue, how string, report *UniqueReport) (repairStep, error) {
-	raw, err := s.eval(ctx, repairScript, s.queueKey(queue), []any{s.prefix, how})
+	raw, err := s.db.Eval(ctx, repairScript, s.db.QueueKey(queue), []any{s.db.Prefix, how})
 	if err != nil {
 		return repairStep{}, err
 	}
@@ -169,19 +171,19 @@ func (s *Store) repair(ctx context.Context, queue, how string, report *UniqueRep
 	if len(list) != 9 {
 		return repairStep{}, fmt.Errorf("script unique_repair: unexpected reply %v", raw)
 	}
-	report.Jobs = number(list[2])
-	report.MembersAdded += number(list[4])
-	report.MembersRemoved += number(list[5])
-	report.Duplicates += number(list[6])
-	report.TimesAdded += number(list[7])
-	report.TimesRemoved += number(list[8])
-	return repairStep{state: number(list[0]), rest: time.Duration(number(list[1])) * time.Millisecond, touched: number(list[3])}, nil
+	report.Jobs = rdb.Number(list[2])
+	report.MembersAdded += rdb.Number(list[4])
+	report.MembersRemoved += rdb.Number(list[5])
+	report.Duplicates += rdb.Number(list[6])
+	report.TimesAdded += rdb.Number(list[7])
+	report.TimesRemoved += rdb.Number(list[8])
+	return repairStep{state: rdb.Number(list[0]), rest: time.Duration(rdb.Number(list[1])) * time.Millisecond, touched: rdb.Number(list[3])}, nil
 }
 
 // evenUnique reports whether a unique queue, its set and its times have one length.
 func (s *Store) evenUnique(ctx context.Context, queue string) (bool, error) {
-	key := s.queueKey(queue)
-	pipe := s.read.TxPipeline()
+	key := s.db.QueueKey(queue)
+	pipe := s.db.Read.TxPipeline()
 	jobs, members, times := pipe.LLen(ctx, key), pipe.SCard(ctx, key+":uniqueue"), pipe.LLen(ctx, key+":start_at")
 	if _, err := pipe.Exec(ctx); err != nil {
 		return false, err
@@ -189,7 +191,7 @@ func (s *Store) evenUnique(ctx context.Context, queue string) (bool, error) {
 	return jobs.Val() == members.Val() && jobs.Val() == times.Val(), nil
 }
 
-// UniqueQueues tells which queues are unique.
+// UniqueQueues says which queues are unique.
 type UniqueQueues struct {
 	// Names are queues that are looked at whether they are known or not: one that was
 	// removed by a program that does not know its companions has left them.
@@ -213,7 +215,7 @@ func (s *Store) OutOfStep(ctx context.Context, u UniqueQueues, cursor uint64) (q
 	}
 	for range outOfStepPages {
 		var page []string
-		if page, cursor, err = s.read.SScan(ctx, s.key(keyQueues), cursor, "", 1000).Result(); err != nil {
+		if page, cursor, err = s.db.Read.SScan(ctx, s.db.Key(keyQueues), cursor, "", 1000).Result(); err != nil {
 			return nil, 0, fmt.Errorf("list queues: %w", err)
 		}
 		for _, name := range page {
@@ -242,21 +244,21 @@ func (s *Store) uneven(ctx context.Context, names []string) (queues []string, er
 		jobs, members, times *redis.IntCmd
 		heals                *redis.BoolCmd
 	}
-	pipe := s.read.Pipeline()
+	pipe := s.db.Read.Pipeline()
 	all := make([]lengths, len(names))
 	for i, name := range names {
-		key := s.queueKey(name)
+		key := s.db.QueueKey(name)
 		all[i] = lengths{
 			pipe.LLen(ctx, key), pipe.SCard(ctx, key+":uniqueue"), pipe.LLen(ctx, key+":start_at"),
-			pipe.HExists(ctx, s.key(keyHeal)+name, "at"),
+			pipe.HExists(ctx, s.db.Key(keyHeal)+name, "at"),
 		}
 	}
-	if _, err := pipe.Exec(ctx); err != nil && Unreachable(err) {
+	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
 		return nil, fmt.Errorf("lengths of unique queues: %w", err)
 	}
 	for i, l := range all {
 		if l.jobs.Err() != nil || l.members.Err() != nil || l.times.Err() != nil {
-			continue // a key of another type; whoever works the queue tells
+			continue // a key of another type, which the exchange reports
 		}
 		if l.jobs.Val() != l.members.Val() || l.jobs.Val() != l.times.Val() || l.heals.Val() {
 			queues = append(queues, names[i])

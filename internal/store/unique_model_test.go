@@ -12,6 +12,7 @@ import (
 
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 // uniqueModel works one unique queue with everything that resqued does to it, beside
@@ -302,7 +303,7 @@ func TestUniqueModel(t *testing.T) {
 		if far {
 			changes = farApart
 		}
-		if err := store.Alter(s, "unique", changes...); err != nil {
+		if err := storetest.Alter(s.Redis(), "unique", changes...); err != nil {
 			rt.Fatal(err)
 		}
 		m := &uniqueModel{store: s, redis: client, ctx: t.Context(), key: ns + ":queue:q", far: far}
@@ -311,7 +312,7 @@ func TestUniqueModel(t *testing.T) {
 }
 
 // uniqueMutants are defects of how equal jobs are told apart in a long unique queue.
-var uniqueMutants = []mutant{
+var uniqueMutants = []storetest.Mutant{
 	{"a member is believed where a job is lost by it", "unique", `if not sure then return true end`, `if true then return true end`},
 	{"a job that was put beside its equal is not noted", "unique", `if likely then twins.note(key, payload) end`, ``},
 	{"the member goes though an equal job is left", "unique", `if not left then call('SREM', key .. ':uniqueue', payload) end`, `call('SREM', key .. ':uniqueue', payload)`},
@@ -323,14 +324,15 @@ var uniqueMutants = []mutant{
     if starts`, `if starts`},
 }
 
-func (r *rig) twinSequence(t *rapid.T) {
-	r.redis.FlushDB(r.ctx)
-	m := &uniqueModel{store: r.store, redis: r.redis, ctx: r.ctx, key: modelSpace + "queue:q", far: true}
+func twinSequence(r *storetest.Rig, t *rapid.T) {
+	r.Redis.FlushDB(r.Ctx)
+	m := &uniqueModel{store: r.Store, redis: r.Redis, ctx: r.Ctx, key: storetest.Space + "queue:q", far: true}
 	m.run(t)
 }
 
 // TestUniqueModelFindsDefects is TestModelFindsDefects for long unique queues.
 func TestUniqueModelFindsDefects(t *testing.T) {
 	t.Parallel()
-	findDefects(t, uniqueMutants, shortcuts, (*rig).twinSequence, farApart...)
+	defects := storetest.Defects{Mutants: uniqueMutants, Sequence: twinSequence, Shortcuts: shortcuts, Also: farApart}
+	defects.Find(t)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
 )
@@ -185,7 +186,7 @@ func TestUniqueWrongTypes(t *testing.T) {
 				require.Empty(t, reply.Jobs)
 				_, err := f.RepairUnique(t.Context(), "q")
 				require.ErrorContains(t, err, "move it away")
-				require.True(t, store.Unexecuted(err))
+				require.True(t, rdb.Unexecuted(err))
 			})
 		}
 	})

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
 // What a Waiter waits with is BLMOVE of a queue's head onto itself. It changes nothing,
@@ -24,7 +26,7 @@ const awaitFor = 5 * time.Second
 const seenQueues = 64
 
 var (
-	// ErrNoWaiting: this server, or the rights of its user, let nobody wait for jobs.
+	// ErrNoWaiting: this server, or the rights of its user, do not allow waiting for jobs.
 	ErrNoWaiting = errors.New("cannot wait for jobs")
 	// ErrNoQueue: the key of a queue holds no list.
 	ErrNoQueue = errors.New("no queue")
@@ -40,9 +42,7 @@ type Waiter struct {
 
 // OpenWaiter returns a Waiter, which connects when it is used.
 func (s *Store) OpenWaiter() (*Waiter, error) {
-	opts := *s.opts.Load()
-	opts.PoolSize, opts.small = MaxWaits, true
-	client, err := newClient(opts, -1)
+	client, err := s.db.Another(MaxWaits)
 	if err != nil {
 		return nil, err
 	}
@@ -53,9 +53,9 @@ func (s *Store) OpenWaiter() (*Waiter, error) {
 // false after some seconds without. Close and the end of ctx make it return at once if
 // both happen.
 func (w *Waiter) Await(ctx context.Context, queue string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, awaitFor+ioTimeout)
+	ctx, cancel := context.WithTimeout(ctx, awaitFor+rdb.IOTimeout)
 	defer cancel()
-	key := w.store.queueKey(queue)
+	key := w.store.db.QueueKey(queue)
 	err := w.client.BLMove(ctx, key, key, "LEFT", "LEFT", awaitFor).Err()
 	switch {
 	case err == nil:
@@ -68,7 +68,7 @@ func (w *Waiter) Await(ctx context.Context, queue string) (bool, error) {
 
 // Queues returns names of queues that exist, not all if there are many.
 func (w *Waiter) Queues(ctx context.Context) ([]string, error) {
-	names, err := w.store.read.SRandMemberN(ctx, w.store.key(keyQueues), seenQueues).Result()
+	names, err := w.store.db.Read.SRandMemberN(ctx, w.store.db.Key(keyQueues), seenQueues).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list queues: %w", err)
 	}
@@ -80,8 +80,8 @@ func (w *Waiter) Close() error { return w.client.Close() }
 
 // CanWait returns ErrNoWaiting, with the reason, if it is certain that no Waiter works.
 func (s *Store) CanWait(ctx context.Context) error {
-	key := s.key("resqued:probe")
-	err := waitError(s.write.Do(ctx, "BLMOVE", key, key, "LEFT", "LEFT", "0.001").Err())
+	key := s.db.Key("resqued:probe")
+	err := waitError(s.db.Write.Do(ctx, "BLMOVE", key, key, "LEFT", "LEFT", "0.001").Err())
 	if errors.Is(err, ErrNoWaiting) {
 		return err
 	}
@@ -95,7 +95,7 @@ func waitError(err error) error {
 		return nil
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return fmt.Errorf("%w: %w", ErrNoQueue, err)
-	case refusal(err) == "NOPERM", redis.HasErrorPrefix(err, "unknown command"):
+	case rdb.Refusal(err) == "NOPERM", redis.HasErrorPrefix(err, "unknown command"):
 		return fmt.Errorf("%w: %w", ErrNoWaiting, err)
 	}
 	return fmt.Errorf("wait for jobs: %w", err)

@@ -34,7 +34,7 @@ func (s *Store) walk(key string) *walk { return &walk{s: s, key: key, size: 16} 
 func (w *walk) next(ctx context.Context) (from int64, page []string, err error) {
 	for {
 		start := max(0, w.pos-min(overlap, w.size))
-		part, err := w.s.read.LRange(ctx, w.key, start, w.pos+w.size-1).Result()
+		part, err := w.s.db.Read.LRange(ctx, w.key, start, w.pos+w.size-1).Result()
 		if err != nil {
 			return 0, nil, err
 		}

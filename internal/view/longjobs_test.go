@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/longjob"
 )
@@ -16,7 +17,7 @@ import (
 func TestLongJobs(t *testing.T) {
 	views(t, func(f *fixture) {
 		ctx := f.Context()
-		c := longjob.ClientFrom(f.store.InContext(context.Background()), resqued.New())
+		c := longjob.ClientFrom(longstore.New(f.store.Redis()).InContext(context.Background()), resqued.New())
 		var ids []string
 		for _, shop := range []string{"north", "south", "west"} {
 			res, err := c.Enqueue(ctx, "Migrate", []any{shop}, longjob.Queue("q"))
@@ -89,7 +90,7 @@ func TestRecurringJobs(t *testing.T) {
 		f.do("SADD", "resqued:longjob:recurring", "Sweep", "Forgotten")
 		f.do("HSET", "resqued:longjob:recur:Sweep", "interval", 3600000, "every", 60000, "subjects", 12, "backlog", 3, "started", 2, "waiting", 1,
 			"paused", 1, "error", "boom", "at", at.UnixMilli())
-		all, err := view.RecurringJobs(f.Context(), f.store)
+		all, err := view.RecurringJobs(f.Context(), longstore.New(f.store.Redis()))
 		require.NoError(f, err)
 		last := "2026-01-02T03:04:05Z"
 		require.Len(f, all, 1)

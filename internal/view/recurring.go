@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/longstore"
 )
 
 // Recurring is a recurring long job.
@@ -29,7 +29,7 @@ type Recurring struct {
 
 // RecurringStore is what the view of recurring long jobs needs of the store.
 type RecurringStore interface {
-	LongRecurring(ctx context.Context) ([]store.LongRecurState, error)
+	LongRecurring(ctx context.Context) ([]longstore.LongRecurState, error)
 }
 
 // RecurringJobs returns the classes of long jobs whose runs are enqueued by themselves.
@@ -45,7 +45,7 @@ func RecurringJobs(ctx context.Context, s RecurringStore) ([]Recurring, error) {
 	return views, nil
 }
 
-func newRecurring(r store.LongRecurState) Recurring {
+func newRecurring(r longstore.LongRecurState) Recurring {
 	v := Recurring{
 		Class: r.Class, IntervalS: float64(r.Number("interval")) / 1000, EveryS: float64(r.Number("every")) / 1000, Subjects: r.Number("subjects"),
 		Backlog: r.Number("backlog"), Active: r.Active, Started: r.Number("started"), Waiting: r.Number("waiting"),

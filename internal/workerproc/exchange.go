@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -115,17 +116,17 @@ func (e *exchanger) exchangeUntilKnown(work context.Context, l *lane, req store.
 				e.beatNow.ring() // the loop's beat knows the locks
 			}
 		default:
-			req.Repeat = req.Repeat || !store.Unexecuted(err)
+			req.Repeat = req.Repeat || !rdb.Unexecuted(err)
 			if down.IsZero() {
 				what := "redis refuses"
-				if store.Unreachable(err) {
+				if rdb.Unreachable(err) {
 					what = "redis does not answer"
 				}
 				e.log.Error(what+"; what has ended is kept, trying again", zap.Error(err),
 					zap.Int("ended", len(req.Completions)), zap.Int("wanted", len(req.Wants)))
 				down = time.Now()
 			}
-			if !store.Unreachable(err) && !store.Unexecuted(err) {
+			if !rdb.Unreachable(err) && !rdb.Unexecuted(err) {
 				failed++
 			}
 			if failed >= apartAfter && len(req.Completions) > 0 {
@@ -171,7 +172,7 @@ func (e *exchanger) oneByOne(work context.Context, l *lane, req store.ExchangeRe
 				r.err = ErrFenced
 				return r
 			}
-		case !store.Unreachable(err) && !store.Unexecuted(err):
+		case !rdb.Unreachable(err) && !rdb.Unexecuted(err):
 			r.reply.Stuck[i] = err.Error()
 			i++
 			continue
@@ -185,7 +186,7 @@ func (e *exchanger) oneByOne(work context.Context, l *lane, req store.ExchangeRe
 			r.sent, r.err = e.renewed(work, jobs, sent)
 			return r
 		}
-		if !store.Unreachable(err) && !store.Unexecuted(err) {
+		if !rdb.Unreachable(err) && !rdb.Unexecuted(err) {
 			break // beats will tell of them
 		}
 		sleep(work, 100*time.Millisecond)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -101,7 +102,7 @@ func TestExchangeUntilKnown(t *testing.T) {
 	})
 
 	t.Run("one that was not carried out is sent anew", func(t *testing.T) {
-		a := &answering{answers: []error{store.ErrRefused}}
+		a := &answering{answers: []error{rdb.ErrRefused}}
 		exchange(t, a, request("1"), func(t *testing.T, r exchangeResult, _ bell) {
 			require.NoError(t, r.err)
 			require.False(t, a.reqs[1].Repeat)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/jobctx"
+	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/pgtest"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
@@ -63,6 +64,7 @@ type bed struct {
 	other *pgxpool.Pool // of the test, its statements are not watched
 	watch *watch
 	store *store.Store
+	long  *longstore.Store
 	procs int
 	fn    func(ctx context.Context, r *longjob.Runner) error
 
@@ -103,6 +105,7 @@ func setupAt(t *testing.T, server *pgtest.Server, o longjob.Options, params stri
 	b.store, err = store.Open(store.Options{URL: cache.URL(), Namespace: ns, Lease: time.Hour, LockTTL: store.DefaultLease})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.store.Close()) })
+	b.long = longstore.New(b.store.Redis())
 	b.Client, err = longjob.NewClient(longjob.ClientOptions{URL: cache.URL(), Namespace: ns, Handlers: h})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
@@ -149,7 +152,7 @@ func (b *bed) slice() (error, bool) {
 	require.NoError(b.t, err)
 	job := &resqued.Job{ID: e.ID, Class: e.Class, Args: e.Args, Payload: reserved.Payload, Queue: reserved.Queue}
 	*jobctx.RunOf(job) = jobctx.Run{Proc: proc, Token: reserved.Token}
-	result := b.handler(jobctx.WithLeaving(b.store.InContext(b.t.Context()), b.leave), job)
+	result := b.handler(jobctx.WithLeaving(b.long.InContext(b.t.Context()), b.leave), job)
 
 	c := store.Completion{Job: &reserved, Kind: store.Done}
 	var requeue *resqued.RequeueError

@@ -81,7 +81,7 @@ func netHold(partition bool) injector {
 	}
 }
 
-// replyPatience is how long a daemon waits for a reply (ioTimeout of internal/store), and
+// replyPatience is how long a daemon waits for a reply (IOTimeout of internal/rdb), and
 // a bit.
 const replyPatience = 5500 * time.Millisecond
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/jobctx"
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -229,13 +230,13 @@ func (c *Locks) acquire(ctx context.Context, req store.AcquireRequest, s Store, 
 		}
 		sent := moment{at: time.Now(), boot: c.cfg.Boot()}
 		reply, err := s.AcquireLock(ctx, req)
-		unknown = unknown || err != nil && !store.Unexecuted(err)
+		unknown = unknown || err != nil && !rdb.Unexecuted(err)
 		switch {
 		case err == nil && reply.Got && req.Elsewhere && c.cfg.Boot()-sent.boot >= c.cfg.stopAfter():
 			continue // the answer has taken so long that the lock is about to expire
 		case err == nil:
 			return sent, reply, nil
-		case store.WrongType(err), isBroken(err):
+		case rdb.WrongType(err), isBroken(err):
 			return sent, reply, &lockError{err}
 		case ctx.Err() == nil && !errors.Is(err, store.ErrFenced): // the next beat revives a lease
 			c.complain(s, "a class lock cannot be taken; its job waits, trying again", zap.String("lock", wire.Printable(req.Key, 300)), zap.Error(err))

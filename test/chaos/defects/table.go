@@ -23,6 +23,8 @@ var (
 // Where the product is.
 const (
 	lua      = "internal/store/lua/"
+	lib      = "internal/rdb/lua/lib/"
+	long     = "internal/longstore/lua/"
 	exchange = lua + "exchange_slow.lua"
 	straight = lua + "exchange_fast.lua"
 	janitor  = "internal/master/janitor.go"
@@ -38,7 +40,7 @@ var defects = []defect{
 		{exchange, `local mine = again and call(`, `local mine = false and call(`},
 	}, replies, []string{"C1"}},
 	{"I1", "a request whose answer was lost is sent anew, not repeated", []edit{
-		{"internal/workerproc/exchange.go", `req.Repeat = req.Repeat || !store.Unexecuted(err)`, `req.Repeat = false`},
+		{"internal/workerproc/exchange.go", `req.Repeat = req.Repeat || !rdb.Unexecuted(err)`, `req.Repeat = false`},
 	}, replies, []string{"C1"}},
 	{"I1", "the jobs of the dead are not put back", []edit{
 		{lua + "recover.lua", `putback(prefix, r.queue, r.payload, r.start, true)`, ``},
@@ -73,11 +75,11 @@ var defects = []defect{
 	}, mixed, []string{"C13"}},
 
 	{"I3", "fencing tokens count seconds", []edit{
-		{lua + "lib/base.lua", `if fence < us then fence = us end`, `fence = math.floor(us / 1000000)`},
+		{lib + "base.lua", `if fence < us then fence = us end`, `fence = math.floor(us / 1000000)`},
 	}, calm, []string{"C3"}},
 	{"I3", "each process counts fencing tokens of its own", []edit{
 		{straight, `prefix .. 'resqued:fence', nil`, `prefix .. 'resqued:fence:' .. proc, nil`},
-		{lua + "lib/base.lua", `if fence < us then fence = us end`, ``},
+		{lib + "base.lua", `if fence < us then fence = us end`, ``},
 	}, calm, []string{"C3"}},
 
 	{"I4", "the end of a job counts each time that it is told", []edit{
@@ -95,7 +97,7 @@ var defects = []defect{
 	}, frozen, []string{"C6", "C7"}},
 
 	{"I6", "an outage is no reason for grace", []edit{
-		{lua + "lib/grace.lua", `call('HSET', key, 'grace', fmt('%.0f', ms + longest))`, ``},
+		{lib + "grace.lua", `call('HSET', key, 'grace', fmt('%.0f', ms + longest))`, ``},
 	}, uneven, []string{"C4", "C6"}},
 	{"I6", "the jobs of a machine that is gone are left", []edit{
 		{janitor, `for _, name := range around.Orphans {`, `for _, name := range around.Orphans[:0] {`},
@@ -140,10 +142,10 @@ var defects = []defect{
 	}, away, []string{"C11"}},
 
 	{"L", "the next slice of a long job goes nowhere", []edit{
-		{lua + "longsave.lua", `queueslice(prefix, id, tenant, queue, payload, ms)`, ``},
+		{long + "longsave.lua", `queueslice(prefix, id, tenant, queue, payload, ms)`, ``},
 	}, calm, []string{"C1", "C12"}},
 	{"L", "a long job forgets what it has done", []edit{
-		{lua + "longsave.lua", `call('HSET', statekey(prefix, id), ARGV[i], ARGV[i + 1])`, ``},
+		{long + "longsave.lua", `call('HSET', statekey(prefix, id), ARGV[i], ARGV[i + 1])`, ``},
 	}, calm, []string{"C12"}},
 	{"L", "units of long jobs are saved at the end of a slice alone", []edit{
 		{"longjob/save.go", `fresh := r.o.SaveEvery > 0 &&`, `fresh := r.o.SaveEvery == 0 ||`},

@@ -1,0 +1,248 @@
+package longstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
+)
+
+// How runs of long jobs are looked at; longjob.go has what changes them.
+
+// LongStatus returns the status of a run and the fence of its last slice; "" = no such run.
+func (s *Store) LongStatus(ctx context.Context, uuid string) (status string, fence int64, err error) {
+	// By the client that writes: a worker process needs no second pool of connections.
+	v, err := s.db.Write.HMGet(ctx, s.db.Key(keyLongRun)+uuid, "status", "fence").Result()
+	if err != nil || len(v) != 2 {
+		return "", 0, err
+	}
+	status, _ = v[0].(string)
+	text, _ := v[1].(string)
+	fence, _ = strconv.ParseInt(text, 10, 64)
+	return status, fence, nil
+}
+
+// LongRun returns one run, with its state. The error is ErrLongGone if there is none.
+func (s *Store) LongRun(ctx context.Context, uuid string) (LongRecord, error) {
+	pipe := s.db.Read.TxPipeline()
+	fields, state := pipe.HGetAll(ctx, s.db.Key(keyLongRun)+uuid), pipe.HGetAll(ctx, s.db.Key(keyLongState)+uuid)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return LongRecord{}, fmt.Errorf("long job %s: %w", uuid, err)
+	}
+	if len(fields.Val()) == 0 {
+		return LongRecord{}, fmt.Errorf("%w: %s", ErrLongGone, uuid)
+	}
+	r := LongRecord{UUID: uuid, Fields: fields.Val(), State: state.Val()}
+	if tenant := r.Fields["tenant"]; tenant != "" {
+		place, err := s.db.Read.ZRank(ctx, s.db.Key(keyLongLine)+tenant, uuid).Result()
+		if err == nil {
+			r.Place = place + 1
+		} else if !errors.Is(err, redis.Nil) {
+			return LongRecord{}, fmt.Errorf("long job %s: %w", uuid, err)
+		}
+	}
+	return r, nil
+}
+
+// longPage bounds the runs of one transaction of LongRuns.
+const longPage = 200
+
+// LongRuns calls each with the runs that wait or run, those with the newest sign of life
+// first, then with those that have ended; until it returns false.
+func (s *Store) LongRuns(ctx context.Context, each func(r LongRecord) bool) error {
+	for _, key := range []string{keyLongActive, keyLongEnded} {
+		for from := int64(0); ; from += longPage {
+			ids, err := s.db.Read.ZRevRange(ctx, s.db.Key(key), from, from+longPage-1).Result()
+			if err != nil {
+				return fmt.Errorf("list long jobs: %w", err)
+			}
+			runs, err := s.longRecords(ctx, ids)
+			if err != nil {
+				return err
+			}
+			for _, r := range runs {
+				if !each(r) {
+					return nil
+				}
+			}
+			if len(ids) < longPage {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Store) longRecords(ctx context.Context, ids []string) ([]LongRecord, error) {
+	pipe := s.db.Read.Pipeline()
+	fields := make([]*redis.MapStringStringCmd, len(ids))
+	for i, id := range ids {
+		fields[i] = pipe.HGetAll(ctx, s.db.Key(keyLongRun)+id)
+	}
+	if len(ids) > 0 {
+		if _, err := pipe.Exec(ctx); err != nil {
+			return nil, fmt.Errorf("read long jobs: %w", err)
+		}
+	}
+	runs := make([]LongRecord, 0, len(ids))
+	for i, id := range ids {
+		if len(fields[i].Val()) > 0 {
+			runs = append(runs, LongRecord{UUID: id, Fields: fields[i].Val()})
+		}
+	}
+	return runs, nil
+}
+
+// LongSilent returns at most n runs that wait or run and have given no sign of life for
+// some time, those that have been silent for longest first.
+func (s *Store) LongSilent(ctx context.Context, silent time.Duration, n int) ([]LongRecord, error) {
+	now, err := s.db.Now(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask for the time: %w", err)
+	}
+	ids, err := s.db.Read.ZRangeByScore(ctx, s.db.Key(keyLongActive), &redis.ZRangeBy{
+		Min: "-inf", Max: strconv.FormatInt(now.Add(-silent).UnixMilli(), 10), Count: int64(n),
+	}).Result()
+	if err != nil {
+		return nil, fmt.Errorf("look for lost long jobs: %w", err)
+	}
+	return s.longRecords(ctx, ids)
+}
+
+// LongLooked counts as a sign of life of a run, so that LongSilent returns it again only after
+// some time: runs that are well do not hide the others.
+func (s *Store) LongLooked(ctx context.Context, uuid string) error {
+	now, err := s.db.Now(ctx)
+	if err != nil {
+		return fmt.Errorf("ask for the time: %w", err)
+	}
+	return s.db.Once(ctx, func() error {
+		return s.db.Write.ZAddXX(ctx, s.db.Key(keyLongActive), redis.Z{Score: float64(now.UnixMilli()), Member: uuid}).Err()
+	})
+}
+
+// LongRecorded reports whether the record in flight of a running slice exists.
+func (s *Store) LongRecorded(ctx context.Context, r LongRecord) (bool, error) {
+	proc, token, ok := cutLast(strings.TrimPrefix(r.Fields["owner"], "resqued:"), "#")
+	if !ok {
+		return false, nil
+	}
+	return s.db.Read.HExists(ctx, s.db.Key(rdb.KeyInflight)+proc, token).Result()
+}
+
+func cutLast(text, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(text, sep)
+	if i < 0 {
+		return text, "", false
+	}
+	return text[:i], text[i+len(sep):], true
+}
+
+// LongWaiting returns those of some runs, by their UUIDs, that stand in the line of their
+// tenant, or the payload of whose next slice waits in its queue, among the delayed jobs or with
+// those that were set apart. Jobs move while it looks: it may miss one.
+func (s *Store) LongWaiting(ctx context.Context, runs []LongRecord) (map[string]bool, error) {
+	waits := map[string]bool{}
+	sought := map[string]map[string]string{} // queue → payload → run
+	all := map[string]string{}
+	for _, r := range runs {
+		stands, err := s.inLine(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		if stands {
+			waits[r.UUID] = true
+			continue
+		}
+		queue, payload := r.Fields["queue"], string(LongPayload(r.Fields["class"], r.UUID, r.Number("slice")))
+		if sought[queue] == nil {
+			sought[queue] = map[string]string{}
+		}
+		sought[queue][payload], all[payload] = r.UUID, r.UUID
+	}
+	for queue, payloads := range sought {
+		for _, key := range []string{s.db.QueueKey(queue), s.db.Key(rdb.KeySuspects) + queue} {
+			if err := s.findInList(ctx, key, payloads, waits); err != nil {
+				return nil, fmt.Errorf("look into %q: %w", queue, err)
+			}
+		}
+	}
+	for from := int64(0); len(waits) < len(runs); from += lookPage {
+		page, err := s.db.Read.ZRange(ctx, s.db.Key(rdb.KeyDelayed), from, from+lookPage-1).Result()
+		if err != nil {
+			return nil, fmt.Errorf("look among the delayed jobs: %w", err)
+		}
+		find(page, all, waits)
+		if len(page) < lookPage {
+			break
+		}
+	}
+	return waits, nil
+}
+
+// lookPage is how many jobs LongWaiting reads at once.
+const lookPage = 1000
+
+// findInList looks for payloads in a list, from its tail: what is taken from its head meanwhile
+// does not move the others, and what is added moves them to where it looks next.
+func (s *Store) findInList(ctx context.Context, key string, payloads map[string]string, found map[string]bool) error {
+	for to, left := int64(-1), len(payloads); left > 0; to -= lookPage {
+		page, err := s.db.Read.LRange(ctx, key, to-lookPage+1, to).Result()
+		if err != nil {
+			return err
+		}
+		left -= find(page, payloads, found)
+		if len(page) < lookPage {
+			return nil
+		}
+	}
+	return nil
+}
+
+// find notes the runs whose payloads are at the ends of some texts, and returns how many more
+// there are than before.
+func find(texts []string, payloads map[string]string, found map[string]bool) (more int) {
+	for _, text := range texts {
+		// Where a payload begins in a text is not known, but how many begin there is small.
+		for i := strings.IndexByte(text, '{'); i >= 0 && i < len(text); {
+			if uuid, ok := payloads[text[i:]]; ok && !found[uuid] {
+				found[uuid] = true
+				more++
+			}
+			next := strings.IndexByte(text[i+1:], '{')
+			if next < 0 || i > 256 {
+				break
+			}
+			i += 1 + next
+		}
+	}
+	return more
+}
+
+// inLine reports whether a run stands in the line of its tenant; one that does is sure to be
+// looked after.
+func (s *Store) inLine(ctx context.Context, r LongRecord) (bool, error) {
+	tenant := r.Fields["tenant"]
+	if tenant == "" {
+		return false, nil
+	}
+	err := s.db.Read.ZScore(ctx, s.db.Key(keyLongLine)+tenant, r.UUID).Err()
+	if errors.Is(err, redis.Nil) {
+		return false, nil
+	}
+	if err == nil {
+		err = s.db.Once(ctx, func() error {
+			return s.db.Write.ZAddNX(ctx, s.db.Key(keyLongTenants), redis.Z{Member: tenant}).Err()
+		})
+	}
+	if err != nil {
+		return false, fmt.Errorf("look into the line of tenant %q: %w", tenant, err)
+	}
+	return true, nil
+}

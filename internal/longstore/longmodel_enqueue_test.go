@@ -1,0 +1,168 @@
+package longstore_test
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/resqued/resqued/internal/longstore"
+)
+
+// longKinds are what can be enqueued: kind, class, queue of its further slices.
+var longKinds = [][3]string{{"k1", "L", "low"}, {"k2", "L", "low"}, {"k3", "M", "u"}}
+
+func againQueue(class string) string {
+	if class == "M" {
+		return "u"
+	}
+	return "low"
+}
+
+// add enqueues runs in each of the three ways.
+func (m *longModel) add(t *rapid.T) {
+	way := rapid.SampledFrom([]longstore.LongWay{longstore.LongAlways, longstore.LongUnique, longstore.LongUnique, longstore.LongUnique, longstore.LongDebounce, longstore.LongDebounce}).Draw(t, "way")
+	var list []longstore.NewLongRun
+	for range rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(t, "runs") {
+		kind := rapid.SampledFrom(longKinds).Draw(t, "kind")
+		m.number++
+		list = append(list, longstore.NewLongRun{
+			UUID: fmt.Sprintf("r%d", m.number), Kind: kind[0], Class: kind[1], Args: []byte(`["` + kind[0] + `"]`),
+			Queue: rapid.SampledFrom([]string{"q", "u"}).Draw(t, "queue"), Again: rapid.SampledFrom([]string{"", "", "q"}).Draw(t, "queue of further slices"),
+		})
+	}
+	var added []longstore.LongAdded
+	_, done := m.do(t, false, func() (err error) {
+		added, err = m.Long.AddLongRuns(m.Ctx, way, list)
+		return err
+	})
+	if !done {
+		return
+	}
+	for i, l := range list {
+		want := longstore.LongAdded{Outcome: 'n', UUID: l.UUID}
+		old := m.runs[m.current[l.Kind]]
+		switch {
+		case old == nil || !old.active() || way == longstore.LongAlways:
+			m.create(l.UUID, l.Kind, l.Class, string(l.Args), l.Queue, l.Again)
+			m.displace(old)
+		case way == longstore.LongUnique:
+			want = longstore.LongAdded{Outcome: 'e', UUID: old.uuid}
+		default:
+			want = longstore.LongAdded{Outcome: 'r', UUID: old.uuid}
+			if old.rerun {
+				m.See("one more asked for twice")
+			}
+			old.rerun = true
+			old.set("rerun", 1)
+		}
+		if added[i] != want {
+			t.Fatalf("enqueued %c: %c %s, should be %c %s", way, added[i].Outcome, added[i].UUID, want.Outcome, want.UUID)
+		}
+	}
+}
+
+// cancel ends a run for good.
+func (m *longModel) cancel(t *rapid.T) {
+	r, uuid := m.anyRun(t), "none"
+	if r != nil {
+		uuid = r.uuid
+	}
+	keep := rapid.SampledFrom([]time.Duration{10 * time.Minute, 8 * 24 * time.Hour}).Draw(t, "keep")
+	err, done := error(nil), false
+	// That it is ending is no reason against it: it is done.
+	var ending bool
+	err, done = m.do(t, true, func() error {
+		err := m.Long.LongCancel(m.Ctx, uuid, keep)
+		if ending = errors.Is(err, longstore.ErrLongEnding); ending {
+			return nil
+		}
+		return err
+	})
+	switch {
+	case !done:
+	case r == nil:
+		m.answered(t, "cancel", err, "GONE")
+	case !r.active():
+		m.answered(t, "cancel", err, "OVER")
+	default:
+		m.answered(t, "cancel", err, "")
+		if want := r.owner != nil && r.owner.there; ending != want {
+			t.Fatalf("%s is cancelled, and a slice of it is running: %v, should be %v", uuid, ending, want)
+		} else if want {
+			m.See("cancel ENDING")
+		}
+		m.end(r, "cancelled", keep)
+	}
+}
+
+// again has a run go on, as somebody has seen it who may have looked a while ago.
+func (m *longModel) again(t *rapid.T) {
+	r := m.anyRun(t)
+	if r == nil {
+		t.Skip("no run")
+	}
+	slice, lost := r.slice, rapid.Bool().Draw(t, "lost")
+	if !r.active() && rapid.IntRange(0, 3).Draw(t, "wish") > 0 {
+		lost = false
+	}
+	if rapid.IntRange(0, 4).Draw(t, "looked a while ago") == 0 {
+		slice--
+	}
+	record := longstore.LongRecord{UUID: r.uuid, Fields: map[string]string{"class": r.class, "slice": fmt.Sprint(slice)}}
+	err, done := m.do(t, true, func() error { return m.Long.LongAgain(m.Ctx, record, lost) })
+	if !done {
+		return
+	}
+	want := m.mayGoOn(r, slice, lost)
+	if m.answered(t, "again", err, want) {
+		m.goesOn(r, lost)
+	}
+}
+
+// mayGoOn tells what is in the way of a run's going on.
+func (m *longModel) mayGoOn(r *longRun, slice int64, lost bool) string {
+	newest := m.runs[m.current[r.kind]]
+	switch {
+	case lost != r.active(), r.status() == "completed", r.status() == "superseded":
+		return "OVER"
+	case slice != r.slice:
+		return "MOVED"
+	case r.owner != nil && r.owner.there:
+		return "ENDING"
+	case newest != nil && newest != r && newest.active():
+		return "NEWER"
+	}
+	return ""
+}
+
+func (m *longModel) goesOn(r *longRun, lost bool) {
+	switch {
+	case !lost || r.owner == nil:
+		r.deaths = 0
+	case r.moved:
+		r.deaths = 1
+	default:
+		r.deaths++
+	}
+	r.set("status", "queued")
+	r.slice++
+	r.set("slice", r.slice)
+	r.set("deaths", r.deaths)
+	r.owner, r.moved = nil, false
+	r.times["seen"], r.score = m.passed(), m.passed()
+	if !lost {
+		delete(r.times, "ended")
+		delete(r.hash, "error")
+		delete(r.hash, "failures")
+	}
+	if newest := m.runs[m.current[r.kind]]; newest != r {
+		if h := behind(newest); h != nil {
+			r.behind = h
+		}
+	}
+	m.current[r.kind] = r.uuid
+	m.push(r.hash["queue"], m.payload(r, r.slice), false)
+	r.lost = false
+}

@@ -1,0 +1,231 @@
+package longstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/resqued/resqued/internal/rdb"
+)
+
+var (
+	longSubjectsScript = rdb.NewScript(Lua, "longsubjects", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longsubjects")
+	longRecurScript    = rdb.NewScript(Lua, "longrecur", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longrecur")
+)
+
+const (
+	// recurChunk is how many runs one call starts at most, subjectChunk how many subjects
+	// one call notes: a script blocks the server.
+	recurChunk   = 100
+	subjectChunk = 500
+	// recurShare is the part of the interval for which a tick makes up at most, if the last
+	// one was long ago: of what has piled up no more starts at once.
+	recurShare = 20
+	// recurMemory is how long the last starts are remembered at least.
+	recurMemory = 8 * 24 * time.Hour
+)
+
+// LongSubject is one subject of a recurring long job: Run is what to enqueue for it.
+type LongSubject struct {
+	Run      NewLongRun
+	Interval time.Duration
+}
+
+// LongRecurrence is a recurring long job with all of its subjects.
+type LongRecurrence struct {
+	Class string
+	// Every is the time between its ticks, Interval what people see as its interval.
+	Every, Interval time.Duration
+	// Backlog is how many runs may wait or run at most.
+	Backlog  int
+	Subjects []LongSubject
+}
+
+// LongRecurReply is what a tick has done.
+type LongRecurReply struct {
+	// Early: the last tick was a moment ago; Paused: the job is paused; Changed:
+	// another tick went on meanwhile.
+	Early, Paused, Changed bool
+	// Started is how many runs were enqueued, Waiting how many more subjects are due.
+	Started, Waiting int
+}
+
+// waitingSubject is a subject that may be due.
+type waitingSubject struct {
+	*LongSubject
+	note  string
+	fresh bool
+	due   int64 // the later, the longer it can wait; ms
+}
+
+// LongRecur does what there is to do in one tick of a recurring long job: it starts runs for
+// subjects that are due, those that have waited longest first; lua/longrecur.lua says how
+// many. Ticks that race do no harm.
+func (s *Store) LongRecur(ctx context.Context, r LongRecurrence) (LongRecurReply, error) {
+	state, err := s.LongRecurState(ctx, r.Class)
+	if err != nil {
+		return LongRecurReply{}, err
+	}
+	longest, rate := r.Interval, 0.0
+	subjects := make(map[string]*LongSubject, len(r.Subjects))
+	for i := range r.Subjects {
+		sub := &r.Subjects[i]
+		if subjects[sub.Run.Kind] == nil {
+			subjects[sub.Run.Kind] = sub
+			longest = max(longest, sub.Interval)
+			rate += 1 / float64(sub.Interval.Milliseconds())
+		}
+	}
+	memory := max(recurMemory.Milliseconds(), 3*longest.Milliseconds())
+	notes, now, err := s.noteSubjects(ctx, r.Class, subjects, memory)
+	if err != nil {
+		return LongRecurReply{}, err
+	}
+	due, next := dueSubjects(subjects, notes, now, r.Every)
+	most := max(2*r.Every.Milliseconds(), (r.Interval / recurShare).Milliseconds())
+	fields := map[string]string{
+		"interval": millisText(r.Interval), "every": millisText(r.Every), "backlog": strconv.Itoa(r.Backlog),
+		"subjects": strconv.Itoa(len(subjects)), "next": strconv.FormatInt(next, 10), "error": "",
+	}
+	var reply LongRecurReply
+	known := state.Fields["at"]
+	for begins := true; begins || len(due) > 0; begins = false {
+		chunk := due[:min(len(due), recurChunk)]
+		args := []any{
+			s.db.Prefix, r.Class, rdb.Flag(begins), known, strconv.FormatFloat(rate, 'g', -1, 64), r.Every.Milliseconds(), most, r.Backlog,
+			LongSuperseded.Milliseconds(), memory,
+		}
+		if !begins {
+			fields = nil
+		}
+		args = appendMap(args, fields)
+		for _, w := range chunk {
+			args = append(args, w.Run.UUID, w.Run.Kind, w.Run.Args, w.Run.Queue, w.Run.Again, w.Run.Tenant, LongPayload(r.Class, w.Run.UUID, 1), w.note, w.Interval.Milliseconds())
+		}
+		raw, err := s.db.Eval(ctx, longRecurScript, s.db.Key(keyLongRecur)+r.Class, args)
+		if err != nil {
+			return reply, err
+		}
+		list, _ := raw.([]any)
+		if len(list) == 1 {
+			reply.Early, reply.Paused = list[0] == "EARLY", list[0] == "PAUSED"
+			reply.Changed = list[0] == "CHANGED" || list[0] == "FORGOTTEN"
+			return reply, nil
+		}
+		text := rdb.Texts(raw)
+		if len(list) != 4 || len(text) != 4 || len(text[3]) != len(chunk) {
+			return reply, fmt.Errorf("script longrecur: unexpected reply %v", raw)
+		}
+		known = text[1]
+		more := due[len(chunk):]
+		for i, outcome := range []byte(text[3]) {
+			switch outcome {
+			case 's':
+				reply.Started++
+			case 'r', 'm':
+			case 'b': // nor may any other
+				reply.Waiting += len(chunk) - i + len(more)
+				return reply, s.noteRecur(ctx, r.Class, reply)
+			case 'c': // nor may any other that is new
+				reply.Waiting++
+				more = slices.DeleteFunc(more, func(w waitingSubject) bool {
+					if w.fresh {
+						reply.Waiting++
+					}
+					return w.fresh
+				})
+			}
+		}
+		due = more
+	}
+	return reply, s.noteRecur(ctx, r.Class, reply)
+}
+
+func millisText(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// noteRecur notes for people what a tick has done.
+func (s *Store) noteRecur(ctx context.Context, class string, r LongRecurReply) error {
+	return s.db.Once(ctx, func() error {
+		return s.db.Write.HSet(ctx, s.db.Key(keyLongRecur)+class, "started", r.Started, "waiting", r.Waiting).Err()
+	})
+}
+
+// noteSubjects brings what is known of subjects in step with those that there are, and
+// returns it with the server's time, ms.
+func (s *Store) noteSubjects(ctx context.Context, class string, subjects map[string]*LongSubject, memory int64) (notes map[string]string, now int64, err error) {
+	key := s.db.Key(keyLongSubjects) + class
+	notes = map[string]string{}
+	for cursor := uint64(0); ; {
+		var page []string
+		// By the client that writes: what it reads is as new as what it has written.
+		if page, cursor, err = s.db.Write.HScan(ctx, key, cursor, "", subjectChunk).Result(); err != nil {
+			return nil, 0, fmt.Errorf("read the subjects of %q: %w", class, err)
+		}
+		for i := 0; i+1 < len(page); i += 2 {
+			notes[page[i]] = page[i+1]
+		}
+		if cursor == 0 {
+			break
+		}
+	}
+	var fresh, gone []string
+	for _, kind := range slices.Sorted(maps.Keys(subjects)) {
+		if notes[kind] == "" {
+			fresh = append(fresh, kind)
+		}
+	}
+	for kind := range notes {
+		if subjects[kind] == nil {
+			gone = append(gone, kind)
+			delete(notes, kind)
+		}
+	}
+	for once := true; once || len(fresh)+len(gone) > 0; once = false {
+		some, old := fresh[:min(len(fresh), subjectChunk)], gone[:min(len(gone), subjectChunk)]
+		args := []any{s.db.Prefix, memory, len(some)}
+		for _, kind := range slices.Concat(some, old) {
+			args = append(args, kind)
+		}
+		raw, err := s.db.Eval(ctx, longSubjectsScript, key, args)
+		if err != nil {
+			return nil, 0, err
+		}
+		list, _ := raw.([]any)
+		if len(list) != 2 || len(rdb.Texts(list[1])) != len(some) {
+			return nil, 0, fmt.Errorf("script longsubjects: unexpected reply %v", raw)
+		}
+		now = rdb.Number(list[0])
+		for i, note := range rdb.Texts(list[1]) {
+			notes[some[i]] = note
+		}
+		fresh, gone = fresh[len(some):], gone[len(old):]
+	}
+	return notes, now, nil
+}
+
+// dueSubjects returns the subjects that may start now, those that have waited longest for
+// what their interval is first; and when the next of the others is due, ms, 0 = never.
+func dueSubjects(subjects map[string]*LongSubject, notes map[string]string, now int64, every time.Duration) (due []waitingSubject, next int64) {
+	for kind, sub := range subjects {
+		w := waitingSubject{LongSubject: sub, note: notes[kind]}
+		n, err := strconv.ParseInt(w.note, 10, 64)
+		if err != nil {
+			n = 0 // nothing that this program has written: it counts as very long ago
+		}
+		at := max(n, -n) + sub.Interval.Milliseconds()
+		w.fresh, w.due = n < 0 && now < at, at
+		if n < 0 || at <= now+every.Milliseconds()/2 {
+			due = append(due, w)
+		} else if next == 0 || at < next {
+			next = at
+		}
+	}
+	slices.SortFunc(due, func(a, b waitingSubject) int {
+		return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.Run.Kind, b.Run.Kind))
+	})
+	return due, next
+}

@@ -1,0 +1,24 @@
+// Package longstore holds the runs of long jobs in Redis: one Go method for each script of
+// lua/. A slice of a run is a job like any other; package store has its record in flight.
+//
+// What is where: longjob.go is what clients and slices do with a run, longlook.go how runs are
+// looked at, longrecur.go the ticks of recurring long jobs and longrecurlook.go how these are
+// looked at.
+package longstore
+
+import (
+	"embed"
+
+	"github.com/resqued/resqued/internal/rdb"
+)
+
+// Lua holds the scripts of this package; see rdb.NewScript.
+//
+//go:embed lua/*.lua lua/lib/*.lua
+var Lua embed.FS
+
+// Store holds the runs of long jobs in one Redis. It is safe for concurrent use.
+type Store struct{ db *rdb.Client }
+
+// New returns a store that uses the connections of db.
+func New(db *rdb.Client) *Store { return &Store{db: db} }

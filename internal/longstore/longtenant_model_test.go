@@ -1,0 +1,391 @@
+package longstore_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/resqued/resqued/internal/longstore"
+	"github.com/resqued/resqued/internal/store"
+)
+
+// tenants is a world of long jobs that belong to tenants, with a clock of its own.
+type tenants struct {
+	*recurring
+	f     fatal
+	share int // what the class says
+	told  bool
+	hands map[string]*slicehand // by process
+	whose map[string]string
+	lines map[string][]string // of tenants, as seen last
+	slept map[string]bool     // runs whose slices have waited for some time
+}
+
+// slicehand is a slice that a process has taken.
+type slicehand struct {
+	proc     string
+	reserved store.Reserved
+	slice    longstore.LongSlice
+	begun    bool // its code runs
+	over     bool // its end is saved
+}
+
+func newTenants(t *testing.T, f fatal, share int, defects ...defect) *tenants {
+	t.Helper()
+	return &tenants{recurring: newRecurring(t, defects...), f: f, share: share, hands: map[string]*slicehand{}, whose: map[string]string{}, lines: map[string][]string{}, slept: map[string]bool{}}
+}
+
+func (w *tenants) add(way longstore.LongWay, kind, tenant string) string {
+	w.f.Helper()
+	run := w.run(kind)
+	run.Tenant = tenant
+	added, err := w.long.AddLongRuns(w.t.Context(), way, []longstore.NewLongRun{run})
+	require.NoError(w.f, err)
+	if added[0].Outcome == 'n' {
+		w.whose[added[0].UUID] = tenant
+	}
+	return added[0].UUID
+}
+
+// take reserves a slice by a process of its own; nil = none waits.
+func (w *tenants) take() *slicehand {
+	w.f.Helper()
+	w.next++
+	h := &slicehand{proc: fmt.Sprintf("p%d", w.next)}
+	require.NoError(w.f, w.store.Register(w.t.Context(), store.Registration{Proc: h.proc, Workers: []string{"h/0.0:1:q"}, Started: "now", Info: map[string]string{"pid": "1"}}))
+	// Its lease is not past, however the clock goes.
+	require.NoError(w.f, w.redis.ZAdd(w.t.Context(), w.ns+":resqued:procs", redis.Z{Score: 9e15, Member: h.proc}).Err())
+	reply, err := w.store.Exchange(w.t.Context(), store.ExchangeRequest{
+		Proc: h.proc, Master: "m", Wants: []store.Want{{Token: "t", Worker: "h/0.0:1:q"}}, Queues: []store.Queue{{Name: "q"}},
+	})
+	require.NoError(w.f, err)
+	if len(reply.Jobs) == 0 {
+		w.die(h)
+		return nil
+	}
+	h.reserved = reply.Jobs[0]
+	_, rest, _ := strings.Cut(string(h.reserved.Payload), `"args":["`)
+	uuid, _, _ := strings.Cut(rest, `"`)
+	_, rest, _ = strings.Cut(rest, `"id":"`)
+	id, _, _ := strings.Cut(rest, `"`)
+	h.slice = longstore.LongSlice{UUID: uuid, Slice: longstore.LongSliceOf(uuid, id), Run: store.RunName{Proc: h.proc, Token: "t"}, Share: w.share}
+	w.hands[h.proc] = h
+	return h
+}
+
+// begin begins a slice, or throws its payload away.
+func (w *tenants) begin(h *slicehand) {
+	w.f.Helper()
+	record, err := w.long.LongBegin(w.t.Context(), h.slice)
+	w.told = true
+	if errors.Is(err, longstore.ErrLongBehind) {
+		return // it asks again
+	}
+	if err != nil {
+		for _, known := range []error{longstore.ErrLongWait, longstore.ErrLongOver, longstore.ErrLongStale, longstore.ErrLongBusy, longstore.ErrLongGone} {
+			if errors.Is(err, known) {
+				w.complete(h, store.Completion{Kind: store.Done})
+				return
+			}
+		}
+		w.f.Fatalf("begin: %v", err)
+	}
+	h.begun, h.slice.Fence, h.slice.Slice = true, record.Number("fence"), record.Number("slice")
+}
+
+// save saves the end of a slice; false = its run was over before.
+func (w *tenants) save(h *slicehand, op longstore.LongOp) bool {
+	w.f.Helper()
+	w.next++
+	further := fmt.Sprint(w.next)
+	more, err := w.long.LongSave(w.t.Context(), longstore.LongSave{LongSlice: h.slice, Op: op, Class: "R", Queue: "q", Wait: time.Minute, Further: further})
+	if errors.Is(err, longstore.ErrLongOver) || errors.Is(err, longstore.ErrLongGone) {
+		return false
+	}
+	require.NoError(w.f, err)
+	if more {
+		w.whose[further] = w.whose[h.slice.UUID]
+	}
+	if op == longstore.LongWaits {
+		w.slept[h.slice.UUID] = true
+	}
+	if tenant := w.whose[h.slice.UUID]; op == longstore.LongYields && len(w.lines[tenant]) > 0 {
+		line := w.redis.ZRange(w.t.Context(), w.ns+":resqued:longjob:line:"+tenant, 0, -1).Val()
+		require.True(w.f, len(line) == 0 || slices.Contains(line, h.slice.UUID), "others stand in line, and %s goes on", h.slice.UUID)
+	}
+	if op != longstore.LongGoesOn {
+		h.over, h.begun = true, false
+	}
+	return true
+}
+
+func (w *tenants) complete(h *slicehand, c store.Completion) {
+	w.f.Helper()
+	c.Job = &h.reserved
+	_, err := w.store.Exchange(w.t.Context(), store.ExchangeRequest{Proc: h.proc, Master: "m", Completions: []store.Completion{c}})
+	require.NoError(w.f, err)
+	delete(w.hands, h.proc)
+}
+
+// die is what becomes of a process that is found dead, whatever it has in hand.
+func (w *tenants) die(h *slicehand) {
+	w.f.Helper()
+	_, _, err := w.store.Fence(w.t.Context(), h.proc, true)
+	require.NoError(w.f, err)
+	require.NoError(w.f, w.store.Recover(w.t.Context(), h.proc, []store.Verdict{{Token: "t", Action: store.Requeue}}))
+	delete(w.hands, h.proc)
+}
+
+// end ends a slice in one of the ways that there are, or its process.
+func (w *tenants) end(h *slicehand, op longstore.LongOp) {
+	w.f.Helper()
+	kind := store.Completion{Kind: store.Done}
+	if !w.save(h, op) {
+		require.NoError(w.f, w.long.LongLeave(w.t.Context(), h.slice))
+	} else if op == longstore.LongInterrupted {
+		kind.Kind = store.Requeued
+	}
+	h.begun = false
+	w.complete(h, kind)
+}
+
+func (w *tenants) list(key string) []string {
+	w.f.Helper()
+	return w.redis.LRange(w.t.Context(), w.ns+":"+key, 0, -1).Val()
+}
+
+// check looks at everything there is between two steps.
+func (w *tenants) check() {
+	w.f.Helper()
+	ctx, room := w.t.Context(), 1
+	if w.told {
+		room = max(room, w.share)
+	}
+	running := map[string]int{}
+	hands := map[string]bool{}
+	for _, h := range w.hands {
+		hands[string(h.reserved.Payload)] = true
+		if tenant := w.whose[h.slice.UUID]; h.begun && tenant != "" {
+			running[tenant]++
+		}
+	}
+	for tenant, n := range running {
+		require.LessOrEqual(w.f, n, room, "slices of %s run", tenant)
+	}
+	waiting := map[string]bool{}
+	for _, payload := range w.list("queue:q") {
+		waiting[payload] = true
+	}
+	delayed := strings.Join(w.redis.ZRange(ctx, w.ns+":resqued:delayed", 0, -1).Val(), "\n")
+	lines, places := map[string][]string{}, map[string]string{}
+	for _, tenant := range []string{"a", "b"} {
+		lines[tenant] = w.redis.ZRange(ctx, w.ns+":resqued:longjob:line:"+tenant, 0, -1).Val()
+		for _, id := range lines[tenant] {
+			places[id] = tenant
+		}
+		require.LessOrEqual(w.f, int(w.redis.SCard(ctx, w.ns+":resqued:longjob:busy:"+tenant).Val()), room, "slices of %s", tenant)
+	}
+	alive := map[string]bool{}
+	require.NoError(w.f, w.long.LongRuns(ctx, func(r longstore.LongRecord) bool {
+		if status := r.Fields["status"]; status != "queued" && status != "running" {
+			return true
+		}
+		alive[r.UUID] = true
+		payload := string(longstore.LongPayload("R", r.UUID, r.Number("slice")))
+		tenant, busy := r.Fields["tenant"], false
+		require.Equal(w.f, w.whose[r.UUID], tenant)
+		if tenant != "" {
+			busy = w.redis.SIsMember(ctx, w.ns+":resqued:longjob:busy:"+tenant, r.UUID).Val()
+		}
+		switch somewhere := waiting[payload] || hands[payload] || strings.Contains(delayed, payload); {
+		case places[r.UUID] != "":
+			require.Equal(w.f, tenant, places[r.UUID])
+			require.False(w.f, busy, "%s stands in line and has a slice", r.UUID)
+		default:
+			require.True(w.f, somewhere, "%s is nowhere", payload)
+			if tenant != "" && waiting[payload] && !w.slept[r.UUID] {
+				require.True(w.f, busy, "%s waits, and has no slice", r.UUID)
+			}
+			if busy {
+				require.True(w.f, waiting[payload] || hands[payload], "%s waits for some time, and has a slice", r.UUID)
+			}
+		}
+		return true
+	}))
+	known, err := w.redis.HGet(ctx, w.ns+":resqued:longjob:shares", "R").Int64()
+	if err != nil {
+		known = 1
+	}
+	for tenant, line := range lines {
+		if len(line) > 0 {
+			busy := w.redis.SCard(ctx, w.ns+":resqued:longjob:busy:"+tenant).Val()
+			require.GreaterOrEqual(w.f, busy, known, "there is room, and a line of %s", tenant)
+		}
+		for _, id := range line {
+			require.True(w.f, alive[id], "%s is over, and stands in line", id)
+		}
+		// Nobody has a turn before those that stood in front of them.
+		left := false
+		for _, id := range w.lines[tenant] {
+			switch {
+			case slices.Contains(line, id):
+				left = true
+			case alive[id]:
+				require.False(w.f, left, "%s has jumped the line of %s", id, tenant)
+			}
+		}
+		stayed := []string{}
+		for _, id := range w.lines[tenant] {
+			if slices.Contains(line, id) {
+				stayed = append(stayed, id)
+			}
+		}
+		require.Equal(w.f, stayed, line[:len(stayed)], "the line of %s", tenant)
+	}
+	w.lines = lines
+}
+
+// finish has all runs come to their end.
+func (w *tenants) finish() {
+	w.f.Helper()
+	for range 1000 {
+		for _, proc := range slices.Sorted(maps.Keys(w.hands)) {
+			h := w.hands[proc]
+			switch {
+			case h.over:
+				w.complete(h, store.Completion{Kind: store.Done})
+			case h.begun:
+				w.end(h, longstore.LongCompleted)
+			default:
+				w.begin(h)
+			}
+		}
+		w.check()
+		if len(w.hands) > 0 {
+			continue
+		}
+		w.advance(2 * minute)
+		_, err := w.store.MoveDue(w.t.Context(), nil)
+		require.NoError(w.f, err)
+		require.NoError(w.f, w.long.LongTurns(w.t.Context(), 0, 100))
+		w.check()
+		for w.next%3 != 0 && w.take() != nil { // several at once
+			w.check()
+		}
+		if len(w.hands) == 0 && w.take() == nil {
+			break
+		}
+	}
+	require.Empty(w.f, w.redis.ZRange(w.t.Context(), w.ns+":resqued:longjob:active", 0, -1).Val())
+	require.Empty(w.f, w.redis.Keys(w.t.Context(), w.ns+":resqued:longjob:[bl][ui][sn][ye]:*").Val(), "nobody has a slice or stands in line")
+	require.Zero(w.f, w.redis.Exists(w.t.Context(), w.ns+":resqued:longjob:tenants").Val())
+}
+
+var allEnds = []longstore.LongOp{longstore.LongYields, longstore.LongYields, longstore.LongYields, longstore.LongWaits, longstore.LongInterrupted, longstore.LongCompleted, longstore.LongFailed}
+
+// Whatever happens to the runs of tenants, and to the processes that have their slices, no
+// tenant has more of them than it may, none is lost, nobody jumps a line, and in the end
+// nothing is left behind.
+func TestTenantsModel(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(c *rapid.T) { takeTurns(t, c) })
+}
+
+// tenantDefects each break one promise to tenants.
+var tenantDefects = []defect{
+	{"there is always room", "longjob", `if holders(prefix, tenant, room) >= room then break end`, ``},
+	{"whoever is in a queue may run", "longbegin", `if holders(prefix, tenant, room) >= room then`, `if false then`},
+	{"who yields stands in front", "longjob", `math.max(ms * 1000, tonumber(last or 0) + 1)`, `2e15 - tonumber(last or 0)`},
+	{"who yields goes on", "longsave", `queueslice(prefix, id, tenant, queue, payload, ms)`, `append(prefix, queue, payload, ms)`},
+	{"who has ended keeps the slice", "longjob", `    giveup(prefix, v[1], id, ms)
+  end`, `  end`},
+	{"who is cancelled leaves at once", "longjob", `if recorded(prefix, v[2] or '') then
+    call(`, `if false then
+    call(`},
+	{"who has a slice stands in line", "longjob", `local function hold(prefix, tenant, id, ms)
+  call('ZREM', linekey(prefix, tenant), id)`, `local function hold(prefix, tenant, id, ms)`},
+	{"who waits keeps the slice", "longsave", `if tenant then giveup(prefix, tenant, id, ms) end`, ``},
+	{"nobody is told of the room", "longjob", `  call('ZREM', linekey(prefix, tenant), id)
+  turn(prefix, tenant, ms)`, `  call('ZREM', linekey(prefix, tenant), id)`},
+	{"the run that follows is nobody's", "longsave", `tenant or '', payload, ms)`, `'', payload, ms)`},
+	{"who goes on again jumps the line", "longagain", `queueslice(prefix, id, v[9], v[4], payload, ms)`, `append(prefix, v[4], payload, ms)`},
+	{"a tenant without runs is not forgotten", "longjob", `call('ZREM', tenantskey(prefix), tenant) end`, `end`},
+	{"who stands in line is forgotten", "longbegin", `stand(prefix, tenant, id, ms)`, ``},
+}
+
+func TestTenantsFindsDefects(t *testing.T) {
+	t.Parallel()
+	findsDefects(t, tenantDefects, takeTurns)
+}
+
+func takeTurns(t *testing.T, c *rapid.T, defects ...defect) {
+	t.Helper()
+	w := newTenants(t, c, rapid.IntRange(1, 3).Draw(c, "share"), defects...)
+	w.told = true
+	require.NoError(c, w.redis.HSet(t.Context(), w.ns+":resqued:longjob:shares", "R", w.share).Err())
+	pick := func() *slicehand {
+		if len(w.hands) == 0 {
+			return nil
+		}
+		return w.hands[rapid.SampledFrom(slices.Sorted(maps.Keys(w.hands))).Draw(c, "process")]
+	}
+	for range rapid.IntRange(20, 60).Draw(c, "steps") {
+		switch rapid.SampledFrom([]string{"add", "add", "take", "take", "take", "go on", "go on", "go on", "go on", "go on", "cancel", "again", "die", "time", "look"}).Draw(c, "step") {
+		case "add":
+			kind := rapid.IntRange(0, 8).Draw(c, "kind")
+			tenant := []string{"a", "a", "b", ""}[kind%4]
+			if rapid.IntRange(0, 9).Draw(c, "another tenant") == 0 {
+				tenant = "b"
+			}
+			w.add(rapid.SampledFrom([]longstore.LongWay{longstore.LongAlways, longstore.LongUnique, longstore.LongDebounce}).Draw(c, "way"), fmt.Sprint("kind", kind), tenant)
+		case "take":
+			w.take()
+		case "go on":
+			h := pick()
+			switch {
+			case h == nil:
+			case h.over:
+				w.complete(h, store.Completion{Kind: store.Done})
+			case !h.begun:
+				w.begin(h)
+			default:
+				op := rapid.SampledFrom(allEnds).Draw(c, "end")
+				if rapid.IntRange(0, 4).Draw(c, "only saved") > 0 || op == longstore.LongInterrupted {
+					w.end(h, op)
+				} else {
+					w.save(h, op)
+				}
+			}
+		case "cancel", "again":
+			if len(w.whose) == 0 {
+				continue
+			}
+			id := rapid.SampledFrom(slices.Sorted(maps.Keys(w.whose))).Draw(c, "run")
+			if rapid.Bool().Draw(c, "cancel") {
+				_ = w.long.LongCancel(t.Context(), id, time.Hour)
+			} else if r, err := w.long.LongRun(t.Context(), id); err == nil {
+				_ = w.long.LongAgain(t.Context(), r, false)
+			}
+		case "die":
+			if h := pick(); h != nil {
+				w.die(h)
+			}
+		case "time":
+			w.advance(rapid.Int64Range(1, 2*minute).Draw(c, "ms"))
+			_, err := w.store.MoveDue(t.Context(), nil)
+			require.NoError(c, err)
+		case "look":
+			require.NoError(c, w.long.LongTurns(t.Context(), 0, 10))
+		}
+		w.check()
+	}
+	w.finish()
+}

@@ -1,0 +1,144 @@
+// Package rdb talks to Redis: it connects, evaluates scripts, and has the rule which
+// commands may be repeated. What the scripts do is the business of the packages store and
+// longstore.
+//
+// What is where: client.go opens connections, url.go reads where to, dial.go and gauge.go
+// watch what a server says on them, demoted.go notices that a server is no primary any more,
+// blocking.go reads without Go's poller. script.go composes and runs scripts, refusals.go
+// says which commands did not run. ready.go waits for a server and probe.go tries all
+// scripts on it.
+package rdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Options say which Redis, and how to connect to it.
+type Options struct {
+	URL       string
+	Namespace string
+	// ClientName is shown by CLIENT LIST.
+	ClientName string
+	// PoolSize bounds the connections; 0 = 4.
+	PoolSize int
+	// CA are PEM certificates to trust instead of the system's, for servers whose
+	// certificate is of one's own making; see ReadCA.
+	CA string
+	// AllowEviction accepts a server whose maxmemory-policy may drop jobs.
+	AllowEviction bool
+	// BlockingReads has the answer to whatever changes something be waited for in a read
+	// that blocks, not by Go's poller. It is for a process in which nothing else runs
+	// meanwhile: other goroutines would wait for the runtime to notice.
+	BlockingReads bool
+
+	small bool   // few bytes go over the connections
+	share *share // of the memory for answers that are under way
+}
+
+// Client talks to one Redis. It is safe for concurrent use.
+type Client struct {
+	// Prefix is what all keys begin with: the namespace and a colon.
+	Prefix string
+	// Write never repeats a command by itself; Read does.
+	Write, Read redis.UniversalClient
+
+	// opts are replaced by Use.
+	opts atomic.Pointer[Options]
+	// demotions is a hook of both.
+	demotions demotions
+	// rehearsed takes the scripts of a Probe; nil in any other client.
+	rehearsed *rehearsal
+}
+
+// Open returns a client for opts. It connects at the first command, so that it
+// only fails on options that cannot work.
+func Open(opts Options) (*Client, error) {
+	if opts.Namespace == "" {
+		return nil, errors.New("namespace is empty; Resque's own is \"resque\"")
+	}
+	opts.share = &share{}
+	write, err := newClient(opts, -1)
+	if err != nil {
+		return nil, err
+	}
+	read, err := newClient(opts, 3)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{Prefix: opts.Namespace + ":", Write: write, Read: read}
+	c.opts.Store(&opts)
+	c.demotions.watch(write)
+	c.demotions.watch(read)
+	if opts.BlockingReads {
+		hook(write, blockingReads{}) // the last hook gets the connection first
+	}
+	return c, nil
+}
+
+// Use takes the CA and the AllowEviction of opts for all that follows: new connections trust
+// these certificates. Everything else stays as it was opened.
+func (c *Client) Use(opts Options) error {
+	changed := *c.opts.Load()
+	roots, err := trusted(opts.CA, overTLS(changed.URL))
+	if err != nil {
+		return err
+	}
+	changed.CA, changed.AllowEviction = opts.CA, opts.AllowEviction
+	changed.share.roots.Store(roots)
+	c.opts.Store(&changed)
+	return nil
+}
+
+// Another returns a client for the same server with a pool of its own, for connections on
+// which little is said.
+func (c *Client) Another(pool int) (redis.UniversalClient, error) {
+	opts := *c.opts.Load()
+	opts.PoolSize, opts.small = pool, true
+	return newClient(opts, -1)
+}
+
+// Close ends all connections.
+func (c *Client) Close() error { return errors.Join(c.Write.Close(), c.Read.Close()) }
+
+// Ping asks whether the server answers.
+func (c *Client) Ping(ctx context.Context) error { return c.Read.Ping(ctx).Err() }
+
+// Now returns the time of the server.
+func (c *Client) Now(ctx context.Context) (time.Time, error) {
+	now, err := c.Read.Time(ctx).Result()
+	if err != nil {
+		return now, fmt.Errorf("read the clock of redis: %w", err)
+	}
+	return now, nil
+}
+
+// Where is the server's address for messages, without credentials.
+func (c *Client) Where() string {
+	u, err := url.Parse(c.opts.Load().URL)
+	if err != nil {
+		return "redis"
+	}
+	return redact(u)
+}
+
+func (c *Client) reloadCluster(ctx context.Context) {
+	if cluster, ok := c.Write.(*redis.ClusterClient); ok {
+		cluster.ReloadState(ctx)
+	}
+}
+
+// SetLogger takes over what the client library would print to standard error.
+func SetLogger(log func(text string)) { redis.SetLogger(libraryLog(log)) }
+
+type libraryLog func(text string)
+
+func (l libraryLog) Printf(_ context.Context, format string, v ...any) {
+	l(fmt.Sprintf(format, v...))
+}

@@ -1,0 +1,151 @@
+package rdb
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+	"time"
+)
+
+// keepAlive finds out that the other end of an idle connection is gone.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
+
+// dialFunc is what a client of the library makes its connections by.
+type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// dialer returns what makes all connections of a client: over TLS unless conf is nil, and
+// measured, so that no answer takes more memory than those of all clients of share may.
+func dialer(conf *tls.Config, share *share) dialFunc {
+	d := &net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := d.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		if conf != nil {
+			if conn, err = handshake(ctx, conn, share.trust(conf), network, addr); err != nil {
+				return nil, err
+			}
+		}
+		return &measuredConn{Conn: conn, gauge: gauge{share: share}, plain: conf == nil && network != "unix"}, nil
+	}
+}
+
+// handshake makes a connection one of TLS, or closes it. No command was sent if it fails.
+func handshake(ctx context.Context, conn net.Conn, conf *tls.Config, network, addr string) (net.Conn, error) {
+	if conf.ServerName == "" {
+		conf = conf.Clone()
+		conf.ServerName = addr
+		if host, _, err := net.SplitHostPort(addr); err == nil {
+			conf.ServerName = host
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	secure := tls.Client(conn, conf)
+	err := secure.HandshakeContext(ctx)
+	if err == nil {
+		return secure, nil
+	}
+	_ = conn.Close()
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &record):
+		if looks := looksLike(record.RecordHeader[:]); looks != "" {
+			err = fmt.Errorf("%w: it answers as %s does; if this port does not speak TLS, write redis:// instead of rediss://", err, looks)
+		} else {
+			err = fmt.Errorf("%w; if this port does not speak TLS, write redis:// instead of rediss://", err)
+		}
+	case silent(err) || errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("no TLS with this server: %w; if its port does not speak TLS, write redis:// instead of rediss://", err)
+	default:
+		return nil, err // what is wrong with a certificate, say, no waiting heals
+	}
+	return nil, &net.OpError{Op: "dial", Net: network, Addr: conn.RemoteAddr(), Err: err}
+}
+
+// silent reports whether err is the end of a connection on which nothing was said.
+func silent(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// looksLike says of what protocol the first bytes of an answer are that is none of Redis;
+// "" if they could be anything.
+func looksLike(answer []byte) string {
+	switch {
+	case len(answer) >= 2 && answer[0] >= 0x14 && answer[0] <= 0x17 && answer[1] == 3:
+		return "TLS"
+	case bytes.HasPrefix(answer, []byte("HTTP")):
+		return "HTTP"
+	case bytes.HasPrefix(answer, []byte("SSH-")):
+		return "SSH"
+	case bytes.HasPrefix(answer, []byte("-ERR")), bytes.HasPrefix(answer, []byte("-NOAU")), bytes.HasPrefix(answer, []byte("-DENI")):
+		return "a plain Redis"
+	}
+	return ""
+}
+
+// measuredConn is a connection whose answers are measured as they come in: one that is no
+// answer of Redis, or too large, ends it before the library makes room for that.
+type measuredConn struct {
+	net.Conn
+	gauge gauge
+	plain bool // over TCP, without TLS
+	heard bool
+	err   error
+}
+
+// Read is called by one goroutine at a time.
+func (c *measuredConn) Read(p []byte) (int, error) {
+	if c.err != nil {
+		return 0, c.err
+	}
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		if bad := c.gauge.take(p[:n]); bad != nil {
+			if looks := looksLike(p[:n]); !c.heard && looks != "" {
+				bad = fmt.Errorf("it speaks %s", looks)
+				if looks == "TLS" {
+					bad = fmt.Errorf("%w: write rediss:// instead of redis://", bad)
+				}
+			}
+			c.err = fmt.Errorf("%w: %w", errForeign, bad)
+			return 0, c.err
+		}
+		c.heard = true
+	}
+	if err != nil && !c.heard && c.plain && silent(err) {
+		err = &hungUp{err}
+	}
+	return n, err
+}
+
+// Close gives back what an answer had taken of the share.
+func (c *measuredConn) Close() error {
+	c.gauge.forget(true)
+	return c.Conn.Close()
+}
+
+// SyscallConn is for the pool's check.
+func (c *measuredConn) SyscallConn() (syscall.RawConn, error) {
+	if inner, ok := c.Conn.(syscall.Conn); ok {
+		return inner.SyscallConn()
+	}
+	return unchecked{}, nil
+}
+
+// hungUp is the end of a connection on which the server has said nothing.
+type hungUp struct{ err error }
+
+func (h *hungUp) Error() string {
+	return "it hung up without an answer, as a port does that expects TLS (then write rediss:// instead of redis://), or a proxy with no server behind it: " + h.err.Error()
+}
+
+// Unwrap returns more than one error by its type, because the library strips an error of
+// what it is wrapped in when a connection has just been made.
+func (h *hungUp) Unwrap() []error { return []error{h.err} }

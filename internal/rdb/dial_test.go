@@ -1,0 +1,93 @@
+package rdb_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/redistest"
+)
+
+// impostor is a server that answers the same to whatever is asked, and hangs up then.
+func impostor(t *testing.T, answer string) (addr string) {
+	t.Helper()
+	var config net.ListenConfig
+	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 1))
+			_, _ = io.WriteString(conn, answer)
+			_ = conn.(*net.TCPConn).CloseWrite()
+			_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+			_, _ = io.Copy(io.Discard, conn)
+			_ = conn.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-done
+	})
+	return l.Addr().String()
+}
+
+// TestNoRedis: what answers is no Redis, or not in the way that the URL says. The error
+// says what it looks like, and it may be gone with the next try.
+func TestNoRedis(t *testing.T) {
+	t.Parallel()
+	plain, secure := redistest.Shared(t), redistest.Start(t, redistest.Options{TLS: true})
+	host := func(text string) string {
+		u, err := url.Parse(text)
+		require.NoError(t, err)
+		return u.Host
+	}
+	for name, c := range map[string]struct{ url, says string }{
+		"TLS where a plain server is":    {"rediss://" + host(plain.URL()), "write redis:// instead of rediss://"},
+		"plain where TLS is":             {"redis://" + host(secure.URL()), "write rediss:// instead of redis://"},
+		"plain to an alert of TLS":       {"redis://" + impostor(t, "\x15\x03\x01\x00\x02\x02\x46"), "it speaks TLS: write rediss://"},
+		"a server that hangs up":         {"redis://" + impostor(t, ""), "it hung up without an answer"},
+		"TLS to one that hangs up":       {"rediss://" + impostor(t, ""), "write redis:// instead of rediss://"},
+		"TLS to a plain one":             {"rediss://" + impostor(t, "-ERR unknown command\r\n"), "answers as a plain Redis does"},
+		"HTTP":                           {"redis://" + impostor(t, "HTTP/1.1 400 Bad Request\r\n\r\n"), "it speaks HTTP"},
+		"SSH":                            {"redis://" + impostor(t, "SSH-2.0-OpenSSH_9.2p1\r\n"), "it speaks SSH"},
+		"a billion values":               {"redis://" + impostor(t, "*1000000000\r\n"), "1000000000 values"},
+		"a billion values, in a cluster": {"redis-cluster://" + impostor(t, "*1000000000\r\n"), "1000000000 values"},
+		"a billion values of a sentinel": {"redis-sentinel://" + impostor(t, "*1000000000\r\n") + "/mymaster", ""},
+		"a text of 9 GB":                 {"redis://" + impostor(t, "$9000000000\r\nx"), "a text of 9000000000 bytes"},
+		"a line of 2 MB":                 {"redis://" + impostor(t, "+"+strings.Repeat("x", 2<<20)), "a line of more than 1048576 bytes"},
+		"deep values":                    {"redis://" + impostor(t, strings.Repeat("*1\r\n", 1000)), "nested deeper than 32"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			space := "resque"
+			if strings.HasPrefix(c.url, "redis-cluster") {
+				space = "{resque}"
+			}
+			s, err := rdb.Open(rdb.Options{URL: c.url, Namespace: space})
+			require.NoError(t, err)
+			defer s.Close() //nolint:errcheck // of a test
+			ctx, cancel := context.WithCancel(t.Context())
+			var told error
+			err = s.WaitReady(ctx, rdb.Rehearsal{}, func(err error, _ time.Duration) {
+				told = err
+				cancel()
+			})
+			require.ErrorIs(t, err, context.Canceled, "it goes on waiting")
+			require.True(t, rdb.Unreachable(told), "%v", told)
+			require.ErrorContains(t, told, c.says)
+		})
+	}
+}

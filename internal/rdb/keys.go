@@ -1,0 +1,23 @@
+package rdb
+
+// The names of keys that several packages use, without the namespace. docs/redis-keys.md
+// describes all keys.
+const (
+	KeyMeta     = "resqued:meta"
+	KeyInflight = "resqued:inflight:"
+	KeySuspects = "resqued:suspects:"
+	KeyDelayed  = "resqued:delayed"
+)
+
+// Key adds the namespace to a name.
+func (c *Client) Key(name string) string { return c.Prefix + name }
+
+// QueueKey is the list that holds a queue's payloads.
+func (c *Client) QueueKey(queue string) string { return c.Prefix + "queue:" + queue }
+
+// RunName names one run of a job: its process and its token. While it is in flight its record
+// is the field Token of KeyInflight + Proc.
+type RunName struct{ Proc, Token string }
+
+// String is the name as people write it; see resqued.Job.ID.
+func (n RunName) String() string { return n.Proc + "/" + n.Token }

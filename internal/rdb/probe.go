@@ -1,0 +1,212 @@
+package rdb
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // as script.go
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	lackingScript  = NewScript(Lua, "missing_rights", "lib/rights", "missing_rights")
+	rehearseScript = NewScript(Lua, "run_uncached", "run_uncached")
+)
+
+// ProbeSpace is behind the namespace of the keys of a Probe.
+const ProbeSpace = ":resqued:probe"
+
+// errRehearsed ends a call whose script was only queued, to be run with others.
+var errRehearsed = errors.New("rehearsed")
+
+// Rehearsal is what a Probe runs: every script of some packages, once.
+type Rehearsal struct {
+	// Files hold the scripts of these packages, as for NewScript.
+	Files []fs.FS
+	// Play calls each script. The scripts of c are only queued, on keys in a namespace of
+	// their own, and all calls return an error.
+	Play func(ctx context.Context, c *Client)
+	// Remains are the keys, without the namespace, that outlive Play.
+	Remains []string
+}
+
+// Part is what one more package adds to the Rehearsal of another.
+type Part struct {
+	Files fs.FS
+	// Play calls each script of the package while a job is in flight as run.
+	Play    func(ctx context.Context, c *Client, run RunName)
+	Remains []string
+}
+
+// rehearsal collects scripts that are to run as one transaction.
+type rehearsal struct {
+	pipe  redis.Pipeliner
+	names []string
+}
+
+func (r *rehearsal) add(ctx context.Context, sc *Script, keys []string, args []any) {
+	r.pipe.Eval(ctx, rehearseScript.Source(), keys, append([]any{sc.Source()}, args...)...)
+	r.names = append(r.names, sc.Name)
+}
+
+// Queue adds commands that are no script to a rehearsal, under a name for messages. It is for
+// Rehearsal.Play only.
+func (c *Client) Queue(name string, add func(pipe redis.Pipeliner)) {
+	r := c.rehearsed
+	add(r.pipe)
+	for range r.pipe.Len() - len(r.names) {
+		r.names = append(r.names, name)
+	}
+}
+
+// Probe runs every script once, on keys of its own under resqued:probe, so that a right
+// which is missing, or a server that does not do what the scripts need, is found before
+// there is a job to lose by it. It is one transaction and leaves nothing behind, scripts
+// included, but for the two small ones of its own.
+func (c *Client) Probe(ctx context.Context, r Rehearsal) error { return c.probe(ctx, r, "") }
+
+// probe is Probe. Scripts that a server has run before need not run again, which would block it:
+// mark stands for these scripts and this server, and is noted in a namespace that is in use.
+// Without a mark they always run.
+func (c *Client) probe(ctx context.Context, r Rehearsal, mark string) error {
+	var commands []any
+	for _, name := range r.Commands() {
+		commands = append(commands, name)
+	}
+	raw, err := c.Eval(ctx, lackingScript, c.Key("resqued:probe"), commands)
+	if err != nil {
+		return c.refusedRights(err)
+	}
+	if lacking := Texts(raw); len(lacking) > 0 {
+		return fmt.Errorf("redis at %s: the user may not run %s on keys of %s*; docs/redis-keys.md lists the rights that resqued needs",
+			c.Where(), strings.Join(lacking, ", "), c.Prefix)
+	}
+	if mark != "" && c.Write.HGet(ctx, c.Key(KeyMeta), "probed").Val() == mark {
+		// This reports whether the server takes writes, as running them would.
+		return c.refusedRights(c.Write.HSet(ctx, c.Key(KeyMeta), "probed", mark).Err())
+	}
+	if err := c.runAll(ctx, r); err != nil || mark == "" {
+		return err
+	}
+	if c.Write.Exists(ctx, c.Key(KeyMeta)).Val() > 0 {
+		c.Write.HSet(ctx, c.Key(KeyMeta), "probed", mark) // if it fails they run once more
+	}
+	return nil
+}
+
+// runAll runs every script.
+func (c *Client) runAll(ctx context.Context, r Rehearsal) error {
+	var names []string
+	var replies []redis.Cmder
+	err := c.Once(ctx, func() error {
+		play := c.rehearse(ctx, r)
+		names = play.names
+		var err error
+		replies, err = play.pipe.Exec(ctx)
+		return err
+	})
+	for i, reply := range replies {
+		why := reply.Err()
+		switch {
+		case why == nil, errors.Is(why, redis.Nil), redis.HasErrorPrefix(why, "EXECABORT") && Refusal(why) == "": // another reply says why
+		case Refusal(why) != "", Unreachable(why), i >= len(names):
+			return c.refusedRights(why)
+		default:
+			return fmt.Errorf("script %s does not run on redis at %s: %w", names[i], c.Where(), why)
+		}
+	}
+	return c.refusedRights(err)
+}
+
+// Rehearsed returns the names of the scripts that a Probe runs.
+func (c *Client) Rehearsed(ctx context.Context, r Rehearsal) []string {
+	return c.rehearse(ctx, r).names
+}
+
+// rehearse queues what a Probe runs. What an earlier one has left that did not come to
+// its end goes first.
+func (c *Client) rehearse(ctx context.Context, r Rehearsal) *rehearsal {
+	queued := &rehearsal{pipe: c.Write.TxPipeline()}
+	play := &Client{Prefix: strings.TrimSuffix(c.Prefix, ":") + ProbeSpace + ":", Read: c.Read, rehearsed: queued}
+	play.opts.Store(c.opts.Load())
+	remains := make([]string, len(r.Remains))
+	for i, name := range r.Remains {
+		remains[i] = play.Key(name)
+	}
+	queued.pipe.Del(ctx, remains...)
+	queued.names = append(queued.names, "clear")
+	r.Play(ctx, play)
+	queued.pipe.Del(ctx, remains...)
+	return queued
+}
+
+// mark stands for the scripts of a rehearsal on a server with an INFO: "" for one that
+// cannot be asked what its user may do, which only running them shows, and for a node of a
+// cluster, because it may be another that has run them.
+func (r *Rehearsal) mark(info string) string {
+	id := infoField(info, "run_id")
+	if n, err := majorVersion(info); err != nil || n < 7 || id == "" || infoField(info, "redis_mode") == "cluster" {
+		return ""
+	}
+	return id + " " + r.sum()
+}
+
+// sum stands for all scripts as they are.
+func (r *Rehearsal) sum() string {
+	sum := sha1.New() //nolint:gosec // it tells programs apart, no more
+	for _, text := range r.sources() {
+		_, _ = sum.Write(text) // into memory
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// sources returns the texts of all files, those of this package included.
+func (r *Rehearsal) sources() (texts [][]byte) {
+	for _, files := range append([]fs.FS{Lua}, r.Files...) {
+		for _, pattern := range []string{"lua/lib/*.lua", "lua/*.lua"} {
+			names, _ := fs.Glob(files, pattern) // the pattern is well-formed
+			for _, name := range names {
+				text, err := fs.ReadFile(files, name)
+				if err != nil {
+					panic(err) // embedded
+				}
+				texts = append(texts, text)
+			}
+		}
+	}
+	return texts
+}
+
+// refusedRights names the server, and says what to do about a refusal of what the
+// scripts are sent with.
+func (c *Client) refusedRights(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case Refusal(err) == "NOPERM":
+		return fmt.Errorf("redis at %s: %w; docs/redis-keys.md lists the rights that resqued needs", c.Where(), err)
+	default:
+		return fmt.Errorf("redis at %s: %w", c.Where(), err)
+	}
+}
+
+var commandInScript = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:call_?|query)\('([A-Z]+)'`) })
+
+// Commands returns all commands that occur in scripts, sorted.
+func (r *Rehearsal) Commands() []string {
+	var names []string
+	for _, text := range r.sources() {
+		for _, match := range commandInScript().FindAllSubmatch(text, -1) {
+			names = append(names, string(match[1]))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}

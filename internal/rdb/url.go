@@ -1,0 +1,238 @@
+package rdb
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Timeouts of the connections to Redis. They are set here because the library's
+// defaults change between its versions.
+const (
+	dialTimeout = 3 * time.Second
+	// IOTimeout is how long an answer may take.
+	IOTimeout = 5 * time.Second
+)
+
+// smallBuffer is enough for connections on which little is said.
+const smallBuffer = 4 << 10
+
+// buffer is the size of a connection's buffers; 0 = the library's own.
+func (o Options) buffer() int {
+	if o.small {
+		return smallBuffer
+	}
+	return 0
+}
+
+// newClient returns a client for a URL. retries is go-redis' MaxRetries: -1 for
+// the client that changes things, because a retried script runs twice.
+//
+// Its connections say who they are by their name alone: the library's CLIENT SETINFO is two
+// errors for each connection to a server before 7.2.
+func newClient(o Options, retries int) (redis.UniversalClient, error) {
+	u, err := url.Parse(o.URL)
+	if err != nil {
+		return nil, fmt.Errorf("redis_url: %w", withoutURL(err))
+	}
+	pool := o.PoolSize
+	if pool == 0 {
+		pool = 4
+	}
+	roots, err := trusted(o.CA, overTLS(o.URL))
+	if err != nil {
+		return nil, err
+	}
+	o.share.roots.Store(roots)
+	switch u.Scheme {
+	case "redis", "rediss", "unix":
+		opts, err := redis.ParseURL(o.URL)
+		if err != nil {
+			return nil, fmt.Errorf("redis_url %q: %w", redact(u), withoutURL(err))
+		}
+		opts.MaxRetries = retries
+		opts.ClientName, opts.DisableIdentity = o.ClientName, true
+		opts.PoolSize = pool
+		opts.PipelinePoolSize = -1
+		opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout = dialTimeout, IOTimeout, IOTimeout
+		opts.DialerRetries = 1
+		opts.ContextTimeoutEnabled = true
+		opts.Dialer = dialer(opts.TLSConfig, o.share)
+		opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		opts.ReadBufferSize, opts.WriteBufferSize = o.buffer(), o.buffer()
+		return redis.NewClient(opts), nil
+	case "redis-sentinel", "rediss-sentinel":
+		return newSentinel(u, o, pool, retries)
+	case "redis-cluster", "rediss-cluster":
+		if !hashTagged(o.Namespace) {
+			return nil, fmt.Errorf("namespace %q: a Redis Cluster needs all keys in one slot; "+
+				"use a hash-tagged namespace such as %q for every producer and worker", o.Namespace, "{"+o.Namespace+"}")
+		}
+		return newCluster(u, o, pool, retries)
+	default:
+		return nil, fmt.Errorf("redis_url %q: scheme %q is not known; use redis://, rediss://, unix://, "+
+			"redis-sentinel:// or redis-cluster:// (rediss-… for TLS)", redact(u), u.Scheme)
+	}
+}
+
+// newSentinel reads redis-sentinel://[user:password@]host:port[,host:port…]/master[/db].
+func newSentinel(u *url.URL, o Options, pool, retries int) (redis.UniversalClient, error) {
+	master, dbText, _ := strings.Cut(strings.Trim(u.Path, "/"), "/")
+	if master == "" || u.Host == "" {
+		return nil, fmt.Errorf("redis_url %q: write redis-sentinel://host:26379,host:26379/MASTER-NAME[/db]", redact(u))
+	}
+	db := 0
+	if dbText != "" {
+		n, err := strconv.Atoi(dbText)
+		if err != nil || n < 0 {
+			return nil, fmt.Errorf("redis_url %q: database %q is no number", redact(u), dbText)
+		}
+		db = n
+	}
+	opts := &redis.FailoverOptions{
+		MasterName: master, SentinelAddrs: hosts(u, "26379"), DB: db,
+		MaxRetries: retries, ClientName: o.ClientName, DisableIdentity: true, PoolSize: pool, PipelinePoolSize: -1,
+		DialTimeout: dialTimeout, ReadTimeout: IOTimeout, WriteTimeout: IOTimeout, DialerRetries: 1,
+		ContextTimeoutEnabled: true,
+		ReadBufferSize:        o.buffer(), WriteBufferSize: o.buffer(),
+		SentinelUsername: u.Query().Get("sentinel_username"),
+		SentinelPassword: u.Query().Get("sentinel_password"),
+	}
+	opts.Username, opts.Password = userinfo(u)
+	if u.Scheme == "rediss-sentinel" {
+		opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	opts.Dialer = dialer(opts.TLSConfig, o.share)
+	return redis.NewFailoverClient(opts), nil
+}
+
+// newCluster reads redis-cluster://[user:password@]host:port[,host:port…].
+func newCluster(u *url.URL, o Options, pool, retries int) (redis.UniversalClient, error) {
+	if u.Host == "" {
+		return nil, fmt.Errorf("redis_url %q: write redis-cluster://host:6379,host:6379", redact(u))
+	}
+	opts := &redis.ClusterOptions{
+		Addrs: hosts(u, "6379"), MaxRetries: retries, ClientName: o.ClientName, DisableIdentity: true, PoolSize: pool,
+		DialTimeout: dialTimeout, ReadTimeout: IOTimeout, WriteTimeout: IOTimeout, DialerRetries: 1,
+		ContextTimeoutEnabled: true,
+		ReadBufferSize:        o.buffer(), WriteBufferSize: o.buffer(),
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	if retries < 0 {
+		// The cluster client repeats commands as redirects too; Client.Once does
+		// that where it is safe.
+		opts.MaxRedirects = -1
+	}
+	opts.Username, opts.Password = userinfo(u)
+	if u.Scheme == "rediss-cluster" {
+		opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	opts.Dialer = dialer(opts.TLSConfig, o.share)
+	return redis.NewClusterClient(opts), nil
+}
+
+// trusted are the certificates to trust; nil stands for the system's.
+func trusted(certificates string, secure bool) (*x509.CertPool, error) {
+	switch {
+	case certificates == "":
+		return nil, nil
+	case !secure:
+		return nil, errors.New("certificates are given, and the URL of redis does not use TLS; write rediss://")
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM([]byte(certificates)) {
+		return nil, errors.New("no PEM certificate is among those that are given for redis")
+	}
+	return pool, nil
+}
+
+// overTLS reports whether connections to a URL use TLS.
+func overTLS(url string) bool { return strings.HasPrefix(url, "rediss") }
+
+// ReadCA reads certificates for Options.CA; without a file there are none.
+func ReadCA(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(file)
+	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(text) {
+		err = fmt.Errorf("%s: no PEM certificate in it", file)
+	}
+	return string(text), err
+}
+
+func hosts(u *url.URL, port string) []string {
+	list := strings.Split(u.Host, ",")
+	for i, h := range list {
+		if !strings.Contains(h, ":") {
+			list[i] = h + ":" + port
+		}
+	}
+	return list
+}
+
+func userinfo(u *url.URL) (user, password string) {
+	password, _ = u.User.Password()
+	return u.User.Username(), password
+}
+
+// hashTagged reports whether every key with this prefix lands in one slot.
+func hashTagged(namespace string) bool {
+	_, rest, ok := strings.Cut(namespace, "{")
+	if !ok {
+		return false
+	}
+	tag, _, ok := strings.Cut(rest, "}")
+	return ok && tag != ""
+}
+
+// redact is the URL for messages: without its passwords. A user without one may be a
+// password in the wrong place.
+func redact(u *url.URL) string {
+	const hidden = "xxxxx"
+	shown := *u
+	if _, has := u.User.Password(); has {
+		shown.User = url.UserPassword(u.User.Username(), hidden)
+	} else if u.User != nil {
+		shown.User = url.User(hidden)
+	}
+	params := strings.Split(u.RawQuery, "&")
+	for i, param := range params {
+		name, _, found := strings.Cut(param, "=")
+		decoded, err := url.QueryUnescape(name)
+		if found && (err != nil || secretParam(decoded)) {
+			params[i] = name + "=" + hidden
+		}
+	}
+	shown.RawQuery, shown.Fragment, shown.RawFragment = strings.Join(params, "&"), "", ""
+	return shown.String()
+}
+
+// secretParam reports whether a parameter of a URL may hold a secret.
+func secretParam(name string) bool {
+	name = strings.ToLower(name)
+	for _, part := range []string{"pass", "pw", "secret", "token", "auth", "key", "cred"} {
+		if strings.Contains(name, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// withoutURL drops the URL, and with it the password, from a parse error.
+func withoutURL(err error) error {
+	var parse *url.Error
+	if ok := errors.As(err, &parse); ok {
+		return parse.Err
+	}
+	return err
+}

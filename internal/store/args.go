@@ -1,0 +1,30 @@
+package store
+
+import "time"
+
+// letters returns the letters whose condition, in front of each, is true.
+func letters(pairs ...any) string {
+	var b []byte
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i].(bool) {
+			b = append(b, byte(pairs[i+1].(rune)))
+		}
+	}
+	return string(b)
+}
+
+// seconds rounds up: a lock must not end before the time that was promised.
+func seconds(d time.Duration) int64 { return roundUp(d, time.Second) }
+
+// milliseconds rounds up: no job may run before its time. A duration may be as long as one
+// can be.
+func milliseconds(d time.Duration) int64 { return roundUp(d, time.Millisecond) }
+
+// roundUp returns how many units a duration takes; one that is negative takes none.
+func roundUp(d, unit time.Duration) int64 {
+	n := int64(max(d, 0) / unit)
+	if d > 0 && d%unit > 0 {
+		n++
+	}
+	return n
+}

@@ -1,0 +1,180 @@
+package store
+
+import (
+	"crypto/sha1" //nolint:gosec // the only hash that Redis scripts have
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+)
+
+// scanBound is how many locked jobs of one queue an exchange looks at, and puts back at
+// the tail, before it goes on to the next.
+const scanBound = 64
+
+// maxEmpty is how many queues an exchange takes for empty in one look.
+const maxEmpty = 64
+
+// exchangeArgs returns the arguments of the script. Texts of which there are many go
+// as pointers, because an interface of a pointer needs no memory of its own.
+func (s *Store) exchangeArgs(req ExchangeRequest) []any {
+	order := plainFirst(req.Completions)
+	plain, others := order.plain, len(req.Completions)-order.plain
+	args := make([]any, 0, 4+2*plain+9*others+2+3*len(req.Names)+len(req.NamedClasses))
+	args = append(args, s.db.Prefix, req.Proc, req.Master, s.exchangeHead(req, order))
+	for at := range plain {
+		args = append(args, &req.Completions[order.index(at)].Job.Token)
+	}
+	for at := range order.locked {
+		args = append(args, &req.Completions[order.index(at)].Job.LockKey)
+	}
+	for at := range others {
+		c := &req.Completions[order.index(plain+at)]
+		var flags, worker any = "", ""
+		text := c.Failure.text()
+		gap, large := c.Failure.flags()
+		listed := c.Kind == Failed && s.opts.Load().FailureLists
+		if c.Job.Capped || c.Held || c.Killed || c.Survived || c.Count != nil || gap || large || c.Park || listed {
+			flags = letters(c.Job.Capped, 'c', c.Held, 'h', c.Killed, 'k', c.Survived, 's', c.Count != nil, 'n', gap, 'g', large, 'l', c.Park, 'x', listed, 'm')
+		}
+		if c.Kind == Restored {
+			text = append(fmt.Appendf(nil, "%d\n%s", len(c.Parked), c.Parked), text...)
+		}
+		if c.Payload != nil {
+			text = c.Payload
+		}
+		if c.Count != nil {
+			text = c.Count.before(text)
+		}
+		var failure any = text
+		if c.Mirrored {
+			worker = c.Job.Worker
+		}
+		args = append(args, &c.Job.Token, c.Kind.arg(), &c.Job.Queue, &c.Job.LockKey, flags,
+			worker, c.Job.Deaths, failure, milliseconds(c.Delay))
+	}
+	if len(req.Wants) > 0 {
+		args = append(args, wantList(req.Wants), queueList(req.Queues))
+	}
+	for _, n := range req.Names {
+		sum := sha1.Sum(n.Payload) //nolint:gosec // a name for the script, which has no other hash
+		args = append(args, n.Queue, hex.EncodeToString(sum[:]), n.Name)
+	}
+	for _, class := range req.NamedClasses {
+		args = append(args, class)
+	}
+	return args
+}
+
+// exchangeHead returns all numbers of a request, for which text would be dearer: the server
+// would take in an argument for each, and the script would have to read it.
+func (s *Store) exchangeHead(req ExchangeRequest, o order) []byte {
+	straight := !req.Repeat && len(req.Names) == 0 && len(req.NamedClasses) == 0 && req.Suspects != OnlySuspects
+	head := make([]byte, 0, 48)
+	head = append(head, bit(straight), byte(req.Lane), 'c')
+	if s.opts.Load().LockPayload {
+		head[2] = 'p'
+	}
+	for _, n := range [...]int{o.plain, o.locked, len(req.Completions) - o.plain, len(req.Wants), len(req.Queues)} {
+		head = appendCount(head, n)
+	}
+	ttl := strconv.FormatInt(seconds(s.opts.Load().LockTTL), 10)
+	head = append(head, byte(len(ttl)), byte(min(req.Empty, maxEmpty))) //nolint:gosec // small
+	for _, n := range [...]int{len(req.Names), len(req.NamedClasses), scanBound} {
+		head = appendCount(head, n)
+	}
+	head = append(head, bit(req.Repeat), byte(req.Suspects.letter()))
+	head = binary.BigEndian.AppendUint32(head, s.leaseLeft())
+	head = append(head, ttl...)
+	return strconv.AppendInt(head, 2*req.Sending+int64(req.Lane), 10)
+}
+
+// arg is the letter of a kind. That of a constant needs no memory.
+func (k Kind) arg() any {
+	switch k {
+	case Done:
+		return "d"
+	case Failed:
+		return "f"
+	case Requeued:
+		return "r"
+	default:
+		return string(rune(k))
+	}
+}
+
+// appendCount appends a count in three bytes, the highest first.
+func appendCount(to []byte, n int) []byte {
+	return append(to, byte(n>>16), byte(n>>8), byte(n))
+}
+
+func bit(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// wantList returns the wants as one text. The names of a process's workers differ in little,
+// so what they have in common goes once.
+func wantList(wants []Want) []byte {
+	name := wants[0].Worker
+	lead, tail := len(name), len(name)
+	size := 4 + len(name)
+	for i := range wants {
+		other := wants[i].Worker
+		lead = min(lead, len(other))
+		for name[:lead] != other[:lead] {
+			lead--
+		}
+		tail = min(tail, len(other))
+		for name[len(name)-tail:] != other[len(other)-tail:] {
+			tail--
+		}
+		tail = min(tail, min(len(name), len(other))-lead)
+		size += 3 + len(wants[i].Token) + len(other)
+	}
+	list := make([]byte, 0, size)
+	list = append(binary.BigEndian.AppendUint16(list, uint16(lead)), name[:lead]...)           //nolint:gosec // of a name
+	list = append(binary.BigEndian.AppendUint16(list, uint16(tail)), name[len(name)-tail:]...) //nolint:gosec // of a name
+	for i := range wants {
+		token, rest := wants[i].Token, wants[i].Worker[lead:len(wants[i].Worker)-tail]
+		list = append(list, byte(len(token)), byte(len(rest)>>8), byte(len(rest)))
+		list = append(append(list, token...), rest...)
+	}
+	return list
+}
+
+// queueList returns the queues as one text, because the server takes in one long argument
+// much faster than a thousand short ones. See lua/exchange_fast.lua.
+func queueList(queues []Queue) []byte {
+	size := 0
+	for i := range queues {
+		size += len(queues[i].Name) + 5
+	}
+	list := make([]byte, 0, size+8)
+	for i := range queues {
+		q := &queues[i]
+		list = append(binary.BigEndian.AppendUint32(list, uint32(len(q.Name))), 0) //nolint:gosec // of a name
+		if i == 0 || q.mode() != queues[i-1].mode() {
+			at := len(list)
+			list = q.mode().append(list)
+			list[at-1] = byte(len(list) - at)
+		}
+		list = append(list, q.Name...)
+	}
+	return list
+}
+
+// mode is all that an exchange has to know of a queue beside its name.
+type mode struct {
+	cap                           int
+	locked, named, unique, strict bool
+}
+
+func (q *Queue) mode() mode { return mode{q.Cap, q.Locked, q.Named, q.Unique, q.Strict} }
+
+func (m mode) append(list []byte) []byte {
+	list = strconv.AppendInt(list, int64(m.cap), 10)
+	return append(list, letters(m.locked, 'l', m.named, 'k', m.unique, 'u', m.strict, 's')...)
+}

@@ -1,6 +1,0 @@
-//go:build race
-
-package store_test
-
-// raceDetector makes scripts no different, and tests of them slow.
-const raceDetector = true

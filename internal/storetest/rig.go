@@ -1,0 +1,87 @@
+package storetest
+
+import (
+	"context"
+	"io/fs"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/resqued/resqued/internal/longstore"
+	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/store"
+)
+
+// Space is the namespace of every sequence: each begins with an empty database.
+const Space = "m:"
+
+// Rig is a Redis with nothing else in it, for sequences of random steps.
+type Rig struct {
+	Store *store.Store
+	Long  *longstore.Store
+	Redis *redis.Client
+	Ctx   context.Context //nolint:containedctx // of the test
+	// Seen counts what the sequences came across.
+	Seen map[string]int
+}
+
+// NewRig starts a Redis. Its stores are those of a user whose rights can be changed.
+func NewRig(t *testing.T) *Rig {
+	t.Helper()
+	server := redistest.Start(t, redistest.Options{})
+	r := &Rig{Redis: server.Client(t), Ctx: t.Context(), Seen: map[string]int{}}
+	r.Rights(t, "+@all")
+	s, err := store.Open(store.Options{URL: "unix://model:pw@" + server.Socket, Namespace: "m"})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	r.Store, r.Long = s, longstore.New(s.Redis())
+	return r
+}
+
+// See notes that a sequence came across something.
+func (r *Rig) See(what string) { r.Seen[what]++ }
+
+// Rights changes those of the user of the scripts.
+func (r *Rig) Rights(t require.TestingT, rules ...string) {
+	args := []any{"ACL", "SETUSER", "model", "on", ">pw", "~*", "&*"}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	require.NoError(t, r.Redis.Do(r.Ctx, args...).Err())
+}
+
+// Commands are all commands that occur in scripts. They are looked for once: the models ask
+// thousands of times.
+var Commands = sync.OnceValue(func() []string {
+	r := rdb.Rehearsal{Files: []fs.FS{store.Lua, longstore.Lua}}
+	return r.Commands()
+})
+
+// Shard returns the property with the examples of the i-th shard. They differ from those of
+// the other shards also when RAPID_SEED says where all of them begin.
+func Shard(i int, property func(*rapid.T)) func(*rapid.T) {
+	return func(t *rapid.T) {
+		for range i {
+			rapid.Bool().Draw(t, "shard")
+		}
+		property(t)
+	}
+}
+
+// Item is a payload in a queue.
+type Item struct{ Queue, Payload string }
+
+// Owner is what the value of a lock names its holder.
+func Owner(proc, token string) string { return "resqued:" + proc + "#" + token }
+
+// Must fails a sequence with an error.
+func Must(t *rapid.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
