@@ -230,3 +230,44 @@ func TestMap(t *testing.T) {
 		assert.True(t, all[dir] != nil || exists(filepath.Join(root, dir)), "docs/architecture.md has a row for %s, which is not there", dir)
 	}
 }
+
+// TestFloors: each package is drawn once in docs/architecture.md, above all that it imports.
+func TestFloors(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
+	require.NoError(t, err)
+	_, drawing, ok := strings.Cut(string(text), "\n```\n program ")
+	require.True(t, ok, "docs/architecture.md has no drawing that begins with the floor of the program")
+	drawing, _, _ = strings.Cut(drawing, "```")
+	all := imports(t)
+	floor := map[string]int{}
+	n := 0
+	for line := range strings.Lines(drawing) {
+		if n > 0 && !strings.HasPrefix(line, "      ") {
+			n--
+		} else if n == 0 {
+			n = 100 // the top
+		}
+		for _, name := range strings.Fields(line) {
+			dir := cmp.Or(map[string]string{"resqued": "."}[name], name)
+			if all[dir] == nil {
+				continue // a word of the floor's name
+			}
+			require.NotContains(t, floor, dir, "%s is drawn twice", name)
+			floor[dir] = n
+		}
+	}
+	for dir, paths := range all {
+		if free(dir) || dir == "internal/faultproxy" {
+			continue
+		}
+		if !assert.Contains(t, floor, dir, "docs/architecture.md does not draw %s", dir) {
+			continue
+		}
+		for _, path := range paths {
+			if ours(path) {
+				assert.Less(t, floor[path], floor[dir], "%s imports %s, which is drawn on its own floor or above", dir, path)
+			}
+		}
+	}
+}
