@@ -43,10 +43,14 @@ lint: ## run the linter (.golangci.yml)
 	$(TOOL) golangci-lint run ./...
 	cd bench && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
 
+# The packages of the scripts. Their models and the defects that these must find run without
+# the race detector, with which they take several times as long and see no more.
+SCRIPTS := ./internal/store ./internal/longstore
+
 test: ## provide what the tests need, then run every test with the race detector
 	sh scripts/provide
 	$(TESTS) $(call rerun,tests) --packages ./... -- -race -timeout $(TIMEOUT)
-	$(TESTS) $(call rerun,defects) --packages ./internal/store -- -timeout $(TIMEOUT) -run 'FindsDefects$$'
+	$(TESTS) $(call rerun,models) --packages '$(SCRIPTS)' -- -timeout $(TIMEOUT) -run 'FindsDefects$$|^Test(Long)?Model$$'
 
 race: ## the system tests against a daemon that is built with the race detector
 	sh scripts/provide
@@ -58,12 +62,12 @@ system: ## the system tests at full size, 20,000 jobs a run, with their figures
 
 model: ## the model tests of the scripts, MODEL (50,000) random sequences, and some of long jobs
 	sh scripts/provide
-	RAPID_SEED=0 $(GO) test -run '^Test(Long)?Model$$' -v -timeout 0 ./internal/store -rapid.checks=$$(($(MODEL) / 10))
+	RAPID_SEED=0 $(GO) test -run '^Test(Long)?Model$$' -v -timeout 0 $(SCRIPTS) -rapid.checks=$$(($(MODEL) / 10))
 
 # The packages with property tests; the scripts' own are those of `make model`.
 explore: ## the property tests with examples that were never tried, 1,000 each
 	sh scripts/provide
-	RAPID_SEED=0 RAPID_CHECKS=1000 $(GO) test -timeout $(TIMEOUT) $$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | sed -n 's/ .*pgregory.net\/rapid.*//p' | grep -v /internal/store$$)
+	RAPID_SEED=0 RAPID_CHECKS=1000 $(GO) test -timeout $(TIMEOUT) $$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | sed -n 's/ .*pgregory.net\/rapid.*//p' | grep -v '/internal/\(long\)\?store$$')
 	$(MAKE) model MODEL=2000
 
 # What to do with it: CHAOS='-profile long -duration 30m', or a run again: CHAOS='-seed 7'.

@@ -248,7 +248,7 @@ func TestFloors(t *testing.T) {
 		} else if n == 0 {
 			n = 100 // the top
 		}
-		for _, name := range strings.Fields(line) {
+		for name := range strings.FieldsSeq(line) {
 			dir := cmp.Or(map[string]string{"resqued": "."}[name], name)
 			if all[dir] == nil {
 				continue // a word of the floor's name
