@@ -14,7 +14,8 @@ local prefix, id = ARGV[1], ARGV[2]
 local v = call('HMGET', KEYS[1], 'status', 'owner', 'tenant')
 if not v[3] or active(v[1]) or v[2] ~= owner(ARGV[3], ARGV[4]) then return 0 end
 needtenant(prefix, v[3])
+local ms = now()
 call('SREM', busykey(prefix, v[3]), id)
 call('HSET', KEYS[1], 'owner', '')
-giveup(prefix, v[3], id, (now()))
+giveup(prefix, v[3], id, ms)
 return 1

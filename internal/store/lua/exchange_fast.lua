@@ -105,11 +105,13 @@ local counters, deathkey = prefix .. 'locket:queue_lock_counters', prefix .. 're
 if may then
   need(inflight, 'HDEL', 'HGET', 'HINCRBY', 'HKEYS')
   need(jobs, 'GET', 'MGET', 'DEL')
+  need(prefix .. 'resqued:seen:', 'UNLINK')
   if nplain + nother > 0 then need(prefix .. 'stat:processed', 'INCRBY') end
   if nwant > 0 then
     need(inflight, 'HSET', 'PERSIST')
     need(jobs, 'SET')
     need(fencekey, 'GETSET')
+    need(deathkey .. ':', 'HGET', 'HMGET')
     need(prefix .. 'pause:all', 'EXISTS')
     local at, list = 1, ARGV[queuesat]
     for i = 1, nqueue do
