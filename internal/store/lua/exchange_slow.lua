@@ -25,7 +25,7 @@ for c = 1, alltold and nready or 0 do
   if c <= nlocks then released[c] = ARGV[locksat + c - 1] end
 end
 
-if may and nwant > 0 and not straight then needcompanions(prefix) end
+if may and nwant > 0 and not fastpath then needcompanions(prefix) end
 
 local reasons, failed = reply[5], 0
 processed = 0
