@@ -13,32 +13,32 @@ import (
 )
 
 var (
-	longAddScript    = rdb.NewScript(Lua, "longadd", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longadd")
-	longBeginScript  = rdb.NewScript(Lua, "longbegin", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longbegin")
-	longSaveScript   = rdb.NewScript(Lua, "longsave", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longsave")
-	longCancelScript = rdb.NewScript(Lua, "longcancel", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longcancel")
-	longAgainScript  = rdb.NewScript(Lua, "longagain", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longagain")
-	longForgetScript = rdb.NewScript(Lua, "longforget", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longforget")
-	longLeaveScript  = rdb.NewScript(Lua, "longleave", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longleave")
-	longTurnScript   = rdb.NewScript(Lua, "longturn", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longturn")
-	longLockScript   = rdb.NewScript(Lua, "longlock", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longlock")
+	addScript    = rdb.NewScript(Lua, "longadd", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longadd")
+	beginScript  = rdb.NewScript(Lua, "longbegin", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longbegin")
+	saveScript   = rdb.NewScript(Lua, "longsave", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longsave")
+	cancelScript = rdb.NewScript(Lua, "longcancel", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longcancel")
+	againScript  = rdb.NewScript(Lua, "longagain", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longagain")
+	forgetScript = rdb.NewScript(Lua, "longforget", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longforget")
+	leaveScript  = rdb.NewScript(Lua, "longleave", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longleave")
+	turnScript   = rdb.NewScript(Lua, "longturn", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longturn")
+	lockScript   = rdb.NewScript(Lua, "longlock", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longlock")
 )
 
-// LongWay is how a run of a long job is enqueued.
-type LongWay byte
+// Way is how a run of a long job is enqueued.
+type Way byte
 
 // The ways; lua/longadd.lua says what they do.
 const (
-	LongAlways   LongWay = 'a'
-	LongUnique   LongWay = 'u'
-	LongDebounce LongWay = 'd'
+	Always   Way = 'a'
+	Unique   Way = 'u'
+	Debounce Way = 'd'
 )
 
-// LongSuperseded is how long a run is kept that is not the newest of its kind.
-const LongSuperseded = 15 * time.Minute
+// KeepSuperseded is how long a run is kept that is not the newest of its kind.
+const KeepSuperseded = 15 * time.Minute
 
-// NewLongRun is a run to be enqueued.
-type NewLongRun struct {
+// NewRun is a run to be enqueued.
+type NewRun struct {
 	UUID string
 	// Kind is what runs have in common of which one counts at a time.
 	Kind, Class string
@@ -51,22 +51,22 @@ type NewLongRun struct {
 	Tenant string
 }
 
-// LongAdded is what became of a NewLongRun: Outcome is 'n' (new), 'e' (one exists) or
+// Added is what became of a NewRun: Outcome is 'n' (new), 'e' (one exists) or
 // 'r' (one exists, and is followed by one more). UUID names the run that counts.
-type LongAdded struct {
+type Added struct {
 	Outcome byte
 	UUID    string
 }
 
-// AddLongRuns enqueues runs, all in one step. After an error the outcome is unknown unless
+// AddRuns enqueues runs, all in one step. After an error the outcome is unknown unless
 // rdb.Unexecuted.
-func (s *Store) AddLongRuns(ctx context.Context, way LongWay, runs []NewLongRun) ([]LongAdded, error) {
+func (s *Store) AddRuns(ctx context.Context, way Way, runs []NewRun) ([]Added, error) {
 	args := make([]any, 0, 3+8*len(runs))
-	args = append(args, s.db.Prefix, string(rune(way)), LongSuperseded.Milliseconds())
+	args = append(args, s.db.Prefix, string(rune(way)), KeepSuperseded.Milliseconds())
 	for _, r := range runs {
-		args = append(args, r.UUID, r.Kind, r.Class, r.Args, r.Queue, r.Again, r.Tenant, LongPayload(r.Class, r.UUID, 1))
+		args = append(args, r.UUID, r.Kind, r.Class, r.Args, r.Queue, r.Again, r.Tenant, Payload(r.Class, r.UUID, 1))
 	}
-	raw, err := s.db.Eval(ctx, longAddScript, s.db.Key(keyLongCurrent), args)
+	raw, err := s.db.Eval(ctx, addScript, s.db.Key(keyCurrent), args)
 	if err != nil {
 		return nil, err
 	}
@@ -74,16 +74,16 @@ func (s *Store) AddLongRuns(ctx context.Context, way LongWay, runs []NewLongRun)
 	if len(list) != 2*len(runs) {
 		return nil, fmt.Errorf("script longadd: unexpected reply %v", raw)
 	}
-	added := make([]LongAdded, len(runs))
+	added := make([]Added, len(runs))
 	for i := range added {
-		added[i] = LongAdded{Outcome: list[2*i][0], UUID: list[2*i+1]}
+		added[i] = Added{Outcome: list[2*i][0], UUID: list[2*i+1]}
 	}
 	return added, nil
 }
 
-// LongPayload is the payload of one slice: its only argument is the run, its id names the
+// Payload is the payload of one slice: its only argument is the run, its id names the
 // slice.
-func LongPayload(class, uuid string, slice int64) []byte {
+func Payload(class, uuid string, slice int64) []byte {
 	name, err := json.Marshal(class)
 	if err != nil { // texts cannot fail
 		panic(err)
@@ -91,8 +91,8 @@ func LongPayload(class, uuid string, slice int64) []byte {
 	return fmt.Appendf(nil, `{"class":%s,"args":["%s"],"id":"%s.%d"}`, name, uuid, uuid, slice)
 }
 
-// LongSliceOf returns the number of a slice that stands in the id of its payload, 0 = none.
-func LongSliceOf(uuid, id string) int64 {
+// SliceOf returns the number of a slice that stands in the id of its payload, 0 = none.
+func SliceOf(uuid, id string) int64 {
 	text, ok := strings.CutPrefix(id, uuid+".")
 	n, err := strconv.ParseInt(text, 10, 64)
 	if !ok || err != nil || n < 1 {
@@ -103,95 +103,95 @@ func LongSliceOf(uuid, id string) int64 {
 
 // Why nothing is done for a slice.
 var (
-	ErrLongGone       = errors.New("no such run of a long job")
-	ErrLongOther      = errors.New("the run is one of another class of long jobs")
-	ErrLongOver       = errors.New("the run of the long job is over")
-	ErrLongStale      = errors.New("another slice of the long job is next")
-	ErrLongWait       = errors.New("the tenant of the long job has enough slices; this one waits for its turn")
-	ErrLongBehind     = errors.New("the code of the run before this one is running still")
-	ErrLongBusy       = errors.New("somebody else runs this slice of the long job")
-	ErrLongSuperseded = errors.New("this slice of the long job is not the one that counts any more")
-	ErrLongLease      = errors.New("the lease of the process is past")
-	ErrLongEnding     = errors.New("a slice of the long job is running still")
-	ErrLongNewer      = errors.New("a newer run of the same kind waits or runs")
+	ErrGone       = errors.New("no such run of a long job")
+	ErrOther      = errors.New("the run is one of another class of long jobs")
+	ErrOver       = errors.New("the run of the long job is over")
+	ErrStale      = errors.New("another slice of the long job is next")
+	ErrWait       = errors.New("the tenant of the long job has enough slices; this one waits for its turn")
+	ErrBehind     = errors.New("the code of the run before this one is running still")
+	ErrBusy       = errors.New("somebody else runs this slice of the long job")
+	ErrSuperseded = errors.New("this slice of the long job is not the one that counts any more")
+	ErrLease      = errors.New("the lease of the process is past")
+	ErrEnding     = errors.New("a slice of the long job is running still")
+	ErrNewer      = errors.New("a newer run of the same kind waits or runs")
 )
 
-func longErr(list []string) error {
+func errorOf(list []string) error {
 	if len(list) == 0 {
 		return errors.New("unexpected reply")
 	}
 	switch list[0] {
 	case "GONE":
-		return ErrLongGone
+		return ErrGone
 	case "OVER":
 		if len(list) > 1 {
-			return fmt.Errorf("%w: %s", ErrLongOver, list[1])
+			return fmt.Errorf("%w: %s", ErrOver, list[1])
 		}
-		return ErrLongOver
+		return ErrOver
 	case "STALE":
-		return ErrLongStale
+		return ErrStale
 	case "WAIT":
-		return ErrLongWait
+		return ErrWait
 	case "BUSY":
-		return ErrLongBusy
+		return ErrBusy
 	case "OTHER":
-		return ErrLongOther
+		return ErrOther
 	case "BEHIND":
-		return ErrLongBehind
+		return ErrBehind
 	case "SUPERSEDED", "LOST":
-		return ErrLongSuperseded
+		return ErrSuperseded
 	case "LEASE":
-		return ErrLongLease
+		return ErrLease
 	}
 	return fmt.Errorf("unexpected reply %q", list)
 }
 
-// LongSlice names one slice of a run, and who runs it.
-type LongSlice struct {
+// Slice names one slice of a run, and who runs it.
+type Slice struct {
 	UUID string
-	// Slice is its number; 0 = whichever is next, for LongBegin only.
-	Slice int64
-	Run   rdb.RunName
-	Fence int64
+	// Number is its number; 0 = whichever is next, for Begin only.
+	Number int64
+	Run    rdb.RunName
+	Fence  int64
 	// Share is how many slices of one tenant the class allows at a time, 0 = as known; for
-	// LongBegin only.
+	// Begin only.
 	Share int
-	// Class is that of the job, empty = whatever the run's is; for LongBegin only.
+	// Class is that of the job, empty = whatever the run's is; for Begin only.
 	Class string
 }
 
-// LongRecord is a run as Redis has it: Fields as in docs/redis-keys.md.
-type LongRecord struct {
+// Record is a run as Redis has it: Fields as in docs/redis-keys.md.
+type Record struct {
 	UUID   string
 	Fields map[string]string
-	// State is what the run remembers, by key; only LongBegin and LongRun fill it in.
+	// State is what the run remembers, by key; only Begin and Run fill it in.
 	State map[string]string
 	// Place is where the run stands in the line of its tenant, 1 = first, 0 = it does not;
-	// only LongRun fills it in.
+	// only Run fills it in.
 	Place int64
 }
 
 // Number returns a field that is a number, 0 if there is none.
-func (r *LongRecord) Number(field string) int64 {
+func (r *Record) Number(field string) int64 {
 	n, _ := strconv.ParseInt(r.Fields[field], 10, 64)
 	return n
 }
 
-// LongBegin begins a slice. It may be repeated for the same in-flight record.
-func (s *Store) LongBegin(ctx context.Context, l LongSlice) (LongRecord, error) {
+// Begin begins a slice. It may be repeated for the same in-flight record.
+func (s *Store) Begin(ctx context.Context, l Slice) (Record, error) {
 	share := ""
 	if l.Share > 0 {
 		share = strconv.Itoa(l.Share)
 	}
-	raw, err := s.db.Eval(ctx, longBeginScript, s.db.Key(keyLongRun)+l.UUID, []any{s.db.Prefix, l.UUID, l.Slice, l.Run.Proc, l.Run.Token, share, l.Class})
+	raw, err := s.db.Eval(ctx, beginScript, s.db.Key(keyRun)+l.UUID, []any{s.db.Prefix, l.UUID, l.Number, l.Run.Proc, l.Run.Token, share, l.Class})
 	if err != nil {
-		return LongRecord{}, err
+		return Record{}, err
 	}
 	list, _ := raw.([]any)
 	if len(list) != 3 || list[0] != "RUN" {
-		return LongRecord{}, longErr(rdb.Texts(raw))
+		return Record{}, errorOf(rdb.Texts(raw))
 	}
-	return LongRecord{UUID: l.UUID, Fields: textMap(list[1]), State: textMap(list[2])}, nil
+	return Record{UUID: l.UUID, Fields: textMap(list[1]), State: textMap(list[2])}, nil
 }
 
 func textMap(v any) map[string]string {
@@ -203,26 +203,26 @@ func textMap(v any) map[string]string {
 	return m
 }
 
-// LongOp is what LongSave does besides saving.
-type LongOp byte
+// Op is what Save does besides saving.
+type Op byte
 
 // The ops; lua/longsave.lua says what they do.
 const (
-	LongGoesOn      LongOp = 'c'
-	LongYields      LongOp = 'y'
-	LongWaits       LongOp = 'l'
-	LongInterrupted LongOp = 'k'
-	LongCompleted   LongOp = 'd'
-	LongFailed      LongOp = 'f'
+	GoesOn      Op = 'c'
+	Yields      Op = 'y'
+	Waits       Op = 'l'
+	Interrupted Op = 'k'
+	Completed   Op = 'd'
+	Failed      Op = 'f'
 )
 
-// LongSave is what a slice has come to.
-type LongSave struct {
-	LongSlice
-	Op LongOp
+// Save is what a slice has come to.
+type Save struct {
+	Slice
+	Op Op
 	// Class and Queue are for the payload of the next slice.
 	Class, Queue string
-	// Wait is how long the next slice waits (LongWaits), Keep how long a run that has
+	// Wait is how long the next slice waits (Waits), Keep how long a run that has
 	// ended is kept.
 	Wait, Keep time.Duration
 	// Further is the uuid of the run that follows if one more was asked for.
@@ -234,22 +234,22 @@ type LongSave struct {
 	Clear    []string
 }
 
-// LongSave saves a slice, and answers whether a Further run was enqueued. It may be
+// Save saves a slice, and answers whether a Further run was enqueued. It may be
 // repeated after an error with unknown outcome.
-func (s *Store) LongSave(ctx context.Context, l LongSave) (further bool, err error) {
-	payload, wait := LongPayload(l.Class, l.UUID, l.Slice+1), l.Wait
-	if l.Op == LongCompleted || l.Op == LongFailed {
-		payload, wait = LongPayload(l.Class, l.Further, 1), l.Keep
+func (s *Store) Save(ctx context.Context, l Save) (further bool, err error) {
+	payload, wait := Payload(l.Class, l.UUID, l.Number+1), l.Wait
+	if l.Op == Completed || l.Op == Failed {
+		payload, wait = Payload(l.Class, l.Further, 1), l.Keep
 	}
 	args := make([]any, 0, 16+2*len(l.Fields)+2*len(l.Set)+len(l.Clear))
-	args = append(args, s.db.Prefix, l.UUID, l.Slice, l.Run.Proc, l.Run.Token, l.Fence, string(rune(l.Op)), payload, l.Queue,
-		wait.Milliseconds(), l.Further, LongSuperseded.Milliseconds(), rdb.Flag(l.Progress))
+	args = append(args, s.db.Prefix, l.UUID, l.Number, l.Run.Proc, l.Run.Token, l.Fence, string(rune(l.Op)), payload, l.Queue,
+		wait.Milliseconds(), l.Further, KeepSuperseded.Milliseconds(), rdb.Flag(l.Progress))
 	args = appendMap(args, l.Fields)
 	args = appendMap(args, l.Set)
 	for _, key := range l.Clear {
 		args = append(args, key)
 	}
-	raw, err := s.db.Eval(ctx, longSaveScript, s.db.Key(keyLongRun)+l.UUID, args)
+	raw, err := s.db.Eval(ctx, saveScript, s.db.Key(keyRun)+l.UUID, args)
 	if err != nil {
 		return false, err
 	}
@@ -260,7 +260,7 @@ func (s *Store) LongSave(ctx context.Context, l LongSave) (further bool, err err
 	case len(list) == 1 && list[0] == "AGAIN":
 		return false, nil
 	}
-	return false, longErr(list)
+	return false, errorOf(list)
 }
 
 func appendMap(args []any, m map[string]string) []any {
@@ -271,10 +271,10 @@ func appendMap(args []any, m map[string]string) []any {
 	return args
 }
 
-// LongCancel ends a run for good. The error is ErrLongOver if it had ended before, and
-// ErrLongEnding if that is so now, but a slice of it is running still.
-func (s *Store) LongCancel(ctx context.Context, uuid string, keep time.Duration) error {
-	raw, err := s.db.Eval(ctx, longCancelScript, s.db.Key(keyLongRun)+uuid, []any{s.db.Prefix, uuid, keep.Milliseconds()})
+// Cancel ends a run for good. The error is ErrOver if it had ended before, and
+// ErrEnding if that is so now, but a slice of it is running still.
+func (s *Store) Cancel(ctx context.Context, uuid string, keep time.Duration) error {
+	raw, err := s.db.Eval(ctx, cancelScript, s.db.Key(keyRun)+uuid, []any{s.db.Prefix, uuid, keep.Milliseconds()})
 	if err != nil {
 		return err
 	}
@@ -282,34 +282,34 @@ func (s *Store) LongCancel(ctx context.Context, uuid string, keep time.Duration)
 	case "CANCELLED":
 		return nil
 	case "ENDING":
-		return ErrLongEnding
+		return ErrEnding
 	case "GONE":
-		return ErrLongGone
+		return ErrGone
 	default:
-		return fmt.Errorf("%w: %s", ErrLongOver, text)
+		return fmt.Errorf("%w: %s", ErrOver, text)
 	}
 }
 
-// LongLeave notes that the code of a slice has ended after its run was over, so that the
+// Leave notes that the code of a slice has ended after its run was over, so that the
 // tenant may have another slice.
-func (s *Store) LongLeave(ctx context.Context, l LongSlice) error {
-	_, err := s.db.Eval(ctx, longLeaveScript, s.db.Key(keyLongRun)+l.UUID, []any{s.db.Prefix, l.UUID, l.Run.Proc, l.Run.Token})
+func (s *Store) Leave(ctx context.Context, l Slice) error {
+	_, err := s.db.Eval(ctx, leaveScript, s.db.Key(keyRun)+l.UUID, []any{s.db.Prefix, l.UUID, l.Run.Proc, l.Run.Token})
 	return err
 }
 
-// LongTurns gives the runs of at most n tenants their turn that were not looked at for the
+// Turns gives the runs of at most n tenants their turn that were not looked at for the
 // time silent, in case an event went unnoticed.
-func (s *Store) LongTurns(ctx context.Context, silent time.Duration, n int) error {
-	_, err := s.db.Eval(ctx, longTurnScript, s.db.Key(keyLongTenants), []any{s.db.Prefix, silent.Milliseconds(), n})
+func (s *Store) Turns(ctx context.Context, silent time.Duration, n int) error {
+	_, err := s.db.Eval(ctx, turnScript, s.db.Key(keyTenants), []any{s.db.Prefix, silent.Milliseconds(), n})
 	return err
 }
 
-// LongAgain resumes a run that has failed or was cancelled, or one that is lost: it is active,
+// Again resumes a run that has failed or was cancelled, or one that is lost: it is active,
 // but no slice of it runs or waits. r is the run as it was found.
-func (s *Store) LongAgain(ctx context.Context, r LongRecord, lost bool) error {
+func (s *Store) Again(ctx context.Context, r Record, lost bool) error {
 	slice := r.Number("slice")
-	raw, err := s.db.Eval(ctx, longAgainScript, s.db.Key(keyLongRun)+r.UUID,
-		[]any{s.db.Prefix, r.UUID, slice, LongPayload(r.Fields["class"], r.UUID, slice+1), rdb.Flag(lost)})
+	raw, err := s.db.Eval(ctx, againScript, s.db.Key(keyRun)+r.UUID,
+		[]any{s.db.Prefix, r.UUID, slice, Payload(r.Fields["class"], r.UUID, slice+1), rdb.Flag(lost)})
 	if err != nil {
 		return err
 	}
@@ -317,39 +317,39 @@ func (s *Store) LongAgain(ctx context.Context, r LongRecord, lost bool) error {
 	case "QUEUED":
 		return nil
 	case "GONE":
-		return ErrLongGone
+		return ErrGone
 	case "MOVED":
-		return ErrLongStale
+		return ErrStale
 	case "ENDING":
-		return ErrLongEnding
+		return ErrEnding
 	case "NEWER":
-		return ErrLongNewer
+		return ErrNewer
 	default:
-		return fmt.Errorf("%w: %s", ErrLongOver, text)
+		return fmt.Errorf("%w: %s", ErrOver, text)
 	}
 }
 
-// LongForget removes at most n runs that have ended long enough ago, and locks whose
+// Forget removes at most n runs that have ended long enough ago, and locks whose
 // holders are gone.
-func (s *Store) LongForget(ctx context.Context, n int) (removed int, err error) {
-	raw, err := s.db.Eval(ctx, longForgetScript, s.db.Key(keyLongEnded), []any{s.db.Prefix, n})
+func (s *Store) Forget(ctx context.Context, n int) (removed int, err error) {
+	raw, err := s.db.Eval(ctx, forgetScript, s.db.Key(keyEnded), []any{s.db.Prefix, n})
 	return int(rdb.Number(raw)), err
 }
 
-// LongLock takes a named lock for a job in flight; false = another job holds it.
-func (s *Store) LongLock(ctx context.Context, name string, run rdb.RunName) (bool, error) {
-	raw, err := s.db.Eval(ctx, longLockScript, s.db.Key(keyLongLocks), []any{s.db.Prefix, name, run.Proc, run.Token, "1"})
+// Lock takes a named lock for a job in flight; false = another job holds it.
+func (s *Store) Lock(ctx context.Context, name string, run rdb.RunName) (bool, error) {
+	raw, err := s.db.Eval(ctx, lockScript, s.db.Key(keyLocks), []any{s.db.Prefix, name, run.Proc, run.Token, "1"})
 	switch {
 	case err != nil:
 		return false, err
 	case raw == "LOST":
-		return false, ErrLongSuperseded
+		return false, ErrSuperseded
 	}
 	return raw == "OK", nil
 }
 
-// LongUnlock releases it, if it is still its own.
-func (s *Store) LongUnlock(ctx context.Context, name string, run rdb.RunName) error {
-	_, err := s.db.Eval(ctx, longLockScript, s.db.Key(keyLongLocks), []any{s.db.Prefix, name, run.Proc, run.Token, "0"})
+// Unlock releases it, if it is still its own.
+func (s *Store) Unlock(ctx context.Context, name string, run rdb.RunName) error {
+	_, err := s.db.Eval(ctx, lockScript, s.db.Key(keyLocks), []any{s.db.Prefix, name, run.Proc, run.Token, "0"})
 	return err
 }

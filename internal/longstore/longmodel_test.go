@@ -155,7 +155,7 @@ type hand struct {
 	fences        []int64 // the last one counts
 	running       bool    // its code runs, for all that Redis has told it
 	verdict       byte    // what it has to tell Redis of its record: d(one), r(equeue), 0: nothing yet
-	last          *longstore.LongSave
+	last          *longstore.Save
 }
 
 func (h *hand) name() string { return storetest.Owner(h.proc.name, h.token) }
