@@ -142,10 +142,10 @@ var defects = []defect{
 	}, away, []string{"C11"}},
 
 	{"L", "the next slice of a long job goes nowhere", []edit{
-		{long + "longsave.lua", `queueslice(prefix, id, tenant, queue, payload, ms)`, ``},
+		{long + "save.lua", `queueslice(prefix, id, tenant, queue, payload, ms)`, ``},
 	}, calm, []string{"C1", "C12"}},
 	{"L", "a long job forgets what it has done", []edit{
-		{long + "longsave.lua", `call('HSET', statekey(prefix, id), ARGV[i], ARGV[i + 1])`, ``},
+		{long + "save.lua", `call('HSET', statekey(prefix, id), ARGV[i], ARGV[i + 1])`, ``},
 	}, calm, []string{"C12"}},
 	{"L", "units of long jobs are saved at the end of a slice alone", []edit{
 		{"longjob/save.go", `fresh := r.o.SaveEvery > 0 &&`, `fresh := r.o.SaveEvery == 0 ||`},

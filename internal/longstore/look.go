@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// How runs of long jobs are looked at; longjob.go has what changes them.
+// How runs of long jobs are looked at; runs.go has what changes them.
 
 // Status returns the status of a run and the fence of its last slice; "" = no such run.
 func (s *Store) Status(ctx context.Context, uuid string) (status string, fence int64, err error) {

@@ -1,4 +1,4 @@
--- longleave notes that the code of a slice has ended after its run had: another run of its
+-- leave notes that the code of a slice has ended after its run had: another run of its
 -- tenant may have its turn.
 --
 -- KEYS[1]   resqued:longjob:run:<uuid>

@@ -302,9 +302,9 @@ func TestTenantsModel(t *testing.T) {
 // tenantDefects each break one promise to tenants.
 var tenantDefects = []defect{
 	{"there is always room", "longjob", `if holders(prefix, tenant, room) >= room then break end`, ``},
-	{"whoever is in a queue may run", "longbegin", `if holders(prefix, tenant, room) >= room then`, `if false then`},
+	{"whoever is in a queue may run", "begin", `if holders(prefix, tenant, room) >= room then`, `if false then`},
 	{"who yields stands in front", "longjob", `math.max(ms * 1000, tonumber(last or 0) + 1)`, `2e15 - tonumber(last or 0)`},
-	{"who yields goes on", "longsave", `queueslice(prefix, id, tenant, queue, payload, ms)`, `append(prefix, queue, payload, ms)`},
+	{"who yields goes on", "save", `queueslice(prefix, id, tenant, queue, payload, ms)`, `append(prefix, queue, payload, ms)`},
 	{"who has ended keeps the slice", "longjob", `    giveup(prefix, v[1], id, ms)
   end`, `  end`},
 	{"who is cancelled leaves at once", "longjob", `if recorded(prefix, v[2] or '') then
@@ -312,13 +312,13 @@ var tenantDefects = []defect{
     call(`},
 	{"who has a slice stands in line", "longjob", `local function hold(prefix, tenant, id, ms)
   call('ZREM', linekey(prefix, tenant), id)`, `local function hold(prefix, tenant, id, ms)`},
-	{"who waits keeps the slice", "longsave", `if tenant then giveup(prefix, tenant, id, ms) end`, ``},
+	{"who waits keeps the slice", "save", `if tenant then giveup(prefix, tenant, id, ms) end`, ``},
 	{"nobody is told of the room", "longjob", `  call('ZREM', linekey(prefix, tenant), id)
   turn(prefix, tenant, ms)`, `  call('ZREM', linekey(prefix, tenant), id)`},
-	{"the run that follows is nobody's", "longsave", `tenant or '', payload, ms)`, `'', payload, ms)`},
-	{"who goes on again jumps the line", "longagain", `queueslice(prefix, id, v[9], v[4], payload, ms)`, `append(prefix, v[4], payload, ms)`},
+	{"the run that follows is nobody's", "save", `tenant or '', payload, ms)`, `'', payload, ms)`},
+	{"who goes on again jumps the line", "again", `queueslice(prefix, id, v[9], v[4], payload, ms)`, `append(prefix, v[4], payload, ms)`},
 	{"a tenant without runs is not forgotten", "longjob", `call('ZREM', tenantskey(prefix), tenant) end`, `end`},
-	{"who stands in line is forgotten", "longbegin", `stand(prefix, tenant, id, ms)`, ``},
+	{"who stands in line is forgotten", "begin", `stand(prefix, tenant, id, ms)`, ``},
 }
 
 func TestTenantsFindsDefects(t *testing.T) {

@@ -13,21 +13,21 @@ import (
 )
 
 var (
-	addScript    = rdb.NewScript(Lua, "longadd", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longadd")
-	beginScript  = rdb.NewScript(Lua, "longbegin", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longbegin")
-	saveScript   = rdb.NewScript(Lua, "longsave", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longsave")
-	cancelScript = rdb.NewScript(Lua, "longcancel", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longcancel")
-	againScript  = rdb.NewScript(Lua, "longagain", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longagain")
-	forgetScript = rdb.NewScript(Lua, "longforget", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longforget")
-	leaveScript  = rdb.NewScript(Lua, "longleave", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longleave")
-	turnScript   = rdb.NewScript(Lua, "longturn", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longturn")
-	lockScript   = rdb.NewScript(Lua, "longlock", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longlock")
+	addScript    = rdb.NewScript(Lua, "longjob_add", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "add")
+	beginScript  = rdb.NewScript(Lua, "longjob_begin", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "begin")
+	saveScript   = rdb.NewScript(Lua, "longjob_save", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "save")
+	cancelScript = rdb.NewScript(Lua, "longjob_cancel", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "cancel")
+	againScript  = rdb.NewScript(Lua, "longjob_again", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "again")
+	forgetScript = rdb.NewScript(Lua, "longjob_forget", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "forget")
+	leaveScript  = rdb.NewScript(Lua, "longjob_leave", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "leave")
+	turnScript   = rdb.NewScript(Lua, "longjob_turn", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "turn")
+	lockScript   = rdb.NewScript(Lua, "longjob_lock", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "lock")
 )
 
 // Way is how a run of a long job is enqueued.
 type Way byte
 
-// The ways; lua/longadd.lua says what they do.
+// The ways; lua/add.lua says what they do.
 const (
 	Always   Way = 'a'
 	Unique   Way = 'u'
@@ -72,7 +72,7 @@ func (s *Store) AddRuns(ctx context.Context, way Way, runs []NewRun) ([]Added, e
 	}
 	list := rdb.Texts(raw)
 	if len(list) != 2*len(runs) {
-		return nil, fmt.Errorf("script longadd: unexpected reply %v", raw)
+		return nil, fmt.Errorf("script longjob_add: unexpected reply %v", raw)
 	}
 	added := make([]Added, len(runs))
 	for i := range added {
@@ -206,7 +206,7 @@ func textMap(v any) map[string]string {
 // Op is what Save does besides saving.
 type Op byte
 
-// The ops; lua/longsave.lua says what they do.
+// The ops; lua/save.lua says what they do.
 const (
 	GoesOn      Op = 'c'
 	Yields      Op = 'y'

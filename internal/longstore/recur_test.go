@@ -388,15 +388,15 @@ func TestRecurringProperties(t *testing.T) {
 
 // recurringDefects each break one promise of recurring long jobs.
 var recurringDefects = []defect{
-	{"a tick starts more than belong to it", "longrecur", `left, credit, active_ = left - 1,`, `left, credit, active_ = left,`},
-	{"what has piled up starts at once", "longrecur", `passed = math.min(passed, most)`, ``},
-	{"less time counts than has passed", "longrecur", `passed = math.min(passed, most)`, `passed = math.min(passed, every)`},
-	{"more wait or run than may", "longrecur", `or active_ >= backlog then`, `then`},
-	{"those that have ended count", "longrecur", `if begins and not active(`, `if false and not active(`},
-	{"one that runs is started again", "longrecur", `elseif old and active(`, `elseif old and not active(`},
+	{"a tick starts more than belong to it", "recur", `left, credit, active_ = left - 1,`, `left, credit, active_ = left,`},
+	{"what has piled up starts at once", "recur", `passed = math.min(passed, most)`, ``},
+	{"less time counts than has passed", "recur", `passed = math.min(passed, most)`, `passed = math.min(passed, every)`},
+	{"more wait or run than may", "recur", `or active_ >= backlog then`, `then`},
+	{"those that have ended count", "recur", `if begins and not active(`, `if false and not active(`},
+	{"one that runs is started again", "recur", `elseif old and active(`, `elseif old and not active(`},
 	{"the last start is not remembered", "longjob", `if ofsubject(prefix, id, class, kind) then`, `if ofsubject(prefix, id, class, kind) and false then`},
-	{"new ones that have waited for an interval need credit", "longrecur", `local fresh = n < 0 and ms < interval - n`, `local fresh = n < 0`},
-	{"subjects that are no more are remembered", "longsubjects", `call('HDEL', KEYS[1], ARGV[i])`, ``},
+	{"new ones that have waited for an interval need credit", "recur", `local fresh = n < 0 and ms < interval - n`, `local fresh = n < 0`},
+	{"subjects that are no more are remembered", "subjects", `call('HDEL', KEYS[1], ARGV[i])`, ``},
 }
 
 func TestRecurringFindsDefects(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	subjectsScript = rdb.NewScript(Lua, "longsubjects", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longsubjects")
-	recurScript    = rdb.NewScript(Lua, "longrecur", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longrecur")
+	subjectsScript = rdb.NewScript(Lua, "longjob_subjects", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "subjects")
+	recurScript    = rdb.NewScript(Lua, "longjob_recur", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "recur")
 )
 
 const (
@@ -63,7 +63,7 @@ type waitingSubject struct {
 }
 
 // Recur does what there is to do in one tick of a recurring long job: it starts runs for
-// subjects that are due, those that have waited longest first; lua/longrecur.lua says how
+// subjects that are due, those that have waited longest first; lua/recur.lua says how
 // many. Ticks that race do no harm.
 func (s *Store) Recur(ctx context.Context, r Recurrence) (RecurReply, error) {
 	state, err := s.RecurState(ctx, r.Class)
@@ -118,7 +118,7 @@ func (s *Store) Recur(ctx context.Context, r Recurrence) (RecurReply, error) {
 		}
 		text := rdb.Texts(raw)
 		if len(list) != 4 || len(text) != 4 || len(text[3]) != len(chunk) {
-			return reply, fmt.Errorf("script longrecur: unexpected reply %v", raw)
+			return reply, fmt.Errorf("script longjob_recur: unexpected reply %v", raw)
 		}
 		known = text[1]
 		more := due[len(chunk):]
@@ -196,7 +196,7 @@ func (s *Store) noteSubjects(ctx context.Context, class string, subjects map[str
 		}
 		list, _ := raw.([]any)
 		if len(list) != 2 || len(rdb.Texts(list[1])) != len(some) {
-			return nil, 0, fmt.Errorf("script longsubjects: unexpected reply %v", raw)
+			return nil, 0, fmt.Errorf("script longjob_subjects: unexpected reply %v", raw)
 		}
 		now = rdb.Number(list[0])
 		for i, note := range rdb.Texts(list[1]) {

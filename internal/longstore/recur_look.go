@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// How recurring long jobs are looked at, paused and removed; longrecur.go has their ticks.
+// How recurring long jobs are looked at, paused and removed; recur.go has their ticks.
 
 // RecurState is a recurring long job as people see it; Fields as in docs/redis-keys.md.
 type RecurState struct {
