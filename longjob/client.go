@@ -184,7 +184,7 @@ const bulk = 200
 // Enqueue. It returns the results in the order of list. After an error, the runs that have a
 // result are enqueued, and others may be.
 func (c *Client) EnqueueBulk(ctx context.Context, form Form, class string, list []any, opts ...EnqueueOption) ([]Result, error) {
-	runs := make([]longstore.NewLongRun, len(list))
+	runs := make([]longstore.NewRun, len(list))
 	for i, args := range list {
 		run, err := c.newRun(class, args, opts)
 		if err != nil {
@@ -195,7 +195,7 @@ func (c *Client) EnqueueBulk(ctx context.Context, form Form, class string, list 
 	results := make([]Result, 0, len(runs))
 	for len(runs) > 0 {
 		n := min(len(runs), bulk)
-		added, err := c.store.AddLongRuns(ctx, longstore.LongWay(form), runs[:n])
+		added, err := c.store.AddRuns(ctx, longstore.Way(form), runs[:n])
 		if err != nil {
 			return results, fmt.Errorf("longjob: enqueue %q: %w", class, err)
 		}
@@ -208,13 +208,13 @@ func (c *Client) EnqueueBulk(ctx context.Context, form Form, class string, list 
 	return results, nil
 }
 
-func (c *Client) newRun(class string, args any, opts []EnqueueOption) (longstore.NewLongRun, error) {
+func (c *Client) newRun(class string, args any, opts []EnqueueOption) (longstore.NewRun, error) {
 	if class == "" || !utf8.ValidString(class) {
-		return longstore.NewLongRun{}, fmt.Errorf("longjob: %q is no name of a class", class)
+		return longstore.NewRun{}, fmt.Errorf("longjob: %q is no name of a class", class)
 	}
 	list, err := wire.Args(args)
 	if err != nil {
-		return longstore.NewLongRun{}, fmt.Errorf("longjob: enqueue %q: %w", class, err)
+		return longstore.NewRun{}, fmt.Errorf("longjob: enqueue %q: %w", class, err)
 	}
 	var o enqueueOptions
 	if c.handlers != nil {
@@ -252,34 +252,34 @@ func checkTenant(name string) error {
 }
 
 // runFor is a new run of a class. Those of one kind have the same class and arguments.
-func runFor(class string, args resqued.Args) longstore.NewLongRun {
-	return longstore.NewLongRun{UUID: newUUID(), Kind: kindOf(class, args), Class: class, Args: []byte(args.String())}
+func runFor(class string, args resqued.Args) longstore.NewRun {
+	return longstore.NewRun{UUID: newUUID(), Kind: kindOf(class, args), Class: class, Args: []byte(args.String())}
 }
 
 // Cancel ends a run for good. If a slice of it runs, the slice can save nothing more, and its
 // context ends within seconds; Cancel then returns ErrEnding. It returns ErrOver if the run has
 // already ended, and ErrNotFound if there is no such run.
 func (c *Client) Cancel(ctx context.Context, uuid string) error {
-	return wrap(uuid, c.store.LongCancel(ctx, uuid, DefaultKeep))
+	return wrap(uuid, c.store.Cancel(ctx, uuid, DefaultKeep))
 }
 
 // Requeue continues a run that failed or was cancelled, from its saved state. It returns
 // ErrNotOver if the run waits or runs, ErrNewer if a newer run with the same class and
 // arguments does, and ErrNotFound if there is no such run.
 func (c *Client) Requeue(ctx context.Context, uuid string) error {
-	r, err := c.store.LongRun(ctx, uuid)
+	r, err := c.store.Run(ctx, uuid)
 	if err != nil {
 		return wrap(uuid, err)
 	}
 	if s := Status(r.Fields["status"]); !s.Over() {
 		return fmt.Errorf("%w: %s is %s", ErrNotOver, uuid, s)
 	}
-	return wrap(uuid, c.store.LongAgain(ctx, r, false))
+	return wrap(uuid, c.store.Again(ctx, r, false))
 }
 
 func wrap(uuid string, err error) error {
 	for from, to := range map[error]error{
-		longstore.ErrLongGone: ErrNotFound, longstore.ErrLongOver: ErrOver, longstore.ErrLongEnding: ErrEnding, longstore.ErrLongNewer: ErrNewer,
+		longstore.ErrGone: ErrNotFound, longstore.ErrOver: ErrOver, longstore.ErrEnding: ErrEnding, longstore.ErrNewer: ErrNewer,
 	} {
 		if errors.Is(err, from) {
 			return fmt.Errorf("%w: %s", to, uuid)
@@ -293,7 +293,7 @@ func wrap(uuid string, err error) error {
 
 // Get returns a run, including its state. It returns ErrNotFound if there is no such run.
 func (c *Client) Get(ctx context.Context, uuid string) (Run, error) {
-	r, err := c.store.LongRun(ctx, uuid)
+	r, err := c.store.Run(ctx, uuid)
 	if err != nil {
 		return Run{}, wrap(uuid, err)
 	}
@@ -314,7 +314,7 @@ type Filter struct {
 // that have ended, the newest first.
 func (c *Client) List(ctx context.Context, f Filter) ([]Run, error) {
 	var runs []Run
-	err := c.store.LongRuns(ctx, func(r longstore.LongRecord) bool {
+	err := c.store.Runs(ctx, func(r longstore.Record) bool {
 		run := runOf(r)
 		if (f.Class == "" || f.Class == run.Class) && (f.Status == "" || f.Status == run.Status) {
 			runs = append(runs, run)

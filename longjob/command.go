@@ -70,7 +70,7 @@ func (r *Runner) command(ctx context.Context, args resqued.Args, run cmdslice.Ru
 		close(over)
 	}()
 	s := &cmdslice.Slice{
-		Args: args, Run: r.UUID(), Number: r.slice.Slice, Fence: r.Fence(), State: r.ownState(), Message: r.message,
+		Args: args, Run: r.UUID(), Number: r.slice.Number, Fence: r.Fence(), State: r.ownState(), Message: r.message,
 		Over: over, Ends: r.began.Add(r.o.Slice), Grace: r.o.Grace, Report: c.report, MaxLine: r.o.StateLimit + lineExtra,
 	}
 	err := run(ctx, s)

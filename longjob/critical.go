@@ -21,7 +21,7 @@ func (r *Runner) CriticalUnit(ctx context.Context, lock string, fn func(ctx cont
 		if r.locks[lock] {
 			return r.unit(ctx, fn, nil)
 		}
-		got, err := r.store.LongLock(ctx, lock, r.slice.Run)
+		got, err := r.store.Lock(ctx, lock, r.slice.Run)
 		if err != nil && !passing(err) {
 			r.stop(ErrTakenOver)
 			return ErrTakenOver
@@ -45,7 +45,7 @@ func (r *Runner) locked(ctx context.Context, lock string, fn func(ctx context.Co
 	defer func() {
 		delete(r.locks, lock)
 		// Without an answer it is free when this job has ended, at the latest.
-		_ = r.store.LongUnlock(context.WithoutCancel(ctx), lock, r.slice.Run)
+		_ = r.store.Unlock(context.WithoutCancel(ctx), lock, r.slice.Run)
 	}()
 	return r.unit(ctx, fn, nil)
 }

@@ -171,7 +171,7 @@ func TestForget(t *testing.T) {
 	require.NoError(t, b.Cancel(t.Context(), kept))
 	b.work("q")
 	require.Eventually(t, func() bool {
-		_, err := b.long.LongForget(t.Context(), 10)
+		_, err := b.long.Forget(t.Context(), 10)
 		require.NoError(t, err)
 		_, err = b.Get(t.Context(), uuid)
 		return err != nil

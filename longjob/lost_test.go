@@ -93,8 +93,8 @@ func TestPastLease(t *testing.T) {
 			if err := b.redis.ZAddXX(ctx, key, z(1, k.proc)).Err(); err != nil {
 				return err
 			}
-			_, err := b.long.LongSave(ctx, longstore.LongSave{
-				LongSlice: longstore.LongSlice{UUID: r.UUID(), Slice: 1, Run: store.RunName{Proc: k.proc, Token: "t"}, Fence: r.Fence()}, Op: longstore.LongGoesOn,
+			_, err := b.long.Save(ctx, longstore.Save{
+				Slice: longstore.Slice{UUID: r.UUID(), Number: 1, Run: store.RunName{Proc: k.proc, Token: "t"}, Fence: r.Fence()}, Op: longstore.GoesOn,
 			})
 			past <- err
 			return b.redis.ZAddXX(ctx, key, z(float64(time.Now().Add(time.Minute).UnixMilli()), k.proc)).Err()
@@ -104,11 +104,11 @@ func TestPastLease(t *testing.T) {
 	k = b.take("q")
 	lease := b.redis.ZScore(t.Context(), b.ns+":resqued:procs", k.proc).Val()
 	require.NoError(t, b.redis.ZAddXX(t.Context(), b.ns+":resqued:procs", z(1, k.proc)).Err())
-	_, err := b.long.LongBegin(t.Context(), longstore.LongSlice{UUID: uuid, Slice: 1, Run: store.RunName{Proc: k.proc, Token: "t"}})
-	require.ErrorIs(t, err, longstore.ErrLongLease)
+	_, err := b.long.Begin(t.Context(), longstore.Slice{UUID: uuid, Number: 1, Run: store.RunName{Proc: k.proc, Token: "t"}})
+	require.ErrorIs(t, err, longstore.ErrLease)
 	require.NoError(t, b.redis.ZAddXX(t.Context(), b.ns+":resqued:procs", z(lease, k.proc)).Err())
 	require.NoError(t, k.perform())
-	require.ErrorIs(t, <-past, longstore.ErrLongLease)
+	require.ErrorIs(t, <-past, longstore.ErrLease)
 	require.Equal(t, longjob.Completed, b.run(uuid).Status)
 }
 
@@ -121,12 +121,12 @@ func TestEndIsRepeated(t *testing.T) {
 	longjob.Register(b.h, "L", func(context.Context, *longjob.Runner, int) error { return nil }, longjob.Options{Queue: "q"})
 	uuid := b.enqueue("L", 1)
 	k := b.take("q")
-	slice := longstore.LongSlice{UUID: uuid, Slice: 1, Run: store.RunName{Proc: k.proc, Token: "t"}}
-	record, err := b.long.LongBegin(t.Context(), slice)
+	slice := longstore.Slice{UUID: uuid, Number: 1, Run: store.RunName{Proc: k.proc, Token: "t"}}
+	record, err := b.long.Begin(t.Context(), slice)
 	require.NoError(t, err)
 	slice.Fence = record.Number("fence")
 	for range 2 {
-		_, err = b.long.LongSave(t.Context(), longstore.LongSave{LongSlice: slice, Op: longstore.LongYields, Class: "L", Queue: "low"})
+		_, err = b.long.Save(t.Context(), longstore.Save{Slice: slice, Op: longstore.Yields, Class: "L", Queue: "low"})
 		require.NoError(t, err)
 	}
 	require.EqualValues(t, 1, b.redis.LLen(t.Context(), b.ns+":queue:low").Val())

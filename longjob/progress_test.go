@@ -44,7 +44,7 @@ func TestLeft(t *testing.T) {
 // sliced runs a function slice by slice, without a Redis, on a clock of its own. Between two
 // slices the run waits.
 type sliced struct {
-	record longstore.LongRecord
+	record longstore.Record
 	wait   time.Duration
 	o      Options
 }
@@ -52,13 +52,13 @@ type sliced struct {
 func (s *sliced) run(t *testing.T, fn func(ctx context.Context, r *Runner) error) (over bool) {
 	t.Helper()
 	s.o.SaveEvery = time.Hour // the end of a slice alone saves
-	r := newRunner(nil, longstore.LongSlice{}, "L", s.o.defaults(), s.record)
+	r := newRunner(nil, longstore.Slice{}, "L", s.o.defaults(), s.record)
 	err := fn(t.Context(), r)
 	if !errors.Is(err, ErrYield) {
 		require.NoError(t, err)
 	}
 	r.mu.Lock()
-	s.record = longstore.LongRecord{Fields: r.fields(longstore.LongGoesOn, ""), State: r.state}
+	s.record = longstore.Record{Fields: r.fields(longstore.GoesOn, ""), State: r.state}
 	r.mu.Unlock()
 	pass(s.wait)
 	return err == nil
@@ -67,7 +67,7 @@ func (s *sliced) run(t *testing.T, fn func(ctx context.Context, r *Runner) error
 func (s *sliced) steps() []Step { return runOf(s.record).Steps }
 
 func newSliced() *sliced {
-	return &sliced{record: longstore.LongRecord{Fields: map[string]string{}, State: map[string]string{}}, wait: time.Hour, o: Options{Slice: 10 * time.Second}}
+	return &sliced{record: longstore.Record{Fields: map[string]string{}, State: map[string]string{}}, wait: time.Hour, o: Options{Slice: 10 * time.Second}}
 }
 
 // pass lets time pass, on the clock of the bubble.
@@ -165,13 +165,13 @@ func TestProgress(t *testing.T) {
 // is not what a completed run was doing.
 func TestRemovedStep(t *testing.T) {
 	t.Parallel()
-	r := newRunner(nil, longstore.LongSlice{}, "L", Options{}.defaults(), longstore.LongRecord{Fields: map[string]string{
+	r := newRunner(nil, longstore.Slice{}, "L", Options{}.defaults(), longstore.Record{Fields: map[string]string{
 		"steps": `[{"name":"done","done":4,"total":4,"finished":true},{"name":"removed","done":3,"total":10},{"name":"still","done":3,"total":10}]`,
 	}})
 	_, err := r.step(t.Context(), "still")
 	require.NoError(t, err)
-	require.Contains(t, r.fields(longstore.LongYields, "")["steps"], "removed")
-	fields := r.fields(longstore.LongCompleted, "")
+	require.Contains(t, r.fields(longstore.Yields, "")["steps"], "removed")
+	fields := r.fields(longstore.Completed, "")
 	require.NotContains(t, fields["steps"], "removed")
 	require.Contains(t, fields["steps"], "done")
 	require.Contains(t, fields["steps"], "still")

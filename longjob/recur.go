@@ -115,23 +115,23 @@ func (t *recurrence) tick(ctx context.Context) error {
 	if s == nil {
 		return errors.New("longjob: ticks run in a worker process of resqued only")
 	}
-	state, err := s.LongRecurState(ctx, t.class)
+	state, err := s.RecurState(ctx, t.class)
 	if err != nil {
 		return err
 	}
 	if state.Fields["paused"] == "1" || t.If != nil && !t.If(ctx) {
-		return s.KeepLongRecur(ctx, t.class, t.Interval)
+		return s.KeepRecur(ctx, t.class, t.Interval)
 	}
 	subjects, err := t.subjects(ctx)
 	if err != nil {
 		return t.failed(ctx, s, err)
 	}
-	_, err = s.LongRecur(ctx, longstore.LongRecurrence{Class: t.class, Every: t.Every, Interval: t.Interval, Backlog: t.Backlog, Subjects: subjects})
+	_, err = s.Recur(ctx, longstore.Recurrence{Class: t.class, Every: t.Every, Interval: t.Interval, Backlog: t.Backlog, Subjects: subjects})
 	return err
 }
 
 // subjects asks Each.
-func (t *recurrence) subjects(ctx context.Context) ([]longstore.LongSubject, error) {
+func (t *recurrence) subjects(ctx context.Context) ([]longstore.Subject, error) {
 	list := []Subject{{}}
 	if t.Each != nil {
 		var err error
@@ -139,7 +139,7 @@ func (t *recurrence) subjects(ctx context.Context) ([]longstore.LongSubject, err
 			return nil, err
 		}
 	}
-	subjects := make([]longstore.LongSubject, len(list))
+	subjects := make([]longstore.Subject, len(list))
 	for i, sub := range list {
 		args, err := wire.Args(sub.Args)
 		if err != nil {
@@ -153,7 +153,7 @@ func (t *recurrence) subjects(ctx context.Context) ([]longstore.LongSubject, err
 		if err := checkTenant(run.Tenant); err != nil {
 			return nil, err
 		}
-		subjects[i] = longstore.LongSubject{Run: run, Interval: max(time.Second, cmp.Or(sub.Interval, t.Interval))}
+		subjects[i] = longstore.Subject{Run: run, Interval: max(time.Second, cmp.Or(sub.Interval, t.Interval))}
 	}
 	return subjects, nil
 }
@@ -165,7 +165,7 @@ func (t *recurrence) failed(ctx context.Context, s *longstore.Store, err error) 
 	if ctx.Err() != nil {
 		return err // the job was killed
 	}
-	news, noted := s.LongRecurFailed(ctx, t.class, cut(err.Error()))
+	news, noted := s.RecurFailed(ctx, t.class, cut(err.Error()))
 	if noted != nil || news {
 		return err
 	}

@@ -100,7 +100,7 @@ func TestRecur(t *testing.T) {
 		broken = errors.New("no database")
 		require.NotErrorIs(t, b.tick(), resqued.Discard)
 		require.ErrorIs(t, b.tick(), resqued.Discard)
-		all, err := b.long.LongRecurring(t.Context())
+		all, err := b.long.Recurring(t.Context())
 		require.NoError(t, err)
 		require.Len(t, all, 1)
 		require.Contains(t, all[0].Fields["error"], "no database")

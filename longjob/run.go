@@ -106,7 +106,7 @@ type Run struct {
 	State map[string]json.RawMessage
 }
 
-func runOf(r longstore.LongRecord) Run {
+func runOf(r longstore.Record) Run {
 	at := func(field string) time.Time {
 		if n := r.Number(field); n > 0 {
 			return time.UnixMilli(n)

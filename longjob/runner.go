@@ -14,7 +14,7 @@ import (
 // slice. Its methods must not be called concurrently.
 type Runner struct {
 	store   *longstore.Store
-	slice   longstore.LongSlice
+	slice   longstore.Slice
 	class   string
 	o       Options
 	ctx     context.Context //nolint:containedctx // of the slice: what has no context of its own asks it
@@ -60,7 +60,7 @@ type every struct {
 	fn func(ctx context.Context) error
 }
 
-func newRunner(s *longstore.Store, slice longstore.LongSlice, class string, o Options, record longstore.LongRecord) *Runner {
+func newRunner(s *longstore.Store, slice longstore.Slice, class string, o Options, record longstore.Record) *Runner {
 	r := &Runner{
 		store: s, slice: slice, class: class, o: o, ctx: context.Background(), cancel: func(error) {},
 		state: record.State, dirty: map[string]bool{}, locks: map[string]bool{}, touched: map[string]bool{}, began: time.Now(), savedAt: time.Now(),
@@ -80,7 +80,7 @@ func (r *Runner) UUID() string { return r.slice.UUID }
 
 // Slice returns the number of this slice; 1 is the first. A slice that was interrupted runs again
 // with the same number.
-func (r *Runner) Slice() int { return int(r.slice.Slice) }
+func (r *Runner) Slice() int { return int(r.slice.Number) }
 
 // Fence returns the fencing token of this slice, which is larger for each later slice of the run.
 // Store it with what the slice writes elsewhere, and refuse a write that comes with a smaller

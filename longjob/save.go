@@ -23,13 +23,13 @@ const (
 )
 
 // save writes what has come to stay since the last save. Saves come one after the other.
-func (r *Runner) save(ctx context.Context, op longstore.LongOp, failure string, wait time.Duration) error {
+func (r *Runner) save(ctx context.Context, op longstore.Op, failure string, wait time.Duration) error {
 	r.saving.Lock()
 	defer r.saving.Unlock()
 	r.mu.Lock()
-	save := longstore.LongSave{
-		LongSlice: r.slice, Op: op, Class: r.class, Queue: r.o.RequeueQueue, Wait: wait, Keep: r.o.Keep,
-		Further: newUUID(), Progress: r.progress || op == longstore.LongYields && r.tried > 0, Fields: r.fields(op, failure), Set: map[string]string{},
+	save := longstore.Save{
+		Slice: r.slice, Op: op, Class: r.class, Queue: r.o.RequeueQueue, Wait: wait, Keep: r.o.Keep,
+		Further: newUUID(), Progress: r.progress || op == longstore.Yields && r.tried > 0, Fields: r.fields(op, failure), Set: map[string]string{},
 	}
 	dirty := maps.Clone(r.dirty)
 	for key := range dirty {
@@ -45,7 +45,7 @@ func (r *Runner) save(ctx context.Context, op longstore.LongOp, failure string, 
 	r.progress, r.news = false, false
 	r.mu.Unlock()
 
-	_, err := r.store.LongSave(ctx, save)
+	_, err := r.store.Save(ctx, save)
 	if err == nil {
 		r.mu.Lock()
 		r.savedAt = time.Now()
@@ -57,10 +57,10 @@ func (r *Runner) save(ctx context.Context, op longstore.LongOp, failure string, 
 	r.progress = r.progress || progress
 	r.mu.Unlock()
 	switch {
-	case errors.Is(err, longstore.ErrLongOver), errors.Is(err, longstore.ErrLongGone):
+	case errors.Is(err, longstore.ErrOver), errors.Is(err, longstore.ErrGone):
 		r.stop(ErrCancelled)
 		return ErrCancelled
-	case errors.Is(err, longstore.ErrLongSuperseded):
+	case errors.Is(err, longstore.ErrSuperseded):
 		r.stop(ErrTakenOver)
 		return ErrTakenOver
 	}
@@ -76,7 +76,7 @@ func (r *Runner) commit(ctx context.Context) error {
 		return nil
 	}
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		err := r.save(context.WithoutCancel(ctx), longstore.LongGoesOn, "", 0)
+		err := r.save(context.WithoutCancel(ctx), longstore.GoesOn, "", 0)
 		if err == nil || !passing(err) || errors.Is(err, ErrCancelled) || errors.Is(err, ErrTakenOver) {
 			return err
 		}
@@ -87,9 +87,9 @@ func (r *Runner) commit(ctx context.Context) error {
 }
 
 // fields are those of the run that a save writes; r.mu is held.
-func (r *Runner) fields(op longstore.LongOp, failure string) map[string]string {
+func (r *Runner) fields(op longstore.Op, failure string) map[string]string {
 	r.tick()
-	if op == longstore.LongCompleted && r.touched != nil {
+	if op == longstore.Completed && r.touched != nil {
 		// The program has completed without it: it is one of an older version.
 		r.steps = slices.DeleteFunc(r.steps, func(st Step) bool { return !st.Finished && !r.touched[st.Name] })
 	}
@@ -106,7 +106,7 @@ func (r *Runner) fields(op longstore.LongOp, failure string) map[string]string {
 	if r.warning != "" {
 		f["warning"] = r.warning
 	}
-	if text, err := json.Marshal(r.steps[max(0, len(r.steps)-maxSteps):]); err == nil && (len(r.steps) > 0 || op == longstore.LongCompleted) {
+	if text, err := json.Marshal(r.steps[max(0, len(r.steps)-maxSteps):]); err == nil && (len(r.steps) > 0 || op == longstore.Completed) {
 		f["steps"] = string(text)
 	}
 	return f

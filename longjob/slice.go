@@ -38,38 +38,38 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 		return adopt(ctx, s, job, class, o)
 	}
 	named := jobctx.RunOf(job)
-	slice := longstore.LongSlice{UUID: uuid, Slice: longstore.LongSliceOf(uuid, job.ID), Run: rdb.RunName{Proc: named.Proc, Token: named.Token}, Share: o.TenantSlices, Class: class}
+	slice := longstore.Slice{UUID: uuid, Number: longstore.SliceOf(uuid, job.ID), Run: rdb.RunName{Proc: named.Proc, Token: named.Token}, Share: o.TenantSlices, Class: class}
 	record, err := begin(ctx, s, slice)
 	switch {
-	case errors.Is(err, longstore.ErrLongOther): // it names a run, but is not its slice
+	case errors.Is(err, longstore.ErrOther): // it names a run, but is not its slice
 		return adopt(ctx, s, job, class, o)
-	case slice.Slice == 0 && (errors.Is(err, longstore.ErrLongGone) || errors.Is(err, longstore.ErrLongOver)):
+	case slice.Number == 0 && (errors.Is(err, longstore.ErrGone) || errors.Is(err, longstore.ErrOver)):
 		if o.UUIDArgument {
 			return adopt(ctx, s, job, class, o)
 		}
 		return foreign(uuid, class, err)
-	case errors.Is(err, longstore.ErrLongGone), errors.Is(err, longstore.ErrLongOver), errors.Is(err, longstore.ErrLongStale), errors.Is(err, longstore.ErrLongBusy),
-		errors.Is(err, longstore.ErrLongWait):
+	case errors.Is(err, longstore.ErrGone), errors.Is(err, longstore.ErrOver), errors.Is(err, longstore.ErrStale), errors.Is(err, longstore.ErrBusy),
+		errors.Is(err, longstore.ErrWait):
 		return fmt.Errorf("%w: %w", resqued.Discard, err)
-	case errors.Is(err, longstore.ErrLongBehind):
+	case errors.Is(err, longstore.ErrBehind):
 		return resqued.Requeue(behindPause)
 	case err != nil:
 		return again() // whoever begins it then sees what there is to do
 	}
-	slice.Slice, slice.Fence = record.Number("slice"), record.Number("fence")
+	slice.Number, slice.Fence = record.Number("slice"), record.Number("fence")
 	r := newRunner(s, slice, class, o, record)
 	if deaths := int(record.Number("deaths")); deaths > o.MaxDeaths {
-		return r.close(ctx, longstore.LongFailed, fmt.Sprintf("%d worker processes died with it, one after the other, and nothing was completed", deaths), 0)
+		return r.close(ctx, longstore.Failed, fmt.Sprintf("%d worker processes died with it, one after the other, and nothing was completed", deaths), 0)
 	}
 	var args resqued.Args
 	if err := json.Unmarshal([]byte(record.Fields["args"]), &args); err != nil {
-		return r.close(ctx, longstore.LongFailed, "its arguments are no JSON array: "+err.Error(), 0)
+		return r.close(ctx, longstore.Failed, "its arguments are no JSON array: "+err.Error(), 0)
 	}
 	err = r.end(ctx, r.run(ctx, fn, args))
 	if record.Fields["tenant"] != "" && errors.Is(err, ErrCancelled) {
 		leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 		defer cancel()
-		_ = s.LongLeave(leave, slice) // else whoever looks after tenants finds it
+		_ = s.Leave(leave, slice) // else whoever looks after tenants finds it
 	}
 	return err
 }
@@ -90,7 +90,7 @@ var uuidForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(
 // it as a run with that argument would look as if it were done.
 func foreign(uuid, class string, err error) error {
 	what := "it is no run in this Redis, so this looks like the LongJob of another program (that of the Files.com fork of Resque keeps its runs in a database); let the workers of that program work its queue"
-	if errors.Is(err, longstore.ErrLongOver) {
+	if errors.Is(err, longstore.ErrOver) {
 		what = "that run is over, and the payload does not name one of its slices"
 	}
 	return fmt.Errorf("longjob: the only argument is the UUID %s, and %s. If jobs of class %q have UUIDs as arguments, say so: longjob.Options.UUIDArgument, or long_job: {uuid_argument: true}", uuid, what, class)
@@ -105,7 +105,7 @@ func adopt(ctx context.Context, s *longstore.Store, job *resqued.Job, class stri
 	if err != nil {
 		return err
 	}
-	if _, err := s.AddLongRuns(ctx, longstore.LongUnique, []longstore.NewLongRun{run}); err != nil {
+	if _, err := s.AddRuns(ctx, longstore.Unique, []longstore.NewRun{run}); err != nil {
 		return again()
 	}
 	return nil
@@ -116,9 +116,9 @@ func adopt(ctx context.Context, s *longstore.Store, job *resqued.Job, class stri
 func again() error { return resqued.Requeue(0) }
 
 // begin tries until Redis has answered or the job has to stop.
-func begin(ctx context.Context, s *longstore.Store, slice longstore.LongSlice) (longstore.LongRecord, error) {
+func begin(ctx context.Context, s *longstore.Store, slice longstore.Slice) (longstore.Record, error) {
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		record, err := s.LongBegin(ctx, slice)
+		record, err := s.Begin(ctx, slice)
 		if !passing(err) {
 			return record, err
 		}
@@ -130,8 +130,8 @@ func begin(ctx context.Context, s *longstore.Store, slice longstore.LongSlice) (
 
 // passing reports whether an error may be gone at the next try.
 func passing(err error) bool {
-	return err != nil && !errors.Is(err, longstore.ErrLongGone) && !errors.Is(err, longstore.ErrLongOver) && !errors.Is(err, longstore.ErrLongStale) &&
-		!errors.Is(err, longstore.ErrLongBusy) && !errors.Is(err, longstore.ErrLongWait) && !errors.Is(err, longstore.ErrLongBehind) && !errors.Is(err, longstore.ErrLongOther) && !errors.Is(err, longstore.ErrLongSuperseded)
+	return err != nil && !errors.Is(err, longstore.ErrGone) && !errors.Is(err, longstore.ErrOver) && !errors.Is(err, longstore.ErrStale) &&
+		!errors.Is(err, longstore.ErrBusy) && !errors.Is(err, longstore.ErrWait) && !errors.Is(err, longstore.ErrBehind) && !errors.Is(err, longstore.ErrOther) && !errors.Is(err, longstore.ErrSuperseded)
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
@@ -185,9 +185,9 @@ func (r *Runner) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-checkIn.C:
-			_ = r.save(ctx, longstore.LongGoesOn, "", 0) // the next one, or the end of the slice, says it
+			_ = r.save(ctx, longstore.GoesOn, "", 0) // the next one, or the end of the slice, says it
 		case <-look.C:
-			status, fence, err := r.store.LongStatus(ctx, r.slice.UUID)
+			status, fence, err := r.store.Status(ctx, r.slice.UUID)
 			switch {
 			case err != nil: // not now
 			case status != "running":
@@ -195,7 +195,7 @@ func (r *Runner) watch(ctx context.Context) {
 			case fence != r.slice.Fence:
 				r.stop(ErrTakenOver)
 			case r.hasNews():
-				_ = r.save(ctx, longstore.LongGoesOn, "", 0)
+				_ = r.save(ctx, longstore.GoesOn, "", 0)
 			}
 		}
 	}
@@ -245,25 +245,25 @@ func (r *Runner) end(ctx context.Context, err error) error {
 			r.failures = 0
 		}
 		r.mu.Unlock()
-		return r.close(ctx, longstore.LongYields, "", 0)
+		return r.close(ctx, longstore.Yields, "", 0)
 	case err == nil:
-		return r.close(ctx, longstore.LongCompleted, "", 0)
+		return r.close(ctx, longstore.Completed, "", 0)
 	case ctx.Err() != nil:
-		if closed := r.close(ctx, longstore.LongInterrupted, "", 0); closed != nil {
+		if closed := r.close(ctx, longstore.Interrupted, "", 0); closed != nil {
 			return closed
 		}
 		return again()
 	case errors.As(err, &requeue) && requeue != nil:
-		return r.close(ctx, longstore.LongWaits, "", requeue.After)
+		return r.close(ctx, longstore.Waits, "", requeue.After)
 	case errors.Is(err, resqued.Discard):
 		r.Message(err.Error())
-		return r.close(ctx, longstore.LongCompleted, "", 0)
+		return r.close(ctx, longstore.Completed, "", 0)
 	case r.failures < r.o.Retries:
 		r.failures++
-		return r.close(ctx, longstore.LongWaits, err.Error(), r.o.RetryAfter)
+		return r.close(ctx, longstore.Waits, err.Error(), r.o.RetryAfter)
 	default:
 		r.failures++
-		return r.close(ctx, longstore.LongFailed, err.Error(), 0)
+		return r.close(ctx, longstore.Failed, err.Error(), 0)
 	}
 }
 
@@ -279,7 +279,7 @@ func (r *Runner) guarded(ctx context.Context, fn func(ctx context.Context) error
 
 // close ends the slice in Redis. It tries for as long as the job may go on: until then
 // nobody else can run the slice.
-func (r *Runner) close(ctx context.Context, op longstore.LongOp, failure string, wait time.Duration) error {
+func (r *Runner) close(ctx context.Context, op longstore.Op, failure string, wait time.Duration) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(lastWords, cancel) })

@@ -26,15 +26,15 @@ last tick has not started them, and when the next one of the others is due.`,
 	c.AddCommand(
 		a.editRecurringCommand("pause", "paused", "start no more runs of recurring long jobs, for now",
 			func(ctx context.Context, s *store.Store, class string) error {
-				return longstore.New(s.Redis()).PauseLongRecur(ctx, class, true)
+				return longstore.New(s.Redis()).PauseRecur(ctx, class, true)
 			}),
 		a.editRecurringCommand("resume", "resumed", "start runs of recurring long jobs again",
 			func(ctx context.Context, s *store.Store, class string) error {
-				return longstore.New(s.Redis()).PauseLongRecur(ctx, class, false)
+				return longstore.New(s.Redis()).PauseRecur(ctx, class, false)
 			}),
 		a.editRecurringCommand("rm", "removed", "forget recurring long jobs that no daemon has any more",
 			func(ctx context.Context, s *store.Store, class string) error {
-				return longstore.New(s.Redis()).RemoveLongRecur(ctx, class)
+				return longstore.New(s.Redis()).RemoveRecur(ctx, class)
 			}),
 	)
 	return c
@@ -88,7 +88,7 @@ func (a *cli) editRecurringCommand(verb, done, short string, edit func(ctx conte
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
-				all, err := longstore.New(s.Redis()).LongRecurring(ctx)
+				all, err := longstore.New(s.Redis()).Recurring(ctx)
 				if err != nil {
 					return err
 				}

@@ -24,13 +24,13 @@ const (
 
 // LongStore is what a Sweeper asks of Redis; *longstore.Store is one.
 type LongStore interface {
-	LongSilent(ctx context.Context, silent time.Duration, n int) ([]longstore.LongRecord, error)
-	LongRecorded(ctx context.Context, r longstore.LongRecord) (bool, error)
-	LongWaiting(ctx context.Context, runs []longstore.LongRecord) (map[string]bool, error)
-	LongLooked(ctx context.Context, uuid string) error
-	LongAgain(ctx context.Context, r longstore.LongRecord, lost bool) error
-	LongForget(ctx context.Context, n int) (int, error)
-	LongTurns(ctx context.Context, silent time.Duration, n int) error
+	Silent(ctx context.Context, silent time.Duration, n int) ([]longstore.Record, error)
+	Recorded(ctx context.Context, r longstore.Record) (bool, error)
+	Waiting(ctx context.Context, runs []longstore.Record) (map[string]bool, error)
+	Looked(ctx context.Context, uuid string) error
+	Again(ctx context.Context, r longstore.Record, lost bool) error
+	Forget(ctx context.Context, n int) (int, error)
+	Turns(ctx context.Context, silent time.Duration, n int) error
 }
 
 // Sweeper resumes runs of long jobs whose payload is lost, for example because a queue was
@@ -87,30 +87,30 @@ func (s *Sweeper) Run(ctx context.Context) {
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
 	defer cancel()
-	if _, err := s.store.LongForget(ctx, sweepBatch); err != nil {
+	if _, err := s.store.Forget(ctx, sweepBatch); err != nil {
 		return err
 	}
-	if err := s.store.LongTurns(ctx, sweepEvery, sweepBatch); err != nil {
+	if err := s.store.Turns(ctx, sweepEvery, sweepBatch); err != nil {
 		return err
 	}
 	limits := *s.limits.Load()
-	silent, err := s.store.LongSilent(ctx, min(limits.Running, limits.Queued), sweepBatch)
+	silent, err := s.store.Silent(ctx, min(limits.Running, limits.Queued), sweepBatch)
 	if err != nil {
 		return err
 	}
-	var sought []longstore.LongRecord
+	var sought []longstore.Record
 	for _, r := range silent {
 		looks, err := s.looks(ctx, r, limits)
 		if err == nil && looks {
 			sought = append(sought, r)
 		} else if err == nil {
-			err = s.store.LongLooked(ctx, r.UUID)
+			err = s.store.Looked(ctx, r.UUID)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	waits, err := s.store.LongWaiting(ctx, sought)
+	waits, err := s.store.Waiting(ctx, sought)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 		slice, ok := before[r.UUID]
 		switch {
 		case waits[r.UUID]:
-			err = s.store.LongLooked(ctx, r.UUID)
+			err = s.store.Looked(ctx, r.UUID)
 		case ok && slice == r.Fields["slice"]:
 			err = s.goesOn(ctx, r)
 		default:
@@ -135,11 +135,11 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 
 // looks reports whether the payload of a run is to be looked for: no process has it in hand,
 // and the run has been silent for long enough.
-func (s *Sweeper) looks(ctx context.Context, r longstore.LongRecord, limits Limits) (bool, error) {
+func (s *Sweeper) looks(ctx context.Context, r longstore.Record, limits Limits) (bool, error) {
 	limit := limits.Queued
 	if r.Fields["status"] == "running" {
 		limit = limits.Running
-		if recorded, err := s.store.LongRecorded(ctx, r); recorded || err != nil {
+		if recorded, err := s.store.Recorded(ctx, r); recorded || err != nil {
 			return false, err
 		}
 	}
@@ -147,16 +147,16 @@ func (s *Sweeper) looks(ctx context.Context, r longstore.LongRecord, limits Limi
 }
 
 // goesOn has a run go on that is lost.
-func (s *Sweeper) goesOn(ctx context.Context, r longstore.LongRecord) error {
-	err := s.store.LongAgain(ctx, r, true)
+func (s *Sweeper) goesOn(ctx context.Context, r longstore.Record) error {
+	err := s.store.Again(ctx, r, true)
 	switch {
 	case err == nil:
 		s.log.Warn("a long job was lost: its payload is in no queue, and no worker process has it; it goes on from what it has saved. "+
 			"Another program may work its queue, or somebody has emptied it", zap.String("uuid", r.UUID),
 			zap.String("class", wire.Printable(r.Fields["class"], 200)), zap.String("queue", wire.Printable(r.Fields["queue"], 200)))
 		return nil
-	case errors.Is(err, longstore.ErrLongGone), errors.Is(err, longstore.ErrLongOver), errors.Is(err, longstore.ErrLongStale),
-		errors.Is(err, longstore.ErrLongEnding), errors.Is(err, longstore.ErrLongNewer):
+	case errors.Is(err, longstore.ErrGone), errors.Is(err, longstore.ErrOver), errors.Is(err, longstore.ErrStale),
+		errors.Is(err, longstore.ErrEnding), errors.Is(err, longstore.ErrNewer):
 		return nil // it has moved meanwhile
 	default:
 		return err

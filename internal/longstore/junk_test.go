@@ -26,7 +26,7 @@ func TestLongFenceJunk(t *testing.T) {
 				storetest.Patient(s.Redis())
 				long := longstore.New(s.Redis())
 				require.NoError(t, s.Register(t.Context(), store.Registration{Proc: "p1", Workers: []string{"h/0.0:1:q"}, Started: "now"}))
-				_, err = long.AddLongRuns(t.Context(), longstore.LongAlways, []longstore.NewLongRun{{UUID: "1", Kind: "k", Class: "L", Args: []byte("[]"), Queue: "q"}})
+				_, err = long.AddRuns(t.Context(), longstore.Always, []longstore.NewRun{{UUID: "1", Kind: "k", Class: "L", Args: []byte("[]"), Queue: "q"}})
 				require.NoError(t, err)
 				reply, err := s.Exchange(t.Context(), store.ExchangeRequest{
 					Proc: "p1", Master: "m", Wants: []store.Want{{Token: "1", Worker: "h/0.0:1:q"}}, Queues: []store.Queue{{Name: "q", Locked: true}},
@@ -34,7 +34,7 @@ func TestLongFenceJunk(t *testing.T) {
 				require.NoError(t, err)
 				require.Len(t, reply.Jobs, 1)
 				require.NoError(t, server.Client(t).HSet(t.Context(), ns+":resqued:longjob:run:1", "fence", junk, "deaths", junk).Err())
-				record, err := long.LongBegin(t.Context(), longstore.LongSlice{UUID: "1", Slice: 1, Run: rdb.RunName{Proc: "p1", Token: "1"}})
+				record, err := long.Begin(t.Context(), longstore.Slice{UUID: "1", Number: 1, Run: rdb.RunName{Proc: "p1", Token: "1"}})
 				require.NoError(t, err)
 				require.Greater(t, record.Number("fence"), int64(1e15))
 				require.Less(t, record.Number("fence"), int64(9e15))

@@ -1,8 +1,8 @@
 // Package longstore holds the runs of long jobs in Redis: one Go method for each script of
 // lua/. A slice of a run is a job like any other; package store has its record in flight.
 //
-// What is where: longjob.go is what clients and slices do with a run, longlook.go how runs are
-// looked at, longrecur.go the ticks of recurring long jobs and longrecurlook.go how these are
+// What is where: runs.go is what clients and slices do with a run, look.go how runs are
+// looked at, recur.go the ticks of recurring long jobs and recur_look.go how these are
 // looked at.
 package longstore
 

@@ -12,9 +12,9 @@ func Probed() rdb.Part {
 		Files: Lua,
 		Play:  func(ctx context.Context, c *rdb.Client, run rdb.RunName) { New(c).life(ctx, run) },
 		Remains: []string{
-			keyLongRun + "1", keyLongState + "1", keyLongRun + "2", keyLongState + "2", keyLongCurrent, keyLongActive, keyLongEnded, keyLongLocks,
-			keyLongRun + "3", keyLongState + "3", keyLongRecurring, keyLongRecur + "Probe", keyLongSubjects + "Probe", keyLongStarts + "Probe",
-			keyLongBusy + "probe", keyLongLine + "probe", keyLongTenants, keyLongShares,
+			keyRun + "1", keyState + "1", keyRun + "2", keyState + "2", keyCurrent, keyActive, keyEnded, keyLocks,
+			keyRun + "3", keyState + "3", keyRecurring, keyRecur + "Probe", keySubjects + "Probe", keyStarts + "Probe",
+			keyBusy + "probe", keyLine + "probe", keyTenants, keyShares,
 		},
 	}
 }
@@ -22,21 +22,21 @@ func Probed() rdb.Part {
 // life is that of long jobs, whose slice runs under the record of another job. The errors
 // are those of the rehearsal.
 func (s *Store) life(ctx context.Context, run rdb.RunName) {
-	_, _ = s.AddLongRuns(ctx, LongAlways, []NewLongRun{
+	_, _ = s.AddRuns(ctx, Always, []NewRun{
 		{UUID: "1", Kind: "probe", Class: "Probe", Args: []byte("[]"), Queue: "plain", Tenant: "probe"}, {UUID: "2", Kind: "probe", Class: "Probe", Args: []byte("[]"), Queue: "plain", Tenant: "probe"},
 	})
-	slice := LongSlice{UUID: "2", Slice: 1, Run: run, Share: 2}
-	_, _ = s.LongBegin(ctx, slice)
-	_, _ = s.LongLock(ctx, "probe", run)
-	_ = s.LongUnlock(ctx, "probe", run)
-	_, _ = s.LongSave(ctx, LongSave{LongSlice: slice, Op: LongCompleted, Class: "Probe"}) // it does not know the fence
-	_ = s.LongCancel(ctx, "2", 0)
-	_ = s.LongLeave(ctx, slice)
-	_ = s.LongTurns(ctx, 0, 9)
-	_ = s.LongAgain(ctx, LongRecord{UUID: "1", Fields: map[string]string{"class": "Probe", "slice": "1"}}, false)
-	_, _ = s.LongForget(ctx, 9)
-	_, _ = s.db.Eval(ctx, longSubjectsScript, s.db.Key(keyLongSubjects)+"Probe", []any{s.db.Prefix, 60000, 1, "recurs"})
-	_, _ = s.db.Eval(ctx, longRecurScript, s.db.Key(keyLongRecur)+"Probe", []any{
-		s.db.Prefix, "Probe", "1", "", "1", 1000, 1000, 9, 0, 60000, 1, "subjects", 1, "3", "recurs", "[]", "plain", "", "probe", LongPayload("Probe", "3", 1), "0", 1000,
+	slice := Slice{UUID: "2", Number: 1, Run: run, Share: 2}
+	_, _ = s.Begin(ctx, slice)
+	_, _ = s.Lock(ctx, "probe", run)
+	_ = s.Unlock(ctx, "probe", run)
+	_, _ = s.Save(ctx, Save{Slice: slice, Op: Completed, Class: "Probe"}) // it does not know the fence
+	_ = s.Cancel(ctx, "2", 0)
+	_ = s.Leave(ctx, slice)
+	_ = s.Turns(ctx, 0, 9)
+	_ = s.Again(ctx, Record{UUID: "1", Fields: map[string]string{"class": "Probe", "slice": "1"}}, false)
+	_, _ = s.Forget(ctx, 9)
+	_, _ = s.db.Eval(ctx, subjectsScript, s.db.Key(keySubjects)+"Probe", []any{s.db.Prefix, 60000, 1, "recurs"})
+	_, _ = s.db.Eval(ctx, recurScript, s.db.Key(keyRecur)+"Probe", []any{
+		s.db.Prefix, "Probe", "1", "", "1", 1000, 1000, 9, 0, 60000, 1, "subjects", 1, "3", "recurs", "[]", "plain", "", "probe", Payload("Probe", "3", 1), "0", 1000,
 	})
 }

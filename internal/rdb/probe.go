@@ -16,8 +16,8 @@ import (
 )
 
 var (
-	lackingScript  = NewScript(Lua, "missing_rights", "lib/rights", "missing_rights")
-	rehearseScript = NewScript(Lua, "run_uncached", "run_uncached")
+	missingRightsScript = NewScript(Lua, "missing_rights", "lib/rights", "missing_rights")
+	runUncachedScript   = NewScript(Lua, "run_uncached", "run_uncached")
 )
 
 // ProbeSpace is behind the namespace of the keys of a Probe.
@@ -52,7 +52,7 @@ type rehearsal struct {
 }
 
 func (r *rehearsal) add(ctx context.Context, sc *Script, keys []string, args []any) {
-	r.pipe.Eval(ctx, rehearseScript.Source(), keys, append([]any{sc.Source()}, args...)...)
+	r.pipe.Eval(ctx, runUncachedScript.Source(), keys, append([]any{sc.Source()}, args...)...)
 	r.names = append(r.names, sc.Name)
 }
 
@@ -80,13 +80,13 @@ func (c *Client) probe(ctx context.Context, r Rehearsal, mark string) error {
 	for _, name := range r.Commands() {
 		commands = append(commands, name)
 	}
-	raw, err := c.Eval(ctx, lackingScript, c.Key("resqued:probe"), commands)
+	raw, err := c.Eval(ctx, missingRightsScript, c.Key("resqued:probe"), commands)
 	if err != nil {
 		return c.refusedRights(err)
 	}
-	if lacking := Texts(raw); len(lacking) > 0 {
+	if missing := Texts(raw); len(missing) > 0 {
 		return fmt.Errorf("redis at %s: the user may not run %s on keys of %s*; docs/redis-keys.md lists the rights that resqued needs",
-			c.Where(), strings.Join(lacking, ", "), c.Prefix)
+			c.Where(), strings.Join(missing, ", "), c.Prefix)
 	}
 	if mark != "" && c.Write.HGet(ctx, c.Key(KeyMeta), "probed").Val() == mark {
 		// This reports whether the server takes writes, as running them would.

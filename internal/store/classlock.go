@@ -30,13 +30,13 @@ const lockMargin = 10 * time.Second
 const elsewhereMarkTTL = 24 * time.Hour
 
 var (
-	acquireScript   = rdb.NewScript(Lua, "classlock_acquire", "lib/base", "lib/records", "lib/classlock", "classlock_acquire")
-	refreshScript   = rdb.NewScript(Lua, "classlock_refresh", "lib/base", "lib/records", "lib/classlock", "classlock_refresh")
-	keepScript      = rdb.NewScript(Lua, "classlock_heartbeat", "lib/base", "lib/records", "lib/classlock", "classlock_heartbeat")
-	unlockScript    = rdb.NewScript(Lua, "classlock_release", "lib/base", "lib/records", "lib/classlock", "classlock_release")
-	lockStateScript = rdb.NewScript(Lua, "classlock_state", "lib/base", "lib/records", "lib/classlock", "classlock_state")
-	extendScript    = rdb.NewScript(Lua, "classlock_extend", "lib/base", "lib/records", "lib/classlock", "classlock_extend")
-	lonerScript     = rdb.NewScript(Lua, "enqueue_loner", "lib/base", "lib/records", "lib/rights", "lib/classlock", "lib/unique", "enqueue_loner")
+	classlockAcquireScript   = rdb.NewScript(Lua, "classlock_acquire", "lib/base", "lib/records", "lib/classlock", "classlock_acquire")
+	classlockRefreshScript   = rdb.NewScript(Lua, "classlock_refresh", "lib/base", "lib/records", "lib/classlock", "classlock_refresh")
+	classlockHeartbeatScript = rdb.NewScript(Lua, "classlock_heartbeat", "lib/base", "lib/records", "lib/classlock", "classlock_heartbeat")
+	classlockReleaseScript   = rdb.NewScript(Lua, "classlock_release", "lib/base", "lib/records", "lib/classlock", "classlock_release")
+	classlockStateScript     = rdb.NewScript(Lua, "classlock_state", "lib/base", "lib/records", "lib/classlock", "classlock_state")
+	classlockExtendScript    = rdb.NewScript(Lua, "classlock_extend", "lib/base", "lib/records", "lib/classlock", "classlock_extend")
+	enqueueLonerScript       = rdb.NewScript(Lua, "enqueue_loner", "lib/base", "lib/records", "lib/rights", "lib/classlock", "lib/unique", "enqueue_loner")
 )
 
 // MarkerKey is the key of the loner marker of a class lock.
@@ -105,7 +105,7 @@ func (s *Store) AcquireLock(ctx context.Context, req AcquireRequest) (AcquireRep
 	} else {
 		req.Queue, req.Payload = "", nil // they are for the marker, and may be large
 	}
-	list, err := s.evalLock(ctx, acquireScript, req.HeldLock,
+	list, err := s.evalLock(ctx, classlockAcquireScript, req.HeldLock,
 		s.ttl(req.HeldLock), marker, rdb.Flag(req.Elsewhere), req.Queue, req.Payload, s.leaseLeft())
 	if err != nil {
 		return AcquireReply{}, err
@@ -126,7 +126,7 @@ func (s *Store) AcquireLock(ctx context.Context, req AcquireRequest) (AcquireRep
 // RefreshLock begins the time of a class lock anew. The reply is not Got when the
 // lock is not the job's any more; Holder is then who has it, "" if the lock is free.
 func (s *Store) RefreshLock(ctx context.Context, l HeldLock) (AcquireReply, error) {
-	list, err := s.evalLock(ctx, refreshScript, l, s.ttl(l), rdb.Flag(l.Elsewhere))
+	list, err := s.evalLock(ctx, classlockRefreshScript, l, s.ttl(l), rdb.Flag(l.Elsewhere))
 	if err != nil {
 		return AcquireReply{}, err
 	}
@@ -144,7 +144,7 @@ func (s *Store) RefreshLock(ctx context.Context, l HeldLock) (AcquireReply, erro
 // ExtendLock begins the time of a class lock anew for its holder. It reports whether the
 // lock is held.
 func (s *Store) ExtendLock(ctx context.Context, key string, timeout time.Duration, elsewhere bool) (held bool, err error) {
-	raw, err := s.db.Eval(ctx, extendScript, s.db.Key(key), []any{s.db.Prefix, timeout.Milliseconds(), rdb.Flag(elsewhere)})
+	raw, err := s.db.Eval(ctx, classlockExtendScript, s.db.Key(key), []any{s.db.Prefix, timeout.Milliseconds(), rdb.Flag(elsewhere)})
 	return rdb.Number(raw) == 1, err
 }
 
@@ -198,7 +198,7 @@ func (s *Store) KeepLocks(ctx context.Context, locks []HeldLock) (lost []int, er
 	for _, l := range locks {
 		args = append(args, s.db.Key(l.Key), l.owner())
 	}
-	raw, err := s.db.Eval(ctx, keepScript, s.db.Key(locks[0].Key), args)
+	raw, err := s.db.Eval(ctx, classlockHeartbeatScript, s.db.Key(locks[0].Key), args)
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +215,7 @@ func (s *Store) KeepLocks(ctx context.Context, locks []HeldLock) (lost []int, er
 // more is left alone. The locks in the daemon's own Redis go with the completion of
 // their job.
 func (s *Store) ReleaseLock(ctx context.Context, l HeldLock) error {
-	_, err := s.db.Eval(ctx, unlockScript, s.db.Key(l.Key), []any{l.owner()})
+	_, err := s.db.Eval(ctx, classlockReleaseScript, s.db.Key(l.Key), []any{l.owner()})
 	return err
 }
 
@@ -230,7 +230,7 @@ type LockState struct {
 // LockState returns who holds a class lock and whether a loner job waits for it. What
 // has expired, and what a dead process has left, does not count.
 func (s *Store) LockState(ctx context.Context, key string, elsewhere bool) (LockState, error) {
-	raw, err := s.db.Eval(ctx, lockStateScript, s.db.Key(key), []any{s.db.Prefix, s.db.Key(MarkerKey(key)), rdb.Flag(elsewhere)})
+	raw, err := s.db.Eval(ctx, classlockStateScript, s.db.Key(key), []any{s.db.Prefix, s.db.Key(MarkerKey(key)), rdb.Flag(elsewhere)})
 	if err != nil {
 		return LockState{}, err
 	}
@@ -283,7 +283,7 @@ func (s *Store) EnqueueLoner(ctx context.Context, req LonerRequest) (LonerReply,
 	case req.Elsewhere:
 		ttl = seconds(elsewhereMarkTTL)
 	}
-	raw, err := s.db.Eval(ctx, lonerScript, s.db.Key(req.Key), []any{
+	raw, err := s.db.Eval(ctx, enqueueLonerScript, s.db.Key(req.Key), []any{
 		s.db.Prefix, s.db.Key(MarkerKey(req.Key)), req.Timeout.Milliseconds(), ttl,
 		req.Queue, req.Payload, letters(req.Unique, 'u', req.Strict, 's', req.Elsewhere, 'e'),
 	})
@@ -314,7 +314,7 @@ func (s *Store) EnqueueLoner(ctx context.Context, req LonerRequest) (LonerReply,
 // removed from its queue, or could not be pushed. A marker of another job stays.
 func (s *Store) Unmark(ctx context.Context, key, queue string, payload []byte) (removed bool, err error) {
 	name := "queue:" + strconv.Itoa(len(queue)) + ":" + queue + string(payload)
-	raw, err := s.db.Eval(ctx, unlockScript, s.db.Key(MarkerKey(key)), []any{name})
+	raw, err := s.db.Eval(ctx, classlockReleaseScript, s.db.Key(MarkerKey(key)), []any{name})
 	return rdb.Number(raw) == 1, err
 }
 

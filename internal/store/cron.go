@@ -329,11 +329,11 @@ func millis(t time.Time) string {
 // LeaveCharge gives the master lock back, if it is ours: another one need not wait until
 // it expires.
 func (s *Store) LeaveCharge(ctx context.Context, c Charge) error {
-	_, err := s.db.Eval(ctx, leaveScript, s.chargeLock(c), []any{s.db.Prefix, c.Me})
+	_, err := s.db.Eval(ctx, schedulerLeaveScript, s.chargeLock(c), []any{s.db.Prefix, c.Me})
 	return err
 }
 
-var leaveScript = rdb.NewScript(Lua, "scheduler_leave", "lib/base", "scheduler_leave")
+var schedulerLeaveScript = rdb.NewScript(Lua, "scheduler_leave", "lib/base", "scheduler_leave")
 
 // keptEnd ends the definition for people of a schedule that is kept in Redis; see
 // lua/forget_schedules.lua.
@@ -351,7 +351,7 @@ func (s *Store) ForgetRemoved(ctx context.Context, left map[string]KeptNote) err
 		gone = append(gone, name, note.Raw)
 	}
 	for cursor := "0"; ; gone = nil {
-		raw, err := s.db.Eval(ctx, removedScript, s.db.Key(keyShown), append([]any{s.db.Prefix, cursor}, gone...))
+		raw, err := s.db.Eval(ctx, forgetSchedulesScript, s.db.Key(keyShown), append([]any{s.db.Prefix, cursor}, gone...))
 		if err != nil {
 			return err
 		}
@@ -361,7 +361,7 @@ func (s *Store) ForgetRemoved(ctx context.Context, left map[string]KeptNote) err
 	}
 }
 
-var removedScript = rdb.NewScript(Lua, "forget_schedules", "lib/base", "lib/rights", "forget_schedules")
+var forgetSchedulesScript = rdb.NewScript(Lua, "forget_schedules", "lib/base", "lib/rights", "forget_schedules")
 
 // CronView is a schedule as Redis knows it.
 type CronView struct {

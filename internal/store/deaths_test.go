@@ -248,12 +248,12 @@ func TestDeathsOfTakenJobs(t *testing.T) {
 	})
 }
 
-// TestStraightBesideDeaths: jobs that have died go the long way, and no others.
-func TestStraightBesideDeaths(t *testing.T) {
+// TestFastPathBesideDeaths: jobs that have died take the slow path, and no others.
+func TestFastPathBesideDeaths(t *testing.T) {
 	t.Parallel()
 	a, b, c := job("A", "[1]"), job("B", "[2]"), job("C", "[3]")
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
-		// direct has the next calls fail that do not go straight.
+		// direct has the next calls fail that do not take the fast path.
 		direct := func(f *fixture) {
 			f.t.Helper()
 			require.NoError(f.t, storetest.Alter(f.Redis(), "exchange_slow", `local reasons, failed = reply[5], 0`, `error('the long way')`))

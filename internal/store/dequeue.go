@@ -8,8 +8,8 @@ import (
 )
 
 var (
-	dequeueScript = rdb.NewScript(Lua, "dequeue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/deaths", "dequeue")
-	removeScript  = rdb.NewScript(Lua, "remove_queue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/suspects", "lib/deaths", "remove_queue")
+	dequeueScript     = rdb.NewScript(Lua, "dequeue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/deaths", "dequeue")
+	removeQueueScript = rdb.NewScript(Lua, "remove_queue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/suspects", "lib/deaths", "remove_queue")
 )
 
 // Dequeue removes the waiting payloads that match from a queue, in parts of bounded
@@ -77,7 +77,7 @@ func (s *Store) dequeue(ctx context.Context, queue string, from int64, size int,
 // RemoveQueue removes a queue and all jobs that wait in it, suspects too, and returns
 // how many those were. With keep its name stays in the set of queues.
 func (s *Store) RemoveQueue(ctx context.Context, queue string, keep bool) (jobs int64, err error) {
-	raw, err := s.db.Eval(ctx, removeScript, s.db.QueueKey(queue), []any{s.db.Prefix, queue, rdb.Flag(keep)})
+	raw, err := s.db.Eval(ctx, removeQueueScript, s.db.QueueKey(queue), []any{s.db.Prefix, queue, rdb.Flag(keep)})
 	if err != nil {
 		return 0, fmt.Errorf("remove %q: %w", queue, err)
 	}

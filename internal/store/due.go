@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	dueScript    = rdb.NewScript(Lua, "move_due", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/delayed_item", "move_due")
-	misfitScript = rdb.NewScript(Lua, "fail_malformed", "lib/base", "lib/records", "lib/rights", "lib/parked", "fail_malformed")
+	moveDueScript       = rdb.NewScript(Lua, "move_due", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/delayed_item", "move_due")
+	failMalformedScript = rdb.NewScript(Lua, "fail_malformed", "lib/base", "lib/records", "lib/rights", "lib/parked", "fail_malformed")
 )
 
 // Due is what a MoveDue has done.
@@ -51,7 +51,7 @@ func (s *Store) MoveDue(ctx context.Context, unique func(queue string) bool) (Du
 	}
 	args := []any{s.db.Prefix, batchJobs, rule}
 	for range askedRounds {
-		raw, err := s.db.Eval(ctx, dueScript, s.db.Key(rdb.KeyDelayed), args)
+		raw, err := s.db.Eval(ctx, moveDueScript, s.db.Key(rdb.KeyDelayed), args)
 		if err != nil {
 			return Due{}, fmt.Errorf("move delayed jobs: %w", err)
 		}
@@ -100,7 +100,7 @@ func (s *Store) FileMisfits(ctx context.Context, misfits []Misfit, lists bool, r
 		}
 		args = append(args, m.key, m.Item, f.text(), id)
 	}
-	raw, err := s.db.Eval(ctx, misfitScript, s.db.Key(keyFailed), args)
+	raw, err := s.db.Eval(ctx, failMalformedScript, s.db.Key(keyFailed), args)
 	if err != nil {
 		return 0, fmt.Errorf("record what is no delayed job as failed: %w", err)
 	}

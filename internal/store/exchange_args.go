@@ -69,9 +69,9 @@ func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 // exchangeHead returns all numbers of a request, for which text would be dearer: the server
 // would take in an argument for each, and the script would have to read it.
 func (s *Store) exchangeHead(req ExchangeRequest, o order) []byte {
-	straight := !req.Repeat && len(req.Names) == 0 && len(req.NamedClasses) == 0 && req.Suspects != OnlySuspects
+	fast := !req.Repeat && len(req.Names) == 0 && len(req.NamedClasses) == 0 && req.Suspects != OnlySuspects
 	head := make([]byte, 0, 48)
-	head = append(head, bit(straight), byte(req.Lane), 'c')
+	head = append(head, bit(fast), byte(req.Lane), 'c')
 	if s.opts.Load().LockPayload {
 		head[2] = 'p'
 	}

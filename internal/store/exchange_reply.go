@@ -7,9 +7,9 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// How many parts of the reply come before the jobs: of a call that went straight, and of
+// How many parts of the reply come before the jobs: of a call that took the fast path, and of
 // another one.
-const straightHeader, exchangeHeader = 2, 9
+const fastHeader, slowHeader = 2, 9
 
 // parseExchange reads the reply of the script.
 func parseExchange(raw any, completions []Completion, wants []Want) (ExchangeReply, error) {
@@ -21,17 +21,17 @@ func parseExchange(raw any, completions []Completion, wants []Want) (ExchangeRep
 		return ExchangeReply{}, ErrFenced
 	}
 	first, _ := list[0].(string)
-	marks, straight := strings.CutPrefix(first, "+")
-	header := exchangeHeader
-	if straight {
-		header = straightHeader
+	marks, fast := strings.CutPrefix(first, "+")
+	header := slowHeader
+	if fast {
+		header = fastHeader
 	}
-	if len(list) < header || !straight && (len(list)-header)%2 != 0 || straight && len(list)-header > len(wants) {
+	if len(list) < header || !fast && (len(list)-header)%2 != 0 || fast && len(list)-header > len(wants) {
 		return ExchangeReply{}, fmt.Errorf("script exchange: reply of %d parts", len(list))
 	}
 	reply := ExchangeReply{}
 	var reasons []string
-	if straight {
+	if fast {
 		reply.More = rdb.Number(list[1]) == 1
 	} else {
 		marks, _ = list[3].(string)
@@ -74,14 +74,14 @@ func parseExchange(raw any, completions []Completion, wants []Want) (ExchangeRep
 		reply.Unlockable = reasons[0]
 	}
 	step := 2
-	if straight {
+	if fast {
 		step = 1
 	}
 	reply.Jobs = make([]Reserved, 0, (len(list)-header)/step)
 	for i := header; i < len(list); i += step {
 		record, _ := list[i+step-1].(string)
 		var token string
-		if straight {
+		if fast {
 			token = wants[i-header].Token
 		} else {
 			token, _ = list[i].(string)

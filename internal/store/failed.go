@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-var retryScript = rdb.NewScript(Lua, "failed_edit", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/failed_edits", "failed_edit")
+var failedEditScript = rdb.NewScript(Lua, "failed_edit", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/failed_edits", "failed_edit")
 
 // failedSuffix is what Resque's multi-queue failure backend puts behind the name of a queue
 // to name the list of its failures.
@@ -338,7 +338,7 @@ func (s *Store) editInPlace(ctx context.Context, w FailedWork, t *FailedTargets,
 			for i := range some {
 				args = some[i].args(args, some[i].index-removed)
 			}
-			raw, err := s.db.Eval(ctx, retryScript, s.db.Key(w.List), args)
+			raw, err := s.db.Eval(ctx, failedEditScript, s.db.Key(w.List), args)
 			if err != nil {
 				return false, fmt.Errorf("edit failures of %q: %w", w.List, err)
 			}

@@ -20,8 +20,8 @@ import (
 // recovers it.
 
 var (
-	killScript   = rdb.NewScript(Lua, "request_kill", "lib/base", "request_kill")
-	unkillScript = rdb.NewScript(Lua, "drop_kills", "lib/base", "drop_kills")
+	requestKillScript = rdb.NewScript(Lua, "request_kill", "lib/base", "request_kill")
+	dropKillsScript   = rdb.NewScript(Lua, "drop_kills", "lib/base", "drop_kills")
 )
 
 // What became of a request to kill a job.
@@ -75,7 +75,7 @@ type KillState struct {
 // RequestKill asks the process of a running job to end it, and returns KillAsked,
 // KillGone or KillDead. A later request takes the place of one that waits.
 func (s *Store) RequestKill(ctx context.Context, run RunName, r KillRequest) (outcome string, err error) {
-	raw, err := s.db.Eval(ctx, killScript, s.db.Key(rdb.KeyInflight)+run.Proc,
+	raw, err := s.db.Eval(ctx, requestKillScript, s.db.Key(rdb.KeyInflight)+run.Proc,
 		[]any{s.db.Prefix, run.Proc, run.Token, r.Grace.Milliseconds(), rdb.Flag(r.Requeue)})
 	if err != nil {
 		return "", fmt.Errorf("kill %s: %w", run, err)
@@ -109,7 +109,7 @@ func (s *Store) DropKills(ctx context.Context, proc string, tokens ...string) er
 	for _, token := range tokens {
 		args = append(args, token)
 	}
-	_, err := s.db.Eval(ctx, unkillScript, s.db.Key(rdb.KeyInflight)+proc, args)
+	_, err := s.db.Eval(ctx, dropKillsScript, s.db.Key(rdb.KeyInflight)+proc, args)
 	return err
 }
 

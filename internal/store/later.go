@@ -11,7 +11,7 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-var laterScript = rdb.NewScript(Lua, "enqueue_later", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/rights", "lib/unique", "lib/delay", "enqueue_later")
+var enqueueLaterScript = rdb.NewScript(Lua, "enqueue_later", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/rights", "lib/unique", "lib/delay", "enqueue_later")
 
 // What the ids of jobs in resqued:delayed begin with that have not run: laterID those
 // enqueued to run later, stuckID those that were due when their queue was no list.
@@ -93,7 +93,7 @@ func (s *Store) enqueueLater(ctx context.Context, id string, jobs []LaterJob) []
 	for i := range jobs {
 		args = append(args, &jobs[i].Queue, jobs[i].Payload, rdb.Flag(jobs[i].Unique), jobs[i].when())
 	}
-	raw, err := s.db.Eval(ctx, laterScript, s.db.Key(keySchedule), args)
+	raw, err := s.db.Eval(ctx, enqueueLaterScript, s.db.Key(keySchedule), args)
 	list, _ := raw.([]any)
 	if err == nil && len(list) != 3 {
 		err = fmt.Errorf("script enqueue_later: unexpected reply %v", raw)

@@ -41,8 +41,8 @@ import (
 func TestModel(t *testing.T) {
 	t.Parallel()
 	shards := 10 // of a hundred sequences each
-	if testing.Short() {
-		shards = 3
+	if testing.Short() || storetest.RaceDetector {
+		shards = 2
 	}
 	var all sync.Mutex
 	seen := map[string]int{}
@@ -61,7 +61,7 @@ func TestModel(t *testing.T) {
 		}
 	})
 	t.Log(seen)
-	if t.Failed() || testing.Short() {
+	if t.Failed() || shards == 2 {
 		return
 	}
 	for _, what := range sights {

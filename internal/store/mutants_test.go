@@ -19,10 +19,10 @@ var mutants = []storetest.Mutant{
 	{"a lock without a record stays in the way", "records", `return not (p and pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 0)`, `return true`},
 	{"a lock is taken without a look", "exchange_slow", `'NX', 'EX', ttl`, `'EX', ttl`},
 	{"a lock has no time to live", "exchange_slow", `'NX', 'EX', ttl`, `'NX'`},
-	{"a lock is taken without a look, straight", "exchange_fast", `'NX', 'EX', ttl`, `'EX', ttl`},
-	{"a lock has no time to live, straight", "exchange_fast", `'NX', 'EX', ttl`, `'NX'`},
+	{"a lock is taken without a look, fast path", "exchange_fast", `'NX', 'EX', ttl`, `'EX', ttl`},
+	{"a lock has no time to live, fast path", "exchange_fast", `'NX', 'EX', ttl`, `'NX'`},
 	{"a lock is not released", "exchange_slow", `release(lock, me .. token)`, ``},
-	{"a lock is not released, straight", "exchange_fast", `release(ARGV[locksat], me .. ARGV[plainat])`, ``},
+	{"a lock is not released, fast path", "exchange_fast", `release(ARGV[locksat], me .. ARGV[plainat])`, ``},
 	{"locks are released whoever holds them", "exchange_fast", `if values[c] ~= me .. ARGV[plainat + c - 1] then`, `if false then`},
 	{"many locks are not released", "exchange_fast", `call('DEL', unpack(ARGV, locksat, othersat - 1))`, ``},
 	{"a lock stays when its process is recovered", "recover", `release(r.lock, owner(proc, token))`, ``},
@@ -31,13 +31,13 @@ var mutants = []storetest.Mutant{
 
 	{"a completion is applied again", "exchange_slow", `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == 2 then`},
 	{"a completion leaves the record", "exchange_slow", `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HEXISTS', inflight, token) == 0 then`},
-	{"a completion is applied again, straight", "exchange_fast", `if there[token] == c then`, `if true then`},
+	{"a completion is applied again, fast path", "exchange_fast", `if there[token] == c then`, `if true then`},
 	{"completions are applied again", "exchange_fast", `then there[token] = c else alltold = false end
     end
     call('HDEL'`, `then there[token] = c end
     end
     call('HDEL'`},
-	{"a completion leaves the record, straight", "exchange_fast", `size = query('HDEL', inflight, unpack(ARGV, plainat, plainat + nready - 1))`, `size = nready`},
+	{"a completion leaves the record, fast path", "exchange_fast", `size = query('HDEL', inflight, unpack(ARGV, plainat, plainat + nready - 1))`, `size = nready`},
 	{"completions leave the records", "exchange_fast", `call('HDEL', inflight, unpack(ARGV, plainat, plainat + nready - 1))`, ``},
 	{"a repeated request takes jobs again", "exchange_slow", `local mine = again and call(`, `local mine = false and call(`},
 	{"a repetition in one lane stops the other", "exchange_fast", `lane == 0 and 'repeated' or 'repeated1'`, `'repeated'`},
@@ -55,7 +55,7 @@ var mutants = []storetest.Mutant{
 
 	{"a job that was taken stays in its queue", "exchange_fast", `call('LTRIM', key, fmt('%d', n), '-1')`, ``},
 	{"a job that was taken has no record", "exchange_fast", `if 2 * w - 2 > written then call('HSET', inflight, unpack(fields, written + 1, 2 * w - 2)) end`, ``},
-	{"a locked job is dropped, straight", "exchange_fast", `call('LPUSH', key, popped)`, ``},
+	{"a locked job is dropped, fast path", "exchange_fast", `call('LPUSH', key, popped)`, ``},
 	{"a locked job is dropped", "exchange_slow", `call('RPUSH', key, payload)
           if unique`, `if unique`},
 	{"a locked job is written anew", "exchange_slow", `call('RPUSH', key, payload)
@@ -88,8 +88,8 @@ var mutants = []storetest.Mutant{
 	{"a job that runs again is written anew", "exchange_slow", `record.payload, record.start ~= '-', ms + pause, proc .. '#' .. token) == 'd'`, `squeeze(record.payload), record.start ~= '-', ms + pause, proc .. '#' .. token) == 'd'`},
 
 	{"suspects run beside others", "exchange_slow", `if blame > 0 and onsuspects == 'a' then`, `if false then`},
-	{"suspects are taken straight", "exchange_fast", `{deathkey, counters, prefix`, `{counters, counters, prefix`},
-	{"a job that has died is taken straight", "exchange_fast", `elseif died[i] then`, `elseif false then`},
+	{"suspects are taken on the fast path", "exchange_fast", `{deathkey, counters, prefix`, `{counters, counters, prefix`},
+	{"a job that has died is taken on the fast path", "exchange_fast", `elseif died[i] then`, `elseif false then`},
 	{"nobody is suspected", "recover", `(suspect and 1 or 0)`, `0`},
 	{"a suspect is lost", "suspects", `call('RPUSH', apartkey(prefix, queue), start .. ' ' .. payload)`, ``},
 	{"a newer job that was taken stays in its queue", "exchange_slow", `call('LSET', key, index, hole)`, ``},
@@ -109,7 +109,7 @@ var mutants = []storetest.Mutant{
 	{"a job that has failed with its process leaves its count of deaths", "recover", `dead.forget(prefix, r.queue, r.payload)`, ``},
 
 	{"a released lock is not told to those who wait", "exchange_slow", `freed(prefix, released, ms)`, ``},
-	{"a released lock is not told, straight", "exchange_fast", `{deathkey, counters, prefix`, `{deathkey, deathkey, prefix`},
+	{"a released lock is not told, fast path", "exchange_fast", `{deathkey, counters, prefix`, `{deathkey, deathkey, prefix`},
 	{"one job too many counts as locked", "exchange_slow", `math.min(s.count + looked, s.mark)`, `math.min(s.count + looked + 1, s.mark)`},
 	{"newer jobs count as seen", "exchange_slow", `local newer, unseen = left - s.mark,`, `local newer, unseen = 0,`},
 	{"a queue counts as blocked though its lock is free", "blocked_queues", `if not held(prefix, lock) then`, `if false then`},
@@ -127,11 +127,11 @@ var mutants = []storetest.Mutant{
       -- In`},
 	{"what was released during a first look is forgotten", "exchange_slow", `(nopen > 0 or opened) and 0 or s.mark`, `s.mark`},
 
-	{"a pause of everything is not seen, straight", "exchange_fast", `prefix .. 'pause:all', prefix .. 'pause-all-workers', counters}`, `counters, counters, counters}`},
+	{"a pause of everything is not seen, fast path", "exchange_fast", `prefix .. 'pause:all', prefix .. 'pause-all-workers', counters}`, `counters, counters, counters}`},
 	{"queues are left out though they hold jobs", "exchange_fast", `prefix .. 'queue:' .. names[i] end
     for`, `prefix .. 'queue:' end
     for`},
-	{"a pause is not seen, straight", "exchange_fast", `for i = empty + 1, n do obstacles[5 + i] = prefix .. 'pause:queue:' .. names[i] end`, ``},
+	{"a pause is not seen, fast path", "exchange_fast", `for i = empty + 1, n do obstacles[5 + i] = prefix .. 'pause:queue:' .. names[i] end`, ``},
 	{"a pause is not seen", "exchange_slow", `elseif not paused(prefix, queue) then`, `else`},
 	{"a pause of everything is not seen", "exchange_slow", `if w <= #asked and pausing(prefix) then nqueue = 0 end`, ``},
 	{"paused queues are polled", "poll", `n == 0 or not (free and everything == false or worked(queue)) then`, `n == 0 then`},
@@ -162,17 +162,17 @@ var mutants = []storetest.Mutant{
 var shortcuts = map[string]int{
 	"the place of a first one is believed":               809,
 	"a member is believed where a job is lost by it":     597,
-	"a pause is not seen, straight":                      493,
+	"a pause is not seen, fast path":                     493,
 	"locks are released whoever holds them":              367,
 	"a class lock without a record stays in the way":     280,
 	"a lost class lock is refreshed":                     267,
 	"what was released during a first look is forgotten": 238,
-	"a job that has died is taken straight":              201,
-	"suspects are taken straight":                        201,
+	"a job that has died is taken on the fast path":      201,
+	"suspects are taken on the fast path":                201,
 	"a purge leaves counts of deaths":                    156,
 	"completions are applied again":                      101,
-	"a completion is applied again, straight":            101,
-	"a pause of everything is not seen, straight":        95,
+	"a completion is applied again, fast path":           101,
+	"a pause of everything is not seen, fast path":       95,
 	"a full server gives no jobs behind locked ones":     88,
 	"a round that was cut short counts as whole":         87,
 	"a full server takes no process back":                64,
@@ -184,7 +184,7 @@ var shortcuts = map[string]int{
 	"delayed jobs are moved early":                       46,
 	"a dequeued job leaves its count of deaths":          41,
 	"a lock is released whoever holds it":                40,
-	"a locked job is dropped, straight":                  40,
+	"a locked job is dropped, fast path":                 40,
 	"the member goes though an equal job is left":        36,
 	"a walk that ends takes the twins with it":           32,
 	"a lock without a record stays in the way":           32,
@@ -195,8 +195,8 @@ var shortcuts = map[string]int{
 	"a job is the second of itself":                      19,
 	"a loner does not see who runs":                      18,
 	"a loner does not see its marker":                    18,
-	"a released lock is not told, straight":              14,
-	"a lock is taken without a look, straight":           14,
+	"a released lock is not told, fast path":             14,
+	"a lock is taken without a look, fast path":          14,
 	"a lost lock is not told":                            13,
 	"queues are left out though they hold jobs":          11,
 	"a newer job is passed by":                           9,

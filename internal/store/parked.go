@@ -17,7 +17,7 @@ import (
 
 var (
 	unparkScript     = rdb.NewScript(Lua, "unpark", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/parked", "unpark")
-	unkeepScript     = rdb.NewScript(Lua, "drop_kept", "lib/base", "lib/records", "lib/rights", "lib/parked", "drop_kept")
+	dropKeptScript   = rdb.NewScript(Lua, "drop_kept", "lib/base", "lib/records", "lib/rights", "lib/parked", "drop_kept")
 	dropParkedScript = rdb.NewScript(Lua, "drop_parked", "lib/base", "lib/records", "lib/rights", "lib/parked", "lib/deaths", "drop_parked")
 )
 
@@ -217,7 +217,7 @@ func (s *Store) DropKept(ctx context.Context, ids []string) (dropped int, err er
 		for _, id := range some {
 			args = append(args, id)
 		}
-		raw, err := s.db.Eval(ctx, unkeepScript, s.db.Key(keyParked), args)
+		raw, err := s.db.Eval(ctx, dropKeptScript, s.db.Key(keyParked), args)
 		if err != nil {
 			return dropped, fmt.Errorf("remove kept payloads: %w", err)
 		}

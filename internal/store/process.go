@@ -13,11 +13,11 @@ import (
 )
 
 var (
-	registerScript   = rdb.NewScript(Lua, "register", "lib/base", "lib/records", "lib/grace", "lib/relock", "register")
-	unregisterScript = rdb.NewScript(Lua, "unregister", "lib/base", "lib/forget_process", "unregister")
-	beatScript       = rdb.NewScript(Lua, "beat", "lib/base", "lib/records", "lib/grace", "lib/relock", "beat")
-	enrollScript     = rdb.NewScript(Lua, "restore_workers", "lib/base", "restore_workers")
-	mirrorScript     = rdb.NewScript(Lua, "mirror", "lib/base", "mirror")
+	registerScript       = rdb.NewScript(Lua, "register", "lib/base", "lib/records", "lib/grace", "lib/relock", "register")
+	unregisterScript     = rdb.NewScript(Lua, "unregister", "lib/base", "lib/forget_process", "unregister")
+	beatScript           = rdb.NewScript(Lua, "beat", "lib/base", "lib/records", "lib/grace", "lib/relock", "beat")
+	restoreWorkersScript = rdb.NewScript(Lua, "restore_workers", "lib/base", "restore_workers")
+	mirrorScript         = rdb.NewScript(Lua, "mirror", "lib/base", "mirror")
 )
 
 // Register gives a worker process its lease and shows its threads as workers.
@@ -128,7 +128,7 @@ func (s *Store) Enroll(ctx context.Context, e Enrollment) (again []int, unfailed
 	for _, q := range e.Queues {
 		args = append(args, q+"_failed")
 	}
-	raw, err := s.db.Eval(ctx, enrollScript, s.db.Key(keyWorkers), args)
+	raw, err := s.db.Eval(ctx, restoreWorkersScript, s.db.Key(keyWorkers), args)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-var pushScript = rdb.NewScript(Lua, "push_unique", "lib/base", "lib/records", "lib/rights", "lib/unique", "push_unique")
+var pushUniqueScript = rdb.NewScript(Lua, "push_unique", "lib/base", "lib/records", "lib/rights", "lib/unique", "push_unique")
 
 // Push appends payloads to a queue, as Ruby's Resque.push does, and returns the
 // queue's new length. After an error the outcome is unknown unless Unexecuted.
@@ -61,7 +61,7 @@ func (s *Store) PushUnique(ctx context.Context, queue string, strict bool, paylo
 	for _, p := range payloads {
 		args = append(args, p)
 	}
-	raw, err := s.db.Eval(ctx, pushScript, s.db.QueueKey(queue), args)
+	raw, err := s.db.Eval(ctx, pushUniqueScript, s.db.QueueKey(queue), args)
 	if err != nil {
 		return PushReply{}, fmt.Errorf("push to %q: %w", queue, err)
 	}

@@ -376,7 +376,7 @@ func TestJunkAtSize(t *testing.T) {
 	require.Less(t, looked(t, work), 10)
 
 	work = c.watch(func() {
-		_, err := longstore.New(c.Redis()).LongForget(t.Context(), 100)
+		_, err := longstore.New(c.Redis()).Forget(t.Context(), 100)
 		require.NoError(t, err)
 	})
 	require.Less(t, looked(t, work), 10)

@@ -22,7 +22,7 @@ var errRestless = errors.New("others change it faster than it can be repaired; s
 // maxPasses bounds how often a repair begins anew because others changed the queue.
 const maxPasses = 5
 
-var repairScript = rdb.NewScript(Lua, "unique_repair", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "unique_repair")
+var uniqueRepairScript = rdb.NewScript(Lua, "unique_repair", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "unique_repair")
 
 // UniqueReport is what a repair of a unique queue has changed.
 type UniqueReport struct {
@@ -163,7 +163,7 @@ type repairStep struct {
 }
 
 func (s *Store) repair(ctx context.Context, queue, how string, report *UniqueReport) (repairStep, error) {
-	raw, err := s.db.Eval(ctx, repairScript, s.db.QueueKey(queue), []any{s.db.Prefix, how})
+	raw, err := s.db.Eval(ctx, uniqueRepairScript, s.db.QueueKey(queue), []any{s.db.Prefix, how})
 	if err != nil {
 		return repairStep{}, err
 	}

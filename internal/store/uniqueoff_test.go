@@ -99,7 +99,7 @@ func TestUniqueTurnedOff(t *testing.T) {
 			require.Len(t, f.want(9, store.TakeSuspects, plain).Jobs, 1)
 			for i := range 20 {
 				id := fmt.Sprint(i)
-				_, err := longstore.New(f.Redis()).AddLongRuns(t.Context(), longstore.LongAlways, []longstore.NewLongRun{{UUID: id, Kind: id, Class: "L", Args: []byte("[]"), Queue: "q"}})
+				_, err := longstore.New(f.Redis()).AddRuns(t.Context(), longstore.Always, []longstore.NewRun{{UUID: id, Kind: id, Class: "L", Args: []byte("[]"), Queue: "q"}})
 				require.NoError(t, err)
 				require.Len(t, f.want(9, store.TakeSuspects, plain).Jobs, 1)
 			}

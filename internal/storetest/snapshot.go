@@ -20,8 +20,8 @@ type Entry struct {
 	Values []string
 }
 
-// dump returns everything in one step.
-const dump = `
+// DumpScript returns everything in one step.
+const DumpScript = `
 local read = {string = 'GET', list = 'LRANGE', set = 'SMEMBERS', hash = 'HGETALL', zset = 'ZRANGE'}
 local out = {}
 for _, key in ipairs(redis.call('KEYS', '*')) do
@@ -36,7 +36,7 @@ return out`
 
 // Look returns what the database holds.
 func (r *Rig) Look(t *rapid.T) Snapshot {
-	raw, err := r.Redis.Eval(r.Ctx, dump, nil).Slice()
+	raw, err := r.Redis.Eval(r.Ctx, DumpScript, nil).Slice()
 	Must(t, err)
 	s := Snapshot{}
 	for _, e := range raw {

@@ -29,12 +29,12 @@ type Recurring struct {
 
 // RecurringStore is what the view of recurring long jobs needs of the store.
 type RecurringStore interface {
-	LongRecurring(ctx context.Context) ([]longstore.LongRecurState, error)
+	Recurring(ctx context.Context) ([]longstore.RecurState, error)
 }
 
 // RecurringJobs returns the classes of long jobs whose runs are enqueued by themselves.
 func RecurringJobs(ctx context.Context, s RecurringStore) ([]Recurring, error) {
-	all, err := s.LongRecurring(ctx)
+	all, err := s.Recurring(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func RecurringJobs(ctx context.Context, s RecurringStore) ([]Recurring, error) {
 	return views, nil
 }
 
-func newRecurring(r longstore.LongRecurState) Recurring {
+func newRecurring(r longstore.RecurState) Recurring {
 	v := Recurring{
 		Class: r.Class, IntervalS: float64(r.Number("interval")) / 1000, EveryS: float64(r.Number("every")) / 1000, Subjects: r.Number("subjects"),
 		Backlog: r.Number("backlog"), Active: r.Active, Started: r.Number("started"), Waiting: r.Number("waiting"),

@@ -5,8 +5,8 @@
 -- RETURNS   {command, …}; {} before Redis 7, which cannot be asked
 -- COST      no command; one question per command, O(n)
 
-local lacking = {}
+local missing = {}
 for _, command in ipairs(ARGV) do
-  if may and not may(command, KEYS[1]) then lacking[#lacking + 1] = command end
+  if may and not may(command, KEYS[1]) then missing[#missing + 1] = command end
 end
-return lacking
+return missing

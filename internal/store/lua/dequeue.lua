@@ -8,7 +8,7 @@
 -- ARGV[4]   n, the number of payloads that were read from there on
 -- ARGV[5…]  the payloads to remove
 -- RETURNS   a text of one digit for each payload: 1 removed, 0 not there any more;
---           error RESQUEDTYPE: a key has the wrong type, nothing was done
+--           error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      about 8 commands and up to 4 per removed payload; O(n) for these, and the way to
 --           them from the nearer end of the queue
 
@@ -22,6 +22,8 @@ if unique and not utyped(key) then
   return redis.error_reply('RESQUEDTYPE ' .. set .. ' is no set or ' .. starts .. ' no list; move it away')
 end
 
+needlist(key)
+if unique then needcompanions(prefix) end
 local places = {} -- payload → which of the arguments ask for it
 for i = #ARGV, 5, -1 do
   local list = places[ARGV[i]] or {}

@@ -11,7 +11,7 @@
 -- ARGV[7]   flags: u the queue is unique, s strictly; e another Redis than the daemon's
 -- RETURNS   {'OK', length of the queue (0 elsewhere)}; {'LOCKED', value of the lock} a job with
 --           the lock runs; {'DUPLICATE'} one waits; {'STEP'} the companions of a strict queue
---           do not match it; error RESQUEDTYPE: a key has the wrong type. Nothing was done
+--           do not match it; error RESQUEDTYPE or NOPERM. Nothing was done
 --           with any answer but OK.
 -- COST      about 10 commands; O(1). With a marker those of waits in classlock in addition,
 --           with a unique queue those of waiting in unique.
@@ -22,6 +22,12 @@ local unique, elsewhere = find(flags, 'u', 1, true), find(flags, 'e', 1, true)
 local key = prefix .. 'queue:' .. queue
 local ms = now()
 
+need(marker, 'SET', 'GET')
+if not elsewhere then
+  need(prefix .. 'queues', 'SADD')
+  need(key, 'RPUSH')
+  if unique then needcompanions(prefix) end
+end
 local wrong = notext(KEYS[1], marker)
 if wrong then return wrong end
 if not elsewhere then

@@ -69,10 +69,10 @@
 local stringend, closing, squeeze, envelope, lockname -- of a payload; defined when they are needed
 
 local inflight, prefix, proc = KEYS[1], ARGV[1], ARGV[2]
-local straight, lane, style, nplain, nlocks, nother, nwant, nqueue, ttl, empty
+local fastpath, lane, style, nplain, nlocks, nother, nwant, nqueue, ttl, empty
 do
   local direct, at, name, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q = byte(ARGV[4], 1, 20)
-  straight, lane, style = direct == 1, at, name == 112 and 'payload' or 'class'
+  fastpath, lane, style = direct == 1, at, name == 112 and 'payload' or 'class'
   nplain, nlocks, nother = (a * 256 + b) * 256 + c, (d * 256 + e) * 256 + f, (g * 256 + h) * 256 + i
   nwant, nqueue = (j * 256 + k) * 256 + l, (m * 256 + n) * 256 + o
   ttl, empty = sub(ARGV[4], 36, 35 + p), q
@@ -105,11 +105,13 @@ local counters, deathkey = prefix .. 'locket:queue_lock_counters', prefix .. 're
 if may then
   need(inflight, 'HDEL', 'HGET', 'HINCRBY', 'HKEYS')
   need(jobs, 'GET', 'MGET', 'DEL')
+  need(prefix .. 'resqued:seen:', 'UNLINK')
   if nplain + nother > 0 then need(prefix .. 'stat:processed', 'INCRBY') end
   if nwant > 0 then
     need(inflight, 'HSET', 'PERSIST')
     need(jobs, 'SET')
     need(fencekey, 'GETSET')
+    need(deathkey .. ':', 'HGET', 'HMGET')
     need(prefix .. 'pause:all', 'EXISTS')
     local at, list = 1, ARGV[queuesat]
     for i = 1, nqueue do
@@ -117,7 +119,7 @@ if may then
       local ends = at + 4 + m + ((a * 256 + b) * 256 + c) * 256 + d
       if i == 1 then needlist(prefix .. 'queue:' .. sub(list, at + 5 + m, ends)) end
       -- Those for a unique queue are asked for later, before anything is done.
-      straight = straight and not find(sub(list, at + 5, at + 4 + m), 'u', 1, true)
+      fastpath = fastpath and not find(sub(list, at + 5, at + 4 + m), 'u', 1, true)
       at = ends + 1
     end
   end
@@ -125,7 +127,7 @@ end
 
 -- Plain are the jobs that have ended well, of which nothing but the record and the lock
 -- is left. A call that may not take the fast path has more to ask before the first write.
-local nready = straight and nplain or 0
+local nready = fastpath and nplain or 0
 
 -- ours reports whether all locks are still held for these jobs. A job that holds its lock has
 -- not been recovered: then which of the records are there need not be asked.
@@ -236,7 +238,7 @@ local pairsof = '000102030405060708091011121314151617181920212223242526272829303
   .. '5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899'
 local length, digits -- of the last lock, and as text
 
-local going = straight and nother == 0
+local going = fastpath and nother == 0
 while true do
   local n = nwant > 0 and nqueue or 0
   if going then n = math.min(nread + (nread == 0 and empty + 8 or 16), n) end

@@ -25,7 +25,7 @@ for c = 1, alltold and nready or 0 do
   if c <= nlocks then released[c] = ARGV[locksat + c - 1] end
 end
 
-if may and nwant > 0 and not straight then needcompanions(prefix) end
+if may and nwant > 0 and not fastpath then needcompanions(prefix) end
 
 local reasons, failed = reply[5], 0
 processed = 0
@@ -218,7 +218,7 @@ local function whole(token, raw)
   end
   local alone = onsuspects == 'o'
   local key = alone and apartkey(prefix, record.queue) or prefix .. 'queue:' .. record.queue
-  if not len(key) or not alone and record.start ~= '-' and (not utyped or not utyped(key)) then
+  if not len(key) or alone and lacks(prefix .. 'resqued:suspects', 'SADD') or not alone and record.start ~= '-' and (not utyped or not utyped(key)) then
     return true -- the next beat stops it
   end
   call('HDEL', inflight, token)

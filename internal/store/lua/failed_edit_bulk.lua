@@ -45,7 +45,7 @@ if not len(passed) then return redis.error_reply('RESQUEDTYPE ' .. passed .. ' i
 local wrong = unfit(prefix, key)
 if wrong then return wrong end
 needlist(passed)
-need(passed, 'RENAME')
+need(passed, 'EXISTS', 'RENAME')
 need(key, 'RENAME', 'UNLINK')
 need(sifting, 'HSET', 'HDEL')
 

@@ -7,7 +7,7 @@
 -- ARGV[4…]  the payloads
 -- RETURNS   {'STEP'} the queue is strict and its companions do not match it: nothing was done;
 --           else {length of the queue, a text of one digit for each payload: 1 pushed, 0 a
---           duplicate}; error RESQUEDTYPE: a key has the wrong type, nothing was done
+--           duplicate}; error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      5 commands, and those of upush in unique per payload, about 8; O(n), and a look
 --           through up to 1,000 elements for each in a short queue
 
@@ -18,6 +18,9 @@ if not utyped(key) then
   return redis.error_reply('RESQUEDTYPE ' .. key .. ':uniqueue is no set or ' .. key .. ':start_at no list; move it away')
 end
 if ARGV[3] == '1' and not instep(key, n) then return {'STEP'} end
+needlist(key)
+needcompanions(prefix)
+need(prefix .. 'queues', 'SADD')
 local ms = now()
 local start = fmt('%.0f', math.floor(ms / 1000))
 call('SADD', prefix .. 'queues', queue)

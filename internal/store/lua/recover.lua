@@ -47,6 +47,13 @@ need(failedkey, 'RPUSH')
 need(prefix .. 'queue:', 'LPUSH', 'RPUSH')
 need(prefix .. 'locket:job_locks:', 'GET', 'DEL')
 needcompanions(prefix)
+-- Who goes by the counts of deaths takes what is in none of these keys for a job that has
+-- never died, and has it run beside others.
+need(prefix .. 'resqued:deaths', 'ZADD')
+need(prefix .. 'resqued:deaths:', 'HGET', 'HSET')
+need(prefix .. 'resqued:died:', 'ZADD')
+need(prefix .. 'resqued:seen:', 'UNLINK')
+need(prefix .. 'resqued:procs', 'ZREM')
 call('PERSIST', KEYS[1])
 for i = 3, #ARGV, 6 do
   local token, action, failure, text, flags = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 5]

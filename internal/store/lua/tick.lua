@@ -56,6 +56,10 @@ need(prefix .. 'queues', 'SADD')
 need(key, 'LLEN', 'RPUSH')
 if ARGV[17] ~= '' then need(ARGV[17], 'SET', 'GET', 'EXPIRE') end
 if unique then needcompanions(prefix) end
+if ARGV[13] == 'skip' then -- else every job would count as one that runs
+  need(prefix .. 'resqued:procs', 'ZRANGE')
+  need(prefix .. 'resqued:inflight:', 'HLEN', 'HVALS')
+end
 local n = len(key)
 if not n then return {'STUCK', ms, key .. ' is no list'} end
 if unique and not utyped(key) then return {'STUCK', ms, key .. ':uniqueue is no set or ' .. key .. ':start_at no list'} end

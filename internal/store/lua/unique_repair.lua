@@ -7,12 +7,14 @@
 --           if nothing waits, a remove them: it is unique no more
 -- RETURNS   {0 nothing to do, 1 there is more, 2 that was the last step; ms to rest,
 --           jobs, elements looked at, members in, out, duplicates dropped, times in,
---           out}; error RESQUEDTYPE: a key has the wrong type; error of the server that refuses
+--           out}; error RESQUEDTYPE or NOPERM; error of the server that refuses
 --           the first write; with both nothing was done
 -- COST      those of heal in unique: up to 1,000 elements of the queue, or 1 MB of them
 
 local key, how = KEYS[1], ARGV[2]
 local n = len(key)
+needlist(key)
+needcompanions(ARGV[1])
 if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away') end
 if how == 'a' or how == 'e' then
   local all = how == 'a' or n == 0

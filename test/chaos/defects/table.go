@@ -26,7 +26,7 @@ const (
 	lib      = "internal/rdb/lua/lib/"
 	long     = "internal/longstore/lua/"
 	exchange = lua + "exchange_slow.lua"
-	straight = lua + "exchange_fast.lua"
+	fastPath = lua + "exchange_fast.lua"
 	janitor  = "internal/master/janitor.go"
 	master   = "internal/master/master.go"
 )
@@ -78,19 +78,19 @@ var defects = []defect{
 		{lib + "base.lua", `if fence < us then fence = us end`, `fence = math.floor(us / 1000000)`},
 	}, calm, []string{"C3"}},
 	{"I3", "each process counts fencing tokens of its own", []edit{
-		{straight, `prefix .. 'resqued:fence', nil`, `prefix .. 'resqued:fence:' .. proc, nil`},
+		{fastPath, `prefix .. 'resqued:fence', nil`, `prefix .. 'resqued:fence:' .. proc, nil`},
 		{lib + "base.lua", `if fence < us then fence = us end`, ``},
 	}, calm, []string{"C3"}},
 
 	{"I4", "the end of a job counts each time that it is told", []edit{
 		{exchange, `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == -1 then`},
-		{straight, `if there[token] == c then`, `if true then`},
+		{fastPath, `if there[token] == c then`, `if true then`},
 	}, replies, []string{"C1"}},
 	// Only both: what others have recovered has no record any more.
 	{"I4", "the end of a job counts though others have recovered it", []edit{
 		{exchange, `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == -1 then`},
-		{straight, `if there[token] == c then`, `if true then`},
-		{straight, `if not lease or lease < (nwant > 0 and a or ms) then return {'FENCED'} end`, ``},
+		{fastPath, `if there[token] == c then`, `if true then`},
+		{fastPath, `if not lease or lease < (nwant > 0 and a or ms) then return {'FENCED'} end`, ``},
 	}, cut, []string{"C1"}},
 	{"I4", "a process that was given up for dead is not told", []edit{
 		{lua + "beat.lua", `if not lasts or lasts == 0 then return {'FENCED'} end`, ``},
@@ -142,10 +142,10 @@ var defects = []defect{
 	}, away, []string{"C11"}},
 
 	{"L", "the next slice of a long job goes nowhere", []edit{
-		{long + "longsave.lua", `queueslice(prefix, id, tenant, queue, payload, ms)`, ``},
+		{long + "save.lua", `queueslice(prefix, id, tenant, queue, payload, ms)`, ``},
 	}, calm, []string{"C1", "C12"}},
 	{"L", "a long job forgets what it has done", []edit{
-		{long + "longsave.lua", `call('HSET', statekey(prefix, id), ARGV[i], ARGV[i + 1])`, ``},
+		{long + "save.lua", `call('HSET', statekey(prefix, id), ARGV[i], ARGV[i + 1])`, ``},
 	}, calm, []string{"C12"}},
 	{"L", "units of long jobs are saved at the end of a slice alone", []edit{
 		{"longjob/save.go", `fresh := r.o.SaveEvery > 0 &&`, `fresh := r.o.SaveEvery == 0 ||`},

@@ -34,7 +34,7 @@ local function statekey(prefix, id) return prefix .. 'resqued:longjob:state:' ..
 local function currentkey(prefix) return prefix .. 'resqued:longjob:current' end -- kind → newest run
 local function activekey(prefix) return prefix .. 'resqued:longjob:active' end -- run → last sign of life, ms
 local function endedkey(prefix) return prefix .. 'resqued:longjob:ended' end -- run → when it is forgotten, ms
-local function subjectskey(prefix, class) return prefix .. 'resqued:longjob:subjects:' .. class end -- see longrecur
+local function subjectskey(prefix, class) return prefix .. 'resqued:longjob:subjects:' .. class end -- see recur
 local function startskey(prefix, class) return prefix .. 'resqued:longjob:starts:' .. class end -- runs of subjects
 
 local function active(status) return status == 'queued' or status == 'running' end
@@ -251,7 +251,7 @@ local function endrun(prefix, id, status, keep, ms)
   local v = call('HMGET', runkey(prefix, id), 'tenant', 'owner')
   if not v[1] then return end
   if recorded(prefix, v[2] or '') then
-    call('ZREM', linekey(prefix, v[1]), id) -- its code runs; longleave, or who finds it dead, goes on
+    call('ZREM', linekey(prefix, v[1]), id) -- its code runs; leave, or who finds it dead, goes on
   else
     giveup(prefix, v[1], id, ms)
   end

@@ -13,12 +13,12 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// How runs of long jobs are looked at; longjob.go has what changes them.
+// How runs of long jobs are looked at; runs.go has what changes them.
 
-// LongStatus returns the status of a run and the fence of its last slice; "" = no such run.
-func (s *Store) LongStatus(ctx context.Context, uuid string) (status string, fence int64, err error) {
+// Status returns the status of a run and the fence of its last slice; "" = no such run.
+func (s *Store) Status(ctx context.Context, uuid string) (status string, fence int64, err error) {
 	// By the client that writes: a worker process needs no second pool of connections.
-	v, err := s.db.Write.HMGet(ctx, s.db.Key(keyLongRun)+uuid, "status", "fence").Result()
+	v, err := s.db.Write.HMGet(ctx, s.db.Key(keyRun)+uuid, "status", "fence").Result()
 	if err != nil || len(v) != 2 {
 		return "", 0, err
 	}
@@ -28,37 +28,37 @@ func (s *Store) LongStatus(ctx context.Context, uuid string) (status string, fen
 	return status, fence, nil
 }
 
-// LongRun returns one run, with its state. The error is ErrLongGone if there is none.
-func (s *Store) LongRun(ctx context.Context, uuid string) (LongRecord, error) {
+// Run returns one run, with its state. The error is ErrGone if there is none.
+func (s *Store) Run(ctx context.Context, uuid string) (Record, error) {
 	pipe := s.db.Read.TxPipeline()
-	fields, state := pipe.HGetAll(ctx, s.db.Key(keyLongRun)+uuid), pipe.HGetAll(ctx, s.db.Key(keyLongState)+uuid)
+	fields, state := pipe.HGetAll(ctx, s.db.Key(keyRun)+uuid), pipe.HGetAll(ctx, s.db.Key(keyState)+uuid)
 	if _, err := pipe.Exec(ctx); err != nil {
-		return LongRecord{}, fmt.Errorf("long job %s: %w", uuid, err)
+		return Record{}, fmt.Errorf("long job %s: %w", uuid, err)
 	}
 	if len(fields.Val()) == 0 {
-		return LongRecord{}, fmt.Errorf("%w: %s", ErrLongGone, uuid)
+		return Record{}, fmt.Errorf("%w: %s", ErrGone, uuid)
 	}
-	r := LongRecord{UUID: uuid, Fields: fields.Val(), State: state.Val()}
+	r := Record{UUID: uuid, Fields: fields.Val(), State: state.Val()}
 	if tenant := r.Fields["tenant"]; tenant != "" {
-		place, err := s.db.Read.ZRank(ctx, s.db.Key(keyLongLine)+tenant, uuid).Result()
+		place, err := s.db.Read.ZRank(ctx, s.db.Key(keyLine)+tenant, uuid).Result()
 		if err == nil {
 			r.Place = place + 1
 		} else if !errors.Is(err, redis.Nil) {
-			return LongRecord{}, fmt.Errorf("long job %s: %w", uuid, err)
+			return Record{}, fmt.Errorf("long job %s: %w", uuid, err)
 		}
 	}
 	return r, nil
 }
 
-// longPage bounds the runs of one transaction of LongRuns.
-const longPage = 200
+// runsPage bounds the runs of one transaction of Runs.
+const runsPage = 200
 
-// LongRuns calls each with the runs that wait or run, those with the newest sign of life
+// Runs calls each with the runs that wait or run, those with the newest sign of life
 // first, then with those that have ended; until it returns false.
-func (s *Store) LongRuns(ctx context.Context, each func(r LongRecord) bool) error {
-	for _, key := range []string{keyLongActive, keyLongEnded} {
-		for from := int64(0); ; from += longPage {
-			ids, err := s.db.Read.ZRevRange(ctx, s.db.Key(key), from, from+longPage-1).Result()
+func (s *Store) Runs(ctx context.Context, each func(r Record) bool) error {
+	for _, key := range []string{keyActive, keyEnded} {
+		for from := int64(0); ; from += runsPage {
+			ids, err := s.db.Read.ZRevRange(ctx, s.db.Key(key), from, from+runsPage-1).Result()
 			if err != nil {
 				return fmt.Errorf("list long jobs: %w", err)
 			}
@@ -71,7 +71,7 @@ func (s *Store) LongRuns(ctx context.Context, each func(r LongRecord) bool) erro
 					return nil
 				}
 			}
-			if len(ids) < longPage {
+			if len(ids) < runsPage {
 				break
 			}
 		}
@@ -79,34 +79,34 @@ func (s *Store) LongRuns(ctx context.Context, each func(r LongRecord) bool) erro
 	return nil
 }
 
-func (s *Store) longRecords(ctx context.Context, ids []string) ([]LongRecord, error) {
+func (s *Store) longRecords(ctx context.Context, ids []string) ([]Record, error) {
 	pipe := s.db.Read.Pipeline()
 	fields := make([]*redis.MapStringStringCmd, len(ids))
 	for i, id := range ids {
-		fields[i] = pipe.HGetAll(ctx, s.db.Key(keyLongRun)+id)
+		fields[i] = pipe.HGetAll(ctx, s.db.Key(keyRun)+id)
 	}
 	if len(ids) > 0 {
 		if _, err := pipe.Exec(ctx); err != nil {
 			return nil, fmt.Errorf("read long jobs: %w", err)
 		}
 	}
-	runs := make([]LongRecord, 0, len(ids))
+	runs := make([]Record, 0, len(ids))
 	for i, id := range ids {
 		if len(fields[i].Val()) > 0 {
-			runs = append(runs, LongRecord{UUID: id, Fields: fields[i].Val()})
+			runs = append(runs, Record{UUID: id, Fields: fields[i].Val()})
 		}
 	}
 	return runs, nil
 }
 
-// LongSilent returns at most n runs that wait or run and have given no sign of life for
+// Silent returns at most n runs that wait or run and have given no sign of life for
 // some time, those that have been silent for longest first.
-func (s *Store) LongSilent(ctx context.Context, silent time.Duration, n int) ([]LongRecord, error) {
+func (s *Store) Silent(ctx context.Context, silent time.Duration, n int) ([]Record, error) {
 	now, err := s.db.Now(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("ask for the time: %w", err)
 	}
-	ids, err := s.db.Read.ZRangeByScore(ctx, s.db.Key(keyLongActive), &redis.ZRangeBy{
+	ids, err := s.db.Read.ZRangeByScore(ctx, s.db.Key(keyActive), &redis.ZRangeBy{
 		Min: "-inf", Max: strconv.FormatInt(now.Add(-silent).UnixMilli(), 10), Count: int64(n),
 	}).Result()
 	if err != nil {
@@ -115,20 +115,20 @@ func (s *Store) LongSilent(ctx context.Context, silent time.Duration, n int) ([]
 	return s.longRecords(ctx, ids)
 }
 
-// LongLooked counts as a sign of life of a run, so that LongSilent returns it again only after
+// Looked counts as a sign of life of a run, so that Silent returns it again only after
 // some time: runs that are well do not hide the others.
-func (s *Store) LongLooked(ctx context.Context, uuid string) error {
+func (s *Store) Looked(ctx context.Context, uuid string) error {
 	now, err := s.db.Now(ctx)
 	if err != nil {
 		return fmt.Errorf("ask for the time: %w", err)
 	}
 	return s.db.Once(ctx, func() error {
-		return s.db.Write.ZAddXX(ctx, s.db.Key(keyLongActive), redis.Z{Score: float64(now.UnixMilli()), Member: uuid}).Err()
+		return s.db.Write.ZAddXX(ctx, s.db.Key(keyActive), redis.Z{Score: float64(now.UnixMilli()), Member: uuid}).Err()
 	})
 }
 
-// LongRecorded reports whether the record in flight of a running slice exists.
-func (s *Store) LongRecorded(ctx context.Context, r LongRecord) (bool, error) {
+// Recorded reports whether the record in flight of a running slice exists.
+func (s *Store) Recorded(ctx context.Context, r Record) (bool, error) {
 	proc, token, ok := cutLast(strings.TrimPrefix(r.Fields["owner"], "resqued:"), "#")
 	if !ok {
 		return false, nil
@@ -144,10 +144,10 @@ func cutLast(text, sep string) (before, after string, found bool) {
 	return text[:i], text[i+len(sep):], true
 }
 
-// LongWaiting returns those of some runs, by their UUIDs, that stand in the line of their
+// Waiting returns those of some runs, by their UUIDs, that stand in the line of their
 // tenant, or the payload of whose next slice waits in its queue, among the delayed jobs or with
 // those that were set apart. Jobs move while it looks: it may miss one.
-func (s *Store) LongWaiting(ctx context.Context, runs []LongRecord) (map[string]bool, error) {
+func (s *Store) Waiting(ctx context.Context, runs []Record) (map[string]bool, error) {
 	waits := map[string]bool{}
 	sought := map[string]map[string]string{} // queue → payload → run
 	all := map[string]string{}
@@ -160,7 +160,7 @@ func (s *Store) LongWaiting(ctx context.Context, runs []LongRecord) (map[string]
 			waits[r.UUID] = true
 			continue
 		}
-		queue, payload := r.Fields["queue"], string(LongPayload(r.Fields["class"], r.UUID, r.Number("slice")))
+		queue, payload := r.Fields["queue"], string(Payload(r.Fields["class"], r.UUID, r.Number("slice")))
 		if sought[queue] == nil {
 			sought[queue] = map[string]string{}
 		}
@@ -186,7 +186,7 @@ func (s *Store) LongWaiting(ctx context.Context, runs []LongRecord) (map[string]
 	return waits, nil
 }
 
-// lookPage is how many jobs LongWaiting reads at once.
+// lookPage is how many jobs Waiting reads at once.
 const lookPage = 1000
 
 // findInList looks for payloads in a list, from its tail: what is taken from its head meanwhile
@@ -227,18 +227,18 @@ func find(texts []string, payloads map[string]string, found map[string]bool) (mo
 
 // inLine reports whether a run stands in the line of its tenant; one that does is sure to be
 // looked after.
-func (s *Store) inLine(ctx context.Context, r LongRecord) (bool, error) {
+func (s *Store) inLine(ctx context.Context, r Record) (bool, error) {
 	tenant := r.Fields["tenant"]
 	if tenant == "" {
 		return false, nil
 	}
-	err := s.db.Read.ZScore(ctx, s.db.Key(keyLongLine)+tenant, r.UUID).Err()
+	err := s.db.Read.ZScore(ctx, s.db.Key(keyLine)+tenant, r.UUID).Err()
 	if errors.Is(err, redis.Nil) {
 		return false, nil
 	}
 	if err == nil {
 		err = s.db.Once(ctx, func() error {
-			return s.db.Write.ZAddNX(ctx, s.db.Key(keyLongTenants), redis.Z{Member: tenant}).Err()
+			return s.db.Write.ZAddNX(ctx, s.db.Key(keyTenants), redis.Z{Member: tenant}).Err()
 		})
 	}
 	if err != nil {

@@ -19,11 +19,11 @@ func TestTenants(t *testing.T) {
 	cancelled := func(t *testing.T) (*tenants, *slicehand) {
 		t.Helper()
 		w := setup(t, 1)
-		first := w.add(longstore.LongAlways, "a1", "a")
-		w.add(longstore.LongAlways, "a2", "a")
+		first := w.add(longstore.Always, "a1", "a")
+		w.add(longstore.Always, "a2", "a")
 		h := w.take()
 		w.begin(h)
-		require.ErrorIs(t, w.long.LongCancel(t.Context(), first, time.Hour), longstore.ErrLongEnding)
+		require.ErrorIs(t, w.long.Cancel(t.Context(), first, time.Hour), longstore.ErrEnding)
 		return w, h
 	}
 
@@ -31,16 +31,16 @@ func TestTenants(t *testing.T) {
 		t.Parallel()
 		w := setup(t, 2)
 		for i := range 20 {
-			w.add(longstore.LongAlways, fmt.Sprint("a", i), "a")
+			w.add(longstore.Always, fmt.Sprint("a", i), "a")
 		}
-		w.add(longstore.LongAlways, "b0", "b")
+		w.add(longstore.Always, "b0", "b")
 		require.Len(t, w.list("queue:q"), 2, "the class has not said yet that there may be more")
 		order := ""
 		for range 12 {
 			h := w.take()
 			w.begin(h)
 			order += w.whose[h.slice.UUID]
-			w.end(h, longstore.LongYields)
+			w.end(h, longstore.Yields)
 			w.check()
 		}
 		require.Equal(t, 4, strings.Count(order, "b"), "one slice of three: %s", order)
@@ -51,14 +51,14 @@ func TestTenants(t *testing.T) {
 		t.Parallel()
 		w := setup(t, 1)
 		for i := range 5 {
-			w.add(longstore.LongAlways, fmt.Sprint("a", i), "a")
+			w.add(longstore.Always, fmt.Sprint("a", i), "a")
 		}
 		var order []string
 		for range 15 {
 			h := w.take()
 			w.begin(h)
 			order = append(order, h.slice.UUID)
-			w.end(h, longstore.LongYields)
+			w.end(h, longstore.Yields)
 		}
 		require.Equal(t, order[:5], order[5:10])
 		require.Equal(t, order[:5], order[10:])
@@ -69,7 +69,7 @@ func TestTenants(t *testing.T) {
 		t.Parallel()
 		w, h := cancelled(t)
 		require.Empty(t, w.list("queue:q"))
-		w.end(h, longstore.LongYields)
+		w.end(h, longstore.Yields)
 		require.Len(t, w.list("queue:q"), 1)
 		w.finish()
 	})
@@ -89,10 +89,10 @@ func TestTenants(t *testing.T) {
 		w, h := cancelled(t)
 		w.die(h)
 		require.NoError(t, w.redis.Del(t.Context(), w.ns+":queue:q").Err())
-		require.NoError(t, w.long.LongTurns(t.Context(), time.Second, 10))
+		require.NoError(t, w.long.Turns(t.Context(), time.Second, 10))
 		require.Empty(t, w.list("queue:q"))
 		w.advance(2000)
-		require.NoError(t, w.long.LongTurns(t.Context(), time.Second, 10))
+		require.NoError(t, w.long.Turns(t.Context(), time.Second, 10))
 		require.Len(t, w.list("queue:q"), 1)
 		w.finish()
 	})
@@ -100,11 +100,11 @@ func TestTenants(t *testing.T) {
 	t.Run("a slice that waits for some time leaves room, and stands in line afterwards", func(t *testing.T) {
 		t.Parallel()
 		w := setup(t, 1)
-		w.add(longstore.LongAlways, "a1", "a")
-		w.add(longstore.LongAlways, "a2", "a")
+		w.add(longstore.Always, "a1", "a")
+		w.add(longstore.Always, "a2", "a")
 		h := w.take()
 		w.begin(h)
-		w.end(h, longstore.LongWaits)
+		w.end(h, longstore.Waits)
 		w.advance(2 * minute)
 		_, err := w.store.MoveDue(t.Context(), nil)
 		require.NoError(t, err)
@@ -115,13 +115,13 @@ func TestTenants(t *testing.T) {
 		require.True(t, second.begun)
 		require.False(t, third.begun)
 		w.check()
-		r, err := w.long.LongRun(t.Context(), third.slice.UUID)
+		r, err := w.long.Run(t.Context(), third.slice.UUID)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, r.Place)
-		waits, err := w.long.LongWaiting(t.Context(), []longstore.LongRecord{r})
+		waits, err := w.long.Waiting(t.Context(), []longstore.Record{r})
 		require.NoError(t, err)
 		require.True(t, waits[r.UUID], "it is not lost")
-		w.end(second, longstore.LongCompleted)
+		w.end(second, longstore.Completed)
 		require.Len(t, w.list("queue:q"), 1)
 		w.finish()
 	})
@@ -130,18 +130,18 @@ func TestTenants(t *testing.T) {
 		t.Parallel()
 		w := setup(t, 1)
 		for i := range 3 {
-			w.add(longstore.LongAlways, fmt.Sprint("a", i), "a")
+			w.add(longstore.Always, fmt.Sprint("a", i), "a")
 		}
 		key := func(name string) string { return w.ns + ":resqued:longjob:" + name }
 		require.NoError(t, w.redis.Del(t.Context(), key("line:a")).Err())
 		lost := func() int {
 			n := 0
-			require.NoError(t, w.long.LongRuns(t.Context(), func(r longstore.LongRecord) bool {
-				waits, err := w.long.LongWaiting(t.Context(), []longstore.LongRecord{r})
+			require.NoError(t, w.long.Runs(t.Context(), func(r longstore.Record) bool {
+				waits, err := w.long.Waiting(t.Context(), []longstore.Record{r})
 				require.NoError(t, err)
 				if !waits[r.UUID] {
 					n++
-					require.NoError(t, w.long.LongAgain(t.Context(), r, true))
+					require.NoError(t, w.long.Again(t.Context(), r, true))
 				}
 				return true
 			}))
@@ -153,7 +153,7 @@ func TestTenants(t *testing.T) {
 		require.Len(t, w.list("queue:q"), 1)
 		require.NoError(t, w.redis.Del(t.Context(), key("busy:a"), key("tenants"), w.ns+":queue:q").Err())
 		require.Equal(t, 1, lost(), "the others stand in line")
-		require.NoError(t, w.long.LongTurns(t.Context(), 0, 10))
+		require.NoError(t, w.long.Turns(t.Context(), 0, 10))
 		w.lines = map[string][]string{}
 		w.check()
 		require.Len(t, w.list("queue:q"), 1)
@@ -163,20 +163,20 @@ func TestTenants(t *testing.T) {
 	t.Run("very many whose queue takes nothing do not hold up those behind them", func(t *testing.T) {
 		t.Parallel()
 		w := setup(t, 1)
-		w.add(longstore.LongAlways, "a1", "a")
+		w.add(longstore.Always, "a1", "a")
 		for i := range 350 {
 			stuck := w.run(fmt.Sprint("stuck", i))
 			stuck.Tenant, stuck.Queue = "a", "stuck"
-			_, err := w.long.AddLongRuns(t.Context(), longstore.LongAlways, []longstore.NewLongRun{stuck})
+			_, err := w.long.AddRuns(t.Context(), longstore.Always, []longstore.NewRun{stuck})
 			require.NoError(t, err)
 		}
-		w.add(longstore.LongAlways, "a2", "a")
+		w.add(longstore.Always, "a2", "a")
 		before := w.redis.ZRange(t.Context(), w.ns+":resqued:longjob:line:a", 0, -1).Val()
 		require.NoError(t, w.redis.Set(t.Context(), w.ns+":queue:stuck", "x", 0).Err())
 		h := w.take()
 		w.begin(h)
-		w.end(h, longstore.LongCompleted)
-		require.NoError(t, w.long.LongTurns(t.Context(), 0, 10))
+		w.end(h, longstore.Completed)
+		require.NoError(t, w.long.Turns(t.Context(), 0, 10))
 		require.Len(t, w.list("queue:q"), 1)
 		require.Equal(t, before[350], w.take().slice.UUID)
 		// They keep their order among themselves.
@@ -189,42 +189,42 @@ func TestTenants(t *testing.T) {
 	t.Run("more room, and a queue that takes nothing", func(t *testing.T) {
 		t.Parallel()
 		w := setup(t, 1)
-		w.add(longstore.LongAlways, "a1", "a")
+		w.add(longstore.Always, "a1", "a")
 		stuck := w.run("a2")
 		stuck.Tenant, stuck.Queue = "a", "stuck"
-		_, err := w.long.AddLongRuns(t.Context(), longstore.LongAlways, []longstore.NewLongRun{stuck})
+		_, err := w.long.AddRuns(t.Context(), longstore.Always, []longstore.NewRun{stuck})
 		require.NoError(t, err)
-		w.add(longstore.LongAlways, "a3", "a")
-		w.add(longstore.LongAlways, "a4", "a")
+		w.add(longstore.Always, "a3", "a")
+		w.add(longstore.Always, "a4", "a")
 		require.NoError(t, w.redis.Set(t.Context(), w.ns+":queue:stuck", "x", 0).Err())
 		w.share = 3
 		h := w.take()
 		w.begin(h)
 		require.Len(t, w.list("queue:q"), 2, "two more at once")
 		require.Equal(t, []string{stuck.UUID}, w.redis.ZRange(t.Context(), w.ns+":resqued:longjob:line:a", 0, -1).Val())
-		w.end(h, longstore.LongYields)
+		w.end(h, longstore.Yields)
 		require.Len(t, w.list("queue:q"), 3)
 		require.NoError(t, w.redis.Del(t.Context(), w.ns+":queue:stuck").Err())
-		require.NoError(t, w.long.LongCancel(t.Context(), stuck.UUID, 0))
+		require.NoError(t, w.long.Cancel(t.Context(), stuck.UUID, 0))
 		w.finish()
 	})
 
 	t.Run("a class with an odd name, and what is in the way", func(t *testing.T) {
 		t.Parallel()
 		w := setup(t, 1)
-		odd := longstore.NewLongRun{UUID: "x", Kind: "k", Class: `A","args":["<é>\`, Args: []byte("[]"), Queue: "q", Tenant: `t "1"`}
+		odd := longstore.NewRun{UUID: "x", Kind: "k", Class: `A","args":["<é>\`, Args: []byte("[]"), Queue: "q", Tenant: `t "1"`}
 		next := odd
 		next.UUID, next.Kind = "y", "l"
-		_, err := w.long.AddLongRuns(t.Context(), longstore.LongAlways, []longstore.NewLongRun{odd, next})
+		_, err := w.long.AddRuns(t.Context(), longstore.Always, []longstore.NewRun{odd, next})
 		require.NoError(t, err)
-		require.NoError(t, w.long.LongCancel(t.Context(), "x", 0))
-		require.Equal(t, []string{string(longstore.LongPayload(odd.Class, "x", 1)), string(longstore.LongPayload(odd.Class, "y", 1))}, w.list("queue:q"))
+		require.NoError(t, w.long.Cancel(t.Context(), "x", 0))
+		require.Equal(t, []string{string(longstore.Payload(odd.Class, "x", 1)), string(longstore.Payload(odd.Class, "y", 1))}, w.list("queue:q"))
 		for _, key := range []string{"busy:z", "line:z", "tenants", "shares"} {
 			w := setup(t, 1)
 			require.NoError(t, w.redis.Set(t.Context(), w.ns+":resqued:longjob:"+key, "x", 0).Err())
 			run := w.run("k")
 			run.Tenant = "z"
-			_, err := w.long.AddLongRuns(t.Context(), longstore.LongAlways, []longstore.NewLongRun{run})
+			_, err := w.long.AddRuns(t.Context(), longstore.Always, []longstore.NewRun{run})
 			require.ErrorContains(t, err, "RESQUEDTYPE")
 			require.Empty(t, w.list("queue:q"))
 			require.Zero(t, w.redis.Exists(t.Context(), w.ns+":resqued:longjob:run:"+run.UUID).Val())

@@ -232,7 +232,7 @@ func (m *longModel) finish(t *rapid.T, p *longProc, queue string) {
 	}
 	m.check(t)
 	if h.verdict == 0 {
-		save := m.saving(t, h, longstore.LongCompleted)
+		save := m.saving(t, h, longstore.Completed)
 		for range 10 {
 			if m.saved(t, h, save); h.verdict != 0 {
 				break

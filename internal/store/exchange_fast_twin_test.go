@@ -20,9 +20,9 @@ import (
 	"github.com/resqued/resqued/internal/storetest"
 )
 
-// TestStraightIsAsTheLongWay sends the same requests to two stores, of which one never
-// goes the straight way, and wants the same answers and the same database after each.
-func TestStraightIsAsTheLongWay(t *testing.T) {
+// TestFastPathIsAsTheSlowPath sends the same requests to two stores, of which one never
+// takes the fast path, and wants the same answers and the same database after each.
+func TestFastPathIsAsTheSlowPath(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	w := &twins{ctx: t.Context(), redis: server.Client(t), seen: map[string]int{}}
@@ -36,7 +36,7 @@ func TestStraightIsAsTheLongWay(t *testing.T) {
 	// are read at a time.
 	small := []string{`maxbytes = 0, 4194304`, `maxbytes = 0, 100000`, `(nread == 0 and empty + 8 or 16)`, `(nread == 0 and empty + 1 or 2)`}
 	require.NoError(t, storetest.Alter(w.stores[0].Redis(), "exchange_fast", small...))
-	require.NoError(t, storetest.Alter(w.stores[1].Redis(), "exchange_fast", append(small, `straight, lane, style = direct == 1,`, `straight, lane, style = false,`)...))
+	require.NoError(t, storetest.Alter(w.stores[1].Redis(), "exchange_fast", append(small, `fastpath, lane, style = direct == 1,`, `fastpath, lane, style = false,`)...))
 	rapid.Check(t, w.sequence)
 	t.Log(w.seen)
 	if testing.Short() {
@@ -256,17 +256,17 @@ func (w *twins) exchange(t *rapid.T) {
 	}
 	storetest.Must(t, w.redis.ConfigSet(w.ctx, "maxmemory", "0").Err())
 	if texts[0] != texts[1] {
-		t.Fatalf("straight:\n%s\nthe long way:\n%s", texts[0], texts[1])
+		t.Fatalf("fast path:\n%s\nslow path:\n%s", texts[0], texts[1])
 	}
 	bases[0], bases[1] = w.bases(t)
 	for _, key := range slices.Sorted(maps.Keys(bases[0])) {
 		if !slices.Equal(bases[0][key].Values, bases[1][key].Values) {
-			t.Fatalf("%s is, straight:\n%.3000q\nthe long way:\n%.3000q", key, bases[0][key].Values, bases[1][key].Values)
+			t.Fatalf("%s is, fast path:\n%.3000q\nslow path:\n%.3000q", key, bases[0][key].Values, bases[1][key].Values)
 		}
 	}
 	for key := range bases[1] {
 		if _, ok := bases[0][key]; !ok {
-			t.Fatalf("straight has no %s", key)
+			t.Fatalf("the fast path has no %s", key)
 		}
 	}
 }
@@ -313,7 +313,7 @@ func (w *twins) told(t *rapid.T, which int, req store.ExchangeRequest, reply sto
 var times = regexp.MustCompile(`\d{10,13}`)
 
 // bases returns what is in Redis of both, without times and fences.
-func (w *twins) bases(t *rapid.T) (straight, long storetest.Snapshot) {
+func (w *twins) bases(t *rapid.T) (fast, slow storetest.Snapshot) {
 	m := &model{Rig: &storetest.Rig{Redis: w.redis, Ctx: w.ctx}}
 	out := [2]storetest.Snapshot{{}, {}}
 	for key, e := range m.Look(t) {

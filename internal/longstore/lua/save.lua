@@ -1,4 +1,4 @@
--- longsave saves what a slice has come to and, where op says so, ends it. Nothing is
+-- save saves what a slice has come to and, where op says so, ends it. Nothing is
 -- written unless the slice is the one that runs, under this fence, its record in flight
 -- and the lease of its process not past.
 --
@@ -56,7 +56,7 @@ if op == 'l' then
   if not counts('ZCARD', set) then return redis.error_reply('RESQUEDTYPE ' .. set .. ' is no sorted set; move it away') end
 end
 
-call('PERSIST', KEYS[1]) -- as in longbegin
+call('PERSIST', KEYS[1]) -- as in begin
 local at, next = fmt('%.0f', ms), 14
 local n = tonumber(ARGV[next])
 for i = next + 1, next + 2 * n, 2 do call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end

@@ -105,7 +105,7 @@ func (m *longModel) forget(t *rapid.T) {
 	n := 0
 	m.forgetting = true
 	_, done := m.do(t, true, func() (err error) {
-		n, err = m.Long.LongForget(m.Ctx, limit)
+		n, err = m.Long.Forget(m.Ctx, limit)
 		return err
 	})
 	m.forgetting = false

@@ -1,4 +1,4 @@
--- longleave notes that the code of a slice has ended after its run had: another run of its
+-- leave notes that the code of a slice has ended after its run had: another run of its
 -- tenant may have its turn.
 --
 -- KEYS[1]   resqued:longjob:run:<uuid>
@@ -14,7 +14,8 @@ local prefix, id = ARGV[1], ARGV[2]
 local v = call('HMGET', KEYS[1], 'status', 'owner', 'tenant')
 if not v[3] or active(v[1]) or v[2] ~= owner(ARGV[3], ARGV[4]) then return 0 end
 needtenant(prefix, v[3])
+local ms = now()
 call('SREM', busykey(prefix, v[3]), id)
 call('HSET', KEYS[1], 'owner', '')
-giveup(prefix, v[3], id, (now()))
+giveup(prefix, v[3], id, ms)
 return 1

@@ -45,11 +45,11 @@ func (m *longModel) displace(r *longRun) {
 	if r == nil {
 		return
 	}
-	shortly := m.passed().plus(longstore.LongSuperseded)
+	shortly := m.passed().plus(longstore.KeepSuperseded)
 	switch {
 	case r.active():
 		m.See("superseded")
-		m.end(r, "superseded", longstore.LongSuperseded)
+		m.end(r, "superseded", longstore.KeepSuperseded)
 		r.state = map[string]string{}
 	case r.score.from > shortly.to:
 		r.score = shortly
@@ -64,7 +64,7 @@ func (m *longModel) end(r *longRun, status string, keep time.Duration) {
 }
 
 func (m *longModel) payload(r *longRun, slice int64) string {
-	return string(longstore.LongPayload(r.class, r.uuid, slice))
+	return string(longstore.Payload(r.class, r.uuid, slice))
 }
 
 // push puts a payload into its queue: that may be a unique one, where it may wait already.
@@ -90,7 +90,7 @@ func numberOf(payload string) (uuid string, slice int64) {
 }
 
 // closed is the end of a slice.
-func (m *longModel) closed(t *rapid.T, h *hand, r *longRun, save longstore.LongSave, further bool) {
+func (m *longModel) closed(t *rapid.T, h *hand, r *longRun, save longstore.Save, further bool) {
 	n := 0
 	_, _ = fmt.Sscan(r.hash["slices"], &n)
 	r.set("slices", n+1)
@@ -99,11 +99,11 @@ func (m *longModel) closed(t *rapid.T, h *hand, r *longRun, save longstore.LongS
 	h.running, h.verdict = false, 'd'
 	more := r.rerun
 	switch save.Op {
-	case longstore.LongInterrupted:
+	case longstore.Interrupted:
 		r.set("status", "queued")
 		h.verdict = 'r'
 		return
-	case longstore.LongYields, longstore.LongWaits:
+	case longstore.Yields, longstore.Waits:
 		queue := save.Queue
 		if r.again != "" {
 			queue = r.again
@@ -112,14 +112,14 @@ func (m *longModel) closed(t *rapid.T, h *hand, r *longRun, save longstore.LongS
 		r.set("queue", queue)
 		r.slice++
 		r.set("slice", r.slice)
-		if save.Op == longstore.LongYields {
+		if save.Op == longstore.Yields {
 			m.push(queue, m.payload(r, r.slice), false)
 			return
 		}
 		m.delayed[m.payload(r, r.slice)] = waiting{queue, m.passed().plus(save.Wait)}
 		r.score = m.passed().plus(save.Wait)
 		return
-	case longstore.LongCompleted:
+	case longstore.Completed:
 		r.state = map[string]string{}
 		m.end(r, "completed", save.Keep)
 	default:

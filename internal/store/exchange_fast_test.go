@@ -13,9 +13,9 @@ import (
 	"github.com/resqued/resqued/internal/storetest"
 )
 
-// TestStraight has what many jobs of one plain call have in common, and what the model
+// TestFastPath has what many jobs of one plain call have in common, and what the model
 // meets too seldom.
-func TestStraight(t *testing.T) {
+func TestFastPath(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
 		t.Run("of many locks only those that are still held by the jobs are released", func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestStraight(t *testing.T) {
 			require.EqualValues(t, 8, f.redis.LLen(t.Context(), f.key("queue:q")).Val())
 		})
 		t.Run("a reply that is full says that nobody looked at the other queues", func(t *testing.T) {
-			for _, limit := range []int{0, 9} { // with a limit it is not straight
+			for _, limit := range []int{0, 9} { // with a limit it does not take the fast path
 				f := setup(t, server)
 				for i := range 4 {
 					f.push("q", job("A", fmt.Sprintf(`[%d,"%s"]`, i, strings.Repeat("x", 1<<20))))
@@ -159,8 +159,8 @@ func TestStraight(t *testing.T) {
 	})
 }
 
-// TestStraightOnAFullServer begins with a write that the server accepts.
-func TestStraightOnAFullServer(t *testing.T) {
+// TestFastPathOnAFullServer begins with a write that the server accepts.
+func TestFastPathOnAFullServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	f := setup(t, server)

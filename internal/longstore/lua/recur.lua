@@ -1,4 +1,4 @@
--- longrecur starts runs of a recurring long job for subjects that are due. A tick of it
+-- recur starts runs of a recurring long job for subjects that are due. A tick of it
 -- is one call that begins it, and as many further ones as its subjects need; all but the
 -- first name it by the time at which it began.
 --

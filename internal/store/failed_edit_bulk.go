@@ -10,7 +10,7 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-var siftScript = rdb.NewScript(Lua, "failed_edit_bulk", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/failed_edits", "failed_edit_bulk")
+var failedEditBulkScript = rdb.NewScript(Lua, "failed_edit_bulk", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/failed_edits", "failed_edit_bulk")
 
 const (
 	// siftLease is how long a sifting may be silent before others may end it.
@@ -39,7 +39,7 @@ func (s *Store) sifting(list string) *sifting { return &sifting{s: s, list: list
 
 func (f *sifting) call(ctx context.Context, op string, more ...any) (answer string, list []any, err error) {
 	args := append([]any{f.s.db.Prefix, f.list, f.token, siftLease.Milliseconds(), op}, more...)
-	raw, err := f.s.db.Eval(ctx, siftScript, f.s.db.Key(f.list), args)
+	raw, err := f.s.db.Eval(ctx, failedEditBulkScript, f.s.db.Key(f.list), args)
 	if err != nil {
 		return "", nil, fmt.Errorf("edit failures of %q: %w", f.list, err)
 	}

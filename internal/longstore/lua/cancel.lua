@@ -1,4 +1,4 @@
--- longcancel ends a run for good. A slice that runs notices, because it can save nothing more.
+-- cancel ends a run for good. A slice that runs notices, because it can save nothing more.
 --
 -- KEYS[1]   resqued:longjob:run:<uuid>
 -- ARGV[1]   prefix

@@ -33,7 +33,7 @@ type tenants struct {
 type slicehand struct {
 	proc     string
 	reserved store.Reserved
-	slice    longstore.LongSlice
+	slice    longstore.Slice
 	begun    bool // its code runs
 	over     bool // its end is saved
 }
@@ -43,11 +43,11 @@ func newTenants(t *testing.T, f fatal, share int, defects ...defect) *tenants {
 	return &tenants{recurring: newRecurring(t, defects...), f: f, share: share, hands: map[string]*slicehand{}, whose: map[string]string{}, lines: map[string][]string{}, slept: map[string]bool{}}
 }
 
-func (w *tenants) add(way longstore.LongWay, kind, tenant string) string {
+func (w *tenants) add(way longstore.Way, kind, tenant string) string {
 	w.f.Helper()
 	run := w.run(kind)
 	run.Tenant = tenant
-	added, err := w.long.AddLongRuns(w.t.Context(), way, []longstore.NewLongRun{run})
+	added, err := w.long.AddRuns(w.t.Context(), way, []longstore.NewRun{run})
 	require.NoError(w.f, err)
 	if added[0].Outcome == 'n' {
 		w.whose[added[0].UUID] = tenant
@@ -76,7 +76,7 @@ func (w *tenants) take() *slicehand {
 	uuid, _, _ := strings.Cut(rest, `"`)
 	_, rest, _ = strings.Cut(rest, `"id":"`)
 	id, _, _ := strings.Cut(rest, `"`)
-	h.slice = longstore.LongSlice{UUID: uuid, Slice: longstore.LongSliceOf(uuid, id), Run: store.RunName{Proc: h.proc, Token: "t"}, Share: w.share}
+	h.slice = longstore.Slice{UUID: uuid, Number: longstore.SliceOf(uuid, id), Run: store.RunName{Proc: h.proc, Token: "t"}, Share: w.share}
 	w.hands[h.proc] = h
 	return h
 }
@@ -84,13 +84,13 @@ func (w *tenants) take() *slicehand {
 // begin begins a slice, or throws its payload away.
 func (w *tenants) begin(h *slicehand) {
 	w.f.Helper()
-	record, err := w.long.LongBegin(w.t.Context(), h.slice)
+	record, err := w.long.Begin(w.t.Context(), h.slice)
 	w.told = true
-	if errors.Is(err, longstore.ErrLongBehind) {
+	if errors.Is(err, longstore.ErrBehind) {
 		return // it asks again
 	}
 	if err != nil {
-		for _, known := range []error{longstore.ErrLongWait, longstore.ErrLongOver, longstore.ErrLongStale, longstore.ErrLongBusy, longstore.ErrLongGone} {
+		for _, known := range []error{longstore.ErrWait, longstore.ErrOver, longstore.ErrStale, longstore.ErrBusy, longstore.ErrGone} {
 			if errors.Is(err, known) {
 				w.complete(h, store.Completion{Kind: store.Done})
 				return
@@ -98,30 +98,30 @@ func (w *tenants) begin(h *slicehand) {
 		}
 		w.f.Fatalf("begin: %v", err)
 	}
-	h.begun, h.slice.Fence, h.slice.Slice = true, record.Number("fence"), record.Number("slice")
+	h.begun, h.slice.Fence, h.slice.Number = true, record.Number("fence"), record.Number("slice")
 }
 
 // save saves the end of a slice; false = its run was over before.
-func (w *tenants) save(h *slicehand, op longstore.LongOp) bool {
+func (w *tenants) save(h *slicehand, op longstore.Op) bool {
 	w.f.Helper()
 	w.next++
 	further := fmt.Sprint(w.next)
-	more, err := w.long.LongSave(w.t.Context(), longstore.LongSave{LongSlice: h.slice, Op: op, Class: "R", Queue: "q", Wait: time.Minute, Further: further})
-	if errors.Is(err, longstore.ErrLongOver) || errors.Is(err, longstore.ErrLongGone) {
+	more, err := w.long.Save(w.t.Context(), longstore.Save{Slice: h.slice, Op: op, Class: "R", Queue: "q", Wait: time.Minute, Further: further})
+	if errors.Is(err, longstore.ErrOver) || errors.Is(err, longstore.ErrGone) {
 		return false
 	}
 	require.NoError(w.f, err)
 	if more {
 		w.whose[further] = w.whose[h.slice.UUID]
 	}
-	if op == longstore.LongWaits {
+	if op == longstore.Waits {
 		w.slept[h.slice.UUID] = true
 	}
-	if tenant := w.whose[h.slice.UUID]; op == longstore.LongYields && len(w.lines[tenant]) > 0 {
+	if tenant := w.whose[h.slice.UUID]; op == longstore.Yields && len(w.lines[tenant]) > 0 {
 		line := w.redis.ZRange(w.t.Context(), w.ns+":resqued:longjob:line:"+tenant, 0, -1).Val()
 		require.True(w.f, len(line) == 0 || slices.Contains(line, h.slice.UUID), "others stand in line, and %s goes on", h.slice.UUID)
 	}
-	if op != longstore.LongGoesOn {
+	if op != longstore.GoesOn {
 		h.over, h.begun = true, false
 	}
 	return true
@@ -145,12 +145,12 @@ func (w *tenants) die(h *slicehand) {
 }
 
 // end ends a slice in one of the ways that there are, or its process.
-func (w *tenants) end(h *slicehand, op longstore.LongOp) {
+func (w *tenants) end(h *slicehand, op longstore.Op) {
 	w.f.Helper()
 	kind := store.Completion{Kind: store.Done}
 	if !w.save(h, op) {
-		require.NoError(w.f, w.long.LongLeave(w.t.Context(), h.slice))
-	} else if op == longstore.LongInterrupted {
+		require.NoError(w.f, w.long.Leave(w.t.Context(), h.slice))
+	} else if op == longstore.Interrupted {
 		kind.Kind = store.Requeued
 	}
 	h.begun = false
@@ -194,12 +194,12 @@ func (w *tenants) check() {
 		require.LessOrEqual(w.f, int(w.redis.SCard(ctx, w.ns+":resqued:longjob:busy:"+tenant).Val()), room, "slices of %s", tenant)
 	}
 	alive := map[string]bool{}
-	require.NoError(w.f, w.long.LongRuns(ctx, func(r longstore.LongRecord) bool {
+	require.NoError(w.f, w.long.Runs(ctx, func(r longstore.Record) bool {
 		if status := r.Fields["status"]; status != "queued" && status != "running" {
 			return true
 		}
 		alive[r.UUID] = true
-		payload := string(longstore.LongPayload("R", r.UUID, r.Number("slice")))
+		payload := string(longstore.Payload("R", r.UUID, r.Number("slice")))
 		tenant, busy := r.Fields["tenant"], false
 		require.Equal(w.f, w.whose[r.UUID], tenant)
 		if tenant != "" {
@@ -263,7 +263,7 @@ func (w *tenants) finish() {
 			case h.over:
 				w.complete(h, store.Completion{Kind: store.Done})
 			case h.begun:
-				w.end(h, longstore.LongCompleted)
+				w.end(h, longstore.Completed)
 			default:
 				w.begin(h)
 			}
@@ -275,7 +275,7 @@ func (w *tenants) finish() {
 		w.advance(2 * minute)
 		_, err := w.store.MoveDue(w.t.Context(), nil)
 		require.NoError(w.f, err)
-		require.NoError(w.f, w.long.LongTurns(w.t.Context(), 0, 100))
+		require.NoError(w.f, w.long.Turns(w.t.Context(), 0, 100))
 		w.check()
 		for w.next%3 != 0 && w.take() != nil { // several at once
 			w.check()
@@ -289,7 +289,7 @@ func (w *tenants) finish() {
 	require.Zero(w.f, w.redis.Exists(w.t.Context(), w.ns+":resqued:longjob:tenants").Val())
 }
 
-var allEnds = []longstore.LongOp{longstore.LongYields, longstore.LongYields, longstore.LongYields, longstore.LongWaits, longstore.LongInterrupted, longstore.LongCompleted, longstore.LongFailed}
+var allEnds = []longstore.Op{longstore.Yields, longstore.Yields, longstore.Yields, longstore.Waits, longstore.Interrupted, longstore.Completed, longstore.Failed}
 
 // Whatever happens to the runs of tenants, and to the processes that have their slices, no
 // tenant has more of them than it may, none is lost, nobody jumps a line, and in the end
@@ -302,9 +302,9 @@ func TestTenantsModel(t *testing.T) {
 // tenantDefects each break one promise to tenants.
 var tenantDefects = []defect{
 	{"there is always room", "longjob", `if holders(prefix, tenant, room) >= room then break end`, ``},
-	{"whoever is in a queue may run", "longbegin", `if holders(prefix, tenant, room) >= room then`, `if false then`},
+	{"whoever is in a queue may run", "begin", `if holders(prefix, tenant, room) >= room then`, `if false then`},
 	{"who yields stands in front", "longjob", `math.max(ms * 1000, tonumber(last or 0) + 1)`, `2e15 - tonumber(last or 0)`},
-	{"who yields goes on", "longsave", `queueslice(prefix, id, tenant, queue, payload, ms)`, `append(prefix, queue, payload, ms)`},
+	{"who yields goes on", "save", `queueslice(prefix, id, tenant, queue, payload, ms)`, `append(prefix, queue, payload, ms)`},
 	{"who has ended keeps the slice", "longjob", `    giveup(prefix, v[1], id, ms)
   end`, `  end`},
 	{"who is cancelled leaves at once", "longjob", `if recorded(prefix, v[2] or '') then
@@ -312,13 +312,13 @@ var tenantDefects = []defect{
     call(`},
 	{"who has a slice stands in line", "longjob", `local function hold(prefix, tenant, id, ms)
   call('ZREM', linekey(prefix, tenant), id)`, `local function hold(prefix, tenant, id, ms)`},
-	{"who waits keeps the slice", "longsave", `if tenant then giveup(prefix, tenant, id, ms) end`, ``},
+	{"who waits keeps the slice", "save", `if tenant then giveup(prefix, tenant, id, ms) end`, ``},
 	{"nobody is told of the room", "longjob", `  call('ZREM', linekey(prefix, tenant), id)
   turn(prefix, tenant, ms)`, `  call('ZREM', linekey(prefix, tenant), id)`},
-	{"the run that follows is nobody's", "longsave", `tenant or '', payload, ms)`, `'', payload, ms)`},
-	{"who goes on again jumps the line", "longagain", `queueslice(prefix, id, v[9], v[4], payload, ms)`, `append(prefix, v[4], payload, ms)`},
+	{"the run that follows is nobody's", "save", `tenant or '', payload, ms)`, `'', payload, ms)`},
+	{"who goes on again jumps the line", "again", `queueslice(prefix, id, v[9], v[4], payload, ms)`, `append(prefix, v[4], payload, ms)`},
 	{"a tenant without runs is not forgotten", "longjob", `call('ZREM', tenantskey(prefix), tenant) end`, `end`},
-	{"who stands in line is forgotten", "longbegin", `stand(prefix, tenant, id, ms)`, ``},
+	{"who stands in line is forgotten", "begin", `stand(prefix, tenant, id, ms)`, ``},
 }
 
 func TestTenantsFindsDefects(t *testing.T) {
@@ -345,7 +345,7 @@ func takeTurns(t *testing.T, c *rapid.T, defects ...defect) {
 			if rapid.IntRange(0, 9).Draw(c, "another tenant") == 0 {
 				tenant = "b"
 			}
-			w.add(rapid.SampledFrom([]longstore.LongWay{longstore.LongAlways, longstore.LongUnique, longstore.LongDebounce}).Draw(c, "way"), fmt.Sprint("kind", kind), tenant)
+			w.add(rapid.SampledFrom([]longstore.Way{longstore.Always, longstore.Unique, longstore.Debounce}).Draw(c, "way"), fmt.Sprint("kind", kind), tenant)
 		case "take":
 			w.take()
 		case "go on":
@@ -358,7 +358,7 @@ func takeTurns(t *testing.T, c *rapid.T, defects ...defect) {
 				w.begin(h)
 			default:
 				op := rapid.SampledFrom(allEnds).Draw(c, "end")
-				if rapid.IntRange(0, 4).Draw(c, "only saved") > 0 || op == longstore.LongInterrupted {
+				if rapid.IntRange(0, 4).Draw(c, "only saved") > 0 || op == longstore.Interrupted {
 					w.end(h, op)
 				} else {
 					w.save(h, op)
@@ -370,9 +370,9 @@ func takeTurns(t *testing.T, c *rapid.T, defects ...defect) {
 			}
 			id := rapid.SampledFrom(slices.Sorted(maps.Keys(w.whose))).Draw(c, "run")
 			if rapid.Bool().Draw(c, "cancel") {
-				_ = w.long.LongCancel(t.Context(), id, time.Hour)
-			} else if r, err := w.long.LongRun(t.Context(), id); err == nil {
-				_ = w.long.LongAgain(t.Context(), r, false)
+				_ = w.long.Cancel(t.Context(), id, time.Hour)
+			} else if r, err := w.long.Run(t.Context(), id); err == nil {
+				_ = w.long.Again(t.Context(), r, false)
 			}
 		case "die":
 			if h := pick(); h != nil {
@@ -383,7 +383,7 @@ func takeTurns(t *testing.T, c *rapid.T, defects ...defect) {
 			_, err := w.store.MoveDue(t.Context(), nil)
 			require.NoError(c, err)
 		case "look":
-			require.NoError(c, w.long.LongTurns(t.Context(), 0, 10))
+			require.NoError(c, w.long.Turns(t.Context(), 0, 10))
 		}
 		w.check()
 	}

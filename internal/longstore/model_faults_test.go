@@ -125,14 +125,14 @@ func (m *longModel) lock(t *rapid.T) {
 	name := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "name")
 	holder := m.locks[name]
 	if release {
-		if _, done := m.do(t, true, func() error { return m.Long.LongUnlock(m.Ctx, name, h.run()) }); done && holder == h {
+		if _, done := m.do(t, true, func() error { return m.Long.Unlock(m.Ctx, name, h.run()) }); done && holder == h {
 			delete(m.locks, name)
 		}
 		return
 	}
 	got := false
 	err, done := m.do(t, false, func() (err error) {
-		got, err = m.Long.LongLock(m.Ctx, name, h.run())
+		got, err = m.Long.Lock(m.Ctx, name, h.run())
 		return err
 	})
 	held := holder != nil && holder != h && holder.there

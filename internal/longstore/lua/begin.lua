@@ -1,4 +1,4 @@
--- longbegin begins a slice, for the in-flight record that has its payload. Asking again
+-- begin begins a slice, for the in-flight record that has its payload. Asking again
 -- for the same record is the same slice under a new fence.
 --
 -- KEYS[1]   resqued:longjob:run:<uuid>

@@ -113,26 +113,26 @@ func (r *recurring) advance(ms int64) {
 	require.NoError(r.t, r.redis.Set(r.t.Context(), r.ns+":clock", fmt.Sprintf("%d.%03d", r.now/1000, r.now%1000), 0).Err())
 }
 
-func (r *recurring) run(name string) longstore.NewLongRun {
+func (r *recurring) run(name string) longstore.NewRun {
 	r.next++
-	return longstore.NewLongRun{UUID: strconv.Itoa(r.next), Kind: name, Class: "R", Args: []byte(`["` + name + `"]`), Queue: "q"}
+	return longstore.NewRun{UUID: strconv.Itoa(r.next), Kind: name, Class: "R", Args: []byte(`["` + name + `"]`), Queue: "q"}
 }
 
-func (r *recurring) recurrence() longstore.LongRecurrence {
-	job := longstore.LongRecurrence{
+func (r *recurring) recurrence() longstore.Recurrence {
+	job := longstore.Recurrence{
 		Class: "R", Every: time.Duration(r.every) * time.Millisecond, Interval: time.Duration(r.interval) * time.Millisecond, Backlog: r.backlog,
 	}
 	for name, interval := range r.subjects {
-		job.Subjects = append(job.Subjects, longstore.LongSubject{Run: r.run(name), Interval: time.Duration(interval) * time.Millisecond})
+		job.Subjects = append(job.Subjects, longstore.Subject{Run: r.run(name), Interval: time.Duration(interval) * time.Millisecond})
 	}
 	return job
 }
 
 // tick is one of the job; it returns the subjects that it has started.
-func (r *recurring) tick(t fatal) (longstore.LongRecurReply, []string) {
+func (r *recurring) tick(t fatal) (longstore.RecurReply, []string) {
 	t.Helper()
 	before := r.active(t)
-	reply, err := r.long.LongRecur(r.t.Context(), r.recurrence())
+	reply, err := r.long.Recur(r.t.Context(), r.recurrence())
 	require.NoError(t, err)
 	var started []string
 	for id, name := range r.active(t) {
@@ -149,7 +149,7 @@ func (r *recurring) tick(t fatal) (longstore.LongRecurReply, []string) {
 func (r *recurring) active(t fatal) map[string]string {
 	t.Helper()
 	runs, seen := map[string]string{}, map[string]bool{}
-	require.NoError(t, r.long.LongRuns(r.t.Context(), func(run longstore.LongRecord) bool {
+	require.NoError(t, r.long.Runs(r.t.Context(), func(run longstore.Record) bool {
 		if status := run.Fields["status"]; status == "queued" || status == "running" {
 			name := run.Fields["kind"]
 			if seen[name] {
@@ -165,8 +165,8 @@ func (r *recurring) active(t fatal) map[string]string {
 
 func (r *recurring) end(t fatal, uuid string) {
 	t.Helper()
-	require.NoError(t, r.long.LongCancel(r.t.Context(), uuid, 0))
-	_, err := r.long.LongForget(r.t.Context(), 1000)
+	require.NoError(t, r.long.Cancel(r.t.Context(), uuid, 0))
+	_, err := r.long.Forget(r.t.Context(), 1000)
 	require.NoError(t, err)
 }
 
@@ -200,7 +200,7 @@ func TestRecurring(t *testing.T) {
 		r := newRecurring(t)
 		r.add(10_000)
 		reply, _ := r.tick(t)
-		require.Equal(t, longstore.LongRecurReply{Started: 34, Waiting: 9966}, reply)
+		require.Equal(t, longstore.RecurReply{Started: 34, Waiting: 9966}, reply)
 		require.EqualValues(t, 10_000, r.redis.HLen(t.Context(), r.ns+":resqued:longjob:subjects:R").Val())
 	})
 
@@ -280,18 +280,18 @@ func TestRecurring(t *testing.T) {
 		r := newRecurring(t)
 		// Before the job is known at all.
 		before := r.run("early")
-		_, err := r.long.AddLongRuns(t.Context(), longstore.LongAlways, []longstore.NewLongRun{before})
+		_, err := r.long.AddRuns(t.Context(), longstore.Always, []longstore.NewRun{before})
 		require.NoError(t, err)
 		r.end(t, before.UUID)
 		early := r.run("early")
-		_, err = r.long.AddLongRuns(t.Context(), longstore.LongAlways, []longstore.NewLongRun{early})
+		_, err = r.long.AddRuns(t.Context(), longstore.Always, []longstore.NewRun{early})
 		require.NoError(t, err)
 		r.subjects["early"], r.subjects["a"] = r.interval, r.interval
 		_, started := r.tick(t)
 		require.Equal(t, []string{"a"}, started)
 		r.advance(r.interval / 2)
 		r.endAll(t)
-		_, err = r.long.AddLongRuns(t.Context(), longstore.LongUnique, []longstore.NewLongRun{r.run("a")})
+		_, err = r.long.AddRuns(t.Context(), longstore.Unique, []longstore.NewRun{r.run("a")})
 		require.NoError(t, err)
 		r.advance(r.interval / 2)
 		_, started = r.tick(t)
@@ -312,23 +312,23 @@ func TestRecurring(t *testing.T) {
 		t.Parallel()
 		r := newRecurring(t)
 		r.add(10)
-		require.NoError(t, r.long.PauseLongRecur(t.Context(), "R", true))
+		require.NoError(t, r.long.PauseRecur(t.Context(), "R", true))
 		reply, _ := r.tick(t)
 		require.True(t, reply.Paused)
-		require.NoError(t, r.long.PauseLongRecur(t.Context(), "R", false))
+		require.NoError(t, r.long.PauseRecur(t.Context(), "R", false))
 		r.advance(r.every)
 		reply, _ = r.tick(t)
 		require.Equal(t, 1, reply.Started)
 		reply, _ = r.tick(t)
 		require.True(t, reply.Early)
-		all, err := r.long.LongRecurring(t.Context())
+		all, err := r.long.Recurring(t.Context())
 		require.NoError(t, err)
 		require.Len(t, all, 1)
 		require.EqualValues(t, 1, all[0].Active)
 		require.EqualValues(t, 9, all[0].Number("waiting"))
-		require.NoError(t, r.long.RemoveLongRecur(t.Context(), "R"))
+		require.NoError(t, r.long.RemoveRecur(t.Context(), "R"))
 		require.Empty(t, r.redis.Keys(t.Context(), r.ns+":resqued:longjob:[rs][euts][cbar][ujr][re]*:R").Val())
-		all, err = r.long.LongRecurring(t.Context())
+		all, err = r.long.Recurring(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, all)
 	})
@@ -339,7 +339,7 @@ func TestRecurring(t *testing.T) {
 			r := newRecurring(t)
 			r.add(3)
 			require.NoError(t, r.redis.Set(t.Context(), r.ns+":"+key, "x", 0).Err())
-			_, err := r.long.LongRecur(t.Context(), r.recurrence())
+			_, err := r.long.Recur(t.Context(), r.recurrence())
 			require.ErrorContains(t, err, "TYPE", key)
 			require.Empty(t, r.redis.Keys(t.Context(), r.ns+":resqued:longjob:re*:*").Val(), key)
 		}
@@ -355,11 +355,11 @@ func TestRecurringTicksRace(t *testing.T) {
 	stores := []*store.Store{r.open(), r.open(), r.open()}
 	total := 0
 	for range 12 {
-		jobs := []longstore.LongRecurrence{r.recurrence(), r.recurrence(), r.recurrence()}
+		jobs := []longstore.Recurrence{r.recurrence(), r.recurrence(), r.recurrence()}
 		var all sync.WaitGroup
 		for i, s := range stores {
 			all.Go(func() {
-				_, err := longstore.New(s.Redis()).LongRecur(t.Context(), jobs[i])
+				_, err := longstore.New(s.Redis()).Recur(t.Context(), jobs[i])
 				if err != nil {
 					t.Error(err)
 				}
@@ -388,15 +388,15 @@ func TestRecurringProperties(t *testing.T) {
 
 // recurringDefects each break one promise of recurring long jobs.
 var recurringDefects = []defect{
-	{"a tick starts more than belong to it", "longrecur", `left, credit, active_ = left - 1,`, `left, credit, active_ = left,`},
-	{"what has piled up starts at once", "longrecur", `passed = math.min(passed, most)`, ``},
-	{"less time counts than has passed", "longrecur", `passed = math.min(passed, most)`, `passed = math.min(passed, every)`},
-	{"more wait or run than may", "longrecur", `or active_ >= backlog then`, `then`},
-	{"those that have ended count", "longrecur", `if begins and not active(`, `if false and not active(`},
-	{"one that runs is started again", "longrecur", `elseif old and active(`, `elseif old and not active(`},
+	{"a tick starts more than belong to it", "recur", `left, credit, active_ = left - 1,`, `left, credit, active_ = left,`},
+	{"what has piled up starts at once", "recur", `passed = math.min(passed, most)`, ``},
+	{"less time counts than has passed", "recur", `passed = math.min(passed, most)`, `passed = math.min(passed, every)`},
+	{"more wait or run than may", "recur", `or active_ >= backlog then`, `then`},
+	{"those that have ended count", "recur", `if begins and not active(`, `if false and not active(`},
+	{"one that runs is started again", "recur", `elseif old and active(`, `elseif old and not active(`},
 	{"the last start is not remembered", "longjob", `if ofsubject(prefix, id, class, kind) then`, `if ofsubject(prefix, id, class, kind) and false then`},
-	{"new ones that have waited for an interval need credit", "longrecur", `local fresh = n < 0 and ms < interval - n`, `local fresh = n < 0`},
-	{"subjects that are no more are remembered", "longsubjects", `call('HDEL', KEYS[1], ARGV[i])`, ``},
+	{"new ones that have waited for an interval need credit", "recur", `local fresh = n < 0 and ms < interval - n`, `local fresh = n < 0`},
+	{"subjects that are no more are remembered", "subjects", `call('HDEL', KEYS[1], ARGV[i])`, ``},
 }
 
 func TestRecurringFindsDefects(t *testing.T) {

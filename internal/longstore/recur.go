@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	longSubjectsScript = rdb.NewScript(Lua, "longsubjects", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longsubjects")
-	longRecurScript    = rdb.NewScript(Lua, "longrecur", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "longrecur")
+	subjectsScript = rdb.NewScript(Lua, "longjob_subjects", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "subjects")
+	recurScript    = rdb.NewScript(Lua, "longjob_recur", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "recur")
 )
 
 const (
@@ -29,24 +29,24 @@ const (
 	recurMemory = 8 * 24 * time.Hour
 )
 
-// LongSubject is one subject of a recurring long job: Run is what to enqueue for it.
-type LongSubject struct {
-	Run      NewLongRun
+// Subject is one subject of a recurring long job: Run is what to enqueue for it.
+type Subject struct {
+	Run      NewRun
 	Interval time.Duration
 }
 
-// LongRecurrence is a recurring long job with all of its subjects.
-type LongRecurrence struct {
+// Recurrence is a recurring long job with all of its subjects.
+type Recurrence struct {
 	Class string
 	// Every is the time between its ticks, Interval what people see as its interval.
 	Every, Interval time.Duration
 	// Backlog is how many runs may wait or run at most.
 	Backlog  int
-	Subjects []LongSubject
+	Subjects []Subject
 }
 
-// LongRecurReply is what a tick has done.
-type LongRecurReply struct {
+// RecurReply is what a tick has done.
+type RecurReply struct {
 	// Early: the last tick was a moment ago; Paused: the job is paused; Changed:
 	// another tick went on meanwhile.
 	Early, Paused, Changed bool
@@ -56,22 +56,22 @@ type LongRecurReply struct {
 
 // waitingSubject is a subject that may be due.
 type waitingSubject struct {
-	*LongSubject
+	*Subject
 	note  string
 	fresh bool
 	due   int64 // the later, the longer it can wait; ms
 }
 
-// LongRecur does what there is to do in one tick of a recurring long job: it starts runs for
-// subjects that are due, those that have waited longest first; lua/longrecur.lua says how
+// Recur does what there is to do in one tick of a recurring long job: it starts runs for
+// subjects that are due, those that have waited longest first; lua/recur.lua says how
 // many. Ticks that race do no harm.
-func (s *Store) LongRecur(ctx context.Context, r LongRecurrence) (LongRecurReply, error) {
-	state, err := s.LongRecurState(ctx, r.Class)
+func (s *Store) Recur(ctx context.Context, r Recurrence) (RecurReply, error) {
+	state, err := s.RecurState(ctx, r.Class)
 	if err != nil {
-		return LongRecurReply{}, err
+		return RecurReply{}, err
 	}
 	longest, rate := r.Interval, 0.0
-	subjects := make(map[string]*LongSubject, len(r.Subjects))
+	subjects := make(map[string]*Subject, len(r.Subjects))
 	for i := range r.Subjects {
 		sub := &r.Subjects[i]
 		if subjects[sub.Run.Kind] == nil {
@@ -83,7 +83,7 @@ func (s *Store) LongRecur(ctx context.Context, r LongRecurrence) (LongRecurReply
 	memory := max(recurMemory.Milliseconds(), 3*longest.Milliseconds())
 	notes, now, err := s.noteSubjects(ctx, r.Class, subjects, memory)
 	if err != nil {
-		return LongRecurReply{}, err
+		return RecurReply{}, err
 	}
 	due, next := dueSubjects(subjects, notes, now, r.Every)
 	most := max(2*r.Every.Milliseconds(), (r.Interval / recurShare).Milliseconds())
@@ -91,22 +91,22 @@ func (s *Store) LongRecur(ctx context.Context, r LongRecurrence) (LongRecurReply
 		"interval": millisText(r.Interval), "every": millisText(r.Every), "backlog": strconv.Itoa(r.Backlog),
 		"subjects": strconv.Itoa(len(subjects)), "next": strconv.FormatInt(next, 10), "error": "",
 	}
-	var reply LongRecurReply
+	var reply RecurReply
 	known := state.Fields["at"]
 	for begins := true; begins || len(due) > 0; begins = false {
 		chunk := due[:min(len(due), recurChunk)]
 		args := []any{
 			s.db.Prefix, r.Class, rdb.Flag(begins), known, strconv.FormatFloat(rate, 'g', -1, 64), r.Every.Milliseconds(), most, r.Backlog,
-			LongSuperseded.Milliseconds(), memory,
+			KeepSuperseded.Milliseconds(), memory,
 		}
 		if !begins {
 			fields = nil
 		}
 		args = appendMap(args, fields)
 		for _, w := range chunk {
-			args = append(args, w.Run.UUID, w.Run.Kind, w.Run.Args, w.Run.Queue, w.Run.Again, w.Run.Tenant, LongPayload(r.Class, w.Run.UUID, 1), w.note, w.Interval.Milliseconds())
+			args = append(args, w.Run.UUID, w.Run.Kind, w.Run.Args, w.Run.Queue, w.Run.Again, w.Run.Tenant, Payload(r.Class, w.Run.UUID, 1), w.note, w.Interval.Milliseconds())
 		}
-		raw, err := s.db.Eval(ctx, longRecurScript, s.db.Key(keyLongRecur)+r.Class, args)
+		raw, err := s.db.Eval(ctx, recurScript, s.db.Key(keyRecur)+r.Class, args)
 		if err != nil {
 			return reply, err
 		}
@@ -118,7 +118,7 @@ func (s *Store) LongRecur(ctx context.Context, r LongRecurrence) (LongRecurReply
 		}
 		text := rdb.Texts(raw)
 		if len(list) != 4 || len(text) != 4 || len(text[3]) != len(chunk) {
-			return reply, fmt.Errorf("script longrecur: unexpected reply %v", raw)
+			return reply, fmt.Errorf("script longjob_recur: unexpected reply %v", raw)
 		}
 		known = text[1]
 		more := due[len(chunk):]
@@ -148,16 +148,16 @@ func (s *Store) LongRecur(ctx context.Context, r LongRecurrence) (LongRecurReply
 func millisText(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
 // noteRecur notes for people what a tick has done.
-func (s *Store) noteRecur(ctx context.Context, class string, r LongRecurReply) error {
+func (s *Store) noteRecur(ctx context.Context, class string, r RecurReply) error {
 	return s.db.Once(ctx, func() error {
-		return s.db.Write.HSet(ctx, s.db.Key(keyLongRecur)+class, "started", r.Started, "waiting", r.Waiting).Err()
+		return s.db.Write.HSet(ctx, s.db.Key(keyRecur)+class, "started", r.Started, "waiting", r.Waiting).Err()
 	})
 }
 
 // noteSubjects brings what is known of subjects in step with those that there are, and
 // returns it with the server's time, ms.
-func (s *Store) noteSubjects(ctx context.Context, class string, subjects map[string]*LongSubject, memory int64) (notes map[string]string, now int64, err error) {
-	key := s.db.Key(keyLongSubjects) + class
+func (s *Store) noteSubjects(ctx context.Context, class string, subjects map[string]*Subject, memory int64) (notes map[string]string, now int64, err error) {
+	key := s.db.Key(keySubjects) + class
 	notes = map[string]string{}
 	for cursor := uint64(0); ; {
 		var page []string
@@ -190,13 +190,13 @@ func (s *Store) noteSubjects(ctx context.Context, class string, subjects map[str
 		for _, kind := range slices.Concat(some, old) {
 			args = append(args, kind)
 		}
-		raw, err := s.db.Eval(ctx, longSubjectsScript, key, args)
+		raw, err := s.db.Eval(ctx, subjectsScript, key, args)
 		if err != nil {
 			return nil, 0, err
 		}
 		list, _ := raw.([]any)
 		if len(list) != 2 || len(rdb.Texts(list[1])) != len(some) {
-			return nil, 0, fmt.Errorf("script longsubjects: unexpected reply %v", raw)
+			return nil, 0, fmt.Errorf("script longjob_subjects: unexpected reply %v", raw)
 		}
 		now = rdb.Number(list[0])
 		for i, note := range rdb.Texts(list[1]) {
@@ -209,9 +209,9 @@ func (s *Store) noteSubjects(ctx context.Context, class string, subjects map[str
 
 // dueSubjects returns the subjects that may start now, those that have waited longest for
 // what their interval is first; and when the next of the others is due, ms, 0 = never.
-func dueSubjects(subjects map[string]*LongSubject, notes map[string]string, now int64, every time.Duration) (due []waitingSubject, next int64) {
+func dueSubjects(subjects map[string]*Subject, notes map[string]string, now int64, every time.Duration) (due []waitingSubject, next int64) {
 	for kind, sub := range subjects {
-		w := waitingSubject{LongSubject: sub, note: notes[kind]}
+		w := waitingSubject{Subject: sub, note: notes[kind]}
 		n, err := strconv.ParseInt(w.note, 10, 64)
 		if err != nil {
 			n = 0 // nothing that this program has written: it counts as very long ago

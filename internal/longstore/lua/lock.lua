@@ -1,4 +1,4 @@
--- longlock takes or releases a named lock of long jobs. The lock is held as long as the record
+-- lock takes or releases a named lock of long jobs. The lock is held as long as the record
 -- in flight of its holder exists: recovery, which takes the record, frees it.
 --
 -- KEYS[1]   resqued:longjob:locks

@@ -1,4 +1,4 @@
--- longforget removes runs that have ended long enough ago, and named locks whose holders
+-- forget removes runs that have ended long enough ago, and named locks whose holders
 -- are gone.
 --
 -- KEYS[1]   resqued:longjob:ended

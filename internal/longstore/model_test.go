@@ -29,11 +29,11 @@ import (
 // Each sequence ends with a drain: every run comes to its end, and when those are
 // forgotten nothing is left of them.
 //
-// The steps are in longmodel_enqueue_test.go (what clients do), longmodel_slices_test.go
-// (what worker processes do), longmodel_faults_test.go (what happens to them) and
-// longmodel_time_test.go (what becomes of it in time); longmodel_trouble_test.go has the
-// server refuse them. longmodel_runs_test.go is the life of a run, and
-// longmodel_check_test.go compares. longmutants_test.go shows that the model finds what it
+// The steps are in model_enqueue_test.go (what clients do), model_slices_test.go
+// (what worker processes do), model_faults_test.go (what happens to them) and
+// model_time_test.go (what becomes of it in time); model_trouble_test.go has the
+// server refuse them. model_runs_test.go is the life of a run, and
+// model_check_test.go compares. mutants_test.go shows that the model finds what it
 // is to find. `make model` runs far more sequences.
 func TestLongModel(t *testing.T) {
 	t.Parallel()
@@ -155,7 +155,7 @@ type hand struct {
 	fences        []int64 // the last one counts
 	running       bool    // its code runs, for all that Redis has told it
 	verdict       byte    // what it has to tell Redis of its record: d(one), r(equeue), 0: nothing yet
-	last          *longstore.LongSave
+	last          *longstore.Save
 }
 
 func (h *hand) name() string { return storetest.Owner(h.proc.name, h.token) }

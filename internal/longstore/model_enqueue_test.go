@@ -22,35 +22,35 @@ func againQueue(class string) string {
 
 // add enqueues runs in each of the three ways.
 func (m *longModel) add(t *rapid.T) {
-	way := rapid.SampledFrom([]longstore.LongWay{longstore.LongAlways, longstore.LongUnique, longstore.LongUnique, longstore.LongUnique, longstore.LongDebounce, longstore.LongDebounce}).Draw(t, "way")
-	var list []longstore.NewLongRun
+	way := rapid.SampledFrom([]longstore.Way{longstore.Always, longstore.Unique, longstore.Unique, longstore.Unique, longstore.Debounce, longstore.Debounce}).Draw(t, "way")
+	var list []longstore.NewRun
 	for range rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(t, "runs") {
 		kind := rapid.SampledFrom(longKinds).Draw(t, "kind")
 		m.number++
-		list = append(list, longstore.NewLongRun{
+		list = append(list, longstore.NewRun{
 			UUID: fmt.Sprintf("r%d", m.number), Kind: kind[0], Class: kind[1], Args: []byte(`["` + kind[0] + `"]`),
 			Queue: rapid.SampledFrom([]string{"q", "u"}).Draw(t, "queue"), Again: rapid.SampledFrom([]string{"", "", "q"}).Draw(t, "queue of further slices"),
 		})
 	}
-	var added []longstore.LongAdded
+	var added []longstore.Added
 	_, done := m.do(t, false, func() (err error) {
-		added, err = m.Long.AddLongRuns(m.Ctx, way, list)
+		added, err = m.Long.AddRuns(m.Ctx, way, list)
 		return err
 	})
 	if !done {
 		return
 	}
 	for i, l := range list {
-		want := longstore.LongAdded{Outcome: 'n', UUID: l.UUID}
+		want := longstore.Added{Outcome: 'n', UUID: l.UUID}
 		old := m.runs[m.current[l.Kind]]
 		switch {
-		case old == nil || !old.active() || way == longstore.LongAlways:
+		case old == nil || !old.active() || way == longstore.Always:
 			m.create(l.UUID, l.Kind, l.Class, string(l.Args), l.Queue, l.Again)
 			m.displace(old)
-		case way == longstore.LongUnique:
-			want = longstore.LongAdded{Outcome: 'e', UUID: old.uuid}
+		case way == longstore.Unique:
+			want = longstore.Added{Outcome: 'e', UUID: old.uuid}
 		default:
-			want = longstore.LongAdded{Outcome: 'r', UUID: old.uuid}
+			want = longstore.Added{Outcome: 'r', UUID: old.uuid}
 			if old.rerun {
 				m.See("one more asked for twice")
 			}
@@ -74,8 +74,8 @@ func (m *longModel) cancel(t *rapid.T) {
 	// That it is ending is no reason against it: it is done.
 	var ending bool
 	err, done = m.do(t, true, func() error {
-		err := m.Long.LongCancel(m.Ctx, uuid, keep)
-		if ending = errors.Is(err, longstore.ErrLongEnding); ending {
+		err := m.Long.Cancel(m.Ctx, uuid, keep)
+		if ending = errors.Is(err, longstore.ErrEnding); ending {
 			return nil
 		}
 		return err
@@ -110,8 +110,8 @@ func (m *longModel) again(t *rapid.T) {
 	if rapid.IntRange(0, 4).Draw(t, "looked a while ago") == 0 {
 		slice--
 	}
-	record := longstore.LongRecord{UUID: r.uuid, Fields: map[string]string{"class": r.class, "slice": fmt.Sprint(slice)}}
-	err, done := m.do(t, true, func() error { return m.Long.LongAgain(m.Ctx, record, lost) })
+	record := longstore.Record{UUID: r.uuid, Fields: map[string]string{"class": r.class, "slice": fmt.Sprint(slice)}}
+	err, done := m.do(t, true, func() error { return m.Long.Again(m.Ctx, record, lost) })
 	if !done {
 		return
 	}

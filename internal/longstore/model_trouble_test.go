@@ -13,9 +13,9 @@ import (
 
 // longErrors are the answers by which a script tells why it has done nothing.
 var longErrors = map[string]error{
-	"GONE": longstore.ErrLongGone, "OVER": longstore.ErrLongOver, "STALE": longstore.ErrLongStale, "BUSY": longstore.ErrLongBusy, "BEHIND": longstore.ErrLongBehind,
-	"LOST": longstore.ErrLongSuperseded, "SUPERSEDED": longstore.ErrLongSuperseded, "LEASE": longstore.ErrLongLease,
-	"ENDING": longstore.ErrLongEnding, "MOVED": longstore.ErrLongStale, "NEWER": longstore.ErrLongNewer,
+	"GONE": longstore.ErrGone, "OVER": longstore.ErrOver, "STALE": longstore.ErrStale, "BUSY": longstore.ErrBusy, "BEHIND": longstore.ErrBehind,
+	"LOST": longstore.ErrSuperseded, "SUPERSEDED": longstore.ErrSuperseded, "LEASE": longstore.ErrLease,
+	"ENDING": longstore.ErrEnding, "MOVED": longstore.ErrStale, "NEWER": longstore.ErrNewer,
 }
 
 // longCommands are what the scripts of long jobs need. Each is missing now and then.

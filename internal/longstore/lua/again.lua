@@ -1,4 +1,4 @@
--- longagain has a run go on, from its last saved state, with a slice of a new number: one
+-- again has a run go on, from its last saved state, with a slice of a new number: one
 -- that no process runs although one should (lost), or one that has failed or was cancelled.
 --
 -- KEYS[1]   resqued:longjob:run:<uuid>

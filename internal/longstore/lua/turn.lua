@@ -1,4 +1,4 @@
--- longturn gives tenants their turn whose runs have waited for long: no process has given it
+-- turn gives tenants their turn whose runs have waited for long: no process has given it
 -- to them, because one has died.
 --
 -- KEYS[1]   resqued:longjob:tenants

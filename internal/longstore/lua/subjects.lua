@@ -1,4 +1,4 @@
--- longsubjects notes which subjects a recurring long job has. A new one has waited since
+-- subjects notes which subjects a recurring long job has. A new one has waited since
 -- now, or since its newest run was enqueued, if there is one.
 --
 -- KEYS[1]   resqued:longjob:subjects:<class>
@@ -6,7 +6,7 @@
 -- ARGV[2]   how long this is remembered (ms)
 -- ARGV[3]   n, the number of new subjects
 -- ARGV[4…]  kinds of the new ones, then kinds of those to forget
--- RETURNS   {time (ms), {what is noted of each new one, as in longrecur}};
+-- RETURNS   {time (ms), {what is noted of each new one, as in recur}};
 --           error NOPERM: nothing was done
 -- COST      2 commands, up to 4 per new subject, 1 per forgotten one; O(n)
 

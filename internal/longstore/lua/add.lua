@@ -1,4 +1,4 @@
--- longadd enqueues runs of long jobs, each in one of three ways:
+-- add enqueues runs of long jobs, each in one of three ways:
 --   a  always: the newest run of the same kind, if there is one, is superseded
 --   u  unique: unless the newest run of the same kind waits or runs
 --   d  debounce: as unique, but one that waits or runs is followed by one more

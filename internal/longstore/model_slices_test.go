@@ -64,9 +64,9 @@ func (m *longModel) begin(t *rapid.T) {
 }
 
 func (m *longModel) begun(t *rapid.T, h *hand) (ok bool) {
-	var record longstore.LongRecord
+	var record longstore.Record
 	err, done := m.do(t, true, func() (err error) {
-		record, err = m.Long.LongBegin(m.Ctx, longstore.LongSlice{UUID: h.uuid, Slice: h.slice, Run: h.run()})
+		record, err = m.Long.Begin(m.Ctx, longstore.Slice{UUID: h.uuid, Number: h.slice, Run: h.run()})
 		return err
 	})
 	if !done {
@@ -148,8 +148,8 @@ func (m *longModel) save(t *rapid.T) {
 		m.saved(t, h, *h.last)
 		return
 	}
-	op := rapid.SampledFrom([]longstore.LongOp{
-		longstore.LongGoesOn, longstore.LongGoesOn, longstore.LongYields, longstore.LongYields, longstore.LongWaits, longstore.LongInterrupted, longstore.LongCompleted, longstore.LongFailed,
+	op := rapid.SampledFrom([]longstore.Op{
+		longstore.GoesOn, longstore.GoesOn, longstore.Yields, longstore.Yields, longstore.Waits, longstore.Interrupted, longstore.Completed, longstore.Failed,
 	}).Draw(t, "op")
 	save := m.saving(t, h, op)
 	if rapid.IntRange(0, 7).Draw(t, "under an old fence") == 0 {
@@ -159,10 +159,10 @@ func (m *longModel) save(t *rapid.T) {
 }
 
 // saving is what a slice has come to: whatever.
-func (m *longModel) saving(t *rapid.T, h *hand, op longstore.LongOp) longstore.LongSave {
+func (m *longModel) saving(t *rapid.T, h *hand, op longstore.Op) longstore.Save {
 	m.number++
-	save := longstore.LongSave{
-		LongSlice: longstore.LongSlice{UUID: h.uuid, Slice: h.begun, Run: h.run(), Fence: h.fence()}, Op: op, Further: fmt.Sprintf("r%d", m.number),
+	save := longstore.Save{
+		Slice: longstore.Slice{UUID: h.uuid, Number: h.begun, Run: h.run(), Fence: h.fence()}, Op: op, Further: fmt.Sprintf("r%d", m.number),
 		Wait: rapid.SampledFrom([]time.Duration{time.Minute, 90 * time.Minute}).Draw(t, "wait"),
 		Keep: rapid.SampledFrom([]time.Duration{10 * time.Minute, 8 * 24 * time.Hour}).Draw(t, "keep"), Progress: rapid.Bool().Draw(t, "progress"),
 		Fields: map[string]string{"units": fmt.Sprint(m.number)}, Set: map[string]string{},
@@ -183,16 +183,16 @@ func (m *longModel) saving(t *rapid.T, h *hand, op longstore.LongOp) longstore.L
 	return save
 }
 
-func (m *longModel) saved(t *rapid.T, h *hand, save longstore.LongSave) {
+func (m *longModel) saved(t *rapid.T, h *hand, save longstore.Save) {
 	further := false
 	err, done := m.do(t, true, func() (err error) {
-		further, err = m.Long.LongSave(m.Ctx, save)
+		further, err = m.Long.Save(m.Ctx, save)
 		return err
 	})
 	if !done {
 		return
 	}
-	r, ends := m.runs[h.uuid], save.Op != longstore.LongGoesOn
+	r, ends := m.runs[h.uuid], save.Op != longstore.GoesOn
 	if r != nil && ends && r.closed == save.Fence {
 		m.See("ended twice")
 		m.answered(t, "save", err, "")
@@ -230,7 +230,7 @@ func (m *longModel) saved(t *rapid.T, h *hand, save longstore.LongSave) {
 }
 
 // maySave tells why a slice must write nothing.
-func (m *longModel) maySave(h *hand, r *longRun, save longstore.LongSave) string {
+func (m *longModel) maySave(h *hand, r *longRun, save longstore.Save) string {
 	switch {
 	case r == nil:
 		return "GONE"
@@ -238,7 +238,7 @@ func (m *longModel) maySave(h *hand, r *longRun, save longstore.LongSave) string
 		return "SUPERSEDED"
 	case r.status() != "running":
 		return "OVER"
-	case save.Slice != r.slice || r.owner != h || !h.there:
+	case save.Number != r.slice || r.owner != h || !h.there:
 		return "SUPERSEDED"
 	case h.proc.past || h.proc.fenced:
 		return "LEASE"
@@ -286,7 +286,7 @@ func (m *longModel) start(t *rapid.T) {
 	m.check(t)
 	if m.begun(t, h) && rapid.Bool().Draw(t, "and saves") {
 		m.check(t)
-		m.saved(t, h, m.saving(t, h, longstore.LongGoesOn))
+		m.saved(t, h, m.saving(t, h, longstore.GoesOn))
 	}
 }
 
@@ -297,7 +297,7 @@ func (m *longModel) work(t *rapid.T) {
 	m.check(t)
 	if m.begun(t, h) {
 		m.check(t)
-		op := rapid.SampledFrom([]longstore.LongOp{longstore.LongYields, longstore.LongYields, longstore.LongYields, longstore.LongWaits, longstore.LongCompleted, longstore.LongFailed}).Draw(t, "op")
+		op := rapid.SampledFrom([]longstore.Op{longstore.Yields, longstore.Yields, longstore.Yields, longstore.Waits, longstore.Completed, longstore.Failed}).Draw(t, "op")
 		m.saved(t, h, m.saving(t, h, op))
 		m.check(t)
 	}

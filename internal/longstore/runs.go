@@ -1,0 +1,355 @@
+package longstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/rdb"
+)
+
+var (
+	addScript    = rdb.NewScript(Lua, "longjob_add", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "add")
+	beginScript  = rdb.NewScript(Lua, "longjob_begin", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "begin")
+	saveScript   = rdb.NewScript(Lua, "longjob_save", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "save")
+	cancelScript = rdb.NewScript(Lua, "longjob_cancel", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "cancel")
+	againScript  = rdb.NewScript(Lua, "longjob_again", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "again")
+	forgetScript = rdb.NewScript(Lua, "longjob_forget", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "forget")
+	leaveScript  = rdb.NewScript(Lua, "longjob_leave", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "leave")
+	turnScript   = rdb.NewScript(Lua, "longjob_turn", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "turn")
+	lockScript   = rdb.NewScript(Lua, "longjob_lock", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "lock")
+)
+
+// Way is how a run of a long job is enqueued.
+type Way byte
+
+// The ways; lua/add.lua says what they do.
+const (
+	Always   Way = 'a'
+	Unique   Way = 'u'
+	Debounce Way = 'd'
+)
+
+// KeepSuperseded is how long a run is kept that is not the newest of its kind.
+const KeepSuperseded = 15 * time.Minute
+
+// NewRun is a run to be enqueued.
+type NewRun struct {
+	UUID string
+	// Kind is what runs have in common of which one counts at a time.
+	Kind, Class string
+	// Args is a JSON array.
+	Args []byte
+	// Queue is where the first slice goes, Again where the others go; empty = where
+	// the class says.
+	Queue, Again string
+	// Tenant is whose run it is; empty = no tenant.
+	Tenant string
+}
+
+// Added is what became of a NewRun: Outcome is 'n' (new), 'e' (one exists) or
+// 'r' (one exists, and is followed by one more). UUID names the run that counts.
+type Added struct {
+	Outcome byte
+	UUID    string
+}
+
+// AddRuns enqueues runs, all in one step. After an error the outcome is unknown unless
+// rdb.Unexecuted.
+func (s *Store) AddRuns(ctx context.Context, way Way, runs []NewRun) ([]Added, error) {
+	args := make([]any, 0, 3+8*len(runs))
+	args = append(args, s.db.Prefix, string(rune(way)), KeepSuperseded.Milliseconds())
+	for _, r := range runs {
+		args = append(args, r.UUID, r.Kind, r.Class, r.Args, r.Queue, r.Again, r.Tenant, Payload(r.Class, r.UUID, 1))
+	}
+	raw, err := s.db.Eval(ctx, addScript, s.db.Key(keyCurrent), args)
+	if err != nil {
+		return nil, err
+	}
+	list := rdb.Texts(raw)
+	if len(list) != 2*len(runs) {
+		return nil, fmt.Errorf("script longjob_add: unexpected reply %v", raw)
+	}
+	added := make([]Added, len(runs))
+	for i := range added {
+		added[i] = Added{Outcome: list[2*i][0], UUID: list[2*i+1]}
+	}
+	return added, nil
+}
+
+// Payload is the payload of one slice: its only argument is the run, its id names the
+// slice.
+func Payload(class, uuid string, slice int64) []byte {
+	name, err := json.Marshal(class)
+	if err != nil { // texts cannot fail
+		panic(err)
+	}
+	return fmt.Appendf(nil, `{"class":%s,"args":["%s"],"id":"%s.%d"}`, name, uuid, uuid, slice)
+}
+
+// SliceOf returns the number of a slice that stands in the id of its payload, 0 = none.
+func SliceOf(uuid, id string) int64 {
+	text, ok := strings.CutPrefix(id, uuid+".")
+	n, err := strconv.ParseInt(text, 10, 64)
+	if !ok || err != nil || n < 1 {
+		return 0
+	}
+	return n
+}
+
+// Why nothing is done for a slice.
+var (
+	ErrGone       = errors.New("no such run of a long job")
+	ErrOther      = errors.New("the run is one of another class of long jobs")
+	ErrOver       = errors.New("the run of the long job is over")
+	ErrStale      = errors.New("another slice of the long job is next")
+	ErrWait       = errors.New("the tenant of the long job has enough slices; this one waits for its turn")
+	ErrBehind     = errors.New("the code of the run before this one is running still")
+	ErrBusy       = errors.New("somebody else runs this slice of the long job")
+	ErrSuperseded = errors.New("this slice of the long job is not the one that counts any more")
+	ErrLease      = errors.New("the lease of the process is past")
+	ErrEnding     = errors.New("a slice of the long job is running still")
+	ErrNewer      = errors.New("a newer run of the same kind waits or runs")
+)
+
+func errorOf(list []string) error {
+	if len(list) == 0 {
+		return errors.New("unexpected reply")
+	}
+	switch list[0] {
+	case "GONE":
+		return ErrGone
+	case "OVER":
+		if len(list) > 1 {
+			return fmt.Errorf("%w: %s", ErrOver, list[1])
+		}
+		return ErrOver
+	case "STALE":
+		return ErrStale
+	case "WAIT":
+		return ErrWait
+	case "BUSY":
+		return ErrBusy
+	case "OTHER":
+		return ErrOther
+	case "BEHIND":
+		return ErrBehind
+	case "SUPERSEDED", "LOST":
+		return ErrSuperseded
+	case "LEASE":
+		return ErrLease
+	}
+	return fmt.Errorf("unexpected reply %q", list)
+}
+
+// Slice names one slice of a run, and who runs it.
+type Slice struct {
+	UUID string
+	// Number is its number; 0 = whichever is next, for Begin only.
+	Number int64
+	Run    rdb.RunName
+	Fence  int64
+	// Share is how many slices of one tenant the class allows at a time, 0 = as known; for
+	// Begin only.
+	Share int
+	// Class is that of the job, empty = whatever the run's is; for Begin only.
+	Class string
+}
+
+// Record is a run as Redis has it: Fields as in docs/redis-keys.md.
+type Record struct {
+	UUID   string
+	Fields map[string]string
+	// State is what the run remembers, by key; only Begin and Run fill it in.
+	State map[string]string
+	// Place is where the run stands in the line of its tenant, 1 = first, 0 = it does not;
+	// only Run fills it in.
+	Place int64
+}
+
+// Number returns a field that is a number, 0 if there is none.
+func (r *Record) Number(field string) int64 {
+	n, _ := strconv.ParseInt(r.Fields[field], 10, 64)
+	return n
+}
+
+// Begin begins a slice. It may be repeated for the same in-flight record.
+func (s *Store) Begin(ctx context.Context, l Slice) (Record, error) {
+	share := ""
+	if l.Share > 0 {
+		share = strconv.Itoa(l.Share)
+	}
+	raw, err := s.db.Eval(ctx, beginScript, s.db.Key(keyRun)+l.UUID, []any{s.db.Prefix, l.UUID, l.Number, l.Run.Proc, l.Run.Token, share, l.Class})
+	if err != nil {
+		return Record{}, err
+	}
+	list, _ := raw.([]any)
+	if len(list) != 3 || list[0] != "RUN" {
+		return Record{}, errorOf(rdb.Texts(raw))
+	}
+	return Record{UUID: l.UUID, Fields: textMap(list[1]), State: textMap(list[2])}, nil
+}
+
+func textMap(v any) map[string]string {
+	list := rdb.Texts(v)
+	m := make(map[string]string, len(list)/2)
+	for i := 0; i+1 < len(list); i += 2 {
+		m[list[i]] = list[i+1]
+	}
+	return m
+}
+
+// Op is what Save does besides saving.
+type Op byte
+
+// The ops; lua/save.lua says what they do.
+const (
+	GoesOn      Op = 'c'
+	Yields      Op = 'y'
+	Waits       Op = 'l'
+	Interrupted Op = 'k'
+	Completed   Op = 'd'
+	Failed      Op = 'f'
+)
+
+// Save is what a slice has come to.
+type Save struct {
+	Slice
+	Op Op
+	// Class and Queue are for the payload of the next slice.
+	Class, Queue string
+	// Wait is how long the next slice waits (Waits), Keep how long a run that has
+	// ended is kept.
+	Wait, Keep time.Duration
+	// Further is the uuid of the run that follows if one more was asked for.
+	Further string
+	// Progress: something was completed since the last save.
+	Progress bool
+	Fields   map[string]string
+	Set      map[string]string
+	Clear    []string
+}
+
+// Save saves a slice, and answers whether a Further run was enqueued. It may be
+// repeated after an error with unknown outcome.
+func (s *Store) Save(ctx context.Context, l Save) (further bool, err error) {
+	payload, wait := Payload(l.Class, l.UUID, l.Number+1), l.Wait
+	if l.Op == Completed || l.Op == Failed {
+		payload, wait = Payload(l.Class, l.Further, 1), l.Keep
+	}
+	args := make([]any, 0, 16+2*len(l.Fields)+2*len(l.Set)+len(l.Clear))
+	args = append(args, s.db.Prefix, l.UUID, l.Number, l.Run.Proc, l.Run.Token, l.Fence, string(rune(l.Op)), payload, l.Queue,
+		wait.Milliseconds(), l.Further, KeepSuperseded.Milliseconds(), rdb.Flag(l.Progress))
+	args = appendMap(args, l.Fields)
+	args = appendMap(args, l.Set)
+	for _, key := range l.Clear {
+		args = append(args, key)
+	}
+	raw, err := s.db.Eval(ctx, saveScript, s.db.Key(keyRun)+l.UUID, args)
+	if err != nil {
+		return false, err
+	}
+	list := rdb.Texts(raw)
+	switch {
+	case len(list) == 2 && list[0] == "OK":
+		return list[1] != "", nil
+	case len(list) == 1 && list[0] == "AGAIN":
+		return false, nil
+	}
+	return false, errorOf(list)
+}
+
+func appendMap(args []any, m map[string]string) []any {
+	args = append(args, len(m))
+	for k, v := range m {
+		args = append(args, k, v)
+	}
+	return args
+}
+
+// Cancel ends a run for good. The error is ErrOver if it had ended before, and
+// ErrEnding if that is so now, but a slice of it is running still.
+func (s *Store) Cancel(ctx context.Context, uuid string, keep time.Duration) error {
+	raw, err := s.db.Eval(ctx, cancelScript, s.db.Key(keyRun)+uuid, []any{s.db.Prefix, uuid, keep.Milliseconds()})
+	if err != nil {
+		return err
+	}
+	switch text, _ := raw.(string); text {
+	case "CANCELLED":
+		return nil
+	case "ENDING":
+		return ErrEnding
+	case "GONE":
+		return ErrGone
+	default:
+		return fmt.Errorf("%w: %s", ErrOver, text)
+	}
+}
+
+// Leave notes that the code of a slice has ended after its run was over, so that the
+// tenant may have another slice.
+func (s *Store) Leave(ctx context.Context, l Slice) error {
+	_, err := s.db.Eval(ctx, leaveScript, s.db.Key(keyRun)+l.UUID, []any{s.db.Prefix, l.UUID, l.Run.Proc, l.Run.Token})
+	return err
+}
+
+// Turns gives the runs of at most n tenants their turn that were not looked at for the
+// time silent, in case an event went unnoticed.
+func (s *Store) Turns(ctx context.Context, silent time.Duration, n int) error {
+	_, err := s.db.Eval(ctx, turnScript, s.db.Key(keyTenants), []any{s.db.Prefix, silent.Milliseconds(), n})
+	return err
+}
+
+// Again resumes a run that has failed or was cancelled, or one that is lost: it is active,
+// but no slice of it runs or waits. r is the run as it was found.
+func (s *Store) Again(ctx context.Context, r Record, lost bool) error {
+	slice := r.Number("slice")
+	raw, err := s.db.Eval(ctx, againScript, s.db.Key(keyRun)+r.UUID,
+		[]any{s.db.Prefix, r.UUID, slice, Payload(r.Fields["class"], r.UUID, slice+1), rdb.Flag(lost)})
+	if err != nil {
+		return err
+	}
+	switch text, _ := raw.(string); text {
+	case "QUEUED":
+		return nil
+	case "GONE":
+		return ErrGone
+	case "MOVED":
+		return ErrStale
+	case "ENDING":
+		return ErrEnding
+	case "NEWER":
+		return ErrNewer
+	default:
+		return fmt.Errorf("%w: %s", ErrOver, text)
+	}
+}
+
+// Forget removes at most n runs that have ended long enough ago, and locks whose
+// holders are gone.
+func (s *Store) Forget(ctx context.Context, n int) (removed int, err error) {
+	raw, err := s.db.Eval(ctx, forgetScript, s.db.Key(keyEnded), []any{s.db.Prefix, n})
+	return int(rdb.Number(raw)), err
+}
+
+// Lock takes a named lock for a job in flight; false = another job holds it.
+func (s *Store) Lock(ctx context.Context, name string, run rdb.RunName) (bool, error) {
+	raw, err := s.db.Eval(ctx, lockScript, s.db.Key(keyLocks), []any{s.db.Prefix, name, run.Proc, run.Token, "1"})
+	switch {
+	case err != nil:
+		return false, err
+	case raw == "LOST":
+		return false, ErrSuperseded
+	}
+	return raw == "OK", nil
+}
+
+// Unlock releases it, if it is still its own.
+func (s *Store) Unlock(ctx context.Context, name string, run rdb.RunName) error {
+	_, err := s.db.Eval(ctx, lockScript, s.db.Key(keyLocks), []any{s.db.Prefix, name, run.Proc, run.Token, "0"})
+	return err
+}
