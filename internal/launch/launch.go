@@ -157,7 +157,7 @@ type Process struct {
 	handle *os.File
 }
 
-// watch makes the end of the process one that Go's poller tells of.
+// watch has Go's poller report the end of the process.
 func (p *Process) watch() {
 	if p.pidfd < 0 {
 		return

@@ -147,3 +147,53 @@ func TestLooksWithoutFiles(t *testing.T) {
 	require.NoError(t, child.Process.Kill())
 	_ = child.Wait()
 }
+
+func TestBlind(t *testing.T) {
+	t.Parallel()
+	for _, errno := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM} {
+		require.ErrorIs(t, Blind(&os.PathError{Op: "open", Path: "/proc/1/stat", Err: errno}), errno)
+	}
+	for _, errno := range []error{nil, unix.ENOENT, unix.ESRCH, unix.EACCES, unix.EPERM} {
+		require.NoError(t, Blind(errno))
+	}
+}
+
+// TestDescendants runs in a process of its own, which has no other descendants.
+func TestDescendants(t *testing.T) {
+	if os.Getenv("PROC_TEST_BELOW") == "" {
+		t.Parallel()
+		cmd := exec.Command(os.Args[0], "-test.run=^TestDescendants$")
+		cmd.Env = append(os.Environ(), "PROC_TEST_BELOW=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	cmd := exec.Command("sh", "-c", "setsid sleep 1000 & echo; wait")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = out.Read(make([]byte, 1))
+	require.NoError(t, err)
+	dead := ended(t, false)
+	found, err := Descendants(nil)
+	require.NoError(t, err)
+	require.Len(t, found, 3)
+	shell, sleep := Descendant{}, Descendant{}
+	for i, p := range found {
+		switch {
+		case p.ID.PID == dead:
+			require.True(t, p.Stat.Dead())
+		case p.ID.PID == cmd.Process.Pid:
+			shell = p
+		default:
+			require.Positive(t, shell.ID.PID, "parents come first: %d", i)
+			sleep = p
+		}
+	}
+	require.Equal(t, shell.ID.PID, sleep.Stat.Parent)
+	left, err := Descendants(map[ID]bool{shell.ID: true})
+	require.NoError(t, err)
+	require.Len(t, left, 1, "what is below a spared one is spared")
+	require.True(t, sleep.ID.Kill())
+	require.NoError(t, cmd.Wait())
+}
