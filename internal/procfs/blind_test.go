@@ -17,7 +17,7 @@ import (
 	"github.com/resqued/resqued/internal/mark"
 )
 
-// Whoever may open no more files must not say that nobody is left.
+// A process that may open no more files must not say that nothing is left.
 func TestSweepWithoutFiles(t *testing.T) {
 	if os.Getenv("PROC_TEST_BLIND") == "" {
 		t.Parallel()
@@ -53,7 +53,7 @@ func TestSweepWithoutFiles(t *testing.T) {
 	}
 }
 
-// Whoever may open no more files must not take somebody's child for an orphan.
+// A process that may open no more files must not take a child that code waits for for an orphan.
 func TestStraysWithoutFiles(t *testing.T) {
 	if os.Getenv("PROC_TEST_BLIND") == "" {
 		t.Parallel()
@@ -176,7 +176,7 @@ func TestSweepWhileFilesRunOut(t *testing.T) {
 	}
 }
 
-// A process of another user shows its mark in /proc alone. Whoever may open no more files must
+// A process of another user shows its mark in /proc alone. A process that may open no more files must
 // not take it for unmarked.
 func TestMarksWithoutFiles(t *testing.T) {
 	t.Parallel()

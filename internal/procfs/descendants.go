@@ -80,7 +80,7 @@ type process struct {
 
 type processes map[int]process
 
-// spawned are the worker processes of this process that nobody has waited for, by ID,
+// spawned are the worker processes of this process that were not waited for yet, by ID,
 // and their names: they need not be asked, also while they cannot answer.
 var spawned sync.Map
 
@@ -154,7 +154,7 @@ func see(pid string) (process, bool, error) {
 			p.executing, err = readable(pid)
 		}
 		// Last: one that executes another program now may be dying by then, but not the
-		// other way round. Kernel threads look the same, but nobody descends from them.
+		// other way round. Kernel threads look the same, but no process of a job descends from them.
 		var mem []byte
 		if err == nil {
 			mem, err = os.ReadFile("/proc/" + pid + "/statm")

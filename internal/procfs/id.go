@@ -30,7 +30,7 @@ func (id ID) Dead() bool {
 	if errors.Is(unix.Kill(id.PID, 0), unix.ESRCH) {
 		return true
 	}
-	// Somebody has the number. If that is hidden, it may be the process itself.
+	// The number is in use. If /proc hides who has it, it may be the process itself.
 	s, err := ReadStat(id.PID)
 	return err == nil && (s.Start != id.Start || s.Dead())
 }

@@ -17,7 +17,7 @@ import (
 const cleanPasses = 3
 
 // EndDescendants kills with SIGKILL what this process has started, for one that is about
-// to end itself, and may have no master to sweep after it. It waits for nobody.
+// to end itself, and may have no master to sweep after it. It does not wait for their ends.
 func EndDescendants() {
 	st, err := SelfStat()
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *Sweeper) Sweep(ctx context.Context) (killed int, err error) {
 		if err != nil && Blind(err) == nil {
 			return killed, fmt.Errorf("sweep %s: %w", s.proc, err)
 		}
-		// Who could not look must not say that nobody is left.
+		// A look that failed does not prove that nothing is left.
 		if left == 0 && err == nil {
 			clean++
 			continue
@@ -135,7 +135,7 @@ func (s *Sweeper) pass() (left int, err error) {
 		}
 		left = pid
 		if p.dying {
-			continue // and perhaps somebody else's
+			continue // and perhaps another's
 		}
 		s.known[c] = true
 		s.kill(c)
