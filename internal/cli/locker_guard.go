@@ -2,13 +2,11 @@ package cli
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/procfs"
 )
 
@@ -32,7 +29,9 @@ const (
 // machine is suspended.
 const guardLooks = 20 * time.Millisecond
 
-func bootTime() time.Duration { return proc.BootTime() }
+// cleanLooks is how often a look must find no process: one may be started, or come to another
+// parent, behind the back of a look.
+const cleanLooks = 3
 
 // leaseTerms returns the line for a guard that says when its command gets TERM and when KILL,
 // by the clock that all processes of the machine share.
@@ -44,7 +43,7 @@ type guard struct {
 	cmd   *exec.Cmd
 	words *os.File
 	// spared are children that this process had before.
-	spared map[int]bool
+	spared map[procfs.ID]bool
 	// started is closed when the command has been started.
 	started, gone chan struct{}
 
@@ -70,6 +69,10 @@ func startGuard(command, environ []string, terms string, sameGroup bool) (*guard
 	if err := procfs.Subreaper(); err != nil {
 		return nil, err
 	}
+	before, err := procfs.Descendants(nil)
+	if err != nil {
+		return nil, err
+	}
 	hear, words, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -81,9 +84,9 @@ func startGuard(command, environ []string, terms string, sameGroup bool) (*guard
 		return nil, err
 	}
 	defer func() { _ = say.Close() }()
-	g := &guard{words: words, spared: map[int]bool{}, started: make(chan struct{}), gone: make(chan struct{})}
-	for _, p := range below(nil) {
-		g.spared[p.pid] = true
+	g := &guard{words: words, spared: map[procfs.ID]bool{}, started: make(chan struct{}), gone: make(chan struct{})}
+	for _, p := range before {
+		g.spared[p.ID] = true
 	}
 	// The file that runs now, even if another one has taken its place.
 	g.cmd = exec.Command("/proc/self/exe")
@@ -125,9 +128,9 @@ func (g *guard) listen(answers *os.File) {
 	}
 	_ = g.cmd.Wait()
 	if g.cmd.ProcessState.ExitCode() < 0 { // the guard was killed
-		for killBelow(g.spared) {
-			<-time.After(guardLooks)
-		}
+		look := time.NewTicker(guardLooks)
+		endBelow(g.spared, look.C)
+		look.Stop()
 		g.lost = true
 	}
 	_ = g.words.Close()
@@ -178,7 +181,7 @@ type duty struct {
 	// group of its own.
 	group      int
 	cmd        *exec.Cmd
-	stop, kill time.Duration // by bootTime
+	stop, kill time.Duration // by procfs.BootTime
 	stopped    bool
 	lost       bool
 }
@@ -249,7 +252,7 @@ func (d *duty) watch(lines <-chan string) {
 			}
 			d.onLine(line)
 		case <-look.C:
-			switch now := bootTime(); {
+			switch now := procfs.BootTime(); {
 			case now >= d.kill:
 				d.onLine("kill")
 			case now >= d.stop:
@@ -262,8 +265,8 @@ func (d *duty) watch(lines <-chan string) {
 	for d.signal(unix.SIGKILL) && d.group != 0 {
 		<-look.C
 	}
-	for d.lost && killBelow(nil) {
-		<-look.C
+	if d.lost {
+		endBelow(nil, look.C)
 	}
 	_ = d.cmd.Wait()
 }
@@ -299,74 +302,50 @@ func (d *duty) pass(s syscall.Signal) {
 }
 
 // signal sends a signal to the command and to those of its descendants that are in its group,
-// and reports whether any of them was alive.
+// and reports whether any of them was alive, or may have been.
 func (d *duty) signal(s syscall.Signal) (found bool) {
 	if d.group == 0 {
 		return unix.Kill(-d.cmd.Process.Pid, s) == nil
 	}
-	all := below(nil)
+	all, err := procfs.Descendants(nil)
 	group := d.group
 	for _, p := range all {
-		if p.pid == d.cmd.Process.Pid {
-			group = p.group // an interactive shell makes one of its own
+		if p.ID.PID == d.cmd.Process.Pid {
+			group = p.Stat.Group // an interactive shell makes one of its own
 		}
 	}
 	for _, p := range all {
-		if p.living && p.group == group {
+		if !p.Stat.Dead() && p.Stat.Group == group {
 			found = true
-			_ = unix.Kill(p.pid, s)
+			p.ID.Signal(s)
 		}
 	}
-	return found
+	return found || err != nil
+}
+
+// endBelow kills all descendants of this process but those that come from the spared children,
+// and returns when none is left.
+func endBelow(spared map[procfs.ID]bool, look <-chan time.Time) {
+	for clean := 0; clean < cleanLooks; {
+		if !killBelow(spared) {
+			clean++
+			continue
+		}
+		clean = 0
+		<-look
+	}
 }
 
 // killBelow kills all living descendants of this process but those that come from the spared
-// children, and reports whether there were any.
-func killBelow(spared map[int]bool) (found bool) {
-	for _, p := range below(spared) {
-		if p.living {
+// children, and reports whether there were any, or may have been: a process that may open no
+// more files sees none.
+func killBelow(spared map[procfs.ID]bool) (found bool) {
+	all, err := procfs.Descendants(spared)
+	for _, p := range all {
+		if !p.Stat.Dead() {
 			found = true
-			_ = unix.Kill(p.pid, unix.SIGKILL)
+			p.ID.Kill()
 		}
 	}
-	return found
-}
-
-// descendant is a process below this one.
-type descendant struct {
-	pid, parent, group int
-	living             bool
-}
-
-// below returns the descendants of this process, parents before their children, without
-// those that come from the spared ones. It looks at every process: not every kernel lists
-// children.
-func below(spared map[int]bool) (found []descendant) {
-	children := map[int][]descendant{}
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range stats {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has ended
-		}
-		// The name in parentheses may hold anything.
-		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-		if len(fields) < 18 {
-			continue
-		}
-		// The first thread of a process may have ended before the others.
-		threads, _ := strconv.Atoi(fields[17])
-		p := descendant{living: fields[0] != "Z" && fields[0] != "X" || threads > 1}
-		p.pid, _ = strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		p.parent, _ = strconv.Atoi(fields[1])
-		p.group, _ = strconv.Atoi(fields[2])
-		children[p.parent] = append(children[p.parent], p)
-	}
-	for todo := children[os.Getpid()]; len(todo) > 0; todo = todo[1:] {
-		if p := todo[0]; !spared[p.pid] {
-			found = append(found, p)
-			todo = append(todo, children[p.pid]...)
-		}
-	}
-	return found
+	return found || err != nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/locker"
 )
@@ -286,7 +287,7 @@ func (r *lockedRun) run(ctx context.Context, sequence int64) error {
 
 // terms returns the line for the guard that says until when the command may work and live.
 func (r *lockedRun) terms() string {
-	now := bootTime() // before the question, so that the answer is not stretched
+	now := procfs.BootTime() // before the question, so that the answer is not stretched
 	work, lease := r.lock.Left()
 	return leaseTerms(now+work, now+work+(lease-work)/2)
 }

@@ -13,8 +13,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/pgtest"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/redistest"
 )
 
@@ -94,6 +96,26 @@ func TestBelow(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	_, err = out.Read(make([]byte, 1))
 	require.NoError(t, err)
+	before, err := procfs.Descendants(nil)
+	require.NoError(t, err)
+	require.Len(t, before, 2)
+
+	// Whoever may open no more files must not say that nothing is left.
+	var had unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &had))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: had.Max}))
+	found := killBelow(nil)
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &had))
+	require.True(t, found)
+	after, err := procfs.Descendants(nil)
+	require.NoError(t, err)
+	require.Len(t, after, 2)
+
+	spared := map[procfs.ID]bool{}
+	for _, p := range before {
+		spared[p.ID] = true
+	}
+	require.False(t, killBelow(spared))
 	require.True(t, killBelow(nil))
 	require.Error(t, cmd.Wait())
 }

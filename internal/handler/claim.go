@@ -18,30 +18,33 @@ func setMark(pid int, m mark.Mark) error {
 	// They are listed after their parent was marked: no later one is without the mark.
 	children, _ := procfs.Children(pid) // what cannot be seen cannot be marked
 	for _, child := range children {
-		if mark.Of(child) != m {
+		if has, _ := mark.Of(child); has != m {
 			_ = setMark(child, m)
 		}
 	}
 	return nil
 }
 
-// hidden is look for a process that /proc does not show: it reports whether it lives and
-// belongs to p.
-func (p *process) hidden(pid int, kill bool) bool {
+// hidden is look for a process that /proc does not show: it reports whether the process lives
+// and belongs to p. It fails if this process could not look.
+func (p *process) hidden(pid int, kill bool) (ours bool, err error) {
 	group, err := unix.Getpgid(pid)
-	if err != nil || pid == p.leader.PID || p.mark == 0 || mark.Of(pid) != p.mark {
-		return false
+	if err != nil || pid == p.leader.PID || p.mark == 0 {
+		return false, nil
+	}
+	if m, err := mark.Of(pid); m != p.mark {
+		return false, procfs.Blind(err)
 	}
 	exists, zombie := mark.Hidden(pid)
 	switch {
 	case !exists || zombie && !kill:
-		return false
+		return false, nil
 	case zombie:
 		_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
-		return false
+		return false, nil
 	case kill:
 		_ = mark.Kill(pid, p.mark)
-		return true
+		return true, nil
 	}
-	return group == p.leader.PID
+	return group == p.leader.PID, nil
 }

@@ -157,8 +157,8 @@ func (c *command) environ(job *resqued.Job, tag string, s *slice) ([]string, err
 	return slices.Concat(c.runner.base, c.Env, own), nil
 }
 
-// inputFile returns a file in memory that holds the job as JSON: no matter how
-// large the job is or whether the program reads it, nobody waits for anybody.
+// inputFile returns a file in memory that holds the job as JSON: however
+// large the job is, and whether or not the program reads it, neither process waits for the other.
 func inputFile(job *resqued.Job, s *slice) (*os.File, error) {
 	fd, err := unix.MemfdCreate("resqued-job", unix.MFD_CLOEXEC)
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 	// maxTail bounds what of stderr becomes the text of an error, in bytes.
 	maxTail = 16 << 10
 	// drainFor is how long output is waited for when every process of a command
-	// is gone: only somebody who was handed a pipe can hold it open then.
+	// is gone: only a stranger that was handed a pipe can hold it open then.
 	drainFor = time.Second
 )
 

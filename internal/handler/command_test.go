@@ -46,7 +46,7 @@ func TestCommandInput(t *testing.T) {
 		require.NoError(t, f.run(t.Context()))
 		require.Equal(t, `{"id":"j1","class":"Run","args":[],"queue":"q","attempt":1,"max_attempts":null,"enqueued_at":null,"deadline":null}`, f.read(t, "in"))
 	})
-	t.Run("a large job that nobody reads does no harm", func(t *testing.T) {
+	t.Run("a large job that is not read does no harm", func(t *testing.T) {
 		t.Parallel()
 		f := setup(t, `exit 0`)
 		large := raw(`"` + strings.Repeat("x", 2<<20) + `"`)

@@ -49,7 +49,7 @@ type process struct {
 	opening string
 }
 
-// stopped tells why a command did not just come to its end.
+// stopped says why a command did not just come to its end.
 type stopped struct {
 	// killed: the job was, so all its processes were told to stop.
 	killed bool
@@ -62,7 +62,7 @@ type stopped struct {
 // does, they are told to stop. s is the slice, if it is one.
 //
 // The leader stays a zombie until the end. As long as it is one, the number of
-// its group belongs to nobody else, so no signal can reach a stranger.
+// its group is not given to another process, so no signal can reach a stranger.
 func (p *process) wait(ctx context.Context, killAfter time.Duration, s *slice) (status syscall.WaitStatus, how stopped, err error) {
 	pid := p.leader.PID
 	p.runner.leaders.Store(pid, p.mark)
@@ -126,7 +126,7 @@ func (p *process) tell(ctx context.Context, exited <-chan struct{}, s *slice) (h
 	}
 	how.told = true
 	p.log.Debug("command told that its slice is over", zap.Int("command_pid", p.leader.PID), zap.Duration("grace", s.Grace))
-	// The leader is not reaped before the end of wait: its number is nobody else's.
+	// The leader is not reaped before the end of wait: its number is not another's.
 	_ = unix.Kill(p.leader.PID, unix.SIGTERM)
 	_ = unix.Kill(p.leader.PID, unix.SIGCONT) // a stopped process would not notice
 	grace := time.NewTimer(s.Grace)

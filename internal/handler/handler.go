@@ -99,7 +99,7 @@ func (s *Set) Lookup(name string) (*resqued.Class, bool) {
 func (s *Set) Classes() []string { return slices.Clone(s.names) }
 
 // Owns reports whether the process pid is the first one of a command that still
-// runs. Somebody waits for it: nobody else may reap it.
+// runs. Its job waits for it, so no other code may reap it.
 func (s *Set) Owns(pid int) bool { return s.runner.owns(pid) }
 
 // Close ends the goroutine that starts commands. Call it when no job runs any

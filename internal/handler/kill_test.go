@@ -293,7 +293,7 @@ func TestCommandsDoNotDisturbEachOther(t *testing.T) {
 			}
 		})
 	}
-	// Children that Go code has started itself are nobody's business either.
+	// Children that Go code has started itself are left alone, too.
 	others := make(chan error, 40)
 	wg.Go(func() {
 		for range 40 {
@@ -354,7 +354,7 @@ func TestAbandon(t *testing.T) {
 	pid := f.pid(t, "pid")
 	f.Abandon()
 	require.NoError(t, unix.Kill(pid, unix.SIGKILL))
-	require.Eventually(t, func() bool { return gone(pid) }, soon, time.Millisecond, "somebody waits for it")
+	require.Eventually(t, func() bool { return gone(pid) }, soon, time.Millisecond, "its job waits for it")
 	select {
 	case err := <-done:
 		t.Errorf("told: %v", err)
@@ -376,7 +376,7 @@ func TestKillOfACommandThatDoesNotBegin(t *testing.T) {
 			c.Timeout = 1500 * time.Millisecond
 			return t.Context()
 		},
-		"by somebody": func(*resqued.Class) context.Context {
+		"by its kill": func(*resqued.Class) context.Context {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			time.AfterFunc(1500*time.Millisecond, func() { cancel(resqued.ErrKilled) })
 			return ctx

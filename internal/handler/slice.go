@@ -178,13 +178,13 @@ func (r *replies) close() {
 
 // lasting reads a pipe to its end, however long its reader is busy in between: what a
 // command reported before it ended counts. After its end only a read that waits for
-// drainFor is given up, and what is more than a pipe can hold is somebody else's.
+// drainFor is given up, and what is more than a pipe can hold is not the command's.
 type lasting struct {
 	pipe *os.File
 	late int // bytes read after the end
 }
 
-// maxPipe is what a pipe holds at most, unless somebody with special rights made it.
+// maxPipe is what a pipe holds at most, unless it was made with special rights.
 const maxPipe = 1 << 20
 
 func (l *lasting) Read(p []byte) (int, error) {

@@ -91,7 +91,7 @@ func TestSliceReports(t *testing.T) {
 		require.Equal(t, []string{`{"i":1}`, `{"i":2}`, `{"i":3}`}, s.texts())
 		require.Equal(t, "{\"i\":1}\n{\"i\":2}\n{\"i\":3}\nend", s.read(t, "out"))
 	})
-	t.Run("replies that nobody reads hold up nobody", func(t *testing.T) {
+	t.Run("replies that are not read hold up neither side", func(t *testing.T) {
 		t.Parallel()
 		s := newSliced(t, `i=0; while [ $i -lt 20000 ]; do echo "line number $i"; i=$((i+1)); done >&3; cat <&4 | tail -1 > last & wait`)
 		s.slice.Grace = time.Minute
@@ -122,7 +122,7 @@ func TestSliceReports(t *testing.T) {
 		require.True(t, s.lines[5].Torn)
 		require.False(t, s.lines[4].Torn)
 	})
-	t.Run("somebody else who holds the descriptor does not hold the job", func(t *testing.T) {
+	t.Run("a stranger that holds the descriptor does not hold the job", func(t *testing.T) {
 		t.Parallel()
 		s := newSliced(t, `echo $$ > pid; while [ ! -e go ]; do sleep 0.01; done; echo last >&3`)
 		done := s.start(t.Context())
@@ -179,7 +179,7 @@ func TestSliceEnds(t *testing.T) {
 		{"told, with the code of a shell", `trap 'exit 143' TERM; ` + ready + `while :; do sleep 0.01; done`, cmdslice.ByTerm, ""},
 		{"told, and never ends", `trap '' TERM; ` + ready + `while :; do sleep 0.01; done`, cmdslice.ByKill, ""},
 		{"told, with an error", `trap 'echo no >&2; exit 3' TERM; ` + ready + `while :; do sleep 0.01; done`, 0, "sh: exit code 3: no"},
-		{"not told, by a TERM of somebody else", `kill -TERM $$`, 0, "sh: ended by SIGTERM"},
+		{"not told, by another TERM", `kill -TERM $$`, 0, "sh: ended by SIGTERM"},
 		{"told, and asks to run again", `trap 'exit 75' TERM; ` + ready + `while :; do sleep 0.01; done`, 0, "requeue"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

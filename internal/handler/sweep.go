@@ -43,8 +43,9 @@ func (p *process) look(kill bool) (left, unclear int) {
 		todo = append(todo, below(pid)...)
 		st, err := procfs.ReadStat(pid)
 		if err != nil {
-			unseen = errors.Join(unseen, procfs.Blind(err))
-			if p.hidden(pid, kill) {
+			hidden, unmarked := p.hidden(pid, kill)
+			unseen = errors.Join(unseen, procfs.Blind(err), unmarked)
+			if hidden {
 				left++
 				p.lasting = pid
 			}
@@ -61,7 +62,8 @@ func (p *process) look(kill bool) (left, unclear int) {
 			}
 			continue
 		case !ours && kill && st.Start >= began.Start:
-			m := mark.Of(pid)
+			m, err := mark.Of(pid)
+			unseen = errors.Join(unseen, procfs.Blind(err))
 			if ours = p.mark != 0 && m == p.mark; ours || m.IsRun() && m.Worker() == p.mark.Worker() {
 				break // or of another run
 			}

@@ -157,7 +157,7 @@ type Process struct {
 	handle *os.File
 }
 
-// watch makes the end of the process one that Go's poller tells of.
+// watch has Go's poller report the end of the process.
 func (p *Process) watch() {
 	if p.pidfd < 0 {
 		return
@@ -192,11 +192,12 @@ func (p *Process) AwaitExit() {
 	}
 }
 
-// ended reports whether the process of a pidfd has ended.
+// ended reports whether the process of a pidfd has ended, or that cannot be asked so: poll
+// fails where this process may have no files at all.
 func ended(pidfd uintptr) bool {
 	poll := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	n, err := unix.Poll(poll, 0)
-	return err == nil && n > 0 && poll[0].Revents&unix.POLLIN != 0
+	return err != nil || n > 0 && poll[0].Revents&unix.POLLIN != 0
 }
 
 // Wait waits for the end of the process, reaps it, and returns how it ended. It fails with

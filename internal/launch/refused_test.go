@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -79,4 +80,36 @@ func TestBrokenPath(t *testing.T) {
 		require.ErrorIs(t, err, exec.ErrNotFound)
 		l.Close()
 	}
+}
+
+// The end of a process is noticed also by one that may have no files at all.
+func TestWaitingWithoutFiles(t *testing.T) {
+	t.Parallel()
+	if newProcess(t) {
+		return
+	}
+	l := &Launcher{}
+	t.Cleanup(l.Close)
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer func() { _ = null.Close() }()
+	p, err := l.Start(Program{Argv: []string{"sleep", "1000"}, Files: []*os.File{null, null, null}})
+	require.NoError(t, err)
+	var had unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &had))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: had.Max}))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.AwaitExit()
+	}()
+	p.Signal(unix.SIGKILL)
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Error("its end goes unnoticed")
+	}
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &had))
+	_, err = p.Wait()
+	require.NoError(t, err)
 }

@@ -46,15 +46,16 @@ func (m Mark) Worker() Mark { return m &^ runMask }
 // IsRun reports whether m is the mark of a run.
 func (m Mark) IsRun() bool { return m&runMask != 0 }
 
-// Of returns the mark of a process; zero if it has none, or may not be asked. A zombie has
-// its mark until it is reaped.
-func Of(pid int) Mark {
+// Of returns the mark of a process; zero if it has none. A zombie has its mark until it is
+// reaped. Of fails if the mark cannot be read: there is no such process, /proc hides it, or
+// this process may open no more files.
+func Of(pid int) (Mark, error) {
 	var limit unix.Rlimit
 	if pid <= 0 || unix.Prlimit(pid, unix.RLIMIT_LOCKS, nil, &limit) != nil {
-		// One with the rights of another user may not be asked, but shows it.
+		// The kernel does not answer about a process of another user, but /proc shows the limit.
 		return shown(pid)
 	}
-	return number(limit.Cur)
+	return number(limit.Cur), nil
 }
 
 // Set gives a process the mark m.
@@ -68,7 +69,8 @@ func Set(pid int, m Mark) error {
 }
 
 // Kill sends SIGKILL to the process with that number if its mark is m, or, if m is that of
-// a worker process, of that one.
+// a worker process, of that one; else it fails with os.ErrProcessDone, or with the error of
+// Of.
 func Kill(pid int, m Mark) error {
 	p, err := os.FindProcess(pid)
 	if err != nil {
@@ -76,10 +78,14 @@ func Kill(pid int, m Mark) error {
 	}
 	defer func() { _ = p.Release() }()
 	// The handle is open: from here on the number cannot become another process's.
-	if !m.covers(Of(pid)) {
+	has, err := Of(pid)
+	switch {
+	case m.covers(has):
+		return p.Kill()
+	case err == nil, errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ESRCH):
 		return os.ErrProcessDone
 	}
-	return p.Kill()
+	return err
 }
 
 func (m Mark) covers(other Mark) bool {
@@ -107,20 +113,20 @@ func number(limit uint64) Mark {
 }
 
 // shown reads a mark from /proc.
-func shown(pid int) Mark {
+func shown(pid int) (Mark, error) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/limits")
 	if err != nil {
-		return 0
+		return 0, err
 	}
 	for line := range strings.Lines(string(text)) {
 		if values, ok := strings.CutPrefix(line, "Max file locks"); ok {
 			fields := strings.Fields(values)
 			if len(fields) == 0 {
-				return 0
+				return 0, nil
 			}
 			limit, _ := strconv.ParseUint(fields[0], 10, 64) // "unlimited" is none
-			return number(limit)
+			return number(limit), nil
 		}
 	}
-	return 0
+	return 0, nil
 }

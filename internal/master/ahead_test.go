@@ -96,7 +96,7 @@ func TestAhead(t *testing.T) {
 		require.Equal(t, []string{"state running"}, next.hear())
 	})
 
-	bubble(t, "nobody waits where no process may be beside the full number", func(t *testing.T) {
+	bubble(t, "no slot waits where no process may be beside the full number", func(t *testing.T) {
 		f := setup(t, func(_ *fixture, c *Config) { c.MaxRetiring = 0 })
 		f.up(2)[0].say(ends())
 		require.Equal(t, 2, f.spawned())

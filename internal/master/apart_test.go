@@ -136,7 +136,7 @@ func TestApart(t *testing.T) {
 		require.Equal(t, n+2, f.spawned(), "a suspect that is harmless ends that")
 	})
 
-	bubble(t, "nobody is suspected where it is known who did it, or where the death came from outside", func(t *testing.T) {
+	bubble(t, "no job is suspected where the cause is known, or where the death came from outside", func(t *testing.T) {
 		f := setup(t)
 		up := f.up(2)
 		f.redis.hold(up[0].spec.Proc, reserved("a", 0), reserved("b", 0))

@@ -557,7 +557,7 @@ type fakeRedis struct {
 	healed   []string
 	left     []string // queues of which keys are left
 	sweeps   int
-	// traces of processes; those of others are 4711, whom everybody sees.
+	// traces of processes; those of others are 4711, which every process sees.
 	traces   map[string]map[string]string
 	policies map[string]store.Policy
 	noPolicy error

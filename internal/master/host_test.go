@@ -75,7 +75,7 @@ func TestTheDeadOfAMachine(t *testing.T) {
 		}, "%s", what)
 	}
 	await("the first round", "gone requeue", "reused requeue")
-	// Only a lease that is past tells that the others are dead.
+	// Only a lease that is past proves that the others are dead.
 	redis.set(func() { redis.orphans = []string{rebooted, elsewhere} })
 	await("a round after the leases", "elsewhere requeue", "gone requeue", "rebooted requeue", "reused requeue")
 	require.True(t, proctest.Alive(at.PID))

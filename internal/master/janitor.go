@@ -38,7 +38,7 @@ type deadProcess struct {
 	retryAt time.Time
 }
 
-// round is one look at what everybody has left behind.
+// round is one look at what dead processes, of all masters, have left behind.
 type round struct {
 	info   store.MasterInfo
 	policy deathPolicy
@@ -58,7 +58,7 @@ type report struct {
 
 // janitor does all of a master's work in Redis, in a goroutine of its own that
 // Run starts and waits for: the loop never waits for Redis. It recovers the jobs
-// of this master's dead at once, and in each round those of everybody whose lease
+// of this master's dead at once, and in each round those of every process whose lease
 // is past and those of dead masters on this machine.
 //
 // A job is recovered only when its process is reaped and nothing that the process
@@ -342,7 +342,7 @@ func (j *janitor) outlaw(ctx context.Context, name string) bool {
 	return err == nil
 }
 
-// adopt recovers the jobs of somebody else's dead process. If it does not work
+// adopt recovers the jobs of a dead process of another master. If it does not work
 // the next round tries again.
 func (j *janitor) adopt(ctx context.Context, name string, d death, policy deathPolicy, force bool) {
 	r, err := j.raise(ctx, name, d, policy, force, j.failed[name] >= parkTries)

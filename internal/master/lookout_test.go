@@ -28,7 +28,7 @@ func TestLookout(t *testing.T) {
 		require.Equal(t, []string{"lookout true"}, w[0].told())
 	})
 
-	bubble(t, "while all are busy nobody does", func(t *testing.T) {
+	bubble(t, "while all are busy none does", func(t *testing.T) {
 		f := setup(t)
 		w := f.up(2)
 		w[0].say(proc.Message{Type: proc.Found})

@@ -20,8 +20,8 @@ func (o *oomWatch) note(now procfs.OOM) {
 }
 
 // suspectOOM notes if w may have been killed for want of memory. The kernel only
-// counts such kills and does not say whom they hit; SIGKILL by somebody else looks
-// the same.
+// counts such kills and does not say whom they hit; any other SIGKILL looks the
+// same.
 func (m *Master) suspectOOM(w *worker, exit proc.Exit) {
 	if exit.Signal != syscall.SIGKILL || w.cause != "" {
 		return

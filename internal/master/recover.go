@@ -59,7 +59,7 @@ func (m *Master) deathOf(w *worker, exit proc.Exit) death {
 }
 
 // recover has the janitor see to what w has left in Redis, when nothing of it runs. One that left in good order
-// has left nothing; but whoever leaves last leaves nobody to look again.
+// has left nothing; but behind the last one there is no process that could look again.
 func (m *Master) recover(w *worker, orderly bool, exit proc.Exit) {
 	if !w.greeted || orderly && !w.listed && !m.leaving() {
 		return
@@ -90,8 +90,8 @@ func (m *Master) recovered(r report) {
 // verdicts decides what becomes of the jobs that a dead process held. A job that
 // was to be killed has failed, or goes back to its queue if that was asked for; then it
 // is known why the process ended. Else each of its jobs may be to blame and runs again,
-// alone, unless it has taken too many processes with it, or its rules forbid that. Nobody
-// is to blame for a death that came from outside.
+// alone, unless it has taken too many processes with it, or its rules forbid that. No
+// job is to blame for a death that came from outside.
 func (d death) verdicts(held []store.Reserved, policy deathPolicy, now time.Time) []store.Verdict {
 	verdicts := make([]store.Verdict, 0, len(held))
 	most := policy.maxDeaths * hopeless

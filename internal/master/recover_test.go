@@ -207,7 +207,7 @@ func TestRecover(t *testing.T) {
 		require.Equal(t, []string{"a fail", "b fail"}, f.redis.seen())
 	})
 
-	bubble(t, "a job that somebody wanted to end has ended, and it is said what that has cost", func(t *testing.T) {
+	bubble(t, "a job that was to be killed has ended, and it is said what that has cost", func(t *testing.T) {
 		f := setup(t)
 		up := f.up(2)
 		named, back := reserved("named", 0), reserved("back", 2)
@@ -301,7 +301,7 @@ func TestRecover(t *testing.T) {
 		require.NoError(t, f.over())
 	})
 
-	bubble(t, "nobody is suspected whose process has left before Redis took its end", func(t *testing.T) {
+	bubble(t, "no job is suspected whose process has left before Redis took its end", func(t *testing.T) {
 		f := setup(t)
 		up := f.up(2)
 		f.redis.hold(up[0].spec.Proc, reserved("a", 2))

@@ -107,7 +107,7 @@ func (m *Master) resize() {
 // outdated reports whether w runs an older configuration than the one in force.
 func (m *Master) outdated(w *worker) bool { return w.gen < m.gen }
 
-// abortRoll gives a new configuration up: nobody runs it.
+// abortRoll gives up a new configuration, which no process runs.
 func (m *Master) abortRoll(why string) {
 	m.log.Error("the new configuration does not work; the old one stays", zap.String("because", why))
 	m.rolled()

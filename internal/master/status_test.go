@@ -55,7 +55,7 @@ func TestStatus(t *testing.T) {
 		require.GreaterOrEqual(t, f.systemd.count("watchdog"), 30)
 	})
 
-	bubble(t, "without a watchdog nobody is fed", func(t *testing.T) {
+	bubble(t, "without a watchdog none is fed", func(t *testing.T) {
 		f := setup(t)
 		f.wait(5 * time.Minute)
 		require.Zero(t, f.systemd.count("watchdog"))

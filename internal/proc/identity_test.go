@@ -36,7 +36,7 @@ func TestIdentity(t *testing.T) {
 		require.True(t, self.Dead())
 	})
 
-	t.Run("a dead process that nobody has reaped is dead", func(t *testing.T) {
+	t.Run("a dead process that was not reaped is dead", func(t *testing.T) {
 		t.Parallel()
 		c := spawn(t, &Spawner{}, "p-zombie", act{Act: "deaf"})
 		hello(t, c)

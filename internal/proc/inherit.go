@@ -14,8 +14,7 @@ import (
 )
 
 // oomScore makes the kernel choose worker processes before their master when
-// memory runs out: a master replaces a worker, but nobody replaces a master as
-// fast.
+// memory runs out: a master is not replaced as fast as it replaces a worker.
 const oomScore = "500"
 
 // lockMainThread keeps the main goroutine on the main thread.

@@ -48,7 +48,7 @@ type act struct {
 }
 
 func workerPart() int {
-	// An empty environment tells that the variable is gone for whom we start.
+	// An empty environment shows that what we start does not have the variable.
 	conn, config, err := Inherit()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

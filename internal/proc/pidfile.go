@@ -42,7 +42,7 @@ func WritePIDFile(path string) (*PIDFile, error) {
 func (p *PIDFile) Remove() error {
 	defer func() { _ = p.f.Close() }()
 	if !sameFile(p.f, p.path) {
-		return nil // somebody has removed or replaced it; what is there is not ours
+		return nil // it was removed or replaced; what is there is not ours
 	}
 	if err := os.Remove(p.path); err != nil {
 		return fmt.Errorf("pidfile: %w", err)

@@ -131,7 +131,7 @@ func (s *Spawner) environ(spec Spec) []string {
 	return append(env, procfs.RoleEnv+"="+procfs.WorkerRole, procfs.ProcEnv+"="+spec.Proc)
 }
 
-// sealed returns data in a memory file that nobody can change any more.
+// sealed returns data in a memory file that cannot be changed any more.
 func sealed(data []byte) (*os.File, error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate("resqued-config", flags|unix.MFD_NOEXEC_SEAL)

@@ -22,7 +22,7 @@ func marked(name string) (n int) {
 	names, _ := os.ReadDir("/proc")
 	for _, dir := range names {
 		pid, err := strconv.Atoi(dir.Name())
-		if err != nil || mark.Of(pid).Worker() != mark.Worker(name) {
+		if m, no := mark.Of(pid); err != nil || no != nil || m.Worker() != mark.Worker(name) {
 			continue
 		}
 		if s, err := procfs.ReadStat(pid); err == nil && !s.Dead() {

@@ -2,8 +2,12 @@ package procfs
 
 import (
 	"context"
+	"math/rand/v2"
 	"os"
 	"os/exec"
+	"strconv"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -13,7 +17,7 @@ import (
 	"github.com/resqued/resqued/internal/mark"
 )
 
-// Whoever may open no more files must not say that nobody is left.
+// A process that may open no more files must not say that nothing is left.
 func TestSweepWithoutFiles(t *testing.T) {
 	if os.Getenv("PROC_TEST_BLIND") == "" {
 		t.Parallel()
@@ -49,7 +53,7 @@ func TestSweepWithoutFiles(t *testing.T) {
 	}
 }
 
-// Whoever may open no more files must not take somebody's child for an orphan.
+// A process that may open no more files must not take a child that code waits for for an orphan.
 func TestStraysWithoutFiles(t *testing.T) {
 	if os.Getenv("PROC_TEST_BLIND") == "" {
 		t.Parallel()
@@ -90,4 +94,124 @@ func TestStraysWithoutFiles(t *testing.T) {
 	close(stop)
 	<-stopped
 	require.NoError(t, child.Wait())
+}
+
+// flicker lets this process open files and not, by turns, until the function that it returns
+// is called.
+func flicker(t *testing.T) (end func()) {
+	t.Helper()
+	var had unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &had))
+	stop := make(chan struct{})
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		for {
+			for limit := range uint64(2) {
+				_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: had.Cur * limit, Max: had.Max})
+				// Timers are too coarse. With files it is long enough for some looks to come
+				// to their end.
+				for until := time.Now().Add(rand.N(time.Duration(200+20_000*limit) * time.Microsecond)); time.Now().Before(until); {
+				}
+			}
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	})
+	end = sync.OnceFunc(func() {
+		close(stop)
+		ended.Wait()
+	})
+	t.Cleanup(end)
+	return end
+}
+
+// Also while files can be opened only now and then, a sweep does not end before everything has
+// ended that the dead worker process had started.
+func TestSweepWhileFilesRunOut(t *testing.T) {
+	if os.Getenv("PROC_TEST_BLIND") == "" {
+		t.Parallel()
+		cmd := exec.Command(os.Args[0], "-test.run=^TestSweepWhileFilesRunOut$")
+		cmd.Env = append(os.Environ(), "PROC_TEST_BLIND=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	require.NoError(t, Subreaper())
+	for who, master := range map[string]func() bool{"own": func() bool { return true }, "elsewhere": nil} {
+		for part, below := range map[string]int{"tagged tree": 3, "bare tree": 3, "headless": 0} {
+			name := unique("p-flicker-" + who + "-" + part)
+			for n, began := 0, time.Now(); n < 1 || time.Since(began) < 100*time.Millisecond; n++ {
+				// Not the sweeper of the worker process, which knows what is below that one.
+				c, err := startWorker(name, part, master)
+				require.NoError(t, err)
+				living := func() int {
+					t.Helper()
+					found, err := NewSweeper(name, nil).look()
+					require.NoError(t, err)
+					living := 0
+					for pid, p := range found {
+						if pid != c.PID() && p.proc == name && !p.dying {
+							living++
+						}
+					}
+					return living
+				}
+				require.Eventually(t, func() bool { return living() == below }, 30*time.Second, time.Millisecond, part)
+				if part != "headless" { // that one is found itself
+					c.kill()
+				}
+				end := flicker(t)
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				_, err = NewSweeper(name, master).Sweep(ctx)
+				cancel()
+				end()
+				require.NoError(t, err)
+				c.wait()
+				require.Zero(t, living(), "%s, %s, after %d", who, part, n)
+			}
+		}
+	}
+}
+
+// A process of another user shows its mark in /proc alone. A process that may open no more files must
+// not take it for unmarked.
+func TestMarksWithoutFiles(t *testing.T) {
+	t.Parallel()
+	name := "p-other-user"
+	if text := os.Getenv("PROC_TEST_BLIND"); text != "" {
+		pid, err := strconv.Atoi(text)
+		require.NoError(t, err)
+		s := NewSweeper(name, nil)
+		looks := map[string]func(int) (bool, error){"marked": s.marked, "hidden": s.hidden}
+		for what, look := range looks {
+			marked, err := look(pid)
+			require.NoError(t, err, what)
+			require.True(t, marked, what)
+		}
+		var had unix.Rlimit
+		require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &had))
+		require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: had.Max}))
+		got := map[string]error{}
+		for what, look := range looks {
+			_, got[what] = look(pid)
+		}
+		require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &had))
+		for what, err := range got {
+			require.ErrorIs(t, err, unix.EMFILE, what)
+		}
+		return
+	}
+	if os.Getuid() != 0 {
+		t.Skip("only root can start a process of another user")
+	}
+	pid := sleeper(t).Process.Pid
+	require.NoError(t, mark.Set(pid, mark.Worker(name)))
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestMarksWithoutFiles$")
+	cmd.Env = append(os.Environ(), "PROC_TEST_BLIND="+strconv.Itoa(pid))
+	cmd.Dir, cmd.SysProcAttr = "/", &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
 }

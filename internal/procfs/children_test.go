@@ -5,8 +5,11 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -72,7 +75,7 @@ func TestChildren(t *testing.T) {
 	})
 }
 
-// Whoever may open no more files fails instead of saying that there is nothing.
+// A look that may open no more files fails instead of saying that there is nothing.
 func TestLooksWithoutFiles(t *testing.T) {
 	if os.Getenv("PROC_TEST_BLIND") == "" {
 		t.Parallel()
@@ -98,6 +101,7 @@ func TestLooksWithoutFiles(t *testing.T) {
 			s, err := ReadStat(pid)
 			return s.Parent == self, Blind(err)
 		},
+		"see":     func() (bool, error) { _, ok, err := see(strconv.Itoa(pid)); return ok, err },
 		"Environ": func() (bool, error) { env, err := Environ(pid); return len(env) > 0, err },
 		"Bare": func() (bool, error) {
 			// That it is not bare may not be known for want of files.
@@ -134,11 +138,19 @@ func TestLooksWithoutFiles(t *testing.T) {
 		}
 	}()
 	overlooked := map[string]int{}
+	// Where each can fail at last.
+	last := map[string]string{"Children": "/children:", "childrenByParent": "/stat:", "Environ": "/environ:", "ReadStat": "/stat:", "Bare": "/environ:", "see": "/environ:"}
 	for name, look := range looks {
-		for range 500 {
-			if seen, err := look(); !seen && err == nil {
+		failed := false
+		for n, began := 0, time.Now(); (n < 500 || !failed) && time.Since(began) < 20*time.Second; n++ {
+			seen, err := look()
+			if !seen && err == nil {
 				overlooked[name]++
 			}
+			failed = failed || err != nil && strings.Contains(err.Error(), last[name])
+		}
+		if !failed {
+			overlooked[name+last[name]]++
 		}
 	}
 	close(stop)
@@ -146,4 +158,54 @@ func TestLooksWithoutFiles(t *testing.T) {
 	require.Empty(t, overlooked)
 	require.NoError(t, child.Process.Kill())
 	_ = child.Wait()
+}
+
+func TestBlind(t *testing.T) {
+	t.Parallel()
+	for _, errno := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM} {
+		require.ErrorIs(t, Blind(&os.PathError{Op: "open", Path: "/proc/1/stat", Err: errno}), errno)
+	}
+	for _, errno := range []error{nil, unix.ENOENT, unix.ESRCH, unix.EACCES, unix.EPERM} {
+		require.NoError(t, Blind(errno))
+	}
+}
+
+// TestDescendants runs in a process of its own, which has no other descendants.
+func TestDescendants(t *testing.T) {
+	if os.Getenv("PROC_TEST_BELOW") == "" {
+		t.Parallel()
+		cmd := exec.Command(os.Args[0], "-test.run=^TestDescendants$")
+		cmd.Env = append(os.Environ(), "PROC_TEST_BELOW=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	cmd := exec.Command("sh", "-c", "setsid sleep 1000 & echo; wait")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = out.Read(make([]byte, 1))
+	require.NoError(t, err)
+	dead := ended(t, false)
+	found, err := Descendants(nil)
+	require.NoError(t, err)
+	require.Len(t, found, 3)
+	shell, sleep := Descendant{}, Descendant{}
+	for i, p := range found {
+		switch {
+		case p.ID.PID == dead:
+			require.True(t, p.Stat.Dead())
+		case p.ID.PID == cmd.Process.Pid:
+			shell = p
+		default:
+			require.Positive(t, shell.ID.PID, "parents come first: %d", i)
+			sleep = p
+		}
+	}
+	require.Equal(t, shell.ID.PID, sleep.Stat.Parent)
+	left, err := Descendants(map[ID]bool{shell.ID: true})
+	require.NoError(t, err)
+	require.Len(t, left, 1, "what is below a spared one is spared")
+	require.True(t, sleep.ID.Kill())
+	require.NoError(t, cmd.Wait())
 }

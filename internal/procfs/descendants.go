@@ -2,6 +2,7 @@ package procfs
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -31,6 +32,37 @@ func Subreaper() error {
 	return nil
 }
 
+// Descendant is a process below this one.
+type Descendant struct {
+	ID   ID
+	Stat Stat
+}
+
+// Descendants returns what descends from this process, dead processes included, parents
+// before their children, without the spared ones and what is below them. It fails where it may
+// have overlooked some (see Blind), and returns those that it has found.
+func Descendants(spared map[ID]bool) (found []Descendant, err error) {
+	children := ChildLister()
+	listed := map[int]bool{os.Getpid(): true}
+	for todo := []int{os.Getpid()}; len(todo) > 0; todo = todo[1:] {
+		pids, unseen := children(todo[0])
+		err = errors.Join(err, unseen)
+		for _, pid := range pids {
+			s, unseen := ReadStat(pid)
+			id := ID{pid, s.Start}
+			// It may have another parent by now, but one that is here, else it is another process.
+			if unseen != nil || spared[id] || !listed[s.Parent] {
+				err = errors.Join(err, Blind(unseen))
+				continue
+			}
+			listed[pid] = true
+			found = append(found, Descendant{id, s})
+			todo = append(todo, pid)
+		}
+	}
+	return found, err
+}
+
 // process is what a survey sees of a process that is no zombie.
 type process struct {
 	parent int
@@ -48,7 +80,7 @@ type process struct {
 
 type processes map[int]process
 
-// spawned are the worker processes of this process that nobody has waited for, by ID,
+// spawned are the worker processes of this process that were not waited for yet, by ID,
 // and their names: they need not be asked, also while they cannot answer.
 var spawned sync.Map
 
@@ -122,7 +154,7 @@ func see(pid string) (process, bool, error) {
 			p.executing, err = readable(pid)
 		}
 		// Last: one that executes another program now may be dying by then, but not the
-		// other way round. Kernel threads look the same, but nobody descends from them.
+		// other way round. Kernel threads look the same, but no process of a job descends from them.
 		var mem []byte
 		if err == nil {
 			mem, err = os.ReadFile("/proc/" + pid + "/statm")

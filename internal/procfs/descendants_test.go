@@ -130,7 +130,7 @@ func TestStrays(t *testing.T) {
 		require.Equal(t, "0 100", p.line(t))
 	})
 
-	t.Run("a child that somebody waits for is left alone", func(t *testing.T) {
+	t.Run("a child that code waits for is left alone", func(t *testing.T) {
 		t.Parallel()
 		c := spawn(t, "p-owned", "exit")
 		s := Strays{Owned: func(int) bool { return true }, Patience: time.Nanosecond}

@@ -31,8 +31,8 @@ func environ(pid string) ([]byte, error) {
 	return nil, err
 }
 
-// Bare reports whether a process, of which no environment could be read, has none for good,
-// or none that this process may read. It is false for one that is dying, has ended, or is
+// Bare reports whether a process whose environment could not be read has none for good, or
+// none that this process may read. It is false for one that is dying, has ended, or is
 // just executing another program. It fails if this process could not look (see Blind).
 func Bare(pid int) (bool, error) {
 	if err := openEnviron(strconv.Itoa(pid)); err != nil {

@@ -4,6 +4,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -86,4 +88,32 @@ func TestHasVariable(t *testing.T) {
 	require.False(t, part.HasVariable([]byte("TAG=p/12\x00"), "TAG=p/1"))
 	whole := Stat{EnvStart: 100, EnvEnd: 100 + uint64(len(env))}
 	require.True(t, whole.HasVariable([]byte(env), "TAG=p/1"), "the process itself has written over the last byte")
+}
+
+// A process that may not be read is bare for good: another user's does not end up as one that
+// has to be waited for.
+func TestEnvironOfAnotherUser(t *testing.T) {
+	t.Parallel()
+	if text := os.Getenv("PROC_TEST_OTHER"); text != "" {
+		pid, err := strconv.Atoi(text)
+		require.NoError(t, err)
+		env, err := Environ(pid)
+		require.NoError(t, err)
+		require.Empty(t, env)
+		bare, err := Bare(pid)
+		require.NoError(t, err)
+		require.True(t, bare)
+		may, err := readable(text)
+		require.NoError(t, err)
+		require.False(t, may)
+		return
+	}
+	if os.Getuid() != 0 {
+		t.Skip("only root can start a process of another user")
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestEnvironOfAnotherUser$")
+	cmd.Env = append(os.Environ(), "PROC_TEST_OTHER="+strconv.Itoa(sleeper(t).Process.Pid))
+	cmd.Dir, cmd.SysProcAttr = "/", &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // A process that is just executing another program has no environment for a moment. It
-// must not be taken for one that belongs to nobody.
+// must not be taken for one of no worker process.
 func TestExecutingProcessesAreNotOverlooked(t *testing.T) {
 	t.Parallel()
 	name := unique("p-exec")

@@ -122,7 +122,7 @@ func cgroup() string {
 	}
 	for line := range strings.Lines(string(text)) {
 		path, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::")
-		// The root holds everybody, and what is not below it cannot be looked at.
+		// The root holds all processes, and what is not below it cannot be looked at.
 		if ok && path != "/" && path == filepath.Clean(path) && !strings.HasPrefix(path, "/..") {
 			return namespace + path
 		}
@@ -131,7 +131,7 @@ func cgroup() string {
 }
 
 // emptied reports whether no process is in a control group but this one and what descends
-// from it. The list of a group hides nobody who has a number here, and shows others as 0.
+// from it. The list of a group hides no process that has a number here, and shows others as 0.
 func emptied(group string) bool {
 	own := cgroup()
 	namespace, path, _ := strings.Cut(group, "]")

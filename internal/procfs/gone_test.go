@@ -128,7 +128,7 @@ func TestTraces(t *testing.T) {
 		}
 	})
 
-	t.Run("a control group is empty if it is gone, or holds nobody but this process and its own", func(t *testing.T) {
+	t.Run("a control group is empty if it is gone, or holds only this process and its own", func(t *testing.T) {
 		t.Parallel()
 		root, ok := cgroupRoot()
 		if os.Getuid() != 0 || !ok {

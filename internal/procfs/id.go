@@ -3,6 +3,7 @@ package procfs
 import (
 	"errors"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,19 +30,29 @@ func (id ID) Dead() bool {
 	if errors.Is(unix.Kill(id.PID, 0), unix.ESRCH) {
 		return true
 	}
-	// Somebody has the number. If that is hidden, it may be the process itself.
+	// The number is in use. If /proc hides who has it, it may be the process itself.
 	s, err := ReadStat(id.PID)
 	return err == nil && (s.Start != id.Start || s.Dead())
 }
 
 // Kill sends SIGKILL to the process if that is still there, and reports whether it has.
-func (id ID) Kill() bool {
+func (id ID) Kill() bool { return id.Signal(unix.SIGKILL) }
+
+// Signal sends sig to the process if that is still there, and reports whether it has.
+func (id ID) Signal(sig syscall.Signal) bool {
 	p, err := os.FindProcess(id.PID)
 	if err != nil {
 		return false
 	}
-	defer func() { _ = p.Release() }()
 	// The handle is open: from here on the number cannot become another process's.
 	st, err := ReadStat(id.PID)
-	return err == nil && st.Start == id.Start && p.Kill() == nil
+	sent := err == nil && st.Start == id.Start && p.Signal(sig) == nil
+	_ = p.Release()
+	if Blind(err) != nil {
+		// The handle may have been the last file that could be opened. Without one the number
+		// could only become another's in the next instant.
+		st, err = ReadStat(id.PID)
+		sent = err == nil && st.Start == id.Start && unix.Kill(id.PID, sig) == nil
+	}
+	return sent
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Stat is what resqued wants to know of /proc/PID/stat.
+// Stat is the part of /proc/PID/stat that resqued uses.
 type Stat struct {
 	State  byte
 	Parent int
@@ -26,8 +26,8 @@ type Stat struct {
 // Zombie reports whether the first thread of the process has ended and waits to be reaped.
 func (s Stat) Zombie() bool { return s.State == 'Z' || s.State == 'X' }
 
-// Dead reports whether nothing of the process runs any more. A zombie with threads is one whose first
-// thread has ended while others run.
+// Dead reports whether nothing of the process runs any more. A zombie with threads is one whose
+// first thread has ended while others run.
 func (s Stat) Dead() bool { return s.Zombie() && s.Threads < 2 }
 
 // whole reports whether env can be the whole environment of the process. It is read in

@@ -97,3 +97,30 @@ func TestKill(t *testing.T) {
 	require.Error(t, cmd.Wait())
 	require.False(t, id.Kill(), "it is gone")
 }
+
+// One file is enough to kill a process.
+func TestKillWithTheLastFile(t *testing.T) {
+	if os.Getenv("PROC_TEST_BLIND") == "" {
+		t.Parallel()
+		cmd := exec.Command(os.Args[0], "-test.run=^TestKillWithTheLastFile$")
+		cmd.Env = append(os.Environ(), "PROC_TEST_BLIND=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	cmd := sleeper(t)
+	s, err := ReadStat(cmd.Process.Pid)
+	require.NoError(t, err)
+	var had unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &had))
+	lowest, err := unix.Dup(0)
+	require.NoError(t, err)
+	require.NoError(t, unix.Close(lowest))
+	id := ID{cmd.Process.Pid, s.Start}
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(lowest) + 1, Max: had.Max}))
+	stranger, killed := ID{id.PID, id.Start - 1}.Kill(), id.Kill()
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &had))
+	require.False(t, stranger)
+	require.True(t, killed)
+	require.Error(t, cmd.Wait())
+}

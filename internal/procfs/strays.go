@@ -12,14 +12,13 @@ import (
 	"github.com/resqued/resqued/internal/mark"
 )
 
-// Strays reaps orphans that came to this process, a subreaper, with nobody
-// waiting for them. A child that Go code here has started is none, however late
-// it is waited for: whoever started it holds a handle of it. Use it from one
-// goroutine.
+// Strays reaps orphans that came to this process, a subreaper, and that no code waits
+// for. A child that Go code here has started is none, however late it is waited for: that
+// code holds a handle of it. Use it from one goroutine.
 type Strays struct {
-	// Owned tells of a child process whether somebody waits for it; nil = none.
+	// Owned reports whether some code waits for a child process; nil = none does.
 	Owned func(pid int) bool
-	// Patience is how long a zombie is left to whom it may belong, because a
+	// Patience is how long a zombie is left to code that may wait for it, because a
 	// child can die before its parent could tell Owned about it; 0 = not at all where a
 	// process that Go code has started has a handle from its first moment on, else 2 s.
 	Patience time.Duration
@@ -88,8 +87,8 @@ var handled = sync.OnceValue(func() bool {
 })
 
 // handles returns the pids of the processes of which this one holds a handle (a
-// pidfd), as os/exec does from the start of a process until somebody has waited
-// for it. It fails if it may have overlooked one.
+// pidfd), as os/exec does from the start of a process until it was waited
+// for. It fails if it may have overlooked one.
 func handles() (held map[int]bool, err error) {
 	const dir = "/proc/self/fdinfo/"
 	infos, err := os.ReadDir(dir)

@@ -17,14 +17,15 @@ import (
 const cleanPasses = 3
 
 // EndDescendants kills with SIGKILL what this process has started, for one that is about
-// to end itself, and may have no master to sweep after it. It waits for nobody.
+// to end itself, and may have no master to sweep after it. It does not wait for their ends.
 func EndDescendants() {
 	st, err := SelfStat()
 	if err != nil {
 		return // it may open no files; there is nothing to be seen then
 	}
 	s := NewSweeper("", nil)
-	s.mark = mark.Of(os.Getpid()).Worker()
+	own, _ := mark.Of(os.Getpid()) // a process may always ask for its own
+	s.mark = own.Worker()
 	for range 10 * cleanPasses { // it can start others meanwhile, but not for ever
 		before := len(s.signalled)
 		if _, err := s.under(ID{os.Getpid(), st.Start}); err == nil && len(s.signalled) == before {
@@ -91,7 +92,7 @@ func (s *Sweeper) Sweep(ctx context.Context) (killed int, err error) {
 		if err != nil && Blind(err) == nil {
 			return killed, fmt.Errorf("sweep %s: %w", s.proc, err)
 		}
-		// Who could not look must not say that nobody is left.
+		// A look that failed does not prove that nothing is left.
 		if left == 0 && err == nil {
 			clean++
 			continue
@@ -134,7 +135,7 @@ func (s *Sweeper) pass() (left int, err error) {
 		}
 		left = pid
 		if p.dying {
-			continue // and perhaps somebody else's
+			continue // and perhaps another's
 		}
 		s.known[c] = true
 		s.kill(c)
@@ -161,29 +162,44 @@ func (s *Sweeper) see(pid string) (process, bool, error) {
 		return process{}, false, err
 	}
 	if err != nil {
-		// Hidden, or gone.
-		return process{proc: s.proc}, s.hidden(number), nil
+		hidden, err := s.hidden(number) // else it is gone
+		return process{proc: s.proc}, hidden, err
 	}
 	p := process{parent: st.Parent, start: st.Start}
-	switch {
-	case st.Dead():
+	if st.Dead() {
 		return process{}, false, nil
-	case s.known[ID{number, st.Start}]:
+	}
+	if s.known[ID{number, st.Start}] {
 		return p, true, nil
-	case s.marked(number):
+	}
+	marked, err := s.marked(number)
+	if marked {
 		p.proc = s.proc
 		return p, true, nil
+	}
+	if err != nil {
+		return process{}, false, err
 	}
 	return see(pid)
 }
 
-// marked reports whether the process with that number has the mark.
-func (s *Sweeper) marked(pid int) bool { return s.mark != 0 && mark.Of(pid).Worker() == s.mark }
+// marked reports whether the process with that number has the mark. It fails if this process
+// could not look.
+func (s *Sweeper) marked(pid int) (bool, error) {
+	if s.mark == 0 {
+		return false, nil
+	}
+	m, err := mark.Of(pid)
+	return m.Worker() == s.mark, Blind(err)
+}
 
-// hidden reports whether a process that has the mark lives, hidden from /proc.
-func (s *Sweeper) hidden(pid int) bool {
-	exists, zombie := mark.Hidden(pid)
-	return exists && !zombie && s.marked(pid)
+// hidden reports whether a process that has the mark lives, hidden from /proc. It fails if
+// this process could not look.
+func (s *Sweeper) hidden(pid int) (bool, error) {
+	if exists, zombie := mark.Hidden(pid); !exists || zombie {
+		return false, nil
+	}
+	return s.marked(pid)
 }
 
 // under kills what is below the worker process. It goes by parents alone, because to read
@@ -207,8 +223,12 @@ func (s *Sweeper) tree(at ID, found []ID) ([]ID, error) {
 	pids, err := childrenOf(strconv.Itoa(at.PID))
 	for _, pid := range pids {
 		st, unseen := ReadStat(pid)
-		if unseen != nil && Blind(unseen) == nil && s.hidden(pid) {
-			found = append(found, ID{PID: pid})
+		if unseen != nil && Blind(unseen) == nil {
+			var hidden bool
+			if hidden, unseen = s.hidden(pid); hidden {
+				found = append(found, ID{PID: pid})
+			}
+			err = errors.Join(err, unseen)
 			continue
 		}
 		if unseen != nil || st.Dead() || st.Parent != at.PID {

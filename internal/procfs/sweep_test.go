@@ -45,7 +45,7 @@ func TestSweepBelowALivingProcess(t *testing.T) {
 	sweep(t, other)
 }
 
-// Below a worker process everybody is known by parent, so that nobody's environment has to
+// Below a worker process each process is known by its parent, so that no environment has to
 // be waited for.
 func TestSweepGoesByParents(t *testing.T) {
 	t.Parallel()
@@ -90,16 +90,16 @@ func TestWorkerProcessesNeedNotBeAsked(t *testing.T) {
 
 // Who was killed does not end at once, and until then may lose what it was known by: its
 // parent, where it has no tag of its own, or its environment.
-func TestSweepForgetsNobody(t *testing.T) {
+func TestSweepForgetsNone(t *testing.T) {
 	t.Parallel()
-	// Numbers of no process: nobody is killed.
+	// Numbers of no process: none is killed.
 	const master, worker, bare = 1 << 28, 1<<28 + 1, 1<<28 + 2
 	self := os.Getpid()
 	first := processes{worker: {parent: self, start: 7, proc: "p"}, bare: {parent: worker, start: 8}}
 	for what, later := range map[string]process{
-		"its parent has ended":            {parent: self, start: 8},
-		"it has come to somebody else":    {parent: master, start: 8},
-		"it is dying, at somebody else's": {parent: master, start: 8, dying: true},
+		"its parent has ended":             {parent: self, start: 8},
+		"it has another parent":            {parent: master, start: 8},
+		"it is dying, with another parent": {parent: master, start: 8, dying: true},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -112,7 +112,7 @@ func TestSweepForgetsNobody(t *testing.T) {
 			snapshots = append(snapshots, slices.Repeat([]processes{{bare: {parent: self, start: 9}}}, cleanPasses)...)
 			s.looks = func() (processes, error) {
 				if len(snapshots) == 0 {
-					return nil, errors.New("nobody is left, and it still looks")
+					return nil, errors.New("nothing is left, and it still looks")
 				}
 				found := maps.Clone(snapshots[0])
 				snapshots = snapshots[1:]

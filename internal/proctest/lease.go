@@ -21,7 +21,7 @@ func Lease(tb testing.TB, path string) (giveBack func()) {
 	}
 	giveBack = sync.OnceFunc(func() { _ = f.Close() })
 	tb.Cleanup(giveBack)
-	// EAGAIN: somebody else has the file open, as a program that has just been written may be.
+	// EAGAIN: another process has the file open, as a program that has just been written may be.
 	if !Within(10*time.Second, func() bool {
 		_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 		return err == nil

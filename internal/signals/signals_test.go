@@ -47,7 +47,7 @@ func listenPart() int {
 			return 1
 		}
 	}
-	// A signal is not lost behind others that nobody has received yet.
+	// A signal is not lost behind others that were not received yet.
 	for range 5000 {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGCHLD); err != nil {
 			return 2

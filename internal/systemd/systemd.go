@@ -21,7 +21,7 @@ const sendPatience = 50 * time.Millisecond
 // Config holds what systemd has put into the environment of this process.
 type Config struct {
 	// Socket is NOTIFY_SOCKET, the path of a socket or, with an @ in front, the name of an
-	// abstract one; empty = nobody listens.
+	// abstract one; empty = there is none.
 	Socket string
 	// WatchdogUSec and WatchdogPID are WATCHDOG_USEC and WATCHDOG_PID.
 	WatchdogUSec, WatchdogPID string

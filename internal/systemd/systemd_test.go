@@ -56,7 +56,7 @@ func TestNotifier(t *testing.T) {
 		})
 	}
 
-	t.Run("nobody listening is no error, and is said once", func(t *testing.T) {
+	t.Run("a socket without a listener is no error, and is said once", func(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
 		n := New(Config{Socket: filepath.Join(t.TempDir(), "gone")}, zap.New(core))
 		n.Ready()
@@ -84,7 +84,7 @@ func TestWatchdogInterval(t *testing.T) {
 		{"it is off for another process", Config{Socket: "x", WatchdogUSec: "1000", WatchdogPID: "1"}, 0},
 		{"it is off without a value", Config{Socket: "x"}, 0},
 		{"it is off with a bad value", Config{Socket: "x", WatchdogUSec: "soon"}, 0},
-		{"it is off when nobody listens", Config{WatchdogUSec: "1000"}, 0},
+		{"it is off without a socket", Config{WatchdogUSec: "1000"}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.Equal(t, c.want, New(c.cfg, zap.NewNop()).WatchdogInterval())

@@ -18,7 +18,7 @@ const ballastSize = 8 << 20
 // To take it begins a collection. So it is taken when the first one is over: a process that
 // leaves after a few jobs has none.
 //
-// If GOGC is set, somebody else has decided. Call the function that is returned to drop it.
+// A GOGC that is set holds. Call the function that is returned to drop the ballast.
 func HoldBallast() (drop func()) {
 	var b ballast
 	if os.Getenv("GOGC") == "" {

@@ -33,7 +33,7 @@ func TestHoldBallast(t *testing.T) {
 	require.LessOrEqual(t, touched, ballastSize/2, "it takes no memory")
 
 	goal, _ = part("GOGC=100")
-	require.Less(t, goal, ballastSize, "somebody has decided")
+	require.Less(t, goal, ballastSize, "it was set")
 }
 
 // ballastPart prints by how much HoldBallast raises the size at which the garbage collector

@@ -22,8 +22,8 @@ const (
 // the first would have run in a moment, on a machine whose other processors have Redis and
 // further worker processes to run.
 //
-// If GOMAXPROCS is set, or somebody else sets it later, that holds. Call the function that
-// is returned to end it.
+// A GOMAXPROCS that is set, now or later by other code, holds. Call the function that is
+// returned to end this.
 func FitProcessors() (stop func()) {
 	limit := runtime.GOMAXPROCS(0)
 	if os.Getenv("GOMAXPROCS") != "" || limit == 1 {

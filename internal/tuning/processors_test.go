@@ -63,7 +63,7 @@ func TestFitProcessors(t *testing.T) {
 	require.Equal(t, "3", p.line(t), "what others have set stays")
 
 	p = start(t, "processors", "GOMAXPROCS=2")
-	require.Equal(t, "2", p.line(t), "somebody has decided")
+	require.Equal(t, "2", p.line(t), "it was set")
 }
 
 func processorsPart() int {
