@@ -56,7 +56,7 @@ func TestLogThatBlocks(t *testing.T) {
 	d.AwaitNoted("started", 1)
 	proctest.Await(t, patience, func() bool { return len(leases()) == 2 }, "both worker processes")
 	before := leases()
-	for range 2 { // whoever beats once may have been about to
+	for range 2 { // the first beat may have been under way
 		proctest.Await(t, patience, func() bool {
 			now := leases()
 			for proc, lease := range before {

@@ -169,7 +169,7 @@ func TestALongJobInAnotherLanguageLetsItsProcessGo(t *testing.T) {
 		config := strings.Replace(counting(t, 100000), "slice: 1s", "slice: 1h", 1)
 		d := harness.Start(t, harness.Options{Config: config})
 		c := longClient(t, d)
-		d.PushRaw("long", `{"class":"Count","args":[]}`) // by somebody who knows nothing of long jobs
+		d.PushRaw("long", `{"class":"Count","args":[]}`) // by a program that does not know long jobs
 		proctest.Await(t, patience, func() bool { return len(units(d)) > 3 }, "units")
 		runs, err := c.List(t.Context(), longjob.Filter{})
 		require.NoError(t, err)

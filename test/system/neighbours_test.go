@@ -76,7 +76,7 @@ func TestNeighboursUnderSystemd(t *testing.T) {
 		}
 		for name, queue := range queues {
 			files["/etc/resqued/"+name+".yaml"] = "worker_count: 2\nthread_count: 3\njobs_per_fork: 0\nqueues: [" + queue + "]\n"
-			files["/etc/resqued/"+name+".env"] = boxSettings
+			files["/etc/resqued/"+name+".env"] = containerSettings
 		}
 		return boot(t, "", "", files)
 	}
@@ -180,7 +180,7 @@ func TestNeighboursUnderSystemd(t *testing.T) {
 		const unit = "resqued@mail.service"
 		s := boot(t, "", "", map[string]string{
 			"/etc/systemd/system/resqued@.service.d/a-test.conf": "[Service]\nRestartSec=100ms\nKillMode=process\n",
-			"/etc/resqued/mail.yaml":                            "queues: [mail]\nworker_count: 1\nhandlers:\n  Leaving:\n    command: [sh, -c, 'setsid sleep 1001 & exec sleep 1002']\n",
+			"/etc/resqued/mail.yaml":                             "queues: [mail]\nworker_count: 1\nhandlers:\n  Leaving:\n    command: [sh, -c, 'setsid sleep 1001 & exec sleep 1002']\n",
 		})
 		s.Systemctl("start", unit)
 		inContainer := func(title string) []proctest.Process {

@@ -25,7 +25,7 @@ type service struct {
 	jobs *harness.Daemon
 }
 
-const boxSettings = `REDIS_URL=redis://127.0.0.1:6379/0
+const containerSettings = `REDIS_URL=redis://127.0.0.1:6379/0
 RESQUE_NAMESPACE=systemd
 RESQUED_TEST_REDIS=redis://127.0.0.1:6379/0
 RESQUED_TEST_SPACE=systemd
@@ -40,10 +40,10 @@ func boot(t *testing.T, settings, dropIn string, files map[string]string) *servi
 	require.NoError(t, err)
 	proctest.WriteProgram(t, binary, program)
 	all := map[string]string{
-		"/etc/resqued/resqued.yaml":                        "worker_count: 2\nthread_count: 2\nqueues: ['*']\n",
-		"/etc/resqued/resqued.env":                         boxSettings + settings,
-		"/etc/resqued/mail.yaml":                           "queues: [mail]\n",
-		"/etc/resqued/mail.env":                            boxSettings,
+		"/etc/resqued/resqued.yaml":                         "worker_count: 2\nthread_count: 2\nqueues: ['*']\n",
+		"/etc/resqued/resqued.env":                          containerSettings + settings,
+		"/etc/resqued/mail.yaml":                            "queues: [mail]\n",
+		"/etc/resqued/mail.env":                             containerSettings,
 		"/etc/systemd/system/resqued.service.d/a-test.conf": "[Service]\nRestartSec=100ms\n" + dropIn,
 	}
 	maps.Copy(all, files)
@@ -172,7 +172,7 @@ func TestSystemd(t *testing.T) {
 	t.Run("the password of Redis may be a credential", func(t *testing.T) {
 		t.Parallel()
 		s := boot(t, "", "", map[string]string{"/etc/credstore/resqued.redis-password": "s3cret\n"})
-		// The handlers' own connections have no password, so no test job runs here.
+		// The handlers connect without a password, so this test runs no jobs.
 		require.NoError(t, s.jobs.Client.ConfigSet(context.Background(), "requirepass", "s3cret").Err())
 		s.Systemctl("start", s.unit)
 		require.Equal(t, "active", s.Property(s.unit, "ActiveState"))
