@@ -20,9 +20,9 @@ import (
 // same returns n equal payloads, which exclude each other.
 func same(n int, payload string) []string { return slices.Repeat([]string{payload}, n) }
 
-// TestLockedJobsStarveNobody checks that a high queue with ten thousand locked jobs, to which
+// TestLockedJobsDoNotStarveOthers checks that a high queue with ten thousand locked jobs, to which
 // more are added, does not keep the jobs of the lowest queue waiting.
-func TestLockedJobsStarveNobody(t *testing.T) {
+func TestLockedJobsDoNotStarveOthers(t *testing.T) {
 	t.Parallel()
 	const locked = 10_000
 	for name, o := range map[string]struct {

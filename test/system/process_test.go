@@ -102,9 +102,9 @@ func TestPIDFile(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(d.Dir, "resqued.pid"))
 }
 
-// TestNobodyReadsTheLog checks that the daemon survives the end of the process that reads its
+// TestLogReaderGoesAway checks that the daemon survives the end of the process that reads its
 // log.
-func TestNobodyReadsTheLog(t *testing.T) {
+func TestLogReaderGoesAway(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
