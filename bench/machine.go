@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// machine tells what the figures were measured on, and with which versions.
+// machine describes the machine and the versions of the programs that were measured.
 func machine(ctx context.Context) map[string]string {
 	m := map[string]string{
 		"date":  time.Now().UTC().Format("2006-01-02 15:04 MST"),
@@ -58,10 +58,10 @@ func machine(ctx context.Context) map[string]string {
 	return m
 }
 
-// processors is the time that the processors have passed, in ticks of the kernel.
+// processors holds processor time in ticks of the kernel: all of it, and that given to others.
 type processors struct{ all, given float64 }
 
-// processorTime reads it, and how much of it a hypervisor gave to others.
+// processorTime reads the processor time, including the part that a hypervisor gave to others.
 func processorTime() (p processors) {
 	first, _, _ := strings.Cut(read("/proc/stat"), "\n")
 	for i, field := range strings.Fields(strings.TrimPrefix(first, "cpu")) {
@@ -76,7 +76,7 @@ func processorTime() (p processors) {
 	return p
 }
 
-// stolen is the share that others got between two readings.
+// stolen returns the share that a hypervisor gave to others between two readings.
 func (p processors) stolen(later processors) float64 {
 	if later.all <= p.all {
 		return 0

@@ -1,12 +1,12 @@
-// Command bench measures resqued beside its peers: on one machine, in one run,
-// interleaved, with every lock on. It prints a table and writes the report, the
-// figures and the plots into a directory.
+// Command bench compares resqued with its peers on one machine, in one run, interleaved, with
+// every lock on. It prints a table and writes the report, the figures and the plots into a
+// directory.
 //
 //	go run . -short
 //	go run . -scenario noop-1,noop-50 -peer resqued,asynq -rounds 7
 //
-// It is several programs in one, told by an environment variable: the harness, the
-// workers of each peer but resqued, and producers. Resqued's daemon is in ./daemon.
+// It is several programs in one, selected by an environment variable: the harness, the workers
+// of each peer but resqued, and producers. Resqued's daemon is in ./daemon.
 package main
 
 import (
@@ -59,7 +59,7 @@ type options struct {
 func harness(arguments []string) int {
 	var o options
 	var scenarioNames, peerNames string
-	// Not the package's own set: goworker puts its flags there.
+	// Not the package's default set: goworker adds its flags there.
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&scenarioNames, "scenario", "", "only these scenarios, separated by commas; a name ending in * stands for all that begin so")
 	flags.StringVar(&peerNames, "peer", "", "only these peers")
@@ -134,8 +134,8 @@ func (o *options) choose(scenarioNames, peerNames string) error {
 	return nil
 }
 
-// childEnv is the whole environment of a child: nothing of the caller's may change
-// what is measured.
+// childEnv returns the whole environment of a child, so that the caller's cannot change what is
+// measured.
 func childEnv(variable string, value any, more ...string) []string {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -144,7 +144,7 @@ func childEnv(variable string, value any, more ...string) []string {
 	return append(more, "PATH="+os.Getenv("PATH"), "HOME="+os.TempDir(), variable+"="+string(text))
 }
 
-// runRole is a child.
+// runRole runs as a child.
 func runRole(role string) error {
 	var sp spec
 	if err := json.Unmarshal([]byte(os.Getenv(specEnv)), &sp); err != nil {
@@ -167,7 +167,7 @@ func runRole(role string) error {
 	if err != nil {
 		return err
 	}
-	// Connections are there, and scripts loaded, before the clock runs.
+	// Connections are open and scripts loaded before the measurement begins.
 	if err := pushAll(ctx, c, &sp.Scenario, 2*sp.Scenario.Goroutines); err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 
 const method = `Jobs wait in the queue, then the workers start. The clock runs from the beginning
 of the first job to the end of the last one, by the handlers' own count, so that
-the start of a process costs nobody anything. Every job has two arguments, which its handler
+the start of processes does not count for any peer. Every job has two arguments, which its handler
 gets decoded. A job of 1 ms waits for a timer of the kernel, as it would for an answer; one that
 calls time.Sleep takes longer where a Go program idles. Each measurement of a Redis peer has a fresh redis-server on loopback TCP, without
 persistence; River has one PostgreSQL for the run, on a unix socket, its tables
@@ -18,12 +18,12 @@ processes; commands include those inside of scripts (for River they are transact
 server's reads from sockets, about one for a round trip. In each round every peer has its turn. Figures are
 medians (lowest–highest); ratios are medians of the ratios within a round. resqued
 runs as the daemon, master and worker processes, with its defaults: job locks,
-in-flight records, starvation guard; the daemon is a program of its own, built as
-releases are, because the others need not start again and again. goworker runs with a stand-in for the
-connection pool of Vitess, whose module could not be had.
+in-flight records, starvation guard; the daemon is a separate program, built as
+releases are, because it is started again for every worker process. goworker runs with a stand-in for the
+connection pool of Vitess, whose module is not available.
 `
 
-// markdown is the report for people.
+// markdown returns the report as Markdown.
 func (r *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Bench\n\n%d rounds, %s", r.Rounds, r.Took)
@@ -44,8 +44,8 @@ func (r *report) markdown() string {
 	return b.String()
 }
 
-// stolen tells how much of the processors a hypervisor gave to others: who waits for another process
-// with each job loses more by that than who keeps all processors busy.
+// stolen describes how much processor time a hypervisor gave to others. A peer that waits for
+// another process with each job loses more by that than one that keeps all processors busy.
 func (r *report) stolen() string {
 	var shares []float64
 	for _, m := range r.Results {
@@ -57,7 +57,7 @@ func (r *report) stolen() string {
 		quantile(shares, 0.5), quantile(shares, 0.25), quantile(shares, 0.75))
 }
 
-// ratios is the table of resqued's rate over that of each peer.
+// ratios writes the table of resqued's rate divided by that of each peer.
 func (r *report) ratios(b *strings.Builder) {
 	b.WriteString("## resqued over each peer, jobs/s\n\n")
 	head, line := []string{"scenario", "resqued, jobs/s"}, []string{"---", "--:"}
@@ -87,7 +87,7 @@ func (r *report) ratios(b *strings.Builder) {
 	b.WriteString("\n")
 }
 
-// scenario is the table of all figures of one scenario.
+// scenario writes the table of all figures of one scenario.
 func (r *report) scenario(b *strings.Builder, s *scenario) {
 	fmt.Fprintf(b, "## %s: %s\n\n", s.Name, s.Title)
 	switch s.Kind {

@@ -22,29 +22,29 @@ type result struct {
 	Jobs     int     `json:"jobs,omitempty"`
 	Seconds  float64 `json:"seconds,omitempty"`
 	Rate     float64 `json:"jobs_per_second,omitempty"`
-	// Milliseconds of processor time for 1,000 jobs; in the idle scenario for a second.
+	// Milliseconds of processor time per 1,000 jobs; in the idle scenario per second.
 	WorkerCPU float64 `json:"worker_cpu_ms,omitempty"`
 	ServerCPU float64 `json:"server_cpu_ms,omitempty"`
-	// For each job; in the idle scenario for a second.
+	// Per job; in the idle scenario per second.
 	Commands float64 `json:"commands,omitempty"`
 	Reads    float64 `json:"reads,omitempty"`
 	Bytes    float64 `json:"bytes,omitempty"`
-	// MiB: of the largest worker process, and of all processes of the peer.
+	// MiB, of the largest worker process and of all processes of the peer.
 	Memory    float64 `json:"memory,omitempty"`
 	MemoryAll float64 `json:"memory_all,omitempty"`
-	// Stolen is the share of the processors' time that a hypervisor gave to others meanwhile.
+	// Stolen is the share of processor time that a hypervisor gave to others meanwhile.
 	Stolen float64 `json:"stolen,omitempty"`
 	// Milliseconds from enqueue to start.
 	Latencies []float64       `json:"latencies_ms,omitempty"`
 	Calls     map[string]call `json:"calls,omitempty"`
 }
 
-// bench is a run.
+// bench is one run of the harness.
 type bench struct {
 	o   *options
 	pg  *postgres
 	dir string
-	// daemon is the program of resqued.
+	// daemon is the path of resqued's program.
 	daemon string
 	rate   map[string]float64 // the best guess for each scenario and peer
 }
@@ -58,7 +58,7 @@ func (sp *spec) address(t *target) {
 	}
 }
 
-// measure measures a peer once.
+// measure makes one measurement of a peer.
 func (b *bench) measure(ctx context.Context, s *scenario, p *peer, round int) (*result, error) {
 	dir, err := os.MkdirTemp(b.dir, "m")
 	if err != nil {
@@ -111,7 +111,7 @@ func (b *bench) measure(ctx context.Context, s *scenario, p *peer, round int) (*
 	return m.r, nil
 }
 
-// measurement is one under way.
+// measurement is a measurement in progress.
 type measurement struct {
 	b        *bench
 	s        *scenario
@@ -124,7 +124,7 @@ type measurement struct {
 	whole    bool // all jobs are done
 }
 
-// jobs is how many jobs take a window.
+// jobs returns how many jobs fill a measurement's time.
 func (m *measurement) jobs() int {
 	key := m.s.Name + " " + m.p.name
 	rate := m.b.rate[key]
@@ -150,7 +150,7 @@ func (m *measurement) jobs() int {
 	return int(math.Max(math.Min(n, 2e6), 100))
 }
 
-// learn notes how fast it was.
+// learn records the rate for the next measurement.
 func (m *measurement) learn() {
 	m.b.rate[m.s.Name+" "+m.p.name] = m.r.Rate
 }
@@ -180,11 +180,11 @@ func (m *measurement) launch(role string) error {
 	return nil
 }
 
-// lookEvery is how often the harness looks whether something has happened. It takes nothing of
-// a result, which has the workers' own times; but looking takes the processors from them.
+// lookEvery is the polling interval of the harness. Results have the workers' own times, so it
+// does not affect their precision, but polling takes processor time from the workers.
 const lookEvery = 10 * time.Millisecond
 
-// until waits for something that the children do.
+// until waits for a condition that the children fulfil.
 func (m *measurement) until(ctx context.Context, what string, limit time.Duration, ok func() bool) error {
 	for end := time.Now().Add(limit); !ok(); pause(lookEvery) {
 		switch {
@@ -202,9 +202,8 @@ func (m *measurement) until(ctx context.Context, what string, limit time.Duratio
 	return nil
 }
 
-// instant is everything that is read at the beginning and at the end. On a busy
-// machine reading takes a while, in which jobs go on: each part has its own count of
-// the jobs that were done by then.
+// instant holds the readings at the beginning or at the end. On a busy machine reading takes a
+// while in which jobs go on, so each part has its own count of the jobs done by then.
 type instant struct {
 	processors  processors
 	workers     time.Duration
@@ -230,8 +229,8 @@ func (m *measurement) instant(ctx context.Context) (i instant, err error) {
 	return i, err
 }
 
-// costs divides what was used between two instants by the number of jobs, or by another
-// number of units.
+// costs divides the use between two instants by the number of jobs, or by another number of
+// units.
 func (m *measurement) costs(from, to instant, units float64) {
 	milli := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	or := func(n float64) float64 {
@@ -256,7 +255,7 @@ func (m *measurement) costs(from, to instant, units float64) {
 	}
 }
 
-// remember notes the memory of the processes, resident or its peak.
+// remember records the memory of the processes, resident or its peak.
 func (m *measurement) remember(field string) {
 	for _, c := range m.children {
 		for _, pid := range tree(c.pid) {
@@ -269,9 +268,8 @@ func (m *measurement) remember(field string) {
 	}
 }
 
-// drain lets jobs wait, starts the workers, and takes the time from the beginning
-// of the first job to the end of the n-th: how long the workers took to start does
-// not count, for nobody.
+// drain queues jobs, starts the workers, and measures the time from the beginning of the first
+// job to the end of the n-th. The start of the workers is not included for any peer.
 func (m *measurement) drain(ctx context.Context) error {
 	n := m.jobs()
 	if err := m.p.fill(ctx, m.t, m.s, m.waiting(n)); err != nil {
@@ -299,7 +297,7 @@ func (m *measurement) waiting(n int) int {
 	return max(n, m.s.Depth)
 }
 
-// enqueue takes the time in which producers push n jobs.
+// enqueue measures the time in which producers push n jobs.
 func (m *measurement) enqueue(ctx context.Context) error {
 	m.sp.Jobs = m.jobs()
 	return m.work(ctx, roleEnqueue, m.sp.Jobs)
@@ -318,8 +316,8 @@ func (m *measurement) work(ctx context.Context, role string, n int) error {
 		return err
 	}
 	m.shared.Gate.Store(1)
-	// A peer that is much slower than it was, or sleeps between jobs, is measured by
-	// what it has done by then.
+	// A peer that is much slower than before, or sleeps between jobs, is measured by what it
+	// has done by then.
 	patience := 5 * m.b.o.window
 	err = m.until(ctx, "before the last job was done", 2*wait, func() bool {
 		first := m.shared.First.Load()
@@ -345,8 +343,7 @@ func (m *measurement) work(ctx context.Context, role string, n int) error {
 	return nil
 }
 
-// latency pushes single jobs to an idle worker, at times that have nothing to do
-// with any timer of the worker.
+// latency pushes single jobs to an idle worker at times unrelated to any timer of the worker.
 func (m *measurement) latency(ctx context.Context) error {
 	samples, budget := 60, 8*time.Second
 	if m.b.o.short {
@@ -375,7 +372,7 @@ func (m *measurement) latency(ctx context.Context) error {
 	return nil
 }
 
-// idle looks at a worker that has nothing to do, after it has settled.
+// idle measures a worker without jobs, after it has settled.
 func (m *measurement) idle(ctx context.Context) error {
 	settle, window := 7*time.Second, 5*time.Second
 	if m.b.o.short {

@@ -8,44 +8,44 @@ import (
 	"github.com/resqued/resqued/bench/job"
 )
 
-// A peer is one of the programs that are compared.
+// A peer is one of the compared programs.
 type peer struct {
 	name, title string
 	postgres    bool
 	// settings of PostgreSQL for its sessions.
 	tuned bool
-	// guess is roughly how many no-op jobs it does in a second with 50 threads: a
-	// first measurement, which does not count, finds out better.
+	// guess is roughly how many no-op jobs it does per second with 50 threads. A first
+	// measurement, which does not count, gives a better estimate.
 	guess int
-	// skip tells why a scenario is left out; "" = it is not.
+	// skip returns why a scenario is left out, or "" if it is not.
 	skip func(s *scenario) string
-	// fill puts n jobs into the queues of a scenario; not measured.
+	// fill puts n jobs into the queues of a scenario; it is not measured.
 	fill func(ctx context.Context, t *target, s *scenario, n int) error
 	// work runs the jobs until the process is killed.
 	work func(ctx context.Context, sp *spec, h *job.Handler) error
 	// client pushes jobs.
 	client func(ctx context.Context, sp *spec) (client, error)
-	// launch starts the workers in another way than as processes of work.
+	// launch starts the workers if they are not processes that run work.
 	launch func(t *target, sp *spec) (*child, error)
 }
 
-// client pushes jobs as a program that uses the peer does.
+// client pushes jobs in the way of the peer's users.
 type client interface {
 	enqueue(ctx context.Context, queue string, n int64, text string) error
 	// bulk pushes jobs numbered from n on in one call.
 	bulk(ctx context.Context, queue string, n int64, count int, text string) error
 }
 
-// target is where a peer's jobs are.
+// target holds the servers of a peer's jobs.
 type target struct {
 	redis *redisServer // nil for peers that do not use it
 	pg    *postgres
 	dir   string // of this measurement
-	// daemon is the program of resqued.
+	// daemon is the path of resqued's program.
 	daemon string
 }
 
-// spec is what a child process is told.
+// spec holds the instructions for a child process.
 type spec struct {
 	Peer, Redis, Postgres, Shared string
 	Scenario                      scenario
@@ -53,7 +53,7 @@ type spec struct {
 	Profile                       string
 }
 
-// job is what a worker process has to know of the jobs.
+// job returns the Spec for a worker process.
 func (sp *spec) job() job.Spec {
 	s := &sp.Scenario
 	j := job.Spec{
@@ -66,7 +66,7 @@ func (sp *spec) job() job.Spec {
 	return j
 }
 
-// text is the second argument of jobs.
+// text returns the second argument of jobs.
 func (sp *spec) text() string { return sp.Scenario.text() }
 
 func (s *scenario) text() string {
@@ -82,7 +82,7 @@ func peers() []*peer {
 	}
 }
 
-// resquePayload is a job of Resque: of resqued and of goworker.
+// resquePayload returns a job in Resque's format, for resqued and for goworker.
 func resquePayload(n int64, text string) []byte {
 	b, err := json.Marshal(struct {
 		Class string `json:"class"`
@@ -94,7 +94,8 @@ func resquePayload(n int64, text string) []byte {
 	return b
 }
 
-// only leaves out scenarios about what resqued alone has, and others for a reason.
+// only returns why a scenario is left out: because only resqued has what it measures, or for
+// the reason more.
 func only(s *scenario, more string) string {
 	switch {
 	case s.PerFork > 0 || strings.HasPrefix(s.Name, "recycle-"):

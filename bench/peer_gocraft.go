@@ -64,7 +64,7 @@ func workGocraft(ctx context.Context, sp *spec, h *job.Handler) error {
 	pool := work.NewWorkerPool(gocraftContext{}, uint(threads), gocraftNamespace, gocraftPool(sp.Redis, threads+10))
 	names := sp.Scenario.queueNames()
 	for i, name := range names {
-		// Its queues are its kinds of jobs.
+		// Its queues are its job types.
 		pool.JobWithOptions(name, work.JobOptions{Priority: uint(len(names) - i), MaxFails: 1}, func(j *work.Job) error {
 			n, text := j.ArgInt64("n"), j.ArgString("text")
 			if err := j.ArgError(); err != nil {

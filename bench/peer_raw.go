@@ -16,7 +16,7 @@ import (
 
 var errNoBulk = errors.New("no call for many jobs")
 
-// plain are the scenarios in which the physical limit says something.
+// plain skips the scenarios for which a physical limit says nothing.
 func plain(s *scenario) string {
 	if s.Kind == kindDrain && (s.Wait+s.Sleep > 0 || s.Queues > 1 || s.Depth > 0 || s.Chain || s.Locked || s.Command) {
 		return "a limit for no-op jobs only"
@@ -29,9 +29,9 @@ func plain(s *scenario) string {
 
 const rawKey = "raw:queue"
 
-// rawPeer is the least that a worker in Go can do: pipelines of as many LPOPs as
-// there are threads, and one addition to a counter; nothing is decoded, recorded or
-// locked. Two of them at a time, so that the server need not wait.
+// rawPeer is the minimum that a worker in Go can do: pipelines of as many LPOPs as there are
+// threads, and one addition to a counter. Nothing is decoded, recorded or locked. Two pipelines
+// are under way at a time, so that the server need not wait.
 func rawPeer() *peer {
 	return &peer{
 		name: "raw", title: "raw: pipelined LPOP, go-redis", guess: 200000,
@@ -95,7 +95,7 @@ func (c *rawClient) bulk(ctx context.Context, _ string, n int64, count int, text
 
 var requests = regexp.MustCompile(`([0-9.]+) requests per second`)
 
-// redisBenchmarkPeer is what the server does when the client costs next to nothing.
+// redisBenchmarkPeer measures the server with a client that costs next to nothing.
 func redisBenchmarkPeer() *peer {
 	return &peer{
 		name: "redis-benchmark", title: "raw: redis-benchmark LPOP", guess: 200000,
@@ -108,8 +108,8 @@ func redisBenchmarkPeer() *peer {
 		fill: rawPeer().fill,
 		work: func(_ context.Context, sp *spec, h *job.Handler) error {
 			_, port, _ := splitAddr(sp.Redis)
-			// -P jobs in a pipeline, as raw does; two connections, so that the server
-			// need not wait.
+			// -P jobs per pipeline, as raw does; two connections, so that the server need not
+			// wait.
 			clients := min(sp.Scenario.Threads, 2)
 			h.Shared.Pass()
 			text, err := exec.Command("redis-benchmark", "-p", port, "-n", fmt.Sprint(sp.Jobs), "-c", fmt.Sprint(clients),
@@ -117,7 +117,7 @@ func redisBenchmarkPeer() *peer {
 			if err != nil {
 				return fmt.Errorf("redis-benchmark: %w: %s", err, text)
 			}
-			// Its own figure leaves out how long it took to start.
+			// Its own figure excludes its start.
 			var perSecond float64
 			if found := requests.FindSubmatch(text); found != nil {
 				perSecond, _ = strconv.ParseFloat(string(found[1]), 64)
@@ -132,8 +132,8 @@ func redisBenchmarkPeer() *peer {
 	}
 }
 
-// spawnPeer starts a program as often as it can, without any jobs: what command
-// handlers cost at the least.
+// spawnPeer starts a program as often as it can, without any jobs: the minimum cost of command
+// handlers.
 func spawnPeer() *peer {
 	return &peer{
 		name: "spawn", title: "bare spawn of /bin/true", guess: 2000,
@@ -163,8 +163,8 @@ func spawnPeer() *peer {
 	}
 }
 
-// fillByClient fills the queues through the peer's own client, because its jobs are
-// more than an element of a list.
+// fillByClient fills the queues by the peer's own client, because its jobs are more than an
+// element of a list.
 func fillByClient(open func(ctx context.Context, sp *spec) (client, error)) func(ctx context.Context, t *target, s *scenario, n int) error {
 	return func(ctx context.Context, t *target, s *scenario, n int) error {
 		sp := &spec{Scenario: *s}
@@ -195,7 +195,7 @@ func fillByClient(open func(ctx context.Context, sp *spec) (client, error)) func
 
 const bulkSize = 1000
 
-// pushAll pushes n jobs as the scenario says.
+// pushAll pushes n jobs as the scenario demands.
 func pushAll(ctx context.Context, c client, s *scenario, n int) error {
 	text := s.text()
 	errs := make(chan error, s.Goroutines)
@@ -220,5 +220,5 @@ func pushAll(ctx context.Context, c client, s *scenario, n int) error {
 	return err
 }
 
-// wait is how long the harness waits for a peer to do anything at all.
+// wait is how long the harness waits for any progress of a peer.
 const wait = time.Minute

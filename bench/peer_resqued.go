@@ -26,7 +26,7 @@ func resquedPeer() *peer {
 	}
 }
 
-// heldTexts make jobs whose locks somebody else holds.
+// heldTexts is the number of different arguments whose locks are held by another process.
 const heldTexts = 10
 
 func fillResque(ctx context.Context, t *target, s *scenario, n int) error {
@@ -36,7 +36,7 @@ func fillResque(ctx context.Context, t *target, s *scenario, n int) error {
 			return err
 		}
 		count := 0
-		for j := range min(n, s.Queues) { // the first job of each queue tells
+		for j := range min(n, s.Queues) { // the first job of each queue is enough
 			if s.queueOf(j) == queue {
 				count++
 			}
@@ -67,7 +67,7 @@ func fillResque(ctx context.Context, t *target, s *scenario, n int) error {
 		}
 	}
 	for i := range heldTexts {
-		// As resque-locket writes it: class, arguments, no value.
+		// As resque-locket writes it: class and arguments, with an empty value.
 		key := fmt.Sprintf(`%s:locket:job_locks:%s[%d,"held"]`, resqueNamespace, job.Class, i)
 		if err := t.redis.client.Set(ctx, key, "", time.Hour).Err(); err != nil {
 			return err
@@ -85,8 +85,8 @@ queues: [%s]
 log_level: warn
 `
 
-// launchResqued starts the daemon as anybody does: everything that is not about
-// the shape of the scenario has its default, locks included.
+// launchResqued starts the daemon with the defaults for everything that does not define the
+// scenario, including locks.
 func launchResqued(t *target, sp *spec) (*child, error) {
 	s := &sp.Scenario
 	text := fmt.Sprintf(resquedConfig, sp.Redis, resqueNamespace, s.Processes, s.Threads, s.PerFork, strings.Join(s.queueNames(), ", "))
@@ -105,9 +105,9 @@ func launchResqued(t *target, sp *spec) (*child, error) {
 	return start(cmd)
 }
 
-// daemonProgram is the program that resqued works with: the given one, or one that is built in
-// a directory. It links what a user's would and is built as releases are: worker processes that come
-// and go start it many times, so that what it holds of other peers would be measured.
+// daemonProgram returns the path of resqued's program: the given one, or one that it builds in
+// a directory. It links what a user's program would, and is built as releases are: it is
+// started for every worker process, so code of other peers in it would be measured.
 func daemonProgram(ctx context.Context, given, dir string) (string, error) {
 	if given != "" {
 		return filepath.Abs(given) // it is started elsewhere
@@ -131,7 +131,7 @@ func newResquedClient(_ context.Context, sp *spec) (client, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The client has no call for many jobs yet; the daemon's store has.
+	// The client has no call for many jobs yet, but the daemon's store has.
 	s, err := store.Open(store.Options{URL: "redis://" + sp.Redis + "/0", Namespace: resqueNamespace})
 	return &resquedClient{client: c, store: s}, err
 }
@@ -150,8 +150,7 @@ func (c *resquedClient) bulk(ctx context.Context, queue string, n int64, count i
 	return err
 }
 
-// checkResqued is the proof that resqued did what was measured: each job once,
-// nothing left behind.
+// checkResqued checks that resqued did what was measured: each job once, with nothing left.
 func checkResqued(ctx context.Context, t *target, n int) error {
 	processed := func() (int, error) { return t.redis.client.Get(ctx, resqueNamespace+":stat:processed").Int() }
 	var done int

@@ -14,8 +14,7 @@ import (
 	"github.com/resqued/resqued/bench/job"
 )
 
-// tunedWorkers is how many jobs of River's run at once for each thread in its best
-// setting.
+// tunedWorkers is how many of River's jobs run at the same time per thread in its best setting.
 const tunedWorkers = 10
 
 func riverPeer(tuned bool) *peer {
@@ -40,10 +39,10 @@ func riverPeer(tuned bool) *peer {
 	return p
 }
 
-// riverArgs are the arguments, and say which worker runs them.
+// riverArgs are the arguments of a job, and select its worker.
 type riverArgs job.Args
 
-// Kind is the class.
+// Kind returns the class.
 func (riverArgs) Kind() string { return job.Class }
 
 type riverWorker struct {
@@ -51,7 +50,7 @@ type riverWorker struct {
 	h *job.Handler
 }
 
-// Work runs a job.
+// Work runs one job.
 func (w *riverWorker) Work(ctx context.Context, j *river.Job[riverArgs]) error {
 	return w.h.Perform(ctx, j.Args.N, j.Args.Text)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/resqued/resqued/internal/pgtest"
 )
 
-// postgres is the server of a whole run: starting one takes seconds.
+// postgres is the server of a whole run, because starting one takes seconds.
 type postgres struct {
 	server *pgtest.Server
 	pool   *pgxpool.Pool
@@ -42,7 +42,7 @@ func (p *postgres) stop() {
 	p.server.Stop()
 }
 
-// reset empties the queues; tuned sessions do not wait for the disk.
+// reset empties the queues. Tuned sessions do not wait for the disk.
 func (p *postgres) reset(ctx context.Context, tuned bool) error {
 	commit := "on"
 	if tuned {
@@ -59,7 +59,7 @@ func (p *postgres) reset(ctx context.Context, tuned bool) error {
 	return nil
 }
 
-// analyzed is what autovacuum would have done by the time that so many jobs wait.
+// analyze does what autovacuum would have done by the time that so many jobs wait.
 func (p *postgres) analyze(ctx context.Context) error {
 	_, err := p.pool.Exec(ctx, "VACUUM ANALYZE river_job")
 	return err

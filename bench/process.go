@@ -15,18 +15,18 @@ import (
 	"github.com/resqued/resqued/bench/job"
 )
 
-// child is a process of the harness, with all that it starts itself.
+// child is a process of the harness with its descendants.
 type child struct {
 	pid  int
 	done chan struct{}
 }
 
-// stderrName is the file, in the directory of a measurement, of what its processes
-// complain about. It is shown if the measurement fails.
+// stderrName is the file, in the directory of a measurement, for the standard error of its
+// processes. It is shown if the measurement fails.
 const stderrName = "stderr"
 
-// start starts a program that cannot outlive the harness. What it says goes to a
-// file in its working directory.
+// start starts a program that cannot outlive the harness. Its output goes to a file in its
+// working directory.
 func start(cmd *exec.Cmd) (*child, error) {
 	f, err := os.OpenFile(filepath.Join(cmd.Dir, stderrName), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -106,8 +106,7 @@ func stat(pid int) []string {
 	return fields
 }
 
-// cpu is the processor time that processes have used, with their children that
-// are gone.
+// cpu returns the processor time that processes and their ended children have used.
 func cpu(pids []int) time.Duration {
 	var sum time.Duration
 	for _, pid := range pids {
@@ -122,7 +121,7 @@ func cpu(pids []int) time.Duration {
 	return sum
 }
 
-// memory returns a figure of /proc/PID/status in MiB: VmHWM, VmRSS.
+// memory returns a field of /proc/PID/status in MiB, for example VmHWM or VmRSS.
 func memory(pid int, field string) float64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	_, rest, _ := strings.Cut(string(text), field+":")
@@ -134,15 +133,15 @@ func memory(pid int, field string) float64 {
 	return kib / 1024
 }
 
-// pause waits; the harness has nothing else to do meanwhile.
+// pause sleeps.
 func pause(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	<-t.C
 }
 
-// forever keeps a process that has done its work until it is killed, so that it can be asked what it
-// has used. Go would end one whose goroutines all wait for each other.
+// forever keeps a process that is done alive until it is killed, so that its usage can be read.
+// Go would end a program whose goroutines all wait for each other.
 func forever() error {
 	for {
 		pause(time.Hour)

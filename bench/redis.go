@@ -19,8 +19,8 @@ import (
 	"github.com/resqued/resqued/internal/devredis"
 )
 
-// redisServer is a redis-server of one measurement: nothing of what ran before is
-// in its memory.
+// redisServer is a redis-server for one measurement, so that earlier ones leave nothing in its
+// memory.
 type redisServer struct {
 	addr    string
 	dir     string
@@ -124,7 +124,7 @@ func (s *redisServer) push(ctx context.Context, key string, left bool, n int, pa
 	return nil
 }
 
-// call is what commandstats tells of one command.
+// call is an entry of commandstats.
 type call struct {
 	Calls  float64 `json:"calls"`
 	Micros float64 `json:"us"`

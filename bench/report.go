@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// report gathers what was measured.
+// report holds the results.
 type report struct {
 	Machine   map[string]string `json:"machine"`
 	Rounds    int               `json:"rounds"`
@@ -36,7 +36,7 @@ func (r *report) skip(s *scenario, p *peer, why string) {
 	r.Skipped = append(r.Skipped, skipped{s.Name, p.name, why})
 }
 
-// forget removes what was measured of a peer that then failed.
+// forget removes the results of a peer that then failed.
 func (r *report) forget(s *scenario, p *peer) {
 	r.Results = slices.DeleteFunc(r.Results, func(m *result) bool { return m.Scenario == s.Name && m.Peer == p.name })
 }
@@ -59,8 +59,7 @@ func (r *report) spread(scenario, peer string, figure func(*result) float64) spr
 	return spreadOf(values)
 }
 
-// ratio compares two measurements of the same rounds: the machine was as fast for
-// the one as for the other.
+// ratio compares two measurements of the same rounds, in which the machine was equally fast.
 func (r *report) ratio(scenario, peer, otherScenario, otherPeer string, figure func(*result) float64) spread {
 	var values []float64
 	for _, m := range r.of(scenario, peer) {
@@ -77,7 +76,7 @@ func rate(m *result) float64      { return m.Rate }
 func serverCPU(m *result) float64 { return m.ServerCPU }
 func workerCPU(m *result) float64 { return m.WorkerCPU }
 
-// pooled are the latencies of all rounds.
+// pooled returns the latencies of all rounds.
 func (r *report) pooled(scenario, peer string) []float64 {
 	var all []float64
 	for _, m := range r.of(scenario, peer) {
@@ -86,7 +85,7 @@ func (r *report) pooled(scenario, peer string) []float64 {
 	return all
 }
 
-// line is what the harness prints when a scenario is done.
+// line returns the line that the harness prints when a scenario is done.
 func (r *report) line(s *scenario) string {
 	var parts []string
 	for _, p := range r.peers {
@@ -105,7 +104,7 @@ func (r *report) line(s *scenario) string {
 	return strings.Join(parts, " · ")
 }
 
-// write prints the tables and writes everything into a directory.
+// write prints the tables and writes all files into a directory.
 func (r *report) write(dir string) error {
 	text, err := json.MarshalIndent(r, "", " ")
 	if err != nil {

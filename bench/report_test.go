@@ -7,7 +7,7 @@ import (
 
 func TestRatioIsWithinRounds(t *testing.T) {
 	t.Parallel()
-	// The machine is twice as fast in the second round, for both.
+	// The machine is twice as fast in the second round, for both peers.
 	r := &report{Results: []*result{
 		{Scenario: "s", Peer: "a", Round: 1, Rate: 30},
 		{Scenario: "s", Peer: "b", Round: 1, Rate: 10},
@@ -20,7 +20,8 @@ func TestRatioIsWithinRounds(t *testing.T) {
 	}
 }
 
-// The best of River is not known where only its defaults were measured.
+// TestTargetsOverSeveralPeers checks that the best of River is unknown if only its defaults
+// were measured.
 func TestTargetsOverSeveralPeers(t *testing.T) {
 	t.Parallel()
 	r := &report{Results: []*result{
@@ -58,7 +59,8 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// Every job has to be in a queue of its scenario, or a drain would wait for ever.
+// TestQueueOf checks that every job is in a queue of its scenario; otherwise a drain would wait
+// for ever.
 func TestQueueOf(t *testing.T) {
 	t.Parallel()
 	for _, s := range []scenario{{Queues: 1}, {Queues: 10, LastOnly: true}, {Queues: 1000}} {

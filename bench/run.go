@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// run measures everything, round by round: in each every peer has its turn in every
-// scenario, because the machine itself is faster in some minutes than in others.
+// run measures everything, round by round. In each round every peer has its turn in every
+// scenario, because the machine's speed varies over minutes.
 func run(ctx context.Context, o *options) error {
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
@@ -59,8 +59,8 @@ func run(ctx context.Context, o *options) error {
 	return rep.write(o.out)
 }
 
-// turn is a scenario with those that take part in it, in the rounds from one to another.
-// Round 0 warms up and finds out how many jobs it takes.
+// turn is a scenario with its peers, in the rounds from one to another. Round 0 warms up and
+// determines the number of jobs.
 type turn struct {
 	scenario *scenario
 	peers    []*peer
@@ -89,7 +89,7 @@ func (b *bench) round(ctx context.Context, t *turn, round int, rep *report) erro
 	s := t.scenario
 	for _, p := range slices.Clone(t.peers) {
 		r, err := b.measure(ctx, s, p, round)
-		// A warm-up that was too brief says little about how many jobs it takes.
+		// A warm-up that was too short says little about the number of jobs.
 		for tries := 0; round == 0 && err == nil && tries < 3 && r.Seconds < b.o.window.Seconds()/3; tries++ {
 			r, err = b.measure(ctx, s, p, round)
 		}
@@ -99,7 +99,7 @@ func (b *bench) round(ctx context.Context, t *turn, round int, rep *report) erro
 		case err != nil && p.name == "resqued":
 			return err
 		case err != nil:
-			// A peer that cannot do it is left out, and the report says so.
+			// A peer that fails is left out, and the report shows that.
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			rep.skip(s, p, errors.Unwrap(err).Error())
 			rep.forget(s, p)

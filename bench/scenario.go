@@ -8,13 +8,13 @@ import (
 // The kinds of measurements.
 const (
 	kindDrain   = "drain"   // jobs wait, then workers start and run them
-	kindEnqueue = "enqueue" // producers push, nobody works
+	kindEnqueue = "enqueue" // producers push, no worker runs
 	kindLatency = "latency" // an idle worker gets one job now and then
 	kindIdle    = "idle"    // nothing happens
 )
 
-// scenario is one row of the report. Zero values are the base: one process, one
-// queue, jobs that do nothing and hold 60 bytes.
+// scenario is one row of the report. The zero values are the base: one process, one queue, jobs
+// that do nothing and have 60 bytes.
 type scenario struct {
 	Name, Title string
 	Kind        string
@@ -28,7 +28,7 @@ type scenario struct {
 	PerFork     int           // JOBS_PER_FORK
 	Depth       int           // at least so many jobs wait
 	Chain       bool          // each job pushes the next, so that one waits
-	Locked      bool          // every other job that waits is locked by somebody else
+	Locked      bool          // every second job that waits is locked by another process
 	Command     bool          // jobs are external programs
 	Waker       bool          // waker: on
 	Goroutines  int           // that push
@@ -87,8 +87,8 @@ func scenarios() []scenario {
 	)
 }
 
-// queueNames are the queues of a scenario, the most important first. asynq's are
-// told apart by a number, so they sort in this order, too.
+// queueNames returns the queues of a scenario, the most important first. The names end in a
+// number, so that asynq's sort in this order too.
 func (s *scenario) queueNames() []string {
 	names := make([]string, s.Queues)
 	for i := range names {
@@ -97,7 +97,7 @@ func (s *scenario) queueNames() []string {
 	return names
 }
 
-// queueOf is the queue of the i-th job.
+// queueOf returns the queue of the i-th job.
 func (s *scenario) queueOf(i int) string {
 	n := s.Queues - 1
 	if !s.LastOnly {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// spread is what repeated measurements say.
+// spread summarizes repeated measurements.
 type spread struct{ Median, Min, Max float64 }
 
 func spreadOf(values []float64) spread {
@@ -18,7 +18,7 @@ func spreadOf(values []float64) spread {
 	return spread{Median: quantile(values, 0.5), Min: slices.Min(values), Max: slices.Max(values)}
 }
 
-// quantile returns the value below which a share of the values is.
+// quantile returns the value below which the given share of the values lies.
 func quantile(values []float64, share float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -30,7 +30,7 @@ func quantile(values []float64, share float64) float64 {
 	return sorted[low] + (sorted[high]-sorted[low])*(at-float64(low))
 }
 
-// human writes a figure with about three digits, and thousands apart.
+// human formats a figure with about three digits and separated thousands.
 func human(v float64) string {
 	switch a := math.Abs(v); {
 	case v == 0:
@@ -58,5 +58,5 @@ func (s spread) String() string {
 	return fmt.Sprintf("%s (%s–%s)", human(s.Median), human(s.Min), human(s.Max))
 }
 
-// row is a row of a Markdown table.
+// row returns a row of a Markdown table.
 func row(cells ...string) string { return "| " + strings.Join(cells, " | ") + " |\n" }

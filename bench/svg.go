@@ -13,7 +13,7 @@ type bar struct {
 	value  spread
 }
 
-// group is some bars under a common title.
+// group is a group of bars under a common title.
 type group struct {
 	title string
 	bars  []bar
@@ -26,8 +26,8 @@ const (
 	groupGap   = 34
 )
 
-// plot draws groups of horizontal bars. It uses no script and no font of its own,
-// and a mid grey that can be read on light and dark pages.
+// plot draws groups of horizontal bars. It uses no script, no font of its own, and a medium
+// grey that is readable on light and dark pages.
 func plot(title, unit string, logarithmic bool, groups []group) string {
 	highest, lowest := 0.0, math.Inf(1)
 	height := 50
@@ -84,7 +84,7 @@ var colours = map[string]string{
 	"gocraft": "#3a7d44", "goworker": "#c98b1b", "raw": "#9a9a9a", "redis-benchmark": "#bcbcbc", "spawn": "#9a9a9a",
 }
 
-// plots are the pictures of the report, by file name.
+// plots returns the pictures of the report by file name.
 func (r *report) plots() map[string]string {
 	bars := func(name string, figure func(*result) float64) (all []bar) {
 		for _, p := range r.peers {

@@ -10,7 +10,7 @@ import (
 // interval is resqued's default INTERVAL.
 const interval = 100 * time.Millisecond
 
-// goal is something that resqued is to reach.
+// goal is a performance target of resqued.
 type goal struct {
 	title   string
 	figure  func(r *report) float64 // 0 = not measured in this run
@@ -21,7 +21,7 @@ type goal struct {
 }
 
 func goals() []goal {
-	// over is the ratio to the best of the peers, if all of them were measured.
+	// over returns the ratio to the best of the peers, if all of them were measured.
 	over := func(scenario string, peers ...string) func(r *report) float64 {
 		return func(r *report) float64 {
 			least := math.Inf(1)
@@ -76,7 +76,7 @@ func goals() []goal {
 	}
 }
 
-// targets is the table of what was to be reached.
+// targets writes the table of the targets.
 func (r *report) targets(b *strings.Builder) {
 	b.WriteString("## Targets\n\n" + row("target", "limit", "measured", "") + row("---", "--:", "--:", "---"))
 	for _, g := range goals() {

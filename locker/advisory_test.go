@@ -22,7 +22,7 @@ func (f *fixture) advisory(ctx context.Context, key string, o locker.AdvisoryOpt
 func TestAdvisory(t *testing.T) {
 	nothing := func(context.Context) error { return nil }
 	both(t, func(t *testing.T, f *fixture) {
-		// Locks are the server's, not the table's.
+		// Advisory locks are per server, not per table.
 		key, space := "key of "+f.table, new(int32(-7))
 		t.Run("it excludes others, and the gem", func(t *testing.T) {
 			boom := errors.New("boom")
@@ -65,7 +65,7 @@ func TestAdvisory(t *testing.T) {
 		})
 		t.Run("a release ends the waiting", func(t *testing.T) {
 			done := make(chan error, 1)
-			// Blocking, because the server may take a moment to see that a waiter has gone.
+			// Blocking, because the server may take a moment to notice that a waiter has gone.
 			_, err := f.advisory(t.Context(), key, locker.AdvisoryOptions{Blocking: true}, func(context.Context) error {
 				go func() {
 					_, err := f.advisory(t.Context(), key, locker.AdvisoryOptions{Blocking: true}, nothing)

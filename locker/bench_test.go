@@ -16,10 +16,10 @@ import (
 	"github.com/resqued/resqued/locker"
 )
 
-// BenchmarkLock compares what one lock and its unlock cost: a block of Run, what the Ruby
-// gem sends to the server for the same (without Ruby's own time), and an advisory lock in a
-// transaction. They take turns within one run, so that their ratios hold on a machine that
-// does other work as well. Each worker has a connection and a key of its own.
+// BenchmarkLock compares the cost of a lock and its unlock: a block of Run, the statements of
+// the Ruby gem (without Ruby's own time), and an advisory lock in a transaction. They take
+// turns within one run, so that their ratios are valid on a machine that does other work as
+// well. Each worker has a connection and a key of its own.
 //
 // "durable" servers write each commit to their disk, the others do not wait for it.
 func BenchmarkLock(b *testing.B) {
@@ -96,7 +96,7 @@ func benchmarkLock(b *testing.B, s *pgtest.Server, workers int) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// fresh numbers keys that nobody has locked yet.
+// fresh numbers keys that were never locked.
 var fresh atomic.Int64
 
 // gemOnce sends what Locker.run sends: it looks for the row, takes the lock, asks for the

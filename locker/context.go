@@ -7,9 +7,8 @@ import (
 	"sync"
 )
 
-// leaseContext is the context of a block. It ends when the lease does, not only when
-// somebody has noticed: a process that was stopped and runs again finds it ended at
-// its first look.
+// leaseContext is the context of a block. It ends with the lease by the clock, not by an event:
+// a process that was stopped and runs again finds it ended when it first checks.
 type leaseContext struct {
 	context.Context
 	lock   *Lock
@@ -19,7 +18,7 @@ type leaseContext struct {
 	failed error
 }
 
-// Err looks at the clock itself.
+// Err checks the clock.
 func (c *leaseContext) Err() error {
 	if err := c.Context.Err(); err != nil {
 		return err
@@ -37,7 +36,7 @@ func (c *leaseContext) Err() error {
 	return c.Context.Err()
 }
 
-// why keeps the reason of a renewal that failed, for the cause.
+// why keeps the reason of a failed renewal for the cause.
 func (c *leaseContext) why(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,7 +51,7 @@ func (c *leaseContext) stolen() error {
 	if err := context.Cause(c.Context); errors.Is(err, ErrLockStolen) {
 		return err
 	}
-	// It was ended from outside; the lease may be over all the same.
+	// It was cancelled from outside; the lease may be over as well.
 	if work, _ := c.lock.Left(); work == 0 {
 		return fmt.Errorf("%w: %q was not renewed in time", ErrLockStolen, c.lock.key)
 	}

@@ -20,23 +20,23 @@ type DB interface {
 	*pgxpool.Pool | *sql.DB
 }
 
-// attempts is how often a statement is run that the server refuses because of others
-// that run at the same time, which it does under strict isolation only.
+// attempts is how often a statement is run that the server refuses because of concurrent ones,
+// which happens only under strict isolation.
 const attempts = 5
 
-// database is what this package needs of a pool.
+// database is the interface of a pool for this package.
 type database interface {
-	// row runs a statement and reads its first row; false = there was none.
+	// row runs a statement and reads its first row; it returns false if there is none.
 	row(ctx context.Context, statement string, args []any, dest ...any) (bool, error)
 	// rows runs a statement and calls read for each row.
 	rows(ctx context.Context, statement string, args []any, read func(scan func(...any) error) error) error
 	// session takes a connection out of the pool until it is closed.
 	session(ctx context.Context) (session, error)
-	// listener opens a session for waiting; errors.ErrUnsupported if there can be none.
+	// listener opens a session for waiting, or returns errors.ErrUnsupported.
 	listener(ctx context.Context) (session, error)
 	// pool is the pool itself.
 	pool() any
-	// hijacks reports whether listener takes no connection of the pool's away from others.
+	// hijacks reports whether listener takes no connection away from the pool's other users.
 	hijacks() bool
 }
 
@@ -66,7 +66,7 @@ func open[D DB](db D) (database, error) {
 	return nil, errors.New("locker: the database is nil")
 }
 
-// again runs a statement until it is not refused because of others.
+// again repeats a statement while it is refused because of concurrent ones.
 func again(run func() error) error {
 	for n := 1; ; n++ {
 		err := run()
@@ -76,7 +76,7 @@ func again(run func() error) error {
 	}
 }
 
-// The states of errors after which a statement has not been run.
+// The SQLSTATEs after which a statement has not been run.
 const (
 	serialization    = "40001"
 	deadlock         = "40P01"
@@ -90,7 +90,7 @@ func conflict(err error) bool {
 	return code == serialization || code == deadlock || code == stalePlan
 }
 
-// sqlState is the code of an error that the server has sent, or "".
+// sqlState returns the SQLSTATE of an error of the server, or "".
 func sqlState(err error) string {
 	if e, ok := errors.AsType[interface {
 		error
@@ -101,12 +101,12 @@ func sqlState(err error) string {
 	return ""
 }
 
-// unsentError is an error before which nothing was sent to the server.
+// unsentError is an error that occurred before anything was sent to the server.
 type unsentError struct{ error }
 
 func (e *unsentError) Unwrap() error { return e.error }
 
-// unsent reports whether the statement that failed cannot have reached the server.
+// unsent reports whether the failed statement cannot have reached the server.
 func unsent(err error) bool {
 	_, own := errors.AsType[*unsentError](err)
 	_, connecting := errors.AsType[*pgconn.ConnectError](err)

@@ -2,8 +2,8 @@ package locker
 
 import "time"
 
-// PollEvery sets the pause between two polls of a pool's waiters, which nobody must have
-// yet; 0 is the usual one.
+// PollEvery sets the pause between two polls of a pool's waiters, before the first waiter; 0
+// restores the default.
 func PollEvery(pool any, pause time.Duration) {
 	hubs.mu.Lock()
 	defer hubs.mu.Unlock()

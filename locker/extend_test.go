@@ -49,8 +49,8 @@ func TestExtend(t *testing.T) {
 	})
 }
 
-// A name that the caller gives makes an acquisition of unknown outcome one that may be
-// repeated by anybody who knows the name.
+// An identifier given by the caller makes an acquisition of unknown outcome repeatable for all
+// who know the identifier.
 func TestIdentifier(t *testing.T) {
 	t.Parallel()
 	f := setup(t)

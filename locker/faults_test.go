@@ -26,7 +26,7 @@ import (
 	"github.com/resqued/resqued/locker"
 )
 
-// What a process of holders is told by its environment.
+// The environment variables of a process of holders.
 const (
 	roleVariable = "LOCKER_TEST_HOLDERS"
 	urlVariable  = "LOCKER_TEST_URL"
@@ -34,7 +34,7 @@ const (
 	fullVariable = "RESQUED_TEST_FULL"
 )
 
-// The fight: as many processes and goroutines in each, for one key.
+// The contest for one key: the number of processes and the goroutines in each.
 const (
 	fightKey    = "the one"
 	fightHolder = 20
@@ -43,10 +43,10 @@ const (
 
 var fightOptions = locker.Options{LockFor: 2 * time.Second, RenewEvery: 400 * time.Millisecond, Blocking: true}
 
-// holderMain is a process of holders. It ends when it is killed.
+// holderMain runs a process of holders until it is killed.
 //
-// What it writes down are instants at which a block held the lock for sure: it takes
-// the time first and looks at its context after that.
+// It logs instants at which a block certainly held the lock: it reads the time first and checks
+// its context afterwards.
 func holderMain() int {
 	config, err := pgxpool.ParseConfig(os.Getenv(urlVariable))
 	if err != nil {
@@ -135,7 +135,7 @@ func (f *fight) kill(slot int) {
 
 var pidOf = regexp.MustCompile(` pid:(\d+) `)
 
-// holder returns the slot of a process that holds the lock; false if nobody does.
+// holder returns the slot of a process that holds the lock, and false if there is none.
 func (f *fight) holder() (int, bool) {
 	rows, err := locker.List(context.Background(), f.pool, "", fightKey)
 	if err != nil || len(rows) == 0 || !rows[0].Held() {
@@ -160,7 +160,7 @@ func (f *fight) await(t *testing.T) (slot int) {
 	return slot
 }
 
-// The faults, each at a process that holds the lock.
+// The faults, each of which hits a process that holds the lock.
 var faults = map[string]func(t *testing.T, f *fight){
 	"kill": func(t *testing.T, f *fight) {
 		slot := f.await(t)
@@ -185,7 +185,7 @@ var faults = map[string]func(t *testing.T, f *fight){
 	},
 }
 
-// TestFight: processes fight for one key while something breaks all the time.
+// TestFight lets processes compete for one key while faults are injected all the time.
 func TestFight(t *testing.T) {
 	for name, kinds := range map[string][]string{
 		"holders are killed, stopped and cut off": {"kill", "cut", "stop", "cut"},
@@ -193,12 +193,12 @@ func TestFight(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			full := os.Getenv(fullVariable) != ""
-			// The slack is for machines that have a lot else to do.
+			// The slack is for busy machines.
 			lasts, slack := 5*time.Second, 30*time.Second
 			if full {
 				lasts, slack = time.Minute, time.Second
 				if slices.Contains(kinds, "restart") {
-					slack = 5 * time.Second // nobody can take anything while the server is away
+					slack = 5 * time.Second // no lock can be taken while the server is away
 				}
 			}
 			f := &fight{server: pgtest.Start(t, pgtest.Options{}), dir: t.TempDir(), processes: make([]*exec.Cmd, fightCount)}
@@ -236,14 +236,14 @@ func TestFight(t *testing.T) {
 	}
 }
 
-// turn is the time for which somebody held the lock for sure.
+// turn is an interval in which one block certainly held the lock.
 type turn struct {
 	sequence int64
 	from, to time.Duration
 	released bool
 }
 
-// read returns the turns of all processes, in the order in which they began.
+// read returns the turns of all processes, in the order of their beginnings.
 func (f *fight) read(t *testing.T) []turn {
 	t.Helper()
 	var all []turn
@@ -253,7 +253,7 @@ func (f *fight) read(t *testing.T) []turn {
 		text, err := os.ReadFile(log)
 		require.NoError(t, err)
 		of := map[int64]int{}
-		// What stands behind the last line break was cut off by a kill.
+		// A kill cut off what follows the last line break.
 		for line := range bytes.Lines(text[:bytes.LastIndexByte(text, '\n')+1]) {
 			var kind string
 			var sequence, at int64
@@ -272,9 +272,9 @@ func (f *fight) read(t *testing.T) []turn {
 	return all
 }
 
-// judge checks that nobody held the lock together with another, that every sequence
-// is above all before, and that no takeover took longer than longest. It returns how long
-// one takes from a release to the next holder, the median.
+// judge checks that no two turns overlap, that every sequence is above all before, and that no
+// takeover took longer than longest. It returns the median time from a release to the next
+// holder.
 func judge(t *testing.T, turns []turn, longest time.Duration) time.Duration {
 	t.Helper()
 	var handed []time.Duration

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The states of errors that say what is wrong with a table.
+// The SQLSTATEs of errors that show a fault of the table.
 const (
 	missingTable  = "42P01"
 	missingColumn = "42703"
@@ -18,7 +18,7 @@ const (
 	nullValue     = "23502"
 )
 
-// explainedError says in other words than the server's what is wrong and what to do.
+// explainedError describes the fault in other words than the server's, with its remedy.
 type explainedError struct {
 	text string
 	err  error
@@ -27,7 +27,7 @@ type explainedError struct {
 func (e *explainedError) Error() string { return e.text }
 func (e *explainedError) Unwrap() error { return e.err }
 
-// explain adds to an error that a table causes what its users can do about it.
+// explain adds the remedy to an error that is caused by a table.
 func explain(err error, table string) error {
 	table = nameOf(table)
 	switch code := sqlState(err); {
@@ -44,9 +44,8 @@ func explain(err error, table string) error {
 	return err
 }
 
-// zonedText says what to do about a table whose times have a time zone. Their values
-// depend on the zone of the session: to two sessions of different zones, a lease ends at
-// different times.
+// zonedText explains a table whose times have a time zone. Their values depend on the zone of
+// the session: to two sessions of different zones, a lease ends at different times.
 func zonedText(table string) string {
 	name, err := quoteTable(table)
 	if err != nil {
@@ -57,12 +56,11 @@ func zonedText(table string) string {
 		"ALTER locked_until TYPE timestamp USING locked_until AT TIME ZONE 'UTC'", table, name)
 }
 
-// missingValue reports whether a row could not be made because the table has columns that
-// must have a value and no default, such as Rails' created_at and updated_at.
+// missingValue reports whether a row could not be inserted because the table has columns that
+// must have a value but no default, such as Rails' created_at and updated_at.
 func missingValue(err error) bool { return sqlState(err) == nullValue }
 
-// insertFilled makes the row of a key, free, with the time in all the columns of the table
-// that must have one.
+// insertFilled inserts the row of a key, with the current time in all required columns.
 func insertFilled(ctx context.Context, db database, table, key string) error {
 	name, err := quoteTable(nameOf(table))
 	if err != nil {
@@ -98,14 +96,14 @@ func insertFilled(ctx context.Context, db database, table, key string) error {
 	return err
 }
 
-// revokedMark stands behind the identifier of a holder whose lock was revoked. Neither ours
-// nor the gem's statements then find it to renew.
+// revokedMark is the suffix of the identifier of a holder whose lock was revoked. Because of it
+// neither our nor the gem's statements find the row to renew.
 const revokedMark = " revoked"
 
-// maxIdentifier is what the gem's first tables hold, in characters.
+// maxIdentifier is the length limit of the gem's first tables, in characters.
 const maxIdentifier = 255
 
-// revokedName is the identifier of a holder whose lock was revoked.
+// revokedName returns the identifier of a holder whose lock was revoked.
 func revokedName(id string) string {
 	if strings.HasSuffix(id, revokedMark) {
 		return id

@@ -11,7 +11,7 @@ import (
 	"github.com/resqued/resqued/locker"
 )
 
-// gem does to a lock what the Ruby gem does, in its statements.
+// gem locks by the statements of the Ruby gem.
 type gem struct {
 	f       *fixture
 	id, key string

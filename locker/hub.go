@@ -9,18 +9,16 @@ import (
 	"time"
 )
 
-// pollEvery is how often a key is asked for without having heard of a release: the
-// Ruby gem tells nobody, a pooler may not pass notifications on, a dead holder is
-// silent.
+// pollEvery is how often a key is polled when no release is notified: the Ruby gem does not
+// notify, a pooler may not pass notifications on, and a dead holder releases nothing.
 const pollEvery = 500 * time.Millisecond
 
-// listenAgain is the pause before another connection listens, where the last one has
-// done so for a while: until then releases are not heard.
+// listenAgain is the pause before another connection listens after the last one had listened
+// for a while. Until then notifications of releases are missed.
 const listenAgain = 10 * time.Millisecond
 
-// hub wakes the waiters of one pool. It wakes one for a key at a time, the one that has
-// waited longest since its last turn: if the others asked, too, they would only keep
-// the holder's statements waiting.
+// hub wakes the waiters of one pool. For a key it wakes one at a time, the one that has waited
+// longest since its last turn: queries of the others would only delay the holder's statements.
 //
 // The first waiter starts it, the last one to leave stops it.
 type hub struct {
@@ -35,30 +33,30 @@ type hub struct {
 	listening bool
 }
 
-// hubs are those in use, by pool.
+// hubs are the hubs in use, by pool.
 var hubs = struct {
 	mu sync.Mutex
 	of map[any]*hub
-	// polls are pauses between polls of pools that have another one than all others.
+	// polls are the poll pauses of pools that differ from pollEvery.
 	polls map[any]time.Duration
 }{of: map[any]*hub{}, polls: map[any]time.Duration{}}
 
-// waiter is one that waits for a topic.
+// waiter waits for a topic.
 type waiter struct {
 	hub   *hub
 	topic string
 	wake  chan struct{} // holds at most one
-	// listens: it is not woken for a poll.
+	// listens: it is not woken by polls.
 	listens bool
-	// done: the last wake has been made use of. Its own goroutine's.
+	// done: the last wake was used. Only the waiter's own goroutine accesses it.
 	done bool
 }
 
-// subscribe returns a waiter that hears of a topic, and asks now and then without.
+// subscribe returns a waiter that is woken for a topic, and by polls.
 func subscribe(db database, topic string) *waiter { return join(db, topic, false) }
 
-// listenOnly returns one that is woken for what was told alone, or may have been while
-// nothing listened.
+// listenOnly returns a waiter that is woken only by notifications, or when some may have been
+// missed.
 func listenOnly(db database, topic string) *waiter { return join(db, topic, true) }
 
 func join(db database, topic string, listens bool) *waiter {
@@ -83,8 +81,7 @@ func join(db database, topic string, listens bool) *waiter {
 	return w
 }
 
-// leave ends the waiting. A wake that was not made use of goes to the next one: the
-// lock may be free.
+// leave ends the waiting. An unused wake goes to the next waiter, because the lock may be free.
 func (w *waiter) leave() {
 	h := w.hub
 	h.mu.Lock()
@@ -115,7 +112,7 @@ func (w *waiter) leave() {
 	}
 }
 
-// wake wakes the first waiter of a topic and puts it behind the others.
+// wake wakes the first waiter of a topic and moves it behind the others.
 func (h *hub) wake(topic string) {
 	all := h.waiting[topic]
 	if len(all) == 0 {
@@ -129,7 +126,7 @@ func (h *hub) wake(topic string) {
 	}
 }
 
-// wakeAll wakes a waiter of every topic, for a poll only of those that poll.
+// wakeAll wakes a waiter of every topic; for a poll only waiters that poll.
 func (h *hub) wakeAll(poll bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -146,7 +143,7 @@ func (h *hub) setListening(is bool) {
 	h.listening = is
 }
 
-// ask wakes a waiter of every topic now and then.
+// ask wakes a waiter of every topic periodically.
 func (h *hub) ask(ctx context.Context) {
 	for sleep(ctx, cmp.Or(h.poll, pollEvery)) {
 		h.wakeAll(true)
@@ -175,7 +172,7 @@ func (h *hub) listenOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A connection that listens must not be used for anything else.
+	// A listening connection must not be used for anything else.
 	defer s.close(true)
 	if err := s.exec(ctx, "LISTEN "+channel); err != nil {
 		return err

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// silent is a pool that cannot listen.
+// silent is a pool without notifications.
 type silent struct{ database }
 
 func (s silent) pool() any                               { return s }
 func (silent) listener(context.Context) (session, error) { return nil, errors.ErrUnsupported }
 
-// A waiter that leaves with a wake in hand, or with one that it could not make use of,
-// hands it on; one that has made use of it does not.
+// A waiter that leaves with a wake, or with one that it could not use, passes it on. A waiter
+// that has used its wake does not.
 func TestWakeIsHandedOn(t *testing.T) {
 	t.Parallel()
 	for name, last := range map[string]func(w *waiter) (handsOn bool){
@@ -58,7 +58,7 @@ func newWaiter(h *hub) *waiter {
 	return w
 }
 
-// The last to leave stops what the first has started; goleak sees it if not.
+// The last waiter to leave stops the goroutines that the first has started; goleak checks that.
 func TestHubEnds(t *testing.T) {
 	t.Parallel()
 	w := subscribe(silent{}, "k")
@@ -75,7 +75,7 @@ func TestHubEnds(t *testing.T) {
 	}
 }
 
-// cut is a pool whose connections end after a while, each after its own.
+// cut is a pool whose connections end after a while.
 type cut struct {
 	database
 	lives  []time.Duration
@@ -91,7 +91,7 @@ func (c *cut) listener(ctx context.Context) (session, error) {
 	return life(c.lives[n]), nil
 }
 
-// life is a connection that ends after that time.
+// life is a connection that ends after a given time.
 type life time.Duration
 
 func (life) exec(context.Context, string) error                       { return nil }
@@ -102,8 +102,8 @@ func (l life) notified(ctx context.Context) (string, error) {
 	return "", errors.New("cut")
 }
 
-// A connection that has listened and is cut has a successor at once; where they end
-// over and over, the server is left in peace.
+// A listening connection that is cut is replaced at once. If connections end repeatedly, the
+// pauses protect the server.
 func TestListensAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

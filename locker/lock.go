@@ -23,8 +23,8 @@ type Lock struct {
 	// spent: a release was sent that may still take effect, so that id must not be
 	// used for another acquisition.
 	spent bool
-	// revoked: the lock was taken away, but nobody else can have it before its lease ends
-	// or it is released.
+	// revoked: the lock was taken away, but stays locked until its lease ends or it is
+	// released.
 	revoked bool
 	// sent is when the statement that last got or renewed the lock was sent, by
 	// bootTime: the lease lasts from there at the least.
@@ -122,10 +122,10 @@ func (l *Lock) Get(ctx context.Context) (bool, error) {
 	}
 	id := l.id
 	l.mu.Unlock()
-	// An answer that comes later than the lease ends is of no use.
+	// An answer after the end of the lease is useless.
 	ctx, cancel := context.WithTimeout(ctx, l.o.LockFor)
 	defer cancel()
-	// Of a key that is free this takes half as long as the other statement.
+	// For a free key this takes half as long as the other statement.
 	var sequence sql.NullInt64
 	var durable sql.NullString
 	sent := bootTime()
@@ -157,13 +157,13 @@ func (l *Lock) Get(ctx context.Context) (bool, error) {
 		case found && by != "" && left >= 0, found && n == attempts-1:
 			l.refused(by, left)
 			return false, nil
-			// Else another was faster: ask again who.
+			// Otherwise another was faster: ask again for the holder.
 		}
 	}
 	return false, fmt.Errorf("locker: get %q: the row does not stay, or the database is too slow for leases of %s", l.key, l.o.LockFor)
 }
 
-// got notes a success, and says whether there is time left to work.
+// got records a success and reports whether there is time left to work.
 func (l *Lock) got(sent time.Duration, sequence int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,7 +192,7 @@ func (l *Lock) Renew(ctx context.Context) error {
 	found, err := l.db.row(ctx, l.sql.renew, []any{l.key, id, l.o.LockFor.Seconds()}, &sequence, &durable, &over)
 	revoked := false
 	if err == nil && !found {
-		// If it cannot be known, the lock counts as another's.
+		// If that is unknown, the lock counts as another's.
 		revoked, _ = l.db.row(ctx, l.sql.revoked, []any{l.key, revokedName(id)}, &over)
 	}
 	l.mu.Lock()

@@ -189,7 +189,7 @@ func TestStolen(t *testing.T) {
 	})
 }
 
-// A row that another transaction holds makes a renewal hang, as a dead network does.
+// A row locked by another transaction makes a renewal hang, as a dead network does.
 func TestEndsBeforeTheLease(t *testing.T) {
 	both(t, func(t *testing.T, f *fixture) {
 		l := f.lock(t, "k", locker.Options{LockFor: 8 * time.Second, RenewEvery: 100 * time.Millisecond})
@@ -223,8 +223,8 @@ func TestNotReleased(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrNotReleased)
 }
 
-// TestReleaseOfUnknownOutcome: a release that nobody has answered may still come
-// through. It must not end what the same Lock has taken since.
+// TestReleaseOfUnknownOutcome checks a release without an answer, which may still take effect.
+// It must not release what the same Lock has taken since.
 func TestReleaseOfUnknownOutcome(t *testing.T) {
 	both(t, func(t *testing.T, f *fixture) {
 		l := f.lock(t, "k", locker.Options{})
@@ -341,14 +341,14 @@ func TestBlocking(t *testing.T) {
 	})
 }
 
-// awaitRefusal waits until a lock was asked for in vain.
+// awaitRefusal waits until an attempt to take a lock has failed.
 func awaitRefusal(t *testing.T, l *locker.Lock) {
 	t.Helper()
 	proctest.Await(t, 30*time.Second, func() bool { return l.Holder().LockedBy != "" }, "a waiter")
 }
 
-// waitElsewhere lets somebody wait for another key until the returned function is
-// called. So those that come later find the pool listening, and get no wake by that.
+// waitElsewhere starts a waiter for another key, until the returned function is called. Later
+// waiters then find the pool listening already, and get no wake from its start.
 func (f *fixture) waitElsewhere(t *testing.T) (end func()) {
 	t.Helper()
 	holder := f.lock(t, "elsewhere", locker.Options{})
@@ -366,7 +366,7 @@ func (f *fixture) waitElsewhere(t *testing.T) (end func()) {
 	}
 }
 
-// listening waits until somebody listens on a connection of this test's.
+// listening waits until a connection of this test listens.
 func (f *fixture) listening(t *testing.T) {
 	t.Helper()
 	proctest.Await(t, 30*time.Second, func() bool {
@@ -422,8 +422,8 @@ func TestPoolOfOne(t *testing.T) {
 
 func median(all []time.Duration) time.Duration { return slices.Sorted(slices.Values(all))[len(all)/2] }
 
-// A lease that never ends in the table is shown as the longest one, and one that would end
-// after all clocks is refused.
+// An infinite lease in the table is shown as the longest possible one, and a lease too long to
+// represent is refused.
 func TestTheLongestLeases(t *testing.T) {
 	both(t, func(t *testing.T, f *fixture) {
 		l := f.lock(t, "k", locker.Options{})

@@ -18,11 +18,11 @@ import (
 	"github.com/resqued/resqued/locker"
 )
 
-// server is the PostgreSQL of all tests that do not break theirs; each has a table of
+// server is the PostgreSQL of all tests that do not disturb theirs. Each test has a table of
 // its own.
 var server *pgtest.Server
 
-// TestMain also is the holders that the fault tests start and kill.
+// TestMain runs the tests, or a process of holders for the fault tests.
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVariable); role != "" {
 		os.Exit(holderMain())
@@ -41,7 +41,7 @@ type fixture struct {
 
 var tables atomic.Int64
 
-// newPool opens a pool whose connections have a name.
+// newPool opens a pool whose connections have an application name.
 func newPool(t *testing.T, url, name string, conns int32) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
@@ -105,7 +105,7 @@ func (f *fixture) exec(t *testing.T, statement string, args ...any) int64 {
 	return tag.RowsAffected()
 }
 
-// value reads one value.
+// value returns the result of a query for one value.
 func value[T any](t *testing.T, f *fixture, query string, args ...any) (v T) {
 	t.Helper()
 	require.NoError(t, f.pool.QueryRow(t.Context(), strings.ReplaceAll(query, "%s", f.table), args...).Scan(&v))
@@ -122,5 +122,6 @@ func receive[T any](t *testing.T, c <-chan T) (v T) {
 	return v
 }
 
-// quick are renewals at a quick pace, with leases that outlast a slow machine.
+// quick are options with frequent renewals and with leases that are long enough for a slow
+// machine.
 var quick = locker.Options{LockFor: 10 * time.Second, RenewEvery: 100 * time.Millisecond}

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// migrationLock keeps two migrations apart: CREATE … IF NOT EXISTS fails when another
-// one creates the same at the same time.
+// migrationLock serializes migrations: CREATE … IF NOT EXISTS fails if another one creates the
+// same at the same time.
 const migrationLock = 0x6c6f636b6572 // "locker"
 
 // Migrate creates the table of locks (empty: DefaultTable) as the Ruby gem's generator does, or adds
@@ -48,7 +48,7 @@ func Migrate[D DB](ctx context.Context, db D, table string) (err error) {
 			sequence bigint DEFAULT 0,
 			locked_at timestamp without time zone,
 			locked_until timestamp without time zone)`, name),
-		// The gem's first versions had none.
+		// The gem's first versions had no such column.
 		fmt.Sprintf("ALTER TABLE %s ADD COLUMN IF NOT EXISTS sequence bigint DEFAULT 0", name),
 	} {
 		if err := s.exec(ctx, statement); err != nil {
@@ -68,8 +68,8 @@ func Migrate[D DB](ctx context.Context, db D, table string) (err error) {
 	return nil
 }
 
-// checkTable refuses a table whose times depend on the time zone of whoever asks: two
-// sessions would not agree on when a lease ends.
+// checkTable refuses a table whose times depend on the time zone of the session: two sessions
+// would not agree on when a lease ends.
 func checkTable(ctx context.Context, s session, table, name string) error {
 	var wrong bool
 	_, err := s.row(ctx, `SELECT EXISTS (SELECT FROM pg_attribute
@@ -81,7 +81,7 @@ func checkTable(ctx context.Context, s session, table, name string) error {
 	return err
 }
 
-// ensureUnique makes the index without which two rows could have one key.
+// ensureUnique creates the index without which two rows could have one key.
 func ensureUnique(ctx context.Context, s session, table, name string) error {
 	var found bool
 	_, err := s.row(ctx, `SELECT EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]

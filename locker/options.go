@@ -18,7 +18,7 @@ const (
 	DefaultRenewEvery = DefaultLockFor / renewals
 )
 
-// renewals is into how many parts renewals divide a lease by default.
+// renewals is the default number of renewals per lease.
 const renewals = 3
 
 // DefaultTable is the default of Options.Table, and the table of functions that are given an
@@ -103,18 +103,18 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// tell calls OnError.
-func (o Options) tell(err error) {
+// report calls OnError.
+func (o Options) report(err error) {
 	if o.OnError != nil {
 		o.OnError(err)
 	}
 }
 
-// grace is what a block gets to stop before its lease ends: a third of what lies
-// between a renewal that is due and the end of the lease.
+// grace returns how much time before the end of its lease a block is told to stop: a third of
+// the time between the next renewal and the end of the lease.
 func (o Options) grace() time.Duration { return (o.LockFor - o.RenewEvery) / 3 }
 
-// quoteTable writes a table's name as SQL does.
+// quoteTable quotes a table's name for SQL.
 func quoteTable(table string) (string, error) {
 	parts := strings.Split(table, ".")
 	for _, part := range parts {
@@ -137,7 +137,7 @@ func checkKey(key string) error {
 	return nil
 }
 
-// identifier names one acquisition, as the gem names its objects.
+// identifier returns a name for one acquisition, in the format of the gem.
 func identifier() string {
 	var guid [16]byte
 	_, _ = rand.Read(guid[:]) // never fails

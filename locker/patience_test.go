@@ -18,7 +18,7 @@ import (
 	"github.com/resqued/resqued/locker"
 )
 
-// within fails the test if what takes no time takes as long as a lease.
+// within fails the test if what should be immediate takes as long as a lease.
 func within(t *testing.T, did func()) {
 	t.Helper()
 	began := time.Now()
@@ -28,13 +28,13 @@ func within(t *testing.T, did func()) {
 
 const longLease = 5 * time.Minute
 
-// run runs a block of the fixture's kind of pool.
+// run runs a block on the fixture's kind of pool.
 func (f *fixture) run(t *testing.T, key string, o locker.Options) (bool, error) {
 	t.Helper()
 	return f.lock(t, key, o).Run(t.Context(), func(context.Context, int64) error { return nil })
 }
 
-// TestClosedPool: waiting does not mend it.
+// TestClosedPool checks that a closed pool is an error even with Blocking.
 func TestClosedPool(t *testing.T) {
 	both(t, func(t *testing.T, f *fixture) {
 		holder, err := locker.New(zoned(t, "UTC"), "k", locker.Options{Table: f.table})
@@ -74,8 +74,8 @@ func TestClosedPool(t *testing.T) {
 	})
 }
 
-// TestBlockTimeoutHolds: neither a pool without a free connection nor a row that another
-// transaction has makes the waiting longer than it may be.
+// TestBlockTimeoutHolds checks that neither a pool without a free connection nor a row locked
+// by another transaction exceeds the timeout.
 func TestBlockTimeoutHolds(t *testing.T) {
 	both(t, func(t *testing.T, f *fixture) {
 		o := locker.Options{LockFor: longLease, Blocking: true, BlockTimeout: 50 * time.Millisecond}
@@ -118,7 +118,7 @@ func TestBlockTimeoutHolds(t *testing.T) {
 	})
 }
 
-// TestDownAtTheStart: whoever waits for a lock waits for the database, too.
+// TestDownAtTheStart checks that waiting for a lock includes waiting for the database.
 func TestDownAtTheStart(t *testing.T) {
 	both(t, func(t *testing.T, f *fixture) {
 		config, err := pgxpool.ParseConfig(server.URL(""))
@@ -167,8 +167,8 @@ func TestDownAtTheStart(t *testing.T) {
 	})
 }
 
-// TestForgottenStatements: poolers that share connections by transaction keep no prepared
-// statements.
+// TestForgottenStatements checks poolers that share connections by transaction and therefore
+// keep no prepared statements.
 func TestForgottenStatements(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -192,7 +192,7 @@ func TestForgottenStatements(t *testing.T) {
 	require.EqualValues(t, 5, value[int64](t, f, "SELECT sequence FROM %s WHERE key = 'k'"), "none is run twice")
 }
 
-// TestColumnsThatMustBeFilled: Rails' time stamps have no default.
+// TestColumnsThatMustBeFilled checks tables with Rails' time stamps, which have no default.
 func TestColumnsThatMustBeFilled(t *testing.T) {
 	both(t, func(t *testing.T, f *fixture) {
 		f.exec(t, "ALTER TABLE %s ADD created_at timestamp(6) NOT NULL, ADD \"updated At\" timestamptz NOT NULL, ADD day date NOT NULL, ADD note text NOT NULL DEFAULT ''")
@@ -219,7 +219,7 @@ func TestColumnsThatMustBeFilled(t *testing.T) {
 	})
 }
 
-// TestTableFaults: an error says what to do about the table.
+// TestTableFaults checks that an error says how to repair the table.
 func TestTableFaults(t *testing.T) {
 	both(t, func(t *testing.T, f *fixture) {
 		f.exec(t, "DROP INDEX index_%s_on_key")

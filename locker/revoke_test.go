@@ -61,7 +61,7 @@ func TestRevoke(t *testing.T) {
 		require.ErrorIs(t, l.Release(ctx), locker.ErrLockStolen)
 		require.NoError(t, next.Renew(ctx))
 
-		// A name of the greatest length that the gem's tables hold.
+		// A name of the maximum length in the gem's tables.
 		f.exec(t, "ALTER TABLE %s ALTER locked_by TYPE varchar(255)")
 		long := f.lock(t, "long", locker.Options{Identifier: strings.Repeat("ü", 255)})
 		require.True(t, take(long))
@@ -69,7 +69,8 @@ func TestRevoke(t *testing.T) {
 		require.ErrorIs(t, long.Release(ctx), locker.ErrLockStolen)
 		require.Nil(t, value[*string](t, f, "SELECT locked_by FROM %s WHERE key = 'long'"))
 
-		// What a dead holder left is broken by either name, and given to others at its end.
+		// The lock of a dead holder can be broken by either name, and can be taken when its
+		// lease ends.
 		require.True(t, take(long))
 		named := f.revoke(t, "long")
 		broken, err := locker.Break(ctx, f.pool, f.table, named)
@@ -82,8 +83,8 @@ func TestRevoke(t *testing.T) {
 	})
 }
 
-// TestRevokeBesideTheGem: a holder in Ruby loses its lock with its next renewal and does not
-// release it, so that its lease decides.
+// TestRevokeBesideTheGem checks that a holder in Ruby loses its lock at its next renewal and
+// does not release it, so that the lock is free at the end of its lease.
 func TestRevokeBesideTheGem(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -100,8 +101,8 @@ func TestRevokeBesideTheGem(t *testing.T) {
 	require.True(t, ruby.run(t, gemGet))
 }
 
-// TestRevokedHolderHears: its block ends at once, not with its next renewal, and the one that
-// waits begins when it has ended.
+// TestRevokedHolderHears checks that the holder's block ends at once, not at its next renewal,
+// and that the waiting one begins after it.
 func TestRevokedHolderHears(t *testing.T) {
 	t.Parallel()
 	f := setup(t)

@@ -11,13 +11,13 @@ import (
 const (
 	// releaseFor is how long a release is tried before the lock is left to expire.
 	releaseFor = 5 * time.Second
-	// lookEvery bounds the sleep of a keeper: a timer stands still while the machine
-	// is suspended, the lease does not.
+	// lookEvery limits the sleep of a keeper: a timer stops while the machine is suspended, the
+	// lease does not.
 	lookEvery = time.Second
 	// retryEvery is the pause after a renewal that failed.
 	retryEvery = 100 * time.Millisecond
-	// hearAfter is how long a block has to last for its lock to be one whose revocation is
-	// heard of: others cost nothing.
+	// hearAfter is how long a block has to last before its lock listens for its revocation, so
+	// that short blocks cost nothing.
 	hearAfter = time.Second
 )
 
@@ -56,11 +56,11 @@ func (l *Lock) Run(ctx context.Context, block func(ctx context.Context, sequence
 	return true, l.hold(ctx, block)
 }
 
-// hold runs the block and gives the lock back, also when the block panics.
+// hold runs the block and releases the lock, also if the block panics.
 func (l *Lock) hold(ctx context.Context, block func(context.Context, int64) error) (err error) {
 	inner, cancel := context.WithCancelCause(ctx)
 	work := &leaseContext{Context: inner, lock: l, cancel: cancel}
-	// The block holds the lock until it has returned, whatever became of ctx.
+	// The block holds the lock until it has returned, even if ctx has ended.
 	own := context.WithoutCancel(ctx)
 	keeping, quit := context.WithCancel(own)
 	var keeper sync.WaitGroup
@@ -82,14 +82,13 @@ func (l *Lock) hold(ctx context.Context, block func(context.Context, int64) erro
 	return block(work, l.Sequence())
 }
 
-// notices wakes the keeper of a lock that was revoked.
+// notices wakes the keeper of a revoked lock.
 type notices struct {
 	lock   *Lock
 	waiter *waiter
 }
 
-// heard returns where a notice comes in. It listens when the lock has been held for a
-// while.
+// heard returns the channel of revocations. It listens once the lock has been held for a while.
 func (n *notices) heard(held time.Duration) <-chan struct{} {
 	if n.waiter == nil {
 		if held < hearAfter || !n.lock.db.hijacks() {
@@ -100,15 +99,15 @@ func (n *notices) heard(held time.Duration) <-chan struct{} {
 	return n.waiter.wake
 }
 
-// end leaves after the lock was released, which need not wait for it.
+// end unsubscribes after the release of the lock, which need not wait for it.
 func (n *notices) end() {
 	if n.waiter != nil {
 		n.waiter.leave()
 	}
 }
 
-// keep renews the lock until ctx ends, and ends the block's context when it cannot be
-// kept.
+// keep renews the lock until ctx ends, and ends the block's context when that is no longer
+// possible.
 func (l *Lock) keep(ctx context.Context, work *leaseContext, n *notices) {
 	began := l.sentAt()
 	next := began + l.o.RenewEvery
@@ -122,7 +121,7 @@ func (l *Lock) keep(ctx context.Context, work *leaseContext, n *notices) {
 			continue
 		}
 		left, _ = l.Left()
-		// Half of what is left, so that an attempt on a dead connection is followed by
+		// Half of the remaining time, so that an attempt on a dead connection is followed by
 		// others.
 		attempt, done := context.WithTimeout(ctx, max(left/2, time.Millisecond))
 		err := l.Renew(attempt)
@@ -135,7 +134,7 @@ func (l *Lock) keep(ctx context.Context, work *leaseContext, n *notices) {
 			return
 		case err != nil:
 			work.why(err)
-			l.o.tell(err)
+			l.o.report(err)
 			next = bootTime() + min(retryEvery, l.o.RenewEvery)
 		default:
 			next = l.sentAt() + l.o.RenewEvery
@@ -163,13 +162,13 @@ func (l *Lock) sentAt() time.Duration {
 	return l.sent
 }
 
-// giveBack releases the lock after the block, however it ended.
+// giveBack releases the lock after the block, however the block ended.
 func (l *Lock) giveBack(ctx context.Context, lost error) error {
 	ctx, cancel := context.WithTimeout(ctx, releaseFor)
 	defer cancel()
 	id := l.Identifier()
 	for n := 0; ; n++ {
-		// Each gets a part, so that a dead connection does not use up all of it.
+		// Each attempt gets a part, so that a dead connection does not use up all the time.
 		attempt, done := context.WithTimeout(ctx, releaseFor/3)
 		found, err := l.releaseOnce(attempt, id)
 		done()
@@ -177,8 +176,8 @@ func (l *Lock) giveBack(ctx context.Context, lost error) error {
 		case err == nil && lost == nil && !found && n == 0:
 			return fmt.Errorf("%w: %q was no longer ours in the table", ErrLockStolen, l.key)
 		case err == nil, lost != nil:
-			// The second attempt finds nothing if the first one has arrived after all; and
-			// of a lost lock it is only tidied up what nobody has taken yet.
+			// The second attempt finds nothing if the first one has taken effect after all. A
+			// lost lock is only cleaned up if it has not been taken since.
 			return lost
 		case !passing(err), !sleep(ctx, retryEvery):
 			return fmt.Errorf("%w: %w", ErrNotReleased, err)

@@ -6,11 +6,11 @@ import (
 	"fmt"
 )
 
-// channel is where releases are told to those who wait.
+// channel is the channel on which releases are notified.
 const channel = "resqued_locker"
 
-// now is the database's clock, as the gem writes it: UTC, without a time zone. It does
-// not stand still within a statement that has waited for a row.
+// now is the database's clock in the format of the gem: UTC, without a time zone. It advances
+// within a statement that has waited for a row.
 const now = "clock_timestamp() AT TIME ZONE 'UTC'"
 
 // The comparisons with a time of the table. Unlike an operator, a function does not
@@ -80,12 +80,12 @@ func newStatements(table string) (statements, error) {
 	}, nil
 }
 
-// topic is what a notification says: a key may be too long for one, and others need
-// not read it.
+// topic returns the text of a notification. It hashes the key, which may be too long, and is
+// not for others to read.
 func topic(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:16])
 }
 
-// noticeTopic is what a holder hears when its lock is revoked.
+// noticeTopic returns the topic by which a holder is notified of its revocation.
 func noticeTopic(id string) string { return topic("holder " + id) }

@@ -58,7 +58,7 @@ func ListLocked[D DB](ctx context.Context, db D, table string, limit int) ([]Row
 	return list(ctx, db, table, " AND locked_by IS NOT NULL ORDER BY key LIMIT $2::bigint", limit)
 }
 
-// list reads the rows that a condition, which begins with $2, lets through.
+// list returns the rows that match a condition, whose parameters begin with $2.
 func list[D DB](ctx context.Context, db D, table, condition string, args ...any) ([]Row, error) {
 	d, name, err := openTable(db, table)
 	if err != nil {
@@ -190,8 +190,8 @@ func nameOf(table string) string {
 	return table
 }
 
-// seconds is a duration; what is longer than one can be, such as that up to infinity, is the
-// longest one.
+// seconds converts to a duration; a value that is too large, such as infinity, becomes the
+// maximum.
 func seconds(s float64) time.Duration {
 	return time.Duration(max(min(s*float64(time.Second), maxSeconds), -maxSeconds))
 }

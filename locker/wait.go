@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// obtain takes the lock, and with Blocking waits for it, and for a database that is away.
+// obtain takes the lock. With Blocking it waits for it, and for a database that does not
+// answer.
 func (l *Lock) obtain(ctx context.Context) (got bool, err error) {
 	limited := ctx
 	if l.o.BlockTimeout > 0 {
@@ -53,13 +54,13 @@ func (l *Lock) obtain(ctx context.Context) (got bool, err error) {
 	}
 }
 
-// waiting is what one that waits knows of its tries.
+// waiting is the state of the attempts to take the lock.
 type waiting struct {
 	lock *Lock
-	// answered: the database has said at least once who holds the lock.
+	// answered: the database has answered at least once who holds the lock.
 	answered bool
 	failed   error // of the last try
-	// unknown: the last try may have taken the lock.
+	// unknown: the last attempt may have taken the lock.
 	unknown bool
 }
 
@@ -73,12 +74,12 @@ func (w *waiting) ask(ctx context.Context) (bool, error) {
 	}
 	w.unknown = w.unknown || !unsent(err)
 	if ctx.Err() == nil && passing(err) && w.lock.o.Blocking {
-		w.lock.o.tell(err)
+		w.lock.o.report(err)
 	}
 	return false, err
 }
 
-// abandon gives back what a Get without an answer may have taken.
+// abandon releases what a Get without an answer may have taken.
 func (l *Lock) abandon(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()

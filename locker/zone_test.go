@@ -23,8 +23,9 @@ func zoned(t *testing.T, zone string) *pgxpool.Pool {
 	return pool
 }
 
-// TestTimesWithAZone: sessions in different zones would not agree on when a lease in such a
-// table ends. Every entry refuses it, also on a connection that knew the table before.
+// TestTimesWithAZone checks that a table whose times have a time zone is refused, because
+// sessions in different zones would not agree on the end of a lease. Every entry point refuses
+// it, also on a connection that knew the table before.
 func TestTimesWithAZone(t *testing.T) {
 	both(t, func(t *testing.T, f *fixture) {
 		held := f.lock(t, "held", locker.Options{})
@@ -59,7 +60,7 @@ func TestTimesWithAZone(t *testing.T) {
 		refused("prune", err)
 		refused("migrate", locker.Migrate(t.Context(), tokyo, f.table))
 
-		// What the message says mends it, with the holder still in place.
+		// The statement in the message repairs it while the lock is held.
 		f.exec(t, "ALTER TABLE %s ALTER locked_at TYPE timestamp USING locked_at AT TIME ZONE 'UTC', ALTER locked_until TYPE timestamp USING locked_until AT TIME ZONE 'UTC'")
 		require.NoError(t, held.Renew(t.Context()))
 		ran, err = locker.Run(t.Context(), tokyo, "held", locker.Options{Table: f.table}, nil)

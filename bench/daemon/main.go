@@ -1,5 +1,5 @@
-// Command daemon is the daemon of resqued that bench measures, worker processes included: what a
-// user's own program would be, with the handler of the bench's jobs.
+// Command daemon is the daemon of resqued that bench measures, including its worker processes.
+// It is like a user's program, with the handler of the bench's jobs.
 package main
 
 import (
@@ -65,7 +65,7 @@ func pusher(spec job.Spec) (func(ctx context.Context, queue string, n int64, tex
 	}, nil
 }
 
-// profile records what a worker process does until the measurement is over.
+// profile records a CPU profile of a worker process until the measurement is over.
 func profile(s *job.Shared, prefix string) error {
 	f, err := os.Create(fmt.Sprintf("%s-%d.pprof", prefix, os.Getpid()))
 	if err != nil {

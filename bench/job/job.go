@@ -1,5 +1,5 @@
-// Package job is what the workers of all peers have in common: what a job does, and how the
-// harness learns of it. The daemon of resqued uses it in a program of its own.
+// Package job is shared by the workers of all peers: what a job does, and how it reports to the
+// harness. The daemon of resqued uses it in a separate program.
 package job
 
 import (
@@ -13,25 +13,24 @@ import (
 // Class is the class of every job.
 const Class = "Noop"
 
-// Env is the environment variable by which the harness tells a worker process of resqued
-// its Spec.
+// Env is the environment variable that holds the Spec for a worker process of resqued.
 const Env = "BENCH_JOB"
 
-// Spec is what a worker process has to know of its jobs.
+// Spec holds what a worker process needs to know about its jobs.
 type Spec struct {
 	Shared  string        // the file of the shared memory
 	Wait    time.Duration // what a job waits for the kernel
 	Sleep   time.Duration // what a job sleeps
 	Latency bool          // its first argument is the moment at which it was sent
 	Command bool          // jobs are external programs
-	// Chain is the queue to which each job pushes the next one, with Text; "" = none.
+	// Chain is the queue to which each job pushes the next one, with Text; "" means none.
 	Chain, Text string
 	Redis       string // the address of the server
 	Namespace   string
 	Profile     string // what the files of CPU profiles begin with, "" = none
 }
 
-// FromEnv reads the Spec that the harness has given this process.
+// FromEnv returns the Spec that the harness has given this process.
 func FromEnv() (Spec, error) {
 	var sp Spec
 	if err := json.Unmarshal([]byte(os.Getenv(Env)), &sp); err != nil {
@@ -46,7 +45,7 @@ type Args struct {
 	Text string `json:"text"`
 }
 
-// Handler is what every peer's handler does with a job.
+// Handler runs the jobs of every peer.
 type Handler struct {
 	Spec   Spec
 	Shared *Shared

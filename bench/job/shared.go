@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLatencies is how many latencies one measurement can hold.
+// maxLatencies is the maximum number of latencies of one measurement.
 const maxLatencies = 4096
 
-// Shared is memory that the handlers of every process of a peer write and the
-// harness reads: counting a job costs one atomic addition, the same for each peer.
+// Shared is memory that the handlers of all processes of a peer write and the harness reads.
+// Counting a job costs one atomic addition, the same for each peer.
 type Shared struct {
 	First  atomic.Int64 // when the first job began
 	Last   atomic.Int64 // when the target-th job was done
@@ -30,7 +30,7 @@ type Shared struct {
 	Latency   [maxLatencies]atomic.Int64
 }
 
-// Open maps the file, which is made if it is not there.
+// Open maps the file, which is created if it does not exist.
 func Open(path string) (s *Shared, unmap func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -55,8 +55,8 @@ func (s *Shared) Begin() {
 	}
 }
 
-// Pass waits until the harness has noted everything of the beginning. Only those use
-// it that do not wait for jobs.
+// Pass waits until the harness has read everything about the beginning. Only workers that do
+// not wait for jobs use it.
 func (s *Shared) Pass() {
 	s.Ready.Store(1)
 	for s.Gate.Load() == 0 {
@@ -72,19 +72,19 @@ func (s *Shared) End() {
 	}
 }
 
-// Late notes how long after its sending a job began.
+// Late records the time from the sending of a job to its beginning.
 func (s *Shared) Late(sent int64) {
 	now := int64(Monotonic())
 	if i := s.Latencies.Load(); i < maxLatencies {
 		s.Latency[i].Store(now - sent)
-		s.Latencies.Add(1) // one job at a time: nobody else writes here
+		s.Latencies.Add(1) // one job at a time, so there is one writer
 	}
 }
 
-// Monotonic is the time since boot, the same in every process.
+// Monotonic returns the time since boot, which is the same in every process.
 func Monotonic() time.Duration { return Clock(unix.CLOCK_MONOTONIC) }
 
-// Clock reads one of the system's clocks, 0 if there is no such clock.
+// Clock reads one of the system's clocks. It returns 0 if there is no such clock.
 func Clock(id int32) time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(id, &t); err != nil {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timer is one of the kernel's. What waits for it is woken by Go's poller, as by a socket.
+// timer is a timer of the kernel. Go's poller wakes its waiter, as it does for a socket.
 type timer struct {
 	file *os.File
 	fd   int // of file; its method Fd would make it one that blocks
@@ -17,9 +17,9 @@ type timer struct {
 
 var timers sync.Pool
 
-// Wait waits as a job does whose answer from elsewhere takes d. time.Sleep takes up to a
-// millisecond more where nothing else happens, because an idle Go program waits for its own timers in
-// whole milliseconds.
+// Wait sleeps for d, like a job that waits for an answer from elsewhere. time.Sleep may take up
+// to a millisecond longer, because an otherwise idle Go program waits for its timers in whole
+// milliseconds.
 func Wait(d time.Duration) error {
 	t, _ := timers.Get().(*timer)
 	if t == nil {

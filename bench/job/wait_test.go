@@ -19,7 +19,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// BenchmarkWaiters measures what 50 goroutines reach that do nothing but run jobs of 1 ms,
+// BenchmarkWaiters measures the rate of 50 goroutines that do nothing but run jobs of 1 ms,
 // which is the limit of every peer in the scenarios of such jobs.
 func BenchmarkWaiters(b *testing.B) {
 	b.Run("kernel", func(b *testing.B) { waiters(b, job.Spec{Wait: time.Millisecond}) })

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Makes resque-locket take a lock in one step. The gem looks whether there is a lock and then
-# sets one: what another worker, of the gem or of resqued, takes between the two is
+# Makes resque-locket take a lock in one step. The gem checks whether the lock is held and
+# then sets it: a lock that another worker, of the gem or of resqued, takes between the two is
 # overwritten, and both jobs run. Require it after resque-locket, in every Ruby worker.
 require "resque-locket"
 

@@ -15,7 +15,7 @@ import (
 	"github.com/resqued/resqued/internal/config"
 )
 
-// The score that systemd-analyze gives to a unit: 10 is no sandbox at all.
+// The exposure score of a unit in systemd-analyze: 10 is no sandbox at all.
 const worstScore = "15" // tenths
 
 func needsAnalyze(t *testing.T) {
@@ -25,8 +25,8 @@ func needsAnalyze(t *testing.T) {
 	}
 }
 
-// install copies a unit under the name of an instance to a directory of its own,
-// with a program that exists where the unit names the installed binary.
+// install copies a unit, under the name of an instance, to a directory of its own, with an
+// existing program in place of the installed binary.
 func install(t *testing.T, unit, as string) string {
 	t.Helper()
 	text, err := os.ReadFile(unit)
@@ -55,7 +55,7 @@ func TestUnitsHaveNoMistakes(t *testing.T) {
 	t.Parallel()
 	needsAnalyze(t)
 	units(t, func(t *testing.T, path string) {
-		// It exits 0 on misspelt keys too, so any output is a mistake.
+		// It exits 0 even for misspelt keys, so any output is a mistake.
 		out, err := exec.Command("systemd-analyze", "verify", "--man=no", path).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		require.Empty(t, string(out))
@@ -72,7 +72,7 @@ func TestUnitsAreSandboxed(t *testing.T) {
 	})
 }
 
-// The two units differ in what the instance's name decides, and in nothing else.
+// The two units differ only in what depends on the instance's name.
 func TestUnitsAreAlike(t *testing.T) {
 	t.Parallel()
 	single, err := os.ReadFile("resqued.service")
@@ -86,7 +86,7 @@ func TestUnitsAreAlike(t *testing.T) {
 	require.Equal(t, body(string(single)), body(instance))
 }
 
-// The units have room for the settings that they speak of.
+// The units have room for the settings that they mention.
 func TestUnitsHaveRoomForTasks(t *testing.T) {
 	t.Parallel()
 	large := config.Config{WorkerCount: 16, ThreadCount: 64, MaxRetiring: 1}
@@ -102,7 +102,7 @@ func TestUnitsHaveRoomForTasks(t *testing.T) {
 	}
 }
 
-// Each line of the relaxing drop-in is one that systemd understands.
+// Each line of the relaxing drop-in is understood by systemd.
 func TestRelaxingDropIn(t *testing.T) {
 	t.Parallel()
 	needsAnalyze(t)

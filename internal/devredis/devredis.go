@@ -1,6 +1,6 @@
-// Package devredis is the Redis of a first run: a private redis-server when one
-// is installed, else a miniredis inside this process. It listens on loopback
-// only, holds everything in memory and is gone when this program is.
+// Package devredis provides the Redis for a first run: a private redis-server if one is
+// installed, and otherwise a miniredis inside this process. It listens on loopback only, keeps
+// everything in memory and ends with this program.
 package devredis
 
 import (
@@ -20,37 +20,38 @@ import (
 	"go.uber.org/zap"
 )
 
-// DefaultAddr is where the server listens unless that port is taken.
+// DefaultAddr is the address on which the server listens unless its port is taken.
 const DefaultAddr = "127.0.0.1:6399"
 
-// tick is how often a miniredis' clock for expiries is moved: it never moves by itself.
+// tick is how often the clock of a miniredis is advanced, which never moves by itself.
 const tick = time.Second
 
-// Options say where the server lives.
+// Options configure the server.
 type Options struct {
-	// Dir holds what other programs of this user need to find the server; see
-	// Dir and Find. It is made if it is missing.
+	// Dir is the directory in which other programs of this user find the server; see the
+	// functions Dir and Find. It is created if it does not exist.
 	Dir string
-	// Addr is tried first, then any free port of 127.0.0.1; empty = DefaultAddr.
+	// Addr is tried first, then any free port of 127.0.0.1; empty means DefaultAddr.
 	Addr string
 	Log  *zap.Logger
-	// LookPath finds a program; nil = exec.LookPath.
+	// LookPath finds a program; nil means exec.LookPath.
 	LookPath func(name string) (string, error)
 }
 
 // Server is a running Redis.
 type Server struct {
-	// URL is how to reach it, Addr its host and port.
+	// URL is the URL of the server, Addr its host and port.
 	URL, Addr string
-	// Kind is "redis-server 7.0.15", "valkey-server 8.0.1" or "miniredis".
+	// Kind is the program with its version: "redis-server 7.0.15", "valkey-server 8.0.1" or
+	// "miniredis".
 	Kind string
 
 	stateFile string
 	stop      func()
 }
 
-// Start starts a Redis and leaves its address in o.Dir. Ctx bounds the start
-// alone; Stop ends the server.
+// Start starts a Redis and writes its address to o.Dir. Ctx limits only the start; Stop ends
+// the server.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Addr == "" {
 		o.Addr = DefaultAddr
@@ -80,9 +81,9 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Stop ends the server. What it held is gone.
+// Stop ends the server. Its data is lost.
 func (s *Server) Stop() {
-	// A second server may have written its own address there since.
+	// Another server may have written its address there since.
 	if text, err := os.ReadFile(s.stateFile); err == nil && strings.TrimSpace(string(text)) == s.URL {
 		_ = os.Remove(s.stateFile)
 	}
@@ -160,7 +161,7 @@ func startMini(o Options) (*Server, error) {
 	})}, nil
 }
 
-// version is what the server says of itself: "Redis server v=7.0.15 sha=…".
+// version returns the version in the server's output: "Redis server v=7.0.15 sha=…".
 func version(ctx context.Context, binary string) string {
 	out, err := exec.CommandContext(ctx, binary, "--version").Output()
 	if err != nil {

@@ -22,8 +22,8 @@ func missing(name string) (string, error) {
 	return "", &exec.Error{Name: name, Err: exec.ErrNotFound}
 }
 
-// setup returns options with a directory of the test's own. It is short: a unix
-// socket lies below it.
+// setup returns options with a directory for this test. Its path is short because it holds a
+// unix socket.
 func setup(t *testing.T, look func(string) (string, error)) Options {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "devredis")

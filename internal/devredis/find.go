@@ -18,11 +18,11 @@ const (
 	findTimeout = 2 * time.Second
 )
 
-// ErrNotRunning: no server of this user's answers.
+// ErrNotRunning reports that no server of this user answers.
 var ErrNotRunning = errors.New("resqued dev is not running")
 
-// Dir is the directory through which programs of one user find each other's
-// server, below the user's runtime directory or else below that for temporary files.
+// Dir returns the directory through which programs of one user find each other's server. It is
+// below runtimeDir, or below the directory for temporary files if that is empty.
 func Dir(runtimeDir string) string {
 	if runtimeDir != "" {
 		return filepath.Join(runtimeDir, "resqued-dev")
@@ -62,8 +62,8 @@ func ownDir(dir string) error {
 	return checkOwner(dir)
 }
 
-// checkOwner refuses a directory that somebody else has put there, who could
-// send this user's jobs to a Redis of their own.
+// checkOwner refuses a directory that belongs to another user, who could redirect this user's
+// jobs to a different Redis.
 func checkOwner(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {

@@ -16,18 +16,17 @@ import (
 	"time"
 )
 
-// readyTimeout is how long a redis-server may take until it answers. It is
-// normally up within 20 ms; loading a dump or a busy machine takes longer.
+// readyTimeout is how long a redis-server may take to answer. It normally takes 20 ms, but
+// longer when it loads a dump or the machine is busy.
 const readyTimeout = 20 * time.Second
 
-// supervise is the whole watchdog: a shell that holds the read end of a pipe
-// from us. Whatever becomes of this program, the pipe closes with it, and the
-// shell then ends the server and removes its directory. A shell rather than
-// Pdeathsig, because that one fires when the *thread* that forked ends, and Go
-// ends threads as it likes.
+// supervise is the watchdog: a shell that holds the read end of a pipe from this program.
+// However this program ends, the pipe closes with it. The shell then ends the server and
+// removes its directory. Pdeathsig would not do: it fires when the *thread* that forked ends,
+// and Go may end threads at any time.
 //
-// The word that comes through the pipe says how to end: "term" lets the server
-// save, "kill" does not, and after both the directory stays.
+// A word sent through the pipe ends the server: "term" lets it save, "kill" does not. After
+// both the directory stays.
 const supervise = `dir=$1 log=$2; shift 2
 "$@" >"$log" 2>&1 </dev/null &
 pid=$!
@@ -42,7 +41,7 @@ wait $pid
 [ -n "$word" ] || rm -rf "$dir"
 `
 
-// ErrPortTaken: another program listens on the port that the server was given.
+// ErrPortTaken reports that another program listens on the port given to the server.
 var ErrPortTaken = errors.New("address already in use")
 
 // ProcessConfig describes a redis-server child.
@@ -51,15 +50,15 @@ type ProcessConfig struct {
 	Binary string
 	// Dir is the server's own directory; it is removed when this program dies.
 	Dir string
-	// Socket is the unix socket that the server listens on, for the readiness
-	// check and for us.
+	// Socket is the unix socket on which the server listens, for the readiness check and for
+	// this program.
 	Socket string
 	// Args are the server's arguments besides --dir, --unixsocket and --logfile.
 	Args []string
 }
 
-// Process is a redis-server that cannot outlive this program. It sits in a
-// process group of its own, so that a terminal's ^C does not reach it.
+// Process is a redis-server that cannot outlive this program. It has a process group of its
+// own, so that ^C at a terminal does not reach it.
 type Process struct {
 	pid    int
 	config ProcessConfig
@@ -74,7 +73,7 @@ func Launch(ctx context.Context, c ProcessConfig) (*Process, error) {
 	argv := append([]string{"-c", supervise, "resqued-redis-watchdog", c.Dir, logFile, c.Binary}, c.Args...)
 	argv = append(argv, "--dir", c.Dir, "--unixsocket", c.Socket, "--logfile", "")
 
-	// Not CommandContext: ctx bounds the start alone.
+	// Not CommandContext, because ctx limits only the start.
 	shell := exec.Command("/bin/sh", argv...)
 	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	words, err := shell.StdinPipe()
@@ -103,31 +102,31 @@ func Launch(ctx context.Context, c ProcessConfig) (*Process, error) {
 	return p, nil
 }
 
-// PID is the server's process id.
+// PID returns the server's process id.
 func (p *Process) PID() int { return p.pid }
 
 // Kill ends the server with SIGKILL and waits until it is gone. Its directory stays.
 func (p *Process) Kill() { p.end("kill\n") }
 
-// Stop lets the server save what it is configured to save, and waits until it
-// is gone. Its directory stays.
+// Stop ends the server with SIGTERM, which lets it save if it is configured to, and waits until
+// it is gone. Its directory stays.
 func (p *Process) Stop() { p.end("term\n") }
 
-// Signal sends the server a signal: STOP and CONT make it hang and go on.
+// Signal sends a signal to the server: STOP makes it hang, CONT continues it.
 func (p *Process) Signal(sig syscall.Signal) error { return syscall.Kill(p.pid, sig) }
 
 func (p *Process) end(word string) {
-	// A stopped process does not see TERM until it goes on.
+	// A stopped process handles TERM only after it is continued.
 	_ = syscall.Kill(p.pid, syscall.SIGCONT)
 	_, _ = io.WriteString(p.words, word)
 	_ = p.words.Close()
-	// The shell's end of its output closes when it is gone. Wait's own answer
-	// does not tell: a master that reaps every child may have taken it.
+	// The shell's output closes when the shell has ended. The result of Wait does not show
+	// that, because a master that reaps every child may have taken it.
 	_, _ = io.Copy(io.Discard, p.gone)
 	_ = p.shell.Wait()
 }
 
-// await returns when the socket answers, or tells why it never will.
+// await returns when the socket answers, or returns an error if it never will.
 func (p *Process) await(ctx context.Context, logFile string) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -152,9 +151,9 @@ func (p *Process) await(ctx context.Context, logFile string) error {
 	}
 }
 
-// answers asks the server for a sign of life. That it listens says too little: a
-// server listens on its socket before it finds the port of its cluster bus taken,
-// and ends. Any answer will do, also that of a server which demands a login.
+// answers reports whether the server answers. A connection alone proves too little: a server
+// listens on its socket before it finds that the port of its cluster bus is taken, and then
+// ends. Any answer counts, even that of a server that demands a login.
 func (p *Process) answers(ctx context.Context) bool {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", p.config.Socket)
 	if err != nil {
@@ -171,8 +170,8 @@ func (p *Process) answers(ctx context.Context) bool {
 	return err == nil
 }
 
-// exited reports a server that is dead or a zombie: its shell is still waiting
-// for a word and has not collected it.
+// exited reports whether the server is dead or a zombie. Its shell still waits for a word and
+// has not reaped it.
 func (p *Process) exited() bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
 	if err != nil {

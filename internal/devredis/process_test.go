@@ -10,8 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A server listens on its socket before it asks for the port of its cluster bus,
-// which is that of its own plus 10,000.
+// TestLaunchFindsThePortOfTheClusterBusTaken checks a failure that comes after the server
+// listens on its socket: the port of its cluster bus, which is its own port plus 10,000, is
+// taken.
 func TestLaunchFindsThePortOfTheClusterBusTaken(t *testing.T) {
 	t.Parallel()
 	binary, err := exec.LookPath("redis-server")

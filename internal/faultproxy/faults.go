@@ -2,24 +2,23 @@ package faultproxy
 
 import "time"
 
-// SetTarget sends new connections to another server; those that exist stay
-// where they are until they are cut.
+// SetTarget sends new connections to another server. Existing ones keep theirs until they are
+// cut.
 func (p *Proxy) SetTarget(network, address string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.config.Network, p.config.Address = network, address
 }
 
-// SetDelay holds up every request and every reply by delay, and by a random part
-// of jitter besides. Zeros end it.
+// SetDelay delays every request and every reply by delay plus a random part of jitter. Zeros
+// end the delay.
 func (p *Proxy) SetDelay(delay, jitter time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay, p.jitter = delay, jitter
 }
 
-// Cut resets every connection, as a firewall that was restarted does, and
-// returns how many.
+// Cut resets every connection, as a restarted firewall does, and returns how many there were.
 func (p *Proxy) Cut() int {
 	p.mu.Lock()
 	links := make([]*link, 0, len(p.links))
@@ -41,9 +40,9 @@ func (p *Proxy) Refuse(refuse bool) {
 	p.refuse = refuse
 }
 
-// Hold stops forwarding in both directions and leaves the connections open: the
-// half-open connections of a partition. What was sent meanwhile arrives when
-// Release ends it, if its connection still exists then.
+// Hold stops forwarding in both directions and leaves the connections open, like the half-open
+// connections of a partition. After Release, what was sent meanwhile arrives if its connection
+// still exists.
 func (p *Proxy) Hold() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,7 +51,7 @@ func (p *Proxy) Hold() {
 	}
 }
 
-// Release ends a Hold.
+// Release undoes Hold.
 func (p *Proxy) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,7 +61,7 @@ func (p *Proxy) Release() {
 	}
 }
 
-// Heal ends every fault. Who is caught by a Trap stays so until it is let go.
+// Heal ends every fault. A request caught by a Trap stays caught until Pass or Cut is called.
 func (p *Proxy) Heal() {
 	p.SetDelay(0, 0)
 	p.Refuse(false)
@@ -77,7 +76,7 @@ func (p *Proxy) Heal() {
 	p.mu.Unlock()
 }
 
-// holding returns what closes when the hold ends, nil when there is none.
+// holding returns a channel that is closed when the hold ends, or nil if there is no hold.
 func (p *Proxy) holding() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,14 +86,14 @@ func (p *Proxy) holding() <-chan struct{} {
 	return p.held
 }
 
-// Drop is a reply that is to be lost.
+// Drop describes a reply that is to be lost.
 type Drop struct {
-	// Nth counts the requests that match from now on; 1, and 0 too, is the next.
+	// Nth selects among the matching requests from now on; 0 and 1 are the next one.
 	Nth int
-	// Match chooses among requests; nil = those that run a script.
+	// Match selects requests; nil means those that run a script.
 	Match func(Request) bool
-	// Mute leaves the connection open and silent for ever, so that the client has
-	// to time out; else it is reset as soon as the reply was swallowed.
+	// Mute leaves the connection open and silent, so that the client has to time out. Otherwise
+	// it is reset as soon as the reply has been discarded.
 	Mute bool
 
 	seen int
@@ -102,8 +101,8 @@ type Drop struct {
 	trap *Trap
 }
 
-// DropReply loses one reply: the request is delivered, the server carries it out
-// and answers, and the answer goes nowhere. The channel closes when it happened.
+// DropReply loses one reply: the server receives and executes the request and answers, but the
+// answer is discarded. The channel is closed when that has happened.
 func (p *Proxy) DropReply(d Drop) <-chan struct{} {
 	if d.Match == nil {
 		d.Match = Request.Script
@@ -116,7 +115,7 @@ func (p *Proxy) DropReply(d Drop) <-chan struct{} {
 	return d.done
 }
 
-// marked counts a request and returns the drop that is meant for its reply.
+// marked counts a request and returns the drop for its reply, or nil.
 func (p *Proxy) marked(q Request) *Drop {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// maxWaiting bounds the requests of one connection that have no reply yet.
+// maxWaiting limits the requests of one connection that have no reply yet.
 const maxWaiting = 4096
 
-// link is one connection through the proxy. Two goroutines carry it, one in each
-// direction; run waits for both.
+// link is one connection through the proxy. It has two goroutines, one per direction, and run
+// waits for both.
 type link struct {
 	proxy          *Proxy
 	client, server net.Conn
 	once           sync.Once
 	closed         chan struct{}
-	// waiting are the requests that were delivered, oldest first.
+	// waiting are the delivered requests, oldest first.
 	waiting chan delivered
 }
 
-// delivered is a request with the drop that is meant for its reply, or nil.
+// delivered is a request with the drop for its reply, or nil.
 type delivered struct {
 	request Request
 	drop    *Drop
@@ -119,19 +119,19 @@ func (l *link) forwardReplies() {
 	}
 }
 
-// lose swallows the reply that was just read, and ends or mutes the connection.
+// lose discards the reply that was just read, and resets or mutes the connection.
 func (l *link) lose(d *Drop) {
 	l.proxy.counts.dropped.Add(1)
 	close(d.done)
 	if d.Mute {
-		// The client may go on sending; it hears nothing until it gives up.
+		// The client may go on sending. It gets no answer until it gives up.
 		<-l.closed
 	}
 }
 
-// pass waits as long as the faults of the moment demand; false: the connection
-// was cut meanwhile. What came in a burst with what was just passed on is not
-// late again: it is distance that is slow, not the line.
+// pass waits as long as the active faults demand, and returns false if the connection was cut
+// meanwhile. What arrived in one burst with what was just forwarded is not delayed again: the
+// simulated distance is long, but the line is not slow.
 func (l *link) pass(burst bool) bool {
 	if d := l.proxy.lag(); d > 0 && !burst {
 		t := time.NewTimer(d)

@@ -1,10 +1,9 @@
-// Package faultproxy stands between a program and its Redis and makes the
-// network fail as networks do: slow, cut, half open, or with the one reply lost
-// whose request was carried out.
+// Package faultproxy is a proxy between a program and its Redis that simulates network faults:
+// delays, cut and half-open connections, and lost replies to requests that were executed.
 //
-// It reads RESP2 and RESP3 far enough to know where a request and its reply
-// begin and end, and forwards their bytes unchanged. TLS and commands with no or
-// several replies (SUBSCRIBE in RESP2, MONITOR, CLIENT REPLY) are not for it.
+// It parses RESP2 and RESP3 to find where requests and replies begin and end, and forwards
+// their bytes unchanged. It does not support TLS and commands with no or several replies
+// (SUBSCRIBE in RESP2, MONITOR, CLIENT REPLY).
 package faultproxy
 
 import (
@@ -18,19 +17,19 @@ import (
 	"time"
 )
 
-// dialTimeout bounds a connection to the server.
+// dialTimeout limits the time to connect to the server.
 const dialTimeout = 5 * time.Second
 
-// Config says between whom the proxy stands.
+// Config configures a Proxy.
 type Config struct {
-	// Network and Address are where the server listens: "tcp" or "unix".
+	// Network and Address are those of the server; Network is "tcp" or "unix".
 	Network, Address string
 	// Seed makes the jitter reproducible.
 	Seed uint64
 }
 
-// Proxy is one listener on loopback, for one party: its faults hit all who
-// connect to it. Run serves it; the faults may be set at any time.
+// Proxy is a listener on loopback. Its faults affect all its clients. Run serves it; faults may
+// be set at any time.
 type Proxy struct {
 	listener net.Listener
 
@@ -49,12 +48,12 @@ type Proxy struct {
 	counts struct{ connections, requests, scripts, replies, dropped, cut atomic.Int64 }
 }
 
-// Counts is what has gone through a proxy so far.
+// Counts counts what has passed through a proxy.
 type Counts struct {
 	Connections, Requests, Scripts, Replies, Dropped, Cut int64
 }
 
-// Listen opens the proxy's port. Connections wait in it until Run serves them.
+// Listen opens the proxy's port. Connections wait until Run serves them.
 func Listen(c Config) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -65,10 +64,10 @@ func Listen(c Config) (*Proxy, error) {
 	}, nil
 }
 
-// Addr is the host and port that the proxy listens on.
+// Addr returns the host and port on which the proxy listens.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Run serves until ctx ends and every connection is closed.
+// Run serves until ctx ends, and returns when every connection is closed.
 func (p *Proxy) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = p.listener.Close() })
 	defer stop()
@@ -91,7 +90,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	}
 }
 
-// Counts tells what has gone through so far.
+// Counts returns what has passed through the proxy so far.
 func (p *Proxy) Counts() Counts {
 	return Counts{
 		Connections: p.counts.connections.Load(), Requests: p.counts.requests.Load(), Scripts: p.counts.scripts.Load(),
@@ -99,7 +98,7 @@ func (p *Proxy) Counts() Counts {
 	}
 }
 
-// serve carries one connection until either side or a fault ends it.
+// serve forwards one connection until either side or a fault ends it.
 func (p *Proxy) serve(client net.Conn) {
 	p.mu.Lock()
 	network, address, refused := p.config.Network, p.config.Address, p.refuse || p.closing
@@ -111,7 +110,7 @@ func (p *Proxy) serve(client net.Conn) {
 	}
 	server, err := net.DialTimeout(network, address, dialTimeout)
 	if err != nil {
-		// As a refused connection looks through a load balancer.
+		// A refused connection looks like this behind a load balancer.
 		reset(client)
 		return
 	}
@@ -138,7 +137,7 @@ func (p *Proxy) end() {
 	p.Cut()
 }
 
-// lag is how long what has just been read waits before it is passed on.
+// lag returns for how long the data that was just read is delayed.
 func (p *Proxy) lag() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,7 +148,7 @@ func (p *Proxy) lag() time.Duration {
 	return d
 }
 
-// reset closes a connection with RST, as a host that knows nothing of it does.
+// reset closes a connection with RST, as a host does for an unknown connection.
 func reset(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)

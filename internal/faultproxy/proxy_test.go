@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// setup puts a proxy in front of the shared Redis: behind is a client that goes
-// through it, beside one that does not.
+// setup puts a proxy in front of the shared Redis. The client behind uses it; the client beside
+// does not.
 func setup(t *testing.T, protocol int) (p *Proxy, behind, beside *redis.Client) {
 	t.Helper()
 	server := redistest.Shared(t)
@@ -40,10 +40,10 @@ func setup(t *testing.T, protocol int) (p *Proxy, behind, beside *redis.Client) 
 	return p, behind, server.Client(t)
 }
 
-// patience is how long a client waits for an answer that is to come.
+// patience is how long a client waits for an answer that is expected to come.
 const patience = 30 * time.Second
 
-// brief is for a call that gets no answer.
+// brief returns a context for a call that gets no answer.
 func brief(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -147,7 +147,7 @@ func TestProxy(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, c.Ping(t.Context()).Err())
 		require.GreaterOrEqual(t, time.Since(began), 40*time.Millisecond)
-		// 2000 delays would be longer than the client waits.
+		// 2000 delays would exceed the client's timeout.
 		_, err := c.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
 			for range 2000 {
 				pipe.Ping(t.Context())

@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	// maxBulk is the longest text that is read: Redis's own limit.
+	// maxBulk is the length limit of a bulk string: Redis's own limit.
 	maxBulk = 512 << 20
-	// maxElements bounds the elements of one aggregate, maxDepth how deep they nest.
+	// maxElements limits the elements of one aggregate, maxDepth the nesting.
 	maxElements = 16 << 20
 	maxDepth    = 64
-	// maxLine bounds what stands in one line: simple texts, errors, numbers.
+	// maxLine limits the length of one line: simple strings, errors, numbers.
 	maxLine = 1 << 20
-	// maxWord bounds what is kept of the words of a request.
+	// maxWord limits the recorded length of a request's words.
 	maxWord = 256
 )
 
-// ErrProtocol: bytes that are neither RESP2 nor RESP3.
+// ErrProtocol reports bytes that are neither RESP2 nor RESP3.
 var ErrProtocol = errors.New("not RESP")
 
-// readValue appends to dst the bytes of one whole RESP2 or RESP3 value, and
-// returns dst and the type of the value (that behind its attributes). io.EOF is
-// only returned before the first byte.
+// readValue appends the bytes of one whole RESP2 or RESP3 value to dst. It returns dst and the
+// type of the value, which is the one after its attributes. It returns io.EOF only before the
+// first byte.
 func readValue(r *bufio.Reader, dst []byte) ([]byte, byte, error) {
 	dst, kind, err := appendValue(r, dst, 0)
 	return dst, kind, err
@@ -74,7 +74,7 @@ func appendValue(r *bufio.Reader, dst []byte, depth int) ([]byte, byte, error) {
 			}
 		}
 		if kind == '|' {
-			// An attribute is no value of its own: it belongs to the next one.
+			// An attribute is no value of its own; it belongs to the next one.
 			dst, kind, err = appendValue(r, dst, depth+1)
 		}
 		return dst, kind, err
@@ -83,9 +83,8 @@ func appendValue(r *bufio.Reader, dst []byte, depth int) ([]byte, byte, error) {
 	}
 }
 
-// length reads the number in the line of a bulk or an aggregate. Only the null of
-// RESP2 is negative; streams of unknown length ("$?"), which no server sends, are
-// not understood.
+// length parses the number in the first line of a bulk or an aggregate. Only the null of RESP2
+// is negative. Streams of unknown length ("$?"), which no server sends, are not supported.
 func length(line []byte, limit int) (int, error) {
 	n, err := strconv.Atoi(string(line[1:]))
 	switch {
@@ -95,10 +94,10 @@ func length(line []byte, limit int) (int, error) {
 	return n, nil
 }
 
-// plain: digits only, no sign.
+// plain reports whether text begins with a digit, not with a sign.
 func plain(text []byte) bool { return len(text) > 0 && text[0] >= '0' && text[0] <= '9' }
 
-// appendLine appends up to and including CRLF.
+// appendLine appends a line including its CRLF.
 func appendLine(r *bufio.Reader, dst []byte) ([]byte, error) {
 	from := len(dst)
 	for {
@@ -121,8 +120,8 @@ func appendLine(r *bufio.Reader, dst []byte) ([]byte, error) {
 	}
 }
 
-// appendBulk appends n bytes and the CRLF behind them. What was announced is not
-// allocated before it comes.
+// appendBulk appends n bytes and the CRLF behind them. It allocates memory only as data
+// arrives.
 func appendBulk(r *bufio.Reader, dst []byte, n int) ([]byte, error) {
 	for left := n + 2; left > 0; {
 		part, err := r.Peek(min(left, r.Size()))
@@ -139,7 +138,7 @@ func appendBulk(r *bufio.Reader, dst []byte, n int) ([]byte, error) {
 	return dst, nil
 }
 
-// unexpected makes an end within a value one that nobody takes for a clean one.
+// unexpected converts io.EOF within a value to io.ErrUnexpectedEOF.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -147,17 +146,17 @@ func unexpected(err error) error {
 	return err
 }
 
-// Request is what is known of one request.
+// Request describes one request.
 type Request struct {
 	// Name is the command in upper case.
 	Name string
-	// Arg is its first argument, at most 256 bytes of it: the SHA-1 of EVALSHA.
+	// Arg is its first argument, at most 256 bytes of it. For EVALSHA that is the SHA-1.
 	Arg string
-	// Key is the first key of a script, as much of it.
+	// Key is the first key of a script, limited to the same length.
 	Key string
 }
 
-// Script says whether the request runs a script.
+// Script reports whether the request runs a script.
 func (r Request) Script() bool {
 	switch r.Name {
 	case "EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "FCALL", "FCALL_RO":
@@ -166,8 +165,8 @@ func (r Request) Script() bool {
 	return false
 }
 
-// readRequest appends one request to dst. Besides arrays of texts there are
-// inline commands, a line as a person types it.
+// readRequest appends one request to dst: an array of bulk strings, or an inline command, which
+// is a line as typed by a person.
 func readRequest(r *bufio.Reader, dst []byte) ([]byte, Request, error) {
 	first, err := r.Peek(1)
 	if err != nil {
@@ -212,7 +211,7 @@ func requestOf(words []string) Request {
 	return q
 }
 
-// leadingTexts returns the first n texts of an array that readValue has read.
+// leadingTexts returns the first n strings of an array read by readValue.
 func leadingTexts(raw []byte, n int) []string {
 	_, rest, _ := bytes.Cut(raw, []byte("\r\n"))
 	var texts []string
@@ -228,5 +227,5 @@ func leadingTexts(raw []byte, n int) []string {
 	return texts
 }
 
-// silent: an empty line or an empty array, to which servers say nothing.
+// silent reports whether the request is an empty line or array, to which servers do not reply.
 func silent(q Request) bool { return q.Name == "" }

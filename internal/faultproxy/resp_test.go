@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// values are one of each kind that a server sends.
+// values holds one value of each kind that a server sends.
 var values = []string{
 	"+OK\r\n", "-ERR no\r\n", ":-42\r\n", "$-1\r\n", "*-1\r\n", "$0\r\n\r\n", "$5\r\na\r\nbc\r\n",
 	"*0\r\n", "*2\r\n$1\r\na\r\n*1\r\n:1\r\n",
@@ -95,8 +95,8 @@ func TestReadRequest(t *testing.T) {
 	}
 }
 
-// FuzzReadValue: nothing is lost or made up, and where a value ends depends on
-// its bytes alone, not on how they arrive.
+// FuzzReadValue checks that no bytes are lost or invented, and that the end of a value depends
+// on its bytes alone, not on how they arrive.
 func FuzzReadValue(f *testing.F) {
 	for _, value := range values {
 		f.Add([]byte(value))
@@ -120,7 +120,7 @@ func FuzzReadValue(f *testing.F) {
 	})
 }
 
-// FuzzReadRequest: the same for requests.
+// FuzzReadRequest checks the same for requests.
 func FuzzReadRequest(f *testing.F) {
 	f.Add([]byte("*2\r\n$3\r\nGET\r\n$1\r\nk\r\n"))
 	f.Add([]byte("ping\r\n*1\r\n$4\r\nPING\r\n"))

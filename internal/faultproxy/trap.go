@@ -2,21 +2,21 @@ package faultproxy
 
 import "sync"
 
-// Trap catches one request on its way: the connection stands still, so that
-// something can be done to either side at just this point.
+// Trap catches one request and suspends its connection, so that a test can disturb either side
+// at exactly this point.
 type Trap struct {
-	// Nth counts the requests that match from now on; 1, and 0 too, is the next.
+	// Nth selects among the matching requests from now on; 0 and 1 are the next one.
 	Nth int
-	// Match chooses among requests; nil = those that run a script.
+	// Match selects requests; nil means those that run a script.
 	Match func(Request) bool
-	// Reply: it is caught when the server has carried it out, and before the client
-	// knows; else before the server gets it.
+	// Reply catches the request after the server has executed it and before the client gets the
+	// reply. Otherwise it is caught before the server gets it.
 	Reply bool
 
 	caught chan *Caught
 }
 
-// Caught is a request that a trap holds. Pass or Cut has to be called.
+// Caught is a request held by a trap. Pass or Cut must be called.
 type Caught struct {
 	Request Request
 
@@ -25,10 +25,10 @@ type Caught struct {
 	gone chan struct{}
 }
 
-// Pass lets it go on, also when who has sent it is gone by now.
+// Pass lets the request go on, even if its sender is gone.
 func (c *Caught) Pass() { c.leave(true) }
 
-// Cut ends its connection; what was caught goes nowhere.
+// Cut ends the connection and discards what was caught.
 func (c *Caught) Cut() { c.leave(false) }
 
 func (c *Caught) leave(pass bool) {
@@ -38,8 +38,8 @@ func (c *Caught) leave(pass bool) {
 	})
 }
 
-// Trap sets a trap. The channel tells what it has caught; it is closed without that
-// when Heal takes the trap away.
+// Trap sets a trap. The returned channel delivers the caught request. Heal removes the trap and
+// closes the channel without a request.
 func (p *Proxy) Trap(t Trap) <-chan *Caught {
 	t.caught = make(chan *Caught, 1)
 	if t.Match == nil {
@@ -52,7 +52,8 @@ func (p *Proxy) Trap(t Trap) <-chan *Caught {
 	return t.caught
 }
 
-// caught holds the link if d is a trap for this direction; false: it was cut.
+// caught holds the link if d is a trap for this direction. It returns false if the connection
+// was cut.
 func (l *link) caught(d *Drop, q Request, reply bool) bool {
 	if d == nil || d.trap == nil || d.trap.Reply != reply {
 		return true

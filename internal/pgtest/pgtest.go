@@ -1,7 +1,7 @@
-// Package pgtest gives tests and measuring programs a PostgreSQL of their own: a
-// fresh cluster in a temporary directory, on a unix socket, as fast as one is that
-// need not survive a power cut. No server outlives its program, however that ends.
-// Nothing is installed: where PostgreSQL is missing the error says what to install.
+// Package pgtest gives tests and measuring programs a PostgreSQL of their own: a fresh cluster
+// in a temporary directory, on a unix socket, with settings for speed instead of durability. No
+// server outlives its program, however that ends. Nothing is installed: where PostgreSQL is
+// missing the error names what to install.
 package pgtest
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/resqued/resqued/internal/testlevel"
 )
 
-// Start returns a server that is stopped with the test. The test fails where
-// PostgreSQL is missing.
+// Start returns a server that is stopped after the test. The test fails if PostgreSQL is
+// missing.
 func Start(tb testing.TB, o Options) *Server {
 	tb.Helper()
 	testlevel.Integration(tb)
@@ -26,11 +26,11 @@ func Start(tb testing.TB, o Options) *Server {
 	return s
 }
 
-// Beside returns tests that run beside one server, which is in *server while they run:
+// Beside returns tests that run with a server, which is in *server while they run:
 //
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Beside(m, &server)) }
 //
-// None of them runs where PostgreSQL is missing, nor at the level of unit tests.
+// They do not run if PostgreSQL is missing or at the level of unit tests.
 func Beside(m *testing.M, server **Server) interface{ Run() int } {
 	return beside{m: m, server: server}
 }

@@ -19,11 +19,11 @@ import (
 	"time"
 )
 
-// Superuser is the role and the database that every server has. It needs no
-// password: nobody else can reach the socket.
+// Superuser is the role and the database of every server. It needs no password: only this user
+// can reach the socket.
 const Superuser = "postgres"
 
-// ErrMissing: PostgreSQL's programs are not on this machine.
+// ErrMissing reports that PostgreSQL's programs are not installed.
 var ErrMissing = errors.New("PostgreSQL is missing (initdb and postgres, on PATH or below /usr/lib/postgresql): apt-get install postgresql")
 
 const (
@@ -32,8 +32,8 @@ const (
 	port         = "5432" // of the socket's name alone
 )
 
-// supervise ends the server when the pipe from this program closes, whatever
-// became of it, and removes the directory. It also runs as the server's user.
+// supervise ends the server and removes the directory when the pipe from this program closes,
+// however the program ended. It runs as the server's user.
 const supervise = `dir=$1; shift
 start() {
 	"$@" >>"$dir/server.log" 2>&1 </dev/null &
@@ -53,9 +53,9 @@ rmdir "$dir" 2>/dev/null
 echo gone
 `
 
-// Options are what a server needs besides the defaults.
+// Options configure a server.
 type Options struct {
-	// Settings are parameters of postgresql.conf: "synchronous_commit=on".
+	// Settings are lines of postgresql.conf: "synchronous_commit=on".
 	Settings []string
 	// Durable leaves fsync, full_page_writes and synchronous_commit on.
 	Durable bool
@@ -70,8 +70,8 @@ type Server struct {
 	out   *bufio.Reader
 }
 
-// Launch makes a cluster and starts a server, and returns when it takes
-// connections. Stop it when done.
+// Launch creates a cluster and starts a server. It returns when the server accepts connections.
+// The caller must call Stop.
 func Launch(ctx context.Context, o Options) (*Server, error) {
 	bin, err := find()
 	if err != nil {
@@ -81,7 +81,7 @@ func Launch(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Short: the path of a unix socket may have 107 bytes.
+	// The directory's name is short because a unix socket's path is limited to 107 bytes.
 	dir, err := os.MkdirTemp("", "pgtest")
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (s *Server) launch(ctx context.Context, o Options, bin string, who *syscall
 	for _, setting := range append(settings, o.Settings...) {
 		argv = append(argv, "-c", setting)
 	}
-	// Not CommandContext: ctx bounds the start alone.
+	// Not CommandContext, because ctx limits only the start.
 	s.shell = exec.Command("/bin/sh", argv...)
 	s.shell.Dir = s.dir
 	s.shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: who}
@@ -139,8 +139,7 @@ func (s *Server) launch(ctx context.Context, o Options, bin string, who *syscall
 	return s.started(ctx)
 }
 
-// started returns when the server that the watchdog has just started takes
-// connections.
+// started returns when the server that the watchdog has just started accepts connections.
 func (s *Server) started(ctx context.Context) error {
 	line, err := s.out.ReadString('\n')
 	if err != nil {
@@ -152,8 +151,8 @@ func (s *Server) started(ctx context.Context) error {
 	return s.await(ctx)
 }
 
-// Restart crashes the server (no checkpoint, every connection cut) and starts it again
-// with what it had. It returns when the server takes connections.
+// Restart crashes the server (no checkpoint, every connection cut) and starts it again with its
+// data. It returns when the server accepts connections.
 func (s *Server) Restart(ctx context.Context) error {
 	if _, err := io.WriteString(s.words, "restart\n"); err != nil {
 		return err
@@ -161,7 +160,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	return s.started(ctx)
 }
 
-// await returns when the server takes connections.
+// await returns when the server accepts connections.
 func (s *Server) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -179,8 +178,8 @@ func (s *Server) await(ctx context.Context) error {
 	}
 }
 
-// ready asks for a session as a client does, because a server that still starts
-// opens its socket and refuses sessions.
+// ready reports whether the server accepts a session. A server that is still starting opens its
+// socket and refuses sessions.
 func (s *Server) ready() bool {
 	conn, err := net.Dial("unix", filepath.Join(s.dir, ".s.PGSQL."+port))
 	if err != nil {
@@ -197,13 +196,13 @@ func (s *Server) ready() bool {
 	return err == nil && kind[0] == 'R' // authentication; 'E' is a refusal
 }
 
-// PID is the process id of the server's first process, the parent of the others.
+// PID returns the process id of the server's first process, the parent of the others.
 func (s *Server) PID() int { return s.pid }
 
-// Dir is the directory of the socket and of all that the server writes.
+// Dir returns the directory of the socket and of all the server's files.
 func (s *Server) Dir() string { return s.dir }
 
-// URL is the connection string of a database; empty = the one of Superuser.
+// URL returns the connection string of a database; empty means that of Superuser.
 func (s *Server) URL(database string) string {
 	if database == "" {
 		database = Superuser
@@ -212,13 +211,13 @@ func (s *Server) URL(database string) string {
 	return "postgres:///" + url.PathEscape(database) + "?" + q.Encode()
 }
 
-// Log is the end of what the server has written, for the message of a failed test.
+// Log returns the end of the server's log, for the message of a failed test.
 func (s *Server) Log() string {
 	text, _ := os.ReadFile(filepath.Join(s.dir, "server.log"))
 	return lastLines(string(text), 10)
 }
 
-// Stop ends the server at once and removes what it has written.
+// Stop ends the server at once and removes its files.
 func (s *Server) Stop() {
 	if s.shell != nil {
 		_ = s.words.Close()
@@ -228,8 +227,8 @@ func (s *Server) Stop() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// find returns the directory of initdb and postgres: that on PATH, or else the
-// newest of Debian's, which puts none of them on PATH.
+// find returns the directory of initdb and postgres: that on PATH, or otherwise the newest of
+// Debian's, which are not on PATH.
 func find() (string, error) {
 	if found, err := exec.LookPath("initdb"); err == nil {
 		if found, err = filepath.EvalSymlinks(found); err == nil && complete(filepath.Dir(found)) {
@@ -260,8 +259,8 @@ func complete(dir string) bool {
 	return true
 }
 
-// unprivileged is whom the server runs as, because it refuses to run as root; nil =
-// as this program. Debian's own user is taken where there is one.
+// unprivileged returns the user for the server, which refuses to run as root; nil means the
+// user of this program. Debian's own user is preferred.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil

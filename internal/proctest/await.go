@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// Await waits until cond holds and fails the test when it does not within
-// timeout. What says in words what was waited for; it may end in verbs of
-// fmt.Sprintf for args, which are evaluated by the caller.
+// Await waits until cond returns true, and fails the test if that takes longer than timeout.
+// What describes the condition; it is a format for args.
 func Await(tb testing.TB, timeout time.Duration, cond func() bool, what string, args ...any) {
 	tb.Helper()
 	if !Within(timeout, cond) {
@@ -16,8 +15,8 @@ func Await(tb testing.TB, timeout time.Duration, cond func() bool, what string, 
 	}
 }
 
-// Within waits until cond holds and says whether it did within timeout. It asks
-// often at first and ever more rarely, at last 20 times a second.
+// Within waits until cond returns true and reports whether it did within timeout. It polls
+// often at first and less and less often later, down to 20 times a second.
 func Within(timeout time.Duration, cond func() bool) bool {
 	deadline := time.Now().Add(timeout)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {

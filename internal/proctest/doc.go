@@ -1,4 +1,3 @@
-// Package proctest helps tests that deal with real processes: it waits for what
-// they do, finds those that they left behind, and boots a real systemd to see
-// how the daemon gets on with it.
+// Package proctest helps tests of real processes: it waits for conditions, finds processes that
+// were left, and boots a real systemd.
 package proctest

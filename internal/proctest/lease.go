@@ -9,10 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lease takes a lease on a file: whoever opens it, as running it does, is kept waiting until
-// the lease is given back, or until the kernel takes it after
-// /proc/sys/fs/lease-break-time, 45 seconds unless that is set. It is given back with the
-// test.
+// Lease takes a lease on a file: a process that opens or executes the file has to wait until
+// the lease is given back, or until the kernel takes it after /proc/sys/fs/lease-break-time,
+// which is 45 seconds by default. The lease is given back at the end of the test.
 func Lease(tb testing.TB, path string) (giveBack func()) {
 	tb.Helper()
 	f, err := os.Open(path)
@@ -21,7 +20,8 @@ func Lease(tb testing.TB, path string) (giveBack func()) {
 	}
 	giveBack = sync.OnceFunc(func() { _ = f.Close() })
 	tb.Cleanup(giveBack)
-	// EAGAIN: another process has the file open, as a program that has just been written may be.
+	// EAGAIN means that another process has the file open, which may be so for a program that
+	// was just written.
 	if !Within(10*time.Second, func() bool {
 		_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 		return err == nil

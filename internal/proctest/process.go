@@ -15,20 +15,20 @@ type Process struct {
 	PID, Parent, Group int
 	// State is the letter of proc(5): R, S, D, T, Z…
 	State string
-	// Title is the command line as it reads now, without padding.
+	// Title is the current command line, without padding.
 	Title string
-	// Environ are NAME=value, as at the process's start.
+	// Environ is the environment at the process's start, as NAME=value.
 	Environ []string
 	// Start is the start time in clock ticks since boot.
 	Start uint64
 }
 
-// String is what a failed test prints.
+// String returns a description for failed tests.
 func (p Process) String() string {
 	return fmt.Sprintf("%d (parent %d, group %d, %s) %q", p.PID, p.Parent, p.Group, p.State, p.Title)
 }
 
-// Look reads one process; false when it does not exist.
+// Look reads one process. It returns false if the process does not exist.
 func Look(pid int) (Process, bool) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
@@ -45,7 +45,7 @@ func Look(pid int) (Process, bool) {
 	p.Parent, _ = strconv.Atoi(fields[1])
 	p.Group, _ = strconv.Atoi(fields[2])
 	p.Start, _ = strconv.ParseUint(fields[19], 10, 64)
-	// Both are gone or empty for a process that is just dying; that is no error.
+	// Both may be missing or empty for a process that is just ending.
 	line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
 	p.Title = strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))
 	environ, _ := os.ReadFile(filepath.Join(dir, "environ"))
@@ -53,7 +53,7 @@ func Look(pid int) (Process, bool) {
 	return p, true
 }
 
-// Alive says whether a process exists and is no zombie.
+// Alive reports whether a process exists and is no zombie.
 func Alive(pid int) bool {
 	p, ok := Look(pid)
 	return ok && p.State != "Z" && p.State != "X"
@@ -69,8 +69,7 @@ func (p Process) Env(name string) string {
 	return ""
 }
 
-// InnerPID returns the pid that the process has in its own pid namespace; empty
-// when it is gone.
+// InnerPID returns the pid of the process in its own pid namespace, or "" when it is gone.
 func (p Process) InnerPID() string {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
 	if err != nil {
@@ -85,7 +84,7 @@ func (p Process) InnerPID() string {
 	return ""
 }
 
-// Descends says whether ancestor is among the process's ancestors.
+// Descends reports whether ancestor is an ancestor of the process.
 func (p Process) Descends(ancestor int) bool {
 	for ok := true; ok && p.Parent > 1; p, ok = Look(p.Parent) {
 		if p.Parent == ancestor {
@@ -95,7 +94,7 @@ func (p Process) Descends(ancestor int) bool {
 	return false
 }
 
-// Find returns the living processes for which match holds, without this one.
+// Find returns the living processes for which match returns true, without this process.
 func Find(match func(Process) bool) []Process {
 	var found []Process
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
@@ -117,8 +116,8 @@ func Children(pid int) []Process {
 	return Find(func(p Process) bool { return p.Parent == pid })
 }
 
-// Memory returns the proportional set size of a process in bytes: its own memory
-// and its share of what it has in common with others. 0 when it is gone.
+// Memory returns the proportional set size of a process in bytes: its own memory and its part
+// of shared memory. It returns 0 when the process is gone.
 func Memory(pid int) int64 {
 	rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
@@ -133,11 +132,11 @@ func Memory(pid int) int64 {
 	return 0
 }
 
-// CPUTime returns the processor time that the living threads of a process have
-// used. 0 when it is gone.
+// CPUTime returns the processor time that the living threads of a process have used. It returns
+// 0 when the process is gone.
 func CPUTime(pid int) time.Duration {
 	var total time.Duration
-	// The process's own stat counts in hundredths of a second.
+	// The process's stat counts in hundredths of a second.
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	for _, path := range threads {
 		stat, err := os.ReadFile(path)

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// WriteProgram writes a file that is then executed. No process of this one is born while
-// the file is open: it would have the file open, too, until it executes its own program,
-// and so long the kernel does not execute the file ("text file busy").
+// WriteProgram writes a file that is to be executed. This process starts no child while the
+// file is open: the child would inherit the open file until it executes its own program, and
+// meanwhile executing the file would fail ("text file busy").
 func WriteProgram(tb testing.TB, path string, content []byte) {
 	tb.Helper()
 	syscall.ForkLock.RLock()

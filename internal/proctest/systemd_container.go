@@ -19,40 +19,40 @@ import (
 	"time"
 )
 
-//go:embed box.sh
-var boxScript string
+//go:embed systemd_container.sh
+var containerScript string
 
-// bootTimeout is far above the second that a boot takes on an idle machine.
+// bootTimeout is far more than the second that a boot takes on an idle machine.
 const bootTimeout = 60 * time.Second
 
-// The Redis of a box, as a unit of its own.
+// redisUnit is the unit of the container's Redis.
 const redisUnit = `[Unit]
-Description=The box's Redis
+Description=Redis of the container
 [Service]
 Type=notify
-RuntimeDirectory=box-redis
-ExecStart=%s --bind 127.0.0.1 --port 6379 --unixsocket ` + redisSocket + ` --unixsocketperm 777 --save "" --dir /run/box-redis --supervised systemd
+RuntimeDirectory=test-redis
+ExecStart=%s --bind 127.0.0.1 --port 6379 --unixsocket ` + redisSocket + ` --unixsocketperm 777 --save "" --dir /run/test-redis --supervised systemd
 `
 
-const redisSocket = "/run/box-redis/redis.sock"
+const redisSocket = "/run/test-redis/redis.sock"
 
-// SystemdContainerOptions say what is in a box besides the machine's own programs.
+// SystemdContainerOptions describe what a container has besides the machine's own programs.
 type SystemdContainerOptions struct {
 	// Binary is copied to /usr/local/bin under its own name.
 	Binary string
 	// Units are unit files, copied to /etc/systemd/system.
 	Units []string
-	// Files are further files, by their absolute path in the box.
+	// Files are further files by their absolute path in the container.
 	Files map[string]string
-	// Redis starts a redis-server on the box's loopback port 6379.
+	// Redis starts a redis-server on port 6379 of the container's loopback.
 	Redis bool
 }
 
 // SystemdContainer is a booted systemd in namespaces of its own (processes, mounts, network,
-// cgroups, host name). Its file system is a copy of the machine's: what is
-// written there is gone with the box.
+// cgroups, host name). Its file system is a copy of the machine's; changes are lost with the
+// container.
 type SystemdContainer struct {
-	// PID is the box's init, as this machine numbers it.
+	// PID is the container's init process in the machine's pid namespace.
 	PID int
 
 	tb     testing.TB
@@ -62,41 +62,41 @@ type SystemdContainer struct {
 	ended  chan struct{}
 }
 
-var boxes atomic.Int64
+var containers atomic.Int64
 
-// Boot starts a box and waits until systemd is up. It skips the test, with the
-// reason, where that cannot be: without root, systemd, cgroup v2 or the right
-// to make namespaces. The box ends with the test.
+// Boot starts a container and waits until systemd is up. It skips the test, with the reason,
+// where that is not possible: without root, systemd, cgroup v2 or the right to create
+// namespaces. The container ends with the test.
 func Boot(tb testing.TB, o SystemdContainerOptions) *SystemdContainer {
 	tb.Helper()
 	unified := requireSystemdContainer(tb)
 
-	// Not TempDir: the test's name is in it, and a mount takes commas for its own.
-	dir, err := os.MkdirTemp("", "resqued-box-")
+	// Not TempDir, whose path has the test's name: in mount options a comma is a separator.
+	dir, err := os.MkdirTemp("", "resqued-systemd-")
 	if err != nil {
-		tb.Fatalf("box: %v", err)
+		tb.Fatalf("systemd container: %v", err)
 	}
 	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
 	c := &SystemdContainer{
 		tb:     tb,
 		dir:    dir,
-		cgroup: filepath.Join(unified, fmt.Sprintf("resqued-box-%d-%d", os.Getpid(), boxes.Add(1))),
+		cgroup: filepath.Join(unified, fmt.Sprintf("resqued-systemd-%d-%d", os.Getpid(), containers.Add(1))),
 		log:    &bytes.Buffer{},
 		ended:  make(chan struct{}),
 	}
 	files := c.prepare(o)
 	if err := os.Mkdir(c.cgroup, 0o755); err != nil {
-		tb.Fatalf("box: %v", err)
+		tb.Fatalf("systemd container: %v", err)
 	}
 	tb.Cleanup(c.end)
 
-	cmd := exec.Command("sh", "-c", boxScript)
+	cmd := exec.Command("sh", "-c", containerScript)
 	cmd.Env = []string{
 		"PATH=/usr/sbin:/usr/bin:/sbin:/bin",
-		"CGROUP=" + c.cgroup, "DIR=" + filepath.Join(c.dir, "box"), "FILES=" + files,
+		"CGROUP=" + c.cgroup, "DIR=" + filepath.Join(c.dir, "overlay"), "FILES=" + files,
 	}
 	cmd.Stdout, cmd.Stderr = c.log, c.log
-	// The box dies with the test binary, however that ends.
+	// The container dies with the test binary, however that ends.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
 	go func() {
@@ -110,7 +110,7 @@ func Boot(tb testing.TB, o SystemdContainerOptions) *SystemdContainer {
 		close(c.ended)
 	}()
 	if err := <-started; err != nil {
-		tb.Fatalf("box: %v", err)
+		tb.Fatalf("systemd container: %v", err)
 	}
 
 	state := ""
@@ -131,28 +131,28 @@ func Boot(tb testing.TB, o SystemdContainerOptions) *SystemdContainer {
 	})
 	switch {
 	case !up:
-		tb.Fatalf("box: systemd is not up after %s (%s)", bootTimeout, state)
+		tb.Fatalf("systemd container: systemd is not up after %s (%s)", bootTimeout, state)
 	case state == "degraded":
-		tb.Fatalf("box: systemd came up degraded:\n%s", c.Exec("systemctl", "--failed", "--no-legend", "--plain"))
+		tb.Fatalf("systemd container: systemd came up degraded:\n%s", c.Exec("systemctl", "--failed", "--no-legend", "--plain"))
 	case state != "running":
-		tb.Fatalf("box: systemd did not start:\n%s", c.log)
+		tb.Fatalf("systemd container: systemd did not start:\n%s", c.log)
 	}
 	if o.Redis {
-		c.Systemctl("start", "box-redis")
+		c.Systemctl("start", "test-redis")
 	}
 	return c
 }
 
-// requireSystemdContainer skips the test where no box can be, and returns the directory where
-// cgroup v2 is mounted.
+// requireSystemdContainer skips the test where no container is possible, and returns the
+// directory where cgroup v2 is mounted.
 func requireSystemdContainer(tb testing.TB) string {
 	tb.Helper()
 	if os.Getuid() != 0 {
-		tb.Skip("no box: booting systemd in a namespace needs root")
+		tb.Skip("no systemd container: booting systemd in a namespace needs root")
 	}
 	for _, program := range []string{"/lib/systemd/systemd", "unshare", "nsenter", "ip", "mount"} {
 		if _, err := exec.LookPath(program); err != nil {
-			tb.Skipf("no box: %v", err)
+			tb.Skipf("no systemd container: %v", err)
 		}
 	}
 	unified := ""
@@ -163,40 +163,41 @@ func requireSystemdContainer(tb testing.TB) string {
 		}
 	}
 	if unified == "" {
-		tb.Skip("no box: cgroup v2 is not mounted in /sys/fs/cgroup")
+		tb.Skip("no systemd container: cgroup v2 is not mounted in /sys/fs/cgroup")
 	}
 	try := exec.Command("unshare", "-p", "-f", "-m", "-u", "-i", "-n", "-C", "mount", "-t", "tmpfs", "try", "/mnt")
 	if out, err := try.CombinedOutput(); err != nil {
-		tb.Skipf("no box: namespaces and mounts are not allowed here: %v: %s", err, bytes.TrimSpace(out))
+		tb.Skipf("no systemd container: namespaces and mounts are not allowed here: %v: %s", err, bytes.TrimSpace(out))
 	}
 	return unified
 }
 
-// prepare lays out what is copied over the box's root and returns the directory.
+// prepare writes the files that are copied over the container's root and returns their
+// directory.
 func (c *SystemdContainer) prepare(o SystemdContainerOptions) string {
 	c.tb.Helper()
 	root := filepath.Join(c.dir, "files")
 	write := func(path string, content []byte, mode fs.FileMode) {
 		c.tb.Helper()
 		path = filepath.Join(root, path)
-		// The umask must not hide what a service of another user reads.
+		// The umask must not hide files from services of other users.
 		err := errors.Join(
 			os.MkdirAll(filepath.Dir(path), 0o755),
 			os.WriteFile(path, content, mode), os.Chmod(path, mode))
 		if err != nil {
-			c.tb.Fatalf("box: %v", err)
+			c.tb.Fatalf("systemd container: %v", err)
 		}
 	}
 	read := func(path string) []byte {
 		c.tb.Helper()
 		content, err := os.ReadFile(path)
 		if err != nil {
-			c.tb.Fatalf("box: %v", err)
+			c.tb.Fatalf("systemd container: %v", err)
 		}
 		return content
 	}
-	if err := errors.Join(os.MkdirAll(root, 0o755), os.Mkdir(filepath.Join(c.dir, "box"), 0o755)); err != nil {
-		c.tb.Fatalf("box: %v", err)
+	if err := errors.Join(os.MkdirAll(root, 0o755), os.Mkdir(filepath.Join(c.dir, "overlay"), 0o755)); err != nil {
+		c.tb.Fatalf("systemd container: %v", err)
 	}
 	if o.Binary != "" {
 		write("/usr/local/bin/"+filepath.Base(o.Binary), read(o.Binary), 0o755)
@@ -210,19 +211,19 @@ func (c *SystemdContainer) prepare(o SystemdContainerOptions) string {
 	if o.Redis {
 		server, err := exec.LookPath("redis-server")
 		if err != nil {
-			c.tb.Fatalf("box: %v: install Debian's package redis-server", err)
+			c.tb.Fatalf("systemd container: %v: install Debian's package redis-server", err)
 		}
-		write("/etc/systemd/system/box-redis.service", fmt.Appendf(nil, redisUnit, server), 0o644)
+		write("/etc/systemd/system/test-redis.service", fmt.Appendf(nil, redisUnit, server), 0o644)
 	}
 	return root
 }
 
-// end kills the box and sees to it that nothing of it is left.
+// end kills the container and checks that nothing of it is left.
 func (c *SystemdContainer) end() {
 	c.tb.Helper()
 	if c.tb.Failed() && c.PID != 0 && Alive(c.PID) {
 		out, _ := c.TryExec("journalctl", "--no-pager", "-n", "200", "-o", "short-precise")
-		c.tb.Logf("the box's journal:\n%s", out)
+		c.tb.Logf("the container's journal:\n%s", out)
 	}
 	// Killing init kills every process of its namespace; the kernel waits for them.
 	if c.PID != 0 {
@@ -231,7 +232,7 @@ func (c *SystemdContainer) end() {
 	select {
 	case <-c.ended:
 	case <-time.After(bootTimeout):
-		c.tb.Errorf("box: its processes did not end:\n%s", c.log)
+		c.tb.Errorf("systemd container: its processes did not end:\n%s", c.log)
 	}
 	// Deepest first; a dead process leaves its cgroup a moment after its end.
 	var err error
@@ -240,10 +241,10 @@ func (c *SystemdContainer) end() {
 		return err == nil
 	})
 	if !gone {
-		c.tb.Errorf("box: its cgroup is left behind: %v", err)
+		c.tb.Errorf("systemd container: its cgroup is left behind: %v", err)
 	}
 	if mounts, _ := os.ReadFile("/proc/self/mountinfo"); bytes.Contains(mounts, []byte(c.dir)) {
-		c.tb.Errorf("box: a mount is left behind under %s", c.dir)
+		c.tb.Errorf("systemd container: a mount is left behind under %s", c.dir)
 	}
 }
 
@@ -265,16 +266,15 @@ func removeCgroup(dir string) error {
 	return os.Remove(dir)
 }
 
-// Path is where a file of the box can be read and written from outside.
+// Path returns the path outside of the container for a file of the container.
 func (c *SystemdContainer) Path(path string) string {
 	return filepath.Join("/proc", strconv.Itoa(c.PID), "root", path)
 }
 
-// RedisSocket is the unix socket of the box's Redis, as seen from outside.
+// RedisSocket returns the path outside of the container of its Redis's unix socket.
 func (c *SystemdContainer) RedisSocket() string { return c.Path(redisSocket) }
 
-// TryExec runs a program in the box and returns what it printed, without the
-// last newline.
+// TryExec runs a program in the container and returns its output without the last newline.
 func (c *SystemdContainer) TryExec(argv ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -285,39 +285,39 @@ func (c *SystemdContainer) TryExec(argv ...string) (string, error) {
 	return strings.TrimRight(string(out), "\n"), err
 }
 
-// Exec is TryExec for what must succeed.
+// Exec is TryExec, but fails the test on an error.
 func (c *SystemdContainer) Exec(argv ...string) string {
 	c.tb.Helper()
 	out, err := c.TryExec(argv...)
 	if err != nil {
-		c.tb.Fatalf("box: %s: %v\n%s", strings.Join(argv, " "), err, out)
+		c.tb.Fatalf("systemd container: %s: %v\n%s", strings.Join(argv, " "), err, out)
 	}
 	return out
 }
 
-// Systemctl runs systemctl in the box; it must succeed.
+// Systemctl runs systemctl in the container and fails the test on an error.
 func (c *SystemdContainer) Systemctl(args ...string) string {
 	c.tb.Helper()
 	return c.Exec(append([]string{"systemctl"}, args...)...)
 }
 
-// Property returns one property of a unit (ActiveState, MainPID, NRestarts…).
+// Property returns a property of a unit, for example ActiveState, MainPID or NRestarts.
 func (c *SystemdContainer) Property(unit, name string) string {
 	c.tb.Helper()
 	return c.Systemctl("show", "--value", "--property", name, unit)
 }
 
-// MainPID returns the pid of a unit's main process as the box numbers it.
+// MainPID returns the pid of a unit's main process in the container's pid namespace.
 func (c *SystemdContainer) MainPID(unit string) int {
 	c.tb.Helper()
 	pid, err := strconv.Atoi(c.Property(unit, "MainPID"))
 	if err != nil {
-		c.tb.Fatalf("box: main pid of %s: %v", unit, err)
+		c.tb.Fatalf("systemd container: main pid of %s: %v", unit, err)
 	}
 	return pid
 }
 
-// Journal returns what a unit has logged, messages only.
+// Journal returns the messages that a unit has logged.
 func (c *SystemdContainer) Journal(unit string) string {
 	c.tb.Helper()
 	return c.Exec("journalctl", "--no-pager", "-o", "cat", "-u", unit)

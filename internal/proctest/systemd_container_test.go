@@ -33,19 +33,19 @@ func TestSystemdContainer(t *testing.T) {
 	var cgroup string
 	var pid int
 	t.Run("a real systemd runs a sandboxed unit with a credential", func(t *testing.T) {
-		box := proctest.Boot(t, proctest.SystemdContainerOptions{
+		container := proctest.Boot(t, proctest.SystemdContainerOptions{
 			Binary: program,
 			Units:  []string{unit},
 			Files:  map[string]string{"/etc/secret": "s3cret"},
 			Redis:  true,
 		})
-		box.Systemctl("start", "trivial")
+		container.Systemctl("start", "trivial")
 		proctest.Await(t, 30*time.Second, func() bool {
-			return strings.Contains(box.Journal("trivial"), "hello from trivial: s3cret")
+			return strings.Contains(container.Journal("trivial"), "hello from trivial: s3cret")
 		}, "the unit's output in the journal")
-		require.Equal(t, "active", box.Property("trivial", "ActiveState"))
+		require.Equal(t, "active", container.Property("trivial", "ActiveState"))
 
-		conn, err := net.Dial("unix", box.RedisSocket())
+		conn, err := net.Dial("unix", container.RedisSocket())
 		require.NoError(t, err)
 		defer conn.Close()
 		_, err = conn.Write([]byte("PING\r\n"))
@@ -55,15 +55,15 @@ func TestSystemdContainer(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "+PONG\r\n", string(reply))
 
-		membership, err := os.ReadFile("/proc/" + strconv.Itoa(box.PID) + "/cgroup")
+		membership, err := os.ReadFile("/proc/" + strconv.Itoa(container.PID) + "/cgroup")
 		require.NoError(t, err)
-		cgroup = regexp.MustCompile(`resqued-box-[0-9]+-[0-9]+`).FindString(string(membership))
-		pid = box.PID
+		cgroup = regexp.MustCompile(`resqued-systemd-[0-9]+-[0-9]+`).FindString(string(membership))
+		pid = container.PID
 	})
 	if pid == 0 {
-		t.Skip("no box here")
+		t.Skip("no systemd container here")
 	}
-	t.Run("nothing is left of a box", func(t *testing.T) {
+	t.Run("nothing is left of a container", func(t *testing.T) {
 		require.NotEmpty(t, cgroup)
 		for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
 			require.NoDirExists(t, filepath.Join(dir, cgroup))
@@ -74,6 +74,6 @@ func TestSystemdContainer(t *testing.T) {
 		}))
 		mounts, err := os.ReadFile("/proc/self/mountinfo")
 		require.NoError(t, err)
-		require.NotContains(t, string(mounts), "/resqued-box-")
+		require.NotContains(t, string(mounts), "/resqued-systemd-")
 	})
 }

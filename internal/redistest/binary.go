@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// binaryEnv names the server that the tests run: another version of Redis, or Valkey.
+// binaryEnv names the server for the tests: another version of Redis, or Valkey.
 const binaryEnv = "RESQUED_TEST_REDIS_SERVER"
 
 // serverBinary returns the path of the server.
@@ -29,8 +29,8 @@ func serverBinary() (string, error) {
 	return path, nil
 }
 
-// Major returns the first number of the server's version: 5, 6, 7 or 8. Valkey counts as
-// the Redis that it stands for: its 7 and 8 are Redis's 7.
+// Major returns the major version of the server: 5, 6, 7 or 8. Valkey counts as the Redis to
+// which it corresponds: its 7 and 8 are Redis's 7.
 var Major = sync.OnceValues(func() (int, error) {
 	path, err := serverBinary()
 	if err != nil {
@@ -51,10 +51,10 @@ var Major = sync.OnceValues(func() (int, error) {
 	return major, err
 })
 
-// versionPattern finds name and version in "Redis server v=7.0.15 sha=…".
+// versionPattern matches name and version in "Redis server v=7.0.15 sha=…".
 var versionPattern = regexp.MustCompile(`^(\w+) server v=(\d+)\.`)
 
-// NeedsMajor skips the test where the server is older.
+// NeedsMajor skips the test if the server is older.
 func NeedsMajor(tb testing.TB, major int) {
 	tb.Helper()
 	have, err := Major()
@@ -66,8 +66,8 @@ func NeedsMajor(tb testing.TB, major int) {
 	}
 }
 
-// needs skips the test where the server is too old for what it asks for: users and TLS
-// came with Redis 6.
+// needs skips the test if the server is too old for the options: users and TLS came with Redis
+// 6.
 func needs(tb testing.TB, o Options) {
 	tb.Helper()
 	if o.TLS || len(o.Users) > 0 {

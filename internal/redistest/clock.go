@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// clockSource is a library that moves the clock of the server into which it is loaded. It
-// is no file of this package's program, which is why its name does not end as one of C does.
+// clockSource is the source of a library that moves the clock of the server that loads it. Its
+// name does not end in .c because it is not part of this package's program.
 //
 //go:embed clock.c.txt
 var clockSource []byte
@@ -35,7 +35,7 @@ func (s *Server) makeClock(tb testing.TB) {
 	s.setClock(tb, 0)
 }
 
-// StepClock moves the clock of a server with the option Clock, as seen from now.
+// StepClock moves the clock of a server with the option Clock by a duration.
 func (s *Server) StepClock(tb testing.TB, by time.Duration) {
 	tb.Helper()
 	s.mu.Lock()
@@ -51,7 +51,7 @@ func (s *Server) setClock(tb testing.TB, ahead time.Duration) {
 		tb.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
-	// In one write, and never emptied: the server reads it at any time.
+	// In one write, and never truncated: the server may read it at any time.
 	if _, err := file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(ahead.Microseconds())), 0); err != nil { //nolint:gosec // negative ones are read as such
 		tb.Fatal(err)
 	}

@@ -1,7 +1,6 @@
-// Package redistest gives tests a Redis of their own: a real redis-server on
-// loopback, shared by the tests of one binary or private to one test, or a
-// miniredis of the same shape. No server outlives the test binary, however that
-// ends; nothing has to be said in TestMain.
+// Package redistest gives tests a Redis of their own: a real redis-server on loopback, shared
+// by the tests of one binary or private to one test, or a miniredis with the same interface. No
+// server outlives the test binary, however that ends; TestMain need not do anything.
 package redistest
 
 import (
@@ -30,19 +29,19 @@ import (
 	"github.com/resqued/resqued/internal/testlevel"
 )
 
-// Options are what a private server needs besides the defaults (loopback, no
-// persistence, no password).
+// Options configure a private server. By default it is on loopback, without persistence and
+// password.
 type Options struct {
 	// Args are redis-server arguments: "--maxmemory", "10mb".
 	Args []string
-	// TLS makes the TCP port speak TLS with a certificate made for this test;
-	// see TLSConfig and CAFile.
+	// TLS makes the TCP port speak TLS with a certificate for this test; see TLSConfig and
+	// CAFile.
 	TLS bool
 	// Users are ACL rules, each as in Redis's users.acl without the word "user":
 	// "alice on >secret ~* &* +@all". Add "default off" to demand a login.
 	Users []string
-	// Clock lets StepClock move the server's wall clock. The test is skipped where no C
-	// compiler is at hand.
+	// Clock allows StepClock to move the server's wall clock. The test is skipped if there is
+	// no C compiler.
 	Clock bool
 }
 
@@ -55,7 +54,7 @@ type Server struct {
 	// CAFile is the certificate to trust, and TLSConfig trusts it; only with TLS.
 	CAFile    string
 	TLSConfig *tls.Config
-	// Mini is the miniredis behind this server; nil for a real one.
+	// Mini is the miniredis of this server; nil for a real one.
 	Mini *miniredis.Miniredis
 
 	tb      testing.TB
@@ -74,9 +73,8 @@ var shared struct {
 	users  int
 }
 
-// Shared returns the server that the tests of this binary share. Each test
-// works in a Namespace of its own and never flushes. The server stops when the
-// last test that asked for it has ended.
+// Shared returns the server that the tests of this binary share. Each test uses a Namespace of
+// its own and never flushes. The server stops when the last test that called Shared has ended.
 func Shared(tb testing.TB) *Server {
 	tb.Helper()
 	testlevel.Integration(tb)
@@ -107,8 +105,8 @@ func Start(tb testing.TB, o Options) *Server {
 	return s
 }
 
-// Mini returns a miniredis for this test alone. Its clock for expiries stands
-// still unless the test moves it: s.Mini.FastForward.
+// Mini returns a miniredis for this test alone. Its clock for expiries advances only by
+// s.Mini.FastForward.
 func Mini(tb testing.TB) *Server {
 	tb.Helper()
 	m := miniredis.NewMiniRedis()
@@ -119,8 +117,8 @@ func Mini(tb testing.TB) *Server {
 	return &Server{Addr: m.Addr(), Mini: m, tb: tb}
 }
 
-// Both runs a test against the shared redis-server and against a miniredis; at the level
-// of unit tests against the latter alone.
+// Both runs a test against the shared redis-server and against a miniredis; at the level of
+// unit tests only against the latter.
 func Both(t *testing.T, test func(t *testing.T, s *Server)) {
 	t.Helper()
 	t.Run("redis-server", func(t *testing.T) {
@@ -147,7 +145,7 @@ func Namespace(tb testing.TB) string {
 	return fmt.Sprintf("t%d-%d-%s", os.Getpid(), namespaces.Add(1), name[:min(len(name), 40)])
 }
 
-// URL is the server's address for a configuration.
+// URL returns the server's URL for a configuration.
 func (s *Server) URL() string {
 	scheme := "redis"
 	if s.options.TLS {
@@ -156,7 +154,7 @@ func (s *Server) URL() string {
 	return fmt.Sprintf("%s://%s/0", scheme, s.Addr)
 }
 
-// URLAs is URL with a login.
+// URLAs returns the URL with a login.
 func (s *Server) URLAs(user, password string) string {
 	u, err := url.Parse(s.URL())
 	if err != nil {
@@ -166,10 +164,10 @@ func (s *Server) URLAs(user, password string) string {
 	return u.String()
 }
 
-// SocketURL is the address of the server's unix socket.
+// SocketURL returns the URL of the server's unix socket.
 func (s *Server) SocketURL() string { return "unix://" + s.Socket }
 
-// Client returns a client that is closed with the test.
+// Client returns a client that is closed after the test.
 func (s *Server) Client(tb testing.TB) *redis.Client {
 	tb.Helper()
 	o := &redis.Options{
@@ -187,22 +185,22 @@ func (s *Server) Client(tb testing.TB) *redis.Client {
 	return c
 }
 
-// Kill ends the server without warning, as a crash does. What is not on disk is lost.
+// Kill ends the server as a crash does. Data that is not on disk is lost.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.end((*devredis.Process).Kill)
 }
 
-// Stop shuts the server down in order: it saves what it is configured to save.
+// Stop shuts the server down normally: it saves if it is configured to.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.end((*devredis.Process).Stop)
 }
 
-// Restart starts the server again, with the same port and directory; one that
-// still runs is killed first.
+// Restart starts the server again with the same port and directory. A running server is killed
+// first.
 func (s *Server) Restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,14 +216,14 @@ func (s *Server) Restart() {
 	}
 }
 
-// Hang stops the server's process: connections stay open, nothing is answered.
-// Resume lets it go on.
+// Hang stops the server's process: connections stay open and nothing is answered. Resume undoes
+// it.
 func (s *Server) Hang() { s.signal(syscall.SIGSTOP) }
 
-// Resume ends a Hang.
+// Resume undoes Hang.
 func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
 
-// PID is the process id of a real server that runs.
+// PID returns the process id of a real server that is running.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,8 +261,8 @@ func (s *Server) discard() {
 
 func start(tb testing.TB, o Options) *Server {
 	tb.Helper()
-	// Not tb.TempDir: a unix socket's path may have 107 bytes, and the shared
-	// server outlives the test that starts it.
+	// Not tb.TempDir: a unix socket's path is limited to 107 bytes, and the shared server
+	// outlives the test that starts it.
 	dir, err := os.MkdirTemp("", "redistest")
 	if err != nil {
 		tb.Fatal(err)
@@ -320,15 +318,15 @@ func (s *Server) launch(ctx context.Context) error {
 	return err
 }
 
-// port is a TCP port on loopback that no other test of this machine takes, also while
-// nobody listens on it: after a Kill it is still free.
+// port is a TCP port on loopback that no other test of this machine takes. It stays reserved
+// while no server listens on it, so that it is still free after a Kill.
 type port struct {
 	addr string
 	sign net.Listener
 }
 
-// takePort picks a free port below the range from which the kernel takes those of
-// outgoing connections. The sign that it is taken goes with this program.
+// takePort picks a free port below the kernel's range for outgoing connections. Its reservation
+// ends with this program.
 func takePort() *port {
 	for {
 		number := strconv.Itoa(15000 + rand.IntN(15000))
@@ -353,5 +351,5 @@ func (p *port) giveBack() {
 
 var unique atomic.Int64
 
-// Unique returns a text that no other call in this process returns: a token.
+// Unique returns a text that no other call in this process returns, for use as a token.
 func Unique() string { return strconv.FormatInt(unique.Add(1), 10) }

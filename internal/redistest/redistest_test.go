@@ -97,7 +97,8 @@ func TestServer(t *testing.T) {
 	})
 }
 
-// The server of a test binary that is killed dies with it and leaves no files.
+// TestNoServerOutlivesTheTestBinary checks that the server of a killed test binary dies with it
+// and leaves no files.
 func TestNoServerOutlivesTheTestBinary(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(orphanTest) != "" {
@@ -123,7 +124,8 @@ func TestNoServerOutlivesTheTestBinary(t *testing.T) {
 	}, 30*time.Second, 10*time.Millisecond)
 }
 
-// While a server is away nobody else gets its port, in this program or another.
+// TestAPortIsKept checks that no other server gets the port of a server that is down, in this
+// program or another.
 func TestAPortIsKept(t *testing.T) {
 	t.Parallel()
 	s := Start(t, Options{})

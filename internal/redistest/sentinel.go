@@ -16,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Sentinel starts a Sentinel that watches a server under a name, and returns its
-// address. It ends with the test.
+// Sentinel starts a Sentinel that watches a server under a name, and returns its address. It
+// ends after the test.
 func Sentinel(tb testing.TB, server *Server, name string) (addr string) {
 	tb.Helper()
 	host, port, err := net.SplitHostPort(server.Addr)
@@ -57,8 +57,8 @@ func Sentinel(tb testing.TB, server *Server, name string) (addr string) {
 	return ""
 }
 
-// sentinelAnswers waits for the sentinel of a process; false when it has ended, because
-// another program had its port.
+// sentinelAnswers waits until the Sentinel of a process answers. It returns false if that has
+// ended because another program had its port.
 func sentinelAnswers(addr string, pid int, ended <-chan struct{}) bool {
 	c := redis.NewClient(&redis.Options{
 		Addr: addr, MaxRetries: -1,
@@ -66,7 +66,7 @@ func sentinelAnswers(addr string, pid int, ended <-chan struct{}) bool {
 	})
 	defer func() { _ = c.Close() }()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-		// Whose port it is may be that of another test's.
+		// The port may belong to another test's Sentinel.
 		if strings.Contains(c.Info(context.Background(), "server").Val(), fmt.Sprintf("process_id:%d\r\n", pid)) {
 			return true
 		}

@@ -22,8 +22,8 @@ func TestForesee(t *testing.T) {
 	t.Parallel()
 	const lead = 20 * time.Millisecond
 
-	// run begins each jobs, every so often, until jobsPerFork are begun, and returns how many
-	// were left when the master was told.
+	// run begins a number of jobs, at a fixed interval, until jobsPerFork are begun. It returns
+	// how many were left when the master was notified.
 	run := func(jobsPerFork, each int, every time.Duration, before ...time.Duration) (left []int) {
 		var to sent
 		a := newAhead(Config{JobsPerFork: jobsPerFork, Threads: each}, identity{lead: lead}, newLink(&to, nil, nil))

@@ -13,8 +13,8 @@ import (
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
-// unanswered carries out the first request that ends jobs and asks for some, and says that
-// its script failed, now and as long as it is repeated as it was.
+// unanswered executes the first request that ends jobs and asks for some, and then reports a
+// script error, then and for each repetition of the same request.
 type unanswered struct {
 	workerproc.Store
 	mu     sync.Mutex
@@ -36,8 +36,8 @@ func (u *unanswered) Exchange(ctx context.Context, req store.ExchangeRequest) (s
 	return store.ExchangeReply{}, errors.New("ERR Error running script")
 }
 
-// Jobs that a try has taken whose answer was lost begin also if their request is taken apart:
-// one of a class that runs at most once has not run.
+// Jobs taken by a request whose answer was lost start even if the request is split: a job of a
+// class that runs at most once has not run.
 func TestJobsOfARequestTakenApart(t *testing.T) {
 	t.Parallel()
 	begun, open := make(chan string, 10), make(chan struct{})

@@ -14,7 +14,7 @@ import (
 	"github.com/resqued/resqued/internal/thread"
 )
 
-// pulse is a Redis that answers beats, and all that beats need of the other parts.
+// pulse is a Redis that answers beats, and everything that beats need from the other parts.
 type pulse struct {
 	beats, enrolled, registered int
 	asked                       store.BeatRequest
@@ -227,7 +227,7 @@ func TestBeats(t *testing.T) {
 	})
 }
 
-// ledger is busy with the jobs of some tokens, and notes how others end.
+// ledger works the jobs of some tokens, and records how others end.
 type ledger struct {
 	busy     map[string]bool
 	ended    []store.Completion

@@ -23,8 +23,8 @@ import (
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
-// endless is a Redis that costs next to nothing and has a job for every want, until
-// so many were taken.
+// endless is a Redis that costs next to nothing and has a job for every request until a number
+// of jobs were taken.
 type endless struct {
 	store.Store
 	left  atomic.Int64
@@ -78,7 +78,7 @@ func (e *endless) Exchange(_ context.Context, req store.ExchangeRequest) (store.
 	return r, nil
 }
 
-// BenchmarkJobs tells what a job costs in a worker process, without its Redis.
+// BenchmarkJobs measures the cost of a job in a worker process without Redis.
 func BenchmarkJobs(b *testing.B) {
 	for _, threads := range []int{1, 10, 50} {
 		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) { benchmarkJobs(b, threads) })

@@ -36,7 +36,7 @@ func (c *choking) Exchange(ctx context.Context, req store.ExchangeRequest) (stor
 	return c.Store.Exchange(ctx, req)
 }
 
-// One end on which the script fails holds up no other job.
+// An end on which the script fails does not delay other jobs.
 func TestOneEndHoldsUpNoOthers(t *testing.T) {
 	t.Parallel()
 	c := &choking{payload: payload(3)}
@@ -58,7 +58,7 @@ func TestOneEndHoldsUpNoOthers(t *testing.T) {
 	f.drain()
 }
 
-// A drain ends when Redis takes nothing, and says what is left.
+// A drain ends although Redis accepts nothing, and reports what is left.
 func TestDrainThatIsNotRecorded(t *testing.T) {
 	t.Parallel()
 	away := &refusing{}

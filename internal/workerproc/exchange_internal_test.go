@@ -15,7 +15,7 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// answering is a Redis whose answers to exchanges are given.
+// answering is a Redis that gives predefined answers to exchanges.
 type answering struct {
 	answers []error // nil: it is carried out
 	reqs    []store.ExchangeRequest
@@ -61,7 +61,7 @@ func (a *answering) rejoin(context.Context) error {
 	return nil
 }
 
-// badScript is an error of Redis.
+// badScript is an error of a Redis script.
 type badScript string
 
 func (e badScript) Error() string { return string(e) }
@@ -76,7 +76,7 @@ func TestExchangeUntilKnown(t *testing.T) {
 		}
 		return req
 	}
-	// exchange carries out one request in a bubble.
+	// exchange executes one request in a bubble.
 	exchange := func(t *testing.T, a *answering, req store.ExchangeRequest, check func(t *testing.T, r exchangeResult, beatNow bell)) {
 		t.Helper()
 		t.Parallel()

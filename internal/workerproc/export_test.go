@@ -2,6 +2,6 @@ package workerproc
 
 import "time"
 
-// What a killed process leaves in Redis its master removes, and the tests of one process
-// have none that would: a busy machine must not take it the time to do so itself.
+// The master removes what a killed process leaves in Redis. The tests of one process have no
+// master, so this long timeout lets the process do it itself on a busy machine.
 func init() { hurried = time.Minute }

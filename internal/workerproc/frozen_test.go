@@ -12,7 +12,7 @@ import (
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
-// frozen stands still with an answer that holds jobs, until others have recovered them.
+// frozen delays an answer that holds jobs until others have recovered them.
 type frozen struct {
 	workerproc.Store
 	store *store.Store
@@ -32,7 +32,7 @@ func (f *frozen) Exchange(ctx context.Context, req store.ExchangeRequest) (store
 	return reply, err
 }
 
-// Beat does not get through where it is the loop's, which would have been frozen, too.
+// Beat fails if the loop calls it, which would have been frozen too.
 func (f *frozen) Beat(ctx context.Context, b store.BeatRequest) (store.BeatReply, error) {
 	if b.Info != nil {
 		return store.BeatReply{}, errors.New("cut off")

@@ -15,7 +15,7 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// ending is what exchanges have not brought to Redis, and the process that retires.
+// ending stands in for the pending exchanges and for the retirement of the process.
 type ending struct {
 	pending bool
 	killed  []string
@@ -156,7 +156,7 @@ func (r *requested) DropKills(_ context.Context, _ string, tokens ...string) err
 	return nil
 }
 
-// killed notes what is killed.
+// killed records what is killed.
 type killed map[string]time.Duration
 
 func (k killed) kill(jobs []*job, grace time.Duration) {

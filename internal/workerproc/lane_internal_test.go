@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// idlers are threads without jobs, for exchanges alone.
+// idlers are threads without jobs, for tests of exchanges alone.
 type idlers struct {
 	idle  []int
 	brief bool
@@ -33,7 +33,7 @@ func (i *idlers) take(n int, into []int) []int {
 	return into
 }
 
-// calling are exchanges whose calls are not carried out: the test is the loop.
+// calling are exchanges whose calls are not executed: the test acts as the loop.
 type calling struct {
 	*exchanges
 	idlers *idlers
@@ -60,7 +60,7 @@ type silent struct{}
 func (silent) Job(string, string, time.Duration, time.Duration) {}
 func (silent) Count(string, int)                                {}
 
-// ends has threads end their job.
+// ends makes threads end their jobs.
 func (c calling) ends(threads ...int) {
 	for _, i := range threads {
 		c.idlers.free([]int{i})
@@ -68,7 +68,8 @@ func (c calling) ends(threads ...int) {
 	}
 }
 
-// sent are how many jobs the calls tell of that leave now, and how many they ask for.
+// sent returns how many ended jobs the calls report that leave now, and how many jobs they ask
+// for.
 func (c calling) sent() (calls [][2]int) {
 	c.send()
 	for _, l := range c.lanes {

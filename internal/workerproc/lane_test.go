@@ -15,8 +15,8 @@ import (
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
-// held is a Redis whose exchanges wait to be let go, once armed: each says that it is
-// there, is carried out when told, and answers when told again.
+// held is a Redis that delays exchanges once it is armed: each announces itself, is executed on
+// a first signal, and is answered on a second.
 type held struct {
 	workerproc.Store
 	armed atomic.Bool
@@ -49,8 +49,8 @@ func (c *heldCall) finish() {
 	close(c.answer)
 }
 
-// tenRunning is a process of ten threads that all have a job; each ends when its number
-// is sent. It looks for jobs at its start and then no more.
+// tenRunning is a process of ten threads that all have a job; each ends when its number is
+// sent. It polls at its start and then no more.
 func tenRunning(t *testing.T) (f *fixture, h *held, end func(...int), began chan string) {
 	t.Helper()
 	h = &held{calls: make(chan *heldCall, 8)}
@@ -102,7 +102,7 @@ func TestASecondExchangeLeavesWhenMuchHasEnded(t *testing.T) {
 	}
 	require.Len(t, tokens, 3, "each idle thread is asked for once")
 
-	// The second is answered first, and a lane that is free takes what has ended since.
+	// The second is answered first, and a free lane takes what has ended since.
 	f.push(payload(10), payload(11))
 	second.finish()
 	next(t, began)
@@ -118,8 +118,8 @@ func TestASecondExchangeLeavesWhenMuchHasEnded(t *testing.T) {
 	f.drain()
 }
 
-// A call that found nothing does not make the process idle while another one was under
-// way: what that has freed, or what came meanwhile, would wait for the next look.
+// An empty answer does not make the process idle while another call is under way: jobs that
+// this has unlocked, or that came meanwhile, would wait for the next poll.
 func TestAThreadAsksAgainAfterOverlappingExchanges(t *testing.T) {
 	t.Parallel()
 	f, h, end, began := tenRunning(t)
@@ -158,8 +158,8 @@ func (u *unsure) Exchange(ctx context.Context, req store.ExchangeRequest) (store
 	return reply, err
 }
 
-// Two exchanges together take no more jobs than the quota, nor any twice, also when
-// their answers are lost.
+// Two exchanges together take no more jobs than the quota, and none twice, also if their
+// answers are lost.
 func TestOverlappingExchangesKeepTheQuota(t *testing.T) {
 	t.Parallel()
 	f := start(t, handlers{"A": succeed}, options{

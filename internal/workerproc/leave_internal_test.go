@@ -14,7 +14,8 @@ import (
 	"github.com/resqued/resqued/internal/signals"
 )
 
-// listed is a Redis in which the process is registered, and what exchanges have not brought there.
+// listed is a Redis in which the process is registered, and the ends that exchanges have not
+// delivered.
 type listed struct {
 	err            error
 	held           int
@@ -112,7 +113,7 @@ func TestLeaving(t *testing.T) {
 	})
 }
 
-// counts are what reports need of the others.
+// counts are the inputs of reports from the other parts.
 type counts struct{ done int }
 
 func (c *counts) jobsDone() int { return c.done }

@@ -10,7 +10,7 @@ import (
 	"github.com/resqued/resqued"
 )
 
-// Redis comes back without its last writes, among them the end of a job.
+// Redis restarts without its last writes, including the end of a job.
 func TestLeftoverRecords(t *testing.T) {
 	t.Parallel()
 	begun, open := make(chan string, 10), make(chan struct{})

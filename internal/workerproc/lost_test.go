@@ -17,9 +17,9 @@ import (
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
-// A job whose lock is gone, or goes soon, has no more time than that, whatever else
-// was decided before.
-func TestNobodyOutlivesItsLock(t *testing.T) {
+// A job whose lock is lost, or is about to be, has no more time than the lock, whatever was
+// decided before.
+func TestJobsDoNotOutliveTheirLocks(t *testing.T) {
 	t.Parallel()
 
 	t.Run("a job that was told to stop, with time to do so, loses its lock", func(t *testing.T) {
@@ -55,8 +55,8 @@ func TestNobodyOutlivesItsLock(t *testing.T) {
 	})
 }
 
-// The master is told when the first of all locks ends, wherever it is kept: it ends a
-// process that was stopped.
+// The master is notified when the first of all locks ends, wherever it is stored: it kills a
+// process that was stopped before that.
 func TestLocksElsewhere(t *testing.T) {
 	t.Parallel()
 	told := func(f *fixture, want func(end time.Duration) bool) {
@@ -91,7 +91,7 @@ func TestLocksElsewhere(t *testing.T) {
 	})
 }
 
-// thief takes away every lock that it gives.
+// thief takes away every lock that it grants.
 type thief struct{}
 
 func (thief) Lock(ctx context.Context, _ *resqued.Job, claim *classlock.Claim) (context.Context, func(), error) {
@@ -99,7 +99,7 @@ func (thief) Lock(ctx context.Context, _ *resqued.Job, claim *classlock.Claim) (
 	return ctx, func() {}, nil
 }
 
-// limits says when the class locks of classes end, counted from when they are taken.
+// limits returns when the class locks of classes end, counted from when they are taken.
 type limits map[string]time.Duration
 
 func (l limits) Lock(ctx context.Context, job *resqued.Job, claim *classlock.Claim) (context.Context, func(), error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
-// Memory is looked at when a job has ended, not only with the next report.
+// Memory is checked when a job has ended, not only with the next report.
 func TestMemoryAsAJobEnds(t *testing.T) { //nolint:paralleltest // other tests would take memory, too
 	const takes = 256 << 20
 	var pages []byte

@@ -9,8 +9,8 @@ import (
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
-// Where jobs die with their master, only the next master decides how they end: they were
-// not told to stop, so none of them has failed.
+// Where jobs die with their master, the next master decides their outcome. They were not told
+// to stop, so none of them has failed.
 func TestJobsDieWithTheirMaster(t *testing.T) {
 	t.Parallel()
 	h, running, _ := gate()

@@ -62,7 +62,7 @@ func (s *parts) job(token string) *job {
 	return j
 }
 
-// told are the types of the messages that the master has got since it was asked last.
+// told returns the types of the messages to the master since the last call.
 func (s *parts) told() (types []string) {
 	for _, m := range *s.master {
 		types = append(types, m.Type)
@@ -71,7 +71,7 @@ func (s *parts) told() (types []string) {
 	return types
 }
 
-// rings reports whether a bell was rung, and quietens it.
+// rings reports whether a bell was rung, and resets it.
 func rings(b bell) bool {
 	select {
 	case <-b:

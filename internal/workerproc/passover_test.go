@@ -15,8 +15,8 @@ import (
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
-// gazette notes how many queues each exchange names, and how many of them it takes for
-// empty. It allows no look for queues before it is open.
+// gazette records how many queues each exchange names, and how many of them it reports as
+// empty. It allows no poll before it is open.
 type gazette struct {
 	workerproc.Store
 	open chan struct{}
@@ -44,8 +44,8 @@ func (g *gazette) Exchange(ctx context.Context, req store.ExchangeRequest) (stor
 	return g.Store.Exchange(ctx, req)
 }
 
-// Of many queues that held jobs those that are empty by now are left out, once they have
-// been looked at too often, and not only at the next interval.
+// Of many queues that held jobs, those that are now empty are left out once they have been
+// asked for too often, and not only at the next interval.
 func TestManyQueuesThatBecomeEmpty(t *testing.T) {
 	t.Parallel()
 	const n = 100
@@ -81,7 +81,7 @@ func TestManyQueuesThatBecomeEmpty(t *testing.T) {
 	require.Less(t, g.looks, 10)
 }
 
-// Queues that were empty are asked for together, and still come first.
+// Empty queues are asked for together, and still come first.
 func TestEmptyQueuesInFront(t *testing.T) {
 	t.Parallel()
 	g := &gazette{open: make(chan struct{})}

@@ -14,7 +14,7 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// waitingQueues is a Redis of which only the waiting queues are asked for.
+// waitingQueues is a Redis that only answers which queues have jobs.
 type waitingQueues struct {
 	mu    sync.Mutex
 	reply store.PollReply

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = time.Minute
 
-// master is the other end of the socket.
+// master is the master's end of the socket.
 type master struct {
 	t    *testing.T
 	down chan proc.Message // to the worker
@@ -283,7 +283,7 @@ func (f *fixture) processed() int {
 	return int(n)
 }
 
-// ends waits for Run to return, and for nothing of the process to be left.
+// ends waits until Run returns and requires that nothing of the process is left.
 func (f *fixture) ends() {
 	f.t.Helper()
 	select {
@@ -470,8 +470,8 @@ func TestWork(t *testing.T) {
 func TestPause(t *testing.T) {
 	t.Parallel()
 	h, running, open := gate()
-	// One thread, which is busy: with an idle one a request for jobs might be under way
-	// when the pause begins.
+	// One thread, which is busy: with an idle thread a request for jobs might be under way when
+	// the pause begins.
 	f := start(t, handlers{"A": h}, options{})
 	f.push(payload(1))
 	<-running
@@ -493,7 +493,7 @@ func TestPause(t *testing.T) {
 func TestKill(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a job that heeds its context is recorded as killed, and work goes on", func(t *testing.T) {
+	t.Run("a job that stops with its context is recorded as killed, and work goes on", func(t *testing.T) {
 		t.Parallel()
 		h, running, _ := gate()
 		f := start(t, handlers{"A": h, "B": succeed}, options{cfg: workerproc.Config{Threads: 2}})
@@ -523,7 +523,7 @@ func TestKill(t *testing.T) {
 	t.Run("its beats tell when the end of every killed job is recorded", func(t *testing.T) {
 		t.Parallel()
 		h, running, open := gate()
-		f := start(t, handlers{"A": func(ctx context.Context, job *resqued.Job) error { // does not heed its kill
+		f := start(t, handlers{"A": func(ctx context.Context, job *resqued.Job) error { // ignores its kill
 			return h(context.WithoutCancel(ctx), job)
 		}}, options{cfg: workerproc.Config{Threads: 2}})
 		f.push(payload(1))
@@ -543,7 +543,7 @@ func TestKill(t *testing.T) {
 			"a signal":   func(f *fixture) { f.signals <- syscall.SIGUSR1 },
 		} {
 			h, running, open := gate()
-			f := start(t, handlers{"A": func(ctx context.Context, job *resqued.Job) error { // does not heed its kill
+			f := start(t, handlers{"A": func(ctx context.Context, job *resqued.Job) error { // ignores its kill
 				return h(context.WithoutCancel(ctx), job)
 			}}, options{cfg: workerproc.Config{Threads: 2, TermTimeout: patience}})
 			f.push(payload(1))
@@ -577,7 +577,7 @@ func TestKill(t *testing.T) {
 		require.Equal(t, "tainted", f.expect(proc.Retires).Reason)
 		require.Equal(t, []string{token}, f.expect(proc.Tainted).Tokens)
 		<-f.exited
-		// The record and the lock stay: only the master knows when the code is gone.
+		// The record and the lock stay: only the master knows when the code has ended.
 		require.EqualValues(t, 1, f.redis.HLen(t.Context(), f.key("resqued:inflight:h:boot:1-1:0.1")).Val())
 		require.EqualValues(t, 1, f.redis.Exists(t.Context(), f.key("locket:job_locks:A[1]")).Val())
 	})
@@ -814,7 +814,7 @@ func TestLocks(t *testing.T) {
 	})
 }
 
-// deaf loses beats while cut.
+// deaf is a Redis that loses beats while cut is set.
 type deaf struct {
 	workerproc.Store
 	cut *atomic.Bool
@@ -827,7 +827,7 @@ func (d *deaf) Beat(ctx context.Context, b store.BeatRequest) (store.BeatReply, 
 	return d.Store.Beat(ctx, b)
 }
 
-// refusing answers no exchange while away.
+// refusing is a Redis that answers no exchange while away is set.
 type refusing struct {
 	workerproc.Store
 	away atomic.Bool
@@ -840,8 +840,8 @@ func (r *refusing) Exchange(ctx context.Context, req store.ExchangeRequest) (sto
 	return r.Store.Exchange(ctx, req)
 }
 
-// overwriting is beside a worker of resque-locket that has seen no lock on a job, and
-// sets it now that resqued has taken the first.
+// overwriting simulates a worker of resque-locket that has seen no lock on a job, and sets it
+// after resqued has taken the first.
 type overwriting struct {
 	workerproc.Store
 	redis *redis.Client
@@ -886,7 +886,7 @@ func TestALockThatRubyHasOverwritten(t *testing.T) {
 	}
 }
 
-// lossy carries out every exchange and loses some replies.
+// lossy executes every exchange and loses some replies.
 type lossy struct {
 	workerproc.Store
 	calls atomic.Int64

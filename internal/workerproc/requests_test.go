@@ -19,7 +19,7 @@ import (
 
 const theProc = "h:boot:1-1:0.1"
 
-// askFor asks for the end of a job as the command line does.
+// askFor requests the end of a job as the command line does.
 func (f *fixture) askFor(job *resqued.Job, r store.KillRequest) store.RunName {
 	f.t.Helper()
 	run := store.RunName{Proc: theProc, Token: path.Base(job.ID)}
@@ -36,10 +36,10 @@ func (f *fixture) killState(run store.RunName) store.KillState {
 	return states[0]
 }
 
-// seldom are beats that come only where something is to be told at once.
+// seldom is an interval after which beats come only for urgent reports.
 var seldom = workerproc.Config{BeatEvery: time.Hour, LockDuration: 24 * time.Hour}
 
-// ended waits until the job has, and returns the answer.
+// ended waits until the job has ended, and returns the answer.
 func (f *fixture) ended(run store.RunName) *store.KillAnswer {
 	f.t.Helper()
 	eventually(f.t, "the job ends", func() bool { return !f.killState(run).Running })
@@ -88,7 +88,7 @@ func TestRequests(t *testing.T) {
 		eventually(t, "it is done", func() bool { return f.processed() == 1 })
 		f.push(payload(1))
 		next := <-running
-		// As if it had been asked for just before it ended.
+		// As if it had been requested just before the job ended.
 		token := path.Base(last.Load().ID)
 		require.NotEqual(t, token, path.Base(next.ID))
 		require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:kills:"+theProc), token, "0 0").Err())
@@ -154,7 +154,7 @@ func TestRequests(t *testing.T) {
 			} else {
 				require.Equal(t, []string{run.Token}, tainted.Tokens)
 			}
-			// The master learns from Redis what was wanted, whatever it is told.
+			// The master learns from Redis what was requested, whatever it is told.
 			held, _, err := f.store.Fence(t.Context(), theProc, true)
 			require.NoError(t, err)
 			require.Len(t, held, 1)
@@ -208,7 +208,7 @@ func TestRequests(t *testing.T) {
 		}})
 		f.push(payload(1))
 		eventually(t, "done", func() bool { return f.processed() == 1 })
-		// A machine that stands still may make even this job so long that the process asks.
+		// If the machine stalls, even this job may take so long that the process asks.
 		var asked int64
 		eventually(t, "no request is looked for", func() bool {
 			asked = m.asked.Load()
@@ -223,7 +223,7 @@ func TestRequests(t *testing.T) {
 	})
 }
 
-// A job that is over its time goes the same way as one that was killed.
+// A job that exceeds its time limit is ended in the same way as a killed one.
 func TestAJobThatIgnoresItsTimeout(t *testing.T) {
 	t.Parallel()
 	h, running, open := gate()
@@ -245,7 +245,7 @@ func TestAJobThatIgnoresItsTimeout(t *testing.T) {
 	<-f.exited
 }
 
-// The longest limit there is is none: the grace that comes on top does not make it short.
+// The maximum limit means no limit: adding the grace must not overflow.
 func TestTheLongestTimeout(t *testing.T) {
 	t.Parallel()
 	h, running, open := gate()
@@ -278,7 +278,7 @@ func (h timed) Lookup(class string) (*resqued.Class, bool) {
 	return c, ok
 }
 
-// mute answers no look for requests while away.
+// mute is a Redis that answers no polls for requests while away is set.
 type mute struct {
 	workerproc.Store
 	away  atomic.Bool

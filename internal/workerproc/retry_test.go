@@ -28,7 +28,7 @@ func book(t *testing.T, s *store.Store, r *resqued.Retry) *retry.Book {
 	return b
 }
 
-// flaky fails so many times, and tells which attempts it has seen.
+// flaky fails a number of times, and reports the attempts that it was given.
 func flaky(times int) (h handlers, seen chan string) {
 	seen = make(chan string, 100)
 	runs := atomic.Int64{}
@@ -41,7 +41,7 @@ func flaky(times int) (h handlers, seen chan string) {
 	}}, seen
 }
 
-// counts are the keys of attempts that are left.
+// counts returns the keys of attempts that are left.
 func (f *fixture) counts() []string {
 	f.t.Helper()
 	keys, err := f.redis.Keys(f.t.Context(), f.key("resque-retry:*")).Result()
@@ -168,7 +168,7 @@ func TestRetries(t *testing.T) {
 	})
 }
 
-// next waits for what a handler tells.
+// next waits for a report of a handler.
 func next[T any](t *testing.T, told chan T) T {
 	t.Helper()
 	select {
@@ -180,7 +180,7 @@ func next[T any](t *testing.T, told chan T) T {
 	}
 }
 
-// dies lets another process take a job, and die of something else.
+// dies makes another process take a job and die of something else.
 func (f *fixture) dies(t *testing.T) {
 	t.Helper()
 	require.NoError(t, f.store.Register(t.Context(), store.Registration{Proc: "other", Workers: []string{"o:1:q"}, Started: "now"}))

@@ -38,7 +38,7 @@ func (f *fixture) suspect(numbers ...int) {
 	require.NoError(f.t, f.store.Recover(ctx, dead, verdicts))
 }
 
-// setApart makes all jobs of the queue wait apart: they must be suspects.
+// setApart sets all jobs of the queue apart, which requires that they are suspects.
 func (f *fixture) setApart(n int) {
 	f.t.Helper()
 	ctx := f.t.Context()
@@ -57,7 +57,7 @@ func (f *fixture) apart() int {
 	return int(f.redis.LLen(f.t.Context(), f.key("resqued:suspects:q")).Val())
 }
 
-// awaitTold waits until the master was told that n suspects wait.
+// awaitTold waits until the master was notified that n suspects wait.
 func (f *fixture) awaitTold(n int) {
 	f.t.Helper()
 	for {
@@ -67,7 +67,7 @@ func (f *fixture) awaitTold(n int) {
 	}
 }
 
-// retires skips what is told of suspects and returns the message of a retirement.
+// retires skips messages about suspects and returns the message of a retirement.
 func (f *fixture) retires() proc.Message {
 	f.t.Helper()
 	for {

@@ -14,7 +14,7 @@ import (
 	"github.com/resqued/resqued/internal/thread"
 )
 
-// ends notes the ends of jobs.
+// ends records the ends of jobs.
 type ends struct {
 	ends   []store.Completion
 	killed []string
@@ -27,7 +27,7 @@ func (e *ends) end(c store.Completion, killed bool) {
 	}
 }
 
-// scripted runs each job as its class says.
+// scripted runs each job as its class demands.
 type scripted struct{}
 
 func (scripted) Run(ctx context.Context, job *resqued.Job, _ *classlock.Claim, done func(thread.Outcome)) {
@@ -72,7 +72,7 @@ func TestThreads(t *testing.T) {
 	require.Equal(t, 2, th.vacant())
 	require.Equal(t, store.Failed, e.ends[1].Kind)
 
-	// One that was told to stop counts as killed, and does not run again.
+	// A job that was told to stop counts as killed, and does not run again.
 	begin(reserve("3", `{"class":"Once","args":[]}`))
 	j := th.jobs["3"]
 	j.doomed = resqued.ErrKilled
@@ -82,7 +82,7 @@ func TestThreads(t *testing.T) {
 	require.Equal(t, []string{"3"}, e.killed)
 	require.False(t, th.endedBriefly())
 
-	// Whoever asks for it has the job run again instead.
+	// A job that asks for it runs again instead.
 	begin(reserve("4", `{"class":"Once","args":[]}`))
 	j = th.jobs["4"]
 	j.doomed, j.request = resqued.ErrKilled, &store.KillRequest{Requeue: true}

@@ -31,7 +31,7 @@ func TestTroubles(t *testing.T) {
 	})
 }
 
-// broken is a socket that takes nothing.
+// broken is a socket that accepts nothing.
 type broken struct{ sent }
 
 func (*broken) Send(proc.Message) error { return errors.New("broken pipe") }

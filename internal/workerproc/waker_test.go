@@ -17,10 +17,10 @@ import (
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
-// never is an interval in which no test gets its job: what is found is found by the waker.
+// never is an interval longer than the tests, so that jobs are found only by the waker.
 const never = time.Hour
 
-// wakeful starts a process whose waker may be on, on a server of its own.
+// wakeful starts a process, with or without a waker, on a server of its own.
 func wakeful(t *testing.T, h handlers, o options) *fixture {
 	t.Helper()
 	if o.server == nil {
@@ -32,7 +32,7 @@ func wakeful(t *testing.T, h handlers, o options) *fixture {
 
 func (f *fixture) lookout(on bool) { f.down <- proc.Message{Type: proc.Lookout, On: on} }
 
-// clients are the connections that wait, or last did.
+// clients returns the connections that wait, or have waited last.
 func (f *fixture) clients() (ids []string) {
 	f.t.Helper()
 	list, err := f.redis.ClientList(f.t.Context()).Result()
@@ -51,7 +51,7 @@ func (f *fixture) waits(n int) {
 	eventually(f.t, "connections that wait", func() bool { return len(f.clients()) == n })
 }
 
-// calls returns how many waits have begun, refused ones included.
+// calls returns how many waits have begun, including refused ones.
 func (f *fixture) calls() (n int) {
 	f.t.Helper()
 	text, err := f.redis.Info(f.t.Context(), "commandstats").Result()
@@ -69,7 +69,7 @@ func (f *fixture) calls() (n int) {
 	return n
 }
 
-// polled counts looks.
+// polled counts polls.
 type polled struct {
 	workerproc.Store
 	n *atomic.Int64
@@ -80,7 +80,7 @@ func (p polled) Poll(ctx context.Context, all bool, cursor string, fixed []strin
 	return p.Store.Poll(ctx, all, cursor, fixed)
 }
 
-// counting makes the looks of a process count.
+// counting makes the polls of a process count.
 func counting(o options) (options, func(t *testing.T, n int64)) {
 	var n atomic.Int64
 	o.wrap = func(s workerproc.Store) workerproc.Store { return polled{s, &n} }
@@ -255,8 +255,8 @@ func TestWaker(t *testing.T) {
 	})
 }
 
-// restless is a Waiter that always finds something, as one does that is connected to
-// another server than the poller.
+// restless is a Waiter that always finds something, as one that is connected to another server
+// than the poller does.
 type restless struct{ n *atomic.Int64 }
 
 func (r *restless) Await(context.Context, string) (bool, error) {

@@ -13,9 +13,9 @@ import (
 	"github.com/resqued/resqued/longjob/sqlscan"
 )
 
-// crowd changes rows of table t at random until stop is called: it adds some, deletes some,
-// changes their kind to and fro, and locks some for a while. It leaves alone those whose
-// number divides by four.
+// crowd changes rows of table t at random until stop is called: it inserts and deletes rows,
+// toggles their kind, and locks some for a while. It leaves rows alone whose id is divisible by
+// four.
 func (b *bed) crowd() (stop func()) {
 	ctx, cancel := context.WithCancel(b.t.Context())
 	var all sync.WaitGroup

@@ -122,7 +122,7 @@ func TestScanDelete(t *testing.T) {
 	})
 }
 
-// Locks of others are passed over, and what was locked is visited in the end.
+// Rows locked by others are skipped, and visited again in the end.
 func TestLockedRows(t *testing.T) {
 	t.Parallel()
 	fill := func(t *testing.T, o longjob.Options) *bed {

@@ -26,7 +26,7 @@ const files = `CREATE TABLE t (id bigint PRIMARY KEY, name text NOT NULL);
 	INSERT INTO t SELECT i, 'f' || i FROM generate_series(1, 100) i;
 	CREATE TABLE log (id bigint)`
 
-// destroys is a function that calls fn for rows of table t.
+// destroys returns a function that calls fn for rows of table t.
 func (b *bed) destroys(where string, o sqlscan.Options, fn func(ctx context.Context, r *longjob.Runner, tx pgx.Tx, f file) error) func(ctx context.Context, r *longjob.Runner) error {
 	o.HoldFor = cmp.Or(o.HoldFor, time.Hour) // what a batch is must not depend on the machine
 	return func(ctx context.Context, r *longjob.Runner) error {
@@ -258,8 +258,8 @@ func TestSubjects(t *testing.T) {
 	require.ErrorContains(t, err, "nothing")
 }
 
-// Other columns and other types while a scan is under way: its statements are prepared anew,
-// also those of its function.
+// If columns and types change during a scan its statements are prepared again, including those
+// of its function.
 func TestTheTableIsAltered(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{

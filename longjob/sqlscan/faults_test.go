@@ -28,8 +28,8 @@ func nth(n int, fn func()) func() {
 
 const hundred = "CREATE TABLE t (id bigint PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 100)"
 
-// raises makes a statement that deletes rows fail, as long as condition holds for tries, how
-// many there were.
+// raises makes a statement that deletes rows fail as long as the condition on tries, the number
+// of attempts, holds.
 func raises(condition, state string) string {
 	return `CREATE SEQUENCE tries;
 		CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE tries bigint := nextval('tries');
@@ -163,7 +163,7 @@ func TestFaults(t *testing.T) {
 		t.Parallel()
 		b := setup(t, longjob.Options{})
 		b.sql("CREATE TABLE t (id bigint PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 100)")
-		// The first batch settles a window of all, which is too large for what is behind it.
+		// The first batch sets a window for all, which is too large for the rows after it.
 		b.completes(b.deletes("CASE WHEN id > 8 THEN pg_sleep(0.01) IS NULL ELSE true END", sqlscan.Options{Batch: 8, Window: 100, StatementTimeout: 600 * time.Millisecond}))
 		require.Equal(t, "92", b.text("SELECT count(*) FROM t"))
 	})

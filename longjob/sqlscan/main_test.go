@@ -28,13 +28,14 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// server is the PostgreSQL of all tests that do not break theirs; each has a schema of its
-// own.
+// server is the PostgreSQL of all tests that do not disturb theirs. Each test has a schema of
+// its own.
 var server *pgtest.Server
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
-		// Most tests wait for pauses and for the server; -parallel still has the last word.
+		// Most tests wait for pauses and for the server; an explicit -parallel takes
+		// precedence.
 		err := flag.Set("test.parallel", "6")
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -74,7 +75,7 @@ type bed struct {
 
 func setup(t *testing.T, o longjob.Options) *bed { return setupAt(t, server, o, "") }
 
-// setupAt takes further parameters of the job's connections.
+// setupAt is setup with further parameters for the job's connections.
 func setupAt(t *testing.T, server *pgtest.Server, o longjob.Options, params string) *bed {
 	t.Helper()
 	cache := redistest.Shared(t)
@@ -123,7 +124,7 @@ func (b *bed) sql(statement string, args ...any) {
 	require.NoError(b.t, err)
 }
 
-// text is the first column of all rows of a query, as text, with blanks between.
+// text returns the first column of all rows of a query as text, separated by blanks.
 func (b *bed) text(query string, args ...any) string {
 	b.t.Helper()
 	rows, err := b.other.Query(b.t.Context(), "SELECT x::text FROM ("+query+") AS s(x)", args...)
@@ -133,8 +134,8 @@ func (b *bed) text(query string, args ...any) string {
 	return strings.Join(all, " ")
 }
 
-// slice runs one slice in a process of its own, and returns what its handler has returned;
-// false = there is none that waits.
+// slice runs one slice in a process of its own, and returns the result of its handler. It
+// returns false if no slice waits.
 func (b *bed) slice() (error, bool) {
 	b.t.Helper()
 	b.procs++
@@ -168,8 +169,8 @@ func (b *bed) slice() (error, bool) {
 	return result, true
 }
 
-// run enqueues a run of fn and works its slices until none waits. It returns what became
-// of it.
+// run enqueues a run of fn and works its slices until none waits. It returns the run's final
+// state.
 func (b *bed) run(fn func(ctx context.Context, r *longjob.Runner) error) longjob.Run {
 	b.t.Helper()
 	b.fn = fn
@@ -189,7 +190,7 @@ func (b *bed) goOn(uuid string) longjob.Run {
 	}
 }
 
-// completes is run for one that must end well.
+// completes is run for a function that must succeed.
 func (b *bed) completes(fn func(ctx context.Context, r *longjob.Runner) error) longjob.Run {
 	b.t.Helper()
 	run := b.run(fn)
@@ -198,7 +199,7 @@ func (b *bed) completes(fn func(ctx context.Context, r *longjob.Runner) error) l
 	return run
 }
 
-// watch sees the statements of a job.
+// watch records the statements of a job.
 type watch struct {
 	mu         sync.Mutex
 	statements int
@@ -236,7 +237,7 @@ func (w *watch) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQu
 	}
 }
 
-// on has fn called before each statement that contains a text.
+// on makes fn be called before each statement that contains a text.
 func (w *watch) on(part string, fn func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/resqued/resqued/longjob/sqlscan"
 )
 
-// A million rows go in constant memory, by statements of a thousand rows that the server
-// would end after a second.
+// A million rows are deleted in constant memory, by statements of a thousand rows that the
+// server would end after a second.
 func TestAMillionRows(t *testing.T) {
 	t.Parallel()
 	n := 50_000
@@ -29,7 +29,7 @@ func TestAMillionRows(t *testing.T) {
 	limits := 0
 	b.watch.on("set_config", func() { limits++ })
 
-	// What is in use, not what waits to be collected: that depends on the collector alone.
+	// Memory in use, without garbage, whose amount depends on the collector.
 	inUse := func() int64 {
 		runtime.GC()
 		var m runtime.MemStats

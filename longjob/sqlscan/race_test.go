@@ -44,15 +44,15 @@ func (b *bed) meanwhile(lock int64, statement string) (done <-chan error) {
 	return result
 }
 
-// A row that does not match any more when it is locked is left alone, though it did when the
-// same statement looked for it.
+// A row that no longer matches when it is locked is left alone, even if it matched when the
+// same statement found it.
 func TestRowsThatChangeBeforeTheyAreLocked(t *testing.T) {
 	t.Parallel()
 	begin := func(t *testing.T) (*bed, sqlscan.Query, sqlscan.Options, <-chan error) {
 		t.Helper()
 		b, lock := setup(t, longjob.Options{}), schemas.Add(1)
 		b.sql("CREATE TABLE t (id bigint PRIMARY KEY, kind text NOT NULL); INSERT INTO t SELECT i, 'drop' FROM generate_series(1, 10) i;" + gate)
-		// Row 5 has been seen by then, those behind it are of the same snapshot.
+		// Row 5 has been read by then; the rows after it are of the same snapshot.
 		changed := b.meanwhile(lock, `
 			WITH gone AS (DELETE FROM t WHERE id = 10) UPDATE t
 			SET kind = CASE id WHEN 9 THEN 'drop' ELSE 'keep' END, id = CASE id WHEN 9 THEN 20 ELSE id END WHERE id IN (5, 8, 9)`)

@@ -14,8 +14,8 @@ import (
 	"github.com/resqued/resqued/longjob/sqlscan"
 )
 
-// A row is read a few times, however large the table is and however little the planner knows
-// of it.
+// The number of reads per row is small, however large the table is and however little the
+// planner knows about it.
 func TestRowsAreReadAFewTimes(t *testing.T) {
 	t.Parallel()
 	const rows = 5000
@@ -39,7 +39,7 @@ func TestRowsAreReadAFewTimes(t *testing.T) {
 				require.NoError(t, err)
 				return n
 			}
-			// What a connection has counted is told when it ends, at the latest.
+			// A connection reports its counts at the latest when it ends.
 			counted := func() int {
 				b.pool.Reset()
 				b.other.Reset()

@@ -14,23 +14,23 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// reviewPause is how long ReviewingSelectLoop waits before another round when nothing came
-// of the last one.
+// reviewPause is how long ReviewingSelectLoop waits before another round if the last one had no
+// effect.
 const reviewPause = time.Second
 
-// reviewed is what a ReviewingSelectLoop remembers from one batch to the next.
+// reviewed is the state of a ReviewingSelectLoop between batches.
 type reviewed struct {
 	place
-	// Back is how often the function was called for rows that went on matching, for maxLeft
-	// of them at most.
+	// Back counts the calls of the function for rows that still matched afterwards, for at most
+	// maxLeft rows.
 	Back map[string]int `json:"back,omitempty"`
-	// Rest is how many rows beside these went on matching in this round, Least the lowest
-	// number of any round, and Vain how many rounds have gone by since.
+	// Rest is how many other rows still matched in this round, Least the lowest such number of
+	// any round, and Vain the number of rounds since then.
 	Rest  int64 `json:"rest,omitempty"`
 	Least int64 `json:"least,omitempty"`
 	Vain  int   `json:"vain,omitempty"`
-	// Called is for how many rows the function was called in this round, Helped how many
-	// of these do not match any more, Stuck how many it was not called for.
+	// Called is the number of rows for which the function was called in this round; Helped is
+	// how many of these no longer match; Stuck is how many rows were skipped.
 	Called int64 `json:"called,omitempty"`
 	Helped int64 `json:"helped,omitempty"`
 	Stuck  int64 `json:"stuck,omitempty"`
@@ -59,7 +59,7 @@ func ReviewingSelectLoop[T any](ctx context.Context, r *longjob.Runner, key stri
 	}))
 }
 
-// review works one batch.
+// review processes one batch.
 func review[T any](ctx context.Context, s *scan, at reviewed, scan pgx.RowToFunc[T], fn func(ctx context.Context, row T) error) (page longjob.Page[reviewed], err error) {
 	s.slowest = 0
 	next := at
@@ -161,7 +161,7 @@ func (s *scan) endRound(ctx context.Context, next *reviewed) (last bool, err err
 	return false, nil
 }
 
-// judge looks which rows go on matching, and returns how many do not.
+// judge checks which rows still match, and returns how many do not.
 func (s *scan) judge(ctx context.Context, called [][]string, at *reviewed) (helped int64, err error) {
 	if len(called) == 0 {
 		return 0, nil
@@ -209,13 +209,13 @@ func keysOf(found []candidate) [][]string {
 	return keys
 }
 
-// name is a key as one string.
+// name returns a key as one string.
 func name(key []string) string {
 	text, _ := json.Marshal(key) // strings always encode
 	return string(text)
 }
 
-// some are the names of a few rows.
+// some lists a few rows for an error message.
 func some(back map[string]int) string {
 	names := slices.Sorted(maps.Keys(back))
 	return strings.Join(names[:min(len(names), 10)], " ")

@@ -14,7 +14,7 @@ import (
 	"github.com/resqued/resqued/longjob/sqlscan"
 )
 
-// reviews is a function that calls fn for rows of table t as long as they match.
+// reviews returns a function that calls fn for rows of table t as long as they match.
 func (b *bed) reviews(where string, o sqlscan.Options, fn func(ctx context.Context, f file) error) func(ctx context.Context, r *longjob.Runner) error {
 	o.HoldFor = cmp.Or(o.HoldFor, time.Hour)
 	return func(ctx context.Context, r *longjob.Runner) error {
@@ -107,7 +107,7 @@ func TestReviewingSelectLoop(t *testing.T) {
 		require.Equal(t, "100", b.text("SELECT count(*) FROM t WHERE name = 'done'"))
 	})
 
-	// More than it can remember one by one.
+	// More rows than it can remember one by one.
 	const many = "CREATE TABLE t (id bigint PRIMARY KEY, name text); INSERT INTO t SELECT i, 'f' FROM generate_series(1, 2500) i"
 
 	t.Run("very many that go on matching", func(t *testing.T) {

@@ -13,37 +13,37 @@ import (
 )
 
 const (
-	// maxLeft is how many rows that others have locked a scan remembers; when there are
-	// more it comes back to them before it goes on. A review counts the calls of as many.
+	// maxLeft is how many locked rows a scan remembers. If there are more it returns to them
+	// before it goes on. A review counts the calls for as many rows.
 	maxLeft = 1000
-	// maxLeftBytes does so for long keys.
+	// maxLeftBytes is the same limit for long keys, in bytes.
 	maxLeftBytes = 128 << 10
-	// quickEnough is how many quick batches it takes for larger ones.
+	// quickEnough is how many quick batches in a row make batches larger.
 	quickEnough = 10
-	// lockedPause is how long a scan waits at its end before it looks again.
+	// lockedPause is the pause at the end of a scan before it checks locked rows again.
 	lockedPause = 250 * time.Millisecond
 )
 
-// place is what a scan remembers from one batch to the next. Keys are text.
+// place is the state of a scan between batches. Keys are text.
 type place struct {
 	Begun bool  `json:"begun,omitempty"`
 	Total int64 `json:"total,omitempty"`
-	// End is the highest key there was at the beginning. What is up to Last is done, but
-	// for Left, and Edge is how far the rows behind it may be looked at.
+	// End is the highest key at the beginning. Rows up to Last are done, except for those in
+	// Left. Edge is how far the rows after Last may be examined.
 	End  []string   `json:"end,omitempty"`
 	Last []string   `json:"last,omitempty"`
 	Edge []string   `json:"edge,omitempty"`
 	Left [][]string `json:"left,omitempty"`
-	// Over: only Left is left.
+	// Over: only the rows in Left remain.
 	Over bool `json:"over,omitempty"`
-	// Waited is for how long nothing of Left was free.
+	// Waited is for how long none of Left was free.
 	Waited time.Duration `json:"waited,omitempty"`
 	// Shrink is how often batches were halved, Quick how many were quick since then.
 	Shrink int `json:"shrink,omitempty"`
 	Quick  int `json:"quick,omitempty"`
 }
 
-// scan is one that is under way in a slice.
+// scan is a scan under way in a slice.
 type scan struct {
 	r    *longjob.Runner
 	db   DB
@@ -53,7 +53,7 @@ type scan struct {
 
 	t       *table        // once it is known
 	pages   int           // that this slice has done
-	slowest time.Duration // of the statements since somebody has set it to 0
+	slowest time.Duration // of the statements since it was last reset to 0
 }
 
 func newScan(r *longjob.Runner, step string, db DB, q Query, o Options) (*scan, error) {
@@ -127,8 +127,8 @@ func fetch[T any](ctx context.Context, s *scan, tx pgx.Tx, keys [][]string, scan
 type rowScan struct {
 	*scan
 	longest time.Duration // of the calls of the function in this transaction
-	// visit works the rows of a batch, and returns how many of them are done; nil = there
-	// is nothing to do but to delete them.
+	// visit processes the rows of a batch, and returns how many of them are done; nil means
+	// that the rows are only deleted.
 	visit func(ctx context.Context, s *rowScan, tx pgx.Tx, keys [][]string) (int, error)
 }
 
@@ -143,7 +143,8 @@ func rows(ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o 
 	return s.wrap(longjob.WorkPages(ctx, r, key, s.page))
 }
 
-// call calls fn for n rows, as long as locks may be held, and returns for how many it has.
+// call calls fn for at most n rows, as long as locks may be held, and returns the number of
+// rows.
 func (s *rowScan) call(n int, fn func(i int) error) (int, error) {
 	began := time.Now()
 	for i := range n {
@@ -160,7 +161,7 @@ func (s *rowScan) call(n int, fn func(i int) error) (int, error) {
 	return n, nil
 }
 
-// page works one batch.
+// page processes one batch.
 func (s *rowScan) page(ctx context.Context, at place) (page longjob.Page[place], err error) {
 	var next place
 	var done int64
@@ -173,7 +174,7 @@ func (s *rowScan) page(ctx context.Context, at place) (page longjob.Page[place],
 				return err
 			})
 			if _, lost := errors.AsType[lostError](err); lost && s.longest >= s.o.IdleTimeout {
-				// It would take as long again.
+				// The next try would take as long.
 				return fnError{errors.New(fmt.Sprint("the function took ", s.longest, ", a transaction may stand still for ", s.o.IdleTimeout, " (IdleTimeout): ", err))}
 			}
 			return err
@@ -190,7 +191,7 @@ func (s *rowScan) page(ctx context.Context, at place) (page longjob.Page[place],
 	return longjob.Page[place]{Next: next, Done: done, Total: next.Total, Last: next.Over && len(next.Left) == 0}, nil
 }
 
-// shrink returns what halves the batches.
+// shrink returns a function that halves the batches.
 func (s *scan) shrink(at *place) func() bool {
 	return func() bool {
 		if s.o.Batch>>at.Shrink <= 1 {
@@ -203,7 +204,7 @@ func (s *scan) shrink(at *place) func() bool {
 	}
 }
 
-// grow makes batches larger again, after some that had time enough.
+// grow makes batches larger again after some quick ones.
 func (s *scan) grow(at *place) {
 	if at.Shrink == 0 || s.slowest > s.o.StatementTimeout/4 {
 		return
@@ -214,7 +215,7 @@ func (s *scan) grow(at *place) {
 	}
 }
 
-// batch works one batch in its transaction, and returns where the next one begins.
+// batch processes one batch in its transaction, and returns where the next one begins.
 func (s *rowScan) batch(ctx context.Context, tx pgx.Tx, at place) (next place, done int64, err error) {
 	if next, err = s.begin(ctx, tx, at); err != nil {
 		return next, 0, err
@@ -264,7 +265,7 @@ func (s *rowScan) batch(ctx context.Context, tx pgx.Tx, at place) (next place, d
 	return next, done, nil
 }
 
-// begin is the begin of all: it notes where the table ends.
+// begin starts the scan: it records where the table ends.
 func (s *scan) begin(ctx context.Context, tx pgx.Tx, at place) (next place, err error) {
 	next = at
 	next.Left = slices.Clone(at.Left)
@@ -288,7 +289,7 @@ func (s *scan) begin(ctx context.Context, tx pgx.Tx, at place) (next place, err 
 	return next, err
 }
 
-// know finds out what there is to know of the table, unless that is known.
+// know reads the properties of the table, unless they are known.
 func (s *scan) know(ctx context.Context, tx pgx.Tx) (err error) {
 	if s.t == nil {
 		s.t, err = s.describe(ctx, tx)
@@ -296,7 +297,7 @@ func (s *scan) know(ctx context.Context, tx pgx.Tx) (err error) {
 	return err
 }
 
-// look settles how far the rows behind the last one may be looked at.
+// look decides how far the rows after Last may be examined.
 func (s *scan) look(ctx context.Context, tx pgx.Tx, at *place) (err error) {
 	if at.Edge != nil {
 		return nil
@@ -310,13 +311,13 @@ func (s *scan) look(ctx context.Context, tx pgx.Tx, at *place) (err error) {
 	return err
 }
 
-// leap goes to the edge: all of the rows before it are done.
+// leap moves to Edge: all rows before it are done.
 func (p *place) leap() {
 	p.Over = slices.Equal(p.Edge, p.End)
 	p.Last, p.Edge = p.Edge, nil
 }
 
-// work visits rows and deletes them. It returns how many are handled, and how many of these
+// work visits rows and deletes them. It returns how many were handled, and how many of these
 // count as done: a trigger may have kept some.
 func (s *rowScan) work(ctx context.Context, tx pgx.Tx, keys [][]string) (handled int, done int64, err error) {
 	handled = len(keys)
@@ -347,7 +348,7 @@ func full(keys [][]string) bool {
 	return len(keys) >= maxLeft || size >= maxLeftBytes
 }
 
-// revisit works those of the rows that were locked that are free by now.
+// revisit processes those of the locked rows that are free now.
 func (s *rowScan) revisit(ctx context.Context, tx pgx.Tx, next place, size int) (place, int64, error) {
 	if err := s.byKey(ctx, tx); err != nil {
 		return next, 0, err

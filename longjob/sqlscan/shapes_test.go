@@ -11,7 +11,7 @@ import (
 	"github.com/resqued/resqued/longjob/sqlscan"
 )
 
-// shapes are tables and how to fill them: 100 rows, of which those with an odd n match.
+// shapes are tables and their contents: 100 rows, of which those with an odd n match.
 var shapes = []struct {
 	name, create, fill string
 	query              sqlscan.Query
@@ -114,7 +114,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// Programs set up their pools in different ways.
+// Pools may be configured differently.
 func TestQueryModes(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
@@ -129,7 +129,7 @@ func TestQueryModes(t *testing.T) {
 	}
 }
 
-// What cannot be worked is refused before anything is done.
+// Tables that cannot be worked are refused before anything is changed.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// statement is one that is being written.
+// statement is a statement under construction.
 type statement struct {
 	text strings.Builder
 	args []any
@@ -24,14 +24,14 @@ func (st *statement) arg(v any) string {
 
 func (st *statement) add(format string, a ...any) { fmt.Fprintf(&st.text, format, a...) }
 
-// span is a part of a table: the keys behind from, up to and with to, and of those only the
-// ones in keys. What is nil does not bound it.
+// span is a part of a table: the keys above from, up to and including to, restricted to those
+// in keys. A nil field is no restriction.
 type span struct {
 	from, to []string
 	keys     [][]string
 }
 
-// in is the condition that a row belongs to a span.
+// in adds the condition that a row belongs to a span.
 func (s *scan) in(st *statement, sp span) string {
 	var and []string
 	if sp.from != nil {
@@ -59,10 +59,10 @@ func (s *scan) asking() (st *statement, where string) {
 }
 
 // grace is how much longer than the server this side waits for a statement, in case the
-// connection is dead and nobody says so.
+// connection is dead without an error.
 const grace = 10 * time.Second
 
-// each runs a statement and calls fn for each row. It notes how long that took.
+// each runs a statement, calls fn for each row, and records the duration.
 func (s *scan) each(ctx context.Context, tx pgx.Tx, st *statement, fn func(rows pgx.Rows) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.o.StatementTimeout+grace)
 	defer cancel()
@@ -81,7 +81,7 @@ func (s *scan) each(ctx context.Context, tx pgx.Tx, st *statement, fn func(rows 
 	return rows.Err()
 }
 
-// scanKey reads a row that begins with a key as text, and with what comes behind it.
+// scanKey reads a row that begins with a key as text, and the columns after it.
 func (s *scan) scanKey(rows pgx.Rows, more ...any) ([]string, error) {
 	key := make([]string, len(s.t.cols))
 	dest := make([]any, 0, len(key)+len(more))
@@ -116,15 +116,15 @@ func (s *scan) key(ctx context.Context, tx pgx.Tx, st *statement) ([]string, err
 	return keys[0], nil
 }
 
-// highest returns the highest key of the table; nil = it is empty.
+// highest returns the highest key of the table, or nil if it is empty.
 func (s *scan) highest(ctx context.Context, tx pgx.Tx) ([]string, error) {
 	st := &statement{}
 	st.add("SELECT %s FROM %s ORDER BY %s DESC LIMIT 1", s.t.text(""), s.t.name, strings.Join(s.t.cols, " DESC, "))
 	return s.key(ctx, tx, st)
 }
 
-// edge returns the key that is n rows further on than the begin of a span, whether they match
-// or not; nil = there are less.
+// edge returns the key that is n rows after the beginning of a span, whether they match or not,
+// or nil if there are fewer rows.
 func (s *scan) edge(ctx context.Context, tx pgx.Tx, sp span, n int) ([]string, error) {
 	st := &statement{}
 	st.add("SELECT %s FROM %s WHERE %s", s.t.text(""), s.t.name, s.in(st, sp))
@@ -135,22 +135,22 @@ func (s *scan) edge(ctx context.Context, tx pgx.Tx, sp span, n int) ([]string, e
 // candidate is a row that matches.
 type candidate struct {
 	key []string
-	// mine: this transaction has locked it. Others hold it, or have changed it meanwhile,
-	// or nobody has asked for a lock.
+	// mine: this transaction has locked it. Otherwise another holds it or has changed it
+	// meanwhile, or no lock was requested.
 	mine bool
 }
 
-// candidates returns the first n rows of a span that match. lock: it locks those that nobody
-// else has locked, without waiting. Which rows there are is settled before, so that each of
-// them is either locked or known to be left.
+// candidates returns the first n rows of a span that match. With lock it locks those that are
+// not locked, without waiting. The rows are determined first, so that each is either locked or
+// known to be left.
 func (s *scan) candidates(ctx context.Context, tx pgx.Tx, sp span, n int, lock bool) (found []candidate, err error) {
 	st, where := s.asking()
 	st.add("WITH resqued_seen AS MATERIALIZED (SELECT %s FROM %s", s.t.list(), s.t.name)
 	st.add(" WHERE %s AND %s ORDER BY %s LIMIT %d) ", s.in(st, sp), where, s.t.list(), n)
 	st.add("SELECT %s, ", s.t.text("resqued_s."))
 	if lock {
-		// One look at the index of the key for each, whatever the planner believes of the
-		// condition: that is put to the row once it is locked, because of OFFSET.
+		// A look into the index of the key for each, whatever the planner assumes about the
+		// condition: because of OFFSET it is applied to the row once that is locked.
 		st.add("resqued_m.resqued_mine IS NOT NULL FROM resqued_seen resqued_s LEFT JOIN LATERAL (SELECT true AS resqued_mine FROM (")
 		st.add("SELECT * FROM %s WHERE %s = %s OFFSET 0 FOR UPDATE SKIP LOCKED", s.t.name, s.t.row(), tuple(s.t.behind("resqued_s.")))
 		st.add(") AS %s WHERE %s) resqued_m ON true", s.q.Table[len(s.q.Table)-1:].Sanitize(), where)
@@ -177,7 +177,7 @@ func (s *scan) matching(ctx context.Context, tx pgx.Tx, keys [][]string) ([][]st
 	return s.keys(ctx, tx, st)
 }
 
-// remove deletes rows and returns how many there were.
+// remove deletes rows and returns their number.
 func (s *scan) remove(ctx context.Context, tx pgx.Tx, keys [][]string) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.StatementTimeout+grace)
 	defer cancel()
@@ -189,7 +189,7 @@ func (s *scan) remove(ctx context.Context, tx pgx.Tx, keys [][]string) (int64, e
 	return tag.RowsAffected(), err
 }
 
-// estimate returns how many rows match, as the planner believes.
+// estimate returns the planner's estimate of the number of matching rows.
 func (s *scan) estimate(ctx context.Context, tx pgx.Tx) (int64, error) {
 	st, where := s.asking()
 	st.add("EXPLAIN (FORMAT JSON) SELECT FROM %s WHERE %s", s.t.name, where)

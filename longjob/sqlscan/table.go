@@ -10,16 +10,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// table is what the statements have to know of one.
+// table describes a table for the statements.
 type table struct {
 	name string // quoted
-	// cols are the columns of the key, quoted, types the names of their types.
+	// cols are the quoted columns of the key, types the names of their types.
 	cols, types []string
 }
 
-// indexes asks for the indexes whose columns can be a key: unique, of all rows, in the order
-// that the columns themselves have. One with another collation, or with directions that
-// differ from column to column, is of no use for ORDER BY.
+// indexes queries the indexes whose columns can be a key: unique, of all rows, in the order of
+// the columns themselves. An index with another collation, or with directions that differ
+// between columns, does not support ORDER BY.
 const indexes = `SELECT i.indisprimary, bool_and(a.attnotnull),
 	array_agg(a.attname::text ORDER BY k.place), array_agg(format_type(a.atttypid, -1) ORDER BY k.place),
 	bool_or(t.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = t.oid))
@@ -35,7 +35,7 @@ GROUP BY i.indexrelid, i.indisprimary
 HAVING bool_and(k.coll = a.attcollation) AND (bool_and(k.opt = 0) OR bool_and(k.opt = 3))
 ORDER BY i.indisprimary DESC, i.indexrelid`
 
-// describe finds out what the key of the table is.
+// describe determines the key of the table.
 func (s *scan) describe(ctx context.Context, tx pgx.Tx) (*table, error) {
 	t := &table{name: s.q.Table.Sanitize()}
 	inherited, found := false, false
@@ -69,7 +69,7 @@ func (s *scan) describe(ctx context.Context, tx pgx.Tx) (*table, error) {
 	return t, nil
 }
 
-// row is the key of a row, as SQL.
+// row returns the key of a row as SQL.
 func (t *table) row() string { return tuple(t.cols) }
 
 func tuple(parts []string) string {
@@ -79,10 +79,10 @@ func tuple(parts []string) string {
 	return "(" + strings.Join(parts, ", ") + ")"
 }
 
-// list is the columns of the key.
+// list returns the columns of the key, separated by commas.
 func (t *table) list() string { return strings.Join(t.cols, ", ") }
 
-// behind has each of them behind a prefix.
+// behind returns each of them with a prefix.
 func (t *table) behind(prefix string) []string {
 	parts := make([]string, len(t.cols))
 	for i, col := range t.cols {
@@ -91,9 +91,9 @@ func (t *table) behind(prefix string) []string {
 	return parts
 }
 
-// text has them as text, which every type has and reads back. Only PostgreSQL compares keys,
-// because it alone knows their order: that of text is its collation's. Each has a name of
-// its own, so that ORDER BY means the column and not its text.
+// text returns them as text, to which every type can be converted and back. Only PostgreSQL
+// compares keys, because only it knows their order: that of text depends on its collation. Each
+// has a name of its own, so that ORDER BY refers to the column and not to its text.
 func (t *table) text(prefix string) string {
 	parts := make([]string, len(t.cols))
 	for i, col := range t.cols {
@@ -102,7 +102,7 @@ func (t *table) text(prefix string) string {
 	return strings.Join(parts, ", ")
 }
 
-// value is a key as SQL.
+// value returns a key as SQL.
 func (t *table) value(st *statement, key []string) string {
 	parts := make([]string, len(t.cols))
 	for i, typ := range t.types {
@@ -111,13 +111,13 @@ func (t *table) value(st *statement, key []string) string {
 	return tuple(parts)
 }
 
-// among is the condition that the key of a row is one of keys.
+// among returns the condition that the key of a row is one of keys.
 func (t *table) among(st *statement, keys [][]string) string {
 	unnested, values := t.unnest(st, keys)
 	return fmt.Sprintf("%s IN (SELECT %s FROM %s)", t.row(), strings.Join(values, ", "), unnested)
 }
 
-// unnest makes rows of keys, resqued_key, whose column place is their number. values are
+// unnest returns a table of keys, resqued_key, whose column place is their number. values are
 // the columns of the key.
 func (t *table) unnest(st *statement, keys [][]string) (rows string, values []string) {
 	arrays, names := make([]string, len(t.cols)), make([]string, len(t.cols))

@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// tries is how often a transaction begins that the server, or what is in between,
-	// ends; with the pauses that is about 6 seconds.
+	// tries is how often a transaction is begun that the server or a proxy ends; with the
+	// pauses that takes about 6 seconds.
 	tries      = 8
 	firstPause = 50 * time.Millisecond
-	// maxAltered is how often a transaction begins again because the table was altered: in a
-	// pool each connection has prepared its statements.
+	// maxAltered is how often a transaction is begun again because the table was altered: each
+	// connection of a pool has prepared its statements.
 	maxAltered = 100
-	// vain is how long a slice tries, at least, before its end is a failure.
+	// vain is the minimum time for which a slice tries before its end is a failure.
 	vain = 5 * time.Second
 )
 
-// fnError is one of the program's function, lostError one after which the connection is gone.
+// fnError is an error of the program's function; lostError is one that loses the connection.
 type (
 	fnError   struct{ error }
 	lostError struct{ error }
@@ -36,7 +36,7 @@ type (
 func (e fnError) Unwrap() error   { return e.error }
 func (e lostError) Unwrap() error { return e.error }
 
-// transaction runs fn in a transaction whose statements and locks are bounded.
+// transaction runs fn in a transaction with limits for its statements and locks.
 func (s *scan) transaction(ctx context.Context, o pgx.TxOptions, fn func(tx pgx.Tx) error) error {
 	begin, cancel := context.WithTimeout(ctx, s.o.StatementTimeout+grace)
 	defer cancel()
@@ -74,13 +74,13 @@ func (s *scan) bounded(ctx context.Context, tx pgx.Tx) error {
 		{"statement_timeout", ms(s.o.StatementTimeout)},
 		{"lock_timeout", ms(s.o.LockTimeout)},
 		{"idle_in_transaction_session_timeout", ms(s.o.IdleTimeout)},
-		// What is best for a few rows of a key is not what is best on the average.
+		// The best plan for a few rows of a key is not the best on average.
 		{"plan_cache_mode", "force_custom_plan"},
-		// Keys are kept as text, which has to read back.
+		// Keys are kept as text, which must be convertible back.
 		{"datestyle", "ISO"},
-		// Where the planner believes that few rows are left it would read and sort all of
-		// them, and be wrong for a table that is new: until byKey they come in order. That it
-		// costs must not look like much work, which is worth compiling.
+		// If the planner assumes that few rows are left it would read and sort all of them,
+		// which is wrong for a new table: until byKey they are read in order. The cost of that
+		// must not look high enough for JIT compilation.
 		{"enable_sort", "off"},
 		{"jit", "off"},
 	} {
@@ -89,15 +89,15 @@ func (s *scan) bounded(ctx context.Context, tx pgx.Tx) error {
 	return s.each(ctx, tx, st, func(pgx.Rows) error { return nil })
 }
 
-// byKey is for statements about rows that are known by their keys: each is one look at the
-// index, also in a table that the planner would rather read as a whole, or from its begin, to
-// join so many.
+// byKey is for statements about rows that are known by their keys. Each is one look into the
+// index, also in a table that the planner would rather read as a whole, or from its beginning,
+// to join so many.
 func (s *scan) byKey(ctx context.Context, tx pgx.Tx) error {
 	return s.set(ctx, tx, "set_config('enable_sort', NULL, true), set_config('jit', 'off', true), "+
 		"set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)")
 }
 
-// release ends what the statements of others should not be bothered with.
+// release resets what must not affect the statements of others.
 func (s *scan) release(ctx context.Context, tx pgx.Tx) error {
 	return s.set(ctx, tx, "set_config('enable_sort', NULL, true), set_config('jit', NULL, true), "+
 		"set_config('enable_hashjoin', NULL, true), set_config('enable_mergejoin', NULL, true)")
@@ -111,9 +111,9 @@ func (s *scan) set(ctx context.Context, tx pgx.Tx, settings string) error {
 
 func ms(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
 
-// again calls fn until it is done, or fails in a way that does not pass: each call is a
-// transaction that was rolled back when it is called again, or whose work is done. shrink is
-// asked for less work when a statement took too long; false = there is no less.
+// again calls fn until it succeeds or fails permanently: each call is a transaction, which was
+// rolled back or whose work is done when fn is called again. shrink is called to reduce the
+// work when a statement took too long; it returns false if that is not possible.
 func (s *scan) again(ctx context.Context, shrink func() bool, fn func(ctx context.Context) error) error {
 	pause, began := firstPause, time.Now()
 	for n, altered := 1, 0; ; {
@@ -143,12 +143,12 @@ func (s *scan) again(ctx context.Context, shrink func() bool, fn func(ctx contex
 	}
 }
 
-// runnerSays reports whether an error is the end of the slice.
+// runnerSays reports whether an error means the end of the slice.
 func runnerSays(err error) bool {
 	return slices.ContainsFunc([]error{longjob.ErrYield, longjob.ErrCancelled, longjob.ErrTakenOver}, func(e error) bool { return errors.Is(err, e) })
 }
 
-// code is the SQLSTATE of an error; empty = it is none of the server's.
+// code returns the SQLSTATE of an error, or "" if it is none of the server's.
 func code(err error) string {
 	if server, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return server.Code
@@ -162,14 +162,14 @@ func tooLong(err error) bool {
 	return !fn && code(err) == "57014"
 }
 
-// changed reports whether the table has got other columns or types since the statement was
-// prepared. The driver prepares it anew when it is asked again.
+// changed reports whether columns or types of the table have changed since the statement was
+// prepared. The driver prepares it again for the next attempt.
 func changed(err error) bool {
 	server, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && server.Code == "0A000" && server.Routine == "RevalidateCachedQuery" // the text is in any language
 }
 
-// passing reports whether the transaction may go well when it is tried again.
+// passing reports whether the transaction may succeed when it is tried again.
 func passing(err error) bool {
 	_, fn := errors.AsType[fnError](err)
 	_, lost := errors.AsType[lostError](err)
@@ -196,7 +196,7 @@ func leaving(ctx context.Context) bool {
 	}
 }
 
-// rest waits, not longer than the process wants to stay.
+// rest waits, but not longer than the process may stay.
 func (s *scan) rest(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

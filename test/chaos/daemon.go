@@ -20,8 +20,8 @@ import (
 	"github.com/resqued/resqued/internal/proctest"
 )
 
-// machine is a daemon, started again whenever it ends, behind a proxy of its own. Where
-// the kernel permits it two of the three are on one host and do not see each other.
+// machine is a daemon that is restarted whenever it ends, behind a proxy of its own. Where the
+// kernel permits it, two of the three are on one host and do not see each other.
 type machine struct {
 	name string
 	// As in its configuration: a process of one thread waits for Redis in
@@ -31,12 +31,12 @@ type machine struct {
 	// without a sign of life.
 	lease time.Duration
 
-	// place puts a command where the daemon is to be; empty: not permitted. program
-	// is what it starts, if it cannot reach that of the harness.
+	// place is the command prefix that puts a command on the daemon's host; empty if that is
+	// not permitted. program is the daemon's program if it cannot access that of the harness.
 	place []string
-	// user is the user of the daemon; 0 = that of the harness.
+	// user is the user of the daemon; 0 means that of the harness.
 	user int
-	// container: place makes a PID namespace whose first process is the master.
+	// container is set if place makes a PID namespace whose first process is the master.
 	container bool
 	program   string
 	dir       string
@@ -57,7 +57,7 @@ type machine struct {
 	exit int
 }
 
-// line is a line of the log and when it was read.
+// line is a line of the log and the time at which it was read.
 type line struct {
 	at   time.Duration
 	text string
@@ -80,7 +80,7 @@ max_deaths: %d
 log_format: json
 %s`
 
-// configure writes the configuration.
+// configure writes the configuration file.
 func (m *machine) configure() error {
 	file := m.config()
 	text := fmt.Sprintf(config, url(m.proxy.Addr()), namespace, m.workerCount, m.threadCount, termTimeout, int(m.lease.Seconds())-1, int(m.lease.Seconds()), maxDeaths,
@@ -144,7 +144,7 @@ func (m *machine) start(ctx context.Context) error {
 	}
 	m.reading.Go(func() { m.read(log) })
 	if m.container {
-		// What was started is unshare; the first process of the container is its child.
+		// The started process is unshare; the first process of the container is its child.
 		outside := m.pid
 		err := within(ctx, 15*time.Second, "the container of daemon "+m.name, func() bool {
 			children := proctest.Children(outside)
@@ -163,7 +163,7 @@ func (m *machine) start(ctx context.Context) error {
 	return m.await(ctx, 15*time.Second, from, `"msg":"ready"`)
 }
 
-// number is the pid of the master as itself knows it.
+// number returns the pid of the master in its own PID namespace.
 func (m *machine) number() int {
 	if m.container {
 		return 1
@@ -171,7 +171,7 @@ func (m *machine) number() int {
 	return m.pid
 }
 
-// read takes the log of one master and of the worker processes that it has left.
+// read reads the log of one master and of the worker processes that it has left.
 func (m *machine) read(r *tap) {
 	defer func() { _ = r.Close() }()
 	scanner := bufio.NewScanner(r)
@@ -190,14 +190,14 @@ func (m *machine) read(r *tap) {
 	}
 }
 
-// seen is how many lines were read so far.
+// seen returns how many lines were read so far.
 func (m *machine) seen() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.lines)
 }
 
-// said finds the first line since from that holds any of some texts.
+// said returns the first line, from index from on, that contains one of the texts.
 func (m *machine) said(from int, texts ...string) (line, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -234,7 +234,7 @@ func (m *machine) awaitExit(ctx context.Context, limit time.Duration) (code int,
 	}
 }
 
-// signal reaches the master, if there ever was one.
+// signal signals the master if one was started.
 func (m *machine) signal(sig syscall.Signal) {
 	if m.pid == 0 {
 		return // the number of the harness's own group
@@ -254,7 +254,7 @@ type process struct {
 	proc string
 }
 
-// workers are the living worker processes of the present master that have a name.
+// workers returns the living worker processes of the present master that have a name.
 func (m *machine) workers() []process {
 	var all []process
 	for _, p := range m.processes() {
@@ -265,12 +265,12 @@ func (m *machine) workers() []process {
 	return all
 }
 
-// commands are the living commands of jobs.
+// commands returns the living commands of jobs.
 func (m *machine) commands() []process {
 	return slices.DeleteFunc(m.processes(), func(p process) bool { return p.Env(roleEnv) != roleCommand })
 }
 
-// processes are all that belong to the machine: commands do not inherit all of the
+// processes returns all living processes of the machine. Commands do not inherit the whole
 // environment, but they have the mark.
 func (m *machine) processes() []process {
 	var all []process
@@ -290,13 +290,12 @@ func names(all []process) []string {
 	return names
 }
 
-// signalAll sends a signal to every process of the machine, the master first, until
-// each that was there has got it.
+// signalAll sends a signal to every process of the machine, the master first, and returns them.
 func (m *machine) signalAll(sig syscall.Signal) []process {
 	m.signal(sig)
 	var hit []process
 	known := map[int]bool{}
-	// One look over /proc is no snapshot.
+	// A single scan of /proc is no snapshot.
 	for range 3 {
 		for _, p := range m.processes() {
 			if p.PID != m.pid || sig == syscall.SIGKILL {
@@ -311,26 +310,26 @@ func (m *machine) signalAll(sig syscall.Signal) []process {
 	return hit
 }
 
-// owns says whether a worker process is one of this machine.
+// owns reports whether a worker process belongs to this machine.
 func (m *machine) owns(worker string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return has(m.masters, worker)
 }
 
-// wasKilled says whether a master of this machine had no time to leave.
+// wasKilled reports whether a master of this machine was killed before it could leave.
 func (m *machine) wasKilled(master string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return has(m.killed, master)
 }
 
-// has finds the pid of one of some masters in a name.
+// has reports whether a name contains the pid of one of some masters.
 func has(masters []int, name string) bool {
 	return slices.ContainsFunc(masters, func(pid int) bool { return strings.Contains(name, ":"+strconv.Itoa(pid)+"-") })
 }
 
-// quit ends the daemon in good order.
+// quit ends the daemon normally.
 func (m *machine) quit(ctx context.Context) error {
 	m.signal(syscall.SIGQUIT)
 	code, err := m.awaitExit(ctx, 20*time.Second)

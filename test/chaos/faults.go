@@ -12,17 +12,16 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// patience bounds the wait for a recovery; what takes longer has not recovered.
+// patience bounds the wait for a recovery. What takes longer counts as not recovered.
 const patience = 30 * time.Second
 
-// kind is a kind of fault: how it is injected, and how long the daemon may take to
-// be over it. fire fills in the fault; its error says that it did not happen, or
-// that nothing recovered.
+// kind is a kind of fault. fire injects it, waits for the recovery and fills in the fault. Its
+// error reports that the fault could not be injected or that nothing recovered.
 type kind struct {
-	// name is what the command line calls it, text what the table does.
+	// name is its name on the command line; text is its description in the table.
 	name, text string
-	// bound and leases are within which time it has to be over: bound, and so many leases of
-	// the daemon that it hits, or the longest of all.
+	// bound and leases limit the recovery time: bound plus so many leases of the daemon that it
+	// hits, or of the longest.
 	bound  time.Duration
 	leases float64
 	fire   injector
@@ -30,8 +29,8 @@ type kind struct {
 
 type injector func(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error
 
-// allKinds are all faults, by what they hit. The bounds are what docs/reliability.md
-// promises; a second of each, or more, is for a busy machine.
+// allKinds returns all faults, by what they hit. The bounds are those of docs/reliability.md; a
+// second or more of each is an allowance for a busy machine.
 func allKinds() []kind {
 	return []kind{
 		{"worker-kill", "worker process killed", 2 * time.Second, 0, workerKill},
@@ -82,19 +81,19 @@ func allKinds() []kind {
 		{"net-half-open", "silence for 0.3–1 s", 5 * time.Second, 0, netHold(false)},
 		{"net-partition", "silence for longer than a lease", 6 * time.Second, 0, netHold(true)},
 		{"reply-lost", "replies of scripts lost, connection reset", 4 * time.Second, 0, replyLost(false)},
-		// A daemon of one process may wait for that reply with all it has.
+		// A daemon of one process may wait for that reply with all its threads.
 		{"reply-never", "reply of a script lost, silence", replyPatience + 2*time.Second, 0, replyLost(true)},
 		{"push-reply-lost", "reply to a push lost", 0, 0, pushReplyLost},
 	}
 }
 
-// lengthy are the kinds that take a lease or more. The short profile has time for one
-// of each.
+// lengthy are the kinds that take a lease or longer. The short profile has time for one of
+// each.
 var lengthy = []string{
 	"master-stop", "masters-stop", "host-kill", "host-freeze", "redis-away", "redis-stuck", "redis-uneven", "net-partition", "deploy",
 }
 
-// rare are the kinds that take more than a minute: a long run has each once.
+// rare are the kinds that take more than a minute. A long run injects each once.
 var rare = []string{"all-away"}
 
 func kindNames() []string {
@@ -108,14 +107,14 @@ func kindNames() []string {
 
 var errNoWorker = errors.New("no worker process to hit")
 
-// hit chooses the daemon that a fault hits.
+// hit chooses the daemon for a fault.
 func (c *chaos) hit(f *check.Fault, r *rand.Rand) *machine {
 	m := c.machines[r.IntN(len(c.machines))]
 	f.Daemon = m.name
 	return m
 }
 
-// hitCommand is hit, but half of the time the daemon runs a command.
+// hitCommand is hit, but half of the time it waits until the daemon runs a command.
 func (c *chaos) hitCommand(ctx context.Context, f *check.Fault, r *rand.Rand) *machine {
 	m := c.hit(f, r)
 	if r.IntN(2) == 0 {
@@ -131,12 +130,12 @@ func (c *chaos) hitCommand(ctx context.Context, f *check.Fault, r *rand.Rand) *m
 	return m
 }
 
-// someLease is the lease of one of the daemons.
+// someLease returns the lease of one of the daemons.
 func (c *chaos) someLease(r *rand.Rand) time.Duration {
 	return c.machines[r.IntN(len(c.machines))].lease
 }
 
-// past is nothing or, if that is to be long, more than the lease of one of the daemons.
+// past returns 0 or, if long is set, more than the lease of one of the daemons.
 func (c *chaos) past(long bool, r *rand.Rand) time.Duration {
 	if !long {
 		return 0
@@ -144,7 +143,7 @@ func (c *chaos) past(long bool, r *rand.Rand) time.Duration {
 	return c.someLease(r) + time.Second
 }
 
-// leaseOf is the lease of a daemon; without a name, or of none of these, the longest of all.
+// leaseOf returns the lease of a daemon, or the longest of all if the name is empty or unknown.
 func (c *chaos) leaseOf(daemon string) (longest time.Duration) {
 	for _, m := range c.daemons() {
 		if m.name == daemon {
@@ -155,7 +154,7 @@ func (c *chaos) leaseOf(daemon string) (longest time.Duration) {
 	return longest
 }
 
-// marks are how many lines each daemon has said so far.
+// marks holds how many lines each daemon has logged.
 type marks map[*machine]int
 
 func (c *chaos) marks() marks {
@@ -166,7 +165,7 @@ func (c *chaos) marks() marks {
 	return seen
 }
 
-// noticed looks for the first line since then that shows that somebody knows.
+// noticed looks for the first line after since that shows that a daemon noticed the fault.
 func (c *chaos) noticed(f *check.Fault, since marks, texts ...string) {
 	for m, from := range since {
 		if l, ok := m.said(from, texts...); ok && (f.Noticed < 0 || l.at-f.From < f.Noticed) {
@@ -175,8 +174,8 @@ func (c *chaos) noticed(f *check.Fault, since marks, texts ...string) {
 	}
 }
 
-// buried waits until nothing of some worker processes is left in Redis.
-func (c *chaos) buried(ctx context.Context, f *check.Fault, from time.Duration, procs []string) error {
+// awaitRecovered waits until no trace of some worker processes is left in Redis.
+func (c *chaos) awaitRecovered(ctx context.Context, f *check.Fault, from time.Duration, procs []string) error {
 	err := within(ctx, patience, "the recovery of what the dead had in hand", func() bool {
 		pipe := c.server.ctl().Pipeline()
 		for _, name := range procs {
@@ -207,7 +206,7 @@ func (c *chaos) buried(ctx context.Context, f *check.Fault, from time.Duration, 
 	return err
 }
 
-// working waits until daemons have begun a job since an instant.
+// working waits until daemons have started a job since an instant.
 func (c *chaos) working(ctx context.Context, f *check.Fault, since time.Duration, machines ...*machine) error {
 	var latest time.Duration
 	err := within(ctx, patience, "jobs to begin again", func() bool {
@@ -228,7 +227,7 @@ func (c *chaos) working(ctx context.Context, f *check.Fault, since time.Duration
 	return err
 }
 
-// lasted notes that a fault's cause is gone.
+// lasted notes that a fault's cause has ended.
 func lasted(f *check.Fault, format string, args ...any) {
 	f.To = proc.BootTime()
 	f.Note = fmt.Sprintf(format, args...)

@@ -11,8 +11,8 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// usr1Crash: a daemon kills its jobs, and a moment later one of its worker processes dies,
-// with jobs that it has taken since. These were not to be killed.
+// usr1Crash makes a daemon kill its jobs. A moment later one of its worker processes dies with
+// jobs that it has taken since, which were not to be killed.
 func usr1Crash(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	w, err := c.victim(ctx, m, r)
@@ -22,7 +22,7 @@ func usr1Crash(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) erro
 	seen := c.marks()
 	a := &check.Aborted{Procs: names(m.workers()), Crashed: w.proc, From: proc.BootTime()}
 	m.signal(syscall.SIGUSR1)
-	// Soon: its master will know before long that all that were meant have ended.
+	// Soon after, its master knows that all jobs that were to be killed have ended.
 	_ = within(ctx, 400*time.Millisecond, "the next job", func() bool { return c.hasBegun(w.proc, a.From+30*time.Millisecond) })
 	if !pause(ctx, between(r, 0, 60*time.Millisecond)) {
 		return context.Cause(ctx)
@@ -31,15 +31,15 @@ func usr1Crash(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) erro
 	_ = syscall.Kill(w.PID, syscall.SIGKILL)
 	a.At = f.From
 	lasted(f, "pid %d, %s after USR1", w.PID, span(f.From-a.From))
-	err = c.buried(ctx, f, f.From, f.Procs)
-	// One that ignores its kill may take as long as it is given.
+	err = c.awaitRecovered(ctx, f, f.From, f.Procs)
+	// A job that ignores its kill may take as long as its grace.
 	a.To = proc.BootTime() + termTimeout + time.Second
 	f.Aborted = a
 	c.noticed(f, seen, fmt.Sprintf(`worker process died","proc":%q`, w.proc))
 	return err
 }
 
-// hasBegun reports whether a worker process has begun a job since an instant.
+// hasBegun reports whether a worker process has started a job since an instant.
 func (c *chaos) hasBegun(worker string, since time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// containerOn returns what puts a command, as its first process, into a PID namespace with a
-// host name; nil: not permitted.
+// containerOn returns a command prefix that runs a command as the first process of a PID
+// namespace with a host name; nil if that is not permitted.
 func containerOn(name string) []string {
 	for _, flags := range [][]string{nil, {"--map-root-user"}} {
 		argv := slices.Concat([]string{"unshare"}, flags, []string{
@@ -25,9 +25,9 @@ func containerOn(name string) []string {
 	return nil
 }
 
-// containerRestart: a container is killed as a whole and started again, as the same one to
-// all that it knows of itself: its host name, and most pids. What the dead had in hand runs
-// again, and who lives stays registered.
+// containerRestart kills a whole container and starts it again with the same identity as far as
+// it can tell: its host name and most pids. The jobs of the dead run again, and the living stay
+// registered.
 func containerRestart(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error {
 	m := c.guest
 	f.Daemon = m.name
@@ -70,7 +70,7 @@ func containerRestart(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Ran
 		}
 	}
 	lasted(f, "%d worker processes, %d pids again", len(before), again)
-	if err := c.buried(ctx, f, f.From, f.Procs); err != nil {
+	if err := c.awaitRecovered(ctx, f, f.From, f.Procs); err != nil {
 		return err
 	}
 	recovered := f.Recovered
@@ -85,7 +85,7 @@ func containerRestart(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Ran
 	return m.quit(ctx)
 }
 
-// innerPIDs are the pids of some processes as they know them themselves.
+// innerPIDs returns the pids of some processes in their own PID namespace.
 func innerPIDs(all []process) (pids []string) {
 	for _, p := range all {
 		pids = append(pids, p.InnerPID())

@@ -12,8 +12,8 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// mastersStop: no master can act, and nobody recovers anything. The worker processes
-// go on, and nothing happens to them when the masters wake up.
+// mastersStop stops all masters, so that no process recovers anything. The worker processes go
+// on, and are not disturbed when the masters continue.
 func mastersStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	seen := c.marks()
 	f.From = proc.BootTime()
@@ -32,8 +32,8 @@ func mastersStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 	return c.allWorking(ctx, f, seen)
 }
 
-// noFiles: the daemon's processes can open no file, socket or pipe, so that nothing can
-// be started or connected. A worker process dies meanwhile.
+// noFiles prevents the daemon's processes from opening files, sockets and pipes, so that they
+// can neither start nor connect anything. A worker process dies meanwhile.
 func noFiles(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	w, err := c.victim(ctx, m, r)
@@ -61,7 +61,7 @@ func noFiles(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error 
 	if !ok {
 		return context.Cause(ctx)
 	}
-	if err := c.buried(ctx, f, f.To, []string{w.proc}); err != nil {
+	if err := c.awaitRecovered(ctx, f, f.To, []string{w.proc}); err != nil {
 		return err
 	}
 	err = c.working(ctx, f, f.To, m)
@@ -69,8 +69,8 @@ func noFiles(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error 
 	return err
 }
 
-// deploy is what a deployment does: each daemon starts its worker processes anew, and
-// then is itself replaced, one after the other.
+// deploy acts as a deployment: each daemon restarts its worker processes, and then the daemons
+// are replaced one after the other.
 func deploy(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	f.Effect, f.From = check.Fails, proc.BootTime()
 	for _, i := range r.Perm(len(c.machines)) {
@@ -93,12 +93,12 @@ func deploy(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	return nil
 }
 
-// absence is how long no daemon is there: more than the minute after which a tick of a
-// schedule counts as missed.
+// absence is how long no daemon runs: longer than the minute after which a tick of a schedule
+// counts as missed.
 const absence = 66 * time.Second
 
-// allAway: every daemon leaves in good order, and they come back after a while. What came
-// meanwhile is worked, and the ticks of schedules are made up for as these say.
+// allAway stops all daemons normally and starts them after a while. Jobs that came meanwhile
+// are worked, and missed ticks are caught up as their schedules demand.
 func allAway(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error {
 	seen := c.marks()
 	f.From = proc.BootTime()

@@ -17,15 +17,15 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// toolEnv names the program of the class Tool, which nothing else runs.
+// toolEnv names the program of the class Tool, which no other class runs.
 const toolEnv = "CHAOS_TOOL"
 
-// brief is how long it runs: the shorter, the more often nobody does.
+// brief is how long it runs: the shorter, the more often the file is not in use.
 const brief = 5 * time.Millisecond
 
 func (c *chaos) tool() string { return filepath.Join(c.dir, "tool") }
 
-// makeTool makes the program of the class Tool.
+// makeTool creates the program of the class Tool.
 func (c *chaos) makeTool() error {
 	self, err := os.Executable()
 	if err != nil {
@@ -34,11 +34,11 @@ func (c *chaos) makeTool() error {
 	return copyFile(self, c.tool())
 }
 
-// lease is a lease of a file (fcntl(2)): who executes it has to wait until its holder gives
-// it up, as behind a network or a scanner that does not answer.
+// lease is a lease of a file (fcntl(2)): a process that executes the file waits until the lease
+// is given up, as with a network or a scanner that does not answer.
 type lease struct{ file *os.File }
 
-// takeLease fails with EAGAIN while the program runs.
+// takeLease takes a lease. It fails with EAGAIN while the program runs.
 func takeLease(path string) (*lease, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -51,21 +51,21 @@ func takeLease(path string) (*lease, error) {
 	return &lease{f}, nil
 }
 
-// wanted reports whether a process waits for it.
+// wanted reports whether a process waits for the file.
 func (l *lease) wanted() bool {
 	kind, err := unix.FcntlInt(l.file.Fd(), unix.F_GETLEASE, 0)
 	return err == nil && kind != unix.F_WRLCK
 }
 
-// giveUp lets everybody go on. It is not enough to close the file: a process that was just
-// started may have it, too.
+// giveUp lets the waiting processes go on. Closing the file is not enough: a process that was
+// just started may have it open too.
 func (l *lease) giveUp() {
 	_, _ = unix.FcntlInt(l.file.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
 	_ = l.file.Close()
 }
 
-// waitForTool returns the worker processes that have had a job of class Tool in hand for longer
-// than one takes, until the context ends.
+// waitForTool returns, when the context ends, the worker processes that have had a job of class
+// Tool in hand for longer than its normal duration.
 func (c *chaos) waitForTool(ctx context.Context) (waiting []string) {
 	since := map[string]time.Time{}
 	for pause(ctx, 50*time.Millisecond) {
@@ -84,8 +84,8 @@ func (c *chaos) waitForTool(ctx context.Context) (waiting []string) {
 	return waiting
 }
 
-// execBlocked: the program of some commands cannot be opened for a while. Only their own jobs
-// wait for it: each worker process beats, and others work.
+// execBlocked makes the program of some commands impossible to open for a while. Only their own
+// jobs wait for it: each worker process sends beats, and other jobs run.
 func execBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	var held *lease
 	err := within(ctx, patience, "an instant without a command of class Tool", func() (ok bool) {
@@ -107,7 +107,7 @@ func execBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 		return err
 	}
 	f.From = proc.BootTime()
-	// Not longer than anybody's patience: whoever does not beat is given up for dead.
+	// Shorter than all timeouts: a process that sends no beats is taken for dead.
 	hold, cancel := context.WithTimeout(ctx, c.leaseOf("")+time.Second)
 	defer cancel()
 	var waiting []string
@@ -128,7 +128,7 @@ func execBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 	if err != nil {
 		return err
 	}
-	// That a machine has too much to do does not explain why it is just these.
+	// An overloaded machine does not explain why exactly these are silent.
 	for worker, at := range c.said(silentLine) {
 		if at >= f.From && slices.Contains(waiting, worker) {
 			return fmt.Errorf("%s was ended while it waited for the program of a command, since it gave no sign of life", worker)

@@ -16,8 +16,7 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// tap is the reading end of the pipe into which a daemon writes its log. While it is locked
-// nothing is read.
+// tap is the reading end of the pipe for a daemon's log. While it is locked nothing is read.
 type tap struct {
 	*os.File
 	sync.RWMutex
@@ -31,13 +30,12 @@ func (t *tap) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// junk is what a line begins with that only fills a pipe.
+// junk is the beginning of lines that only fill the pipe.
 const junk = "~"
 
-// block stops reading the log, and fills the pipe: the next line that is written waits.
+// block stops reading the log and fills the pipe, so that the next line that is written waits.
 func (t *tap) block() (release func(), err error) {
-	// A read that is under way holds the lock until something comes. It takes no more than
-	// the first of what comes now.
+	// A pending read holds the lock until input comes. It takes only the first part of it.
 	locked := make(chan struct{})
 	go func() {
 		t.Lock()
@@ -47,7 +45,7 @@ func (t *tap) block() (release func(), err error) {
 		<-locked
 		t.Unlock()
 	})
-	// The reader may have taken all of it before the lock is asked for, and wait again.
+	// The reader may read everything before the lock is requested, and wait again.
 	for again := time.NewTicker(time.Millisecond); ; {
 		if err := t.fill(); err != nil {
 			return release, err
@@ -67,7 +65,7 @@ func (t *tap) fill() error {
 		return err
 	}
 	var w *os.File
-	// Opened anew, the pipe blocks neither here nor, because of that, in the daemon.
+	// Opened again, the pipe blocks neither here nor, because of that, in the daemon.
 	if failed := conn.Control(func(fd uintptr) {
 		w, err = os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), os.O_WRONLY|syscall.O_NONBLOCK, 0)
 	}); failed != nil || err != nil {
@@ -88,8 +86,8 @@ func (t *tap) fill() error {
 	return errors.Join(failed, err)
 }
 
-// saidAt is when a line of a log was written, by its own words: a pipe that was full holds
-// lines back.
+// saidAt returns when a line of a log was written, by the time in the line: a full pipe delays
+// lines.
 func (c *chaos) saidAt(text string) time.Duration {
 	now := proc.BootTime()
 	var line struct{ Time time.Time }
@@ -97,14 +95,14 @@ func (c *chaos) saidAt(text string) time.Duration {
 		return now
 	}
 	at := time.Duration(line.Time.UnixNano()) - c.history.Epoch
-	if at > now || at < now-time.Minute { // whoever has set the clock
+	if at > now || at < now-time.Minute { // the clock was set
 		return now
 	}
 	return at
 }
 
-// logBlocked: the log of a daemon is not read. A worker process dies, which its master wants
-// to say, all others beat, and half of the time the daemon leaves when it is told to.
+// logBlocked stops reading the log of a daemon. A worker process dies, which its master logs;
+// all others send beats; and half of the time the daemon is stopped and exits.
 func logBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	leaves := r.IntN(2) == 0
@@ -120,11 +118,11 @@ func logBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	f.Effect, f.Procs, f.From = check.Kills, []string{w.proc}, proc.BootTime()
 	_ = syscall.Kill(w.PID, syscall.SIGKILL)
 	lasted(f, "pid %d", w.PID)
-	if err := c.buried(ctx, f, f.From, f.Procs); err != nil {
+	if err := c.awaitRecovered(ctx, f, f.From, f.Procs); err != nil {
 		return err
 	}
 	recovered := f.Recovered
-	// Each has had something to log by then.
+	// By then each process has logged something.
 	if !pause(ctx, between(r, 500*time.Millisecond, 1500*time.Millisecond)) {
 		return context.Cause(ctx)
 	}

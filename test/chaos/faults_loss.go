@@ -13,8 +13,8 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// failoverLosing: the replica that takes over has not got the last writes, and the old
-// server is gone. What was written last has not happened, for everybody.
+// failoverLosing promotes a replica that does not have the last writes and removes the old
+// server, so that these writes are lost for all clients.
 func failoverLosing(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	replica, err := startInstance(ctx)
 	if err != nil {
@@ -34,8 +34,8 @@ func failoverLosing(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand)
 	return c.allWorking(ctx, f, seen)
 }
 
-// promote cuts a replica off, lets the old server go on for a while, and puts the
-// replica in its place.
+// promote cuts a replica off, lets the old server go on for a while, and puts the replica in
+// its place.
 func (c *chaos) promote(ctx context.Context, replica *instance, behind time.Duration) (note string, err error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
@@ -53,14 +53,14 @@ func (c *chaos) promote(ctx context.Context, replica *instance, behind time.Dura
 	return c.lost(ctx, "failover", gone)
 }
 
-// retarget sends everybody's new connections to another server.
+// retarget directs all new connections to another server.
 func (c *chaos) retarget(socket string) {
 	for _, p := range append(c.proxies(), c.pushProxy, c.sideProxy) {
 		p.SetTarget("unix", socket)
 	}
 }
 
-// emptying takes an instant of everything and removes it.
+// emptying reads everything at one instant and deletes it.
 var emptying = redis.NewScript(gather + `
 local taken = redis.call('LRANGE', KEYS[1], 0, -1)
 failed = redis.call('LRANGE', p .. 'failed', 0, -1)
@@ -68,9 +68,8 @@ local stats = {redis.call('GET', p .. 'stat:processed') or '0', redis.call('GET'
 redis.call('FLUSHALL')
 return {places, failed, taken, stats}`)
 
-// redisEmpty: everything is gone, as after a restart without a file. The jobs are lost;
-// the daemons register again and work on. A second copy of a job may go on whose first
-// was in hand.
+// redisEmpty deletes everything, as a restart without a file does. The jobs are lost; the
+// daemons register again and work on. If a job was in hand, a second copy of it may start.
 func redisEmpty(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	seen := c.marks()
 	f.Effect, f.From = check.Disturbs|check.Fails, proc.BootTime()
@@ -98,7 +97,7 @@ func redisEmpty(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	return c.reborn(ctx, f.From, jobs)
 }
 
-// empty empties Redis and notes what was there.
+// empty empties Redis and returns the jobs that were there.
 func (c *chaos) empty(ctx context.Context) (jobs []string, err error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
@@ -127,7 +126,7 @@ func (c *chaos) empty(ctx context.Context) (jobs []string, err error) {
 			c.history.Forgotten[uuid] = true // all of the long job
 		}
 	}
-	c.bury(list(reply[1]), list(reply[2]), processed, failed)
+	c.recordOutcomes(list(reply[1]), list(reply[2]), processed, failed)
 	clear(c.open)
 	return list(reply[0]), nil
 }

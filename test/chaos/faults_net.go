@@ -12,7 +12,7 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// lasting keeps up a fault of one daemon's network for a while.
+// lasting keeps a fault of one daemon's network active for a while.
 func (c *chaos) lasting(ctx context.Context, f *check.Fault, m *machine, d time.Duration, set func(p *faultproxy.Proxy)) error {
 	seen := marks{m: m.seen()}
 	f.From = proc.BootTime()
@@ -28,7 +28,7 @@ func (c *chaos) lasting(ctx context.Context, f *check.Fault, m *machine, d time.
 	return err
 }
 
-// slowTime is how long a network is slow.
+// slowTime is how long a network stays slow.
 const slowTime = 1200 * time.Millisecond
 
 func netDelay(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
@@ -56,7 +56,7 @@ func netCut(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	return err
 }
 
-// netDown resets what there is and refuses what comes, for less than a lease.
+// netDown resets existing connections and refuses new ones for less than a lease.
 func netDown(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	f.Effect = check.Disturbs
 	m := c.hit(f, r)
@@ -66,7 +66,8 @@ func netDown(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error 
 	})
 }
 
-// netHold is silence on open connections. If it is to last longer than a lease it is a partition: others
+// netHold stops the traffic on open connections. If that lasts longer than a lease it is a
+// partition: others recover the jobs, and what the daemon then still reports comes too late.
 // recover the jobs, and what the daemon then still says comes too late.
 func netHold(partition bool) injector {
 	return func(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
@@ -81,15 +82,14 @@ func netHold(partition bool) injector {
 	}
 }
 
-// replyPatience is how long a daemon waits for a reply (IOTimeout of internal/rdb), and
-// a bit.
+// replyPatience is slightly longer than a daemon waits for a reply (IOTimeout of internal/rdb).
 const replyPatience = 5500 * time.Millisecond
 
 // burst is how many replies are lost in a row where that takes no time.
 const burst = 12
 
-// replyLost loses replies of the script that ends and takes jobs, or recovers them,
-// after it was carried out. A mute connection stays open and silent.
+// replyLost loses replies of the script that ends and takes jobs, or recovers them, after its
+// execution. With mute the connection stays open and silent.
 func replyLost(mute bool) injector {
 	return func(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 		m := c.hit(f, r)
@@ -119,7 +119,7 @@ func replyLost(mute bool) injector {
 	}
 }
 
-// pushReplyLost: the producer does not learn that its job was pushed.
+// pushReplyLost loses the replies to a producer's pushes.
 func pushReplyLost(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	f.Daemon = "-"
 	nth := 1 + r.IntN(12)

@@ -13,14 +13,14 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// records finds the worker process whose records a script is about.
+// records returns the worker process to whose records a script refers.
 func records(q faultproxy.Request) (worker string, ok bool) {
 	worker, ok = strings.CutPrefix(q.Key, key("resqued:inflight:"))
 	return worker, ok && q.Script()
 }
 
-// catch waits until a script that is about the records of a worker process passes the
-// proxy of a machine; reply: until it was carried out and is not answered.
+// catch waits until a script that refers to the records of a worker process passes the proxy of
+// a machine. With reply it waits for the script's reply instead.
 func catch(ctx context.Context, m *machine, nth int, reply bool, about func(worker string) bool) (*faultproxy.Caught, string, error) {
 	trap := m.proxy.Trap(faultproxy.Trap{Nth: nth, Reply: reply, Match: func(q faultproxy.Request) bool {
 		worker, ok := records(q)
@@ -37,9 +37,9 @@ func catch(ctx context.Context, m *machine, nth int, reply bool, about func(work
 	}
 }
 
-// killAt kills a worker process at a point of the script that ends and takes jobs:
-// when Redis has carried it out and the process does not know of its new jobs, or
-// before Redis gets to know which jobs have ended.
+// killAt kills a worker process at a point of the script that ends and takes jobs: after its
+// execution but before the process knows its new jobs, or before Redis knows which jobs have
+// ended.
 func killAt(reply bool) injector {
 	return func(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 		m := c.hit(f, r)
@@ -64,7 +64,7 @@ func killAt(reply bool) injector {
 			caught.Pass() // what was sent may arrive when its sender is dead
 		}
 		lasted(f, "pid %d", pid)
-		err = c.buried(ctx, f, f.From, f.Procs)
+		err = c.awaitRecovered(ctx, f, f.From, f.Procs)
 		c.noticed(f, seen, `worker process died","proc":"`+worker)
 		return err
 	}
@@ -87,7 +87,7 @@ func recoverKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 	reply := r.IntN(2) == 0
 	f.Effect, f.Procs, f.From = check.Kills, []string{w.proc}, proc.BootTime()
 	c.tasks.Go(func() {
-		// Its own requests are over when it is dead, so this is somebody else's.
+		// All requests of the dead process are over, so this is one of another process.
 		caught, _, err := catch(ctx, m, 1, reply, func(worker string) bool {
 			return worker == w.proc && syscall.Kill(w.PID, 0) != nil
 		})
@@ -107,7 +107,7 @@ func recoverKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 	if err := m.start(ctx); err != nil {
 		return err
 	}
-	err = c.buried(ctx, f, f.From, old)
+	err = c.awaitRecovered(ctx, f, f.From, old)
 	c.noticed(f, seen, "worker process died", "the master is gone")
 	return err
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// victim chooses a worker process, one with jobs in hand if there is any, and half of
-// the time one with a command: most of its jobs take longer than Go functions do.
+// victim chooses a worker process, preferably one with jobs in hand, and half of the time one
+// with a command: most of its jobs take longer than Go functions.
 func (c *chaos) victim(ctx context.Context, m *machine, r *rand.Rand) (process, error) {
 	var chosen process
 	if r.IntN(2) == 0 {
@@ -60,13 +60,13 @@ func workerKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	f.Effect, f.Procs, f.From = check.Kills, []string{w.proc}, proc.BootTime()
 	_ = syscall.Kill(w.PID, syscall.SIGKILL)
 	lasted(f, "pid %d", w.PID)
-	err = c.buried(ctx, f, f.From, f.Procs)
+	err = c.awaitRecovered(ctx, f, f.From, f.Procs)
 	c.noticed(f, seen, fmt.Sprintf(`worker process died","proc":%q`, w.proc))
 	return err
 }
 
-// workerStop: the process still holds its locks, and its commands go on. The master
-// has to end it before the locks expire.
+// workerStop stops a worker process: it still holds its locks, and its commands go on. The
+// master has to kill it before the locks expire.
 func workerStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hitCommand(ctx, f, r)
 	w, err := c.victim(ctx, m, r)
@@ -79,7 +79,7 @@ func workerStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 		f.Effect |= check.Freezes
 	}
 	_ = syscall.Kill(w.PID, syscall.SIGSTOP)
-	err = c.buried(ctx, f, f.From, f.Procs)
+	err = c.awaitRecovered(ctx, f, f.From, f.Procs)
 	pause(ctx, 300*time.Millisecond) // its jobs begin elsewhere: there must be nothing left to wake up
 	_ = syscall.Kill(w.PID, syscall.SIGCONT)
 	lasted(f, "pid %d", w.PID)
@@ -96,13 +96,14 @@ func workerTerm(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	seen := c.marks()
 	f.Effect, f.Procs, f.From = check.Fails, []string{w.proc}, proc.BootTime()
 	_ = syscall.Kill(w.PID, syscall.SIGTERM)
-	err = c.buried(ctx, f, f.From, f.Procs)
+	err = c.awaitRecovered(ctx, f, f.From, f.Procs)
 	lasted(f, "pid %d", w.PID)
 	c.noticed(f, seen, `"msg":"signal"`)
 	return err
 }
 
-// masterKill: the worker processes finish what they have, and nothing runs twice.
+// masterKill kills a master: the worker processes finish what they have, and nothing runs
+// twice.
 func masterKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen, old := c.marks(), names(m.workers())
@@ -118,13 +119,13 @@ func masterKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	if err := m.start(ctx); err != nil {
 		return err
 	}
-	err := c.buried(ctx, f, f.From, old)
+	err := c.awaitRecovered(ctx, f, f.From, old)
 	c.noticed(f, seen, "the master is gone")
 	return err
 }
 
-// masterStop: the worker processes go on, and nothing happens to them when the
-// master wakes up.
+// masterStop stops a master: the worker processes go on, and are not disturbed when the master
+// continues.
 func masterStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen := c.marks()
@@ -141,8 +142,8 @@ func masterStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	return err
 }
 
-// treeKill ends a whole daemon at once; what its commands have left behind in
-// sessions of their own lives on. A new master on the same host clears up at once.
+// treeKill kills a whole daemon at once. Processes that its commands have started in sessions
+// of their own live on. A new master on the same host recovers at once.
 func treeKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	workers := m.workers()
@@ -159,12 +160,12 @@ func treeKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error
 	if err := m.start(ctx); err != nil {
 		return err
 	}
-	err := c.buried(ctx, f, f.From, f.Procs)
+	err := c.awaitRecovered(ctx, f, f.From, f.Procs)
 	c.noticed(f, seen, "recovered the jobs of a dead worker process")
 	return err
 }
 
-// hostKill ends everything on a machine; another one recovers its jobs.
+// hostKill kills all processes of a machine; another machine recovers its jobs.
 func hostKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen := c.marks()
@@ -174,7 +175,7 @@ func hostKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error
 		return err
 	}
 	lasted(f, "%d worker processes", len(f.Procs))
-	err := c.buried(ctx, f, f.From, f.Procs)
+	err := c.awaitRecovered(ctx, f, f.From, f.Procs)
 	c.noticed(f, seen, "recovered the jobs of a dead worker process")
 	if startErr := m.start(ctx); err == nil {
 		err = startErr
@@ -182,9 +183,9 @@ func hostKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error
 	return err
 }
 
-// hostFreeze stops everything on a machine until others have judged it dead, as a
-// virtual machine that is moved. For a moment after it wakes up it believes in its
-// locks: only fencing tokens help there.
+// hostFreeze stops all processes of a machine until others have taken it for dead, as moving a
+// virtual machine may do. For a moment after it continues it believes that it holds its locks:
+// only fencing tokens help there.
 func hostFreeze(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen := c.marks()
@@ -202,12 +203,12 @@ func hostFreeze(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	}
 	err := c.working(ctx, f, f.To, m)
 	c.noticed(f, seen, "recovered the jobs of a dead worker process", "was held up")
-	// What woke up may act for a little longer than it takes to find out.
+	// The continued processes may act for slightly longer than they need to notice.
 	f.To = proc.BootTime()
 	return err
 }
 
-// restarted ends a daemon by a signal, and starts it again.
+// restarted ends a daemon by a signal and starts it again.
 func (c *chaos) restarted(ctx context.Context, f *check.Fault, m *machine, sig syscall.Signal) error {
 	seen := c.marks()
 	f.Procs, f.From = names(m.workers()), proc.BootTime()
@@ -273,7 +274,7 @@ func usr1(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	err := c.working(ctx, f, f.From, m)
 	lasted(f, "")
 	c.noticed(f, seen, `"msg":"signal"`)
-	// One that ignores its kill may take as long as it is given.
+	// A job that ignores its kill may take as long as its grace.
 	f.To += termTimeout + time.Second
 	return err
 }

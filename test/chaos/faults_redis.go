@@ -15,22 +15,22 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// silence is what daemons say when Redis does not answer, or refuses.
+// silence are the messages of daemons when Redis does not answer or refuses.
 var silence = []string{
 	"redis does not answer", "redis refuses", "did not reach redis", "no beat has reached redis", "redis cannot be told", "orphaned jobs cannot",
 }
 
 func isNil(err error) bool { return errors.Is(err, redis.Nil) }
 
-// for everybody: nothing is to be lost, to run twice, or to be reaped.
+// allWorking waits until all daemons have started a job after a fault.
 func (c *chaos) allWorking(ctx context.Context, f *check.Fault, seen marks) error {
 	err := c.working(ctx, f, f.To, c.machines...)
 	c.noticed(f, seen, silence...)
 	return err
 }
 
-// redisKill loses nothing with "always". With "everysec" a server writes up to two
-// seconds later while its disk is busy; what it has lost then is what it lost.
+// redisKill kills the server. With "always" nothing is lost. With "everysec" a server writes up
+// to two seconds later while its disk is busy, and these writes are lost.
 func redisKill(fsync string, long bool) injector {
 	return func(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 		away := c.past(long, r)
@@ -76,8 +76,8 @@ func debugSleep(long bool) injector {
 	}
 }
 
-// redisUneven: everybody is cut off for longer than a lease, and one daemon for a while
-// longer. That it beats later than others is no reason to give up its processes.
+// redisUneven cuts all daemons off for longer than a lease, and one of them for a while longer.
+// That its beats come later than others' is no reason to take its processes for dead.
 func redisUneven(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	late := c.hit(f, r)
 	f.Daemon = "" // all are cut off
@@ -94,7 +94,7 @@ func redisUneven(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 			m.proxy.Heal()
 		}
 	}
-	// Within the grace, and leaving time to dial: the library tries once a second.
+	// Within the grace, with time left to dial: the library tries once a second.
 	more := c.o.lease / 3 // of the shortest
 	ok = ok && pause(ctx, more)
 	late.proxy.Heal()
@@ -141,7 +141,7 @@ func scriptFlush(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) er
 	return c.allWorking(ctx, f, seen)
 }
 
-// maxmemory: pushes are refused, but what is there is to be worked off.
+// maxmemory makes Redis refuse pushes; the queued jobs must still be worked.
 func maxmemory(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	seen := c.marks()
 	f.From = proc.BootTime()
@@ -157,8 +157,8 @@ func maxmemory(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) erro
 	return c.allWorking(ctx, f, seen)
 }
 
-// failover: a replica takes over, in good order. Connections stay with the old
-// server, which refuses to write; new ones go to the new one.
+// failover promotes a replica without losses. Connections stay with the old server, which
+// refuses writes; new ones go to the new one.
 func failover(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error {
 	replica, err := startInstance(ctx)
 	if err != nil {
@@ -182,7 +182,7 @@ func failover(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error
 	return c.allWorking(ctx, f, seen)
 }
 
-// proxies are those of the daemons.
+// proxies returns the proxies of the daemons.
 func (c *chaos) proxies() []*faultproxy.Proxy {
 	var all []*faultproxy.Proxy
 	for _, m := range c.daemons() {
@@ -191,7 +191,7 @@ func (c *chaos) proxies() []*faultproxy.Proxy {
 	return all
 }
 
-// without takes rights from the daemons' user for a while.
+// without revokes rights of the daemons' user for a while.
 func (c *chaos) without(ctx context.Context, f *check.Fault, d time.Duration, rights ...string) error {
 	seen := c.marks()
 	f.Effect, f.From = check.Disturbs, proc.BootTime()
@@ -218,7 +218,7 @@ func withoutScripts(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand)
 	return c.without(ctx, f, between(r, 500*time.Millisecond, 2*time.Second), "-evalsha", "-eval")
 }
 
-// withoutCommand takes a right that is only missed in the middle of a script.
+// withoutCommand revokes a right that is needed only in the middle of a script.
 func withoutCommand(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	commands := []string{"hset", "hdel", "lpop", "rpush", "set", "del", "incrby", "hget", "zadd", "lrem"}
 	return c.without(ctx, f, between(r, 300*time.Millisecond, 1500*time.Millisecond), "-"+commands[r.IntN(len(commands))])

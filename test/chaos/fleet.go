@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// place says which daemons there are and where: a and c share a host and do not see each
+// place decides which daemons there are and where: a and c share a host and do not see each
 // other, b has one of its own.
 func (c *chaos) place() error {
 	self, err := os.Executable()
@@ -44,7 +44,7 @@ func (c *chaos) place() error {
 	return nil
 }
 
-// exclude leaves out what is not possible here, and says so.
+// exclude leaves out the faults that are not possible here, and logs that.
 func (c *chaos) exclude() error {
 	without := func(kind string, err error) {
 		fmt.Printf("chaos: no %s here: %v\n", kind, err)

@@ -21,7 +21,7 @@ import (
 	"github.com/resqued/resqued/test/chaos/ledger"
 )
 
-// What a process of the harness may be, and what it is told by environment.
+// The roles of a process of the harness, and its environment variables.
 const (
 	roleDaemon     = "daemon"
 	roleCommand    = "command"
@@ -36,18 +36,19 @@ const (
 	briefEnv  = "CHAOS_BRIEF"  // the command has hardly anything to do
 )
 
-// actEvery is how often a job that holds a lock says that it still runs.
+// actEvery is how often a job that holds a lock notes that it still runs.
 const actEvery = 10 * time.Millisecond
 
-// task is what a payload tells its handler to do, beside the arguments.
+// task holds a payload's instructions for its handler, besides the arguments.
 type task struct {
-	// MS is how long, How which way, Fails how many of its runs are to fail.
+	// MS is the duration in milliseconds, How the kind of outcome, Fails how many of its runs
+	// fail.
 	MS    int    `json:"ms"`
 	How   string `json:"how"`
 	Fails int    `json:"fails"`
 }
 
-// commandClasses are those whose jobs are commands, which write their own beginnings and ends.
+// commandClasses are the classes of commands, which note their own beginnings and ends.
 var commandClasses = []string{"Command", "Tool", "Tree", "Slow"}
 
 func runDaemon() {
@@ -65,7 +66,7 @@ func runDaemon() {
 	daemon.Main(h)
 }
 
-// deeds are the handlers of one worker process.
+// deeds holds the handlers of one worker process.
 type deeds struct{ ledger *ledger.Writer }
 
 func (d *deeds) register(h *resqued.Handlers) {
@@ -82,7 +83,7 @@ func (d *deeds) register(h *resqued.Handlers) {
 	command("Command", self)
 	command("Tool", os.Getenv(toolEnv), briefEnv+"=1")
 	command("Tree", self, treeEnv+"=1")
-	// Slow outlives the lease of its worker process, if that is stopped.
+	// Slow outlives the lease of its worker process if that is stopped.
 	command("Slow", self, longEnv+"=1")
 	job := func(class string, fn func(ctx context.Context, t task) error, opts ...resqued.Option) {
 		h.Register(resqued.Class{Name: class, Handler: func(ctx context.Context, job *resqued.Job) error {
@@ -105,7 +106,7 @@ func (d *deeds) register(h *resqued.Handlers) {
 		_ = j.Args.Decode(&key)
 		return "named:" + key
 	}))
-	// Stubborn does not listen when it is told to stop.
+	// Stubborn ignores cancellation.
 	job("Stubborn", func(ctx context.Context, t task) error { return d.work(context.WithoutCancel(ctx), t) })
 	job("Panic", func(context.Context, task) error { panic("as it should") })
 	job("Fail", func(context.Context, task) error { return errors.New("as it should") })
@@ -115,7 +116,7 @@ func (d *deeds) register(h *resqued.Handlers) {
 		}
 		return nil
 	})
-	// Die takes its process with it at its first attempt, Poison at each.
+	// Die ends its process at its first attempt, Poison at each.
 	job("Die", func(ctx context.Context, t task) error {
 		if resqued.JobFrom(ctx).Attempt > 1 {
 			return nil
@@ -127,8 +128,8 @@ func (d *deeds) register(h *resqued.Handlers) {
 
 type runKey struct{}
 
-// nameOf finds the id of a job. One that is to wait where Ruby's schedulers look has it
-// among its arguments, since it may hold nothing else.
+// nameOf returns the id of a job. A job that waits where Ruby's schedulers look has it among
+// its arguments, because its payload may hold nothing else.
 func nameOf(job *resqued.Job) string {
 	var id string
 	if job.Class != "Later" && job.Class != "Tick" || job.Args.Get(0, &id) != nil {
@@ -137,7 +138,7 @@ func nameOf(job *resqued.Job) string {
 	return id
 }
 
-// note writes the beginning and the end of each job that is a Go function.
+// note notes the beginning and the end of each job that is a Go function.
 func (d *deeds) note(next resqued.Handler) resqued.Handler {
 	return func(ctx context.Context, job *resqued.Job) (err error) {
 		if slices.Contains(commandClasses, job.Class) {
@@ -177,7 +178,7 @@ func (d *deeds) act(ctx context.Context, what string) error {
 	return d.ledger.Write(ledger.Entry{What: what, Run: e.Run, ID: e.ID})
 }
 
-// work takes its time. A holder of a lock shows that it is there.
+// work takes the job's time. A holder of a lock notes that it still runs.
 func (d *deeds) work(ctx context.Context, t task) error {
 	if t.MS == 0 {
 		return nil
@@ -204,7 +205,7 @@ func (d *deeds) work(ctx context.Context, t task) error {
 	}
 }
 
-// retry fails as often as its payload says.
+// retry fails as often as its payload demands.
 func (d *deeds) retry(ctx context.Context, t task) error {
 	if err := d.work(ctx, t); err != nil {
 		return err
@@ -215,7 +216,7 @@ func (d *deeds) retry(ctx context.Context, t task) error {
 	return nil
 }
 
-// long is a long job: its units note what the run remembers, and one more each.
+// long is a long job. Its units note the saved count, and increase it.
 func (d *deeds) long(ctx context.Context, r *longjob.Runner, id string) error {
 	e, _ := ctx.Value(runKey{}).(ledger.Entry)
 	units := make([]int, longUnits(id))
@@ -241,7 +242,7 @@ func (d *deeds) long(ctx context.Context, r *longjob.Runner, id string) error {
 	return d.ledger.Write(ledger.Entry{What: ledger.Complete, Run: e.Run, ID: e.ID, Long: id})
 }
 
-// die takes the process with it, with whatever else runs in it.
+// die ends the process with everything that runs in it.
 func (d *deeds) die(ctx context.Context, t task) error {
 	if err := d.work(ctx, t); err != nil {
 		return err
@@ -253,10 +254,10 @@ func (d *deeds) die(ctx context.Context, t task) error {
 	case "exit":
 		os.Exit(9)
 	case "panic":
-		go func() { panic("in a goroutine that nobody recovers") }()
+		go func() { panic("in a goroutine that recovers nothing") }()
 	case "memory":
-		// More memory than the process may have: what the kernel does to a process
-		// whose cgroup is full comes down to the same.
+		// An allocation above the limit has the same effect as the kernel's kill when a cgroup
+		// is full.
 		_ = unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: 1, Max: 1})
 		for {
 			hoard = append(hoard, make([]byte, 64<<20))
@@ -269,8 +270,8 @@ func (d *deeds) die(ctx context.Context, t task) error {
 
 var hoard [][]byte
 
-// runCommand is a job's command: it works for a while, and may leave a process of
-// its own behind in a session of its own.
+// runCommand is a job's command. It works for a while, and may leave a process in a session of
+// its own.
 func runCommand() int {
 	w, err := ledger.Open(os.Getenv(ledgerEnv), os.Getenv("RESQUED_PROC"))
 	if err != nil {
@@ -313,7 +314,7 @@ func runCommand() int {
 	return exitOK
 }
 
-// lockVariable reads what the daemon tells a command of its job's lock.
+// lockVariable returns a variable by which the daemon passes the job's lock to a command.
 func lockVariable(name string) string {
 	if v := os.Getenv("RESQUED_JOB_LOCK_" + name); v != "" {
 		return v
@@ -321,7 +322,7 @@ func lockVariable(name string) string {
 	return os.Getenv("RESQUED_LOCK_" + name)
 }
 
-// runGrandchild says for a while that the job still runs, whatever the command does.
+// runGrandchild notes for a while that the job still runs, independently of the command.
 func runGrandchild() int {
 	w, err := ledger.Open(os.Getenv(ledgerEnv), os.Getenv("RESQUED_PROC"))
 	if err != nil {

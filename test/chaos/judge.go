@@ -17,8 +17,8 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// calm waits until every job has ended, now that nothing is broken any more.
-func (c *chaos) calm(ctx context.Context) {
+// awaitEnds waits until every job has ended, after the last fault.
+func (c *chaos) awaitEnds(ctx context.Context) {
 	var left int
 	err := within(ctx, c.o.settle, "every job to end", func() bool {
 		reply, err := look(ctx, c.server.ctl(), 1<<30, 1<<30)
@@ -35,7 +35,7 @@ func (c *chaos) calm(ctx context.Context) {
 	pause(ctx, 2200*time.Millisecond)
 }
 
-// judge looks at what is left, ends the daemons, looks again, and checks it all.
+// judge looks at what is left, ends the daemons, looks again, and runs all checks.
 func (c *chaos) judge(ctx context.Context) (bool, error) {
 	if err := c.lastLook(ctx); err != nil {
 		return false, errors.Join(err, c.keep(nil))
@@ -84,7 +84,7 @@ func (c *chaos) judge(ctx context.Context) (bool, error) {
 	return c.report(results, table)
 }
 
-// lastLook reads what is in Redis when everything has ended.
+// lastLook reads the final state of Redis.
 func (c *chaos) lastLook(ctx context.Context) error {
 	ctl := c.server.ctl()
 	entries, err := ctl.LRange(ctx, key("failed"), 0, -1).Result()
@@ -112,13 +112,13 @@ func (c *chaos) lastLook(ctx context.Context) error {
 	for _, id := range list(reply[0]) {
 		c.history.Places[id] = append(c.history.Places[id], "redis")
 	}
-	c.bury(entries, taken, processed, failed)
+	c.recordOutcomes(entries, taken, processed, failed)
 	return nil
 }
 
-// bury takes what Redis said of the jobs that have ended.
-func (c *chaos) bury(entries, taken []string, processed, failed int64) {
-	// BOOTTIME of the instant at which the wall clock was 0.
+// recordOutcomes adds Redis's records of the jobs that have ended to the history.
+func (c *chaos) recordOutcomes(entries, taken []string, processed, failed int64) {
+	// The BOOTTIME at which the wall clock was 0.
 	epoch := proc.BootTime() - time.Duration(time.Now().UnixNano())
 	for _, entry := range entries {
 		var f struct {
@@ -146,7 +146,7 @@ func (c *chaos) bury(entries, taken []string, processed, failed int64) {
 	c.history.FailedStat += failed
 }
 
-// recovered is how many jobs the masters say that they have recovered.
+// recovered returns how many jobs the masters have recovered according to their logs.
 func (c *chaos) recovered() (jobs int) {
 	for _, m := range c.daemons() {
 		m.mu.Lock()
@@ -167,7 +167,7 @@ func (c *chaos) recovered() (jobs int) {
 	return jobs
 }
 
-// residue is what must not be there when every daemon has left.
+// residue returns what must not be left when every daemon has ended.
 func (c *chaos) residue(ctx context.Context) []string {
 	var left []string
 	killed := func(name string) bool { // its entry expires by itself
@@ -209,8 +209,8 @@ func (c *chaos) residue(ctx context.Context) []string {
 	return append(left, c.trouble...)
 }
 
-// deaths finds counts of deaths that are left. Of jobs that others took after they
-// had died here nobody says that they have ended.
+// deaths returns counts of deaths that are left. Counts of jobs that foreign workers took after
+// they had died here are excluded, because the ends of these jobs are not reported.
 func (c *chaos) deaths(ctx context.Context) (left []string) {
 	counts := map[string]string{}
 	for _, k := range c.server.ctl().Keys(ctx, key("resqued:deaths:*")).Val() {
@@ -241,7 +241,7 @@ func (c *chaos) content(ctx context.Context, k string) string {
 	return ""
 }
 
-// discard ends whatever of the run is left.
+// discard ends all remaining processes and servers of the run.
 func (c *chaos) discard() {
 	for _, m := range c.daemons() {
 		m.signalAll(syscall.SIGKILL)
@@ -251,7 +251,7 @@ func (c *chaos) discard() {
 	}
 }
 
-// keep writes down what is known, and everything about some jobs.
+// keep writes all evidence, and everything about some jobs, to files.
 func (c *chaos) keep(ids []string) error {
 	write := func(name string, v any) error {
 		text, err := json.MarshalIndent(v, "", " ")
@@ -277,8 +277,8 @@ func (c *chaos) keep(ids []string) error {
 		write("evidence.json", about), write("snapshots.json", c.judged), c.dump())
 }
 
-// linesAbout finds what the daemons said of a job and of the processes that ran it,
-// around that time.
+// linesAbout returns what the daemons logged about a job and the processes that ran it, around
+// that time.
 func (c *chaos) linesAbout(id string) (found []string) {
 	for _, run := range c.history.Runs {
 		if run.ID != id {
@@ -300,7 +300,7 @@ func (c *chaos) linesAbout(id string) (found []string) {
 	return found
 }
 
-// dump writes every key of Redis, as it is now.
+// dump writes every key of Redis to a file.
 func (c *chaos) dump() error {
 	f, err := os.Create(filepath.Join(c.dir, "redis.txt"))
 	if err != nil {

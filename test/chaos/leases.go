@@ -14,15 +14,15 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// attendEvery is how often leases are looked at: more often than they are extended.
+// attendEvery is how often leases are read: more often than they are extended.
 const attendEvery = 250 * time.Millisecond
 
-// maxSilence is for how long a machine that has too much to do explains that a worker process
-// gives no sign of life.
+// maxSilence is for how long an overloaded machine explains that a worker process sends no
+// beat.
 const maxSilence = 3 * time.Second
 
-// attendance takes one instant of the leases, and of the ids of living worker processes
-// that are not registered.
+// attendance reads the leases, and the ids of living worker processes that are not registered,
+// at one instant.
 var attendance = redis.NewScript(`
 local p, unlisted = ARGV[1] .. ':', {}
 local time, procs = redis.call('TIME'), redis.call('ZRANGE', ARGV[1] .. ':resqued:procs', 0, -1, 'WITHSCORES')
@@ -34,8 +34,8 @@ for i = 1, #procs, 2 do
 end
 return {string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)), procs, unlisted}`)
 
-// attend looks at the leases, over and over.
-func (c *chaos) attend(ctx context.Context) {
+// watchLeases reads the leases repeatedly.
+func (c *chaos) watchLeases(ctx context.Context) {
 	for pause(ctx, attendEvery) {
 		_ = c.lookAtLeases(ctx) // Redis is away now and then
 	}
@@ -66,7 +66,7 @@ func (c *chaos) lookAtLeases(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Two that look at once may come out of order.
+	// Two looks at the same time may come out of order.
 	if s.Now >= c.lookedAt {
 		c.lookedAt = s.Now
 		c.leases.Look(s, func(worker string) time.Duration {
@@ -79,8 +79,8 @@ func (c *chaos) lookAtLeases(ctx context.Context) error {
 	return nil
 }
 
-// beating waits until each worker process that some daemons have now, and that does not
-// leave, has extended its lease since an instant.
+// beating waits until each present worker process of some daemons that is not leaving has
+// extended its lease since an instant.
 func (c *chaos) beating(ctx context.Context, f *check.Fault, since time.Duration, machines ...*machine) error {
 	type one struct {
 		process
@@ -114,8 +114,8 @@ func (c *chaos) beating(ctx context.Context, f *check.Fault, since time.Duration
 	return c.unheard(began, machines...)
 }
 
-// unheard says which worker processes of some daemons were ended since an instant because
-// they gave no sign of life, though there were processors to give it.
+// unheard returns an error that names the worker processes of some daemons that were ended
+// since an instant for missing beats although the machine was not overloaded.
 func (c *chaos) unheard(since time.Duration, machines ...*machine) error {
 	for worker, at := range c.said(silentLine) {
 		c.mu.Lock()

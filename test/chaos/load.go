@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// pushPatience bounds a push; what it has come to then is not known.
+	// pushPatience bounds a push; after that its outcome is ambiguous.
 	pushPatience = 4 * time.Second
-	// most is how many jobs may wait before the producers rest.
+	// most is how many jobs may wait before the producers pause.
 	most = 1500
 
 	probeEvery   = 300 * time.Millisecond
@@ -27,18 +27,18 @@ const (
 	prober       = 9 // its number among the producers
 )
 
-// load starts everybody who pushes and pops, until ctx ends.
+// load starts all that push and pop until ctx ends.
 func (c *chaos) load(ctx context.Context, wait *sync.WaitGroup) {
 	for n := range producers {
 		wait.Go(func() { c.produce(ctx, n) })
 	}
 	wait.Go(func() { c.probe(ctx) })
-	wait.Go(func() { c.prolong(ctx) })
-	wait.Go(func() { c.forage(ctx) })
+	wait.Go(func() { c.produceLong(ctx) })
+	wait.Go(func() { c.foreignPops(ctx) })
 }
 
-// produce pushes jobs as a program does that uses our client, and never pushes a job
-// twice, whatever became of it.
+// produce pushes jobs as a program does that uses our client. It never repeats a push, whatever
+// its outcome.
 func (c *chaos) produce(ctx context.Context, n int) {
 	pusher, err := client.New(client.Options{
 		URL: "redis://" + c.pushProxy.Addr() + "/0", Namespace: namespace, UniqueQueues: []string{uniqueQueue},
@@ -91,9 +91,9 @@ func (c *chaos) produce(ctx context.Context, n int) {
 	}
 }
 
-// enqueue pushes as programs do.
+// enqueue pushes a job through the client.
 func enqueue(ctx context.Context, pusher *client.Client, j job) (answer check.Answer, result client.Result) {
-	// Not ctx: a push that is cut off at the end would be ambiguous for nothing.
+	// Not ctx: a push that is cut off at the end would be needlessly ambiguous.
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushPatience)
 	defer cancel()
 	when := client.In(j.later)
@@ -114,7 +114,7 @@ func answerOf(err error) check.Answer {
 	return check.Ambiguous
 }
 
-// dueAt notes when a job is due that was pushed for later.
+// dueAt notes when a delayed job is due.
 func (c *chaos) dueAt(p *check.Push, due time.Time) {
 	if due.IsZero() {
 		return
@@ -124,7 +124,7 @@ func (c *chaos) dueAt(p *check.Push, due time.Time) {
 	p.Due, p.DueAt = due.UnixMilli(), time.Duration(due.UnixNano())-c.history.Epoch
 }
 
-// more pushes the same payload once more.
+// more pushes the same payload again.
 func (c *chaos) more(ctx context.Context, pusher *client.Client, p *check.Push, j job) {
 	c.mu.Lock()
 	n := len(p.More)
@@ -138,7 +138,7 @@ func (c *chaos) more(ctx context.Context, pusher *client.Client, p *check.Push, 
 	p.More[n].Answer, p.More[n].Duplicate, p.More[n].Answered = answer, result.Status == client.StatusDuplicate, proc.BootTime()
 }
 
-// pushRaw pushes what no client of ours would push.
+// pushRaw pushes a payload that our client would not push.
 func pushRaw(ctx context.Context, raw *redis.Client, j job) check.Answer {
 	err := raw.SAdd(ctx, key("queues"), j.queue).Err()
 	if err != nil {
@@ -153,7 +153,7 @@ func pushRaw(ctx context.Context, raw *redis.Client, j job) check.Answer {
 	return check.Ambiguous
 }
 
-// rawClient is a client that never repeats anything.
+// rawClient returns a client that never repeats a command.
 func rawClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: addr, MaxRetries: -1, PoolSize: 4, ReadTimeout: pushPatience,
@@ -167,8 +167,8 @@ func (c *chaos) full() bool {
 	return c.backlog > most
 }
 
-// book notes a push before it is tried; false: not now, processes are to live and threads
-// to be free for a while.
+// book notes a push before it is tried. It returns false at times in which processes must live
+// and threads be free.
 func (c *chaos) book(j job, producer, sequence int) (*check.Push, bool) {
 	now := proc.BootTime()
 	c.mu.Lock()
@@ -197,7 +197,7 @@ func (c *chaos) settle(p *check.Push, answer check.Answer) {
 	p.Answer, p.Answered = answer, proc.BootTime()
 }
 
-// probe pushes small jobs to the lowest queue, to see how long they wait.
+// probe pushes small jobs to the lowest queue to measure their wait.
 func (c *chaos) probe(ctx context.Context) {
 	raw := rawClient(c.sideProxy.Addr())
 	defer func() { _ = raw.Close() }()
@@ -224,9 +224,9 @@ local payload = redis.call('LPOP', KEYS[1])
 if payload then redis.call('RPUSH', KEYS[2], string.match(payload, 'chaos%-%d+') or payload) end
 return payload`)
 
-// forage takes jobs of the shared queue as other programs do. A Ruby worker pops and
-// knows nothing if the answer gets lost; a node worker keeps a record.
-func (c *chaos) forage(ctx context.Context) {
+// foreignPops takes jobs of the shared queue as other programs do. A Ruby worker loses the job
+// if the answer to its pop is lost; a node worker keeps a record.
+func (c *chaos) foreignPops(ctx context.Context) {
 	raw := rawClient(c.sideProxy.Addr())
 	defer func() { _ = raw.Close() }()
 	for n := 0; pause(ctx, foreignEvery); n++ {
@@ -255,7 +255,7 @@ func (c *chaos) popped(payload string, err error) {
 			c.history.Taken[id] = true
 		}
 	case !client.NotEnqueued(err) && !errors.Is(err, redis.Nil):
-		// The answer is lost; the job may be, too.
+		// The answer is lost; the job may be lost too.
 		c.popping++
 		c.history.MaybeTaken++
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// longEvery is how often a long job is begun, unless longMost have not ended.
+	// longEvery is how often a long job is enqueued, unless longMost have not ended.
 	longEvery = 700 * time.Millisecond
 	longMost  = 3
 	longSlice = 800 * time.Millisecond
@@ -22,14 +22,14 @@ const (
 	longer    = 7  // its number among the producers
 )
 
-// longUnits is how many units a long job has: up to three slices of them.
+// longUnits returns how many units a long job has: up to three slices of them.
 func longUnits(id string) int {
 	n, _ := strconv.Atoi(strings.TrimPrefix(id, "chaos-"))
 	return 4 + n/10*7%21
 }
 
-// prolong enqueues long jobs, never one twice.
-func (c *chaos) prolong(ctx context.Context) {
+// produceLong enqueues long jobs, none of them twice.
+func (c *chaos) produceLong(ctx context.Context) {
 	pusher, err := longjob.NewClient(longjob.ClientOptions{URL: "redis://" + c.pushProxy.Addr() + "/0", Namespace: namespace})
 	if err != nil {
 		c.complain("producer of long jobs: %v", err)
@@ -47,7 +47,7 @@ func (c *chaos) prolong(ctx context.Context) {
 		result, err := pusher.EnqueueUnique(call, "Long", id, longjob.Queue(longQueue))
 		cancel()
 		if err == nil && result.Outcome != longjob.OutcomeNew {
-			c.complain("long job %s, which nobody has enqueued, is %s", id, result.Outcome)
+			c.complain("long job %s, which was never enqueued, is %s", id, result.Outcome)
 		}
 		c.mu.Lock()
 		l.Answer, l.UUID, l.Answered = answerOf(err), result.UUID, proc.BootTime()
@@ -55,14 +55,14 @@ func (c *chaos) prolong(ctx context.Context) {
 	}
 }
 
-// bookLong notes a long job before it is enqueued; nil: there are enough.
+// bookLong notes a long job before it is enqueued. It returns nil if there are enough.
 func (c *chaos) bookLong(id string) *check.Long {
 	now := proc.BootTime()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	busy := 0
 	for _, l := range c.history.Longs {
-		// One of which nobody knows more is gone, or was never there.
+		// A run without news for long is gone, or never existed.
 		if l.Tried > now-30*time.Second && l.Answer != check.Refused && !c.history.Completed(l.ID, now) {
 			busy++
 		}
@@ -75,7 +75,7 @@ func (c *chaos) bookLong(id string) *check.Long {
 	return l
 }
 
-// longsNow asks Redis what became of the long jobs, and what is left of them.
+// longsNow reads the state of the long jobs from Redis, and returns what is left of them.
 func (c *chaos) longsNow(ctx context.Context) (left []string) {
 	ctl := c.server.ctl()
 	c.mu.Lock()

@@ -1,12 +1,12 @@
-// Command chaos breaks a running resqued in every way that docs/reliability.md
-// speaks of, and checks by a ledger outside of Redis that no job was lost, none ran
-// twice without a reason, no lock had two holders, and nothing is left behind.
+// Command chaos breaks a running resqued in every way that docs/reliability.md describes. It
+// checks by a ledger outside of Redis that no job is lost, none runs twice without a reason, no
+// lock has two holders, and nothing is left behind.
 //
 //	go run ./test/chaos -profile short -seed 7
 //
-// It is three programs in one, told by an environment variable: the harness, the
-// daemon with the handlers of the jobs, and the command that some jobs run. What
-// happens, and to whom, follows from the seed; when it does, only roughly.
+// It is three programs in one, selected by an environment variable: the harness, the daemon
+// with the handlers of the jobs, and the command that some jobs run. The seed determines the
+// faults and their targets, but their times only roughly.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// roleEnv tells which of the programs this process is.
+// roleEnv selects which of the programs this process is.
 const roleEnv = "CHAOS_ROLE"
 
 // Exit codes of the harness.

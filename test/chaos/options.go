@@ -9,41 +9,41 @@ import (
 )
 
 const (
-	// defaultLease is a tenth of the daemon's own, so that what takes a lease takes
+	// defaultLease is a tenth of the daemon's default, so that what takes a lease takes
 	// seconds.
 	defaultLease = 3 * time.Second
-	// guarded is the shortest lease with which a master, which hears from its worker
-	// processes every two seconds, ends a stopped one before its locks expire.
+	// guarded is the shortest lease with which a master can end a stopped worker process before
+	// its locks expire; it hears from its worker processes every two seconds.
 	guarded = 10 * time.Second
-	// maxLease is the longest that a daemon gives.
+	// maxLease is the longest lease of a daemon.
 	maxLease    = 35 * time.Second
 	termTimeout = time.Second
 	maxDeaths   = 3
-	// round is how often masters look for the dead of others.
+	// round is how often masters look for the dead of other masters.
 	round = 5500 * time.Millisecond
-	// defaultQuiet is how long nothing is broken before each round of faults.
+	// defaultQuiet is the time without faults before each round of faults.
 	defaultQuiet = 8 * time.Second
-	// maxCatchUp bounds the time until a quiet time begins. As many jobs as producers leave
-	// waiting, and those that come meanwhile, take both daemons some 20 s.
+	// maxCatchUp bounds the time until a quiet time begins. Two daemons need some 20 s for as
+	// many jobs as producers leave waiting, and for those that come meanwhile.
 	maxCatchUp = 30 * time.Second
-	// shortDecks is how often the short profile injects every kind of fault that takes
-	// no lease, if it does not take longer than shortTime; it needs some more to end.
+	// shortDecks is how often the short profile injects every kind of fault that takes no
+	// lease, if that takes no longer than shortTime; it needs some more time to end.
 	shortDecks = 2
 	shortTime  = 170 * time.Second
-	// gateLengthy is how many of the kinds that take a lease the gate profile injects,
-	// gateQuiet how long it breaks nothing before, so that all of it takes 75 s.
+	// gateLengthy is how many of the kinds that take a lease the gate profile injects;
+	// gateQuiet is its time without faults, so that all of it takes 75 s.
 	gateLengthy = 1
 	gateQuiet   = 6 * time.Second
-	// A long run of longTime has to have injected each kind so often, and to have had
-	// so many jobs recovered.
+	// How often a long run, of longTime, must have injected each kind, and how many jobs must
+	// have been recovered.
 	longTime       = 30 * time.Minute
 	longFaults     = 20
 	longRecoveries = 1000
-	// maxSettle bounds the time until all jobs are done when nothing is broken any more.
+	// maxSettle bounds the time until all jobs are done after the last fault.
 	maxSettle = 60 * time.Second
 )
 
-// options are what the command line says.
+// options are the values of the flags.
 type options struct {
 	profile    string
 	seed       uint64
@@ -98,8 +98,8 @@ func (o *options) check() error {
 	return nil
 }
 
-// leases are the job_lock_duration of each daemon. That of the last is more than twice as long
-// as that of the first: what one gives by its own may be too short for another by far.
+// leases returns the job_lock_duration of each daemon. That of the last is more than twice that
+// of the first, so that a lease by one daemon's setting is far too short for another.
 func (o *options) leases() []time.Duration {
 	if !o.mixed {
 		return []time.Duration{o.lease, o.lease, o.lease}
@@ -107,7 +107,7 @@ func (o *options) leases() []time.Duration {
 	return []time.Duration{o.lease, min(o.lease+2*time.Second, maxLease), min(2*o.lease+time.Second, maxLease)}
 }
 
-// leastFaults is how often each kind has to have happened.
+// leastFaults returns how often each kind must have happened.
 func (o *options) leastFaults() int {
 	switch {
 	case o.least > 0:
@@ -118,7 +118,7 @@ func (o *options) leastFaults() int {
 	return 1
 }
 
-// leastRecoveries is how many jobs have to have been recovered.
+// leastRecoveries returns how many jobs must have been recovered.
 func (o *options) leastRecoveries() int {
 	if o.profile == "long" && o.duration >= longTime && len(o.only) == 0 {
 		return longRecoveries
@@ -126,7 +126,7 @@ func (o *options) leastRecoveries() int {
 	return 1
 }
 
-// command is what repeats this run.
+// command returns the command that repeats this run.
 func (o *options) command() string {
 	c := fmt.Sprintf("go run ./test/chaos -profile %s -seed %d", o.profile, o.seed)
 	if o.profile == "long" {
@@ -156,8 +156,8 @@ func (o *options) command() string {
 	return c
 }
 
-// kinds are the faults of this run: those that are named, or all but those that are
-// named with a "!", or what the profile has.
+// kinds returns the faults of this run: those that are named, or all but those named with a
+// "!", or those of the profile.
 func (o *options) kinds() []kind {
 	var out []string
 	switch o.profile {
@@ -179,7 +179,7 @@ func (o *options) kinds() []kind {
 	})
 }
 
-// leftOut are the kinds that a gate run with a seed has no time for: all but a few of those
+// leftOut returns the kinds that a gate run with a seed has no time for: all but a few of those
 // that take a lease, and one of the two failovers, for which a server has to be copied.
 func leftOut(seed uint64) []string {
 	r := rand.New(rand.NewPCG(seed, 3))

@@ -10,15 +10,14 @@ import (
 	"strconv"
 )
 
-// Users of the two daemons that share a host and do not see each other. Nothing else has
-// to know them.
+// Users of the two daemons that share a host and do not see each other. They need not exist.
 const (
 	oneUser   = 20_011
 	otherUser = 20_012
 )
 
-// hostName returns what puts a command under another host name. With root that is
-// simple; without, a user namespace may do.
+// hostName returns a command prefix that sets another host name. Without root it uses a user
+// namespace.
 func hostName(name string) []string {
 	script := `hostname "$0" && exec "$@"`
 	for _, flags := range [][]string{{"--uts"}, {"--map-root-user", "--uts"}} {
@@ -30,17 +29,17 @@ func hostName(name string) []string {
 	return nil
 }
 
-// hidden returns what puts a command under a host name and a user, with a /proc that shows
-// the processes of this user alone, as ProtectProc=invisible of a unit does. Who changes
-// its user loses its parent-death signal, so that it is set behind that.
+// hidden returns a command prefix that sets a host name and a user, with a /proc that shows
+// only this user's processes, as ProtectProc=invisible of a unit does. A process that changes
+// its user loses its parent-death signal, so that is set afterwards.
 func hidden(name string, user int) []string {
 	script := `hostname "$0" && mount -t proc -o hidepid=2 proc /proc && id=$1 && shift &&
 exec setpriv --reuid="$id" --regid="$id" --clear-groups --pdeathsig=KILL "$@"`
 	return []string{"unshare", "--uts", "--mount", "--propagation=private", "sh", "-c", script, name, strconv.Itoa(user)}
 }
 
-// hide prepares the directory of the run for daemons of other users, and returns the
-// program that they can start. Its error says why there can be none.
+// hide prepares the directory of the run for daemons of other users, and returns the program
+// that they can start. The error gives the reason if that is not possible.
 func hide(dir, ledgerDir string) (program string, err error) {
 	if os.Geteuid() != 0 {
 		return "", errors.New("that takes root")
@@ -49,7 +48,7 @@ func hide(dir, ledgerDir string) (program string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// What go run has built lies where others must not look.
+	// The program built by go run is in a directory that others cannot access.
 	program = filepath.Join(dir, "daemon")
 	if err := copyFile(self, program); err != nil {
 		return "", err

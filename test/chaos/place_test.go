@@ -19,7 +19,8 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// TestHide: what is hidden sees nothing of its host, and its host sees it.
+// TestHide checks that a hidden command does not see its host's processes, and that the host
+// sees the command.
 func TestHide(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -27,7 +28,7 @@ func TestHide(t *testing.T) {
 		require.ErrorContains(t, err, "takes root")
 		t.Skip("the rest takes root")
 	}
-	// Not t.TempDir: others do not get there.
+	// Not t.TempDir: other users cannot access it.
 	dir, err := os.MkdirTemp("", "chaos-")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -45,7 +46,8 @@ func TestHide(t *testing.T) {
 	require.Equal(t, strconv.Itoa(oneUser)+"\nelsewhere\n", string(out))
 }
 
-// TestContainer: what is in one is its first process, under the given host name.
+// TestContainer checks that a command is the first process of its container, with the given
+// host name.
 func TestContainer(t *testing.T) {
 	t.Parallel()
 	argv := containerOn("boxed")
@@ -61,7 +63,7 @@ func TestContainer(t *testing.T) {
 	require.NotContains(t, string(out), own)
 }
 
-// TestLease: who executes a program whose lease is taken waits until it is given up.
+// TestLease checks that executing a program whose lease is taken waits until it is given up.
 func TestLease(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "sleep")
@@ -69,7 +71,7 @@ func TestLease(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, copyFile(program, path))
 	var held *lease
-	// A process that another test has just started may have the file that was written.
+	// A process that another test has just started may have the written file open.
 	taken := proctest.Within(10*time.Second, func() bool { held, err = takeLease(path); return err == nil })
 	if !taken && !errors.Is(err, unix.EAGAIN) {
 		t.Skip("not possible here: ", err)
@@ -77,7 +79,7 @@ func TestLease(t *testing.T) {
 	require.True(t, taken, "%v", err)
 	defer held.giveUp()
 	require.False(t, held.wanted())
-	// Through another program: Go's own start would wait, too.
+	// Through another program: Go's own start would wait too.
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `"$0" 0; exec "$0" 1000`, path)
 	require.NoError(t, cmd.Start())
 	proctest.Await(t, 10*time.Second, held.wanted, "the program to be opened")
@@ -87,12 +89,13 @@ func TestLease(t *testing.T) {
 		return ok && strings.HasPrefix(p.Title, path)
 	}, "the program to run")
 	_, err = takeLease(path)
-	require.ErrorIs(t, err, unix.EAGAIN, "somebody runs it")
+	require.ErrorIs(t, err, unix.EAGAIN, "the program runs")
 	require.NoError(t, cmd.Process.Kill())
 	require.Error(t, cmd.Wait())
 }
 
-// TestTap: a log that is not read takes no line more, and afterwards has them all.
+// TestTap checks that a log that is not read accepts no more lines, and that all arrive
+// afterwards.
 func TestTap(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()
@@ -127,7 +130,7 @@ func TestTap(t *testing.T) {
 	require.JSONEq(t, `{"two":2}`, m.lines[1].text)
 }
 
-// TestSaidAt: a line that was held up counts from when it was written.
+// TestSaidAt checks that a delayed line counts from when it was written.
 func TestSaidAt(t *testing.T) {
 	t.Parallel()
 	c := &chaos{history: check.NewHistory()}

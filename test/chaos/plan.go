@@ -10,30 +10,30 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// The queues, in the order of their priority.
+// The queues in the order of their priority.
 const (
 	tickQueue   = "ticks" // the jobs of schedules
 	highQueue   = "high"
 	lockedQueue = "locked"
-	sharedQueue = "shared" // foreign workers take from it, too
+	sharedQueue = "shared" // foreign workers also take from it
 	longQueue   = "long"   // long jobs
 	lowQueue    = "low"
 	uniqueQueue = "unique" // holds an equal payload once
 )
 
-// job is what a producer is to push next.
+// job is the next job of a producer.
 type job struct {
 	id, queue, payload, expect string
-	// raw: no client of ours would push it.
+	// raw is set if our client would not push it.
 	raw bool
-	// unquiet: it takes its process with it, or keeps a thread for a second or two, and
-	// so is not for a quiet time.
+	// unquiet is set if it ends its process or keeps a thread for a second or two, and so does
+	// not fit a quiet time.
 	unquiet bool
-	// later is how long it is to wait before it is pushed.
+	// later is its delay.
 	later time.Duration
-	// again is after how long the same payload is pushed again, each time.
+	// again holds the pauses after which the same payload is pushed again.
 	again []time.Duration
-	// fails is how many of its runs fail; retry: its class has one.
+	// fails is how many of its runs fail; retry is set if its class has a retry.
 	fails int
 	retry bool
 }
@@ -43,12 +43,12 @@ const retryAttempts = 4
 
 var retryWaits = []time.Duration{0, 100 * time.Millisecond, 400 * time.Millisecond}
 
-// plan makes up the jobs of one producer: always the same for the same seed.
+// plan generates the jobs of one producer, determined by the seed.
 type plan struct {
 	rand     *rand.Rand
 	producer int
 	sequence int
-	// slowEvery: so often comes a command that outlives a lease; 0 = never.
+	// slowEvery is how often a command that outlives a lease comes; 0 means never.
 	slowEvery int
 }
 
@@ -56,18 +56,18 @@ func newPlan(seed uint64, producer, slowEvery int) *plan {
 	return &plan{rand: rand.New(rand.NewPCG(seed, uint64(1000+producer))), producer: producer, slowEvery: slowEvery}
 }
 
-// next makes up a job: 35 % share 34 locks, a third of them in a unique queue, 7 % are
-// commands, and some do what jobs should not.
+// next generates a job: 35 % share 34 locks, a third of them in a unique queue, 7 % are
+// commands, and some misbehave.
 func (p *plan) next() job {
 	p.sequence++
 	j := job{
-		// The number comes first in every payload, so that it is found in all.
+		// The number comes first in every payload, so that it can be found in all.
 		id:    fmt.Sprintf("chaos-%d", p.sequence*10+p.producer),
 		queue: highQueue, expect: check.ExpectDone,
 	}
 	switch n := p.rand.IntN(1000); {
 	case p.slowEvery > 0 && p.sequence%p.slowEvery == (p.slowEvery/8+p.producer*p.slowEvery/producers)%p.slowEvery:
-		// Together the producers push one when the last one may be over.
+		// All producers together push one when the last one may be over.
 		j.queue = lockedQueue
 		j.payload = p.payload(j.id, "Slow", `["slow"]`, 0, "")
 	case n < 100:
@@ -132,8 +132,7 @@ func (p *plan) next() job {
 	return j
 }
 
-// payload writes a job with something behind its arguments: mostly little, now
-// and then up to 1 MB.
+// payload formats a job with additional content: mostly little, now and then up to 1 MB.
 func (p *plan) payload(id, class, args string, ms int, how string) string {
 	size := 10 + p.rand.IntN(300)
 	if p.rand.IntN(25) == 0 {
@@ -156,7 +155,7 @@ func (p *plan) death() string {
 
 func (p *plan) millis(least, most int) int { return least + p.rand.IntN(most-least) }
 
-// times are up to n short pauses.
+// times returns up to n short pauses.
 func (p *plan) times(n int) (all []time.Duration) {
 	for range p.rand.IntN(n + 1) {
 		all = append(all, time.Duration(p.millis(0, 60))*time.Millisecond)
@@ -164,5 +163,5 @@ func (p *plan) times(n int) (all []time.Duration) {
 	return all
 }
 
-// skewed prefers small numbers.
+// skewed returns a random number below n and prefers small ones.
 func (p *plan) skewed(n int) int { return min(p.rand.IntN(n), p.rand.IntN(n)) }

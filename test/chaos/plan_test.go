@@ -24,7 +24,7 @@ func TestPlan(t *testing.T) {
 	for range n {
 		j := a.next()
 		require.Equal(t, j, b.next(), "the same seed plans the same jobs")
-		// Those that may hold nothing else have only a number.
+		// Payloads that may hold nothing else contain only a number.
 		if other.next().payload == j.payload && !strings.Contains(j.payload, `"class":"Later"`) {
 			same++
 		}
@@ -61,8 +61,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestSlow: one that takes ten seconds comes every ten seconds, from all producers
-// together, and the first one soon.
+// TestSlow checks that a command of ten seconds comes every ten seconds, from all producers
+// together, and that the first one comes soon.
 func TestSlow(t *testing.T) {
 	t.Parallel()
 	const rate, slow = 60, 10
@@ -93,8 +93,8 @@ func TestDecks(t *testing.T) {
 	require.Equal(t, names, kindNames(), "a deck that is shuffled leaves the list as it is")
 }
 
-// TestGate: what a gate run breaks follows from its seed, and over some seeds it is
-// everything.
+// TestGate checks that the faults of a gate run are determined by its seed, and that some seeds
+// together cover all kinds.
 func TestGate(t *testing.T) {
 	t.Parallel()
 	all := map[string]bool{}
@@ -156,8 +156,8 @@ func TestOptions(t *testing.T) {
 	require.Equal(t, "go run ./test/chaos -profile long -seed 7 -duration 1m0s -rate 10 -lease 10s -faults 'usr1'", long.command())
 }
 
-// TestLeases: some are more than twice as long as others, and none is longer than daemons
-// give.
+// TestLeases checks that some leases are more than twice as long as others, and none is longer
+// than the maximum.
 func TestLeases(t *testing.T) {
 	t.Parallel()
 	o := options{lease: 3 * time.Second, mixed: true}

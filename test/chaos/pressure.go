@@ -11,14 +11,14 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// starving is from which share of the time on that programs wait for a processor a
-// heartbeat of a process may come late for no other reason.
+// starving is the share of time waiting for a processor from which on a late beat needs no
+// other explanation.
 const starving = 0.8
 
 var waited = regexp.MustCompile(`(?m)^some .*total=(\d+)`)
 
-// waitedFor is how long programs have waited for a processor since the machine began,
-// as far as the kernel tells.
+// waitedFor returns how long programs have waited for a processor since boot, and whether the
+// kernel reports that.
 func waitedFor() (time.Duration, bool) {
 	text, err := os.ReadFile("/proc/pressure/cpu")
 	if err != nil {
@@ -32,7 +32,7 @@ func waitedFor() (time.Duration, bool) {
 	return time.Duration(us) * time.Microsecond, err == nil
 }
 
-// pressure notes when the machine has more to do than it can.
+// pressure notes when the machine is overloaded.
 func (c *chaos) pressure(ctx context.Context) {
 	before, ok := waitedFor()
 	for from := proc.BootTime(); ok && pause(ctx, 500*time.Millisecond); {
@@ -49,11 +49,11 @@ func (c *chaos) pressure(ctx context.Context) {
 
 var (
 	silentLine = regexp.MustCompile(`"msg":"killing a worker process","proc":"([^"]+)".*"because":"no sign of life`)
-	// killedLine says that a process has ended together with jobs that were killed.
+	// killedLine matches the line about a process that ended together with killed jobs.
 	killedLine = regexp.MustCompile(`"msg":"worker process ended with the jobs that did not stop","proc":"([^"]+)"`)
 )
 
-// said tells when a line was last said of each worker process.
+// said returns when a line was last logged about each worker process.
 func (c *chaos) said(line *regexp.Regexp) map[string]time.Duration {
 	all := map[string]time.Duration{}
 	for _, m := range c.daemons() {

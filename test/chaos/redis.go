@@ -21,17 +21,17 @@ import (
 	"github.com/resqued/resqued/internal/devredis"
 )
 
-// aclRule is what docs/redis-keys.md says that a daemon's user needs.
+// aclRule holds the rights that docs/redis-keys.md demands for a daemon's user.
 const aclRule = "on >chaos ~" + namespace + ":* -@all +@read +@write +@transaction +@connection +eval +evalsha +time -@dangerous +info"
 
 const namespace = "resque"
 
-// server is the Redis under the daemons. It can be killed and started again, and
-// another one can take its place.
+// server is the Redis of the daemons. It can be killed and restarted, and replaced by another
+// one.
 type server struct {
-	// mu is held while another one takes its place.
+	// mu is held while it is replaced.
 	mu sync.RWMutex
-	// epoch counts how often it may have lost something.
+	// epoch counts how often it may have lost writes.
 	epoch int
 	instance
 }
@@ -42,26 +42,26 @@ type instance struct {
 	socket  string
 	addr    string
 	process *devredis.Process
-	// client is the harness's own, past every proxy. That of the witness never
-	// repeats anything.
+	// client is the harness's own, which bypasses every proxy. That of the witness never
+	// repeats a command.
 	client, witness *redis.Client
 }
 
-// ctl is a client of the harness, past every proxy.
+// ctl returns a client of the harness that bypasses every proxy.
 func (s *server) ctl() *redis.Client {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.client
 }
 
-// address is where replicas connect.
+// address returns the address to which replicas connect.
 func (s *server) address() string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.addr
 }
 
-// witnessed is the client of the witness.
+// witnessed returns the client of the witness.
 func (s *server) witnessed() *redis.Client {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -70,7 +70,8 @@ func (s *server) witnessed() *redis.Client {
 
 // startInstance starts a redis-server with a directory of its own.
 func startInstance(ctx context.Context) (*instance, error) {
-	// A unix socket's path may have 107 bytes, so this is not where the evidence is.
+	// A unix socket's path is limited to 107 bytes, so this is not in the directory of the
+	// evidence.
 	dir, err := os.MkdirTemp("", "chaos-redis-")
 	if err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func major(binary string) int {
 	return 0
 }
 
-// restart brings a killed server back and returns when it has loaded its data.
+// restart restarts a killed server and returns when it has loaded its data.
 func (s *instance) restart(ctx context.Context) error {
 	if err := s.launch(ctx); err != nil {
 		return err
@@ -144,9 +145,8 @@ func (s *instance) stop() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// replace makes a replica take this server's place, as an orderly failover does:
-// nothing that was acknowledged is lost. move is called when the replica has taken
-// over. The old server goes on as a replica and is returned.
+// replace promotes a replica in place of this server, without losing acknowledged writes. move
+// is called when the replica has taken over. The old server becomes a replica and is returned.
 func (s *server) replace(ctx context.Context, replica *instance, move func()) (*instance, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,8 +164,8 @@ func (s *server) replace(ctx context.Context, replica *instance, move func()) (*
 	return &old, nil
 }
 
-// follow makes the server a replica of another one, and returns when it has its data
-// and the other one knows.
+// follow makes the server a replica of another one. It returns when the replica has the data
+// and the primary knows it.
 func (s *instance) follow(ctx context.Context, primary *server) error {
 	host, port, _ := net.SplitHostPort(primary.address())
 	if err := s.client.Do(ctx, "REPLICAOF", host, port).Err(); err != nil {
@@ -177,17 +177,17 @@ func (s *instance) follow(ctx context.Context, primary *server) error {
 	})
 }
 
-// says looks for a line of INFO replication.
+// says reports whether INFO replication contains a line.
 func (s *instance) says(ctx context.Context, line string) bool {
 	return strings.Contains(s.client.Info(ctx, "replication").Val(), line+"\r\n")
 }
 
-// url is an address for a daemon behind a proxy.
+// url returns the URL for a daemon behind a proxy.
 func url(addr string) string { return "redis://resqued:chaos@" + addr + "/0" }
 
 func key(name string) string { return namespace + ":" + name }
 
-// within waits until ok says so, or returns an error that says what did not come.
+// within waits until ok returns true. Its error names what did not happen.
 func within(ctx context.Context, limit time.Duration, what string, ok func() bool) error {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
@@ -205,7 +205,7 @@ func within(ctx context.Context, limit time.Duration, what string, ok func() boo
 	return nil
 }
 
-// pause waits; false: the run is over.
+// pause waits, and returns false if the run is over.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

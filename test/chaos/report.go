@@ -10,7 +10,7 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// report prints what was found, and keeps the evidence if that is not all well.
+// report prints the results, and keeps the evidence unless all checks have passed.
 func (c *chaos) report(results []check.Result, table []check.Times) (bool, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%-20s %5s   %-21s   %s\n", "fault", "fired", "noticed: median/worst", "recovered: median/worst")

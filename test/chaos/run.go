@@ -18,7 +18,7 @@ import (
 	"github.com/resqued/resqued/test/chaos/ledger"
 )
 
-// producers is how many programs push jobs.
+// producers is the number of programs that push jobs.
 const producers = 2
 
 // chaos is one run of the harness.
@@ -27,15 +27,15 @@ type chaos struct {
 	dir, ledgerDir string
 	server         *server
 	machines       []*machine
-	// guest is in a container, and only there while it is restarted; nil: not permitted.
+	// guest runs in a container, and only while that is restarted; nil if not permitted.
 	guest *machine
 	// pushProxy is for producers, sideProxy for foreign workers and probes.
 	pushProxy, sideProxy *faultproxy.Proxy
 	began                time.Duration
-	// unscheduled: the schedules are to end.
+	// unscheduled is set when the schedules are to end.
 	unscheduled atomic.Bool
 
-	// tasks are all goroutines but those of the load, which ends earlier.
+	// tasks are all goroutines except those of the load, which end earlier.
 	tasks sync.WaitGroup
 
 	mu      sync.Mutex
@@ -50,14 +50,14 @@ type chaos struct {
 	popping int           // pops of foreigners that have no answer yet
 	instant check.Result
 	leases  *check.Leases
-	// lookedAt is when they were looked at last, by Redis's clock.
+	// lookedAt is the time of the last look, by Redis's clock.
 	lookedAt int64
 	trouble  []string // what went wrong besides
-	// judged are what Redis held at the last snapshots, newest last.
+	// judged are the contents of Redis at the last snapshots, newest last.
 	judged []check.Snapshot
 }
 
-// run does everything and says whether every check has passed.
+// run runs the harness and returns whether every check has passed.
 func run(ctx context.Context, o options) (ok bool, err error) {
 	c := &chaos{
 		o: o, history: check.NewHistory(), open: map[string]*check.Push{}, started: map[*machine]time.Duration{},
@@ -95,18 +95,18 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 	var looks sync.WaitGroup
 	looks.Go(func() { c.watch(look) })
 	looks.Go(func() { c.snapshots(look) })
-	looks.Go(func() { c.testify(look) })
-	looks.Go(func() { c.attend(look) })
+	looks.Go(func() { c.writeTicks(look) })
+	looks.Go(func() { c.watchLeases(look) })
 	looks.Go(func() { c.pressure(look) })
 
-	err = c.breakThings(ctx)
+	err = c.injectFaults(ctx)
 	stopLoad()
 	loads.Wait()
 	if err == nil {
 		err = c.unschedule(ctx)
 	}
 	if err == nil {
-		c.calm(ctx)
+		c.awaitEnds(ctx)
 	}
 	stopLooking()
 	looks.Wait()
@@ -186,20 +186,20 @@ func (c *chaos) proxy(ctx context.Context, n int) (*faultproxy.Proxy, error) {
 	return p, err
 }
 
-// breakThings injects the faults of the profile, one after another, each kind once
-// before any comes again.
-func (c *chaos) breakThings(ctx context.Context) error {
+// injectFaults injects the faults of the profile one after another, each kind once before any
+// comes again.
+func (c *chaos) injectFaults(ctx context.Context) error {
 	r := rand.New(rand.NewPCG(c.o.seed, 1))
 	end := proc.BootTime() + c.o.duration
 	most := end + c.o.duration/4
 	short, gate := c.o.profile == "short", c.o.profile == "gate"
-	// enough reports whether a long run has done what it is for. If not it goes on, until
-	// most is past.
+	// enough reports whether a long run has reached its goals. If not it goes on until most has
+	// passed.
 	enough := func(decks int) bool {
 		return proc.BootTime() > end && decks >= c.o.leastFaults() && c.recovered() >= c.o.leastRecoveries()
 	}
 	for deck := 0; ; deck++ {
-		// A quiet time in each deck would cost a long run a tenth of its faults.
+		// A quiet time per deck would take a tenth of a long run's faults.
 		if (short || gate || deck%3 == 0 || c.o.quiet != defaultQuiet) && !c.quiet(ctx, c.o.quiet) {
 			return context.Cause(ctx)
 		}
@@ -234,8 +234,8 @@ func (c *chaos) breakThings(ctx context.Context) error {
 	}
 }
 
-// quiet breaks nothing for a while. It begins when what was broken has no effect any more:
-// work from that time waits for seconds where a machine stood still.
+// quiet injects no faults for a while. It begins when earlier faults have no effect any more:
+// where a machine stood still, jobs from that time wait for seconds.
 func (c *chaos) quiet(ctx context.Context, d time.Duration) bool {
 	if d > 0 && !c.catchUp(ctx) {
 		return false
@@ -248,8 +248,8 @@ func (c *chaos) quiet(ctx context.Context, d time.Duration) bool {
 	return pause(ctx, d)
 }
 
-// catchUp waits until every fault is over and the daemons have done what waits for them, if
-// they ever do: until a job of the lowest queue that was pushed afterwards has had its turn.
+// catchUp waits until every fault is over and the backlog is worked: until a job of the lowest
+// queue that was pushed afterwards has run. It reports whether that happened.
 func (c *chaos) catchUp(ctx context.Context) bool {
 	from := proc.BootTime()
 	c.mu.Lock()
@@ -272,7 +272,7 @@ func (c *chaos) inject(ctx context.Context, k kind, r *rand.Rand) error {
 	f := &check.Fault{Kind: k.name, Noticed: -1, Recovered: -1, From: proc.BootTime()}
 	err := k.fire(ctx, c, f, r)
 	for tries := 0; errors.Is(err, errNoWorker) && tries < 20 && pause(ctx, 250*time.Millisecond); tries++ {
-		// One that was found has left in between.
+		// The chosen process has left in between.
 		*f = check.Fault{Kind: k.name, Noticed: -1, Recovered: -1, From: proc.BootTime()}
 		err = k.fire(ctx, c, f, r)
 	}
@@ -293,11 +293,11 @@ func (c *chaos) inject(ctx context.Context, k kind, r *rand.Rand) error {
 	if c.o.verbose || err != nil {
 		fmt.Printf("%8s %-18s %-2s noticed %s recovered %s %s\n", c.clock(), f.Kind, f.Daemon, span(f.Noticed), span(f.Recovered), f.Note)
 	}
-	return c.mend(ctx)
+	return c.restartEnded(ctx)
 }
 
-// mend starts what has ended though nobody has ended it.
-func (c *chaos) mend(ctx context.Context) error {
+// restartEnded starts what has ended without being told to.
+func (c *chaos) restartEnded(ctx context.Context) error {
 	for _, m := range c.machines {
 		m.proxy.Heal()
 		select {
@@ -339,8 +339,8 @@ func (c *chaos) watch(ctx context.Context) {
 	}
 }
 
-// stalled notes that the whole machine stood still for as long as the daemon of the shortest
-// lease might take for a fault, as virtual ones do.
+// stalled notes that the whole machine stood still, as virtual ones do, for so long that the
+// daemon of the shortest lease might take it for a fault.
 func (c *chaos) stalled(from, to time.Duration) {
 	if to-from < c.o.lease/6 {
 		return
@@ -355,7 +355,7 @@ func (c *chaos) stalled(from, to time.Duration) {
 	fmt.Printf("%8s the machine stood still for %s\n", c.clock(), span(to-from))
 }
 
-// daemons are all that there are, or were.
+// daemons returns all present and former daemons.
 func (c *chaos) daemons() []*machine {
 	if c.guest == nil {
 		return c.machines
@@ -385,7 +385,7 @@ func (c *chaos) complain(format string, args ...any) {
 	c.trouble = append(c.trouble, fmt.Sprintf(format, args...))
 }
 
-// clock is the time since the harness began.
+// clock returns the time since the harness began.
 func (c *chaos) clock() string { return fmt.Sprintf("%.1fs", (proc.BootTime() - c.began).Seconds()) }
 
 func span(d time.Duration) string {

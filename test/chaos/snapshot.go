@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// takenKey is the list in which foreign workers record what they take.
+// takenKey is the list in which foreign workers record the jobs that they take.
 const takenKey = namespace + ":chaos:taken"
 
 var (
@@ -21,9 +21,9 @@ var (
 	base64Pattern = regexp.MustCompile(`"([A-Za-z0-9+/]{8,}={0,2})"`)
 )
 
-// gather takes one instant of everything: the jobs in queues, apart as suspects, in flight and delayed, and what was
-// added to failed and taken. Records are looked for by name, so that one whose
-// process nobody knows counts, too.
+// gather reads everything at one instant: the jobs in queues, set apart as suspects, in flight
+// and delayed, and those added to failed and taken. It finds records by name, so that those of
+// unregistered processes count too.
 const gather = `
 local p = ARGV[1] .. ':'
 local places, failed = {}, {}
@@ -45,7 +45,7 @@ for _, key in ipairs(redis.call('KEYS', p .. 'delayed:[0-9]*')) do
 end
 `
 
-// lookAround adds what is in failed and taken, and what is wrong with a unique queue.
+// lookAround adds the contents of failed and taken, and inconsistencies of a unique queue.
 var lookAround = redis.NewScript(gather + `
 for _, s in ipairs(redis.call('LRANGE', p .. 'failed', ARGV[2], -1)) do
   failed[#failed + 1] = string.match(s, 'chaos%-%d+') or s
@@ -62,7 +62,7 @@ if set ~= n or times ~= n then
 end
 return {places, failed, redis.call('LRANGE', KEYS[1], ARGV[3], -1), odd}`)
 
-// look takes such an instant: failed and taken from an index on.
+// look runs such a script, with failed and taken from an index on.
 func look(ctx context.Context, client *redis.Client, failed, taken int) ([]any, error) {
 	reply, err := lookAround.Run(ctx, client, []string{takenKey}, namespace, failed, taken, uniqueQueue).Slice()
 	if err == nil && len(reply) != 4 {
@@ -71,8 +71,8 @@ func look(ctx context.Context, client *redis.Client, failed, taken int) ([]any, 
 	return reply, err
 }
 
-// snapshots looks around once a second and judges each look a second later, when
-// the ledger and the answers of that time are known.
+// snapshots looks once a second and judges each look a second later, when the ledger and the
+// answers of that time are known.
 func (c *chaos) snapshots(ctx context.Context) {
 	failed, taken := map[string]bool{}, map[string]bool{}
 	var last *check.Snapshot
@@ -83,7 +83,7 @@ func (c *chaos) snapshots(ctx context.Context) {
 		before := c.popping
 		c.mu.Unlock()
 		call, cancel := context.WithTimeout(ctx, 15*time.Second)
-		// Not while another server takes over: an old one is behind.
+		// Not during a failover: a replica may lag behind.
 		c.server.mu.RLock()
 		if c.server.epoch != epoch { // it may have lost some of what was read
 			epoch = c.server.epoch
@@ -108,7 +108,7 @@ func (c *chaos) snapshots(ctx context.Context) {
 		}
 		maybe = max(before, c.popping)
 		c.mu.Unlock()
-		// Not before the last one was judged by what it knew.
+		// Not before the last snapshot was judged by what was known then.
 		for _, entry := range list(reply[1]) {
 			nfailed++
 			failed[idOf(entry)] = true
@@ -122,7 +122,7 @@ func (c *chaos) snapshots(ctx context.Context) {
 	}
 }
 
-// judgeInstant judges a snapshot and forgets the jobs whose fate it shows.
+// judgeInstant judges a snapshot and forgets the jobs that it shows to be settled.
 func (c *chaos) judgeInstant(s check.Snapshot, maybe int) {
 	pushes := make([]*check.Push, 0, len(c.open))
 	for _, p := range c.open {
@@ -156,8 +156,8 @@ func list(v any) []string {
 	return texts
 }
 
-// idOf finds the job in a failure record. A payload that was no JSON stands in it
-// as base64.
+// idOf returns the id of the job in a failure record, which holds payloads that are no JSON as
+// base64.
 func idOf(entry string) string {
 	if id := idPattern.FindString(entry); id != "" {
 		return id

@@ -10,8 +10,8 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// writeTable writes the table of docs/reliability.md, beside the evidence and where it
-// is asked for.
+// writeTable writes the table for docs/reliability.md beside the evidence, and to the file
+// given by the flag.
 func (c *chaos) writeTable(table []check.Times, texts map[string]string) error {
 	var b strings.Builder
 	b.WriteString("| fault | times | noticed after: median | worst | recovered after: median | worst |\n|---|---|---|---|---|---|\n")

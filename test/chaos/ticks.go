@@ -13,8 +13,8 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// schedules are those of every daemon. How they catch up only matters to what is later
-// than a minute: see allAway.
+// schedules are the schedules of every daemon. How they catch up matters only for ticks that
+// are more than a minute late: see allAway.
 var schedules = []struct {
 	name, when, catchUp string
 	period              time.Duration
@@ -29,7 +29,7 @@ const scheduler = 8 // its number among the producers
 
 func scheduleID(number int) string { return fmt.Sprintf("chaos-%d", number*10+scheduler) }
 
-// scheduleConfig is the section of the configuration, empty when schedules are to end.
+// scheduleConfig returns the section of the configuration, empty when schedules are to end.
 func (c *chaos) scheduleConfig() string {
 	if c.unscheduled.Load() {
 		return ""
@@ -43,7 +43,7 @@ func (c *chaos) scheduleConfig() string {
 	return b.String()
 }
 
-// schedule notes the schedules, and waits until they have begun.
+// schedule notes the schedules and waits until they have begun.
 func (c *chaos) schedule(ctx context.Context, from time.Duration) error {
 	all := make(map[string]*check.Schedule, len(schedules))
 	for _, s := range schedules {
@@ -72,7 +72,7 @@ func (c *chaos) awaitSchedules(ctx context.Context) error {
 	})
 }
 
-// unschedule takes the schedules away by a reload of every daemon.
+// unschedule removes the schedules by a reload of every daemon.
 func (c *chaos) unschedule(ctx context.Context) error {
 	c.unscheduled.Store(true)
 	from := proc.BootTime()
@@ -96,8 +96,8 @@ func (c *chaos) unschedule(ctx context.Context) error {
 	return nil
 }
 
-// reborn notes that the schedules had to begin anew after Redis had lost everything, and
-// how many of their jobs were lost.
+// reborn notes that the schedules began again after Redis had lost everything, and how many of
+// their jobs were lost.
 func (c *chaos) reborn(ctx context.Context, at time.Duration, lost []string) error {
 	err := c.awaitSchedules(ctx)
 	until := proc.BootTime()
@@ -115,10 +115,10 @@ func (c *chaos) reborn(ctx context.Context, at time.Duration, lost []string) err
 	return err
 }
 
-// wall is an instant in ms by the wall clock.
+// wall converts an instant to ms by the wall clock.
 func (c *chaos) wall(at time.Duration) int64 { return (at + c.history.Epoch).Milliseconds() }
 
-// tickDeaths finds counts of deaths that are left of jobs of schedules.
+// tickDeaths returns counts of deaths that are left for jobs of schedules.
 func (c *chaos) tickDeaths(counts map[string]string) (left []string) {
 	for _, s := range c.history.Schedules {
 		if n, ok := counts[s.Digest]; ok {

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// tickKey holds when the harness last wrote there.
+	// tickKey holds the time of the harness's last write to it.
 	tickKey   = namespace + ":chaos:tick"
 	tickEvery = 3 * time.Millisecond
 )
 
-// testify writes the time to Redis, over and over: when Redis has lost writes, the
-// last that is left tells from when on.
-func (c *chaos) testify(ctx context.Context) {
+// writeTicks writes the time to Redis repeatedly: when Redis loses writes, the last one that is
+// left shows from when on.
+func (c *chaos) writeTicks(ctx context.Context) {
 	for client := c.server.witnessed(); pause(ctx, tickEvery); {
 		at := proc.BootTime()
 		if client.Set(ctx, tickKey, int64(at), 0).Err() != nil {
@@ -29,8 +29,7 @@ func (c *chaos) testify(ctx context.Context) {
 	}
 }
 
-// lost notes what Redis has lost until an instant. The server must be locked, and must
-// have been so since then.
+// lost notes what Redis has lost until an instant. The server must have been locked since then.
 func (c *chaos) lost(ctx context.Context, kind string, until time.Duration) (note string, err error) {
 	kept, err := c.server.client.Get(ctx, tickKey).Int64()
 	if isNil(err) { // it was emptied, and has kept no tick since
@@ -52,7 +51,7 @@ func (c *chaos) lost(ctx context.Context, kind string, until time.Duration) (not
 	return "", nil
 }
 
-// lastEmptied is when Redis was last emptied; zero, if it never was.
+// lastEmptied returns when Redis was last emptied; zero if never.
 func (c *chaos) lastEmptied() time.Duration {
 	if n := len(c.history.Emptied); n > 0 {
 		return c.history.Emptied[n-1]

@@ -10,8 +10,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// TestRedisIsBackWhileIdle has Redis refuse an idle daemon, as with a wrong password, until
-// somebody mends that: the log says when it is over, of the master and of its workers.
+// TestRedisIsBackWhileIdle makes Redis refuse an idle daemon, as a wrong password does, and
+// then lifts the refusal. The master and its workers each log that Redis is back.
 func TestRedisIsBackWhileIdle(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})

@@ -18,9 +18,9 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// TestClassLockInPostgres: two daemons work jobs of a class whose lock is in PostgreSQL,
-// and their worker processes are killed, stopped and cut off. Two commands never live at
-// once, and no job gets lost.
+// TestClassLockInPostgres runs two daemons on jobs of a class whose lock is in PostgreSQL, and
+// kills, stops and cuts off their worker processes. Two commands never live at the same time,
+// and no job is lost.
 func TestClassLockInPostgres(t *testing.T) {
 	t.Parallel()
 	lasts := 10 * time.Second

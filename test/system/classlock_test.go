@@ -15,12 +15,12 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// classLock returns the value of a class lock; empty = it is free.
+// classLock returns the value of a class lock, or "" if it is free.
 func classLock(d *harness.Daemon, name string) string {
 	return d.Client.Get(context.Background(), d.Key("lock:"+name)).Val()
 }
 
-// requireNoClassLocks wants nothing of class locks to be left.
+// requireNoClassLocks requires that no keys of class locks are left.
 func requireNoClassLocks(t *testing.T, d *harness.Daemon) {
 	t.Helper()
 	for _, pattern := range []string{"lock:*", "loner:*", "resqued:held:*"} {
@@ -67,7 +67,7 @@ func TestClassLockWithATimeLimit(t *testing.T) {
 		d := harness.Start(t, harness.Options{App: true})
 		pushTimed(d, 1, 300, true)
 		d.AwaitNoted("expired", 1)
-		// A worker of resque-lock-timeout takes it: its time is past.
+		// A worker of resque-lock-timeout takes the lock after its time limit has passed.
 		gems := strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10)
 		require.NoError(t, d.Client.Set(t.Context(), d.Key("lock:Timed"), gems, 0).Err())
 		d.Open()
@@ -78,7 +78,8 @@ func TestClassLockWithATimeLimit(t *testing.T) {
 	})
 }
 
-// A lock without a time limit does not outlive its holder.
+// TestClassLockOfAKilledWorker checks that a lock without a time limit does not outlive its
+// holder.
 func TestClassLockOfAKilledWorker(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{App: true, Workers: 2})
@@ -105,7 +106,7 @@ func TestClassLockOfAKilledWorker(t *testing.T) {
 	require.Empty(t, d.Residue())
 }
 
-// What commands can do with class locks.
+// TestClassLockOfACommand checks what commands can do with class locks.
 func TestClassLockOfACommand(t *testing.T) {
 	t.Parallel()
 	const config = `

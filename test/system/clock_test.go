@@ -13,8 +13,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// Redis's clock is set forward while jobs hold locks: their leases and locks are past then,
-// for everybody but for those who have them.
+// TestRedisClockGoesForward sets Redis's clock forward while jobs hold locks. By the new clock
+// their leases and locks have expired, but no other process may take them.
 func TestRedisClockGoesForward(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -25,7 +25,7 @@ func TestRedisClockGoesForward(t *testing.T) {
 	d := harness.Start(t, o)
 	o.Namespace = d.Space
 	other := harness.Start(t, o)
-	// Of each kind one job runs, and others wait for its lock.
+	// For each kind, one job runs and others wait for its lock.
 	const kinds = 3
 	for range 3 {
 		d.Push("mail", "Act", harness.Range(1, kinds)...)
@@ -34,7 +34,8 @@ func TestRedisClockGoesForward(t *testing.T) {
 
 	for range 2 {
 		server.StepClock(t, time.Hour)
-		// Until all have beaten, and the jobs that wait were looked at since.
+		// Wait until every process has sent a beat and the waiting jobs have been looked at
+		// since.
 		proctest.Await(t, patience, func() bool {
 			now := float64(d.Client.Time(ctx).Val().UnixMilli())
 			leases := d.Client.ZRangeWithScores(ctx, d.Key("resqued:procs"), 0, -1).Val()

@@ -11,8 +11,9 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// Exit code 78 says that a worker process cannot use its configuration. One that was ready
-// could: afterwards the code is that of a job.
+// TestJobThatExitsAsForItsConfiguration lets a job exit with code 78, by which a worker process
+// reports that it cannot use its configuration. A process that was ready could use it, so the
+// code is the job's.
 func TestJobThatExitsAsForItsConfiguration(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{App: true, Threads: 1})
@@ -25,8 +26,9 @@ func TestJobThatExitsAsForItsConfiguration(t *testing.T) {
 	require.Zero(t, d.Exit(), d.Log())
 }
 
-// Worker processes read none of the files again that the configuration names: what it was
-// made of goes down with it. A file may be away for a moment while it is replaced.
+// TestFilesOfTheConfigurationAreReadOnce checks that worker processes do not read the files
+// that the configuration names: the master passes their contents on. A file may be absent for a
+// moment while it is replaced.
 func TestFilesOfTheConfigurationAreReadOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{TLS: true, Users: []string{"default on nopass ~* &* +@all", "alice on >S3CRET ~* &* +@all"}})
@@ -63,7 +65,8 @@ handlers:
 	require.NotContains(t, d.Log(), "S3CRET")
 	require.NotContains(t, d.Log(), "BEGIN CERTIFICATE")
 
-	// A reload reads them, and is refused without: the old configuration stays.
+	// A reload reads them. Without them it is refused, and the old configuration stays in
+	// force.
 	d.Signal(hup)
 	d.AwaitLog("the old one stays")
 	d.Push("q", "Work", 5)

@@ -17,7 +17,7 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// record is how a schedule stands: counted from, and its last tick, in ms.
+// record returns the time from which a schedule counts and its last tick, in milliseconds.
 func record(t *testing.T, client *redis.Client, space, name string) (from, last int64) {
 	t.Helper()
 	fields := strings.Fields(client.HGet(t.Context(), space+":resqued:cron", name).Val())
@@ -31,9 +31,9 @@ func record(t *testing.T, client *redis.Client, space, name string) (from, last 
 	return from, last
 }
 
-// TestCronUnderKills: a tick a second, three masters, one of them killed at random every
-// few seconds. None is lost, none comes twice: what is counted are the jobs, as they
-// stand in a queue that nobody works, and the ticks that the clock has made meanwhile.
+// TestCronUnderKills runs a tick a second with three masters, one of which is killed at random
+// every few seconds. No tick is lost and none comes twice. It compares the jobs in a queue that
+// no worker takes from with the ticks of the clock.
 func TestCronUnderKills(t *testing.T) {
 	t.Parallel()
 	lasts, every := 20*time.Second, 2*time.Second
@@ -103,8 +103,8 @@ loop:
 		require.Equal(t, want, got, name)
 		require.GreaterOrEqual(t, got, int64(lasts/time.Second)-2)
 	}
-	// Those that were worked ran once for each tick: their lock lets no two run at a time,
-	// so what is not in the queue any more has run, or was in hand when a master died.
+	// The jobs of "worked" ran once for each tick: their lock allows one at a time, so a job
+	// that is no longer queued has run, or was in hand when a master died.
 	_, last := record(t, client, space, "worked")
 	ran, _ := strconv.Atoi(client.HGet(t.Context(), space+":test:ran", "3").Val())
 	waiting := client.LLen(t.Context(), space+":queue:worked").Val()
@@ -114,8 +114,8 @@ loop:
 	require.LessOrEqual(t, int64(ran)+waiting, want+int64(kills), "a job runs again only when its process died")
 }
 
-// TestScheduleChanges: a schedule is changed and removed while the daemon runs, in its
-// file and in Redis.
+// TestScheduleChanges changes and removes a schedule in its file and in Redis while the daemon
+// runs.
 func TestScheduleChanges(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{App: true, Config: `
@@ -130,7 +130,7 @@ schedule:
 	require.Regexp(t, `(?m)^one +every 1s .*(ok <?\d+s) +Count +q$`, out)
 	require.Regexp(t, `(?m)^never +0 0 1 1 \* UTC +\d+[dh] +— +Count +q$`, out)
 
-	// In Redis, as Ruby writes it.
+	// In Redis, in Ruby's format.
 	set := func(name, definition string) {
 		t.Helper()
 		require.NoError(t, d.Client.HSet(t.Context(), d.Key("persistent_schedules"), name, definition).Err())
@@ -145,12 +145,12 @@ schedule:
 	ran := d.Noted("ran")["3"]
 	_, errs, code = d.Run("schedule", "rm", "ruby", "-c", d.ConfigFile)
 	require.Zero(t, code, errs)
-	// Jobs that it has enqueued before may still wait: they run before this one.
+	// Jobs enqueued by the schedule may still wait; they run before this one.
 	d.Push("q", "Count", 40)
 	d.AwaitNoted("ran", 4)
 	fours := d.Noted("ran")["4"]
 
-	// Another schedule takes the place of the first.
+	// Another schedule replaces the first.
 	d.Configure(`
 schedule:
   two: {every: 1s, class: Count, args: [5], queue: q}
@@ -171,8 +171,8 @@ schedule:
 	require.Zero(t, d.Exit())
 }
 
-// TestSchedulerLock: as long as a Ruby scheduler holds the master lock resqued enqueues
-// nothing; then one of its masters does, and gives the lock back when it leaves.
+// TestSchedulerLock checks that resqued enqueues nothing while a Ruby scheduler holds the
+// master lock. Afterwards one of resqued's masters takes it, and releases it on exit.
 func TestSchedulerLock(t *testing.T) {
 	t.Parallel()
 	space := redistest.Namespace(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// byClass returns the failures by what their payloads name; all are of jobs whose
-// process has died.
+// byClass returns the failures by the class in their payloads. It requires that each is of a
+// job whose process died.
 func byClass(t *testing.T, failures []harness.Failure) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
@@ -28,8 +28,8 @@ func byClass(t *testing.T, failures []harness.Failure) map[string]string {
 	return texts
 }
 
-// killWorkers kills every worker process at once, and waits until the locks of their
-// jobs are free.
+// killWorkers kills all worker processes at once and waits until the locks of their jobs are
+// free.
 func killWorkers(t *testing.T, d *harness.Daemon) {
 	t.Helper()
 	held := lockValues(t, d)
@@ -57,7 +57,7 @@ func leavesNothing(t *testing.T, d *harness.Daemon) {
 	require.Empty(t, d.Residue())
 }
 
-// What on_worker_death says.
+// TestJobsOfTheDeadFail checks the effect of on_worker_death.
 func TestJobsOfTheDeadFail(t *testing.T) {
 	t.Parallel()
 	t.Run("a killed process", func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestJobsOfTheDeadFail(t *testing.T) {
 
 const onceText = "; at_most_once: it may have run, so it does not run again by itself"
 
-// What a class says for itself.
+// TestAtMostOnce checks classes that have a policy of their own.
 func TestAtMostOnce(t *testing.T) {
 	t.Parallel()
 	t.Run("a function fails, its neighbours run again", func(t *testing.T) {
@@ -183,8 +183,9 @@ handlers:
 	})
 }
 
-// The jobs of a daemon that is gone are treated as it would have done, by one that
-// is configured otherwise and does not know their classes.
+// TestPolicyOfADaemonThatIsGone checks that the jobs of a dead daemon are handled by its own
+// policy, although the daemon that recovers them is configured differently and does not know
+// their classes.
 func TestPolicyOfADaemonThatIsGone(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

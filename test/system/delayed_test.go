@@ -18,7 +18,7 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// enqueuer is a client of a daemon's namespace.
+// enqueuer returns a client for a daemon's namespace.
 func enqueuer(t *testing.T, d *harness.Daemon) *client.Client {
 	t.Helper()
 	c, err := client.New(client.Options{URL: d.URL, Namespace: d.Space})
@@ -27,7 +27,7 @@ func enqueuer(t *testing.T, d *harness.Daemon) *client.Client {
 	return c
 }
 
-// asRubyDelays writes delayed jobs as resque-scheduler does.
+// asRubyDelays adds delayed jobs in the format of resque-scheduler.
 func asRubyDelays(t *testing.T, d *harness.Daemon, at time.Time, queue string, ids ...int) {
 	t.Helper()
 	ctx, list := context.Background(), "delayed:"+strconv.FormatInt(at.Unix(), 10)
@@ -45,8 +45,8 @@ func asRubyDelays(t *testing.T, d *harness.Daemon, at time.Time, queue string, i
 	}
 }
 
-// delayAll enqueues jobs of all kinds that are due in the same second, and returns that. A
-// machine that needs longer than until then gets more time, and all of them anew.
+// delayAll enqueues jobs of all kinds that are due in the same second, and returns that time.
+// If the machine is too slow to enqueue them before, it starts over with a later time.
 func delayAll(t *testing.T, d *harness.Daemon, jobs int) (due time.Time) {
 	t.Helper()
 	for ahead := time.Duration(8+jobs/5_000) * time.Second; ; ahead *= 2 {
@@ -75,8 +75,9 @@ func delayAll(t *testing.T, d *harness.Daemon, jobs int) (due time.Time) {
 	}
 }
 
-// Jobs that are due in one second are moved by three masters, any of which is killed at
-// any time: each job once. Nobody works their queue meanwhile, so that it tells.
+// TestDelayedJobsOfMastersThatAreKilled has three masters move jobs that are due in one second.
+// Any of them may be killed at any time; each job is moved once. No worker takes from their
+// queue, so that it shows every move.
 func TestDelayedJobsOfMastersThatAreKilled(t *testing.T) {
 	t.Parallel()
 	jobs := 12_000
@@ -109,7 +110,7 @@ func TestDelayedJobsOfMastersThatAreKilled(t *testing.T) {
 	}
 	step := int64(jobs / 30)
 	for next := int64(jobs); first.Snapshot().Delayed > 0; {
-		// In between some jobs are moved, or it would never end.
+		// Some jobs must be moved between two kills, or the test would never end.
 		proctest.Await(t, patience, func() bool { return first.Snapshot().Delayed < next }, "more moved jobs")
 		next = max(1, first.Snapshot().Delayed-rand.Int64N(2*step)) // 1: until all are moved
 		i := rand.IntN(len(masters))
@@ -135,7 +136,7 @@ func TestDelayedJobsOfMastersThatAreKilled(t *testing.T) {
 	require.Empty(t, first.Failures())
 }
 
-// A job starts when it is due: never before, and not much later.
+// TestDelayedJobsAreInTime checks that a job never starts before it is due, and not much later.
 func TestDelayedJobsAreInTime(t *testing.T) {
 	t.Parallel()
 	o := fleet
@@ -155,12 +156,12 @@ func TestDelayedJobsAreInTime(t *testing.T) {
 	}
 	slices.Sort(late)
 	t.Logf("jobs were done so long after they were due: median %s, slowest %s", late[len(late)/2], late[len(late)-1])
-	// The aim is 250 ms; looking for the result costs up to 0.05 s.
+	// The goal is 250 ms; polling for the result adds up to 50 ms.
 	require.Less(t, late[len(late)/2], harness.Speed(300*time.Millisecond))
 }
 
-// A run that is to end when nothing is left waits for what it has put back itself, and
-// not for what somebody wants to run next century.
+// TestUntilEmptyAndDelayedJobs checks that a daemon that works until nothing is left waits for
+// the jobs that it has put back itself, but not for jobs that are due next century.
 func TestUntilEmptyAndDelayedJobs(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{App: true, Queues: "other"})
@@ -176,7 +177,8 @@ func TestUntilEmptyAndDelayedJobs(t *testing.T) {
 	require.EqualValues(t, 1, d.Snapshot().Processed)
 }
 
-// What became due while there was no master is moved by the next one.
+// TestKilledMasterComesBackToDelayedJobs checks that the next master moves what became due
+// while there was none.
 func TestKilledMasterComesBackToDelayedJobs(t *testing.T) {
 	t.Parallel()
 	o := harness.Options{App: true}
@@ -188,7 +190,7 @@ func TestKilledMasterComesBackToDelayedJobs(t *testing.T) {
 	at := time.Now().Add(time.Second)
 	asRubyDelays(t, d, at, "mail", 1, 2, 3)
 	<-time.After(time.Until(at.Add(time.Second)))
-	require.EqualValues(t, 3, d.Snapshot().Delayed, "nobody moves them")
+	require.EqualValues(t, 3, d.Snapshot().Delayed, "no master is there to move them")
 	next := successor(t, d, o)
 	next.AwaitProcessed(3, patience)
 }

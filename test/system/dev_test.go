@@ -19,7 +19,7 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// screen is what a program has written to its terminal.
+// screen collects the output of a program to its terminal.
 type screen struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -44,7 +44,7 @@ func (s *screen) read(from io.Reader) {
 	}
 }
 
-// first is a program at a terminal, as a person's first run of "resqued dev" is.
+// first is a program started at a terminal, as at a person's first "resqued dev".
 type first struct {
 	cmd    *exec.Cmd
 	keys   *os.File
@@ -59,8 +59,8 @@ func firstRun(t *testing.T, path string) *first {
 	return atTerminal(t, home, []string{"PATH=" + path, "HOME=" + home, "XDG_RUNTIME_DIR=" + home, "TMPDIR=" + home, "TERM=xterm"}, harness.Binary(t), "dev")
 }
 
-// atTerminal starts a program as the leader of a terminal's session, in a directory that no
-// other test has. What it leaves is killed with the test.
+// atTerminal starts a program as the leader of a terminal's session, in a directory of its own.
+// All processes that it leaves are killed at the end of the test.
 func atTerminal(t *testing.T, home string, env []string, program string, args ...string) *first {
 	t.Helper()
 	ours, theirs := harness.Terminal(t)
@@ -111,7 +111,7 @@ func (f *first) exit(t *testing.T) int {
 	return f.cmd.ProcessState.ExitCode()
 }
 
-// nothingLeft: no process of a first run lives on.
+// nothingLeft requires that no process of a first run is alive.
 func (f *first) nothingLeft(t *testing.T) {
 	t.Helper()
 	mark := f.env[len(f.env)-1]
@@ -122,7 +122,7 @@ func (f *first) nothingLeft(t *testing.T) {
 
 func TestFirstRun(t *testing.T) {
 	t.Parallel()
-	// A machine with Go alone: no redis-server on PATH.
+	// A machine that has Go but no redis-server on PATH.
 	bare := t.TempDir()
 	for _, program := range []string{"sh", "sleep"} {
 		path, err := exec.LookPath(program)

@@ -20,12 +20,12 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// Four processes of eight threads, each process for a hundred jobs: what the
-// figures below follow from.
+// fleet is four processes of eight threads, with 100 jobs per process. The figures below follow
+// from these.
 var fleet = harness.Options{Workers: 4, Threads: 8, JobsPerFork: 100}
 
-// drained checks what holds after all jobs have been worked: each ran once, no
-// process went beyond its quota, and nothing is left but the totals.
+// drained requires that every job ran once, that no process exceeded its quota, and that only
+// the counters are left.
 func drained(t *testing.T, d *harness.Daemon, jobs int, ran, byProc map[string]string) {
 	t.Helper()
 	require.Len(t, ran, jobs)
@@ -37,8 +37,8 @@ func drained(t *testing.T, d *harness.Daemon, jobs int, ran, byProc map[string]s
 		require.NoError(t, err)
 		require.LessOrEqual(t, n, fleet.JobsPerFork, "process %s went beyond its quota", proc)
 	}
-	// A process may retire up to a fifth before its quota, so that not all of
-	// them retire at once.
+	// A process may retire up to a fifth before its quota, so that the processes do not all
+	// retire at once.
 	least := jobs / fleet.JobsPerFork
 	require.GreaterOrEqual(t, len(byProc), least)
 	require.LessOrEqual(t, len(byProc), least*3/2+fleet.Workers)
@@ -60,8 +60,8 @@ func TestEachJobRunsOnce(t *testing.T) {
 		o.App = true
 		o.Queues = "mail,*"
 		d := harness.Start(t, o)
-		// All jobs are there before the first is taken, so that the number of
-		// jobs to be seen at any instant is known.
+		// All jobs are queued before the first is taken, so that the number of visible jobs is
+		// known at every instant.
 		d.Signal(syscall.SIGUSR2)
 		d.AwaitStatus("paused")
 		d.Push("mail", "Count", harness.Range(1, jobs/2)...)
@@ -86,7 +86,7 @@ func TestEachJobRunsOnce(t *testing.T) {
 		o := fleet
 		server := redistest.Shared(t)
 		out := filepath.Join(t.TempDir(), "ran")
-		// The shell alone, no further program: a job costs one process.
+		// The shell alone: each job costs one process.
 		o.Config = noteTo(out)
 		d := harness.Start(t, o)
 		began := time.Now()
@@ -98,7 +98,8 @@ func TestEachJobRunsOnce(t *testing.T) {
 	})
 }
 
-// redisCLI pushes jobs as an operator would: SADD, then RPUSH after RPUSH.
+// redisCLI pushes jobs by redis-cli, as an operator would: SADD, then one RPUSH after the
+// other.
 func redisCLI(t *testing.T, server *redistest.Server, space string, jobs int) {
 	t.Helper()
 	_, port, err := net.SplitHostPort(server.Addr)
@@ -115,8 +116,8 @@ func redisCLI(t *testing.T, server *redistest.Server, space string, jobs int) {
 	require.NotContains(t, string(out), "ERR")
 }
 
-// readNotes counts, from the lines that the command wrote, how often each job
-// ran and how many each process has run.
+// readNotes counts, from the lines that the command wrote, how often each job ran and how many
+// jobs each process ran.
 func readNotes(t *testing.T, path string) (ran, byProc map[string]string) {
 	t.Helper()
 	file, err := os.Open(path)

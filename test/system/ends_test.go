@@ -17,7 +17,7 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// A drain does not wait for a Redis that is away.
+// TestDrainWithoutRedis checks that a drain does not wait for an unavailable Redis.
 func TestDrainWithoutRedis(t *testing.T) {
 	t.Parallel()
 
@@ -93,7 +93,7 @@ func TestDrainWithoutRedis(t *testing.T) {
 	})
 }
 
-// A failure record would be larger than the server takes.
+// TestLargeFailures checks failure records that are larger than the server accepts.
 func TestLargeFailures(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -16,7 +16,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// failuresIn returns the failures of a list as Ruby's page reads them: all are objects.
+// failuresIn returns the failures of a list, all of which must be objects, as Ruby's page
+// expects.
 func failuresIn(t *testing.T, d *harness.Daemon, list string) (found []harness.Failure) {
 	t.Helper()
 	raw, err := d.Client.LRange(t.Context(), d.Key(list), 0, -1).Result()
@@ -29,7 +30,8 @@ func failuresIn(t *testing.T, d *harness.Daemon, list string) (found []harness.F
 	return found
 }
 
-// Failures of all kinds go where Resque's multi-queue failure backend has them.
+// TestMultiQueueFailures checks that failures of all kinds go to the lists of Resque's
+// multi-queue failure backend.
 func TestMultiQueueFailures(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{App: true, Threads: 2, Env: []string{"ON_WORKER_DEATH=fail", "RESQUED_FAILURE_BACKEND=multi-queue"}})
@@ -44,16 +46,16 @@ func TestMultiQueueFailures(t *testing.T) {
 	require.Len(t, await("mail_failed", 2), 2)
 	require.Len(t, await("failed", 1), 1)
 
-	// A list that is none.
+	// A key that has the name of a failed list but is no list.
 	require.NoError(t, d.Client.Set(t.Context(), d.Key("low_failed"), "text", 0).Err())
 	d.Push("low", "Fail", 3)
 	require.Equal(t, "low", await("failed", 2)[1].Queue)
 
-	// Of a process that dies.
+	// The failure of a process that dies.
 	d.Push("reports", "Crash", 4)
 	require.Equal(t, "Resque::DirtyExit", await("reports_failed", 1)[0].Exception)
 
-	// What stands among the delayed jobs.
+	// A malformed entry among the delayed jobs.
 	require.NoError(t, d.Client.RPush(t.Context(), d.Key("delayed:1000"), "junk").Err())
 	require.NoError(t, d.Client.ZAdd(t.Context(), d.Key("delayed_queue_schedule"), redis.Z{Score: 1000, Member: "1000"}).Err())
 	require.Equal(t, "Resqued::InvalidDelayedJob", await("_failed", 1)[0].Exception)
@@ -76,8 +78,8 @@ func TestMultiQueueFailures(t *testing.T) {
 	}
 }
 
-// A command that is killed while it goes through a million failures, or what a test has of
-// them, loses none: a daemon brings them back.
+// TestKilledWhileRemovingFailures kills a command while it goes through a million failures
+// (fewer outside of full size). None is lost: a daemon restores them.
 func TestKilledWhileRemovingFailures(t *testing.T) {
 	t.Parallel()
 	const n = 260_000 // more than are edited where they stand

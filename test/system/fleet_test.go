@@ -11,8 +11,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// TestFleetThatDisagrees has two daemons that would not keep the same jobs apart: each says so
-// once, with both values, and those that agree say nothing of each other.
+// TestFleetThatDisagrees runs two daemons whose settings would not keep the same jobs apart.
+// Each logs that once, with both values. Daemons that agree log nothing about each other.
 func TestFleetThatDisagrees(t *testing.T) {
 	t.Parallel()
 	space := redistest.Namespace(t)
@@ -30,7 +30,7 @@ func TestFleetThatDisagrees(t *testing.T) {
 		}
 		return lines
 	}
-	// Each has written its entry at its start, and looks at those of others each five seconds.
+	// Each daemon writes its entry at its start, and reads those of others every five seconds.
 	rounds := func(d *harness.Daemon, n int) {
 		ids := d.Client.SMembers(t.Context(), d.Key("resqued:masters")).Val()
 		for range n {

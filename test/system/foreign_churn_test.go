@@ -24,8 +24,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// unregistered returns the threads of living processes of resqued that are no
-// workers of Resque, at one instant. The dead have the lease 0 while they are buried.
+// unregistered returns the threads of living resqued processes that are not registered as
+// workers of Resque, at one instant. The dead have the lease 0 while they are recovered.
 var unregistered = redis.NewScript(`
 local p, missing = ARGV[1] .. ':', {}
 for _, proc in ipairs(redis.call('ZRANGEBYSCORE', p .. 'resqued:procs', '(0', '+inf')) do
@@ -38,8 +38,8 @@ for _, proc in ipairs(redis.call('ZRANGEBYSCORE', p .. 'resqued:procs', '(0', '+
 end
 return missing`)
 
-// watched looks again and again, until stop is called, whether every thread of
-// resqued is registered and no job has failed. stop returns how often it has looked.
+// watched checks repeatedly, until stop is called, that every thread of resqued is registered
+// and no job has failed. stop returns the number of checks.
 func watched(t *testing.T, d *harness.Daemon) (stop func() int) {
 	t.Helper()
 	quit, looked := make(chan struct{}), make(chan int)
@@ -70,8 +70,8 @@ func watched(t *testing.T, d *harness.Daemon) (stop func() int) {
 	})
 }
 
-// shown checks what "resqued workers" says: the daemon with its processes, no
-// ghosts, and otherwise only workers of others.
+// shown checks the output of "resqued workers": the daemon with its processes, no dead
+// processes, and otherwise only foreign workers, which it returns.
 func shown(t *testing.T, d *harness.Daemon) (foreign []string) {
 	t.Helper()
 	out, stderr, code := d.Run("workers", "show", "-o", "json", "--config", d.ConfigFile)
@@ -102,7 +102,7 @@ func shown(t *testing.T, d *harness.Daemon) (foreign []string) {
 	return foreign
 }
 
-// rubyChurn is Ruby workers that come and go.
+// rubyChurn counts what Ruby workers that come and go have done.
 type rubyChurn struct {
 	mu     sync.Mutex
 	starts int
@@ -111,9 +111,9 @@ type rubyChurn struct {
 	err    error
 }
 
-// churnRuby lets n lanes of workers come and go until stop is called: each start
-// prunes, each worker works a few jobs of every queue but spare, and every third
-// ends as if it was killed.
+// churnRuby runs n loops that start and end workers until stop is called. Each start prunes,
+// each worker works a few jobs of every queue but spare, and every third ends as if it was
+// killed.
 func churnRuby(t *testing.T, d *harness.Daemon, n int, spare ...string) (stop func() *rubyChurn) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -167,7 +167,8 @@ func (c *rubyChurn) round(d *harness.Daemon, spare []string) error {
 	return r.stop(ctx)
 }
 
-// judge: they have pruned, the dead of their own among others, and nobody of ours.
+// judge requires that the workers have pruned, dead workers of their own among others, and none
+// of resqued's.
 func (c *rubyChurn) judge(t *testing.T) {
 	t.Helper()
 	require.NoError(t, c.err)
@@ -181,11 +182,11 @@ func (c *rubyChurn) judge(t *testing.T) {
 		}
 	}
 	t.Logf("%d Ruby workers were started, %d of %d dead ones pruned", c.starts, len(dead), len(c.killed))
-	require.NotEmpty(t, dead, "nobody was pruned, so nothing was shown")
+	require.NotEmpty(t, dead, "no worker was pruned, so nothing was shown")
 }
 
-// feed pushes jobs from first to last, short ones and some that take a moment, so
-// that those of resqued show themselves in worker:<id>.
+// feed pushes jobs from first to last: short ones, and some that run long enough for resqued to
+// publish them in worker:<id>.
 func feed(d *harness.Daemon, first, last int) {
 	for id := first; id <= last; id++ {
 		queue := []string{"mail", "low"}[id%2]
@@ -197,7 +198,7 @@ func feed(d *harness.Daemon, first, last int) {
 	}
 }
 
-// onceByBoth: each job ran once, some here and some there.
+// onceByBoth requires that each job ran once, some in resqued and some in the other system.
 func onceByBoth(t *testing.T, d *harness.Daemon, jobs int, other string) {
 	t.Helper()
 	noted := d.Noted("ran")
@@ -217,7 +218,7 @@ func TestRubyWorkersComeAndGo(t *testing.T) {
 	jobs := harness.Jobs(2_000)
 	o := harness.Options{App: true, Workers: 2, Threads: 3, Namespace: redistest.Namespace(t)}
 	d := harness.Start(t, o)
-	// Long jobs are in the hands of resqued all the time.
+	// resqued has long jobs in hand all the time.
 	d.Push("long", "Gate", harness.Range(900_001, 900_002)...)
 	d.AwaitNoted("started", 2)
 	unwatch := watched(t, d)
@@ -239,7 +240,7 @@ func TestRubyWorkersComeAndGo(t *testing.T) {
 	next := harness.Start(t, o)
 	next.Push("long", "Gate", 900_003)
 	proctest.Await(t, patience, func() bool { return next.Noted("started")["900003"] == "1" }, "a long job")
-	// One that is killed has its job recovered by the next, which starts while Ruby
+	// The jobs of a killed daemon are recovered by the next one, which starts while Ruby
 	// prunes, and not by Ruby.
 	next.KillTree()
 	next.ForgetMasters()
@@ -261,11 +262,11 @@ func TestRubyWorkersComeAndGo(t *testing.T) {
 	require.Empty(t, last.Residue())
 }
 
-// nodeChurn is what churn.js has done.
+// nodeChurn is the report of churn.js.
 type nodeChurn struct {
 	Rounds, Jobs int
-	// Nameless counts the workers whose job was too old, but which it could not
-	// clean up: records of resqued do not name their worker.
+	// Nameless counts the workers whose job was too old but which could not be cleaned up:
+	// records of resqued do not name their worker.
 	Nameless        int
 	Cleaned, Errors []string
 }
@@ -345,7 +346,7 @@ func TestNodeWorkersComeAndGo(t *testing.T) {
 	require.Empty(t, next.Residue())
 }
 
-// busyWorkers returns the workers of resqued that say which job they work on.
+// busyWorkers returns the ids of resqued's workers that show a job.
 func busyWorkers(t *testing.T, d *harness.Daemon) (ids []string) {
 	t.Helper()
 	host, err := os.Hostname()

@@ -16,12 +16,12 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// A stranger is what somebody else has registered in Redis.
+// A stranger is a worker that another program has registered in Redis.
 type stranger struct {
 	id string
-	// working: it says that it works on a job.
+	// working makes it show a job that it works on.
 	working bool
-	// beat is its heartbeat; zero = none.
+	// beat is its heartbeat; zero means none.
 	beat time.Time
 }
 
@@ -39,8 +39,8 @@ func (s stranger) register(t *testing.T, d *harness.Daemon) {
 	}
 }
 
-// What the tests beside this one rely on: the stand-in prunes as Ruby does, also
-// what is alive, if it looks like a dead worker of its own.
+// TestRubyStandInPrunes checks the stand-in that the other tests rely on: it prunes as Ruby
+// does, including living workers that look like dead ones of its own.
 func TestRubyStandInPrunes(t *testing.T) {
 	t.Parallel()
 	d := harness.Watch(t, redistest.Shared(t).Client(t), redistest.Namespace(t))
@@ -57,7 +57,7 @@ func TestRubyStandInPrunes(t *testing.T) {
 	}
 	narrow := ruby(t, d, true, "low")
 	require.Equal(t, []string{silent.id}, narrow.pruned, "it listens to another queue")
-	require.Empty(t, ruby(t, d, false, "*").pruned, "somebody has pruned within the last minute")
+	require.Empty(t, ruby(t, d, false, "*").pruned, "another worker has pruned within the last minute")
 	r := ruby(t, d, true, "*")
 	require.ElementsMatch(t, []string{dead.id, living.id}, r.pruned)
 
@@ -76,16 +76,16 @@ func TestRubyStandInPrunes(t *testing.T) {
 	require.NotContains(t, members, dead.id)
 	require.NotContains(t, members, living.id)
 
-	// A worker of its own that dies is pruned by the next one.
+	// A worker of its own that has died is pruned by the next one.
 	narrow.die()
 	require.Equal(t, []string{narrow.id}, ruby(t, d, true, "*").pruned)
-	// A malformed id stops the start, in Ruby too.
+	// A malformed id makes the start fail, as in Ruby.
 	require.NoError(t, d.Client.SAdd(t.Context(), d.Key("workers"), "host:1").Err())
 	_, err = startRuby(t.Context(), d.Client, d.Space, true, "*")
 	require.Error(t, err)
 }
 
-// dump returns every key that is not resqued's own, as Redis stores it.
+// dump returns all keys that are not resqued's own, as Redis serializes them.
 func dump(t *testing.T, d *harness.Daemon, ids ...string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -110,8 +110,8 @@ func dump(t *testing.T, d *harness.Daemon, ids ...string) map[string]string {
 	return found
 }
 
-// Workers of others, the dead ones included, are theirs: resqued recovers only
-// what it has taken itself.
+// TestWorkersOfOthersAreLeftAlone checks that resqued recovers only what it has taken itself,
+// and leaves foreign workers alone even if they are dead.
 func TestWorkersOfOthersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	o := harness.Options{App: true, Threads: 2, Namespace: redistest.Namespace(t)}
@@ -124,7 +124,7 @@ func TestWorkersOfOthersAreLeftAlone(t *testing.T) {
 		{id: host + ":4194306:mail,low", working: true},                            // node-resque, dead
 		{id: "elsewhere:17:*", working: true},
 		{id: host + ":4194307:*:2:3:5", beat: time.Now().Add(-time.Minute)}, // a master of the fork
-		// Ours, but that nobody knows: not a word about it in resqued's own keys.
+		// An id in resqued's format, which its own keys do not know.
 		{id: wire.WorkerID("p", "elsewhere", 0, 0, 99, []string{"*"}), working: true},
 	}
 	ids := []string{live.id}
@@ -137,7 +137,8 @@ func TestWorkersOfOthersAreLeftAlone(t *testing.T) {
 	before := dump(t, d, ids...)
 	require.Len(t, before, 26, "every key, membership and heartbeat of theirs")
 
-	// Everything that makes resqued recover: a dead worker process, a dead daemon, the end.
+	// Everything that makes resqued recover jobs: a dead worker process, a dead daemon, a
+	// daemon's end.
 	d.Push("mail", "Gate", 1, 2)
 	d.AwaitNoted("started", 2)
 	require.NoError(t, unix.Kill(holder(t, d, 1), unix.SIGKILL))

@@ -23,16 +23,16 @@ import (
 )
 
 const (
-	// rubyPruneInterval is Resque.prune_interval, rubyPruneLock how long the lock of
-	// the pruner lasts.
+	// rubyPruneInterval is Resque.prune_interval; rubyPruneLock is how long the pruner's lock
+	// lasts.
 	rubyPruneInterval = 300 * time.Second
 	rubyPruneLock     = 60 * time.Second
 )
 
-// rubyWorker is a worker of Ruby's Resque, 2.x or 3.x and without plugins, as the
-// rest of the world sees it: it sends the commands of lib/resque/worker.rb and
-// lib/resque/data_store.rb in their order, and has a process that ps shows under
-// a title of theirs. Each of its functions names the method that it follows.
+// rubyWorker is a stand-in for a worker of Ruby's Resque, 2.x or 3.x, without plugins. It sends
+// the commands of lib/resque/worker.rb and lib/resque/data_store.rb in their order, and has a
+// process that ps shows under a title of theirs. Each of its functions names the method that it
+// follows.
 type rubyWorker struct {
 	client *redis.Client
 	space  string
@@ -40,13 +40,13 @@ type rubyWorker struct {
 	id     string
 	body   *exec.Cmd
 	stdin  io.Closer
-	// pruned are the ids that its start has unregistered.
+	// pruned are the ids of the workers that it unregistered at its start.
 	pruned []string
 }
 
-// startRuby starts a worker that listens to queues, a list as in Resque's QUEUES;
-// force lets it prune though somebody has done so less than a minute ago.
-// Worker#work: startup, that is start_heartbeat, prune_dead_workers, register_worker.
+// startRuby starts a worker that listens to queues, a list as in Resque's QUEUES. With force it
+// prunes although another worker has done so less than a minute ago. It follows Worker#work:
+// startup, that is start_heartbeat, prune_dead_workers, register_worker.
 func startRuby(ctx context.Context, client *redis.Client, space string, force bool, queues string) (*rubyWorker, error) {
 	host, err := os.Hostname() // Worker#hostname: Socket.gethostname
 	if err != nil {
@@ -72,7 +72,7 @@ func startRuby(ctx context.Context, client *redis.Client, space string, force bo
 	return r, nil
 }
 
-// attach makes a worker of an id, as Resque.workers does: Worker.find.
+// attach returns the worker for an id, as Resque.workers does (Worker.find).
 func attach(client *redis.Client, space, id string) (r *rubyWorker, queues string) {
 	parts := strings.SplitN(id, ":", 3)
 	return &rubyWorker{client: client, space: space, host: parts[0], id: id}, parts[2]
@@ -186,7 +186,7 @@ var (
 	rubyWeb   = "resque-web"
 )
 
-// rubyWorkerPIDs is Worker#linux_worker_pids: what ps and grep say.
+// rubyWorkerPIDs is Worker#linux_worker_pids, which parses the output of ps and grep.
 func rubyWorkerPIDs() (map[string]bool, error) {
 	out, err := exec.Command("ps", "-A", "-o", "pid,command").Output()
 	if err != nil {
@@ -201,8 +201,8 @@ func rubyWorkerPIDs() (map[string]bool, error) {
 	return pids, nil
 }
 
-// unregister is Worker#unregister_worker: the job that the worker holds fails, and
-// its keys go.
+// unregister is Worker#unregister_worker: it fails the job that the worker holds and deletes
+// its keys.
 func (r *rubyWorker) unregister(ctx context.Context, id, exception, text string) error {
 	working, err := r.client.Get(ctx, r.key("worker:"+id)).Result() // Worker#processing
 	if ignoreNil(err) != nil {
@@ -235,9 +235,9 @@ func (r *rubyWorker) unregister(ctx context.Context, id, exception, text string)
 	return err
 }
 
-// once is Worker#work_one_job: it works one job of any queue that exists but those
-// in spare, which a "!" in front of their names excludes. A job is performed by
-// noting its number as the jobs of the test program do.
+// once is Worker#work_one_job: it works one job of any existing queue except those in spare,
+// which "!" excludes. It performs a job by noting its number, as the jobs of the test program
+// do.
 func (r *rubyWorker) once(ctx context.Context, spare ...string) (worked bool, err error) {
 	if err := ignoreNil(r.client.Get(ctx, r.key("pause-all-workers")).Err()); err != nil { // Resque::Worker#paused?
 		return false, err
@@ -291,21 +291,21 @@ func (r *rubyWorker) work(ctx context.Context, queue, payload string) error {
 	return err
 }
 
-// stop ends it in good order: Worker#work ends with unregister_worker.
+// stop ends the worker normally: Worker#work ends with unregister_worker.
 func (r *rubyWorker) stop(ctx context.Context) error {
 	err := r.unregister(ctx, r.id, "Resque::DirtyExit", "Job still being processed")
 	r.die()
 	return err
 }
 
-// die ends its process as kill -9 does: its keys stay.
+// die ends its process as kill -9 does; its keys stay.
 func (r *rubyWorker) die() {
 	_ = r.stdin.Close()
 	_ = r.body.Process.Kill()
 	_ = r.body.Wait()
 }
 
-// ruby starts a worker for one test.
+// ruby starts a worker that ends with the test.
 func ruby(t *testing.T, d *harness.Daemon, force bool, queues string) *rubyWorker {
 	t.Helper()
 	r, err := startRuby(t.Context(), d.Client, d.Space, force, queues)

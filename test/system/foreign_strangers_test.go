@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// busyThreads starts a daemon of four threads with a job each that Ruby's pages show, and
+// busyThreads starts a daemon of four threads, each with a job that Ruby's pages show, and
 // returns their ids.
 func busyThreads(t *testing.T, queues string) (d *harness.Daemon, ids []string) {
 	t.Helper()
@@ -26,7 +26,7 @@ func busyThreads(t *testing.T, queues string) (d *harness.Daemon, ids []string) 
 	return d, d.Client.SMembers(t.Context(), d.Key("workers")).Val()
 }
 
-// working returns the ids of the workers that have a job, as Worker.working finds them.
+// working returns the ids of the workers that have a job, by the method of Worker.working.
 func working(t *testing.T, d *harness.Daemon) (ids []string) {
 	t.Helper()
 	for _, id := range d.Client.SMembers(t.Context(), d.Key("workers")).Val() {
@@ -37,8 +37,9 @@ func working(t *testing.T, d *harness.Daemon) (ids []string) {
 	return ids
 }
 
-// Resque's page links to each worker by its id, as it is, and its routes take one
-// segment of a path. It lists as a host what stands before the first colon.
+// TestRubyPageShowsTheWorkers checks that ids fit Resque's web page: it links to each worker by
+// its unescaped id, its routes take one path segment, and it shows the part before the first
+// colon as the host.
 func TestRubyPageShowsTheWorkers(t *testing.T) {
 	t.Parallel()
 	d, ids := busyThreads(t, "mail,a/b?c#d%20\"")
@@ -60,7 +61,8 @@ func TestRubyPageShowsTheWorkers(t *testing.T) {
 	d.AwaitProcessed(4, patience)
 }
 
-// Resque.workers.each(&:prune_dead_workers): each id is made a worker, and may prune.
+// TestWorkersMadeOfOurIDsPruneNone follows Resque.workers.each(&:prune_dead_workers): a worker
+// made from each of resqued's ids prunes none.
 func TestWorkersMadeOfOurIDsPruneNone(t *testing.T) {
 	t.Parallel()
 	for _, queues := range []string{"*", "mail", "mail,low"} {
@@ -81,7 +83,8 @@ func TestWorkersMadeOfOurIDsPruneNone(t *testing.T) {
 	}
 }
 
-// Scripts that compare pids with worker_pids see that ours live.
+// TestRubyTakesOurProcessesForWorkers checks that scripts which compare pids with worker_pids
+// find resqued's processes alive.
 func TestRubyTakesOurProcessesForWorkers(t *testing.T) {
 	t.Parallel()
 	d, _ := busyThreads(t, "*")
@@ -97,7 +100,8 @@ func TestRubyTakesOurProcessesForWorkers(t *testing.T) {
 	d.AwaitProcessed(4, patience)
 }
 
-// Resque.workers.each(&:unregister_worker): all are removed, and their jobs fail.
+// TestUnregisteredByAStranger follows Resque.workers.each(&:unregister_worker), which removes
+// all workers and fails their jobs.
 func TestUnregisteredByAStranger(t *testing.T) {
 	t.Parallel()
 	d, ids := busyThreads(t, "*")

@@ -19,38 +19,39 @@ import (
 	"github.com/resqued/resqued/internal/proc"
 )
 
-// gemTTL is how long a lock of resque-locket lasts, gemRefresh how often it is
-// set again, both in seconds.
+// gemTTL is how long a lock of resque-locket lasts; gemRefresh is how often it is set again.
+// Both are in seconds.
 const (
 	gemTTL     = 35
 	gemRefresh = 30
 )
 
-// gemWorker is a Ruby worker with resque-locket, as Redis sees it: the same
-// commands in the same order, with the same defects. It works Hold jobs.
+// gemWorker stands in for a Ruby worker with resque-locket: it sends the same commands in the
+// same order and has the same defects. It works Hold jobs.
 type gemWorker struct {
 	client *redis.Client
 	space  string
 	id     string
 	queues []string
-	// arrow is how Ruby prints hashes: "=>" up to 3.3, " => " from 3.4 on.
+	// arrow separates keys and values in printed Ruby hashes: "=>" up to 3.3, " => " from 3.4
+	// on.
 	arrow string
-	// refresh is the time between two SETEX of a held lock; 0 = gemRefresh.
+	// refresh is the time between two SETEX of a held lock; 0 means gemRefresh.
 	refresh time.Duration
-	// whole looks for a lock and takes it in one step. Between the two commands of
-	// the gem anybody may take the lock, and then two jobs run; no other program
-	// can prevent that, and where it must not disturb a test it is left out.
+	// whole makes it look for a lock and take it in one step. The gem uses two commands, and a
+	// worker that takes the lock between them makes two jobs run. No other program can prevent
+	// that, so tests that it would disturb set whole.
 	whole bool
-	// perform runs a job; nil = for as long as the job's second argument says.
+	// perform runs a job; nil sleeps for as long as the job's second argument says.
 	perform func()
 
 	trace *os.File
 	jobs  atomic.Int64
-	// bounced counts the jobs that were locked.
+	// bounced counts the jobs that were put back because they were locked.
 	bounced atomic.Int64
 }
 
-// errBounced: a job was put back because its lock is held.
+// errBounced reports that a job was put back because its lock is held.
 var errBounced = errors.New("locked")
 
 func newGemWorker(t *testing.T, client *redis.Client, space, id string, queues ...string) *gemWorker {
@@ -58,7 +59,7 @@ func newGemWorker(t *testing.T, client *redis.Client, space, id string, queues .
 	return &gemWorker{client: client, space: space, id: id, queues: queues, arrow: "=>", refresh: gemRefresh * time.Second}
 }
 
-// traceTo notes in a file of dir when the worker's jobs have their locks.
+// traceTo notes in a file of dir when the worker's jobs hold their locks.
 func (g *gemWorker) traceTo(t *testing.T, dir string) {
 	t.Helper()
 	file, err := os.OpenFile(filepath.Join(dir, "gem-"+g.id), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -71,7 +72,7 @@ func (g *gemWorker) key(name string) string { return g.space + ":" + name }
 
 func (g *gemWorker) counters() string { return g.key("locket:queue_lock_counters") }
 
-// run works jobs until ctx ends; the one in hand is finished.
+// run works jobs until ctx ends, and finishes the one in hand.
 func (g *gemWorker) run(ctx context.Context) error {
 	idle := time.NewTicker(20 * time.Millisecond)
 	defer idle.Stop()
@@ -126,8 +127,8 @@ func (g *gemWorker) once(ctx context.Context) (worked bool, err error) {
 	return true, err
 }
 
-// reserve pops a job from the first queue that has one, but for queues in which
-// every job is known to be locked.
+// reserve pops a job from the first queue that has one, except for queues in which every job is
+// known to be locked.
 func (g *gemWorker) reserve(ctx context.Context) (queue, payload string, err error) {
 	counted, err := g.client.HKeys(ctx, g.counters()).Result()
 	if err != nil {
@@ -192,7 +193,7 @@ func (g *gemWorker) work(ctx context.Context, queue, payload string) error {
 	return errors.Join(err, g.client.Del(ctx, lock).Err(), g.client.Del(ctx, g.counters()).Err())
 }
 
-// take gets the lock if nobody has it; any value counts.
+// take takes the lock unless it is held, whatever its value.
 func (g *gemWorker) take(ctx context.Context, lock string) (bool, error) {
 	if g.whole {
 		return g.client.SetNX(ctx, lock, "", gemTTL*time.Second).Result()
@@ -204,8 +205,8 @@ func (g *gemWorker) take(ctx context.Context, lock string) (bool, error) {
 	return true, g.client.Do(ctx, "setex", lock, gemTTL, "").Err()
 }
 
-// keep sets the lock again and again until stop is called, as the gem's thread
-// does, without a look at whose it is.
+// keep sets the lock again and again until stop is called, without checking who holds it, as
+// the gem's thread does.
 func (g *gemWorker) keep(ctx context.Context, lock string) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
@@ -227,7 +228,8 @@ func (g *gemWorker) keep(ctx context.Context, lock string) (stop func()) {
 	}
 }
 
-// lockOf prints the payload of a Hold job as Ruby does.
+// lockOf returns the lock's key, with the payload of a Hold job printed as Ruby does, and how
+// long the job runs.
 func (g *gemWorker) lockOf(payload string) (lock string, duration time.Duration, err error) {
 	var key, us int
 	if _, err := fmt.Sscanf(payload, `{"class":"Hold","args":[%d,%d]}`, &key, &us); err != nil {
@@ -237,7 +239,7 @@ func (g *gemWorker) lockOf(payload string) (lock string, duration time.Duration,
 	return g.key("locket:job_locks:" + text), time.Duration(us) * time.Microsecond, nil
 }
 
-// note is as in the test program: fence 0, because the gem has none.
+// note writes a line as the test program does, with fence 0 because the gem has none.
 func (g *gemWorker) note(kind, id, lock string) {
 	if g.trace == nil {
 		return

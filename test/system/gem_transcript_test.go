@@ -78,7 +78,7 @@ func (r *transcript) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	}
 }
 
-// The gem worker of these tests says to Redis what resque-locket says.
+// TestGemWorkerSpeaksAsTheGem checks that gemWorker sends Redis the commands of resque-locket.
 func TestGemWorkerSpeaksAsTheGem(t *testing.T) {
 	t.Parallel()
 	const (
@@ -112,7 +112,7 @@ func TestGemWorkerSpeaksAsTheGem(t *testing.T) {
 			require.NoError(t, c.RPush(t.Context(), g.key("queue:mail"), payload).Err())
 			g.refresh = 10 * time.Millisecond
 			g.perform = func() {
-				// Until it was set again, once at least.
+				// Until it was set again at least once.
 				require.NoError(t, c.Expire(t.Context(), g.key(lock), 5*time.Second).Err())
 				proctest.Await(t, patience, func() bool { return c.TTL(t.Context(), g.key(lock)).Val() > 5*time.Second }, "a refresh")
 			}
@@ -142,7 +142,7 @@ func TestGemWorkerSpeaksAsTheGem(t *testing.T) {
 	}
 }
 
-// commands is a golden file without its remarks.
+// commands returns a golden file without its comments.
 func commands(golden string) string {
 	var b strings.Builder
 	for line := range strings.Lines(golden) {

@@ -19,8 +19,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// impostor stands where a Redis is expected. It leads to one until it is told what to
-// answer instead, to whatever is asked.
+// impostor is a server in place of a Redis. It forwards to a real one until it is given an
+// answer to send instead, whatever the request.
 type impostor struct {
 	listener net.Listener
 	server   string
@@ -57,7 +57,7 @@ func newImpostor(t *testing.T, server string) *impostor {
 
 func (i *impostor) url() string { return "redis://" + i.listener.Addr().String() }
 
-// answer sets what to answer from now on.
+// answer sets the answer from now on.
 func (i *impostor) answer(begin, then string) {
 	i.mu.Lock()
 	i.begin, i.then = begin, then
@@ -107,7 +107,7 @@ func (i *impostor) serve(conn net.Conn) {
 
 var peak = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
 
-// mostMemory is how much memory any process of a daemon has ever had, in MiB.
+// mostMemory returns the peak memory of any process of a daemon, in MiB.
 func mostMemory(t *testing.T, d *harness.Daemon) int {
 	t.Helper()
 	most := 0
@@ -125,8 +125,8 @@ func mostMemory(t *testing.T, d *harness.Daemon) int {
 	return most
 }
 
-// TestHostileServer has something answer that is no Redis, or a Redis gone mad: nothing
-// takes much memory, the log says what came, and TERM is obeyed.
+// TestHostileServer replaces Redis by servers that are no Redis or answer nonsense. The daemon
+// does not take much memory, logs what it received, and still exits on TERM.
 func TestHostileServer(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ begin, then, says string }{

@@ -12,7 +12,7 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// An idle daemon of 4 processes of 8 threads, with 20 empty queues.
+// TestIdle measures an idle daemon of 4 processes of 8 threads, with 20 empty queues.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	o := fleet
@@ -23,8 +23,8 @@ func TestIdle(t *testing.T) {
 	}
 
 	t.Run("it costs next to nothing", func(t *testing.T) {
-		// Starting is not idling, and a process that has just started looks for jobs
-		// at every interval for a while. How long all that lasts the machine decides.
+		// Starting is not idling, and a process that has just started looks for jobs at every
+		// interval for a while. How long that takes depends on the machine.
 		d.AwaitStatus("running, 4 workers")
 		<-time.After(6 * time.Second)
 		const watch = 5 * time.Second
@@ -34,7 +34,8 @@ func TestIdle(t *testing.T) {
 			used += cpuTime(d)
 			percent := 100 * used.Seconds() / time.Since(began).Seconds()
 			t.Logf("%.1f %% of one core", percent)
-			// The aim is 1 %; a machine that runs other tests besides gets some slack.
+			// The goal is 1 %; a machine that runs other tests at the same time is allowed
+			// more.
 			return percent < 5
 		}, "five seconds of idleness")
 	})
@@ -49,13 +50,13 @@ func TestIdle(t *testing.T) {
 		}
 		slices.Sort(waits)
 		t.Logf("median %s, slowest %s", waits[len(waits)/2], waits[len(waits)-1])
-		// INTERVAL is 0.1 s, and looking for the result costs up to 0.05 s.
+		// INTERVAL is 0.1 s, and polling for the result adds up to 0.05 s.
 		require.Less(t, waits[len(waits)/2], harness.Speed(300*time.Millisecond))
 	})
 }
 
-// A handler that leaks a megabyte a job cannot make the daemon grow: its
-// processes are replaced.
+// TestMemoryStaysFlat checks that a handler that leaks a megabyte per job does not make the
+// daemon grow, because its processes are replaced.
 func TestMemoryStaysFlat(t *testing.T) {
 	t.Parallel()
 	jobs := 2_000
@@ -85,8 +86,8 @@ func TestMemoryStaysFlat(t *testing.T) {
 	}, "%d leaking jobs", jobs)
 	t.Logf("%d jobs leaked 1 MiB each; the tree took at most %d MiB in the first half, %d MiB in the second",
 		jobs, highest[0], highest[1])
-	// 4 processes of at most 100 jobs, a fifth one that retires, and their heaps'
-	// slack; a tree that does not give back would be at several thousand.
+	// 4 processes of at most 100 jobs, a fifth that retires, and unused heap; a daemon that
+	// does not give memory back would use several thousand.
 	require.Less(t, highest[1], int64(1400))
 	if looks[0] >= 20 { // or it may not have seen how much the first half took
 		require.Less(t, float64(highest[1]), 1.5*float64(highest[0])+100)

@@ -12,8 +12,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// What anybody may have put into a queue. None of it may end a process, hold up
-// the job behind it, or be lost.
+// TestBadInput pushes malformed payloads. None of them may end a process, hold up the job
+// behind it, or be lost.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	invalid := map[string]string{
@@ -91,7 +91,8 @@ func TestBadInput(t *testing.T) {
 	})
 }
 
-// Ruby's page retries the record of bytes that were no payload by pushing what stands in it.
+// TestInvalidPayloadThatComesBack retries the failure of an invalid payload as Ruby's page
+// does, by pushing what the record holds.
 func TestInvalidPayloadThatComesBack(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{App: true, Env: []string{"UNIQUE_QUEUES=once"}})
@@ -104,7 +105,7 @@ func TestInvalidPayloadThatComesBack(t *testing.T) {
 	require.Equal(t, "Resqued::InvalidPayload", failures[0].Exception)
 	require.Equal(t, `invalid payload: not JSON: byte 1 is 'o' where "null" should stand: not json`, failures[0].Error)
 
-	// One that another version has refused is a job again, in a unique queue too.
+	// A payload that another version has refused becomes a job again, also in a unique queue.
 	d.PushRaw("mail", wrapped(wrapped(`{"class":"Count", "args":[7]}`)))
 	d.AwaitNoted("ran", 1)
 	d.PushRaw("once", wrapped(`{"class":"Count","args":[8]}`))
@@ -164,7 +165,7 @@ func TestBadKeys(t *testing.T) {
 	})
 }
 
-// What a person may have written into the configuration.
+// TestBadConfiguration checks the errors for mistakes that people make in the configuration.
 func TestBadConfiguration(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{App: true})
@@ -176,7 +177,7 @@ func TestBadConfiguration(t *testing.T) {
 		"a handler without words": {"handlers:\n  A: {command: []}\n", "A"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// The environment wins over the file, so it must not speak of these.
+			// The environment overrides the file, so it must not set these.
 			d.Configure(c.text)
 			for _, verb := range [][]string{{"config", "check"}, {"work"}} {
 				_, stderr, code := d.RunWithout([]string{"WORKER_COUNT", "THREAD_COUNT"}, append(verb, "--config", d.ConfigFile)...)

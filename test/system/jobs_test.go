@@ -14,7 +14,7 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// kill is what "jobs kill" says of one job.
+// kill is the output of "jobs kill" for one job.
 type kill struct {
 	ID           string `json:"id"`
 	Killed       bool   `json:"killed"`
@@ -23,7 +23,7 @@ type kill struct {
 	Requeued     bool   `json:"requeued"`
 }
 
-// runningJob is a job as "jobs" lists it.
+// runningJob is a job in the output of "jobs".
 type runningJob struct {
 	ID     string `json:"id"`
 	Class  string `json:"class"`
@@ -32,7 +32,7 @@ type runningJob struct {
 	Worker string `json:"worker"`
 }
 
-// jobsOf lists the running jobs.
+// jobsOf returns the running jobs.
 func jobsOf(t *testing.T, d *harness.Daemon, args ...string) []runningJob {
 	t.Helper()
 	out, errs, code := d.Run(append([]string{"jobs", "-o", "json"}, args...)...)
@@ -56,7 +56,7 @@ func jobOf(t *testing.T, d *harness.Daemon, id int) runningJob {
 	return runningJob{}
 }
 
-// killJob kills a job and returns what is said of it.
+// killJob kills a job and returns the output.
 func killJob(t *testing.T, d *harness.Daemon, name string, args ...string) kill {
 	t.Helper()
 	began := time.Now()
@@ -73,7 +73,7 @@ func pidNoted(t *testing.T, d *harness.Daemon, id int) string {
 	return d.Noted("pid")[strconv.Itoa(id)]
 }
 
-// One job of many is killed, through Redis alone.
+// TestKillOneJob kills one job of many by a request in Redis.
 func TestKillOneJob(t *testing.T) {
 	t.Parallel()
 
@@ -182,7 +182,7 @@ func TestKillOneJob(t *testing.T) {
 		d.Open()
 		d.AwaitNoted("ran", 1)
 		d.Shut()
-		// The very same payload, on the same thread of the same process.
+		// An equal payload, on the same thread of the same process.
 		d.Push("mail", "Gate", 1)
 		proctest.Await(t, patience, func() bool { return d.Noted("started")["1"] == "2" }, "the second job")
 		second := jobOf(t, d, 1)
@@ -190,7 +190,7 @@ func TestKillOneJob(t *testing.T) {
 		require.Equal(t, first.Worker, second.Worker)
 		_, errs, code := d.Run("jobs", "kill", first.ID)
 		require.Equal(t, 4, code, errs)
-		// As if the first had been asked for when it was about to end.
+		// As if the kill of the first job had been requested when it was about to end.
 		cut := strings.LastIndex(first.ID, "/")
 		require.NoError(t, d.Client.HSet(context.Background(), d.Key("resqued:kills:"+first.ID[:cut]), first.ID[cut+1:], "0 0").Err())
 		proctest.Await(t, patience, func() bool { return len(d.Keys("resqued:kills:*")) == 0 }, "the end of the request")
@@ -202,7 +202,8 @@ func TestKillOneJob(t *testing.T) {
 	})
 }
 
-// Commands are killed with all that comes from them, and cost no process.
+// TestKillACommand checks that commands are killed with all their descendants and without
+// ending their worker process.
 func TestKillACommand(t *testing.T) {
 	t.Parallel()
 	const handlers = `

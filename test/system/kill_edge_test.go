@@ -34,7 +34,7 @@ func stuckIn(t *testing.T, class string, o harness.Options) (*harness.Daemon, *w
 	return d, w
 }
 
-// A kill in the company of something else.
+// TestKillAtABadMoment kills jobs while something else happens.
 func TestKillAtABadMoment(t *testing.T) {
 	t.Parallel()
 	short := harness.Options{Env: []string{"RESQUE_TERM_TIMEOUT=" + killGrace.String()}}
@@ -128,7 +128,7 @@ func TestKillAtABadMoment(t *testing.T) {
 		require.Len(t, d.Failures(), 3)
 	})
 
-	t.Run("a job that has ended, or waits, is nobody's to kill", func(t *testing.T) {
+	t.Run("a job that has ended or waits cannot be killed", func(t *testing.T) {
 		t.Parallel()
 		d := harness.Start(t, harness.Options{App: true})
 		d.Push("mail", "Gate", 1)
@@ -145,7 +145,7 @@ func TestKillAtABadMoment(t *testing.T) {
 	})
 }
 
-// A kill of one job of many goes through Redis alone: from another machine, which sees
+// TestKillFromElsewhere kills one job of many through Redis from another machine, which sees
 // neither the daemon's processes nor its files.
 func TestKillFromElsewhere(t *testing.T) {
 	t.Parallel()
@@ -190,10 +190,10 @@ func TestKillFromElsewhere(t *testing.T) {
 	require.Len(t, p.Jobs, 3)
 	require.Nil(t, p.RecycleIn, "there is no quota")
 
-	// The one that listens ends alone.
+	// A job that reacts to cancellation ends alone.
 	require.Equal(t, "cancelled neighbour Gate[2]\n", elsewhere("jobs", "kill", "neighbour"))
-	// The deaf one takes its process along, and the job beside it, which does not finish
-	// within resque_term_timeout and may not run twice, is counted.
+	// A job that ignores it is ended with its process. The neighbour, which does not finish
+	// within resque_term_timeout and must not run twice, is counted as lost.
 	require.Equal(t, "killed deaf-one Stubborn[1] with its process; siblings lost: 1\n",
 		elsewhere("jobs", "kill", "deaf-one", "--force-after", "100ms"))
 	require.Len(t, d.Failures(), 3)

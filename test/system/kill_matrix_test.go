@@ -19,21 +19,21 @@ import (
 )
 
 const (
-	// killGrace is what a killed job has before its process has to go. Those that end
-	// without that have longGrace, or a busy machine would take them for stubborn ones.
+	// killGrace is the time that a killed job has before its process is killed. Jobs that react
+	// have longGrace, so that a busy machine does not take them for stubborn ones.
 	killGrace = 300 * time.Millisecond
 	longGrace = 20 * time.Second
-	// stuckTimeout is the time limit of the classes whose names end in Timed, as in the
-	// test program.
+	// stuckTimeout is the time limit of the classes whose names end in Timed, as in the test
+	// program.
 	stuckTimeout = 300 * time.Millisecond
 )
 
-// stuckCode is code that only a kill ends.
+// stuckCode is code that ends only when it is killed.
 type stuckCode struct {
 	name, class string
-	// processes is how many a command consists of; 0 = a handler in Go.
+	// processes is the number of processes of a command; 0 means a handler in Go.
 	processes int
-	// stubborn: it costs its worker process.
+	// stubborn code ends only with its worker process.
 	stubborn bool
 }
 
@@ -56,9 +56,9 @@ var stuckCodes = []stuckCode{
 	{name: "command, grandchildren", class: "Family", processes: 5},
 }
 
-// stuckCommands are told apart by the files that they make when they are ready to be
-// killed. The grandchildren of Family are in sessions of their own: one obeys, one has
-// lost its parent, one ignores TERM and has closed all that it had open.
+// stuckCommands are told apart by the files that they create when they are ready to be killed.
+// The grandchildren of Family are in sessions of their own: one exits on TERM, one has lost its
+// parent, one ignores TERM and has closed all its files.
 const stuckCommands = `
 heartbeat_frequency: 2
 handlers:
@@ -81,11 +81,11 @@ handlers:
   FamilyTimed: {command: *family, kill_after: 150ms, timeout: 300ms}
 `
 
-// A killWay kills the job of a daemon whose worker process is worker.
+// A killWay is a way to kill the job of a daemon whose worker process is worker.
 type killWay struct {
 	name string
 	kill func(t *testing.T, d *harness.Daemon, worker int)
-	// asked: through Redis. timed: nobody does, its time is up. ends: the daemon leaves.
+	// asked: by a request in Redis. timed: by the time limit. ends: by the end of the daemon.
 	asked, timed, ends bool
 }
 
@@ -109,8 +109,9 @@ func signalProcess(sig syscall.Signal) func(*testing.T, *harness.Daemon, int) {
 	}
 }
 
-// However a job is killed and whatever it does: its code is gone, then it is recorded,
-// then its lock is free. How long that takes is only printed (-v).
+// TestKillMatrix checks for all kinds of code and all ways to kill that the code is gone before
+// the job is recorded, and the job recorded before its lock is free. The durations are only
+// printed (-v).
 func TestKillMatrix(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -130,8 +131,7 @@ func TestKillMatrix(t *testing.T) {
 	}
 }
 
-// killStuck kills one job and returns how long after it was told to stop its lock was
-// seen to be free.
+// killStuck kills one job and returns the time from the kill until its lock was seen free.
 func killStuck(t *testing.T, c stuckCode, way killWay) time.Duration {
 	t.Helper()
 	d := harness.Start(t, harness.Options{App: true, Config: stuckCommands, Env: []string{"RESQUE_TERM_TIMEOUT=" + c.grace()}})
@@ -144,7 +144,7 @@ func killStuck(t *testing.T, c stuckCode, way killWay) time.Duration {
 	w, locked := awaitLock(t, d)
 	answer := make(chan kill, 1)
 	if w == nil { // its time was up before it could be met
-		require.True(t, way.timed, "nobody has killed it")
+		require.True(t, way.timed, "no kill was requested")
 		require.Empty(t, jobProcesses(d))
 		requireNoLocks(t, d)
 		recorded(t, d, c, way, worker.PID, answer)
@@ -179,7 +179,7 @@ func killStuck(t *testing.T, c stuckCode, way killWay) time.Duration {
 	return free
 }
 
-// recorded: the record says what was done, and only a stubborn job costs its process.
+// recorded checks the job's record, and that only a stubborn job costs its process.
 func recorded(t *testing.T, d *harness.Daemon, c stuckCode, way killWay, worker int, answer <-chan kill) {
 	t.Helper()
 	failures := d.Failures()
@@ -209,7 +209,7 @@ func recorded(t *testing.T, d *harness.Daemon, c stuckCode, way killWay, worker 
 	require.Len(t, d.Failures(), 1)
 }
 
-// awaitStuck waits until the code is where only a kill gets it out.
+// awaitStuck waits until the code has reached the point where only a kill ends it.
 func awaitStuck(t *testing.T, d *harness.Daemon, c stuckCode) {
 	t.Helper()
 	if c.processes == 0 {

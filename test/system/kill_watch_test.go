@@ -16,26 +16,25 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// A kill is over in three steps: the code is gone, the job is recorded, its lock is
-// free. A watcher looks from outside, all the time, whether that is the order: Redis
-// first and /proc after that, so that code which is seen alive was alive when Redis
-// said that it is over.
+// A watcher checks from outside that a kill happens in three steps: the code is gone, the job
+// is recorded, its lock is free. It reads Redis first and /proc after that, so that code seen
+// alive was alive when Redis reported the job as over.
 type watcher struct {
 	t *testing.T
 	d *harness.Daemon
-	// lock is the lock of the job, and holder its value while the job has it.
+	// lock is the job's lock, and holder its value while the job holds it.
 	lock, holder string
-	// code are the processes that have to be gone: those of the command, or the worker
-	// process of a handler in Go. nil: the handler notes itself that it stops.
+	// code lists the processes that have to end: those of the command, or the worker process of
+	// a handler in Go. If nil, the handler itself notes that it stops.
 	code []proctest.Process
-	// command: no process at all may be left beside master and worker processes.
+	// command requires that only the master and worker processes are left.
 	command bool
-	// began is when the job was told to stop; zero: when told says so.
+	// began is when the job was told to stop; zero means when told returns true.
 	began time.Time
 	told  func() bool
 }
 
-// sight is what Redis says at one instant.
+// sight is the state in Redis at one instant.
 type sight struct {
 	free     bool  // the job does not have its lock
 	recorded int64 // failures
@@ -45,8 +44,7 @@ type sight struct {
 var lookScript = redis.NewScript(`
 return {redis.call('GET', KEYS[1]) or '', redis.call('LLEN', KEYS[2]), redis.call('HLEN', KEYS[3])}`)
 
-// lookPause is how long the watcher rests between two looks: long enough to leave
-// the machine to those that it watches.
+// lookPause is the pause between two looks. It leaves the processor to the watched processes.
 const lookPause = 300 * time.Microsecond
 
 func (w *watcher) look() sight {
@@ -57,8 +55,8 @@ func (w *watcher) look() sight {
 	return sight{free: reply[0] != w.holder, recorded: reply[1].(int64), stopped: reply[2].(int64) > 0}
 }
 
-// awaitLock waits until the job has its lock and returns when that was seen; nil if the
-// job has ended before.
+// awaitLock waits until the job has its lock and returns when that was seen. The watcher is nil
+// if the job has ended before.
 func awaitLock(t *testing.T, d *harness.Daemon) (w *watcher, at time.Time) {
 	t.Helper()
 	w = &watcher{t: t, d: d}
@@ -75,7 +73,7 @@ func awaitLock(t *testing.T, d *harness.Daemon) (w *watcher, at time.Time) {
 	}
 }
 
-// living says which of the processes of the code live.
+// living returns those of the code's processes that are alive.
 func (w *watcher) living(thorough bool) []string {
 	var alive []string
 	for _, p := range w.code {
@@ -91,8 +89,7 @@ func (w *watcher) living(thorough bool) []string {
 	return alive
 }
 
-// watch looks until the lock is free and returns how long that was after the job was
-// told to stop.
+// watch waits until the lock is free and returns the time since the job was told to stop.
 func (w *watcher) watch() time.Duration {
 	w.t.Helper()
 	recorded, started := false, time.Now()
@@ -120,8 +117,8 @@ func (w *watcher) watch() time.Duration {
 	}
 }
 
-// lives reports whether any thread of a process still runs. Another process with the
-// same number is another one.
+// lives reports whether any thread of a process still runs. A new process with the same pid
+// does not count.
 func lives(p proctest.Process) bool {
 	now, ok := proctest.Look(p.PID)
 	if !ok || now.Start != p.Start || now.State == "X" {
@@ -130,14 +127,14 @@ func lives(p proctest.Process) bool {
 	return now.State != "Z" || threads(p.PID) > 1
 }
 
-// threads is how many threads of a process there are; the first one may have ended
-// before the others.
+// threads returns the number of a process's threads. The first thread may have ended before the
+// others.
 func threads(pid int) int {
 	list, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	return len(list)
 }
 
-// jobProcesses are the living processes of commands.
+// jobProcesses returns the living processes of commands.
 func jobProcesses(d *harness.Daemon) []proctest.Process {
 	return slices.DeleteFunc(d.Processes(), func(p proctest.Process) bool { return p.Env("RESQUED_JOB") == "" })
 }
@@ -145,7 +142,7 @@ func jobProcesses(d *harness.Daemon) []proctest.Process {
 // figures collects how long the kills of a matrix took, by code and by way.
 type figures map[string]map[string]time.Duration
 
-// write logs a line for each code, and what it took in the median and at worst.
+// write logs a line per code with the median and the maximum.
 func (f figures) write(t *testing.T) {
 	t.Helper()
 	var b strings.Builder

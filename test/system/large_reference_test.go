@@ -10,8 +10,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// A reference to a payload that is not kept, itself too large to be sent back, is a failure
-// like any other and holds up nothing.
+// TestLargeReferenceToNothing checks that a reference to a missing payload, itself too large to
+// be sent back, becomes an ordinary failure and does not block the queue.
 func TestLargeReferenceToNothing(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{App: true, Threads: 2})

@@ -13,8 +13,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// busy is a daemon in the middle of its work: thousands of jobs wait, hundreds
-// have been done.
+// busy returns a daemon in the middle of its work: thousands of jobs wait, hundreds have been
+// done.
 func busy(t *testing.T, jobs int, env ...string) *harness.Daemon {
 	t.Helper()
 	o := fleet
@@ -25,7 +25,7 @@ func busy(t *testing.T, jobs int, env ...string) *harness.Daemon {
 	return d
 }
 
-// onceEach: every job that ran did so once, and the totals agree.
+// onceEach requires that every job that ran did so once and that the totals agree.
 func onceEach(t *testing.T, d *harness.Daemon, jobs int) (ran int) {
 	t.Helper()
 	noted := d.Noted("ran")
@@ -38,8 +38,8 @@ func onceEach(t *testing.T, d *harness.Daemon, jobs int) (ran int) {
 	return len(noted)
 }
 
-// inTheMiddle gives a test twice as many jobs, again and again, as long as all of them
-// were done before it could interrupt them: how fast they are done is nobody's business.
+// inTheMiddle runs a test with twice as many jobs again and again as long as all of them were
+// done before it could interrupt them.
 func inTheMiddle(t *testing.T, test func(jobs int) (met bool)) {
 	t.Helper()
 	for jobs, tries := harness.Load(), 0; !test(jobs); jobs, tries = 2*jobs, tries+1 {
@@ -64,7 +64,7 @@ func drainsUnderLoad(t *testing.T, jobs int) (met bool) {
 		return false
 	}
 
-	// The next daemon does the rest, and nothing twice.
+	// The next daemon works the rest, and no job twice.
 	o := fleet
 	o.App, o.Namespace, o.Args = true, d.Space, []string{"--until-empty"}
 	next := harness.Start(t, o)
@@ -85,8 +85,8 @@ func pausesUnderLoad(t *testing.T, jobs int) (met bool) {
 	d := busy(t, jobs)
 	d.Signal(usr2)
 	d.AwaitStatus("paused")
-	// What is in hand may still finish, and a worker process that was about to
-	// begin may take a job before it hears of the pause; then nothing moves.
+	// Jobs in hand may still finish, and a worker process may take one more job before it
+	// learns of the pause. After that nothing changes.
 	var before harness.Snapshot
 	still := func() bool {
 		before = d.Snapshot()
@@ -104,7 +104,7 @@ func TestTermUnderLoad(t *testing.T) {
 	t.Parallel()
 	jobs := harness.Load()
 	d := busy(t, jobs, shortKill)
-	// Some jobs that do not end by themselves: of every kind.
+	// Some jobs of every kind that does not end by itself.
 	d.PushRaw("high", `{"class":"Gate","args":[100001]}`, `{"class":"Stubborn","args":[100002]}`, `{"class":"Busy","args":[100003]}`)
 	d.AwaitNoted("started", 3)
 	d.Signal(term)
@@ -129,7 +129,8 @@ func containsArg(f harness.Failure, id string) bool {
 		string(f.Payload) == `{"class":"Busy","args":[`+id+`]}`
 }
 
-// A reload under load loses nothing, kills nothing and keeps the master.
+// TestReloadUnderLoad checks that a reload under load loses no job, kills nothing and keeps the
+// master.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
 	jobs := harness.Load()
@@ -160,11 +161,11 @@ func TestBadReloadKeepsTheOldConfiguration(t *testing.T) {
 	bothRun(t, d)
 }
 
-// A worker process that is killed costs nobody a job.
+// TestWorkerProcessIsKilled checks that killing worker processes loses no job.
 func TestWorkerProcessIsKilled(t *testing.T) {
 	t.Parallel()
 	jobs := harness.Load()
-	// So that bad luck, the same job three times, is no failure.
+	// The same job may be killed three times by chance, which must not fail it.
 	d := busy(t, jobs, "RESQUED_MAX_DEATHS=1000")
 	stop := d.Conserve(int64(jobs))
 	const kills = 10
@@ -178,7 +179,7 @@ func TestWorkerProcessIsKilled(t *testing.T) {
 	}
 	d.AwaitProcessed(int64(jobs), 2*time.Minute)
 	stop()
-	// A job whose process died may have run before it could say so.
+	// A job whose process died may have run without having reported it.
 	noted := d.Noted("ran")
 	require.Len(t, noted, jobs)
 	twice := 0
@@ -197,7 +198,7 @@ func TestWorkerProcessIsKilled(t *testing.T) {
 	require.Empty(t, d.Residue())
 }
 
-// The master is killed with jobs in hand: they are done, and none is lost.
+// TestMasterIsKilled kills the master with jobs in hand: they are done, and none is lost.
 func TestMasterIsKilled(t *testing.T) {
 	t.Parallel()
 	jobs := harness.Jobs(5_000)

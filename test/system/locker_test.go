@@ -27,7 +27,7 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// witnessVariable makes this program the command that runs under the lock.
+// witnessVariable makes this program run as the command under the lock.
 const witnessVariable = "RESQUED_TEST_WITNESS"
 
 func init() {
@@ -36,7 +36,7 @@ func init() {
 	}
 }
 
-// witness writes down that it lives, over and over, for a while. It does not heed TERM.
+// witness writes log lines for a while to show that it is alive. It ignores TERM.
 func witness(log string) int {
 	f, err := os.OpenFile(log, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
@@ -61,8 +61,8 @@ func witness(log string) int {
 
 var lockedBy = regexp.MustCompile(` pid:(\d+) `)
 
-// TestLockerRun: several "resqued locker run" fight for one key, and are killed, stopped
-// and cut off. Two commands never live at once.
+// TestLockerRun lets several "resqued locker run" compete for one key while they are killed,
+// stopped and cut off. Two commands never live at the same time.
 func TestLockerRun(t *testing.T) {
 	t.Parallel()
 	const runners = 3
@@ -98,7 +98,7 @@ func TestLockerRun(t *testing.T) {
 			}
 		})
 	}
-	// A holder that runs its command: its guard, and the guard's child.
+	// A holder that runs its command, its guard, and the guard's child.
 	type target struct{ run, guard, command int }
 	find := func() (g target) {
 		proctest.Await(t, 60*time.Second, func() bool {
@@ -154,7 +154,8 @@ func TestLockerRun(t *testing.T) {
 	require.Greater(t, n, 3)
 }
 
-// TestLockerTerminal: a command under a lock has the terminal that "resqued locker run" has.
+// TestLockerTerminal checks that a command under a lock has the terminal of "resqued locker
+// run".
 func TestLockerTerminal(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t, pgtest.Options{})
@@ -162,7 +163,7 @@ func TestLockerTerminal(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	require.NoError(t, locker.Migrate(t.Context(), pool, ""))
-	// A script in which $run KEY -- CMD is "resqued locker run".
+	// In script, $run KEY -- CMD is "resqued locker run".
 	start := func(t *testing.T, script string) *first {
 		t.Helper()
 		return atTerminal(t, t.TempDir(), append(os.Environ(),
@@ -225,14 +226,14 @@ func TestLockerTerminal(t *testing.T) {
 		require.False(t, held(t, "interrupted"))
 	})
 
-	t.Run("^C comes once, and is the command's to heed", func(t *testing.T) {
+	t.Run("^C comes once, and reaches the command", func(t *testing.T) {
 		t.Parallel()
-		f := start(t, `exec $run heeds -- sh -c 'trap "n=x\$n; echo int=\$n" INT; read line; echo "first <$line>"; read line; read line; sleep 0.2; test $n = x'`)
+		f := start(t, `exec $run interrupts -- sh -c 'trap "n=x\$n; echo int=\$n" INT; read line; echo "first <$line>"; read line; read line; sleep 0.2; test $n = x'`)
 		keys(t, f, "line\n")
 		f.await(t, "first <line>") // by now the command counts as started
 		keys(t, f, "\x03")
 		f.await(t, "int=x")
-		require.True(t, held(t, "heeds"))
+		require.True(t, held(t, "interrupts"))
 		keys(t, f, "words\n")
 		require.Zero(t, f.exit(t), f.screen)
 	})
@@ -321,8 +322,8 @@ func TestLockerTerminal(t *testing.T) {
 	})
 }
 
-// judgeLives reads what witnesses have written. It wants none of them to have lived beside
-// another, and each later one to have had a higher sequence.
+// judgeLives reads the log of the witnesses. It requires that their lives do not overlap and
+// that their sequences grow.
 func judgeLives(t *testing.T, log string) (witnesses int) {
 	t.Helper()
 	type life struct {

@@ -15,8 +15,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// note is a line of a trace: what a job did while it held its lock, by a clock
-// that all processes of the machine share and that Redis knows nothing of.
+// note is a line of a trace: what a job did while it held its lock, by the machine's clock,
+// which does not depend on Redis.
 type note struct {
 	kind string // begin, end, act, told
 	at   time.Duration
@@ -27,7 +27,7 @@ type note struct {
 	key   string
 }
 
-// hold is the time from a job's begin to its end; one whose process died has none.
+// hold is the time from a job's begin to its end; that of a job whose process died has no end.
 type hold struct {
 	note
 	end   time.Duration
@@ -47,8 +47,8 @@ func readTrace(t *testing.T, dir string) []note {
 	return notes
 }
 
-// readTraceFile leaves out a note that is being written: where it crosses a page of the
-// file its first part can be read before the rest is there.
+// readTraceFile reads the notes of one file except for an incomplete last one. Of a write
+// across a page boundary the first part may be readable before the rest.
 func readTraceFile(t *testing.T, path string) []note {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -72,8 +72,8 @@ func readTraceFile(t *testing.T, path string) []note {
 	return notes
 }
 
-// holdsOf makes intervals of notes, oldest first. A process runs a job one time
-// with one fence; those without fences have ids that are never used again.
+// holdsOf makes intervals of notes, oldest first. A process runs a job once with each fence.
+// Jobs without fences have ids that are never used again.
 func holdsOf(t *testing.T, notes []note) []hold {
 	t.Helper()
 	type run struct {
@@ -110,8 +110,8 @@ func byKey(holds []hold) map[string][]hold {
 	return keys
 }
 
-// requireExclusion: no two jobs have held a lock at the same time, and fences grow
-// in the order in which they had it.
+// requireExclusion requires that no two jobs held a lock at the same time, and that fences grow
+// in the order of the holders.
 func requireExclusion(t *testing.T, holds []hold) {
 	t.Helper()
 	for key, list := range byKey(holds) {
@@ -132,7 +132,7 @@ func requireExclusion(t *testing.T, holds []hold) {
 	}
 }
 
-// requireIDs: each of the jobs 0 … n-1 has run once.
+// requireIDs requires that each of the jobs 0 … n-1 has run once.
 func requireIDs(t *testing.T, holds []hold, n int) {
 	t.Helper()
 	ran := map[string]int{}
@@ -145,8 +145,8 @@ func requireIDs(t *testing.T, holds []hold, n int) {
 	}
 }
 
-// requireNoLocks: after the last job nothing of the lock layer is left, also while
-// the daemons run on.
+// requireNoLocks requires that after the last job no keys of the lock layer are left, although
+// the daemons still run.
 func requireNoLocks(t *testing.T, d *harness.Daemon) {
 	t.Helper()
 	require.Empty(t, d.Keys("locket:*"))
@@ -157,7 +157,7 @@ func requireNoLocks(t *testing.T, d *harness.Daemon) {
 	require.Empty(t, d.Keys("queue:*:start_at"))
 }
 
-// size is how large a test is: the full size under make system.
+// size returns full under make system, and small otherwise.
 func size(small, full int) int {
 	if harness.Full() {
 		return full

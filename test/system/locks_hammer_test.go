@@ -12,8 +12,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// contested are jobs over few locks, in random order. Jobs of one lock have equal
-// arguments, and so a time that all of them take.
+// contested returns jobs over few locks, in random order. Jobs with the same lock have equal
+// arguments, and so the same duration.
 func contested(jobs, keys int) []string {
 	payloads := make([]string, jobs)
 	for id := range payloads {
@@ -23,15 +23,15 @@ func contested(jobs, keys int) []string {
 	return payloads
 }
 
-// Two daemons, eight processes of eight threads: every job runs once, and no two
-// of a lock at the same time.
+// TestLocksAreHammered runs two daemons, eight processes of eight threads: every job runs once,
+// and no two jobs of a lock at the same time.
 func TestLocksAreHammered(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]harness.Options{
 		"by processes that stay":         {},
 		"by processes that are replaced": {JobsPerFork: 200},
 		"with keys that Go computes":     {Config: "job_lock_key: '{{class}}/{{args.0}}'\n"},
-		// Each push by a stranger leaves the keys of a unique queue out of step.
+		// Each push by a foreign program leaves the keys of a unique queue out of step.
 		"from unique queues that strangers push to": {Config: "unique_queues: ['*']\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -63,8 +63,8 @@ func TestLocksAreHammered(t *testing.T) {
 			for _, h := range holds {
 				pids[h.pid] = true
 			}
-			// Who ends a job takes the next one of its lock, so not all of them need to
-			// get any; but they do compete.
+			// The process that ends a job takes the next one of its lock, so not all processes
+			// need to get any, but more than one does.
 			require.Greater(t, len(pids), 1)
 			t.Logf("%d jobs over %d locks by %d processes: %.0f jobs/s", jobs, keys, len(pids), float64(jobs)/took.Seconds())
 			for _, d := range []*harness.Daemon{a, b} {

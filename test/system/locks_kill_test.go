@@ -14,11 +14,11 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// shortLease are locks and leases that end soon, and yet not because two cores
-// have much to do.
+// shortLease makes locks and leases short, but not so short that they end when two cores are
+// busy.
 const shortLease = "heartbeat_frequency: 2\njob_lock_duration: 7\n"
 
-// lockValues returns the job locks that are held, with their values.
+// lockValues returns the values of the held job locks by key.
 func lockValues(t *testing.T, d *harness.Daemon) map[string]string {
 	t.Helper()
 	values := map[string]string{}
@@ -30,8 +30,8 @@ func lockValues(t *testing.T, d *harness.Daemon) map[string]string {
 	return values
 }
 
-// holding is a daemon whose one worker process holds a lock in each of n threads,
-// for jobs that last until the gate is opened.
+// holding returns a daemon whose one worker process holds n locks, one per thread, for jobs
+// that last until the gate is opened.
 func holding(t *testing.T, n int, o harness.Options) (*harness.Daemon, map[string]string) {
 	t.Helper()
 	o.App, o.Threads = true, n
@@ -43,8 +43,8 @@ func holding(t *testing.T, n int, o harness.Options) (*harness.Daemon, map[strin
 	return d, held
 }
 
-// awaitFree waits until none of the locks is held for whom it was held, and
-// returns how long that has taken. A lock that somebody else has was free.
+// awaitFree waits until none of the locks has its old holder, and returns how long that has
+// taken. A lock with another holder has been free.
 func awaitFree(t *testing.T, d *harness.Daemon, held map[string]string, limit time.Duration) time.Duration {
 	t.Helper()
 	keys := slices.Collect(maps.Keys(held))
@@ -71,7 +71,8 @@ func awaitFree(t *testing.T, d *harness.Daemon, held map[string]string, limit ti
 	}
 }
 
-// A worker process is killed that holds sixteen locks: its master frees them.
+// TestLocksOfAKilledWorker kills a worker process that holds sixteen locks: its master frees
+// them.
 func TestLocksOfAKilledWorker(t *testing.T) {
 	t.Parallel()
 	const threads = 16
@@ -86,7 +87,7 @@ func TestLocksOfAKilledWorker(t *testing.T) {
 		d.AwaitProcessed(threads, patience)
 		require.Empty(t, d.Failures())
 		require.True(t, allAre(d.Noted("started"), threads, "2"))
-		// Those that the process took with it have no end.
+		// Holds that ended with the killed process have no end.
 		var ended []hold
 		for _, h := range holdsOf(t, readTrace(t, d.Trace)) {
 			if h.ended {
@@ -126,7 +127,7 @@ func allAre(noted map[string]string, n int, text string) bool {
 	return len(noted) == n
 }
 
-// A whole daemon is killed: another one frees its locks.
+// TestLocksOfAKilledDaemon kills a whole daemon: another one frees its locks.
 func TestLocksOfAKilledDaemon(t *testing.T) {
 	t.Parallel()
 	const threads = 16

@@ -13,14 +13,14 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// told says whether a job was told to stop.
+// told reports whether a job was told to stop.
 func told(t *testing.T, d *harness.Daemon) bool {
 	t.Helper()
 	return slices.ContainsFunc(readTrace(t, d.Trace), func(n note) bool { return n.kind == "told" })
 }
 
-// losing is a daemon with a job in hand whose lock goes away: by take, or deleted
-// where that is nil.
+// losing returns a daemon with a job in hand whose lock is taken by take, or deleted if take is
+// nil.
 func losing(t *testing.T, class, config string, take func(d *harness.Daemon, lock string)) *harness.Daemon {
 	t.Helper()
 	kill := longKill
@@ -42,7 +42,8 @@ func losing(t *testing.T, class, config string, take func(d *harness.Daemon, loc
 	return d
 }
 
-// A running job whose lock is gone is told to stop, and fails or runs again.
+// TestLockIsLost checks that a running job whose lock is gone is told to stop, and fails or
+// runs again.
 func TestLockIsLost(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -100,7 +101,7 @@ func TestLockIsLost(t *testing.T) {
 		leave(t, d)
 	})
 
-	t.Run("somebody else has it and keeps it", func(t *testing.T) {
+	t.Run("another holder has it and keeps it", func(t *testing.T) {
 		t.Parallel()
 		d := losing(t, "Act", "on_lock_lost: requeue\n", func(d *harness.Daemon, lock string) {
 			require.NoError(t, d.Client.Set(ctx, lock, "somebody", time.Hour).Err())
@@ -131,7 +132,7 @@ func TestLockIsLost(t *testing.T) {
 		d.AwaitNoted("started", 1)
 		require.NoError(t, d.Client.FlushAll(ctx).Err())
 		proctest.Await(t, patience, func() bool { return told(t, d) }, "a word to the job")
-		// Nobody knows of that job any more. The next holder has a higher fence.
+		// The job is forgotten in Redis. The next holder has a higher fence.
 		d.Push("mail", "Act", 1)
 		d.AwaitNoted("started", 1)
 		d.Open()

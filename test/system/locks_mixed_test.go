@@ -18,8 +18,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// Ruby workers with resque-locket and a daemon work the same queues: nobody runs a
-// job while one with the same payload runs on the other side.
+// TestMixedFleet has Ruby workers with resque-locket and a daemon work the same queues. Neither
+// side runs a job while one with the same payload runs on the other side.
 func TestMixedFleet(t *testing.T) {
 	t.Parallel()
 	for _, style := range []struct{ name, arrow string }{{"ruby", "=>"}, {"ruby34", " => "}} {
@@ -31,8 +31,8 @@ func TestMixedFleet(t *testing.T) {
 		})
 	}
 
-	// The gem looks and takes in two commands. What comes between them is nobody
-	// else's fault, and all that may go wrong.
+	// The gem looks and takes in two commands. Overlaps may come only from what happens between
+	// them.
 	t.Run("with the gem's race", func(t *testing.T) {
 		t.Parallel()
 		jobs, holds, gems := mixed(t, "ruby", "=>", false)
@@ -49,8 +49,8 @@ func TestMixedFleet(t *testing.T) {
 	})
 }
 
-// mixed works jobs with a daemon and four gem workers, and sees that each is done
-// once and nothing is left.
+// mixed works jobs with a daemon and four gem workers. It requires that each is done once and
+// nothing is left.
 func mixed(t *testing.T, style, arrow string, whole bool) (jobs int, holds []hold, gems int) {
 	t.Helper()
 	const keys, workers = 10, 4
@@ -119,7 +119,7 @@ func mixed(t *testing.T, style, arrow string, whole bool) (jobs int, holds []hol
 		case strings.HasPrefix(key, "stat:processed:ruby1:"): // none of the daemon's business
 			return true
 		case strings.HasPrefix(key, "resqued:seen:"), strings.HasPrefix(key, "resqued:blocked:"):
-			// Gem workers drop the counters, which alone tell of these. They expire.
+			// Gem workers delete the counters that lead to these keys. The keys expire.
 			return d.Client.TTL(t.Context(), d.Key(key)).Val() > 0
 		default:
 			return false
@@ -129,7 +129,7 @@ func mixed(t *testing.T, style, arrow string, whole bool) (jobs int, holds []hol
 	return jobs, holds, gems
 }
 
-// Each side waits for a long job of the other.
+// TestMixedFleetWaits checks that each side waits for a long job of the other.
 func TestMixedFleetWaits(t *testing.T) {
 	t.Parallel()
 	const payload = `{"class":"Hold","args":[1,1000]}`
@@ -184,7 +184,7 @@ func TestMixedFleetWaits(t *testing.T) {
 		require.EqualValues(t, 1, g.bounced.Load())
 		require.Len(t, readTrace(t, d.Trace), 1)
 		require.EqualValues(t, 1, d.Client.LLen(ctx, d.Key("queue:theirs")).Val())
-		// A second look: everything is locked, so it does not even try.
+		// At a second look all jobs are known to be locked, so it does not try any.
 		worked, err := g.once(ctx)
 		require.NoError(t, err)
 		require.False(t, worked)

@@ -16,8 +16,8 @@ import (
 
 const actLock = `locket:job_locks:Act[1]`
 
-// A daemon is stopped with a job in hand, and another one takes its lock. When it
-// goes on, its job is not the holder any more.
+// TestStoppedDaemonLosesItsLock stops a daemon with a job in hand, and another daemon takes its
+// lock. When the first is continued, its job no longer holds the lock.
 func TestStoppedDaemonLosesItsLock(t *testing.T) {
 	t.Parallel()
 	for name, host := range map[string]string{
@@ -50,7 +50,7 @@ func TestStoppedDaemonLosesItsLock(t *testing.T) {
 			old.Continue()
 			proctest.Await(t, patience, func() bool { return !proctest.Alive(pid) }, "the end of the process with the old job")
 			gone := proc.BootTime()
-			// It goes on with another one, and works.
+			// The master replaces the worker process and works on.
 			awaitOthers(t, old, []int{pid}, 1)
 			old.Push("mail", "Count", 2)
 			old.AwaitNoted("ran", 1)
@@ -72,8 +72,8 @@ func TestStoppedDaemonLosesItsLock(t *testing.T) {
 	}
 }
 
-// requireStale: what the job of pid has done after it was continued can be refused
-// by its fence, and is not much.
+// requireStale checks that what the job of pid did after it was continued can be refused by its
+// fence, and is little.
 func requireStale(t *testing.T, notes []note, pid int, stopped, continued, gone time.Duration) {
 	t.Helper()
 	var fence, next int64
@@ -103,7 +103,8 @@ func requireStale(t *testing.T, notes []note, pid int, stopped, continued, gone 
 	require.Less(t, last-continued, harness.Speed(2*time.Second))
 }
 
-// A worker process alone is stopped: its master ends it before its locks expire.
+// TestStoppedWorkerIsKilledInTime stops a worker process alone: its master kills it before its
+// locks expire.
 func TestStoppedWorkerIsKilledInTime(t *testing.T) {
 	t.Parallel()
 	t.Run("after a report", func(t *testing.T) {
@@ -124,8 +125,8 @@ func stopWorker(t *testing.T, reported bool) {
 	d.Push("mail", "Act", 1)
 	d.AwaitNoted("started", 1)
 	pid := holder(t, d, 1)
-	// The title comes with a report, and with the first of them the master learns
-	// until when the locks are safe.
+	// The title is set with a report, and from the first report the master knows until when the
+	// locks are safe.
 	if reported {
 		proctest.Await(t, patience, func() bool { p, _ := proctest.Look(pid); return strings.Contains(p.Title, "1/1 busy") }, "a report")
 	}
@@ -133,7 +134,7 @@ func stopWorker(t *testing.T, reported bool) {
 	require.NoError(t, unix.Kill(pid, unix.SIGSTOP))
 	began := time.Now()
 	proctest.Await(t, patience, func() bool {
-		// In this order: whose lock is gone must have been dead before.
+		// The order matters: a process whose lock is gone must have been dead before.
 		now, err := d.Client.Get(context.Background(), d.Key(actLock)).Result()
 		alive := proctest.Alive(pid)
 		require.False(t, alive && (err != nil || now != value), "the lock is %q (%v) and its holder is there", now, err)

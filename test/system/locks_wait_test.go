@@ -17,12 +17,12 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// same returns n equal payloads: they exclude each other.
+// same returns n equal payloads, which exclude each other.
 func same(n int, payload string) []string { return slices.Repeat([]string{payload}, n) }
 
-// A high queue with ten thousand locked jobs never keeps a job of the lowest queue
-// waiting, while more of them keep coming.
-func TestLockedJobsStarveNobody(t *testing.T) {
+// TestLockedJobsDoNotStarveOthers checks that a high queue with ten thousand locked jobs, to which
+// more are added, does not keep the jobs of the lowest queue waiting.
+func TestLockedJobsDoNotStarveOthers(t *testing.T) {
 	t.Parallel()
 	const locked = 10_000
 	for name, o := range map[string]struct {
@@ -78,10 +78,9 @@ func TestLockedJobsStarveNobody(t *testing.T) {
 	}
 }
 
-// probe pushes a job into the lowest queue every 50 ms, and a locked one into the
-// highest every 10 ms. It returns when each of the former was pushed, by its id,
-// and the longest time that it was itself kept from doing so: a machine that has
-// too much to do delays everybody.
+// probe pushes a job into the lowest queue every 50 ms, and a locked one into the highest every
+// 10 ms. It returns when each of the former was pushed, by its id, and the longest delay of its
+// own pushes, which shows how overloaded the machine was.
 func probe(d *harness.Daemon, during time.Duration, locked []string) (pushed map[string]time.Duration, stall time.Duration) {
 	pushed = map[string]time.Duration{}
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -101,7 +100,7 @@ func probe(d *harness.Daemon, during time.Duration, locked []string) (pushed map
 	return pushed, stall
 }
 
-// delays returns how long the jobs have waited for their start, the shortest first.
+// delays returns how long the jobs have waited for their start, in increasing order.
 func delays(t *testing.T, trace string, pushed map[string]time.Duration) []time.Duration {
 	t.Helper()
 	var waits []time.Duration
@@ -114,7 +113,7 @@ func delays(t *testing.T, trace string, pushed map[string]time.Duration) []time.
 	return waits
 }
 
-// cost is what a Redis and the daemons' processes have done.
+// cost is what a Redis server and the daemons' processes have used.
 type cost struct {
 	at      time.Time
 	calls   map[string]float64
@@ -123,7 +122,7 @@ type cost struct {
 	over    time.Duration // of a difference
 }
 
-// measure reads the costs so far.
+// measure returns the costs so far.
 func measure(t *testing.T, daemons ...*harness.Daemon) cost {
 	t.Helper()
 	c := cost{at: time.Now(), calls: map[string]float64{}}
@@ -151,7 +150,7 @@ func measure(t *testing.T, daemons ...*harness.Daemon) cost {
 	return c
 }
 
-// since returns what has been done between two measurements.
+// since returns the costs between two measurements.
 func (c cost) since(before cost) cost {
 	c.over = c.at.Sub(before.at)
 	for command, n := range before.calls {
@@ -162,7 +161,7 @@ func (c cost) since(before cost) cost {
 	return c
 }
 
-// rate is how often some commands were called in a second.
+// rate returns how many calls of the commands were made per second.
 func (c cost) rate(commands ...string) float64 {
 	n := 0.0
 	for _, command := range commands {
@@ -177,8 +176,8 @@ func (c cost) String() string {
 		100*c.redis/c.over.Seconds(), 100*c.daemons.Seconds()/c.over.Seconds())
 }
 
-// A thousand locked jobs cost next to nothing while they wait, and the first of
-// them starts at once when the lock is free, whoever has freed it.
+// TestWaitingForALock checks that a thousand locked jobs cost next to nothing while they wait,
+// and that the first of them starts at once when the lock is free, whoever freed it.
 func TestWaitingForALock(t *testing.T) {
 	t.Parallel()
 	const waiting = 1000
@@ -191,7 +190,7 @@ func TestWaitingForALock(t *testing.T) {
 
 	lock := d.Key("locket:job_locks:Hold[1,0]")
 	processed := int64(0)
-	// wait makes a thousand jobs wait for a lock and sees that this is known.
+	// wait makes a thousand jobs wait for a lock and checks that they are known to wait.
 	wait := func(payload string) {
 		t.Helper()
 		d.PushRaw("mail", same(waiting, payload)...)
@@ -199,7 +198,7 @@ func TestWaitingForALock(t *testing.T) {
 			return d.Client.HGet(ctx, d.Key("locket:queue_lock_counters"), "mail").Val() == strconv.Itoa(waiting)
 		}, "a look at all jobs")
 	}
-	// began waits for the first of them and for all others, and tells how long
+	// began waits until the first job has started and all others wait again, and logs how long
 	// after an instant it has started.
 	began := func(how string, free func() time.Duration) {
 		t.Helper()

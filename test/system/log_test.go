@@ -13,15 +13,14 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// stalledLog returns the writing end of a pipe that is not read any more once fill was
-// called.
+// stalledLog returns the writing end of a pipe that is no longer read after fill was called.
 func stalledLog(t *testing.T) (w *os.File, fill func()) {
 	t.Helper()
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = r.Close(); _ = w.Close() })
 	return w, func() {
-		// Opened anew, the pipe does not block here, and still does for the daemon.
+		// Opened again, the pipe does not block here, and still does for the daemon.
 		junk, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", w.Fd()), os.O_WRONLY|syscall.O_NONBLOCK, 0)
 		require.NoError(t, err)
 		defer func() { _ = junk.Close() }()
@@ -36,7 +35,8 @@ func stalledLog(t *testing.T) (w *os.File, fill func()) {
 	}
 }
 
-// A log that nobody reads holds up nothing: beats go on, jobs are killed, signals are obeyed.
+// TestLogThatBlocks checks that a log that is not read delays nothing: beats are sent, jobs are
+// killed, signals take effect.
 func TestLogThatBlocks(t *testing.T) {
 	t.Parallel()
 	log, fill := stalledLog(t)
@@ -56,7 +56,7 @@ func TestLogThatBlocks(t *testing.T) {
 	d.AwaitNoted("started", 1)
 	proctest.Await(t, patience, func() bool { return len(leases()) == 2 }, "both worker processes")
 	before := leases()
-	for range 2 { // whoever beats once may have been about to
+	for range 2 { // the first beat may have been under way
 		proctest.Await(t, patience, func() bool {
 			now := leases()
 			for proc, lease := range before {

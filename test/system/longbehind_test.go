@@ -12,7 +12,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// A run takes the place of one whose code does not heed that: it begins when that is over.
+// TestALongJobWaitsForTheOneBeforeIt replaces a run whose code ignores that: the new run begins
+// when the old one is over.
 func TestALongJobWaitsForTheOneBeforeIt(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"superseded", "cancelled", "twice"} {

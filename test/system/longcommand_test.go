@@ -20,8 +20,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// counts is a long job in sh: it notes numbers one after the other, each with the fence of
-// its slice, and saves the last one before it goes on.
+// counts is a long job in sh. It notes numbers one after the other, each with the fence of its
+// slice, and saves each before it goes on.
 const counts = `
 read -r job
 n=$(printf %s "$job" | sed -n 's/.*"state":{"n":\([0-9]*\)}.*/\1/p')
@@ -37,7 +37,7 @@ done
 if [ $n -lt $1 ]; then echo '{"yield":true}' >&3; else echo '{"done":true}' >&3; fi
 `
 
-// counting is the configuration of a daemon with such a long job, of so many numbers.
+// counting returns the configuration of a daemon with such a long job that counts to numbers.
 func counting(t *testing.T, numbers int) string {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "count.sh")
@@ -46,14 +46,14 @@ func counting(t *testing.T, numbers int) string {
 		"    long_job: {requeue_queue: later, slice: 1s, max_deaths: 50, retry_after: 1s}\n", script, numbers)
 }
 
-// units are the numbers that were noted.
+// units returns the noted lines.
 func units(d *harness.Daemon) []string {
 	text, _ := os.ReadFile(filepath.Join(d.Dir, "units"))
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
-// checkUnits sees that numbers from 1 to n were noted in order, by one slice at a time, and
-// returns how many twice.
+// checkUnits requires that the numbers from 1 to n were noted in order, by one slice at a time,
+// and returns how many were noted twice.
 func checkUnits(t *testing.T, lines []string, n int) (repeated int) {
 	t.Helper()
 	last, lastFence := 0, int64(0)
@@ -75,9 +75,9 @@ func checkUnits(t *testing.T, lines []string, n int) (repeated int) {
 	return repeated
 }
 
-// A long job in another language goes on while its daemon is deployed again and again, its
-// worker processes are killed and its Redis crashes: no number is left out, and one is noted
-// twice only if its process was killed with it.
+// TestALongJobInAnotherLanguageSurvivesEverything deploys the daemon again and again, kills its
+// worker processes and crashes its Redis while a long job runs. No number is left out, and one
+// is noted twice only if its process was killed with it.
 func TestALongJobInAnotherLanguageSurvivesEverything(t *testing.T) {
 	t.Parallel()
 	numbers := 300
@@ -136,8 +136,8 @@ func TestALongJobInAnotherLanguageSurvivesEverything(t *testing.T) {
 	t.Logf("%d numbers in %d slices; %d processes killed, %d numbers repeated, %s of work", numbers, run.Slices, killed, repeated, run.Ran)
 }
 
-// A drain ends the slice with the unit under way, a kill is no failure, and Cancel ends the
-// program.
+// TestALongJobInAnotherLanguageLetsItsProcessGo checks that a drain ends the slice with the
+// unit under way, that a kill is no failure, and that Cancel ends the program.
 func TestALongJobInAnotherLanguageLetsItsProcessGo(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGTERM} {
@@ -169,7 +169,7 @@ func TestALongJobInAnotherLanguageLetsItsProcessGo(t *testing.T) {
 		config := strings.Replace(counting(t, 100000), "slice: 1s", "slice: 1h", 1)
 		d := harness.Start(t, harness.Options{Config: config})
 		c := longClient(t, d)
-		d.PushRaw("long", `{"class":"Count","args":[]}`) // by somebody who knows nothing of long jobs
+		d.PushRaw("long", `{"class":"Count","args":[]}`) // by a program that does not know long jobs
 		proctest.Await(t, patience, func() bool { return len(units(d)) > 3 }, "units")
 		runs, err := c.List(t.Context(), longjob.Filter{})
 		require.NoError(t, err)
@@ -187,7 +187,7 @@ func TestALongJobInAnotherLanguageLetsItsProcessGo(t *testing.T) {
 	})
 }
 
-// python skips a test where there is no Python.
+// python skips a test where Python is missing.
 func python(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("python3"); err != nil {
@@ -195,8 +195,8 @@ func python(t *testing.T) {
 	}
 }
 
-// The example in Python is what a user would write: it goes on behind the last invoice when
-// its slice is over, when its worker process is killed, and when its daemon is drained.
+// TestTheExampleOfALongJobInPython checks the example: it continues behind the last invoice
+// when its slice is over, when its worker process is killed, and when its daemon is drained.
 func TestTheExampleOfALongJobInPython(t *testing.T) {
 	t.Parallel()
 	python(t)

@@ -30,9 +30,9 @@ func longClient(t *testing.T, d *harness.Daemon) *longjob.Client {
 	return c
 }
 
-// A long job goes on while its daemon is deployed again and again, its worker processes are
-// killed and its Redis crashes: each unit is done, one after the other, and none is repeated
-// but those that somebody was killed with.
+// TestALongJobSurvivesEverything deploys the daemon again and again, kills its worker processes
+// and crashes its Redis while a long job runs. Each unit is done, one after the other, and only
+// units that were cut off by a kill are repeated.
 func TestALongJobSurvivesEverything(t *testing.T) {
 	t.Parallel()
 	units, crashes := 400, 1
@@ -109,8 +109,8 @@ func TestALongJobSurvivesEverything(t *testing.T) {
 		units, run.Slices, deploys, killed, crashes, repeated, run.Ran, run.Ended.Sub(run.Begun))
 }
 
-// A Redis that was restarted without what it had written last: with nothing the run is gone,
-// and nobody complains; with an older snapshot it goes on from there.
+// TestALongJobAndAnOlderRedis restarts Redis without its last writes. With no data the run is
+// gone without an error; with an older snapshot it goes on from there.
 func TestALongJobAndAnOlderRedis(t *testing.T) {
 	t.Parallel()
 	start := func(t *testing.T) (server *redistest.Server, d *harness.Daemon, units func() []int) {
@@ -189,7 +189,8 @@ func TestALongJobAndAnOlderRedis(t *testing.T) {
 	})
 }
 
-// A drain does not wait for a long job, and a kill is no failure of it.
+// TestALongJobLetsItsProcessGo checks that a drain does not wait for a long job, and that a
+// kill is no failure of it.
 func TestALongJobLetsItsProcessGo(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGTERM} {
@@ -238,8 +239,8 @@ func TestALongJobLetsItsProcessGo(t *testing.T) {
 	}
 }
 
-// A worker process that was stopped past its lease is found dead by another machine, or ended
-// by its own master; woken, it saves nothing.
+// TestAStoppedSliceSavesNothing stops a worker process past its lease, so that another machine
+// finds it dead or its own master ends it. When it is continued it saves nothing.
 func TestAStoppedSliceSavesNothing(t *testing.T) {
 	t.Parallel()
 	first := harness.Start(t, harness.Options{App: true, Host: "first", Config: shortLease})
@@ -265,8 +266,8 @@ func TestAStoppedSliceSavesNothing(t *testing.T) {
 	require.Empty(t, first.Failures())
 }
 
-// Runs of two tenants take turns while their worker processes are killed: never more of one
-// tenant at once than its class allows, and all come to their end.
+// TestTenantsTakeTurns kills worker processes while runs of two tenants take turns. A tenant
+// never has more runs at once than its class allows, and all runs end.
 func TestTenantsTakeTurns(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{App: true, Workers: 2, Threads: 4})
@@ -274,7 +275,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 	runs := map[string][]string{}
 	for i := range 8 {
 		tenant := []string{"a", "a", "a", "b"}[i%4]
-		// Different arguments: equal ones would be one run.
+		// The arguments differ because equal ones would be one run.
 		res, err := c.Enqueue(t.Context(), "Long", []any{30 + i, 20}, longjob.Queue("long"), longjob.Tenant(tenant))
 		require.NoError(t, err)
 		runs[tenant] = append(runs[tenant], res.UUID)
@@ -314,8 +315,8 @@ func TestTenantsTakeTurns(t *testing.T) {
 	require.Zero(t, d.Client.Exists(t.Context(), d.Key("resqued:longjob:tenants")).Val())
 }
 
-// Two daemons keep a recurring long job, one of which is killed: each shop has its turn about
-// once in an interval.
+// TestARecurringLongJob has two daemons keep a recurring long job, and kills one of them. Each
+// shop has its turn about once per interval.
 func TestARecurringLongJob(t *testing.T) {
 	t.Parallel()
 	env := []string{"RESQUED_TEST_RECUR=1"}
@@ -372,7 +373,7 @@ func TestARecurringLongJob(t *testing.T) {
 	proctest.Await(t, time.Minute, func() bool { return noted() > sum+3 }, "more turns")
 }
 
-// The example is a program as a user writes one.
+// TestTheExampleOfALongJob runs the example program.
 func TestTheExampleOfALongJob(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "longjob")

@@ -13,8 +13,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// A long job works a list of what is to be done, from which goes what is done, through many
-// slices and a deploy: all of it is done, each item once.
+// TestALongJobOfWhatIsLeft runs a long job that works a list and removes what is done, through
+// many slices and a deploy. Each item is done once.
 func TestALongJobOfWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	const items = 150
@@ -41,7 +41,8 @@ func TestALongJobOfWhatIsLeft(t *testing.T) {
 	require.Empty(t, run.Warning)
 }
 
-// A payload of a program that keeps its long jobs elsewhere fails, and says why.
+// TestALongJobOfAnotherProgram checks that a payload of a program that keeps its long jobs
+// elsewhere fails with a reason.
 func TestALongJobOfAnotherProgram(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{App: true})

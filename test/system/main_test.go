@@ -12,7 +12,7 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// short are the tests that run with -short: one of each kind, a few seconds each.
+// short lists the tests that run with -short: one of each kind, a few seconds each.
 var short = []string{
 	"TestShortTestsExist",
 	"TestBadConfiguration",            // what is refused, and how

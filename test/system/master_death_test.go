@@ -24,7 +24,7 @@ func killMaster(t *testing.T, d *harness.Daemon) {
 	d.ForgetMasters()
 }
 
-// successor is another daemon on the same machine with the same jobs.
+// successor starts another daemon on the same machine for the same jobs.
 func successor(t *testing.T, d *harness.Daemon, o harness.Options) *harness.Daemon {
 	t.Helper()
 	o.Namespace = d.Space
@@ -33,7 +33,7 @@ func successor(t *testing.T, d *harness.Daemon, o harness.Options) *harness.Daem
 	return next
 }
 
-// allGone waits until no process of the daemon is left, and nothing of it in Redis.
+// allGone waits until no process of the daemon is left, and no trace of it in Redis.
 func allGone(t *testing.T, d *harness.Daemon) {
 	t.Helper()
 	began := time.Now()
@@ -50,8 +50,8 @@ func TestIdleWorkersOfADeadMaster(t *testing.T) {
 	allGone(t, d)
 }
 
-// A long job goes on, alone: its process takes nothing else, and a new master
-// neither ends it nor runs it again.
+// TestLongJobOfADeadMaster checks that a long-running job goes on alone: its process takes no
+// other job, and a new master neither ends it nor runs it again.
 func TestLongJobOfADeadMaster(t *testing.T) {
 	t.Parallel()
 	o := harness.Options{App: true, Workers: 2, Threads: 2}
@@ -87,9 +87,9 @@ func TestLongJobOfADeadMaster(t *testing.T) {
 	require.Empty(t, next.Residue())
 }
 
-// outdoor is a handler whose command puts a process into a session of its own,
-// notes each run in runs, and in overlap each run that began while the process of
-// the one before it was alive. It ends when there is a file open.
+// outdoor returns a handler whose command starts a process in a session of its own. The command
+// notes each run in the file runs, and in overlap each run that began while the process of the
+// run before was alive. It ends when the file open exists.
 func outdoor(dir string) string {
 	return fmt.Sprintf(`
 handlers:
@@ -111,7 +111,7 @@ func runs(t *testing.T, dir string, n int) {
 	}, "run %d of the command", n)
 }
 
-// sleepers are the processes that commands have put into sessions of their own.
+// sleepers returns the processes that commands have started in sessions of their own.
 func sleepers(d *harness.Daemon) (pids []int) {
 	for _, p := range d.Processes() {
 		if strings.HasPrefix(p.Title, "sleep 1001") {
@@ -133,7 +133,7 @@ func TestCommandsOfADeadMaster(t *testing.T) {
 		proctest.Await(t, patience, func() bool { return len(sleepers(d)) == 1 }, "the process in its own session")
 		return d, o, dir
 	}
-	// once: the job is run to its end by the n-th run.
+	// once requires that the job is run to its end by the n-th run.
 	once := func(t *testing.T, d *harness.Daemon, dir string, n int) {
 		t.Helper()
 		runs(t, dir, n)
@@ -191,7 +191,8 @@ func TestCommandsOfADeadMaster(t *testing.T) {
 	})
 }
 
-// Jobs that do not listen, and signals to a worker process that has no master.
+// TestJobsOfADeadMaster checks jobs that ignore cancellation, and signals to a worker process
+// that has no master.
 func TestJobsOfADeadMaster(t *testing.T) {
 	t.Parallel()
 	begin := func(t *testing.T, class, config string) (d *harness.Daemon, o harness.Options, pid int) {
@@ -204,7 +205,7 @@ func TestJobsOfADeadMaster(t *testing.T) {
 		killMaster(t, d)
 		return d, o, pid
 	}
-	// again: the next master runs the job once more, to its end.
+	// again requires that the next master runs the job once more, to its end.
 	again := func(t *testing.T, d *harness.Daemon, o harness.Options) {
 		t.Helper()
 		next := successor(t, d, o)

@@ -19,17 +19,16 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// What a daemon logs of the jobs that it takes from a process which it knows to be dead,
-// of those whose process has said nothing for a whole lease, and of those that it leaves
-// to the lease.
+// The log messages about jobs that are taken from a process known to be dead, from a process
+// that was silent for a whole lease, and about jobs that are left until the lease expires.
 const (
 	recoveredAtOnce  = "its process and its master are gone"
 	recoveredLate    = "its lease was past"
 	leftToTheirLease = "run again when its lease has ended"
 )
 
-// rounds waits until each of the masters has looked at least n times for what others
-// have left: their entries are renewed at the beginning of each look.
+// rounds waits until each of the masters has looked at least n times for jobs that others have
+// left. Masters renew their entries at the beginning of each look.
 func rounds(t *testing.T, d *harness.Daemon, masters, n int) {
 	t.Helper()
 	type entry struct {
@@ -55,7 +54,7 @@ func rounds(t *testing.T, d *harness.Daemon, masters, n int) {
 	}, "%d rounds of %d masters", n, masters)
 }
 
-// undisturbed: each of the jobs was started once, and nobody has recovered any.
+// undisturbed requires that each job was started once and that none was recovered.
 func undisturbed(t *testing.T, d *harness.Daemon, log string, jobs int) {
 	t.Helper()
 	want := map[string]string{}
@@ -69,19 +68,19 @@ func undisturbed(t *testing.T, d *harness.Daemon, log string, jobs int) {
 
 func TestNeighboursUnderSystemd(t *testing.T) {
 	t.Parallel()
-	// A box with instances that work 2 processes of 3 threads each.
+	// A container with instances of 2 processes of 3 threads each.
 	host := func(t *testing.T, queues map[string]string) *service {
 		t.Helper()
 		files := map[string]string{
-			"/etc/systemd/system/resqued@.service.d/a-box.conf": "[Service]\nRestartSec=100ms\n",
+			"/etc/systemd/system/resqued@.service.d/a-test.conf": "[Service]\nRestartSec=100ms\n",
 		}
 		for name, queue := range queues {
 			files["/etc/resqued/"+name+".yaml"] = "worker_count: 2\nthread_count: 3\njobs_per_fork: 0\nqueues: [" + queue + "]\n"
-			files["/etc/resqued/"+name+".env"] = boxSettings
+			files["/etc/resqued/"+name+".env"] = containerSettings
 		}
 		return boot(t, "", "", files)
 	}
-	// both starts one, gives it jobs, then starts the other and gives it some, too.
+	// both starts one instance, gives it jobs, then starts the other and gives it jobs.
 	both := func(t *testing.T, s *service, one, other string, otherQueue string) {
 		t.Helper()
 		s.Systemctl("start", one)
@@ -180,11 +179,11 @@ func TestNeighboursUnderSystemd(t *testing.T) {
 		t.Parallel()
 		const unit = "resqued@mail.service"
 		s := boot(t, "", "", map[string]string{
-			"/etc/systemd/system/resqued@.service.d/a-box.conf": "[Service]\nRestartSec=100ms\nKillMode=process\n",
-			"/etc/resqued/mail.yaml":                            "queues: [mail]\nworker_count: 1\nhandlers:\n  Leaving:\n    command: [sh, -c, 'setsid sleep 1001 & exec sleep 1002']\n",
+			"/etc/systemd/system/resqued@.service.d/a-test.conf": "[Service]\nRestartSec=100ms\nKillMode=process\n",
+			"/etc/resqued/mail.yaml":                             "queues: [mail]\nworker_count: 1\nhandlers:\n  Leaving:\n    command: [sh, -c, 'setsid sleep 1001 & exec sleep 1002']\n",
 		})
 		s.Systemctl("start", unit)
-		inBox := func(title string) []proctest.Process {
+		inContainer := func(title string) []proctest.Process {
 			return proctest.Find(func(p proctest.Process) bool { return strings.HasPrefix(p.Title, title) && p.Descends(s.PID) })
 		}
 		kill := func(processes []proctest.Process) {
@@ -195,15 +194,15 @@ func TestNeighboursUnderSystemd(t *testing.T) {
 			}
 		}
 		s.jobs.PushRaw("mail", `{"class":"Leaving","args":[1]}`)
-		proctest.Await(t, patience, func() bool { return len(inBox("sleep 1001")) == 1 && len(inBox("sleep 1002")) == 1 }, "the command")
-		left, first := inBox("sleep 1001"), inBox("sleep 1002")[0].PID
-		kill(slices.Concat(inBox("resqued (resque-3): master"), inBox("resqued (resque-3): worker"))) // the worker process would wait for the command
+		proctest.Await(t, patience, func() bool { return len(inContainer("sleep 1001")) == 1 && len(inContainer("sleep 1002")) == 1 }, "the command")
+		left, first := inContainer("sleep 1001"), inContainer("sleep 1002")[0].PID
+		kill(slices.Concat(inContainer("resqued (resque-3): master"), inContainer("resqued (resque-3): worker"))) // the worker process would wait for the command
 		proctest.Await(t, patience, func() bool { return strings.Contains(s.Journal(unit), leftToTheirLease) }, "a master that leaves the job")
 		require.NotContains(t, s.Journal(unit), "recovered the jobs")
 		require.True(t, proctest.Alive(left[0].PID))
 		kill(left)
 		proctest.Await(t, patience, func() bool {
-			again := inBox("sleep 1002")
+			again := inContainer("sleep 1002")
 			return len(again) == 1 && again[0].PID != first
 		}, "the second run")
 		require.Contains(t, s.Journal(unit), "recovered the jobs")
@@ -220,7 +219,7 @@ func TestNeighboursUnderSystemd(t *testing.T) {
 		s.jobs.Push("mail", "Gate", harness.Range(1, 6)...)
 		s.jobs.AwaitNoted("started", 6)
 		s.Systemctl("start", other)
-		require.NoError(t, os.WriteFile(s.Path("/etc/systemd/system/resqued@.service.d/b-box.conf"), []byte("[Service]\nRestart=no\n"), 0o644))
+		require.NoError(t, os.WriteFile(s.Path("/etc/systemd/system/resqued@.service.d/b-test.conf"), []byte("[Service]\nRestart=no\n"), 0o644))
 		s.Systemctl("daemon-reload")
 		s.Systemctl("kill", "--kill-whom=all", "-s", "KILL", one)
 		proctest.Await(t, patience, func() bool { return ranTwice(s.jobs) == 6 }, "the second runs")
@@ -235,13 +234,14 @@ func TestNeighboursUnderSystemd(t *testing.T) {
 	})
 }
 
-// hidden is a daemon of a user of its own, from whom /proc hides all other users.
+// hidden returns a command prefix for a daemon of a user of its own, from which /proc hides all
+// other users' processes.
 func hidden(uid int) []string {
 	script := fmt.Sprintf(`mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid=%d --regid=%d --clear-groups "$@"`, uid, uid)
 	return []string{"unshare", "--mount", "sh", "-ec", script, "sh"}
 }
 
-// needsNamespaces skips the test where no namespaces can be made.
+// needsNamespaces skips the test where namespaces cannot be created.
 func needsNamespaces(t *testing.T, flags ...string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -315,8 +315,8 @@ func TestNeighboursOfOtherUsers(t *testing.T) {
 	})
 }
 
-// Containers without a network of their own have the name of their host, and always its
-// boot id. Their first process is number 1, each master's.
+// TestNeighboursInContainers checks containers. Those without a network of their own have their
+// host's name, and all have its boot id. In each the master is process 1.
 func TestNeighboursInContainers(t *testing.T) {
 	t.Parallel()
 	needsNamespaces(t, "--mount", "--pid", "--fork")
@@ -362,7 +362,8 @@ func TestNeighboursInContainers(t *testing.T) {
 	})
 }
 
-// A process of another user is not a dead one because it has the number of one.
+// TestNeighboursWhoseNumberIsUsedAgain checks that a process of another user is not taken for
+// dead because it has the pid of a dead one.
 func TestNeighboursWhoseNumberIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	needsNamespaces(t, "--mount")
@@ -373,7 +374,8 @@ func TestNeighboursWhoseNumberIsUsedAgain(t *testing.T) {
 		_ = stranger.Process.Signal(syscall.SIGKILL)
 		_ = stranger.Wait()
 	})
-	// What a master of this user leaves whose number a process has that it cannot see.
+	// The entries of a master of this user whose pid now belongs to a process that it cannot
+	// see.
 	ids := d.Client.SMembers(t.Context(), d.Key("resqued:masters")).Val()
 	require.Len(t, ids, 1)
 	place := ids[0][:strings.LastIndexByte(ids[0], ':')]
@@ -386,12 +388,12 @@ func TestNeighboursWhoseNumberIsUsedAgain(t *testing.T) {
 		require.NoError(t, d.Client.HSet(t.Context(), d.Key("resqued:proc:"+name), "pid", pid, "start", 1, "view", info["view"]).Err())
 		require.NoError(t, d.Client.ZAdd(t.Context(), d.Key("resqued:procs"), redis.Z{Score: later, Member: name}).Err())
 	}
-	const nobody = 1<<22 + 1 // beyond every pid
-	record(lives, nobody)
-	drains := fmt.Sprintf("%s:%d-1:0.0", place, nobody)
+	const unusedPID = 1<<22 + 1 // beyond every pid
+	record(lives, unusedPID)
+	drains := fmt.Sprintf("%s:%d-1:0.0", place, unusedPID)
 	record(drains, stranger.Process.Pid)
-	gone := fmt.Sprintf("%s:%d-1:1.1", place, nobody)
-	record(gone, nobody)
+	gone := fmt.Sprintf("%s:%d-1:1.1", place, unusedPID)
+	record(gone, unusedPID)
 	proctest.Await(t, patience, func() bool {
 		return errors.Is(d.Client.ZScore(t.Context(), d.Key("resqued:procs"), gone).Err(), redis.Nil)
 	}, "the recovery of one that is gone for certain")

@@ -18,10 +18,10 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// nodeInstalled is what TestMain removes in the end.
+// nodeInstalled is the directory that TestMain removes.
 var nodeInstalled string
 
-// nodeDir is where npm has installed node-resque, once per run.
+// nodeDir returns the directory in which npm has installed node-resque, once per run.
 var nodeDir = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "resqued-node-")
 	if err != nil {
@@ -49,8 +49,8 @@ type npmError struct {
 
 func (e *npmError) Error() string { return "npm install: " + e.err.Error() + ": " + e.out }
 
-// node runs one of the scripts of testdata/node and returns what it printed. It
-// skips the test where node-resque cannot be installed.
+// node runs one of the scripts of testdata/node and returns its output. It skips the test where
+// node-resque cannot be installed.
 func node(t *testing.T, d *harness.Daemon, script string, args ...string) string {
 	t.Helper()
 	dir, err := nodeDir()

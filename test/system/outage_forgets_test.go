@@ -20,11 +20,11 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// loading is a server that loads its data until it is told to get on with it.
+// loading are options for a server that is slow to load its data until it is told to speed up.
 var loading = redistest.Options{Args: []string{"--key-load-delay", "150000", "--loading-process-events-interval-bytes", "1024"}}
 
-// load restarts a server with enough data to answer LOADING for a minute and a half, or until the
-// function that it returns is called.
+// load restarts a server with enough data to answer LOADING for a minute and a half, or until
+// the returned function is called.
 func load(t *testing.T, s *redistest.Server) (getOn func()) {
 	t.Helper()
 	pipe := s.Client(t).Pipeline()
@@ -82,12 +82,12 @@ func TestRedisLoadsItsData(t *testing.T) {
 	})
 }
 
-// Redis forgets: its scripts, or everything.
+// TestRedisForgets deletes the scripts or all data of Redis.
 func TestRedisForgets(t *testing.T) {
 	t.Parallel()
 	for name, forget := range map[string]struct {
 		how func(*testing.T, *redistest.Server)
-		// kept: the records of the jobs in hand are not gone, too.
+		// kept: the records of the jobs in hand are not deleted.
 		kept bool
 	}{
 		"SCRIPT FLUSH":         {do("SCRIPT", "FLUSH"), true},
@@ -133,7 +133,8 @@ func TestRedisForgets(t *testing.T) {
 	}
 }
 
-// A daemon starts and works with a Redis that is full already.
+// TestRedisIsFullAtTheStart checks that a daemon starts and works with a Redis that is full
+// already.
 func TestRedisIsFullAtTheStart(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
@@ -150,7 +151,8 @@ func TestRedisIsFullAtTheStart(t *testing.T) {
 	require.Empty(t, d.Residue())
 }
 
-// A full Redis is drained, by worker processes that are replaced, too.
+// TestRedisIsFull checks that a full Redis is drained, also by worker processes that are
+// replaced.
 func TestRedisIsFull(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
@@ -204,7 +206,7 @@ func TestRedisThatEvicts(t *testing.T) {
 	})
 }
 
-// A server of another time is refused, with what is needed instead.
+// TestRedisIsTooOld checks that an old server is refused, with the version that is needed.
 func TestRedisIsTooOld(t *testing.T) {
 	t.Parallel()
 	addr := ancient(t)

@@ -19,11 +19,11 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// unlocked: the queue of these tests takes no locks, and a lease is short, so that a
-// process which is silent for as long as these faults last counts as dead.
+// unlocked configures no locks for the queue of these tests and a short lease, so that a
+// process that is silent for the duration of these faults counts as dead.
 const unlocked = shortLease + "locketed_queues: [locked]\n"
 
-// gated is a command that waits for a file before it notes its job in another.
+// gated returns a command that waits for a file before it notes its job in another.
 func gated(dir string) (config, gate, notes string) {
 	gate, notes = filepath.Join(dir, "open"), filepath.Join(dir, "ran")
 	return unlocked + fmt.Sprintf(`
@@ -33,15 +33,15 @@ handlers:
 `, gate, notes), gate, notes
 }
 
-// answer is one that Redis may give to whatever is asked, and how to make it do so.
+// answer is an error that Redis may give to any request, and how to provoke it.
 type answer struct {
 	word string
-	// pushed is what a push is answered; empty = word.
+	// pushed is the answer to a push; empty means word.
 	pushed     string
 	begin, end func(t *testing.T, s *redistest.Server)
 }
 
-// do runs a command of Redis.
+// do returns a function that runs a command of Redis.
 func do(args ...any) func(*testing.T, *redistest.Server) {
 	return func(t *testing.T, s *redistest.Server) {
 		t.Helper()
@@ -58,7 +58,7 @@ func both(steps ...func(*testing.T, *redistest.Server)) func(*testing.T, *redist
 	}
 }
 
-// says waits for a line of INFO.
+// says returns a function that waits for a line of INFO.
 func says(section, line string) func(*testing.T, *redistest.Server) {
 	return func(t *testing.T, s *redistest.Server) {
 		t.Helper()
@@ -68,7 +68,7 @@ func says(section, line string) func(*testing.T, *redistest.Server) {
 	}
 }
 
-// spin makes Redis busy with a script that never ends.
+// spin keeps Redis busy with a script that never ends.
 func spin(t *testing.T, s *redistest.Server) {
 	t.Helper()
 	do("CONFIG", "SET", "lua-time-limit", "10")(t, s)
@@ -87,7 +87,7 @@ func spin(t *testing.T, s *redistest.Server) {
 	}, "BUSY")
 }
 
-// answering waits until Redis does.
+// answering waits until Redis answers.
 func answering(t *testing.T, s *redistest.Server) {
 	t.Helper()
 	proctest.Await(t, patience, func() bool { return s.Client(t).Ping(context.Background()).Err() == nil }, "an answer")
@@ -114,8 +114,8 @@ var answers = []answer{
 	{"BUSY", "", spin, both(do("SCRIPT", "KILL"), answering)},
 }
 
-// Redis answers, but refuses: what runs goes on, what has ended is kept, nobody spins,
-// nobody is taken for dead, and when Redis is itself again everything is as before.
+// TestRedisRefusesWhileJobsRun makes Redis answer with errors. Running jobs go on, outcomes are
+// kept, no process spins and none is taken for dead. Afterwards everything is as before.
 func TestRedisRefusesWhileJobsRun(t *testing.T) {
 	t.Parallel()
 	for _, a := range answers {
@@ -163,7 +163,7 @@ func TestRedisRefusesWhileJobsRun(t *testing.T) {
 	}
 }
 
-// refusesPushes checks what programs and people are told who push to a server that
+// refusesPushes checks the errors that programs and people get who push to a server that
 // answers with word.
 func refusesPushes(t *testing.T, d *harness.Daemon, word string) {
 	t.Helper()
@@ -178,7 +178,8 @@ func refusesPushes(t *testing.T, d *harness.Daemon, word string) {
 	require.Contains(t, stderr, word)
 }
 
-// The same when the daemon is started: it says why it waits, and begins when it may.
+// TestRedisRefusesAtTheStart does the same at the daemon's start: the daemon logs why it waits,
+// and begins as soon as it can.
 func TestRedisRefusesAtTheStart(t *testing.T) {
 	t.Parallel()
 	for _, a := range answers {

@@ -13,10 +13,10 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// durable keeps what it has acknowledged, so that a crash of it loses nothing.
+// durable are options for a server that loses no acknowledged write in a crash.
 var durable = redistest.Options{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}}
 
-// noteTo is a command that writes each job to a file, not to Redis.
+// noteTo returns a command that writes each job to a file, not to Redis.
 func noteTo(path string) string {
 	return fmt.Sprintf(`
 handlers:

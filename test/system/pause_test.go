@@ -12,7 +12,7 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// calls counts how often a command was carried out by a server.
+// calls returns how often a server has executed a command.
 func calls(t *testing.T, d *harness.Daemon, command string) int {
 	t.Helper()
 	found := regexp.MustCompile("cmdstat_" + command + `:calls=(\d+)`).FindStringSubmatch(d.Client.Info(t.Context(), "commandstats").Val())
@@ -24,15 +24,15 @@ func calls(t *testing.T, d *harness.Daemon, command string) int {
 	return n
 }
 
-// someLooks waits until a server has been asked a while for jobs, whatever the answer.
+// someLooks waits until the server has been asked for jobs several times, whatever the answer.
 func someLooks(t *testing.T, d *harness.Daemon) {
 	t.Helper()
 	looks := calls(t, d, "evalsha")
 	proctest.Await(t, patience, func() bool { return calls(t, d, "evalsha") > looks+20 }, "looks")
 }
 
-// TestPauseQueues: jobs of paused queues wait, those that run go on, and all others are
-// worked. Nobody tries in vain meanwhile.
+// TestPauseQueues checks that jobs of paused queues wait, that running ones go on, and that all
+// other jobs are worked. No process polls paused queues in vain.
 func TestPauseQueues(t *testing.T) {
 	t.Parallel()
 	for name, queues := range map[string]string{"queues of a pattern": "*", "queues by name": "mail,sms", "queues with caps": "mail:3,sms:3"} {
@@ -57,14 +57,14 @@ func TestPauseQueues(t *testing.T) {
 			d.AwaitNoted("ran", 22)
 			require.EqualValues(t, 20, waiting("mail"), "not a job was taken")
 
-			// With nothing else to do, looks find nothing, and nobody asks for jobs.
+			// With no other work, polls find nothing, and no process asks for jobs.
 			d.AwaitProcessed(22, patience)
 			asked := func() int { return calls(t, d, "lpop") + calls(t, d, "lrange") }
 			proctest.Await(t, patience, func() bool { // exchanges may be under way
 				before := asked()
 				someLooks(t, d)
 				return asked() == before
-			}, "looks after which nobody asks")
+			}, "looks that are followed by no request")
 
 			run("resume", "mail")
 			d.AwaitNoted("ran", 42)
@@ -94,7 +94,8 @@ func TestPauseQueues(t *testing.T) {
 	}
 }
 
-// A daemon that works until everything is empty does not wait for a paused queue.
+// TestPausedUntilEmpty checks that a daemon that works until everything is empty does not wait
+// for a paused queue.
 func TestPausedUntilEmpty(t *testing.T) {
 	t.Parallel()
 	idle := harness.Start(t, harness.Options{App: true})

@@ -16,7 +16,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// A deploy replaces or removes the file: the tree goes on with what it started as.
+// TestTheBinaryGoesAway replaces and removes the file of the binary, as a deploy does: the
+// running daemon continues with the program that it was started from.
 func TestTheBinaryGoesAway(t *testing.T) {
 	t.Parallel()
 	program, err := os.ReadFile(harness.App(t))
@@ -36,7 +37,7 @@ func TestTheBinaryGoesAway(t *testing.T) {
 	}
 }
 
-// A job that takes its process with it is tried three times, then it is failed.
+// TestPoison checks that a job that kills its process is tried three times, and then fails.
 func TestPoison(t *testing.T) {
 	t.Parallel()
 	t.Run("in processes of one thread", func(t *testing.T) {
@@ -101,8 +102,9 @@ func TestPIDFile(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(d.Dir, "resqued.pid"))
 }
 
-// The reader of the log goes away: the daemon does not.
-func TestNobodyReadsTheLog(t *testing.T) {
+// TestLogReaderGoesAway checks that the daemon survives the end of the process that reads its
+// log.
+func TestLogReaderGoesAway(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
@@ -121,7 +123,7 @@ func TestNobodyReadsTheLog(t *testing.T) {
 	require.Empty(t, d.Residue())
 }
 
-// What ps shows, and what a service manager is told.
+// TestTitlesAndNotifications checks what ps shows and what the service manager is told.
 func TestTitlesAndNotifications(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{App: true, Workers: 3})
@@ -157,7 +159,8 @@ func TestTitlesAndNotifications(t *testing.T) {
 	require.Zero(t, d.Exit())
 }
 
-// A worker process that stands still is replaced, and its job runs again.
+// TestStoppedWorkerProcess checks that a stopped worker process is replaced and its job runs
+// again.
 func TestStoppedWorkerProcess(t *testing.T) {
 	t.Parallel()
 	if !harness.Full() {
@@ -174,7 +177,8 @@ func TestStoppedWorkerProcess(t *testing.T) {
 	d.AwaitNoted("ran", 1)
 }
 
-// A command's descendants do not outlive its kill, wherever they have hidden.
+// TestDescendantsOfCommands checks that a command's descendants do not survive its kill,
+// wherever they are.
 func TestDescendantsOfCommands(t *testing.T) {
 	t.Parallel()
 	const handlers = `

@@ -19,8 +19,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// reloadable are all settings of a configuration with two values each. What is not here must
-// be in fixed; so a new setting has to be thought of.
+// reloadable holds two values for each setting of a configuration. Settings that are missing
+// here must be in fixed, so that no new setting is forgotten.
 var reloadable = map[string][2]string{
 	"allow_eviction":       {"false", "true"},
 	"database_url":         {"postgres://a@127.0.0.1:1/a", "postgres://b@127.0.0.1:1/b"},
@@ -67,7 +67,7 @@ var reloadable = map[string][2]string{
 // fixed are the settings that a reload refuses to change, or that this test cannot change.
 var fixed = []string{"redis_url", "redis_password_file", "redis_ca_file", "namespace", "database_url_file"}
 
-// reloading is a daemon whose configuration changes as a whole.
+// reloading is a daemon whose whole configuration changes.
 type reloading struct {
 	*harness.Daemon
 	t        *testing.T
@@ -105,7 +105,7 @@ func startReloading(t *testing.T) *reloading {
 	return r
 }
 
-// counted waits until statsd has heard of something.
+// counted waits until statsd has received what.
 func (r *reloading) counted(at net.PacketConn, what string) {
 	r.t.Helper()
 	require.NoError(r.t, at.SetReadDeadline(time.Now().Add(patience)))
@@ -119,7 +119,7 @@ func (r *reloading) counted(at net.PacketConn, what string) {
 	}
 }
 
-// moved has two equal jobs moved to a queue, and returns how many got there.
+// moved pushes two equal jobs, due at once, for a queue, and returns how many were moved there.
 func (r *reloading) moved(queue string) int64 {
 	r.t.Helper()
 	ctx, list := r.t.Context(), "delayed:1000"
@@ -135,7 +135,7 @@ func (r *reloading) moved(queue string) int64 {
 	return r.Client.LLen(ctx, r.Key("queue:"+queue)).Val() - before
 }
 
-// ticks waits until a schedule has ticked anew.
+// ticks waits for a new tick of a schedule.
 func (r *reloading) ticks(queue string) {
 	r.t.Helper()
 	length := func() int64 { return r.Client.LLen(r.t.Context(), r.Key("queue:"+queue)).Val() }
@@ -143,7 +143,7 @@ func (r *reloading) ticks(queue string) {
 	proctest.Await(r.t, patience, func() bool { return length() > before }, "a tick")
 }
 
-// standing is what can be seen of the daemon, in Redis and on the machine.
+// standing returns the visible state of the daemon, in Redis and on the machine.
 func (r *reloading) standing() map[string]string {
 	r.t.Helper()
 	ctx, s := r.t.Context(), map[string]string{}
@@ -181,8 +181,8 @@ func (r *reloading) standing() map[string]string {
 	return s
 }
 
-// TestReloadThatIsRefused changes every setting there is, and nothing may have changed: not
-// while the first worker process of the new configuration is tried, and not afterwards.
+// TestReloadThatIsRefused changes every setting and requires that nothing has changed: neither
+// while the first worker process of the new configuration is tried, nor afterwards.
 func TestReloadThatIsRefused(t *testing.T) {
 	t.Parallel()
 	r := startReloading(t)
@@ -195,7 +195,7 @@ func TestReloadThatIsRefused(t *testing.T) {
 		require.True(t, known || slices.Contains(fixed, line.Key) || line.Key == "threads" || line.Key == "config",
 			"%s is not among the settings that this test changes: add it", line.Key)
 	}
-	// What is there from the first second on, and what comes with the first job of a kind.
+	// What is there from the first second on, and what appears with the first job of a kind.
 	require.EqualValues(t, 1, r.moved("u"))
 	r.counted(r.old, "old.duplicate:1|c")
 	r.ticks("ticks-old")
@@ -236,7 +236,7 @@ func TestReloadThatIsRefused(t *testing.T) {
 	r.AwaitLog("the new configuration cannot be used; the old one stays")
 	same("when it could not be read")
 
-	// Who is replaced gets the old one.
+	// A replacement still gets the old configuration.
 	r.Touch("gate")
 	pids := r.WorkerPIDs()
 	require.Len(t, pids, 1)
@@ -251,8 +251,8 @@ func TestReloadThatIsRefused(t *testing.T) {
 	require.Zero(t, r.Exit(), r.Log())
 }
 
-// TestReloadChangesTheMaster: also what is not in worker processes goes by the new
-// configuration when that is in force.
+// TestReloadChangesTheMaster checks that the parts of the master follow the new configuration
+// as soon as it is in force.
 func TestReloadChangesTheMaster(t *testing.T) {
 	t.Parallel()
 	r := startReloading(t)
@@ -283,7 +283,7 @@ func TestReloadChangesTheMaster(t *testing.T) {
 		}
 		require.NotContains(t, string(buf[:n]), "duplicate")
 	}
-	// The master of Ruby's schedulers is one that gives way at once.
+	// The lock of Ruby's scheduler master is released as soon as the configuration says so.
 	require.Equal(t, int64(1), r.Client.Exists(t.Context(), r.Key(r.Space+":resque_scheduler_master_lock")).Val())
 	r.Configure(r.settings(0))
 	r.Signal(hup)

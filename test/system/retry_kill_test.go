@@ -16,8 +16,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// A job that is killed with all others of its process while it is still being asked how
-// often it has run has not begun: it goes back, and no attempt is lost.
+// TestAKillBeforeAnAttemptIsKnown kills a job with all others of its process before the number
+// of its earlier runs is known. It has not begun: it is put back, and no attempt is lost.
 func TestAKillBeforeAnAttemptIsKnown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -42,7 +42,7 @@ func TestAKillBeforeAnAttemptIsKnown(t *testing.T) {
 		case caught := <-trap:
 			return caught
 		case <-time.After(time.Minute):
-			t.Fatal("nobody has asked how often the job has run")
+			t.Fatal("the number of the job's runs was not asked for")
 			return nil
 		}
 	}

@@ -18,10 +18,10 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// standing is where jobs that may run more than once are, at one instant.
+// standing holds the number of retried jobs in each state at one instant.
 type standing struct{ queued, inflight, delayed, processed, failures, failed int64 }
 
-// jobs is the number of all jobs: a run that failed either goes on waiting or is in the
+// jobs returns the number of all jobs: a failed run either waits for its retry or is in the
 // failed list.
 func (s standing) jobs() int64 {
 	return s.queued + s.inflight + s.delayed + s.processed - s.failures + s.failed
@@ -46,7 +46,7 @@ func standingOf(d *harness.Daemon) (standing, error) {
 	return standing{n[0], n[1], n[2], n[3], n[4], n[5]}, nil
 }
 
-// awaitStanding waits for an end, and wants every job to be somewhere all along.
+// awaitStanding waits for end, and requires all along that no job is missing.
 func awaitStanding(t *testing.T, d *harness.Daemon, total int64, end func(s standing) bool) {
 	t.Helper()
 	looks := 0
@@ -60,7 +60,7 @@ func awaitStanding(t *testing.T, d *harness.Daemon, total int64, end func(s stan
 	t.Logf("every job was there in %d looks", looks)
 }
 
-// nothingOfRetries: no count and no waiting job is left.
+// nothingOfRetries requires that no count and no waiting job is left.
 func nothingOfRetries(t *testing.T, d *harness.Daemon) {
 	t.Helper()
 	for _, pattern := range []string{"resque-retry:*", "delayed*", "timestamps:*", "resqued:delayed", "resqued:deaths*"} {
@@ -69,7 +69,7 @@ func nothingOfRetries(t *testing.T, d *harness.Daemon) {
 	require.Empty(t, d.Residue())
 }
 
-// flakyJobs are payloads of which Ruby's scheduler may move one half.
+// flakyJobs returns payloads, half of which Ruby's scheduler may move.
 func flakyJobs(class string, first, last int) []string {
 	var payloads []string
 	for _, id := range harness.Range(first, last) {
@@ -82,8 +82,8 @@ func flakyJobs(class string, first, last int) []string {
 	return payloads
 }
 
-// A storm of jobs that fail twice and then pass: each runs exactly three times, told so
-// each time, and nothing is left.
+// TestRetryStorm works many jobs that fail twice and then pass: each runs exactly three times,
+// with the right attempt, and nothing is left.
 func TestRetryStorm(t *testing.T) {
 	t.Parallel()
 	jobs := harness.Jobs(2000)
@@ -118,8 +118,8 @@ func TestRetryStorm(t *testing.T) {
 	nothingOfRetries(t, d)
 }
 
-// The same while worker processes and a master are killed: what died with them runs
-// again, no job is lost and none is given up for it.
+// TestRetryStormWithDeaths does the same while worker processes and a master are killed: jobs
+// whose process died run again, none is lost and none is given up because of it.
 func TestRetryStormWithDeaths(t *testing.T) {
 	t.Parallel()
 	jobs := harness.Jobs(1000)
@@ -159,8 +159,8 @@ func TestRetryStormWithDeaths(t *testing.T) {
 	nothingOfRetries(t, next)
 }
 
-// A job that never passes is in the failed list once, with its attempts; killed jobs run
-// again, those that were killed by their id do not.
+// TestRetriesExhausted checks that a job that never passes is in the failed list once, with its
+// attempts. Killed jobs run again, except for those killed by their id.
 func TestRetriesExhausted(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{App: true, Workers: 2, Threads: 2})
@@ -171,7 +171,7 @@ func TestRetriesExhausted(t *testing.T) {
 		require.Equal(t, 3, f.Attempts)
 		require.Contains(t, f.Error, "no hope")
 	}
-	// A person who retries it begins anew.
+	// A retry by a person starts a new count.
 	out, errs, code := d.Run("failed", "retry", "--class", "Hopeless", "--limit", "1", "--yes")
 	require.Zero(t, code, errs)
 	require.Equal(t, "retried 1 job to mail\n", out)
@@ -184,8 +184,8 @@ func TestRetriesExhausted(t *testing.T) {
 	nothingOfRetries(t, d)
 }
 
-// Commands are told which attempt they are, and their exit codes say whether there is
-// another one.
+// TestRetriesOfCommands checks that commands get the number of their attempt, and that their
+// exit codes decide whether there is another one.
 func TestRetriesOfCommands(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "ran")

@@ -19,7 +19,7 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// database is a PostgreSQL with a table of events, every tenth of which is to be kept.
+// database starts a PostgreSQL with a table of events, every tenth of which is to be kept.
 func database(t *testing.T, rows int) (pool *pgxpool.Pool, url string) {
 	t.Helper()
 	server := pgtest.Start(t, pgtest.Options{})
@@ -38,8 +38,8 @@ func database(t *testing.T, rows int) (pool *pgxpool.Pool, url string) {
 	return pool, server.URL("")
 }
 
-// Rows are deleted by a daemon whose worker processes are killed in the middle, while others
-// lock rows and add some.
+// TestRowsAreDeletedWhateverIsKilled deletes rows by a daemon whose worker processes are
+// killed, while other sessions lock and insert rows.
 func TestRowsAreDeletedWhateverIsKilled(t *testing.T) {
 	t.Parallel()
 	for _, class := range []string{"Delete", "Destroy"} {
@@ -109,7 +109,7 @@ func TestRowsAreDeletedWhateverIsKilled(t *testing.T) {
 	}
 }
 
-// The example is a program as a user writes one.
+// TestTheExampleThatExpiresRows runs the example program.
 func TestTheExampleThatExpiresRows(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "expire")

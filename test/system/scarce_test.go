@@ -12,7 +12,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// A worker process that cannot start commands does not drain its queue into failed.
+// TestJobsWaitForDescriptors checks that a worker process that cannot start commands does not
+// fail the jobs of its queue one after the other.
 func TestJobsWaitForDescriptors(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{Threads: 4, Config: "handlers: {Run: {command: ['true']}}\n"})

@@ -14,8 +14,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// TestSecretsOfTheDaemon has a command look for them, in its own environment and in that of
-// the worker process that has started it.
+// TestSecretsOfTheDaemon has a command look for secrets in its own environment and in that of
+// its worker process.
 func TestSecretsOfTheDaemon(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -44,8 +44,8 @@ handlers:
 	require.NotContains(t, string(text), "REDIS_URL")
 }
 
-// TestVariablesOfCommands says in the configuration what commands get, and changes it by a
-// reload, which concerns what worker processes start with, too.
+// TestVariablesOfCommands configures the environment of commands and changes it by a reload,
+// which also applies to the start of worker processes.
 func TestVariablesOfCommands(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

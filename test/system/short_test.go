@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestShortTestsExist: the names in short are those of tests.
+// TestShortTestsExist checks that the names in short are those of tests.
 func TestShortTestsExist(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*_test.go")

@@ -18,12 +18,12 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// A cell is what one signal does in one state: it gets a daemon in that state
-// and sends the signal itself.
+// A cell checks what one signal does in one state: it gets a daemon in that state and sends the
+// signal itself.
 type cell func(t *testing.T, d *harness.Daemon)
 
-// A state says how a daemon gets there. Where it says nothing else, job 1 is in
-// hand (a Gate) and job 2 was pushed after the state was reached.
+// A state describes how a daemon gets there. Unless stated otherwise, job 1 (a Gate) is in hand
+// and job 2 was pushed after the state was reached.
 type state struct {
 	name  string
 	reach func(t *testing.T) *harness.Daemon
@@ -56,15 +56,15 @@ func runCells(t *testing.T, states []state) {
 	}
 }
 
-// How long a killed job that does not listen keeps its process alive: short where a
-// test waits for it, long where it must not be over soon. A job that listens needs
-// longKill, too, where its process shall outlive it: it may be slow to hear.
+// How long a killed job that does not react keeps its process alive: short where a test waits
+// for it, long where it must not end soon. A job that reacts also needs longKill where its
+// process must outlive it, because it may be slow to react.
 const (
 	shortKill = "RESQUE_TERM_TIMEOUT=1"
 	longKill  = "RESQUE_TERM_TIMEOUT=60"
 )
 
-// The master's table.
+// The table of the master.
 
 func starting(t *testing.T) *harness.Daemon {
 	t.Helper()
@@ -109,8 +109,8 @@ func draining(t *testing.T) *harness.Daemon {
 	return d
 }
 
-// awaitState waits until the master is in a state, and every worker process has heard
-// of it. The master may know of it for a while before they do, and they go on meanwhile.
+// awaitState waits until the master is in a state and every worker process knows it. The master
+// changes before they do, and they work on until they know.
 func awaitState(t *testing.T, d *harness.Daemon, state string) {
 	t.Helper()
 	d.AwaitStatus(state)
@@ -119,7 +119,7 @@ func awaitState(t *testing.T, d *harness.Daemon, state string) {
 	}
 }
 
-// killing has a job in hand that does not listen, and much patience with it.
+// killing returns a daemon that kills a job which does not react, with a long grace.
 func killing(t *testing.T) *harness.Daemon {
 	t.Helper()
 	d := harness.Start(t, harness.Options{App: true, Env: []string{longKill}})
@@ -133,7 +133,7 @@ func killing(t *testing.T) *harness.Daemon {
 
 const patience = time.Minute
 
-// unexpired is less than a job lock lasts: what is gone by then did not just expire.
+// unexpired is less than a job lock lasts: a lock that is gone by then did not expire.
 const unexpired = 30 * time.Second
 
 func TestSignalsToTheMaster(t *testing.T) {
@@ -153,8 +153,8 @@ func TestSignalsToTheMaster(t *testing.T) {
 			usr2: func(t *testing.T, d *harness.Daemon) {
 				d.Signal(usr2)
 				d.AwaitLog(`"does":"start paused"`)
-				// It says so before it tells its worker process. When it has come to
-				// another signal it has done so.
+				// The log line comes before the message to the worker process. When the next
+				// signal has been handled, the message has been sent.
 				d.Signal(usr1)
 				d.AwaitLog(`"signal":"SIGUSR1"`)
 				letBoot(t, d)
@@ -205,8 +205,8 @@ func TestSignalsToTheMaster(t *testing.T) {
 			hup: func(t *testing.T, d *harness.Daemon) {
 				first := d.WorkerPIDs()
 				d.Signal(hup)
-				// One process of one thread: the successor waits for it, because one
-				// job at a time was asked for.
+				// One process of one thread: the successor waits for it, because one job at a
+				// time was asked for.
 				d.AwaitStatus("1 retiring")
 				takesNothing(t, d)
 				d.Open()
@@ -274,18 +274,19 @@ func TestSignalsToTheMaster(t *testing.T) {
 	})
 }
 
-// endsWithoutAJob: the daemon leaves in good order and has run nothing.
+// endsWithoutAJob requires that the daemon leaves normally and has run nothing.
 func endsWithoutAJob(sig syscall.Signal) cell {
 	return func(t *testing.T, d *harness.Daemon) {
 		d.Signal(sig)
-		require.True(t, d.AwaitEnd(patience), "nobody may wait for a start that nobody wants: %s", d.Status())
+		require.True(t, d.AwaitEnd(patience), "the daemon waits for a start that is no longer wanted: %s", d.Status())
 		require.Zero(t, d.Exit())
 		require.Empty(t, d.Residue())
 		require.Equal(t, harness.Snapshot{Queued: 1}, d.Snapshot())
 	}
 }
 
-// killsAndEnds: job 1 is killed and recorded, job 2 still waits, nothing is left.
+// killsAndEnds requires that job 1 is killed and recorded, job 2 still waits, and nothing else
+// is left.
 func killsAndEnds(sig syscall.Signal) cell {
 	return func(t *testing.T, d *harness.Daemon) {
 		d.Signal(sig)
@@ -304,7 +305,7 @@ func wasKilled(t *testing.T, failures []harness.Failure) {
 	require.Contains(t, string(failures[0].Payload), `"args":[1]`)
 }
 
-// killsAndGoesOn: job 1 is killed and recorded, job 2 runs.
+// killsAndGoesOn requires that job 1 is killed and recorded and that job 2 runs.
 func killsAndGoesOn(t *testing.T, d *harness.Daemon) {
 	d.Signal(usr1)
 	wasKilled(t, d.AwaitFailures(1))
@@ -313,7 +314,7 @@ func killsAndGoesOn(t *testing.T, d *harness.Daemon) {
 	require.True(t, proctest.Alive(d.PID))
 }
 
-// finishes: job 1 may end by itself, job 2 is not taken, nothing is left.
+// finishes requires that job 1 may end by itself, job 2 is not taken, and nothing else is left.
 func finishes(t *testing.T, d *harness.Daemon) {
 	t.Helper()
 	takesNothing(t, d)
@@ -324,7 +325,7 @@ func finishes(t *testing.T, d *harness.Daemon) {
 	require.Equal(t, harness.Snapshot{Queued: 1, Processed: 1}, d.Snapshot())
 }
 
-// bothRun: jobs 1 and 2 end well.
+// bothRun requires that jobs 1 and 2 end well.
 func bothRun(t *testing.T, d *harness.Daemon) {
 	t.Helper()
 	d.Open()
@@ -332,7 +333,7 @@ func bothRun(t *testing.T, d *harness.Daemon) {
 	require.Empty(t, d.Failures())
 }
 
-// takesNothing: some polls go by, and what waits still waits.
+// takesNothing waits for some polls and requires that job 2 still waits.
 func takesNothing(t *testing.T, d *harness.Daemon) {
 	t.Helper()
 	before := d.Snapshot().Queued
@@ -348,9 +349,9 @@ func goesOnDraining(sig syscall.Signal) cell {
 	}
 }
 
-// killsNow: a copy of the signal that comes at once changes nothing, one that
-// comes a second later ends all at once. On a busy machine the first copy may come a
-// second later, too.
+// killsNow requires that a copy of the signal that comes at once changes nothing, and that one
+// that comes a second later ends everything at once. On a busy machine the first copy may also
+// come a second later.
 func killsNow(sig syscall.Signal) cell {
 	return func(t *testing.T, d *harness.Daemon) {
 		told := d.Told
@@ -366,8 +367,8 @@ func killsNow(sig syscall.Signal) cell {
 	}
 }
 
-// goesOnKilling: the signal changes nothing; the job keeps its process until it
-// is over.
+// goesOnKilling requires that the signal changes nothing: the job keeps its process until it is
+// over.
 func goesOnKilling(sig syscall.Signal) cell {
 	return func(t *testing.T, d *harness.Daemon) {
 		d.Signal(sig)
@@ -380,8 +381,8 @@ func goesOnKilling(sig syscall.Signal) cell {
 	}
 }
 
-// awaitOthers waits until the daemon has n worker processes, none of them among
-// the old ones, and no old one is left.
+// awaitOthers waits until the daemon has n worker processes, all of them new, and no old one is
+// left.
 func awaitOthers(t *testing.T, d *harness.Daemon, old []int, n int) {
 	t.Helper()
 	proctest.Await(t, patience, func() bool {
@@ -395,10 +396,10 @@ func awaitOthers(t *testing.T, d *harness.Daemon, old []int, n int) {
 	}, "%d new worker processes instead of %v", n, old)
 }
 
-// A single worker process's table: the other one must not notice anything.
+// The table of a single worker process. The other process must not be affected.
 
-// pair is a daemon of two processes, of one thread each, which hold a Gate job
-// each; the cell deals with the process that holds job 1.
+// pair starts a daemon of two processes of one thread each, which both hold a Gate job. The
+// cell signals the process that holds job 1.
 func pair(t *testing.T, env ...string) *harness.Daemon {
 	t.Helper()
 	d := harness.Start(t, harness.Options{App: true, Workers: 2, Env: append([]string{longKill}, env...)})
@@ -430,8 +431,8 @@ func awaitTitle(t *testing.T, pid int, part string) {
 	}, "process %d to call itself %q", pid, part)
 }
 
-// afterwards: job 2 in the other process ends well, two processes work on, and
-// the whole leaves nothing behind.
+// afterwards requires that job 2 in the other process ends well, that two processes work on,
+// and that nothing is left at the end.
 func afterwards(t *testing.T, d *harness.Daemon) {
 	t.Helper()
 	if d.Noted("ran")["2"] == "" {
@@ -571,16 +572,16 @@ func TestSignalsToOneWorkerProcess(t *testing.T) {
 	})
 }
 
-// Before a worker process is ready it has no job, and its end is no loss: the
-// master starts another one until the daemon works.
+// TestSignalsToAWorkerProcessThatStarts signals a worker process before it is ready. It has no
+// job yet, so nothing is lost: the master starts another one until the daemon works.
 func TestSignalsToAWorkerProcessThatStarts(t *testing.T) {
 	t.Parallel()
 	for _, sig := range all {
 		t.Run(unix.SignalName(sig), func(t *testing.T) {
 			t.Parallel()
 			d := starting(t)
-			// Go swallows USR1 and USR2 until somebody asks for them, and a worker
-			// process takes its name just after that.
+			// Go ignores USR1 and USR2 until the program subscribes to them, and a worker
+			// process sets its name just after that.
 			comm := fmt.Sprintf("/proc/%d/comm", d.WorkerPIDs()[0])
 			proctest.Await(t, patience, func() bool {
 				name, err := os.ReadFile(comm)
@@ -606,8 +607,9 @@ func TestSignalsToAWorkerProcessThatStarts(t *testing.T) {
 	}
 }
 
-// A worker process that is told to end at once, by itself, with a job that does
-// not listen: only a second signal, a second later, ends it before its time.
+// TestSignalsToAWorkerProcessThatKills signals a worker process that ends at once by itself,
+// with a job that does not react. Only a second signal, at least a second later, ends it before
+// its time.
 func TestSignalsToAWorkerProcessThatKills(t *testing.T) {
 	t.Parallel()
 	for _, sig := range all {
@@ -621,7 +623,8 @@ func TestSignalsToAWorkerProcessThatKills(t *testing.T) {
 			awaitTitle(t, pid, "killing")
 			require.NoError(t, unix.Kill(pid, sig))
 			if proctest.Within(1200*time.Millisecond, func() bool { return !proctest.Alive(pid) }) {
-				// On a busy machine a copy that is sent at once may come a second later.
+				// On a busy machine a copy of the signal that is sent at once may arrive a
+				// second later.
 				require.Contains(t, []syscall.Signal{term, intr}, sig)
 				require.GreaterOrEqual(t, time.Since(told), time.Second)
 			} else {
@@ -644,9 +647,9 @@ func TestSignalsToAWorkerProcessThatKills(t *testing.T) {
 	}
 }
 
-// A signal at any moment of a master's start: what it does before its handlers
-// stand is the kernel's business, but nothing may be left behind, and a daemon
-// that lives must be of use.
+// TestSignalsAtAnyMomentOfAStart signals the master at any moment of its start. Before its
+// handlers are installed the kernel's defaults apply, but nothing may be left behind, and a
+// daemon that survives must work.
 func TestSignalsAtAnyMomentOfAStart(t *testing.T) {
 	t.Parallel()
 	rounds := 6
@@ -663,7 +666,7 @@ func TestSignalsAtAnyMomentOfAStart(t *testing.T) {
 				<-time.After(rand.N(60 * time.Millisecond))
 				d.Signal(sig)
 				if sig == term || sig == intr || sig == quit {
-					// 2 is how Go's own handler of QUIT ends a program.
+					// Go's own handler of QUIT ends a program with code 2.
 					code := d.Exit()
 					require.Contains(t, []int{0, -int(sig), 2}, code)
 					if code != 0 {
@@ -691,7 +694,8 @@ func TestSignalsAtAnyMomentOfAStart(t *testing.T) {
 	}
 }
 
-// The same for a worker process that the master has just started.
+// TestSignalsAtAnyMomentOfAWorkersStart does the same for a worker process that the master has
+// just started.
 func TestSignalsAtAnyMomentOfAWorkersStart(t *testing.T) {
 	t.Parallel()
 	daemons := 2
@@ -708,8 +712,8 @@ func TestSignalsAtAnyMomentOfAWorkersStart(t *testing.T) {
 	}
 }
 
-// workersStart meets three starts of one daemon's worker process; more of them
-// that fail in a row, and the master takes its time.
+// workersStart signals three starts of one daemon's worker process; after more failed starts in
+// a row the master backs off.
 func workersStart(t *testing.T, sig syscall.Signal) {
 	t.Helper()
 	d := harness.Start(t, harness.Options{App: true})

@@ -12,8 +12,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// unkillable keeps a process from ending, as a machine does that has no time for it, until
-// thaw is called. It takes root and a freezer of the first version of cgroups.
+// unkillable freezes a process, so that it does not end when it is killed, until thaw is
+// called. It requires root and a freezer of cgroup v1.
 func unkillable(t *testing.T, pid int) (thaw func()) {
 	t.Helper()
 	group := filepath.Join("/sys/fs/cgroup/freezer", "resqued-test-"+strconv.Itoa(pid))
@@ -33,8 +33,8 @@ func unkillable(t *testing.T, pid int) (thaw func()) {
 	return thaw
 }
 
-// A worker process that was killed may take long to end. The commands that it has started
-// do not live on until it has, because its locks do not last as long.
+// TestWorkerProcessThatIsLongInEnding kills a worker process that takes long to end. The
+// commands that it has started are ended before it, because its locks do not last that long.
 func TestWorkerProcessThatIsLongInEnding(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -15,8 +15,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// A program that the system does not open holds up its own job alone: others begin and end,
-// the worker process gives signs of life, and the job can be killed.
+// TestSlowExec checks that a program whose execution the kernel delays holds up only its own
+// job: others begin and end, the worker process keeps sending beats, and the job can be killed.
 func TestSlowExec(t *testing.T) {
 	t.Parallel()
 	const handlers = `
@@ -30,7 +30,7 @@ handlers:
 			t.Parallel()
 			d := harness.Start(t, harness.Options{
 				Threads: 3, Config: handlers,
-				// A process that stands still is ended after nine seconds.
+				// A worker process that hangs is ended after nine seconds.
 				Env: append([]string{"LOCKET_JOB_LOCK_DURATION=14", "LOCKET_HEARTBEAT_FREQUENCY=2", "RESQUE_TERM_TIMEOUT=10"}, processors...),
 			})
 			program := filepath.Join(d.Dir, "slow")
@@ -59,7 +59,7 @@ handlers:
 			d.AwaitProcessed(ends+1, patience)
 			require.Equal(t, 1, lines("ran"))
 
-			// The same again, and the jobs are killed: the process need not go for that.
+			// The same again with killed jobs: the process need not end for that.
 			giveBack = proctest.Lease(t, program)
 			d.PushRaw("mail", `{"class":"Slow","args":[]}`)
 			proctest.Await(t, patience, func() bool { return d.Snapshot().InFlight == 2 }, "the second run")
@@ -80,8 +80,9 @@ handlers:
 	}
 }
 
-// A daemon in the foreground of a terminal: its jobs have none. One that asks there fails,
-// and a key that means a signal means it for the master alone.
+// TestCommandsHaveNoTerminal runs a daemon in the foreground of a terminal. Its jobs have none:
+// a job that reads from the terminal fails, and a key that sends a signal sends it to the
+// master alone.
 func TestCommandsHaveNoTerminal(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{Unready: true}) // for a Redis and a namespace
@@ -120,7 +121,8 @@ handlers:
 	f.nothingLeft(t)
 }
 
-// However many commands run, their worker process has its few threads.
+// TestRunningCommandsNeedNoThreads checks that the number of running commands does not raise
+// the number of their worker process's threads.
 func TestRunningCommandsNeedNoThreads(t *testing.T) {
 	t.Parallel()
 	const jobs = 100

@@ -14,7 +14,7 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// statsdServer adds up what is counted.
+// statsdServer sums the counters that it receives.
 type statsdServer struct {
 	port   int
 	mu     sync.Mutex
@@ -62,8 +62,8 @@ func (s *statsdServer) count(name string) int {
 	return s.counts[name]
 }
 
-// What statsd is told is what the counters in Redis tell, also of jobs whose process died and
-// of those that found their class lock held.
+// TestStatsdAndRedisCountTheSame compares statsd's counters with those in Redis, including jobs
+// whose process died and jobs that found their class lock held.
 func TestStatsdAndRedisCountTheSame(t *testing.T) {
 	t.Parallel()
 	stats := startStatsd(t)

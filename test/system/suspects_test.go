@@ -23,8 +23,8 @@ func suspectProcesses(d *harness.Daemon) []proctest.Process {
 	return slices.DeleteFunc(d.Workers(), func(p proctest.Process) bool { return !strings.HasPrefix(p.Title, suspectTitle) })
 }
 
-// isolate kills every worker process that has one of some Gate jobs in it, and waits
-// until all of these run alone: no two in one process.
+// isolate kills every worker process that holds one of some Gate jobs, and waits until each of
+// these runs alone in its process.
 func isolate(t *testing.T, d *harness.Daemon, ids ...int) {
 	t.Helper()
 	d.Push("mail", "Gate", ids...)
@@ -65,7 +65,8 @@ func ranTwice(d *harness.Daemon) int {
 	return n
 }
 
-// One job of fifty kills its process of sixteen threads, and each one after that.
+// TestPoisonAmongMany works fifty jobs, one of which kills its process of sixteen threads, and
+// each process after that.
 func TestPoisonAmongMany(t *testing.T) {
 	t.Parallel()
 	const bystanders, poison = 50, 1001
@@ -187,7 +188,8 @@ func TestSignalsReachSuspects(t *testing.T) {
 	})
 }
 
-// A master that is killed while suspects run and wait: the next one goes on.
+// TestSuspectsOfADeadMaster kills a master while suspects run and wait: the next one continues
+// with them.
 func TestSuspectsOfADeadMaster(t *testing.T) {
 	t.Parallel()
 	o := harness.Options{App: true, Threads: 4}
@@ -195,7 +197,7 @@ func TestSuspectsOfADeadMaster(t *testing.T) {
 	d.Push("mail", "Gate", 1, 2, 3)
 	d.AwaitNoted("started", 3)
 	require.NoError(t, unix.Kill(holder(t, d, 1), unix.SIGKILL))
-	// One at first; the next one does not wait for its end for ever.
+	// One suspect at first; the next one does not wait for its end for ever.
 	apart := func() bool {
 		s := d.Snapshot()
 		return len(suspectProcesses(d)) > 0 && s.InFlight > 0 && s.InFlight+s.Queued == 3
@@ -216,7 +218,8 @@ func TestSuspectsOfADeadMaster(t *testing.T) {
 	require.Empty(t, d.Residue())
 }
 
-// A long job whose daemon is killed again and again by others is not to blame.
+// TestDeathsOfTheTree checks that a long job is not blamed when its whole daemon is killed
+// again and again.
 func TestDeathsOfTheTree(t *testing.T) {
 	t.Parallel()
 	o := harness.Options{App: true, Threads: 4}
@@ -227,7 +230,7 @@ func TestDeathsOfTheTree(t *testing.T) {
 			started := d.Noted("started")
 			return started["1"] == strconv.Itoa(n) && started["2"] == strconv.Itoa(n)
 		}, "run %d", n)
-		require.Empty(t, suspectProcesses(d), "nobody is suspected")
+		require.Empty(t, suspectProcesses(d), "no job is suspected")
 		d.KillTree()
 		o.Namespace = d.Space
 		d.ForgetMasters()
@@ -239,7 +242,8 @@ func TestDeathsOfTheTree(t *testing.T) {
 	require.Empty(t, d.Failures())
 }
 
-// A daemon that shall work until there is nothing left works suspects, too.
+// TestUntilEmptyWithSuspects checks that a daemon that works until nothing is left also works
+// suspects.
 func TestUntilEmptyWithSuspects(t *testing.T) {
 	t.Parallel()
 	s := harness.Start(t, harness.Options{App: true, Threads: 4})
@@ -259,7 +263,7 @@ func TestUntilEmptyWithSuspects(t *testing.T) {
 	require.Empty(t, last.Residue())
 }
 
-// What people see of suspects.
+// TestSuspectsAreShown checks the output about suspects.
 func TestSuspectsAreShown(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{App: true, Threads: 4})
@@ -279,7 +283,7 @@ func TestSuspectsAreShown(t *testing.T) {
 		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(out), &queues))
-	// The next ones begin after some seconds.
+	// The next suspects begin after some seconds.
 	require.Equal(t, 3, queues.Items[0].Suspects+queues.Items[0].Busy, out)
 	require.Positive(t, queues.Items[0].Busy)
 	require.Zero(t, queues.Items[0].Size)
@@ -290,8 +294,8 @@ func TestSuspectsAreShown(t *testing.T) {
 	d.AwaitProcessed(3, patience)
 }
 
-// A job whose daemon dies as a whole each time is not to blame, but does not run for
-// ever: it runs at most four times max_deaths times.
+// TestDeathsFromOutside checks that a job whose whole daemon dies each time is not blamed, but
+// is not repeated for ever: it runs at most four times max_deaths times.
 func TestDeathsFromOutside(t *testing.T) {
 	t.Parallel()
 	const maxDeaths, most = 2, 8

@@ -25,14 +25,14 @@ type service struct {
 	jobs *harness.Daemon
 }
 
-const boxSettings = `REDIS_URL=redis://127.0.0.1:6379/0
-RESQUE_NAMESPACE=box
+const containerSettings = `REDIS_URL=redis://127.0.0.1:6379/0
+RESQUE_NAMESPACE=systemd
 RESQUED_TEST_REDIS=redis://127.0.0.1:6379/0
-RESQUED_TEST_SPACE=box
+RESQUED_TEST_SPACE=systemd
 `
 
-// boot starts a systemd with the shipped units and a Redis. The settings go to
-// the environment file, the drop-in to the unit.
+// boot starts a systemd with the shipped units and a Redis. It writes settings to the
+// environment file and dropIn to the unit's drop-in.
 func boot(t *testing.T, settings, dropIn string, files map[string]string) *service {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "resqued")
@@ -40,22 +40,22 @@ func boot(t *testing.T, settings, dropIn string, files map[string]string) *servi
 	require.NoError(t, err)
 	proctest.WriteProgram(t, binary, program)
 	all := map[string]string{
-		"/etc/resqued/resqued.yaml":                        "worker_count: 2\nthread_count: 2\nqueues: ['*']\n",
-		"/etc/resqued/resqued.env":                         boxSettings + settings,
-		"/etc/resqued/mail.yaml":                           "queues: [mail]\n",
-		"/etc/resqued/mail.env":                            boxSettings,
-		"/etc/systemd/system/resqued.service.d/a-box.conf": "[Service]\nRestartSec=100ms\n" + dropIn,
+		"/etc/resqued/resqued.yaml":                         "worker_count: 2\nthread_count: 2\nqueues: ['*']\n",
+		"/etc/resqued/resqued.env":                          containerSettings + settings,
+		"/etc/resqued/mail.yaml":                            "queues: [mail]\n",
+		"/etc/resqued/mail.env":                             containerSettings,
+		"/etc/systemd/system/resqued.service.d/a-test.conf": "[Service]\nRestartSec=100ms\n" + dropIn,
 	}
 	maps.Copy(all, files)
-	box := proctest.Boot(t, proctest.SystemdContainerOptions{
+	container := proctest.Boot(t, proctest.SystemdContainerOptions{
 		Binary: binary,
 		Units:  []string{"../../deploy/systemd/resqued.service", "../../deploy/systemd/resqued@.service"},
 		Files:  all,
 		Redis:  true,
 	})
-	client := redis.NewClient(&redis.Options{Network: "unix", Addr: box.RedisSocket(), MaxRetries: -1})
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: container.RedisSocket(), MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
-	return &service{SystemdContainer: box, unit: "resqued.service", jobs: harness.Watch(t, client, "box")}
+	return &service{SystemdContainer: container, unit: "resqued.service", jobs: harness.Watch(t, client, "systemd")}
 }
 
 func (s *service) await(t *testing.T, property, value string) {
@@ -68,7 +68,7 @@ func (s *service) await(t *testing.T, property, value string) {
 	require.True(t, ok, "%s is %q instead of %q\n%s", property, last, value, s.Journal(s.unit))
 }
 
-// leftNothing: the service has stopped in good order.
+// leftNothing requires that the service has stopped normally.
 func (s *service) leftNothing(t *testing.T) {
 	t.Helper()
 	s.await(t, "ActiveState", "inactive")
@@ -172,7 +172,7 @@ func TestSystemd(t *testing.T) {
 	t.Run("the password of Redis may be a credential", func(t *testing.T) {
 		t.Parallel()
 		s := boot(t, "", "", map[string]string{"/etc/credstore/resqued.redis-password": "s3cret\n"})
-		// The handlers' own connections were made without one, so none is used here.
+		// The handlers connect without a password, so this test runs no jobs.
 		require.NoError(t, s.jobs.Client.ConfigSet(context.Background(), "requirepass", "s3cret").Err())
 		s.Systemctl("start", s.unit)
 		require.Equal(t, "active", s.Property(s.unit, "ActiveState"))
@@ -192,7 +192,7 @@ func TestSystemd(t *testing.T) {
 	})
 }
 
-// hostPID is the master's pid outside of the box.
+// hostPID returns the master's pid outside of the container.
 func (s *service) hostPID(t *testing.T) int {
 	t.Helper()
 	inside := strconv.Itoa(s.MainPID(s.unit))
@@ -201,8 +201,8 @@ func (s *service) hostPID(t *testing.T) int {
 	return found[0].PID
 }
 
-// interruptJob lets the master come to harm while a job is in hand: systemd must
-// start another one, which gets the job done.
+// interruptJob calls harm, which disturbs the master, while a job is in hand. systemd must
+// start another master, which finishes the job.
 func (s *service) interruptJob(t *testing.T, harm func()) {
 	t.Helper()
 	master := s.MainPID(s.unit)

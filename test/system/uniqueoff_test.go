@@ -11,8 +11,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// TestUniqueQueueTurnedOff: a daemon that knows of no unique queues meets the keys of one. All
-// jobs that are due run, equal ones too, and the keys hold no more than the queue did.
+// TestUniqueQueueTurnedOff runs a daemon without unique queues on the keys of one. All due jobs
+// run, equal ones too, and the keys of the unique queue do not grow beyond its jobs.
 func TestUniqueQueueTurnedOff(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{App: true})

@@ -18,9 +18,9 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// sleeps writes into dir a sleep that may be executed but not read (the kernel lets no other
-// process of its user look into one that executes it, as after PR_SET_DUMPABLE), and one
-// that runs with root's rights.
+// sleeps writes two copies of sleep into dir: one that may be executed but not read (the kernel
+// denies other processes of its user access to it, as after PR_SET_DUMPABLE), and one that runs
+// with root's rights.
 func sleeps(t *testing.T, dir string) {
 	t.Helper()
 	program, err := exec.LookPath("sleep")
@@ -36,15 +36,15 @@ func sleeps(t *testing.T, dir string) {
 	}
 }
 
-// escapes are shell commands that leave a process behind in a session of its own, in the
-// background, of which nothing in /proc says whose it is. It holds descriptor 9.
+// escapes are shell commands that leave a background process in a session of its own, which
+// nothing in /proc connects with its job. It holds descriptor 9.
 var escapes = []struct{ name, script string }{
 	{"not dumpable", `setsid sh -c 'echo > ready; exec ./sleep 1001' &`},
 	{"without an environment and a parent", `(setsid env -i sh -c 'echo > ready; exec sleep 1001' &)`},
 	{"with another user's rights", `setsid sh -c 'echo > ready; exec ./suid 1001' &`},
 }
 
-// escaped are the living processes that the commands in dir have left behind.
+// escaped returns the living processes that the commands in dir have left.
 func escaped(dir string) []proctest.Process {
 	return proctest.Find(func(p proctest.Process) bool {
 		target, err := os.Readlink("/proc/" + strconv.Itoa(p.PID) + "/fd/9")
@@ -52,8 +52,8 @@ func escaped(dir string) []proctest.Process {
 	})
 }
 
-// A process that nothing in /proc tells from others ends with its job and with its worker
-// process, and the job does not run again beside it.
+// TestUnreadableProcesses checks that a process which nothing in /proc connects with its job
+// ends with its job and with its worker process, and that the job does not run again beside it.
 func TestUnreadableProcesses(t *testing.T) {
 	t.Parallel()
 	needsNamespaces(t, "--mount")
@@ -69,7 +69,7 @@ func TestUnreadableProcesses(t *testing.T) {
 				_ = unix.Kill(p.PID, unix.SIGKILL)
 			}
 		})
-		// The lock is taken as long as a process of an earlier run lives.
+		// The lock is held as long as a process of an earlier run is alive.
 		script := "rm -f ready; exec 9>>lock; flock -n 9 || echo >> overlaps\n" + escape +
 			"\nwhile [ ! -e ready ]; do sleep 0.01; done; echo >> runs\n" + end + "\n"
 		require.NoError(t, os.WriteFile(filepath.Join(d.Dir, "escaping"), []byte(script), 0o644)) //nolint:gosec // another user reads it
@@ -130,7 +130,7 @@ func TestUnreadableProcesses(t *testing.T) {
 				require.Empty(t, d.Failures())
 			})
 			if where.name == "hidden" {
-				continue // what is below nobody here any more is out of reach
+				continue // its ancestors are gone: out of reach
 			}
 			t.Run("its daemon is killed: "+name, func(t *testing.T) {
 				t.Parallel()

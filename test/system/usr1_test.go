@@ -11,8 +11,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// A process dies after USR1, before the jobs that it was to kill have stopped: they have
-// failed. A job that has begun since was not to be killed, and runs again.
+// TestUSR1ThenACrash lets a process die after USR1, before the jobs that it was to kill have
+// stopped: they have failed. A job that began later was not to be killed, and runs again.
 func TestUSR1ThenACrash(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{App: true, Threads: 2, Env: []string{"RESQUE_TERM_TIMEOUT=300"}})
@@ -38,8 +38,8 @@ func TestUSR1ThenACrash(t *testing.T) {
 	require.Empty(t, d.Residue())
 }
 
-// Redis is away when USR1 comes, and still is when QUIT has ended everything: what was killed
-// has failed for whoever recovers it.
+// TestUSR1WhileRedisIsAway sends USR1 while Redis is away, which lasts until QUIT has ended
+// everything. The process that recovers the killed jobs records them as failed.
 func TestUSR1WhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, durable)

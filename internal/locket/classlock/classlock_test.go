@@ -25,7 +25,7 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// patience is how long a test waits for what has to come.
+// patience is how long a test waits for an expected event.
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
@@ -45,7 +45,7 @@ type locks struct {
 
 type options struct {
 	ttl, beat time.Duration
-	// wrap may put something between the process and its Redis, and any other.
+	// wrap may put a wrapper around the process's Redis, and around any other.
 	wrap func(classlock.Store) classlock.Store
 	// database is the URL of a PostgreSQL.
 	database string
@@ -107,7 +107,7 @@ func elsewhere(t *testing.T) string {
 	return redistest.Shared(t).URL() + "?client_name=elsewhere"
 }
 
-// reserve puts a job into the hands of the process.
+// reserve takes a job for the process.
 func (l *locks) reserve(class, args string) (*resqued.Job, *classlock.Claim) {
 	l.t.Helper()
 	payload := []byte(fmt.Sprintf(`{"class":%q,"args":%s}`, class, args))
@@ -406,7 +406,7 @@ func TestLockDeadline(t *testing.T) {
 	})
 }
 
-// flaky is a Redis whose answers get lost.
+// flaky is a Redis some of whose answers are lost.
 type flaky struct {
 	classlock.Store
 	mu   sync.Mutex
@@ -581,7 +581,8 @@ func TestLocksInAnotherRedis(t *testing.T) {
 	}
 }
 
-// The values of the gem are understood, and no two jobs hold one lock.
+// TestClassLockExcludes checks that the gem's lock values are understood, and that no two jobs
+// hold one lock.
 func TestClassLockExcludes(t *testing.T) {
 	t.Parallel()
 	var inside, most, ran atomic.Int64
@@ -616,7 +617,7 @@ func TestClassLockExcludes(t *testing.T) {
 	require.Empty(t, l.get("lock:Graph:1"))
 }
 
-// awaited is a Runner that returns what its jobs come to.
+// awaited is a Runner that returns the outcomes of its jobs.
 type awaited struct{ *thread.Runner }
 
 func (a awaited) Run(ctx context.Context, job *resqued.Job, claim *classlock.Claim) (out thread.Outcome) {

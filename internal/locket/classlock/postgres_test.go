@@ -179,7 +179,7 @@ func TestLocksInPostgres(t *testing.T) {
 	})
 }
 
-// lagging delays the first answer to who asks for a lock.
+// lagging delays the first answer to a request for a lock.
 type lagging struct {
 	classlock.Store
 	by    time.Duration

@@ -14,7 +14,7 @@ import (
 	"github.com/resqued/resqued"
 )
 
-// keyer makes a Keyer of a registry, as the daemon does.
+// keyer returns a Keyer for a registry, as the daemon makes it.
 func keyer(t testing.TB, style string, h *resqued.Handlers) *Keyer {
 	t.Helper()
 	k, err := New(Config{Style: style, Classes: h.Classes(), Class: h.Lookup, All: h.JobLockKeyFunc()})

@@ -16,7 +16,7 @@ import (
 	"github.com/resqued/resqued/internal/redistest"
 )
 
-// scripted computes keys as the scripts in internal/store do, with their own function.
+// scripted computes keys by the function of the scripts in internal/store.
 type scripted struct {
 	client *redis.Client
 	script *redis.Script
@@ -35,7 +35,7 @@ func newScripted(t testing.TB, server *redistest.Server) scripted {
 	})
 	require.NoError(t, err)
 	require.NotEmpty(t, source)
-	// With the fast way of exchange, which must not make a difference.
+	// With the fast path of exchange, which must not make a difference.
 	return scripted{client: server.Client(t), script: redis.NewScript(`local find, byte, sub, match = string.find, string.byte, string.sub, string.match
 		` + source + `
 		local stringend, closing, squeeze, envelope, lockname = parts(find, byte, sub, match, quickname)
@@ -48,7 +48,7 @@ func newScripted(t testing.TB, server *redistest.Server) scripted {
 		return names`)}
 }
 
-// compare fails the test where Go and the script have different texts for a payload.
+// compare fails the test if Go and the script compute different texts for a payload.
 func (s scripted) compare(ctx context.Context, t require.TestingT, payloads ...string) {
 	for _, style := range []string{ClassArgs, Payload} {
 		k, err := New(Config{Style: style})
@@ -65,7 +65,8 @@ func (s scripted) compare(ctx context.Context, t require.TestingT, payloads ...s
 	}
 }
 
-// oddPayloads are payloads that Resque writes, that other programs write, and that are none.
+// oddPayloads are payloads of Resque, payloads of other programs, and texts that are no
+// payloads.
 func oddPayloads() []string {
 	long := strings.Repeat("y", 300)
 	return []string{
@@ -86,7 +87,7 @@ func oddPayloads() []string {
 	}
 }
 
-// pieces joins parts of payloads to texts that mostly are no JSON.
+// pieces generates texts from parts of payloads, most of which are no JSON.
 func pieces() *rapid.Generator[string] {
 	piece := rapid.SampledFrom([]string{
 		`{`, `}`, `[`, `]`, `,`, `:`, ` `, "\n", "\x00", `"`, `\`, `\"`, `"class"`, `"args"`, `"class":"A"`, `"args":[`, `{"class":"A","args":[`,
@@ -151,7 +152,8 @@ func valid() *rapid.Generator[string] {
 	})
 }
 
-// Go and the scripts compute the same key of any payload, so that a job has one lock.
+// This property must hold so that a job has one lock: Go and the scripts compute the same key
+// for any payload.
 func TestGoAndScriptsComputeTheSame(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {

@@ -8,25 +8,26 @@ import (
 	"github.com/resqued/resqued/test/chaos/ledger"
 )
 
-// Aborted is a USR1 to a daemon, of which a worker process died soon after.
+// Aborted is a USR1 to a daemon, one of whose worker processes died soon after.
 type Aborted struct {
-	// Procs are the worker processes that it had, Crashed the one that died at At.
+	// Procs are the worker processes that the daemon had; Crashed is the one that died at At.
 	Procs   []string
 	Crashed string
 	At      time.Duration
-	// From is when the signal was sent, To when each job that it meant had ended.
+	// From is when the signal was sent; To is when each job that it was to kill had ended.
 	From, To time.Duration
 }
 
 // killedNote begins the failure record of a job that counts as killed.
 const killedNote = "Job was killed"
 
-// near is how close to the signal an instant may be that counts for neither side.
+// near is the distance from the signal within which an instant counts as neither before nor
+// after it.
 const near = 20 * time.Millisecond
 
 // Aborts is C14: of the jobs of a process that died after USR1, those that it had in hand at
-// the signal count as killed, and have not run again; those that it has taken since were
-// not meant, and run again.
+// the signal count as killed and have not run again. Those that it took later were not to be
+// killed, and run again.
 func Aborts(h *History) Result {
 	r := Result{Name: "C14 kills"}
 	inHand, later := 0, 0
@@ -36,7 +37,7 @@ func Aborts(h *History) Result {
 			continue
 		}
 		r.Looked++
-		obeyed := h.obeyed(a)
+		began := h.killsBegan(a)
 		for _, run := range h.Runs {
 			p := h.Pushes[run.ID]
 			if run.Proc != a.Crashed || run.At >= a.At || p == nil || len(p.More) > 0 || h.lostOrTold(run, a) {
@@ -53,7 +54,7 @@ func Aborts(h *History) Result {
 					r.fail([]string{run.ID}, "%s was in hand in %s from %s on, USR1 came at %s, and it ran again at %s in %s", run.ID, run.Proc,
 						seconds(run.At), seconds(a.From), seconds(next.At), next.Proc)
 				}
-			case open && obeyed > 0 && run.At > obeyed && h.reserved(run) > a.From+near:
+			case open && began > 0 && run.At > began && h.reserved(run) > a.From+near:
 				later++
 				if killed && next == nil {
 					r.fail([]string{run.ID}, "%s began at %s in %s, after USR1 at %s, and counts as killed, since the process died at %s", run.ID,
@@ -66,9 +67,9 @@ func Aborts(h *History) Result {
 	return r
 }
 
-// obeyed is when the process had certainly begun to kill what was in its hands: the first of
-// those jobs that would not have failed by itself has. 0 = not known.
-func (h *History) obeyed(a *Aborted) (at time.Duration) {
+// killsBegan returns when the process had certainly begun to kill its jobs: when the first of
+// those that would not have failed by themselves failed. 0 means not known.
+func (h *History) killsBegan(a *Aborted) (at time.Duration) {
 	for _, run := range h.Runs {
 		p := h.Pushes[run.ID]
 		if run.Proc != a.Crashed || p == nil || p.Expect != ExpectDone || p.Attempts > 0 {
@@ -81,7 +82,7 @@ func (h *History) obeyed(a *Aborted) (at time.Duration) {
 	return at
 }
 
-// reserved is when the job of a run was taken from its queue; 0 = nobody has said.
+// reserved returns when the job of a run was taken from its queue; 0 means not known.
 func (h *History) reserved(r *Run) time.Duration {
 	if r.Reserved == 0 {
 		return 0
@@ -89,7 +90,7 @@ func (h *History) reserved(r *Run) time.Duration {
 	return time.Duration(r.Reserved)*time.Millisecond - h.Epoch
 }
 
-// next is the run of the same job behind another.
+// next returns the next run of the same job.
 func (h *History) next(r *Run) *Run {
 	runs := h.byID[r.ID]
 	if i := slices.Index(runs, r); i >= 0 && i+1 < len(runs) {
@@ -98,8 +99,8 @@ func (h *History) next(r *Run) *Run {
 	return nil
 }
 
-// lostOrTold reports whether something else explains what became of a run: it has ended its
-// process itself, or Redis has lost writes.
+// lostOrTold reports whether something else explains the fate of a run: it was a job that kills
+// its process, or Redis has lost writes.
 func (h *History) lostOrTold(r *Run, a *Aborted) bool {
 	died, ok := h.died[a.Crashed]
 	return ok && died < a.At || h.rolledBack(r) || h.emptied(r)

@@ -11,8 +11,8 @@ import (
 
 const ms = time.Millisecond
 
-// aborted is a process p1 that got USR1 at 5 s and died at 5.2 s. It had chaos-1 in hand and
-// took chaos-2 after it had killed that.
+// aborted is a history in which process p1 got USR1 at 5 s and died at 5.2 s. It had chaos-1 in
+// hand, and took chaos-2 after it had killed that.
 func aborted() *book {
 	b := newBook()
 	b.push("chaos-1")
@@ -27,7 +27,7 @@ func aborted() *book {
 	return b
 }
 
-// taken is a run in p1 that the end of the process cut off.
+// taken adds a run in p1 that the end of the process cut off.
 func (b *book) taken(id string, at time.Duration) {
 	b.run(id, "p1", "", at, at, "")
 	r := b.h.byID[id][0]
@@ -53,7 +53,7 @@ func TestAborts(t *testing.T) {
 	b.run("chaos-1", "p2", "", 6*second, 7*second, ledger.End)
 	requireFails(t, Aborts(b.h), "chaos-1 was in hand in p1")
 
-	t.Run("of what is close to the signal nobody can say", func(t *testing.T) {
+	t.Run("what is close to the signal is not judged", func(t *testing.T) {
 		t.Parallel()
 		b := aborted()
 		b.push("chaos-3")

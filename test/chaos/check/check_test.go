@@ -11,7 +11,7 @@ import (
 
 const second = time.Second
 
-// book writes histories by hand.
+// book builds histories for tests.
 type book struct {
 	h     *History
 	fence int64
@@ -25,8 +25,8 @@ func (b *book) push(id string) *Push {
 	return p
 }
 
-// run notes a run in process proc from at to end, and how it ended; an empty
-// outcome is a run that was heard of last at end.
+// run adds a run in process proc from at to end, with its outcome. An empty outcome is a run
+// that was last seen at end.
 func (b *book) run(id, proc, lock string, at, end time.Duration, outcome string) {
 	b.fence++
 	e := ledger.Entry{What: ledger.Start, At: at, Proc: proc, Run: id + proc + at.String(), ID: id, Lock: lock, Fence: b.fence}
@@ -42,7 +42,7 @@ func (b *book) run(id, proc, lock string, at, end time.Duration, outcome string)
 	b.h.Sort()
 }
 
-// job is one that was pushed and done as it should.
+// job adds a job that was pushed and done as expected.
 func (b *book) job(id, lock string, at time.Duration) {
 	b.push(id)
 	b.run(id, "p1", lock, at, at+second/10, ledger.End)
@@ -51,19 +51,19 @@ func (b *book) job(id, lock string, at time.Duration) {
 
 func (b *book) fault(f Fault) { b.h.Faults = append(b.h.Faults, f) }
 
-// good is a history that passes every check.
+// good returns a history that passes every check.
 func good() *book {
 	b := newBook()
 	b.job("chaos-1", "", 2*second)
 	b.job("chaos-2", "k", 2*second)
 	b.job("chaos-3", "k", 3*second)
-	// One whose process was killed.
+	// A job whose process was killed.
 	b.push("chaos-4")
 	b.run("chaos-4", "p2", "k", 4*second, 4*second, "")
 	b.fault(Fault{Kind: "worker-kill", Procs: []string{"p2"}, From: 5 * second, To: 5 * second, Noticed: 1, Recovered: second / 5, Effect: Kills})
 	b.run("chaos-4", "p1", "k", 6*second, 7*second, ledger.End)
 	b.h.Processed++
-	// One that fails as it should.
+	// A job that fails as expected.
 	b.push("chaos-5").Expect = ExpectPanic
 	b.run("chaos-5", "p1", "", 2*second, 2*second, ledger.Fail)
 	b.h.Failed = append(b.h.Failed, Failed{ID: "chaos-5", Exception: ExpectPanic})
@@ -110,11 +110,11 @@ func TestConservation(t *testing.T) {
 		}, "failed 2 times"},
 		"a job in two places":           {func(b *book) { b.push("chaos-9"); b.h.Places["chaos-9"] = []string{"queue:a", "delayed"} }, "several places"},
 		"a failed job that still waits": {func(b *book) { b.h.Places["chaos-5"] = []string{"queue:a"} }, "several places"},
-		"a job that nobody has pushed":  {func(b *book) { b.h.Places["chaos-8"] = []string{"queue:a"} }, "nobody has pushed"},
-		"a failure of nobody": {func(b *book) {
+		"a job that was never pushed":   {func(b *book) { b.h.Places["chaos-8"] = []string{"queue:a"} }, "was never pushed"},
+		"a failure of an unknown job": {func(b *book) {
 			b.h.Failed = append(b.h.Failed, Failed{ID: "chaos-8"})
 			b.h.FailedStat++
-		}, "nobody has pushed"},
+		}, "was never pushed"},
 		"a job that was counted twice":     {func(b *book) { b.h.Processed++ }, "stat:processed"},
 		"a failure that was not counted":   {func(b *book) { b.h.FailedStat-- }, "stat:failed"},
 		"a foreign worker took too many":   {func(b *book) { b.push("chaos-9").Queue = "shared"; b.h.SharedQueue = "shared" }, "is lost"},
@@ -144,7 +144,7 @@ func TestConservation(t *testing.T) {
 		b.h.Taken["chaos-8"] = true
 		b.push("chaos-9").Queue = "shared"
 		b.h.SharedQueue, b.h.MaybeTaken = "shared", 1
-		// Its process died after its end and before anybody knew; then others took it.
+		// Its process died after its end but before that was reported; then others took it.
 		b.push("chaos-7")
 		b.run("chaos-7", "p1", "", 2*second, 3*second, ledger.End)
 		b.h.Taken["chaos-7"] = true

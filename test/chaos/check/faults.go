@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Stall is the kind of fault that nobody has injected: the machine stood still, and
-// with it everything that is measured.
+// Stall is the kind of a fault that the harness did not inject: the machine stood still, with
+// everything that is measured.
 const Stall = "machine stalled"
 
-// stalled is how long the machine stood still between two instants.
+// stalled returns how long the machine stood still between two instants.
 func stalled(faults []Fault, from, to time.Duration) (d time.Duration) {
 	for _, f := range faults {
 		if f.Kind == Stall && f.From < to && f.To > from {
@@ -19,8 +19,8 @@ func stalled(faults []Fault, from, to time.Duration) (d time.Duration) {
 	return d
 }
 
-// disturbed is how long after f had begun an earlier fault still kept its daemon from Redis,
-// as one that a process notices only when its patience ends.
+// disturbed returns for how long after the beginning of f an earlier fault still kept its
+// daemon from Redis. A process may notice such a fault only when its timeout ends.
 func disturbed(faults []Fault, f Fault) (d time.Duration) {
 	for _, o := range faults {
 		if o.Effect&Disturbs != 0 && o.From < f.From && (o.Daemon == f.Daemon || o.Daemon == "" || f.Daemon == "") {
@@ -30,8 +30,8 @@ func disturbed(faults []Fault, f Fault) (d time.Duration) {
 	return d
 }
 
-// Bound is how long a daemon may take to get over a kind of fault: Recover, and so many
-// times the lease of whom it hits. No daemon has a lease of more than Longest.
+// Bound is the time within which a daemon has to recover from a kind of fault: Recover plus a
+// number of leases of the daemon that it hits. No lease is longer than Longest.
 type Bound struct {
 	Kind    string
 	Recover time.Duration
@@ -39,7 +39,7 @@ type Bound struct {
 	Longest time.Duration
 }
 
-// after is how long that is after f, if some more faults were there before it.
+// after returns the bound for f, including the effect of earlier faults.
 func (b Bound) after(f Fault, faults []Fault) time.Duration {
 	d := b.Recover + time.Duration(b.Leases*float64(f.Lease))
 	if d == 0 {
@@ -51,26 +51,27 @@ func (b Bound) after(f Fault, faults []Fault) time.Duration {
 	return d + disturbed(faults, f)
 }
 
-// graced is by how much longer than its own lease nobody may be taken for dead whom f has
-// hit, since Redis was away before: whoever has seen that gives all of them a lease of its own.
+// graced returns by how much longer than their own lease the processes hit by f must not be
+// taken for dead, because Redis was away before: a master that has seen that gives every
+// process a lease of the master's own length.
 func graced(faults []Fault, f Fault, longest time.Duration) (d time.Duration) {
 	for _, o := range faults {
 		if o.Effect&Disturbs != 0 && o.Daemon == "" && o.From < f.From {
-			// Whoever gives it may have been away for so much longer.
+			// The master that gives it may have been away for that much longer.
 			d = max(d, o.To+longest-f.From-f.Lease-disturbed(faults, f))
 		}
 	}
 	return d
 }
 
-// Times is one line of the table of recoveries.
+// Times is one row of the table of recoveries.
 type Times struct {
 	Kind                                                 string
 	Fired, Unnoticed, Unrecovered                        int
 	NoticedMedian, NoticedMax, RecoverMedian, RecoverMax time.Duration
 }
 
-// Table sums up the faults by kind, in the order of kinds.
+// Table summarizes the faults by kind, in the order of kinds.
 func Table(faults []Fault, kinds []string) []Times {
 	var table []Times
 	for _, kind := range kinds {
@@ -104,8 +105,8 @@ func Table(faults []Fault, kinds []string) []Times {
 	return table
 }
 
-// Recovery is C6: after each fault all is well again within the bound of its kind.
-// wait is how long the machine had too much to do between two instants; nil: never.
+// Recovery is C6: after each fault the system recovers within the bound of its kind. wait
+// returns for how long the machine was overloaded between two instants; nil means never.
 func Recovery(faults []Fault, bounds []Bound, wait func(from, to time.Duration) time.Duration) Result {
 	r := Result{Name: "C6 recovery"}
 	if wait == nil {
@@ -134,7 +135,7 @@ func Recovery(faults []Fault, bounds []Bound, wait func(from, to time.Duration) 
 	return r
 }
 
-// Residue is C7: nothing is left when every daemon has left.
+// Residue is C7: nothing is left when every daemon has ended.
 func Residue(left []string) Result {
 	r := Result{Name: "C7 residue", Looked: 1}
 	for _, what := range left {
@@ -143,7 +144,7 @@ func Residue(left []string) Result {
 	return r
 }
 
-// Vacuous is C8: a run in which nothing happened has shown nothing.
+// Vacuous is C8: a run in which too little happened has shown nothing.
 func Vacuous(h *History, kinds []string, least, recoveries, leastRecoveries int, others []Result) Result {
 	r := Result{Name: "C8 not vacuous"}
 	for _, kind := range kinds {

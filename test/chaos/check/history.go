@@ -1,6 +1,6 @@
-// Package check judges a run of the chaos harness: what the ledger, the logs of
-// the producers and the last look at Redis say together. Each check is a function
-// of a History, so that tests can show that each can fail.
+// Package check judges a run of the chaos harness by the ledger, the logs of the producers and
+// the final state of Redis. Each check is a function of a History, so that tests can show that
+// each can fail.
 package check
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/resqued/resqued/test/chaos/ledger"
 )
 
-// Answer is what a producer knows of a push.
+// Answer is what a producer knows about the outcome of a push.
 type Answer int
 
-// What a push may have come to.
+// The outcomes of a push.
 const (
 	// Ambiguous: it may or may not have been carried out.
 	Ambiguous Answer = iota
@@ -25,36 +25,36 @@ const (
 	Refused
 )
 
-// Push is one job as its producer logged it. Times are CLOCK_BOOTTIME.
+// Push is one job as logged by its producer. Times are CLOCK_BOOTTIME.
 type Push struct {
 	ID    string
 	Queue string
-	// Expect is what the job does: one of the Expect words.
+	// Expect is the expected outcome of the job: one of the Expect constants.
 	Expect string
 	Answer Answer
 	// Tried and Answered are when the push began and when its answer came.
 	Tried, Answered time.Duration
 	// Producer and Sequence order the pushes of one producer to one queue.
 	Producer, Sequence int
-	// Digest is the queue and the SHA-1 under which deaths of the job are counted.
+	// Digest is the queue and the SHA-1 by which deaths of the job are counted.
 	Digest string
-	// Quiet: pushed while no fault was, and was to be, for a while.
+	// Quiet is set if the job was pushed when no fault was active or planned for a while.
 	Quiet bool
-	// More are further pushes of the same payload, byte by byte. Unique: its queue
-	// holds an equal payload once.
+	// More are further pushes of the same payload. Unique is set if its queue holds equal
+	// payloads only once.
 	More   []Try
 	Unique bool
-	// Due is before when it must not run, in ms by Redis's clock, DueAt the same by
-	// CLOCK_BOOTTIME; 0 = it was to run at once, or nobody has said.
+	// Due is the time before which it must not run, in ms by Redis's clock; DueAt is the same
+	// by CLOCK_BOOTTIME. 0 means that it was to run at once, or that the time is not known.
 	Due   int64
 	DueAt time.Duration
-	// Fails is how many of its runs fail, if its class has a retry, of at most Attempts;
-	// Waits are the shortest times between them. Attempts is 0 without a retry.
+	// Fails is how many of its runs fail if its class has a retry, of at most Attempts. Waits
+	// are the minimum times between them. Attempts is 0 without a retry.
 	Fails, Attempts int
 	Waits           []time.Duration
 }
 
-// What a job does in the end, if nothing befalls it.
+// The expected outcomes of a job if no fault hits it.
 const (
 	ExpectDone    = "done"
 	ExpectPanic   = "Resqued::Panic"
@@ -65,16 +65,16 @@ const (
 	ExpectDeath = "Resque::DirtyExit"
 )
 
-// Run is one execution of a job's code, put together from the ledger.
+// Run is one execution of a job's code, as reconstructed from the ledger.
 type Run struct {
 	ledger.Entry // its start
 
-	// Outcome is how the code ended; empty: nobody has noted it.
+	// Outcome is how the code ended; empty if that was not noted.
 	Outcome string
-	// Ended is when that was noted, Last when anything of the run was heard last.
+	// Ended is when that was noted; Last is the time of the last entry of the run.
 	Ended, Last time.Duration
-	// Units are the units that it has done, if it is a slice of the long job Long;
-	// Completed is when it had done the last, 0 = it has not.
+	// Units are the units that it has done if it is a slice of the long job Long. Completed is
+	// when it had done the last unit, or 0.
 	Units     []ledger.Entry
 	Completed time.Duration
 }
@@ -82,44 +82,44 @@ type Run struct {
 // Fault is one fault that was injected.
 type Fault struct {
 	Kind string
-	// Daemon is whom it hit; empty = everybody.
+	// Daemon is the daemon that it hit; empty means all.
 	Daemon string
 	// Procs are the worker processes that it hit.
 	Procs []string
-	// From and To are when it began and when its cause was gone again.
+	// From and To are when the fault began and when its cause had ended.
 	From, To time.Duration
-	// Noticed and Recovered are how long after From (for what lasts: after To) the
-	// daemon showed that it knew, and that all was well again. Negative: never.
+	// Noticed and Recovered are how long after From (for lasting faults: after To) the daemon
+	// logged the fault, and everything worked again. Negative means never.
 	Noticed, Recovered time.Duration
 	Effect             Effect
-	// Lease is how long worker processes live in Redis without a sign of life: those of
-	// Daemon, or the longest of all.
+	// Lease is how long worker processes stay alive in Redis without a beat: those of Daemon,
+	// or the longest of all.
 	Lease time.Duration
-	// Aborted is a USR1 that came before: its jobs in hand were to be killed.
+	// Aborted is an earlier USR1, which was to kill the jobs in hand.
 	Aborted *Aborted
-	// Note is a parameter for people: how long, which command.
+	// Note is a parameter for the report, for example a duration or a command.
 	Note string
 }
 
-// Effect is what a fault may bring about and still be explained.
+// Effect is a consequence that a fault explains.
 type Effect int
 
-// Effects, to be combined.
+// Effects, which can be combined.
 const (
-	// Kills: its processes die, their jobs run again.
+	// Kills: its processes die, and their jobs run again.
 	Kills Effect = 1 << iota
-	// Freezes: its processes stop together with whoever watches them, so that they
-	// may go on for a moment after their leases were judged.
+	// Freezes: its processes stop together with their master, so that they may go on for a
+	// moment after their leases have expired.
 	Freezes
 	// Fences: its daemon is cut off for longer than the lease.
 	Fences
-	// Fails: the jobs in hand of its processes are killed and so fail.
+	// Fails: the jobs in hand of its processes are killed and therefore fail.
 	Fails
-	// Disturbs: locks may not be extended in time, so that their holders are stopped.
+	// Disturbs: locks may not be extended in time, so that the jobs that hold them are stopped.
 	Disturbs
 )
 
-// Span is a time.
+// Span is an interval of time.
 type Span struct{ From, To time.Duration }
 
 // Probe is a small job in the lowest queue.
@@ -133,60 +133,61 @@ type Probe struct {
 type Failed struct {
 	ID, Exception, Error, Queue string
 	At                          time.Duration
-	// Attempts is how often a job with a retry has run.
+	// Attempts is the number of runs of a job with a retry.
 	Attempts int
 }
 
-// History is everything that is known in the end.
+// History is everything that is known at the end of a run.
 type History struct {
 	Pushes map[string]*Push
-	// Runs in the order of their starts.
+	// Runs are in the order of their starts.
 	Runs   []*Run
 	Faults []Fault
 	Failed []Failed
-	// Places are the jobs still in Redis, each with the keys that hold it.
+	// Places maps the jobs still in Redis to the keys that hold them.
 	Places map[string][]string
-	// Taken are jobs that foreign workers have popped; MaybeTaken is how many pops
-	// of theirs had no answer, from SharedQueue.
+	// Taken are the jobs that foreign workers have popped. MaybeTaken is the number of their
+	// pops from SharedQueue that got no answer.
 	Taken       map[string]bool
 	MaybeTaken  int
 	SharedQueue string
-	// Processed and FailedStat are Resque's totals, with those that Redis has lost
-	// as a whole.
+	// Processed and FailedStat are Resque's counters, plus those that Redis had when it lost
+	// everything.
 	Processed, FailedStat int64
-	// Losses are spans of writes that Redis has lost, Emptied when it lost everything.
+	// Losses are intervals whose writes Redis has lost; Emptied are the times at which it lost
+	// everything.
 	Losses  []Loss
 	Emptied []time.Duration
-	// Forgotten are the jobs that were in Redis when it lost everything.
+	// Forgotten are the jobs that Redis held when it lost everything.
 	Forgotten map[string]bool
-	// Silent are worker processes that their masters have killed because they were not
-	// heard of, and when that was.
+	// Silent maps worker processes that their masters killed for missing beats to the time of
+	// that.
 	Silent map[string]time.Duration
-	// Killed are worker processes that ended with killed jobs that did not stop.
+	// Killed are worker processes that ended because killed jobs did not stop.
 	Killed map[string]time.Duration
-	// Longs are the runs of long jobs by their ids, Schedules the schedules by the ids in
-	// their jobs.
+	// Longs are the runs of long jobs by id; Schedules are the schedules by the ids in their
+	// jobs.
 	Longs     map[string]*Long
 	Schedules map[string]*Schedule
 	// Absences are the times without any daemon.
 	Absences []Absence
-	// Epoch is CLOCK_BOOTTIME's zero by the wall clock.
+	// Epoch is the wall-clock time of CLOCK_BOOTTIME's zero.
 	Epoch time.Duration
-	// Quiet are the times when nothing was broken, and nothing waited from before.
+	// Quiet are the intervals without faults and without a backlog from before.
 	Quiet []Span
-	// Starved are the times when the machine had more to do than it could.
+	// Starved are the intervals in which the machine was overloaded.
 	Starved []Span
-	// DaemonOf tells whose worker process it is.
+	// DaemonOf returns the daemon to which a worker process belongs.
 	DaemonOf func(proc string) string
 
 	byRun map[string]*Run
 	byID  map[string][]*Run
 	died  map[string]time.Duration // worker processes that killed themselves
-	// slices are the runs of slices, by the id of the long job.
+	// slices are the runs of slices by the id of the long job.
 	slices map[string][]*Run
 }
 
-// NewHistory returns an empty one.
+// NewHistory returns an empty history.
 func NewHistory() *History {
 	return &History{
 		Pushes: map[string]*Push{}, Places: map[string][]string{}, Taken: map[string]bool{},
@@ -197,7 +198,7 @@ func NewHistory() *History {
 	}
 }
 
-// Add takes lines of the ledger; those of one process must come in their order.
+// Add adds entries of the ledger. Those of one process must come in their order.
 func (h *History) Add(entries []ledger.Entry) {
 	for _, e := range entries {
 		r := h.byRun[e.Run]
@@ -223,7 +224,7 @@ func (h *History) Add(entries []ledger.Entry) {
 	}
 }
 
-// Sort puts the runs in the order of their starts, which the checks rely on.
+// Sort sorts the runs by their starts, as the checks require.
 func (h *History) Sort() {
 	byStart := func(a, b *Run) int { return cmp.Compare(a.At, b.At) }
 	slices.SortStableFunc(h.Runs, byStart)
@@ -235,13 +236,13 @@ func (h *History) Sort() {
 	}
 }
 
-// Done says whether the job's code came to a good end.
+// Done reports whether the job's code ended successfully.
 func (h *History) Done(id string) bool {
 	return slices.ContainsFunc(h.byID[id], func(r *Run) bool { return r.Outcome == ledger.End })
 }
 
-// explains finds a fault with an effect that hit a process or its daemon between
-// two instants.
+// explains returns a fault with the given effect that hit a process or its daemon between two
+// instants, and reports whether there is one.
 func (h *History) explains(proc string, from, to time.Duration, effect Effect) (Fault, bool) {
 	for _, f := range h.Faults {
 		if a := f.Aborted; a != nil && effect&Fails != 0 && a.From <= to && a.To >= from && slices.Contains(a.Procs, proc) {
@@ -257,12 +258,11 @@ func (h *History) explains(proc string, from, to time.Duration, effect Effect) (
 	return Fault{}, false
 }
 
-// Result is what a check has found.
+// Result is the outcome of a check.
 type Result struct {
-	// Name is the check: C1 conservation…
+	// Name is the name of the check: "C1 conservation", …
 	Name string
-	// Looked is how many things were looked at; a check that looked at none has
-	// shown nothing.
+	// Looked is how many things were checked. A check with 0 has shown nothing.
 	Looked int
 	// Notes are figures for the report.
 	Notes []string
@@ -270,10 +270,10 @@ type Result struct {
 	Violations []Violation
 }
 
-// Violation is a thing that must not be.
+// Violation is a violated invariant.
 type Violation struct {
 	Text string
-	// IDs are the jobs that it is about, so that their evidence can be kept.
+	// IDs are the jobs concerned, whose evidence is to be kept.
 	IDs []string
 }
 
@@ -285,7 +285,7 @@ func (r *Result) note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// String is one line of the report, and one for each of the first violations.
+// String returns one line for the report, and one for each of the first violations.
 func (r Result) String() string {
 	verdict := "ok"
 	if len(r.Violations) > 0 {
@@ -306,5 +306,5 @@ func (r Result) String() string {
 	return b.String()
 }
 
-// seconds prints an instant or a span as people compare them.
+// seconds formats an instant or a duration in seconds.
 func seconds(d time.Duration) string { return fmt.Sprintf("%.3fs", d.Seconds()) }

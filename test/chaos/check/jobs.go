@@ -10,20 +10,20 @@ import (
 	"github.com/resqued/resqued/test/chaos/ledger"
 )
 
-// Conservation is C1 at the end: every job that was pushed is done, failed, in a
-// place or taken by a foreigner, and nothing is there that nobody has pushed.
+// Conservation is C1 at the end: every job that was pushed is done, failed, still in Redis or
+// taken by a foreign worker, and there are no unknown jobs.
 func Conservation(h *History) Result {
 	r := Result{Name: "C1 conservation"}
 	failed := map[string]int{}
 	for _, f := range h.Failed {
 		failed[f.ID]++
 		if h.Pushes[f.ID] == nil && h.Schedules[f.ID] == nil {
-			r.fail(nil, "failed holds a job that nobody has pushed: %q", f.ID)
+			r.fail(nil, "failed holds a job that was never pushed: %q", f.ID)
 		}
 	}
 	for id, places := range h.Places {
 		if h.Pushes[id] == nil && h.Schedules[id] == nil && !h.slice(id) {
-			r.fail(nil, "%s hold %q, which nobody has pushed", strings.Join(places, ", "), id)
+			r.fail(nil, "%s hold %q, which was never pushed", strings.Join(places, ", "), id)
 		}
 	}
 	var pushed, ambiguous, landed, lost, byRedis int
@@ -102,19 +102,19 @@ func Conservation(h *History) Result {
 	return r
 }
 
-// Snapshot is where jobs were at one instant between From and To.
+// Snapshot holds where jobs were at one instant between From and To.
 type Snapshot struct {
 	From, To time.Duration
-	// Places are the jobs in queues, in flight and delayed, and how often.
+	// Places counts the jobs in queues, in flight and delayed.
 	Places map[string]int
-	// Failed and Taken are those in these lists, since the beginning.
+	// Failed and Taken are the jobs in these lists since the beginning.
 	Failed, Taken map[string]bool
-	// Unique is what was wrong with unique queues.
+	// Unique lists inconsistencies of unique queues.
 	Unique []string
 }
 
-// Instant is C1 in a snapshot: no job is in two places, none of the given ones is in
-// none. maybe is how many pops of foreigners had no answer yet.
+// Instant is C1 in a snapshot: no job is in two places, and none of the given ones is missing.
+// maybe is the number of foreign pops without an answer yet.
 func Instant(h *History, s Snapshot, pushes []*Push, maybe int) []Violation {
 	var r Result
 	h.longPlaces(&r, s)
@@ -152,8 +152,7 @@ func Instant(h *History, s Snapshot, pushes []*Push, maybe int) []Violation {
 	return r.Violations
 }
 
-// Repeats is C4: a job runs a second time only if something has happened to its
-// first run.
+// Repeats is C4: a job runs a second time only if something interrupted its first run.
 func Repeats(h *History) Result {
 	r := Result{Name: "C4 repeats"}
 	causes := map[string]int{}
@@ -164,7 +163,7 @@ func Repeats(h *History) Result {
 		r.Looked++
 		p := h.Pushes[id]
 		if p != nil && len(p.More) > 0 {
-			// Which copy it was that ran again is not to be told.
+			// The copies cannot be told apart.
 			_, most := p.copies(always)
 			for _, run := range runs {
 				if cause := h.whyAgain(run, runs[len(runs)-1]); cause != "" {
@@ -196,8 +195,8 @@ func Repeats(h *History) Result {
 	return r
 }
 
-// dying is how long a process may go on with other jobs when one has ended it: a
-// panic prints stacks first.
+// dying is how long a process may go on with other jobs after one has crashed it: a panic
+// prints stacks first.
 const dying = 2 * time.Second
 
 func (h *History) whyAgain(before, again *Run) string {
@@ -207,28 +206,28 @@ func (h *History) whyAgain(before, again *Run) string {
 	if at, ok := h.died[before.Proc]; ok && at >= before.At-dying && at <= again.At {
 		return "the death of its process"
 	}
-	// What a command does may come to light a moment after its process was killed.
+	// A command may write to the ledger a moment after its process was killed.
 	if f, ok := h.explains(before.Proc, before.At-500*time.Millisecond, again.At, Kills|Fences|Freezes); ok {
 		return f.Kind
 	}
 	if h.rolledBack(before) {
 		return "writes that redis lost"
 	}
-	// A process that has to be killed does not wait for a Redis that is away, to say which
-	// jobs beside the killed ones have come to their end.
+	// A process that has to be killed does not wait for an unavailable Redis to report which of
+	// its other jobs have ended.
 	if at, ok := h.Killed[before.Proc]; ok && at >= before.At && at <= again.At {
 		if f, ok := h.explains(before.Proc, before.Last, at, Disturbs); ok {
 			return "a kill during " + f.Kind
 		}
 	}
-	// One that gets no processor for seconds cannot be told from one that hangs.
+	// A process without processor time for seconds cannot be told from one that hangs.
 	if at, ok := h.Silent[before.Proc]; ok && at >= before.At && at <= again.At && h.starved(at-3*time.Second, at) {
 		return "a machine that had too much to do"
 	}
 	return ""
 }
 
-// deaths counts the runs of a job whose process died during them.
+// deaths counts the runs of a job during which its process died.
 func (h *History) deaths(id string) (all, own int) {
 	runs := h.byID[id]
 	for i, r := range runs {
@@ -249,8 +248,8 @@ func (h *History) deaths(id string) (all, own int) {
 	return all, own
 }
 
-// Failures is the part of C7 about jobs: nobody is in failed without a reason of
-// its own. bystanders says whether jobs may be there that only died beside others.
+// Failures is the part of C7 about jobs: each failed job has a reason of its own. bystanders
+// allows jobs that died because of others in their process.
 func Failures(h *History, bystanders bool) Result {
 	r := Result{Name: "C7 failures"}
 	kinds := map[string]int{}
@@ -288,7 +287,7 @@ func Failures(h *History, bystanders bool) Result {
 	return r
 }
 
-// deathNote is what the record of a job says that died too often.
+// deathNote matches the failure record of a job that died too often.
 var deathNote = regexp.MustCompile(`death (\d+) of (\d+)`)
 
 func (h *History) whyFailed(p *Push, f Failed) string {
@@ -332,11 +331,11 @@ func (h *History) whyFailed(p *Push, f Failed) string {
 	return ""
 }
 
-// silentNote is what the record of a job says that was stopped because no heartbeat
-// had reached Redis in time.
+// silentNote is in the failure record of a job that was stopped because no beat had reached
+// Redis in time.
 const silentNote = "no heartbeat for"
 
-// Waited is how much of the time between two instants the machine had too much to do.
+// Waited returns for how long the machine was overloaded between two instants.
 func (h *History) Waited(from, to time.Duration) (d time.Duration) {
 	for _, s := range h.Starved {
 		d += max(0, min(s.To, to)-max(s.From, from))
@@ -344,7 +343,7 @@ func (h *History) Waited(from, to time.Duration) (d time.Duration) {
 	return d
 }
 
-// starved says whether the machine had too much to do at any time between two instants.
+// starved reports whether the machine was overloaded at any time between two instants.
 func (h *History) starved(from, to time.Duration) bool {
 	return slices.ContainsFunc(h.Starved, func(s Span) bool { return s.From < to && s.To > from })
 }

@@ -5,33 +5,33 @@ import (
 	"time"
 )
 
-// LeaseLook is what Redis says of worker processes at one instant.
+// LeaseLook is the state of the leases in Redis at one instant.
 type LeaseLook struct {
-	// Now is that instant in ms by Redis's clock, Until the end of each lease; 0 = the
-	// process was given up for dead.
+	// Now is that instant in ms by Redis's clock. Until maps worker processes to the ends of
+	// their leases; 0 means that the process was taken for dead.
 	Now   int64
 	Until map[string]int64
-	// Unlisted are ids of the workers of living processes that are not among the workers.
+	// Unlisted are the worker ids of living processes that are not registered.
 	Unlisted []string
-	// Epoch changes when Redis may have lost something.
+	// Epoch changes when Redis may have lost writes.
 	Epoch int
 }
 
-// Leases is C13: a lease ends when its own process says, whatever leases others have, and
-// the threads of each living process are registered, whoever else is gone.
+// Leases is C13: the end of a lease depends on its own process alone, whatever leases others
+// have, and the threads of each living process stay registered.
 type Leases struct {
 	Result
 	last LeaseLook
 }
 
-// NewLeases returns a check that has seen nothing yet.
+// NewLeases returns a check that has seen no look yet.
 func NewLeases() *Leases { return &Leases{Result: Result{Name: "C13 leases"}} }
 
-// slight is how far a lease may be off for roundings.
+// slight is the tolerance for rounding.
 const slight = 100 * time.Millisecond
 
-// Look compares a look with the last one. leaseOf tells how long leases of a worker process
-// are; 0 = not known.
+// Look compares a look with the previous one. leaseOf returns the length of a worker process's
+// lease; 0 means not known.
 func (l *Leases) Look(s LeaseLook, leaseOf func(proc string) time.Duration) {
 	same := s.Epoch == l.last.Epoch
 	for proc, until := range s.Until {

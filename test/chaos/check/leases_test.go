@@ -33,8 +33,8 @@ func TestLeases(t *testing.T) {
 	requireFails(t, looks(unlisted), "web-1:4:mail works on")
 }
 
-// TestBoundOfLease: who is recovered by lease takes as long as that of its own daemon, and after
-// an outage as long as whoever has seen it gives to all.
+// TestBoundOfLease checks that recovery by lease is bounded by the lease of the process's own
+// daemon, and after an outage by the lease that the surviving masters grant.
 func TestBoundOfLease(t *testing.T) {
 	t.Parallel()
 	bounds := []Bound{

@@ -9,7 +9,7 @@ import (
 	"github.com/resqued/resqued/test/chaos/ledger"
 )
 
-// attempt notes one attempt of a job with a retry.
+// attempt adds one attempt of a job with a retry.
 func (b *book) attempt(id, proc string, attempt int, at time.Duration, outcome string) *Run {
 	b.run(id, proc, "", at, at+second/10, outcome)
 	runs := b.h.byID[id]
@@ -18,7 +18,7 @@ func (b *book) attempt(id, proc string, attempt int, at time.Duration, outcome s
 	return r
 }
 
-// retrying is a job that fails twice, and then does not.
+// retrying returns a history of a job that fails twice and then passes.
 func retrying() *book {
 	b := newBook()
 	p := b.push("chaos-1")
@@ -30,7 +30,7 @@ func retrying() *book {
 	return b
 }
 
-// exhausted is a job that fails each time.
+// exhausted returns a history of a job that fails each time.
 func exhausted() *book {
 	b := newBook()
 	p := b.push("chaos-1")
@@ -76,7 +76,7 @@ func TestRetries(t *testing.T) {
 		b.h.Failed[0].Attempts = 3
 		requireFails(t, Retries(b.h), "attempt 3")
 	})
-	t.Run("a failure that nobody has counted", func(t *testing.T) {
+	t.Run("a failure that was not counted", func(t *testing.T) {
 		t.Parallel()
 		b := retrying()
 		b.h.FailedStat = 1
@@ -146,7 +146,7 @@ func TestDelayed(t *testing.T) {
 	require.Empty(t, later(6000, nil).Violations)
 	requireFails(t, later(4999, nil), "taken 1 ms before its time")
 	requireFails(t, later(6001, nil), "after its time")
-	// Before its time it runs at no time, later at others.
+	// It never runs before its time; outside of quiet times it may run later.
 	noisy := func(b *book) { b.h.Quiet = []Span{{5 * second, 9 * second}, {0, 5 * second}} }
 	require.Empty(t, later(8000, noisy).Violations)
 	requireFails(t, later(4999, noisy), "before its time")
@@ -159,7 +159,8 @@ func TestDelayed(t *testing.T) {
 	require.Empty(t, later(0, func(b *book) { gone(b); b.h.Forgotten["chaos-1"] = true }).Violations)
 }
 
-// scheduled is a schedule of each second, from 1 to 20, with a job for each tick.
+// scheduled returns a history of a schedule that ticks each second from 1 to 20, with a job per
+// tick.
 func scheduled() *book {
 	b := newBook()
 	b.h.Schedules["chaos-8"] = &Schedule{ID: "chaos-8", Name: "second", Period: second, MaybeFrom: 500, From: 900, To: 20_500, MaybeTo: 20_600}
@@ -169,7 +170,7 @@ func scheduled() *book {
 	return b
 }
 
-// tick notes the job of a tick.
+// tick adds the job of a tick.
 func (b *book) tick(at time.Duration) *Run {
 	b.run("chaos-8", "p1", "", at, at+second/100, ledger.End)
 	runs := b.h.byID["chaos-8"]
@@ -255,7 +256,8 @@ func TestTicks(t *testing.T) {
 	})
 	t.Run("what was missed for more than a minute is made up for as the schedule says", func(t *testing.T) {
 		t.Parallel()
-		// No daemon from 10 s to 90 s: the ticks up to 30 s are missed, those behind are late.
+		// No daemon runs from 10 s to 90 s: the ticks up to 30 s are missed, the later ones are
+		// late.
 		absent := func(catchUp string, madeUp int) Result {
 			b := newBook()
 			b.h.Schedules["chaos-8"] = &Schedule{
@@ -314,7 +316,7 @@ func TestTicks(t *testing.T) {
 	})
 }
 
-// longBook is a long job of six units in two slices.
+// longBook returns a history of a long job of six units in two slices.
 func longBook() *book {
 	b := newBook()
 	b.h.Longs["chaos-7"] = &Long{ID: "chaos-7", UUID: "u", Units: 6, Answer: Acknowledged, Tried: second, Answered: second, Status: "completed"}
@@ -325,7 +327,7 @@ func longBook() *book {
 	return b
 }
 
-// slice notes a slice that does some units, one each tenth of a second.
+// slice adds a slice that does some units, one each tenth of a second.
 func (b *book) slice(id, proc string, at time.Duration, units ...int) *Run {
 	b.run(id, proc, "", at, at+second, ledger.End)
 	runs := b.h.byID[id]
@@ -353,15 +355,15 @@ func TestLongJobs(t *testing.T) {
 		spoil func(b *book)
 		says  string
 	}{
-		"a unit that is not done":       {func(b *book) { b.h.Longs["chaos-7"].Units = 7 }, "1 of 7 units were not done"},
-		"a unit that is passed over":    {func(b *book) { b.h.byID["u.2"][0].Units[0].Unit = 4 }, "unit 4"},
-		"a unit that is done again":     {func(b *book) { b.slice("u.3", "p1", 6*second, 5) }, "1 units were done again from 5 on"},
-		"a state that is behind":        {func(b *book) { b.h.byID["u.2"][0].Units[1].State = 3 }, "remembered 3 units"},
-		"a run that is not completed":   {func(b *book) { b.h.byID["u.2"][0].Completed = 0 }, "completed 0 times"},
-		"a run that nobody saw the end": {func(b *book) { b.h.Longs["chaos-7"].Status = "queued" }, `is "queued"`},
-		"a run that goes on":            {func(b *book) { b.slice("u.3", "p1", 6*second, 6) }, "went on at 6.000s"},
-		"a run that begins in between":  {func(b *book) { b.h.byID["u.1"][0].Units = b.h.byID["u.1"][0].Units[1:] }, "began with unit 1"},
-		"a run that was refused":        {func(b *book) { b.h.Longs["chaos-7"].Answer = Refused }, "was refused"},
+		"a unit that is not done":      {func(b *book) { b.h.Longs["chaos-7"].Units = 7 }, "1 of 7 units were not done"},
+		"a unit that is passed over":   {func(b *book) { b.h.byID["u.2"][0].Units[0].Unit = 4 }, "unit 4"},
+		"a unit that is done again":    {func(b *book) { b.slice("u.3", "p1", 6*second, 5) }, "1 units were done again from 5 on"},
+		"a state that is behind":       {func(b *book) { b.h.byID["u.2"][0].Units[1].State = 3 }, "remembered 3 units"},
+		"a run that is not completed":  {func(b *book) { b.h.byID["u.2"][0].Completed = 0 }, "completed 0 times"},
+		"a run that never ended":       {func(b *book) { b.h.Longs["chaos-7"].Status = "queued" }, `is "queued"`},
+		"a run that goes on":           {func(b *book) { b.slice("u.3", "p1", 6*second, 6) }, "went on at 6.000s"},
+		"a run that begins in between": {func(b *book) { b.h.byID["u.1"][0].Units = b.h.byID["u.1"][0].Units[1:] }, "began with unit 1"},
+		"a run that was refused":       {func(b *book) { b.h.Longs["chaos-7"].Answer = Refused }, "was refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

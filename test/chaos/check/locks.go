@@ -17,9 +17,9 @@ func (h *History) byLock() map[string][]*Run {
 	return locks
 }
 
-// Overlap is C2: of the jobs with one lock one runs at a time. A run lasts until it
-// was heard of for the last time, whatever it said of its end. Excused is only who
-// was frozen together with its watchers for longer than its lease.
+// Overlap is C2: of the jobs with one lock only one runs at a time. A run lasts until its last
+// entry, whatever its outcome. The only excuse is that its process was frozen together with its
+// master for longer than its lease.
 func Overlap(h *History) Result {
 	r := Result{Name: "C2 overlap"}
 	excused, forgotten, contended := 0, 0, 0
@@ -27,7 +27,7 @@ func Overlap(h *History) Result {
 		if len(runs) > 1 {
 			contended++
 		}
-		var holder *Run // whoever is heard of longest
+		var holder *Run // the one whose last entry is the latest
 		for _, run := range runs {
 			r.Looked++
 			if holder != nil && run.At < holder.Last {
@@ -79,8 +79,8 @@ func Fence(h *History) Result {
 	return r
 }
 
-// Starvation is C5: while nothing is broken a job of the lowest queue waits no
-// longer than limit, though jobs wait for locks above it.
+// Starvation is C5: without faults, a job of the lowest queue waits no longer than limit,
+// although jobs in higher queues wait for locks.
 func Starvation(probes []Probe, faults []Fault, limit time.Duration) Result {
 	r := Result{Name: "C5 starvation"}
 	var waits []time.Duration
@@ -101,8 +101,8 @@ func Starvation(probes []Probe, faults []Fault, limit time.Duration) Result {
 	return r
 }
 
-// Order is the other half of C5: while nothing is broken, jobs of a queue without
-// locks are taken in the order in which they were pushed.
+// Order is the other half of C5: without faults, the jobs of a queue without locks are taken in
+// the order in which they were pushed.
 func Order(h *History) Result {
 	r := Result{Name: "C5 order"}
 	type stream struct {

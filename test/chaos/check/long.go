@@ -9,19 +9,19 @@ import (
 	"github.com/resqued/resqued/test/chaos/ledger"
 )
 
-// Long is one run of a long job as its producer logged it.
+// Long is one run of a long job as logged by its producer.
 type Long struct {
 	ID string
-	// UUID is what resqued calls it; empty: the answer has not come.
+	// UUID is its id in resqued; empty if the answer did not come.
 	UUID            string
 	Units           int
 	Answer          Answer
 	Tried, Answered time.Duration
-	// Status is what Redis says in the end; empty: it knows no such run.
+	// Status is its final status in Redis; empty if Redis does not know it.
 	Status string
 }
 
-// addUnit notes a unit of a long job, or its completion.
+// addUnit adds a unit of a long job, or its completion.
 func (h *History) addUnit(r *Run, e ledger.Entry) {
 	if !slices.Contains(h.slices[e.Long], r) {
 		h.slices[e.Long] = append(h.slices[e.Long], r)
@@ -33,12 +33,12 @@ func (h *History) addUnit(r *Run, e ledger.Entry) {
 	r.Units = append(r.Units, e)
 }
 
-// Completed says whether the code of a long job has come to its end, until an instant.
+// Completed reports whether the code of a long job has completed by an instant.
 func (h *History) Completed(id string, until time.Duration) bool {
 	return slices.ContainsFunc(h.slices[id], func(r *Run) bool { return r.Completed > 0 && r.Completed <= until })
 }
 
-// slice says whether an id is that of a slice of a long job, <uuid>.<number>.
+// slice reports whether an id is that of a slice of a long job, <uuid>.<number>.
 func (h *History) slice(id string) bool {
 	uuid, _, ok := strings.Cut(id, ".")
 	for _, l := range h.Longs {
@@ -49,7 +49,7 @@ func (h *History) slice(id string) bool {
 	return false
 }
 
-// emptiedSince says whether Redis has lost everything since an instant.
+// emptiedSince reports whether Redis has lost everything since an instant.
 func (h *History) emptiedSince(at time.Duration) bool {
 	return slices.ContainsFunc(h.Emptied, func(e time.Duration) bool { return e > at })
 }
@@ -59,9 +59,8 @@ func (h *History) lostLong(l *Long) bool {
 	return forgotten || l.UUID != "" && h.Forgotten[l.UUID] || h.lostPush(Try{Answer: l.Answer, Tried: l.Tried, Answered: l.Answered})
 }
 
-// LongJobs is C12: each unit of a long job is done, in their order, and none again but the
-// one that was under way when its slice was interrupted; what it remembers is as many
-// units as are done; it is completed, once.
+// LongJobs is C12: the units of a long job are done in their order, and repeated only if they
+// were interrupted. Its saved state counts as many units as were done, and it completes once.
 func LongJobs(h *History) Result {
 	r := Result{Name: "C12 long jobs"}
 	units, again, interrupted, byRedis := 0, 0, 0, 0
@@ -120,7 +119,8 @@ func LongJobs(h *History) Result {
 	return r
 }
 
-// judgeSlices judges where a slice goes on behind another one.
+// judgeSlices checks where a slice continues after the one before it, and returns how many
+// units it repeats.
 func (h *History) judgeSlices(r *Result, l *Long, before, run *Run, cause string) (again int) {
 	if before.Completed > 0 {
 		if cause == "" {
@@ -152,8 +152,8 @@ func (h *History) judgeSlices(r *Result, l *Long, before, run *Run, cause string
 	return max(again, 0)
 }
 
-// interrupted says what has happened to a slice for which the unit that was under way may
-// have been done again.
+// interrupted returns what has happened to a slice that explains the repetition of its last
+// unit.
 func (h *History) interrupted(before, run *Run) string {
 	if cause := h.whyAgain(before, run); cause != "" && before.Outcome != ledger.Requeue {
 		return cause
@@ -164,7 +164,7 @@ func (h *History) interrupted(before, run *Run) string {
 	return ""
 }
 
-// forgot says whether Redis may have forgotten what a slice had saved.
+// forgot reports whether Redis may have lost what a slice had saved.
 func (h *History) forgot(before, run *Run) bool {
 	return slices.ContainsFunc(h.Losses, func(l Loss) bool {
 		margin := around
@@ -175,7 +175,7 @@ func (h *History) forgot(before, run *Run) bool {
 	})
 }
 
-// longs are the long jobs in the order of their ids.
+// longs returns the long jobs in the order of their ids.
 func longs(h *History) []*Long {
 	all := make([]*Long, 0, len(h.Longs))
 	for _, l := range h.Longs {
@@ -185,8 +185,8 @@ func longs(h *History) []*Long {
 	return all
 }
 
-// longPlaces is C1 for long jobs in a snapshot: one that was acknowledged and is not
-// completed has a slice somewhere.
+// longPlaces is C1 for long jobs in a snapshot: a run that was acknowledged and is not
+// completed has a slice.
 func (h *History) longPlaces(r *Result, s Snapshot) {
 	there := map[string]bool{}
 	for id := range s.Places {
@@ -202,8 +202,8 @@ func (h *History) longPlaces(r *Result, s Snapshot) {
 	}
 }
 
-// sliced is how many slices Redis has counted at least, and at most: each once, however
-// often it was interrupted.
+// sliced returns the minimum and maximum of slices that Redis may have counted. Each slice
+// counts once, however often it was interrupted.
 func (h *History) sliced() (least, most int64) {
 	for id, runs := range h.byID {
 		if !strings.Contains(id, ".") {

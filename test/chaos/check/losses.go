@@ -7,32 +7,32 @@ import (
 	"github.com/resqued/resqued/test/chaos/ledger"
 )
 
-// Loss is a span whose writes Redis has lost by itself. The harness writes a number
-// every few milliseconds: the last that is still there shows where the span begins.
+// Loss is an interval whose writes Redis has lost. The harness writes a number every few
+// milliseconds; the last number that is left shows where the interval begins.
 type Loss struct {
 	Kind string
-	// From is when the last write that was kept began, To when the server was gone.
+	// From is when the last write that was kept began; To is when the server was gone.
 	From, To time.Duration
-	// Proven: a later number had been acknowledged. Otherwise only what was written
-	// within the few milliseconds may be missing.
+	// Proven is set if a later number had been acknowledged. Otherwise only writes of the last
+	// few milliseconds may be missing.
 	Proven bool
 }
 
-// Around a run its job is taken and reported: where a command leaves processes behind
-// that is seconds after the command has said that it ends. An unproven loss is too short
-// for more than what happened right there.
+// The margins before and after a run in which its job may have been taken and reported. A
+// command that leaves processes is reported seconds after it has noted its end. An unproven
+// loss is too short for margins of more than that.
 const (
 	aroundProven = 3 * time.Second
 	around       = 50 * time.Millisecond
 )
 
-// lostPush says whether Redis may have lost a push by itself.
+// lostPush reports whether Redis may have lost a push.
 func (h *History) lostPush(t Try) bool {
 	return slices.ContainsFunc(h.Losses, func(l Loss) bool { return t.Answered > l.From && t.Tried < l.To })
 }
 
-// rolledBack says whether Redis may have forgotten the beginning or the end of a run,
-// so that its job went back to where it was.
+// rolledBack reports whether Redis may have lost the beginning or the end of a run, so that its
+// job was back in its earlier state.
 func (h *History) rolledBack(r *Run) bool {
 	return slices.ContainsFunc(h.Losses, func(l Loss) bool {
 		margin, reported := around, r.Last+around
@@ -44,8 +44,8 @@ func (h *History) rolledBack(r *Run) bool {
 	})
 }
 
-// reported is when the end of a run had certainly been reported: while Redis is away it
-// is kept.
+// reported returns when the end of a run had certainly been reported: while Redis is away the
+// report waits.
 func (h *History) reported(r *Run) time.Duration {
 	until := r.Last + aroundProven
 	for again := true; again; {
@@ -60,13 +60,12 @@ func (h *History) reported(r *Run) time.Duration {
 	return until
 }
 
-// emptied says whether Redis lost everything while a run was under way, its lock
-// included.
+// emptied reports whether Redis lost everything, including the lock, while a run was under way.
 func (h *History) emptied(r *Run) bool {
 	return slices.ContainsFunc(h.Emptied, func(at time.Duration) bool { return r.At-around < at && at < r.Last+around })
 }
 
-// drift is how many jobs Redis may have counted too often or not at all.
+// drift returns by how many jobs Redis's counters may be off.
 func (h *History) drift() (n int64) {
 	if len(h.Losses) == 0 {
 		return 0
@@ -84,17 +83,16 @@ type Try struct {
 	Answer Answer
 	// Tried and Answered are when the push began and when its answer came.
 	Tried, Answered time.Duration
-	// Duplicate: an equal payload was said to wait already.
+	// Duplicate is set if the answer was that an equal payload waits already.
 	Duplicate bool
 }
 
-// tries are all pushes of the payload.
+// tries returns all pushes of the payload.
 func (p *Push) tries() []Try {
 	return append([]Try{{Answer: p.Answer, Tried: p.Tried, Answered: p.Answered}}, p.More...)
 }
 
-// copies is how often the payload was certainly pushed, until an instant, and how
-// often at most.
+// copies returns how often the payload was pushed until an instant, at least and at most.
 func (p *Push) copies(until time.Duration) (least, most int) {
 	for _, t := range p.tries() {
 		switch {
@@ -109,7 +107,7 @@ func (p *Push) copies(until time.Duration) (least, most int) {
 	return least, most
 }
 
-// ends is how many runs of a job came to a good end until an instant.
+// ends returns how many runs of a job ended successfully until an instant.
 func (h *History) ends(id string, until time.Duration) (n int) {
 	for _, r := range h.byID[id] {
 		if r.Outcome == ledger.End && r.Ended <= until {
@@ -121,9 +119,9 @@ func (h *History) ends(id string, until time.Duration) (n int) {
 
 const always = time.Duration(1<<63 - 1)
 
-// several judges a payload that was pushed more than once, in the end: each copy has
-// run, or in a unique queue each push was followed by a run. It returns how many are
-// lost, by whom, and how many Redis has to have counted.
+// several judges a payload that was pushed more than once: each copy has run, or in a unique
+// queue each push was followed by a run. It returns the number of lost jobs, how many of them
+// Redis lost, and how many jobs Redis must have counted.
 func (h *History) several(p *Push, there int) (lost, byRedis int, least, most int64) {
 	ends := h.ends(p.ID, always)
 	sure, maybe := p.copies(always)
@@ -154,7 +152,7 @@ func (h *History) several(p *Push, there int) (lost, byRedis int, least, most in
 	return lost, byRedis, int64(min(1, sure, ends)), int64(min(maybe, ends))
 }
 
-// lostSpan is how much time of writes Redis has lost, as far as that is proven.
+// lostSpan describes the total length of the proven losses.
 func (h *History) lostSpan() string {
 	var d time.Duration
 	for _, l := range h.Losses {

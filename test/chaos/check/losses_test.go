@@ -96,7 +96,7 @@ func TestLosses(t *testing.T) {
 	})
 }
 
-// twice is a history with a payload that was pushed at 2 s and 4 s.
+// twice returns a history of a payload that was pushed at 2 s and at 4 s.
 func twice(unique, duplicate bool) *book {
 	b := good()
 	p := b.push("chaos-9")

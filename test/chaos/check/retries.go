@@ -6,8 +6,8 @@ import (
 	"github.com/resqued/resqued/test/chaos/ledger"
 )
 
-// Retries is C9: a job with a retry runs again after each failure, under the next number
-// and not before its wait is over, and no more often than it has to.
+// Retries is C9: a job with a retry runs again after each failure, with the next number, not
+// before its wait is over, and no more often than necessary.
 func Retries(h *History) Result {
 	r := Result{Name: "C9 retries"}
 	failures, last, disturbed := 0, 0, 0
@@ -51,7 +51,7 @@ func Retries(h *History) Result {
 		if explained > 0 || len(runs) > 0 && h.rolledBack(runs[len(runs)-1]) {
 			disturbed++
 		}
-		// One that was killed as well has failed for good a run earlier, or later.
+		// A job that was also killed has failed for good one run earlier or later.
 		n, hasFailed := attempts[p.ID]
 		if p.Fails >= p.Attempts && hasFailed {
 			last++
@@ -64,16 +64,15 @@ func Retries(h *History) Result {
 	return r
 }
 
-// clockError is by how much clocks of one machine that were read one after the other may
-// seem to differ.
+// clockError is the tolerance between clocks of one machine that are read one after the other.
 const clockError = 5 * time.Millisecond
 
-// fails says whether a run of the job is to fail by itself.
+// fails reports whether a run of the job is expected to fail.
 func (p *Push) fails(r *Run) bool {
 	return p.Attempts > 0 && r.Outcome == ledger.Fail && r.Attempt <= p.Fails
 }
 
-// wait is how long the job has to wait at least after a run.
+// wait returns the minimum wait after a run of the job.
 func (p *Push) wait(attempt int) time.Duration {
 	if len(p.Waits) == 0 {
 		return 0
@@ -81,8 +80,8 @@ func (p *Push) wait(attempt int) time.Duration {
 	return p.Waits[min(max(attempt, 1), len(p.Waits))-1]
 }
 
-// deathsBetween is how many processes may have died between two instants that had taken a
-// job and not begun it: each counts as an attempt.
+// deathsBetween returns how many processes may have died between two instants after taking a
+// job and before starting it; each counts as an attempt.
 func (h *History) deathsBetween(from, to time.Duration) (n int) {
 	for _, f := range h.Faults {
 		if f.Effect&(Kills|Fences|Freezes) != 0 && f.From < to && f.To+noticing > from {
@@ -97,10 +96,10 @@ func (h *History) deathsBetween(from, to time.Duration) (n int) {
 	return n
 }
 
-// noticing is how long after its end a process may still be found to have died.
+// noticing is how late after its end a process may be found dead.
 const noticing = time.Second
 
-// whyRetried says why a job with a retry ran again, if nothing befell its process.
+// whyRetried returns why a job with a retry ran again although its process was not disturbed.
 func (h *History) whyRetried(p *Push, before, again *Run) string {
 	switch {
 	case p.fails(before):
@@ -111,15 +110,15 @@ func (h *History) whyRetried(p *Push, before, again *Run) string {
 	return ""
 }
 
-// killed says whether a run, of a job that has a retry, was killed by what was done to its
-// process: then it has failed as any other.
+// killed reports whether a run of a job with a retry was killed because of a fault of its
+// process, which counts as a failure.
 func (h *History) killed(r *Run, until time.Duration) bool {
 	_, ok := h.explains(r.Proc, r.At-time.Second, min(until, r.Last+time.Second), Fails|Disturbs)
 	return ok && r.Outcome != ledger.End
 }
 
-// retried is how many failures were followed by another run and so were counted beside
-// those that are in failed, and how many more may have been.
+// retried returns how many failures were followed by another run, and so were counted in
+// addition to those in failed: at least and at most.
 func (h *History) retried() (least, most int64) {
 	failed := map[string]bool{}
 	for _, f := range h.Failed {
@@ -144,8 +143,8 @@ func (h *History) retried() (least, most int64) {
 	return least, most
 }
 
-// Delayed is C10: a job that is to run later does so not before its time, and at a quiet
-// time no later than limit after it. That it runs once is what C1 and C4 are about.
+// Delayed is C10: a delayed job never runs before its time, and at a quiet time at most limit
+// after it. C1 and C4 check that it runs once.
 func Delayed(h *History, limit time.Duration) Result {
 	r := Result{Name: "C10 delayed"}
 	var late []time.Duration
@@ -180,7 +179,7 @@ func Delayed(h *History, limit time.Duration) Result {
 	return r
 }
 
-// quiet says whether nothing is broken around an instant, nor for so long afterwards.
+// quiet reports whether there is no fault around an instant and for a time after it.
 func (h *History) quiet(at, long time.Duration) bool {
 	for _, s := range h.Quiet {
 		if at > s.From+quietMargin && at+long < s.To {

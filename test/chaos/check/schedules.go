@@ -8,63 +8,59 @@ import (
 	"github.com/resqued/resqued/test/chaos/ledger"
 )
 
-// Schedule is one whose jobs are enqueued at each multiple of its period.
+// Schedule is a schedule that enqueues a job at each multiple of its period.
 type Schedule struct {
-	// ID stands in each of its jobs, Name is what the configuration calls it.
+	// ID is in each of its jobs; Name is its name in the configuration.
 	ID, Name string
 	Period   time.Duration
-	// From is when the schedule is known to have begun, To when it began to be taken
-	// away; before MaybeFrom and behind MaybeTo are no ticks. All are in ms by the wall
-	// clock.
+	// From is when the schedule had certainly begun; To is when its removal began. There are no
+	// ticks before MaybeFrom and after MaybeTo. All are in ms by the wall clock.
 	MaybeFrom, From, To, MaybeTo int64
-	// CatchUp is what becomes of ticks that nobody has seen to for a minute: all, last or
-	// none.
+	// CatchUp is the treatment of ticks that are more than a minute late: all, last or none.
 	CatchUp string
-	// Reborn are the times from when Redis lost everything to when the schedule had
-	// begun anew, in ms, Gone how many of its jobs went with it.
+	// Reborn are the intervals from when Redis lost everything until the schedule had begun
+	// again, in ms, with the number of its jobs that were lost.
 	Reborn []Rebirth
-	// Digest is the queue and the SHA-1 under which deaths of its jobs are counted.
+	// Digest is the queue and the SHA-1 by which deaths of its jobs are counted.
 	Digest string
 }
 
-// Rebirth is a time in which ticks may not have counted.
+// Rebirth is an interval whose ticks may not have counted.
 type Rebirth struct {
 	From, To int64
 	Gone     int
 }
 
-// Absence is a time without any daemon, in ms by the wall clock: from when the last had left,
-// which the first began to do at MaybeFrom, to when the first was there again, which is
-// known to lie between To and MaybeTo.
+// Absence is an interval without any daemon, in ms by the wall clock. The daemons began to
+// leave at MaybeFrom and were gone at From. The first was back between To and MaybeTo.
 type Absence struct{ MaybeFrom, From, To, MaybeTo int64 }
 
-// grace is how late a tick may be before it counts as missed.
+// grace is the delay after which a tick counts as missed.
 const grace = 60_000 // ms
 
 // window is the time between two ticks.
 type window struct {
 	tick int64
-	// least and most are how many ticks it begins with.
+	// least and most bound the number of ticks at its beginning.
 	least, most int
-	// jobs are the runs that began in it. Of these may are perhaps repeated, or
-	// repeat others.
+	// jobs counts the runs that began in it. Of these, may may be repetitions or have been
+	// repeated.
 	jobs, may int
 	failed    int
 	gone      int
 	disturbed bool
 }
 
-// clean: exactly what is to be has happened.
+// clean reports whether exactly the expected jobs ran.
 func (w window) clean() bool {
 	return !w.disturbed && w.least == 1 && w.most == 1 && w.jobs == 1 && w.may == 0 && w.failed == 0 && w.gone == 0
 }
 
-// anchors is how many clean windows in a row show that nothing is left from before.
+// anchors is how many clean windows in a row show that no earlier jobs are left.
 const anchors = 2
 
-// Ticks is C11: each tick of a schedule has become one job, and that has run. Jobs of one
-// schedule are equal, so that they are counted: between two times at which each tick is
-// followed by its job, and only by that, there are as many jobs as ticks.
+// Ticks is C11: each tick of a schedule becomes one job, which runs. The jobs of one schedule
+// are equal, so they are counted: between two clean stretches there are as many jobs as ticks.
 func Ticks(h *History) Result {
 	r := Result{Name: "C11 schedules"}
 	ticks, stretches := 0, 0
@@ -113,7 +109,7 @@ func (h *History) judgeTicks(r *Result, s *Schedule, part []window) {
 
 func clock(ms int64) string { return time.UnixMilli(ms).UTC().Format("15:04:05") }
 
-// windows are those between the ticks of a schedule.
+// windows returns the intervals between the ticks of a schedule.
 func (h *History) windows(s *Schedule) []window {
 	period := s.Period.Milliseconds()
 	first := (s.MaybeFrom + period - 1) / period * period
@@ -163,8 +159,8 @@ func (h *History) windows(s *Schedule) []window {
 	return all
 }
 
-// miss takes away the ticks that were missed because no daemon ran, but for what is made up
-// for.
+// miss removes the ticks that were missed because no daemon ran, except for those that are
+// caught up.
 func miss(all []window, a Absence, catchUp string) {
 	if catchUp == "all" {
 		return
@@ -188,14 +184,14 @@ func miss(all []window, a Absence, catchUp string) {
 	}
 }
 
-// mayRepeat says whether something has happened to a run for which its job may have run
+// mayRepeat reports whether something happened to a run because of which its job may have run
 // again, or may have run before.
 func (h *History) mayRepeat(r *Run) bool {
 	later := &Run{Entry: ledger.Entry{At: h.reported(r)}}
 	return h.whyAgain(r, later) != "" || h.emptied(r)
 }
 
-// wall is an instant in ms by the wall clock.
+// wall converts an instant to ms by the wall clock.
 func (h *History) wall(at time.Duration) int64 { return (at + h.Epoch).Milliseconds() }
 
 func schedules(h *History) []*Schedule {
@@ -207,7 +203,7 @@ func schedules(h *History) []*Schedule {
 	return all
 }
 
-// ticked is how many jobs of schedules Redis has counted at least, and at most.
+// ticked returns the minimum and maximum of jobs of schedules that Redis may have counted.
 func (h *History) ticked() (least, most int64) {
 	for id := range h.Schedules {
 		for _, run := range h.byID[id] {
@@ -229,8 +225,8 @@ func (h *History) ticked() (least, most int64) {
 	return least, most
 }
 
-// whyTickFailed says why a job of a schedule may have failed: its jobs are not told apart,
-// so that it is what happened at that time.
+// whyTickFailed returns why a job of a schedule may have failed. The jobs of a schedule cannot
+// be told apart, so it looks for a fault at that time.
 func (h *History) whyTickFailed(f Failed) string {
 	const about = 2 * time.Second
 	for _, t := range h.Faults {

@@ -13,24 +13,24 @@ import (
 	"strings"
 )
 
-// defect is a way to break the product.
+// defect is a deliberate bug in the product.
 type defect struct {
-	// invariant is the promise that it breaks, name what is wrong.
+	// invariant is the promise that it breaks; name describes the bug.
 	invariant, name string
 	edits           []edit
-	// in is what brings it to light, by the checks of which one has to find it.
+	// in is the scenario that shows it; one of its checks has to find the defect.
 	in scenario
 	by []string
 }
 
-// edit replaces a text that is in a file exactly once.
+// edit replaces a text that occurs in a file exactly once.
 type edit struct{ file, from, to string }
 
-// errStale: the product has changed under a defect, which has to follow.
+// errStale reports that the product has changed, so that a defect must be adapted.
 var errStale = errors.New("the seed of a defect is stale")
 
-// shownBy reports whether a check is one of those that have to find the defect, which are
-// given by their numbers or the beginning of their names.
+// shownBy reports whether a check is one of those that have to find the defect. They are given
+// by number or by the beginning of their names.
 func (d *defect) shownBy(check string) bool {
 	return slices.ContainsFunc(d.by, func(name string) bool {
 		rest, ok := strings.CutPrefix(check, name)
@@ -38,7 +38,7 @@ func (d *defect) shownBy(check string) bool {
 	})
 }
 
-// check finds the place of each edit.
+// check checks that the place of each edit exists.
 func (d *defect) check(root string) error {
 	_, err := d.broken(root)
 	return err

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPlaces: the defects follow the product.
+// TestPlaces checks that the defects match the product.
 func TestPlaces(t *testing.T) {
 	t.Parallel()
 	root, err := moduleRoot(t.Context())

@@ -1,12 +1,12 @@
-// Command defects breaks resqued on purpose, one promise at a time, and wants the
-// chaos harness to find it: a harness that is green with a broken daemon shows
-// nothing.
+// Command defects breaks resqued on purpose, one promise at a time, and requires that the chaos
+// harness finds it. A harness that passes with a broken daemon shows nothing.
 //
 //	go run ./test/chaos/defects -only 'fence'
 //
-// Each defect replaces a line or two of the product in a build of its own (go build
-// -overlay); the tree is not touched. A defect that no seed brings to light fails, as
-// does one whose place is not found, and a finding in what is not broken.
+// Each defect replaces a line or two of the product in a build of its own (go build -overlay),
+// which does not modify the tree. The command fails if a defect is not found with any seed, if
+// the place of a defect does not exist, or if the harness finds something in the unmodified
+// product.
 package main
 
 import (
@@ -44,7 +44,7 @@ func main() {
 	}
 }
 
-// run looks for each chosen defect, then at what is not broken, and prints a table.
+// run checks each chosen defect and then the unmodified product, and prints a table.
 func run(ctx context.Context, only string, seeds int, list, sound bool) (ok bool, err error) {
 	root, err := moduleRoot(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func run(ctx context.Context, only string, seeds int, list, sound bool) (ok bool
 	defer func() { _ = os.RemoveAll(dir) }()
 	var chosen []defect
 	for _, d := range defects {
-		if err := d.check(root); err != nil { // all: a stale one is found by whoever runs one
+		if err := d.check(root); err != nil { // all, so that a run of one finds the stale ones
 			return false, err
 		}
 		if strings.Contains(d.invariant+" "+d.name, only) {
@@ -123,7 +123,7 @@ func run(ctx context.Context, only string, seeds int, list, sound bool) (ok bool
 	return ok, nil
 }
 
-// seek runs a broken harness with one seed after another until a check finds it.
+// seek runs a defective build with one seed after another until a check finds the defect.
 func seek(ctx context.Context, program string, d defect, seeds int) (t trial, found []string, err error) {
 	began := time.Now()
 	for seed := 1; seed <= seeds; seed++ {

@@ -1,6 +1,6 @@
 package main
 
-// The scenarios. All leases are of 3 seconds where nothing else is said.
+// The scenarios. All leases are of 3 seconds unless stated otherwise.
 var (
 	calm    = scenario{"hardly a fault", []string{"-settle", "12s", "-quiet", "5s", "-duration", "1s", "-faults", "client-kill"}}
 	slow    = scenario{"commands that outlive a lease", []string{"-quiet", "20s", "-duration", "1s", "-slow", "10s", "-faults", "client-kill"}}
@@ -20,21 +20,20 @@ var (
 	quietly = scenario{"two daemons do not see each other", []string{"-settle", "12s", "-quiet", "12s", "-duration", "1s", "-faults", "client-kill"}}
 )
 
-// Where the product is.
+// The places of the product.
 const (
-	lua      = "internal/store/lua/"
-	lib      = "internal/rdb/lua/lib/"
-	long     = "internal/longstore/lua/"
-	exchange = lua + "exchange_slow.lua"
-	fastPath = lua + "exchange_fast.lua"
-	janitor  = "internal/master/janitor.go"
-	master   = "internal/master/master.go"
+	lua          = "internal/store/lua/"
+	lib          = "internal/rdb/lua/lib/"
+	long         = "internal/longstore/lua/"
+	exchange     = lua + "exchange_slow.lua"
+	exchangeFast = lua + "exchange_fast.lua"
+	janitor      = "internal/master/janitor.go"
+	master       = "internal/master/master.go"
 )
 
-// defects break one promise each: those of a system of jobs by their numbers, and R of
-// retries, D of delayed jobs, S of schedules, L of long jobs,
-// K of kills, P of daemons that share a host, or its name; those of scripts that no fault is needed to see are
-// the business of the model test.
+// defects break one promise each: I those of a system of jobs by their numbers, R of retries, D
+// of delayed jobs, S of schedules, L of long jobs, K of kills, P of daemons that share a host
+// or its name. Defects of scripts that show without a fault are covered by the model test.
 var defects = []defect{
 	{"I1", "a repeated request takes other jobs", []edit{
 		{exchange, `local mine = again and call(`, `local mine = false and call(`},
@@ -55,7 +54,7 @@ var defects = []defect{
 	{"I2", "locks are free before the processes of the dead are gone", []edit{
 		{"internal/master/sweep.go", `killed, err := w.child.Sweep(try)`, `killed, err := 0, try.Err()`},
 	}, kills, []string{"C2"}},
-	// With one of the two it is ended all the same, if often too late.
+	// With only one of the two it is still ended, though often too late.
 	{"I2", "a stopped worker process is left alone", []edit{
 		{master, `m.due(m.silentUntil(w))`, `m.due(m.silentUntil(w).Add(time.Hour))`},
 		{janitor, `j.tell(ctx, report{proc: name, lapsed: true})`, ``},
@@ -78,19 +77,19 @@ var defects = []defect{
 		{lib + "base.lua", `if fence < us then fence = us end`, `fence = math.floor(us / 1000000)`},
 	}, calm, []string{"C3"}},
 	{"I3", "each process counts fencing tokens of its own", []edit{
-		{fastPath, `prefix .. 'resqued:fence', nil`, `prefix .. 'resqued:fence:' .. proc, nil`},
+		{exchangeFast, `prefix .. 'resqued:fence', nil`, `prefix .. 'resqued:fence:' .. proc, nil`},
 		{lib + "base.lua", `if fence < us then fence = us end`, ``},
 	}, calm, []string{"C3"}},
 
 	{"I4", "the end of a job counts each time that it is told", []edit{
 		{exchange, `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == -1 then`},
-		{fastPath, `if there[token] == c then`, `if true then`},
+		{exchangeFast, `if there[token] == c then`, `if true then`},
 	}, replies, []string{"C1"}},
-	// Only both: what others have recovered has no record any more.
+	// Only both: the record of a job that others have recovered is gone.
 	{"I4", "the end of a job counts though others have recovered it", []edit{
 		{exchange, `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == -1 then`},
-		{fastPath, `if there[token] == c then`, `if true then`},
-		{fastPath, `if not lease or lease < (nwant > 0 and a or ms) then return {'FENCED'} end`, ``},
+		{exchangeFast, `if there[token] == c then`, `if true then`},
+		{exchangeFast, `if not lease or lease < (nwant > 0 and a or ms) then return {'FENCED'} end`, ``},
 	}, cut, []string{"C1"}},
 	{"I4", "a process that was given up for dead is not told", []edit{
 		{lua + "beat.lua", `if not lasts or lasts == 0 then return {'FENCED'} end`, ``},

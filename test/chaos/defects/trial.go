@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// scenario is how the harness is run: with the few faults that bring a defect to light.
+// scenario holds the arguments of the harness: the few faults that show a defect.
 type scenario struct {
 	name string
 	args []string
 }
 
-// limit bounds one run: a defect may keep the harness waiting for what never comes.
+// limit bounds one run: a defect may make the harness wait for ever.
 const limit = 4 * time.Minute
 
 // trial is one run of a scenario.
@@ -32,8 +32,8 @@ type trial struct {
 
 func (t *trial) key() string { return strings.Join(t.scenario.args, " ") + strconv.Itoa(t.seed) }
 
-// finding is a line of the report in which a check has failed. C8 is none: it says that
-// few things have happened, and few are to happen here.
+// finding matches a line of the report in which a check failed. C8 is excluded: it requires
+// that many things happen, and here few do.
 var finding = regexp.MustCompile(`(?m)^(C(?:[1-79]|1[0-9]) [a-z, ]*[a-z]) +FAILED`)
 
 func findings(report string) (checks []string) {
@@ -43,7 +43,7 @@ func findings(report string) (checks []string) {
 	return checks
 }
 
-// run runs the harness and returns the checks that have found something.
+// run runs the harness and returns the checks that failed.
 func (t *trial) run(ctx context.Context, program string) (found []string, report string, err error) {
 	dir, err := os.MkdirTemp("", "chaos-")
 	if err != nil {

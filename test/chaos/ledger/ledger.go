@@ -1,7 +1,6 @@
-// Package ledger is what jobs note, outside of Redis, of what they do: what Redis
-// says of jobs and locks is to be judged by something else. A worker process and its
-// commands append to a file of their own, one line at a time, so that those that are
-// killed leave whole lines.
+// Package ledger records, outside of Redis, what jobs do, so that Redis's view of jobs and
+// locks can be checked independently. A worker process and its commands append to a file of
+// their own, one line per write, so that killed processes leave whole lines.
 package ledger
 
 import (
@@ -17,19 +16,20 @@ import (
 	"github.com/resqued/resqued/internal/proc"
 )
 
-// What happened.
+// The kinds of entries.
 const (
 	// Start: the job's code begins, with its lock if it has one.
 	Start = "start"
-	// Act: it still runs.
+	// Act: the job still runs.
 	Act = "act"
-	// End, Fail, Requeue: its code is over, and how.
+	// End, Fail, Requeue: the job's code is over, with this outcome.
 	End     = "end"
 	Fail    = "fail"
 	Requeue = "requeue"
-	// Die: it is about to take its process with it.
+	// Die: the job is about to end its process.
 	Die = "die"
-	// Unit: a unit of a long job is done, its slice goes on. Complete: the last one is.
+	// Unit: a unit of a long job is done, and its slice goes on. Complete: the last unit is
+	// done.
 	Unit     = "unit"
 	Complete = "complete"
 )
@@ -39,13 +39,13 @@ type Entry struct {
 	What string `json:"e"`
 	// At is CLOCK_BOOTTIME, which all processes of a machine share.
 	At time.Duration `json:"t"`
-	// Proc names the worker process for ever; a pid may be used again.
+	// Proc is the name of the worker process, which is never reused, unlike a pid.
 	Proc string `json:"proc"`
 	PID  int    `json:"pid"`
-	// Run is one execution of the job's code; the processes that it has started
-	// use the same.
+	// Run identifies one execution of the job's code; the processes that it has started use the
+	// same.
 	Run string `json:"run"`
-	// ID is the job; the following only stand in a start.
+	// ID is the job's id; the following fields are only in a start.
 	ID      string `json:"id"`
 	Class   string `json:"class,omitempty"`
 	Attempt int    `json:"attempt,omitempty"`
@@ -53,8 +53,8 @@ type Entry struct {
 	Fence   int64  `json:"fence,omitempty"`
 	// Reserved is when the job was taken from its queue, in ms by Redis's clock.
 	Reserved int64 `json:"reserved,omitempty"`
-	// Of a unit of a long job: which run it belongs to, its number, and how many units
-	// the run remembered. A completion has the first of them.
+	// For a unit of a long job: its run, its number, and how many units the run had saved. A
+	// completion has only the first.
 	Long  string `json:"long,omitempty"`
 	Unit  int    `json:"unit,omitempty"`
 	State int    `json:"state,omitempty"`
@@ -75,14 +75,14 @@ func Open(dir, worker string) (*Writer, error) {
 	return &Writer{f, worker}, nil
 }
 
-// Write appends one line; the time and the processes are filled in.
+// Write appends an entry, after setting its time and process.
 func (w *Writer) Write(e Entry) error {
 	e.At, e.PID, e.Proc = proc.BootTime(), os.Getpid(), w.proc
 	line, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("ledger: %w", err)
 	}
-	// One write: what a kill leaves is a whole line or none.
+	// A single write: a kill leaves a whole line or none.
 	if _, err := w.file.Write(append(line, '\n')); err != nil {
 		return fmt.Errorf("ledger: %w", err)
 	}
@@ -96,27 +96,26 @@ type Tail struct {
 	files map[string]*file
 }
 
-// file is how far one has been read. One that does not grow is looked at less and less
-// often: a long run leaves thousands of dead processes behind.
+// file is the reading position of one file. A file that does not grow is read less and less
+// often: a long run leaves the files of thousands of dead processes.
 type file struct {
 	read, size int64
 	grown      time.Time
 	looked     time.Time
 }
 
-// lazy is the part of the time since a file has grown after which it is looked at again;
-// idle bounds that.
+// lazy is the share of the time since a file has grown after which it is read again; idle
+// bounds that time.
 const (
 	lazy = 20
 	idle = 2 * time.Second
 )
 
-// NewTail begins with what stands there already.
+// NewTail returns a Tail that begins with the existing lines.
 func NewTail(dir string) *Tail { return &Tail{dir: dir, files: map[string]*file{}} }
 
-// Next returns the lines that were added since it was last called, those of one
-// process in their order. What a process adds that was quiet for long may come with a
-// later call.
+// Next returns the lines that were added since the last call, those of one process in their
+// order. Lines of a process that was quiet for long may come with a later call.
 func (t *Tail) Next() ([]Entry, error) { return t.next(false) }
 
 // All is Next, but leaves nothing for a later call.

@@ -31,7 +31,7 @@ func TestTail(t *testing.T) {
 	require.Less(t, entries[0].At, entries[1].At)
 	require.Empty(t, next())
 
-	// A line that is still being written is not half a line.
+	// An incomplete line is not returned.
 	path := filepath.Join(dir, "other.jsonl")
 	require.NoError(t, os.WriteFile(path, []byte(`{"e":"start","id":"cha`), 0o600))
 	require.Empty(t, next())
@@ -43,7 +43,8 @@ func TestTail(t *testing.T) {
 	require.ErrorContains(t, err, "bad.jsonl")
 }
 
-// A file that was quiet for long is looked at now and then, and in the end.
+// TestTailIsLazy checks that a file that was quiet for long is read now and then, and in the
+// end.
 func TestTailIsLazy(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

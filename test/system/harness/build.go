@@ -1,6 +1,5 @@
-// Package harness runs the built binary for the system tests: as a process of
-// its own, in a Redis namespace of its own, told by signals and watched from
-// outside.
+// Package harness runs the built binary for the system tests: as a separate process, in a Redis
+// namespace of its own, controlled by signals and observed from outside.
 package harness
 
 import (
@@ -31,18 +30,18 @@ const (
 
 var buildDir string
 
-// Main runs the tests of a package that uses this one; call it from TestMain
-// with the function that runs them. It removes what they built. With -short it runs only
-// the tests named in short, unless -run says which, and none at the level of unit tests.
+// Main runs the tests of a package that uses this one; call it from TestMain with the function
+// that runs them. It removes the binaries that they built. With -short it runs only the tests
+// named in short, unless -run selects others, and at the level of unit tests none.
 //
-// Four times as many tests run side by side as Go would run, unless -parallel says how many:
-// they wait for processes most of the time.
+// Unless -parallel is given, four times as many tests run in parallel as Go would run: they
+// wait for processes most of the time.
 func Main(short []string, run func() int) int {
 	if testlevel.Unit() {
 		return 0
 	}
-	// A shell that runs the tests in the background has them ignore these, and what they
-	// start would ignore them, too.
+	// A shell ignores these signals for a background job, and the programs that the tests start
+	// would inherit that.
 	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGQUIT} {
 		if signal.Ignored(sig) {
 			signal.Notify(make(chan os.Signal, 1), sig)
@@ -70,13 +69,13 @@ func Main(short []string, run func() int) int {
 	return run()
 }
 
-// Full says whether the tests run at full size (make system).
+// Full reports whether the tests run at full size (make system).
 func Full() bool { return os.Getenv(fullEnv) != "" }
 
-// Race says whether the daemon is built with the race detector (make race).
+// Race reports whether the daemon is built with the race detector (make race).
 func Race() bool { return os.Getenv(raceEnv) != "" }
 
-// Binary returns the path of the stock binary; it is built once per run.
+// Binary returns the path of the stock binary, which is built once per run.
 func Binary(tb testing.TB) string {
 	tb.Helper()
 	return built(tb, stock)
@@ -88,8 +87,8 @@ func App(tb testing.TB) string {
 	return built(tb, app)
 }
 
-// Jobs is how many jobs a test works that would work n of them: fewer with the
-// race detector, which is several times slower.
+// Jobs returns how many jobs a test works instead of n: fewer with the race detector, which is
+// several times slower.
 func Jobs(n int) int {
 	if Race() {
 		return n / 4
@@ -97,7 +96,7 @@ func Jobs(n int) int {
 	return n
 }
 
-// Load is how many jobs a test works in which things happen while thousands wait.
+// Load returns the number of jobs for a test that needs thousands of waiting jobs.
 func Load() int {
 	if Full() {
 		return Jobs(20_000)
@@ -105,9 +104,8 @@ func Load() int {
 	return Jobs(6_000)
 }
 
-// Speed is how long something may take that takes at most limit on a machine of its
-// own, where the tests run at full size. Beside other tests it may take much longer, but
-// not for ever.
+// Speed returns the time limit for what takes at most limit on an otherwise idle machine, which
+// is what full-size runs have. Beside other tests the limit is much longer, but finite.
 func Speed(limit time.Duration) time.Duration {
 	if Full() {
 		return limit

@@ -23,44 +23,45 @@ import (
 	"github.com/resqued/resqued/internal/redistest"
 )
 
-// Options say how a daemon is started; the zero value is one process of one
-// thread that works every queue, in the Redis that all tests share.
+// Options configure a daemon. The zero value is one process of one thread that works every
+// queue, in the Redis that all tests share.
 type Options struct {
 	// App runs the program with handlers in Go instead of the stock binary.
 	App bool
-	// Binary runs another program.
+	// Binary is the path of another program to run.
 	Binary string
-	// Workers, Threads and JobsPerFork are as in the configuration; 0 = 1 for the
-	// first two and no limit for the last.
+	// Workers, Threads and JobsPerFork are as in the configuration. Zero means 1 for the first
+	// two and no limit for the last.
 	Workers, Threads, JobsPerFork int
-	// Queues as in the environment: "high,low:4"; empty = "*".
+	// Queues is in the format of the environment variable: "high,low:4". Empty means "*".
 	Queues string
-	// Config are further lines of the configuration file.
+	// Config holds further lines of the configuration file.
 	Config string
-	// Env are further environment variables, NAME=value; they win.
+	// Env holds further environment variables, NAME=value, which take precedence.
 	Env []string
 	// Args follow the verb.
 	Args []string
-	// Verb is what the binary is to do; empty = "work".
+	// Verb is the verb of the binary; empty means "work".
 	Verb string
-	// Redis is a server for this test alone; nil = the shared one.
+	// Redis is a server for this test alone; nil means the shared one.
 	Redis *redistest.Server
 	// Namespace is set by tests in which two daemons share one.
 	Namespace string
-	// Host runs the daemon under another host name: it takes itself, and others
-	// take it, for a daemon of another machine. Skips the test without root.
+	// Host runs the daemon under another host name: it takes itself, and others take it, for a
+	// daemon of another machine. The test is skipped without root.
 	Host string
-	// Under is a command that ends by becoming the program, which is appended to it
-	// with its arguments: "unshare", "--pid", …. A test that uses it sees to its rights.
+	// Under is a command that executes the program, which is appended to it with its arguments:
+	// "unshare", "--pid", …. The test checks that it has the rights for that.
 	Under []string
-	// User is whom Under makes the daemon, if not root: its files become that user's.
+	// User is the user to which Under switches, if not root; the daemon's files are given to
+	// it.
 	User int
-	// Trace is the directory in which the jobs of the test program note, outside of
-	// Redis, when they hold their locks.
+	// Trace is the directory in which the jobs of the test program note, outside of Redis, when
+	// they hold their locks.
 	Trace string
 	// Output gets the daemon's output; nil = Log.
 	Output *os.File
-	// Unready: return at once, do not wait until jobs are worked.
+	// Unready makes Start return at once instead of waiting until the daemon works jobs.
 	Unready bool
 }
 
@@ -68,16 +69,16 @@ type Options struct {
 type Daemon struct {
 	PID   int
 	Space string
-	// Told is when Signal was called last.
+	// Told is the time of the last Signal.
 	Told time.Time
-	// URL is where its Redis is.
+	// URL is the address of its Redis.
 	URL    string
 	Client *redis.Client
-	// Dir is the daemon's working directory, removed with the test.
+	// Dir is the daemon's working directory, which is removed after the test.
 	Dir string
-	// ConfigFile is the file that it was started with.
+	// ConfigFile is the path of its configuration file.
 	ConfigFile string
-	// Trace is as in the options.
+	// Trace is Options.Trace.
 	Trace string
 
 	tb testing.TB
@@ -85,7 +86,7 @@ type Daemon struct {
 	forgetMasters bool
 
 	mark string
-	// name is the part of its worker processes' names that says which master it is.
+	// name is the part of the names of its worker processes that identifies the master.
 	name   string
 	notify *notifications
 	log    *logBuffer
@@ -93,8 +94,8 @@ type Daemon struct {
 	done   chan struct{}
 }
 
-// Start starts a daemon and, unless told otherwise, waits until it is ready.
-// With the test it is killed, and the test fails if a process of it is left.
+// Start starts a daemon and, unless Unready is set, waits until it is ready. The daemon is
+// killed after the test, which fails if a process of it is left.
 func Start(tb testing.TB, o Options) *Daemon {
 	tb.Helper()
 	server := o.Redis
@@ -166,7 +167,7 @@ func Start(tb testing.TB, o Options) *Daemon {
 	}, o.Env...)
 	// A daemon must not outlive a test binary that is killed.
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	// A job's process that holds the daemon's output must not hang the test.
+	// A job's process that holds the daemon's output open must not hang the test.
 	d.cmd.WaitDelay = 5 * time.Second
 	d.run()
 	tb.Cleanup(d.discard)
@@ -176,7 +177,7 @@ func Start(tb testing.TB, o Options) *Daemon {
 	return d
 }
 
-// letIn gives the daemon's files to a user, whom nothing on the way to them stops.
+// letIn gives the daemon's files to a user, and makes every directory above them accessible.
 func (d *Daemon) letIn(uid int) {
 	d.tb.Helper()
 	err := errors.Join(
@@ -187,14 +188,14 @@ func (d *Daemon) letIn(uid int) {
 	}
 }
 
-// Watch looks at a daemon that somebody else has started.
+// Watch returns a Daemon for one that was started elsewhere.
 func Watch(tb testing.TB, client *redis.Client, space string) *Daemon {
 	tb.Helper()
 	return &Daemon{Space: space, Client: client, tb: tb, mark: space, notify: &notifications{}, log: &logBuffer{}}
 }
 
-// run starts the process and waits for it on one and the same thread, because
-// Pdeathsig follows the thread that started it.
+// run starts the process and waits for it on one thread, because Pdeathsig refers to the thread
+// that started it.
 func (d *Daemon) run() {
 	d.tb.Helper()
 	started := make(chan error, 1)
@@ -211,14 +212,14 @@ func (d *Daemon) run() {
 		d.tb.Fatalf("start: %v", err)
 	}
 	d.PID = d.cmd.Process.Pid
-	// With the start time, because the pid alone may be that of another master in
-	// another pid namespace. One that is gone already has started nothing.
+	// The name includes the start time, because in another pid namespace another master may
+	// have the same pid. A master that is already gone has started nothing.
 	if p, ok := proctest.Look(d.PID); ok {
 		d.name = fmt.Sprintf(":%d-%d:", d.PID, p.Start)
 	}
 }
 
-// Configure writes the configuration file anew; the daemon reads it on HUP.
+// Configure replaces the configuration file; the daemon reads it on HUP.
 func (d *Daemon) Configure(text string) {
 	d.tb.Helper()
 	if err := os.WriteFile(d.ConfigFile, []byte(text), 0o600); err != nil {
@@ -226,7 +227,7 @@ func (d *Daemon) Configure(text string) {
 	}
 }
 
-// Touch makes an empty file in the daemon's working directory.
+// Touch creates an empty file in the daemon's working directory.
 func (d *Daemon) Touch(name string) {
 	d.tb.Helper()
 	if err := os.WriteFile(filepath.Join(d.Dir, name), nil, 0o600); err != nil {
@@ -259,7 +260,7 @@ func (d *Daemon) Exit() int {
 	return status.ExitStatus()
 }
 
-// Ended says whether the master has ended.
+// Ended reports whether the master has ended.
 func (d *Daemon) Ended() bool {
 	select {
 	case <-d.done:
@@ -269,7 +270,7 @@ func (d *Daemon) Ended() bool {
 	}
 }
 
-// AwaitEnd waits at most limit for the master's end and says whether it came.
+// AwaitEnd waits for the master's end for at most limit and reports whether it came.
 func (d *Daemon) AwaitEnd(limit time.Duration) bool {
 	select {
 	case <-d.done:
@@ -282,7 +283,7 @@ func (d *Daemon) AwaitEnd(limit time.Duration) bool {
 // Log returns what the daemon has printed so far.
 func (d *Daemon) Log() string { return d.log.String() }
 
-// AwaitLog waits until the daemon has printed part.
+// AwaitLog waits until the daemon has printed a text that contains part.
 func (d *Daemon) AwaitLog(part string) {
 	d.tb.Helper()
 	if !proctest.Within(patience, func() bool { return strings.Contains(d.Log(), part) }) {
@@ -290,12 +291,12 @@ func (d *Daemon) AwaitLog(part string) {
 	}
 }
 
-// markEnv is in the environment of the daemon and of its worker processes.
+// markEnv is set in the environment of the daemon and of its worker processes.
 const markEnv = "RESQUED_TEST_RUN"
 
-// Processes returns every living process that descends from the daemon, the
-// master included. Commands do not inherit the daemon's environment; they are
-// known by the name of their worker process, which has the master in it.
+// Processes returns every living process that descends from the daemon, including the master.
+// Commands do not inherit the daemon's environment; they are recognized by the name of their
+// worker process, which contains the master's.
 func (d *Daemon) Processes() []proctest.Process {
 	return proctest.Find(func(p proctest.Process) bool {
 		return p.PID == d.PID || p.Env(markEnv) == d.mark || d.name != "" && strings.Contains(p.Env("RESQUED_PROC"), d.name)
@@ -327,8 +328,8 @@ func (d *Daemon) describe() string {
 	return b.String()
 }
 
-// discard ends a daemon that the test has left running. One that had ended by
-// itself must have left no process behind.
+// discard kills a daemon that is still running after the test. A daemon that has ended by
+// itself must have left no process.
 func (d *Daemon) discard() {
 	if strings.Contains(d.Log(), "DATA RACE") {
 		d.tb.Error("the race detector has found something")
@@ -343,7 +344,7 @@ func (d *Daemon) discard() {
 	}
 	_ = d.cmd.Process.Kill()
 	<-d.done
-	// Worker processes may go on with jobs that never end.
+	// Worker processes may still run jobs that never end.
 	gone := proctest.Within(patience, func() bool {
 		left := d.Processes()
 		for _, p := range left {
@@ -356,7 +357,7 @@ func (d *Daemon) discard() {
 	}
 }
 
-// logBuffer is a buffer that is written and read at the same time.
+// logBuffer is a buffer for concurrent writes and reads.
 type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -374,15 +375,15 @@ func (b *logBuffer) String() string {
 	return b.buf.String()
 }
 
-// Run runs a verb of the stock binary to its end, in the daemon's namespace, and
-// returns its standard output, its standard error and its exit code.
+// Run runs a verb of the stock binary in the daemon's namespace until it exits, and returns its
+// standard output, its standard error and its exit code.
 func (d *Daemon) Run(args ...string) (stdout, stderr string, code int) {
 	d.tb.Helper()
 	return d.RunWithout(nil, args...)
 }
 
-// Command is a verb of the stock binary in the daemon's namespace, without some of the
-// daemon's environment variables. The caller starts it.
+// Command returns a verb of the stock binary in the daemon's namespace, without the named
+// environment variables of the daemon. The caller starts it.
 func (d *Daemon) Command(ctx context.Context, names []string, args ...string) *exec.Cmd {
 	d.tb.Helper()
 	cmd := exec.CommandContext(ctx, Binary(d.tb), args...)
@@ -394,7 +395,7 @@ func (d *Daemon) Command(ctx context.Context, names []string, args ...string) *e
 	return cmd
 }
 
-// RunWithout is Run without some of the daemon's environment variables.
+// RunWithout is Run without the named environment variables of the daemon.
 func (d *Daemon) RunWithout(names []string, args ...string) (stdout, stderr string, code int) {
 	d.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -12,7 +12,7 @@ import (
 	"github.com/resqued/resqued/internal/proctest"
 )
 
-// notifications is what a daemon tells its service manager.
+// notifications collects the messages of a daemon to its service manager.
 type notifications struct {
 	path string
 
@@ -20,7 +20,7 @@ type notifications struct {
 	messages []string
 }
 
-// listen makes the socket that systemd would make.
+// listen opens the socket that systemd would provide.
 func listen(tb testing.TB) *notifications {
 	tb.Helper()
 	n := &notifications{path: filepath.Join(tb.TempDir(), "notify")}
@@ -60,7 +60,7 @@ func (d *Daemon) Notified() []string {
 	return lines
 }
 
-// Status returns the newest STATUS= text.
+// Status returns the text of the last STATUS= line.
 func (d *Daemon) Status() string {
 	for _, line := range slices.Backward(d.Notified()) {
 		if status, ok := strings.CutPrefix(line, "STATUS="); ok {
@@ -70,23 +70,22 @@ func (d *Daemon) Status() string {
 	return ""
 }
 
-// HasNotified says whether a line was sent to the service manager.
+// HasNotified reports whether a line was sent to the service manager.
 func (d *Daemon) HasNotified(line string) bool {
 	return slices.Contains(d.Notified(), line)
 }
 
-// AwaitReady waits until the daemon says that it works jobs.
+// AwaitReady waits until the daemon notifies the service manager that it is ready.
 func (d *Daemon) AwaitReady() {
 	d.tb.Helper()
 	proctest.Within(patience, func() bool { return d.HasNotified("READY=1") || d.Ended() })
-	// One that has ended may have been ready before, and what it said may still be on
-	// its way.
+	// A daemon that has ended may have been ready before, and its message may still be unread.
 	if !proctest.Within(10*time.Second, func() bool { return d.HasNotified("READY=1") }) {
 		d.tb.Fatalf("the daemon did not become ready\n%s", d.Log())
 	}
 }
 
-// AwaitStatus waits until the newest STATUS= text contains part.
+// AwaitStatus waits until the last STATUS= text contains part.
 func (d *Daemon) AwaitStatus(part string) {
 	d.tb.Helper()
 	ok := proctest.Within(patience, func() bool { return strings.Contains(d.Status(), part) })
@@ -95,6 +94,6 @@ func (d *Daemon) AwaitStatus(part string) {
 	}
 }
 
-// patience is how long a test waits for what should happen at once. It is
-// generous: two cores run many daemons side by side.
+// patience is how long a test waits for what should happen at once. It is long because two
+// cores run many daemons in parallel.
 const patience = time.Minute

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Terminal opens a pseudo-terminal: what the test holds, and what a program
-// gets as its standard input and output.
+// Terminal opens a pseudo-terminal. The test uses ours; theirs is for a program's standard
+// input and output.
 func Terminal(tb testing.TB) (ours, theirs *os.File) {
 	tb.Helper()
 	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

@@ -14,7 +14,7 @@ import (
 	"github.com/resqued/resqued/internal/proctest"
 )
 
-// Key returns a key of the daemon's namespace.
+// Key returns the name of a key in the daemon's namespace.
 func (d *Daemon) Key(name string) string { return d.Space + ":" + name }
 
 // Push enqueues jobs as Ruby's Resque does: one payload per number, which is the
@@ -28,7 +28,7 @@ func (d *Daemon) Push(queue, class string, ids ...int) {
 	d.PushRaw(queue, payloads...)
 }
 
-// PushRaw enqueues payloads as they are.
+// PushRaw enqueues payloads unchanged.
 func (d *Daemon) PushRaw(queue string, payloads ...string) {
 	d.tb.Helper()
 	ctx := context.Background()
@@ -61,7 +61,7 @@ func (d *Daemon) Open() {
 	}
 }
 
-// Shut makes the gates hold jobs again.
+// Shut makes the Gate and Stubborn jobs wait again.
 func (d *Daemon) Shut() {
 	d.tb.Helper()
 	if err := d.Client.Del(context.Background(), d.Key("test:open")).Err(); err != nil {
@@ -69,8 +69,8 @@ func (d *Daemon) Shut() {
 	}
 }
 
-// Noted returns what the handlers of the test program have noted: how often each
-// job has "started" or "ran".
+// Noted returns the counts that the handlers of the test program have written, by job: how
+// often it has "started" or "ran".
 func (d *Daemon) Noted(kind string) map[string]string {
 	d.tb.Helper()
 	noted, err := d.Client.HGetAll(context.Background(), d.Key("test:"+kind)).Result()
@@ -80,7 +80,7 @@ func (d *Daemon) Noted(kind string) map[string]string {
 	return noted
 }
 
-// AwaitNoted waits until n different jobs have noted kind.
+// AwaitNoted waits until n different jobs have a count of that kind.
 func (d *Daemon) AwaitNoted(kind string, n int) {
 	d.tb.Helper()
 	var last int64
@@ -93,7 +93,7 @@ func (d *Daemon) AwaitNoted(kind string, n int) {
 	}
 }
 
-// Failure is a record of the failed list.
+// Failure is an entry of the failed list.
 type Failure struct {
 	Exception string          `json:"exception"`
 	Error     string          `json:"error"`
@@ -105,7 +105,7 @@ type Failure struct {
 	Payload   json.RawMessage `json:"payload"`
 }
 
-// Failures returns the failed list, oldest first.
+// Failures returns the entries of the failed list, oldest first.
 func (d *Daemon) Failures() []Failure {
 	d.tb.Helper()
 	raw, err := d.Client.LRange(context.Background(), d.Key("failed"), 0, -1).Result()
@@ -121,7 +121,7 @@ func (d *Daemon) Failures() []Failure {
 	return failures
 }
 
-// AwaitFailures waits until n jobs have failed and returns their records.
+// AwaitFailures waits until n jobs have failed and returns their entries.
 func (d *Daemon) AwaitFailures(n int) []Failure {
 	d.tb.Helper()
 	var last int64
@@ -135,17 +135,17 @@ func (d *Daemon) AwaitFailures(n int) []Failure {
 	return d.Failures()
 }
 
-// Snapshot is where the jobs are at one instant. Suspects count as queued.
+// Snapshot holds the number of jobs in each state at one instant. Suspects count as queued.
 type Snapshot struct {
 	Queued, InFlight, Delayed, Processed, Failed int64
 }
 
-// Jobs is the number of all jobs: each is in exactly one place. Failed ones are
-// among the processed.
+// Jobs returns the number of all jobs, each of which is in exactly one state. Failed jobs are
+// included in Processed.
 func (s Snapshot) Jobs() int64 { return s.Queued + s.InFlight + s.Delayed + s.Processed }
 
-// A script sees one instant. In-flight records are looked for by name, not by
-// the list of processes, so that a record whose process nobody knows counts too.
+// snapshot is a script so that it sees one instant. It finds in-flight records by name and not
+// by the list of processes, so that a record whose process is not registered counts too.
 var snapshot = redis.NewScript(`
 local p = ARGV[1] .. ':'
 local queued, inflight = 0, 0
@@ -162,7 +162,7 @@ end
 return {queued, inflight, delayed,
   tonumber(redis.call('GET', p .. 'stat:processed') or 0), type(failed) == 'number' and failed or 0}`)
 
-// Snapshot looks where all jobs are, at one instant.
+// Snapshot counts the jobs at one instant.
 func (d *Daemon) Snapshot() Snapshot {
 	d.tb.Helper()
 	s, err := d.snapshot()
@@ -180,9 +180,8 @@ func (d *Daemon) snapshot() (Snapshot, error) {
 	return Snapshot{Queued: n[0], InFlight: n[1], Delayed: n[2], Processed: n[3], Failed: n[4]}, nil
 }
 
-// Conserve looks again and again, until the test calls stop, whether total jobs
-// are there: each in a queue, in flight, delayed or processed, and in one place
-// only. stop returns how often it has looked.
+// Conserve checks repeatedly, until stop is called, that total jobs exist, each of them either
+// queued, in flight, delayed or processed. stop returns the number of checks.
 func (d *Daemon) Conserve(total int64) (stop func() int) {
 	quit, looked := make(chan struct{}), make(chan int)
 	go func() {
@@ -211,7 +210,7 @@ func (d *Daemon) Conserve(total int64) (stop func() int) {
 	}
 }
 
-// AwaitProcessed waits until n jobs are processed, failed ones included.
+// AwaitProcessed waits until n jobs are processed, including failed ones.
 func (d *Daemon) AwaitProcessed(n int64, limit time.Duration) {
 	d.tb.Helper()
 	var last string
@@ -238,18 +237,17 @@ func (d *Daemon) Keys(pattern string) []string {
 	return keys
 }
 
-// ForgetMasters says that a master of this namespace was killed: its own entry
-// expires by itself, in time.
+// ForgetMasters declares that a master of this namespace was killed, so that Residue ignores
+// its entry, which expires by itself.
 func (d *Daemon) ForgetMasters() { d.forgetMasters = true }
 
-// lockPatterns are the keys of the lock layer, but for those that belong to jobs
-// which wait.
+// lockPatterns match the keys of the lock layer, except for those of waiting jobs.
 var lockPatterns = []string{
 	"locket:*", "lock:*", "loner:*", "resqued:held:*", "resqued:seen:*", "resqued:blocked:*",
 }
 
-// Residue returns what a daemon must not leave behind when it has ended:
-// processes, records of jobs in flight, locks, and registrations.
+// Residue returns what a daemon must not leave when it has ended: processes, records of jobs in
+// flight, locks, and registrations.
 func (d *Daemon) Residue() []string {
 	d.tb.Helper()
 	var left []string

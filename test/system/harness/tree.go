@@ -11,8 +11,8 @@ import (
 	"github.com/resqued/resqued/internal/proctest"
 )
 
-// onHost is a command under another host name. It becomes the program itself, so
-// that its pid is the program's.
+// onHost returns a command that runs under another host name. It executes the program itself,
+// so that its pid is the program's.
 func onHost(tb testing.TB, host, binary string, args []string) *exec.Cmd {
 	tb.Helper()
 	if os.Getuid() != 0 {
@@ -22,23 +22,23 @@ func onHost(tb testing.TB, host, binary string, args []string) *exec.Cmd {
 	return exec.Command("unshare", append([]string{"--uts", "sh", "-c", script, host, binary}, args...)...)
 }
 
-// Stop stops every process of the daemon, as a suspended machine does; the master
-// first, so that it sees nothing of it.
+// Stop stops every process of the daemon, as suspending the machine does. The master is stopped
+// first, so that it does not react to the others.
 func (d *Daemon) Stop() {
 	d.tb.Helper()
 	d.Signal(syscall.SIGSTOP)
 	d.signalWorkers(syscall.SIGSTOP)
 }
 
-// Continue lets all processes go on after Stop.
+// Continue resumes all processes after Stop.
 func (d *Daemon) Continue() {
 	d.tb.Helper()
 	d.signalWorkers(syscall.SIGCONT)
 	d.Signal(syscall.SIGCONT)
 }
 
-// KillTree kills every process of the daemon, the master first, as the loss of
-// its machine does.
+// KillTree kills every process of the daemon, the master first, as the loss of the machine
+// does.
 func (d *Daemon) KillTree() {
 	d.tb.Helper()
 	d.Signal(syscall.SIGKILL)
@@ -48,7 +48,7 @@ func (d *Daemon) KillTree() {
 	}
 }
 
-// signalWorkers reaches worker processes whose master is gone, too.
+// signalWorkers signals worker processes, including those whose master is gone.
 func (d *Daemon) signalWorkers(sig syscall.Signal) {
 	for _, p := range d.Processes() {
 		if p.PID != d.PID {
@@ -57,9 +57,9 @@ func (d *Daemon) signalWorkers(sig syscall.Signal) {
 	}
 }
 
-// Elsewhere is a verb of the stock binary on another machine, as far as it can tell:
-// with another host name, with processes of its own, and with nothing of the daemon but
-// the address of its Redis.
+// Elsewhere returns a verb of the stock binary that runs as on another machine: with another
+// host name, without a view of the daemon's processes, and with only the address of the
+// daemon's Redis.
 func Elsewhere(ctx context.Context, tb testing.TB, d *Daemon, args ...string) *exec.Cmd {
 	tb.Helper()
 	if os.Getuid() != 0 {

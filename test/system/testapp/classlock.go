@@ -7,15 +7,15 @@ import (
 	"github.com/resqued/resqued"
 )
 
-// timed are the arguments of a job with a time limit for its class lock.
+// timed holds the arguments of a job with a time limit for its class lock.
 type timed struct {
 	ID, Milliseconds int
-	// Stubborn does not listen when it is told to stop.
+	// Stubborn makes the job ignore cancellation.
 	Stubborn bool
 }
 
 func registerClassLocked(h *resqued.Handlers, n *notes) {
-	// Timed is a Gate that may hold its lock for a while only.
+	// Timed is a Gate with a time limit for its lock.
 	resqued.Handle(h, "Timed", func(ctx context.Context, a timed) error {
 		return n.gate(ctx, a.ID, !a.Stubborn)
 	}, resqued.Lock[timed]{
@@ -25,8 +25,7 @@ func registerClassLocked(h *resqued.Handlers, n *notes) {
 			_ = n.mark("expired", a.ID)
 		},
 	})
-	// Untimed is a Gate with a lock for the whole class; one that finds it held goes
-	// back.
+	// Untimed is a Gate with a lock for the whole class. A job that finds it held is put back.
 	resqued.Handle(h, "Untimed", func(ctx context.Context, id int) error {
 		return n.gate(ctx, id, true)
 	}, resqued.Lock[int]{

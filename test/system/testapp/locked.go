@@ -12,9 +12,9 @@ import (
 	"github.com/resqued/resqued/internal/proc"
 )
 
-// trace is a file of this process in which jobs note when they hold their lock:
-// what Redis says of locks is to be judged by something else. Each note is one
-// write, so that a process that is killed leaves whole lines.
+// trace is a file of this process in which jobs note when they hold their lock, so that the
+// tests can check Redis's locks independently. Each note is one write, so that a killed process
+// leaves whole lines.
 type trace struct {
 	dir  string // empty = none
 	once sync.Once
@@ -68,8 +68,8 @@ func registerLocked(h *resqued.Handlers, n *notes) {
 		}
 		return s.note("end")
 	})
-	// Act does something as the holder again and again, until it is told to stop or
-	// the test opens the gate.
+	// Act acts as the holder again and again, until it is told to stop or the test opens the
+	// gate.
 	resqued.Handle(h, "Act", func(ctx context.Context, id int) error {
 		s, err := n.trace.begin(ctx)
 		if err != nil {

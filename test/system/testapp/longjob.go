@@ -10,8 +10,8 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// registerLong registers Long, which works numbers one after the other, and notes each. Of
-// each slice it notes that it begins and ends, so that two at once are seen.
+// registerLong registers Long, which works numbers one after the other and notes each. It also
+// notes the begin and end of each slice, so that the tests see overlaps.
 func registerLong(h *resqued.Handlers, n *notes) {
 	longjob.Register(h, "Long", func(ctx context.Context, r *longjob.Runner, a struct{ Units, Milliseconds int }) error {
 		if err := r.WorkOnce(ctx, "once", func(context.Context) error { return n.mark("once", 0) }); err != nil {
@@ -22,8 +22,8 @@ func registerLong(h *resqued.Handlers, n *notes) {
 			numbers[i] = i + 1
 		}
 		return longjob.WorkEach(ctx, r, "each", numbers, func(ctx context.Context, i int) error {
-			// The fence of each unit is noted as it begins: one that is smaller than that of
-			// the unit before was of a slice that another has taken over.
+			// The fence of each unit is noted as the unit begins. A fence smaller than the one
+			// before belongs to a slice that another has replaced.
 			if err := n.unit(r, i); err != nil {
 				return err
 			}
@@ -37,7 +37,7 @@ func registerLong(h *resqued.Handlers, n *notes) {
 	}, longjob.Options{Queue: "long", RequeueQueue: "later", Slice: time.Second, MaxDeaths: 50, RetryAfter: time.Second})
 }
 
-// registerTodo registers Todo, which works what stands in a list and takes it out of it.
+// registerTodo registers Todo, which works the elements of a list and removes them.
 func registerTodo(h *resqued.Handlers, n *notes) {
 	longjob.Register(h, "Todo", func(ctx context.Context, r *longjob.Runner, _ struct{}) error {
 		list, err := n.client.LRange(ctx, n.space+":test:todo", 0, -1).Result()
@@ -59,8 +59,8 @@ func registerTodo(h *resqued.Handlers, n *notes) {
 	}, longjob.Options{Queue: "long", RequeueQueue: "later", Slice: 200 * time.Millisecond})
 }
 
-// registerDeaf registers DeafRun, whose only unit does not heed its context: it notes
-// that it begins, and some seconds later that it ends.
+// registerDeaf registers DeafRun, whose only unit ignores its context. It notes that it begins,
+// and some seconds later that it ends.
 func registerDeaf(h *resqued.Handlers, n *notes) {
 	longjob.Register(h, "DeafRun", func(ctx context.Context, r *longjob.Runner, milliseconds int) error {
 		return r.WorkOnce(ctx, "unit", func(context.Context) error {
@@ -74,8 +74,8 @@ func registerDeaf(h *resqued.Handlers, n *notes) {
 	}, longjob.Options{Queue: "long"})
 }
 
-// registerRecurring registers Shop, which runs for each of six shops every six seconds, if a
-// test wants that: all others would see its jobs, too.
+// registerRecurring registers Shop, which runs for each of six shops every six seconds. Only
+// some tests enable it, because the others would see its jobs.
 func registerRecurring(h *resqued.Handlers, n *notes) {
 	if os.Getenv(recurEnv) == "" {
 		return

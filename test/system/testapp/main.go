@@ -1,7 +1,7 @@
-// Command testapp is a program as a user of resqued writes one: handlers in Go
-// around daemon.Main. The system tests work their jobs with it. Every class
-// takes the number of the job as its first argument and notes what it does in
-// hashes beside the daemon's own keys, so that a test sees what really ran.
+// Command testapp is a program like those of users: handlers in Go around daemon.Main. The
+// system tests work their jobs with it. Every class takes the number of the job as its first
+// argument and counts its runs in hashes beside the daemon's own keys, so that a test sees what
+// really ran.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/resqued/resqued/daemon"
 )
 
-// What the tests tell the handlers by environment.
+// Environment variables by which the tests configure the handlers.
 const (
 	redisEnv = "RESQUED_TEST_REDIS" // address of the tests' Redis
 	spaceEnv = "RESQUED_TEST_SPACE" // namespace
@@ -36,7 +36,7 @@ func main() {
 	daemon.Main(h)
 }
 
-// notes is where the handlers of this process write down what happened.
+// notes is where the handlers of this process write what happened.
 type notes struct {
 	client *redis.Client
 	space  string
@@ -55,7 +55,7 @@ func (n *notes) mark(kind string, id int) error {
 	if kind == "started" {
 		pipe.HSet(ctx, n.space+":test:pid", id, os.Getpid())
 	}
-	// The name of a process is never used again, unlike its pid.
+	// Unlike its pid, the name of a process is never reused.
 	pipe.HIncrBy(ctx, n.space+":test:"+kind+"-by", os.Getenv("RESQUED_PROC"), 1)
 	_, err := pipe.Exec(ctx)
 	return err
@@ -70,7 +70,7 @@ func register(h *resqued.Handlers) {
 		}
 		o.DisableIdentity = true
 		o.MaxRetries = -1 // a count that is made twice would look like a job that ran twice
-		// A Redis that is slow for want of a processor is no failure of the job.
+		// A Redis that is slow on a busy machine must not fail the job.
 		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = slow, slow, slow
 		n.client = redis.NewClient(o)
 	}
@@ -87,7 +87,7 @@ func register(h *resqued.Handlers) {
 		defer func() { _, _ = c.Process.Kill(), c.Wait() }()
 		return n.gate(ctx, id, false)
 	})
-	// Count does nothing but be counted.
+	// Count does nothing but note its run.
 	resqued.Handle(h, "Count", func(_ context.Context, id int) error {
 		return n.mark("ran", id)
 	})
@@ -95,7 +95,7 @@ func register(h *resqued.Handlers) {
 	resqued.Handle(h, "Gate", func(ctx context.Context, id int) error {
 		return n.gate(ctx, id, true)
 	})
-	// Stubborn is a Gate that does not listen when it is killed.
+	// Stubborn is a Gate that ignores cancellation.
 	resqued.Handle(h, "Stubborn", func(ctx context.Context, id int) error {
 		return n.gate(ctx, id, false)
 	})
@@ -135,7 +135,7 @@ func register(h *resqued.Handlers) {
 	resqued.Handle(h, "Panic", func(_ context.Context, id int) error {
 		panic(fmt.Sprintf("job %d panics as it should", id))
 	})
-	// Crash takes its process with it, as a bug in C code would.
+	// Crash kills its process, as a bug in C code would.
 	resqued.Handle(h, "Crash", func(_ context.Context, id int) error {
 		if err := n.mark("started", id); err != nil {
 			return err
@@ -151,7 +151,7 @@ func register(h *resqued.Handlers) {
 		os.Exit(a.Code)
 		return nil
 	})
-	// Leak keeps a megabyte for good.
+	// Leak keeps a megabyte of memory for ever.
 	resqued.Handle(h, "Leak", func(_ context.Context, id int) error {
 		block := make([]byte, 1<<20)
 		for i := 0; i < len(block); i += 4096 {
@@ -203,7 +203,7 @@ func (n *notes) gate(ctx context.Context, id int, killable bool) error {
 	}
 }
 
-// awaitFile waits until a file exists; an empty path is there at once.
+// awaitFile waits until a file exists; an empty path returns at once.
 func awaitFile(ctx context.Context, path string) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

@@ -10,8 +10,7 @@ import (
 )
 
 func registerRetries(h *resqued.Handlers, n *notes) {
-	// Flaky fails twice and then is done. What it notes is kept apart by the attempt that
-	// it is told.
+	// Flaky fails twice and then passes. Its notes are kept separately for each attempt.
 	flaky := func(ctx context.Context, id int) error {
 		attempt := resqued.JobFrom(ctx).Attempt
 		if err := n.mark(fmt.Sprint("attempt-", attempt), id); err != nil {

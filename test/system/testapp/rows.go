@@ -14,7 +14,7 @@ import (
 )
 
 // registerRows registers Delete, which deletes the rows of table events whose kind is its
-// argument, and Destroy, which also copies each to table archive, in one transaction.
+// argument, and Destroy, which also copies each to table archive in the same transaction.
 func registerRows(h *resqued.Handlers, url string) {
 	pool := sync.OnceValues(func() (*pgxpool.Pool, error) { return pgxpool.New(context.Background(), url) })
 	o := longjob.Options{Queue: "rows", Slice: time.Second, MaxDeaths: 50, RetryAfter: time.Second}

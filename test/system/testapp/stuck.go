@@ -13,8 +13,8 @@ import (
 // stuckTimeout is the time limit of the classes whose names end in "Timed".
 const stuckTimeout = 300 * time.Millisecond
 
-// registerStuck adds handlers that only a kill ends, each in its own way, and each
-// with and without a time limit.
+// registerStuck registers handlers that only a kill ends, each in a different way, with and
+// without a time limit.
 func registerStuck(h *resqued.Handlers, n *notes) {
 	forEver := func(name string, hang func(ctx context.Context) error) {
 		run := func(ctx context.Context, id int) error {
@@ -22,7 +22,7 @@ func registerStuck(h *resqued.Handlers, n *notes) {
 				return err
 			}
 			err := hang(ctx)
-			// The last that this code does: whoever frees its lock must do it later.
+			// This is the last action of the code: its lock must not be freed before.
 			_ = n.mark("stopped", id)
 			return err
 		}
@@ -48,7 +48,7 @@ func registerStuck(h *resqued.Handlers, n *notes) {
 		return nil
 	})
 	forEver("Reading", func(context.Context) error {
-		// Not os.Pipe: its reads wait in the runtime, this one in the kernel.
+		// os.Pipe would wait in the runtime; this read waits in the kernel.
 		var pipe [2]int
 		if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
 			return err

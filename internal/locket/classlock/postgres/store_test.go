@@ -90,12 +90,12 @@ func TestLocks(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, store.LockState{Holder: r.LockedBy}, state)
 
-	// Others that know only the table are kept out.
+	// Others that know only the table cannot take the lock.
 	ran, err := locker.Run(t.Context(), f.pool, r.Key, locker.Options{Table: f.table}, nil)
 	require.NoError(t, err)
 	require.False(t, ran)
 
-	// Its lease lasts as long as it is kept.
+	// Its lease lasts as long as it is extended.
 	f.exec(t, "UPDATE %s SET locked_until = clock_timestamp() AT TIME ZONE 'UTC' + interval '5 seconds'")
 	lost, err := f.KeepLocks(t.Context(), []store.HeldLock{of("2"), of("1")})
 	require.NoError(t, err)
@@ -107,7 +107,7 @@ func TestLocks(t *testing.T) {
 	require.True(t, reply.Got)
 	require.Greater(t, f.row(t).Left, 20*time.Second)
 
-	// Only its holder releases it.
+	// Only its holder can release it.
 	require.NoError(t, f.ReleaseLock(t.Context(), of("2")))
 	require.True(t, f.row(t).Held())
 	require.NoError(t, f.ReleaseLock(t.Context(), of("1")))
@@ -119,7 +119,7 @@ func TestLocks(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, store.AcquireReply{}, reply)
 
-	// What a dead holder has left is taken over.
+	// The lock of a dead holder can be taken.
 	f.acquire(t, "1")
 	f.exec(t, "UPDATE %s SET locked_until = clock_timestamp() AT TIME ZONE 'UTC' - interval '1 ms'")
 	next := f.acquire(t, "2")
@@ -149,7 +149,8 @@ func TestLongKeys(t *testing.T) {
 	}
 }
 
-// Jobs that wait for a row, or for a connection, do not keep leases from being extended.
+// TestKeepersHaveAConnection checks that jobs that wait for a row or for a connection do not
+// prevent the extension of leases.
 func TestKeepersHaveAConnection(t *testing.T) {
 	t.Parallel()
 	f := setup(t)

@@ -1,6 +1,6 @@
-// Package pools stands in for the package of Vitess that goworker takes its
-// connection pool from, whose module could not be had. It holds what
-// goworker calls, and like the original hands out first what came back first.
+// Package pools replaces the package of Vitess from which goworker takes its connection pool,
+// because that module is not available. It has the functions that goworker calls, and like the
+// original it reuses the resources in the order in which they were returned.
 package pools
 
 import (
@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// ErrClosed: the pool is closed.
+// ErrClosed is returned when the pool is closed.
 var ErrClosed = errors.New("resource pool is closed")
 
-// Resource is what a pool holds.
+// Resource is an element of a pool.
 type Resource interface{ Close() }
 
-// Factory makes a resource.
+// Factory creates a resource.
 type Factory func() (Resource, error)
 
-// ResourcePool holds resources that are made when they are first needed.
+// ResourcePool holds resources, which are created when they are first needed.
 type ResourcePool struct {
 	free    chan Resource // nil stands for one that has to be made
 	factory Factory
 }
 
-// NewResourcePool returns a pool of at most capacity resources. Idle ones are kept.
+// NewResourcePool returns a pool of at most capacity resources. Idle resources are kept.
 func NewResourcePool(factory Factory, capacity, _ int, _ time.Duration) *ResourcePool {
 	p := &ResourcePool{free: make(chan Resource, capacity), factory: factory}
 	for range capacity {
@@ -53,10 +53,10 @@ func (p *ResourcePool) Get(ctx context.Context) (Resource, error) {
 	}
 }
 
-// Put gives a resource back.
+// Put returns a resource to the pool.
 func (p *ResourcePool) Put(r Resource) { p.free <- r }
 
-// Close closes what is in the pool; whatever is out has to be back.
+// Close closes all resources. All of them must have been returned.
 func (p *ResourcePool) Close() {
 	close(p.free)
 	for r := range p.free {

@@ -1,20 +1,20 @@
-# box.sh boots a real systemd as PID 1 of namespaces of its own, on a throw-away
+# systemd_container.sh boots a real systemd as PID 1 of namespaces of its own, on a throw-away
 # copy of this machine's file system: an overlay whose changes live in a tmpfs
 # that goes away with the mount namespace. It needs root and installs nothing.
 #
-#   CGROUP  a new, empty cgroup v2 directory: the root of the box's tree
+#   CGROUP  a new, empty cgroup v2 directory: the root of the container's tree
 #   DIR     an empty directory
-#   FILES   a tree that is copied over the box's root
+#   FILES   a tree that is copied over the container's root
 set -e
 echo $$ >"$CGROUP/cgroup.procs"
 export DIR FILES
 exec unshare --kill-child -p -f -m -u -i -n -C --propagation private sh -ec '
-	mount -t tmpfs box "$DIR"
+	mount -t tmpfs container "$DIR"
 	mkdir "$DIR/upper" "$DIR/work" "$DIR/root"
-	mount -t overlay box -o "lowerdir=/,upperdir=$DIR/upper,workdir=$DIR/work" "$DIR/root"
+	mount -t overlay container -o "lowerdir=/,upperdir=$DIR/upper,workdir=$DIR/work" "$DIR/root"
 	cd "$DIR/root"
 
-	# Nothing of this machine starts in the box, and nothing in the box reaches
+	# Nothing of this machine starts in the container, and nothing in the container reaches
 	# for kernel modules or for kernel file systems.
 	rm -rf etc/fstab etc/systemd/system/*.wants
 	for unit in modprobe@.service systemd-modules-load.service systemd-sysctl.service \
@@ -44,6 +44,6 @@ exec unshare --kill-child -p -f -m -u -i -n -C --propagation private sh -ec '
 	pivot_root . old
 	# LoadCredential= needs a shared root: services get mount namespaces of their own.
 	exec chroot . sh -c "umount -l /old; rmdir /old; mount --make-rshared /
-		exec env -i container=resqued-box PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+		exec env -i container=resqued-systemd PATH=/usr/sbin:/usr/bin:/sbin:/bin \
 			/lib/systemd/systemd --unit=basic.target"
 '
