@@ -102,10 +102,10 @@ func ExampleQueues_Drain_locks() {
 	resqued.Handle(h, "Report", func(_ context.Context, _ string) error {
 		fmt.Println("meanwhile:", q.Drain(t)[0].Outcome)
 		return nil
-	}, resqued.Queue("reports"), resqued.Lock[string]{})
+	}, resqued.Queue("reports"), resqued.Lock[string]{ClassWide: true})
 	q = resquedtest.New(t, h)
 	_, _ = q.Client().Enqueue(t.Context(), "Report", "sales")
-	_, _ = q.Client().Enqueue(t.Context(), "Report", "sales")
+	_, _ = q.Client().Enqueue(t.Context(), "Report", "stock")
 	fmt.Println("first:", q.Drain(t)[0].Outcome)
 	// Output:
 	// meanwhile: dropped

@@ -171,7 +171,7 @@ func TestInline(t *testing.T) {
 			h := resqued.New()
 			var q *resquedtest.Queues
 			number(h, "Again", func(ctx context.Context, n int) error {
-				_, err := q.Client().Enqueue(ctx, "Again", n)
+				_, err := q.Client().Enqueue(ctx, "Again", n+1)
 				return err
 			})
 			q = resquedtest.New(t, h)
