@@ -203,7 +203,7 @@ func TestLongJobs(t *testing.T) {
 		require.Equal(t, []string{"one of 7", "two of 7", "three of 7"}, seen.take())
 		run, err := q.LongJobs().Get(t.Context(), res.UUID)
 		require.NoError(t, err)
-		require.Equal(t, longjob.Completed, run.Status)
+		require.Equal(t, longjob.StatusCompleted, run.Status)
 	})
 
 	t.Run("a slice that fails goes on later", func(t *testing.T) {
@@ -221,6 +221,6 @@ func TestLongJobs(t *testing.T) {
 		require.Len(t, q.Drain(t), 1)
 		run, getErr := q.LongJobs().Get(t.Context(), res.UUID)
 		require.NoError(t, getErr)
-		require.Equal(t, longjob.Completed, run.Status)
+		require.Equal(t, longjob.StatusCompleted, run.Status)
 	})
 }
