@@ -61,9 +61,9 @@ func ExampleRequire() {
 	}
 
 	_ = signUp(q.Client(), 42)
-	m := resquedtest.Require(t, q, "Mail", func(m Mail) bool { return m.User == 42 })
+	m := resquedtest.Require(t, q, func(m Mail) bool { return m.User == 42 })
 	fmt.Println(m.Subject)
-	resquedtest.RequireNone(t, q, "Mail", func(m Mail) bool { return m.User != 42 })
+	resquedtest.RequireNone(t, q, func(m Mail) bool { return m.User != 42 })
 	// Output:
 	// welcome
 }
