@@ -60,11 +60,11 @@ func TestAdvance(t *testing.T) {
 		})
 		q := resquedtest.New(t, h)
 		enqueue(t, q, "A", 1)
-		require.Equal(t, resquedtest.Requeued, q.Drain(t)[0].Outcome)
+		require.Equal(t, resquedtest.OutcomeRequeued, q.Drain(t)[0].Outcome)
 		q.Advance(4 * time.Second)
 		require.Empty(t, q.Drain(t))
 		q.Advance(time.Second)
-		require.Equal(t, resquedtest.Done, q.Drain(t)[0].Outcome)
+		require.Equal(t, resquedtest.OutcomeDone, q.Drain(t)[0].Outcome)
 	})
 
 	t.Run("a job that fails runs again by the retry of its class", func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestAdvance(t *testing.T) {
 		err = nil
 		_, retryErr := q.Client().RetryFailed(t.Context(), client.FailedFilter{All: true})
 		require.NoError(t, retryErr)
-		require.Equal(t, resquedtest.Done, q.Drain(t)[0].Outcome)
+		require.Equal(t, resquedtest.OutcomeDone, q.Drain(t)[0].Outcome)
 	})
 
 	t.Run("time passes while a job runs, and its process lives on", func(t *testing.T) {

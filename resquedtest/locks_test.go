@@ -162,10 +162,10 @@ func TestClassLocks(t *testing.T) {
 		q := resquedtest.New(t, h)
 		require.NoError(t, redisOf(t, q).Set(t.Context(), "resque:k", q.Now().Unix()+100, 0).Err())
 		enqueue(t, q, "A", 1)
-		require.Equal(t, resquedtest.Dropped, q.Drain(t)[0].Outcome)
+		require.Equal(t, resquedtest.OutcomeDropped, q.Drain(t)[0].Outcome)
 		q.Advance(2 * time.Minute)
 		enqueue(t, q, "A", 1)
-		require.Equal(t, resquedtest.Done, q.Drain(t)[0].Outcome)
+		require.Equal(t, resquedtest.OutcomeDone, q.Drain(t)[0].Outcome)
 	})
 
 	t.Run("a loner is enqueued once until it has run", func(t *testing.T) {
