@@ -13,7 +13,7 @@ var (
 	// kill request for the job ended it. The job is recorded as failed, or put back into
 	// its queue if the request says so.
 	ErrKilled = errors.New("resqued: job killed")
-	// ErrTimeout: the job ran longer than its class allows.
+	// ErrTimeout: the job ran longer than its class, or the lock of its class, allows.
 	ErrTimeout = errors.New("resqued: job timed out")
 	// ErrLockLost: the job no longer holds its lock, so another job with the same key
 	// may be running. The handler must stop at once and write nothing more.

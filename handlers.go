@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/internal/cmdslice"
+	"github.com/resqued/resqued/internal/jobctx"
 )
 
 // Handler performs one job. A nil error is success, Discard and Requeue end the job without
@@ -41,6 +42,7 @@ type Command struct {
 
 func init() {
 	cmdslice.Provide(func(command any) *cmdslice.Func { return &command.(*Command).slices })
+	jobctx.ProvideArgs(func(class any) reflect.Type { return class.(*Class).args })
 }
 
 // Class is a job class: its name, its handler, and its options.
@@ -72,6 +74,10 @@ type Class struct {
 	// JobLockKey, if not nil, computes the part of the job lock's key that identifies the
 	// job. If it returns an empty string, Handlers.JobLockKey or the configuration does.
 	JobLockKey func(job *Job) string
+
+	// args is the type that Handle decodes arguments into; nil if another function registered
+	// the class.
+	args reflect.Type
 }
 
 // Option configures a class when it is registered: Queue, Timeout, AtMostOnce, JobLockKey, a
@@ -198,7 +204,7 @@ func Handle[T any](h *Handlers, class string, fn func(ctx context.Context, args 
 			panic(fmt.Sprintf("resqued: class %q takes a %s, its lock a %s", class, reflect.TypeFor[T](), l.argsType()))
 		}
 	}
-	h.Register(Class{Name: class, Handler: func(ctx context.Context, job *Job) error {
+	h.Register(Class{Name: class, args: reflect.TypeFor[T](), Handler: func(ctx context.Context, job *Job) error {
 		var args T
 		if err := job.Args.Decode(&args); err != nil {
 			return fmt.Errorf("arguments of %s: %w", class, err)

@@ -135,7 +135,7 @@ type Result struct {
 	// Status says whether the job was pushed, and why not.
 	Status Status
 	// Due is the time at which a delayed job is pushed: not before the time that was asked
-	// for, and less than a second after it.
+	// for, and less than a second after it. It is zero unless Status is StatusDelayed.
 	Due time.Time
 }
 

@@ -19,7 +19,8 @@ type EnqueueParams struct {
 	Payload []byte
 	// Queue is where the job goes; empty = its class's own.
 	Queue string
-	// In and At are as the options of the same name; both zero = now.
+	// In and At are as the options of the same name; both zero = now. If both are set, At
+	// counts.
 	In time.Duration
 	At time.Time
 }

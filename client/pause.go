@@ -14,8 +14,8 @@ func (c *Client) ResumeQueue(ctx context.Context, queue string) (changed bool, e
 	return c.store.Resume(ctx, queue)
 }
 
-// PauseAll pauses all queues, including those that do not exist yet. It reports whether that
-// was not so before. Queues paused by PauseQueue stay paused after ResumeAll.
+// PauseAll pauses all queues, including those that do not exist yet. It returns false if they
+// were paused by it already. Queues paused by PauseQueue stay paused after ResumeAll.
 func (c *Client) PauseAll(ctx context.Context) (changed bool, err error) {
 	return c.store.PauseAll(ctx)
 }

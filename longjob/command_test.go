@@ -96,7 +96,7 @@ func TestCommand(t *testing.T) {
 		uuid := c.enqueue("C", []any{"north", 12})
 		run, err := c.slice(uuid)
 		require.NoError(t, err)
-		require.Equal(t, longjob.Queued, run.Status)
+		require.Equal(t, longjob.StatusQueued, run.Status)
 		require.Equal(t, "low", run.Queue)
 		require.Equal(t, `1`, string(run.State["page"]))
 		require.Equal(t, `12345678901234567890.10`, string(run.State["big"]), "byte for byte")
@@ -110,7 +110,7 @@ func TestCommand(t *testing.T) {
 		require.EqualValues(t, 3, run.Steps[0].Total)
 		run, err = c.slice(uuid)
 		require.NoError(t, err)
-		require.Equal(t, longjob.Completed, run.Status, run.Error)
+		require.Equal(t, longjob.StatusCompleted, run.Status, run.Error)
 		require.Equal(t, 3, run.Slices)
 		require.EqualValues(t, 2, run.Units)
 		require.Nil(t, c.take("q", "low"))
@@ -143,7 +143,7 @@ func TestCommand(t *testing.T) {
 		go func() { done <- c.call(k) }()
 		require.Equal(t, `{"saved":2}`, c.await("said"))
 		require.Equal(t, `{"n":2}`, state(c.run(uuid)))
-		require.Equal(t, longjob.Running, c.run(uuid).Status)
+		require.Equal(t, longjob.StatusRunning, c.run(uuid).Status)
 		require.NoError(t, os.WriteFile(filepath.Join(c.dir, "go"), nil, 0o600))
 		require.NoError(t, <-done)
 	})
@@ -181,7 +181,7 @@ func TestCommand(t *testing.T) {
 		require.Equal(t, `["north",1.0]`, runs[0].Args.String())
 		run, err := c.slice(runs[0].UUID)
 		require.NoError(t, err)
-		require.Equal(t, longjob.Completed, run.Status)
+		require.Equal(t, longjob.StatusCompleted, run.Status)
 	})
 
 	t.Run("so does one whose argument looks like a run, if that is said, but not a slice of one that is gone", func(t *testing.T) {
@@ -216,30 +216,30 @@ func TestCommandEnds(t *testing.T) {
 		status       longjob.Status
 		fails, warns string
 	}{
-		{"0 at once: completed", `exit 0`, longjob.Completed, "", ""},
-		{"told, and yields", `trap 'echo "{\"yield\":true}" >&3; exit 0' TERM; ` + loop, longjob.Queued, "", ""},
-		{"told, and is done", `trap 'echo "{\"done\":true}" >&3; exit 0' TERM; ` + loop, longjob.Completed, "", ""},
-		{"told, and says both: yields", `trap 'echo "{\"done\":true,\"yield\":true}" >&3; exit 0' TERM; ` + loop, longjob.Queued, "", ""},
-		{"told, 0, has saved: not completed", `trap 'exit 0' TERM; ` + save + loop, longjob.Queued, "", ""},
-		{"told, 0, has saved nothing", `trap 'exit 0' TERM; ` + loop, longjob.Failed, "but said neither", ""},
-		{"knows nothing of TERM, has saved", save + loop, longjob.Queued, "", ""},
-		{"knows nothing of TERM, has saved nothing", `echo why >&2; ` + loop, longjob.Failed, "it was ended by the SIGTERM that tells of the end of its slice; and it has saved nothing new in the whole slice, so that the next one would do the same again\nwhy", ""},
-		{"ignores TERM, has saved", `trap '' TERM; ` + save + loop, longjob.Queued, "", "it ran on for 200ms after it was told"},
-		{"ignores TERM, has saved nothing", `trap '' TERM; ` + loop, longjob.Failed, "it ran on for 200ms", ""},
-		{"yields, and hangs", `trap '' TERM; echo '{"yield":true}' >&3; ` + loop, longjob.Queued, "", "it ran on for 200ms"},
-		{"told, and fails", `trap 'echo no >&2; exit 3' TERM; ` + save + loop, longjob.Failed, "sh: exit code 3: no", ""},
-		{"yields and fails", `echo '{"yield":true}' >&3; echo oops >&2; exit 1`, longjob.Failed, "sh: exit code 1: oops", ""},
-		{"is done and fails", `echo '{"done":true}' >&3; exit 1`, longjob.Failed, "sh: exit code 1", ""},
-		{"75", save + `exit 75`, longjob.Queued, "", ""},
-		{"100", save + `echo nobody >&2; exit 100`, longjob.Completed, "", ""},
-		{"no JSON", `echo hello >&3; ` + loop, longjob.Failed, "line 1 on descriptor 3 is no message: it is no JSON object: hello", ""},
-		{"binary", `printf '\377\000\n' >&3; ` + loop, longjob.Failed, `line 1 on descriptor 3 is no message: it is no UTF-8: \xff\x00`, ""},
-		{"a yield that is none", `echo '{"yield":"yes"}' >&3; ` + loop, longjob.Failed, `"yield" is neither true nor false`, ""},
-		{"a line that is too long", `head -c 2000000 /dev/zero | tr '\0' x >&3; echo >&3; ` + loop, longjob.Failed, "it is longer than 1114112 bytes", ""},
-		{"a state that is too large", `{ printf '{"state":{"a":"'; head -c 1048576 /dev/zero | tr '\0' x; echo '"}}'; } >&3; ` + loop, longjob.Failed, "the state is too large", ""},
-		{"half a line at the end", `printf '{"state":{"n' >&3`, longjob.Completed, "", "line 1 on descriptor 3 is no message"},
-		{"a key that nobody knows", `echo '{"stat":{"n":1}}' >&3`, longjob.Completed, "", `line 1 on descriptor 3: "stat" is not known`},
-		{"not started", ``, longjob.Failed, "start \"sh\"", ""},
+		{"0 at once: completed", `exit 0`, longjob.StatusCompleted, "", ""},
+		{"told, and yields", `trap 'echo "{\"yield\":true}" >&3; exit 0' TERM; ` + loop, longjob.StatusQueued, "", ""},
+		{"told, and is done", `trap 'echo "{\"done\":true}" >&3; exit 0' TERM; ` + loop, longjob.StatusCompleted, "", ""},
+		{"told, and says both: yields", `trap 'echo "{\"done\":true,\"yield\":true}" >&3; exit 0' TERM; ` + loop, longjob.StatusQueued, "", ""},
+		{"told, 0, has saved: not completed", `trap 'exit 0' TERM; ` + save + loop, longjob.StatusQueued, "", ""},
+		{"told, 0, has saved nothing", `trap 'exit 0' TERM; ` + loop, longjob.StatusFailed, "but said neither", ""},
+		{"knows nothing of TERM, has saved", save + loop, longjob.StatusQueued, "", ""},
+		{"knows nothing of TERM, has saved nothing", `echo why >&2; ` + loop, longjob.StatusFailed, "it was ended by the SIGTERM that tells of the end of its slice; and it has saved nothing new in the whole slice, so that the next one would do the same again\nwhy", ""},
+		{"ignores TERM, has saved", `trap '' TERM; ` + save + loop, longjob.StatusQueued, "", "it ran on for 200ms after it was told"},
+		{"ignores TERM, has saved nothing", `trap '' TERM; ` + loop, longjob.StatusFailed, "it ran on for 200ms", ""},
+		{"yields, and hangs", `trap '' TERM; echo '{"yield":true}' >&3; ` + loop, longjob.StatusQueued, "", "it ran on for 200ms"},
+		{"told, and fails", `trap 'echo no >&2; exit 3' TERM; ` + save + loop, longjob.StatusFailed, "sh: exit code 3: no", ""},
+		{"yields and fails", `echo '{"yield":true}' >&3; echo oops >&2; exit 1`, longjob.StatusFailed, "sh: exit code 1: oops", ""},
+		{"is done and fails", `echo '{"done":true}' >&3; exit 1`, longjob.StatusFailed, "sh: exit code 1", ""},
+		{"75", save + `exit 75`, longjob.StatusQueued, "", ""},
+		{"100", save + `echo nobody >&2; exit 100`, longjob.StatusCompleted, "", ""},
+		{"no JSON", `echo hello >&3; ` + loop, longjob.StatusFailed, "line 1 on descriptor 3 is no message: it is no JSON object: hello", ""},
+		{"binary", `printf '\377\000\n' >&3; ` + loop, longjob.StatusFailed, `line 1 on descriptor 3 is no message: it is no UTF-8: \xff\x00`, ""},
+		{"a yield that is none", `echo '{"yield":"yes"}' >&3; ` + loop, longjob.StatusFailed, `"yield" is neither true nor false`, ""},
+		{"a line that is too long", `head -c 2000000 /dev/zero | tr '\0' x >&3; echo >&3; ` + loop, longjob.StatusFailed, "it is longer than 1114112 bytes", ""},
+		{"a state that is too large", `{ printf '{"state":{"a":"'; head -c 1048576 /dev/zero | tr '\0' x; echo '"}}'; } >&3; ` + loop, longjob.StatusFailed, "the state is too large", ""},
+		{"half a line at the end", `printf '{"state":{"n' >&3`, longjob.StatusCompleted, "", "line 1 on descriptor 3 is no message"},
+		{"a key that nobody knows", `echo '{"stat":{"n":1}}' >&3`, longjob.StatusCompleted, "", `line 1 on descriptor 3: "stat" is not known`},
+		{"not started", ``, longjob.StatusFailed, "start \"sh\"", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -265,10 +265,10 @@ func TestCommandEnds(t *testing.T) {
 			require.Equal(t, tc.fails == "", run.Error == "", run.Error)
 			require.Contains(t, run.Warning, tc.warns)
 			require.Equal(t, tc.warns == "", run.Warning == "", run.Warning)
-			if strings.Contains(tc.script, save) && tc.status != longjob.Completed {
+			if strings.Contains(tc.script, save) && tc.status != longjob.StatusCompleted {
 				require.Equal(t, `{"n":1}`, state(run))
 			}
-			if tc.status == longjob.Queued {
+			if tc.status == longjob.StatusQueued {
 				require.Equal(t, 2, run.Slice)
 			}
 			require.Zero(t, c.redis.LLen(t.Context(), c.ns+":failed").Val(), "never in Resque's list of failures")
@@ -280,7 +280,7 @@ func TestCommandEnds(t *testing.T) {
 		c := newCommands(t, `sleep 0.5; `+save+loop, longjob.Options{Slice: 50 * time.Millisecond, Grace: never, Retries: -1})
 		run, err := c.slice(c.enqueue("C", nil))
 		require.NoError(t, err)
-		require.Equal(t, longjob.Queued, run.Status, run.Error)
+		require.Equal(t, longjob.StatusQueued, run.Status, run.Error)
 		require.Equal(t, `{"n":1}`, state(run))
 	})
 
@@ -290,7 +290,7 @@ func TestCommandEnds(t *testing.T) {
 		uuid := c.enqueue("C", nil)
 		run, err := c.slice(uuid)
 		require.NoError(t, err)
-		require.Equal(t, longjob.Queued, run.Status)
+		require.Equal(t, longjob.StatusQueued, run.Status)
 		require.Contains(t, run.Error, "exit code 1")
 		require.Equal(t, 1, run.Failures)
 		require.Equal(t, `{"n":1}`, state(run))
@@ -308,13 +308,13 @@ func TestCommandEnds(t *testing.T) {
 		require.NoError(t, <-done)
 		k.complete(nil)
 		run := c.run(uuid)
-		require.Equal(t, longjob.Queued, run.Status, run.Error)
+		require.Equal(t, longjob.StatusQueued, run.Status, run.Error)
 		require.NoError(t, os.RemoveAll(c.dir)) // it could not even be started
 		k = c.take("low")
 		close(k.leave)
 		run, err := c.perform(uuid, k)
 		require.NoError(t, err)
-		require.Equal(t, longjob.Queued, run.Status, "a process that is leaving starts none: %s", run.Error)
+		require.Equal(t, longjob.StatusQueued, run.Status, "a process that is leaving starts none: %s", run.Error)
 	})
 
 	t.Run("one that is killed may save, and runs again", func(t *testing.T) {
@@ -331,7 +331,7 @@ func TestCommandEnds(t *testing.T) {
 		require.ErrorAs(t, err, &requeue)
 		k.complete(err)
 		run := c.run(uuid)
-		require.Equal(t, longjob.Queued, run.Status)
+		require.Equal(t, longjob.StatusQueued, run.Status)
 		require.Equal(t, 1, run.Slice, "the same slice runs again")
 		require.Equal(t, `{"last":"words"}`, state(run))
 	})
@@ -346,7 +346,7 @@ func TestCommandEnds(t *testing.T) {
 		c.await("pid")
 		require.ErrorIs(t, c.Cancel(t.Context(), uuid), longjob.ErrEnding)
 		require.ErrorIs(t, <-done, resqued.Discard)
-		require.Equal(t, longjob.Cancelled, c.run(uuid).Status)
+		require.Equal(t, longjob.StatusCancelled, c.run(uuid).Status)
 		require.Equal(t, `null`, state(c.run(uuid)))
 	})
 

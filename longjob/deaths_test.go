@@ -48,7 +48,7 @@ func TestDeaths(t *testing.T) {
 		require.NotNil(t, alive)
 		require.NoError(t, alive.perform())
 		alive.complete(nil)
-		require.Equal(t, longjob.Completed, b.run(uuid).Status)
+		require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status)
 		close(woken)
 		err := <-result
 		var requeue *resqued.RequeueError
@@ -77,7 +77,7 @@ func TestDeaths(t *testing.T) {
 		require.Equal(t, 1, b.work("q"))
 		require.Equal(t, []int{1, 2, 3, 3, 4}, done)
 		run := b.run(uuid)
-		require.Equal(t, longjob.Completed, run.Status)
+		require.Equal(t, longjob.StatusCompleted, run.Status)
 		require.Equal(t, 1, run.Slice, "it is the same slice again")
 	})
 
@@ -99,7 +99,7 @@ func TestDeaths(t *testing.T) {
 		require.Equal(t, 1, b.work("q"))
 		require.Equal(t, 3, runs)
 		run := b.run(uuid)
-		require.Equal(t, longjob.Failed, run.Status)
+		require.Equal(t, longjob.StatusFailed, run.Status)
 		require.Contains(t, run.Error, "3 worker processes died with it")
 		require.Empty(t, b.redis.LRange(t.Context(), b.ns+":failed", 0, -1).Val())
 	})
@@ -131,7 +131,7 @@ func TestDeaths(t *testing.T) {
 			b.crash("q")
 		}
 		require.Equal(t, 1, b.work("q"))
-		require.Equal(t, longjob.Completed, b.run(uuid).Status, b.run(uuid).Error)
+		require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status, b.run(uuid).Error)
 	})
 
 	t.Run("payloads of other slices, and second ones, come to nothing", func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestDeaths(t *testing.T) {
 		require.NoError(t, b.redis.RPush(t.Context(), b.ns+":queue:q", `{"class":"L","args":["none"]}`).Err())
 		b.work("q")
 		require.Equal(t, 3, units)
-		require.Equal(t, longjob.Completed, b.run(uuid).Status)
+		require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status)
 	})
 
 	t.Run("without job locks nobody else begins a slice that runs", func(t *testing.T) {
@@ -185,7 +185,7 @@ func TestDeaths(t *testing.T) {
 		}
 		close(goOn)
 		require.NoError(t, <-result)
-		require.Equal(t, longjob.Completed, b.run(uuid).Status)
+		require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status)
 	})
 
 	t.Run("a lost lock means that nothing is saved and the slice runs again", func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestDeaths(t *testing.T) {
 		require.ErrorAs(t, err, &requeue)
 		k.complete(err)
 		require.Equal(t, 1, b.work("q"))
-		require.Equal(t, longjob.Completed, b.run(uuid).Status)
+		require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status)
 	})
 
 	t.Run("a named lock is one unit's at a time, and free when its holder is dead", func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestDeaths(t *testing.T) {
 		waits := b.take("q")
 		require.NoError(t, waits.perform(), "it gives up its slice while it waits")
 		waits.complete(nil)
-		require.Equal(t, longjob.Queued, b.run(second).Status)
+		require.Equal(t, longjob.StatusQueued, b.run(second).Status)
 		require.Empty(t, last)
 		first.die()
 		k := b.take("q") // the first one, at the head

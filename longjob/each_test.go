@@ -62,7 +62,7 @@ func TestListsThatChange(t *testing.T) {
 			b.work("q")
 			require.Equal(t, c.want, strings.Join(*done, ""))
 			run := b.run(uuid)
-			require.Equal(t, longjob.Completed, run.Status, run.Error)
+			require.Equal(t, longjob.StatusCompleted, run.Status, run.Error)
 			require.EqualValues(t, len(c.want), run.Steps[0].Done)
 			require.Equal(t, run.Steps[0].Done, run.Steps[0].Total)
 		})
@@ -89,7 +89,7 @@ func TestAListOfWhatIsLeft(t *testing.T) {
 	uuid := b.enqueue("L", nil)
 	b.work("q")
 	run := b.run(uuid)
-	require.Equal(t, longjob.Completed, run.Status, run.Error)
+	require.Equal(t, longjob.StatusCompleted, run.Status, run.Error)
 	require.Empty(t, left)
 	for i := range 100 {
 		require.Equal(t, 1, times[i], i)
@@ -134,7 +134,7 @@ func TestStepsWithinItemsThatMove(t *testing.T) {
 	b.work("q")
 	// b1 was done; then a came in front of it. In the fourth slice b2 was done; b left, and came back.
 	require.Equal(t, "b1 a1 a2 b2 c1 b1 b2 c2 d1 d2", strings.Join(done, " "))
-	require.Equal(t, longjob.Completed, b.run(uuid).Status)
+	require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status)
 }
 
 func TestLongListsThatChange(t *testing.T) {
@@ -172,10 +172,10 @@ func TestLongListsThatChange(t *testing.T) {
 			run := b.run(uuid)
 			require.Len(t, *done, c.done)
 			if c.fails {
-				require.Equal(t, longjob.Failed, run.Status)
+				require.Equal(t, longjob.StatusFailed, run.Status)
 				require.Contains(t, run.Error, "WorkAfter")
 			} else {
-				require.Equal(t, longjob.Completed, run.Status, run.Error)
+				require.Equal(t, longjob.StatusCompleted, run.Status, run.Error)
 			}
 			require.Contains(t, run.Warning, c.warns)
 		})
@@ -199,7 +199,7 @@ func TestItemsMakeRoomForTheState(t *testing.T) {
 	}, longjob.Options{Queue: "q", MaxUnits: 5, StateLimit: 900})
 	uuid := b.enqueue("L", nil)
 	b.work("q")
-	require.Equal(t, longjob.Completed, b.run(uuid).Status, b.run(uuid).Error)
+	require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status, b.run(uuid).Error)
 	require.Equal(t, list, done)
 }
 
@@ -226,7 +226,7 @@ func TestPlacesAreState(t *testing.T) {
 		uuid := b.enqueue(class, nil)
 		b.work("q")
 		run := b.run(uuid)
-		require.Equal(t, longjob.Failed, run.Status, class)
+		require.Equal(t, longjob.StatusFailed, run.Status, class)
 		require.Contains(t, run.Error, "the limit is 1000", class)
 	}
 }
@@ -266,11 +266,11 @@ func TestSequencesThatChange(t *testing.T) {
 				b.work("q")
 				run := b.run(uuid)
 				if c.fails {
-					require.Equal(t, longjob.Failed, run.Status)
+					require.Equal(t, longjob.StatusFailed, run.Status)
 					require.Contains(t, run.Error, longjob.ErrListChanged.Error())
 					require.Equal(t, []string{"a", "b"}, done)
 				} else {
-					require.Equal(t, longjob.Completed, run.Status, run.Error)
+					require.Equal(t, longjob.StatusCompleted, run.Status, run.Error)
 					require.Equal(t, letters(c.second), done)
 				}
 			})
@@ -297,7 +297,7 @@ func TestTreesThatChange(t *testing.T) {
 	uuid := b.enqueue("L", nil)
 	b.work("q")
 	require.Equal(t, "b/x=1 b/y=2 a=0 b/w=0 c=3", strings.Join(done, " "))
-	require.Equal(t, longjob.Completed, b.run(uuid).Status)
+	require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status)
 }
 
 // The name of one step may be the beginning of that of another.
@@ -330,7 +330,7 @@ func TestNamesOfSteps(t *testing.T) {
 	uuid := b.enqueue("L", nil)
 	b.work("q")
 	require.Equal(t, []string{"sync/users", "sync#0/x", "sync 1", "sync 2", "users within once", "once/users"}, done)
-	require.Equal(t, longjob.Completed, b.run(uuid).Status)
+	require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status)
 
 	longjob.Register(b.h, "Zero", func(ctx context.Context, r *longjob.Runner, _ struct{}) error {
 		return r.WorkOnce(ctx, "a\x00b", func(context.Context) error { return nil })
@@ -424,7 +424,7 @@ func TestEachModel(t *testing.T) {
 			}
 			run, err := b.Get(context.Background(), res.UUID)
 			must(t, err)
-			if run.Status == longjob.Completed {
+			if run.Status == longjob.StatusCompleted {
 				break
 			}
 			if run.Status.Over() {
@@ -436,7 +436,7 @@ func TestEachModel(t *testing.T) {
 		}
 		run, err := b.Get(context.Background(), res.UUID)
 		must(t, err)
-		if run.Status != longjob.Completed {
+		if run.Status != longjob.StatusCompleted {
 			t.Fatalf("the run is %s after %d slices", run.Status, slices)
 		}
 		list.check(t, last)

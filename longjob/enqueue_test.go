@@ -78,7 +78,7 @@ func TestEnqueue(t *testing.T) {
 		close(goOn)
 		require.NoError(t, <-result)
 		k.complete(nil)
-		require.Equal(t, longjob.Completed, b.run(uuid).Status)
+		require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status)
 		require.Equal(t, 1, b.work("q"), "one more, and no more")
 		<-begun
 		runs, err := b.List(t.Context(), longjob.Filter{Class: "L"})
@@ -95,7 +95,7 @@ func TestEnqueue(t *testing.T) {
 		require.NoError(t, b.redis.RPush(t.Context(), b.ns+":queue:in", `{"class":"L","args":[ "K\u00f6ln" ]}`).Err())
 		require.Equal(t, 1, b.work("in"))
 		require.EqualValues(t, 1, b.redis.LLen(t.Context(), b.ns+":queue:q").Val())
-		require.Equal(t, longjob.Queued, b.run(uuid).Status)
+		require.Equal(t, longjob.StatusQueued, b.run(uuid).Status)
 	})
 
 	t.Run("a new run supersedes the older one", func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestEnqueue(t *testing.T) {
 		fresh := b.enqueue("L", 1)
 		b.work("q")
 		require.Equal(t, []string{old, fresh, fresh}, worked)
-		require.Equal(t, longjob.Superseded, b.run(old).Status)
+		require.Equal(t, longjob.StatusSuperseded, b.run(old).Status)
 		require.ErrorIs(t, b.Requeue(t.Context(), old), longjob.ErrOver)
 	})
 
@@ -133,13 +133,13 @@ func TestEnqueue(t *testing.T) {
 		require.Equal(t, longjob.OutcomeExisting, results[449].Outcome)
 		require.Equal(t, results[9].UUID, results[449].UUID)
 		require.EqualValues(t, 440, b.redis.LLen(t.Context(), b.ns+":queue:other").Val())
-		runs, err := b.List(t.Context(), longjob.Filter{Status: longjob.Queued, Limit: 300})
+		runs, err := b.List(t.Context(), longjob.Filter{Status: longjob.StatusQueued, Limit: 300})
 		require.NoError(t, err)
 		require.Len(t, runs, 300)
 		require.NoError(t, b.Cancel(t.Context(), results[0].UUID))
 		run, err := b.Wait(t.Context(), results[0].UUID)
 		require.NoError(t, err)
-		require.Equal(t, longjob.Cancelled, run.Status)
+		require.Equal(t, longjob.StatusCancelled, run.Status)
 	})
 
 	t.Run("what cannot be enqueued", func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestForget(t *testing.T) {
 	}, patience, time.Millisecond)
 	_, err := b.Get(t.Context(), uuid)
 	require.ErrorIs(t, err, longjob.ErrNotFound)
-	require.Equal(t, longjob.Cancelled, b.run(kept).Status)
+	require.Equal(t, longjob.StatusCancelled, b.run(kept).Status)
 	require.EqualValues(t, 1, b.redis.HLen(t.Context(), b.ns+":resqued:longjob:current").Val())
 }
 

@@ -46,7 +46,7 @@ func TestFailuresInARow(t *testing.T) {
 			}, longjob.Options{Queue: "q", MaxUnits: 2, Retries: 3, RetryAfter: time.Millisecond})
 			uuid := b.enqueue("L", nil)
 			b.untilOver(uuid)
-			require.Equal(t, longjob.Completed, b.run(uuid).Status, b.run(uuid).Error)
+			require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status, b.run(uuid).Error)
 		})
 	}
 
@@ -63,7 +63,7 @@ func TestFailuresInARow(t *testing.T) {
 		}, longjob.Options{Queue: "q", Retries: 3, RetryAfter: time.Millisecond})
 		uuid := b.enqueue("L", nil)
 		b.untilOver(uuid)
-		require.Equal(t, longjob.Failed, b.run(uuid).Status)
+		require.Equal(t, longjob.StatusFailed, b.run(uuid).Status)
 		require.LessOrEqual(t, calls, 5)
 	})
 }
@@ -98,7 +98,7 @@ func TestNestedCriticalUnits(t *testing.T) {
 	}, longjob.Options{Queue: "q"})
 	uuid := b.enqueue("L", nil)
 	b.work("q")
-	require.Equal(t, longjob.Completed, b.run(uuid).Status, b.run(uuid).Error)
+	require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status, b.run(uuid).Error)
 	require.Equal(t, []bool{true, true, true, true}, seen)
 	require.Empty(t, held())
 }

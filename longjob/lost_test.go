@@ -56,7 +56,7 @@ func TestLost(t *testing.T) {
 	go func() { result <- k.perform() }()
 	<-b.crashed
 	sweep()
-	require.Equal(t, longjob.Running, b.run(uuid).Status, "one that runs is not lost")
+	require.Equal(t, longjob.StatusRunning, b.run(uuid).Status, "one that runs is not lost")
 	// Its process dies, and its job is thrown away.
 	_, _, err := b.store.Fence(t.Context(), k.proc, true)
 	require.NoError(t, err)
@@ -66,7 +66,7 @@ func TestLost(t *testing.T) {
 	sweep()
 	require.Equal(t, 1, b.work("q"))
 	require.Equal(t, []int{1, 2, 2, 3}, done)
-	require.Equal(t, longjob.Completed, b.run(uuid).Status)
+	require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status)
 }
 
 // crowd puts other jobs before and behind those in a queue.
@@ -109,7 +109,7 @@ func TestPastLease(t *testing.T) {
 	require.NoError(t, b.redis.ZAddXX(t.Context(), b.ns+":resqued:procs", z(lease, k.proc)).Err())
 	require.NoError(t, k.perform())
 	require.ErrorIs(t, <-past, longstore.ErrLease)
-	require.Equal(t, longjob.Completed, b.run(uuid).Status)
+	require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status)
 }
 
 func z(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }

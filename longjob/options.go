@@ -113,7 +113,7 @@ var (
 	// ErrYield: the slice is over. It is not a failure: the run continues in the next slice.
 	ErrYield = errors.New("longjob: the slice is over")
 	// ErrCancelled: the run was cancelled, or superseded by a newer one.
-	ErrCancelled = errors.New("longjob: the run is over")
+	ErrCancelled = errors.New("longjob: the run was cancelled or superseded")
 	// ErrTakenOver: another process works this slice now, because this one was believed to
 	// be dead. This one can save nothing.
 	ErrTakenOver = errors.New("longjob: another slice has taken over")

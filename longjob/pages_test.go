@@ -43,7 +43,7 @@ func TestPages(t *testing.T) {
 		require.Equal(t, 1, b.work("low"))
 		require.Equal(t, []int{0, 10, 20, 30}, began)
 		run := b.run(uuid)
-		require.Equal(t, longjob.Completed, run.Status)
+		require.Equal(t, longjob.StatusCompleted, run.Status)
 		require.Equal(t, []int64{40, 40, 4}, []int64{run.Steps[0].Done, run.Steps[0].Total, run.Units})
 		require.True(t, run.Steps[0].Finished)
 	})
@@ -62,7 +62,7 @@ func TestPages(t *testing.T) {
 		uuid := b.enqueue("L", nil)
 		b.work("q")
 		run := b.run(uuid)
-		require.Equal(t, longjob.Completed, run.Status)
+		require.Equal(t, longjob.StatusCompleted, run.Status)
 		require.Equal(t, []int64{2, 4}, []int64{int64(run.Slices), run.Units})
 	})
 
@@ -97,6 +97,6 @@ func TestPages(t *testing.T) {
 		b.work("q")
 		require.Equal(t, []int{0, 10, 20, 20, 30}, began)
 		require.Equal(t, []int{0, 1, 2, 2, 3}, seen)
-		require.Equal(t, longjob.Completed, b.run(uuid).Status)
+		require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status)
 	})
 }

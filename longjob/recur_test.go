@@ -77,7 +77,7 @@ func TestRecur(t *testing.T) {
 		require.Zero(t, b.redis.LLen(t.Context(), b.ns+":queue:q").Val())
 		wanted = true
 		require.NoError(t, b.tick())
-		runs, err := b.List(t.Context(), longjob.Filter{Status: longjob.Queued})
+		runs, err := b.List(t.Context(), longjob.Filter{Status: longjob.StatusQueued})
 		require.NoError(t, err)
 		require.Len(t, runs, 1)
 		require.Equal(t, "[]", runs[0].Args.String())

@@ -15,22 +15,22 @@ type Status string
 
 // The statuses. The last four are final.
 const (
-	// Queued: the next slice waits.
-	Queued Status = "queued"
-	// Running: a slice runs.
-	Running Status = "running"
-	// Completed: the function returned nil.
-	Completed Status = "completed"
-	// Failed: the function returned an error too often, or too many worker processes died.
-	Failed Status = "failed"
-	// Cancelled: the run was ended by Cancel.
-	Cancelled Status = "cancelled"
-	// Superseded: a newer run of the same class and arguments has taken its place.
-	Superseded Status = "superseded"
+	// StatusQueued: the next slice waits.
+	StatusQueued Status = "queued"
+	// StatusRunning: a slice runs.
+	StatusRunning Status = "running"
+	// StatusCompleted: the function returned nil.
+	StatusCompleted Status = "completed"
+	// StatusFailed: the function returned an error too often, or too many worker processes died.
+	StatusFailed Status = "failed"
+	// StatusCancelled: the run was ended by Cancel.
+	StatusCancelled Status = "cancelled"
+	// StatusSuperseded: a newer run of the same class and arguments has taken its place.
+	StatusSuperseded Status = "superseded"
 )
 
 // Over reports whether the status is final.
-func (s Status) Over() bool { return s != Queued && s != Running }
+func (s Status) Over() bool { return s != StatusQueued && s != StatusRunning }
 
 // Step is the progress of a WorkOnce, WorkEach or WorkTree that is not within another.
 type Step struct {

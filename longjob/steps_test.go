@@ -38,13 +38,13 @@ func TestSteps(t *testing.T) {
 			})
 		}, quick())
 		uuid := b.enqueue("L", 5)
-		require.Equal(t, longjob.Queued, b.run(uuid).Status)
+		require.Equal(t, longjob.StatusQueued, b.run(uuid).Status)
 		require.Equal(t, 1, b.work("q"), "further slices go to the other queue")
 		require.Equal(t, 5, b.work("low"))
 		require.Equal(t, []string{"setup", "0", "1", "2", "3", "4"}, done)
 		require.Equal(t, []int{1, 2, 3, 4, 5, 6}, nums)
 		run := b.run(uuid)
-		require.Equal(t, longjob.Completed, run.Status)
+		require.Equal(t, longjob.StatusCompleted, run.Status)
 		require.EqualValues(t, 6, run.Units)
 		require.Equal(t, 6, run.Slices)
 		require.Len(t, run.Steps, 2)
@@ -201,7 +201,7 @@ func TestState(t *testing.T) {
 		uuid := b.enqueue("L", nil)
 		b.work("q")
 		require.Equal(t, []int{1, 0}, seen)
-		require.Equal(t, longjob.Completed, b.run(uuid).Status)
+		require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status)
 	})
 
 	t.Run("values are typed, computed once, and cleared", func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestState(t *testing.T) {
 		}, quick())
 		uuid := b.enqueue("L", nil)
 		b.work("q", "low")
-		require.Equal(t, longjob.Completed, b.run(uuid).Status, b.run(uuid).Error)
+		require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status, b.run(uuid).Error)
 		require.Equal(t, 1, computed)
 		require.Equal(t, 3, slices)
 	})
@@ -245,7 +245,7 @@ func TestState(t *testing.T) {
 		uuid := b.enqueue("L", nil)
 		b.work("q")
 		run := b.run(uuid)
-		require.Equal(t, longjob.Failed, run.Status)
+		require.Equal(t, longjob.StatusFailed, run.Status)
 		require.Contains(t, run.Error, "the limit is 1000")
 	})
 }
@@ -282,7 +282,7 @@ func TestEnds(t *testing.T) {
 			})
 		}, longjob.Options{Queue: "q", Retries: 2, RetryAfter: time.Millisecond})
 		uuid := b.enqueue("L", nil)
-		for b.run(uuid).Status != longjob.Failed {
+		for b.run(uuid).Status != longjob.StatusFailed {
 			b.work("q")
 			_, err := b.store.MoveDue(t.Context(), nil)
 			require.NoError(t, err)
@@ -296,7 +296,7 @@ func TestEnds(t *testing.T) {
 		require.NoError(t, b.Requeue(t.Context(), uuid))
 		require.Equal(t, 1, b.work("q"))
 		require.Equal(t, []int{1, 2, 2, 2, 2, 3}, done)
-		require.Equal(t, longjob.Completed, b.run(uuid).Status)
+		require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status)
 		require.ErrorIs(t, b.Requeue(t.Context(), uuid), longjob.ErrOver)
 	})
 
@@ -310,7 +310,7 @@ func TestEnds(t *testing.T) {
 		for class, want := range map[string]string{"Panic": "panic: ouch", "Exit": "Goexit", "Args": "arguments of Args"} {
 			uuid := b.enqueue(class, "text")
 			require.Equal(t, 1, b.work("q"), class)
-			require.Equal(t, longjob.Failed, b.run(uuid).Status, class)
+			require.Equal(t, longjob.StatusFailed, b.run(uuid).Status, class)
 			require.Contains(t, b.run(uuid).Error, want)
 		}
 	})
@@ -332,7 +332,7 @@ func TestEnds(t *testing.T) {
 		k = b.take("q")
 		require.NoError(t, k.perform())
 		require.Equal(t, []int{1, 2}, done)
-		require.Equal(t, longjob.Queued, b.run(uuid).Status)
+		require.Equal(t, longjob.StatusQueued, b.run(uuid).Status)
 		k.complete(nil)
 		require.Equal(t, 1, b.work("q"))
 		require.Equal(t, []int{1, 2, 3}, done)
@@ -362,7 +362,7 @@ func TestEnds(t *testing.T) {
 		var requeue *resqued.RequeueError
 		require.ErrorAs(t, err, &requeue)
 		k.complete(err)
-		require.Equal(t, longjob.Queued, b.run(uuid).Status)
+		require.Equal(t, longjob.StatusQueued, b.run(uuid).Status)
 		require.Equal(t, 1, b.work("q"))
 		require.Equal(t, []int{1, 2, 3}, done)
 		require.Zero(t, b.run(uuid).Deaths)
@@ -384,7 +384,7 @@ func TestEnds(t *testing.T) {
 		}, longjob.Options{Queue: "q"})
 		uuid = b.enqueue("L", nil)
 		require.Equal(t, 1, b.work("q"))
-		require.Equal(t, longjob.Cancelled, b.run(uuid).Status)
+		require.Equal(t, longjob.StatusCancelled, b.run(uuid).Status)
 		require.Zero(t, b.run(uuid).Units)
 		require.ErrorIs(t, b.Cancel(t.Context(), uuid), longjob.ErrOver)
 		require.ErrorIs(t, b.Cancel(t.Context(), "nobody"), longjob.ErrNotFound)

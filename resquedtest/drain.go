@@ -16,19 +16,19 @@ type Outcome string
 
 // The outcomes.
 const (
-	// Done: the handler returned nil.
-	Done Outcome = "done"
-	// Discarded: it returned resqued.Discard.
-	Discarded Outcome = "discarded"
-	// Dropped: the job did not run, because its class lock was held.
-	Dropped Outcome = "dropped"
-	// Requeued: the job goes back to its queue, because it returned resqued.Requeue or
+	// OutcomeDone: the handler returned nil.
+	OutcomeDone Outcome = "done"
+	// OutcomeDiscarded: it returned resqued.Discard.
+	OutcomeDiscarded Outcome = "discarded"
+	// OutcomeDropped: the job did not run, because its class lock was held.
+	OutcomeDropped Outcome = "dropped"
+	// OutcomeRequeued: the job goes back to its queue, because it returned resqued.Requeue or
 	// because its class lock was held.
-	Requeued Outcome = "requeued"
-	// Retried: it has failed and runs again, by the Retry of its class.
-	Retried Outcome = "retried"
-	// Failed: it has failed for good, and stands in the failed list.
-	Failed Outcome = "failed"
+	OutcomeRequeued Outcome = "requeued"
+	// OutcomeRetried: it has failed and runs again, by the Retry of its class.
+	OutcomeRetried Outcome = "retried"
+	// OutcomeFailed: it has failed for good, and stands in the failed list.
+	OutcomeFailed Outcome = "failed"
 )
 
 // Ended is a run of a job that has ended.
@@ -41,9 +41,9 @@ type Ended struct {
 	Attempt int
 	// Outcome is how it has ended.
 	Outcome Outcome
-	// Err is what the handler returned, or why the job did not run; nil if it is Done.
+	// Err is what the handler returned, or why the job did not run; nil with OutcomeDone.
 	Err error
-	// After is how long a job waits that is Requeued or Retried.
+	// After is how long the job waits with OutcomeRequeued or OutcomeRetried.
 	After time.Duration
 }
 

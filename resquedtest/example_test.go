@@ -61,9 +61,9 @@ func ExampleRequire() {
 	}
 
 	_ = signUp(q.Client(), 42)
-	m := resquedtest.Require(t, q, "Mail", func(m Mail) bool { return m.User == 42 })
+	m := resquedtest.Require(t, q, func(m Mail) bool { return m.User == 42 })
 	fmt.Println(m.Subject)
-	resquedtest.RequireNone(t, q, "Mail", func(m Mail) bool { return m.User != 42 })
+	resquedtest.RequireNone(t, q, func(m Mail) bool { return m.User != 42 })
 	// Output:
 	// welcome
 }
@@ -102,10 +102,10 @@ func ExampleQueues_Drain_locks() {
 	resqued.Handle(h, "Report", func(_ context.Context, _ string) error {
 		fmt.Println("meanwhile:", q.Drain(t)[0].Outcome)
 		return nil
-	}, resqued.Queue("reports"), resqued.Lock[string]{})
+	}, resqued.Queue("reports"), resqued.Lock[string]{ClassWide: true})
 	q = resquedtest.New(t, h)
 	_, _ = q.Client().Enqueue(t.Context(), "Report", "sales")
-	_, _ = q.Client().Enqueue(t.Context(), "Report", "sales")
+	_, _ = q.Client().Enqueue(t.Context(), "Report", "stock")
 	fmt.Println("first:", q.Drain(t)[0].Outcome)
 	// Output:
 	// meanwhile: dropped

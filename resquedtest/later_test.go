@@ -60,11 +60,11 @@ func TestAdvance(t *testing.T) {
 		})
 		q := resquedtest.New(t, h)
 		enqueue(t, q, "A", 1)
-		require.Equal(t, resquedtest.Requeued, q.Drain(t)[0].Outcome)
+		require.Equal(t, resquedtest.OutcomeRequeued, q.Drain(t)[0].Outcome)
 		q.Advance(4 * time.Second)
 		require.Empty(t, q.Drain(t))
 		q.Advance(time.Second)
-		require.Equal(t, resquedtest.Done, q.Drain(t)[0].Outcome)
+		require.Equal(t, resquedtest.OutcomeDone, q.Drain(t)[0].Outcome)
 	})
 
 	t.Run("a job that fails runs again by the retry of its class", func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestAdvance(t *testing.T) {
 		err = nil
 		_, retryErr := q.Client().RetryFailed(t.Context(), client.FailedFilter{All: true})
 		require.NoError(t, retryErr)
-		require.Equal(t, resquedtest.Done, q.Drain(t)[0].Outcome)
+		require.Equal(t, resquedtest.OutcomeDone, q.Drain(t)[0].Outcome)
 	})
 
 	t.Run("time passes while a job runs, and its process lives on", func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestInline(t *testing.T) {
 			h := resqued.New()
 			var q *resquedtest.Queues
 			number(h, "Again", func(ctx context.Context, n int) error {
-				_, err := q.Client().Enqueue(ctx, "Again", n)
+				_, err := q.Client().Enqueue(ctx, "Again", n+1)
 				return err
 			})
 			q = resquedtest.New(t, h)
@@ -203,7 +203,7 @@ func TestLongJobs(t *testing.T) {
 		require.Equal(t, []string{"one of 7", "two of 7", "three of 7"}, seen.take())
 		run, err := q.LongJobs().Get(t.Context(), res.UUID)
 		require.NoError(t, err)
-		require.Equal(t, longjob.Completed, run.Status)
+		require.Equal(t, longjob.StatusCompleted, run.Status)
 	})
 
 	t.Run("a slice that fails goes on later", func(t *testing.T) {
@@ -221,6 +221,6 @@ func TestLongJobs(t *testing.T) {
 		require.Len(t, q.Drain(t), 1)
 		run, getErr := q.LongJobs().Get(t.Context(), res.UUID)
 		require.NoError(t, getErr)
-		require.Equal(t, longjob.Completed, run.Status)
+		require.Equal(t, longjob.StatusCompleted, run.Status)
 	})
 }

@@ -47,6 +47,24 @@ func TestJobLocks(t *testing.T) {
 		require.Equal(t, []string{"low: A [0] done", "low: A [0] done"}, lines(q.Drain(t)))
 	})
 
+	t.Run("jobs of all queues take one unless the options name others", func(t *testing.T) {
+		t.Parallel()
+		for name, queues := range map[string][]string{"all": nil, "low": {"low"}, "others": {"high"}, "none": {}} {
+			h := resqued.New()
+			var locked, fenced bool
+			h.Register(resqued.Class{Name: "A", Queue: "low", Handler: func(_ context.Context, j *resqued.Job) error {
+				locked, fenced = j.LockKey != "", j.Fence() > 0
+				return nil
+			}})
+			q := resquedtest.NewWith(t, h, resquedtest.Options{LocketedQueues: queues})
+			enqueue(t, q, "A", 1)
+			q.Drain(t)
+			want := name == "all" || name == "low"
+			require.Equal(t, want, locked, name)
+			require.Equal(t, want, fenced, name)
+		}
+	})
+
 	t.Run("a job whose lock another holds waits until that has expired", func(t *testing.T) {
 		t.Parallel()
 		for _, style := range []string{"", "payload", "ruby34", "{{class}}"} {
@@ -103,7 +121,7 @@ func TestClassLocks(t *testing.T) {
 		want   string
 	}{
 		"a job whose lock is held is dropped": {func(*resqued.Lock[int]) {}, "dropped: the class lock k is held by "},
-		"it fails if its class wants that":    {func(l *resqued.Lock[int]) { l.OnLockFailed = held }, "failed: held for 1"},
+		"it fails if its class wants that":    {func(l *resqued.Lock[int]) { l.OnLockFailed = held }, "failed: held for 2"},
 		"or it goes back": {func(l *resqued.Lock[int]) {
 			l.OnLockFailed = func(context.Context, int) error { return resqued.Requeue(time.Minute) }
 		}, "requeued for 1m0s: "},
@@ -128,7 +146,7 @@ func TestClassLocks(t *testing.T) {
 			}, lock)
 			q = resquedtest.New(t, h)
 			enqueue(t, q, "A", 1)
-			enqueue(t, q, "A", 1)
+			enqueue(t, q, "A", 2) // an equal one would wait for the job lock
 			require.Equal(t, []string{"low: A [1] done"}, lines(q.Drain(t)))
 			require.Len(t, inner, 1)
 			require.Contains(t, inner[0], c.want)
@@ -144,10 +162,10 @@ func TestClassLocks(t *testing.T) {
 		q := resquedtest.New(t, h)
 		require.NoError(t, redisOf(t, q).Set(t.Context(), "resque:k", q.Now().Unix()+100, 0).Err())
 		enqueue(t, q, "A", 1)
-		require.Equal(t, resquedtest.Dropped, q.Drain(t)[0].Outcome)
+		require.Equal(t, resquedtest.OutcomeDropped, q.Drain(t)[0].Outcome)
 		q.Advance(2 * time.Minute)
 		enqueue(t, q, "A", 1)
-		require.Equal(t, resquedtest.Done, q.Drain(t)[0].Outcome)
+		require.Equal(t, resquedtest.OutcomeDone, q.Drain(t)[0].Outcome)
 	})
 
 	t.Run("a loner is enqueued once until it has run", func(t *testing.T) {

@@ -26,8 +26,8 @@ type Options struct {
 	// Queues are the queues that Drain works, in order of priority, as in the daemon's
 	// configuration: names, globs and "!" exclusions; none = all, in alphabetical order.
 	Queues []string
-	// LocketedQueues are the patterns of the queues whose jobs take a job lock: "*" = all,
-	// none = no queue. It is the daemon's setting locketed_queues.
+	// LocketedQueues are the patterns of the queues whose jobs take a job lock; nil = all,
+	// empty = none. It is the daemon's setting locketed_queues.
 	LocketedQueues []string
 	// JobLockKey is the daemon's setting job_lock_key; empty = "class-args".
 	JobLockKey string
@@ -84,6 +84,9 @@ func NewWith(t testing.TB, h *resqued.Handlers, o Options) *Queues {
 	}
 	if o.Namespace == "" {
 		o.Namespace = DefaultNamespace
+	}
+	if o.LocketedQueues == nil {
+		o.LocketedQueues = []string{"*"}
 	}
 	if o.MaxJobs <= 0 {
 		o.MaxJobs = DefaultMaxJobs

@@ -1,18 +1,42 @@
 package resquedtest
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
 )
 
-// Require returns the arguments of the first job of a class that waits and for which match
-// returns true, in a queue or for its time; a nil match is any job. If there is none, it fails
-// the test with a list of the jobs that wait. T is what the handler of the class takes.
+// Require returns the arguments of the first job that waits, in a queue or for its time, whose
+// class takes a T and for which match returns true; a nil match is any job. If there is none, it
+// fails the test with a list of the jobs that wait. T is the type of the arguments with which
+// resqued.Handle has registered the class; it fails the test as well if that is no class or
+// several. RequireClass names the class instead.
 //
-//	resquedtest.Require(t, q, "Mail", func(m Mail) bool { return m.User == 42 })
-func Require[T any](t testing.TB, q *Queues, class string, match func(args T) bool) T {
+//	m := resquedtest.Require(t, q, func(m Mail) bool { return m.User == 42 })
+func Require[T any](t testing.TB, q *Queues, match func(args T) bool) T {
 	t.Helper()
+	return RequireClass(t, q, classOf[T](t, q, "RequireClass"), match)
+}
+
+// RequireNone fails the test if Require would find a job. It also fails the test if no class
+// takes a T, or several do; RequireNoneClass names the class instead.
+func RequireNone[T any](t testing.TB, q *Queues, match func(args T) bool) {
+	t.Helper()
+	RequireNoneClass(t, q, classOf[T](t, q, "RequireNoneClass"), match)
+}
+
+// RequireClass is Require for the jobs of the class with this name: one that has no handler here
+// or is a command, or one of several that take a T. T is what their arguments are decoded into,
+// as by resqued.Args.Decode. It is resqued.Args, or what the handler of the class takes.
+//
+//	resquedtest.RequireClass(t, q, "Resize", func(id int) bool { return id == 7 })
+func RequireClass[T any](t testing.TB, q *Queues, class string, match func(args T) bool) T {
+	t.Helper()
+	q.checkType(t, class, reflect.TypeFor[T]())
 	args, found, unread := find(q, class, match)
 	if !found {
 		t.Fatalf("resquedtest: no such job of class %q waits.%s %s%s", class, q.unknown(class), q.waiting(), unread)
@@ -20,11 +44,45 @@ func Require[T any](t testing.TB, q *Queues, class string, match func(args T) bo
 	return args
 }
 
-// RequireNone fails the test if Require would find a job.
-func RequireNone[T any](t testing.TB, q *Queues, class string, match func(args T) bool) {
+// RequireNoneClass fails the test if RequireClass would find a job.
+func RequireNoneClass[T any](t testing.TB, q *Queues, class string, match func(args T) bool) {
 	t.Helper()
+	q.checkType(t, class, reflect.TypeFor[T]())
 	if _, found, _ := find(q, class, match); found {
 		t.Fatalf("resquedtest: a job of class %q waits that must not. %s", class, q.waiting())
+	}
+}
+
+// classOf returns the name of the class that takes a T. If that is not one it fails the test,
+// and names the function that works then.
+func classOf[T any](t testing.TB, q *Queues, instead string) string {
+	t.Helper()
+	want := reflect.TypeFor[T]()
+	var names []string
+	for _, name := range q.handlers.Classes() {
+		if class, _ := q.handlers.Lookup(name); jobctx.ArgsOf(class) == want {
+			names = append(names, name)
+		}
+	}
+	switch len(names) {
+	case 0:
+		t.Fatalf("resquedtest: no class takes %s: name the class (%s)", want, instead)
+	case 1:
+	default:
+		t.Fatalf("resquedtest: several classes take %s (%s): name one (%s)", want, strings.Join(names, ", "), instead)
+	}
+	return names[0]
+}
+
+// checkType fails the test if the handler of a class takes something else.
+func (q *Queues) checkType(t testing.TB, name string, asked reflect.Type) {
+	t.Helper()
+	class, ok := q.handlers.Lookup(name)
+	if !ok || asked == reflect.TypeFor[resqued.Args]() {
+		return
+	}
+	if takes := jobctx.ArgsOf(class); takes != nil && takes != asked {
+		t.Fatalf("resquedtest: class %q takes %s, not %s", name, takes, asked)
 	}
 }
 

@@ -185,7 +185,7 @@ func (r *run) observe(e workerproc.Event) {
 		Class: e.Job.Class, Queue: e.Job.Queue, Args: slices.Clone(e.Job.Args), Attempt: e.Job.Attempt,
 		Outcome: Outcome(e.Outcome.Result), Err: e.Outcome.Err, After: e.Outcome.After,
 	}
-	if ended.Err == nil && ended.Outcome == Failed {
+	if ended.Err == nil && ended.Outcome == OutcomeFailed {
 		ended.Err = errors.New(e.Outcome.Message)
 	}
 	r.add(ended)

@@ -30,7 +30,7 @@ func (a *cli) longjobsCommand() *cobra.Command {
 	ls := func(c *cobra.Command, _ []string) error {
 		f.Status = longjob.Status(status)
 		switch f.Status {
-		case "", longjob.Queued, longjob.Running, longjob.Completed, longjob.Failed, longjob.Cancelled, longjob.Superseded:
+		case "", longjob.StatusQueued, longjob.StatusRunning, longjob.StatusCompleted, longjob.StatusFailed, longjob.StatusCancelled, longjob.StatusSuperseded:
 		default:
 			return usage("", "--status %q: use queued, running, completed, failed, cancelled or superseded", status)
 		}

@@ -55,11 +55,11 @@ func longLeft(d time.Duration) string {
 
 func statusColour(status string) string {
 	switch longjob.Status(status) {
-	case longjob.Failed:
+	case longjob.StatusFailed:
 		return red
-	case longjob.Completed:
+	case longjob.StatusCompleted:
 		return green
-	case longjob.Cancelled, longjob.Superseded:
+	case longjob.StatusCancelled, longjob.StatusSuperseded:
 		return yellow
 	}
 	return ""

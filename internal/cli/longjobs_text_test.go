@@ -18,16 +18,16 @@ func TestProgress(t *testing.T) {
 		run             longjob.Run
 		text, rate, eta string
 	}{
-		"no step":                  {run: longjob.Run{Status: longjob.Running}},
-		"in the middle":            {run: longjob.Run{Status: longjob.Running, Steps: []longjob.Step{done, middle}}, text: "send 100/400", rate: "2.0/s", eta: "2m30s"},
-		"between two slices":       {run: longjob.Run{Status: longjob.Queued, Steps: []longjob.Step{done, middle}}, text: "send 100/400", rate: "2.0/s", eta: "2m30s"},
-		"between two steps":        {run: longjob.Run{Status: longjob.Running, Steps: []longjob.Step{done}}, text: "plan 1/1", rate: "1.1/s"},
-		"a step not yet begun":     {run: longjob.Run{Status: longjob.Running, Steps: []longjob.Step{done, {Name: "send", Total: 400}}}, text: "send 0/400"},
-		"a finished step behind":   {run: longjob.Run{Status: longjob.Running, Steps: []longjob.Step{middle, done}}, text: "send 100/400", rate: "2.0/s", eta: "2m30s"},
-		"no total":                 {run: longjob.Run{Status: longjob.Running, Steps: []longjob.Step{{Name: "rows", Done: 7, Milliseconds: 70}}}, text: "rows 7", rate: "100.0/s"},
-		"slow":                     {run: longjob.Run{Status: longjob.Running, Steps: []longjob.Step{{Name: "shops", Done: 1, Total: 3, Milliseconds: 3600_000}}}, text: "shops 1/3", rate: "1.0/h", eta: "2h00m"},
-		"slower than one a second": {run: longjob.Run{Status: longjob.Running, Steps: []longjob.Step{{Name: "shops", Done: 1, Total: 3, Milliseconds: 10000}}}, text: "shops 1/3", rate: "6.0/min", eta: "20s"},
-		"failed":                   {run: longjob.Run{Status: longjob.Failed, Steps: []longjob.Step{middle}}, text: "send 100/400", rate: "2.0/s"},
+		"no step":                  {run: longjob.Run{Status: longjob.StatusRunning}},
+		"in the middle":            {run: longjob.Run{Status: longjob.StatusRunning, Steps: []longjob.Step{done, middle}}, text: "send 100/400", rate: "2.0/s", eta: "2m30s"},
+		"between two slices":       {run: longjob.Run{Status: longjob.StatusQueued, Steps: []longjob.Step{done, middle}}, text: "send 100/400", rate: "2.0/s", eta: "2m30s"},
+		"between two steps":        {run: longjob.Run{Status: longjob.StatusRunning, Steps: []longjob.Step{done}}, text: "plan 1/1", rate: "1.1/s"},
+		"a step not yet begun":     {run: longjob.Run{Status: longjob.StatusRunning, Steps: []longjob.Step{done, {Name: "send", Total: 400}}}, text: "send 0/400"},
+		"a finished step behind":   {run: longjob.Run{Status: longjob.StatusRunning, Steps: []longjob.Step{middle, done}}, text: "send 100/400", rate: "2.0/s", eta: "2m30s"},
+		"no total":                 {run: longjob.Run{Status: longjob.StatusRunning, Steps: []longjob.Step{{Name: "rows", Done: 7, Milliseconds: 70}}}, text: "rows 7", rate: "100.0/s"},
+		"slow":                     {run: longjob.Run{Status: longjob.StatusRunning, Steps: []longjob.Step{{Name: "shops", Done: 1, Total: 3, Milliseconds: 3600_000}}}, text: "shops 1/3", rate: "1.0/h", eta: "2h00m"},
+		"slower than one a second": {run: longjob.Run{Status: longjob.StatusRunning, Steps: []longjob.Step{{Name: "shops", Done: 1, Total: 3, Milliseconds: 10000}}}, text: "shops 1/3", rate: "6.0/min", eta: "20s"},
+		"failed":                   {run: longjob.Run{Status: longjob.StatusFailed, Steps: []longjob.Step{middle}}, text: "send 100/400", rate: "2.0/s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

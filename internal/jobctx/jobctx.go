@@ -5,7 +5,10 @@
 // Package resqued cannot be imported from here, so a *resqued.Job is passed as any.
 package jobctx
 
-import "context"
+import (
+	"context"
+	"reflect"
+)
 
 // Run describes one run of a job.
 type Run struct {
@@ -25,6 +28,16 @@ func Provide(find func(job any) *Run) { runOf = find }
 // RunOf returns the Run of a *resqued.Job, which may be changed before the job is
 // performed. It panics if job is of another type.
 func RunOf(job any) *Run { return runOf(job) }
+
+var argsOf func(class any) reflect.Type
+
+// ProvideArgs tells this package how to find the type of the arguments of a *resqued.Class.
+// Package resqued calls it once, when it is initialized.
+func ProvideArgs(find func(class any) reflect.Type) { argsOf = find }
+
+// ArgsOf returns the type of the arguments of a *resqued.Class that resqued.Handle
+// registered, or nil. It panics if class is of another type.
+func ArgsOf(class any) reflect.Type { return argsOf(class) }
 
 type jobKey struct{}
 

@@ -31,15 +31,15 @@ func TestLongJobs(t *testing.T) {
 		require.False(f, more)
 		require.Len(f, runs, 3)
 		require.Equal(f, ids[0], runs[2].UUID, "those that have ended are last")
-		require.Equal(f, longjob.Cancelled, runs[2].Status)
-		require.Equal(f, longjob.Queued, runs[0].Status)
+		require.Equal(f, longjob.StatusCancelled, runs[2].Status)
+		require.Equal(f, longjob.StatusQueued, runs[0].Status)
 		require.NotNil(f, runs[2].Ended)
 		require.Nil(f, runs[0].Ended)
 		require.NotNil(f, runs[0].Created)
 		require.NotNil(f, runs[0].Steps)
 		require.Contains(f, []json.RawMessage{json.RawMessage(`["south"]`), json.RawMessage(`["west"]`)}, runs[0].Args)
 
-		some, more, err := view.LongJobs(ctx, c, longjob.Filter{Limit: 1, Status: longjob.Queued})
+		some, more, err := view.LongJobs(ctx, c, longjob.Filter{Limit: 1, Status: longjob.StatusQueued})
 		require.NoError(f, err)
 		require.True(f, more)
 		require.Len(f, some, 1)
@@ -67,10 +67,10 @@ func TestLongJobSteps(t *testing.T) {
 		step string
 		left float64 // seconds; 0 = not known
 	}{
-		"none":        {longjob.Run{Status: longjob.Running}, "", 0},
-		"in one":      {longjob.Run{Status: longjob.Running, Steps: []longjob.Step{done, middle}}, "send", 150},
-		"between two": {longjob.Run{Status: longjob.Running, Steps: []longjob.Step{done}}, "plan", 0},
-		"over":        {longjob.Run{Status: longjob.Failed, Steps: []longjob.Step{middle}}, "send", 0},
+		"none":        {longjob.Run{Status: longjob.StatusRunning}, "", 0},
+		"in one":      {longjob.Run{Status: longjob.StatusRunning, Steps: []longjob.Step{done, middle}}, "send", 150},
+		"between two": {longjob.Run{Status: longjob.StatusRunning, Steps: []longjob.Step{done}}, "plan", 0},
+		"over":        {longjob.Run{Status: longjob.StatusFailed, Steps: []longjob.Step{middle}}, "send", 0},
 	} {
 		v := view.NewLongJob(c.run)
 		step, ok := v.Step()

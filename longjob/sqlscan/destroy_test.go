@@ -105,7 +105,7 @@ func TestScanDestroy(t *testing.T) {
 			return err
 		})
 		run := b.run(fn)
-		require.Equal(t, longjob.Failed, run.Status)
+		require.Equal(t, longjob.StatusFailed, run.Status)
 		require.Contains(t, run.Error, "broken")
 		require.Equal(t, 25, calls)
 		require.Equal(t, "80", b.text("SELECT count(*) FROM t"))
@@ -113,7 +113,7 @@ func TestScanDestroy(t *testing.T) {
 		require.Equal(t, "20", string(run.State["last"]))
 		broken = nil
 		require.NoError(t, b.Requeue(t.Context(), run.UUID))
-		require.Equal(t, longjob.Completed, b.goOn(run.UUID).Status)
+		require.Equal(t, longjob.StatusCompleted, b.goOn(run.UUID).Status)
 		require.Equal(t, "100", b.text("SELECT count(DISTINCT id) FROM log"))
 		require.Equal(t, "100", b.text("SELECT count(*) FROM log"))
 		require.Equal(t, 105, calls, "at most the batch is repeated")
@@ -197,7 +197,7 @@ func TestScanDestroy(t *testing.T) {
 			}
 			return nil
 		}))
-		require.Equal(t, longjob.Failed, run.Status)
+		require.Equal(t, longjob.StatusFailed, run.Status)
 		require.Equal(t, 1, calls, run.Error)
 		require.Contains(t, run.Error, "IdleTimeout")
 		require.Equal(t, "100", b.text("SELECT count(*) FROM t"))
@@ -226,7 +226,7 @@ func TestScanDestroy(t *testing.T) {
 		b := setup(t, longjob.Options{Retries: -1})
 		b.sql(files)
 		run := b.run(b.destroys("", sqlscan.Options{}, func(context.Context, *longjob.Runner, pgx.Tx, file) error { panic("as it should") }))
-		require.Equal(t, longjob.Failed, run.Status)
+		require.Equal(t, longjob.StatusFailed, run.Status)
 		require.Contains(t, run.Error, "as it should")
 		b.sql("SELECT FROM t FOR UPDATE NOWAIT")
 	})
@@ -236,7 +236,7 @@ func TestScanDestroy(t *testing.T) {
 		b := setup(t, longjob.Options{})
 		b.sql(files)
 		run := b.run(b.destroys("", sqlscan.Options{}, func(context.Context, *longjob.Runner, pgx.Tx, file) error { return resqued.Discard }))
-		require.Equal(t, longjob.Completed, run.Status)
+		require.Equal(t, longjob.StatusCompleted, run.Status)
 		require.Equal(t, "100", b.text("SELECT count(*) FROM t"))
 	})
 }

@@ -58,9 +58,9 @@ func TestRefusedConnections(t *testing.T) {
 		states []string
 		want   longjob.Status
 	}{
-		{[]string{"57P01", "57P02", "57P03"}, longjob.Completed},
-		{[]string{"53300", "08006"}, longjob.Completed},
-		{[]string{"28P01"}, longjob.Failed}, // a wrong password
+		{[]string{"57P01", "57P02", "57P03"}, longjob.StatusCompleted},
+		{[]string{"53300", "08006"}, longjob.StatusCompleted},
+		{[]string{"28P01"}, longjob.StatusFailed}, // a wrong password
 	} {
 		t.Run(strings.Join(c.states, " "), func(t *testing.T) {
 			t.Parallel()
@@ -129,7 +129,7 @@ func TestFaults(t *testing.T) {
 		b.sql(hundred)
 		b.sql(raises("true", "40001"))
 		run := b.run(b.deletes("", sqlscan.Options{Batch: 50}))
-		require.Equal(t, longjob.Failed, run.Status)
+		require.Equal(t, longjob.StatusFailed, run.Status)
 		require.Contains(t, run.Error, "as it should")
 		require.Equal(t, "8", b.text("SELECT last_value FROM tries"))
 		require.Equal(t, "100", b.text("SELECT count(*) FROM t"))
@@ -141,7 +141,7 @@ func TestFaults(t *testing.T) {
 		b.sql(hundred)
 		b.sql("CREATE TABLE u (t bigint REFERENCES t); INSERT INTO u VALUES (70); " + raises("false", "40001"))
 		run := b.run(b.deletes("", sqlscan.Options{Batch: 50}))
-		require.Equal(t, longjob.Failed, run.Status)
+		require.Equal(t, longjob.StatusFailed, run.Status)
 		require.Contains(t, run.Error, "violates foreign key constraint")
 		require.Equal(t, "50", b.text("SELECT count(*) FROM t"), "the batch before is done")
 		require.EqualValues(t, 50, run.Steps[0].Done)
@@ -174,7 +174,7 @@ func TestFaults(t *testing.T) {
 		b.sql(hundred)
 		b.sql("CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); END $$; CREATE TRIGGER slow AFTER DELETE ON t EXECUTE FUNCTION slow()")
 		run := b.run(b.deletes("", sqlscan.Options{Batch: 4, StatementTimeout: 100 * time.Millisecond}))
-		require.Equal(t, longjob.Failed, run.Status)
+		require.Equal(t, longjob.StatusFailed, run.Status)
 		require.Contains(t, run.Error, "statement timeout")
 		require.Equal(t, "100", b.text("SELECT count(*) FROM t"))
 	})
@@ -188,7 +188,7 @@ func TestFaults(t *testing.T) {
 		run := b.run(func(ctx context.Context, r *longjob.Runner) error {
 			return sqlscan.ScanDelete(ctx, r, "delete", nowhere, sqlscan.Query{Table: pgx.Identifier{"t"}}, sqlscan.Options{})
 		})
-		require.Equal(t, longjob.Failed, run.Status)
+		require.Equal(t, longjob.StatusFailed, run.Status)
 		require.Contains(t, run.Error, "failed to connect")
 		require.Equal(t, 1, run.Slices)
 	})
@@ -208,11 +208,11 @@ func TestFaults(t *testing.T) {
 		_, _ = b.slice()
 		run, err := b.Get(t.Context(), res.UUID)
 		require.NoError(t, err)
-		require.Equal(t, longjob.Queued, run.Status)
+		require.Equal(t, longjob.StatusQueued, run.Status)
 		require.Empty(t, run.Error)
 		require.NoError(t, tx.Rollback(t.Context()))
 		b.leave = make(chan struct{})
-		require.Equal(t, longjob.Completed, b.goOn(res.UUID).Status)
+		require.Equal(t, longjob.StatusCompleted, b.goOn(res.UUID).Status)
 		require.Equal(t, "0", b.text("SELECT count(*) FROM t"))
 	})
 }

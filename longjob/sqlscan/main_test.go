@@ -194,7 +194,7 @@ func (b *bed) goOn(uuid string) longjob.Run {
 func (b *bed) completes(fn func(ctx context.Context, r *longjob.Runner) error) longjob.Run {
 	b.t.Helper()
 	run := b.run(fn)
-	require.Equal(b.t, longjob.Completed, run.Status, run.Error)
+	require.Equal(b.t, longjob.StatusCompleted, run.Status, run.Error)
 	require.Empty(b.t, run.Warning)
 	return run
 }

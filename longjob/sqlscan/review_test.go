@@ -67,7 +67,7 @@ func TestReviewingSelectLoop(t *testing.T) {
 			return nil
 		})
 		run := b.run(fn)
-		require.Equal(t, longjob.Failed, run.Status)
+		require.Equal(t, longjob.StatusFailed, run.Status)
 		require.Contains(t, run.Error, sqlscan.ErrStuck.Error()+": 2, after 2 calls each")
 		require.Contains(t, run.Error, `["77"]`)
 		require.Equal(t, "7 77", b.text("SELECT id FROM t WHERE name <> 'done' ORDER BY id"))
@@ -78,7 +78,7 @@ func TestReviewingSelectLoop(t *testing.T) {
 		rename(b, 7)
 		rename(b, 77)
 		require.NoError(t, b.Requeue(t.Context(), run.UUID))
-		require.Equal(t, longjob.Completed, b.goOn(run.UUID).Status, "somebody has helped them")
+		require.Equal(t, longjob.StatusCompleted, b.goOn(run.UUID).Status, "somebody has helped them")
 	})
 
 	t.Run("or is left alone", func(t *testing.T) {
@@ -123,9 +123,9 @@ func TestReviewingSelectLoop(t *testing.T) {
 				return nil
 			}))
 			if keep {
-				require.Equal(t, longjob.Completed, run.Status, run.Error)
+				require.Equal(t, longjob.StatusCompleted, run.Status, run.Error)
 			} else {
-				require.Equal(t, longjob.Failed, run.Status)
+				require.Equal(t, longjob.StatusFailed, run.Status)
 				require.Contains(t, run.Error, sqlscan.ErrStuck.Error()+": 2250, after 3 calls each")
 			}
 			for id := range int64(2500) {
@@ -167,11 +167,11 @@ func TestReviewingSelectLoop(t *testing.T) {
 			rename(b, f.ID)
 			return nil
 		}))
-		require.Equal(t, longjob.Failed, run.Status)
+		require.Equal(t, longjob.StatusFailed, run.Status)
 		require.Equal(t, "29", b.text("SELECT count(*) FROM t WHERE name = 'done'"))
 		broken = nil
 		require.NoError(t, b.Requeue(t.Context(), run.UUID))
-		require.Equal(t, longjob.Completed, b.goOn(run.UUID).Status)
+		require.Equal(t, longjob.StatusCompleted, b.goOn(run.UUID).Status)
 		require.Equal(t, []int{1, 2, 1}, []int{calls[29], calls[30], calls[31]})
 	})
 

@@ -161,7 +161,7 @@ func TestRefused(t *testing.T) {
 			run := b.run(func(ctx context.Context, r *longjob.Runner) error {
 				return sqlscan.ScanDelete(ctx, r, "delete", b.pool, c.query, sqlscan.Options{})
 			})
-			require.Equal(t, longjob.Failed, run.Status)
+			require.Equal(t, longjob.StatusFailed, run.Status)
 			require.Contains(t, run.Error, c.want)
 			require.Contains(t, run.Error, `sqlscan: step "delete"`)
 		})

@@ -40,7 +40,7 @@ func TestALongJobWaitsForTheOneBeforeIt(t *testing.T) {
 			defer cancel()
 			run, err := c.Wait(limit, fresh)
 			require.NoError(t, err)
-			require.Equal(t, longjob.Completed, run.Status, run.Error)
+			require.Equal(t, longjob.StatusCompleted, run.Status, run.Error)
 			require.Equal(t, []string{"begin " + old, "end " + old, "begin " + fresh, "end " + fresh}, noted())
 			require.Zero(t, run.Deaths)
 			require.Empty(t, d.Failures())

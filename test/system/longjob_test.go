@@ -81,7 +81,7 @@ func TestALongJobSurvivesEverything(t *testing.T) {
 	<-troubles
 	require.NoError(t, err)
 	require.Positive(t, deploys)
-	require.Equal(t, longjob.Completed, run.Status, run.Error)
+	require.Equal(t, longjob.StatusCompleted, run.Status, run.Error)
 	require.Equal(t, map[string]string{"0": "1"}, d.Noted("once"))
 	require.Empty(t, d.Failures())
 	require.EqualValues(t, units, run.Steps[1].Done)
@@ -149,7 +149,7 @@ func TestALongJobAndAnOlderRedis(t *testing.T) {
 		defer cancel()
 		run, err := c.Wait(limit, again.UUID)
 		require.NoError(t, err)
-		require.Equal(t, longjob.Completed, run.Status, run.Error)
+		require.Equal(t, longjob.StatusCompleted, run.Status, run.Error)
 		require.EqualValues(t, total, run.Steps[1].Done)
 		require.Empty(t, d.Failures())
 		_, err = c.Get(t.Context(), res.UUID)
@@ -173,7 +173,7 @@ func TestALongJobAndAnOlderRedis(t *testing.T) {
 		defer cancel()
 		run, err := c.Wait(limit, res.UUID)
 		require.NoError(t, err)
-		require.Equal(t, longjob.Completed, run.Status, run.Error)
+		require.Equal(t, longjob.StatusCompleted, run.Status, run.Error)
 		require.Empty(t, d.Failures())
 		last, back := 0, 0
 		for _, unit := range units() {
@@ -207,7 +207,7 @@ func TestALongJobLetsItsProcessGo(t *testing.T) {
 			require.Zero(t, d.Exit())
 			run, err := c.Get(t.Context(), res.UUID)
 			require.NoError(t, err)
-			require.Equal(t, longjob.Queued, run.Status)
+			require.Equal(t, longjob.StatusQueued, run.Status)
 			require.Less(t, run.Steps[1].Done, int64(1000), "it has ended long before the work was done")
 			require.Empty(t, d.Failures())
 
@@ -261,7 +261,7 @@ func TestAStoppedSliceSavesNothing(t *testing.T) {
 	defer cancel()
 	run, err := c.Wait(limit, res.UUID)
 	require.NoError(t, err)
-	require.Equal(t, longjob.Completed, run.Status)
+	require.Equal(t, longjob.StatusCompleted, run.Status)
 	require.EqualValues(t, 40, run.Steps[1].Done)
 	require.Empty(t, first.Failures())
 }
@@ -306,7 +306,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		for _, uuid := range uuids {
 			run, err := c.Get(t.Context(), uuid)
 			require.NoError(t, err)
-			require.Equal(t, longjob.Completed, run.Status, run.Error)
+			require.Equal(t, longjob.StatusCompleted, run.Status, run.Error)
 		}
 	}
 	require.Positive(t, kills)

@@ -31,7 +31,7 @@ func TestALongJobOfWhatIsLeft(t *testing.T) {
 	defer cancel()
 	run, err := c.Wait(limit, res.UUID)
 	require.NoError(t, err)
-	require.Equal(t, longjob.Completed, run.Status, run.Error)
+	require.Equal(t, longjob.StatusCompleted, run.Status, run.Error)
 	done := d.Noted("todone")
 	require.Len(t, done, items, "the run is completed")
 	for item, n := range done {

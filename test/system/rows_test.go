@@ -91,7 +91,7 @@ func TestRowsAreDeletedWhateverIsKilled(t *testing.T) {
 			last, err := c.Wait(limit, res.UUID)
 			require.NoError(t, err)
 			took := time.Since(began)
-			require.Equal(t, longjob.Completed, last.Status, last.Error)
+			require.Equal(t, longjob.StatusCompleted, last.Status, last.Error)
 			require.Empty(t, d.Failures())
 
 			var dropped, kept, late, archived, twice int
