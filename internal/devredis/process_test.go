@@ -8,11 +8,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // A server listens on its socket before it asks for the port of its cluster bus,
 // which is that of its own plus 10,000.
 func TestLaunchFindsThePortOfTheClusterBusTaken(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	binary, err := exec.LookPath("redis-server")
 	require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/mark"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 func TestMark(t *testing.T) {
@@ -33,6 +34,7 @@ func TestMark(t *testing.T) {
 
 func start(t *testing.T, argv ...string) int {
 	t.Helper()
+	testlevel.Integration(t)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {

@@ -12,6 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // orphanTest makes this test binary start a server and wait to be killed.
@@ -99,6 +101,7 @@ func TestServer(t *testing.T) {
 
 // The server of a test binary that is killed dies with it and leaves no files.
 func TestNoServerOutlivesTheTestBinary(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	if os.Getenv(orphanTest) != "" {
 		s := Start(t, Options{})

@@ -16,11 +16,13 @@ import (
 
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/testlevel"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
 // TestHide: what is hidden sees nothing of its host, and its host sees it.
 func TestHide(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		_, err := hide(t.TempDir(), t.TempDir())
@@ -47,6 +49,7 @@ func TestHide(t *testing.T) {
 
 // TestContainer: what is in one is its first process, under the given host name.
 func TestContainer(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	argv := containerOn("boxed")
 	if argv == nil {
@@ -63,6 +66,7 @@ func TestContainer(t *testing.T) {
 
 // TestLease: who executes a program whose lease is taken waits until it is given up.
 func TestLease(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "sleep")
 	program, err := exec.LookPath("sleep")
