@@ -11,10 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/mark"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // Whoever may open no more files must not say that nobody is left.
 func TestSweepWithoutFiles(t *testing.T) {
+	testlevel.Integration(t)
 	if os.Getenv("PROC_TEST_BLIND") == "" {
 		t.Parallel()
 		cmd := exec.Command(os.Args[0], "-test.run=^TestSweepWithoutFiles$")
@@ -51,6 +53,7 @@ func TestSweepWithoutFiles(t *testing.T) {
 
 // Whoever may open no more files must not take somebody's child for an orphan.
 func TestStraysWithoutFiles(t *testing.T) {
+	testlevel.Integration(t)
 	if os.Getenv("PROC_TEST_BLIND") == "" {
 		t.Parallel()
 		cmd := exec.Command(os.Args[0], "-test.run=^TestStraysWithoutFiles$")
