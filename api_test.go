@@ -18,6 +18,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 const module = "github.com/resqued/resqued"
@@ -32,6 +34,7 @@ type publicPackage struct {
 // type of an internal package, and there are no exported variables but errors: a program
 // could change them.
 func TestPublicAPI(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	public, exports := listPackages(t)
 	fset := token.NewFileSet()

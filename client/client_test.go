@@ -16,6 +16,7 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(withRedis{m}) }
@@ -210,6 +211,7 @@ func TestOutage(t *testing.T) {
 
 // A program that only enqueues must not pay for the daemon's libraries.
 func TestLinksNoDaemon(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	require.NoError(t, err)

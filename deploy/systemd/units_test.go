@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // The exposure score of a unit in systemd-analyze: 10 is no sandbox at all.
@@ -20,6 +21,7 @@ const worstScore = "15" // tenths
 
 func needsAnalyze(t *testing.T) {
 	t.Helper()
+	testlevel.Integration(t)
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skipf("no systemd-analyze: %v", err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/delayed"
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/proc"
-	"github.com/resqued/resqued/internal/schedule"
+	"github.com/resqued/resqued/internal/schedule/runner"
 	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -27,7 +27,7 @@ type beside struct {
 	level     zap.AtomicLevel              // of the master's own lines
 	stats     atomic.Pointer[statsCounter] // a reload changes it while jobs are counted
 	mover     *delayed.Mover
-	schedules *schedule.Runner
+	schedules *runner.Runner
 	sweeper   *delayed.Sweeper
 }
 
@@ -52,7 +52,7 @@ func (b *beside) Died(class string) { b.stats.Load().Died(class) }
 func (d *Daemon) newBeside(redis *store.Store, self proc.Identity) *beside {
 	b := &beside{
 		store: redis, level: d.Level,
-		schedules: schedule.New(redis, d.Log.Named("schedule")),
+		schedules: runner.New(redis, d.Log.Named("schedule")),
 		sweeper:   delayed.NewSweeper(longstore.New(redis.Redis()), d.Log.Named("longjobs"), longLimits(d.Config.Config)),
 	}
 	stats := newCounter(d.Config.Config, d.Log)

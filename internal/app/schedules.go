@@ -10,6 +10,7 @@ import (
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/schedule"
+	"github.com/resqued/resqued/internal/schedule/runner"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -79,12 +80,12 @@ func (p Program) keeper(self proc.Identity, r *config.Resolved) string {
 
 // scheduleConfig returns the settings of what keeps schedules. A daemon that ends when all
 // queues are empty keeps none.
-func (p Program) scheduleConfig(r *config.Resolved, self proc.Identity) schedule.Config {
+func (p Program) scheduleConfig(r *config.Resolved, self proc.Identity) runner.Config {
 	c := r.Config
 	if c.UntilEmpty {
-		return schedule.Config{}
+		return runner.Config{}
 	}
-	t := schedule.Config{
+	t := runner.Config{
 		Schedules: slices.Concat(c.Schedules, p.ClassSchedules(c)), Stored: c.PersistentSchedules, Defaults: p.CronDefaults(c),
 		Unique: c.Unique, Strict: c.UniqueQueuesStrict, Keeper: p.keeper(self, r),
 	}

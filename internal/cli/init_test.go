@@ -9,12 +9,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // TestInitialisation keeps what every process does before main from growing: a worker
 // process that is replaced often does it often. What a package needs now and then, such
 // as a regular expression, it makes when it needs it.
 func TestInitialisation(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	const limit = 64 << 10 // bytes that the packages of this module allocate
 	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")

@@ -18,6 +18,7 @@ import (
 	"github.com/resqued/resqued/internal/pgtest"
 	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // TestLockerScripts runs the scripts of testdata/locker, each in a database of its own.
@@ -81,6 +82,7 @@ func TestHolderName(t *testing.T) {
 
 // TestBelow: descendants are found and killed, whatever group they are in.
 func TestBelow(t *testing.T) {
+	testlevel.Integration(t)
 	if os.Getenv("RESQUED_TEST_BELOW") == "" {
 		// In a process of its own, which has no other children.
 		cmd := exec.Command(os.Args[0], "-test.run=^TestBelow$")

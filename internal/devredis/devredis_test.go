@@ -14,6 +14,8 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,6 +28,9 @@ func missing(name string) (string, error) {
 // unix socket.
 func setup(t *testing.T, look func(string) (string, error)) Options {
 	t.Helper()
+	if look == nil {
+		testlevel.Integration(t)
+	}
 	dir, err := os.MkdirTemp("", "devredis")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -108,6 +113,7 @@ func TestStart(t *testing.T) {
 
 	t.Run("a server that does not start is replaced by a miniredis, with a warning", func(t *testing.T) {
 		t.Parallel()
+		testlevel.Integration(t)
 		o := setup(t, func(string) (string, error) { return "/bin/false", nil })
 		core, logs := observer.New(zap.WarnLevel)
 		o.Log = zap.New(core)

@@ -8,12 +8,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // TestLaunchFindsThePortOfTheClusterBusTaken checks a failure that comes after the server
 // listens on its socket: the port of its cluster bus, which is its own port plus 10,000, is
 // taken.
 func TestLaunchFindsThePortOfTheClusterBusTaken(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	binary, err := exec.LookPath("redis-server")
 	require.NoError(t, err)

@@ -11,10 +11,12 @@ import (
 
 	"github.com/resqued/resqued/internal/launch"
 	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // Whoever may open no more files must not say that a job's processes are gone.
 func TestLookWithoutFiles(t *testing.T) {
+	testlevel.Integration(t)
 	if os.Getenv("HANDLER_TEST_BLIND") == "" {
 		t.Parallel()
 		cmd := exec.Command(os.Args[0], "-test.run=^TestLookWithoutFiles$")
@@ -68,6 +70,7 @@ func TestLookWithoutFiles(t *testing.T) {
 
 // What cannot be told from others, and is none of the command's, is not waited for.
 func TestStrangersAreNotWaitedFor(t *testing.T) {
+	testlevel.Integration(t)
 	if os.Getenv("HANDLER_TEST_STRANGER") == "" {
 		t.Parallel()
 		cmd := exec.Command(os.Args[0], "-test.run=^TestStrangersAreNotWaitedFor$")

@@ -19,6 +19,7 @@ import (
 	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 func TestCommandInput(t *testing.T) {
@@ -327,6 +328,7 @@ func TestCommandNotStarted(t *testing.T) {
 }
 
 func TestCommandsOfGoAreCommands(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	h := resqued.New()
 	h.Command("Run", []string{"sh", "-c", `test "$RESQUED_JOB_CLASS" = ::Run`})

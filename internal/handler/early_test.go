@@ -12,11 +12,13 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/launch"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // A command is killed also if that is asked for in the moment of its start, when it does not
 // lead its group yet.
 func TestKillAtTheStart(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	r := newRunner(Options{Log: zap.NewNop()})
 	t.Cleanup(r.launcher.Close)

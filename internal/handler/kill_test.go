@@ -20,6 +20,7 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 func killAfter(d time.Duration) func(*handler.Options, *resqued.Class) {
@@ -259,6 +260,7 @@ func TestCommandsOutliveThreads(t *testing.T) {
 }
 
 func TestCommandsDieWithTheWorker(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	file := t.TempDir() + "/pid"
 	worker := exec.Command(os.Args[0])

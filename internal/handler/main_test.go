@@ -20,6 +20,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/handler"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // soon is how long a test waits for what must happen, on a loaded machine.
@@ -55,6 +56,7 @@ type fixture struct {
 // fixture's directory.
 func setup(t *testing.T, script string, change ...func(*handler.Options, *resqued.Class)) *fixture {
 	t.Helper()
+	testlevel.Integration(t)
 	core, logs := observer.New(zap.DebugLevel)
 	f := &fixture{dir: t.TempDir(), logs: logs}
 	class := resqued.Class{Command: &resqued.Command{Argv: []string{"sh", "-c", script}, Dir: f.dir}}

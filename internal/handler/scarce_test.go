@@ -12,11 +12,13 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/handler"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // limited runs the test in a process of its own, whose limits it may change.
 func limited(t *testing.T) (here bool) {
 	t.Helper()
+	testlevel.Integration(t)
 	if os.Getenv("HANDLER_TEST_LIMITED") != "" {
 		return true
 	}

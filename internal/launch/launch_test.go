@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // patience is how long a test waits for what must happen, on a loaded machine.
@@ -46,6 +47,7 @@ func act() {
 
 // eachWay runs a test for both ways in which programs are started.
 func eachWay(t *testing.T, test func(t *testing.T, l *Launcher)) {
+	testlevel.Integration(t)
 	t.Parallel()
 	for name, plain := range map[string]bool{"cloned": false, "forked": true} {
 		t.Run(name, func(t *testing.T) {
@@ -182,6 +184,7 @@ func TestNotStarted(t *testing.T) {
 // What a program inherits is what this process was started with: Go raises a limit and
 // handles signals for itself alone.
 func TestInherited(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	for _, plain := range []string{"", "1"} {
 		t.Run("forked="+plain, func(t *testing.T) {
@@ -203,6 +206,7 @@ func TestInherited(t *testing.T) {
 
 // While the system opens a program, all else goes on, and the process can be killed.
 func TestSlowOpening(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	if newProcess(t) {
 		return
@@ -256,6 +260,7 @@ func TestSlowOpening(t *testing.T) {
 // newProcess runs a test in a process of its own, and reports whether this is not that one.
 func newProcess(t *testing.T) bool {
 	t.Helper()
+	testlevel.Integration(t)
 	if os.Getenv("LAUNCH_TEST_ALONE") != "" {
 		return false
 	}
@@ -302,6 +307,7 @@ func TestManyAtOnce(t *testing.T) {
 
 // A program that waits costs no thread.
 func TestWaitingNeedsNoThread(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	if newProcess(t) {
 		return
@@ -347,6 +353,7 @@ func TestWaitingNeedsNoThread(t *testing.T) {
 
 // Without a pidfd a thread waits.
 func TestWaitingWithoutHandle(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	l := &Launcher{}
 	t.Cleanup(l.Close)

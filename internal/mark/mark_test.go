@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/mark"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 func TestMark(t *testing.T) {
@@ -42,6 +43,7 @@ func of(t *testing.T, pid int) mark.Mark {
 
 func start(t *testing.T, argv ...string) int {
 	t.Helper()
+	testlevel.Integration(t)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {

@@ -16,10 +16,12 @@ import (
 	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // Which dead of a machine a new master knows as such at once, by the real /proc.
 func TestTheDeadOfAMachine(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	self, err := proc.Self()
 	require.NoError(t, err)

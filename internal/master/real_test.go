@@ -16,6 +16,7 @@ import (
 	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // realWorker is the worker process of TestRealProcesses: the test binary, spawned
@@ -49,6 +50,7 @@ func realWorker() int {
 // Not parallel: another master of this process, as TestTheDeadOfAMachine has one, gives
 // its worker processes the same names.
 func TestRealProcesses(t *testing.T) {
+	testlevel.Integration(t)
 	self, err := proc.Self()
 	require.NoError(t, err)
 	redis := &fakeRedis{held: map[string][]store.Reserved{}}

@@ -11,9 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/pgtest"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 func TestStart(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	s, err := pgtest.Launch(t.Context(), pgtest.Options{Settings: []string{"work_mem=7MB"}})
 	if errors.Is(err, pgtest.ErrMissing) {

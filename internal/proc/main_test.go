@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // The test binary plays three parts: it runs the tests, it is the worker process
@@ -187,6 +188,7 @@ type program struct {
 
 func start(t *testing.T, part string, env ...string) *program {
 	t.Helper()
+	testlevel.Integration(t)
 	cmd := exec.Command("/proc/self/exe", "one", "two")
 	cmd.Env = append(os.Environ(), append(env, partEnv+"="+part)...)
 	cmd.Stderr = os.Stderr

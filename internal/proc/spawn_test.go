@@ -14,10 +14,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 func spawn(t *testing.T, s *Spawner, name string, a act) *Child {
 	t.Helper()
+	testlevel.Integration(t)
 	config, err := json.Marshal(a)
 	require.NoError(t, err)
 	c, err := s.Spawn(Spec{Proc: name, Title: "resqued: worker 1 of 1", Config: config})
@@ -47,6 +50,7 @@ func procFile(t *testing.T, pid int, name string) string {
 }
 
 func TestSpawn(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 
 	t.Run("a worker process says hello and hears its master", func(t *testing.T) {
@@ -144,6 +148,7 @@ func stopped(t *testing.T, pid int) bool {
 }
 
 func TestMasterDeath(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 
 	t.Run("a worker process reads the end of its socket", func(t *testing.T) {

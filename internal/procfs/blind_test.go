@@ -15,10 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/mark"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // A process that may open no more files must not say that nothing is left.
 func TestSweepWithoutFiles(t *testing.T) {
+	testlevel.Integration(t)
 	if os.Getenv("PROC_TEST_BLIND") == "" {
 		t.Parallel()
 		cmd := exec.Command(os.Args[0], "-test.run=^TestSweepWithoutFiles$")
@@ -55,6 +57,7 @@ func TestSweepWithoutFiles(t *testing.T) {
 
 // A process that may open no more files must not take a child that code waits for for an orphan.
 func TestStraysWithoutFiles(t *testing.T) {
+	testlevel.Integration(t)
 	if os.Getenv("PROC_TEST_BLIND") == "" {
 		t.Parallel()
 		cmd := exec.Command(os.Args[0], "-test.run=^TestStraysWithoutFiles$")

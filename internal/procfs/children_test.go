@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 func TestChildren(t *testing.T) {
@@ -22,6 +24,7 @@ func TestChildren(t *testing.T) {
 	}
 
 	t.Run("those of all threads are listed", func(t *testing.T) {
+		testlevel.Integration(t)
 		t.Parallel()
 		pids := make(chan int, 2)
 		end := make(chan struct{})
@@ -77,6 +80,7 @@ func TestChildren(t *testing.T) {
 
 // A look that may open no more files fails instead of saying that there is nothing.
 func TestLooksWithoutFiles(t *testing.T) {
+	testlevel.Integration(t)
 	if os.Getenv("PROC_TEST_BLIND") == "" {
 		t.Parallel()
 		cmd := exec.Command(os.Args[0], "-test.run=^TestLooksWithoutFiles$")

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // unique keeps what an earlier, broken run has left out of this one.
@@ -155,6 +157,7 @@ func TestStrays(t *testing.T) {
 	})
 
 	t.Run("a child is left to the code that started it and waits late", func(t *testing.T) {
+		testlevel.Integration(t)
 		t.Parallel()
 		c := exec.Command("sh", "-c", "exit 3")
 		require.NoError(t, c.Start())

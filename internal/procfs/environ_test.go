@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 func TestEnviron(t *testing.T) {
@@ -53,6 +55,7 @@ func TestEnviron(t *testing.T) {
 	})
 
 	t.Run("a process that is executing another program is not bare", func(t *testing.T) {
+		testlevel.Integration(t)
 		t.Parallel()
 		script := filepath.Join(t.TempDir(), "again")
 		require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nexec \"$0\"\n"), 0o700)) //nolint:gosec // it is to be executed

@@ -9,11 +9,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // A process that is just executing another program has no environment for a moment. It
 // must not be taken for one of no worker process.
 func TestExecutingProcessesAreNotOverlooked(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	name := unique("p-exec")
 	script := filepath.Join(t.TempDir(), "again")

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // viewPart says what a process sees of others, by its rights.
@@ -95,6 +97,7 @@ func TestTraces(t *testing.T) {
 	})
 
 	t.Run("only who has all rights of the dead can tell by /proc that nothing is left", func(t *testing.T) {
+		testlevel.Integration(t)
 		t.Parallel()
 		self, err := TracesOfSelf()
 		require.NoError(t, err)
@@ -129,6 +132,7 @@ func TestTraces(t *testing.T) {
 	})
 
 	t.Run("a control group is empty if it is gone, or holds only this process and its own", func(t *testing.T) {
+		testlevel.Integration(t)
 		t.Parallel()
 		root, ok := cgroupRoot()
 		if os.Getuid() != 0 || !ok {

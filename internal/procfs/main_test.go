@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/resqued/resqued/internal/mark"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // The test binary plays three parts: it runs the tests, it is the worker process
@@ -129,6 +130,7 @@ func startWorker(name, part string, master func() bool) (*worker, error) {
 
 func spawn(t *testing.T, name, part string) *worker {
 	t.Helper()
+	testlevel.Integration(t)
 	c, err := startWorker(name, part, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -272,6 +274,7 @@ type program struct {
 
 func start(t *testing.T, part string, env ...string) *program {
 	t.Helper()
+	testlevel.Integration(t)
 	cmd := exec.Command("/proc/self/exe", "one", "two")
 	cmd.Env = append(os.Environ(), append(env, partEnv+"="+part)...)
 	cmd.Stderr = os.Stderr

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // sleeper starts a process that does nothing until the test ends.
@@ -27,6 +29,7 @@ func sleeper(t *testing.T, change ...func(*exec.Cmd)) *exec.Cmd {
 // ended returns a child of this process that has ended: not reaped yet, or reaped.
 func ended(t *testing.T, reaped bool) (pid int) {
 	t.Helper()
+	testlevel.Integration(t)
 	cmd := exec.Command("true")
 	require.NoError(t, cmd.Start())
 	pid = cmd.Process.Pid

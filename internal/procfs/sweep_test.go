@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // A worker process that was killed may take long to end. What it has started must not
@@ -129,6 +131,7 @@ func TestSweepForgetsNone(t *testing.T) {
 // An environment is read in pieces. Of one whose process dies in between the first ones
 // are left, which may hold no tag.
 func TestHalfAnEnvironmentTellsNothing(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	require.True(t, Stat{EnvStart: 100, EnvEnd: 104}.whole([]byte("A=1\x00")))
 	require.False(t, Stat{EnvStart: 100, EnvEnd: 108}.whole([]byte("A=1\x00")))

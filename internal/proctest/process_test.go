@@ -10,9 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 func TestProcesses(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	cmd := exec.Command("sh", "-c", "sleep 100 & wait")
 	cmd.Env = append(os.Environ(), "PROCTEST_TAG="+t.Name())

@@ -10,9 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 func TestAProgramIsNotBusyWhereOthersAreBorn(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	dir := t.TempDir()
 	var group sync.WaitGroup

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 const trivialUnit = `[Service]
@@ -23,6 +24,7 @@ ExecStart=/usr/local/bin/trivial
 `
 
 func TestSystemdContainer(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "trivial")

@@ -12,6 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // orphanTest makes this test binary start a server and wait to be killed.
@@ -100,6 +102,7 @@ func TestServer(t *testing.T) {
 // TestNoServerOutlivesTheTestBinary checks that the server of a killed test binary dies with it
 // and leaves no files.
 func TestNoServerOutlivesTheTestBinary(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	if os.Getenv(orphanTest) != "" {
 		s := Start(t, Options{})

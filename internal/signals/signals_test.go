@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 func TestMain(m *testing.M) {
@@ -69,6 +71,7 @@ func listenPart() int {
 }
 
 func TestListen(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), "SIGNALS_TEST_PART=listen")

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -93,7 +94,7 @@ type ProcInfo struct {
 	Fields map[string]string
 	// LeaseMS is the end of its lease in milliseconds since 1970, by Redis.
 	LeaseMS int64
-	// Running are the jobs that it holds.
+	// Running are the jobs that it holds, the oldest first.
 	Running []Reserved
 }
 
@@ -122,8 +123,8 @@ func (s *Store) ProcList(ctx context.Context) ([]ProcInfo, error) {
 				out[i].Running = append(out[i].Running, job)
 			}
 		}
-		sort.Slice(out[i].Running, func(a, b int) bool {
-			return out[i].Running[a].StartedAt.Before(out[i].Running[b].StartedAt)
+		slices.SortFunc(out[i].Running, func(a, b Reserved) int {
+			return cmp.Or(a.StartedAt.Compare(b.StartedAt), cmp.Compare(a.Fence, b.Fence), strings.Compare(a.Token, b.Token))
 		})
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Proc < out[j].Proc })

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // partEnv names the part that the test binary plays as a process of its own.
@@ -33,6 +35,7 @@ type program struct {
 
 func start(t *testing.T, part string, env ...string) *program {
 	t.Helper()
+	testlevel.Integration(t)
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), append(env, partEnv+"="+part)...)
 	cmd.Stderr = os.Stderr

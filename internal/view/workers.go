@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -155,7 +156,10 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 	}
 	list := make([]*Worker, 0, len(views))
 	for _, v := range views {
-		slices.SortFunc(v.Processes, func(a, b Process) int { return a.Slot - b.Slot })
+		// One that retires and its successor have the same slot.
+		slices.SortFunc(v.Processes, func(a, b Process) int {
+			return cmp.Or(cmp.Compare(a.Slot, b.Slot), strings.Compare(a.Proc, b.Proc))
+		})
 		list = append(list, v)
 	}
 	list = append(list, strangers(ids, pids, now)...)
@@ -223,6 +227,7 @@ func newProcess(p store.ProcInfo, now time.Time) Process {
 		}
 		v.Jobs = append(v.Jobs, r)
 	}
+	slices.SortStableFunc(v.Jobs, func(a, b ThreadJob) int { return cmp.Compare(a.Thread, b.Thread) })
 	return v
 }
 

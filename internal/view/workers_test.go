@@ -1,11 +1,14 @@
 package view_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 )
 
@@ -56,6 +59,46 @@ func TestWorkers(t *testing.T) {
 		require.Equal(f, all[2:], some, "each once")
 		_, err = view.FindWorkers(all, []string{"nope"})
 		requireNotFound(f.T, err, "worker", "nope", ruby)
+	})
+}
+
+// Redis returns the jobs of a process in any order.
+func TestJobsOfAProcessByThread(t *testing.T) {
+	views(t, func(f *fixture) {
+		var wants []store.Want
+		for _, thread := range []int{3, 0, 10, 7, 2, 1, 9} {
+			f.push("q", fmt.Sprintf(`{"class":"A","args":[%d]}`, thread))
+			wants = append(wants, store.Want{Token: redistest.Unique(), Worker: fmt.Sprintf("web-1~resqued:9120.0.%d-k2f9:q:,q", thread)})
+		}
+		reply, err := f.store.Exchange(f.Context(), store.ExchangeRequest{Proc: proc, Wants: wants, Queues: []store.Queue{{Name: "q"}}})
+		require.NoError(f, err)
+		require.Len(f, reply.Jobs, len(wants))
+
+		for range 10 {
+			all, err := view.Workers(f.Context(), f.store)
+			require.NoError(f, err)
+			var threads []int
+			for _, job := range all[0].Processes[0].Jobs {
+				threads = append(threads, job.Thread)
+			}
+			require.Equal(f, []int{0, 1, 2, 3, 7, 9, 10}, threads)
+		}
+	})
+}
+
+// A process that retires has the slot of its successor.
+func TestProcessesOfASlotKeepTheirOrder(t *testing.T) {
+	views(t, func(f *fixture) {
+		for _, id := range []string{":0.9", ":0.7", ":0.8"} {
+			require.NoError(f, f.store.Register(f.Context(), store.Registration{Proc: master + id, Info: map[string]string{"slot": "0"}}))
+		}
+		all, err := view.Workers(f.Context(), f.store)
+		require.NoError(f, err)
+		var ids []string
+		for _, p := range all[0].Processes {
+			ids = append(ids, p.Proc)
+		}
+		require.Equal(f, []string{proc, master + ":0.7", master + ":0.8", master + ":0.9"}, ids)
 	})
 }
 

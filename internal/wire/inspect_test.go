@@ -19,6 +19,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/jsontext"
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // inspectCases are the JSON, the text of old Ruby and that of new Ruby.
@@ -155,6 +156,7 @@ func TestInspectProperties(t *testing.T) {
 
 // TestInspectAgainstRuby asks the Ruby of this machine, if there is one.
 func TestInspectAgainstRuby(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	ruby, err := exec.LookPath("ruby")
 	if err != nil {

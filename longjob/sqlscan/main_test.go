@@ -24,6 +24,7 @@ import (
 	"github.com/resqued/resqued/internal/pgtest"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/testlevel"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/longjob"
 )
@@ -33,6 +34,9 @@ import (
 var server *pgtest.Server
 
 func TestMain(m *testing.M) {
+	if testlevel.Unit() {
+		return // each test needs the server
+	}
 	os.Exit(func() int {
 		// Most tests wait for pauses and for the server; an explicit -parallel takes
 		// precedence.

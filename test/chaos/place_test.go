@@ -16,12 +16,14 @@ import (
 
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/testlevel"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
 // TestHide checks that a hidden command does not see its host's processes, and that the host
 // sees the command.
 func TestHide(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		_, err := hide(t.TempDir(), t.TempDir())
@@ -49,6 +51,7 @@ func TestHide(t *testing.T) {
 // TestContainer checks that a command is the first process of its container, with the given
 // host name.
 func TestContainer(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	argv := containerOn("boxed")
 	if argv == nil {
@@ -65,6 +68,7 @@ func TestContainer(t *testing.T) {
 
 // TestLease checks that executing a program whose lease is taken waits until it is given up.
 func TestLease(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "sleep")
 	program, err := exec.LookPath("sleep")

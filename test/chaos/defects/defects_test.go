@@ -6,10 +6,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // TestPlaces checks that the defects match the product.
 func TestPlaces(t *testing.T) {
+	testlevel.Integration(t)
 	t.Parallel()
 	root, err := moduleRoot(t.Context())
 	require.NoError(t, err)

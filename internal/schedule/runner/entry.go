@@ -1,4 +1,4 @@
-package schedule
+package runner
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -21,8 +22,8 @@ const (
 
 // entry is one schedule.
 type entry struct {
-	Definition
-	timing         Timing
+	schedule.Definition
+	timing         schedule.Timing
 	payload        []byte
 	unique, strict bool
 
@@ -46,7 +47,7 @@ type entry struct {
 	// hindered is why its ticks could not be handled lately, late the missed ticks that the
 	// next request makes up for, named the last missed tick that was logged.
 	hindered string
-	late     Late
+	late     schedule.Late
 	named    time.Time
 	// shown is the definition as people can see it; publish says that it may not be
 	// in Redis yet.

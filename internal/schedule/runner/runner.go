@@ -1,4 +1,4 @@
-package schedule
+package runner
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -38,10 +39,10 @@ type Store interface {
 
 // Config is which schedules a Runner has, and how it enqueues their jobs.
 type Config struct {
-	Schedules []Definition
+	Schedules []schedule.Definition
 	// Stored: also those that resque-scheduler keeps in Redis. Defaults complete them.
 	Stored   bool
-	Defaults Defaults
+	Defaults schedule.Defaults
 	// Charge, if not zero, leaves the work to a Ruby scheduler while that is in charge.
 	Charge store.Charge
 	// Unique reports whether a queue holds equal payloads only once; nil = none does. With

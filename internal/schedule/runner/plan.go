@@ -1,4 +1,4 @@
-package schedule
+package runner
 
 import (
 	"encoding/json"
@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -53,13 +54,13 @@ func (p *plan) found(stored map[string]string, digest string, bad func(name stri
 // make makes the entries. An entry that has not changed is kept.
 func (p *plan) make(bad func(name string, err error)) {
 	entries := map[string]*entry{}
-	add := func(s Definition, err error) {
+	add := func(s schedule.Definition, err error) {
 		e, old := (*entry)(nil), p.entries[s.Name]
 		if err == nil {
 			e, err = p.entry(s)
 		}
 		switch {
-		case errors.Is(err, ErrElsewhere):
+		case errors.Is(err, schedule.ErrElsewhere):
 		case err != nil:
 			bad(s.Name, err)
 		case old != nil && old.same(e):
@@ -74,14 +75,14 @@ func (p *plan) make(bad func(name string, err error)) {
 		}
 	}
 	for name, definition := range p.stored {
-		s, err := ParseStored(name, definition, p.cfg.Defaults)
+		s, err := schedule.ParseStored(name, definition, p.cfg.Defaults)
 		s.Name = name
 		add(s, err)
 	}
 	p.entries = entries
 }
 
-func (p *plan) entry(s Definition) (*entry, error) {
+func (p *plan) entry(s schedule.Definition) (*entry, error) {
 	timing, err := s.Timing()
 	if err != nil {
 		return nil, err
@@ -104,11 +105,11 @@ func (p *plan) entry(s Definition) (*entry, error) {
 	e.unique = p.cfg.Unique != nil && p.cfg.Unique(s.Queue)
 	e.strict = e.unique && p.cfg.Strict
 	if e.IfRunning == "" {
-		e.IfRunning = IfRunningValues[0]
+		e.IfRunning = schedule.IfRunningValues[0]
 	}
 	if e.CatchUp == "" {
-		e.CatchUp = CatchUpValues[0]
+		e.CatchUp = schedule.CatchUpValues[0]
 	}
-	e.job = Fingerprint(string(payload), e.Queue, e.IfRunning, e.CatchUp)
+	e.job = schedule.Fingerprint(string(payload), e.Queue, e.IfRunning, e.CatchUp)
 	return e, nil
 }

@@ -1,4 +1,4 @@
-package schedule
+package runner
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -30,13 +31,13 @@ func TestTheNewestDefinitionCounts(t *testing.T) {
 	old, recent := secondly("s"), secondly("s")
 	old.Queue, recent.Queue, recent.Cron = "old", "recent", "*/1 * * * * *"
 	oldRunner := New(&master{Store: r.open(), rig: r, rate: 1}, nopLogger())
-	oldRunner.Set(Config{Schedules: []Definition{old}})
+	oldRunner.Set(Config{Schedules: []schedule.Definition{old}})
 	done := make(chan struct{}, 2)
 	go func() { oldRunner.Run(ctx); done <- struct{}{} }()
 	r.eventually(func() bool { return r.length("old") > 0 })
 
 	newRunner := New(&master{Store: r.open(), rig: r, rate: 1}, nopLogger())
-	newRunner.Set(Config{Schedules: []Definition{recent}})
+	newRunner.Set(Config{Schedules: []schedule.Definition{recent}})
 	go func() { newRunner.Run(ctx); done <- struct{}{} }()
 	r.eventually(func() bool { return r.length("recent") > 0 })
 	before := r.length("old")
@@ -44,7 +45,7 @@ func TestTheNewestDefinitionCounts(t *testing.T) {
 	r.eventually(func() bool { return r.length("recent") > at+2 })
 	require.Equal(t, before, r.length("old"), "the older one waits")
 
-	oldRunner.Set(Config{Schedules: []Definition{old}}) // HUP
+	oldRunner.Set(Config{Schedules: []schedule.Definition{old}}) // HUP
 	r.eventually(func() bool { return r.length("old") > before+1 })
 	at = r.length("recent")
 	r.eventually(func() bool { return r.length("old") > before+3 })
@@ -56,14 +57,14 @@ func TestTheNewestDefinitionCounts(t *testing.T) {
 
 // begun starts a schedule whose ticks were not handled for a while, and returns what
 // is enqueued at once.
-func (r *rig) begun(s Definition, silence time.Duration, c Config) int {
+func (r *rig) begun(s schedule.Definition, silence time.Duration, c Config) int {
 	r.t.Helper()
 	timing, err := s.Timing()
 	require.NoError(r.t, err)
 	from := time.Now().Add(-silence)
 	record := fmt.Sprintf("1 %s 1000 %d 0 0 new 0 0", store.CronPrint(timing.Fingerprint(), ""), from.UnixMilli())
 	require.NoError(r.t, r.redis.HSet(r.t.Context(), r.key("resqued:cron"), s.Name, record).Err())
-	c.Schedules = []Definition{s}
+	c.Schedules = []schedule.Definition{s}
 	ctx, stop := context.WithCancel(r.t.Context())
 	done := r.start(ctx, &master{Store: r.open()}, c)
 	r.eventually(func() bool { return r.record(s.Name).From.After(time.Now().Add(-time.Minute - time.Second)) })
@@ -76,7 +77,7 @@ func TestCatchUp(t *testing.T) {
 	t.Parallel()
 	for catchUp, want := range map[string][2]int{"none": {0, 2}, "last": {1, 3}, "all": {9, 12}} {
 		r := newRig(t)
-		s := Definition{Name: "m", Class: "M", Queue: "q", Args: json.RawMessage("[]"), Cron: "* * * * *", CatchUp: catchUp}
+		s := schedule.Definition{Name: "m", Class: "M", Queue: "q", Args: json.RawMessage("[]"), Cron: "* * * * *", CatchUp: catchUp}
 		n := r.begun(s, 10*time.Minute, Config{})
 		require.GreaterOrEqual(t, n, want[0], catchUp)
 		require.LessOrEqual(t, n, want[1], catchUp)
@@ -87,7 +88,7 @@ func TestCatchUp(t *testing.T) {
 func TestAfterARubyScheduler(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	s := Definition{Name: "m", Class: "M", Queue: "q", Args: json.RawMessage("[]"), Cron: "* * * * *", CatchUp: CatchUpAll}
+	s := schedule.Definition{Name: "m", Class: "M", Queue: "q", Args: json.RawMessage("[]"), Cron: "* * * * *", CatchUp: schedule.CatchUpAll}
 	last := time.Now().Add(-3 * time.Minute).Format("2006-01-02 15:04:05 -0700")
 	require.NoError(t, r.redis.HSet(t.Context(), r.key("delayed:last_enqueued_at"), "m", last).Err())
 	n := r.begun(s, time.Hour, Config{Charge: store.Charge{Me: "resqued:here:1"}})
@@ -104,7 +105,7 @@ func TestStoredSchedules(t *testing.T) {
 		"test", `{"class":"Tea","every":"1s","queue":"test","rails_env":"test"}`, "mine", `{"class":"Theirs","every":"1s","queue":"theirs"}`).Err())
 	ctx, stop := context.WithCancel(t.Context())
 	mine := secondly("mine")
-	done := r.start(ctx, &master{Store: r.open()}, Config{Stored: true, Schedules: []Definition{mine}, Defaults: Defaults{RailsEnv: "production"}})
+	done := r.start(ctx, &master{Store: r.open()}, Config{Stored: true, Schedules: []schedule.Definition{mine}, Defaults: schedule.Defaults{RailsEnv: "production"}})
 	r.eventually(func() bool { return r.length("kitchen") > 0 && r.length("theirs") > 0 })
 	require.Equal(t, `{"class":"Tea","args":["green"]}`, r.redis.LIndex(t.Context(), r.key("queue:kitchen"), 0).Val())
 	require.Zero(t, r.length("test")+r.length("mine"))

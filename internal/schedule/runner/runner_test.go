@@ -1,4 +1,4 @@
-package schedule
+package runner
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -121,8 +122,8 @@ func (r *rig) start(ctx context.Context, m *master, c Config) (done chan struct{
 
 func nopLogger() *zap.Logger { return zap.NewNop() }
 
-func secondly(name string) Definition {
-	return Definition{Name: name, Class: "Tick", Queue: name, Args: json.RawMessage(`["` + name + `"]`), Cron: "* * * * * *", TimeZone: "UTC", CatchUp: CatchUpAll}
+func secondly(name string) schedule.Definition {
+	return schedule.Definition{Name: name, Class: "Tick", Queue: name, Args: json.RawMessage(`["` + name + `"]`), Cron: "* * * * * *", TimeZone: "UTC", CatchUp: schedule.CatchUpAll}
 }
 
 func (r *rig) record(name string) store.CronRecord {
@@ -188,7 +189,7 @@ func TestEveryTickOnce(t *testing.T) {
 }
 
 // exact: each tick of a schedule was handled once, and its jobs are in its queue.
-func (r *rig) exact(s Definition, least int) {
+func (r *rig) exact(s schedule.Definition, least int) {
 	r.t.Helper()
 	r.mu.Lock()
 	spans := slices.SortedFunc(slices.Values(r.seen[s.Name]), func(a, b span) int { return a.from.Compare(b.from) })

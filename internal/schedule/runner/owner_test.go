@@ -1,4 +1,4 @@
-package schedule
+package runner
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/resqued/resqued/internal/schedule"
 )
 
 // host is a daemon that keeps schedules, with a log to look into. It looks often.
@@ -42,14 +44,14 @@ func (h *host) says(text string) {
 	h.rig.eventually(func() bool { return h.log.FilterMessageSnippet(text).Len() > 0 })
 }
 
-func of(all ...Definition) Config { return Config{Schedules: all} }
+func of(all ...schedule.Definition) Config { return Config{Schedules: all} }
 
 // When the daemons with the newest definition have left, that of the others counts again.
 func TestAnOlderDefinitionCountsWhenTheNewerHasLeft(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(*Definition){
-		"other times": func(s *Definition) { s.Cron = "*/1 * * * * *" },
-		"another job": func(*Definition) {},
+	for name, change := range map[string]func(*schedule.Definition){
+		"other times": func(s *schedule.Definition) { s.Cron = "*/1 * * * * *" },
+		"another job": func(*schedule.Definition) {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -112,7 +114,7 @@ func TestDefinitionsOfTheSameTime(t *testing.T) {
 	a, b := secondly("s"), secondly("s")
 	b.Queue = "b"
 	one, two := &entry{}, &entry{}
-	for e, s := range map[*entry]Definition{one: a, two: b} {
+	for e, s := range map[*entry]schedule.Definition{one: a, two: b} {
 		made, err := (&plan{}).entry(s)
 		require.NoError(t, err)
 		*e = *made
@@ -193,7 +195,7 @@ func TestMissedTicksAreNamed(t *testing.T) {
 		t.Run(catchUp, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			s := Definition{Name: "m", Class: "M", Queue: "q", Args: json.RawMessage("[]"), Every: "60s", CatchUp: catchUp}
+			s := schedule.Definition{Name: "m", Class: "M", Queue: "q", Args: json.RawMessage("[]"), Every: "60s", CatchUp: catchUp}
 			made, err := (&plan{}).entry(s)
 			require.NoError(t, err)
 			from := time.Now().Add(-10*time.Minute - 30*time.Second).Truncate(time.Millisecond)
