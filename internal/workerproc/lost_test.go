@@ -31,7 +31,7 @@ func TestJobsDoNotOutliveTheirLocks(t *testing.T) {
 		f.push(`{"class":"Stuck","args":[]}`)
 		job := <-running
 		f.down <- proc.Message{Type: proc.KillJobs, Grace: time.Hour}
-		require.NoError(t, f.redis.Del(t.Context(), job.LockKey).Err())
+		require.NoError(t, f.redis.Set(t.Context(), job.LockKey, "another", time.Hour).Err())
 		require.Equal(t, "tainted", f.expect(proc.Retires).Reason)
 		require.Equal(t, []string{path.Base(job.ID)}, f.expect(proc.Tainted).Tokens)
 		<-f.exited

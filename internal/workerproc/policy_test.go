@@ -46,17 +46,16 @@ func TestDeathPolicy(t *testing.T) {
 			}
 		}
 		f := start(t, handlers{"A": h, "Once": h}, options{short: true, cfg: workerproc.Config{RequeueLost: true, DeathPolicy: policy}})
-		loses := func(class string) {
+		loses := func(class string, lost func() bool) {
 			f.push(`{"class":"` + class + `","args":[1]}`)
 			job := <-running
 			require.Equal(t, class, job.Class)
-			require.NoError(t, f.redis.Del(t.Context(), job.LockKey).Err())
+			f.lose(job, lost)
 		}
-		loses("A")
+		loses("A", func() bool { return len(running) == 1 })
 		require.Equal(t, "A", (<-running).Class, "again")
 		open <- struct{}{}
-		loses("Once")
-		eventually(t, "it has failed", func() bool { return len(f.failed()) == 1 })
+		loses("Once", func() bool { return len(f.failed()) == 1 })
 		require.Contains(t, f.failed()[0], "Resqued::LockLost")
 		require.Zero(t, f.waiting())
 		f.drain()

@@ -283,6 +283,20 @@ func (f *fixture) processed() int {
 	return int(n)
 }
 
+// lose deletes the lock of a job until the job has lost it. To delete it once is not enough:
+// a late beat, as on a busy machine, counts as an outage, after which the locks of all running
+// jobs are taken again.
+func (f *fixture) lose(job *resqued.Job, lost func() bool) {
+	f.t.Helper()
+	owner := f.redis.Get(f.t.Context(), job.LockKey).Val()
+	require.NotEmpty(f.t, owner)
+	eventually(f.t, "the loss of the lock", func() bool {
+		require.NoError(f.t, f.redis.Eval(f.t.Context(), `if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end return 1`,
+			[]string{job.LockKey}, owner).Err())
+		return lost()
+	})
+}
+
 // ends waits until Run returns and requires that nothing of the process is left.
 func (f *fixture) ends() {
 	f.t.Helper()
@@ -710,8 +724,7 @@ func TestLocks(t *testing.T) {
 		f.push(payload(1))
 		job := <-running
 		require.Positive(t, job.Fence())
-		require.NoError(t, f.redis.Del(t.Context(), job.LockKey).Err())
-		eventually(t, "failed", func() bool { return len(f.failed()) == 1 })
+		f.lose(job, func() bool { return len(f.failed()) == 1 })
 		require.Contains(t, f.failed()[0], "Resqued::LockLost")
 		f.drain()
 	})

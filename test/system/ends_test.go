@@ -46,7 +46,6 @@ func TestDrainWithoutRedis(t *testing.T) {
 		d := harness.Start(t, o)
 		d.Push("mail", "Gate", 1)
 		d.AwaitNoted("started", 1)
-		d.Open()
 		server.Kill() // the job needs it, and fails; its end is not recorded
 		d.Signal(quit)
 		require.True(t, d.AwaitEnd(harness.Speed(40*time.Second)), "the drain waits for redis: %s", d.Log())
@@ -54,6 +53,7 @@ func TestDrainWithoutRedis(t *testing.T) {
 		require.Contains(t, d.Log(), "left to recovery")
 		server.Restart()
 		require.EqualValues(t, 1, d.Snapshot().InFlight)
+		d.Open() // not before: the job could end while there is a server to record it
 		o.Namespace, o.Config = d.Space, ""
 		next := harness.Start(t, o)
 		next.ForgetMasters() // the first one's entry expires

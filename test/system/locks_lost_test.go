@@ -3,6 +3,7 @@ package system_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,11 +36,24 @@ func losing(t *testing.T, class, config string, take func(d *harness.Daemon, loc
 	lock := d.Key("locket:job_locks:" + class + "[1]")
 	require.EqualValues(t, 1, d.Client.Exists(context.Background(), lock).Val())
 	if take == nil {
-		require.NoError(t, d.Client.Del(context.Background(), lock).Err())
+		lose(t, d, lock)
 	} else {
 		take(d, lock)
 	}
 	return d
+}
+
+// lose deletes the lock of a job until the job has lost it. To delete it once is not enough: a
+// late beat counts as an outage, after which the locks of all running jobs are taken again.
+func lose(t *testing.T, d *harness.Daemon, lock string) {
+	t.Helper()
+	owner := d.Client.Get(context.Background(), lock).Val()
+	require.NotEmpty(t, owner)
+	proctest.Await(t, patience, func() bool {
+		require.NoError(t, d.Client.Eval(context.Background(), `if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end return 1`,
+			[]string{lock}, owner).Err())
+		return strings.Contains(d.Log(), "a job has lost its lock")
+	}, "the loss of the lock")
 }
 
 // TestLockIsLost checks that a running job whose lock is gone is told to stop, and fails or
