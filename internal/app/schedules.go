@@ -59,8 +59,8 @@ func (p Program) ClassSchedules(c config.Config) []schedule.Definition {
 	return own
 }
 
-// CronDefaults returns what completes a schedule that resque-scheduler keeps in Redis.
-func (p Program) CronDefaults(c config.Config) schedule.Defaults {
+// ScheduleDefaults returns what completes a schedule that resque-scheduler keeps in Redis.
+func (p Program) ScheduleDefaults(c config.Config) schedule.Defaults {
 	return schedule.Defaults{
 		Queue:    func(class string) string { return p.QueueOf(c, class) },
 		RailsEnv: os.Getenv("RAILS_ENV"),
@@ -86,7 +86,7 @@ func (p Program) scheduleConfig(r *config.Resolved, self proc.Identity) runner.C
 		return runner.Config{}
 	}
 	t := runner.Config{
-		Schedules: slices.Concat(c.Schedules, p.ClassSchedules(c)), Stored: c.PersistentSchedules, Defaults: p.CronDefaults(c),
+		Schedules: slices.Concat(c.Schedules, p.ClassSchedules(c)), Stored: c.PersistentSchedules, Defaults: p.ScheduleDefaults(c),
 		Unique: c.Unique, Strict: c.UniqueQueuesStrict, Keeper: p.keeper(self, r),
 	}
 	if prefix, shared := c.SchedulerLockPrefix(); shared {

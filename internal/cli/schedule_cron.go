@@ -22,7 +22,7 @@ import (
 func (a *cli) schedules(ctx context.Context, s *store.Store, cfg config.Config) ([]*view.Schedule, time.Time, error) {
 	p := a.program()
 	return view.Schedules(ctx, s, view.ScheduleSources{
-		Configured: cfg.Schedules, Program: p.ClassSchedules(cfg), Stored: cfg.PersistentSchedules, Defaults: p.CronDefaults(cfg),
+		Configured: cfg.Schedules, Program: p.ClassSchedules(cfg), Stored: cfg.PersistentSchedules, Defaults: p.ScheduleDefaults(cfg),
 	})
 }
 
