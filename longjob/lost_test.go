@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued/internal/delayed"
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/longjob"
@@ -29,7 +28,7 @@ func TestLost(t *testing.T) {
 			return nil
 		})
 	}, longjob.Options{Queue: "q"})
-	sweeper := delayed.NewSweeper(b.long, zap.NewNop(), delayed.Limits{Running: -time.Hour, Queued: -time.Hour})
+	sweeper := longstore.NewSweeper(b.long, zap.NewNop(), longstore.Limits{Running: -time.Hour, Queued: -time.Hour})
 	look := func() { require.NoError(t, sweeper.Sweep(t.Context())) }
 	sweep := func() { look(); look() }
 	uuid := b.enqueue("L", 1)

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/delayed"
+	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/longjob"
 )
 
@@ -97,7 +97,7 @@ func TestTenant(t *testing.T) {
 		k.die()
 		require.NoError(t, b.redis.Del(t.Context(), b.ns+":queue:q").Err())
 		require.NoError(t, b.redis.ZAdd(t.Context(), b.ns+":resqued:longjob:tenants", z(1, "a")).Err(), "long ago")
-		s := delayed.NewSweeper(b.long, zap.NewNop(), delayed.Limits{Running: time.Hour, Queued: time.Hour})
+		s := longstore.NewSweeper(b.long, zap.NewNop(), longstore.Limits{Running: time.Hour, Queued: time.Hour})
 		require.NoError(t, s.Sweep(t.Context()))
 		require.EqualValues(t, 1, b.redis.LLen(t.Context(), b.ns+":queue:q").Val())
 		b.buried <- struct{}{}

@@ -28,7 +28,7 @@ type beside struct {
 	stats     atomic.Pointer[statsCounter] // a reload changes it while jobs are counted
 	mover     *delayed.Mover
 	schedules *runner.Runner
-	sweeper   *delayed.Sweeper
+	sweeper   *longstore.Sweeper
 }
 
 // statsCounter is a client of statsd and what it was made of.
@@ -53,7 +53,7 @@ func (d *Daemon) newBeside(redis *store.Store, self proc.Identity) *beside {
 	b := &beside{
 		store: redis, level: d.Level,
 		schedules: runner.New(redis, d.Log.Named("schedule")),
-		sweeper:   delayed.NewSweeper(longstore.New(redis.Redis()), d.Log.Named("longjobs"), longLimits(d.Config.Config)),
+		sweeper:   longstore.NewSweeper(longstore.New(redis.Redis()), d.Log.Named("longjobs"), longLimits(d.Config.Config)),
 	}
 	stats := newCounter(d.Config.Config, d.Log)
 	b.stats.Store(stats)
@@ -107,6 +107,6 @@ func moverConfig(c config.Config, self proc.Identity, stats delayed.Stats) delay
 }
 
 // longLimits returns the settings of the sweeper of long jobs.
-func longLimits(c config.Config) delayed.Limits {
-	return delayed.Limits{Running: c.LongJobSilence, Queued: c.LongJobWait}
+func longLimits(c config.Config) longstore.Limits {
+	return longstore.Limits{Running: c.LongJobSilence, Queued: c.LongJobWait}
 }

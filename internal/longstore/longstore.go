@@ -3,7 +3,7 @@
 //
 // What is where: runs.go is what clients and slices do with a run, look.go how runs are
 // looked at, recur.go the ticks of recurring long jobs and recur_look.go how these are
-// looked at.
+// looked at. sweeper.go resumes runs that are lost; it runs beside the loop of a master.
 package longstore
 
 import (

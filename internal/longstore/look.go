@@ -2,7 +2,6 @@ package longstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -43,7 +42,7 @@ func (s *Store) Run(ctx context.Context, uuid string) (Record, error) {
 		place, err := s.db.Read.ZRank(ctx, s.db.Key(keyLine)+tenant, uuid).Result()
 		if err == nil {
 			r.Place = place + 1
-		} else if !errors.Is(err, redis.Nil) {
+		} else if !rdb.IsNil(err) {
 			return Record{}, fmt.Errorf("long job %s: %w", uuid, err)
 		}
 	}
@@ -233,7 +232,7 @@ func (s *Store) inLine(ctx context.Context, r Record) (bool, error) {
 		return false, nil
 	}
 	err := s.db.Read.ZScore(ctx, s.db.Key(keyLine)+tenant, r.UUID).Err()
-	if errors.Is(err, redis.Nil) {
+	if rdb.IsNil(err) {
 		return false, nil
 	}
 	if err == nil {

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap"
 	"pgregory.net/rapid"
 
-	sched "github.com/resqued/resqued/internal/delayed"
+	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/storetest"
 )
 
@@ -59,7 +59,7 @@ const longRunning, longQueued = 5 * time.Minute, time.Hour
 func (m *longModel) sweep(t *rapid.T) {
 	silent := m.silent()
 	m.begins()
-	sweeper := sched.NewSweeper(m.Long, zap.NewNop(), sched.Limits{Running: longRunning, Queued: longQueued})
+	sweeper := longstore.NewSweeper(m.Long, zap.NewNop(), longstore.Limits{Running: longRunning, Queued: longQueued})
 	storetest.Must(t, sweeper.Sweep(m.Ctx))
 	after := m.Look(t)
 	for _, r := range silent {

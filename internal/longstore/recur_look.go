@@ -2,13 +2,10 @@ package longstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/resqued/resqued/internal/rdb"
 )
@@ -65,7 +62,7 @@ func (s *Store) Recurring(ctx context.Context) ([]RecurState, error) {
 func (s *Store) RecurFailed(ctx context.Context, class, why string) (news bool, err error) {
 	key := s.db.Key(keyRecur) + class
 	old, err := s.db.Write.HGet(ctx, key, "error").Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	if err != nil && !rdb.IsNil(err) {
 		return false, fmt.Errorf("recurring long job %q: %w", class, err)
 	}
 	return old != why, s.db.Once(ctx, func() error {

@@ -1,5 +1,11 @@
 package rdb
 
+import (
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+)
+
 // Number returns an integer of a script's reply; 0 if v is none.
 func Number(v any) int64 {
 	n, _ := v.(int64)
@@ -27,3 +33,6 @@ func Flag(b bool) string {
 	}
 	return "0"
 }
+
+// IsNil reports whether err says that there is nothing under a key, or in a field of it.
+func IsNil(err error) bool { return errors.Is(err, redis.Nil) }

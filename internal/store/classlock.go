@@ -2,14 +2,11 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/resqued/resqued/internal/rdb"
 )
@@ -153,7 +150,7 @@ func (s *Store) ExtendLock(ctx context.Context, key string, timeout time.Duratio
 func (s *Store) LockExpires(ctx context.Context, l HeldLock) (int64, error) {
 	value, err := s.db.Read.Get(ctx, s.db.Key(l.Key)).Result()
 	switch {
-	case errors.Is(err, redis.Nil):
+	case rdb.IsNil(err):
 		return 0, nil
 	case err != nil:
 		return 0, fmt.Errorf("read %s: %w", l.Key, err)

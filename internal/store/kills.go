@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -128,7 +127,7 @@ func (s *Store) KillStates(ctx context.Context, runs []RunName) ([]KillState, er
 			answers[i] = pipe.HGet(ctx, s.db.Key(keyKilled)+run.Proc, run.Token)
 			infos[i] = pipe.HMGet(ctx, s.db.Key(keyProcInfo)+run.Proc, InfoKilled, InfoStubborn)
 		}
-		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		if _, err := pipe.Exec(ctx); err != nil && !rdb.IsNil(err) {
 			return nil, fmt.Errorf("look for killed jobs: %w", err)
 		}
 		for i, run := range batch {

@@ -191,7 +191,7 @@ func (s *Store) parsedParked(id, meta string) ParkedJob {
 // none.
 func (s *Store) ParkedBytes(ctx context.Context, id string) ([]byte, error) {
 	payload, err := s.db.Read.Get(ctx, s.db.Key(keyParkedPayload)+id).Bytes()
-	if errors.Is(err, redis.Nil) {
+	if rdb.IsNil(err) {
 		return nil, nil
 	}
 	if err != nil {

@@ -3,11 +3,8 @@ package store
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"sort"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/resqued/resqued/internal/rdb"
 )
@@ -163,7 +160,7 @@ func (s *Store) Records(ctx context.Context, proc string, tokens []string) ([]Re
 // HoldsJobLock reports whether the lock of a job is its own still.
 func (s *Store) HoldsJobLock(ctx context.Context, key, proc, token string) (bool, error) {
 	value, err := s.db.Read.Get(ctx, key).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	if err != nil && !rdb.IsNil(err) {
 		return false, fmt.Errorf("read job lock %q: %w", key, err)
 	}
 	return value == (HeldLock{Proc: proc, Token: token}).owner(), nil

@@ -60,7 +60,7 @@ func (w *Waiter) Await(ctx context.Context, queue string) (bool, error) {
 	switch {
 	case err == nil:
 		return true, nil
-	case errors.Is(err, redis.Nil):
+	case rdb.IsNil(err):
 		return false, nil
 	}
 	return false, waitError(err)

@@ -1,4 +1,4 @@
-package delayed
+package longstore
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -22,17 +21,6 @@ const (
 	sweepPatience = 30 * time.Second
 )
 
-// LongStore is what a Sweeper asks of Redis; *longstore.Store is one.
-type LongStore interface {
-	Silent(ctx context.Context, silent time.Duration, n int) ([]longstore.Record, error)
-	Recorded(ctx context.Context, r longstore.Record) (bool, error)
-	Waiting(ctx context.Context, runs []longstore.Record) (map[string]bool, error)
-	Looked(ctx context.Context, uuid string) error
-	Again(ctx context.Context, r longstore.Record, lost bool) error
-	Forget(ctx context.Context, n int) (int, error)
-	Turns(ctx context.Context, silent time.Duration, n int) error
-}
-
 // Sweeper resumes runs of long jobs whose payload is lost, for example because a queue was
 // emptied or a job removed. It leaves the slices of dead worker processes to recovery, which
 // puts them back. It also forgets runs that ended long enough ago. Any number of Sweepers
@@ -40,7 +28,7 @@ type LongStore interface {
 //
 // A payload is missed when two looks in a row have not found it: one may have been on its way.
 type Sweeper struct {
-	store  LongStore
+	store  *Store
 	log    *zap.Logger
 	limits atomic.Pointer[Limits]
 
@@ -54,7 +42,7 @@ type Sweeper struct {
 type Limits struct{ Running, Queued time.Duration }
 
 // NewSweeper returns a sweeper.
-func NewSweeper(s LongStore, log *zap.Logger, l Limits) *Sweeper {
+func NewSweeper(s *Store, log *zap.Logger, l Limits) *Sweeper {
 	sweeper := &Sweeper{store: s, log: log}
 	sweeper.Use(l)
 	return sweeper
@@ -98,7 +86,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var sought []longstore.Record
+	var sought []Record
 	for _, r := range silent {
 		looks, err := s.looks(ctx, r, limits)
 		if err == nil && looks {
@@ -135,7 +123,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 
 // looks reports whether the payload of a run is to be looked for: no process has it in hand,
 // and the run has been silent for long enough.
-func (s *Sweeper) looks(ctx context.Context, r longstore.Record, limits Limits) (bool, error) {
+func (s *Sweeper) looks(ctx context.Context, r Record, limits Limits) (bool, error) {
 	limit := limits.Queued
 	if r.Fields["status"] == "running" {
 		limit = limits.Running
@@ -147,7 +135,7 @@ func (s *Sweeper) looks(ctx context.Context, r longstore.Record, limits Limits) 
 }
 
 // goesOn has a run go on that is lost.
-func (s *Sweeper) goesOn(ctx context.Context, r longstore.Record) error {
+func (s *Sweeper) goesOn(ctx context.Context, r Record) error {
 	err := s.store.Again(ctx, r, true)
 	switch {
 	case err == nil:
@@ -155,8 +143,8 @@ func (s *Sweeper) goesOn(ctx context.Context, r longstore.Record) error {
 			"Another program may work its queue, or somebody has emptied it", zap.String("uuid", r.UUID),
 			zap.String("class", wire.Printable(r.Fields["class"], 200)), zap.String("queue", wire.Printable(r.Fields["queue"], 200)))
 		return nil
-	case errors.Is(err, longstore.ErrGone), errors.Is(err, longstore.ErrOver), errors.Is(err, longstore.ErrStale),
-		errors.Is(err, longstore.ErrEnding), errors.Is(err, longstore.ErrNewer):
+	case errors.Is(err, ErrGone), errors.Is(err, ErrOver), errors.Is(err, ErrStale),
+		errors.Is(err, ErrEnding), errors.Is(err, ErrNewer):
 		return nil // it has moved meanwhile
 	default:
 		return err
