@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/pgtest"
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/locker"
 )
@@ -87,8 +87,8 @@ func occupy(ctx context.Context, log *os.File, sequence int64) error {
 	if rand.N(8) == 0 {
 		hold = rand.N(1500 * time.Millisecond)
 	}
-	for end := proc.BootTime() + hold; ; pause(time.Millisecond) {
-		at := proc.BootTime()
+	for end := procfs.BootTime() + hold; ; pause(time.Millisecond) {
+		at := procfs.BootTime()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -219,7 +219,7 @@ func TestFight(t *testing.T) {
 				counts[kind]++
 				pause(rand.N(time.Second))
 			}
-			last := proc.BootTime()
+			last := procfs.BootTime()
 			proctest.Await(t, 30*time.Second, func() bool {
 				turns := f.read(t)
 				return len(turns) > 5 && turns[len(turns)-1].from > last

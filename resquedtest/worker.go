@@ -16,7 +16,7 @@ import (
 	"github.com/resqued/resqued/internal/locket/classlock"
 	"github.com/resqued/resqued/internal/locket/jobkey"
 	"github.com/resqued/resqued/internal/longstore"
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/retry"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
@@ -112,7 +112,7 @@ func newWorker(q *Queues) (*worker, error) {
 	}
 	locks, err := classlock.New(classlock.Config{
 		Store: w.store, URL: q.server.url, Classes: w.set.Classes(), Class: w.set.Lookup, Style: style, Grace: q.opts.TermTimeout,
-		TTL: store.DefaultLease, BeatEvery: store.DefaultBeatEvery, Guard: handler.Guard, Boot: proc.BootTime, Log: w.log,
+		TTL: store.DefaultLease, BeatEvery: store.DefaultBeatEvery, Guard: handler.Guard, Boot: procfs.BootTime, Log: w.log,
 	})
 	if err != nil {
 		return nil, err

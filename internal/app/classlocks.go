@@ -16,7 +16,7 @@ import (
 	"github.com/resqued/resqued/internal/locket/classlock"
 	"github.com/resqued/resqued/internal/locket/classlock/postgres"
 	"github.com/resqued/resqued/internal/locket/jobkey"
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/longjob"
@@ -132,6 +132,6 @@ func newClassLocks(c config.Config, set *handler.Set, s *store.Store, log *zap.L
 			return postgres.Open(postgres.Config{URL: c.DatabaseURL, Namespace: c.Namespace, Lease: c.JobLockDuration})
 		},
 		Classes: set.Classes(), Class: set.Lookup, Style: RubyStyle(c), Grace: c.TermTimeout,
-		TTL: c.JobLockDuration, BeatEvery: beat, Guard: handler.Guard, Boot: proc.BootTime, Log: log,
+		TTL: c.JobLockDuration, BeatEvery: beat, Guard: handler.Guard, Boot: procfs.BootTime, Log: log,
 	})
 }

@@ -371,9 +371,9 @@ func (c *fakeChild) told() []string {
 // busy machine keeps the message from the master that much is gone, and it is told again.
 func (c *fakeChild) locksLast(d time.Duration) {
 	for {
-		at := proc.BootTime()
+		at := procfs.BootTime()
 		c.say(proc.Message{Type: proc.Beat, LockEnd: at + d})
-		if proc.BootTime()-at < 50*time.Millisecond {
+		if procfs.BootTime()-at < 50*time.Millisecond {
 			return
 		}
 	}

@@ -225,13 +225,13 @@ func (j *janitor) look(ctx context.Context, r round) {
 		j.log.Warn("failures were brought back to their lists: a command that edited them has not come to its end", zap.Strings("lists", lists))
 	}
 	j.unpark(call)
-	asked := proc.BootTime()
+	asked := procfs.BootTime()
 	around, err := j.store.LookAround(call, r.shared.Digest)
 	if err != nil {
 		j.complain(ctx, "orphaned jobs cannot be looked for", err)
 		return
 	}
-	j.clock.see(j.log, around.Now, asked, proc.BootTime())
+	j.clock.see(j.log, around.Now, asked, procfs.BootTime())
 	j.compare(call, r.shared, around.Others)
 	local, err := j.store.Procs(call, j.self.Place()+":")
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/signals"
 )
 
@@ -204,7 +205,7 @@ func TestBackOff(t *testing.T) {
 		for _, lock := range []time.Duration{0, 3 * time.Second} {
 			f := setup(t, func(_ *fixture, c *Config) { c.LockDuration = lock })
 			w := f.up(2)[0]
-			end := proc.BootTime() + time.Second
+			end := procfs.BootTime() + time.Second
 			for range 100 {
 				w.say(proc.Message{Type: proc.Beat, LockEnd: end})
 				f.wait(time.Second)

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/signals"
 )
 
@@ -233,7 +234,7 @@ func (m *Master) settle(w *worker, beat proc.Message) {
 // lastsUntil notes until when, by the boot clock, the locks of w are safe.
 func (w *worker) lastsUntil(end time.Duration) {
 	if end > 0 {
-		w.lockEnd = time.Now().Add(end - proc.BootTime())
+		w.lockEnd = time.Now().Add(end - procfs.BootTime())
 	}
 }
 

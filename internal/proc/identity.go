@@ -85,9 +85,9 @@ var bootID = sync.OnceValue(func() string {
 func bootedAt() (at time.Time) {
 	least := time.Hour
 	for range 10 {
-		before := BootTime()
+		before := procfs.BootTime()
 		now := time.Now()
-		if took := BootTime() - before; took < least {
+		if took := procfs.BootTime() - before; took < least {
 			at, least = now.Add(-before), took
 		}
 	}
@@ -154,7 +154,3 @@ func ParseIdentity(text string) (Identity, error) {
 	}
 	return Identity{Host: m[1], Boot: m[2], PID: pid, Start: start}, nil
 }
-
-// BootTime returns the time since the machine's boot on a clock that, unlike
-// Go's monotonic one, goes on while the machine is suspended.
-func BootTime() time.Duration { return procfs.BootTime() }

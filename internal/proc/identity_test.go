@@ -96,10 +96,3 @@ func TestIdentity(t *testing.T) {
 		}
 	})
 }
-
-func TestBootTime(t *testing.T) {
-	t.Parallel()
-	first := BootTime()
-	require.Positive(t, first)
-	require.GreaterOrEqual(t, BootTime(), first)
-}

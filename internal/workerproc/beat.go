@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -172,11 +172,11 @@ func (b *beats) heart(work context.Context) {
 		case <-work.Done():
 			return
 		case call := <-b.calls:
-			r := beatResult{call: call, sent: proc.BootTime()}
+			r := beatResult{call: call, sent: procfs.BootTime()}
 			if call.beat != nil {
 				r.reply, r.err = b.store.Beat(work, *call.beat)
 				if errors.Is(r.err, store.ErrWiped) && b.registrar.rejoin(work) == nil {
-					r.sent = proc.BootTime()
+					r.sent = procfs.BootTime()
 					r.reply, r.err = b.store.Beat(work, *call.beat)
 				}
 			} else if call.enroll != nil {

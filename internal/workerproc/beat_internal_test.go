@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/thread"
 )
@@ -104,7 +104,7 @@ func TestBeats(t *testing.T) {
 		j := s.job("1")
 		j.LockKey = "l"
 		s.lease.renewed = 0
-		before := proc.BootTime()
+		before := procfs.BootTime()
 		b.beat()
 		b.beat()
 		r := <-b.answers

@@ -138,7 +138,7 @@ type Deps struct {
 	Conn     Conn
 	Runner   *thread.Runner
 	Handlers Handlers
-	// LocksEnd, if not nil, returns when by proc.BootTime the process must be gone
+	// LocksEnd, if not nil, returns when by procfs.BootTime the process must be gone
 	// because of class locks that are kept elsewhere than in the daemon's Redis; 0 = it
 	// has none.
 	LocksEnd func() time.Duration

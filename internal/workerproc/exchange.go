@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/store"
 )
@@ -89,7 +89,7 @@ func (e *exchanger) exchangeUntilKnown(work context.Context, l *lane, req store.
 		l.sending++
 		req.Lane, req.Sending = l.number, l.sending
 		if !req.Repeat {
-			sent = proc.BootTime()
+			sent = procfs.BootTime()
 		}
 		reply, err := e.store.Exchange(work, req)
 		switch {
@@ -207,7 +207,7 @@ func tokensOf(wants []store.Want) []string {
 // Where that is long ago, a beat extends them before the jobs begin. The machine may have been
 // frozen in between: then they may be others' by now, and the error is ErrFenced.
 func (e *exchanger) renewed(work context.Context, jobs []store.Reserved, sent time.Duration) (since time.Duration, err error) {
-	now := proc.BootTime()
+	now := procfs.BootTime()
 	if len(jobs) == 0 || now-sent < part(e.lockDuration, lockStop)/4 {
 		return sent, nil
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
@@ -239,7 +240,7 @@ func (k *kills) abandon() {
 // watchLocks acts when the beats have failed for so long that locks of this process
 // are about to expire. A lock lasts from the last beat, or from when it was taken.
 func (k *kills) watchLocks() {
-	now := proc.BootTime()
+	now := procfs.BootTime()
 	since, stop := k.lease.silent(now, 0)
 	if !stop {
 		return

@@ -12,6 +12,7 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/locket/classlock"
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -106,11 +107,11 @@ func TestKills(t *testing.T) {
 		s, k, _ := killing(t)
 		locked, free, young := s.job("1"), s.job("2"), s.job("3")
 		locked.LockKey, young.LockKey = "l", "y"
-		s.lease.renewed = proc.BootTime() - 19*time.Second
+		s.lease.renewed = procfs.BootTime() - 19*time.Second
 		k.watchLocks()
 		require.NoError(t, locked.ctx.Err())
-		s.lease.renewed = proc.BootTime() - 21*time.Second
-		young.reserved = proc.BootTime()
+		s.lease.renewed = procfs.BootTime() - 21*time.Second
+		young.reserved = procfs.BootTime()
 		k.watchLocks()
 		require.ErrorIs(t, context.Cause(&locked.ctx), resqued.ErrLockLost)
 		require.NoError(t, free.ctx.Err())

@@ -12,6 +12,7 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/locket/classlock"
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/internal/thread"
 	"github.com/resqued/resqued/internal/workerproc"
@@ -70,11 +71,11 @@ func TestLocksElsewhere(t *testing.T) {
 		t.Parallel()
 		var end atomic.Int64
 		f := start(t, handlers{}, options{short: true, ends: func() time.Duration { return time.Duration(end.Load()) }})
-		told(f, func(end time.Duration) bool { return end > proc.BootTime() })
-		end.Store(int64(proc.BootTime() - time.Second))
+		told(f, func(end time.Duration) bool { return end > procfs.BootTime() })
+		end.Store(int64(procfs.BootTime() - time.Second))
 		told(f, func(told time.Duration) bool { return told == time.Duration(end.Load()) })
-		end.Store(int64(proc.BootTime() + time.Hour))
-		told(f, func(end time.Duration) bool { return end > proc.BootTime() && end < proc.BootTime()+time.Minute })
+		end.Store(int64(procfs.BootTime() + time.Hour))
+		told(f, func(end time.Duration) bool { return end > procfs.BootTime() && end < procfs.BootTime()+time.Minute })
 	})
 
 	t.Run("a job that goes back waits for what may be left of its own lock", func(t *testing.T) {

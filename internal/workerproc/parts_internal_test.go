@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/signals"
 )
@@ -48,7 +48,7 @@ func setup(t *testing.T) *parts {
 	s.troubles = newTroubles(log)
 	s.link = newLink(s.master, log, s.troubles)
 	s.lease = newLease(s.cfg.LockDuration, nil)
-	s.lease.renewed = proc.BootTime()
+	s.lease.renewed = procfs.BootTime()
 	return s
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -37,7 +37,7 @@ func newRegistrar(s registrarStore, log *zap.Logger) *registrar {
 // join waits for Redis as long as it takes; the master has a boot timeout.
 func (r *registrar) join(ctx context.Context) error {
 	for wait := 50 * time.Millisecond; ; wait = min(wait*2, 2*time.Second) {
-		r.at = proc.BootTime()
+		r.at = procfs.BootTime()
 		err := r.store.Register(ctx, r.registration)
 		if err == nil {
 			return nil

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
@@ -201,7 +201,7 @@ func (c *chaos) awaitRecovered(ctx context.Context, f *check.Fault, from time.Du
 		return true
 	})
 	if err == nil {
-		f.Recovered = max(proc.BootTime()-from, 0)
+		f.Recovered = max(procfs.BootTime()-from, 0)
 	}
 	return err
 }
@@ -229,7 +229,7 @@ func (c *chaos) working(ctx context.Context, f *check.Fault, since time.Duration
 
 // lasted notes that a fault's cause has ended.
 func lasted(f *check.Fault, format string, args ...any) {
-	f.To = proc.BootTime()
+	f.To = procfs.BootTime()
 	f.Note = fmt.Sprintf(format, args...)
 }
 

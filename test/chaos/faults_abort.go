@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
@@ -20,20 +20,20 @@ func usr1Crash(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) erro
 		return err
 	}
 	seen := c.marks()
-	a := &check.Aborted{Procs: names(m.workers()), Crashed: w.proc, From: proc.BootTime()}
+	a := &check.Aborted{Procs: names(m.workers()), Crashed: w.proc, From: procfs.BootTime()}
 	m.signal(syscall.SIGUSR1)
 	// Soon after, its master knows that all jobs that were to be killed have ended.
 	_ = within(ctx, 400*time.Millisecond, "the next job", func() bool { return c.hasBegun(w.proc, a.From+30*time.Millisecond) })
 	if !pause(ctx, between(r, 0, 60*time.Millisecond)) {
 		return context.Cause(ctx)
 	}
-	f.Effect, f.Procs, f.From = check.Kills, []string{w.proc}, proc.BootTime()
+	f.Effect, f.Procs, f.From = check.Kills, []string{w.proc}, procfs.BootTime()
 	_ = syscall.Kill(w.PID, syscall.SIGKILL)
 	a.At = f.From
 	lasted(f, "pid %d, %s after USR1", w.PID, span(f.From-a.From))
 	err = c.awaitRecovered(ctx, f, f.From, f.Procs)
 	// A job that ignores its kill may take as long as its grace.
-	a.To = proc.BootTime() + termTimeout + time.Second
+	a.To = procfs.BootTime() + termTimeout + time.Second
 	f.Aborted = a
 	c.noticed(f, seen, fmt.Sprintf(`worker process died","proc":%q`, w.proc))
 	return err

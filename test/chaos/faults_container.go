@@ -7,7 +7,7 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
@@ -55,7 +55,7 @@ func containerRestart(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Ran
 	seen := c.marks()
 	before := m.workers()
 	pids := innerPIDs(before)
-	f.Effect, f.Procs, f.From = check.Kills, names(before), proc.BootTime()
+	f.Effect, f.Procs, f.From = check.Kills, names(before), procfs.BootTime()
 	m.signal(syscall.SIGKILL)
 	if _, err := m.awaitExit(ctx, patience); err != nil {
 		return err
@@ -78,7 +78,7 @@ func containerRestart(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Ran
 		return err
 	}
 	c.noticed(f, seen, "recovered the jobs of a dead worker process")
-	if err := c.beating(ctx, f, proc.BootTime(), m); err != nil {
+	if err := c.beating(ctx, f, procfs.BootTime(), m); err != nil {
 		return err
 	}
 	f.Recovered = recovered

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
@@ -16,7 +16,7 @@ import (
 // on, and are not disturbed when the masters continue.
 func mastersStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	seen := c.marks()
-	f.From = proc.BootTime()
+	f.From = procfs.BootTime()
 	for _, m := range c.machines {
 		m.signal(syscall.SIGSTOP)
 	}
@@ -25,7 +25,7 @@ func mastersStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 	for _, m := range c.machines {
 		m.signal(syscall.SIGCONT)
 	}
-	lasted(f, "for %s", span(proc.BootTime()-f.From))
+	lasted(f, "for %s", span(procfs.BootTime()-f.From))
 	if !ok {
 		return context.Cause(ctx)
 	}
@@ -41,7 +41,7 @@ func noFiles(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error 
 		return err
 	}
 	seen := c.marks()
-	f.Effect, f.From = check.Kills|check.Fails|check.Disturbs, proc.BootTime()
+	f.Effect, f.From = check.Kills|check.Fails|check.Disturbs, procfs.BootTime()
 	before := map[int]unix.Rlimit{}
 	for _, p := range m.processes() {
 		var had unix.Rlimit
@@ -57,7 +57,7 @@ func noFiles(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error 
 	for pid, limit := range before {
 		_ = unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil)
 	}
-	lasted(f, "for %s", span(proc.BootTime()-f.From))
+	lasted(f, "for %s", span(procfs.BootTime()-f.From))
 	if !ok {
 		return context.Cause(ctx)
 	}
@@ -72,7 +72,7 @@ func noFiles(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error 
 // deploy acts as a deployment: each daemon restarts its worker processes, and then the daemons
 // are replaced one after the other.
 func deploy(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
-	f.Effect, f.From = check.Fails, proc.BootTime()
+	f.Effect, f.From = check.Fails, procfs.BootTime()
 	for _, i := range r.Perm(len(c.machines)) {
 		m := c.machines[i]
 		m.signal(syscall.SIGHUP)
@@ -101,17 +101,17 @@ const absence = 66 * time.Second
 // are worked, and missed ticks are caught up as their schedules demand.
 func allAway(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error {
 	seen := c.marks()
-	f.From = proc.BootTime()
+	f.From = procfs.BootTime()
 	for _, m := range c.machines {
 		if err := m.quit(ctx); err != nil {
 			return err
 		}
 	}
-	away := check.Absence{MaybeFrom: c.wall(f.From), From: c.wall(proc.BootTime())}
+	away := check.Absence{MaybeFrom: c.wall(f.From), From: c.wall(procfs.BootTime())}
 	if !pause(ctx, absence) {
 		return context.Cause(ctx)
 	}
-	lasted(f, "for %s", span(proc.BootTime()-f.From))
+	lasted(f, "for %s", span(procfs.BootTime()-f.From))
 	away.To = c.wall(f.To)
 	for _, m := range c.machines {
 		if err := m.start(ctx); err != nil {
@@ -120,7 +120,7 @@ func allAway(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error 
 	}
 	err := c.working(ctx, f, f.To, c.machines...)
 	c.noticed(f, seen, `"msg":"signal"`)
-	away.MaybeTo = c.wall(proc.BootTime())
+	away.MaybeTo = c.wall(procfs.BootTime())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.history.Absences = append(c.history.Absences, away)

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
@@ -106,7 +106,7 @@ func execBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 	if err := within(ctx, patience, "a command of class Tool", held.wanted); err != nil {
 		return err
 	}
-	f.From = proc.BootTime()
+	f.From = procfs.BootTime()
 	// Shorter than all timeouts: a process that sends no beats is taken for dead.
 	hold, cancel := context.WithTimeout(ctx, c.leaseOf("")+time.Second)
 	defer cancel()
@@ -124,7 +124,7 @@ func execBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 	cancel()
 	<-looking
 	held.giveUp()
-	lasted(f, "for %s, by %d worker processes", span(proc.BootTime()-f.From), len(waiting))
+	lasted(f, "for %s, by %d worker processes", span(procfs.BootTime()-f.From), len(waiting))
 	if err != nil {
 		return err
 	}

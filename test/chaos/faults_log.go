@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
@@ -89,7 +89,7 @@ func (t *tap) fill() error {
 // saidAt returns when a line of a log was written, by the time in the line: a full pipe delays
 // lines.
 func (c *chaos) saidAt(text string) time.Duration {
-	now := proc.BootTime()
+	now := procfs.BootTime()
 	var line struct{ Time time.Time }
 	if json.Unmarshal([]byte(text), &line) != nil || line.Time.IsZero() {
 		return now
@@ -115,7 +115,7 @@ func logBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	if err != nil {
 		return err
 	}
-	f.Effect, f.Procs, f.From = check.Kills, []string{w.proc}, proc.BootTime()
+	f.Effect, f.Procs, f.From = check.Kills, []string{w.proc}, procfs.BootTime()
 	_ = syscall.Kill(w.PID, syscall.SIGKILL)
 	lasted(f, "pid %d", w.PID)
 	if err := c.awaitRecovered(ctx, f, f.From, f.Procs); err != nil {
@@ -126,7 +126,7 @@ func logBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	if !pause(ctx, between(r, 500*time.Millisecond, 1500*time.Millisecond)) {
 		return context.Cause(ctx)
 	}
-	if err := c.beating(ctx, f, proc.BootTime(), m); err != nil {
+	if err := c.beating(ctx, f, procfs.BootTime(), m); err != nil {
 		return err
 	}
 	if leaves {
@@ -141,6 +141,6 @@ func logBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 		f.Note += fmt.Sprintf(", and it was started again after %s", span(one.To-one.From))
 	}
 	f.Recovered = recovered
-	f.Note += fmt.Sprintf(", not read for %s", span(proc.BootTime()-f.From))
+	f.Note += fmt.Sprintf(", not read for %s", span(procfs.BootTime()-f.From))
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
@@ -25,12 +25,12 @@ func failoverLosing(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand)
 		return err
 	}
 	seen := c.marks()
-	f.Effect, f.From = check.Disturbs, proc.BootTime()
+	f.Effect, f.From = check.Disturbs, procfs.BootTime()
 	note, err := c.promote(ctx, replica, between(r, 100*time.Millisecond, 800*time.Millisecond))
 	if err != nil {
 		return err
 	}
-	lasted(f, "away for %s%s", span(proc.BootTime()-f.From), note)
+	lasted(f, "away for %s%s", span(procfs.BootTime()-f.From), note)
 	return c.allWorking(ctx, f, seen)
 }
 
@@ -46,7 +46,7 @@ func (c *chaos) promote(ctx context.Context, replica *instance, behind time.Dura
 	pause(ctx, behind)
 	old := c.server.instance
 	old.process.Kill()
-	gone := proc.BootTime()
+	gone := procfs.BootTime()
 	c.server.instance = *replica
 	c.retarget(replica.socket)
 	old.stop()
@@ -72,7 +72,7 @@ return {places, failed, taken, stats}`)
 // daemons register again and work on. If a job was in hand, a second copy of it may start.
 func redisEmpty(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	seen := c.marks()
-	f.Effect, f.From = check.Disturbs|check.Fails, proc.BootTime()
+	f.Effect, f.From = check.Disturbs|check.Fails, procfs.BootTime()
 	again := r.IntN(2) == 0
 	if again { // it must not lose that it was emptied
 		if err := c.server.ctl().ConfigSet(ctx, "appendfsync", "always").Err(); err != nil {
@@ -88,7 +88,7 @@ func redisEmpty(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 		if _, err := c.bounce(ctx, "always", 0); err != nil {
 			return err
 		}
-		f.To = proc.BootTime()
+		f.To = procfs.BootTime()
 		f.Note += ", and started again"
 	}
 	if err := c.allWorking(ctx, f, seen); err != nil {
@@ -102,7 +102,7 @@ func (c *chaos) empty(ctx context.Context) (jobs []string, err error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
 	reply, err := emptying.Run(ctx, c.server.client, []string{takenKey}, namespace).Slice()
-	at := proc.BootTime()
+	at := procfs.BootTime()
 	if err != nil {
 		return nil, err
 	}

@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/internal/faultproxy"
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
 // lasting keeps a fault of one daemon's network active for a while.
 func (c *chaos) lasting(ctx context.Context, f *check.Fault, m *machine, d time.Duration, set func(p *faultproxy.Proxy)) error {
 	seen := marks{m: m.seen()}
-	f.From = proc.BootTime()
+	f.From = procfs.BootTime()
 	set(m.proxy)
 	ok := pause(ctx, d)
 	m.proxy.Heal()
@@ -48,7 +48,7 @@ func netJitter(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) erro
 func netCut(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen := marks{m: m.seen()}
-	f.From = proc.BootTime()
+	f.From = procfs.BootTime()
 	n := m.proxy.Cut()
 	lasted(f, "%d connections", n)
 	err := c.working(ctx, f, f.To, m)
@@ -99,7 +99,7 @@ func replyLost(mute bool) injector {
 			times, f.Effect = 1, check.Disturbs
 		}
 		moving := func(q faultproxy.Request) bool { return strings.HasPrefix(q.Key, key("resqued:inflight:")) }
-		f.From = proc.BootTime()
+		f.From = procfs.BootTime()
 		for range times {
 			select {
 			case <-m.proxy.DropReply(faultproxy.Drop{Nth: 1 + r.IntN(3), Mute: mute, Match: moving}):
@@ -130,7 +130,7 @@ func pushReplyLost(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) 
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	f.From = proc.BootTime()
+	f.From = procfs.BootTime()
 	lasted(f, "of push %d", nth)
 	f.Recovered = 0
 	return nil

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/internal/faultproxy"
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
@@ -58,7 +58,7 @@ func killAt(reply bool) injector {
 		if pid == 0 {
 			return errNoWorker
 		}
-		f.Effect, f.Procs, f.From = check.Kills, []string{worker}, proc.BootTime()
+		f.Effect, f.Procs, f.From = check.Kills, []string{worker}, procfs.BootTime()
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 		if r.IntN(2) == 0 {
 			caught.Pass() // what was sent may arrive when its sender is dead
@@ -85,7 +85,7 @@ func recoverKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 	}
 	found := make(chan catches, 1)
 	reply := r.IntN(2) == 0
-	f.Effect, f.Procs, f.From = check.Kills, []string{w.proc}, proc.BootTime()
+	f.Effect, f.Procs, f.From = check.Kills, []string{w.proc}, procfs.BootTime()
 	c.tasks.Go(func() {
 		// All requests of the dead process are over, so this is one of another process.
 		caught, _, err := catch(ctx, m, 1, reply, func(worker string) bool {

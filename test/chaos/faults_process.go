@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/test/chaos/check"
 )
@@ -57,7 +57,7 @@ func workerKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 		return err
 	}
 	seen := c.marks()
-	f.Effect, f.Procs, f.From = check.Kills, []string{w.proc}, proc.BootTime()
+	f.Effect, f.Procs, f.From = check.Kills, []string{w.proc}, procfs.BootTime()
 	_ = syscall.Kill(w.PID, syscall.SIGKILL)
 	lasted(f, "pid %d", w.PID)
 	err = c.awaitRecovered(ctx, f, f.From, f.Procs)
@@ -74,7 +74,7 @@ func workerStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 		return err
 	}
 	seen := c.marks()
-	f.Effect, f.Procs, f.From = check.Kills, []string{w.proc}, proc.BootTime()
+	f.Effect, f.Procs, f.From = check.Kills, []string{w.proc}, procfs.BootTime()
 	if m.lease < guarded {
 		f.Effect |= check.Freezes
 	}
@@ -94,7 +94,7 @@ func workerTerm(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 		return err
 	}
 	seen := c.marks()
-	f.Effect, f.Procs, f.From = check.Fails, []string{w.proc}, proc.BootTime()
+	f.Effect, f.Procs, f.From = check.Fails, []string{w.proc}, procfs.BootTime()
 	_ = syscall.Kill(w.PID, syscall.SIGTERM)
 	err = c.awaitRecovered(ctx, f, f.From, f.Procs)
 	lasted(f, "pid %d", w.PID)
@@ -107,7 +107,7 @@ func workerTerm(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 func masterKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen, old := c.marks(), names(m.workers())
-	f.From = proc.BootTime()
+	f.From = procfs.BootTime()
 	m.signal(syscall.SIGKILL)
 	if _, err := m.awaitExit(ctx, patience); err != nil {
 		return err
@@ -115,7 +115,7 @@ func masterKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	if !pause(ctx, between(r, 0, 500*time.Millisecond)) {
 		return context.Cause(ctx)
 	}
-	lasted(f, "started again after %s", span(proc.BootTime()-f.From))
+	lasted(f, "started again after %s", span(procfs.BootTime()-f.From))
 	if err := m.start(ctx); err != nil {
 		return err
 	}
@@ -129,11 +129,11 @@ func masterKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 func masterStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen := c.marks()
-	f.From = proc.BootTime()
+	f.From = procfs.BootTime()
 	m.signal(syscall.SIGSTOP)
 	ok := pause(ctx, between(r, m.lease+500*time.Millisecond, m.lease+2*time.Second))
 	m.signal(syscall.SIGCONT)
-	lasted(f, "for %s", span(proc.BootTime()-f.From))
+	lasted(f, "for %s", span(procfs.BootTime()-f.From))
 	if !ok {
 		return context.Cause(ctx)
 	}
@@ -148,7 +148,7 @@ func treeKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error
 	m := c.hit(f, r)
 	workers := m.workers()
 	seen := c.marks()
-	f.Effect, f.Procs, f.From = check.Kills, names(workers), proc.BootTime()
+	f.Effect, f.Procs, f.From = check.Kills, names(workers), procfs.BootTime()
 	m.signal(syscall.SIGKILL)
 	for _, w := range workers {
 		_ = syscall.Kill(w.PID, syscall.SIGKILL)
@@ -169,7 +169,7 @@ func treeKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error
 func hostKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen := c.marks()
-	f.Effect, f.From = check.Kills, proc.BootTime()
+	f.Effect, f.From = check.Kills, procfs.BootTime()
 	f.Procs = names(m.signalAll(syscall.SIGKILL))
 	if _, err := m.awaitExit(ctx, patience); err != nil {
 		return err
@@ -189,7 +189,7 @@ func hostKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error
 func hostFreeze(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen := c.marks()
-	f.Effect, f.From = check.Kills|check.Freezes|check.Fails|check.Disturbs, proc.BootTime()
+	f.Effect, f.From = check.Kills|check.Freezes|check.Fails|check.Disturbs, procfs.BootTime()
 	hit := m.signalAll(syscall.SIGSTOP)
 	f.Procs = names(hit)
 	ok := pause(ctx, between(r, m.lease+time.Second, m.lease+round))
@@ -197,21 +197,21 @@ func hostFreeze(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	for _, p := range hit {
 		_ = syscall.Kill(p.PID, syscall.SIGCONT)
 	}
-	lasted(f, "for %s", span(proc.BootTime()-f.From))
+	lasted(f, "for %s", span(procfs.BootTime()-f.From))
 	if !ok {
 		return context.Cause(ctx)
 	}
 	err := c.working(ctx, f, f.To, m)
 	c.noticed(f, seen, "recovered the jobs of a dead worker process", "was held up")
 	// The continued processes may act for slightly longer than they need to notice.
-	f.To = proc.BootTime()
+	f.To = procfs.BootTime()
 	return err
 }
 
 // restarted ends a daemon by a signal and starts it again.
 func (c *chaos) restarted(ctx context.Context, f *check.Fault, m *machine, sig syscall.Signal) error {
 	seen := c.marks()
-	f.Procs, f.From = names(m.workers()), proc.BootTime()
+	f.Procs, f.From = names(m.workers()), procfs.BootTime()
 	m.signal(sig)
 	code, err := m.awaitExit(ctx, patience)
 	if err != nil {
@@ -226,7 +226,7 @@ func (c *chaos) restarted(ctx context.Context, f *check.Fault, m *machine, sig s
 			_ = syscall.Kill(p.PID, syscall.SIGKILL)
 		}
 	}
-	lasted(f, "gone after %s", span(proc.BootTime()-f.From))
+	lasted(f, "gone after %s", span(procfs.BootTime()-f.From))
 	if err := m.start(ctx); err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func quit(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 func reload(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen, old := c.marks(), m.workers()
-	f.From = proc.BootTime()
+	f.From = procfs.BootTime()
 	m.signal(syscall.SIGHUP)
 	err := within(ctx, patience, "the end of the old worker processes", func() bool {
 		for _, w := range old {
@@ -269,7 +269,7 @@ func reload(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 func usr1(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen := c.marks()
-	f.Effect, f.Procs, f.From = check.Fails, names(m.workers()), proc.BootTime()
+	f.Effect, f.Procs, f.From = check.Fails, names(m.workers()), procfs.BootTime()
 	m.signal(syscall.SIGUSR1)
 	err := c.working(ctx, f, f.From, m)
 	lasted(f, "")
@@ -282,10 +282,10 @@ func usr1(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 func usr2(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen := c.marks()
-	f.From = proc.BootTime()
+	f.From = procfs.BootTime()
 	m.signal(syscall.SIGUSR2)
 	ok := pause(ctx, between(r, 300*time.Millisecond, 1500*time.Millisecond))
-	lasted(f, "for %s", span(proc.BootTime()-f.From))
+	lasted(f, "for %s", span(procfs.BootTime()-f.From))
 	m.signal(syscall.SIGCONT)
 	if !ok {
 		return context.Cause(ctx)

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/resqued/resqued/internal/faultproxy"
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
@@ -38,12 +38,12 @@ func redisKill(fsync string, long bool) injector {
 			return err
 		}
 		seen := c.marks()
-		f.Effect, f.From = check.Disturbs, proc.BootTime()
+		f.Effect, f.From = check.Disturbs, procfs.BootTime()
 		note, err := c.bounce(ctx, fsync, away+between(r, 0, time.Second))
 		if err != nil {
 			return err
 		}
-		lasted(f, "away for %s%s", span(proc.BootTime()-f.From), note)
+		lasted(f, "away for %s%s", span(procfs.BootTime()-f.From), note)
 		return c.allWorking(ctx, f, seen)
 	}
 }
@@ -53,7 +53,7 @@ func (c *chaos) bounce(ctx context.Context, fsync string, away time.Duration) (n
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
 	c.server.process.Kill()
-	gone := proc.BootTime()
+	gone := procfs.BootTime()
 	if !pause(ctx, away) {
 		return "", context.Cause(ctx)
 	}
@@ -67,7 +67,7 @@ func debugSleep(long bool) injector {
 	return func(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 		d := c.past(long, r) + between(r, 300*time.Millisecond, 1500*time.Millisecond)
 		seen := c.marks()
-		f.Effect, f.From = check.Disturbs, proc.BootTime()
+		f.Effect, f.From = check.Disturbs, procfs.BootTime()
 		if err := c.server.ctl().Do(ctx, "DEBUG", "SLEEP", fmt.Sprintf("%.2f", d.Seconds())).Err(); err != nil {
 			return err
 		}
@@ -83,7 +83,7 @@ func redisUneven(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 	f.Daemon = "" // all are cut off
 	d := c.someLease(r) + between(r, 300*time.Millisecond, time.Second)
 	seen := c.marks()
-	f.Effect, f.From = check.Disturbs, proc.BootTime()
+	f.Effect, f.From = check.Disturbs, procfs.BootTime()
 	for _, m := range c.machines {
 		m.proxy.Refuse(true)
 		m.proxy.Cut()
@@ -109,7 +109,7 @@ func clientPause(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 	d := between(r, 300*time.Millisecond, 2*time.Second)
 	mode := []string{"ALL", "WRITE"}[r.IntN(2)]
 	seen := c.marks()
-	f.Effect, f.From = check.Disturbs, proc.BootTime()
+	f.Effect, f.From = check.Disturbs, procfs.BootTime()
 	if err := c.server.ctl().Do(ctx, "CLIENT", "PAUSE", d.Milliseconds(), mode).Err(); err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func clientPause(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 
 func clientKill(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error {
 	seen := c.marks()
-	f.From = proc.BootTime()
+	f.From = procfs.BootTime()
 	n, err := c.server.ctl().Do(ctx, "CLIENT", "KILL", "TYPE", "normal").Int()
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func clientKill(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) err
 
 func scriptFlush(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error {
 	seen := c.marks()
-	f.From = proc.BootTime()
+	f.From = procfs.BootTime()
 	if err := c.server.ctl().ScriptFlush(ctx).Err(); err != nil {
 		return err
 	}
@@ -144,13 +144,13 @@ func scriptFlush(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) er
 // maxmemory makes Redis refuse pushes; the queued jobs must still be worked.
 func maxmemory(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	seen := c.marks()
-	f.From = proc.BootTime()
+	f.From = procfs.BootTime()
 	if err := c.server.ctl().ConfigSet(ctx, "maxmemory", "1mb").Err(); err != nil {
 		return err
 	}
 	pause(ctx, between(r, 500*time.Millisecond, c.o.lease))
 	err := c.server.ctl().ConfigSet(ctx, "maxmemory", "0").Err()
-	lasted(f, "for %s", span(proc.BootTime()-f.From))
+	lasted(f, "for %s", span(procfs.BootTime()-f.From))
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func failover(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error
 		return err
 	}
 	seen := c.marks()
-	f.Effect, f.From = check.Disturbs, proc.BootTime()
+	f.Effect, f.From = check.Disturbs, procfs.BootTime()
 	old, err := c.server.replace(ctx, replica, func() {
 		c.retarget(replica.socket)
 	})
@@ -178,7 +178,7 @@ func failover(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error
 		return err
 	}
 	defer old.stop()
-	lasted(f, "writes stood still for %s", span(proc.BootTime()-f.From))
+	lasted(f, "writes stood still for %s", span(procfs.BootTime()-f.From))
 	return c.allWorking(ctx, f, seen)
 }
 
@@ -194,7 +194,7 @@ func (c *chaos) proxies() []*faultproxy.Proxy {
 // without revokes rights of the daemons' user for a while.
 func (c *chaos) without(ctx context.Context, f *check.Fault, d time.Duration, rights ...string) error {
 	seen := c.marks()
-	f.Effect, f.From = check.Disturbs, proc.BootTime()
+	f.Effect, f.From = check.Disturbs, procfs.BootTime()
 	set := func(rules ...string) error {
 		args := []any{"ACL", "SETUSER", "resqued"}
 		for _, rule := range rules {

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
@@ -119,7 +119,7 @@ func (c *chaos) lastLook(ctx context.Context) error {
 // recordOutcomes adds Redis's records of the jobs that have ended to the history.
 func (c *chaos) recordOutcomes(entries, taken []string, processed, failed int64) {
 	// The BOOTTIME at which the wall clock was 0.
-	epoch := proc.BootTime() - time.Duration(time.Now().UnixNano())
+	epoch := procfs.BootTime() - time.Duration(time.Now().UnixNano())
 	for _, entry := range entries {
 		var f struct {
 			FailedAt  string `json:"failed_at"`

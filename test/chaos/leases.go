@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/test/chaos/check"
 )
@@ -110,7 +110,7 @@ func (c *chaos) beating(ctx context.Context, f *check.Fault, since time.Duration
 	if err != nil {
 		return fmt.Errorf("%w: %s is silent", err, silent)
 	}
-	f.Recovered = max(f.Recovered, proc.BootTime()-since)
+	f.Recovered = max(f.Recovered, procfs.BootTime()-since)
 	return c.unheard(began, machines...)
 }
 

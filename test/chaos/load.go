@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/resqued/resqued/client"
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
@@ -128,14 +128,14 @@ func (c *chaos) dueAt(p *check.Push, due time.Time) {
 func (c *chaos) more(ctx context.Context, pusher *client.Client, p *check.Push, j job) {
 	c.mu.Lock()
 	n := len(p.More)
-	p.More = append(p.More, check.Try{Answer: check.Ambiguous, Tried: proc.BootTime(), Answered: 1<<63 - 1})
+	p.More = append(p.More, check.Try{Answer: check.Ambiguous, Tried: procfs.BootTime(), Answered: 1<<63 - 1})
 	p.Quiet = false // its runs are not told apart
 	c.open[p.ID] = p
 	c.mu.Unlock()
 	answer, result := enqueue(ctx, pusher, j)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p.More[n].Answer, p.More[n].Duplicate, p.More[n].Answered = answer, result.Status == client.StatusDuplicate, proc.BootTime()
+	p.More[n].Answer, p.More[n].Duplicate, p.More[n].Answered = answer, result.Status == client.StatusDuplicate, procfs.BootTime()
 }
 
 // pushRaw pushes a payload that our client would not push.
@@ -170,7 +170,7 @@ func (c *chaos) full() bool {
 // book notes a push before it is tried. It returns false at times in which processes must live
 // and threads be free.
 func (c *chaos) book(j job, producer, sequence int) (*check.Push, bool) {
-	now := proc.BootTime()
+	now := procfs.BootTime()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	calm := now < c.quietTo
@@ -194,7 +194,7 @@ func (c *chaos) book(j job, producer, sequence int) (*check.Push, bool) {
 func (c *chaos) settle(p *check.Push, answer check.Answer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p.Answer, p.Answered = answer, proc.BootTime()
+	p.Answer, p.Answered = answer, procfs.BootTime()
 }
 
 // probe pushes small jobs to the lowest queue to measure their wait.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/longjob"
 	"github.com/resqued/resqued/test/chaos/check"
 )
@@ -50,14 +50,14 @@ func (c *chaos) produceLong(ctx context.Context) {
 			c.complain("long job %s, which was never enqueued, is %s", id, result.Outcome)
 		}
 		c.mu.Lock()
-		l.Answer, l.UUID, l.Answered = answerOf(err), result.UUID, proc.BootTime()
+		l.Answer, l.UUID, l.Answered = answerOf(err), result.UUID, procfs.BootTime()
 		c.mu.Unlock()
 	}
 }
 
 // bookLong notes a long job before it is enqueued. It returns nil if there are enough.
 func (c *chaos) bookLong(id string) *check.Long {
-	now := proc.BootTime()
+	now := procfs.BootTime()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	busy := 0

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/internal/testlevel"
 	"github.com/resqued/resqued/test/chaos/check"
@@ -138,9 +138,9 @@ func TestTap(t *testing.T) {
 func TestSaidAt(t *testing.T) {
 	t.Parallel()
 	c := &chaos{history: check.NewHistory()}
-	c.history.Epoch = time.Duration(time.Now().UnixNano()) - proc.BootTime()
+	c.history.Epoch = time.Duration(time.Now().UnixNano()) - procfs.BootTime()
 	line := func(at time.Time) string { return fmt.Sprintf(`{"time":%q,"msg":"x"}`, at.Format(time.RFC3339Nano)) }
-	now := proc.BootTime()
+	now := procfs.BootTime()
 	require.InDelta(t, now-3*time.Second, c.saidAt(line(time.Now().Add(-3*time.Second))), float64(time.Second))
 	for _, text := range []string{"panic: x", `{"msg":"x"}`, line(time.Now().Add(time.Hour)), line(time.Now().Add(-time.Hour))} {
 		require.GreaterOrEqual(t, c.saidAt(text), now, text)

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
@@ -35,8 +35,8 @@ func waitedFor() (time.Duration, bool) {
 // pressure notes when the machine is overloaded.
 func (c *chaos) pressure(ctx context.Context) {
 	before, ok := waitedFor()
-	for from := proc.BootTime(); ok && pause(ctx, 500*time.Millisecond); {
-		to := proc.BootTime()
+	for from := procfs.BootTime(); ok && pause(ctx, 500*time.Millisecond); {
+		to := procfs.BootTime()
 		var now time.Duration
 		if now, ok = waitedFor(); ok && now-before > time.Duration(float64(to-from)*starving) {
 			c.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/internal/faultproxy"
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/test/chaos/check"
 	"github.com/resqued/resqued/test/chaos/ledger"
 )
@@ -61,11 +61,11 @@ type chaos struct {
 func run(ctx context.Context, o options) (ok bool, err error) {
 	c := &chaos{
 		o: o, history: check.NewHistory(), open: map[string]*check.Push{}, started: map[*machine]time.Duration{},
-		instant: check.Result{Name: "C1 instants"}, leases: check.NewLeases(), began: proc.BootTime(),
+		instant: check.Result{Name: "C1 instants"}, leases: check.NewLeases(), began: procfs.BootTime(),
 	}
 	c.history.DaemonOf = c.daemonOf
 	c.history.SharedQueue = sharedQueue
-	c.history.Epoch = time.Duration(time.Now().UnixNano()) - proc.BootTime()
+	c.history.Epoch = time.Duration(time.Now().UnixNano()) - procfs.BootTime()
 	if err := c.makeDirs(); err != nil {
 		return false, err
 	}
@@ -169,7 +169,7 @@ func (c *chaos) setup(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	from := proc.BootTime()
+	from := procfs.BootTime()
 	for _, m := range c.machines {
 		if err := m.start(ctx); err != nil {
 			return err
@@ -190,13 +190,13 @@ func (c *chaos) proxy(ctx context.Context, n int) (*faultproxy.Proxy, error) {
 // comes again.
 func (c *chaos) injectFaults(ctx context.Context) error {
 	r := rand.New(rand.NewPCG(c.o.seed, 1))
-	end := proc.BootTime() + c.o.duration
+	end := procfs.BootTime() + c.o.duration
 	most := end + c.o.duration/4
 	short, gate := c.o.profile == "short", c.o.profile == "gate"
 	// enough reports whether a long run has reached its goals. If not it goes on until most has
 	// passed.
 	enough := func(decks int) bool {
-		return proc.BootTime() > end && decks >= c.o.leastFaults() && c.recovered() >= c.o.leastRecoveries()
+		return procfs.BootTime() > end && decks >= c.o.leastFaults() && c.recovered() >= c.o.leastRecoveries()
 	}
 	for deck := 0; ; deck++ {
 		// A quiet time per deck would take a tenth of a long run's faults.
@@ -219,7 +219,7 @@ func (c *chaos) injectFaults(ctx context.Context) error {
 			if err := c.inject(ctx, k, own); err != nil {
 				return err
 			}
-			now := proc.BootTime()
+			now := procfs.BootTime()
 			switch {
 			case deck == 0:
 			case short && now > c.began+shortTime, !short && now > most:
@@ -240,7 +240,7 @@ func (c *chaos) quiet(ctx context.Context, d time.Duration) bool {
 	if d > 0 && !c.catchUp(ctx) {
 		return false
 	}
-	now := proc.BootTime()
+	now := procfs.BootTime()
 	c.mu.Lock()
 	c.quietAt, c.quietTo = now, now+d
 	c.history.Quiet = append(c.history.Quiet, check.Span{From: now, To: now + d})
@@ -251,7 +251,7 @@ func (c *chaos) quiet(ctx context.Context, d time.Duration) bool {
 // catchUp waits until every fault is over and the backlog is worked: until a job of the lowest
 // queue that was pushed afterwards has run. It reports whether that happened.
 func (c *chaos) catchUp(ctx context.Context) bool {
-	from := proc.BootTime()
+	from := procfs.BootTime()
 	c.mu.Lock()
 	for _, f := range c.history.Faults {
 		from = max(from, f.To) // also of who waits for a reply that never comes
@@ -269,15 +269,15 @@ func (c *chaos) catchUp(ctx context.Context) bool {
 }
 
 func (c *chaos) inject(ctx context.Context, k kind, r *rand.Rand) error {
-	f := &check.Fault{Kind: k.name, Noticed: -1, Recovered: -1, From: proc.BootTime()}
+	f := &check.Fault{Kind: k.name, Noticed: -1, Recovered: -1, From: procfs.BootTime()}
 	err := k.fire(ctx, c, f, r)
 	for tries := 0; errors.Is(err, errNoWorker) && tries < 20 && pause(ctx, 250*time.Millisecond); tries++ {
 		// The chosen process has left in between.
-		*f = check.Fault{Kind: k.name, Noticed: -1, Recovered: -1, From: proc.BootTime()}
+		*f = check.Fault{Kind: k.name, Noticed: -1, Recovered: -1, From: procfs.BootTime()}
 		err = k.fire(ctx, c, f, r)
 	}
 	if f.To == 0 {
-		f.To = proc.BootTime()
+		f.To = procfs.BootTime()
 	}
 	f.Lease = c.leaseOf(f.Daemon)
 	if ctx.Err() != nil {
@@ -317,9 +317,9 @@ func (c *chaos) restartEnded(ctx context.Context) error {
 func (c *chaos) watch(ctx context.Context) {
 	tail := ledger.NewTail(c.ledgerDir)
 	for on := true; on; {
-		before := proc.BootTime()
+		before := procfs.BootTime()
 		on = pause(ctx, 20*time.Millisecond)
-		c.stalled(before, proc.BootTime())
+		c.stalled(before, procfs.BootTime())
 		read := tail.Next
 		if !on {
 			read = tail.All
@@ -386,7 +386,7 @@ func (c *chaos) complain(format string, args ...any) {
 }
 
 // clock returns the time since the harness began.
-func (c *chaos) clock() string { return fmt.Sprintf("%.1fs", (proc.BootTime() - c.began).Seconds()) }
+func (c *chaos) clock() string { return fmt.Sprintf("%.1fs", (procfs.BootTime() - c.began).Seconds()) }
 
 func span(d time.Duration) string {
 	if d < 0 {

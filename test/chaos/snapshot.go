@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
@@ -78,7 +78,7 @@ func (c *chaos) snapshots(ctx context.Context) {
 	var last *check.Snapshot
 	maybe, epoch := 0, 0
 	for nfailed, ntaken := 0, 0; pause(ctx, time.Second); {
-		s := check.Snapshot{From: proc.BootTime(), Places: map[string]int{}}
+		s := check.Snapshot{From: procfs.BootTime(), Places: map[string]int{}}
 		c.mu.Lock()
 		before := c.popping
 		c.mu.Unlock()
@@ -89,11 +89,11 @@ func (c *chaos) snapshots(ctx context.Context) {
 			epoch = c.server.epoch
 			nfailed, ntaken, failed, taken = 0, 0, map[string]bool{}, map[string]bool{}
 		}
-		s.From = proc.BootTime()
+		s.From = procfs.BootTime()
 		reply, err := look(call, c.server.client, nfailed, ntaken)
 		c.server.mu.RUnlock()
 		cancel()
-		s.To = proc.BootTime()
+		s.To = procfs.BootTime()
 		if err != nil {
 			continue // Redis is away
 		}

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
@@ -58,7 +58,7 @@ func (c *chaos) schedule(ctx context.Context, from time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range all {
-		s.From = c.wall(proc.BootTime())
+		s.From = c.wall(procfs.BootTime())
 	}
 	c.history.Schedules = all
 	return err
@@ -75,7 +75,7 @@ func (c *chaos) awaitSchedules(ctx context.Context) error {
 // unschedule removes the schedules by a reload of every daemon.
 func (c *chaos) unschedule(ctx context.Context) error {
 	c.unscheduled.Store(true)
-	from := proc.BootTime()
+	from := procfs.BootTime()
 	seen := c.marks()
 	for _, m := range c.machines {
 		if err := m.configure(); err != nil {
@@ -91,7 +91,7 @@ func (c *chaos) unschedule(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.history.Schedules {
-		s.To, s.MaybeTo = c.wall(from), c.wall(proc.BootTime())
+		s.To, s.MaybeTo = c.wall(from), c.wall(procfs.BootTime())
 	}
 	return nil
 }
@@ -100,7 +100,7 @@ func (c *chaos) unschedule(ctx context.Context) error {
 // their jobs were lost.
 func (c *chaos) reborn(ctx context.Context, at time.Duration, lost []string) error {
 	err := c.awaitSchedules(ctx)
-	until := proc.BootTime()
+	until := procfs.BootTime()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, s := range c.history.Schedules {

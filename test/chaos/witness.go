@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
@@ -18,7 +18,7 @@ const (
 // left shows from when on.
 func (c *chaos) writeTicks(ctx context.Context) {
 	for client := c.server.witnessed(); pause(ctx, tickEvery); {
-		at := proc.BootTime()
+		at := procfs.BootTime()
 		if client.Set(ctx, tickKey, int64(at), 0).Err() != nil {
 			client = c.server.witnessed() // waits while the server is replaced
 			continue

@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 )
 
 // gemTTL is how long a lock of resque-locket lasts; gemRefresh is how often it is set again.
@@ -244,7 +244,7 @@ func (g *gemWorker) note(kind, id, lock string) {
 	if g.trace == nil {
 		return
 	}
-	_, _ = fmt.Fprintf(g.trace, "%s %d %d 0 %s %s\n", kind, proc.BootTime().Nanoseconds(), os.Getpid(), id, lock)
+	_, _ = fmt.Fprintf(g.trace, "%s %d %d 0 %s %s\n", kind, procfs.BootTime().Nanoseconds(), os.Getpid(), id, lock)
 }
 
 func ignoreNil(err error) error {

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/pgtest"
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/locker"
 	"github.com/resqued/resqued/test/system/harness"
@@ -51,8 +51,8 @@ func witness(log string) int {
 	if sequence%3 == 0 {
 		life = 100 * time.Millisecond
 	}
-	for end := proc.BootTime() + life; proc.BootTime() < end; <-time.After(2 * time.Millisecond) {
-		if _, err := fmt.Fprintf(f, "%d %d %d\n", sequence, os.Getpid(), proc.BootTime()); err != nil {
+	for end := procfs.BootTime() + life; procfs.BootTime() < end; <-time.After(2 * time.Millisecond) {
+		if _, err := fmt.Fprintf(f, "%d %d %d\n", sequence, os.Getpid(), procfs.BootTime()); err != nil {
 			return 1
 		}
 	}

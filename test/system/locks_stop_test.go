@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/test/system/harness"
 )
@@ -39,17 +39,17 @@ func TestStoppedDaemonLosesItsLock(t *testing.T) {
 			next := harness.Start(t, o)
 
 			old.Stop()
-			stopped := proc.BootTime()
+			stopped := procfs.BootTime()
 			proctest.Await(t, 2*time.Minute, func() bool {
-				return next.Noted("started")["1"] == "2" && proc.BootTime()-stopped >= least
+				return next.Noted("started")["1"] == "2" && procfs.BootTime()-stopped >= least
 			}, "the start in the other daemon")
 			require.Equal(t, host != "", proctest.Alive(pid))
 			value := lockValues(t, next)[actLock]
 			require.NotEmpty(t, value)
-			continued := proc.BootTime()
+			continued := procfs.BootTime()
 			old.Continue()
 			proctest.Await(t, patience, func() bool { return !proctest.Alive(pid) }, "the end of the process with the old job")
-			gone := proc.BootTime()
+			gone := procfs.BootTime()
 			// The master replaces the worker process and works on.
 			awaitOthers(t, old, []int{pid}, 1)
 			old.Push("mail", "Count", 2)

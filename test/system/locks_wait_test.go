@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/test/system/harness"
@@ -93,7 +93,7 @@ func probe(d *harness.Daemon, during time.Duration, locked []string) (pushed map
 		d.PushRaw("high", locked[i%len(locked)])
 		if i%5 == 0 {
 			id := "probe" + strconv.Itoa(i)
-			pushed[id] = proc.BootTime()
+			pushed[id] = procfs.BootTime()
 			d.PushRaw("low", fmt.Sprintf(`{"class":"Hold","args":[%d,0],"id":%q}`, 1000+i, id))
 		}
 	}
@@ -231,7 +231,7 @@ func TestWaitingForALock(t *testing.T) {
 	require.Less(t, used.rate("evalsha", "eval"), 100.0)
 	require.Less(t, used.rate("lpop", "rpush"), 100.0)
 	began("deleted by a person", func() time.Duration {
-		at := proc.BootTime()
+		at := procfs.BootTime()
 		require.NoError(t, d.Client.Del(ctx, lock).Err())
 		return at
 	})
@@ -239,7 +239,7 @@ func TestWaitingForALock(t *testing.T) {
 	require.NoError(t, d.Client.Set(ctx, lock, "", time.Hour).Err())
 	wait(`{"class":"Hold","args":[1,0]}`)
 	began("released by a gem worker", func() time.Duration {
-		at := proc.BootTime()
+		at := procfs.BootTime()
 		require.NoError(t, d.Client.Del(ctx, lock).Err())
 		require.NoError(t, d.Client.Del(ctx, d.Key("locket:queue_lock_counters")).Err())
 		return at
@@ -248,7 +248,7 @@ func TestWaitingForALock(t *testing.T) {
 	require.NoError(t, d.Client.Set(ctx, lock, "", time.Hour).Err())
 	wait(`{"class":"Hold","args":[1,0]}`)
 	began("expired", func() time.Duration {
-		at := proc.BootTime()
+		at := procfs.BootTime()
 		require.NoError(t, d.Client.PExpire(ctx, lock, time.Second).Err())
 		return at + time.Second
 	})

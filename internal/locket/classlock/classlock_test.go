@@ -18,7 +18,7 @@ import (
 	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/locket/classlock"
 	"github.com/resqued/resqued/internal/locket/classlock/postgres"
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/thread"
@@ -93,7 +93,7 @@ func newLocks(t *testing.T, h *resqued.Handlers, o options) *locks {
 			return o.wrap(s), nil
 		},
 		Classes: set.Classes(), Class: set.Lookup, Style: wire.RubyUpTo33, Grace: 5 * time.Second,
-		TTL: o.ttl, BeatEvery: o.beat, Guard: handler.Guard, Boot: proc.BootTime, Log: zap.NewNop(),
+		TTL: o.ttl, BeatEvery: o.beat, Guard: handler.Guard, Boot: procfs.BootTime, Log: zap.NewNop(),
 	})
 	require.NoError(t, err)
 	t.Cleanup(l.Close)

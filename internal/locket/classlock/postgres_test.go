@@ -12,7 +12,7 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/locket/classlock"
 	"github.com/resqued/resqued/internal/pgtest"
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/thread"
 	"github.com/resqued/resqued/locker"
@@ -157,7 +157,7 @@ func TestLocksInPostgres(t *testing.T) {
 			mine.all = true
 			mine.mu.Unlock()
 			ends := l.Ends()
-			require.Greater(t, ends, proc.BootTime())
+			require.Greater(t, ends, procfs.BootTime())
 			out := <-result
 			require.Equal(t, "Resqued::LockLost", out.Exception)
 			require.ErrorContains(t, claim.State().Lost, "has not answered for")

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 )
 
 // The kinds of entries.
@@ -77,7 +77,7 @@ func Open(dir, worker string) (*Writer, error) {
 
 // Write appends an entry, after setting its time and process.
 func (w *Writer) Write(e Entry) error {
-	e.At, e.PID, e.Proc = proc.BootTime(), os.Getpid(), w.proc
+	e.At, e.PID, e.Proc = procfs.BootTime(), os.Getpid(), w.proc
 	line, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("ledger: %w", err)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/procfs"
 )
 
 // trace is a file of this process in which jobs note when they hold their lock, so that the
@@ -36,7 +36,7 @@ func (t *trace) begin(ctx context.Context) (span, error) {
 
 // note writes "<kind> <ns> <pid> <fence> <id> <lock key>"; a key may have blanks.
 func (s span) note(kind string) error {
-	at, t := proc.BootTime(), s.trace
+	at, t := procfs.BootTime(), s.trace
 	if t.dir == "" {
 		return nil
 	}
