@@ -75,6 +75,17 @@ func TestAServerThatIsPrimaryNoMore(t *testing.T) {
 			t.Run(name+", "+word, func(t *testing.T) {
 				t.Parallel()
 				f, next := demoted(t, staleReads)
+				if major, err := redistest.Major(); name == "push" && word == "READONLY" && (err != nil || major < 6) {
+					require.NoError(t, err)
+					// It answers EXEC as if all had gone well, with no replies: as docs/redis-keys.md
+					// has it, nothing was pushed and the outcome is unknown.
+					f.Redis().Write.(*redis.Client).Options().ReadTimeout = time.Second
+					err := call(t.Context(), f.Store)
+					require.Error(t, err)
+					require.False(t, rdb.Unexecuted(err))
+					require.Zero(t, next.Exists(t.Context(), f.key("queue:q")).Val())
+					return
+				}
 				require.NoError(t, call(t.Context(), f.Store), "the next try must go to the successor")
 				// So must all that follows, reading included.
 				require.NoError(t, next.SAdd(t.Context(), f.key("queues"), "after").Err())
