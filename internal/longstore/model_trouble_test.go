@@ -29,6 +29,9 @@ var longCommands = []string{
 // that is full.
 func (m *longModel) do(t *rapid.T, ends bool, call func() error) (err error, done bool) {
 	trouble := rapid.SampledFrom([]string{"", "", "", "", "", "", "", "", "", "full", "right missing", "wrong type"}).Draw(t, "trouble")
+	if trouble == "right missing" && !m.AsksRights {
+		trouble = ""
+	}
 	command := ""
 	m.begins()
 	switch trouble {

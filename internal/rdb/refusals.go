@@ -28,25 +28,35 @@ var refusals = []string{
 	"NOAUTH", "WRONGPASS", "NOPERM", "NOREPLICAS", "MISCONF", "OOM", "ERR max number of clients",
 }
 
-// inScript begins, before Redis 7, what a command in a script was answered; the answer
-// itself comes last.
-const inScript = "ERR Error running script "
+// inScript begin, before Redis 7, what a command in a script was answered, the latter where
+// the script returns that itself; the answer comes last.
+var inScript = []string{"ERR Error running script ", "@user_script: "}
 
 // inTransaction begins what EXEC is answered when it is refused itself, and nothing of
 // the transaction has run.
 const inTransaction = "EXECABORT Transaction discarded because of: "
 
-// Refusal returns the one of refusals that err is; else "".
-func Refusal(err error) string {
+// replyText returns the error reply that err is, without what says where in a script it
+// came; "" if it is none.
+func replyText(err error) string {
 	var answer redis.Error
 	if !errors.As(err, &answer) {
 		return ""
 	}
 	text := answer.Error()
-	if rest, ok := strings.CutPrefix(text, inScript); ok {
-		_, text, _ = strings.Cut(rest, ": -")
+	for _, place := range inScript {
+		if strings.HasPrefix(text, place) {
+			if _, answer, ok := strings.Cut(text, ": -"); ok {
+				return answer
+			}
+		}
 	}
-	text = strings.TrimPrefix(text, inTransaction)
+	return text
+}
+
+// Refusal returns the one of refusals that err is; else "".
+func Refusal(err error) string {
+	text := strings.TrimPrefix(replyText(err), inTransaction)
 	for _, word := range refusals {
 		if rest, ok := strings.CutPrefix(text, word); ok && (rest == "" || rest[0] == ' ') {
 			return word
@@ -98,16 +108,8 @@ func Unexecuted(err error) bool {
 	if errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, ErrNotSent) || errors.Is(err, ErrRefused) {
 		return true
 	}
-	var answer redis.Error
-	if !errors.As(err, &answer) {
-		return false
-	}
-	if Refusal(err) != "" {
-		return true
-	}
-	text := answer.Error()
 	// Our scripts check the types of keys before they write.
-	return strings.HasPrefix(text, "RESQUEDTYPE") || strings.HasPrefix(text, "NOSCRIPT")
+	return Refusal(err) != "" || WrongType(err) || strings.HasPrefix(replyText(err), "NOSCRIPT")
 }
 
 // Transient reports whether an unexecuted command is worth an immediate retry.
@@ -119,7 +121,7 @@ func Transient(err error) bool {
 	case "NOAUTH", "WRONGPASS", "NOPERM", "MISCONF", "NOREPLICAS", "OOM", "BUSY", "LOADING":
 		return false
 	}
-	if redis.HasErrorPrefix(err, "RESQUEDTYPE") {
+	if WrongType(err) {
 		return false
 	}
 	var op *net.OpError
@@ -144,4 +146,4 @@ func Unreachable(err error) bool {
 
 // WrongType reports whether err says that a key holds something of another type
 // than it should: no repetition helps until the key is repaired.
-func WrongType(err error) bool { return redis.HasErrorPrefix(err, "RESQUEDTYPE") }
+func WrongType(err error) bool { return strings.HasPrefix(replyText(err), "RESQUEDTYPE") }

@@ -1,14 +1,18 @@
 package redistest
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // binaryEnv names the server for the tests: another version of Redis, or Valkey.
@@ -66,11 +70,61 @@ func NeedsMajor(tb testing.TB, major int) {
 	}
 }
 
-// needs skips the test if the server is too old for the options: users and TLS came with Redis
-// 6.
+// speaksTLS reports whether the server was built with TLS. One that was complains about the
+// certificate that it lacks, and ends.
+var speaksTLS = sync.OnceValues(func() (bool, error) {
+	path, err := serverBinary()
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	out, _ := exec.CommandContext(ctx, path, "--port", "0", "--tls-port", "1").CombinedOutput()
+	return bytes.Contains(out, []byte("tls-cert-file")), ctx.Err()
+})
+
+// needs skips the test where the server is too old for what it asks for, or was built
+// without that: users and TLS came with Redis 6.
 func needs(tb testing.TB, o Options) {
 	tb.Helper()
-	if o.TLS || len(o.Users) > 0 {
+	if len(o.Users) > 0 {
 		NeedsMajor(tb, 6)
+	}
+	if o.TLS {
+		tls, err := speaksTLS()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if !tls {
+			tb.Skip("needs TLS; the server was built without it")
+		}
+	}
+}
+
+// Knows reports whether the server has a command.
+func Knows(tb testing.TB, command string) bool {
+	tb.Helper()
+	known, err := Shared(tb).Client(tb).Command(tb.Context()).Result()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return known[strings.ToLower(command)] != nil
+}
+
+// Without returns the options of a server that does not have a command: one that is too old
+// for it has none anyway.
+func Without(tb testing.TB, command string) Options {
+	tb.Helper()
+	if !Knows(tb, command) {
+		return Options{}
+	}
+	return Options{Args: []string{"--rename-command", command, ""}}
+}
+
+// Needs skips the test where the server does not have a command.
+func Needs(tb testing.TB, command string) {
+	tb.Helper()
+	if !Knows(tb, command) {
+		tb.Skipf("needs %s; the server does not have it", command)
 	}
 }

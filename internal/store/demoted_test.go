@@ -75,6 +75,17 @@ func TestAServerThatIsPrimaryNoMore(t *testing.T) {
 			t.Run(name+", "+word, func(t *testing.T) {
 				t.Parallel()
 				f, next := demoted(t, staleReads)
+				if major, err := redistest.Major(); name == "push" && word == "READONLY" && (err != nil || major < 6) {
+					require.NoError(t, err)
+					// It answers EXEC as if all had gone well, with no replies: as docs/redis-keys.md
+					// has it, nothing was pushed and the outcome is unknown.
+					f.Redis().Write.(*redis.Client).Options().ReadTimeout = time.Second
+					err := call(t.Context(), f.Store)
+					require.Error(t, err)
+					require.False(t, rdb.Unexecuted(err))
+					require.Zero(t, next.Exists(t.Context(), f.key("queue:q")).Val())
+					return
+				}
 				require.NoError(t, call(t.Context(), f.Store), "the next try must go to the successor")
 				// So must all that follows, reading included.
 				require.NoError(t, next.SAdd(t.Context(), f.key("queues"), "after").Err())
@@ -108,6 +119,9 @@ func TestUnexecuted(t *testing.T) {
 		"BUSYKEY Target key name already exists.":                                                false,
 		"WRONGTYPE Operation against a key holding the wrong kind of value":                      false,
 		before7 + "WRONGTYPE Operation against a key holding the wrong kind of value":            false,
+		"ERR Error running script (call to f_0123): @user_script:58: -RESQUEDTYPE h is no hash":  true,
+		"@user_script: 694: -OOM command not allowed when used memory > 'maxmemory'.":            true,
+		"@user_script: 694: The user executing the script can't run this command or subcommand":  false,
 		"EXECABORT Transaction discarded because of previous errors.":                            false,
 		"EXECABORT Transaction discarded because of: OOM command not allowed.":                   true,
 		"EXECABORT Transaction discarded because of: somebody":                                   false,

@@ -126,7 +126,7 @@ func TestPushUnique(t *testing.T) {
 func TestPushUniqueWhileHealing(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]redistest.Options{
-		"with LPOS": {}, "on a server without LPOS": {Args: []string{"--rename-command", "LPOS", ""}},
+		"with LPOS": {}, "on a server without LPOS": redistest.Without(t, "LPOS"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -146,7 +146,7 @@ func TestPushUniqueWhileHealing(t *testing.T) {
 			require.True(t, f.pushUnique("q", job("Z", "[1]")).Pushed[0], "a stale member")
 			require.True(t, f.pushUnique("q", job("B", "[1]")).Pushed[0])
 			// Others take the head: what the new set knows is no proof any more.
-			f.redis.LPopCount(t.Context(), f.key("queue:q"), 5)
+			f.redis.LTrim(t.Context(), f.key("queue:q"), 5, -1)
 			require.True(t, f.pushUnique("q", job("A", "[1]")).Pushed[0])
 			_, err := f.RepairUnique(t.Context(), "q")
 			require.NoError(t, err)
@@ -261,6 +261,7 @@ func TestUniqueBesideTheGem(t *testing.T) {
 // Without the right to MULTI the server takes a transaction's commands one by one.
 func TestPushWithFewRights(t *testing.T) {
 	t.Parallel()
+	redistest.NeedsMajor(t, 6)
 	server := redistest.Start(t, redistest.Options{})
 	client := server.Client(t)
 	push := func(rights string) error {

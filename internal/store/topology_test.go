@@ -92,6 +92,7 @@ func TestPlacesToFindRedis(t *testing.T) {
 
 	t.Run("an ACL user with no more rights than the documented ones", func(t *testing.T) {
 		t.Parallel()
+		redistest.NeedsMajor(t, 6)
 		doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "redis-keys.md"))
 		require.NoError(t, err)
 		_, rest, ok := strings.Cut(string(doc), "ACL SETUSER resqued ")
@@ -110,7 +111,7 @@ func TestPlacesToFindRedis(t *testing.T) {
 
 	t.Run("a server whose command ACL is renamed", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t, redistest.Options{Args: []string{"--rename-command", "ACL", ""}})
+		server := redistest.Start(t, redistest.Without(t, "ACL"))
 		worksAt(t, store.Options{URL: server.URL(), Namespace: "resque"})
 	})
 

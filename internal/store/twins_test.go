@@ -18,7 +18,8 @@ func shortSighted(t *testing.T, server *redistest.Server) *fixture {
 	t.Helper()
 	f := setup(t, server)
 	require.NoError(t, storetest.Alter(f.Redis(), "unique", "local near = 1000 ", "local near = 2 ", "deep = 25000, looks = 50000", "deep = 1, looks = 2",
-		"math.floor(twins.looks / 2), 100)", "math.floor(twins.looks / 2), 1)", "local part = 1000 ", "local part = 3 "))
+		"math.floor(twins.looks / 2), 100)", "math.floor(twins.looks / 2), 1)", "local part = 1000 ", "local part = 3 ",
+		"bound - 1, 100 do", "bound - 1 do", "-i - 100, -i - 1", "-i - 1, -i - 1", "bound - 1 or -1, 100 do", "bound - 1 or -1 do", "i, i + 99", "i, i"))
 	return f
 }
 

@@ -28,6 +28,20 @@ func (f *fixture) undelay(run bool, jobs ...store.DelayedJob) string {
 	return string(marks)
 }
 
+// A server before 6.0.6 has no LPOS to look for an equal job.
+func TestUndelayWithoutLPOS(t *testing.T) {
+	t.Parallel()
+	f := setup(t, redistest.Start(t, redistest.Without(t, "LPOS")))
+	one := store.LaterJob{Queue: "q", Payload: []byte(job("A", "[1]")), At: nextCentury}
+	f.later(one, one)
+	known := f.key("timestamps:" + rubyItem("A", "[1]", "q"))
+	for _, left := range [][]string{{"delayed:4102444800"}, {}} {
+		jobs, _ := f.next(1)
+		require.Equal(t, "r", f.undelay(false, jobs...))
+		require.Equal(t, left, f.redis.SMembers(t.Context(), known).Val())
+	}
+}
+
 func TestUndelay(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {

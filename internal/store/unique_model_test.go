@@ -283,7 +283,7 @@ func TestUniqueModel(t *testing.T) {
 	t.Parallel()
 	servers := []*redistest.Server{
 		redistest.Shared(t),
-		redistest.Start(t, redistest.Options{Args: []string{"--rename-command", "LPOS", ""}}), // as before 6.0.6
+		redistest.Start(t, redistest.Without(t, "LPOS")), // as before 6.0.6
 	}
 	clients := []*redis.Client{servers[0].Client(t), servers[1].Client(t)}
 	number := 0

@@ -93,6 +93,7 @@ func counting(o options) (options, func(t *testing.T, n int64)) {
 
 func TestWaker(t *testing.T) {
 	t.Parallel()
+	redistest.Needs(t, "BLMOVE")
 
 	for _, queues := range [][]string{{"q", "other"}, {"*"}} {
 		t.Run("a push wakes an idle lookout: "+queues[0], func(t *testing.T) {
@@ -255,8 +256,20 @@ func TestWaker(t *testing.T) {
 	})
 }
 
-// restless is a Waiter that always finds something, as one that is connected to another server
-// than the poller does.
+// A server before 6.2 lets nobody wait.
+func TestWakerOnAnOldServer(t *testing.T) {
+	t.Parallel()
+	o, looks := counting(options{server: redistest.Start(t, redistest.Without(t, "BLMOVE"))})
+	f := wakeful(t, handlers{"A": succeed}, o)
+	f.lookout(true)
+	f.push(payload(1))
+	eventually(t, "processed", func() bool { return f.processed() == 1 })
+	looks(t, 30)
+	f.drain()
+}
+
+// restless is a Waiter that always finds something, as one does that is connected to
+// another server than the poller.
 type restless struct{ n *atomic.Int64 }
 
 func (r *restless) Await(context.Context, string) (bool, error) {

@@ -53,9 +53,16 @@ end
 
 local function counts(command, key) return type(query(command, key)) == 'number' end
 
+-- fail ends the script with an error. Before Redis 7 that can be a text only, in front of which
+-- the server says where it was raised; the dash, which begins what a refused call is answered
+-- there, lets resqued find it.
+local function fail(text)
+  error(redis.acl_check_cmd and redis.error_reply(text) or '-' .. text, 0)
+end
+
 -- needhash ends the script unless something is a hash, or is not there.
 local function needhash(key)
-  if not counts('HLEN', key) then error(redis.error_reply('RESQUEDTYPE ' .. key .. ' is no hash; move it away')) end
+  if not counts('HLEN', key) then fail('RESQUEDTYPE ' .. key .. ' is no hash; move it away') end
 end
 
 -- needlong ends the script, before it has written anything, unless it may do all that it does
@@ -67,7 +74,7 @@ local function needlong(prefix, id, queue)
   need(prefix .. 'resqued:inflight:', 'HEXISTS')
   for _, key in ipairs({activekey(prefix), endedkey(prefix)}) do
     need(key, 'ZADD', 'ZREM', 'ZSCORE')
-    if not counts('ZCARD', key) then error(redis.error_reply('RESQUEDTYPE ' .. key .. ' is no sorted set; move it away')) end
+    if not counts('ZCARD', key) then fail('RESQUEDTYPE ' .. key .. ' is no sorted set; move it away') end
   end
   needhash(runkey(prefix, id))
   needhash(statekey(prefix, id))
@@ -77,9 +84,9 @@ local function needlong(prefix, id, queue)
   needlist(key)
   need(key .. ':uniqueue', 'EXISTS')
   needcompanions(prefix)
-  if not len(key) then error(redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away')) end
+  if not len(key) then fail('RESQUEDTYPE ' .. key .. ' is no list; move it away') end
   if not utyped(key) then
-    error(redis.error_reply('RESQUEDTYPE ' .. key .. ':uniqueue is no set or ' .. key .. ':start_at no list; move it away'))
+    fail('RESQUEDTYPE ' .. key .. ':uniqueue is no set or ' .. key .. ':start_at no list; move it away')
   end
 end
 
@@ -103,9 +110,9 @@ local function needtenant(prefix, tenant)
   need(shareskey(prefix), 'HGET', 'HSET')
   need(prefix .. 'resqued:longjob:run:', 'HMGET', 'HSET')
   need(prefix .. 'resqued:inflight:', 'HEXISTS')
-  if not counts('SCARD', busy) then error(redis.error_reply('RESQUEDTYPE ' .. busy .. ' is no set; move it away')) end
+  if not counts('SCARD', busy) then fail('RESQUEDTYPE ' .. busy .. ' is no set; move it away') end
   for _, key in ipairs({line, tenantskey(prefix)}) do
-    if not counts('ZCARD', key) then error(redis.error_reply('RESQUEDTYPE ' .. key .. ' is no sorted set; move it away')) end
+    if not counts('ZCARD', key) then fail('RESQUEDTYPE ' .. key .. ' is no sorted set; move it away') end
   end
   needhash(shareskey(prefix))
 end
