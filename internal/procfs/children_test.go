@@ -196,10 +196,10 @@ func TestDescendants(t *testing.T) {
 	require.Len(t, found, 3)
 	shell, sleep := Descendant{}, Descendant{}
 	for i, p := range found {
-		switch {
-		case p.ID.PID == dead:
+		switch p.ID.PID {
+		case dead:
 			require.True(t, p.Stat.Dead())
-		case p.ID.PID == cmd.Process.Pid:
+		case cmd.Process.Pid:
 			shell = p
 		default:
 			require.Positive(t, shell.ID.PID, "parents come first: %d", i)
