@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -66,7 +67,12 @@ func TestNothingIsLeftBehindWhileFilesRunOut(t *testing.T) {
 				f := setup(t, script+"; echo > ready; exec sleep 1000", killAfter(time.Millisecond))
 				ctx, cancel := context.WithCancelCause(t.Context())
 				done := f.start(ctx)
-				f.pid(t, "pid")
+				left := f.pid(t, "pid")
+				t.Cleanup(func() {
+					if t.Failed() { // what should be gone may be there, and would not end
+						_ = syscall.Kill(left, syscall.SIGKILL)
+					}
+				})
 				f.read(t, "ready")
 				end := flicker(t)
 				cancel(resqued.ErrKilled)
