@@ -91,7 +91,7 @@ func (p Program) scheduleConfig(r *config.Resolved, self proc.Identity) runner.C
 	}
 	if prefix, shared := c.SchedulerLockPrefix(); shared {
 		// Host and pid alone are not unique among containers.
-		t.Charge = store.Charge{Prefix: prefix, Me: fmt.Sprintf("resqued:%s:%d", self.Place(), self.PID)}
+		t.SchedulerLock = store.SchedulerLock{Prefix: prefix, Me: fmt.Sprintf("resqued:%s:%d", self.Place(), self.PID)}
 	}
 	return t
 }

@@ -34,7 +34,7 @@ const (
 // Store is what a Mover asks of Redis; *store.Store is one.
 type Store interface {
 	MoveDue(ctx context.Context, unique func(queue string) bool) (store.Due, error)
-	FileMisfits(ctx context.Context, misfits []store.Misfit, lists bool, record func(item []byte, id string) store.FiledFailure) (int, error)
+	FailMalformed(ctx context.Context, malformed []store.MalformedItem, lists bool, record func(item []byte, id string) store.FiledFailure) (int, error)
 }
 
 // Stats takes what is counted; *statsd.Client is one.
@@ -102,8 +102,8 @@ func (m *Mover) turn(ctx context.Context) time.Duration {
 	}
 	cfg.Stats.Count(statsd.Duplicate, due.Dropped)
 	m.report(due.Wrong)
-	if len(due.Misfits) > 0 {
-		if err := m.file(call, due.Misfits, cfg); err != nil {
+	if len(due.Malformed) > 0 {
+		if err := m.file(call, due.Malformed, cfg); err != nil {
 			return m.complain(ctx, "what is no delayed job stands among them and cannot be recorded as failed", err)
 		}
 	}
@@ -120,8 +120,8 @@ func (m *Mover) turn(ctx context.Context) time.Duration {
 }
 
 // file records what is no job as failed.
-func (m *Mover) file(ctx context.Context, misfits []store.Misfit, cfg Config) error {
-	n, err := m.store.FileMisfits(ctx, misfits, cfg.FailureLists, func(item []byte, id string) store.FiledFailure {
+func (m *Mover) file(ctx context.Context, malformed []store.MalformedItem, cfg Config) error {
+	n, err := m.store.FailMalformed(ctx, malformed, cfg.FailureLists, func(item []byte, id string) store.FiledFailure {
 		text, _, reference := wire.Failure{
 			FailedAt: time.Now(), Payload: item, Exception: "Resqued::InvalidDelayedJob", Worker: cfg.Worker,
 			Error: "this stood among the delayed jobs and is none: it has to be a JSON object with the name of a queue under \"queue\" that does not end in :start_at or :uniqueue",

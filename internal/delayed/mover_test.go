@@ -50,11 +50,11 @@ func (f *fake) MoveDue(context.Context, func(string) bool) (store.Due, error) {
 	return answer()
 }
 
-func (f *fake) FileMisfits(_ context.Context, misfits []store.Misfit, _ bool, record func([]byte, string) store.FiledFailure) (int, error) {
-	for _, m := range misfits {
+func (f *fake) FailMalformed(_ context.Context, malformed []store.MalformedItem, _ bool, record func([]byte, string) store.FiledFailure) (int, error) {
+	for _, m := range malformed {
 		f.filed = append(f.filed, string(record(m.Item, "id").Text))
 	}
-	return len(misfits), f.fail
+	return len(malformed), f.fail
 }
 
 func due(d store.Due) func() (store.Due, error) {
@@ -117,13 +117,13 @@ func TestMoverLooks(t *testing.T) {
 	})
 	t.Run("what is no job is recorded as failed", func(t *testing.T) {
 		t.Parallel()
-		f := &fake{answers: []func() (store.Due, error){due(store.Due{Misfits: []store.Misfit{{Item: []byte("bad \xff")}, {Item: []byte(`{"class":"A","args":[]}`)}}})}}
+		f := &fake{answers: []func() (store.Due, error){due(store.Due{Malformed: []store.MalformedItem{{Item: []byte("bad \xff")}, {Item: []byte(`{"class":"A","args":[]}`)}}})}}
 		play(t, f, delayed.Config{Worker: "h~resqued:7:delayed"}, 50*ms)
 		require.Len(t, f.filed, 2)
 		require.Contains(t, f.filed[0], `"class":"Resqued::InvalidPayload"`)
 		require.Contains(t, f.filed[1], `"payload":{"class":"A","args":[]},"exception":"Resqued::InvalidDelayedJob"`)
 		require.Contains(t, f.filed[1], `"worker":"h~resqued:7:delayed"`)
-		f = &fake{fail: errors.New("failed is no list"), answers: []func() (store.Due, error){due(store.Due{More: true, Misfits: []store.Misfit{{Item: []byte("x")}}})}}
+		f = &fake{fail: errors.New("failed is no list"), answers: []func() (store.Due, error){due(store.Due{More: true, Malformed: []store.MalformedItem{{Item: []byte("x")}}})}}
 		logged, _ := play(t, f, delayed.Config{}, 50*ms)
 		require.Len(t, f.asked, 1, "it does not try all the time")
 		require.Len(t, logged, 2)

@@ -66,18 +66,18 @@ func parseCronRecord(raw string) CronRecord {
 	return r
 }
 
-// Charge is who may enqueue the jobs of schedules where a Ruby scheduler has them, too:
-// the holder of resque-scheduler's master lock. The zero value = everybody.
-type Charge struct {
+// SchedulerLock is resque-scheduler's master lock, whose holder alone enqueues the jobs of
+// schedules where a Ruby scheduler has them, too. The zero value means that there is none.
+type SchedulerLock struct {
 	// Prefix is RESQUE_SCHEDULER_MASTER_LOCK_PREFIX of the Ruby schedulers.
 	Prefix string
 	// Me is the name under which this process holds the lock.
 	Me string
 }
 
-// chargeLock is the key of the master lock. The namespace is in it twice: once for the client
+// schedulerLockKey returns the key of the master lock. The namespace is in it twice: once for the client
 // of Ruby, which adds it, and once because the gem adds it, too.
-func (s *Store) chargeLock(c Charge) string {
+func (s *Store) schedulerLockKey(c SchedulerLock) string {
 	if c.Me == "" {
 		return ""
 	}
@@ -98,9 +98,9 @@ type SchedulesRequest struct {
 	Renew  time.Duration
 	// Stored looks for the schedules that are kept in Redis; Digest says which are
 	// known, from the last reply.
-	Stored bool
-	Digest string
-	Charge Charge
+	Stored        bool
+	Digest        string
+	SchedulerLock SchedulerLock
 }
 
 // SchedulesReply answers Schedules.
@@ -129,13 +129,13 @@ type KeptNote struct{ Raw, Keeper string }
 func CronPrint(timing, job string) string { return timing + "-" + job }
 
 // Schedules returns how schedules stand. It takes or keeps the master lock, if there is a
-// Charge.
+// SchedulerLock.
 func (s *Store) Schedules(ctx context.Context, req SchedulesRequest) (SchedulesReply, error) {
 	known := "-"
 	if req.Stored {
 		known = req.Digest
 	}
-	args := []any{s.db.Prefix, known, s.chargeLock(req.Charge), req.Charge.Me, req.Keeper, req.Renew.Milliseconds()}
+	args := []any{s.db.Prefix, known, s.schedulerLockKey(req.SchedulerLock), req.SchedulerLock.Me, req.Keeper, req.Renew.Milliseconds()}
 	for i, name := range req.Names {
 		print := ""
 		if i < len(req.Prints) {
@@ -260,8 +260,8 @@ type TickRequest struct {
 	// kept there.
 	Stored string
 	// Shown is what people can see of the schedule, as JSON; empty = as it is.
-	Shown  string
-	Charge Charge
+	Shown         string
+	SchedulerLock SchedulerLock
 }
 
 // TickReply answers Tick.
@@ -284,7 +284,7 @@ func (s *Store) Tick(ctx context.Context, req TickRequest) (TickReply, error) {
 	raw, err := s.db.Eval(ctx, tickScript, s.db.Key(keyCron), []any{
 		s.db.Prefix, req.Name, req.Known.Raw, req.Print, req.Since.UnixMilli(), tick, from, req.Missed, req.Jobs,
 		req.Queue, req.Payload, letters(req.Unique, 'u', req.Unique && req.Strict, 's', req.Claim, 'c'), req.IfRunning,
-		req.Stored, req.Shown, wire.FormatStart(time.Now()), s.chargeLock(req.Charge), req.Charge.Me,
+		req.Stored, req.Shown, wire.FormatStart(time.Now()), s.schedulerLockKey(req.SchedulerLock), req.SchedulerLock.Me,
 	})
 	if err != nil {
 		return TickReply{}, fmt.Errorf("schedule %q: %w", req.Name, err)
@@ -326,10 +326,10 @@ func millis(t time.Time) string {
 	return strconv.FormatInt(t.UnixMilli(), 10)
 }
 
-// LeaveCharge gives the master lock back, if it is ours: another one need not wait until
+// ReleaseSchedulerLock gives the master lock back, if it is ours: another one need not wait until
 // it expires.
-func (s *Store) LeaveCharge(ctx context.Context, c Charge) error {
-	_, err := s.db.Eval(ctx, schedulerLeaveScript, s.chargeLock(c), []any{s.db.Prefix, c.Me})
+func (s *Store) ReleaseSchedulerLock(ctx context.Context, c SchedulerLock) error {
+	_, err := s.db.Eval(ctx, schedulerLeaveScript, s.schedulerLockKey(c), []any{s.db.Prefix, c.Me})
 	return err
 }
 

@@ -177,20 +177,20 @@ func testTick(t *testing.T, server *redistest.Server) {
 		s := newSchedule(t, server)
 		lock := s.key(s.ns + ":resque_scheduler_master_lock") // the namespace twice
 		require.NoError(t, s.redis.Set(t.Context(), lock, "ruby-host:42", time.Minute).Err())
-		s.req.Charge = store.Charge{Me: "resqued:here:7"}
+		s.req.SchedulerLock = store.SchedulerLock{Me: "resqued:here:7"}
 		require.Equal(t, "ruby-host:42", s.ask(store.TickHeld).Holder)
 		require.Empty(t, s.list("queue:q"))
-		require.NoError(t, s.LeaveCharge(t.Context(), s.req.Charge), "it is not ours to leave")
-		reply, err := s.Schedules(t.Context(), store.SchedulesRequest{Charge: s.req.Charge})
+		require.NoError(t, s.ReleaseSchedulerLock(t.Context(), s.req.SchedulerLock), "it is not ours to leave")
+		reply, err := s.Schedules(t.Context(), store.SchedulesRequest{SchedulerLock: s.req.SchedulerLock})
 		require.NoError(t, err)
 		require.False(t, reply.InCharge)
 		require.NoError(t, s.redis.Del(t.Context(), lock).Err())
 		require.Equal(t, 1, s.next().Enqueued)
-		require.Equal(t, s.req.Charge.Me, s.redis.Get(t.Context(), lock).Val())
+		require.Equal(t, s.req.SchedulerLock.Me, s.redis.Get(t.Context(), lock).Val())
 		require.InDelta(t, 180, s.redis.TTL(t.Context(), lock).Val().Seconds(), 5)
-		require.NoError(t, s.LeaveCharge(t.Context(), s.req.Charge))
+		require.NoError(t, s.ReleaseSchedulerLock(t.Context(), s.req.SchedulerLock))
 		require.Zero(t, s.redis.Exists(t.Context(), lock).Val())
-		s.req.Charge.Prefix = "team"
+		s.req.SchedulerLock.Prefix = "team"
 		require.Equal(t, 1, s.next().Enqueued)
 		require.EqualValues(t, 1, s.redis.Exists(t.Context(), s.key(s.ns+":team:resque_scheduler_master_lock")).Val())
 	})

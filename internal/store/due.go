@@ -28,12 +28,12 @@ type Due struct {
 	// Wrong names keys that hold something else than they should: of delayed jobs, which
 	// are passed over, or of queues, whose jobs are tried again in a few seconds.
 	Wrong []string
-	// Misfits are no jobs. They stay where they are until FileMisfits.
-	Misfits []Misfit
+	// Malformed entries are no jobs. They stay where they are until FailMalformed.
+	Malformed []MalformedItem
 }
 
-// Misfit is something among the delayed jobs that is none.
-type Misfit struct {
+// MalformedItem is an entry of the delayed jobs that is no job.
+type MalformedItem struct {
 	key  string
 	Item []byte
 }
@@ -76,21 +76,21 @@ func parseDue(list []any) Due {
 	if wait > 0 {
 		due.Next = time.Duration(wait) * time.Millisecond
 	}
-	misfits := rdb.Texts(list[5])
-	for i := 0; i+1 < len(misfits); i += 2 {
-		due.Misfits = append(due.Misfits, Misfit{key: misfits[i], Item: []byte(misfits[i+1])})
+	malformed := rdb.Texts(list[5])
+	for i := 0; i+1 < len(malformed); i += 2 {
+		due.Malformed = append(due.Malformed, MalformedItem{key: malformed[i], Item: []byte(malformed[i+1])})
 	}
 	return due
 }
 
-// FileMisfits moves what is no job from the delayed jobs to the failed ones, each with
+// FailMalformed moves what is no job from the delayed jobs to the failed ones, each with
 // the failure record that is made of it, and returns how many it has moved. record gets
 // the id under which an item is kept that is too large for its record. With lists they
 // go where Resque's multi-queue failure backend adds failures of no queue.
-func (s *Store) FileMisfits(ctx context.Context, misfits []Misfit, lists bool, record func(item []byte, id string) FiledFailure) (int, error) {
-	args := make([]any, 0, 2+4*len(misfits))
+func (s *Store) FailMalformed(ctx context.Context, malformed []MalformedItem, lists bool, record func(item []byte, id string) FiledFailure) (int, error) {
+	args := make([]any, 0, 2+4*len(malformed))
 	args = append(args, s.db.Prefix, letters(lists, 'm'))
-	for _, m := range misfits {
+	for _, m := range malformed {
 		id := "misfit#" + rand.Text()
 		f := record(m.Item, id)
 		if f.Reference == nil {

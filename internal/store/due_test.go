@@ -245,7 +245,7 @@ func TestDueWithKeysInTheWay(t *testing.T) {
 	})
 }
 
-func TestDueMisfits(t *testing.T) {
+func TestDueMalformed(t *testing.T) {
 	t.Parallel()
 	bad := []string{
 		"", "garbage \xff\x00", "[]", "7", "{}", `{"class":"A","args":[1]}`, `{"class":"A","args":[1],"queue":""}`, `{"class":"A","args":[1],"queue":null}`,
@@ -264,17 +264,17 @@ func TestDueMisfits(t *testing.T) {
 		require.Equal(t, 2, due.Moved, "others are not held up")
 		require.Equal(t, []string{job("A", "[9]"), job("A", "[10]")}, f.list("queue:good"))
 		var items []string
-		for _, m := range due.Misfits {
+		for _, m := range due.Malformed {
 			items = append(items, string(m.Item))
 		}
 		require.ElementsMatch(t, append([]string{"nonsense", unique}, bad...), items)
 		require.ElementsMatch(t, bad, f.list("delayed:1000"), "they stay until they are filed")
 
 		record := func(item []byte, _ string) store.FiledFailure { return store.Record(append([]byte("F"), item...)) }
-		n, err := f.FileMisfits(t.Context(), due.Misfits, false, record)
+		n, err := f.FailMalformed(t.Context(), due.Malformed, false, record)
 		require.NoError(t, err)
 		require.Equal(t, len(bad)+2, n)
-		n, err = f.FileMisfits(t.Context(), due.Misfits, false, record)
+		n, err = f.FailMalformed(t.Context(), due.Malformed, false, record)
 		require.NoError(t, err)
 		require.Zero(t, n, "each once")
 		require.Len(t, f.list("failed"), len(bad)+2)

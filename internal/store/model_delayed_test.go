@@ -151,7 +151,7 @@ func (m *model) moved(t *rapid.T, due store.Due) {
 	if dropped := m.reconcile(t, after); dropped != due.Dropped || moved != due.Moved {
 		t.Fatalf("I1: %d delayed jobs moved, %d of them were dropped; the answer is %+v", moved, dropped, due)
 	}
-	if len(due.Misfits)+len(due.Wrong) > 0 {
+	if len(due.Malformed)+len(due.Wrong) > 0 {
 		t.Fatalf("I1: in the way of delayed jobs: %+v", due)
 	}
 	m.now = after

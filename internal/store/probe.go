@@ -92,7 +92,7 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	})
 	_, _ = s.MoveDue(ctx, nil)
 	_ = s.Undelay(ctx, []DelayedJob{{key: s.db.Key(keyDueAt) + "4102444800", item: `{"class":"Probe","args":[5],"queue":"plain"}`}}, true, nil, func(DelayedJob, FailedOutcome) {})
-	_, _ = s.FileMisfits(ctx, []Misfit{{key: s.db.Key(keyDueAt) + "1"}}, true, func([]byte, string) FiledFailure { return FiledFailure{} })
+	_, _ = s.FailMalformed(ctx, []MalformedItem{{key: s.db.Key(keyDueAt) + "1"}}, true, func([]byte, string) FiledFailure { return FiledFailure{} })
 	_, _ = s.Poll(ctx, true, "0", nil)
 	exchange(plain, SetApart, nil, "1", "2", "3", "6")
 	exchange(unique, SetApart, nil, "4")
@@ -134,14 +134,14 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	_ = s.Recover(ctx, proc, []Verdict{{Token: "5", Action: Suspect}})
 	_, _ = s.Unregister(ctx, proc)
 	_, _ = s.db.Eval(ctx, dequeueScript, s.db.QueueKey(plain.Name), []any{s.db.Prefix, plain.Name, 0, 1, payload("9")})
-	charge := Charge{Me: "probe"}
-	_, _ = s.Schedules(ctx, SchedulesRequest{Names: []string{"probe"}, Prints: []string{"x"}, Keeper: "probe", Stored: true, Charge: charge})
+	master := SchedulerLock{Me: "probe"}
+	_, _ = s.Schedules(ctx, SchedulesRequest{Names: []string{"probe"}, Prints: []string{"x"}, Keeper: "probe", Stored: true, SchedulerLock: master})
 	_, _ = s.Tick(ctx, TickRequest{
 		Name: "probe", Print: "x", Tick: time.UnixMilli(1), Jobs: 2, Queue: unique.Name, Unique: true, Payload: payload("5"),
-		IfRunning: "skip", Shown: "{}", Charge: charge,
+		IfRunning: "skip", Shown: "{}", SchedulerLock: master,
 	})
 	_ = s.ForgetRemoved(ctx, map[string]KeptNote{"probe": {}})
-	_ = s.LeaveCharge(ctx, charge)
+	_ = s.ReleaseSchedulerLock(ctx, master)
 	_, _ = s.RemoveQueue(ctx, plain.Name, false)
 	_, _ = s.RemoveQueue(ctx, unique.Name, false)
 	_ = s.DropMaster(ctx, "probe")

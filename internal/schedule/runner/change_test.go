@@ -91,7 +91,7 @@ func TestAfterARubyScheduler(t *testing.T) {
 	s := schedule.Definition{Name: "m", Class: "M", Queue: "q", Args: json.RawMessage("[]"), Cron: "* * * * *", CatchUp: schedule.CatchUpAll}
 	last := time.Now().Add(-3 * time.Minute).Format("2006-01-02 15:04:05 -0700")
 	require.NoError(t, r.redis.HSet(t.Context(), r.key("delayed:last_enqueued_at"), "m", last).Err())
-	n := r.begun(s, time.Hour, Config{Charge: store.Charge{Me: "resqued:here:1"}})
+	n := r.begun(s, time.Hour, Config{SchedulerLock: store.SchedulerLock{Me: "resqued:here:1"}})
 	require.GreaterOrEqual(t, n, 2)
 	require.LessOrEqual(t, n, 4)
 }

@@ -34,7 +34,7 @@ type Store interface {
 	// ForgetRemoved forgets the schedules that were kept in Redis, and are not any more, and
 	// those that no daemon has any more.
 	ForgetRemoved(ctx context.Context, left map[string]store.KeptNote) error
-	LeaveCharge(ctx context.Context, c store.Charge) error
+	ReleaseSchedulerLock(ctx context.Context, c store.SchedulerLock) error
 }
 
 // Config is which schedules a Runner has, and how it enqueues their jobs.
@@ -43,8 +43,8 @@ type Config struct {
 	// Stored: also those that resque-scheduler keeps in Redis. Defaults complete them.
 	Stored   bool
 	Defaults schedule.Defaults
-	// Charge, if not zero, leaves the work to a Ruby scheduler while that is in charge.
-	Charge store.Charge
+	// SchedulerLock, if not zero, leaves the work to a Ruby scheduler while that is in charge.
+	SchedulerLock store.SchedulerLock
 	// Unique reports whether a queue holds equal payloads only once; nil = none does. With
 	// Strict such a queue is refused when its keys do not match.
 	Unique func(queue string) bool
@@ -146,7 +146,7 @@ func (r *Runner) take() {
 	if given == nil {
 		return
 	}
-	if r.charge() != given.Charge {
+	if r.schedulerLock() != given.SchedulerLock {
 		r.leave()
 		r.holder = ""
 	}
@@ -156,13 +156,13 @@ func (r *Runner) take() {
 
 // look reads how the schedules stand, and which ones are in Redis.
 func (r *Runner) look(ctx context.Context) error {
-	charge := r.charge()
+	lock := r.schedulerLock()
 	if r.plan.empty() {
-		charge = store.Charge{} // a daemon that has schedules may be in charge
+		lock = store.SchedulerLock{} // a daemon that has schedules may be in charge
 	}
 	for range 3 {
 		req := store.SchedulesRequest{
-			Stored: r.plan.cfg.Stored, Digest: r.plan.digest, Charge: charge, Names: r.plan.names(),
+			Stored: r.plan.cfg.Stored, Digest: r.plan.digest, SchedulerLock: lock, Names: r.plan.names(),
 			Keeper: r.plan.cfg.Keeper, Renew: r.away / 3,
 		}
 		for _, name := range req.Names {
@@ -179,7 +179,7 @@ func (r *Runner) look(ctx context.Context) error {
 		for i, name := range req.Names {
 			e := r.plan.entries[name]
 			e.last = reply.Last[i]
-			if req.Charge.Me == "" {
+			if req.SchedulerLock.Me == "" {
 				e.last = time.Time{} // it was resqued itself
 			}
 			e.saw(reply.Records[i])
@@ -237,7 +237,7 @@ func (r *Runner) synchronise(server time.Time) { r.server, r.measure = server, r
 
 func (r *Runner) serverNow() time.Time { return r.server.Add(r.now().Sub(r.measure)) }
 
-func (r *Runner) charge() store.Charge { return r.plan.cfg.Charge }
+func (r *Runner) schedulerLock() store.SchedulerLock { return r.plan.cfg.SchedulerLock }
 
 // heldBy notes the other scheduler that is in charge; "" = none.
 func (r *Runner) heldBy(holder string) {
@@ -254,12 +254,12 @@ func (r *Runner) heldBy(holder string) {
 
 // leave gives up being in charge, so that others need not wait for the lock to expire.
 func (r *Runner) leave() {
-	if r.charge().Me == "" || r.holder != "" {
+	if r.schedulerLock().Me == "" || r.holder != "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if err := r.store.LeaveCharge(ctx, r.charge()); err != nil {
+	if err := r.store.ReleaseSchedulerLock(ctx, r.schedulerLock()); err != nil {
 		r.log.Warn("the master lock of resque-scheduler stays until it expires", zap.Error(err))
 	}
 }
