@@ -366,9 +366,9 @@ func (f FailedFilter) matches(record []byte, fresh bool) (wire.Failure, bool) {
 	return failure, strings.Contains(failure.Exception, f.Error) || strings.Contains(failure.Error, f.Error)
 }
 
-// cannotMatch reports whether a look at the bytes of a record is enough to tell that it does
-// not meet the conditions: a name that needs no escapes stands there as it is, unless
-// somebody has escaped it all the same.
+// cannotMatch reports whether the bytes of a record prove that it does not meet the conditions:
+// a name that needs no escapes stands in them as it is, unless another program has escaped it
+// all the same.
 func (f FailedFilter) cannotMatch(record []byte) bool {
 	for _, name := range [...]string{f.Class, f.Queue, f.Error} {
 		if name == "" || bytes.Contains(record, []byte(name)) || strings.ContainsFunc(name, func(r rune) bool {

@@ -267,7 +267,7 @@ func (r *Runner) ownState() []byte {
 			b = append(b, ',')
 		}
 		b = append(wire.AppendString(b, name), ':')
-		// Only somebody else can have put something there that is no JSON.
+		// A value that is no JSON can only have been written by another program.
 		if value := r.state[key]; valid(value) {
 			b = append(b, value...)
 		} else {

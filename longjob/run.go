@@ -122,7 +122,7 @@ func runOf(r longstore.Record) Run {
 		Deaths: int(r.Number("deaths")), Failures: int(r.Number("failures")), Rerun: r.Fields["rerun"] == "1",
 		Message: r.Fields["message"], Error: r.Fields["error"], Warning: r.Fields["warning"],
 	}
-	_ = json.Unmarshal([]byte(r.Fields["args"]), &run.Args)   // what somebody else wrote there is no reason
+	_ = json.Unmarshal([]byte(r.Fields["args"]), &run.Args)   // a wrong value of another program is no reason
 	_ = json.Unmarshal([]byte(r.Fields["steps"]), &run.Steps) // not to show the rest
 	for key, value := range r.State {
 		if len(key) > len(stateOwn) && key[:len(stateOwn)] == stateOwn {

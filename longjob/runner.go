@@ -197,7 +197,7 @@ func (r *Runner) settle(layer map[string]*string, ended int, took time.Duration,
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.yielded {
-		// It has swallowed the end of the slice: nobody knows whether it is done.
+		// It has swallowed the end of the slice, so that it is not known whether it is done.
 		r.warning = swallowed
 		return false, ErrYield
 	}

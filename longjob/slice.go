@@ -96,9 +96,9 @@ func foreign(uuid, class string, err error) error {
 	return fmt.Errorf("longjob: the only argument is the UUID %s, and %s. If jobs of class %q have UUIDs as arguments, say so: longjob.Options.UUIDArgument, or long_job: {uuid_argument: true}", uuid, what, class)
 }
 
-// adopt makes a run of a job that somebody has enqueued who does not know of long jobs: a
-// program in another language, a schedule. Unless one with the same arguments waits or
-// runs, so that the same job once more, after a crash for example, changes nothing.
+// adopt makes a run of a job that was enqueued as a plain one, by a schedule or by a program in
+// another language. It does nothing if a run with the same arguments waits or runs, so that
+// the same job once more, after a crash for example, changes nothing.
 func adopt(ctx context.Context, s *longstore.Store, job *resqued.Job, class string, o Options) error {
 	c := &Client{store: s}
 	run, err := c.newRun(class, job.Args, []EnqueueOption{Queue(o.Queue)})
@@ -278,7 +278,7 @@ func (r *Runner) guarded(ctx context.Context, fn func(ctx context.Context) error
 }
 
 // close ends the slice in Redis. It tries for as long as the job may go on: until then
-// nobody else can run the slice.
+// no other process can run the slice.
 func (r *Runner) close(ctx context.Context, op longstore.Op, failure string, wait time.Duration) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()

@@ -180,6 +180,6 @@ func (v *leaving) farewell(err error, done int) {
 		reason = proc.Empty
 	}
 	if err := v.link.send(proc.Message{Type: proc.Bye, Done: done, Reason: reason}); err != nil {
-		v.log.Debug("nobody to say goodbye to", zap.Error(err))
+		v.log.Debug("the master does not hear the goodbye", zap.Error(err))
 	}
 }
