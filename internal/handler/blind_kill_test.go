@@ -2,49 +2,15 @@ package handler_test
 
 import (
 	"context"
-	"math/rand/v2"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/proctest"
 )
-
-// flicker lets this process open files and not, by turns, until the function that it returns
-// is called.
-func flicker(t *testing.T) (end func()) {
-	t.Helper()
-	var had unix.Rlimit
-	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &had))
-	stop := make(chan struct{})
-	var ended sync.WaitGroup
-	ended.Go(func() {
-		for {
-			for limit := range uint64(2) {
-				_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: had.Cur * limit, Max: had.Max})
-				// Timers are too coarse. With files it is long enough for some looks to come
-				// to their end.
-				for until := time.Now().Add(rand.N(time.Duration(200+2000*limit) * time.Microsecond)); time.Now().Before(until); {
-				}
-			}
-			select {
-			case <-stop:
-				return
-			default:
-			}
-		}
-	})
-	end = sync.OnceFunc(func() {
-		close(stop)
-		ended.Wait()
-	})
-	t.Cleanup(end)
-	return end
-}
 
 // Also while files can be opened only now and then, a job is not over before nothing of its
 // command is left.
@@ -74,7 +40,7 @@ func TestNothingIsLeftBehindWhileFilesRunOut(t *testing.T) {
 					}
 				})
 				f.read(t, "ready")
-				end := flicker(t)
+				end := proctest.FlickerFiles(t, 2*time.Millisecond)
 				cancel(resqued.ErrKilled)
 				err := wait(t, done)
 				end()

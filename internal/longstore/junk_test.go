@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/storetest"
 )
 
-// TestLongFenceJunk: a run whose numbers somebody has spoilt goes on.
+// TestLongFenceJunk: a run with invalid numbers goes on.
 func TestLongFenceJunk(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {

@@ -3,11 +3,9 @@ package longstore_test
 import (
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/resqued/resqued/internal/longstore"
@@ -41,32 +39,7 @@ func TestLongModel(t *testing.T) {
 	if testing.Short() || storetest.RaceDetector {
 		shards = 1
 	}
-	var all sync.Mutex
-	seen := map[string]int{}
-	t.Run("shards", func(t *testing.T) {
-		for i := range shards {
-			t.Run(fmt.Sprint(i), func(t *testing.T) {
-				t.Parallel()
-				r := storetest.NewRig(t)
-				rapid.Check(t, storetest.Shard(i, func(t *rapid.T) { longSequence(r, t) }))
-				all.Lock()
-				defer all.Unlock()
-				for what, n := range r.Seen {
-					seen[what] += n
-				}
-			})
-		}
-	})
-	t.Log(seen)
-	if t.Failed() || shards == 1 {
-		return
-	}
-	for _, what := range longSights {
-		if what == "right missing" && !storetest.AsksRights(t) {
-			continue
-		}
-		require.Greater(t, seen[what], 3, "the model hardly ever sees: %s", what)
-	}
+	storetest.RunModel(t, shards, longSequence, shards > 1, longSights)
 }
 
 // longSights are what a run has to come across, or it proves nothing.

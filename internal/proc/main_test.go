@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,14 +8,13 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/resqued/resqued/internal/procfs"
-	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/proctest"
 )
 
 // The test binary plays three parts: it runs the tests, it is the worker process
@@ -179,52 +177,8 @@ func pidfilePart() int {
 	return 0
 }
 
-// program is one of the parts above as a process of its own.
-type program struct {
-	*exec.Cmd
-	out   *bufio.Reader
-	stdin io.Closer
-}
-
-func start(t *testing.T, part string, env ...string) *program {
+// start plays one of the parts above as a process of its own.
+func start(t *testing.T, part string, env ...string) *proctest.Part {
 	t.Helper()
-	testlevel.Integration(t)
-	cmd := exec.Command("/proc/self/exe", "one", "two")
-	cmd.Env = append(os.Environ(), append(env, partEnv+"="+part)...)
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Not StdoutPipe: its reader is closed by Wait.
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stdout = w
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	_ = w.Close()
-	_ = r.SetReadDeadline(time.Now().Add(30 * time.Second))
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		_ = r.Close()
-	})
-	return &program{Cmd: cmd, out: bufio.NewReader(r), stdin: stdin}
-}
-
-// line returns the next line of output, or "EOF" when every process that holds
-// it is gone.
-func (p *program) line(t *testing.T) string {
-	t.Helper()
-	line, err := p.out.ReadString('\n')
-	if errors.Is(err, io.EOF) {
-		return "EOF"
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(line)
+	return proctest.StartPart(t, append(env, partEnv+"="+part)...)
 }

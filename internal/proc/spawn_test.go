@@ -154,30 +154,30 @@ func TestMasterDeath(t *testing.T) {
 	t.Run("a worker process reads the end of its socket", func(t *testing.T) {
 		t.Parallel()
 		m := start(t, "master")
-		require.Contains(t, m.line(t), "worker ")
+		require.Contains(t, m.Line(t), "worker ")
 		require.NoError(t, m.Process.Kill())
-		require.Equal(t, "eof", m.line(t))
-		require.Equal(t, "EOF", m.line(t), "a process is left")
+		require.Equal(t, "eof", m.Line(t))
+		require.Equal(t, "EOF", m.Line(t), "a process is left")
 	})
 
 	t.Run("one that shall die with its master dies even when it is stopped", func(t *testing.T) {
 		t.Parallel()
 		m := start(t, "master", "DIE=1")
-		pid, err := strconv.Atoi(strings.TrimPrefix(m.line(t), "worker "))
+		pid, err := strconv.Atoi(strings.TrimPrefix(m.Line(t), "worker "))
 		require.NoError(t, err)
 		require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
 		require.Eventually(t, func() bool { return stopped(t, pid) }, 30*time.Second, time.Millisecond)
 		require.NoError(t, m.Process.Kill())
-		require.Equal(t, "EOF", m.line(t))
+		require.Equal(t, "EOF", m.Line(t))
 	})
 }
 
 func TestTitleOfMaster(t *testing.T) {
 	t.Parallel()
 	m := start(t, "title")
-	require.JSONEq(t, `["/proc/self/exe","one","two"]`, m.line(t), "os.Args are as called")
+	require.JSONEq(t, `["/proc/self/exe","one","two"]`, m.Line(t), "os.Args are as called")
 	var env []string
-	require.NoError(t, json.Unmarshal([]byte(m.line(t)), &env))
+	require.NoError(t, json.Unmarshal([]byte(m.Line(t)), &env))
 	require.Subset(t, env, os.Environ(), "the environment is what it was")
 	require.Equal(t, "resqued: master: running, 4 workers\x00", procFile(t, m.Process.Pid, "cmdline"))
 	require.Equal(t, "resqued\n", procFile(t, m.Process.Pid, "comm"))

@@ -66,8 +66,8 @@ func TestSweepBelowALivingProcess(t *testing.T) {
 func TestSweepOfAMaster(t *testing.T) {
 	t.Parallel()
 	m := start(t, "sweep")
-	require.Equal(t, "true false 5 <nil> 0 5", m.line(t))
-	require.Equal(t, "EOF", m.line(t), "by then it has ended all that it had started")
+	require.Equal(t, "true false 5 <nil> 0 5", m.Line(t))
+	require.Equal(t, "EOF", m.Line(t), "by then it has ended all that it had started")
 }
 
 // A worker process is known by its master until it was waited for: its number may become

@@ -2,11 +2,9 @@ package procfs
 
 import (
 	"context"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strconv"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/mark"
+	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/internal/testlevel"
 )
 
@@ -99,38 +98,6 @@ func TestStraysWithoutFiles(t *testing.T) {
 	require.NoError(t, child.Wait())
 }
 
-// flicker lets this process open files and not, by turns, until the function that it returns
-// is called.
-func flicker(t *testing.T) (end func()) {
-	t.Helper()
-	var had unix.Rlimit
-	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &had))
-	stop := make(chan struct{})
-	var ended sync.WaitGroup
-	ended.Go(func() {
-		for {
-			for limit := range uint64(2) {
-				_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: had.Cur * limit, Max: had.Max})
-				// Timers are too coarse. With files it is long enough for some looks to come
-				// to their end.
-				for until := time.Now().Add(rand.N(time.Duration(200+20_000*limit) * time.Microsecond)); time.Now().Before(until); {
-				}
-			}
-			select {
-			case <-stop:
-				return
-			default:
-			}
-		}
-	})
-	end = sync.OnceFunc(func() {
-		close(stop)
-		ended.Wait()
-	})
-	t.Cleanup(end)
-	return end
-}
-
 // Also while files can be opened only now and then, a sweep does not end before everything has
 // ended that the dead worker process had started.
 func TestSweepWhileFilesRunOut(t *testing.T) {
@@ -166,7 +133,7 @@ func TestSweepWhileFilesRunOut(t *testing.T) {
 				if part != "headless" { // that one is found itself
 					c.kill()
 				}
-				end := flicker(t)
+				end := proctest.FlickerFiles(t, 20*time.Millisecond)
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				_, err = NewSweeper(name, master).Sweep(ctx)
 				cancel()

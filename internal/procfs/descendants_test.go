@@ -99,8 +99,8 @@ func TestSweep(t *testing.T) {
 	t.Run("a master finds what is its own without a look at the whole machine", func(t *testing.T) {
 		t.Parallel()
 		m := start(t, "sweep")
-		require.Equal(t, "true false 5 <nil> 0 5", m.line(t))
-		require.Equal(t, "EOF", m.line(t), "by then it has ended all that it had started")
+		require.Equal(t, "true false 5 <nil> 0 5", m.Line(t))
+		require.Equal(t, "EOF", m.Line(t), "by then it has ended all that it had started")
 	})
 
 	t.Run("a process whose first thread has ended is not taken for dead", func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestStrays(t *testing.T) {
 	t.Run("reaping orphans steals no command's status", func(t *testing.T) {
 		t.Parallel()
 		p := start(t, "strays")
-		require.Equal(t, "0 100", p.line(t))
+		require.Equal(t, "0 100", p.Line(t))
 	})
 
 	t.Run("a child that code waits for is left alone", func(t *testing.T) {

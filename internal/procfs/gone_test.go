@@ -155,7 +155,7 @@ func TestTraces(t *testing.T) {
 			}, 30*time.Second, 10*time.Millisecond)
 		})
 		p := start(t, "group", "GROUP="+dir, "STRANGER="+strconv.Itoa(stranger.Process.Pid))
-		require.Equal(t, "true true true false false false false false false false false", p.line(t))
-		require.Equal(t, "EOF", p.line(t))
+		require.Equal(t, "true true true false false false false false false false false", p.Line(t))
+		require.Equal(t, "EOF", p.Line(t))
 	})
 }

@@ -3,13 +3,11 @@ package procfs
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"runtime"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -19,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/resqued/resqued/internal/mark"
+	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/internal/testlevel"
 )
 
@@ -265,52 +264,8 @@ func endPart() int {
 	return 0
 }
 
-// program is one of the parts above as a process of its own.
-type program struct {
-	*exec.Cmd
-	out   *bufio.Reader
-	stdin io.Closer
-}
-
-func start(t *testing.T, part string, env ...string) *program {
+// start plays one of the parts above as a process of its own.
+func start(t *testing.T, part string, env ...string) *proctest.Part {
 	t.Helper()
-	testlevel.Integration(t)
-	cmd := exec.Command("/proc/self/exe", "one", "two")
-	cmd.Env = append(os.Environ(), append(env, partEnv+"="+part)...)
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Not StdoutPipe: its reader is closed by Wait.
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stdout = w
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	_ = w.Close()
-	_ = r.SetReadDeadline(time.Now().Add(30 * time.Second))
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		_ = r.Close()
-	})
-	return &program{Cmd: cmd, out: bufio.NewReader(r), stdin: stdin}
-}
-
-// line returns the next line of output, or "EOF" when every process that holds
-// it is gone.
-func (p *program) line(t *testing.T) string {
-	t.Helper()
-	line, err := p.out.ReadString('\n')
-	if errors.Is(err, io.EOF) {
-		return "EOF"
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(line)
+	return proctest.StartPart(t, append(env, partEnv+"="+part)...)
 }

@@ -69,7 +69,7 @@ func TestSweepGoesByParents(t *testing.T) {
 
 func TestEndDescendants(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "alone", start(t, "end").line(t))
+	require.Equal(t, "alone", start(t, "end").Line(t))
 }
 
 // One that does not even answer who asks for its environment, as those do that wait for

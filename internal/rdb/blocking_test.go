@@ -60,7 +60,7 @@ func TestBlockingReads(t *testing.T) {
 			_, err := ours.Read(buffer)
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 			require.True(t, rdb.Unreachable(err))
-			_, err = ours.Write(buffer) // nobody reads
+			_, err = ours.Write(buffer) // there is no reader
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		})
 

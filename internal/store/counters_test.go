@@ -9,7 +9,7 @@ import (
 )
 
 // TestCounterOfAQueueThatNobodyLooksAt: as long as a queue counts locked jobs no job of any
-// queue takes the fast path. One that nobody looks at for a minute counts none.
+// queue takes the fast path. One that is not looked at for a minute counts none.
 func TestCounterOfAQueueThatNobodyLooksAt(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {

@@ -3,11 +3,9 @@ package store_test
 import (
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/resqued/resqued/internal/store"
@@ -44,32 +42,7 @@ func TestModel(t *testing.T) {
 	if testing.Short() || storetest.RaceDetector {
 		shards = 2
 	}
-	var all sync.Mutex
-	seen := map[string]int{}
-	t.Run("shards", func(t *testing.T) {
-		for i := range shards {
-			t.Run(fmt.Sprint(i), func(t *testing.T) {
-				t.Parallel()
-				r := storetest.NewRig(t)
-				rapid.Check(t, storetest.Shard(i, func(t *rapid.T) { sequence(r, t) }))
-				all.Lock()
-				defer all.Unlock()
-				for what, n := range r.Seen {
-					seen[what] += n
-				}
-			})
-		}
-	})
-	t.Log(seen)
-	if t.Failed() || shards == 2 {
-		return
-	}
-	for _, what := range sights {
-		if what == "right missing" && !storetest.AsksRights(t) {
-			continue
-		}
-		require.Greater(t, seen[what], 3, "the model hardly ever sees: %s", what)
-	}
+	storetest.RunModel(t, shards, sequence, shards > 2, sights)
 }
 
 // sights are what a run has to come across, or it proves nothing.

@@ -23,7 +23,7 @@ func waiter(t *testing.T, s *store.Store) *store.Waiter {
 	return w
 }
 
-// waitsAt waits at whatever server a store has, if that lets anybody wait.
+// waitsAt waits at the server of a store, if the server has BLMOVE.
 func waitsAt(t *testing.T, s *store.Store) {
 	t.Helper()
 	if !redistest.Knows(t, "BLMOVE") {

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"sync"
 	"testing"
@@ -79,6 +80,38 @@ var Commands = sync.OnceValue(func() []string {
 	r := rdb.Rehearsal{Files: []fs.FS{store.Lua, longstore.Lua}}
 	return r.Commands()
 })
+
+// RunModel runs sequences of random steps in shards of a hundred each, each shard on a Redis of
+// its own. With all it requires that each of the sights was seen more than three times.
+func RunModel(t *testing.T, shards int, sequence func(*Rig, *rapid.T), all bool, sights []string) {
+	t.Helper()
+	var mu sync.Mutex
+	seen := map[string]int{}
+	t.Run("shards", func(t *testing.T) {
+		for i := range shards {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				r := NewRig(t)
+				rapid.Check(t, Shard(i, func(t *rapid.T) { sequence(r, t) }))
+				mu.Lock()
+				defer mu.Unlock()
+				for what, n := range r.Seen {
+					seen[what] += n
+				}
+			})
+		}
+	})
+	t.Log(seen)
+	if t.Failed() || !all {
+		return
+	}
+	for _, what := range sights {
+		if what == "right missing" && !AsksRights(t) {
+			continue
+		}
+		require.Greater(t, seen[what], 3, "the model hardly ever sees: %s", what)
+	}
+}
 
 // Shard returns the property with the examples of the i-th shard. They differ from those of
 // the other shards also when RAPID_SEED says where all of them begin.

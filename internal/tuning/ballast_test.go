@@ -17,7 +17,7 @@ import (
 func TestHoldBallast(t *testing.T) {
 	t.Parallel()
 	part := func(env string) (goal, touched int) {
-		_, err := fmt.Sscan(start(t, "ballast", env).line(t), &goal, &touched)
+		_, err := fmt.Sscan(start(t, "ballast", env).Line(t), &goal, &touched)
 		require.NoError(t, err)
 		return goal, touched
 	}

@@ -1,18 +1,12 @@
 package tuning
 
 import (
-	"bufio"
-	"errors"
-	"io"
 	"os"
-	"os/exec"
-	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
-	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/proctest"
 )
 
 // partEnv names the part that the test binary plays as a process of its own.
@@ -28,46 +22,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// program is a part of the test binary as a process of its own.
-type program struct {
-	out *bufio.Reader
-}
-
-func start(t *testing.T, part string, env ...string) *program {
+// start plays one of the parts above as a process of its own.
+func start(t *testing.T, part string, env ...string) *proctest.Part {
 	t.Helper()
-	testlevel.Integration(t)
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), append(env, partEnv+"="+part)...)
-	cmd.Stderr = os.Stderr
-	// Not StdoutPipe: its reader is closed by Wait.
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stdout = w
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	_ = w.Close()
-	_ = r.SetReadDeadline(time.Now().Add(30 * time.Second))
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		_ = r.Close()
-	})
-	return &program{out: bufio.NewReader(r)}
-}
-
-// line returns the next line of output, or "EOF" when every process that holds
-// it is gone.
-func (p *program) line(t *testing.T) string {
-	t.Helper()
-	line, err := p.out.ReadString('\n')
-	if errors.Is(err, io.EOF) {
-		return "EOF"
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(line)
+	return proctest.StartPart(t, append(env, partEnv+"="+part)...)
 }

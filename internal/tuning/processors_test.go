@@ -57,13 +57,13 @@ func TestFitProcessors(t *testing.T) {
 		t.Skip("there is one processor only")
 	}
 	p := start(t, "processors", "GOMAXPROCS=")
-	require.Equal(t, "1", p.line(t))
-	require.Equal(t, "2", p.line(t), "in use")
-	require.Equal(t, "1", p.line(t), "at rest")
-	require.Equal(t, "3", p.line(t), "what others have set stays")
+	require.Equal(t, "1", p.Line(t))
+	require.Equal(t, "2", p.Line(t), "in use")
+	require.Equal(t, "1", p.Line(t), "at rest")
+	require.Equal(t, "3", p.Line(t), "what others have set stays")
 
 	p = start(t, "processors", "GOMAXPROCS=2")
-	require.Equal(t, "2", p.line(t), "it was set")
+	require.Equal(t, "2", p.Line(t), "it was set")
 }
 
 func processorsPart() int {

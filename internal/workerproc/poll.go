@@ -192,7 +192,7 @@ func (p *poller) lookAround(work context.Context, fixed []string) pollResult {
 			return r
 		}
 		if reply.Due && !moved {
-			// The master does so, too, and logs what keeps it from it. With this move it need
+			// The master moves them, too, and logs what keeps it from it. With this move it need
 			// not look as often.
 			due, _ := p.store.MoveDue(work, p.cfg.unique)
 			p.stats.Count(statsd.Duplicate, due.Dropped)

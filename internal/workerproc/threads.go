@@ -281,12 +281,12 @@ const (
 	// gathers is how often the loop lets others run until all jobs that have just begun have
 	// ended. Go's scheduler takes it up again before some of them, every third time.
 	gathers = 4
-	// gatherFor is after how long it does so no more: something holds the processor.
+	// gatherFor is after how long it stops waiting: something holds the processor.
 	gatherFor = 5 * time.Millisecond
 )
 
 // gather lets the jobs that have just begun run before the next exchange leaves, so that
-// it takes those with it that end at once. It does so where jobs have been shorter than
+// it takes those with it that end at once. It waits where jobs have been shorter than
 // an exchange and none is in hand that has been running for longer: such a one could
 // keep the processor, and so hold up the others.
 func (t *threads) gather() {

@@ -256,7 +256,7 @@ func TestWaker(t *testing.T) {
 	})
 }
 
-// A server before 6.2 lets nobody wait.
+// TestWakerOnAnOldServer checks that jobs are found without BLMOVE, which came with Redis 6.2.
 func TestWakerOnAnOldServer(t *testing.T) {
 	t.Parallel()
 	o, looks := counting(options{server: redistest.Start(t, redistest.Without(t, "BLMOVE"))})
