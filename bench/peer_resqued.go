@@ -92,6 +92,8 @@ func launchResqued(t *target, sp *spec) (*child, error) {
 	text := fmt.Sprintf(resquedConfig, sp.Redis, resqueNamespace, s.Processes, s.Threads, s.PerFork, strings.Join(s.queueNames(), ", "))
 	if s.Waker {
 		text += "waker: on\n"
+	} else {
+		text += "waker: off\n"
 	}
 	if s.Command {
 		text += "handlers:\n  " + job.Class + ": {command: [/bin/true]}\n"
