@@ -183,7 +183,7 @@ func (a *cli) failureText(v view.Failure) string {
 	line("args", wire.Printable(string(v.Args), 0))
 	line("queue", wire.Printable(v.Queue, 0))
 	if v.FailedAt != nil {
-		line("failed", v.FailedAt.Format(time.RFC3339)+" ("+age(time.Since(*v.FailedAt))+" ago)")
+		line("failed", v.FailedAt.Format(time.RFC3339)+" ("+view.Age(time.Since(*v.FailedAt))+" ago)")
 	}
 	if v.Attempts > 0 {
 		line("attempts", strconv.Itoa(v.Attempts))
@@ -216,5 +216,5 @@ func sinceP(t *time.Time, now time.Time) string {
 	if t == nil {
 		return ""
 	}
-	return since(*t, now)
+	return view.Since(*t, now)
 }

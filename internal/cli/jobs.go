@@ -134,7 +134,7 @@ func jobListing(views []*view.Job, cut bool) *listing {
 		{title: "LOCK", wide: true},
 	}}
 	for _, v := range views {
-		l.add(v.Name, v, v.Short, v.Class, v.Queue, v.State, age(time.Duration(v.AgeS)*time.Second), view.WorkerText(v.Worker),
+		l.add(v.Name, v, v.Short, v.Class, v.Queue, v.State, view.Age(time.Duration(v.AgeS)*time.Second), view.WorkerText(v.Worker),
 			string(v.Args), v.Run.Proc, v.Record.LockKey)
 	}
 	return l

@@ -76,17 +76,17 @@ func (a *cli) showLongjob(run longjob.Run) error {
 			text += fmt.Sprintf(" of %d", s.Total)
 		}
 		if rate := s.PerSecond(); rate > 0 {
-			text += ", " + speed(rate)
+			text += ", " + view.Rate(rate)
 		}
 		if left, ok := s.Left(); ok && !s.Finished && !run.Status.Over() {
-			text += ", " + longLeft(left) + " of work left"
+			text += ", " + view.Left(left) + " of work left"
 		}
 		row("step "+s.Name, text)
 	}
-	row("enqueued", since(run.Created, now))
-	row("begun", since(run.Begun, now))
-	row("last seen", since(run.Seen, now))
-	row("ended", since(run.Ended, now))
+	row("enqueued", view.Since(run.Created, now))
+	row("begun", view.Since(run.Begun, now))
+	row("last seen", view.Since(run.Seen, now))
+	row("ended", view.Since(run.Ended, now))
 	if run.Deaths > 0 {
 		row("deaths", fmt.Sprint(run.Deaths))
 	}

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -190,42 +189,6 @@ func isTerminal(f io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// age formats a duration in one unit, rounded down.
-func age(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return "<1s"
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", d/time.Minute)
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", d/time.Hour)
-	}
-	return fmt.Sprintf("%dd", d/(24*time.Hour))
-}
-
-// since formats the age of an instant, "" for the zero time.
-func since(t, now time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return age(max(0, now.Sub(t)))
-}
-
-// size formats bytes with a binary unit.
-func size(bytes int64) string {
-	switch {
-	case bytes >= 1<<30:
-		return fmt.Sprintf("%.1fG", float64(bytes)/(1<<30))
-	case bytes >= 1<<20:
-		return fmt.Sprintf("%dM", bytes>>20)
-	case bytes >= 1<<10:
-		return fmt.Sprintf("%dK", bytes>>10)
-	}
-	return fmt.Sprintf("%d", bytes)
-}
-
 // escapeControls writes every character that is not printable as \u…. Outside of strings
 // JSON holds no such character but the line break at its end.
 func escapeControls(text string) []byte {
@@ -243,3 +206,6 @@ func escapeControls(text string) []byte {
 	}
 	return out
 }
+
+// plural counts things.
+func plural(n int, what string) string { return view.Plural(n, what) }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -86,7 +85,7 @@ func (a *cli) listQueues(ctx context.Context, c *cobra.Command, s *store.Store, 
 		{title: "PROBLEM", wide: true},
 	}}
 	for _, v := range views {
-		l.add(v.Queue, v, v.Queue, v.State, optional(v.Size), since(v.Oldest, now), strconv.Itoa(v.Busy),
+		l.add(v.Queue, v, v.Queue, v.State, optional(v.Size), view.Since(v.Oldest, now), strconv.Itoa(v.Busy),
 			optional(v.Cap), strconv.FormatInt(v.Suspects, 10), plural(v.Served, "thread"), v.Problem)
 	}
 	if len(views) == 0 && a.flags.output != outJSON && a.flags.output != outName {
@@ -144,11 +143,4 @@ func optional[T int | int64](n *T) string {
 		return ""
 	}
 	return strconv.FormatInt(int64(*n), 10)
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -86,7 +86,7 @@ func (a *cli) printWorkers(views []*view.Worker, show bool) error {
 			v.Job = nil
 		}
 		l.add(v.Worker, v, v.Worker, v.State, processes(v), fmt.Sprintf("%d/%d", v.Busy, v.Threads), memory(v),
-			recycle(v), since(v.Beat, now), v.Queues)
+			recycle(v), view.Since(v.Beat, now), v.Queues)
 		if show {
 			a.writeTree(&b, v)
 		}
@@ -105,7 +105,7 @@ func (a *cli) writeTree(b *strings.Builder, v *view.Worker) {
 	fmt.Fprintf(b, "%s  %s  %d/%d busy  %s\n", wire.Printable(v.Worker, 0), a.paint(workerColour(v.State), v.State),
 		v.Busy, v.Threads, wire.Printable(v.Queues, 0))
 	if v.Job != nil {
-		fmt.Fprintf(b, "   %s  %s\n", jobText(v.Job.Class, string(v.Job.Args)), age(time.Duration(v.Job.RunningS)*time.Second))
+		fmt.Fprintf(b, "   %s  %s\n", jobText(v.Job.Class, string(v.Job.Args)), view.Age(time.Duration(v.Job.RunningS)*time.Second))
 	}
 	for _, p := range v.Processes {
 		done := strconv.Itoa(p.Done)
@@ -121,10 +121,10 @@ func (a *cli) writeTree(b *strings.Builder, v *view.Worker) {
 			slot = "suspect"
 		}
 		fmt.Fprintf(b, "%s %d  %s  %s  %s done%s  %d/%d busy\n", slot, p.PID,
-			a.paint(workerColour(p.State), wire.Printable(p.State, 40)), size(p.RSS), done, recycle, p.Busy, p.Threads)
+			a.paint(workerColour(p.State), wire.Printable(p.State, 40)), view.Size(p.RSS), done, recycle, p.Busy, p.Threads)
 		for _, j := range p.Jobs {
 			fmt.Fprintf(b, "   t%d %s  %s  %s\n", j.Thread, jobText(j.Class, string(j.Args)),
-				age(time.Duration(j.RunningS)*time.Second), wire.Printable(j.Queue, 100))
+				view.Age(time.Duration(j.RunningS)*time.Second), wire.Printable(j.Queue, 100))
 		}
 	}
 }
@@ -132,7 +132,7 @@ func (a *cli) writeTree(b *strings.Builder, v *view.Worker) {
 // memory formats the memory of a worker's processes, "" if it is not known.
 func memory(v *view.Worker) string {
 	if rss := v.RSS(); rss > 0 {
-		return size(rss)
+		return view.Size(rss)
 	}
 	return ""
 }
