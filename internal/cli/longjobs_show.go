@@ -15,8 +15,7 @@ import (
 )
 
 func (a *cli) showLongjobCommand() *cobra.Command {
-	var watch bool
-	c := &cobra.Command{
+	return &cobra.Command{
 		Use: "show UUID", Short: "show one long job, with what it remembers", Args: exactly(1, "the UUID of a long job, or its beginning"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withLongjobs(c, func(ctx context.Context, client *longjob.Client) error {
@@ -24,17 +23,10 @@ func (a *cli) showLongjobCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.repeat(ctx, watch, func() error {
-					if run, err = client.Get(ctx, run.UUID); err != nil {
-						return err
-					}
-					return a.showLongjob(run)
-				})
+				return a.showLongjob(run)
 			})
 		},
 	}
-	c.Flags().BoolVar(&watch, "watch", false, "show it again every 2 seconds")
-	return c
 }
 
 func (a *cli) showLongjob(run longjob.Run) error {

@@ -23,6 +23,7 @@ const (
 	outTable = "table"
 	outWide  = "wide"
 	outJSON  = "json"
+	outYAML  = "yaml"
 	outName  = "name"
 )
 
@@ -42,6 +43,8 @@ type column struct {
 	wide bool
 	// whole values are never cut.
 	whole bool
+	// fixed columns do not shrink to fit the terminal.
+	fixed bool
 	// colour returns the colour of a value, "" for none; may be nil.
 	colour func(value string) string
 }
@@ -91,8 +94,13 @@ func (a *cli) print(l *listing) error {
 	return a.printText(a.table(l))
 }
 
+// printJSON writes a value as one line of JSON, or with -o yaml as YAML.
 func (a *cli) printJSON(v any) error {
-	text, err := encodeJSON(v)
+	encode := encodeJSON
+	if a.flags.yaml {
+		encode = encodeYAML
+	}
+	text, err := encode(v)
 	if err != nil {
 		return err
 	}
@@ -107,7 +115,8 @@ func (a *cli) printText(text string) error {
 	return nil
 }
 
-// table lays a listing out in columns.
+// table lays a listing out in columns. Where they are too wide for the terminal the widest are
+// cut, so that a row stays one line.
 func (a *cli) table(l *listing) string {
 	var shown []int
 	for i, c := range l.columns {
@@ -143,32 +152,49 @@ func (a *cli) table(l *listing) string {
 	}
 	for _, row := range cells {
 		for _, i := range shown {
-			width[i] = max(width[i], utf8.RuneCountInString(row[i]))
+			width[i] = max(width[i], displayWidth(row[i]))
 		}
+	}
+	room := 0 // any
+	if a.flags.output != outWide {
+		room = a.width
+		shrink(l.columns, shown, width, room)
 	}
 	var b strings.Builder
 	for n, row := range cells {
 		heading := n == 0 && len(cells) > len(l.rows)
-		var line strings.Builder
-		for k, i := range shown {
-			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(row[i]))
-			text := row[i]
-			if c := l.columns[i].colour; c != nil && !heading {
-				text = a.paint(c(row[i]), text)
-			}
-			switch {
-			case l.columns[i].right:
-				line.WriteString(pad + text)
-			default:
-				line.WriteString(text + pad)
-			}
-			if k < len(shown)-1 {
-				line.WriteString("  ")
-			}
-		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+		a.writeRow(&b, l.columns, shown, width, room, row, heading)
 	}
 	return b.String()
+}
+
+// writeRow writes one line of a table, of room columns at most; 0 = any number.
+func (a *cli) writeRow(b *strings.Builder, columns []column, shown, width []int, room int, row []string, heading bool) {
+	var line strings.Builder
+	used := 0
+	for k, i := range shown {
+		most := width[i]
+		if room > 0 {
+			most = min(most, room-used) // even columns that do not shrink end with the terminal
+		}
+		if most <= 0 {
+			break
+		}
+		text := cutToWidth(row[i], most)
+		pad := strings.Repeat(" ", max(0, most-displayWidth(text)))
+		if c := columns[i].colour; c != nil && !heading {
+			text = a.paint(c(row[i]), text)
+		}
+		if columns[i].right {
+			line.WriteString(pad + text)
+		} else {
+			line.WriteString(text + pad)
+		}
+		if used += most + columnGap; k < len(shown)-1 {
+			line.WriteString(strings.Repeat(" ", columnGap))
+		}
+	}
+	b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 }
 
 // paint returns text in a colour if the output is coloured.
@@ -184,6 +210,7 @@ func wantsColour(f io.Writer, noColour bool) bool {
 	return !noColour && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(f)
 }
 
+// isTerminal reports whether f is a terminal.
 func isTerminal(f io.Writer) bool {
 	file, ok := f.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
