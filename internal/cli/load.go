@@ -27,7 +27,7 @@ func (a *cli) load(c *cobra.Command) (*config.Resolved, error) {
 
 // loadAs reads the configuration with the options of one verb.
 func (a *cli) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, error) {
-	o.Flags = c.Flags()
+	o.Flags, o.Classes = c.Flags(), a.program().ClassQueues()
 	r, err := config.Load(o)
 	if err != nil {
 		return nil, configProblem(err)

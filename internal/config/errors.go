@@ -13,6 +13,8 @@ const (
 	FromEnv     = "env"
 	FromFile    = "file"
 	FromDefault = "default"
+	// FromHandlers is the source of queues that only the handlers name.
+	FromHandlers = "handlers"
 )
 
 // maxShown bounds what a message repeats of a value, in bytes.
@@ -20,7 +22,7 @@ const maxShown = 160
 
 // Source is where a value came from.
 type Source struct {
-	// Kind is one of FromFlag, FromEnv, FromFile and FromDefault.
+	// Kind is one of FromFlag, FromEnv, FromFile, FromDefault and FromHandlers.
 	Kind string `json:"kind"`
 	// Name is the flag ("--worker-count"), the variable or the file's path;
 	// empty for a default.
@@ -41,6 +43,8 @@ func (s Source) String() string {
 		return s.Name + ":" + strconv.Itoa(s.Line)
 	case s.Kind == FromFile:
 		return s.Name
+	case s.Kind == FromHandlers:
+		return "the queues of handlers"
 	}
 	return FromDefault
 }

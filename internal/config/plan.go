@@ -166,6 +166,8 @@ func (r *Resolved) from(keys ...string) string {
 			part = fmt.Sprintf("%s (%s)", source.Name, source.Kind)
 		case FromFile:
 			part = key + " (file)"
+		case FromHandlers:
+			part = source.Kind
 		}
 		if !slices.Contains(parts, part) {
 			parts = append(parts, part)
