@@ -54,6 +54,9 @@ func (a *cli) work(c *cobra.Command) error {
 		log.Warn(w.Message, zap.String("key", w.Key))
 	}
 	a.logQueues(r, log)
+	for _, hint := range a.hints(r) {
+		log.Info(hint)
+	}
 	if r.PIDFile != "" {
 		file, err := proc.WritePIDFile(r.PIDFile)
 		if err != nil {
