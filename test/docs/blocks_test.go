@@ -32,15 +32,28 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/resqued/resqued/internal/pgtest"
 	"github.com/resqued/resqued/test/system/harness"
 )
 
 const root = "../.."
 
+// short are the tests that run with -short: all but those that walk, or that need PostgreSQL.
+var short = []string{
+	"TestParse", "TestBlocksAreMarked", "TestGo", "TestConfigurations", "TestCommands", "TestOutputs", "TestMake", "TestJSON",
+	"TestPython", "TestUnits",
+}
+
+// database is the PostgreSQL of the tests that need one; there is none with -short.
+var database *pgtest.Server
+
 func TestMain(m *testing.M) {
-	all := []string{"Test.*"}
-	os.Exit(harness.Main(all, func() int {
-		code := m.Run()
+	os.Exit(harness.Main(short, func() int {
+		var tests interface{ Run() int } = m
+		if !testing.Short() {
+			tests = pgtest.Beside(m, &database)
+		}
+		code := tests.Run()
 		if err := goleak.Find(); code == 0 && err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1

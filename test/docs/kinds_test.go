@@ -337,13 +337,12 @@ func TestUnits(t *testing.T) {
 
 func TestSQL(t *testing.T) {
 	t.Parallel()
-	testlevel.Integration(t)
+	testlevel.Long(t)
 	found := of(t, "sql")
-	server := pgtest.Start(t, pgtest.Options{})
 	for _, b := range found {
 		setup, err := os.ReadFile(filepath.Join("testdata/sql", b.arg+".sql"))
 		require.NoError(t, err, "%s", b)
-		conn, err := pgx.Connect(t.Context(), server.URL(pgtest.Superuser))
+		conn, err := pgx.Connect(t.Context(), database.URL(pgtest.Superuser))
 		require.NoError(t, err)
 		schema := pgx.Identifier{b.name()}.Sanitize()
 		_, err = conn.Exec(t.Context(), "CREATE SCHEMA "+schema+"; SET search_path TO "+schema+"; "+string(setup))

@@ -110,10 +110,13 @@ func line(t *testing.T, step, start string) string {
 // folder. Each block of a walk is pasted as it stands; what cannot be is said.
 func TestReadme(t *testing.T) {
 	t.Parallel()
-	testlevel.Integration(t)
+	testlevel.Long(t)
 	text := steps(t)
+	var mu sync.Mutex
 	walked := map[string]bool{}
 	step := func(name string) string {
+		mu.Lock()
+		defer mu.Unlock()
 		require.Contains(t, text, name, "README.md has no such step")
 		walked[name] = true
 		return text[name]
@@ -126,6 +129,7 @@ func TestReadme(t *testing.T) {
 	}
 
 	t.Run("the first look", func(t *testing.T) {
+		t.Parallel()
 		env := append(environment(t, t.TempDir()), goEnv[0], "GOFLAGS=-trimpath", goEnv[3], goEnv[4])
 		// "make test" is what runs this.
 		require.Len(t, statements(step("dev")), 2)
@@ -141,7 +145,7 @@ func TestReadme(t *testing.T) {
 			if word, _, _ := strings.Cut(shown, " "); word == "failed" {
 				// A coin decides that.
 				for range 40 {
-					_, stderr, code := run(t, root, env, strings.Replace(hello, "Hello you", "Flaky 2", 1))
+					_, stderr, code := run(t, root, env, "resqued enqueue Flaky 2 --dev")
 					require.Zero(t, code, stderr)
 					if fits(shown).MatchString(dev.String()) {
 						break
@@ -154,6 +158,7 @@ func TestReadme(t *testing.T) {
 	})
 
 	t.Run("a command", func(t *testing.T) {
+		t.Parallel()
 		dir := t.TempDir()
 		env := environment(t, dir)
 		write(t, filepath.Join(dir, "resqued.yaml"), step("resqued.yaml"))
@@ -180,6 +185,7 @@ func TestReadme(t *testing.T) {
 	})
 
 	t.Run("in Go, with its test", func(t *testing.T) {
+		t.Parallel()
 		dir := newModule(t, "mailer") // for "go mod init" and "go get", with this version of resqued
 		env := append(environment(t, t.TempDir()), goEnv...)
 		write(t, filepath.Join(dir, "main.go"), step("main.go"))
@@ -210,11 +216,11 @@ func TestReadme(t *testing.T) {
 	})
 
 	t.Run("the locker", func(t *testing.T) {
+		t.Parallel()
 		commands := step("locker")
-		server := pgtest.Start(t, pgtest.Options{})
 		dir := t.TempDir()
 		require.Contains(t, line(t, commands, "export"), "export DATABASE_URL=")
-		env := append(environment(t, dir), "DATABASE_URL="+server.URL(pgtest.Superuser))
+		env := append(environment(t, dir), "DATABASE_URL="+database.URL(pgtest.Superuser))
 		write(t, filepath.Join(dir, "check-feeds"), "#!/bin/sh\necho checked\n")
 		require.NoError(t, os.Chmod(filepath.Join(dir, "check-feeds"), 0o700))
 		stdout, stderr, code := run(t, dir, env, line(t, commands, "resqued locker migrate")+" && "+line(t, commands, "resqued locker run"))
@@ -222,7 +228,9 @@ func TestReadme(t *testing.T) {
 		require.Contains(t, stdout, "checked")
 	})
 
-	for name := range text {
-		assert.True(t, walked[name], "README.md: no test takes the step %q", name)
-	}
+	t.Cleanup(func() { // all have run
+		for name := range text {
+			assert.True(t, walked[name], "README.md: no test takes the step %q", name)
+		}
+	})
 }
