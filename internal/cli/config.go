@@ -43,9 +43,13 @@ kernel) the daemon may need, and warns of limits of this process that are smalle
 
 // configReport is the JSON of both verbs.
 type configReport struct {
-	OK      bool   `json:"ok"`
-	File    string `json:"file,omitempty"`
-	Threads int    `json:"threads"`
+	OK   bool   `json:"ok"`
+	File string `json:"file,omitempty"`
+	// FileFrom is what named the file, EnvFile the file of the service's environment that was
+	// read beside it.
+	FileFrom *config.Source `json:"file_from,omitempty"`
+	EnvFile  string         `json:"env_file,omitempty"`
+	Threads  int            `json:"threads"`
 	// Tasks are what the daemon may need of the kernel's, each command counted as one.
 	Tasks    int               `json:"tasks"`
 	Warnings []config.Warning  `json:"warnings"`
@@ -64,7 +68,7 @@ func (a *cli) configCheck(c *cobra.Command) error {
 	}
 	warnings := append(r.Warnings, a.program().Warnings(r)...)
 	if a.flags.output == outJSON {
-		return a.printJSON(configReport{OK: true, File: r.File, Threads: r.Threads(), Tasks: a.program().Tasks(r).Sum(), Warnings: orEmpty(warnings)})
+		return a.printJSON(a.reportOf(r, warnings))
 	}
 	var b strings.Builder
 	for _, w := range warnings {
@@ -86,16 +90,27 @@ func (a *cli) configShow(c *cobra.Command) error {
 		if err != nil {
 			return err
 		}
-		return a.printJSON(configReport{
-			OK: true, File: r.File, Threads: r.Threads(), Tasks: a.program().Tasks(r).Sum(), Warnings: orEmpty(r.Warnings),
-			Plan: config.Plan(r), Config: plain,
-		})
+		report := a.reportOf(r, r.Warnings)
+		report.Plan, report.Config = config.Plan(r), plain
+		return a.printJSON(report)
 	}
 	var b strings.Builder
 	if err := config.WritePlan(&b, r); err != nil {
 		return err
 	}
 	return a.printText(b.String())
+}
+
+// reportOf returns what both verbs say of a configuration.
+func (a *cli) reportOf(r *config.Resolved, warnings []config.Warning) configReport {
+	report := configReport{
+		OK: true, File: r.File, EnvFile: r.EnvFile, Threads: r.Threads(), Tasks: a.program().Tasks(r).Sum(), Warnings: orEmpty(warnings),
+	}
+	if r.File != "" {
+		from := r.Sources[config.ConfigFlag]
+		report.FileFrom = &from
+	}
+	return report
 }
 
 func orEmpty(w []config.Warning) []config.Warning {
