@@ -53,6 +53,9 @@ func (a *cli) work(c *cobra.Command) error {
 	for _, w := range append(r.Warnings, a.program().Warnings(r)...) {
 		log.Warn(w.Message, zap.String("key", w.Key))
 	}
+	for _, hint := range a.hints(r) {
+		log.Info(hint)
+	}
 	if r.PIDFile != "" {
 		file, err := proc.WritePIDFile(r.PIDFile)
 		if err != nil {

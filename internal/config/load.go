@@ -66,6 +66,7 @@ func Load(o Options) (*Resolved, error) {
 		l.readQueueSets()
 		l.readEnvSets()
 		l.compare()
+		l.result.MayStretch = l.result.Sources["interval"].Kind == FromDefault && !l.result.UntilEmpty
 		l.warnOfDeaths()
 		l.warnOfLocks()
 		l.readCA()
