@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -70,6 +71,12 @@ func (a *cli) configCheck(c *cobra.Command) error {
 		return err
 	}
 	warnings := append(r.Warnings, a.program().Warnings(r)...)
+	var lacking config.Errors
+	if errors.As(r.CheckPIDFile(), &lacking) { // a directory that only a service has, perhaps
+		for _, one := range lacking {
+			warnings = append(warnings, config.Warning{Key: one.Key, Code: "no_directory", Message: one.Error()})
+		}
+	}
 	hints := a.hints(r)
 	if a.flags.output == outJSON {
 		report := a.reportOf(r, warnings)

@@ -45,6 +45,9 @@ func (a *cli) work(c *cobra.Command) error {
 	if err := a.checkDatabase(r.Config); err != nil {
 		return err
 	}
+	if err := r.CheckPIDFile(); err != nil { // before Redis is waited for
+		return configProblem(err)
+	}
 	log, level := a.daemonLog(c, r, r.LogLevel)
 	defer func() { _ = log.Sync() }()
 	if r.File != "" {
