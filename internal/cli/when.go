@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,15 +37,29 @@ func (w *whenFlags) parse(now time.Time) (in time.Duration, at time.Time, err er
 
 // parseIn reads how long to wait.
 func parseIn(text string) (time.Duration, error) {
-	d, err := config.ParseDuration(text)
+	d, err := parseSpan(text)
 	if err != nil {
-		return 0, usage("Examples: 90s, 5m, 2h30m, 3d", "%q: %s", text, err)
+		return 0, usage("", "%q is no duration: %s", text, err)
 	}
 	return d, nil
 }
 
+var errNoUnit = errors.New("write numbers with units, such as 90s, 5m, 2h30m or 3d")
+
+// parseSpan reads a time span with its unit: whoever types it may think of minutes.
+func parseSpan(text string) (time.Duration, error) {
+	d, err := config.ParseDuration(text)
+	if err == nil && d != 0 && strings.Trim(text[len(text)-1:], "0123456789.") == "" {
+		return 0, errNoUnit
+	}
+	if errors.Is(err, config.ErrNoDuration) {
+		err = errNoUnit // its text has examples without one
+	}
+	return d, err
+}
+
 // duration is the value of a flag: a time span as the configuration has them, days and weeks
-// included.
+// included, but with a unit.
 type duration time.Duration
 
 // durationVar registers a flag that is a time span.
@@ -65,7 +81,7 @@ func (d *duration) Type() string { return "duration" }
 
 // Set takes what was given.
 func (d *duration) Set(text string) error {
-	span, err := config.ParseDuration(text)
+	span, err := parseSpan(text)
 	*d = duration(span)
 	return err
 }

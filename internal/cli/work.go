@@ -42,11 +42,11 @@ func (a *cli) work(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := a.checkDatabase(r.Config); err != nil {
+	if err := a.checkRedis(r.Config); err != nil {
 		return err
 	}
-	if err := r.CheckPIDFile(); err != nil { // before Redis is waited for
-		return configProblem(err)
+	if err := a.checkDatabase(r.Config); err != nil {
+		return err
 	}
 	log, level := a.daemonLog(c, r, r.LogLevel)
 	defer func() { _ = log.Sync() }()
@@ -58,6 +58,9 @@ func (a *cli) work(c *cobra.Command) error {
 	}
 	for _, hint := range a.hints(r) {
 		log.Info(hint)
+	}
+	if err := r.CheckPIDFile(); err != nil { // before Redis is waited for
+		return configProblem(err)
 	}
 	if r.PIDFile != "" {
 		file, err := proc.WritePIDFile(r.PIDFile)

@@ -271,15 +271,21 @@ var (
 	unquotedTag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[\[,]\s*![^\s,]`) })
 )
 
-// tabbed returns the first line, from 1, with a tab in its indentation, 0 if there is none.
-func tabbed(data []byte) int {
+// tabbed returns the first line with a tab in its indentation, 0 if there is none. Lines count
+// from 1; those before from are only looked at when there is none behind.
+func tabbed(data []byte, from int) int {
+	before := 0
 	for i, line := range bytes.Split(data, []byte("\n")) {
 		indentation := line[:len(line)-len(bytes.TrimLeft(line, " \t"))]
-		if len(indentation) < len(bytes.TrimRight(line, "\r")) && bytes.IndexByte(indentation, '\t') >= 0 {
+		switch {
+		case bytes.IndexByte(indentation, '\t') < 0:
+		case i+1 >= from:
 			return i + 1
+		case before == 0:
+			before = i + 1
 		}
 	}
-	return 0
+	return before
 }
 
 // syntaxError gives an error of the YAML library a place and, for the usual
@@ -295,8 +301,8 @@ func syntaxError(path string, data []byte, err error) Error {
 	if e.Source.Line == 0 && parsing { // the library leaves the first line out
 		e.Source.Line = 1
 	}
-	switch tab := tabbed(data); {
-	case strings.HasPrefix(e.Message, "found character that cannot start any token") && tab > 0:
+	switch tab := tabbed(data, e.Source.Line-1); {
+	case tab > 0 && (strings.HasPrefix(e.Message, "found character that cannot start any token") || strings.HasPrefix(e.Message, "found a tab character")):
 		e.Source.Line, e.Message = tab, "the line is indented by a tab; YAML wants spaces"
 		return e
 	case strings.HasPrefix(e.Message, "found character that cannot start any token"):

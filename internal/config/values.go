@@ -37,10 +37,12 @@ var units = map[string]int64{
 	"t": 1 << 40, "tib": 1 << 40, "tb": 1e12,
 }
 
+// ErrNoDuration is the error of ParseDuration for a text that is no duration at all.
+var ErrNoDuration = errors.New("not a duration; write seconds (30, 0.5) or numbers with units (500ms, 30s, 1h30m, 7d, 2w)")
+
 var (
 	errNegative    = errors.New("must not be negative")
 	errTooLarge    = errors.New("too large")
-	errNoDuration  = errors.New("not a duration; write seconds (30, 0.5) or numbers with units (500ms, 30s, 1h30m, 7d, 2w)")
 	errNoSize      = errors.New("not a size; write bytes (4096) or a number with a unit (512MB, 1GiB, 1G)")
 	errPartialByte = errors.New("not a whole number of bytes; add a unit (512MB, 1GiB, 1G)")
 )
@@ -50,19 +52,19 @@ var (
 func ParseDuration(text string) (time.Duration, error) {
 	s := strings.TrimSpace(text)
 	if len(s) > maxValue {
-		return 0, errNoDuration
+		return 0, ErrNoDuration
 	}
 	if bareNumber().MatchString(s) {
 		s += "s"
 	}
 	if !durationForm().MatchString(s) {
-		return 0, errNoDuration
+		return 0, ErrNoDuration
 	}
 	sum := new(big.Rat)
 	for _, part := range durationPart().FindAllStringSubmatch(s, -1) {
 		number, ok := new(big.Rat).SetString(part[1])
 		if !ok {
-			return 0, errNoDuration
+			return 0, ErrNoDuration
 		}
 		sum.Add(sum, number.Mul(number, new(big.Rat).SetInt64(int64(spans[part[2]]))))
 	}

@@ -28,8 +28,8 @@ func TestParseDuration(t *testing.T) {
 	for text, want := range map[string]error{
 		"-1": errNegative, "-1ns": errNegative, "-99999999999h": errNegative,
 		"9223372037": errTooLarge, "106752d": errTooLarge, "-1d": errNegative, "99999999999h": errTooLarge,
-		"": errNoDuration, "x": errNoDuration, "1y": errNoDuration, "d": errNoDuration, "1D": errNoDuration, "1e3": errNoDuration, "0x10": errNoDuration, "1_000": errNoDuration,
-		"NaN": errNoDuration, ".nan": errNoDuration, "Inf": errNoDuration, "-.inf": errNoDuration, "1 s": errNoDuration, ".": errNoDuration, "5S": errNoDuration,
+		"": ErrNoDuration, "x": ErrNoDuration, "1y": ErrNoDuration, "d": ErrNoDuration, "1D": ErrNoDuration, "1e3": ErrNoDuration, "0x10": ErrNoDuration, "1_000": ErrNoDuration,
+		"NaN": ErrNoDuration, ".nan": ErrNoDuration, "Inf": ErrNoDuration, "-.inf": ErrNoDuration, "1 s": ErrNoDuration, ".": ErrNoDuration, "5S": ErrNoDuration,
 	} {
 		t.Run(fmt.Sprintf("%q is refused: %s", text, want), func(t *testing.T) {
 			t.Parallel()
