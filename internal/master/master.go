@@ -73,6 +73,8 @@ type Master struct {
 	// startAs is what starting turns into: running or paused.
 	startAs signals.State
 	err     error // what Run returns
+	// over is set when a drain has taken too long.
+	over *overrun
 
 	slots   []*slot
 	workers map[*worker]bool
@@ -110,6 +112,12 @@ type Master struct {
 
 	// now and wake belong to one turn of the loop; see due.
 	now, wake time.Time
+}
+
+// overrun is what becomes of the jobs that a drain has not waited for.
+type overrun struct {
+	cause   string // why they were ended, for their records
+	requeue bool   // they go back to their queues; else they have failed
 }
 
 // New checks cfg and returns a master that has done nothing yet.
@@ -231,6 +239,7 @@ func (m *Master) due(t time.Time) bool {
 func (m *Master) enforce() {
 	if m.state == signals.Draining && m.cfg.DrainTimeout > 0 && m.due(m.since.Add(m.cfg.DrainTimeout)) {
 		m.log.Warn("the drain took too long", zap.Duration("drain_timeout", m.cfg.DrainTimeout))
+		m.over = &overrun{fmt.Sprintf("drain_timeout (%s) was over while it ran", m.cfg.DrainTimeout), m.cfg.DrainRequeue}
 		m.enter(signals.Killing, "drain_timeout is over")
 	}
 	for w := range m.workers {

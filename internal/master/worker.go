@@ -70,6 +70,7 @@ type worker struct {
 	tainted  bool            // it cannot go on
 	stubborn int             // because so many jobs do not stop
 	tokens   map[string]bool // of the jobs that were to be killed, as far as it has named them
+	again    map[string]bool // of those jobs for which it was ended that go back to their queues
 }
 
 // said is a message of a worker process, or the reason that none can be read.
@@ -148,6 +149,10 @@ func (m *Master) onWorkerMessage(s said) {
 		w.tainted, w.stubborn = true, s.message.Busy
 		for _, token := range s.message.Tokens {
 			w.tokens[token] = true
+		}
+		w.again = map[string]bool{}
+		for _, token := range s.message.Again {
+			w.again[token] = true
 		}
 		m.kill(w, fmt.Sprintf("%d killed jobs do not stop: %s", s.message.Busy, s.message.Reason))
 		w.cause = s.message.Reason

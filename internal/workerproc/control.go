@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
 )
@@ -165,8 +166,14 @@ func (p *Process) onMasterMessage(m proc.Message, ok bool) {
 			grace = p.cfg.TermTimeout
 		}
 		p.log.Info("told to kill jobs", zap.Int("jobs", len(jobs)), zap.Duration("grace", grace), zap.String("reason", m.Reason))
-		p.kills.told++
-		p.kills.kill(jobs, grace)
+		if !m.Requeue {
+			p.kills.told++
+		}
+		cause := resqued.ErrKilled
+		if m.Cause != "" {
+			cause = &limitError{m.Cause, m.Requeue}
+		}
+		p.kills.killFor(cause, jobs, grace)
 		if m.Exit {
 			p.enter(signals.Killing)
 		}
