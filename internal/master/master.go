@@ -206,6 +206,7 @@ func (m *Master) turn() {
 	m.isolate()
 	m.enforce()
 	m.post()
+	m.hurryRound()
 	if m.roundAt.IsZero() || m.due(m.roundAt) {
 		m.roundAt = m.now.Add(roundEvery*9/10 + rand.N(roundEvery/5))
 		m.due(m.roundAt)
@@ -253,7 +254,7 @@ func (m *Master) enforce() {
 				continue
 			}
 			m.kill(w, "it has not answered since its jobs were to be killed")
-		case w.readyAt.IsZero() && m.due(w.spawnedAt.Add(m.cfg.BootTimeout)):
+		case w.readyAt.IsZero() && m.due(w.bootsSince().Add(m.cfg.BootTimeout)):
 			m.kill(w, fmt.Sprintf("it was not ready after %s", m.cfg.BootTimeout))
 		case !w.readyAt.IsZero() && m.due(m.silentUntil(w)) && m.due(m.doubt(w)):
 			m.kill(w, fmt.Sprintf("no sign of life for %s", m.now.Sub(w.heard).Round(time.Millisecond)))
@@ -286,6 +287,15 @@ func (m *Master) silentUntil(w *worker) time.Time {
 		return locks
 	}
 	return until
+}
+
+// bootsSince is from when the start of w is measured. One that waits for Redis is not to blame:
+// to start another would not help, and would make all of them wait when Redis is back.
+func (w *worker) bootsSince() time.Time {
+	if w.outage != nil {
+		return w.heard
+	}
+	return w.spawnedAt
 }
 
 // patience is how long a worker process may be silent although its locks are about

@@ -11,6 +11,7 @@ import (
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/store"
 )
 
 // goodbye is how long the last messages of a dead worker process may take to
@@ -46,6 +47,7 @@ type worker struct {
 	ahead, ends bool
 
 	beat      proc.Message // the newest
+	outage    *outage      // of Redis, as it has told last; nil: it answers
 	saturated bool         // every thread of it was busy when it last spoke of that
 	stopped   bool         // it has stopped taking jobs by itself
 	wants     string       // why it should be replaced, while it goes on
@@ -226,7 +228,10 @@ func (m *Master) ready(w *worker) {
 // settle takes a beat. It may prove that the end of each killed job is recorded;
 // those that the worker process has taken since are none of them.
 func (m *Master) settle(w *worker, beat proc.Message) {
-	w.beat = beat
+	w.beat, w.outage = beat, nil
+	if beat.Away > 0 {
+		w.outage = &outage{m.now.Add(-beat.Away), store.Trouble{Refused: beat.Refused, Text: beat.Trouble}}
+	}
 	m.reweigh(w, beat.RSS)
 	w.lastsUntil(beat.LockEnd)
 	w.saturated = beat.Busy >= w.cfg.Threads

@@ -12,7 +12,7 @@ const (
 	// Worker to master.
 	Hello   = "hello"    // Protocol, PID: the first message, after signal handling is installed
 	Ready   = "ready"    // RSS, LockEnd: the worker is registered in Redis and takes jobs
-	Beat    = "beat"     // State, Busy, Done, JobsPerFork, RSS, Kills, Doomed, LockEnd: every BeatEvery
+	Beat    = "beat"     // State, Busy, Done, JobsPerFork, RSS, Kills, Doomed, LockEnd, Away, Refused, Trouble: every BeatEvery
 	Ends    = "ends"     // the number of jobs will be used up in about Lead
 	Retires = "retiring" // Reason: quota, tainted: takes no new job; age, memory (RSS, MaxRSS): goes on until Retire
 	Apart   = "apart"    // Suspects, On (one was taken): jobs that have to run alone wait
@@ -92,6 +92,11 @@ type Message struct {
 	// end is not recorded yet.
 	Kills  int `json:"kills,omitempty"`
 	Doomed int `json:"doomed,omitempty"`
+	// Away is for how long Redis has not answered, or has refused (Refused); 0 = it answers.
+	// Trouble is its answer, or what became of the connection.
+	Away    time.Duration `json:"away,omitempty"`
+	Refused bool          `json:"refused,omitempty"`
+	Trouble string        `json:"trouble,omitempty"`
 	// LockEnd is when, by BootTime, the process must be gone if nothing is heard of
 	// it any more: its job locks expire soon after.
 	LockEnd time.Duration `json:"lock_end,omitempty"`

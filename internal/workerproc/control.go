@@ -68,10 +68,16 @@ func (p *Process) boot() error {
 			registered = make(chan error, 1)
 			p.registrar.registration = newRegistration(p.cfg, p.id, p.life)
 			p.helpers.Go(func() { registered <- p.registrar.join(ctx) })
+		case err := <-p.registrar.waits:
+			p.troubles.redisAway(err)
+			m := proc.Message{Type: proc.Beat, State: string(p.life.state)}
+			p.troubles.show(&m)
+			p.link.tell(m)
 		case err := <-registered:
 			if err != nil {
 				return err
 			}
+			p.troubles.redisBack()
 			p.lease.renewed = p.registrar.at
 			if p.life.state == signals.Starting {
 				p.life.state = p.life.wanted

@@ -112,7 +112,6 @@ func TestOverdueDrain(t *testing.T) {
 		m := over(true)
 		m.Grace = 30 * time.Millisecond
 		f.down <- m
-		f.expect(proc.Retires)
 		tainted := f.expect(proc.Tainted)
 		require.Empty(t, tainted.Tokens)
 		require.Equal(t, []string{token}, tainted.Again)

@@ -141,6 +141,7 @@ func (p *Process) assemble(id identity) {
 	p.lease = newLease(cfg.LockDuration, d.LocksEnd)
 	p.registrar = newRegistrar(d.Store, p.log)
 	p.exchanger = newExchanger(cfg, id, d.Store, p.registrar, d.Namer, p.beatNow, p.log)
+	p.exchanger.failing = &p.troubles.exchange
 	p.exchanges = newExchanges(cfg, id, p.life, d.Stats, p.troubles, p.log)
 	p.threads = newThreads(p.work, cfg, id, d, p.exchanges, p.alarm)
 	p.exchanges.threads = p.threads // each needs the other
@@ -151,7 +152,7 @@ func (p *Process) assemble(id identity) {
 	}, d.Store, d.Stats, p.exchanges.sends.Load, &p.helpers, p.log)
 	p.kills = newKills(cfg, d, p.life, p.link, p.alarm, p.lease, p.beatNow, jobs, p.exchanges, p)
 	p.requests = newKillRequests(id, d.Store, p.life, jobs, p.kills, p.troubles, p.log)
-	p.reports = newReports(cfg, id, p.life, p.link, p.lease, jobs, p.threads, p.kills)
+	p.reports = newReports(cfg, id, p.life, p.link, p.lease, jobs, p.threads, p.kills, p.troubles)
 	if d.SetTitle != nil {
 		p.reports.title = d.SetTitle
 	}
@@ -345,7 +346,7 @@ func (p *Process) setPolling() {
 func (p *Process) onPoll(r pollResult) {
 	if r.err != nil {
 		p.troubles.complain("poll", "cannot look for jobs; trying again", zap.Error(r.err))
-		p.troubles.redisAway()
+		p.troubles.redisAway(r.err)
 		return
 	}
 	p.troubles.redisBack()
