@@ -24,7 +24,7 @@ func TestOutage(t *testing.T) {
 		f.redis.set(func() { f.redis.down = away })
 		f.wait(50 * time.Second)
 		first := f.sys.title()
-		require.Regexp(t, `master: Redis away for 4\ds: dial tcp: connection refused; running, 2 workers, 0/8 busy`, first)
+		require.Regexp(t, `master: Redis away for 4\ds: dial tcp: connection refused; running, 2 workers, 2/8 busy`, first)
 		f.wait(5 * time.Second)
 		require.Regexp(t, `Redis away for 5\ds: dial tcp: connection refused; running`, f.sys.title())
 		require.Greater(t, f.systemd.count("status Redis away for"), 40)
