@@ -138,6 +138,7 @@ func TestSystemd(t *testing.T) {
 		s.jobs.Push("mail", "Count", 1)
 		s.jobs.AwaitNoted("ran", 1)
 		s.Systemctl("stop", s.unit)
+		s.jobs.ForgetMasters()
 		s.leftNothing(t)
 	})
 
