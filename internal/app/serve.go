@@ -54,7 +54,7 @@ type Daemon struct {
 	// begins to end; both may be nil.
 	Ready, Stopping func()
 
-	bench   bool   // see Bench
+	bench bool // see Bench
 	// noWaker is why there is no waker, if that was logged; see waits.
 	noWaker string
 }
