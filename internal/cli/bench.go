@@ -259,8 +259,13 @@ func (a *cli) measure(ctx context.Context, b *app.Bench, tunings []namedTuning, 
 
 func (a *cli) benchTable(r benchReport) string {
 	l := &listing{columns: []column{
-		{title: "DAEMON"}, {title: "PROCESSES", right: true}, {title: "THREADS", right: true}, {title: "JOBS/PROCESS", right: true},
-		{title: "JOBS/S", right: true}, {title: "REDIS µs/JOB", right: true}, {title: "COMMANDS/JOB", right: true},
+		{title: "DAEMON"},
+		{title: "PROCESSES", right: true},
+		{title: "THREADS", right: true},
+		{title: "JOBS/PROCESS", right: true},
+		{title: "JOBS/S", right: true},
+		{title: "REDIS µs/JOB", right: true},
+		{title: "COMMANDS/JOB", right: true},
 	}}
 	for _, run := range r.Runs {
 		cost := func(v float64) string {

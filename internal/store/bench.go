@@ -47,14 +47,15 @@ func (s *Store) Load(ctx context.Context) (l ServerLoad, err error) {
 	if err != nil {
 		return l, err
 	}
-	text := ""
+	var all strings.Builder
 	for _, section := range []string{"server", "stats", "cpu"} {
 		part, err := node.Info(ctx, section).Result()
 		if err != nil && rdb.Unreachable(err) {
 			return l, fmt.Errorf("ask redis for its load: %w", err)
 		}
-		text += part + "\r\n"
+		all.WriteString(part + "\r\n")
 	}
+	text := all.String()
 	l.Version = rdb.InfoField(text, "redis_version")
 	l.PerSecond, _ = strconv.ParseInt(rdb.InfoField(text, "instantaneous_ops_per_sec"), 10, 64)
 	l.Keys, _ = node.DBSize(ctx).Result()
