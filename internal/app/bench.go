@@ -316,7 +316,7 @@ func (b *Bench) Sweep(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	if live > 0 {
-		return 0, fmt.Errorf("a measurement is under way: %d processes are registered in it (one that was killed is forgotten within a minute or so)", live)
+		return 0, fmt.Errorf("a measurement is under way: %d of its processes hold a lease; if it was killed, wait until that has ended (%s at most)", live, store.DefaultLease)
 	}
 	c := b.Config
 	c.Namespace = store.BenchNamespace(c.Namespace, "")

@@ -117,12 +117,17 @@ func (s *Store) RemoveBench(ctx context.Context) (removed int, err error) {
 	}
 }
 
-// LiveBenches returns how many processes are registered in measurements below the store's
+// LiveBenches returns how many processes hold a lease in measurements below the store's
 // namespace, and so would lose their keys to RemoveBench.
 func (s *Store) LiveBenches(ctx context.Context) (n int, err error) {
+	now, err := s.db.Now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	ms := strconv.FormatInt(now.UnixMilli(), 10)
 	_, err = s.scan(ctx, strings.TrimPrefix(benchSpace, ":"), func(key string) bool {
 		if strings.HasSuffix(key, ":"+keyProcs) {
-			n += int(s.db.Read.ZCard(ctx, s.db.Key(key)).Val())
+			n += int(s.db.Read.ZCount(ctx, s.db.Key(key), ms, "+inf").Val())
 		}
 		return true
 	})
