@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -59,7 +60,7 @@ type Daemon struct {
 
 // Run waits until Redis answers, then runs the master. It returns nil after an orderly end.
 func (d *Daemon) Run(ctx context.Context) error {
-	if err := procfs.Subreaper(); err != nil {
+	if err := procfs.Subreaper(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		d.Log.Warn("what outlives its worker process goes to init", zap.Error(err))
 	}
 	self, err := proc.Self()

@@ -41,6 +41,10 @@ type cli struct {
 	flags outputFlags
 	// width is how many columns a table may take, 0 for any number: that of the terminal.
 	width int
+	// places are where a configuration is looked for that is not named.
+	places config.Places
+	// loaded is the configuration of the verb, nil as long as there is none.
+	loaded *config.Resolved
 	// received are the signals to a daemon, hush restores their default effects; see listen.
 	received <-chan os.Signal
 	hush     func()
@@ -61,10 +65,15 @@ type outputFlags struct {
 // code. A process that a master has started as a worker process does its work instead and
 // ignores the arguments.
 func Main(handlers *resqued.Handlers, args []string) int {
+	return mainIn(config.SystemPlaces(), handlers, args)
+}
+
+// mainIn is Main with the places where a configuration is looked for that is not named.
+func mainIn(places config.Places, handlers *resqued.Handlers, args []string) int {
 	if app.IsWorker() {
 		return app.Program{Version: version(), Handlers: handlers}.RunWorker(newEventWriter)
 	}
-	a := &cli{handlers: handlers, args: args, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	a := &cli{handlers: handlers, args: args, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, places: places}
 	a.listen()
 	a.name = filepath.Base(os.Args[0])
 	return a.run(context.Background())

@@ -55,7 +55,7 @@ type configReport struct {
 }
 
 func (a *cli) configCheck(c *cobra.Command) error {
-	r, err := a.loadAs(c, config.Options{NeedQueues: true})
+	r, err := a.loadAs(c, config.Options{NeedQueues: true, RunsPrograms: true})
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,8 @@ var errReplica = errors.New("a read-only replica: redis_url must name the primar
 
 // WaitReady returns when the server answers, or with an error that waiting does
 // not heal: a wrong password or a missing right, a server that is too old, one that may
-// evict jobs, or one that does not run the scripts of r.
+// evict jobs, one whose keys have a format that this program does not read, or one that does
+// not run the scripts of r.
 // Before each wait it calls tell (if not nil) with what was wrong.
 func (c *Client) WaitReady(ctx context.Context, r Rehearsal, tell func(err error, wait time.Duration)) error {
 	wait := 100 * time.Millisecond
@@ -59,6 +60,9 @@ func (c *Client) check(ctx context.Context, r Rehearsal) error {
 		return err
 	}
 	if err := c.CheckEviction(ctx); err != nil {
+		return err
+	}
+	if err := c.CheckFormat(ctx); err != nil {
 		return err
 	}
 	err := c.probe(ctx, r, r.mark(info))
