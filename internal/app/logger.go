@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -135,27 +136,32 @@ func priority(l zapcore.Level) string {
 }
 
 func writeField(b *strings.Builder, f zapcore.Field) {
+	eachValue(f, func(key, text string) { b.WriteString(" " + key + "=" + quoteValue(text)) })
+}
+
+// eachValue calls do for the values of a field as text: none if it is skipped, several if it
+// stands for several.
+func eachValue(f zapcore.Field, do func(key, text string)) {
 	if f.Type == zapcore.SkipType {
 		return
 	}
 	m := zapcore.NewMapObjectEncoder()
 	f.AddTo(m)
-	value, ok := m.Fields[f.Key]
-	if !ok {
-		return
+	for _, key := range slices.Sorted(maps.Keys(m.Fields)) {
+		if key == f.Key+"Verbose" { // what zap adds to an error that prints more with %+v
+			continue
+		}
+		switch v := m.Fields[key].(type) {
+		case string:
+			do(key, v)
+		case time.Duration:
+			do(key, v.Round(time.Microsecond).String())
+		case time.Time:
+			do(key, v.Format(time.RFC3339))
+		default:
+			do(key, fmt.Sprint(v))
+		}
 	}
-	var text string
-	switch v := value.(type) {
-	case string:
-		text = v
-	case time.Duration:
-		text = v.Round(time.Microsecond).String()
-	case time.Time:
-		text = v.Format(time.RFC3339)
-	default:
-		text = fmt.Sprint(v)
-	}
-	b.WriteString(" " + f.Key + "=" + quoteValue(text))
 }
 
 // quoteValue returns a value as one word of one line, quoted if need be.
