@@ -39,12 +39,12 @@ type cli struct {
 	// dev is set by --dev: use the Redis of a running "resqued dev".
 	dev   bool
 	flags outputFlags
-	// width is how many columns a table may take, 0 for any number: that of the terminal.
-	width int
 	// places are where a configuration is looked for that is not named.
 	places config.Places
 	// loaded is the configuration of the verb, nil as long as there is none.
 	loaded *config.Resolved
+	// width is how many columns a table may take, 0 for any number: that of the terminal.
+	width int
 	// received are the signals to a daemon, hush restores their default effects; see listen.
 	received <-chan os.Signal
 	hush     func()
@@ -154,7 +154,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
 		return usage("See: "+c.CommandPath()+" --help", "%s", flagError(c, err))
 	})
 	root.AddCommand(a.devCommand(), a.workCommand(), a.enqueueCommand(), a.queuesCommand(), a.jobsCommand(), a.workersCommand(),
-		a.failedCommand(), a.parkedCommand(), a.scheduleCommand(), a.longjobsCommand(), a.locksCommand(), a.lockerCommand(), a.configCommand(), a.versionCommand(), a.completionCommand())
+		a.failedCommand(), a.parkedCommand(), a.scheduleCommand(), a.longjobsCommand(), a.locksCommand(), a.lockerCommand(), a.configCommand(), a.doctorCommand(), a.versionCommand(), a.completionCommand())
 	a.addWatch(root)
 	_ = root.RegisterFlagCompletionFunc("output", words(outTable, outWide, outJSON, outYAML, outName))
 	_ = root.RegisterFlagCompletionFunc("redis-url", cobra.NoFileCompletions)

@@ -36,6 +36,9 @@ func addFlags(flags *pflag.FlagSet, group flagGroup) {
 		if k.hint == hintBool {
 			flag.NoOptDefVal = "true"
 		}
+		if k.name == "waker" { // was one that is on or off
+			flag.NoOptDefVal = WakerOn
+		}
 	}
 }
 

@@ -28,6 +28,9 @@ type Options struct {
 	Environ []string
 	// NeedQueues: a configuration without queues is refused.
 	NeedQueues bool
+	// Classes are the program's own, in the order in which their queues are worked when
+	// the configuration names none.
+	Classes []ClassQueues
 	// Defaults replace built-in defaults, by key, written as in the environment.
 	Defaults map[string]string
 }
@@ -66,6 +69,7 @@ func Load(o Options) (*Resolved, error) {
 		l.readQueueSets()
 		l.readEnvSets()
 		l.compare()
+		l.result.MayStretch = l.result.Sources["interval"].Kind == FromDefault && !l.result.UntilEmpty
 		l.warnOfDeaths()
 		l.warnOfLocks()
 		l.readCA()

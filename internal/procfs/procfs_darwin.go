@@ -140,3 +140,12 @@ func TaskLimits() []TaskLimit {
 		Name: "RLIMIT_NPROC, which counts all processes of the user,", Max: int64(limit.Cur), Raise: "ulimit -u",
 	}}
 }
+
+// Memory returns how many bytes of memory the machine has, 0 if that is not told.
+func Memory() int64 {
+	size, err := unix.SysctlUint64("hw.memsize")
+	if err != nil || size > 1<<62 {
+		return 0
+	}
+	return int64(size)
+}

@@ -27,7 +27,7 @@ func TaskLimits() []TaskLimit {
 func taskLimits(root string, nproc uint64) (limits []TaskLimit) {
 	groups, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	least := TaskLimit{Max: math.MaxInt64, Raise: "TasksMax= in the unit of systemd, --pids-limit of the container"}
-	for _, file := range pidsFiles(string(groups)) {
+	for _, file := range limitFiles(string(groups), "pids", "pids.max", "pids.max") {
 		if n, ok := readCount(filepath.Join(root, file)); ok && n < least.Max {
 			least.Name, least.Max = "/"+file, n
 		}
@@ -51,23 +51,23 @@ func taskLimits(root string, nproc uint64) (limits []TaskLimit) {
 	return limits
 }
 
-// pidsFiles are the files that may limit the tasks of a control group, its own and those of
-// the groups that it is in.
-func pidsFiles(groups string) (files []string) {
+// limitFiles are the files of a controller that may limit a control group, its own and those
+// of the groups that it is in: name in version 2, old in version 1.
+func limitFiles(groups, controller, name, old string) (files []string) {
 	for line := range strings.Lines(groups) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3) // number, controllers, path
 		if len(parts) != 3 {
 			continue
 		}
-		base := "sys/fs/cgroup"
+		base, file := "sys/fs/cgroup", name
 		if parts[1] != "" {
-			if !slices.Contains(strings.Split(parts[1], ","), "pids") {
+			if !slices.Contains(strings.Split(parts[1], ","), controller) {
 				continue
 			}
-			base += "/pids"
+			base, file = base+"/"+controller, old
 		}
 		for path := filepath.Clean("/" + parts[2]); ; path = filepath.Dir(path) {
-			files = append(files, filepath.Join(base, path, "pids.max"))
+			files = append(files, filepath.Join(base, path, file))
 			if path == "/" {
 				break
 			}
