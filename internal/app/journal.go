@@ -15,8 +15,8 @@ import (
 )
 
 // journalSocket is where journald takes entries in its native protocol
-// (systemd.io/JOURNAL_NATIVE_PROTOCOL).
-const journalSocket = "/run/systemd/journal/socket"
+// (systemd.io/JOURNAL_NATIVE_PROTOCOL). Tests have another.
+var journalSocket = "/run/systemd/journal/socket"
 
 const (
 	// journalPrefix begins the names of the fields that are ours.
