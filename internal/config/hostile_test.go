@@ -42,7 +42,7 @@ var hostile = map[string][][2]string{
 	"max_age":           {{"max_age: 1y", "not a duration"}, {"max_age: 10ms", "at least 1s"}, {"max_age: 53w", "too large"}},
 	"max_retiring":      {{"max_retiring: 2", "at most worker_count"}},
 	"queues": {
-		{"queues: [mail:99]\nthread_count: 16", "warn: mail:99 caps nothing: the whole daemon has 16 threads."},
+		{"queues: [mail:99]\nthread_count: 16", "warn: mail:99 caps nothing: the threads of the whole daemon are 16."},
 		{"queues: ['mail:0%%']", "a cap is a whole number"},
 		{"queues: ['mail:25%%']", "a cap is a whole number"},
 		{"queues: ['mail:25 % %']", "a cap is a whole number"},
