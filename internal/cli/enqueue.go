@@ -230,6 +230,14 @@ func (a *cli) withClient(c *cobra.Command, do func(ctx context.Context, jobs *cl
 	if err != nil {
 		return err
 	}
+	s, err := app.OpenStore(cfg.Config, "resqued-cli")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Close() }()
+	if err := a.checkFormat(c, s); err != nil {
+		return err
+	}
 	pusher, err := a.client(cfg.Config)
 	if err != nil {
 		return err
@@ -257,6 +265,9 @@ func (a *cli) withStore(c *cobra.Command, do func(ctx context.Context, s *store.
 		return err
 	}
 	defer func() { _ = s.Close() }()
+	if err := a.checkFormat(c, s); err != nil {
+		return err
+	}
 	return do(c.Context(), s)
 }
 
