@@ -16,7 +16,6 @@ const (
 	keyCounters  = "locket:queue_lock_counters"
 	keyJobLocks  = "locket:job_locks:"
 	keyClassLock = "lock:"
-	keyApart     = "resqued:suspects:"
 	keySeen      = "resqued:seen:"
 	keyBlocked   = "resqued:blocked:"
 	keyHeld      = "resqued:held:"

@@ -219,7 +219,7 @@ func (s *Store) MoveSuspects(ctx context.Context, from, to string) (moved int64,
 		return 0, fmt.Errorf("move from %q to itself", from)
 	}
 	for {
-		raw, err := s.db.Eval(ctx, moveSuspectsScript, s.db.Key(keyApart)+from, []any{s.db.Prefix, from, to, suspectsPart})
+		raw, err := s.db.Eval(ctx, moveSuspectsScript, s.db.Key(rdb.KeySuspects)+from, []any{s.db.Prefix, from, to, suspectsPart})
 		if err != nil {
 			return moved, fmt.Errorf("move suspects of %q to %q: %w", from, to, err)
 		}

@@ -134,6 +134,8 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	_ = s.Recover(ctx, proc, []Verdict{{Token: "5", Action: Suspect}})
 	_, _ = s.Unregister(ctx, proc)
 	_, _ = s.db.Eval(ctx, dequeueScript, s.db.QueueKey(plain.Name), []any{s.db.Prefix, plain.Name, 0, 1, payload("9")})
+	_, _ = s.db.Eval(ctx, moveJobsScript, s.db.QueueKey(plain.Name), []any{s.db.Prefix, plain.Name, unique.Name, 0, 1, "u", payload("9"), s.db.Key(MarkerKey(lock))})
+	_, _ = s.db.Eval(ctx, moveSuspectsScript, s.db.Key(rdb.KeySuspects)+plain.Name, []any{s.db.Prefix, plain.Name, unique.Name, 1})
 	master := SchedulerLock{Me: "probe"}
 	_, _ = s.Schedules(ctx, SchedulesRequest{Names: []string{"probe"}, Prints: []string{"x"}, Keeper: "probe", Stored: true, SchedulerLock: master})
 	_, _ = s.Tick(ctx, TickRequest{
@@ -143,7 +145,8 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	_ = s.ForgetRemoved(ctx, map[string]KeptNote{"probe": {}})
 	_ = s.ReleaseSchedulerLock(ctx, master)
 	_, _ = s.RemoveQueue(ctx, plain.Name, false)
-	_, _ = s.RemoveQueue(ctx, unique.Name, false)
+	_, _ = s.RemoveQueue(ctx, unique.Name, true)
+	_, _ = s.PruneQueue(ctx, unique.Name)
 	_ = s.DropMaster(ctx, "probe")
 }
 
@@ -154,7 +157,7 @@ func remains(namespace string) []string {
 		"worker:" + probeWorker, "worker:" + probeWorker + ":started", "stat:processed:" + probeWorker, "stat:failed:" + probeWorker,
 		"worker:" + probeMissing + ":started", "stat:processed:" + probeMissing,
 		"lock:probe", MarkerKey("lock:probe"), "locket:job_locks:Probe[1]", "locket:job_locks:Probe[2]", "locket:job_locks:Probe[3]", "locket:job_locks:Probe[9]",
-		"locket:job_locks:Probe[4]", probeCount, rdb.KeyMeta, "resqued:fence", "resqued:deaths", "resqued:deaths:plain", "resqued:died:plain", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", keyRelock, keyParking,
+		"locket:job_locks:Probe[4]", probeCount, rdb.KeyMeta, "resqued:fence", "resqued:deaths", "resqued:deaths:plain", "resqued:died:plain", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", "resqued:suspects:unique", "resqued:deaths:unique", "resqued:died:unique", keyRelock, keyParking,
 		keyCron, keyShown, keyLastEnqueued, namespace + ":resque_scheduler_master_lock",
 		rdb.KeyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe",
 	}

@@ -48,6 +48,7 @@ for i = #ARGV - 1, 7, -2 do
     markers[payload] = ARGV[i + 1]
   end
 end
+local ms = now()
 
 forget_seen(prefix, from) -- and the first write: a full server does not refuse the rest
 forget_seen(prefix, to)
@@ -55,15 +56,16 @@ call('SADD', queues, to)
 local aligned = companions and call('LLEN', starts) == n
 -- What was taken meanwhile has moved the rest toward the head.
 local first = math.max(0, at - math.min(200, count))
-local waiting, times, wanted = call('LRANGE', key, first, at + count), {}, {}
-if aligned then times = call('LRANGE', starts, first, at + count) end
-for i, payload in ipairs(waiting) do
-  local list = places[payload]
+local waiting, times, wanted = call('LRANGE', key, first, at + count - 1), {}, {}
+if aligned then times = call('LRANGE', starts, first, at + count - 1) end
+for k = 1, #waiting do
+  local i = head and #waiting + 1 - k or k -- the last one goes to the head first
+  local list = places[waiting[i]]
   if list and #list > 0 then wanted[#wanted + 1] = {i = i, nth = table.remove(list)} end
 end
 
 local hole, holes = '\0' .. redis.sha1hex(prefix .. from .. at), 0
-local second = fmt('%.0f', math.floor(now() / 1000))
+local second = fmt('%.0f', math.floor(ms / 1000))
 local counted = pcall_('EXISTS', (dead.keys(prefix, from))) == 1
 local apart_ = counted and len(prefix .. 'resqued:suspects:' .. from) ~= 0
 
@@ -73,7 +75,7 @@ local function follow(payload)
     local deaths, blame = dead.of(prefix, from, payload)
     if deaths > 0 then
       local d, b = dead.of(prefix, to, payload)
-      dead.note(prefix, to, payload, math.max(deaths, d), math.max(blame, b), (now()))
+      dead.note(prefix, to, payload, math.max(deaths, d), math.max(blame, b), ms)
       -- A suspect, which stays, may be equal to it, and share its count.
       if not apart_ then dead.forget(prefix, from, payload) end
     end
@@ -87,8 +89,7 @@ local function follow(payload)
   end
 end
 
-for k = 1, #wanted do
-  local w = wanted[head and #wanted + 1 - k or k]
+for _, w in ipairs(wanted) do
   local payload, index = waiting[w.i], first + w.i - 1
   local start, pushed = match(times[w.i] or '', '^%d+$') or second, true
   if unique then

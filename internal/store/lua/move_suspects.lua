@@ -25,11 +25,12 @@ need(target, 'RPUSH')
 need(names, 'SADD')
 need(prefix .. 'queues', 'SADD')
 if n == 0 then return apart(prefix, from) end -- which tidies up
+local ms = now()
 
 call('PERSIST', key) -- a full server must not refuse the rest
 call('SADD', names, to)
 call('SADD', prefix .. 'queues', to)
-local moved, ms = call('LRANGE', key, 0, most - 1), (now())
+local moved = call('LRANGE', key, 0, most - 1)
 for _, element in ipairs(moved) do
   local payload = suspect(element)
   call('RPUSH', target, element)
