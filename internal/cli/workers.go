@@ -61,7 +61,8 @@ process was last heard of.`,
 		&cobra.Command{
 			Use: "show [WORKER…]", Short: "show processes, threads and running jobs",
 			Args: cobra.ArbitraryArgs, RunE: run(true), ValidArgsFunction: complete,
-		})
+		},
+		a.orderCommand(store.OrderPause), a.orderCommand(store.OrderResume), a.orderCommand(store.OrderDrain), a.orderCommand(store.OrderRecycle))
 	return parent
 }
 
