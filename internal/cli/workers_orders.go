@@ -57,7 +57,7 @@ drained daemon again at once. To keep a machine from working, use "workers pause
 service there.`},
 	store.OrderRecycle: {"replace worker processes", `Replace all worker processes of masters, or those that are named, as if they had come of age: the
 successors start first, with the same configuration, which is not read again; who is replaced
-finishes its jobs. With --wait the command waits until none of those of now takes jobs any more.`},
+finishes its jobs, at most max_retiring of them beside the full number at a time. With --wait the command waits until none of those of now takes jobs any more.`},
 }
 
 func (a *cli) orderCommand(verb store.Verb) *cobra.Command {

@@ -30,7 +30,7 @@ if taken ~= 1 then return {} end
 local t = redis.call('TIME')
 local ms, fresh = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000), {}
 for i = 1, #orders, 2 do
-  local at = tonumber(string.match(orders[i + 1], '^(%d+) '))
+  local at = tonumber(string.match(orders[i + 1], '^(%d+) ') or '')
   if at and at > ms - 60000 then
     fresh[#fresh + 1] = orders[i]
     fresh[#fresh + 1] = orders[i + 1]
