@@ -69,9 +69,7 @@ func (o *waitingFlags) resolve(c *cobra.Command, now time.Time) (err error) {
 			return usage(`Write all arguments as one JSON array, such as [42,"de"]; --match looks for a part.`, "--args %q is no JSON array", o.args)
 		}
 		list := make(resqued.Args, len(args))
-		for i, arg := range args {
-			list[i] = arg
-		}
+		copy(list, args)
 		o.filter.Args = list
 	}
 	if o.pattern != "" {
@@ -167,7 +165,11 @@ func (a *cli) findWaiting(c *cobra.Command, o *waitingFlags, all, payloads bool)
 		return err
 	}
 	l := &listing{columns: []column{
-		{title: "QUEUE"}, {title: "POSITION", right: true}, {title: "ID"}, {title: "CLASS"}, {title: "ARGS"},
+		{title: "QUEUE"},
+		{title: "POSITION", right: true},
+		{title: "ID"},
+		{title: "CLASS"},
+		{title: "ARGS"},
 		{title: "AGE", right: true, wide: true},
 	}}
 	var looked, total int64

@@ -94,6 +94,7 @@ var hostile = map[string][][2]string{
 	"max_payload":          {{"max_payload: 10", "at least 128; a number without a unit is bytes"}, {"max_payload: -1", "negative"}},
 	"log_format":           {{"log_format: xml", "not known"}},
 	"log_level":            {{"log_level: verbose", "not known"}},
+	"log_jobs":             {{"log_jobs: perhaps", "true or false"}},
 }
 
 // hostileFields are the same of the sections, by the field with its section.

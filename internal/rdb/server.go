@@ -3,6 +3,7 @@ package rdb
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -46,30 +47,30 @@ func (c *Client) Server(ctx context.Context) (Server, error) {
 			s.RoundTrip, s.Ahead = took, now.Sub(began.Add(took/2))
 		}
 	}
-	text := ""
+	var text strings.Builder
 	for _, section := range []string{"server", "replication", "memory", "clients", "persistence"} {
 		part, err := c.Read.Info(ctx, section).Result()
 		if err != nil && Unreachable(err) {
 			return s, err
 		}
-		text += part + "\n"
+		text.WriteString(part + "\n")
 	}
 	number := func(name string) int64 {
-		n, _ := strconv.ParseInt(InfoField(text, name), 10, 64)
+		n, _ := strconv.ParseInt(InfoField(text.String(), name), 10, 64)
 		return n
 	}
-	s.Version, s.Role = InfoField(text, "redis_version"), InfoField(text, "role")
-	s.Memory, s.MemoryLimit, s.Policy = number("used_memory"), number("maxmemory"), InfoField(text, "maxmemory_policy")
+	s.Version, s.Role = InfoField(text.String(), "redis_version"), InfoField(text.String(), "role")
+	s.Memory, s.MemoryLimit, s.Policy = number("used_memory"), number("maxmemory"), InfoField(text.String(), "maxmemory_policy")
 	s.Clients, s.ClientLimit = number("connected_clients"), number("maxclients")
-	switch on := InfoField(text, "aof_enabled"); on {
+	switch on := InfoField(text.String(), "aof_enabled"); on {
 	case "0", "1":
 		logged := on == "1"
 		s.AppendOnly = &logged
 	}
 	switch {
-	case InfoField(text, "aof_last_write_status") == "err":
+	case InfoField(text.String(), "aof_last_write_status") == "err":
 		s.Unsaved = "append only file"
-	case InfoField(text, "rdb_last_bgsave_status") == "err":
+	case InfoField(text.String(), "rdb_last_bgsave_status") == "err":
 		s.Unsaved = "snapshot"
 	}
 	if s.ClientLimit == 0 {

@@ -26,7 +26,8 @@ func TestFormatIsSaid(t *testing.T) {
 			return f.redis.HMGet(t.Context(), f.key("resqued:meta"), rdb.MetaFormat, rdb.MetaFormatBy).Val()
 		}
 		require.NoError(t, f.Register(t.Context(), store.Registration{Proc: "p2", Workers: []string{"w:7:q"}, Info: map[string]string{"version": "v1", "host": "web-1"}}))
-		require.NoError(t, f.PutMaster(t.Context(), store.MasterInfo{ID: "m", TTL: time.Minute}))
+		_, err := f.PutMaster(t.Context(), store.MasterInfo{ID: "m", TTL: time.Minute})
+		require.NoError(t, err)
 		require.Equal(t, "1", meta()[0])
 		for _, key := range []string{"resqued:proc:p2", "resqued:master:m"} {
 			require.Equal(t, map[string]string{"format": "1", "reads": "1-1"}, pick(f.redis.HGetAll(t.Context(), f.key(key)).Val(), "format", "reads"), key)
@@ -34,7 +35,7 @@ func TestFormatIsSaid(t *testing.T) {
 		require.NoError(t, f.CheckFormat(t.Context()))
 
 		require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:meta"), rdb.MetaFormat, newer, rdb.MetaFormatBy, "v9 on web-9\x1b").Err())
-		err := f.CheckFormat(t.Context())
+		err = f.CheckFormat(t.Context())
 		require.ErrorContains(t, err, `has format "99", written by resqued v9 on web-9\x1b, and this program reads format 1`)
 		require.ErrorContains(t, f.WaitReady(t.Context(), nil), `format "99"`, "a daemon does not start")
 		f.register("p3") // a worker process is replaced
@@ -74,7 +75,8 @@ func TestFormatUnread(t *testing.T) {
 			f.push("q", job("A", "[1]"))
 			require.Len(t, f.exchange(store.ExchangeRequest{Proc: "p2", Wants: f.wants(1), Queues: locked("q")}).Jobs, 1)
 			require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:proc:p2"), "format", format, "version", "v9", "host", "web-9").Err())
-			require.NoError(t, f.PutMaster(t.Context(), store.MasterInfo{ID: "m", TTL: time.Minute, Fields: map[string]string{"shared": "other"}}))
+			_, err := f.PutMaster(t.Context(), store.MasterInfo{ID: "m", TTL: time.Minute, Fields: map[string]string{"shared": "other"}})
+			require.NoError(t, err)
 			require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:master:m"), "format", format).Err())
 			require.NoError(t, f.redis.ZAdd(t.Context(), f.key("resqued:procs"), redis.Z{Score: 1, Member: "p2"}).Err())
 			before := f.redis.HGetAll(t.Context(), f.key("resqued:inflight:p2")).Val()

@@ -158,14 +158,14 @@ func (s *Store) moveBackward(ctx context.Context, r MoveRequest, report *MoveRep
 			return err
 		}
 		var wanted []picked
-		for i := len(page) - 1; i >= 0; i-- {
-			marker, ok := r.Pick([]byte(page[i]))
+		for _, p := range slices.Backward(page) {
+			marker, ok := r.Pick([]byte(p))
 			switch {
 			case !ok:
 			case skip > 0:
 				skip--
 			case r.Limit == 0 || report.Moved+report.Duplicates+int64(len(wanted)) < r.Limit:
-				wanted = append(wanted, picked{page[i], marker})
+				wanted = append(wanted, picked{p, marker})
 			}
 		}
 		// Equal payloads are told apart by their order alone.

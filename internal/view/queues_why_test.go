@@ -2,6 +2,7 @@ package view_test
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -17,9 +18,7 @@ func TestWhyAQueueDoesNotMove(t *testing.T) {
 	running := map[string]string{"state": "running", "slots": "1", "threads": "4", "queues": "q,low,p*:1"}
 	withState := func(state string) map[string]string {
 		fields := map[string]string{}
-		for k, v := range running {
-			fields[k] = v
-		}
+		maps.Copy(fields, running)
 		fields["state"] = state
 		return fields
 	}
@@ -62,7 +61,8 @@ func TestWhyAQueueDoesNotMove(t *testing.T) {
 		}, "q", view.QueueRuns, ""},
 		"two daemons, two reasons": {func(f *fixture) {
 			f.putMaster(withState("draining"))
-			require.NoError(f, f.store.PutMaster(f.Context(), store.MasterInfo{ID: other, Fields: withState("paused"), TTL: time.Hour}))
+			_, err := f.store.PutMaster(f.Context(), store.MasterInfo{ID: other, Fields: withState("paused"), TTL: time.Hour})
+			require.NoError(f, err)
 			f.push("q", `{"class":"A","args":[]}`)
 		}, "q", view.QueueRuns, "its daemon is draining (web-1:4700); its daemon is paused (web-2:4711)"},
 		"a worker in Ruby is idle": {func(f *fixture) {
@@ -126,9 +126,10 @@ func (f *fixture) busyIn(queue string, n int) {
 // second registers a process of another master that works a queue.
 func (f *fixture) second(id, queue string) {
 	f.Helper()
-	require.NoError(f, f.store.PutMaster(f.Context(), store.MasterInfo{
+	_, err := f.store.PutMaster(f.Context(), store.MasterInfo{
 		ID: id, Fields: map[string]string{"state": "running", "slots": "1", "threads": "2", "queues": queue}, TTL: time.Hour,
-	}))
+	})
+	require.NoError(f, err)
 	require.NoError(f, f.store.Register(f.Context(), store.Registration{
 		Proc: id + ":0.1", Workers: []string{"web-2~resqued:9.0.0-k2f9:q:,q"},
 		Info: map[string]string{"host": "web-2", "pid": "9", "slot": "0", "state": "running", "threads": "2"},

@@ -34,10 +34,10 @@ type Schedule struct {
 	LastOutcome *string    `json:"last_outcome"`
 	// Overdue is the first tick that daemons which have, or had, the schedule should have seen
 	// to by now; null = none.
-	Overdue   *time.Time      `json:"overdue,omitempty"`
-	Class     string          `json:"class"`
-	Args      json.RawMessage `json:"args"`
-	Queue     string          `json:"queue"`
+	Overdue     *time.Time      `json:"overdue,omitempty"`
+	Class       string          `json:"class"`
+	Args        json.RawMessage `json:"args"`
+	Queue       string          `json:"queue"`
 	IfRunning   string          `json:"if_running"`
 	CatchUp     string          `json:"catch_up"`
 	Description string          `json:"description,omitempty"`
