@@ -15,7 +15,7 @@ import (
 // looking are the verbs that change nothing which another version may have written, or that
 // need no Redis.
 var looking = []string{
-	"completion", "completion bash", "completion fish", "completion powershell", "completion zsh", "config", "config check", "config show",
+	"completion", "completion bash", "completion fish", "completion powershell", "completion zsh", "config", "config check", "config init", "config show", "doctor",
 	"dev", "enqueue", "events", "version", "work",
 	"failed", "failed ls", "failed show", "jobs", "jobs find", "jobs ls", "jobs show", "jobs wait", "locks", "locks ls",
 	"locks show", "locks unique", "locks waiting", "longjobs", "longjobs ls", "longjobs recurring", "longjobs show", "longjobs start",

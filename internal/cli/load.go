@@ -37,7 +37,7 @@ var concernsAll = []string{
 
 // loadAs reads the configuration with the options of one verb.
 func (a *cli) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, error) {
-	o.Flags = c.Flags()
+	o.Flags, o.Classes = c.Flags(), a.program().ClassQueues()
 	if o.Search = a.places; a.dev || c.Name() == devVerb {
 		// What is meant for production is not what is tried.
 		o.Search.Etc, o.Search.Credstore = "", ""

@@ -98,7 +98,7 @@ func asProblem(err error) *problem {
 // report writes an error to standard error and returns the exit code.
 func (a *cli) report(err error) int {
 	p := a.explained(asProblem(err))
-	if a.wantsJSON() {
+	if form := a.formOfErrors(); form != "" {
 		var body struct {
 			Error struct {
 				Code    string `json:"code"`
@@ -107,8 +107,11 @@ func (a *cli) report(err error) int {
 			} `json:"error"`
 		}
 		body.Error.Code, body.Error.Message, body.Error.Hint = p.code, p.Error(), p.hint
-		text, err := encodeJSON(body)
-		if err == nil {
+		encode := encodeJSON
+		if form == outYAML {
+			encode = encodeYAML
+		}
+		if text, err := encode(body); err == nil {
 			_, _ = a.stderr.Write(text)
 			return p.exit
 		}

@@ -53,6 +53,7 @@ func (a *cli) work(c *cobra.Command) error {
 	for _, w := range append(r.Warnings, a.program().Warnings(r)...) {
 		log.Warn(w.Message, zap.String("key", w.Key))
 	}
+	a.logQueues(r, log)
 	for _, hint := range a.hints(r) {
 		log.Info(hint)
 	}
@@ -104,7 +105,15 @@ func (a *cli) reload(c *cobra.Command, old *config.Resolved, log *zap.Logger) (*
 	for _, w := range append(r.Warnings, a.program().Warnings(r)...) {
 		log.Warn(w.Message, zap.String("key", w.Key))
 	}
+	a.logQueues(r, log)
 	return r, nil
+}
+
+// logQueues says which queues are worked where only the handlers name any.
+func (a *cli) logQueues(r *config.Resolved, log *zap.Logger) {
+	if r.Sources["queues"].Kind == config.FromHandlers {
+		log.Info("queues are those of the handlers, in this order of priority; queues: would say otherwise", zap.Stringer("queues", r.Queues))
+	}
 }
 
 // daemonLog returns the logger of a daemon. Flags win over the level.

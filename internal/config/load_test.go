@@ -208,9 +208,37 @@ func TestQueues(t *testing.T) {
 		t.Parallel()
 		_, err := from{needQueues: true}.load(t)
 		require.EqualError(t, err, "queues (default): no queue to work; set QUEUES=critical,mail (in order of priority)"+
-			" or QUEUES=* for all, or give --queues, or queues: in the file")
+			" or QUEUES=* for all, or give --queues, or queues: in the file, or queue: of a handler")
 		_, err = from{needQueues: true, yaml: "queues: []"}.load(t)
 		require.ErrorContains(t, err, "queues (resqued.yaml:1): no queue to work")
+		_, err = from{needQueues: true, yaml: "handlers: {Mail: {command: [a]}}\nschedule: {x: {every: 1h, class: Else, queue: q}}"}.load(t)
+		require.ErrorContains(t, err, "no queue to work")
+	})
+
+	t.Run("those of the handlers, in the order of the file, where nothing else names any", func(t *testing.T) {
+		t.Parallel()
+		const handlers = "handlers:\n  Z: {command: [a], queue: z}\n  Sync: {command: [a]}\n  A: {command: [a], queue: 'a:8'}\n" +
+			"  Long: {command: [a], queue: z, long_job: {requeue_queue: low}}\n" +
+			"schedule:\n  x: {every: 1h, class: Sync, queue: s}\n  y: {every: 1h, class: Else, queue: e}\n"
+		r := from{needQueues: true, yaml: handlers}.mustLoad(t)
+		require.Equal(t, []string{"z", "a:8", "low", "s"}, r.Queues.Names())
+		require.Equal(t, []selector.Choice{{Queue: "z"}, {Queue: "a:8"}, {Queue: "low"}, {Queue: "s"}}, r.Queues.Resolve(nil))
+		require.Equal(t, Source{Kind: FromHandlers}, r.Sources["queues"])
+		require.Empty(t, r.Warnings)
+		require.True(t, r.Works("low"))
+		require.False(t, r.Works("e"))
+
+		r = from{needQueues: true, yaml: handlers, env: "QUEUES=mail"}.mustLoad(t)
+		require.Equal(t, []string{"mail"}, r.Queues.Names())
+
+		r = from{needQueues: true, yaml: "handlers: {Mail: {command: [a], queue: mail}, Sync: {command: [a]}}"}.mustLoad(t)
+		require.Equal(t, []Warning{{Key: "queues", Code: "no_queue", Message: "Nothing names a queue for Sync: " +
+			"only the queues of the other handlers are worked (mail). Set its queue, or queues: for all."}}, r.Warnings)
+
+		program := []ClassQueues{{Class: "Invoices", Queues: []string{"medium", "low"}}}
+		r, err := Load(Options{Environ: []string{}, NeedQueues: true, Classes: program})
+		require.NoError(t, err)
+		require.Equal(t, "medium,low", r.Queues.String())
 	})
 }
 
