@@ -3,6 +3,7 @@ package store_test
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -40,9 +41,7 @@ func writeSamples(t *testing.T, server *redistest.Server) *redis.Client {
 	const worker = "vm~resqued:1.0.0-2i6ujh:q:,q"
 	register := func(proc string) {
 		info := store.Policy{AtMostOnce: []string{"Once"}, MaxDeaths: 3, Resumes: []string{"Long"}}.Info()
-		for name, value := range map[string]string{"host": "vm", "pid": "9", "slot": "0", "master": goldenMaster, "version": "v1", "start": "5", "view": "v", "cgroup": "/g"} {
-			info[name] = value
-		}
+		maps.Copy(info, map[string]string{"host": "vm", "pid": "9", "slot": "0", "master": goldenMaster, "version": "v1", "start": "5", "view": "v", "cgroup": "/g"})
 		require.NoError(t, s.Register(t.Context(), store.Registration{Proc: proc, Workers: []string{worker}, Started: "now", Info: info}))
 	}
 	require.NoError(t, s.PutMaster(t.Context(), store.MasterInfo{ID: goldenMaster, TTL: time.Minute, Fields: map[string]string{"host": "vm", "version": "v1", "shared": "d", "settings": "{}"}}))
@@ -132,7 +131,8 @@ func writeSamples(t *testing.T, server *redistest.Server) *redis.Client {
 	// Long jobs: one in hand, with a state and a lock, one that waits, one in line.
 	long := longstore.New(s.Redis())
 	_, err = long.AddRuns(t.Context(), longstore.Always, []longstore.NewRun{
-		{UUID: "u1", Kind: "k1", Class: "Long", Args: []byte("[1]"), Queue: "long"}, {UUID: "u2", Kind: "k2", Class: "Long", Args: []byte("[2]"), Queue: "long", Tenant: "x"},
+		{UUID: "u1", Kind: "k1", Class: "Long", Args: []byte("[1]"), Queue: "long"},
+		{UUID: "u2", Kind: "k2", Class: "Long", Args: []byte("[2]"), Queue: "long", Tenant: "x"},
 		{UUID: "u3", Kind: "k3", Class: "Long", Args: []byte("[3]"), Queue: "long", Tenant: "x"},
 	})
 	require.NoError(t, err)
