@@ -86,6 +86,7 @@ type Master struct {
 	gens    int           // configurations read
 	done    int           // jobs of the dead worker processes
 
+	recycling recycling
 	swollenAt time.Time // when it was last said that max_rss is too low
 
 	apart  apart
