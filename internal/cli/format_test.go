@@ -15,8 +15,8 @@ import (
 // looking are the verbs that change nothing which another version may have written, or that
 // need no Redis.
 var looking = []string{
-	"completion", "completion bash", "completion fish", "completion powershell", "completion zsh", "config", "config check", "config show",
-	"bench", "config init", "dev", "doctor", "enqueue", "events", "version", "work",
+	"completion", "completion bash", "completion fish", "completion powershell", "completion zsh", "config", "config check", "config init", "config show", "doctor",
+	"bench", "dev", "enqueue", "events", "version", "work",
 	"failed", "failed ls", "failed show", "jobs", "jobs find", "jobs ls", "jobs show", "jobs wait", "locks", "locks ls",
 	"locks show", "locks unique", "locks waiting", "longjobs", "longjobs ls", "longjobs recurring", "longjobs show", "longjobs start",
 	"parked", "parked ls", "parked payload", "queues", "queues ls", "queues pause", "queues resume", "queues show",

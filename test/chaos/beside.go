@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // errNoHistory: the commit is not here, as in a shallow clone or an unpacked archive.
@@ -55,22 +56,37 @@ func output(ctx context.Context, dir string, argv ...string) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
+// build builds the program of -previous into a new directory, which remove removes. It leaves
+// that out where git does not have the commit.
+func (o *options) build(ctx context.Context) (remove func(), err error) {
+	remove = func() {}
+	if o.previous == "" || o.beside != "" {
+		return remove, nil
+	}
+	dir, err := os.MkdirTemp("", "chaos-beside-")
+	if err != nil {
+		return remove, err
+	}
+	remove = func() { _ = os.RemoveAll(dir) }
+	began := time.Now()
+	o.built, err = buildBeside(ctx, o.previous, dir)
+	if errors.Is(err, errNoHistory) {
+		fmt.Printf("chaos: no other version beside this one: %v\n", err)
+		return remove, nil
+	}
+	if err == nil {
+		fmt.Printf("chaos: commit %s was built in %s\n", o.previous, time.Since(began).Round(time.Second))
+	}
+	return remove, err
+}
+
 // findBeside gives the daemons a second program, if the options name one: -beside a program, or
 // -previous a commit to build. Each daemon then starts with one of the two and with the other
 // one each time that it is started again, as if the fleet were upgraded and rolled back all the time.
-func (c *chaos) findBeside(ctx context.Context) error {
+func (c *chaos) findBeside() error {
 	beside, name := c.o.beside, c.o.beside
-	if beside == "" && c.o.previous != "" {
-		var err error
-		beside, err = buildBeside(ctx, c.o.previous, c.dir)
-		if errors.Is(err, errNoHistory) {
-			fmt.Printf("chaos: no other version beside this one: %v\n", err)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		name = "commit " + c.o.previous
+	if c.o.built != "" {
+		beside, name = c.o.built, "commit "+c.o.previous
 	}
 	if beside == "" {
 		return nil

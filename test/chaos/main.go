@@ -96,6 +96,12 @@ func runHarness(args []string) int {
 	redis.SetLogger(unheard{}) // that connections break is no news here
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	remove, err := o.build(ctx)
+	defer remove()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "chaos: %v\n", err)
+		return exitFailed
+	}
 	ok, err := run(ctx, o)
 	switch {
 	case err != nil:

@@ -64,7 +64,9 @@ type options struct {
 	table      string
 	// beside is a program of another version, previous a commit to build one of.
 	beside, previous string
-	only             []string
+	// built is the program that was built from previous.
+	built string
+	only  []string
 	// without are the kinds of faults that are not possible here.
 	without []string
 }

@@ -155,7 +155,7 @@ func (c *chaos) setup(ctx context.Context) (err error) {
 	if err := c.place(); err != nil {
 		return err
 	}
-	if err := c.findBeside(ctx); err != nil {
+	if err := c.findBeside(); err != nil {
 		return err
 	}
 	if err := c.exclude(); err != nil {
