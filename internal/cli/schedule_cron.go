@@ -33,11 +33,11 @@ func addSchedules(l *listing, views []*view.Schedule, now time.Time) {
 		if v.Next != nil {
 			next, due = "now", v.Next.Format(time.RFC3339)
 			if v.Next.After(now) {
-				next = age(v.Next.Sub(now))
+				next = view.Age(v.Next.Sub(now))
 			}
 		}
 		if v.Last != nil {
-			last = outcomes[*v.LastOutcome] + " " + since(*v.Last, now)
+			last = outcomes[*v.LastOutcome] + " " + view.Since(*v.Last, now)
 		}
 		l.add(v.Name, v, v.Name, v.When, next, last, v.Class, v.Queue, string(v.Args), due, v.Invalid)
 	}
@@ -73,9 +73,10 @@ func (a *cli) runSchedules(c *cobra.Command, names []string) error {
 	if err != nil {
 		return err
 	}
-	return a.withClient(c, func(ctx context.Context, jobs *client.Client) error {
+	return a.withClient(c, func(ctx context.Context, jobs *client.Client, cfg config.Config) error {
 		l := &listing{}
 		var text strings.Builder
+		enqueued := pushed{}
 		for _, v := range picked {
 			if v.Class == "" || v.Queue == "" {
 				return fmt.Errorf("schedule %q: %s", v.Name, v.Invalid)
@@ -88,10 +89,13 @@ func (a *cli) runSchedules(c *cobra.Command, names []string) error {
 			if err != nil {
 				return fmt.Errorf("schedule %q: %w", v.Name, err)
 			}
+			enqueued.add(res.Queue, v.Class)
 			l.names = append(l.names, v.Name)
 			l.items = append(l.items, map[string]string{"name": v.Name, "queue": res.Queue, "status": string(res.Status)})
 			fmt.Fprintf(&text, "%s %s to %s\n", res.Status, jobText(v.Class, string(v.Args)), wire.Printable(res.Queue, 0))
 		}
+		by := a.workedBy(ctx, cfg, enqueued)
+		defer a.warnUnworked(by)
 		return a.tellSchedules(l, text.String())
 	})
 }

@@ -562,6 +562,7 @@ type fakeRedis struct {
 	uneven   []string
 	healed   []string
 	left     []string // queues of which keys are left
+	unread   []store.Unread
 	sweeps   int
 	// traces of processes; those of others are 4711, which every process sees.
 	traces   map[string]map[string]string
@@ -613,7 +614,7 @@ func (r *fakeRedis) RestoreFailed(context.Context) ([]string, error) { return ni
 func (r *fakeRedis) LookAround(context.Context, string) (store.Around, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return store.Around{Orphans: slices.Clone(r.orphans), Now: time.Now().Add(r.ahead)}, r.down
+	return store.Around{Orphans: slices.Clone(r.orphans), Now: time.Now().Add(r.ahead), Unread: r.unread}, r.down
 }
 
 func (r *fakeRedis) SettingsOf(context.Context, string) (host, settings string, err error) {

@@ -8,6 +8,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -26,6 +27,8 @@ type QueueInfo struct {
 	Bounces int64
 	// Paused: its jobs may not be taken, because of its own pause or that of all queues.
 	Paused bool
+	// PausedBy are the keys that pause it, without the namespace.
+	PausedBy []string
 }
 
 // QueueList returns all known queues, sorted by name.
@@ -44,14 +47,18 @@ func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
 	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
 		return nil, fmt.Errorf("sizes of queues: %w", err)
 	}
-	paused, all, err := s.Paused(ctx, names...)
+	paused, all, err := s.pauses(ctx, names)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]QueueInfo, len(names))
 	for i, name := range names {
 		count, _ := strconv.ParseInt(bounces.Val()[name], 10, 64)
-		out[i] = QueueInfo{Name: name, Size: sizes[i].Val(), Err: sizes[i].Err(), Suspects: suspects[i].Val(), Bounces: count, Paused: all || paused[name]}
+		out[i] = QueueInfo{Name: name, Size: sizes[i].Val(), Err: sizes[i].Err(), Suspects: suspects[i].Val(), Bounces: count, PausedBy: all}
+		if paused[name] {
+			out[i].PausedBy = append([]string{keyPauseQueue + name}, all...)
+		}
+		out[i].Paused = len(out[i].PausedBy) > 0
 	}
 	return out, nil
 }
@@ -86,6 +93,24 @@ func (s *Store) WorkerList(ctx context.Context) ([]WorkerInfo, error) {
 		out[i] = WorkerInfo{ID: id, Started: started[i].Val(), Working: working[i].Val()}
 	}
 	return out, nil
+}
+
+// WorkerIDs returns the ids of all registered workers, unsorted, and when those of Ruby that
+// say so gave their last sign of life.
+func (s *Store) WorkerIDs(ctx context.Context) (ids []string, beats map[string]time.Time, err error) {
+	pipe := s.db.Read.Pipeline()
+	members, fields := pipe.SMembers(ctx, s.db.Key(keyWorkers)), pipe.HGetAll(ctx, s.db.Key(keyWorkers)+":heartbeat")
+	_, _ = pipe.Exec(ctx) // its error is that of a command
+	if ids, err = members.Result(); err != nil {
+		return nil, nil, fmt.Errorf("list workers: %w", err)
+	}
+	beats = map[string]time.Time{}
+	for id, text := range fields.Val() { // where there are none the workers have none
+		if at, err := time.Parse(time.RFC3339, text); err == nil {
+			beats[id] = at
+		}
+	}
+	return ids, beats, nil
 }
 
 // ProcInfo is a worker process of resqued.

@@ -116,4 +116,3 @@ func TestPasswordIsChanged(t *testing.T) {
 	d.Signal(quit)
 	require.Zero(t, d.Exit())
 }
-
