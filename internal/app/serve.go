@@ -54,6 +54,7 @@ type Daemon struct {
 	// begins to end; both may be nil.
 	Ready, Stopping func()
 
+	bench bool // see Bench
 	// noWaker is why there is no waker, if that was logged; see waits.
 	noWaker string
 }
@@ -189,7 +190,7 @@ func (p Program) beforeFork() {
 // masterConfig returns the settings of the master; waits is for how many queues a lookout waits.
 func (d *Daemon) masterConfig(c config.Config, waits int) (master.Config, error) {
 	handlers := d.Program.Handlers
-	worker, err := json.Marshal(handover{Config: c, Waits: waits, Dev: d.Dev})
+	worker, err := json.Marshal(handover{Config: c, Waits: waits, Dev: d.Dev, Bench: d.bench})
 	if err != nil {
 		return master.Config{}, fmt.Errorf("configuration: %w", err)
 	}

@@ -49,6 +49,8 @@ type handover struct {
 	Waits int `json:"waits,omitempty"`
 	// Dev is set under "resqued dev".
 	Dev *DevMode `json:"dev,omitempty"`
+	// Bench: the jobs are those of a measurement, and no code of the program runs.
+	Bench bool `json:"bench,omitempty"`
 }
 
 // DevMode says how worker processes of "resqued dev" show the jobs that end.
@@ -101,6 +103,9 @@ func (p Program) RunWorker(observer func(DevMode) Observer) int {
 	var h handover
 	if err := json.Unmarshal(data, &h); err != nil {
 		return workerFailed(newLogger(os.Stderr, "auto", "info"), ExitConfig, fmt.Errorf("configuration from the master: %w", err))
+	}
+	if h.Bench {
+		p.Handlers = benchHandlers()
 	}
 	log := newLogger(os.Stderr, h.Config.LogFormat, h.Config.LogLevel).With(zap.Int("pid", os.Getpid()))
 	defer func() { _ = log.Sync() }()

@@ -51,8 +51,8 @@ func (o *failureFilter) add(c *cobra.Command, a *cli) {
 	f.StringVar(&o.filter.Error, "error", "", "whose exception or message contains this `text`")
 	f.StringVar(&o.pattern, "match", "", "whose exception or message fits this `regexp`")
 	f.StringVar(&o.filter.Queue, "queue", "", "from this queue")
-	f.Var((*timeSpan)(&o.older), "older-than", "that failed longer ago than this `time`: 90s, 2h30m, 3d")
-	f.Var((*timeSpan)(&o.newer), "newer-than", "that failed within this `time`")
+	durationVar(f, &o.older, "older-than", 0, "that failed longer ago")
+	durationVar(f, &o.newer, "newer-than", 0, "that failed within this time")
 	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
 	_ = c.RegisterFlagCompletionFunc("class", a.live(a.classNames))
 	for _, flag := range []string{"error", "match", "older-than", "newer-than"} {

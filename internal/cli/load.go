@@ -73,6 +73,14 @@ func (a *cli) checkDatabase(c config.Config) error {
 	return nil
 }
 
+// checkRedis refuses a configuration with an address from which no client can be made.
+func (a *cli) checkRedis(c config.Config) error {
+	if err := a.program().CheckRedis(c); err != nil {
+		return configProblem(err)
+	}
+	return nil
+}
+
 // configProblem returns the problem of a configuration, one line for each error.
 func configProblem(err error) error {
 	p := &problem{exit: exitUsage, code: "config", cause: err}

@@ -42,6 +42,9 @@ func (a *cli) work(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if err := a.checkRedis(r.Config); err != nil {
+		return err
+	}
 	if err := a.checkDatabase(r.Config); err != nil {
 		return err
 	}
@@ -56,6 +59,9 @@ func (a *cli) work(c *cobra.Command) error {
 	a.logQueues(r, log)
 	for _, hint := range a.hints(r) {
 		log.Info(hint)
+	}
+	if err := r.CheckPIDFile(); err != nil { // before Redis is waited for
+		return configProblem(err)
 	}
 	if r.PIDFile != "" {
 		file, err := proc.WritePIDFile(r.PIDFile)

@@ -68,7 +68,9 @@ func (s Source) String() string {
 }
 
 // rank is how far up a source is: the value of a higher one wins.
-func (s Source) rank() int { return slices.Index([]string{FromFile, FromEnvFile, FromEnv, FromFlag}, s.Kind) }
+func (s Source) rank() int {
+	return slices.Index([]string{FromFile, FromEnvFile, FromEnv, FromFlag}, s.Kind)
+}
 
 // Error is one thing that is wrong with a configuration.
 type Error struct {

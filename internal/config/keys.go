@@ -17,6 +17,8 @@ const (
 	maxDeaths  = 1000
 	// minRSS is less than a worker process needs to start.
 	minRSS = 32 << 20
+	// minPayload is less than jobs with a few arguments take.
+	minPayload = 128
 )
 
 // key is one setting: what it is called everywhere, and how its text becomes a
@@ -191,7 +193,7 @@ var keys = []key{
 	{
 		name: "statsd_host", env: []string{"STATSD_HOST"},
 		help: "`host` that gets statsd metrics (empty: none)",
-		kind: text(func(c *Config) *string { return &c.StatsdHost }),
+		kind: host(func(c *Config) *string { return &c.StatsdHost }, "statsd_port"),
 	},
 	{
 		name: "statsd_port", env: []string{"STATSD_PORT"}, def: "8125",
@@ -261,7 +263,7 @@ var keys = []key{
 	{
 		name: "max_payload", def: "0",
 		help: "size above which a payload is refused (0: no limit)",
-		kind: size(func(c *Config) *int64 { return &c.MaxPayload }, nil),
+		kind: size(func(c *Config) *int64 { return &c.MaxPayload }, zeroOrPayload),
 	},
 	{
 		name: "log_format", def: "auto",

@@ -76,6 +76,7 @@ func Load(o Options) (*Resolved, error) {
 		l.readPassword()
 		l.readDatabase()
 		l.takeHandlers()
+		l.warnOfHandlers()
 		l.takeSchedules()
 		l.warnOfUnread()
 	}

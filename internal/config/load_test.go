@@ -217,12 +217,12 @@ func TestQueues(t *testing.T) {
 
 	t.Run("those of the handlers, in the order of the file, where nothing else names any", func(t *testing.T) {
 		t.Parallel()
-		const handlers = "handlers:\n  Z: {command: [a], queue: z}\n  Sync: {command: [a]}\n  A: {command: [a], queue: 'a:8'}\n" +
+		const handlers = "handlers:\n  Z: {command: [a], queue: z}\n  Sync: {command: [a]}\n  A: {command: [a], queue: a}\n" +
 			"  Long: {command: [a], queue: z, long_job: {requeue_queue: low}}\n" +
 			"schedule:\n  x: {every: 1h, class: Sync, queue: s}\n  y: {every: 1h, class: Else, queue: e}\n"
 		r := from{needQueues: true, yaml: handlers}.mustLoad(t)
-		require.Equal(t, []string{"z", "a:8", "low", "s"}, r.Queues.Names())
-		require.Equal(t, []selector.Choice{{Queue: "z"}, {Queue: "a:8"}, {Queue: "low"}, {Queue: "s"}}, r.Queues.Resolve(nil))
+		require.Equal(t, []string{"z", "a", "low", "s"}, r.Queues.Names())
+		require.Equal(t, []selector.Choice{{Queue: "z"}, {Queue: "a"}, {Queue: "low"}, {Queue: "s"}}, r.Queues.Resolve(nil))
 		require.Equal(t, Source{Kind: FromHandlers}, r.Sources["queues"])
 		require.Empty(t, r.Warnings)
 		require.True(t, r.Works("low"))
