@@ -234,13 +234,14 @@ func uniqueQueues(c config.Config) store.UniqueQueues {
 func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifier *announcer, log *zap.Logger) (stopped bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	done := make(chan struct{})
+	done, began := make(chan struct{}), time.Now()
 	go func() {
 		defer close(done)
 		err = redis.WaitReady(ctx, func(err error, wait time.Duration) {
 			log.Warn("waiting for redis", zap.Error(err), zap.Duration("next_try", wait))
 			proc.SetTitle(proc.TitleOf + "master: waiting for redis")
-			notifier.Status("waiting for redis at " + redis.Where())
+			notifier.Status(fmt.Sprintf("waiting for redis at %s for %s: it is %s", redis.Where(),
+				time.Since(began).Round(time.Second), store.TroubleOf(err)))
 			notifier.ExtendTimeout(wait + 30*time.Second)
 		}, longstore.Probed())
 	}()

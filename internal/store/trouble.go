@@ -42,10 +42,10 @@ func (t Trouble) Kind() string {
 	return word
 }
 
-// String returns "away" or "refuses", and the text.
+// String returns "away" or "refusing", and the text.
 func (t Trouble) String() string {
 	if t.Refused {
-		return "refuses: " + t.Text
+		return "refusing: " + t.Text
 	}
 	return "away: " + t.Text
 }
