@@ -2,6 +2,7 @@ package view_test
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -16,10 +17,7 @@ func TestWhyAQueueDoesNotMove(t *testing.T) {
 	const other = "web-2:0a1b2c3d:4711-55"
 	running := map[string]string{"state": "running", "slots": "1", "threads": "4", "queues": "q,low,p*:1"}
 	withState := func(state string) map[string]string {
-		fields := map[string]string{}
-		for k, v := range running {
-			fields[k] = v
-		}
+		fields := maps.Clone(running)
 		fields["state"] = state
 		return fields
 	}

@@ -78,7 +78,7 @@ type Process struct {
 	RSS   int64 `json:"rss"`
 	Done  int   `json:"done"`
 	BeatS int64 `json:"beat_s"`
-	Limit   int    `json:"limit"`
+	Limit int   `json:"limit"`
 	// RecycleIn is after how many jobs the process is replaced; null = any number.
 	RecycleIn *int   `json:"recycle_in"`
 	Version   string `json:"version"`
