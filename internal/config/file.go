@@ -189,6 +189,12 @@ func (f *file) readValue(k key, from field) {
 		}
 		return
 	}
+	if k.fields != nil && from.value.Kind == yaml.MappingNode {
+		if text, ok := k.fields(f, from); ok {
+			f.values[k.name], f.lines[k.name] = text, from.line
+		}
+		return
+	}
 	text, err := scalar(from.value)
 	if err != nil {
 		f.refuse(from.name, "", from.line, err.Error())

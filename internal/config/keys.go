@@ -52,6 +52,9 @@ type kind struct {
 	list  bool
 	parse func(c *Config, text string) error
 	show  func(c *Config) string
+	// fields, if not nil, reads a map of the file, and returns it as the text that parse
+	// takes.
+	fields func(f *file, from field) (text string, ok bool)
 }
 
 // keys are all settings but the file's handlers and schedule sections, in the order in which
@@ -144,8 +147,8 @@ var keys = []key{
 	},
 	{
 		name: "drain_timeout", def: "0",
-		help: "time after which a drain becomes a kill (0: never)",
-		kind: duration(func(c *Config) *time.Duration { return &c.DrainTimeout }, nil),
+		help: "time after which a drain stops its jobs, which go back to their queues, or fail with 50s,fail (0: never)",
+		kind: drainTimeout(),
 	},
 	{
 		name: "resque_term_timeout", env: []string{"RESQUE_TERM_TIMEOUT"}, def: "30",
@@ -223,9 +226,9 @@ var keys = []key{
 		kind: lockKey(),
 	},
 	{
-		name: "on_lock_lost", def: "fail",
+		name: "on_lock_lost", def: "requeue",
 		help: "what becomes of a job whose job lock is gone",
-		kind: oneOf(func(c *Config) *string { return &c.OnLockLost }, "fail", "requeue"),
+		kind: oneOf(func(c *Config) *string { return &c.OnLockLost }, "requeue", "fail"),
 	},
 	{
 		name: "unique_queues", env: []string{"UNIQUE_QUEUES"},

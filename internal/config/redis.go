@@ -196,3 +196,22 @@ func readSecret(path, what string) (secret string, exposed bool, err error) {
 	}
 	return secret, exposed, nil
 }
+
+// PasswordOf returns a function that reads the password for Redis anew, from the file that it
+// was read from; nil if that was none. The function returns "" while the file holds no password.
+func PasswordOf(c Config) func() string {
+	path := c.RedisPasswordFile
+	if path == "" {
+		return nil
+	}
+	return func() string {
+		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+			return "" // a pipe can be read once
+		}
+		secret, _, err := readSecret(path, "password")
+		if err != nil {
+			return ""
+		}
+		return secret
+	}
+}

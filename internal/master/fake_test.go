@@ -347,6 +347,12 @@ func (c *fakeChild) hear() []string {
 			if m.Exit {
 				text += " exit"
 			}
+			if m.Requeue {
+				text += " requeue"
+			}
+			if m.Cause != "" {
+				text += ": " + m.Cause
+			}
 		}
 		list = append(list, text)
 	}
@@ -679,6 +685,8 @@ func (r *fakeRedis) Recover(_ context.Context, name string, verdicts []store.Ver
 			r.verdicts = append(r.verdicts, v.Token+" fail")
 			r.failures = append(r.failures, string(v.Failure.Text))
 			r.counts = append(r.counts, v.Counts...)
+		case store.Back:
+			r.verdicts = append(r.verdicts, v.Token+" back")
 		default:
 			r.verdicts = append(r.verdicts, v.Token+" requeue")
 		}
