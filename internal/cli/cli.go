@@ -42,6 +42,8 @@ type cli struct {
 	// received are the signals to a daemon, hush restores their default effects; see listen.
 	received <-chan os.Signal
 	hush     func()
+	// elder is the master whose place this one is to take; nil = none.
+	elder *app.Elder
 }
 
 // outputFlags say how results are shown.
@@ -77,6 +79,13 @@ func (a *cli) listen() {
 	if slices.Contains(args, "work") || slices.Contains(args, "dev") {
 		a.received, a.hush = app.Listen()
 	}
+	if slices.Contains(args, "work") {
+		var err error
+		if a.elder, err = app.InheritElder(); err != nil {
+			_, _ = fmt.Fprintf(a.stderr, "%s: %v\n", filepath.Base(os.Args[0]), err)
+			os.Exit(exitFailed) // not beside another master without its knowing
+		}
+	}
 }
 
 // program returns the program whose command line this is.
@@ -99,6 +108,9 @@ func (a *cli) run(ctx context.Context) int {
 		return exitOK
 	case errors.As(err, &code):
 		return int(code)
+	}
+	if a.elder != nil {
+		a.elder.Failed(asProblem(err).Error())
 	}
 	return a.report(err)
 }
@@ -140,7 +152,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usage("See: "+c.CommandPath()+" --help", "%s", flagError(c, err))
 	})
-	root.AddCommand(a.devCommand(), a.workCommand(), a.enqueueCommand(), a.queuesCommand(), a.jobsCommand(), a.workersCommand(),
+	root.AddCommand(a.devCommand(), a.workCommand(), a.reloadCommand(), a.upgradeCommand(), a.enqueueCommand(), a.queuesCommand(), a.jobsCommand(), a.workersCommand(),
 		a.failedCommand(), a.parkedCommand(), a.scheduleCommand(), a.longjobsCommand(), a.locksCommand(), a.lockerCommand(), a.configCommand(), a.versionCommand(), a.completionCommand())
 	_ = root.RegisterFlagCompletionFunc("output", words(outTable, outWide, outJSON, outName))
 	_ = root.RegisterFlagCompletionFunc("redis-url", cobra.NoFileCompletions)

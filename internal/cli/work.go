@@ -50,8 +50,13 @@ func (a *cli) work(c *cobra.Command) error {
 	for _, w := range append(r.Warnings, a.program().Warnings(r)...) {
 		log.Warn(w.Message, zap.String("key", w.Key))
 	}
+	d := app.Daemon{
+		Config: r, Log: log, Level: level, Elder: a.elder,
+		Reload: func(context.Context) (*config.Resolved, error) { return a.reload(c, r.Config, log) },
+	}
+	d.Remember()
 	if r.PIDFile != "" {
-		file, err := proc.WritePIDFile(r.PIDFile)
+		file, err := a.pidFile(r.PIDFile)
 		if err != nil {
 			return err
 		}
@@ -60,11 +65,17 @@ func (a *cli) work(c *cobra.Command) error {
 				log.Warn("left behind", zap.Error(err))
 			}
 		}()
+		d.PIDFile = file
 	}
-	return a.serve(c.Context(), app.Daemon{
-		Config: r, Log: log, Level: level,
-		Reload: func(context.Context) (*config.Resolved, error) { return a.reload(c, r.Config, log) },
-	})
+	return a.serve(c.Context(), d)
+}
+
+// pidFile writes the pid file, or prepares to take it over from the master before.
+func (a *cli) pidFile(path string) (*proc.PIDFile, error) {
+	if a.elder != nil {
+		return proc.PreparePIDFile(path, a.elder.PID())
+	}
+	return proc.WritePIDFile(path)
 }
 
 // serve runs a daemon until it ends.

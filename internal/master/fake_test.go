@@ -763,6 +763,9 @@ func (n *fakeNotifier) count(text string) int {
 }
 
 func (n *fakeNotifier) Ready()                          { n.note("ready") }
+func (n *fakeNotifier) HandOver(pid int)                { n.note(fmt.Sprintf("main pid %d", pid)) }
+func (n *fakeNotifier) Hold()                           { n.note("hold") }
+func (n *fakeNotifier) Speak()                          { n.note("speak") }
 func (n *fakeNotifier) Status(text string)              { n.note("status " + text) }
 func (n *fakeNotifier) Reloading()                      { n.note("reloading") }
 func (n *fakeNotifier) Stopping()                       { n.note("stopping") }
