@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -170,7 +171,7 @@ func (a *cli) ask(path, do string, patience time.Duration) error {
 	case err != nil:
 		return err
 	case !reply.OK:
-		return &problem{exit: exitFailed, code: "refused", lines: []string{do + " refused: " + reply.Text}}
+		return &problem{exit: exitFailed, code: "refused", lines: strings.Split(do+" refused: "+reply.Text, "\n")}
 	}
 	view := verdictView{OK: true, PID: reply.PID, Version: reply.Version, Text: reply.Text}
 	if a.flags.output == outJSON {

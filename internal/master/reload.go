@@ -3,6 +3,7 @@ package master
 import (
 	"errors"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -42,9 +43,10 @@ type rereading struct {
 }
 
 type reread struct {
-	cfg  Config
-	peer Peer // nil: a configuration was read
-	err  error
+	upgrade bool // a new master was started; else a configuration was read
+	cfg     Config
+	peer    Peer
+	err     error
 }
 
 // roll is a new configuration on its way into the slots.
@@ -113,10 +115,10 @@ func (m *Master) upgrades() (bool, error) {
 func (m *Master) prepare(upgrade bool) reread {
 	if upgrade {
 		if m.d.Upgrade.Start == nil {
-			return reread{err: errors.New("this daemon cannot be upgraded while it runs")}
+			return reread{upgrade: true, err: errors.New("this daemon cannot be upgraded while it runs")}
 		}
 		peer, err := m.d.Upgrade.Start(m.work)
-		return reread{peer: peer, err: err}
+		return reread{upgrade: true, peer: peer, err: err}
 	}
 	cfg, err := m.d.Reload(m.work)
 	if err == nil {
@@ -129,12 +131,16 @@ func (m *Master) prepare(upgrade bool) reread {
 func (m *Master) reloaded(r reread) {
 	m.reread.under = false
 	switch {
-	case r.peer != nil && r.err == nil:
+	case r.upgrade && r.err == nil:
 		m.await(r.peer)
 	case m.leaving():
 		m.answer(Verdict{Text: "the daemon is stopping"})
 	case r.err != nil:
-		m.refuse("the new configuration or program cannot be used; the old one stays", r.err.Error())
+		what := "the new configuration cannot be used; the old one stays"
+		if r.upgrade {
+			what = refusedVersion
+		}
+		m.refuse(what, r.err.Error())
 	default:
 		m.log.Info("rolling the worker processes to the new configuration", zap.Int("workers", r.cfg.Slots))
 		m.gens++
@@ -154,6 +160,8 @@ func (m *Master) answer(v Verdict) {
 func (m *Master) refuse(what, why string) {
 	m.log.Error(what, zap.String("because", why))
 	m.refused = why
+	m.told.at = time.Time{} // the status says it before those who have asked hear of it
+	m.tell()
 	m.answer(Verdict{Text: why})
 	if m.roll != nil && m.roll.proven { // it goes on
 		m.d.Notifier.Ready()

@@ -33,6 +33,8 @@ const (
 	giveEvery = 10 * time.Second
 )
 
+const refusedVersion = "the new version is refused; this one goes on"
+
 // Peer is the other one of two masters, while one takes the place of the other; *proc.Beside is
 // one.
 type Peer interface {
@@ -268,7 +270,7 @@ func (m *Master) dismiss(why string) {
 		m.answer(Verdict{Text: why})
 		return
 	}
-	m.refuse("the new version is refused; this one goes on", why)
+	m.refuse(refusedVersion, why)
 }
 
 // lostSuccessor: the new master is gone. Whatever it was to do, this one does.

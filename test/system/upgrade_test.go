@@ -191,4 +191,205 @@ func TestUpgrade(t *testing.T) {
 		require.NoFileExists(t, filepath.Join(d.Dir, "control.sock"))
 		require.Empty(t, d.Residue())
 	})
+
+	for name, damage := range map[string]func(d *deployed) (because string){
+		"is not executable": func(d *deployed) string {
+			d.install(harness.NextApp(t))
+			require.NoError(t, os.Chmod(d.program, 0o644))
+			return "permission denied"
+		},
+		"is garbage": func(d *deployed) string {
+			d.installText("\x7fELF and nothing else")
+			return "exec format error"
+		},
+		"ends at once": func(d *deployed) string {
+			d.installText("#!/bin/sh\necho a library is missing >&2\nexit 1\n")
+			return "a library is missing"
+		},
+		"is something else": func(d *deployed) string {
+			d.installText("#!/bin/sh\nexit 0\n")
+			return "cannot take over a running daemon"
+		},
+		"refuses the configuration": func(d *deployed) string {
+			d.install(harness.NextApp(t))
+			d.Configure("worker_cuont: 2\n")
+			return "worker_count"
+		},
+		"cannot write its pid file": func(d *deployed) string {
+			d.install(harness.NextApp(t))
+			d.Configure("pidfile: " + d.Dir + "/missing/pid\n")
+			return d.Dir + "/missing/"
+		},
+	} {
+		t.Run("a program that "+name+" changes nothing", func(t *testing.T) {
+			t.Parallel()
+			d := deploy(t, harness.Options{})
+			because := damage(d)
+			text, code := d.ask("reload")
+			require.Equal(t, 1, code, text)
+			require.Contains(t, text, because)
+			d.unharmed(because)
+		})
+	}
+
+	t.Run("a configuration that is refused fails the reload, until the next good one", func(t *testing.T) {
+		t.Parallel()
+		d := deploy(t, harness.Options{})
+		d.Configure("worker_cuont: 2\n")
+		text, code := d.ask("reload")
+		require.Equal(t, 1, code)
+		require.Contains(t, text, "worker_count")
+		d.AwaitStatus("reload refused: ")
+		d.Configure("")
+		text, code = d.ask("reload")
+		require.Zero(t, code, text)
+		require.Contains(t, text, "the new configuration is in force")
+		proctest.Await(t, patience, func() bool { return !strings.Contains(d.Status(), "refused") }, "the status")
+		require.Zero(t, d.main())
+	})
+
+	t.Run("a new version that dies before it is ready changes nothing", func(t *testing.T) {
+		t.Parallel()
+		d := deploy(t, harness.Options{Env: []string{"RESQUED_TEST_GATE=gate"}, Unready: true})
+		d.Touch("gate")
+		d.AwaitReady()
+		require.NoError(t, os.Remove(filepath.Join(d.Dir, "gate")))
+		d.install(harness.NextApp(t))
+		d.Signal(syscall.SIGHUP)
+		var young []proctest.Process
+		proctest.Await(t, patience, func() bool {
+			young = proctest.Find(func(p proctest.Process) bool { return p.Parent == os.Getpid() && p.PID != d.PID && strings.HasSuffix(p.Env("RESQUED_BESIDE"), "1") && p.Env("RESQUE_NAMESPACE") == d.Space })
+			return len(young) == 1 && len(proctest.Children(young[0].PID)) == 1
+		}, "the new version")
+		d.adopt(young[0].PID)
+		require.NoError(t, syscall.Kill(young[0].PID, syscall.SIGKILL))
+		d.AwaitStatus("reload refused: ")
+		d.Touch("gate")
+		d.unharmed("ended before its first worker process was ready")
+	})
+
+	t.Run("a new version that dies while it takes over gives its slots back", func(t *testing.T) {
+		t.Parallel()
+		d := deploy(t, harness.Options{Workers: 2, Threads: 2})
+		d.Push("mail", "Gate", 1)
+		d.AwaitNoted("started", 1)
+		d.install(harness.NextApp(t))
+		next := d.handOver("upgrade")
+		require.NoError(t, syscall.Kill(next, syscall.SIGKILL))
+		d.AwaitStatus("reload refused: ")
+		d.Push("mail", "Count", harness.Range(2, 100)...)
+		d.AwaitNoted("ran", 99)
+		d.Open()
+		d.once(100)
+		proctest.Await(t, patience, func() bool { return len(d.Workers()) == 2 }, "the slots")
+		d.Signal(syscall.SIGQUIT)
+		require.Zero(t, d.Exit())
+	})
+
+	for signal, ran := range map[syscall.Signal]int{syscall.SIGQUIT: 1, syscall.SIGTERM: 0} {
+		t.Run("a stop by "+signal.String()+" while the old version has a job ends both", func(t *testing.T) {
+			t.Parallel()
+			d := deploy(t, harness.Options{Workers: 2})
+			d.Push("mail", "Gate", 1)
+			d.AwaitNoted("started", 1)
+			d.install(harness.NextApp(t))
+			next := d.handOver("reload")
+			require.NoError(t, syscall.Kill(next, signal))
+			if ran == 1 {
+				d.AwaitStatus("draining")
+				require.True(t, proctest.Alive(next))
+				require.False(t, d.Ended())
+				d.Open()
+			}
+			require.Zero(t, d.Exit())
+			d.ends()
+			require.Len(t, d.Noted("ran"), ran)
+			require.Len(t, d.Failures(), 1-ran)
+			if ran == 1 {
+				require.Empty(t, d.Residue())
+			}
+		})
+	}
+
+	t.Run("a pause goes over to the new version", func(t *testing.T) {
+		t.Parallel()
+		d := deploy(t, harness.Options{})
+		d.Signal(syscall.SIGUSR2)
+		d.AwaitStatus("paused")
+		d.install(harness.NextApp(t))
+		next := d.handOver("reload")
+		require.Zero(t, d.Exit())
+		d.AwaitStatus("paused, 1 worker, ")
+		d.Push("mail", "Count", 1)
+		require.NoError(t, syscall.Kill(next, syscall.SIGCONT))
+		d.once(1)
+		require.NoError(t, syscall.Kill(next, syscall.SIGQUIT))
+		d.ends()
+	})
+
+	t.Run("a link that leads to another release is a new version, twice in a row", func(t *testing.T) {
+		t.Parallel()
+		releases := t.TempDir()
+		current := filepath.Join(releases, "current")
+		for _, release := range []string{"1", "2", "3"} {
+			require.NoError(t, os.Mkdir(filepath.Join(releases, release), 0o755))
+			program, err := os.ReadFile(map[bool]string{true: harness.App(t), false: harness.NextApp(t)}[release == "1"])
+			require.NoError(t, err)
+			proctest.WriteProgram(t, filepath.Join(releases, release, "worker"), program)
+		}
+		point := func(release string) {
+			require.NoError(t, os.Symlink(release, current+".new"))
+			require.NoError(t, os.Rename(current+".new", current))
+		}
+		point("1")
+		d := deploy(t, harness.Options{Binary: filepath.Join(current, "worker"), Workers: 2, Threads: 2})
+		d.Push("mail", "Gate", 1)
+		d.AwaitNoted("started", 1)
+		point("2")
+		second := d.handOver("reload")
+		require.NoError(t, os.RemoveAll(filepath.Join(releases, "1")))
+		point("3")
+		third := d.handOver("reload")
+		require.NotEqual(t, second, third)
+		d.Push("mail", "Count", harness.Range(2, 100)...)
+		d.AwaitNoted("ran", 99)
+		require.False(t, d.Ended())
+		// A stop of the third reaches the first.
+		require.NoError(t, syscall.Kill(third, syscall.SIGQUIT))
+		d.AwaitStatus("draining")
+		d.Open()
+		require.Zero(t, d.Exit())
+		d.ends()
+		require.False(t, proctest.Alive(second))
+		d.once(100)
+		require.Empty(t, d.Residue())
+	})
+
+	t.Run("without its file the running program is reloaded", func(t *testing.T) {
+		t.Parallel()
+		d := deploy(t, harness.Options{})
+		require.NoError(t, os.Rename(d.program, d.program+".old"))
+		text, code := d.ask("reload")
+		require.Zero(t, code, text)
+		require.Zero(t, d.main())
+		text, code = d.ask("upgrade")
+		require.Equal(t, 1, code)
+		require.Contains(t, text, "no such file")
+	})
+
+	t.Run("what has not changed is reloaded, and upgraded if that is asked for", func(t *testing.T) {
+		t.Parallel()
+		d := deploy(t, harness.Options{})
+		text, code := d.ask("reload")
+		require.Zero(t, code, text)
+		require.Zero(t, d.main())
+		next := d.handOver("upgrade")
+		require.Zero(t, d.Exit())
+		d.Push("mail", "Count", 1)
+		d.once(1)
+		require.Equal(t, 1, d.by(next))
+		require.NoError(t, syscall.Kill(next, syscall.SIGQUIT))
+		d.ends()
+		require.Empty(t, d.Residue())
+	})
 }

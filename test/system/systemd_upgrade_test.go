@@ -1,0 +1,126 @@
+package system_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/test/system/harness"
+)
+
+// install puts a program in the place of the service's, as installers do: by a rename.
+func (s *service) install(t *testing.T, program string) {
+	t.Helper()
+	proctest.WriteProgram(t, s.Path("/usr/local/bin/resqued.new"), []byte(program))
+	s.Exec("mv", "/usr/local/bin/resqued.new", "/usr/local/bin/resqued")
+}
+
+func (s *service) installNext(t *testing.T) {
+	t.Helper()
+	program, err := os.ReadFile(harness.NextApp(t))
+	require.NoError(t, err)
+	s.install(t, string(program))
+}
+
+// refuses requires that a reload fails and that the service goes on as it was.
+func (s *service) refuses(t *testing.T, inJournal string) {
+	t.Helper()
+	main := s.MainPID(s.unit)
+	out, err := s.TryExec("systemctl", "reload", s.unit)
+	require.Error(t, err, out)
+	require.Equal(t, "active", s.Property(s.unit, "ActiveState"))
+	require.Equal(t, main, s.MainPID(s.unit))
+	require.Contains(t, s.Journal(s.unit), inJournal)
+}
+
+func TestSystemdUpgrade(t *testing.T) {
+	t.Parallel()
+	s := boot(t, "", "WatchdogSec=6s\n", nil)
+	s.Systemctl("start", s.unit)
+	first := s.MainPID(s.unit)
+	s.jobs.Push("mail", "Gate", 1)
+	s.jobs.AwaitNoted("started", 1)
+
+	// What cannot work is refused, whatever of it is wrong.
+	config := s.Path("/etc/resqued/resqued.yaml")
+	good, err := os.ReadFile(config)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(config, []byte("worker_cuont: 2\n"), 0o644))
+	s.refuses(t, "resqued: reload refused: worker_cuont")
+	require.Contains(t, s.Property(s.unit, "StatusText"), "reload refused: ")
+	s.installNext(t)
+	s.refuses(t, "the new version is refused; this one goes on")
+	require.NoError(t, os.WriteFile(config, good, 0o644))
+	s.install(t, "#!/bin/sh\necho a library is missing >&2\nexit 1\n")
+	s.refuses(t, "a library is missing")
+	s.install(t, "no program")
+	s.refuses(t, "Failed at step EXEC")
+	require.False(t, proctest.Within(0, func() bool { return s.jobs.Noted("ran")["1"] != "" }))
+
+	// The next version takes over while the job goes on.
+	s.installNext(t)
+	s.Systemctl("reload", s.unit)
+	second := s.MainPID(s.unit)
+	require.NotEqual(t, first, second)
+	require.Equal(t, "active", s.Property(s.unit, "ActiveState"))
+	s.jobs.Push("mail", "Count", harness.Range(2, 500)...)
+	s.jobs.AwaitNoted("ran", 499)
+	require.Empty(t, s.jobs.Noted("ran")["1"])
+	require.True(t, s.isThere(first), "the old version has the job in hand")
+	by := 0
+	for name, jobs := range s.jobs.Noted("ran-by") {
+		if strings.Contains(name, ":"+strconv.Itoa(second)+"-") {
+			n, _ := strconv.Atoi(jobs)
+			by += n
+		}
+	}
+	require.NotZero(t, by, "the new version has worked nothing")
+	s.jobs.Open()
+	s.jobs.AwaitNoted("ran", 500)
+	proctest.Await(t, patience, func() bool { return !s.isThere(first) }, "the end of the old version")
+
+	// The service manager hears of the new one alone, and goes on hearing of it.
+	ping := s.Property(s.unit, "WatchdogTimestampMonotonic")
+	proctest.Await(t, patience, func() bool { return s.Property(s.unit, "WatchdogTimestampMonotonic") != ping }, "a sign of life")
+	require.Equal(t, second, s.MainPID(s.unit))
+	require.Equal(t, "0", s.Property(s.unit, "NRestarts"))
+	s.await(t, "SubState", "running")
+	proctest.Await(t, patience, func() bool {
+		return strings.HasPrefix(s.Property(s.unit, "StatusText"), "running, 2 workers, 0/4 busy")
+	}, "the status")
+	require.NotContains(t, s.Journal(s.unit), "reception only permitted")
+
+	// By hand, from outside of the sandbox.
+	require.Contains(t, s.Exec("resqued", "reload"), "the new configuration is in force")
+	require.Contains(t, s.Exec("resqued", "upgrade", strconv.Itoa(second)), "is in charge")
+	proctest.Await(t, patience, func() bool { return !s.isThere(second) }, "the end of the second version")
+
+	// A stop waits for what the old version has in hand, too.
+	s.jobs.Shut()
+	s.jobs.Push("mail", "Gate", 501)
+	s.jobs.AwaitNoted("started", 2)
+	third := s.MainPID(s.unit)
+	s.Exec("resqued", "upgrade")
+	s.Systemctl("stop", "--no-block", s.unit)
+	proctest.Await(t, patience, func() bool { return strings.Contains(s.Property(s.unit, "StatusText"), "draining") }, "the status")
+	require.True(t, s.isThere(third))
+	s.jobs.Open()
+	s.jobs.AwaitNoted("ran", 501)
+	for id, times := range s.jobs.Noted("ran") {
+		require.Equal(t, "1", times, "job %s", id)
+	}
+	require.Empty(t, s.jobs.Failures())
+	s.leftNothing(t)
+	require.Equal(t, "0", s.Property(s.unit, "NRestarts"))
+}
+
+// isThere reports whether a process of the container lives, by its pid there.
+func (s *service) isThere(pid int) bool {
+	_, err := os.Stat(filepath.Join(s.Path("/proc"), strconv.Itoa(pid)))
+	return err == nil
+}
