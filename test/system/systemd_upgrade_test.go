@@ -68,8 +68,8 @@ func TestSystemdUpgrade(t *testing.T) {
 	second := s.MainPID(s.unit)
 	require.NotEqual(t, first, second)
 	require.Equal(t, "active", s.Property(s.unit, "ActiveState"))
-	s.jobs.Push("mail", "Count", harness.Range(2, 500)...)
-	s.jobs.AwaitNoted("ran", 499)
+	s.jobs.Push("mail", "Count", harness.Range(2, 30)...)
+	s.jobs.AwaitNoted("ran", 29)
 	require.Empty(t, s.jobs.Noted("ran")["1"])
 	require.True(t, s.isThere(first), "the old version has the job in hand")
 	by := 0
@@ -81,7 +81,7 @@ func TestSystemdUpgrade(t *testing.T) {
 	}
 	require.NotZero(t, by, "the new version has worked nothing")
 	s.jobs.Open()
-	s.jobs.AwaitNoted("ran", 500)
+	s.jobs.AwaitNoted("ran", 30)
 	proctest.Await(t, patience, func() bool { return !s.isThere(first) }, "the end of the old version")
 
 	// The service manager hears of the new one alone, and goes on hearing of it.
@@ -102,7 +102,7 @@ func TestSystemdUpgrade(t *testing.T) {
 
 	// A stop waits for what the old version has in hand, too.
 	s.jobs.Shut()
-	s.jobs.Push("mail", "Gate", 501)
+	s.jobs.Push("mail", "Gate", 31)
 	s.jobs.AwaitNoted("started", 2)
 	third := s.MainPID(s.unit)
 	s.Exec("resqued", "upgrade")
@@ -110,7 +110,7 @@ func TestSystemdUpgrade(t *testing.T) {
 	proctest.Await(t, patience, func() bool { return strings.Contains(s.Property(s.unit, "StatusText"), "draining") }, "the status")
 	require.True(t, s.isThere(third))
 	s.jobs.Open()
-	s.jobs.AwaitNoted("ran", 501)
+	s.jobs.AwaitNoted("ran", 31)
 	for id, times := range s.jobs.Noted("ran") {
 		require.Equal(t, "1", times, "job %s", id)
 	}

@@ -262,9 +262,11 @@ func TestUpgrade(t *testing.T) {
 			return len(young) == 1 && len(proctest.Children(young[0].PID)) == 1
 		}, "the new version")
 		d.adopt(young[0].PID)
+		starts := proctest.Children(young[0].PID)[0].PID
 		require.NoError(t, syscall.Kill(young[0].PID, syscall.SIGKILL))
 		d.AwaitStatus("reload refused: ")
 		d.Touch("gate")
+		proctest.Await(t, patience, func() bool { return !proctest.Alive(starts) }, "the end of its worker process")
 		d.unharmed("ended before its first worker process was ready")
 	})
 
