@@ -24,7 +24,7 @@ MODEL   ?= 50000
 export PATH := $(PATH):/usr/local/bin:/usr/local/sbin:/usr/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build unit check lint test race system model explore chaos chaos-defects bench microbench apidiff vulnerabilities clean
+.PHONY: help build unit check lint cross test race system model explore chaos chaos-defects bench microbench apidiff vulnerabilities clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -43,6 +43,9 @@ check: lint ## the quick look before a commit: linter, and the short tests
 lint: ## run the linter (.golangci.yml)
 	$(TOOL) golangci-lint run ./...
 	cd bench && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
+
+cross: ## build and vet for Linux on arm64, macOS, and (programs that enqueue) Windows
+	sh scripts/cross
 
 # The packages of the scripts. Their models and the defects that these must find run without
 # the race detector, with which they take several times as long and see no more.

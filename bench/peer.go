@@ -104,6 +104,8 @@ func only(s *scenario, more string) string {
 		return "has no lock for each job"
 	case s.Command:
 		return "runs Go functions only"
+	case s.Glob:
+		return "knows its queues by name"
 	case s.Waker:
 		return "has no waker"
 	}

@@ -89,9 +89,20 @@ log_level: warn
 // scenario, including locks.
 func launchResqued(t *target, sp *spec) (*child, error) {
 	s := &sp.Scenario
-	text := fmt.Sprintf(resquedConfig, sp.Redis, resqueNamespace, s.Processes, s.Threads, s.PerFork, strings.Join(s.queueNames(), ", "))
+	queues := strings.Join(s.queueNames(), ", ")
+	if s.Glob {
+		queues = `"*"`
+		for _, name := range s.queueNames() {
+			if err := t.redis.client.SAdd(context.Background(), resqueNamespace+":queues", name).Err(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	text := fmt.Sprintf(resquedConfig, sp.Redis, resqueNamespace, s.Processes, s.Threads, s.PerFork, queues)
 	if s.Waker {
 		text += "waker: on\n"
+	} else {
+		text += "waker: off\n"
 	}
 	if s.Command {
 		text += "handlers:\n  " + job.Class + ": {command: [/bin/true]}\n"

@@ -30,7 +30,8 @@ type scenario struct {
 	Chain       bool          // each job pushes the next, so that one waits
 	Locked      bool          // every second job that waits is locked by another process
 	Command     bool          // jobs are external programs
-	Waker       bool          // waker: on
+	Waker       bool          // waker: on, and while nothing happens a longer interval
+	Glob        bool          // queues: ["*"]
 	Goroutines  int           // that push
 	Bulk        bool          // many jobs in a call
 	Short       bool          // part of a short run
@@ -69,7 +70,19 @@ func scenarios() []scenario {
 			}))
 		}
 	}
+	for _, idle := range []scenario{
+		{Name: "idle-1", Title: "idle, 2 × 16 threads, 1 queue", Queues: 1},
+		{Name: "idle-16", Title: "idle, 2 × 16 threads, 16 queues", Queues: 16},
+		{Name: "idle-glob", Title: "idle, 2 × 16 threads, 16 queues by a glob", Queues: 16, Glob: true},
+	} {
+		idle.Kind, idle.Threads, idle.Processes = kindIdle, 16, 2
+		all = append(all, idle)
+		idle.Name, idle.Title, idle.Waker = idle.Name+"-waker", idle.Title+", waker on", true
+		all = append(all, idle)
+	}
 	return append(all,
+		drain("defaults", "no-op jobs, the defaults: 1 × 1 thread, JOBS_PER_FORK 1", scenario{Threads: 1, PerFork: 1, Short: true}),
+		drain("tuned", "no-op jobs, 2 × 16 threads, JOBS_PER_FORK 1000", scenario{Threads: 16, Processes: 2, PerFork: 1000, Short: true}),
 		drain("depth-1", "1 job waits (each pushes the next), 50 threads", scenario{Chain: true}),
 		drain("depth-1e5", "10⁵ jobs wait, 50 threads", scenario{Depth: 100_000}),
 		drain("depth-1e7", "10⁷ jobs wait, 50 threads", scenario{Depth: 10_000_000}),

@@ -131,6 +131,20 @@ func (f fleet) shared() master.Shared {
 	}}
 }
 
+// SettingsDiffer returns the names of the settings on which two daemons have to agree and do
+// not. The texts are those that masters write to Redis; of one that another version has written
+// it knows nothing.
+func SettingsDiffer(one, other string) (names []string) {
+	var a, b fleet
+	if json.Unmarshal([]byte(one), &a) != nil || json.Unmarshal([]byte(other), &b) != nil {
+		return nil
+	}
+	for _, d := range a.differs(b) {
+		names = append(names, d.Setting)
+	}
+	return names
+}
+
 // differs returns the settings on which two daemons should agree and do not, as far as that
 // breaks something.
 func (f fleet) differs(o fleet) []master.Difference {

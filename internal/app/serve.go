@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -60,20 +61,20 @@ type Daemon struct {
 	// PIDFile is taken when this master takes charge of what another one had; nil = none.
 	PIDFile *proc.PIDFile
 
-	// noWaker: the server does not support a waker; see canWait.
-	noWaker bool
+	// noWaker is why there is no waker, if that was logged; see waits.
+	noWaker string
 }
 
 // Run waits until Redis answers, then runs the master. It returns nil after an orderly end.
 func (d *Daemon) Run(ctx context.Context) error {
-	if err := procfs.Subreaper(); err != nil {
+	if err := procfs.Subreaper(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		d.Log.Warn("what outlives its worker process goes to init", zap.Error(err))
 	}
 	self, err := proc.Self()
 	if err != nil {
 		return err
 	}
-	if _, err := d.masterConfig(d.Config.Config); err != nil {
+	if _, err := d.masterConfig(d.Config.Config, 0); err != nil {
 		return err // early, before the wait for Redis
 	}
 	redis, err := OpenStore(d.Config.Config, "resqued-master")
@@ -93,10 +94,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if stopped, err := waitForRedis(ctx, redis, relay, notifier, d.Log); stopped || err != nil {
 		return err
 	}
-	if d.Config.Waker {
-		d.Config.Waker = d.canWait(ctx, redis)
-	}
-	cfg, err := d.masterConfig(d.Config.Config)
+	cfg, err := d.masterConfig(d.Config.Config, d.waits(ctx, d.Config.Waker, redis))
 	if err != nil {
 		return err
 	}
@@ -124,10 +122,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			if err != nil {
 				return master.Config{}, err
 			}
-			if r.Waker {
-				r.Waker = d.canWait(ctx, redis)
-			}
-			next, err := d.masterConfig(r.Config)
+			next, err := d.masterConfig(r.Config, d.waits(ctx, r.Waker, redis))
 			next.InForce = func() { others.use(d.Program, r, self, d.Log) }
 			return next, err
 		}
@@ -156,16 +151,55 @@ func (d *Daemon) takeFile() {
 	}
 }
 
-// canWait reports whether a waker works with this server. It logs once if it does not.
-func (d *Daemon) canWait(ctx context.Context, redis *store.Store) bool {
-	if d.noWaker {
-		return false
+const (
+	// waitShare is the part of a server's free connections that a daemon may wait with where
+	// nobody has asked for the waker: many daemons share what is left, and others need some.
+	waitShare = 16
+	// waitUnknown is how many it takes of a server that does not say how many there are.
+	waitUnknown = 4
+)
+
+// waiting is what waits needs to know of the server.
+type waiting interface {
+	CanWait(ctx context.Context) error
+	FreeConnections(ctx context.Context) (free int, known bool)
+}
+
+// waits returns for how many queues a lookout may wait at a time, 0 for none. It logs why not,
+// each reason once.
+func (d *Daemon) waits(ctx context.Context, mode string, redis waiting) int {
+	n, why := 0, ""
+	if mode != config.WakerOff {
+		n, why = wakerSize(ctx, mode, redis)
 	}
+	if why != "" && why != d.noWaker {
+		level := zap.InfoLevel
+		if mode == config.WakerOn {
+			level = zap.WarnLevel
+		}
+		d.Log.Log(level, why, zap.String("waker", mode))
+	}
+	d.noWaker = why
+	return n
+}
+
+// wakerSize decides for how many queues to wait, and says what is wrong with that.
+func wakerSize(ctx context.Context, mode string, redis waiting) (n int, why string) {
 	if err := redis.CanWait(ctx); err != nil {
-		d.Log.Warn("the waker is off: jobs are found at each interval", zap.Error(err))
-		d.noWaker = true
+		return 0, fmt.Sprintf("the waker is off, jobs are found at each interval: %v", err)
 	}
-	return !d.noWaker
+	free, known := redis.FreeConnections(ctx)
+	switch {
+	case mode == config.WakerOn && known && free < store.MaxWaits:
+		return store.MaxWaits, fmt.Sprintf("the waker takes up to %d connections, and redis has %d to spare: raise its maxclients", store.MaxWaits, free)
+	case mode == config.WakerOn:
+		return store.MaxWaits, ""
+	case !known:
+		return waitUnknown, ""
+	case free < waitShare:
+		return 0, fmt.Sprintf("the waker is off, jobs are found at each interval: redis has %d connections to spare", free)
+	}
+	return min(store.MaxWaits, free/waitShare), ""
 }
 
 // onlyCommands reports whether worker processes run commands only, no code of the program.
@@ -189,10 +223,10 @@ func (p Program) beforeFork() {
 	}
 }
 
-// masterConfig returns the settings of the master.
-func (d *Daemon) masterConfig(c config.Config) (master.Config, error) {
+// masterConfig returns the settings of the master; waits is for how many queues a lookout waits.
+func (d *Daemon) masterConfig(c config.Config, waits int) (master.Config, error) {
 	handlers := d.Program.Handlers
-	worker, err := json.Marshal(handover{Config: c, Dev: d.Dev})
+	worker, err := json.Marshal(handover{Config: c, Waits: waits, Dev: d.Dev})
 	if err != nil {
 		return master.Config{}, fmt.Errorf("configuration: %w", err)
 	}

@@ -44,3 +44,9 @@ func TasksText(t config.Tasks) string {
 	}
 	return text
 }
+
+// Tuning returns what suits the jobs of this machine, or of the part of it that the control
+// group of this process leaves it.
+func Tuning() config.Tuning {
+	return config.Tuned(min(runtime.NumCPU(), runtime.GOMAXPROCS(0)), procfs.Memory())
+}

@@ -65,7 +65,7 @@ func (d *Daemon) upgrade(inCharge func(on bool)) master.Upgrade {
 func (d *Daemon) Remember() {
 	i, err := proc.Invoked()
 	if err != nil {
-		d.Log.Warn("this daemon cannot be upgraded while it runs", zap.Error(err))
+		d.Log.Info("this daemon cannot be upgraded while it runs", zap.Error(err))
 		return
 	}
 	d.Invocation = &i

@@ -45,6 +45,8 @@ const strayEvery = 2 * time.Second
 // handover is what a master passes to its worker processes in an inherited file.
 type handover struct {
 	Config config.Config `json:"config"`
+	// Waits is for how many queues a lookout waits in Redis at a time; 0 = none.
+	Waits int `json:"waits,omitempty"`
 	// Dev is set under "resqued dev".
 	Dev *DevMode `json:"dev,omitempty"`
 }
@@ -187,8 +189,8 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 		Runner: &thread.Runner{Performer: set, Locker: locks, Check: jobkey.NewCheck(c.JobLockKey, s), Retries: retries, Describe: handler.Describe},
 		Stats:  stats, Signals: received, Hooks: handlers.AllHooks(), Log: log, Exit: w.killSelf,
 	}
-	if c.Waker {
-		deps.OpenWaiter = func() (workerproc.Waiter, error) { return s.OpenWaiter() }
+	if h.Waits > 0 {
+		deps.OpenWaiter, deps.Waits = func() (workerproc.Waiter, error) { return s.OpenWaiter(h.Waits) }, h.Waits
 	}
 	if h.Dev != nil {
 		events := observer(*h.Dev)
@@ -202,7 +204,7 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 		Threads: c.ThreadCount, JobsPerFork: c.JobsPerFork, MaxRSS: c.MaxRSS, MaxAge: c.MaxAge,
 		Queues: c.Queues, Locketed: c.Locked, NamedLocks: keyer.NeedsGo(), NamedClasses: keyer.ByClass(),
 		RequeueLost: c.OnLockLost == "requeue", Unique: c.Unique, StrictUnique: c.UniqueQueuesStrict,
-		Interval: c.Interval, UntilEmpty: c.UntilEmpty,
+		Interval: c.Interval, StretchInterval: c.MayStretch, UntilEmpty: c.UntilEmpty,
 		TermTimeout: c.TermTimeout, LockDuration: c.JobLockDuration, BeatEvery: beat, MaxPayload: c.MaxPayload,
 		KillOnMasterDeath: c.OnMasterDeath == "kill", DrainTimeout: c.DrainTimeout,
 		DeathPolicy: deathPolicy(c, handlers), Host: host, PID: os.Getpid(), Traces: traces(log), Version: p.Version,

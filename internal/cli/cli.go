@@ -39,6 +39,12 @@ type cli struct {
 	// dev is set by --dev: use the Redis of a running "resqued dev".
 	dev   bool
 	flags outputFlags
+	// places are where a configuration is looked for that is not named.
+	places config.Places
+	// loaded is the configuration of the verb, nil as long as there is none.
+	loaded *config.Resolved
+	// width is how many columns a table may take, 0 for any number: that of the terminal.
+	width int
 	// received are the signals to a daemon, hush restores their default effects; see listen.
 	received <-chan os.Signal
 	hush     func()
@@ -48,7 +54,9 @@ type cli struct {
 
 // outputFlags say how results are shown.
 type outputFlags struct {
-	output    string
+	output string
+	// yaml says in which form that goes out which output json asks for.
+	yaml      bool
 	noHeaders bool
 	noColour  bool
 	quiet     bool
@@ -59,10 +67,15 @@ type outputFlags struct {
 // code. A process that a master has started as a worker process does its work instead and
 // ignores the arguments.
 func Main(handlers *resqued.Handlers, args []string) int {
+	return mainIn(config.SystemPlaces(), handlers, args)
+}
+
+// mainIn is Main with the places where a configuration is looked for that is not named.
+func mainIn(places config.Places, handlers *resqued.Handlers, args []string) int {
 	if app.IsWorker() {
 		return app.Program{Version: version(), Handlers: handlers}.RunWorker(newEventWriter)
 	}
-	a := &cli{handlers: handlers, args: args, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	a := &cli{handlers: handlers, args: args, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, places: places}
 	a.listen()
 	a.name = filepath.Base(os.Args[0])
 	return a.run(context.Background())
@@ -144,7 +157,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
 	f := root.PersistentFlags()
 	config.AddGlobalFlags(f)
 	f.BoolVar(&a.dev, "dev", false, "use the Redis of a running \"resqued dev\"")
-	f.StringVarP(&a.flags.output, "output", "o", outTable, "`form` of results: table, wide, json or name")
+	f.StringVarP(&a.flags.output, "output", "o", outTable, "`form` of results: table, wide, json, yaml or name")
 	f.BoolVar(&a.flags.noHeaders, "no-headers", false, "tables without their first line")
 	f.BoolVar(&a.flags.noColour, "no-color", false, "no colours (NO_COLOR)")
 	f.BoolVarP(&a.flags.quiet, "quiet", "q", false, "errors only")
@@ -154,7 +167,8 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
 	})
 	root.AddCommand(a.devCommand(), a.workCommand(), a.reloadCommand(), a.upgradeCommand(), a.enqueueCommand(), a.queuesCommand(), a.jobsCommand(), a.workersCommand(),
 		a.failedCommand(), a.parkedCommand(), a.scheduleCommand(), a.longjobsCommand(), a.locksCommand(), a.lockerCommand(), a.configCommand(), a.versionCommand(), a.completionCommand())
-	_ = root.RegisterFlagCompletionFunc("output", words(outTable, outWide, outJSON, outName))
+	a.addWatch(root)
+	_ = root.RegisterFlagCompletionFunc("output", words(outTable, outWide, outJSON, outYAML, outName))
 	_ = root.RegisterFlagCompletionFunc("redis-url", cobra.NoFileCompletions)
 	_ = root.RegisterFlagCompletionFunc("namespace", cobra.NoFileCompletions)
 	return root
@@ -165,31 +179,51 @@ func (a *cli) prepare(c *cobra.Command) error {
 	if a.hush != nil && c.Annotations[daemonVerb] == "" {
 		a.hush()
 	}
-	if !slices.Contains([]string{outTable, outWide, outJSON, outName}, a.flags.output) {
+	switch a.flags.output {
+	case outTable, outWide, outJSON, outName:
+	case outYAML:
+		if c.Annotations[daemonVerb] != "" {
+			return usage("", "--output yaml: a daemon writes lines, as text or with --output json")
+		}
+		a.flags.output, a.flags.yaml = outJSON, true
+	default:
 		bad := a.flags.output
 		a.flags.output = outTable
-		return usage("", "--output %q: use table, wide, json or name", bad)
+		return usage("", "--output %q: use table, wide, json, yaml or name", bad)
 	}
 	a.coloured = wantsColour(a.stdout, a.flags.noColour)
+	a.width, _ = terminalSize(a.stdout)
 	return nil
 }
 
-// wantsJSON reports whether JSON was asked for, also when the flags could not be parsed.
-func (a *cli) wantsJSON() bool {
-	if a.flags.output == outJSON {
-		return true
+// formOfErrors returns outJSON or outYAML if errors are to be in that form, also when the flags
+// could not be parsed, else "".
+func (a *cli) formOfErrors() string {
+	form := ""
+	switch {
+	case a.flags.yaml:
+		return outYAML
+	case a.flags.output == outJSON:
+		return outJSON
 	}
 	for i, arg := range a.args {
-		switch {
-		case arg == "--":
-			return false
-		case arg == "-ojson", arg == "-o=json", arg == "--output=json":
-			return true
-		case (arg == "-o" || arg == "--output") && i+1 < len(a.args):
-			return a.args[i+1] == outJSON
+		if arg == "--" {
+			break
+		}
+		for _, prefix := range []string{"--output=", "-o=", "-o"} {
+			if value, ok := strings.CutPrefix(arg, prefix); ok {
+				form = value
+				break
+			}
+		}
+		if (arg == "-o" || arg == "--output") && i+1 < len(a.args) {
+			form = a.args[i+1]
 		}
 	}
-	return false
+	if form == outJSON || form == outYAML {
+		return form
+	}
+	return ""
 }
 
 // noSuchVerb refuses arguments of the bare program.

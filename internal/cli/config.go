@@ -12,7 +12,7 @@ import (
 
 func (a *cli) configCommand() *cobra.Command {
 	parent := &cobra.Command{
-		Use: "config", Short: "check the configuration, or show what it comes to",
+		Use: "config", Short: "check the configuration, show what it comes to, or write a first one",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return unknownVerb(c, args[0])
@@ -38,6 +38,7 @@ kernel) the daemon may need, and warns of limits of this process that are smalle
 		config.AddFlags(c.Flags())
 		parent.AddCommand(c)
 	}
+	parent.AddCommand(a.configInitCommand())
 	return parent
 }
 
@@ -47,15 +48,17 @@ type configReport struct {
 	File    string `json:"file,omitempty"`
 	Threads int    `json:"threads"`
 	// Tasks are what the daemon may need of the kernel's, each command counted as one.
-	Tasks    int               `json:"tasks"`
-	Warnings []config.Warning  `json:"warnings"`
-	Errors   config.Errors     `json:"errors,omitempty"`
-	Plan     []config.PlanLine `json:"plan,omitempty"`
-	Config   json.RawMessage   `json:"config,omitempty"`
+	Tasks    int              `json:"tasks"`
+	Warnings []config.Warning `json:"warnings"`
+	// Hints say what could be better, of a configuration that is as it is meant to be.
+	Hints  []string          `json:"hints,omitempty"`
+	Errors config.Errors     `json:"errors,omitempty"`
+	Plan   []config.PlanLine `json:"plan,omitempty"`
+	Config json.RawMessage   `json:"config,omitempty"`
 }
 
 func (a *cli) configCheck(c *cobra.Command) error {
-	r, err := a.loadAs(c, config.Options{NeedQueues: true})
+	r, err := a.loadAs(c, config.Options{NeedQueues: true, RunsPrograms: true})
 	if err != nil {
 		return err
 	}
@@ -63,16 +66,28 @@ func (a *cli) configCheck(c *cobra.Command) error {
 		return err
 	}
 	warnings := append(r.Warnings, a.program().Warnings(r)...)
+	hints := a.hints(r)
 	if a.flags.output == outJSON {
-		return a.printJSON(configReport{OK: true, File: r.File, Threads: r.Threads(), Tasks: a.program().Tasks(r).Sum(), Warnings: orEmpty(warnings)})
+		return a.printJSON(configReport{OK: true, File: r.File, Threads: r.Threads(), Tasks: a.program().Tasks(r).Sum(), Warnings: orEmpty(warnings), Hints: hints})
 	}
 	var b strings.Builder
 	for _, w := range warnings {
 		b.WriteString(a.paint(yellow, "warn") + "  " + w.Message + "\n")
 	}
+	for _, hint := range hints {
+		b.WriteString("hint  " + hint + "\n")
+	}
 	b.WriteString(a.paint(green, "ok") + "    " + plural(r.Threads(), "thread") + ", queues " + r.Queues.String() + "\n")
 	b.WriteString("      up to " + app.TasksText(a.program().Tasks(r)) + " (TasksMax=)\n")
 	return a.printText(b.String())
+}
+
+// hints says what could be better.
+func (a *cli) hints(r *config.Resolved) []string {
+	if !r.Defaults() {
+		return nil
+	}
+	return []string{config.DefaultsHint(app.Tuning(), a.name)}
 }
 
 func (a *cli) configShow(c *cobra.Command) error {

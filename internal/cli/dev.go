@@ -21,6 +21,9 @@ import (
 	"github.com/resqued/resqued/internal/selector"
 )
 
+// devVerb is the verb itself.
+const devVerb = "dev"
+
 // devDefaults are the defaults of "resqued dev". The log level is error because its terminal
 // already shows every job that ends.
 var devDefaults = map[string]string{
@@ -35,7 +38,7 @@ var devIgnores = []string{"redis-password-file", "redis-ca-file", "allow-evictio
 func (a *cli) devCommand() *cobra.Command {
 	var noDemo bool
 	c := &cobra.Command{
-		Use:   "dev",
+		Use:   devVerb,
 		Short: "try it: a Redis, two worker processes and demo jobs, nothing else needed",
 		Long: `Run a daemon with a Redis of its own and show every finished job. The Redis is a
 private redis-server if one is installed, else one that is built in; it listens
@@ -65,7 +68,7 @@ func (a *cli) runDev(c *cobra.Command, demo bool) error {
 	case c.Flags().Changed("redis-url"):
 		return usage("To work the jobs of another one: "+a.name+" work", "dev brings a Redis of its own: leave --redis-url out")
 	}
-	r, err := a.loadAs(c, config.Options{NeedQueues: true, Defaults: devDefaults})
+	r, err := a.loadAs(c, config.Options{NeedQueues: true, RunsPrograms: true, Defaults: devDefaults})
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -106,7 +107,7 @@ func (a *cli) jobArgs(words []string, list string, hasList bool) (resqued.Args, 
 		case err != nil:
 			return nil, fmt.Errorf("standard input: %w", err)
 		case len(text) > maxInput:
-			return nil, usage("", "standard input holds more than %s", size(maxInput))
+			return nil, usage("", "standard input holds more than %s", view.Size(maxInput))
 		}
 		list = string(text)
 	}
@@ -203,7 +204,7 @@ func (a *cli) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 		return nil
 	case res.Status == client.StatusDelayed:
 		return a.printText(fmt.Sprintf("delayed %s: to %s at %s (in %s)\n", jobText(class, args.String()),
-			wire.Printable(res.Queue, 0), res.Due.Format(time.RFC3339), age(time.Until(res.Due).Round(time.Second))))
+			wire.Printable(res.Queue, 0), res.Due.Format(time.RFC3339), view.Age(time.Until(res.Due).Round(time.Second))))
 	}
 	return a.printText(fmt.Sprintf("enqueued %s to %s (position %d)\n",
 		jobText(class, args.String()), wire.Printable(res.Queue, 0), res.Position))

@@ -16,6 +16,7 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -130,7 +131,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 		line = append(line, part...)
 		switch {
 		case len(line) > maxInput:
-			return nil, fmt.Errorf("it is longer than %s", size(maxInput))
+			return nil, fmt.Errorf("it is longer than %s", view.Size(maxInput))
 		case !errors.Is(err, bufio.ErrBufferFull):
 			return line, err
 		}

@@ -53,9 +53,13 @@ func (a *cli) failedCommand() *cobra.Command {
 payload and backtrace: those of the failed list and of the lists that Resque's multi-queue
 failure backend has for queues.
 
+Failures are of one kind if class, exception, queue and message are the same. In messages
+numbers count as #, UUIDs and other ids as <id>, and quoted texts as "…". EXAMPLE (-o wide,
+-o json) is the id of the newest, for "failed show".
+
 An id is a digest of the record and its place among the others, counted from the oldest. The
 beginning of the digest does, too, but takes a look at all records.`,
-		Example: "  " + a.name + " failed\n  " + a.name + " failed --flat --class Mail\n  " + a.name + " failed show 0af6af819782@41",
+		Example: "  " + a.name + " failed --newer-than 1h\n  " + a.name + " failed --flat --class Mail\n  " + a.name + " failed show 0af6af819782@41",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return unknownVerb(c, args[0])
@@ -82,19 +86,35 @@ beginning of the digest does, too, but takes a look at all records.`,
 }
 
 func (a *cli) listFailed(ctx context.Context, s *store.Store, o failedOptions) error {
-	views, partial, err := view.Failures(ctx, s, o.query())
+	l, err := a.failures(ctx, s, o)
 	if err != nil {
 		return err
 	}
-	l := groupFailures(views)
-	if o.flat {
-		l = flatFailures(views)
-	}
-	if l.partial = partial; partial && a.flags.output != outJSON {
+	if l.partial && a.flags.output != outJSON {
 		a.note("only the newest %d failures were looked at; see --limit", o.limit)
 	}
 	a.noteParked(ctx, s)
 	return a.print(l)
+}
+
+// failures returns the failures that are meant, one by one or in groups.
+func (a *cli) failures(ctx context.Context, s *store.Store, o failedOptions) (*listing, error) {
+	if o.flat {
+		views, partial, err := view.Failures(ctx, s, o.query())
+		l := flatFailures(views)
+		l.partial = partial
+		return l, err
+	}
+	groups, err := view.GroupFailures(ctx, s, o.query())
+	if err != nil {
+		return nil, err
+	}
+	l := groupFailures(groups.Groups)
+	l.partial = groups.Partial || groups.Others > 0
+	if groups.Others > 0 && a.flags.output != outJSON {
+		a.note("and %s of further kinds, which are too many to tell apart; use a filter, or --flat", plural(groups.Others, "failure"))
+	}
+	return l, nil
 }
 
 // query returns which failures are looked at.
@@ -130,19 +150,21 @@ func (a *cli) showFailed(ctx context.Context, s *store.Store, ids []string) erro
 	return a.printText(b.String())
 }
 
-func groupFailures(views []view.Failure) *listing {
+func groupFailures(groups []*view.FailureGroup) *listing {
 	l := &listing{columns: []column{
 		{title: "COUNT", right: true},
 		{title: "CLASS"},
 		{title: "ERROR"},
 		{title: "LAST", right: true},
+		{title: "MESSAGE"},
 		{title: "FIRST", right: true, wide: true},
 		{title: "QUEUE", wide: true},
-		{title: "MESSAGE", wide: true},
+		{title: "EXAMPLE", wide: true},
+		{title: "NEWEST MESSAGE", wide: true},
 	}}
 	now := time.Now()
-	for _, g := range view.GroupFailures(views) {
-		l.add(g.Class, g, strconv.Itoa(g.Count), g.Class, g.Exception, sinceP(g.Last, now), sinceP(g.First, now), g.Queue, g.Error)
+	for _, g := range groups {
+		l.add(g.Class, g, strconv.Itoa(g.Count), g.Class, g.Exception, sinceP(g.Last, now), g.Pattern, sinceP(g.First, now), g.Queue, g.Example, g.Error)
 	}
 	return l
 }
@@ -183,7 +205,7 @@ func (a *cli) failureText(v view.Failure) string {
 	line("args", wire.Printable(string(v.Args), 0))
 	line("queue", wire.Printable(v.Queue, 0))
 	if v.FailedAt != nil {
-		line("failed", v.FailedAt.Format(time.RFC3339)+" ("+age(time.Since(*v.FailedAt))+" ago)")
+		line("failed", v.FailedAt.Format(time.RFC3339)+" ("+view.Age(time.Since(*v.FailedAt))+" ago)")
 	}
 	if v.Attempts > 0 {
 		line("attempts", strconv.Itoa(v.Attempts))
@@ -216,5 +238,5 @@ func sinceP(t *time.Time, now time.Time) string {
 	if t == nil {
 		return ""
 	}
-	return since(*t, now)
+	return view.Since(*t, now)
 }

@@ -48,8 +48,8 @@ func (o *failureFilter) add(c *cobra.Command, a *cli) {
 	f.StringVar(&o.filter.Error, "error", "", "whose exception or message contains this `text`")
 	f.StringVar(&o.pattern, "match", "", "whose exception or message fits this `regexp`")
 	f.StringVar(&o.filter.Queue, "queue", "", "from this queue")
-	f.DurationVar(&o.older, "older-than", 0, "that failed longer ago")
-	f.DurationVar(&o.newer, "newer-than", 0, "that failed within this time")
+	f.Var((*timeSpan)(&o.older), "older-than", "that failed longer ago than this `time`: 90s, 2h30m, 3d")
+	f.Var((*timeSpan)(&o.newer), "newer-than", "that failed within this `time`")
 	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
 	_ = c.RegisterFlagCompletionFunc("class", a.live(a.classNames))
 	for _, flag := range []string{"error", "match", "older-than", "newer-than"} {
@@ -133,9 +133,6 @@ func (o *failureFilter) resolve(now time.Time) (err error) {
 		if o.filter.Pattern, err = regexp.Compile(o.pattern); err != nil {
 			return usage("", "--match %q: %s", o.pattern, err)
 		}
-	}
-	if o.older < 0 || o.newer < 0 {
-		return usage("", "a time must not be negative")
 	}
 	if o.older > 0 {
 		o.filter.Before = now.Add(-o.older)

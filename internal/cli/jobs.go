@@ -20,7 +20,7 @@ type jobFilter struct{ view.JobFilter }
 func (f *jobFilter) add(c *cobra.Command) {
 	c.Flags().StringSliceVar(&f.Queues, "queue", nil, "only jobs of these `queues`")
 	c.Flags().StringSliceVar(&f.Classes, "class", nil, "only jobs of these `classes`")
-	c.Flags().DurationVar(&f.OlderThan, "older-than", 0, "only jobs that have been running for longer")
+	c.Flags().Var((*timeSpan)(&f.OlderThan), "older-than", "only jobs that have been running for longer than this `time`")
 	c.Flags().IntVar(&f.Limit, "limit", jobLimit, "how many jobs at most, those that run longest")
 }
 
@@ -134,7 +134,7 @@ func jobListing(views []*view.Job, cut bool) *listing {
 		{title: "LOCK", wide: true},
 	}}
 	for _, v := range views {
-		l.add(v.Name, v, v.Short, v.Class, v.Queue, v.State, age(time.Duration(v.AgeS)*time.Second), view.WorkerText(v.Worker),
+		l.add(v.Name, v, v.Short, v.Class, v.Queue, v.State, view.Age(time.Duration(v.AgeS)*time.Second), view.WorkerText(v.Worker),
 			string(v.Args), v.Run.Proc, v.Record.LockKey)
 	}
 	return l

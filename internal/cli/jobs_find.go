@@ -97,7 +97,7 @@ func (a *cli) runText(v *view.Job) string {
 	line("queue", v.Queue)
 	b.WriteString("state    " + a.paint(jobColour(v.State), v.State) + "\n")
 	if !v.Started.IsZero() {
-		line("started", v.Started.UTC().Format(time.RFC3339)+" ("+age(time.Duration(v.AgeS)*time.Second)+" ago)")
+		line("started", v.Started.UTC().Format(time.RFC3339)+" ("+view.Age(time.Duration(v.AgeS)*time.Second)+" ago)")
 	}
 	line("worker", v.Worker)
 	line("process", v.Process)
@@ -111,7 +111,7 @@ func (a *cli) runText(v *view.Job) string {
 	}
 	payload := v.Payload
 	if len(payload) > payloadShown {
-		payload = payload[:payloadShown] + "… (" + size(int64(len(payload))) + " in all)"
+		payload = payload[:payloadShown] + "… (" + view.Size(int64(len(payload))) + " in all)"
 	}
 	line("payload", payload)
 	return b.String()

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -20,18 +22,31 @@ func (a *cli) load(c *cobra.Command) (*config.Resolved, error) {
 		return nil, err
 	}
 	for _, w := range r.Warnings {
-		a.warn("%s", w.Message)
+		if slices.Contains(concernsAll, w.Key) {
+			a.warn("%s", w.Message)
+		}
 	}
 	return r, nil
+}
+
+// concernsAll are the keys whose warnings matter to every verb; the others are for those that
+// run a daemon, and "config check".
+var concernsAll = []string{
+	config.ConfigFlag, "redis_url", "redis_password_file", "redis_ca_file", "namespace", "database_url", "database_url_file", "failure_backend",
 }
 
 // loadAs reads the configuration with the options of one verb.
 func (a *cli) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, error) {
 	o.Flags = c.Flags()
+	if o.Search = a.places; a.dev || c.Name() == devVerb {
+		// What is meant for production is not what is tried.
+		o.Search.Etc, o.Search.Credstore = "", ""
+	}
 	r, err := config.Load(o)
 	if err != nil {
 		return nil, configProblem(err)
 	}
+	a.loaded = r
 	if err := a.program().Check(r); err != nil {
 		return nil, configProblem(err)
 	}
@@ -68,6 +83,9 @@ func configProblem(err error) error {
 	}
 	for _, one := range all {
 		p.lines = append(p.lines, one.Error())
+		if one.Source.Found {
+			p.hint = fmt.Sprintf("%s was found, not named: --config FILE reads another one, --config %s reads none.", one.Source.Name, config.NoFile)
+		}
 	}
 	return p
 }

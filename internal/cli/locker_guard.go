@@ -16,6 +16,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/resqued/resqued/internal/launch"
+	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/procfs"
 )
 
@@ -89,7 +91,11 @@ func startGuard(command, environ []string, terms string, sameGroup bool) (*guard
 		g.spared[p.ID] = true
 	}
 	// The file that runs now, even if another one has taken its place.
-	g.cmd = exec.Command("/proc/self/exe")
+	program, err := proc.Executable()
+	if err != nil {
+		return nil, err
+	}
+	g.cmd = exec.Command(program)
 	g.cmd.Args = []string{os.Args[0], "locker", "guard"}
 	if sameGroup {
 		g.cmd.Args = append(g.cmd.Args, "--group", strconv.Itoa(unix.Getpgrp()))
@@ -197,7 +203,7 @@ func (d *duty) run(args []string) error {
 		}
 	}
 	// Processes that outlive their parents come here, where they can be found.
-	if err := procfs.Subreaper(); err != nil {
+	if err := procfs.Subreaper(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
 	lines := make(chan string)
@@ -214,7 +220,7 @@ func (d *duty) run(args []string) error {
 	d.onLine(first)
 	d.cmd = exec.Command(args[0], args[1:]...)
 	d.cmd.Stdin, d.cmd.Stdout, d.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: d.group, Pdeathsig: syscall.SIGKILL}
+	d.cmd.SysProcAttr = commandAttributes(d.group)
 	if err := d.cmd.Start(); err != nil {
 		return cannotStart(args[0], err)
 	}
@@ -237,8 +243,7 @@ func (d *duty) watch(lines <-chan string) {
 	go func() {
 		defer close(exited)
 		// The command is not reaped yet, so the number of its group is not used again.
-		for errors.Is(unix.Waitid(unix.P_PID, d.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
-		}
+		launch.AwaitExit(d.cmd.Process.Pid)
 	}()
 	look := time.NewTicker(guardLooks)
 	defer look.Stop()

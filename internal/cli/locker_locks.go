@@ -68,11 +68,11 @@ func (l *listing) addRow(r locker.Row) {
 	v := &view.Lock{Kind: postgresLock, Key: r.Key, Holder: &r.LockedBy, State: store.LockExpired, Sequence: r.Sequence}
 	left, held := "past", ""
 	if r.Held() {
-		v.State, left = store.LockHeld, age(r.Left)
+		v.State, left = store.LockHeld, view.Age(r.Left)
 		v.TTLS = new(int64(r.Left / time.Second))
 	}
 	if r.Age > 0 {
-		v.AgeS, held = new(int64(r.Age/time.Second)), age(r.Age)
+		v.AgeS, held = new(int64(r.Age/time.Second)), view.Age(r.Age)
 	}
 	l.add(v.Key, v, v.Kind, v.Key, holderName(r.LockedBy), held, left, v.State, "", "", "", "", fmt.Sprintf("sequence %d", r.Sequence))
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/locker"
 )
@@ -89,10 +90,10 @@ func (a *cli) printRows(rows []locker.Row) error {
 		v := viewRow(r)
 		var old, left string
 		if v.AgeS != nil {
-			old = age(max(0, r.Age))
+			old = view.Age(max(0, r.Age))
 		}
 		if v.TTLS != nil {
-			left = age(r.Left)
+			left = view.Age(r.Left)
 		}
 		key := r.Key
 		if a.flags.output != outWide { // one long key must not push the columns of all others away
@@ -134,7 +135,7 @@ Exit codes: 1 it is held, 4 there is no such lock.`,
 				case r.Held() && !force && !now:
 					return &problem{
 						exit: exitFailed, code: "held", hint: "--force releases it while its holder works.",
-						lines: []string{fmt.Sprintf("%q is held by %s for %s more", key, holderName(r.LockedBy), age(r.Left))},
+						lines: []string{fmt.Sprintf("%q is held by %s for %s more", key, holderName(r.LockedBy), view.Age(r.Left))},
 					}
 				}
 				if r.Held() && !now {
@@ -172,7 +173,7 @@ func (a *cli) revoke(c *cobra.Command, pool *pgxpool.Pool, table string, r locke
 			return &problem{exit: exitFailed, code: "changed", lines: []string{fmt.Sprintf("%q has another holder by now: look again", key)}}
 		}
 	}
-	a.note("%s, which held %q, is told to end; the lock is free when it has, or in %s", holderName(r.LockedBy), key, age(r.Left))
+	a.note("%s, which held %q, is told to end; the lock is free when it has, or in %s", holderName(r.LockedBy), key, view.Age(r.Left))
 	if a.flags.quiet {
 		return nil
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/locker"
 )
@@ -174,7 +175,7 @@ func (a *cli) lockerOutcome(ctx context.Context, r *lockedRun, key string, ran b
 	case !ran:
 		h := r.lock.Holder()
 		p := &problem{exit: exitNotObtained, code: "held"}
-		p.lines = []string{fmt.Sprintf("%q is held by %s for %s more", key, holderName(h.LockedBy), age(h.Left))}
+		p.lines = []string{fmt.Sprintf("%q is held by %s for %s more", key, holderName(h.LockedBy), view.Age(h.Left))}
 		if !r.o.Blocking {
 			p.hint = "Wait with --blocking."
 		}

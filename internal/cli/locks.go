@@ -164,7 +164,7 @@ func (l *listing) addLock(v *view.Lock) {
 	}
 	held := ""
 	if d := v.Info.Age(); d > 0 {
-		held = age(d)
+		held = view.Age(d)
 	}
 	value := v.Info.Value
 	item := *v
@@ -176,7 +176,7 @@ func (l *listing) addLock(v *view.Lock) {
 func lockTTL(v *view.Lock) string {
 	switch {
 	case v.Info.TTL >= 0:
-		return age(v.Info.TTL)
+		return view.Age(v.Info.TTL)
 	case v.Info.Expires.IsZero():
 		return "none"
 	}
@@ -189,7 +189,7 @@ func lockLimitText(v *view.Lock) string {
 		return ""
 	}
 	if left := v.Info.Expires.Sub(v.Info.At); left > 0 {
-		return age(left)
+		return view.Age(left)
 	}
 	return "past"
 }

@@ -117,11 +117,11 @@ func (a *cli) lockText(v *view.Lock) string {
 			line("fence", strconv.FormatInt(job.Fence, 10))
 		}
 		if !job.Since.IsZero() {
-			line("since", job.Since.UTC().Format(time.RFC3339)+" ("+age(lock.Age())+" ago)")
+			line("since", job.Since.UTC().Format(time.RFC3339)+" ("+view.Age(lock.Age())+" ago)")
 		}
 		payload := string(job.Payload)
 		if job.Size > int64(len(payload)) {
-			payload += "… (" + size(job.Size) + " in all)"
+			payload += "… (" + view.Size(job.Size) + " in all)"
 		}
 		line("payload", payload)
 	} else {
@@ -153,7 +153,7 @@ func (a *cli) listWaiting(ctx context.Context, s *store.Store) error {
 		if v.Locks > 0 {
 			locks = strconv.FormatInt(v.Locks, 10)
 		}
-		l.add(v.Queue, v, v.Queue, v.State, strconv.FormatInt(v.Locked, 10)+"/"+strconv.FormatInt(v.Size, 10), since(v.Since, now), locks)
+		l.add(v.Queue, v, v.Queue, v.State, strconv.FormatInt(v.Locked, 10)+"/"+strconv.FormatInt(v.Size, 10), view.Since(v.Since, now), locks)
 	}
 	if len(list) == 0 && a.flags.output != outJSON && a.flags.output != outName {
 		a.note("no job is known to wait for a lock")

@@ -3,10 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,16 +14,12 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// longLimit is how many runs are shown, watchEvery how often with --watch.
-const (
-	longLimit  = 100
-	watchEvery = 2 * time.Second
-)
+// longLimit is how many runs are shown unless told otherwise.
+const longLimit = 100
 
 func (a *cli) longjobsCommand() *cobra.Command {
 	f := longjob.Filter{Limit: longLimit}
 	var status string
-	var watch bool
 	ls := func(c *cobra.Command, _ []string) error {
 		f.Status = longjob.Status(status)
 		switch f.Status {
@@ -38,14 +31,13 @@ func (a *cli) longjobsCommand() *cobra.Command {
 			return usage("", "--limit %d: use 1 or more", f.Limit)
 		}
 		return a.withLongjobs(c, func(ctx context.Context, client *longjob.Client) error {
-			return a.repeat(ctx, watch, func() error { return a.listLongjobs(ctx, client, f) })
+			return a.listLongjobs(ctx, client, f)
 		})
 	}
 	flags := func(c *cobra.Command) *cobra.Command {
 		c.Flags().StringVar(&f.Class, "class", "", "runs of this class")
 		c.Flags().StringVar(&status, "status", "", "runs that are queued, running, completed, failed, cancelled or superseded")
 		c.Flags().IntVar(&f.Limit, "limit", longLimit, "how many")
-		c.Flags().BoolVar(&watch, "watch", false, "show them again every 2 seconds")
 		_ = c.RegisterFlagCompletionFunc("class", a.live(a.classNames))
 		_ = c.RegisterFlagCompletionFunc("status", words("queued", "running", "completed", "failed", "cancelled", "superseded"))
 		return c
@@ -72,32 +64,6 @@ func (a *cli) withLongjobs(c *cobra.Command, do func(ctx context.Context, client
 	return a.withStore(c, func(ctx context.Context, s *store.Store) error {
 		return do(ctx, longjob.ClientFrom(longstore.New(s.Redis()).InContext(ctx), a.handlers))
 	})
-}
-
-// repeat calls show once, or with watch every two seconds until the program is interrupted. On
-// a terminal each output takes the place of the one before.
-func (a *cli) repeat(ctx context.Context, watch bool, show func() error) error {
-	if !watch {
-		return show()
-	}
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
-	inPlace := a.flags.output != outJSON && a.flags.output != outName && isTerminal(a.stdout)
-	for {
-		if inPlace {
-			_ = a.printText("\x1b[H\x1b[2J") // home, clear
-		}
-		if err := show(); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
 }
 
 func (a *cli) listLongjobs(ctx context.Context, client *longjob.Client, f longjob.Filter) error {

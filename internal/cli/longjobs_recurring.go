@@ -66,10 +66,10 @@ func (a *cli) listRecurring(ctx context.Context, s *store.Store) error {
 		case v.Error != "":
 			state = v.Error
 		case !v.Next.IsZero():
-			next = age(max(0, v.Next.Sub(now)))
+			next = view.Age(max(0, v.Next.Sub(now)))
 		}
-		l.add(v.Class, v, v.Class, age(time.Duration(v.IntervalS*float64(time.Second))), fmt.Sprint(v.Subjects), fmt.Sprint(v.Active), fmt.Sprint(v.Backlog),
-			fmt.Sprint(v.Started), fmt.Sprint(v.Waiting), since(v.Last, now), next, state)
+		l.add(v.Class, v, v.Class, view.Age(time.Duration(v.IntervalS*float64(time.Second))), fmt.Sprint(v.Subjects), fmt.Sprint(v.Active), fmt.Sprint(v.Backlog),
+			fmt.Sprint(v.Started), fmt.Sprint(v.Waiting), view.Since(v.Last, now), next, state)
 	}
 	if len(all) == 0 && a.flags.output != outJSON && a.flags.output != outName {
 		a.note("no recurring long jobs")

@@ -15,8 +15,7 @@ import (
 )
 
 func (a *cli) showLongjobCommand() *cobra.Command {
-	var watch bool
-	c := &cobra.Command{
+	return &cobra.Command{
 		Use: "show UUID", Short: "show one long job, with what it remembers", Args: exactly(1, "the UUID of a long job, or its beginning"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withLongjobs(c, func(ctx context.Context, client *longjob.Client) error {
@@ -24,17 +23,10 @@ func (a *cli) showLongjobCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.repeat(ctx, watch, func() error {
-					if run, err = client.Get(ctx, run.UUID); err != nil {
-						return err
-					}
-					return a.showLongjob(run)
-				})
+				return a.showLongjob(run)
 			})
 		},
 	}
-	c.Flags().BoolVar(&watch, "watch", false, "show it again every 2 seconds")
-	return c
 }
 
 func (a *cli) showLongjob(run longjob.Run) error {
@@ -76,17 +68,17 @@ func (a *cli) showLongjob(run longjob.Run) error {
 			text += fmt.Sprintf(" of %d", s.Total)
 		}
 		if rate := s.PerSecond(); rate > 0 {
-			text += ", " + speed(rate)
+			text += ", " + view.Rate(rate)
 		}
 		if left, ok := s.Left(); ok && !s.Finished && !run.Status.Over() {
-			text += ", " + longLeft(left) + " of work left"
+			text += ", " + view.Left(left) + " of work left"
 		}
 		row("step "+s.Name, text)
 	}
-	row("enqueued", since(run.Created, now))
-	row("begun", since(run.Begun, now))
-	row("last seen", since(run.Seen, now))
-	row("ended", since(run.Ended, now))
+	row("enqueued", view.Since(run.Created, now))
+	row("begun", view.Since(run.Begun, now))
+	row("last seen", view.Since(run.Seen, now))
+	row("ended", view.Since(run.Ended, now))
 	if run.Deaths > 0 {
 		row("deaths", fmt.Sprint(run.Deaths))
 	}

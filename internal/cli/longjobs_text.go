@@ -20,37 +20,12 @@ func progress(v *view.LongJob) (text, rate, eta string) {
 		text += fmt.Sprintf("/%d", step.Total)
 	}
 	if n := step.PerSecond(); n > 0 {
-		rate = speed(n)
+		rate = view.Rate(n)
 	}
 	if v.ETA != nil {
-		eta = longLeft(time.Duration(*v.ETA * float64(time.Second)))
+		eta = view.Left(time.Duration(*v.ETA * float64(time.Second)))
 	}
 	return text, rate, eta
-}
-
-// speed formats a rate by the second, a low one by the minute or the hour.
-func speed(perSecond float64) string {
-	switch {
-	case perSecond < 1./60:
-		return fmt.Sprintf("%.1f/h", 3600*perSecond)
-	case perSecond < 1:
-		return fmt.Sprintf("%.1f/min", 60*perSecond)
-	}
-	return fmt.Sprintf("%.1f/s", perSecond)
-}
-
-// longLeft formats a duration as age does, but with two units: in 2h50m the minutes matter.
-func longLeft(d time.Duration) string {
-	d = d.Round(time.Second)
-	switch {
-	case d < time.Minute || d >= 48*time.Hour && d%(24*time.Hour) < time.Hour:
-		return age(d)
-	case d < time.Hour:
-		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
-	}
-	return fmt.Sprintf("%dd%02dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 }
 
 func statusColour(status string) string {

@@ -49,6 +49,6 @@ func TestLongLeft(t *testing.T) {
 		48 * time.Hour:                             "2d",
 		75*time.Hour + 20*time.Minute:              "3d03h",
 	} {
-		require.Equal(t, want, longLeft(d))
+		require.Equal(t, want, view.Left(d))
 	}
 }

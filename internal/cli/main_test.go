@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/redistest"
 )
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 		os.Exit(Main(testHandlers(), os.Args[1:]))
 	}
 	testscript.Main(leakFree{m}, map[string]func(){
-		"resqued": func() { os.Exit(Main(testHandlers(), os.Args[1:])) },
+		"resqued": func() { os.Exit(mainIn(testPlaces(), testHandlers(), os.Args[1:])) },
 	})
 }
 
@@ -43,6 +44,16 @@ func (l leakFree) Run() int {
 		return 1
 	}
 	return code
+}
+
+// testPlaces are where the resqued under test looks for configurations: never in those of the
+// machine. A script that sets ROOT has directories of its own there.
+func testPlaces() config.Places {
+	places := config.Places{Here: config.SystemPlaces().Here}
+	if root := os.Getenv("ROOT"); root != "" {
+		places.Etc, places.Credstore = root+"/etc/resqued", root+"/etc/credstore"
+	}
+	return places
 }
 
 // testHandlers are the Go handlers of the resqued under test.

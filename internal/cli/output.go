@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -24,6 +23,7 @@ const (
 	outTable = "table"
 	outWide  = "wide"
 	outJSON  = "json"
+	outYAML  = "yaml"
 	outName  = "name"
 )
 
@@ -43,6 +43,8 @@ type column struct {
 	wide bool
 	// whole values are never cut.
 	whole bool
+	// fixed columns do not shrink to fit the terminal.
+	fixed bool
 	// colour returns the colour of a value, "" for none; may be nil.
 	colour func(value string) string
 }
@@ -92,8 +94,13 @@ func (a *cli) print(l *listing) error {
 	return a.printText(a.table(l))
 }
 
+// printJSON writes a value as one line of JSON, or with -o yaml as YAML.
 func (a *cli) printJSON(v any) error {
-	text, err := encodeJSON(v)
+	encode := encodeJSON
+	if a.flags.yaml {
+		encode = encodeYAML
+	}
+	text, err := encode(v)
 	if err != nil {
 		return err
 	}
@@ -108,7 +115,8 @@ func (a *cli) printText(text string) error {
 	return nil
 }
 
-// table lays a listing out in columns.
+// table lays a listing out in columns. Where they are too wide for the terminal the widest are
+// cut, so that a row stays one line.
 func (a *cli) table(l *listing) string {
 	var shown []int
 	for i, c := range l.columns {
@@ -144,32 +152,49 @@ func (a *cli) table(l *listing) string {
 	}
 	for _, row := range cells {
 		for _, i := range shown {
-			width[i] = max(width[i], utf8.RuneCountInString(row[i]))
+			width[i] = max(width[i], displayWidth(row[i]))
 		}
+	}
+	room := 0 // any
+	if a.flags.output != outWide {
+		room = a.width
+		shrink(l.columns, shown, width, room)
 	}
 	var b strings.Builder
 	for n, row := range cells {
 		heading := n == 0 && len(cells) > len(l.rows)
-		var line strings.Builder
-		for k, i := range shown {
-			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(row[i]))
-			text := row[i]
-			if c := l.columns[i].colour; c != nil && !heading {
-				text = a.paint(c(row[i]), text)
-			}
-			switch {
-			case l.columns[i].right:
-				line.WriteString(pad + text)
-			default:
-				line.WriteString(text + pad)
-			}
-			if k < len(shown)-1 {
-				line.WriteString("  ")
-			}
-		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+		a.writeRow(&b, l.columns, shown, width, room, row, heading)
 	}
 	return b.String()
+}
+
+// writeRow writes one line of a table, of room columns at most; 0 = any number.
+func (a *cli) writeRow(b *strings.Builder, columns []column, shown, width []int, room int, row []string, heading bool) {
+	var line strings.Builder
+	used := 0
+	for k, i := range shown {
+		most := width[i]
+		if room > 0 {
+			most = min(most, room-used) // even columns that do not shrink end with the terminal
+		}
+		if most <= 0 {
+			break
+		}
+		text := cutToWidth(row[i], most)
+		pad := strings.Repeat(" ", max(0, most-displayWidth(text)))
+		if c := columns[i].colour; c != nil && !heading {
+			text = a.paint(c(row[i]), text)
+		}
+		if columns[i].right {
+			line.WriteString(pad + text)
+		} else {
+			line.WriteString(text + pad)
+		}
+		if used += most + columnGap; k < len(shown)-1 {
+			line.WriteString(strings.Repeat(" ", columnGap))
+		}
+	}
+	b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 }
 
 // paint returns text in a colour if the output is coloured.
@@ -185,45 +210,10 @@ func wantsColour(f io.Writer, noColour bool) bool {
 	return !noColour && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(f)
 }
 
+// isTerminal reports whether f is a terminal.
 func isTerminal(f io.Writer) bool {
 	file, ok := f.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
-}
-
-// age formats a duration in one unit, rounded down.
-func age(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return "<1s"
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", d/time.Minute)
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", d/time.Hour)
-	}
-	return fmt.Sprintf("%dd", d/(24*time.Hour))
-}
-
-// since formats the age of an instant, "" for the zero time.
-func since(t, now time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return age(max(0, now.Sub(t)))
-}
-
-// size formats bytes with a binary unit.
-func size(bytes int64) string {
-	switch {
-	case bytes >= 1<<30:
-		return fmt.Sprintf("%.1fG", float64(bytes)/(1<<30))
-	case bytes >= 1<<20:
-		return fmt.Sprintf("%dM", bytes>>20)
-	case bytes >= 1<<10:
-		return fmt.Sprintf("%dK", bytes>>10)
-	}
-	return fmt.Sprintf("%d", bytes)
 }
 
 // escapeControls writes every character that is not printable as \u…. Outside of strings
@@ -243,3 +233,6 @@ func escapeControls(text string) []byte {
 	}
 	return out
 }
+
+// plural counts things.
+func plural(n int, what string) string { return view.Plural(n, what) }

@@ -25,11 +25,11 @@ func TestAge(t *testing.T) {
 		0: "<1s", 999 * time.Millisecond: "<1s", time.Second: "1s", 59 * time.Second: "59s", 4 * time.Minute: "4m",
 		47 * time.Hour: "47h", 48 * time.Hour: "2d", 800 * time.Hour: "33d",
 	} {
-		require.Equal(t, want, age(d))
+		require.Equal(t, want, view.Age(d))
 	}
-	require.Empty(t, since(time.Time{}, time.Now()))
-	require.Equal(t, "<1s", since(time.Now().Add(time.Hour), time.Now()), "a clock that is ahead is no negative age")
-	require.Equal(t, []string{"512", "4K", "212M", "1.1G"}, []string{size(512), size(4096), size(222298112), size(1181116006)})
+	require.Empty(t, view.Since(time.Time{}, time.Now()))
+	require.Equal(t, "<1s", view.Since(time.Now().Add(time.Hour), time.Now()), "a clock that is ahead is no negative age")
+	require.Equal(t, []string{"512", "4K", "212M", "1.1G"}, []string{view.Size(512), view.Size(4096), view.Size(222298112), view.Size(1181116006)})
 	require.Equal(t, []string{"12ms", "4.2s"}, []string{milliseconds(12 * time.Millisecond), milliseconds(4240 * time.Millisecond)})
 }
 

@@ -119,7 +119,7 @@ func (a *cli) listParked(ctx context.Context, s *store.Store, limit int) error {
 	}}
 	now := time.Now()
 	for _, v := range views {
-		l.add(v.ID, v, v.ID, v.State, v.Queue, size(v.Bytes), since(v.ParkedAt, now), v.Reason, v.Key)
+		l.add(v.ID, v, v.ID, v.State, v.Queue, view.Size(v.Bytes), view.Since(v.ParkedAt, now), v.Reason, v.Key)
 	}
 	if err := a.print(l); err != nil {
 		return err

@@ -35,6 +35,8 @@ type problem struct {
 	// hint says what to do; it may be empty.
 	hint  string
 	cause error
+	// redis: it is about the connection to Redis.
+	redis bool
 }
 
 func (p *problem) Error() string { return strings.Join(p.lines, "\n") }
@@ -86,17 +88,17 @@ func asProblem(err error) *problem {
 		}
 	case rdb.Unreachable(err):
 		return &problem{
-			exit: exitUnreachable, code: "unreachable", cause: err, lines: []string{err.Error()},
+			exit: exitUnreachable, code: "unreachable", cause: err, lines: []string{err.Error()}, redis: true,
 			hint: "Start Redis, or say where it is with REDIS_URL or --redis-url. To try resqued without one: resqued dev",
 		}
 	}
-	return &problem{exit: exitFailed, code: "failed", lines: []string{err.Error()}, cause: err}
+	return &problem{exit: exitFailed, code: "failed", lines: []string{err.Error()}, cause: err, redis: rdb.Unauthorized(err)}
 }
 
 // report writes an error to standard error and returns the exit code.
 func (a *cli) report(err error) int {
-	p := asProblem(err)
-	if a.wantsJSON() {
+	p := a.explained(asProblem(err))
+	if form := a.formOfErrors(); form != "" {
 		var body struct {
 			Error struct {
 				Code    string `json:"code"`
@@ -105,8 +107,11 @@ func (a *cli) report(err error) int {
 			} `json:"error"`
 		}
 		body.Error.Code, body.Error.Message, body.Error.Hint = p.code, p.Error(), p.hint
-		text, err := encodeJSON(body)
-		if err == nil {
+		encode := encodeJSON
+		if form == outYAML {
+			encode = encodeYAML
+		}
+		if text, err := encode(body); err == nil {
 			_, _ = a.stderr.Write(text)
 			return p.exit
 		}

@@ -34,6 +34,11 @@ func (a *cli) queuesCommand() *cobra.Command {
   paused   its jobs wait until "queues resume"
   broken   its key in Redis is no list
 
+WHY tells why its jobs wait, as far as Redis knows: behind a queue that comes first
+while no thread is free, capped, paused (by which key), locked, its daemons paused
+or draining, or nobody works it. It is empty where a job may be taken; "queues show"
+says it of each daemon.
+
 OLDEST is known for jobs that say when they were pushed; plain Resque payloads do
 not. CAP is the most threads of one daemon that may work on the queue. SUSPECTS (-o
 wide) wait beside the queue to run alone, because their worker process has died.`,
@@ -81,13 +86,15 @@ func (a *cli) listQueues(ctx context.Context, c *cobra.Command, s *store.Store, 
 		{title: "OLDEST", right: true},
 		{title: "BUSY", right: true},
 		{title: "CAP", right: true},
+		{title: "WHY"},
 		{title: "SUSPECTS", right: true, wide: true},
 		{title: "SERVED BY", right: true, wide: true},
 		{title: "PROBLEM", wide: true},
 	}}
 	for _, v := range views {
-		l.add(v.Queue, v, v.Queue, v.State, optional(v.Size), since(v.Oldest, now), strconv.Itoa(v.Busy),
-			optional(v.Cap), strconv.FormatInt(v.Suspects, 10), plural(v.Served, "thread"), v.Problem)
+		v.Servers = nil
+		l.add(v.Queue, v, v.Queue, v.State, optional(v.Size), view.Since(v.Oldest, now), strconv.Itoa(v.Busy),
+			optional(v.Cap), v.Why, strconv.FormatInt(v.Suspects, 10), plural(v.Served, "thread"), v.Problem)
 	}
 	if len(views) == 0 && a.flags.output != outJSON && a.flags.output != outName {
 		a.note("no queues yet: a queue exists from the first job that is pushed to it")
@@ -114,6 +121,7 @@ func (a *cli) showQueues(ctx context.Context, c *cobra.Command, s *store.Store, 
 			}
 			l.rows = append(l.rows, []string{v.Queue, strconv.FormatInt(job.Position, 10), class, args})
 		}
+		a.noteServers(v)
 		l.names = append(l.names, v.Queue)
 		l.items = append(l.items, v)
 	}
@@ -121,6 +129,29 @@ func (a *cli) showQueues(ctx context.Context, c *cobra.Command, s *store.Store, 
 		a.note("no job waits in %s", wire.Printable(strings.Join(names, ", "), 200))
 	}
 	return a.print(l)
+}
+
+// noteServers says why the jobs of a queue wait, and who works it.
+func (a *cli) noteServers(v *view.Queue) {
+	if v.Why == "" || a.flags.output == outJSON || a.flags.output == outName {
+		return
+	}
+	a.note("%s waits: %s", wire.Printable(v.Queue, 200), wire.Printable(v.Why, 500))
+	for i, s := range v.Servers {
+		if i == maxShown {
+			a.note("  and %d more; see -o json", len(v.Servers)-i)
+			break
+		}
+		place := ""
+		if s.Place > 0 {
+			place = fmt.Sprintf(", looks at it as number %d", s.Place)
+		}
+		limit := ""
+		if s.Cap > 0 {
+			limit = fmt.Sprintf(", %d of at most %d of its jobs run there", s.Busy, s.Cap)
+		}
+		a.note("  %s: %s, %d of %s free%s%s", wire.Printable(s.Worker, 200), wire.Printable(s.State, 40), s.Free, plural(s.Threads, "thread"), place, limit)
+	}
 }
 
 // noQueue returns the problem of a name that stands for no queue.
@@ -144,11 +175,4 @@ func optional[T int | int64](n *T) string {
 		return ""
 	}
 	return strconv.FormatInt(int64(*n), 10)
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -121,7 +121,7 @@ func until(t, now time.Time) string {
 	if !t.After(now) {
 		return "now"
 	}
-	return age(t.Sub(now))
+	return view.Age(t.Sub(now))
 }
 
 // editScheduleCommand makes "schedule run" and "schedule rm".

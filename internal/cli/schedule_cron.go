@@ -33,11 +33,11 @@ func addSchedules(l *listing, views []*view.Schedule, now time.Time) {
 		if v.Next != nil {
 			next, due = "now", v.Next.Format(time.RFC3339)
 			if v.Next.After(now) {
-				next = age(v.Next.Sub(now))
+				next = view.Age(v.Next.Sub(now))
 			}
 		}
 		if v.Last != nil {
-			last = outcomes[*v.LastOutcome] + " " + since(*v.Last, now)
+			last = outcomes[*v.LastOutcome] + " " + view.Since(*v.Last, now)
 		}
 		l.add(v.Name, v, v.Name, v.When, next, last, v.Class, v.Queue, string(v.Args), due, v.Invalid)
 	}

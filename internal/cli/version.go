@@ -49,7 +49,7 @@ func (a *cli) versionCommand() *cobra.Command {
 		Short: "print the version",
 		Args:  exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
-			if a.wantsJSON() {
+			if a.formOfErrors() != "" {
 				return a.printJSON(map[string]string{
 					"version": version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "go": runtime.Version(),
 				})

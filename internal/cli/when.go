@@ -33,6 +33,27 @@ func (w *whenFlags) parse(now time.Time) (in time.Duration, at time.Time, err er
 	return in, at, err
 }
 
+// timeSpan is a flag that takes what parseIn reads.
+type timeSpan time.Duration
+
+// String returns the span as Go writes it, "" for none.
+func (t *timeSpan) String() string {
+	if *t == 0 {
+		return ""
+	}
+	return time.Duration(*t).String()
+}
+
+// Type names the kind of value in messages of pflag.
+func (t *timeSpan) Type() string { return "time" }
+
+// Set reads a span.
+func (t *timeSpan) Set(text string) error {
+	d, err := parseIn(text)
+	*t = timeSpan(d)
+	return err
+}
+
 // parseIn reads how long to wait.
 func parseIn(text string) (time.Duration, error) {
 	days := time.Duration(0)

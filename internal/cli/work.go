@@ -38,7 +38,7 @@ Exit codes: 0 stopped on request or, with --until-empty, out of jobs; 1 broken;
 }
 
 func (a *cli) work(c *cobra.Command) error {
-	r, err := a.loadAs(c, config.Options{NeedQueues: true})
+	r, err := a.loadAs(c, config.Options{NeedQueues: true, RunsPrograms: true})
 	if err != nil {
 		return err
 	}
@@ -47,14 +47,20 @@ func (a *cli) work(c *cobra.Command) error {
 	}
 	log, level := a.daemonLog(c, r, r.LogLevel)
 	defer func() { _ = log.Sync() }()
+	if r.File != "" {
+		log.Info("configuration", zap.String("file", r.File), zap.Stringer("by", r.Sources[config.ConfigFlag]))
+	}
 	for _, w := range append(r.Warnings, a.program().Warnings(r)...) {
 		log.Warn(w.Message, zap.String("key", w.Key))
 	}
 	d := app.Daemon{
 		Config: r, Log: log, Level: level, Elder: a.elder,
-		Reload: func(context.Context) (*config.Resolved, error) { return a.reload(c, r.Config, log) },
+		Reload: func(context.Context) (*config.Resolved, error) { return a.reload(c, r, log) },
 	}
 	d.Remember()
+	for _, hint := range a.hints(r) {
+		log.Info(hint)
+	}
 	if r.PIDFile != "" {
 		file, err := a.pidFile(r.PIDFile)
 		if err != nil {
@@ -94,8 +100,8 @@ func (a *cli) serve(ctx context.Context, d app.Daemon) error {
 
 // reload reads the configuration again with the flags of the start. The Redis and the
 // namespace cannot change, because the master keeps its connection.
-func (a *cli) reload(c *cobra.Command, old config.Config, log *zap.Logger) (*config.Resolved, error) {
-	r, err := a.loadAs(c, config.Options{NeedQueues: true})
+func (a *cli) reload(c *cobra.Command, old *config.Resolved, log *zap.Logger) (*config.Resolved, error) {
+	r, err := a.loadAs(c, old.Again(config.Options{NeedQueues: true, RunsPrograms: true}))
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
@@ -19,6 +20,7 @@ func (a *cli) workersCommand() *cobra.Command {
 		return func(c *cobra.Command, args []string) error {
 			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
 				views, err := view.Workers(ctx, s)
+				view.MarkSettings(views, app.SettingsDiffer)
 				if err == nil && len(args) > 0 {
 					views, err = view.FindWorkers(views, args)
 				}
@@ -49,7 +51,9 @@ workers, or
   ghost    it is registered, but no process of resqued stands behind it
 
 RECYCLE is how soon the next worker process is replaced, BEAT how long ago a worker
-process was last heard of.`,
+process was last heard of: RSS and the jobs that are done are as old. CONFIG is a
+digest of the configuration without its secrets. DIFFERS says in what a master is not
+like most of them: version, config, or a setting that all daemons must share.`,
 		Example: "  " + a.name + " workers\n  " + a.name + " workers show web-1",
 		Args:    cobra.ArbitraryArgs, RunE: run(false), ValidArgsFunction: complete,
 	}
@@ -75,7 +79,16 @@ func (a *cli) printWorkers(views []*view.Worker, show bool) error {
 		{title: "RSS", right: true},
 		{title: "RECYCLE", right: true},
 		{title: "BEAT", right: true},
+		{title: "VERSION"},
+		{title: "CONFIG", fixed: true},
+		{title: "DIFFERS", fixed: true, colour: func(value string) string {
+			if value == "—" {
+				return ""
+			}
+			return yellow
+		}},
 		{title: "QUEUES"},
+		{title: "HOST", wide: true},
 	}}
 	var b strings.Builder
 	for _, v := range views {
@@ -86,7 +99,7 @@ func (a *cli) printWorkers(views []*view.Worker, show bool) error {
 			v.Job = nil
 		}
 		l.add(v.Worker, v, v.Worker, v.State, processes(v), fmt.Sprintf("%d/%d", v.Busy, v.Threads), memory(v),
-			recycle(v), since(v.Beat, now), v.Queues)
+			recycle(v), view.Since(v.Beat, now), v.Version, v.Config, strings.Join(v.Differs, ", "), v.Queues, v.Host)
 		if show {
 			a.writeTree(&b, v)
 		}
@@ -102,10 +115,20 @@ func (a *cli) printWorkers(views []*view.Worker, show bool) error {
 
 // writeTree shows one worker with its processes and their jobs.
 func (a *cli) writeTree(b *strings.Builder, v *view.Worker) {
-	fmt.Fprintf(b, "%s  %s  %d/%d busy  %s\n", wire.Printable(v.Worker, 0), a.paint(workerColour(v.State), v.State),
+	fmt.Fprintf(b, "%s  %s  %d/%d busy  %s", wire.Printable(v.Worker, 0), a.paint(workerColour(v.State), v.State),
 		v.Busy, v.Threads, wire.Printable(v.Queues, 0))
+	if v.Version != "" {
+		fmt.Fprintf(b, "  version %s", wire.Printable(v.Version, 100))
+	}
+	if v.Config != "" {
+		fmt.Fprintf(b, "  config %s", wire.Printable(v.Config, 100))
+	}
+	if len(v.Differs) > 0 {
+		b.WriteString("  " + a.paint(yellow, "differs: "+wire.Printable(strings.Join(v.Differs, ", "), 0)))
+	}
+	b.WriteByte('\n')
 	if v.Job != nil {
-		fmt.Fprintf(b, "   %s  %s\n", jobText(v.Job.Class, string(v.Job.Args)), age(time.Duration(v.Job.RunningS)*time.Second))
+		fmt.Fprintf(b, "   %s  %s\n", jobText(v.Job.Class, string(v.Job.Args)), view.Age(time.Duration(v.Job.RunningS)*time.Second))
 	}
 	for _, p := range v.Processes {
 		done := strconv.Itoa(p.Done)
@@ -120,11 +143,15 @@ func (a *cli) writeTree(b *strings.Builder, v *view.Worker) {
 		if p.Alone {
 			slot = "suspect"
 		}
-		fmt.Fprintf(b, "%s %d  %s  %s  %s done%s  %d/%d busy\n", slot, p.PID,
-			a.paint(workerColour(p.State), wire.Printable(p.State, 40)), size(p.RSS), done, recycle, p.Busy, p.Threads)
+		seen := ""
+		if old := time.Duration(p.BeatS) * time.Second; old > store.DefaultBeatEvery+time.Second {
+			seen = ", as of " + view.Age(old) + " ago"
+		}
+		fmt.Fprintf(b, "%s %d  %s  %s  %s done%s%s  %d/%d busy\n", slot, p.PID,
+			a.paint(workerColour(p.State), wire.Printable(p.State, 40)), view.Size(p.RSS), done, recycle, seen, p.Busy, p.Threads)
 		for _, j := range p.Jobs {
 			fmt.Fprintf(b, "   t%d %s  %s  %s\n", j.Thread, jobText(j.Class, string(j.Args)),
-				age(time.Duration(j.RunningS)*time.Second), wire.Printable(j.Queue, 100))
+				view.Age(time.Duration(j.RunningS)*time.Second), wire.Printable(j.Queue, 100))
 		}
 	}
 }
@@ -132,7 +159,7 @@ func (a *cli) writeTree(b *strings.Builder, v *view.Worker) {
 // memory formats the memory of a worker's processes, "" if it is not known.
 func memory(v *view.Worker) string {
 	if rss := v.RSS(); rss > 0 {
-		return size(rss)
+		return view.Size(rss)
 	}
 	return ""
 }

@@ -236,6 +236,11 @@ func (l *loader) readPassword() {
 	}
 	c := &l.result.Config
 	given := password(c.RedisURL) != ""
+	if given && c.RedisPasswordFile != "" && l.result.Sources["redis_url"].rank() > l.result.Sources["redis_password_file"].rank() {
+		l.warn("redis_password_file", "overruled", fmt.Sprintf("redis_password_file (%s) has no effect: redis_url (%s) holds a password too and wins.",
+			l.result.Sources["redis_password_file"], l.result.Sources["redis_url"]))
+		c.RedisPasswordFile = ""
+	}
 	if given && l.result.Sources["redis_url"].Kind == FromFlag {
 		l.warn("redis_url", "password_in_argv", "--redis-url holds a password, which every user of this machine can see. Use REDIS_URL or redis_password_file.")
 	}
@@ -251,6 +256,12 @@ func (l *loader) readPassword() {
 		}
 		c.RedisPasswordFile = path
 		l.result.Sources["redis_password_file"] = Source{Kind: FromEnv, Name: credentialsVariable}
+	}
+	if c.RedisPasswordFile == "" && !given {
+		if path := l.findCredential(); path != "" {
+			c.RedisPasswordFile = path
+			l.result.Sources["redis_password_file"] = Source{Kind: FromCredential}
+		}
 	}
 	if c.RedisPasswordFile == "" {
 		return

@@ -17,6 +17,13 @@ import (
 	"github.com/resqued/resqued/internal/selector"
 )
 
+// The values of Config.Waker.
+const (
+	WakerAuto = "auto" // where the server can, and has connections to spare
+	WakerOn   = "on"
+	WakerOff  = "off"
+)
+
 // Config is a resolved and validated configuration.
 type Config struct {
 	// RedisURL may hold the password that was read from RedisPasswordFile: log
@@ -54,8 +61,11 @@ type Config struct {
 	Interval time.Duration `json:"interval"`
 	// UntilEmpty: leave when every queue is empty (INTERVAL=0).
 	UntilEmpty bool `json:"until_empty"`
-	// Waker: an idle daemon waits for jobs in Redis besides looking for them.
-	Waker bool `json:"waker"`
+	// Waker is when an idle daemon waits for jobs in Redis besides looking for them:
+	// WakerAuto, WakerOn or WakerOff.
+	Waker string `json:"waker"`
+	// MayStretch: Interval is the default, and may grow while nothing is missed by it.
+	MayStretch bool `json:"may_stretch,omitempty"`
 
 	// DrainTimeout turns a drain into a kill; 0 = wait for ever.
 	DrainTimeout time.Duration `json:"drain_timeout"`

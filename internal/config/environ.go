@@ -57,7 +57,7 @@ func (e environ) find(k key) (name string, overruled []string) {
 // They are no errors: not every variable of that prefix is ours. Kubernetes
 // gives every container RESQUED_SERVICE_HOST and others when there is a service
 // called resqued, and commands of jobs run with variables of the daemon.
-func (e environ) strangers() []Warning {
+func (e environ) strangers(where string) []Warning {
 	if _, inJob := e[jobVariable]; inJob {
 		return nil
 	}
@@ -75,16 +75,21 @@ func (e environ) strangers() []Warning {
 		if i := slices.IndexFunc(later, func(k string) bool { return rest == k || strings.HasPrefix(rest, k+"_") }); i >= 0 {
 			warnings = append(warnings, Warning{
 				Key: later[i], Code: "unsupported",
-				Message: fmt.Sprintf("%s (environment) has no effect: not supported by this version.", variable),
+				Message: fmt.Sprintf("%s (%s) has no effect: not supported by this version.", variable, where),
 			})
 			continue
 		}
 		if meant := suggest(rest); meant != "" && meant != "handlers" {
 			warnings = append(warnings, Warning{
 				Key: meant, Code: "unknown_variable",
-				Message: fmt.Sprintf("%s (environment) has no effect. Did you mean RESQUED_%s?", variable, strings.ToUpper(meant)),
+				Message: fmt.Sprintf("%s (%s) has no effect. Did you mean RESQUED_%s?", variable, where, strings.ToUpper(meant)),
 			})
 		}
 	}
 	return warnings
+}
+
+func (l *loader) warnOfStrangers() {
+	l.result.Warnings = append(l.result.Warnings, l.env.strangers("environment")...)
+	l.result.Warnings = append(l.result.Warnings, l.service.values.strangers(l.service.env)...)
 }

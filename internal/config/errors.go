@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -13,6 +14,12 @@ const (
 	FromEnv     = "env"
 	FromFile    = "file"
 	FromDefault = "default"
+	// FromEnvFile is the file of the environment that systemd gives a service.
+	FromEnvFile = "envfile"
+	// FromCredential is a credential that systemd gives a service.
+	FromCredential = "credential"
+	// FromSearch is a configuration file that nothing has named.
+	FromSearch = "search"
 )
 
 // maxShown bounds what a message repeats of a value, in bytes.
@@ -20,13 +27,18 @@ const maxShown = 160
 
 // Source is where a value came from.
 type Source struct {
-	// Kind is one of FromFlag, FromEnv, FromFile and FromDefault.
+	// Kind is one of FromFlag, FromEnv, FromEnvFile, FromFile, FromDefault, and for some keys
+	// FromCredential or FromSearch.
 	Kind string `json:"kind"`
 	// Name is the flag ("--worker-count"), the variable or the file's path;
 	// empty for a default.
 	Name string `json:"name,omitempty"`
+	// File is the file that sets the variable Name; empty if none does.
+	File string `json:"file,omitempty"`
 	// Line is the line of the file, from 1; 0 elsewhere.
 	Line int `json:"line,omitempty"`
+	// Found marks a configuration file that nothing has named, in errors.
+	Found bool `json:"found,omitempty"`
 }
 
 // String returns the source as messages name it: "flag --interval",
@@ -37,6 +49,12 @@ func (s Source) String() string {
 		return "flag " + s.Name
 	case s.Kind == FromEnv:
 		return "environment " + s.Name
+	case s.Kind == FromEnvFile:
+		return s.Name + " in " + s.File + ":" + strconv.Itoa(s.Line)
+	case s.Kind == FromSearch:
+		return "found"
+	case s.Kind == FromCredential:
+		return "credential of the service"
 	case s.Kind == FromFile && s.Line > 0:
 		return s.Name + ":" + strconv.Itoa(s.Line)
 	case s.Kind == FromFile:
@@ -44,6 +62,9 @@ func (s Source) String() string {
 	}
 	return FromDefault
 }
+
+// rank is how far up a source is: the value of a higher one wins.
+func (s Source) rank() int { return slices.Index([]string{FromFile, FromEnvFile, FromEnv, FromFlag}, s.Kind) }
 
 // Error is one thing that is wrong with a configuration.
 type Error struct {

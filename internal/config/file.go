@@ -40,21 +40,37 @@ type file struct {
 
 // loadFile reads a configuration file. All that is wrong with it is in errs.
 func loadFile(path string, named Source) *file {
-	data, err := readLimited(path)
+	return loadTrusted(path, named, func(os.FileInfo) error { return nil })
+}
+
+// loadTrusted is loadFile for a file that check, if it gets to be opened, does not refuse.
+func loadTrusted(path string, named Source, check func(os.FileInfo) error) *file {
+	data, err := readChecked(path, check)
 	if err != nil {
 		return &file{path: path, unreadable: true, errs: Errors{{
-			Key: ConfigFlag, Value: path, Source: named, Message: withoutPath(err).Error(),
+			Key: ConfigFlag, Value: path, Source: named, Message: refusal(path, err),
 		}}}
 	}
 	return parseFile(path, data)
 }
 
 func readLimited(path string) ([]byte, error) {
+	return readChecked(path, func(os.FileInfo) error { return nil })
+}
+
+func readChecked(path string, check func(os.FileInfo) error) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if err := check(info); err != nil {
+		return nil, err
+	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err == nil && len(data) > maxFile {
 		err = fmt.Errorf("longer than %s; this is not a configuration file", FormatSize(maxFile))

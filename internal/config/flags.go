@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"strconv"
 
 	"github.com/spf13/pflag"
@@ -16,7 +17,7 @@ const ConfigFlag = "config"
 // AddGlobalFlags registers the settings that every command takes: -c --config,
 // --redis-url and -n --namespace.
 func AddGlobalFlags(flags *pflag.FlagSet) {
-	flags.StringP(ConfigFlag, "c", "", "configuration `file`, YAML (also RESQUED_CONFIG)")
+	flags.VarP(&fileFlag{}, ConfigFlag, "c", "configuration `file` (RESQUED_CONFIG; else ./resqued.yaml, /etc/resqued/resqued.yaml); none: read none")
 	addFlags(flags, globalFlag)
 }
 
@@ -34,6 +35,9 @@ func addFlags(flags *pflag.FlagSet, group flagGroup) {
 		flag.Annotations = map[string][]string{annotation: {k.name}}
 		if k.hint == hintBool {
 			flag.NoOptDefVal = "true"
+		}
+		if k.name == "waker" { // was one that is on or off
+			flag.NoOptDefVal = WakerOn
 		}
 	}
 }
@@ -78,5 +82,26 @@ func (f *flagText) Set(text string) error {
 		text = f.text + "," + text
 	}
 	f.text, f.given = text, true
+	return nil
+}
+
+// fileFlag is the value of --config, which counts once: of two files one would be ignored.
+type fileFlag struct {
+	path  string
+	given bool
+}
+
+// String returns the path that was given.
+func (f *fileFlag) String() string { return f.path }
+
+// Type names the kind of value in the help.
+func (f *fileFlag) Type() string { return "file" }
+
+// Set takes a path, and refuses a second one.
+func (f *fileFlag) Set(path string) error {
+	if f.given {
+		return fmt.Errorf("given already, with %q; one file is read", f.path)
+	}
+	f.path, f.given = path, true
 	return nil
 }

@@ -136,9 +136,9 @@ var keys = []key{
 		kind: boolean(func(c *Config) *bool { return &c.UntilEmpty }),
 	},
 	{
-		name: "waker", def: "false",
-		help: "wait for jobs in Redis, so that an idle daemon finds one at once",
-		kind: boolean(func(c *Config) *bool { return &c.Waker }),
+		name: "waker", def: WakerAuto,
+		help: "wait for jobs in Redis, so that an idle daemon finds one at once (auto: where Redis has connections to spare)",
+		kind: waker(),
 	},
 	{
 		name: "drain_timeout", def: "0",

@@ -220,6 +220,27 @@ func boolean(field func(*Config) *bool) kind {
 	}
 }
 
+// waker is a switch with a third position.
+func waker() kind {
+	k := oneOf(func(c *Config) *string { return &c.Waker }, WakerAuto, WakerOn, WakerOff)
+	k.parse = func(c *Config, text string) error {
+		if strings.EqualFold(text, WakerAuto) {
+			c.Waker = WakerAuto
+			return nil
+		}
+		yes, err := parseBool(text)
+		if err != nil {
+			return errors.New("write auto, on or off")
+		}
+		c.Waker = WakerOff
+		if yes {
+			c.Waker = WakerOn
+		}
+		return nil
+	}
+	return k
+}
+
 func parseBool(text string) (bool, error) {
 	switch strings.ToLower(text) {
 	case "true", "yes", "on", "1":

@@ -11,9 +11,16 @@ import (
 
 // Options are where a configuration is read from.
 type Options struct {
-	// File is the configuration file. Empty: the flag --config, else
-	// RESQUED_CONFIG, else none; there is no default path.
+	// File is the configuration file. Empty: the flag --config, else RESQUED_CONFIG, else
+	// the one that Search finds. NoFile stands for none.
 	File string
+	// FileSource is where File is from; empty = the flag.
+	FileSource Source
+	// Search is where a file is looked for that nothing names.
+	Search Places
+	// RunsPrograms refuses a file of another user that Search has found, instead of going on
+	// without it.
+	RunsPrograms bool
 	// Flags are the parsed flags; of those that AddFlags and AddGlobalFlags
 	// registered, the given ones count. May be nil.
 	Flags *pflag.FlagSet
@@ -30,6 +37,13 @@ type Resolved struct {
 	Config
 	// File is the path of the file that was read; empty = none.
 	File string
+	// Searched are the files that were looked for and not taken, Instances those of the
+	// services there are where none was found.
+	Searched, Instances []string
+	// EnvFile is the file of the service's environment that was read; empty = none.
+	EnvFile string
+	// Unread are files that systemd reads for the service and this user may not.
+	Unread []string
 	// Sources is where the value of each key, and of each "handlers.<class>", came
 	// from.
 	Sources map[string]Source
@@ -52,6 +66,7 @@ func Load(o Options) (*Resolved, error) {
 		l.readQueueSets()
 		l.readEnvSets()
 		l.compare()
+		l.result.MayStretch = l.result.Sources["interval"].Kind == FromDefault && !l.result.UntilEmpty
 		l.warnOfDeaths()
 		l.warnOfLocks()
 		l.readCA()
@@ -59,11 +74,12 @@ func Load(o Options) (*Resolved, error) {
 		l.readDatabase()
 		l.takeHandlers()
 		l.takeSchedules()
+		l.warnOfUnread()
 	}
 	if len(l.errs) > 0 {
-		return nil, l.errs
+		return nil, l.markFound()
 	}
-	l.result.Warnings = append(l.result.Warnings, l.env.strangers()...)
+	l.warnOfStrangers()
 	return l.result, nil
 }
 
@@ -71,31 +87,12 @@ type loader struct {
 	options Options
 	env     environ
 	file    *file
+	opened  *file // the one that the search has found and read already
+	service service
 	lists   map[string][]string // values of the keys that are lists
 	result  *Resolved
 	errs    Errors
 	bad     map[string]bool // keys that were refused, so that nothing is compared with them
-}
-
-func (l *loader) readFile() {
-	path, from := l.options.File, Source{Kind: FromFlag, Name: "--" + ConfigFlag}
-	if path == "" && l.options.Flags != nil {
-		if flag := l.options.Flags.Lookup(ConfigFlag); flag != nil && flag.Changed {
-			path = flag.Value.String()
-		}
-	}
-	if path == "" {
-		path, from = l.env[ConfigVariable], Source{Kind: FromEnv, Name: ConfigVariable}
-	}
-	if path == "" {
-		return
-	}
-	l.result.File, l.result.Sources[ConfigFlag] = path, from
-	l.file = loadFile(path, from)
-	for _, e := range l.file.errs {
-		l.bad[e.Key] = true
-	}
-	l.errs = append(l.errs, l.file.errs...)
 }
 
 // layers puts the sources on top of each other. viper only merges them: values
@@ -120,6 +117,12 @@ func (l *loader) layers() (*viper.Viper, error) {
 			l.result.Sources[k.name] = Source{Kind: FromEnv, Name: name}
 			for _, other := range overruled {
 				l.warn(k.name, "overruled", fmt.Sprintf("%s (environment) has no effect: %s is set too and wins.", other, name))
+			}
+		} else if name, overruled := l.service.values.find(k); name != "" {
+			environment[k.name] = l.service.values[name]
+			l.result.Sources[k.name] = Source{Kind: FromEnvFile, Name: name, File: l.service.env, Line: l.service.lines[name]}
+			for _, other := range overruled {
+				l.warn(k.name, "overruled", fmt.Sprintf("%s (%s) has no effect: %s is set too and wins.", other, l.service.env, name))
 			}
 		}
 		if flag := ours(l.options.Flags, k); flag != nil {
@@ -176,6 +179,16 @@ func entries(value any) []string {
 		list[i] = strings.TrimSpace(list[i])
 	}
 	return list
+}
+
+// markFound returns the errors; those of a file that nothing has named say so.
+func (l *loader) markFound() Errors {
+	if l.result.Sources[ConfigFlag].Kind == FromSearch {
+		for i := range l.errs {
+			l.errs[i].Source.Found = l.errs[i].Source.Kind == FromFile
+		}
+	}
+	return l.errs
 }
 
 // ok reports whether none of the keys was refused.

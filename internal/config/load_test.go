@@ -64,7 +64,7 @@ func TestLoadWithoutAnything(t *testing.T) {
 	require.Equal(t, Config{
 		RedisURL: "redis://127.0.0.1:6379/0", Namespace: "resque",
 		WorkerCount: 1, ThreadCount: 1, JobsPerFork: 1, MaxRetiring: 1,
-		Interval: 100 * time.Millisecond, TermTimeout: 30 * time.Second, OnMasterDeath: "drain", OnWorkerDeath: "requeue", MaxDeaths: 3, FailureBackend: "resque", LongJobSilence: 5 * time.Minute, LongJobWait: 5 * time.Minute, SchedulerLock: "none",
+		Interval: 100 * time.Millisecond, Waker: WakerAuto, MayStretch: true, TermTimeout: 30 * time.Second, OnMasterDeath: "drain", OnWorkerDeath: "requeue", MaxDeaths: 3, FailureBackend: "resque", LongJobSilence: 5 * time.Minute, LongJobWait: 5 * time.Minute, SchedulerLock: "none",
 		StatsdPort: 8125, LocketedQueues: []string{"*"},
 		HeartbeatFrequency: 30 * time.Second, JobLockDuration: 35 * time.Second, JobLockKey: "class-args",
 		OnLockLost: "fail", UniqueQueues: []string{},
@@ -136,7 +136,7 @@ func TestEverySource(t *testing.T) {
 		"redis_url": "redis://other:1/2", "redis_password_file": password, "redis_ca_file": ca, "allow_eviction": "true", "namespace": "app:jobs",
 		"database_url": "postgres://app@other/locks", "database_url_file": database,
 		"worker_count": "7", "thread_count": "9", "jobs_per_fork": "0", "max_rss": "1GiB", "max_age": "2h", "max_retiring": "1",
-		"queues": "high:2,*:50%,!low", "interval": "2.5s", "until_empty": "true", "waker": "false", "drain_timeout": "50s",
+		"queues": "high:2,*:50%,!low", "interval": "2.5s", "until_empty": "true", "waker": "auto", "drain_timeout": "50s",
 		"resque_term_timeout": "5s", "on_master_death": "kill", "on_worker_death": "fail", "max_deaths": "1", "failure_backend": "multi-queue", "long_job_silence": "1m", "long_job_wait": "2h", "pidfile": "/run/r.pid", "control_socket": "/run/r.sock",
 		"statsd_host": "localhost", "statsd_port": "9125", "statsd_key": "jobs", "locketed_queues": "reports,*_once",
 		"heartbeat_frequency": "10s", "job_lock_duration": "40s", "job_lock_key": "{{class}}:{{args.0}}",
@@ -411,7 +411,7 @@ func TestConfigSurvivesJSON(t *testing.T) {
 	t.Parallel()
 	for _, f := range []from{
 		{},
-		{yaml: sample(t)},
+		{yaml: uncommented(t)},
 		{yaml: "locketed_queues: []\nhandlers: {'My::Job.v2': {command: [a, 'b c'], env: {X: '1'}}}", env: "QUEUES=a:2,*:10%,!b INTERVAL=0"},
 	} {
 		c := f.mustLoad(t).Config
@@ -430,11 +430,44 @@ func sample(t testing.TB) string {
 	return string(text)
 }
 
+// uncommented returns the sample with every key that it only shows, but those that exclude
+// others.
+func uncommented(t testing.TB) string {
+	t.Helper()
+	settings, sections, found := strings.Cut(sample(t), "# schedule:\n")
+	require.True(t, found)
+	for _, k := range keys {
+		if k.name == "redis_password_file" || k.name == "redis_ca_file" || k.name == "database_url_file" {
+			continue
+		}
+		settings = strings.Replace(settings, "\n# "+k.name+":", "\n"+k.name+":", 1)
+	}
+	text := settings + "schedule:\n"
+	for line := range strings.Lines(sections) {
+		if strings.HasPrefix(line, "#   ") || line == "# handlers:\n" {
+			line = line[2:]
+		}
+		text += line
+	}
+	return text
+}
+
 func TestSample(t *testing.T) {
 	t.Parallel()
-	t.Run("it loads, and means what it says", func(t *testing.T) {
+	t.Run("as it stands it only has more processes, threads and jobs", func(t *testing.T) {
 		t.Parallel()
-		r := from{yaml: sample(t), needQueues: true}.mustLoad(t)
+		r := from{yaml: sample(t)}.mustLoad(t)
+		require.Empty(t, r.Warnings)
+		require.Equal(t, Tuning{WorkerCount: 4, ThreadCount: 16, JobsPerFork: 1000}, Tuning{WorkerCount: r.WorkerCount, ThreadCount: r.ThreadCount, JobsPerFork: r.JobsPerFork})
+		want := from{}.mustLoad(t).Config
+		want.WorkerCount, want.ThreadCount, want.JobsPerFork = 4, 16, 1000
+		require.Equal(t, want, r.Config)
+		_, err := from{yaml: sample(t), needQueues: true}.load(t)
+		require.ErrorContains(t, err, "no queue to work")
+	})
+	t.Run("what is commented out loads, and means what it says", func(t *testing.T) {
+		t.Parallel()
+		r := from{yaml: uncommented(t), needQueues: true}.mustLoad(t)
 		require.Empty(t, r.Warnings)
 		require.Equal(t, 64, r.Threads())
 		require.Equal(t, "critical,reports:25%,mail:8", r.Queues.String())
@@ -444,10 +477,9 @@ func TestSample(t *testing.T) {
 		require.Equal(t, []string{"mail"}, r.UniqueQueues)
 		require.Equal(t, []string{"AWS_*"}, r.EnvKeep)
 		require.Equal(t, []string{"BILLING_*"}, r.EnvDrop)
-		require.Equal(t, map[string]Handler{
-			"Thumb": {Command: []string{"python3", "thumb.py"}, Timeout: 2 * time.Minute, KillAfter: 10 * time.Second},
-		}, r.Handlers)
-		require.Len(t, r.Schedules, 1)
+		require.Equal(t, Handler{Command: []string{"python3", "thumb.py"}, Timeout: 2 * time.Minute, KillAfter: 10 * time.Second}, r.Handlers["Thumb"])
+		require.Len(t, r.Handlers, 3)
+		require.Len(t, r.Schedules, 2)
 	})
 	t.Run("it shows every key with its variable", func(t *testing.T) {
 		t.Parallel()
@@ -460,15 +492,9 @@ func TestSample(t *testing.T) {
 			require.Contains(t, text, name+":")
 		}
 	})
-	t.Run("what is commented out works too", func(t *testing.T) {
+	t.Run("what is commented out of the handlers works too", func(t *testing.T) {
 		t.Parallel()
-		text := strings.ReplaceAll(sample(t), "# redis_password_file", "# left out: redis_password_file")
-		text = strings.ReplaceAll(text, "# database_url_file", "# left out: database_url_file")
-		text = strings.Replace(text, "handlers:\n  Thumb", "handlers:\n  Other", 1)
-		head, tail, found := strings.Cut(text, "# Report::Monthly:")
-		require.True(t, found)
-		tail = strings.ReplaceAll("# Report::Monthly:"+tail, "\n#", "\n ")
-		r := from{yaml: head + "  " + strings.TrimPrefix(tail, "# ")}.mustLoad(t)
+		r := from{yaml: uncommented(t)}.mustLoad(t)
 		require.Equal(t, Handler{
 			Command: []string{"/usr/local/bin/report", "--monthly"}, Queue: "reports", Dir: "/srv/reports",
 			Env: map[string]string{"REPORT_LANG": "en"}, Timeout: time.Hour, KillAfter: 10 * time.Second,

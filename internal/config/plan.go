@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,9 +34,7 @@ func Plan(r *Resolved) []PlanLine {
 		From:  r.from("worker_count", "thread_count"),
 	}}
 	lines = append(lines, r.planQueues()...)
-	if r.File != "" {
-		lines = append(lines, PlanLine{Key: ConfigFlag, Value: r.File, From: r.from(ConfigFlag)})
-	}
+	lines = append(lines, r.planFiles()...)
 	for _, k := range keys {
 		switch k.name {
 		case "worker_count", "thread_count", "queues":
@@ -84,6 +83,47 @@ func WritePlan(w io.Writer, r *Resolved) error {
 		}
 	}
 	return nil
+}
+
+// planFiles returns which files were read, and which this user may not read.
+func (r *Resolved) planFiles() []PlanLine {
+	line := PlanLine{Key: ConfigFlag, Value: r.File, From: r.from(ConfigFlag)}
+	if r.File == "" {
+		line.Value = NoFile
+		if len(r.Searched) > 0 {
+			line.From = "no " + strings.Join(r.Searched, ", no ")
+		}
+		if len(r.Instances) > 0 {
+			line.From += "; there is " + strings.Join(r.Instances, ", ")
+		}
+	}
+	lines := []PlanLine{line}
+	if r.EnvFile != "" {
+		lines = append(lines, PlanLine{Key: "environment", Value: r.EnvFile, From: "of the service"})
+	}
+	for _, path := range r.Unread {
+		lines = append(lines, PlanLine{Key: "not readable", Value: path, From: "of the service; run this as root (sudo)"})
+	}
+	return lines
+}
+
+// Origin says where the value of a key is from, as the end of a sentence: "from
+// /etc/resqued/resqued.yaml:3", "the default, since there is no ./resqued.yaml".
+func (r *Resolved) Origin(key string) string {
+	source := r.Sources[key]
+	switch {
+	case source.Kind != FromDefault && source.Kind != "":
+		return "from " + source.String()
+	case r.File != "":
+		return "the default, " + r.File + " does not set it"
+	case len(r.Searched) == 0:
+		return "the default, no configuration was read"
+	}
+	text := "the default, there is no " + strings.Join(r.Searched, " and no ")
+	if len(r.Instances) > 0 {
+		text += " (but " + strings.Join(r.Instances, ", ") + ": name one with --" + ConfigFlag + ")"
+	}
+	return text
 }
 
 func (r *Resolved) planQueues() []PlanLine {
@@ -164,8 +204,12 @@ func (r *Resolved) from(keys ...string) string {
 		switch source := r.Sources[key]; source.Kind {
 		case FromFlag, FromEnv:
 			part = fmt.Sprintf("%s (%s)", source.Name, source.Kind)
+		case FromEnvFile:
+			part = fmt.Sprintf("%s (%s)", source.Name, filepath.Base(source.File))
 		case FromFile:
 			part = key + " (file)"
+		case FromSearch, FromCredential:
+			part = source.Kind
 		}
 		if !slices.Contains(parts, part) {
 			parts = append(parts, part)

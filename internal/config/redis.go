@@ -73,6 +73,9 @@ func password(text string) string {
 	return pw
 }
 
+// HasPassword reports whether a URL has a password in it.
+func HasPassword(url string) bool { return password(url) != "" }
+
 // withPassword returns the URL with a password put in, which has none yet.
 func withPassword(text, pw string) string {
 	scheme, credentials, rest := splitURL(text)
@@ -134,7 +137,7 @@ func secretParam(name string) bool {
 func readSecret(path, what string) (secret string, exposed bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return "", false, withoutPath(err)
+		return "", false, errors.New(refusal(path, err))
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxSecret+1))

@@ -43,11 +43,9 @@ func Listen(path string, answer func(context.Context, Request) Reply) (*Server, 
 	// socket that others can reach.
 	temporary := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%d", os.Getpid()))
 	_ = os.Remove(temporary)
-	// The kernel gives the file the mode of the socket.
+	// Linux gives the file the mode of the socket; elsewhere it gets its own a moment later.
 	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		var failed error
-		err := c.Control(func(fd uintptr) { failed = unix.Fchmod(int(fd), 0o600) })
-		return errors.Join(err, failed)
+		return c.Control(func(fd uintptr) { _ = unix.Fchmod(int(fd), 0o600) })
 	}}
 	opened, err := private.Listen(context.Background(), "unix", temporary)
 	if errors.Is(err, unix.EINVAL) {
@@ -58,7 +56,11 @@ func Listen(path string, answer func(context.Context, Request) Reply) (*Server, 
 	}
 	listener, _ := opened.(*net.UnixListener)
 	listener.SetUnlinkOnClose(false)
-	file, err := os.Lstat(temporary)
+	err = os.Chmod(temporary, 0o600)
+	var file fs.FileInfo
+	if err == nil {
+		file, err = os.Lstat(temporary)
+	}
 	if err == nil {
 		err = os.Rename(temporary, path)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"strconv"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/cmdslice"
@@ -67,9 +65,7 @@ func setUp() {
 	// Orphans of commands come to this process, so that the sweep finds them. It
 	// cannot fail on a kernel that Go runs on.
 	_ = procfs.Subreaper()
-	// Nor does a command inherit what the daemon was started with, however it is started.
-	// Kernels before 5.11 cannot do this.
-	_ = unix.CloseRange(outputFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+	closeOthers()
 }
 
 func newRunner(o Options) *runner {

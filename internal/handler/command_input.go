@@ -8,9 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/memfile"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -160,16 +159,8 @@ func (c *command) environ(job *resqued.Job, tag string, s *slice) ([]string, err
 // inputFile returns a file in memory that holds the job as JSON: however
 // large the job is, and whether or not the program reads it, neither process waits for the other.
 func inputFile(job *resqued.Job, s *slice) (*os.File, error) {
-	fd, err := unix.MemfdCreate("resqued-job", unix.MFD_CLOEXEC)
+	f, err := memfile.New("resqued-job", encodeJob(job, s))
 	if err != nil {
-		return nil, fmt.Errorf("the job as a file: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "resqued-job")
-	if _, err = f.Write(encodeJob(job, s)); err == nil {
-		_, err = f.Seek(0, 0)
-	}
-	if err != nil {
-		_ = f.Close()
 		return nil, fmt.Errorf("the job as a file: %w", err)
 	}
 	return f, nil

@@ -5,8 +5,6 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // fork starts the process as the standard library does.
@@ -17,17 +15,12 @@ func (p *Process) fork() error {
 			return &Error{Op: "exec", Path: p.program.Argv[0], Err: err}
 		}
 	}
-	pidfd := -1
-	attr := &syscall.ProcAttr{
-		Dir: p.program.Dir, Env: unique(p.program.Env),
-		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL, PidFD: &pidfd},
-	}
+	attr := &syscall.ProcAttr{Dir: p.program.Dir, Env: unique(p.program.Env), Sys: p.attributes()}
 	for _, f := range p.program.Files {
 		attr.Files = append(attr.Files, f.Fd())
 	}
 	p.PID, err = syscall.ForkExec(path, p.program.Argv, attr)
 	if err == nil {
-		p.pidfd = int32(pidfd)
 		return nil
 	}
 	if attr.Dir != "" {
@@ -36,4 +29,20 @@ func (p *Process) fork() error {
 		}
 	}
 	return &Error{Op: "exec", Path: path, Err: err}
+}
+
+// unique leaves the last variable of each name.
+func unique(env []string) []string {
+	last := make(map[string]int, len(env))
+	for i, variable := range env {
+		name, _, _ := strings.Cut(variable, "=")
+		last[name] = i
+	}
+	list := make([]string, 0, len(last))
+	for i, variable := range env {
+		if name, _, _ := strings.Cut(variable, "="); last[name] == i {
+			list = append(list, variable)
+		}
+	}
+	return list
 }

@@ -27,6 +27,9 @@ import (
 // ErrClosed says that a Launcher starts nothing any more.
 var ErrClosed = errors.New("programs are no longer started")
 
+// errNoClone says that programs have to be started in another way.
+var errNoClone = &Error{Op: "clone", Err: syscall.ENOSYS}
+
 // Program says what to start.
 type Program struct {
 	// Argv names the program, which is looked for on the PATH of this process if its name
@@ -84,7 +87,7 @@ type request struct {
 // Start starts a program as the leader of a session of its own, which dies with this
 // process. It does not wait until the program has begun. Whoever calls it must call Wait.
 func (l *Launcher) Start(program Program) (*Process, error) {
-	p := &Process{program: program, pidfd: -1}
+	p := &Process{program: program}
 	err := p.prepare()
 	if err == nil && !l.plain.Load() {
 		err = l.run(p.clone)
@@ -149,22 +152,7 @@ type Process struct {
 	PID int
 
 	program Program
-	memory  memory
-	// starting is not 0 as long as the process is in this one's memory: the kernel sets it.
-	starting uint32
-	pidfd    int32
-	// handle is the pidfd, if Go's poller takes it.
-	handle *os.File
-}
-
-// watch has Go's poller report the end of the process.
-func (p *Process) watch() {
-	if p.pidfd < 0 {
-		return
-	}
-	// With kernels before 5.3 it always seems to have ended; AwaitExit knows.
-	_ = unix.SetNonblock(int(p.pidfd), true)
-	p.handle = os.NewFile(uintptr(p.pidfd), "pidfd")
+	start   // what belongs to how it was started
 }
 
 // Signal sends a signal to the group of the process, which must not have been waited for.
@@ -176,30 +164,6 @@ func (p *Process) Signal(sig syscall.Signal) {
 	}
 }
 
-// AwaitExit blocks until the process has ended. It does not reap it.
-func (p *Process) AwaitExit() {
-	if p.handle != nil {
-		if conn, err := p.handle.SyscallConn(); err == nil {
-			_ = conn.Read(ended)
-		}
-	}
-	// A thread waits, if that was too early.
-	for {
-		err := unix.Waitid(unix.P_PID, p.PID, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if !errors.Is(err, unix.EINTR) {
-			return
-		}
-	}
-}
-
-// ended reports whether the process of a pidfd has ended, or that cannot be asked so: poll
-// fails where this process may have no files at all.
-func ended(pidfd uintptr) bool {
-	poll := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
-	n, err := unix.Poll(poll, 0)
-	return err != nil || n > 0 && poll[0].Revents&unix.POLLIN != 0
-}
-
 // Wait waits for the end of the process, reaps it, and returns how it ended. It fails with
 // an *Error if the program has never begun.
 func (p *Process) Wait() (syscall.WaitStatus, error) {
@@ -209,9 +173,7 @@ func (p *Process) Wait() (syscall.WaitStatus, error) {
 		if errors.Is(err, syscall.EINTR) {
 			continue
 		}
-		if p.handle != nil {
-			_ = p.handle.Close()
-		}
+		p.unwatch()
 		if err != nil {
 			return status, err
 		}

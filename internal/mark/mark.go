@@ -5,6 +5,8 @@
 // hands on from each process to what it starts and what it executes. A process may read
 // that limit of another one of the same user also where /proc shows it nothing else: of one
 // that is not dumpable (PR_SET_DUMPABLE), and of one that hidepid hides.
+//
+// Other systems have nothing like it: there no process has a mark.
 package mark
 
 import (
@@ -13,8 +15,6 @@ import (
 	"errors"
 	"math"
 	"os"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,28 +46,6 @@ func (m Mark) Worker() Mark { return m &^ runMask }
 // IsRun reports whether m is the mark of a run.
 func (m Mark) IsRun() bool { return m&runMask != 0 }
 
-// Of returns the mark of a process; zero if it has none. A zombie has its mark until it is
-// reaped. Of fails if the mark cannot be read: there is no such process, /proc hides it, or
-// this process may open no more files.
-func Of(pid int) (Mark, error) {
-	var limit unix.Rlimit
-	if pid <= 0 || unix.Prlimit(pid, unix.RLIMIT_LOCKS, nil, &limit) != nil {
-		// The kernel does not answer about a process of another user, but /proc shows the limit.
-		return shown(pid)
-	}
-	return number(limit.Cur), nil
-}
-
-// Set gives a process the mark m.
-func Set(pid int, m Mark) error {
-	var limit unix.Rlimit
-	if err := unix.Prlimit(pid, unix.RLIMIT_LOCKS, nil, &limit); err != nil {
-		return err
-	}
-	limit.Cur = uint64(m)
-	return unix.Prlimit(pid, unix.RLIMIT_LOCKS, &limit, nil)
-}
-
 // Kill sends SIGKILL to the process with that number if its mark is m, or, if m is that of
 // a worker process, of that one; else it fails with os.ErrProcessDone, or with the error of
 // Of.
@@ -90,43 +68,4 @@ func Kill(pid int, m Mark) error {
 
 func (m Mark) covers(other Mark) bool {
 	return m != 0 && (other == m || m.Worker() == m && other.Worker() == m)
-}
-
-// Hidden reports whether the process with that number exists, and is a zombie, by other
-// means than /proc, from which it is hidden. That it is a zombie is only known of a child
-// of this process.
-func Hidden(pid int) (exists, zombie bool) {
-	if pid <= 0 || errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
-		return false, false
-	}
-	var info unix.Siginfo
-	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-	return true, err == nil && info.Signo != 0
-}
-
-// number makes a mark of a limit; zero if it is none.
-func number(limit uint64) Mark {
-	if limit > math.MaxInt64 || limit <= runMask {
-		return 0
-	}
-	return Mark(limit)
-}
-
-// shown reads a mark from /proc.
-func shown(pid int) (Mark, error) {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/limits")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if values, ok := strings.CutPrefix(line, "Max file locks"); ok {
-			fields := strings.Fields(values)
-			if len(fields) == 0 {
-				return 0, nil
-			}
-			limit, _ := strconv.ParseUint(fields[0], 10, 64) // "unlimited" is none
-			return number(limit), nil
-		}
-	}
-	return 0, nil
 }

@@ -88,6 +88,9 @@ type janitor struct {
 	failed map[string]int
 	// differing are the digests of other masters' settings that were compared.
 	differing map[string]bool
+	// unread are the masters and processes that write in a format which this program does not
+	// read, and were told of.
+	unread map[string]bool
 	// left names the dead masters whose jobs were left to their lease.
 	left map[string]bool
 }
@@ -100,7 +103,7 @@ func newJanitor(d Deps) *janitor {
 	return &janitor{
 		store: d.Store, sys: d.System, log: d.Log.Named("janitor"), self: d.Self, stats: d.Stats,
 		dead: make(chan deadProcess), rounds: make(chan round), reports: make(chan report),
-		unreadable: map[string]bool{}, failed: map[string]int{}, left: map[string]bool{}, differing: map[string]bool{},
+		unreadable: map[string]bool{}, failed: map[string]int{}, left: map[string]bool{}, differing: map[string]bool{}, unread: map[string]bool{},
 	}
 }
 
@@ -233,6 +236,7 @@ func (j *janitor) look(ctx context.Context, r round) {
 	}
 	j.clock.see(j.log, around.Now, asked, procfs.BootTime())
 	j.compare(call, r.shared, around.Others)
+	j.noteUnread(around.Unread)
 	local, err := j.store.Procs(call, j.self.Place()+":")
 	if err != nil {
 		j.complain(ctx, "orphaned jobs cannot be looked for", err)
@@ -283,8 +287,8 @@ func (j *janitor) isGone(ctx context.Context, name string) bool {
 	if err != nil || master == j.self || !j.sys.Dead(master) {
 		return false
 	}
-	fields, err := j.store.ProcFields(ctx, name, procfs.TraceFields())
-	if err != nil {
+	fields, err := j.store.ProcFields(ctx, name, append(procfs.TraceFields(), store.InfoFormat))
+	if err != nil || !store.Readable(fields) {
 		return false
 	}
 	traces, err := procfs.ParseTraces(fields)

@@ -11,9 +11,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -48,6 +47,9 @@ type Invocation struct {
 // Invoked returns how this process was started. Call it early: afterwards the working directory
 // and the environment may have changed.
 func Invoked() (Invocation, error) {
+	if _, err := sibling(); err != nil {
+		return Invocation{}, err
+	}
 	dir, err := os.Getwd()
 	if err != nil {
 		return Invocation{}, fmt.Errorf("the working directory: %w", err)
@@ -85,18 +87,6 @@ func invokedPath(dir string) (string, error) {
 		return "", fmt.Errorf("the program's own path: %w", err)
 	}
 	return path, nil
-}
-
-func isSelf(path string) (bool, error) {
-	there, err := os.Stat(path)
-	if err != nil {
-		return false, err
-	}
-	running, err := os.Stat(executable)
-	if err != nil {
-		return false, err
-	}
-	return os.SameFile(there, running), nil
 }
 
 // Changed reports whether another file than the one that this process runs is now at its path.
@@ -167,20 +157,24 @@ func (i Invocation) Start() (*Beside, error) {
 	if os.Getpid() == 1 {
 		return nil, ErrFirst
 	}
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	attr, err := sibling()
+	if err != nil {
+		return nil, err
+	}
+	pair, err := socketpair()
 	if err != nil {
 		return nil, fmt.Errorf("socket to the new master: %w", err)
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "socket of the new master")
 	defer func() { _ = theirs.Close() }()
-	conn, err := newConn(pair[0], "socket to the new master")
+	conn, err := newConn(pair[0], packets, "socket to the new master")
 	if err != nil {
 		return nil, err
 	}
 	p, err := os.StartProcess(i.Path, i.Args, &os.ProcAttr{
 		Dir: i.Dir, Env: append(slices.Clone(i.Env), besideEnv+"=1"),
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, theirs},
-		Sys:   &unix.SysProcAttr{Cloneflags: unix.CLONE_PARENT},
+		Sys:   attr,
 	})
 	if err != nil {
 		_ = conn.Close()
@@ -199,8 +193,8 @@ func InheritBeside() (*Beside, error) {
 	if err := os.Unsetenv(besideEnv); err != nil {
 		return nil, fmt.Errorf("inherit: %w", err)
 	}
-	unix.CloseOnExec(connFD)
-	creator, err := unix.GetsockoptUcred(connFD, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	syscall.CloseOnExec(connFD)
+	pid, err := creator(connFD)
 	if err != nil {
 		return nil, fmt.Errorf("inherit: file descriptor %d is not the socket of a master: %w", connFD, err)
 	}
@@ -208,10 +202,10 @@ func InheritBeside() (*Beside, error) {
 	if err != nil {
 		return nil, fmt.Errorf("inherit: file descriptor %d: %w", connFD, err)
 	}
-	p, err := os.FindProcess(int(creator.Pid))
+	p, err := os.FindProcess(pid)
 	if err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("inherit: the master %d: %w", creator.Pid, err)
+		return nil, fmt.Errorf("inherit: the master %d: %w", pid, err)
 	}
 	return &Beside{process: p, conn: conn}, nil
 }

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,28 +26,30 @@ var ErrFull = errors.New("resqued: control socket full")
 
 // Conn is one end of the control socket between a master and a worker process:
 // a SEQPACKET socket, so that messages keep their boundaries and the death of
-// one side is the other's io.EOF. Send may be called by several goroutines,
-// Recv by one.
+// one side is the other's io.EOF. Where the system has none of these it is a stream, and
+// the length of each message, of four bytes, goes before it. Send may be called by several
+// goroutines, Recv by one.
 type Conn struct {
-	f    *os.File
-	raw  rawConn
-	send sync.Mutex
-	buf  []byte
+	f      *os.File
+	raw    rawConn
+	stream bool
+	send   sync.Mutex
+	buf    []byte
 }
 
 type rawConn interface {
 	Control(f func(fd uintptr)) error
 }
 
-// newConn takes over fd, a non-blocking SEQPACKET socket.
-func newConn(fd int, name string) (*Conn, error) {
+// newConn takes over fd, a non-blocking socket of that type.
+func newConn(fd, kind int, name string) (*Conn, error) {
 	f := os.NewFile(uintptr(fd), name)
 	raw, err := f.SyscallConn()
 	if err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	return &Conn{f: f, raw: raw, buf: make([]byte, maxMessage)}, nil
+	return &Conn{f: f, raw: raw, stream: kind == unix.SOCK_STREAM, buf: make([]byte, maxMessage)}, nil
 }
 
 // Send writes one message. It never waits longer than a few milliseconds:
@@ -60,36 +63,45 @@ func (c *Conn) Send(m Message) error {
 	if len(packet) > maxMessage {
 		return fmt.Errorf("send %s: message of %d bytes is longer than %d", m.Type, len(packet), maxMessage)
 	}
+	if c.stream {
+		packet = append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(packet)), uint32(len(packet))), packet...)
+	}
 	c.send.Lock()
 	defer c.send.Unlock()
 	// Without a deadline first: on a loaded machine this goroutine may be put
 	// aside between setting a deadline and writing, and nothing was full.
-	if err := c.try(packet); !errors.Is(err, unix.EAGAIN) {
+	sent, err := c.try(packet)
+	if err != nil && !errors.Is(err, unix.EAGAIN) || sent == len(packet) {
 		return wrapSend(m, err)
 	}
 	if err := c.f.SetWriteDeadline(time.Now().Add(sendPatience)); err != nil {
 		return wrapSend(m, err)
 	}
-	if _, err := c.f.Write(packet); !errors.Is(err, os.ErrDeadlineExceeded) {
+	more, err := c.f.Write(packet[sent:])
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return wrapSend(m, err)
+	}
+	if sent+more > 0 {
+		// The other side would take what comes next for the rest of this message.
+		_ = c.f.Close()
 	}
 	return wrapSend(m, ErrFull)
 }
 
-func (c *Conn) try(packet []byte) error {
-	var sent error
-	err := c.raw.Control(func(fd uintptr) {
+// try sends what there is room for.
+func (c *Conn) try(packet []byte) (n int, err error) {
+	failed := c.raw.Control(func(fd uintptr) {
 		for {
-			sent = unix.Send(int(fd), packet, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-			if sent != unix.EINTR {
+			n, err = unix.SendmsgN(int(fd), packet, nil, nil, sendFlags)
+			if !errors.Is(err, unix.EINTR) {
 				return
 			}
 		}
 	})
-	if err != nil {
-		return err
+	if failed != nil {
+		return 0, failed
 	}
-	return sent
+	return max(n, 0), err
 }
 
 func wrapSend(m Message, err error) error {
@@ -103,14 +115,14 @@ func wrapSend(m Message, err error) error {
 // that every message it had sent was received.
 func (c *Conn) Recv() (Message, error) {
 	var m Message
-	n, err := c.f.Read(c.buf)
+	n, err := c.read()
 	if errors.Is(err, unix.ECONNRESET) {
 		// The other side died with messages of ours unread. The kernel says so
 		// once, before what it had sent to us.
-		n, err = c.f.Read(c.buf)
+		n, err = c.read()
 	}
 	switch {
-	case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, os.ErrClosed):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, os.ErrClosed):
 		return m, io.EOF
 	case err != nil:
 		return m, fmt.Errorf("control socket: %w", err)
@@ -119,6 +131,22 @@ func (c *Conn) Recv() (Message, error) {
 		return m, fmt.Errorf("control socket: message %.80q: %w", c.buf[:n], err)
 	}
 	return m, nil
+}
+
+// read reads one message.
+func (c *Conn) read() (int, error) {
+	if !c.stream {
+		return c.f.Read(c.buf)
+	}
+	var head [4]byte
+	if _, err := io.ReadFull(c.f, head[:]); err != nil {
+		return 0, err
+	}
+	n := int(binary.BigEndian.Uint32(head[:]))
+	if n > len(c.buf) {
+		return 0, fmt.Errorf("message of %d bytes is longer than %d", n, len(c.buf))
+	}
+	return io.ReadFull(c.f, c.buf[:n])
 }
 
 // Close ends the connection; a Recv under way returns io.EOF.

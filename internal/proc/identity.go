@@ -1,18 +1,14 @@
 package proc
 
 import (
-	"bytes"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/resqued/resqued/internal/procfs"
 )
@@ -30,27 +26,15 @@ type Identity struct {
 	Start uint64
 }
 
-// Self returns the identity of this process. It fails where /proc does not show the PID
-// namespace of this process: each number in it would be that of another process.
+// Self returns the identity of this process. On Linux it fails where /proc does not show the
+// PID namespace of this process: each number in it would be that of another process.
 func Self() (Identity, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return Identity{}, fmt.Errorf("identity: %w", err)
 	}
-	shown, err := os.Readlink("/proc/self")
+	boot, err := place()
 	if err != nil {
-		return Identity{}, fmt.Errorf("identity: %w: resqued needs the /proc of its own PID namespace", err)
-	}
-	if shown != strconv.Itoa(os.Getpid()) {
-		return Identity{}, fmt.Errorf("identity: /proc is that of another PID namespace: it shows process %d as %s; "+
-			"mount the namespace's own one there (unshare --mount-proc)", os.Getpid(), shown)
-	}
-	pids, err := os.Readlink("/proc/self/ns/pid")
-	if err != nil {
-		return Identity{}, fmt.Errorf("identity: %w", err)
-	}
-	times, err := os.Readlink("/proc/self/ns/time")
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // kernels before 5.6 have none
 		return Identity{}, fmt.Errorf("identity: %w", err)
 	}
 	self, err := procfs.SelfStat()
@@ -58,40 +42,9 @@ func Self() (Identity, error) {
 		return Identity{}, fmt.Errorf("identity: %w", err)
 	}
 	return Identity{
-		Host: sanitise(host), Boot: bootName(bootID(), pids, times),
+		Host: sanitise(host), Boot: boot,
 		PID: os.Getpid(), Start: self.Start,
 	}, nil
-}
-
-// bootID returns a text that no other boot of this or another machine has. It is always
-// the same in one process.
-var bootID = sync.OnceValue(func() string {
-	if id, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil && len(id) > 0 {
-		return string(id)
-	}
-	// Under systemd's ProcSubset=pid there is no /proc/sys. The instant of the
-	// boot tells boots apart, and the machine id machines that booted together.
-	// A clock that was set since gives another text: then this machine's dead
-	// are recovered when their lease ends instead of at once.
-	machine, _ := os.ReadFile("/etc/machine-id")
-	if len(bytes.TrimSpace(machine)) == 0 {
-		return rand.Text() // nothing tells this machine from others: only leases decide
-	}
-	return string(fmt.Appendf(machine, " %d", bootedAt().Round(100*time.Millisecond).UnixMilli()))
-})
-
-// bootedAt returns the instant of the boot, as exactly as two clocks can be read that
-// other processes may come between.
-func bootedAt() (at time.Time) {
-	least := time.Hour
-	for range 10 {
-		before := procfs.BootTime()
-		now := time.Now()
-		if took := procfs.BootTime() - before; took < least {
-			at, least = now.Add(-before), took
-		}
-	}
-	return at
 }
 
 // bootName makes a short name of a boot and of the namespaces in it by which this process

@@ -3,13 +3,13 @@ package proc
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/mark"
+	"github.com/resqued/resqued/internal/memfile"
 	"github.com/resqued/resqued/internal/procfs"
 )
 
@@ -58,29 +58,20 @@ func Inherit() (*Conn, []byte, error) {
 func inheritConfig() ([]byte, error) {
 	f := os.NewFile(configFD, "resqued-config")
 	defer func() { _ = f.Close() }()
-	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
-	if err != nil || seals&unix.F_SEAL_WRITE == 0 {
-		return nil, errors.New("not the sealed memory file of a master")
+	config, err := memfile.ReadSealed(f)
+	if errors.Is(err, memfile.ErrUnsealed) {
+		err = errors.New("not the sealed memory file of a master")
 	}
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	config := make([]byte, info.Size())
-	// ReadAt: the file offset is shared with the master and stands at the end.
-	if _, err := f.ReadAt(config, 0); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	return config, nil
+	return config, err
 }
 
 func inheritConn() (*Conn, error) {
 	kind, err := unix.GetsockoptInt(connFD, unix.SOL_SOCKET, unix.SO_TYPE)
-	if err != nil || kind != unix.SOCK_SEQPACKET {
+	if err != nil || kind != packets {
 		return nil, errors.New("not the socket of a master")
 	}
 	if err := unix.SetNonblock(connFD, true); err != nil {
 		return nil, err
 	}
-	return newConn(connFD, "control socket of worker")
+	return newConn(connFD, kind, "control socket of worker")
 }

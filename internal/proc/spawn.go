@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -10,15 +9,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/resqued/resqued/internal/memfile"
 	"github.com/resqued/resqued/internal/procfs"
 )
 
 const (
-	// executable names this process's own binary, whatever has since been
-	// renamed, replaced or deleted on disk: the kernel resolves it in the child,
-	// which still runs the master's inode. So a deploy never mixes versions.
-	executable = "/proc/self/exe"
-
 	// titleSize is the room for a process title.
 	titleSize = 160
 
@@ -71,32 +66,36 @@ func (s *Spawner) spawn(spec Spec) (*Child, error) {
 	// Without a terminal: who reads one in the background is stopped, and neither ends nor beats.
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if spec.DieWithMaster {
-		if unix.Gettid() != unix.Getpid() {
-			return nil, errors.New("not on the main thread, so the child would die with some other one")
+		if err := dieWithParent(attr); err != nil {
+			return nil, err
 		}
-		attr.Pdeathsig = syscall.SIGKILL
 	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = null.Close() }()
-	config, err := sealed(spec.Config)
+	config, err := memfile.Sealed("resqued-config", spec.Config)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = config.Close() }()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	pair, err := socketpair()
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "control socket of worker")
 	defer func() { _ = theirs.Close() }()
-	conn, err := newConn(pair[0], "control socket of master")
+	conn, err := newConn(pair[0], packets, "control socket of master")
 	if err != nil {
 		return nil, err
 	}
-	p, err := os.StartProcess(executable, []string{padded(spec.Title)}, &os.ProcAttr{
+	program, err := Executable()
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	p, err := os.StartProcess(program, []string{padded(spec.Title)}, &os.ProcAttr{
 		Env:   s.environ(spec),
 		Files: []*os.File{null, or(s.Stdout, os.Stdout), or(s.Stderr, os.Stderr), theirs, config},
 		Sys:   attr,
@@ -129,29 +128,6 @@ func (s *Spawner) environ(spec Spec) []string {
 		}
 	}
 	return append(env, procfs.RoleEnv+"="+procfs.WorkerRole, procfs.ProcEnv+"="+spec.Proc)
-}
-
-// sealed returns data in a memory file that cannot be changed any more.
-func sealed(data []byte) (*os.File, error) {
-	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err := unix.MemfdCreate("resqued-config", flags|unix.MFD_NOEXEC_SEAL)
-	if errors.Is(err, unix.EINVAL) { // a kernel before 6.3
-		fd, err = unix.MemfdCreate("resqued-config", flags)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("memfd: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "resqued-config")
-	if _, err := f.Write(data); err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
-	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("seal memfd: %w", err)
-	}
-	return f, nil
 }
 
 func or(f, other *os.File) *os.File {
@@ -232,7 +208,7 @@ func exitOf(state *os.ProcessState, err error) Exit {
 		e.Signal = status.Signal()
 	}
 	if usage, ok := state.SysUsage().(*syscall.Rusage); ok && usage != nil {
-		e.MaxRSS = usage.Maxrss << 10 // the kernel counts in KiB
+		e.MaxRSS = usage.Maxrss * maxRSSUnit
 	}
 	return e
 }

@@ -1,11 +1,6 @@
 package procfs
 
-import (
-	"strconv"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
-)
+import "strconv"
 
 // ours reports whether everything that the worker process may have left descends
 // from this process: it is that one's master, and the parent of all orphans.
@@ -34,11 +29,4 @@ func below(proc string, see func(pid string) (process, bool, error)) (processes,
 		todo = append(todo, children...)
 	}
 	return found, err
-}
-
-func isSubreaper() bool {
-	var is int32
-	// Not unix.Prctl: the stack, and with it the variable, may move until that is called.
-	_, _, errno := unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&is)), 0, 0, 0, 0)
-	return errno == 0 && is != 0
 }

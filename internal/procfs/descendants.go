@@ -1,14 +1,10 @@
 package procfs
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"sync"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -22,15 +18,6 @@ const (
 	// WorkerRole is the value of RoleEnv in a worker process.
 	WorkerRole = "worker"
 )
-
-// Subreaper makes this process the parent of every orphan among its
-// descendants, so that none of them gets away to init.
-func Subreaper() error {
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("become subreaper: %w", err)
-	}
-	return nil
-}
 
 // Descendant is a process below this one.
 type Descendant struct {
@@ -94,22 +81,13 @@ func Spawned(id ID) (proc string, ok bool) {
 
 // survey looks over all processes that this one may see.
 func survey(see func(pid string) (process, bool, error)) (processes, error) {
-	proc, err := os.Open("/proc")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = proc.Close() }()
-	names, err := proc.Readdirnames(-1)
+	pids, err := everyone()
 	if err != nil {
 		return nil, err
 	}
 	found := processes{}
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		p, ok, err := see(name)
+	for _, pid := range pids {
+		p, ok, err := see(strconv.Itoa(pid))
 		if err != nil {
 			return found, err
 		}
@@ -155,11 +133,9 @@ func see(pid string) (process, bool, error) {
 		}
 		// Last: one that executes another program now may be dying by then, but not the
 		// other way round. Kernel threads look the same, but no process of a job descends from them.
-		var mem []byte
 		if err == nil {
-			mem, err = os.ReadFile("/proc/" + pid + "/statm")
+			p.dying, err = memoryGone(pid)
 		}
-		p.dying = bytes.HasPrefix(mem, []byte("0 "))
 		p.executing = p.executing && err == nil && !p.dying
 	}
 	return p, true, Blind(err)

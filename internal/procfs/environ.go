@@ -3,7 +3,6 @@ package procfs
 import (
 	"bytes"
 	"errors"
-	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -13,23 +12,6 @@ import (
 // process has none, has lost it in dying, is just executing another program, or does not
 // show it to this process. It fails if this process could not look (see Blind).
 func Environ(pid int) ([]byte, error) { return environ(strconv.Itoa(pid)) }
-
-func environ(pid string) ([]byte, error) {
-	env, err := os.ReadFile("/proc/" + pid + "/environ")
-	if err == nil && len(env) > 0 || Blind(err) != nil {
-		return env, Blind(err)
-	}
-	// The first thread of a process may have ended while others run.
-	threads, err := names("/proc/" + pid + "/task")
-	for _, thread := range threads {
-		env, unread := os.ReadFile("/proc/" + pid + "/task/" + thread + "/environ")
-		if unread == nil && len(env) > 0 {
-			return env, nil
-		}
-		err = errors.Join(err, Blind(unread))
-	}
-	return nil, err
-}
 
 // Bare reports whether a process whose environment could not be read has none for good, or
 // none that this process may read. It is false for one that is dying, has ended, or is
@@ -51,14 +33,6 @@ func Bare(pid int) (bool, error) {
 func readable(pid string) (bool, error) {
 	err := openEnviron(pid)
 	return err == nil, Blind(err)
-}
-
-func openEnviron(pid string) error {
-	f, err := os.Open("/proc/" + pid + "/environ")
-	if err != nil {
-		return err
-	}
-	return f.Close()
 }
 
 // HasVariable reports whether env, which Environ has returned for the process, has the

@@ -1,14 +1,8 @@
 package procfs
 
-import (
-	"bytes"
-	"fmt"
-	"os"
-	"strconv"
-	"strings"
-)
+import "strconv"
 
-// Stat is the part of /proc/PID/stat that resqued uses.
+// Stat is what resqued reads of a process, on Linux in /proc/PID/stat.
 type Stat struct {
 	State  byte
 	Parent int
@@ -16,9 +10,10 @@ type Stat struct {
 	Group int
 	// Threads counts them, those that have ended included.
 	Threads uint64
-	// Start is when the process started, in ticks since the boot. With the
-	// process id it names one process for ever.
-	Start            uint64
+	// Start is when the process started: in ticks since the boot on Linux, else in
+	// microseconds since 1970. With the process id it names one process for ever.
+	Start uint64
+	// Where its arguments and its environment lie in its memory; 0 where that is not told.
 	ArgStart, ArgEnd uint64
 	EnvStart, EnvEnd uint64
 }
@@ -30,44 +25,8 @@ func (s Stat) Zombie() bool { return s.State == 'Z' || s.State == 'X' }
 // first thread has ended while others run.
 func (s Stat) Dead() bool { return s.Zombie() && s.Threads < 2 }
 
-// whole reports whether env can be the whole environment of the process. It is read in
-// pieces, and one that dies, or executes another program, has no more of it. One that is
-// empty may be hidden, or not there yet.
-func (s Stat) whole(env []byte) bool {
-	return len(env) > 0 && uint64(len(env)) == s.EnvEnd-s.EnvStart
-}
-
-// ReadStat reads /proc/<pid>/stat.
+// ReadStat reads that of one process.
 func ReadStat(pid int) (Stat, error) { return readStat(strconv.Itoa(pid)) }
 
-// SelfStat reads /proc/self/stat.
+// SelfStat reads that of this process.
 func SelfStat() (Stat, error) { return readStat("self") }
-
-func readStat(pid string) (Stat, error) {
-	data, err := os.ReadFile("/proc/" + pid + "/stat")
-	if err != nil {
-		return Stat{}, err
-	}
-	// The name in parentheses may contain anything, also parentheses and spaces.
-	end := bytes.LastIndexByte(data, ')')
-	fields := strings.Fields(string(data[end+1:]))
-	if end < 0 || len(fields) < 49 {
-		return Stat{}, fmt.Errorf("/proc/%s/stat: %.200q is not understood", pid, data)
-	}
-	s := Stat{State: fields[0][0]}
-	for _, f := range []struct {
-		number int // as proc(5) counts them; the state is 3
-		into   *uint64
-	}{{20, &s.Threads}, {22, &s.Start}, {48, &s.ArgStart}, {49, &s.ArgEnd}, {50, &s.EnvStart}, {51, &s.EnvEnd}} {
-		if *f.into, err = strconv.ParseUint(fields[f.number-3], 10, 64); err != nil {
-			return Stat{}, fmt.Errorf("/proc/%s/stat: %w", pid, err)
-		}
-	}
-	if s.Parent, err = strconv.Atoi(fields[1]); err != nil {
-		return Stat{}, fmt.Errorf("/proc/%s/stat: %w", pid, err)
-	}
-	if s.Group, err = strconv.Atoi(fields[2]); err != nil {
-		return Stat{}, fmt.Errorf("/proc/%s/stat: %w", pid, err)
-	}
-	return s, nil
-}

@@ -1,95 +1,9 @@
 package procfs
 
-import (
-	"math"
-	"os"
-	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
-
-	"golang.org/x/sys/unix"
-)
-
 // TaskLimit is a limit on how many tasks, that is, threads of the kernel, there may be.
 type TaskLimit struct {
 	// Name says what it is ("RLIMIT_NPROC", the path of a pids.max) and Raise how to
 	// have more.
 	Name, Raise string
 	Max         int64
-}
-
-// TaskLimits returns the limits that hold for this process and what it starts, as they are
-// now. What cannot be read, or is no limit, is left out.
-func TaskLimits() []TaskLimit {
-	var nproc uint64 = unix.RLIM_INFINITY
-	var limit unix.Rlimit
-	// The kernel does not count the processes of root.
-	if os.Getuid() != 0 && unix.Getrlimit(unix.RLIMIT_NPROC, &limit) == nil {
-		nproc = limit.Cur
-	}
-	return taskLimits("/", nproc)
-}
-
-// taskLimits reads below root.
-func taskLimits(root string, nproc uint64) (limits []TaskLimit) {
-	groups, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
-	least := TaskLimit{Max: math.MaxInt64, Raise: "TasksMax= in the unit of systemd, --pids-limit of the container"}
-	for _, file := range pidsFiles(string(groups)) {
-		if n, ok := readCount(filepath.Join(root, file)); ok && n < least.Max {
-			least.Name, least.Max = "/"+file, n
-		}
-	}
-	if least.Name != "" {
-		limits = append(limits, least)
-	}
-	if nproc <= math.MaxInt64 {
-		limits = append(limits, TaskLimit{
-			Name: "RLIMIT_NPROC, which counts all processes of the user,", Max: int64(nproc),
-			Raise: "LimitNPROC= in the unit of systemd, nproc in /etc/security/limits.conf",
-		})
-	}
-	for _, name := range []string{"threads-max", "pid_max"} {
-		if n, ok := readCount(filepath.Join(root, "proc/sys/kernel", name)); ok {
-			limits = append(limits, TaskLimit{
-				Name: "kernel." + name + ", which counts the whole machine,", Max: n, Raise: "sysctl kernel." + name,
-			})
-		}
-	}
-	return limits
-}
-
-// pidsFiles are the files that may limit the tasks of a control group, its own and those of
-// the groups that it is in.
-func pidsFiles(groups string) (files []string) {
-	for line := range strings.Lines(groups) {
-		parts := strings.SplitN(strings.TrimSpace(line), ":", 3) // number, controllers, path
-		if len(parts) != 3 {
-			continue
-		}
-		base := "sys/fs/cgroup"
-		if parts[1] != "" {
-			if !slices.Contains(strings.Split(parts[1], ","), "pids") {
-				continue
-			}
-			base += "/pids"
-		}
-		for path := filepath.Clean("/" + parts[2]); ; path = filepath.Dir(path) {
-			files = append(files, filepath.Join(base, path, "pids.max"))
-			if path == "/" {
-				break
-			}
-		}
-	}
-	return files
-}
-
-// readCount reads a file that holds one number; "max" is none.
-func readCount(file string) (int64, bool) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return 0, false
-	}
-	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	return n, err == nil
 }

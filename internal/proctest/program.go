@@ -1,19 +1,19 @@
 package proctest
 
 import (
-	"os"
-	"syscall"
+	"bytes"
+	"os/exec"
 	"testing"
 )
 
-// WriteProgram writes a file that is to be executed. This process starts no child while the
-// file is open: the child would inherit the open file until it executes its own program, and
-// meanwhile executing the file would fail ("text file busy").
+// WriteProgram writes a file that is to be executed. Another process writes it: a child that
+// this one started meanwhile, in whatever way, would inherit the open file until it executes
+// its own program, and until then executing the file would fail ("text file busy").
 func WriteProgram(tb testing.TB, path string, content []byte) {
 	tb.Helper()
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	if err := os.WriteFile(path, content, 0o755); err != nil { //nolint:gosec // it is to be executed
-		tb.Fatal(err)
+	write := exec.Command("sh", "-c", `cat >"$0" && chmod 755 "$0"`, path)
+	write.Stdin = bytes.NewReader(content)
+	if out, err := write.CombinedOutput(); err != nil {
+		tb.Fatalf("write %s: %v\n%s", path, err, out)
 	}
 }

@@ -151,8 +151,8 @@ func (c *Client) rehearse(ctx context.Context, r Rehearsal) *rehearsal {
 // cannot be asked what its user may do, which only running them shows, and for a node of a
 // cluster, because it may be another that has run them.
 func (r *Rehearsal) mark(info string) string {
-	id := infoField(info, "run_id")
-	if n, err := majorVersion(info); err != nil || n < 7 || id == "" || infoField(info, "redis_mode") == "cluster" {
+	id := InfoField(info, "run_id")
+	if n, err := majorVersion(info); err != nil || n < 7 || id == "" || InfoField(info, "redis_mode") == "cluster" {
 		return ""
 	}
 	return id + " " + r.sum()

@@ -19,7 +19,8 @@ var errReplica = errors.New("a read-only replica: redis_url must name the primar
 
 // WaitReady returns when the server answers, or with an error that waiting does
 // not heal: a wrong password or a missing right, a server that is too old, one that may
-// evict jobs, or one that does not run the scripts of r.
+// evict jobs, one whose keys have a format that this program does not read, or one that does
+// not run the scripts of r.
 // Before each wait it calls tell (if not nil) with what was wrong.
 func (c *Client) WaitReady(ctx context.Context, r Rehearsal, tell func(err error, wait time.Duration)) error {
 	wait := 100 * time.Millisecond
@@ -53,12 +54,15 @@ func (c *Client) check(ctx context.Context, r Rehearsal) error {
 	}
 	info, _ := c.Read.Info(ctx, "server").Result() // "" if it does not say
 	if n, err := majorVersion(info); err == nil && n < minVersion {
-		return fmt.Errorf("redis at %s is version %s: resqued needs %d.0 or newer", c.Where(), infoField(info, "redis_version"), minVersion)
+		return fmt.Errorf("redis at %s is version %s: resqued needs %d.0 or newer", c.Where(), InfoField(info, "redis_version"), minVersion)
 	}
 	if err := c.checkRole(ctx); err != nil {
 		return err
 	}
 	if err := c.CheckEviction(ctx); err != nil {
+		return err
+	}
+	if err := c.CheckFormat(ctx); err != nil {
 		return err
 	}
 	err := c.probe(ctx, r, r.mark(info))
@@ -69,14 +73,14 @@ func (c *Client) check(ctx context.Context, r Rehearsal) error {
 }
 
 func majorVersion(info string) (int, error) {
-	major, _, _ := strings.Cut(infoField(info, "redis_version"), ".")
+	major, _, _ := strings.Cut(InfoField(info, "redis_version"), ".")
 	return strconv.Atoi(major)
 }
 
 // checkRole refuses a replica. A server that does not say passes.
 func (c *Client) checkRole(ctx context.Context) error {
 	text, err := c.Read.Info(ctx, "replication").Result()
-	if err != nil || infoField(text, "role") != "slave" || infoField(text, "slave_read_only") == "0" {
+	if err != nil || InfoField(text, "role") != "slave" || InfoField(text, "slave_read_only") == "0" {
 		return nil //nolint:nilerr // no answer is no reason to refuse
 	}
 	err = fmt.Errorf("redis at %s is %w", c.Where(), errReplica)
@@ -92,7 +96,7 @@ func (c *Client) CheckEviction(ctx context.Context) error {
 	if err != nil || c.opts.Load().AllowEviction {
 		return nil //nolint:nilerr // no answer is no reason to refuse
 	}
-	limit, policy := infoField(text, "maxmemory"), infoField(text, "maxmemory_policy")
+	limit, policy := InfoField(text, "maxmemory"), InfoField(text, "maxmemory_policy")
 	if limit != "" && limit != "0" && policy != "" && policy != "noeviction" {
 		return fmt.Errorf("redis at %s may evict jobs: maxmemory is %s and maxmemory-policy %q; "+
 			"set it to noeviction, or allow_eviction: true to take the risk", c.Where(), limit, policy)
@@ -100,7 +104,8 @@ func (c *Client) CheckEviction(ctx context.Context) error {
 	return nil
 }
 
-func infoField(text, name string) string {
+// InfoField returns a field of an answer of INFO, "" if it is not there.
+func InfoField(text, name string) string {
 	for line := range strings.Lines(text) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
 			return strings.TrimSpace(value)

@@ -144,6 +144,22 @@ func Unreachable(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
 }
 
+// Unauthorized reports whether err says that the server misses a password, or was given
+// one that it does not take. Servers before Redis 6 have other words for it.
+func Unauthorized(err error) bool {
+	switch Refusal(err) {
+	case "NOAUTH", "WRONGPASS":
+		return true
+	}
+	text := replyText(err)
+	for _, old := range []string{"ERR invalid password", "ERR AUTH ", "ERR Client sent AUTH"} {
+		if strings.HasPrefix(text, old) {
+			return true
+		}
+	}
+	return false
+}
+
 // WrongType reports whether err says that a key holds something of another type
 // than it should: no repetition helps until the key is repaired.
 func WrongType(err error) bool { return strings.HasPrefix(replyText(err), "RESQUEDTYPE") }

@@ -26,6 +26,8 @@ type QueueInfo struct {
 	Bounces int64
 	// Paused: its jobs may not be taken, because of its own pause or that of all queues.
 	Paused bool
+	// PausedBy are the keys that pause it, without the namespace.
+	PausedBy []string
 }
 
 // QueueList returns all known queues, sorted by name.
@@ -44,14 +46,18 @@ func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
 	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
 		return nil, fmt.Errorf("sizes of queues: %w", err)
 	}
-	paused, all, err := s.Paused(ctx, names...)
+	paused, all, err := s.pauses(ctx, names)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]QueueInfo, len(names))
 	for i, name := range names {
 		count, _ := strconv.ParseInt(bounces.Val()[name], 10, 64)
-		out[i] = QueueInfo{Name: name, Size: sizes[i].Val(), Err: sizes[i].Err(), Suspects: suspects[i].Val(), Bounces: count, Paused: all || paused[name]}
+		out[i] = QueueInfo{Name: name, Size: sizes[i].Val(), Err: sizes[i].Err(), Suspects: suspects[i].Val(), Bounces: count, PausedBy: all}
+		if paused[name] {
+			out[i].PausedBy = append([]string{keyPauseQueue + name}, all...)
+		}
+		out[i].Paused = len(out[i].PausedBy) > 0
 	}
 	return out, nil
 }

@@ -157,6 +157,9 @@ func (m *model) polled(t *rapid.T, reply store.PollReply) {
 		if waiting && blocked || (waiting || blocked) != (len(jobs) > 0 && !paused(after, q.Name)) {
 			t.Fatalf("I5: %d jobs in %s; waiting: %v, blocked: %v", len(jobs), q.Name, waiting, blocked)
 		}
+		if slices.Contains(reply.Paused, q.Name) != (len(jobs) > 0 && paused(after, q.Name)) {
+			t.Fatalf("%d jobs in %s; said to be paused: %v", len(jobs), q.Name, reply.Paused)
+		}
 		if !blocked || m.tainted[q.Name] {
 			continue
 		}

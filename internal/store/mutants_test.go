@@ -134,7 +134,7 @@ var mutants = []storetest.Mutant{
 	{"a pause is not seen, fast path", "exchange_fast", `for i = empty + 1, n do obstacles[5 + i] = prefix .. 'pause:queue:' .. names[i] end`, ``},
 	{"a pause is not seen", "exchange_slow", `elseif not paused(prefix, queue) then`, `else`},
 	{"a pause of everything is not seen", "exchange_slow", `if w <= #asked and pausing(prefix) then nqueue = 0 end`, ``},
-	{"paused queues are polled", "poll", `n == 0 or not (free and everything == false or worked(queue)) then`, `n == 0 then`},
+	{"paused queues are polled", "poll", `if not (free and everything == false or worked(queue)) then`, `if false then`},
 	{"any word pauses Resque's workers", "pause", `== 'true'`, `~= ''`},
 
 	{"a job that was taken stays a member", "unique", `call('SREM', key .. ':uniqueue', payload)`, ``},

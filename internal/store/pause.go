@@ -58,16 +58,22 @@ func (s *Store) endPause(ctx context.Context, keys ...string) (changed bool, err
 
 // Paused returns which of some queues are paused by name, and whether all queues are.
 func (s *Store) Paused(ctx context.Context, queues ...string) (one map[string]bool, all bool, err error) {
+	one, every, err := s.pauses(ctx, queues)
+	return one, len(every) > 0, err
+}
+
+// pauses returns which of some queues are paused by name, and the keys that pause all queues.
+func (s *Store) pauses(ctx context.Context, queues []string) (one map[string]bool, every []string, err error) {
 	pipe := s.db.Read.Pipeline()
 	workers := pipe.Get(ctx, s.db.Key(keyPauseWorkers))
-	every := pipe.Exists(ctx, s.db.Key(keyPauseAll))
+	all := pipe.Exists(ctx, s.db.Key(keyPauseAll))
 	each := make([]*redis.IntCmd, len(queues))
 	for i, queue := range queues {
 		each[i] = pipe.Exists(ctx, s.db.Key(keyPauseQueue)+queue)
 	}
 	// A key of another type than it should have pauses as well as any.
 	if _, err := pipe.Exec(ctx); err != nil && (rdb.Unreachable(err) || rdb.Refusal(err) == "NOPERM") {
-		return nil, false, fmt.Errorf("read pauses: %w", err)
+		return nil, nil, fmt.Errorf("read pauses: %w", err)
 	}
 	one = map[string]bool{}
 	for i, queue := range queues {
@@ -75,5 +81,11 @@ func (s *Store) Paused(ctx context.Context, queues ...string) (one map[string]bo
 			one[queue] = true
 		}
 	}
-	return one, every.Val() > 0 || strings.EqualFold(strings.TrimSpace(workers.Val()), "true"), nil
+	if all.Val() > 0 {
+		every = append(every, keyPauseAll)
+	}
+	if strings.EqualFold(strings.TrimSpace(workers.Val()), "true") {
+		every = append(every, keyPauseWorkers)
+	}
+	return one, every, nil
 }

@@ -28,10 +28,10 @@ func (s *Store) Poll(ctx context.Context, all bool, cursor string, fixed []strin
 		return PollReply{}, err
 	}
 	list, _ := raw.([]any)
-	if len(list) != 5 {
+	if len(list) != 7 {
 		return PollReply{}, fmt.Errorf("script poll: unexpected reply %v", raw)
 	}
-	reply := PollReply{Waiting: rdb.Texts(list[1]), Blocked: rdb.Texts(list[2]), Due: rdb.Number(list[4]) == 1}
+	reply := PollReply{Waiting: rdb.Texts(list[1]), Blocked: rdb.Texts(list[2]), Due: rdb.Number(list[4]) == 1, Paused: rdb.Texts(list[5]), Known: int(rdb.Number(list[6]))}
 	reply.Cursor, _ = list[0].(string)
 	suspects, _ := list[3].([]any)
 	for i := 0; i+1 < len(suspects); i += 2 {

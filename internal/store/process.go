@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"sort"
+	"strings"
 
 	"github.com/resqued/resqued/internal/rdb"
 )
@@ -19,11 +20,11 @@ var (
 
 // Register gives a worker process its lease and shows its threads as workers.
 func (s *Store) Register(ctx context.Context, r Registration) error {
-	args := []any{s.db.Prefix, r.Proc, s.opts.Load().Lease.Milliseconds(), s.opts.Load().BeatEvery.Milliseconds(), r.Started, len(r.Workers), rand.Text()}
+	args := []any{s.db.Prefix, r.Proc, s.opts.Load().Lease.Milliseconds(), s.opts.Load().BeatEvery.Milliseconds(), r.Started, len(r.Workers), rand.Text(), rdb.Known().Writes, strings.TrimSpace(r.Info[InfoVersion] + " on " + r.Info[infoHost])}
 	for _, id := range r.Workers {
 		args = append(args, id)
 	}
-	raw, err := s.db.Eval(ctx, registerScript, s.db.Key(keyProcs), append(args, pairs(r.Info)...))
+	raw, err := s.db.Eval(ctx, registerScript, s.db.Key(keyProcs), append(args, pairs(formatted(r.Info))...))
 	if err != nil {
 		return err
 	}

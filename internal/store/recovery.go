@@ -13,10 +13,10 @@ import (
 )
 
 var (
-	orphansScript    = rdb.NewScript(Lua, "orphans", "lib/base", "lib/records", "lib/blocked_queues", "lib/grace", "lib/deaths", "orphans")
+	orphansScript    = rdb.NewScript(Lua, "orphans", "lib/base", "lib/records", "lib/blocked_queues", "lib/grace", "lib/deaths", "lib/format", "orphans")
 	putMasterScript  = rdb.NewScript(Lua, "put_master", "put_master")
 	dropMasterScript = rdb.NewScript(Lua, "drop_master", "drop_master")
-	fenceScript      = rdb.NewScript(Lua, "fence", "lib/base", "lib/grace", "fence")
+	fenceScript      = rdb.NewScript(Lua, "fence", "lib/base", "lib/grace", "lib/format", "fence")
 	recoverScript    = rdb.NewScript(Lua, "recover", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/forget_process", "lib/parked", "lib/deaths", "recover")
 )
 
@@ -35,6 +35,16 @@ type Around struct {
 	Orphans []string
 	// Others are masters whose settings differ: ids, and the digests of what they share.
 	Others map[string]string
+	// Unread are masters, and processes whose lease is past, that write in a format which this
+	// program does not read. None of them is among the Orphans.
+	Unread []Unread
+}
+
+// Unread is a master or a process that writes in a format which this program does not read.
+type Unread struct {
+	// ID is that of a master, or the name of a process.
+	ID                    string
+	Format, Version, Host string
 }
 
 // LookAround looks for the processes that are dead, and for masters whose digest of the
@@ -42,15 +52,19 @@ type Around struct {
 func (s *Store) LookAround(ctx context.Context, digest string) (Around, error) {
 	opts := s.opts.Load()
 	raw, err := s.db.Eval(ctx, orphansScript, s.db.Key(keyProcs),
-		[]any{s.db.Prefix, opts.Lease.Milliseconds(), opts.BeatEvery.Milliseconds(), digest})
+		[]any{s.db.Prefix, opts.Lease.Milliseconds(), opts.BeatEvery.Milliseconds(), digest, rdb.Known().Oldest, rdb.Known().Newest})
 	list, _ := raw.([]any)
-	if err != nil || len(list) != 3 {
+	if err != nil || len(list) != 4 {
 		return Around{}, err
 	}
 	a := Around{Now: time.UnixMilli(rdb.Number(list[0])), Orphans: rdb.Texts(list[2]), Others: map[string]string{}}
 	others := rdb.Texts(list[1])
 	for i := 0; i+1 < len(others); i += 2 {
 		a.Others[others[i]] = others[i+1]
+	}
+	unread := rdb.Texts(list[3])
+	for i := 0; i+3 < len(unread); i += 4 {
+		a.Unread = append(a.Unread, Unread{ID: unread[i], Format: unread[i+1], Version: unread[i+2], Host: unread[i+3]})
 	}
 	return a, nil
 }
@@ -109,13 +123,14 @@ func (s *Store) ProcFields(ctx context.Context, proc string, names []string) (ma
 // Fence ends the lease of a process, so that no late packet of it changes
 // anything, and returns the jobs that it held, oldest first. force says that its
 // death is certain; without it ErrAlive protects a process whose lease runs.
-// Records that cannot be read are named in bad and left alone.
+// Records that cannot be read are named in bad and left alone. A *rdb.FormatError protects a
+// process that has written in a format which this program does not read.
 func (s *Store) Fence(ctx context.Context, proc string, force bool) (held []Reserved, bad []string, err error) {
 	opts := s.opts.Load()
 	told := map[string]bool{}
 	for cursor := "0"; ; {
 		raw, err := s.db.Eval(ctx, fenceScript, s.db.Key(rdb.KeyInflight)+proc, []any{
-			s.db.Prefix, proc, rdb.Flag(force), opts.Lease.Milliseconds(), opts.BeatEvery.Milliseconds(), cursor,
+			s.db.Prefix, proc, rdb.Flag(force), opts.Lease.Milliseconds(), opts.BeatEvery.Milliseconds(), cursor, rdb.Known().Oldest, rdb.Known().Newest,
 		})
 		if err != nil {
 			return nil, nil, err
@@ -124,6 +139,8 @@ func (s *Store) Fence(ctx context.Context, proc string, force bool) (held []Rese
 		switch {
 		case len(list) == 1 && list[0] == "ALIVE":
 			return nil, nil, ErrAlive
+		case len(list) == 4 && list[0] == "FORMAT":
+			return nil, nil, &rdb.FormatError{What: "what " + proc + " has left", Format: list[1], By: list[2] + " on " + list[3]}
 		case len(list) < 2 || list[0] != "OK":
 			return nil, nil, fmt.Errorf("script fence: unexpected reply %v", raw)
 		}
@@ -214,7 +231,7 @@ func (s *Store) Recover(ctx context.Context, proc string, verdicts []Verdict) er
 // PutMaster writes or renews the entry of a master.
 func (s *Store) PutMaster(ctx context.Context, m MasterInfo) error {
 	_, err := s.db.Eval(ctx, putMasterScript, s.db.Key(keyMaster)+m.ID,
-		append([]any{s.db.Key(keyMasters), m.ID, m.TTL.Milliseconds()}, pairs(m.Fields)...))
+		append([]any{s.db.Key(keyMasters), m.ID, m.TTL.Milliseconds()}, pairs(formatted(m.Fields))...))
 	return err
 }
 

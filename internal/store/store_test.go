@@ -637,7 +637,7 @@ func TestPoll(t *testing.T) {
 			require.NoError(t, f.redis.Del(t.Context(), f.key("queue:b")).Err())
 			reply, err := f.Poll(t.Context(), true, "0", nil)
 			require.NoError(t, err)
-			require.Equal(t, store.PollReply{Cursor: "0", Waiting: []string{"a"}}, reply)
+			require.Equal(t, store.PollReply{Cursor: "0", Waiting: []string{"a"}, Known: 2}, reply)
 			reply, err = f.Poll(t.Context(), false, "", []string{"a", "b", "c"})
 			require.NoError(t, err)
 			require.Equal(t, []string{"a"}, reply.Waiting)
@@ -654,15 +654,17 @@ func TestPoll(t *testing.T) {
 			}
 			require.NoError(t, f.redis.Set(t.Context(), f.key("pause:queue:q40"), "true", 0).Err())
 			want := []string{"q0", "q15", "q16", "q41", "q99"}
+			held := []string{"q40"}
 			for range 2 {
 				reply, err := f.Poll(t.Context(), false, "", names)
 				require.NoError(t, err)
 				require.Equal(t, want, reply.Waiting)
+				require.Equal(t, held, reply.Paused)
 				reply, err = f.Poll(t.Context(), true, "0", nil)
 				require.NoError(t, err)
 				require.ElementsMatch(t, want, reply.Waiting)
 				require.NoError(t, f.redis.Set(t.Context(), f.key("pause:all"), "true", 0).Err())
-				want = nil
+				held, want = []string{"q0", "q15", "q16", "q40", "q41", "q99"}, nil
 			}
 		})
 

@@ -246,6 +246,10 @@ type PollReply struct {
 	// Waiting are the queues looked at that hold jobs, without the Blocked ones, in
 	// which every job is known to be locked.
 	Waiting, Blocked []string
+	// Paused are those that hold jobs and are paused.
+	Paused []string
+	// Known is how many queues there are; 0 if only named ones were asked for.
+	Known int
 	// Suspects is how many jobs of which queues were set apart, whatever queues were
 	// asked for. Each part of a pass has them all.
 	Suspects map[string]int

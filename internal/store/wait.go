@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,12 +23,14 @@ const MaxWaits = 16
 // forget a connection on which nothing happens.
 const awaitFor = 5 * time.Second
 
-// seenQueues bounds what Waiter.Queues returns.
-const seenQueues = 64
+// SeenQueues bounds what Waiter.Queues returns.
+const SeenQueues = 64
 
 var (
 	// ErrNoWaiting: this server, or the rights of its user, do not allow waiting for jobs.
 	ErrNoWaiting = errors.New("cannot wait for jobs")
+	// ErrNoRoom: the server takes no more connections.
+	ErrNoRoom = errors.New("no connection to wait with")
 	// ErrNoQueue: the key of a queue holds no list.
 	ErrNoQueue = errors.New("no queue")
 )
@@ -40,9 +43,10 @@ type Waiter struct {
 	client redis.UniversalClient
 }
 
-// OpenWaiter returns a Waiter, which connects when it is used.
-func (s *Store) OpenWaiter() (*Waiter, error) {
-	client, err := s.db.Another(MaxWaits)
+// OpenWaiter returns a Waiter for at most so many waits at a time, which connects when it is
+// used.
+func (s *Store) OpenWaiter(waits int) (*Waiter, error) {
+	client, err := s.db.Another(waits)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +72,7 @@ func (w *Waiter) Await(ctx context.Context, queue string) (bool, error) {
 
 // Queues returns names of queues that exist, not all if there are many.
 func (w *Waiter) Queues(ctx context.Context) ([]string, error) {
-	names, err := w.store.db.Read.SRandMemberN(ctx, w.store.db.Key(keyQueues), seenQueues).Result()
+	names, err := w.store.db.Read.SRandMemberN(ctx, w.store.db.Key(keyQueues), SeenQueues).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list queues: %w", err)
 	}
@@ -88,6 +92,37 @@ func (s *Store) CanWait(ctx context.Context) error {
 	return nil
 }
 
+// FreeConnections returns how many connections the server would still take. It reports false
+// if the server does not say: its user has the right to neither INFO nor CONFIG, or a service
+// hides its limit.
+func (s *Store) FreeConnections(ctx context.Context) (free int, known bool) {
+	var node redis.Cmdable = s.db.Read
+	if c, ok := s.db.Read.(*redis.ClusterClient); ok {
+		master, err := c.MasterForKey(ctx, s.db.Key(keyQueues))
+		if err != nil {
+			return 0, false
+		}
+		node = master
+	}
+	info, err := node.Info(ctx, "clients").Result()
+	if err != nil {
+		return 0, false
+	}
+	used, err := strconv.Atoi(rdb.InfoField(info, "connected_clients"))
+	if err != nil {
+		return 0, false
+	}
+	limit := rdb.InfoField(info, "maxclients") // since Redis 7
+	if limit == "" {
+		limit = node.ConfigGet(ctx, "maxclients").Val()["maxclients"]
+	}
+	most, err := strconv.Atoi(limit)
+	if err != nil || most <= 0 {
+		return 0, false
+	}
+	return max(most-used, 0), true
+}
+
 // waitError says what it means that a wait has failed.
 func waitError(err error) error {
 	switch {
@@ -95,6 +130,8 @@ func waitError(err error) error {
 		return nil
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return fmt.Errorf("%w: %w", ErrNoQueue, err)
+	case rdb.Refusal(err) == "ERR max number of clients":
+		return fmt.Errorf("%w: %w", ErrNoRoom, err)
 	case rdb.Refusal(err) == "NOPERM", redis.HasErrorPrefix(err, "unknown command"):
 		return fmt.Errorf("%w: %w", ErrNoWaiting, err)
 	}

@@ -17,7 +17,7 @@ import (
 
 func waiter(t *testing.T, s *store.Store) *store.Waiter {
 	t.Helper()
-	w, err := s.OpenWaiter()
+	w, err := s.OpenWaiter(store.MaxWaits)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = w.Close() })
 	return w

@@ -40,15 +40,29 @@ type Failure struct {
 	Payload string `json:"payload,omitempty"`
 }
 
-// FailureGroup stands for failures with the same class, exception and queue.
+// FailureGroup stands for failures of the same class, exception and queue whose messages are
+// equal but for numbers, ids and the like.
 type FailureGroup struct {
-	Count     int        `json:"count"`
-	Class     string     `json:"class"`
-	Exception string     `json:"exception"`
-	Error     string     `json:"error"`
-	Queue     string     `json:"queue"`
-	First     *time.Time `json:"first"`
-	Last      *time.Time `json:"last"`
+	Count     int    `json:"count"`
+	Class     string `json:"class"`
+	Exception string `json:"exception"`
+	// Pattern is what the messages have in common; see Mask.
+	Pattern string `json:"pattern"`
+	// Error is the message of the newest failure, Example the id by which it is found.
+	Error   string     `json:"error"`
+	Example string     `json:"example"`
+	Queue   string     `json:"queue"`
+	First   *time.Time `json:"first"`
+	Last    *time.Time `json:"last"`
+}
+
+// FailureGroups are the groups of the failures that were looked at, the largest first.
+type FailureGroups struct {
+	Groups []*FailureGroup
+	// Others counts the failures that are in none of them: there are too many groups.
+	Others int
+	// Partial reports whether there are older records than were looked at.
+	Partial bool
 }
 
 // FailureQuery says which failures are looked at.
@@ -106,17 +120,38 @@ func recentFailures(ctx context.Context, s FailureStore) (ids []string) {
 // Failures returns the failures among the newest records that q selects, the newest first,
 // without payload and backtrace. Partial reports whether there are older records.
 func Failures(ctx context.Context, s FailureStore, q FailureQuery) (views []Failure, partial bool, err error) {
-	lists, err := s.FailureLists(ctx)
+	lists, looked := map[string]bool{}, int64(0)
+	looked, partial, err = EachFailure(ctx, s, q, func(v *Failure) {
+		lists[v.List] = true
+		views = append(views, *v)
+	})
 	if err != nil {
 		return nil, false, err
 	}
-	several, looked := 0, int64(0)
+	if len(lists) < 2 {
+		return views, partial, nil
+	}
+	slices.SortStableFunc(views, func(a, b Failure) int { return b.at().Compare(a.at()) })
+	if partial = partial || looked > q.Limit; q.Match == nil && int64(len(views)) > q.Limit {
+		views = views[:q.Limit]
+	}
+	return views, partial, nil
+}
+
+// EachFailure calls do for the failures among the newest records of each list that q selects,
+// list by list, the newest of each first, without payload and backtrace. It holds a page of
+// records at a time. Looked is how many records that were, partial reports whether there are
+// older ones.
+func EachFailure(ctx context.Context, s FailureStore, q FailureQuery, do func(v *Failure)) (looked int64, partial bool, err error) {
+	lists, err := s.FailureLists(ctx)
+	if err != nil {
+		return 0, false, err
+	}
 	for _, list := range lists {
-		before := len(views)
 		for offset := int64(0); offset < q.Limit; {
 			records, total, err := s.FailedList(ctx, list, offset, min(failedPage, q.Limit-offset))
 			if err != nil {
-				return nil, false, err
+				return 0, false, err
 			}
 			for _, record := range records {
 				if q.Match != nil && !q.Match(record.Raw) {
@@ -124,7 +159,7 @@ func Failures(ctx context.Context, s FailureStore, q FailureQuery) (views []Fail
 				}
 				v := newFailure(record)
 				v.Backtrace, v.Payload = nil, ""
-				views = append(views, v)
+				do(&v)
 			}
 			offset += int64(len(records))
 			if more := offset < total; !more || len(records) == 0 {
@@ -135,18 +170,8 @@ func Failures(ctx context.Context, s FailureStore, q FailureQuery) (views []Fail
 				partial = true
 			}
 		}
-		if len(views) > before {
-			several++
-		}
 	}
-	if several < 2 {
-		return views, partial, nil
-	}
-	slices.SortStableFunc(views, func(a, b Failure) int { return b.at().Compare(a.at()) })
-	if partial = partial || looked > q.Limit; q.Match == nil && int64(len(views)) > q.Limit {
-		views = views[:q.Limit]
-	}
-	return views, partial, nil
+	return looked, partial, nil
 }
 
 // Name returns the name of a failure in lists: the beginning of its digest, and its place.
@@ -191,24 +216,47 @@ func newFailure(record store.FailureRecord) Failure {
 	return v
 }
 
-// GroupFailures groups failures by class, exception and queue, the largest group first. It
-// expects the order of Failures and takes the error of the newest for the group.
-func GroupFailures(views []Failure) []*FailureGroup {
-	groups, order := map[[3]string]*FailureGroup{}, []*FailureGroup{}
-	for _, v := range views {
-		key := [3]string{v.Class, v.Exception, v.Queue}
+// maxGroups bounds the groups of failures. Messages that cannot be masked make one each, and
+// there may be millions.
+const maxGroups = 2000
+
+// GroupFailures groups the failures that q selects. What it holds does not grow with their
+// number: when there are maxGroups groups, failures of further kinds are only counted.
+func GroupFailures(ctx context.Context, s FailureStore, q FailureQuery) (FailureGroups, error) {
+	out, groups := FailureGroups{Groups: []*FailureGroup{}}, map[[4]string]*FailureGroup{}
+	_, partial, err := EachFailure(ctx, s, q, func(v *Failure) {
+		pattern := Mask(v.Error)
+		key := [4]string{v.Class, v.Exception, v.Queue, pattern}
 		g := groups[key]
-		if g == nil {
-			// The list begins with the newest, whose error stands for the group.
-			g = &FailureGroup{Class: v.Class, Exception: v.Exception, Error: Summary(v.Error), Queue: v.Queue, Last: v.FailedAt}
+		switch {
+		case g == nil && len(groups) >= maxGroups:
+			out.Others++
+			return
+		case g == nil:
+			g = &FailureGroup{Class: v.Class, Exception: v.Exception, Queue: v.Queue, Pattern: pattern}
 			groups[key] = g
-			order = append(order, g)
+			out.Groups = append(out.Groups, g)
 		}
-		g.Count++
+		g.add(v)
+	})
+	if err != nil {
+		return FailureGroups{}, err
+	}
+	out.Partial = partial
+	slices.SortStableFunc(out.Groups, func(a, b *FailureGroup) int { return b.Count - a.Count })
+	return out, nil
+}
+
+// add counts a failure in its group. Where times are missing or equal the first that is added
+// counts as the newest, as in the order of EachFailure.
+func (g *FailureGroup) add(v *Failure) {
+	if g.Count == 0 || v.FailedAt != nil && (g.Last == nil || v.FailedAt.After(*g.Last)) {
+		g.Last, g.Error, g.Example = v.FailedAt, Summary(v.Error), v.Name()
+	}
+	if v.FailedAt != nil && (g.First == nil || v.FailedAt.Before(*g.First)) {
 		g.First = v.FailedAt
 	}
-	slices.SortStableFunc(order, func(a, b *FailureGroup) int { return b.Count - a.Count })
-	return order
+	g.Count++
 }
 
 // Summary returns the most telling line of an error: the first. If that line only announces

@@ -42,14 +42,6 @@ func TestFailures(t *testing.T) {
 		require.Empty(f, newest.Payload, "lists have no detail")
 		require.Empty(f, newest.Backtrace)
 
-		groups := view.GroupFailures(all)
-		require.Len(f, groups, 3)
-		require.Equal(f, "Mail", groups[0].Class, "the most frequent is first")
-		require.Equal(f, 2, groups[0].Count)
-		require.Equal(f, "sh: exit code 1: last words", groups[0].Error, "that of the newest")
-		require.Equal(f, newest.FailedAt, groups[0].Last)
-		require.Equal(f, 1, groups[0].First.Day())
-
 		some, partial, err := view.Failures(ctx, f.store, view.FailureQuery{Limit: 3, Match: client.FailedFilter{Class: "Post"}.Matches})
 		require.NoError(f, err)
 		require.True(f, partial, "one was not looked at")
@@ -83,6 +75,54 @@ func TestFailures(t *testing.T) {
 			require.ErrorAs(f, err, &several)
 			require.ElementsMatch(f, ids, several.Matches)
 		}
+	})
+}
+
+func TestGroupFailures(t *testing.T) {
+	views(t, func(f *fixture) {
+		f.do("SADD", "failed_queues", "mail_failed")
+		f.do("RPUSH", "failed",
+			record("2026/01/04 10:00:00 UTC", "Mail", "Timeout", "user 7 is away"),
+			record("2026/01/01 10:00:00 UTC", "Mail", "Timeout", "user 8 is away"),
+			record("2026/01/02 10:00:00 UTC", "Mail", "Timeout", "no such user"),
+			record("2026/01/02 10:00:00 UTC", "Post", "Timeout", "user 9 is away"),
+			"no record")
+		f.do("RPUSH", "mail_failed", record("2026/01/03 10:00:00 UTC", "Mail", "Timeout", "user 1234 is away"))
+		all, err := view.GroupFailures(f.Context(), f.store, view.FailureQuery{Limit: 100})
+		require.NoError(f, err)
+		require.Len(f, all.Groups, 4)
+		require.Zero(f, all.Others)
+		require.False(f, all.Partial)
+		most := all.Groups[0]
+		require.Equal(f, 3, most.Count, "the most frequent is first")
+		require.Equal(f, "user # is away", most.Pattern)
+		require.Equal(f, "user 7 is away", most.Error, "that of the newest, wherever it stands")
+		require.Equal(f, 4, most.Last.Day())
+		require.Equal(f, 1, most.First.Day())
+		found, err := view.FindFailures(f.Context(), f.store, []string{most.Example})
+		require.NoError(f, err)
+		require.Equal(f, "user 7 is away", found[0].Error)
+		some, err := view.GroupFailures(f.Context(), f.store, view.FailureQuery{Limit: 2, Match: client.FailedFilter{Class: "Post"}.Matches})
+		require.NoError(f, err)
+		require.Len(f, some.Groups, 1)
+		require.True(f, some.Partial)
+	})
+}
+
+// Messages that nothing masks must not fill the memory.
+func TestGroupsOfFailuresAreBounded(t *testing.T) {
+	views(t, func(f *fixture) {
+		const more = 37
+		var records []any
+		for i := range 2000 + more {
+			word := strings.Map(func(r rune) rune { return r - '0' + 'k' }, fmt.Sprint(i))
+			records = append(records, record("2026/01/01 10:00:00 UTC", "Mail", "E", "the word "+word))
+		}
+		f.do("RPUSH", "failed", records...)
+		all, err := view.GroupFailures(f.Context(), f.store, view.FailureQuery{Limit: 10_000})
+		require.NoError(f, err)
+		require.Len(f, all.Groups, 2000)
+		require.Equal(f, more, all.Others)
 	})
 }
 

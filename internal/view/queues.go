@@ -30,6 +30,9 @@ const (
 type Queue struct {
 	Queue string `json:"queue"`
 	State string `json:"state"`
+	// Why says why its jobs wait although they could be taken; empty = one may be taken, or
+	// it is not known.
+	Why string `json:"why"`
 	// Size is null when the key is no list.
 	Size *int64 `json:"size"`
 	// OldestS is how long the first job has waited, in seconds; null = not known, as
@@ -44,6 +47,9 @@ type Queue struct {
 	// Suspects counts the jobs that were set apart to run alone; Size does not.
 	Suspects int64        `json:"suspects"`
 	Jobs     []WaitingJob `json:"jobs,omitempty"`
+	// Servers are those that work the queue, and why each of them takes none of its jobs. Lists
+	// leave it out.
+	Servers []QueueServer `json:"servers,omitempty"`
 
 	// Oldest is when the first job was pushed; zero = not known.
 	Oldest time.Time `json:"-"`
@@ -78,10 +84,11 @@ type QueueStore interface {
 // Queues returns the named queues, or all by name. The error is a NotFoundError if one of
 // the names stands for no queue.
 func Queues(ctx context.Context, s QueueStore, names ...string) ([]*Queue, error) {
-	list, err := s.QueueList(ctx)
+	all, err := s.QueueList(ctx)
 	if err != nil {
 		return nil, err
 	}
+	list := all
 	if len(names) > 0 {
 		if list, err = FindQueues(list, names); err != nil {
 			return nil, err
@@ -95,21 +102,40 @@ func Queues(ctx context.Context, s QueueStore, names ...string) ([]*Queue, error
 	if err != nil {
 		return nil, err
 	}
-	caps := caps(ctx, s)
+	masters, err := s.MasterList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	crews := crews(masters, procs, all)
 	busy := busyByQueue(workers, procs)
 	lists := queueLists(workers)
-	views := make([]*Queue, len(list))
-	for i, q := range list {
-		v := &Queue{Queue: q.Name, Size: &q.Size, Busy: busy[q.Name], Suspects: q.Suspects}
+	served := func(queue string) (n int) {
 		for _, l := range lists {
-			if selector.MatchAny(l.patterns, q.Name) {
-				v.Served += l.workers
+			if selector.MatchAny(l.patterns, queue) {
+				n += l.workers
 			}
 		}
-		if n := caps(q.Name); n > 0 {
-			v.Cap = &n
+		return n
+	}
+	// Those in front of others: what is paused, or locked, holds up none.
+	waiting := map[string]int64{}
+	for _, q := range all {
+		if q.Err == nil && !q.Paused && q.Bounces < q.Size {
+			waiting[q.Name] = q.Size
+		}
+	}
+	views := make([]*Queue, len(list))
+	for i, q := range list {
+		v := &Queue{Queue: q.Name, Size: &q.Size, Busy: busy[q.Name], Suspects: q.Suspects, Served: served(q.Name)}
+		for _, c := range crews {
+			if place, ok := c.place[q.Name]; ok {
+				if n := c.order[place].Cap; n > 0 && (v.Cap == nil || n < *v.Cap) {
+					v.Cap = &n
+				}
+			}
 		}
 		v.judge(q)
+		v.explain(q, crews, workers, waiting)
 		if i < maxOldest && q.Err == nil && q.Size > 0 {
 			v.readOldest(ctx, s)
 		}
@@ -217,32 +243,6 @@ func (v *Queue) readOldest(ctx context.Context, s PayloadStore) {
 	v.Oldest = e.EnqueuedAt
 	waited, source := seconds(time.Since(e.EnqueuedAt)), "exact"
 	v.OldestS, v.OldestSource = &waited, &source
-}
-
-// caps returns a function for the smallest cap that any living master puts on a queue; 0 =
-// none.
-func caps(ctx context.Context, s QueueStore) func(queue string) int {
-	var specs []selector.Spec
-	masters, err := s.MasterList(ctx)
-	if err != nil {
-		return func(string) int { return 0 }
-	}
-	for _, fields := range masters {
-		if spec, _, err := selector.Parse(strings.Split(fields["queues"], ","), max(1, threadsOf(fields))); err == nil {
-			specs = append(specs, spec)
-		}
-	}
-	return func(queue string) int {
-		least := 0
-		for _, spec := range specs {
-			for _, choice := range spec.Resolve([]string{queue}) {
-				if choice.Queue == queue && choice.Cap > 0 && (least == 0 || choice.Cap < least) {
-					least = choice.Cap
-				}
-			}
-		}
-		return least
-	}
 }
 
 // busyByQueue counts the running jobs: those of resqued by its in-flight records, those of

@@ -38,6 +38,16 @@ type Worker struct {
 	Busy    int    `json:"busy"`
 	Threads int    `json:"threads"`
 	Queues  string `json:"queues"`
+	// Host, Version and Config, a digest of the configuration, are those of a master; empty =
+	// not known. Secrets are not part of the digest.
+	Host    string `json:"host"`
+	Version string `json:"version"`
+	Config  string `json:"config"`
+	// Differs has in what this master differs from most of them: version, config, or the name
+	// of a setting on which all masters have to agree.
+	Differs []string `json:"differs"`
+	// BeatS is how many seconds ago one of its processes was last heard of; null = not known.
+	BeatS *int64 `json:"beat_s"`
 	// Processes are those of a master of resqued.
 	Processes []Process `json:"processes"`
 	// Job is what a foreign worker reports to work on.
@@ -45,6 +55,8 @@ type Worker struct {
 
 	// Beat is when one of its processes was last heard of; zero = not known.
 	Beat time.Time `json:"-"`
+	// Settings is what the master has written of what all have to agree on.
+	Settings string `json:"-"`
 }
 
 // Process is one worker process.
@@ -57,8 +69,10 @@ type Process struct {
 	State   string `json:"state"`
 	Busy    int    `json:"busy"`
 	Threads int    `json:"threads"`
-	RSS     int64  `json:"rss"`
-	Done    int    `json:"done"`
+	// RSS and Done are those of the last beat, BeatS seconds ago.
+	RSS   int64 `json:"rss"`
+	Done  int   `json:"done"`
+	BeatS int64 `json:"beat_s"`
 	Limit   int    `json:"limit"`
 	// RecycleIn is after how many jobs the process is replaced; null = any number.
 	RecycleIn *int        `json:"recycle_in"`
@@ -129,7 +143,7 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 	pids := map[string]bool{}
 	view := func(master string) *Worker {
 		if views[master] == nil {
-			views[master] = &Worker{Worker: masterName(master), Kind: KindResqued, Processes: []Process{}}
+			views[master] = &Worker{Worker: masterName(master), Kind: KindResqued, Differs: []string{}, Processes: []Process{}}
 		}
 		return views[master]
 	}
@@ -137,9 +151,13 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 		v := view(id)
 		v.State, v.Queues = fields["state"], fields["queues"]
 		v.Threads = threadsOf(fields)
+		v.Host, v.Version, v.Config, v.Settings = fields["host"], fields["version"], fields["config"], fields["settings"]
 	}
 	for _, p := range procs {
+		// A lease ends one lease after the beat that set it.
+		beat := time.UnixMilli(p.LeaseMS).Add(-leaseOf(masters[masterOf(p.Proc)]))
 		pv := newProcess(p, now)
+		pv.BeatS = seconds(now.Sub(beat))
 		pids[p.Fields["host"]+":"+p.Fields["pid"]] = true
 		v := view(masterOf(p.Proc))
 		v.Processes = append(v.Processes, pv)
@@ -147,11 +165,12 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 		if masters[masterOf(p.Proc)] == nil {
 			// Its master is gone: what is left of it drains, or waits for its recovery.
 			v.State, v.Queues = pv.State, p.Fields["queues"]
+			v.Host, v.Version = p.Fields["host"], p.Fields["version"]
 			v.Threads += pv.Threads
 		}
-		// A lease ends one lease after the beat that set it.
-		if beat := time.UnixMilli(p.LeaseMS).Add(-leaseOf(masters[masterOf(p.Proc)])); beat.After(v.Beat) {
-			v.Beat = beat
+		if beat.After(v.Beat) {
+			age := pv.BeatS
+			v.Beat, v.BeatS = beat, &age
 		}
 	}
 	list := make([]*Worker, 0, len(views))
@@ -162,11 +181,70 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 		})
 		list = append(list, v)
 	}
+	markDiffering(list)
 	list = append(list, strangers(ids, pids, now)...)
 	slices.SortStableFunc(list, func(a, b *Worker) int {
 		return strings.Compare(b.Kind+"\x00"+a.Worker, a.Kind+"\x00"+b.Worker)
 	})
 	return list, nil
+}
+
+// markDiffering notes in what masters differ from most of them in version and configuration.
+// Where none is in the majority all differ.
+func markDiffering(masters []*Worker) {
+	for _, what := range []struct {
+		name string
+		of   func(*Worker) string
+	}{
+		{"version", func(v *Worker) string { return v.Version }},
+		{"config", func(v *Worker) string { return v.Config }},
+	} {
+		usual, several := majority(masters, what.of)
+		for _, v := range masters {
+			if text := what.of(v); several && text != "" && text != usual {
+				v.Differs = append(v.Differs, what.name)
+			}
+		}
+	}
+}
+
+// MarkSettings notes in which settings masters differ from most of them that have to agree on
+// them. Differ compares two texts that masters have written.
+func MarkSettings(views []*Worker, differ func(usual, other string) []string) {
+	of := func(v *Worker) string { return v.Settings }
+	usual, several := majority(views, of)
+	if !several {
+		return
+	}
+	if usual == "" { // as many have one as have another: compare with the first
+		usual = of(views[slices.IndexFunc(views, func(v *Worker) bool { return of(v) != "" })])
+	}
+	for _, v := range views {
+		if v.Settings != "" && v.Settings != usual {
+			v.Differs = append(v.Differs, differ(usual, v.Settings)...)
+		}
+	}
+}
+
+// majority returns the text that most masters have, "" if two are as frequent, and whether there
+// are several. Those without one do not count.
+func majority(masters []*Worker, of func(*Worker) string) (usual string, several bool) {
+	count := map[string]int{}
+	for _, v := range masters {
+		if text := of(v); text != "" {
+			count[text]++
+		}
+	}
+	most := 0
+	for text, n := range count {
+		switch {
+		case n > most:
+			usual, most = text, n
+		case n == most:
+			usual = ""
+		}
+	}
+	return usual, len(count) > 1
 }
 
 // strangers returns the registered workers that are no threads of a known process of
@@ -178,9 +256,9 @@ func strangers(ids []store.WorkerInfo, pids map[string]bool, now time.Time) []*W
 		if err == nil && name.Ours && pids[name.Host+":"+strconv.Itoa(name.PID)] {
 			continue
 		}
-		v := &Worker{Worker: w.ID, Kind: KindForeign, State: WorkerIdle, Threads: 1, Processes: []Process{}}
+		v := &Worker{Worker: w.ID, Kind: KindForeign, State: WorkerIdle, Threads: 1, Differs: []string{}, Processes: []Process{}}
 		if err == nil {
-			v.Queues = strings.Join(name.Queues, ",")
+			v.Queues, v.Host = strings.Join(name.Queues, ","), name.Host
 			v.Threads = max(1, name.Processes*name.Threads)
 		}
 		if w.Working != "" {

@@ -41,8 +41,11 @@ type Config struct {
 	Unique       func(queue string) bool
 	StrictUnique bool
 
-	Interval   time.Duration
-	UntilEmpty bool
+	Interval time.Duration
+	// StretchInterval: Interval may grow to a second while the lookout waits in Redis for all
+	// queues there are.
+	StretchInterval bool
+	UntilEmpty      bool
 
 	// TermTimeout is how long a killed job may take when the master does not say.
 	TermTimeout time.Duration
@@ -148,8 +151,10 @@ type Deps struct {
 	// OpenWaiter opens what wakes the process when a job comes while it is the lookout;
 	// nil: jobs are found at each interval only.
 	OpenWaiter func() (Waiter, error)
-	Signals    <-chan os.Signal
-	Hooks      []resqued.Hooks
+	// Waits is how many queues it waits for at a time; 0 = store.MaxWaits.
+	Waits   int
+	Signals <-chan os.Signal
+	Hooks   []resqued.Hooks
 	// Observe, if not nil, is called from the loop after each job.
 	Observe func(Event)
 	Log     *zap.Logger

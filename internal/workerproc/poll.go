@@ -40,6 +40,10 @@ type pollResult struct {
 	// holds locked jobs alone.
 	waiting     []string
 	any, locked bool
+	// paused are those of the queues looked at that hold jobs and are paused; known is how
+	// many queues there are, 0 if only named ones were looked at.
+	paused []string
+	known  int
 	// suspects counts the jobs of our queues that have to run alone.
 	suspects int
 	// later: a job of ours waits for its time; only looked for until empty.
@@ -79,6 +83,8 @@ type poller struct {
 	unarmed atomic.Bool // the waker wants to know when the loop is calm
 	// worked is when the process last did something, since cfg.started.
 	worked atomic.Int64
+
+	covered int // looks in a row after which the waker waited for all queues
 }
 
 // pollerConfig is what the poller has to know of its process.
@@ -89,8 +95,11 @@ type pollerConfig struct {
 	queues     selector.Spec
 	unique     func(queue string) bool
 	started    time.Time
-	// openWaiter is Deps.OpenWaiter.
+	// openWaiter and waits are those of Deps.
 	openWaiter func() (Waiter, error)
+	waits      int
+	// stretch: the interval may grow, see pause.
+	stretch bool
 }
 
 func newPoller(cfg pollerConfig, s pollStore, stats Stats, sends func() int64, helpers *sync.WaitGroup, log *zap.Logger) *poller {
@@ -135,6 +144,9 @@ func (p *poller) run(work context.Context) {
 			w.rested()
 		case <-timer.C:
 		}
+		if asked {
+			p.covered = 0
+		}
 		timer.Reset(p.pause())
 		mode := p.mode.Load()
 		if !asked && (mode == pollOff || mode == pollSeldom && time.Since(looked) < asleep) {
@@ -142,7 +154,11 @@ func (p *poller) run(work context.Context) {
 		}
 		looked = time.Now()
 		r := p.lookAround(work, fixed)
-		w.saw(r)
+		if covered := w.saw(r) && !r.any && !r.locked; covered && !asked {
+			p.covered++
+		} else {
+			p.covered = 0
+		}
 		if asked || mode == pollAlways || r.any || last.any || r.suspects+last.suspects > 0 || r.err != nil {
 			select {
 			case p.results <- r:
@@ -155,9 +171,15 @@ func (p *poller) run(work context.Context) {
 }
 
 // pause is the time until the next look. An interval is a twentieth shorter than it is
-// called, so that a job that is found then has begun within it.
+// called, so that a job that is found then has begun within it. While the process is idle and
+// the waker waits for all queues there are, so that only the unusual is left to be found by
+// looking (a queue that is new, or whose pause has ended), the time doubles up to asleep.
 func (p *poller) pause() time.Duration {
-	if p.lookout.Load() || p.cfg.untilEmpty || time.Since(p.cfg.started)-time.Duration(p.worked.Load()) < awake {
+	idle := time.Since(p.cfg.started)-time.Duration(p.worked.Load()) >= awake
+	if p.cfg.stretch && p.covered > 0 && idle && !p.cfg.untilEmpty && p.cfg.interval < asleep {
+		return min(p.cfg.interval<<min(p.covered, 16), asleep-asleep/20)
+	}
+	if p.lookout.Load() || p.cfg.untilEmpty || !idle {
 		return p.cfg.interval - p.cfg.interval/20
 	}
 	return max(p.cfg.interval, asleep)
@@ -196,11 +218,12 @@ func (p *poller) lookAround(work context.Context, fixed []string) pollResult {
 			// not look as often.
 			due, _ := p.store.MoveDue(work, p.cfg.unique)
 			p.stats.Count(statsd.Duplicate, due.Dropped)
-			moved, cursor, r.waiting, blocked = true, "", nil, nil
+			moved, cursor, r.waiting, blocked, r.paused = true, "", nil, nil, nil
 			continue
 		}
 		r.waiting, blocked = append(r.waiting, reply.Waiting...), append(blocked, reply.Blocked...)
-		suspects = reply.Suspects
+		suspects, r.known = reply.Suspects, reply.Known
+		r.paused = append(r.paused, reply.Paused...)
 		if cursor = reply.Cursor; cursor == "" || cursor == "0" {
 			break
 		}

@@ -1,6 +1,7 @@
 package workerproc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -42,6 +44,26 @@ func (w *waitingQueues) MoveDue(context.Context, func(string) bool) (store.Due, 
 }
 
 func (w *waitingQueues) DelayedQueues(context.Context) ([]string, error) { return nil, nil }
+
+// patient is a Waiter that waits until a push.
+type patient struct {
+	names []string
+	push  chan bool
+}
+
+func (p *patient) Await(ctx context.Context, _ string) (bool, error) {
+	select {
+	case <-p.push:
+		return true, nil
+	case <-time.After(5 * time.Second):
+		return false, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+func (p *patient) Queues(context.Context) ([]string, error) { return p.names, nil }
+func (p *patient) Close() error                             { return nil }
 
 func TestPoller(t *testing.T) {
 	t.Parallel()
@@ -111,6 +133,74 @@ func TestPoller(t *testing.T) {
 			<-time.After(2 * time.Second)
 			require.Greater(t, w.polls.Load()-before, int64(15), "stirred")
 		})
+	})
+
+	t.Run("the lookout looks less and less often while it waits for every queue", func(t *testing.T) {
+		for _, c := range []struct {
+			name   string
+			queues []string
+			names  []string // in the set of all queues
+			reply  store.PollReply
+			limit  int
+			fixed  bool // the interval was set
+			few    bool
+		}{
+			{name: "named queues", queues: []string{"q", "r"}, few: true},
+			{name: "globs", queues: []string{"*"}, names: []string{"q", "r"}, reply: store.PollReply{Known: 2}, few: true},
+			{name: "an interval that was set", queues: []string{"q"}, fixed: true},
+			{name: "more queues than waits", queues: []string{"q", "r", "s"}, limit: 2},
+			{name: "a queue of locked jobs", queues: []string{"q", "r"}, reply: store.PollReply{Blocked: []string{"r"}}},
+			{name: "a paused queue with jobs", queues: []string{"q", "r"}, reply: store.PollReply{Paused: []string{"r"}}},
+			{name: "jobs set apart", queues: []string{"q"}, reply: store.PollReply{Suspects: map[string]int{"q": 1}}},
+			{name: "more queues than have been read", queues: []string{"*"}, names: []string{"q"}, reply: store.PollReply{Known: 100}},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					s, w := setup(t), &waitingQueues{}
+					w.set(c.reply, nil)
+					var err error
+					s.cfg.Queues, _, err = selector.Parse(c.queues, 1)
+					require.NoError(t, err)
+					var helpers sync.WaitGroup
+					waiter := &patient{names: c.names, push: make(chan bool)}
+					p := newPoller(pollerConfig{
+						interval: interval, queues: s.cfg.Queues, unique: s.cfg.Unique, started: time.Now(), stretch: !c.fixed,
+						openWaiter: func() (Waiter, error) { return waiter, nil }, waits: cmp.Or(c.limit, 16),
+					}, w, silent{}, func() int64 { return 7 }, &helpers, s.deps.Log)
+					ctx, cancel := context.WithCancel(t.Context())
+					helpers.Go(func() { p.run(ctx) })
+					helpers.Go(func() { // the loop, which does nothing
+						for {
+							select {
+							case <-p.results:
+							case <-ctx.Done():
+								return
+							}
+						}
+					})
+					p.set(pollQuiet)
+					p.beLookout(true)
+					<-time.After(2 * awake)
+					before := w.polls.Load()
+					<-time.After(10 * asleep)
+					if looks := w.polls.Load() - before; c.few {
+						require.InDelta(t, 10, looks, 2)
+						before = w.polls.Load()
+						waiter.push <- true
+						synctest.Wait()
+						require.Equal(t, before+1, w.polls.Load(), "a push has it look at once")
+						p.stir()
+						<-time.After(time.Second)
+						require.Greater(t, w.polls.Load(), before+8, "one that has worked looks at every interval")
+					} else {
+						require.Greater(t, looks, int64(80))
+					}
+					cancel()
+					helpers.Wait()
+				})
+			})
+		}
 	})
 
 	t.Run("jobs that are due are moved once a look", func(t *testing.T) {

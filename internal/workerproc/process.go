@@ -31,6 +31,7 @@
 package workerproc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,7 @@ import (
 	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/store"
 )
 
 // tickEvery is how often the loop looks at what only time changes: running jobs
@@ -147,7 +149,7 @@ func (p *Process) assemble(id identity) {
 	jobs := p.threads.jobs
 	p.poller = newPoller(pollerConfig{
 		interval: cfg.Interval, untilEmpty: cfg.UntilEmpty, alone: id.alone, queues: cfg.Queues, unique: cfg.Unique,
-		started: p.life.started, openWaiter: d.OpenWaiter,
+		started: p.life.started, openWaiter: d.OpenWaiter, waits: cmp.Or(d.Waits, store.MaxWaits), stretch: cfg.StretchInterval,
 	}, d.Store, d.Stats, p.exchanges.sends.Load, &p.helpers, p.log)
 	p.kills = newKills(cfg, d, p.life, p.link, p.alarm, p.lease, p.beatNow, jobs, p.exchanges, p)
 	p.requests = newKillRequests(id, d.Store, p.life, jobs, p.kills, p.troubles, p.log)

@@ -216,7 +216,7 @@ func start(t *testing.T, h handlers, o options) *fixture {
 		deps.Runner.Retries = book(t, s, o.retries)
 	}
 	if o.waker {
-		deps.OpenWaiter = func() (workerproc.Waiter, error) { return s.OpenWaiter() }
+		deps.OpenWaiter = func() (workerproc.Waiter, error) { return s.OpenWaiter(store.MaxWaits) }
 		if o.open != nil {
 			deps.OpenWaiter = o.open
 		}

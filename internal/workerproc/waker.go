@@ -38,6 +38,8 @@ const (
 	awaitLong = time.Second
 	// Bounds of the time until another try after waiting has failed.
 	waitAgain, waitAgainMax = time.Second, 30 * time.Second
+	// crowded is that time where the server has no connection to spare.
+	crowded = 5 * time.Minute
 	// sickFor is how long a key that holds no list is left alone.
 	sickFor = 30 * time.Second
 	// namesEvery is how often the names of queues are read that a glob may match.
@@ -67,11 +69,14 @@ type waker struct {
 	life   int // counts waiters
 	ended  chan waked
 	armed  map[string]bool
+	limit  int // of armed
 
 	// seen are names for the globs, those in which jobs were found last first.
 	seen    []string
 	namesAt time.Time
 	watch   []string // the queues to watch; nil = to be found out
+	left    int      // how many queues of ours are known and not watched
+	known   int      // how many queues there were when their names were read
 	sick    map[string]time.Time
 
 	// timer leads to a look in order to arm. Nothing is armed before restUntil. The
@@ -86,8 +91,8 @@ type waker struct {
 
 func newWaker(work context.Context, p *poller) *waker {
 	w := &waker{
-		p: p, work: work, open: p.cfg.openWaiter, log: p.log, ended: make(chan waked, store.MaxWaits),
-		armed: map[string]bool{}, sick: map[string]time.Time{}, timer: time.NewTimer(time.Hour), pause: rest,
+		p: p, work: work, open: p.cfg.openWaiter, log: p.log, ended: make(chan waked, max(p.cfg.waits, 1)),
+		limit: p.cfg.waits, armed: map[string]bool{}, sick: map[string]time.Time{}, timer: time.NewTimer(time.Hour), pause: rest,
 	}
 	w.timer.Stop()
 	if p.cfg.untilEmpty || p.cfg.alone {
@@ -128,24 +133,37 @@ func (w *waker) close() {
 	clear(w.armed)
 }
 
-// saw takes what a look has found, and waits for the queues that are empty.
-func (w *waker) saw(r pollResult) {
+// saw takes what a look has found, and waits for the queues that are empty. It reports
+// whether all queues of ours that there are have a wait under way, so that no job can come
+// to one of them without being noticed at once.
+func (w *waker) saw(r pollResult) (covered bool) {
 	if !w.mayArm() || r.err != nil {
 		w.p.unarmed.Store(w.open != nil && w.p.lookout.Load() && !w.timing)
-		return
+		return false
 	}
 	w.note(r.waiting)
-	now, behind := time.Now(), false
-	for _, queue := range w.watched(now) {
-		if w.armed[queue] || now.Before(w.sick[queue]) {
+	now, behind, sick := time.Now(), false, false
+	for _, queue := range w.watched(now, r.known) {
+		switch {
+		case w.armed[queue]:
+			continue
+		case now.Before(w.sick[queue]):
+			sick = true
+			continue
+		case slices.Contains(r.paused, queue):
+			// The wait would be over at once, and nothing come of it. That the pause has ended
+			// is found by a look.
+			sick = true
 			continue
 		}
 		_, waits := slices.BinarySearch(r.waiting, queue)
-		if waits || now.Before(w.restUntil) || len(w.armed) >= store.MaxWaits || !w.arm(queue) {
+		if waits || now.Before(w.restUntil) || len(w.armed) >= w.limit || !w.arm(queue) {
 			behind = true
 		}
 	}
 	w.p.unarmed.Store(behind && !w.timing)
+	return !behind && !sick && w.waiter != nil && w.left == 0 && len(r.paused) == 0 && r.suspects == 0 &&
+		(!w.p.cfg.queues.Dynamic() || w.known == r.known)
 }
 
 // note remembers the names of our queues that were seen to hold jobs.
@@ -159,7 +177,7 @@ func (w *waker) note(names []string) {
 			continue
 		}
 		i := slices.Index(w.seen, c.Queue)
-		if i >= 0 && i < store.MaxWaits {
+		if i >= 0 && i < w.limit {
 			continue
 		}
 		if i >= 0 {
@@ -172,13 +190,15 @@ func (w *waker) note(names []string) {
 
 // watched are the queues to wait for: those with names first, then of those that globs
 // match the ones that were last seen to hold a job.
-func (w *waker) watched(now time.Time) []string {
-	if w.p.cfg.queues.Dynamic() && now.Sub(w.namesAt) >= namesEvery && w.connected() {
+func (w *waker) watched(now time.Time, known int) []string {
+	since := now.Sub(w.namesAt)
+	if w.p.cfg.queues.Dynamic() && (since >= namesEvery || known != w.known && known <= store.SeenQueues && since >= asleep) && w.connected() {
 		w.namesAt = now
 		names, err := w.waiter.Queues(w.work)
 		if err != nil {
 			w.log.Debug("no names of queues to wait for", zap.Error(err))
 		}
+		w.known = len(names) // less than there are if those are many
 		for _, c := range w.p.cfg.queues.Resolve(names) {
 			if len(w.seen) < maxSeen && slices.Contains(names, c.Queue) && !slices.Contains(w.seen, c.Queue) {
 				w.seen, w.watch = append(w.seen, c.Queue), nil
@@ -196,7 +216,8 @@ func (w *waker) watched(now time.Time) []string {
 			w.watch = append(w.watch, name)
 		}
 	}
-	w.watch = w.watch[:min(len(w.watch), store.MaxWaits)]
+	w.left = max(len(w.watch)-w.limit, 0)
+	w.watch = w.watch[:len(w.watch)-w.left]
 	return w.watch
 }
 
@@ -268,6 +289,9 @@ func (w *waker) took(e waked) (look bool) {
 		w.log.Debug("the waker has lost its connection", zap.Error(e.err))
 		w.close()
 		w.failing = min(max(2*w.failing, waitAgain), waitAgainMax)
+		if errors.Is(e.err, store.ErrNoRoom) {
+			w.failing = crowded // others need the connections more
+		}
 		w.restUntil = time.Now().Add(w.failing)
 		w.schedule(w.failing)
 	}

@@ -192,6 +192,28 @@ func TestWaker(t *testing.T) {
 		f.drain()
 	})
 
+	t.Run("a paused queue of jobs is not waited for, and holds up no other", func(t *testing.T) {
+		t.Parallel()
+		o, looks := counting(options{queues: []string{"paused", "q"}})
+		f := wakeful(t, handlers{"A": succeed}, o)
+		pause := f.key("pause:queue:paused")
+		require.NoError(t, f.redis.Set(t.Context(), pause, "true", 0).Err())
+		_, err := f.store.Push(t.Context(), "paused", []byte(payload(1)))
+		require.NoError(t, err)
+		f.lookout(true)
+		f.waits(1)
+		began := time.Now()
+		looks(t, 100)
+		// Each wait for the other queue lasts five seconds.
+		require.LessOrEqual(t, f.calls(), 2+int(time.Since(began)/(5*time.Second)))
+		f.push(payload(2))
+		eventually(t, "processed", func() bool { return f.processed() == 1 })
+		require.NoError(t, f.redis.Del(t.Context(), pause).Err())
+		eventually(t, "processed", func() bool { return f.processed() == 2 })
+		f.waits(2)
+		f.drain()
+	})
+
 	t.Run("waiting that is over at once, for ever, is not repeated for ever", func(t *testing.T) {
 		t.Parallel()
 		var awaited atomic.Int64

@@ -1,3 +1,5 @@
+//go:build unix
+
 package sqlscan_test
 
 import (

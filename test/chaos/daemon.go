@@ -39,6 +39,10 @@ type machine struct {
 	// container is set if place makes a PID namespace whose first process is the master.
 	container bool
 	program   string
+	// beside is the program of another version, which takes turns with program at each start;
+	// empty if there is none. turn counts these.
+	beside string
+	turn   int
 	dir       string
 	mark      string
 	proxy     *faultproxy.Proxy
@@ -101,7 +105,7 @@ func (m *machine) start(ctx context.Context) error {
 	if err := m.configure(); err != nil {
 		return err
 	}
-	argv := append(slices.Clone(m.place), m.program, "work", "--config", m.config())
+	argv := append(slices.Clone(m.place), m.nextProgram(), "work", "--config", m.config())
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = m.dir
 	cmd.Env = []string{

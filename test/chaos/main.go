@@ -69,6 +69,8 @@ func runHarness(args []string) int {
 	flags.BoolVar(&o.bystanders, "bystanders", false, "allow jobs to fail that only died beside others")
 	flags.BoolVar(&o.pair, "pair", true, "have two daemons on one host that do not see each other, where that is permitted")
 	flags.BoolVar(&o.mixed, "mixed", true, "have daemons of different job_lock_duration side by side: -lease, 2s more, and twice as long and 1s")
+	flags.StringVar(&o.beside, "beside", "", "the harness's program of another version: each daemon is now this one, now that one, at each start")
+	flags.StringVar(&o.previous, "previous", "", "as -beside, with a program that is built from this commit (HEAD^); left out where git does not have it")
 	flags.StringVar(&faults, "faults", "", "only these kinds of faults, separated by commas; or all but those with a ! before them")
 	flags.Usage = func() {
 		_, _ = fmt.Fprintf(flags.Output(), "usage: go run ./test/chaos [flags]\n\n")

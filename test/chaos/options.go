@@ -62,6 +62,8 @@ type options struct {
 	pair       bool
 	mixed      bool
 	table      string
+	// beside is a program of another version, previous a commit to build one of.
+	beside, previous string
 	only       []string
 	// without are the kinds of faults that are not possible here.
 	without []string
@@ -149,6 +151,12 @@ func (o *options) command() string {
 	}
 	if !o.mixed {
 		c += " -mixed=false"
+	}
+	if o.beside != "" {
+		c += " -beside " + o.beside
+	}
+	if o.previous != "" {
+		c += " -previous '" + o.previous + "'"
 	}
 	if len(o.only) > 0 {
 		c += " -faults '" + strings.Join(o.only, ",") + "'"

@@ -155,6 +155,9 @@ func (c *chaos) setup(ctx context.Context) (err error) {
 	if err := c.place(); err != nil {
 		return err
 	}
+	if err := c.findBeside(ctx); err != nil {
+		return err
+	}
 	if err := c.exclude(); err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ var reloadable = map[string][2]string{
 	"queues":               {"[worked]", "[worked, more]"},
 	"interval":             {"100ms", "200ms"},
 	"until_empty":          {"false", "true"},
-	"waker":                {"false", "true"},
+	"waker":                {"off", "on"},
 	"drain_timeout":        {"0", "1h"},
 	"resque_term_timeout":  {"30", "31"},
 	"on_master_death":      {"drain", "kill"},

@@ -8,15 +8,22 @@
 -- ARGV[4]   lease (ms)
 -- ARGV[5]   beat interval (ms)
 -- ARGV[6]   cursor ('0' begins)
--- RETURNS   {'ALIVE'} nothing was done; or {'OK', cursor to go on from ('0': that was all),
+-- ARGV[7]   the oldest format that the caller reads
+-- ARGV[8]   the newest one
+-- RETURNS   {'ALIVE'} nothing was done; {'FORMAT', format, version, host} nor here: the process
+--           has written in a format that the caller does not read; or {'OK', cursor to go on from ('0': that was all),
 --           token, record, request to end the job or '', …}; a token may come twice
--- COST      about 7 commands, and 1 per record; O(n), 1,000 records or so at most in one call
+-- COST      about 8 commands, and 1 per record; O(n), 1,000 records or so at most in one call
 
 local prefix, proc, force = ARGV[1], ARGV[2], ARGV[3] == '1'
 local procs = prefix .. 'resqued:procs'
 local ms = now()
 local lease = tonumber(call('ZSCORE', procs, proc) or 0)
 if not force and lease >= ms then return {'ALIVE'} end
+local wrote = pcall_('HMGET', prefix .. 'resqued:proc:' .. proc, 'format', 'version', 'host')
+if not wrote.err and unread(wrote[1], ARGV[7], ARGV[8]) then
+  return {'FORMAT', wrote[1] or '', wrote[2] or '', wrote[3] or ''}
+end
 -- The clock may have gone forward since the lease was seen to be past.
 if not force and lease ~= 0 and unjudged(prefix, ms, tonumber(ARGV[4]), tonumber(ARGV[5])) then return {'ALIVE'} end
 call('PERSIST', procs)

@@ -7,9 +7,13 @@
 -- ARGV[2]   lease (ms)
 -- ARGV[3]   beat interval (ms)
 -- ARGV[4]   digest of the settings that a fleet shares ('' none)
--- RETURNS   {time (ms), {id of a master with another digest, its digest, …}, {process, …}};
+-- ARGV[5]   the oldest format that the caller reads
+-- ARGV[6]   the newest one
+-- RETURNS   {time (ms), {id of a master with another digest, its digest, …}, {process, …},
+--           {master or process that writes in a format which the caller does not read, that
+--           format, its version, its host, …}}; none of these processes is among the others.
 --           error RESQUEDTYPE: the key is no sorted set, nothing was done
--- COST      about 10 commands, up to 3 per master (200 at most), 2 or 4 per queue with a counter
+-- COST      about 10 commands, 1 per process, up to 3 per master (200 at most), 2 or 4 per queue with a counter
 --           (1,000 at most), those of age in deaths; O(n)
 
 local prefix, lease, every, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), 100
@@ -18,9 +22,18 @@ if type(pcall_('ZCARD', KEYS[1])) ~= 'number' then
 end
 -- Of very many, which are no masters, a part at a time.
 local others, masters = {}, pcall_('SRANDMEMBER', prefix .. 'resqued:masters', 200)
+local unreads = {}
+-- foreign notes who writes in a format that the caller does not read, v.
+local function foreign(id, v)
+  if v.err or not unread(v[1], ARGV[5], ARGV[6]) then return false end
+  for _, text in ipairs({id, v[1] or '', v[2] or '', v[3] or ''}) do unreads[#unreads + 1] = text end
+  return true
+end
 for _, id in ipairs(masters.err and {} or masters) do
-  local digest = pcall_('HGET', prefix .. 'resqued:master:' .. id, 'shared')
-  if type(digest) == 'string' then
+  local v = pcall_('HMGET', prefix .. 'resqued:master:' .. id, 'format', 'version', 'host', 'shared')
+  local digest = v[4]
+  if foreign(id, v) then -- what it shares may be something else
+  elseif type(digest) == 'string' then
     if ARGV[4] ~= '' and digest ~= ARGV[4] then others[#others + 1], others[#others + 2] = id, digest end
   elseif call('EXISTS', prefix .. 'resqued:master:' .. id) == 0 then
     call('SREM', prefix .. 'resqued:masters', id)
@@ -43,7 +56,7 @@ if type(known) == 'number' and known > 0 then
   end
 end
 dead.age(prefix, ms)
-if unjudged(prefix, ms, lease, every) then return {ms, others, {}} end
+if unjudged(prefix, ms, lease, every) then return {ms, others, {}, unreads} end
 -- A lease far in the future was not given by this clock: it was set back since,
 -- or the lease was forged. It would never end.
 -- Another daemon may have a longer lease than this one, but none has one of more than
@@ -61,4 +74,10 @@ local from = us % math.max(1, math.ceil(fenced / room)) * room -- all parts are 
 if fenced > 0 then
   for _, proc in ipairs(call('ZRANGE', KEYS[1], from, math.min(from + room, fenced) - 1)) do procs[#procs + 1] = proc end
 end
-return {ms, others, procs}
+local readable = {}
+for _, proc in ipairs(procs) do
+  if not foreign(proc, pcall_('HMGET', prefix .. 'resqued:proc:' .. proc, 'format', 'version', 'host')) then
+    readable[#readable + 1] = proc
+  end
+end
+return {ms, others, readable, unreads}

@@ -7,7 +7,9 @@
 -- ARGV[3…]  names of fixed queues
 -- RETURNS   {next cursor ('0': the pass is over), {queues with jobs}, {queues in which every job
 --           is locked}, {queue with suspects, how many, …}, whether delayed jobs are due
---           (1|0)}. Queues that are paused are not named. error RESQUEDTYPE: queues is no set
+--           (1|0), {queues with jobs that are paused}, size of the set of all queues (0 if only
+--           named ones are looked at)}. Queues that are paused are named in that list alone.
+--           error RESQUEDTYPE: queues is no set
 -- COST      about 7 commands, 1 per 128 empty queues, 2 or 3 per queue with jobs, and where any
 --           queue has a counter those of blocked in blocked_queues; O(n)
 
@@ -15,11 +17,13 @@ local prefix, cursor = ARGV[1], ARGV[2]
 
 local ms = now()
 local names = {}
+local known = 0
 if cursor ~= '' then
   local size = pcall_('SCARD', KEYS[1])
   if type(size) ~= 'number' then
     return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is no set; move it away')
   end
+  known = size
   -- A whole set of a million names would block the server for seconds.
   if cursor == '0' and size <= 2000 then
     names = call('SMEMBERS', KEYS[1])
@@ -28,7 +32,7 @@ if cursor ~= '' then
     cursor, names = part[1], part[2]
   end
 end
-local waiting, full = {}, {}
+local waiting, full, held = {}, {}, {}
 local starved = starving(prefix)
 local everything -- whether all queues are paused: asked for when the first job is met
 
@@ -40,7 +44,11 @@ end
 
 local function look(queue, free)
   local n = len(prefix .. 'queue:' .. queue)
-  if not n or n == 0 or not (free and everything == false or worked(queue)) then return end
+  if not n or n == 0 then return end
+  if not (free and everything == false or worked(queue)) then
+    held[#held + 1] = queue
+    return
+  end
   if starved and blocked(prefix, queue, n, ms, starved) then
     full[#full + 1] = queue
   else
@@ -91,4 +99,4 @@ end
 -- Nearly always neither is there.
 local due = pcall_('ZRANGEBYSCORE', prefix .. 'resqued:delayed', '-inf', fmt('%.0f', ms), 'LIMIT', 0, 1)[1]
   or pcall_('ZRANGEBYSCORE', prefix .. 'delayed_queue_schedule', '-inf', fmt('%.0f', math.floor(ms / 1000)), 'LIMIT', 0, 1)[1]
-return {cursor, waiting, full, suspects, due and 1 or 0}
+return {cursor, waiting, full, suspects, due and 1 or 0, held, known}

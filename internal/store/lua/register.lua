@@ -9,10 +9,12 @@
 -- ARGV[5]   start time, as Resque has it
 -- ARGV[6]   w, the number of workers
 -- ARGV[7]   a random id
--- ARGV[8…]  worker ids; then field/value pairs of resqued:proc:<proc>
+-- ARGV[8]   format in which the process writes
+-- ARGV[9]   its version and its host
+-- ARGV[10…] worker ids; then field/value pairs of resqued:proc:<proc>
 -- RETURNS   id of this data set: one that has changed the next time shows that the server was
 --           emptied or replaced; error RESQUEDTYPE: a key has the wrong type, nothing was done
--- COST      13 commands, and 1 per worker; O(w). After a silence of all processes those
+-- COST      12 commands, and 1 per worker; O(w). After a silence of all processes those
 --           of relock in addition.
 
 local prefix, proc, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -33,11 +35,17 @@ call('ZADD', KEYS[1], fmt('%.0f', ms + lease), proc)
 -- Before the first beat: until then no lock would be given. Their holders' beats
 -- extend them.
 relock(prefix, proc, fmt('%.0f', math.ceil(lease / 1000)))
-for i = 8, 7 + nworkers, 1000 do -- unpack has a limit
-  call('SADD', prefix .. 'workers', unpack(ARGV, i, math.min(i + 999, 7 + nworkers)))
+local last = 9 + nworkers
+for i = 10, last, 1000 do -- unpack has a limit
+  call('SADD', prefix .. 'workers', unpack(ARGV, i, math.min(i + 999, last)))
 end
-for i = 8, 7 + nworkers do call('SET', prefix .. 'worker:' .. ARGV[i] .. ':started', ARGV[5]) end
-call('HSET', prefix .. 'resqued:proc:' .. proc, 'workers', table.concat(ARGV, '\n', 8, 7 + nworkers),
-  unpack(ARGV, 8 + nworkers))
-call('HSETNX', prefix .. 'resqued:meta', 'id', ARGV[7])
-return call('HGET', prefix .. 'resqued:meta', 'id')
+for i = 10, last do call('SET', prefix .. 'worker:' .. ARGV[i] .. ':started', ARGV[5]) end
+call('HSET', prefix .. 'resqued:proc:' .. proc, 'workers', table.concat(ARGV, '\n', 10, last), unpack(ARGV, last + 1))
+local meta = prefix .. 'resqued:meta'
+local known = call('HMGET', meta, 'id', 'format')
+if not known[1] then call('HSET', meta, 'id', ARGV[7]) end
+-- The newest format stays: something in it may wait here longer than who has written it.
+if not known[2] or (tonumber(known[2]) or math.huge) < tonumber(ARGV[8]) then
+  call('HSET', meta, 'format', ARGV[8], 'format_by', ARGV[9])
+end
+return known[1] or ARGV[7]

@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,6 +13,17 @@ import (
 
 	"github.com/resqued/resqued/internal/launch/raw"
 )
+
+// start is what this package knows of a process besides its number.
+type start struct {
+	memory memory
+	// starting is not 0 as long as the process is in this one's memory: the kernel sets it.
+	starting uint32
+	pidfd    int32
+	forked   int // the pidfd of a process that was forked
+	// handle is the pidfd, if Go's poller takes it.
+	handle *os.File
+}
 
 // memory is what a process reads, and writes, until its program has begun. It lies in this
 // process's heap and must not be changed before.
@@ -43,6 +53,7 @@ const pending = ^uintptr(0) >> 1
 
 // prepare writes the strings.
 func (p *Process) prepare() error {
+	p.pidfd = -1
 	m := &p.memory
 	m.candidates = candidates(p.program.Argv[0])
 	for _, list := range [][]string{m.candidates, p.program.Argv, p.program.Env, {p.program.Dir}} {
@@ -69,9 +80,6 @@ func candidates(name string) []string {
 	}
 	return list
 }
-
-// errNoClone says that programs have to be started in another way.
-var errNoClone = fmt.Errorf("clone: %w", syscall.ENOSYS)
 
 // clone starts the process. It is called on the thread that lives on.
 func (p *Process) clone() error {
@@ -196,22 +204,6 @@ func (m *memory) strings(program Program) (argv, envp uintptr, paths []uintptr, 
 		dir = add(program.Dir)
 	}
 	return argv, envp, paths, dir
-}
-
-// unique leaves the last variable of each name.
-func unique(env []string) []string {
-	last := make(map[string]int, len(env))
-	for i, variable := range env {
-		name, _, _ := strings.Cut(variable, "=")
-		last[name] = i
-	}
-	list := make([]string, 0, len(last))
-	for i, variable := range env {
-		if name, _, _ := strings.Cut(variable, "="); last[name] == i {
-			list = append(list, variable)
-		}
-	}
-	return list
 }
 
 // address returns where something is that lies in the heap: nothing moves there.

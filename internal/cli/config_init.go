@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/app"
+	"github.com/resqued/resqued/internal/config"
+)
+
+// starterFile is where "config init" writes.
+const starterFile = "resqued.yaml"
+
+func (a *cli) configInitCommand() *cobra.Command {
+	var force bool
+	c := &cobra.Command{
+		Use: "init [FILE]", Short: "write a first configuration with values for this machine",
+		Long: `Write a configuration file with comments: a worker process for each processor, 8 to
+16 threads in each, processes that are replaced after a thousand jobs or when they grow.
+It is valid as it is; put your queues and handlers in. FILE is ./` + starterFile + ` unless given,
+- is standard output. A file that exists is left alone without --force.
+
+--redis-url and --namespace are written into it; the environment is not.`,
+		Example: "  " + a.name + " config init\n  " + a.name + " config init --redis-url redis://db:6379/0 - | less",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usage("See: "+c.CommandPath()+" --help", "%s takes one file, got %s", c.CommandPath(), plural(len(args), "argument"))
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			file := starterFile
+			if len(args) > 0 {
+				file = args[0]
+			}
+			return a.configInit(c, file, force)
+		},
+	}
+	c.Flags().BoolVar(&force, "force", false, "replace a file that exists")
+	return c
+}
+
+// initReport is the JSON of "config init".
+type initReport struct {
+	File string `json:"file"`
+	config.Tuning
+}
+
+func (a *cli) configInit(c *cobra.Command, file string, force bool) error {
+	s := config.Starter{Program: a.name, Tuning: app.Tuning()}
+	if f := c.Flags().Lookup("redis-url"); f.Changed {
+		s.RedisURL = f.Value.String()
+	}
+	if f := c.Flags().Lookup("namespace"); f.Changed {
+		s.Namespace = f.Value.String()
+	}
+	if u, err := url.Parse(s.RedisURL); err == nil && u.User != nil {
+		if _, has := u.User.Password(); has {
+			return usage("Leave it out of the URL, and name a file with redis_password_file in the configuration.",
+				"--redis-url holds a password, which does not belong into a configuration that others may read")
+		}
+	}
+	for _, class := range a.handlers.Classes() {
+		if known, ok := a.handlers.Lookup(class); ok && known.Queue != "" && !slices.Contains(s.Queues, known.Queue) {
+			s.Queues = append(s.Queues, known.Queue)
+		}
+	}
+	// What is written must be readable, whatever the flags say.
+	text := s.Text()
+	if err := a.checkStarter(text); err != nil {
+		return err
+	}
+	if file == "-" {
+		return a.printText(text)
+	}
+	if err := writeNew(file, text, force); err != nil {
+		return err
+	}
+	if a.flags.output == outJSON {
+		return a.printJSON(initReport{File: file, Tuning: s.Tuning})
+	}
+	if a.flags.quiet {
+		return nil
+	}
+	return a.printText(fmt.Sprintf("%s: worker_count %d × thread_count %d; put your queues and handlers in\n", file, s.WorkerCount, s.ThreadCount))
+}
+
+// checkStarter returns an error if a configuration is not valid.
+func (a *cli) checkStarter(text string) error {
+	dir, err := os.MkdirTemp("", "resqued-init-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	path := filepath.Join(dir, starterFile)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return err
+	}
+	_, err = config.Load(config.Options{File: path, Environ: []string{}, NeedQueues: true})
+	if err != nil {
+		return configProblem(err)
+	}
+	return nil
+}
+
+// writeNew writes a file, which must not exist without force. With it the old file is replaced
+// in one step. The configuration has no secrets, and the service's user must be able to read it.
+func writeNew(file, text string, force bool) error {
+	const mode = 0o644
+	if !force {
+		f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+		if errors.Is(err, fs.ErrExist) {
+			return usage("To replace it: --force. To see what would be written: config init -", "%s exists already", file)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString(text)
+		return errors.Join(err, f.Close())
+	}
+	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
+		return usage("", "%s is no regular file", file)
+	}
+	target, err := filepath.EvalSymlinks(file) // the link stays
+	if err != nil {
+		target = file
+	}
+	f, err := os.CreateTemp(filepath.Dir(target), "."+filepath.Base(target)+"-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Chmod(mode), f.Close()); err == nil {
+		err = os.Rename(f.Name(), target)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}

@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/rdb"
+)
+
+// explained adds to a problem with the connection to Redis where its address and its password
+// are from, and who has the password that is missing.
+func (a *cli) explained(p *problem) *problem {
+	r := a.loaded
+	if !p.redis || r == nil || a.dev {
+		return p
+	}
+	told := *p
+	told.hint = fmt.Sprintf("redis_url is %s, %s.", config.RedactURL(r.RedisURL), r.Origin("redis_url"))
+	if rdb.Unauthorized(p.cause) {
+		told.hint += " " + passwordHint(r)
+	} else if p.hint != "" {
+		told.hint += " " + p.hint
+	}
+	return &told
+}
+
+// passwordHint says what to do when Redis refuses the password, or misses one.
+func passwordHint(r *config.Resolved) string {
+	const set = "name a file with the password (RESQUED_REDIS_PASSWORD_FILE, or redis_password_file in the configuration), or put it into REDIS_URL"
+	switch {
+	case r.RedisPasswordFile != "":
+		return fmt.Sprintf("The password is that of %s (%s).", r.RedisPasswordFile, r.Sources["redis_password_file"])
+	case config.HasPassword(r.RedisURL):
+		return "It holds the password that was refused."
+	case len(r.Unread) > 0:
+		return fmt.Sprintf("The service may have a password from %s, which root alone can read: run this as root (sudo), or %s.", strings.Join(r.Unread, " or "), set)
+	}
+	return "No password is given: " + set + "."
+}

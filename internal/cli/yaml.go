@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// encodeYAML encodes a value as one YAML document: what encodeJSON makes of it, with the same
+// names in the same order. Everything that a terminal would interpret is escaped.
+func encodeYAML(v any) ([]byte, error) {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(&text)
+	d.UseNumber() // as they stand: a payload may hold any
+	node, err := yamlNode(d)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	doc := yaml.NewEncoder(&out)
+	doc.SetIndent(2)
+	if err := doc.Encode(node); err != nil {
+		return nil, fmt.Errorf("YAML: %w", err)
+	}
+	if err := doc.Close(); err != nil {
+		return nil, fmt.Errorf("YAML: %w", err)
+	}
+	return escapeYAML(out.String()), nil
+}
+
+// yamlNode reads the next value of JSON as a node. A map would not keep the order.
+func yamlNode(d *json.Decoder) (*yaml.Node, error) {
+	token, err := d.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch v := token.(type) {
+	case json.Delim:
+		node := &yaml.Node{Kind: yaml.SequenceNode}
+		if v == '{' {
+			node.Kind = yaml.MappingNode
+		}
+		for d.More() { // names and values of a mapping are elements like others
+			element, err := yamlNode(d)
+			if err != nil {
+				return nil, err
+			}
+			node.Content = append(node.Content, element)
+		}
+		_, err := d.Token()
+		return node, err
+	case string:
+		node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: v}
+		if mustQuote(v) {
+			node.Style = yaml.DoubleQuotedStyle
+		}
+		return node, nil
+	case json.Number:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: v.String()}, nil
+	case bool:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: fmt.Sprint(v)}, nil
+	}
+	return &yaml.Node{Kind: yaml.ScalarNode, Value: "null"}, nil
+}
+
+// mustQuote reports whether a string needs double quotes although the encoder does without:
+// because of what escapeYAML escapes, of line breaks that would get lost, and because readers of
+// YAML 1.1, as Ruby's is, take it for a boolean, a number or a time.
+func mustQuote(s string) bool {
+	switch strings.ToLower(s) {
+	case "y", "n", "yes", "no", "on", "off":
+		return true
+	case "":
+		return false
+	}
+	return strings.IndexByte("0123456789+-.\n ", s[0]) >= 0 || strings.Contains(s, " \n") ||
+		strings.ContainsFunc(s, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) })
+}
+
+// escapeYAML escapes the characters that are not printable and that the encoder leaves as they
+// are. They stand in double quotes only.
+func escapeYAML(text string) []byte {
+	out := make([]byte, 0, len(text))
+	for _, r := range text {
+		switch {
+		case r == '\n' || unicode.IsPrint(r):
+			out = utf8.AppendRune(out, r)
+		case r > 0xFFFF:
+			out = fmt.Appendf(out, `\U%08X`, r)
+		default:
+			out = fmt.Appendf(out, `\u%04X`, r)
+		}
+	}
+	return out
+}

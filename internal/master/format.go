@@ -1,0 +1,40 @@
+package master
+
+import (
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// maxUnread bounds how many masters and processes of other versions are remembered.
+const maxUnread = 1000
+
+// noteUnread warns of daemons that write in a format which this program does not read, of each
+// once: their jobs are left to daemons that read it.
+func (j *janitor) noteUnread(all []store.Unread) {
+	for _, u := range all {
+		master := u.ID
+		if id, err := proc.ParseIdentity(u.ID); err == nil {
+			master = id.String()
+		}
+		// A master and its processes need no line each; what the dead have left does.
+		key, what := master, "another daemon of this fleet writes in a format that this version does not read; what it leaves is left to daemons that read it"
+		if strings.HasPrefix(u.ID, master+":") {
+			key, what = u.ID, "a worker process whose lease is past has written in a format that this version does not read; its jobs are left to daemons that read it"
+		}
+		if j.unread[key] {
+			continue
+		}
+		if len(j.unread) >= maxUnread {
+			clear(j.unread)
+		}
+		j.unread[key] = true
+		j.log.Warn(what, zap.String("other", wire.Printable(u.ID, 200)), zap.String("other_host", wire.Printable(u.Host, 200)),
+			zap.String("other_version", wire.Printable(u.Version, 100)), zap.String("other_format", wire.Printable(u.Format, 20)),
+			zap.String("reads", store.FormatsRead()))
+	}
+}

@@ -1,0 +1,151 @@
+package procfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// macOS has no /proc. What sysctl tells of processes does for development: who they are, who
+// started them and, mostly, their environment. It has no marks that programs inherit, no
+// parent for orphans but launchd, and hides the environment of the programs that belong to
+// the system. So of a worker process that dies, programs which such a one has started may be
+// left, and no other daemon ever takes it for gone before its lease has ended.
+
+// zombie is the state of a process that waits to be reaped (SZOMB).
+const zombie = 5
+
+func readStat(pid string) (Stat, error) {
+	number, err := number(pid)
+	if err != nil {
+		return Stat{}, err
+	}
+	info, err := unix.SysctlKinfoProc("kern.proc.pid", number)
+	if err != nil {
+		if errors.Is(unix.Kill(number, 0), unix.ESRCH) || errors.Is(err, unix.EIO) { // EIO: an empty answer
+			return Stat{}, fmt.Errorf("process %d: %w", number, os.ErrNotExist)
+		}
+		return Stat{}, fmt.Errorf("process %d: %w", number, err)
+	}
+	s := Stat{State: 'R', Parent: int(info.Eproc.Ppid), Group: int(info.Eproc.Pgid), Threads: 1}
+	if info.Proc.P_stat == zombie {
+		s.State = 'Z'
+	}
+	s.Start = uint64(info.Proc.P_starttime.Nano() / 1000)
+	// Where the environment lies is not told; 0 would mean that there is none yet.
+	s.EnvEnd = 1
+	return s, nil
+}
+
+// whole reports whether env can be the whole environment of the process. It is read in one
+// piece.
+func (s Stat) whole(env []byte) bool { return len(env) > 0 }
+
+// number reads a process number; "self" is this process.
+func number(pid string) (int, error) {
+	if pid == "self" {
+		return os.Getpid(), nil
+	}
+	return strconv.Atoi(pid)
+}
+
+// ListsChildren reports whether children can be asked for. Here all processes are looked at.
+func ListsChildren() bool { return false }
+
+func childrenOf(pid string) ([]int, error) {
+	parent, err := number(pid)
+	if err != nil {
+		return nil, err
+	}
+	all, err := unix.SysctlKinfoProcSlice("kern.proc.all")
+	var pids []int
+	for _, info := range all {
+		if int(info.Eproc.Ppid) == parent {
+			pids = append(pids, int(info.Proc.P_pid))
+		}
+	}
+	return pids, err
+}
+
+// everyone returns the numbers of all processes.
+func everyone() ([]int, error) {
+	all, err := unix.SysctlKinfoProcSlice("kern.proc.all")
+	pids := make([]int, 0, len(all))
+	for _, info := range all {
+		pids = append(pids, int(info.Proc.P_pid))
+	}
+	return pids, err
+}
+
+func environ(pid string) ([]byte, error) {
+	data, err := procargs2(pid)
+	if err != nil {
+		return nil, Blind(err)
+	}
+	env, err := procargsEnviron(data)
+	if err != nil {
+		return nil, nil // it is executing another program, or ending
+	}
+	return env, nil
+}
+
+func openEnviron(pid string) error {
+	_, err := procargs2(pid)
+	if errors.Is(err, unix.EINVAL) {
+		return unix.EPERM // of another user
+	}
+	return err
+}
+
+func procargs2(pid string) ([]byte, error) {
+	number, err := number(pid)
+	if err != nil {
+		return nil, err
+	}
+	return unix.SysctlRaw("kern.procargs2", number)
+}
+
+// memoryGone reports whether a process is dying, which is not told here.
+func memoryGone(string) (bool, error) { return false, nil }
+
+// Subreaper fails: orphans are given to launchd.
+func Subreaper() error { return fmt.Errorf("become subreaper: %w", errors.ErrUnsupported) }
+
+func isSubreaper() bool { return false }
+
+// view is empty: the environment of a process may be hidden from any other.
+func view() string { return "" }
+
+// cgroup is empty: there are no control groups.
+func cgroup() string { return "" }
+
+func emptied(string) bool { return false }
+
+// Reap does nothing: no orphan comes to this process.
+func (s *Strays) Reap() (reaped int) { return 0 }
+
+// OOMKills returns nothing: it is not told.
+func OOMKills() OOM { return OOM{} }
+
+// TaskLimits returns the limits that hold for this process and what it starts.
+func TaskLimits() []TaskLimit {
+	var limit unix.Rlimit
+	if os.Getuid() == 0 || unix.Getrlimit(unix.RLIMIT_NPROC, &limit) != nil || limit.Cur > 1<<62 {
+		return nil
+	}
+	return []TaskLimit{{
+		Name: "RLIMIT_NPROC, which counts all processes of the user,", Max: int64(limit.Cur), Raise: "ulimit -u",
+	}}
+}
+
+// Memory returns how many bytes of memory the machine has, 0 if that is not told.
+func Memory() int64 {
+	size, err := unix.SysctlUint64("hw.memsize")
+	if err != nil || size > 1<<62 {
+		return 0
+	}
+	return int64(size)
+}

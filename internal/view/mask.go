@@ -1,0 +1,155 @@
+package view
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// What stands for the parts of a message that differ from job to job.
+const (
+	maskNumber = "#"
+	maskID     = "<id>"
+	maskQuoted = "…"
+)
+
+const (
+	// maxMasked bounds a masked message, in bytes.
+	maxMasked = 300
+	// minHexID and minMixedID are from which lengths on a word of hexadecimal digits, or of
+	// letters among digits, is an id: shorter ones are words such as "utf8" and "face2".
+	minHexID, minMixedID = 8, 16
+)
+
+// Mask returns a message with everything in it replaced that differs from one failure of a kind
+// to the next: numbers by #, UUIDs, hexadecimal and other random ids by <id>, and what stands
+// between quotes by …, so that equal results mean the same kind of failure. Times, addresses and
+// decimals are one number each. It looks at the line that Summary returns and keeps the first
+// 300 bytes.
+func Mask(message string) string {
+	s := strings.ToValidUTF8(Summary(message), "�")
+	var b strings.Builder
+	for i := 0; i < len(s) && b.Len() < maxMasked; {
+		if n := quotedLen(s, i); n > 0 {
+			b.WriteString(s[i:i+1] + maskQuoted + s[i:i+1])
+			i += n
+			continue
+		}
+		if n := uuidLen(s[i:]); n > 0 && (i == 0 || !isWord(s[i-1])) {
+			b.WriteString(maskID)
+			i += n
+			continue
+		}
+		if !isWord(s[i]) {
+			b.WriteByte(s[i])
+			i++
+			continue
+		}
+		end := i
+		for end < len(s) && isWord(s[end]) {
+			end++
+		}
+		if isID(s[i:end]) {
+			b.WriteString(maskID)
+			i = end
+			continue
+		}
+		i = maskWord(&b, s, i, end)
+	}
+	if b.Len() < maxMasked {
+		return b.String()
+	}
+	cut := b.String()[:maxMasked]
+	for !utf8.ValidString(cut) {
+		cut = cut[:len(cut)-1]
+	}
+	return cut + "…"
+}
+
+// maskWord writes the word s[i:end] with # for each number in it, and returns where it ends: a
+// number goes on behind its word where a point, a comma or a colon and digits follow.
+func maskWord(b *strings.Builder, s string, i, end int) int {
+	for i < end {
+		if !isDigit(s[i]) {
+			b.WriteByte(s[i])
+			i++
+			continue
+		}
+		b.WriteString(maskNumber)
+		for i < len(s) && (isDigit(s[i]) || strings.IndexByte(".,:", s[i]) >= 0 && i+1 < len(s) && isDigit(s[i+1])) {
+			i++
+		}
+	}
+	return i
+}
+
+// quotedLen returns how long the quoted text is that begins at i, its quotes included; 0 = none
+// does. An apostrophe within a word quotes nothing, nor does what is never closed.
+func quotedLen(s string, i int) int {
+	quote := s[i]
+	if quote != '"' && quote != '\'' && quote != '`' || i > 0 && joins(s[i-1]) {
+		return 0
+	}
+	for end := i + 1; end < len(s); end++ {
+		switch {
+		case s[end] == '\\' && quote == '"':
+			end++
+		case s[end] == quote && (end+1 == len(s) || !joins(s[end+1])):
+			return end + 1 - i
+		}
+	}
+	return 0
+}
+
+// joins reports whether a quote beside c belongs to a word.
+func joins(c byte) bool { return isWord(c) || c == maskNumber[0] || c == '<' || c == '>' }
+
+// uuidLen returns 36 if s begins with a UUID that ends there, else 0.
+func uuidLen(s string) int {
+	const length = 36
+	if len(s) < length || len(s) > length && isWord(s[length]) {
+		return 0
+	}
+	for i := range length {
+		if dash := i == 8 || i == 13 || i == 18 || i == 23; dash != (s[i] == '-') || !dash && !isHex(s[i]) {
+			return 0
+		}
+	}
+	return length
+}
+
+// isID reports whether a word is a random id rather than a word or a number.
+func isID(word string) bool {
+	if hex, ok := strings.CutPrefix(word, "0x"); ok && hex != "" && allHex(hex) {
+		return true
+	}
+	digits := 0
+	for i := range len(word) {
+		if isDigit(word[i]) {
+			digits++
+		}
+	}
+	switch {
+	case digits == 0 || digits == len(word):
+		return false
+	case len(word) >= minHexID && allHex(word):
+		return true
+	}
+	return len(word) >= minMixedID && digits >= 3 && !strings.Contains(word, "_")
+}
+
+func allHex(s string) bool {
+	for i := range len(s) {
+		if !isHex(s[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+func isHex(c byte) bool   { return isDigit(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' }
+
+// isWord reports whether c is part of a word; so is every byte of a character beyond ASCII.
+func isWord(c byte) bool {
+	return isDigit(c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c >= utf8.RuneSelf
+}

@@ -1,0 +1,90 @@
+package view
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Age formats a duration in one unit, rounded down: 42s, 4m, 3h, 2d.
+func Age(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return "<1s"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
+}
+
+// Since formats the age of an instant, "" for the zero time. An instant that is still to come,
+// by another clock, is "<1s" old.
+func Since(t, now time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return Age(max(0, now.Sub(t)))
+}
+
+// Left formats a duration as Age does, but with two units: in 2h50m the minutes matter.
+func Left(d time.Duration) string {
+	d = d.Round(time.Second)
+	switch {
+	case d < time.Minute || d >= 48*time.Hour && d%(24*time.Hour) < time.Hour:
+		return Age(d)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd%02dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+}
+
+// Size formats bytes with a binary unit: 512, 4K, 212M, 1.1G.
+func Size(bytes int64) string {
+	switch {
+	case bytes >= 1<<30:
+		return fmt.Sprintf("%.1fG", float64(bytes)/(1<<30))
+	case bytes >= 1<<20:
+		return fmt.Sprintf("%dM", bytes>>20)
+	case bytes >= 1<<10:
+		return fmt.Sprintf("%dK", bytes>>10)
+	}
+	return strconv.FormatInt(bytes, 10)
+}
+
+// Rate formats a rate by the second, a low one by the minute or the hour.
+func Rate(perSecond float64) string {
+	switch {
+	case perSecond < 1./60:
+		return fmt.Sprintf("%.1f/h", 3600*perSecond)
+	case perSecond < 1:
+		return fmt.Sprintf("%.1f/min", 60*perSecond)
+	}
+	return fmt.Sprintf("%.1f/s", perSecond)
+}
+
+// Plural counts things: 1 job, 2 jobs.
+func Plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// Grouped writes a count with commas: 1204 as 1,204.
+func Grouped(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	first := 0
+	if n < 0 {
+		first = 1
+	}
+	for i := len(text) - 3; i > first; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// errNoHistory: the commit is not here, as in a shallow clone or an unpacked archive.
+var errNoHistory = errors.New("no such commit here")
+
+// buildBeside builds the program of another commit into dir and returns its path. The error is
+// errNoHistory if git does not have that commit.
+func buildBeside(ctx context.Context, commit, dir string) (program string, err error) {
+	found, err := output(ctx, "", "git", "rev-parse", "--verify", "--quiet", "--end-of-options", commit+"^{commit}")
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", errNoHistory, commit)
+	}
+	root, err := output(ctx, "", "git", "rev-parse", "--show-toplevel")
+	if err != nil {
+		return "", err
+	}
+	tree, archive := filepath.Join(dir, "beside-source"), filepath.Join(dir, "beside.tar")
+	defer func() { err = errors.Join(err, os.RemoveAll(tree), os.RemoveAll(archive)) }()
+	if err := os.Mkdir(tree, 0o700); err != nil {
+		return "", err
+	}
+	if _, err := output(ctx, root, "git", "archive", "--output="+archive, found); err != nil {
+		return "", err
+	}
+	if _, err := output(ctx, tree, "tar", "-xf", archive); err != nil {
+		return "", err
+	}
+	program = filepath.Join(dir, "beside")
+	if _, err := output(ctx, tree, "go", "build", "-trimpath", "-o", program, "./test/chaos"); err != nil {
+		return "", fmt.Errorf("build commit %s: %w", commit, err)
+	}
+	return program, nil
+}
+
+// output runs a command and returns what it prints. The error has the end of what it says.
+func output(ctx context.Context, dir string, argv ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // the commands above
+	var out, said bytes.Buffer
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &said
+	if err := cmd.Run(); err != nil {
+		text := said.String()
+		return "", fmt.Errorf("%s: %w %s", strings.Join(argv[:2], " "), err, text[max(0, len(text)-2000):])
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+// findBeside gives the daemons a second program, if the options name one: -beside a program, or
+// -previous a commit to build. Each daemon then starts with one of the two and with the other
+// one each time that it is started again, as if the fleet were upgraded and rolled back all the time.
+func (c *chaos) findBeside(ctx context.Context) error {
+	beside, name := c.o.beside, c.o.beside
+	if beside == "" && c.o.previous != "" {
+		var err error
+		beside, err = buildBeside(ctx, c.o.previous, c.dir)
+		if errors.Is(err, errNoHistory) {
+			fmt.Printf("chaos: no other version beside this one: %v\n", err)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		name = "commit " + c.o.previous
+	}
+	if beside == "" {
+		return nil
+	}
+	for i, m := range c.daemons() {
+		m.beside, m.turn = beside, (i+1)%2
+		if m.user == 0 {
+			continue
+		}
+		// Its user can access nothing but the directory of the run.
+		m.beside = filepath.Join(c.dir, "daemon-beside")
+		if err := copyFile(beside, m.beside); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+	fmt.Printf("chaos: each daemon is now this version, now %s, by turns\n", name)
+	return nil
+}
+
+// nextProgram returns the program for the next start of the daemon.
+func (m *machine) nextProgram() string {
+	if m.beside == "" {
+		return m.program
+	}
+	m.turn++
+	if m.turn%2 == 0 {
+		return m.beside
+	}
+	return m.program
+}
