@@ -46,6 +46,10 @@ type fixture struct {
 	reload  func() (Config, error)
 	logs    *observer.ObservedLogs
 	died    deaths
+	// requests and upgrade are those of the master, charges what it was told to take or to give.
+	requests chan Request
+	upgrade  Upgrade
+	charges  []bool
 }
 
 // deaths are the classes that were counted.
@@ -72,7 +76,7 @@ func setup(t *testing.T, change ...func(*fixture, *Config)) *fixture {
 	t.Helper()
 	f := &fixture{
 		t: t, sys: &fakeSystem{t: t}, redis: &fakeRedis{held: map[string][]store.Reserved{}},
-		systemd: &fakeNotifier{}, signals: make(chan os.Signal, 64), ended: make(chan struct{}),
+		systemd: &fakeNotifier{}, requests: make(chan Request), signals: make(chan os.Signal, 64), ended: make(chan struct{}),
 	}
 	cfg := Config{Slots: 2, Threads: 4, MaxRetiring: 1, TermTimeout: 10 * time.Second, MaxDeaths: 3, Worker: []byte("one")}
 	for _, c := range change {
@@ -83,6 +87,7 @@ func setup(t *testing.T, change ...func(*fixture, *Config)) *fixture {
 	m, err := New(cfg, Deps{
 		Self:   proc.Identity{Host: "h", Boot: "b", PID: 1, Start: 2},
 		System: f.sys, Store: f.redis, Notifier: f.systemd, Log: zap.New(core), Stats: &f.died, Signals: f.signals,
+		Requests: f.requests, Upgrade: f.upgrade,
 		Reload: func(context.Context) (Config, error) { return f.reload() },
 	})
 	require.NoError(t, err)
