@@ -144,6 +144,7 @@ func (m *Master) onSuccessor(h heard) {
 		m.give()
 	case proc.InCharge:
 		n.inCharge = true
+		m.inCharge(false) // only now: there is no moment in which neither has it
 		m.answer(Verdict{OK: true, PID: n.peer.PID(), Text: fmt.Sprintf(
 			"process %d is in charge: its first worker process is ready, and the others follow one after another; process %d finishes its jobs and leaves",
 			n.peer.PID(), m.d.Self.PID)})
@@ -174,7 +175,6 @@ func (m *Master) give() {
 	m.log.Info("the new version is ready and takes over; this one finishes its jobs", zap.Int("pid", n.peer.PID()))
 	// Before it is told: the service manager does not listen to it sooner.
 	m.d.Notifier.HandOver(n.peer.PID())
-	m.inCharge(false)
 	m.tellPeer(n.peer, proc.Message{Type: proc.Charge, State: string(m.handOn())})
 	if m.reread.again {
 		// Whoever asked for it may have changed something since the new one has read it.

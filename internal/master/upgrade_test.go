@@ -150,9 +150,10 @@ func TestUpgrade(t *testing.T) {
 		peer.say(proc.Message{Type: proc.Up})
 		require.Equal(t, []string{"charge running"}, peer.hear())
 		require.Equal(t, 1, f.systemd.count("main pid 77"))
-		require.Equal(t, []bool{false}, f.charges)
+		require.Empty(t, f.charges)
 		require.Empty(t, asked, "it is not in charge yet")
 		peer.say(proc.Message{Type: proc.InCharge})
+		require.Equal(t, []bool{false}, f.charges)
 		v := <-asked
 		require.True(t, v.OK)
 		require.Equal(t, 77, v.PID)

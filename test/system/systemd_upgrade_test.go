@@ -1,11 +1,14 @@
 package system_test
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -72,14 +75,7 @@ func TestSystemdUpgrade(t *testing.T) {
 	s.jobs.AwaitNoted("ran", 29)
 	require.Empty(t, s.jobs.Noted("ran")["1"])
 	require.True(t, s.isThere(first), "the old version has the job in hand")
-	by := 0
-	for name, jobs := range s.jobs.Noted("ran-by") {
-		if strings.Contains(name, ":"+strconv.Itoa(second)+"-") {
-			n, _ := strconv.Atoi(jobs)
-			by += n
-		}
-	}
-	require.NotZero(t, by, "the new version has worked nothing")
+	require.NotZero(t, s.worked(second), "the new version has worked nothing")
 	s.jobs.Open()
 	s.jobs.AwaitNoted("ran", 30)
 	proctest.Await(t, patience, func() bool { return !s.isThere(first) }, "the end of the old version")
@@ -119,8 +115,131 @@ func TestSystemdUpgrade(t *testing.T) {
 	require.Equal(t, "0", s.Property(s.unit, "NRestarts"))
 }
 
+// worked counts the jobs that worker processes of a master have ended.
+func (s *service) worked(pid int) int {
+	n := 0
+	for name, jobs := range s.jobs.Noted("ran-by") {
+		if strings.Contains(name, ":"+strconv.Itoa(pid)+"-") {
+			count, _ := strconv.Atoi(jobs)
+			n += count
+		}
+	}
+	return n
+}
+
 // isThere reports whether a process of the container lives, by its pid there.
 func (s *service) isThere(pid int) bool {
 	_, err := os.Stat(filepath.Join(s.Path("/proc"), strconv.Itoa(pid)))
 	return err == nil
+}
+
+// pace watches how fast jobs end.
+type pace struct {
+	stop, done chan struct{}
+	longest    time.Duration
+	jobs       int64
+}
+
+// watchPace looks at the number of jobs that have ended, about every millisecond.
+func watchPace(s *service) *pace {
+	p := &pace{stop: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		last, before := time.Now(), int64(-1)
+		for {
+			select {
+			case <-p.stop:
+				return
+			case <-time.After(time.Millisecond):
+			}
+			n := s.jobs.Client.HLen(context.Background(), s.jobs.Key("test:ran")).Val()
+			if n > before {
+				if before >= 0 {
+					p.longest = max(p.longest, time.Since(last))
+					p.jobs += n - before
+				}
+				last, before = time.Now(), n
+			}
+		}
+	}()
+	return p
+}
+
+func (p *pace) end() (longest time.Duration, jobs int64) {
+	close(p.stop)
+	<-p.done
+	return p.longest, p.jobs
+}
+
+// TestSystemdUpgradeFigures prints what docs/systemd.md says about deploys under load.
+func TestSystemdUpgradeFigures(t *testing.T) {
+	t.Parallel()
+	if !harness.Full() {
+		t.Skip("figures take a minute: set RESQUED_TEST_FULL=1")
+	}
+	const deploys, each, long = 3, 8 * time.Second, 20_000
+	s := boot(t, "", "", map[string]string{
+		"/etc/resqued/resqued.yaml": "worker_count: 2\nthread_count: 4\njobs_per_fork: 0\nqueues: [long, mail]\n",
+	})
+	s.Systemctl("start", s.unit)
+
+	// A few jobs wait at any time.
+	feeding, fed, pushed := make(chan struct{}), make(chan struct{}), 0
+	go func() {
+		defer close(fed)
+		for {
+			select {
+			case <-feeding:
+				return
+			case <-time.After(time.Millisecond):
+			}
+			if s.jobs.Client.LLen(context.Background(), s.jobs.Key("queue:mail")).Val() < 50 {
+				s.jobs.Push("mail", "Count", harness.Range(pushed+1, pushed+50)...)
+				pushed += 50
+			}
+		}
+	}()
+	s.jobs.AwaitNoted("ran", 1000)
+
+	calm := watchPace(s)
+	<-time.After(deploys * each)
+	gap, jobs := calm.end()
+	t.Logf("without a deploy: %d jobs in %s, longest time without a finished one %s", jobs, deploys*each, gap.Round(time.Millisecond))
+
+	busy := watchPace(s)
+	for n := range deploys {
+		id := 1_000_000 + n
+		s.jobs.PushRaw("long", fmt.Sprintf(`{"class":"Sleep","args":[{"ID":%d,"Milliseconds":%d}]}`, id, long))
+		s.jobs.AwaitNoted("started", n+1)
+		s.installNext(t)
+		began := time.Now()
+		s.Systemctl("reload", s.unit)
+		verdict := time.Since(began)
+		main := s.MainPID(s.unit)
+		proctest.Await(t, patience, func() bool { return s.worked(main) > 0 }, "a job of the new version")
+		first := time.Since(began)
+		proctest.Await(t, patience, func() bool {
+			return strings.Contains(s.Property(s.unit, "StatusText"), "finishes its jobs")
+		}, "all slots")
+		t.Logf("deploy %d: reload returned after %s, a job of the new version was seen after %s, all slots taken over after %s",
+			n+1, verdict.Round(time.Millisecond), first.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+		<-time.After(max(0, each-time.Since(began)))
+	}
+	gap, jobs = busy.end()
+	t.Logf("with %d deploys, a job of 20 s in hand at each: %d jobs in %s, longest time without a finished one %s", deploys, jobs, deploys*each, gap.Round(time.Millisecond))
+
+	close(feeding)
+	<-fed
+	s.jobs.AwaitNoted("ran", pushed+deploys)
+	repeated := 0
+	for _, times := range s.jobs.Noted("ran") {
+		if times != "1" {
+			repeated++
+		}
+	}
+	t.Logf("%d jobs, lost 0, repeated %d, failed %d", pushed+deploys, repeated, len(s.jobs.Failures()))
+	require.Zero(t, repeated)
+	require.Empty(t, s.jobs.Failures())
+	s.Systemctl("stop", s.unit)
+	s.leftNothing(t)
 }
