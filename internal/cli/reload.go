@@ -71,8 +71,7 @@ version is in charge.`,
 	ask := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *protocol {
-			_, err := fmt.Fprintln(a.stdout, app.TakesOver())
-			return err
+			return a.printText(app.TakesOver() + "\n")
 		}
 		return ask(c, args)
 	}
@@ -174,18 +173,15 @@ func (a *cli) ask(path, do string, patience time.Duration) error {
 		return &problem{exit: exitFailed, code: "refused", lines: strings.Split(do+" refused: "+reply.Text, "\n")}
 	}
 	view := verdictView{OK: true, PID: reply.PID, Version: reply.Version, Text: reply.Text}
-	if a.flags.output == outJSON {
-		text, err := encodeJSON(view)
-		if err == nil {
-			_, err = a.stdout.Write(text)
-		}
-		return err
-	}
-	if a.flags.quiet {
+	switch {
+	case a.flags.output == outJSON:
+		return a.printJSON(view)
+	case a.flags.output == outName:
+		return a.printText(strconv.Itoa(view.PID) + "\n")
+	case a.flags.quiet:
 		return nil
 	}
-	_, err = fmt.Fprintln(a.stdout, view.Text)
-	return err
+	return a.printText(view.Text + "\n")
 }
 
 func isThere(path string) bool {

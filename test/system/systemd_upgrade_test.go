@@ -183,7 +183,7 @@ func TestSystemdUpgradeFigures(t *testing.T) {
 	})
 	s.Systemctl("start", s.unit)
 
-	// A few jobs wait at any time.
+	// Some hundred jobs a second, so that there are processors to spare.
 	feeding, fed, pushed := make(chan struct{}), make(chan struct{}), 0
 	go func() {
 		defer close(fed)
@@ -191,12 +191,10 @@ func TestSystemdUpgradeFigures(t *testing.T) {
 			select {
 			case <-feeding:
 				return
-			case <-time.After(time.Millisecond):
+			case <-time.After(10 * time.Millisecond):
 			}
-			if s.jobs.Client.LLen(context.Background(), s.jobs.Key("queue:mail")).Val() < 50 {
-				s.jobs.Push("mail", "Count", harness.Range(pushed+1, pushed+50)...)
-				pushed += 50
-			}
+			s.jobs.Push("mail", "Count", harness.Range(pushed+1, pushed+5)...)
+			pushed += 5
 		}
 	}()
 	s.jobs.AwaitNoted("ran", 1000)
@@ -209,7 +207,7 @@ func TestSystemdUpgradeFigures(t *testing.T) {
 	busy := watchPace(s)
 	for n := range deploys {
 		id := 1_000_000 + n
-		s.jobs.PushRaw("long", fmt.Sprintf(`{"class":"Sleep","args":[{"ID":%d,"Milliseconds":%d}]}`, id, long))
+		s.jobs.PushRaw("long", fmt.Sprintf(`{"class":"Sleep","args":[%d,%d]}`, id, long))
 		s.jobs.AwaitNoted("started", n+1)
 		s.installNext(t)
 		began := time.Now()
