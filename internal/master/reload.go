@@ -85,7 +85,7 @@ func (m *Master) reload() {
 	case m.d.Reload == nil && !upgrade:
 		m.log.Warn("this master cannot read its configuration again")
 	case m.state == signals.Starting, m.reread.under, m.handing != nil, m.takingOver(),
-		m.roll != nil && !(m.roll.proven && upgrade): // what finishes with the old configuration need not be waited for
+		m.roll != nil && (!m.roll.proven || !upgrade): // what finishes with the old configuration need not be waited for
 		m.reread.again = true
 	default:
 		if trouble != nil {
