@@ -54,6 +54,9 @@ type Class struct {
 	Command *Command
 	// Queue is the queue to which jobs of the class go by default.
 	Queue string
+	// FurtherQueue is another queue in which jobs of the class wait; empty = none. Package
+	// longjob sets it to that of the slices after the first.
+	FurtherQueue string
 	// Timeout is how long a job may run; 0 = without limit. See the option Timeout.
 	Timeout time.Duration
 	// AtMostOnce makes a job run once or not at all. See the option AtMostOnce.

@@ -37,7 +37,7 @@ func Command(class string, c resqued.Command, o Options) resqued.Class {
 			return r.command(ctx, args, run)
 		})
 	})
-	return resqued.Class{Name: class, Queue: o.Queue, Resumes: true, Command: &c}
+	return resqued.Class{Name: class, Queue: o.Queue, FurtherQueue: o.RequeueQueue, Resumes: true, Command: &c}
 }
 
 // commandSlice is a slice that a command works.

@@ -137,7 +137,7 @@ func Register[A any](h *resqued.Handlers, class string, fn Func[A], o Options) {
 		}
 		return fn(ctx, r, args)
 	}
-	h.Register(resqued.Class{Name: class, Queue: o.Queue, Resumes: true, Handler: func(ctx context.Context, job *resqued.Job) error {
+	h.Register(resqued.Class{Name: class, Queue: o.Queue, FurtherQueue: o.RequeueQueue, Resumes: true, Handler: func(ctx context.Context, job *resqued.Job) error {
 		return perform(ctx, job, class, o, call)
 	}})
 }

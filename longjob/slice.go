@@ -23,6 +23,9 @@ const (
 	lastWords = 5 * time.Second
 	// behindPause is the time between two looks whether the code of the run before is over.
 	behindPause = time.Second
+	// unreadPause is the time until a slice is tried again whose run another version of resqued
+	// has written, if none of that version has taken it meanwhile.
+	unreadPause = 10 * time.Second
 )
 
 type function func(ctx context.Context, r *Runner, args resqued.Args) error
@@ -53,6 +56,8 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 		return fmt.Errorf("%w: %w", resqued.Discard, err)
 	case errors.Is(err, longstore.ErrBehind):
 		return resqued.Requeue(behindPause)
+	case errors.Is(err, longstore.ErrUnread):
+		return resqued.Requeue(unreadPause) // a process of the other version may take it then
 	case err != nil:
 		return again() // whoever begins it then sees what there is to do
 	}
@@ -131,7 +136,7 @@ func begin(ctx context.Context, s *longstore.Store, slice longstore.Slice) (long
 // passing reports whether an error may be gone at the next try.
 func passing(err error) bool {
 	return err != nil && !errors.Is(err, longstore.ErrGone) && !errors.Is(err, longstore.ErrOver) && !errors.Is(err, longstore.ErrStale) &&
-		!errors.Is(err, longstore.ErrBusy) && !errors.Is(err, longstore.ErrWait) && !errors.Is(err, longstore.ErrBehind) && !errors.Is(err, longstore.ErrOther) && !errors.Is(err, longstore.ErrSuperseded)
+		!errors.Is(err, longstore.ErrBusy) && !errors.Is(err, longstore.ErrWait) && !errors.Is(err, longstore.ErrBehind) && !errors.Is(err, longstore.ErrOther) && !errors.Is(err, longstore.ErrUnread) && !errors.Is(err, longstore.ErrSuperseded)
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -79,12 +79,7 @@ var errNoDatabase = errors.New("its lock is in PostgreSQL, and no database is gi
 // CheckDatabase returns an error if the worker processes could not take the class locks that
 // are kept in PostgreSQL: no database is configured, or its URL is not valid.
 func (p Program) CheckDatabase(c config.Config) error {
-	classes := Commands(c)
-	for _, name := range p.Handlers.Classes() {
-		if class, ok := p.Handlers.Lookup(name); ok {
-			classes[name] = *class
-		}
-	}
+	classes := p.allClasses(c)
 	for _, name := range slices.Sorted(maps.Keys(classes)) {
 		lock := classes[name].Lock
 		if lock == nil || lock.Store != resqued.StorePostgres {

@@ -29,6 +29,10 @@ type fleet struct {
 	Queues []string `json:"queues"`
 	// Classes are the classes that have a handler, with the lock that their jobs take.
 	Classes map[string]string `json:"classes,omitempty"`
+	// Some: there are so many classes that Classes has only those with a lock.
+	Some bool `json:"some_classes,omitempty"`
+	// ClassQueues are the queues that classes name for their jobs, for who enqueues them.
+	ClassQueues map[string]string `json:"class_queues,omitempty"`
 	// Once are the classes whose jobs run at most once.
 	Once []string `json:"at_most_once,omitempty"`
 }
@@ -44,7 +48,7 @@ const inGo = "computed by the program"
 func fleetOf(c config.Config, handlers *resqued.Handlers) fleet {
 	f := fleet{
 		JobLockKey: c.JobLockKey, LocketedQueues: slices.Clone(c.LocketedQueues), UniqueQueues: slices.Clone(c.UniqueQueues),
-		Queues: c.Queues.Names(), Classes: map[string]string{},
+		Queues: c.Queues.Names(), Classes: map[string]string{}, ClassQueues: map[string]string{},
 	}
 	for _, queue := range c.Queues.Exclude {
 		f.Queues = append(f.Queues, "!"+queue)
@@ -57,6 +61,9 @@ func fleetOf(c config.Config, handlers *resqued.Handlers) fleet {
 	}
 	for name, h := range c.Handlers {
 		f.Classes[name] = fileLock(h.Lock)
+		if h.Queue != "" {
+			f.ClassQueues[name] = h.Queue
+		}
 		if h.AtMostOnce {
 			f.Once = append(f.Once, name)
 		}
@@ -64,6 +71,9 @@ func fleetOf(c config.Config, handlers *resqued.Handlers) fleet {
 	for _, name := range handlers.Classes() {
 		class, _ := handlers.Lookup(name)
 		f.Classes[name] = goLock(class.Lock)
+		if class.Queue != "" {
+			f.ClassQueues[name] = class.Queue
+		}
 		if class.AtMostOnce {
 			f.Once = append(f.Once, name)
 		}
@@ -71,6 +81,7 @@ func fleetOf(c config.Config, handlers *resqued.Handlers) fleet {
 	slices.Sort(f.Once)
 	if len(f.Classes) > maxClasses {
 		maps.DeleteFunc(f.Classes, func(_, lock string) bool { return lock == "" })
+		f.Some, f.ClassQueues = true, nil
 	}
 	return f
 }

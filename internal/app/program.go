@@ -51,6 +51,7 @@ func (p Program) checkHandlers(r *config.Resolved) error {
 // program does not exist, limits of this process that are too low, no handler at all.
 func (p Program) Warnings(r *config.Resolved) []config.Warning {
 	warnings := append(config.CheckPrograms(r.Config), p.fewTasks(r, procfs.TaskLimits())...)
+	warnings = append(warnings, p.leftOut(r)...)
 	if len(r.Handlers) == 0 && len(p.Handlers.Classes()) == 0 {
 		warnings = append(warnings, config.Warning{
 			Key: "handlers", Code: "no_handlers",

@@ -61,6 +61,7 @@ type Daemon struct {
 	// PIDFile is taken when this master takes charge of what another one had; nil = none.
 	PIDFile *proc.PIDFile
 
+	bench bool // see Bench
 	// noWaker is why there is no waker, if that was logged; see waits.
 	noWaker string
 }
@@ -100,7 +101,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	others := d.newBeside(redis, self)
 	asked := &controls{path: d.Config.ControlSocket, version: d.Program.Version, requests: make(chan master.Request), log: d.Log}
-	if d.Dev != nil {
+	if d.Dev != nil || d.bench {
 		asked.path = NoControl
 	}
 	inCharge := func(on bool) {
@@ -226,7 +227,7 @@ func (p Program) beforeFork() {
 // masterConfig returns the settings of the master; waits is for how many queues a lookout waits.
 func (d *Daemon) masterConfig(c config.Config, waits int) (master.Config, error) {
 	handlers := d.Program.Handlers
-	worker, err := json.Marshal(handover{Config: c, Waits: waits, Dev: d.Dev})
+	worker, err := json.Marshal(handover{Config: c, Waits: waits, Dev: d.Dev, Bench: d.bench})
 	if err != nil {
 		return master.Config{}, fmt.Errorf("configuration: %w", err)
 	}
@@ -237,7 +238,7 @@ func (d *Daemon) masterConfig(c config.Config, waits int) (master.Config, error)
 	}
 	return master.Config{
 		Slots: c.WorkerCount, Threads: c.ThreadCount, MaxRetiring: c.MaxRetiring,
-		TermTimeout: c.TermTimeout, DrainTimeout: c.DrainTimeout, LockDuration: c.JobLockDuration, MaxDeaths: c.MaxDeaths, Policy: deathPolicy(c, handlers),
+		TermTimeout: c.TermTimeout, DrainTimeout: c.DrainTimeout, DrainRequeue: c.DrainThen == config.DrainRequeue, LockDuration: c.JobLockDuration, MaxDeaths: c.MaxDeaths, Policy: deathPolicy(c, handlers),
 		Classes: knownClasses(c, handlers), FailureLists: c.FailureLists(), Shared: fleetOf(c, handlers).shared(),
 		OnMasterDeath: c.OnMasterDeath, DevSignals: d.Dev != nil, Worker: worker, Env: env, Unique: uniqueQueues(c),
 		Fields: map[string]string{

@@ -49,6 +49,8 @@ type handover struct {
 	Waits int `json:"waits,omitempty"`
 	// Dev is set under "resqued dev".
 	Dev *DevMode `json:"dev,omitempty"`
+	// Bench: the jobs are those of a measurement, and no code of the program runs.
+	Bench bool `json:"bench,omitempty"`
 }
 
 // DevMode says how worker processes of "resqued dev" show the jobs that end.
@@ -101,6 +103,9 @@ func (p Program) RunWorker(observer func(DevMode) Observer) int {
 	var h handover
 	if err := json.Unmarshal(data, &h); err != nil {
 		return workerFailed(newLogger(os.Stderr, "auto", "info"), ExitConfig, fmt.Errorf("configuration from the master: %w", err))
+	}
+	if h.Bench {
+		p.Handlers = benchHandlers()
 	}
 	log := newLogger(os.Stderr, h.Config.LogFormat, h.Config.LogLevel).With(zap.Int("pid", os.Getpid()))
 	defer func() { _ = log.Sync() }()
@@ -206,7 +211,7 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 		RequeueLost: c.OnLockLost == "requeue", Unique: c.Unique, StrictUnique: c.UniqueQueuesStrict,
 		Interval: c.Interval, StretchInterval: c.MayStretch, UntilEmpty: c.UntilEmpty,
 		TermTimeout: c.TermTimeout, LockDuration: c.JobLockDuration, BeatEvery: beat, MaxPayload: c.MaxPayload,
-		KillOnMasterDeath: c.OnMasterDeath == "kill", DrainTimeout: c.DrainTimeout,
+		KillOnMasterDeath: c.OnMasterDeath == "kill", DrainTimeout: c.DrainTimeout, DrainRequeue: c.DrainThen == config.DrainRequeue,
 		DeathPolicy: deathPolicy(c, handlers), Host: host, PID: os.Getpid(), Traces: traces(log), Version: p.Version,
 	}, deps)
 	return w, err

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,14 +22,21 @@ func (a *cli) configCommand() *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
+	var connects bool
 	check := &cobra.Command{
 		Use: "check", Short: "say what is wrong with the configuration",
 		Long: `Read the configuration as "work" would, and say everything that is wrong with
 it. Exit code 2 when it could not work. It also says how many tasks (threads of the
-kernel) the daemon may need, and warns of limits of this process that are smaller.`,
+kernel) the daemon may need, and warns of limits of this process that are smaller.
+
+With --connect it also tries what the configuration names: Redis (the connection, the
+password, version, role, eviction policy, and every script, as "work" does at its start),
+statsd (one datagram) and, where class locks are kept there, PostgreSQL. Exit codes: 2 wrong
+configuration, 69 a server cannot be reached, 1 one refuses something.`,
 		Args: exactly(0, "no arguments"),
-		RunE: func(c *cobra.Command, _ []string) error { return a.configCheck(c) },
+		RunE: func(c *cobra.Command, _ []string) error { return a.configCheck(c, connects) },
 	}
+	check.Flags().BoolVar(&connects, "connect", false, "also try Redis, statsd and PostgreSQL")
 	show := &cobra.Command{
 		Use: "show", Short: "show every value and where it comes from",
 		Args: exactly(0, "no arguments"),
@@ -44,31 +52,55 @@ kernel) the daemon may need, and warns of limits of this process that are smalle
 
 // configReport is the JSON of both verbs.
 type configReport struct {
-	OK      bool   `json:"ok"`
-	File    string `json:"file,omitempty"`
-	Threads int    `json:"threads"`
+	OK   bool   `json:"ok"`
+	File string `json:"file,omitempty"`
+	// FileFrom is what named the file, EnvFile the file of the service's environment that was
+	// read beside it.
+	FileFrom *config.Source `json:"file_from,omitempty"`
+	EnvFile  string         `json:"env_file,omitempty"`
+	Threads  int            `json:"threads"`
 	// Tasks are what the daemon may need of the kernel's, each command counted as one.
 	Tasks    int              `json:"tasks"`
 	Warnings []config.Warning `json:"warnings"`
 	// Hints say what could be better, of a configuration that is as it is meant to be.
-	Hints  []string          `json:"hints,omitempty"`
-	Errors config.Errors     `json:"errors,omitempty"`
-	Plan   []config.PlanLine `json:"plan,omitempty"`
-	Config json.RawMessage   `json:"config,omitempty"`
+	Hints []string `json:"hints,omitempty"`
+	// Connections are what was tried.
+	Connections []connection      `json:"connections,omitempty"`
+	Errors      config.Errors     `json:"errors,omitempty"`
+	Plan        []config.PlanLine `json:"plan,omitempty"`
+	Config      json.RawMessage   `json:"config,omitempty"`
 }
 
-func (a *cli) configCheck(c *cobra.Command) error {
+func (a *cli) configCheck(c *cobra.Command, connects bool) error {
 	r, err := a.loadAs(c, config.Options{NeedQueues: true, RunsPrograms: true})
 	if err != nil {
+		return err
+	}
+	if err := a.checkRedis(r.Config); err != nil {
 		return err
 	}
 	if err := a.checkDatabase(r.Config); err != nil {
 		return err
 	}
 	warnings := append(r.Warnings, a.program().Warnings(r)...)
+	var lacking config.Errors
+	if errors.As(r.CheckPIDFile(), &lacking) { // a directory that only a service has, perhaps
+		for _, one := range lacking {
+			warnings = append(warnings, config.Warning{Key: one.Key, Code: "no_directory", Message: one.Error()})
+		}
+	}
 	hints := a.hints(r)
+	var tried []connection
+	if connects {
+		tried = a.connect(c, r)
+	}
 	if a.flags.output == outJSON {
-		return a.printJSON(configReport{OK: true, File: r.File, Threads: r.Threads(), Tasks: a.program().Tasks(r).Sum(), Warnings: orEmpty(warnings), Hints: hints})
+		report := a.reportOf(r, warnings)
+		report.Hints, report.Connections, report.OK = hints, tried, connectExit(tried) == nil
+		if err := a.printJSON(report); err != nil {
+			return err
+		}
+		return connectExit(tried)
 	}
 	var b strings.Builder
 	for _, w := range warnings {
@@ -78,8 +110,11 @@ func (a *cli) configCheck(c *cobra.Command) error {
 		b.WriteString("hint  " + hint + "\n")
 	}
 	b.WriteString(a.paint(green, "ok") + "    " + plural(r.Threads(), "thread") + ", queues " + r.Queues.String() + "\n")
-	b.WriteString("      up to " + app.TasksText(a.program().Tasks(r)) + " (TasksMax=)\n")
-	return a.printText(b.String())
+	b.WriteString("      up to " + app.TasksText(a.program().Tasks(r)) + " (TasksMax=)\n" + a.connectText(tried))
+	if err := a.printText(b.String()); err != nil {
+		return err
+	}
+	return connectExit(tried)
 }
 
 // hints says what could be better.
@@ -101,16 +136,27 @@ func (a *cli) configShow(c *cobra.Command) error {
 		if err != nil {
 			return err
 		}
-		return a.printJSON(configReport{
-			OK: true, File: r.File, Threads: r.Threads(), Tasks: a.program().Tasks(r).Sum(), Warnings: orEmpty(r.Warnings),
-			Plan: config.Plan(r), Config: plain,
-		})
+		report := a.reportOf(r, r.Warnings)
+		report.Plan, report.Config = config.Plan(r), plain
+		return a.printJSON(report)
 	}
 	var b strings.Builder
 	if err := config.WritePlan(&b, r); err != nil {
 		return err
 	}
 	return a.printText(b.String())
+}
+
+// reportOf returns what both verbs say of a configuration.
+func (a *cli) reportOf(r *config.Resolved, warnings []config.Warning) configReport {
+	report := configReport{
+		OK: true, File: r.File, EnvFile: r.EnvFile, Threads: r.Threads(), Tasks: a.program().Tasks(r).Sum(), Warnings: orEmpty(warnings),
+	}
+	if r.File != "" {
+		from := r.Sources[config.ConfigFlag]
+		report.FileFrom = &from
+	}
+	return report
 }
 
 func orEmpty(w []config.Warning) []config.Warning {

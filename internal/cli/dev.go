@@ -18,7 +18,6 @@ import (
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/devredis"
-	"github.com/resqued/resqued/internal/selector"
 )
 
 // devVerb is the verb itself.
@@ -129,24 +128,25 @@ func (d *devRun) banner() {
 }
 
 // serves reports whether jobs of a queue are worked.
-func (d *devRun) serves(queue string) bool {
-	return slices.ContainsFunc(d.config.Queues.Resolve([]string{queue}), func(c selector.Choice) bool { return c.Queue == queue })
-}
+func (d *devRun) serves(queue string) bool { return d.config.Works(queue) }
 
-// tryIt prints a command that enqueues a job for this daemon.
+// tryIt prints a command that enqueues a job for this daemon: one of a class of its own if it
+// has any.
 func (d *devRun) tryIt() {
-	job := "Hello you"
-	if !d.serves(app.DemoQueue) {
-		if job = d.ownJob(); job == "" {
-			return
-		}
+	job := d.ownJob()
+	switch {
+	case job != "":
+	case d.serves(app.DemoQueue):
+		job = "Hello you"
+	default:
+		return
 	}
 	command := fmt.Sprintf("%s enqueue %s --dev", invocation(d.cli.name), job)
 	d.say("try", command, map[string]any{"command": command})
 }
 
-// ownJob returns a class and a queue of the configuration or of the program. It is for a
-// daemon that does not work the demonstration's queue.
+// ownJob returns a class of the configuration or of the program, with a queue if it names none that is
+// worked, "" if no such job would be worked. Which arguments its jobs have is not known.
 func (d *devRun) ownJob() string {
 	queue := ""
 	for _, p := range d.config.Queues.Patterns {
@@ -155,16 +155,19 @@ func (d *devRun) ownJob() string {
 			break
 		}
 	}
+	if queue == "" && d.serves(devQueue) {
+		queue = devQueue
+	}
 	classes := slices.Concat(slices.Sorted(maps.Keys(d.config.Handlers)), d.cli.handlers.Classes())
 	for _, class := range classes {
 		if own := d.cli.program().QueueOf(d.config, class); own != "" && d.serves(own) {
-			return fmt.Sprintf("%s --queue %s", class, own)
+			return class + " ARG…"
 		}
 	}
 	if len(classes) == 0 || queue == "" {
 		return ""
 	}
-	return fmt.Sprintf("%s --queue %s", classes[0], queue)
+	return fmt.Sprintf("%s ARG… --queue %s", classes[0], queue)
 }
 
 // say prints one line: a word and a text, or an event in JSON.

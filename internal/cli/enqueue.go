@@ -43,7 +43,10 @@ With --in or --at the job waits for its time, in the keys of resque-scheduler; s
 
 Without a CLASS, --json - reads one job from each line of standard input, and pushes
 thousands at a time. A line is a JSON object with "class", and if need be "args" (a
-list), "queue", "in" and "at".`,
+list), "queue", "in" and "at".
+
+A queue that no worker works, and a class that none of them has a handler for, are
+pushed to all the same, with a warning.`,
 		Example: fmt.Sprintf("  %[1]s enqueue Mail 42 hi --queue mail\n"+
 			"  %[1]s enqueue Mail --json '[42, {\"subject\": \"hi\"}]'\n"+
 			"  %[1]s enqueue Mail 42 hi --in 5m\n"+
@@ -72,7 +75,7 @@ list), "queue", "in" and "at".`,
 			return a.enqueue(c, args[0], parsed, queue, when)
 		},
 	}
-	c.Flags().StringVar(&queue, "queue", "", "queue; default: the class's own")
+	c.Flags().StringVar(&queue, "queue", "", "queue; default: the class's own, as the configuration or a running daemon has it")
 	c.Flags().StringVar(&list, "json", "", "all arguments as one JSON `list`, - reads it from standard input; without a CLASS - reads jobs")
 	when.add(c)
 	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
@@ -141,14 +144,9 @@ func (a *cli) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 		return err
 	}
 	if queue == "" {
-		queue = a.program().QueueOf(cfg.Config, class)
-	}
-	if queue == "" && a.dev {
-		queue = devQueue
-	}
-	if queue == "" {
-		return usage("Pass --queue NAME, or set the class's queue in the handlers section of the configuration.",
-			"no queue is known for class %q", wire.Printable(class, 200))
+		if queue, err = a.queueOf(c.Context(), cfg.Config, class); err != nil {
+			return err
+		}
 	}
 	// Refused here, before Redis is asked, because it is the caller's mistake.
 	payload, err := wire.EncodePayload(class, args)
@@ -177,11 +175,18 @@ func (a *cli) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 		}
 		return err
 	}
+	jobs := pushed{}
+	if res.Status == client.StatusEnqueued || res.Status == client.StatusDelayed {
+		jobs.add(res.Queue, class)
+	}
+	by := a.workedBy(c.Context(), cfg.Config, jobs)
+	defer a.warnUnworked(by)
 	lock := lockOf(a.program().Classes(cfg.Config), class)
 	switch {
 	case a.flags.output == outJSON:
 		v := map[string]any{
 			"class": class, "args": args, "queue": res.Queue, "position": res.Position, "status": res.Status,
+			"worked": by.Worked, "warnings": by.Warnings,
 		}
 		if res.Status == client.StatusDelayed {
 			v["due"] = res.Due
@@ -220,9 +225,17 @@ func (a *cli) client(cfg config.Config) (*client.Client, error) {
 }
 
 // withClient opens the client for a verb that changes what waits or has failed.
-func (a *cli) withClient(c *cobra.Command, do func(ctx context.Context, s *client.Client) error) error {
+func (a *cli) withClient(c *cobra.Command, do func(ctx context.Context, jobs *client.Client, cfg config.Config) error) error {
 	cfg, err := a.load(c)
 	if err != nil {
+		return err
+	}
+	s, err := app.OpenStore(cfg.Config, "resqued-cli")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Close() }()
+	if err := a.checkFormat(c, s); err != nil {
 		return err
 	}
 	pusher, err := a.client(cfg.Config)
@@ -230,7 +243,7 @@ func (a *cli) withClient(c *cobra.Command, do func(ctx context.Context, s *clien
 		return err
 	}
 	defer func() { _ = pusher.Close() }()
-	return do(c.Context(), pusher)
+	return do(c.Context(), pusher, cfg.Config)
 }
 
 func lockOf(h *resqued.Handlers, class string) *resqued.ClassLock {
@@ -252,6 +265,9 @@ func (a *cli) withStore(c *cobra.Command, do func(ctx context.Context, s *store.
 		return err
 	}
 	defer func() { _ = s.Close() }()
+	if err := a.checkFormat(c, s); err != nil {
+		return err
+	}
 	return do(c.Context(), s)
 }
 

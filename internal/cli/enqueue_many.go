@@ -53,6 +53,11 @@ type linesView struct {
 	Locked     int           `json:"locked"`
 	Failed     int           `json:"failed"`
 	Failures   []lineFailure `json:"failures"`
+	// Worked reports whether a worker takes jobs from all of the queues; null = not known.
+	Worked   *bool    `json:"worked"`
+	Warnings []string `json:"warnings"`
+
+	jobs pushed
 }
 
 // enqueueLines pushes one job for each line of standard input.
@@ -75,9 +80,12 @@ func (a *cli) enqueueLines(c *cobra.Command, queue string, when whenFlags) error
 	if err != nil {
 		return fmt.Errorf("%w (after %s: %d were enqueued, %d delayed)", err, plural(v.Lines, "line"), v.Enqueued, v.Delayed)
 	}
+	by := a.workedBy(c.Context(), cfg.Config, v.jobs)
+	v.Worked, v.Warnings = by.Worked, by.Warnings
 	if err := a.tellLines(v); err != nil {
 		return err
 	}
+	a.warnUnworked(by)
 	if v.Failed > 0 {
 		return &problem{exit: exitFailed, code: "failed", lines: []string{fmt.Sprintf("%d of %s were not enqueued", v.Failed, plural(v.Lines, "line"))}}
 	}
@@ -85,7 +93,8 @@ func (a *cli) enqueueLines(c *cobra.Command, queue string, when whenFlags) error
 }
 
 func (a *cli) pushLines(ctx context.Context, cfg config.Config, jobs *client.Client, defaults client.EnqueueParams) (linesView, error) {
-	v := linesView{Failures: []lineFailure{}}
+	v := linesView{Failures: []lineFailure{}, jobs: pushed{}}
+	homes := map[string]string{} // queues of classes
 	lines := bufio.NewReaderSize(a.stdin, 1<<16)
 	var batch []client.EnqueueParams
 	var numbers []int
@@ -101,11 +110,12 @@ func (a *cli) pushLines(ctx context.Context, cfg config.Config, jobs *client.Cli
 			v.Lines++
 		}
 		if line = bytes.TrimSpace(line); len(line) > 0 {
-			job, err := a.jobOfLine(cfg, line, defaults)
+			job, class, err := a.jobOfLine(ctx, cfg, line, defaults, homes)
 			if err != nil {
 				v.fail(v.Lines, err, false)
 			} else {
 				batch, numbers = append(batch, job), append(numbers, v.Lines)
+				v.jobs.add(job.Queue, class)
 			}
 		}
 		if len(batch) < linesAtOnce && !end {
@@ -138,35 +148,39 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-func (a *cli) jobOfLine(cfg config.Config, line []byte, job client.EnqueueParams) (client.EnqueueParams, error) {
+// jobOfLine returns the job of a line, and its class. Homes has the queues of classes that were
+// looked for before.
+func (a *cli) jobOfLine(ctx context.Context, cfg config.Config, line []byte, job client.EnqueueParams, homes map[string]string) (client.EnqueueParams, string, error) {
 	var l jobLine
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&l); err != nil {
-		return job, fmt.Errorf("%w: %s", err, wire.Printable(string(line), 80))
+		return job, "", fmt.Errorf("%w: %s", err, wire.Printable(string(line), 80))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return job, fmt.Errorf("more than one JSON value: %s", wire.Printable(string(line), 80))
+		return job, "", fmt.Errorf("more than one JSON value: %s", wire.Printable(string(line), 80))
 	}
 	payload, err := wire.EncodePayload(l.Class, l.Args)
 	if err != nil {
-		return job, err
+		return job, "", err
 	}
 	job.Payload = payload
 	if l.Queue != "" {
 		job.Queue = l.Queue
 	}
 	if job.Queue == "" {
-		job.Queue = a.program().QueueOf(cfg, l.Class)
-	}
-	if job.Queue == "" && a.dev {
-		job.Queue = devQueue
+		home, known := homes[l.Class]
+		if !known {
+			home, _ = a.queueOf(ctx, cfg, l.Class) // the client says that there is none
+			homes[l.Class] = home
+		}
+		job.Queue = home
 	}
 	if l.In != "" || l.At != "" {
 		w := whenFlags{in: l.In, at: l.At}
 		job.In, job.At, err = w.parse(time.Now())
 	}
-	return job, err
+	return job, l.Class, err
 }
 
 func (v *linesView) count(line int, a client.EnqueueResult) {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -32,6 +33,8 @@ type editView struct {
 	Payloads int            `json:"payloads,omitempty"`
 	Queues   map[string]int `json:"queues,omitempty"`
 	DryRun   bool           `json:"dry_run"`
+	// Warnings are about queues that no worker works.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // failureFilter are the flags that select failures by what is in their records.
@@ -48,8 +51,8 @@ func (o *failureFilter) add(c *cobra.Command, a *cli) {
 	f.StringVar(&o.filter.Error, "error", "", "whose exception or message contains this `text`")
 	f.StringVar(&o.pattern, "match", "", "whose exception or message fits this `regexp`")
 	f.StringVar(&o.filter.Queue, "queue", "", "from this queue")
-	f.Var((*timeSpan)(&o.older), "older-than", "that failed longer ago than this `time`: 90s, 2h30m, 3d")
-	f.Var((*timeSpan)(&o.newer), "newer-than", "that failed within this `time`")
+	durationVar(f, &o.older, "older-than", 0, "that failed longer ago")
+	durationVar(f, &o.newer, "newer-than", 0, "that failed within this time")
 	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
 	_ = c.RegisterFlagCompletionFunc("class", a.live(a.classNames))
 	for _, flag := range []string{"error", "match", "older-than", "newer-than"} {
@@ -68,6 +71,8 @@ type editOptions struct {
 	yes, dryRun bool
 	// payloadFile holds what is pushed in place of the job that failed.
 	payloadFile string
+	// warnings are about the queues of what was retried.
+	warnings []string
 }
 
 // editFailedCommand makes "failed retry" and "failed rm".
@@ -163,7 +168,7 @@ func (a *cli) editFailed(c *cobra.Command, names []string, o editOptions) error 
 			return err
 		}
 	}
-	return a.withClient(c, func(ctx context.Context, jobs *client.Client) error {
+	return a.withClient(c, func(ctx context.Context, jobs *client.Client, cfg config.Config) error {
 		if o.dryRun || len(names) == 0 && !o.yes {
 			report, err := jobs.CountFailed(ctx, o.filter, !o.retry)
 			if err != nil {
@@ -188,6 +193,15 @@ func (a *cli) editFailed(c *cobra.Command, names []string, o editOptions) error 
 		report, err := do(ctx, o.filter)
 		if err != nil {
 			return fmt.Errorf("%w (done until then: %d)", err, report.Done)
+		}
+		if o.retry {
+			retried := pushed{}
+			for queue := range report.Queues {
+				retried.add(queue, "")
+			}
+			by := a.workedBy(ctx, cfg, retried)
+			o.warnings = by.Warnings
+			defer a.warnUnworked(by)
 		}
 		return a.tellEdited(report, o, false)
 	})
@@ -236,7 +250,7 @@ func (o editOptions) text(prefix string, r client.FailedReport) string {
 func (a *cli) tellEdited(r client.FailedReport, o editOptions, dry bool) error {
 	dry = dry && o.dryRun
 	v := editView{
-		Matched: r.Matched, Duplicates: r.Duplicates, Gone: r.Gone, Stuck: r.Stuck, Payloads: r.Payloads, Queues: r.Queues, DryRun: dry,
+		Matched: r.Matched, Duplicates: r.Duplicates, Gone: r.Gone, Stuck: r.Stuck, Payloads: r.Payloads, Queues: r.Queues, DryRun: dry, Warnings: o.warnings,
 	}
 	if v.Removed = &r.Done; o.retry {
 		v.Removed, v.Retried = nil, &r.Done

@@ -20,7 +20,7 @@ type jobFilter struct{ view.JobFilter }
 func (f *jobFilter) add(c *cobra.Command) {
 	c.Flags().StringSliceVar(&f.Queues, "queue", nil, "only jobs of these `queues`")
 	c.Flags().StringSliceVar(&f.Classes, "class", nil, "only jobs of these `classes`")
-	c.Flags().Var((*timeSpan)(&f.OlderThan), "older-than", "only jobs that have been running for longer than this `time`")
+	durationVar(c.Flags(), &f.OlderThan, "older-than", 0, "only jobs that have been running for longer")
 	c.Flags().IntVar(&f.Limit, "limit", jobLimit, "how many jobs at most, those that run longest")
 }
 

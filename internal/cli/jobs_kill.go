@@ -93,7 +93,7 @@ It exits with 1 if one still runs.`,
 		},
 	}
 	o.filter.add(c)
-	c.Flags().DurationVar(&o.force, "force-after", defaultForce, "how long a job may take to stop before its process has to go")
+	durationVar(c.Flags(), &o.force, "force-after", defaultForce, "how long a job may take to stop before its process has to go")
 	c.Flags().BoolVar(&o.requeue, "requeue", false, "put the jobs back into their queues instead of recording a failure")
 	c.Flags().BoolVar(&wait, "wait", true, "wait until the jobs have ended")
 	c.Flags().BoolVar(&o.noWait, "no-wait", false, "only leave the request")

@@ -37,7 +37,7 @@ var concernsAll = []string{
 
 // loadAs reads the configuration with the options of one verb.
 func (a *cli) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, error) {
-	o.Flags = c.Flags()
+	o.Flags, o.Classes = c.Flags(), a.program().ClassQueues()
 	if o.Search = a.places; a.dev || c.Name() == devVerb {
 		// What is meant for production is not what is tried.
 		o.Search.Etc, o.Search.Credstore = "", ""
@@ -68,6 +68,14 @@ func useDevRedis(r *config.Resolved, url string) {
 // checkDatabase refuses a configuration whose class locks in PostgreSQL cannot be taken.
 func (a *cli) checkDatabase(c config.Config) error {
 	if err := a.program().CheckDatabase(c); err != nil {
+		return configProblem(err)
+	}
+	return nil
+}
+
+// checkRedis refuses a configuration with an address from which no client can be made.
+func (a *cli) checkRedis(c config.Config) error {
+	if err := a.program().CheckRedis(c); err != nil {
 		return configProblem(err)
 	}
 	return nil

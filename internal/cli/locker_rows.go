@@ -206,7 +206,7 @@ comes back goes on above every sequence that was ever given out.`,
 			})
 		},
 	}
-	c.Flags().DurationVar(&idle, "older-than", idle, "how long nobody must have held it")
+	durationVar(c.Flags(), &idle, "older-than", idle, "how long nobody must have held it")
 	return c
 }
 

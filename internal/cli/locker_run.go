@@ -69,9 +69,9 @@ started; 70 the lock was stolen, 75 the lock was not obtained.`,
 	}
 	flags := c.Flags()
 	flags.BoolVar(&o.Blocking, "blocking", false, "wait until the lock is free")
-	flags.DurationVar(&o.BlockTimeout, "block-timeout", 0, "wait no longer than this (0: for ever); needs --blocking")
-	flags.DurationVar(&o.LockFor, "lock-for", locker.DefaultLockFor, "how long the lock stays when its holder dies")
-	flags.DurationVar(&o.RenewEvery, "renew-every", 0, "time between two renewals (default a third of --lock-for)")
+	durationVar(flags, &o.BlockTimeout, "block-timeout", 0, "wait no longer than this (0: for ever); needs --blocking")
+	durationVar(flags, &o.LockFor, "lock-for", locker.DefaultLockFor, "how long the lock stays when its holder dies")
+	durationVar(flags, &o.RenewEvery, "renew-every", 0, "time between two renewals (default a third of --lock-for)")
 	return c
 }
 

@@ -215,6 +215,9 @@ func (a *cli) withConfig(c *cobra.Command, do func(ctx context.Context, s *store
 		return err
 	}
 	defer func() { _ = s.Close() }()
+	if err := a.checkFormat(c, s); err != nil {
+		return err
+	}
 	return do(c.Context(), s, r.Config)
 }
 

@@ -46,14 +46,14 @@ func (l leakFree) Run() int {
 	return code
 }
 
-// testPlaces are where the resqued under test looks for configurations: never in those of the
-// machine. A script that sets ROOT has directories of its own there.
+// testPlaces are where the resqued under test looks for configurations: nowhere, unless a
+// script sets ROOT, and never in the directories of the machine.
 func testPlaces() config.Places {
-	places := config.Places{Here: config.SystemPlaces().Here}
-	if root := os.Getenv("ROOT"); root != "" {
-		places.Etc, places.Credstore = root+"/etc/resqued", root+"/etc/credstore"
+	root := os.Getenv("ROOT")
+	if root == "" {
+		return config.Places{}
 	}
-	return places
+	return config.Places{Here: config.SystemPlaces().Here, Etc: root + "/etc/resqued", Credstore: root + "/etc/credstore"}
 }
 
 // testHandlers are the Go handlers of the resqued under test.

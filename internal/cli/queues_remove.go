@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
@@ -56,7 +57,7 @@ Jobs that run are not touched. On a terminal it asks first; elsewhere it needs -
 					return err
 				}
 			}
-			return a.withClient(c, func(ctx context.Context, jobs *client.Client) error {
+			return a.withClient(c, func(ctx context.Context, jobs *client.Client, _ config.Config) error {
 				remove, done := jobs.RemoveQueue, "removed"
 				if keep {
 					remove, done = jobs.PurgeQueue, "purged"

@@ -177,6 +177,8 @@ type scheduleReport struct {
 	Gone       int  `json:"gone"`
 	Stuck      int  `json:"stuck"`
 	DryRun     bool `json:"dry_run"`
+	// Warnings are about queues that no worker works.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 func (e scheduleEdit) text(n int, done bool) string {
@@ -239,7 +241,11 @@ func (a *cli) editDelayed(c *cobra.Command, names, schedules []string, f delayed
 				return err
 			}
 		}
-		err = s.Undelay(ctx, jobs, e.run, app.UniqueOf(cfg.Config), func(_ store.DelayedJob, what store.FailedOutcome) {
+		enqueued := pushed{}
+		err = s.Undelay(ctx, jobs, e.run, app.UniqueOf(cfg.Config), func(job store.DelayedJob, what store.FailedOutcome) {
+			if what != store.FailedGone && what != store.FailedStuck {
+				enqueued.add(job.Queue, "")
+			}
 			switch what {
 			case store.FailedGone:
 				r.Gone++
@@ -254,6 +260,11 @@ func (a *cli) editDelayed(c *cobra.Command, names, schedules []string, f delayed
 		})
 		if err != nil {
 			return fmt.Errorf("%w (done until then: %d)", err, n)
+		}
+		if e.run {
+			by := a.workedBy(ctx, cfg.Config, enqueued)
+			r.Warnings = by.Warnings
+			defer a.warnUnworked(by)
 		}
 		return a.tellScheduleEdit(e, r, n)
 	})

@@ -73,9 +73,10 @@ func (a *cli) runSchedules(c *cobra.Command, names []string) error {
 	if err != nil {
 		return err
 	}
-	return a.withClient(c, func(ctx context.Context, jobs *client.Client) error {
+	return a.withClient(c, func(ctx context.Context, jobs *client.Client, cfg config.Config) error {
 		l := &listing{}
 		var text strings.Builder
+		enqueued := pushed{}
 		for _, v := range picked {
 			if v.Class == "" || v.Queue == "" {
 				return fmt.Errorf("schedule %q: %s", v.Name, v.Invalid)
@@ -88,10 +89,13 @@ func (a *cli) runSchedules(c *cobra.Command, names []string) error {
 			if err != nil {
 				return fmt.Errorf("schedule %q: %w", v.Name, err)
 			}
+			enqueued.add(res.Queue, v.Class)
 			l.names = append(l.names, v.Name)
 			l.items = append(l.items, map[string]string{"name": v.Name, "queue": res.Queue, "status": string(res.Status)})
 			fmt.Fprintf(&text, "%s %s to %s\n", res.Status, jobText(v.Class, string(v.Args)), wire.Printable(res.Queue, 0))
 		}
+		by := a.workedBy(ctx, cfg, enqueued)
+		defer a.warnUnworked(by)
 		return a.tellSchedules(l, text.String())
 	})
 }

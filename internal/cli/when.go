@@ -1,12 +1,14 @@
 package cli
 
 import (
-	"math"
-	"strconv"
+	"errors"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/resqued/resqued/internal/config"
 )
 
 // whenFlags are --in and --at.
@@ -33,49 +35,55 @@ func (w *whenFlags) parse(now time.Time) (in time.Duration, at time.Time, err er
 	return in, at, err
 }
 
-// timeSpan is a flag that takes what parseIn reads.
-type timeSpan time.Duration
-
-// String returns the span as Go writes it, "" for none.
-func (t *timeSpan) String() string {
-	if *t == 0 {
-		return ""
-	}
-	return time.Duration(*t).String()
-}
-
-// Type names the kind of value in messages of pflag.
-func (t *timeSpan) Type() string { return "time" }
-
-// Set reads a span.
-func (t *timeSpan) Set(text string) error {
-	d, err := parseIn(text)
-	*t = timeSpan(d)
-	return err
-}
-
 // parseIn reads how long to wait.
 func parseIn(text string) (time.Duration, error) {
-	days := time.Duration(0)
-	rest := text
-	if whole, after, ok := strings.Cut(text, "d"); ok {
-		n, err := strconv.ParseUint(whole, 10, 16)
-		if err != nil {
-			return 0, usage("Examples: 90s, 5m, 2h30m, 3d", "%q is no duration", text)
-		}
-		days, rest = time.Duration(n)*24*time.Hour, after
+	d, err := parseSpan(text)
+	if err != nil {
+		return 0, usage("", "%q is no duration: %s", text, err)
 	}
-	if rest == "" && days > 0 {
-		return days, nil
+	return d, nil
+}
+
+var errNoUnit = errors.New("write numbers with units, such as 90s, 5m, 2h30m or 3d")
+
+// parseSpan reads a time span with its unit: whoever types it may think of minutes.
+func parseSpan(text string) (time.Duration, error) {
+	d, err := config.ParseDuration(text)
+	if err == nil && d != 0 && strings.Trim(text[len(text)-1:], "0123456789.") == "" {
+		return 0, errNoUnit
 	}
-	d, err := time.ParseDuration(rest)
-	if err != nil || d < 0 {
-		return 0, usage("Examples: 90s, 5m, 2h30m, 3d", "%q is no duration", text)
+	if errors.Is(err, config.ErrNoDuration) {
+		err = errNoUnit // its text has examples without one
 	}
-	if d > math.MaxInt64-days {
-		return 0, usage("A duration is at most 292 years", "%q is too long", text)
+	return d, err
+}
+
+// duration is the value of a flag: a time span as the configuration has them, days and weeks
+// included, but with a unit.
+type duration time.Duration
+
+// durationVar registers a flag that is a time span.
+func durationVar(flags *pflag.FlagSet, to *time.Duration, name string, def time.Duration, help string) {
+	*to = def
+	flags.Var((*duration)(to), name, help)
+}
+
+// String returns the span, "0" for none, which no help mentions as a default.
+func (d *duration) String() string {
+	if *d == 0 {
+		return "0"
 	}
-	return days + d, nil
+	return config.FormatDuration(time.Duration(*d))
+}
+
+// Type names the kind of value in the help.
+func (d *duration) Type() string { return "duration" }
+
+// Set takes what was given.
+func (d *duration) Set(text string) error {
+	span, err := parseSpan(text)
+	*d = duration(span)
+	return err
 }
 
 // parseAt reads a time. One without a zone is local; one without a day is the next of

@@ -42,6 +42,9 @@ func (a *cli) work(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if err := a.checkRedis(r.Config); err != nil {
+		return err
+	}
 	if err := a.checkDatabase(r.Config); err != nil {
 		return err
 	}
@@ -58,8 +61,12 @@ func (a *cli) work(c *cobra.Command) error {
 		Reload: func(context.Context) (*config.Resolved, error) { return a.reload(c, r, log) },
 	}
 	d.Remember()
+	a.logQueues(r, log)
 	for _, hint := range a.hints(r) {
 		log.Info(hint)
+	}
+	if err := r.CheckPIDFile(); err != nil { // before Redis is waited for
+		return configProblem(err)
 	}
 	if r.PIDFile != "" {
 		file, err := a.pidFile(r.PIDFile)
@@ -115,7 +122,15 @@ func (a *cli) reload(c *cobra.Command, old *config.Resolved, log *zap.Logger) (*
 	for _, w := range append(r.Warnings, a.program().Warnings(r)...) {
 		log.Warn(w.Message, zap.String("key", w.Key))
 	}
+	a.logQueues(r, log)
 	return r, nil
+}
+
+// logQueues says which queues are worked where only the handlers name any.
+func (a *cli) logQueues(r *config.Resolved, log *zap.Logger) {
+	if r.Sources["queues"].Kind == config.FromHandlers {
+		log.Info("queues are those of the handlers, in this order of priority; queues: would say otherwise", zap.Stringer("queues", r.Queues))
+	}
 }
 
 // daemonLog returns the logger of a daemon. Flags win over the level.

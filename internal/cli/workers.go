@@ -149,6 +149,9 @@ func (a *cli) writeTree(b *strings.Builder, v *view.Worker) {
 		}
 		fmt.Fprintf(b, "%s %d  %s  %s  %s done%s%s  %d/%d busy\n", slot, p.PID,
 			a.paint(workerColour(p.State), wire.Printable(p.State, 40)), view.Size(p.RSS), done, recycle, seen, p.Busy, p.Threads)
+		if p.Unread {
+			fmt.Fprintf(b, "   version %s writes in another format: what it has in hand cannot be read\n", wire.Printable(p.Version, 100))
+		}
 		for _, j := range p.Jobs {
 			fmt.Fprintf(b, "   t%d %s  %s  %s\n", j.Thread, jobText(j.Class, string(j.Args)),
 				view.Age(time.Duration(j.RunningS)*time.Second), wire.Printable(j.Queue, 100))

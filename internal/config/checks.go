@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/resqued/resqued/internal/selector"
 )
@@ -25,9 +26,10 @@ func (l *loader) readQueues() {
 	}
 	list := l.lists["queues"]
 	if len(list) == 0 {
-		if l.options.NeedQueues {
+		unsaid := l.result.Sources["queues"].Kind == FromDefault
+		if !(unsaid && l.useHandlerQueues()) && l.options.NeedQueues {
 			l.refuse("queues", "", "no queue to work; set QUEUES=critical,mail (in order of priority) or QUEUES=*"+
-				" for all, or give --queues, or queues: in the file")
+				" for all, or give --queues, or queues: in the file, or queue: of a handler")
 		}
 		return
 	}
@@ -42,7 +44,9 @@ func (l *loader) readQueues() {
 	}
 	l.result.Queues = spec
 	for _, w := range warnings {
-		l.warn("queues", w.Code, w.Message)
+		if w.Code != selector.CapAbove || known {
+			l.warn("queues", w.Code, w.Message)
+		}
 	}
 }
 
@@ -67,6 +71,8 @@ func (l *loader) envSet(key string) []string {
 			reason = "the name of a variable is missing"
 		case strings.Contains(name, "="):
 			reason = "the name alone, without a value; values belong into env of a handler"
+		case strings.ContainsFunc(name, unicode.IsSpace):
+			reason = "must not hold spaces; a comma separates names"
 		case key == "env_keep" && name == entry && ownVariable(name):
 			reason = "commands never get this: it is meant for the daemon itself"
 		}
@@ -102,6 +108,9 @@ func (l *loader) queueSet(key string) []string {
 	if err := selector.CheckSet(list); err != nil {
 		l.refuseEntries(key, err)
 		return nil
+	}
+	for _, w := range selector.SetWarnings(list) {
+		l.warn(key, w.Code, key+": "+w.Message)
 	}
 	return append([]string{}, list...)
 }
@@ -147,6 +156,13 @@ func (l *loader) compare() {
 			l.result.Sources["until_empty"] = l.result.Sources["interval"]
 		}
 		c.UntilEmpty, c.Interval = true, pollInterval
+	}
+	if l.ok("statsd_host") && c.StatsdHost == "" {
+		for _, key := range []string{"statsd_port", "statsd_key"} {
+			if l.result.Sources[key].Kind != FromDefault {
+				l.warn(key, "no_effect", fmt.Sprintf("%s (%s) has no effect: there is no statsd_host.", key, l.result.Sources[key]))
+			}
+		}
 	}
 	if l.ok("redis_url", "namespace") && strings.Contains(c.RedisURL, "-cluster://") && !hashTagged(c.Namespace) {
 		l.refuse("namespace", c.Namespace, fmt.Sprintf(

@@ -69,6 +69,8 @@ type Config struct {
 
 	// DrainTimeout turns a drain into a kill; 0 = wait for ever.
 	DrainTimeout time.Duration `json:"drain_timeout"`
+	// DrainThen is what becomes of the jobs that it ends: DrainRequeue or DrainFail.
+	DrainThen string `json:"drain_then"`
 	// TermTimeout is how long a killed job may take to stop before its process
 	// is killed (RESQUE_TERM_TIMEOUT).
 	TermTimeout time.Duration `json:"resque_term_timeout"`

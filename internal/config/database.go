@@ -76,7 +76,8 @@ func checkDatabaseURL(text string) error {
 	case !slices.Contains(databaseSchemes, scheme):
 		return fmt.Errorf("is not of PostgreSQL; write %s://user@host:5432/database", databaseSchemes[0])
 	}
-	return nil
+	_, _, rest := splitURL(text)
+	return checkHosts(rest, true)
 }
 
 // redactDatabase returns the URL without passwords.

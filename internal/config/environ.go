@@ -90,6 +90,62 @@ func (e environ) strangers(where string) []Warning {
 }
 
 func (l *loader) warnOfStrangers() {
-	l.result.Warnings = append(l.result.Warnings, l.env.strangers("environment")...)
-	l.result.Warnings = append(l.result.Warnings, l.service.values.strangers(l.service.env)...)
+	for _, from := range []struct {
+		env   environ
+		where string
+	}{{l.env, "environment"}, {l.service.values, l.service.env}} {
+		l.result.Warnings = append(l.result.Warnings, from.env.strangers(from.where)...)
+		l.result.Warnings = append(l.result.Warnings, l.misspelt(from.env, from.where)...)
+	}
+}
+
+// generic are variables of ours that other programs also have, or nearly, so that a near one
+// is only taken for a mistake while the key is not set otherwise; foreign ones are never
+// looked for.
+var (
+	generic = []string{"REDIS_URL", "QUEUES", "QUEUE", "STATSD_HOST", "STATSD_PORT", "STATSD_KEY"}
+	foreign = []string{databaseVariable, "INTERVAL", "PIDFILE"}
+)
+
+// misspelt warns of variables that are nearly one of Resque's names, such as THREADS_COUNT.
+func (l *loader) misspelt(env environ, where string) (warnings []Warning) {
+	if _, inJob := env[jobVariable]; inJob {
+		return nil
+	}
+	known := map[string]string{} // the key of each variable
+	for _, k := range keys {
+		for _, name := range k.env {
+			known[name] = k.name
+		}
+	}
+	for _, variable := range slices.Sorted(maps.Keys(env)) {
+		if _, exact := known[variable]; exact || strings.HasPrefix(variable, "RESQUED_") {
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(known)) {
+			key, most := known[name], 1
+			switch {
+			case slices.Contains(foreign, name), slices.Contains(generic, name) && l.result.Sources[key].Kind != FromDefault:
+				continue
+			case len(name) > 12:
+				most = 2
+			}
+			if distance(squashed(variable), squashed(name)) <= most {
+				warnings = append(warnings, Warning{
+					Key: key, Code: "unknown_variable",
+					Message: fmt.Sprintf("%s (%s) has no effect. Did you mean %s?", variable, where, name),
+				})
+				break
+			}
+		}
+	}
+	return warnings
+}
+
+// squashed is a name without what is easily got wrong.
+func squashed(name string) string {
+	if len(name) > maxValue {
+		return ""
+	}
+	return strings.ToUpper(strings.ReplaceAll(name, "_", ""))
 }

@@ -14,6 +14,8 @@ const (
 	FromEnv     = "env"
 	FromFile    = "file"
 	FromDefault = "default"
+	// FromHandlers is the source of queues that only the handlers name.
+	FromHandlers = "handlers"
 	// FromEnvFile is the file of the environment that systemd gives a service.
 	FromEnvFile = "envfile"
 	// FromCredential is a credential that systemd gives a service.
@@ -28,7 +30,7 @@ const maxShown = 160
 // Source is where a value came from.
 type Source struct {
 	// Kind is one of FromFlag, FromEnv, FromEnvFile, FromFile, FromDefault, and for some keys
-	// FromCredential or FromSearch.
+	// FromCredential, FromSearch or FromHandlers.
 	Kind string `json:"kind"`
 	// Name is the flag ("--worker-count"), the variable or the file's path;
 	// empty for a default.
@@ -59,12 +61,16 @@ func (s Source) String() string {
 		return s.Name + ":" + strconv.Itoa(s.Line)
 	case s.Kind == FromFile:
 		return s.Name
+	case s.Kind == FromHandlers:
+		return "the queues of handlers"
 	}
 	return FromDefault
 }
 
 // rank is how far up a source is: the value of a higher one wins.
-func (s Source) rank() int { return slices.Index([]string{FromFile, FromEnvFile, FromEnv, FromFlag}, s.Kind) }
+func (s Source) rank() int {
+	return slices.Index([]string{FromFile, FromEnvFile, FromEnv, FromFlag}, s.Kind)
+}
 
 // Error is one thing that is wrong with a configuration.
 type Error struct {

@@ -189,6 +189,12 @@ func (f *file) readValue(k key, from field) {
 		}
 		return
 	}
+	if k.fields != nil && from.value.Kind == yaml.MappingNode {
+		if text, ok := k.fields(f, from); ok {
+			f.values[k.name], f.lines[k.name] = text, from.line
+		}
+		return
+	}
 	text, err := scalar(from.value)
 	if err != nil {
 		f.refuse(from.name, "", from.line, err.Error())
@@ -271,6 +277,23 @@ var (
 	unquotedTag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[\[,]\s*![^\s,]`) })
 )
 
+// tabbed returns the first line with a tab in its indentation, 0 if there is none. Lines count
+// from 1; those before from are only looked at when there is none behind.
+func tabbed(data []byte, from int) int {
+	before := 0
+	for i, line := range bytes.Split(data, []byte("\n")) {
+		indentation := line[:len(line)-len(bytes.TrimLeft(line, " \t"))]
+		switch {
+		case bytes.IndexByte(indentation, '\t') < 0:
+		case i+1 >= from:
+			return i + 1
+		case before == 0:
+			before = i + 1
+		}
+	}
+	return before
+}
+
 // syntaxError gives an error of the YAML library a place and, for the usual
 // mistake of queue lists, the remedy.
 func syntaxError(path string, data []byte, err error) Error {
@@ -283,6 +306,17 @@ func syntaxError(path string, data []byte, err error) Error {
 		strings.HasPrefix(e.Message, "mapping values")
 	if e.Source.Line == 0 && parsing { // the library leaves the first line out
 		e.Source.Line = 1
+	}
+	switch tab := tabbed(data, e.Source.Line-1); {
+	case tab > 0 && (strings.HasPrefix(e.Message, "found character that cannot start any token") || strings.HasPrefix(e.Message, "found a tab character")):
+		e.Source.Line, e.Message = tab, "the line is indented by a tab; YAML wants spaces"
+		return e
+	case strings.HasPrefix(e.Message, "found character that cannot start any token"):
+		e.Message += "; a value that starts with \"@\", \"%\" or a backquote needs quotes, and a tab is no space"
+	case strings.HasPrefix(e.Message, "mapping values are not allowed"):
+		e.Message += `; a value with ": " in it needs quotes, and fields of one map the same indentation`
+	case strings.HasPrefix(e.Message, "found unexpected end of stream"):
+		e.Message += "; a quote or a bracket is never closed"
 	}
 	anchor := unknownAnchor().FindStringSubmatch(e.Message)
 	if anchor != nil {

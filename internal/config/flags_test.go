@@ -35,6 +35,6 @@ func TestFlags(t *testing.T) {
 		require.Regexp(t, `-w, --worker-count number +worker processes \(default 1\)`, help)
 		require.Regexp(t, `--drain-timeout duration +time after`, help)
 		require.Regexp(t, `--until-empty +leave`, help)
-		require.Regexp(t, `--on-lock-lost fail\|requeue +what`, help)
+		require.Regexp(t, `--on-lock-lost requeue\|fail +what`, help)
 	})
 }

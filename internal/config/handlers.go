@@ -14,6 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -118,6 +119,8 @@ func checkClass(name string) error {
 		return errors.New("the class name is empty")
 	case strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name):
 		return errors.New("the class name must not hold control characters")
+	case strings.TrimSpace(name) != name:
+		return errors.New("the class name must not begin or end with a space")
 	}
 	return nil
 }
@@ -129,6 +132,12 @@ func checkQueue(name string) error {
 		return errors.New("must not be empty; leave it out to name the queue when enqueueing")
 	case strings.ContainsAny(name, "*,"):
 		return errors.New("must be one queue, not a pattern or a list")
+	case strings.TrimSpace(name) != name:
+		return errors.New("must not begin or end with a space")
+	case strings.HasPrefix(name, "!"):
+		return errors.New(`must be one queue, not an exclusion; a name does not begin with "!"`)
+	case selector.Capped(name):
+		return errors.New("must be the name alone, without a cap; caps belong into queues")
 	}
 	if err := wire.CheckQueue(name); err != nil {
 		return err
@@ -234,12 +243,21 @@ func CheckPrograms(c Config) []Warning {
 				continue
 			}
 		}
+		if script := scriptOf(h.Command); script != "" {
+			if why := missingScript(script, h.Dir); why != "" {
+				warn("command", "no_script", class+": "+why)
+			}
+		}
 		program := h.Command[0]
 		if h.Dir != "" && strings.ContainsRune(program, '/') && !filepath.IsAbs(program) {
 			program = filepath.Join(h.Dir, program)
 		}
 		if _, err := exec.LookPath(program); err != nil && !errors.Is(err, exec.ErrDot) {
-			warn("command", "no_program", fmt.Sprintf("%s: there is no program %s here, or it may not be executed", class, shown(program)))
+			hint := ""
+			if words := strings.Fields(program); len(words) > 1 && len(h.Command) == 1 {
+				hint = fmt.Sprintf("; its arguments are entries of their own: [%s]", strings.Join(words, ", "))
+			}
+			warn("command", "no_program", fmt.Sprintf("%s: there is no program %s here, or it may not be executed%s", class, shown(program), hint))
 		}
 	}
 	return warnings

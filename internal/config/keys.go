@@ -17,6 +17,8 @@ const (
 	maxDeaths  = 1000
 	// minRSS is less than a worker process needs to start.
 	minRSS = 32 << 20
+	// minPayload is less than jobs with a few arguments take.
+	minPayload = 128
 )
 
 // key is one setting: what it is called everywhere, and how its text becomes a
@@ -50,6 +52,9 @@ type kind struct {
 	list  bool
 	parse func(c *Config, text string) error
 	show  func(c *Config) string
+	// fields, if not nil, reads a map of the file, and returns it as the text that parse
+	// takes.
+	fields func(f *file, from field) (text string, ok bool)
 }
 
 // keys are all settings but the file's handlers and schedule sections, in the order in which
@@ -142,8 +147,8 @@ var keys = []key{
 	},
 	{
 		name: "drain_timeout", def: "0",
-		help: "time after which a drain becomes a kill (0: never)",
-		kind: duration(func(c *Config) *time.Duration { return &c.DrainTimeout }, nil),
+		help: "time after which a drain stops its jobs, which go back to their queues, or fail with 50s,fail (0: never)",
+		kind: drainTimeout(),
 	},
 	{
 		name: "resque_term_timeout", env: []string{"RESQUE_TERM_TIMEOUT"}, def: "30",
@@ -193,7 +198,7 @@ var keys = []key{
 	{
 		name: "statsd_host", env: []string{"STATSD_HOST"},
 		help: "`host` that gets statsd metrics (empty: none)",
-		kind: text(func(c *Config) *string { return &c.StatsdHost }),
+		kind: host(func(c *Config) *string { return &c.StatsdHost }, "statsd_port"),
 	},
 	{
 		name: "statsd_port", env: []string{"STATSD_PORT"}, def: "8125",
@@ -226,9 +231,9 @@ var keys = []key{
 		kind: lockKey(),
 	},
 	{
-		name: "on_lock_lost", def: "fail",
+		name: "on_lock_lost", def: "requeue",
 		help: "what becomes of a job whose job lock is gone",
-		kind: oneOf(func(c *Config) *string { return &c.OnLockLost }, "fail", "requeue"),
+		kind: oneOf(func(c *Config) *string { return &c.OnLockLost }, "requeue", "fail"),
 	},
 	{
 		name: "unique_queues", env: []string{"UNIQUE_QUEUES"},
@@ -263,7 +268,7 @@ var keys = []key{
 	{
 		name: "max_payload", def: "0",
 		help: "size above which a payload is refused (0: no limit)",
-		kind: size(func(c *Config) *int64 { return &c.MaxPayload }, nil),
+		kind: size(func(c *Config) *int64 { return &c.MaxPayload }, zeroOrPayload),
 	},
 	{
 		name: "log_format", def: "auto",

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -143,6 +145,53 @@ func text(field func(*Config) *string) kind {
 		},
 		show: func(c *Config) string { return *field(c) },
 	}
+}
+
+// host is the name or the address of a server, or empty. port is the key of its port.
+func host(field func(*Config) *string, port string) kind {
+	k := text(field)
+	parse := k.parse
+	k.hint = "host"
+	k.parse = func(c *Config, text string) error {
+		if err := checkHost(text, port); err != nil {
+			return err
+		}
+		return parse(c, text)
+	}
+	return k
+}
+
+func checkHost(text, port string) error {
+	if _, err := netip.ParseAddr(text); err == nil || text == "" {
+		return nil
+	}
+	name := text
+	if _, rest, found := strings.Cut(text, "://"); found {
+		name, _, _ = strings.Cut(rest, "/")
+	}
+	if bare, number, err := net.SplitHostPort(name); err == nil {
+		return fmt.Errorf("must be a host alone; write %q, and %s: %s", bare, port, number)
+	}
+	if bare, found := strings.CutPrefix(strings.TrimSuffix(name, "]"), "["); found {
+		name = bare
+	}
+	switch {
+	case name == "" || strings.HasPrefix(text, "/"):
+		return errors.New("must be a host, such as 127.0.0.1 or statsd.example.com; what is sent goes over UDP")
+	case name != text:
+		return fmt.Errorf("must be a host alone; write %q", name)
+	case strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(",;/@?#[]:", r) }):
+		return errors.New("must be one host, such as 127.0.0.1 or statsd.example.com")
+	}
+	return nil
+}
+
+// zeroOrPayload refuses a limit that no payload would be below.
+func zeroOrPayload(n int64) error {
+	if n > 0 && n < minPayload {
+		return fmt.Errorf("must be 0 (no limit) or at least %s; a number without a unit is bytes", FormatSize(minPayload))
+	}
+	return nil
 }
 
 func printable(text string) error {

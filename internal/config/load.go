@@ -28,6 +28,9 @@ type Options struct {
 	Environ []string
 	// NeedQueues: a configuration without queues is refused.
 	NeedQueues bool
+	// Classes are the program's own, in the order in which their queues are worked when
+	// the configuration names none.
+	Classes []ClassQueues
 	// Defaults replace built-in defaults, by key, written as in the environment.
 	Defaults map[string]string
 }
@@ -73,6 +76,7 @@ func Load(o Options) (*Resolved, error) {
 		l.readPassword()
 		l.readDatabase()
 		l.takeHandlers()
+		l.warnOfHandlers()
 		l.takeSchedules()
 		l.warnOfUnread()
 	}

@@ -64,10 +64,10 @@ func TestLoadWithoutAnything(t *testing.T) {
 	require.Equal(t, Config{
 		RedisURL: "redis://127.0.0.1:6379/0", Namespace: "resque",
 		WorkerCount: 1, ThreadCount: 1, JobsPerFork: 1, MaxRetiring: 1,
-		Interval: 100 * time.Millisecond, Waker: WakerAuto, MayStretch: true, TermTimeout: 30 * time.Second, OnMasterDeath: "drain", OnWorkerDeath: "requeue", MaxDeaths: 3, FailureBackend: "resque", LongJobSilence: 5 * time.Minute, LongJobWait: 5 * time.Minute, SchedulerLock: "none",
+		Interval: 100 * time.Millisecond, Waker: WakerAuto, MayStretch: true, DrainThen: "requeue", TermTimeout: 30 * time.Second, OnMasterDeath: "drain", OnWorkerDeath: "requeue", MaxDeaths: 3, FailureBackend: "resque", LongJobSilence: 5 * time.Minute, LongJobWait: 5 * time.Minute, SchedulerLock: "none",
 		StatsdPort: 8125, LocketedQueues: []string{"*"},
 		HeartbeatFrequency: 30 * time.Second, JobLockDuration: 35 * time.Second, JobLockKey: "class-args",
-		OnLockLost: "fail", UniqueQueues: []string{},
+		OnLockLost: "requeue", UniqueQueues: []string{},
 		LogFormat: "auto", LogLevel: "info", Handlers: map[string]Handler{},
 	}, r.Config)
 	require.Empty(t, r.Warnings)
@@ -136,11 +136,11 @@ func TestEverySource(t *testing.T) {
 		"redis_url": "redis://other:1/2", "redis_password_file": password, "redis_ca_file": ca, "allow_eviction": "true", "namespace": "app:jobs",
 		"database_url": "postgres://app@other/locks", "database_url_file": database,
 		"worker_count": "7", "thread_count": "9", "jobs_per_fork": "0", "max_rss": "1GiB", "max_age": "2h", "max_retiring": "1",
-		"queues": "high:2,*:50%,!low", "interval": "2.5s", "until_empty": "true", "waker": "auto", "drain_timeout": "50s",
+		"queues": "high:2,*:50%,!low", "interval": "2.5s", "until_empty": "true", "waker": "auto", "drain_timeout": "50s,fail",
 		"resque_term_timeout": "5s", "on_master_death": "kill", "on_worker_death": "fail", "max_deaths": "1", "failure_backend": "multi-queue", "long_job_silence": "1m", "long_job_wait": "2h", "pidfile": "/run/r.pid", "control_socket": "/run/r.sock",
 		"statsd_host": "localhost", "statsd_port": "9125", "statsd_key": "jobs", "locketed_queues": "reports,*_once",
 		"heartbeat_frequency": "10s", "job_lock_duration": "40s", "job_lock_key": "{{class}}:{{args.0}}",
-		"on_lock_lost": "requeue", "unique_queues": "mail,once_*", "unique_queues_strict": "true", "env_keep": "AWS_*,STRIPE_KEY", "env_drop": "BROKER,*_INTERNAL", "persistent_schedules": "true", "scheduler_lock": "resque-scheduler:team", "max_payload": "512KiB",
+		"on_lock_lost": "fail", "unique_queues": "mail,once_*", "unique_queues_strict": "true", "env_keep": "AWS_*,STRIPE_KEY", "env_drop": "BROKER,*_INTERNAL", "persistent_schedules": "true", "scheduler_lock": "resque-scheduler:team", "max_payload": "512KiB",
 		"log_format": "json", "log_level": "warn",
 	}
 	for _, k := range keys {
@@ -208,9 +208,37 @@ func TestQueues(t *testing.T) {
 		t.Parallel()
 		_, err := from{needQueues: true}.load(t)
 		require.EqualError(t, err, "queues (default): no queue to work; set QUEUES=critical,mail (in order of priority)"+
-			" or QUEUES=* for all, or give --queues, or queues: in the file")
+			" or QUEUES=* for all, or give --queues, or queues: in the file, or queue: of a handler")
 		_, err = from{needQueues: true, yaml: "queues: []"}.load(t)
 		require.ErrorContains(t, err, "queues (resqued.yaml:1): no queue to work")
+		_, err = from{needQueues: true, yaml: "handlers: {Mail: {command: [a]}}\nschedule: {x: {every: 1h, class: Else, queue: q}}"}.load(t)
+		require.ErrorContains(t, err, "no queue to work")
+	})
+
+	t.Run("those of the handlers, in the order of the file, where nothing else names any", func(t *testing.T) {
+		t.Parallel()
+		const handlers = "handlers:\n  Z: {command: [a], queue: z}\n  Sync: {command: [a]}\n  A: {command: [a], queue: a}\n" +
+			"  Long: {command: [a], queue: z, long_job: {requeue_queue: low}}\n" +
+			"schedule:\n  x: {every: 1h, class: Sync, queue: s}\n  y: {every: 1h, class: Else, queue: e}\n"
+		r := from{needQueues: true, yaml: handlers}.mustLoad(t)
+		require.Equal(t, []string{"z", "a", "low", "s"}, r.Queues.Names())
+		require.Equal(t, []selector.Choice{{Queue: "z"}, {Queue: "a"}, {Queue: "low"}, {Queue: "s"}}, r.Queues.Resolve(nil))
+		require.Equal(t, Source{Kind: FromHandlers}, r.Sources["queues"])
+		require.Empty(t, r.Warnings)
+		require.True(t, r.Works("low"))
+		require.False(t, r.Works("e"))
+
+		r = from{needQueues: true, yaml: handlers, env: "QUEUES=mail"}.mustLoad(t)
+		require.Equal(t, []string{"mail"}, r.Queues.Names())
+
+		r = from{needQueues: true, yaml: "handlers: {Mail: {command: [a], queue: mail}, Sync: {command: [a]}}"}.mustLoad(t)
+		require.Equal(t, []Warning{{Key: "queues", Code: "no_queue", Message: "Nothing names a queue for Sync: " +
+			"only the queues of the other handlers are worked (mail). Set its queue, or queues: for all."}}, r.Warnings)
+
+		program := []ClassQueues{{Class: "Invoices", Queues: []string{"medium", "low"}}}
+		r, err := Load(Options{Environ: []string{}, NeedQueues: true, Classes: program})
+		require.NoError(t, err)
+		require.Equal(t, "medium,low", r.Queues.String())
 	})
 }
 

@@ -208,7 +208,7 @@ func (r *Resolved) from(keys ...string) string {
 			part = fmt.Sprintf("%s (%s)", source.Name, filepath.Base(source.File))
 		case FromFile:
 			part = key + " (file)"
-		case FromSearch, FromCredential:
+		case FromSearch, FromCredential, FromHandlers:
 			part = source.Kind
 		}
 		if !slices.Contains(parts, part) {

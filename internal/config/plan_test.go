@@ -31,7 +31,7 @@ func TestPlan(t *testing.T) {
 			`config +resqued.yaml +--config \(flag\)`,
 			`redis_url +redis://app:xxxxx@h/0 +REDIS_URL \(env\)`,
 			`namespace +resque +default`,
-			`drain_timeout +2m +drain_timeout \(file\)`,
+			`drain_timeout +2m,requeue +drain_timeout \(file\)`,
 			`pidfile +- +default`,
 			`log_format +json +--log-format \(flag\)`,
 			`  Thumb +python3 "a b.py", queue img, timeout 2m, kill_after 10s +resqued.yaml:5`,

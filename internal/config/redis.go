@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 )
@@ -56,12 +58,50 @@ func checkRedisURL(text string) error {
 	case scheme != "unix" && strings.IndexAny(rest+"/", "/?#") == 0:
 		return errors.New("names no host; write " + scheme + "://host:6379")
 	}
+	if scheme != "unix" {
+		if err := checkHosts(rest, strings.Contains(scheme, "-")); err != nil {
+			return err
+		}
+	}
 	u, err := url.Parse(text)
 	if err != nil { // its text may repeat parts of the password
 		return errors.New("not a valid URL; percent-encode special characters of the user and password, or use redis_password_file")
 	}
 	if db := strings.Trim(u.Path, "/"); (scheme == "redis" || scheme == "rediss") && strings.Trim(db, "0123456789") != "" {
 		return fmt.Errorf("database %q is not a number; write redis://host:6379/0", db)
+	}
+	return nil
+}
+
+// checkHosts checks what follows the credentials of a URL: a host and perhaps a port, several
+// of them if list is set.
+func checkHosts(rest string, list bool) error {
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		rest = rest[:i]
+	}
+	hosts := strings.Split(rest, ",")
+	if len(hosts) > 1 && !list {
+		return errors.New("names several hosts; only redis-sentinel:// and redis-cluster:// (rediss-… with TLS) do")
+	}
+	for _, one := range hosts {
+		i := strings.LastIndexByte(one, ':')
+		if strings.HasSuffix(one, "]") {
+			i = -1 // the colon is in an address of IPv6
+		}
+		name, port := one, ""
+		if i >= 0 {
+			name, port = one[:i], one[i+1:]
+		}
+		n, err := strconv.Atoi(port)
+		switch {
+		case name == "" && len(hosts) > 1:
+			return errors.New("names no host between two commas; write host:6379,host:6379")
+		case strings.Contains(name, ":") && !strings.HasPrefix(name, "["):
+			return errors.New("an address of IPv6 needs brackets: [::1]:6379")
+		case port != "" && (err != nil || n < 1 || n > math.MaxUint16):
+			// It may be a password whose host is missing.
+			return fmt.Errorf("the port must be a number from 1 to %d", math.MaxUint16)
+		}
 	}
 	return nil
 }
@@ -155,4 +195,23 @@ func readSecret(path, what string) (secret string, exposed bool, err error) {
 		return "", false, fmt.Errorf("the file holds more than one line; write only the %s into it", what)
 	}
 	return secret, exposed, nil
+}
+
+// PasswordOf returns a function that reads the password for Redis anew, from the file that it
+// was read from; nil if that was none. The function returns "" while the file holds no password.
+func PasswordOf(c Config) func() string {
+	path := c.RedisPasswordFile
+	if path == "" {
+		return nil
+	}
+	return func() string {
+		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+			return "" // a pipe can be read once
+		}
+		secret, _, err := readSecret(path, "password")
+		if err != nil {
+			return ""
+		}
+		return secret
+	}
 }

@@ -31,7 +31,7 @@ func TestRedisURL(t *testing.T) {
 		"redis://:p%zz@h":         "not a valid URL; percent-encode special characters",
 		"redis://":                "names no host; write redis://host:6379",
 		"redis:///0":              "names no host; write redis://host:6379",
-		"redis://h:port":          "not a valid URL",
+		"redis://h:port":          "the port must be a number from 1 to 65535",
 		"redis://h/main":          `database "main" is not a number`,
 		"redis://h/-1":            `database "-1" is not a number`,
 		"unix://run/redis.sock":   "needs the absolute path of the socket",

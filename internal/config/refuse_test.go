@@ -49,8 +49,13 @@ func TestRefuses(t *testing.T) {
 
 		// Durations and sizes.
 		{"a negative duration", from{yaml: "a: &d -5s\ninterval: *d"}, `a (resqued.yaml:1): unknown key; docs/configuration.md lists them all` + "\n" + `interval "-5s" (resqued.yaml:2): must not be negative`},
-		{"not a number", from{yaml: "drain_timeout: .nan"}, `drain_timeout ".nan" (resqued.yaml:1): not a duration; write seconds (30, 0.5) or numbers with units (500ms, 30s, 2m, 1h30m)`},
-		{"infinity", from{yaml: "drain_timeout: .inf"}, `drain_timeout ".inf" (resqued.yaml:1): not a duration; write seconds (30, 0.5) or numbers with units (500ms, 30s, 2m, 1h30m)`},
+		{"not a number", from{yaml: "drain_timeout: .nan"}, `drain_timeout ".nan" (resqued.yaml:1): not a duration; write seconds (30, 0.5) or numbers with units (500ms, 30s, 1h30m, 7d, 2w)`},
+		{"infinity", from{yaml: "drain_timeout: .inf"}, `drain_timeout ".inf" (resqued.yaml:1): not a duration; write seconds (30, 0.5) or numbers with units (500ms, 30s, 1h30m, 7d, 2w)`},
+		{"another end of a drain", from{env: "RESQUED_DRAIN_TIMEOUT=50,retry"}, `drain_timeout "50,retry" (environment RESQUED_DRAIN_TIMEOUT): what is behind the comma is not known, one of requeue, fail`},
+		{"another end of a drain in a map", from{yaml: "drain_timeout:\n  after: 50\n  then: retry"}, `drain_timeout.then "retry" (resqued.yaml:3): not known, one of requeue, fail`},
+		{"a drain without its time", from{yaml: "drain_timeout: {then: fail}"}, `drain_timeout (resqued.yaml:1): after is missing, the time; write {after: 50s, then: requeue}`},
+		{"a drain with a bad time", from{yaml: "drain_timeout: {after: soon}"}, `drain_timeout "soon,requeue" (resqued.yaml:1): not a duration; write seconds (30, 0.5) or numbers with units (500ms, 30s, 1h30m, 7d, 2w)`},
+		{"a slip in the end of a drain", from{yaml: "drain_timeout: {after: 50s, than: fail}"}, `drain_timeout.than (resqued.yaml:1): unknown key; did you mean "then"?`},
 		{"a duration that overflows", from{yaml: "max_age: 99999999999h"}, `max_age "99999999999h" (resqued.yaml:1): too large`},
 		{"a duration of many years", from{yaml: "max_age: 100000h"}, `max_age "100000h" (resqued.yaml:1): too large: at most 8784h`},
 		{"a poll that would spin", from{env: "INTERVAL=0.0001"}, `interval "0.0001" (environment INTERVAL): must be 1ms to 24h, or 0 to leave when every queue is empty`},
@@ -85,7 +90,7 @@ func TestRefuses(t *testing.T) {
 		},
 		{"a lock key template without quotes", from{yaml: "job_lock_key: {{class}}"}, `job_lock_key (resqued.yaml:1): must be one value, not a map`},
 		{"an unknown end of the jobs of the dead", from{yaml: "on_worker_death: kill"}, `on_worker_death "kill" (resqued.yaml:1): not known, one of requeue, fail`},
-		{"an unknown way out of a lost lock", from{yaml: "on_lock_lost: retry"}, `on_lock_lost "retry" (resqued.yaml:1): not known, one of fail, requeue`},
+		{"an unknown way out of a lost lock", from{yaml: "on_lock_lost: retry"}, `on_lock_lost "retry" (resqued.yaml:1): not known, one of requeue, fail`},
 		{"a cap on a unique queue", from{yaml: "unique_queues: ['b:2']"}, `unique_queues "b:2" (resqued.yaml:1): a cap has no meaning here; leave it out`},
 		{"nothing but exclusions", from{env: "UNIQUE_QUEUES=!mail"}, `unique_queues (environment UNIQUE_QUEUES): only exclusions match nothing; write "*" before them`},
 		{"a strictness that is neither", from{yaml: "unique_queues_strict: maybe"}, `unique_queues_strict "maybe" (resqued.yaml:1): write true or false`},
@@ -213,7 +218,16 @@ func TestStrangeVariables(t *testing.T) {
 		{"the variables of a Kubernetes service are nobody's typo", "RESQUED_SERVICE_HOST=a RESQUED_PORT=tcp://a:1 RESQUED_PORT_6379_TCP_ADDR=a", ""},
 		{"a job's own variables are no settings", "RESQUED_JOB_ID=1 RESQUED_QUEUE=mail RESQUED_PROC=p RESQUED_TIMEOUT=1", ""},
 		{"the daemon's own variables are no settings", "RESQUED_ROLE=worker RESQUED_PROC=p", ""},
-		{"other names are other people's", "WORKERS_COUNT=3 THREADS=4", ""},
+		{"other names are other people's", "THREADS=4 COUNT=1 WORKERS=3 QUEUE_URL=x REDIS_HOST=h PIDFILES=x INTERVALS=1 DATABASE_URI=x THREAD_ID=1 STATSD_SERVICE_HOST=h HOME=/ TERM=x", ""},
+		{"a plural", "THREADS_COUNT=8", "unknown_variable THREADS_COUNT (environment) has no effect. Did you mean THREAD_COUNT?"},
+		{"a singular", "JOB_PER_FORK=8 UNIQUE_QUEUE=a", "unknown_variable JOB_PER_FORK (environment) has no effect. Did you mean JOBS_PER_FORK?\n" +
+			"unknown_variable UNIQUE_QUEUE (environment) has no effect. Did you mean UNIQUE_QUEUES?"},
+		{"letters swapped, and case", "WORKER_COUTN=3 thread_count=4", "unknown_variable WORKER_COUTN (environment) has no effect. Did you mean WORKER_COUNT?\n" +
+			"unknown_variable thread_count (environment) has no effect. Did you mean THREAD_COUNT?"},
+		{"a name of the fork", "LOCKET_HEARTBEAT_FREQ=3 RESQUE_TERM_TIME_OUT=4", "unknown_variable RESQUE_TERM_TIME_OUT (environment) has no effect. Did you mean RESQUE_TERM_TIMEOUT?"},
+		{"a name that others use, too", "REDIS_URI=redis://h", "unknown_variable REDIS_URI (environment) has no effect. Did you mean REDIS_URL?"},
+		{"but not where the key is set", "REDIS_URI=redis://h REDIS_URL=redis://h QUEU=a QUEUES=a", ""},
+		{"nothing in a job", "RESQUED_JOB_ID=1 THREADS_COUNT=4", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

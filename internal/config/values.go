@@ -15,10 +15,17 @@ const maxValue = 64
 var (
 	bareNumber   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)$`) })
 	durationForm = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^[-+]?(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
+		return regexp.MustCompile(`^[-+]?(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h|d|w))+$`)
 	})
-	sizeForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([-+]?)([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)$`) })
+	durationPart = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`([0-9.]+)([a-zµμ]+)`) })
+	sizeForm     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([-+]?)([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)$`) })
 )
+
+// spans are the units of durations. A day is 24 hours, whatever the clock does.
+var spans = map[string]time.Duration{
+	"ns": time.Nanosecond, "us": time.Microsecond, "µs": time.Microsecond, "μs": time.Microsecond, "ms": time.Millisecond,
+	"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour, "w": 7 * 24 * time.Hour,
+}
 
 // units are the units of sizes, lower-cased. A single letter counts in powers of
 // 1024, as it does in systemd's unit files.
@@ -30,35 +37,45 @@ var units = map[string]int64{
 	"t": 1 << 40, "tib": 1 << 40, "tb": 1e12,
 }
 
+// ErrNoDuration is the error of ParseDuration for a text that is no duration at all.
+var ErrNoDuration = errors.New("not a duration; write seconds (30, 0.5) or numbers with units (500ms, 30s, 1h30m, 7d, 2w)")
+
 var (
 	errNegative    = errors.New("must not be negative")
 	errTooLarge    = errors.New("too large")
-	errNoDuration  = errors.New("not a duration; write seconds (30, 0.5) or numbers with units (500ms, 30s, 2m, 1h30m)")
 	errNoSize      = errors.New("not a size; write bytes (4096) or a number with a unit (512MB, 1GiB, 1G)")
 	errPartialByte = errors.New("not a whole number of bytes; add a unit (512MB, 1GiB, 1G)")
 )
 
-// ParseDuration reads a duration: seconds, whole or not, or what
-// time.ParseDuration takes. Negative ones are refused.
+// ParseDuration reads a duration: seconds, whole or not, or what time.ParseDuration takes,
+// and besides days and weeks (d, w). Negative ones are refused.
 func ParseDuration(text string) (time.Duration, error) {
 	s := strings.TrimSpace(text)
 	if len(s) > maxValue {
-		return 0, errNoDuration
+		return 0, ErrNoDuration
 	}
 	if bareNumber().MatchString(s) {
 		s += "s"
 	}
 	if !durationForm().MatchString(s) {
-		return 0, errNoDuration
+		return 0, ErrNoDuration
 	}
-	d, err := time.ParseDuration(s)
-	switch {
-	case d < 0 || err != nil && s[0] == '-':
+	sum := new(big.Rat)
+	for _, part := range durationPart().FindAllStringSubmatch(s, -1) {
+		number, ok := new(big.Rat).SetString(part[1])
+		if !ok {
+			return 0, ErrNoDuration
+		}
+		sum.Add(sum, number.Mul(number, new(big.Rat).SetInt64(int64(spans[part[2]]))))
+	}
+	if s[0] == '-' && sum.Sign() != 0 {
 		return 0, errNegative
-	case err != nil: // the form is right
+	}
+	whole := new(big.Int).Quo(sum.Num(), sum.Denom())
+	if !whole.IsInt64() {
 		return 0, errTooLarge
 	}
-	return d, nil
+	return time.Duration(whole.Int64()), nil
 }
 
 // ParseSize reads a size in bytes: a whole number, or a number with a unit. KB,

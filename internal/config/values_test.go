@@ -15,7 +15,8 @@ func TestParseDuration(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"0": 0, "30": 30 * time.Second, "1.5": 1500 * time.Millisecond, ".5": 500 * time.Millisecond, "+2": 2 * time.Second,
 		" 30s ": 30 * time.Second, "2m": 2 * time.Minute, "1h30m": 90 * time.Minute, "100ms": 100 * time.Millisecond,
-		"1.5h": 90 * time.Minute, "-0": 0, "9223372036": 9223372036 * time.Second,
+		"1.5h": 90 * time.Minute, "1d": 24 * time.Hour, "2w": 14 * 24 * time.Hour, "1.5d": 36 * time.Hour, "1w2d3h": 219 * time.Hour, "0.1d": 8640 * time.Second,
+		"1m0.000000001s": time.Minute + 1, "106751d": 106751 * 24 * time.Hour, "-0": 0, "9223372036": 9223372036 * time.Second,
 	} {
 		t.Run(fmt.Sprintf("%q is %s", text, want), func(t *testing.T) {
 			t.Parallel()
@@ -26,9 +27,9 @@ func TestParseDuration(t *testing.T) {
 	}
 	for text, want := range map[string]error{
 		"-1": errNegative, "-1ns": errNegative, "-99999999999h": errNegative,
-		"9223372037": errTooLarge, "99999999999h": errTooLarge,
-		"": errNoDuration, "x": errNoDuration, "1d": errNoDuration, "1e3": errNoDuration, "0x10": errNoDuration, "1_000": errNoDuration,
-		"NaN": errNoDuration, ".nan": errNoDuration, "Inf": errNoDuration, "-.inf": errNoDuration, "1 s": errNoDuration, ".": errNoDuration, "5S": errNoDuration,
+		"9223372037": errTooLarge, "106752d": errTooLarge, "-1d": errNegative, "99999999999h": errTooLarge,
+		"": ErrNoDuration, "x": ErrNoDuration, "1y": ErrNoDuration, "d": ErrNoDuration, "1D": ErrNoDuration, "1e3": ErrNoDuration, "0x10": ErrNoDuration, "1_000": ErrNoDuration,
+		"NaN": ErrNoDuration, ".nan": ErrNoDuration, "Inf": ErrNoDuration, "-.inf": ErrNoDuration, "1 s": ErrNoDuration, ".": ErrNoDuration, "5S": ErrNoDuration,
 	} {
 		t.Run(fmt.Sprintf("%q is refused: %s", text, want), func(t *testing.T) {
 			t.Parallel()

@@ -14,10 +14,10 @@ import (
 
 var (
 	addScript    = rdb.NewScript(Lua, "longjob_add", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "add")
-	beginScript  = rdb.NewScript(Lua, "longjob_begin", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "begin")
+	beginScript  = rdb.NewScript(Lua, "longjob_begin", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "lib/format", "begin")
 	saveScript   = rdb.NewScript(Lua, "longjob_save", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "save")
 	cancelScript = rdb.NewScript(Lua, "longjob_cancel", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "cancel")
-	againScript  = rdb.NewScript(Lua, "longjob_again", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "again")
+	againScript  = rdb.NewScript(Lua, "longjob_again", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "lib/format", "again")
 	forgetScript = rdb.NewScript(Lua, "longjob_forget", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "forget")
 	leaveScript  = rdb.NewScript(Lua, "longjob_leave", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "leave")
 	turnScript   = rdb.NewScript(Lua, "longjob_turn", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "turn")
@@ -113,6 +113,7 @@ var (
 	ErrSuperseded = errors.New("this slice of the long job is not the one that counts any more")
 	ErrLease      = errors.New("the lease of the process is past")
 	ErrEnding     = errors.New("a slice of the long job is running still")
+	ErrUnread     = errors.New("another version of resqued has written this run of a long job, in a format that this one does not read")
 	ErrNewer      = errors.New("a newer run of the same kind waits or runs")
 )
 
@@ -136,6 +137,8 @@ func errorOf(list []string) error {
 		return ErrBusy
 	case "OTHER":
 		return ErrOther
+	case "UNREAD":
+		return ErrUnread
 	case "BEHIND":
 		return ErrBehind
 	case "SUPERSEDED", "LOST":
@@ -183,7 +186,7 @@ func (s *Store) Begin(ctx context.Context, l Slice) (Record, error) {
 	if l.Share > 0 {
 		share = strconv.Itoa(l.Share)
 	}
-	raw, err := s.db.Eval(ctx, beginScript, s.db.Key(keyRun)+l.UUID, []any{s.db.Prefix, l.UUID, l.Number, l.Run.Proc, l.Run.Token, share, l.Class})
+	raw, err := s.db.Eval(ctx, beginScript, s.db.Key(keyRun)+l.UUID, []any{s.db.Prefix, l.UUID, l.Number, l.Run.Proc, l.Run.Token, share, l.Class, rdb.Known().Oldest, rdb.Known().Newest})
 	if err != nil {
 		return Record{}, err
 	}
@@ -309,7 +312,7 @@ func (s *Store) Turns(ctx context.Context, silent time.Duration, n int) error {
 func (s *Store) Again(ctx context.Context, r Record, lost bool) error {
 	slice := r.Number("slice")
 	raw, err := s.db.Eval(ctx, againScript, s.db.Key(keyRun)+r.UUID,
-		[]any{s.db.Prefix, r.UUID, slice, Payload(r.Fields["class"], r.UUID, slice+1), rdb.Flag(lost)})
+		[]any{s.db.Prefix, r.UUID, slice, Payload(r.Fields["class"], r.UUID, slice+1), rdb.Flag(lost), rdb.Known().Oldest, rdb.Known().Newest})
 	if err != nil {
 		return err
 	}
@@ -324,6 +327,8 @@ func (s *Store) Again(ctx context.Context, r Record, lost bool) error {
 		return ErrEnding
 	case "NEWER":
 		return ErrNewer
+	case "UNREAD":
+		return ErrUnread
 	default:
 		return fmt.Errorf("%w: %s", ErrOver, text)
 	}

@@ -33,8 +33,8 @@ func TestAhead(t *testing.T) {
 	bubble(t, "a successor is ready before it is needed, and works when the old one has stopped", func(t *testing.T) {
 		f := setup(t)
 		old, next := f.ahead()
-		require.NotContains(t, f.m.status(), "3 worker")
-		require.NotContains(t, f.m.status(), "retiring")
+		require.NotContains(t, f.m.status(""), "3 worker")
+		require.NotContains(t, f.m.status(""), "retiring")
 		old.say(retires("quota"))
 		require.Equal(t, []string{"state running"}, next.hear())
 		require.Empty(t, old.hear(), "it has told by itself")

@@ -20,6 +20,8 @@ type Config struct {
 	TermTimeout time.Duration
 	// DrainTimeout turns a drain into a kill; 0 = never.
 	DrainTimeout time.Duration
+	// DrainRequeue: the jobs that it ends go back to their queues; else they have failed.
+	DrainRequeue bool
 	// BootTimeout ends a worker process that is not ready in time; default 30 s.
 	BootTimeout time.Duration
 	// BeatTimeout ends one that gives no sign of life for so long; default 30 s.

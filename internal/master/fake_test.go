@@ -352,6 +352,12 @@ func (c *fakeChild) hear() []string {
 			if m.Exit {
 				text += " exit"
 			}
+			if m.Requeue {
+				text += " requeue"
+			}
+			if m.Cause != "" {
+				text += ": " + m.Cause
+			}
 		}
 		list = append(list, text)
 	}
@@ -561,6 +567,7 @@ type fakeRedis struct {
 	uneven   []string
 	healed   []string
 	left     []string // queues of which keys are left
+	unread   []store.Unread
 	sweeps   int
 	// traces of processes; those of others are 4711, which every process sees.
 	traces   map[string]map[string]string
@@ -612,7 +619,7 @@ func (r *fakeRedis) RestoreFailed(context.Context) ([]string, error) { return ni
 func (r *fakeRedis) LookAround(context.Context, string) (store.Around, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return store.Around{Orphans: slices.Clone(r.orphans), Now: time.Now().Add(r.ahead)}, r.down
+	return store.Around{Orphans: slices.Clone(r.orphans), Now: time.Now().Add(r.ahead), Unread: r.unread}, r.down
 }
 
 func (r *fakeRedis) SettingsOf(context.Context, string) (host, settings string, err error) {
@@ -683,6 +690,8 @@ func (r *fakeRedis) Recover(_ context.Context, name string, verdicts []store.Ver
 			r.verdicts = append(r.verdicts, v.Token+" fail")
 			r.failures = append(r.failures, string(v.Failure.Text))
 			r.counts = append(r.counts, v.Counts...)
+		case store.Back:
+			r.verdicts = append(r.verdicts, v.Token+" back")
 		default:
 			r.verdicts = append(r.verdicts, v.Token+" requeue")
 		}

@@ -1,13 +1,13 @@
 package master
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -77,8 +77,10 @@ type janitor struct {
 	pending []*deadProcess
 	// complaint is the last error that was logged; the same one is not repeated.
 	complaint string
-	// away is since when Redis cannot be told of the master (ns of the epoch); 0 while it can.
-	away int64
+	// outage is set while Redis does not answer the rounds; the loop reads it. afflicted is
+	// what did not work.
+	outage    atomic.Pointer[outage]
+	afflicted string
 	// evicts: the last look found that Redis may throw jobs away.
 	evicts bool
 	clock  clock
@@ -214,10 +216,10 @@ func (j *janitor) raise(ctx context.Context, name string, d death, policy deathP
 func (j *janitor) look(ctx context.Context, r round) {
 	call, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
+	began := time.Now()
 	err := j.store.PutMaster(call, r.info)
 	if err != nil {
-		j.complain(ctx, "redis cannot be told of this master", err)
-		j.away = cmp.Or(j.away, time.Now().UnixNano())
+		j.suffer(ctx, "redis cannot be told of this master", err, began)
 		return
 	}
 	j.checkEviction(call)
@@ -231,7 +233,7 @@ func (j *janitor) look(ctx context.Context, r round) {
 	asked := procfs.BootTime()
 	around, err := j.store.LookAround(call, r.shared.Digest)
 	if err != nil {
-		j.complain(ctx, "orphaned jobs cannot be looked for", err)
+		j.suffer(ctx, "orphaned jobs cannot be looked for", err, began)
 		return
 	}
 	j.clock.see(j.log, around.Now, asked, procfs.BootTime())
@@ -239,13 +241,13 @@ func (j *janitor) look(ctx context.Context, r round) {
 	j.noteUnread(around.Unread)
 	local, err := j.store.Procs(call, j.self.Place()+":")
 	if err != nil {
-		j.complain(ctx, "orphaned jobs cannot be looked for", err)
+		j.suffer(ctx, "orphaned jobs cannot be looked for", err, began)
 		return
 	}
-	if j.away != 0 {
-		j.log.Info("redis is back", zap.Duration("after", time.Duration(time.Now().UnixNano()-j.away)))
+	if o := j.outage.Swap(nil); o != nil {
+		j.log.Info("redis is back", zap.Duration("after", time.Since(o.since)))
 	}
-	j.complaint, j.away = "", 0
+	j.complaint, j.afflicted = "", ""
 	maps.DeleteFunc(j.left, func(master string, _ bool) bool {
 		return !slices.ContainsFunc(local, func(name string) bool { return strings.HasPrefix(name, master+":") })
 	})

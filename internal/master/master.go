@@ -73,6 +73,8 @@ type Master struct {
 	// startAs is what starting turns into: running or paused.
 	startAs signals.State
 	err     error // what Run returns
+	// over is set when a drain has taken too long.
+	over *overrun
 
 	slots   []*slot
 	workers map[*worker]bool
@@ -115,6 +117,12 @@ type Master struct {
 
 	// now and wake belong to one turn of the loop; see due.
 	now, wake time.Time
+}
+
+// overrun is what becomes of the jobs that a drain has not waited for.
+type overrun struct {
+	cause   string // why they were ended, for their records
+	requeue bool   // they go back to their queues; else they have failed
 }
 
 // New checks cfg and returns a master that has done nothing yet.
@@ -212,6 +220,7 @@ func (m *Master) turn() {
 	m.isolate()
 	m.enforce()
 	m.post()
+	m.hurryRound()
 	if m.roundAt.IsZero() || m.due(m.roundAt) {
 		m.roundAt = m.now.Add(roundEvery*9/10 + rand.N(roundEvery/5))
 		m.due(m.roundAt)
@@ -245,6 +254,7 @@ func (m *Master) due(t time.Time) bool {
 func (m *Master) enforce() {
 	if m.state == signals.Draining && m.cfg.DrainTimeout > 0 && m.due(m.since.Add(m.cfg.DrainTimeout)) {
 		m.log.Warn("the drain took too long", zap.Duration("drain_timeout", m.cfg.DrainTimeout))
+		m.over = &overrun{fmt.Sprintf("drain_timeout (%s) was over while it ran", m.cfg.DrainTimeout), m.cfg.DrainRequeue}
 		m.enter(signals.Killing, "drain_timeout is over")
 	}
 	for w := range m.workers {
@@ -258,7 +268,7 @@ func (m *Master) enforce() {
 				continue
 			}
 			m.kill(w, "it has not answered since its jobs were to be killed")
-		case w.readyAt.IsZero() && m.due(w.spawnedAt.Add(m.cfg.BootTimeout)):
+		case w.readyAt.IsZero() && m.due(w.bootsSince().Add(m.cfg.BootTimeout)):
 			m.kill(w, fmt.Sprintf("it was not ready after %s", m.cfg.BootTimeout))
 		case !w.readyAt.IsZero() && m.due(m.silentUntil(w)) && m.due(m.doubt(w)):
 			m.kill(w, fmt.Sprintf("no sign of life for %s", m.now.Sub(w.heard).Round(time.Millisecond)))
@@ -291,6 +301,15 @@ func (m *Master) silentUntil(w *worker) time.Time {
 		return locks
 	}
 	return until
+}
+
+// bootsSince is from when the start of w is measured. One that waits for Redis is not to blame:
+// to start another would not help, and would make all of them wait when Redis is back.
+func (w *worker) bootsSince() time.Time {
+	if w.outage != nil {
+		return w.heard
+	}
+	return w.spawnedAt
 }
 
 // patience is how long a worker process may be silent although its locks are about

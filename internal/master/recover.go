@@ -37,6 +37,15 @@ type death struct {
 	killed bool
 	tokens map[string]bool
 	reason string
+	// over is set if a drain that took too long has ended it: all its jobs that are not in
+	// tokens go back to their queues then, if that was asked for. again are other jobs that do.
+	over  *overrun
+	again map[string]bool
+}
+
+// returns reports whether a job goes back to its queue without a death.
+func (d death) returns(job store.Reserved) bool {
+	return d.again[job.Token] || d.over != nil && d.over.requeue
 }
 
 // deathOf collects what is known about the end of w.
@@ -54,6 +63,9 @@ func (m *Master) deathOf(w *worker, exit proc.Exit) death {
 		// It was ended for jobs that were told to stop, whether they fail or go back to
 		// their queues. The others have done nothing.
 		d.seen = false
+	}
+	if d.again = w.again; m.state == signals.Killing {
+		d.over = m.over
 	}
 	return d
 }
@@ -112,7 +124,15 @@ func (d death) verdicts(held []store.Reserved, policy deathPolicy, now time.Time
 				v.Action = store.Again
 			}
 		case job.Kill != nil || d.killed || d.tokens[job.Token]:
-			v = d.fail(job, now, d.killText())
+			text := d.killText()
+			if d.over != nil && d.over.requeue && policy.atMostOnce(job) {
+				text += "; " + final
+			}
+			v = d.fail(job, now, text)
+		case d.returns(job) && policy.atMostOnce(job):
+			v = d.fail(job, now, d.killText()+"; "+final)
+		case d.returns(job):
+			v.Action = store.Back
 		case final != "":
 			v = d.fail(job, now, d.diedText(held, i, final))
 		case d.seen && job.Blame+1 >= policy.maxDeaths:
@@ -161,7 +181,11 @@ func (d death) fail(job store.Reserved, now time.Time, text string) store.Verdic
 
 func (d death) killText() string {
 	reason := strings.TrimPrefix(d.reason, "resqued: ")
-	if reason == "" || reason == "job killed" {
+	if d.over != nil {
+		reason = d.over.cause
+	}
+	reason = strings.TrimPrefix(strings.TrimPrefix(reason, "job killed"), ": ")
+	if reason == "" {
 		return "Job was killed"
 	}
 	return "Job was killed: " + reason

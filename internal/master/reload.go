@@ -62,7 +62,7 @@ type roll struct {
 func (m *Master) requested(r Request) {
 	switch {
 	case r.Status:
-		r.Answer(Verdict{OK: true, Text: m.status(), Elsewhere: m.given()})
+		r.Answer(Verdict{OK: true, Text: m.status(m.outage()), Elsewhere: m.given()})
 	case m.leaving():
 		r.Answer(Verdict{Text: "the daemon is stopping"})
 	case m.given():

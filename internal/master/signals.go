@@ -72,7 +72,7 @@ func (m *Master) enter(next signals.State, why string) {
 		}
 	}
 	if next == signals.Killing {
-		m.passOnSignal(signals.Kill)
+		m.passOnKill()
 		m.killAll(why)
 		return
 	}
@@ -92,14 +92,20 @@ func (m *Master) passOnAll() {
 func (m *Master) killAll(why string) {
 	grace := m.cfg.TermTimeout
 	m.d.Notifier.ExtendTimeout(grace + killMargin + lastTries + 5*time.Second)
+	order := proc.Message{Type: proc.KillJobs, Grace: grace, Reason: why, Exit: true}
+	if m.over != nil {
+		order.Cause, order.Requeue = m.over.cause, m.over.requeue
+	}
 	for w := range m.workers {
 		if !w.greeted {
 			m.kill(w, why)
 			continue
 		}
-		w.kills++
+		if !order.Requeue {
+			w.kills++
+		}
 		w.killBy = time.Now().Add(grace + killMargin)
-		m.send(w, proc.Message{Type: proc.KillJobs, Grace: grace, Reason: why, Exit: true})
+		m.send(w, order)
 	}
 }
 

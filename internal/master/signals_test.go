@@ -2,6 +2,7 @@ package master
 
 import (
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/store"
 )
 
 // inState brings a master of two worker processes into a state, from which each
@@ -150,9 +152,48 @@ func TestShutdown(t *testing.T) {
 		f.wait(59 * time.Second)
 		require.Equal(t, []string{"state draining"}, up[0].hear())
 		f.wait(2 * time.Second)
-		require.Equal(t, []string{"kill 10s exit"}, up[0].hear())
+		require.Equal(t, []string{"kill 10s exit: drain_timeout (1m0s) was over while it ran"}, up[0].hear())
 		f.wait(11 * time.Second)
 		require.NoError(t, f.over())
+	})
+
+	bubble(t, "its jobs go back without a death, also those that do not stop", func(t *testing.T) {
+		const why = "drain_timeout (1m0s) was over while it ran"
+		f := setup(t, func(_ *fixture, c *Config) {
+			c.DrainTimeout, c.DrainRequeue = time.Minute, true
+			c.Policy = store.Policy{AtMostOnce: []string{"Once"}}
+		})
+		up := f.up(2)
+		once := reserved("once", 0)
+		once.Payload = []byte(`{"class":"Once","args":[]}`)
+		killed := reserved("killed", 0)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 0), reserved("b", 11), once, killed)
+		f.redis.hold(up[1].spec.Proc, reserved("c", 0))
+		f.signal(syscall.SIGUSR1)
+		up[0].say(proc.Message{Type: proc.Killing, Kills: 1, Tokens: []string{"killed"}})
+		up[1].say(proc.Message{Type: proc.Killing, Kills: 1})
+		f.signal(syscall.SIGQUIT)
+		up[0].hear()
+		f.wait(61 * time.Second)
+		require.Equal(t, []string{"kill 10s exit requeue: " + why}, up[0].hear())
+		// It names none: it hangs. The other one names the job that does not stop.
+		up[1].say(proc.Message{Type: proc.Tainted, Again: []string{"c"}, Reason: "resqued: job killed: " + why})
+		f.wait(11 * time.Second)
+		require.NoError(t, f.over())
+		require.ElementsMatch(t, []string{"a back", "b back", "once fail", "killed fail", "c back"}, f.redis.seen())
+		require.ElementsMatch(t, []bool{true, true}, []bool{
+			strings.Contains(f.redis.failures[0]+f.redis.failures[1], `"error":"Job was killed: `+why+`; at_most_once: it may have run`),
+			strings.Contains(f.redis.failures[0]+f.redis.failures[1], `"error":"Job was killed: `+why+`"`),
+		})
+	})
+
+	bubble(t, "a job whose lock is lost goes back without a death, though it does not stop", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		f.redis.hold(up[0].spec.Proc, reserved("a", 11), reserved("b", 0))
+		up[0].say(proc.Message{Type: proc.Tainted, Again: []string{"a"}, Reason: "resqued: job lock lost: no heartbeat for 20s"})
+		f.wait(time.Second)
+		require.Equal(t, []string{"a back", "b requeue"}, f.redis.seen())
 	})
 
 	bubble(t, "without a limit it drains for ever, and asks for the time", func(t *testing.T) {

@@ -34,7 +34,11 @@ type told struct {
 // tell keeps the process title and the service manager up to date. It is called
 // by the loop alone, so that a loop that hangs stops the watchdog's signs of life.
 func (m *Master) tell() {
-	if text := m.status(); text != m.told.text && (m.state != m.told.state || m.due(m.told.at.Add(tellEvery))) {
+	outage := m.outage()
+	if outage != "" {
+		m.due(m.now.Add(tellEvery)) // it lasts longer then
+	}
+	if text := m.status(outage); text != m.told.text && (m.state != m.told.state || m.due(m.told.at.Add(tellEvery))) {
 		m.told.text, m.told.state, m.told.at = text, m.state, m.now
 		m.d.System.SetTitle(proc.TitleOf + "master: " + text)
 		m.d.Notifier.Status(text)
@@ -57,10 +61,13 @@ func (m *Master) every(last *time.Time, d time.Duration) bool {
 	return true
 }
 
-// status says in one line how this master is.
-func (m *Master) status() string {
+// status says in one line how this master is, and what is wrong with Redis, if anything is.
+func (m *Master) status(outage string) string {
 	n := m.count()
 	parts := []string{string(m.state)}
+	if outage != "" {
+		parts[0] = outage + "; " + parts[0]
+	}
 	if m.state == signals.Starting {
 		parts = append(parts, fmt.Sprintf("%d of %d workers ready", n.ready, m.cfg.Slots))
 		return strings.Join(parts, ", ")

@@ -151,7 +151,27 @@ func (m *Master) passOnSignal(intent signals.Intent) {
 	if name := signals.For(intent); name != "" {
 		m.tellPeer(m.taking.elder, proc.Message{Type: proc.Signal, Reason: name})
 	}
-	if intent == signals.Kill && m.taking.endBy.IsZero() {
+	if intent == signals.Kill {
+		m.elderEndsBy()
+	}
+}
+
+// passOnKill has the old master end as this one does.
+func (m *Master) passOnKill() {
+	if m.over == nil {
+		m.passOnSignal(signals.Kill)
+		return
+	}
+	if m.taking == nil || !m.taking.charged {
+		return
+	}
+	m.tellPeer(m.taking.elder, proc.Message{Type: proc.KillJobs, Cause: m.over.cause, Requeue: m.over.requeue, Exit: true})
+	m.elderEndsBy()
+}
+
+// elderEndsBy bounds how long the old master may take to end, from now on.
+func (m *Master) elderEndsBy() {
+	if m.taking.endBy.IsZero() {
 		m.taking.endBy = time.Now().Add(m.cfg.TermTimeout + killMargin + lastTries + 5*time.Second)
 	}
 }

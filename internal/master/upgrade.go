@@ -150,6 +150,11 @@ func (m *Master) onSuccessor(h heard) {
 			n.peer.PID(), m.d.Self.PID)})
 	case proc.Filled:
 		n.filled, n.all = max(n.filled, h.message.Slots), n.all || h.message.On
+	case proc.KillJobs:
+		if n.given && m.state != signals.Killing {
+			m.over = &overrun{h.message.Cause, h.message.Requeue}
+			m.enter(signals.Killing, "the drain of the new version took too long")
+		}
 	case proc.Signal:
 		if sig := signals.Named(h.message.Reason); sig != nil && n.given {
 			m.onSignal(sig)

@@ -296,6 +296,18 @@ func TestUpgrade(t *testing.T) {
 		require.NoError(t, f.over())
 	})
 
+	bubble(t, "a drain of both that takes too long ends as the new one says", func(t *testing.T) {
+		f, peer, up := upgrading(t, 1, nil)
+		f.signal(syscall.SIGHUP)
+		peer.ready()
+		peer.say(proc.Message{Type: proc.Signal, Reason: "SIGQUIT"})
+		peer.say(proc.Message{Type: proc.KillJobs, Cause: "too long", Requeue: true, Exit: true})
+		require.Equal(t, []string{"state draining", "kill 10s exit requeue: too long"}, up[0].hear())
+		require.Equal(t, &overrun{"too long", true}, f.m.over)
+		up[0].leave(0, "")
+		require.NoError(t, f.over())
+	})
+
 	bubble(t, "a stop ends a new version that is not in charge", func(t *testing.T) {
 		f, peer, up := upgrading(t, 1, nil)
 		asked := f.ask(Request{})
@@ -408,6 +420,20 @@ func TestTakeOver(t *testing.T) {
 		require.True(t, f.running())
 		require.Greater(t, f.systemd.count("extend"), extended+100)
 		elder.end()
+		require.NoError(t, f.over())
+	})
+
+	bubble(t, "its drain_timeout is that of the old one, too", func(t *testing.T) {
+		f, elder := succeeding(t, 1, func(_ *fixture, c *Config) { c.DrainTimeout, c.DrainRequeue = time.Minute, true })
+		elder.say(proc.Message{Type: proc.Welcome, State: "running"})
+		c := f.up(1)[0]
+		elder.say(proc.Message{Type: proc.Charge, State: "running"})
+		f.signal(syscall.SIGQUIT)
+		c.leave(0, "")
+		elder.hear()
+		f.wait(2 * time.Minute)
+		require.Equal(t, []string{"kill"}, elder.hear(), "not as a signal, which would fail the jobs")
+		require.True(t, elder.wasKilled())
 		require.NoError(t, f.over())
 	})
 

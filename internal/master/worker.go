@@ -11,6 +11,7 @@ import (
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/store"
 )
 
 // goodbye is how long the last messages of a dead worker process may take to
@@ -46,6 +47,7 @@ type worker struct {
 	ahead, ends bool
 
 	beat      proc.Message // the newest
+	outage    *outage      // of Redis, as it has told last; nil: it answers
 	saturated bool         // every thread of it was busy when it last spoke of that
 	stopped   bool         // it has stopped taking jobs by itself
 	wants     string       // why it should be replaced, while it goes on
@@ -70,6 +72,7 @@ type worker struct {
 	tainted  bool            // it cannot go on
 	stubborn int             // because so many jobs do not stop
 	tokens   map[string]bool // of the jobs that were to be killed, as far as it has named them
+	again    map[string]bool // of those jobs for which it was ended that go back to their queues
 }
 
 // said is a message of a worker process, or the reason that none can be read.
@@ -149,6 +152,10 @@ func (m *Master) onWorkerMessage(s said) {
 		for _, token := range s.message.Tokens {
 			w.tokens[token] = true
 		}
+		w.again = map[string]bool{}
+		for _, token := range s.message.Again {
+			w.again[token] = true
+		}
 		m.kill(w, fmt.Sprintf("%d killed jobs do not stop: %s", s.message.Busy, s.message.Reason))
 		w.cause = s.message.Reason
 	case proc.Bye:
@@ -221,7 +228,10 @@ func (m *Master) ready(w *worker) {
 // settle takes a beat. It may prove that the end of each killed job is recorded;
 // those that the worker process has taken since are none of them.
 func (m *Master) settle(w *worker, beat proc.Message) {
-	w.beat = beat
+	w.beat, w.outage = beat, nil
+	if beat.Away > 0 {
+		w.outage = &outage{m.now.Add(-beat.Away), store.Trouble{Refused: beat.Refused, Text: beat.Trouble}}
+	}
 	m.reweigh(w, beat.RSS)
 	w.lastsUntil(beat.LockEnd)
 	w.saturated = beat.Busy >= w.cfg.Threads

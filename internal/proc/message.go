@@ -12,19 +12,19 @@ const (
 	// Worker to master.
 	Hello   = "hello"    // Protocol, PID: the first message, after signal handling is installed
 	Ready   = "ready"    // RSS, LockEnd: the worker is registered in Redis and takes jobs
-	Beat    = "beat"     // State, Busy, Done, JobsPerFork, RSS, Kills, Doomed, LockEnd: every BeatEvery
+	Beat    = "beat"     // State, Busy, Done, JobsPerFork, RSS, Kills, Doomed, LockEnd, Away, Refused, Trouble: every BeatEvery
 	Ends    = "ends"     // the number of jobs will be used up in about Lead
 	Retires = "retiring" // Reason: quota, tainted: takes no new job; age, memory (RSS, MaxRSS): goes on until Retire
 	Apart   = "apart"    // Suspects, On (one was taken): jobs that have to run alone wait
 	Found   = "found"    // there were jobs for every idle thread, so there may be more
 	Killing = "killing"  // Tokens, Kills: these jobs were told to stop, by the last KillJobs or otherwise
-	Tainted = "tainted"  // Busy, Tokens, Reason: so many jobs ignore their kill, these shall fail; end this process
+	Tainted = "tainted"  // Busy, Tokens, Again, Reason: so many jobs ignore their kill, of these Tokens shall fail and Again run again; end this process
 	Bye     = "bye"      // Done, Reason ("", Empty, Listed, Untidy): the last message of an orderly leave
 
 	// Master to worker.
 	Welcome  = "welcome" // Proc, Slot, Slots, State, Alone, Lead: the answer to hello
 	SetState = "state"   // State: running, waiting, paused, draining
-	KillJobs = "kill"    // Tokens (none = all), Grace, Reason, Exit
+	KillJobs = "kill"    // Tokens (none = all), Grace, Reason, Exit, Cause, Requeue
 	Lookout  = "lookout" // On: look for jobs at every interval; the others now and then
 	Look     = "look"    // look for jobs now: another process has found more than it can take
 	Retire   = "retire"  // Reason: drain and leave, because a successor is there
@@ -43,6 +43,7 @@ const (
 	InCharge = "in charge" // it has taken what Charge has handed to it
 	Filled   = "filled"    // Slots have a worker process of its own that is ready; On: these are all
 	Signal   = "signal"    // Reason: the name of a signal that it has received
+	// And KillJobs, with Cause, Requeue, Exit: its drain has taken too long.
 
 	// From the old one to the new one.
 	Charge = "charge" // State: from now on it is the main one
@@ -72,18 +73,26 @@ func ReportEvery(lock time.Duration) time.Duration {
 
 // Message is one packet between a master and a worker process, as JSON.
 type Message struct {
-	Type     string        `json:"t"`
-	Protocol int           `json:"protocol,omitempty"`
-	PID      int           `json:"pid,omitempty"`
-	Proc     string        `json:"proc,omitempty"`
-	Slot     int           `json:"slot,omitempty"`
-	Slots    int           `json:"slots,omitempty"`
-	State    string        `json:"state,omitempty"`
-	Reason   string        `json:"reason,omitempty"`
-	Tokens   []string      `json:"tokens,omitempty"`
-	Grace    time.Duration `json:"grace,omitempty"`
+	Type     string   `json:"t"`
+	Protocol int      `json:"protocol,omitempty"`
+	PID      int      `json:"pid,omitempty"`
+	Proc     string   `json:"proc,omitempty"`
+	Slot     int      `json:"slot,omitempty"`
+	Slots    int      `json:"slots,omitempty"`
+	State    string   `json:"state,omitempty"`
+	Reason   string   `json:"reason,omitempty"`
+	Tokens   []string `json:"tokens,omitempty"`
+	// Again are the tokens of jobs that go back to their queues without a death.
+	Again []string      `json:"again,omitempty"`
+	Grace time.Duration `json:"grace,omitempty"`
 	// Exit: the process shall leave after the kill (TERM), else go on (USR1).
 	Exit bool `json:"exit,omitempty"`
+	// Cause is why no person but a limit ends the jobs, in words for their records; empty =
+	// a person does.
+	Cause string `json:"cause,omitempty"`
+	// Requeue: the jobs go back to their queues, and have not failed. Such a kill is not
+	// among Kills.
+	Requeue bool `json:"requeue,omitempty"`
 	// On: the process is the lookout, else it no longer is.
 	On bool `json:"on,omitempty"`
 	// Alone: the process is there for one job that may have killed its process.
@@ -103,6 +112,11 @@ type Message struct {
 	// end is not recorded yet.
 	Kills  int `json:"kills,omitempty"`
 	Doomed int `json:"doomed,omitempty"`
+	// Away is for how long Redis has not answered, or has refused (Refused); 0 = it answers.
+	// Trouble is its answer, or what became of the connection.
+	Away    time.Duration `json:"away,omitempty"`
+	Refused bool          `json:"refused,omitempty"`
+	Trouble string        `json:"trouble,omitempty"`
 	// LockEnd is when, by BootTime, the process must be gone if nothing is heard of
 	// it any more: its job locks expire soon after.
 	LockEnd time.Duration `json:"lock_end,omitempty"`

@@ -31,6 +31,9 @@ type Options struct {
 	// CA are PEM certificates to trust instead of the system's, for servers whose
 	// certificate is of one's own making; see ReadCA.
 	CA string
+	// Password, if not nil, returns the password for each new connection, in place of that of
+	// the URL, so that one that is changed need not be told. "" = that of the URL.
+	Password func() string
 	// AllowEviction accepts a server whose maxmemory-policy may drop jobs.
 	AllowEviction bool
 	// BlockingReads has the answer to whatever changes something be waited for in a read

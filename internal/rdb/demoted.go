@@ -37,7 +37,7 @@ func (d *demotions) note(err error) {
 		return
 	}
 	switch Refusal(err) {
-	case "READONLY", "MASTERDOWN":
+	case "READONLY", "MASTERDOWN", "NOAUTH": // the last one: a new connection gives the password that is valid now
 		d.seen.Add(1)
 	}
 }

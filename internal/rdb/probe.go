@@ -72,6 +72,14 @@ func (c *Client) Queue(name string, add func(pipe redis.Pipeliner)) {
 // included, but for the two small ones of its own.
 func (c *Client) Probe(ctx context.Context, r Rehearsal) error { return c.probe(ctx, r, "") }
 
+// metaProbed is the field of KeyMeta that has the scripts which a server has run: its id, and the
+// sums of those of the last versions that were started, the newest first. Versions that stand side
+// by side must not forget each other's, or each start would run all scripts.
+const (
+	metaProbed = "probes"
+	maxProbed  = 4
+)
+
 // probe is Probe. Scripts that a server has run before need not run again, which would block it:
 // mark stands for these scripts and this server, and is noted in a namespace that is in use.
 // Without a mark they always run.
@@ -88,17 +96,41 @@ func (c *Client) probe(ctx context.Context, r Rehearsal, mark string) error {
 		return fmt.Errorf("redis at %s: the user may not run %s on keys of %s*; docs/redis-keys.md lists the rights that resqued needs",
 			c.Where(), strings.Join(missing, ", "), c.Prefix)
 	}
-	if mark != "" && c.Write.HGet(ctx, c.Key(KeyMeta), "probed").Val() == mark {
+	known := ""
+	if mark != "" {
+		known = c.Write.HGet(ctx, c.Key(KeyMeta), metaProbed).Val()
+	}
+	marks, ran := withMark(known, mark)
+	if mark != "" && ran {
 		// This reports whether the server takes writes, as running them would.
-		return c.refusedRights(c.Write.HSet(ctx, c.Key(KeyMeta), "probed", mark).Err())
+		return c.refusedRights(c.Write.HSet(ctx, c.Key(KeyMeta), metaProbed, marks).Err())
 	}
 	if err := c.runAll(ctx, r); err != nil || mark == "" {
 		return err
 	}
 	if c.Write.Exists(ctx, c.Key(KeyMeta)).Val() > 0 {
-		c.Write.HSet(ctx, c.Key(KeyMeta), "probed", mark) // if it fails they run once more
+		c.Write.HSet(ctx, c.Key(KeyMeta), metaProbed, marks) // if it fails they run once more
 	}
 	return nil
+}
+
+// withMark adds the mark of some scripts to those that a server has run, and reports whether it
+// was among them. Those of another server are forgotten.
+func withMark(known, mark string) (marks string, ran bool) {
+	server, sum, _ := strings.Cut(mark, " ")
+	sums := []string{server, sum}
+	for i, old := range strings.Fields(known) {
+		switch {
+		case i == 0 && old != server:
+			return mark, false
+		case i == 0:
+		case old == sum:
+			ran = true
+		case len(sums) <= maxProbed:
+			sums = append(sums, old)
+		}
+	}
+	return strings.Join(sums, " "), ran
 }
 
 // runAll runs every script.

@@ -54,6 +54,9 @@ func replyText(err error) string {
 	return text
 }
 
+// Reply returns the error reply of the server that err is, "" if it is none.
+func Reply(err error) string { return replyText(err) }
+
 // Refusal returns the one of refusals that err is; else "".
 func Refusal(err error) string {
 	text := strings.TrimPrefix(replyText(err), inTransaction)

@@ -1,6 +1,8 @@
 package rdb
 
 import (
+	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -32,6 +34,17 @@ func (o Options) buffer() int {
 		return smallBuffer
 	}
 	return 0
+}
+
+// credentials returns what the library asks for the user and the password of each new
+// connection; nil = those of the URL.
+func (o Options) credentials(user, password string) func(context.Context) (string, string, error) {
+	if o.Password == nil {
+		return nil
+	}
+	return func(context.Context) (string, string, error) {
+		return user, cmp.Or(o.Password(), password), nil
+	}
 }
 
 // newClient returns a client for a URL. retries is go-redis' MaxRetries: -1 for
@@ -69,6 +82,7 @@ func newClient(o Options, retries int) (redis.UniversalClient, error) {
 		opts.Dialer = dialer(opts.TLSConfig, o.share)
 		opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		opts.ReadBufferSize, opts.WriteBufferSize = o.buffer(), o.buffer()
+		opts.CredentialsProviderContext = o.credentials(opts.Username, opts.Password)
 		return redis.NewClient(opts), nil
 	case "redis-sentinel", "rediss-sentinel":
 		return newSentinel(u, o, pool, retries)
@@ -108,6 +122,7 @@ func newSentinel(u *url.URL, o Options, pool, retries int) (redis.UniversalClien
 		SentinelPassword: u.Query().Get("sentinel_password"),
 	}
 	opts.Username, opts.Password = userinfo(u)
+	opts.CredentialsProviderContext = o.credentials(opts.Username, opts.Password)
 	if u.Scheme == "rediss-sentinel" {
 		opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
@@ -133,6 +148,7 @@ func newCluster(u *url.URL, o Options, pool, retries int) (redis.UniversalClient
 		opts.MaxRedirects = -1
 	}
 	opts.Username, opts.Password = userinfo(u)
+	opts.CredentialsProviderContext = o.credentials(opts.Username, opts.Password)
 	if u.Scheme == "rediss-cluster" {
 		opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}

@@ -23,6 +23,10 @@ const (
 	// Shadowed: an earlier glob takes the queue, so that the entry has no effect
 	// as soon as the queue exists.
 	Shadowed = "shadowed"
+	// CapAbove: a cap is above the threads there are, so that it caps nothing.
+	CapAbove = "cap_above"
+	// OneName: an entry is probably meant as several queues, or as none or all.
+	OneName = "one_name"
 )
 
 // Warning is about an entry that is legal and probably not what was meant.
@@ -50,10 +54,11 @@ func (e *EntryError) Error() string {
 }
 
 // A cap is written in plain digits, perhaps with "%". What merely looks like a
-// number (":-1", ":12.5%", ": 8") is refused rather than taken as part of a name.
+// number (":-1", ":12.5%", ": 8", ":8%%") is
+// refused rather than taken as part of a name.
 var (
 	capForm    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9]+%?$`) })
-	numberForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*[-+]?[0-9]*\.?[0-9]+\s*%?\s*$`) })
+	numberForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*[-+]?[0-9]*\.?[0-9]+[\s%]*$`) })
 )
 
 // Parse reads a specification. threads is the number of threads of the whole
@@ -71,6 +76,11 @@ func Parse(entries []string, threads int) (Spec, []Warning, error) {
 		return Spec{}, nil, errors.Join(p.errs...)
 	}
 	p.warnShadowed()
+	for _, pattern := range p.spec.Patterns {
+		if why := doubtful(pattern.Text); why != "" {
+			p.warnings = append(p.warnings, Warning{Entry: pattern.Source, Code: OneName, Message: why})
+		}
+	}
 	return p.spec, p.warnings, nil
 }
 
@@ -94,6 +104,33 @@ func CheckSet(entries []string) error {
 		errs = append(errs, &EntryError{Index: -1, Reason: `only exclusions match nothing; write "*" before them`})
 	}
 	return errors.Join(errs...)
+}
+
+// SetWarnings returns what is probably not meant of a list that CheckSet accepts.
+func SetWarnings(entries []string) (warnings []Warning) {
+	for _, entry := range entries {
+		if why := doubtful(strings.TrimPrefix(entry, "!")); why != "" {
+			warnings = append(warnings, Warning{Entry: entry, Code: OneName, Message: why})
+		}
+	}
+	return warnings
+}
+
+// doubtful reports why a name is probably not that of a queue, "" if it may be.
+func doubtful(text string) string {
+	switch strings.ToLower(text) {
+	case "all", "any", "every":
+		return fmt.Sprintf(`%q is the queue of that name; all queues are "*".`, text)
+	case "none", "no", "off", "false", "null", "nil":
+		return fmt.Sprintf(`%q is the queue of that name; no queue at all is an empty list.`, text)
+	}
+	if bare := strings.TrimRight(text, "% "); strings.HasSuffix(bare, ":") {
+		return fmt.Sprintf("%q is the queue of that name, without a cap, which would be a number: %q.", text, bare+"8")
+	}
+	if i := strings.IndexFunc(text, func(r rune) bool { return r == ';' || unicode.IsSpace(r) }); i >= 0 {
+		return fmt.Sprintf("%q is one queue; a comma separates queues, %q does not.", text, text[i:i+1])
+	}
+	return ""
 }
 
 type parser struct {
@@ -133,6 +170,12 @@ func (p *parser) add(entry string) string {
 			})
 			n = 1
 		}
+		if n > p.threads {
+			p.warnings = append(p.warnings, Warning{
+				Entry: entry, Code: CapAbove,
+				Message: fmt.Sprintf("%s caps nothing: the whole daemon has %d threads.", entry, p.threads),
+			})
+		}
 		pattern.Cap = n
 	}
 	p.spec.Patterns = append(p.spec.Patterns, pattern)
@@ -168,6 +211,12 @@ func cutCap(entry string) (text, limit string, found bool) {
 		return entry, "", false
 	}
 	return strings.TrimSpace(entry[:i]), entry[i+1:], true
+}
+
+// Capped reports whether an entry ends like a cap.
+func Capped(entry string) bool {
+	_, _, found := cutCap(entry)
+	return found
 }
 
 // cap returns the threads that a limit stands for, 0 for a share that is less

@@ -302,3 +302,18 @@ func TestFastPathBesideDeaths(t *testing.T) {
 		})
 	})
 }
+
+// A job that goes back because its time was over, or its lock was lost, keeps its place and has
+// not died.
+func TestBackWithoutADeath(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		f := setup(t, server)
+		f.push("q", "first", "second", "third")
+		jobs := f.want(2, store.TakeSuspects, store.Queue{Name: "q", Locked: true}).Jobs
+		f.dies(store.Back, jobs...)
+		require.Equal(t, []string{"first", "second", "third"}, f.list("queue:q"))
+		require.Empty(t, f.deathKeys())
+		require.Zero(t, f.redis.Exists(t.Context(), jobs[0].LockKey).Val())
+	})
+}

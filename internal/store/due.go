@@ -14,7 +14,7 @@ import (
 
 var (
 	moveDueScript       = rdb.NewScript(Lua, "move_due", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/delayed_item", "move_due")
-	failMalformedScript = rdb.NewScript(Lua, "fail_malformed", "lib/base", "lib/records", "lib/rights", "lib/parked", "fail_malformed")
+	failMalformedScript = rdb.NewScript(Lua, "fail_malformed", "lib/base", "lib/records", "lib/rights", "lib/parked", "lib/format", "fail_malformed")
 )
 
 // Due is what a MoveDue has done.
@@ -86,10 +86,12 @@ func parseDue(list []any) Due {
 // FailMalformed moves what is no job from the delayed jobs to the failed ones, each with
 // the failure record that is made of it, and returns how many it has moved. record gets
 // the id under which an item is kept that is too large for its record. With lists they
-// go where Resque's multi-queue failure backend adds failures of no queue.
+// go where Resque's multi-queue failure backend adds failures of no queue. Where processes have
+// written in a format that this program does not read, it leaves alone what it does not know in
+// resqued:delayed: it may be a job for them.
 func (s *Store) FailMalformed(ctx context.Context, malformed []MalformedItem, lists bool, record func(item []byte, id string) FiledFailure) (int, error) {
-	args := make([]any, 0, 2+4*len(malformed))
-	args = append(args, s.db.Prefix, letters(lists, 'm'))
+	args := make([]any, 0, 4+4*len(malformed))
+	args = append(args, s.db.Prefix, letters(lists, 'm'), rdb.Known().Oldest, rdb.Known().Newest)
 	for _, m := range malformed {
 		id := "misfit#" + rand.Text()
 		f := record(m.Item, id)

@@ -8,6 +8,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -92,6 +93,24 @@ func (s *Store) WorkerList(ctx context.Context) ([]WorkerInfo, error) {
 		out[i] = WorkerInfo{ID: id, Started: started[i].Val(), Working: working[i].Val()}
 	}
 	return out, nil
+}
+
+// WorkerIDs returns the ids of all registered workers, unsorted, and when those of Ruby that
+// say so gave their last sign of life.
+func (s *Store) WorkerIDs(ctx context.Context) (ids []string, beats map[string]time.Time, err error) {
+	pipe := s.db.Read.Pipeline()
+	members, fields := pipe.SMembers(ctx, s.db.Key(keyWorkers)), pipe.HGetAll(ctx, s.db.Key(keyWorkers)+":heartbeat")
+	_, _ = pipe.Exec(ctx) // its error is that of a command
+	if ids, err = members.Result(); err != nil {
+		return nil, nil, fmt.Errorf("list workers: %w", err)
+	}
+	beats = map[string]time.Time{}
+	for id, text := range fields.Val() { // where there are none the workers have none
+		if at, err := time.Parse(time.RFC3339, text); err == nil {
+			beats[id] = at
+		}
+	}
+	return ids, beats, nil
 }
 
 // ProcInfo is a worker process of resqued.

@@ -162,7 +162,7 @@ func names(list any, token string) bool {
 func parseKill(value string) (KillRequest, bool) {
 	grace, requeue, _ := strings.Cut(value, " ")
 	ms, err := strconv.ParseInt(grace, 10, 64)
-	if err != nil || ms < 0 || ms > int64(math.MaxInt64/time.Millisecond) {
+	if err != nil || requeue != "0" && requeue != "1" || ms < 0 || ms > int64(math.MaxInt64/time.Millisecond) {
 		return KillRequest{}, false
 	}
 	return KillRequest{Grace: time.Duration(ms) * time.Millisecond, Requeue: requeue == "1"}, true

@@ -20,6 +20,7 @@ type Action byte
 const (
 	Requeue Action = 'q' // back to the head of its queue; counts as a death
 	Suspect Action = 's' // as Requeue, and the death may be the job's doing
+	Back    Action = 'h' // as Requeue, but no death
 	Fail    Action = 'f' // to the failed list
 	Again   Action = 't' // to the tail of its queue, because of a request; no death
 

@@ -164,3 +164,8 @@ func remains(namespace string) []string {
 	}
 	return names
 }
+
+// Steps looks once at all that WaitReady looks at; see rdb.Client.Steps.
+func (s *Store) Steps(ctx context.Context, others ...rdb.Part) []rdb.Step {
+	return s.db.Steps(ctx, s.Rehearsal(others...))
+}

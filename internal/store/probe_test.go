@@ -89,13 +89,22 @@ func TestProbeOfAKnownServer(t *testing.T) {
 		return
 	}
 	require.Equal(t, 0, ready())
-	mark := client.HGet(t.Context(), "resque:resqued:meta", "probed").Val()
+	mark := client.HGet(t.Context(), "resque:resqued:meta", "probes").Val()
 	for _, other := range []string{"x" + mark[1:], mark[:len(mark)-1] + "x"} { // of another server, of other scripts
-		require.NoError(t, client.HSet(t.Context(), "resque:resqued:meta", "probed", other).Err())
+		require.NoError(t, client.HSet(t.Context(), "resque:resqued:meta", "probes", other).Err())
 		require.Equal(t, 1, ready())
 		require.Equal(t, 0, ready())
 	}
-	require.Equal(t, mark, client.HGet(t.Context(), "resque:resqued:meta", "probed").Val())
+	run, sum, _ := strings.Cut(mark, " ")
+	// Those of other versions stay beside it: an old and a new one are started by turns.
+	for n, sums := range []string{sum, "x " + sum, "x y z " + sum, "x y z u " + sum, "v"} {
+		require.NoError(t, client.HSet(t.Context(), "resque:resqued:meta", "probes", run+" "+sums).Err())
+		require.Equal(t, sums == "v", ready() == 1, n)
+	}
+	require.Equal(t, mark+" v", client.HGet(t.Context(), "resque:resqued:meta", "probes").Val())
+	require.NoError(t, client.HSet(t.Context(), "resque:resqued:meta", "probes", run+" a b c d e").Err())
+	require.Equal(t, 1, ready())
+	require.Equal(t, mark+" a b c", client.HGet(t.Context(), "resque:resqued:meta", "probes").Val())
 
 	require.NoError(t, client.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
 	s, err := store.Open(store.Options{URL: server.URL(), Namespace: "resque"})

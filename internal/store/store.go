@@ -85,7 +85,7 @@ func (s *Store) Use(opts Options) error {
 func (o *Options) connection() rdb.Options {
 	return rdb.Options{
 		URL: o.URL, Namespace: o.Namespace, ClientName: o.ClientName, PoolSize: o.PoolSize,
-		CA: o.CA, AllowEviction: o.AllowEviction, BlockingReads: o.BlockingReads,
+		Password: o.Password, CA: o.CA, AllowEviction: o.AllowEviction, BlockingReads: o.BlockingReads,
 	}
 }
 
@@ -118,6 +118,9 @@ func (s *Store) Ping(ctx context.Context) error { return s.db.Ping(ctx) }
 
 // Now returns the time of the server.
 func (s *Store) Now(ctx context.Context) (time.Time, error) { return s.db.Now(ctx) }
+
+// Server asks the server about itself; see rdb.Client.Server.
+func (s *Store) Server(ctx context.Context) (rdb.Server, error) { return s.db.Server(ctx) }
 
 // Where is the server's address for messages, without credentials.
 func (s *Store) Where() string { return s.db.Where() }

@@ -22,6 +22,8 @@ type Options struct {
 	// CA are PEM certificates to trust instead of the system's, for servers whose
 	// certificate is of one's own making; see ReadCA.
 	CA string
+	// Password, if not nil, returns the password for each new connection; "" = that of URL.
+	Password func() string
 	// AllowEviction accepts a server whose maxmemory-policy may drop jobs.
 	AllowEviction bool
 
@@ -56,7 +58,7 @@ const (
 	Done     Kind = 'd' // performed, or discarded
 	Failed   Kind = 'f' // Failure goes to the failed list
 	Requeued Kind = 'r' // back to the tail of its queue, after Delay
-	Returned Kind = 'b' // back to the head of its queue, untouched: it was never started
+	Returned Kind = 'b' // back to the head of its queue, as if it had not run
 	// Retried: it has failed and runs again, at the tail of its queue, after Delay. It
 	// counts as a failed run, and Count says how many these are; Failure, if any, is what
 	// resque-retry's page shows of it meanwhile.

@@ -6,6 +6,7 @@ package thread
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/resqued/resqued"
@@ -167,6 +168,9 @@ func (r *Runner) judge(ctx context.Context, err error) Outcome {
 	switch {
 	case errors.Is(cause, resqued.ErrKilled):
 		out.Exception, out.Message = KilledException, KilledMessage
+		if why, ok := strings.CutPrefix(cause.Error(), resqued.ErrKilled.Error()+": "); ok {
+			out.Message += ": " + why
+		}
 		_, _, out.Backtrace = r.Describe(err)
 	case errors.Is(cause, resqued.ErrLockLost):
 		out.Exception, out.Message = "Resqued::LockLost", cause.Error()

@@ -19,6 +19,9 @@ const (
 	FromOthers = "others"  // a daemon with another configuration has, or had it
 )
 
+// overdue is how long after its time a tick may be seen to.
+const overdue = 2 * time.Minute
+
 // Schedule enqueues jobs at fixed times or intervals.
 type Schedule struct {
 	Name string `json:"name"`
@@ -27,11 +30,14 @@ type Schedule struct {
 	// Next is null when no daemon enqueues its jobs.
 	Next *time.Time `json:"next"`
 	// Last is the last tick, LastOutcome its outcome.
-	Last        *time.Time      `json:"last"`
-	LastOutcome *string         `json:"last_outcome"`
-	Class       string          `json:"class"`
-	Args        json.RawMessage `json:"args"`
-	Queue       string          `json:"queue"`
+	Last        *time.Time `json:"last"`
+	LastOutcome *string    `json:"last_outcome"`
+	// Overdue is the first tick that daemons which have, or had, the schedule should have seen
+	// to by now; null = none.
+	Overdue   *time.Time      `json:"overdue,omitempty"`
+	Class     string          `json:"class"`
+	Args      json.RawMessage `json:"args"`
+	Queue     string          `json:"queue"`
 	IfRunning   string          `json:"if_running"`
 	CatchUp     string          `json:"catch_up"`
 	Description string          `json:"description,omitempty"`
@@ -128,6 +134,11 @@ func (v *Schedule) addRecord(r store.CronRecord, now time.Time) {
 		return
 	}
 	from := now
+	if r.Fingerprint == timing.Fingerprint() {
+		if due := timing.Next(r.From); !due.IsZero() && now.Sub(due) > overdue {
+			v.Overdue = &due
+		}
+	}
 	if r.Fingerprint == timing.Fingerprint() && timing.Period() > 0 {
 		// An interval counts from its last tick. If that is long ago, no daemon keeps it.
 		for from = r.From; timing.Next(from).Before(now.Add(-schedule.Grace)); from = from.Add(timing.Period()) {

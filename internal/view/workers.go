@@ -53,6 +53,11 @@ type Worker struct {
 	// Job is what a foreign worker reports to work on.
 	Job *ThreadJob `json:"job,omitempty"`
 
+	// Format is the format in which the master writes; "" = it says none, or has gone. Unread
+	// reports that this program does not read that.
+	Format string `json:"format,omitempty"`
+	Unread bool   `json:"unread,omitempty"`
+
 	// Beat is when one of its processes was last heard of; zero = not known.
 	Beat time.Time `json:"-"`
 	// Settings is what the master has written of what all have to agree on.
@@ -75,9 +80,13 @@ type Process struct {
 	BeatS int64 `json:"beat_s"`
 	Limit   int    `json:"limit"`
 	// RecycleIn is after how many jobs the process is replaced; null = any number.
-	RecycleIn *int        `json:"recycle_in"`
-	Version   string      `json:"version"`
-	Jobs      []ThreadJob `json:"jobs,omitempty"`
+	RecycleIn *int   `json:"recycle_in"`
+	Version   string `json:"version"`
+	// Format is the format in which the process writes; "" = it says none. Unread reports that
+	// this program does not read that, so that jobs may be missing here.
+	Format string      `json:"format,omitempty"`
+	Unread bool        `json:"unread,omitempty"`
+	Jobs   []ThreadJob `json:"jobs,omitempty"`
 }
 
 // ThreadJob is the job of a thread, or of a foreign worker.
@@ -150,6 +159,7 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 	for id, fields := range masters {
 		v := view(id)
 		v.State, v.Queues = fields["state"], fields["queues"]
+		v.Format, v.Unread = fields[store.InfoFormat], !store.Readable(fields)
 		v.Threads = threadsOf(fields)
 		v.Host, v.Version, v.Config, v.Settings = fields["host"], fields["version"], fields["config"], fields["settings"]
 	}
@@ -281,6 +291,7 @@ func newProcess(p store.ProcInfo, now time.Time) Process {
 	v := Process{
 		Proc: p.Proc, PID: number("pid"), Slot: number("slot"), State: p.Fields["state"], Busy: len(p.Running),
 		Threads: number("threads"), RSS: rss, Done: number("done"), Limit: number("quota"), Version: p.Fields["version"],
+		Format: p.Fields[store.InfoFormat], Unread: !store.Readable(p.Fields),
 	}
 	if p.LeaseMS < now.UnixMilli() {
 		v.State = WorkerStale

@@ -207,7 +207,7 @@ func (b *beats) onBeat(r beatResult) {
 		return
 	case r.err != nil:
 		b.troubles.complain("beat", "a heartbeat did not reach redis", zap.Error(r.err))
-		b.troubles.redisAway()
+		b.troubles.redisAway(r.err)
 		time.AfterFunc(min(beatAgain, b.cfg.BeatEvery/4), b.now.ring)
 		return
 	case r.call.enroll != nil:

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
 )
@@ -67,10 +68,16 @@ func (p *Process) boot() error {
 			registered = make(chan error, 1)
 			p.registrar.registration = newRegistration(p.cfg, p.id, p.life)
 			p.helpers.Go(func() { registered <- p.registrar.join(ctx) })
+		case err := <-p.registrar.waits:
+			p.troubles.redisAway(err)
+			m := proc.Message{Type: proc.Beat, State: string(p.life.state)}
+			p.troubles.show(&m)
+			p.link.tell(m)
 		case err := <-registered:
 			if err != nil {
 				return err
 			}
+			p.troubles.redisBack()
 			p.lease.renewed = p.registrar.at
 			if p.life.state == signals.Starting {
 				p.life.state = p.life.wanted
@@ -165,8 +172,14 @@ func (p *Process) onMasterMessage(m proc.Message, ok bool) {
 			grace = p.cfg.TermTimeout
 		}
 		p.log.Info("told to kill jobs", zap.Int("jobs", len(jobs)), zap.Duration("grace", grace), zap.String("reason", m.Reason))
-		p.kills.told++
-		p.kills.kill(jobs, grace)
+		if !m.Requeue {
+			p.kills.told++
+		}
+		cause := resqued.ErrKilled
+		if m.Cause != "" {
+			cause = &limitError{m.Cause, m.Requeue}
+		}
+		p.kills.killFor(cause, jobs, grace)
 		if m.Exit {
 			p.enter(signals.Killing)
 		}

@@ -57,6 +57,8 @@ type Config struct {
 	KillOnMasterDeath bool
 	// DrainTimeout bounds the drain after the master's death; 0 = none.
 	DrainTimeout time.Duration
+	// DrainRequeue: the jobs that it ends go back to their queues; else they have failed.
+	DrainRequeue bool
 
 	Host string
 	PID  int

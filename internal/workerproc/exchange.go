@@ -45,6 +45,7 @@ type exchanger struct {
 	registrar    rejoiner
 	namer        Namer
 	beatNow      bell
+	failing      *failing // shows others that calls fail; nil = no one
 	log          *zap.Logger
 }
 
@@ -94,6 +95,7 @@ func (e *exchanger) exchangeUntilKnown(work context.Context, l *lane, req store.
 		reply, err := e.store.Exchange(work, req)
 		switch {
 		case err == nil:
+			e.failing.note(nil)
 			if !down.IsZero() {
 				e.log.Info("redis is back", zap.Duration("after", time.Since(down)))
 				e.beatNow.ring()
@@ -116,6 +118,7 @@ func (e *exchanger) exchangeUntilKnown(work context.Context, l *lane, req store.
 				e.beatNow.ring() // the loop's beat knows the locks
 			}
 		default:
+			e.failing.note(err)
 			req.Repeat = req.Repeat || !rdb.Unexecuted(err)
 			if down.IsZero() {
 				what := "redis refuses"

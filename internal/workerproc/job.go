@@ -60,8 +60,51 @@ func (j *job) returns(requeueLost bool) bool {
 	if j.request != nil { // it has the last word
 		return j.request.Requeue
 	}
-	return requeueLost && !j.atMostOnce && errors.Is(j.doomed, resqued.ErrLockLost)
+	return !j.atMostOnce && j.blameless(requeueLost)
 }
+
+// blameless reports whether a job was told to stop for something that is no failure of it.
+func (j *job) blameless(requeueLost bool) bool {
+	limit, ok := errors.AsType[*limitError](j.doomed)
+	return ok && limit.again || requeueLost && errors.Is(j.doomed, resqued.ErrLockLost)
+}
+
+// interrupted reports whether what the job was told to stop for is over when it runs again: it
+// goes to the head of its queue then. A job whose lock another has taken waits behind others.
+func (j *job) interrupted() bool {
+	_, limit := errors.AsType[*limitError](j.doomed)
+	_, silent := errors.AsType[*silenceError](j.doomed)
+	return j.request == nil && (limit || silent)
+}
+
+// limitError ends jobs because a limit of the daemon is over, not because a person wants it.
+type limitError struct {
+	text  string
+	again bool // they go back to their queues
+}
+
+func (e *limitError) Error() string { return resqued.ErrKilled.Error() + ": " + e.text }
+
+// Unwrap returns the cause that handlers ask for.
+func (e *limitError) Unwrap() error { return resqued.ErrKilled }
+
+// drainOver ends the jobs of a drain that has taken longer than limit.
+func drainOver(limit time.Duration, again bool) error {
+	return &limitError{text: fmt.Sprintf("drain_timeout (%s) was over while it ran", limit), again: again}
+}
+
+// silenceError ends jobs whose locks expire soon because no beat gets through.
+type silenceError struct{ silent time.Duration }
+
+func (e *silenceError) Error() string {
+	return fmt.Sprintf("%s: no heartbeat for %s", resqued.ErrLockLost, e.silent.Round(time.Millisecond))
+}
+
+// Unwrap returns the cause that handlers ask for.
+func (e *silenceError) Unwrap() error { return resqued.ErrLockLost }
+
+// onceOnly stands in the record of a job that would run again, but for its class.
+const onceOnly = "; at_most_once: it may have run, so it does not run again by itself"
 
 // jobs are the jobs in hand by their tokens. The loop owns them, and only threads adds
 // and removes some.

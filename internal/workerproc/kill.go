@@ -84,7 +84,12 @@ func (k *kills) doomed() int {
 // kill ends the contexts of jobs with resqued.ErrKilled. If some still run after grace the
 // process has to go, because Go cannot stop a goroutine.
 func (k *kills) kill(jobs []*job, grace time.Duration) {
-	k.doom(jobs, resqued.ErrKilled, grace)
+	k.killFor(resqued.ErrKilled, jobs, grace)
+}
+
+// killFor is kill for a cause that wraps resqued.ErrKilled.
+func (k *kills) killFor(cause error, jobs []*job, grace time.Duration) {
+	k.doom(jobs, cause, grace)
 	k.nameKilled(jobs)
 }
 
@@ -200,7 +205,8 @@ func (k *kills) die(stubborn []*job, reason string) {
 	m := proc.Message{Type: proc.Tainted, Reason: reason, Busy: len(stubborn)}
 	for _, j := range stubborn {
 		if j.returns(k.cfg.RequeueLost) {
-			continue // it may run again, as what is not named
+			m.Again = append(m.Again, j.Token)
+			continue
 		}
 		m.Tokens = append(m.Tokens, j.Token)
 	}
@@ -252,7 +258,7 @@ func (k *kills) watchLocks() {
 			continue
 		}
 		stopped++
-		k.doom([]*job{j}, fmt.Errorf("%w: no heartbeat for %s", resqued.ErrLockLost, silent.Round(time.Millisecond)), k.lease.left(silent))
+		k.doom([]*job{j}, &silenceError{silent}, k.lease.left(silent))
 	}
 	if stopped > 0 {
 		k.log.Error("no beat has reached redis for too long; told the jobs that hold locks to stop",

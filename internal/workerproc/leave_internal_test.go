@@ -126,7 +126,7 @@ func TestReports(t *testing.T) {
 		s, c := setup(t), &counts{done: 4}
 		s.cfg.MaxRSS = 1 << 60
 		s.job("1")
-		r := newReports(s.cfg, s.id, s.life, s.link, s.lease, s.jobs, c, c)
+		r := newReports(s.cfg, s.id, s.life, s.link, s.lease, s.jobs, c, c, s.troubles)
 		r.report()
 		m := (*s.master)[0]
 		require.Equal(t, proc.Message{

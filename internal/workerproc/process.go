@@ -143,6 +143,7 @@ func (p *Process) assemble(id identity) {
 	p.lease = newLease(cfg.LockDuration, d.LocksEnd)
 	p.registrar = newRegistrar(d.Store, p.log)
 	p.exchanger = newExchanger(cfg, id, d.Store, p.registrar, d.Namer, p.beatNow, p.log)
+	p.exchanger.failing = &p.troubles.exchange
 	p.exchanges = newExchanges(cfg, id, p.life, d.Stats, p.troubles, p.log)
 	p.threads = newThreads(p.work, cfg, id, d, p.exchanges, p.alarm)
 	p.exchanges.threads = p.threads // each needs the other
@@ -153,7 +154,7 @@ func (p *Process) assemble(id identity) {
 	}, d.Store, d.Stats, p.exchanges.sends.Load, &p.helpers, p.log)
 	p.kills = newKills(cfg, d, p.life, p.link, p.alarm, p.lease, p.beatNow, jobs, p.exchanges, p)
 	p.requests = newKillRequests(id, d.Store, p.life, jobs, p.kills, p.troubles, p.log)
-	p.reports = newReports(cfg, id, p.life, p.link, p.lease, jobs, p.threads, p.kills)
+	p.reports = newReports(cfg, id, p.life, p.link, p.lease, jobs, p.threads, p.kills, p.troubles)
 	if d.SetTitle != nil {
 		p.reports.title = d.SetTitle
 	}
@@ -347,7 +348,7 @@ func (p *Process) setPolling() {
 func (p *Process) onPoll(r pollResult) {
 	if r.err != nil {
 		p.troubles.complain("poll", "cannot look for jobs; trying again", zap.Error(r.err))
-		p.troubles.redisAway()
+		p.troubles.redisAway(r.err)
 		return
 	}
 	p.troubles.redisBack()
@@ -378,7 +379,7 @@ func (p *Process) tick() {
 	p.kills.abandon()
 	if p.leaving.drainOver() {
 		p.log.Warn("the drain took too long; killing the jobs", zap.Int("jobs", len(p.threads.jobs)))
-		p.kills.kill(p.threads.jobs.all(), p.cfg.TermTimeout)
+		p.kills.killFor(drainOver(p.cfg.DrainTimeout, p.cfg.DrainRequeue), p.threads.jobs.all(), p.cfg.TermTimeout)
 		p.enter(signals.Killing)
 	}
 }

@@ -31,6 +31,8 @@ func (t *threads) record(j *job, out thread.Outcome) {
 	c.Killed = j.request != nil
 	again := j.returns(t.cfg.RequeueLost)
 	switch failed := out.Result == thread.Failed || out.Result == thread.Retried; {
+	case failed && !again && j.request == nil && j.atMostOnce && j.blameless(t.cfg.RequeueLost):
+		out.Result, out.Message = thread.Failed, out.Message+onceOnly
 	case failed && again:
 		out.Result, out.After = thread.Requeued, 0
 		if j.handled {
@@ -47,6 +49,9 @@ func (t *threads) record(j *job, out thread.Outcome) {
 	switch out.Result {
 	case thread.Requeued:
 		c.Kind, c.Delay, c.Survived = store.Requeued, out.After, survived
+		if again && j.interrupted() {
+			c.Kind = store.Returned
+		}
 	case thread.Retried:
 		t.retry(&c, j, out, survived)
 		t.tallies.failed(j.thread)

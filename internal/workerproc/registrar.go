@@ -28,14 +28,17 @@ type registrar struct {
 	log          *zap.Logger
 	registration store.Registration
 	at           time.Duration // the boot time at which the registration was sent
+	waits        chan error    // why join waits; one that is not taken is not replaced
 }
 
 func newRegistrar(s registrarStore, log *zap.Logger) *registrar {
-	return &registrar{store: s, log: log}
+	return &registrar{store: s, log: log, waits: make(chan error, 1)}
 }
 
-// join waits for Redis as long as it takes; the master has a boot timeout.
+// join waits for Redis as long as it takes, also for the right password or a right. The master
+// hears why, so that it does not end a process that only waits.
 func (r *registrar) join(ctx context.Context) error {
+	told := ""
 	for wait := 50 * time.Millisecond; ; wait = min(wait*2, 2*time.Second) {
 		r.at = procfs.BootTime()
 		err := r.store.Register(ctx, r.registration)
@@ -45,7 +48,14 @@ func (r *registrar) join(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return errStopped
 		}
-		r.log.Error("cannot register; trying again", zap.Error(err), zap.Duration("in", wait))
+		if kind := store.TroubleOf(err).Kind(); kind != told {
+			told = kind // the master says for how long, and the log when it is over
+			r.log.Error("cannot register; trying again until that works", zap.Error(err))
+		}
+		select {
+		case r.waits <- err:
+		default:
+		}
 		sleep(ctx, wait)
 	}
 }

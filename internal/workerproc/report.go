@@ -25,15 +25,16 @@ type killCounts interface {
 
 // reports sends the master reports and asks it for a successor. The loop owns all fields.
 type reports struct {
-	cfg     Config
-	id      identity
-	life    *life
-	link    *link
-	lease   *lease
-	jobs    jobs
-	threads counter
-	kills   killCounts
-	title   func(text string) // shows what the process does
+	cfg      Config
+	id       identity
+	life     *life
+	link     *link
+	lease    *lease
+	jobs     jobs
+	threads  counter
+	kills    killCounts
+	troubles *troubles
+	title    func(text string) // shows what the process does
 
 	asked     bool // the master knows that age or memory is used up
 	weighed   int  // jobs done when memory was looked at last, at weighedAt
@@ -41,9 +42,9 @@ type reports struct {
 	foundAt   time.Time // when found was sent last
 }
 
-func newReports(cfg Config, id identity, life *life, link *link, lease *lease, jobs jobs, threads counter, kills killCounts) *reports {
+func newReports(cfg Config, id identity, life *life, link *link, lease *lease, jobs jobs, threads counter, kills killCounts, troubles *troubles) *reports {
 	return &reports{
-		cfg: cfg, id: id, life: life, link: link, lease: lease, jobs: jobs, threads: threads, kills: kills, title: proc.SetTitle,
+		cfg: cfg, id: id, life: life, link: link, lease: lease, jobs: jobs, threads: threads, kills: kills, troubles: troubles, title: proc.SetTitle,
 	}
 }
 
@@ -51,10 +52,12 @@ func newReports(cfg Config, id identity, life *life, link *link, lease *lease, j
 // is used up it only asks: the master decides when a successor may start.
 func (r *reports) report() {
 	size := rss()
-	r.link.tell(proc.Message{
+	m := proc.Message{
 		Type: proc.Beat, State: string(r.life.state), Busy: len(r.jobs), Done: r.threads.jobsDone(), JobsPerFork: r.cfg.JobsPerFork, RSS: size,
 		Kills: r.kills.orders(), Doomed: r.kills.doomed(), LockEnd: r.lease.end(),
-	})
+	}
+	r.troubles.show(&m)
+	r.link.tell(m)
 	quota := ""
 	if r.cfg.JobsPerFork > 0 {
 		quota = "/" + strconv.Itoa(r.cfg.JobsPerFork)

@@ -1,10 +1,13 @@
 package workerproc
 
 import (
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -15,8 +18,51 @@ const complainEvery = time.Minute
 type troubles struct {
 	log   *zap.Logger
 	noted map[string]time.Time
-	// away is since when neither looks nor beats get through; zero while they do.
+	// away is since when neither looks nor beats get through; zero while they do. why is the
+	// last error.
 	away time.Time
+	why  error
+	// exchange is what the exchanger has noticed.
+	exchange failing
+}
+
+// failing is set while calls fail, and says since when and why. Any goroutine may use it.
+type failing struct {
+	state atomic.Pointer[fault]
+}
+
+type fault struct {
+	since time.Time
+	err   error
+}
+
+// note notes how a call has ended.
+func (f *failing) note(err error) {
+	if f == nil {
+		return
+	}
+	if err == nil {
+		f.state.Store(nil)
+		return
+	}
+	now := &fault{time.Now(), err}
+	if last := f.state.Load(); last != nil {
+		now.since = last.since
+	}
+	f.state.Store(now)
+}
+
+// show adds to a report what is wrong with Redis.
+func (t *troubles) show(m *proc.Message) {
+	since, why := t.away, t.why
+	if f := t.exchange.state.Load(); f != nil && (since.IsZero() || f.since.Before(since)) {
+		since, why = f.since, f.err
+	}
+	if since.IsZero() {
+		return
+	}
+	trouble := store.TroubleOf(why)
+	m.Away, m.Refused, m.Trouble = max(time.Since(since), 1), trouble.Refused, trouble.Text
 }
 
 func newTroubles(log *zap.Logger) *troubles {
@@ -40,7 +86,8 @@ func (t *troubles) complain(subject, text string, fields ...zap.Field) {
 }
 
 // redisAway notes that Redis has not answered a look or a beat, or has refused it.
-func (t *troubles) redisAway() {
+func (t *troubles) redisAway(err error) {
+	t.why = err
 	if t.away.IsZero() {
 		t.away = time.Now()
 	}

@@ -24,7 +24,7 @@ func TestTroubles(t *testing.T) {
 		require.Equal(t, 3, s.logged.Len(), "and again after a minute")
 		s.troubles.redisBack()
 		require.Equal(t, 3, s.logged.Len(), "it was not away")
-		s.troubles.redisAway()
+		s.troubles.redisAway(errors.New("EOF"))
 		s.troubles.redisBack()
 		s.troubles.complain("poll", "p")
 		require.Equal(t, 5, s.logged.Len(), "what comes after redis was away is new")

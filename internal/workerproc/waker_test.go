@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued"
@@ -254,6 +255,59 @@ func TestWaker(t *testing.T) {
 			return len(now) == 1 && now[0] != old
 		})
 		f.push(payload(1))
+		eventually(t, "processed", func() bool { return f.processed() == 1 })
+		f.drain()
+	})
+
+	t.Run("a server that starts again, or becomes a replica for a while, is waited at again", func(t *testing.T) {
+		t.Parallel()
+		for name, away := range map[string]func(t *testing.T, f *fixture, server *redistest.Server){
+			"restart": func(_ *testing.T, _ *fixture, server *redistest.Server) {
+				server.Kill()
+				server.Restart()
+			},
+			"failover and back": func(t *testing.T, f *fixture, _ *redistest.Server) {
+				t.Helper()
+				require.NoError(t, f.redis.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
+				f.waits(0) // Redis ends a wait when its role changes
+				require.NoError(t, f.redis.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				server := redistest.Start(t, redistest.Options{})
+				f := wakeful(t, handlers{"A": succeed}, options{server: server, queues: []string{"q", "r"}})
+				f.lookout(true)
+				f.waits(2)
+				before := f.calls()
+				away(t, f, server)
+				f.waits(2)
+				require.LessOrEqual(t, f.calls()-before, 20, "it waits before it tries again")
+				f.push(payload(1))
+				eventually(t, "processed", func() bool { return f.processed() == 1 })
+				f.drain()
+			})
+		}
+	})
+
+	t.Run("others who take the jobs first do not make it spin", func(t *testing.T) {
+		t.Parallel()
+		f := wakeful(t, handlers{"A": succeed}, options{cfg: workerproc.Config{Interval: never}})
+		f.lookout(true)
+		f.waits(1)
+		// As Ruby's workers do, but so that there is nothing left when the process looks.
+		for i := range 50 {
+			require.NoError(t, f.redis.Watch(t.Context(), func(tx *redis.Tx) error {
+				_, err := tx.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+					p.RPush(t.Context(), f.key("queue:q"), payload(i))
+					p.LPop(t.Context(), f.key("queue:q"))
+					return nil
+				})
+				return err
+			}))
+		}
+		require.LessOrEqual(t, f.calls(), 50)
+		f.push(payload(100))
 		eventually(t, "processed", func() bool { return f.processed() == 1 })
 		f.drain()
 	})

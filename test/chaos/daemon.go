@@ -43,10 +43,10 @@ type machine struct {
 	// empty if there is none. turn counts these.
 	beside string
 	turn   int
-	dir       string
-	mark      string
-	proxy     *faultproxy.Proxy
-	run       *chaos
+	dir    string
+	mark   string
+	proxy  *faultproxy.Proxy
+	run    *chaos
 
 	mu      sync.Mutex
 	lines   []line

@@ -168,6 +168,8 @@ func (d *deeds) note(next resqued.Handler) resqued.Handler {
 			end.What = ledger.End
 		case errors.As(err, &again):
 			end.What = ledger.Requeue
+		case errors.Is(context.Cause(ctx), resqued.ErrLockLost):
+			end.What = ledger.Lost
 		}
 		return err
 	}

@@ -64,7 +64,7 @@ type options struct {
 	table      string
 	// beside is a program of another version, previous a commit to build one of.
 	beside, previous string
-	only       []string
+	only             []string
 	// without are the kinds of faults that are not possible here.
 	without []string
 }

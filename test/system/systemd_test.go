@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/test/system/harness"
 )
 
@@ -105,6 +106,40 @@ func TestSystemd(t *testing.T) {
 		s.jobs.Open()
 		s.leftNothing(t)
 		require.Equal(t, map[string]string{"1": "1"}, s.jobs.Noted("ran"))
+	})
+
+	t.Run("a changed password is waited for, and the status says so", func(t *testing.T) {
+		t.Parallel()
+		redistest.NeedsMajor(t, 6)
+		s := boot(t, "", "", nil)
+		s.Systemctl("start", s.unit)
+		admin := s.jobs.Client
+		require.NoError(t, admin.Do(t.Context(), "CONFIG", "SET", "requirepass", "other").Err())
+		killer := redis.NewClient(&redis.Options{Network: "unix", Addr: s.RedisSocket(), Password: "other", MaxRetries: -1})
+		require.NoError(t, killer.Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err())
+		require.NoError(t, killer.Close())
+		proctest.Await(t, patience, func() bool {
+			text := s.Property(s.unit, "StatusText")
+			return strings.HasPrefix(text, "Redis refusing for ") && strings.Contains(text, ": NOAUTH ") && strings.Contains(text, "; running, ")
+		}, "the status")
+		require.Equal(t, "active", s.Property(s.unit, "ActiveState"))
+		require.Equal(t, "0", s.Property(s.unit, "NRestarts"))
+		// One that is started meanwhile ends, and is started again until it can work.
+		_, err := s.TryExec("systemctl", "restart", s.unit)
+		require.Error(t, err, "people are told")
+		proctest.Await(t, patience, func() bool {
+			n, _ := strconv.Atoi(s.Property(s.unit, "NRestarts"))
+			return n > 15
+		}, "more starts than systemd allows by default")
+		mended := redis.NewClient(&redis.Options{Network: "unix", Addr: s.RedisSocket(), Password: "other", MaxRetries: -1})
+		defer mended.Close() //nolint:errcheck // of a test
+		require.NoError(t, mended.Do(t.Context(), "CONFIG", "SET", "requirepass", "").Err())
+		s.await(t, "ActiveState", "active")
+		s.jobs.Push("mail", "Count", 1)
+		s.jobs.AwaitNoted("ran", 1)
+		s.Systemctl("stop", s.unit)
+		s.jobs.ForgetMasters()
+		s.leftNothing(t)
 	})
 
 	t.Run("a stop in the middle of a start is no failure", func(t *testing.T) {

@@ -258,7 +258,9 @@ func TestUpgrade(t *testing.T) {
 		d.Signal(syscall.SIGHUP)
 		var young []proctest.Process
 		proctest.Await(t, patience, func() bool {
-			young = proctest.Find(func(p proctest.Process) bool { return p.Parent == os.Getpid() && p.PID != d.PID && strings.HasSuffix(p.Env("RESQUED_BESIDE"), "1") && p.Env("RESQUE_NAMESPACE") == d.Space })
+			young = proctest.Find(func(p proctest.Process) bool {
+				return p.Parent == os.Getpid() && p.PID != d.PID && strings.HasSuffix(p.Env("RESQUED_BESIDE"), "1") && p.Env("RESQUE_NAMESPACE") == d.Space
+			})
 			return len(young) == 1 && len(proctest.Children(young[0].PID)) == 1
 		}, "the new version")
 		d.adopt(young[0].PID)

@@ -7,15 +7,19 @@
 -- ARGV[3]   number of the slice that is next by now
 -- ARGV[4]   payload of the slice after it
 -- ARGV[5]   1 the run is lost; else 0
--- RETURNS   'QUEUED'; or why nothing was done: 'GONE', 'MOVED' another slice is next, 'ENDING' a
+-- ARGV[6]   the oldest format that the caller reads
+-- ARGV[7]   the newest one
+-- RETURNS   'QUEUED'; or why nothing was done: 'GONE', 'UNREAD' the run has a format that the
+--           caller does not read, 'MOVED' another slice is next, 'ENDING' a
 --           slice runs, 'NEWER' a newer run of its kind waits or runs, or the status that is in
 --           the way; error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      about 25 commands; O(1). With a tenant those of turn in longjob.
 
 local prefix, id, slice, payload, lost = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
 local ms = now()
-local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'queue', 'kind', 'deaths', 'moved', 'class', 'tenant')
+local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'queue', 'kind', 'deaths', 'moved', 'class', 'tenant', 'format')
 if not v[1] then return 'GONE' end
+if unread(v[10], ARGV[6], ARGV[7]) then return 'UNREAD' end
 if lost ~= active(v[1]) or v[1] == 'completed' or v[1] == 'superseded' then return v[1] end
 if v[2] ~= slice then return 'MOVED' end
 if v[3] ~= '' and recorded(prefix, v[3]) then return 'ENDING' end

@@ -9,10 +9,13 @@
 -- ARGV[5]   token
 -- ARGV[6]   how many slices of one tenant the class allows at a time
 -- ARGV[7]   class, or '' for any
+-- ARGV[8]   the oldest format that the caller reads
+-- ARGV[9]   the newest one
 -- RETURNS   {'RUN', {fields of the run}, {its state}}; or why not: {'GONE'}, {'OTHER'} it is a
 --           run of another class, {'OVER', status}, {'WAIT'} it stands in line: its tenant has
 --           enough slices, {'STALE'} another slice is next, {'BUSY'} another process runs it,
 --           {'LOST'} the record is gone, {'LEASE'} the lease of the process is past,
+--           {'UNREAD'} the run has a format that the caller does not read,
 --           {'BEHIND'} the code of the run whose place it has taken is still running;
 --           error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      about 15 commands; O(fields of the run and of its state). With a tenant about 6
@@ -21,8 +24,9 @@
 local prefix, id, slice, proc, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 needlong(prefix, id)
 local ms, us = now()
-local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'fence', 'deaths', 'moved', 'tenant', 'class', 'behind')
+local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'fence', 'deaths', 'moved', 'tenant', 'class', 'behind', 'format')
 if not v[1] then return {'GONE'} end
+if unread(v[10], ARGV[8], ARGV[9]) then return {'UNREAD'} end
 if ARGV[7] ~= '' and ARGV[7] ~= v[8] then return {'OTHER'} end
 local tenant = v[7]
 if not active(v[1]) then

@@ -4,10 +4,13 @@
 -- ARGV[1]   prefix
 -- ARGV[2]   m: the failures go to the list of no queue, as Resque's multi-queue failure
 --           backend has them; else ''
--- ARGV[3…]  per item: its key, the item, its failure record, the id to which that refers if
+-- ARGV[3]   the oldest format that the caller reads
+-- ARGV[4]   the newest one; where another has been written here, items of resqued:delayed may be
+--           jobs for others, and stay
+-- ARGV[5…]  per item: its key, the item, its failure record, the id to which that refers if
 --           the item is too large for it or ''
 -- RETURNS   how many were recorded; error RESQUEDTYPE or NOPERM: nothing was done
--- COST      about 8 commands, and 3 to 7 per item; O(n), and the length of a list for an item
+-- COST      about 9 commands, and 3 to 7 per item; O(n), and the length of a list for an item
 --           that stands in one
 
 local prefix, n = ARGV[1], 0
@@ -20,11 +23,12 @@ need(prefix .. 'resqued:delayed', 'ZREM')
 local wrong = parked.lacks(prefix)
 if wrong then return redis.error_reply(match(wrong, '^NOPERM') and wrong or 'RESQUEDTYPE ' .. wrong .. '; move it away') end
 call('PERSIST', target) -- the first write: a full server does not refuse the rest
-for i = 3, #ARGV, 4 do
+local foreign = unread(pcall_('HGET', prefix .. 'resqued:meta', 'format'), ARGV[3], ARGV[4])
+for i = 5, #ARGV, 4 do
   local key, item = ARGV[i], ARGV[i + 1]
   local gone
   if key == prefix .. 'resqued:delayed' then
-    gone = pcall_('ZREM', key, item)
+    gone = not foreign and pcall_('ZREM', key, item)
   else
     gone = pcall_('LREM', key, 1, item)
     pcall_('SREM', prefix .. 'timestamps:' .. item, sub(key, #prefix + 1))

@@ -5,8 +5,8 @@
 -- ARGV[1]   prefix
 -- ARGV[2]   proc
 -- ARGV[3…]  per record: token, action (q requeue, s requeue as a suspect, f fail, m fail into
---           the list of the queue as Resque's multi-queue failure backend has them, t to the
---           tail and no death), failure record or '', answer to a request to end the job or '',
+--           the list of the queue as Resque's multi-queue failure backend has them, h to the
+--           head and no death, t to the tail and no death), failure record or '', answer to a request to end the job or '',
 --           keys in which the attempts of a job that has failed may be counted, with a space
 --           between each two, flags (g the payload is missing in the failure record, behind
 --           where it belongs; l it is too large for that; x it is parked if it cannot be moved,
@@ -100,7 +100,7 @@ for i = 3, #ARGV, 6 do
         end
         failed[#failed + 1] = token
       elseif parks then
-        if action ~= 't' then died(r, action == 's') end
+        if action ~= 't' and action ~= 'h' then died(r, action == 's') end
       elseif action == 't' then
         local start = r.start
         if start ~= '-' then start = fmt('%.0f', math.floor(ms / 1000)) end
@@ -108,7 +108,7 @@ for i = 3, #ARGV, 6 do
       else
         forget_seen(prefix, r.queue) -- it knows the jobs behind those at the head
         putback(prefix, r.queue, r.payload, r.start, true)
-        died(r, action == 's')
+        if action ~= 'h' then died(r, action == 's') end
       end
       if text ~= '' then answer(prefix, proc, token, text) end
       drop_held(prefix, proc, token)

@@ -46,6 +46,9 @@ if refused(record) then
   return {'STUCK', ms, KEYS[1] .. ' is no hash'}
 end
 if (record or '') ~= known then return {'CHANGED', ms, record or ''} end
+if match(known, '^%d+ ') and not find(known, '^1 ') then
+  return {'STUCK', ms, 'its record in ' .. KEYS[1] .. ' was written by another version of resqued'}
+end
 if tick ~= '' and tonumber(tick) > ms then return {'EARLY', ms} end
 if ARGV[14] ~= '' and query('HGET', prefix .. 'persistent_schedules', name) ~= ARGV[14] then return {'GONE', ms} end
 

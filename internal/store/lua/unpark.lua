@@ -30,12 +30,13 @@ need(prefix .. 'queue:', 'LLEN', 'LPUSH', 'RPUSH')
 needcompanions(prefix)
 call('PERSIST', KEYS[1]) -- the first write: a full server does not refuse the rest
 
--- read returns what is parked under an id, or nil.
+-- read returns what is parked under an id, or nil; the second result: there is something that
+-- this version does not read, and that another one may.
 local function read(id)
   local meta, payload = pcall_('HGET', all, id), pcall_('GET', all .. ':' .. id)
   if type(meta) ~= 'string' or type(payload) ~= 'string' then return nil end
-  local kind, at, start, gap, q, r, n, i = match(meta, '^1 (%a) (%d+) ([%d-]+) (%d+) (%d+) (%d+) (%d+)\n()')
-  if not kind then return nil end
+  local kind, at, start, gap, q, r, n, i = match(meta, '^1 ([fFrbtl]) (%d+) ([%d-]+) (%d+) (%d+) (%d+) (%d+)\n()')
+  if not kind then return nil, true end
   q, r = tonumber(q), tonumber(r)
   return {
     kind = kind, at = at, start = start, gap = tonumber(gap), payload = payload,
@@ -82,8 +83,11 @@ for _, id in ipairs(ids) do
     more = 1
     break
   end
-  local p = read(id)
-  if not p then
+  local p, foreign = read(id)
+  if foreign then
+    reason = 'what is parked under ' .. id .. ' is nothing that this version of resqued has written'
+    if call('ZSCORE', KEYS[1], id) then call('ZADD', KEYS[1], fmt('%.0f', ms + 10000), id) end
+  elseif not p then
     call('ZREM', KEYS[1], id) -- it was removed meanwhile
     if named then reason = 'nothing is parked under ' .. id end
   else

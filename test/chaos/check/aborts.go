@@ -50,7 +50,7 @@ func Aborts(h *History) Result {
 			switch next := h.next(run); {
 			case run.At < a.From-near && (run.Outcome == "" || run.Ended > a.From) && run.Outcome != ledger.End:
 				inHand++
-				if next != nil && p.Attempts == 0 && run.Outcome != ledger.Requeue {
+				if next != nil && p.Attempts == 0 && run.Outcome != ledger.Requeue && run.Outcome != ledger.Lost {
 					r.fail([]string{run.ID}, "%s was in hand in %s from %s on, USR1 came at %s, and it ran again at %s in %s", run.ID, run.Proc,
 						seconds(run.At), seconds(a.From), seconds(next.At), next.Proc)
 				}

@@ -203,6 +203,9 @@ func (h *History) whyAgain(before, again *Run) string {
 	if before.Outcome == ledger.Requeue {
 		return "a requeue"
 	}
+	if cause := h.whyLost(before, again); cause != "" {
+		return cause
+	}
 	if at, ok := h.died[before.Proc]; ok && at >= before.At-dying && at <= again.At {
 		return "the death of its process"
 	}
@@ -226,6 +229,33 @@ func (h *History) whyAgain(before, again *Run) string {
 	}
 	return ""
 }
+
+// whyLost returns what explains that a run was stopped because of its lock, so that the job runs
+// again. A command that was stopped says nothing: of that it may only have been one.
+func (h *History) whyLost(before, again *Run) string {
+	until := before.Ended + time.Second
+	switch {
+	case before.Outcome == ledger.Lost:
+	case before.Outcome == "" && before.Lock != "":
+		until = again.At
+	default:
+		return ""
+	}
+	if f, ok := h.explains(before.Proc, before.At-time.Second, until, Disturbs); ok {
+		return "a lock lost in " + f.Kind
+	}
+	if before.Outcome == ledger.Lost && h.starved(before.At-2*time.Second, until) {
+		return "a lock lost on a machine that had too much to do"
+	}
+	if before.Outcome == ledger.Lost && h.emptied(before) {
+		return "a lock lost in a redis that lost everything"
+	}
+	return ""
+}
+
+// lockLost is the exception of a job that has failed because its lock was lost. None does: they
+// run again.
+const lockLost = "Resqued::LockLost"
 
 // deaths counts the runs of a job during which its process died.
 func (h *History) deaths(id string) (all, own int) {
@@ -294,6 +324,9 @@ func (h *History) whyFailed(p *Push, f Failed) string {
 	if p.Expect == f.Exception && p.Expect != ExpectDeath {
 		return "their own doing"
 	}
+	if f.Exception == lockLost {
+		return ""
+	}
 	runs := h.byID[f.ID]
 	if m := deathNote.FindStringSubmatch(f.Error); m != nil && f.Exception == ExpectDeath && m[1] == m[2] {
 		most, _ := strconv.Atoi(m[2])
@@ -325,15 +358,8 @@ func (h *History) whyFailed(p *Push, f Failed) string {
 	if fault, ok := h.explains(last.Proc, last.At-time.Second, until, Fails|Disturbs|Fences|Freezes|Kills); ok {
 		return fault.Kind
 	}
-	if strings.Contains(f.Error, silentNote) && h.starved(last.At-2*time.Second, until) {
-		return "a machine that had too much to do"
-	}
 	return ""
 }
-
-// silentNote is in the failure record of a job that was stopped because no beat had reached
-// Redis in time.
-const silentNote = "no heartbeat for"
 
 // Waited returns for how long the machine was overloaded between two instants.
 func (h *History) Waited(from, to time.Duration) (d time.Duration) {

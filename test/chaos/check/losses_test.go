@@ -161,19 +161,32 @@ func TestCopies(t *testing.T) {
 	})
 }
 
-func TestStarved(t *testing.T) {
+// A job that has lost its lock runs again, and only then for a reason; it never fails for that.
+func TestLocksLost(t *testing.T) {
 	t.Parallel()
-	b := good()
-	b.push("chaos-9")
-	b.run("chaos-9", "p1", "k", 10*second, 12*second, ledger.Fail)
-	b.h.Failed = append(b.h.Failed, Failed{ID: "chaos-9", Exception: "Resqued::LockLost", Error: "resqued: job lock lost: no heartbeat for 2s", At: 12 * second})
-	b.h.FailedStat++
-	b.h.Processed++
-	requireFails(t, Failures(b.h, false), "chaos-9")
+	lost := func() *book {
+		b := good()
+		b.push("chaos-9")
+		b.run("chaos-9", "p1", "k", 10*second, 12*second, ledger.Lost)
+		b.run("chaos-9", "p2", "k", 14*second, 15*second, ledger.End)
+		return b
+	}
+	b := lost()
+	requireFails(t, Repeats(b.h), "chaos-9")
 	b.h.Starved = []Span{{11 * second, 12 * second}}
-	require.Empty(t, Failures(b.h, false).Violations)
-	b.h.Failed[1].Error = "lost"
+	require.Empty(t, Repeats(b.h).Violations)
+	b = lost()
+	b.fault(Fault{Kind: "redis-away", From: 11 * second, To: 14 * second, Effect: Disturbs})
+	require.Empty(t, Repeats(b.h).Violations)
+	b.h.Failed = append(b.h.Failed, Failed{ID: "chaos-9", Exception: "Resqued::LockLost", Error: "resqued: job lock lost: no heartbeat for 2s", At: 12 * second})
 	requireFails(t, Failures(b.h, false), "chaos-9")
+
+	b = good()
+	b.push("chaos-9")
+	b.run("chaos-9", "p1", "k", 10*second, 12*second, ledger.End)
+	b.run("chaos-9", "p2", "k", 14*second, 15*second, ledger.End)
+	b.fault(Fault{Kind: "redis-away", From: 11 * second, To: 14 * second, Effect: Disturbs})
+	requireFails(t, Repeats(b.h), "chaos-9")
 }
 
 func TestKilledWhileRedisIsAway(t *testing.T) {

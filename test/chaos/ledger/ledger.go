@@ -26,6 +26,8 @@ const (
 	End     = "end"
 	Fail    = "fail"
 	Requeue = "requeue"
+	// Lost: it was told to stop because its lock was lost or about to be.
+	Lost = "lost"
 	// Die: the job is about to end its process.
 	Die = "die"
 	// Unit: a unit of a long job is done, and its slice goes on. Complete: the last unit is

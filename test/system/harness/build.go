@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/testlevel"
 )
 
@@ -130,7 +131,19 @@ var (
 	next = sync.OnceValues(func() (string, error) {
 		return build("testapp-next", "github.com/resqued/resqued/test/system/testapp", "-X", "github.com/resqued/resqued/internal/cli.Version="+NextVersion)
 	})
+	newerApp = sync.OnceValues(func() (string, error) {
+		known := rdb.Known()
+		return build("testapp-newer", "github.com/resqued/resqued/test/system/testapp",
+			fmt.Sprintf("-X github.com/resqued/resqued/internal/rdb.formats=%d:%d-%d", known.Newest+1, known.Oldest, known.Newest+1))
+	})
 )
+
+// NewerApp returns the path of App as a later version would be, which writes keys in the next
+// format and reads this one's, too. What it writes looks the same.
+func NewerApp(tb testing.TB) string {
+	tb.Helper()
+	return built(tb, newerApp)
+}
 
 func built(tb testing.TB, once func() (string, error)) string {
 	tb.Helper()
@@ -141,9 +154,9 @@ func built(tb testing.TB, once func() (string, error)) string {
 	return path
 }
 
-func build(name, pkg string, link ...string) (string, error) {
+func build(name, pkg string, flags ...string) (string, error) {
 	path := filepath.Join(buildDir, name)
-	args := []string{"build", "-ldflags", strings.Join(append([]string{"-s", "-w"}, link...), " "), "-o", path}
+	args := []string{"build", "-ldflags", strings.Join(append([]string{"-s", "-w"}, flags...), " "), "-o", path}
 	if Race() {
 		args = append(args, "-race")
 	}

@@ -153,6 +153,7 @@ func Start(tb testing.TB, o Options) *Daemon {
 	d.cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + d.Dir, "TZ=UTC",
 		markEnv + "=" + d.mark,
+		"RESQUED_CONFIG=none", // for verbs beside the daemon: nothing of the machine's
 		"REDIS_URL=" + server.URL(),
 		"RESQUE_NAMESPACE=" + d.Space,
 		"WORKER_COUNT=" + strconv.Itoa(max(o.Workers, 1)),

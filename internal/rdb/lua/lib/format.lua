@@ -9,6 +9,7 @@
 -- COST     no command
 
 local function unread(format, oldest, newest)
+  if type(format) == 'table' then return false end -- no hash: nothing was said
   local n = tonumber(format or '1') -- who says none has written before there were numbers
   return not n or n < tonumber(oldest) or n > tonumber(newest)
 end

@@ -1,0 +1,77 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/longstore"
+	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/statsd"
+)
+
+// CheckRedis returns an error if a client cannot be made for the URL of Redis, or for one of the
+// servers of class locks. Nothing is connected to.
+func (p Program) CheckRedis(c config.Config) error {
+	open := func(url string) error {
+		other := c
+		if other.RedisURL = url; url != c.RedisURL {
+			other.RedisCA = ""
+		}
+		s, err := OpenStore(other, "resqued-check")
+		if err != nil {
+			return err
+		}
+		return s.Close()
+	}
+	if err := open(c.RedisURL); err != nil {
+		return err
+	}
+	for _, class := range slices.Sorted(maps.Keys(c.Handlers)) {
+		if lock := c.Handlers[class].Lock; lock != nil && lock.Redis != "" {
+			if err := open(lock.Redis); err != nil {
+				return fmt.Errorf("class %q: lock.redis: %w", class, err)
+			}
+		}
+	}
+	return nil
+}
+
+// LocksInDatabase reports whether a class keeps its lock in PostgreSQL.
+func (p Program) LocksInDatabase(c config.Config) bool {
+	for _, class := range p.allClasses(c) {
+		if class.Lock != nil && class.Lock.Store == resqued.StorePostgres {
+			return true
+		}
+	}
+	return false
+}
+
+// allClasses are the handlers of the program and of the configuration, by name.
+func (p Program) allClasses(c config.Config) map[string]resqued.Class {
+	classes := Commands(c)
+	for _, name := range p.Handlers.Classes() {
+		if class, ok := p.Handlers.Lookup(name); ok {
+			classes[name] = *class
+		}
+	}
+	return classes
+}
+
+// TryRedis looks at the server of a URL as a daemon does before it starts.
+func TryRedis(ctx context.Context, c config.Config) []rdb.Step {
+	s, err := OpenStore(c, "resqued-check")
+	if err != nil {
+		return []rdb.Step{{Name: "connection", Err: err}}
+	}
+	defer func() { _ = s.Close() }()
+	return s.Steps(ctx, longstore.Probed())
+}
+
+// TryStatsd sends one datagram to statsd. It returns the address that the host resolves to.
+func TryStatsd(ctx context.Context, c config.Config) (addr string, err error) {
+	return statsd.Try(ctx, statsd.Config{Host: c.StatsdHost, Port: c.StatsdPort, Key: c.StatsdKey})
+}

@@ -1,0 +1,326 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/app"
+	"github.com/resqued/resqued/internal/config"
+)
+
+const (
+	// largeServer is how many keys make it long to look for those of the measurement.
+	largeServer = 5_000_000
+	mostBench   = 5 * time.Minute
+	// wellTuned is the part of the tuned rate that is as good.
+	wellTuned = 0.7
+	// farAway is the round trip, in milliseconds, above which it decides.
+	farAway = 2
+)
+
+// benchOptions are the flags of "bench".
+type benchOptions struct {
+	time       time.Duration
+	jobs       int
+	yes, clean bool
+}
+
+func (a *cli) benchCommand() *cobra.Command {
+	var o benchOptions
+	c := &cobra.Command{
+		Use:   "bench",
+		Short: "measure what this machine and this Redis can do",
+		Long: `Work jobs that do nothing with three daemons in turn: with the defaults (1 process ×
+1 thread × 1 job), with this configuration, and with values tuned for this machine; and
+recommend what to set. No code or command of yours runs.
+
+It is a load on Redis for a few seconds, at most --time and --jobs for each daemon. All
+keys are in a namespace of their own, <namespace>:resqued-bench:…, and are removed at
+the end, also after ^C. Where Redis is on another machine, busy, very large, or
+has other daemons in it, it asks first; without a terminal it needs --yes.
+
+--clean removes what a bench has left behind that was killed.`,
+		Example:     "  " + a.name + " bench\n  " + a.name + " bench --dev\n  " + a.name + " bench -w 4 -t 8 --jobs-per-fork 1000 --yes -o json",
+		Args:        exactly(0, "no arguments"),
+		Annotations: map[string]string{daemonVerb: "yes"},
+		RunE:        func(c *cobra.Command, _ []string) error { return a.bench(c, o) },
+	}
+	config.AddFlags(c.Flags())
+	for _, k := range []string{"queues", "interval", "until-empty", "pidfile", "statsd-host", "statsd-port", "statsd-key", "max-age", "max-retiring", "drain-timeout", "log-level"} {
+		if c.Flags().Lookup(k) != nil {
+			_ = c.Flags().MarkHidden(k)
+		}
+	}
+	c.Flags().DurationVar(&o.time, "time", 2*time.Second, "how long each daemon is measured")
+	c.Flags().IntVar(&o.jobs, "jobs", 200_000, "how many jobs each of them may work")
+	c.Flags().BoolVar(&o.yes, "yes", false, "do not ask, whatever else uses this Redis")
+	c.Flags().BoolVar(&o.clean, "clean", false, "only remove what a bench has left behind that was killed")
+	return c
+}
+
+// benchReport is the JSON of "bench".
+type benchReport struct {
+	Redis app.BenchServer `json:"redis"`
+	Runs  []app.BenchRun  `json:"runs"`
+	// Recommendation says what to set, for people; Tuned are the values.
+	Recommendation string        `json:"recommendation"`
+	Tuned          config.Tuning `json:"tuned"`
+}
+
+func (a *cli) bench(c *cobra.Command, o benchOptions) error {
+	if o.time < 100*time.Millisecond || o.time > mostBench {
+		return usage("", "--time %s: 100ms to %s", o.time, mostBench)
+	}
+	if o.jobs < 1 {
+		return usage("", "--jobs %d: 1 or more", o.jobs)
+	}
+	r, err := a.loadAs(c, config.Options{})
+	if err != nil {
+		return err
+	}
+	log, _ := app.NewLogger(os.Stderr, r.LogFormat, "error")
+	defer func() { _ = log.Sync() }()
+	b := &app.Bench{Program: a.program(), Config: r.Config, For: o.time, Jobs: o.jobs, Log: log}
+	if err := b.Open(); err != nil {
+		return err
+	}
+	defer func() { _ = b.Close() }()
+	ctx, stop := a.interruptible(c.Context(), b)
+	defer stop()
+	if o.clean {
+		n, err := b.Sweep(ctx)
+		if err != nil {
+			return err
+		}
+		if a.flags.output == outJSON {
+			return a.printJSON(map[string]int{"removed": n})
+		}
+		return a.printText("removed " + plural(n, "key") + "\n")
+	}
+	report := benchReport{Tuned: app.Tuning(), Runs: []app.BenchRun{}}
+	if report.Redis, err = b.Server(ctx); err != nil {
+		if errors.Is(err, errInterrupted) {
+			return &problem{exit: exitFailed, code: "interrupted", lines: []string{"interrupted"}}
+		}
+		return err
+	}
+	if why := disturbs(r, a.dev, report.Redis); why != "" && !o.yes {
+		what := "load Redis for some seconds, although " + why
+		if in, ok := a.stdin.(*os.File); !ok || !isTerminal(in) {
+			return usage("To do it: --yes. To measure another Redis: --redis-url, or --dev beside a running \""+a.name+" dev\".", "this would %s", what)
+		}
+		if err := a.confirm(what); err != nil {
+			return err
+		}
+	}
+	err = a.measure(ctx, b, benchTunings(r, report.Tuned), &report)
+	left := removeBench(ctx, b, a.name)
+	switch {
+	case errors.Is(err, errInterrupted):
+		return errors.Join(&problem{exit: exitFailed, code: "interrupted", lines: []string{"interrupted; its keys are removed"}}, left)
+	case err != nil || left != nil:
+		return errors.Join(err, left)
+	}
+	report.Recommendation = recommend(report)
+	if a.flags.output == outJSON {
+		return a.printJSON(report)
+	}
+	return a.printText(a.benchTable(report))
+}
+
+// removeBench removes the keys, and says how to if that fails.
+func removeBench(ctx context.Context, b *app.Bench, name string) error {
+	_, err := b.Remove(ctx)
+	if err == nil {
+		_, err = b.Remove(ctx) // what a process may have written late
+	}
+	if err != nil {
+		return &problem{
+			exit: exitFailed, code: "left_behind", cause: err, hint: "Remove them: " + name + " bench --clean",
+			lines: []string{fmt.Sprintf("keys of %s:* are left in Redis: %v", b.Namespace(), err)},
+		}
+	}
+	return nil
+}
+
+// errInterrupted is the end of a measurement by a signal.
+var errInterrupted = errors.New("interrupted")
+
+// interruptible returns a context that ends with the first signal to end. Others, such as those of
+// its children, are the daemon's.
+func (a *cli) interruptible(parent context.Context, b *app.Bench) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case sig := <-a.received:
+				if slices.Contains([]os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP}, sig) {
+					cancel(errInterrupted)
+				} else {
+					b.Signal(sig)
+				}
+			case <-done:
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		close(done)
+		cancel(nil)
+	}
+}
+
+// disturbs returns why a measurement may disturb others, "" if it does not.
+func disturbs(r *config.Resolved, dev bool, s app.BenchServer) string {
+	var why []string
+	if !dev && !isLocal(r.RedisURL) {
+		why = append(why, s.Where+" is another machine")
+	}
+	if !dev && s.Others > 0 {
+		why = append(why, plural(s.Others, "worker")+" work"+map[bool]string{true: "s"}[s.Others == 1]+" for it")
+	}
+	if s.PerSecond > app.BusyServer {
+		why = append(why, fmt.Sprintf("it runs %d commands a second for others", s.PerSecond))
+	}
+	if s.Keys > largeServer {
+		why = append(why, fmt.Sprintf("all of its %d keys will be looked at", s.Keys))
+	}
+	return strings.Join(why, " and ")
+}
+
+// isLocal reports whether a URL is that of a Redis on this machine.
+func isLocal(text string) bool {
+	u, err := url.Parse(text)
+	if err != nil {
+		return false
+	}
+	switch u.Scheme {
+	case "unix":
+		return true
+	case "redis", "rediss":
+		ip := net.ParseIP(u.Hostname())
+		return u.Hostname() == "localhost" || u.Hostname() == "" || ip != nil && ip.IsLoopback()
+	}
+	return false // others have several servers
+}
+
+// namedTuning is a daemon to be measured.
+type namedTuning struct {
+	name string
+	config.Tuning
+}
+
+// benchTunings returns the daemons to measure, each once.
+func benchTunings(r *config.Resolved, tuned config.Tuning) (list []namedTuning) {
+	own := config.Tuning{WorkerCount: r.WorkerCount, ThreadCount: r.ThreadCount, JobsPerFork: r.JobsPerFork, MaxRSS: r.MaxRSS}
+	for _, t := range []namedTuning{{"defaults", config.Tuning{WorkerCount: 1, ThreadCount: 1, JobsPerFork: 1}}, {"this configuration", own}, {"tuned", tuned}} {
+		same := func(o namedTuning) bool {
+			return o.WorkerCount == t.WorkerCount && o.ThreadCount == t.ThreadCount && o.JobsPerFork == t.JobsPerFork
+		}
+		if i := slices.IndexFunc(list, same); i >= 0 {
+			list[i].name += ", " + t.name
+			continue
+		}
+		list = append(list, t)
+	}
+	return list
+}
+
+func (a *cli) measure(ctx context.Context, b *app.Bench, tunings []namedTuning, report *benchReport) error {
+	for _, t := range tunings {
+		switch {
+		case a.flags.verbose:
+			_, _ = fmt.Fprintf(a.stderr, "measuring %s in %s\n", t.name, b.Namespace())
+		case !a.flags.quiet && isTerminal(a.stderr):
+			_, _ = fmt.Fprintf(a.stderr, "\r\x1b[K%s …", t.name)
+		}
+		run, err := b.Measure(ctx, t.name, t.Tuning)
+		if err != nil {
+			return err
+		}
+		report.Runs = append(report.Runs, run)
+	}
+	if !a.flags.verbose && !a.flags.quiet && isTerminal(a.stderr) {
+		_, _ = fmt.Fprint(a.stderr, "\r\x1b[K")
+	}
+	return nil
+}
+
+func (a *cli) benchTable(r benchReport) string {
+	l := &listing{columns: []column{
+		{title: "DAEMON"},
+		{title: "PROCESSES", right: true},
+		{title: "THREADS", right: true},
+		{title: "JOBS/PROCESS", right: true},
+		{title: "JOBS/S", right: true},
+		{title: "REDIS µs/JOB", right: true},
+		{title: "COMMANDS/JOB", right: true},
+	}}
+	for _, run := range r.Runs {
+		cost := func(v float64) string {
+			if v == 0 {
+				return ""
+			}
+			return significant(v)
+		}
+		l.add(run.Name, run, run.Name, fmt.Sprint(run.WorkerCount), fmt.Sprint(run.ThreadCount), fmt.Sprint(run.JobsPerFork),
+			significant(run.Rate), cost(run.Micros), cost(run.Commands))
+	}
+	version := ""
+	if r.Redis.Version != "" {
+		version = " (" + r.Redis.Version + ")"
+	}
+	return fmt.Sprintf("redis %s%s: an answer takes %s ms, the slowest hundredth %s ms\n\n%s\n%s\n",
+		r.Redis.Where, version, significant(r.Redis.P50), significant(r.Redis.P99), a.table(l), r.Recommendation)
+}
+
+// significant formats a number with three digits that count.
+func significant(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// recommend says what to make of the figures. The runs are those of benchTunings.
+func recommend(r benchReport) string {
+	best := r.Runs[len(r.Runs)-1]
+	own := best
+	for _, run := range r.Runs {
+		if strings.Contains(run.Name, "this configuration") {
+			own = run
+		}
+	}
+	var b strings.Builder
+	set := fmt.Sprintf("worker_count: %d, thread_count: %d, jobs_per_fork: %d", r.Tuned.WorkerCount, r.Tuned.ThreadCount, r.Tuned.JobsPerFork)
+	switch {
+	case own.Rate >= wellTuned*best.Rate:
+		b.WriteString("This configuration is as good as one for this machine: leave it as it is.")
+	default:
+		fmt.Fprintf(&b, "Set %s: that works %s times as many of these jobs as this configuration. Jobs must be able to share a process.",
+			set, significant(best.Rate/own.Rate))
+	}
+	if own.Micros > 0 {
+		fmt.Fprintf(&b, "\nAt %s µs for a job this Redis ends at most %s jobs a second of this configuration, however many machines work.",
+			significant(own.Micros), significant(1e6/own.Micros))
+	}
+	if r.Redis.P50 > farAway {
+		fmt.Fprintf(&b, "\nRedis is far away (%s ms): more threads make up for that, a Redis that is nearer for more.", significant(r.Redis.P50))
+	}
+	b.WriteString("\nJobs that do something gain less, the more the longer they take.")
+	return b.String()
+}

@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/app"
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+func (a *cli) doctorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "doctor", Short: "look for what is wrong, and say what mends it",
+		Long: `Check the configuration, the Redis server, the daemons, queues, locks, parked jobs,
+schedules, and the units of resqued that systemd has loaded on this machine. Each finding
+says what to do. Nothing is changed. STATUS is
+
+  ok    as it should be
+  warn  it works, and may not be meant
+  FAIL  jobs wait for it, or a promise of docs/reliability.md does not hold
+
+Exit codes: 0 nothing has failed, 3 something has, 69 Redis does not answer.`,
+		Example: "  " + a.name + " doctor\n  " + a.name + " doctor -o json | jq '.checks[] | select(.status == \"fail\")'",
+		Args:    exactly(0, "no arguments"),
+		RunE:    func(c *cobra.Command, _ []string) error { return a.doctor(c) },
+	}
+}
+
+func (a *cli) doctor(c *cobra.Command) error {
+	found, r, err := a.checkConfig(c)
+	if err == nil {
+		var more []view.Finding
+		more, err = a.checkFleet(c.Context(), r)
+		found = append(found, more...)
+	}
+	found = append(found, checkUnits(c.Context())...)
+	if said := a.printFindings(found); said != nil {
+		return said
+	}
+	if err != nil {
+		return err
+	}
+	for _, f := range found {
+		if f.Status == view.FindingFail {
+			return exitCode(exitUnhealthy)
+		}
+	}
+	return nil
+}
+
+// checkConfig reads the configuration. It fails if nothing else can be checked then.
+func (a *cli) checkConfig(c *cobra.Command) ([]view.Finding, *config.Resolved, error) {
+	r, err := a.loadAs(c, config.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	var found []view.Finding
+	for _, w := range append(r.Warnings, a.program().Warnings(r)...) {
+		if w.Key == "handlers" && r.File == "" {
+			continue // those of the daemons stand in a file that is not read here
+		}
+		found = append(found, view.Finding{Check: "config", Status: view.FindingWarn, Text: w.Message})
+	}
+	if err := a.checkDatabase(r.Config); err != nil {
+		found = append(found, view.Finding{Check: "config", Status: view.FindingFail, Text: err.Error()})
+	}
+	if len(found) == 0 {
+		text := "no file; the defaults and the environment"
+		if r.File != "" {
+			text = r.File
+		}
+		found = append(found, view.Finding{Check: "config", Status: view.FindingOK, Text: text})
+	}
+	return found, r, nil
+}
+
+// checkFleet checks what stands in Redis.
+func (a *cli) checkFleet(ctx context.Context, r *config.Resolved) ([]view.Finding, error) {
+	s, err := app.OpenStore(r.Config, "resqued-cli")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = s.Close() }()
+	p := a.program()
+	return view.Findings(ctx, s, view.Checks{
+		Unique: r.Unique,
+		Schedules: view.ScheduleSources{
+			Configured: r.Schedules, Program: p.ClassSchedules(r.Config), Stored: r.PersistentSchedules, Defaults: p.ScheduleDefaults(r.Config),
+		},
+		Differ: app.SettingsDiffer,
+	})
+}
+
+// unitPatience is how long systemctl may take to answer.
+const unitPatience = 5 * time.Second
+
+// checkUnits checks the units of resqued that systemd has loaded here. It finds nothing where
+// there are none, or no systemd.
+func checkUnits(ctx context.Context) []view.Finding {
+	ctx, cancel := context.WithTimeout(ctx, unitPatience)
+	defer cancel()
+	text, err := exec.CommandContext(ctx, "systemctl", "show", "resqued.service", "resqued@*.service",
+		"--property=Id,LoadState,ActiveState,KillMode,KillSignal,Restart,WatchdogUSec").Output()
+	if err != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return nil // no systemd runs here
+	}
+	return unitFindings(string(text))
+}
+
+// unitFindings reads the answer of systemctl show: a block of NAME=VALUE for each unit.
+func unitFindings(text string) (found []view.Finding) {
+	for block := range strings.SplitSeq(text, "\n\n") {
+		fields := map[string]string{}
+		for line := range strings.Lines(block) {
+			if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+				fields[name] = value
+			}
+		}
+		if fields["LoadState"] != "loaded" {
+			continue
+		}
+		unit := fields["Id"]
+		add := func(status, text, setting string) {
+			found = append(found, view.Finding{
+				Check: "systemd", Status: status, Text: unit + ": " + text,
+				Fix: fmt.Sprintf("systemctl edit %s: [Service] %s", unit, setting),
+			})
+		}
+		before := len(found)
+		switch fields["KillMode"] {
+		case "mixed", "":
+		case "control-group":
+			add(view.FindingFail, "KillMode=control-group: a stop kills the commands of running jobs", "KillMode=mixed")
+		default:
+			add(view.FindingFail, "KillMode="+fields["KillMode"]+": a stop leaves worker processes behind", "KillMode=mixed")
+		}
+		if signal := fields["KillSignal"]; signal != "" && signal != "3" && signal != "SIGQUIT" {
+			add(view.FindingFail, "KillSignal="+signal+": a stop kills running jobs instead of waiting for them", "KillSignal=SIGQUIT")
+		}
+		if fields["Restart"] != "" && fields["Restart"] != "always" {
+			add(view.FindingWarn, "Restart="+fields["Restart"]+": a daemon that ends is not always started again", "Restart=always")
+		}
+		if fields["ActiveState"] == "failed" {
+			found = append(found, view.Finding{
+				Check: "systemd", Status: view.FindingFail, Text: unit + " has failed, and is not started again",
+				Fix: "journalctl -u " + unit + ", mend it, then systemctl restart " + unit,
+			})
+		}
+		if len(found) == before {
+			found = append(found, view.Finding{Check: "systemd", Status: view.FindingOK, Text: unit + " is " + fields["ActiveState"]})
+		}
+	}
+	return found
+}
+
+// findingColours are those of the status.
+var findingColours = map[string]string{view.FindingOK: green, view.FindingWarn: yellow, view.FindingFail: red}
+
+func (a *cli) printFindings(found []view.Finding) error {
+	for i, f := range found {
+		if f.Command {
+			found[i].Fix = a.name + " " + f.Fix
+		}
+	}
+	if a.flags.output == outJSON {
+		if found == nil {
+			found = []view.Finding{}
+		}
+		return a.printJSON(struct {
+			Checks []view.Finding `json:"checks"`
+		}{found})
+	}
+	var b strings.Builder
+	for _, f := range found {
+		word := f.Status
+		if word == view.FindingFail {
+			word = "FAIL"
+		}
+		fmt.Fprintf(&b, "%s  %-9s  %s\n", a.paint(findingColours[f.Status], fmt.Sprintf("%-4s", word)), f.Check, wire.Printable(f.Text, 0))
+		if f.Fix != "" && f.Status != view.FindingOK {
+			fmt.Fprintf(&b, "%17s→ %s\n", "", wire.Printable(f.Fix, 0))
+		}
+	}
+	return a.printText(b.String())
+}

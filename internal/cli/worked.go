@@ -1,0 +1,192 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/app"
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+const (
+	// workedTimeout is how long a verb that has pushed jobs looks for their workers.
+	workedTimeout = 2 * time.Second
+	// maxUnworked bounds how many queues, and how many classes, are warned of.
+	maxUnworked = 5
+	// maxClassesOf bounds how many classes of a queue are looked at: input may name any number.
+	maxClassesOf = 1000
+)
+
+// pushed are queues to which a verb has pushed jobs, with the classes of the jobs as far as
+// they are known.
+type pushed map[string]map[string]bool
+
+func (p pushed) add(queue, class string) {
+	if p[queue] == nil {
+		p[queue] = map[string]bool{}
+	}
+	if class != "" && len(p[queue]) < maxClassesOf {
+		p[queue][class] = true
+	}
+}
+
+// worked is what is known of the workers of jobs that were pushed.
+type worked struct {
+	// Worked reports whether a worker takes jobs from all of the queues; nil = not known.
+	Worked *bool
+	// Warnings say what is probably not meant, in the order of the queues.
+	Warnings []string
+}
+
+// workedBy finds out who works the jobs that a verb has pushed. The jobs are pushed by now, so
+// that an outage, or a user without the right to look, is no failure: then nothing is known.
+func (a *cli) workedBy(ctx context.Context, cfg config.Config, jobs pushed) worked {
+	w := worked{Warnings: []string{}}
+	if len(jobs) == 0 || a.flags.output != outJSON && a.flags.quiet {
+		return w
+	}
+	c, err := a.coverage(ctx, cfg)
+	if err != nil {
+		return w
+	}
+	all := true
+	if !c.Any() {
+		all = false
+		w.Warnings = append(w.Warnings, "no worker runs; what was pushed waits for one: "+a.name+" work")
+	}
+	known, whole := a.knownClasses(cfg, c)
+	unworked, strange := 0, map[string]bool{}
+	for _, queue := range slices.Sorted(maps.Keys(jobs)) {
+		if c.Any() && !c.Works(queue) {
+			all = false
+			if unworked++; unworked <= maxUnworked {
+				w.Warnings = append(w.Warnings, fmt.Sprintf("no worker works queue %s%s", wire.Printable(queue, 200), meant(queue, c.Names())))
+			}
+		}
+		if c.WorksForeign(queue) { // which may know classes that are not known here
+			continue
+		}
+		for _, class := range slices.Sorted(maps.Keys(jobs[queue])) {
+			if slices.ContainsFunc(wire.ClassNames(class), func(name string) bool { return slices.Contains(known, name) }) {
+				continue
+			}
+			if guess := meant(class, known); (guess != "" || whole) && !strange[class] {
+				if strange[class] = true; len(strange) <= maxUnworked {
+					w.Warnings = append(w.Warnings, fmt.Sprintf("no handler is known for class %s%s", wire.Printable(class, 200), guess))
+				}
+			}
+		}
+	}
+	if more := unworked - maxUnworked; more > 0 {
+		w.Warnings = append(w.Warnings, fmt.Sprintf("no worker works %d more queues", more))
+	}
+	if more := len(strange) - maxUnworked; more > 0 {
+		w.Warnings = append(w.Warnings, fmt.Sprintf("no handler is known for %d more classes", more))
+	}
+	w.Worked = &all
+	return w
+}
+
+// meant returns a question for the known name that is nearest, "" if none is near.
+func meant(name string, known []string) string {
+	if guess := nearest(name, known); guess != "" {
+		return fmt.Sprintf(" (did you mean %s?)", wire.Printable(guess, 200))
+	}
+	return ""
+}
+
+// warnUnworked tells on standard error what workedBy has found. Without any worker that is no
+// more than a note: to push first is as good as to work first.
+func (a *cli) warnUnworked(w worked) {
+	if a.flags.output == outJSON { // they are part of the result
+		return
+	}
+	for _, text := range w.Warnings {
+		if strings.HasPrefix(text, "no worker runs") {
+			a.note("%s", text)
+			continue
+		}
+		a.warn("%s", text)
+	}
+}
+
+// coverage reads from Redis which queues are worked.
+func (a *cli) coverage(ctx context.Context, cfg config.Config) (*view.Coverage, error) {
+	ctx, cancel := context.WithTimeout(ctx, workedTimeout)
+	defer cancel()
+	s, err := app.OpenStore(cfg, "resqued-cli")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = s.Close() }()
+	return view.Covers(ctx, s)
+}
+
+// knownClasses returns the classes that have a handler in this program, in its configuration or
+// in a daemon that runs. Whole reports whether a class that is none of these has probably no
+// handler: each daemon has told all that it has, or there is none and this configuration has
+// handlers.
+func (a *cli) knownClasses(cfg config.Config, c *view.Coverage) (known []string, whole bool) {
+	known = a.program().Classes(cfg).Classes()
+	whole = len(cfg.Handlers)+len(a.handlers.Classes()) > 0
+	for _, fields := range c.Masters {
+		classes := app.ClassesOf(fields["settings"])
+		known = append(known, classes.Names...)
+		whole = whole || len(classes.Names) > 0
+	}
+	for _, fields := range c.Masters {
+		whole = whole && app.ClassesOf(fields["settings"]).Whole
+	}
+	slices.Sort(known) // the same guess each time
+	return slices.Compact(known), whole
+}
+
+// queueOf returns the queue of a class: as the configuration or the program names it, else as
+// a running daemon does. With --dev any queue will do that is worked. The error is a problem
+// that says what to do.
+func (a *cli) queueOf(ctx context.Context, cfg config.Config, class string) (string, error) {
+	names := wire.ClassNames(class)
+	for _, name := range names {
+		if queue := a.program().QueueOf(cfg, name); queue != "" {
+			return queue, nil
+		}
+	}
+	p := usage("Pass --queue NAME, or set the class's queue in the handlers section of the configuration.",
+		"no queue is known for class %q", wire.Printable(class, 200))
+	known := a.program().Classes(cfg).Classes()
+	if c, err := a.coverage(ctx, cfg); err == nil {
+		queues := map[string]bool{}
+		for _, fields := range c.Masters {
+			classes := app.ClassesOf(fields["settings"])
+			known = append(known, classes.Names...)
+			for _, name := range names {
+				if queue := classes.Queues[name]; queue != "" {
+					queues[queue] = true
+				}
+			}
+		}
+		switch {
+		case len(queues) == 1:
+			return slices.Sorted(maps.Keys(queues))[0], nil
+		case len(queues) > 1:
+			return "", usage("Pass --queue NAME.", "daemons differ about the queue of class %q: %s",
+				wire.Printable(class, 200), strings.Join(slices.Sorted(maps.Keys(queues)), ", "))
+		}
+		if worked := c.Names(); a.dev && !c.Works(devQueue) && len(worked) > 0 {
+			return worked[0], nil
+		}
+	}
+	if a.dev {
+		return devQueue, nil
+	}
+	if guess := nearest(class, known); guess != "" && !slices.Contains(known, class) {
+		p.hint = fmt.Sprintf("Did you mean %q?  Or pass --queue NAME.", wire.Printable(guess, 200))
+	}
+	return "", p
+}

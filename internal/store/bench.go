@@ -1,0 +1,135 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
+)
+
+// benchSpace is behind the namespace of whoever measures: what is below it may be removed.
+const benchSpace = ":resqued-bench:"
+
+// BenchNamespace returns a namespace for a measurement below a namespace, whose rights and
+// slot in a cluster it has. Run names the measurement and has no colons; without one it is
+// what all measurements are below.
+func BenchNamespace(namespace, run string) string {
+	return strings.TrimSuffix(namespace+benchSpace+run, ":")
+}
+
+// errNotBench guards against the removal of anything else.
+var errNotBench = errors.New("is no namespace of a measurement: nothing was removed")
+
+// ServerLoad is what a server says of itself. What it does not say is 0.
+type ServerLoad struct {
+	Version string
+	// CPU is the processor time that it has used, Commands how many it has run, those inside
+	// of scripts included.
+	CPU      time.Duration
+	Commands int64
+	// PerSecond is how many commands it runs each second just now.
+	PerSecond int64
+	// Keys is how many keys there are in the database.
+	Keys int64
+	// Measured reports that CPU and Commands are known.
+	Measured bool
+}
+
+// Load asks the server how much it has done.
+func (s *Store) Load(ctx context.Context) (l ServerLoad, err error) {
+	node, err := s.node(ctx)
+	if err != nil {
+		return l, err
+	}
+	var all strings.Builder
+	for _, section := range []string{"server", "stats", "cpu"} {
+		part, err := node.Info(ctx, section).Result()
+		if err != nil && rdb.Unreachable(err) {
+			return l, fmt.Errorf("ask redis for its load: %w", err)
+		}
+		all.WriteString(part + "\r\n")
+	}
+	text := all.String()
+	l.Version = rdb.InfoField(text, "redis_version")
+	l.PerSecond, _ = strconv.ParseInt(rdb.InfoField(text, "instantaneous_ops_per_sec"), 10, 64)
+	l.Keys, _ = node.DBSize(ctx).Result()
+	var known error
+	for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
+		seconds, err := strconv.ParseFloat(rdb.InfoField(text, name), 64)
+		known = errors.Join(known, err)
+		l.CPU += time.Duration(seconds * float64(time.Second))
+	}
+	l.Commands, err = strconv.ParseInt(rdb.InfoField(text, "total_commands_processed"), 10, 64)
+	l.Measured = errors.Join(known, err) == nil
+	return l, nil
+}
+
+// node is the server that has the keys of the namespace.
+func (s *Store) node(ctx context.Context) (redis.Cmdable, error) {
+	if c, ok := s.db.Read.(*redis.ClusterClient); ok {
+		// All keys of a namespace lie in one slot; any other node knows none of them.
+		return c.MasterForKey(ctx, s.db.Key(keyQueues))
+	}
+	return s.db.Read, nil
+}
+
+// RoundTrip returns how long an answer takes to a command that does nothing.
+func (s *Store) RoundTrip(ctx context.Context) (time.Duration, error) {
+	began := time.Now()
+	if err := s.db.Ping(ctx); err != nil {
+		return 0, fmt.Errorf("redis at %s: %w", s.db.Where(), err)
+	}
+	return time.Since(began), nil
+}
+
+// RemoveBench removes all keys of the store's namespace, which must be one of BenchNamespace.
+// Nothing may work in it any more. It returns how many keys it has removed.
+func (s *Store) RemoveBench(ctx context.Context) (removed int, err error) {
+	if !strings.Contains(s.db.Prefix, benchSpace) {
+		return 0, fmt.Errorf("%q %w", s.db.Prefix, errNotBench)
+	}
+	node, err := s.node(ctx)
+	if err != nil {
+		return 0, err
+	}
+	pattern := globEscape(s.db.Prefix) + "*"
+	for cursor := uint64(0); ; {
+		keys, next, err := node.Scan(ctx, cursor, pattern, scanCount).Result()
+		if err != nil {
+			return removed, fmt.Errorf("look for the keys of %s: %w", s.db.Prefix, err)
+		}
+		if len(keys) > 0 {
+			n, err := s.db.Write.Del(ctx, keys...).Result()
+			if err != nil {
+				return removed, fmt.Errorf("remove the keys of %s: %w", s.db.Prefix, err)
+			}
+			removed += int(n)
+		}
+		if cursor = next; cursor == 0 {
+			return removed, nil
+		}
+	}
+}
+
+// LiveBenches returns how many processes hold a lease in measurements below the store's
+// namespace, and so would lose their keys to RemoveBench.
+func (s *Store) LiveBenches(ctx context.Context) (n int, err error) {
+	now, err := s.db.Now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	ms := strconv.FormatInt(now.UnixMilli(), 10)
+	_, err = s.scan(ctx, strings.TrimPrefix(benchSpace, ":"), func(key string) bool {
+		if strings.HasSuffix(key, ":"+keyProcs) {
+			n += int(s.db.Read.ZCount(ctx, s.db.Key(key), ms, "+inf").Val())
+		}
+		return true
+	})
+	return n, err
+}

@@ -1,0 +1,354 @@
+package view
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/rdb"
+)
+
+// The status of a finding.
+const (
+	FindingOK   = "ok"
+	FindingWarn = "warn" // it works, and may not be meant
+	FindingFail = "fail" // jobs wait for it, or a promise does not hold
+)
+
+// Finding is what a check has found.
+type Finding struct {
+	// Check is the name of the check: "redis".
+	Check string `json:"name"`
+	// Status is FindingOK, FindingWarn or FindingFail.
+	Status string `json:"status"`
+	Text   string `json:"text"`
+	// Fix is what mends it, a command without the name of the program ("locks release KEY") if
+	// Command is true, else a sentence. Empty if nothing is to be done.
+	Fix     string `json:"fix,omitempty"`
+	Command bool   `json:"-"`
+}
+
+const (
+	// checkedLocks is how many locks are looked at.
+	checkedLocks = 10_000
+	// namedFindings is how many things of one kind are named one by one.
+	namedFindings = 5
+	// askew is how far clocks may be apart unnoticed: times that people name are read by
+	// their machine's clock and kept by the server's.
+	askew = 5 * time.Second
+	// slow is a round trip with which each exchange of a worker process takes long.
+	slow = 20 * time.Millisecond
+	// almost is the part of a limit beyond which it is said.
+	almost = 0.9
+)
+
+// FindingStore is what the checks need of the store.
+type FindingStore interface {
+	QueueStore
+	LockStore
+	WaitStore
+	UniqueStore
+	ParkedStore
+	ScheduleStore
+	Server(ctx context.Context) (rdb.Server, error)
+}
+
+// Checks says what is to be checked beside what stands in Redis.
+type Checks struct {
+	// Unique reports whether the configuration says that a queue is unique.
+	Unique func(queue string) bool
+	// Schedules are those of this configuration.
+	Schedules ScheduleSources
+	// Differ compares the settings of two masters; see MarkSettings.
+	Differ func(usual, other string) []string
+}
+
+// Findings checks the server, the daemons and what they work on. Of each check there is one
+// finding at least. It fails only if the server does not answer; a check that cannot be made
+// otherwise is a finding, too.
+func Findings(ctx context.Context, s FindingStore, c Checks) ([]Finding, error) {
+	var all []Finding
+	for _, check := range []struct {
+		name string
+		do   func(ctx context.Context, s FindingStore, c Checks) ([]Finding, error)
+		fine string
+	}{
+		{"redis", checkServer, ""},
+		{"daemons", checkDaemons, ""},
+		{"queues", checkQueues, "every queue with jobs is worked"},
+		{"unique", checkUnique, "the keys of unique queues match"},
+		{"locks", checkLocks, "every lock has a holder that lives"},
+		{"parked", checkParked, "the end of every job has its place"},
+		{"schedules", checkSchedules, "no schedule is late"},
+	} {
+		found, err := check.do(ctx, s, c)
+		if err != nil && (rdb.Unreachable(err) || ctx.Err() != nil) {
+			return all, err
+		}
+		if err != nil {
+			found = append(found, Finding{Status: FindingFail, Text: "cannot be checked: " + err.Error()})
+		}
+		if len(found) == 0 {
+			found = []Finding{{Status: FindingOK, Text: check.fine}}
+		}
+		for _, f := range found {
+			f.Check = check.name
+			all = append(all, f)
+		}
+	}
+	return all, nil
+}
+
+func checkServer(ctx context.Context, s FindingStore, _ Checks) ([]Finding, error) {
+	server, err := s.Server(ctx)
+	if err != nil {
+		return nil, err
+	}
+	version := server.Version
+	if version == "" {
+		version = "of an unknown version"
+	}
+	found := []Finding{{Status: FindingOK, Text: fmt.Sprintf("%s, answers in %s", version, server.RoundTrip.Round(10*time.Microsecond))}}
+	add := func(status, text, fix string) { found = append(found, Finding{Status: status, Text: text, Fix: fix}) }
+	if server.RoundTrip > slow {
+		add(FindingWarn, fmt.Sprintf("the nearest of three answers took %s", server.RoundTrip.Round(time.Millisecond)),
+			"Each batch of jobs takes a round trip: run the daemons near the server, with more threads.")
+	}
+	if server.Role == "slave" {
+		add(FindingFail, "it is a replica", "Let redis_url name the primary.")
+	}
+	if server.MemoryLimit > 0 && server.Policy != "" && server.Policy != "noeviction" {
+		add(FindingFail, fmt.Sprintf("it may throw away jobs: maxmemory is %s, maxmemory-policy %s", Size(server.MemoryLimit), server.Policy),
+			"redis-cli CONFIG SET maxmemory-policy noeviction, and the same in redis.conf.")
+	}
+	if server.MemoryLimit > 0 && float64(server.Memory) > almost*float64(server.MemoryLimit) {
+		add(FindingWarn, fmt.Sprintf("%s of %s of its memory are used; when it is full pushes are refused", Size(server.Memory), Size(server.MemoryLimit)),
+			"Raise maxmemory, or see what takes it: redis-cli --bigkeys.")
+	}
+	if server.ClientLimit > 0 && float64(server.Clients) > almost*float64(server.ClientLimit) {
+		add(FindingWarn, fmt.Sprintf("%d of %d connections are taken", server.Clients, server.ClientLimit), "Raise maxclients in redis.conf.")
+	}
+	if server.Unsaved != "" {
+		add(FindingFail, "its last try to write the "+server.Unsaved+" has failed", "See the log of redis-server: is its disk full?")
+	}
+	if server.AppendOnly != nil && !*server.AppendOnly {
+		add(FindingWarn, "it logs no writes: when it dies it loses what came after its last snapshot",
+			"redis-cli CONFIG SET appendonly yes, and the same in redis.conf.")
+	}
+	if server.Ahead > askew || server.Ahead < -askew {
+		add(FindingWarn, fmt.Sprintf("its clock and this machine's are %s apart: times given to commands are off by as much", server.Ahead.Abs().Round(time.Second)),
+			"Set both by NTP.")
+	}
+	return found, nil
+}
+
+func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Finding, err error) {
+	workers, err := Workers(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if c.Differ != nil {
+		MarkSettings(workers, c.Differ)
+	}
+	masters, threads := 0, 0
+	add := func(status, fix string, command bool, format string, args ...any) {
+		found = append(found, Finding{Status: status, Text: fmt.Sprintf(format, args...), Fix: fix, Command: command})
+	}
+	for _, v := range workers {
+		switch {
+		case v.State == WorkerGhost:
+			add(FindingWarn, "", false, "%s is registered, and no process stands behind it", WorkerText(v.Worker))
+			continue
+		case v.Kind == KindForeign:
+			continue
+		case v.State == WorkerStale:
+			add(FindingWarn, "", false, "%s has not been heard of for %s: the others recover its jobs", v.Worker, Since(v.Beat, time.Now()))
+			continue
+		}
+		masters++
+		threads += v.Threads
+		if v.State == "paused" {
+			add(FindingWarn, "To go on: the signal CONT to process "+pidOf(v.Worker)+" on "+v.Host+".", false, "%s is paused", v.Worker)
+		}
+		settings, others := splitDiffering(v.Differs)
+		if len(settings) > 0 {
+			add(FindingFail, "config show", true, "%s has another %s than most daemons: see docs/reliability.md for what breaks",
+				v.Worker, strings.Join(settings, ", "))
+		}
+		if len(others) > 0 {
+			add(FindingWarn, "workers -o wide", true, "%s has another %s than most daemons", v.Worker, strings.Join(others, " and "))
+		}
+		for _, p := range v.Processes {
+			if p.State == WorkerStale {
+				add(FindingWarn, "", false, "process %d of %s has not been heard of for %s", p.PID, v.Worker, Age(time.Duration(p.BeatS)*time.Second))
+			}
+		}
+	}
+	if masters == 0 {
+		return append([]Finding{{Status: FindingFail, Text: "no daemon of resqued runs", Fix: "work", Command: true}}, found...), nil
+	}
+	text := fmt.Sprintf("%s with %s", Plural(masters, "daemon"), Plural(threads, "thread"))
+	return append([]Finding{{Status: FindingOK, Text: text}}, found...), nil
+}
+
+func pidOf(worker string) string {
+	_, pid, _ := strings.Cut(worker, ":")
+	return pid
+}
+
+// splitDiffering parts the settings on which all daemons have to agree from what may differ.
+func splitDiffering(differs []string) (settings, others []string) {
+	for _, what := range differs {
+		if what == "version" || what == "config" {
+			others = append(others, what)
+		} else {
+			settings = append(settings, what)
+		}
+	}
+	return settings, others
+}
+
+func checkQueues(ctx context.Context, s FindingStore, _ Checks) (found []Finding, err error) {
+	queues, err := Queues(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	kinds := map[string][]*Queue{}
+	for _, q := range queues {
+		kinds[q.State] = append(kinds[q.State], q)
+		if q.Suspects > 0 {
+			found = append(found, Finding{
+				Status: FindingWarn, Fix: "queues show " + q.Queue, Command: true,
+				Text: fmt.Sprintf("%s of %s may have killed their worker process, and run alone", Plural(int(q.Suspects), "job"), q.Queue),
+			})
+		}
+	}
+	say := func(state, status, text, more string, fix func(q *Queue) string) {
+		for i, q := range kinds[state] {
+			if i == namedFindings {
+				found = append(found, Finding{
+					Status: status, Fix: "queues", Command: true,
+					Text: fmt.Sprintf("%s more %s", Plural(len(kinds[state])-i, "queue"), more),
+				})
+				return
+			}
+			f := Finding{Status: status, Text: fmt.Sprintf("%s: %s", q.Queue, text), Fix: fix(q), Command: true}
+			if q.Size != nil && *q.Size > 0 {
+				f.Text = fmt.Sprintf("%s: %s, %s", q.Queue, waiting(*q.Size), text)
+			}
+			if q.Problem != "" {
+				f.Text += " (" + q.Problem + ")"
+			}
+			found = append(found, f)
+		}
+	}
+	say(QueueOrphan, FindingFail, "and nothing works this queue", "with jobs are worked by nothing", func(q *Queue) string { return "work --queues " + q.Queue })
+	say(QueueBroken, FindingFail, "its key is no list", "have keys that are no lists", func(*Queue) string { return "queues -o wide" })
+	say(QueueStarved, FindingWarn, "all of them locked", "have locked jobs only", func(*Queue) string { return "locks waiting" })
+	say(QueuePaused, FindingWarn, "and the queue is paused", "are paused", func(q *Queue) string { return "queues resume " + q.Queue })
+	return found, nil
+}
+
+func waiting(n int64) string {
+	if n == 1 {
+		return "1 job waits"
+	}
+	return Grouped(n) + " jobs wait"
+}
+
+func checkUnique(ctx context.Context, s FindingStore, c Checks) (found []Finding, err error) {
+	unique := c.Unique
+	if unique == nil {
+		unique = func(string) bool { return false }
+	}
+	queues, err := UniqueQueues(ctx, s, unique)
+	if err != nil {
+		return nil, err
+	}
+	for _, q := range queues {
+		switch q.State {
+		case UniqueBroken:
+			found = append(found, Finding{Status: FindingFail, Text: q.Queue + ": " + q.Problem, Fix: "locks unique -o wide", Command: true})
+		case UniqueOutOfStep:
+			found = append(found, Finding{
+				Status: FindingWarn, Fix: "locks repair " + q.Queue, Command: true,
+				Text: fmt.Sprintf("%s holds %d jobs, its set %d payloads, its list of times %d: a Ruby worker refuses to take one", q.Queue, *q.Size, *q.Set, *q.StartAt),
+			})
+		}
+	}
+	return found, nil
+}
+
+func checkLocks(ctx context.Context, s FindingStore, _ Checks) (found []Finding, err error) {
+	locks, cut, err := Locks(ctx, s, "", checkedLocks)
+	if err != nil {
+		return nil, err
+	}
+	bad := slices.DeleteFunc(locks, func(v *Lock) bool { return v.State != "orphan" && v.State != "expired" })
+	for i, v := range bad {
+		if i == namedFindings {
+			found = append(found, Finding{
+				Status: FindingWarn, Fix: "locks --check", Command: true,
+				Text: fmt.Sprintf("%s more without a job that lives", Plural(len(bad)-i, "lock")),
+			})
+			break
+		}
+		f := Finding{Status: FindingWarn, Text: fmt.Sprintf("%s: its job is gone", v.Key), Fix: "locks release " + v.Key, Command: true}
+		if v.State == "expired" {
+			f.Text = fmt.Sprintf("%s: its time is past, and its job still runs or waits", v.Key)
+			f.Fix = "locks show " + v.Key
+		}
+		found = append(found, f)
+	}
+	if cut {
+		found = append(found, Finding{
+			Status: FindingOK, Fix: "locks --check --limit N", Command: true,
+			Text: fmt.Sprintf("there are more than the %s locks that were looked at", Grouped(checkedLocks)),
+		})
+	}
+	return found, nil
+}
+
+func checkParked(ctx context.Context, s FindingStore, _ Checks) (found []Finding, err error) {
+	jobs, total, err := ParkedJobs(ctx, s, 1000)
+	if err != nil {
+		return nil, err
+	}
+	reasons := map[string]int{}
+	for _, v := range jobs {
+		if v.State == ParkedWaits {
+			reasons[v.Reason]++
+		}
+	}
+	for reason, n := range reasons {
+		found = append(found, Finding{Status: FindingFail, Text: fmt.Sprintf("%s: %s", Plural(n, "job"), reason), Fix: "parked", Command: true})
+	}
+	slices.SortFunc(found, func(a, b Finding) int { return strings.Compare(a.Text, b.Text) })
+	if len(found) == 0 && total > 0 {
+		found = append(found, Finding{Status: FindingOK, Text: fmt.Sprintf("%s kept for failures that refer to them", Plural(int(total), "payload"))})
+	}
+	return found, nil
+}
+
+func checkSchedules(ctx context.Context, s FindingStore, c Checks) (found []Finding, err error) {
+	schedules, now, err := Schedules(ctx, s, c.Schedules)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range schedules {
+		switch {
+		case v.Source == FromRedis && !c.Schedules.Stored:
+			// A Ruby scheduler keeps it.
+		case v.Invalid != "":
+			found = append(found, Finding{Status: FindingFail, Text: fmt.Sprintf("%s: %s", v.Name, v.Invalid), Fix: "schedule", Command: true})
+		case v.Overdue != nil:
+			found = append(found, Finding{
+				Status: FindingFail, Fix: "workers", Command: true,
+				Text: fmt.Sprintf("%s was to enqueue its job %s ago: no daemon that has the schedule runs", v.Name, Since(*v.Overdue, now)),
+			})
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,66 @@
+package view_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
+)
+
+// failing returns the findings of a check that are not ok.
+func failing(f *fixture, check string, c view.Checks) []string {
+	f.Helper()
+	all, err := view.Findings(f.Context(), f.store, c)
+	require.NoError(f, err)
+	var texts []string
+	checks := map[string]bool{}
+	for _, one := range all {
+		checks[one.Check] = true
+		if one.Check == check && one.Status != view.FindingOK {
+			texts = append(texts, one.Status+" "+one.Text)
+		}
+	}
+	require.Len(f, checks, 7, "each check says something")
+	return texts
+}
+
+func TestFindings(t *testing.T) {
+	views(t, func(f *fixture) {
+		f.putMaster(map[string]string{"state": "running", "slots": "2", "threads": "4", "queues": "q", "settings": `{"a":"1"}`})
+		for _, check := range []string{"daemons", "queues", "unique", "locks", "parked", "schedules"} {
+			require.Empty(f, failing(f, check, view.Checks{}), check)
+		}
+
+		for i := range 8 {
+			f.push(fmt.Sprintf("orphan-%d", i), `{"class":"A","args":[]}`)
+		}
+		texts := failing(f, "queues", view.Checks{})
+		require.Len(f, texts, 6, "five are named, the others counted")
+		require.Equal(f, "fail orphan-0: 1 job waits, and nothing works this queue", texts[0])
+		require.Equal(f, "fail 3 queues more with jobs are worked by nothing", texts[5])
+
+		for i, settings := range []string{`{"a":"1"}`, `{"a":"2"}`} {
+			require.NoError(f, f.store.PutMaster(f.Context(), store.MasterInfo{
+				ID: fmt.Sprintf("web-%d:b:9-9", i+2), TTL: time.Hour,
+				Fields: map[string]string{"state": "paused", "host": "web", "version": fmt.Sprint("v", i), "settings": settings, "threads": "1", "slots": "1"},
+			}))
+		}
+		texts = failing(f, "daemons", view.Checks{Differ: func(usual, other string) []string {
+			if usual == other {
+				return nil
+			}
+			return []string{"a"}
+		}})
+		require.Contains(f, texts, "warn web-2:9 is paused")
+		require.Contains(f, texts, "fail web-3:9 has another a than most daemons: see docs/reliability.md for what breaks")
+
+		f.do("HSET", "resqued:parked", "vm:b:1-2:0.0#5", "1 f 1795000000000 - 0 4 14 9\nmailfailed is no list{}")
+		f.do("SET", "resqued:parked:vm:b:1-2:0.0#5", "{}")
+		f.do("ZADD", "resqued:parking", 1795000000000, "vm:b:1-2:0.0#5")
+		require.NotEmpty(f, failing(f, "parked", view.Checks{}))
+	})
+}

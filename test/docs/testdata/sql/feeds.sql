@@ -1,0 +1,1 @@
+CREATE TABLE feeds (id bigint, body text, fence bigint);

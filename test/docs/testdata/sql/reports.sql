@@ -1,0 +1,1 @@
+CREATE TABLE reports (id bigint, body text, fence bigint);
