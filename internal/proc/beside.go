@@ -142,6 +142,7 @@ func said(text []byte) string {
 
 // Beside is one of two masters as the other one holds it.
 type Beside struct {
+	pid     int
 	process *os.Process
 	conn    *Conn
 	once    sync.Once
@@ -180,7 +181,7 @@ func (i Invocation) Start() (*Beside, error) {
 		_ = conn.Close()
 		return nil, err
 	}
-	return &Beside{process: p, conn: conn}, nil
+	return &Beside{pid: p.Pid, process: p, conn: conn}, nil
 }
 
 // InheritBeside takes over, in a master that another one has started to take its place, the
@@ -207,11 +208,11 @@ func InheritBeside() (*Beside, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("inherit: the master %d: %w", pid, err)
 	}
-	return &Beside{process: p, conn: conn}, nil
+	return &Beside{pid: pid, process: p, conn: conn}, nil
 }
 
 // PID returns the process id of the other master.
-func (b *Beside) PID() int { return b.process.Pid }
+func (b *Beside) PID() int { return b.pid }
 
 // Send writes one message to it; see Conn.Send.
 func (b *Beside) Send(m Message) error { return b.conn.Send(m) }

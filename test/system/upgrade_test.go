@@ -81,10 +81,12 @@ func (d *deployed) handOver(verb string) int {
 	d.t.Helper()
 	text, code := d.ask(verb)
 	require.Zero(d.t, code, text)
-	main := d.main()
-	require.NotZero(d.t, main)
+	main := 0
+	proctest.Await(d.t, patience, func() bool { // what was sent is read later
+		main = d.main()
+		return strings.Contains(text, fmt.Sprintf("process %d is in charge", main))
+	}, "the process id that the service manager is told")
 	require.NotEqual(d.t, d.PID, main)
-	require.Contains(d.t, text, fmt.Sprintf("process %d is in charge", main))
 	d.adopt(main)
 	return main
 }
