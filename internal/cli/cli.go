@@ -76,15 +76,18 @@ func mainIn(places config.Places, handlers *resqued.Handlers, args []string) int
 		return app.Program{Version: version(), Handlers: handlers}.RunWorker(newEventWriter)
 	}
 	a := &cli{handlers: handlers, args: args, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, places: places}
-	a.listen()
 	a.name = filepath.Base(os.Args[0])
+	if err := a.listen(); err != nil {
+		return a.report(err)
+	}
 	return a.run(context.Background())
 }
 
 // listen starts to receive signals if this may become a daemon. It does not wait until the
 // arguments are parsed: a signal that comes earlier ends the process, or makes Go dump its
-// stacks.
-func (a *cli) listen() {
+// stacks. It fails in a master that was to take the place of another one and cannot speak to it:
+// that must not work beside it.
+func (a *cli) listen() (err error) {
 	args := a.args
 	if i := slices.Index(args, "--"); i >= 0 { // what follows is another program's
 		args = args[:i]
@@ -93,12 +96,9 @@ func (a *cli) listen() {
 		a.received, a.hush = app.Listen()
 	}
 	if slices.Contains(args, "work") {
-		var err error
-		if a.elder, err = app.InheritElder(); err != nil {
-			_, _ = fmt.Fprintf(a.stderr, "%s: %v\n", filepath.Base(os.Args[0]), err)
-			os.Exit(exitFailed) // not beside another master without its knowing
-		}
+		a.elder, err = app.InheritElder()
 	}
+	return err
 }
 
 // program returns the program whose command line this is.

@@ -153,7 +153,7 @@ func (a *cli) controlOf(args []string) (string, error) {
 func (a *cli) ask(path, do string, patience time.Duration) error {
 	reply, err := control.Ask(path, do, patience)
 	for try := 0; err == nil && reply.Elsewhere && try < askAgain; try++ {
-		time.Sleep(askAgainAfter)
+		<-time.After(askAgainAfter)
 		if there := filepath.Join(filepath.Dir(path), strconv.Itoa(reply.PID)+".sock"); isThere(there) {
 			path = there
 		}
