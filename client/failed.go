@@ -40,6 +40,10 @@ type FailedFilter struct {
 	// Limit is the maximum number of records, the oldest of each list first; 0 = any
 	// number.
 	Limit int
+	// Progress, if it is not nil, is called by RetryFailed and RemoveFailed after each record,
+	// with the number of records that were retried, removed, gone or stuck until then. They wait
+	// for it.
+	Progress func(handled int)
 }
 
 // FailedReport counts what became of the records that a filter selected.
@@ -280,6 +284,9 @@ func (c *Client) editFailed(ctx context.Context, f FailedFilter, fresh, remove b
 					report.Gone++
 				default:
 					report.Stuck++
+				}
+				if f.Progress != nil {
+					f.Progress(report.Done + report.Gone + report.Stuck)
 				}
 			},
 		})

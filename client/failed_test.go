@@ -61,9 +61,11 @@ func TestRetryFailed(t *testing.T) {
 		report, err = f.RetryFailed(t.Context(), client.FailedFilter{All: true})
 		require.NoError(t, err)
 		require.Zero(t, report.Matched)
-		report, err = f.RetryFailed(t.Context(), client.FailedFilter{All: true, Again: true})
+		var handled []int
+		report, err = f.RetryFailed(t.Context(), client.FailedFilter{All: true, Again: true, Progress: func(n int) { handled = append(handled, n) }})
 		require.NoError(t, err)
 		require.Equal(t, 1, report.Done)
+		require.Equal(t, []int{1}, handled)
 		id := wire.FailureID([]byte(f.failed(t)[0]))
 		report, err = f.RetryFailed(t.Context(), client.FailedFilter{IDs: []string{id[:8]}})
 		require.NoError(t, err)

@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -29,7 +30,7 @@ func newLogger(f *os.File, format, level string) *zap.Logger {
 }
 
 // NewLogger returns a logger for f and its level, which can be changed. Format "auto" makes
-// the form depend on f: text for a terminal, text with priorities for the journal, JSON lines
+// the form depend on f: text for a terminal, entries with fields for the journal, JSON lines
 // for everything else. Formats "text" and "json" ask for one of them.
 //
 // Logging never waits for the reader of f: see logqueue. Call Sync before the process ends.
@@ -40,7 +41,11 @@ func NewLogger(f *os.File, format, level string) (*zap.Logger, zap.AtomicLevel) 
 	}
 	journal := isJournal(f, os.Getenv("JOURNAL_STREAM"))
 	var log *zap.Logger
-	out := logqueue.New(f, 0, func(lines int) {
+	var dst io.Writer = f
+	if journal && format != "json" {
+		dst = &journalWriter{socket: journalSocket, stream: f}
+	}
+	out := logqueue.New(dst, 0, func(lines int) {
 		log.Warn("lines of this log were dropped, because nothing read it for a while", zap.Int("lines", lines))
 	})
 	var core zapcore.Core
@@ -52,8 +57,10 @@ func NewLogger(f *os.File, format, level string) (*zap.Logger, zap.AtomicLevel) 
 			EncodeDuration: zapcore.StringDurationEncoder, EncodeName: zapcore.FullNameEncoder,
 		})
 		core = zapcore.NewCore(encoder, out, min)
+	case journal:
+		core = newJournalCore(out, min)
 	default:
-		core = &textCore{LevelEnabler: min, out: out, journal: journal}
+		core = &textCore{LevelEnabler: min, out: out}
 	}
 	log = zap.New(core)
 	rdb.SetLogger(func(text string) { log.Debug("redis client", zap.String("text", text)) })
@@ -82,7 +89,9 @@ type textCore struct {
 }
 
 // With returns a core that writes the fields with every line.
-func (c *textCore) With(fields []zapcore.Field) zapcore.Core {
+func (c *textCore) With(fields []zapcore.Field) zapcore.Core { return c.with(fields) }
+
+func (c *textCore) with(fields []zapcore.Field) *textCore {
 	clone := *c
 	clone.fields = append(slices.Clip(c.fields), fields...)
 	return &clone
@@ -99,6 +108,12 @@ func (c *textCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcor
 // Write writes one line in one piece, so that the lines of several processes on
 // one terminal do not mix.
 func (c *textCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	_, err := io.WriteString(c.out, c.line(e, fields))
+	return err
+}
+
+// line returns an entry as one line.
+func (c *textCore) line(e zapcore.Entry, fields []zapcore.Field) string {
 	var b strings.Builder
 	if c.journal {
 		b.WriteString(priority(e.Level))
@@ -112,8 +127,7 @@ func (c *textCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 		}
 	}
 	b.WriteByte('\n')
-	_, err := io.WriteString(c.out, b.String())
-	return err
+	return b.String()
 }
 
 // Sync writes what waits for the reader of the log.
@@ -135,36 +149,46 @@ func priority(l zapcore.Level) string {
 }
 
 func writeField(b *strings.Builder, f zapcore.Field) {
+	eachValue(f, func(key, text string) { b.WriteString(" " + wire.Printable(key, maxLogValue) + "=" + quoteValue(text)) })
+}
+
+// eachValue calls do for the values of a field as text: none if it is skipped, several if it
+// stands for several.
+func eachValue(f zapcore.Field, do func(key, text string)) {
 	if f.Type == zapcore.SkipType {
 		return
 	}
 	m := zapcore.NewMapObjectEncoder()
 	f.AddTo(m)
-	value, ok := m.Fields[f.Key]
-	if !ok {
-		return
+	for _, key := range slices.Sorted(maps.Keys(m.Fields)) {
+		if key == f.Key+"Verbose" { // what zap adds to an error that prints more with %+v
+			continue
+		}
+		switch v := m.Fields[key].(type) {
+		case string:
+			do(key, v)
+		case time.Duration:
+			do(key, v.Round(time.Microsecond).String())
+		case time.Time:
+			do(key, v.Format(time.RFC3339))
+		default:
+			do(key, fmt.Sprint(v))
+		}
 	}
-	var text string
-	switch v := value.(type) {
-	case string:
-		text = v
-	case time.Duration:
-		text = v.Round(time.Microsecond).String()
-	case time.Time:
-		text = v.Format(time.RFC3339)
-	default:
-		text = fmt.Sprint(v)
-	}
-	b.WriteString(" " + f.Key + "=" + quoteValue(text))
 }
 
 // quoteValue returns a value as one word of one line, quoted if need be.
 func quoteValue(s string) string {
 	if s == "" || strings.ContainsAny(s, " \"=\t\n") || wire.Printable(s, 0) != s {
-		if len(s) > maxLogValue {
-			s = s[:maxLogValue] + "…"
-		}
-		return strconv.Quote(s)
+		return strconv.Quote(cutValue(s))
 	}
 	return wire.Printable(s, maxLogValue)
+}
+
+// cutValue bounds a value.
+func cutValue(s string) string {
+	if len(s) > maxLogValue {
+		return s[:maxLogValue] + "…"
+	}
+	return s
 }

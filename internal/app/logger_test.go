@@ -55,7 +55,9 @@ func TestLogger(t *testing.T) {
 		require.Contains(t, entry, "time")
 	})
 
-	t.Run("the journal gets priorities and no time", func(t *testing.T) {
+	t.Run("the journal gets priorities and no time, as lines where its socket is not there", func(t *testing.T) {
+		defer func(path string) { journalSocket = path }(journalSocket)
+		journalSocket = t.TempDir() + "/none"
 		r, w, err := os.Pipe()
 		require.NoError(t, err)
 		info, err := w.Stat()

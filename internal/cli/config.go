@@ -83,8 +83,7 @@ func (a *cli) configCheck(c *cobra.Command, connects bool) error {
 		return err
 	}
 	warnings := append(r.Warnings, a.program().Warnings(r)...)
-	var lacking config.Errors
-	if errors.As(r.CheckPIDFile(), &lacking) { // a directory that only a service has, perhaps
+	if lacking, ok := errors.AsType[config.Errors](r.CheckPIDFile()); ok { // a directory that only a service has, perhaps
 		for _, one := range lacking {
 			warnings = append(warnings, config.Warning{Key: one.Key, Code: "no_directory", Message: one.Error()})
 		}

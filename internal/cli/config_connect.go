@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/app"
@@ -97,11 +96,7 @@ func connectStatsd(ctx context.Context, r *config.Resolved) connection {
 func connectDatabase(ctx context.Context, r *config.Resolved) connection {
 	ctx, cancel := context.WithTimeout(ctx, tryFor)
 	defer cancel()
-	err := inDatabase(ctx, r.DatabaseURL, func(pool *pgxpool.Pool) error {
-		_, err := locker.ListLocked(ctx, pool, locker.DefaultTable, 1)
-		return err
-	})
-	if err != nil {
+	if err := askTable(ctx, r.DatabaseURL); err != nil {
 		p := asProblem(err)
 		hint := strings.TrimSpace(p.hint + " database_url is " + r.Origin("database_url") + ".")
 		return connection{Check: "postgres", Error: oneLine(err), Hint: hint, exit: p.exit}

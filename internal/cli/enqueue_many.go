@@ -95,6 +95,8 @@ func (a *cli) enqueueLines(c *cobra.Command, queue string, when whenFlags) error
 func (a *cli) pushLines(ctx context.Context, cfg config.Config, jobs *client.Client, defaults client.EnqueueParams) (linesView, error) {
 	v := linesView{Failures: []lineFailure{}, jobs: pushed{}}
 	homes := map[string]string{} // queues of classes
+	bar := a.progressOf("enqueued", 0)
+	defer bar.done()
 	lines := bufio.NewReaderSize(a.stdin, 1<<16)
 	var batch []client.EnqueueParams
 	var numbers []int
@@ -125,6 +127,7 @@ func (a *cli) pushLines(ctx context.Context, cfg config.Config, jobs *client.Cli
 		for i, answer := range answers {
 			v.count(numbers[i], answer)
 		}
+		bar.at(v.Enqueued + v.Delayed)
 		if err != nil && client.Unreachable(err) {
 			return v, err
 		}

@@ -169,11 +169,13 @@ func (a *cli) editFailed(c *cobra.Command, names []string, o editOptions) error 
 		}
 	}
 	return a.withClient(c, func(ctx context.Context, jobs *client.Client, cfg config.Config) error {
+		total := 0 // not known
 		if o.dryRun || len(names) == 0 && !o.yes {
 			report, err := jobs.CountFailed(ctx, o.filter, !o.retry)
 			if err != nil {
 				return err
 			}
+			total = report.Matched
 			if o.dryRun || report.Matched == 0 {
 				return a.tellEdited(report, o, true)
 			}
@@ -190,7 +192,14 @@ func (a *cli) editFailed(c *cobra.Command, names []string, o editOptions) error 
 		case o.retry:
 			do = jobs.RetryFailed
 		}
+		past := "removed"
+		if o.retry {
+			past = "retried"
+		}
+		bar := a.progressOf(past, total)
+		o.filter.Progress = bar.at
 		report, err := do(ctx, o.filter)
+		bar.done()
 		if err != nil {
 			return fmt.Errorf("%w (done until then: %d)", err, report.Done)
 		}

@@ -16,7 +16,7 @@ import (
 // need no Redis.
 var looking = []string{
 	"completion", "completion bash", "completion fish", "completion powershell", "completion zsh", "config", "config check", "config show",
-	"dev", "enqueue", "events", "version", "work",
+	"bench", "config init", "dev", "doctor", "enqueue", "events", "version", "work",
 	"failed", "failed ls", "failed show", "jobs", "jobs find", "jobs ls", "jobs show", "jobs wait", "locks", "locks ls",
 	"locks show", "locks unique", "locks waiting", "longjobs", "longjobs ls", "longjobs recurring", "longjobs show", "longjobs start",
 	"parked", "parked ls", "parked payload", "queues", "queues ls", "queues pause", "queues resume", "queues show",

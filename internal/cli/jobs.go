@@ -45,7 +45,7 @@ func (a *cli) jobsCommand() *cobra.Command {
 		return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.listJobs(ctx, s, &filter) })
 	}
 	parent := &cobra.Command{
-		Use: "jobs", Short: "list running jobs, show one, or kill one", RunE: ls,
+		Use: "jobs", Short: "list running jobs, kill one; find, move and remove waiting ones", RunE: ls,
 		Long: `List the jobs that are running, those first that have been running longest. STATE is
 
   running
@@ -55,7 +55,7 @@ func (a *cli) jobsCommand() *cobra.Command {
 
 ID is the one in the job's payload, or else names its process and this run of it. A
 part of it, four characters or more from its beginning or its end, is enough to find
-the job again. Jobs that wait are shown by "queues show".`,
+the job again. Jobs that wait are found by "jobs find", shown by "queues show".`,
 		Example: "  " + a.name + " jobs --class Import\n  " + a.name + " jobs show 9f1c55d0a7b2\n  " + a.name + " jobs kill 9f1c55d0a7b2",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -79,7 +79,7 @@ the job again. Jobs that wait are shown by "queues show".`,
 	for _, c := range []*cobra.Command{parent, list} {
 		a.completeFilter(c)
 	}
-	parent.AddCommand(list, show, a.jobsKillCommand())
+	parent.AddCommand(list, show, a.jobsKillCommand(), a.jobsFindCommand(), a.editWaitingCommand(false), a.editWaitingCommand(true))
 	return parent
 }
 

@@ -112,6 +112,14 @@ func inDatabase(ctx context.Context, url string, do func(*pgxpool.Pool) error) e
 	return lockerProblem(do(pool))
 }
 
+// askTable returns an error if a database does not answer, or has not the table of locks.
+func askTable(ctx context.Context, url string) error {
+	return inDatabase(ctx, url, func(pool *pgxpool.Pool) error {
+		_, err := locker.ListLocked(ctx, pool, locker.DefaultTable, 1)
+		return err
+	})
+}
+
 func (a *cli) readDatabaseURL(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,8 +105,22 @@ func (a *cli) startLongjob(c *cobra.Command, class string, args resqued.Args, f 
 			"no queue is known for class %q", wire.Printable(class, 200))
 	case err != nil:
 		return fmt.Errorf("%w (the run may have been enqueued all the same)", err)
+	}
+	runs := pushed{}
+	if res.Outcome == longjob.OutcomeNew {
+		own := resqued.Class{Queue: f.queue, FurtherQueue: f.requeueQueue}
+		if known, ok := classes.Lookup(class); ok {
+			own.Queue, own.FurtherQueue = cmp.Or(f.queue, known.Queue), cmp.Or(f.requeueQueue, known.FurtherQueue)
+		}
+		for _, queue := range []string{own.Queue, cmp.Or(own.FurtherQueue, own.Queue)} {
+			runs.add(queue, class)
+		}
+	}
+	by := a.workedBy(c.Context(), cfg.Config, runs)
+	defer a.warnUnworked(by)
+	switch {
 	case a.flags.output == outJSON:
-		return a.printJSON(map[string]string{"uuid": res.UUID, "outcome": string(res.Outcome)})
+		return a.printJSON(map[string]any{"uuid": res.UUID, "outcome": res.Outcome, "worked": by.Worked, "warnings": by.Warnings})
 	case a.flags.output == outName:
 		return a.printText(res.UUID + "\n")
 	case a.flags.quiet:

@@ -35,6 +35,33 @@ func (w *whenFlags) parse(now time.Time) (in time.Duration, at time.Time, err er
 	return in, at, err
 }
 
+// timeSpan is a flag that takes what parseIn reads.
+type timeSpan time.Duration
+
+// String returns the span, "" for none.
+func (t *timeSpan) String() string {
+	if *t == 0 {
+		return ""
+	}
+	return config.FormatDuration(time.Duration(*t))
+}
+
+// Type names the kind of value in messages of pflag.
+func (t *timeSpan) Type() string { return "time" }
+
+// Set reads a span.
+func (t *timeSpan) Set(text string) error {
+	d, err := parseIn(text)
+	*t = timeSpan(d)
+	return err
+}
+
+// durationVar registers a flag that is a time span.
+func durationVar(flags *pflag.FlagSet, to *time.Duration, name string, def time.Duration, help string) {
+	*to = def
+	flags.Var((*timeSpan)(to), name, help)
+}
+
 // parseIn reads how long to wait.
 func parseIn(text string) (time.Duration, error) {
 	d, err := parseSpan(text)
@@ -56,34 +83,6 @@ func parseSpan(text string) (time.Duration, error) {
 		err = errNoUnit // its text has examples without one
 	}
 	return d, err
-}
-
-// duration is the value of a flag: a time span as the configuration has them, days and weeks
-// included, but with a unit.
-type duration time.Duration
-
-// durationVar registers a flag that is a time span.
-func durationVar(flags *pflag.FlagSet, to *time.Duration, name string, def time.Duration, help string) {
-	*to = def
-	flags.Var((*duration)(to), name, help)
-}
-
-// String returns the span, "0" for none, which no help mentions as a default.
-func (d *duration) String() string {
-	if *d == 0 {
-		return "0"
-	}
-	return config.FormatDuration(time.Duration(*d))
-}
-
-// Type names the kind of value in the help.
-func (d *duration) Type() string { return "duration" }
-
-// Set takes what was given.
-func (d *duration) Set(text string) error {
-	span, err := parseSpan(text)
-	*d = duration(span)
-	return err
 }
 
 // parseAt reads a time. One without a zone is local; one without a day is the next of

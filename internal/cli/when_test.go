@@ -34,5 +34,5 @@ func TestDurationFlag(t *testing.T) {
 	require.NoError(t, flags.Parse([]string{"--older-than", "3d"}))
 	require.Equal(t, 72*time.Hour, got)
 	require.ErrorContains(t, flags.Parse([]string{"--older-than", "-1h"}), "must not be negative")
-	require.Contains(t, flags.FlagUsages(), "--older-than duration   how old (default 1h)")
+	require.Contains(t, flags.FlagUsages(), "--older-than time   how old (default 1h)")
 }

@@ -19,7 +19,8 @@ func (a *cli) workCommand() *cobra.Command {
 		Short: "run the daemon: a master and its worker processes",
 		Long: `Work jobs until told to stop. QUIT finishes what runs and leaves, TERM and INT
 kill it, USR1 kills it and goes on, USR2 pauses, CONT resumes, HUP reads the
-configuration again and replaces the worker processes one by one.
+configuration again and replaces the worker processes one by one, or changes to the
+program that has been put in the place of the running one ("reload" does so and waits).
 
 Every flag below is a key of the configuration file too (worker_count) and an
 environment variable (RESQUED_WORKER_COUNT, or as Resque calls it, WORKER_COUNT).

@@ -65,7 +65,8 @@ like most of them: version, config, or a setting that all daemons must share.`,
 		&cobra.Command{
 			Use: "show [WORKER…]", Short: "show processes, threads and running jobs",
 			Args: cobra.ArbitraryArgs, RunE: run(true), ValidArgsFunction: complete,
-		})
+		},
+		a.orderCommand(store.OrderPause), a.orderCommand(store.OrderResume), a.orderCommand(store.OrderDrain), a.orderCommand(store.OrderRecycle))
 	return parent
 }
 

@@ -26,8 +26,10 @@ func (l *loader) readQueues() {
 	}
 	list := l.lists["queues"]
 	if len(list) == 0 {
-		unsaid := l.result.Sources["queues"].Kind == FromDefault
-		if !(unsaid && l.useHandlerQueues()) && l.options.NeedQueues {
+		if l.result.Sources["queues"].Kind == FromDefault && l.useHandlerQueues() {
+			return
+		}
+		if l.options.NeedQueues {
 			l.refuse("queues", "", "no queue to work; set QUEUES=critical,mail (in order of priority) or QUEUES=*"+
 				" for all, or give --queues, or queues: in the file, or queue: of a handler")
 		}

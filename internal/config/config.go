@@ -136,6 +136,8 @@ type Config struct {
 
 	LogFormat string `json:"log_format"` // auto, text, json
 	LogLevel  string `json:"log_level"`  // debug, info, warn, error
+	// LogJobs: the start and the end of every job are logged.
+	LogJobs bool `json:"log_jobs"`
 
 	// Handlers are the command handlers by class, in the case of the file.
 	Handlers map[string]Handler `json:"handlers"`

@@ -14,7 +14,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -136,8 +135,6 @@ func checkQueue(name string) error {
 		return errors.New("must not begin or end with a space")
 	case strings.HasPrefix(name, "!"):
 		return errors.New(`must be one queue, not an exclusion; a name does not begin with "!"`)
-	case selector.Capped(name):
-		return errors.New("must be the name alone, without a cap; caps belong into queues")
 	}
 	if err := wire.CheckQueue(name); err != nil {
 		return err

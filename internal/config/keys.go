@@ -280,6 +280,11 @@ var keys = []key{
 		help: "least level that is logged",
 		kind: oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error"),
 	},
+	{
+		name: "log_jobs", def: "false",
+		help: "log the start and the end of every job, at level info",
+		kind: boolean(func(c *Config) *bool { return &c.LogJobs }),
+	},
 }
 
 // synonyms are names that people try, each with the key that they mean.

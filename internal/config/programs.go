@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/resqued/resqued/internal/selector"
 )
 
 // interpreters are programs whose first argument is a script, with the options before it that
@@ -116,6 +118,15 @@ func (l *loader) warnOfHandlers() {
 		h := c.Handlers[class]
 		none := func(field, code, format string, a ...any) {
 			l.warn("handlers."+class+"."+field, code, class+": "+fmt.Sprintf(format, a...))
+		}
+		queues := []string{h.Queue}
+		if h.LongJob != nil {
+			queues = append(queues, h.LongJob.RequeueQueue)
+		}
+		for _, queue := range queues {
+			if selector.Capped(queue) {
+				none("queue", selector.OneName, "%q is the queue of that name; a cap belongs into queues.", queue)
+			}
 		}
 		if arg, why := shellText(h.Command); arg != "" {
 			none("command", "no_shell", "command holds %s; %s.", shown(arg), why)

@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/resqued/resqued/internal/schedule"
+	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -239,6 +240,9 @@ func (l *loader) takeSchedules() {
 		s := l.file.schedules[name]
 		if s.Queue == "" {
 			s.Queue = c.Handlers[s.Class].Queue
+		}
+		if selector.Capped(l.file.schedules[name].Queue) {
+			l.warn("schedule."+name+".queue", selector.OneName, fmt.Sprintf("schedule %s: %q is the queue of that name; a cap belongs into queues.", name, s.Queue))
 		}
 		c.Schedules = append(c.Schedules, s)
 		l.result.Sources["schedule."+name] = Source{Kind: FromFile, Name: l.file.path, Line: l.file.scheduled[name]}

@@ -78,7 +78,8 @@ type System interface {
 
 // Store is what a master asks of Redis; *store.Store is one.
 type Store interface {
-	PutMaster(ctx context.Context, m store.MasterInfo) error
+	// PutMaster also returns the orders that waited, and takes them.
+	PutMaster(ctx context.Context, m store.MasterInfo) ([]store.Order, error)
 	DropMaster(ctx context.Context, id string) error
 	// CheckEviction returns an error if Redis may throw jobs away.
 	CheckEviction(ctx context.Context) error

@@ -573,6 +573,7 @@ type fakeRedis struct {
 	traces   map[string]map[string]string
 	policies map[string]store.Policy
 	noPolicy error
+	orders   []store.Order // the next renewal takes them
 }
 
 func (r *fakeRedis) set(change func()) {
@@ -588,19 +589,21 @@ func (r *fakeRedis) seen() []string {
 	return slices.Clone(r.verdicts)
 }
 
-func (r *fakeRedis) PutMaster(ctx context.Context, m store.MasterInfo) error {
+func (r *fakeRedis) PutMaster(ctx context.Context, m store.MasterInfo) ([]store.Order, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.silent {
 		r.mu.Unlock()
 		<-ctx.Done()
 		r.mu.Lock()
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
 	if r.down == nil {
 		r.masters = append(r.masters, m)
 	}
-	return r.down
+	orders := r.orders
+	r.orders = nil
+	return orders, r.down
 }
 
 func (r *fakeRedis) DropMaster(context.Context, string) error {

@@ -73,6 +73,7 @@ type janitor struct {
 	dead    chan deadProcess
 	rounds  chan round
 	reports chan report
+	orders  chan store.Order
 
 	pending []*deadProcess
 	// complaint is the last error that was logged; the same one is not repeated.
@@ -104,7 +105,7 @@ const parkTries = 4
 func newJanitor(d Deps) *janitor {
 	return &janitor{
 		store: d.Store, sys: d.System, log: d.Log.Named("janitor"), self: d.Self, stats: d.Stats,
-		dead: make(chan deadProcess), rounds: make(chan round), reports: make(chan report),
+		dead: make(chan deadProcess), rounds: make(chan round), reports: make(chan report), orders: make(chan store.Order),
 		unreadable: map[string]bool{}, failed: map[string]int{}, left: map[string]bool{}, differing: map[string]bool{}, unread: map[string]bool{},
 	}
 }
@@ -217,7 +218,13 @@ func (j *janitor) look(ctx context.Context, r round) {
 	call, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
 	began := time.Now()
-	err := j.store.PutMaster(call, r.info)
+	orders, err := j.store.PutMaster(call, r.info)
+	for _, o := range orders {
+		select {
+		case j.orders <- o:
+		case <-ctx.Done():
+		}
+	}
 	if err != nil {
 		j.suffer(ctx, "redis cannot be told of this master", err, began)
 		return

@@ -86,6 +86,7 @@ type Master struct {
 	gens    int           // configurations read
 	done    int           // jobs of the dead worker processes
 
+	recycling recycling
 	swollenAt time.Time // when it was last said that max_rss is too low
 
 	apart  apart
@@ -104,8 +105,9 @@ type Master struct {
 	healer      *healer
 	round       *round
 	roundAt     time.Time
-	unrecovered map[string]bool // the dead, and whether all that is left of them is their registration
-	lastTry     time.Time       // since when nothing is waited for but Redis
+	answers     map[string]answered // to orders, by their ids
+	unrecovered map[string]bool     // the dead, and whether all that is left of them is their registration
+	lastTry     time.Time           // since when nothing is waited for but Redis
 
 	straysAt time.Time // when to look for strays
 	told     told
@@ -133,7 +135,7 @@ func New(cfg Config, d Deps) (*Master, error) {
 	}
 	m := &Master{
 		cfg: cfg, d: d, log: d.Log, state: signals.Starting, startAs: signals.Running,
-		workers: map[*worker]bool{}, unrecovered: map[string]bool{},
+		workers: map[*worker]bool{}, unrecovered: map[string]bool{}, answers: map[string]answered{},
 		messages: make(chan said), exits: make(chan exited),
 		reread: rereading{result: make(chan reread, 1)}, peers: make(chan heard),
 	}
@@ -189,6 +191,8 @@ func (m *Master) loop(ctx context.Context) {
 			m.round = nil
 		case r := <-m.janitor.reports:
 			m.recovered(r)
+		case o := <-m.janitor.orders:
+			m.obey(o)
 		case r := <-m.reread.result:
 			m.reloaded(r)
 		case r := <-m.d.Requests:

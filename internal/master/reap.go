@@ -81,7 +81,7 @@ func (m *Master) vacate(w *worker, orderly bool, exit proc.Exit) {
 		s.closed = held
 		m.log.Info("worker process left: the queues are empty", fields...)
 	case orderly && useful && (w.stopped || w.retired) && !m.leaving():
-		m.log.Debug("worker process left", fields...)
+		m.recycled(w, lived, fields)
 	case orderly && (useful || !held), m.leaving() && exit.Code == 0:
 		m.log.Info("worker process left", fields...)
 	case w.tainted, m.state == signals.Killing:

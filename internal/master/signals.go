@@ -33,7 +33,9 @@ func (m *Master) onSignal(sig os.Signal) {
 	}
 	m.log.Info("signal", zap.String("signal", signals.Name(sig)), zap.String("means", string(intent)),
 		zap.String("state", string(m.state)), zap.String("does", does))
-	m.passOnSignal(intent)
+	if step.Do != signals.Enter { // enter passes it on
+		m.passOnSignal(intent)
+	}
 	switch step.Do {
 	case signals.Enter:
 		m.enter(step.Next, string(intent))
@@ -71,8 +73,8 @@ func (m *Master) enter(next signals.State, why string) {
 			m.d.Notifier.Stopping()
 		}
 	}
+	m.passOnState()
 	if next == signals.Killing {
-		m.passOnKill()
 		m.killAll(why)
 		return
 	}

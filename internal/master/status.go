@@ -138,14 +138,14 @@ func (m *Master) askRound() {
 	fields := map[string]string{
 		"host": m.d.Self.Host, "pid": strconv.Itoa(m.d.Self.PID),
 		"state": m.shown(), "slots": strconv.Itoa(m.cfg.Slots), "threads": strconv.Itoa(m.cfg.Threads),
-		"ready": strconv.Itoa(n.ready), "busy": strconv.Itoa(n.busy), "done": strconv.Itoa(n.done),
+		"ready": strconv.Itoa(n.ready), "busy": strconv.Itoa(n.busy), "done": strconv.Itoa(n.done), store.FieldOrders: "1",
 	}
 	maps.Copy(fields, m.cfg.Fields)
 	if s := m.cfg.Shared; s.Digest != "" {
 		fields["shared"], fields["settings"] = s.Digest, s.Text
 	}
 	r := &round{
-		info:   store.MasterInfo{ID: m.d.Self.String(), Fields: fields, TTL: masterTTL},
+		info:   store.MasterInfo{ID: m.d.Self.String(), Fields: fields, TTL: masterTTL, Answers: m.recentAnswers()},
 		policy: m.deathPolicy(), shared: m.cfg.Shared,
 		mine: map[string]bool{}, unrecovered: map[string]bool{},
 	}

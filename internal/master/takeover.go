@@ -156,6 +156,20 @@ func (m *Master) passOnSignal(intent signals.Intent) {
 	}
 }
 
+// passOnState lets the old master know the state of this one, whoever has asked for it.
+func (m *Master) passOnState() {
+	switch m.state {
+	case signals.Killing:
+		m.passOnKill()
+	case signals.Draining:
+		m.passOnSignal(signals.Drain)
+	case signals.Paused:
+		m.passOnSignal(signals.Pause)
+	case signals.Running:
+		m.passOnSignal(signals.Resume)
+	}
+}
+
 // passOnKill has the old master end as this one does.
 func (m *Master) passOnKill() {
 	if m.over == nil {

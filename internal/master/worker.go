@@ -50,6 +50,7 @@ type worker struct {
 	outage    *outage      // of Redis, as it has told last; nil: it answers
 	saturated bool         // every thread of it was busy when it last spoke of that
 	stopped   bool         // it has stopped taking jobs by itself
+	why       string       // why it has; empty: it has not
 	wants     string       // why it should be replaced, while it goes on
 	wantsAt   time.Time    // not before that; zero: now
 	readyRSS  int64        // its memory when it was ready, in bytes; 0 = unknown
@@ -259,7 +260,7 @@ func (m *Master) asksToRetire(w *worker, asks proc.Message) {
 	case "age":
 		w.wants = asks.Reason
 	default:
-		w.stopped = true
+		w.stopped, w.why = true, asks.Reason
 	}
 	m.log.Debug("worker process wants to be replaced", zap.String("proc", w.proc), zap.String("reason", asks.Reason))
 }

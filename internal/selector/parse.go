@@ -173,7 +173,7 @@ func (p *parser) add(entry string) string {
 		if n > p.threads {
 			p.warnings = append(p.warnings, Warning{
 				Entry: entry, Code: CapAbove,
-				Message: fmt.Sprintf("%s caps nothing: the whole daemon has %d threads.", entry, p.threads),
+				Message: fmt.Sprintf("%s caps nothing: the threads of the whole daemon are %d.", entry, p.threads),
 			})
 		}
 		pattern.Cap = n

@@ -30,7 +30,7 @@ func Try(ctx context.Context, c Config) (addr string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // a datagram is gone already
 	name := (&Client{key: strings.Trim(clean(c.Key), ".")}).name("config_check", "")
 	if _, err := fmt.Fprintf(conn, "%s:1|c", name); err != nil {
 		return "", err

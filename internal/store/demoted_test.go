@@ -66,7 +66,8 @@ func TestAServerThatIsPrimaryNoMore(t *testing.T) {
 			return s.Register(ctx, store.Registration{Proc: "p2", Workers: []string{"w:1:q"}, Started: "now"})
 		},
 		"show a master": func(ctx context.Context, s *store.Store) error {
-			return s.PutMaster(ctx, store.MasterInfo{ID: "m", Fields: map[string]string{"a": "b"}, TTL: time.Minute})
+			_, err := s.PutMaster(ctx, store.MasterInfo{ID: "m", Fields: map[string]string{"a": "b"}, TTL: time.Minute})
+			return err
 		},
 		"remove a master": func(ctx context.Context, s *store.Store) error { return s.DropMaster(ctx, "m") },
 	}

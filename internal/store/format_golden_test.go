@@ -45,7 +45,8 @@ func writeSamples(t *testing.T, server *redistest.Server) *redis.Client {
 		}
 		require.NoError(t, s.Register(t.Context(), store.Registration{Proc: proc, Workers: []string{worker}, Started: "now", Info: info}))
 	}
-	require.NoError(t, s.PutMaster(t.Context(), store.MasterInfo{ID: goldenMaster, TTL: time.Minute, Fields: map[string]string{"host": "vm", "version": "v1", "shared": "d", "settings": "{}"}}))
+	_, err := s.PutMaster(t.Context(), store.MasterInfo{ID: goldenMaster, TTL: time.Minute, Fields: map[string]string{"host": "vm", "version": "v1", "shared": "d", "settings": "{}"}})
+	require.NoError(t, err)
 	push := func(queue string, payloads ...string) {
 		for _, p := range payloads {
 			_, err := s.Push(t.Context(), queue, []byte(p))

@@ -29,6 +29,8 @@ const (
 	keyHeal      = "resqued:heal:"
 	keyKills     = "resqued:kills:"
 	keyKilled    = "resqued:killed:"
+	keyOrders    = "resqued:orders:"
+	keyOrdered   = "resqued:ordered:"
 	keyRelock    = "resqued:relock"
 
 	keyParked        = "resqued:parked"

@@ -9,6 +9,8 @@ type MasterInfo struct {
 	ID string
 	// Fields are shown as they are: state, slots, threads, pid, host, queues, …
 	Fields map[string]string
+	// Answers are those to orders, by their ids.
+	Answers map[string]OrderAnswer
 	// TTL is how long the entry lives without another BeatMaster.
 	TTL time.Duration
 }

@@ -77,7 +77,13 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 		return &Reserved{Token: token, Queue: queue.Name, Worker: worker, Payload: payload(n), LockKey: s.db.Key("locket:job_locks:Probe[" + n + "]"), Capped: queue.Cap > 0, Unique: queue.Unique}
 	}
 
-	_ = s.PutMaster(ctx, MasterInfo{ID: "probe", Fields: map[string]string{"state": "probing"}, TTL: time.Minute})
+	master := MasterInfo{
+		ID: "probe", TTL: time.Minute, Fields: map[string]string{"state": "probing", FieldOrders: "1"},
+		Answers: map[string]OrderAnswer{"none": {Done: true, Text: "probed"}},
+	}
+	_, _ = s.PutMaster(ctx, master)
+	_, _, _ = s.RequestOrder(ctx, "probe", OrderResume, "")
+	_, _ = s.PutMaster(ctx, master)
 	_ = s.Register(ctx, Registration{Proc: proc, Workers: []string{worker}, Started: "now", Info: map[string]string{"state": "probing"}})
 	s.db.Queue("push", func(pipe redis.Pipeliner) { // as Push does
 		pipe.SAdd(ctx, s.db.Key(keyQueues), plain.Name)
@@ -134,16 +140,19 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	_ = s.Recover(ctx, proc, []Verdict{{Token: "5", Action: Suspect}})
 	_, _ = s.Unregister(ctx, proc)
 	_, _ = s.db.Eval(ctx, dequeueScript, s.db.QueueKey(plain.Name), []any{s.db.Prefix, plain.Name, 0, 1, payload("9")})
-	master := SchedulerLock{Me: "probe"}
-	_, _ = s.Schedules(ctx, SchedulesRequest{Names: []string{"probe"}, Prints: []string{"x"}, Keeper: "probe", Stored: true, SchedulerLock: master})
+	_, _ = s.db.Eval(ctx, moveJobsScript, s.db.QueueKey(plain.Name), []any{s.db.Prefix, plain.Name, unique.Name, 0, 1, "u", payload("9"), s.db.Key(MarkerKey(lock))})
+	_, _ = s.db.Eval(ctx, moveSuspectsScript, s.db.Key(rdb.KeySuspects)+plain.Name, []any{s.db.Prefix, plain.Name, unique.Name, 1})
+	scheduler := SchedulerLock{Me: "probe"}
+	_, _ = s.Schedules(ctx, SchedulesRequest{Names: []string{"probe"}, Prints: []string{"x"}, Keeper: "probe", Stored: true, SchedulerLock: scheduler})
 	_, _ = s.Tick(ctx, TickRequest{
 		Name: "probe", Print: "x", Tick: time.UnixMilli(1), Jobs: 2, Queue: unique.Name, Unique: true, Payload: payload("5"),
-		IfRunning: "skip", Shown: "{}", SchedulerLock: master,
+		IfRunning: "skip", Shown: "{}", SchedulerLock: scheduler,
 	})
 	_ = s.ForgetRemoved(ctx, map[string]KeptNote{"probe": {}})
-	_ = s.ReleaseSchedulerLock(ctx, master)
+	_ = s.ReleaseSchedulerLock(ctx, scheduler)
 	_, _ = s.RemoveQueue(ctx, plain.Name, false)
-	_, _ = s.RemoveQueue(ctx, unique.Name, false)
+	_, _ = s.RemoveQueue(ctx, unique.Name, true)
+	_, _ = s.PruneQueue(ctx, unique.Name)
 	_ = s.DropMaster(ctx, "probe")
 }
 
@@ -154,9 +163,9 @@ func remains(namespace string) []string {
 		"worker:" + probeWorker, "worker:" + probeWorker + ":started", "stat:processed:" + probeWorker, "stat:failed:" + probeWorker,
 		"worker:" + probeMissing + ":started", "stat:processed:" + probeMissing,
 		"lock:probe", MarkerKey("lock:probe"), "locket:job_locks:Probe[1]", "locket:job_locks:Probe[2]", "locket:job_locks:Probe[3]", "locket:job_locks:Probe[9]",
-		"locket:job_locks:Probe[4]", probeCount, rdb.KeyMeta, "resqued:fence", "resqued:deaths", "resqued:deaths:plain", "resqued:died:plain", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", keyRelock, keyParking,
+		"locket:job_locks:Probe[4]", probeCount, rdb.KeyMeta, "resqued:fence", "resqued:deaths", "resqued:deaths:plain", "resqued:died:plain", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", "resqued:suspects:unique", "resqued:deaths:unique", "resqued:died:unique", keyRelock, keyParking,
 		keyCron, keyShown, keyLastEnqueued, namespace + ":resque_scheduler_master_lock",
-		rdb.KeyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe",
+		rdb.KeyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe", keyOrders + "probe", keyOrdered + "probe",
 	}
 	for _, queue := range []string{"plain", "unique"} {
 		names = append(names, "queue:"+queue, "queue:"+queue+":uniqueue", "queue:"+queue+":start_at", "resqued:seen:"+queue,

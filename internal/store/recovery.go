@@ -228,11 +228,18 @@ func (s *Store) Recover(ctx context.Context, proc string, verdicts []Verdict) er
 	}
 }
 
-// PutMaster writes or renews the entry of a master.
-func (s *Store) PutMaster(ctx context.Context, m MasterInfo) error {
-	_, err := s.db.Eval(ctx, putMasterScript, s.db.Key(keyMaster)+m.ID,
-		append([]any{s.db.Key(keyMasters), m.ID, m.TTL.Milliseconds()}, pairs(formatted(m.Fields))...))
-	return err
+// PutMaster writes or renews the entry of a master and its answers to orders, and returns the
+// orders that waited for it. They are taken: no other call returns them.
+func (s *Store) PutMaster(ctx context.Context, m MasterInfo) ([]Order, error) {
+	args := []any{s.db.Key(keyMasters), m.ID, m.TTL.Milliseconds(), s.db.Key(keyOrders) + m.ID, s.db.Key(keyOrdered) + m.ID, len(m.Answers)}
+	for id, answer := range m.Answers {
+		args = append(args, id, answer.encode())
+	}
+	raw, err := s.db.Eval(ctx, putMasterScript, s.db.Key(keyMaster)+m.ID, append(args, pairs(formatted(m.Fields))...))
+	if err != nil {
+		return nil, err
+	}
+	return parseOrders(rdb.Texts(raw)), nil
 }
 
 // DropMaster removes the entry of a master.

@@ -97,9 +97,13 @@ var (
 func (r *rightless) try(t *testing.T, script string, call []any) {
 	t.Helper()
 	name := nameOf.FindStringSubmatch(script)[1]
-	if name == "dequeue" { // so that there is something to remove
-		key, _ := call[3].(string)
+	switch key, _ := call[3].(string); name { // so that there is something to remove or to move
+	case "dequeue":
 		require.NoError(t, r.admin.RPush(t.Context(), key, call[len(call)-1]).Err())
+	case "move_jobs":
+		require.NoError(t, r.admin.RPush(t.Context(), key, call[len(call)-2]).Err())
+	case "move_suspects":
+		require.NoError(t, r.admin.RPush(t.Context(), key, "- {}").Err())
 	}
 	saved, before := r.save(t), r.look(t)
 	require.NoError(t, r.run(t, call), name)

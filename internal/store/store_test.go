@@ -553,7 +553,8 @@ func TestBeat(t *testing.T) {
 		t.Run("masters that are gone without a word are forgotten", func(t *testing.T) {
 			f := setup(t, server)
 			for _, id := range []string{"dead", "alive"} {
-				require.NoError(t, f.PutMaster(t.Context(), store.MasterInfo{ID: id, Fields: map[string]string{"state": "running"}, TTL: time.Minute}))
+				_, err := f.PutMaster(t.Context(), store.MasterInfo{ID: id, Fields: map[string]string{"state": "running"}, TTL: time.Minute})
+				require.NoError(t, err)
 			}
 			require.NoError(t, f.redis.Del(t.Context(), f.key("resqued:master:dead")).Err(), "as if it had expired")
 			_, _, err := f.Orphans(t.Context())

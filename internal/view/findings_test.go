@@ -44,10 +44,11 @@ func TestFindings(t *testing.T) {
 		require.Equal(f, "fail 3 queues more with jobs are worked by nothing", texts[5])
 
 		for i, settings := range []string{`{"a":"1"}`, `{"a":"2"}`} {
-			require.NoError(f, f.store.PutMaster(f.Context(), store.MasterInfo{
+			_, err := f.store.PutMaster(f.Context(), store.MasterInfo{
 				ID: fmt.Sprintf("web-%d:b:9-9", i+2), TTL: time.Hour,
 				Fields: map[string]string{"state": "paused", "host": "web", "version": fmt.Sprint("v", i), "settings": settings, "threads": "1", "slots": "1"},
-			}))
+			})
+			require.NoError(f, err)
 		}
 		texts = failing(f, "daemons", view.Checks{Differ: func(usual, other string) []string {
 			if usual == other {

@@ -59,7 +59,8 @@ func (f *fixture) do(command, key string, args ...any) {
 
 func (f *fixture) putMaster(fields map[string]string) {
 	f.Helper()
-	require.NoError(f, f.store.PutMaster(f.Context(), store.MasterInfo{ID: master, Fields: fields, TTL: time.Hour}))
+	_, err := f.store.PutMaster(f.Context(), store.MasterInfo{ID: master, Fields: fields, TTL: time.Hour})
+	require.NoError(f, err)
 }
 
 // push enqueues payloads in a queue.

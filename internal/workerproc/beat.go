@@ -223,7 +223,7 @@ func (b *beats) onBeat(r beatResult) {
 	defer b.reports.report()
 	for _, token := range r.reply.Lost {
 		if j := b.jobs[token]; j != nil && !j.lost {
-			b.log.Error("a job has lost its lock; telling it to stop", zap.Stringer("job", j),
+			b.log.Error("a job has lost its lock; telling it to stop", j.named(),
 				zap.String("lock", j.locks()))
 			b.kills.doom([]*job{j}, fmt.Errorf("%w: %s is held by another or gone", resqued.ErrLockLost, j.locks()), b.lease.grace())
 		}
@@ -231,7 +231,7 @@ func (b *beats) onBeat(r beatResult) {
 	for _, token := range r.reply.Gone {
 		if j := b.jobs[token]; j != nil {
 			b.troubles.complain("gone", "the record of a running job has vanished from redis; its end will change nothing",
-				zap.Stringer("job", j))
+				j.named())
 		}
 	}
 	if soon || b.life.leaving {

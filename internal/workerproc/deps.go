@@ -51,6 +51,8 @@ type Config struct {
 	TermTimeout time.Duration
 	// LockDuration is the TTL of a job lock, BeatEvery how often it is extended.
 	LockDuration, BeatEvery time.Duration
+	// LogJobs has the start and the end of every job logged at level info.
+	LogJobs bool
 	// MaxPayload is the size in bytes above which a payload fails; 0 = no limit.
 	MaxPayload int64
 	// KillOnMasterDeath has the jobs killed when the master is gone, instead of drained.

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/locket/classlock"
 	"github.com/resqued/resqued/internal/store"
@@ -50,8 +53,14 @@ type outcome struct {
 	thread.Outcome
 }
 
-func (j *job) String() string {
-	return fmt.Sprintf("%s (%s)", wire.Printable(j.job.Class, 200), wire.Printable(j.job.ID, 200))
+// named is which job a log line is about.
+func (j *job) named() zap.Field {
+	return zap.Inline(zapcore.ObjectMarshalerFunc(func(e zapcore.ObjectEncoder) error {
+		e.AddString("class", wire.Printable(j.job.Class, 200))
+		e.AddString("queue", wire.Printable(j.Queue, 200))
+		e.AddString("job", wire.Printable(j.job.ID, 200))
+		return nil
+	}))
 }
 
 // returns reports whether a job that was told to stop, and has failed with that, goes

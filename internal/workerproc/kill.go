@@ -160,7 +160,7 @@ func (k *kills) overdue() {
 		k.taintedAt = now
 		for _, j := range stubborn {
 			k.log.Info("a job ignores that it was told to stop; its process has to go",
-				zap.Stringer("job", j), zap.NamedError("cause", j.cause()))
+				j.named(), zap.NamedError("cause", j.cause()))
 		}
 		k.process.retire("tainted")
 		k.beatNow.ring()
@@ -193,7 +193,7 @@ func (k *kills) overdue() {
 func (k *kills) missLocks() {
 	for _, j := range k.jobs {
 		if lost := j.claim.State(); lost.Lost != nil && !j.lost {
-			k.log.Error("a job has lost its class lock; telling it to stop", zap.Stringer("job", j), zap.NamedError("cause", lost.Lost))
+			k.log.Error("a job has lost its class lock; telling it to stop", j.named(), zap.NamedError("cause", lost.Lost))
 			k.doom([]*job{j}, lost.Lost, lost.Grace)
 		}
 	}

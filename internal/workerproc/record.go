@@ -109,13 +109,10 @@ func (t *threads) logEnd(j *job, out thread.Outcome) {
 		t.observe(Event{Job: &j.job, Outcome: out})
 	}
 	done := out.Result == thread.Done || out.Result == thread.Requeued
-	if done && !t.log.Core().Enabled(zap.DebugLevel) {
+	if done && !t.cfg.LogJobs && !t.log.Core().Enabled(zap.DebugLevel) {
 		return // the fields need not be made
 	}
-	fields := []zap.Field{
-		zap.String("class", wire.Printable(j.job.Class, 200)), zap.String("queue", wire.Printable(j.Queue, 200)),
-		zap.String("id", wire.Printable(j.job.ID, 200)), zap.Duration("ran", out.Ran),
-	}
+	fields := append(jobFields(j), zap.Duration("ran", out.Ran))
 	switch out.Result {
 	case thread.Failed:
 		t.log.Warn("job failed", append(fields, zap.String("exception", wire.Printable(out.Exception, 200)),
@@ -132,7 +129,19 @@ func (t *threads) logEnd(j *job, out thread.Outcome) {
 	case thread.Discarded:
 		t.log.Info("job discarded", append(fields, zap.String("reason", wire.Printable(out.Err.Error(), 2000)))...)
 	default:
-		t.log.Debug("job "+string(out.Result), fields...)
+		level := zap.DebugLevel
+		if t.cfg.LogJobs {
+			level = zap.InfoLevel
+		}
+		t.log.Log(level, "job "+string(out.Result), fields...)
+	}
+}
+
+// jobFields are what log lines say of a job.
+func jobFields(j *job) []zap.Field {
+	return []zap.Field{
+		zap.String("class", wire.Printable(j.job.Class, 200)), zap.String("queue", wire.Printable(j.Queue, 200)),
+		zap.String("job", wire.Printable(j.job.ID, 200)), zap.String("token", j.Token),
 	}
 }
 

@@ -108,7 +108,7 @@ func (q *killRequests) onKillRequests(r foundKills) {
 		case j == nil:
 			q.strays = append(q.strays, token)
 		case j.request == nil || *j.request != request:
-			q.log.Info("told to kill a job", zap.Stringer("job", j), zap.Duration("grace", request.Grace), zap.Bool("requeue", request.Requeue))
+			q.log.Info("told to kill a job", j.named(), zap.Duration("grace", request.Grace), zap.Bool("requeue", request.Requeue))
 			j.request = &request
 			q.killer.kill([]*job{j}, request.Grace)
 		}

@@ -190,6 +190,9 @@ func (t *threads) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 		t.alarm.wake(j.begun.Add(limit)) // no tick may see it in time
 	}
 	t.jobs[r.Token] = j
+	if t.cfg.LogJobs {
+		t.log.Info("job started", jobFields(j)...)
+	}
 	t.slots[j.thread].assigned <- j
 }
 

@@ -113,7 +113,7 @@ func environment(t *testing.T, dir string) []string {
 // run runs a script of sh in a directory and returns what it prints and its exit code.
 func run(t *testing.T, dir string, env []string, script string) (stdout, stderr string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	c := exec.CommandContext(ctx, "sh", "-c", "exec 3>/dev/null\n"+script) // 3 is a command's, for what it reports
 	c.Dir, c.Env = dir, env

@@ -19,7 +19,8 @@ import (
 	"github.com/resqued/resqued/internal/testlevel"
 )
 
-const patience = time.Minute
+// patience is long because go builds programs meanwhile, perhaps from nothing on a busy machine.
+const patience = 10 * time.Minute
 
 // terminal is a program that runs until it is interrupted, and what it has printed.
 type terminal struct {

@@ -82,7 +82,7 @@ func TestSystemd(t *testing.T) {
 
 	t.Run("start waits until jobs are worked, stop leaves nothing", func(t *testing.T) {
 		t.Parallel()
-		s := boot(t, "", "", nil)
+		s := boot(t, "RESQUED_LOG_JOBS=true\n", "", nil)
 		s.Systemctl("start", s.unit)
 		require.Equal(t, "active", s.Property(s.unit, "ActiveState"))
 		require.NotEmpty(t, s.Property(s.unit, "StatusText"))
@@ -90,6 +90,10 @@ func TestSystemd(t *testing.T) {
 		proctest.Await(t, patience, func() bool { return len(proctest.Children(master)) == 2 }, "two worker processes")
 		s.jobs.Push("mail", "Count", 1)
 		s.jobs.AwaitNoted("ran", 1)
+		proctest.Await(t, patience, func() bool {
+			found, _ := s.TryExec("journalctl", "--no-pager", "-o", "cat", "-u", s.unit, "RESQUED_CLASS=Count", "RESQUED_QUEUE=mail")
+			return strings.Contains(found, "job started ") && strings.Contains(found, "job done ")
+		}, "what the journal has of the class: %s", s.Journal(s.unit))
 		s.Systemctl("stop", s.unit)
 		s.leftNothing(t)
 	})

@@ -45,7 +45,8 @@ local healttl = 600000 -- ms; of a healing that no call goes on with
 -- lackscompanions and needcompanions ask for the rights to keep them.
 local function lackscompanions(prefix)
   local key = prefix .. 'queue:'
-  return lacks(key .. ':uniqueue', 'EXISTS', 'SADD', 'SREM', 'SCARD', 'SISMEMBER')
+  return lacks(key, 'LLEN', 'LRANGE') -- for what equals a job
+    or lacks(key .. ':uniqueue', 'EXISTS', 'SADD', 'SREM', 'SCARD', 'SISMEMBER')
     or lacks(key .. ':start_at', 'LPOP', 'LPUSH', 'RPUSH', 'LINDEX', 'LPOS', 'LSET', 'LREM', 'LTRIM')
     or lacks(prefix .. 'resqued:heal:', 'HSET', 'HGET', 'HMGET', 'HDEL', 'HINCRBY', 'PEXPIRE', 'UNLINK', 'RENAME', 'PERSIST')
 end

@@ -1,0 +1,394 @@
+package client
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/selector"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// WaitingFilter selects the jobs that meet all conditions that are set, among those that wait
+// in a queue. Methods that remove or move jobs return ErrNoFilter if it has no condition.
+type WaitingFilter struct {
+	// All selects every job, and payloads that are no job, too.
+	All bool
+	// IDs selects jobs by id: the payload's own, or what WaitingID returns, or the beginning
+	// of that, eight characters or more. Equal payloads have the same id.
+	IDs []string
+	// Classes has names of classes, globs and "!" exclusions; a job of any of them is
+	// selected.
+	Classes []string
+	// Args are the arguments, as for Enqueue; nil = any. Decoded arguments are compared, as
+	// by Dequeue. For jobs without arguments use an empty slice.
+	Args any
+	// Pattern matches a part of the JSON array of the arguments.
+	Pattern *regexp.Regexp
+	// Before limits the time at which the job was enqueued; zero = any. A job whose payload
+	// does not hold it, as "enqueued_at", does not meet it.
+	Before time.Time
+	// Limit is the maximum number of jobs, the first of the queue; 0 = any number.
+	Limit int
+}
+
+// WaitingJob is a job that waits in a queue.
+type WaitingJob struct {
+	Queue string
+	// Position counts from 1, the job that is next. Others take jobs meanwhile, so that it
+	// was right when the job was read.
+	Position int64
+	// ID is the payload's own, or else what WaitingID returns.
+	ID string
+	// Class and Args are those in the payload, unless Invalid says why it is no job.
+	Class   string
+	Args    resqued.Args
+	Invalid error
+	// EnqueuedAt is when it was enqueued; zero = not known.
+	EnqueuedAt time.Time
+	// LongJob is the run of a long job of which this is a slice; empty = none.
+	LongJob string
+	Payload []byte
+}
+
+// WaitingReport counts what became of the jobs that a filter selected.
+type WaitingReport struct {
+	// Done is the number of jobs that were removed or moved.
+	Done int64
+	// Duplicates is the number of jobs that were not moved, because the other queue is unique
+	// and an equal job waits there.
+	Duplicates int64
+	// LongJobs is the number of slices of long jobs that were selected and left alone: without
+	// its slice a run is taken for lost, and resumed. Cancel the run instead.
+	LongJobs int64
+	// Loners is the number of jobs that were not moved, because the lock of their class, of
+	// which only one job may wait, is kept in another Redis or in PostgreSQL and could not
+	// follow in the same step.
+	Loners int64
+}
+
+// WaitingID returns the id of a payload that has none of its own: the beginning of its SHA-256.
+func WaitingID(payload []byte) string {
+	sum := sha256.Sum256(payload)
+	return hex.EncodeToString(sum[:])[:12]
+}
+
+// leastID is how much of the id of a payload has to be written.
+const leastID = 8
+
+// errEnough ends a walk through a queue early.
+var errEnough = errors.New("enough")
+
+// waitingMatcher is a filter that was checked.
+type waitingMatcher struct {
+	WaitingFilter
+	same func(resqued.Args) bool
+}
+
+func (f WaitingFilter) matcher() (*waitingMatcher, error) {
+	m := &waitingMatcher{WaitingFilter: f}
+	if err := selector.CheckSet(f.Classes); err != nil {
+		return nil, fmt.Errorf("classes: %w", err)
+	}
+	for _, id := range f.IDs {
+		if len(id) < leastID {
+			return nil, fmt.Errorf("id %q: write %d characters of it or more", id, leastID)
+		}
+	}
+	if f.Args != nil {
+		wanted, err := wire.Args(f.Args)
+		if err != nil {
+			return nil, fmt.Errorf("args: %w", err)
+		}
+		if m.same, err = matcher(wanted); err != nil {
+			return nil, fmt.Errorf("args: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// conditions reports whether there is any.
+func (f WaitingFilter) conditions() bool {
+	return f.All || len(f.IDs) > 0 || len(f.Classes) > 0 || f.Args != nil || f.Pattern != nil || !f.Before.IsZero()
+}
+
+// matches reports whether a payload meets the conditions.
+func (m *waitingMatcher) matches(payload []byte) (e wire.Envelope, invalid error, ok bool) {
+	e, invalid = wire.Parse(payload, 0)
+	if len(m.IDs) > 0 && !m.named(e, payload) {
+		return e, invalid, false
+	}
+	if invalid != nil {
+		return e, invalid, len(m.Classes) == 0 && m.same == nil && m.Pattern == nil && m.Before.IsZero()
+	}
+	switch {
+	case len(m.Classes) > 0 && !selector.MatchAny(m.Classes, e.Class),
+		m.same != nil && !m.same(e.Args),
+		m.Pattern != nil && !m.Pattern.MatchString(e.Args.String()),
+		!m.Before.IsZero() && (e.EnqueuedAt.IsZero() || !e.EnqueuedAt.Before(m.Before)):
+		return e, nil, false
+	}
+	return e, nil, true
+}
+
+// named reports whether an id means a payload.
+func (m *waitingMatcher) named(e wire.Envelope, payload []byte) bool {
+	digest := ""
+	for _, id := range m.IDs {
+		if e.ID != "" && strings.HasPrefix(e.ID, id) {
+			return true
+		}
+		if digest == "" {
+			sum := sha256.Sum256(payload)
+			digest = hex.EncodeToString(sum[:])
+		}
+		if strings.HasPrefix(digest, id) {
+			return true
+		}
+	}
+	return false
+}
+
+// FindWaiting calls found for each job that waits in a queue and that the filter selects, in
+// their order, until found returns false or Limit is reached. It looks at most jobs from the
+// head of the queue on, 0 = at all, and returns at how many it has looked. A filter without
+// conditions selects every job. The queue is read in parts, and others push to it and take from
+// it meanwhile: a job that is put back during the call may be found twice.
+func (c *Client) FindWaiting(ctx context.Context, queue string, f WaitingFilter, most int64, found func(WaitingJob) bool) (looked int64, err error) {
+	m, err := f.matcher()
+	if err != nil {
+		return 0, &refusedError{err}
+	}
+	n := 0
+	err = c.store.ScanQueue(ctx, queue, func(index int64, payload []byte) bool {
+		if most > 0 && index >= most {
+			return false
+		}
+		looked = max(looked, index+1)
+		e, invalid, ok := m.matches(payload)
+		if !ok {
+			return true
+		}
+		job := WaitingJob{
+			Queue: queue, Position: index + 1, ID: e.ID, Class: e.Class, Args: e.Args, Invalid: invalid, EnqueuedAt: e.EnqueuedAt,
+			Payload: payload,
+		}
+		if job.ID == "" {
+			job.ID = WaitingID(payload)
+		}
+		job.LongJob, _ = e.Slice()
+		n++
+		return found(job) && (f.Limit == 0 || n < f.Limit)
+	})
+	return looked, err
+}
+
+// CountWaiting returns the report of a RemoveWaiting, or of a MoveWaiting without duplicates,
+// that would select the same jobs, without changing anything. Done is the number of jobs that
+// would be removed.
+func (c *Client) CountWaiting(ctx context.Context, queue string, f WaitingFilter) (report WaitingReport, err error) {
+	limit := f.Limit
+	f.Limit = 0
+	_, err = c.FindWaiting(ctx, queue, f, 0, func(job WaitingJob) bool {
+		if job.LongJob != "" {
+			report.LongJobs++
+			return true
+		}
+		report.Done++
+		return limit == 0 || report.Done < int64(limit)
+	})
+	return report, err
+}
+
+// RemoveWaiting removes the jobs that the filter selects from a queue. Jobs that run, suspects
+// that wait to run alone, and slices of long jobs stay. It compares payloads byte by byte, and
+// does not trust positions: jobs that are taken meanwhile run, jobs that are pushed during the
+// call may stay.
+//
+// After an error, some jobs may have been removed: at least those of the report.
+func (c *Client) RemoveWaiting(ctx context.Context, queue string, f WaitingFilter) (report WaitingReport, err error) {
+	m, err := c.edit(queue, f)
+	if err != nil {
+		return report, err
+	}
+	var part, left int64 // of those selected how many since the last step
+	left = int64(f.Limit)
+	slices := map[string]bool{}
+	_, err = c.store.Dequeue(ctx, queue,
+		func(payload []byte) bool {
+			e, _, ok := m.matches(payload)
+			if !ok || f.Limit > 0 && part >= left {
+				return false
+			}
+			if _, slice := e.Slice(); slice {
+				slices[e.ID] = true
+				return false
+			}
+			part++
+			return true
+		},
+		func(payloads [][]byte) error {
+			report.Done += int64(len(payloads))
+			part, left = 0, int64(f.Limit)-report.Done
+			if err := c.unmark(ctx, queue, payloads); err != nil {
+				return err
+			}
+			if f.Limit > 0 && left <= 0 {
+				return errEnough
+			}
+			return nil
+		})
+	report.LongJobs = int64(len(slices))
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return report, err
+}
+
+// edit checks what is to be changed.
+func (c *Client) edit(queue string, f WaitingFilter) (*waitingMatcher, error) {
+	if err := wire.CheckQueue(queue); err != nil {
+		return nil, &refusedError{err}
+	}
+	if !f.conditions() {
+		return nil, ErrNoFilter
+	}
+	m, err := f.matcher()
+	if err != nil {
+		return nil, &refusedError{err}
+	}
+	return m, nil
+}
+
+// MoveOptions say how jobs are moved.
+type MoveOptions struct {
+	// Head: to the head of the other queue, not to its tail: they are the next to be taken.
+	Head bool
+	// Progress is called after each step with the number of jobs moved until then, unless it
+	// is nil.
+	Progress func(moved int64)
+}
+
+// MoveWaiting moves the jobs that the filter selects to another queue, payloads unchanged and in
+// their order. Each job is taken out and pushed in one step: whatever breaks, it waits in exactly
+// one of the queues. A job stays if the other queue is unique and an equal job waits there.
+// Jobs that run, suspects that wait to run alone, and slices of long jobs stay, too. Hooks are
+// not called.
+//
+// After an error, some jobs may have been moved: at least those of the report.
+func (c *Client) MoveWaiting(ctx context.Context, from, to string, f WaitingFilter, o MoveOptions) (WaitingReport, error) {
+	report := WaitingReport{}
+	m, err := c.edit(from, f)
+	if err != nil {
+		return report, err
+	}
+	if err := checkTarget(from, to); err != nil {
+		return report, err
+	}
+	left := struct{ slices, loners map[string]bool }{map[string]bool{}, map[string]bool{}}
+	r := store.MoveRequest{
+		From: from, To: to, Unique: c.unique(to), Head: o.Head, Limit: int64(f.Limit),
+		Pick: func(payload []byte) (marker string, ok bool) {
+			e, invalid, ok := m.matches(payload)
+			if !ok || invalid != nil {
+				return "", ok
+			}
+			if _, slice := e.Slice(); slice {
+				left.slices[e.ID] = true
+				return "", false
+			}
+			marker, ok = c.markerOf(e)
+			if !ok {
+				left.loners[string(payload)] = true
+			}
+			return marker, ok
+		},
+		Step: func(r store.MoveReport) error {
+			if o.Progress != nil {
+				o.Progress(r.Moved)
+			}
+			return nil
+		},
+	}
+	if o.Head && f.Limit > 0 {
+		// The first of them are meant, and the way begins at the tail.
+		all := int64(0)
+		if err := c.store.ScanQueue(ctx, from, func(_ int64, payload []byte) bool {
+			if _, ok := r.Pick(payload); ok {
+				all++
+			}
+			return true
+		}); err != nil {
+			return report, err
+		}
+		r.Skip = max(0, all-int64(f.Limit))
+	}
+	moved, err := c.store.MoveJobs(ctx, r)
+	report.Done, report.Duplicates = moved.Moved, moved.Duplicates
+	report.LongJobs, report.Loners = int64(len(left.slices)), int64(len(left.loners))
+	return report, err
+}
+
+func checkTarget(from, to string) error {
+	switch err := wire.CheckQueue(to); {
+	case err != nil:
+		return &refusedError{err}
+	case from == to:
+		return &refusedError{fmt.Errorf("queue %q: name another one to move jobs to", to)}
+	}
+	return nil
+}
+
+// markerOf returns the key of the marker that a job of a loner class may have, or nothing; ok is
+// false if that is elsewhere.
+func (c *Client) markerOf(e wire.Envelope) (key string, ok bool) {
+	class := c.loner(e.Class)
+	if class == nil {
+		return "", true
+	}
+	if class.Lock.Store == resqued.StorePostgres {
+		return "", false
+	}
+	l, err := c.classLock(class, e.Args)
+	if err != nil {
+		return "", true // arguments of which no key can be made: it never was pushed as a loner
+	}
+	return l.key, !l.elsewhere
+}
+
+// MoveQueue moves all jobs that wait in a queue to another one, suspects that wait to run alone
+// included, as MoveWaiting does. It ends with those that waited when it began: what is pushed
+// meanwhile may stay. A pause of either queue stays what it is, and so does the name of the
+// queue that was left.
+func (c *Client) MoveQueue(ctx context.Context, from, to string, o MoveOptions) (WaitingReport, error) {
+	if err := errors.Join(wire.CheckQueue(from), wire.CheckQueue(to)); err != nil {
+		return WaitingReport{}, &refusedError{err}
+	}
+	n, err := c.store.Length(ctx, from)
+	if err != nil {
+		return WaitingReport{}, err
+	}
+	report := WaitingReport{}
+	if n > 0 {
+		// With Head the way begins at the tail as it is then.
+		f := WaitingFilter{All: true}
+		if !o.Head {
+			f.Limit = int(n)
+		}
+		if report, err = c.MoveWaiting(ctx, from, to, f, o); err != nil {
+			return report, err
+		}
+	} else if err := checkTarget(from, to); err != nil {
+		return report, err
+	}
+	suspects, err := c.store.MoveSuspects(ctx, from, to)
+	report.Done += suspects
+	return report, err
+}

@@ -1,0 +1,172 @@
+package app
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap/zapcore"
+)
+
+// journalSocket is where journald takes entries in its native protocol
+// (systemd.io/JOURNAL_NATIVE_PROTOCOL). Tests have another.
+var journalSocket = "/run/systemd/journal/socket"
+
+const (
+	// journalPrefix begins the names of the fields that are ours.
+	journalPrefix = "RESQUED_"
+	// maxJournalField is how long the name of a field may be.
+	maxJournalField = 64
+)
+
+// journalCore writes entries in the native protocol of journald, so that what a line says is
+// found by its fields: journalctl RESQUED_CLASS=Mail. MESSAGE is the line as others have it.
+type journalCore struct {
+	text *textCore // for MESSAGE, and with what With has added
+	name string    // SYSLOG_IDENTIFIER
+}
+
+// newJournalCore returns a core for out, which is or leads to a journalWriter.
+func newJournalCore(out zapcore.WriteSyncer, level zapcore.LevelEnabler) *journalCore {
+	name := "resqued"
+	if program, err := os.Executable(); err == nil {
+		name = strings.TrimSuffix(filepath.Base(program), " (deleted)")
+	}
+	return &journalCore{text: &textCore{LevelEnabler: level, out: out, journal: true}, name: name}
+}
+
+// Enabled reports whether entries of a level are written.
+func (c *journalCore) Enabled(l zapcore.Level) bool { return c.text.Enabled(l) }
+
+// With returns a core that writes the fields with every entry.
+func (c *journalCore) With(fields []zapcore.Field) zapcore.Core {
+	clone := *c
+	clone.text = c.text.with(fields)
+	return &clone
+}
+
+// Check adds the core to the entry if its level is enabled.
+func (c *journalCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(e.Level) {
+		return checked.AddCore(e, c)
+	}
+	return checked
+}
+
+// Write writes one entry in one piece.
+func (c *journalCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	message := strings.TrimSuffix(strings.TrimPrefix(c.text.line(e, fields), priority(e.Level)), "\n")
+	// PRIORITY and MESSAGE come first: journalWriter makes a line of them where the socket
+	// takes nothing.
+	entry := appendJournalField(nil, "PRIORITY", strings.Trim(priority(e.Level), "<>"))
+	entry = appendJournalField(entry, "MESSAGE", message)
+	entry = appendJournalField(entry, "SYSLOG_IDENTIFIER", c.name)
+	for _, list := range [][]zapcore.Field{c.text.fields, fields} {
+		for _, f := range list {
+			eachValue(f, func(key, text string) {
+				if key = journalField(key); key != "" {
+					entry = appendJournalField(entry, key, cutValue(text))
+				}
+			})
+		}
+	}
+	_, err := c.text.out.Write(entry)
+	return err
+}
+
+// Sync writes what waits for journald.
+func (c *journalCore) Sync() error { return c.text.out.Sync() }
+
+// journalField returns the name of a field in the journal: capitals, digits and underscores;
+// "" if nothing is left.
+func journalField(key string) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z':
+			return r - 'a' + 'A'
+		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_':
+			return r
+		}
+		return '_'
+	}, key)
+	if strings.Trim(name, "_") == "" {
+		return ""
+	}
+	name = journalPrefix + name
+	return name[:min(len(name), maxJournalField)]
+}
+
+// appendJournalField adds a field with its length, by which it may hold any bytes.
+func appendJournalField(entry []byte, name, value string) []byte {
+	entry = append(entry, name...)
+	if !strings.Contains(value, "\n") {
+		entry = append(entry, '=')
+		entry = append(entry, value...)
+		return append(entry, '\n')
+	}
+	entry = append(entry, '\n')
+	entry = binary.LittleEndian.AppendUint64(entry, uint64(len(value)))
+	entry = append(entry, value...)
+	return append(entry, '\n')
+}
+
+// journalWriter sends entries to journald. What the socket does not take, because it is missing,
+// refuses, or an entry is too large for it, goes to the stream that journald reads as well, as
+// a line with its priority: it arrives without its fields. It blocks while journald is slow, so
+// that it belongs behind a logqueue.
+type journalWriter struct {
+	socket string
+	stream io.Writer
+
+	mu   sync.Mutex
+	conn *net.UnixConn // nil: not connected
+}
+
+// Write sends one entry.
+func (w *journalWriter) Write(entry []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.send(entry) == nil {
+		return len(entry), nil
+	}
+	if _, err := io.WriteString(w.stream, journalLine(entry)); err != nil {
+		return 0, err
+	}
+	return len(entry), nil
+}
+
+// send sends an entry. A connection that has broken, because journald's socket was made anew,
+// is opened again once.
+func (w *journalWriter) send(entry []byte) (err error) {
+	for range 2 {
+		if w.conn == nil {
+			if w.conn, err = net.DialUnix("unixgram", nil, &net.UnixAddr{Name: w.socket, Net: "unixgram"}); err != nil {
+				w.conn = nil
+				return err
+			}
+		}
+		if _, err = w.conn.Write(entry); err == nil {
+			return nil
+		}
+		_ = w.conn.Close()
+		w.conn = nil
+	}
+	return err
+}
+
+// journalLine returns an entry as a line with its priority, for the stream.
+func journalLine(entry []byte) string {
+	rest, ok := strings.CutPrefix(string(entry), "PRIORITY=")
+	level, rest, _ := strings.Cut(rest, "\n")
+	message, found := strings.CutPrefix(rest, "MESSAGE=")
+	if message, _, _ = strings.Cut(message, "\n"); !ok || !found {
+		return strconv.Quote(string(entry)) + "\n" // not one of ours
+	}
+	return fmt.Sprintf("<%s>%s\n", level, message)
+}

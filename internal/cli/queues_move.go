@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+func (a *cli) moveQueueCommand() *cobra.Command {
+	e := &waitingEdit{move: true}
+	c := &cobra.Command{
+		Use: "move FROM TO", Short: "move all jobs of a queue to another one",
+		Long: `Move all jobs that wait in a queue to the tail of another one, or with --head to its head, in
+their order, in steps that each take the server a few milliseconds. Each job is taken out and
+pushed in one step, so whatever breaks, it waits in exactly one of them, and the command can be
+given again. Suspects, which wait beside the queue to run alone, move, too. Jobs that are pushed
+meanwhile may stay, and so do:
+
+  duplicates           the other queue is unique, and an equal job waits there
+  slices of long jobs  they go on in the queue of their run
+
+Pauses are not moved: the jobs of a paused queue are worked if the other one is not paused. The
+queue that was left keeps its name until "queues rm" or "queues prune". On a terminal it asks
+first; elsewhere it needs --yes.`,
+		Example: "  " + a.name + " queues move mail_old mail",
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case len(args) != 2:
+				return usage("See: "+a.name+" queues", "name two queues: from which one, to which one")
+			case args[0] == args[1]:
+				return usage("", "name two different queues")
+			case wire.CheckQueue(args[1]) != nil:
+				return usage("", "%s", wire.CheckQueue(args[1]))
+			}
+			return nil
+		},
+		ValidArgsFunction: a.live(queueNames),
+		RunE:              func(c *cobra.Command, args []string) error { return a.moveQueue(c, e, args[0], args[1]) },
+	}
+	f := c.Flags()
+	f.BoolVar(&e.head, "head", false, "to its head, to be taken next")
+	f.BoolVar(&e.unknown, "unknown", false, "also to a queue that does not exist yet")
+	f.BoolVar(&e.yes, "yes", false, "do not ask")
+	f.BoolVar(&e.dryRun, "dry-run", false, "only tell how many jobs these are")
+	return c
+}
+
+func (a *cli) moveQueue(c *cobra.Command, e *waitingEdit, from, to string) error {
+	e.to = to
+	var q *removedView
+	err := a.withStore(c, func(ctx context.Context, s *store.Store) error {
+		views, err := a.queueSizes(ctx, c, s, []string{from})
+		if err != nil {
+			return err
+		}
+		q = views[0]
+		one, all, err := s.Paused(ctx, from, to)
+		if err == nil && one[from] && !one[to] && !all {
+			a.warn("queue %s is paused and %s is not: the jobs are worked there", wire.Printable(from, 100), wire.Printable(to, 100))
+		}
+		if err != nil {
+			return err
+		}
+		return a.targetQueue(ctx, c, s, to, e.unknown)
+	})
+	if err != nil {
+		return err
+	}
+	v := &waitingEditView{Queue: from, To: to, Jobs: q.Jobs, DryRun: e.dryRun}
+	switch {
+	case e.dryRun:
+		return a.tellWaiting([]*waitingEditView{v}, e, true)
+	case !e.yes && q.Jobs > 0:
+		if err := a.confirm(e.question([]*waitingEditView{v})); err != nil {
+			return err
+		}
+	}
+	return a.withClient(c, func(ctx context.Context, jobs *client.Client, _ config.Config) error {
+		bar := a.progressOf("moved", int(q.Jobs))
+		report, err := jobs.MoveQueue(ctx, from, to, client.MoveOptions{Head: e.head, Progress: func(moved int64) { bar.at(int(moved)) }})
+		bar.done()
+		if err != nil {
+			return fmt.Errorf("%w (moved until then: %d; give the command again for the rest)", err, report.Done)
+		}
+		return a.tellWaiting([]*waitingEditView{e.view(from, report)}, e, false)
+	})
+}
+
+func (a *cli) pruneQueuesCommand() *cobra.Command {
+	var yes, dryRun bool
+	c := &cobra.Command{
+		Use: "prune [QUEUE…]", Short: "remove the names of empty queues that no worker names",
+		Long: `Remove queues in which nothing waits from the list of queues, those named or all: unless they
+are paused, a job of them runs, or a worker names them. A worker that has them by a pattern such as
+* or img_* does not: the queue exists again with its first job, and is worked then. What is known
+of their jobs goes, too. On a terminal it asks first; elsewhere it needs --yes.`,
+		Example:           "  " + a.name + " queues prune --dry-run",
+		ValidArgsFunction: a.live(queueNames),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
+				names, err := view.PrunableQueues(ctx, s, args...)
+				if err != nil {
+					return a.noQueue(c, err)
+				}
+				views := make([]*removedView, len(names))
+				for i, name := range names {
+					views[i] = &removedView{Queue: name}
+				}
+				if dryRun || len(views) == 0 {
+					return a.tellPruned(views, true, dryRun)
+				}
+				if !yes {
+					if err := a.confirm("remove " + plural(len(names), "empty queue") + ": " + wire.Printable(strings.Join(names, ", "), 300)); err != nil {
+						return err
+					}
+				}
+				var done []*removedView
+				for _, v := range views {
+					pruned, err := s.PruneQueue(ctx, v.Queue)
+					if err != nil {
+						_ = a.tellPruned(done, false, false)
+						return err
+					}
+					if pruned {
+						done = append(done, v)
+					}
+				}
+				return a.tellPruned(done, false, false)
+			})
+		},
+	}
+	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "only tell which these are")
+	return c
+}
+
+func (a *cli) tellPruned(views []*removedView, would, dry bool) error {
+	l, text, did := &listing{}, strings.Builder{}, "removed"
+	if would {
+		did = "would remove"
+	}
+	for _, v := range views {
+		v.DryRun = dry
+		l.names, l.items = append(l.names, v.Queue), append(l.items, v)
+		text.WriteString(did + " " + wire.Printable(v.Queue, 0) + "\n")
+	}
+	switch {
+	case a.flags.output == outJSON || a.flags.output == outName:
+		return a.print(l)
+	case a.flags.quiet:
+		return nil
+	case len(views) == 0:
+		a.note("no queue is empty and named by no worker")
+	}
+	return a.printText(text.String())
+}

@@ -1,0 +1,291 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// orderPoll is how often the answer to an order, and its effect, are looked for.
+const orderPoll = 100 * time.Millisecond
+
+// orderView is what became of one order.
+type orderView struct {
+	Worker string `json:"worker"`
+	// Process is the worker process that was meant; empty = all of the master.
+	Process string `json:"process,omitempty"`
+	Order   string `json:"order"`
+	// Outcome is done, refused, gone (it left, or was gone), old (its version takes no
+	// orders) or no_answer.
+	Outcome string `json:"outcome"`
+	// Answer is what the master says.
+	Answer string `json:"answer"`
+	// Reached: the effect was waited for, and is there.
+	Reached bool `json:"reached,omitempty"`
+	DryRun  bool `json:"dry_run,omitempty"`
+
+	target view.Ordered
+	id     string
+}
+
+type orderOptions struct {
+	verb                   store.Verb
+	all, wait, yes, dryRun bool
+}
+
+var orderTexts = map[store.Verb][2]string{
+	store.OrderPause: {"have masters take no more jobs, as signal USR2", `Have masters take no more jobs until "workers resume": jobs that run go on. It is what signal
+USR2 does. A pause of queues ("queues pause") is another thing, and stays what it is. With --wait
+the command waits until they are paused.`},
+	store.OrderResume: {"have paused masters work again, as signal CONT", `Have paused masters work again, as signal CONT does. Queues that are paused ("queues resume") stay
+so. With --wait the command waits until they run.`},
+	store.OrderDrain: {"have masters finish their jobs and leave, as signal QUIT", `Have masters finish the jobs that they run and leave, as signal QUIT does. Of a worker process that
+is named the successor starts first, as with recycle. With --wait the command waits until the
+masters have left. On a terminal it asks first; elsewhere it needs --yes.
+
+A service manager that restarts what has ended, such as systemd with Restart=always, starts a
+drained daemon again at once. To keep a machine from working, use "workers pause", or stop the
+service there.`},
+	store.OrderRecycle: {"replace worker processes", `Replace all worker processes of masters, or those that are named, as if they had come of age: the
+successors start first, with the same configuration, which is not read again; who is replaced
+finishes its jobs, at most max_retiring of them beside the full number at a time. With --wait the command waits until none of those of now takes jobs any more.`},
+}
+
+func (a *cli) orderCommand(verb store.Verb) *cobra.Command {
+	o := orderOptions{verb: verb}
+	c := &cobra.Command{
+		Use: string(verb) + " HOST|MASTER|PROCESS…", Short: orderTexts[verb][0],
+		Long: orderTexts[verb][1] + `
+
+HOST means all masters of that host, MASTER is host:pid as "workers" lists it. The order waits in
+Redis until the master looks, which takes a few seconds, and is dropped after a minute. So whoever
+may write to this Redis may give it. Workers of Ruby, and versions of resqued that do not know
+orders, get a signal on their machine instead.`,
+		Example: "  " + a.name + " workers " + string(verb) + " web-1\n  " + a.name + " workers " + string(verb) + " web-1:4242 --wait",
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case o.all && len(args) > 0:
+				return usage("", "name masters or use --all, not both")
+			case !o.all && len(args) == 0:
+				return usage("Name a host or a master, or use --all. See: "+a.name+" workers", "which master?")
+			}
+			return nil
+		},
+		ValidArgsFunction: a.live(func(ctx context.Context, s *store.Store) ([]string, error) {
+			masters, err := view.Masters(ctx, s)
+			var names []string
+			for _, m := range masters {
+				names = append(names, m.Host, m.Name)
+			}
+			slices.Sort(names)
+			return slices.Compact(names), err
+		}),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.order(ctx, c, s, args, o) })
+		},
+	}
+	f := c.Flags()
+	f.BoolVar(&o.all, "all", false, "all masters that live")
+	f.BoolVar(&o.wait, "wait", false, "wait for the effect, however long that takes")
+	f.BoolVar(&o.dryRun, "dry-run", false, "only tell which masters these are")
+	if verb == store.OrderDrain {
+		f.BoolVar(&o.yes, "yes", false, "do not ask")
+	}
+	return c
+}
+
+func (a *cli) order(ctx context.Context, c *cobra.Command, s *store.Store, names []string, o orderOptions) error {
+	masters, err := view.Masters(ctx, s)
+	if err != nil {
+		return err
+	}
+	var targets []view.Ordered
+	if o.all {
+		for _, m := range masters {
+			targets = append(targets, view.Ordered{Master: m})
+		}
+	} else if targets, err = view.FindOrdered(ctx, s, masters, names); err != nil {
+		if foreign, ok := errors.AsType[*view.NotOursError](err); ok {
+			return &problem{
+				exit: exitFailed, code: "foreign", lines: []string{foreign.Error()},
+				hint: "Send its process a signal on its machine: USR2 pauses, CONT resumes, QUIT drains.",
+			}
+		}
+		return lookup(err, a.name+" workers", c)
+	}
+	views := make([]*orderView, len(targets))
+	for i, t := range targets {
+		views[i] = &orderView{Worker: t.Name, Process: t.Proc, Order: string(o.verb), target: t, DryRun: o.dryRun}
+	}
+	if o.dryRun || len(views) == 0 {
+		return a.tellOrders(views)
+	}
+	if o.verb == store.OrderDrain && !o.yes {
+		if err := a.confirm("drain " + plural(len(views), "daemon") + ": " + orderNames(views)); err != nil {
+			return err
+		}
+	}
+	for _, v := range views {
+		if v.id, v.Outcome, err = s.RequestOrder(ctx, v.target.ID, o.verb, v.target.Proc); err != nil {
+			return err
+		}
+	}
+	if err := a.awaitAnswers(ctx, s, views); err != nil {
+		return err
+	}
+	if o.wait {
+		if err := awaitEffect(ctx, s, views, o.verb); err != nil {
+			_ = a.tellOrders(views)
+			return err
+		}
+	}
+	return a.tellOrders(views)
+}
+
+func orderNames(views []*orderView) string {
+	names := make([]string, len(views))
+	for i, v := range views {
+		if names[i] = v.Worker; v.Process != "" {
+			names[i] = v.Process
+		}
+	}
+	return wire.Printable(strings.Join(names, ", "), 300)
+}
+
+// awaitAnswers waits until each order is answered, its master has gone, or it is too old.
+func (a *cli) awaitAnswers(ctx context.Context, s *store.Store, views []*orderView) error {
+	end := time.Now().Add(store.OrderPatience + 5*time.Second)
+	for {
+		waiting := 0
+		for _, v := range views {
+			if v.Outcome != store.OrderAsked {
+				continue
+			}
+			answer, there, err := s.OrderAnswered(ctx, v.target.ID, v.id)
+			switch {
+			case err != nil:
+				return err
+			case answer != nil:
+				v.Answer = answer.Text
+				if v.Outcome = "refused"; answer.Done {
+					v.Outcome = "done"
+				}
+			case !there:
+				v.Outcome = store.OrderGone
+			case time.Now().After(end):
+				v.Outcome = "no_answer"
+			default:
+				waiting++
+			}
+		}
+		if waiting == 0 {
+			return nil
+		}
+		if err := nap(ctx, orderPoll); err != nil {
+			return err
+		}
+	}
+}
+
+// awaitEffect waits until what was done is to be seen.
+func awaitEffect(ctx context.Context, s *store.Store, views []*orderView, verb store.Verb) error {
+	for {
+		masters, err := view.Masters(ctx, s)
+		if err != nil {
+			return err
+		}
+		waiting := 0
+		for _, v := range views {
+			if v.Outcome == "done" && !v.Reached {
+				if v.Reached = reached(masters, v, verb); !v.Reached {
+					waiting++
+				}
+			}
+		}
+		if waiting == 0 {
+			return nil
+		}
+		if err := nap(ctx, 2*orderPoll); err != nil {
+			return err
+		}
+	}
+}
+
+// reached reports whether the effect of an order is there. That of a master that has left is.
+func reached(masters []*view.Master, v *orderView, verb store.Verb) bool {
+	i := slices.IndexFunc(masters, func(m *view.Master) bool { return m.ID == v.target.ID })
+	switch {
+	case i < 0:
+		return true
+	case verb == store.OrderPause:
+		return masters[i].State == "paused"
+	case verb == store.OrderResume:
+		return masters[i].State == "running"
+	case verb == store.OrderDrain && v.Process == "":
+		return false
+	}
+	before := v.target.Procs
+	if v.Process != "" {
+		before = []string{v.Process}
+	}
+	return !slices.ContainsFunc(before, func(p string) bool { return slices.Contains(masters[i].Procs, p) })
+}
+
+func nap(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
+func (a *cli) tellOrders(views []*orderView) error {
+	l, text := &listing{}, strings.Builder{}
+	failure := &problem{exit: exitFailed, code: "order"}
+	for _, v := range views {
+		l.names, l.items = append(l.names, v.Worker), append(l.items, v)
+		name := orderNames([]*orderView{v})
+		switch {
+		case v.DryRun:
+			fmt.Fprintf(&text, "would %s %s\n", v.Order, name)
+		case v.Outcome == "done" && v.Reached:
+			fmt.Fprintf(&text, "%s: %s; that is so now\n", name, wire.Printable(v.Answer, 300))
+		case v.Outcome == "done":
+			fmt.Fprintf(&text, "%s: %s\n", name, wire.Printable(v.Answer, 300))
+		case v.Outcome == store.OrderGone && v.Order == string(store.OrderDrain):
+			fmt.Fprintf(&text, "%s: it is gone\n", name)
+		case v.Outcome == store.OrderGone:
+			failure.lines = append(failure.lines, name+": it is gone")
+		case v.Outcome == store.OrderOld:
+			failure.lines = append(failure.lines, name+": its version of resqued does not take orders; send it a signal on its machine (USR2, CONT, QUIT)")
+		case v.Outcome == "refused":
+			failure.lines = append(failure.lines, name+": refused: "+wire.Printable(v.Answer, 300))
+		default:
+			failure.lines = append(failure.lines, name+": no answer; it is dead, or cut off from Redis. The order is dropped")
+		}
+	}
+	var err error
+	switch {
+	case a.flags.output == outJSON || a.flags.output == outName:
+		err = a.print(l)
+	case a.flags.quiet:
+	case len(views) == 0:
+		a.note("no master lives")
+	default:
+		err = a.printText(text.String())
+	}
+	if err == nil && len(failure.lines) > 0 {
+		return failure
+	}
+	return err
+}

@@ -1,0 +1,116 @@
+-- move_jobs moves payloads, compared byte by byte, from a part of a queue to the tail or the
+-- head of another one, in the order in which they wait. The companions of unique queues follow,
+-- and so do counts of deaths and loner markers.
+--
+-- KEYS[1]   queue:<from>
+-- ARGV[1]   prefix
+-- ARGV[2]   from
+-- ARGV[3]   to, another queue
+-- ARGV[4]   index of the first payload that was read
+-- ARGV[5]   n, the number of payloads that were read from there on
+-- ARGV[6]   flags: u the other queue is unique, h to its head
+-- ARGV[7…]  per payload to move: itself, the key of its loner marker or nothing
+-- RETURNS   a text of one digit for each payload: 1 moved, 0 not there any more, 2 an equal one
+--           waits in the other queue, which is unique, and this one stays;
+--           error RESQUEDTYPE or NOPERM: nothing was done
+-- COST      about 12 commands, up to 5 per moved payload, and those of upush in unique where the
+--           other queue is unique; O(n) for these, and the way to them from the nearer end
+
+local key, prefix, from, to = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+local at, count = tonumber(ARGV[4]), tonumber(ARGV[5])
+local unique, head = find(ARGV[6], 'u', 1, true), find(ARGV[6], 'h', 1, true)
+local target, queues = prefix .. 'queue:' .. to, prefix .. 'queues'
+local n = len(key)
+if not n or not len(target) then
+  return redis.error_reply('RESQUEDTYPE ' .. (n and target or key) .. ' is no list; move it away')
+end
+if type(query('SCARD', queues)) ~= 'number' then
+  return redis.error_reply('RESQUEDTYPE ' .. queues .. ' is no set; move it away')
+end
+local set, starts = key .. ':uniqueue', key .. ':start_at'
+local companions = call('EXISTS', set, starts) > 0
+if companions and not utyped(key) or unique and not utyped(target) then
+  return redis.error_reply('RESQUEDTYPE the companions of ' .. key .. ' or ' .. target .. ' are not theirs; move them away')
+end
+
+needlist(key)
+needlist(target)
+need(queues, 'SADD')
+if companions or unique then needcompanions(prefix) end
+local places, markers, done = {}, {}, {} -- places: payload → which of the arguments ask for it
+for i = #ARGV - 1, 7, -2 do
+  local payload, nth = ARGV[i], (i - 5) / 2
+  local list = places[payload] or {}
+  list[#list + 1] = nth
+  places[payload], done[nth] = list, '0'
+  if ARGV[i + 1] ~= '' then
+    need(ARGV[i + 1], 'GET', 'PTTL', 'SET')
+    markers[payload] = ARGV[i + 1]
+  end
+end
+local ms = now()
+
+forget_seen(prefix, from) -- and the first write: a full server does not refuse the rest
+forget_seen(prefix, to)
+call('SADD', queues, to)
+local aligned = companions and call('LLEN', starts) == n
+-- What was taken meanwhile has moved the rest toward the head.
+local first = math.max(0, at - math.min(200, count))
+local waiting, times, wanted = call('LRANGE', key, first, at + count - 1), {}, {}
+if aligned then times = call('LRANGE', starts, first, at + count - 1) end
+for k = 1, #waiting do
+  local i = head and #waiting + 1 - k or k -- the last one goes to the head first
+  local list = places[waiting[i]]
+  if list and #list > 0 then wanted[#wanted + 1] = {i = i, nth = table.remove(list)} end
+end
+
+local hole, holes = '\0' .. redis.sha1hex(prefix .. from .. at), 0
+local second = fmt('%.0f', math.floor(ms / 1000))
+local counted = pcall_('EXISTS', (dead.keys(prefix, from))) == 1
+local apart_ = counted and len(prefix .. 'resqued:suspects:' .. from) ~= 0
+
+-- follow takes along what is known of a job under the name of its queue.
+local function follow(payload)
+  if counted then
+    local deaths, blame = dead.of(prefix, from, payload)
+    if deaths > 0 then
+      local d, b = dead.of(prefix, to, payload)
+      dead.note(prefix, to, payload, math.max(deaths, d), math.max(blame, b), ms)
+      -- A suspect, which stays, may be equal to it, and share its count.
+      if not apart_ then dead.forget(prefix, from, payload) end
+    end
+  end
+  local marker = markers[payload]
+  local value = marker and pcall_('GET', marker)
+  if type(value) == 'string' and nameof(value) == markname(from, payload) then
+    local ttl = call('PTTL', marker)
+    value = match(value, '^%w+:') .. markname(to, payload)
+    if ttl > 0 then call('SET', marker, value, 'PX', ttl) else call('SET', marker, value) end
+  end
+end
+
+for _, w in ipairs(wanted) do
+  local payload, index = waiting[w.i], first + w.i - 1
+  local start, pushed = match(times[w.i] or '', '^%d+$') or second, true
+  if unique then
+    pushed = upush(target, payload, start, head)
+  else
+    call(head and 'LPUSH' or 'RPUSH', target, payload)
+  end
+  done[w.nth] = pushed and '1' or '2'
+  if pushed then
+    call('LSET', key, index, hole)
+    if aligned then call('LSET', starts, index, hole) end
+    if companions and not twins.less(key, payload) then call('SREM', set, payload) end
+    holes = holes + 1
+    follow(payload)
+  end
+end
+if holes > 0 then
+  -- From the nearer end: the queue may be long.
+  local direction = first < n / 2 and holes or -holes
+  call('LREM', key, direction, hole)
+  if aligned then call('LREM', starts, direction, hole) end
+  if companions then unheal(key) end
+end
+return table.concat(done)

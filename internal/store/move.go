@@ -1,0 +1,241 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/resqued/resqued/internal/rdb"
+)
+
+var (
+	moveJobsScript = rdb.NewScript(Lua, "move_jobs", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique",
+		"lib/deaths", "lib/classlock", "move_jobs")
+	moveSuspectsScript = rdb.NewScript(Lua, "move_suspects", "lib/base", "lib/records", "lib/rights", "lib/suspects", "lib/deaths", "move_suspects")
+	pruneQueueScript   = rdb.NewScript(Lua, "prune_queue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique",
+		"lib/deaths", "prune_queue")
+)
+
+// suspectsPart is how many suspects one step of MoveSuspects moves.
+const suspectsPart = 200
+
+// ScanQueue goes through the payloads that wait in a queue from its head on, in parts of bounded
+// size, until look returns false. Others may push and take meanwhile: what waits all the time is
+// seen, and the index is the one that it had when it was read.
+func (s *Store) ScanQueue(ctx context.Context, queue string, look func(index int64, payload []byte) bool) error {
+	w := s.walk(s.db.QueueKey(queue))
+	for {
+		from, page, err := w.next(ctx)
+		if err != nil {
+			return fmt.Errorf("read %q: %w", queue, err)
+		}
+		if len(page) == 0 {
+			return nil
+		}
+		for i, payload := range page {
+			if !look(from+int64(i), []byte(payload)) {
+				return nil
+			}
+		}
+		w.done(from, page)
+	}
+}
+
+// Length returns how many jobs wait in a queue, suspects aside.
+func (s *Store) Length(ctx context.Context, queue string) (int64, error) {
+	n, err := s.db.Read.LLen(ctx, s.db.QueueKey(queue)).Result()
+	if err != nil {
+		return 0, fmt.Errorf("length of %q: %w", queue, err)
+	}
+	return n, nil
+}
+
+// MoveRequest says which waiting jobs go to which queue.
+type MoveRequest struct {
+	From, To string
+	// Unique: no two equal payloads wait in To.
+	Unique bool
+	// Head: they go to the head of To, not to its tail.
+	Head bool
+	// Pick reports whether a payload is moved, and returns the key of its loner marker,
+	// without the namespace, or nothing.
+	Pick func(payload []byte) (marker string, ok bool)
+	// Limit is how many of the picked are moved at most, 0 = all: the first of them, or with
+	// Head the last that are left after Skip.
+	Limit int64
+	// Skip is how many of the picked are left alone, counted from the tail of From; for Head
+	// alone.
+	Skip int64
+	// Step is called after each part with what was done until then, unless it is nil. Its
+	// error ends the call.
+	Step func(MoveReport) error
+}
+
+// MoveReport counts what became of the picked payloads.
+type MoveReport struct {
+	Moved int64
+	// Duplicates stay where they are, because an equal job waits in the other queue.
+	Duplicates int64
+}
+
+// MoveJobs moves payloads from one queue to another, in parts of bounded size. In each part a
+// script takes a payload out and pushes it in one step, so that it always waits in exactly one
+// of the queues. Their order is kept. Suspects (see PollReply) stay. What is pushed during the
+// call may stay as well.
+//
+// After an error that is not Unexecuted the last part may have been moved, too.
+func (s *Store) MoveJobs(ctx context.Context, r MoveRequest) (MoveReport, error) {
+	var report MoveReport
+	var err error
+	if r.From == r.To {
+		return report, fmt.Errorf("move from %q to itself", r.From)
+	}
+	if r.Head {
+		err = s.moveBackward(ctx, r, &report)
+	} else {
+		err = s.moveForward(ctx, r, &report)
+	}
+	if err != nil {
+		return report, fmt.Errorf("move from %q to %q: %w", r.From, r.To, err)
+	}
+	return report, nil
+}
+
+// picked is a payload that is to be moved.
+type picked struct{ payload, marker string }
+
+func (s *Store) moveForward(ctx context.Context, r MoveRequest, report *MoveReport) error {
+	w := s.walk(s.db.QueueKey(r.From))
+	for {
+		from, page, err := w.next(ctx)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		var wanted []picked
+		var kept []string
+		for _, payload := range page {
+			marker, ok := r.Pick([]byte(payload))
+			if ok && (r.Limit == 0 || report.Moved+report.Duplicates+int64(len(wanted)) < r.Limit) {
+				wanted = append(wanted, picked{payload, marker})
+			} else {
+				kept = append(kept, payload)
+			}
+		}
+		marks, err := s.move(ctx, r, from, len(page), wanted, report)
+		if err != nil {
+			return err
+		}
+		if r.Limit > 0 && report.Moved+report.Duplicates >= r.Limit {
+			return nil
+		}
+		if marks != "" { // those that stay are in their place among the rest
+			kept = kept[:0]
+			i := 0
+			for _, payload := range page {
+				if i < len(wanted) && wanted[i].payload == payload {
+					i++
+					if marks[i-1] != '2' {
+						continue
+					}
+				}
+				kept = append(kept, payload)
+			}
+		}
+		w.done(from, kept)
+	}
+}
+
+// moveBackward begins at the tail, so that what it puts at the head of the other queue keeps its
+// order over all parts.
+func (s *Store) moveBackward(ctx context.Context, r MoveRequest, report *MoveReport) error {
+	key := s.db.QueueKey(r.From)
+	end, err := s.Length(ctx, r.From)
+	skip := r.Skip
+	for err == nil && end > 0 && (r.Limit == 0 || report.Moved+report.Duplicates < r.Limit) {
+		start := max(0, end-pageElements/2)
+		var page []string
+		if page, err = s.db.Read.LRange(ctx, key, start, end-1).Result(); err != nil {
+			return err
+		}
+		var wanted []picked
+		for i := len(page) - 1; i >= 0; i-- {
+			marker, ok := r.Pick([]byte(page[i]))
+			switch {
+			case !ok:
+			case skip > 0:
+				skip--
+			case r.Limit == 0 || report.Moved+report.Duplicates+int64(len(wanted)) < r.Limit:
+				wanted = append(wanted, picked{page[i], marker})
+			}
+		}
+		// Equal payloads are told apart by their order alone.
+		slices.Reverse(wanted)
+		_, err = s.move(ctx, r, start, len(page), wanted, report)
+		end = start
+	}
+	return err
+}
+
+// move moves some payloads of a page, and returns what the script said of each.
+func (s *Store) move(ctx context.Context, r MoveRequest, from int64, size int, wanted []picked, report *MoveReport) (marks string, err error) {
+	if len(wanted) == 0 {
+		return "", nil
+	}
+	args := make([]any, 0, 6+2*len(wanted))
+	args = append(args, s.db.Prefix, r.From, r.To, from, size, letters(r.Unique, 'u', r.Head, 'h'))
+	for _, p := range wanted {
+		marker := ""
+		if p.marker != "" {
+			marker = s.db.Key(MarkerKey(p.marker))
+		}
+		args = append(args, p.payload, marker)
+	}
+	raw, err := s.db.Eval(ctx, moveJobsScript, s.db.QueueKey(r.From), args)
+	if err != nil {
+		return "", err
+	}
+	marks, _ = raw.(string)
+	if len(marks) != len(wanted) {
+		return "", fmt.Errorf("script move_jobs: %d answers for %d payloads", len(marks), len(wanted))
+	}
+	for _, mark := range marks {
+		switch mark {
+		case '1':
+			report.Moved++
+		case '2':
+			report.Duplicates++
+		}
+	}
+	if r.Step != nil {
+		err = r.Step(*report)
+	}
+	return marks, err
+}
+
+// MoveSuspects moves the jobs that wait beside a queue to run alone to where those of another
+// queue wait, and returns how many those were.
+func (s *Store) MoveSuspects(ctx context.Context, from, to string) (moved int64, err error) {
+	if from == to {
+		return 0, fmt.Errorf("move from %q to itself", from)
+	}
+	for {
+		raw, err := s.db.Eval(ctx, moveSuspectsScript, s.db.Key(rdb.KeySuspects)+from, []any{s.db.Prefix, from, to, suspectsPart})
+		if err != nil {
+			return moved, fmt.Errorf("move suspects of %q to %q: %w", from, to, err)
+		}
+		n := rdb.Number(raw)
+		if moved += n; n < suspectsPart {
+			return moved, nil
+		}
+	}
+}
+
+// PruneQueue removes the name of a queue in which nothing waits, with what is known of its jobs,
+// and reports whether it did: not if anything waits in it or beside it, or if it is paused.
+func (s *Store) PruneQueue(ctx context.Context, queue string) (pruned bool, err error) {
+	raw, err := s.db.Eval(ctx, pruneQueueScript, s.db.QueueKey(queue), []any{s.db.Prefix, queue})
+	if err != nil {
+		return false, fmt.Errorf("prune %q: %w", queue, err)
+	}
+	return rdb.Number(raw) == 1, nil
+}

@@ -1,0 +1,103 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/rdb"
+)
+
+// To tell a master from afar what a signal would tell it, a client leaves an order in
+// resqued:orders:<master>. The master takes it with the next renewal of its entry, carries it
+// out, and answers in resqued:ordered:<master>.
+
+var requestOrderScript = rdb.NewScript(Lua, "request_order", "lib/base", "lib/rights", "request_order")
+
+// FieldOrders is the field of a master's entry by which it says that it takes orders.
+const FieldOrders = "orders"
+
+// OrderPatience is how long an order waits for its master.
+const OrderPatience = time.Minute
+
+// Verb is what a master is told to do.
+type Verb string
+
+// The verbs of orders.
+const (
+	OrderPause   Verb = "pause"   // as signal USR2
+	OrderResume  Verb = "resume"  // as signal CONT
+	OrderDrain   Verb = "drain"   // as signal QUIT
+	OrderRecycle Verb = "recycle" // replace worker processes, as if they had come of age
+)
+
+// Order is what a master is told to do.
+type Order struct {
+	ID   string
+	Verb Verb
+	// Proc is the worker process that is meant; empty = all of them.
+	Proc string
+}
+
+// OrderAnswer is what became of an order.
+type OrderAnswer struct {
+	// Done: it was carried out, or was so already.
+	Done bool
+	// Text says what was done, or why not.
+	Text string
+}
+
+// What became of a request.
+const (
+	OrderAsked = "asked"
+	OrderGone  = "gone" // there is no such master (any more)
+	OrderOld   = "old"  // its version does not take orders
+)
+
+// RequestOrder leaves an order for a master and returns OrderAsked, OrderGone or OrderOld, and
+// the order's id, under which it is answered.
+func (s *Store) RequestOrder(ctx context.Context, master string, verb Verb, proc string) (id, outcome string, err error) {
+	id = rand.Text()
+	raw, err := s.db.Eval(ctx, requestOrderScript, s.db.Key(keyMaster)+master,
+		[]any{s.db.Key(keyOrders) + master, id, string(verb) + " " + proc})
+	if err != nil {
+		return "", "", fmt.Errorf("%s %s: %w", verb, master, err)
+	}
+	outcome, _ = raw.(string)
+	return id, outcome, nil
+}
+
+// OrderAnswered returns the answer to an order, nil if there is none (yet), and whether its
+// master is there still.
+func (s *Store) OrderAnswered(ctx context.Context, master, id string) (answer *OrderAnswer, there bool, err error) {
+	pipe := s.db.Read.TxPipeline()
+	value, entry := pipe.HGet(ctx, s.db.Key(keyOrdered)+master, id), pipe.Exists(ctx, s.db.Key(keyMaster)+master)
+	if _, err := pipe.Exec(ctx); err != nil && !rdb.IsNil(err) {
+		return nil, false, fmt.Errorf("answer of %s: %w", master, err)
+	}
+	if word, text, ok := strings.Cut(value.Val(), " "); ok {
+		answer = &OrderAnswer{Done: word == "done", Text: text}
+	}
+	return answer, entry.Val() == 1, nil
+}
+
+// encode is the answer as it is kept.
+func (a OrderAnswer) encode() string {
+	if a.Done {
+		return "done " + a.Text
+	}
+	return "refused " + a.Text
+}
+
+// parseOrders reads what put_master.lua returns, without what is no order.
+func parseOrders(list []string) (orders []Order) {
+	for i := 0; i+1 < len(list); i += 2 {
+		fields := strings.SplitN(list[i+1], " ", 3)
+		if len(fields) == 3 {
+			orders = append(orders, Order{ID: list[i], Verb: Verb(fields[1]), Proc: fields[2]})
+		}
+	}
+	return orders
+}

@@ -1,0 +1,117 @@
+package view
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// Master is a living master of resqued, to which orders go.
+type Master struct {
+	// ID names it for ever, Name is host:pid.
+	ID, Name, Host string
+	State          string
+	// Orders: its version takes orders.
+	Orders bool
+	// Procs are its worker processes that are not leaving, but for those that run a suspect.
+	Procs []string
+	// names are what else stands for a worker process: host:pid and the process itself.
+	names map[string]string
+}
+
+// Ordered is what a name stands for: a master, or one of its worker processes.
+type Ordered struct {
+	*Master
+	// Proc is the worker process; empty = the master.
+	Proc string
+}
+
+// NotOursError is returned for the name of a worker that is not resqued's.
+type NotOursError struct{ Worker string }
+
+// Error says whose worker it is.
+func (e *NotOursError) Error() string {
+	return fmt.Sprintf("%q is a worker of Ruby's Resque or of another program, which takes no orders", e.Worker)
+}
+
+// Masters returns the living masters by name.
+func Masters(ctx context.Context, s WorkerStore) ([]*Master, error) {
+	entries, err := s.MasterList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	procs, err := s.ProcList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	byID := map[string]*Master{}
+	list := make([]*Master, 0, len(entries))
+	for id, fields := range entries {
+		m := &Master{ID: id, Name: masterName(id), Host: fields["host"], State: fields["state"], Orders: fields[store.FieldOrders] != "", names: map[string]string{}}
+		if self, err := proc.ParseIdentity(id); err == nil {
+			m.Host = self.Host
+		}
+		byID[id], list = m, append(list, m)
+	}
+	for _, p := range procs {
+		m := byID[masterOf(p.Proc)]
+		if m == nil {
+			continue
+		}
+		m.names[p.Proc] = p.Proc
+		m.names[m.Host+":"+p.Fields["pid"]] = p.Proc
+		if state := p.Fields["state"]; p.Fields[store.InfoAlone] == "" && state != "retiring" && state != "draining" && state != "killing" {
+			m.Procs = append(m.Procs, p.Proc)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Master) int { return strings.Compare(a.Name+a.ID, b.Name+b.ID) })
+	return list, nil
+}
+
+// FindOrdered returns what names stand for, each once: all masters of a host, a master as host:pid
+// or by its id, or a worker process as host:pid or by its id. The error is a NotFoundError, or a
+// NotOursError, if one stands for none.
+func FindOrdered(ctx context.Context, s WorkerStore, masters []*Master, names []string) ([]Ordered, error) {
+	var picked []Ordered
+	add := func(o Ordered) {
+		if !slices.Contains(picked, o) {
+			picked = append(picked, o)
+		}
+	}
+	for _, name := range names {
+		found := false
+		for _, m := range masters {
+			if name == m.Host || name == m.Name || name == m.ID {
+				add(Ordered{Master: m})
+				found = true
+			} else if p := m.names[name]; p != "" {
+				add(Ordered{Master: m, Proc: p})
+				found = true
+			}
+		}
+		if found {
+			continue
+		}
+		workers, err := s.WorkerList(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var known []string
+		for _, w := range workers {
+			id, err := wire.ParseWorkerID(w.ID)
+			if err == nil && !id.Ours && (w.ID == name || id.Host == name || fmt.Sprintf("%s:%d", id.Host, id.PID) == name) {
+				return nil, &NotOursError{w.ID}
+			}
+		}
+		for _, m := range masters {
+			known = append(known, m.Host, m.Name)
+		}
+		return nil, &NotFoundError{Kind: "living master or worker process", Name: name, Known: known}
+	}
+	return picked, nil
+}
