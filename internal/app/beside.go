@@ -29,6 +29,10 @@ type beside struct {
 	mover     *delayed.Mover
 	schedules *runner.Runner
 	sweeper   *longstore.Sweeper
+	// scheduled are the schedules of the configuration in force, which run while this master
+	// is in charge. The master's loop alone looks at both.
+	scheduled runner.Config
+	charge    bool
 }
 
 // statsCounter is a client of statsd and what it was made of.
@@ -58,8 +62,20 @@ func (d *Daemon) newBeside(redis *store.Store, self proc.Identity) *beside {
 	stats := newCounter(d.Config.Config, d.Log)
 	b.stats.Store(stats)
 	b.mover = delayed.NewMover(moverConfig(d.Config.Config, self, stats), redis, d.Log)
-	b.schedules.Set(d.Program.scheduleConfig(d.Config, self))
+	b.scheduled = d.Program.scheduleConfig(d.Config, self)
 	return b
+}
+
+// inCharge begins or ends what only one of two masters may do while one takes the place of the
+// other: the schedules may differ, and those of the old one are not in force any more. The rest
+// is done by scripts for which it does not matter who calls them, nor how many.
+func (b *beside) inCharge(on bool) {
+	b.charge = on
+	if on {
+		b.schedules.Set(b.scheduled)
+	} else {
+		b.schedules.Set(runner.Config{})
+	}
 }
 
 // use puts a configuration into force.
@@ -81,7 +97,10 @@ func (b *beside) use(p Program, r *config.Resolved, self proc.Identity, log *zap
 	if old != stats {
 		old.Close() // what is counted meanwhile is lost
 	}
-	b.schedules.Set(p.scheduleConfig(r, self))
+	b.scheduled = p.scheduleConfig(r, self)
+	if b.charge {
+		b.schedules.Set(b.scheduled)
+	}
 	b.sweeper.Use(longLimits(c))
 }
 

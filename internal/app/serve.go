@@ -54,6 +54,13 @@ type Daemon struct {
 	// begins to end; both may be nil.
 	Ready, Stopping func()
 
+	// Elder is the master whose place this one takes; nil = none.
+	Elder *Elder
+	// Invocation is how this program is started again; nil = not at all.
+	Invocation *proc.Invocation
+	// PIDFile is taken when this master takes charge of what another one had; nil = none.
+	PIDFile *proc.PIDFile
+
 	bench bool // see Bench
 	// noWaker is why there is no waker, if that was logged; see waits.
 	noWaker string
@@ -82,6 +89,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	notifier := &announcer{d: d, Notifier: systemd.New(systemd.Config{
 		Socket: os.Getenv("NOTIFY_SOCKET"), WatchdogUSec: os.Getenv("WATCHDOG_USEC"), WatchdogPID: os.Getenv("WATCHDOG_PID"),
 	}, d.Log)}
+	if d.Elder != nil {
+		notifier.Hold()
+	}
 	if stopped, err := waitForRedis(ctx, redis, relay, notifier, d.Log); stopped || err != nil {
 		return err
 	}
@@ -90,9 +100,21 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return err
 	}
 	others := d.newBeside(redis, self)
+	asked := &controls{path: d.Config.ControlSocket, version: d.Program.Version, requests: make(chan master.Request), log: d.Log}
+	if d.Dev != nil || d.bench {
+		asked.path = NoControl
+	}
+	inCharge := func(on bool) {
+		others.inCharge(on)
+		if on {
+			d.takeFile()
+			asked.listen()
+		}
+	}
 	system := &master.Linux{}
 	deps := master.Deps{
 		Self: self, System: system, Store: redis, Notifier: notifier, Log: d.Log, Stats: others,
+		Requests: asked.requests, Upgrade: d.upgrade(inCharge),
 		Signals: relay.out, BeforeFork: d.Program.beforeFork,
 	}
 	if d.Reload != nil {
@@ -110,9 +132,24 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if d.Elder == nil {
+		others.inCharge(true)
+		asked.listen()
+	}
+	defer asked.close()
 	stop := others.run(ctx)
 	defer stop()
 	return m.Run(ctx)
+}
+
+// takeFile puts this process's pid file in the place of that of another master.
+func (d *Daemon) takeFile() {
+	if d.PIDFile == nil {
+		return
+	}
+	if err := d.PIDFile.Take(); err != nil {
+		d.Log.Error("the pid file still names the process before", zap.Error(err))
+	}
 }
 
 const (

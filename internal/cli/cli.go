@@ -48,6 +48,8 @@ type cli struct {
 	// received are the signals to a daemon, hush restores their default effects; see listen.
 	received <-chan os.Signal
 	hush     func()
+	// elder is the master whose place this one is to take; nil = none.
+	elder *app.Elder
 }
 
 // outputFlags say how results are shown.
@@ -74,15 +76,18 @@ func mainIn(places config.Places, handlers *resqued.Handlers, args []string) int
 		return app.Program{Version: version(), Handlers: handlers}.RunWorker(newEventWriter)
 	}
 	a := &cli{handlers: handlers, args: args, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, places: places}
-	a.listen()
 	a.name = filepath.Base(os.Args[0])
+	if err := a.listen(); err != nil {
+		return a.report(err)
+	}
 	return a.run(context.Background())
 }
 
 // listen starts to receive signals if this may become a daemon. It does not wait until the
 // arguments are parsed: a signal that comes earlier ends the process, or makes Go dump its
-// stacks.
-func (a *cli) listen() {
+// stacks. It fails in a master that was to take the place of another one and cannot speak to it:
+// that must not work beside it.
+func (a *cli) listen() (err error) {
 	args := a.args
 	if i := slices.Index(args, "--"); i >= 0 { // what follows is another program's
 		args = args[:i]
@@ -90,6 +95,10 @@ func (a *cli) listen() {
 	if slices.Contains(args, "work") || slices.Contains(args, "dev") || slices.Contains(args, "bench") {
 		a.received, a.hush = app.Listen()
 	}
+	if slices.Contains(args, "work") {
+		a.elder, err = app.InheritElder()
+	}
+	return err
 }
 
 // program returns the program whose command line this is.
@@ -112,6 +121,9 @@ func (a *cli) run(ctx context.Context) int {
 		return exitOK
 	case errors.As(err, &code):
 		return int(code)
+	}
+	if a.elder != nil {
+		a.elder.Failed(asProblem(err).Error())
 	}
 	return a.report(err)
 }
@@ -153,7 +165,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usage("See: "+c.CommandPath()+" --help", "%s", flagError(c, err))
 	})
-	root.AddCommand(a.devCommand(), a.workCommand(), a.enqueueCommand(), a.queuesCommand(), a.jobsCommand(), a.workersCommand(),
+	root.AddCommand(a.devCommand(), a.workCommand(), a.reloadCommand(), a.upgradeCommand(), a.enqueueCommand(), a.queuesCommand(), a.jobsCommand(), a.workersCommand(),
 		a.failedCommand(), a.parkedCommand(), a.scheduleCommand(), a.longjobsCommand(), a.locksCommand(), a.lockerCommand(), a.configCommand(), a.benchCommand(), a.doctorCommand(), a.versionCommand(), a.completionCommand())
 	a.addWatch(root)
 	_ = root.RegisterFlagCompletionFunc("output", words(outTable, outWide, outJSON, outYAML, outName))

@@ -32,7 +32,7 @@ var devDefaults = map[string]string{
 
 // devIgnores are flags that have no effect on "resqued dev", which has a Redis of
 // its own and ends with its terminal.
-var devIgnores = []string{"redis-password-file", "redis-ca-file", "allow-eviction", "on-master-death", "pidfile"}
+var devIgnores = []string{"redis-password-file", "redis-ca-file", "allow-eviction", "on-master-death", "pidfile", "control-socket"}
 
 func (a *cli) devCommand() *cobra.Command {
 	var noDemo bool

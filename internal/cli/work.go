@@ -19,7 +19,8 @@ func (a *cli) workCommand() *cobra.Command {
 		Short: "run the daemon: a master and its worker processes",
 		Long: `Work jobs until told to stop. QUIT finishes what runs and leaves, TERM and INT
 kill it, USR1 kills it and goes on, USR2 pauses, CONT resumes, HUP reads the
-configuration again and replaces the worker processes one by one.
+configuration again and replaces the worker processes one by one, or changes to the
+program that has been put in the place of the running one ("reload" does so and waits).
 
 Every flag below is a key of the configuration file too (worker_count) and an
 environment variable (RESQUED_WORKER_COUNT, or as Resque calls it, WORKER_COUNT).
@@ -56,6 +57,11 @@ func (a *cli) work(c *cobra.Command) error {
 	for _, w := range append(r.Warnings, a.program().Warnings(r)...) {
 		log.Warn(w.Message, zap.String("key", w.Key))
 	}
+	d := app.Daemon{
+		Config: r, Log: log, Level: level, Elder: a.elder,
+		Reload: func(context.Context) (*config.Resolved, error) { return a.reload(c, r, log) },
+	}
+	d.Remember()
 	a.logQueues(r, log)
 	for _, hint := range a.hints(r) {
 		log.Info(hint)
@@ -64,7 +70,7 @@ func (a *cli) work(c *cobra.Command) error {
 		return configProblem(err)
 	}
 	if r.PIDFile != "" {
-		file, err := proc.WritePIDFile(r.PIDFile)
+		file, err := a.pidFile(r.PIDFile)
 		if err != nil {
 			return err
 		}
@@ -73,11 +79,17 @@ func (a *cli) work(c *cobra.Command) error {
 				log.Warn("left behind", zap.Error(err))
 			}
 		}()
+		d.PIDFile = file
 	}
-	return a.serve(c.Context(), app.Daemon{
-		Config: r, Log: log, Level: level,
-		Reload: func(context.Context) (*config.Resolved, error) { return a.reload(c, r, log) },
-	})
+	return a.serve(c.Context(), d)
+}
+
+// pidFile writes the pid file, or prepares to take it over from the master before.
+func (a *cli) pidFile(path string) (*proc.PIDFile, error) {
+	if a.elder != nil {
+		return proc.PreparePIDFile(path, a.elder.PID())
+	}
+	return proc.WritePIDFile(path)
 }
 
 // serve runs a daemon until it ends.

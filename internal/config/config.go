@@ -91,6 +91,9 @@ type Config struct {
 	LongJobSilence time.Duration `json:"long_job_silence"`
 	LongJobWait    time.Duration `json:"long_job_wait"`
 	PIDFile        string        `json:"pidfile"`
+	// ControlSocket is where the daemon can be asked for a reload: a path, "" for one of its
+	// own, or "off".
+	ControlSocket string `json:"control_socket"`
 
 	StatsdHost string `json:"statsd_host"`
 	StatsdPort int    `json:"statsd_port"`

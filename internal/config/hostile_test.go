@@ -65,6 +65,7 @@ var hostile = map[string][][2]string{
 	"long_job_silence":    {{"long_job_silence: 0", "above 0"}},
 	"long_job_wait":       {{"long_job_wait: soon", "not a duration"}},
 	"pidfile":             {{"pidfile: \"a\\0b\"", "control characters"}},
+	"control_socket":      {{"control_socket: \"a\\0b\"", "control characters"}},
 	"statsd_host": {
 		{"statsd_host: http://stats.example", `must be a host alone; write "stats.example"`},
 		{"statsd_host: udp://stats.example:8125", `must be a host alone; write "stats.example", and statsd_port: 8125`},

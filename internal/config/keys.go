@@ -191,6 +191,11 @@ var keys = []key{
 		kind: text(func(c *Config) *string { return &c.PIDFile }),
 	},
 	{
+		name: "control_socket",
+		help: "`path` of the socket for reload and upgrade (empty: a place of its own; off: without)",
+		kind: text(func(c *Config) *string { return &c.ControlSocket }),
+	},
+	{
 		name: "statsd_host", env: []string{"STATSD_HOST"},
 		help: "`host` that gets statsd metrics (empty: none)",
 		kind: host(func(c *Config) *string { return &c.StatsdHost }, "statsd_port"),

@@ -137,7 +137,7 @@ func TestEverySource(t *testing.T) {
 		"database_url": "postgres://app@other/locks", "database_url_file": database,
 		"worker_count": "7", "thread_count": "9", "jobs_per_fork": "0", "max_rss": "1GiB", "max_age": "2h", "max_retiring": "1",
 		"queues": "high:2,*:50%,!low", "interval": "2.5s", "until_empty": "true", "waker": "auto", "drain_timeout": "50s,fail",
-		"resque_term_timeout": "5s", "on_master_death": "kill", "on_worker_death": "fail", "max_deaths": "1", "failure_backend": "multi-queue", "long_job_silence": "1m", "long_job_wait": "2h", "pidfile": "/run/r.pid",
+		"resque_term_timeout": "5s", "on_master_death": "kill", "on_worker_death": "fail", "max_deaths": "1", "failure_backend": "multi-queue", "long_job_silence": "1m", "long_job_wait": "2h", "pidfile": "/run/r.pid", "control_socket": "/run/r.sock",
 		"statsd_host": "localhost", "statsd_port": "9125", "statsd_key": "jobs", "locketed_queues": "reports,*_once",
 		"heartbeat_frequency": "10s", "job_lock_duration": "40s", "job_lock_key": "{{class}}:{{args.0}}",
 		"on_lock_lost": "fail", "unique_queues": "mail,once_*", "unique_queues_strict": "true", "env_keep": "AWS_*,STRIPE_KEY", "env_drop": "BROKER,*_INTERNAL", "persistent_schedules": "true", "scheduler_lock": "resque-scheduler:team", "max_payload": "512KiB",

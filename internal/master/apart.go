@@ -47,6 +47,9 @@ func (m *Master) suspected(w *worker, said proc.Message) {
 // isolate starts the next process for a suspect, one at a time.
 func (m *Master) isolate() {
 	s := &m.apart.slot
+	if m.taking != nil && !m.taking.charged {
+		return
+	}
 	if m.state != signals.Running || m.apart.waiting == 0 || m.apart.booting != nil {
 		return
 	}

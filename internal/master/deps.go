@@ -28,6 +28,10 @@ type Deps struct {
 	// yet (see Config.InForce). nil = HUP is refused. It is called beside the loop, never
 	// twice at a time.
 	Reload func(ctx context.Context) (Config, error)
+	// Requests ask for a reload or an upgrade; nil = none ever does.
+	Requests <-chan Request
+	// Upgrade has another master take the place of this one, or this one that of another.
+	Upgrade Upgrade
 	// BeforeFork, if not nil, is called on the main goroutine before each spawn.
 	BeforeFork func()
 }
@@ -104,6 +108,11 @@ type Store interface {
 // Notifier tells the service manager; *systemd.Notifier is one.
 type Notifier interface {
 	Ready()
+	// HandOver makes another process the main one, and says nothing more; Hold says nothing
+	// until Speak.
+	HandOver(pid int)
+	Hold()
+	Speak()
 	Status(text string)
 	Reloading()
 	Stopping()

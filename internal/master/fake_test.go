@@ -46,6 +46,10 @@ type fixture struct {
 	reload  func() (Config, error)
 	logs    *observer.ObservedLogs
 	died    deaths
+	// requests and upgrade are those of the master, charges what it was told to take or to give.
+	requests chan Request
+	upgrade  Upgrade
+	charges  []bool
 }
 
 // deaths are the classes that were counted.
@@ -72,7 +76,7 @@ func setup(t *testing.T, change ...func(*fixture, *Config)) *fixture {
 	t.Helper()
 	f := &fixture{
 		t: t, sys: &fakeSystem{t: t}, redis: &fakeRedis{held: map[string][]store.Reserved{}},
-		systemd: &fakeNotifier{}, signals: make(chan os.Signal, 64), ended: make(chan struct{}),
+		systemd: &fakeNotifier{}, requests: make(chan Request), signals: make(chan os.Signal, 64), ended: make(chan struct{}),
 	}
 	cfg := Config{Slots: 2, Threads: 4, MaxRetiring: 1, TermTimeout: 10 * time.Second, MaxDeaths: 3, Worker: []byte("one")}
 	for _, c := range change {
@@ -83,6 +87,7 @@ func setup(t *testing.T, change ...func(*fixture, *Config)) *fixture {
 	m, err := New(cfg, Deps{
 		Self:   proc.Identity{Host: "h", Boot: "b", PID: 1, Start: 2},
 		System: f.sys, Store: f.redis, Notifier: f.systemd, Log: zap.New(core), Stats: &f.died, Signals: f.signals,
+		Requests: f.requests, Upgrade: f.upgrade,
 		Reload: func(context.Context) (Config, error) { return f.reload() },
 	})
 	require.NoError(t, err)
@@ -775,6 +780,9 @@ func (n *fakeNotifier) count(text string) int {
 }
 
 func (n *fakeNotifier) Ready()                          { n.note("ready") }
+func (n *fakeNotifier) HandOver(pid int)                { n.note(fmt.Sprintf("main pid %d", pid)) }
+func (n *fakeNotifier) Hold()                           { n.note("hold") }
+func (n *fakeNotifier) Speak()                          { n.note("speak") }
 func (n *fakeNotifier) Status(text string)              { n.note("status " + text) }
 func (n *fakeNotifier) Reloading()                      { n.note("reloading") }
 func (n *fakeNotifier) Stopping()                       { n.note("stopping") }

@@ -13,7 +13,7 @@
 // that are ready in time; memory.go those that have become too large; apart.go processes
 // for jobs that have to run alone; lookout.go who looks for jobs; signals.go what signals
 // do; reap.go, oom.go and sweep.go the end of a worker process; reload.go a new configuration;
-// recover.go, policy.go and janitor.go the jobs of the dead; clock.go that of Redis; heal.go unique queues;
+// upgrade.go and takeover.go a new version of the program; recover.go, policy.go and janitor.go the jobs of the dead; clock.go that of Redis; heal.go unique queues;
 // status.go what people see.
 package master
 
@@ -92,6 +92,11 @@ type Master struct {
 	apart  apart
 	roll   *roll
 	reread rereading
+	// refused is why the last reload or upgrade has changed nothing; "" if it was a good one.
+	refused string
+	handing *handing // a new master is on its way; nil: none
+	taking  *taking  // the old master whose place this one takes; nil: none
+	peers   chan heard
 
 	work    context.Context // ends with Run
 	helpers sync.WaitGroup
@@ -132,7 +137,7 @@ func New(cfg Config, d Deps) (*Master, error) {
 		cfg: cfg, d: d, log: d.Log, state: signals.Starting, startAs: signals.Running,
 		workers: map[*worker]bool{}, unrecovered: map[string]bool{}, answers: map[string]answered{},
 		messages: make(chan said), exits: make(chan exited),
-		reread: rereading{result: make(chan reread, 1)},
+		reread: rereading{result: make(chan reread, 1)}, peers: make(chan heard),
 	}
 	for n := range cfg.Slots {
 		m.slots = append(m.slots, &slot{number: n})
@@ -153,10 +158,13 @@ func (m *Master) Run(ctx context.Context) error {
 	m.work, stop = context.WithCancel(context.WithoutCancel(ctx))
 	m.helpers.Go(func() { m.janitor.run(m.work) })
 	m.helpers.Go(func() { m.healer.run(m.work) })
+	m.greet()
 	m.loop(ctx)
 	stop()
+	m.partFromPeers()
 	m.children.Wait()
 	m.helpers.Wait()
+	m.dropStarted()
 	m.farewell()
 	return m.err
 }
@@ -187,6 +195,10 @@ func (m *Master) loop(ctx context.Context) {
 			m.obey(o)
 		case r := <-m.reread.result:
 			m.reloaded(r)
+		case r := <-m.d.Requests:
+			m.requested(r)
+		case h := <-m.peers:
+			m.onPeer(h)
 		case <-timer.C:
 		case <-ended:
 			ended = nil
@@ -206,6 +218,8 @@ func (m *Master) turn() {
 			w.heard = m.now
 		}
 	}
+	m.giveSlots()
+	m.countFilled()
 	m.fill()
 	m.isolate()
 	m.enforce()
@@ -319,6 +333,9 @@ func (m *Master) leaving() bool {
 func (m *Master) finished() bool {
 	if len(m.workers) > 0 || !m.leaving() && !m.empty() {
 		m.lastTry = time.Time{}
+		return false
+	}
+	if m.elderEnds() {
 		return false
 	}
 	if len(m.unrecovered) == 0 {

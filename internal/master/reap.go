@@ -34,6 +34,9 @@ func (m *Master) reap(e exited) {
 	switch {
 	case m.onTrial(w):
 		m.abortRoll("its first worker process ended: " + w.ending(e.exit))
+	case m.taking != nil && !m.taking.charged && m.state == signals.Starting:
+		m.err = fmt.Errorf("its first worker process ended: %s; see its last lines in the log", w.ending(e.exit))
+		m.enter(signals.Draining, "the first worker process of the new version ended")
 	case e.exit.Code == configExit && m.state == signals.Starting:
 		// Afterwards the configuration has worked. What ends so then is a job, or something
 		// that may pass: the next process is started, later and later.

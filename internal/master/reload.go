@@ -1,21 +1,52 @@
 package master
 
 import (
+	"errors"
+	"strings"
+	"time"
+
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/signals"
 )
 
-// rereading is the reading of a new configuration, which happens beside the loop.
+// Request asks a master for a reload, or for an upgrade. Answer is called once, by the loop, and
+// must not block.
+type Request struct {
+	// Status asks for nothing but how the master is.
+	Status bool
+	// Upgrade starts the program anew even if its file is the one that runs. Otherwise that
+	// happens when the file has changed, else the configuration is read again.
+	Upgrade bool
+	Answer  func(Verdict)
+}
+
+// Verdict is what has become of a request.
+type Verdict struct {
+	OK bool
+	// Elsewhere: another master is in charge meanwhile; ask again.
+	Elsewhere bool
+	// PID is the process in charge; 0 = this one.
+	PID int
+	// Text says what is in force now and what goes on, or why nothing has changed.
+	Text string
+}
+
+// rereading is the reading of a new configuration, or the start of a new master, which happens
+// beside the loop.
 type rereading struct {
-	under  bool // it is going on
-	again  bool // it was asked for meanwhile; once is enough
-	result chan reread
+	under bool // it is going on
+	again bool // it was asked for meanwhile; once is enough
+	// asked are those who wait for what is going on, next those who wait for what comes then.
+	asked, next []Request
+	result      chan reread
 }
 
 type reread struct {
-	cfg Config
-	err error
+	upgrade bool // a new master was started; else a configuration was read
+	cfg     Config
+	peer    Peer
+	err     error
 }
 
 // roll is a new configuration on its way into the slots.
@@ -27,40 +58,127 @@ type roll struct {
 	tried, proven bool
 }
 
-// reload begins a reload, or remembers it while another one or the start is going
-// on.
-func (m *Master) reload() {
+// requested takes a request.
+func (m *Master) requested(r Request) {
 	switch {
-	case m.d.Reload == nil:
-		m.log.Warn("this master cannot read its configuration again")
-	case m.state == signals.Starting, m.reread.under, m.roll != nil:
-		m.reread.again = true
+	case r.Status:
+		r.Answer(Verdict{OK: true, Text: m.status(m.outage()), Elsewhere: m.given()})
+	case m.leaving():
+		r.Answer(Verdict{Text: "the daemon is stopping"})
+	case m.given():
+		r.Answer(Verdict{Elsewhere: true, PID: m.handing.peer.PID(), Text: m.elsewhere()})
+	case m.d.Reload == nil && !r.Upgrade:
+		r.Answer(Verdict{Text: "this daemon cannot read its configuration again"})
 	default:
-		m.d.Notifier.Reloading()
-		m.reread.under = true
-		m.helpers.Go(func() {
-			cfg, err := m.d.Reload(m.work)
-			if err == nil {
-				cfg, err = cfg.checked()
-			}
-			m.reread.result <- reread{cfg, err}
-		})
+		m.reread.next = append(m.reread.next, r)
+		m.reload()
 	}
 }
 
-// reloaded takes the configuration that was read.
+// reload begins a reload, or an upgrade if the program has changed, or remembers it while another
+// one or the start is going on.
+func (m *Master) reload() {
+	upgrade, trouble := m.upgrades()
+	switch {
+	case m.given():
+		m.log.Warn(m.elsewhere())
+	case m.d.Reload == nil && !upgrade:
+		m.log.Warn("this master cannot read its configuration again")
+	case m.state == signals.Starting, m.reread.under, m.handing != nil, m.takingOver(),
+		m.roll != nil && (!m.roll.proven || !upgrade): // what finishes with the old configuration need not be waited for
+		m.reread.again = true
+	default:
+		if trouble != nil {
+			m.log.Warn("the worker processes are replaced by the program that runs", zap.Error(trouble))
+		}
+		m.d.Notifier.Reloading()
+		m.reread.under, m.reread.again = true, false
+		m.reread.asked, m.reread.next = m.reread.next, nil
+		m.helpers.Go(func() { m.reread.result <- m.prepare(upgrade) })
+	}
+}
+
+// upgrades reports whether the next reload is an upgrade, and why that cannot be found out.
+func (m *Master) upgrades() (bool, error) {
+	for _, r := range m.reread.next {
+		if r.Upgrade {
+			return true, nil
+		}
+	}
+	if m.d.Upgrade.Changed == nil {
+		return false, nil
+	}
+	return m.d.Upgrade.Changed()
+}
+
+// prepare starts a new master, or reads the configuration again. It works beside the loop.
+func (m *Master) prepare(upgrade bool) reread {
+	if upgrade {
+		if m.d.Upgrade.Start == nil {
+			return reread{upgrade: true, err: errors.New("this daemon cannot be upgraded while it runs")}
+		}
+		peer, err := m.d.Upgrade.Start(m.work)
+		return reread{upgrade: true, peer: peer, err: err}
+	}
+	cfg, err := m.d.Reload(m.work)
+	if err == nil {
+		cfg, err = cfg.checked()
+	}
+	return reread{cfg: cfg, err: err}
+}
+
+// reloaded takes the configuration that was read, or the master that was started.
 func (m *Master) reloaded(r reread) {
 	m.reread.under = false
 	switch {
+	case r.upgrade && r.err == nil:
+		m.await(r.peer)
 	case m.leaving():
+		m.answer(Verdict{Text: "the daemon is stopping"})
 	case r.err != nil:
-		m.log.Error("the new configuration cannot be used; the old one stays", zap.Error(r.err))
-		m.rolled()
+		what := "the new configuration cannot be used; the old one stays"
+		if r.upgrade {
+			what = refusedVersion
+		}
+		m.refuse(what, r.err.Error())
 	default:
 		m.log.Info("rolling the worker processes to the new configuration", zap.Int("workers", r.cfg.Slots))
 		m.gens++
 		m.roll = &roll{cfg: r.cfg, gen: m.gens}
 	}
+}
+
+// answer tells those who wait what has become of their request.
+func (m *Master) answer(v Verdict) {
+	for _, r := range m.reread.asked {
+		r.Answer(v)
+	}
+	m.reread.asked = nil
+}
+
+// refuse ends a reload or an upgrade that changes nothing.
+func (m *Master) refuse(what, why string) {
+	m.log.Error(what, zap.String("because", why))
+	m.refused = why
+	m.told.at = time.Time{} // the status says it before those who have asked hear of it
+	m.tell()
+	m.answer(Verdict{Text: why})
+	if m.roll != nil && m.roll.proven { // it goes on
+		m.d.Notifier.Ready()
+		m.reloadAgain()
+		return
+	}
+	m.rolled()
+}
+
+// refusal is the reason of the last refusal in one line, for people.
+func (m *Master) refusal() string {
+	const most = 300
+	text := strings.Join(strings.Fields(m.refused), " ")
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
 }
 
 // onTrial reports whether w is the first worker process of a new configuration and has not
@@ -75,7 +193,7 @@ func (m *Master) proven(w *worker) {
 	if !m.onTrial(w) {
 		return
 	}
-	m.roll.proven = true
+	m.roll.proven, m.refused = true, ""
 	m.cfg, m.gen = m.roll.cfg, m.roll.gen
 	// Slots that wait because the old configuration does not work need not.
 	for _, s := range m.slots {
@@ -87,6 +205,7 @@ func (m *Master) proven(w *worker) {
 		m.cfg.InForce()
 	}
 	m.d.Notifier.Ready()
+	m.answer(Verdict{OK: true, Text: "the new configuration is in force: its first worker process is ready, and the others are replaced one after another"})
 }
 
 // resize adapts the number of slots. The worker processes of those that are no
@@ -96,12 +215,25 @@ func (m *Master) resize() {
 		m.slots = append(m.slots, &slot{number: n})
 	}
 	for _, s := range m.slots[m.cfg.Slots:] {
-		if w := s.current; w != nil {
-			w.surplus = true
-			m.retire(w, "fewer worker processes")
-		}
+		m.clearOut(s, "fewer worker processes")
 	}
 	m.slots = m.slots[:m.cfg.Slots]
+}
+
+// clearOut has the worker processes of a slot that is no more finish and leave.
+func (m *Master) clearOut(s *slot, why string) {
+	for _, w := range []*worker{s.current, s.next} {
+		switch {
+		case w == nil:
+		case w.greeted:
+			w.surplus = true
+			m.retire(w, why)
+		default:
+			w.surplus = true
+			m.kill(w, why) // it has no jobs yet, and no ears
+		}
+	}
+	s.current, s.next = nil, nil
 }
 
 // outdated reports whether w runs an older configuration than the one in force.
@@ -109,8 +241,7 @@ func (m *Master) outdated(w *worker) bool { return w.gen < m.gen }
 
 // abortRoll gives up a new configuration, which no process runs.
 func (m *Master) abortRoll(why string) {
-	m.log.Error("the new configuration does not work; the old one stays", zap.String("because", why))
-	m.rolled()
+	m.refuse("the new configuration does not work; the old one stays", why)
 }
 
 // checkRoll ends a reload when every slot runs the new configuration.
@@ -134,6 +265,11 @@ func (m *Master) rolled() {
 	if !proven {
 		m.d.Notifier.Ready()
 	}
+	m.reloadAgain()
+}
+
+// reloadAgain begins the reload that was asked for meanwhile.
+func (m *Master) reloadAgain() {
 	if m.reread.again {
 		m.reread.again = false
 		m.reload()

@@ -33,6 +33,9 @@ func (m *Master) onSignal(sig os.Signal) {
 	}
 	m.log.Info("signal", zap.String("signal", signals.Name(sig)), zap.String("means", string(intent)),
 		zap.String("state", string(m.state)), zap.String("does", does))
+	if step.Do != signals.Enter { // enter passes it on
+		m.passOnSignal(intent)
+	}
 	switch step.Do {
 	case signals.Enter:
 		m.enter(step.Next, string(intent))
@@ -63,12 +66,14 @@ func (m *Master) enter(next signals.State, why string) {
 	wasLeaving := m.leaving()
 	m.state, m.since = next, time.Now()
 	m.roundAt = time.Time{} // people see it at once
+	m.tellSuccessor()
 	if m.leaving() {
 		m.roll = nil
 		if !wasLeaving {
 			m.d.Notifier.Stopping()
 		}
 	}
+	m.passOnState()
 	if next == signals.Killing {
 		m.killAll(why)
 		return
@@ -125,8 +130,8 @@ func (m *Master) killJobs(why string) {
 func (m *Master) started() {
 	m.enter(m.startAs, "the first worker process is ready")
 	m.d.Notifier.Ready()
-	if m.reread.again {
-		m.reread.again = false
-		m.reload()
+	if m.taking != nil {
+		m.tellPeer(m.taking.elder, proc.Message{Type: proc.Up})
 	}
+	m.reloadAgain()
 }

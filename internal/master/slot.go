@@ -60,8 +60,8 @@ func (m *Master) fill() {
 	if m.booting != nil {
 		return
 	}
-	for _, s := range m.slots {
-		if s.current == nil && !s.closed && m.mayStart(s) {
+	for i, s := range m.slots {
+		if s.current == nil && !s.closed && m.granted(i) && m.mayStart(s) {
 			m.spawn(s, nil)
 			return
 		}
@@ -92,7 +92,7 @@ func (m *Master) fill() {
 				w.stopped = true
 			}
 		case m.wantsNow(w) && extra < m.cfg.MaxRetiring,
-			m.outdated(w) && extra < max(1, m.cfg.MaxRetiring):
+			m.outdated(w) && !m.given() && extra < max(1, m.cfg.MaxRetiring):
 			m.spawn(s, w)
 			return
 		}

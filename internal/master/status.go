@@ -46,7 +46,7 @@ func (m *Master) tell() {
 	if m.watchdog > 0 && m.every(&m.told.pinged, m.watchdog/3) {
 		m.d.Notifier.Watchdog()
 	}
-	if m.state == signals.Draining && m.every(&m.told.extended, extendEvery) {
+	if (m.state == signals.Draining || m.leaving() && m.taking != nil) && m.every(&m.told.extended, extendEvery) {
 		m.d.Notifier.ExtendTimeout(extension)
 	}
 }
@@ -83,13 +83,20 @@ func (m *Master) status(outage string) string {
 	if n.alone > 0 {
 		parts = append(parts, plural(n.alone, "suspect")+" apart")
 	}
+	if text := m.takingText(); text != "" {
+		parts = append(parts, text)
+	}
 	if m.roll != nil {
 		parts = append(parts, fmt.Sprintf("reloading %d/%d", n.current, len(m.slots)))
 	}
 	parts = append(parts,
 		fmt.Sprintf("%d/%d busy", n.busy, m.cfg.Slots*m.cfg.Threads),
 		grouped(n.done)+" done")
-	return strings.Join(parts, ", ")
+	text := strings.Join(parts, ", ")
+	if m.refused != "" {
+		text += "; reload refused: " + m.refusal()
+	}
+	return text
 }
 
 // counts sum up the worker processes.
@@ -130,7 +137,7 @@ func (m *Master) askRound() {
 	n := m.count()
 	fields := map[string]string{
 		"host": m.d.Self.Host, "pid": strconv.Itoa(m.d.Self.PID),
-		"state": string(m.state), "slots": strconv.Itoa(m.cfg.Slots), "threads": strconv.Itoa(m.cfg.Threads),
+		"state": m.shown(), "slots": strconv.Itoa(m.cfg.Slots), "threads": strconv.Itoa(m.cfg.Threads),
 		"ready": strconv.Itoa(n.ready), "busy": strconv.Itoa(n.busy), "done": strconv.Itoa(n.done), store.FieldOrders: "1",
 	}
 	maps.Copy(fields, m.cfg.Fields)
@@ -150,6 +157,14 @@ func (m *Master) askRound() {
 	}
 	m.round = r // a round that was not taken yet is too old now
 	m.healer.ask(m.cfg.Unique)
+}
+
+// shown is the state that people see.
+func (m *Master) shown() string {
+	if m.given() && !m.leaving() {
+		return "handed over"
+	}
+	return string(m.state)
 }
 
 // nextRound is what the loop offers to the janitor; a nil channel is never ready.

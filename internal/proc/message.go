@@ -30,6 +30,26 @@ const (
 	Retire   = "retire"  // Reason: drain and leave, because a successor is there
 )
 
+// BesideProtocol is the version of the messages between a master and the one that takes its
+// place. They may be of different versions of the program: a change of what is there already
+// needs another number.
+const BesideProtocol = 1
+
+// The kinds of messages between two masters, besides Hello, Welcome and SetState.
+const (
+	// From the new one to the old one.
+	Failed   = "failed"    // Reason: why it cannot work, as far as it knows
+	Up       = "up"        // its first worker process is ready
+	InCharge = "in charge" // it has taken what Charge has handed to it
+	Filled   = "filled"    // Slots have a worker process of its own that is ready; On: these are all
+	Signal   = "signal"    // Reason: the name of a signal that it has received
+	// And KillJobs, with Cause, Requeue, Exit: its drain has taken too long.
+
+	// From the old one to the new one.
+	Charge = "charge" // State: from now on it is the main one
+	Next   = "next"   // it may fill one slot more
+)
+
 // Reasons of Bye.
 const (
 	// Empty: there was nothing to do any more (until-empty).

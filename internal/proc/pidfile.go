@@ -17,6 +17,8 @@ import (
 type PIDFile struct {
 	path string
 	f    *os.File
+	// prepared is the name of the file until it takes its place; "" afterwards.
+	prepared string
 }
 
 // WritePIDFile creates path, or takes over one that a dead process left behind.
@@ -38,9 +40,61 @@ func WritePIDFile(path string) (*PIDFile, error) {
 	}
 }
 
+// PreparePIDFile prepares to take path over from a living process, holder, which knows of it.
+// Nothing is to be seen of that before Take. It fails if another process holds the file.
+func PreparePIDFile(path string, holder int) (*PIDFile, error) {
+	if err := heldBy(path, holder); err != nil {
+		return nil, fmt.Errorf("pidfile: %w", err)
+	}
+	f, err := preparedPIDFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("pidfile: %w", err)
+	}
+	return &PIDFile{path: path, f: f, prepared: f.Name()}, nil
+}
+
+// heldBy returns an error if a living process but pid holds the file.
+func heldBy(path string, pid int) error {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	if err := lock(f); err == nil {
+		return nil
+	}
+	if holder := holderOf(f); holder != strconv.Itoa(pid) {
+		return fmt.Errorf("%s is held by the running process %s: stop it, or use another pidfile", path, holder)
+	}
+	return nil
+}
+
+// Take puts a file that was prepared, or was another's since, in the place of what is there.
+func (p *PIDFile) Take() error {
+	if p.prepared == "" {
+		f, err := preparedPIDFile(p.path)
+		if err != nil {
+			return fmt.Errorf("pidfile: %w", err)
+		}
+		_ = p.f.Close()
+		p.f, p.prepared = f, f.Name()
+	}
+	if err := os.Rename(p.prepared, p.path); err != nil {
+		return fmt.Errorf("pidfile: %w", err)
+	}
+	p.prepared = ""
+	return nil
+}
+
 // Remove removes the file and gives up the lock.
 func (p *PIDFile) Remove() error {
 	defer func() { _ = p.f.Close() }()
+	if p.prepared != "" {
+		_ = os.Remove(p.prepared)
+	}
 	if !sameFile(p.f, p.path) {
 		return nil // it was removed or replaced; what is there is not ours
 	}
@@ -64,9 +118,7 @@ func openPIDFile(path string) (*os.File, error) {
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
-		holder, _ := io.ReadAll(io.LimitReader(f, 20))
-		holder, _, _ = bytes.Cut(holder, []byte("\n"))
-		return nil, fmt.Errorf("%s is held by the running process %s: stop it, or use another pidfile", path, holder)
+		return nil, fmt.Errorf("%s is held by the running process %s: stop it, or use another pidfile", path, holderOf(f))
 	}
 	if !sameFile(f, path) {
 		_ = f.Close()
@@ -80,18 +132,35 @@ func openPIDFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// createPIDFile puts a finished and locked file in place.
-func createPIDFile(path string) (*os.File, error) {
+// holderOf returns what a pid file says.
+func holderOf(f *os.File) string {
+	holder, _ := io.ReadAll(io.LimitReader(f, 20))
+	holder, _, _ = bytes.Cut(holder, []byte("\n"))
+	return string(holder)
+}
+
+// preparedPIDFile returns a finished and locked file beside path.
+func preparedPIDFile(path string) (*os.File, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.Remove(f.Name()) }()
-	err = errors.Join(f.Chmod(0o644), lock(f), writePID(f))
-	if err == nil {
-		err = os.Link(f.Name(), path)
+	if err := errors.Join(f.Chmod(0o644), lock(f), writePID(f)); err != nil {
+		_ = f.Close()
+		_ = os.Remove(f.Name())
+		return nil, err
 	}
+	return f, nil
+}
+
+// createPIDFile puts a finished and locked file in place.
+func createPIDFile(path string) (*os.File, error) {
+	f, err := preparedPIDFile(path)
 	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	if err := os.Link(f.Name(), path); err != nil {
 		_ = f.Close()
 		if errors.Is(err, os.ErrExist) {
 			return nil, errRaced

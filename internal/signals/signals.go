@@ -49,6 +49,32 @@ func Of(sig os.Signal) Intent {
 	}
 }
 
+// passed are the signals that one master passes on to another.
+var passed = map[Intent]os.Signal{
+	Kill: syscall.SIGTERM, Drain: syscall.SIGQUIT, Abort: syscall.SIGUSR1, Pause: syscall.SIGUSR2, Resume: syscall.SIGCONT, Reload: syscall.SIGHUP,
+}
+
+// For returns the name of a signal that asks for intent, as Named reads it. It is "" for what is
+// the business of one process alone.
+func For(intent Intent) string {
+	sig, ok := passed[intent]
+	if !ok || intent == Reload {
+		return ""
+	}
+	return Name(sig)
+}
+
+// Named returns the signal of a name that Name has given it, if it is one that a master passes
+// on; else nil.
+func Named(name string) os.Signal {
+	for _, sig := range passed {
+		if Name(sig) == name {
+			return sig
+		}
+	}
+	return nil
+}
+
 // OfDev is Of for a master at a terminal (resqued dev): ^C drains first, and
 // kills when it comes again.
 func OfDev(sig os.Signal) Intent {

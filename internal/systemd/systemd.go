@@ -32,6 +32,7 @@ type Notifier struct {
 	cfg    Config
 	log    *zap.Logger
 	failed bool
+	silent bool
 	status string
 }
 
@@ -42,6 +43,19 @@ func New(cfg Config, log *zap.Logger) *Notifier {
 
 // Enabled reports whether a service manager listens.
 func (n *Notifier) Enabled() bool { return n.cfg.Socket != "" }
+
+// HandOver makes another process of the service its main one, and says nothing more: the service
+// manager listens to that one alone.
+func (n *Notifier) HandOver(pid int) {
+	n.send(fmt.Sprintf("MAINPID=%d", pid))
+	n.Hold()
+}
+
+// Hold says nothing more until Speak.
+func (n *Notifier) Hold() { n.silent = true }
+
+// Speak ends Hold. The next status is sent even if it was said before.
+func (n *Notifier) Speak() { n.silent, n.status = false, "" }
 
 // Ready ends a start or a reload.
 func (n *Notifier) Ready() { n.send("READY=1") }
@@ -97,7 +111,7 @@ func (n *Notifier) WatchdogInterval() time.Duration {
 // send never fails the caller: the daemon works without its service manager. It
 // complains once per failure, not once per message.
 func (n *Notifier) send(message string) {
-	if !n.Enabled() {
+	if !n.Enabled() || n.silent {
 		return
 	}
 	err := n.deliver(message)

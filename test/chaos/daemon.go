@@ -109,7 +109,7 @@ func (m *machine) start(ctx context.Context) error {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = m.dir
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + m.dir, "TZ=UTC", "GOTRACEBACK=none",
+		"PATH=" + os.Getenv("PATH"), "HOME=" + m.dir, "TZ=UTC", "GOTRACEBACK=none", "RESQUED_CONTROL_SOCKET=off",
 		roleEnv + "=" + roleDaemon, ledgerEnv + "=" + m.run.ledgerDir, markEnv + "=" + m.mark,
 		slowEnv + "=" + m.run.o.slow.String(), toolEnv + "=" + m.run.tool(),
 	}

@@ -88,6 +88,15 @@ func App(tb testing.TB) string {
 	return built(tb, app)
 }
 
+// NextVersion is the version of NextApp.
+const NextVersion = "v9.9.9-next"
+
+// NextApp returns the path of the same program in another version.
+func NextApp(tb testing.TB) string {
+	tb.Helper()
+	return built(tb, next)
+}
+
 // Jobs returns how many jobs a test works instead of n: fewer with the race detector, which is
 // several times slower.
 func Jobs(n int) int {
@@ -118,6 +127,9 @@ var (
 	stock = sync.OnceValues(func() (string, error) { return build("resqued", "github.com/resqued/resqued/cmd/resqued") })
 	app   = sync.OnceValues(func() (string, error) {
 		return build("testapp", "github.com/resqued/resqued/test/system/testapp")
+	})
+	next = sync.OnceValues(func() (string, error) {
+		return build("testapp-next", "github.com/resqued/resqued/test/system/testapp", "-X", "github.com/resqued/resqued/internal/cli.Version="+NextVersion)
 	})
 	newerApp = sync.OnceValues(func() (string, error) {
 		known := rdb.Known()

@@ -161,6 +161,8 @@ func Start(tb testing.TB, o Options) *Daemon {
 		"JOBS_PER_FORK=" + strconv.Itoa(o.JobsPerFork),
 		"QUEUES=" + o.Queues,
 		"RESQUED_LOG_FORMAT=json",
+		// In its working directory: the paths of temporary directories are too long for a socket.
+		"RESQUED_CONTROL_SOCKET=control.sock",
 		"NOTIFY_SOCKET=" + d.notify.path,
 		"RESQUED_TEST_REDIS=" + server.URL(),
 		"RESQUED_TEST_SPACE=" + d.Space,

@@ -1,0 +1,95 @@
+package app
+
+import (
+	"context"
+	"os"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/control"
+	"github.com/resqued/resqued/internal/master"
+)
+
+// NoControl is the value of control_socket with which a daemon has none.
+const NoControl = "off"
+
+// ControlPlaces returns where the control sockets of daemons are.
+func ControlPlaces() control.Places {
+	return control.Places{
+		Service: os.Getenv("RUNTIME_DIRECTORY"), Runtime: os.Getenv("XDG_RUNTIME_DIR"), Temporary: os.TempDir(), System: "/run",
+	}
+}
+
+// controls answers what a daemon is asked on its control socket. All but answer is called by one
+// goroutine at a time.
+type controls struct {
+	path     string // as configured
+	version  string
+	requests chan master.Request
+	log      *zap.Logger
+	servers  []*control.Server // the last one is in use
+}
+
+// listen creates the socket, unless it is there. Without one the daemon works all the same.
+func (c *controls) listen() {
+	if c.path == NoControl || len(c.servers) > 0 && c.servers[len(c.servers)-1].Current() {
+		return
+	}
+	path := c.path
+	if path == "" {
+		var err error
+		if path, err = ControlPlaces().Own(os.Getpid()); err != nil {
+			c.complain(err)
+			return
+		}
+	}
+	server, err := control.Listen(path, c.answer)
+	if err != nil {
+		c.complain(err)
+		return
+	}
+	c.servers = append(c.servers, server)
+}
+
+func (c *controls) complain(err error) {
+	c.log.Warn("there is no control socket: \"reload\" and \"upgrade\" do not reach this daemon, HUP does", zap.Error(err))
+}
+
+func (c *controls) close() {
+	for _, s := range c.servers {
+		s.Close()
+	}
+}
+
+// answer asks the master, and waits for what becomes of it.
+func (c *controls) answer(ctx context.Context, r control.Request) control.Reply {
+	reply := control.Reply{PID: os.Getpid(), Version: c.version}
+	switch r.Do {
+	case control.Reload, control.Upgrade, control.Status:
+	default:
+		reply.Text = "the daemon does not know this request: use the program of its own version"
+		return reply
+	}
+	verdicts := make(chan master.Verdict, 1)
+	request := master.Request{
+		Status: r.Do == control.Status, Upgrade: r.Do == control.Upgrade, Answer: func(v master.Verdict) { verdicts <- v },
+	}
+	v := master.Verdict{Text: "the daemon has ended"}
+	select {
+	case c.requests <- request:
+		select {
+		case v = <-verdicts:
+		case <-ctx.Done():
+			select {
+			case v = <-verdicts:
+			default:
+			}
+		}
+	case <-ctx.Done():
+	}
+	reply.OK, reply.Elsewhere, reply.Text = v.OK, v.Elsewhere, v.Text
+	if v.PID != 0 {
+		reply.PID = v.PID
+	}
+	return reply
+}

@@ -1,0 +1,190 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/app"
+	"github.com/resqued/resqued/internal/control"
+)
+
+// verdictView is what has become of a reload or an upgrade.
+type verdictView struct {
+	OK bool `json:"ok"`
+	// PID is the daemon's process, the new one after an upgrade.
+	PID     int    `json:"pid"`
+	Version string `json:"version"`
+	Text    string `json:"text"`
+}
+
+const (
+	// verdictPatience is how long a verdict is waited for: a little longer than a new version
+	// may take to start, and less than systemd waits for a reload.
+	verdictPatience = 80 * time.Second
+	// A daemon that hands over meanwhile is asked for anew.
+	askAgain, askAgainAfter = 20, 100 * time.Millisecond
+)
+
+func (a *cli) reloadCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "reload [PID]",
+		Short: "have a daemon read its configuration again, or change to a new version",
+		Long: `Ask a running daemon of this machine to read its configuration again and to replace its
+worker processes one by one. If its program has been replaced on disk since it was
+started, it changes to that one instead, without a gap; see "upgrade".
+
+The command waits for the verdict. Exit code 0: the new configuration, or the new
+version, is in force, which is when its first worker process is ready; the others
+follow one after another, and jobs in hand finish. Otherwise nothing has changed, and
+the reason is printed. HUP does the same but tells nobody how it went.`,
+		Example: "  " + a.name + " reload          the only daemon of this machine\n" +
+			"  " + a.name + " reload 4711     one of several",
+	}
+	return a.asks(c, control.Reload)
+}
+
+func (a *cli) upgradeCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "upgrade [PID]",
+		Short: "have a daemon change to the program that is now on disk, without a gap",
+		Long: `Ask a running daemon of this machine to start its program anew, as it was started, with the
+same arguments and environment. The new master reads the configuration and starts a worker
+process; when that is ready it takes over, slot by slot, while the old one finishes the
+jobs that it has and leaves. If the new version does not come up the old one goes on as if
+nothing had happened.
+
+The process id changes: a supervisor other than systemd that watches it takes the end of
+the old one for the end of the daemon. The command waits for the verdict; exit code 0: the new
+version is in charge.`,
+		Example: "  " + a.name + " upgrade",
+	}
+	protocol := c.Flags().Bool("protocol", false, "print what this program can take over, and ask no daemon")
+	_ = c.Flags().MarkHidden("protocol")
+	c = a.asks(c, control.Upgrade)
+	ask := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if *protocol {
+			return a.printText(app.TakesOver() + "\n")
+		}
+		return ask(c, args)
+	}
+	return c
+}
+
+// asks completes a verb that asks a daemon to do something.
+func (a *cli) asks(c *cobra.Command, do string) *cobra.Command {
+	socket := c.Flags().String("socket", "", "control socket of the daemon, `path` (control_socket)")
+	patience := c.Flags().Duration("timeout", verdictPatience, "how long to wait for the verdict; 0: as long as it takes")
+	c.Args = func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) > 1:
+			return exactly(1, "one process id")(c, args)
+		case len(args) == 1 && *socket != "":
+			return usage("", "name a process or --socket, not both")
+		}
+		return nil
+	}
+	c.ValidArgsFunction = cobra.NoFileCompletions
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		path := *socket
+		if path == "" {
+			var err error
+			if path, err = a.controlOf(args); err != nil {
+				return err
+			}
+		}
+		return a.ask(path, do, *patience)
+	}
+	return c
+}
+
+// controlOf returns the control socket of the daemon that is meant.
+func (a *cli) controlOf(args []string) (string, error) {
+	places, pid := app.ControlPlaces(), 0
+	if len(args) == 1 {
+		var err error
+		if pid, err = strconv.Atoi(args[0]); err != nil || pid <= 0 {
+			return "", usage("", "%q is no process id", args[0])
+		}
+	}
+	found := places.Find()
+	var matching []control.Found
+	for _, f := range found {
+		if pid == 0 || f.PID == pid {
+			matching = append(matching, f)
+		}
+	}
+	switch {
+	case len(matching) == 1 && matching[0].Err != nil:
+		return "", matching[0].Err
+	case len(matching) == 1:
+		return matching[0].Path, nil
+	case len(matching) == 0 && pid != 0:
+		return "", &problem{
+			exit: exitNotFound, code: "not_found", lines: []string{fmt.Sprintf("no daemon with process id %d has a control socket that can be reached from here", pid)},
+			hint: "Ask as root or as its user, or use --socket.",
+		}
+	case len(matching) == 0:
+		return "", &problem{
+			exit: exitUnhealthy, code: "not_running", lines: []string{"no daemon has a control socket that can be reached from here"},
+			hint: "Ask as root or as its user, or use --socket.",
+		}
+	}
+	p := &problem{exit: exitUsage, code: "usage", lines: []string{"several daemons run here; name the process id of one:"}}
+	for _, f := range matching {
+		switch {
+		case f.Err != nil:
+			p.lines = append(p.lines, "  "+f.Err.Error())
+		default:
+			p.lines = append(p.lines, fmt.Sprintf("  %d  version %s  %s  %s", f.PID, f.Version, f.Path, f.Status))
+		}
+	}
+	return "", p
+}
+
+// ask sends a request, waits for the verdict and prints it.
+func (a *cli) ask(path, do string, patience time.Duration) error {
+	reply, err := control.Ask(path, do, patience)
+	for try := 0; err == nil && reply.Elsewhere && try < askAgain; try++ {
+		<-time.After(askAgainAfter)
+		if there := filepath.Join(filepath.Dir(path), strconv.Itoa(reply.PID)+".sock"); isThere(there) {
+			path = there
+		}
+		reply, err = control.Ask(path, do, patience)
+	}
+	switch {
+	case errors.Is(err, control.ErrNobody):
+		return &problem{exit: exitUnhealthy, code: "not_running", lines: []string{err.Error()}, cause: err}
+	case errors.Is(err, control.ErrNoAnswer):
+		return &problem{
+			exit: exitFailed, code: "timeout", lines: []string{fmt.Sprintf("no verdict after %s: another reload may be under way, which this one waits for", patience)},
+			hint: "It is carried out all the same; see the daemon's log and status.", cause: err,
+		}
+	case err != nil:
+		return err
+	case !reply.OK:
+		return &problem{exit: exitFailed, code: "refused", lines: strings.Split(do+" refused: "+reply.Text, "\n")}
+	}
+	view := verdictView{OK: true, PID: reply.PID, Version: reply.Version, Text: reply.Text}
+	switch {
+	case a.flags.output == outJSON:
+		return a.printJSON(view)
+	case a.flags.output == outName:
+		return a.printText(strconv.Itoa(view.PID) + "\n")
+	case a.flags.quiet:
+		return nil
+	}
+	return a.printText(view.Text + "\n")
+}
+
+func isThere(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

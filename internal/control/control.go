@@ -1,0 +1,38 @@
+// Package control is the socket by which a running daemon is asked for something, on its own
+// machine: JSON lines over a unix stream socket that its user alone can reach. server.go is the
+// daemon's side, client.go that of whoever asks, place.go where the sockets are.
+package control
+
+// Version is that of the messages. A side that reads another one refuses it.
+const Version = 1
+
+// What may be asked for.
+const (
+	Reload  = "reload"
+	Upgrade = "upgrade"
+	Status  = "status"
+)
+
+// Request is the one line that a client sends.
+type Request struct {
+	V int `json:"v"`
+	// Do is Reload, Upgrade or Status.
+	Do string `json:"do"`
+}
+
+// Reply is the one line that the daemon answers, when it knows what has become of the request.
+type Reply struct {
+	V  int  `json:"v"`
+	OK bool `json:"ok"`
+	// Elsewhere: another process has taken over meanwhile; it is to be asked.
+	Elsewhere bool `json:"elsewhere,omitempty"`
+	// PID is the daemon's process, Version that of its program.
+	PID     int    `json:"pid,omitempty"`
+	Version string `json:"version,omitempty"`
+	// Text says what is in force and what goes on, or why nothing has changed. It may have
+	// several lines.
+	Text string `json:"text,omitempty"`
+}
+
+// maxLine bounds a message, in bytes.
+const maxLine = 64 << 10

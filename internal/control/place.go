@@ -1,0 +1,142 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lookPatience is how long a look takes at most whether a socket is a dead one.
+const lookPatience = 100 * time.Millisecond
+
+// socketName is that of the socket in a service's own directory.
+const socketName = "control.sock"
+
+// Places are the directories where sockets may be.
+type Places struct {
+	// Service is the directory of the service that this process belongs to
+	// (RUNTIME_DIRECTORY); "" = none.
+	Service string
+	// Runtime is the user's directory for sockets (XDG_RUNTIME_DIR); "" = none.
+	Runtime string
+	// Temporary is that for temporary files.
+	Temporary string
+	// System is where the directories of services are, /run.
+	System string
+}
+
+// Own returns the path for the socket of process pid. It creates the directory if that is the
+// user's; the service manager creates that of a service.
+func (p Places) Own(pid int) (string, error) {
+	if p.Service != "" {
+		return filepath.Join(p.service(), socketName), nil
+	}
+	dir := p.private()
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("directory of the control socket: %w", err)
+	}
+	if err := trusted(dir); err != nil {
+		return "", err
+	}
+	removeDead(dir)
+	return filepath.Join(dir, strconv.Itoa(pid)+".sock"), nil
+}
+
+// service returns the first directory of the service.
+func (p Places) service() string {
+	first, _, _ := strings.Cut(p.Service, ":")
+	return first
+}
+
+// private returns the user's own directory.
+func (p Places) private() string {
+	if p.Runtime != "" {
+		return filepath.Join(p.Runtime, "resqued")
+	}
+	return filepath.Join(p.Temporary, fmt.Sprintf("resqued-%d", os.Getuid()))
+}
+
+// trusted returns an error if others could put something into a directory: below that for
+// temporary files anyone may create one.
+func trusted(dir string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return fmt.Errorf("directory of the control socket %s: %w", dir, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Getuid() || st.Mode&0o077 != 0 {
+		return fmt.Errorf("directory of the control socket %s: it must be a directory of user %d that no other user can enter (mode 0700); "+
+			"remove it, or set control_socket", dir, os.Getuid())
+	}
+	return nil
+}
+
+// removeDead removes sockets of processes that are gone.
+func removeDead(dir string) {
+	for _, path := range sockets(dir, "*.sock") {
+		conn, err := net.DialTimeout("unix", path, lookPatience)
+		if err == nil {
+			_ = conn.Close()
+		} else if errors.Is(err, unix.ECONNREFUSED) {
+			_ = os.Remove(path)
+		}
+	}
+}
+
+// Found is a daemon that can be asked.
+type Found struct {
+	Path string
+	PID  int
+	// Version and Status are its own words.
+	Version, Status string
+	// Err: there is a socket, but the daemon could not be asked.
+	Err error
+}
+
+// Find returns the daemons of this machine that can be asked: that of the service which this
+// process belongs to, or else all others.
+func (p Places) Find() []Found {
+	if p.Service != "" {
+		if path := filepath.Join(p.service(), socketName); exists(path) {
+			return ask(nil, path)
+		}
+	}
+	var found []Found
+	if dir := p.private(); trusted(dir) == nil {
+		for _, path := range sockets(dir, "*.sock") {
+			found = ask(found, path)
+		}
+	}
+	for _, pattern := range []string{"resqued/" + socketName, "resqued/*/" + socketName, "resqued-*/" + socketName} {
+		for _, path := range sockets(p.System, pattern) {
+			found = ask(found, path)
+		}
+	}
+	return found
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+func sockets(dir, pattern string) []string {
+	paths, _ := filepath.Glob(filepath.Join(dir, pattern))
+	return paths
+}
+
+// ask adds the daemon that listens at path, if any does.
+func ask(found []Found, path string) []Found {
+	reply, err := Ask(path, Status, dialPatience)
+	if errors.Is(err, ErrNobody) || reply.Elsewhere {
+		return found
+	}
+	return append(found, Found{Path: path, PID: reply.PID, Version: reply.Version, Status: reply.Text, Err: err})
+}

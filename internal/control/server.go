@@ -1,0 +1,158 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// askPatience is how long a client may take to send its request.
+	askPatience = 5 * time.Second
+	// maxClients are served at a time; others wait.
+	maxClients = 16
+)
+
+// Server answers requests.
+type Server struct {
+	path     string
+	listener *net.UnixListener
+	file     fs.FileInfo
+	cancel   context.CancelFunc
+	clients  sync.WaitGroup
+}
+
+// Listen creates the socket path, in the place of what another process has left there or of the
+// socket of a process that hands over to this one, and has answer answer each request. Answer
+// may take its time; it is called by several goroutines at a time, and its context ends with the
+// server. The directory must exist.
+func Listen(path string, answer func(context.Context, Request) Reply) (*Server, error) {
+	// A name of its own first, so that there is no moment without a socket, nor one with a
+	// socket that others can reach.
+	temporary := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%d", os.Getpid()))
+	_ = os.Remove(temporary)
+	// Linux gives the file the mode of the socket; elsewhere it gets its own a moment later.
+	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) { _ = unix.Fchmod(int(fd), 0o600) })
+	}}
+	opened, err := private.Listen(context.Background(), "unix", temporary)
+	if errors.Is(err, unix.EINVAL) {
+		return nil, fmt.Errorf("control socket %s: the path is too long: 107 bytes at most, with a few to spare", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	listener, _ := opened.(*net.UnixListener)
+	listener.SetUnlinkOnClose(false)
+	err = os.Chmod(temporary, 0o600)
+	var file fs.FileInfo
+	if err == nil {
+		file, err = os.Lstat(temporary)
+	}
+	if err == nil {
+		err = os.Rename(temporary, path)
+	}
+	if err != nil {
+		_ = listener.Close()
+		_ = os.Remove(temporary)
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Server{path: path, listener: listener, file: file, cancel: cancel}
+	s.clients.Go(func() { s.serve(ctx, answer) })
+	return s, nil
+}
+
+// Current reports whether the socket is where it was created: another process may have put its own
+// there.
+func (s *Server) Current() bool {
+	there, err := os.Lstat(s.path)
+	return err == nil && os.SameFile(there, s.file)
+}
+
+// Close removes the socket, unless another process has put its own there, and waits for the
+// requests under way, whose context ends.
+func (s *Server) Close() {
+	if s.Current() {
+		_ = os.Remove(s.path)
+	}
+	_ = s.listener.Close()
+	s.cancel()
+	s.clients.Wait()
+}
+
+func (s *Server) serve(ctx context.Context, answer func(context.Context, Request) Reply) {
+	places := make(chan struct{}, maxClients)
+	for {
+		conn, err := s.listener.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // too many files are open, for example
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+			continue
+		}
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+			_ = conn.Close()
+			return
+		}
+		s.clients.Go(func() {
+			defer func() { <-places }()
+			defer func() { _ = conn.Close() }()
+			talk(ctx, conn, answer)
+		})
+	}
+}
+
+// talk answers one client.
+func talk(ctx context.Context, conn *net.UnixConn, answer func(context.Context, Request) Reply) {
+	reply := Reply{}
+	var request Request
+	switch err := receive(conn, askPatience, &request); {
+	case err != nil:
+		reply.Text = fmt.Sprintf("the request cannot be read: %v", err)
+	case request.V != Version:
+		reply.Text = fmt.Sprintf("the request is of version %d; this daemon knows %d: use the program of the daemon's own version", request.V, Version)
+	default:
+		reply = answer(ctx, request)
+	}
+	reply.V = Version
+	line, err := json.Marshal(reply)
+	if err != nil {
+		return
+	}
+	_ = conn.SetWriteDeadline(time.Now().Add(askPatience))
+	_, _ = conn.Write(append(line, '\n'))
+}
+
+// receive reads one line; patience 0 = without a limit.
+func receive(conn *net.UnixConn, patience time.Duration, into any) error {
+	if patience > 0 {
+		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			return err
+		}
+	}
+	line, err := bufio.NewReader(io.LimitReader(conn, maxLine)).ReadBytes('\n')
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(line, into)
+}

@@ -1,0 +1,353 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/signals"
+)
+
+// An upgrade starts the program anew, beside this master. The new master reads its configuration,
+// connects, and starts one worker process; until that is ready nothing has changed here. Then it
+// is put in charge, and the slots go over to it one by one: for each worker process that it has
+// ready, this master retires one. What has not gone over works on. This master ends when its
+// last worker process has; until then the new one passes on the signals that it receives.
+// docs/decisions/upgrade.md says why.
+//
+// This file is the old master's part; takeover.go is the new one's.
+
+const (
+	// upgradePatience is how long a new master may take until its first worker process is
+	// ready. It is less than a service manager waits for a reload.
+	upgradePatience = 60 * time.Second
+	// giveEvery is how long the next slot waits for the worker process that leaves the one
+	// before: a long job does not hold up the others, and they do not all double at once.
+	giveEvery = 10 * time.Second
+)
+
+const refusedVersion = "the new version is refused; this one goes on"
+
+// Peer is the other one of two masters, while one takes the place of the other; *proc.Beside is
+// one.
+type Peer interface {
+	PID() int
+	Send(m proc.Message) error
+	// Recv returns io.EOF when the other one is gone.
+	Recv() (proc.Message, error)
+	Kill() error
+	Close() error
+}
+
+// Upgrade is what a master needs to have another one take its place. The zero value refuses that.
+type Upgrade struct {
+	// Changed reports whether the program is another one than the one that runs.
+	Changed func() (bool, error)
+	// Start starts the program anew, as a master that has this one for its Elder. It is called
+	// beside the loop.
+	Start func(ctx context.Context) (Peer, error)
+	// Elder is the master whose place this one takes; nil = none.
+	Elder Peer
+	// InCharge is called when this master takes charge, with true, or hands it over: of what
+	// only one of them may have, such as the pid file. At the start it is not called.
+	InCharge func(on bool)
+}
+
+// heard is a message of another master, or the reason that none can be read.
+type heard struct {
+	peer    Peer
+	message proc.Message
+	err     error
+}
+
+// handing is a new master on its way into the place of this one.
+type handing struct {
+	peer Peer
+	by   time.Time // it must be ready then
+	// given: it is in charge. inCharge: it has said so.
+	given, inCharge bool
+	reason          string // why it cannot work, as it has said
+	slots           int    // that this master had
+	filled          int    // slots of the new one that have their worker process
+	all             bool   // these are all of them
+	handed          int    // slots of which the new one knows that it may fill the next one
+	leaving         *worker
+	nextBy          time.Time
+}
+
+// given reports whether another master is in charge.
+func (m *Master) given() bool { return m.handing != nil && m.handing.given }
+
+func (m *Master) elsewhere() string {
+	return fmt.Sprintf("process %d has taken over; this one only finishes its jobs", m.handing.peer.PID())
+}
+
+// await begins to wait for a master that was started.
+func (m *Master) await(peer Peer) {
+	m.handing = &handing{peer: peer, by: time.Now().Add(upgradePatience), slots: len(m.slots)}
+	m.log.Info("the program has changed: its new version starts beside this one", zap.Int("pid", peer.PID()))
+	m.children.Go(func() { m.listen(peer) })
+	if m.leaving() {
+		m.giveUp("the daemon is stopping")
+	}
+}
+
+// listen delivers what another master says until it is gone, or this one is.
+func (m *Master) listen(peer Peer) {
+	for {
+		message, err := peer.Recv()
+		select {
+		case m.peers <- heard{peer, message, err}:
+		case <-m.work.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// onPeer takes a message of another master.
+func (m *Master) onPeer(h heard) {
+	switch {
+	case m.handing != nil && h.peer == m.handing.peer:
+		m.onSuccessor(h)
+	case m.taking != nil && h.peer == m.taking.elder:
+		m.onElder(h)
+	}
+}
+
+// onSuccessor takes a message of the new master.
+func (m *Master) onSuccessor(h heard) {
+	n := m.handing
+	if h.err != nil {
+		m.lostSuccessor(h.err)
+		return
+	}
+	switch h.message.Type {
+	case proc.Hello:
+		if h.message.Protocol != proc.BesideProtocol {
+			m.giveUp(fmt.Sprintf("the new program speaks protocol %d for taking over, not %d: restart the daemon", h.message.Protocol, proc.BesideProtocol))
+			return
+		}
+		m.tellPeer(n.peer, proc.Message{Type: proc.Welcome, Protocol: proc.BesideProtocol, State: string(m.handOn())})
+	case proc.Failed:
+		n.reason = h.message.Reason
+	case proc.Up:
+		m.give()
+	case proc.InCharge:
+		n.inCharge = true
+		m.inCharge(false) // only now: there is no moment in which neither has it
+		m.answer(Verdict{OK: true, PID: n.peer.PID(), Text: fmt.Sprintf(
+			"process %d is in charge: its first worker process is ready, and the others follow one after another; process %d finishes its jobs and leaves",
+			n.peer.PID(), m.d.Self.PID)})
+	case proc.Filled:
+		n.filled, n.all = max(n.filled, h.message.Slots), n.all || h.message.On
+	case proc.KillJobs:
+		if n.given && m.state != signals.Killing {
+			m.over = &overrun{h.message.Cause, h.message.Requeue}
+			m.enter(signals.Killing, "the drain of the new version took too long")
+		}
+	case proc.Signal:
+		if sig := signals.Named(h.message.Reason); sig != nil && n.given {
+			m.onSignal(sig)
+		}
+	}
+}
+
+// handOn is the state that a new master shall be in.
+func (m *Master) handOn() signals.State {
+	if m.state == signals.Paused {
+		return signals.Paused
+	}
+	return signals.Running
+}
+
+// give puts the new master in charge.
+func (m *Master) give() {
+	n := m.handing
+	if n.given || m.leaving() {
+		return
+	}
+	n.given, m.roll, m.refused = true, nil, ""
+	m.log.Info("the new version is ready and takes over; this one finishes its jobs", zap.Int("pid", n.peer.PID()))
+	// Before it is told: the service manager does not listen to it sooner.
+	m.d.Notifier.HandOver(n.peer.PID())
+	m.tellPeer(n.peer, proc.Message{Type: proc.Charge, State: string(m.handOn())})
+	if m.reread.again {
+		// Whoever asked for it may have changed something since the new one has read it.
+		m.reread.again = false
+		m.tellPeer(n.peer, proc.Message{Type: proc.Signal, Reason: signals.Name(syscall.SIGHUP)})
+	}
+	for _, r := range m.reread.next {
+		r.Answer(Verdict{Elsewhere: true, PID: n.peer.PID(), Text: m.elsewhere()})
+	}
+	m.reread.next = nil
+}
+
+func (m *Master) inCharge(on bool) {
+	if m.d.Upgrade.InCharge != nil {
+		m.d.Upgrade.InCharge(on)
+	}
+}
+
+// giveSlots hands on the slots, one for each worker process that the new master has ready.
+func (m *Master) giveSlots() {
+	n := m.handing
+	if n == nil || m.leaving() {
+		return
+	}
+	if !n.given {
+		if m.due(n.by) {
+			why := fmt.Sprintf("the new version was not ready after %s", upgradePatience)
+			if n.reason != "" {
+				why += ": " + n.reason
+			}
+			m.giveUp(why)
+		}
+		return
+	}
+	for n.all && len(m.slots) > 0 {
+		m.giveSlot()
+	}
+	if n.all || n.handed >= n.filled {
+		return
+	}
+	if n.nextBy.IsZero() {
+		n.leaving, n.nextBy = m.giveSlot(), m.now.Add(giveEvery)
+	}
+	if n.leaving == nil || !m.workers[n.leaving] || m.due(n.nextBy) {
+		n.leaving, n.nextBy = nil, time.Time{}
+		n.handed++
+		m.tellPeer(n.peer, proc.Message{Type: proc.Next})
+		m.wake = m.now // there may be more
+	}
+}
+
+// giveSlot gives up the slot that has the least to do, and returns whoever leaves it.
+func (m *Master) giveSlot() *worker {
+	if len(m.slots) == 0 {
+		return nil
+	}
+	least := 0
+	for i, s := range m.slots {
+		if s.busy() < m.slots[least].busy() {
+			least = i
+		}
+	}
+	s := m.slots[least]
+	m.slots = append(m.slots[:least:least], m.slots[least+1:]...)
+	m.cfg.Slots = len(m.slots)
+	w := s.current
+	m.clearOut(s, "the new version takes over")
+	m.passOnAll() // who waited for another one's place need not any more
+	return w
+}
+
+func (s *slot) busy() int {
+	if s.current == nil {
+		return -1
+	}
+	return s.current.beat.Busy
+}
+
+// giveUp ends a new master that is not in charge yet.
+func (m *Master) giveUp(why string) {
+	n := m.handing
+	if err := n.peer.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		m.log.Warn("the new master cannot be ended", zap.Int("pid", n.peer.PID()), zap.Error(err))
+	}
+	m.dismiss(why)
+}
+
+// dismiss forgets a new master that is not in charge.
+func (m *Master) dismiss(why string) {
+	_ = m.handing.peer.Close()
+	m.handing = nil
+	if m.leaving() {
+		m.answer(Verdict{Text: why})
+		return
+	}
+	m.refuse(refusedVersion, why)
+}
+
+// lostSuccessor: the new master is gone. Whatever it was to do, this one does.
+func (m *Master) lostSuccessor(err error) {
+	n := m.handing
+	if !n.given {
+		why := n.reason
+		if why == "" {
+			why = "the new version ended before its first worker process was ready; its last lines in the log may say why"
+		}
+		m.dismiss(why)
+		return
+	}
+	if !errors.Is(err, io.EOF) {
+		_ = n.peer.Kill()
+	}
+	_ = n.peer.Close()
+	why := fmt.Sprintf("the new version (process %d) died after it had taken over; this one has all slots again", n.peer.PID())
+	m.handing = nil
+	m.d.Notifier.Speak()
+	if m.leaving() {
+		return
+	}
+	m.cfg.Slots = n.slots
+	m.resize()
+	m.inCharge(true)
+	m.refuse("this master takes over again", why)
+}
+
+// tellPeer sends a message to another master. One that is gone will be heard of.
+func (m *Master) tellPeer(peer Peer, message proc.Message) {
+	if err := peer.Send(message); err != nil {
+		m.log.Debug("message to the other master not sent", zap.Int("pid", peer.PID()), zap.Error(err))
+	}
+}
+
+// tellSuccessor lets a new master, which is not in charge yet, know the state that it shall have,
+// or ends it if this one leaves.
+func (m *Master) tellSuccessor() {
+	switch {
+	case m.handing == nil || m.handing.given:
+	case m.leaving():
+		m.giveUp("the daemon is stopping")
+	default:
+		m.tellPeer(m.handing.peer, proc.Message{Type: proc.SetState, State: string(m.handOn())})
+	}
+}
+
+// partFromPeers closes the sockets to other masters; the loop has ended.
+func (m *Master) partFromPeers() {
+	if m.handing != nil {
+		_ = m.handing.peer.Close()
+	}
+	if m.taking != nil {
+		if m.err != nil && !m.taking.charged {
+			m.tellPeer(m.taking.elder, proc.Message{Type: proc.Failed, Reason: m.err.Error()})
+		}
+		_ = m.taking.elder.Close()
+	}
+	for _, r := range append(m.reread.asked, m.reread.next...) {
+		r.Answer(Verdict{Text: "the daemon has ended"})
+	}
+}
+
+// dropStarted ends a master that was started while this one ended.
+func (m *Master) dropStarted() {
+	select {
+	case r := <-m.reread.result:
+		if r.peer != nil {
+			_ = r.peer.Kill()
+			_ = r.peer.Close()
+		}
+	default:
+	}
+}

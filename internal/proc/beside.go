@@ -1,0 +1,231 @@
+package proc
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// besideEnv marks a master that another one has started to take its place. The socket to
+	// that one is the first file descriptor behind the standard ones.
+	besideEnv = "RESQUED_BESIDE"
+	// probePatience is how long a binary may take to say what it is.
+	probePatience = 10 * time.Second
+	// maxReason bounds what is repeated of the output of a binary that does not work, in bytes.
+	maxReason = 2000
+)
+
+// TakesOver is what a binary prints, on a line of its own, for the arguments ProbeArgs if it can
+// take the place of a running master that speaks BesideProtocol.
+var TakesOver = fmt.Sprintf("resqued-handover %d", BesideProtocol)
+
+// ProbeArgs are the arguments by which a master asks a binary whether it can take its place.
+var ProbeArgs = []string{"upgrade", "--protocol"}
+
+// Invocation is how a program was started, so that it can be started so again.
+type Invocation struct {
+	// Path is the program as it was called, an absolute path whose symbolic links are not
+	// resolved: a link that points to another release since then leads there.
+	Path string
+	// Args are the arguments, with the program's name.
+	Args []string
+	Env  []string
+	// Dir is the working directory, by the name that the shell had for it.
+	Dir string
+}
+
+// Invoked returns how this process was started. Call it early: afterwards the working directory
+// and the environment may have changed.
+func Invoked() (Invocation, error) {
+	if _, err := sibling(); err != nil {
+		return Invocation{}, err
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return Invocation{}, fmt.Errorf("the working directory: %w", err)
+	}
+	i := Invocation{Args: slices.Clone(os.Args), Dir: dir}
+	for _, v := range os.Environ() {
+		// WATCHDOG_PID is that of this process; without it WATCHDOG_USEC holds for any.
+		if name, _, _ := strings.Cut(v, "="); name != besideEnv && name != "WATCHDOG_PID" {
+			i.Env = append(i.Env, v)
+		}
+	}
+	if i.Path, err = invokedPath(dir); err != nil {
+		return Invocation{}, err
+	}
+	return i, nil
+}
+
+// invokedPath returns the path by which this program was called. The name that a program gets
+// need not be its own; then it is that of the file.
+func invokedPath(dir string) (string, error) {
+	if len(os.Args) > 0 {
+		path := os.Args[0]
+		if !strings.Contains(path, "/") {
+			path, _ = exec.LookPath(path)
+		}
+		if path != "" && !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		if same, err := isSelf(path); err == nil && same {
+			return path, nil
+		}
+	}
+	path, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("the program's own path: %w", err)
+	}
+	return path, nil
+}
+
+// Changed reports whether another file than the one that this process runs is now at its path.
+// The kernel keeps the running one from being written to, and its inode from being used again.
+func (i Invocation) Changed() (bool, error) {
+	same, err := isSelf(i.Path)
+	if err != nil {
+		return false, fmt.Errorf("the program that this daemon was started from: %w", err)
+	}
+	return !same, nil
+}
+
+// Probe returns an error if the program at the path cannot take the place of this one. Nothing
+// of a daemon is started for that, so no job is touched by a program that cannot.
+func (i Invocation) Probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probePatience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, i.Path, ProbeArgs...)
+	cmd.Env, cmd.Dir = slices.DeleteFunc(slices.Clone(i.Env), speaksToManager), i.Dir
+	var stdout, stderr cut
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.WaitDelay = time.Second
+	err := cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s does not answer within %s%s", i.Path, probePatience, said(stderr))
+	case err != nil:
+		return fmt.Errorf("%s does not work: %w%s", i.Path, err, said(stderr))
+	case !slices.Contains(strings.Split(string(stdout), "\n"), TakesOver):
+		return fmt.Errorf("%s cannot take over a running daemon: it does not answer %q to %q; restart the daemon to change to it",
+			i.Path, TakesOver, strings.Join(ProbeArgs, " "))
+	}
+	return nil
+}
+
+// speaksToManager: a mere probe tells the service manager nothing.
+func speaksToManager(v string) bool { return strings.HasPrefix(v, "NOTIFY_SOCKET=") }
+
+// cut keeps the first bytes that are written to it.
+type cut []byte
+
+func (c *cut) Write(p []byte) (int, error) {
+	*c = append(*c, p[:min(len(p), maxReason-len(*c))]...)
+	return len(p), nil
+}
+
+func said(text []byte) string {
+	if text = bytes.TrimSpace(text); len(text) == 0 {
+		return ""
+	}
+	return ": " + string(text)
+}
+
+// Beside is one of two masters as the other one holds it.
+type Beside struct {
+	pid     int
+	process *os.Process
+	conn    *Conn
+	once    sync.Once
+}
+
+// ErrFirst: the first process of a PID namespace cannot be replaced.
+var ErrFirst = errors.New("this daemon is process 1 of its container, which ends with it: replace the container")
+
+// Start starts the program anew, as a master that takes the place of this one. It becomes a child
+// of this process's parent, not of this process: a service manager sees its end, it outlives
+// this one without a change, and no master ever takes what another one has started for its own.
+func (i Invocation) Start() (*Beside, error) {
+	if os.Getpid() == 1 {
+		return nil, ErrFirst
+	}
+	attr, err := sibling()
+	if err != nil {
+		return nil, err
+	}
+	pair, err := socketpair()
+	if err != nil {
+		return nil, fmt.Errorf("socket to the new master: %w", err)
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "socket of the new master")
+	defer func() { _ = theirs.Close() }()
+	conn, err := newConn(pair[0], packets, "socket to the new master")
+	if err != nil {
+		return nil, err
+	}
+	p, err := os.StartProcess(i.Path, i.Args, &os.ProcAttr{
+		Dir: i.Dir, Env: append(slices.Clone(i.Env), besideEnv+"=1"),
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, theirs},
+		Sys:   attr,
+	})
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return &Beside{pid: p.Pid, process: p, conn: conn}, nil
+}
+
+// InheritBeside takes over, in a master that another one has started to take its place, the
+// socket to that one. It returns nil in any other process. Call it once, before anything is
+// started.
+func InheritBeside() (*Beside, error) {
+	if os.Getenv(besideEnv) == "" {
+		return nil, nil
+	}
+	if err := os.Unsetenv(besideEnv); err != nil {
+		return nil, fmt.Errorf("inherit: %w", err)
+	}
+	syscall.CloseOnExec(connFD)
+	pid, err := creator(connFD)
+	if err != nil {
+		return nil, fmt.Errorf("inherit: file descriptor %d is not the socket of a master: %w", connFD, err)
+	}
+	conn, err := inheritConn()
+	if err != nil {
+		return nil, fmt.Errorf("inherit: file descriptor %d: %w", connFD, err)
+	}
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("inherit: the master %d: %w", pid, err)
+	}
+	return &Beside{pid: pid, process: p, conn: conn}, nil
+}
+
+// PID returns the process id of the other master.
+func (b *Beside) PID() int { return b.pid }
+
+// Send writes one message to it; see Conn.Send.
+func (b *Beside) Send(m Message) error { return b.conn.Send(m) }
+
+// Recv waits for a message of it; see Conn.Recv.
+func (b *Beside) Recv() (Message, error) { return b.conn.Recv() }
+
+// Kill sends it SIGKILL, through a process handle where the kernel has them.
+func (b *Beside) Kill() error { return b.process.Kill() }
+
+// Close closes the socket; a Recv under way returns io.EOF.
+func (b *Beside) Close() error {
+	err := b.conn.Close()
+	b.once.Do(func() { _ = b.process.Release() })
+	return err
+}
