@@ -108,7 +108,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		others.inCharge(on)
 		if on {
 			d.takeFile()
-			asked.listen()
+			asked.listen(false)
 		}
 	}
 	system := &master.Linux{}
@@ -134,7 +134,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	if d.Elder == nil {
 		others.inCharge(true)
-		asked.listen()
+		asked.listen(true)
 	}
 	defer asked.close()
 	stop := others.run(ctx)
