@@ -152,7 +152,7 @@ func (a *cli) table(l *listing) string {
 	}
 	for _, row := range cells {
 		for _, i := range shown {
-			width[i] = max(width[i], displayWidth(row[i]))
+			width[i] = max(width[i], view.Width(row[i]))
 		}
 	}
 	room := 0 // any
@@ -180,8 +180,8 @@ func (a *cli) writeRow(b *strings.Builder, columns []column, shown, width []int,
 		if most <= 0 {
 			break
 		}
-		text := cutToWidth(row[i], most)
-		pad := strings.Repeat(" ", max(0, most-displayWidth(text)))
+		text := view.Cut(row[i], most)
+		pad := strings.Repeat(" ", max(0, most-view.Width(text)))
 		if c := columns[i].colour; c != nil && !heading {
 			text = a.paint(c(row[i]), text)
 		}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/resqued/resqued/internal/view"
 )
 
 func TestTableFitsTheTerminal(t *testing.T) {
@@ -55,7 +57,7 @@ func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 		}
 		width := rapid.IntRange(1, 120).Draw(t, "width")
 		for line := range strings.Lines((&cli{width: width, flags: outputFlags{output: outTable}}).table(l)) {
-			if got := displayWidth(strings.TrimSuffix(line, "\n")); got > width {
+			if got := view.Width(strings.TrimSuffix(line, "\n")); got > width {
 				t.Fatalf("%d columns, the terminal has %d: %q", got, width, line)
 			}
 		}
