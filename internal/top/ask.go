@@ -44,7 +44,7 @@ func (m *Model) kill() {
 	if beside > 0 {
 		cost = fmt.Sprintf("The %s beside it may finish first, for resque_term_timeout; what has not finished by then runs again.", view.Plural(beside, "job"))
 	}
-	m.question = fmt.Sprintf("Kill %s? It is told to stop and recorded as failed. If it still runs after %s its process has to go. %s y/n",
+	m.question = fmt.Sprintf("Kill %s? y/n  It is told to stop and recorded as failed. If it still runs after %s its process has to go. %s",
 		m.jobName(r.job), m.KillAfter, cost)
 	m.asked = Command{Kind: Kill, Job: r.job}
 }

@@ -31,6 +31,8 @@ type Model struct {
 	// away is since when there is no answer, why says what the last try met.
 	away time.Time
 	why  string
+	// begun is when the snapshot was begun that is under way; zero = none is.
+	begun time.Time
 
 	pane   int
 	panes  [panes]paneState
@@ -69,7 +71,7 @@ func NewModel(m Model) *Model {
 // Take takes over a snapshot. What is frozen stays as it is. Slowed is the interval to the next
 // one if it is longer than that which was asked for, else 0.
 func (m *Model) Take(s *view.Snapshot, slowed time.Duration) {
-	m.away, m.why, m.slowed = time.Time{}, "", slowed
+	m.away, m.why, m.begun, m.slowed = time.Time{}, "", time.Time{}, slowed
 	if m.frozen {
 		return
 	}
@@ -83,8 +85,11 @@ func (m *Model) Away(why string, now time.Time) {
 	if m.away.IsZero() {
 		m.away = now
 	}
-	m.why = why
+	m.why, m.begun = why, time.Time{}
 }
+
+// Asked notes that a snapshot was begun.
+func (m *Model) Asked(now time.Time) { m.begun = now }
 
 // Say shows what came of a command.
 func (m *Model) Say(text string, trouble bool) { m.note, m.alarm = wire.Printable(text, 500), trouble }

@@ -185,6 +185,7 @@ func (l *loop) look(ctx context.Context) {
 		return
 	}
 	l.looking = true
+	l.Model.Asked(time.Now())
 	l.timer.Stop()
 	l.spawn(func() {
 		snap, err := l.Source.Snap(ctx)

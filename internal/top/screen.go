@@ -12,26 +12,29 @@ import (
 // gap stands between two columns, and between the parts of the header.
 const gap = "  "
 
+// patience is after what time the header says that there is no answer yet.
+const patience = 2 * time.Second
+
 // hints are the keys, on the last line.
 const hints = "1 2 3 Tab pane  j k move  s sort  r reverse  / filter  space freeze  p pause  K kill  ? help  q quit"
 
 // helpText explains keys and columns.
-const helpText = `1 2 3, Tab        queues, worker processes, running jobs
-j k, arrows       move; PgUp, PgDn, Home (g), End (G)
-s, r              sort by the next column; the other way round
-/                 show rows with a text only; Enter keeps it, Esc ends it
-space             freeze what is shown, and ask Redis for nothing
-p                 pause the selected queue on all machines, or resume it
-K                 kill the selected job; it asks first
-^L                draw the screen again
-q, ^C             quit
+const helpText = `1 2 3, Tab   queues, worker processes, running jobs
+j k, arrows  move; PgUp, PgDn, Home (g), End (G)
+s, r         sort by the next column; the other way round
+/            rows with a text only; Enter keeps, Esc ends it
+space        freeze what is shown, and leave Redis alone
+p            pause the selected queue, or resume it
+K            kill the selected job; it asks first
+^L           draw the screen again
+q, ^C        quit
 
-OUT/S   by how many jobs the queue gets shorter in a second, that is those
-        taken out less those put in; below 0 it grows
-BUSY    jobs that run, of how many: of a queue its cap for one daemon
-RATE    jobs done in a second, from one beat of the process to the next;
-RSS, DONE are as old as its BEAT
-RECYCLE after how many jobs the process is replaced
+BUSY     jobs that run, of how many: the cap of a queue
+OUT/S    jobs by which the queue gets shorter in a second:
+         those taken out less those put in; below 0 it grows
+RATE     jobs a process does in a second, from beat to beat;
+         RSS and DONE are as old as its BEAT
+RECYCLE  after how many jobs the process is replaced
 
 Any key goes back.`
 
@@ -40,15 +43,15 @@ func (m *Model) Render(width, height int, now time.Time) []string {
 	if width < 1 || height < 1 {
 		return nil
 	}
-	head := m.header(width, now)
-	foot := m.footer(width)
 	if m.help {
-		lines := append(head, "")
+		var lines []string
 		for line := range strings.Lines(helpText) {
 			lines = append(lines, view.Cut(strings.TrimRight(line, "\n"), width))
 		}
 		return lines[:min(len(lines), height)]
 	}
+	foot, head := m.footer(width), m.header(width, now)
+	m.page = max(0, height-len(head)-len(foot)-2) // without tabs and titles
 	head = append(head, m.tabs(width))
 	// A question stays on the screen whatever else does not.
 	foot = foot[:min(len(foot), height)]
@@ -71,14 +74,24 @@ func (m *Model) header(width int, now time.Time) []string {
 		state = part{text: "frozen", style: yellow}
 	}
 	name := "resqued top" + gap + wire.Printable(m.Where, maxText) + gap + wire.Printable(m.Namespace, maxText)
+	if !m.frozen && m.slowed == 0 && view.Width(name+gap+state.text) > width {
+		state.text = now.Format("15:04:05")
+	}
 	first := view.Cut(name, max(1, width-view.Width(state.text)-len(gap)))
 	pad := max(1, width-view.Width(first)-view.Width(state.text))
 	lines := []string{view.Cut(first, width)}
 	if view.Width(first)+pad+view.Width(state.text) <= width {
 		lines[0] = m.paint(bold, first) + strings.Repeat(" ", pad) + m.paint(state.style, state.text)
 	}
-	if !m.away.IsZero() {
-		lines = append(lines, m.paint(red, view.Cut(fmt.Sprintf("Redis away for %s: %s", view.Left(now.Sub(m.away)), wire.Printable(m.why, maxText)), width)))
+	trouble := ""
+	switch {
+	case !m.away.IsZero():
+		trouble = fmt.Sprintf("Redis away for %s: %s", view.Left(now.Sub(m.away)), wire.Printable(m.why, maxText))
+	case !m.begun.IsZero() && now.Sub(m.begun) >= patience:
+		trouble = fmt.Sprintf("Redis has not answered for %s", view.Left(now.Sub(m.begun)))
+	}
+	if trouble != "" {
+		lines = append(lines, m.paint(red, view.Cut(trouble, width)))
 	}
 	return append(lines, m.flow(m.totals(), width)...)
 }

@@ -11,18 +11,17 @@ import (
 // no shell looks after.
 const stops = 200 * time.Millisecond
 
-// listen receives the signals that concern the terminal.
+// listen receives the signals that concern the terminal. SIGTSTP is not among them: once it was
+// received its default effect, which suspend needs, would not come back.
 func (l *loop) listen() {
-	signal.Notify(l.signals, syscall.SIGWINCH, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGCONT)
+	signal.Notify(l.signals, syscall.SIGWINCH, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGCONT)
 }
 
 // signal does what a signal means, and reports whether that is the end.
 func (l *loop) signal(s os.Signal) (end bool) {
 	switch s {
 	case syscall.SIGWINCH: // draw asks for the size
-	case syscall.SIGTSTP:
-		return l.suspend()
-	case syscall.SIGCONT: // after a stop by SIGSTOP, of which nothing was seen
+	case syscall.SIGCONT: // after a stop by another program, of which nothing was seen
 		l.terminal.leave()
 		_ = l.terminal.enter()
 	default:
@@ -35,21 +34,19 @@ func (l *loop) signal(s os.Signal) (end bool) {
 // terminal again when it goes on. It reports whether a signal has asked for the end meanwhile.
 func (l *loop) suspend() (end bool) {
 	l.terminal.leave()
-	signal.Reset(syscall.SIGTSTP)
 	_ = syscall.Kill(0, syscall.SIGTSTP)
 	for limit := time.After(stops); ; {
 		select {
 		case s := <-l.signals:
 			switch s {
 			case syscall.SIGCONT:
-			case syscall.SIGWINCH, syscall.SIGTSTP:
+			case syscall.SIGWINCH:
 				continue
 			default:
 				return true
 			}
 		case <-limit:
 		}
-		l.listen()
 		return l.terminal.enter() != nil
 	}
 }

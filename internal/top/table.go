@@ -9,10 +9,13 @@ import (
 
 // table returns the rows of the pane that there is room for, below the titles of their columns.
 func (m *Model) table(width, height int) []string {
-	if m.page = max(0, height-1); height < 1 {
+	if height < 1 {
 		return nil
 	}
 	p, rows := &m.panes[m.pane], m.rows[m.pane]
+	if m.page == 0 {
+		return []string{m.line(titleCells(m.titles()), layout(columns[m.pane], m.titles(), nil, width), width, bold)}
+	}
 	// The selected row is on the screen, and no room below the last row is wasted.
 	p.top = max(0, min(p.top, len(rows)-m.page))
 	if p.place < p.top {
@@ -31,7 +34,7 @@ func (m *Model) table(width, height int) []string {
 		}
 		lines = append(lines, m.line(r.cells, widths, width, style))
 	}
-	if len(rows) == 0 && m.page > 0 {
+	if len(rows) == 0 {
 		text := "no " + paneNames[m.pane]
 		if m.filter != "" {
 			text += " with this text"
