@@ -57,6 +57,10 @@ type paneState struct {
 	key   string
 	place int
 	top   int // the first row on the screen
+	// natural is how wide the columns were at most, on a screen of width columns: they do not
+	// shrink with each snapshot, so that the eye finds them where they were.
+	natural []int
+	width   int
 }
 
 // NewModel returns a model that has seen nothing yet.
@@ -108,6 +112,9 @@ func (m *Model) arrange() {
 		jobsPane:      jobRows(m.snap.Jobs),
 	}
 	filter := strings.ToLower(m.filter)
+	if m.typing {
+		m.panes[m.pane].width = 0
+	}
 	for i := range m.rows {
 		if filter != "" {
 			m.rows[i] = slices.DeleteFunc(m.rows[i], func(r row) bool { return !r.matches(filter) })

@@ -15,8 +15,8 @@ const gap = "  "
 // patience is after what time the header says that there is no answer yet.
 const patience = 2 * time.Second
 
-// hints are the keys, on the last line.
-const hints = "1 2 3 Tab pane  j k move  s sort  r reverse  / filter  space freeze  p pause  K kill  ? help  q quit"
+// hints are the keys, on the last line: those that are missed least stand before the last two.
+const hints = "1 2 3 pane  p pause  K kill  / filter  s sort  r reverse  space freeze  j k move  ? help  q quit"
 
 // helpText explains keys and columns.
 const helpText = `1 2 3, Tab   queues, worker processes, running jobs

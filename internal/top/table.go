@@ -13,8 +13,12 @@ func (m *Model) table(width, height int) []string {
 		return nil
 	}
 	p, rows := &m.panes[m.pane], m.rows[m.pane]
+	if p.width != width {
+		p.natural, p.width = make([]int, len(columns[m.pane])), width
+	}
+	titles := m.titles()
 	if m.page == 0 {
-		return []string{m.line(titleCells(m.titles()), layout(columns[m.pane], m.titles(), nil, width), width, bold)}
+		return []string{m.line(titleCells(titles), layout(columns[m.pane], titles, nil, p.natural, width), width, bold)}
 	}
 	// The selected row is on the screen, and no room below the last row is wasted.
 	p.top = max(0, min(p.top, len(rows)-m.page))
@@ -24,8 +28,7 @@ func (m *Model) table(width, height int) []string {
 		p.top = p.place - m.page + 1
 	}
 	shown := rows[p.top:min(len(rows), p.top+m.page)]
-	titles := m.titles()
-	widths := layout(columns[m.pane], titles, shown, width)
+	widths := layout(columns[m.pane], titles, shown, p.natural, width)
 	lines := []string{m.line(titleCells(titles), widths, width, bold)}
 	for i, r := range shown {
 		style := ""
@@ -78,15 +81,16 @@ func shownOf(c cell) string {
 }
 
 // layout returns how wide the columns are, 0 of one for which there is no room. Texts shrink
-// first, from the widest; where that is not enough a column is left out.
-func layout(cols []column, titles []string, rows []row, width int) []int {
-	natural := make([]int, len(cols))
+// first, from the widest; where that is not enough a column is left out. Most has how wide they
+// were at most, and is raised.
+func layout(cols []column, titles []string, rows []row, most []int, width int) []int {
 	for i := range cols {
-		natural[i] = view.Width(titles[i])
+		most[i] = max(most[i], view.Width(titles[i]))
 		for _, r := range rows {
-			natural[i] = max(natural[i], view.Width(shownOf(r.cells[i])))
+			most[i] = max(most[i], view.Width(shownOf(r.cells[i])))
 		}
 	}
+	natural := slices.Clone(most)
 	for {
 		widths := slices.Clone(natural)
 		if fit(cols, titles, widths, width) {
