@@ -72,9 +72,9 @@ func shrink(columns []column, shown, width []int, room int) {
 // least returns to how little a column shrinks.
 func least(c column, first bool) int {
 	if first {
-		return max(minName, len(c.title))
+		return max(minName, len(c.title), c.least)
 	}
-	return max(minColumn, len(c.title))
+	return max(minColumn, len(c.title), c.least)
 }
 
 // displayWidth returns how many columns of a terminal a text takes.
