@@ -99,19 +99,35 @@ func (s *Store) longRecords(ctx context.Context, ids []string) ([]Record, error)
 }
 
 // Silent returns at most n runs that wait or run and have given no sign of life for
-// some time, those that have been silent for longest first.
+// some time, those that have been silent for longest first. Those that another version has
+// written, in a format that this one does not read, are left to it: they stay where they are,
+// and must not hide the rest.
 func (s *Store) Silent(ctx context.Context, silent time.Duration, n int) ([]Record, error) {
 	now, err := s.db.Now(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("ask for the time: %w", err)
 	}
-	ids, err := s.db.Read.ZRangeByScore(ctx, s.db.Key(keyActive), &redis.ZRangeBy{
-		Min: "-inf", Max: strconv.FormatInt(now.Add(-silent).UnixMilli(), 10), Count: int64(n),
-	}).Result()
-	if err != nil {
-		return nil, fmt.Errorf("look for lost long jobs: %w", err)
+	var runs []Record
+	for from := int64(0); ; from += int64(n) {
+		ids, err := s.db.Read.ZRangeByScore(ctx, s.db.Key(keyActive), &redis.ZRangeBy{
+			Min: "-inf", Max: strconv.FormatInt(now.Add(-silent).UnixMilli(), 10), Offset: from, Count: int64(n),
+		}).Result()
+		if err != nil {
+			return nil, fmt.Errorf("look for lost long jobs: %w", err)
+		}
+		some, err := s.longRecords(ctx, ids)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range some {
+			if rdb.Known().Reads(r.Fields["format"]) {
+				runs = append(runs, r)
+			}
+		}
+		if len(runs) >= n || len(ids) < n {
+			return runs[:min(len(runs), n)], nil
+		}
 	}
-	return s.longRecords(ctx, ids)
 }
 
 // Looked counts as a sign of life of a run, so that Silent returns it again only after

@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +109,33 @@ func TestFormatUnread(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, held, 1)
 		}
+	})
+}
+
+// However many processes of another format are dead, they do not hide those that can be recovered.
+func TestFormatUnreadHidesNone(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		f := setup(t, server)
+		pipe := f.redis.Pipeline()
+		for i := range 250 {
+			proc := fmt.Sprintf("foreign%d", i)
+			pipe.HSet(t.Context(), f.key("resqued:proc:"+proc), "format", newer)
+			pipe.ZAdd(t.Context(), f.key("resqued:procs"), redis.Z{Score: float64(1 + i), Member: proc})
+		}
+		pipe.HSet(t.Context(), f.key("resqued:proc:ours"), "format", "1")
+		pipe.ZAdd(t.Context(), f.key("resqued:procs"), redis.Z{Score: 1000, Member: "ours"})
+		_, err := pipe.Exec(t.Context())
+		require.NoError(t, err)
+		for range 1000 {
+			around, err := f.LookAround(t.Context(), "")
+			require.NoError(t, err)
+			if slices.Contains(around.Orphans, "ours") {
+				require.Equal(t, []string{"ours"}, around.Orphans)
+				return
+			}
+		}
+		require.Fail(t, "it is never found")
 	})
 }
 

@@ -194,6 +194,26 @@ func TestUpgrade(t *testing.T) {
 		require.Empty(t, d.Residue())
 	})
 
+	t.Run("of one process, one thread and one job a process, nothing waits for the job in hand", func(t *testing.T) {
+		t.Parallel()
+		d := deploy(t, harness.Options{Workers: 1, Threads: 1, JobsPerFork: 1})
+		d.Push("mail", "Gate", 1)
+		d.AwaitNoted("started", 1)
+		d.install(harness.NextApp(t))
+		next := d.handOver("reload")
+		d.Push("mail", "Count", harness.Range(2, 6)...)
+		d.AwaitNoted("ran", 5)
+		require.Equal(t, 5, d.by(next))
+		require.False(t, d.Ended(), "the old version has the job in hand")
+		require.Len(t, d.Workers(), 1, "of the old version")
+		d.Open()
+		require.Zero(t, d.Exit())
+		d.once(6)
+		require.NoError(t, syscall.Kill(next, syscall.SIGQUIT))
+		d.ends()
+		require.Empty(t, d.Residue())
+	})
+
 	for name, damage := range map[string]func(d *deployed) (because string){
 		"is not executable": func(d *deployed) string {
 			d.install(harness.NextApp(t))

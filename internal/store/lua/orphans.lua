@@ -67,10 +67,14 @@ for _, proc in ipairs(call('ZRANGEBYSCORE', KEYS[1], fmt('%.0f', ms + 2 * longes
 end
 -- Those that have been fenced already come after the others, and of many another part each
 -- time: one whose records cannot be read stays there for good, and must not hide the rest.
-local procs = call('ZRANGEBYSCORE', KEYS[1], '(0', '(' .. fmt('%.0f', ms), 'LIMIT', 0, most)
+local function part(n, size) return us % math.max(1, math.ceil(n / size)) * size end -- all are as likely
+local past = '(' .. fmt('%.0f', ms)
+-- Those of another format keep their leases, and must not hide the rest either.
+local skip = part(call('ZCOUNT', KEYS[1], '(0', past), most)
+local procs = call('ZRANGEBYSCORE', KEYS[1], '(0', past, 'LIMIT', skip, most)
 local fenced = call('ZCOUNT', KEYS[1], '-inf', 0)
 local room = math.max(most - #procs, most / 2)
-local from = us % math.max(1, math.ceil(fenced / room)) * room -- all parts are as likely
+local from = part(fenced, room)
 if fenced > 0 then
   for _, proc in ipairs(call('ZRANGE', KEYS[1], from, math.min(from + room, fenced) - 1)) do procs[#procs + 1] = proc end
 end
