@@ -177,6 +177,7 @@ func (m *Master) give() {
 		return
 	}
 	n.given, m.roll, m.refused = true, nil, ""
+	m.roundAt = time.Time{} // people see it at once
 	m.log.Info("the new version is ready and takes over; this one finishes its jobs", zap.Int("pid", n.peer.PID()))
 	// Before it is told: the service manager does not listen to it sooner.
 	m.d.Notifier.HandOver(n.peer.PID())
@@ -300,7 +301,7 @@ func (m *Master) lostSuccessor(err error) {
 	}
 	_ = n.peer.Close()
 	why := fmt.Sprintf("the new version (process %d) died after it had taken over; this one has all slots again", n.peer.PID())
-	m.handing = nil
+	m.handing, m.roundAt = nil, time.Time{}
 	m.d.Notifier.Speak()
 	if m.leaving() {
 		return

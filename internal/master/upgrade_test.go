@@ -154,6 +154,9 @@ func TestUpgrade(t *testing.T) {
 		require.Empty(t, asked, "it is not in charge yet")
 		peer.say(proc.Message{Type: proc.InCharge})
 		require.Equal(t, []bool{false}, f.charges)
+		f.redis.set(func() {
+			require.Equal(t, "handed over", f.redis.masters[len(f.redis.masters)-1].Fields["state"], "at once")
+		})
 		v := <-asked
 		require.True(t, v.OK)
 		require.Equal(t, 77, v.PID)
