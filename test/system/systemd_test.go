@@ -223,9 +223,16 @@ func TestSystemd(t *testing.T) {
 	t.Run("instances of the template run side by side", func(t *testing.T) {
 		t.Parallel()
 		s := boot(t, "", "", nil)
+		config := s.Path("/etc/resqued/mail.yaml")
+		text, err := os.ReadFile(config)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(config, append(text, "\ncontrol_socket: /run/resqued-mail/own.sock\n"...), 0o644))
 		s.Systemctl("start", s.unit, "resqued@mail.service")
 		require.Equal(t, "active", s.Property("resqued@mail.service", "ActiveState"))
 		require.NotEqual(t, s.MainPID(s.unit), s.MainPID("resqued@mail.service"))
+		s.Systemctl("reload", "resqued@mail.service") // each its own, wherever its socket is
+		require.Contains(t, s.Journal("resqued@mail.service"), "rolling the worker processes")
+		require.NotContains(t, s.Journal(s.unit), "rolling the worker processes")
 		s.Systemctl("stop", "resqued@mail.service", s.unit)
 		s.leftNothing(t)
 	})
