@@ -308,7 +308,7 @@ func TestForeignTextIsEscaped(t *testing.T) {
 
 func requireHarmless(t *testing.T, m *Model) {
 	t.Helper()
-	for _, line := range strings.Split(plain(m, 300, 40), "\n") {
+	for line := range strings.SplitSeq(plain(m, 300, 40), "\n") {
 		for _, r := range line {
 			require.Truef(t, r >= ' ' && r != 0x7f && r != 0x202e, "%q", line)
 		}
