@@ -43,6 +43,8 @@ type column struct {
 	wide bool
 	// whole values are never cut.
 	whole bool
+	// least is to how little the column shrinks, if that is more than for others.
+	least int
 	// fixed columns do not shrink to fit the terminal.
 	fixed bool
 	// colour returns the colour of a value, "" for none; may be nil.

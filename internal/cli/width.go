@@ -70,7 +70,7 @@ func shrink(columns []column, shown, width []int, room int) {
 // least returns to how little a column shrinks.
 func least(c column, first bool) int {
 	if first {
-		return max(minName, len(c.title))
+		return max(minName, len(c.title), c.least)
 	}
-	return max(minColumn, len(c.title))
+	return max(minColumn, len(c.title), c.least)
 }

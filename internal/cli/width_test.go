@@ -38,6 +38,15 @@ func TestTableFitsTheTerminal(t *testing.T) {
 	require.Equal(t, "QUEUE         STA\nmail          pa…\n日本語のキ…   run\n", strings.ReplaceAll(table(17, outTable), "ST…", "STA"), "what remains ends with the terminal")
 }
 
+// TestNarrowTerminalsLeaveIDs: an id that is cut to less than commands take is of no use.
+func TestNarrowTerminalsLeaveIDs(t *testing.T) {
+	t.Parallel()
+	a := &cli{width: 60, flags: outputFlags{output: outTable}}
+	l := &listing{columns: waitingColumns}
+	l.add("", nil, "a_queue_with_quite_a_long_name", "1", "0af6af819782", "Shop::Orders::SendMail", `["some","arguments"]`, "")
+	require.Contains(t, a.table(l), " 0af6af819782 ")
+}
+
 func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
