@@ -66,8 +66,8 @@ type Checks struct {
 }
 
 // Findings checks the server, the daemons and what they work on. Of each check there is one
-// finding at least. It fails only if the server does not answer; a check that cannot be made
-// otherwise is a finding, too.
+// finding at least. It fails only if the server does not answer, or refuses the password; a check
+// that cannot be made otherwise is a finding, too.
 func Findings(ctx context.Context, s FindingStore, c Checks) ([]Finding, error) {
 	var all []Finding
 	for _, check := range []struct {
@@ -84,11 +84,15 @@ func Findings(ctx context.Context, s FindingStore, c Checks) ([]Finding, error) 
 		{"schedules", checkSchedules, "no schedule is late"},
 	} {
 		found, err := check.do(ctx, s, c)
-		if err != nil && (rdb.Unreachable(err) || ctx.Err() != nil) {
+		if err != nil && (rdb.Unreachable(err) || rdb.Unauthorized(err) || ctx.Err() != nil) {
 			return all, err
 		}
 		if err != nil {
-			found = append(found, Finding{Status: FindingFail, Text: "cannot be checked: " + err.Error()})
+			f := Finding{Status: FindingFail, Text: "cannot be checked: " + err.Error()}
+			if rdb.Refusal(err) == "NOPERM" {
+				f.Fix = "Give this user of Redis the rights that docs/redis-keys.md lists."
+			}
+			found = append(found, f)
 		}
 		if len(found) == 0 {
 			found = []Finding{{Status: FindingOK, Text: check.fine}}
