@@ -72,6 +72,9 @@ func TestVerdicts(t *testing.T) {
 		{"long: it was killed", death{killed: true, seen: true}, long, 3, jobOf("Copy", "a"), again, ""},
 		{"long: it ignored its kill", death{tokens: map[string]bool{"a": true}}, long, 3, jobOf("Copy", "a"), again, ""},
 		{"long: a person wants its end", crash, long, 3, killed(jobOf("Copy", "a"), false), again, ""},
+		{"long: a drain took too long", death{over: &overrun{"drain_timeout was over", true}}, long, 3, jobOf("Copy", "a"), store.Back, ""},
+		{"long: it ignored that its lock was lost", death{again: map[string]bool{"a": true}}, long, 3, jobOf("Copy", "a"), store.Back, ""},
+		{"long: a drain took too long, and its jobs fail", death{killed: true, over: &overrun{"drain_timeout was over", false}}, long, 3, jobOf("Copy", "a"), again, ""},
 		{"long: another class", gone, long, 3, jobOf("Mail", "a"), fail, failText},
 		{"the third death", crash, once, 3, blamed(jobOf("Mail", "a"), 2), fail, "; death 3 of 3"},
 	} {

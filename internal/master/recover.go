@@ -122,6 +122,8 @@ func (d death) verdicts(held []store.Reserved, policy deathPolicy, now time.Time
 		case policy.resumes(job):
 			if job.Kill != nil || d.killed || d.tokens[job.Token] {
 				v.Action = store.Again
+			} else if d.returns(job) {
+				v.Action = store.Back
 			}
 		case job.Kill != nil || d.killed || d.tokens[job.Token]:
 			text := d.killText()
