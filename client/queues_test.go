@@ -161,3 +161,19 @@ func TestRemoveQueue(t *testing.T) {
 	require.EqualValues(t, 1, n)
 	require.Equal(t, []string{"b"}, f.redis.SMembers(t.Context(), f.ns+":queues").Val())
 }
+
+// A slice of a long job stays where its run looks for it, also where it waits to run alone: taken
+// for lost, the run would go on with another slice.
+func TestMoveQueueLeavesSlices(t *testing.T) {
+	t.Parallel()
+	f := setup(t, client.Options{})
+	slice := `{"class":"Copy","args":["123e4567"],"id":"123e4567.1"}`
+	f.redis.RPush(t.Context(), f.ns+":queue:mail", `{"class":"A","args":[1]}`, slice)
+	f.redis.RPush(t.Context(), f.ns+":resqued:suspects:mail", "- "+slice, `- {"class":"A","args":[2]}`)
+	report, err := f.MoveQueue(t.Context(), "mail", "post", client.MoveOptions{})
+	require.NoError(t, err)
+	require.Equal(t, client.WaitingReport{Done: 2, LongJobs: 2}, report)
+	require.Equal(t, []string{slice}, f.queue(t, "mail"))
+	require.Equal(t, []string{"- " + slice}, f.redis.LRange(t.Context(), f.ns+":resqued:suspects:mail", 0, -1).Val())
+	require.Equal(t, []string{`- {"class":"A","args":[2]}`}, f.redis.LRange(t.Context(), f.ns+":resqued:suspects:post", 0, -1).Val())
+}

@@ -292,24 +292,10 @@ func (c *Client) MoveWaiting(ctx context.Context, from, to string, f WaitingFilt
 	if err := checkTarget(from, to); err != nil {
 		return report, err
 	}
-	left := struct{ slices, loners map[string]bool }{map[string]bool{}, map[string]bool{}}
+	left := newStaying()
 	r := store.MoveRequest{
 		From: from, To: to, Unique: c.unique(to), Head: o.Head, Limit: int64(f.Limit),
-		Pick: func(payload []byte) (marker string, ok bool) {
-			e, invalid, ok := m.matches(payload)
-			if !ok || invalid != nil {
-				return "", ok
-			}
-			if _, slice := e.Slice(); slice {
-				left.slices[e.ID] = true
-				return "", false
-			}
-			marker, ok = c.markerOf(e)
-			if !ok {
-				left.loners[string(payload)] = true
-			}
-			return marker, ok
-		},
+		Pick: c.picker(m, left),
 		Step: func(r store.MoveReport) error {
 			if o.Progress != nil {
 				o.Progress(r.Moved)
@@ -332,8 +318,39 @@ func (c *Client) MoveWaiting(ctx context.Context, from, to string, f WaitingFilt
 	}
 	moved, err := c.store.MoveJobs(ctx, r)
 	report.Done, report.Duplicates = moved.Moved, moved.Duplicates
-	report.LongJobs, report.Loners = int64(len(left.slices)), int64(len(left.loners))
+	left.count(&report)
 	return report, err
+}
+
+// staying are the jobs that a move leaves where they are.
+type staying struct{ slices, loners map[string]bool }
+
+func newStaying() staying { return staying{map[string]bool{}, map[string]bool{}} }
+
+// count adds them to a report.
+func (s staying) count(report *WaitingReport) {
+	report.LongJobs += int64(len(s.slices))
+	report.Loners += int64(len(s.loners))
+}
+
+// picker returns what decides which payloads are moved, with which loner marker, and notes those
+// that were selected and stay.
+func (c *Client) picker(m *waitingMatcher, left staying) func(payload []byte) (marker string, ok bool) {
+	return func(payload []byte) (marker string, ok bool) {
+		e, invalid, ok := m.matches(payload)
+		if !ok || invalid != nil {
+			return "", ok
+		}
+		if _, slice := e.Slice(); slice {
+			left.slices[e.ID] = true
+			return "", false
+		}
+		marker, ok = c.markerOf(e)
+		if !ok {
+			left.loners[string(payload)] = true
+		}
+		return marker, ok
+	}
 }
 
 func checkTarget(from, to string) error {
@@ -388,7 +405,9 @@ func (c *Client) MoveQueue(ctx context.Context, from, to string, o MoveOptions) 
 	} else if err := checkTarget(from, to); err != nil {
 		return report, err
 	}
-	suspects, err := c.store.MoveSuspects(ctx, from, to)
+	all, left := &waitingMatcher{WaitingFilter: WaitingFilter{All: true}}, newStaying()
+	suspects, err := c.store.MoveSuspects(ctx, from, to, c.picker(all, left))
 	report.Done += suspects
+	left.count(&report)
 	return report, err
 }

@@ -21,6 +21,9 @@ func deathPolicy(c config.Config, handlers *resqued.Handlers) store.Policy {
 		if class.Resumes {
 			p.Resumes = append(p.Resumes, name)
 		}
+		if l := class.Lock; l != nil && (l.Redis != "" || l.Store == resqued.StorePostgres) {
+			p.Elsewhere = append(p.Elsewhere, name)
+		}
 	}
 	for name, h := range c.Handlers {
 		if h.AtMostOnce {
@@ -28,6 +31,9 @@ func deathPolicy(c config.Config, handlers *resqued.Handlers) store.Policy {
 		}
 		if h.LongJob != nil {
 			p.Resumes = append(p.Resumes, name)
+		}
+		if l := h.Lock; l != nil && (l.Redis != "" || l.Store == resqued.StorePostgres) {
+			p.Elsewhere = append(p.Elsewhere, name)
 		}
 	}
 	slices.Sort(p.AtMostOnce)

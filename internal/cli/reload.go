@@ -30,6 +30,8 @@ const (
 	// verdictPatience is how long a verdict is waited for: a little longer than a new version
 	// may take to start, and less than systemd waits for a reload.
 	verdictPatience = 80 * time.Second
+	// statusPatience is how long a daemon that has not answered may take to say how it is.
+	statusPatience = time.Second
 	// A daemon that hands over meanwhile is asked for anew.
 	askAgain, askAgainAfter = 20, 100 * time.Millisecond
 )
@@ -168,10 +170,7 @@ func (a *cli) ask(path, do string, patience time.Duration) error {
 	case errors.Is(err, control.ErrNobody):
 		return &problem{exit: exitUnhealthy, code: "not_running", lines: []string{err.Error()}, cause: err}
 	case errors.Is(err, control.ErrNoAnswer):
-		return &problem{
-			exit: exitFailed, code: "timeout", lines: []string{fmt.Sprintf("no verdict after %s: another reload may be under way, which this one waits for", patience)},
-			hint: "It is carried out all the same; see the daemon's log and status.", cause: err,
-		}
+		return noVerdict(path, patience, err)
 	case err != nil:
 		return err
 	case !reply.OK:
@@ -187,6 +186,19 @@ func (a *cli) ask(path, do string, patience time.Duration) error {
 		return nil
 	}
 	return a.printText(view.Text + "\n")
+}
+
+// noVerdict says how the daemon is: an earlier reload that goes on, or Redis that is away, is why it
+// has not answered.
+func noVerdict(path string, patience time.Duration, cause error) error {
+	p := &problem{
+		exit: exitFailed, code: "timeout", lines: []string{fmt.Sprintf("no verdict after %s", patience)},
+		hint: "It is carried out all the same, when what it waits for is over; see the daemon's log.", cause: cause,
+	}
+	if now, err := control.Ask(path, control.Status, statusPatience); err == nil {
+		p.lines = append(p.lines, fmt.Sprintf("process %d says: %s", now.PID, now.Text))
+	}
+	return p
 }
 
 func isThere(path string) bool {

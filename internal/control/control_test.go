@@ -45,6 +45,7 @@ func TestAsk(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Reply{V: Version, OK: true, PID: 1, Text: "did reload"}, reply)
 
+	require.True(t, Taken(path))
 	// The next one takes its place, and the end of the first does not remove that.
 	next := listen(t, path, 2)
 	require.False(t, s.Current())
@@ -53,6 +54,7 @@ func TestAsk(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, reply.PID)
 	next.Close()
+	require.False(t, Taken(path))
 	require.NoFileExists(t, path)
 	entries, err := os.ReadDir(filepath.Dir(path))
 	require.NoError(t, err)
@@ -70,6 +72,17 @@ func TestAnswerTakesTooLong(t *testing.T) {
 	_, err = Ask(path, Reload, time.Millisecond)
 	require.ErrorIs(t, err, ErrNoAnswer)
 	s.Close() // does not wait for the answer
+}
+
+func TestWhatIsNoSocketStays(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(dir(t), "resqued.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("queues: [a]\n"), 0o600))
+	_, err := Listen(path, nil)
+	require.ErrorContains(t, err, path+": there is something else than a socket")
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "queues: [a]\n", string(text))
 }
 
 func TestBadRequests(t *testing.T) {

@@ -38,6 +38,16 @@ func (p deathPolicy) final(job store.Reserved) string {
 // resumes reports whether a job is a slice of a long job, which counts its deaths itself.
 func (p deathPolicy) resumes(job store.Reserved) bool { return p.listed(p.registered.Resumes, job) }
 
+// back returns how a job goes back for which its process was ended. The lock of a class that is
+// kept elsewhere stands until it expires: the job meets its own one, and would be dropped for it
+// if its death were not counted.
+func (p deathPolicy) back(job store.Reserved) store.Action {
+	if p.listed(p.registered.Elsewhere, job) {
+		return store.Requeue
+	}
+	return store.Back
+}
+
 // atMostOnce takes a class for what any of its names says: which of them the worker
 // process knew is not known here.
 func (p deathPolicy) atMostOnce(job store.Reserved) bool {

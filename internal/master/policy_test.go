@@ -25,6 +25,7 @@ func TestVerdicts(t *testing.T) {
 	const requeue, suspect, fail, again = store.Requeue, store.Suspect, store.Fail, store.Again
 	once := store.Policy{AtMostOnce: []string{"Pay", "SendMoney"}}
 	long := store.Policy{Fail: true, Resumes: []string{"Copy"}}
+	away := store.Policy{Fail: true, Elsewhere: []string{"Copy"}}
 	everything := store.Policy{Fail: true, AtMostOnce: []string{"Pay"}}
 	killed := func(j store.Reserved, requeue bool) store.Reserved {
 		j.Kill = &store.KillRequest{Requeue: requeue}
@@ -72,6 +73,12 @@ func TestVerdicts(t *testing.T) {
 		{"long: it was killed", death{killed: true, seen: true}, long, 3, jobOf("Copy", "a"), again, ""},
 		{"long: it ignored its kill", death{tokens: map[string]bool{"a": true}}, long, 3, jobOf("Copy", "a"), again, ""},
 		{"long: a person wants its end", crash, long, 3, killed(jobOf("Copy", "a"), false), again, ""},
+		{"its lock is elsewhere: a drain took too long", death{over: &overrun{"drain_timeout was over", true}}, away, 3, jobOf("Copy", "a"), requeue, ""},
+		{"its lock is elsewhere: it ignored that it was lost", death{again: map[string]bool{"a": true}}, away, 1, jobOf("Copy", "a"), requeue, ""},
+		{"its lock is elsewhere: the job of another class", death{again: map[string]bool{"a": true}}, away, 3, jobOf("Mail", "a"), store.Back, ""},
+		{"long: a drain took too long", death{over: &overrun{"drain_timeout was over", true}}, long, 3, jobOf("Copy", "a"), store.Back, ""},
+		{"long: it ignored that its lock was lost", death{again: map[string]bool{"a": true}}, long, 3, jobOf("Copy", "a"), store.Back, ""},
+		{"long: a drain took too long, and its jobs fail", death{killed: true, over: &overrun{"drain_timeout was over", false}}, long, 3, jobOf("Copy", "a"), again, ""},
 		{"long: another class", gone, long, 3, jobOf("Mail", "a"), fail, failText},
 		{"the third death", crash, once, 3, blamed(jobOf("Mail", "a"), 2), fail, "; death 3 of 3"},
 	} {

@@ -122,6 +122,8 @@ func (d death) verdicts(held []store.Reserved, policy deathPolicy, now time.Time
 		case policy.resumes(job):
 			if job.Kill != nil || d.killed || d.tokens[job.Token] {
 				v.Action = store.Again
+			} else if d.returns(job) {
+				v.Action = policy.back(job)
 			}
 		case job.Kill != nil || d.killed || d.tokens[job.Token]:
 			text := d.killText()
@@ -132,7 +134,7 @@ func (d death) verdicts(held []store.Reserved, policy deathPolicy, now time.Time
 		case d.returns(job) && policy.atMostOnce(job):
 			v = d.fail(job, now, d.killText()+"; "+final)
 		case d.returns(job):
-			v.Action = store.Back
+			v.Action = policy.back(job)
 		case final != "":
 			v = d.fail(job, now, d.diedText(held, i, final))
 		case d.seen && job.Blame+1 >= policy.maxDeaths:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/resqued/resqued/internal/rdb"
 )
@@ -11,12 +12,12 @@ import (
 var (
 	moveJobsScript = rdb.NewScript(Lua, "move_jobs", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique",
 		"lib/deaths", "lib/classlock", "move_jobs")
-	moveSuspectsScript = rdb.NewScript(Lua, "move_suspects", "lib/base", "lib/records", "lib/rights", "lib/suspects", "lib/deaths", "move_suspects")
+	moveSuspectsScript = rdb.NewScript(Lua, "move_suspects", "lib/base", "lib/records", "lib/rights", "lib/suspects", "lib/deaths", "lib/classlock", "move_suspects")
 	pruneQueueScript   = rdb.NewScript(Lua, "prune_queue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique",
 		"lib/deaths", "prune_queue")
 )
 
-// suspectsPart is how many suspects one step of MoveSuspects moves.
+// suspectsPart is how many suspects one step of MoveSuspects looks at.
 const suspectsPart = 200
 
 // ScanQueue goes through the payloads that wait in a queue from its head on, in parts of bounded
@@ -213,21 +214,51 @@ func (s *Store) move(ctx context.Context, r MoveRequest, from int64, size int, w
 }
 
 // MoveSuspects moves the jobs that wait beside a queue to run alone to where those of another
-// queue wait, and returns how many those were.
-func (s *Store) MoveSuspects(ctx context.Context, from, to string) (moved int64, err error) {
+// queue wait, as far as pick says so (see MoveRequest), and returns how many those were. What
+// others take or add meanwhile may have it leave some.
+func (s *Store) MoveSuspects(ctx context.Context, from, to string, pick func(payload []byte) (marker string, ok bool)) (moved int64, err error) {
 	if from == to {
 		return 0, fmt.Errorf("move from %q to itself", from)
 	}
-	for {
-		raw, err := s.db.Eval(ctx, moveSuspectsScript, s.db.Key(rdb.KeySuspects)+from, []any{s.db.Prefix, from, to, suspectsPart})
+	key := s.db.Key(rdb.KeySuspects) + from
+	for at := int64(0); ; {
+		page, err := s.db.Read.LRange(ctx, key, at, at+suspectsPart-1).Result()
 		if err != nil {
-			return moved, fmt.Errorf("move suspects of %q to %q: %w", from, to, err)
+			return moved, fmt.Errorf("read suspects of %q: %w", from, err)
 		}
-		n := rdb.Number(raw)
-		if moved += n; n < suspectsPart {
+		args := []any{s.db.Prefix, from, to}
+		for _, element := range page {
+			marker, ok := pick([]byte(suspectPayload(element)))
+			switch {
+			case !ok:
+				at++
+				continue
+			case marker != "":
+				marker = s.db.Key(MarkerKey(marker))
+			}
+			args = append(args, element, marker)
+		}
+		if len(args) > 3 {
+			raw, err := s.db.Eval(ctx, moveSuspectsScript, key, args)
+			if err != nil {
+				return moved, fmt.Errorf("move suspects of %q to %q: %w", from, to, err)
+			}
+			moved += rdb.Number(raw)
+		}
+		if len(page) < suspectsPart {
 			return moved, nil
 		}
 	}
+}
+
+// suspectPayload returns the payload of an element of resqued:suspects:<queue>, which stands
+// behind its start time.
+func suspectPayload(element string) string {
+	start, payload, found := strings.Cut(element, " ")
+	if !found || start == "" || strings.Trim(start, "0123456789-") != "" {
+		return element
+	}
+	return payload
 }
 
 // PruneQueue removes the name of a queue in which nothing waits, with what is known of its jobs,

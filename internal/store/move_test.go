@@ -217,7 +217,10 @@ func TestMoveJobs(t *testing.T) {
 			require.Empty(t, f.deathOf("q", job("A", "[1]")))
 			require.Equal(t, "1 1", f.deathOf("to", job("A", "[1]")))
 			require.Equal(t, 1, f.want(1, store.SetApart, store.Queue{Name: "to"}).Suspects)
-			n, err := f.MoveSuspects(t.Context(), "to", "third")
+			n, err := f.MoveSuspects(t.Context(), "to", "third", picking("none"))
+			require.NoError(t, err)
+			require.Zero(t, n)
+			n, err = f.MoveSuspects(t.Context(), "to", "third", anything)
 			require.NoError(t, err)
 			require.EqualValues(t, 1, n)
 			require.Empty(t, f.deathOf("to", job("A", "[1]")))
@@ -237,6 +240,15 @@ func TestMoveJobs(t *testing.T) {
 			require.Greater(t, f.redis.PTTL(t.Context(), f.key("loner:l")).Val(), time.Minute)
 			loner.Queue = "to"
 			reply, err := f.EnqueueLoner(t.Context(), loner)
+			require.NoError(t, err)
+			require.Equal(t, store.LonerDuplicate, reply.Status)
+
+			// And that of one that waits to run alone.
+			f.redis.RPush(t.Context(), f.key("resqued:suspects:to"), "- "+f.redis.LPop(t.Context(), f.key("queue:to")).Val())
+			_, err = f.MoveSuspects(t.Context(), "to", "third", func([]byte) (string, bool) { return "l", true })
+			require.NoError(t, err)
+			loner.Queue = "third"
+			reply, err = f.EnqueueLoner(t.Context(), loner)
 			require.NoError(t, err)
 			require.Equal(t, store.LonerDuplicate, reply.Status)
 		})

@@ -38,6 +38,9 @@ type Policy struct {
 	MaxDeaths int
 	// Resumes are the registered names of the classes whose jobs run again in any case.
 	Resumes []string
+	// Elsewhere are the registered names of the classes whose locks are kept in another Redis
+	// or in PostgreSQL. Only the master that ends a process needs them: they are not written.
+	Elsewhere []string
 }
 
 // Info are the fields that Register has to write for PolicyOf.

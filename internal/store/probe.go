@@ -141,7 +141,7 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	_, _ = s.Unregister(ctx, proc)
 	_, _ = s.db.Eval(ctx, dequeueScript, s.db.QueueKey(plain.Name), []any{s.db.Prefix, plain.Name, 0, 1, payload("9")})
 	_, _ = s.db.Eval(ctx, moveJobsScript, s.db.QueueKey(plain.Name), []any{s.db.Prefix, plain.Name, unique.Name, 0, 1, "u", payload("9"), s.db.Key(MarkerKey(lock))})
-	_, _ = s.db.Eval(ctx, moveSuspectsScript, s.db.Key(rdb.KeySuspects)+plain.Name, []any{s.db.Prefix, plain.Name, unique.Name, 1})
+	_, _ = s.db.Eval(ctx, moveSuspectsScript, s.db.Key(rdb.KeySuspects)+plain.Name, []any{s.db.Prefix, plain.Name, unique.Name, "- {}", s.db.Key(MarkerKey(lock))})
 	scheduler := SchedulerLock{Me: "probe"}
 	_, _ = s.Schedules(ctx, SchedulesRequest{Names: []string{"probe"}, Prints: []string{"x"}, Keeper: "probe", Stored: true, SchedulerLock: scheduler})
 	_, _ = s.Tick(ctx, TickRequest{

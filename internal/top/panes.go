@@ -55,17 +55,32 @@ type column struct {
 
 var columns = [panes][]column{
 	queuesPane: {
-		{title: "QUEUE", least: 12}, {title: "STATE", least: 7}, {title: "SIZE", right: true}, {title: "OLDEST", right: true, drop: 2},
-		{title: "BUSY", right: true}, {title: "OUT/S", right: true, drop: 3}, {title: "WHY", least: 10, drop: 1},
+		{title: "QUEUE", least: 12},
+		{title: "STATE", least: 7},
+		{title: "SIZE", right: true},
+		{title: "OLDEST", right: true, drop: 2},
+		{title: "BUSY", right: true},
+		{title: "OUT/S", right: true, drop: 3},
+		{title: "WHY", least: 10, drop: 1},
 	},
 	processesPane: {
-		{title: "HOST", least: 10}, {title: "PID", right: true}, {title: "STATE", least: 8}, {title: "BUSY", right: true},
-		{title: "RSS", right: true, drop: 2}, {title: "DONE", right: true, drop: 3}, {title: "RATE", right: true, drop: 1},
-		{title: "RECYCLE", right: true, drop: 4}, {title: "BEAT", right: true, drop: 5},
+		{title: "HOST", least: 10},
+		{title: "PID", right: true},
+		{title: "STATE", least: 8},
+		{title: "BUSY", right: true},
+		{title: "RSS", right: true, drop: 2},
+		{title: "DONE", right: true, drop: 3},
+		{title: "RATE", right: true, drop: 1},
+		{title: "RECYCLE", right: true, drop: 4},
+		{title: "BEAT", right: true, drop: 5},
 	},
 	jobsPane: {
-		{title: "CLASS", least: 12}, {title: "ARGS", least: 10, drop: 2}, {title: "QUEUE", least: 8, drop: 3}, {title: "STATE", least: 7, drop: 1},
-		{title: "AGE", right: true}, {title: "WORKER", least: 12, drop: 4},
+		{title: "CLASS", least: 12},
+		{title: "ARGS", least: 10, drop: 2},
+		{title: "QUEUE", least: 8, drop: 3},
+		{title: "STATE", least: 7, drop: 1},
+		{title: "AGE", right: true},
+		{title: "WORKER", least: 12, drop: 4},
 	},
 }
 

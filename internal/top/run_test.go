@@ -148,9 +148,9 @@ func TestRun(t *testing.T) {
 	t.Run("an outage is said and passes", func(t *testing.T) {
 		t.Parallel()
 		s := start(t)
-		s.source.set(func() { s.source.err = errors.New("connection refused") })
+		s.set(func() { s.err = errors.New("connection refused") })
 		s.await("Redis away for <1s: connection refused")
-		s.source.set(func() { s.source.err, s.source.queues = nil, []*view.Queue{queue("afterwards", 1, view.QueueRuns)} })
+		s.set(func() { s.err, s.queues = nil, []*view.Queue{queue("afterwards", 1, view.QueueRuns)} })
 		s.await("afterwards")
 		s.press("q")
 		require.Nil(t, s.end())
@@ -163,7 +163,7 @@ func TestRun(t *testing.T) {
 		s.await("Kill Import[42] (7)? y/n")
 		s.press("y")
 		s.await("asked Import to stop")
-		s.source.set(func() { require.Len(t, s.source.killed, 1) })
+		s.set(func() { require.Len(t, s.killed, 1) })
 		s.press("1p")
 		s.await(`no rights\x1b[2J`)
 		s.press("\x03")
@@ -178,19 +178,19 @@ func TestRun(t *testing.T) {
 		s.press("?") // by the time this is drawn what was under way has come, or comes once
 		s.await("Any key goes back.")
 		var looks int
-		s.source.set(func() { looks = s.source.looks })
+		s.set(func() { looks = s.looks })
 		for range 5 {
 			s.press("??")
 		}
 		s.press("sq")
 		require.Nil(t, s.end())
-		s.source.set(func() { require.LessOrEqual(t, s.source.looks, looks+2) })
+		s.set(func() { require.LessOrEqual(t, s.looks, looks+2) })
 	})
 
 	t.Run("a panic gives the terminal back first", func(t *testing.T) {
 		t.Parallel()
 		s := start(t)
-		s.source.set(func() { s.source.panics = true })
+		s.set(func() { s.panics = true })
 		require.Contains(t, s.end(), "a defect")
 	})
 

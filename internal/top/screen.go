@@ -189,7 +189,7 @@ func (m *Model) tabs(width int) string {
 
 // footer has the question, what is being typed, what came of the last command, or the keys.
 func (m *Model) footer(width int) []string {
-	style, text := dim, hints
+	var style, text string
 	switch {
 	case m.question != "":
 		style, text = yellow, m.question
@@ -206,7 +206,7 @@ func (m *Model) footer(width int) []string {
 		for len(all) > 2 && view.Width(strings.Join(all, gap)) > width {
 			all = append(all[:len(all)-3], all[len(all)-2:]...)
 		}
-		return []string{m.paint(style, view.Cut(strings.Join(all, gap), width))}
+		return []string{m.paint(dim, view.Cut(strings.Join(all, gap), width))}
 	}
 	lines := wrap(text, width)
 	for i := range lines {

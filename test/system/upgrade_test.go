@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/test/system/harness"
 )
 
@@ -292,6 +293,28 @@ func TestUpgrade(t *testing.T) {
 		d.Touch("gate")
 		proctest.Await(t, patience, func() bool { return !proctest.Alive(starts) }, "the end of its worker process")
 		d.unharmed("ended before its first worker process was ready")
+	})
+
+	t.Run("a new version that waits for Redis says so", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, durable)
+		d := deploy(t, harness.Options{Redis: server})
+		server.Stop()
+		d.install(harness.NextApp(t))
+		d.Signal(syscall.SIGHUP)
+		proctest.Await(t, patience, func() bool {
+			text, err := os.ReadFile(d.log)
+			return err == nil && strings.Count(string(text), "waiting for redis") > 1 // it has said it after the first line
+		}, "the new version")
+		young := proctest.Find(func(p proctest.Process) bool {
+			return p.Parent == os.Getpid() && p.PID != d.PID && strings.HasSuffix(p.Env("RESQUED_BESIDE"), "1") && p.Env("RESQUE_NAMESPACE") == d.Space
+		})
+		require.Len(t, young, 1)
+		d.adopt(young[0].PID)
+		require.NoError(t, syscall.Kill(young[0].PID, syscall.SIGKILL))
+		d.AwaitStatus("reload refused: waiting for redis at ")
+		server.Restart()
+		d.unharmed("waiting for redis at ")
 	})
 
 	t.Run("a new version that dies while it takes over gives its slots back", func(t *testing.T) {

@@ -81,12 +81,7 @@ local function follow(payload)
     end
   end
   local marker = markers[payload]
-  local value = marker and pcall_('GET', marker)
-  if type(value) == 'string' and nameof(value) == markname(from, payload) then
-    local ttl = call('PTTL', marker)
-    value = match(value, '^%w+:') .. markname(to, payload)
-    if ttl > 0 then call('SET', marker, value, 'PX', ttl) else call('SET', marker, value) end
-  end
+  if marker then remark(marker, from, to, payload) end
 end
 
 for _, w in ipairs(wanted) do

@@ -1,15 +1,16 @@
 -- move_suspects moves jobs that wait beside a queue to run alone to where those of another queue
--- wait, behind them, with the counts of their deaths.
+-- wait, behind them, with the counts of their deaths and their loner markers.
 --
 -- KEYS[1]   resqued:suspects:<from>
 -- ARGV[1]   prefix
 -- ARGV[2]   from
 -- ARGV[3]   to, another queue
--- ARGV[4]   n, how many at most
--- RETURNS   how many were moved; error RESQUEDTYPE or NOPERM: nothing was done
--- COST      about 6 commands, and up to 10 per job; O(n)
+-- ARGV[4…]  per job to move: the element of the list, the key of its loner marker or nothing
+-- RETURNS   how many were moved, without those that are not there any more; error RESQUEDTYPE
+--           or NOPERM: nothing was done
+-- COST      about 6 commands, and up to 13 per job; O(n), and the length of the list for each
 
-local key, prefix, from, to, most = KEYS[1], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local key, prefix, from, to = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local target, names = apartkey(prefix, to), prefix .. 'resqued:suspects'
 local n = len(key)
 if not n or not len(target) then
@@ -24,23 +25,30 @@ needlist(key)
 need(target, 'RPUSH')
 need(names, 'SADD')
 need(prefix .. 'queues', 'SADD')
+for i = 5, #ARGV, 2 do
+  if ARGV[i] ~= '' then need(ARGV[i], 'GET', 'PTTL', 'SET') end
+end
 if n == 0 then return apart(prefix, from) end -- which tidies up
-local ms = now()
+local ms, moved = now(), 0
 
 call('PERSIST', key) -- a full server must not refuse the rest
 call('SADD', names, to)
 call('SADD', prefix .. 'queues', to)
-local moved = call('LRANGE', key, 0, most - 1)
-for _, element in ipairs(moved) do
-  local payload = suspect(element)
-  call('RPUSH', target, element)
-  call('LPOP', key)
-  local deaths, blame = dead.of(prefix, from, payload)
-  if deaths > 0 then
-    local d, b = dead.of(prefix, to, payload)
-    dead.note(prefix, to, payload, math.max(deaths, d), math.max(blame, b), ms)
-    dead.forget(prefix, from, payload)
+for i = 4, #ARGV, 2 do
+  local element, marker = ARGV[i], ARGV[i + 1]
+  if call('LREM', key, 1, element) == 1 then
+    moved = moved + 1
+    call('RPUSH', target, element)
+    local payload = suspect(element)
+    local deaths, blame = dead.of(prefix, from, payload)
+    if deaths > 0 then
+      local d, b = dead.of(prefix, to, payload)
+      dead.note(prefix, to, payload, math.max(deaths, d), math.max(blame, b), ms)
+      dead.forget(prefix, from, payload)
+    end
+    if marker ~= '' then remark(marker, from, to, payload) end
   end
 end
+apart(prefix, to)
 apart(prefix, from)
-return #moved
+return moved

@@ -14,11 +14,12 @@
 --          payload): whether a payload waits in a list, is in hand, or either;
 --          marked(prefix, marker, ms, elsewhere): whether the marker is in the way;
 --          unmark(marker, name): whether it was removed;
+--          remark(marker, from, to, payload): no result;
 --          notext(key, …): an error to return for a key that is no string, or nil
 -- NEEDS    base, records
 -- KEYS     reads the lock and the marker, queue:<q>, resqued:suspects:<q>, resqued:procs,
---          resqued:inflight:*; removes the marker
--- COST     standing, unmark: 2 commands; notext: 1 per key; waits: among reads a queue of up to
+--          resqued:inflight:*; removes or writes the marker
+-- COST     standing, unmark: 2 commands; remark: 3; notext: 1 per key; waits: among reads a queue of up to
 --          1,000 jobs, 4 MB at most; inhand 2 commands per process, up to 10,000 records
 
 -- classvalue is the value of a lock or a marker that is taken now.
@@ -115,6 +116,15 @@ local function unmark(marker, name)
   if match(value, '^%w+:queue:') and nameof(value) ~= name then return false end
   call('DEL', marker)
   return true
+end
+
+-- remark has a loner marker follow its job from one queue to another. That of another job stays.
+local function remark(marker, from, to, payload)
+  local value = pcall_('GET', marker)
+  if type(value) ~= 'string' or nameof(value) ~= markname(from, payload) then return end
+  local ttl = call('PTTL', marker)
+  value = match(value, '^%w+:') .. markname(to, payload)
+  if ttl > 0 then call('SET', marker, value, 'PX', ttl) else call('SET', marker, value) end
 end
 
 -- notext returns the first of some keys that holds something else than a text.
