@@ -196,12 +196,14 @@ func (a *cli) editFailed(c *cobra.Command, names []string, o editOptions) error 
 		if o.retry {
 			past = "retried"
 		}
+		ctx, stop := interruptible(ctx)
+		defer stop()
 		bar := a.progressOf(past, total)
 		o.filter.Progress = bar.at
 		report, err := do(ctx, o.filter)
 		bar.done()
 		if err != nil {
-			return fmt.Errorf("%w (done until then: %d)", err, report.Done)
+			return fmt.Errorf("%w (done until then: %d)", interrupted(ctx, err), report.Done)
 		}
 		if o.retry {
 			retried := pushed{}

@@ -369,12 +369,14 @@ func (a *cli) editWaiting(c *cobra.Command, e *waitingEdit) error {
 				return err
 			}
 		}
+		ctx, stop := interruptible(ctx)
+		defer stop()
 		for i, v := range views {
 			report, err := e.edit(ctx, jobs, v.Queue)
 			*v = *e.view(v.Queue, report)
 			if err != nil {
 				_ = a.tellWaiting(views[:i+1], e, false)
-				return err
+				return interrupted(ctx, err)
 			}
 		}
 		return a.tellWaiting(slices.DeleteFunc(views, func(v *waitingEditView) bool {

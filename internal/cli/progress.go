@@ -1,9 +1,14 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/resqued/resqued/internal/view"
@@ -93,4 +98,20 @@ func (p *progressBar) done() {
 		_, _ = io.WriteString(p.stderr, "\r\x1b[K")
 		p.drawn = false
 	}
+}
+
+// interruptible returns a context that ends with the first ^C or TERM, so that a verb that changes
+// many things stops between two steps and says how far it came. A second one ends the program.
+func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}
+
+// interrupted returns errInterrupted in place of what a signal has made of a call.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return errInterrupted
+	}
+	return err
 }

@@ -2,7 +2,11 @@ package cli
 
 import (
 	"bytes"
+	"fmt"
+	"io"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,4 +36,15 @@ func TestProgressBar(t *testing.T) {
 	require.True(t, strings.HasSuffix(got, "\r\x1b[K"), "nothing is left of it")
 	got = run(&progressBar{}, 0, 35*time.Second)
 	require.Equal(t, "enqueued 10,000, 1000.0/s\nenqueued 20,000, 1000.0/s\nenqueued 30,000, 1000.0/s\n", got)
+}
+
+// TestInterrupted: the first signal ends the context, not the program.
+func TestInterrupted(t *testing.T) {
+	ctx, stop := interruptible(t.Context())
+	defer stop()
+	require.NoError(t, interrupted(ctx, nil))
+	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGINT))
+	<-ctx.Done()
+	require.ErrorIs(t, interrupted(ctx, fmt.Errorf("move: %w", ctx.Err())), errInterrupted)
+	require.ErrorIs(t, interrupted(ctx, io.EOF), io.EOF)
 }

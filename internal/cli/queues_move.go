@@ -84,11 +84,13 @@ func (a *cli) moveQueue(c *cobra.Command, e *waitingEdit, from, to string) error
 		}
 	}
 	return a.withClient(c, func(ctx context.Context, jobs *client.Client, _ config.Config) error {
+		ctx, stop := interruptible(ctx)
+		defer stop()
 		bar := a.progressOf("moved", int(q.Jobs))
 		report, err := jobs.MoveQueue(ctx, from, to, client.MoveOptions{Head: e.head, Progress: func(moved int64) { bar.at(int(moved)) }})
 		bar.done()
 		if err != nil {
-			return fmt.Errorf("%w (moved until then: %d; give the command again for the rest)", err, report.Done)
+			return fmt.Errorf("%w (moved until then: %d; give the command again for the rest)", interrupted(ctx, err), report.Done)
 		}
 		return a.tellWaiting([]*waitingEditView{e.view(from, report)}, e, false)
 	})
