@@ -74,7 +74,8 @@ explore: ## the property tests with examples that were never tried, 1,000 each
 	RAPID_SEED=0 RAPID_CHECKS=1000 $(GO) test -timeout $(TIMEOUT) $$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | sed -n 's/ .*pgregory.net\/rapid.*//p' | grep -v '/internal/\(long\)\?store$$')
 	$(MAKE) model MODEL=2000
 
-# What to do with it: CHAOS='-profile long -duration 30m', or a run again: CHAOS='-seed 7'.
+# What to do with it: CHAOS='-profile long -duration 30m', or a run again: CHAOS='-seed 7', or
+# beside another version: CHAOS='-previous HEAD^'.
 CHAOS   ?= -profile short
 
 chaos: ## inject every kind of fault for 3 minutes and check that nothing is lost

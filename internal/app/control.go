@@ -30,8 +30,9 @@ type controls struct {
 	servers  []*control.Server // the last one is in use
 }
 
-// listen creates the socket, unless it is there. Without one the daemon works all the same.
-func (c *controls) listen() {
+// listen creates the socket, unless it is there. Without one the daemon works all the same. At the
+// first start, which takes nobody's place, no other daemon should have it.
+func (c *controls) listen(first bool) {
 	if c.path == NoControl || len(c.servers) > 0 && c.servers[len(c.servers)-1].Current() {
 		return
 	}
@@ -42,6 +43,9 @@ func (c *controls) listen() {
 			c.complain(err)
 			return
 		}
+	}
+	if first && control.Taken(path) { // one that drains has no use for it any more
+		c.log.Warn("another daemon listens at the control socket; \"reload\" and \"upgrade\" reach this one from now on: give each its own control_socket", zap.String("path", path))
 	}
 	server, err := control.Listen(path, c.answer)
 	if err != nil {

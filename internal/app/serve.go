@@ -108,7 +108,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		others.inCharge(on)
 		if on {
 			d.takeFile()
-			asked.listen()
+			asked.listen(false)
 		}
 	}
 	system := &master.Linux{}
@@ -134,7 +134,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	if d.Elder == nil {
 		others.inCharge(true)
-		asked.listen()
+		asked.listen(true)
 	}
 	defer asked.close()
 	stop := others.run(ctx)
@@ -277,8 +277,12 @@ func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifie
 		err = redis.WaitReady(ctx, func(err error, wait time.Duration) {
 			log.Warn("waiting for redis", zap.Error(err), zap.Duration("next_try", wait))
 			proc.SetTitle(proc.TitleOf + "master: waiting for redis")
-			notifier.Status(fmt.Sprintf("waiting for redis at %s for %s: it is %s", redis.Where(),
-				time.Since(began).Round(time.Second), store.TroubleOf(err)))
+			status := fmt.Sprintf("waiting for redis at %s for %s: it is %s", redis.Where(),
+				time.Since(began).Round(time.Second), store.TroubleOf(err))
+			notifier.Status(status)
+			if elder := notifier.d.Elder; elder != nil {
+				elder.Failed(status) // if it waits no longer, it knows why
+			}
 			notifier.ExtendTimeout(wait + 30*time.Second)
 		}, longstore.Probed())
 	}()

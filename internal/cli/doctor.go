@@ -27,7 +27,8 @@ says what to do. Nothing is changed. STATUS is
   warn  it works, and may not be meant
   FAIL  jobs wait for it, or a promise of docs/reliability.md does not hold
 
-Exit codes: 0 nothing has failed, 3 something has, 69 Redis does not answer.`,
+Exit codes: 0 nothing has failed, 3 something has, 69 Redis does not answer, 1 it refuses
+the password.`,
 		Example: "  " + a.name + " doctor\n  " + a.name + " doctor -o json | jq '.checks[] | select(.status == \"fail\")'",
 		Args:    exactly(0, "no arguments"),
 		RunE:    func(c *cobra.Command, _ []string) error { return a.doctor(c) },

@@ -93,6 +93,13 @@ func (a *cli) listFailed(ctx context.Context, s *store.Store, o failedOptions) e
 	if l.partial && a.flags.output != outJSON {
 		a.note("only the newest %d failures were looked at; see --limit", o.limit)
 	}
+	if len(l.rows) == 0 && a.flags.output != outJSON {
+		if o.filtered() {
+			a.note("no failure fits")
+		} else {
+			a.note("no failures")
+		}
+	}
 	a.noteParked(ctx, s)
 	return a.print(l)
 }

@@ -91,7 +91,7 @@ record, because it is too large for it, goes too, unless the job was retried.`,
 			}
 			switch {
 			case len(args) == 0 && !filtered:
-				return usage("Name failures, or use --class, --error, --queue, --older-than or --all. See: "+a.name+" failed --flat", "which failures?")
+				return usage("Name failures, or use --class, --error, --match, --queue, --newer-than, --older-than or --all. See: "+a.name+" failed --flat", "which failures?")
 			case len(args) > 0 && (filtered || o.filter.Again):
 				return usage("", "name failures or filter them, not both")
 			case o.payloadFile != "" && len(args) != 1:

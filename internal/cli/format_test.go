@@ -16,11 +16,11 @@ import (
 // need no Redis.
 var looking = []string{
 	"completion", "completion bash", "completion fish", "completion powershell", "completion zsh", "config", "config check", "config init", "config show", "doctor",
-	"bench", "dev", "enqueue", "events", "version", "work",
+	"bench", "dev", "enqueue", "events", "reload", "upgrade", "version", "work",
 	"failed", "failed ls", "failed show", "jobs", "jobs find", "jobs ls", "jobs show", "jobs wait", "locks", "locks ls",
 	"locks show", "locks unique", "locks waiting", "longjobs", "longjobs ls", "longjobs recurring", "longjobs show", "longjobs start",
 	"parked", "parked ls", "parked payload", "queues", "queues ls", "queues pause", "queues resume", "queues show",
-	"schedule", "schedule ls", "workers", "workers ls", "workers show",
+	"reload", "schedule", "schedule ls", "upgrade", "workers", "workers ls", "workers show",
 }
 
 // Each verb says whether it changes what another version may have written.

@@ -155,6 +155,16 @@ wait to run alone after their process has died are counted by "queues -o wide".`
 	return c
 }
 
+// waitingColumns are those of jobs that wait.
+var waitingColumns = []column{
+	{title: "QUEUE"},
+	{title: "POSITION", right: true},
+	{title: "ID", least: 12},
+	{title: "CLASS"},
+	{title: "ARGS"},
+	{title: "AGE", right: true, wide: true},
+}
+
 func (a *cli) findWaiting(c *cobra.Command, o *waitingFlags, all, payloads bool) error {
 	var queues []store.QueueInfo
 	err := a.withStore(c, func(ctx context.Context, s *store.Store) (err error) {
@@ -164,14 +174,7 @@ func (a *cli) findWaiting(c *cobra.Command, o *waitingFlags, all, payloads bool)
 	if err != nil {
 		return err
 	}
-	l := &listing{columns: []column{
-		{title: "QUEUE"},
-		{title: "POSITION", right: true},
-		{title: "ID"},
-		{title: "CLASS"},
-		{title: "ARGS"},
-		{title: "AGE", right: true, wide: true},
-	}}
+	l := &listing{columns: waitingColumns}
 	var looked, total int64
 	now, limit := time.Now(), o.filter.Limit
 	err = a.withClient(c, func(ctx context.Context, jobs *client.Client, _ config.Config) error {

@@ -43,6 +43,8 @@ type column struct {
 	wide bool
 	// whole values are never cut.
 	whole bool
+	// least is to how little the column shrinks, if that is more than for others.
+	least int
 	// fixed columns do not shrink to fit the terminal.
 	fixed bool
 	// colour returns the colour of a value, "" for none; may be nil.
@@ -152,7 +154,7 @@ func (a *cli) table(l *listing) string {
 	}
 	for _, row := range cells {
 		for _, i := range shown {
-			width[i] = max(width[i], displayWidth(row[i]))
+			width[i] = max(width[i], view.Width(row[i]))
 		}
 	}
 	room := 0 // any
@@ -180,8 +182,8 @@ func (a *cli) writeRow(b *strings.Builder, columns []column, shown, width []int,
 		if most <= 0 {
 			break
 		}
-		text := cutToWidth(row[i], most)
-		pad := strings.Repeat(" ", max(0, most-displayWidth(text)))
+		text := view.Cut(row[i], most)
+		pad := strings.Repeat(" ", max(0, most-view.Width(text)))
 		if c := columns[i].colour; c != nil && !heading {
 			text = a.paint(c(row[i]), text)
 		}

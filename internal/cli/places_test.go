@@ -129,12 +129,54 @@ func TestServiceFromTheShell(t *testing.T) {
 		_, stderr, _ = h.run(t, []string{"REDIS_URL=redis://:wrong@" + server.Addr}, "workers", "-o", "json")
 		require.Contains(t, stderr, `It holds the password that was refused."`)
 	})
+	t.Run("doctor says it once and ends", func(t *testing.T) {
+		t.Parallel()
+		h := newHost(t, map[string]string{"etc/resqued/resqued.yaml": "redis_url: " + bare})
+		stdout, stderr, code := h.run(t, nil, "doctor")
+		require.Equal(t, exitFailed, code)
+		require.NotContains(t, stdout, "NOAUTH")
+		require.Contains(t, stderr, "NOAUTH")
+		require.Contains(t, stderr, "No password is given")
+	})
 	t.Run("the daemon says so as well", func(t *testing.T) {
 		t.Parallel()
 		h := newHost(t, map[string]string{"etc/resqued/resqued.yaml": "queues: [a]\nredis_url: " + bare})
 		_, stderr, code := h.run(t, nil, "work")
 		require.Equal(t, exitFailed, code)
 		require.Contains(t, stderr, "from ROOT/etc/resqued/resqued.yaml:2. No password is given")
+	})
+}
+
+// TestRefusedByRedis: a server that refuses to write, or to run a command, is named, and what to
+// do is said.
+func TestRefusedByRedis(t *testing.T) {
+	testlevel.Integration(t)
+	t.Parallel()
+	run := func(t *testing.T, server *redistest.Server, args ...string) (stdout, stderr string) {
+		t.Helper()
+		h := newHost(t, map[string]string{"etc/resqued/resqued.yaml": "redis_url: redis://" + server.Addr + "/0"})
+		stdout, stderr, code := h.run(t, nil, args...)
+		require.NotZero(t, code)
+		return stdout, stderr
+	}
+	t.Run("a user without rights", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, redistest.Options{Users: []string{"default reset on nopass ~* &* +@connection"}})
+		_, stderr := run(t, server, "queues")
+		require.Contains(t, stderr, "NOPERM")
+		require.Contains(t, stderr, "redis_url is redis://"+server.Addr+"/0, from ROOT/etc/resqued/resqued.yaml:1. Its user lacks rights: docs/redis-keys.md lists")
+		_, stderr = run(t, server, "enqueue", "Mail", "--queue", "mail")
+		require.Equal(t, 1, strings.Count(stderr, "docs/redis-keys.md"), stderr)
+		stdout, _ := run(t, server, "doctor")
+		require.Contains(t, stdout, "→ Give this user of Redis the rights that docs/redis-keys.md lists.")
+	})
+	t.Run("a replica", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, redistest.Options{})
+		require.NoError(t, server.Client(t).Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
+		_, stderr := run(t, server, "failed", "rm", "--all", "--yes")
+		require.Contains(t, stderr, "READONLY")
+		require.Contains(t, stderr, "redis_url is redis://"+server.Addr+"/0, from ROOT/etc/resqued/resqued.yaml:1. That server is a replica: name the primary.")
 	})
 }
 

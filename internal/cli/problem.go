@@ -25,6 +25,9 @@ const (
 	exitUnreachable = 69
 )
 
+// rightsPage lists what a user of Redis must be allowed to do.
+const rightsPage = "docs/redis-keys.md"
+
 // problem is an error with advice for its reader, and an exit code and a word for scripts.
 type problem struct {
 	exit int
@@ -92,7 +95,17 @@ func asProblem(err error) *problem {
 			hint: "Start Redis, or say where it is with REDIS_URL or --redis-url. To try resqued without one: resqued dev",
 		}
 	}
-	return &problem{exit: exitFailed, code: "failed", lines: []string{err.Error()}, cause: err, redis: rdb.Unauthorized(err)}
+	p = &problem{exit: exitFailed, code: "failed", lines: []string{err.Error()}, cause: err, redis: rdb.Unauthorized(err)}
+	switch rdb.Refusal(err) {
+	case "NOPERM":
+		p.redis = true
+		if !strings.Contains(p.lines[0], rightsPage) {
+			p.hint = "Its user lacks rights: " + rightsPage + " lists those that it needs."
+		}
+	case "READONLY":
+		p.redis, p.hint = true, "That server is a replica: name the primary."
+	}
+	return p
 }
 
 // report writes an error to standard error and returns the exit code.

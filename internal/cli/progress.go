@@ -64,7 +64,7 @@ func (p *progressBar) at(n int) {
 	p.drawn = true
 	columns, _ := terminalSize(p.stderr)
 	if columns > 1 {
-		text = cutToWidth(text, columns-1)
+		text = view.Cut(text, columns-1)
 	}
 	_, _ = io.WriteString(p.stderr, "\r"+text+"\x1b[K")
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/app"
+	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/control"
 )
 
@@ -28,6 +30,8 @@ const (
 	// verdictPatience is how long a verdict is waited for: a little longer than a new version
 	// may take to start, and less than systemd waits for a reload.
 	verdictPatience = 80 * time.Second
+	// statusPatience is how long a daemon that has not answered may take to say how it is.
+	statusPatience = time.Second
 	// A daemon that hands over meanwhile is asked for anew.
 	askAgain, askAgainAfter = 20, 100 * time.Millisecond
 )
@@ -92,11 +96,11 @@ func (a *cli) asks(c *cobra.Command, do string) *cobra.Command {
 		return nil
 	}
 	c.ValidArgsFunction = cobra.NoFileCompletions
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	c.RunE = func(c *cobra.Command, args []string) error {
 		path := *socket
 		if path == "" {
 			var err error
-			if path, err = a.controlOf(args); err != nil {
+			if path, err = a.controlOf(c, args); err != nil {
 				return err
 			}
 		}
@@ -105,27 +109,30 @@ func (a *cli) asks(c *cobra.Command, do string) *cobra.Command {
 	return c
 }
 
-// controlOf returns the control socket of the daemon that is meant.
-func (a *cli) controlOf(args []string) (string, error) {
+// controlOf returns the control socket of the daemon that is meant: that of the configuration, if
+// there is one, or else what is found.
+func (a *cli) controlOf(c *cobra.Command, args []string) (string, error) {
 	places, pid := app.ControlPlaces(), 0
+	// A configuration that is wrong now is the daemon's to refuse, if it is found all the same.
+	r, broken := a.loadAs(c, config.Options{})
+	if broken == nil && r.ControlSocket != app.NoControl {
+		places.Configured = r.ControlSocket
+	}
 	if len(args) == 1 {
 		var err error
 		if pid, err = strconv.Atoi(args[0]); err != nil || pid <= 0 {
 			return "", usage("", "%q is no process id", args[0])
 		}
 	}
-	found := places.Find()
-	var matching []control.Found
-	for _, f := range found {
-		if pid == 0 || f.PID == pid {
-			matching = append(matching, f)
-		}
-	}
+	found := places.Find(pid)
+	matching := slices.DeleteFunc(found, func(f control.Found) bool { return pid != 0 && f.PID != pid })
 	switch {
 	case len(matching) == 1 && matching[0].Err != nil:
 		return "", matching[0].Err
 	case len(matching) == 1:
 		return matching[0].Path, nil
+	case len(matching) == 0 && broken != nil:
+		return "", broken
 	case len(matching) == 0 && pid != 0:
 		return "", &problem{
 			exit: exitNotFound, code: "not_found", lines: []string{fmt.Sprintf("no daemon with process id %d has a control socket that can be reached from here", pid)},
@@ -163,10 +170,7 @@ func (a *cli) ask(path, do string, patience time.Duration) error {
 	case errors.Is(err, control.ErrNobody):
 		return &problem{exit: exitUnhealthy, code: "not_running", lines: []string{err.Error()}, cause: err}
 	case errors.Is(err, control.ErrNoAnswer):
-		return &problem{
-			exit: exitFailed, code: "timeout", lines: []string{fmt.Sprintf("no verdict after %s: another reload may be under way, which this one waits for", patience)},
-			hint: "It is carried out all the same; see the daemon's log and status.", cause: err,
-		}
+		return noVerdict(path, patience, err)
 	case err != nil:
 		return err
 	case !reply.OK:
@@ -182,6 +186,19 @@ func (a *cli) ask(path, do string, patience time.Duration) error {
 		return nil
 	}
 	return a.printText(view.Text + "\n")
+}
+
+// noVerdict says how the daemon is: an earlier reload that goes on, or Redis that is away, is why it
+// has not answered.
+func noVerdict(path string, patience time.Duration, cause error) error {
+	p := &problem{
+		exit: exitFailed, code: "timeout", lines: []string{fmt.Sprintf("no verdict after %s", patience)},
+		hint: "It is carried out all the same, when what it waits for is over; see the daemon's log.", cause: cause,
+	}
+	if now, err := control.Ask(path, control.Status, statusPatience); err == nil {
+		p.lines = append(p.lines, fmt.Sprintf("process %d says: %s", now.PID, now.Text))
+	}
+	return p
 }
 
 func isThere(path string) bool {

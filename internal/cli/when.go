@@ -49,9 +49,9 @@ func (t *timeSpan) String() string {
 // Type names the kind of value in messages of pflag.
 func (t *timeSpan) Type() string { return "time" }
 
-// Set reads a span.
+// Set reads a span. pflag's message names the flag and the text.
 func (t *timeSpan) Set(text string) error {
-	d, err := parseIn(text)
+	d, err := parseSpan(text)
 	*t = timeSpan(d)
 	return err
 }

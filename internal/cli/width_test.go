@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/resqued/resqued/internal/view"
 )
 
 func TestTableFitsTheTerminal(t *testing.T) {
@@ -36,6 +38,15 @@ func TestTableFitsTheTerminal(t *testing.T) {
 	require.Equal(t, "QUEUE         STA\nmail          pa…\n日本語のキ…   run\n", strings.ReplaceAll(table(17, outTable), "ST…", "STA"), "what remains ends with the terminal")
 }
 
+// TestNarrowTerminalsLeaveIDs: an id that is cut to less than commands take is of no use.
+func TestNarrowTerminalsLeaveIDs(t *testing.T) {
+	t.Parallel()
+	a := &cli{width: 60, flags: outputFlags{output: outTable}}
+	l := &listing{columns: waitingColumns}
+	l.add("", nil, "a_queue_with_quite_a_long_name", "1", "0af6af819782", "Shop::Orders::SendMail", `["some","arguments"]`, "")
+	require.Contains(t, a.table(l), " 0af6af819782 ")
+}
+
 func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -55,7 +66,7 @@ func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 		}
 		width := rapid.IntRange(1, 120).Draw(t, "width")
 		for line := range strings.Lines((&cli{width: width, flags: outputFlags{output: outTable}}).table(l)) {
-			if got := displayWidth(strings.TrimSuffix(line, "\n")); got > width {
+			if got := view.Width(strings.TrimSuffix(line, "\n")); got > width {
 				t.Fatalf("%d columns, the terminal has %d: %q", got, width, line)
 			}
 		}

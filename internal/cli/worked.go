@@ -186,7 +186,7 @@ func (a *cli) queueOf(ctx context.Context, cfg config.Config, class string) (str
 		return devQueue, nil
 	}
 	if guess := nearest(class, known); guess != "" && !slices.Contains(known, class) {
-		p.hint = fmt.Sprintf("Did you mean %q?  Or pass --queue NAME.", wire.Printable(guess, 200))
+		p.hint = fmt.Sprintf("Did you mean %q? Or pass --queue NAME.", wire.Printable(guess, 200))
 	}
 	return "", p
 }

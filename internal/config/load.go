@@ -40,9 +40,11 @@ type Resolved struct {
 	Config
 	// File is the path of the file that was read; empty = none.
 	File string
-	// Searched are the files that were looked for and not taken, Instances those of the
+	// Searched are the files that were looked for and not found, Instances those of the
 	// services there are where none was found.
 	Searched, Instances []string
+	// Untrusted are the files that were found and left out, since others may have written them.
+	Untrusted []string
 	// EnvFile is the file of the service's environment that was read; empty = none.
 	EnvFile string
 	// Unread are files that systemd reads for the service and this user may not.

@@ -90,8 +90,8 @@ func (r *Resolved) planFiles() []PlanLine {
 	line := PlanLine{Key: ConfigFlag, Value: r.File, From: r.from(ConfigFlag)}
 	if r.File == "" {
 		line.Value = NoFile
-		if len(r.Searched) > 0 {
-			line.From = "no " + strings.Join(r.Searched, ", no ")
+		if searched := r.searched(", "); searched != "" {
+			line.From = searched
 		}
 		if len(r.Instances) > 0 {
 			line.From += "; there is " + strings.Join(r.Instances, ", ")
@@ -116,14 +116,30 @@ func (r *Resolved) Origin(key string) string {
 		return "from " + source.String()
 	case r.File != "":
 		return "the default, " + r.File + " does not set it"
-	case len(r.Searched) == 0:
+	case len(r.Searched) == 0 && len(r.Untrusted) == 0:
 		return "the default, no configuration was read"
 	}
-	text := "the default, there is no " + strings.Join(r.Searched, " and no ")
+	text := "the default, " + r.searched(" and ")
 	if len(r.Instances) > 0 {
 		text += " (but " + strings.Join(r.Instances, ", ") + ": name one with --" + ConfigFlag + ")"
 	}
 	return text
+}
+
+// searched says of the files that were looked for why none was read.
+func (r *Resolved) searched(and string) string {
+	var texts []string
+	for _, path := range r.Untrusted {
+		texts = append(texts, path+" is left out")
+	}
+	for i, path := range r.Searched {
+		text := "no " + path
+		if i == 0 && and != ", " {
+			text = "there is " + text
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, and)
 }
 
 func (r *Resolved) planQueues() []PlanLine {

@@ -160,7 +160,9 @@ func (l *loader) found() (string, Source) {
 		case len(l.errs) > 0:
 			return "", from
 		}
-		l.result.Searched = append(l.result.Searched, path)
+		if !slices.Contains(l.result.Untrusted, path) {
+			l.result.Searched = append(l.result.Searched, path)
+		}
 	}
 	l.result.Instances = l.options.Search.instances()
 	return "", Source{}
@@ -190,6 +192,7 @@ func (l *loader) admit(path string, from Source) bool {
 		l.file.unreadable = true
 		return false
 	}
+	l.result.Untrusted = append(l.result.Untrusted, path)
 	l.warn(ConfigFlag, "not_trusted", fmt.Sprintf("%s is left out: %s. To use it: --config %s", path, why, path))
 	return false
 }

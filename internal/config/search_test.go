@@ -158,6 +158,15 @@ func TestSearchDistrusts(t *testing.T) {
 		require.NoError(t, os.Chmod(m.places.Here, 0o666))
 		refused(t, m, nil, "every user of this machine may write to it (chmod o-w)")
 	})
+	t.Run("what is left out is not said to be absent", func(t *testing.T) {
+		t.Parallel()
+		m := newMachine(t, map[string]string{"here/resqued.yaml": "namespace: here"})
+		require.NoError(t, os.Chmod(m.places.Here, 0o666))
+		r, err := m.load(Options{})
+		require.NoError(t, err)
+		require.Equal(t, "the default, "+m.places.Here+" is left out and there is no "+m.path("etc/resqued.yaml"), r.Origin("redis_url"))
+		require.Contains(t, r.planFiles(), PlanLine{Key: ConfigFlag, Value: NoFile, From: m.places.Here + " is left out, no " + m.path("etc/resqued.yaml")})
+	})
 	t.Run("a file of another user", func(t *testing.T) {
 		t.Parallel()
 		needsRoot(t)

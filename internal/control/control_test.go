@@ -45,6 +45,7 @@ func TestAsk(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Reply{V: Version, OK: true, PID: 1, Text: "did reload"}, reply)
 
+	require.True(t, Taken(path))
 	// The next one takes its place, and the end of the first does not remove that.
 	next := listen(t, path, 2)
 	require.False(t, s.Current())
@@ -53,6 +54,7 @@ func TestAsk(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, reply.PID)
 	next.Close()
+	require.False(t, Taken(path))
 	require.NoFileExists(t, path)
 	entries, err := os.ReadDir(filepath.Dir(path))
 	require.NoError(t, err)
@@ -70,6 +72,17 @@ func TestAnswerTakesTooLong(t *testing.T) {
 	_, err = Ask(path, Reload, time.Millisecond)
 	require.ErrorIs(t, err, ErrNoAnswer)
 	s.Close() // does not wait for the answer
+}
+
+func TestWhatIsNoSocketStays(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(dir(t), "resqued.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("queues: [a]\n"), 0o600))
+	_, err := Listen(path, nil)
+	require.ErrorContains(t, err, path+": there is something else than a socket")
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "queues: [a]\n", string(text))
 }
 
 func TestBadRequests(t *testing.T) {
@@ -107,7 +120,7 @@ func TestPlaces(t *testing.T) {
 		t.Parallel()
 		d := dir(t)
 		p := Places{Temporary: d, System: d}
-		require.Empty(t, p.Find())
+		require.Empty(t, p.Find(0))
 		path, err := p.Own(11)
 		require.NoError(t, err)
 		require.Equal(t, filepath.Join(d, "resqued-"+strconv.Itoa(os.Getuid()), "11.sock"), path)
@@ -126,12 +139,33 @@ func TestPlaces(t *testing.T) {
 		require.NoError(t, os.Mkdir(filepath.Join(d, "resqued-mail"), 0o700))
 		listen(t, filepath.Join(d, "resqued-mail", "control.sock"), 14)
 		pids := []int{}
-		for _, f := range p.Find() {
+		for _, f := range p.Find(0) {
 			require.NoError(t, f.Err)
 			require.Equal(t, "did status", f.Status)
 			pids = append(pids, f.PID)
 		}
 		require.ElementsMatch(t, []int{11, 13, 14}, pids)
+	})
+
+	t.Run("that of the configuration, and of a service that has none of its own", func(t *testing.T) {
+		t.Parallel()
+		d := dir(t)
+		p := Places{Configured: filepath.Join(d, "c.sock"), Service: filepath.Join(d, "resqued-mail"), Temporary: d, System: d}
+		pids := func(pid int) (found []int) {
+			for _, f := range p.Find(pid) {
+				found = append(found, f.PID)
+			}
+			return found
+		}
+		require.NoError(t, os.Mkdir(filepath.Join(d, "resqued"), 0o700))
+		listen(t, filepath.Join(d, "resqued", "control.sock"), 21)
+		require.Equal(t, []int{21}, pids(0), "an agent of another service may ask")
+		require.NoError(t, os.Mkdir(p.Service, 0o700))
+		listen(t, filepath.Join(p.Service, "control.sock"), 22)
+		require.Equal(t, []int{22}, pids(0))
+		listen(t, p.Configured, 23)
+		require.Equal(t, []int{23}, pids(0))
+		require.Equal(t, []int{23, 22, 21}, pids(21))
 	})
 
 	t.Run("a directory that others can write to is not trusted", func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +23,8 @@ const socketName = "control.sock"
 
 // Places are the directories where sockets may be.
 type Places struct {
+	// Configured is the socket that the configuration names; "" = none.
+	Configured string
 	// Service is the directory of the service that this process belongs to
 	// (RUNTIME_DIRECTORY); "" = none.
 	Service string
@@ -37,7 +40,7 @@ type Places struct {
 // user's; the service manager creates that of a service.
 func (p Places) Own(pid int) (string, error) {
 	if p.Service != "" {
-		return filepath.Join(p.service(), socketName), nil
+		return p.serviceSocket(), nil
 	}
 	dir := p.private()
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -100,15 +103,19 @@ type Found struct {
 	Err error
 }
 
-// Find returns the daemons of this machine that can be asked: that of the service which this
-// process belongs to, or else all others.
-func (p Places) Find() []Found {
-	if p.Service != "" {
-		if path := filepath.Join(p.service(), socketName); exists(path) {
-			return ask(nil, path)
+// Find returns the daemons of this machine that can be asked: the configured one, or else that of
+// the service which this process belongs to, or else all others. If pid is not 0 it is looked for in
+// all of these places.
+func (p Places) Find(pid int) []Found {
+	var found []Found
+	for _, own := range []string{p.Configured, p.serviceSocket()} {
+		if own == "" || !exists(own) {
+			continue
+		}
+		if found = ask(found, own); len(found) > 0 && pid == 0 {
+			return found
 		}
 	}
-	var found []Found
 	if dir := p.private(); trusted(dir) == nil {
 		for _, path := range sockets(dir, "*.sock") {
 			found = ask(found, path)
@@ -122,6 +129,13 @@ func (p Places) Find() []Found {
 	return found
 }
 
+func (p Places) serviceSocket() string {
+	if p.Service == "" {
+		return ""
+	}
+	return filepath.Join(p.service(), socketName)
+}
+
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
@@ -132,8 +146,11 @@ func sockets(dir, pattern string) []string {
 	return paths
 }
 
-// ask adds the daemon that listens at path, if any does.
+// ask adds the daemon that listens at path, if any does, unless it is there.
 func ask(found []Found, path string) []Found {
+	if slices.ContainsFunc(found, func(f Found) bool { return f.Path == path }) {
+		return found
+	}
 	reply, err := Ask(path, Status, dialPatience)
 	if errors.Is(err, ErrNobody) || reply.Elsewhere {
 		return found

@@ -34,11 +34,23 @@ type Server struct {
 	clients  sync.WaitGroup
 }
 
+// Taken reports whether a process listens at path.
+func Taken(path string) bool {
+	conn, err := net.DialTimeout("unix", path, lookPatience)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil
+}
+
 // Listen creates the socket path, in the place of what another process has left there or of the
 // socket of a process that hands over to this one, and has answer answer each request. Answer
 // may take its time; it is called by several goroutines at a time, and its context ends with the
 // server. The directory must exist.
 func Listen(path string, answer func(context.Context, Request) Reply) (*Server, error) {
+	if there, err := os.Lstat(path); err == nil && there.Mode().Type() != fs.ModeSocket {
+		return nil, fmt.Errorf("control socket %s: there is something else than a socket: remove it, or set control_socket to another path", path)
+	}
 	// A name of its own first, so that there is no moment without a socket, nor one with a
 	// socket that others can reach.
 	temporary := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%d", os.Getpid()))

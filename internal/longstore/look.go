@@ -261,3 +261,12 @@ func (s *Store) inLine(ctx context.Context, r Record) (bool, error) {
 	}
 	return true, nil
 }
+
+// Active is how many runs wait or run.
+func (s *Store) Active(ctx context.Context) (int64, error) {
+	n, err := s.db.Read.ZCard(ctx, s.db.Key(keyActive)).Result()
+	if err != nil {
+		return 0, fmt.Errorf("count long jobs: %w", err)
+	}
+	return n, nil
+}

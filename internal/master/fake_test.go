@@ -153,6 +153,16 @@ func (f *fixture) wait(d time.Duration) {
 	synctest.Wait()
 }
 
+// look waits until the janitor has looked around once more. Rounds are 4.5 to 5.5 s apart, so a
+// wait of a fixed time may see none of them, or two.
+func (f *fixture) look() {
+	f.t.Helper()
+	for before, tries := f.redis.renewals(), 0; f.redis.renewals() == before; tries++ {
+		require.Less(f.t, tries, 20, "the janitor does not look around")
+		f.wait(roundEvery / 10)
+	}
+}
+
 // over waits for the end of the master and returns its error.
 func (f *fixture) over() error {
 	f.t.Helper()
@@ -604,6 +614,13 @@ func (r *fakeRedis) PutMaster(ctx context.Context, m store.MasterInfo) ([]store.
 	orders := r.orders
 	r.orders = nil
 	return orders, r.down
+}
+
+// renewals is how often the master's entry was written.
+func (r *fakeRedis) renewals() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.masters)
 }
 
 func (r *fakeRedis) DropMaster(context.Context, string) error {

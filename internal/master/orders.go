@@ -95,6 +95,8 @@ func (m *Master) recycle(name string) (done bool, text string) {
 		return false, "it is " + string(m.state)
 	case m.roll != nil:
 		return false, "a reload is replacing them already"
+	case m.handing != nil: // to it, or to none, the slots belong soon
+		return false, m.takingText()
 	}
 	n, found := 0, false
 	for w := range m.workers {

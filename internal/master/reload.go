@@ -85,7 +85,7 @@ func (m *Master) reload() {
 	case m.d.Reload == nil && !upgrade:
 		m.log.Warn("this master cannot read its configuration again")
 	case m.state == signals.Starting, m.reread.under, m.handing != nil, m.takingOver(),
-		m.roll != nil && (!m.roll.proven || !upgrade): // what finishes with the old configuration need not be waited for
+		m.roll != nil && (!m.roll.proven || !upgrade && m.crowded()): // what finishes with the old configuration need not be waited for
 		m.reread.again = true
 	default:
 		if trouble != nil {
@@ -249,6 +249,10 @@ func (m *Master) checkRoll() {
 	if m.roll == nil || !m.roll.proven {
 		return
 	}
+	if m.reread.again && !m.reread.under && m.handing == nil && !m.crowded() {
+		m.reloadAgain()
+		return
+	}
 	for _, s := range m.slots {
 		if s.current != nil && m.outdated(s.current) {
 			return
@@ -257,6 +261,11 @@ func (m *Master) checkRoll() {
 	m.log.Info("the new configuration is in force everywhere")
 	m.rolled()
 }
+
+// crowded reports whether the next configuration has to wait until a process that was replaced
+// has left. Each one starts its first worker process beside all others; without a limit there
+// would be one more for each reload while jobs are long.
+func (m *Master) crowded() bool { return m.extra() > max(1, m.cfg.MaxRetiring) }
 
 // rolled ends a reload, well or badly.
 func (m *Master) rolled() {

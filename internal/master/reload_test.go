@@ -73,6 +73,37 @@ func TestReload(t *testing.T) {
 		require.Contains(t, f.sys.title(), "running, 3 workers, 3/12 busy")
 	})
 
+	bubble(t, "the next one waits for few of the jobs of those that the one before replaces", func(t *testing.T) {
+		f, _ := reloading(t, 3, nil)
+		again := func(name string) <-chan Verdict {
+			next := f.m.cfg
+			next.Worker = []byte(name)
+			f.reload = func() (Config, error) { return next, nil }
+			return f.ask(Request{})
+		}
+		var retired []*fakeChild // all have long jobs
+		for i, name := range []string{"two", "three"} {
+			verdict := again(name)
+			c := f.newest()
+			require.Equal(t, name, string(c.spec.Config))
+			before := f.m.slots[f.m.leastBusy()].current.child.(*fakeChild)
+			c.boot()
+			require.True(t, (<-verdict).OK)
+			require.Equal(t, []string{"retire"}, before.hear())
+			retired = append(retired, before)
+			f.wait(time.Minute)
+			require.Equal(t, 4+i, f.spawned())
+		}
+		verdict := again("four")
+		f.wait(time.Minute)
+		require.Equal(t, 5, f.spawned(), "two are leaving, which is one more than max_retiring")
+		retired[0].leave(1, "")
+		require.Equal(t, "four", string(f.newest().spec.Config))
+		f.newest().boot()
+		require.True(t, (<-verdict).OK)
+		require.Equal(t, 4, f.systemd.count("ready"))
+	})
+
 	bubble(t, "a configuration that cannot be read changes nothing", func(t *testing.T) {
 		f, up := reloading(t, 2, nil)
 		f.reload = func() (Config, error) { return Config{}, errors.New("line 3: worker_cuont is unknown") }

@@ -69,7 +69,8 @@ func (m *Master) fill() {
 	if m.roll != nil && !m.roll.tried {
 		// The first of a new configuration is held up neither by the cap nor by what has
 		// failed with the old one.
-		m.spawn(m.slots[0], m.slots[0].current)
+		s := m.slots[m.leastBusy()]
+		m.spawn(s, s.current)
 		return
 	}
 	extra := m.extra()

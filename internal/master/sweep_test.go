@@ -122,12 +122,12 @@ func TestSweepOthers(t *testing.T) {
 			f.redis.check = func(string) { f.redis.orphans = nil }
 			f.redis.hold(name, reserved("a", 0))
 		})
-		f.wait(roundEvery)
+		f.look()
 		require.Empty(t, f.redis.seen())
 		require.False(t, f.sys.hasSwept(name))
 		// Now it stays so.
 		f.redis.set(func() { f.redis.orphans, f.redis.check = []string{name}, nil })
-		f.wait(roundEvery)
+		f.look()
 		require.Equal(t, []string{"a requeue"}, f.redis.seen())
 		require.True(t, f.sys.hasSwept(name))
 	})

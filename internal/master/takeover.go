@@ -33,10 +33,6 @@ func (m *Master) takingOver() bool { return m.taking != nil && !m.taking.all }
 // granted reports whether slot n may be filled.
 func (m *Master) granted(n int) bool { return !m.takingOver() || n < m.taking.granted }
 
-// held reports whether this master's only worker process waits until the old master is gone,
-// because one job at a time was asked for.
-func (m *Master) held(w *worker) bool { return m.taking != nil && w.cfg.Slots*w.cfg.Threads == 1 }
-
 // greet tells the old master that this one is there.
 func (m *Master) greet() {
 	elder := m.d.Upgrade.Elder
@@ -139,7 +135,6 @@ func (m *Master) lostElder() {
 		return
 	}
 	m.log.Info("the old version has ended", zap.Int("old_pid", t.elder.PID()))
-	m.passOnAll()
 	m.reloadAgain()
 }
 

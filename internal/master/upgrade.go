@@ -236,12 +236,7 @@ func (m *Master) giveSlot() *worker {
 	if len(m.slots) == 0 {
 		return nil
 	}
-	least := 0
-	for i, s := range m.slots {
-		if s.busy() < m.slots[least].busy() {
-			least = i
-		}
-	}
+	least := m.leastBusy()
 	s := m.slots[least]
 	m.slots = append(m.slots[:least:least], m.slots[least+1:]...)
 	m.cfg.Slots = len(m.slots)
@@ -249,6 +244,17 @@ func (m *Master) giveSlot() *worker {
 	m.clearOut(s, "the new version takes over")
 	m.passOnAll() // who waited for another one's place need not any more
 	return w
+}
+
+// leastBusy is the index of the slot that has the least to do.
+func (m *Master) leastBusy() int {
+	least := 0
+	for i, s := range m.slots {
+		if s.busy() < m.slots[least].busy() {
+			least = i
+		}
+	}
+	return least
 }
 
 func (s *slot) busy() int {

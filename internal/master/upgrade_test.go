@@ -460,16 +460,16 @@ func TestTakeOver(t *testing.T) {
 		require.Equal(t, signals.Running, f.m.state)
 	})
 
-	bubble(t, "one job at a time stays one job at a time", func(t *testing.T) {
+	bubble(t, "the only worker process takes jobs at once, whatever the old one still has", func(t *testing.T) {
 		f, elder := succeeding(t, 1, func(_ *fixture, c *Config) { c.Threads = 1 })
 		elder.say(proc.Message{Type: proc.Welcome, State: "running"})
 		c := f.newest()
-		require.Equal(t, []string{"welcome waiting"}, c.hello())
+		require.Equal(t, []string{"welcome running"}, c.hello())
 		c.ready()
 		elder.say(proc.Message{Type: proc.Charge, State: "running"})
-		require.Empty(t, c.hear())
-		elder.end()
-		require.Equal(t, []string{"state running"}, c.hear())
+		require.Equal(t, []string{"hello", "up", "in charge", "filled 1 true"}, elder.hear())
+		f.wait(time.Minute)
+		require.Equal(t, 1, f.spawned())
 	})
 
 	bubble(t, "a reload waits until all slots are taken over", func(t *testing.T) {

@@ -194,7 +194,7 @@ func (m *Master) stateFor(w *worker) signals.State {
 	switch {
 	case m.leaving():
 		return m.state
-	case w.after != nil || w.ahead || m.held(w):
+	case w.after != nil || w.ahead:
 		return signals.Waiting
 	case m.state == signals.Starting:
 		return m.startAs

@@ -29,7 +29,10 @@ func samples(format int) string {
 	return filepath.Join("testdata", "formats", strconv.Itoa(format)+".golden")
 }
 
-const goldenProc, goldenMaster = "vm:b0:1-2:0.1", "vm:b0:1-2"
+const (
+	goldenProc, goldenMaster  = "vm:b0:1-2:0.1", "vm:b0:1-2"
+	goldenDone, goldenRefused = "DONE", "REFUSED" // orders
+)
 
 // writeSamples has the scripts write one of everything that other processes act upon.
 func writeSamples(t *testing.T, server *redistest.Server) *redis.Client {
@@ -44,8 +47,17 @@ func writeSamples(t *testing.T, server *redistest.Server) *redis.Client {
 		maps.Copy(info, map[string]string{"host": "vm", "pid": "9", "slot": "0", "master": goldenMaster, "version": "v1", "start": "5", "view": "v", "cgroup": "/g"})
 		require.NoError(t, s.Register(t.Context(), store.Registration{Proc: proc, Workers: []string{worker}, Started: "now", Info: info}))
 	}
-	_, err = s.PutMaster(t.Context(), store.MasterInfo{ID: goldenMaster, TTL: time.Minute, Fields: map[string]string{"host": "vm", "version": "v1", "shared": "d", "settings": "{}"}})
+	// A master, with an answer to an order; orders that wait for it, for all and for one process.
+	_, err = s.PutMaster(t.Context(), store.MasterInfo{
+		ID: goldenMaster, TTL: time.Minute, Answers: map[string]store.OrderAnswer{goldenDone: {Done: true, Text: "paused"}, goldenRefused: {Text: "it is draining"}},
+		Fields: map[string]string{"host": "vm", "version": "v1", "shared": "d", "settings": "{}", "state": "running", store.FieldOrders: "1"},
+	})
 	require.NoError(t, err)
+	for _, proc := range []string{"", goldenProc} {
+		_, outcome, err := s.RequestOrder(t.Context(), goldenMaster, store.OrderRecycle, proc)
+		require.NoError(t, err)
+		require.Equal(t, store.OrderAsked, outcome)
+	}
 	push := func(queue string, payloads ...string) {
 		for _, p := range payloads {
 			_, err := s.Push(t.Context(), queue, []byte(p))
@@ -155,10 +167,11 @@ func writeSamples(t *testing.T, server *redistest.Server) *redis.Client {
 var (
 	goldenTimes = regexp.MustCompile(`\b[12]\d{9}(\d{3}){0,2}\b`)
 	goldenIDs   = regexp.MustCompile(`later:[0-9a-f]{20}`)
+	goldenOrder = regexp.MustCompile(`\b[A-Z2-7]{26}\b`)
 )
 
 func masked(text string) string {
-	text = goldenIDs.ReplaceAllString(text, "later:<id>")
+	text = goldenOrder.ReplaceAllString(goldenIDs.ReplaceAllString(text, "later:<id>"), "<order>")
 	return goldenTimes.ReplaceAllStringFunc(text, func(n string) string {
 		return map[int]string{10: "<s>", 13: "<ms>", 16: "<us>"}[len(n)]
 	})
@@ -220,14 +233,19 @@ func TestFormatSamples(t *testing.T) {
 	require.Equal(t, string(want), got, "what stands in Redis is no longer what format %d says; see CONTRIBUTING.md, \"change a format in Redis\"", rdb.Known().Writes)
 }
 
-// loadSamples puts the samples of a format into an empty server. Leases are past.
+// loadSamples puts the samples of a format into an empty server. Leases are past, orders are of now.
 func loadSamples(t *testing.T, client *redis.Client, format int) {
 	t.Helper()
 	text, err := os.ReadFile(samples(format))
 	require.NoError(t, err)
 	now := time.Now().Add(-time.Hour)
 	fill := strings.NewReplacer("<s>", strconv.FormatInt(now.Unix(), 10), "<ms>", strconv.FormatInt(now.UnixMilli(), 10), "<us>", strconv.FormatInt(now.UnixMicro(), 10), "<id>", "x")
+	orders := 0
 	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "resque:resqued:orders:") {
+			orders++
+			line = strings.NewReplacer("<order>", strconv.Itoa(orders), "<ms>", strconv.FormatInt(time.Now().UnixMilli(), 10)).Replace(line)
+		}
 		parts := strings.Split(fill.Replace(strings.TrimSuffix(line, "\n")), "\t")
 		require.Len(t, parts, 4)
 		entry, err := strconv.Unquote(parts[2])
@@ -270,6 +288,15 @@ func TestFormatSamplesAreRead(t *testing.T) {
 			masters, err := s.MasterList(t.Context())
 			require.NoError(t, err)
 			require.True(t, store.Readable(masters[goldenMaster]))
+			for id, want := range map[string]store.OrderAnswer{goldenDone: {Done: true, Text: "paused"}, goldenRefused: {Text: "it is draining"}} {
+				answer, there, err := s.OrderAnswered(t.Context(), goldenMaster, id)
+				require.NoError(t, err)
+				require.True(t, there)
+				require.Equal(t, &want, answer)
+			}
+			orders, err := s.PutMaster(t.Context(), store.MasterInfo{ID: goldenMaster, TTL: time.Minute})
+			require.NoError(t, err)
+			require.ElementsMatch(t, []store.Order{{ID: "1", Verb: store.OrderRecycle}, {ID: "2", Verb: store.OrderRecycle, Proc: goldenProc}}, orders)
 			kills, err := s.Kills(t.Context(), goldenProc)
 			require.NoError(t, err)
 			require.Equal(t, map[string]store.KillRequest{"t4": {Grace: time.Second}, "t5": {Grace: time.Second, Requeue: true}}, kills)

@@ -1,9 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -91,13 +94,18 @@ func (a OrderAnswer) encode() string {
 	return "refused " + a.Text
 }
 
-// parseOrders reads what put_master.lua returns, without what is no order.
+// parseOrders reads what put_master.lua returns, without what is no order, the oldest first: Redis
+// keeps a hash in no order as soon as one text is long, and a pause and a resume must not be
+// exchanged.
 func parseOrders(list []string) (orders []Order) {
+	given := map[string]int64{} // when, in ms, by id
 	for i := 0; i+1 < len(list); i += 2 {
 		fields := strings.SplitN(list[i+1], " ", 3)
 		if len(fields) == 3 {
+			given[list[i]], _ = strconv.ParseInt(fields[0], 10, 64)
 			orders = append(orders, Order{ID: list[i], Verb: Verb(fields[1]), Proc: fields[2]})
 		}
 	}
+	slices.SortStableFunc(orders, func(a, b Order) int { return cmp.Compare(given[a.ID], given[b.ID]) })
 	return orders
 }

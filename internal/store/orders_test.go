@@ -69,6 +69,24 @@ func TestOrders(t *testing.T) {
 			require.Equal(t, id, orders[0].ID)
 			require.False(t, f.exists("resqued:orders:m"))
 		})
+		t.Run("in the order in which they were given, however Redis keeps them", func(t *testing.T) {
+			f := setup(t, server)
+			put(f, master)
+			now, err := f.Now(t.Context())
+			require.NoError(t, err)
+			const n = 20
+			var want []string
+			for i := range n {
+				// A text of this length makes Redis keep the hash in no order.
+				f.redis.HSet(t.Context(), f.key("resqued:orders:m"), i, fmt.Sprintf("%d pause %0100d", now.Add(time.Duration(i-n)*time.Second).UnixMilli(), i))
+				want = append(want, fmt.Sprint(i))
+			}
+			var got []string
+			for _, o := range put(f, master) {
+				got = append(got, o.ID)
+			}
+			require.Equal(t, want, got)
+		})
 		t.Run("keys of another type", func(t *testing.T) {
 			f := setup(t, server)
 			put(f, master)

@@ -66,8 +66,8 @@ type Checks struct {
 }
 
 // Findings checks the server, the daemons and what they work on. Of each check there is one
-// finding at least. It fails only if the server does not answer; a check that cannot be made
-// otherwise is a finding, too.
+// finding at least. It fails only if the server does not answer, or refuses the password; a check
+// that cannot be made otherwise is a finding, too.
 func Findings(ctx context.Context, s FindingStore, c Checks) ([]Finding, error) {
 	var all []Finding
 	for _, check := range []struct {
@@ -84,11 +84,15 @@ func Findings(ctx context.Context, s FindingStore, c Checks) ([]Finding, error) 
 		{"schedules", checkSchedules, "no schedule is late"},
 	} {
 		found, err := check.do(ctx, s, c)
-		if err != nil && (rdb.Unreachable(err) || ctx.Err() != nil) {
+		if err != nil && (rdb.Unreachable(err) || rdb.Unauthorized(err) || ctx.Err() != nil) {
 			return all, err
 		}
 		if err != nil {
-			found = append(found, Finding{Status: FindingFail, Text: "cannot be checked: " + err.Error()})
+			f := Finding{Status: FindingFail, Text: "cannot be checked: " + err.Error()}
+			if rdb.Refusal(err) == "NOPERM" {
+				f.Fix = "Give this user of Redis the rights that docs/redis-keys.md lists."
+			}
+			found = append(found, f)
 		}
 		if len(found) == 0 {
 			found = []Finding{{Status: FindingOK, Text: check.fine}}
@@ -170,7 +174,7 @@ func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Findin
 		masters++
 		threads += v.Threads
 		if v.State == "paused" {
-			add(FindingWarn, "To go on: the signal CONT to process "+pidOf(v.Worker)+" on "+v.Host+".", false, "%s is paused", v.Worker)
+			add(FindingWarn, "workers resume "+Shell(v.Worker), true, "%s is paused", v.Worker)
 		}
 		settings, others := splitDiffering(v.Differs)
 		if len(settings) > 0 {
@@ -191,11 +195,6 @@ func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Findin
 	}
 	text := fmt.Sprintf("%s with %s", Plural(masters, "daemon"), Plural(threads, "thread"))
 	return append([]Finding{{Status: FindingOK, Text: text}}, found...), nil
-}
-
-func pidOf(worker string) string {
-	_, pid, _ := strings.Cut(worker, ":")
-	return pid
 }
 
 // splitDiffering parts the settings on which all daemons have to agree from what may differ.
@@ -220,14 +219,14 @@ func checkQueues(ctx context.Context, s FindingStore, _ Checks) (found []Finding
 		kinds[q.State] = append(kinds[q.State], q)
 		if q.Suspects > 0 {
 			found = append(found, Finding{
-				Status: FindingWarn, Fix: "queues show " + q.Queue, Command: true,
+				Status: FindingWarn, Fix: "queues show " + Shell(q.Queue), Command: true,
 				Text: fmt.Sprintf("%s of %s may have killed their worker process, and run alone", Plural(int(q.Suspects), "job"), q.Queue),
 			})
 		}
 	}
 	say := func(state, status, text, more string, fix func(q *Queue) string) {
 		for i, q := range kinds[state] {
-			if i == namedFindings {
+			if cutFindings(i, len(kinds[state])) {
 				found = append(found, Finding{
 					Status: status, Fix: "queues", Command: true,
 					Text: fmt.Sprintf("%s more %s", Plural(len(kinds[state])-i, "queue"), more),
@@ -244,12 +243,16 @@ func checkQueues(ctx context.Context, s FindingStore, _ Checks) (found []Finding
 			found = append(found, f)
 		}
 	}
-	say(QueueOrphan, FindingFail, "and nothing works this queue", "with jobs are worked by nothing", func(q *Queue) string { return "work --queues " + q.Queue })
+	say(QueueOrphan, FindingFail, "and nothing works this queue", "with jobs are worked by nothing", func(q *Queue) string { return "work --queues " + Shell(q.Queue) })
 	say(QueueBroken, FindingFail, "its key is no list", "have keys that are no lists", func(*Queue) string { return "queues -o wide" })
 	say(QueueStarved, FindingWarn, "all of them locked", "have locked jobs only", func(*Queue) string { return "locks waiting" })
-	say(QueuePaused, FindingWarn, "and the queue is paused", "are paused", func(q *Queue) string { return "queues resume " + q.Queue })
+	say(QueuePaused, FindingWarn, "and the queue is paused", "are paused", func(q *Queue) string { return "queues resume " + Shell(q.Queue) })
 	return found, nil
 }
+
+// cutFindings reports whether the finding at index i of n and all after it are counted in one
+// line. The last one alone takes no more room with its name than as "1 more".
+func cutFindings(i, n int) bool { return i == namedFindings && i < n-1 }
 
 func waiting(n int64) string {
 	if n == 1 {
@@ -273,7 +276,7 @@ func checkUnique(ctx context.Context, s FindingStore, c Checks) (found []Finding
 			found = append(found, Finding{Status: FindingFail, Text: q.Queue + ": " + q.Problem, Fix: "locks unique -o wide", Command: true})
 		case UniqueOutOfStep:
 			found = append(found, Finding{
-				Status: FindingWarn, Fix: "locks repair " + q.Queue, Command: true,
+				Status: FindingWarn, Fix: "locks repair " + Shell(q.Queue), Command: true,
 				Text: fmt.Sprintf("%s holds %d jobs, its set %d payloads, its list of times %d: a Ruby worker refuses to take one", q.Queue, *q.Size, *q.Set, *q.StartAt),
 			})
 		}
@@ -288,17 +291,17 @@ func checkLocks(ctx context.Context, s FindingStore, _ Checks) (found []Finding,
 	}
 	bad := slices.DeleteFunc(locks, func(v *Lock) bool { return v.State != "orphan" && v.State != "expired" })
 	for i, v := range bad {
-		if i == namedFindings {
+		if cutFindings(i, len(bad)) {
 			found = append(found, Finding{
 				Status: FindingWarn, Fix: "locks --check", Command: true,
 				Text: fmt.Sprintf("%s more without a job that lives", Plural(len(bad)-i, "lock")),
 			})
 			break
 		}
-		f := Finding{Status: FindingWarn, Text: fmt.Sprintf("%s: its job is gone", v.Key), Fix: "locks release " + v.Key, Command: true}
+		f := Finding{Status: FindingWarn, Text: fmt.Sprintf("%s: its job is gone", v.Key), Fix: "locks release " + Shell(v.Key), Command: true}
 		if v.State == "expired" {
 			f.Text = fmt.Sprintf("%s: its time is past, and its job still runs or waits", v.Key)
-			f.Fix = "locks show " + v.Key
+			f.Fix = "locks show " + Shell(v.Key)
 		}
 		found = append(found, f)
 	}

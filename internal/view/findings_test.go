@@ -2,6 +2,7 @@ package view_test
 
 import (
 	"fmt"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/wire"
 )
 
 // failing returns the findings of a check that are not ok.
@@ -26,6 +28,54 @@ func failing(f *fixture, check string, c view.Checks) []string {
 	}
 	require.Len(f, checks, 7, "each check says something")
 	return texts
+}
+
+// fixes returns what the findings of a check advise.
+func fixes(f *fixture, check string) (fixes []string) {
+	f.Helper()
+	all, err := view.Findings(f.Context(), f.store, view.Checks{})
+	require.NoError(f, err)
+	for _, one := range all {
+		if one.Check == check && one.Fix != "" {
+			fixes = append(fixes, one.Fix)
+		}
+	}
+	return fixes
+}
+
+// TestFindingsNamesInCommands: a command that is advised can be pasted into a shell, whatever the
+// name of the queue is, and one finding that is left over is not counted but named.
+func TestFindingsNamesInCommands(t *testing.T) {
+	views(t, func(f *fixture) {
+		for i := range 5 {
+			f.push(fmt.Sprintf("orphan-%d", i), `{"class":"A","args":[]}`)
+		}
+		f.push("x; touch /tmp/it's", `{"class":"A","args":[]}`)
+		require.Contains(f, fixes(f, "queues"), `work --queues 'x; touch /tmp/it'\''s'`)
+		require.NotContains(f, fmt.Sprint(failing(f, "queues", view.Checks{})), "more")
+	})
+}
+
+func TestShell(t *testing.T) {
+	sh, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("needs bash: ", err)
+	}
+	for _, text := range []string{
+		"mail", "*", "", "~", "-x", "web-1:42", "a b", "it's", "$(id)", "`id`", "a;b", "!low", "é🎉",
+		"q\n\x1b[2J", "\xff'\\1", "\u202eabc", "#x", "{a,b}",
+	} {
+		word := view.Shell(text)
+		out, err := exec.Command(sh, "--norc", "-c", "printf %s "+word).Output()
+		require.NoError(t, err, word)
+		if text == "-x" || text == "" {
+			continue // printf's own
+		}
+		require.Equal(t, text, string(out), word)
+		require.Equal(t, word, wire.Printable(word, 0), "the terminal shows it as it is")
+	}
+	require.Equal(t, "mail_high:2", view.Shell("mail_high:2"))
+	require.Equal(t, "''", view.Shell(""))
 }
 
 func TestFindings(t *testing.T) {
@@ -57,6 +107,7 @@ func TestFindings(t *testing.T) {
 			return []string{"a"}
 		}})
 		require.Contains(f, texts, "warn web-2:9 is paused")
+		require.Contains(f, fixes(f, "daemons"), "workers resume web-2:9")
 		require.Contains(f, texts, "fail web-3:9 has another a than most daemons: see docs/reliability.md for what breaks")
 
 		f.do("HSET", "resqued:parked", "vm:b:1-2:0.0#5", "1 f 1795000000000 - 0 4 14 9\nmailfailed is no list{}")

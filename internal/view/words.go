@@ -3,7 +3,10 @@ package view
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Age formats a duration in one unit, rounded down: 42s, 4m, 3h, 2d.
@@ -87,4 +90,42 @@ func Grouped(n int64) string {
 		text = text[:i] + "," + text[i:]
 	}
 	return text
+}
+
+// Shell writes a text as one word of a POSIX shell, so that a command that names it can be pasted.
+// Names come from whoever may push to Redis: unquoted, one with a semicolon would run what follows
+// it. With control characters or invalid UTF-8 it takes the form $'…' that bash, zsh and ksh have,
+// since no other is printable.
+func Shell(text string) string {
+	plain, printable := text != "" && text[0] != '-' && text[0] != '~', utf8.ValidString(text)
+	for _, r := range text {
+		plain = plain && (r >= utf8.RuneSelf || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:@%+,~", r))
+		printable = printable && unicode.IsPrint(r)
+	}
+	switch {
+	case plain && printable:
+		return text
+	case printable:
+		return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+	}
+	var b strings.Builder
+	b.WriteString("$'")
+	for len(text) > 0 {
+		r, size := utf8.DecodeRuneInString(text)
+		switch {
+		case r == '\'' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r != utf8.RuneError && unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			// Octal ends after three digits; in hexadecimal a digit that follows may count.
+			for _, c := range []byte(text[:size]) {
+				fmt.Fprintf(&b, `\%03o`, c)
+			}
+		}
+		text = text[size:]
+	}
+	b.WriteByte('\'')
+	return b.String()
 }

@@ -87,6 +87,9 @@ type Process struct {
 	Format string      `json:"format,omitempty"`
 	Unread bool        `json:"unread,omitempty"`
 	Jobs   []ThreadJob `json:"jobs,omitempty"`
+
+	// Beat is when the process was last heard of.
+	Beat time.Time `json:"-"`
 }
 
 // ThreadJob is the job of a thread, or of a foreign worker.
@@ -167,7 +170,7 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 		// A lease ends one lease after the beat that set it.
 		beat := time.UnixMilli(p.LeaseMS).Add(-leaseOf(masters[masterOf(p.Proc)]))
 		pv := newProcess(p, now)
-		pv.BeatS = seconds(now.Sub(beat))
+		pv.Beat, pv.BeatS = beat, seconds(now.Sub(beat))
 		pids[p.Fields["host"]+":"+p.Fields["pid"]] = true
 		v := view(masterOf(p.Proc))
 		v.Processes = append(v.Processes, pv)

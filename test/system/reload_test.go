@@ -59,6 +59,7 @@ var reloadable = map[string][2]string{
 	"scheduler_lock":       {"none", "resque-scheduler"},
 	"max_payload":          {"0", "1MiB"},
 	"log_format":           {"json", "text"},
+	"log_jobs":             {"false", "true"},
 	"log_level":            {"info", "debug"},
 	"handlers":             {"{Old: {command: ['true']}}", "{New: {command: ['true']}}"},
 	"schedule":             {"{older: {every: 1s, class: T, queue: ticks-old}}", "{newer: {every: 1s, class: T, queue: ticks-new}}"},

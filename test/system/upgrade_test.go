@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/test/system/harness"
 )
 
@@ -194,6 +195,26 @@ func TestUpgrade(t *testing.T) {
 		require.Empty(t, d.Residue())
 	})
 
+	t.Run("of one process, one thread and one job a process, nothing waits for the job in hand", func(t *testing.T) {
+		t.Parallel()
+		d := deploy(t, harness.Options{Workers: 1, Threads: 1, JobsPerFork: 1})
+		d.Push("mail", "Gate", 1)
+		d.AwaitNoted("started", 1)
+		d.install(harness.NextApp(t))
+		next := d.handOver("reload")
+		d.Push("mail", "Count", harness.Range(2, 6)...)
+		d.AwaitNoted("ran", 5)
+		require.Equal(t, 5, d.by(next))
+		require.False(t, d.Ended(), "the old version has the job in hand")
+		require.Len(t, d.Workers(), 1, "of the old version")
+		d.Open()
+		require.Zero(t, d.Exit())
+		d.once(6)
+		require.NoError(t, syscall.Kill(next, syscall.SIGQUIT))
+		d.ends()
+		require.Empty(t, d.Residue())
+	})
+
 	for name, damage := range map[string]func(d *deployed) (because string){
 		"is not executable": func(d *deployed) string {
 			d.install(harness.NextApp(t))
@@ -272,6 +293,28 @@ func TestUpgrade(t *testing.T) {
 		d.Touch("gate")
 		proctest.Await(t, patience, func() bool { return !proctest.Alive(starts) }, "the end of its worker process")
 		d.unharmed("ended before its first worker process was ready")
+	})
+
+	t.Run("a new version that waits for Redis says so", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, durable)
+		d := deploy(t, harness.Options{Redis: server})
+		server.Stop()
+		d.install(harness.NextApp(t))
+		d.Signal(syscall.SIGHUP)
+		proctest.Await(t, patience, func() bool {
+			text, err := os.ReadFile(d.log)
+			return err == nil && strings.Count(string(text), "waiting for redis") > 1 // it has said it after the first line
+		}, "the new version")
+		young := proctest.Find(func(p proctest.Process) bool {
+			return p.Parent == os.Getpid() && p.PID != d.PID && strings.HasSuffix(p.Env("RESQUED_BESIDE"), "1") && p.Env("RESQUE_NAMESPACE") == d.Space
+		})
+		require.Len(t, young, 1)
+		d.adopt(young[0].PID)
+		require.NoError(t, syscall.Kill(young[0].PID, syscall.SIGKILL))
+		d.AwaitStatus("reload refused: waiting for redis at ")
+		server.Restart()
+		d.unharmed("waiting for redis at ")
 	})
 
 	t.Run("a new version that dies while it takes over gives its slots back", func(t *testing.T) {

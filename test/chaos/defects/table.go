@@ -109,7 +109,7 @@ var defects = []defect{
 	}, kills, []string{"C6"}},
 
 	{"I6", "a process waits for the exec of its commands", []edit{
-		{"internal/launch/memory.go", "if !raw.Supported {", "if true {"},
+		{"internal/launch/memory_linux.go", "if !raw.Supported {", "if true {"},
 	}, held, []string{"C4", "C6"}},
 	{"I6", "who logs waits for the reader of the log", []edit{
 		{"internal/logqueue/logqueue.go", `if w.size > 0 && w.size+len(line) > w.limit {`, `if true {

@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/control"
+)
+
+func TestNoVerdict(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "ctl") // short enough for a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "c.sock")
+	server, err := control.Listen(path, func(ctx context.Context, r control.Request) control.Reply {
+		if r.Do == control.Status {
+			return control.Reply{OK: true, PID: 7, Text: "Redis away for 42s: EOF; running, 1 worker"}
+		}
+		<-ctx.Done()
+		return control.Reply{}
+	})
+	require.NoError(t, err)
+	t.Cleanup(server.Close)
+	h := newHost(t, nil)
+	_, stderr, code := h.run(t, nil, "reload", "--socket", path, "--timeout", "10ms")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "resqued: no verdict after 10ms\n")
+	require.Contains(t, stderr, "process 7 says: Redis away for 42s: EOF; running, 1 worker. It is carried out all the same")
+}

@@ -1,0 +1,112 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
+)
+
+// ProcLoad is how much a worker process of resqued has in hand.
+type ProcLoad struct {
+	Proc    string
+	Threads int
+	Running int64
+}
+
+// ProcLoads returns how much the worker processes have in hand, without reading their jobs.
+func (s *Store) ProcLoads(ctx context.Context) ([]ProcLoad, error) {
+	procs, err := s.db.Read.ZRange(ctx, s.db.Key(keyProcs), 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	out := make([]ProcLoad, len(procs))
+	threads, running := make([]*redis.StringCmd, len(procs)), make([]*redis.IntCmd, len(procs))
+	err = s.readEach(ctx, len(procs), func(pipe redis.Pipeliner, i int) {
+		threads[i] = pipe.HGet(ctx, s.db.Key(keyProcInfo)+procs[i], "threads")
+		running[i] = pipe.HLen(ctx, s.db.Key(rdb.KeyInflight)+procs[i])
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read processes: %w", err)
+	}
+	for i, proc := range procs {
+		n, _ := strconv.Atoi(threads[i].Val())
+		out[i] = ProcLoad{Proc: proc, Threads: n, Running: running[i].Val()}
+	}
+	return out, nil
+}
+
+// Heads returns the first payload of each queue, nil of one that is empty or no list.
+func (s *Store) Heads(ctx context.Context, queues []string) ([][]byte, error) {
+	heads := make([]*redis.StringCmd, len(queues))
+	err := s.readEach(ctx, len(queues), func(pipe redis.Pipeliner, i int) {
+		heads[i] = pipe.LIndex(ctx, s.db.QueueKey(queues[i]), 0)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the heads of queues: %w", err)
+	}
+	out := make([][]byte, len(queues))
+	for i, head := range heads {
+		if raw, err := head.Bytes(); err == nil {
+			out[i] = raw
+		}
+	}
+	return out, nil
+}
+
+// Working counts which of some registered workers say that they have a job.
+func (s *Store) Working(ctx context.Context, ids []string) (n int64, err error) {
+	there := make([]*redis.IntCmd, len(ids))
+	err = s.readEach(ctx, len(ids), func(pipe redis.Pipeliner, i int) {
+		there[i] = pipe.Exists(ctx, s.workerKey(ids[i]))
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read workers: %w", err)
+	}
+	for _, one := range there {
+		n += one.Val()
+	}
+	return n, nil
+}
+
+// FailureCount is how many failure records there are, in all lists.
+func (s *Store) FailureCount(ctx context.Context) (n int64, err error) {
+	lists, err := s.FailureLists(ctx)
+	if err != nil {
+		return 0, err
+	}
+	sizes := make([]*redis.IntCmd, 2*len(lists))
+	err = s.readEach(ctx, len(sizes), func(pipe redis.Pipeliner, i int) {
+		key := s.db.Key(lists[i/2])
+		if i%2 == 1 {
+			key = s.db.Key(keyPassed) + lists[i/2]
+		}
+		sizes[i] = pipe.LLen(ctx, key)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count failures: %w", err)
+	}
+	for _, size := range sizes {
+		n += size.Val()
+	}
+	return n, nil
+}
+
+// readEach sends n commands, a thousand at a time. What only one of them meets, such as a key of
+// another type, is left to its own result.
+func (s *Store) readEach(ctx context.Context, n int, add func(pipe redis.Pipeliner, i int)) error {
+	const batch = 1000
+	for from := 0; from < n; from += batch {
+		pipe := s.db.Read.Pipeline()
+		for i := from; i < min(n, from+batch); i++ {
+			add(pipe, i)
+		}
+		if _, err := pipe.Exec(ctx); err != nil && (rdb.Unreachable(err) || rdb.Refusal(err) == "NOPERM" || ctx.Err() != nil) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+package view
+
+import (
+	"context"
+	"time"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// countedDelays is of how many instants of resque-scheduler the delayed jobs are counted.
+const countedDelays = 1000
+
+// Stats are the totals of a namespace.
+type Stats struct {
+	// Processed and Failed are Resque's counters, which people may set back.
+	Processed int64 `json:"processed"`
+	Failed    int64 `json:"failed"`
+	// ProcessedPerS and FailedPerS are how fast they grow, by the second, measured for
+	// IntervalS seconds; null = not measured, or they were set back meanwhile.
+	ProcessedPerS *float64 `json:"processed_per_s"`
+	FailedPerS    *float64 `json:"failed_per_s"`
+	IntervalS     *float64 `json:"interval_s"`
+	// Running counts the jobs in hand, Threads how many there may be, those of workers that
+	// are not resqued's included.
+	Running int64 `json:"running"`
+	Threads int   `json:"threads"`
+	// Daemons are the masters that live, Processes their worker processes, Others the workers
+	// that are not resqued's.
+	Daemons   int `json:"daemons"`
+	Processes int `json:"processes"`
+	Others    int `json:"others"`
+	// Queues counts all queues, QueuesWaiting those with jobs, QueuesPaused those that wait.
+	Queues        int `json:"queues"`
+	QueuesWaiting int `json:"queues_waiting"`
+	QueuesPaused  int `json:"queues_paused"`
+	// Waiting are the jobs in queues, suspects included.
+	Waiting int64 `json:"waiting"`
+	// OldestS is how long the first job of a queue has waited at most, in seconds; null = not
+	// known. Plain Resque payloads do not hold the time at which they were pushed.
+	OldestS *int64 `json:"oldest_s"`
+	// Delayed are the jobs that wait for their time; with DelayedPartial there are more.
+	Delayed        int64 `json:"delayed"`
+	DelayedPartial bool  `json:"delayed_partial"`
+	// Failures are the failure records, of all lists.
+	Failures int64 `json:"failures"`
+	Parked   int64 `json:"parked"`
+	// LongJobs are the long jobs that wait or run.
+	LongJobs int64 `json:"longjobs"`
+
+	// At is when the counters were read.
+	At time.Time `json:"-"`
+}
+
+// StatsStore is what the totals need of the store.
+type StatsStore interface {
+	Stats(ctx context.Context) (processed, failed int64, err error)
+	QueueList(ctx context.Context) ([]store.QueueInfo, error)
+	Heads(ctx context.Context, queues []string) ([][]byte, error)
+	ProcLoads(ctx context.Context) ([]store.ProcLoad, error)
+	MasterList(ctx context.Context) (map[string]map[string]string, error)
+	WorkerIDs(ctx context.Context) (ids []string, beats map[string]time.Time, err error)
+	Working(ctx context.Context, ids []string) (int64, error)
+	Delayed(ctx context.Context, lists int64) (n int64, partial bool, err error)
+	FailureCount(ctx context.Context) (int64, error)
+	ParkedCount(ctx context.Context) (int64, error)
+}
+
+// ActiveRuns counts the long jobs that wait or run.
+type ActiveRuns interface {
+	Active(ctx context.Context) (int64, error)
+}
+
+// ReadStats returns the totals. It asks for lengths: what it costs grows with the queues, the
+// processes and the workers, and not with the jobs.
+func ReadStats(ctx context.Context, s StatsStore, long ActiveRuns) (*Stats, error) {
+	v := &Stats{}
+	for _, read := range []func(ctx context.Context, s StatsStore) error{v.readFleet, v.readQueues} {
+		if err := read(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if v.Delayed, v.DelayedPartial, err = s.Delayed(ctx, countedDelays); err != nil {
+		return nil, err
+	}
+	if v.Failures, err = s.FailureCount(ctx); err != nil {
+		return nil, err
+	}
+	if v.Parked, err = s.ParkedCount(ctx); err != nil {
+		return nil, err
+	}
+	if v.LongJobs, err = long.Active(ctx); err != nil {
+		return nil, err
+	}
+	return v, v.readCounters(ctx, s)
+}
+
+// readCounters reads what rates are made of.
+func (v *Stats) readCounters(ctx context.Context, s StatsStore) (err error) {
+	v.Processed, v.Failed, err = s.Stats(ctx)
+	v.At = time.Now()
+	return err
+}
+
+// Again reads the counters again and returns the totals with them and with the rates since v.
+func (v *Stats) Again(ctx context.Context, s StatsStore) (*Stats, error) {
+	later := *v
+	if err := later.readCounters(ctx, s); err != nil {
+		return nil, err
+	}
+	later.Measure(v)
+	return &later, nil
+}
+
+// Measure sets the rates, from earlier totals to these.
+func (v *Stats) Measure(before *Stats) {
+	passed := v.At.Sub(before.At).Seconds()
+	if passed <= 0 {
+		return
+	}
+	v.IntervalS = &passed
+	v.ProcessedPerS = GrowthRate(before.Processed, v.Processed, passed)
+	v.FailedPerS = GrowthRate(before.Failed, v.Failed, passed)
+}
+
+// GrowthRate returns how fast a counter grows by the second, nil if it was set back or no time
+// has passed.
+func GrowthRate(before, now int64, seconds float64) *float64 {
+	if now < before || seconds <= 0 {
+		return nil
+	}
+	rate := float64(now-before) / seconds
+	return &rate
+}
+
+// readFleet reads who works.
+func (v *Stats) readFleet(ctx context.Context, s StatsStore) error {
+	loads, err := s.ProcLoads(ctx)
+	if err != nil {
+		return err
+	}
+	masters, err := s.MasterList(ctx)
+	if err != nil {
+		return err
+	}
+	v.Daemons, v.Processes = len(masters), len(loads)
+	for _, fields := range masters {
+		v.Threads += threadsOf(fields)
+	}
+	for _, p := range loads {
+		v.Running += p.Running
+		if masters[masterOf(p.Proc)] == nil { // it drains, or waits for its recovery
+			v.Threads += p.Threads
+		}
+	}
+	ids, _, err := s.WorkerIDs(ctx)
+	if err != nil {
+		return err
+	}
+	var others []string
+	for _, id := range ids {
+		name, err := wire.ParseWorkerID(id)
+		if err == nil && name.Ours {
+			continue
+		}
+		others = append(others, id)
+		v.Threads += max(1, name.Processes*name.Threads)
+	}
+	v.Others = len(others)
+	busy, err := s.Working(ctx, others)
+	v.Running += busy
+	return err
+}
+
+// readQueues reads what waits.
+func (v *Stats) readQueues(ctx context.Context, s StatsStore) error {
+	queues, err := s.QueueList(ctx)
+	if err != nil {
+		return err
+	}
+	v.Queues = len(queues)
+	var names []string
+	for _, q := range queues {
+		if q.Paused {
+			v.QueuesPaused++
+		}
+		if q.Size+q.Suspects == 0 {
+			continue
+		}
+		v.QueuesWaiting++
+		v.Waiting += q.Size + q.Suspects
+		if q.Size > 0 && len(names) < maxOldest {
+			names = append(names, q.Name)
+		}
+	}
+	heads, err := s.Heads(ctx, names)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	for _, head := range heads {
+		e, err := wire.Parse(head, 0)
+		if err != nil || e.EnqueuedAt.IsZero() {
+			continue
+		}
+		if waited := seconds(now.Sub(e.EnqueuedAt)); v.OldestS == nil || waited > *v.OldestS {
+			v.OldestS = &waited
+		}
+	}
+	return nil
+}
