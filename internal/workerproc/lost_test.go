@@ -90,6 +90,36 @@ func TestLocksElsewhere(t *testing.T) {
 		require.Equal(t, thread.Requeued, out.Result)
 		require.Equal(t, 7*time.Second, out.After)
 	})
+
+	t.Run("also if it could not be released", func(t *testing.T) {
+		t.Parallel()
+		for _, tc := range []struct {
+			limit time.Duration
+			err   error
+			least time.Duration
+		}{{0, resqued.Requeue(0), 7 * time.Second}, {time.Hour, resqued.Requeue(time.Second), time.Hour}, {0, resqued.Requeue(time.Minute), time.Minute}} {
+			events := make(chan workerproc.Event, 1)
+			f := start(t, handlers{"A": func(context.Context, *resqued.Job) error { return tc.err }},
+				options{locker: leaver(tc.limit), events: events, cfg: workerproc.Config{LockDuration: 7 * time.Second}})
+			f.push(`{"class":"A","args":[]}`)
+			out := (<-events).Outcome
+			require.Equal(t, thread.Requeued, out.Result)
+			require.GreaterOrEqual(t, out.After, tc.least)
+			require.Less(t, out.After, tc.least+time.Minute)
+		}
+	})
+}
+
+// leaver cannot release the locks that it grants, with a time limit.
+type leaver time.Duration
+
+func (l leaver) Lock(ctx context.Context, _ *resqued.Job, claim *classlock.Claim) (context.Context, func(), error) {
+	claim.Update(func(s *classlock.ClaimState) {
+		if s.Key = "lock:A"; l > 0 {
+			s.Limit = time.Now().Add(time.Duration(l))
+		}
+	})
+	return ctx, func() { claim.Update(func(s *classlock.ClaimState) { s.Left = true }) }, nil
 }
 
 // thief takes away every lock that it grants.

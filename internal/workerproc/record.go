@@ -45,6 +45,9 @@ func (t *threads) record(j *job, out thread.Outcome) {
 	case out.Result == thread.Retried:
 		out.After = max(out.After, t.lastingLock(j))
 	}
+	if out.Result == thread.Requeued || out.Result == thread.Retried {
+		out.After = max(out.After, t.leftLock(j))
+	}
 	survived := j.doomed == nil && j.handled && !j.claim.State().Began.IsZero()
 	switch out.Result {
 	case thread.Requeued:
@@ -70,8 +73,26 @@ func (t *threads) record(j *job, out thread.Outcome) {
 	t.logEnd(j, out)
 }
 
-// lastingLock returns how long a job that goes back has to wait because its class lock could
-// not be released: it is kept elsewhere, and may still be there under the name of the job.
+// expiryMargin is how much longer than its time limit and the grace for killed jobs a class lock
+// stands that is kept elsewhere.
+const expiryMargin = 10 * time.Second
+
+// leftLock returns how long a job has to wait that goes back because its class lock, which is
+// kept elsewhere, could not be released: it would meet its own lock, and be dropped for it.
+func (t *threads) leftLock(j *job) time.Duration {
+	claim := j.claim.State()
+	switch {
+	case !claim.Left:
+		return 0
+	case claim.Limit.IsZero():
+		return t.cfg.LockDuration
+	default:
+		return max(t.cfg.LockDuration, time.Until(claim.Limit)+t.cfg.TermTimeout+expiryMargin)
+	}
+}
+
+// lastingLock returns how long a job that goes back has to wait because its class lock was
+// lost: it is kept elsewhere, and may still be there under the name of the job.
 func (t *threads) lastingLock(j *job) time.Duration {
 	if claim := j.claim.State(); claim.Lost != nil && claim.Key != "" && !claim.Asked {
 		return t.cfg.LockDuration

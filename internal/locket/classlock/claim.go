@@ -55,6 +55,9 @@ type ClaimState struct {
 	// Lost is why the lock is lost, and Grace how long the job may take to stop then.
 	Lost  error
 	Grace time.Duration
+	// Left: the job has ended, and its lock, which is kept elsewhere, could not be released:
+	// it stands until it expires.
+	Left bool
 }
 
 // NewClaim returns the claim of a job that has not begun. The names proc and token are

@@ -223,7 +223,7 @@ func (c *Locks) acquire(ctx context.Context, req store.AcquireRequest, s Store, 
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		if ctx.Err() != nil {
 			if unknown && req.Elsewhere {
-				c.giveUp(ctx, req.HeldLock, s)
+				c.giveUp(ctx, req.HeldLock, s, claim)
 			}
 			return moment{}, store.AcquireReply{}, fmt.Errorf("%w while it waited for its class lock %s",
 				context.Cause(ctx), wire.Printable(req.Key, 300))
@@ -247,10 +247,11 @@ func (c *Locks) acquire(ctx context.Context, req store.AcquireRequest, s Store, 
 
 // giveUp releases a lock in another Redis that may have been taken, although no
 // answer came before the job was told to stop.
-func (c *Locks) giveUp(ctx context.Context, l store.HeldLock, s Store) {
+func (c *Locks) giveUp(ctx context.Context, l store.HeldLock, s Store, claim *Claim) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if err := s.ReleaseLock(ctx, l); err != nil {
+		claim.Update(func(s *ClaimState) { s.Left = true })
 		c.complain(s, "a class lock that may have been taken cannot be released; it is left to expire",
 			zap.String("lock", wire.Printable(l.Key, 300)), zap.Error(err))
 	}

@@ -476,7 +476,24 @@ func TestLockOutage(t *testing.T) {
 			require.Equal(t, url == "", l.get("lock:Graph:") != "")
 		}
 	})
+
+	t.Run("a lock elsewhere that cannot be released is known to be left", func(t *testing.T) {
+		t.Parallel()
+		if testing.Short() {
+			t.Skip("it waits for the end of the tries to release the lock")
+		}
+		l := newLocks(t, graph(fine, lock{Redis: elsewhere(t)}), options{wrap: func(s classlock.Store) classlock.Store { return holding{s} }})
+		out, claim := l.run(t.Context(), "Graph", `[]`)
+		require.Equal(t, thread.Done, out.Result)
+		require.True(t, claim.State().Left)
+		require.NotEmpty(t, l.get("lock:Graph:"))
+	})
 }
+
+// holding releases no lock.
+type holding struct{ classlock.Store }
+
+func (holding) ReleaseLock(context.Context, store.HeldLock) error { return errors.New("no answer") }
 
 func TestLocksInAnotherRedis(t *testing.T) {
 	t.Parallel()

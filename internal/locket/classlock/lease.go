@@ -182,6 +182,7 @@ func (l *lease) unlock() {
 			return
 		}
 		if sleep(ctx, pause); ctx.Err() != nil {
+			l.claim.Update(func(s *ClaimState) { s.Left = true })
 			l.locks.complain(k.store, "class locks cannot be released; they are left to expire",
 				zap.String("lock", wire.Printable(l.lock.Key, 300)), zap.Error(err))
 			return
