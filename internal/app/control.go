@@ -31,7 +31,7 @@ type controls struct {
 }
 
 // listen creates the socket, unless it is there. Without one the daemon works all the same. At the
-// first start, which takes nobody's place, no other daemon should have it.
+// first start, which takes no other's place, no other daemon should have it.
 func (c *controls) listen(first bool) {
 	if c.path == NoControl || len(c.servers) > 0 && c.servers[len(c.servers)-1].Current() {
 		return

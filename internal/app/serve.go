@@ -154,7 +154,7 @@ func (d *Daemon) takeFile() {
 
 const (
 	// waitShare is the part of a server's free connections that a daemon may wait with where
-	// nobody has asked for the waker: many daemons share what is left, and others need some.
+	// the waker was not asked for: many daemons share what is left, and others need some.
 	waitShare = 16
 	// waitUnknown is how many it takes of a server that does not say how many there are.
 	waitUnknown = 4

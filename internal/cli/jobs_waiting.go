@@ -386,7 +386,7 @@ func (a *cli) editWaiting(c *cobra.Command, e *waitingEdit) error {
 }
 
 // targetQueue refuses a queue that does not exist, unless unknown ones are meant, and warns where
-// nobody serves it or it is paused.
+// it is not served or is paused.
 func (a *cli) targetQueue(ctx context.Context, c *cobra.Command, s *store.Store, name string, unknown bool) error {
 	found, err := view.Queues(ctx, s, name)
 	var missing *view.NotFoundError

@@ -36,7 +36,7 @@ func (a *cli) queuesCommand() *cobra.Command {
 
 WHY tells why its jobs wait, as far as Redis knows: behind a queue that comes first
 while no thread is free, capped, paused (by which key), locked, its daemons paused
-or draining, or nobody works it. It is empty where a job may be taken; "queues show"
+or draining, or no worker has it. It is empty where a job may be taken; "queues show"
 says it of each daemon.
 
 OLDEST is known for jobs that say when they were pushed; plain Resque payloads do

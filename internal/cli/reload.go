@@ -47,7 +47,7 @@ started, it changes to that one instead, without a gap; see "upgrade".
 The command waits for the verdict. Exit code 0: the new configuration, or the new
 version, is in force, which is when its first worker process is ready; the others
 follow one after another, and jobs in hand finish. Otherwise nothing has changed, and
-the reason is printed. HUP does the same but tells nobody how it went.`,
+the reason is printed. HUP does the same, without an answer.`,
 		Example: "  " + a.name + " reload          the only daemon of this machine\n" +
 			"  " + a.name + " reload 4711     one of several",
 	}
@@ -167,7 +167,7 @@ func (a *cli) ask(path, do string, patience time.Duration) error {
 		reply, err = control.Ask(path, do, patience)
 	}
 	switch {
-	case errors.Is(err, control.ErrNobody):
+	case errors.Is(err, control.ErrNoDaemon):
 		return &problem{exit: exitUnhealthy, code: "not_running", lines: []string{err.Error()}, cause: err}
 	case errors.Is(err, control.ErrNoAnswer):
 		return noVerdict(path, patience, err)

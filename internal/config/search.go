@@ -217,7 +217,7 @@ func (l *loader) suspicious(path string) (why string, err error) {
 	return l.distrust(info), nil
 }
 
-// distrust reports why somebody else may have written a file, "" if nobody has.
+// distrust returns why another user may have written a file, "" if none can.
 func (l *loader) distrust(info os.FileInfo) string {
 	switch {
 	case !l.trustedOwner(info):

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNobody: no daemon listens at a socket.
-var ErrNobody = errors.New("no daemon listens there")
+// ErrNoDaemon: no daemon listens at a socket.
+var ErrNoDaemon = errors.New("no daemon listens there")
 
 // ErrNoAnswer: the daemon has the request but has not answered it in time.
 var ErrNoAnswer = errors.New("no answer in time")
@@ -29,7 +29,7 @@ func Ask(path, do string, patience time.Duration) (Reply, error) {
 	conn, err := net.DialTimeout("unix", path, dialPatience)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		return reply, fmt.Errorf("%s: %w", path, ErrNobody)
+		return reply, fmt.Errorf("%s: %w", path, ErrNoDaemon)
 	case errors.Is(err, fs.ErrPermission):
 		return reply, fmt.Errorf("%s: not allowed: ask as root or as the daemon's user", path)
 	case err != nil:

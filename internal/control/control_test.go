@@ -35,7 +35,7 @@ func TestAsk(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(dir(t), "control.sock")
 	_, err := Ask(path, Reload, time.Second)
-	require.ErrorIs(t, err, ErrNobody)
+	require.ErrorIs(t, err, ErrNoDaemon)
 
 	s := listen(t, path, 1)
 	info, err := os.Lstat(path)

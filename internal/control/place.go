@@ -152,7 +152,7 @@ func ask(found []Found, path string) []Found {
 		return found
 	}
 	reply, err := Ask(path, Status, dialPatience)
-	if errors.Is(err, ErrNobody) || reply.Elsewhere {
+	if errors.Is(err, ErrNoDaemon) || reply.Elsewhere {
 		return found
 	}
 	return append(found, Found{Path: path, PID: reply.PID, Version: reply.Version, Status: reply.Text, Err: err})

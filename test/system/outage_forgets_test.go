@@ -62,9 +62,9 @@ func TestRedisLoadsItsData(t *testing.T) {
 		server := redistest.Start(t, loading)
 		config, gate, notes := gated(t.TempDir())
 		d := harness.Start(t, harness.Options{Workers: 2, Threads: 2, Redis: server, Config: config})
-		pids := d.WorkerPIDs()
 		d.Push("mail", "Note", harness.Range(1, 4)...)
 		proctest.Await(t, patience, func() bool { return d.Snapshot().InFlight == 4 }, "jobs in hand")
+		pids := d.WorkerPIDs() // of both: each has two
 		getOn := load(t, server)
 		require.NoError(t, os.WriteFile(gate, nil, 0o600))
 		d.AwaitLog("LOADING")
@@ -99,9 +99,9 @@ func TestRedisForgets(t *testing.T) {
 			server := redistest.Start(t, redistest.Options{})
 			config, gate, notes := gated(t.TempDir())
 			d := harness.Start(t, harness.Options{Workers: 2, Threads: 2, Redis: server, Config: config})
-			pids := d.WorkerPIDs()
 			d.Push("mail", "Note", harness.Range(1, 4)...)
 			proctest.Await(t, patience, func() bool { return d.Snapshot().InFlight == 4 }, "jobs in hand")
+			pids := d.WorkerPIDs() // of both: each has two
 			forget.how(t, server)
 			proctest.Await(t, patience, func() bool {
 				n, _ := d.Client.SCard(context.Background(), d.Key("workers")).Result()

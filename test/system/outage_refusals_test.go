@@ -124,9 +124,9 @@ func TestRedisRefusesWhileJobsRun(t *testing.T) {
 			server := redistest.Start(t, redistest.Options{})
 			config, gate, notes := gated(t.TempDir())
 			d := harness.Start(t, harness.Options{Workers: 2, Threads: 2, Redis: server, Config: config})
-			pids := d.WorkerPIDs()
 			d.Push("mail", "Note", harness.Range(1, 4)...)
 			proctest.Await(t, patience, func() bool { return d.Snapshot().InFlight == 4 }, "jobs in hand")
+			pids := d.WorkerPIDs() // of both: each has two
 
 			a.begin(t, server)
 			t.Cleanup(func() {
