@@ -1,0 +1,262 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// waitingEdit is what "jobs rm" and "jobs move" do.
+type waitingEdit struct {
+	waitingFlags
+	move, head, unknown bool
+	to                  string
+	yes, dryRun         bool
+}
+
+// waitingEditView is what became of the jobs of one queue.
+type waitingEditView struct {
+	Queue string `json:"queue"`
+	// To is the queue that they were moved to.
+	To string `json:"to,omitempty"`
+	// Jobs is how many were removed or moved.
+	Jobs int64 `json:"jobs"`
+	// The rest are jobs that were meant and stay.
+	Duplicates int64 `json:"duplicates"`
+	LongJobs   int64 `json:"long_jobs"`
+	Loners     int64 `json:"loners"`
+	DryRun     bool  `json:"dry_run,omitempty"`
+}
+
+func (a *cli) editWaitingCommand(move bool) *cobra.Command {
+	e := &waitingEdit{move: move}
+	c := &cobra.Command{
+		Use: "rm", Short: "remove jobs that wait in queues",
+		Long: `Remove jobs that wait in queues, by class, arguments, id and age; "jobs find" with the same
+flags lists them. The set and the times of a unique queue, markers of loner classes and counts
+of deaths follow. On a terminal it asks first; elsewhere it needs --yes.
+
+Jobs that run, that wait for their time ("schedule rm") or to run alone after their process has
+died ("queues purge") stay. So do slices of long jobs, since the run would be taken for lost and
+resumed: use "longjobs cancel".`,
+		Example: "  " + a.name + " jobs rm --queue mail --class Newsletter --dry-run\n  " + a.name + " jobs rm --class Mail --args '[42]' --yes",
+	}
+	if move {
+		c.Use, c.Short = "move --to QUEUE", "move jobs that wait to another queue"
+		c.Long = `Move jobs that wait to the tail of another queue, or with --head to its head, unchanged and in
+their order; "jobs find" with the same flags lists them. Each job is taken out and pushed in one
+step, so whatever breaks, it waits in exactly one queue. What belongs to it follows: the set and
+the times of a unique queue, the marker of a loner class, its count of deaths. A job stays if
+the other queue is unique and an equal one waits there. On a terminal it asks first; elsewhere
+it needs --yes.
+
+Jobs that run, that wait for their time or to run alone ("queues move") stay, and slices of long
+jobs, which go on in the queue of their run.`
+		c.Example = "  " + a.name + " jobs move --queue mail --class Newsletter --to bulk\n  " + a.name + " jobs move --class Mail --args '[42]' --to mail_high --head --yes"
+	}
+	c.Args = func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) > 0:
+			return usage("See: "+a.name+" jobs find", "no arguments are expected; select jobs with --class, --args, --match, --id or --older-than")
+		case move && e.to == "":
+			return usage("See: "+a.name+" queues", "to which queue? Use --to")
+		case move && wire.CheckQueue(e.to) != nil:
+			return usage("", "--to: %s", wire.CheckQueue(e.to))
+		case move && slices.Contains(e.queues, e.to):
+			return usage("", "--to %s: the jobs wait there already", e.to)
+		case !slices.ContainsFunc(waitingFilters, c.Flags().Changed):
+			whole := "queues purge QUEUE"
+			if move {
+				whole = "queues move QUEUE QUEUE"
+			}
+			return usage("Use --class, --args, --match, --id or --older-than. For all jobs of a queue: "+a.name+" "+whole, "which jobs?")
+		}
+		return e.resolve(c, time.Now())
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error { return a.editWaiting(c, e) }
+	e.add(c, a)
+	f := c.Flags()
+	f.IntVar(&e.filter.Limit, "limit", 0, "how many jobs at most, the first of each queue (0 = any number)")
+	f.BoolVar(&e.yes, "yes", false, "do not ask")
+	f.BoolVar(&e.dryRun, "dry-run", false, "only tell how many these are")
+	_ = c.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
+	if move {
+		f.StringVar(&e.to, "to", "", "the `queue` that they are moved to")
+		f.BoolVar(&e.head, "head", false, "to its head, to be taken next")
+		f.BoolVar(&e.unknown, "unknown", false, "also to a queue that does not exist yet")
+		_ = c.RegisterFlagCompletionFunc("to", a.live(queueNames))
+	}
+	return c
+}
+
+func (a *cli) editWaiting(c *cobra.Command, e *waitingEdit) error {
+	var queues []store.QueueInfo
+	err := a.withStore(c, func(ctx context.Context, s *store.Store) (err error) {
+		if e.move {
+			if err := a.targetQueue(ctx, c, s, e.to, e.unknown); err != nil {
+				return err
+			}
+		}
+		queues, err = e.pick(ctx, s, a, c)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return a.withClient(c, func(ctx context.Context, jobs *client.Client, _ config.Config) error {
+		var views []*waitingEditView
+		for _, q := range queues {
+			if q.Err != nil {
+				a.warn("queue %s: %s", wire.Printable(q.Name, 100), q.Err)
+				continue
+			}
+			if q.Size == 0 || e.move && q.Name == e.to {
+				continue
+			}
+			if e.yes && !e.dryRun {
+				views = append(views, &waitingEditView{Queue: q.Name, To: e.to})
+				continue
+			}
+			report, err := jobs.CountWaiting(ctx, q.Name, e.filter)
+			if err != nil {
+				return err
+			}
+			if report != (client.WaitingReport{}) {
+				views = append(views, e.view(q.Name, report))
+			}
+		}
+		if e.dryRun {
+			return a.tellWaiting(views, e, true)
+		}
+		if !e.yes && len(views) > 0 {
+			if err := a.confirm(e.question(views)); err != nil {
+				return err
+			}
+		}
+		ctx, stop := interruptible(ctx)
+		defer stop()
+		for i, v := range views {
+			report, err := e.edit(ctx, jobs, v.Queue)
+			*v = *e.view(v.Queue, report)
+			if err != nil {
+				_ = a.tellWaiting(views[:i+1], e, false)
+				return interrupted(ctx, err)
+			}
+		}
+		return a.tellWaiting(slices.DeleteFunc(views, func(v *waitingEditView) bool {
+			return v.Jobs+v.Duplicates+v.LongJobs+v.Loners == 0
+		}), e, false)
+	})
+}
+
+// targetQueue refuses a queue that does not exist, unless unknown ones are meant, and warns where
+// it is not served or is paused.
+func (a *cli) targetQueue(ctx context.Context, c *cobra.Command, s *store.Store, name string, unknown bool) error {
+	found, err := view.Queues(ctx, s, name)
+	var missing *view.NotFoundError
+	switch {
+	case errors.As(err, &missing) && unknown:
+		return nil
+	case errors.As(err, &missing):
+		p := lookup(err, a.name+" queues; --unknown creates it", c)
+		return p
+	case err != nil:
+		return err
+	}
+	switch q := found[0]; {
+	case q.State == view.QueueBroken:
+		return fmt.Errorf("queue %q: %s", name, q.Problem)
+	case q.State == view.QueuePaused:
+		a.warn("queue %s is paused; its jobs wait until: %s queues resume %s", wire.Printable(name, 100), a.name, wire.Printable(name, 100))
+	case q.Served == 0:
+		a.warn("no worker serves queue %s", wire.Printable(name, 100))
+	}
+	return nil
+}
+
+func (e *waitingEdit) edit(ctx context.Context, jobs *client.Client, queue string) (client.WaitingReport, error) {
+	if e.move {
+		return jobs.MoveWaiting(ctx, queue, e.to, e.filter, client.MoveOptions{Head: e.head})
+	}
+	return jobs.RemoveWaiting(ctx, queue, e.filter)
+}
+
+func (e *waitingEdit) view(queue string, r client.WaitingReport) *waitingEditView {
+	return &waitingEditView{
+		Queue: queue, To: e.to, Jobs: r.Done, Duplicates: r.Duplicates, LongJobs: r.LongJobs, Loners: r.Loners, DryRun: e.dryRun,
+	}
+}
+
+// question returns what would be done.
+func (e *waitingEdit) question(views []*waitingEditView) string {
+	n, by := int64(0), map[string]bool{}
+	for _, v := range views {
+		n += v.Jobs
+		by[v.Queue] = true
+	}
+	from := wire.Printable(strings.Join(slices.Sorted(maps.Keys(by)), ", "), 200)
+	if e.move {
+		return fmt.Sprintf("move %s of %s to %s", plural(int(n), "job"), from, wire.Printable(e.to, 100))
+	}
+	return fmt.Sprintf("remove %s of %s", plural(int(n), "job"), from)
+}
+
+func (a *cli) tellWaiting(views []*waitingEditView, e *waitingEdit, dry bool) error {
+	l := &listing{}
+	var text strings.Builder
+	var slicesLeft int64
+	did := "removed"
+	switch {
+	case e.move && dry:
+		did = "would move"
+	case e.move:
+		did = "moved"
+	case dry:
+		did = "would remove"
+	}
+	for _, v := range views {
+		l.names, l.items = append(l.names, v.Queue), append(l.items, v)
+		fmt.Fprintf(&text, "%s %s of %s", did, plural(int(v.Jobs), "job"), wire.Printable(v.Queue, 100))
+		if e.move {
+			text.WriteString(" to " + wire.Printable(e.to, 100))
+		}
+		if v.Duplicates > 0 {
+			fmt.Fprintf(&text, "; %d stay: an equal job waits in %s", v.Duplicates, wire.Printable(e.to, 100))
+		}
+		if v.Loners > 0 {
+			fmt.Fprintf(&text, "; %d stay: the lock of their class is kept elsewhere and cannot follow", v.Loners)
+		}
+		text.WriteString("\n")
+		slicesLeft += v.LongJobs
+	}
+	if len(views) == 0 {
+		fmt.Fprintf(&text, "%s no job\n", did)
+	}
+	var err error
+	switch {
+	case a.flags.output == outJSON || a.flags.output == outName:
+		err = a.print(l)
+	case !a.flags.quiet:
+		err = a.printText(text.String())
+	}
+	if err == nil && slicesLeft > 0 {
+		stay := "stay"
+		if slicesLeft == 1 {
+			stay = "stays"
+		}
+		a.warn("%s of long jobs %s; see: %s longjobs cancel", plural(int(slicesLeft), "slice"), stay, a.name)
+	}
+	return err
+}
