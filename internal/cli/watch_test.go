@@ -7,7 +7,6 @@ import (
 	"context"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/test/system/harness"
 )
 
 // transcript is an output that another goroutine reads.
@@ -178,13 +178,7 @@ func TestVerbsThatListAreWatched(t *testing.T) {
 // terminal returns a terminal of a size, and what is written to it.
 func terminal(t *testing.T, columns, rows uint16) (*transcript, *os.File) {
 	t.Helper()
-	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	require.NoError(t, err)
-	require.NoError(t, unix.IoctlSetPointerInt(int(ours.Fd()), unix.TIOCSPTLCK, 0))
-	number, err := unix.IoctlGetInt(int(ours.Fd()), unix.TIOCGPTN)
-	require.NoError(t, err)
-	tty, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
-	require.NoError(t, err)
+	ours, tty := harness.Terminal(t)
 	require.NoError(t, unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns}))
 	screen, done := &transcript{}, make(chan struct{})
 	go func() {
@@ -194,7 +188,6 @@ func terminal(t *testing.T, columns, rows uint16) (*transcript, *os.File) {
 	t.Cleanup(func() {
 		_ = tty.Close() // which ends the reading
 		<-done
-		_ = ours.Close()
 	})
 	return screen, tty
 }

@@ -40,14 +40,9 @@ type UniqueStore interface {
 // whether the configuration says so of a queue. The error is a NotFoundError if a name stands
 // for no queue.
 func UniqueQueues(ctx context.Context, s UniqueStore, configured func(queue string) bool, names ...string) ([]UniqueQueue, error) {
-	list, err := s.QueueList(ctx)
+	_, list, err := listQueues(ctx, s, names)
 	if err != nil {
 		return nil, err
-	}
-	if len(names) > 0 {
-		if list, err = FindQueues(list, names); err != nil {
-			return nil, err
-		}
 	}
 	queues := make([]string, len(list))
 	for i, q := range list {

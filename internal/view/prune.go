@@ -12,14 +12,9 @@ import (
 // or runs, that are not paused, and that no worker names. One that has them by a pattern does not
 // name them. The error is a NotFoundError if one of the names stands for no queue.
 func PrunableQueues(ctx context.Context, s QueueStore, names ...string) ([]string, error) {
-	list, err := s.QueueList(ctx)
+	_, list, err := listQueues(ctx, s, names)
 	if err != nil {
 		return nil, err
-	}
-	if len(names) > 0 {
-		if list, err = FindQueues(list, names); err != nil {
-			return nil, err
-		}
 	}
 	workers, err := s.WorkerList(ctx)
 	if err != nil {

@@ -81,18 +81,26 @@ type QueueStore interface {
 	MasterList(ctx context.Context) (map[string]map[string]string, error)
 }
 
+// listQueues returns all queues and of them the named ones, or all if there are no names. The
+// error is a NotFoundError if one of the names stands for no queue.
+func listQueues(ctx context.Context, s interface {
+	QueueList(ctx context.Context) ([]store.QueueInfo, error)
+}, names []string,
+) (all, list []store.QueueInfo, err error) {
+	all, err = s.QueueList(ctx)
+	if err != nil || len(names) == 0 {
+		return all, all, err
+	}
+	list, err = FindQueues(all, names)
+	return all, list, err
+}
+
 // Queues returns the named queues, or all by name. The error is a NotFoundError if one of
 // the names stands for no queue.
 func Queues(ctx context.Context, s QueueStore, names ...string) ([]*Queue, error) {
-	all, err := s.QueueList(ctx)
+	all, list, err := listQueues(ctx, s, names)
 	if err != nil {
 		return nil, err
-	}
-	list := all
-	if len(names) > 0 {
-		if list, err = FindQueues(list, names); err != nil {
-			return nil, err
-		}
 	}
 	workers, err := s.WorkerList(ctx)
 	if err != nil {
