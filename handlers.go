@@ -29,6 +29,9 @@ type Command struct {
 	// Argv is the program and its arguments. It is run without a shell, and nothing of
 	// the job is added.
 	Argv []string
+	// Runner names a runner of the configuration, whose processes perform the jobs in place
+	// of a program started for each. Argv, Dir and Env are empty then.
+	Runner string
 	// Dir is the working directory; empty = the daemon's.
 	Dir string
 	// Env has additional environment variables as NAME=value.

@@ -141,12 +141,42 @@ type Config struct {
 
 	// Handlers are the command handlers by class, in the case of the file.
 	Handlers map[string]Handler `json:"handlers"`
+	// Runners are the runners by name.
+	Runners map[string]Runner `json:"runners,omitempty"`
+}
+
+// Runner is a program of the file's runners section whose processes stay and perform one job
+// after the other; see docs/runner-protocol.md.
+type Runner struct {
+	// Command is the argv; no shell is involved.
+	Command []string `json:"command"`
+	// Dir is the working directory; empty = the daemon's.
+	Dir string `json:"dir,omitempty"`
+	// Env are additional environment variables (NAME: value).
+	Env map[string]string `json:"env,omitempty"`
+	// Fork: one template process boots the application, and runners are forked from it. Else
+	// each runner boots it.
+	Fork bool `json:"fork"`
+	// Concurrency is how many jobs one process performs at a time.
+	Concurrency int `json:"concurrency"`
+	// BootTimeout is how long the command may take to be ready.
+	BootTimeout time.Duration `json:"boot_timeout"`
+	// JobsPerRunner is after how many jobs a process is replaced; 0 = JobsPerFork.
+	JobsPerRunner int `json:"jobs_per_runner"`
+	// MaxRSS (bytes) and MaxAge replace a process that is larger or older; 0 = no limit.
+	MaxRSS int64         `json:"max_rss,omitempty"`
+	MaxAge time.Duration `json:"max_age,omitempty"`
+	// KillAfter is the time between cancel and KILL; default 10 s.
+	KillAfter time.Duration `json:"kill_after,omitempty"`
+	// Classes are the classes that the runner performs, with patterns; empty = any.
+	Classes []string `json:"classes,omitempty"`
 }
 
 // Handler is a command handler of the file's handlers section.
 type Handler struct {
-	// Command is the argv; no shell is involved.
-	Command []string `json:"command"`
+	// Command is the argv; no shell is involved. Runner is the name of a runner in its place.
+	Command []string `json:"command,omitempty"`
+	Runner  string   `json:"runner,omitempty"`
 	// Queue is where resqued enqueue puts the class's jobs; empty = by flag.
 	Queue string `json:"queue,omitempty"`
 	// Dir is the working directory; empty = the daemon's.

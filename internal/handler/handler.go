@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/cmdslice"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -36,7 +37,23 @@ type Options struct {
 	Environ []string
 	// Env says what of it they get.
 	Env EnvRules
-	Log *zap.Logger
+	// Runners perform the jobs of the classes whose Command names one.
+	Runners map[string]Runner
+	Log     *zap.Logger
+}
+
+// Runner performs jobs in processes that stay. One of package runner is such.
+type Runner interface {
+	// Perform blocks until the job has ended, or until no process performs it any more. When
+	// ctx ends, the job is told to stop, and gets killAfter for that. s is the slice that the
+	// job is, or nil. After a *jobctx.DeathError nobody knows how far the job came.
+	Perform(ctx context.Context, job *resqued.Job, killAfter time.Duration, s *cmdslice.Slice) error
+	// Owns reports whether a process is one of its own that nobody else may reap.
+	Owns(pid int) bool
+	// Vacant returns how many jobs could be performed at once, without waiting for a process
+	// to boot; Changed has an element when that has changed.
+	Vacant() int
+	Changed() <-chan struct{}
 }
 
 // Set holds the classes that a worker process can run. All threads share it.
