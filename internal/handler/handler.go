@@ -18,6 +18,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/cmdslice"
+	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -36,7 +37,7 @@ type Options struct {
 	// Environ is the daemon's environment, from which that of commands is made.
 	Environ []string
 	// Env says what of it they get.
-	Env EnvRules
+	Env program.EnvRules
 	// Runners perform the jobs of the classes whose Command names one.
 	Runners map[string]Runner
 	Log     *zap.Logger
