@@ -47,6 +47,7 @@ type runner struct {
 	grace    time.Duration
 	base     []string // the environment, without secrets
 	leaders  sync.Map // mark of each command that runs, by pid
+	stay     map[string]Runner
 	// told is held for good when no end of a job may be told any more.
 	told sync.RWMutex
 	log  *zap.Logger
@@ -57,7 +58,7 @@ type runner struct {
 func newRunner(o Options) *runner {
 	return &runner{
 		launcher: launch.Launcher{Setup: program.SetUp},
-		proc:     o.Proc, grace: o.KillGrace, base: program.Scrub(o.Environ, o.Env), log: o.Log,
+		proc:     o.Proc, grace: o.KillGrace, base: program.Scrub(o.Environ, o.Env), stay: o.Runners, log: o.Log,
 	}
 }
 
@@ -68,8 +69,15 @@ func (r *runner) tells() {
 }
 
 func (r *runner) owns(pid int) bool {
-	_, ok := r.leaders.Load(pid)
-	return ok
+	if _, ok := r.leaders.Load(pid); ok {
+		return true
+	}
+	for _, stay := range r.stay {
+		if stay.Owns(pid) {
+			return true
+		}
+	}
+	return false
 }
 
 // tag returns a name for one run of a command that no other run has, and its mark.
@@ -86,6 +94,8 @@ func (r *runner) tag() (string, mark.Mark) {
 type command struct {
 	resqued.Command
 	runner *runner
+	// stay, if not nil, performs the jobs in place of the program.
+	stay Runner
 }
 
 // newCommand checks what no run could get past.
@@ -93,6 +103,12 @@ func newCommand(class resqued.Class, r *runner) (*command, error) {
 	c := &command{Command: *class.Command, runner: r}
 	refuse := func(format string, args ...any) (*command, error) {
 		return nil, fmt.Errorf("command of class %q: "+format, append([]any{class.Name}, args...)...)
+	}
+	if c.Runner != "" {
+		if c.stay = r.stay[c.Runner]; c.stay == nil {
+			return refuse("there is no runner %q; name it under runners in the configuration", c.Runner)
+		}
+		return c, nil
 	}
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return refuse("it names no program")
@@ -124,6 +140,9 @@ func newCommand(class resqued.Class, r *runner) (*command, error) {
 func (c *command) perform(ctx context.Context, job *resqued.Job) error {
 	if cmdslice.Of(&c.Command) != nil {
 		return c.slices(ctx, job)
+	}
+	if c.stay != nil {
+		return c.stay.Perform(ctx, job, c.KillAfter, nil)
 	}
 	return c.run(ctx, job, nil)
 }

@@ -116,8 +116,8 @@ func (s *Set) Lookup(name string) (*resqued.Class, bool) {
 // Classes returns the names of all classes, sorted.
 func (s *Set) Classes() []string { return slices.Clone(s.names) }
 
-// Owns reports whether the process pid is the first one of a command that still
-// runs. Its job waits for it, so no other code may reap it.
+// Owns reports whether the process pid is the first one of a command that still runs, or one of
+// a runner. Somebody waits for it, so no other code may reap it.
 func (s *Set) Owns(pid int) bool { return s.runner.owns(pid) }
 
 // Close ends the goroutine that starts commands. Call it when no job runs any

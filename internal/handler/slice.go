@@ -33,10 +33,13 @@ const (
 // and what comes of it.
 func (c *command) slices(ctx context.Context, job *resqued.Job) error {
 	return cmdslice.Of(&c.Command)(ctx, job, func(ctx context.Context, s *cmdslice.Slice) error {
-		ctx, stop := context.WithCancelCause(ctx)
-		defer stop(nil)
 		named := *job
 		named.Args, named.Deadline = s.Args, s.Ends
+		if c.stay != nil {
+			return c.stay.Perform(ctx, &named, c.KillAfter, s)
+		}
+		ctx, stop := context.WithCancelCause(ctx)
+		defer stop(nil)
 		return c.run(ctx, &named, &slice{Slice: s, ctx: ctx, stop: stop})
 	})
 }
