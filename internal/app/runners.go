@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"maps"
 	"os"
 	"slices"
@@ -24,7 +25,7 @@ type pools map[string]*runner.Pool
 // them. What it opens has to be closed, also if it fails.
 func openRunners(h handover, log *zap.Logger) (pools, error) {
 	c, opened := h.Config, pools{}
-	for _, name := range slices.Sorted(maps.Keys(c.Runners)) {
+	for _, name := range usedRunners(c) {
 		o := runnerOptions(c, name)
 		o.Log = log
 		if fd, ok := h.Runners[name]; ok {
@@ -48,7 +49,7 @@ func openRunners(h handover, log *zap.Logger) (pools, error) {
 func runnerOptions(c config.Config, name string) runner.Options {
 	r := c.Runners[name]
 	o := runner.Options{
-		Name: name, Argv: r.Command, Dir: r.Dir, Environ: program.Scrub(os.Environ(), envRules(c)),
+		Name: name, Argv: r.Command, Dir: r.Dir, Env: runnerEnv(r), Environ: program.Scrub(os.Environ(), envRules(c)),
 		Threads: c.ThreadCount, Concurrency: r.Concurrency, BootTimeout: r.BootTimeout,
 		JobsPerRunner: r.JobsPerRunner, MaxRSS: r.MaxRSS, MaxAge: r.MaxAge, KillAfter: r.KillAfter, KillGrace: c.TermTimeout,
 		Proc: os.Getenv(procfs.ProcEnv),
@@ -56,13 +57,39 @@ func runnerOptions(c config.Config, name string) runner.Options {
 	if o.JobsPerRunner == 0 {
 		o.JobsPerRunner = c.JobsPerFork
 	}
-	for _, variable := range slices.Sorted(maps.Keys(r.Env)) {
-		o.Env = append(o.Env, variable+"="+r.Env[variable])
-	}
 	if len(r.Classes) > 0 {
 		o.Performs = func(class string) bool { return selector.MatchAny(r.Classes, class) }
 	}
 	return o
+}
+
+// runnerEnv returns the variables of a runner and its template besides what is the daemon's.
+func runnerEnv(r config.Runner) (env []string) {
+	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
+		env = append(env, name+"="+r.Env[name])
+	}
+	return env
+}
+
+// usedRunners returns the names of the runners that handlers name, sorted.
+func usedRunners(c config.Config) []string {
+	used := map[string]bool{}
+	for _, h := range c.Handlers {
+		if h.Runner != "" {
+			used[h.Runner] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(used))
+}
+
+// await waits until the first process of each is ready.
+func (ps pools) await(ctx context.Context) error {
+	for _, name := range slices.Sorted(maps.Keys(ps)) {
+		if err := ps[name].Await(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // byName are the runners as package handler takes them.

@@ -54,6 +54,7 @@ type Pool struct {
 	last      error
 	said      time.Time
 	paused    bool
+	turn      chan struct{} // closed when a process is ready, or could not be used
 }
 
 // Open starts the processes of a runner, and does not wait for them. Whoever calls it must call
@@ -61,7 +62,7 @@ type Pool struct {
 func Open(o Options) (*Pool, error) {
 	o = o.fill()
 	p := &Pool{
-		o: o, log: o.Log.With(zap.String("runner", o.Name)), changed: make(chan struct{}, 1),
+		o: o, log: o.Log.With(zap.String("runner", o.Name)), changed: make(chan struct{}, 1), turn: make(chan struct{}),
 		launcher: launch.Launcher{Setup: program.SetUp},
 	}
 	if len(o.Argv) == 0 && o.Requests == nil {
@@ -259,7 +260,8 @@ func (p *Pool) ready(q *process, took time.Duration) {
 		return
 	}
 	q.state = ready
-	p.log.Info("runner ready", zap.Int64("runner_pid", q.pid.Load()), zap.String("language", shown(q.hello.Language)),
+	p.turned()
+	p.log.Debug("runner ready", zap.Int64("runner_pid", q.pid.Load()), zap.String("language", shown(q.hello.Language)),
 		zap.String("app", shown(q.hello.App)), zap.Int("concurrency", q.slots), zap.Duration("took", took))
 	for range q.slots {
 		if q.state == ready {
@@ -348,6 +350,7 @@ func (p *Pool) lost(q *process) {
 	if was == booting || was == ready || q.useless {
 		p.failures++
 		p.last = q.ending
+		p.turned()
 		p.complain(was)
 	}
 	p.refill()
