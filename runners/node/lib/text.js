@@ -6,7 +6,7 @@ const path = require('node:path');
 const LINES = 200;
 const LONGEST = 64 * 1024;
 const HERE = path.dirname(__dirname) + path.sep;
-const OWN = [path.join(HERE, 'lib') + path.sep, path.join(HERE, 'bin') + path.sep, 'node:internal'];
+const OWN = [path.join(HERE, 'lib') + path.sep, path.join(HERE, 'bin') + path.sep, 'node:'];
 
 // Returns a property without trusting that it can be read.
 function read(value, key) {

@@ -48,6 +48,8 @@ def call(job, waiter):
     try:
         try:
             job.raising = True
+            if job.cancelled is not None and not job.raised:
+                raise resqued.Cancelled(job.cancelled)
             handler = handler_of(job)
             if handler.long:
                 long_slice(job, handler, waiter)

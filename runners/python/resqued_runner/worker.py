@@ -154,7 +154,8 @@ class Worker:
                 seen = self.sequence
                 time.sleep(TICK)
                 continue
-            # The same job as a tick ago.
+            # The same job as a tick ago. What has come with it stands in the buffer already.
+            self.read_meanwhile(seen)
             try:
                 poll = select.poll()
                 poll.register(self.channel.fileno(), select.POLLIN)
@@ -316,11 +317,12 @@ class Worker:
     def answer(self, job, line):
         with self.lock:
             job.ended = True
-            self.jobs.pop(job.number, None)
             if job.cancelled is not None:
                 self.leaving = True
-        # After the line, as the process may end when no job is left; before it the slot is not idle.
         self.channel.send(line)
+        # After the line: when no job is left the process may end.
+        with self.lock:
+            self.jobs.pop(job.number, None)
         if self.leaving:
             self.maybe_over()
 
@@ -390,7 +392,8 @@ class Worker:
             job = self.current
             return job if job is not None and job.number == number else None
         with self.lock:
-            return self.jobs.get(number)
+            job = self.jobs.get(number)
+            return None if job is None or job.ended else job
 
     def reply(self, reply):
         job = self.find(reply.get("job")) if isinstance(reply, dict) else None
@@ -418,7 +421,7 @@ class Worker:
             return
         with self.lock:
             job = self.jobs.get(number)
-            if job is None:
+            if job is None or job.ended:
                 return
             job.cancelled = str(why or "killed")
             self.leaving = True
