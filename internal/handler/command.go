@@ -71,7 +71,7 @@ func setUp() {
 func newRunner(o Options) *runner {
 	return &runner{
 		launcher: launch.Launcher{Setup: setUp},
-		proc:     o.Proc, grace: o.KillGrace, base: scrub(o.Environ, o.Env), log: o.Log,
+		proc:     o.Proc, grace: o.KillGrace, base: Scrub(o.Environ, o.Env), log: o.Log,
 	}
 }
 
@@ -195,9 +195,9 @@ func (c *command) try(ctx context.Context, job *resqued.Job, s *slice) error {
 		return fmt.Errorf("wait for %q: %w", c.Argv[0], err)
 	}
 	if s != nil {
-		return s.judge(c, status, how, out.tail.text())
+		return s.judge(c, status, how, out.tail.Text())
 	}
-	return c.judge(status, how.killed, out.tail.text())
+	return c.judge(status, how.killed, out.tail.Text())
 }
 
 // start starts the program with stdin as it is and the rest of its descriptors
