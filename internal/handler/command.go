@@ -139,13 +139,19 @@ func newCommand(class resqued.Class, r *runner) (*command, error) {
 			return refuse("the environment variable %q holds a NUL byte, which no program can be given", name)
 		}
 	}
-	if c.KillAfter <= 0 {
-		c.KillAfter = defaultKillAfter
+	c.KillAfter = r.patience(c.KillAfter)
+	return c, nil
+}
+
+// patience is how long a job may take to stop for which the configuration says killAfter.
+func (r *runner) patience(killAfter time.Duration) time.Duration {
+	if killAfter <= 0 {
+		killAfter = defaultKillAfter
 	}
 	if r.grace > 0 {
-		c.KillAfter = min(c.KillAfter, r.grace/2)
+		killAfter = min(killAfter, r.grace/2)
 	}
-	return c, nil
+	return killAfter
 }
 
 // perform performs one job.

@@ -19,20 +19,17 @@ import (
 // ahead is how many lines of a job may wait while one is worked.
 const ahead = 16
 
-// Task is a job for a runner.
-type Task struct {
-	Job *resqued.Job
-	// KillAfter is how long the job may take to stop.
-	KillAfter time.Duration
-	// Slice is the slice of a long job that the job is, or nil.
-	Slice *cmdslice.Slice
-	// Refresh has the class lock of the job refreshed, soon; nil = not at all.
-	Refresh func()
+// task is a job for a runner; see Pool.Perform.
+type task struct {
+	job       *resqued.Job
+	killAfter time.Duration
+	slice     *cmdslice.Slice
+	refresh   func()
 }
 
 // call is a job in the hands of a runner process.
 type call struct {
-	Task
+	task
 	number   int64
 	process  *process
 	ended    bool // under the process's mu: it has said how
@@ -60,7 +57,7 @@ func (e *Error) Exception() string { return e.exception }
 func (e *Error) Backtrace() []string { return e.backtrace }
 
 func (c *call) fields() []zap.Field {
-	return []zap.Field{zap.String("class", wire.Printable(c.Job.Class, 120)), zap.String("job", wire.Printable(c.Job.ID, 120))}
+	return []zap.Field{zap.String("class", wire.Printable(c.job.Class, 120)), zap.String("job", wire.Printable(c.job.ID, 120))}
 }
 
 // why is the word for a cause in a cancel.
@@ -96,7 +93,7 @@ func (c *call) cancel(cause error) {
 		c.process.mu.Unlock()
 		c.process.pool.retire(c.process)
 		c.process.tell(`{"cancel":%d,"why":%q}`, c.number, why(cause))
-		time.AfterFunc(patience(cause, c.KillAfter), func() { c.process.abort(c, errIgnores) })
+		time.AfterFunc(patience(cause, c.killAfter), func() { c.process.abort(c, errIgnores) })
 	})
 }
 
@@ -115,7 +112,7 @@ func (p *process) abort(c *call, why error) {
 
 // await takes the lines of the job until one ends it, or its process is gone.
 func (c *call) await(ctx context.Context) error {
-	if c.Slice != nil {
+	if c.slice != nil {
 		over := make(chan struct{})
 		defer close(over)
 		go c.watchSlice(ctx, over)
@@ -164,7 +161,7 @@ func (c *call) died(ctx context.Context) error {
 	p.mu.Unlock()
 	switch {
 	case outOfTime:
-		c.Slice.End = cmdslice.ByKill
+		c.slice.End = cmdslice.ByKill
 		return nil
 	case ctx.Err() != nil: // it was to be stopped, and it is known why
 		return &Error{exception: "Resque::DirtyExit", message: text}
@@ -174,7 +171,7 @@ func (c *call) died(ctx context.Context) error {
 
 // outcome is what the runner says of the end of the job.
 func (c *call) outcome(m message) error {
-	if s := c.Slice; s != nil {
+	if s := c.slice; s != nil {
 		s.End = cmdslice.ByItself
 		if _, told := c.how(); told {
 			s.End = cmdslice.Told
@@ -197,14 +194,14 @@ func (c *call) note(ctx context.Context, m message) error {
 	switch {
 	case m.kind == progress:
 		c.process.log.Debug("job progress", append(c.fields(), zap.Stringer("done", m.of), zap.Stringer("total", m.total))...)
-	case m.kind == refreshLock && c.Refresh != nil:
-		c.Refresh()
-	case m.kind == report && c.Slice != nil:
+	case m.kind == refreshLock && c.refresh != nil:
+		c.refresh()
+	case m.kind == report && c.slice != nil:
 		line := cmdslice.Line{Text: m.line}
-		if over := len(m.line) - c.Slice.MaxLine; over > 0 {
-			line = cmdslice.Line{Text: m.line[:c.Slice.MaxLine], Left: over}
+		if over := len(m.line) - c.slice.MaxLine; over > 0 {
+			line = cmdslice.Line{Text: m.line[:c.slice.MaxLine], Left: over}
 		}
-		reply, err := c.Slice.Report(ctx, line)
+		reply, err := c.slice.Report(ctx, line)
 		if err != nil {
 			return err
 		}
@@ -223,13 +220,13 @@ func (c *call) watchSlice(ctx context.Context, over <-chan struct{}) {
 		return
 	case <-ctx.Done():
 		return
-	case <-c.Slice.Over:
+	case <-c.slice.Over:
 	}
 	c.process.mu.Lock()
 	c.told = true
 	c.process.mu.Unlock()
 	c.process.tell(`{"slice_over":%d}`, c.number)
-	grace := time.NewTimer(c.Slice.Grace)
+	grace := time.NewTimer(c.slice.Grace)
 	defer grace.Stop()
 	select {
 	case <-over:

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/cmdslice"
 	"github.com/resqued/resqued/internal/launch"
 	"github.com/resqued/resqued/internal/mark"
 	"github.com/resqued/resqued/internal/wire"
@@ -58,6 +59,8 @@ type Options struct {
 	MaxAge time.Duration
 	// Proc names the worker process.
 	Proc string
+	// Knows reports whether jobs of a class may be performed; nil = any.
+	Knows func(class string) bool
 	// Patience stands for the time for which a job waits for a runner, if it is not 0.
 	Patience time.Duration
 	Log      *zap.Logger
@@ -176,6 +179,9 @@ func (p *Pool) Owns(pid int) bool {
 	return p.leaders[pid]
 }
 
+// Knows reports whether jobs of a class may be performed.
+func (p *Pool) Knows(class string) bool { return p.o.Knows == nil || p.o.Knows(class) }
+
 func (p *Pool) disown(pid int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,10 +189,11 @@ func (p *Pool) disown(pid int) {
 }
 
 // Perform hands a job to a runner and blocks until it has ended, or until nothing of the process
-// that performed it is left. When ctx ends, the job is told to stop. After a *jobctx.DeathError
-// nobody knows how far the job came.
-func (p *Pool) Perform(ctx context.Context, t Task) error {
-	c := &call{Task: t, messages: make(chan message, ahead)}
+// that performed it is left. When ctx ends, the job is told to stop, and gets killAfter for that.
+// s is the slice of a long job that the job is, or nil; refresh has the class lock of the job
+// refreshed. After a *jobctx.DeathError nobody knows how far the job came.
+func (p *Pool) Perform(ctx context.Context, job *resqued.Job, killAfter time.Duration, s *cmdslice.Slice, refresh func()) error {
+	c := &call{task: task{job, killAfter, s, refresh}, messages: make(chan message, ahead)}
 	for {
 		process, err := p.take(ctx)
 		if err != nil {
@@ -202,9 +209,9 @@ func (p *Pool) Perform(ctx context.Context, t Task) error {
 		} else if p.o.Jobs > 0 {
 			p.prepare(process)
 		}
-		line := appendJob(make([]byte, 0, 512+len(t.Job.Payload)), c.number, t.Job, t.Slice)
-		if err := process.write(line); err != nil && !process.has(c) {
-			// It did not get all of the line, so it has not begun.
+		line := appendJob(make([]byte, 0, 512+len(job.Payload)), c.number, job, s)
+		if process.write(line) != nil {
+			// It is gone, and did not get the whole line: it has not begun.
 			process.end(c)
 			continue
 		}
@@ -213,10 +220,6 @@ func (p *Pool) Perform(ctx context.Context, t Task) error {
 		return err
 	}
 }
-
-// has reports whether a process has read what may be a whole line: a write that fails may have been
-// carried out in part, never as a whole.
-func (p *process) has(*call) bool { return false }
 
 // take waits for a place.
 func (p *Pool) take(ctx context.Context) (*process, error) {
