@@ -163,6 +163,12 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 		return nil, err
 	}
 	w.set = set
+	if h.Dev == nil && !h.Bench && onlyRunners(c, handlers.Classes()) {
+		// Without them it could do nothing.
+		if err := runners.await(context.Background()); err != nil {
+			return nil, err
+		}
+	}
 	w.closers = append(w.closers, set.Close)
 	options := storeOptions(c, "resqued-worker")
 	options.BlockingReads = c.ThreadCount == 1 // a single thread has nothing to do while it asks for a job

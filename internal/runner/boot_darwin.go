@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forks: this system has neither marks nor handles of processes, so each runner boots by itself.
-const forks = false
+// Forks: this system has neither marks nor handles of processes, so each runner boots by itself.
+const Forks = false
 
 func socketpair() (pair [2]int, err error) {
 	pair, err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)

@@ -14,8 +14,8 @@ import (
 	"github.com/resqued/resqued/internal/procfs"
 )
 
-// forks: this system can fork runners from templates.
-const forks = true
+// Forks: this system can fork runners from templates.
+const Forks = true
 
 func socketpair() ([2]int, error) {
 	return unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)

@@ -107,7 +107,7 @@ func Open(o Options) (*Pool, error) {
 		launcher: launch.Launcher{Setup: setUp},
 		free:     make(chan *process, 16*(o.Processes*o.Concurrency+1)), changed: make(chan struct{}, 1), wanted: make(chan struct{}, 1),
 		ctx: ctx, stop: stop, processes: map[*process]bool{}, all: map[*process]bool{}, leaders: map[int]bool{},
-		started: make(chan struct{}), direct: o.Requests == nil || !forks,
+		started: make(chan struct{}), direct: o.Requests == nil || !Forks,
 	}
 	if !p.direct {
 		conn, err := net.FileConn(o.Requests)
