@@ -163,7 +163,7 @@ func (h *Handlers) Register(c Class, opts ...Option) {
 		panic(fmt.Sprintf("resqued: class %q is registered twice", c.Name))
 	case (c.Handler == nil) == (c.Command == nil):
 		panic(fmt.Sprintf("resqued: class %q needs either a function or a command", c.Name))
-	case c.Command != nil && len(c.Command.Argv) == 0:
+	case c.Command != nil && len(c.Command.Argv) == 0 && c.Command.Runner == "":
 		panic(fmt.Sprintf("resqued: the command of class %q is empty", c.Name))
 	case c.Timeout < 0:
 		panic(fmt.Sprintf("resqued: the timeout of class %q is negative: %s", c.Name, c.Timeout))

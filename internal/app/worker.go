@@ -47,6 +47,8 @@ type handover struct {
 	Config config.Config `json:"config"`
 	// Waits is for how many queues a lookout waits in Redis at a time; 0 = none.
 	Waits int `json:"waits,omitempty"`
+	// Runners are the descriptors of the sockets to the templates of runners, by the runners' names.
+	Runners map[string]int `json:"runners,omitempty"`
 	// Dev is set under "resqued dev".
 	Dev *DevMode `json:"dev,omitempty"`
 	// Bench: the jobs are those of a measurement, and no code of the program runs.
@@ -149,13 +151,24 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	if h.Dev != nil {
 		handlers = withDemo(handlers)
 	}
+	runners, err := openPools(c, h.Runners, log)
+	if err != nil {
+		return nil, err
+	}
+	w.closers = append(w.closers, runners.close)
 	set, err := handler.New(handlers, handler.Options{
-		Commands: Commands(c), KillGrace: c.TermTimeout, Proc: os.Getenv(procfs.ProcEnv), Environ: os.Environ(), Env: envRules(c), Log: log,
+		Runners: runners.handlers(), Commands: Commands(c), KillGrace: c.TermTimeout, Proc: os.Getenv(procfs.ProcEnv), Environ: os.Environ(), Env: envRules(c), Log: log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	w.set = set
+	if h.Dev == nil && !h.Bench && onlyRunners(c, handlers.Classes()) {
+		// Without them it could do nothing.
+		if err := runners.await(context.Background()); err != nil {
+			return nil, err
+		}
+	}
 	w.closers = append(w.closers, set.Close)
 	options := storeOptions(c, "resqued-worker")
 	options.BlockingReads = c.ThreadCount == 1 // a single thread has nothing to do while it asks for a job

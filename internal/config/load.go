@@ -49,7 +49,7 @@ type Resolved struct {
 	EnvFile string
 	// Unread are files that systemd reads for the service and this user may not.
 	Unread []string
-	// Sources is where the value of each key, and of each "handlers.<class>", came
+	// Sources is where the value of each key, and of each "handlers.<class>" and "runners.<name>", came
 	// from.
 	Sources map[string]Source
 	// Warnings are settings that work and are probably not what was meant.
@@ -77,8 +77,10 @@ func Load(o Options) (*Resolved, error) {
 		l.readCA()
 		l.readPassword()
 		l.readDatabase()
+		l.takeRunners()
 		l.takeHandlers()
 		l.warnOfHandlers()
+		l.warnOfRunners()
 		l.takeSchedules()
 		l.warnOfUnread()
 	}

@@ -71,7 +71,7 @@ func setUp() {
 func newRunner(o Options) *runner {
 	return &runner{
 		launcher: launch.Launcher{Setup: setUp},
-		proc:     o.Proc, grace: o.KillGrace, base: scrub(o.Environ, o.Env), log: o.Log,
+		proc:     o.Proc, grace: o.KillGrace, base: Scrub(o.Environ, o.Env), log: o.Log,
 	}
 }
 
@@ -139,13 +139,19 @@ func newCommand(class resqued.Class, r *runner) (*command, error) {
 			return refuse("the environment variable %q holds a NUL byte, which no program can be given", name)
 		}
 	}
-	if c.KillAfter <= 0 {
-		c.KillAfter = defaultKillAfter
+	c.KillAfter = r.patience(c.KillAfter)
+	return c, nil
+}
+
+// patience is how long a job may take to stop for which the configuration says killAfter.
+func (r *runner) patience(killAfter time.Duration) time.Duration {
+	if killAfter <= 0 {
+		killAfter = defaultKillAfter
 	}
 	if r.grace > 0 {
-		c.KillAfter = min(c.KillAfter, r.grace/2)
+		killAfter = min(killAfter, r.grace/2)
 	}
-	return c, nil
+	return killAfter
 }
 
 // perform performs one job.
@@ -195,9 +201,9 @@ func (c *command) try(ctx context.Context, job *resqued.Job, s *slice) error {
 		return fmt.Errorf("wait for %q: %w", c.Argv[0], err)
 	}
 	if s != nil {
-		return s.judge(c, status, how, out.tail.text())
+		return s.judge(c, status, how, out.tail.Text())
 	}
-	return c.judge(status, how.killed, out.tail.text())
+	return c.judge(status, how.killed, out.tail.Text())
 }
 
 // start starts the program with stdin as it is and the rest of its descriptors

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/memfile"
@@ -54,8 +53,8 @@ func (r EnvRules) hides(name string, sounds bool) bool {
 	return r.drops(name) || sounds && !r.keeps(name)
 }
 
-// scrub returns an environment without the variables that commands do not get.
-func scrub(environ []string, rules EnvRules) []string {
+// Scrub returns an environment without the variables that commands do not get.
+func Scrub(environ []string, rules EnvRules) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(variable string) bool {
 		name, value, ok := strings.Cut(variable, "=")
 		upper := strings.ToUpper(name)
@@ -134,7 +133,7 @@ func (c *command) environ(job *resqued.Job, tag string, s *slice) ([]string, err
 		own = append(own, "RESQUED_JOB_MAX_ATTEMPTS="+strconv.Itoa(job.MaxAttempts))
 	}
 	if !job.Deadline.IsZero() {
-		own = append(own, "RESQUED_JOB_DEADLINE="+stamp(job.Deadline))
+		own = append(own, "RESQUED_JOB_DEADLINE="+wire.Stamp(job.Deadline))
 	}
 	if job.LockKey != "" {
 		own = append(own, "RESQUED_LOCK_KEY="+job.LockKey, "RESQUED_LOCK_FENCE="+strconv.FormatInt(job.Fence(), 10))
@@ -181,20 +180,10 @@ func encodeJob(job *resqued.Job, s *slice) []byte {
 	} else {
 		b = append(b, "null"...)
 	}
-	b = appendTime(append(b, `,"enqueued_at":`...), job.EnqueuedAt)
-	b = appendTime(append(b, `,"deadline":`...), job.Deadline)
+	b = wire.AppendTime(append(b, `,"enqueued_at":`...), job.EnqueuedAt)
+	b = wire.AppendTime(append(b, `,"deadline":`...), job.Deadline)
 	if s != nil {
 		b = s.describe(b)
 	}
 	return append(b, "}\n"...)
 }
-
-func appendTime(b []byte, t time.Time) []byte {
-	if t.IsZero() {
-		return append(b, "null"...)
-	}
-	return wire.AppendString(b, stamp(t))
-}
-
-// stamp writes a time for a command: RFC 3339, UTC.
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

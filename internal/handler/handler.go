@@ -42,17 +42,20 @@ type Options struct {
 	Log     *zap.Logger
 }
 
-// Runner performs jobs in processes that stay. One of package runner is such.
+// Runner performs jobs in processes that stay; *runner.Pool is one.
 type Runner interface {
-	// Perform blocks until the job has ended, or until no process performs it any more. When
-	// ctx ends, the job is told to stop, and gets killAfter for that. s is the slice that the
-	// job is, or nil. After a *jobctx.DeathError nobody knows how far the job came.
-	Perform(ctx context.Context, job *resqued.Job, killAfter time.Duration, s *cmdslice.Slice) error
+	// Perform blocks until the job has ended, or until nothing of the process that performed it is
+	// left. When ctx ends, the job is told to stop, and gets killAfter for that. s is the slice
+	// that the job is, or nil; refresh has the job's class lock refreshed, soon. After a
+	// *jobctx.DeathError nobody knows how far the job came.
+	Perform(ctx context.Context, job *resqued.Job, killAfter time.Duration, s *cmdslice.Slice, refresh func()) error
+	// Knows reports whether jobs of a class may be performed.
+	Knows(class string) bool
 	// Owns reports whether a process is one of its own that nobody else may reap.
 	Owns(pid int) bool
-	// Vacant returns how many jobs could be performed at once, without waiting for a process
-	// to boot; Changed has an element when that has changed.
-	Vacant() int
+	// Slots returns how many jobs the processes that are there perform at a time; Changed has an
+	// element when that may have changed.
+	Slots() int
 	Changed() <-chan struct{}
 }
 
@@ -62,6 +65,7 @@ type Set struct {
 	names   []string
 	hooks   []resqued.Hooks
 	runner  *runner
+	runners map[string]Runner
 	log     *zap.Logger
 }
 
@@ -80,6 +84,7 @@ func New(h *resqued.Handlers, o Options) (*Set, error) {
 		classes: map[string]*entry{},
 		hooks:   h.AllHooks(),
 		runner:  newRunner(o),
+		runners: o.Runners,
 		log:     o.Log,
 	}
 	for _, name := range h.Classes() {
@@ -117,7 +122,17 @@ func (s *Set) Classes() []string { return slices.Clone(s.names) }
 
 // Owns reports whether the process pid is the first one of a command that still
 // runs. Its job waits for it, so no other code may reap it.
-func (s *Set) Owns(pid int) bool { return s.runner.owns(pid) }
+func (s *Set) Owns(pid int) bool {
+	if s.runner.owns(pid) {
+		return true
+	}
+	for _, r := range s.runners {
+		if r.Owns(pid) {
+			return true
+		}
+	}
+	return false
+}
 
 // Close ends the goroutine that starts commands. Call it when no job runs any
 // more; performing a command afterwards is an error.
@@ -242,11 +257,11 @@ func (s *Set) tellFailure(ctx context.Context, job *resqued.Job, failure error) 
 func (s *Set) add(class resqued.Class, middleware []resqued.Middleware) error {
 	run := class.Handler
 	if class.Command != nil {
-		c, err := newCommand(class, s.runner)
+		perform, err := s.external(class)
 		if err != nil {
 			return err
 		}
-		run = c.perform
+		run = perform
 	}
 	if run == nil {
 		return fmt.Errorf("class %q has neither a function nor a command", class.Name)

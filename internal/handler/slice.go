@@ -14,6 +14,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/cmdslice"
+	"github.com/resqued/resqued/internal/procout"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -206,7 +207,7 @@ func (l *lasting) Read(p []byte) (int, error) {
 // eachReport calls fn for each line of r that is not empty, whatever its length; of one
 // longer than most only the beginning is kept.
 func eachReport(r io.Reader, most int, fn func(line cmdslice.Line)) {
-	buf := make([]byte, maxLine)
+	buf := make([]byte, procout.MaxLine)
 	var line []byte
 	left := 0
 	for {

@@ -1,0 +1,26 @@
+package template
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"sync/atomic"
+
+	"github.com/resqued/resqued/internal/procout"
+)
+
+// process is one process of a template. There are none on this system.
+type process struct {
+	cmd      *os.Process
+	greeting struct{ Language, App string }
+	socket   *os.File
+	control  *bufio.Reader
+	tail     procout.Tail
+	late     atomic.Bool
+}
+
+func requestPair() ([2]int, error) { return [2]int{}, errors.ErrUnsupported }
+
+func (t *Template) spawn() (*process, error) { return nil, errors.ErrUnsupported }
+
+func (p *process) close() {}
