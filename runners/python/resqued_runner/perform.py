@@ -32,6 +32,9 @@ def ended(job, error, function=None):
     else:
         if isinstance(error, asyncio.CancelledError) and job.cancelled is not None:
             error = resqued.Cancelled(job.cancelled).with_traceback(error.__traceback__)
+        elif type(error) is resqued.Cancelled and job.cancelled is not None and error.why != job.cancelled:
+            # What is raised in another thread is a class, which cannot say why.
+            error.__init__(job.cancelled)
         line = {
             "failed": number, "exception": text.name(error),
             "message": text.message(error), "backtrace": text.backtrace(error, function),

@@ -126,6 +126,7 @@ class RunnerTest(unittest.TestCase):
             runner.write({"cancel": number, "why": "lock_lost"})
             failed = runner.read()
             self.assertEqual("resqued.Cancelled", failed["exception"])
+            self.assertEqual("the job was cancelled: lock_lost", failed["message"])
             self.assertIsNone(runner.read())
 
     def test_a_cancelled_job_may_clean_up(self):
