@@ -141,13 +141,13 @@ class Job:
         for key, value in (("total", total), ("message", message), ("step", step)):
             if value is not None:
                 told[key] = value
-        self._outlet.tell({"progress": told})
+        self._outlet.tell({"progress": told}, self)
 
     def refresh_lock(self):
-        self._outlet.tell({"refresh_lock": self.number})
+        self._outlet.tell({"refresh_lock": self.number}, self)
 
     def log(self, message, level="info"):
-        self._outlet.tell({"log": {"job": self.number, "level": level, "message": str(message)[:8192]}})
+        self._outlet.tell({"log": {"job": self.number, "level": level, "message": str(message)[:8192]}}, self)
 
     def __repr__(self):
         return "<resqued.Job %s %s>" % (self.class_name, self.id)
@@ -219,7 +219,7 @@ class LongJob:
         raise Yielded()
 
     def _tell(self, line):
-        self.job._outlet.tell({"report": {"job": self.job.number, "line": line}})
+        self.job._outlet.tell({"report": {"job": self.job.number, "line": line}}, self.job)
 
 
 class Yielded(BaseException):
@@ -351,8 +351,10 @@ class LogHandler(logging.Handler):
                 level = "debug"
             line = {"level": level, "message": self.format(record)[:8192]}
             current = _current.get(None)
-            if current is not None and not current.ended:
+            if current is not None and current.ended:
+                current = None
+            if current is not None:
                 line["job"] = current.number
-            LogHandler.outlet.tell({"log": line})
+            LogHandler.outlet.tell({"log": line}, current)
         except Exception:
             self.handleError(record)

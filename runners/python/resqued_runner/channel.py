@@ -39,7 +39,10 @@ class Channel:
         self._socket.setblocking(True)
         self._rest = bytearray()
         self._searched = 0
-        self._writing = threading.Lock()
+        # A handler of a signal may write while its thread writes.
+        self._writing = threading.RLock()
+        self.writer = None    # the thread that writes for a job
+        self.deferred = None  # what interrupts it, called when the line is written
 
     def fileno(self):
         return self._socket.fileno()
@@ -78,23 +81,43 @@ class Channel:
             raise EOFError
         return chunk
 
-    def send(self, line):
-        """Writes a line (bytes with their line feed), unless this is a process that a job has forked."""
+    def send(self, line, ends=None):
+        """Writes a line (bytes with their line feed), unless this is a process that a job has
+        forked. From the line that ends a job on nothing else is written for it."""
         if os.getpid() != self._pid:
             return
         with self._writing:
-            try:
-                self._socket.sendall(line)
-            except OSError:
-                # resqued is gone; whoever reads notices it.
-                pass
+            if ends is not None:
+                ends.ended = True
+            self._write(line)
 
-    def tell(self, line):
-        """Writes an object. Raises where it is no JSON or too long, and writes nothing then."""
+    def tell(self, line, job=None):
+        """Writes an object, of a job that has not ended. Raises where it is no JSON or too long,
+        and writes nothing then."""
         encoded = json.dumps(line, allow_nan=False, separators=(",", ":")).encode("ascii")
         if len(encoded) >= LONGEST:
             raise ValueError("a line of %d bytes is longer than resqued reads (%d)" % (len(encoded), LONGEST))
-        self.send(encoded + b"\n")
+        if os.getpid() != self._pid:
+            return
+        with self._writing:
+            if job is not None and job.ended:
+                return
+            # An exception that a signal's handler raises must not leave half a line behind.
+            self.writer = threading.get_ident()
+            try:
+                self._write(encoded + b"\n")
+            finally:
+                self.writer = None
+        interrupt, self.deferred = self.deferred, None
+        if interrupt is not None:
+            interrupt()
+
+    def _write(self, line):
+        try:
+            self._socket.sendall(line)
+        except OSError:
+            # resqued is gone; whoever reads notices it.
+            pass
 
 
 def parse(line):

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+import traceback
 
 import resqued
 
@@ -65,7 +66,12 @@ class Template:
         return fork
 
     def fork(self, request, descriptors):
-        self.hook("before_fork")
+        try:
+            self.hook("before_fork")
+        except Exception as error:
+            # The asker sees the end of its socket, and asks again.
+            self.tell({"error": "a hook before the fork: %r" % (error,)})
+            return None
         self.warn_of_threads()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -81,8 +87,9 @@ class Template:
         if child == 0:
             try:
                 return self.become_runner(request, descriptors)
-            except BaseException as error:
-                complain("in a forked runner: %r" % (error,))
+            except BaseException:
+                traceback.print_exc()
+                complain("the forked runner could not begin")
                 os._exit(1)
         self.children.add(child)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])

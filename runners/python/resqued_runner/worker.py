@@ -105,10 +105,9 @@ class Worker:
                 # A process that the job has forked came back from it.
                 end_process(0)
             reading.acquire()
-            job.ended = True
             if job.cancelled is not None:
                 self.leaving = True
-            channel.send(line)
+            channel.send(line, job)
         for job in self.kept:
             channel.send(ended(job, resqued.Requeue(0)))
 
@@ -207,6 +206,9 @@ class Worker:
 
     def interrupted(self, *_):
         job = self.current
+        if self.channel.writer == self.main:
+            self.channel.deferred = self.interrupted
+            return
         if job is not None and job.cancelled is not None and job.raising and not job.raised:
             job.raised = True
             raise resqued.Cancelled(job.cancelled)
@@ -315,14 +317,12 @@ class Worker:
         self.answer(job, line)
 
     def answer(self, job, line):
-        with self.lock:
-            job.ended = True
-            if job.cancelled is not None:
-                self.leaving = True
-        self.channel.send(line)
+        self.channel.send(line, job)
         # After the line: when no job is left the process may end.
         with self.lock:
             self.jobs.pop(job.number, None)
+            if job.cancelled is not None:
+                self.leaving = True
         if self.leaving:
             self.maybe_over()
 

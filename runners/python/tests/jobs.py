@@ -141,3 +141,23 @@ async def async_steps(run, count):
     for step in range(count):
         run.report(state={"step": step})
         await run.until_saved()
+
+
+@resqued.job("Outlives")
+def outlives():
+    job = resqued.current_job()
+    gate = threading.Event()
+
+    def late():
+        gate.wait()
+        time.sleep(0.02)
+        job.progress(1, 2)
+        job.log("late")
+    threading.Thread(target=late, daemon=True).start()
+    gate.set()
+
+
+@resqued.job("Chatter")
+def chatter():
+    while True:
+        resqued.progress(1, 2, "x" * 200000)

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -134,6 +135,25 @@ class RunnerTest(unittest.TestCase):
         number = runner.start("Cleanup")
         runner.write({"cancel": number, "why": "timeout"})
         self.assertEqual("cleaned up after timeout", runner.read()["why"])
+
+    def test_what_outlives_its_job_does_not_speak_for_it(self):
+        runner = self.runner()
+        self.assertEqual({"done": 1}, runner.perform("Outlives"))
+        self.assertEqual({"done": 2}, runner.perform("Slow", 0.1))
+
+    def test_a_cancel_leaves_no_half_line(self):
+        runner = self.runner()
+        number = runner.start("Chatter")
+        # Its lines do not fit the socket, so it is cancelled while it writes.
+        for _ in range(5):
+            self.assertIn("progress", runner.read())
+        runner.write({"cancel": number, "why": "killed"})
+        # Long enough that the write is under way; if it is not, the test proves less.
+        time.sleep(0.3)
+        line = runner.read()
+        while "progress" in line:
+            line = runner.read()
+        self.assertEqual("resqued.Cancelled", line["exception"])
 
     def test_a_job_that_ignores_all_signals_is_cancelled(self):
         runner = self.runner()
