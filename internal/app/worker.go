@@ -151,6 +151,7 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	}
 	set, err := handler.New(handlers, handler.Options{
 		Commands: Commands(c), KillGrace: c.TermTimeout, Proc: os.Getenv(procfs.ProcEnv), Environ: os.Environ(), Env: envRules(c), Log: log,
+		RunnerClasses: runnerClasses(c),
 	})
 	if err != nil {
 		return nil, err
