@@ -19,6 +19,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/cmdslice"
+	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -38,7 +39,7 @@ type Options struct {
 	// Environ is the daemon's environment, from which that of commands is made.
 	Environ []string
 	// Env says what of it they get.
-	Env EnvRules
+	Env program.EnvRules
 	// Runners perform the jobs of the classes whose Command names one.
 	Runners map[string]Runner
 	// RunnerClasses are the classes that a runner performs, with patterns; any of one that is
@@ -128,8 +129,8 @@ func (s *Set) Lookup(name string) (*resqued.Class, bool) {
 // Classes returns the names of all classes and patterns, sorted.
 func (s *Set) Classes() []string { return slices.Clone(s.names) }
 
-// Owns reports whether the process pid is the first one of a command that still
-// runs. Its job waits for it, so no other code may reap it.
+// Owns reports whether the process pid is the first one of a command that still runs, or one of
+// a runner. Somebody waits for it, so no other code may reap it.
 func (s *Set) Owns(pid int) bool { return s.runner.owns(pid) }
 
 // Close ends the goroutine that starts commands. Call it when no job runs any
@@ -304,18 +305,5 @@ func (s *Set) covering(names ...string) *entry {
 	return nil
 }
 
-// takes reports whether a class is among those that the runner performs, whichever of its
-// spellings the runner takes it by.
-func (e *entry) takes(class string) bool {
-	if e.only == nil {
-		return true
-	}
-	among := false
-	for _, name := range wire.ClassNames(class) {
-		if selector.Excludes(e.only, name) {
-			return false
-		}
-		among = among || selector.MatchAny(e.only, name)
-	}
-	return among
-}
+// takes reports whether a class is among those that the runner performs.
+func (e *entry) takes(class string) bool { return e.only == nil || wire.Performs(e.only, class) }

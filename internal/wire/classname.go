@@ -69,6 +69,14 @@ func ClassIn(list []string, class string) bool {
 	return false
 }
 
+// Performs reports whether a list for selector.MatchAny has a class by one of its spellings, and
+// excludes it by none.
+func Performs(list []string, class string) bool {
+	names := ClassNames(class)
+	excluded := slices.ContainsFunc(names, func(name string) bool { return selector.Excludes(list, name) })
+	return !excluded && slices.ContainsFunc(names, func(name string) bool { return selector.MatchAny(list, name) })
+}
+
 // camelize turns foo-bar into FooBar.
 func camelize(name string) string {
 	var b strings.Builder

@@ -1,0 +1,57 @@
+# frozen_string_literal: true
+
+# What a job can say to resqued while it runs. Each of these does nothing where no runner of
+# resqued performs the job, so that a class also works under `rake resque:work` and in tests;
+# requeue and discard, which would have to end the job, raise there.
+module Resqued
+  # Where requeue and discard throw to. A throw is not rescued by Resque::Job#perform, so that
+  # no on_failure hook takes it for a failure.
+  OUTCOME = :resqued_outcome
+  CURRENT = :resqued_job
+
+  # Raised by requeue and discard outside a job.
+  class NoJob < StandardError; end
+
+  class << self
+    # The job that this thread performs, a Resqued::Runner::Job, or nil.
+    def job
+      Thread.current.thread_variable_get(CURRENT)
+    end
+
+    # Shows people how far the job is.
+    def progress(done, total = nil, step: nil, message: nil)
+      job&.progress(done, total, step: step, message: message)
+      nil
+    end
+
+    # Restarts the time limit of the lock of the job's class.
+    def refresh_lock
+      job&.refresh_lock
+      nil
+    end
+
+    # Writes a line to the log of the daemon, with the job's class and id.
+    def log(message, level: :info)
+      job&.log(message, level: level)
+      nil
+    end
+
+    # Ends the job and puts it back to its queue: neither a failure nor a success.
+    def requeue(after: 0)
+      leave([:requeue, Float(after)], "requeue")
+    end
+
+    # Ends the job without success and without a failure.
+    def discard(why)
+      leave([:discard, why.to_s], "discard")
+    end
+
+    private
+
+    def leave(outcome, verb)
+      raise NoJob, "Resqued.#{verb} ends the job of the thread that calls it, and this one performs none" unless job
+
+      throw OUTCOME, outcome
+    end
+  end
+end

@@ -1,0 +1,261 @@
+# frozen_string_literal: true
+
+require "digest"
+require "json"
+
+module Resqued
+  # Long jobs: extend a class with this, and say `long_job: true` for it in the configuration.
+  #
+  #   class Invoices
+  #     extend Resqued::LongJob
+  #     @queue = :medium
+  #
+  #     def self.long_job_perform(run, shop)
+  #       run.work_once(:customers) { run.state(:customers, customers_of(shop)) }
+  #       run.work_each(:send, run.state(:customers)) { |customer| send_to(customer) }
+  #     end
+  #   end
+  #
+  # The method runs from its beginning in each slice; what is done is passed over.
+  module LongJob
+    # The list or the state of a run is larger than can be kept.
+    class TooLarge < StandardError; end
+    # A producer could not reach the daemon's command line.
+    class EnqueueError < StandardError; end
+
+    # Enqueues a run, unless one with the same arguments waits or runs: an ordinary job of the
+    # class, of which a worker process makes that.
+    def enqueue_unique(*args)
+      ::Resque.enqueue(self, *args)
+    end
+
+    # The same, and one more run when that has ended. It takes resqued's command line
+    # (RESQUED_COMMAND, or resqued on the PATH), because it has to happen in one step.
+    def enqueue_debounce(*args)
+      command = ENV.fetch("RESQUED_COMMAND", "resqued")
+      line = [command, "longjobs", "start", name, "--debounce", "--", *args.map { |arg| JSON.generate(arg) }]
+      return true if system(*line, out: File::NULL)
+
+      raise EnqueueError, "#{line.join(' ')}: #{$?.nil? ? 'cannot be started' : "exit code #{$?.exitstatus}"}"
+    end
+
+    # A job that is no slice: the class is not configured as a long job.
+    def perform(*)
+      raise NotImplementedError, "#{self} works in slices: say `long_job: true` at its handler in resqued's configuration"
+    end
+
+    # One slice of a run.
+    class Run
+      # Where a slice that is over is left.
+      OVER = :resqued_slice_over
+      # The steps' own keys in the state.
+      STEP = "~"
+      # The done items of work_each are kept in blocks, so that each save is small.
+      BLOCK = 100
+      ITEMS = 20_000
+
+      def initialize(job)
+        @job = job
+        @state = (job["state"] || {}).dup
+        @changes = {}
+        @path = []
+        @units = 0
+        @reports = 0
+      end
+
+      attr_reader :job
+
+      # Names the run; the number of the slice; larger for each later slice.
+      def uuid
+        @job["run"]
+      end
+
+      def slice
+        @job["slice"]
+      end
+
+      def fence
+        @job.fence
+      end
+
+      def message
+        @job["message"]
+      end
+
+      # Performs the slice; :done ends it well, also when the run is to go on.
+      def perform(klass)
+        args = Array(@job["args"])
+        finished = false
+        catch(OVER) do
+          klass.respond_to?(:long_job_perform) ? klass.long_job_perform(self, *args) : klass.perform(*args)
+          finished = true
+        end
+        report(finished ? { done: true } : { yield: true })
+        :done
+      end
+
+      NONE = Object.new.freeze
+      private_constant :NONE
+
+      # state(key) reads, state(key, value) sets, state(key) { value } sets what was never set.
+      def state(key, value = NONE)
+        key = own(key)
+        return set(key, value) unless value.equal?(NONE)
+        return get(key) if !block_given? || has?(key)
+
+        set(key, yield)
+      end
+
+      def clear_state(key)
+        set(own(key), nil)
+        nil
+      end
+
+      # A unit of work, before which the slice may end. The program knows what is done.
+      def work_unit
+        begin_unit
+        kept = @changes.dup
+        reports = @reports
+        begin
+          result = block_given? ? yield : nil
+        rescue Exception # rubocop:disable Lint/RescueException -- a unit that fails has set nothing
+          @changes = reports == @reports ? kept : {}
+          raise
+        end
+        @units += 1
+        result
+      end
+
+      # A unit that runs once per run.
+      def work_once(key)
+        step = step(key)
+        return if get(step)
+
+        unit(step) { yield if block_given? }
+        finish_step(step)
+        nil
+      end
+
+      # A unit for each item of the list that this run has not done yet. Items are told apart
+      # by their JSON, so the list may change between slices.
+      def work_each(key, values)
+        step = step(key)
+        return if get(step)
+
+        values = values.to_a
+        raise TooLarge, "work_each(#{key.inspect}) has #{values.size} items and keeps at most #{ITEMS}; " \
+                        "work parts of a sorted list, with the last key in the state" if values.size > ITEMS
+        done = done_items(step)
+        values.each do |value|
+          digest = digest(value)
+          if done[digest].positive?
+            done[digest] -= 1
+            next
+          end
+          unit("#{step}/#{digest}") { yield(value) }
+          finish_item(step, digest)
+        end
+        finish_step(step)
+        nil
+      end
+
+      # Shows people how far the run is.
+      def progress(done, total = nil, step: nil, message: nil)
+        @job.report(progress: { done: done, total: total, step: step, message: message }.compact)
+      end
+
+      private
+
+      # At least one unit runs in each slice, however long the way to it.
+      def begin_unit
+        throw OVER if @job.slice_over && @units.positive?
+      end
+
+      def unit(step, &block)
+        @path.push(step)
+        work_unit(&block)
+      ensure
+        @path.pop
+      end
+
+      def step(key)
+        "#{@path.empty? ? STEP : "#{@path.last}/"}#{key}"
+      end
+
+      def own(key)
+        key = key.to_s
+        raise ArgumentError, "#{key.inspect}: keys that begin with #{STEP} are those of the steps" if key.start_with?(STEP)
+
+        key
+      end
+
+      # The step is done; what the steps within it remembered is forgotten, in one save.
+      def finish_step(step)
+        forget("#{step}/")
+        set(step, true)
+        save
+      end
+
+      def finish_item(step, digest)
+        forget("#{step}/#{digest}/")
+        number = 0
+        number += 1 while (get(block(step, number)) || []).size >= BLOCK
+        set(block(step, number), (get(block(step, number)) || []) + [digest])
+        save
+      end
+
+      def block(step, number)
+        "#{step}/~#{number}"
+      end
+
+      def done_items(step)
+        done = Hash.new(0)
+        number = 0
+        while (digests = get(block(step, number)))
+          digests.each { |digest| done[digest] += 1 }
+          number += 1
+        end
+        done
+      end
+
+      def digest(value)
+        [Digest::SHA256.digest(JSON.generate(value))[0, 6]].pack("m0")
+      end
+
+      def forget(prefix)
+        (@state.keys + @changes.keys).uniq.each { |key| set(key, nil) if key.start_with?(prefix) && has?(key) }
+      end
+
+      def has?(key)
+        @changes.key?(key) ? !@changes[key].nil? : @state.key?(key)
+      end
+
+      def get(key)
+        @changes.fetch(key) { @state[key] }
+      end
+
+      def set(key, value)
+        @changes[key] = value
+      end
+
+      # Saves what has changed, and waits until it is: the next unit begins after that.
+      def save
+        return if @changes.empty?
+
+        report({})
+        @job.wait_saved(@reports)
+      end
+
+      def report(line)
+        unless @changes.empty?
+          line = { state: @changes }.merge(line)
+          @reports += 1
+        end
+        @job.report(line)
+        @state.merge!(@changes)
+        @state.delete_if { |_, value| value.nil? }
+        @changes = {}
+      end
+    end
+  end
+end

@@ -1,0 +1,107 @@
+# frozen_string_literal: true
+
+require "fcntl"
+
+module Resqued
+  module Runner
+    # The socket of a runner: reads and writes lines of JSON, each with one system call where
+    # it can be. It does not know what they mean.
+    class Channel
+      CHUNK = 64 * 1024
+      # Where the descriptor is moved to: old code that becomes a daemon, or starts a program,
+      # closes the low ones.
+      HIGH = 100
+      LINE_FEED = "\n"
+      # Deeper payloads fail as jobs; unlimited ones would end the process.
+      NESTING = 1000
+
+      # A line from the daemon that cannot be read.
+      class BadLine < StandardError
+        # The job that the line seems to be about, or nil.
+        attr_reader :number
+
+        def initialize(error, line)
+          @number = line[/"number"\s*:\s*(\d+)/, 1]&.to_i if line.start_with?('{"job"')
+          super("#{error.class}: #{Text.utf8(error.message, 300)}")
+        end
+      end
+
+      def initialize(descriptor)
+        @io = self.class.moved(descriptor)
+        @pid = Process.pid
+        @chunk = String.new(capacity: CHUNK)
+        @rest = String.new
+        @searched = 0
+        @writing = Mutex.new
+      end
+
+      def self.moved(descriptor)
+        low = IO.for_fd(descriptor, "r+b")
+        high = IO.for_fd(low.fcntl(Fcntl::F_DUPFD, HIGH), "r+b")
+        high.close_on_exec = true
+        low.close
+        high
+      rescue Errno::EINVAL # as many descriptors are not allowed
+        low.close_on_exec = true
+        low
+      end
+
+      # Waits for the next line and returns its object. Raises EOFError at the end, and
+      # BadLine. Only one thread at a time may call it.
+      def receive
+        if @rest.empty?
+          @io.sysread(CHUNK, @chunk)
+          return parse(@chunk) if @chunk.index(LINE_FEED) == @chunk.bytesize - 1
+
+          @rest << @chunk
+        end
+        until (found = @rest.index(LINE_FEED, @searched))
+          @searched = @rest.bytesize
+          @io.sysread(CHUNK, @chunk)
+          @rest << @chunk
+        end
+        @searched = 0
+        parse(@rest.slice!(0, found + 1))
+      rescue Errno::ECONNRESET, Errno::ENOTCONN, Errno::EBADF, IOError
+        raise EOFError
+      end
+
+      # Writes one line. What a job has forked must not speak for it, so that does nothing
+      # in another process.
+      def send(line)
+        return unless Process.pid == @pid
+
+        @writing.synchronize do
+          line << LINE_FEED
+          written = @io.syswrite(line)
+          while written < line.bytesize
+            line = line.byteslice(written..-1)
+            written = @io.syswrite(line)
+          end
+        end
+      rescue SystemCallError, IOError
+        # Nobody is there to answer to, and the jobs will run elsewhere.
+        Process.exit!(1)
+      end
+
+      def own?
+        Process.pid == @pid
+      end
+
+      def close
+        @io.close
+      end
+
+      private
+
+      def parse(line)
+        object = JSON.parse(line.force_encoding(Encoding::UTF_8), max_nesting: NESTING)
+        raise TypeError, "a line has to be an object" unless object.is_a?(Hash)
+
+        object
+      rescue JSON::ParserError, TypeError, EncodingError, SystemStackError => e
+        raise BadLine.new(e, line)
+      end
+    end
+  end
+end

@@ -1,0 +1,228 @@
+# frozen_string_literal: true
+
+require "set"
+
+module Resqued
+  module Runner
+    # The jobs that a runner has, and what comes on its socket. One thread at a time reads:
+    # whichever waits for something. So a runner that performs one job at a time reads in the
+    # very thread that performs it, and needs no other thread for short jobs. A watcher reads
+    # while all threads perform, once their jobs have taken a while (TICK): it sees `cancel`
+    # and the end of the socket.
+    class Jobs
+      TICK = 0.05
+
+      attr_accessor :on_pause, :on_resume, :on_long, :on_full
+
+      def initialize(channel, term)
+        @channel = channel
+        @term = term # the class of the exception that a cancelled job gets
+        @mutex = Mutex.new
+        @changed = ConditionVariable.new
+        @parked = ConditionVariable.new
+        @waiting_jobs = []
+        @running = {}
+        @later = []
+        @idle = 0
+        @waiting = 0
+        @taken = 0
+        @reading = @leaving = @watcher_parked = false
+      end
+
+      # Waits for a job; nil when the runner is to leave. The caller performs it in the thread
+      # that it is called in, calls over, answers, and names it with the next call.
+      def take(answered = nil)
+        @mutex.synchronize do
+          @running.delete(answered.number) if answered
+          @idle += 1
+          await { @waiting_jobs.first || @leaving }
+          @idle -= 1
+          job = @waiting_jobs.shift
+          unless job
+            hand_over
+            return nil
+          end
+          @taken += 1
+          job.thread = Thread.current
+          @parked.signal if @watcher_parked
+          hand_over
+          job
+        end
+      end
+
+      # The job is over: nothing can be raised in its thread from here on.
+      def over(job)
+        @mutex.synchronize do
+          job.over = true
+          @leaving = true if job.cancelled # nobody knows what the interrupted code has left
+        end
+      end
+
+      # Whether the runner is to leave and has answered all its jobs.
+      def left?
+        @mutex.synchronize { @leaving && @running.empty? }
+      end
+
+      def wait_saved(job, count)
+        @mutex.synchronize do
+          await { job.saved >= count }
+          hand_over
+        end
+      end
+
+      def leave
+        @mutex.synchronize do
+          @leaving = true
+          @changed.broadcast
+        end
+      end
+
+      def leaving?
+        @leaving
+      end
+
+      # Whether a thread of its own would find a job, or has to read in place of others.
+      def short_of_threads?
+        @mutex.synchronize { @idle.zero? }
+      end
+
+      def tell(message)
+        @channel.send(JSON.generate(message))
+      end
+
+      # Reads while all threads perform. It never ends; the runner has it in a thread.
+      def watch
+        seen = nil
+        loop do
+          park
+          sleep TICK
+          busy = @mutex.synchronize { @taken if @idle.zero? && !@reading }
+          if busy && busy == seen
+            on_long&.call(@running.values)
+            @mutex.synchronize do
+              await { @taken != busy || @idle.positive? }
+              hand_over
+            end
+            on_long&.call([])
+            busy = nil
+          end
+          seen = busy
+        end
+      end
+
+      private
+
+      # Sleeps while there is nothing to watch. Whoever takes a job wakes it.
+      def park
+        @mutex.synchronize do
+          while @running.empty?
+            @watcher_parked = true
+            @parked.wait(@mutex)
+            @watcher_parked = false
+          end
+        end
+      end
+
+      # Waits until the block is true, and reads meanwhile if nobody does. With the mutex held.
+      def await
+        until yield
+          if @reading
+            @waiting += 1
+            begin
+              @changed.wait(@mutex)
+            ensure
+              @waiting -= 1
+            end
+          else
+            read
+            @changed.broadcast if @waiting.positive? && !yield
+          end
+        end
+      end
+
+      # Who stops reading has somebody else read.
+      def hand_over
+        @changed.signal if @waiting.positive? && !@reading
+      end
+
+      def read
+        @reading = true
+        message = error = nil
+        @mutex.unlock
+        begin
+          message = @channel.receive
+        rescue EOFError
+          gone
+        rescue Channel::BadLine => e
+          error = e
+        ensure
+          @mutex.lock
+          @reading = false
+        end
+        error ? refuse(error) : dispatch(message)
+        later
+      end
+
+      # The worker process is gone, and its jobs will run elsewhere: the runner must not go
+      # on, whatever it is doing.
+      def gone
+        Process.exit!(@running.empty? ? 0 : 1)
+      end
+
+      def refuse(error)
+        if error.number
+          failed = Performer.failed(Job.new({ "number" => error.number }, self), error)
+          @later << -> { @channel.send(failed) }
+        else
+          @later << -> { tell(error: error.message) }
+        end
+      end
+
+      def dispatch(message)
+        if (described = message["job"])
+          job = Job.new(described, self)
+          job.saved = 0
+          @running[job.number] = job
+          @waiting_jobs << job
+          on_full&.call if @waiting_jobs.size > @idle
+        elsif (number = message["cancel"])
+          cancel(@running[number], message["why"])
+        elsif (reply = message["reply"])
+          job = @running[reply["job"]]
+          job.saved = [job.saved, reply.fetch("line", {})["saved"].to_i].max if job
+        elsif (number = message["slice_over"])
+          @running[number]&.slice_over = true
+        elsif message["leave"]
+          @leaving = true
+        elsif message["pause"]
+          @later << -> { on_pause&.call }
+        elsif message["resume"]
+          @later << -> { on_resume&.call }
+        else
+          @later << -> { tell(error: "kind of line not known: #{message.keys.join(', ')[0, 200]}") }
+        end
+      end
+
+      # What writes, or runs the application's code, must not hold the mutex.
+      def later
+        until @later.empty?
+          what = @later.shift
+          @mutex.unlock
+          begin
+            what.call
+          ensure
+            @mutex.lock
+          end
+        end
+      end
+
+      # A job that ended meanwhile is not there any more: its answer has crossed the cancel.
+      def cancel(job, why)
+        return if job.nil? || job.cancelled || job.over
+
+        job.cancelled = why || "killed"
+        job.thread&.raise(@term.new("SIGTERM"))
+      end
+    end
+  end
+end

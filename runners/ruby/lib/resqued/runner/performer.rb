@@ -1,0 +1,63 @@
+# frozen_string_literal: true
+
+module Resqued
+  module Runner
+    # Performs jobs without Resque: Class.perform(*args). What it returns is the line that
+    # ends the job.
+    class Performer
+      def self.for_application
+        if defined?(::Resque::Job) && ::Resque::Job.method_defined?(:perform)
+          ResquePerformer.new
+        else
+          new
+        end
+      end
+
+      def call(job)
+        Thread.current.thread_variable_set(CURRENT, job)
+        outcome = catch(OUTCOME) do
+          job.slice? ? LongJob::Run.new(job).perform(Constants.find(job.class_name)) : perform(job)
+        end
+        outcome.equal?(:done) ? "{\"done\":#{job.number}}" : ended(job, outcome)
+      rescue Exception => e # rubocop:disable Lint/RescueException
+        begin
+          failure(job, e)
+        rescue Exception => another # rubocop:disable Lint/RescueException
+          Performer.failed(job, another)
+        end
+      ensure
+        Thread.current.thread_variable_set(CURRENT, nil)
+      end
+
+      # The line that says that the job has failed.
+      def self.failed(job, exception)
+        JSON.generate(
+          failed: job.number, exception: Text.class_name(exception),
+          message: Text.message(exception), backtrace: Text.backtrace(exception)
+        )
+      end
+
+      # Hooks of a runner's life, which only Resque has.
+      def hook(_name, *_args); end
+
+      private
+
+      def perform(job)
+        Constants.find(job.payload["class"]).perform(*job.args)
+        :done
+      end
+
+      def failure(job, exception)
+        Performer.failed(job, exception)
+      end
+
+      def ended(job, outcome)
+        verb, detail = outcome
+        case verb
+        when :requeue then JSON.generate(requeue: job.number, after: detail)
+        when :discard then JSON.generate(discard: job.number, why: Text.utf8(detail, 1000))
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,225 @@
+# frozen_string_literal: true
+
+module Resqued
+  module Runner
+    # Performs jobs through Resque::Job#perform, so that its hooks and all plugins that are
+    # built on them work as under `rake resque:work`.
+    #
+    # The daemon writes `failed`. Failure backends are called all the same, with the ones that
+    # write to Redis kept from it (see Quiet): others report to Sentry, say, and that of
+    # resque-retry decides that a failure is none.
+    class ResquePerformer < Performer
+      def initialize
+        super
+        @workers = {}
+        require_failure_backends
+        ::Resque::Job::DontPerform.prepend(Noted)
+        [:Redis, :RedisMultiQueue].each do |name|
+          ::Resque::Failure.const_get(name).prepend(Quiet) if ::Resque::Failure.const_defined?(name)
+        end
+      end
+
+      # Runs the hooks of a name. Before a fork there is no job yet, but hooks may expect one.
+      def hook(name, with = nil)
+        return unless ::Resque.respond_to?(name)
+
+        Array(::Resque.public_send(name)).each do |proc|
+          case with
+          when nil then proc.call
+          when :job then proc.call(::Resque::Job.new("", "class" => "", "args" => []))
+          when :worker then proc.call(worker(ENV["RESQUED_PROC"].to_s))
+          end
+        end
+      end
+
+      # Remembers what DontPerform says: Resque::Job#perform keeps it to itself.
+      module Noted
+        def initialize(*)
+          super
+          Thread.current.thread_variable_set(NOTED, self)
+        end
+      end
+
+      # Keeps a failure backend from writing to `failed` while a failure of a runner's job is
+      # told to all backends, and notes that it was to.
+      module Quiet
+        def save
+          reached = Thread.current.thread_variable_get(REACHED)
+          return super unless reached
+
+          reached << self
+          nil
+        end
+      end
+
+      NOTED = :resqued_dont_perform
+      REACHED = :resqued_failure_reached
+
+      private
+
+      def perform(job)
+        here = Thread.current
+        here.thread_variable_set(NOTED, nil)
+        resque_job = ::Resque::Job.new(job.queue, job.payload)
+        resque_job.worker = worker(job.worker.to_s, job)
+        Constants.find(job.payload["class"])
+        return :done if resque_job.perform
+
+        [:discard, why_not(here.thread_variable_get(NOTED))]
+      end
+
+      def why_not(dont_perform)
+        return "an around_perform hook did not run it" unless dont_perform
+
+        said = Text.message(dont_perform)
+        said == dont_perform.class.to_s ? "a before_perform hook raised #{said}" : "#{dont_perform.class}: #{said}"
+      end
+
+      def failure(job, exception)
+        return super if job.slice?
+
+        line = super
+        told(job, exception) ? line : ended(job, [:discard, suppressed(exception)])
+      end
+
+      def suppressed(exception)
+        "#{::Resque::Failure.backend} suppressed #{Text.class_name(exception)}: #{Text.utf8(Text.message(exception), 300)}"
+      end
+
+      # Tells the failure backends; reports whether it counts as a failure to them.
+      def told(job, exception)
+        reached = []
+        Thread.current.thread_variable_set(REACHED, reached)
+        backend = ::Resque::Failure.backend
+        ::Resque::Failure.create(exception: exception, worker: worker(job.worker.to_s, job),
+                                 queue: job.queue, payload: payload_of(job))
+        reached.any? || !writes_to_redis?(backend)
+      rescue Exception => e # rubocop:disable Lint/RescueException
+        job.log("the failure backend #{backend} raised #{Text.class_name(e)}: #{Text.message(e)}", level: :error)
+        true
+      ensure
+        Thread.current.thread_variable_set(REACHED, nil)
+      end
+
+      def payload_of(job)
+        job.payload
+      rescue StandardError
+        {}
+      end
+
+      def writes_to_redis?(backend)
+        return true if backend.include?(Quiet)
+
+        backend.respond_to?(:classes) && Array(backend.classes).any? { |one| writes_to_redis?(one) }
+      end
+
+      # Resque loads them by need; then it would be too late to keep them quiet.
+      def require_failure_backends
+        require "resque/failure/redis"
+        require "resque/failure/redis_multi_queue"
+      rescue LoadError
+        nil
+      end
+
+      def worker(id, job = nil)
+        @worker_class ||= ResqueWorker.build
+        worker = (@workers[Thread.current] ||= {})[id] ||= @worker_class.new(id)
+        worker.job = job && { "queue" => job.queue, "payload" => job.payload }
+        worker
+      end
+    end
+
+    # What plugins and failure backends find as job.worker: a Resque::Worker that is the
+    # daemon's thread, and cannot register, fork or poll.
+    module ResqueWorker
+      def self.build
+        parent = ::Resque::Worker if defined?(::Resque::Worker)
+        Class.new(parent || Object) { include Answers }
+      end
+
+      # In front of the methods of Resque::Worker, whose initialize looks at the environment.
+      module Answers
+        def initialize(id) # rubocop:disable Lint/MissingSuper
+          @to_s = id
+          @hostname, _, names = id.split(":", 3)
+          @queues = names.to_s.split(",")
+        end
+
+        attr_reader :to_s, :hostname, :queues
+        attr_writer :job
+
+        def id
+          @to_s
+        end
+
+        def pid
+          Process.pid
+        end
+
+        def job(_reload = true)
+          @job || {}
+        end
+        alias processing job
+
+        def working?
+          !@job.nil?
+        end
+
+        def idle?
+          @job.nil?
+        end
+
+        def state
+          @job ? :working : :idle
+        end
+
+        def paused?
+          false
+        end
+
+        def shutdown?
+          false
+        end
+
+        # A job may ask its worker to stop after it: the runner is replaced then.
+        def shutdown
+          Worker.current&.leave
+          true
+        end
+        alias shutdown! shutdown
+
+        def fork_per_job?
+          false
+        end
+
+        def reconnect
+          ::Resque.redis.reconnect
+        end
+
+        def log(message)
+          Resqued.log(message)
+        end
+
+        def log!(message)
+          Resqued.log(message, level: :debug)
+        end
+
+        def inspect
+          "#<Worker #{@to_s}>"
+        end
+
+        def ==(other)
+          to_s == other.to_s
+        end
+
+        # What would write to the keys of a worker that is the daemon's, or end it.
+        [:work, :register_worker, :unregister_worker, :prune_dead_workers, :done_working, :working_on,
+         :start_heartbeat, :pause_processing, :unpause_processing, :startup].each do |name|
+          define_method(name) do |*|
+            raise NotImplementedError, "Worker##{name} is not for jobs: resqued has the worker #{self}"
+          end
+        end
+      end
+    end
+  end
+end

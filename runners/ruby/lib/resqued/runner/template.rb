@@ -1,0 +1,153 @@
+# frozen_string_literal: true
+
+require "socket"
+
+module Resqued
+  module Runner
+    # A process that has the application loaded and forks runners from it. It runs no job.
+    class Template
+      MOST = 64 * 1024
+      # Signals whose effects the application may have changed, for a template.
+      SIGNALS = %w[HUP INT QUIT TERM USR1 USR2 CHLD CONT PIPE ALRM TTIN TTOU WINCH].freeze
+
+      def initialize(channel, descriptor, name:, app:, concurrency:, compact: true)
+        @channel = channel
+        @requests = Socket.for_fd(descriptor)
+        @requests.close_on_exec = true
+        @name = name
+        @app = app
+        @concurrency = concurrency
+        @compact = compact
+        @children = {}
+        @forked = false
+      end
+
+      def run
+        performer = Performer.for_application
+        performer.hook(:before_first_fork)
+        Connections.close(true)
+        say_threads
+        settle
+        Process.setproctitle("resqued-runner #{@name}: template")
+        trap("CHLD") { reap }
+        @channel.send(JSON.generate(hello: Worker.hello(@app, @concurrency, template: true)))
+        @performer = performer
+        while (packet = receive)
+          fork_for(*packet)
+        end
+        0
+      end
+
+      private
+
+      # The next request, or nil at the end. An empty packet looks like the end, which stays.
+      def receive
+        empty = 0
+        loop do
+          data, _from, _flags, *controls = @requests.recvmsg(MOST, 0, 4096, scm_rights: true)
+          given = controls.flat_map { |control| control.cmsg_is?(:SOCKET, :RIGHTS) ? control.unix_rights : [] }
+          return [data, given] unless data.nil? || (data.empty? && given.empty?)
+          return nil if data.nil? || (empty += 1) > 50
+        end
+      rescue Errno::ECONNRESET, EOFError
+        nil
+      end
+
+      def fork_for(data, given)
+        request = JSON.parse(data.force_encoding(Encoding::UTF_8))
+        asked = request.is_a?(Hash) && request["fork"]
+        raise TypeError, "no fork in it" unless asked.is_a?(Hash)
+        raise TypeError, "#{given.size} descriptors and not 3" unless given.size == 3
+
+        @performer.hook(:before_fork, :job)
+        Connections.close(false)
+        pid = fork { child(asked, given) }
+        @children[pid] = true
+        reap # it may have ended before it was in the list
+      rescue JSON::ParserError, TypeError, EncodingError => e
+        say("a request to fork that cannot be followed: #{e.message} (#{Text.utf8(data, 200)})")
+      rescue StandardError, NotImplementedError => e
+        say("cannot fork: #{Text.class_name(e)}: #{Text.message(e)}")
+      ensure
+        given.each { |io| io.close unless io.closed? }
+      end
+
+      # Never returns to the template's code.
+      def child(asked, given)
+        socket, out, err = given
+        begin
+          asked.fetch("env", {}).each { |name, value| ENV[name.to_s] = value&.to_s }
+          Process.setsid
+          STDOUT.reopen(out)
+          STDERR.reopen(err)
+          STDOUT.sync = STDERR.sync = true
+          @channel.close
+          @requests.close
+          SIGNALS.each { |signal| default(signal) }
+          descriptor = socket.fileno
+          socket.autoclose = false
+          [out, err].each(&:close)
+          Random.srand
+          Connections.renew
+          @performer.hook(:after_fork, :job)
+          worker = Worker.new(Channel.new(descriptor), name: @name, app: @app, forked: true,
+                              concurrency: asked["concurrency"] || @concurrency, performer: @performer)
+          code = worker.run
+        rescue SystemExit => e
+          code = e.status
+        rescue Exception => e # rubocop:disable Lint/RescueException
+          warn e.full_message(highlight: false)
+          code = 1
+        end
+        exit(code) if ENV["RUN_AT_EXIT_HOOKS"]
+      ensure
+        Process.exit!(code || 1)
+      end
+
+      def default(signal)
+        trap(signal, "DEFAULT")
+      rescue ArgumentError # reserved, or not there
+        nil
+      end
+
+      # Only its own children: the application may wait for others.
+      def reap
+        @children.keys.each do |pid|
+          @children.delete(pid) if Process.waitpid(pid, Process::WNOHANG)
+        rescue Errno::ECHILD
+          @children.delete(pid)
+        end
+      end
+
+      # Makes what has been loaded as shareable as Ruby can.
+      def settle
+        GC.start
+        return unless @compact
+
+        if Process.respond_to?(:warmup)
+          Process.warmup
+        elsif GC.respond_to?(:compact)
+          GC.compact
+        end
+      rescue NotImplementedError
+        nil
+      end
+
+      def say_threads
+        threads = Thread.list - [Thread.main]
+        threads.reject! { |thread| thread.name.to_s.match?(/\ATimeout/) } # starts itself anew
+        return if threads.empty?
+
+        names = threads.map { |thread| thread.name || thread.inspect[/\S+:\d+/] || "one without a name" }
+        say("the application has started threads (#{names.join(', ')}): runners that are forked do not have " \
+            "them; start them in Resque.after_fork, or use fork: false", level: :warn)
+      end
+
+      def say(message, level: :error)
+        @channel.send(JSON.generate(log: { level: level.to_s, message: Text.utf8(message, 8 * 1024) }))
+      rescue SystemCallError, IOError # its master is gone; runners are still asked for
+        warn "resqued-runner: #{message}"
+      end
+    end
+  end
+end

@@ -1,0 +1,59 @@
+# frozen_string_literal: true
+
+module Resqued
+  module Runner
+    # Makes text of any origin fit for a line of the protocol.
+    module Text
+      MESSAGE = 64 * 1024
+      LINE = 2 * 1024
+      LINES = 300
+
+      module_function
+
+      # The text as valid UTF-8 of at most limit bytes. Bytes without an encoding of their own
+      # are read as UTF-8, which they mostly are; others are converted.
+      def utf8(text, limit = MESSAGE)
+        text = text.to_s
+        text = text.byteslice(0, limit * 4) if text.bytesize > limit * 4
+        text = if [Encoding::UTF_8, Encoding::ASCII_8BIT, Encoding::US_ASCII].include?(text.encoding)
+                 text.dup.force_encoding(Encoding::UTF_8).scrub("?")
+               else
+                 text.encode(Encoding::UTF_8, invalid: :replace, undef: :replace, replace: "?")
+               end
+        text = "#{text.byteslice(0, limit - 3).scrub('')}…" if text.bytesize > limit
+        text
+      rescue EncodingError
+        text.dup.force_encoding(Encoding::UTF_8).scrub("?").byteslice(0, limit).scrub("")
+      end
+
+      # What an exception says. Its own methods may fail, and must not hide that the job has.
+      def message(exception)
+        utf8(exception.to_s)
+      rescue Exception => e # rubocop:disable Lint/RescueException
+        "its message could not be read: #{e.class}"
+      end
+
+      def class_name(exception)
+        utf8(exception.class.to_s, 200)
+      end
+
+      # The lines of the application: what lies below its call by Resque, or by the runner,
+      # is of no use to anybody. This is how Resque itself filters.
+      def backtrace(exception)
+        lines = Array(exception.backtrace)
+        cut = lines.index { |line| line.include?("/lib/resque/job.rb") } ||
+              lines.index { |line| line.include?(HERE) }
+        lines = lines.first(cut) if cut
+        more = lines.size - LINES
+        if more.positive? # deep recursion: its beginning and its end say all
+          lines = lines.first(LINES - 50) + ["… #{more} more …"] + lines.last(50)
+        end
+        lines.map { |line| utf8(line, LINE) }
+      rescue Exception # rubocop:disable Lint/RescueException
+        []
+      end
+
+      HERE = "#{__dir__}/"
+    end
+  end
+end
