@@ -46,6 +46,17 @@ func Commands(c config.Config) map[string]resqued.Class {
 	return classes
 }
 
+// runnerClasses returns the classes of the runners that do not perform any.
+func runnerClasses(c config.Config) map[string][]string {
+	classes := map[string][]string{}
+	for name, r := range c.Runners {
+		if len(r.Classes) > 0 {
+			classes[name] = r.Classes
+		}
+	}
+	return classes
+}
+
 // classLock returns the lock of a command handler, nil for none.
 func classLock(l *config.HandlerLock, style wire.RubyStyle) *resqued.ClassLock {
 	if l == nil {

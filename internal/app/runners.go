@@ -15,7 +15,7 @@ import (
 	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/runner"
-	"github.com/resqued/resqued/internal/selector"
+	"github.com/resqued/resqued/internal/wire"
 )
 
 // pools are the runners of a worker process, by name.
@@ -58,7 +58,7 @@ func runnerOptions(c config.Config, name string) runner.Options {
 		o.JobsPerRunner = c.JobsPerFork
 	}
 	if len(r.Classes) > 0 {
-		o.Performs = func(class string) bool { return selector.MatchAny(r.Classes, class) }
+		o.Performs = func(class string) bool { return wire.Performs(r.Classes, class) }
 	}
 	return o
 }

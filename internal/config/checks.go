@@ -310,6 +310,9 @@ func (l *loader) takeHandlers() {
 		}
 		c.Handlers[class] = h
 		l.result.Sources["handlers."+class] = Source{Kind: FromFile, Name: l.file.path, Line: l.file.classes[class]}
+		if class == anyClass && l.byFlag.Kind != "" {
+			l.result.Sources["handlers."+class] = l.byFlag
+		}
 		if h.Lock != nil && l.ok("namespace") && strings.Contains(h.Lock.Redis, "-cluster://") && !hashTagged(c.Namespace) {
 			l.refuse("namespace", c.Namespace, fmt.Sprintf(
 				"the locks of %s are kept in a Redis Cluster, which needs all keys in one slot; use a hash-tagged namespace, %q, for every producer and worker",

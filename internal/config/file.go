@@ -131,7 +131,6 @@ func parseFile(path string, data []byte) *file {
 			f.refuse(field.name, "", field.line, unknownKey(field.name, later, suggest))
 		}
 	}
-	f.checkRunnerUse()
 	return f
 }
 

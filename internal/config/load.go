@@ -65,6 +65,8 @@ func Load(o Options) (*Resolved, error) {
 		result: &Resolved{Sources: map[string]Source{}},
 	}
 	l.readFile()
+	l.readRunnerFlag()
+	l.checkRunnerUse()
 	l.readKeys()
 	if !l.file.unreadable { // else half of what follows would be wrong for lack of the file
 		l.readQueues()
@@ -100,6 +102,7 @@ type loader struct {
 	lists   map[string][]string // values of the keys that are lists
 	result  *Resolved
 	errs    Errors
+	byFlag  Source          // of the runner that --runner gives; empty = there is none
 	bad     map[string]bool // keys that were refused, so that nothing is compared with them
 }
 

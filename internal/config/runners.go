@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/resqued/resqued/internal/selector"
@@ -80,7 +82,7 @@ func (f *file) readRunner(from field) Runner {
 		f.refuse(at, "", from.line, "must be a map: {command: [bundle, exec, resqued-runner, config/environment]}")
 		return r
 	}
-	hasCommand := false
+	hasCommand, saysFork := false, false
 	for _, field := range f.fields(from.value, at+".") {
 		name := at + "." + field.name
 		switch field.name {
@@ -92,6 +94,7 @@ func (f *file) readRunner(from field) Runner {
 		case "env":
 			r.Env = f.readEnv(name, field)
 		case "fork":
+			saysFork = true
 			f.readBool(name, field, &r.Fork)
 		case "concurrency":
 			f.readNumber(name, field, &r.Concurrency, 1, maxThreads, "jobs at a time in one process")
@@ -115,6 +118,9 @@ func (f *file) readRunner(from field) Runner {
 		default:
 			f.refuse(name, "", field.line, unknown(suggestRunnerField(field.name)))
 		}
+	}
+	if !saysFork {
+		r.Fork = forks(r.Command)
 	}
 	if !hasCommand {
 		f.refuse(at, "", from.line, "has no command; write command: [bundle, exec, resqued-runner, config/environment]")
@@ -153,8 +159,100 @@ func (f *file) readClasses(name string, from field) []string {
 	return classes
 }
 
+// RunnerFlag gives the command of a runner, and everyApp is the name of that runner.
+const (
+	RunnerFlag = "runner"
+	everyApp   = "app"
+	anyClass   = "*"
+)
+
+// AddRunnerFlag registers --runner, the shortest way to work the classes of an application.
+func AddRunnerFlag(flags *pflag.FlagSet) {
+	flags.VarP(&runnerFlag{}, RunnerFlag, "", "`command` that performs the jobs of all classes without a handler: 'bundle exec resqued-runner config/environment'")
+}
+
+// runnerFlag is the value of --runner, which counts once: all classes go to one command.
+type runnerFlag struct {
+	text  string
+	given bool
+}
+
+// String returns what was given.
+func (f *runnerFlag) String() string { return f.text }
+
+// Type names the kind of value in the help.
+func (f *runnerFlag) Type() string { return "command" }
+
+// Set takes a command, and refuses a second one.
+func (f *runnerFlag) Set(text string) error {
+	if f.given {
+		return fmt.Errorf("given already, with %q; write runners: into the configuration file for more than one", f.text)
+	}
+	f.text, f.given = text, true
+	return nil
+}
+
+// readRunnerFlag adds the runner of --runner, and a handler for every class, to those of the file.
+func (l *loader) readRunnerFlag() {
+	if l.options.Flags == nil || l.file.unreadable {
+		return
+	}
+	flag := l.options.Flags.Lookup(RunnerFlag)
+	if flag == nil || !flag.Changed {
+		return
+	}
+	if _, ours := flag.Value.(*runnerFlag); !ours { // another command's of the same name
+		return
+	}
+	from := Source{Kind: FromFlag, Name: "--" + RunnerFlag}
+	l.result.Sources[RunnerFlag] = from
+	f, text := l.file, flag.Value.String()
+	argv, err := SplitCommand(text)
+	if err == nil {
+		if line, ok := f.classes[anyClass]; ok {
+			err = fmt.Errorf(`the configuration has a handler for "*" already (%s); leave one of them out`, Source{Kind: FromFile, Name: f.path, Line: line})
+		} else if line, ok := f.runnerLines[everyApp]; ok {
+			err = fmt.Errorf(`the configuration has a runner %s already (%s); leave --runner out, and write handlers: {"*": {runner: %s}}`,
+				everyApp, Source{Kind: FromFile, Name: f.path, Line: line}, everyApp)
+		}
+	}
+	if err != nil {
+		l.refuse(RunnerFlag, text, err.Error())
+		return
+	}
+	if f.handlers == nil { // there is no file
+		f.handlers, f.classes, f.runners, f.runnerLines = map[string]Handler{}, map[string]int{}, map[string]Runner{}, map[string]int{}
+	}
+	r := newRunner()
+	r.Command, r.Fork = argv, forks(argv)
+	f.runners[everyApp], f.handlers[anyClass] = r, Handler{Runner: everyApp}
+	l.byFlag = from
+}
+
+// cannotFork are programs whose processes cannot be forked from one that has booted.
+var cannotFork = []string{"node", "npx", "npm", "yarn", "pnpm", "bun", "bunx", "deno", "php", "java"}
+
+// forks reports whether the processes of a command may be forked from a template, as far as the
+// name of its program tells.
+func forks(argv []string) bool {
+	if len(argv) == 0 {
+		return true
+	}
+	program := filepath.Base(argv[0])
+	if program == "env" { // the first word that sets no variable
+		for _, arg := range argv[1:] {
+			if !assignment(arg) {
+				program = filepath.Base(arg)
+				break
+			}
+		}
+	}
+	return !slices.Contains(cannotFork, versionEnd().ReplaceAllString(program, ""))
+}
+
 // checkRunnerUse refuses handlers that name a runner which does not exist.
-func (f *file) checkRunnerUse() {
+func (l *loader) checkRunnerUse() {
+	f := l.file
 	known := slices.Sorted(maps.Keys(f.runners))
 	for _, class := range slices.Sorted(maps.Keys(f.handlers)) {
 		name := f.handlers[class].Runner
@@ -170,7 +268,9 @@ func (f *file) checkRunnerUse() {
 		default:
 			message += "; there is " + strings.Join(known[:min(len(known), 10)], ", ")
 		}
-		f.refuse("handlers."+class+".runner", name, f.classes[class], message)
+		l.errs = append(l.errs, Error{
+			Key: "handlers." + class + ".runner", Value: name, Source: Source{Kind: FromFile, Name: f.path, Line: f.classes[class]}, Message: message,
+		})
 	}
 }
 
@@ -183,6 +283,9 @@ func (l *loader) takeRunners() {
 		}
 		c.Runners[name] = l.file.runners[name]
 		l.result.Sources["runners."+name] = Source{Kind: FromFile, Name: l.file.path, Line: l.file.runnerLines[name]}
+	}
+	if l.byFlag.Kind != "" {
+		l.result.Sources["runners."+everyApp] = l.byFlag
 	}
 }
 

@@ -1,9 +1,14 @@
 package config
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 )
 
@@ -124,4 +129,76 @@ func TestRunnersRefused(t *testing.T) {
 		require.Len(t, r.Warnings, 1)
 		require.Equal(t, "A: the classes of runner a leave it out: every job of it will fail.", r.Warnings[0].Message)
 	})
+}
+
+func TestRunnerFlag(t *testing.T) {
+	t.Parallel()
+	load := func(t *testing.T, yaml string, given ...string) (*Resolved, error) {
+		t.Helper()
+		flags := pflag.NewFlagSet("work", pflag.ContinueOnError)
+		AddFlags(flags)
+		AddRunnerFlag(flags)
+		for _, text := range given {
+			if err := flags.Set(RunnerFlag, text); err != nil {
+				return nil, err
+			}
+		}
+		path := NoFile
+		if yaml != "" {
+			path = filepath.Join(t.TempDir(), "resqued.yaml")
+			require.NoError(t, os.WriteFile(path, []byte(yaml), 0o600))
+		}
+		r, err := Load(Options{File: path, Environ: []string{}, Flags: flags})
+		if err != nil {
+			err = errors.New(strings.ReplaceAll(err.Error(), filepath.Dir(path)+"/", ""))
+		}
+		return r, err
+	}
+	app := newRunner()
+	app.Command = []string{"ruby", "a b.rb"}
+
+	t.Run("it is a runner for every class", func(t *testing.T) {
+		t.Parallel()
+		r, err := load(t, "", "ruby 'a b.rb'")
+		require.NoError(t, err)
+		require.Empty(t, r.Warnings)
+		require.Equal(t, map[string]Runner{"app": app}, r.Runners)
+		require.Equal(t, map[string]Handler{"*": {Runner: "app", KillAfter: DefaultKillAfter}}, r.Handlers)
+		require.Equal(t, "flag --runner", r.Sources["runners.app"].String())
+		require.Equal(t, "flag --runner", r.Sources["handlers.*"].String())
+		r, err = load(t, "")
+		require.NoError(t, err)
+		require.Empty(t, r.Runners)
+	})
+	t.Run("handlers of the file stand beside it, and may name it", func(t *testing.T) {
+		t.Parallel()
+		r, err := load(t, "handlers: {Mail: {runner: app, timeout: 5m}, Thumb: {command: [x]}}\nrunners: {other: {command: [x]}}", "ruby 'a b.rb'")
+		require.NoError(t, err)
+		require.Len(t, r.Handlers, 3)
+		require.Equal(t, []string{"*", "Mail"}, r.Of("app"))
+	})
+	t.Run("programs that cannot fork boot each for itself", func(t *testing.T) {
+		t.Parallel()
+		for text, want := range map[string]bool{
+			"ruby a": true, "bundle exec x": true, "python3.12 -m x": true, "node a.js": false, "/usr/bin/node20 a.js": false, "npx x": false, "env A=1 node a": false, "env A=1 ruby a": true,
+		} {
+			r, err := load(t, "", text)
+			require.NoError(t, err)
+			require.Equal(t, want, r.Runners["app"].Fork, text)
+		}
+	})
+	for _, tc := range []struct{ name, yaml, flag, want string }{
+		{"a handler for every class", "handlers:\n  '*': {command: [x]}", "ruby a", `runner "ruby a" (flag --runner): the configuration has a handler for "*" already (resqued.yaml:2); leave one of them out`},
+		{"a runner of that name", "runners: {app: {command: [x]}}", "ruby a", `runner "ruby a" (flag --runner): the configuration has a runner app already (resqued.yaml:1); leave --runner out, and write handlers: {"*": {runner: app}}`},
+		{"a pipe", "", "ruby a | cat", `runner "ruby a | cat" (flag --runner): '|' at character 8 needs a shell, and none is involved; in single quotes the program gets it as it is, and sh -c '…' starts a shell`},
+		{"nothing", "", "", `runner (flag --runner): names no program; write the program first: --runner 'bundle exec resqued-runner config/environment'`},
+	} {
+		t.Run(tc.name+" is refused", func(t *testing.T) {
+			t.Parallel()
+			_, err := load(t, tc.yaml, tc.flag)
+			require.EqualError(t, err, tc.want)
+		})
+	}
+	_, err := load(t, "", "ruby a", "ruby b")
+	require.ErrorContains(t, err, `given already, with "ruby a"`)
 }

@@ -44,6 +44,14 @@ func CheckPattern(text string) error {
 	return checkGlob(text)
 }
 
+// Excludes reports whether an exclusion of a list for MatchAny covers a name.
+func Excludes(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(text string) bool {
+		not, excluded := strings.CutPrefix(text, "!")
+		return excluded && matchEntry(not, name)
+	})
+}
+
 // Patterns returns the globs among names in the order in which they are asked: the longest
 // first, because it says most about a name.
 func Patterns(names []string) []string {
@@ -55,6 +63,20 @@ func Patterns(names []string) []string {
 	}
 	slices.SortFunc(globs, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
 	return globs
+}
+
+// Choose returns the one of some names and globs that decides about a name: itself, else the
+// first of Patterns that covers it, else "".
+func Choose(names []string, name string) string {
+	if slices.Contains(names, name) {
+		return name
+	}
+	for _, glob := range Patterns(names) {
+		if match(glob, name) {
+			return glob
+		}
+	}
+	return ""
 }
 
 func isGlob(text string) bool { return strings.ContainsAny(text, globChars) }
