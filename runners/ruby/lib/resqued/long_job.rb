@@ -44,6 +44,11 @@ module Resqued
       raise NotImplementedError, "#{self} works in slices: say `long_job: true` at its handler in resqued's configuration"
     end
 
+    # The run that this thread performs a slice of, or nil.
+    def self.current
+      Thread.current.thread_variable_get(:resqued_long_run)
+    end
+
     # One slice of a run.
     class Run
       # Where a slice that is over is left.
@@ -86,12 +91,15 @@ module Resqued
       def perform(klass)
         args = Array(@job["args"])
         finished = false
+        Thread.current.thread_variable_set(:resqued_long_run, self)
         catch(OVER) do
           klass.respond_to?(:long_job_perform) ? klass.long_job_perform(self, *args) : klass.perform(*args)
           finished = true
         end
         report(finished ? { done: true } : { yield: true })
         :done
+      ensure
+        Thread.current.thread_variable_set(:resqued_long_run, nil)
       end
 
       NONE = Object.new.freeze
