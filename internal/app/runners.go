@@ -2,10 +2,10 @@ package app
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"os"
 	"slices"
+	"sync"
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
@@ -13,6 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/runner"
 	"github.com/resqued/resqued/internal/selector"
 )
@@ -20,36 +21,54 @@ import (
 // pools are the runners of a worker process, by name.
 type pools map[string]*runner.Pool
 
-// openPools starts the runners of a worker process that its handlers name. The descriptors of the
-// sockets to their templates are in requests.
-func openPools(c config.Config, requests map[string]int, log *zap.Logger) (p pools, err error) {
-	p = pools{}
-	defer func() {
-		if err != nil {
-			p.close()
-		}
-	}()
+// openRunners starts the processes of all runners of the configuration, and does not wait for
+// them. What it opens has to be closed, also if it fails.
+func openRunners(h handover, log *zap.Logger) (pools, error) {
+	c, opened := h.Config, pools{}
 	for _, name := range usedRunners(c) {
-		r, ok := c.Runners[name]
-		if !ok {
-			return p, fmt.Errorf("runner %q is not there: add it under runners in the configuration", name)
-		}
-		o := runnerOptions(c, name, r)
+		o := runnerOptions(c, name)
 		o.Log = log
-		if fd, ok := requests[name]; ok {
+		if fd, ok := h.Runners[name]; ok {
 			unix.CloseOnExec(fd)
-			o.Requests = os.NewFile(uintptr(fd), "socket to the template of runner "+name)
+			o.Requests = os.NewFile(uintptr(fd), "requests to fork")
 		}
-		p[name], err = runner.Open(o)
+		p, err := runner.Open(o)
 		if o.Requests != nil {
-			_ = o.Requests.Close() // the pool has its own
+			_ = o.Requests.Close() // the pool has one of its own
 		}
 		if err != nil {
-			delete(p, name)
-			return p, err
+			opened.close()
+			return nil, err
 		}
+		opened[name] = p
 	}
-	return p, nil
+	return opened, nil
+}
+
+// runnerOptions are those of a runner of the configuration in a worker process.
+func runnerOptions(c config.Config, name string) runner.Options {
+	r := c.Runners[name]
+	o := runner.Options{
+		Name: name, Argv: r.Command, Dir: r.Dir, Env: runnerEnv(r), Environ: program.Scrub(os.Environ(), envRules(c)),
+		Threads: c.ThreadCount, Concurrency: r.Concurrency, BootTimeout: r.BootTimeout,
+		JobsPerRunner: r.JobsPerRunner, MaxRSS: r.MaxRSS, MaxAge: r.MaxAge, KillAfter: r.KillAfter, KillGrace: c.TermTimeout,
+		Proc: os.Getenv(procfs.ProcEnv),
+	}
+	if o.JobsPerRunner == 0 {
+		o.JobsPerRunner = c.JobsPerFork
+	}
+	if len(r.Classes) > 0 {
+		o.Performs = func(class string) bool { return selector.MatchAny(r.Classes, class) }
+	}
+	return o
+}
+
+// runnerEnv returns the variables of a runner and its template besides what is the daemon's.
+func runnerEnv(r config.Runner) (env []string) {
+	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
+		env = append(env, name+"="+r.Env[name])
+	}
+	return env
 }
 
 // usedRunners returns the names of the runners that handlers name, sorted.
@@ -63,55 +82,37 @@ func usedRunners(c config.Config) []string {
 	return slices.Sorted(maps.Keys(used))
 }
 
-func runnerOptions(c config.Config, name string, r config.Runner) runner.Options {
-	concurrency := max(1, r.Concurrency)
-	jobs := r.JobsPerRunner
-	if jobs == 0 {
-		jobs = c.JobsPerFork
-	}
-	o := runner.Options{
-		Name: name, Argv: r.Command, Dir: r.Dir, Env: runnerEnviron(c, r),
-		Processes: (c.ThreadCount + concurrency - 1) / concurrency, Concurrency: concurrency,
-		BootTimeout: r.BootTimeout, Jobs: jobs, MaxRSS: r.MaxRSS, MaxAge: r.MaxAge,
-		Proc: os.Getenv(procfs.ProcEnv),
-	}
-	if len(r.Classes) > 0 {
-		o.Knows = func(class string) bool { return selector.MatchAny(r.Classes, class) }
-	}
-	return o
-}
-
-// runnerEnviron returns the environment of a runner and its template, without what the protocol
-// adds.
-func runnerEnviron(c config.Config, r config.Runner) []string {
-	env := handler.Scrub(os.Environ(), envRules(c))
-	for _, key := range slices.Sorted(maps.Keys(r.Env)) {
-		env = append(env, key+"="+r.Env[key])
-	}
-	return env
-}
-
-// handlers returns the pools as package handler wants them.
-func (p pools) handlers() map[string]handler.Runner {
-	all := make(map[string]handler.Runner, len(p))
-	for name, pool := range p {
-		all[name] = pool
-	}
-	return all
-}
-
-// await waits until the first runner of each is ready.
-func (p pools) await(ctx context.Context) error {
-	for _, name := range slices.Sorted(maps.Keys(p)) {
-		if err := p[name].Await(ctx); err != nil {
+// await waits until the first process of each is ready.
+func (ps pools) await(ctx context.Context) error {
+	for _, name := range slices.Sorted(maps.Keys(ps)) {
+		if err := ps[name].Await(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p pools) close() {
-	for _, pool := range p {
-		pool.Close()
+// byName are the runners as package handler takes them.
+func (ps pools) byName() map[string]handler.Runner {
+	named := make(map[string]handler.Runner, len(ps))
+	for name, p := range ps {
+		named[name] = p
+	}
+	return named
+}
+
+// close has all processes leave, at the same time, and returns when they are gone.
+func (ps pools) close() {
+	var done sync.WaitGroup
+	for _, p := range ps {
+		done.Go(p.Close)
+	}
+	done.Wait()
+}
+
+// abandon kills all processes, for a worker process that ends itself.
+func (ps pools) abandon() {
+	for _, p := range ps {
+		p.Abandon()
 	}
 }

@@ -16,11 +16,11 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/master"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/systemd"
@@ -271,7 +271,7 @@ func (d *Daemon) masterConfig(c config.Config, waits int, g *generation) (master
 	lease, _ := leaseAndBeat(c)
 	var env []string
 	if onlyCommands(handlers) {
-		env = handler.Unsecret(os.Environ(), envRules(c), c.DatabaseURL != "")
+		env = program.Unsecret(os.Environ(), envRules(c), c.DatabaseURL != "")
 	}
 	return master.Config{
 		Slots: c.WorkerCount, Threads: c.ThreadCount, MaxRetiring: c.MaxRetiring,
@@ -296,8 +296,8 @@ func workerBoot(c config.Config) time.Duration {
 }
 
 // envRules returns which variables of the daemon's environment commands get.
-func envRules(c config.Config) handler.EnvRules {
-	return handler.EnvRules{Keep: c.KeepsEnv, Drop: c.DropsEnv}
+func envRules(c config.Config) program.EnvRules {
+	return program.EnvRules{Keep: c.KeepsEnv, Drop: c.DropsEnv}
 }
 
 // uniqueQueues returns the queues whose keys the master keeps in step. Strict ones are left

@@ -14,7 +14,7 @@ import (
 
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/proc"
-	"github.com/resqued/resqued/internal/runner"
+	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/template"
 )
 
@@ -28,7 +28,7 @@ type generation struct {
 // bootTemplates starts the templates of the runners that handlers name.
 func bootTemplates(c config.Config, log *zap.Logger) (*generation, error) {
 	g := &generation{}
-	if !runner.Forks {
+	if !template.Supported {
 		return g, nil
 	}
 	for _, name := range usedRunners(c) {
@@ -37,7 +37,7 @@ func bootTemplates(c config.Config, log *zap.Logger) (*generation, error) {
 			continue
 		}
 		t, err := template.Start(template.Options{
-			Runner: name, Argv: r.Command, Dir: r.Dir, Env: runnerEnviron(c, r), Concurrency: r.Concurrency, BootTimeout: r.BootTimeout, Log: log,
+			Runner: name, Argv: r.Command, Dir: r.Dir, Env: append(program.Scrub(os.Environ(), envRules(c)), runnerEnv(r)...), Concurrency: r.Concurrency, BootTimeout: r.BootTimeout, Log: log,
 		})
 		if err != nil {
 			g.stop()

@@ -47,12 +47,13 @@ type handover struct {
 	Config config.Config `json:"config"`
 	// Waits is for how many queues a lookout waits in Redis at a time; 0 = none.
 	Waits int `json:"waits,omitempty"`
-	// Runners are the descriptors of the sockets to the templates of runners, by the runners' names.
-	Runners map[string]int `json:"runners,omitempty"`
 	// Dev is set under "resqued dev".
 	Dev *DevMode `json:"dev,omitempty"`
 	// Bench: the jobs are those of a measurement, and no code of the program runs.
 	Bench bool `json:"bench,omitempty"`
+	// Runners are the descriptors, in the worker process, on which the templates of runners
+	// take requests to fork, by the name of the runner.
+	Runners map[string]int `json:"runners,omitempty"`
 }
 
 // DevMode says how worker processes of "resqued dev" show the jobs that end.
@@ -139,6 +140,7 @@ type worker struct {
 	process *workerproc.Process
 	set     *handler.Set
 	store   *store.Store
+	pools   pools
 	closers []func()
 }
 
@@ -151,13 +153,12 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	if h.Dev != nil {
 		handlers = withDemo(handlers)
 	}
-	runners, err := openPools(c, h.Runners, log)
-	if err != nil {
+	if w.pools, err = openRunners(h, log); err != nil {
 		return nil, err
 	}
-	w.closers = append(w.closers, runners.close)
+	w.closers = append(w.closers, w.pools.close)
 	set, err := handler.New(handlers, handler.Options{
-		Runners: runners.handlers(), Commands: Commands(c), KillGrace: c.TermTimeout, Proc: os.Getenv(procfs.ProcEnv), Environ: os.Environ(), Env: envRules(c), Log: log,
+		Commands: Commands(c), Runners: w.pools.byName(), KillGrace: c.TermTimeout, Proc: os.Getenv(procfs.ProcEnv), Environ: os.Environ(), Env: envRules(c), Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -165,7 +166,7 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	w.set = set
 	if h.Dev == nil && !h.Bench && onlyRunners(c, handlers.Classes()) {
 		// Without them it could do nothing.
-		if err := runners.await(context.Background()); err != nil {
+		if err := w.pools.await(context.Background()); err != nil {
 			return nil, err
 		}
 	}
@@ -286,6 +287,7 @@ func reapStrays(owned func(pid int) bool, log *zap.Logger) (stop func()) {
 // Handlers do not report these kills.
 func (w *worker) killSelf() {
 	w.set.Abandon()
+	w.pools.abandon()
 	procfs.EndDescendants()
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {}

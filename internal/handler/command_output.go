@@ -11,22 +11,24 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued/internal/procout"
+	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// drainFor is how long output is waited for when every process of a command
-// is gone: only a stranger that was handed a pipe can hold it open then.
-const drainFor = time.Second
+const (
+	// drainFor is how long output is waited for when every process of a command
+	// is gone: only a stranger that was handed a pipe can hold it open then.
+	drainFor = time.Second
+)
 
 // output reads what a command writes. Its pipes are read by one goroutine each,
 // from connect until drain or abandon.
 type output struct {
 	log     *zap.Logger
-	refresh *refresher
+	refresh *program.Refresher
 	// slice, if not nil, takes what the command reports.
 	slice   *slice
-	tail    procout.Tail
+	tail    program.Tail
 	readers []*os.File
 	// theirs are the ends that are the command's.
 	theirs []*os.File
@@ -46,7 +48,7 @@ func (o *output) connect() ([]*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	report, replies := func(r *os.File) { procout.EachLine(r, o.report) }, (*os.File)(nil)
+	report, replies := func(r *os.File) { program.EachLine(r, o.report) }, (*os.File)(nil)
 	if s := o.slice; s != nil {
 		if replies, err = s.replies.open(); err != nil {
 			o.abandon()
@@ -102,15 +104,15 @@ func (o *output) drain() {
 		_ = r.Close()
 	}
 	o.readers = nil
-	o.refresh.end()
+	o.refresh.End()
 	if o.slice != nil {
 		o.slice.replies.close()
 	}
 }
 
 func (o *output) logLines(stream string, r io.Reader) {
-	procout.EachLine(r, func(line []byte, left int) {
-		fields := []zap.Field{zap.String("stream", stream), zap.String("line", wire.Printable(string(line), procout.MaxLine))}
+	program.EachLine(r, func(line []byte, left int) {
+		fields := []zap.Field{zap.String("stream", stream), zap.String("line", wire.Printable(string(line), program.MaxLine))}
 		if left > 0 {
 			fields = append(fields, zap.Int("bytes_left_out", left))
 		}
@@ -137,7 +139,7 @@ func (o *output) report(line []byte, left int) {
 	case err == nil && m.Progress != nil:
 		o.log.Debug("job progress", zap.Stringer("done", m.Progress.Done), zap.Stringer("total", m.Progress.Total))
 	case err == nil && m.RefreshLock:
-		o.refresh.ask()
+		o.refresh.Ask()
 	}
 	if err != nil && !o.junk {
 		o.junk = true

@@ -18,6 +18,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/cmdslice"
+	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -36,26 +37,23 @@ type Options struct {
 	// Environ is the daemon's environment, from which that of commands is made.
 	Environ []string
 	// Env says what of it they get.
-	Env EnvRules
+	Env program.EnvRules
 	// Runners perform the jobs of the classes whose Command names one.
 	Runners map[string]Runner
 	Log     *zap.Logger
 }
 
-// Runner performs jobs in processes that stay; *runner.Pool is one.
+// Runner performs jobs in processes that stay. One of package runner is such.
 type Runner interface {
-	// Perform blocks until the job has ended, or until nothing of the process that performed it is
-	// left. When ctx ends, the job is told to stop, and gets killAfter for that. s is the slice
-	// that the job is, or nil; refresh has the job's class lock refreshed, soon. After a
-	// *jobctx.DeathError nobody knows how far the job came.
-	Perform(ctx context.Context, job *resqued.Job, killAfter time.Duration, s *cmdslice.Slice, refresh func()) error
-	// Knows reports whether jobs of a class may be performed.
-	Knows(class string) bool
+	// Perform blocks until the job has ended, or until no process performs it any more. When
+	// ctx ends, the job is told to stop, and gets killAfter for that. s is the slice that the
+	// job is, or nil. After a *jobctx.DeathError nobody knows how far the job came.
+	Perform(ctx context.Context, job *resqued.Job, killAfter time.Duration, s *cmdslice.Slice) error
 	// Owns reports whether a process is one of its own that nobody else may reap.
 	Owns(pid int) bool
-	// Slots returns how many jobs the processes that are there perform at a time; Changed has an
-	// element when that may have changed.
-	Slots() int
+	// Vacant returns how many jobs could be performed at once, without waiting for a process
+	// to boot; Changed has an element when that has changed.
+	Vacant() int
 	Changed() <-chan struct{}
 }
 
@@ -65,7 +63,6 @@ type Set struct {
 	names   []string
 	hooks   []resqued.Hooks
 	runner  *runner
-	runners map[string]Runner
 	log     *zap.Logger
 }
 
@@ -84,7 +81,6 @@ func New(h *resqued.Handlers, o Options) (*Set, error) {
 		classes: map[string]*entry{},
 		hooks:   h.AllHooks(),
 		runner:  newRunner(o),
-		runners: o.Runners,
 		log:     o.Log,
 	}
 	for _, name := range h.Classes() {
@@ -120,19 +116,9 @@ func (s *Set) Lookup(name string) (*resqued.Class, bool) {
 // Classes returns the names of all classes, sorted.
 func (s *Set) Classes() []string { return slices.Clone(s.names) }
 
-// Owns reports whether the process pid is the first one of a command that still
-// runs. Its job waits for it, so no other code may reap it.
-func (s *Set) Owns(pid int) bool {
-	if s.runner.owns(pid) {
-		return true
-	}
-	for _, r := range s.runners {
-		if r.Owns(pid) {
-			return true
-		}
-	}
-	return false
-}
+// Owns reports whether the process pid is the first one of a command that still runs, or one of
+// a runner. Somebody waits for it, so no other code may reap it.
+func (s *Set) Owns(pid int) bool { return s.runner.owns(pid) }
 
 // Close ends the goroutine that starts commands. Call it when no job runs any
 // more; performing a command afterwards is an error.
@@ -257,11 +243,11 @@ func (s *Set) tellFailure(ctx context.Context, job *resqued.Job, failure error) 
 func (s *Set) add(class resqued.Class, middleware []resqued.Middleware) error {
 	run := class.Handler
 	if class.Command != nil {
-		perform, err := s.external(class)
+		c, err := newCommand(class, s.runner)
 		if err != nil {
 			return err
 		}
-		run = perform
+		run = c.perform
 	}
 	if run == nil {
 		return fmt.Errorf("class %q has neither a function nor a command", class.Name)

@@ -25,12 +25,9 @@ type Mark uint64
 // runBits are the low bits of a mark, which number the runs of a worker process. In the
 // others is what names that process. The highest one is never set: great numbers mean that
 // there is no limit.
-//
-// Those from firstRunner on are of runners, which perform many runs.
 const (
-	runBits     = 16
-	runMask     = 1<<runBits - 1
-	firstRunner = 3 << (runBits - 2)
+	runBits = 16
+	runMask = 1<<runBits - 1
 )
 
 // Worker returns the mark of the worker process with that name.
@@ -41,11 +38,7 @@ func Worker(proc string) Mark {
 
 // Run returns the mark of the nth run in the worker process of m. Only runs that are many
 // thousands apart have the same one.
-func (m Mark) Run(n int64) Mark { return m.Worker() | Mark(n%(firstRunner-1)+1) }
-
-// Runner returns the mark of the nth runner of the worker process of m. Only runners that are many
-// thousands apart have the same one.
-func (m Mark) Runner(n int64) Mark { return m.Worker() | Mark(firstRunner+n%(runMask-firstRunner+1)) }
+func (m Mark) Run(n int64) Mark { return m.Worker() | Mark(n%runMask+1) }
 
 // Worker returns the mark of the worker process to which m belongs.
 func (m Mark) Worker() Mark { return m &^ runMask }

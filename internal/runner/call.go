@@ -2,248 +2,306 @@ package runner
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/cmdslice"
 	"github.com/resqued/resqued/internal/jobctx"
+	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// ahead is how many lines of a job may wait while one is worked.
-const ahead = 16
+const (
+	// exitFor is how long a process that has closed its socket may take to end by itself, so
+	// that its own words and its exit code are those of its end.
+	exitFor = 500 * time.Millisecond
+	// keptLine is how large the memory for a job's line may be that a process keeps, in bytes.
+	keptLine = 64 << 10
+	// maxStderr bounds what of stderr becomes the error of a run of a long job, which keeps
+	// the beginning of what is too long, in bytes.
+	maxStderr = 7 << 10
+)
 
-// task is a job for a runner; see Pool.Perform.
-type task struct {
-	job       *resqued.Job
-	killAfter time.Duration
-	slice     *cmdslice.Slice
-	refresh   func()
-}
+var errNotStarted = errors.New("it was not given to its runner")
 
-// call is a job in the hands of a runner process.
+// call is one job in a process.
 type call struct {
-	task
-	number   int64
-	process  *process
-	ended    bool // under the process's mu: it has said how
-	messages chan message
+	q         *process
+	ctx       context.Context //nolint:containedctx // of the job: it is told to stop when that ends
+	job       *resqued.Job
+	slice     *cmdslice.Slice
+	killAfter time.Duration
 
-	stopping sync.Once
-	// Under the process's mu. stopped: it was told to stop. told: it was told that its slice is
-	// over. outOfTime: it ran on for all the time that it had then.
-	stopped, told, outOfTime bool
+	number int64
+	// lines are what the process says of the job, where it has several slots.
+	lines   chan answer
+	refresh *program.Refresher
+	end     context.CancelFunc // of what refresh asks
+	stop    context.CancelCauseFunc
+	broken  error // what ended the reports of a slice
+
+	// cancelling is done when cancel has returned.
+	cancelling sync.WaitGroup
+	mu         sync.Mutex
+	timer      *time.Timer
+	// cancelled: the job was told to stop. told: that its slice is over; outOfTime: it ran on
+	// for all the time that it had then.
+	cancelled, told, outOfTime bool
 }
 
-// Error is the failure of a job in its runner.
-type Error struct {
-	exception, message string
-	backtrace          []string
+// perform hands out the job and returns when it has ended. begun is false if the process has
+// certainly not begun it, and another one may have it.
+func (c *call) perform() (begun bool, err error) {
+	q, p := c.q, c.q.pool
+	if c.ctx.Err() != nil {
+		p.put(q, false)
+		return true, errNotStarted
+	}
+	if c.slice != nil {
+		c.ctx, c.stop = context.WithCancelCause(c.ctx)
+		defer c.stop(nil)
+	}
+	if q.slots == 1 {
+		begun, err = c.one()
+	} else {
+		begun, err = c.many()
+	}
+	if c.refresh != nil {
+		late := time.AfterFunc(drainFor, c.end)
+		c.refresh.End()
+		late.Stop()
+		c.end()
+	}
+	return begun, err
 }
 
-// Error returns what the runner says of it.
-func (e *Error) Error() string { return e.message }
-
-// Exception is the class of the exception.
-func (e *Error) Exception() string { return e.exception }
-
-// Backtrace is that of the exception.
-func (e *Error) Backtrace() []string { return e.backtrace }
-
-func (c *call) fields() []zap.Field {
-	return []zap.Field{zap.String("class", wire.Printable(c.job.Class, 120)), zap.String("job", wire.Printable(c.job.ID, 120))}
+// hand writes the job, and has the process told when the job is to stop; over ends that.
+func (c *call) hand() (over func() bool, err error) {
+	q := c.q
+	// Whoever tells it to stop waits for the lock: the job comes first.
+	q.conn.writing.Lock()
+	defer q.conn.writing.Unlock()
+	q.line = appendJob(q.line[:0], c.number, c.job, c.slice)
+	c.cancelling.Add(1)
+	over = context.AfterFunc(c.ctx, c.cancel)
+	_, err = q.conn.file.Write(q.line)
+	if cap(q.line) > keptLine {
+		q.line = nil
+	}
+	return over, err
 }
 
-// why is the word for a cause in a cancel.
+// settle ends what hand has begun, and reports whether the job was told to stop.
+func (c *call) settle(over func() bool) (cancelled bool) {
+	if over() {
+		return false
+	}
+	c.cancelling.Wait()
+	return true
+}
+
+// cancel tells the process that the job is to stop, and kills it when the time for that is up.
+func (c *call) cancel() {
+	defer c.cancelling.Done()
+	wait := program.Patience(c.ctx, c.killAfter)
+	c.mu.Lock()
+	c.cancelled = true
+	c.timer = time.AfterFunc(wait, func() { c.q.kill(stubborn(wait)) })
+	c.mu.Unlock()
+	c.q.log.Debug("runner told to stop a job", zap.Int64("runner_pid", c.q.pid.Load()), zap.Duration("kill_after", wait))
+	// An error: it has ended. One that does not read is killed, and the write ends then.
+	_ = c.q.conn.write(cancelLine(c.number, why(context.Cause(c.ctx))))
+}
+
+// why is the word for the cause with which a job's context has ended.
 func why(cause error) string {
 	switch {
 	case errors.Is(cause, resqued.ErrTimeout):
 		return "timeout"
 	case errors.Is(cause, resqued.ErrLockLost):
 		return "lock_lost"
+	}
+	return "killed"
+}
+
+// tellOver waits for the end of the slice and tells the process. It returns when ended is closed.
+func (c *call) tellOver(ended <-chan struct{}) {
+	select {
+	case <-ended:
+		return
+	case <-c.ctx.Done():
+		return
+	case <-c.slice.Over:
+	}
+	c.mu.Lock()
+	c.told = true
+	c.mu.Unlock()
+	_ = c.q.conn.write(sliceOverLine(c.number))
+	grace := time.NewTimer(c.slice.Grace)
+	defer grace.Stop()
+	select {
+	case <-ended:
+	case <-c.ctx.Done():
+	case <-grace.C:
+		c.mu.Lock()
+		c.outOfTime = true
+		c.mu.Unlock()
+		c.q.kill(fmt.Sprintf("was killed, because it ran on for %s after it was told that its slice is over", c.slice.Grace))
+	}
+}
+
+// take takes a line that is about the job and does not end it.
+func (c *call) take(a *answer) {
+	log := c.q.log.With(aboutJob(c.job)...)
+	switch a.kind {
+	case kindProgress:
+		log.Debug("job progress", zap.Stringer("done", a.done), zap.Stringer("total", a.total))
+	case kindRefresh:
+		c.ask(log)
+	case kindLog:
+		write(log, a.level, "job says", zap.String("message", wire.PrintableLines(a.text, program.MaxLine)))
+	case kindReport:
+		c.report(a.line)
 	default:
-		return "killed"
 	}
 }
 
-// patience is how long a job may take to stop: less where whoever ended its context gives it less,
-// because after that the worker process has to go.
-func patience(cause error, killAfter time.Duration) time.Duration {
-	if told, ok := errors.AsType[interface {
-		error
-		Grace() time.Duration
-	}](cause); ok {
-		return min(killAfter, told.Grace()/2)
+// ask has the class lock of the job refreshed.
+func (c *call) ask(log *zap.Logger) {
+	if c.refresh == nil {
+		// A refresh that Redis does not answer must not outlive the job for long.
+		var asking context.Context
+		asking, c.end = context.WithCancel(c.ctx)
+		c.refresh = program.NewRefresher(log, func() error { return resqued.RefreshLock(asking) })
 	}
-	return killAfter
+	c.refresh.Ask()
 }
 
-// cancel tells the job to stop, and kills its process when it does not. Its process gets no other
-// job: nobody can know what the interrupted code has left behind.
-func (c *call) cancel(cause error) {
-	c.stopping.Do(func() {
-		c.process.mu.Lock()
-		c.stopped = true
-		c.process.mu.Unlock()
-		c.process.pool.retire(c.process)
-		c.process.tell(`{"cancel":%d,"why":%q}`, c.number, why(cause))
-		time.AfterFunc(patience(cause, c.killAfter), func() { c.process.abort(c, errIgnores) })
-	})
-}
-
-// errIgnores: the job has not stopped in time.
-var errIgnores = errors.New("was killed because a job did not stop")
-
-// abort kills the process unless the job has ended.
-func (p *process) abort(c *call, why error) {
-	p.mu.Lock()
-	over := c.ended || p.calls[c.number] != c
-	p.mu.Unlock()
-	if !over {
-		p.fail(why)
+// report takes what a slice of a long job reports, unless something before it has ended the
+// slice.
+func (c *call) report(text []byte) {
+	s := c.slice
+	if s == nil || c.broken != nil {
+		return
+	}
+	line := cmdslice.Line{Text: text}
+	if len(text) > s.MaxLine {
+		line.Text, line.Left = text[:s.MaxLine], len(text)-s.MaxLine
+	}
+	reply, err := s.Report(c.ctx, line)
+	if err != nil {
+		c.broken = err
+		c.stop(err)
+		return
+	}
+	if reply != nil {
+		_ = c.q.conn.write(replyLine(c.number, reply))
 	}
 }
 
-// await takes the lines of the job until one ends it, or its process is gone.
-func (c *call) await(ctx context.Context) error {
+// judge turns the line that ends the job into its end.
+func (c *call) judge(a *answer) error {
+	if c.broken != nil {
+		return c.broken
+	}
+	switch a.kind {
+	case kindFailed:
+		return newJobError(a)
+	case kindRequeue:
+		return fmt.Errorf("runner %s: %w", c.q.pool.o.Name, resqued.Requeue(a.after))
+	case kindDiscard:
+		text := wire.PrintableLines(a.text, maxMessage)
+		if c.slice != nil {
+			c.slice.Stderr = ending(text, maxStderr)
+		}
+		if text == "" {
+			return resqued.Discard
+		}
+		return fmt.Errorf("%w: %s", resqued.Discard, text)
+	default:
+	}
 	if c.slice != nil {
-		over := make(chan struct{})
-		defer close(over)
-		go c.watchSlice(ctx, over)
-	}
-	stop := context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })
-	defer stop()
-	var broken error
-	for {
-		m, ok := c.next()
-		switch {
-		case !ok && broken != nil, ok && m.kind.ends() && broken != nil:
-			return broken
-		case !ok:
-			return c.died(ctx)
-		case m.kind.ends():
-			return c.outcome(m)
-		}
-		if err := c.note(ctx, m); err != nil && broken == nil {
-			broken = err
-			c.cancel(err)
-		}
-	}
-}
-
-// next waits for a line of the job; false when its process is gone.
-func (c *call) next() (m message, ok bool) {
-	select {
-	case m = <-c.messages:
-		return m, true
-	case <-c.process.gone:
-	}
-	select {
-	case m = <-c.messages: // its last words
-		return m, true
-	default:
-		return m, false
-	}
-}
-
-// died is the end of a job whose process is gone.
-func (c *call) died(ctx context.Context) error {
-	p := c.process
-	text := p.death(p.broken)
-	p.mu.Lock()
-	outOfTime := c.outOfTime
-	p.mu.Unlock()
-	switch {
-	case outOfTime:
-		c.slice.End = cmdslice.ByKill
-		return nil
-	case ctx.Err() != nil: // it was to be stopped, and it is known why
-		return &Error{exception: "Resque::DirtyExit", message: text}
-	}
-	return &jobctx.DeathError{Err: errors.New(text), Shared: p.slots() > 1}
-}
-
-// outcome is what the runner says of the end of the job.
-func (c *call) outcome(m message) error {
-	if s := c.slice; s != nil {
-		s.End = cmdslice.ByItself
-		if _, told := c.how(); told {
-			s.End = cmdslice.Told
-		}
-	}
-	switch m.kind {
-	case failed:
-		return &Error{exception: m.exception, message: m.text, backtrace: m.backtrace}
-	case requeue:
-		return fmt.Errorf("runner %s: %w", c.process.pool.o.Name, resqued.Requeue(m.after))
-	case discard:
-		return fmt.Errorf("%w: %s", resqued.Discard, m.text)
-	default:
-		return nil
-	}
-}
-
-// note takes a line that does not end the job.
-func (c *call) note(ctx context.Context, m message) error {
-	switch {
-	case m.kind == progress:
-		c.process.log.Debug("job progress", append(c.fields(), zap.Stringer("done", m.of), zap.Stringer("total", m.total))...)
-	case m.kind == refreshLock && c.refresh != nil:
-		c.refresh()
-	case m.kind == report && c.slice != nil:
-		line := cmdslice.Line{Text: m.line}
-		if over := len(m.line) - c.slice.MaxLine; over > 0 {
-			line = cmdslice.Line{Text: m.line[:c.slice.MaxLine], Left: over}
-		}
-		reply, err := c.slice.Report(ctx, line)
-		if err != nil {
-			return err
-		}
-		if len(reply) > 0 && json.Valid(reply) {
-			c.process.tell(`{"reply":{"job":%d,"line":%s}}`, c.number, reply)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.told {
+			c.slice.End = cmdslice.Told
 		}
 	}
 	return nil
 }
 
-// watchSlice tells the job that its slice is over, and kills its process when it runs on for the
-// whole grace.
-func (c *call) watchSlice(ctx context.Context, over <-chan struct{}) {
-	select {
-	case <-over:
-		return
-	case <-ctx.Done():
-		return
-	case <-c.slice.Over:
+// lost is the end of a job whose process is gone.
+func (c *call) lost() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ending := c.q.ending
+	switch {
+	case c.broken != nil:
+		return c.broken
+	case c.cancelled:
+		return ending
+	case c.outOfTime:
+		c.slice.End = cmdslice.ByKill
+		return nil
+	case c.slice != nil:
+		return ending // the next slice goes on from what was saved
 	}
-	c.process.mu.Lock()
-	c.told = true
-	c.process.mu.Unlock()
-	c.process.tell(`{"slice_over":%d}`, c.number)
-	grace := time.NewTimer(c.slice.Grace)
-	defer grace.Stop()
+	return &jobctx.DeathError{Err: ending, Shared: c.q.slots > 1}
+}
+
+// hangUp ends a process whose socket is at its end, or broken.
+func (q *process) hangUp(err error) {
+	late := time.NewTimer(exitFor)
+	defer late.Stop()
 	select {
-	case <-over:
-	case <-ctx.Done():
-	case <-grace.C:
-		p := c.process
-		p.mu.Lock()
-		c.outOfTime = !c.ended
-		p.mu.Unlock()
-		p.pool.retire(p)
-		p.abort(c, errIgnores)
+	case <-q.exited:
+	case <-late.C:
+		how := "closed its socket, and was killed"
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, os.ErrDeadlineExceeded) {
+			how = "was killed, because its socket broke: " + err.Error()
+		}
+		q.kill(how)
 	}
 }
 
-// how reports whether the job was told to stop, and that its slice is over.
-func (c *call) how() (stopped, told bool) {
-	c.process.mu.Lock()
-	defer c.process.mu.Unlock()
-	return c.stopped, c.told
+// aside takes a line that is about no job.
+func (q *process) aside(a *answer) {
+	pid := zap.Int64("runner_pid", q.pid.Load())
+	switch a.kind {
+	case kindLog:
+		write(q.log, a.level, "runner says", pid, zap.String("message", wire.PrintableLines(a.text, program.MaxLine)))
+	case kindError:
+		q.log.Error("a runner does not understand resqued", pid, zap.String("error", wire.PrintableLines(a.text, program.MaxLine)))
+	default:
+		if !q.puzzled { // once is enough, and one that does not read must not hold this up
+			q.puzzled = true
+			q.log.Warn("a runner wrote a line of an unknown kind; it is ignored, and what follows of its kind, too",
+				pid, zap.String("kind", shown(a.text)))
+			_ = q.conn.write(errorLine("unknown kind of line: " + shown(a.text)))
+		}
+	}
 }
+
+// write logs what a runner has to say, with the level that it says.
+func write(log *zap.Logger, level, what string, fields ...zap.Field) {
+	switch level {
+	case "debug":
+		log.Debug(what, fields...)
+	case "warn", "warning":
+		log.Warn(what, fields...)
+	case "error", "fatal":
+		log.Error(what, fields...)
+	default:
+		log.Info(what, fields...)
+	}
+}
+
+func shown(text string) string { return wire.Printable(text, shownName) }

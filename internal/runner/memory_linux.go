@@ -1,30 +1,39 @@
 package runner
 
 import (
-	"bytes"
 	"os"
 	"strconv"
+	"strings"
 )
 
-// resident returns the memory of a process in bytes, with what it shares; 0 = unknown.
+// resident returns the memory that a process uses, in bytes; 0 if that cannot be seen.
 func resident(pid int) int64 {
-	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
-	if fields := bytes.Fields(text); len(fields) > 1 {
-		pages, _ := strconv.ParseInt(string(fields[1]), 10, 64)
-		return pages * int64(os.Getpagesize())
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
+	if err != nil {
+		return 0
 	}
-	return 0
+	fields := strings.Fields(string(text))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(fields[1], 10, 64)
+	return pages * int64(os.Getpagesize())
 }
 
-// proportional returns the memory of a process in bytes, with its share of what it shares; 0 =
-// unknown. The kernel takes some milliseconds for it.
-func proportional(pid int) int64 {
-	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")
-	for line := range bytes.Lines(text) {
-		if amount, ok := bytes.CutPrefix(line, []byte("Pss:")); ok {
-			kib, _ := strconv.ParseInt(string(bytes.TrimSuffix(bytes.TrimSpace(amount), []byte(" kB"))), 10, 64)
-			return kib << 10
+// proportional returns the memory that a process uses, of which it shares some with others that
+// were forked from the same template: it counts for a part of that. Where it cannot be seen it
+// is rss.
+func proportional(pid int, rss int64) int64 {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")
+	if err != nil {
+		return rss
+	}
+	for line := range strings.Lines(string(text)) {
+		if amount, ok := strings.CutPrefix(line, "Pss:"); ok {
+			if kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(amount), " kB"), 10, 64); err == nil {
+				return kib << 10
+			}
 		}
 	}
-	return 0
+	return rss
 }

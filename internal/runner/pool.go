@@ -1,17 +1,12 @@
-// Package runner performs jobs in processes that stay: runners, which speak the protocol of
-// docs/runner-protocol.md. A Pool keeps as many of one kind as the threads of a worker process need,
-// hands each job to one that has a place for it, and ends those that do not stop, break the
-// protocol, or have done enough.
 package runner
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -19,579 +14,410 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/cmdslice"
 	"github.com/resqued/resqued/internal/launch"
-	"github.com/resqued/resqued/internal/mark"
-	"github.com/resqued/resqued/internal/wire"
+	"github.com/resqued/resqued/internal/program"
 )
 
 const (
-	// waitFor is how long a job waits for a runner, before it goes back to its queue.
-	waitFor = 10 * time.Second
-	// requeueAfter keeps jobs that find no runner from spinning.
-	requeueAfter = time.Second
-	// pauseFrom and pauseTo are the pauses between two starts that fail.
-	pauseFrom = 100 * time.Millisecond
-	pauseTo   = 30 * time.Second
-	// leaveFor is how long a runner that is to leave may take.
-	leaveFor = 10 * time.Second
-	// lookEvery is how often sizes and ages are looked at.
-	lookEvery = time.Second
+	// backOffTo bounds the pause before a process is started after others that could not be
+	// used.
+	backOffTo = 30 * time.Second
+	// complainEvery is how often it is said why.
+	complainEvery = 30 * time.Second
 )
 
-// Options describe the runners of a Pool.
-type Options struct {
-	// Name is the name of the runner in the configuration.
-	Name string
-	// Argv, Dir and Env are those of a runner that this process starts itself. Env is all of its
-	// environment but the variables of the protocol.
-	Argv []string
-	Dir  string
-	Env  []string
-	// Requests is the socket to the template that forks runners; nil: this process starts them.
-	Requests *os.File
-	// Processes is how many there are, Concurrency how many jobs each performs at a time.
-	Processes, Concurrency int
-	// BootTimeout is how long one may take to greet.
-	BootTimeout time.Duration
-	// Jobs is after how many jobs one is replaced; MaxRSS (bytes) and MaxAge replace one that is
-	// larger or older. 0 = no limit.
-	Jobs   int
-	MaxRSS int64
-	MaxAge time.Duration
-	// Proc names the worker process.
-	Proc string
-	// Knows reports whether jobs of a class may be performed; nil = any.
-	Knows func(class string) bool
-	// Patience stands for the time for which a job waits for a runner, if it is not 0.
-	Patience time.Duration
-	Log      *zap.Logger
-}
-
-// Pool holds the runners of one kind.
+// Pool holds the processes of one runner.
 type Pool struct {
 	o        Options
-	mark     mark.Mark // of the worker process
-	launcher launch.Launcher
-	requests *net.UnixConn
 	log      *zap.Logger
+	launcher launch.Launcher
+	leaders  sync.Map // *process of each that this process has started, by pid
+	// told is held for good when no end of a job may be told any more.
+	told sync.RWMutex
 
-	free    chan *process // one element for each place for a job, of processes that may have ended meanwhile
+	// template takes requests to fork; forks: it is asked.
+	template *net.UnixConn
+	forks    atomic.Bool
+	asking   sync.Mutex
+
+	ending  context.Context //nolint:containedctx // of the pool: it ends with Close
+	end     context.CancelFunc
+	closing <-chan struct{}
+	lives   sync.WaitGroup
 	changed chan struct{}
-	wanted  chan struct{} // something is to be started
-	ctx     context.Context
-	stop    context.CancelFunc
-	tasks   sync.WaitGroup
 
 	mu        sync.Mutex
-	processes map[*process]bool // those that take jobs
-	all       map[*process]bool // and those that leave
-	leaders   map[int]bool
-	booting   int
-	pause     time.Duration // before the next start, after one that has failed
-	trouble   error         // why the last start has failed
-	started   chan struct{} // closed when the first one was ready
+	processes []*process
+	idle      []*process // once for each idle slot; the last one is the next
+	waiters   []chan *process
 	closed    bool
-	starts    int64
-	deaths    int64
-	direct    bool // this process starts runners, whatever Requests is
+	failures  int // processes in a row that could not be used
+	last      error
+	said      time.Time
+	paused    bool
+	turn      chan struct{} // closed when a process is ready, or could not be used
 }
 
-// Open starts the runners; Await waits for the first one. Close ends them.
+// Open starts the processes of a runner, and does not wait for them. Whoever calls it must call
+// Close.
 func Open(o Options) (*Pool, error) {
-	if o.Log == nil {
-		o.Log = zap.NewNop()
-	}
-	o.Concurrency = max(1, o.Concurrency)
-	ctx, stop := context.WithCancel(context.Background())
+	o = o.fill()
 	p := &Pool{
-		o: o, mark: mark.Worker(o.Proc), log: o.Log.With(zap.String("runner", o.Name)),
-		launcher: launch.Launcher{Setup: setUp},
-		free:     make(chan *process, 16*(o.Processes*o.Concurrency+1)), changed: make(chan struct{}, 1), wanted: make(chan struct{}, 1),
-		ctx: ctx, stop: stop, processes: map[*process]bool{}, all: map[*process]bool{}, leaders: map[int]bool{},
-		started: make(chan struct{}), direct: o.Requests == nil || !Forks,
+		o: o, log: o.Log.With(zap.String("runner", o.Name)), changed: make(chan struct{}, 1), turn: make(chan struct{}),
+		launcher: launch.Launcher{Setup: program.SetUp},
 	}
-	if !p.direct {
-		conn, err := net.FileConn(o.Requests)
-		unix, ok := conn.(*net.UnixConn)
-		if err == nil && !ok {
-			_ = conn.Close()
-			err = errors.New("it is no unix socket")
+	if len(o.Argv) == 0 && o.Requests == nil {
+		return nil, fmt.Errorf("runner %q has no command", o.Name)
+	}
+	p.ending, p.end = context.WithCancel(context.Background())
+	p.closing = p.ending.Done()
+	if o.Requests != nil {
+		err := canFork()
+		if err == nil {
+			p.template, err = templateOf(o.Requests)
 		}
 		if err != nil {
-			stop()
-			return nil, fmt.Errorf("the socket to the template of runner %q: %w", o.Name, err)
+			p.log.Warn("processes of a runner are not forked; each boots by itself", zap.Error(err))
+		} else {
+			p.forks.Store(true)
 		}
-		p.requests = unix
 	}
-	p.tasks.Go(p.keep)
+	p.mu.Lock()
+	p.refill()
+	p.mu.Unlock()
+	p.lives.Go(p.look)
 	return p, nil
 }
 
-// Await waits until the first runner is ready. It fails when none is after the time to boot, with
-// the reason.
-func (p *Pool) Await(ctx context.Context) error {
-	late := time.NewTimer(p.o.BootTimeout)
-	defer late.Stop()
-	for {
-		select {
-		case <-p.started:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-late.C:
-			return p.notReady(fmt.Errorf("it is not ready after %s (boot_timeout)", p.o.BootTimeout))
-		case <-time.After(50 * time.Millisecond):
-		}
-		p.mu.Lock()
-		trouble := p.trouble
-		p.mu.Unlock()
-		if trouble != nil && p.direct {
-			return p.notReady(trouble)
-		}
+// cannotFork has processes started from now on.
+func (p *Pool) cannotFork(err error) {
+	if p.forks.CompareAndSwap(true, false) {
+		p.log.Warn("processes of a runner are no longer forked; each boots by itself", zap.Error(err))
 	}
 }
 
-func (p *Pool) notReady(err error) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.trouble != nil {
-		err = p.trouble
+// Perform implements handler.Runner.
+func (p *Pool) Perform(ctx context.Context, job *resqued.Job, killAfter time.Duration, s *cmdslice.Slice) error {
+	if p.o.Performs != nil && !p.o.Performs(job.Class) {
+		return &classError{p.o.Name, job.Class}
 	}
-	return fmt.Errorf("runner %q cannot be started by %q: %w", p.o.Name, p.o.Argv, err)
-}
-
-// Slots returns how many jobs the runners that are there perform at a time.
-func (p *Pool) Slots() (n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for process := range p.processes {
-		n += process.slots()
-	}
-	return n
-}
-
-// Changed has an element when Slots may have changed.
-func (p *Pool) Changed() <-chan struct{} { return p.changed }
-
-// Owns reports whether a process is one that this one has started and waits for.
-func (p *Pool) Owns(pid int) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.leaders[pid]
-}
-
-// Knows reports whether jobs of a class may be performed.
-func (p *Pool) Knows(class string) bool { return p.o.Knows == nil || p.o.Knows(class) }
-
-func (p *Pool) disown(pid int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.leaders, pid)
-}
-
-// Perform hands a job to a runner and blocks until it has ended, or until nothing of the process
-// that performed it is left. When ctx ends, the job is told to stop, and gets killAfter for that.
-// s is the slice of a long job that the job is, or nil; refresh has the class lock of the job
-// refreshed. After a *jobctx.DeathError nobody knows how far the job came.
-func (p *Pool) Perform(ctx context.Context, job *resqued.Job, killAfter time.Duration, s *cmdslice.Slice, refresh func()) error {
-	c := &call{task: task{job, killAfter, s, refresh}, messages: make(chan message, ahead)}
-	for {
-		process, err := p.take(ctx)
+	killAfter = p.o.killAfter(killAfter)
+	for began := time.Now(); ; {
+		q, err := p.take(ctx, began)
 		if err != nil {
 			return err
 		}
-		last, err := process.begin(c)
-		if err != nil {
-			continue // its place has outlived it
-		}
-		c.process = process
-		if last {
-			p.retire(process)
-		} else if p.o.Jobs > 0 {
-			p.prepare(process)
-		}
-		line := appendJob(make([]byte, 0, 512+len(job.Payload)), c.number, job, s)
-		if process.write(line) != nil {
-			// It is gone, and did not get the whole line: it has not begun.
-			process.end(c)
-			continue
-		}
-		err = c.await(ctx)
-		p.put(process, c)
-		return err
-	}
-}
-
-// take waits for a place.
-func (p *Pool) take(ctx context.Context) (*process, error) {
-	if ctx.Err() == nil {
-		for {
-			select {
-			case process := <-p.free:
-				if process.usable() {
-					return process, nil
-				}
-				continue
-			default:
-			}
-			break
-		}
-	}
-	most := waitFor
-	if p.o.Patience > 0 {
-		most = p.o.Patience
-	}
-	late := time.NewTimer(most)
-	defer late.Stop()
-	for {
-		select {
-		case process := <-p.free:
-			if process.usable() {
-				return process, nil
-			}
-		case <-ctx.Done():
-			return nil, errNotBegun
-		case <-late.C:
-			p.mu.Lock()
-			trouble := p.trouble
-			p.mu.Unlock()
-			if trouble == nil {
-				trouble = errors.New("all of its processes are busy, or boot")
-			}
-			return nil, fmt.Errorf("runner %s: %w: %w", p.o.Name, trouble, resqued.Requeue(requeueAfter))
+		c := call{q: q, ctx: ctx, job: job, slice: s, killAfter: killAfter}
+		begun, err := c.perform()
+		if begun {
+			p.tells()
+			return err
 		}
 	}
 }
 
-// errNotBegun: no runner was free before the job was to stop.
-var errNotBegun = errors.New("no runner has begun it")
+// tells blocks, for good, when no end of a job may be told any more.
+func (p *Pool) tells() {
+	p.told.RLock()
+	p.told.RUnlock() //nolint:staticcheck // it is the waiting that counts
+}
 
-func (p *process) usable() bool {
+// Abandon keeps the ends of jobs from being told, and kills all processes, for a worker process
+// that is about to end itself.
+func (p *Pool) Abandon() {
+	p.told.Lock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.retired && p.broken == nil
-}
-
-// put takes a process back after a job.
-func (p *Pool) put(process *process, c *call) {
-	stopped, _ := c.how()
-	again, idle := process.end(c)
-	switch {
-	case stopped && process.slots() == 1:
-		process.fail(errStopped)
-	case again:
-		p.free <- process
-	case idle:
-		p.tasks.Go(func() { process.leave(leaveFor) })
+	p.closed = true
+	for _, q := range p.processes {
+		if q.state == ready || q.state == leaving {
+			q.handle.kill()
+		}
 	}
 }
 
-// errStopped: the runner has performed a job that was stopped.
-var errStopped = errors.New("is replaced because a job in it was stopped")
-
-// retire has a process take no new job; another takes its place.
-func (p *Pool) retire(process *process) {
-	p.remove(process)
-	if process.retire() {
-		p.tasks.Go(func() { process.leave(leaveFor) })
-	}
+// Owns implements handler.Runner.
+func (p *Pool) Owns(pid int) bool {
+	_, ok := p.leaders.Load(pid)
+	return ok
 }
 
-// remove takes a process out of those that take jobs.
-func (p *Pool) remove(process *process) {
+// Changed implements handler.Runner.
+func (p *Pool) Changed() <-chan struct{} { return p.changed }
+
+// Vacant implements handler.Runner.
+func (p *Pool) Vacant() int {
 	p.mu.Lock()
-	delete(p.processes, process)
-	p.mu.Unlock()
-	p.want()
+	defer p.mu.Unlock()
+	return len(p.idle)
 }
 
-// prepare has the next process started while one still has some jobs to go.
-func (p *Pool) prepare(process *process) {
-	process.mu.Lock()
-	left := p.o.Jobs - process.begun
-	soon := left <= max(2*process.slots(), p.o.Jobs/10) && !process.spent
-	process.spent = process.spent || soon
-	process.mu.Unlock()
-	if soon {
-		p.want()
-	}
-}
-
-// want has keep look.
-func (p *Pool) want() {
-	select {
-	case p.wanted <- struct{}{}:
-	default:
-	}
-}
-
-func (p *Pool) tell() {
+func (p *Pool) change() {
 	select {
 	case p.changed <- struct{}{}:
 	default:
 	}
 }
 
-// keep starts what is missing, and replaces what is too large or too old.
-func (p *Pool) keep() {
-	look := time.NewTicker(lookEvery)
-	defer look.Stop()
-	var again <-chan time.Time
-	for {
-		if pause, more := p.fill(); more {
-			again = time.After(pause)
-		}
-		select {
-		case <-p.ctx.Done():
-			return
-		case <-p.wanted:
-		case <-again:
-			again = nil
-		case <-look.C:
-			p.measure()
-		}
-	}
-}
-
-// fill starts what is missing; after a start that has failed, one at a time and later. more reports
-// that it has to look again after a pause.
-func (p *Pool) fill() (pause time.Duration, more bool) {
+// take returns a process with a slot that is the caller's. began is when the job began to wait.
+func (p *Pool) take(ctx context.Context, began time.Time) (*process, error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return 0, false
-	}
-	// Those that are nearly used up do not count, so that the next one is there in time.
-	fresh := 0
-	for process := range p.processes {
-		if !process.isSpent() {
-			fresh++
-		}
-	}
-	for fresh+p.booting < p.o.Processes {
-		if p.pause > 0 && p.booting > 0 {
-			return 0, false // it is looked at again when that start has ended
-		}
-		p.booting++
-		wait := time.Duration(0)
-		if p.pause > 0 {
-			wait = p.pause/2 + rand.N(p.pause/2+1)
-		}
-		p.tasks.Go(func() { p.start(wait) })
-	}
-	return 0, false
-}
-
-func (p *process) isSpent() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.spent
-}
-
-// start starts a process and adds it.
-func (p *Pool) start(wait time.Duration) {
-	var process *process
-	err := context.Cause(p.ctx)
-	if err == nil && wait > 0 {
-		select {
-		case <-time.After(wait):
-		case <-p.ctx.Done():
-			err = context.Cause(p.ctx)
-		}
-	}
-	began := time.Now()
-	if err == nil {
-		process, err = p.boot()
-	}
-	p.mu.Lock()
-	p.booting--
-	if err == nil && p.closed {
+	if q := p.pop(); q != nil {
 		p.mu.Unlock()
-		process.fail(errors.New("was not needed any more"))
-		return
+		return q, nil
 	}
-	if err != nil {
-		if !p.closed {
-			if p.pause == 0 || p.trouble == nil || p.trouble.Error() != err.Error() {
-				p.log.Error("a runner cannot be started; its jobs wait", zap.Strings("command", p.o.Argv), zap.Error(err))
-			}
-			p.trouble, p.pause = err, min(max(2*p.pause, pauseFrom), pauseTo)
-		}
-		p.mu.Unlock()
-		p.want()
-		return
-	}
-	p.trouble, p.pause = nil, 0
-	p.starts++
-	p.processes[process], p.all[process] = true, true
+	wait := make(chan *process, 1)
+	p.waiters = append(p.waiters, wait)
+	p.mu.Unlock()
+	limit := time.NewTimer(p.o.patience - time.Since(began))
+	defer limit.Stop()
 	select {
-	case <-p.started:
-	default:
-		close(p.started)
+	case q := <-wait:
+		return q, nil
+	case <-ctx.Done():
+	case <-limit.C:
+	case <-p.closing:
 	}
-	p.mu.Unlock()
-	p.log.Debug("runner ready", zap.Int("pid", process.pid), zap.Duration("took", time.Since(began)), zap.Bool("forked", process.leader == nil),
-		zap.String("language", wire.Printable(process.hello.Language, 100)), zap.String("app", wire.Printable(process.hello.App, 200)))
-	p.tasks.Go(process.read)
-	for range process.slots() {
-		p.free <- process
-	}
-	p.want()
-	p.tell()
+	return p.stopWaiting(ctx, wait)
 }
 
-// lost takes a process out of those that are there, because it is to end now.
-func (p *Pool) lost(process *process, _ error) {
-	p.remove(process)
-	p.tell()
-}
-
-// buried notes the end of a process that nothing is left of.
-func (p *Pool) buried(process *process, why error, status string, jobs int) {
-	p.mu.Lock()
-	delete(p.all, process)
-	retired := process.isRetired()
-	if jobs > 0 {
-		p.deaths++
+// pop takes an idle slot: one of a process that is used up soon before others, so that it is
+// used up before its successor is.
+func (p *Pool) pop() *process {
+	n := len(p.idle)
+	if n == 0 {
+		return nil
 	}
-	p.mu.Unlock()
-	fields := []zap.Field{zap.Int("pid", process.pid), zap.String("because", why.Error()), zap.Int("jobs_done", process.jobs())}
-	if status != "" {
-		fields = append(fields, zap.String("ended", status))
-	}
-	switch {
-	case jobs > 0:
-		p.log.Error("a runner died with a job in hand", append(fields, zap.Int("jobs", jobs), zap.String("stderr", process.output.tail.text()))...)
-	case retired:
-		p.log.Debug("runner left", fields...)
-	default:
-		p.log.Warn("a runner ended; another takes its place", append(fields, zap.String("stderr", process.output.tail.text()))...)
-	}
-}
-
-func (p *process) isRetired() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.retired
-}
-
-func (p *process) jobs() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.begun - len(p.calls)
-}
-
-// measure retires processes that are too large or too old.
-func (p *Pool) measure() {
-	p.mu.Lock()
-	list := make([]*process, 0, len(p.processes))
-	for process := range p.processes {
-		list = append(list, process)
-	}
-	p.mu.Unlock()
-	for _, process := range list {
-		rss := resident(process.pid)
-		process.rss.Store(rss)
-		if most := p.o.MaxRSS; most > 0 && rss > most {
-			// Pages that it shares with its template are not its own.
-			if own := proportional(process.pid); own == 0 || own > most {
-				p.log.Info("a runner is too large and is replaced", zap.Int("pid", process.pid), zap.Int64("rss", rss), zap.Int64("max_rss", most))
-				p.retire(process)
-				continue
-			}
-		}
-		if p.o.MaxAge > 0 && time.Since(process.born) > p.o.MaxAge {
-			p.retire(process)
+	i := n - 1
+	for j, q := range p.idle {
+		if q.replaced {
+			i = j
+			break
 		}
 	}
+	q := p.idle[i]
+	p.idle[i] = p.idle[n-1]
+	p.idle = p.idle[:n-1]
+	p.occupy(q)
+	p.change()
+	return q
 }
 
-// Pause tells the runners that no jobs come for a while, or that they come again.
-func (p *Pool) Pause(on bool) {
-	line := "{\"resume\":true}\n"
-	if on {
-		line = "{\"pause\":true}\n"
+// occupy counts a job that a process is given.
+func (p *Pool) occupy(q *process) {
+	q.busy++
+	q.jobs++
+	q.since = time.Now()
+	most := p.o.JobsPerRunner
+	if most <= 0 || q.state != ready {
+		return
 	}
-	for _, process := range p.everyone() {
-		_ = process.write([]byte(line))
+	// The successor is there before it is needed.
+	if q.jobs >= most-max(most/10, 1) && !q.replaced {
+		p.succeed(q)
+	}
+	if q.jobs >= most {
+		p.dismissNow(q)
 	}
 }
 
-func (p *Pool) everyone() []*process {
+// put gives back a slot. worked: the process has ended a job with it.
+func (p *Pool) put(q *process, worked bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	list := make([]*process, 0, len(p.all))
-	for process := range p.all {
-		list = append(list, process)
+	q.busy--
+	q.since = time.Now()
+	if worked {
+		p.failures = 0
 	}
-	return list
+	if q.state == ready {
+		p.offer(q)
+		return
+	}
+	p.sendOff(q)
 }
 
-// Close ends the runners, which have no jobs any more, and returns when nothing of them is left.
+// offer hands an idle slot to a job that waits, or keeps it.
+func (p *Pool) offer(q *process) {
+	if len(p.waiters) > 0 {
+		w := p.waiters[0]
+		p.waiters = p.waiters[1:]
+		p.occupy(q)
+		w <- q
+		return
+	}
+	p.idle = append(p.idle, q)
+	p.change()
+}
+
+// ready takes in a process that has said hello.
+func (p *Pool) ready(q *process, took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q.since = time.Now()
+	if p.closed {
+		q.state = leaving
+		p.sendOff(q)
+		return
+	}
+	q.state = ready
+	p.turned()
+	p.log.Debug("runner ready", zap.Int64("runner_pid", q.pid.Load()), zap.String("language", shown(q.hello.Language)),
+		zap.String("app", shown(q.hello.App)), zap.Int("concurrency", q.slots), zap.Duration("took", took))
+	for range q.slots {
+		if q.state == ready {
+			p.offer(q)
+		}
+	}
+	if old := q.replaces; old != nil {
+		q.replaces = nil
+		if old.dismiss && old.state == ready {
+			p.dismissNow(old)
+			p.sendOff(old)
+		}
+	}
+	p.refill()
+}
+
+// succeed starts the successor of a process.
+func (p *Pool) succeed(q *process) {
+	q.replaced = true
+	p.refill()
+	// The youngest one is the successor.
+	if n := len(p.processes); n > 0 {
+		if last := p.processes[n-1]; last != q && last.state == booting && last.replaces == nil {
+			last.replaces = q
+		}
+	}
+}
+
+// dismissNow has a process take no new job.
+func (p *Pool) dismissNow(q *process) {
+	if q.state != ready {
+		return
+	}
+	q.state = leaving
+	kept := p.idle[:0]
+	for _, other := range p.idle {
+		if other != q {
+			kept = append(kept, other)
+		}
+	}
+	p.idle = kept
+	p.change()
+	p.refill()
+}
+
+// sendOff tells a process to leave when it has no job any more.
+func (p *Pool) sendOff(q *process) {
+	if q.state != leaving || q.busy > 0 || q.told {
+		return
+	}
+	q.told = true
+	q.late = time.AfterFunc(p.o.killAfter(0), func() {
+		q.log.Warn("a runner did not leave; killing it", zap.Int64("runner_pid", q.pid.Load()))
+		q.kill("was killed, because it did not leave")
+	})
+	// Its buffer has room: all that it was sent before it has read. One whose buffer is full is
+	// not to hold up others.
+	p.lives.Go(func() { _ = q.conn.write(leaveLine) })
+}
+
+// lost strikes off a process that is gone, and starts another one in its place.
+func (p *Pool) lost(q *process) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := q.state
+	q.state = gone
+	if q.late != nil {
+		q.late.Stop()
+	}
+	kept := p.idle[:0]
+	for _, other := range p.idle {
+		if other != q {
+			kept = append(kept, other)
+		}
+	}
+	p.idle = kept
+	for i, other := range p.processes {
+		if other == q {
+			p.processes = append(p.processes[:i], p.processes[i+1:]...)
+			break
+		}
+	}
+	if p.closed {
+		return
+	}
+	if was == booting || was == ready || q.useless {
+		p.failures++
+		p.last = q.ending
+		p.turned()
+		p.complain(was)
+	}
+	p.refill()
+	p.change()
+}
+
+// complain says why a process could not be used, or ended by itself.
+func (p *Pool) complain(was state) {
+	if p.failures > 1 && time.Since(p.said) < complainEvery {
+		return
+	}
+	p.said = time.Now()
+	what := "a runner ended by itself; starting another"
+	if was == booting {
+		what = "a runner could not be started; trying again"
+	}
+	p.log.Error(what, zap.Error(p.last), zap.Int("in_a_row", p.failures))
+}
+
+// wanted is how many processes there are to be.
+func (p *Pool) wanted() int { return (p.o.Threads + p.o.Concurrency - 1) / p.o.Concurrency }
+
+// refill starts processes until there are as many as there are to be.
+func (p *Pool) refill() {
+	if p.closed {
+		return
+	}
+	there := 0
+	for _, q := range p.processes {
+		if q.state == booting || q.state == ready && !q.replaced {
+			there++
+		}
+	}
+	for ; there < p.wanted(); there++ {
+		q := &process{pool: p, log: p.log, exited: make(chan struct{}), ended: make(chan struct{}), since: time.Now(), calls: map[int64]*call{}}
+		p.processes = append(p.processes, q)
+		delay := p.delay()
+		p.lives.Go(func() { q.live(delay) })
+	}
+}
+
+// delay is how long a start waits after failures.
+func (p *Pool) delay() time.Duration {
+	if p.failures == 0 {
+		return 0
+	}
+	d := min(p.o.backOffFrom<<min(p.failures-1, 20), backOffTo)
+	return d/2 + rand.N(d/2)
+}
+
+// Close has all processes leave, kills those that do not, and returns when they are gone. No
+// job may be performed any more.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
+	for _, q := range p.processes {
+		if q.state == ready {
+			q.state = leaving
+		}
+		p.sendOff(q)
+	}
+	p.idle = nil
 	p.mu.Unlock()
-	p.stop()
-	for _, process := range p.everyone() {
-		p.remove(process)
-		if process.retire() {
-			p.tasks.Go(func() { process.leave(leaveFor) })
-		}
-	}
-	if p.requests != nil {
-		_ = p.requests.Close()
-	}
-	p.tasks.Wait()
+	p.end()
+	p.lives.Wait()
 	p.launcher.Close()
-}
-
-// Process is a runner process as people see it.
-type Process struct {
-	Runner string `json:"runner"`
-	PID    int    `json:"pid"`
-	// Forked: by a template; else started by the worker process.
-	Forked bool      `json:"forked,omitempty"`
-	Born   time.Time `json:"born"`
-	Jobs   int       `json:"jobs"`
-	Busy   int       `json:"busy"`
-	RSS    int64     `json:"rss"`
-}
-
-// Processes returns the runner processes.
-func (p *Pool) Processes() (list []Process) {
-	for _, process := range p.everyone() {
-		process.mu.Lock()
-		list = append(list, Process{
-			Runner: p.o.Name, PID: process.pid, Forked: process.leader == nil, Born: process.born,
-			Jobs: process.begun - len(process.calls), Busy: len(process.calls), RSS: process.rss.Load(),
-		})
-		process.mu.Unlock()
+	if p.template != nil {
+		_ = p.template.Close()
 	}
-	return list
-}
-
-// marks are those of the runners of this process that are not buried.
-var marks = struct {
-	sync.Mutex
-	last int64
-	used map[mark.Mark]bool
-}{used: map[mark.Mark]bool{}}
-
-// newMark returns a mark that no other runner of this process has.
-func newMark(worker mark.Mark) mark.Mark {
-	marks.Lock()
-	defer marks.Unlock()
-	for {
-		marks.last++
-		if m := worker.Runner(marks.last); !marks.used[m] {
-			marks.used[m] = true
-			return m
-		}
-	}
-}
-
-func dropMark(m mark.Mark) {
-	marks.Lock()
-	defer marks.Unlock()
-	delete(marks.used, m)
 }

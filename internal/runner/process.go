@@ -1,386 +1,283 @@
 package runner
 
 import (
-	"bufio"
-	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued/internal/launch"
+	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/mark"
-	"github.com/resqued/resqued/internal/procout"
 	"github.com/resqued/resqued/internal/wire"
 )
 
+// state is where a process is in its life.
+type state byte
+
+// The states, in their order.
 const (
-	// drainFor is how long output is waited for when nothing of a runner is left.
-	drainFor = time.Second
-	// maxTold bounds what of stderr stands in an error, in bytes.
-	maxTold = 2 << 10
+	booting state = iota
+	ready
+	leaving // it takes no new job
+	gone
 )
 
-// process is a runner process: it has a socket, and performs as many jobs at a time as it has slots.
+// process is one process of a runner. Its goroutine, live, starts it and sees it to its end.
 type process struct {
-	pool  *Pool
-	pid   int
-	born  time.Time
-	mark  mark.Mark
-	hello *greeting
-	log   *zap.Logger
+	pool *Pool
+	log  *zap.Logger
 
-	conn   *net.UnixConn
-	in     *bufio.Reader
-	handle *os.Process     // of a forked one
-	leader *launch.Process // of one that was started
-	exited chan struct{}   // closed when leader has ended
-	output output
+	// Of its start, not changed once it is ready.
+	tag    string
+	mark   mark.Mark
+	conn   *conn
+	handle handle
+	out    output
+	forked bool
+	born   time.Time
+	hello  hello
+	slots  int
 
-	writing sync.Mutex
+	pid atomic.Int64
+	// exited is closed when it has ended, and ended when all that it has started is gone, too.
+	// ending says how, and may be read then.
+	exited chan struct{}
+	ended  chan struct{}
+	ending *EndError
 
-	mu      sync.Mutex
-	calls   map[int64]*call
-	numbers int64
-	begun   int
-	spent   bool // the next one is to be started
-	// retired: it gets no new job. broken: why it has to go, or has gone.
-	retired bool
-	broken  error
-	gone    chan struct{} // closed when nothing of it is left
+	// number is that of its last job; of whoever reads, or under mu.
+	number int64
 
-	// now is what it performs, for its lines in the log; of a process with one slot.
-	now atomic.Pointer[call]
-	rss atomic.Int64
-}
-
-// output reads what a runner writes to its standard output and standard error.
-type output struct {
-	readers []*os.File
-	tail    tail
-	wg      sync.WaitGroup
-}
-
-// tail is one that several goroutines use.
-type tail struct {
 	mu sync.Mutex
-	procout.Tail
+	// how is why it was killed, the first reason; killed: it was.
+	how    string
+	killed bool
+	calls  map[int64]*call // of the jobs in it, where it has several slots
+	// current is the job of a process with one slot.
+	current atomic.Pointer[resqued.Job]
+	line    []byte // to write a job, under the lock of the writers
+	puzzled bool   // it has said something that is not known; of whoever reads
+
+	// Of the pool, under its lock.
+	state    state
+	since    time.Time
+	busy     int
+	jobs     int // that it was given
+	replaced bool
+	replaces *process
+	dismiss  bool // it is to leave when its successor is ready
+	told     bool // it was told to leave
+	useless  bool // it has closed its socket, or broken the protocol
+	rss      int64
+	late     *time.Timer // kills it when it does not leave
 }
 
-// Write never fails.
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.Tail.Write(p)
+// handle is the way to a process: one that this process has started, or one that the template
+// has forked.
+type handle interface {
+	// kill sends SIGKILL to the process, if it still is the same.
+	kill()
+	// await blocks until it has ended.
+	await()
+	// reap gives the handle back, when nothing is left of the process, and says how it ended.
+	reap() (how string, err error)
 }
 
-func (t *tail) text() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.Text()
-}
-
-// open returns the ends of two pipes that are the runner's.
-func (o *output) open(p *process) (stdout, stderr *os.File, err error) {
-	pipe := func(stream string) (*os.File, error) {
-		r, w, err := os.Pipe()
-		if err != nil {
-			return nil, err
-		}
-		o.readers = append(o.readers, r)
-		var from io.Reader = r
-		if stream == "stderr" {
-			from = io.TeeReader(r, &o.tail)
-		}
-		o.wg.Go(func() { procout.EachLine(from, func(line []byte, left int) { p.said(stream, line, left) }) })
-		return w, nil
-	}
-	if stdout, err = pipe("stdout"); err != nil {
-		return nil, nil, err
-	}
-	if stderr, err = pipe("stderr"); err != nil {
-		_ = stdout.Close()
-		o.close()
-		return nil, nil, err
-	}
-	return stdout, stderr, nil
-}
-
-// close waits for what was written, but not for strangers who hold the pipes open.
-func (o *output) close() {
-	for _, r := range o.readers {
-		_ = r.SetReadDeadline(time.Now().Add(drainFor))
-	}
-	o.wg.Wait()
-	for _, r := range o.readers {
-		_ = r.Close()
-	}
-	o.readers = nil
-}
-
-// said logs a line of the runner's output, with the job that it performs if it has but one.
-func (p *process) said(stream string, line []byte, left int) {
-	fields := []zap.Field{zap.String("stream", stream), zap.String("line", wire.Printable(string(line), procout.MaxLine))}
-	if left > 0 {
-		fields = append(fields, zap.Int("bytes_left_out", left))
-	}
-	if c := p.now.Load(); c != nil {
-		fields = append(fields, c.fields()...)
-	}
-	p.log.Info("runner output", fields...)
-}
-
-// slots returns how many jobs the process performs at a time.
-func (p *process) slots() int { return max(1, min(p.hello.Concurrency, p.pool.o.Concurrency)) }
-
-// errSpent: the process takes no new job.
-var errSpent = errors.New("the runner takes no new job")
-
-// begin gives a job a number; last reports that it is the last one.
-func (p *process) begin(c *call) (last bool, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.retired || p.broken != nil {
-		return false, errSpent
-	}
-	p.numbers++
-	p.begun++
-	c.number = p.numbers
-	p.calls[c.number] = c
-	if p.slots() == 1 {
-		p.now.Store(c)
-	}
-	return p.pool.o.Jobs > 0 && p.begun >= p.pool.o.Jobs, nil
-}
-
-// end takes a job that has ended from the process. again reports whether its slot may be used again;
-// idle, whether it was the last job of a process that is to leave.
-func (p *process) end(c *call) (again, idle bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.calls, c.number)
-	p.now.CompareAndSwap(c, nil)
-	return !p.retired && p.broken == nil, p.retired && len(p.calls) == 0
-}
-
-// retire has the process take no new job. It reports whether nothing is under way.
-func (p *process) retire() (idle bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.retired = true
-	return len(p.calls) == 0
-}
-
-// write writes one line or several.
-func (p *process) write(lines []byte) error {
-	p.writing.Lock()
-	defer p.writing.Unlock()
-	_, err := p.conn.Write(lines)
-	return err
-}
-
-// tell writes a line that is about a job. That a runner is gone is noticed by its reader.
-func (p *process) tell(format string, args ...any) {
-	_ = p.write(fmt.Appendf(nil, format+"\n", args...))
-}
-
-// read takes the lines of the runner until its socket ends, or it says what no runner may say.
-func (p *process) read() {
-	err := p.lines()
-	p.fail(err)
-}
-
-func (p *process) lines() error {
-	for {
-		line, err := p.line()
-		if err != nil {
-			return err
-		}
-		m, err := parse(line)
-		if err == nil {
-			err = p.take(m)
-		}
-		if err != nil {
-			return &brokenError{line: string(line[:min(len(line), 300)]), err: err}
+// live starts the process, and returns when it is gone with all that it has started.
+func (q *process) live(delay time.Duration) {
+	p := q.pool
+	if delay > 0 {
+		pause := time.NewTimer(delay)
+		defer pause.Stop()
+		select {
+		case <-pause.C:
+		case <-p.closing:
+			close(q.exited)
+			p.lost(q)
+			close(q.ended)
+			return
 		}
 	}
-}
-
-// errEnded: the runner has closed its socket.
-var errEnded = errors.New("ended")
-
-// line returns the next line, which is valid until the next call.
-func (p *process) line() ([]byte, error) {
-	line, err := p.in.ReadSlice('\n')
-	if errors.Is(err, bufio.ErrBufferFull) {
-		long := bytes.Clone(line)
-		for errors.Is(err, bufio.ErrBufferFull) && len(long) <= maxAnswer {
-			line, err = p.in.ReadSlice('\n')
-			long = append(long, line...)
+	began := time.Now()
+	err := q.boot()
+	if err == nil {
+		p.ready(q, time.Since(began))
+		var reader sync.WaitGroup
+		if q.slots > 1 {
+			reader.Go(q.read)
 		}
-		if len(long) > maxAnswer {
-			return nil, &brokenError{line: string(long[:300]), err: fmt.Errorf("the line is longer than %d bytes", maxAnswer)}
-		}
-		line = long
+		q.handle.await()
+		close(q.exited)
+		// What others have of the socket does not keep anybody waiting.
+		_ = q.conn.file.SetReadDeadline(time.Now().Add(drainFor))
+		reader.Wait()
 	}
 	if err != nil {
-		return nil, errEnded
+		close(q.exited)
 	}
-	return line[:len(line)-1], nil
+	q.bury(err)
+	p.lost(q)
+	close(q.ended)
 }
 
-// take hands a line to the job that it is about.
-func (p *process) take(m message) error {
-	switch m.kind {
-	case unknown:
-		p.log.Warn("a runner has said something unknown, which is ignored")
-		return nil
-	case hello:
-		return errors.New("a runner greets once")
-	case complaint:
-		p.log.Warn("a runner does not understand", zap.String("says", wire.Printable(m.text, 1000)))
-		return nil
-	case logLine:
-		p.logged(m)
-		return nil
+// boot starts the process and waits for its hello.
+func (q *process) boot() error {
+	p := q.pool
+	own := q.pool.o.Proc
+	if own == "" {
+		own = fmt.Sprint(os.Getpid())
 	}
-	p.mu.Lock()
-	c := p.calls[m.job]
-	twice := c != nil && c.ended
-	if c != nil && m.kind.ends() {
-		c.ended = true
+	n, m := mark.Worker(own).Take()
+	q.tag, q.mark = fmt.Sprintf("%s/%d", own, n), m
+	q.out.log, q.out.about = p.log, q.about
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return err
 	}
-	p.mu.Unlock()
+	if q.conn, err = newConn(ours); err != nil {
+		_ = theirs.Close()
+		return err
+	}
+	stdout, stderr, err := q.out.connect()
+	if err != nil {
+		_ = theirs.Close()
+		return err
+	}
+	files := []*os.File{theirs, stdout, stderr}
+	most := p.o.BootTimeout
+	limit := time.Now().Add(most)
+	q.born = time.Now()
+	if q.forked = p.forks.Load(); q.forked {
+		// The request may wait for the template, which may take as long to boot.
+		limit = limit.Add(most)
+		err = q.ask(files, limit)
+	} else {
+		err = q.start(files)
+	}
+	for _, f := range files {
+		_ = f.Close()
+	}
+	if err != nil {
+		return err
+	}
+	_ = q.conn.file.SetReadDeadline(limit)
+	stop := context.AfterFunc(p.ending, func() { _ = q.conn.file.SetReadDeadline(time.Now()) })
+	defer stop()
+	if q.forked {
+		err = q.meet()
+	} else {
+		err = q.greet()
+	}
 	switch {
-	case c == nil:
-		return fmt.Errorf("it does not have a job with the number %d", m.job)
-	case twice:
-		return fmt.Errorf("its job %d has ended before", m.job)
+	case errors.Is(err, os.ErrDeadlineExceeded) && p.ending.Err() != nil:
+		return errClosed
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("has said nothing for %s (boot_timeout)", limit.Sub(q.born).Round(time.Millisecond))
+	case err != nil:
+		return err
 	}
-	if m.line != nil {
-		m.line = bytes.Clone(m.line)
+	return q.conn.file.SetReadDeadline(time.Time{})
+}
+
+var errClosed = errors.New("the worker process is leaving")
+
+// greet reads the hello.
+func (q *process) greet() error {
+	line, err := q.conn.line()
+	switch {
+	case errors.Is(err, io.EOF):
+		return errors.New("ended, or closed its socket, before its hello")
+	case errors.Is(err, errTooLong):
+		return q.odd(line, err)
+	case err != nil:
+		return err
 	}
-	select {
-	case c.messages <- m:
-	case <-p.gone:
+	a, err := parse(line)
+	if err == nil && a.kind != kindHello {
+		err = errors.New("is not the hello that must come first")
 	}
+	if err != nil {
+		return q.odd(line, err)
+	}
+	h := a.hello
+	switch {
+	case h.Protocol != 1:
+		return fmt.Errorf("speaks version %d of the protocol, and resqued version 1", h.Protocol)
+	case h.Template:
+		return errors.New("says that it is a template, and was not asked to be one")
+	}
+	q.hello, q.slots = h, min(max(h.Concurrency, 1), q.pool.o.Concurrency)
 	return nil
 }
 
-// logged writes a line that a job or the runner itself wants in the log.
-func (p *process) logged(m message) {
-	fields := []zap.Field{}
-	p.mu.Lock()
-	if c := p.calls[m.job]; c != nil {
-		fields = c.fields()
-	}
-	p.mu.Unlock()
-	fields = append(fields, zap.String("line", wire.Printable(m.text, procout.MaxLine)))
-	switch strings.ToLower(m.level) {
-	case "debug":
-		p.log.Debug("runner log", fields...)
-	case "warn", "warning":
-		p.log.Warn("runner log", fields...)
-	case "error", "fatal":
-		p.log.Error("runner log", fields...)
-	default:
-		p.log.Info("runner log", fields...)
-	}
+// odd is the error of a line that breaks the protocol.
+func (q *process) odd(line []byte, err error) error {
+	return fmt.Errorf("broke the protocol: the line %q %w", wire.Printable(string(line[:min(len(line), 400)]), 200), err)
 }
 
-// brokenError says that a runner has broken the protocol.
-type brokenError struct {
-	line string
-	err  error
+// bury ends what is left of the process. err is why it could not be used, if it could not.
+func (q *process) bury(err error) {
+	how := ""
+	if q.handle != nil {
+		q.kill("")
+		q.handle.await()
+		q.sweep()
+		how, _ = q.handle.reap()
+	}
+	q.out.drain()
+	if q.conn != nil {
+		q.conn.close()
+	}
+	if q.mark != 0 {
+		q.mark.Free()
+	}
+	q.mu.Lock()
+	if q.how != "" {
+		how = q.how
+	}
+	q.mu.Unlock()
+	if err != nil {
+		how = err.Error()
+	}
+	if how == "" {
+		how = "ended"
+	}
+	q.ending = &EndError{Runner: q.pool.o.Name, PID: int(q.pid.Load()), How: how, Stderr: q.out.tail.Text()}
 }
 
-// Error quotes the line.
-func (e *brokenError) Error() string {
-	return fmt.Sprintf("broke the protocol by the line %q: %v", wire.Printable(e.line, 200), e.err)
+// kill ends the process; how is why, in words that follow its number. Only the first one counts.
+func (q *process) kill(how string) {
+	q.mu.Lock()
+	if q.how == "" {
+		q.how = how
+	}
+	q.killed = true
+	q.mu.Unlock()
+	q.handle.kill()
 }
 
-// fail ends the process for a reason, and then the jobs that it has. It returns when nothing of it
-// is left. Only the first reason counts.
-func (p *process) fail(why error) {
-	p.mu.Lock()
-	if p.broken != nil {
-		p.mu.Unlock()
-		<-p.gone
-		return
-	}
-	p.broken = why
-	p.mu.Unlock()
-	p.pool.lost(p, why)
-	p.kill()
-	p.sweep()
-	status := ""
-	if p.leader != nil {
-		<-p.exited
-		ended, err := p.leader.Wait()
-		p.pool.disown(p.pid)
-		switch {
-		case err != nil:
-			status = err.Error()
-		case ended.Signaled():
-			status = "signal " + strconv.Itoa(int(ended.Signal()))
-		default:
-			status = "exit code " + strconv.Itoa(ended.ExitStatus())
-		}
-	}
-	_ = p.conn.Close()
-	p.output.close()
-	if p.handle != nil {
-		_ = p.handle.Release()
-	}
-	p.mu.Lock()
-	jobs := 0
-	for _, c := range p.calls {
-		if !c.ended {
-			jobs++
-		}
-	}
-	p.mu.Unlock()
-	p.pool.buried(p, why, status, jobs)
-	close(p.gone)
+// breaks kills a process that breaks the protocol.
+func (q *process) breaks(line []byte, err error) {
+	odd := q.odd(line, err)
+	q.log.Error("a runner broke the protocol; killing it", zap.Int64("runner_pid", q.pid.Load()), zap.Error(odd))
+	q.kill("was killed, because it " + odd.Error())
 }
 
-// death says how the process ended, for the jobs that it had.
-func (p *process) death(why error) string {
-	text := fmt.Sprintf("runner %s (pid %d) %s while it performed this job", p.pool.o.Name, p.pid, why)
-	if end := p.output.tail.text(); end != "" {
-		if over := len(end) - maxTold; over > 0 {
-			end = "…" + strings.ToValidUTF8(end[over:], "")
-		}
-		text += "; the end of its stderr:\n" + end
+// about returns the fields of a line that the process has written.
+func (q *process) about() []zap.Field {
+	fields := []zap.Field{zap.Int64("runner_pid", q.pid.Load())}
+	if job := q.current.Load(); job != nil {
+		fields = append(fields, aboutJob(job)...)
 	}
-	return text
+	return fields
 }
 
-// kill sends SIGKILL.
-func (p *process) kill() {
-	switch {
-	case p.leader != nil:
-		p.leader.Signal(killSignal)
-	case p.handle != nil:
-		_ = p.handle.Kill()
-	}
-}
-
-// leave has a process that has no job, and gets none, end in good order.
-func (p *process) leave(grace time.Duration) {
-	p.tell(`{"leave":true}`)
-	late := time.AfterFunc(grace, func() {
-		p.log.Warn("a runner does not leave; it is killed", zap.Duration("after", grace))
-		p.kill()
-	})
-	<-p.gone
-	late.Stop()
+func aboutJob(job *resqued.Job) []zap.Field {
+	return []zap.Field{zap.String("class", wire.Printable(job.Class, shownName)), zap.String("job", wire.Printable(job.ID, shownName))}
 }

@@ -6,7 +6,7 @@ import (
 	"os"
 	"sync/atomic"
 
-	"github.com/resqued/resqued/internal/procout"
+	"github.com/resqued/resqued/internal/program"
 )
 
 // process is one process of a template. There are none on this system.
@@ -15,9 +15,12 @@ type process struct {
 	greeting struct{ Language, App string }
 	socket   *os.File
 	control  *bufio.Reader
-	tail     procout.Tail
+	tail     program.Tail
 	late     atomic.Bool
 }
+
+// Supported reports whether this system can have templates.
+const Supported = false
 
 func requestPair() ([2]int, error) { return [2]int{}, errors.ErrUnsupported }
 

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"github.com/resqued/resqued/internal/procout"
+	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -26,9 +26,12 @@ type process struct {
 	control  *bufio.Reader
 	readers  []*os.File
 	reading  sync.WaitGroup
-	tail     procout.Tail
+	tail     program.Tail
 	late     atomic.Bool
 }
+
+// Supported reports whether this system can have templates.
+const Supported = true
 
 func requestPair() ([2]int, error) {
 	return unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -62,7 +65,7 @@ func (t *Template) spawn() (p *process, err error) {
 		if stream == "stderr" {
 			from = io.TeeReader(r, &p.tail)
 		}
-		p.reading.Go(func() { procout.EachLine(from, func(line []byte, left int) { t.said(stream, line, left) }) })
+		p.reading.Go(func() { program.EachLine(from, func(line []byte, left int) { t.said(stream, line, left) }) })
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -88,7 +91,7 @@ func (t *Template) spawn() (p *process, err error) {
 }
 
 func (t *Template) said(stream string, line []byte, left int) {
-	fields := []zap.Field{zap.String("stream", stream), zap.String("line", wire.Printable(string(line), procout.MaxLine))}
+	fields := []zap.Field{zap.String("stream", stream), zap.String("line", wire.Printable(string(line), program.MaxLine))}
 	if left > 0 {
 		fields = append(fields, zap.Int("bytes_left_out", left))
 	}

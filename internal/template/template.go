@@ -22,7 +22,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"github.com/resqued/resqued/internal/procout"
+	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -369,9 +369,9 @@ func (p *process) listen(log *zap.Logger) {
 			case said.Error != "":
 				log.Warn("a template does not understand", zap.String("says", wire.Printable(said.Error, 1000)))
 			case said.Log != nil && strings.HasPrefix(said.Log.Level, "warn"), said.Log != nil && said.Log.Level == "error":
-				log.Warn("template log", zap.String("line", wire.Printable(said.Log.Message, procout.MaxLine)))
+				log.Warn("template log", zap.String("line", wire.Printable(said.Log.Message, program.MaxLine)))
 			case said.Log != nil:
-				log.Info("template log", zap.String("line", wire.Printable(said.Log.Message, procout.MaxLine)))
+				log.Info("template log", zap.String("line", wire.Printable(said.Log.Message, program.MaxLine)))
 			}
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {

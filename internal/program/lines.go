@@ -1,6 +1,4 @@
-// Package procout reads what processes write: their lines, for the log, and the end of it, for
-// errors.
-package procout
+package program
 
 import (
 	"bufio"
