@@ -4,6 +4,7 @@ package runners_test
 
 import (
 	"encoding/base64"
+	"maps"
 	"os"
 	"strings"
 	"syscall"
@@ -152,9 +153,7 @@ var cases = []struct {
 		r.write(`{"cancel":%d,"why":"timeout"}`, long)
 		ends := map[string]any{}
 		for range 2 {
-			for kind, number := range r.read() {
-				ends[kind] = number
-			}
+			maps.Copy(ends, r.read())
 		}
 		assert.EqualValues(t, long, ends["failed"])
 		assert.EqualValues(t, other, ends["done"], "the other one goes on")
@@ -419,7 +418,7 @@ func TestTemplates(t *testing.T) {
 				r := p.fork(1)
 				r.write(`{"leave":true}`)
 				r.closed()
-				require.Eventually(t, func() bool { return unix.Kill(r.pid, 0) == unix.ESRCH }, patience, time.Millisecond) //nolint:errorlint // unix returns the plain number
+				require.Eventually(t, func() bool { return unix.Kill(r.pid, 0) == unix.ESRCH }, patience, time.Millisecond)
 			})
 			t.Run("it ends when nobody can ask it any more", func(t *testing.T) {
 				t.Parallel()
