@@ -1,8 +1,8 @@
 package master
 
 import (
-	"fmt"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"syscall"
