@@ -89,7 +89,7 @@ func (m *machine) configure() error {
 	file := m.config()
 	runner := ""
 	if m.run.runners {
-		runner = m.run.runnerText()
+		runner = m.run.runnerText(m.mark)
 	}
 	text := fmt.Sprintf(config, url(m.proxy.Addr()), namespace, m.workerCount, m.threadCount, termTimeout, int(m.lease.Seconds())-1, int(m.lease.Seconds()), maxDeaths,
 		m.run.scheduleConfig()+runner)
@@ -118,7 +118,7 @@ func (m *machine) start(ctx context.Context) error {
 		slowEnv + "=" + m.run.o.slow.String(), toolEnv + "=" + m.run.tool(),
 	}
 	if m.run.runners {
-		cmd.Env = append(cmd.Env, runnerEnv+"=1")
+		cmd.Env = append(cmd.Env, runnerEnv+"="+m.mark)
 	}
 	// A daemon must not outlive a harness that is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -288,7 +288,8 @@ func (m *machine) processes() []process {
 	for _, p := range proctest.Find(func(p proctest.Process) bool { return p.Env(markEnv) == m.mark }) {
 		all = append(all, process{p, p.Env("RESQUED_PROC")})
 	}
-	return all
+	runners, templates := m.kin()
+	return slices.Concat(all, runners, templates)
 }
 
 func names(all []process) []string {

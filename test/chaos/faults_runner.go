@@ -24,7 +24,7 @@ var runnerKinds = []string{"runner-kill", "runner-stop", "template-kill"}
 func (c *chaos) busyRunner(ctx context.Context, m *machine, r *rand.Rand) (process, error) {
 	var chosen process
 	err := within(ctx, 10*time.Second, "a runner with a job", func() bool {
-		runners, _ := m.runnerProcesses()
+		runners, _ := m.kin()
 		r.Shuffle(len(runners), func(i, j int) { runners[i], runners[j] = runners[j], runners[i] })
 		busy := c.busyPIDs()
 		i := slices.IndexFunc(runners, func(p process) bool { return busy[p.PID] })
@@ -95,7 +95,7 @@ func templateKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) e
 	m := c.hit(f, r)
 	var old process
 	err := within(ctx, 10*time.Second, "a template", func() bool {
-		_, templates := m.runnerProcesses()
+		_, templates := m.kin()
 		if len(templates) > 0 {
 			old = templates[r.IntN(len(templates))]
 		}
@@ -110,7 +110,7 @@ func templateKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) e
 	lasted(f, "pid %d", old.PID)
 	var next process
 	err = within(ctx, patience, "a new template", func() bool {
-		_, templates := m.runnerProcesses()
+		_, templates := m.kin()
 		i := slices.IndexFunc(templates, func(p process) bool { return p.PID != old.PID })
 		if i >= 0 {
 			next = templates[i]

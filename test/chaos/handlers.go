@@ -85,10 +85,10 @@ func (d *deeds) register(h *resqued.Handlers) {
 	command("Tree", self, treeEnv+"=1")
 	// Slow outlives the lease of its worker process if that is stopped.
 	command("Slow", self, longEnv+"=1")
-	if os.Getenv(runnerEnv) != "" {
+	if name := os.Getenv(runnerEnv); name != "" {
 		for _, class := range runnerClasses {
 			// A runner that is stopped would keep its job.
-			h.Register(resqued.Class{Name: class, Command: &resqued.Command{Runner: "app", KillAfter: 300 * time.Millisecond}}, resqued.Timeout(runnerTimeout))
+			h.Register(resqued.Class{Name: class, Command: &resqued.Command{Runner: name, KillAfter: 300 * time.Millisecond}}, resqued.Timeout(runnerTimeout))
 		}
 	}
 	job := func(class string, fn func(ctx context.Context, t task) error, opts ...resqued.Option) {

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/resqued/resqued/internal/mark"
+	"github.com/resqued/resqued/internal/proctest"
 )
 
 // runnerJobs are the classes that the runner performs.
@@ -27,7 +27,7 @@ var runnerClasses = []string{"Runner", "RunnerDie", "RunnerPoison", "RunnerFail"
 // time.
 const runnerConfig = `
 runners:
-  app:
+  %s:
     command: [ruby, %q, %q]
     jobs_per_runner: 25
     boot_timeout: 20s
@@ -69,7 +69,7 @@ func (c *chaos) runnerFile() string { return filepath.Join(c.dir, "runner.rb") }
 // version may not.
 func (c *chaos) knows(ctx context.Context, program string) bool {
 	file := filepath.Join(c.dir, "runners.yaml")
-	if os.WriteFile(file, []byte("queues: [high]\n"+c.runnerText()), 0o600) != nil {
+	if os.WriteFile(file, []byte("queues: [high]\n"+c.runnerText("app")), 0o600) != nil {
 		return false
 	}
 	cmd := exec.CommandContext(ctx, program, "config", "check", "--config", file)
@@ -77,8 +77,10 @@ func (c *chaos) knows(ctx context.Context, program string) bool {
 	return cmd.Run() == nil
 }
 
-func (c *chaos) runnerText() string {
-	return fmt.Sprintf(runnerConfig, filepath.Join(c.dir, shim, "exe", "resqued-runner"), c.runnerFile())
+// runnerText is the part of the configuration of a daemon that names its runner after its mark: the
+// titles of Ruby's processes have it, whose environment cannot be read.
+func (c *chaos) runnerText(mark string) string {
+	return fmt.Sprintf(runnerConfig, mark, filepath.Join(c.dir, shim, "exe", "resqued-runner"), c.runnerFile())
 }
 
 // findRunner gives the daemons a runner, if all of their programs know what that is.
@@ -96,26 +98,13 @@ func (c *chaos) findRunner(ctx context.Context) {
 	}
 }
 
-// runnerProcesses returns the runner processes of a machine with a name of their worker process,
-// and its templates.
-func (m *machine) runnerProcesses() (runners, templates []process) {
-	marks := map[mark.Mark]string{}
-	for _, w := range m.workers() {
-		marks[mark.Worker(w.proc)] = w.proc
-	}
-	for _, p := range m.processes() {
-		if p.Env("RESQUED_RUNNER") == "" || p.Env(roleEnv) == roleCommand {
-			continue
-		}
-		has, err := mark.Of(p.PID)
-		worker := marks[has.Worker()]
-		switch {
-		case err != nil:
-		case has != 0 && worker != "":
-			p.proc = worker
-			runners = append(runners, p)
-		case p.Parent == m.pid:
-			templates = append(templates, p)
+// kin returns the runner processes of a machine and its templates.
+func (m *machine) kin() (runners, templates []process) {
+	for _, p := range proctest.Find(func(p proctest.Process) bool { return strings.HasPrefix(p.Title, "resqued-runner "+m.mark+":") }) {
+		if strings.HasSuffix(p.Title, ": template") {
+			templates = append(templates, process{Process: p})
+		} else {
+			runners = append(runners, process{Process: p})
 		}
 	}
 	return runners, templates

@@ -18,10 +18,10 @@ end
 class Runner
   def self.perform(*)
     job = Resqued.job
-    payload = job["payload"]
+    payload = job.payload
     run = { run: rand(1 << 62).to_s(36), id: payload["id"] }
-    start = { e: "start", class: name, attempt: job["attempt"] }
-    start.update(lock: job["lock_key"], fence: job["fence"]) if job["fence"].to_i.positive?
+    start = { e: "start", class: name, attempt: job.attempt }
+    start.update(lock: job.lock_key, fence: job.fence) if job.fence.to_i.positive?
     Ledger.write(start.merge(run))
     act(run, payload["ms"] / 1000.0, start.key?(:lock))
     finish(job, run)
@@ -45,14 +45,14 @@ end
 # RunnerDie ends its process at its first attempt, RunnerPoison at each.
 class RunnerDie < Runner
   def self.finish(job, run)
-    return super if job["attempt"] > 1
+    return super if job.attempt > 1
 
     die(job, run)
   end
 
   def self.die(job, run)
     Ledger.write(run.merge(e: "die"))
-    exit!(9) if job["payload"]["how"] == "exit"
+    exit!(9) if job.payload["how"] == "exit"
     Process.kill(:KILL, Process.pid)
     sleep
   end

@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/mark"
 	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/test/system/harness"
 )
@@ -28,8 +27,9 @@ const rubyCount = `class Count
 end
 `
 
-// rubyRunner returns the configuration of a daemon whose jobs Ruby performs.
-func rubyRunner(tb testing.TB, app, more string) string {
+// rubyRunner returns the configuration of a daemon whose jobs Ruby performs, in a runner with that
+// name. Ruby's processes have titles with it, and no environment that could be read.
+func rubyRunner(tb testing.TB, name, app, more string) string {
 	tb.Helper()
 	shim, err := filepath.Abs("../../runners/ruby/exe/resqued-runner")
 	require.NoError(tb, err)
@@ -37,28 +37,25 @@ func rubyRunner(tb testing.TB, app, more string) string {
 	require.NoError(tb, os.WriteFile(file, []byte(app), 0o600))
 	return `
 runners:
-  app:
+  ` + name + `:
     command: [ruby, ` + strconv.Quote(shim) + `, ` + strconv.Quote(file) + `]
 ` + more + `
 handlers:
-  "*": {runner: app}
+  "*": {runner: ` + name + `}
 `
 }
 
-// kin are the processes of a daemon that belong to its runners.
+// kin are the processes of a runner.
 type kin struct{ runners, templates []int }
 
-// runnersOf returns the runners of a daemon, which have the mark of their worker process, and
-// their templates, which have none.
-func runnersOf(d *harness.Daemon) (k kin) {
-	for _, p := range d.Processes() {
-		if p.Env("RESQUED_RUNNER") == "" {
-			continue
-		}
-		if m, err := mark.Of(p.PID); err == nil && m != 0 {
-			k.runners = append(k.runners, p.PID)
-		} else if p.Parent == d.PID {
+// kinOf returns the processes of a runner by its name: its templates say in their titles what they
+// are.
+func kinOf(name string) (k kin) {
+	for _, p := range proctest.Find(func(p proctest.Process) bool { return strings.HasPrefix(p.Title, "resqued-runner "+name+":") }) {
+		if strings.HasSuffix(p.Title, ": template") {
 			k.templates = append(k.templates, p.PID)
+		} else {
+			k.runners = append(k.runners, p.PID)
 		}
 	}
 	return k
@@ -71,7 +68,7 @@ func TestRunnersAreKilled(t *testing.T) {
 	jobs, ran := harness.Load(), filepath.Join(t.TempDir(), "ran")
 	d := harness.Start(t, harness.Options{
 		Workers: 2, Threads: 4, Queues: "*",
-		Config: rubyRunner(t, rubyCount, "    jobs_per_runner: 200\n    env: {COUNT_FILE: "+ran+"}"),
+		Config: rubyRunner(t, "killed", rubyCount, "    jobs_per_runner: 200\n    env: {COUNT_FILE: "+ran+"}"),
 		Env:    []string{"RESQUED_MAX_DEATHS=1000"}, // the same job may be hit three times by chance
 	})
 	d.Push("mail", "Count", harness.Range(1, jobs)...)
@@ -79,7 +76,7 @@ func TestRunnersAreKilled(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	kills := map[string]int{}
 	for d.Snapshot().Processed < int64(jobs) && kills["runner"]+kills["template"]+kills["worker"] < 60 {
-		k := runnersOf(d)
+		k := kinOf("killed")
 		what, pids := "runner", k.runners
 		switch r.IntN(6) {
 		case 0:
@@ -121,4 +118,5 @@ func TestRunnersAreKilled(t *testing.T) {
 	require.Zero(t, d.Exit())
 	require.Empty(t, d.Residue())
 	require.Empty(t, d.Processes())
+	require.Empty(t, kinOf("killed"))
 }
