@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/procfs"
@@ -23,9 +24,9 @@ type pools map[string]*runner.Pool
 
 // openRunners starts the processes of all runners of the configuration, and does not wait for
 // them. What it opens has to be closed, also if it fails.
-func openRunners(h handover, log *zap.Logger) (pools, error) {
+func openRunners(h handover, handlers *resqued.Handlers, log *zap.Logger) (pools, error) {
 	c, opened := h.Config, pools{}
-	for _, name := range usedRunners(c) {
+	for _, name := range usedRunners(c, handlers) {
 		o := runnerOptions(c, name)
 		o.Log = log
 		if fd, ok := h.Runners[name]; ok {
@@ -71,15 +72,39 @@ func runnerEnv(r config.Runner) (env []string) {
 	return env
 }
 
-// usedRunners returns the names of the runners that handlers name, sorted.
-func usedRunners(c config.Config) []string {
+// usedRunners returns the names of the runners of the configuration that handlers name, in it or in
+// the program, sorted.
+func usedRunners(c config.Config, handlers *resqued.Handlers) []string {
 	used := map[string]bool{}
 	for _, h := range c.Handlers {
-		if h.Runner != "" {
-			used[h.Runner] = true
+		used[h.Runner] = true
+	}
+	for _, name := range handlers.Classes() {
+		if class, _ := handlers.Lookup(name); class.Command != nil {
+			used[class.Command.Runner] = true
 		}
 	}
+	maps.DeleteFunc(used, func(name string, _ bool) bool {
+		_, ok := c.Runners[name]
+		return !ok
+	})
 	return slices.Sorted(maps.Keys(used))
+}
+
+// onlyRunners reports whether runners perform the jobs of all classes, so that nothing can be done
+// without them.
+func onlyRunners(c config.Config, handlers *resqued.Handlers) bool {
+	for _, h := range c.Handlers {
+		if h.Runner == "" {
+			return false
+		}
+	}
+	for _, name := range handlers.Classes() {
+		if class, _ := handlers.Lookup(name); class.Command == nil || class.Command.Runner == "" {
+			return false
+		}
+	}
+	return len(c.Handlers)+len(handlers.Classes()) > 0
 }
 
 // await waits until the first process of each is ready.

@@ -93,7 +93,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		notifier.Hold()
 	}
 	// They boot while Redis is waited for.
-	first, err := bootTemplates(d.Config.Config, d.Log)
+	first, err := bootTemplates(d.Config.Config, d.Program.Handlers, d.Log)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if stopped, err := waitForRedis(ctx, redis, relay, notifier, d.Log); stopped || err != nil {
 		return err
 	}
-	if d.onlyRunners(d.Config.Config) {
+	if d.Dev == nil && !d.bench && onlyRunners(d.Config.Config, d.Program.Handlers) {
 		stopped, err := waitForTemplates(ctx, runners, relay, notifier, d.Log)
 		if stopped {
 			return nil
@@ -139,7 +139,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			if err != nil {
 				return master.Config{}, err
 			}
-			booted, err := bootTemplates(r.Config, d.Log)
+			booted, err := bootTemplates(r.Config, d.Program.Handlers, d.Log)
 			if err != nil {
 				return master.Config{}, err
 			}
@@ -277,7 +277,7 @@ func (d *Daemon) masterConfig(c config.Config, waits int, g *generation) (master
 		Slots: c.WorkerCount, Threads: c.ThreadCount, MaxRetiring: c.MaxRetiring,
 		TermTimeout: c.TermTimeout, DrainTimeout: c.DrainTimeout, DrainRequeue: c.DrainThen == config.DrainRequeue, LockDuration: c.JobLockDuration, MaxDeaths: c.MaxDeaths, Policy: deathPolicy(c, handlers),
 		Classes: knownClasses(c, handlers), FailureLists: c.FailureLists(), Shared: fleetOf(c, handlers).shared(),
-		OnMasterDeath: c.OnMasterDeath, DevSignals: d.Dev != nil, Worker: worker, Env: env, Files: files, BootTimeout: workerBoot(c), Unique: uniqueQueues(c),
+		OnMasterDeath: c.OnMasterDeath, DevSignals: d.Dev != nil, Worker: worker, Env: env, Files: files, BootTimeout: workerBoot(c, handlers), Unique: uniqueQueues(c),
 		Fields: map[string]string{
 			"queues": c.Queues.String(), "version": d.Program.Version,
 			"jobs_per_fork": strconv.Itoa(c.JobsPerFork), "config": c.Fingerprint(),
@@ -287,9 +287,9 @@ func (d *Daemon) masterConfig(c config.Config, waits int, g *generation) (master
 }
 
 // workerBoot is how long a worker process may take to be ready: longer where runners boot in it.
-func workerBoot(c config.Config) time.Duration {
+func workerBoot(c config.Config, handlers *resqued.Handlers) time.Duration {
 	most := 30 * time.Second
-	for _, name := range usedRunners(c) {
+	for _, name := range usedRunners(c, handlers) {
 		most = max(most, 30*time.Second+c.Runners[name].BootTimeout)
 	}
 	return most

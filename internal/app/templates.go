@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/program"
@@ -26,12 +27,12 @@ type generation struct {
 }
 
 // bootTemplates starts the templates of the runners that handlers name.
-func bootTemplates(c config.Config, log *zap.Logger) (*generation, error) {
+func bootTemplates(c config.Config, handlers *resqued.Handlers, log *zap.Logger) (*generation, error) {
 	g := &generation{}
 	if !template.Supported {
 		return g, nil
 	}
-	for _, name := range usedRunners(c) {
+	for _, name := range usedRunners(c, handlers) {
 		r := c.Runners[name]
 		if !r.Fork {
 			continue
@@ -193,22 +194,4 @@ func waitForTemplates(ctx context.Context, t *templates, relay *relay, notifier 
 		}()
 		return t.now.booted(ctx)
 	})
-}
-
-// onlyRunners reports whether runners perform the jobs of all classes, so that nothing can be done
-// without them.
-func (d *Daemon) onlyRunners(c config.Config) bool {
-	if d.Dev != nil || d.bench {
-		return false
-	}
-	return onlyRunners(c, d.Program.Handlers.Classes())
-}
-
-func onlyRunners(c config.Config, inGo []string) bool {
-	for _, h := range c.Handlers {
-		if h.Runner == "" {
-			return false
-		}
-	}
-	return len(c.Handlers) > 0 && len(inGo) == 0
 }

@@ -153,7 +153,7 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	if h.Dev != nil {
 		handlers = withDemo(handlers)
 	}
-	if w.pools, err = openRunners(h, log); err != nil {
+	if w.pools, err = openRunners(h, handlers, log); err != nil {
 		return nil, err
 	}
 	w.closers = append(w.closers, w.pools.close)
@@ -165,7 +165,7 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 		return nil, err
 	}
 	w.set = set
-	if h.Dev == nil && !h.Bench && onlyRunners(c, handlers.Classes()) {
+	if h.Dev == nil && !h.Bench && onlyRunners(c, handlers) {
 		// Without them it could do nothing.
 		if err := w.pools.await(context.Background()); err != nil {
 			return nil, err
