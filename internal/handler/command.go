@@ -36,9 +36,7 @@ const (
 	slowStart = 5 * time.Second
 )
 
-var (
-	errNotStarted = errors.New("its command was not started")
-)
+var errNotStarted = errors.New("its command was not started")
 
 // runner is what all commands of a Set share.
 type runner struct {

@@ -79,8 +79,6 @@ func (q *process) ask(files []*os.File, limit time.Time) error {
 type forked struct {
 	pidfd int
 	file  *os.File // of it, for Go's poller
-	// err is why it is not known whether the process has ended.
-	err error
 }
 
 // meet reads the hello of a process that the template has forked, and takes hold of it.
@@ -149,7 +147,7 @@ func (q *process) sender() (pid int, err error) {
 	})
 	switch {
 	case errors.Is(refused, io.EOF):
-		return 0, errors.New("ended, or closed its socket, before its hello")
+		return 0, errNoHello
 	case err != nil:
 		return 0, err
 	case refused != nil:
@@ -193,7 +191,10 @@ func (h *forked) await() {
 func over(pidfd uintptr) bool {
 	poll := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	n, err := unix.Poll(poll, 0)
-	return err != nil && !errors.Is(err, unix.EINTR) || n > 0 && poll[0].Revents&unix.POLLIN != 0
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Poll(poll, 0)
+	}
+	return err != nil || n > 0 && poll[0].Revents&unix.POLLIN != 0
 }
 
 // reap implements handle. The template learns how the process ended, and this one does not.

@@ -185,6 +185,9 @@ func (q *process) boot() error {
 	return q.conn.file.SetReadDeadline(time.Time{})
 }
 
+// errNoHello says less than how the process has ended, where that can be known.
+var errNoHello = errors.New("ended, or closed its socket, before its hello")
+
 var errClosed = errors.New("the worker process is leaving")
 
 // greet reads the hello.
@@ -192,7 +195,7 @@ func (q *process) greet() error {
 	line, err := q.conn.line()
 	switch {
 	case errors.Is(err, io.EOF):
-		return errors.New("ended, or closed its socket, before its hello")
+		return errNoHello
 	case errors.Is(err, errTooLong):
 		return q.odd(line, err)
 	case err != nil:
@@ -225,6 +228,9 @@ func (q *process) odd(line []byte, err error) error {
 func (q *process) bury(err error) {
 	how := ""
 	if q.handle != nil {
+		if errors.Is(err, errNoHello) {
+			q.awaitFor(exitFor) // it has words of its own, and an exit code
+		}
 		q.kill("")
 		q.handle.await()
 		q.sweep()
@@ -242,13 +248,28 @@ func (q *process) bury(err error) {
 		how = q.how
 	}
 	q.mu.Unlock()
-	if err != nil {
+	if err != nil && (how == "" || !errors.Is(err, errNoHello)) {
 		how = err.Error()
 	}
 	if how == "" {
 		how = "ended"
 	}
 	q.ending = &EndError{Runner: q.pool.o.Name, PID: int(q.pid.Load()), How: how, Stderr: q.out.tail.Text()}
+}
+
+// awaitFor waits for the end of the process, but not for long.
+func (q *process) awaitFor(most time.Duration) {
+	ended := make(chan struct{})
+	q.pool.lives.Go(func() {
+		q.handle.await()
+		close(ended)
+	})
+	late := time.NewTimer(most)
+	defer late.Stop()
+	select {
+	case <-ended:
+	case <-late.C:
+	}
 }
 
 // kill ends the process; how is why, in words that follow its number. Only the first one counts.
