@@ -25,9 +25,9 @@ func (m *Master) deathPolicy() deathPolicy {
 func (p deathPolicy) final(job store.Reserved) string {
 	switch {
 	case p.atMostOnce(job):
-		return "at_most_once: it may have run, so it does not run again by itself"
+		return store.OnceOnly
 	case p.registered.Fail:
-		return "on_worker_death is fail"
+		return store.FailsOnly
 	default:
 		return ""
 	}

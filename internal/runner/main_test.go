@@ -2,10 +2,8 @@ package runner
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -15,16 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
 
-	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/procfs"
-	"github.com/resqued/resqued/internal/testlevel"
 )
 
 // soon is how long a test waits for what must happen, on a loaded machine.
@@ -253,7 +245,9 @@ func (s *shim) perform(job *shimJob, cancelled chan string, gone chan struct{}) 
 	s.say(`{"done":%d}`, n)
 }
 
-func (s *shim) touch(name string) { _ = os.WriteFile(name, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600) }
+func (s *shim) touch(name string) {
+	_ = os.WriteFile(name, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600)
+}
 
 // file returns a channel that is closed when there is something in a file.
 func (s *shim) file(name string) <-chan struct{} {
@@ -269,13 +263,3 @@ func (s *shim) file(name string) <-chan struct{} {
 	}()
 	return c
 }
-
-var _ = io.EOF
-var _ context.Context
-var _ = require.New
-var _ = zap.NewNop
-var _ = observer.New
-var _ = resqued.New
-var _ = jobctx.RunOf
-var _ = testlevel.Integration
-var _ testing.TB

@@ -302,7 +302,7 @@ func (r *runner) peer() int {
 	require.NoError(r.tb, raw.Read(func(fd uintptr) bool {
 		rest := make([]byte, 256)
 		n, oob, _, _, err := unix.Recvmsg(int(fd), make([]byte, 1), rest, unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		if err == unix.EAGAIN || err == unix.EINTR { //nolint:errorlint // unix returns the plain number
+		if err == unix.EAGAIN || err == unix.EINTR {
 			return false
 		}
 		if failed = err; err != nil || n == 0 {
@@ -401,7 +401,7 @@ func (r *runner) gone() {
 		return
 	}
 	fd, err := unix.PidfdOpen(r.pid, 0)
-	if err == unix.ESRCH { //nolint:errorlint // unix returns the plain number
+	if err == unix.ESRCH {
 		return
 	}
 	require.NoError(r.tb, err)

@@ -30,10 +30,12 @@ module Resqued
     end
 
     # The same, and one more run when that has ended. It takes resqued's command line
-    # (RESQUED_COMMAND, or resqued on the PATH), because it has to happen in one step.
+    # (RESQUED_COMMAND, or resqued on the PATH) with its configuration, because it has to
+    # happen in one step in Redis.
     def enqueue_debounce(*args)
       command = ENV.fetch("RESQUED_COMMAND", "resqued")
-      line = [command, "longjobs", "start", name, "--debounce", "--", *args.map { |arg| JSON.generate(arg) }]
+      line = [command, "longjobs", "start", name, "--debounce", "--json", JSON.generate(args)]
+      line.push("--queue", @queue.to_s) if @queue
       return true if system(*line, out: File::NULL)
 
       raise EnqueueError, "#{line.join(' ')}: #{$?.nil? ? 'cannot be started' : "exit code #{$?.exitstatus}"}"
@@ -42,6 +44,11 @@ module Resqued
     # A job that is no slice: the class is not configured as a long job.
     def perform(*)
       raise NotImplementedError, "#{self} works in slices: say `long_job: true` at its handler in resqued's configuration"
+    end
+
+    # The run that this thread performs a slice of, or nil.
+    def self.current
+      Thread.current.thread_variable_get(:resqued_long_run)
     end
 
     # One slice of a run.
@@ -86,12 +93,15 @@ module Resqued
       def perform(klass)
         args = Array(@job["args"])
         finished = false
+        Thread.current.thread_variable_set(:resqued_long_run, self)
         catch(OVER) do
           klass.respond_to?(:long_job_perform) ? klass.long_job_perform(self, *args) : klass.perform(*args)
           finished = true
         end
         report(finished ? { done: true } : { yield: true })
         :done
+      ensure
+        Thread.current.thread_variable_set(:resqued_long_run, nil)
       end
 
       NONE = Object.new.freeze

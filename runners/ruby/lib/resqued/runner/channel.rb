@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "fcntl"
+require "io/wait"
 
 module Resqued
   module Runner
@@ -28,6 +29,8 @@ module Resqued
 
       def initialize(descriptor)
         @io = self.class.moved(descriptor)
+        # Waiting in read itself is one system call where others are three.
+        @io.fcntl(Fcntl::F_SETFL, @io.fcntl(Fcntl::F_GETFL) & ~Fcntl::O_NONBLOCK)
         @pid = Process.pid
         @chunk = String.new(capacity: CHUNK)
         @rest = String.new
@@ -50,14 +53,14 @@ module Resqued
       # BadLine. Only one thread at a time may call it.
       def receive
         if @rest.empty?
-          @io.sysread(CHUNK, @chunk)
+          more
           return parse(@chunk) if @chunk.index(LINE_FEED) == @chunk.bytesize - 1
 
           @rest << @chunk
         end
         until (found = @rest.index(LINE_FEED, @searched))
           @searched = @rest.bytesize
-          @io.sysread(CHUNK, @chunk)
+          more
           @rest << @chunk
         end
         @searched = 0
@@ -69,19 +72,30 @@ module Resqued
       # Writes one line. What a job has forked must not speak for it, so that does nothing
       # in another process.
       def send(line)
-        return unless Process.pid == @pid
+        write(line) if own?
+      end
 
+      # The same, for who knows that this is the process whose socket it is. Where nobody is
+      # there to answer to, the jobs will run elsewhere, and the process ends.
+      def write(line)
         @writing.synchronize do
           line << LINE_FEED
-          written = @io.syswrite(line)
+          written = some(line)
           while written < line.bytesize
             line = line.byteslice(written..-1)
-            written = @io.syswrite(line)
+            written = some(line)
           end
         end
       rescue SystemCallError, IOError
-        # Nobody is there to answer to, and the jobs will run elsewhere.
         Process.exit!(1)
+      end
+
+      # Writes a line that may get lost; reports whether it has not.
+      def try(line)
+        some("#{line}#{LINE_FEED}")
+        true
+      rescue SystemCallError, IOError
+        false
       end
 
       def own?
@@ -93,6 +107,26 @@ module Resqued
       end
 
       private
+
+      # The end of a process that a job has left interrupts; and code of the application may
+      # have made the socket non-blocking all the same.
+      def more
+        @io.sysread(CHUNK, @chunk)
+      rescue Errno::EINTR
+        retry
+      rescue IO::WaitReadable
+        @io.wait_readable
+        retry
+      end
+
+      def some(line)
+        @io.syswrite(line)
+      rescue Errno::EINTR
+        retry
+      rescue IO::WaitWritable
+        @io.wait_writable
+        retry
+      end
 
       def parse(line)
         object = JSON.parse(line.force_encoding(Encoding::UTF_8), max_nesting: NESTING)

@@ -7,6 +7,7 @@ module Resqued
     class Performer
       def self.for_application
         if defined?(::Resque::Job) && ::Resque::Job.method_defined?(:perform)
+          Locket.leave_to_daemon
           ResquePerformer.new
         else
           new
@@ -57,6 +58,20 @@ module Resqued
         when :requeue then JSON.generate(requeue: job.number, after: detail)
         when :discard then JSON.generate(discard: job.number, why: Text.utf8(detail, 1000))
         end
+      end
+    end
+
+    # resque-locket takes a job's lock in after_fork, for the job of that fork. A runner is forked
+    # before there is a job: the second one would find the lock of the first, take its own job for
+    # a locked one, and give all classes a hook that performs nothing. The daemon has these locks.
+    module Locket
+      module_function
+
+      def leave_to_daemon
+        return unless ::Resque.respond_to?(:locket_enabled?) && ::Resque.locket_enabled?
+
+        ::Resque.instance_variable_set(:@locket_enabled, false)
+        warn "resqued-runner: resque-locket is off in runners; resqued has its locks, see locketed_queues and job_lock_key"
       end
     end
   end

@@ -27,7 +27,7 @@ module Resqued
           case with
           when nil then proc.call
           when :job then proc.call(::Resque::Job.new("", "class" => "", "args" => []))
-          when :worker then proc.call(worker(ENV["RESQUED_PROC"].to_s))
+          when :worker then proc.call(worker(@last.to_s))
           end
         end
       end
@@ -124,6 +124,7 @@ module Resqued
       def worker(id, job = nil)
         @worker_class ||= ResqueWorker.build
         worker = (@workers[Thread.current] ||= {})[id] ||= @worker_class.new(id)
+        @last = id if job
         worker.job = job && { "queue" => job.queue, "payload" => job.payload }
         worker
       end
@@ -181,9 +182,10 @@ module Resqued
           false
         end
 
-        # A job may ask its worker to stop after it: the runner is replaced then.
+        # A slot is idle as soon as its job is over, so a runner cannot leave by itself.
         def shutdown
-          Worker.current&.leave
+          Worker.current&.log("a job has called shutdown of its worker, which has no effect: " \
+                              "jobs_per_runner says when runners are replaced", "warn")
           true
         end
         alias shutdown! shutdown

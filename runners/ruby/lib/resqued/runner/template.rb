@@ -26,11 +26,11 @@ module Resqued
         performer = Performer.for_application
         performer.hook(:before_first_fork)
         Connections.close(true)
-        say_threads
         settle
         Process.setproctitle("resqued-runner #{@name}: template")
         trap("CHLD") { reap }
         @channel.send(JSON.generate(hello: Worker.hello(@app, @concurrency, template: true)))
+        say_threads
         @performer = performer
         while (packet = receive)
           fork_for(*packet)
@@ -49,6 +49,8 @@ module Resqued
           return [data, given] unless data.nil? || (data.empty? && given.empty?)
           return nil if data.nil? || (empty += 1) > 50
         end
+      rescue Errno::EINTR
+        retry
       rescue Errno::ECONNRESET, EOFError
         nil
       end
@@ -144,9 +146,9 @@ module Resqued
       end
 
       def say(message, level: :error)
-        @channel.send(JSON.generate(log: { level: level.to_s, message: Text.utf8(message, 8 * 1024) }))
-      rescue SystemCallError, IOError # its master is gone; runners are still asked for
-        warn "resqued-runner: #{message}"
+        line = JSON.generate(log: { level: level.to_s, message: Text.utf8(message, 8 * 1024) })
+        # Where its master is gone, runners may still be asked for.
+        @channel.try(line) || warn("resqued-runner: #{message}")
       end
     end
   end

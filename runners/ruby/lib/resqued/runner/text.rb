@@ -27,8 +27,10 @@ module Resqued
       end
 
       # What an exception says. Its own methods may fail, and must not hide that the job has.
+      # Ruby adds to some what the line looks like; one of the runner tells nobody anything.
       def message(exception)
-        utf8(exception.to_s)
+        ours = exception.respond_to?(:original_message) && exception.backtrace&.first.to_s.include?(HERE)
+        utf8(ours ? exception.original_message : exception.to_s)
       rescue Exception => e # rubocop:disable Lint/RescueException
         "its message could not be read: #{e.class}"
       end

@@ -20,7 +20,7 @@ module Resqued
         @jobs = Jobs.new(channel, @term)
         @threads = []
         @starting = Mutex.new
-        @long = false
+        @surroundings = Surroundings.new
       end
 
       attr_reader :performer
@@ -38,8 +38,9 @@ module Resqued
         finish
       end
 
-      def leave
-        @jobs.leave
+      # Says something in the name of the runner.
+      def log(message, level)
+        @jobs.tell(log: { level: level, message: message })
       end
 
       def self.hello(app, concurrency, more = {})
@@ -76,7 +77,8 @@ module Resqued
         leave_forked_child(answer) unless @channel.own?
         answer ||= Performer.failed(job, ThreadError.new("the job has ended its thread (Thread.exit)"))
         @jobs.over(job)
-        @channel.send(answer)
+        @surroundings.restore if @concurrency == 1
+        @channel.write(answer)
       end
 
       # A job that forks without a block may come back here twice. The child is no runner.
@@ -140,7 +142,7 @@ module Resqued
       def hook(name)
         @performer.hook(name, :worker)
       rescue Exception => e # rubocop:disable Lint/RescueException
-        @jobs.tell(log: { level: "error", message: "hook #{name}: #{Text.class_name(e)}: #{Text.message(e)}" })
+        log("hook #{name}: #{Text.class_name(e)}: #{Text.message(e)}", "error")
       end
 
       # Children of Resque run at_exit blocks only if asked to: those of a forked runner were

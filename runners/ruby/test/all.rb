@@ -1,0 +1,6 @@
+# frozen_string_literal: true
+
+# All tests: ruby runners/ruby/test/all.rb. They need Ruby with its bundled minitest, no gem.
+require_relative "helper"
+
+Dir[File.join(__dir__, "*_test.rb")].sort.each { |file| require file }

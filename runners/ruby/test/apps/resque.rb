@@ -1,0 +1,72 @@
+# frozen_string_literal: true
+
+require "json"
+require_relative "standin"
+
+Resque::HOOKS.each do |name|
+  Resque.public_send(name) { |given = nil| puts "#{name} #{given.class}" }
+end
+
+# What Sentry and its like are.
+class Reporter < Resque::Failure::Base
+  def save
+    puts "REPORTS #{exception.class} #{worker} #{queue} #{payload['class']}"
+    raise "the reporter is down" if payload["args"] == ["reporter down"]
+  end
+end
+
+# As resque-retry's backend: a failure of a job that runs again is none.
+class Suppressing < Resque::Failure::Multiple
+  def save
+    super unless payload["args"] == ["again"]
+  end
+end
+Suppressing.classes = [Resque::Failure::Redis, Reporter]
+Resque::Failure.backend = Suppressing
+
+class Hooked
+  class << self
+    def before_perform_one(*args)
+      puts "before"
+      raise Resque::Job::DontPerform, "not on mondays" if args == ["dont"]
+      raise Resque::Job::DontPerform if args == ["dont at all"]
+    end
+
+    def around_perform_one(*args)
+      puts "around"
+      yield unless args == ["locked"]
+      puts "around over"
+    end
+
+    def after_perform_one(*)
+      puts "after"
+    end
+
+    def on_failure_one(exception, *)
+      puts "on_failure #{exception.class}"
+    end
+
+    def perform(*args)
+      puts "perform"
+      case args.first
+      when "fail", "again", "reporter down" then raise IOError, "no disk"
+      when "requeue" then Resqued.requeue
+      when "wait"
+        File.write(args[1], "there")
+        sleep
+      when "writes" then Resque::Failure.create(exception: IOError.new, payload: { "args" => ["by itself"] })
+      end
+    end
+  end
+end
+
+class Asks
+  # A plugin finds its job's worker by the failure backend alone; jobs of the stand-in by this.
+  def self.perform; end
+end
+
+class Connected
+  def self.perform
+    raise "not connected anew" unless Resque.redis.reconnected?
+  end
+end

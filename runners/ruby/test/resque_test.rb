@@ -1,0 +1,95 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# A runner of an application with Resque, or rather a stand-in of its interface.
+class TestResque < RunnerTest
+  def setup
+    super
+    @peer = start(Peer.app("resque"))
+  end
+
+  def test_hooks_come_in_their_order
+    assert_equal({ "done" => 1 }, @peer.job("Hooked"))
+    assert_equal ["before", "around", "perform", "around over", "after"], @peer.output.lines(chomp: true).last(5)
+  end
+
+  def test_a_job_that_its_hooks_do_not_perform_is_discarded
+    assert_equal({ "discard" => 1, "why" => "Resque::Job::DontPerform: not on mondays" }, @peer.job("Hooked", "dont"))
+    assert_equal "a before_perform hook raised Resque::Job::DontPerform", @peer.job("Hooked", "dont at all")["why"]
+    assert_equal({ "discard" => 3, "why" => "an around_perform hook did not run it" }, @peer.job("Hooked", "locked"))
+  end
+
+  def test_a_failure_goes_to_all_backends_but_redis
+    answer = @peer.job("Hooked", "fail")
+    assert_equal ["IOError", "no disk"], answer.values_at("exception", "message")
+    assert_includes @peer.output, "on_failure IOError\nREPORTS IOError host:77-1:mail,low mail Hooked"
+    refute_includes @peer.output, "WRITES"
+  end
+
+  def test_a_failure_that_the_backend_suppresses_is_none
+    answer = @peer.job("Hooked", "again")
+    assert_match(/Suppressing suppressed IOError: no disk/, answer["discard"] ? answer["why"] : answer.to_s)
+  end
+
+  def test_a_backend_that_fails_does_not_hide_the_failure
+    @peer.send_job("Hooked", "reporter down")
+    assert_match(/RuntimeError: the reporter is down/, @peer.read["log"]["message"])
+    assert_equal "no disk", @peer.read["message"]
+  end
+
+  def test_what_the_application_writes_to_failed_itself_is_written
+    assert_equal ["done"], @peer.job("Hooked", "writes").keys
+    assert_includes @peer.output, 'WRITES {"args"=>["by itself"]}'
+  end
+
+  def test_unknown_classes_are_reported_too
+    answer = @peer.job("Nope")
+    assert_equal ["NameError", "uninitialized constant Nope"], answer.values_at("exception", "message")
+    assert_includes @peer.output, "REPORTS NameError host:77-1:mail,low mail Nope"
+    assert_equal "NoMethodError", @peer.job("Kernel", "exit")["exception"]
+  end
+
+  def test_requeue_is_no_failure_to_hooks
+    assert_equal({ "requeue" => 1, "after" => 0.0 }, @peer.job("Hooked", "requeue"))
+    refute_includes @peer.output, "on_failure"
+  end
+
+  def test_cancel_is_seen_by_the_hooks
+    Tempfile.create do |file|
+      @peer.send_job("Hooked", "wait", file.path)
+      eventually("begins") { !File.zero?(file.path) }
+      @peer.write(cancel: 1, why: "killed")
+      assert_equal "Resque::TermException", @peer.read["exception"]
+      assert_includes @peer.output, "on_failure Resque::TermException"
+    end
+  end
+
+  def test_hooks_of_the_worker
+    assert_equal ["done"], @peer.job("Hooked").keys
+    @peer.write(pause: true)
+    @peer.write(resume: true)
+    @peer.write(leave: true)
+    assert_nil @peer.read
+    assert_equal 0, @peer.wait.exitstatus
+    lines = @peer.output.lines(chomp: true)
+    assert_equal "before_first_fork NilClass", lines.first
+    assert_match(/before_pause #<Class/, lines[-4])
+    assert_match(/after_pause #<Class/, lines[-3])
+    assert_equal ["shutdown NilClass", "worker_exit NilClass"], lines.last(2)
+    refute_includes @peer.output, "after_fork", "it was not forked"
+  end
+
+  def test_forked_runners_connect_anew_and_run_the_hooks_once
+    template = start(Peer.app("resque"), template: true)
+    assert template.hello["template"]
+    runner = forked(template)
+    assert_equal({ "done" => 1 }, runner.job("Connected"))
+    assert_equal({ "done" => 2 }, runner.job("Connected"))
+    assert_equal "before_first_fork NilClass\nbefore_fork Resque::Job\n", template.output
+    assert_equal "after_fork Resque::Job\n", runner.output
+    runner.write(leave: true)
+    assert_nil runner.read
+    assert_equal "after_fork Resque::Job\nshutdown NilClass\nworker_exit NilClass\n", runner.output
+  end
+end

@@ -1,0 +1,113 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+class TestTemplate < RunnerTest
+  def says(runner)
+    Tempfile.create do |file|
+      assert_equal ["done"], runner.job("Says", file.path).keys
+      pid, _dir, proc, descriptor, session, random = File.read(file.path).split("|", -1)
+      return { pid: pid.to_i, proc: proc, descriptor: descriptor, session: session.to_i, random: random }
+    end
+  end
+
+  def test_forks_runners_that_are_apart
+    template = start(template: true)
+    assert_equal true, template.hello["template"]
+    runners = Array.new(3) { |n| forked(template, concurrency: n + 1, env: { "RESQUED_PROC" => "proc#{n}" }) }
+    assert_equal [1, 2, 3], runners.map { |runner| runner.hello["concurrency"] }
+    said = runners.map { |runner| says(runner) }
+    assert_equal 3, said.map { |one| one[:random] }.uniq.size, "each has random numbers of its own"
+    assert_equal %w[proc0 proc1 proc2], said.map { |one| one[:proc] }
+    said.each do |one|
+      assert_equal one[:pid], one[:session]
+      assert_equal "", one[:descriptor]
+    end
+    runners[0].job("Echo", "to its own output")
+    assert_includes runners[0].output, "to its own output"
+    refute_includes runners[1].output + template.output, "to its own output"
+  end
+
+  def test_a_forked_runner_keeps_no_descriptor_of_the_template
+    template = start(template: true)
+    runner = forked(template)
+    said = says(runner)
+    links = Dir["/proc/#{said[:pid]}/fd/*"].map { |fd| File.readlink(fd) rescue nil }.compact # rubocop:disable Style/RescueModifier
+    skip "no /proc" if links.empty?
+    assert_equal 1, links.count { |link| link.start_with?("socket:") }, links.inspect
+  end
+
+  def test_garbage_does_not_end_it
+    template = start(template: true)
+    ["garbage", "", "[]", "{}", '{"fork":3}', '{"fork":{"concurrency":1}}', "\xFF\xFE"].each do |packet|
+      template.requests.send(packet, 0)
+    end
+    ours, theirs = UNIXSocket.pair
+    template.requests.sendmsg('{"fork":{}}', 0, nil, Socket::AncillaryData.unix_rights(theirs))
+    theirs.close
+    assert_nil ours.read(1), "what it was given is closed"
+    4.times { assert_match(/cannot be followed/, template.read["log"]["message"]) }
+    assert_equal ["done"], forked(template).job("Echo").keys
+  end
+
+  def test_it_reaps_its_children
+    skip "no /proc" unless File.directory?("/proc/self/task")
+    template = start(template: true)
+    runner = forked(template)
+    pid = says(runner)[:pid]
+    Process.kill(:KILL, pid)
+    eventually("reaped") { !File.exist?("/proc/#{pid}") }
+    assert_equal ["done"], forked(template).job("Echo").keys
+  end
+
+  def test_the_end_of_requests_ends_it_and_not_its_runners
+    template = start(template: true)
+    runner = forked(template)
+    template.requests.close
+    assert_equal 0, template.wait.exitstatus
+    assert_equal ["done"], runner.job("Echo").keys
+    runner.socket.close
+  end
+
+  def test_the_end_of_its_master_does_not_end_it
+    template = start(template: true)
+    template.socket.close
+    template.requests.send("garbage", 0) # which it cannot tell anybody
+    assert_equal ["done"], forked(template).job("Echo").keys
+  end
+
+  def test_the_end_of_the_socket_ends_a_forked_runner
+    template = start(template: true)
+    runner = forked(template)
+    Tempfile.create do |file|
+      runner.send_job("Busy", file.path, "loop")
+      eventually("begins") { !File.zero?(file.path) }
+      pid = File.read(file.path).to_i
+      runner.socket.close
+      eventually("gone") { !alive?(pid) }
+    end
+  end
+
+  def test_threads_and_signals_of_the_application_are_not_those_of_runners
+    Dir.mktmpdir do |dir|
+      File.write(File.join(dir, "app.rb"), <<~RUBY)
+        trap("USR1") { }
+        Thread.new { sleep }.name = "metrics"
+        class Threads; def self.perform; raise Thread.list.map(&:name).inspect; end; end
+        class Signalled; def self.perform; Process.kill(:USR1, Process.pid); sleep; end; end
+      RUBY
+      template = start("app", chdir: dir, template: true)
+      assert_match(/has started threads \(metrics\)/, template.read["log"]["message"])
+      runner = forked(template)
+      refute_match(/metrics/, runner.job("Threads")["message"])
+      assert_match(/SIGUSR1/, runner.job("Signalled")["message"])
+    end
+  end
+
+  def alive?(pid)
+    Process.kill(0, pid)
+    true
+  rescue Errno::ESRCH
+    false
+  end
+end
