@@ -4,6 +4,8 @@
 package app
 
 import (
+	"os"
+
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/procfs"
@@ -48,10 +50,11 @@ func (p Program) checkHandlers(r *config.Resolved) error {
 }
 
 // Warnings returns the warnings that need more than the configuration itself: commands whose
-// program does not exist, limits of this process that are too low, no handler at all.
+// program does not exist, variables that a runner will lack, limits of this process that are too low, no handler at all.
 func (p Program) Warnings(r *config.Resolved) []config.Warning {
 	warnings := append(config.CheckPrograms(r.Config), p.fewTasks(r, procfs.TaskLimits())...)
 	warnings = append(warnings, p.leftOut(r)...)
+	warnings = append(warnings, unpassed(r.Config, os.Environ())...)
 	if len(r.Handlers) == 0 && len(p.Handlers.Classes()) == 0 {
 		warnings = append(warnings, config.Warning{
 			Key: "handlers", Code: "no_handlers",
