@@ -109,6 +109,7 @@ func templateKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) e
 	_ = syscall.Kill(old.PID, syscall.SIGKILL)
 	lasted(f, "pid %d", old.PID)
 	var next process
+	// Its title says when it has booted.
 	err = within(ctx, patience, "a new template", func() bool {
 		_, templates := m.kin()
 		i := slices.IndexFunc(templates, func(p process) bool { return p.PID != old.PID })
@@ -118,7 +119,7 @@ func templateKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) e
 		return i >= 0
 	})
 	if err == nil {
-		err = c.runnerWorking(ctx, f, m, procfs.BootTime())
+		f.Recovered = procfs.BootTime() - f.From
 	}
 	f.Note += " replaced by " + next.String()
 	c.noticed(f, seen, "template")
