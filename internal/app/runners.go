@@ -6,9 +6,9 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
@@ -30,7 +30,7 @@ func openRunners(h handover, handlers *resqued.Handlers, log *zap.Logger) (pools
 		o := runnerOptions(c, name)
 		o.Log = log
 		if fd, ok := h.Runners[name]; ok {
-			unix.CloseOnExec(fd)
+			syscall.CloseOnExec(fd)
 			o.Requests = os.NewFile(uintptr(fd), "requests to fork")
 		}
 		p, err := runner.Open(o)

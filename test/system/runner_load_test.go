@@ -103,7 +103,7 @@ func TestRunnersAreKilled(t *testing.T) {
 	text, err := os.ReadFile(ran)
 	require.NoError(t, err)
 	times := map[string]int{}
-	for _, id := range strings.Fields(string(text)) {
+	for id := range strings.FieldsSeq(string(text)) {
 		times[id]++
 	}
 	require.Len(t, times, jobs)
