@@ -37,6 +37,8 @@ type job struct {
 	handled, known bool
 	// atMostOnce: it does not run again by itself. resumes: it does in any case.
 	atMostOnce, resumes bool
+	// resident: a runner performs it.
+	resident bool
 	// leftover: Redis has lost how the job ended, and no thread has it.
 	leftover bool
 	// doomed: the job was told to stop for this reason, and when its time is up.

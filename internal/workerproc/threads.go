@@ -57,10 +57,11 @@ type threads struct {
 	outcomes chan outcome   // from the threads
 
 	jobs    jobs
-	idle    []int // threads that have no job, and none was asked for
-	brief   bool  // the last job that has ended took less than briefly
-	fresh   bool  // all jobs in hand have begun in this step
-	begun   int   // jobs started, for JobsPerFork
+	idle    []int         // threads that have no job, and none was asked for
+	brief   bool          // the last job that has ended took less than briefly
+	usual   time.Duration // see usually
+	fresh   bool          // all jobs in hand have begun in this step
+	begun   int           // jobs started, for JobsPerFork
 	done    int
 	tallies tallies
 }
@@ -185,6 +186,7 @@ func (t *threads) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 	*jobctx.RunOf(&j.job) = jobctx.Run{Proc: t.id.proc, Token: r.Token, Fence: r.Fence}
 	if class, ok := t.handlers.Lookup(env.Class); ok {
 		// The longest durations there are mean that there is no end; a grace comes on top.
+		j.resident = class.Command != nil && class.Command.Runner != ""
 		j.known, j.timeout, j.atMostOnce, j.resumes = true, min(class.Timeout, longest), class.AtMostOnce, class.Resumes
 	}
 	if limit := j.timeout + t.cfg.TermTimeout; j.timeout > 0 && limit < tickEvery {
@@ -262,6 +264,7 @@ func (t *threads) perform(s *slot) {
 func (t *threads) finish(o outcome) {
 	o.job.ctx.end(nil)
 	t.brief = o.Ran < briefly
+	t.usually(o.job, o.Ran)
 	delete(t.jobs, o.job.Token)
 	t.idle = append(t.idle, o.job.thread)
 	if o.Result == thread.Died {
