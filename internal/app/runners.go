@@ -117,6 +117,37 @@ func (ps pools) await(ctx context.Context) error {
 	return nil
 }
 
+// slots returns how many jobs the runners that are there can have in hand: those of the one with the
+// most, because jobs of another that is not there go back to their queues.
+func (ps pools) slots() (most int) {
+	for _, p := range ps {
+		most = max(most, p.Slots())
+	}
+	return most
+}
+
+// changed returns a channel that has an element when slots may have changed. What it starts ends
+// with the process.
+func (ps pools) changed() <-chan struct{} {
+	if len(ps) == 1 {
+		for _, p := range ps {
+			return p.Changed()
+		}
+	}
+	any := make(chan struct{}, 1)
+	for _, p := range ps {
+		go func() {
+			for range p.Changed() {
+				select {
+				case any <- struct{}{}:
+				default:
+				}
+			}
+		}()
+	}
+	return any
+}
+
 // byName are the runners as package handler takes them.
 func (ps pools) byName() map[string]handler.Runner {
 	named := make(map[string]handler.Runner, len(ps))

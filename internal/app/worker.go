@@ -209,6 +209,11 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 		Runner: &thread.Runner{Performer: set, Locker: locks, Check: jobkey.NewCheck(c.JobLockKey, s), Retries: retries, Describe: handler.Describe},
 		Stats:  stats, Signals: received, Hooks: handlers.AllHooks(), Log: log, Exit: w.killSelf,
 	}
+	perFork := c.JobsPerFork
+	if onlyRunners(c, handlers) {
+		perFork = 0 // their jobs leave nothing in this process
+		deps.Capacity, deps.Roomier = w.pools.slots, w.pools.changed()
+	}
 	if h.Waits > 0 {
 		deps.OpenWaiter, deps.Waits = func() (workerproc.Waiter, error) { return s.OpenWaiter(h.Waits) }, h.Waits
 	}
@@ -221,7 +226,7 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	}
 	_, beat := leaseAndBeat(c)
 	w.process, err = workerproc.New(workerproc.Config{
-		Threads: c.ThreadCount, JobsPerFork: c.JobsPerFork, MaxRSS: c.MaxRSS, MaxAge: c.MaxAge,
+		Threads: c.ThreadCount, JobsPerFork: perFork, MaxRSS: c.MaxRSS, MaxAge: c.MaxAge,
 		Queues: c.Queues, Locketed: c.Locked, NamedLocks: keyer.NeedsGo(), NamedClasses: keyer.ByClass(),
 		RequeueLost: c.OnLockLost == "requeue", Unique: c.Unique, StrictUnique: c.UniqueQueuesStrict,
 		Interval: c.Interval, StretchInterval: c.MayStretch, UntilEmpty: c.UntilEmpty,

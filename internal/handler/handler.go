@@ -56,9 +56,9 @@ type Runner interface {
 	Perform(ctx context.Context, job *resqued.Job, killAfter time.Duration, s *cmdslice.Slice) error
 	// Owns reports whether a process is one of its own that nobody else may reap.
 	Owns(pid int) bool
-	// Vacant returns how many jobs could be performed at once, without waiting for a process
-	// to boot; Changed has an element when that has changed.
-	Vacant() int
+	// Slots returns how many jobs the processes that are there can have in hand; Changed has an
+	// element when that has changed.
+	Slots() int
 	Changed() <-chan struct{}
 }
 

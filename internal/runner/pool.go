@@ -144,11 +144,19 @@ func (p *Pool) Owns(pid int) bool {
 // Changed implements handler.Runner.
 func (p *Pool) Changed() <-chan struct{} { return p.changed }
 
-// Vacant implements handler.Runner.
-func (p *Pool) Vacant() int {
+// Slots implements handler.Runner.
+func (p *Pool) Slots() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.idle)
+	for _, q := range p.processes {
+		switch q.state {
+		case ready:
+			n += q.slots
+		case leaving:
+			n += q.busy
+		}
+	}
+	return n
 }
 
 func (p *Pool) change() {
@@ -198,7 +206,6 @@ func (p *Pool) pop() *process {
 	p.idle[i] = p.idle[n-1]
 	p.idle = p.idle[:n-1]
 	p.occupy(q)
-	p.change()
 	return q
 }
 
@@ -246,7 +253,6 @@ func (p *Pool) offer(q *process) {
 		return
 	}
 	p.idle = append(p.idle, q)
-	p.change()
 }
 
 // ready takes in a process that has said hello.
@@ -261,6 +267,7 @@ func (p *Pool) ready(q *process, took time.Duration) {
 	}
 	q.state = ready
 	p.turned()
+	p.change()
 	p.log.Debug("runner ready", zap.Int64("runner_pid", q.pid.Load()), zap.String("language", shown(q.hello.Language)),
 		zap.String("app", shown(q.hello.App)), zap.Int("concurrency", q.slots), zap.Duration("took", took))
 	for range q.slots {

@@ -338,7 +338,7 @@ func TestBoot(t *testing.T) {
 			require.ErrorContains(t, err, "runner app has no process for the job")
 			_, trouble := f.Info()
 			require.Contains(t, trouble, want)
-			require.Zero(t, f.Vacant())
+			require.Zero(t, f.Slots())
 		})
 	}
 	t.Run("slowly", func(t *testing.T) {
@@ -367,7 +367,7 @@ func TestSlots(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, fork bool, n int) {
 		f := setup(t, fork, n, "", func(o *Options) { o.Threads = 8 })
-		require.Eventually(t, func() bool { return f.Vacant() == 8 }, soon, time.Millisecond)
+		require.Eventually(t, func() bool { return f.Slots() == 8 }, soon, time.Millisecond)
 		list, _ := f.Info()
 		require.Len(t, list, 8/n)
 		results := make(chan error, 40)
@@ -377,7 +377,7 @@ func TestSlots(t *testing.T) {
 		for range 40 {
 			require.NoError(t, <-results)
 		}
-		require.Eventually(t, func() bool { return f.Vacant() == 8 }, soon, time.Millisecond)
+		require.Eventually(t, func() bool { return f.Slots() == 8 }, soon, time.Millisecond)
 	})
 }
 

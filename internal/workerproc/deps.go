@@ -150,6 +150,10 @@ type Deps struct {
 	// because of class locks that are kept elsewhere than in the daemon's Redis; 0 = it
 	// has none.
 	LocksEnd func() time.Duration
+	// Capacity, if not nil, returns how many jobs the process can have in hand, if that are fewer
+	// than its threads; Roomier has an element when that may have grown.
+	Capacity func() int
+	Roomier  <-chan struct{}
 	// Namer is needed where the configuration has NamedLocks or NamedClasses.
 	Namer Namer
 	Stats Stats

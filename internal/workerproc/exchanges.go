@@ -37,6 +37,8 @@ type vacancies interface {
 	shortID(thread int) string
 	// jobsBegun returns how many jobs this process has started.
 	jobsBegun() int
+	// jobsUsed returns how many of them count for JobsPerFork.
+	jobsUsed() int
 	// endedBriefly reports whether the last job that has ended took less than briefly.
 	endedBriefly() bool
 }
@@ -188,7 +190,7 @@ func (x *exchanges) wantedJobs() int {
 	}
 	n := min(x.threads.vacant(), maxBatch)
 	if x.cfg.JobsPerFork > 0 {
-		n = min(n, x.cfg.JobsPerFork-x.threads.jobsBegun()-x.awaited())
+		n = min(n, x.cfg.JobsPerFork-x.threads.jobsUsed()-x.awaited())
 	}
 	return max(n, 0)
 }

@@ -24,6 +24,7 @@ func (i *idlers) vacant() int               { return len(i.idle) }
 func (i *idlers) free(threads []int)        { i.idle = append(i.idle, threads...) }
 func (i *idlers) shortID(thread int) string { return fmt.Sprint(thread) }
 func (i *idlers) jobsBegun() int            { return i.begun }
+func (i *idlers) jobsUsed() int             { return i.begun }
 func (i *idlers) endedBriefly() bool        { return i.brief }
 
 func (i *idlers) take(n int, into []int) []int {

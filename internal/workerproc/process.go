@@ -217,6 +217,8 @@ func (p *Process) loop() error {
 			p.reports.report()
 		case <-beat.C:
 			p.beats.beat()
+		case <-p.d.Roomier:
+			// step asks for more
 		case <-p.beatNow:
 			p.beats.beatNow()
 		case <-p.work.Done():
@@ -300,10 +302,10 @@ func (p *Process) onExchanged(r exchangeResult) {
 		p.poller.look()
 	}
 	if p.cfg.JobsPerFork > 0 {
-		if p.threads.begun >= p.cfg.JobsPerFork {
+		if p.threads.used >= p.cfg.JobsPerFork {
 			p.retire("quota")
 		} else {
-			p.ahead.foresee(p.threads.begun, now)
+			p.ahead.foresee(p.threads.used, now)
 		}
 	}
 }

@@ -89,7 +89,11 @@ type handlers map[string]func(ctx context.Context, job *resqued.Job) error
 
 func (h handlers) Lookup(class string) (*resqued.Class, bool) {
 	_, ok := h[class]
-	return &resqued.Class{Name: class, AtMostOnce: class == "Once"}, ok
+	c := &resqued.Class{Name: class, AtMostOnce: class == "Once"}
+	if class == "Resident" {
+		c.Command = &resqued.Command{Runner: "app"}
+	}
+	return c, ok
 }
 
 func (h handlers) Perform(ctx context.Context, job *resqued.Job, done func(error)) {
@@ -150,7 +154,10 @@ type options struct {
 	server  *redistest.Server
 	user    string // of the server
 	waker   bool
-	open    func() (workerproc.Waiter, error) // instead of the store's
+	// capacity and roomier are those of runners.
+	capacity func() int
+	roomier  chan struct{}
+	open     func() (workerproc.Waiter, error) // instead of the store's
 }
 
 func start(t *testing.T, h handlers, o options) *fixture {
@@ -202,7 +209,7 @@ func start(t *testing.T, h handlers, o options) *fixture {
 	}
 	deps := workerproc.Deps{
 		Store: ws, Conn: f.master, Handlers: counted, Stats: noStats{}, Signals: f.signals, Log: log,
-		Hooks: []resqued.Hooks{o.hooks}, LocksEnd: o.ends,
+		Hooks: []resqued.Hooks{o.hooks}, LocksEnd: o.ends, Capacity: o.capacity, Roomier: o.roomier,
 		Runner: &thread.Runner{Performer: counted, Locker: o.locker, Describe: func(err error) (string, string, []string) {
 			return "Error", err.Error(), nil
 		}, Check: jobkey.NewCheck(o.style, s)},

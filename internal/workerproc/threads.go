@@ -48,6 +48,7 @@ type threads struct {
 	burial   burial
 	alarm    *alarm
 	ring     func() // alarm.ring
+	capacity func() int
 	stats    Stats
 	observe  func(Event)
 	log      *zap.Logger
@@ -61,14 +62,15 @@ type threads struct {
 	brief   bool          // the last job that has ended took less than briefly
 	usual   time.Duration // see usually
 	fresh   bool          // all jobs in hand have begun in this step
-	begun   int           // jobs started, for JobsPerFork
+	begun   int           // jobs started
+	used    int           // those that count for JobsPerFork: what runners perform leaves nothing here
 	done    int
 	tallies tallies
 }
 
 func newThreads(work context.Context, cfg Config, id identity, d Deps, ends endings, alarm *alarm) *threads {
 	t := &threads{
-		cfg: cfg, id: id, work: work, handlers: d.Handlers, runner: d.Runner, ends: ends, burial: d.Store, alarm: alarm, ring: alarm.ring,
+		cfg: cfg, id: id, work: work, handlers: d.Handlers, runner: d.Runner, ends: ends, burial: d.Store, alarm: alarm, ring: alarm.ring, capacity: d.Capacity,
 		stats: d.Stats, observe: d.Observe, log: d.Log,
 		byWorker: map[string]int{}, outcomes: make(chan outcome, cfg.Threads), jobs: jobs{},
 	}
@@ -98,8 +100,14 @@ func (t *threads) close() {
 	}
 }
 
-// vacant returns how many threads have no job, and none was asked for.
-func (t *threads) vacant() int { return len(t.idle) }
+// vacant returns how many threads have no job, and none was asked for, as far as what performs the
+// jobs has room for more.
+func (t *threads) vacant() int {
+	if t.capacity == nil {
+		return len(t.idle)
+	}
+	return max(0, min(len(t.idle), t.capacity()-(len(t.slots)-len(t.idle))))
+}
 
 // take removes the last n of those from the idle ones and appends them to into.
 func (t *threads) take(n int, into []int) []int {
@@ -117,6 +125,9 @@ func (t *threads) shortID(thread int) string { return t.slots[thread].brief }
 
 // jobsBegun returns how many jobs have begun.
 func (t *threads) jobsBegun() int { return t.begun }
+
+// jobsUsed returns how many of those count for JobsPerFork.
+func (t *threads) jobsUsed() int { return t.used }
 
 // jobsDone returns how many jobs have ended.
 func (t *threads) jobsDone() int { return t.done }
@@ -151,6 +162,7 @@ func (t *threads) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 	// One piece of memory for all of a job.
 	j := &job{Reserved: *r, thread: index, begun: now, reserved: sent}
 	t.begun++
+	t.used++
 	env, err := wire.Parse(r.Payload, t.cfg.MaxPayload)
 	if _, wrapped := env.Unwrap(); wrapped {
 		j.Payload = wire.Unwrap(r.Payload)
@@ -186,7 +198,9 @@ func (t *threads) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 	*jobctx.RunOf(&j.job) = jobctx.Run{Proc: t.id.proc, Token: r.Token, Fence: r.Fence}
 	if class, ok := t.handlers.Lookup(env.Class); ok {
 		// The longest durations there are mean that there is no end; a grace comes on top.
-		j.resident = class.Command != nil && class.Command.Runner != ""
+		if j.resident = class.Command != nil && class.Command.Runner != ""; j.resident {
+			t.used--
+		}
 		j.known, j.timeout, j.atMostOnce, j.resumes = true, min(class.Timeout, longest), class.AtMostOnce, class.Resumes
 	}
 	if limit := j.timeout + t.cfg.TermTimeout; j.timeout > 0 && limit < tickEvery {
