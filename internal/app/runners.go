@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"os"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/runner"
+	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -146,6 +148,49 @@ func (ps pools) changed() <-chan struct{} {
 		}()
 	}
 	return any
+}
+
+// hooks tell the runners of a pause.
+func (ps pools) hooks() resqued.Hooks {
+	tell := func(paused bool) func() {
+		return func() {
+			for _, p := range ps {
+				p.Tell(paused)
+			}
+		}
+	}
+	return resqued.Hooks{BeforePause: tell(true), AfterPause: tell(false)}
+}
+
+// describe lists the processes of all runners as JSON, for store.InfoRunners.
+func (ps pools) describe() string {
+	shown := []store.RunnerInfo{}
+	for _, name := range slices.Sorted(maps.Keys(ps)) {
+		list, trouble := ps[name].Info()
+		for _, q := range list {
+			state := store.RunnerIdle
+			switch {
+			case !q.Ready:
+				state = store.RunnerBooting
+			case q.Leaving:
+				state = store.RunnerLeaving
+			case q.Busy > 0:
+				state = store.RunnerBusy
+			}
+			// Whole MiB: a beat tells of them only when something has changed.
+			shown = append(shown, store.RunnerInfo{
+				Runner: name, PID: q.PID, State: state, Busy: q.Busy, Slots: q.Slots, Jobs: q.Jobs, RSS: q.RSS >> 20 << 20, Forked: q.Forked,
+			})
+		}
+		if trouble != "" && len(list) == 0 {
+			shown = append(shown, store.RunnerInfo{Runner: name, State: store.RunnerFailed, Why: trouble})
+		}
+	}
+	text, err := json.Marshal(shown)
+	if err != nil { // plain data cannot fail
+		panic(err)
+	}
+	return string(text)
 }
 
 // byName are the runners as package handler takes them.

@@ -16,6 +16,7 @@ import (
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/program"
+	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/template"
 )
 
@@ -169,7 +170,7 @@ func (t *templates) fields() map[string]string {
 	if err != nil { // plain data cannot fail
 		panic(err)
 	}
-	return map[string]string{"templates": string(text)}
+	return map[string]string{store.FieldTemplates: string(text)}
 }
 
 // waitForTemplates waits until the templates of the first generation are ready. Stopped reports that a

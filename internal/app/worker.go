@@ -214,6 +214,10 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 		perFork = 0 // their jobs leave nothing in this process
 		deps.Capacity, deps.Roomier = w.pools.slots, w.pools.changed()
 	}
+	if len(w.pools) > 0 {
+		deps.Runners = w.pools.describe
+		deps.Hooks = append(slices.Clone(deps.Hooks), w.pools.hooks())
+	}
 	if h.Waits > 0 {
 		deps.OpenWaiter, deps.Waits = func() (workerproc.Waiter, error) { return s.OpenWaiter(h.Waits) }, h.Waits
 	}

@@ -131,6 +131,9 @@ func (a *cli) writeTree(b *strings.Builder, v *view.Worker) {
 	if v.Job != nil {
 		fmt.Fprintf(b, "   %s  %s\n", jobText(v.Job.Class, string(v.Job.Args)), view.Age(time.Duration(v.Job.RunningS)*time.Second))
 	}
+	for _, t := range v.Templates {
+		a.writeTemplate(b, t)
+	}
 	for _, p := range v.Processes {
 		done := strconv.Itoa(p.Done)
 		if p.Limit > 0 {
@@ -153,11 +156,61 @@ func (a *cli) writeTree(b *strings.Builder, v *view.Worker) {
 		if p.Unread {
 			fmt.Fprintf(b, "   version %s writes in another format: what it has in hand cannot be read\n", wire.Printable(p.Version, 100))
 		}
+		for _, r := range p.Runners {
+			a.writeRunner(b, r)
+		}
 		for _, j := range p.Jobs {
 			fmt.Fprintf(b, "   t%d %s  %s  %s\n", j.Thread, jobText(j.Class, string(j.Args)),
 				view.Age(time.Duration(j.RunningS)*time.Second), wire.Printable(j.Queue, 100))
 		}
 	}
+}
+
+// writeTemplate shows a template of runners below its master.
+func (a *cli) writeTemplate(b *strings.Builder, t store.TemplateInfo) {
+	fmt.Fprintf(b, "template %s  %s", wire.Printable(t.Runner, 100), a.paint(runnerColour(t.State), wire.Printable(t.State, 40)))
+	if t.PID > 0 {
+		fmt.Fprintf(b, "  %d", t.PID)
+	}
+	if t.Restarts > 0 {
+		fmt.Fprintf(b, "  %s", plural(t.Restarts, "restart"))
+	}
+	if why, _, _ := strings.Cut(t.Why, "\n"); why != "" {
+		b.WriteString("  " + wire.Printable(why, 300))
+	}
+	b.WriteByte('\n')
+}
+
+// writeRunner shows a runner below its worker process.
+func (a *cli) writeRunner(b *strings.Builder, r store.RunnerInfo) {
+	state := r.State
+	if r.Slots > 1 {
+		state = fmt.Sprintf("%s %d/%d", r.State, r.Busy, r.Slots)
+	}
+	fmt.Fprintf(b, "   runner %s  %d  %s", wire.Printable(r.Runner, 100), r.PID, a.paint(runnerColour(r.State), wire.Printable(state, 40)))
+	if r.RSS > 0 {
+		b.WriteString("  " + view.Size(r.RSS))
+		if r.Forked {
+			b.WriteString(" (shared in part)")
+		}
+	}
+	fmt.Fprintf(b, "  %s", plural(r.Jobs, "job"))
+	if why, _, _ := strings.Cut(r.Why, "\n"); why != "" {
+		b.WriteString("  " + wire.Printable(why, 300))
+	}
+	b.WriteByte('\n')
+}
+
+func runnerColour(state string) string {
+	switch state {
+	case "ready", store.RunnerBusy:
+		return green
+	case store.RunnerFailed:
+		return red
+	case store.RunnerIdle:
+		return ""
+	}
+	return yellow
 }
 
 // memory formats the memory of a worker's processes, "" if it is not known.

@@ -50,6 +50,8 @@ type Worker struct {
 	BeatS *int64 `json:"beat_s"`
 	// Processes are those of a master of resqued.
 	Processes []Process `json:"processes"`
+	// Templates fork the runners of its processes.
+	Templates []store.TemplateInfo `json:"templates,omitempty"`
 	// Job is what a foreign worker reports to work on.
 	Job *ThreadJob `json:"job,omitempty"`
 
@@ -87,6 +89,8 @@ type Process struct {
 	Format string      `json:"format,omitempty"`
 	Unread bool        `json:"unread,omitempty"`
 	Jobs   []ThreadJob `json:"jobs,omitempty"`
+	// Runners are the processes that perform jobs for this one.
+	Runners []store.RunnerInfo `json:"runners,omitempty"`
 
 	// Beat is when the process was last heard of.
 	Beat time.Time `json:"-"`
@@ -164,6 +168,7 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 		v.State, v.Queues = fields["state"], fields["queues"]
 		v.Format, v.Unread = fields[store.InfoFormat], !store.Readable(fields)
 		v.Threads = threadsOf(fields)
+		_ = json.Unmarshal([]byte(fields[store.FieldTemplates]), &v.Templates) // of another version, or none
 		v.Host, v.Version, v.Config, v.Settings = fields["host"], fields["version"], fields["config"], fields["settings"]
 	}
 	for _, p := range procs {
@@ -171,6 +176,7 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 		beat := time.UnixMilli(p.LeaseMS).Add(-leaseOf(masters[masterOf(p.Proc)]))
 		pv := newProcess(p, now)
 		pv.Beat, pv.BeatS = beat, seconds(now.Sub(beat))
+		_ = json.Unmarshal([]byte(p.Fields[store.InfoRunners]), &pv.Runners) // as above
 		pids[p.Fields["host"]+":"+p.Fields["pid"]] = true
 		v := view(masterOf(p.Proc))
 		v.Processes = append(v.Processes, pv)

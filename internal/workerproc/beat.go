@@ -97,6 +97,9 @@ type beats struct {
 	reports   reporter
 	log       *zap.Logger
 
+	runners func() string // nil: there are none
+	showed  string        // what was told of them last
+
 	calling bool // a call is under way
 	soon    bool // beat when that is over
 	looked  int  // threads whose registration was looked for
@@ -107,7 +110,7 @@ type beats struct {
 
 func newBeats(cfg Config, id identity, d Deps, registrar *registrar, life *life, lease *lease, troubles *troubles, now bell) *beats {
 	return &beats{
-		cfg: cfg, id: id, store: d.Store, registrar: registrar, life: life, lease: lease, troubles: troubles, log: d.Log,
+		cfg: cfg, id: id, store: d.Store, registrar: registrar, life: life, lease: lease, troubles: troubles, log: d.Log, runners: d.Runners,
 		now: now, calls: make(chan beatCall, 1), answers: make(chan beatResult, 1),
 	}
 }
@@ -137,6 +140,11 @@ func (b *beats) beat() {
 		r.Jobs = append(r.Jobs, store.Running{Token: j.Token, LockKey: j.LockKey, Held: j.claim.State().Held})
 	}
 	b.kills.show(r.Info)
+	if b.runners != nil {
+		if text := b.runners(); text != b.showed {
+			r.Info[store.InfoRunners], b.showed = text, text
+		}
+	}
 	r.Stats = b.threads.flush()
 	r.Look = b.looks()
 	b.calling = true

@@ -154,6 +154,9 @@ type Deps struct {
 	// than its threads; Roomier has an element when that may have grown.
 	Capacity func() int
 	Roomier  <-chan struct{}
+	// Runners, if not nil, describes the processes that perform jobs in place of this one, for
+	// store.InfoRunners.
+	Runners func() string
 	// Namer is needed where the configuration has NamedLocks or NamedClasses.
 	Namer Namer
 	Stats Stats
