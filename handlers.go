@@ -10,6 +10,7 @@ import (
 
 	"github.com/resqued/resqued/internal/cmdslice"
 	"github.com/resqued/resqued/internal/jobctx"
+	"github.com/resqued/resqued/internal/selector"
 )
 
 // Handler performs one job. A nil error is success, Discard and Requeue end the job without
@@ -50,7 +51,10 @@ func init() {
 
 // Class is a job class: its name, its handler, and its options.
 type Class struct {
-	// Name is the "class" of the payloads.
+	// Name is the "class" of the payloads, or a pattern of such names: "*" is every class
+	// that is not registered, "Billing::*" all that begin so. Name counts before a pattern,
+	// and a long pattern before a short one. Locks, counts and logs are by the class of the
+	// job. A pattern can have neither Every nor the slices of a long job.
 	Name string
 	// Handler or Command performs the jobs. Exactly one of them must be set.
 	Handler Handler
@@ -142,6 +146,7 @@ type Hooks struct {
 // starts: a Handlers must not be changed while it is used.
 type Handlers struct {
 	classes    map[string]*Class
+	patterns   []string // those of the classes that are, in the order in which they count
 	middleware []Middleware
 	hooks      []Hooks
 	jobLockKey func(job *Job) string
@@ -161,9 +166,15 @@ func (h *Handlers) Register(c Class, opts ...Option) {
 		panic("resqued: a class needs a name")
 	case h.classes[c.Name] != nil:
 		panic(fmt.Sprintf("resqued: class %q is registered twice", c.Name))
+	case selector.CheckPattern(c.Name) != nil:
+		panic(fmt.Sprintf("resqued: class %q is no pattern: %s", c.Name, selector.CheckPattern(c.Name)))
+	case selector.IsPattern(c.Name) && c.Every > 0:
+		panic(fmt.Sprintf("resqued: class %q cannot be enqueued every %s: it is a pattern", c.Name, c.Every))
+	case selector.IsPattern(c.Name) && c.Resumes:
+		panic(fmt.Sprintf("resqued: a long job needs its class's own name, %q is a pattern", c.Name))
 	case (c.Handler == nil) == (c.Command == nil):
 		panic(fmt.Sprintf("resqued: class %q needs either a function or a command", c.Name))
-	case c.Command != nil && len(c.Command.Argv) == 0:
+	case c.Command != nil && len(c.Command.Argv) == 0 && c.Command.Runner == "":
 		panic(fmt.Sprintf("resqued: the command of class %q is empty", c.Name))
 	case c.Timeout < 0:
 		panic(fmt.Sprintf("resqued: the timeout of class %q is negative: %s", c.Name, c.Timeout))
@@ -189,6 +200,9 @@ func (h *Handlers) Register(c Class, opts ...Option) {
 		}
 	}
 	h.classes[c.Name] = &c
+	if selector.IsPattern(c.Name) {
+		h.patterns = selector.Patterns(h.Classes())
+	}
 }
 
 // HandleArgs registers a function that takes the arguments undecoded. It panics as Register
@@ -239,13 +253,21 @@ func (h *Handlers) JobLockKey(fn func(job *Job) string) { h.jobLockKey = fn }
 // JobLockKeyFunc returns the function set by JobLockKey, or nil.
 func (h *Handlers) JobLockKeyFunc() func(job *Job) string { return h.jobLockKey }
 
-// Lookup returns the class with a name, and whether it is registered. Case matters.
+// Lookup returns what is registered for a class: under its name, else under the longest pattern
+// that covers it. Case matters.
 func (h *Handlers) Lookup(class string) (*Class, bool) {
-	c, ok := h.classes[class]
-	return c, ok
+	if c, ok := h.classes[class]; ok {
+		return c, true
+	}
+	for _, pattern := range h.patterns {
+		if selector.Matches(pattern, class) {
+			return h.classes[pattern], true
+		}
+	}
+	return nil, false
 }
 
-// Classes returns the names of the registered classes, sorted.
+// Classes returns the names of the registered classes and the patterns, sorted.
 func (h *Handlers) Classes() []string {
 	names := make([]string, 0, len(h.classes))
 	for name := range h.classes {

@@ -134,3 +134,26 @@ func TestUseAndHookKeepTheirOrder(t *testing.T) {
 	}
 	require.Equal(t, []string{"first", "second"}, order[3:])
 }
+
+func TestPatterns(t *testing.T) {
+	t.Parallel()
+	h := resqued.New()
+	for _, name := range []string{"*", "Mail", "Billing::*", "Billing::Refund?"} {
+		h.Register(resqued.Class{Name: name, Handler: nothing})
+	}
+	for class, want := range map[string]string{
+		"Mail": "Mail", "Other": "*", "Billing::Pay": "Billing::*", "Billing::Refund1": "Billing::Refund?", "Billing::Refund12": "Billing::*", "*": "*",
+	} {
+		c, ok := h.Lookup(class)
+		require.True(t, ok)
+		require.Equal(t, want, c.Name, class)
+	}
+	require.Equal(t, []string{"*", "Billing::*", "Billing::Refund?", "Mail"}, h.Classes())
+	for want, c := range map[string]resqued.Class{
+		`resqued: class "A*" cannot be enqueued every 1s: it is a pattern`:                          {Name: "A*", Handler: nothing, Every: time.Second, Queue: "q"},
+		`resqued: a long job needs its class's own name, "A*" is a pattern`:                         {Name: "A*", Handler: nothing, Resumes: true},
+		`resqued: class "A[" is no pattern: "[" is never closed; write \[ for the character itself`: {Name: "A[", Handler: nothing},
+	} {
+		require.PanicsWithValue(t, want, func() { h.Register(c) })
+	}
+}

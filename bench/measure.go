@@ -103,6 +103,8 @@ func (b *bench) measure(ctx context.Context, s *scenario, p *peer, round int) (*
 		err = m.latency(ctx)
 	case kindIdle:
 		err = m.idle(ctx)
+	case kindQueue:
+		err = m.drainQueue(ctx)
 	}
 	if err != nil {
 		text, _ := os.ReadFile(filepath.Join(dir, stderrName))

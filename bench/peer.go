@@ -57,7 +57,7 @@ type spec struct {
 func (sp *spec) job() job.Spec {
 	s := &sp.Scenario
 	j := job.Spec{
-		Shared: sp.Shared, Wait: s.Wait, Sleep: s.Sleep, Latency: s.Kind == kindLatency, Command: s.Command,
+		Shared: sp.Shared, Wait: s.Wait, Sleep: s.Sleep, Latency: s.Kind == kindLatency, Command: s.Command || s.Runner,
 		Text: s.text(), Redis: sp.Redis, Namespace: resqueNamespace, Profile: sp.Profile,
 	}
 	if s.Chain {
@@ -77,9 +77,9 @@ func (s *scenario) text() string {
 }
 
 func peers() []*peer {
-	return []*peer{
+	return append([]*peer{
 		resquedPeer(), asynqPeer(), riverPeer(false), riverPeer(true), gocraftPeer(), goworkerPeer(), rawPeer(), redisBenchmarkPeer(), spawnPeer(),
-	}
+	}, rubyPeers()...)
 }
 
 // resquePayload returns a job in Resque's format, for resqued and for goworker.
@@ -102,7 +102,7 @@ func only(s *scenario, more string) string {
 		return "does not replace its processes"
 	case s.Locked:
 		return "has no lock for each job"
-	case s.Command:
+	case s.Command, s.Runner:
 		return "runs Go functions only"
 	case s.Glob:
 		return "knows its queues by name"

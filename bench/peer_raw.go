@@ -21,7 +21,7 @@ func plain(s *scenario) string {
 	if s.Kind == kindDrain && (s.Wait+s.Sleep > 0 || s.Queues > 1 || s.Depth > 0 || s.Chain || s.Locked || s.Command) {
 		return "a limit for no-op jobs only"
 	}
-	if s.Kind == kindLatency || s.Kind == kindIdle {
+	if s.Kind == kindLatency || s.Kind == kindIdle || s.Runner {
 		return "a limit for no-op jobs only"
 	}
 	return ""

@@ -107,6 +107,13 @@ func launchResqued(t *target, sp *spec) (*child, error) {
 	if s.Command {
 		text += "handlers:\n  " + job.Class + ": {command: [/bin/true]}\n"
 	}
+	if s.Runner {
+		section, err := runnerSection(s)
+		if err != nil {
+			return nil, err
+		}
+		text += section
+	}
 	file := filepath.Join(t.dir, "resqued.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ const (
 	kindEnqueue = "enqueue" // producers push, no worker runs
 	kindLatency = "latency" // an idle worker gets one job now and then
 	kindIdle    = "idle"    // nothing happens
+	kindQueue   = "queue"   // as drain, but counted by the length of the queue
 )
 
 // scenario is one row of the report. The zero values are the base: one process, one queue, jobs
@@ -30,11 +31,15 @@ type scenario struct {
 	Chain       bool          // each job pushes the next, so that one waits
 	Locked      bool          // every second job that waits is locked by another process
 	Command     bool          // jobs are external programs
-	Waker       bool          // waker: on, and while nothing happens a longer interval
-	Glob        bool          // queues: ["*"]
-	Goroutines  int           // that push
-	Bulk        bool          // many jobs in a call
-	Short       bool          // part of a short run
+	Runner      bool          // jobs are performed by Ruby, in runners
+	// RunnerThreads is how many jobs one runner performs at a time, RunnerJobs after how many it is
+	// replaced.
+	RunnerThreads, RunnerJobs int
+	Waker                     bool // waker: on, and while nothing happens a longer interval
+	Glob                      bool // queues: ["*"]
+	Goroutines                int  // that push
+	Bulk                      bool // many jobs in a call
+	Short                     bool // part of a short run
 }
 
 func scenarios() []scenario {
@@ -79,6 +84,14 @@ func scenarios() []scenario {
 		all = append(all, idle)
 		idle.Name, idle.Title, idle.Waker = idle.Name+"-waker", idle.Title+", waker on", true
 		all = append(all, idle)
+	}
+	for _, r := range []scenario{
+		{Name: "runner-noop", Title: "no-op Ruby classes, 2 × 4 runners", Short: true},
+		{Name: "runner-threads", Title: "no-op Ruby classes, 2 runners of 4 threads", RunnerThreads: 4, Short: true},
+		{Name: "runner-recycle", Title: "no-op Ruby classes, 2 × 4 runners, jobs_per_runner 100", RunnerJobs: 100},
+	} {
+		r.Kind, r.Runner, r.Processes, r.Threads, r.Queues = kindQueue, true, 2, 4, 1
+		all = append(all, r)
 	}
 	return append(all,
 		drain("defaults", "no-op jobs, the defaults: 1 × 1 thread, JOBS_PER_FORK 1", scenario{Threads: 1, PerFork: 1, Short: true}),

@@ -107,7 +107,7 @@ func (c *Client) lockOf(name string, args any) (*classLock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.classLock(class, list)
+	return c.classLock(class, name, list)
 }
 
 func (c *Client) class(name string) *resqued.Class {
@@ -118,23 +118,23 @@ func (c *Client) class(name string) *resqued.Class {
 	return class
 }
 
-func (c *Client) classLock(class *resqued.Class, args resqued.Args) (*classLock, error) {
+func (c *Client) classLock(class *resqued.Class, name string, args resqued.Args) (*classLock, error) {
 	style := wire.RubyUpTo33
 	if c.opts.Ruby34 {
 		style = wire.Ruby34
 	}
-	key, err := wire.ClassLockKey(class, args, style)
+	key, err := wire.ClassLockKey(class, name, args, style)
 	if err != nil {
 		return nil, err
 	}
 	if class.Lock.Store == resqued.StorePostgres {
-		return nil, fmt.Errorf("lock of class %q: it is kept in PostgreSQL, which the client does not ask; package locker does", class.Name)
+		return nil, fmt.Errorf("lock of class %q: it is kept in PostgreSQL, which the client does not ask; package locker does", name)
 	}
 	l := &classLock{class: class, args: args, key: key, store: c.store}
 	if url := class.Lock.Redis; url != "" && url != c.opts.URL {
 		l.elsewhere = true
 		if l.store, err = c.elsewhere.get(url, c.opts); err != nil {
-			return nil, fmt.Errorf("lock of class %q: %w", class.Name, err)
+			return nil, fmt.Errorf("lock of class %q: %w", name, err)
 		}
 	}
 	return l, nil
@@ -143,7 +143,7 @@ func (c *Client) classLock(class *resqued.Class, args resqued.Args) (*classLock,
 // pushLoner enqueues a job of a loner class, unless one with the same lock waits or
 // runs.
 func (c *Client) pushLoner(ctx context.Context, class *resqued.Class, job *Job, payload []byte) (Result, error) {
-	l, err := c.classLock(class, job.Args)
+	l, err := c.classLock(class, job.Class, job.Args)
 	if err != nil {
 		return Result{}, &refusedError{err}
 	}

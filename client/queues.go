@@ -99,7 +99,7 @@ func (c *Client) unmark(ctx context.Context, queue string, payloads [][]byte) er
 		if class == nil || class.Lock == nil || !class.Lock.Loner {
 			continue
 		}
-		l, err := c.classLock(class, e.Args)
+		l, err := c.classLock(class, e.Class, e.Args)
 		if err != nil {
 			continue // arguments of which no key can be made: it never was pushed as a loner
 		}

@@ -373,7 +373,7 @@ func (c *Client) markerOf(e wire.Envelope) (key string, ok bool) {
 	if class.Lock.Store == resqued.StorePostgres {
 		return "", false
 	}
-	l, err := c.classLock(class, e.Args)
+	l, err := c.classLock(class, e.Class, e.Args)
 	if err != nil {
 		return "", true // arguments of which no key can be made: it never was pushed as a loner
 	}

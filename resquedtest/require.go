@@ -8,6 +8,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/jobctx"
+	"github.com/resqued/resqued/internal/selector"
 )
 
 // Require returns the arguments of the first job that waits, in a queue or for its time, whose
@@ -60,7 +61,7 @@ func classOf[T any](t testing.TB, q *Queues, instead string) string {
 	want := reflect.TypeFor[T]()
 	var names []string
 	for _, name := range q.handlers.Classes() {
-		if class, _ := q.handlers.Lookup(name); jobctx.ArgsOf(class) == want {
+		if class, _ := q.handlers.Lookup(name); jobctx.ArgsOf(class) == want && !selector.IsPattern(name) {
 			names = append(names, name)
 		}
 	}

@@ -30,7 +30,7 @@ func Commands(c config.Config) map[string]resqued.Class {
 		for _, key := range slices.Sorted(maps.Keys(h.Env)) {
 			env = append(env, key+"="+h.Env[key])
 		}
-		command := resqued.Command{Argv: h.Command, Dir: h.Dir, Env: env, KillAfter: h.KillAfter}
+		command := resqued.Command{Argv: h.Command, Runner: h.Runner, Dir: h.Dir, Env: env, KillAfter: h.KillAfter}
 		if l := h.LongJob; l != nil {
 			classes[name] = longjob.Command(name, command, longjob.Options{
 				Queue: h.Queue, RequeueQueue: l.RequeueQueue, Slice: l.Slice, Grace: l.Grace, CheckIn: l.CheckIn, Retries: l.Retries,
@@ -41,6 +41,17 @@ func Commands(c config.Config) map[string]resqued.Class {
 		classes[name] = resqued.Class{
 			Name: name, Queue: h.Queue, Timeout: h.Timeout, AtMostOnce: h.AtMostOnce, Lock: classLock(h.Lock, RubyStyle(c)), Retry: classRetry(h.Retry),
 			Command: &command,
+		}
+	}
+	return classes
+}
+
+// runnerClasses returns the classes of the runners that do not perform any.
+func runnerClasses(c config.Config) map[string][]string {
+	classes := map[string][]string{}
+	for name, r := range c.Runners {
+		if len(r.Classes) > 0 {
+			classes[name] = r.Classes
 		}
 	}
 	return classes

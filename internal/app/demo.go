@@ -38,7 +38,7 @@ func withDemo(handlers *resqued.Handlers) *resqued.Handlers {
 		h.Hook(hooks)
 	}
 	for _, c := range demoClasses() {
-		if _, taken := h.Lookup(c.Name); !taken {
+		if taken, ok := h.Lookup(c.Name); !ok || taken.Name != c.Name {
 			h.Register(c)
 		}
 	}

@@ -187,21 +187,35 @@ func (f fleet) differs(o fleet) []master.Difference {
 	if len(f.common(o)) == 0 {
 		return all
 	}
-	for _, class := range slices.Sorted(maps.Keys(f.Classes)) {
-		here := f.Classes[class]
-		there, known := o.Classes[class]
-		if !known {
+	// A class may be known to one of them by its name, to the other by a pattern.
+	classes := slices.AppendSeq(slices.Collect(maps.Keys(f.Classes)), maps.Keys(o.Classes))
+	slices.Sort(classes)
+	for _, class := range slices.Compact(classes) {
+		mine, its := f.chosen(class), o.chosen(class)
+		if mine == "" || its == "" {
 			continue
 		}
+		here, there := f.Classes[mine], o.Classes[its]
 		unknown := here != "" && there != "" && (strings.HasPrefix(here, inGo) || strings.HasPrefix(there, inGo))
 		if here != there && !unknown {
 			add("lock of class "+class, cmp.Or(here, "none"), cmp.Or(there, "none"), "jobs of a class that should exclude each other may run at the same time")
 		}
-		if once := slices.Contains(f.Once, class); once != slices.Contains(o.Once, class) {
+		if once := slices.Contains(f.Once, mine); once != slices.Contains(o.Once, its) {
 			add("at_most_once of class "+class, fmt.Sprint(once), fmt.Sprint(!once), "a job that one of them runs at most once may run again where the other one takes it")
 		}
 	}
 	return all
+}
+
+// chosen returns the name or the pattern that decides about a class, "" if none is known to.
+func (f fleet) chosen(class string) string {
+	if f.Some { // a name that counts before the pattern may be left out
+		if _, ok := f.Classes[class]; !ok {
+			return ""
+		}
+		return class
+	}
+	return selector.Choose(slices.Collect(maps.Keys(f.Classes)), class)
 }
 
 // common returns the queues that both daemons work. It does not look for queues that exist: a

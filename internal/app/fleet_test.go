@@ -55,6 +55,14 @@ func TestFleetDifferences(t *testing.T) {
 			of("*", handlers("A", config.Handler{Lock: &config.HandlerLock{Redis: "redis://:S3CRET@a"}})),
 			of("*", handlers("A", config.Handler{Lock: &config.HandlerLock{Redis: "redis://:S3CRET@b"}})), "lock of class A",
 		},
+		"a class here, a pattern there": {
+			of("*", handlers("A", config.Handler{Lock: &config.HandlerLock{}})),
+			of("*", handlers("*", config.Handler{Lock: &config.HandlerLock{}})), "",
+		},
+		"a class here, a pattern with another lock there": {
+			of("*", handlers("A", config.Handler{Lock: &config.HandlerLock{}})), of("*", handlers("*", config.Handler{})), "lock of class A",
+		},
+		"patterns":     {of("*", handlers("A*", config.Handler{AtMostOnce: true})), of("*", handlers("*", config.Handler{})), "at_most_once of class A*"},
 		"at most once": {of("*", handlers("A", config.Handler{})), of("*", handlers("A", config.Handler{AtMostOnce: true})), "at_most_once of class A"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,42 +6,47 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
 )
 
 // deathPolicy returns what is done with the jobs of worker processes that die, by the
 // configuration and the handlers.
 func deathPolicy(c config.Config, handlers *resqued.Handlers) store.Policy {
-	p := store.Policy{Fail: c.OnWorkerDeath == "fail", MaxDeaths: c.MaxDeaths}
+	classes := map[string]resqued.Class{}
 	for _, name := range handlers.Classes() {
 		class, _ := handlers.Lookup(name)
-		if class.AtMostOnce {
-			p.AtMostOnce = append(p.AtMostOnce, name)
-		}
-		if class.Resumes {
-			p.Resumes = append(p.Resumes, name)
-		}
-		if l := class.Lock; l != nil && (l.Redis != "" || l.Store == resqued.StorePostgres) {
-			p.Elsewhere = append(p.Elsewhere, name)
-		}
+		classes[name] = *class
 	}
-	for name, h := range c.Handlers {
-		if h.AtMostOnce {
-			p.AtMostOnce = append(p.AtMostOnce, name)
-		}
-		if h.LongJob != nil {
-			p.Resumes = append(p.Resumes, name)
-		}
-		if l := h.Lock; l != nil && (l.Redis != "" || l.Store == resqued.StorePostgres) {
-			p.Elsewhere = append(p.Elsewhere, name)
-		}
+	maps.Copy(classes, Commands(c))
+	return store.Policy{
+		Fail: c.OnWorkerDeath == "fail", MaxDeaths: c.MaxDeaths,
+		AtMostOnce: classList(classes, func(class resqued.Class) bool { return class.AtMostOnce }),
+		Resumes:    classList(classes, func(class resqued.Class) bool { return class.Resumes }),
+		Elsewhere: classList(classes, func(class resqued.Class) bool {
+			return class.Lock != nil && (class.Lock.Redis != "" || class.Lock.Store == resqued.StorePostgres)
+		}),
 	}
-	slices.Sort(p.AtMostOnce)
-	slices.Sort(p.Resumes)
-	return p
 }
 
-// knownClasses returns the names of all classes that have a handler.
+// classList returns the classes and patterns that are something, sorted. Those that are not and
+// count before one of these patterns stand in it with a "!", as wire.ClassIn takes it.
+func classList(classes map[string]resqued.Class, is func(class resqued.Class) bool) (list []string) {
+	for _, name := range slices.Sorted(maps.Keys(classes)) {
+		if is(classes[name]) {
+			list = append(list, name)
+		}
+	}
+	patterns := selector.Patterns(list)
+	for _, name := range slices.Sorted(maps.Keys(classes)) {
+		if !is(classes[name]) && (selector.MatchAny(patterns, name) || selector.IsPattern(name) && len(patterns) > 0) {
+			list = append(list, "!"+name)
+		}
+	}
+	return list
+}
+
+// knownClasses returns the names and patterns of all classes that have a handler.
 func knownClasses(c config.Config, handlers *resqued.Handlers) []string {
 	return slices.AppendSeq(handlers.Classes(), maps.Keys(c.Handlers))
 }

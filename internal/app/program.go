@@ -4,6 +4,8 @@
 package app
 
 import (
+	"os"
+
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/procfs"
@@ -48,14 +50,16 @@ func (p Program) checkHandlers(r *config.Resolved) error {
 }
 
 // Warnings returns the warnings that need more than the configuration itself: commands whose
-// program does not exist, limits of this process that are too low, no handler at all.
+// program does not exist, variables that a runner will lack, limits of this process that are too low, no handler at all.
 func (p Program) Warnings(r *config.Resolved) []config.Warning {
 	warnings := append(config.CheckPrograms(r.Config), p.fewTasks(r, procfs.TaskLimits())...)
 	warnings = append(warnings, p.leftOut(r)...)
+	warnings = append(warnings, unpassed(r.Config, os.Environ())...)
 	if len(r.Handlers) == 0 && len(p.Handlers.Classes()) == 0 {
 		warnings = append(warnings, config.Warning{
 			Key: "handlers", Code: "no_handlers",
-			Message: "No class has a handler: every job will be recorded as failed. Add handlers: to the configuration file.",
+			Message: "No class has a handler: every job will be recorded as failed. For the classes of an application in Ruby, Python or Node" +
+				" add --runner 'bundle exec resqued-runner config/environment', or runners: to the configuration file; for others handlers:.",
 		})
 	}
 	return warnings
@@ -67,7 +71,7 @@ func (p Program) QueueOf(cfg config.Config, class string) string {
 	if h, ok := cfg.Handlers[class]; ok && h.Queue != "" {
 		return h.Queue
 	}
-	if c, ok := p.Registry().Lookup(class); ok {
+	if c, ok := p.Classes(cfg).Lookup(class); ok {
 		return c.Queue
 	}
 	return ""
@@ -82,7 +86,7 @@ func (p Program) Classes(cfg config.Config) *resqued.Handlers {
 		h.Register(*c)
 	}
 	for name, c := range Commands(cfg) {
-		if _, taken := h.Lookup(name); !taken { // a demo class
+		if taken, ok := h.Lookup(name); !ok || taken.Name != name { // else a demo class
 			h.Register(c)
 		}
 	}

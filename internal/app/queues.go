@@ -8,6 +8,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/selector"
 )
 
 // ClassQueues returns the queues of the program's own classes, by name, for a configuration
@@ -81,7 +82,7 @@ func sortedNames(handlers map[string]config.Handler) []string {
 
 // FleetClasses are the classes that a running daemon has told of in Redis.
 type FleetClasses struct {
-	// Names are the classes that have a handler. Whole: it has no others.
+	// Names are the classes that have a handler, and patterns. Whole: it has no others.
 	Names []string
 	Whole bool
 	// Queues are the queues that classes name for their jobs.
@@ -101,3 +102,6 @@ func ClassesOf(settings string) FleetClasses {
 	slices.Sort(c.Names)
 	return c
 }
+
+// QueueOf returns the queue that the daemon names for a class, "" for none.
+func (c FleetClasses) QueueOf(class string) string { return c.Queues[selector.Choose(c.Names, class)] }

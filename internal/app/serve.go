@@ -16,11 +16,11 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/master"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/systemd"
@@ -75,7 +75,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := d.masterConfig(d.Config.Config, 0); err != nil {
+	if _, err := d.masterConfig(d.Config.Config, 0, nil); err != nil {
 		return err // early, before the wait for Redis
 	}
 	redis, err := OpenStore(d.Config.Config, "resqued-master")
@@ -92,10 +92,26 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if d.Elder != nil {
 		notifier.Hold()
 	}
+	// They boot while Redis is waited for.
+	first, err := bootTemplates(d.Config.Config, d.Program.Handlers, d.Log)
+	if err != nil {
+		return err
+	}
+	runners := &templates{now: first, log: d.Log}
+	defer runners.stop()
 	if stopped, err := waitForRedis(ctx, redis, relay, notifier, d.Log); stopped || err != nil {
 		return err
 	}
-	cfg, err := d.masterConfig(d.Config.Config, d.waits(ctx, d.Config.Waker, redis))
+	if d.Dev == nil && !d.bench && onlyRunners(d.Config.Config, d.Program.Handlers) {
+		stopped, err := waitForTemplates(ctx, runners, relay, notifier, d.Log)
+		if stopped {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrWorkerConfig, err)
+		}
+	}
+	cfg, err := d.masterConfig(d.Config.Config, d.waits(ctx, d.Config.Waker, redis), first)
 	if err != nil {
 		return err
 	}
@@ -115,7 +131,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	deps := master.Deps{
 		Self: self, System: system, Store: redis, Notifier: notifier, Log: d.Log, Stats: others,
 		Requests: asked.requests, Upgrade: d.upgrade(inCharge),
-		Signals: relay.out, BeforeFork: d.Program.beforeFork,
+		Signals: relay.out, BeforeFork: d.Program.beforeFork, Trouble: runners.trouble, Fields: runners.fields,
 	}
 	if d.Reload != nil {
 		deps.Reload = func(ctx context.Context) (master.Config, error) {
@@ -123,8 +139,23 @@ func (d *Daemon) Run(ctx context.Context) error {
 			if err != nil {
 				return master.Config{}, err
 			}
-			next, err := d.masterConfig(r.Config, d.waits(ctx, r.Waker, redis))
-			next.InForce = func() { others.use(d.Program, r, self, d.Log) }
+			booted, err := bootTemplates(r.Config, d.Program.Handlers, d.Log)
+			if err != nil {
+				return master.Config{}, err
+			}
+			if err := booted.booted(ctx); err != nil {
+				runners.drop(booted)
+				return master.Config{}, err
+			}
+			next, err := d.masterConfig(r.Config, d.waits(ctx, r.Waker, redis), booted)
+			next.InForce = func() {
+				others.use(d.Program, r, self, d.Log)
+				runners.use(booted)
+			}
+			next.Dropped = func() { runners.drop(booted) }
+			if err != nil {
+				runners.drop(booted)
+			}
 			return next, err
 		}
 	}
@@ -225,22 +256,28 @@ func (p Program) beforeFork() {
 }
 
 // masterConfig returns the settings of the master; waits is for how many queues a lookout waits.
-func (d *Daemon) masterConfig(c config.Config, waits int) (master.Config, error) {
+// The worker processes get runners of the templates of g; nil = it is only to be seen whether the
+// configuration can be used.
+func (d *Daemon) masterConfig(c config.Config, waits int, g *generation) (master.Config, error) {
 	handlers := d.Program.Handlers
-	worker, err := json.Marshal(handover{Config: c, Waits: waits, Dev: d.Dev, Bench: d.bench})
+	if g == nil {
+		g = &generation{}
+	}
+	files, numbers := g.files()
+	worker, err := json.Marshal(handover{Config: c, Waits: waits, Dev: d.Dev, Bench: d.bench, Runners: numbers})
 	if err != nil {
 		return master.Config{}, fmt.Errorf("configuration: %w", err)
 	}
 	lease, _ := leaseAndBeat(c)
 	var env []string
 	if onlyCommands(handlers) {
-		env = handler.Unsecret(os.Environ(), envRules(c), c.DatabaseURL != "")
+		env = program.Unsecret(os.Environ(), envRules(c), c.DatabaseURL != "")
 	}
 	return master.Config{
 		Slots: c.WorkerCount, Threads: c.ThreadCount, MaxRetiring: c.MaxRetiring,
 		TermTimeout: c.TermTimeout, DrainTimeout: c.DrainTimeout, DrainRequeue: c.DrainThen == config.DrainRequeue, LockDuration: c.JobLockDuration, MaxDeaths: c.MaxDeaths, Policy: deathPolicy(c, handlers),
 		Classes: knownClasses(c, handlers), FailureLists: c.FailureLists(), Shared: fleetOf(c, handlers).shared(),
-		OnMasterDeath: c.OnMasterDeath, DevSignals: d.Dev != nil, Worker: worker, Env: env, Unique: uniqueQueues(c),
+		OnMasterDeath: c.OnMasterDeath, DevSignals: d.Dev != nil, Worker: worker, Env: env, Files: files, BootTimeout: workerBoot(c, handlers), Unique: uniqueQueues(c),
 		Fields: map[string]string{
 			"queues": c.Queues.String(), "version": d.Program.Version,
 			"jobs_per_fork": strconv.Itoa(c.JobsPerFork), "config": c.Fingerprint(),
@@ -249,9 +286,18 @@ func (d *Daemon) masterConfig(c config.Config, waits int) (master.Config, error)
 	}, nil
 }
 
+// workerBoot is how long a worker process may take to be ready: longer where runners boot in it.
+func workerBoot(c config.Config, handlers *resqued.Handlers) time.Duration {
+	most := 30 * time.Second
+	for _, name := range usedRunners(c, handlers) {
+		most = max(most, 30*time.Second+c.Runners[name].BootTimeout)
+	}
+	return most
+}
+
 // envRules returns which variables of the daemon's environment commands get.
-func envRules(c config.Config) handler.EnvRules {
-	return handler.EnvRules{Keep: c.KeepsEnv, Drop: c.DropsEnv}
+func envRules(c config.Config) program.EnvRules {
+	return program.EnvRules{Keep: c.KeepsEnv, Drop: c.DropsEnv}
 }
 
 // uniqueQueues returns the queues whose keys the master keeps in step. Strict ones are left
@@ -267,14 +313,11 @@ func uniqueQueues(c config.Config) store.UniqueQueues {
 }
 
 // waitForRedis waits until Redis answers, without a limit. Stopped reports that a signal asked
-// the daemon to end. Other signals are kept for the master.
+// the daemon to end.
 func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifier *announcer, log *zap.Logger) (stopped bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	done, began := make(chan struct{}), time.Now()
-	go func() {
-		defer close(done)
-		err = redis.WaitReady(ctx, func(err error, wait time.Duration) {
+	began := time.Now()
+	return whileStarting(ctx, "redis", relay, log, func(ctx context.Context) error {
+		return redis.WaitReady(ctx, func(err error, wait time.Duration) {
 			log.Warn("waiting for redis", zap.Error(err), zap.Duration("next_try", wait))
 			proc.SetTitle(proc.TitleOf + "master: waiting for redis")
 			status := fmt.Sprintf("waiting for redis at %s for %s: it is %s", redis.Where(),
@@ -285,6 +328,18 @@ func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifie
 			}
 			notifier.ExtendTimeout(wait + 30*time.Second)
 		}, longstore.Probed())
+	})
+}
+
+// whileStarting calls wait, whose context ends when a signal asks the daemon to end; stopped
+// reports that. Other signals are kept for the master.
+func whileStarting(ctx context.Context, what string, relay *relay, log *zap.Logger, wait func(context.Context) error) (stopped bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err = wait(ctx)
 	}()
 	var kept []os.Signal
 	for {
@@ -300,7 +355,7 @@ func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifie
 		case sig := <-relay.out:
 			switch signals.Of(sig) {
 			case signals.Kill, signals.Drain:
-				log.Info("stopped while waiting for redis", zap.String("signal", signals.Name(sig)))
+				log.Info("stopped while waiting for "+what, zap.String("signal", signals.Name(sig)))
 				cancel()
 				<-done
 				return true, nil

@@ -51,6 +51,9 @@ type handover struct {
 	Dev *DevMode `json:"dev,omitempty"`
 	// Bench: the jobs are those of a measurement, and no code of the program runs.
 	Bench bool `json:"bench,omitempty"`
+	// Runners are the descriptors, in the worker process, on which the templates of runners
+	// take requests to fork, by the name of the runner.
+	Runners map[string]int `json:"runners,omitempty"`
 }
 
 // DevMode says how worker processes of "resqued dev" show the jobs that end.
@@ -137,6 +140,7 @@ type worker struct {
 	process *workerproc.Process
 	set     *handler.Set
 	store   *store.Store
+	pools   pools
 	closers []func()
 }
 
@@ -149,13 +153,24 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	if h.Dev != nil {
 		handlers = withDemo(handlers)
 	}
+	if w.pools, err = openRunners(h, handlers, log); err != nil {
+		return nil, err
+	}
+	w.closers = append(w.closers, w.pools.close)
 	set, err := handler.New(handlers, handler.Options{
-		Commands: Commands(c), KillGrace: c.TermTimeout, Proc: os.Getenv(procfs.ProcEnv), Environ: os.Environ(), Env: envRules(c), Log: log,
+		Commands: Commands(c), Runners: w.pools.byName(), KillGrace: c.TermTimeout, Proc: os.Getenv(procfs.ProcEnv), Environ: os.Environ(), Env: envRules(c), Log: log,
+		RunnerClasses: runnerClasses(c),
 	})
 	if err != nil {
 		return nil, err
 	}
 	w.set = set
+	if h.Dev == nil && !h.Bench && onlyRunners(c, handlers) {
+		// Without them it could do nothing.
+		if err := w.pools.await(context.Background()); err != nil {
+			return nil, err
+		}
+	}
 	w.closers = append(w.closers, set.Close)
 	options := storeOptions(c, "resqued-worker")
 	options.BlockingReads = c.ThreadCount == 1 // a single thread has nothing to do while it asks for a job
@@ -273,6 +288,7 @@ func reapStrays(owned func(pid int) bool, log *zap.Logger) (stop func()) {
 // Handlers do not report these kills.
 func (w *worker) killSelf() {
 	w.set.Abandon()
+	w.pools.abandon()
 	procfs.EndDescendants()
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -96,7 +97,7 @@ func queueNames(ctx context.Context, s *store.Store) ([]string, error) {
 // classNames are the classes that have a handler here, and those of the jobs
 // that wait at the head of a queue.
 func (a *cli) classNames(ctx context.Context, s *store.Store) ([]string, error) {
-	names := a.program().Registry().Classes()
+	names := slices.DeleteFunc(a.program().Registry().Classes(), selector.IsPattern)
 	queues, err := s.QueueList(ctx)
 	if err != nil {
 		return names, nil //nolint:nilerr // the registered classes are better than nothing

@@ -44,6 +44,7 @@ configuration, 69 a server cannot be reached, 1 one refuses something.`,
 	}
 	for _, c := range []*cobra.Command{check, show} {
 		config.AddFlags(c.Flags())
+		config.AddRunnerFlag(c.Flags())
 		parent.AddCommand(c)
 	}
 	parent.AddCommand(a.configInitCommand())

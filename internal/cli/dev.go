@@ -18,6 +18,7 @@ import (
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/devredis"
+	"github.com/resqued/resqued/internal/selector"
 )
 
 // devVerb is the verb itself.
@@ -44,15 +45,18 @@ private redis-server if one is installed, else one that is built in; it listens
 on 127.0.0.1 only, and what it holds is lost at the end. Handlers are those of the
 configuration file, of this program, and some for demonstration. Unless told
 otherwise it works all queues with 2 processes of 4 threads, each process for 100
-jobs. With -v the log is shown, too, and in it what commands print.
+jobs. --runner gives the command of a runner, which performs the classes of an
+application (docs/runners.md). With -v the log is shown, too, and in it what commands print.
 
 The first ^C finishes the running jobs, a second one kills them.`,
-		Example:     "  " + a.name + " dev\n  " + a.name + " enqueue Hello you --dev        (in another terminal)",
+		Example: "  " + a.name + " dev\n  " + a.name + " dev --runner 'bundle exec resqued-runner config/environment'\n  " +
+			a.name + " enqueue Hello you --dev        (in another terminal)",
 		Args:        exactly(0, "no arguments"),
 		Annotations: map[string]string{daemonVerb: "yes"},
 		RunE:        func(c *cobra.Command, _ []string) error { return a.runDev(c, !noDemo) },
 	}
 	config.AddFlags(c.Flags())
+	config.AddRunnerFlag(c.Flags())
 	for _, name := range devIgnores {
 		_ = c.Flags().MarkHidden(name)
 	}
@@ -159,6 +163,11 @@ func (d *devRun) ownJob() string {
 		queue = devQueue
 	}
 	classes := slices.Concat(slices.Sorted(maps.Keys(d.config.Handlers)), d.cli.handlers.Classes())
+	patterns := len(classes)
+	classes = slices.DeleteFunc(classes, selector.IsPattern)
+	if len(classes) == 0 && patterns > 0 { // of an application, whose classes are not known here
+		classes = []string{"CLASS"}
+	}
 	for _, class := range classes {
 		if own := d.cli.program().QueueOf(d.config, class); own != "" && d.serves(own) {
 			return class + " ARG…"

@@ -26,14 +26,19 @@ Every flag below is a key of the configuration file too (worker_count) and an
 environment variable (RESQUED_WORKER_COUNT, or as Resque calls it, WORKER_COUNT).
 "resqued config show" tells what it all comes to.
 
+Classes of Ruby, Python or Node run in a process that stays, a runner: --runner gives
+its command, and it performs every class without a handler (docs/runners.md).
+
 Exit codes: 0 stopped on request or, with --until-empty, out of jobs; 1 broken;
 2 wrong configuration; 78 none of the worker processes can use the configuration.`,
-		Example:     "  WORKER_COUNT=4 THREAD_COUNT=8 JOBS_PER_FORK=100 QUEUES=critical,mail:8 " + a.name + " work",
+		Example: "  WORKER_COUNT=4 THREAD_COUNT=8 JOBS_PER_FORK=100 QUEUES=critical,mail:8 " + a.name + " work\n  " +
+			a.name + " work --queues '*' --runner 'bundle exec resqued-runner config/environment'",
 		Args:        exactly(0, "no arguments"),
 		Annotations: map[string]string{daemonVerb: "yes"},
 		RunE:        func(c *cobra.Command, _ []string) error { return a.work(c) },
 	}
 	config.AddFlags(c.Flags())
+	config.AddRunnerFlag(c.Flags())
 	_ = c.RegisterFlagCompletionFunc("queues", a.live(queueNames))
 	return c
 }

@@ -73,7 +73,7 @@ func (a *cli) workedBy(ctx context.Context, cfg config.Config, jobs pushed) work
 			continue
 		}
 		for _, class := range slices.Sorted(maps.Keys(jobs[queue])) {
-			if slices.ContainsFunc(wire.ClassNames(class), func(name string) bool { return slices.Contains(known, name) }) {
+			if wire.ClassIn(known, class) {
 				continue
 			}
 			if guess := meant(class, known); (guess != "" || whole) && !strange[class] {
@@ -166,8 +166,9 @@ func (a *cli) queueOf(ctx context.Context, cfg config.Config, class string) (str
 			classes := app.ClassesOf(fields["settings"])
 			known = append(known, classes.Names...)
 			for _, name := range names {
-				if queue := classes.Queues[name]; queue != "" {
+				if queue := classes.QueueOf(name); queue != "" {
 					queues[queue] = true
+					break
 				}
 			}
 		}

@@ -305,8 +305,14 @@ func (l *loader) takeHandlers() {
 	c.Handlers = map[string]Handler{}
 	for _, class := range slices.Sorted(maps.Keys(l.file.handlers)) {
 		h := l.file.handlers[class]
+		if r, ok := c.Runners[h.Runner]; ok && h.KillAfter == 0 {
+			h.KillAfter = r.KillAfter
+		}
 		c.Handlers[class] = h
 		l.result.Sources["handlers."+class] = Source{Kind: FromFile, Name: l.file.path, Line: l.file.classes[class]}
+		if class == anyClass && l.byFlag.Kind != "" {
+			l.result.Sources["handlers."+class] = l.byFlag
+		}
 		if h.Lock != nil && l.ok("namespace") && strings.Contains(h.Lock.Redis, "-cluster://") && !hashTagged(c.Namespace) {
 			l.refuse("namespace", c.Namespace, fmt.Sprintf(
 				"the locks of %s are kept in a Redis Cluster, which needs all keys in one slot; use a hash-tagged namespace, %q, for every producer and worker",
@@ -318,6 +324,9 @@ func (l *loader) takeHandlers() {
 	}
 	for _, class := range c.classes() {
 		h, most := c.Handlers[class], c.TermTimeout/2
+		if r, ok := c.Runners[h.Runner]; ok && h.KillAfter == r.KillAfter { // that of the runner is looked at with it
+			continue
+		}
 		if h.KillAfter > most && h.KillAfter != DefaultKillAfter { // the default was not written
 			l.warn("handlers."+class+".kill_after", "kill_after_too_long", fmt.Sprintf(
 				"%s: kill_after %s becomes %s, half of resque_term_timeout %s (%s), after which its whole process is killed.",

@@ -214,7 +214,7 @@ func (c Config) DropsEnv(name string) bool { return selector.MatchAny(c.EnvDrop,
 func (c Config) Unique(queue string) bool { return selector.MatchAny(c.UniqueQueues, queue) }
 
 // Redacted returns a copy that may be logged and shown: without the passwords in
-// URLs, without the values of the handlers' variables, and without what stands in files.
+// URLs, without the values of the handlers' and runners' variables, and without what stands in files.
 func (c Config) Redacted() Config {
 	c.RedisCA = ""
 	c.RedisURL = redactURL(c.RedisURL)
@@ -231,6 +231,14 @@ func (c Config) Redacted() Config {
 			h.Lock = &lock
 		}
 		c.Handlers[class] = h
+	}
+	c.Runners = maps.Clone(c.Runners)
+	for name, r := range c.Runners {
+		r.Env = maps.Clone(r.Env)
+		for variable := range r.Env {
+			r.Env[variable] = hidden
+		}
+		c.Runners[name] = r
 	}
 	return c
 }

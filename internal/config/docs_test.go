@@ -78,6 +78,7 @@ func TestDocumentation(t *testing.T) {
 		"a handler's lock":  {"| Field of `lock` | Meaning | Unit | Default |", lockFields},
 		"a schedule":        {"| Field of a schedule | Meaning | Unit | Default |", scheduleFields},
 		"a handler's retry": {"| Field of `retry` | Meaning | Unit | Default |", retryFields},
+		"a runner":          {"| Field of a runner | Meaning | Unit | Default |", runnerFields},
 		"a long job":        {"| Field of `long_job` | Meaning | Unit | Default |", longJobFields},
 	} {
 		t.Run("it lists the fields of "+what, func(t *testing.T) {

@@ -18,6 +18,8 @@ const (
 	passwordCredential  = "redis-password"
 	// jobVariable is set for the commands of jobs.
 	jobVariable = "RESQUED_JOB_ID"
+	// runnerVariable is set for runners, and so for what their jobs start.
+	runnerVariable = "RESQUED_RUNNER"
 )
 
 // environ is an environment. An empty variable counts as not set: that is how a
@@ -53,15 +55,18 @@ func (e environ) find(k key) (name string, overruled []string) {
 	return name, overruled
 }
 
+// inJob reports whether the environment is that of a job, which has more of resqued's variables.
+func (e environ) inJob() bool { return e[jobVariable] != "" || e[runnerVariable] != "" }
+
 // strangers warns of RESQUED_ variables that look like a setting and are none.
 // They are no errors: not every variable of that prefix is ours. Kubernetes
 // gives every container RESQUED_SERVICE_HOST and others when there is a service
 // called resqued, and commands of jobs run with variables of the daemon.
 func (e environ) strangers(where string) []Warning {
-	if _, inJob := e[jobVariable]; inJob {
+	if e.inJob() {
 		return nil
 	}
-	known := []string{ConfigVariable, "RESQUED_ROLE", "RESQUED_PROC"}
+	known := append([]string{ConfigVariable}, reserved...)
 	for _, k := range keys {
 		known = append(known, k.variables()...)
 	}
@@ -109,7 +114,7 @@ var (
 
 // misspelt warns of variables that are nearly one of Resque's names, such as THREADS_COUNT.
 func (l *loader) misspelt(env environ, where string) (warnings []Warning) {
-	if _, inJob := env[jobVariable]; inJob {
+	if env.inJob() {
 		return nil
 	}
 	known := map[string]string{} // the key of each variable

@@ -30,6 +30,9 @@ type file struct {
 	entries  map[string][]int // lines of the entries of lists
 	handlers map[string]Handler
 	classes  map[string]int // lines of the handlers
+	// runners by name, runnerLines their lines.
+	runners     map[string]Runner
+	runnerLines map[string]int
 	// schedules by name, scheduled their lines.
 	schedules map[string]schedule.Definition
 	scheduled map[string]int
@@ -93,7 +96,8 @@ func withoutPath(err error) error {
 func parseFile(path string, data []byte) *file {
 	f := &file{
 		path: path, values: map[string]any{}, lines: map[string]int{}, entries: map[string][]int{},
-		handlers: map[string]Handler{}, classes: map[string]int{}, schedules: map[string]schedule.Definition{}, scheduled: map[string]int{},
+		handlers: map[string]Handler{}, classes: map[string]int{}, runners: map[string]Runner{}, runnerLines: map[string]int{},
+		schedules: map[string]schedule.Definition{}, scheduled: map[string]int{},
 	}
 	root, err := document(data)
 	if err != nil {
@@ -117,6 +121,8 @@ func parseFile(path string, data []byte) *file {
 		switch {
 		case field.name == "handlers":
 			f.readHandlers(field)
+		case field.name == "runners":
+			f.readRunners(field)
 		case field.name == "schedule":
 			f.readSchedules(field)
 		case ok:

@@ -14,6 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -21,7 +22,7 @@ import (
 const DefaultKillAfter = 10 * time.Second
 
 // handlerFields are the fields of a handler, in the order of the documentation.
-var handlerFields = []string{"command", "queue", "dir", "env", "timeout", "kill_after", "at_most_once", "lock", "retry", "long_job"}
+var handlerFields = []string{"command", "runner", "queue", "dir", "env", "timeout", "kill_after", "at_most_once", "lock", "retry", "long_job"}
 
 // laterFields are fields that are planned, so that they are not reported as typos.
 var laterFields = []string{"require_signature"}
@@ -32,8 +33,10 @@ var fieldSynonyms = map[string]string{
 	"longjob": "long_job", "long": "long_job",
 }
 
-// reserved are variables that the daemon itself sets for a command.
-var reserved = []string{"RESQUED_ROLE", "RESQUED_PROC", "RESQUED_FD", "RESQUED_REPLY_FD"}
+// reserved are variables that the daemon itself sets for a command or a runner.
+var reserved = []string{
+	"RESQUED_ROLE", "RESQUED_PROC", "RESQUED_FD", "RESQUED_REPLY_FD", "RESQUED_FORK_FD", "RESQUED_RUNNER", "RESQUED_CONCURRENCY",
+}
 
 func suggestField(name string) string {
 	if meant := fieldSynonyms[strings.ToLower(name)]; meant != "" {
@@ -63,23 +66,23 @@ func (f *file) readHandlers(section field) {
 
 func (f *file) readHandler(class field) Handler {
 	at := "handlers." + class.name
-	if err := checkClass(class.name); err != nil {
+	if err := checkPattern(class.name); err != nil {
 		f.refuse(at, "", class.line, err.Error())
 	}
 	h := Handler{KillAfter: DefaultKillAfter}
 	if class.value.Kind != yaml.MappingNode {
-		f.refuse(at, "", class.line, "must be a map: {command: [python3, thumb.py]}")
+		f.refuse(at, "", class.line, "must be a map: {command: [python3, thumb.py]}, or {runner: app}")
 		return h
 	}
-	hasCommand := false
 	var given []string
 	for _, field := range f.fields(class.value, at+".") {
 		name := at + "." + field.name
 		given = append(given, field.name)
 		switch field.name {
 		case "command":
-			hasCommand = true
 			h.Command = f.readCommand(name, field)
+		case "runner":
+			f.readText(name, field, &h.Runner, checkRunnerName)
 		case "env":
 			h.Env = f.readEnv(name, field)
 		case "queue":
@@ -106,8 +109,18 @@ func (f *file) readHandler(class field) Handler {
 		f.refuse(at, "", class.line, "has at_most_once and retry, which contradict each other; keep one of them")
 	}
 	f.checkLongJob(at, class, h, given)
-	if !hasCommand {
-		f.refuse(at, "", class.line, "has no command; write command: [python3, thumb.py]")
+	switch {
+	case slices.Contains(given, "runner"):
+		for _, other := range []string{"command", "dir", "env"} {
+			if slices.Contains(given, other) {
+				f.refuse(at+"."+other, "", class.line, "does not go with runner, which has its own; remove one of them")
+			}
+		}
+		if !slices.Contains(given, "kill_after") {
+			h.KillAfter = 0 // the runner's
+		}
+	case !slices.Contains(given, "command"):
+		f.refuse(at, "", class.line, "has no command; write command: [python3, thumb.py], or runner: NAME")
 	}
 	return h
 }
@@ -122,6 +135,17 @@ func checkClass(name string) error {
 		return errors.New("the class name must not begin or end with a space")
 	}
 	return nil
+}
+
+// checkPattern is checkClass for a name or a pattern of names.
+func checkPattern(name string) error {
+	if err := checkClass(name); err != nil {
+		return err
+	}
+	if strings.HasPrefix(name, "!") {
+		return errors.New(`is no pattern: only lists have exclusions; give these classes a handler of their own`)
+	}
+	return selector.CheckPattern(name)
 }
 
 // checkQueue refuses what cannot be the name of one queue.
@@ -224,38 +248,48 @@ func parseInto(to *time.Duration, value string, check func(time.Duration) error)
 	return err
 }
 
-// CheckPrograms looks for the programs and directories of the command handlers
-// on this machine. What is missing is a warning: the file may be meant for, or
+// CheckPrograms looks for the programs and directories of the command handlers and of the
+// runners on this machine. What is missing is a warning: the file may be meant for, or
 // be ahead of, another one.
-func CheckPrograms(c Config) []Warning {
-	var warnings []Warning
+func CheckPrograms(c Config) (warnings []Warning) {
 	for _, class := range c.classes() {
-		h := c.Handlers[class]
-		warn := func(field, code, message string) {
-			warnings = append(warnings, Warning{Key: "handlers." + class + "." + field, Code: code, Message: message})
+		if h := c.Handlers[class]; h.Runner == "" {
+			warnings = append(warnings, checkProgram("handlers."+class, class, h.Command, h.Dir)...)
 		}
-		if h.Dir != "" {
-			if info, err := os.Stat(h.Dir); err != nil || !info.IsDir() {
-				warn("dir", "no_directory", fmt.Sprintf("%s: there is no directory %s here", class, shown(h.Dir)))
-				continue
-			}
+	}
+	for _, name := range c.runners() {
+		r := c.Runners[name]
+		warnings = append(warnings, checkProgram("runners."+name, "runner "+name, r.Command, r.Dir)...)
+	}
+	return warnings
+}
+
+// checkProgram looks for one program. at is its key, who names it for people.
+func checkProgram(at, who string, argv []string, dir string) (warnings []Warning) {
+	warn := func(field, code, message string) {
+		warnings = append(warnings, Warning{Key: at + "." + field, Code: code, Message: who + ": " + message})
+	}
+	if dir != "" {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			warn("dir", "no_directory", fmt.Sprintf("there is no directory %s here", shown(dir)))
+			return warnings
 		}
-		if script := scriptOf(h.Command); script != "" {
-			if why := missingScript(script, h.Dir); why != "" {
-				warn("command", "no_script", class+": "+why)
-			}
+	}
+	if script := scriptOf(argv); script != "" {
+		if why := missingScript(script, dir); why != "" {
+			warn("command", "no_script", why)
 		}
-		program := h.Command[0]
-		if h.Dir != "" && strings.ContainsRune(program, '/') && !filepath.IsAbs(program) {
-			program = filepath.Join(h.Dir, program)
+	}
+	program := argv[0]
+	if dir != "" && strings.ContainsRune(program, '/') && !filepath.IsAbs(program) {
+		program = filepath.Join(dir, program)
+	}
+	if _, err := exec.LookPath(program); err != nil && !errors.Is(err, exec.ErrDot) {
+		hint := ""
+		if words := strings.Fields(program); len(words) > 1 && len(argv) == 1 {
+			hint = fmt.Sprintf("; its arguments are entries of their own: [%s]", strings.Join(words, ", "))
 		}
-		if _, err := exec.LookPath(program); err != nil && !errors.Is(err, exec.ErrDot) {
-			hint := ""
-			if words := strings.Fields(program); len(words) > 1 && len(h.Command) == 1 {
-				hint = fmt.Sprintf("; its arguments are entries of their own: [%s]", strings.Join(words, ", "))
-			}
-			warn("command", "no_program", fmt.Sprintf("%s: there is no program %s here, or it may not be executed%s", class, shown(program), hint))
-		}
+		warn("command", "no_program", fmt.Sprintf("there is no program %s here, or it may not be executed%s", shown(program), hint))
 	}
 	return warnings
 }

@@ -107,6 +107,14 @@ var hostileFields = map[string][][2]string{
 		{"{command: [echo, '{{args.0}}']}", `warn: A: command holds "{{args.0}}"; nothing of the job is put into the command`},
 		{"{command: python3 a.py}", "write it as a list"},
 	},
+	"runner": {
+		{"{runner: app}", `there is no such runner; write runners: {app: {command:`},
+		{"{runner: a b}", "letters, digits"},
+		{"{runner: app, command: [sh]}", "does not go with runner"},
+		{"{runner: app, dir: /}", "does not go with runner"},
+		{"{runner: app, env: {A: b}}", "does not go with runner"},
+		{"{queue: a}", "has no command; write command: [python3, thumb.py], or runner: NAME"},
+	},
 	"queue":        {{"{command: [sh], queue: 'mail:8'}", `warn: A: "mail:8" is the queue of that name; a cap belongs into queues.`}, {"{command: [sh], queue: '!mail'}", "not an exclusion"}, {"{command: [sh], queue: ' mail'}", "begin or end with a space"}, {"{command: [sh], queue: 'a*'}", "must be one queue"}},
 	"dir":          {{"{command: [sh], dir: \"a\\nb\"}", "control characters"}},
 	"env":          {{"{command: [sh], env: {A: $HOME/x}}", "warn: A: env.A is given as it is written"}, {"{command: [sh], env: {A=B: c}}", "must not hold"}, {"{command: [sh], env: {RESQUED_FD: 1}}", "set by resqued itself"}},
@@ -144,6 +152,33 @@ var hostileFields = map[string][][2]string{
 	"long_job.tenant_slices": {{"{command: [sh], queue: a, long_job: {tenant_slices: 0}}", "must be 1"}},
 	"long_job.uuid_argument": {{"{command: [sh], queue: a, long_job: {uuid_argument: 2}}", "true or false"}},
 	"long_job.state_limit":   {{"{command: [sh], queue: a, long_job: {state_limit: 1GB}}", "must be 1KiB"}},
+
+	"runners.command": {
+		{"{command: ruby a.rb}", "write it as a list, [ruby, a.rb]; no shell is involved"},
+		{"{}", "has no command"},
+		{"{command: []}", "names no program"},
+		{"{command: [ruby, \"a\\0b\"]}", "must not hold NUL bytes"},
+		{"{command: [ruby, '|', b]}", `warn: runner R: command holds "|"; no shell is involved`},
+		{"{command: [ruby, '{{args.0}}']}", `warn: runner R: command holds "{{args.0}}"; nothing of the job is put into the command: the program gets the jobs over its socket`},
+		{"{command: [ruby], threads: 4}", `did you mean "concurrency"?`},
+		{"{command: [ruby], jobs_per_fork: 4}", `did you mean "jobs_per_runner"?`},
+		{"{command: [ruby], boot_timeot: 4}", `did you mean "boot_timeout"?`},
+		{"{command: [ruby], cwd: /}", `did you mean "dir"?`},
+		{"{command: [ruby], lock: {}}", "unknown key"},
+		{"[ruby]", "must be a map"},
+		{"{command: [ruby], dir: /, dir: /}", "given already"},
+		{"{command: [ruby]}", "warn: runner R: no handler names it, so it does not run."},
+	},
+	"runners.dir":             {{"{command: [ruby], dir: \"a\\nb\"}", "control characters"}},
+	"runners.env":             {{"{command: [ruby], env: {A: $HOME/x}}", "warn: runner R: env.A is given as it is written"}, {"{command: [ruby], env: {RESQUED_FORK_FD: 4}}", "set by resqued itself"}, {"{command: [ruby], env: [A]}", "must be a map"}},
+	"runners.fork":            {{"{command: [ruby], fork: 2}", "true or false"}},
+	"runners.concurrency":     {{"{command: [ruby], concurrency: 0}", "must be 1"}, {"{command: [ruby], concurrency: 1e3}", "whole number"}, {"{command: [ruby], concurrency: 2}", "warn: runner R: concurrency 2 is more than the threads of a worker process (1, default)"}},
+	"runners.boot_timeout":    {{"{command: [ruby], boot_timeout: 0}", "above 0"}, {"{command: [ruby], boot_timeout: soon}", "not a duration"}},
+	"runners.jobs_per_runner": {{"{command: [ruby], jobs_per_runner: -1}", "must be 0"}},
+	"runners.max_rss":         {{"{command: [ruby], max_rss: 512}", "a number without a unit is bytes"}, {"{command: [ruby], max_rss: 1 gig}", "not a size"}},
+	"runners.max_age":         {{"{command: [ruby], max_age: 1ms}", "at least 1s"}},
+	"runners.kill_after":      {{"{command: [ruby], kill_after: 0}", "above 0"}, {"{command: [ruby], kill_after: 1d}", "warn: runner R: kill_after 24h becomes 15s"}},
+	"runners.classes":         {{"{command: [ruby], classes: Mail}", "must be a list"}, {"{command: [ruby], classes: []}", "would perform nothing"}, {"{command: [ruby], classes: ['!A']}", "only exclusions"}, {"{command: [ruby], classes: ['[A']}", "never closed"}, {"{command: [ruby], classes: [A, A]}", "listed already"}, {"{command: [ruby], classes: [' A']}", "begin or end with a space"}},
 
 	"schedule.cron": {
 		{"{cron: '0 25 * * *'}", "schedule.S.cron"}, {"{cron: '0 0 30 2 *'}", "schedule.S.cron"}, {"{cron: daily}", "schedule.S.cron"}, {"{cron: '@daily', every: 1h}", "schedule.S"},
@@ -190,14 +225,17 @@ func TestHostileValues(t *testing.T) {
 	t.Run("and every field of the sections", func(t *testing.T) {
 		t.Parallel()
 		for section, fields := range map[string][]string{
-			"": handlerFields, "lock.": lockFields, "retry.": retryFields, "long_job.": longJobFields, "schedule.": scheduleFields,
+			"": handlerFields, "lock.": lockFields, "retry.": retryFields, "long_job.": longJobFields, "schedule.": scheduleFields, "runners.": runnerFields,
 		} {
 			for _, name := range fields {
 				require.NotEmpty(t, hostileFields[section+name], section+name)
 				for _, one := range hostileFields[section+name] {
 					head := "handlers:\n  A: "
-					if section == "schedule." {
+					switch section {
+					case "schedule.":
 						head = "schedule:\n  S: "
+					case "runners.":
+						head = "runners:\n  R: "
 					}
 					judge(t, head+one[0]+"\n", one[1])
 				}

@@ -57,7 +57,7 @@ type kind struct {
 	fields func(f *file, from field) (text string, ok bool)
 }
 
-// keys are all settings but the file's handlers and schedule sections, in the order in which
+// keys are all settings but the file's handlers, runners and schedule sections, in the order in which
 // they are checked, shown and documented.
 var keys = []key{
 	{
@@ -315,7 +315,7 @@ func suggest(name string) string {
 	if meant := synonyms[plain]; meant != "" {
 		return meant
 	}
-	candidates := []string{"handlers", "schedule"}
+	candidates := []string{"handlers", "runners", "schedule"}
 	for _, k := range keys {
 		candidates = append(candidates, k.name)
 		for _, variable := range k.env {

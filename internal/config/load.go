@@ -49,7 +49,7 @@ type Resolved struct {
 	EnvFile string
 	// Unread are files that systemd reads for the service and this user may not.
 	Unread []string
-	// Sources is where the value of each key, and of each "handlers.<class>", came
+	// Sources is where the value of each key, and of each "handlers.<class>" and "runners.<name>", came
 	// from.
 	Sources map[string]Source
 	// Warnings are settings that work and are probably not what was meant.
@@ -65,6 +65,8 @@ func Load(o Options) (*Resolved, error) {
 		result: &Resolved{Sources: map[string]Source{}},
 	}
 	l.readFile()
+	l.readRunnerFlag()
+	l.checkRunnerUse()
 	l.readKeys()
 	if !l.file.unreadable { // else half of what follows would be wrong for lack of the file
 		l.readQueues()
@@ -77,8 +79,10 @@ func Load(o Options) (*Resolved, error) {
 		l.readCA()
 		l.readPassword()
 		l.readDatabase()
+		l.takeRunners()
 		l.takeHandlers()
 		l.warnOfHandlers()
+		l.warnOfRunners()
 		l.takeSchedules()
 		l.warnOfUnread()
 	}
@@ -98,6 +102,7 @@ type loader struct {
 	lists   map[string][]string // values of the keys that are lists
 	result  *Resolved
 	errs    Errors
+	byFlag  Source          // of the runner that --runner gives; empty = there is none
 	bad     map[string]bool // keys that were refused, so that nothing is compared with them
 }
 

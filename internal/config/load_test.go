@@ -472,7 +472,7 @@ func uncommented(t testing.TB) string {
 	}
 	text := settings + "schedule:\n"
 	for line := range strings.Lines(sections) {
-		if strings.HasPrefix(line, "#   ") || line == "# handlers:\n" {
+		if strings.HasPrefix(line, "#   ") || line == "# handlers:\n" || line == "# runners:\n" {
 			line = line[2:]
 		}
 		text += line
@@ -506,7 +506,8 @@ func TestSample(t *testing.T) {
 		require.Equal(t, []string{"AWS_*"}, r.EnvKeep)
 		require.Equal(t, []string{"BILLING_*"}, r.EnvDrop)
 		require.Equal(t, Handler{Command: []string{"python3", "thumb.py"}, Timeout: 2 * time.Minute, KillAfter: 10 * time.Second}, r.Handlers["Thumb"])
-		require.Len(t, r.Handlers, 3)
+		require.Len(t, r.Handlers, 5)
+		require.Len(t, r.Runners, 1)
 		require.Len(t, r.Schedules, 2)
 	})
 	t.Run("it shows every key with its variable", func(t *testing.T) {
@@ -516,7 +517,7 @@ func TestSample(t *testing.T) {
 			variables := k.variables()
 			require.Regexp(t, `(?m)^(# )?`+k.name+`:.*# `+variables[min(1, len(variables)-1)]+`\b`, text)
 		}
-		for _, name := range slices.Concat(lockFields, handlerFields, scheduleFields, retryFields) {
+		for _, name := range slices.Concat(lockFields, handlerFields, runnerFields, scheduleFields, retryFields) {
 			require.Contains(t, text, name+":")
 		}
 	})

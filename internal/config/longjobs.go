@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/resqued/resqued/internal/selector"
 )
 
 // Bounds of long jobs.
@@ -111,6 +113,9 @@ func (f *file) readLongJob(at string, from field) *HandlerLongJob {
 func (f *file) checkLongJob(at string, class field, h Handler, given []string) {
 	if h.LongJob == nil {
 		return
+	}
+	if selector.IsPattern(class.name) {
+		f.refuse(at+".long_job", "", class.line, "a long job needs its class's own name, because its runs are kept under it; this is a pattern")
 	}
 	if h.Queue == "" {
 		f.refuse(at, "", class.line, "has long_job but no queue; write queue: NAME")

@@ -26,7 +26,7 @@ type PlanLine struct {
 }
 
 // Plan returns what a configuration comes to, each value with its source: first
-// the threads, then the queues, the other keys, and the handlers.
+// the threads, then the queues, the other keys, the handlers, the runners and the schedules.
 func Plan(r *Resolved) []PlanLine {
 	lines := []PlanLine{{
 		Key:   "threads",
@@ -46,7 +46,7 @@ func Plan(r *Resolved) []PlanLine {
 		}
 		lines = append(lines, PlanLine{Key: k.name, Value: value, From: r.from(k.name)})
 	}
-	return append(append(lines, r.planHandlers()...), r.planSchedules()...)
+	return append(append(append(lines, r.planHandlers()...), r.planRunners()...), r.planSchedules()...)
 }
 
 // WritePlan writes the plan for people, the warnings at its end.
@@ -58,7 +58,7 @@ func WritePlan(w io.Writer, r *Resolved) error {
 		switch {
 		case line.Item != "":
 			name = "  " + line.Item
-		case line.Key == "handlers", line.Key == "schedule": // long values: a table of their own
+		case line.Key == "handlers", line.Key == "runners", line.Key == "schedule": // long values: a table of their own
 			if err := table.Flush(); err != nil {
 				return err
 			}
@@ -175,6 +175,9 @@ func (r *Resolved) planHandlers() []PlanLine {
 	for _, class := range r.classes() {
 		h := r.Handlers[class]
 		value := commandLine(h.Command)
+		if h.Runner != "" {
+			value = "runner " + h.Runner
+		}
 		if h.Queue != "" {
 			value += ", queue " + h.Queue
 		}
@@ -195,6 +198,39 @@ func (r *Resolved) planHandlers() []PlanLine {
 			Key: "handlers", Item: class, Value: value,
 			From: r.Sources["handlers."+class].String(),
 		})
+	}
+	return lines
+}
+
+func (r *Resolved) planRunners() []PlanLine {
+	if len(r.Runners) == 0 {
+		return nil
+	}
+	lines := []PlanLine{{Key: "runners", Value: fmt.Sprint(len(r.Runners))}}
+	for _, name := range r.runners() {
+		one := r.Runners[name]
+		value := commandLine(one.Command)
+		if one.Dir != "" {
+			value += ", dir " + one.Dir
+		}
+		if !one.Fork {
+			value += ", no fork"
+		}
+		value += fmt.Sprintf(", concurrency %d, boot_timeout %s", one.Concurrency, FormatDuration(one.BootTimeout))
+		if one.JobsPerRunner > 0 {
+			value += fmt.Sprintf(", jobs_per_runner %d", one.JobsPerRunner)
+		}
+		if one.MaxRSS > 0 {
+			value += ", max_rss " + FormatSize(one.MaxRSS)
+		}
+		if one.MaxAge > 0 {
+			value += ", max_age " + FormatDuration(one.MaxAge)
+		}
+		value += ", kill_after " + FormatDuration(one.KillAfter)
+		if len(one.Classes) > 0 {
+			value += ", classes " + strings.Join(one.Classes, ",")
+		}
+		lines = append(lines, PlanLine{Key: "runners", Item: name, Value: value, From: r.Sources["runners."+name].String()})
 	}
 	return lines
 }

@@ -53,7 +53,7 @@ func (l *loader) useHandlerQueues() bool {
 		add(c.Class, c.Queues)
 	}
 	for _, name := range byLine(l.file.schedules, l.file.scheduled) {
-		if s := l.file.schedules[name]; known[s.Class] && s.Queue != "" {
+		if s := l.file.schedules[name]; selector.Choose(slices.Collect(maps.Keys(known)), s.Class) != "" && s.Queue != "" {
 			add(s.Class, []string{s.Queue})
 			homeless = slices.DeleteFunc(homeless, func(class string) bool { return class == s.Class })
 		}

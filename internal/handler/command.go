@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -19,7 +17,7 @@ import (
 	"github.com/resqued/resqued/internal/cmdslice"
 	"github.com/resqued/resqued/internal/launch"
 	"github.com/resqued/resqued/internal/mark"
-	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -38,13 +36,7 @@ const (
 	slowStart = 5 * time.Second
 )
 
-var (
-	errNotStarted = errors.New("its command was not started")
-	errNotBegun   = errors.New("ended while the system was still opening it")
-)
-
-// runs numbers the commands of this process.
-var runs atomic.Int64
+var errNotStarted = errors.New("its command was not started")
 
 // runner is what all commands of a Set share.
 type runner struct {
@@ -53,6 +45,7 @@ type runner struct {
 	grace    time.Duration
 	base     []string // the environment, without secrets
 	leaders  sync.Map // mark of each command that runs, by pid
+	stay     map[string]Runner
 	// told is held for good when no end of a job may be told any more.
 	told sync.RWMutex
 	log  *zap.Logger
@@ -60,18 +53,10 @@ type runner struct {
 	scarcity scarcity
 }
 
-// setUp prepares this process for what its commands leave behind.
-func setUp() {
-	// Orphans of commands come to this process, so that the sweep finds them. It
-	// cannot fail on a kernel that Go runs on.
-	_ = procfs.Subreaper()
-	closeOthers()
-}
-
 func newRunner(o Options) *runner {
 	return &runner{
-		launcher: launch.Launcher{Setup: setUp},
-		proc:     o.Proc, grace: o.KillGrace, base: scrub(o.Environ, o.Env), log: o.Log,
+		launcher: launch.Launcher{Setup: program.SetUp},
+		proc:     o.Proc, grace: o.KillGrace, base: program.Scrub(o.Environ, o.Env), stay: o.Runners, log: o.Log,
 	}
 }
 
@@ -82,38 +67,33 @@ func (r *runner) tells() {
 }
 
 func (r *runner) owns(pid int) bool {
-	_, ok := r.leaders.Load(pid)
-	return ok
+	if _, ok := r.leaders.Load(pid); ok {
+		return true
+	}
+	for _, stay := range r.stay {
+		if stay.Owns(pid) {
+			return true
+		}
+	}
+	return false
 }
 
-// tag returns a name for one run of a command that no other run has, and its mark, which no
-// other has that goes on.
+// tag returns a name for one run of a command that no other run has, and its mark.
 func (r *runner) tag() (string, mark.Mark) {
 	proc := r.proc
 	if proc == "" {
 		proc = strconv.Itoa(os.Getpid())
 	}
-	for worker := mark.Worker(proc); ; {
-		n := runs.Add(1)
-		if m := worker.Run(n); !r.uses(m) {
-			return proc + "/" + strconv.FormatInt(n, 10), m
-		}
-	}
-}
-
-// uses reports whether m is the mark of a command that runs.
-func (r *runner) uses(m mark.Mark) (used bool) {
-	r.leaders.Range(func(_, other any) bool {
-		used = other == m
-		return !used
-	})
-	return used
+	n, m := mark.Worker(proc).Take()
+	return proc + "/" + strconv.FormatInt(n, 10), m
 }
 
 // command performs the jobs of a class by an external program.
 type command struct {
 	resqued.Command
 	runner *runner
+	// stay, if not nil, performs the jobs in place of the program.
+	stay Runner
 }
 
 // newCommand checks what no run could get past.
@@ -121,6 +101,12 @@ func newCommand(class resqued.Class, r *runner) (*command, error) {
 	c := &command{Command: *class.Command, runner: r}
 	refuse := func(format string, args ...any) (*command, error) {
 		return nil, fmt.Errorf("command of class %q: "+format, append([]any{class.Name}, args...)...)
+	}
+	if c.Runner != "" {
+		if c.stay = r.stay[c.Runner]; c.stay == nil {
+			return refuse("there is no runner %q; name it under runners in the configuration", c.Runner)
+		}
+		return c, nil
 	}
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return refuse("it names no program")
@@ -153,6 +139,9 @@ func (c *command) perform(ctx context.Context, job *resqued.Job) error {
 	if cmdslice.Of(&c.Command) != nil {
 		return c.slices(ctx, job)
 	}
+	if c.stay != nil {
+		return c.stay.Perform(ctx, job, c.KillAfter, nil)
+	}
 	return c.run(ctx, job, nil)
 }
 
@@ -162,6 +151,7 @@ func (c *command) try(ctx context.Context, job *resqued.Job, s *slice) error {
 		return errNotStarted
 	}
 	tag, number := c.runner.tag()
+	defer number.Free()
 	env, err := c.environ(job, tag, s)
 	if err != nil {
 		return err
@@ -176,7 +166,7 @@ func (c *command) try(ctx context.Context, job *resqued.Job, s *slice) error {
 	// A refresh that Redis does not answer must not outlive the program for long.
 	asking, answered := context.WithCancel(ctx)
 	defer answered()
-	out := &output{log: log, refresh: newRefresher(log, func() error { return resqued.RefreshLock(asking) }), slice: s}
+	out := &output{log: log, refresh: program.NewRefresher(log, func() error { return resqued.RefreshLock(asking) }), slice: s}
 	p := &process{runner: c.runner, tag: tag, mark: number, log: log, began: time.Now()}
 	if p.leader, err = c.start(env, stdin, out, number); err != nil {
 		return err
@@ -195,9 +185,9 @@ func (c *command) try(ctx context.Context, job *resqued.Job, s *slice) error {
 		return fmt.Errorf("wait for %q: %w", c.Argv[0], err)
 	}
 	if s != nil {
-		return s.judge(c, status, how, out.tail.text())
+		return s.judge(c, status, how, out.tail.Text())
 	}
-	return c.judge(status, how.killed, out.tail.text())
+	return c.judge(status, how.killed, out.tail.Text())
 }
 
 // start starts the program with stdin as it is and the rest of its descriptors
@@ -220,7 +210,7 @@ func (c *command) start(env []string, stdin *os.File, out *output, number mark.M
 		if failed, ok := errors.AsType[*launch.Error](err); ok {
 			return nil, c.explain(failed)
 		}
-		return nil, &StartError{Program: c.Argv[0], Err: err, Hint: "the worker process is leaving"}
+		return nil, &program.StartError{Program: c.Argv[0], Err: err, Hint: "the worker process is leaving"}
 	}
 	out.started()
 	return p, nil
@@ -248,26 +238,5 @@ func (c *command) judge(status syscall.WaitStatus, killed bool, stderr string) e
 
 // explain says what to do about a program that could not be started.
 func (c *command) explain(err *launch.Error) error {
-	start := &StartError{Program: c.Argv[0], Err: err}
-	switch {
-	case errors.Is(err, errNotBegun):
-		start.Hint = fmt.Sprintf("%q does not open: its file server does not answer, somebody holds a lease on the file, or a scanner looks at it", err.Path)
-	case err.Op == "chdir":
-		start.Hint = fmt.Sprintf("its working directory %q is not there; see dir: under handlers in the configuration", c.Dir)
-	case errors.Is(err, exec.ErrNotFound):
-		start.Hint = "it is not on the daemon's PATH; install it, or name it by its whole path"
-	case errors.Is(err, syscall.ENOENT):
-		start.Hint = "there is no such file, or the interpreter in its first line is missing"
-	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
-		start.Hint = "the daemon's user may not run it; make it executable (chmod +x), and look at the mount options and the sandbox of the unit"
-	case errors.Is(err, syscall.ENOEXEC):
-		start.Hint = "it is no program for this machine; a script needs a first line such as #!/bin/sh"
-	case errors.Is(err, syscall.E2BIG):
-		start.Hint = "an argument, a variable or all of them together are too long for a program; the job's arguments come on stdin and may be of any size"
-	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM):
-		start.Hint = "the machine, or the limit of the unit (TasksMax, MemoryMax), has no room for another process"
-	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		start.Hint = "too many files are open; raise LimitNOFILE"
-	}
-	return start
+	return program.Explain(err, c.Argv[0], c.Dir, "handlers")
 }

@@ -1,27 +1,21 @@
 package handler
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"go.uber.org/zap"
 
+	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/wire"
 )
 
 const (
-	// maxLine bounds a line of output, in bytes; the rest of it is left out.
-	maxLine = 8 << 10
-	// maxTail bounds what of stderr becomes the text of an error, in bytes.
-	maxTail = 16 << 10
 	// drainFor is how long output is waited for when every process of a command
 	// is gone: only a stranger that was handed a pipe can hold it open then.
 	drainFor = time.Second
@@ -31,10 +25,10 @@ const (
 // from connect until drain or abandon.
 type output struct {
 	log     *zap.Logger
-	refresh *refresher
+	refresh *program.Refresher
 	// slice, if not nil, takes what the command reports.
 	slice   *slice
-	tail    tail
+	tail    program.Tail
 	readers []*os.File
 	// theirs are the ends that are the command's.
 	theirs []*os.File
@@ -54,7 +48,7 @@ func (o *output) connect() ([]*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	report, replies := func(r *os.File) { eachLine(r, o.report) }, (*os.File)(nil)
+	report, replies := func(r *os.File) { program.EachLine(r, o.report) }, (*os.File)(nil)
 	if s := o.slice; s != nil {
 		if replies, err = s.replies.open(); err != nil {
 			o.abandon()
@@ -110,15 +104,15 @@ func (o *output) drain() {
 		_ = r.Close()
 	}
 	o.readers = nil
-	o.refresh.end()
+	o.refresh.End()
 	if o.slice != nil {
 		o.slice.replies.close()
 	}
 }
 
 func (o *output) logLines(stream string, r io.Reader) {
-	eachLine(r, func(line []byte, left int) {
-		fields := []zap.Field{zap.String("stream", stream), zap.String("line", wire.Printable(string(line), maxLine))}
+	program.EachLine(r, func(line []byte, left int) {
+		fields := []zap.Field{zap.String("stream", stream), zap.String("line", wire.Printable(string(line), program.MaxLine))}
 		if left > 0 {
 			fields = append(fields, zap.Int("bytes_left_out", left))
 		}
@@ -145,101 +139,11 @@ func (o *output) report(line []byte, left int) {
 	case err == nil && m.Progress != nil:
 		o.log.Debug("job progress", zap.Stringer("done", m.Progress.Done), zap.Stringer("total", m.Progress.Total))
 	case err == nil && m.RefreshLock:
-		o.refresh.ask()
+		o.refresh.Ask()
 	}
 	if err != nil && !o.junk {
 		o.junk = true
 		o.log.Warn("a command wrote something on fd 3 that is no message; it is ignored, and what follows of its kind, too",
 			zap.String("line", wire.Printable(string(line), 200)), zap.Error(err))
 	}
-}
-
-// eachLine calls fn for each line of r, without its line break, until r ends.
-// left counts the bytes of the line beyond maxLine.
-func eachLine(r io.Reader, fn func(line []byte, left int)) {
-	b := bufio.NewReaderSize(r, maxLine)
-	for {
-		line, err := b.ReadSlice('\n')
-		left := 0
-		if errors.Is(err, bufio.ErrBufferFull) {
-			// The buffer is used again below.
-			line = bytes.Clone(line)
-			left, err = skipLine(b)
-		}
-		if len(line) > 0 {
-			fn(bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), left)
-		}
-		if err != nil {
-			// The end, or the deadline of drain: there is no more to be had.
-			return
-		}
-	}
-}
-
-// skipLine counts the bytes up to the end of the line.
-func skipLine(b *bufio.Reader) (skipped int, err error) {
-	for {
-		rest, err := b.ReadSlice('\n')
-		skipped += len(bytes.TrimSuffix(rest, []byte("\n")))
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return skipped, err
-		}
-	}
-}
-
-// tail keeps the last maxTail bytes that are written to it.
-type tail struct {
-	buf []byte
-	cut bool
-}
-
-// Write never fails.
-func (t *tail) Write(p []byte) (int, error) {
-	t.buf = append(t.buf, p...)
-	if len(t.buf) > 4*maxTail {
-		t.trim()
-	}
-	return len(p), nil
-}
-
-func (t *tail) trim() {
-	if extra := len(t.buf) - maxTail; extra > 0 {
-		t.buf = append(t.buf[:0], t.buf[extra:]...)
-		t.cut = true
-	}
-}
-
-// text returns what is kept, printable but for its line breaks and tabs, and
-// again not longer than maxTail.
-func (t *tail) text() string {
-	t.trim()
-	raw := strings.ReplaceAll(string(t.buf), "\r\n", "\n")
-	if t.cut {
-		// Not from the middle of a line, if that is possible.
-		if _, rest, ok := strings.Cut(raw, "\n"); ok && rest != "" {
-			raw = rest
-		}
-	}
-	var b strings.Builder
-	for raw = strings.TrimRight(raw, " \t\r\n"); ; {
-		i := strings.IndexAny(raw, "\n\t")
-		if i < 0 {
-			b.WriteString(wire.Printable(raw, 0))
-			break
-		}
-		b.WriteString(wire.Printable(raw[:i], 0))
-		b.WriteByte(raw[i])
-		raw = raw[i+1:]
-	}
-	text := b.String()
-	if !t.cut && len(text) <= maxTail {
-		return text
-	}
-	if over := len(text) - (maxTail - len("…")); over > 0 {
-		text = text[over:]
-		for !utf8.RuneStart(text[0]) {
-			text = text[1:]
-		}
-	}
-	return "…" + text
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/testlevel"
 )
 
@@ -277,7 +278,7 @@ func TestCommandNotStarted(t *testing.T) {
 		require.NoError(t, os.Chmod(path, mode))
 		return path
 	}
-	program := func(argv ...string) func(*handler.Options, *resqued.Class) {
+	command := func(argv ...string) func(*handler.Options, *resqued.Class) {
 		return func(_ *handler.Options, c *resqued.Class) { c.Command.Argv = argv }
 	}
 	long := strings.Repeat("x", 200<<10)
@@ -287,14 +288,14 @@ func TestCommandNotStarted(t *testing.T) {
 		job    resqued.Job
 		want   string
 	}{
-		{"a program that is not on the PATH", program("no-such-program"), resqued.Job{}, `start "no-such-program": executable file not found in $PATH: it is not on the daemon's PATH`},
-		{"a path that is not there", program(dir + "/none"), resqued.Job{}, "no such file or directory: there is no such file, or the interpreter"},
-		{"an interpreter that is not there", program(file("bad", "#!/none/sh\n", 0o755)), resqued.Job{}, "or the interpreter in its first line is missing"},
-		{"a file that is not executable", program(file("plain", "#!/bin/sh\n", 0o644)), resqued.Job{}, "permission denied: the daemon's user may not run it; make it executable (chmod +x)"},
-		{"a file that is no program", program(file("text", "hello\n", 0o755)), resqued.Job{}, "exec format error: it is no program for this machine; a script needs a first line such as #!/bin/sh"},
+		{"a program that is not on the PATH", command("no-such-program"), resqued.Job{}, `start "no-such-program": executable file not found in $PATH: it is not on the daemon's PATH`},
+		{"a path that is not there", command(dir + "/none"), resqued.Job{}, "no such file or directory: there is no such file, or the interpreter"},
+		{"an interpreter that is not there", command(file("bad", "#!/none/sh\n", 0o755)), resqued.Job{}, "or the interpreter in its first line is missing"},
+		{"a file that is not executable", command(file("plain", "#!/bin/sh\n", 0o644)), resqued.Job{}, "permission denied: the daemon's user may not run it; make it executable (chmod +x)"},
+		{"a file that is no program", command(file("text", "hello\n", 0o755)), resqued.Job{}, "exec format error: it is no program for this machine; a script needs a first line such as #!/bin/sh"},
 		{"a directory that is not there", func(_ *handler.Options, c *resqued.Class) { c.Command.Dir = dir + "/none" }, resqued.Job{}, `its working directory "` + dir + `/none" is not there`},
-		{"a variable that is too long", program("true"), resqued.Job{Queue: long}, "argument list too long: an argument, a variable"},
-		{"a NUL byte in a variable", program("true"), resqued.Job{Queue: "a\x00b"}, `start "true": RESQUED_JOB_QUEUE would hold a NUL byte (a\x00b), which no program can be given`},
+		{"a variable that is too long", command("true"), resqued.Job{Queue: long}, "argument list too long: an argument, a variable"},
+		{"a NUL byte in a variable", command("true"), resqued.Job{Queue: "a\x00b"}, `start "true": RESQUED_JOB_QUEUE would hold a NUL byte (a\x00b), which no program can be given`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -303,7 +304,7 @@ func TestCommandNotStarted(t *testing.T) {
 			tt.job.Class = "Run"
 			err := f.Run(t.Context(), &tt.job)
 			require.ErrorContains(t, err, tt.want)
-			var start *handler.StartError
+			var start *program.StartError
 			require.ErrorAs(t, err, &start)
 			exception, _, _ := handler.Describe(err)
 			require.Equal(t, "Resqued::CommandNotStarted", exception)
@@ -356,12 +357,12 @@ func TestCommandErrorNamesUnknownSignals(t *testing.T) {
 	t.Parallel()
 	err := &handler.CommandError{Program: "x", Signal: syscall.Signal(40), CoreDump: true, Stderr: "s"}
 	require.EqualError(t, err, "x: ended by signal 40 (core dumped): s")
-	require.Equal(t, "start \"x\": y", fmt.Sprint(&handler.StartError{Program: "x", Err: fmt.Errorf("y")}))
+	require.Equal(t, "start \"x\": y", fmt.Sprint(&program.StartError{Program: "x", Err: fmt.Errorf("y")}))
 }
 
 func TestEnvironmentRules(t *testing.T) {
 	t.Parallel()
-	rules := handler.EnvRules{
+	rules := program.EnvRules{
 		Keep: regexp.MustCompile(`^(AWS_SECRET_.*|REDIS_URL|BROKER|.*_BOTH|RESQUED_.*|NOTIFY_SOCKET)$`).MatchString,
 		Drop: regexp.MustCompile(`^(BILLING_.*|.*_BOTH|PGUSER)$`).MatchString,
 	}
@@ -402,8 +403,8 @@ func TestEnvironmentRules(t *testing.T) {
 	t.Run("worker processes", func(t *testing.T) {
 		t.Parallel()
 		all := append(kept, "PGUSER", "PGPASSWORD", "PGHOST", "RESQUED_REDIS_URL", "NOTIFY_SOCKET")
-		require.ElementsMatch(t, all, names(handler.Unsecret(environ, rules, true)))
+		require.ElementsMatch(t, all, names(program.Unsecret(environ, rules, true)))
 		all = slices.DeleteFunc(slices.Clone(all), func(name string) bool { return name == "PGUSER" })
-		require.ElementsMatch(t, all, names(handler.Unsecret(environ, rules, false)))
+		require.ElementsMatch(t, all, names(program.Unsecret(environ, rules, false)))
 	})
 }

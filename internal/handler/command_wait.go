@@ -2,7 +2,6 @@ package handler
 
 import (
 	"context"
-	"errors"
 	"syscall"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/resqued/resqued/internal/launch"
 	"github.com/resqued/resqued/internal/mark"
+	"github.com/resqued/resqued/internal/program"
 )
 
 const (
@@ -84,7 +84,7 @@ func (p *process) wait(ctx context.Context, killAfter time.Duration, s *slice) (
 			case <-exited: // it was faster
 			default:
 				how.killed = true
-				p.stop(exited, patience(ctx, killAfter))
+				p.stop(exited, program.Patience(ctx, killAfter))
 			}
 		}
 	}
@@ -95,7 +95,7 @@ func (p *process) wait(ctx context.Context, killAfter time.Duration, s *slice) (
 
 	status, err = p.leader.Wait()
 	if err == nil && status.Signaled() && p.opening != "" {
-		err = &launch.Error{Op: "exec", Path: p.opening, Err: errNotBegun}
+		err = &launch.Error{Op: "exec", Path: p.opening, Err: program.ErrNotBegun}
 	}
 	return status, how, err
 }
@@ -142,18 +142,6 @@ func (p *process) tell(ctx context.Context, exited <-chan struct{}, s *slice) (h
 		}
 	}
 	return how
-}
-
-// patience is how long the processes may take to stop: less where whoever ended ctx
-// gives them less, because after that the worker process has to go.
-func patience(ctx context.Context, killAfter time.Duration) time.Duration {
-	if told, ok := errors.AsType[interface {
-		error
-		Grace() time.Duration
-	}](context.Cause(ctx)); ok {
-		return min(killAfter, told.Grace()/2)
-	}
-	return killAfter
 }
 
 // stop asks the group to end and returns when it has, or after killAfter.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -139,10 +140,12 @@ func sound(err error) (result error) {
 	return err
 }
 
-// isFailure tells failures from the errors that only end a job.
+// isFailure tells failures from the errors that only end a job, and from deaths: whether the job
+// runs again after one is decided by others.
 func isFailure(err error) bool {
 	var requeue *resqued.RequeueError
-	return !errors.Is(err, resqued.Discard) && !errors.As(err, &requeue)
+	var death *jobctx.DeathError
+	return !errors.Is(err, resqued.Discard) && !errors.As(err, &requeue) && !errors.As(err, &death)
 }
 
 func backtraceOf(err error) []string {

@@ -6,13 +6,14 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/jobctx"
+	"github.com/resqued/resqued/internal/mark"
 )
 
 // Patience sets for how long jobs wait for what their command needs to be started.
 func (s *Set) Patience(d time.Duration) { s.runner.scarcity.patience = d }
 
 // SkipRuns counts n runs of commands that there were not.
-func SkipRuns(n int64) { runs.Add(n) }
+func SkipRuns(n int64) { mark.Skip(n) }
 
 // Resume undoes Abandon.
 func (s *Set) Resume() { s.runner.told.Unlock() }

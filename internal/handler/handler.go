@@ -12,12 +12,15 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/cmdslice"
+	"github.com/resqued/resqued/internal/program"
+	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -36,10 +39,13 @@ type Options struct {
 	// Environ is the daemon's environment, from which that of commands is made.
 	Environ []string
 	// Env says what of it they get.
-	Env EnvRules
+	Env program.EnvRules
 	// Runners perform the jobs of the classes whose Command names one.
 	Runners map[string]Runner
-	Log     *zap.Logger
+	// RunnerClasses are the classes that a runner performs, with patterns; any of one that is
+	// not listed.
+	RunnerClasses map[string][]string
+	Log           *zap.Logger
 }
 
 // Runner performs jobs in processes that stay. One of package runner is such.
@@ -60,15 +66,19 @@ type Runner interface {
 type Set struct {
 	classes map[string]*entry
 	names   []string
-	hooks   []resqued.Hooks
-	runner  *runner
-	log     *zap.Logger
+	// patterns are the entries of classes whose names are, in the order in which they count.
+	patterns []*entry
+	hooks    []resqued.Hooks
+	runner   *runner
+	log      *zap.Logger
 }
 
 // entry is a class and what performs it, middleware included.
 type entry struct {
 	class *resqued.Class
 	run   resqued.Handler
+	// only are the classes that its runner performs; nil = any.
+	only []string
 }
 
 // New joins the classes registered in Go with those of the configuration.
@@ -84,7 +94,7 @@ func New(h *resqued.Handlers, o Options) (*Set, error) {
 	}
 	for _, name := range h.Classes() {
 		class, _ := h.Lookup(name)
-		if err := s.add(*class, h.Middleware()); err != nil {
+		if err := s.add(*class, h.Middleware(), o.RunnerClasses); err != nil {
 			return nil, err
 		}
 	}
@@ -93,30 +103,34 @@ func New(h *resqued.Handlers, o Options) (*Set, error) {
 			return nil, fmt.Errorf("class %q is registered in Go and named under handlers in the configuration: remove one of them", name)
 		}
 		class.Name = name
-		if err := s.add(class, h.Middleware()); err != nil {
+		if err := s.add(class, h.Middleware(), o.RunnerClasses); err != nil {
 			return nil, err
 		}
 	}
 	slices.Sort(s.names)
+	for _, pattern := range selector.Patterns(s.names) {
+		s.patterns = append(s.patterns, s.classes[pattern])
+	}
 	return s, nil
 }
 
 // Lookup returns the class that a payload's class name means. A name that is not
 // registered as it is spelled is resolved as Ruby's Resque does: without a
-// leading "::", and foo-bar as FooBar.
+// leading "::", and foo-bar as FooBar. Patterns are what counts last, the longest first. A class
+// that its runner does not perform is not registered.
 func (s *Set) Lookup(name string) (*resqued.Class, bool) {
 	e := s.lookup(name)
-	if e == nil {
+	if e == nil || !e.takes(name) {
 		return nil, false
 	}
 	return e.class, true
 }
 
-// Classes returns the names of all classes, sorted.
+// Classes returns the names of all classes and patterns, sorted.
 func (s *Set) Classes() []string { return slices.Clone(s.names) }
 
-// Owns reports whether the process pid is the first one of a command that still
-// runs. Its job waits for it, so no other code may reap it.
+// Owns reports whether the process pid is the first one of a command that still runs, or one of
+// a runner. Somebody waits for it, so no other code may reap it.
 func (s *Set) Owns(pid int) bool { return s.runner.owns(pid) }
 
 // Close ends the goroutine that starts commands. Call it when no job runs any
@@ -144,9 +158,12 @@ func (s *Set) Perform(ctx context.Context, job *resqued.Job, done func(err error
 		}
 	}()
 	var err error
-	if e := s.lookup(job.Class); e == nil {
+	switch e := s.lookup(job.Class); {
+	case e == nil:
 		err = newUnknownClass(job.Class, s.names)
-	} else {
+	case !e.takes(job.Class):
+		err = &UnknownClassError{Class: job.Class, Runner: e.class.Command.Runner, Known: e.only[:min(len(e.only), shownClasses)], Others: max(0, len(e.only)-shownClasses)}
+	default:
 		err = s.survive(ctx, job, e)
 	}
 	left = false
@@ -239,14 +256,15 @@ func (s *Set) tellFailure(ctx context.Context, job *resqued.Job, failure error) 
 	}
 }
 
-func (s *Set) add(class resqued.Class, middleware []resqued.Middleware) error {
+func (s *Set) add(class resqued.Class, middleware []resqued.Middleware, runnerClasses map[string][]string) error {
 	run := class.Handler
+	var only []string
 	if class.Command != nil {
 		c, err := newCommand(class, s.runner)
 		if err != nil {
 			return err
 		}
-		run = c.perform
+		run, only = c.perform, runnerClasses[class.Command.Runner]
 	}
 	if run == nil {
 		return fmt.Errorf("class %q has neither a function nor a command", class.Name)
@@ -254,7 +272,7 @@ func (s *Set) add(class resqued.Class, middleware []resqued.Middleware) error {
 	for _, m := range slices.Backward(middleware) {
 		run = m(run)
 	}
-	s.classes[class.Name] = &entry{class: &class, run: run}
+	s.classes[class.Name] = &entry{class: &class, run: run, only: only}
 	s.names = append(s.names, class.Name)
 	return nil
 }
@@ -263,10 +281,29 @@ func (s *Set) lookup(name string) *entry {
 	if e := s.classes[name]; e != nil { // as nearly always
 		return e
 	}
-	for _, n := range wire.ClassNames(name) {
+	if len(s.patterns) > 0 && !strings.HasPrefix(name, "::") && !strings.Contains(name, "-") { // it has one spelling
+		return s.covering(name)
+	}
+	names := wire.ClassNames(name)
+	for _, n := range names {
 		if e := s.classes[n]; e != nil {
 			return e
 		}
 	}
+	return s.covering(names...)
+}
+
+// covering returns the entry of the first pattern that covers any of the spellings of a class.
+func (s *Set) covering(names ...string) *entry {
+	for _, e := range s.patterns {
+		for _, name := range names {
+			if selector.Matches(e.class.Name, name) {
+				return e
+			}
+		}
+	}
 	return nil
 }
+
+// takes reports whether a class is among those that the runner performs.
+func (e *entry) takes(class string) bool { return e.only == nil || wire.Performs(e.only, class) }

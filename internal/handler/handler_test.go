@@ -128,7 +128,7 @@ func TestUnknownClass(t *testing.T) {
 	require.Less(t, len(err.Error()), 500)
 
 	err = newSet(t, resqued.New(), handler.Options{}).Run(t.Context(), &resqued.Job{Class: "A"})
-	require.EqualError(t, err, `no handler for class "A": no class is registered at all; name a command for it under handlers in the configuration`)
+	require.EqualError(t, err, `no handler for class "A": no class is registered at all; name a command for it under handlers in the configuration, or for classes of Ruby, Python or Node start with --runner 'COMMAND'`)
 }
 
 func TestPerform(t *testing.T) {
@@ -435,4 +435,30 @@ func TestTheEarlierDeadlineCounts(t *testing.T) {
 		require.NoError(t, s.Run(t.Context(), job))
 		require.WithinDuration(t, want, job.Deadline, 30*time.Second)
 	}
+}
+
+func TestPatterns(t *testing.T) {
+	t.Parallel()
+	var ran []string
+	perform := func(_ context.Context, job *resqued.Job) error {
+		ran = append(ran, job.Class)
+		return nil
+	}
+	h := resqued.New()
+	for _, name := range []string{"*", "Mail", "Billing::*", "Billing::Refund*"} {
+		h.Register(resqued.Class{Name: name, Handler: perform})
+	}
+	s := newSet(t, h, handler.Options{Commands: map[string]resqued.Class{
+		"Thumb*": {Command: &resqued.Command{Argv: []string{"true"}}},
+	}})
+	for class, want := range map[string]string{
+		"Mail": "Mail", "::Mail": "Mail", "mail": "*", "Billing::Pay": "Billing::*", "::Billing::Pay": "Billing::*",
+		"Billing::RefundAll": "Billing::Refund*", "Thumbs": "Thumb*", "thumb-nail": "Thumb*", "": "*", "::": "*", "billing": "*",
+	} {
+		c, ok := s.Lookup(class)
+		require.True(t, ok)
+		require.Equal(t, want, c.Name, class)
+	}
+	require.NoError(t, s.Run(t.Context(), &resqued.Job{Class: "Billing::Pay"}))
+	require.Equal(t, []string{"Billing::Pay"}, ran, "the job keeps its class")
 }

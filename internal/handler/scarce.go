@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -34,21 +34,6 @@ type scarcity struct {
 	told atomic.Int64
 }
 
-// scarce reports whether a command was not started because there were too few
-// descriptors or processes, or too little memory. Jobs are not to blame for that, and
-// all of a queue would fail one after the other.
-func scarce(err error) bool {
-	if _, ok := errors.AsType[*StartError](err); !ok {
-		return false
-	}
-	for _, errno := range []error{syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return false
-}
-
 // run runs the program for one job, or for a slice of a long one, and returns when the
 // last process that it started is gone. A job whose program cannot be started for want of
 // something waits, in hand at first so that no other is taken in its place, then in its
@@ -60,7 +45,7 @@ func (c *command) run(ctx context.Context, job *resqued.Job, s *slice) error {
 	}
 	for pause := scarceFrom; ; pause = min(2*pause, scarceTo) {
 		err := c.try(ctx, job, s)
-		if !scarce(err) {
+		if !program.Scarce(err) {
 			return err
 		}
 		c.runner.sayScarce(job, err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/cmdslice"
+	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -32,10 +33,13 @@ const (
 // and what comes of it.
 func (c *command) slices(ctx context.Context, job *resqued.Job) error {
 	return cmdslice.Of(&c.Command)(ctx, job, func(ctx context.Context, s *cmdslice.Slice) error {
-		ctx, stop := context.WithCancelCause(ctx)
-		defer stop(nil)
 		named := *job
 		named.Args, named.Deadline = s.Args, s.Ends
+		if c.stay != nil {
+			return c.stay.Perform(ctx, &named, c.KillAfter, s)
+		}
+		ctx, stop := context.WithCancelCause(ctx)
+		defer stop(nil)
 		return c.run(ctx, &named, &slice{Slice: s, ctx: ctx, stop: stop})
 	})
 }
@@ -206,7 +210,7 @@ func (l *lasting) Read(p []byte) (int, error) {
 // eachReport calls fn for each line of r that is not empty, whatever its length; of one
 // longer than most only the beginning is kept.
 func eachReport(r io.Reader, most int, fn func(line cmdslice.Line)) {
-	buf := make([]byte, maxLine)
+	buf := make([]byte, program.MaxLine)
 	var line []byte
 	left := 0
 	for {

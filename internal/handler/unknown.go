@@ -14,7 +14,8 @@ const (
 	looked       = 1000 // known classes that are compared with an unknown one
 )
 
-// UnknownClassError says that nothing is registered for a job's class.
+// UnknownClassError says that nothing is registered for a job's class, or that the runner that
+// is does not perform it.
 type UnknownClassError struct {
 	// Class is the name as it stands in the payload.
 	Class string
@@ -22,13 +23,16 @@ type UnknownClassError struct {
 	// Others how many more there are.
 	Known  []string
 	Others int
+	// Runner does not perform the class, but the known ones; empty = nothing is registered.
+	Runner string
 }
 
 // Error names the class and the known ones, safe to print.
 func (e *UnknownClassError) Error() string {
 	what := `no handler for class "` + wire.Printable(e.Class, shownName) + `"`
 	if len(e.Known) == 0 {
-		return what + ": no class is registered at all; name a command for it under handlers in the configuration"
+		return what + ": no class is registered at all; name a command for it under handlers in the configuration," +
+			" or for classes of Ruby, Python or Node start with --runner 'COMMAND'"
 	}
 	names := make([]string, len(e.Known))
 	for i, name := range e.Known {
@@ -37,6 +41,9 @@ func (e *UnknownClassError) Error() string {
 	list := strings.Join(names, ", ")
 	if e.Others > 0 {
 		list += fmt.Sprintf(" and %d more", e.Others)
+	}
+	if e.Runner != "" {
+		return what + ": the runner " + e.Runner + " does not perform it, only those of its classes in the configuration: " + list
 	}
 	return what + "; known classes: " + list
 }

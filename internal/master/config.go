@@ -2,6 +2,7 @@ package master
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/resqued/resqued/internal/store"
@@ -53,6 +54,8 @@ type Config struct {
 	Worker []byte
 	// Env is the environment that worker processes start with; nil = that of this process.
 	Env []string
+	// Files are handed to each worker process, from proc.FirstFile on.
+	Files []*os.File
 	// Fields are shown with this master in Redis.
 	Fields map[string]string
 	// Shared are the settings that all daemons of a fleet have to agree on.
@@ -60,6 +63,15 @@ type Config struct {
 	// InForce, if not nil, is called when a configuration that was read anew takes effect;
 	// until then nothing may have changed that depends on it. The master's loop waits for it.
 	InForce func()
+	// Dropped, if not nil, is called when one does not take effect. It must not block.
+	Dropped func()
+}
+
+// dropped says that the configuration does not take effect.
+func (c Config) dropped() {
+	if c.Dropped != nil {
+		c.Dropped()
+	}
 }
 
 func (c Config) checked() (Config, error) {

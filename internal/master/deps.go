@@ -34,6 +34,10 @@ type Deps struct {
 	Upgrade Upgrade
 	// BeforeFork, if not nil, is called on the main goroutine before each spawn.
 	BeforeFork func()
+	// Trouble says what else than Redis is wrong, in one line for the status; "" = nothing. Fields are
+	// shown with this master in Redis, besides those of its configuration. Both may be nil.
+	Trouble func() string
+	Fields  func() map[string]string
 }
 
 // Stats counts; *statsd.Client is one.

@@ -1,8 +1,6 @@
 package master
 
 import (
-	"slices"
-
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -27,9 +25,9 @@ func (m *Master) deathPolicy() deathPolicy {
 func (p deathPolicy) final(job store.Reserved) string {
 	switch {
 	case p.atMostOnce(job):
-		return "at_most_once: it may have run, so it does not run again by itself"
+		return store.OnceOnly
 	case p.registered.Fail:
-		return "on_worker_death is fail"
+		return store.FailsOnly
 	default:
 		return ""
 	}
@@ -62,9 +60,7 @@ func (p deathPolicy) listed(classes []string, job store.Reserved) bool {
 	if err != nil {
 		return false // it has no class, and no code of any runs for it
 	}
-	return slices.ContainsFunc(wire.ClassNames(envelope.Class), func(name string) bool {
-		return slices.Contains(classes, name)
-	})
+	return wire.ClassIn(classes, envelope.Class)
 }
 
 // counted returns the name by which statistics count a job.

@@ -16,9 +16,6 @@ const (
 	dirtyExit = "Resque::DirtyExit"
 	// maxNamed bounds how many neighbours a failure record names.
 	maxNamed = 8
-	// hopeless times max_deaths is how often a job may die, whosever fault: one that takes
-	// its whole machine along shall not do so for ever. docs/configuration.md promises it.
-	hopeless = 4
 )
 
 // death is what is known about the end of a worker process.
@@ -106,10 +103,6 @@ func (m *Master) recovered(r report) {
 // job is to blame for a death that came from outside.
 func (d death) verdicts(held []store.Reserved, policy deathPolicy, now time.Time) []store.Verdict {
 	verdicts := make([]store.Verdict, 0, len(held))
-	most := policy.maxDeaths * hopeless
-	if policy.maxDeaths == 1 {
-		most = 1 // no job shall ever run again by itself
-	}
 	for i, job := range held {
 		v := store.Verdict{Token: job.Token, Action: store.Requeue}
 		if d.seen {
@@ -135,12 +128,10 @@ func (d death) verdicts(held []store.Reserved, policy deathPolicy, now time.Time
 			v = d.fail(job, now, d.killText()+"; "+final)
 		case d.returns(job):
 			v.Action = policy.back(job)
-		case final != "":
-			v = d.fail(job, now, d.diedText(held, i, final))
-		case d.seen && job.Blame+1 >= policy.maxDeaths:
-			v = d.fail(job, now, d.diedText(held, i, nth(job.Blame+1, policy.maxDeaths)))
-		case job.Deaths+1 >= most:
-			v = d.fail(job, now, d.diedText(held, i, anyCause(job.Deaths+1, most)))
+		default:
+			if why := store.Fatal(job, final, policy.maxDeaths, d.seen); why != "" {
+				v = d.fail(job, now, d.diedText(held, i, why))
+			}
 		}
 		v.Listed = policy.failureLists
 		verdicts = append(verdicts, v)
@@ -191,17 +182,6 @@ func (d death) killText() string {
 		return "Job was killed"
 	}
 	return "Job was killed: " + reason
-}
-
-func nth(death, most int) string { return fmt.Sprintf("death %d of %d", death, most) }
-
-// anyCause is nth for a job that has died more often than max_deaths, mostly without being
-// to blame.
-func anyCause(death, most int) string {
-	if most == 1 {
-		return nth(death, most)
-	}
-	return fmt.Sprintf("death %d of any cause, and the most are %d (%d times max_deaths)", death, most, hopeless)
 }
 
 // diedText tells what a person needs to find the culprit: how the process ended,

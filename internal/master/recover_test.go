@@ -2,6 +2,7 @@ package master
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"syscall"
@@ -436,7 +437,7 @@ func TestDiedText(t *testing.T) {
 		held[i].Payload = []byte(`{"class":"C\u001b[31m","args":[]}`)
 	}
 	held[3].Payload = []byte("{")
-	text := death{cause: "exit code 2"}.diedText(held, 0, nth(3, 3))
+	text := death{cause: "exit code 2"}.diedText(held, 0, fmt.Sprintf("death %d of %d", 3, 3))
 	require.True(t, strings.HasSuffix(text, " and 3 more"), text)
 	require.Contains(t, text, "a job of queue mail")
 	require.NotContains(t, text, "\x1b")

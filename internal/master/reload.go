@@ -134,6 +134,7 @@ func (m *Master) reloaded(r reread) {
 	case r.upgrade && r.err == nil:
 		m.await(r.peer)
 	case m.leaving():
+		r.cfg.dropped()
 		m.answer(Verdict{Text: "the daemon is stopping"})
 	case r.err != nil:
 		what := "the new configuration cannot be used; the old one stays"
@@ -241,6 +242,7 @@ func (m *Master) outdated(w *worker) bool { return w.gen < m.gen }
 
 // abortRoll gives up a new configuration, which no process runs.
 func (m *Master) abortRoll(why string) {
+	m.roll.cfg.dropped()
 	m.refuse("the new configuration does not work; the old one stays", why)
 }
 

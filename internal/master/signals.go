@@ -68,6 +68,9 @@ func (m *Master) enter(next signals.State, why string) {
 	m.roundAt = time.Time{} // people see it at once
 	m.tellSuccessor()
 	if m.leaving() {
+		if m.roll != nil && !m.roll.proven {
+			m.roll.cfg.dropped()
+		}
 		m.roll = nil
 		if !wasLeaving {
 			m.d.Notifier.Stopping()

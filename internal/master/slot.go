@@ -175,7 +175,7 @@ func (m *Master) launch(s *slot, cfg Config, gen int, title string) (*worker, er
 	name := m.d.Self.Child(s.number, m.seq)
 	m.seq++
 	child, err := m.d.System.Spawn(proc.Spec{
-		Proc: name, Title: title, Config: cfg.Worker, Env: cfg.Env, DieWithMaster: cfg.OnMasterDeath == "kill",
+		Proc: name, Title: title, Config: cfg.Worker, Env: cfg.Env, Files: cfg.Files, DieWithMaster: cfg.OnMasterDeath == "kill",
 	})
 	if err != nil {
 		m.log.Error("cannot start a worker process", zap.Int("slot", s.number), zap.Error(err),

@@ -68,6 +68,12 @@ func (m *Master) status(outage string) string {
 	if outage != "" {
 		parts[0] = outage + "; " + parts[0]
 	}
+	if m.d.Trouble != nil {
+		if trouble := m.d.Trouble(); trouble != "" {
+			parts[0] = trouble + "; " + parts[0]
+			m.due(m.now.Add(tellEvery)) // it lasts longer then
+		}
+	}
 	if m.state == signals.Starting {
 		parts = append(parts, fmt.Sprintf("%d of %d workers ready", n.ready, m.cfg.Slots))
 		return strings.Join(parts, ", ")
@@ -141,6 +147,9 @@ func (m *Master) askRound() {
 		"ready": strconv.Itoa(n.ready), "busy": strconv.Itoa(n.busy), "done": strconv.Itoa(n.done), store.FieldOrders: "1",
 	}
 	maps.Copy(fields, m.cfg.Fields)
+	if m.d.Fields != nil {
+		maps.Copy(fields, m.d.Fields())
+	}
 	if s := m.cfg.Shared; s.Digest != "" {
 		fields["shared"], fields["settings"] = s.Digest, s.Text
 	}

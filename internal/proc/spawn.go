@@ -19,6 +19,9 @@ const (
 
 	connFD   = 3
 	configFD = 4
+	// FirstFile is the number of the first of Spec.Files in the process. Whoever takes them over
+	// there has to make them close-on-exec.
+	FirstFile = 5
 )
 
 // Spec says what to spawn.
@@ -32,6 +35,8 @@ type Spec struct {
 	// Env is the process's environment; nil = that of the Spawner. What speaks of this
 	// process's own supervision is left out.
 	Env []string
+	// Files are further descriptors of the process, from FirstFile on.
+	Files []*os.File
 	// DieWithMaster: the kernel kills the process when the master dies. Without
 	// it the process sees io.EOF on its Conn and decides.
 	DieWithMaster bool
@@ -97,7 +102,7 @@ func (s *Spawner) spawn(spec Spec) (*Child, error) {
 	}
 	p, err := os.StartProcess(program, []string{padded(spec.Title)}, &os.ProcAttr{
 		Env:   s.environ(spec),
-		Files: []*os.File{null, or(s.Stdout, os.Stdout), or(s.Stderr, os.Stderr), theirs, config},
+		Files: append([]*os.File{null, or(s.Stdout, os.Stdout), or(s.Stderr, os.Stderr), theirs, config}, spec.Files...),
 		Sys:   attr,
 	})
 	if err != nil {

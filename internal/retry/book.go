@@ -73,7 +73,7 @@ func (b *Book) Begin(ctx context.Context, job *resqued.Job) (*Try, error) {
 		return nil, nil //nolint:nilnil // as above
 	}
 	t := &Try{policy: b.policies[class]}
-	key, err := wire.RetryKey(class.Name, job.Args, b.cfg.Style)
+	key, err := wire.RetryKey(wire.ClassOf(class, job.Class), job.Args, b.cfg.Style)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,9 @@
 package selector
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -26,6 +28,55 @@ func MatchAny(patterns []string, queue string) bool {
 		matched = matched || matchEntry(text, queue)
 	}
 	return matched
+}
+
+// IsPattern reports whether a text is a glob and no plain name.
+func IsPattern(text string) bool { return isGlob(text) }
+
+// Matches reports whether a glob covers a name.
+func Matches(glob, name string) bool { return match(glob, name) }
+
+// CheckPattern returns an error if a text is a glob that could never match as it is written.
+func CheckPattern(text string) error {
+	if !isGlob(text) {
+		return nil
+	}
+	return checkGlob(text)
+}
+
+// Excludes reports whether an exclusion of a list for MatchAny covers a name.
+func Excludes(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(text string) bool {
+		not, excluded := strings.CutPrefix(text, "!")
+		return excluded && matchEntry(not, name)
+	})
+}
+
+// Patterns returns the globs among names in the order in which they are asked: the longest
+// first, because it says most about a name.
+func Patterns(names []string) []string {
+	var globs []string
+	for _, name := range names {
+		if isGlob(name) {
+			globs = append(globs, name)
+		}
+	}
+	slices.SortFunc(globs, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	return globs
+}
+
+// Choose returns the one of some names and globs that decides about a name: itself, else the
+// first of Patterns that covers it, else "".
+func Choose(names []string, name string) string {
+	if slices.Contains(names, name) {
+		return name
+	}
+	for _, glob := range Patterns(names) {
+		if match(glob, name) {
+			return glob
+		}
+	}
+	return ""
 }
 
 func isGlob(text string) bool { return strings.ContainsAny(text, globChars) }

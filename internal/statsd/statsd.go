@@ -41,6 +41,8 @@ const (
 	Duplicate = "duplicate"
 	Healed    = "unique_healed"
 	LockLost  = "lock_lost"
+	// RunnerDied: a runner has died with a job that runs again.
+	RunnerDied = "runner_died"
 )
 
 // Config says where to count.

@@ -105,3 +105,34 @@ func (s *Store) PolicyOf(ctx context.Context, proc string, fallback Policy) (Pol
 	}
 	return p, nil
 }
+
+// hopeless times max_deaths is how often a job may die, whosever fault: one that takes its whole
+// machine along shall not do so for ever. docs/configuration.md promises it.
+const hopeless = 4
+
+// Fatal returns why a job does not run again after a death, or "". final is why it may not in any
+// case; blamed: it may have been the job that did it. maxDeaths is at least 1.
+func Fatal(job Reserved, final string, maxDeaths int, blamed bool) string {
+	most := maxDeaths * hopeless
+	if maxDeaths == 1 {
+		most = 1 // no job shall ever run again by itself
+	}
+	switch {
+	case final != "":
+		return final
+	case blamed && job.Blame+1 >= maxDeaths:
+		return fmt.Sprintf("death %d of %d", job.Blame+1, maxDeaths)
+	case job.Deaths+1 >= most && most == 1:
+		return "death 1 of 1"
+	case job.Deaths+1 >= most:
+		// Mostly without being to blame.
+		return fmt.Sprintf("death %d of any cause, and the most are %d (%d times max_deaths)", job.Deaths+1, most, hopeless)
+	}
+	return ""
+}
+
+// The reasons of jobs that never run again after a death.
+const (
+	OnceOnly  = "at_most_once: it may have run, so it does not run again by itself"
+	FailsOnly = "on_worker_death is fail"
+)

@@ -187,11 +187,21 @@ const recoverBatch = 100
 // A job that could not be moved (a queue or the failed list is no list) is parked if its
 // verdict says so, else it stays recorded and is named in the error.
 func (s *Store) Recover(ctx context.Context, proc string, verdicts []Verdict) error {
+	return s.recover(ctx, proc, verdicts, false)
+}
+
+// Bury is Recover for a process that lives, and tells itself of a job whose runner has died. It
+// may be called again. It returns ErrFenced if others see to the jobs of the process.
+func (s *Store) Bury(ctx context.Context, proc string, v Verdict) error {
+	return s.recover(ctx, proc, []Verdict{v}, true)
+}
+
+func (s *Store) recover(ctx context.Context, proc string, verdicts []Verdict, own bool) error {
 	var left error // one that cannot be moved does not hold up the others
 	// Newest first, because each goes to the very head.
 	for end := len(verdicts); ; end -= recoverBatch {
 		batch := verdicts[max(0, end-recoverBatch):max(0, end)]
-		args := []any{s.db.Prefix, proc}
+		args := []any{s.db.Prefix, proc, rdb.Flag(own)}
 		for _, b := range slices.Backward(batch) {
 			s.fit(ctx, &b.Failure, b.Payload)
 			gap, large := b.Failure.flags()
@@ -207,6 +217,9 @@ func (s *Store) Recover(ctx context.Context, proc string, verdicts []Verdict) er
 			return err
 		}
 		list, _ := raw.([]any)
+		if len(list) == 1 && own {
+			return ErrFenced
+		}
 		if len(list) == 1 {
 			return ErrAlive
 		}

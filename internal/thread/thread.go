@@ -33,6 +33,7 @@ const (
 	Requeued  Result = "requeued"
 	Failed    Result = "failed"
 	Retried   Result = "retried" // failed, and to run again
+	Died      Result = "died"    // the process that ran it is gone, see jobctx.DeathError
 )
 
 // Outcome is what became of a job.
@@ -154,6 +155,8 @@ func (r *Runner) judge(ctx context.Context, err error) Outcome {
 		return Outcome{Result: Done}
 	case errors.As(err, &held) && held.Drop:
 		return Outcome{Result: Dropped, Err: err}
+	case isDeath(err):
+		return Outcome{Result: Died, Err: err, Exception: KilledException, Message: err.Error()}
 	case errors.Is(err, resqued.Discard):
 		return Outcome{Result: Discarded, Err: err}
 	case errors.As(err, &requeue):
@@ -179,4 +182,9 @@ func (r *Runner) judge(ctx context.Context, err error) Outcome {
 		out.Exception, out.Message, out.Backtrace = r.Describe(err)
 	}
 	return out
+}
+
+func isDeath(err error) bool {
+	_, ok := errors.AsType[*jobctx.DeathError](err)
+	return ok
 }

@@ -13,8 +13,9 @@ var errEmptyKey = errors.New("its Key function returned an empty key")
 // ClassLockKey returns the key of the class lock that a job of the class takes,
 // without the namespace, as resque-lock-timeout makes it: lock:<class>:<identifier>.
 // The class must have a Lock. style is how hashes among the arguments are printed.
-func ClassLockKey(class *resqued.Class, args resqued.Args, style RubyStyle) (string, error) {
+func ClassLockKey(class *resqued.Class, name string, args resqued.Args, style RubyStyle) (string, error) {
 	lock := class.Lock
+	name = ClassOf(class, name)
 	key, err := "", error(nil)
 	switch {
 	case lock.Key != nil:
@@ -23,16 +24,16 @@ func ClassLockKey(class *resqued.Class, args resqued.Args, style RubyStyle) (str
 			err = errEmptyKey
 		}
 	case lock.ClassWide:
-		key = "lock:" + class.Name
+		key = "lock:" + name
 	case lock.Identifier != nil:
 		key, err = lock.Identifier(args)
-		key = "lock:" + class.Name + ":" + key
+		key = "lock:" + name + ":" + key
 	default:
 		key, err = RubyJoin(args, style)
-		key = "lock:" + class.Name + ":" + key
+		key = "lock:" + name + ":" + key
 	}
 	if err != nil {
-		return "", fmt.Errorf("key of the lock of %s: %w", class.Name, err)
+		return "", fmt.Errorf("key of the lock of %s: %w", name, err)
 	}
 	return key, nil
 }

@@ -1,9 +1,13 @@
 package wire
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/selector"
 )
 
 // ClassNames returns the names under which a payload's class may be registered, the
@@ -18,6 +22,59 @@ func ClassNames(class string) []string {
 		names = append(names, strings.TrimPrefix(camelize(class), "::"))
 	}
 	return names
+}
+
+// ClassOf returns the class that a job is of, by the name in its payload and what is registered
+// for it: keys are made of it. A pattern stands for many classes, so it is none of them.
+func ClassOf(class *resqued.Class, name string) string {
+	if !selector.IsPattern(class.Name) {
+		return class.Name
+	}
+	return PlainClass(name)
+}
+
+// PlainClass returns a class as Ruby's Resque resolves its name.
+func PlainClass(name string) string {
+	names := ClassNames(name)
+	return names[len(names)-1]
+}
+
+// ClassIn reports whether a list has a class. Names count before patterns, and long patterns
+// before short ones; entries that start with "!" say that it has not.
+func ClassIn(list []string, class string) bool {
+	if len(list) == 0 {
+		return false
+	}
+	names := ClassNames(class)
+	for _, name := range names {
+		if slices.Contains(list, name) {
+			return true
+		}
+	}
+	no := map[string]bool{}
+	entries := make([]string, len(list))
+	for i, entry := range list {
+		plain, excluded := strings.CutPrefix(entry, "!")
+		entries[i], no[plain] = plain, excluded
+	}
+	patterns := selector.Patterns(entries)
+	if len(patterns) == 0 || slices.ContainsFunc(names, func(name string) bool { return no[name] }) {
+		return false
+	}
+	for _, pattern := range patterns {
+		if slices.ContainsFunc(names, func(name string) bool { return selector.Matches(pattern, name) }) {
+			return !no[pattern]
+		}
+	}
+	return false
+}
+
+// Performs reports whether a list for selector.MatchAny has a class by one of its spellings, and
+// excludes it by none.
+func Performs(list []string, class string) bool {
+	names := ClassNames(class)
+	excluded := slices.ContainsFunc(names, func(name string) bool { return selector.Excludes(list, name) })
+	return !excluded && slices.ContainsFunc(names, func(name string) bool { return selector.MatchAny(list, name) })
 }
 
 // camelize turns foo-bar into FooBar.

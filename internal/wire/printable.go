@@ -55,3 +55,31 @@ func hex2(c byte) string {
 	const digits = "0123456789abcdef"
 	return string([]byte{digits[c>>4], digits[c&15]})
 }
+
+// PrintableLines is Printable for a text of several lines: line breaks and tabs stay.
+func PrintableLines(s string, max int) string {
+	if (max <= 0 || len(s) <= max) && plain(s) {
+		return s
+	}
+	var b strings.Builder
+	s = strings.ReplaceAll(s, "\r\n", "\n")
+	for {
+		i := strings.IndexAny(s, "\n\t")
+		if i < 0 {
+			i = len(s)
+		}
+		left := 0
+		if max > 0 {
+			if left = max - b.Len(); left <= 0 {
+				return b.String()
+			}
+		}
+		piece := Printable(s[:i], left)
+		b.WriteString(piece)
+		if i == len(s) || max > 0 && b.Len() >= max {
+			return b.String()
+		}
+		b.WriteByte(s[i])
+		s = s[i+1:]
+	}
+}

@@ -108,6 +108,7 @@ type Store interface {
 	WriteMirrors(ctx context.Context, proc string, mirrors []store.Mirror) error
 	Kills(ctx context.Context, proc string) (map[string]store.KillRequest, error)
 	DropKills(ctx context.Context, proc string, tokens ...string) error
+	burial
 }
 
 // Conn is the socket to the master; *proc.Conn is one.

@@ -35,8 +35,10 @@ type job struct {
 	timeout time.Duration
 	// handled: a thread has it, or had. known: its class is registered.
 	handled, known bool
-	// atMostOnce: it does not run again by itself.
-	atMostOnce bool
+	// atMostOnce: it does not run again by itself. resumes: it does in any case.
+	atMostOnce, resumes bool
+	// resident: a runner performs it.
+	resident bool
 	// leftover: Redis has lost how the job ended, and no thread has it.
 	leftover bool
 	// doomed: the job was told to stop for this reason, and when its time is up.
@@ -113,7 +115,7 @@ func (e *silenceError) Error() string {
 func (e *silenceError) Unwrap() error { return resqued.ErrLockLost }
 
 // onceOnly stands in the record of a job that would run again, but for its class.
-const onceOnly = "; at_most_once: it may have run, so it does not run again by itself"
+const onceOnly = "; " + store.OnceOnly
 
 // jobs are the jobs in hand by their tokens. The loop owns them, and only threads adds
 // and removes some.

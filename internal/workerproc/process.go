@@ -89,6 +89,7 @@ type Process struct {
 	// leaves is closed when jobs should know that the process wants to leave.
 	leaves    chan struct{}
 	leaveOnce sync.Once
+	lingering time.Time // since when ends wait for others; zero: none does
 
 	work     context.Context // ends when the process gives up on everything
 	stopWork context.CancelFunc
@@ -242,7 +243,7 @@ func (p *Process) step() {
 	}
 	p.threads.gather()
 	p.reports.weigh()
-	if !p.life.leaving {
+	if !p.life.leaving && !p.linger() {
 		p.exchanges.send()
 	}
 	p.leaving.leaveIfDone()

@@ -45,6 +45,7 @@ type threads struct {
 	handlers Handlers
 	runner   runner
 	ends     endings
+	burial   burial
 	alarm    *alarm
 	ring     func() // alarm.ring
 	stats    Stats
@@ -56,17 +57,18 @@ type threads struct {
 	outcomes chan outcome   // from the threads
 
 	jobs    jobs
-	idle    []int // threads that have no job, and none was asked for
-	brief   bool  // the last job that has ended took less than briefly
-	fresh   bool  // all jobs in hand have begun in this step
-	begun   int   // jobs started, for JobsPerFork
+	idle    []int         // threads that have no job, and none was asked for
+	brief   bool          // the last job that has ended took less than briefly
+	usual   time.Duration // see usually
+	fresh   bool          // all jobs in hand have begun in this step
+	begun   int           // jobs started, for JobsPerFork
 	done    int
 	tallies tallies
 }
 
 func newThreads(work context.Context, cfg Config, id identity, d Deps, ends endings, alarm *alarm) *threads {
 	t := &threads{
-		cfg: cfg, id: id, work: work, handlers: d.Handlers, runner: d.Runner, ends: ends, alarm: alarm, ring: alarm.ring,
+		cfg: cfg, id: id, work: work, handlers: d.Handlers, runner: d.Runner, ends: ends, burial: d.Store, alarm: alarm, ring: alarm.ring,
 		stats: d.Stats, observe: d.Observe, log: d.Log,
 		byWorker: map[string]int{}, outcomes: make(chan outcome, cfg.Threads), jobs: jobs{},
 	}
@@ -184,7 +186,8 @@ func (t *threads) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 	*jobctx.RunOf(&j.job) = jobctx.Run{Proc: t.id.proc, Token: r.Token, Fence: r.Fence}
 	if class, ok := t.handlers.Lookup(env.Class); ok {
 		// The longest durations there are mean that there is no end; a grace comes on top.
-		j.known, j.timeout, j.atMostOnce = true, min(class.Timeout, longest), class.AtMostOnce
+		j.resident = class.Command != nil && class.Command.Runner != ""
+		j.known, j.timeout, j.atMostOnce, j.resumes = true, min(class.Timeout, longest), class.AtMostOnce, class.Resumes
 	}
 	if limit := j.timeout + t.cfg.TermTimeout; j.timeout > 0 && limit < tickEvery {
 		t.alarm.wake(j.begun.Add(limit)) // no tick may see it in time
@@ -247,7 +250,12 @@ func (t *threads) perform(s *slot) {
 		}
 	}()
 	for j := range s.assigned {
-		t.runner.Run(&j.ctx, &j.job, &j.claim, func(out thread.Outcome) { t.outcomes <- outcome{job: j, Outcome: out} })
+		t.runner.Run(&j.ctx, &j.job, &j.claim, func(out thread.Outcome) {
+			if out.Result == thread.Died {
+				out = t.bury(j, out)
+			}
+			t.outcomes <- outcome{job: j, Outcome: out}
+		})
 	}
 	over = true
 }
@@ -256,8 +264,13 @@ func (t *threads) perform(s *slot) {
 func (t *threads) finish(o outcome) {
 	o.job.ctx.end(nil)
 	t.brief = o.Ran < briefly
+	t.usually(o.job, o.Ran)
 	delete(t.jobs, o.job.Token)
 	t.idle = append(t.idle, o.job.thread)
+	if o.Result == thread.Died {
+		t.buried(o.job, o.Outcome)
+		return
+	}
 	t.record(o.job, o.Outcome)
 }
 

@@ -87,8 +87,12 @@ log_format: json
 // configure writes the configuration file.
 func (m *machine) configure() error {
 	file := m.config()
+	runner := ""
+	if m.run.runners {
+		runner = m.run.runnerText(m.mark)
+	}
 	text := fmt.Sprintf(config, url(m.proxy.Addr()), namespace, m.workerCount, m.threadCount, termTimeout, int(m.lease.Seconds())-1, int(m.lease.Seconds()), maxDeaths,
-		m.run.scheduleConfig())
+		m.run.scheduleConfig()+runner)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}
@@ -112,6 +116,9 @@ func (m *machine) start(ctx context.Context) error {
 		"PATH=" + os.Getenv("PATH"), "HOME=" + m.dir, "TZ=UTC", "GOTRACEBACK=none", "RESQUED_CONTROL_SOCKET=off",
 		roleEnv + "=" + roleDaemon, ledgerEnv + "=" + m.run.ledgerDir, markEnv + "=" + m.mark,
 		slowEnv + "=" + m.run.o.slow.String(), toolEnv + "=" + m.run.tool(),
+	}
+	if m.run.runners {
+		cmd.Env = append(cmd.Env, runnerEnv+"="+m.mark)
 	}
 	// A daemon must not outlive a harness that is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -281,7 +288,8 @@ func (m *machine) processes() []process {
 	for _, p := range proctest.Find(func(p proctest.Process) bool { return p.Env(markEnv) == m.mark }) {
 		all = append(all, process{p, p.Env("RESQUED_PROC")})
 	}
-	return all
+	runners, templates := m.kin()
+	return slices.Concat(all, runners, templates)
 }
 
 func names(all []process) []string {

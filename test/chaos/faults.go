@@ -56,6 +56,9 @@ func allKinds() []kind {
 		{"no-files", "no files, sockets, pipes for 0.3–1 s; worker process killed", 5 * time.Second, 0, noFiles},
 		{"log-blocked", "log not read; worker process killed, others beat, QUIT", 2 * time.Second, 0, logBlocked},
 		{"exec-blocked", "program of commands held at exec for 1–4 s", 1500 * time.Millisecond, 2.0 / 7, execBlocked},
+		{"runner-kill", "runner killed, with a job", 10 * time.Second, 0, runnerKill},
+		{"runner-stop", "runner stopped, with a job that has a timeout", runnerTimeout + 3*time.Second, 0, runnerStop},
+		{"template-kill", "template of runners killed", 5 * time.Second, 0, templateKill},
 		{"container-restart", "container killed and started again", round + time.Second, 1, containerRestart},
 
 		{"redis-kill-everysec", "Redis killed for 0–1 s, `everysec`", 5 * time.Second, 0, redisKill("everysec", false)},

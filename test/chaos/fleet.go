@@ -46,21 +46,23 @@ func (c *chaos) place() error {
 
 // exclude leaves out the faults that are not possible here, and logs that.
 func (c *chaos) exclude() error {
-	without := func(kind string, err error) {
-		fmt.Printf("chaos: no %s here: %v\n", kind, err)
-		c.o.without = append(c.o.without, kind)
-	}
 	if c.guest == nil {
-		without("container-restart", errors.New("unshare makes no PID namespace"))
+		c.leaveOut("container-restart", errors.New("unshare makes no PID namespace"))
 	}
 	if err := c.makeTool(); err != nil {
 		return err
 	}
 	held, err := takeLease(c.tool())
 	if err != nil {
-		without("exec-blocked", err)
+		c.leaveOut("exec-blocked", err)
 		return nil
 	}
 	held.giveUp()
 	return nil
+}
+
+// leaveOut leaves out a kind of fault.
+func (c *chaos) leaveOut(kind string, err error) {
+	fmt.Printf("chaos: no %s here: %v\n", kind, err)
+	c.o.without = append(c.o.without, kind)
 }

@@ -85,6 +85,12 @@ func (d *deeds) register(h *resqued.Handlers) {
 	command("Tree", self, treeEnv+"=1")
 	// Slow outlives the lease of its worker process if that is stopped.
 	command("Slow", self, longEnv+"=1")
+	if name := os.Getenv(runnerEnv); name != "" {
+		for _, class := range runnerClasses {
+			// A runner that is stopped would keep its job.
+			h.Register(resqued.Class{Name: class, Command: &resqued.Command{Runner: name, KillAfter: 300 * time.Millisecond}}, resqued.Timeout(runnerTimeout))
+		}
+	}
 	job := func(class string, fn func(ctx context.Context, t task) error, opts ...resqued.Option) {
 		h.Register(resqued.Class{Name: class, Handler: func(ctx context.Context, job *resqued.Job) error {
 			var t task
@@ -141,7 +147,7 @@ func nameOf(job *resqued.Job) string {
 // note notes the beginning and the end of each job that is a Go function.
 func (d *deeds) note(next resqued.Handler) resqued.Handler {
 	return func(ctx context.Context, job *resqued.Job) (err error) {
-		if slices.Contains(commandClasses, job.Class) {
+		if slices.Contains(commandClasses, job.Class) || isRunnerClass(job.Class) {
 			return next(ctx, job)
 		}
 		e := ledger.Entry{

@@ -51,6 +51,7 @@ func (c *chaos) produce(ctx context.Context, n int) {
 	raw := rawClient(c.pushProxy.Addr())
 	defer func() { _ = raw.Close() }()
 	p := newPlan(c.o.seed, n, int(c.o.slow.Seconds()*c.o.rate))
+	p.runners = c.runners
 	ticks := time.NewTicker(time.Duration(float64(time.Second) * producers / c.o.rate))
 	defer ticks.Stop()
 	for {

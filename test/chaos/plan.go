@@ -48,6 +48,8 @@ type plan struct {
 	rand     *rand.Rand
 	producer int
 	sequence int
+	// runners is set if there are jobs for a runner.
+	runners bool
 	// slowEvery is how often a command that outlives a lease comes; 0 means never.
 	slowEvery int
 }
@@ -126,11 +128,32 @@ func (p *plan) next() job {
 		j.later = time.Duration(p.millis(5000, 9000)) * time.Millisecond
 	case n < 785: // now and then its program cannot be opened
 		j.payload = p.payload(j.id, "Tool", "[]", 0, "")
+	case p.runners && n < 835:
+		p.runner(&j, n-785)
 	default:
 		j.payload = p.payload(j.id, "Work", "[]", p.millis(0, 60), "")
 	}
 	return j
 }
+
+// runner makes j a job for a runner; n is below 50. Most of them take long enough to be hit.
+func (p *plan) runner(j *job, n int) {
+	switch {
+	case n == 0 && p.rand.IntN(4) == 0:
+		j.payload, j.expect, j.unquiet = p.payload(j.id, "RunnerPoison", "[]", p.millis(0, 50), p.exit()), check.ExpectDeath, true
+	case n <= 2:
+		j.payload, j.unquiet = p.payload(j.id, "RunnerDie", "[]", p.millis(0, 50), p.exit()), true
+	case n <= 4:
+		j.payload, j.expect = p.payload(j.id, "RunnerFail", "[]", 0, ""), check.ExpectArgument
+	case n <= 20:
+		j.queue = lockedQueue
+		j.payload = p.payload(j.id, "Runner", fmt.Sprintf(`["r%d"]`, p.skewed(6)), p.millis(5, 150), "")
+	default:
+		j.payload = p.payload(j.id, "Runner", "[]", p.millis(0, 200), "")
+	}
+}
+
+func (p *plan) exit() string { return []string{"kill", "exit"}[p.rand.IntN(2)] }
 
 // payload formats a job with additional content: mostly little, now and then up to 1 MB.
 func (p *plan) payload(id, class, args string, ms int, how string) string {

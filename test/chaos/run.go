@@ -32,6 +32,8 @@ type chaos struct {
 	// pushProxy is for producers, sideProxy for foreign workers and probes.
 	pushProxy, sideProxy *faultproxy.Proxy
 	began                time.Duration
+	// runners is set if jobs of the load are performed by a runner.
+	runners bool
 	// unscheduled is set when the schedules are to end.
 	unscheduled atomic.Bool
 
@@ -161,6 +163,7 @@ func (c *chaos) setup(ctx context.Context) (err error) {
 	if err := c.exclude(); err != nil {
 		return err
 	}
+	c.findRunner(ctx)
 	if len(c.o.kinds()) == 0 {
 		return errors.New("none of these faults is possible here")
 	}

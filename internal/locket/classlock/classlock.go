@@ -196,7 +196,7 @@ func (c *Locks) want(class *resqued.Class, job *resqued.Job, claim *Claim) (stor
 		req.Queue, req.Payload = job.Queue, job.Payload
 	}
 	err := c.cfg.Guard(func() (err error) {
-		if req.Key, err = wire.ClassLockKey(class, job.Args, c.cfg.Style); err != nil {
+		if req.Key, err = wire.ClassLockKey(class, job.Class, job.Args, c.cfg.Style); err != nil {
 			return err
 		}
 		req.Timeout, err = wire.ClassLockTimeout(class.Lock, job.Args)

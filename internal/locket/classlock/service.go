@@ -54,7 +54,7 @@ func (c *Locks) state(ctx context.Context, name string, args any) (*resqued.Clas
 	if err != nil {
 		return nil, store.LockState{}, err
 	}
-	key, err := wire.ClassLockKey(class, list, c.cfg.Style)
+	key, err := wire.ClassLockKey(class, name, list, c.cfg.Style)
 	if err != nil {
 		return nil, store.LockState{}, err
 	}

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -40,6 +41,9 @@ type Keyer struct {
 	ruby     wire.RubyStyle
 	template *Template
 	classes  map[string]func(job *resqued.Job) string
+	// patterns: the functions of some classes are those of patterns, and class finds them.
+	patterns bool
+	class    func(name string) (*resqued.Class, bool)
 	all      func(job *resqued.Job) string
 	log      *zap.Logger
 
@@ -51,7 +55,7 @@ type Keyer struct {
 // New returns a Keyer. It fails on an unknown style and on a template with a mistake.
 func New(cfg Config) (*Keyer, error) {
 	k := &Keyer{
-		style: cfg.Style, all: cfg.All, log: cfg.Log,
+		style: cfg.Style, class: cfg.Class, all: cfg.All, log: cfg.Log,
 		classes: map[string]func(job *resqued.Job) string{}, panicked: map[string]bool{},
 	}
 	if k.log == nil {
@@ -72,6 +76,7 @@ func New(cfg Config) (*Keyer, error) {
 	for _, name := range cfg.Classes {
 		if class, ok := cfg.Class(name); ok && class.JobLockKey != nil {
 			k.classes[name] = class.JobLockKey
+			k.patterns = k.patterns || selector.IsPattern(name)
 		}
 	}
 	return k, nil
@@ -80,7 +85,7 @@ func New(cfg Config) (*Keyer, error) {
 // NeedsGo reports whether the keys of all classes have to be computed in Go. If not, only
 // those of the classes in ByClass have to, and Redis computes the others.
 func (k *Keyer) NeedsGo() bool {
-	return k.all != nil || k.template != nil || k.style == Ruby || k.style == Ruby34
+	return k.patterns || k.all != nil || k.template != nil || k.style == Ruby || k.style == Ruby34
 }
 
 // ByClass returns the classes that have a function of their own, sorted.
@@ -133,6 +138,11 @@ func (k *Keyer) compute(queue string, payload []byte) (key string, ok bool) {
 	}
 	ok = true
 	name, fn := env.Class, k.classes[env.Class]
+	if fn == nil && k.patterns {
+		if class, ok := k.class(env.Class); ok && selector.IsPattern(class.Name) {
+			name, fn = class.Name, class.JobLockKey
+		}
+	}
 	if fn == nil {
 		name, fn = "", k.all
 	}

@@ -1,10 +1,12 @@
 -- recover moves the records of a fenced process back to the head of their queues
--- or to failed, frees their locks, and removes the process with its last record.
+-- or to failed, frees their locks, and removes the process with its last record. A process
+-- that lives moves by it the records of jobs whose runner has died.
 --
 -- KEYS[1]   resqued:inflight:<proc>
 -- ARGV[1]   prefix
 -- ARGV[2]   proc
--- ARGV[3…]  per record: token, action (q requeue, s requeue as a suspect, f fail, m fail into
+-- ARGV[3]   1: the process itself calls, and lives; else ''
+-- ARGV[4…]  per record: token, action (q requeue, s requeue as a suspect, f fail, m fail into
 --           the list of the queue as Resque's multi-queue failure backend has them, h to the
 --           head and no death, t to the tail and no death), failure record or '', answer to a request to end the job or '',
 --           keys in which the attempts of a job that has failed may be counted, with a space
@@ -12,7 +14,8 @@
 --           where it belongs; l it is too large for that; x it is parked if it cannot be moved,
 --           see parked)
 -- RETURNS   {records left, moved, reason for one that was left or '', {tokens of the jobs that
---           have failed}}; {'ALIVE'} the process has not been fenced: nothing was done;
+--           have failed}}; {'ALIVE'} the process has not been fenced, or {'FENCED'} it calls and
+--           has been: nothing was done;
 --           error NOPERM: nothing was done
 -- COST      about 8 commands, and 10 to 20 per record; O(n), and those of freed in
 --           blocked_queues. With a unique queue those of putback per record.
@@ -20,7 +23,8 @@
 local prefix, proc = ARGV[1], ARGV[2]
 local ms = now()
 local lease = call('ZSCORE', prefix .. 'resqued:procs', proc)
-if lease and tonumber(lease) ~= 0 then return {'ALIVE'} end
+local alive, own = lease and tonumber(lease) ~= 0 or false, ARGV[3] == '1'
+if alive ~= own then return {alive and 'ALIVE' or 'FENCED'} end
 local moved, failed, reason, released = 0, {}, '', {}
 local failedkey = prefix .. 'failed'
 
@@ -55,7 +59,7 @@ need(prefix .. 'resqued:died:', 'ZADD')
 need(prefix .. 'resqued:seen:', 'UNLINK')
 need(prefix .. 'resqued:procs', 'ZREM')
 call('PERSIST', KEYS[1])
-for i = 3, #ARGV, 6 do
+for i = 4, #ARGV, 6 do
   local token, action, failure, text, flags = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 5]
   local gap, large = 0, find(flags, 'l', 1, true)
   if find(flags, 'g', 1, true) then gap, failure = parked.gapped(failure) end
@@ -128,5 +132,5 @@ if #failed > 0 then
 end
 freed(prefix, released, ms)
 local left = call('HLEN', KEYS[1])
-if left == 0 then forget_process(prefix, proc) end
+if left == 0 and not own then forget_process(prefix, proc) end
 return {left, moved, reason, failed}

@@ -61,6 +61,8 @@ const (
 	ExpectError   = "Error"
 	ExpectInvalid = "Resqued::InvalidPayload"
 	ExpectUnknown = "Resqued::UnknownClass"
+	// ExpectArgument: its class is one of Ruby, and raises that.
+	ExpectArgument = "ArgumentError"
 	// ExpectDeath: it kills its process at every attempt.
 	ExpectDeath = "Resque::DirtyExit"
 )
@@ -92,6 +94,8 @@ type Fault struct {
 	// logged the fault, and everything worked again. Negative means never.
 	Noticed, Recovered time.Duration
 	Effect             Effect
+	// Runner is the pid of the runner that it hit; only the job of that may run again, or fail.
+	Runner int
 	// Lease is how long worker processes stay alive in Redis without a beat: those of Daemon,
 	// or the longest of all.
 	Lease time.Duration
@@ -216,6 +220,9 @@ func (h *History) Add(entries []ledger.Entry) {
 			h.addUnit(r, e)
 			continue
 		case ledger.Die:
+			if r.byRunner() {
+				break // its worker process goes on
+			}
 			if at, ok := h.died[r.Proc]; !ok || e.At < at {
 				h.died[r.Proc] = e.At
 			}
@@ -256,6 +263,25 @@ func (h *History) explains(proc string, from, to time.Duration, effect Effect) (
 		}
 	}
 	return Fault{}, false
+}
+
+// byRunner reports whether a runner performs the job.
+func (r *Run) byRunner() bool { return strings.HasPrefix(r.Class, "Runner") }
+
+// runnerDeath returns what has ended the runner of a run before an instant; "" for nothing.
+func (h *History) runnerDeath(r *Run, until time.Duration) string {
+	if !r.byRunner() {
+		return ""
+	}
+	if r.Outcome == ledger.Die {
+		return "the death of its runner"
+	}
+	for _, f := range h.Faults {
+		if f.Runner == r.PID && f.From >= r.At && f.From <= until {
+			return f.Kind
+		}
+	}
+	return ""
 }
 
 // Result is the outcome of a check.

@@ -206,6 +206,9 @@ func (h *History) whyAgain(before, again *Run) string {
 	if cause := h.whyLost(before, again); cause != "" {
 		return cause
 	}
+	if cause := h.runnerDeath(before, again.At); cause != "" {
+		return cause
+	}
 	if at, ok := h.died[before.Proc]; ok && at >= before.At-dying && at <= again.At {
 		return "the death of its process"
 	}
@@ -268,7 +271,7 @@ func (h *History) deaths(id string) (all, own int) {
 		at, suicide := h.died[r.Proc]
 		suicide = suicide && at >= r.At-dying && at <= until
 		_, killed := h.explains(r.Proc, r.At, until, Kills|Fences|Freezes)
-		if suicide || killed {
+		if suicide || killed || h.runnerDeath(r, until) != "" {
 			all++
 		}
 		if r.Outcome == ledger.Die {
@@ -352,6 +355,9 @@ func (h *History) whyFailed(p *Push, f Failed) string {
 	}
 	last := runs[len(runs)-1]
 	until := max(last.Last, f.At) + time.Second
+	if cause := h.runnerDeath(last, until); cause != "" {
+		return cause
+	}
 	if at, ok := h.died[last.Proc]; ok && at >= last.At-dying {
 		return "the death of its process"
 	}

@@ -30,10 +30,12 @@ module Resqued
     end
 
     # The same, and one more run when that has ended. It takes resqued's command line
-    # (RESQUED_COMMAND, or resqued on the PATH), because it has to happen in one step.
+    # (RESQUED_COMMAND, or resqued on the PATH) with its configuration, because it has to
+    # happen in one step in Redis.
     def enqueue_debounce(*args)
       command = ENV.fetch("RESQUED_COMMAND", "resqued")
-      line = [command, "longjobs", "start", name, "--debounce", "--", *args.map { |arg| JSON.generate(arg) }]
+      line = [command, "longjobs", "start", name, "--debounce", "--json", JSON.generate(args)]
+      line.push("--queue", @queue.to_s) if @queue
       return true if system(*line, out: File::NULL)
 
       raise EnqueueError, "#{line.join(' ')}: #{$?.nil? ? 'cannot be started' : "exit code #{$?.exitstatus}"}"

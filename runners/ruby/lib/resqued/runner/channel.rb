@@ -92,7 +92,7 @@ module Resqued
 
       # Writes a line that may get lost; reports whether it has not.
       def try(line)
-        @io.syswrite("#{line}#{LINE_FEED}")
+        some("#{line}#{LINE_FEED}")
         true
       rescue SystemCallError, IOError
         false
@@ -108,9 +108,12 @@ module Resqued
 
       private
 
-      # Code of the application may have made the socket non-blocking all the same.
+      # The end of a process that a job has left interrupts; and code of the application may
+      # have made the socket non-blocking all the same.
       def more
         @io.sysread(CHUNK, @chunk)
+      rescue Errno::EINTR
+        retry
       rescue IO::WaitReadable
         @io.wait_readable
         retry
@@ -118,6 +121,8 @@ module Resqued
 
       def some(line)
         @io.syswrite(line)
+      rescue Errno::EINTR
+        retry
       rescue IO::WaitWritable
         @io.wait_writable
         retry

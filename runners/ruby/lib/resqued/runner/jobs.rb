@@ -180,6 +180,10 @@ module Resqued
 
       def dispatch(message)
         if (described = message["job"])
+          unless described.is_a?(Hash) && described["number"].is_a?(Integer)
+            @later << -> { tell(error: "a job without a number") }
+            return
+          end
           job = Job.new(described, self)
           job.saved = 0
           @running[job.number] = job
@@ -188,8 +192,9 @@ module Resqued
         elsif (number = message["cancel"])
           cancel(@running[number], message["why"])
         elsif (reply = message["reply"])
-          job = @running[reply["job"]]
-          job.saved = [job.saved, reply.fetch("line", {})["saved"].to_i].max if job
+          job = @running[reply["job"]] if reply.is_a?(Hash)
+          saved = reply["line"]["saved"] if job && reply["line"].is_a?(Hash)
+          job.saved = [job.saved, saved].max if saved.is_a?(Integer)
         elsif (number = message["slice_over"])
           @running[number]&.slice_over = true
         elsif message["leave"]

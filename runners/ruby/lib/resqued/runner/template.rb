@@ -49,6 +49,8 @@ module Resqued
           return [data, given] unless data.nil? || (data.empty? && given.empty?)
           return nil if data.nil? || (empty += 1) > 50
         end
+      rescue Errno::EINTR
+        retry
       rescue Errno::ECONNRESET, EOFError
         nil
       end

@@ -1,4 +1,4 @@
-package handler
+package program
 
 import (
 	"sync"
@@ -12,9 +12,9 @@ import (
 // than the last request would have it.
 const refreshEvery = 250 * time.Millisecond
 
-// refresher carries out a command's requests to refresh its class lock, beside the reader of
+// Refresher carries out a command's requests to refresh its class lock, beside the reader of
 // what the command reports: neither a slow Redis nor many requests hold that up.
-type refresher struct {
+type Refresher struct {
 	log *zap.Logger
 	// call begins the time of the job's class lock anew.
 	call func() error
@@ -24,12 +24,13 @@ type refresher struct {
 	done   sync.WaitGroup
 }
 
-func newRefresher(log *zap.Logger, call func() error) *refresher {
-	return &refresher{log: log, call: call}
+// NewRefresher returns one that calls call.
+func NewRefresher(log *zap.Logger, call func() error) *Refresher {
+	return &Refresher{log: log, call: call}
 }
 
-// ask has the lock refreshed, soon. It does not wait for that, and is called by one goroutine.
-func (r *refresher) ask() {
+// Ask has the lock refreshed, soon. It does not wait for that, and is called by one goroutine.
+func (r *Refresher) Ask() {
 	if r.wanted == nil { // hardly any command asks
 		r.wanted, r.over = make(chan struct{}, 1), make(chan struct{})
 		r.done.Go(r.run)
@@ -40,8 +41,8 @@ func (r *refresher) ask() {
 	}
 }
 
-// end carries out what is still wanted and returns. No more is asked.
-func (r *refresher) end() {
+// End carries out what is still wanted and returns. No more is asked.
+func (r *Refresher) End() {
 	if r.wanted == nil {
 		return
 	}
@@ -50,7 +51,7 @@ func (r *refresher) end() {
 	r.done.Wait()
 }
 
-func (r *refresher) run() {
+func (r *Refresher) run() {
 	refused := false
 	for range r.wanted {
 		err := r.call()

@@ -1,4 +1,4 @@
-package handler
+package program
 
 import (
 	"math"
@@ -8,4 +8,4 @@ import (
 
 // closeOthers sees to it that no command inherits what the daemon was started with, however
 // it is started. Kernels before 5.11 cannot do this.
-func closeOthers() { _ = unix.CloseRange(outputFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) }
+func closeOthers() { _ = unix.CloseRange(FirstFree, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) }

@@ -1,0 +1,143 @@
+package app
+
+import (
+	"context"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/handler"
+	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/program"
+	"github.com/resqued/resqued/internal/runner"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// pools are the runners of a worker process, by name.
+type pools map[string]*runner.Pool
+
+// openRunners starts the processes of all runners of the configuration, and does not wait for
+// them. What it opens has to be closed, also if it fails.
+func openRunners(h handover, handlers *resqued.Handlers, log *zap.Logger) (pools, error) {
+	c, opened := h.Config, pools{}
+	for _, name := range usedRunners(c, handlers) {
+		o := runnerOptions(c, name)
+		o.Log = log
+		if fd, ok := h.Runners[name]; ok {
+			syscall.CloseOnExec(fd)
+			o.Requests = os.NewFile(uintptr(fd), "requests to fork")
+		}
+		p, err := runner.Open(o)
+		if o.Requests != nil {
+			_ = o.Requests.Close() // the pool has one of its own
+		}
+		if err != nil {
+			opened.close()
+			return nil, err
+		}
+		opened[name] = p
+	}
+	return opened, nil
+}
+
+// runnerOptions are those of a runner of the configuration in a worker process.
+func runnerOptions(c config.Config, name string) runner.Options {
+	r := c.Runners[name]
+	o := runner.Options{
+		Name: name, Argv: r.Command, Dir: r.Dir, Env: runnerEnv(r), Environ: program.Scrub(os.Environ(), envRules(c)),
+		Threads: c.ThreadCount, Concurrency: r.Concurrency, BootTimeout: r.BootTimeout,
+		JobsPerRunner: r.JobsPerRunner, MaxRSS: r.MaxRSS, MaxAge: r.MaxAge, KillAfter: r.KillAfter, KillGrace: c.TermTimeout,
+		Proc: os.Getenv(procfs.ProcEnv),
+	}
+	if o.JobsPerRunner == 0 {
+		o.JobsPerRunner = c.JobsPerFork
+	}
+	if len(r.Classes) > 0 {
+		o.Performs = func(class string) bool { return wire.Performs(r.Classes, class) }
+	}
+	return o
+}
+
+// runnerEnv returns the variables of a runner and its template besides what is the daemon's.
+func runnerEnv(r config.Runner) (env []string) {
+	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
+		env = append(env, name+"="+r.Env[name])
+	}
+	return env
+}
+
+// usedRunners returns the names of the runners of the configuration that handlers name, in it or in
+// the program, sorted.
+func usedRunners(c config.Config, handlers *resqued.Handlers) []string {
+	used := map[string]bool{}
+	for _, h := range c.Handlers {
+		used[h.Runner] = true
+	}
+	for _, name := range handlers.Classes() {
+		if class, _ := handlers.Lookup(name); class.Command != nil {
+			used[class.Command.Runner] = true
+		}
+	}
+	maps.DeleteFunc(used, func(name string, _ bool) bool {
+		_, ok := c.Runners[name]
+		return !ok
+	})
+	return slices.Sorted(maps.Keys(used))
+}
+
+// onlyRunners reports whether runners perform the jobs of all classes, so that nothing can be done
+// without them.
+func onlyRunners(c config.Config, handlers *resqued.Handlers) bool {
+	for _, h := range c.Handlers {
+		if h.Runner == "" {
+			return false
+		}
+	}
+	for _, name := range handlers.Classes() {
+		if class, _ := handlers.Lookup(name); class.Command == nil || class.Command.Runner == "" {
+			return false
+		}
+	}
+	return len(c.Handlers)+len(handlers.Classes()) > 0
+}
+
+// await waits until the first process of each is ready.
+func (ps pools) await(ctx context.Context) error {
+	for _, name := range slices.Sorted(maps.Keys(ps)) {
+		if err := ps[name].Await(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// byName are the runners as package handler takes them.
+func (ps pools) byName() map[string]handler.Runner {
+	named := make(map[string]handler.Runner, len(ps))
+	for name, p := range ps {
+		named[name] = p
+	}
+	return named
+}
+
+// close has all processes leave, at the same time, and returns when they are gone.
+func (ps pools) close() {
+	var done sync.WaitGroup
+	for _, p := range ps {
+		done.Go(p.Close)
+	}
+	done.Wait()
+}
+
+// abandon kills all processes, for a worker process that ends itself.
+func (ps pools) abandon() {
+	for _, p := range ps {
+		p.Abandon()
+	}
+}

@@ -1,0 +1,53 @@
+package app
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/program"
+)
+
+// maxUnpassed bounds how many variables one warning names.
+const maxUnpassed = 10
+
+// unneeded are variables that sound like a secret and are of a login, not of an application.
+var unneeded = []string{"SSH_AUTH_SOCK", "GPG_KEY", "XAUTHORITY"}
+
+// unpassed warns of variables of this environment that an application may need and that its
+// runners do not get. Those that the configuration has dropped by name are left out.
+func unpassed(c config.Config, environ []string) []config.Warning {
+	rules := envRules(c)
+	var lacking []string
+	passed := program.Scrub(environ, rules)
+	for _, variable := range environ {
+		name, _, _ := strings.Cut(variable, "=")
+		own := name == "NOTIFY_SOCKET" || name == "CREDENTIALS_DIRECTORY" || slices.ContainsFunc([]string{"RESQUED_", "WATCHDOG_", "LISTEN_"}, func(prefix string) bool {
+			return strings.HasPrefix(name, prefix)
+		})
+		if name != "" && !own && !rules.Drop(name) && !slices.Contains(unneeded, name) && !slices.Contains(passed, variable) {
+			lacking = append(lacking, name)
+		}
+	}
+	slices.Sort(lacking)
+	var warnings []config.Warning
+	for _, runner := range slices.Sorted(maps.Keys(c.Runners)) {
+		names := slices.DeleteFunc(slices.Clone(lacking), func(name string) bool { _, given := c.Runners[runner].Env[name]; return given })
+		if len(names) == 0 {
+			continue
+		}
+		more := ""
+		if n := len(names) - maxUnpassed; n > 0 {
+			names, more = names[:maxUnpassed], fmt.Sprintf(" and %d more", n)
+		}
+		list := strings.Join(names, ", ")
+		warnings = append(warnings, config.Warning{
+			Key: "runners." + runner + ".env", Code: "not_passed",
+			Message: fmt.Sprintf("runner %s: of this environment it does not get %s%s, as no command does. What the application needs belongs into env_keep: [%s]; the others into env_drop, which ends this warning.",
+				runner, list, more, list),
+		})
+	}
+	return warnings
+}

@@ -1,0 +1,338 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/resqued/resqued/internal/selector"
+)
+
+// What a runner is like if the file does not say.
+const (
+	DefaultConcurrency = 1
+	DefaultBootTimeout = 2 * time.Minute
+)
+
+// runnerFields are the fields of a runner, in the order of the documentation.
+var runnerFields = []string{
+	"command", "dir", "env", "fork", "concurrency", "boot_timeout", "jobs_per_runner", "max_rss", "max_age", "kill_after", "classes",
+}
+
+var runnerSynonyms = map[string]string{
+	"threads": "concurrency", "thread_count": "concurrency", "jobs_per_fork": "jobs_per_runner", "max_jobs": "jobs_per_runner",
+	"preload": "fork", "template": "fork", "forks": "fork", "start_timeout": "boot_timeout", "class": "classes", "timeout": "boot_timeout",
+	"max_memory": "max_rss",
+}
+
+// runnerName: the name is an environment variable of the runner's, and stands in logs and tables.
+var runnerName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`) })
+
+func checkRunnerName(name string) error {
+	if !runnerName().MatchString(name) {
+		return errors.New("the name of a runner is letters, digits, \"_\", \"-\" and \".\", and 64 characters at most")
+	}
+	return nil
+}
+
+func suggestRunnerField(name string) string {
+	for _, synonyms := range []map[string]string{runnerSynonyms, fieldSynonyms} {
+		if meant := synonyms[strings.ToLower(name)]; slices.Contains(runnerFields, meant) {
+			return meant
+		}
+	}
+	return nearest(name, runnerFields)
+}
+
+// readRunners reads the runners section.
+func (f *file) readRunners(section field) {
+	if isNull(section.value) { // every runner is commented out
+		return
+	}
+	if section.value.Kind != yaml.MappingNode {
+		f.refuse("runners", "", section.line, "must be a map of names to runners: app: {command: [bundle, exec, resqued-runner, config/environment]}")
+		return
+	}
+	for _, one := range f.fields(section.value, "runners.") {
+		f.runners[one.name], f.runnerLines[one.name] = f.readRunner(one), one.line
+	}
+}
+
+func newRunner() Runner {
+	return Runner{Fork: true, Concurrency: DefaultConcurrency, BootTimeout: DefaultBootTimeout, KillAfter: DefaultKillAfter}
+}
+
+func (f *file) readRunner(from field) Runner {
+	at := "runners." + from.name
+	if err := checkRunnerName(from.name); err != nil {
+		f.refuse(at, "", from.line, err.Error())
+	}
+	r := newRunner()
+	if from.value.Kind != yaml.MappingNode {
+		f.refuse(at, "", from.line, "must be a map: {command: [bundle, exec, resqued-runner, config/environment]}")
+		return r
+	}
+	hasCommand, saysFork := false, false
+	for _, field := range f.fields(from.value, at+".") {
+		name := at + "." + field.name
+		switch field.name {
+		case "command":
+			hasCommand = true
+			r.Command = f.readCommand(name, field)
+		case "dir":
+			f.readText(name, field, &r.Dir, printable)
+		case "env":
+			r.Env = f.readEnv(name, field)
+		case "fork":
+			saysFork = true
+			f.readBool(name, field, &r.Fork)
+		case "concurrency":
+			f.readNumber(name, field, &r.Concurrency, 1, maxThreads, "jobs at a time in one process")
+		case "boot_timeout":
+			f.readDuration(name, field, &r.BootTimeout, positive)
+		case "jobs_per_runner":
+			f.readNumber(name, field, &r.JobsPerRunner, 0, math.MaxInt32, "0 is jobs_per_fork")
+		case "max_rss":
+			f.readText(name, field, new(string), func(value string) error {
+				var c Config
+				err := rss().parse(&c, strings.TrimSpace(value))
+				r.MaxRSS = c.MaxRSS
+				return err
+			})
+		case "max_age":
+			f.readDuration(name, field, &r.MaxAge, zeroOr(time.Second))
+		case "kill_after":
+			f.readDuration(name, field, &r.KillAfter, positive)
+		case "classes":
+			r.Classes = f.readClasses(name, field)
+		default:
+			f.refuse(name, "", field.line, unknown(suggestRunnerField(field.name)))
+		}
+	}
+	if !saysFork {
+		r.Fork = forks(r.Command)
+	}
+	if !hasCommand {
+		f.refuse(at, "", from.line, "has no command; write command: [bundle, exec, resqued-runner, config/environment]")
+	}
+	return r
+}
+
+// readClasses reads the names and patterns of classes.
+func (f *file) readClasses(name string, from field) []string {
+	if from.value.Kind != yaml.SequenceNode {
+		f.refuse(name, "", from.line, `must be a list of classes: [Mail, "Billing::*"]`)
+		return nil
+	}
+	classes, lines, ok := f.list(name, from.value)
+	if !ok {
+		return nil
+	}
+	if len(classes) == 0 {
+		f.refuse(name, "", from.line, `is empty: the runner would perform nothing; leave it out for any class`)
+	}
+	positive := false
+	for i, class := range classes {
+		plain, excluded := strings.CutPrefix(class, "!")
+		positive = positive || !excluded
+		err := checkPattern(plain)
+		if err == nil && slices.Contains(classes[:i], class) {
+			err = errors.New("is listed already; keep one of them")
+		}
+		if err != nil {
+			f.refuse(name, class, lines[i], err.Error())
+		}
+	}
+	if len(classes) > 0 && !positive {
+		f.refuse(name, "", from.line, `only exclusions match nothing; write "*" before them`)
+	}
+	return classes
+}
+
+// RunnerFlag gives the command of a runner, and everyApp is the name of that runner.
+const (
+	RunnerFlag = "runner"
+	everyApp   = "app"
+	anyClass   = "*"
+)
+
+// AddRunnerFlag registers --runner, the shortest way to work the classes of an application.
+func AddRunnerFlag(flags *pflag.FlagSet) {
+	flags.VarP(&runnerFlag{}, RunnerFlag, "", "`command` that performs the jobs of all classes without a handler: 'bundle exec resqued-runner config/environment'")
+}
+
+// runnerFlag is the value of --runner, which counts once: all classes go to one command.
+type runnerFlag struct {
+	text  string
+	given bool
+}
+
+// String returns what was given.
+func (f *runnerFlag) String() string { return f.text }
+
+// Type names the kind of value in the help.
+func (f *runnerFlag) Type() string { return "command" }
+
+// Set takes a command, and refuses a second one.
+func (f *runnerFlag) Set(text string) error {
+	if f.given {
+		return fmt.Errorf("given already, with %q; write runners: into the configuration file for more than one", f.text)
+	}
+	f.text, f.given = text, true
+	return nil
+}
+
+// readRunnerFlag adds the runner of --runner, and a handler for every class, to those of the file.
+func (l *loader) readRunnerFlag() {
+	if l.options.Flags == nil || l.file.unreadable {
+		return
+	}
+	flag := l.options.Flags.Lookup(RunnerFlag)
+	if flag == nil || !flag.Changed {
+		return
+	}
+	if _, ours := flag.Value.(*runnerFlag); !ours { // another command's of the same name
+		return
+	}
+	from := Source{Kind: FromFlag, Name: "--" + RunnerFlag}
+	l.result.Sources[RunnerFlag] = from
+	f, text := l.file, flag.Value.String()
+	argv, err := SplitCommand(text)
+	if err == nil {
+		if line, ok := f.classes[anyClass]; ok {
+			err = fmt.Errorf(`the configuration has a handler for "*" already (%s); leave one of them out`, Source{Kind: FromFile, Name: f.path, Line: line})
+		} else if line, ok := f.runnerLines[everyApp]; ok {
+			err = fmt.Errorf(`the configuration has a runner %s already (%s); leave --runner out, and write handlers: {"*": {runner: %s}}`,
+				everyApp, Source{Kind: FromFile, Name: f.path, Line: line}, everyApp)
+		}
+	}
+	if err != nil {
+		l.refuse(RunnerFlag, text, err.Error())
+		return
+	}
+	if f.handlers == nil { // there is no file
+		f.handlers, f.classes, f.runners, f.runnerLines = map[string]Handler{}, map[string]int{}, map[string]Runner{}, map[string]int{}
+	}
+	r := newRunner()
+	r.Command, r.Fork = argv, forks(argv)
+	f.runners[everyApp], f.handlers[anyClass] = r, Handler{Runner: everyApp}
+	l.byFlag = from
+}
+
+// cannotFork are programs whose processes cannot be forked from one that has booted.
+var cannotFork = []string{"node", "npx", "npm", "yarn", "pnpm", "bun", "bunx", "deno", "php", "java"}
+
+// forks reports whether the processes of a command may be forked from a template, as far as the
+// name of its program tells.
+func forks(argv []string) bool {
+	if len(argv) == 0 {
+		return true
+	}
+	program := filepath.Base(argv[0])
+	if program == "env" { // the first word that sets no variable
+		for _, arg := range argv[1:] {
+			if !assignment(arg) {
+				program = filepath.Base(arg)
+				break
+			}
+		}
+	}
+	return !slices.Contains(cannotFork, versionEnd().ReplaceAllString(program, ""))
+}
+
+// checkRunnerUse refuses handlers that name a runner which does not exist.
+func (l *loader) checkRunnerUse() {
+	f := l.file
+	known := slices.Sorted(maps.Keys(f.runners))
+	for _, class := range slices.Sorted(maps.Keys(f.handlers)) {
+		name := f.handlers[class].Runner
+		if _, ok := f.runners[name]; ok || name == "" {
+			continue
+		}
+		message := "there is no such runner"
+		switch meant := nearest(name, known); {
+		case meant != "":
+			message += fmt.Sprintf("; did you mean %q?", meant)
+		case len(known) == 0:
+			message += fmt.Sprintf("; write runners: {%s: {command: [bundle, exec, resqued-runner, config/environment]}}", name)
+		default:
+			message += "; there is " + strings.Join(known[:min(len(known), 10)], ", ")
+		}
+		l.errs = append(l.errs, Error{
+			Key: "handlers." + class + ".runner", Value: name, Source: Source{Kind: FromFile, Name: f.path, Line: f.classes[class]}, Message: message,
+		})
+	}
+}
+
+// takeRunners takes over the runners of the file.
+func (l *loader) takeRunners() {
+	c := &l.result.Config
+	for _, name := range slices.Sorted(maps.Keys(l.file.runners)) {
+		if c.Runners == nil {
+			c.Runners = map[string]Runner{}
+		}
+		c.Runners[name] = l.file.runners[name]
+		l.result.Sources["runners."+name] = Source{Kind: FromFile, Name: l.file.path, Line: l.file.runnerLines[name]}
+	}
+	if l.byFlag.Kind != "" {
+		l.result.Sources["runners."+everyApp] = l.byFlag
+	}
+}
+
+// Of returns the classes whose handler names a runner, sorted.
+func (c Config) Of(runner string) (classes []string) {
+	for _, class := range c.classes() {
+		if c.Handlers[class].Runner == runner {
+			classes = append(classes, class)
+		}
+	}
+	return classes
+}
+
+func (c Config) runners() []string { return slices.Sorted(maps.Keys(c.Runners)) }
+
+// warnOfRunners mentions what a runner says to no effect.
+func (l *loader) warnOfRunners() {
+	c := &l.result.Config
+	for _, name := range c.runners() {
+		r, at := c.Runners[name], "runners."+name
+		warn := func(field, code, format string, a ...any) {
+			l.warn(at+field, code, "runner "+name+": "+fmt.Sprintf(format, a...))
+		}
+		if arg, why := shellText(r.Command); arg != "" {
+			warn(".command", "no_shell", "command holds %s; %s.", shown(arg), strings.Replace(why, "reads the job from its standard input", "gets the jobs over its socket", 1))
+		}
+		for _, variable := range slices.Sorted(maps.Keys(r.Env)) {
+			if expansion().MatchString(r.Env[variable]) {
+				warn(".env."+variable, "not_expanded", "env.%s is given as it is written: nothing in it is expanded.", variable)
+			}
+		}
+		classes := c.Of(name)
+		if len(classes) == 0 {
+			warn("", "unused", `no handler names it, so it does not run. For every class without a handler of its own: handlers: {"*": {runner: %s}}`, name)
+		}
+		if l.ok("thread_count") && r.Concurrency > c.ThreadCount {
+			warn(".concurrency", "no_effect", "concurrency %d is more than the threads of a worker process (%d, %s): each runner gets %d jobs at a time at most. Raise thread_count.",
+				r.Concurrency, c.ThreadCount, l.result.Sources["thread_count"], c.ThreadCount)
+		}
+		if l.ok("resque_term_timeout") && r.KillAfter > c.TermTimeout/2 && r.KillAfter != DefaultKillAfter {
+			warn(".kill_after", "kill_after_too_long", "kill_after %s becomes %s, half of resque_term_timeout %s (%s), after which the whole worker process is killed.",
+				FormatDuration(r.KillAfter), FormatDuration(c.TermTimeout/2), FormatDuration(c.TermTimeout), l.result.Sources["resque_term_timeout"])
+		}
+		for _, class := range classes {
+			if len(r.Classes) > 0 && !selector.IsPattern(class) && !selector.MatchAny(r.Classes, class) {
+				l.warn("handlers."+class+".runner", "no_effect", fmt.Sprintf("%s: the classes of runner %s leave it out: every job of it will fail.", class, name))
+			}
+		}
+	}
+}

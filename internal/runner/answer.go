@@ -1,0 +1,244 @@
+package runner
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// maxAnswer is the length of the longest line that a runner may write.
+const maxAnswer = 8 << 20
+
+// kind is what a line of a runner says.
+type kind byte
+
+// The kinds of lines.
+const (
+	kindUnknown kind = iota
+	kindHello
+	kindDone
+	kindFailed
+	kindRequeue
+	kindDiscard
+	kindProgress
+	kindRefresh
+	kindLog
+	kindReport
+	kindError
+)
+
+// ends reports whether a line of that kind ends a job.
+func (k kind) ends() bool {
+	return k == kindDone || k == kindFailed || k == kindRequeue || k == kindDiscard
+}
+
+// answer is a line of a runner.
+type answer struct {
+	kind kind
+	// job is the number of the job that it is about; 0 = none.
+	job int64
+	// Of failed.
+	exception, message string
+	backtrace          []string
+	// Of requeue.
+	after time.Duration
+	// text is that of discard, log, error, or the name of what is not known; level of log.
+	text, level string
+	// Of progress.
+	done, total json.Number
+	// line is that of a report.
+	line  json.RawMessage
+	hello hello
+}
+
+// hello is what a runner says of itself.
+type hello struct {
+	Protocol    int      `json:"protocol"`
+	Concurrency int      `json:"concurrency"`
+	Language    string   `json:"language"`
+	App         string   `json:"app"`
+	Classes     []string `json:"classes"`
+	Template    bool     `json:"template"`
+}
+
+var (
+	errTooLong  = fmt.Errorf("is longer than %d bytes", maxAnswer)
+	errNoObject = errors.New("is no JSON object in UTF-8")
+	errNumber   = errors.New("names no job: the number must be a whole one from 1 on")
+)
+
+// parse reads a line without its line break.
+func parse(line []byte) (answer, error) {
+	if n, ok := parseDone(line); ok {
+		return answer{kind: kindDone, job: n}, nil
+	}
+	var keys map[string]json.RawMessage
+	if !utf8.Valid(line) || json.Unmarshal(line, &keys) != nil || keys == nil {
+		return answer{}, errNoObject
+	}
+	a := answer{}
+	var said []string
+	for name, read := range readers {
+		value, ok := keys[name]
+		if !ok {
+			continue
+		}
+		if said = append(said, name); len(said) > 1 {
+			slices.Sort(said)
+			return answer{}, fmt.Errorf("says both %s and %s", said[0], said[1])
+		}
+		if err := read(&a, value, keys); err != nil {
+			return answer{}, fmt.Errorf("%q: %w", name, err)
+		}
+	}
+	if len(said) == 0 {
+		for name := range keys {
+			a.text = max(a.text, name)
+		}
+	}
+	return a, nil
+}
+
+// parseDone reads {"done":17}, which nearly all lines are.
+func parseDone(line []byte) (number int64, ok bool) {
+	digits, ok := bytes.CutPrefix(line, []byte(`{"done":`))
+	if !ok {
+		return 0, false
+	}
+	digits, ok = bytes.CutSuffix(digits, []byte("}"))
+	if !ok || len(digits) == 0 || len(digits) > 18 || digits[0] == '0' {
+		return 0, false
+	}
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		number = 10*number + int64(c-'0')
+	}
+	return number, true
+}
+
+// reader takes the value of the key that says what a line is; keys are all of the line.
+type reader func(a *answer, value json.RawMessage, keys map[string]json.RawMessage) error
+
+var readers = map[string]reader{
+	"hello": func(a *answer, value json.RawMessage, _ map[string]json.RawMessage) error {
+		a.kind = kindHello
+		return object(value, &a.hello)
+	},
+	"done": func(a *answer, value json.RawMessage, _ map[string]json.RawMessage) error {
+		a.kind = kindDone
+		return a.number(value)
+	},
+	"failed": func(a *answer, value json.RawMessage, keys map[string]json.RawMessage) error {
+		a.kind = kindFailed
+		if err := a.number(value); err != nil {
+			return err
+		}
+		// What is odd here must not cost more than the words: the job has ended.
+		a.exception, a.message = text(keys["exception"]), text(keys["message"])
+		var lines []json.RawMessage
+		_ = json.Unmarshal(keys["backtrace"], &lines)
+		for _, line := range lines[:min(len(lines), maxFrames)] {
+			a.backtrace = append(a.backtrace, text(line))
+		}
+		return nil
+	},
+	"requeue": func(a *answer, value json.RawMessage, keys map[string]json.RawMessage) error {
+		a.kind = kindRequeue
+		if err := a.number(value); err != nil {
+			return err
+		}
+		var seconds float64
+		if raw := keys["after"]; raw != nil && json.Unmarshal(raw, &seconds) != nil {
+			return errors.New(`its "after" is no number of seconds`)
+		}
+		const most = 100 * 365 * 24 * 3600
+		a.after = time.Duration(min(max(seconds, 0), most) * float64(time.Second))
+		return nil
+	},
+	"discard": func(a *answer, value json.RawMessage, keys map[string]json.RawMessage) error {
+		a.kind, a.text = kindDiscard, text(keys["why"])
+		return a.number(value)
+	},
+	"refresh_lock": func(a *answer, value json.RawMessage, _ map[string]json.RawMessage) error {
+		a.kind = kindRefresh
+		return a.number(value)
+	},
+	"progress": func(a *answer, value json.RawMessage, _ map[string]json.RawMessage) error {
+		a.kind = kindProgress
+		var keys map[string]json.RawMessage
+		if err := object(value, &keys); err != nil {
+			return err
+		}
+		a.done, a.total = numeral(keys["done"]), numeral(keys["total"])
+		return a.number(keys["job"])
+	},
+	"log": func(a *answer, value json.RawMessage, _ map[string]json.RawMessage) error {
+		a.kind = kindLog
+		var keys map[string]json.RawMessage
+		if err := object(value, &keys); err != nil {
+			return err
+		}
+		a.level, a.text = text(keys["level"]), text(keys["message"])
+		if raw := keys["job"]; raw != nil && string(raw) != "null" {
+			return a.number(raw)
+		}
+		return nil
+	},
+	"report": func(a *answer, value json.RawMessage, _ map[string]json.RawMessage) error {
+		a.kind = kindReport
+		var keys map[string]json.RawMessage
+		if err := object(value, &keys); err != nil {
+			return err
+		}
+		// Whether it is a good one is for whoever made the slice to say.
+		a.line = keys["line"]
+		return a.number(keys["job"])
+	},
+	"error": func(a *answer, value json.RawMessage, _ map[string]json.RawMessage) error {
+		a.kind, a.text = kindError, text(value)
+		return nil
+	},
+}
+
+// number takes the number of a job.
+func (a *answer) number(value json.RawMessage) error {
+	if json.Unmarshal(value, &a.job) != nil || a.job < 1 {
+		return errNumber
+	}
+	return nil
+}
+
+func object(value json.RawMessage, into any) error {
+	if len(value) == 0 || value[0] != '{' {
+		return errors.New("is no object")
+	}
+	return json.Unmarshal(value, into)
+}
+
+// text returns a JSON string, or any other value as it stands there.
+func text(value json.RawMessage) string {
+	var s string
+	switch {
+	case len(value) == 0 || string(value) == "null":
+		return ""
+	case json.Unmarshal(value, &s) == nil:
+		return s
+	}
+	return string(value)
+}
+
+// numeral returns a JSON number; empty if it is none.
+func numeral(value json.RawMessage) json.Number {
+	var n json.Number
+	if len(value) > 0 && strings.IndexByte("-0123456789", value[0]) >= 0 && json.Unmarshal(value, &n) == nil {
+		return n
+	}
+	return ""
+}

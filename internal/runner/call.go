@@ -1,0 +1,307 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/cmdslice"
+	"github.com/resqued/resqued/internal/jobctx"
+	"github.com/resqued/resqued/internal/program"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+const (
+	// exitFor is how long a process that has closed its socket may take to end by itself, so
+	// that its own words and its exit code are those of its end.
+	exitFor = 500 * time.Millisecond
+	// keptLine is how large the memory for a job's line may be that a process keeps, in bytes.
+	keptLine = 64 << 10
+	// maxStderr bounds what of stderr becomes the error of a run of a long job, which keeps
+	// the beginning of what is too long, in bytes.
+	maxStderr = 7 << 10
+)
+
+var errNotStarted = errors.New("it was not given to its runner")
+
+// call is one job in a process.
+type call struct {
+	q         *process
+	ctx       context.Context //nolint:containedctx // of the job: it is told to stop when that ends
+	job       *resqued.Job
+	slice     *cmdslice.Slice
+	killAfter time.Duration
+
+	number int64
+	// lines are what the process says of the job, where it has several slots.
+	lines   chan answer
+	refresh *program.Refresher
+	end     context.CancelFunc // of what refresh asks
+	stop    context.CancelCauseFunc
+	broken  error // what ended the reports of a slice
+
+	// cancelling is done when cancel has returned.
+	cancelling sync.WaitGroup
+	mu         sync.Mutex
+	timer      *time.Timer
+	// cancelled: the job was told to stop. told: that its slice is over; outOfTime: it ran on
+	// for all the time that it had then.
+	cancelled, told, outOfTime bool
+}
+
+// perform hands out the job and returns when it has ended. begun is false if the process has
+// certainly not begun it, and another one may have it.
+func (c *call) perform() (begun bool, err error) {
+	q, p := c.q, c.q.pool
+	if c.ctx.Err() != nil {
+		p.put(q, false)
+		return true, errNotStarted
+	}
+	if c.slice != nil {
+		c.ctx, c.stop = context.WithCancelCause(c.ctx)
+		defer c.stop(nil)
+	}
+	if q.slots == 1 {
+		begun, err = c.one()
+	} else {
+		begun, err = c.many()
+	}
+	if c.refresh != nil {
+		late := time.AfterFunc(drainFor, c.end)
+		c.refresh.End()
+		late.Stop()
+		c.end()
+	}
+	return begun, err
+}
+
+// hand writes the job, and has the process told when the job is to stop; over ends that.
+func (c *call) hand() (over func() bool, err error) {
+	q := c.q
+	// Whoever tells it to stop waits for the lock: the job comes first.
+	q.conn.writing.Lock()
+	defer q.conn.writing.Unlock()
+	q.line = appendJob(q.line[:0], c.number, c.job, c.slice)
+	c.cancelling.Add(1)
+	over = context.AfterFunc(c.ctx, c.cancel)
+	_, err = q.conn.file.Write(q.line)
+	if cap(q.line) > keptLine {
+		q.line = nil
+	}
+	return over, err
+}
+
+// settle ends what hand has begun, and reports whether the job was told to stop.
+func (c *call) settle(over func() bool) (cancelled bool) {
+	if over() {
+		return false
+	}
+	c.cancelling.Wait()
+	return true
+}
+
+// cancel tells the process that the job is to stop, and kills it when the time for that is up.
+func (c *call) cancel() {
+	defer c.cancelling.Done()
+	wait := program.Patience(c.ctx, c.killAfter)
+	c.mu.Lock()
+	c.cancelled = true
+	c.timer = time.AfterFunc(wait, func() { c.q.kill(stubborn(wait)) })
+	c.mu.Unlock()
+	c.q.log.Debug("runner told to stop a job", zap.Int64("runner_pid", c.q.pid.Load()), zap.Duration("kill_after", wait))
+	// An error: it has ended. One that does not read is killed, and the write ends then.
+	_ = c.q.conn.write(cancelLine(c.number, why(context.Cause(c.ctx))))
+}
+
+// why is the word for the cause with which a job's context has ended.
+func why(cause error) string {
+	switch {
+	case errors.Is(cause, resqued.ErrTimeout):
+		return "timeout"
+	case errors.Is(cause, resqued.ErrLockLost):
+		return "lock_lost"
+	}
+	return "killed"
+}
+
+// tellOver waits for the end of the slice and tells the process. It returns when ended is closed.
+func (c *call) tellOver(ended <-chan struct{}) {
+	select {
+	case <-ended:
+		return
+	case <-c.ctx.Done():
+		return
+	case <-c.slice.Over:
+	}
+	c.mu.Lock()
+	c.told = true
+	c.mu.Unlock()
+	_ = c.q.conn.write(sliceOverLine(c.number))
+	grace := time.NewTimer(c.slice.Grace)
+	defer grace.Stop()
+	select {
+	case <-ended:
+	case <-c.ctx.Done():
+	case <-grace.C:
+		c.mu.Lock()
+		c.outOfTime = true
+		c.mu.Unlock()
+		c.q.kill(fmt.Sprintf("was killed, because it ran on for %s after it was told that its slice is over", c.slice.Grace))
+	}
+}
+
+// take takes a line that is about the job and does not end it.
+func (c *call) take(a *answer) {
+	log := c.q.log.With(aboutJob(c.job)...)
+	switch a.kind {
+	case kindProgress:
+		log.Debug("job progress", zap.Stringer("done", a.done), zap.Stringer("total", a.total))
+	case kindRefresh:
+		c.ask(log)
+	case kindLog:
+		write(log, a.level, "job says", zap.String("message", wire.PrintableLines(a.text, program.MaxLine)))
+	case kindReport:
+		c.report(a.line)
+	default:
+	}
+}
+
+// ask has the class lock of the job refreshed.
+func (c *call) ask(log *zap.Logger) {
+	if c.refresh == nil {
+		// A refresh that Redis does not answer must not outlive the job for long.
+		var asking context.Context
+		asking, c.end = context.WithCancel(c.ctx)
+		c.refresh = program.NewRefresher(log, func() error { return resqued.RefreshLock(asking) })
+	}
+	c.refresh.Ask()
+}
+
+// report takes what a slice of a long job reports, unless something before it has ended the
+// slice.
+func (c *call) report(text []byte) {
+	s := c.slice
+	if s == nil || c.broken != nil {
+		return
+	}
+	line := cmdslice.Line{Text: text}
+	if len(text) > s.MaxLine {
+		line.Text, line.Left = text[:s.MaxLine], len(text)-s.MaxLine
+	}
+	reply, err := s.Report(c.ctx, line)
+	if err != nil {
+		c.broken = err
+		c.stop(err)
+		return
+	}
+	if reply != nil {
+		_ = c.q.conn.write(replyLine(c.number, reply))
+	}
+}
+
+// judge turns the line that ends the job into its end.
+func (c *call) judge(a *answer) error {
+	if c.broken != nil {
+		return c.broken
+	}
+	switch a.kind {
+	case kindFailed:
+		return newJobError(a)
+	case kindRequeue:
+		return fmt.Errorf("runner %s: %w", c.q.pool.o.Name, resqued.Requeue(a.after))
+	case kindDiscard:
+		text := wire.PrintableLines(a.text, maxMessage)
+		if c.slice != nil {
+			c.slice.Stderr = ending(text, maxStderr)
+		}
+		if text == "" {
+			return resqued.Discard
+		}
+		return fmt.Errorf("%w: %s", resqued.Discard, text)
+	default:
+	}
+	if c.slice != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.told {
+			c.slice.End = cmdslice.Told
+		}
+	}
+	return nil
+}
+
+// lost is the end of a job whose process is gone.
+func (c *call) lost() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ending := c.q.ending
+	switch {
+	case c.broken != nil:
+		return c.broken
+	case c.cancelled:
+		return ending
+	case c.outOfTime:
+		c.slice.End = cmdslice.ByKill
+		return nil
+	case c.slice != nil:
+		return ending // the next slice goes on from what was saved
+	}
+	return &jobctx.DeathError{Err: ending, Shared: c.q.slots > 1}
+}
+
+// hangUp ends a process whose socket is at its end, or broken.
+func (q *process) hangUp(err error) {
+	late := time.NewTimer(exitFor)
+	defer late.Stop()
+	select {
+	case <-q.exited:
+	case <-late.C:
+		how := "closed its socket, and was killed"
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, os.ErrDeadlineExceeded) {
+			how = "was killed, because its socket broke: " + err.Error()
+		}
+		q.kill(how)
+	}
+}
+
+// aside takes a line that is about no job.
+func (q *process) aside(a *answer) {
+	pid := zap.Int64("runner_pid", q.pid.Load())
+	switch a.kind {
+	case kindLog:
+		write(q.log, a.level, "runner says", pid, zap.String("message", wire.PrintableLines(a.text, program.MaxLine)))
+	case kindError:
+		q.log.Error("a runner does not understand resqued", pid, zap.String("error", wire.PrintableLines(a.text, program.MaxLine)))
+	default:
+		if !q.puzzled { // once is enough, and one that does not read must not hold this up
+			q.puzzled = true
+			q.log.Warn("a runner wrote a line of an unknown kind; it is ignored, and what follows of its kind, too",
+				pid, zap.String("kind", shown(a.text)))
+			_ = q.conn.write(errorLine("unknown kind of line: " + shown(a.text)))
+		}
+	}
+}
+
+// write logs what a runner has to say, with the level that it says.
+func write(log *zap.Logger, level, what string, fields ...zap.Field) {
+	switch level {
+	case "debug":
+		log.Debug(what, fields...)
+	case "warn", "warning":
+		log.Warn(what, fields...)
+	case "error", "fatal":
+		log.Error(what, fields...)
+	default:
+		log.Info(what, fields...)
+	}
+}
+
+func shown(text string) string { return wire.Printable(text, shownName) }

@@ -1,0 +1,136 @@
+package runner
+
+import "errors"
+
+// many performs the job in a process with several slots, for which a goroutine reads.
+func (c *call) many() (begun bool, err error) {
+	q, p := c.q, c.q.pool
+	c.lines = make(chan answer, 8)
+	q.mu.Lock()
+	q.number++
+	c.number = q.number
+	q.calls[c.number] = c
+	q.mu.Unlock()
+	over, err := c.hand()
+	if err != nil { // the line is not whole, so the job has not begun
+		cancelled := c.settle(over)
+		c.disarm()
+		q.forget(c.number)
+		q.hangUp(err)
+		p.give(q)
+		if cancelled {
+			<-q.ended
+			return true, errNotStarted
+		}
+		return false, nil
+	}
+	var watched, ended chan struct{}
+	if c.slice != nil {
+		watched, ended = make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(watched)
+			c.tellOver(ended)
+		}()
+	}
+	a, ok := c.listen()
+	if ended != nil {
+		close(ended)
+		<-watched
+	}
+	cancelled := c.settle(over)
+	c.disarm()
+	if cancelled || c.outOfTime {
+		p.leave(q)
+	}
+	p.put(q, ok)
+	if !ok {
+		return true, c.lost()
+	}
+	if c.outOfTime {
+		<-q.ended
+	}
+	return true, c.judge(&a)
+}
+
+// listen takes what the process says of the job until it has ended; false: the process is gone.
+func (c *call) listen() (answer, bool) {
+	for {
+		var a answer
+		select {
+		case a = <-c.lines:
+		case <-c.q.ended:
+			select {
+			case a = <-c.lines: // its last words
+			default:
+				return a, false
+			}
+		}
+		if a.kind.ends() {
+			return a, true
+		}
+		c.take(&a)
+	}
+}
+
+// read reads what a process with several slots says, until its end.
+func (q *process) read() {
+	for {
+		line, err := q.conn.line()
+		if err != nil {
+			if errors.Is(err, errTooLong) {
+				q.breaks(line, err)
+			}
+			q.hangUp(err)
+			return
+		}
+		a, err := parse(line)
+		var c *call
+		switch {
+		case err != nil:
+		case a.kind == kindHello:
+			err = errSecondHello
+		case a.job == 0:
+			q.aside(&a)
+			continue
+		default:
+			c, err = q.callOf(&a)
+		}
+		if err != nil {
+			q.breaks(line, err)
+			return
+		}
+		if c == nil {
+			continue
+		}
+		select {
+		case c.lines <- a:
+		case <-q.exited:
+			// It says nothing more: what there is may still be taken.
+			select {
+			case c.lines <- a:
+			default:
+			}
+		}
+	}
+}
+
+// callOf returns the job that a line is about, and strikes it off if the line ends it. What is
+// said about a job that has ended is of no use; only that it ended once more is odd.
+func (q *process) callOf(a *answer) (*call, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c := q.calls[a.job]
+	switch {
+	case c == nil && (a.kind.ends() || a.job > q.number):
+		return nil, errStrange
+	case c != nil && a.kind.ends():
+		delete(q.calls, a.job)
+	}
+	return c, nil
+}
+
+func (q *process) forget(number int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.calls, number)
+}

@@ -1,0 +1,164 @@
+package runner
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// one performs the job in a process with a single slot, on the goroutine of the caller.
+func (c *call) one() (begun bool, err error) {
+	q, p := c.q, c.q.pool
+	if !q.strays() {
+		p.give(q)
+		return false, nil
+	}
+	q.number++
+	c.number = q.number
+	q.current.Store(c.job)
+	over, err := c.hand()
+	if err != nil { // the line is not whole, so the job has not begun
+		cancelled := c.settle(over)
+		c.disarm()
+		q.current.Store(nil)
+		q.hangUp(err)
+		p.give(q)
+		if cancelled {
+			<-q.ended
+			return true, errNotStarted
+		}
+		return false, nil
+	}
+	var watched chan struct{}
+	var ended chan struct{}
+	if c.slice != nil {
+		watched, ended = make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(watched)
+			c.tellOver(ended)
+		}()
+	}
+	a, err := c.hear()
+	if ended != nil {
+		close(ended)
+		<-watched
+	}
+	cancelled := c.settle(over)
+	q.current.Store(nil)
+	switch {
+	case err != nil:
+		q.hangUp(err)
+		p.give(q)
+		<-q.ended
+		c.disarm()
+		if errors.Is(err, unix.ECONNRESET) && !cancelled && !c.told {
+			return false, nil // it had not read the whole line
+		}
+		return true, c.lost()
+	case cancelled, c.outOfTime:
+		// Nobody knows what the code that was interrupted has left behind.
+		p.leave(q)
+		p.put(q, true)
+		<-q.ended
+		c.disarm()
+	default:
+		p.put(q, true)
+	}
+	return true, c.judge(&a)
+}
+
+// disarm keeps the process from being killed for this job.
+func (c *call) disarm() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+}
+
+// hear reads lines until one ends the job. An error: the process is of no use any more.
+func (c *call) hear() (answer, error) {
+	q := c.q
+	for {
+		line, err := q.conn.line()
+		if err != nil {
+			if errors.Is(err, errTooLong) {
+				q.breaks(line, err)
+			}
+			return answer{}, err
+		}
+		if n, ok := parseDone(line); ok && n == c.number {
+			return answer{kind: kindDone, job: n}, nil
+		}
+		a, err := parse(line)
+		switch {
+		case err != nil:
+		case a.kind == kindHello:
+			err = errSecondHello
+		case a.job != 0 && a.job != c.number:
+			err = errStrange
+		}
+		if err != nil {
+			q.breaks(line, err)
+			return answer{}, err
+		}
+		switch {
+		case a.kind.ends():
+			return a, nil
+		case a.job == 0:
+			q.aside(&a)
+		default:
+			c.take(&a)
+		}
+	}
+}
+
+var (
+	errSecondHello = errors.New("is a second hello")
+	errStrange     = errors.New("names a job that it does not have")
+)
+
+// strays takes what a process with a single slot has written while it had no job, and reports
+// whether the process can still be used.
+func (q *process) strays() bool {
+	for {
+		some, err := q.conn.waiting()
+		if err != nil {
+			q.hangUp(err)
+			return false
+		}
+		if !some {
+			return true
+		}
+		line, err := q.conn.line()
+		if err != nil {
+			if errors.Is(err, errTooLong) {
+				q.breaks(line, err)
+			}
+			q.hangUp(err)
+			return false
+		}
+		a, err := parse(line)
+		switch {
+		case err != nil:
+		case a.kind == kindHello:
+			err = errSecondHello
+		// It may have been under way when the job ended, and is of no use any more.
+		case a.kind == kindProgress, a.kind == kindRefresh, a.kind == kindReport, a.kind == kindLog && a.job != 0:
+			if a.job > q.number {
+				err = errStrange
+			} else if a.kind == kindLog {
+				a.job = 0
+			} else {
+				continue
+			}
+		case a.job != 0:
+			err = errStrange
+		}
+		if err != nil {
+			q.breaks(line, err)
+			return false
+		}
+		q.aside(&a)
+	}
+}

@@ -1,0 +1,112 @@
+package runner
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// conn is the socket of a process. One goroutine at a time reads it.
+type conn struct {
+	file *os.File
+	raw  syscall.RawConn
+	in   *bufio.Reader
+
+	writing sync.Mutex // held for each line
+}
+
+// newConn takes over a descriptor that does not block.
+func newConn(fd int) (*conn, error) {
+	c := &conn{file: os.NewFile(uintptr(fd), "runner")}
+	raw, err := c.file.SyscallConn()
+	if err != nil {
+		_ = c.file.Close()
+		return nil, err
+	}
+	c.raw, c.in = raw, bufio.NewReaderSize(c.file, 4<<10)
+	return c, nil
+}
+
+// line returns the next line without its line break; it is good until the next call. Half a
+// line before the end is none.
+func (c *conn) line() ([]byte, error) {
+	line, err := c.in.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		var long []byte
+		for errors.Is(err, bufio.ErrBufferFull) {
+			if long = append(long, line...); len(long) > maxAnswer {
+				return long[:maxAnswer], errTooLong
+			}
+			line, err = c.in.ReadSlice('\n')
+		}
+		if line = append(long, line...); len(line) > maxAnswer+1 {
+			return line[:maxAnswer], errTooLong
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(line[:len(line)-1], []byte("\r")), nil
+}
+
+// waiting reports whether there is something to read, without waiting for it. The end is an
+// error.
+func (c *conn) waiting() (bool, error) {
+	if c.in.Buffered() > 0 {
+		return true, nil
+	}
+	var n int
+	var err error
+	if refused := c.raw.Control(func(fd uintptr) {
+		var b [1]byte
+		n, _, err = unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	}); refused != nil {
+		return false, refused
+	}
+	switch {
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		return false, nil
+	case err != nil:
+		return false, err
+	case n == 0:
+		return false, io.EOF
+	}
+	return true, nil
+}
+
+// write writes a whole line, or fails.
+func (c *conn) write(line []byte) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	_, err := c.file.Write(line)
+	return err
+}
+
+func (c *conn) close() { _ = c.file.Close() }
+
+// socketPair returns this process's end of a pair of stream sockets, which does not block, and
+// the runner's, which does.
+func socketPair() (ours int, theirs *os.File, err error) {
+	syscall.ForkLock.RLock()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err == nil {
+		unix.CloseOnExec(fds[0])
+		unix.CloseOnExec(fds[1])
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return -1, nil, os.NewSyscallError("socketpair", err)
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		_ = unix.Close(fds[0])
+		_ = unix.Close(fds[1])
+		return -1, nil, os.NewSyscallError("fcntl", err)
+	}
+	return fds[0], os.NewFile(uintptr(fds[1]), "runner's end"), nil
+}

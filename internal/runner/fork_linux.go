@@ -1,0 +1,201 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/mark"
+	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// canFork reports whether what a template forks can be found and killed for sure. A process
+// that this one may not mark could leave others behind.
+func canFork() error {
+	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		return fmt.Errorf("pidfd_open: %w", err)
+	}
+	_ = unix.Close(fd)
+	var limit unix.Rlimit
+	if err := unix.Prlimit(0, unix.RLIMIT_LOCKS, nil, &limit); err != nil {
+		return fmt.Errorf("prlimit: %w", err)
+	}
+	if limit.Max != unix.RLIM_INFINITY {
+		return errors.New("the limit of file locks (LimitLOCKS) does not leave room for the marks of processes")
+	}
+	return nil
+}
+
+// templateOf returns the socket on which a template takes requests.
+func templateOf(f *os.File) (*net.UnixConn, error) {
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		_ = c.Close()
+		return nil, fmt.Errorf("%T is no unix socket", c)
+	}
+	return u, nil
+}
+
+// ask asks the template for a process. It has it, or will have it, when this returns.
+func (q *process) ask(files []*os.File, limit time.Time) error {
+	p := q.pool
+	var refused error
+	err := q.conn.raw.Control(func(fd uintptr) {
+		refused = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
+	})
+	if err = errors.Join(err, refused); err != nil {
+		return fmt.Errorf("SO_PASSCRED: %w", err)
+	}
+	packet := strconv.AppendInt([]byte(`{"fork":{"concurrency":`), int64(p.o.Concurrency), 10)
+	packet = wire.AppendString(append(packet, `,"env":{"`+procfs.ProcEnv+`":`...), p.o.Proc)
+	packet = wire.AppendString(append(packet, `,"`+tagEnv+`":`...), q.tag)
+	packet = append(packet, "}}}"...)
+	fds := make([]int, len(files))
+	for i, f := range files {
+		fds[i] = int(f.Fd())
+	}
+	p.asking.Lock()
+	defer p.asking.Unlock()
+	_ = p.template.SetWriteDeadline(limit)
+	if _, _, err := p.template.WriteMsgUnix(packet, unix.UnixRights(fds...), nil); err != nil {
+		return fmt.Errorf("ask the template for a process: %w", err)
+	}
+	return nil
+}
+
+// forked is a process that the template has forked.
+type forked struct {
+	pidfd int
+	file  *os.File // of it, for Go's poller
+}
+
+// meet reads the hello of a process that the template has forked, and takes hold of it.
+func (q *process) meet() error {
+	pid, err := q.sender()
+	if err != nil {
+		return err
+	}
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if errors.Is(err, unix.EINVAL) { // kernels before 5.10
+		if fd, err = unix.PidfdOpen(pid, 0); err == nil {
+			_ = unix.SetNonblock(fd, true)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("process %d: pidfd_open: %w", pid, err)
+	}
+	h := &forked{pidfd: fd, file: os.NewFile(uintptr(fd), "pidfd")}
+	// From here on the number can only become another's when the socket is at its end.
+	marked := mark.Set(pid, q.mark)
+	if err := q.greet(); err != nil {
+		h.giveUp()
+		return err
+	}
+	if _, err := q.conn.waiting(); err != nil {
+		h.giveUp()
+		return errors.New("ended, or closed its socket, right after its hello")
+	}
+	q.pid.Store(int64(pid))
+	q.handle = h
+	if marked != nil {
+		q.pool.cannotFork(marked)
+		return fmt.Errorf("process %d cannot be marked: %w", pid, marked)
+	}
+	return q.conn.raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 0)
+	})
+}
+
+// sender returns, without reading anything, who has written the first bytes, when there are
+// some.
+func (q *process) sender() (pid int, err error) {
+	var refused error
+	err = q.conn.raw.Read(func(fd uintptr) bool {
+		var b [1]byte
+		oob := make([]byte, unix.CmsgSpace(unix.SizeofUcred))
+		n, m, _, _, err := unix.Recvmsg(int(fd), b[:], oob, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		switch {
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+			return false
+		case err != nil:
+			refused = err
+			return true
+		case n == 0:
+			refused = io.EOF
+			return true
+		}
+		list, err := unix.ParseSocketControlMessage(oob[:m])
+		for i := range list {
+			if cred, no := unix.ParseUnixCredentials(&list[i]); no == nil {
+				pid = int(cred.Pid)
+			}
+		}
+		refused = err
+		return true
+	})
+	switch {
+	case errors.Is(refused, io.EOF):
+		return 0, errNoHello
+	case err != nil:
+		return 0, err
+	case refused != nil:
+		return 0, refused
+	case pid <= 0:
+		return 0, errors.New("said hello from where this process cannot see it: it must be in the same PID namespace")
+	}
+	return pid, nil
+}
+
+// giveUp kills a process that is not used.
+func (h *forked) giveUp() {
+	h.kill()
+	_, _ = h.reap()
+}
+
+// kill implements handle.
+func (h *forked) kill() {
+	if conn, err := h.file.SyscallConn(); err == nil {
+		_ = conn.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
+	}
+}
+
+func (h *forked) await() {
+	conn, err := h.file.SyscallConn()
+	if err == nil {
+		err = conn.Read(over)
+	}
+	if err == nil {
+		return
+	}
+	// It cannot be had from Go's poller; a thread waits.
+	for poll := []unix.PollFd{{Fd: int32(h.pidfd), Events: unix.POLLIN}}; ; {
+		if n, err := unix.Poll(poll, -1); !errors.Is(err, unix.EINTR) || n > 0 {
+			return
+		}
+	}
+}
+
+// over reports whether the process of a pidfd has ended.
+func over(pidfd uintptr) bool {
+	poll := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(poll, 0)
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Poll(poll, 0)
+	}
+	return err != nil || n > 0 && poll[0].Revents&unix.POLLIN != 0
+}
+
+// reap implements handle. The template learns how the process ended, and this one does not.
+func (h *forked) reap() (string, error) { return "", h.file.Close() }

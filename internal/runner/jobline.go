@@ -1,0 +1,98 @@
+package runner
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/cmdslice"
+	"github.com/resqued/resqued/internal/program"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// appendJob appends the line that hands out a job.
+func appendJob(b []byte, number int64, job *resqued.Job, s *cmdslice.Slice) []byte {
+	b = strconv.AppendInt(append(b, `{"job":{"number":`...), number, 10)
+	b = wire.AppendString(append(b, `,"id":`...), job.ID)
+	b = wire.AppendString(append(b, `,"class":`...), job.Class)
+	b = wire.AppendString(append(b, `,"queue":`...), job.Queue)
+	b = strconv.AppendInt(append(b, `,"attempt":`...), int64(job.Attempt), 10)
+	b = append(b, `,"max_attempts":`...)
+	if job.MaxAttempts > 0 {
+		b = strconv.AppendInt(b, int64(job.MaxAttempts), 10)
+	} else {
+		b = append(b, "null"...)
+	}
+	b = program.AppendTime(append(b, `,"enqueued_at":`...), job.EnqueuedAt)
+	b = program.AppendTime(append(b, `,"deadline":`...), job.Deadline)
+	b = strconv.AppendInt(append(b, `,"deaths":`...), int64(job.Deaths), 10)
+	b = wire.AppendString(append(b, `,"worker":`...), job.Worker)
+	if job.LockKey != "" {
+		b = wire.AppendString(append(b, `,"lock_key":`...), job.LockKey)
+	}
+	switch {
+	case s != nil:
+		b = append(append(b, `,"args":`...), resqued.Args(s.Args).String()...)
+		b = wire.AppendString(append(b, `,"run":`...), s.Run)
+		b = strconv.AppendInt(append(b, `,"slice":`...), s.Number, 10)
+		b = strconv.AppendInt(append(b, `,"fence":`...), s.Fence, 10)
+		b = wire.AppendString(append(b, `,"message":`...), s.Message)
+		b = append(append(b, `,"state":`...), s.State...)
+	case job.LockKey != "":
+		b = strconv.AppendInt(append(b, `,"fence":`...), job.Fence(), 10)
+	}
+	b = appendPayload(b, job.Payload)
+	return append(b, "}}\n"...)
+}
+
+// appendPayload appends the payload with its own bytes, as part of the line. Where the line
+// would not be JSON in UTF-8 then, the payload stands there as base64.
+func appendPayload(b, payload []byte) []byte {
+	if !utf8.Valid(payload) || !isObject(payload) {
+		b = append(b, `,"payload_base64":"`...)
+		return append(base64.StdEncoding.AppendEncode(b, payload), '"')
+	}
+	b = append(b, `,"payload":`...)
+	from := len(b)
+	b = append(b, payload...)
+	// In strict JSON a line break only stands between tokens.
+	for rest := b[from:]; ; {
+		i := bytes.IndexAny(rest, "\r\n")
+		if i < 0 {
+			return b
+		}
+		rest[i], rest = ' ', rest[i+1:]
+	}
+}
+
+func isObject(payload []byte) bool {
+	text := bytes.TrimLeft(payload, " \t\r\n")
+	return len(text) > 0 && text[0] == '{' && json.Valid(payload)
+}
+
+// The other lines to a runner.
+var (
+	leaveLine  = []byte(`{"leave":true}` + "\n")
+	pauseLine  = []byte(`{"pause":true}` + "\n")
+	resumeLine = []byte(`{"resume":true}` + "\n")
+)
+
+func cancelLine(number int64, why string) []byte {
+	return append(strconv.AppendInt([]byte(`{"cancel":`), number, 10), `,"why":"`+why+"\"}\n"...)
+}
+
+func sliceOverLine(number int64) []byte {
+	return append(strconv.AppendInt([]byte(`{"slice_over":`), number, 10), "}\n"...)
+}
+
+func replyLine(number int64, reply []byte) []byte {
+	b := strconv.AppendInt([]byte(`{"reply":{"job":`), number, 10)
+	return append(append(append(b, `,"line":`...), reply...), "}}\n"...)
+}
+
+func errorLine(text string) []byte {
+	return append(wire.AppendString([]byte(`{"error":`), text), "}\n"...)
+}

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package runner
+
+// resident returns 0: what another process uses is not known here.
+func resident(int) int64 { return 0 }
+
+func proportional(_ int, rss int64) int64 { return rss }

@@ -1,0 +1,72 @@
+package runner
+
+import (
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/program"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// drainFor is how long output is waited for when every process of a runner is gone: only a
+// stranger that was handed a pipe can hold it open then.
+const drainFor = time.Second
+
+// output reads what a process writes to stdout and stderr, by a goroutine each.
+type output struct {
+	log *zap.Logger
+	// about returns fields for a line.
+	about   func() []zap.Field
+	tail    program.Tail
+	readers []*os.File
+	done    sync.WaitGroup
+}
+
+// connect returns the process's ends of the pipes, which the caller closes.
+func (o *output) connect() (stdout, stderr *os.File, err error) {
+	if stdout, err = o.pipe(func(r io.Reader) { o.lines("stdout", r) }); err != nil {
+		return nil, nil, err
+	}
+	if stderr, err = o.pipe(func(r io.Reader) { o.lines("stderr", io.TeeReader(r, &o.tail)) }); err != nil {
+		_ = stdout.Close()
+		return nil, nil, err
+	}
+	return stdout, stderr, nil
+}
+
+func (o *output) pipe(read func(io.Reader)) (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	o.readers = append(o.readers, r)
+	o.done.Go(func() { read(r) })
+	return w, nil
+}
+
+func (o *output) lines(stream string, r io.Reader) {
+	program.EachLine(r, func(line []byte, left int) {
+		fields := append(o.about(), zap.String("stream", stream), zap.String("line", wire.Printable(string(line), program.MaxLine)))
+		if left > 0 {
+			fields = append(fields, zap.Int("bytes_left_out", left))
+		}
+		o.log.Info("runner output", fields...)
+	})
+}
+
+// drain waits until all is read, but not for strangers, and closes the pipes.
+func (o *output) drain() {
+	for _, r := range o.readers {
+		// It can only fail on a file that cannot have a deadline; a pipe can.
+		_ = r.SetReadDeadline(time.Now().Add(drainFor))
+	}
+	o.done.Wait()
+	for _, r := range o.readers {
+		_ = r.Close()
+	}
+	o.readers = nil
+}

@@ -1,0 +1,423 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/cmdslice"
+	"github.com/resqued/resqued/internal/launch"
+	"github.com/resqued/resqued/internal/program"
+)
+
+const (
+	// backOffTo bounds the pause before a process is started after others that could not be
+	// used.
+	backOffTo = 30 * time.Second
+	// complainEvery is how often it is said why.
+	complainEvery = 30 * time.Second
+)
+
+// Pool holds the processes of one runner.
+type Pool struct {
+	o        Options
+	log      *zap.Logger
+	launcher launch.Launcher
+	leaders  sync.Map // *process of each that this process has started, by pid
+	// told is held for good when no end of a job may be told any more.
+	told sync.RWMutex
+
+	// template takes requests to fork; forks: it is asked.
+	template *net.UnixConn
+	forks    atomic.Bool
+	asking   sync.Mutex
+
+	ending  context.Context //nolint:containedctx // of the pool: it ends with Close
+	end     context.CancelFunc
+	closing <-chan struct{}
+	lives   sync.WaitGroup
+	changed chan struct{}
+
+	mu        sync.Mutex
+	processes []*process
+	idle      []*process // once for each idle slot; the last one is the next
+	waiters   []chan *process
+	closed    bool
+	failures  int // processes in a row that could not be used
+	last      error
+	said      time.Time
+	paused    bool
+	turn      chan struct{} // closed when a process is ready, or could not be used
+}
+
+// Open starts the processes of a runner, and does not wait for them. Whoever calls it must call
+// Close.
+func Open(o Options) (*Pool, error) {
+	o = o.fill()
+	p := &Pool{
+		o: o, log: o.Log.With(zap.String("runner", o.Name)), changed: make(chan struct{}, 1), turn: make(chan struct{}),
+		launcher: launch.Launcher{Setup: program.SetUp},
+	}
+	if len(o.Argv) == 0 && o.Requests == nil {
+		return nil, fmt.Errorf("runner %q has no command", o.Name)
+	}
+	p.ending, p.end = context.WithCancel(context.Background())
+	p.closing = p.ending.Done()
+	if o.Requests != nil {
+		err := canFork()
+		if err == nil {
+			p.template, err = templateOf(o.Requests)
+		}
+		if err != nil {
+			p.log.Warn("processes of a runner are not forked; each boots by itself", zap.Error(err))
+		} else {
+			p.forks.Store(true)
+		}
+	}
+	p.mu.Lock()
+	p.refill()
+	p.mu.Unlock()
+	p.lives.Go(p.look)
+	return p, nil
+}
+
+// cannotFork has processes started from now on.
+func (p *Pool) cannotFork(err error) {
+	if p.forks.CompareAndSwap(true, false) {
+		p.log.Warn("processes of a runner are no longer forked; each boots by itself", zap.Error(err))
+	}
+}
+
+// Perform implements handler.Runner.
+func (p *Pool) Perform(ctx context.Context, job *resqued.Job, killAfter time.Duration, s *cmdslice.Slice) error {
+	if p.o.Performs != nil && !p.o.Performs(job.Class) {
+		return &classError{p.o.Name, job.Class}
+	}
+	killAfter = p.o.killAfter(killAfter)
+	for began := time.Now(); ; {
+		q, err := p.take(ctx, began)
+		if err != nil {
+			return err
+		}
+		c := call{q: q, ctx: ctx, job: job, slice: s, killAfter: killAfter}
+		begun, err := c.perform()
+		if begun {
+			p.tells()
+			return err
+		}
+	}
+}
+
+// tells blocks, for good, when no end of a job may be told any more.
+func (p *Pool) tells() {
+	p.told.RLock()
+	p.told.RUnlock() //nolint:staticcheck // it is the waiting that counts
+}
+
+// Abandon keeps the ends of jobs from being told, and kills all processes, for a worker process
+// that is about to end itself.
+func (p *Pool) Abandon() {
+	p.told.Lock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for _, q := range p.processes {
+		if q.state == ready || q.state == leaving {
+			q.handle.kill()
+		}
+	}
+}
+
+// Owns implements handler.Runner.
+func (p *Pool) Owns(pid int) bool {
+	_, ok := p.leaders.Load(pid)
+	return ok
+}
+
+// Changed implements handler.Runner.
+func (p *Pool) Changed() <-chan struct{} { return p.changed }
+
+// Vacant implements handler.Runner.
+func (p *Pool) Vacant() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.idle)
+}
+
+func (p *Pool) change() {
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+// take returns a process with a slot that is the caller's. began is when the job began to wait.
+func (p *Pool) take(ctx context.Context, began time.Time) (*process, error) {
+	p.mu.Lock()
+	if q := p.pop(); q != nil {
+		p.mu.Unlock()
+		return q, nil
+	}
+	wait := make(chan *process, 1)
+	p.waiters = append(p.waiters, wait)
+	p.mu.Unlock()
+	limit := time.NewTimer(p.o.patience - time.Since(began))
+	defer limit.Stop()
+	select {
+	case q := <-wait:
+		return q, nil
+	case <-ctx.Done():
+	case <-limit.C:
+	case <-p.closing:
+	}
+	return p.stopWaiting(ctx, wait)
+}
+
+// pop takes an idle slot: one of a process that is used up soon before others, so that it is
+// used up before its successor is.
+func (p *Pool) pop() *process {
+	n := len(p.idle)
+	if n == 0 {
+		return nil
+	}
+	i := n - 1
+	for j, q := range p.idle {
+		if q.replaced {
+			i = j
+			break
+		}
+	}
+	q := p.idle[i]
+	p.idle[i] = p.idle[n-1]
+	p.idle = p.idle[:n-1]
+	p.occupy(q)
+	p.change()
+	return q
+}
+
+// occupy counts a job that a process is given.
+func (p *Pool) occupy(q *process) {
+	q.busy++
+	q.jobs++
+	q.since = time.Now()
+	most := p.o.JobsPerRunner
+	if most <= 0 || q.state != ready {
+		return
+	}
+	// The successor is there before it is needed.
+	if q.jobs >= most-max(most/10, 1) && !q.replaced {
+		p.succeed(q)
+	}
+	if q.jobs >= most {
+		p.dismissNow(q)
+	}
+}
+
+// put gives back a slot. worked: the process has ended a job with it.
+func (p *Pool) put(q *process, worked bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q.busy--
+	q.since = time.Now()
+	if worked {
+		p.failures = 0
+	}
+	if q.state == ready {
+		p.offer(q)
+		return
+	}
+	p.sendOff(q)
+}
+
+// offer hands an idle slot to a job that waits, or keeps it.
+func (p *Pool) offer(q *process) {
+	if len(p.waiters) > 0 {
+		w := p.waiters[0]
+		p.waiters = p.waiters[1:]
+		p.occupy(q)
+		w <- q
+		return
+	}
+	p.idle = append(p.idle, q)
+	p.change()
+}
+
+// ready takes in a process that has said hello.
+func (p *Pool) ready(q *process, took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q.since = time.Now()
+	if p.closed {
+		q.state = leaving
+		p.sendOff(q)
+		return
+	}
+	q.state = ready
+	p.turned()
+	p.log.Debug("runner ready", zap.Int64("runner_pid", q.pid.Load()), zap.String("language", shown(q.hello.Language)),
+		zap.String("app", shown(q.hello.App)), zap.Int("concurrency", q.slots), zap.Duration("took", took))
+	for range q.slots {
+		if q.state == ready {
+			p.offer(q)
+		}
+	}
+	if old := q.replaces; old != nil {
+		q.replaces = nil
+		if old.dismiss && old.state == ready {
+			p.dismissNow(old)
+			p.sendOff(old)
+		}
+	}
+	p.refill()
+}
+
+// succeed starts the successor of a process.
+func (p *Pool) succeed(q *process) {
+	q.replaced = true
+	p.refill()
+	// The youngest one is the successor.
+	if n := len(p.processes); n > 0 {
+		if last := p.processes[n-1]; last != q && last.state == booting && last.replaces == nil {
+			last.replaces = q
+		}
+	}
+}
+
+// dismissNow has a process take no new job.
+func (p *Pool) dismissNow(q *process) {
+	if q.state != ready {
+		return
+	}
+	q.state = leaving
+	kept := p.idle[:0]
+	for _, other := range p.idle {
+		if other != q {
+			kept = append(kept, other)
+		}
+	}
+	p.idle = kept
+	p.change()
+	p.refill()
+}
+
+// sendOff tells a process to leave when it has no job any more.
+func (p *Pool) sendOff(q *process) {
+	if q.state != leaving || q.busy > 0 || q.told {
+		return
+	}
+	q.told = true
+	q.late = time.AfterFunc(p.o.killAfter(0), func() {
+		q.log.Warn("a runner did not leave; killing it", zap.Int64("runner_pid", q.pid.Load()))
+		q.kill("was killed, because it did not leave")
+	})
+	// Its buffer has room: all that it was sent before it has read. One whose buffer is full is
+	// not to hold up others.
+	p.lives.Go(func() { _ = q.conn.write(leaveLine) })
+}
+
+// lost strikes off a process that is gone, and starts another one in its place.
+func (p *Pool) lost(q *process) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := q.state
+	q.state = gone
+	if q.late != nil {
+		q.late.Stop()
+	}
+	kept := p.idle[:0]
+	for _, other := range p.idle {
+		if other != q {
+			kept = append(kept, other)
+		}
+	}
+	p.idle = kept
+	for i, other := range p.processes {
+		if other == q {
+			p.processes = append(p.processes[:i], p.processes[i+1:]...)
+			break
+		}
+	}
+	if p.closed {
+		return
+	}
+	if was == booting || was == ready || q.useless {
+		p.failures++
+		p.last = q.ending
+		p.turned()
+		p.complain(was)
+	}
+	p.refill()
+	p.change()
+}
+
+// complain says why a process could not be used, or ended by itself.
+func (p *Pool) complain(was state) {
+	if p.failures > 1 && time.Since(p.said) < complainEvery {
+		return
+	}
+	p.said = time.Now()
+	what := "a runner ended by itself; starting another"
+	if was == booting {
+		what = "a runner could not be started; trying again"
+	}
+	p.log.Error(what, zap.Error(p.last), zap.Int("in_a_row", p.failures))
+}
+
+// wanted is how many processes there are to be.
+func (p *Pool) wanted() int { return (p.o.Threads + p.o.Concurrency - 1) / p.o.Concurrency }
+
+// refill starts processes until there are as many as there are to be.
+func (p *Pool) refill() {
+	if p.closed {
+		return
+	}
+	there := 0
+	for _, q := range p.processes {
+		if q.state == booting || q.state == ready && !q.replaced {
+			there++
+		}
+	}
+	for ; there < p.wanted(); there++ {
+		q := &process{pool: p, log: p.log, exited: make(chan struct{}), ended: make(chan struct{}), since: time.Now(), calls: map[int64]*call{}}
+		p.processes = append(p.processes, q)
+		delay := p.delay()
+		p.lives.Go(func() { q.live(delay) })
+	}
+}
+
+// delay is how long a start waits after failures.
+func (p *Pool) delay() time.Duration {
+	if p.failures == 0 {
+		return 0
+	}
+	d := min(p.o.backOffFrom<<min(p.failures-1, 20), backOffTo)
+	return d/2 + rand.N(d/2)
+}
+
+// Close has all processes leave, kills those that do not, and returns when they are gone. No
+// job may be performed any more.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	p.closed = true
+	for _, q := range p.processes {
+		if q.state == ready {
+			q.state = leaving
+		}
+		p.sendOff(q)
+	}
+	p.idle = nil
+	p.mu.Unlock()
+	p.end()
+	p.lives.Wait()
+	p.launcher.Close()
+	if p.template != nil {
+		_ = p.template.Close()
+	}
+}

@@ -1,0 +1,102 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/launch"
+	"github.com/resqued/resqued/internal/mark"
+	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/program"
+)
+
+// tagEnv is the variable by which what a process has started is known where processes cannot
+// have marks.
+const tagEnv = "RESQUED_RUNNER_PROCESS"
+
+// started is a process that this one has started.
+type started struct {
+	*launch.Process
+	q *process
+}
+
+// start starts the program.
+func (q *process) start(files []*os.File) error {
+	p := q.pool
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = null.Close() }()
+	env := append(append([]string(nil), p.o.Environ...), p.o.Env...)
+	env = append(env, "RESQUED_FD="+strconv.Itoa(program.FirstFree), "RESQUED_RUNNER="+p.o.Name,
+		"RESQUED_CONCURRENCY="+strconv.Itoa(p.o.Concurrency), procfs.ProcEnv+"="+p.o.Proc, tagEnv+"="+q.tag)
+	leader, err := p.launcher.Start(launch.Program{
+		Argv: p.o.Argv, Env: env, Dir: p.o.Dir, Files: []*os.File{null, files[1], files[2], files[0]}, Locks: uint64(q.mark),
+	})
+	if failed, ok := errors.AsType[*launch.Error](err); ok {
+		return program.Explain(failed, p.o.Argv[0], p.o.Dir, "runners")
+	}
+	if err != nil {
+		return err
+	}
+	if m, _ := mark.Of(leader.PID); m != q.mark {
+		_ = mark.Set(leader.PID, q.mark) // it was started as by the standard library
+	}
+	p.leaders.Store(leader.PID, q)
+	q.pid.Store(int64(leader.PID))
+	q.handle = &started{Process: leader, q: q}
+	return nil
+}
+
+// kill implements handle. The process is not reaped before reap, so its number is its own.
+func (s *started) kill() {
+	s.q.mu.Lock()
+	defer s.q.mu.Unlock()
+	if s.Process != nil {
+		s.Signal(unix.SIGKILL)
+	}
+}
+
+func (s *started) await() {
+	if s.Process != nil {
+		s.AwaitExit()
+	}
+}
+
+func (s *started) reap() (string, error) {
+	p := s.Process
+	s.q.mu.Lock()
+	s.Process = nil
+	s.q.mu.Unlock()
+	status, err := p.Wait()
+	s.q.pool.leaders.Delete(p.PID)
+	if failed, ok := errors.AsType[*launch.Error](err); ok {
+		o := s.q.pool.o
+		return program.Explain(failed, o.Argv[0], o.Dir, "runners").Error(), err
+	}
+	return describe(status), err
+}
+
+// describe says how a process ended.
+func describe(status syscall.WaitStatus) string {
+	switch {
+	case status.Signaled():
+		name := unix.SignalName(status.Signal())
+		if name == "" {
+			name = fmt.Sprintf("signal %d", int(status.Signal()))
+		}
+		if status.CoreDump() {
+			name += " (core dumped)"
+		}
+		return "was ended by " + name
+	case status.Exited():
+		return fmt.Sprintf("exited with code %d", status.ExitStatus())
+	}
+	return ""
+}

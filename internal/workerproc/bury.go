@@ -1,0 +1,71 @@
+package workerproc
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/statsd"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/thread"
+)
+
+const (
+	// buryFrom and buryTo are the pauses between two tries to record the death of a job.
+	buryFrom = 50 * time.Millisecond
+	buryTo   = 2 * time.Second
+)
+
+// burial records the deaths of jobs: their runner has died, and this process lives.
+type burial interface {
+	Bury(ctx context.Context, proc string, v store.Verdict) error
+}
+
+// bury sees to a job whose runner has died, on the goroutine of its thread. One that may not run
+// again has failed. Others go back to the head of their queue, as the jobs of a process that has
+// died do, before this returns: until then the job is in hand, and keeps its lock.
+func (t *threads) bury(j *job, out thread.Outcome) thread.Outcome {
+	policy := t.cfg.DeathPolicy
+	final := ""
+	switch {
+	case j.resumes:
+	case j.atMostOnce:
+		final = store.OnceOnly
+	case policy.Fail:
+		final = store.FailsOnly
+	}
+	if why := store.Fatal(j.Reserved, final, max(1, policy.MaxDeaths), true); why != "" && !j.resumes {
+		out.Result, out.Message = thread.Failed, out.Message+"; "+why
+		return out
+	}
+	v := store.Verdict{Token: j.Token, Action: store.Suspect}
+	said := time.Time{}
+	for pause := buryFrom; ; pause = min(2*pause, buryTo) {
+		err := t.burial.Bury(t.work, t.id.proc, v)
+		if err == nil || errors.Is(err, store.ErrFenced) || t.work.Err() != nil {
+			break // recorded, or others will see to it
+		}
+		if time.Since(said) > time.Minute {
+			said = time.Now()
+			t.log.Error("the death of a job cannot be recorded; it stays in flight until that is possible", append(jobFields(j), zap.Error(err))...)
+		}
+		select {
+		case <-t.work.Done():
+		case <-time.After(pause):
+		}
+	}
+	return out
+}
+
+// buried notes that a job has gone back to its queue after the death of its runner.
+func (t *threads) buried(j *job, out thread.Outcome) {
+	t.done++
+	t.stats.Count(statsd.RunnerDied, 1)
+	t.log.Warn("a runner died with a job, which runs again", append(jobFields(j), zap.Int("deaths", j.Deaths+1), zap.Duration("ran", out.Ran),
+		zap.String("error", out.Message))...)
+	if t.observe != nil {
+		t.observe(Event{Job: &j.job, Outcome: out})
+	}
+}

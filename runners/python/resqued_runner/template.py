@@ -1,0 +1,172 @@
+"""The template: boots the application once, and forks runners."""
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import traceback
+
+import resqued
+
+from .channel import Channel
+from .perform import complain
+from .worker import hello
+
+
+class Template:
+    def __init__(self, status, requests, concurrency, app):
+        self.status = status              # descriptor 3
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=requests)
+        self.socket.setblocking(True)
+        self.concurrency = concurrency
+        self.app = app
+        self.children = set()
+        self.warned = False
+
+    def run(self):
+        """Forks runners until the end of the requests. Returns only in a child: its descriptor
+        and its concurrency."""
+        signal.signal(signal.SIGCHLD, self.reap)
+        gc.collect()
+        # What is there now is never looked at again, so that its pages stay shared.
+        gc.freeze()
+        self.tell(hello(self.concurrency, self.app, template=True))
+        while True:
+            try:
+                packet, descriptors, _, _ = socket.recv_fds(self.socket, 64 * 1024, 8)
+            except OSError as error:
+                complain("the socket of requests: %s" % error)
+                os._exit(1)
+            if not packet and not descriptors:
+                sys.stdout.flush()
+                os._exit(0)
+            request = self.understood(packet, descriptors)
+            child = None
+            if request is not None:
+                child = self.fork(request, descriptors)
+            if child is not None:
+                return child
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def understood(self, packet, descriptors):
+        try:
+            request = json.loads(packet)
+            fork = request.get("fork") if isinstance(request, dict) else None
+        except (ValueError, RecursionError):
+            fork = None
+        if not isinstance(fork, dict) or len(descriptors) != 3:
+            self.tell({"error": "a request to fork that cannot be read (%d descriptors): %s" % (
+                len(descriptors), packet[:200].decode("utf-8", "replace"))})
+            return None
+        return fork
+
+    def fork(self, request, descriptors):
+        try:
+            self.hook("before_fork")
+        except Exception as error:
+            # The asker sees the end of its socket, and asks again.
+            self.tell({"error": "a hook before the fork: %r" % (error,)})
+            return None
+        self.warn_of_threads()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # A child that ends before it is noted would not be reaped.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        try:
+            child = os.fork()
+        except OSError as error:
+            complain("cannot fork: %s" % error)
+            self.tell({"error": "cannot fork: %s" % error})
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+            return None
+        if child == 0:
+            try:
+                return self.become_runner(request, descriptors)
+            except BaseException:
+                traceback.print_exc()
+                complain("the forked runner could not begin")
+                os._exit(1)
+        self.children.add(child)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+        return None
+
+    def become_runner(self, request, descriptors):
+        reset_signals()
+        os.setsid()
+        connection, out, err = descriptors
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        for descriptor in (out, err):
+            if descriptor > 2:
+                os.close(descriptor)
+        self.socket.close()
+        os.close(self.status)
+        for name, value in (request.get("env") or {}).items():
+            os.environ[str(name)] = str(value)
+        concurrency = request.get("concurrency")
+        if not isinstance(concurrency, int) or concurrency < 1:
+            concurrency = self.concurrency
+        channel = Channel(connection)
+        self.hook("after_fork")
+        return channel, concurrency
+
+    def hook(self, kind):
+        # In a runner a hook that fails ends it: jobs would run without their connections.
+        for function in resqued._hooks[kind]:
+            function()
+
+    def warn_of_threads(self):
+        if self.warned:
+            return
+        others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
+        try:
+            native = len(os.listdir("/proc/self/task")) - 1
+        except OSError:
+            native = len(others)
+        if others or native:
+            self.warned = True
+            self.tell({"log": {"level": "warn", "message": (
+                "the application has started %d threads%s, which forked runners do not have; start "
+                "them in @resqued.after_fork" % (
+                    max(native, len(others)), " (" + ", ".join(others) + ")" if others else ""))}})
+
+    def reap(self, *_):
+        for child in list(self.children):
+            try:
+                ended, _ = os.waitpid(child, os.WNOHANG)
+            except ChildProcessError:
+                ended = child
+            if ended:
+                self.children.discard(child)
+
+    def tell(self, line):
+        # What is gone, or does not read, must not hold up the forks.
+        encoded = json.dumps(line).encode("ascii") + b"\n"
+        if select.select([], [self.status], [], 1)[1]:
+            try:
+                os.write(self.status, encoded)
+            except OSError:
+                pass
+
+
+def reset_signals():
+    """Restores the default effects, as a process has them that was just started."""
+    for number in signal.valid_signals():
+        if number in (signal.SIGKILL, signal.SIGSTOP):
+            continue
+        default = signal.SIG_DFL
+        if number == signal.SIGINT:
+            default = signal.default_int_handler
+        elif number in (signal.SIGPIPE, getattr(signal, "SIGXFSZ", None)):
+            default = signal.SIG_IGN  # as Python has them
+        try:
+            signal.signal(number, default)
+        except (OSError, ValueError):
+            pass
+    signal.set_wakeup_fd(-1)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])

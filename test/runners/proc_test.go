@@ -1,0 +1,34 @@
+//go:build linux
+
+package runners_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// descriptors returns what the descriptors of a process refer to.
+func descriptors(t *testing.T, pid int) []string {
+	t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	require.NoError(t, err)
+	var links []string
+	for _, entry := range entries {
+		if link, err := os.Readlink(filepath.Join(fmt.Sprintf("/proc/%d/fd", pid), entry.Name())); err == nil {
+			links = append(links, link)
+		}
+	}
+	return links
+}
+
+// inode returns what one descriptor of a process refers to.
+func inode(t *testing.T, pid, fd int) string {
+	t.Helper()
+	link, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, fd))
+	require.NoError(t, err)
+	return link
+}
