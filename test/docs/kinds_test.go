@@ -146,7 +146,7 @@ func TestConfigurations(t *testing.T) {
 		}
 		require.NoError(t, json.Unmarshal([]byte(stdout), &report))
 		for _, w := range report.Warnings {
-			assert.Contains(t, []string{"no_program", "no_directory", "no_script", "no_handlers", "exposed"}, w.Code, w.Message)
+			assert.Contains(t, []string{"no_program", "no_directory", "no_script", "no_handlers", "exposed", "not_passed"}, w.Code, w.Message)
 		}
 	})
 }

@@ -104,6 +104,19 @@ class TestTemplate < RunnerTest
     end
   end
 
+  def test_at_exit_blocks_run_in_runners_if_they_are_asked_for
+    Dir.mktmpdir do |dir|
+      File.write(File.join(dir, "app.rb"), "at_exit { puts 'at_exit' }")
+      template = start("app", chdir: dir, template: true)
+      { {} => "", { RUN_AT_EXIT_HOOKS: "1" } => "at_exit\n" }.each do |env, said|
+        runner = forked(template, env: env)
+        runner.write(leave: true)
+        assert_nil runner.read
+        eventually("said") { runner.output == said }
+      end
+    end
+  end
+
   def alive?(pid)
     Process.kill(0, pid)
     true

@@ -101,9 +101,9 @@ module Resqued
           warn e.full_message(highlight: false)
           code = 1
         end
-        exit(code) if ENV["RUN_AT_EXIT_HOOKS"]
       ensure
-        Process.exit!(code || 1)
+        Process.exit!(code || 1) unless ENV["RUN_AT_EXIT_HOOKS"]
+        exit(code || 1)
       end
 
       def default(signal)
