@@ -152,7 +152,8 @@ func (t *Template) Retire() {
 // Stop ends the template, in good order if no worker process is left, and returns when it is gone.
 func (t *Template) Stop() {
 	t.Retire()
-	if !t.gone(leaveFor) {
+	// One that boots does not read its socket, and has no runner that could need it.
+	if t.Info().State == Booting || !t.gone(leaveFor) {
 		t.signal(unix.SIGTERM)
 		if !t.gone(leaveFor) {
 			t.signal(unix.SIGKILL)
@@ -279,6 +280,14 @@ func (t *Template) run() error {
 			zap.String("language", wire.Printable(p.greeting.Language, 100)), zap.String("app", wire.Printable(p.greeting.App, 200)))
 		p.listen(t.log)
 	} else if err != nil {
+		// One that is ending by itself has closed its socket a moment before: its exit code says more
+		// than a signal from here.
+		if errors.Is(err, io.EOF) {
+			select {
+			case <-ended:
+			case <-time.After(drainFor):
+			}
+		}
 		_ = p.cmd.Kill()
 	}
 	slow.Stop()
