@@ -20,12 +20,18 @@ func Bare(pid int) (bool, error) {
 	if err := openEnviron(strconv.Itoa(pid)); err != nil {
 		return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM), Blind(err)
 	}
-	st, err := ReadStat(pid)
-	if err != nil || st.EnvEnd == 0 {
+	before, err := ReadStat(pid)
+	if err != nil || before.EnvEnd == 0 {
 		return false, Blind(err)
 	}
-	env, err := Environ(pid) // it may have begun another program by then
-	return err == nil && len(env) == 0, err
+	// It may have begun another program by then, or be about to: the kernel shows no environment
+	// until the new one is in place.
+	env, err := Environ(pid)
+	if err != nil || len(env) > 0 {
+		return false, err
+	}
+	after, err := ReadStat(pid)
+	return err == nil && after.EnvStart == before.EnvStart && after.EnvEnd == before.EnvEnd, Blind(err)
 }
 
 // readable reports whether this process may read the environment of another: if not, the

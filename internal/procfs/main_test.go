@@ -28,6 +28,13 @@ import (
 // that it can kill.
 const partEnv = "PROCFS_TEST_PART"
 
+// init keeps TestMain on the first thread of a process that is to end that one.
+func init() {
+	if os.Getenv(partEnv) == "headless" {
+		runtime.LockOSThread()
+	}
+}
+
 func TestMain(m *testing.M) {
 	if os.Getenv(RoleEnv) == WorkerRole {
 		os.Exit(workerPart())
