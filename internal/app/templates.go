@@ -94,7 +94,9 @@ type templates struct {
 	mu   sync.Mutex
 	now  *generation
 	past []*generation
-	log  *zap.Logger
+	// drops are the ends of those that were not taken.
+	drops sync.WaitGroup
+	log   *zap.Logger
 }
 
 // use puts a generation into force.
@@ -113,8 +115,8 @@ func (t *templates) use(g *generation) {
 	}
 }
 
-// drop ends a generation that is not taken.
-func (t *templates) drop(g *generation) { go g.stop() }
+// drop ends a generation that is not taken, and does not wait for it.
+func (t *templates) drop(g *generation) { t.drops.Go(g.stop) }
 
 // stop ends all.
 func (t *templates) stop() {
@@ -128,6 +130,7 @@ func (t *templates) stop() {
 		}
 	}
 	ends.Wait()
+	t.drops.Wait()
 }
 
 // infos returns what the templates do, those of the configuration in force first.

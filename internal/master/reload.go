@@ -121,10 +121,15 @@ func (m *Master) prepare(upgrade bool) reread {
 		return reread{upgrade: true, peer: peer, err: err}
 	}
 	cfg, err := m.d.Reload(m.work)
-	if err == nil {
-		cfg, err = cfg.checked()
+	if err != nil {
+		return reread{err: err}
 	}
-	return reread{cfg: cfg, err: err}
+	checked, err := cfg.checked()
+	if err != nil {
+		cfg.dropped()
+		return reread{err: err}
+	}
+	return reread{cfg: checked}
 }
 
 // reloaded takes the configuration that was read, or the master that was started.

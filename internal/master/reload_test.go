@@ -325,3 +325,54 @@ func TestReload(t *testing.T) {
 		require.Equal(t, 3, f.spawned())
 	})
 }
+
+// TestDropped checks that a configuration that does not take effect is told so, once, and that one
+// in force is not.
+func TestDropped(t *testing.T) {
+	t.Parallel()
+	counted := func(t *testing.T, change func(*Config)) (f *fixture, dropped, inForce *int) {
+		t.Helper()
+		dropped, inForce = new(int), new(int)
+		f, _ = reloading(t, 2, func(c *Config) {
+			c.Dropped = func() { *dropped++ }
+			c.InForce = func() { *inForce++ }
+			if change != nil {
+				change(c)
+			}
+		})
+		return f, dropped, inForce
+	}
+
+	bubble(t, "one that takes effect", func(t *testing.T) {
+		f, dropped, inForce := counted(t, nil)
+		f.signal(syscall.SIGHUP)
+		f.newest().boot()
+		f.wait(time.Minute)
+		require.Equal(t, []int{0, 1}, []int{*dropped, *inForce})
+		f.signal(syscall.SIGTERM)
+		f.wait(time.Second)
+		require.Zero(t, *dropped)
+	})
+	bubble(t, "one that is no good", func(t *testing.T) {
+		f, dropped, inForce := counted(t, func(c *Config) { c.Slots = 0 })
+		f.signal(syscall.SIGHUP)
+		f.wait(time.Second)
+		require.Equal(t, []int{1, 0}, []int{*dropped, *inForce})
+	})
+	bubble(t, "one whose first worker process cannot use it", func(t *testing.T) {
+		f, dropped, inForce := counted(t, nil)
+		f.signal(syscall.SIGHUP)
+		f.newest().die(proc.Exit{Code: 78})
+		f.wait(time.Minute)
+		require.Equal(t, []int{1, 0}, []int{*dropped, *inForce})
+		require.Nil(t, f.m.roll)
+	})
+	bubble(t, "one that the end of the daemon overtakes", func(t *testing.T) {
+		f, dropped, inForce := counted(t, nil)
+		f.signal(syscall.SIGHUP)
+		require.NotNil(t, f.m.roll)
+		f.signal(syscall.SIGTERM)
+		f.wait(time.Second)
+		require.Equal(t, []int{1, 0}, []int{*dropped, *inForce})
+	})
+}

@@ -48,7 +48,7 @@ type worker struct {
 
 	beat      proc.Message // the newest
 	outage    *outage      // of Redis, as it has told last; nil: it answers
-	saturated bool         // every thread of it was busy when it last spoke of that
+	saturated bool         // it could take no more jobs when it last spoke of that
 	stopped   bool         // it has stopped taking jobs by itself
 	why       string       // why it has; empty: it has not
 	wants     string       // why it should be replaced, while it goes on
@@ -235,7 +235,7 @@ func (m *Master) settle(w *worker, beat proc.Message) {
 	}
 	m.reweigh(w, beat.RSS)
 	w.lastsUntil(beat.LockEnd)
-	w.saturated = beat.Busy >= w.cfg.Threads
+	w.saturated = beat.Full || beat.Busy >= w.cfg.Threads
 	if beat.Kills >= w.kills && beat.Doomed == 0 && !w.tainted {
 		w.abortBy = time.Time{}
 		clear(w.tokens)

@@ -52,20 +52,40 @@ func (p *Pool) Info() (list []Process, trouble string) {
 	return list, trouble
 }
 
-// Tell has the processes know whether the worker process takes new jobs.
+// Tell has the processes know whether the worker process takes new jobs, those that boot later
+// included.
 func (p *Pool) Tell(paused bool) {
-	line := resumeLine
-	if paused {
-		line = pauseLine
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.paused = paused
 	for _, q := range p.processes {
-		if q.state == ready {
-			p.lives.Go(func() { _ = q.conn.write(line) })
-		}
+		p.inform(q)
 	}
+}
+
+// inform has a process know of a pause, or of its end, if it does not. The caller holds the lock
+// of the pool. One writer for each process keeps the lines in order; a pause that is over before
+// a process that does not read has heard of it is not told.
+func (p *Pool) inform(q *process) {
+	if p.closed || q.informing || q.state != ready || q.paused == p.paused {
+		return
+	}
+	q.informing = true
+	p.lives.Go(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for q.state == ready && q.paused != p.paused {
+			q.paused = p.paused
+			line := resumeLine
+			if q.paused {
+				line = pauseLine
+			}
+			p.mu.Unlock()
+			_ = q.conn.write(line) // an error: it has ended
+			p.mu.Lock()
+		}
+		q.informing = false
+	})
 }
 
 // stopWaiting is the end of a wait for a slot that has brought none.

@@ -268,6 +268,7 @@ func (p *Pool) ready(q *process, took time.Duration) {
 	q.state = ready
 	p.turned()
 	p.change()
+	p.inform(q)
 	p.log.Debug("runner ready", zap.Int64("runner_pid", q.pid.Load()), zap.String("language", shown(q.hello.Language)),
 		zap.String("app", shown(q.hello.App)), zap.Int("concurrency", q.slots), zap.Duration("took", took))
 	for range q.slots {

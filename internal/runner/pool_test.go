@@ -6,8 +6,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -414,4 +416,42 @@ func BenchmarkEcho(b *testing.B) {
 			}
 		})
 	}
+}
+
+// Processes know of a pause in the order of its turns, those that boot during it included.
+func TestTell(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, fork bool, n int) {
+		f := setup(t, fork, n, "")
+		heard := func() (list []string) {
+			for _, e := range f.logs.FilterMessage("runner says").All() {
+				list = append(list, fmt.Sprint(e.ContextMap()["message"]))
+			}
+			return list
+		}
+		said := func(want ...string) {
+			t.Helper()
+			require.Eventually(t, func() bool { return slices.Equal(heard(), want) }, soon, time.Millisecond)
+		}
+		first := f.pid(t)
+		f.Tell(true)
+		said("paused")
+		require.Error(t, f.run(t.Context(), "Kill"))
+		f.changes(t, first)
+		said("paused", "paused")
+		f.Tell(false)
+		said("paused", "paused", "resumed")
+		for range 100 {
+			f.Tell(true)
+			f.Tell(false)
+		}
+		f.Tell(true)
+		require.Eventually(t, func() bool {
+			list := heard()
+			return list[len(list)-1] == "paused"
+		}, soon, time.Millisecond)
+		for i, word := range heard() {
+			require.Equal(t, i == 0 || i%2 == 1, word == "paused")
+		}
+	})
 }

@@ -73,9 +73,11 @@ type process struct {
 	replaces *process
 	dismiss  bool // it is to leave when its successor is ready
 	told     bool // it was told to leave
-	useless  bool // it has closed its socket, or broken the protocol
-	rss      int64
-	late     *time.Timer // kills it when it does not leave
+	// paused: it was told of a pause, and not of its end; informing: it is just being told.
+	paused, informing bool
+	useless           bool // it has closed its socket, or broken the protocol
+	rss               int64
+	late              *time.Timer // kills it when it does not leave
 }
 
 // handle is the way to a process: one that this process has started, or one that the template

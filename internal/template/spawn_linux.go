@@ -39,26 +39,32 @@ func requestPair() ([2]int, error) {
 
 // spawn starts a process, in a session of its own. It outlives a master that dies: worker processes
 // that finish may still need runners. It ends by the end of its socket of requests.
-func (t *Template) spawn() (p *process, err error) {
-	p = &process{}
+func (t *Template) spawn() (*process, error) {
+	p := &process{}
+	if err := t.start(p); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// start starts the process of p, whatever of which is open is to be closed if it fails.
+func (t *Template) start(p *process) error {
 	var theirs []*os.File
 	defer func() {
 		for _, f := range theirs {
 			_ = f.Close()
 		}
-		if err != nil {
-			p.close()
-		}
 	}()
 	null, err := os.Open(os.DevNull)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	theirs = append(theirs, null)
 	for _, stream := range []string{"stdout", "stderr"} {
 		r, w, err := os.Pipe()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		theirs, p.readers = append(theirs, w), append(p.readers, r)
 		var from io.Reader = r
@@ -69,7 +75,7 @@ func (t *Template) spawn() (p *process, err error) {
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("socket: %w", err)
+		return fmt.Errorf("socket: %w", err)
 	}
 	_ = unix.SetNonblock(pair[0], true)
 	p.socket = os.NewFile(uintptr(pair[0]), "control socket of a template")
@@ -77,7 +83,7 @@ func (t *Template) spawn() (p *process, err error) {
 	theirs = append(theirs, os.NewFile(uintptr(pair[1]), "control socket of a template"))
 	path, err := find(t.o.Argv)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	env := append(append([]string{}, t.o.Env...), "RESQUED_FD=3", "RESQUED_FORK_FD=4", "RESQUED_RUNNER="+t.o.Runner,
 		"RESQUED_CONCURRENCY="+strconv.Itoa(max(1, t.o.Concurrency)))
@@ -85,9 +91,9 @@ func (t *Template) spawn() (p *process, err error) {
 		Dir: t.o.Dir, Env: env, Files: append(theirs, t.serves), Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("start %q in %q: %w", t.o.Argv[0], t.o.Dir, err)
+		return fmt.Errorf("start %q in %q: %w", t.o.Argv[0], t.o.Dir, err)
 	}
-	return p, nil
+	return nil
 }
 
 func (t *Template) said(stream string, line []byte, left int) {

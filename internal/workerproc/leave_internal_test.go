@@ -119,6 +119,7 @@ type counts struct{ done int }
 func (c *counts) jobsDone() int { return c.done }
 func (c *counts) orders() int   { return 2 }
 func (c *counts) doomed() int   { return 1 }
+func (c *counts) full() bool    { return false }
 
 func TestReports(t *testing.T) {
 	t.Parallel()

@@ -86,6 +86,8 @@ type Process struct {
 	ahead     *ahead
 	leaving   *leaving
 
+	full bool // what the master was told when that had changed
+
 	// leaves is closed when jobs should know that the process wants to leave.
 	leaves    chan struct{}
 	leaveOnce sync.Once
@@ -218,7 +220,7 @@ func (p *Process) loop() error {
 		case <-beat.C:
 			p.beats.beat()
 		case <-p.d.Roomier:
-			// step asks for more
+			p.roomChanged()
 		case <-p.beatNow:
 			p.beats.beatNow()
 		case <-p.work.Done():
@@ -310,6 +312,19 @@ func (p *Process) onExchanged(r exchangeResult) {
 	}
 }
 
+// roomChanged is called when what performs the jobs may have room for more, or for fewer. The next
+// step asks for jobs where some are known to wait; a look finds others.
+func (p *Process) roomChanged() {
+	full := p.threads.full()
+	if full != p.full {
+		p.full = full
+		p.reports.report() // one that is full is of no use as the lookout
+	}
+	if p.life.running() && !p.exchanges.hungry && p.exchanges.vacant() {
+		p.poller.look()
+	}
+}
+
 // tellLeaving lets jobs that can go on elsewhere know that the process leaves. A process that
 // has only used up its number of jobs does not call it: with one job for each process, no
 // slice of a long job would get far.
@@ -328,13 +343,14 @@ func (p *Process) pauseHooks(next signals.State) {
 }
 
 // setPolling sets how often the poller looks. Threads that are all busy seldom need a
-// look, unless new queues can only be found that way.
+// look, unless new queues can only be found that way. Nor do those for whose jobs there is no
+// room, for however long.
 func (p *Process) setPolling() {
 	mode := int32(pollOff)
 	switch {
 	case p.life.leaving || !p.life.running():
 	case p.id.alone && p.threads.begun > 0:
-	case !p.exchanges.vacant() && !p.cfg.Queues.Dynamic():
+	case !p.exchanges.vacant() && (!p.cfg.Queues.Dynamic() || len(p.threads.idle) > 0):
 		mode = pollSeldom
 	case p.cfg.UntilEmpty || p.id.alone:
 		mode = pollAlways

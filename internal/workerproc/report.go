@@ -15,6 +15,13 @@ type counter interface {
 	jobsDone() int
 }
 
+// load is the threads as reports see them.
+type load interface {
+	counter
+	// full reports whether what performs the jobs has no room for more.
+	full() bool
+}
+
 // killCounts is what a report says about kills.
 type killCounts interface {
 	// orders returns how many messages of the master ordered kills.
@@ -31,7 +38,7 @@ type reports struct {
 	link     *link
 	lease    *lease
 	jobs     jobs
-	threads  counter
+	threads  load
 	kills    killCounts
 	troubles *troubles
 	title    func(text string) // shows what the process does
@@ -42,7 +49,7 @@ type reports struct {
 	foundAt   time.Time // when found was sent last
 }
 
-func newReports(cfg Config, id identity, life *life, link *link, lease *lease, jobs jobs, threads counter, kills killCounts, troubles *troubles) *reports {
+func newReports(cfg Config, id identity, life *life, link *link, lease *lease, jobs jobs, threads load, kills killCounts, troubles *troubles) *reports {
 	return &reports{
 		cfg: cfg, id: id, life: life, link: link, lease: lease, jobs: jobs, threads: threads, kills: kills, troubles: troubles, title: proc.SetTitle,
 	}
@@ -53,7 +60,7 @@ func newReports(cfg Config, id identity, life *life, link *link, lease *lease, j
 func (r *reports) report() {
 	size := rss()
 	m := proc.Message{
-		Type: proc.Beat, State: string(r.life.state), Busy: len(r.jobs), Done: r.threads.jobsDone(), JobsPerFork: r.cfg.JobsPerFork, RSS: size,
+		Type: proc.Beat, State: string(r.life.state), Busy: len(r.jobs), Full: r.threads.full(), Done: r.threads.jobsDone(), JobsPerFork: r.cfg.JobsPerFork, RSS: size,
 		Kills: r.kills.orders(), Doomed: r.kills.doomed(), LockEnd: r.lease.end(),
 	}
 	r.troubles.show(&m)

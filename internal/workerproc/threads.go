@@ -109,6 +109,9 @@ func (t *threads) vacant() int {
 	return max(0, min(len(t.idle), t.capacity()-(len(t.slots)-len(t.idle))))
 }
 
+// full reports whether what performs the jobs has no room for more than those in hand.
+func (t *threads) full() bool { return t.capacity != nil && t.capacity() <= len(t.jobs) }
+
 // take removes the last n of those from the idle ones and appends them to into.
 func (t *threads) take(n int, into []int) []int {
 	rest := len(t.idle) - n

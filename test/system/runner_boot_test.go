@@ -181,6 +181,19 @@ func TestRunnerThatBootsForAWhile(t *testing.T) {
 	})
 }
 
+// TestRunnerReloadOvertaken ends the daemon while the template of a reload boots.
+func TestRunnerReloadOvertaken(t *testing.T) {
+	t.Parallel()
+	a := newRubyApp(t, "overtaken", versionOf("ran"))
+	d := harness.Start(t, harness.Options{Config: a.config("")})
+	a.write("trap('TERM', 'IGNORE')\nnote('boots', Process.pid)\ngate('never')\n")
+	d.Signal(hup)
+	pid, err := strconv.Atoi(a.await("boots", 1)[0][1])
+	require.NoError(t, err)
+	a.ended(d)
+	require.False(t, proctest.Alive(pid), "the template of the reload is left")
+}
+
 func TestRunnerReload(t *testing.T) {
 	t.Parallel()
 	a := newRubyApp(t, "reloaded", versionOf("old"))
