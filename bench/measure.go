@@ -35,8 +35,10 @@ type result struct {
 	// Stolen is the share of processor time that a hypervisor gave to others meanwhile.
 	Stolen float64 `json:"stolen,omitempty"`
 	// Milliseconds from enqueue to start.
-	Latencies []float64       `json:"latencies_ms,omitempty"`
-	Calls     map[string]call `json:"calls,omitempty"`
+	Latencies []float64 `json:"latencies_ms,omitempty"`
+	// Gaps are the longest times without a job in milliseconds: in quiet, and over a reload.
+	Gaps  []float64       `json:"gaps_ms,omitempty"`
+	Calls map[string]call `json:"calls,omitempty"`
 }
 
 // bench is one run of the harness.
@@ -105,6 +107,10 @@ func (b *bench) measure(ctx context.Context, s *scenario, p *peer, round int) (*
 		err = m.idle(ctx)
 	case kindQueue:
 		err = m.drainQueue(ctx)
+	case kindReload:
+		err = m.reload(ctx)
+	case kindMemory:
+		err = m.proportion(ctx)
 	}
 	if err != nil {
 		text, _ := os.ReadFile(filepath.Join(dir, stderrName))

@@ -50,7 +50,7 @@ func rubyPeer(p *peer) *peer {
 		switch {
 		case !s.Runner:
 			return "performs Ruby classes only"
-		case s.Name != "runner-noop" && (p.name != "echo" || s.RunnerJobs > 0):
+		case s.Name != "runner-noop" && (p.name != "echo" || s.Kind != kindQueue || s.RunnerJobs > 0):
 			return "is measured once"
 		}
 		need := "ruby"
@@ -108,8 +108,9 @@ func runnerSection(s *scenario) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("runners:\n  app: {command: [ruby, %q, %q], concurrency: %d, jobs_per_runner: %d}\nhandlers:\n  \"*\": {runner: app}\n",
-		shim, app, max(s.RunnerThreads, 1), s.RunnerJobs), nil
+	return fmt.Sprintf("runners:\n  app: {command: [ruby, %q, %q], concurrency: %d, jobs_per_runner: %d, env: {BOOT: %q, BALLAST: %q}}\nhandlers:\n  \"*\": {runner: app}\n",
+		shim, app, max(s.RunnerThreads, 1), s.RunnerJobs,
+		strconv.FormatFloat(s.Boot.Seconds(), 'g', -1, 64), strconv.Itoa(s.Ballast)), nil
 }
 
 // drainQueue measures by the length of the queue how fast jobs are taken from it, from when the
@@ -118,7 +119,9 @@ func (m *measurement) drainQueue(ctx context.Context) error {
 	if m.p.name == "echo" {
 		return m.echo(ctx)
 	}
-	n := m.jobs()
+	// Those that are quick to begin are not to be ahead by what they do while others boot.
+	const head = 1500 * time.Millisecond
+	n := int(float64(m.jobs()) * (1 + head.Seconds()/m.b.o.window.Seconds()))
 	if err := m.p.fill(ctx, m.t, m.s, n); err != nil {
 		return fmt.Errorf("fill: %w", err)
 	}
@@ -134,8 +137,13 @@ func (m *measurement) drainQueue(ctx context.Context) error {
 	if err := m.until(ctx, "before the first job began", wait, func() bool { return length() < n }); err != nil {
 		return err
 	}
-	// Those that are quick to begin are not to be ahead by what they do while others boot.
-	pause(200 * time.Millisecond)
+	pause(head)
+	if more := int(float64(n-length())/head.Seconds()*2*m.b.o.window.Seconds()) - length(); more > 0 {
+		if err := m.p.fill(ctx, m.t, m.s, more); err != nil {
+			return fmt.Errorf("fill: %w", err)
+		}
+		n += more
+	}
 	from, err := m.instant(ctx)
 	if err != nil {
 		return err
@@ -145,7 +153,7 @@ func (m *measurement) drainQueue(ctx context.Context) error {
 	patience := 5 * m.b.o.window
 	err = m.until(ctx, "before the last job was taken", 2*wait, func() bool {
 		end, rest = time.Now(), length()
-		return rest == 0 || end.Sub(began) > patience
+		return rest == 0 || end.Sub(began) > max(patience/2, time.Second)
 	})
 	if err != nil {
 		return err
@@ -160,6 +168,9 @@ func (m *measurement) drainQueue(ctx context.Context) error {
 	from.workersDone, from.serverDone, to.workersDone, to.serverDone = 0, 0, float64(m.r.Jobs), float64(m.r.Jobs)
 	m.costs(from, to, 0)
 	m.learn()
+	if m.p.name == "resqued" && rest == 0 {
+		return checkResqued(ctx, m.t, n)
+	}
 	return nil
 }
 

@@ -12,6 +12,8 @@ const (
 	kindLatency = "latency" // an idle worker gets one job now and then
 	kindIdle    = "idle"    // nothing happens
 	kindQueue   = "queue"   // as drain, but counted by the length of the queue
+	kindReload  = "reload"  // an application is loaded anew under load
+	kindMemory  = "memory"  // what several runners of one application take
 )
 
 // scenario is one row of the report. The zero values are the base: one process, one queue, jobs
@@ -35,11 +37,14 @@ type scenario struct {
 	// RunnerThreads is how many jobs one runner performs at a time, RunnerJobs after how many it is
 	// replaced.
 	RunnerThreads, RunnerJobs int
-	Waker                     bool // waker: on, and while nothing happens a longer interval
-	Glob                      bool // queues: ["*"]
-	Goroutines                int  // that push
-	Bulk                      bool // many jobs in a call
-	Short                     bool // part of a short run
+	// Boot is how long the application of the runners takes to load, Ballast how many MiB it takes.
+	Boot       time.Duration
+	Ballast    int
+	Waker      bool // waker: on, and while nothing happens a longer interval
+	Glob       bool // queues: ["*"]
+	Goroutines int  // that push
+	Bulk       bool // many jobs in a call
+	Short      bool // part of a short run
 }
 
 func scenarios() []scenario {
@@ -89,8 +94,13 @@ func scenarios() []scenario {
 		{Name: "runner-noop", Title: "no-op Ruby classes, 2 × 4 runners", Short: true},
 		{Name: "runner-threads", Title: "no-op Ruby classes, 2 runners of 4 threads", RunnerThreads: 4, Short: true},
 		{Name: "runner-recycle", Title: "no-op Ruby classes, 2 × 4 runners, jobs_per_runner 100", RunnerJobs: 100},
+		{Name: "runner-hup", Title: "SIGHUP under load, an application that boots for 3 s, 2 × 4 runners", Kind: kindReload, Boot: 3 * time.Second},
+		{Name: "runner-memory", Title: "2 × 4 runners of an application of 100 MiB", Kind: kindMemory, Ballast: 100},
 	} {
-		r.Kind, r.Runner, r.Processes, r.Threads, r.Queues = kindQueue, true, 2, 4, 1
+		if r.Kind == "" {
+			r.Kind = kindQueue
+		}
+		r.Runner, r.Processes, r.Threads, r.Queues = true, 2, 4, 1
 		all = append(all, r)
 	}
 	return append(all,
