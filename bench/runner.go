@@ -89,6 +89,7 @@ func (m *measurement) longestGap(ctx context.Context, over func(time.Duration) b
 	first := count()
 	last, began, seen := first, time.Now(), time.Now()
 	looked := began
+	gap = float64(lookEvery) / 1e6 // shorter ones are not seen
 	err = m.until(ctx, "while the application was loaded", wait, func() bool {
 		now := time.Now()
 		if v := count(); v != last {

@@ -3,11 +3,15 @@ package view
 import (
 	"context"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
 )
 
 // The status of a finding.
@@ -148,6 +152,31 @@ func checkServer(ctx context.Context, s FindingStore, _ Checks) ([]Finding, erro
 	return found, nil
 }
 
+// failedRunners yields the runners of a master that cannot be started, each with the reason.
+func failedRunners(v *Worker) iter.Seq2[string, string] {
+	why := map[string]string{}
+	for _, p := range v.Processes {
+		for _, r := range p.Runners {
+			if r.State == store.RunnerFailed {
+				why[r.Runner] = r.Why
+			}
+		}
+	}
+	for _, t := range v.Templates {
+		if t.State == store.RunnerFailed {
+			why[t.Runner] = t.Why
+		}
+	}
+	return func(yield func(string, string) bool) {
+		for _, name := range slices.Sorted(maps.Keys(why)) {
+			text := strings.Join(strings.Fields(why[name]), " ")
+			if !yield(wire.Printable(name, 100), wire.Printable(text, 500)) {
+				return
+			}
+		}
+	}
+}
+
 func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Finding, err error) {
 	workers, err := Workers(ctx, s)
 	if err != nil {
@@ -188,6 +217,10 @@ func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Findin
 			if p.State == WorkerStale {
 				add(FindingWarn, "", false, "process %d of %s has not been heard of for %s", p.PID, v.Worker, Age(time.Duration(p.BeatS)*time.Second))
 			}
+		}
+		for name, why := range failedRunners(v) {
+			add(FindingFail, "It is tried again by itself. Start its command by hand, as docs/runners.md says; workers show "+Shell(v.Worker)+" tells when it is there.",
+				false, "%s cannot start runner %s: %s", v.Worker, name, why)
 		}
 	}
 	if masters == 0 {

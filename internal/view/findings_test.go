@@ -78,6 +78,22 @@ func TestShell(t *testing.T) {
 	require.Equal(t, "''", view.Shell(""))
 }
 
+// A runner that cannot be started is named once for its master, with the reason.
+func TestFindingsOfRunners(t *testing.T) {
+	views(t, func(f *fixture) {
+		f.putMaster(map[string]string{
+			"state": "running", "slots": "1", "threads": "4", "queues": "q",
+			store.FieldTemplates: `[{"runner":"app","state":"failed","why":"exit code 1;\nno database","restarts":3},{"runner":"other","state":"ready"}]`,
+		})
+		texts := failing(f, "daemons", view.Checks{})
+		require.Len(f, texts, 1)
+		require.Contains(f, texts[0], "cannot start runner app: exit code 1; no database")
+		require.Regexp(f, "^fail ", texts[0])
+		f.putMaster(map[string]string{"state": "running", "slots": "1", "threads": "4", "queues": "q", store.FieldTemplates: `{"not":"a list"}`})
+		require.Empty(f, failing(f, "daemons", view.Checks{}))
+	})
+}
+
 func TestFindings(t *testing.T) {
 	views(t, func(f *fixture) {
 		f.putMaster(map[string]string{"state": "running", "slots": "2", "threads": "4", "queues": "q", "settings": `{"a":"1"}`})
