@@ -93,11 +93,12 @@ class TestTemplate < RunnerTest
       File.write(File.join(dir, "app.rb"), <<~RUBY)
         trap("USR1") { }
         Thread.new { sleep }.name = "metrics"
+        Thread.new { sleep }
         class Threads; def self.perform; raise Thread.list.map(&:name).inspect; end; end
         class Signalled; def self.perform; Process.kill(:USR1, Process.pid); sleep; end; end
       RUBY
       template = start("app", chdir: dir, template: true)
-      assert_match(/has started threads \(metrics\)/, template.read["log"]["message"])
+      assert_match(/has started threads \(metrics, \S*app.rb:3\)/, template.read["log"]["message"])
       runner = forked(template)
       refute_match(/metrics/, runner.job("Threads")["message"])
       assert_match(/SIGUSR1/, runner.job("Signalled")["message"])
