@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -174,6 +175,9 @@ func (s *Server) killJob(r *http.Request) (any, error) {
 	return did{Outcome: said}, err
 }
 
+// leastID is how many characters an id of a failure has at least: a shorter one fits too many.
+const leastID = 8
+
 // pick names failures, one by one or by a filter.
 type pick struct {
 	IDs    []string `json:"ids"`
@@ -199,6 +203,8 @@ func (s *Server) editFailed(r *http.Request, what string, do func(ctx context.Co
 	switch {
 	case (len(p.IDs) > 0) == (p.Filter != nil):
 		return nil, badRequest("name failures by ids, or select them by filter")
+	case slices.ContainsFunc(p.IDs, func(id string) bool { return len(id) < leastID }):
+		return nil, badRequest("an id has at least %d characters", leastID)
 	case p.Filter != nil:
 		f.All, f.Class, f.Queue, f.Error = p.Filter.All, p.Filter.Class, p.Filter.Queue, p.Filter.Error
 		if f.All == (f.Class+f.Queue+f.Error != "") {

@@ -1,6 +1,7 @@
 package web
 
 import (
+	_ "embed"
 	"net/http"
 )
 
@@ -56,6 +57,7 @@ func routes() []route {
 		read("/schedule", "recurring jobs", (*Server).schedule),
 		read("/schedule/delayed", "jobs that wait for their time", (*Server).delayed),
 		read("/redis", "the server", (*Server).redis),
+		{Method: http.MethodGet, Path: api + "/openapi.yaml", Role: Viewer, Doc: "the description of this API", raw: (*Server).openapi},
 
 		act("/queues/{queue}/pause", "have the jobs of a queue wait, on all machines", (*Server).pauseQueue),
 		act("/queues/{queue}/resume", "have them go on", (*Server).resumeQueue),
@@ -96,4 +98,13 @@ func (s *Server) serve(r route) http.Handler {
 		}
 		s.send(w, http.StatusOK, body)
 	})
+}
+
+//go:embed openapi.yaml
+var description []byte
+
+func (s *Server) openapi(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", "application/yaml")
+	_, err := w.Write(description)
+	return err
 }

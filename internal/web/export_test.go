@@ -1,0 +1,21 @@
+package web
+
+import "crypto/sha256"
+
+// Row is a route as tests see it.
+type Row struct {
+	Method, Path string
+	Role         Role
+}
+
+// Table lists all routes.
+func Table() []Row {
+	var all []Row
+	for _, r := range routes() {
+		all = append(all, Row{r.Method, r.Path, r.Role})
+	}
+	return all
+}
+
+// Digest returns what the file of tokens has of one.
+func Digest(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)) }

@@ -1,0 +1,458 @@
+package web_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/longstore"
+	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/web"
+	"github.com/resqued/resqued/longjob"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fixture is a server with a Redis of its own.
+type fixture struct {
+	*testing.T
+	ns     string
+	store  *store.Store
+	jobs   *client.Client
+	server *web.Server
+	do     func(command, key string, args ...any)
+}
+
+const (
+	proc   = "web-1:boot:9120-1:0.1"
+	master = "web-1:boot:9120-1"
+)
+
+func setup(t *testing.T, change ...func(*web.Options)) *fixture {
+	t.Helper()
+	server := redistest.Shared(t)
+	f := &fixture{T: t, ns: redistest.Namespace(t)}
+	s, err := store.Open(store.Options{URL: server.URL(), Namespace: f.ns, Lease: time.Hour, LockTTL: store.DefaultLease})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	jobs, err := client.New(client.Options{URL: server.URL(), Namespace: f.ns})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, jobs.Close()) })
+	redis := server.Client(t)
+	f.store, f.jobs = s, jobs
+	f.do = func(command, key string, args ...any) {
+		t.Helper()
+		require.NoError(t, redis.Do(context.Background(), append([]any{command, f.ns + ":" + key}, args...)...).Err())
+	}
+	o := web.Options{
+		Store: s, Jobs: jobs, Namespace: f.ns, Version: "test",
+		Long: func(ctx context.Context) *longjob.Client {
+			return longjob.ClientFrom(longstore.New(s.Redis()).InContext(ctx), resqued.New())
+		},
+		Who:    func(*http.Request) (web.Visitor, error) { return web.Visitor{Name: "ann", Role: web.Operator}, nil },
+		Checks: view.Checks{Unique: func(string) bool { return false }},
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	f.server = web.New(o)
+	return f
+}
+
+// fill puts one thing of each kind into Redis.
+func (f *fixture) fill(name string) {
+	f.Helper()
+	quoted, err := json.Marshal(strings.ToValidUTF8(name, "?"))
+	require.NoError(f, err)
+	payload := fmt.Sprintf(`{"class":%s,"args":[%[1]s,12345678901234567890,0.10]}`, quoted)
+	for _, q := range []string{name, "q"} {
+		f.do("SADD", "queues", q)
+		f.do("RPUSH", "queue:"+q, payload, "no job")
+	}
+	require.NoError(f, f.store.Register(f.Context(), store.Registration{
+		Proc: proc, Workers: []string{"web-1~resqued:9120.0.0-x:q"},
+		Info: map[string]string{"host": "web-1", "pid": "9120", "slot": "0", "state": "running", "threads": "1", "queues": name, "version": name},
+	}))
+	_, err = f.store.PutMaster(f.Context(), store.MasterInfo{ID: master, TTL: time.Hour, Fields: map[string]string{
+		"state": "running", "host": "web-1", "slots": "1", "threads": "1", "queues": name, "version": name,
+		store.FieldTemplates: `[{"runner":"app","state":"ready","pid":7}]`,
+	}})
+	require.NoError(f, err)
+	reply, err := f.store.Exchange(f.Context(), store.ExchangeRequest{Proc: proc, Wants: []store.Want{{Token: redistest.Unique(), Worker: "web-1~resqued:9120.0.0-x:q"}}, Queues: []store.Queue{{Name: "q", Locked: true}}})
+	require.NoError(f, err)
+	require.Len(f, reply.Jobs, 1)
+	record, err := json.Marshal(map[string]any{
+		"failed_at": "2026/11/24 01:02:03 UTC", "payload": json.RawMessage(payload), "exception": name, "error": name,
+		"backtrace": []string{name}, "worker": name, "queue": strings.ToValidUTF8(name, "?"),
+	})
+	require.NoError(f, err)
+	f.do("RPUSH", "failed", record, "no record")
+	f.do("SADD", "workers", "ruby:7:"+name)
+	f.do("SET", "worker:ruby:7:"+name, payload)
+	f.do("ZADD", "delayed_queue_schedule", 4102444800, "4102444800")
+	f.do("RPUSH", "delayed:4102444800", strings.Replace(payload, "{", `{"queue":"q",`, 1))
+}
+
+func (f *fixture) ask(method, path, body string, change ...func(*http.Request)) *httptest.ResponseRecorder {
+	f.Helper()
+	r := httptest.NewRequestWithContext(f.Context(), method, path, strings.NewReader(body))
+	r.Host, r.RemoteAddr = "127.0.0.1:5678", "127.0.0.1:40000"
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for _, c := range change {
+		c(r)
+	}
+	w := httptest.NewRecorder()
+	f.server.ServeHTTP(w, r)
+	return w
+}
+
+// get returns the answer to a request that must succeed.
+func (f *fixture) get(path string) map[string]any {
+	f.Helper()
+	answer := f.ask(http.MethodGet, path, "")
+	text := answer.Body.String()
+	require.Equal(f, http.StatusOK, answer.Code, "%s: %s", path, text)
+	var v map[string]any
+	require.NoError(f, json.Unmarshal([]byte(text), &v), path)
+	return v
+}
+
+// post returns the answer to an act, and its status.
+func (f *fixture) post(path, body string) (map[string]any, int) {
+	f.Helper()
+	answer := f.ask(http.MethodPost, path, body)
+	var v map[string]any
+	require.NoError(f, json.Unmarshal([]byte(answer.Body.String()), &v), path)
+	return v, answer.Code
+}
+
+var placeholder = regexp.MustCompile(`{\w+}`)
+
+// Every route asks for the role that it says, and none answers another site's page.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	visitor := web.Visitor{Role: web.Viewer}
+	f := setup(t, func(o *web.Options) { o.Who = func(*http.Request) (web.Visitor, error) { return visitor, nil } })
+	acts := 0
+	for _, r := range web.Table() {
+		path := placeholder.ReplaceAllString(r.Path, "x")
+		answer := f.ask(r.Method, path, "")
+		assert.Equal(t, r.Role == web.Operator, answer.Code == http.StatusForbidden, "%s %s: %s", r.Method, path, answer.Body)
+		assert.Less(t, answer.Code, 500, path)
+		assert.Contains(t, answer.Header().Get("Content-Security-Policy"), "default-src 'none'")
+		assert.Equal(t, r.Method == http.MethodPost, r.Role == web.Operator, "%s changes something, or not", path)
+		cross := f.ask(r.Method, path, "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") })
+		if r.Method != http.MethodGet {
+			acts++
+			assert.Equal(t, http.StatusForbidden, cross.Code, path)
+			assert.Contains(t, cross.Body.String(), "cross_site")
+		}
+		foreign := f.ask(r.Method, path, "", func(r *http.Request) { r.Host = "evil.example" })
+		assert.Equal(t, http.StatusMisdirectedRequest, foreign.Code, path)
+	}
+	assert.Greater(t, acts, 10)
+}
+
+// The description has every route and nothing else, and every answer is as it says.
+func TestDescription(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.fill("mail")
+	text, err := os.ReadFile("openapi.yaml")
+	require.NoError(t, err)
+	doc, err := openapi3.NewLoader().LoadFromData(text)
+	require.NoError(t, err)
+	require.NoError(t, doc.Validate(t.Context()))
+	described := map[string]bool{}
+	for path, item := range doc.Paths.Map() {
+		for method := range item.Operations() {
+			described[method+" /api/v1"+path] = true
+		}
+	}
+	for _, r := range web.Table() {
+		if strings.HasPrefix(r.Path, "/api/v1/") {
+			assert.True(t, described[r.Method+" "+r.Path], "%s %s is not described", r.Method, r.Path)
+			delete(described, r.Method+" "+r.Path)
+		}
+	}
+	assert.Empty(t, described, "described, and not there")
+
+	router, err := gorillamux.NewRouter(doc)
+	require.NoError(t, err)
+	failures := f.get("/api/v1/failed")["items"].([]any)
+	id := failures[1].(map[string]any)["id"].(string)
+	job := f.get("/api/v1/jobs")["items"].([]any)[1].(map[string]any)["id"].(string)
+	for _, one := range []string{
+		"GET /live", "GET /live?since=5", "GET /overview", "GET /attention", "GET /doctor", "GET /queues", "GET /queues/mail", "GET /queues/mail/jobs",
+		"GET /queues/mail/jobs?class=mail&limit=1", "GET /jobs", "GET /jobs?class=mail&older=10m", "GET /jobs/" + url.PathEscape(job), "GET /failed", "GET /failed?class=mail&args=12345",
+		"GET /failed?limit=1&cursor=1", "GET /failed/groups", "GET /failed/" + id, "GET /parked", "GET /workers", "GET /workers/web-1:9120", "GET /locks", "GET /locks?kind=locket", "GET /locks/waiting",
+		"GET /locks/unique", "GET /longjobs", "GET /longjobs/none", "GET /schedule", "GET /schedule/delayed", "GET /redis", "GET /queues/none", "GET /locks/none",
+		"GET /failed?cursor=-1", "GET /jobs?older=long", "POST /queues/mail/pause", "POST /queues/mail/resume", "POST /pause", "POST /resume",
+		`POST /jobs {"class":"A","args":[1],"queue":"mail"}`, `POST /jobs {"class":"","args":[1]}`, "POST /jobs/none/kill", `POST /failed/retry {"ids":["` + id + `"]}`,
+		`POST /failed/retry {"filter":{"class":"mail"},"dry_run":true}`, `POST /failed/remove {"filter":{"all":true},"expect":1}`, `POST /failed/remove {"filter":{"all":true},"expect":2}`,
+		"POST /locks/none/release", "POST /longjobs/none/cancel", "POST /longjobs/none/requeue", "POST /schedule/none/run", "POST /queues/mail/purge",
+	} {
+		method, rest, _ := strings.Cut(one, " ")
+		path, body, _ := strings.Cut(rest, " ")
+		answer := f.ask(method, "/api/v1"+path, body)
+		text := answer.Body.String()
+		request, err := http.NewRequestWithContext(t.Context(), method, "/api/v1"+path, strings.NewReader(body))
+		require.NoError(t, err)
+		request.Header.Set("Content-Type", "application/json")
+		route, params, err := router.FindRoute(request)
+		require.NoError(t, err, one)
+		require.NoError(t, openapi3filter.ValidateResponse(t.Context(), &openapi3filter.ResponseValidationInput{
+			RequestValidationInput: &openapi3filter.RequestValidationInput{Request: request, Route: route, PathParams: params},
+			Status:                 answer.Code, Header: answer.Header(), Body: io.NopCloser(strings.NewReader(text)),
+		}), "%s: %s", one, text)
+		assert.Less(t, answer.Code, 500, "%s: %s", one, text)
+	}
+}
+
+// Numbers of arguments are as they were pushed.
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.fill("mail")
+	for _, path := range []string{"/api/v1/queues/mail/jobs", "/api/v1/jobs", "/api/v1/failed", "/api/v1/schedule/delayed"} {
+		assert.Contains(t, f.ask(http.MethodGet, path, "").Body.String(), `["mail",12345678901234567890,0.10]`, path)
+	}
+}
+
+// Whatever strangers name their things, and whoever asks for what, no answer is a fault of the
+// server.
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"<script>alert(1)</script>", "a/b?c#d", "bad \xff\xfe UTF-8", "\u202eabc", `"quoted\`, "new\nline", strings.Repeat("x", 64<<10), "-", "..", "%2F"} {
+		f := setup(t)
+		f.fill(name)
+		for _, r := range web.Table() {
+			if r.Method != http.MethodGet {
+				continue
+			}
+			for _, value := range []string{"x", "-", "%00", "%ff", "..%2f..", "%2e%2e", strings.Repeat("a", 5000), "-1", "9999999999999999999"} {
+				path := placeholder.ReplaceAllString(r.Path, strings.ReplaceAll(value, "$", ""))
+				for _, query := range []string{"", "?name=%ff", "?limit=-1", "?limit=1e9", "?cursor=99999999999999999999", "?cursor=-5", "?class=%ff", "?args=" + strings.Repeat("a", 5000), "?since=x", "?%zz", "?kind=%00"} {
+					answer := f.ask(r.Method, path+query, "")
+					require.Less(t, answer.Code, 500, "%s%s: %s", path, query, answer.Body.String())
+				}
+			}
+		}
+		for _, path := range []string{"/api/v1/jobs", "/api/v1/failed/retry"} {
+			for _, body := range []string{"{", "[]", "null", `{"class":1}`, `{"ids":[""]}`, `{"ids":["a"]}`, `{"ids":["x"],"filter":{"all":true}}`, `{"filter":{}}`, `{"x":1}`, `{"class":"A"} {}`, `{"class":"A","args":{}}`, `{"class":"A","queue":"","args":[]}`, strings.Repeat(" ", 70<<10)} {
+				answer := f.ask(http.MethodPost, path, body)
+				require.GreaterOrEqual(t, answer.Code, 400, body[:min(len(body), 50)])
+				require.Less(t, answer.Code, 500, "%s: %s", body[:min(len(body), 50)], answer.Body.String())
+			}
+		}
+		answer := f.ask(http.MethodPost, "/api/v1/jobs", "", func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") })
+		require.Equal(t, http.StatusUnsupportedMediaType, answer.Code)
+	}
+}
+
+// Acts do what they say.
+func TestActs(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.fill("mail")
+	v, code := f.post("/api/v1/queues/mail/pause", "")
+	require.Equal(t, http.StatusOK, code)
+	require.Equal(t, "paused", v["outcome"])
+	paused, _, err := f.store.Paused(t.Context(), "mail")
+	require.NoError(t, err)
+	require.True(t, paused["mail"])
+	v, _ = f.post("/api/v1/queues/mail/resume", "")
+	require.Equal(t, "resumed", v["outcome"])
+
+	v, _ = f.post("/api/v1/jobs", `{"class":"Mail","args":[12345678901234567890],"queue":"new"}`)
+	require.Equal(t, "new", v["queue"])
+	payloads, err := f.store.Payloads(t.Context(), "new", 0, 1)
+	require.NoError(t, err)
+	require.Contains(t, string(payloads[0]), "[12345678901234567890]")
+
+	id := f.get("/api/v1/failed")["items"].([]any)[1].(map[string]any)["id"].(string)
+	v, _ = f.post("/api/v1/failed/retry", `{"ids":["`+id+`"]}`)
+	require.EqualValues(t, 1, v["count"])
+	n, err := f.store.Length(t.Context(), "mail")
+	require.NoError(t, err)
+	require.EqualValues(t, 3, n)
+	v, _ = f.post("/api/v1/failed/remove", `{"filter":{"all":true},"dry_run":true}`)
+	require.Equal(t, map[string]any{"outcome": "would_be_removed", "count": 2.0}, v)
+	_, code = f.post("/api/v1/failed/remove", `{"filter":{"all":true},"expect":1}`)
+	require.Equal(t, http.StatusConflict, code)
+	v, _ = f.post("/api/v1/failed/remove", `{"filter":{"all":true},"expect":2}`)
+	require.EqualValues(t, 2, v["count"])
+
+	job := f.get("/api/v1/jobs")["items"].([]any)[1].(map[string]any)["id"].(string)
+	v, _ = f.post("/api/v1/jobs/"+url.PathEscape(job)+"/kill", "")
+	require.Equal(t, store.KillAsked, v["outcome"], "%v", v)
+	v, _ = f.post("/api/v1/queues/mail/purge", "")
+	require.EqualValues(t, 3, v["count"])
+}
+
+// A page of failures goes on where the one before has ended, whatever comes meanwhile.
+func TestPagesOfFailures(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	record := func(i int) string {
+		return fmt.Sprintf(`{"failed_at":"2026/11/24 01:02:03 UTC","payload":{"class":"C%d","args":[%d]},"exception":"E","error":"e","queue":"q"}`, i%10, i)
+	}
+	for i := range 450 {
+		f.do("RPUSH", "failed", record(i))
+	}
+	seen := map[string]bool{}
+	cursor, looked := "", 0.0
+	for range 100 {
+		page := f.get("/api/v1/failed?class=C3&limit=7" + cursor)
+		looked += page["looked"].(float64)
+		for _, item := range page["items"].([]any) {
+			args := fmt.Sprint(item.(map[string]any)["args"])
+			require.False(t, seen[args], args)
+			seen[args] = true
+		}
+		f.do("RPUSH", "failed", record(1003))
+		if page["next"] == nil {
+			break
+		}
+		cursor = "&cursor=" + page["next"].(string)
+	}
+	require.Len(t, seen, 45)
+	require.EqualValues(t, 450, looked)
+}
+
+// What cannot be read leaves the rest whole.
+func TestTrouble(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.fill("mail")
+	require.NotEmpty(t, f.get("/api/v1/queues")["items"])
+	for _, key := range []string{"failed", "workers", "resqued:parking", "delayed_queue_schedule"} {
+		f.do("DEL", key)
+		f.do("SET", key, "of a wrong type")
+	}
+	for path, fails := range map[string]bool{
+		"/api/v1/queues": false, "/api/v1/jobs": false, "/api/v1/overview": false, "/metrics": false, "/readyz": false, "/api/v1/queues/mail/jobs": false,
+		"/api/v1/locks": false, "/api/v1/failed": true,
+	} {
+		answer := f.ask(http.MethodGet, path, "")
+		text := answer.Body.String()
+		assert.Equal(t, fails, answer.Code != http.StatusOK, "%s: %s", path, text)
+		assert.True(t, answer.Code == http.StatusOK || strings.Contains(text, `"error"`), text)
+	}
+}
+
+// The exposition is what Prometheus expects, and bounded.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.fill("a\"b\\c\nd\xff")
+	for i := range 2000 {
+		f.do("SADD", "queues", fmt.Sprintf("queue-%04d", i))
+	}
+	text := f.ask(http.MethodGet, "/metrics", "").Body.String()
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	require.Less(t, len(text), 300<<10)
+	require.Contains(t, text, `resqued_queue_jobs{queue="(other)"}`)
+	require.Contains(t, text, "resqued_redis_up 1\n")
+	require.Contains(t, text, `resqued_threads{host="web-1",state="busy"} 1`)
+}
+
+func TestLogin(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens")
+	require.NoError(t, os.WriteFile(path, web.FormatTokens([]web.Token{
+		{Name: "grafana", Role: web.Viewer, Sum: web.Digest("look")}, {Name: "ann", Role: web.Operator, Sum: web.Digest("change")},
+	}), 0o600))
+	login := &web.Login{Tokens: &web.Tokens{Path: path}, Proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, UserHeader: "X-User", Operators: []string{"bob"}}
+	who := func(from string, change func(r *http.Request)) (web.Visitor, int) {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		r.RemoteAddr = from
+		if change != nil {
+			change(r)
+		}
+		v, err := login.Who(r)
+		if err == nil {
+			return v, http.StatusOK
+		}
+		var e *web.Error
+		require.ErrorAs(t, err, &e)
+		return v, e.Status
+	}
+	bearer := func(token string) func(r *http.Request) {
+		return func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
+	}
+	_, code := who("127.0.0.1:1", nil)
+	require.Equal(t, http.StatusUnauthorized, code, "nobody is let in without a login")
+	login.Anonymous = web.Viewer
+	v, _ := who("127.0.0.1:1", nil)
+	require.Equal(t, web.Visitor{Role: web.Viewer}, v)
+	_, code = who("192.0.2.1:1", nil)
+	require.Equal(t, http.StatusUnauthorized, code)
+	v, _ = who("192.0.2.1:1", bearer("look"))
+	require.Equal(t, web.Visitor{Name: "grafana", Role: web.Viewer}, v)
+	v, _ = who("192.0.2.1:1", func(r *http.Request) { r.SetBasicAuth("whoever", "change") })
+	require.Equal(t, web.Visitor{Name: "ann", Role: web.Operator}, v)
+	v, _ = who("10.1.2.3:1", func(r *http.Request) { r.Header.Set("X-User", "bob") })
+	require.Equal(t, web.Visitor{Name: "bob", Role: web.Operator}, v)
+	v, _ = who("[::ffff:10.1.2.3]:1", func(r *http.Request) { r.Header.Set("X-User", "eve") })
+	require.Equal(t, web.Visitor{Name: "eve", Role: web.Viewer}, v)
+	for _, from := range []string{"192.0.2.1:1", "127.0.0.1:1", "@"} {
+		_, code = who(from, func(r *http.Request) { r.Header.Set("X-User", "bob") })
+		require.Equal(t, http.StatusForbidden, code, from)
+	}
+	for range 10 {
+		_, code = who("192.0.2.9:1", bearer("guess"))
+		require.Equal(t, http.StatusUnauthorized, code)
+	}
+	_, code = who("192.0.2.9:1", bearer("look"))
+	require.Equal(t, http.StatusTooManyRequests, code)
+	_, code = who("192.0.2.1:1", bearer("look"))
+	require.Equal(t, http.StatusOK, code, "another address is not barred")
+	require.NoError(t, os.Chmod(path, 0o604))
+	require.NoError(t, os.WriteFile(path, web.FormatTokens(nil), 0o604))
+	_, err := (&web.Tokens{Path: path}).List()
+	require.ErrorContains(t, err, "chmod")
+}
+
+func FuzzTokens(f *testing.F) {
+	f.Add([]byte("# x\nann operator " + strings.Repeat("ab", 32) + "\n"))
+	f.Add([]byte("ann root x\n\n \x00\xff"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		list, err := web.ParseTokens(text)
+		if err != nil {
+			return
+		}
+		again, err := web.ParseTokens(web.FormatTokens(list))
+		require.NoError(t, err)
+		require.Equal(t, len(list), len(again))
+		require.True(t, bytes.Equal(web.FormatTokens(list), web.FormatTokens(again)))
+	})
+}
