@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,16 +53,19 @@ func (c *Chart) Any() bool {
 	if c == nil {
 		return false
 	}
-	known := 0
+	n := 0
 	for _, s := range c.Series {
 		for _, v := range s.Values {
-			if !math.IsNaN(v) {
-				known++
+			if known(v) {
+				n++
 			}
 		}
 	}
-	return known >= 2
+	return n >= 2
 }
+
+// known reports whether a value is one.
+func known(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
 func (c *Chart) spans() (n int) {
 	for _, s := range c.Series {
@@ -79,7 +83,7 @@ func (c *Chart) top() (top, step float64) {
 	most := 0.0
 	for _, s := range c.Series {
 		for _, v := range s.Values {
-			if !math.IsNaN(v) && !math.IsInf(v, 0) {
+			if known(v) {
 				most = max(most, v)
 			}
 		}
@@ -107,7 +111,7 @@ func (c *Chart) SVG(zone *time.Location) template.HTML {
 	top, step := c.top()
 	y := func(v float64) float64 { return chartPlot * (1 - v/top) }
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg class="chart" height="%d" width="100%%" role="img" aria-label="%s">`, chartHeight, template.HTMLEscapeString(c.Title+". "+c.Summary()))
+	fmt.Fprintf(&b, `<svg class="chart" height="%d" width="100%%" role="img" aria-label="%s">`, chartHeight, template.HTMLEscapeString(text(c.Title, maxLine)+". "+c.Summary()))
 	for v := 0.0; v <= top*1.001; v += step {
 		at := chartTop + y(v)
 		fmt.Fprintf(&b, `<line class="grid" x1="0" x2="100%%" y1="%.1f" y2="%.1f"/>`, at, at)
@@ -117,7 +121,16 @@ func (c *Chart) SVG(zone *time.Location) template.HTML {
 	}
 	fmt.Fprintf(&b, `<svg x="0" y="%d" width="100%%" height="%d" viewBox="0 0 %d %d" preserveAspectRatio="none" overflow="visible">`, chartTop, chartPlot, n, chartPlot)
 	for i, s := range c.Series {
-		line, area := steps(s.Values, y)
+		values := s.Values
+		if s.Alert { // none is no news
+			values = slices.Clone(values)
+			for j, v := range values {
+				if v == 0 {
+					values[j] = math.NaN()
+				}
+			}
+		}
+		line, area := steps(values, y)
 		class := "s" + strconv.Itoa(i)
 		if s.Alert {
 			class = "alert"
@@ -154,16 +167,15 @@ func (c *Chart) SVG(zone *time.Location) template.HTML {
 func steps(values []float64, y func(float64) float64) (line, area string) {
 	var l, a strings.Builder
 	begun := -1
-	end := func(i int) {
+	end := func() {
 		if begun >= 0 {
 			fmt.Fprintf(&a, "V%dH%dZ", chartPlot, begun)
 		}
 		begun = -1
-		_ = i
 	}
 	for i, v := range values {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			end(i)
+		if !known(v) {
+			end()
 			continue
 		}
 		at := strconv.FormatFloat(y(v), 'f', 1, 64)
@@ -178,7 +190,7 @@ func steps(values []float64, y func(float64) float64) (line, area string) {
 		fmt.Fprintf(&l, "H%d", i+1)
 		fmt.Fprintf(&a, "H%d", i+1)
 	}
-	end(len(values))
+	end()
 	return l.String(), a.String()
 }
 
@@ -219,17 +231,19 @@ func ticks(from, to time.Time) []tick {
 func short(v float64) string {
 	switch {
 	case v >= 1e6:
-		return strconv.FormatFloat(v/1e6, 'g', 3, 64) + "M"
+		return strconv.FormatFloat(math.Round(v/1e4)/100, 'f', -1, 64) + "M"
 	case v >= 1e4:
-		return strconv.FormatFloat(v/1e3, 'g', 3, 64) + "k"
+		return strconv.FormatFloat(math.Round(v/1e2)/10, 'f', -1, 64) + "k"
+	case v >= 100:
+		return view.Grouped(int64(math.Round(v)))
 	}
-	return strconv.FormatFloat(v, 'g', 3, 64)
+	return strconv.FormatFloat(math.Round(v*1000)/1000, 'f', -1, 64)
 }
 
 // Last is the newest known value of a series with its unit.
 func (c *Chart) Last(s Series) string {
 	for i := len(s.Values) - 1; i >= 0; i-- {
-		if v := s.Values[i]; !math.IsNaN(v) {
+		if v := s.Values[i]; known(v) {
 			return short(math.Round(v*10)/10) + c.Unit
 		}
 	}
@@ -242,16 +256,16 @@ func (c *Chart) Summary() string {
 	for _, s := range c.Series {
 		most := math.NaN()
 		for _, v := range s.Values {
-			if !math.IsNaN(v) && (math.IsNaN(most) || v > most) {
+			if known(v) && (math.IsNaN(most) || v > most) {
 				most = v
 			}
 		}
 		if math.IsNaN(most) {
 			continue
 		}
-		parts = append(parts, fmt.Sprintf("%s: now %s, at most %s", s.Name, c.Last(s), short(math.Round(most*10)/10)+c.Unit))
+		parts = append(parts, fmt.Sprintf("%s: now %s, at most %s", text(s.Name, 80), c.Last(s), short(math.Round(most*10)/10)+c.Unit))
 	}
-	return "The last " + view.Left(c.To().Sub(c.From)) + ". " + strings.Join(parts, ". ") + "."
+	return "The last " + left(c.To().Sub(c.From)) + ". " + strings.Join(parts, ". ") + "."
 }
 
 // JSON is what the script needs to say which value is under the pointer.
@@ -262,12 +276,12 @@ func (c *Chart) JSON() string {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		fmt.Fprintf(&b, `{"name":%s,"values":[`, quote(s.Name))
+		fmt.Fprintf(&b, `{"name":%s,"values":[`, quote(text(s.Name, 80)))
 		for j, v := range s.Values {
 			if j > 0 {
 				b.WriteByte(',')
 			}
-			if math.IsNaN(v) || math.IsInf(v, 0) {
+			if !known(v) {
 				b.WriteString("null")
 			} else {
 				b.WriteString(strconv.FormatFloat(math.Round(v*100)/100, 'g', -1, 64))
@@ -283,14 +297,14 @@ func (c *Chart) JSON() string {
 func Spark(values []float64) template.HTML {
 	const height = 18
 	most := 0.0
-	known := 0
+	n := 0
 	for _, v := range values {
-		if !math.IsNaN(v) && !math.IsInf(v, 0) {
+		if known(v) {
 			most = max(most, v)
-			known++
+			n++
 		}
 	}
-	if known < 2 {
+	if n < 2 {
 		return ""
 	}
 	if most == 0 {

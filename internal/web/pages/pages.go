@@ -160,15 +160,20 @@ type NavLink struct {
 	Key string
 }
 
+// maxAddressed is how long a name may be, in bytes, that stands in an address.
+const maxAddressed = 1 << 10
+
 // Path returns the address of a page. Everything after the path is escaped: names come from
-// whoever may push to Redis.
+// whoever may push to Redis. One that is too long for an address leads to the list that it is in.
 func (f *Frame) Path(path string, name ...string) template.URL {
 	at := f.Prefix + path
 	if len(name) == 0 {
 		return template.URL(at) //nolint:gosec // a path of this server
 	}
-	switch name[0] {
-	case "", ".", "..":
+	switch {
+	case len(name[0]) > maxAddressed:
+		return template.URL(at) //nolint:gosec // a path of this server
+	case name[0] == "" || name[0] == "." || name[0] == "..":
 		// Browsers resolve these, escaped or not.
 		return template.URL(at + "/-?name=" + url.QueryEscape(name[0])) //nolint:gosec // escaped
 	}
@@ -176,11 +181,11 @@ func (f *Frame) Path(path string, name ...string) template.URL {
 }
 
 // With returns the address of a page with parameters: keys and values by turns. Empty values
-// are left out.
+// are left out, and so are those too long for an address.
 func (f *Frame) With(path string, pairs ...string) template.URL {
 	values := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
+		if pairs[i+1] != "" && len(pairs[i+1]) <= maxAddressed {
 			values.Set(pairs[i], pairs[i+1])
 		}
 	}

@@ -38,7 +38,9 @@ func (p *Workers) Of(m WorkerMaster) masterPart { return masterPart{p, m} }
 func (p *Workers) Row(r ProcessRow) processPart { return processPart{p, r} }
 
 // Of is the master of the page.
-func (p *Worker) Of(m WorkerMaster) masterPart { return masterPart{&Workers{Frame: p.Frame}, m} }
+func (p *Worker) Of(m WorkerMaster) masterPart {
+	return masterPart{&Workers{Frame: p.Frame, Alone: true}, m}
+}
 
 // Of is a run of the page.
 func (p *LongJobs) Of(r LongRow) runPart { return runPart{p, r} }

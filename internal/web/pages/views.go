@@ -192,6 +192,8 @@ type Workers struct {
 	// Processes counts all, Shown those of the page.
 	Processes, Threads, Busy int
 	Pager                    Pager
+	// Alone: the page is about one master, and named after it.
+	Alone bool
 }
 
 // WorkerHost is a machine with its masters.
@@ -246,7 +248,7 @@ func (r ProcessRow) Recycles() string {
 		said = "recycles after this job"
 	}
 	if r.Rate != nil && *r.Rate > 0 {
-		said += " (~" + view.Left(time.Duration(float64(n) / *r.Rate * float64(time.Second))) + ")"
+		said += " (~" + view.Age(time.Duration(float64(n) / *r.Rate * float64(time.Second))) + ")"
 	}
 	return said
 }

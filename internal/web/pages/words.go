@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"html/template"
 	"math"
 	"strings"
@@ -30,6 +31,7 @@ var funcs = template.FuncMap{
 	"whole":   whole,
 	"args":    args,
 	"id":      shortID,
+	"dom":     dom,
 	"worker":  func(id string) string { return text(view.WorkerText(id), view.MaxName) },
 	"count":   count,
 	"size":    view.Size,
@@ -37,16 +39,23 @@ var funcs = template.FuncMap{
 	"percent": percent,
 	"took":    took,
 	"secs":    func(s int64) string { return view.Age(time.Duration(s) * time.Second) },
-	"left":    func(s int64) string { return view.Left(time.Duration(s) * time.Second) },
-	"plural":  view.Plural,
+	"left":    func(s int64) string { return left(time.Duration(s) * time.Second) },
+	"about":   func(s int64) string { return view.Age(time.Duration(s) * time.Second) },
+	"plural":  plural,
 	"deref":   deref,
-	"shell":   view.Shell,
-	"spark":   Spark,
-	"chart":   func(c *Chart) template.HTML { return c.SVG(c.From.Location()) },
-	"int":     func(n int64) int { return int(n) },
-	"share":   share,
-	"add":     func(a, b int) int { return a + b },
-	"choose":  choose,
+	"float": func(f *float64) float64 {
+		if f == nil {
+			return 0
+		}
+		return *f
+	},
+	"shell":  view.Shell,
+	"spark":  Spark,
+	"chart":  func(c *Chart) template.HTML { return c.SVG(c.From.Location()) },
+	"int":    func(n int64) int { return int(n) },
+	"share":  share,
+	"add":    func(a, b int) int { return a + b },
+	"choose": choose,
 }
 
 // text makes a text of whoever it may be fit for a page: at most max bytes, with whatever is not
@@ -91,6 +100,14 @@ func shortID(id string) string {
 		_ = place // where it stands is not what anybody reads
 	}
 	return wire.Printable(digest, view.MaxName)
+}
+
+// dom returns what names an element of a page that stands for a thing of a name, so that it
+// keeps its place and its tick while others come and go.
+func dom(kind, name string) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name))
+	return fmt.Sprintf("%s-%x", kind, h.Sum64())
 }
 
 // count groups the digits of a number.
@@ -176,7 +193,29 @@ func took(d time.Duration) string {
 	case d < time.Minute:
 		return fmt.Sprintf("%.0f s", d.Seconds())
 	}
-	return view.Left(d)
+	return left(d)
+}
+
+// left is view.Left without a second unit of which there is none.
+func left(d time.Duration) string {
+	said := view.Left(d)
+	for _, zero := range []string{"00s", "00m", "00h"} {
+		if short := strings.TrimSuffix(said, zero); short != "" {
+			said = short
+		}
+	}
+	return said
+}
+
+// plural counts things.
+func plural(n int, what string) string {
+	if n != 1 && strings.HasSuffix(what, "s") {
+		return view.Grouped(int64(n)) + " " + what + "es"
+	}
+	if n == 1 {
+		return "1 " + what
+	}
+	return view.Grouped(int64(n)) + " " + what + "s"
 }
 
 func deref(p any) any {
@@ -211,7 +250,7 @@ func (f *Frame) Ago(at any) template.HTML {
 	}
 	d := f.Now.Sub(t)
 	if d < 0 {
-		return f.clock(t, "in "+view.Left(-d))
+		return f.clock(t, "in "+left(-d))
 	}
 	return f.clock(t, view.Age(d)+" ago")
 }
@@ -234,7 +273,7 @@ func (f *Frame) Until(at any) template.HTML {
 	case !t.After(f.Now):
 		return f.clock(t, "due")
 	}
-	return f.clock(t, "in "+view.Left(t.Sub(f.Now)))
+	return f.clock(t, "in "+left(t.Sub(f.Now)))
 }
 
 // Clock writes an instant by the clock, with its day if that is another.

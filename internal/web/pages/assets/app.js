@@ -85,8 +85,9 @@
   const search = async () => {
     const next = document.getElementById("search-next");
     const hits = document.querySelectorAll("#hits tbody tr").length;
-    if (!next || hits >= 50) { searching = false; return; }
+    if (!next || hits >= 50) { searching = false; say("frozen", "as of " + clock()); return; }
     searching = true;
+    say("live", "searching");
     const stop = document.getElementById("search-stop");
     stop.hidden = false;
     stop.onclick = () => { searching = false; stop.hidden = true; };

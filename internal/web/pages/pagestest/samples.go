@@ -85,13 +85,13 @@ func job(id, class, args, queue, state, worker string, since time.Duration) *vie
 
 func jobs() []*view.Job {
 	return []*view.Job{
-		job("9f1c77aa02bb4c6e8d10", "Import", `["s3://imports/2026-11-24/customers.csv",{"dry_run":false}]`, "reports", view.JobKilled, "web-2:8800.1.11:*", 22*time.Minute),
-		job("4f2a11dd90124e7fa001", "Report", `[2024,"monthly"]`, "reports", view.JobRuns, "web-1:4700.0.3:*", 8*time.Minute+12*time.Second),
+		job("9f1c77aa02bb4c6e8d10", "Import", `["s3://imports/2026-11-24/customers.csv",{"dry_run":false}]`, "reports", view.JobKilled, "web-2~resqued:8800.1.11-0a1b2c:*:,**", 22*time.Minute),
+		job("4f2a11dd90124e7fa001", "Report", `[2024,"monthly"]`, "reports", view.JobRuns, "web-1~resqued:4700.0.3-0a1b2c:*:,**", 8*time.Minute+12*time.Second),
 		job("ruby-db-1:221", "Newsletter::Deliver", `[991,{"locale":"de"}]`, "newsletter", view.JobForeign, "db-1:221:newsletter,low", 64*time.Second),
-		job("a01b00000000000000aa", "Thumbnail", `[{"asset":88121,"sizes":[64,128,256,512,1024],"format":"avif"}]`, "thumbnails", view.JobRuns, "web-1:4700.0.7:*", 4*time.Second),
-		job("a01b00000000000000ab", "Mail", `[42,"Welcome, and what to do first"]`, "mail", view.JobRuns, "web-3:101.2.0:*", 900*time.Millisecond),
-		job("a01b00000000000000ac", "Mail", `[43,"Welcome, and what to do first"]`, "mail", view.JobRuns, "web-3:101.2.1:*", 500*time.Millisecond),
-		job("a01b00000000000000ad", "SearchIndex::Update", `["Product",192201]`, "search-index", view.JobRuns, "web-3:101.2.2:*", 300*time.Millisecond),
+		job("a01b00000000000000aa", "Thumbnail", `[{"asset":88121,"sizes":[64,128,256,512,1024],"format":"avif"}]`, "thumbnails", view.JobRuns, "web-1~resqued:4700.0.7-0a1b2c:*:,**", 4*time.Second),
+		job("a01b00000000000000ab", "Mail", `[42,"Welcome, and what to do first"]`, "mail", view.JobRuns, "web-3~resqued:101.2.0-0a1b2c:*:,**", 900*time.Millisecond),
+		job("a01b00000000000000ac", "Mail", `[43,"Welcome, and what to do first"]`, "mail", view.JobRuns, "web-3~resqued:101.2.1-0a1b2c:*:,**", 500*time.Millisecond),
+		job("a01b00000000000000ad", "SearchIndex::Update", `["Product",192201]`, "search-index", view.JobRuns, "web-3~resqued:101.2.2-0a1b2c:*:,**", 300*time.Millisecond),
 	}
 }
 
@@ -124,7 +124,7 @@ func events() []pages.Event {
 
 func failures() []view.Failure {
 	f := func(id, class, args, queue, exception, message string, since time.Duration) view.Failure {
-		return view.Failure{ID: id, List: "failed", Class: class, Args: raw(args), Queue: queue, Exception: exception, Error: message, FailedAt: agoPtr(since), Worker: "web-1:4700.0.3:*"}
+		return view.Failure{ID: id, List: "failed", Class: class, Args: raw(args), Queue: queue, Exception: exception, Error: message, FailedAt: agoPtr(since), Worker: "web-1~resqued:4700.0.3-0a1b2c:*:,**"}
 	}
 	list := []view.Failure{
 		f("1c0de1c0de1c0de1c0de@311", "Mail", `[8841,"Your invoice"]`, "mail", "Timeout", "smtp.example.net:587: no answer for 30s", 8*time.Second),
@@ -198,8 +198,8 @@ func locks() []pages.LockRow {
 		return pages.LockRow{Lock: v, Waiters: waiters}
 	}
 	return []pages.LockRow{
-		l("job", "locket:job_locks:Sync[42]", "held", "web-1:9120.0.3:*", 492, 31, "reports"), l("job", "locket:job_locks:Report[2024,\"monthly\"]", "held", "web-1:9120.0.7:*", 8, 31),
-		l("class", "lock:Graph:42", "expired", "web-2:8800.1.1:*", 3660, -120, "graphs", "reports"), l("loner", "loner:lock:Export:7", "orphan", "", 172800, 0),
+		l("job", "locket:job_locks:Sync[42]", "held", "web-1~resqued:9120.0.3-0a1b2c:*:,**", 492, 31, "reports"), l("job", "locket:job_locks:Report[2024,\"monthly\"]", "held", "web-1~resqued:9120.0.7-0a1b2c:*:,**", 8, 31),
+		l("class", "lock:Graph:42", "expired", "web-2~resqued:8800.1.1-0a1b2c:*:,**", 3660, -120, "graphs", "reports"), l("loner", "loner:lock:Export:7", "orphan", "", 172800, 0),
 	}
 }
 
@@ -207,7 +207,7 @@ func runs() []pages.LongRow {
 	var slices []pages.Slice
 	at := ago(19 * time.Minute)
 	for i := range 40 {
-		s := pages.Slice{At: at, Took: 15*time.Second + time.Duration(i%5)*time.Second, Units: 300, Outcome: "requeued", Worker: "web-1:4700.0.3:*"}
+		s := pages.Slice{At: at, Took: 15*time.Second + time.Duration(i%5)*time.Second, Units: 300, Outcome: "requeued", Worker: "web-1~resqued:4700.0.3-0a1b2c:*:,**"}
 		if i == 21 {
 			s.Outcome, s.Took = "died", 8*time.Second
 		}
@@ -302,6 +302,7 @@ func Samples() []Sample {
 		{"job", "/jobs/4f2a11dd90124e7fa001", &pages.Job{Frame: Frame("jobs", "Report"), Name: shown.Name, Job: read(&shown), Siblings: []view.ThreadJob{{ID: "a01b00000000000000aa", Class: "Thumbnail", Args: raw(`[{"asset":88121}]`), Queue: "thumbnails", Thread: 7}}, Events: events()[4:6]}},
 		{"failed", "/failed", &pages.Failed{Frame: Frame("failed", "Failed"), Groups: read(groups), Total: 312, Parked: read([]*view.ParkedJob{{ID: "77aa02bb4c6e", State: view.ParkedWaits, Queue: "mail", Bytes: 812, ParkedAt: ago(3 * time.Minute), Reason: "the key of its queue is no list"}})}},
 		{"failed-flat", "/failed?view=flat&class=Mail", &pages.Failed{Frame: done, Flat: true, Rows: read(failed), Filter: filter, Total: 312, Search: &pages.Search{Scanned: 57000, Total: 640000, Found: 4, Next: "/failed?view=flat&class=Mail&cursor=57000"}, Pager: pages.Pager{Text: "4 so far"}}},
+		{"failed-end", "/failed?view=flat&class=Mail&cursor=57000", &pages.Failed{Frame: Frame("failed", "Failed"), Flat: true, Rows: read(failed[3:]), Filter: filter, Total: 312, Search: &pages.Search{Scanned: 640000, Total: 640000, Found: 5}}},
 		{"failure", "/failed/3c0de1c0de1c0de1c0de@309", &pages.Failure{Frame: Frame("failed", "Import"), ID: failure.ID, Failure: read(failure)}},
 		{"workers", "/workers", &pages.Workers{Frame: Frame("workers", "Workers"), Hosts: read(hosts()), Foreign: foreign(), Processes: 5, Threads: 80, Busy: 43}},
 		{"worker", "/workers/web-1:4700", &pages.Worker{Frame: Frame("workers", "web-1:4700"), Name: "web-1:4700", Master: read(hosts()[0].Masters[0])}},
