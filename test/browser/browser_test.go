@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	code := m.Run()
 	stop()
-	os.Exit(code) //nolint:forbidigo // the end of a test program
+	os.Exit(code)
 }
 
 // browser returns a tab of the browser that all tests of the package share. A test that finds no
@@ -164,7 +164,7 @@ func look(s screen) chromedp.Action[chromedp.Void] {
 }
 
 // complaints are what the browser and axe have to say against the page that the tab shows.
-func complaints(t *testing.T, ctx context.Context) []string { //nolint:revive // a test helper
+func complaints(t *testing.T, ctx context.Context) []string {
 	t.Helper()
 	found, err := chromedp.Run(ctx, chromedp.Evaluate[[]string](`axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"], resultTypes: ["violations"]})
 		.then((r) => r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + v.help + ": " + n.html.slice(0, 200) + " " + n.failureSummary.slice(0, 300))))`, chromedp.EvalAwaitPromise))

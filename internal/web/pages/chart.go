@@ -206,9 +206,19 @@ func ticks(from, to time.Time) []tick {
 		step time.Duration
 		form string
 	}{
-		{10 * time.Second, "15:04:05"}, {30 * time.Second, "15:04:05"}, {time.Minute, "15:04"}, {2 * time.Minute, "15:04"},
-		{5 * time.Minute, "15:04"}, {10 * time.Minute, "15:04"}, {15 * time.Minute, "15:04"}, {30 * time.Minute, "15:04"},
-		{time.Hour, "15:04"}, {3 * time.Hour, "15:04"}, {6 * time.Hour, "15:04"}, {24 * time.Hour, "2 Jan"}, {7 * 24 * time.Hour, "2 Jan"},
+		{10 * time.Second, "15:04:05"},
+		{30 * time.Second, "15:04:05"},
+		{time.Minute, "15:04"},
+		{2 * time.Minute, "15:04"},
+		{5 * time.Minute, "15:04"},
+		{10 * time.Minute, "15:04"},
+		{15 * time.Minute, "15:04"},
+		{30 * time.Minute, "15:04"},
+		{time.Hour, "15:04"},
+		{3 * time.Hour, "15:04"},
+		{6 * time.Hour, "15:04"},
+		{24 * time.Hour, "2 Jan"},
+		{7 * 24 * time.Hour, "2 Jan"},
 	} {
 		if whole/s.step > 6 {
 			continue
@@ -242,8 +252,8 @@ func short(v float64) string {
 
 // Last is the newest known value of a series with its unit.
 func (c *Chart) Last(s Series) string {
-	for i := len(s.Values) - 1; i >= 0; i-- {
-		if v := s.Values[i]; known(v) {
+	for _, v := range slices.Backward(s.Values) {
+		if known(v) {
 			return short(math.Round(v*10)/10) + c.Unit
 		}
 	}

@@ -26,7 +26,6 @@ var Now = time.Date(2026, 11, 24, 10, 41, 2, 0, time.UTC)
 
 func ago(d time.Duration) time.Time     { return Now.Add(-d) }
 func agoPtr(d time.Duration) *time.Time { t := ago(d); return &t }
-func ptr[T any](v T) *T                 { return &v }
 func raw(s string) json.RawMessage      { return json.RawMessage(s) }
 func read[T any](v T) pages.Widget[T]   { return pages.Read(v, Now) }
 
@@ -52,7 +51,7 @@ func wave(n int, mean, swing float64, seed uint32) []float64 {
 func queue(name, state string, size, oldest int64, busy, cap, served int, why string) *view.Queue {
 	q := &view.Queue{Queue: name, State: state, Why: why, Size: &size, Busy: busy, Served: served}
 	if oldest >= 0 {
-		q.OldestS, q.OldestSource = &oldest, ptr("exact")
+		q.OldestS, q.OldestSource = &oldest, new("exact")
 	}
 	if cap > 0 {
 		q.Cap = &cap
@@ -154,7 +153,7 @@ func hosts() []pages.WorkerHost {
 	alone := process(9400, 4, "running", 1, 1, 88<<20, 0, 1, view.ThreadJob{ID: "bb0011", Class: "Resize", Args: raw(`[12]`), Queue: "thumbnails", Thread: 0, RunningS: 2})
 	alone.Alone = true
 	master := func(name, host string, procs ...view.Process) *view.Worker {
-		w := &view.Worker{Worker: name, Kind: view.KindResqued, State: "running", Threads: 16 * len(procs), Queues: "critical,reports:25%,mail,thumbnails:8,*", Host: host, Version: "v1.4.0", Config: "b1946ac92492", BeatS: ptr(int64(1)), Processes: procs}
+		w := &view.Worker{Worker: name, Kind: view.KindResqued, State: "running", Threads: 16 * len(procs), Queues: "critical,reports:25%,mail,thumbnails:8,*", Host: host, Version: "v1.4.0", Config: "b1946ac92492", BeatS: new(int64(1)), Processes: procs}
 		for _, p := range procs {
 			w.Busy += p.Busy
 		}
@@ -167,11 +166,12 @@ func hosts() []pages.WorkerHost {
 	return []pages.WorkerHost{
 		{Host: "web-1", Masters: []pages.WorkerMaster{{
 			Worker: first, Orders: true,
-			Rows:     []pages.ProcessRow{{Process: one, Rate: ptr(.49), RSSRing: wave(30, 200, 20, 5)}, {Process: two, RSSRing: wave(30, 900, 300, 6), Why: "memory"}},
+			Rows:     []pages.ProcessRow{{Process: one, Rate: new(.49), RSSRing: wave(30, 200, 20, 5)}, {Process: two, RSSRing: wave(30, 900, 300, 6), Why: "memory"}},
 			Suspects: []pages.ProcessRow{{Process: alone}},
 		}}},
 		{Host: "web-2", Masters: []pages.WorkerMaster{{Worker: second, Orders: true, Rows: []pages.ProcessRow{
-			{Process: second.Processes[0], Rate: ptr(4.2), RSSRing: wave(30, 300, 10, 7)}, {Process: second.Processes[1], Rate: ptr(3.9), RSSRing: wave(30, 290, 10, 8)},
+			{Process: second.Processes[0], Rate: new(4.2), RSSRing: wave(30, 300, 10, 7)},
+			{Process: second.Processes[1], Rate: new(3.9), RSSRing: wave(30, 290, 10, 8)},
 			{Process: second.Processes[2], Last: "recycled 2s ago, exit 0"},
 		}}}},
 	}
@@ -215,7 +215,7 @@ func runs() []pages.LongRow {
 		at = at.Add(s.Took + time.Duration(2+i%7*3)*time.Second)
 	}
 	return []pages.LongRow{
-		{LongJob: view.LongJob{UUID: "4f2a9c1e-77aa-4bcd-9001-aabbccddeeff", Class: "Migrate", Args: raw(`[7]`), Status: longjob.StatusRunning, Queue: "long", Slice: 41, Slices: 41, Units: 12311, UnitMS: 88, RanMS: 1082000, Steps: []longjob.Step{{Name: "prepare", Finished: true}, {Name: "copy_rows", Done: 6204, Total: 10000, Milliseconds: 545952}}, ETA: ptr(660.), Created: agoPtr(21 * time.Minute), Begun: agoPtr(19 * time.Minute), Seen: agoPtr(4 * time.Second), Deaths: 1, Rerun: true, Message: "rows of customers", State: map[string]json.RawMessage{"copy_rows": raw("6204"), "cursor": raw(`{"id":88120,"shard":"b"}`)}}, Timeline: slices},
+		{LongJob: view.LongJob{UUID: "4f2a9c1e-77aa-4bcd-9001-aabbccddeeff", Class: "Migrate", Args: raw(`[7]`), Status: longjob.StatusRunning, Queue: "long", Slice: 41, Slices: 41, Units: 12311, UnitMS: 88, RanMS: 1082000, Steps: []longjob.Step{{Name: "prepare", Finished: true}, {Name: "copy_rows", Done: 6204, Total: 10000, Milliseconds: 545952}}, ETA: new(660.), Created: agoPtr(21 * time.Minute), Begun: agoPtr(19 * time.Minute), Seen: agoPtr(4 * time.Second), Deaths: 1, Rerun: true, Message: "rows of customers", State: map[string]json.RawMessage{"copy_rows": raw("6204"), "cursor": raw(`{"id":88120,"shard":"b"}`)}}, Timeline: slices},
 		{LongJob: view.LongJob{UUID: "5f2a9c1e-77aa-4bcd-9001-aabbccddeeff", Class: "RebuildIndex", Args: raw(`["Product"]`), Status: longjob.StatusQueued, Queue: "long", Slices: 3, Units: 941, UnitMS: 41, Steps: []longjob.Step{{Name: "Product", Done: 941}}, Created: agoPtr(6 * time.Minute), Begun: agoPtr(5 * time.Minute), Seen: agoPtr(40 * time.Second)}, Timeline: slices[30:33]},
 		{LongJob: view.LongJob{UUID: "6f2a9c1e-77aa-4bcd-9001-aabbccddeeff", Class: "Archive", Args: raw(`[2023]`), Status: longjob.StatusFailed, Queue: "long", Slices: 9, Units: 2100, Created: agoPtr(3 * time.Hour), Begun: agoPtr(3 * time.Hour), Seen: agoPtr(2 * time.Hour), Error: "disk quota exceeded on archive-2"}},
 	}
@@ -225,8 +225,8 @@ func runs() []pages.LongRow {
 func Samples() []Sample {
 	busy := queues()
 	stats := &view.Stats{
-		Processed: 1204311, Failed: 1912, ProcessedPerS: ptr(57.4), FailedPerS: ptr(0.), IntervalS: ptr(2.), Running: 41, Threads: 64, Daemons: 3, Processes: 5,
-		Queues: 9, QueuesWaiting: 6, QueuesPaused: 1, Waiting: 8204, OldestS: ptr(int64(11 * 3600)), Delayed: 118, Failures: 312, LongJobs: 3,
+		Processed: 1204311, Failed: 1912, ProcessedPerS: new(57.4), FailedPerS: new(0.), IntervalS: new(2.), Running: 41, Threads: 64, Daemons: 3, Processes: 5,
+		Queues: 9, QueuesWaiting: 6, QueuesPaused: 1, Waiting: 8204, OldestS: new(int64(11 * 3600)), Delayed: 118, Failures: 312, LongJobs: 3,
 	}
 	attention := []pages.Attention{
 		{Urgent: true, Text: "legacy-import: 40 jobs wait, and nothing works this queue", View: "queues", Command: "resqued work --queues legacy-import"},
@@ -262,13 +262,13 @@ func Samples() []Sample {
 	oneLock := *held[0].Lock
 	oneLock.Fence, oneLock.Process, oneLock.Value, oneLock.Waiting, oneLock.Payload = 10421, "web-1:4700:0:9120", "web-1:4700:0:9120/81", []string{"reports"}, `{"class":"Sync","args":[42]}`
 	schedules := []*view.Schedule{
-		{Name: "nightly-report", When: "0 2 * * *", Next: ptr(Now.Add(15*time.Hour + 19*time.Minute)), Last: agoPtr(8*time.Hour + 41*time.Minute), LastOutcome: ptr("enqueued"), Class: "Report", Args: raw(`["nightly"]`), Queue: "reports", Source: view.FromConfig, Description: "for the finance team"},
-		{Name: "sync-stock", When: "every 30s", Next: ptr(Now.Add(12 * time.Second)), Last: agoPtr(18 * time.Second), LastOutcome: ptr("still running"), Class: "Sync", Args: raw(`[42]`), Queue: "reports", Source: view.FromClass},
+		{Name: "nightly-report", When: "0 2 * * *", Next: new(Now.Add(15*time.Hour + 19*time.Minute)), Last: agoPtr(8*time.Hour + 41*time.Minute), LastOutcome: new("enqueued"), Class: "Report", Args: raw(`["nightly"]`), Queue: "reports", Source: view.FromConfig, Description: "for the finance team"},
+		{Name: "sync-stock", When: "every 30s", Next: new(Now.Add(12 * time.Second)), Last: agoPtr(18 * time.Second), LastOutcome: new("still running"), Class: "Sync", Args: raw(`[42]`), Queue: "reports", Source: view.FromClass},
 		{Name: "cleanup", When: "@weekly", Overdue: agoPtr(3 * time.Hour), Last: agoPtr(7 * 24 * time.Hour), Class: "Cleanup", Args: raw(`[]`), Queue: "low", Source: view.FromOthers},
 	}
 	delayed := []view.DelayedJob{}
 	for i := range 4 {
-		delayed = append(delayed, view.DelayedJob{Name: fmt.Sprintf("%012x", 77001+i), When: "once", Next: ptr(Now.Add(time.Duration(i*i*7+3) * time.Minute)), Class: "Mail", Args: raw(fmt.Sprintf(`[%d,"Did you know?"]`, i)), Queue: "mail"})
+		delayed = append(delayed, view.DelayedJob{Name: fmt.Sprintf("%012x", 77001+i), When: "once", Next: new(Now.Add(time.Duration(i*i*7+3) * time.Minute)), Class: "Mail", Args: raw(fmt.Sprintf(`[%d,"Did you know?"]`, i)), Queue: "mail"})
 	}
 	classes := []pages.ClassRow{
 		{Class: "Mail", Runs: 14201, Failed: 212, WaitP95: 42 * time.Second, P50: 80 * time.Millisecond, P95: 1200 * time.Millisecond, P99: 9 * time.Second, Share: .38, Spark: wave(60, 30, 10, 3)},
@@ -276,11 +276,12 @@ func Samples() []Sample {
 		{Class: "Thumbnail", Runs: 43880, Failed: 2, WaitP95: time.Second, P50: 61 * time.Millisecond, P95: 240 * time.Millisecond, P99: 800 * time.Millisecond, Share: .22, Spark: wave(60, 12, 3, 5)},
 		{Class: "SearchIndex::Update", Runs: 11310, P50: 9 * time.Millisecond, P95: 31 * time.Millisecond, P99: 88 * time.Millisecond, WaitP95: 300 * time.Millisecond, Share: .09, Spark: wave(60, 3, 1, 6)},
 	}
-	server := pages.Server{Version: "7.0.15", Role: "master", Policy: "noeviction", Memory: 212 << 20, MemoryLimit: 1 << 30, Clients: 81, ClientLimit: 10000, AppendOnly: ptr(true), RoundTrip: 412 * time.Microsecond}
+	server := pages.Server{Version: "7.0.15", Role: "master", Policy: "noeviction", Memory: 212 << 20, MemoryLimit: 1 << 30, Clients: 81, ClientLimit: 10000, AppendOnly: new(true), RoundTrip: 412 * time.Microsecond}
 	findings := []view.Finding{
 		{Check: "queues", Status: view.FindingFail, Text: "legacy-import: 40 jobs wait, and nothing works this queue", Fix: "work --queues legacy-import", Command: true},
 		{Check: "locks", Status: view.FindingWarn, Text: "loner:lock:Export:7: its job is gone", Fix: "locks release loner:lock:Export:7", Command: true},
-		{Check: "redis", Status: view.FindingOK, Text: "7.0.15, answers in 410µs"}, {Check: "daemons", Status: view.FindingOK, Text: "3 daemons with 64 threads"},
+		{Check: "redis", Status: view.FindingOK, Text: "7.0.15, answers in 410µs"},
+		{Check: "daemons", Status: view.FindingOK, Text: "3 daemons with 64 threads"},
 		{Check: "schedules", Status: view.FindingFail, Text: "cleanup was to enqueue its job 3h ago: no daemon that has the schedule runs", Fix: "workers", Command: true},
 	}
 	away := Frame("queues", "Queues")
@@ -306,7 +307,7 @@ func Samples() []Sample {
 		{"failure", "/failed/3c0de1c0de1c0de1c0de@309", &pages.Failure{Frame: Frame("failed", "Import"), ID: failure.ID, Failure: read(failure)}},
 		{"workers", "/workers", &pages.Workers{Frame: Frame("workers", "Workers"), Hosts: read(hosts()), Foreign: foreign(), Processes: 5, Threads: 80, Busy: 43}},
 		{"worker", "/workers/web-1:4700", &pages.Worker{Frame: Frame("workers", "web-1:4700"), Name: "web-1:4700", Master: read(hosts()[0].Masters[0])}},
-		{"locks", "/locks", &pages.Locks{Frame: Frame("locks", "Locks"), Waiting: read([]view.LockedQueue{{Queue: "reports", State: view.QueueStarved, Locked: 12, Size: 12, SinceS: ptr(int64(251)), Locks: 2}, {Queue: "mail", State: view.QueueWaits, Locked: 3, Size: 951, SinceS: ptr(int64(4)), Locks: 1}}), Held: read(held), Unique: read([]view.UniqueQueue{{Queue: "mail", State: view.UniqueOK, Size: ptr(int64(951)), Set: ptr(int64(951)), StartAt: ptr(int64(951)), Configured: true}, {Queue: "orders", State: view.UniqueOutOfStep, Size: ptr(int64(40)), Set: ptr(int64(39)), StartAt: ptr(int64(40))}}), Kinds: tabs("/locks", "all", "job", "class", "loner")}},
+		{"locks", "/locks", &pages.Locks{Frame: Frame("locks", "Locks"), Waiting: read([]view.LockedQueue{{Queue: "reports", State: view.QueueStarved, Locked: 12, Size: 12, SinceS: new(int64(251)), Locks: 2}, {Queue: "mail", State: view.QueueWaits, Locked: 3, Size: 951, SinceS: new(int64(4)), Locks: 1}}), Held: read(held), Unique: read([]view.UniqueQueue{{Queue: "mail", State: view.UniqueOK, Size: new(int64(951)), Set: new(int64(951)), StartAt: new(int64(951)), Configured: true}, {Queue: "orders", State: view.UniqueOutOfStep, Size: new(int64(40)), Set: new(int64(39)), StartAt: new(int64(40))}}), Kinds: tabs("/locks", "all", "job", "class", "loner")}},
 		{"lock", "/locks/locket:job_locks:Sync%5B42%5D", &pages.Lock{Frame: Frame("locks", oneLock.Key), Key: oneLock.Key, Lock: read(&oneLock)}},
 		{"longjobs", "/longjobs", &pages.LongJobs{Frame: Frame("longjobs", "Long jobs"), Runs: read(long), Recurring: read([]view.Recurring{{Class: "SyncAccount", EveryS: 900, Subjects: 41022, Backlog: 212, Active: 8, Next: Now.Add(20 * time.Second)}}), States: tabs("/longjobs", "active", "failed", "completed"), More: true}},
 		{"longjob", "/longjobs/4f2a9c1e-77aa-4bcd-9001-aabbccddeeff", &pages.LongJob{Frame: Frame("longjobs", "Migrate"), UUID: long[0].UUID, Run: read(long[0])}},
