@@ -88,16 +88,29 @@ class TestTemplate < RunnerTest
     end
   end
 
+  def test_term_ends_a_runner_whatever_its_job_rescues
+    runner = forked(start(template: true))
+    Tempfile.create do |file|
+      runner.send_job("Busy", file.path, "loop")
+      eventually("begins") { !File.zero?(file.path) }
+      pid = File.read(file.path).to_i
+      Process.kill(:TERM, pid)
+      eventually("gone") { !alive?(pid) }
+      assert_nil runner.read
+    end
+  end
+
   def test_threads_and_signals_of_the_application_are_not_those_of_runners
     Dir.mktmpdir do |dir|
       File.write(File.join(dir, "app.rb"), <<~RUBY)
         trap("USR1") { }
         Thread.new { sleep }.name = "metrics"
+        Thread.new { sleep }
         class Threads; def self.perform; raise Thread.list.map(&:name).inspect; end; end
         class Signalled; def self.perform; Process.kill(:USR1, Process.pid); sleep; end; end
       RUBY
       template = start("app", chdir: dir, template: true)
-      assert_match(/has started threads \(metrics\)/, template.read["log"]["message"])
+      assert_match(/has started threads \(metrics, \S*app.rb:3\)/, template.read["log"]["message"])
       runner = forked(template)
       refute_match(/metrics/, runner.job("Threads")["message"])
       assert_match(/SIGUSR1/, runner.job("Signalled")["message"])

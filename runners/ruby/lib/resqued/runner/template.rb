@@ -140,7 +140,7 @@ module Resqued
         threads.reject! { |thread| thread.name.to_s.match?(/\ATimeout/) } # starts itself anew
         return if threads.empty?
 
-        names = threads.map { |thread| thread.name || thread.inspect[/\S+:\d+/] || "one without a name" }
+        names = threads.map { |thread| thread.name || thread.inspect[/ (\S+:\d+)/, 1] || "one without a name" }
         say("the application has started threads (#{names.join(', ')}): runners that are forked do not have " \
             "them; start them in Resque.after_fork, or use fork: false", level: :warn)
       end
