@@ -195,6 +195,19 @@ func (f *Frame) With(path string, pairs ...string) template.URL {
 	return template.URL(f.Prefix + path + "?" + values.Encode()) //nolint:gosec // escaped
 }
 
+// At returns the address of the page of one thing with parameters, as Path and With do.
+func (f *Frame) At(path, name string, pairs ...string) template.URL {
+	at, sign := string(f.Path(path, name)), "?"
+	if strings.Contains(at, "?") {
+		sign = "&"
+	}
+	with := string(f.With("", pairs...))
+	if _, values, ok := strings.Cut(with, "?"); ok {
+		return template.URL(at + sign + values) //nolint:gosec // escaped
+	}
+	return template.URL(at) //nolint:gosec // escaped
+}
+
 // Asset returns the address of a file of the pages.
 func (f *Frame) Asset(name string) template.URL {
 	return template.URL(f.Prefix + AssetPath + assets().hashed[name]) //nolint:gosec // a path of this server
@@ -235,3 +248,15 @@ func execute(w io.Writer, p Page, part string) error {
 	}
 	return nil
 }
+
+// Address returns an address of this server that was made by a Frame, or that a request of this
+// server has.
+func Address(at string) template.URL {
+	if !strings.HasPrefix(at, "/") || strings.HasPrefix(at, "//") {
+		return ""
+	}
+	return template.URL(at) //nolint:gosec // a path of this server
+}
+
+// Same returns the address of a request itself, to which a form is sent again.
+func Same(r interface{ RequestURI() string }) template.URL { return Address(r.RequestURI()) }
