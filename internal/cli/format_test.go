@@ -21,6 +21,7 @@ var looking = []string{
 	"locks show", "locks unique", "locks waiting", "longjobs", "longjobs ls", "longjobs recurring", "longjobs show", "longjobs start",
 	"parked", "parked ls", "parked payload", "queues", "queues ls", "queues pause", "queues resume", "queues show",
 	"reload", "schedule", "schedule ls", "stats", "top", "upgrade", "workers", "workers ls", "workers show",
+	"web", "web token", "web token add", "web token list", "web token remove",
 }
 
 // Each verb says whether it changes what another version may have written.

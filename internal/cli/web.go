@@ -1,0 +1,245 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/app"
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/longstore"
+	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/web"
+	"github.com/resqued/resqued/longjob"
+)
+
+const (
+	// webListen is where the dashboard listens unless told otherwise.
+	webListen = "127.0.0.1:5678"
+	// webTokens is the file of the tokens unless told otherwise.
+	webTokens = "/etc/resqued/web-tokens"
+	// webLeave is how long requests may take that are under way when the server ends.
+	webLeave = 10 * time.Second
+)
+
+// webOptions are the flags of `resqued web`.
+type webOptions struct {
+	listen, prefix, tokens, userHeader string
+	hosts, proxies, operators          []string
+	operator                           bool
+}
+
+func (a *cli) webCommand() *cobra.Command {
+	var o webOptions
+	c := &cobra.Command{
+		Use: "web", Short: "serve a JSON API and metrics of all daemons by HTTP",
+		Long: `Serve what the other verbs show as a JSON API (/api/v1), metrics of all daemons for
+Prometheus (/metrics), and the state of this server (/healthz, /readyz). It only
+needs Redis: run one for all machines. Nothing depends on it.
+
+Everybody on this machine may look. Changes need an operator: somebody with a
+token of that role ("web token add"), a user of this machine or of a trusted proxy
+who is named with --operators, or, with --operator, anybody on this machine.
+Addresses that others reach need tokens or a trusted proxy.
+
+A socket that systemd passes wins over --listen.`,
+		Example: "  " + a.name + " web --operator\n  " + a.name + " web --listen unix:/run/resqued/web.sock --operators deploy\n" +
+			"  " + a.name + " web --listen 0.0.0.0:5678 --host jobs.example.com --tokens web-tokens",
+		Args: exactly(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error { return a.web(c, o) },
+	}
+	f := c.Flags()
+	f.StringVar(&o.listen, "listen", webListen, "`address` to listen on: host:port, or unix:PATH")
+	f.BoolVar(&o.operator, "operator", false, "whoever is on this machine may change things without a login")
+	f.StringVar(&o.prefix, "path-prefix", "", "`path` under which everything is served, behind a proxy that passes it on")
+	f.StringSliceVar(&o.hosts, "host", nil, "`name` under which the server is asked for, besides localhost and addresses; * = any")
+	f.StringSliceVar(&o.proxies, "trusted-proxy", nil, "`network` of proxies whose --user-header is believed, such as 10.0.0.0/8")
+	f.StringVar(&o.userHeader, "user-header", "", "`header` in which a trusted proxy passes who has logged in")
+	f.StringSliceVar(&o.operators, "operators", nil, "`names` of the users who may change things")
+	addTokensFlag(f, &o.tokens)
+	for _, name := range []string{"listen", "path-prefix", "host", "trusted-proxy", "user-header", "operators"} {
+		_ = c.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
+	}
+	c.AddCommand(a.webTokenCommand())
+	return c
+}
+
+func addTokensFlag(f *pflag.FlagSet, to *string) {
+	f.StringVar(to, "tokens", webTokens, "`file` with the names of tokens, their roles and digests")
+}
+
+// web serves until a signal ends it.
+func (a *cli) web(c *cobra.Command, o webOptions) error {
+	login, err := o.login()
+	if err != nil {
+		return err
+	}
+	r, err := a.loadAs(c, config.Options{})
+	if err != nil {
+		return err
+	}
+	log, _ := a.daemonLog(c, r, r.LogLevel)
+	s, err := app.OpenStore(r.Config, "resqued-web")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Close() }()
+	jobs, err := a.client(r.Config)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = jobs.Close() }()
+	listener, err := o.open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = listener.Close() }()
+	p := a.program()
+	server := web.New(web.Options{
+		Store: s, Jobs: jobs, Namespace: r.Namespace, Version: version(), PathPrefix: o.prefix, Hosts: o.hosts, Who: login.Who, Log: log,
+		Long: func(ctx context.Context) *longjob.Client {
+			return longjob.ClientFrom(longstore.New(s.Redis()).InContext(ctx), a.handlers)
+		},
+		Checks: view.Checks{
+			Unique: r.Unique, Differ: app.SettingsDiffer,
+			Schedules: view.ScheduleSources{
+				Configured: r.Schedules, Program: p.ClassSchedules(r.Config), Stored: r.PersistentSchedules, Defaults: p.ScheduleDefaults(r.Config),
+			},
+		},
+	})
+	ctx, stop := interruptible(c.Context())
+	defer stop()
+	serving := server.HTTP()
+	sampled := make(chan struct{})
+	go func() { defer close(sampled); server.Run(ctx) }()
+	over := context.AfterFunc(ctx, func() {
+		late, cancel := context.WithTimeout(context.Background(), webLeave)
+		defer cancel()
+		_ = serving.Shutdown(late)
+	})
+	log.Info("serving", zap.String("address", shownAddress(listener, o.prefix)), zap.String("redis", s.Where()))
+	err = serving.Serve(listener)
+	if over() {
+		return err // it has not been asked to end
+	}
+	if <-sampled; errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	return err
+}
+
+// login checks the flags and returns who may do what.
+func (o *webOptions) login() (*web.Login, error) {
+	if o.prefix = strings.TrimRight(o.prefix, "/"); o.prefix != "" && (!strings.HasPrefix(o.prefix, "/") || strings.ContainsAny(o.prefix, " {}?#%")) {
+		return nil, usage("", "--path-prefix %q: use a path such as /resqued", o.prefix)
+	}
+	l := &web.Login{UserHeader: o.userHeader, Operators: o.operators}
+	for _, text := range o.proxies {
+		network, err := netip.ParsePrefix(text)
+		if at, failed := netip.ParseAddr(text); err != nil && failed == nil {
+			network, err = at.Prefix(at.BitLen())
+		}
+		if err != nil {
+			return nil, usage("", "--trusted-proxy %q: use an address, or a network such as 10.0.0.0/8", text)
+		}
+		l.Proxies = append(l.Proxies, network)
+	}
+	if (len(l.Proxies) > 0) != (o.userHeader != "") {
+		return nil, usage("", "--trusted-proxy and --user-header: use both or none")
+	}
+	tokens := &web.Tokens{Path: o.tokens}
+	list, err := tokens.List()
+	if err != nil {
+		return nil, usage("", "%s", err)
+	}
+	if len(list) > 0 {
+		l.Tokens = tokens
+	}
+	if l.Anonymous = web.Viewer; o.operator {
+		l.Anonymous = web.Operator
+	}
+	local, err := o.local()
+	if err != nil {
+		return nil, err
+	}
+	if !local && l.Tokens == nil && len(l.Proxies) == 0 {
+		return nil, usage("Add a token: resqued web token add NAME --role viewer. Or name a proxy that asks for a login: --trusted-proxy, --user-header.",
+			"--listen %s: others reach that address, and there is no login", o.listen)
+	}
+	return l, nil
+}
+
+// local reports whether only this machine reaches the address.
+func (o *webOptions) local() (bool, error) {
+	if path, ok := strings.CutPrefix(o.listen, "unix:"); ok {
+		if !filepath.IsAbs(path) {
+			return false, usage("", "--listen %q: use unix: and an absolute path", o.listen)
+		}
+		return true, nil
+	}
+	host, port, err := net.SplitHostPort(o.listen)
+	if n, failed := strconv.ParseUint(port, 10, 16); err != nil || failed != nil || n > 65535 {
+		return false, usage("", "--listen %q: use host:port, such as %s, or unix:PATH", o.listen, webListen)
+	}
+	at, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && at.Unmap().IsLoopback(), nil
+}
+
+// firstPassed is the first descriptor that systemd passes.
+const firstPassed = 3
+
+// open returns the socket that systemd has passed, or opens one.
+func (o *webOptions) open() (net.Listener, error) {
+	if n, err := strconv.Atoi(os.Getenv("LISTEN_FDS")); err == nil && os.Getenv("LISTEN_PID") == strconv.Itoa(os.Getpid()) {
+		if n != 1 {
+			return nil, usage("", "systemd passes %d sockets; use one", n)
+		}
+		f := os.NewFile(firstPassed, "a socket of systemd")
+		defer func() { _ = f.Close() }()
+		l, err := net.FileListener(f)
+		if err != nil {
+			return nil, fmt.Errorf("use the socket that systemd has passed: %w", err)
+		}
+		return l, nil
+	}
+	path, isUnix := strings.CutPrefix(o.listen, "unix:")
+	if !isUnix {
+		l, err := net.Listen("tcp", o.listen)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return nil, &problem{exit: exitFailed, code: "in_use", cause: err, lines: []string{"--listen " + o.listen + ": somebody else listens there"}, hint: "Use another port."}
+		}
+		return l, err
+	}
+	// One that was killed leaves its socket. One that lives answers.
+	if c, err := net.Dial("unix", path); err == nil {
+		_ = c.Close()
+		return nil, &problem{exit: exitFailed, code: "in_use", lines: []string{"--listen " + o.listen + ": somebody else listens there"}, hint: "Use another path."}
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
+		_ = os.Remove(path)
+	}
+	old := syscall.Umask(0o117) // 0660 from the first instant
+	defer syscall.Umask(old)
+	return net.Listen("unix", path)
+}
+
+// shownAddress is what a person opens.
+func shownAddress(l net.Listener, prefix string) string {
+	if l.Addr().Network() == "unix" {
+		return "unix:" + l.Addr().String()
+	}
+	return "http://" + l.Addr().String() + prefix + "/"
+}

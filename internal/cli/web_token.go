@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/web"
+)
+
+// tokenBytes is how many random bytes a token has.
+const tokenBytes = 32
+
+func (a *cli) webTokenCommand() *cobra.Command {
+	var path string
+	parent := &cobra.Command{
+		Use: "token", Short: "add, list and remove the tokens with which people log in",
+		Long: `Add, list and remove the tokens with which people and programs log in to "web": as
+the password in a browser, with any user name, or as "Authorization: Bearer TOKEN". A
+token is shown once; the file holds its name, its role and its SHA-256. A server that
+runs reads the file again when it has changed.`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownVerb(c, args[0])
+			}
+			return nil
+		},
+		RunE: func(*cobra.Command, []string) error { return a.listTokens(path) },
+	}
+	addTokensFlag(parent.PersistentFlags(), &path)
+	role := web.Viewer.String()
+	add := &cobra.Command{
+		Use: "add NAME", Short: "make a token and show it",
+		Example: "  " + a.name + " web token add grafana --role viewer",
+		Args:    exactly(1, "one name"),
+		RunE:    func(_ *cobra.Command, args []string) error { return a.addToken(path, args[0], role) },
+	}
+	add.Flags().StringVar(&role, "role", role, "what it may do: viewer or operator")
+	_ = add.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{web.Viewer.String(), web.Operator.String()}, cobra.ShellCompDirectiveNoFileComp))
+	parent.AddCommand(add, &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "list the tokens (what the bare noun does)", Args: exactly(0, "no arguments"),
+		RunE: func(*cobra.Command, []string) error { return a.listTokens(path) },
+	}, &cobra.Command{
+		Use: "remove NAME", Aliases: []string{"rm"}, Short: "remove a token: whoever has it is logged out", Args: exactly(1, "one name"),
+		RunE: func(_ *cobra.Command, args []string) error { return a.removeToken(path, args[0]) },
+	})
+	return parent
+}
+
+func (a *cli) listTokens(path string) error {
+	list, err := (&web.Tokens{Path: path}).List()
+	if err != nil {
+		return err
+	}
+	l := &listing{columns: []column{{title: "NAME"}, {title: "ROLE"}}}
+	for _, one := range list {
+		l.add(one.Name, map[string]string{"name": one.Name, "role": one.Role.String()}, one.Name, one.Role.String())
+	}
+	if len(list) == 0 && a.flags.output != outJSON && a.flags.output != outName {
+		a.note("no tokens in %s", path)
+	}
+	return a.print(l)
+}
+
+func (a *cli) addToken(path, name, role string) error {
+	r, err := web.ParseRole(role)
+	if err != nil {
+		return usage("", "--%s", err)
+	}
+	if name == "" || strings.HasPrefix(name, "#") || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' }) || len(name) > 100 {
+		return usage("", "%q is no name for a token: use letters, digits and signs without spaces", name)
+	}
+	tokens := &web.Tokens{Path: path}
+	list, err := tokens.List()
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(list, func(t web.Token) bool { return t.Name == name }) {
+		return &problem{exit: exitFailed, code: "exists", lines: []string{fmt.Sprintf("there is a token %q", name)}, hint: "Remove it first: " + a.name + " web token remove " + name}
+	}
+	secret := make([]byte, tokenBytes)
+	_, _ = rand.Read(secret) // never fails
+	token := base64.RawURLEncoding.EncodeToString(secret)
+	if err := writeTokens(path, append(slices.Clone(list), web.Token{Name: name, Role: r, Sum: sha256.Sum256([]byte(token))})); err != nil {
+		return err
+	}
+	if a.flags.output == outJSON {
+		return a.printJSON(map[string]string{"name": name, "role": role, "token": token})
+	}
+	a.note("%s, a %s, logs in with this token, which is not shown again:", name, role)
+	return a.printText(token + "\n")
+}
+
+func (a *cli) removeToken(path, name string) error {
+	list, err := (&web.Tokens{Path: path}).List()
+	if err != nil {
+		return err
+	}
+	left := slices.DeleteFunc(slices.Clone(list), func(t web.Token) bool { return t.Name == name })
+	if len(left) == len(list) {
+		known := make([]string, 0, len(list))
+		for _, t := range list {
+			known = append(known, t.Name)
+		}
+		return notFound("token", name, known, a.name+" web token")
+	}
+	if err := writeTokens(path, left); err != nil {
+		return err
+	}
+	return a.printText("removed " + name + "\n")
+}
+
+// writeTokens replaces the file in one step. It keeps the rights that it had.
+func writeTokens(path string, list []web.Token) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".tokens")
+	if err != nil {
+		return fmt.Errorf("write the tokens: %w", err)
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	mode := os.FileMode(0o600)
+	if info, err := os.Stat(path); err == nil {
+		mode = info.Mode().Perm()
+		if owner, ok := info.Sys().(*syscall.Stat_t); ok {
+			_ = f.Chown(int(owner.Uid), int(owner.Gid))
+		}
+	}
+	_, err = f.Write(web.FormatTokens(list))
+	for _, do := range []func() error{func() error { return f.Chmod(mode) }, f.Sync, f.Close, func() error { return os.Rename(f.Name(), path) }} {
+		if err == nil {
+			err = do()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("write the tokens: %w", err)
+	}
+	return nil
+}

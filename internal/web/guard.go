@@ -1,0 +1,85 @@
+package web
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+)
+
+// policy is the Content-Security-Policy: nothing but the files of this server, no inline script
+// or style, no frame around it.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+type visitorKey struct{}
+
+// visitorOf returns who asks.
+func visitorOf(r *http.Request) Visitor {
+	v, _ := r.Context().Value(visitorKey{}).(Visitor)
+	return v
+}
+
+// guard wraps all routes: who may ask under which name, from which page, and how much.
+func (s *Server) guard(next http.Handler) http.Handler {
+	// Another site's page must not have a visitor's browser change anything.
+	cross := http.NewCrossOriginProtection()
+	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, r, &Error{
+			Status: http.StatusForbidden, Code: "cross_site", Message: "this request comes from a page of another site",
+			Hint: "Behind a proxy, have it pass the Host header on.",
+		})
+	}))
+	inner := cross.Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Referrer-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		defer func() {
+			if v := recover(); v != nil && v != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
+				s.log.Error("a request panicked", zap.String("method", r.Method), zap.String("path", r.URL.Path), zap.Any("panic", v), zap.ByteString("stack", debug.Stack()))
+				s.fail(w, r, &Error{Status: http.StatusInternalServerError, Code: "failed", Message: "a bug of resqued: see its log"})
+			}
+		}()
+		if !s.knows(r.Host) {
+			s.fail(w, r, &Error{
+				Status: http.StatusMisdirectedRequest, Code: "host", Message: "this server is not known as " + quoted(r.Host),
+				Hint: "If it is meant, start it with --host " + hostname(r.Host) + ".",
+			})
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		visitor, err := s.o.Who(r)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		inner.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitorKey{}, visitor)))
+	})
+}
+
+// knows reports whether the server may be asked for under a name. Any address and localhost do:
+// a page of another site whose name leads here (DNS rebinding) has a name of its own.
+func (s *Server) knows(host string) bool {
+	name := hostname(host)
+	if name == "" || strings.EqualFold(name, "localhost") || net.ParseIP(name) != nil {
+		return true
+	}
+	return slices.ContainsFunc(s.o.Hosts, func(h string) bool { return h == "*" || strings.EqualFold(h, name) })
+}
+
+// hostname returns the name in a Host header.
+func hostname(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(strings.TrimSuffix(host, "."), "["), "]")
+}

@@ -1,0 +1,278 @@
+package web
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Login decides who a visitor is.
+type Login struct {
+	// Tokens has who may log in; nil = nobody.
+	Tokens *Tokens
+	// Anonymous is the role of who does not log in; 0 = everybody has to. It is only given to
+	// visitors of this machine: from a loopback address, or by a unix socket.
+	Anonymous Role
+	// Proxies are addresses whose UserHeader is believed. They have checked who it is.
+	Proxies    []netip.Prefix
+	UserHeader string
+	// Operators are names, of the proxy or of this machine's users, that may change things.
+	Operators []string
+
+	mu     sync.Mutex
+	failed map[netip.Addr]*failures
+}
+
+const (
+	// maxFailures is how many logins from one address may fail within failureTime.
+	maxFailures = 10
+	failureTime = time.Minute
+	// maxFailing is how many addresses are remembered.
+	maxFailing = 10_000
+)
+
+type failures struct {
+	n     int
+	since time.Time
+}
+
+func unauthorized(message string) *Error {
+	return &Error{Status: http.StatusUnauthorized, Code: "unauthorized", Message: message, Hint: "Log in with a token: as password, or as Authorization: Bearer."}
+}
+
+// Who says who asks.
+func (l *Login) Who(r *http.Request) (Visitor, error) {
+	from, local := peer(r)
+	if name := r.Header.Get(l.UserHeader); l.UserHeader != "" && name != "" {
+		if !slices.ContainsFunc(l.Proxies, func(p netip.Prefix) bool { return from.IsValid() && p.Contains(from) }) {
+			return Visitor{}, &Error{Status: http.StatusForbidden, Code: "proxy", Message: fmt.Sprintf("%s comes from %s, which is no trusted proxy", l.UserHeader, r.RemoteAddr), Hint: "Name it with --trusted-proxy."}
+		}
+		return l.named(name), nil
+	}
+	if r.Header.Get("Authorization") != "" {
+		return l.logIn(r, from)
+	}
+	if name, ok := r.Context().Value(localUserKey{}).(string); ok && l.Anonymous > 0 {
+		v := l.named(name)
+		v.Role = max(v.Role, l.Anonymous)
+		return v, nil
+	}
+	if l.Anonymous > 0 && local {
+		return Visitor{Role: l.Anonymous}, nil
+	}
+	return Visitor{}, unauthorized("this server asks for a login")
+}
+
+func (l *Login) named(name string) Visitor {
+	v := Visitor{Name: name, Role: Viewer}
+	if slices.Contains(l.Operators, name) {
+		v.Role = Operator
+	}
+	return v
+}
+
+// peer returns the address at the other end, and whether that is this machine.
+func peer(r *http.Request) (from netip.Addr, local bool) {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}, r.Context().Value(localUserKey{}) != nil
+	}
+	from = at.Addr().Unmap()
+	return from, from.IsLoopback()
+}
+
+func (l *Login) logIn(r *http.Request, from netip.Addr) (Visitor, error) {
+	if l.Tokens == nil {
+		return Visitor{}, unauthorized("this server knows no tokens")
+	}
+	if l.barred(from) {
+		return Visitor{}, &Error{Status: http.StatusTooManyRequests, Code: "too_many", Message: "too many logins from this address have failed", Hint: "Wait a minute."}
+	}
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok {
+		if _, token, ok = r.BasicAuth(); !ok {
+			return Visitor{}, unauthorized("the Authorization is neither Bearer nor Basic")
+		}
+	}
+	v, found, err := l.Tokens.find(strings.TrimSpace(token))
+	if err != nil {
+		return Visitor{}, err
+	}
+	if !found {
+		l.failedOnce(from)
+		return Visitor{}, unauthorized("the token is not known")
+	}
+	return v, nil
+}
+
+func (l *Login) barred(from netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.failed[from]
+	return f != nil && f.n >= maxFailures && time.Since(f.since) < failureTime
+}
+
+func (l *Login) failedOnce(from netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failed == nil || len(l.failed) >= maxFailing {
+		l.failed = map[netip.Addr]*failures{}
+	}
+	f := l.failed[from]
+	if f == nil || time.Since(f.since) >= failureTime {
+		f = &failures{since: time.Now()}
+		l.failed[from] = f
+	}
+	f.n++
+}
+
+// Tokens is a file with a line for each token: its name, the role, and the SHA-256 of the token
+// in hexadecimal. It is read again when it has changed.
+type Tokens struct {
+	Path string
+
+	mu   sync.Mutex
+	read os.FileInfo
+	list []Token
+}
+
+// Token is a line of the file.
+type Token struct {
+	Name string
+	Role Role
+	// Sum is the SHA-256 of the token.
+	Sum [sha256.Size]byte
+}
+
+// maxTokens bounds the file in bytes.
+const maxTokens = 1 << 20
+
+// List returns the tokens; none if there is no file.
+func (t *Tokens) List() ([]Token, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	info, err := os.Stat(t.Path)
+	if os.IsNotExist(err) {
+		t.read, t.list = nil, nil
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the tokens: %w", err)
+	}
+	if t.read != nil && os.SameFile(t.read, info) && t.read.ModTime().Equal(info.ModTime()) && t.read.Size() == info.Size() {
+		return t.list, nil
+	}
+	if info.Mode().Perm()&0o007 != 0 {
+		return nil, fmt.Errorf("read the tokens: %s may be read or written by everybody: chmod o= %[1]s", t.Path)
+	}
+	if info.Size() > maxTokens {
+		return nil, fmt.Errorf("read the tokens: %s has %d bytes; %d are allowed", t.Path, info.Size(), maxTokens)
+	}
+	text, err := os.ReadFile(t.Path)
+	if err != nil {
+		return nil, fmt.Errorf("read the tokens: %w", err)
+	}
+	list, err := ParseTokens(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", t.Path, err)
+	}
+	t.read, t.list = info, list
+	return list, nil
+}
+
+func (t *Tokens) find(token string) (v Visitor, found bool, err error) {
+	list, err := t.List()
+	if err != nil {
+		return v, false, err
+	}
+	sum := sha256.Sum256([]byte(token))
+	for _, one := range list { // all of them, however early one fits
+		if subtle.ConstantTimeCompare(one.Sum[:], sum[:]) == 1 {
+			v, found = Visitor{Name: one.Name, Role: one.Role}, true
+		}
+	}
+	return v, found, nil
+}
+
+// ParseTokens reads the text of a file of tokens.
+func ParseTokens(text []byte) ([]Token, error) {
+	var list []Token
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for n := 1; lines.Scan(); n++ {
+		fields := strings.Fields(lines.Text())
+		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		one := Token{Name: fields[0]}
+		var sum []byte
+		var err error
+		if len(fields) == 3 {
+			sum, err = hex.DecodeString(fields[2])
+		}
+		if len(fields) != 3 || err != nil || len(sum) != len(one.Sum) {
+			return nil, fmt.Errorf("line %d: use NAME ROLE and a SHA-256 in hexadecimal", n)
+		}
+		if one.Role, err = ParseRole(fields[1]); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		copy(one.Sum[:], sum)
+		list = append(list, one)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// FormatTokens is the text of a file of tokens.
+func FormatTokens(list []Token) []byte {
+	var b bytes.Buffer
+	b.WriteString("# NAME ROLE SHA-256; written by: resqued web token\n")
+	for _, one := range list {
+		fmt.Fprintf(&b, "%s %s %x\n", one.Name, one.Role, one.Sum)
+	}
+	return b.Bytes()
+}
+
+// ParseRole returns the role of a name.
+func ParseRole(name string) (Role, error) {
+	for _, r := range []Role{Viewer, Operator} {
+		if r.String() == name {
+			return r, nil
+		}
+	}
+	return 0, fmt.Errorf("role %q: use viewer or operator", name)
+}
+
+type localUserKey struct{}
+
+// withLocalUser notes which user of this machine is at the other end of a unix socket.
+func withLocalUser(ctx context.Context, c net.Conn) context.Context {
+	socket, ok := c.(*net.UnixConn)
+	if !ok {
+		return ctx
+	}
+	uid, err := peerUID(socket)
+	if err != nil {
+		return ctx
+	}
+	name := strconv.Itoa(uid)
+	if u, err := user.LookupId(name); err == nil {
+		name = u.Username
+	}
+	return context.WithValue(ctx, localUserKey{}, name)
+}

@@ -1,0 +1,182 @@
+package web
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
+)
+
+// maxLabelled is how many queues have metrics of their own; the others are summed up as (other).
+const maxLabelled = 200
+
+// exposition writes metrics in Prometheus's text format.
+type exposition struct{ bytes.Buffer }
+
+// metric begins one, with its type and what it means.
+func (b *exposition) metric(name, kind, help string) {
+	_, _ = fmt.Fprintf(&b.Buffer, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+}
+
+var labelValue = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+
+// value writes a value; labels are names and values by turns.
+func (b *exposition) value(name string, v float64, labels ...string) {
+	b.WriteString(name)
+	for i := 0; i+1 < len(labels); i += 2 {
+		sep := ","
+		if i == 0 {
+			sep = "{"
+		}
+		b.WriteString(sep + labels[i] + `="` + labelValue.Replace(strings.ToValidUTF8(labels[i+1], "\ufffd")) + `"`)
+	}
+	if len(labels) > 0 {
+		b.WriteByte('}')
+	}
+	b.WriteString(" " + strconv.FormatFloat(v, 'g', -1, 64) + "\n")
+}
+
+func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
+	v := s.sampler.sample(r.Context())
+	var b exposition
+	up := 0.0
+	if v.Stats.OK && v.Stats.Err == nil {
+		up = 1
+	}
+	b.metric("resqued_redis_up", "gauge", "Whether Redis has answered the last sample.")
+	b.value("resqued_redis_up", up)
+	b.metric("resqued_sample_seconds", "gauge", "How long the last sample has taken.")
+	b.value("resqued_sample_seconds", v.Took.Seconds())
+	if up == 1 {
+		// What is old is left out rather than shown as if it were new.
+		statMetrics(&b, v.Stats.Data)
+		if v.Snap.OK && v.Snap.Err == nil {
+			queueMetrics(&b, v.Snap.Data.Queues, v.Snap.At)
+			workerMetrics(&b, v.Snap.Data.Workers)
+		}
+	}
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+func statMetrics(b *exposition, v *view.Stats) {
+	for _, m := range []struct {
+		name, kind, help string
+		value            float64
+	}{
+		{"resqued_processed_jobs_total", "counter", "Jobs that were processed, by Resque's counter.", float64(v.Processed)},
+		{"resqued_failures_total", "counter", "Jobs that have failed, by Resque's counter.", float64(v.Failed)},
+		{"resqued_running_jobs", "gauge", "Jobs in hand, those of other workers included.", float64(v.Running)},
+		{"resqued_waiting_jobs", "gauge", "Jobs that wait in queues.", float64(v.Waiting)},
+		{"resqued_delayed_jobs", "gauge", "Jobs that wait for their time.", float64(v.Delayed)},
+		{"resqued_failed_jobs", "gauge", "Failure records, of all lists.", float64(v.Failures)},
+		{"resqued_parked_jobs", "gauge", "Ends of jobs that could not be written.", float64(v.Parked)},
+		{"resqued_longjobs", "gauge", "Long jobs that wait or run.", float64(v.LongJobs)},
+		{"resqued_daemons", "gauge", "Masters that live.", float64(v.Daemons)},
+		{"resqued_other_workers", "gauge", "Workers that are not resqued's.", float64(v.Others)},
+	} {
+		b.metric(m.name, m.kind, m.help)
+		b.value(m.name, m.value)
+	}
+}
+
+func queueMetrics(b *exposition, queues []*view.Queue, at time.Time) {
+	list := slices.Clone(queues)
+	size := func(q *view.Queue) int64 {
+		if q.Size == nil {
+			return 0
+		}
+		return *q.Size
+	}
+	slices.SortStableFunc(list, func(x, y *view.Queue) int { return cmp.Compare(size(y), size(x)) })
+	var rest int64
+	for _, q := range list[min(len(list), maxLabelled):] {
+		rest += size(q)
+	}
+	more := len(list) > maxLabelled
+	list = list[:min(len(list), maxLabelled)]
+	each := func(name, help string, value func(q *view.Queue) (float64, bool)) {
+		b.metric(name, "gauge", help)
+		for _, q := range list {
+			if v, ok := value(q); ok {
+				b.value(name, v, "queue", q.Queue)
+			}
+		}
+	}
+	each("resqued_queue_jobs", "Jobs that wait in a queue.", func(q *view.Queue) (float64, bool) { return float64(size(q)), q.Size != nil })
+	if more {
+		b.value("resqued_queue_jobs", float64(rest), "queue", "(other)")
+	}
+	each("resqued_queue_oldest_seconds", "For how long the first job of a queue has waited, where its payload says so.", func(q *view.Queue) (float64, bool) {
+		return max(0, at.Sub(q.Oldest).Seconds()), !q.Oldest.IsZero()
+	})
+	each("resqued_queue_paused", "Whether the jobs of a queue wait until somebody resumes it.", func(q *view.Queue) (float64, bool) {
+		return truth(q.State == view.QueuePaused), true
+	})
+	each("resqued_queue_served", "How many threads have the queue among theirs.", func(q *view.Queue) (float64, bool) { return float64(q.Served), true })
+	each("resqued_queue_running_jobs", "Jobs in hand that came from a queue.", func(q *view.Queue) (float64, bool) { return float64(q.Busy), true })
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func workerMetrics(b *exposition, workers []*view.Worker) {
+	type load struct {
+		threads, busy, processes, runners int
+		rss                               int64
+	}
+	hosts := map[string]*load{}
+	for _, v := range workers {
+		if v.Kind == view.KindForeign || v.State == view.WorkerGhost || v.State == view.WorkerStale {
+			continue
+		}
+		l := hosts[v.Host]
+		if l == nil {
+			l = &load{}
+			hosts[v.Host] = l
+		}
+		l.threads, l.busy, l.processes, l.rss = l.threads+v.Threads, l.busy+v.Busy, l.processes+len(v.Processes), l.rss+v.RSS()
+		for _, p := range v.Processes {
+			for _, r := range p.Runners {
+				if r.State != store.RunnerFailed {
+					l.runners, l.rss = l.runners+1, l.rss+r.RSS
+				}
+			}
+		}
+	}
+	names := make([]string, 0, len(hosts))
+	for name := range hosts {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	b.metric("resqued_threads", "gauge", "Threads of a host, by whether they have a job.")
+	for _, name := range names {
+		b.value("resqued_threads", float64(hosts[name].busy), "host", name, "state", "busy")
+		b.value("resqued_threads", float64(max(0, hosts[name].threads-hosts[name].busy)), "host", name, "state", "idle")
+	}
+	for _, m := range []struct {
+		name, help string
+		value      func(l *load) float64
+	}{
+		{"resqued_processes", "Worker processes of a host.", func(l *load) float64 { return float64(l.processes) }},
+		{"resqued_runners", "Runners of a host: processes that perform jobs in other languages.", func(l *load) float64 { return float64(l.runners) }},
+		{"resqued_process_rss_bytes", "Resident memory of the worker processes and runners of a host.", func(l *load) float64 { return float64(l.rss) }},
+	} {
+		b.metric(m.name, "gauge", m.help)
+		for _, name := range names {
+			b.value(m.name, m.value(hosts[name]), "host", name)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package web
+
+import (
+	"net/http"
+)
+
+// route is one path of the server.
+type route struct {
+	Method, Path string
+	// Role is what a visitor needs.
+	Role Role
+	// Doc says what it is for, in a few words.
+	Doc string
+	// api returns what is answered as JSON; raw answers by itself. One of them is set.
+	api func(s *Server, r *http.Request) (any, error)
+	raw func(s *Server, w http.ResponseWriter, r *http.Request) error
+}
+
+// api is the path of the JSON API.
+const api = "/api/v1"
+
+// routes is everything that the server answers to.
+func routes() []route {
+	read := func(path, doc string, do func(s *Server, r *http.Request) (any, error)) route {
+		return route{Method: http.MethodGet, Path: api + path, Role: Viewer, Doc: doc, api: do}
+	}
+	act := func(path, doc string, do func(s *Server, r *http.Request) (any, error)) route {
+		return route{Method: http.MethodPost, Path: api + path, Role: Operator, Doc: doc, api: do}
+	}
+	return []route{
+		{Method: http.MethodGet, Path: "/healthz", Role: Viewer, Doc: "whether this server answers", raw: (*Server).healthz},
+		{Method: http.MethodGet, Path: "/readyz", Role: Viewer, Doc: "whether Redis answers it", raw: (*Server).readyz},
+		{Method: http.MethodGet, Path: "/metrics", Role: Viewer, Doc: "metrics of the whole fleet for Prometheus", raw: (*Server).metrics},
+
+		read("/live", "totals now, and those since a time", (*Server).live),
+		read("/overview", "totals and rates", (*Server).overview),
+		read("/attention", "what needs somebody", (*Server).attention),
+		read("/doctor", "all that doctor checks", (*Server).doctor),
+		read("/queues", "all queues", (*Server).queues),
+		read("/queues/{queue}", "one queue, and who works it", (*Server).queue),
+		read("/queues/{queue}/jobs", "jobs that wait in a queue", (*Server).queueJobs),
+		read("/jobs", "running jobs", (*Server).jobs),
+		read("/jobs/{id}", "one running job", (*Server).job),
+		read("/failed", "failures, one by one", (*Server).failed),
+		read("/failed/groups", "failures by class, exception and message", (*Server).failedGroups),
+		read("/failed/{id}", "one failure with its backtrace", (*Server).failure),
+		read("/parked", "ends of jobs that could not be written", (*Server).parked),
+		read("/workers", "masters with their processes, and other workers", (*Server).workers),
+		read("/workers/{worker}", "one of them", (*Server).worker),
+		read("/locks", "locks that are held", (*Server).locks),
+		read("/locks/waiting", "queues whose jobs wait for locks", (*Server).locksWaiting),
+		read("/locks/unique", "unique queues", (*Server).locksUnique),
+		read("/locks/{key}", "one lock, and who waits for it", (*Server).lock),
+		read("/longjobs", "runs of long jobs", (*Server).longJobs),
+		read("/longjobs/{uuid}", "one run", (*Server).longJob),
+		read("/schedule", "recurring jobs", (*Server).schedule),
+		read("/schedule/delayed", "jobs that wait for their time", (*Server).delayed),
+		read("/redis", "the server", (*Server).redis),
+
+		act("/queues/{queue}/pause", "have the jobs of a queue wait, on all machines", (*Server).pauseQueue),
+		act("/queues/{queue}/resume", "have them go on", (*Server).resumeQueue),
+		act("/queues/{queue}/purge", "remove the jobs that wait in a queue", (*Server).purgeQueue),
+		act("/pause", "have all queues wait", (*Server).pauseAll),
+		act("/resume", "have them go on", (*Server).resumeAll),
+		act("/jobs", "enqueue a job", (*Server).enqueue),
+		act("/jobs/{id}/kill", "stop a running job", (*Server).killJob),
+		act("/failed/retry", "push failed jobs again", (*Server).retryFailed),
+		act("/failed/remove", "remove failures", (*Server).removeFailed),
+		act("/locks/{key}/release", "release a lock whose holder is gone", (*Server).releaseLock),
+		act("/longjobs/{uuid}/requeue", "run a long job again", (*Server).requeueLong),
+		act("/longjobs/{uuid}/cancel", "stop a long job", (*Server).cancelLong),
+		act("/schedule/{name}/run", "enqueue the job of a schedule now", (*Server).runSchedule),
+	}
+}
+
+// serve returns the handler of a route. It is the one place that looks at roles.
+func (s *Server) serve(r route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if visitorOf(req).Role < r.Role {
+			s.fail(w, req, &Error{
+				Status: http.StatusForbidden, Code: "forbidden", Message: "only an operator may do that",
+				Hint: "docs/dashboard.md says who is one.",
+			})
+			return
+		}
+		if r.raw != nil {
+			if err := r.raw(s, w, req); err != nil {
+				s.fail(w, req, err)
+			}
+			return
+		}
+		body, err := r.api(s, req)
+		if err != nil {
+			s.fail(w, req, err)
+			return
+		}
+		s.send(w, http.StatusOK, body)
+	})
+}

@@ -1,0 +1,121 @@
+// Package web serves what package view reads by HTTP: a JSON API, metrics, health, and the
+// dashboard's pages. All state is in Redis, so that one server shows all daemons; it works no
+// jobs and nothing depends on it.
+//
+// One table (routes.go) has every path with the role that it takes. One sampler per server looks
+// at Redis, seldom while nobody looks, and all pages and scrapes are answered from its last
+// sample; what belongs to one request alone (a page of failures, one lock) is read for it.
+package web
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/longjob"
+)
+
+// Options are what a server needs.
+type Options struct {
+	// Store is read, and changed by operators.
+	Store *store.Store
+	// Jobs pauses, purges, retries and removes.
+	Jobs *client.Client
+	// Long returns what reads and changes long jobs, for one request.
+	Long func(ctx context.Context) *longjob.Client
+	// Checks says what view.Findings compares, Schedules which recurring jobs there are.
+	Checks view.Checks
+	// Namespace is that of the keys, Version that of the program, for people.
+	Namespace, Version string
+	// PathPrefix is the path under which everything is served, "" or "/resqued".
+	PathPrefix string
+	// Hosts are names under which the server may be asked for besides localhost and addresses
+	// (see Guard); "*" = any.
+	Hosts []string
+	// Who says who asks; nil: everybody is a viewer without a name.
+	Who func(r *http.Request) (Visitor, error)
+	// Log gets what goes wrong and who has changed what; nil = nothing.
+	Log *zap.Logger
+}
+
+// Role is what a visitor may do.
+type Role int
+
+// The roles. Each may do what those before it may.
+const (
+	Viewer Role = iota + 1
+	Operator
+)
+
+func (r Role) String() string {
+	if r == Operator {
+		return "operator"
+	}
+	return "viewer"
+}
+
+// Visitor is who asks.
+type Visitor struct {
+	// Name is "" without a login.
+	Name string
+	Role Role
+}
+
+// Server answers requests. Run keeps its sample fresh.
+type Server struct {
+	o       Options
+	sampler *sampler
+	handler http.Handler
+	log     *zap.Logger
+}
+
+// New returns a server. It does not connect before Run or the first request.
+func New(o Options) *Server {
+	if o.Log == nil {
+		o.Log = zap.NewNop()
+	}
+	if o.Who == nil {
+		o.Who = func(*http.Request) (Visitor, error) { return Visitor{Role: Viewer}, nil }
+	}
+	o.PathPrefix = strings.TrimRight(o.PathPrefix, "/")
+	s := &Server{o: o, log: o.Log}
+	s.sampler = newSampler(o)
+	mux := http.NewServeMux()
+	for _, r := range routes() {
+		mux.Handle(r.Method+" "+o.PathPrefix+r.Path, s.serve(r))
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.fail(w, r, notFoundPath(r.URL.Path)) })
+	s.handler = s.guard(mux)
+	return s
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// Run samples until ctx is done.
+func (s *Server) Run(ctx context.Context) { s.sampler.run(ctx) }
+
+// The limits of a connection: nobody keeps one without asking.
+const (
+	headerTimeout = 10 * time.Second
+	readTimeout   = 30 * time.Second
+	writeTimeout  = 2 * time.Minute
+	idleTimeout   = 2 * time.Minute
+	// maxHeader bounds the head of a request, maxBody what follows it.
+	maxHeader = 32 << 10
+	maxBody   = 64 << 10
+)
+
+// HTTP returns a server of net/http with the limits that this one needs.
+func (s *Server) HTTP() *http.Server {
+	return &http.Server{
+		Handler: s, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeader, ConnContext: withLocalUser, ErrorLog: zap.NewStdLog(s.log.Named("http")),
+	}
+}
