@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -37,9 +38,7 @@ func window[T any](f *Frame, path string, query url.Values, all []T, per int) ([
 	to := min(from+per, len(all))
 	at := func(n int) template.URL {
 		q := url.Values{}
-		for key, values := range query {
-			q[key] = values
-		}
+		maps.Copy(q, query)
 		q.Del("from")
 		if n > 0 {
 			q.Set("from", strconv.Itoa(n))

@@ -42,7 +42,6 @@ type progress struct {
 	done int
 	beat time.Time
 	rate *float64
-	seen int
 }
 
 func (t *trend) add(v float64, sample int) {
