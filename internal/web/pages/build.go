@@ -107,8 +107,16 @@ func oldest(q *view.Queue) int64 {
 // urgent are the states of a queue that need somebody, in the order in which they are shown.
 var queueStates = []string{view.QueueBroken, view.QueueOrphan, view.QueueStarved, view.QueuePaused, view.QueueIdle}
 
+// of sets the time on a page to that of the sample that it shows: ages are counted from it.
+func (f *Frame) of(s *Sampled) {
+	if s.Snapshot.OK && !s.Snapshot.At.IsZero() {
+		f.Now = s.Snapshot.At.In(f.Now.Location())
+	}
+}
+
 // QueuesOf is the list of queues with a filter, a state, an order and a place in it.
 func QueuesOf(f Frame, s *Sampled, query url.Values) *Queues {
+	f.of(s)
 	p := &Queues{Frame: f, Filter: query.Get("name"), State: query.Get("state"), Sort: cmp.Or(query.Get("sort"), "size")}
 	p.Rows = Widget[[]QueueRow]{OK: s.Snapshot.OK, At: s.Snapshot.At, Err: s.Snapshot.Err}
 	if !s.Snapshot.OK {
@@ -158,6 +166,7 @@ func contains(name, part string) bool {
 // QueueOf is the page of one queue; nil if there is none of that name. Its waiting jobs are read
 // by who asks for it.
 func QueueOf(f Frame, s *Sampled, name string) *Queue {
+	f.of(s)
 	p := &Queue{Frame: f, Name: name}
 	p.Queue = Widget[QueueRow]{At: s.Snapshot.At, Err: s.Snapshot.Err}
 	if !s.Snapshot.OK {
@@ -176,6 +185,7 @@ func QueueOf(f Frame, s *Sampled, name string) *Queue {
 
 // OverviewOf is the first page, with the queues that need somebody before the longest ones.
 func OverviewOf(f Frame, s *Sampled) *Overview {
+	f.of(s)
 	p := &Overview{Frame: f, Stats: s.Stats}
 	p.Attention = Widget[[]Attention]{OK: s.Findings.OK, At: s.Findings.At, Err: s.Findings.Err}
 	if s.Findings.OK {
@@ -209,6 +219,7 @@ func OverviewOf(f Frame, s *Sampled) *Overview {
 
 // JobsOf is the list of running jobs with a filter and a place in it.
 func JobsOf(f Frame, s *Sampled, query url.Values) *Jobs {
+	f.of(s)
 	p := &Jobs{Frame: f, Class: query.Get("class"), Queue: query.Get("queue"), Older: query.Get("older")}
 	p.Rows = Widget[[]*view.Job]{OK: s.Snapshot.OK, At: s.Snapshot.At, Err: s.Snapshot.Err}
 	if !s.Snapshot.OK {
@@ -231,6 +242,7 @@ func JobsOf(f Frame, s *Sampled, query url.Values) *Jobs {
 
 // JobOf is the page of a running job, found by any of its names.
 func JobOf(f Frame, s *Sampled, name string) (*Job, error) {
+	f.of(s)
 	p := &Job{Frame: f, Name: name}
 	p.Job = Widget[*view.Job]{At: s.Snapshot.At, Err: s.Snapshot.Err}
 	if !s.Snapshot.OK {
@@ -261,6 +273,7 @@ func JobOf(f Frame, s *Sampled, name string) (*Job, error) {
 
 // WorkersOf is the tree of those who work, with a filter and a place in it.
 func WorkersOf(f Frame, s *Sampled, query url.Values) *Workers {
+	f.of(s)
 	p := &Workers{Frame: f, Filter: query.Get("name")}
 	p.Hosts = Widget[[]WorkerHost]{OK: s.Snapshot.OK, At: s.Snapshot.At, Err: s.Snapshot.Err}
 	if !s.Snapshot.OK {
@@ -335,6 +348,7 @@ func (s *Sampled) put(m *WorkerMaster, proc view.Process) {
 
 // WorkerOf is the page of one master; nil if there is none of that name.
 func WorkerOf(f Frame, s *Sampled, name string) *Worker {
+	f.of(s)
 	p := &Worker{Frame: f, Name: name}
 	p.Master = Widget[WorkerMaster]{At: s.Snapshot.At, Err: s.Snapshot.Err}
 	if !s.Snapshot.OK {

@@ -2,6 +2,7 @@ package pages_test
 
 import (
 	"fmt"
+	"math"
 	"net/url"
 	"testing"
 	"time"
@@ -114,9 +115,14 @@ func TestTrends(t *testing.T) {
 	}
 	flow := trends.Flow()
 	require.True(t, flow.Any())
-	assert.Len(t, flow.Series[0].Values, 120)
+	require.Len(t, flow.Series[0].Values, 120)
 	assert.InDelta(t, 10, flow.Series[0].Values[100], .001)
-	assert.Equal(t, 2*time.Second, flow.Step)
+	assert.Equal(t, 10*time.Minute, flow.To().Sub(flow.From))
+	assert.True(t, flow.To().After(at.Add(398*time.Second)))
+	length := trends.Length("mail").Series[0].Values
+	assert.InDelta(t, 199, length[119], 2)
+	assert.InDelta(t, 149, length[99], 3)
+	assert.True(t, math.IsNaN(length[10]), "that was before the samples that are remembered")
 	assert.Len(t, trends.Queue("mail"), 120)
 	assert.InDelta(t, 199, trends.Queue("mail")[119], .001)
 	require.NotNil(t, trends.Rate("p"))
@@ -125,5 +131,6 @@ func TestTrends(t *testing.T) {
 	assert.Nil(t, trends.Rate("none"))
 	// A counter that was set back is not known, rather than below 0.
 	trends.Add(&view.Snapshot{At: at.Add(time.Hour)})
-	assert.False(t, trends.Flow().Series[0].Values[119] < 0)
+	assert.True(t, math.IsNaN(trends.Flow().Series[0].Values[119]))
+	assert.False(t, trends.Length("none").Any())
 }

@@ -54,6 +54,16 @@ func (p *Events) List() eventsPart { return eventsPart{&p.Frame, p.Rows.Data} }
 // EventList is what happened to the job.
 func (p *Job) EventList() eventsPart { return eventsPart{&p.Frame, p.Events} }
 
+// Rates reports whether it is known of any queue how many jobs come and go.
+func (p *Queues) Rates() bool {
+	for _, r := range p.Rows.Data {
+		if r.In != nil || r.Out != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // Column is the heading of a column by which the list can be sorted.
 func (p *Queues) Column(text, sort string) Link {
 	return Link{text, p.With("/queues", "name", p.Filter, "state", p.State, "sort", sort), p.Sort == sort}

@@ -21,8 +21,8 @@ const (
 // size is bounded: one number of four bytes for each sample of each queue and process.
 type Trends struct {
 	mu       sync.Mutex
-	at       []time.Time
-	done     []float64 // by the second; NaN where it cannot be said
+	at       []time.Time // of the last samples
+	done     []float64   // by the second, since the sample before; NaN where it cannot be said
 	failed   []float64
 	last     *view.Snapshot
 	queues   map[string]*trend
@@ -85,10 +85,10 @@ func (t *Trends) Add(s *view.Snapshot) {
 		if r := view.GrowthRate(t.last.Failed, s.Failed, passed); r != nil {
 			failed = *r
 		}
-		t.at, t.done, t.failed = append(t.at, s.At), append(t.done, done), append(t.failed, failed)
-		if over := len(t.at) - remembered; over > 0 {
-			t.at, t.done, t.failed = slices.Delete(t.at, 0, over), slices.Delete(t.done, 0, over), slices.Delete(t.failed, 0, over)
-		}
+	}
+	t.at, t.done, t.failed = append(t.at, s.At), append(t.done, done), append(t.failed, failed)
+	if over := len(t.at) - remembered; over > 0 {
+		t.at, t.done, t.failed = slices.Delete(t.at, 0, over), slices.Delete(t.done, 0, over), slices.Delete(t.failed, 0, over)
 	}
 	t.last = s
 	for _, q := range s.Queues {
@@ -168,35 +168,77 @@ func (t *Trends) Rate(proc string) *float64 {
 	return t.progress[proc].rate
 }
 
+// What charts of the last samples show: those of ten minutes, however far they are apart.
+const (
+	chartSpans = 120
+	chartStep  = 5 * time.Second
+)
+
 // Flow is the chart of jobs by the second at the last samples.
 func (t *Trends) Flow() *Chart {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	c := &Chart{Title: "Jobs a second", Unit: "/s", Step: chartStep}
 	if len(t.at) < 2 {
-		return &Chart{Title: "Jobs a second"}
+		return c
 	}
-	return &Chart{
-		Title: "Jobs a second", From: t.at[0], Step: t.step(), Unit: "/s",
-		Series: []Series{{Name: "done", Values: slices.Clone(t.done)}, {Name: "failed", Values: slices.Clone(t.failed), Alert: true}},
+	c.From = t.from()
+	done, failed := nothing(), nothing()
+	for i := 1; i < len(t.at); i++ {
+		// A rate is that of the time since the sample before.
+		fill(done, c.From, t.at[i-1], t.at[i], t.done[i])
+		fill(failed, c.From, t.at[i-1], t.at[i], t.failed[i])
 	}
+	c.Series = []Series{{Name: "done", Values: done}, {Name: "failed", Values: failed, Alert: true}}
+	return c
 }
 
 // Length is the chart of a queue's length at the last samples.
 func (t *Trends) Length(name string) *Chart {
-	values := t.Queue(name)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(values) < 2 || len(t.at) < 2 {
-		return &Chart{Title: "Jobs waiting"}
+	c := &Chart{Title: "Jobs waiting", Step: chartStep}
+	q := t.queues[name]
+	if q == nil || len(t.at) < 2 {
+		return c
 	}
-	step := t.step()
-	return &Chart{
-		Title: "Jobs waiting", From: t.at[len(t.at)-1].Add(-time.Duration(len(values)) * step), Step: step,
-		Series: []Series{{Name: "waiting", Values: values}},
+	c.From = t.from()
+	values := nothing()
+	first := len(t.at) - (t.sample - q.seen) - len(q.values)
+	for i, v := range q.values {
+		at := first + i
+		if at < 0 || at >= len(t.at) {
+			continue
+		}
+		// A length holds until the next sample.
+		until := t.at[len(t.at)-1].Add(chartStep)
+		if at+1 < len(t.at) {
+			until = t.at[at+1]
+		}
+		fill(values, c.From, t.at[at], until, float64(v))
 	}
+	c.Series = []Series{{Name: "waiting", Values: values}}
+	return c
 }
 
-// step is how far the samples are apart.
-func (t *Trends) step() time.Duration {
-	return max(time.Second, (t.at[len(t.at)-1].Sub(t.at[0]) / time.Duration(len(t.at)-1)).Round(100*time.Millisecond))
+// from is the beginning of the first span.
+func (t *Trends) from() time.Time {
+	return t.at[len(t.at)-1].Truncate(chartStep).Add(-(chartSpans - 1) * chartStep)
+}
+
+func nothing() []float64 {
+	values := make([]float64, chartSpans)
+	for i := range values {
+		values[i] = math.NaN()
+	}
+	return values
+}
+
+// fill puts a value into the spans between two instants.
+func fill(values []float64, first time.Time, from, until time.Time, v float64) {
+	i := max(0, int(from.Sub(first)/chartStep))
+	end := int((until.Sub(first) + chartStep - 1) / chartStep)
+	for ; i < min(end, len(values)); i++ {
+		values[i] = v
+	}
 }
