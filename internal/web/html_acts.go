@@ -227,6 +227,8 @@ func (s *Server) actOnAllFailures(r *http.Request, act string, filter pages.Fail
 	if filter.Args != "" {
 		return answer{}, badRequest("failures are picked by their arguments one by one only")
 	}
+	again := r.PostForm.Get("again")
+	records.Again = again != ""
 	ctx, cancel := context.WithTimeout(r.Context(), countTime)
 	defer cancel()
 	report, err := s.o.Jobs.CountFailed(ctx, records, act == "remove")
@@ -251,10 +253,10 @@ func (s *Server) actOnAllFailures(r *http.Request, act string, filter pages.Fail
 		switch {
 		case act == "remove":
 			details = append(details, "They cannot be brought back.")
-		case !filter.Retried:
+		case !records.Again:
 			details = append(details, "Those that were retried before are left out.")
 		}
-		return s.ask(r, "failed", what+"?", what, back, details, pages.Field{Name: "expect", Value: now}), nil
+		return s.ask(r, "failed", what+"?", what, back, details, pages.Field{Name: "expect", Value: now}, pages.Field{Name: "again", Value: again}), nil
 	}
 	if err := s.acting(r, act+" failures", zap.String("class", records.Class), zap.String("queue", records.Queue), zap.String("error", records.Error), zap.Bool("all", records.All)); err != nil {
 		return answer{}, err

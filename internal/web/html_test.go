@@ -253,6 +253,11 @@ func TestForms(t *testing.T) {
 		require.Equal(t, http.StatusSeeOther, status)
 		require.Eventually(t, func() bool { return strings.Contains(s.get(to), "Done. 30 of 30") }, 20*time.Second, 20*time.Millisecond)
 		assert.EqualValues(t, 32, length("queue:mail"))
+		_, _, to = s.post("/failed?class=Report&view=flat", "act", "retry-all")
+		assert.Contains(t, to, "n=0", "all were retried before")
+		_, body, _ = s.post("/failed?class=Report&view=flat", "act", "retry-all", "again", "1")
+		assert.Contains(t, body, "Retry 30 failures?")
+		assert.Contains(t, body, `name="again" value="1"`)
 	})
 	t.Run("a viewer has no forms, and may send none", func(t *testing.T) {
 		s.role = web.Viewer

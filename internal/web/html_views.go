@@ -115,9 +115,7 @@ func (s *Server) jobPage(r *http.Request) (pages.Page, error) {
 // failedView reads the filter of the failures.
 func failedView(r *http.Request) (v pages.FailedFilter, f client.FailedFilter, err error) {
 	f, args, _, err := failedFilter(r)
-	retried := r.URL.Query().Get("retried") != ""
-	f.Again = retried
-	return pages.FailedFilter{Class: f.Class, Error: f.Error, Queue: f.Queue, Args: args, Retried: retried}, f, err
+	return pages.FailedFilter{Class: f.Class, Error: f.Error, Queue: f.Queue, Args: args}, f, err
 }
 
 func (s *Server) failedPage(r *http.Request) (pages.Page, error) {

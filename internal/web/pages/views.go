@@ -144,8 +144,6 @@ type Failed struct {
 // FailedFilter picks failures. Empty fields pick all.
 type FailedFilter struct {
 	Class, Error, Args, Queue string
-	// Retried: also those that were retried already.
-	Retried bool
 }
 
 // Any reports whether the filter leaves anything out.
@@ -153,11 +151,7 @@ func (f FailedFilter) Any() bool { return f.Class+f.Error+f.Args+f.Queue != "" }
 
 // Pairs are the parameters of the filter in an address.
 func (f FailedFilter) Pairs() []string {
-	retried := ""
-	if f.Retried {
-		retried = "1"
-	}
-	return []string{"class", f.Class, "error", f.Error, "args", f.Args, "queue", f.Queue, "retried", retried}
+	return []string{"class", f.Class, "error", f.Error, "args", f.Args, "queue", f.Queue}
 }
 
 // Flatly returns the address of the flat list with the filter.

@@ -18,6 +18,7 @@ import (
 // How much of a text a page shows at most, in bytes: any of them may be as large as a payload.
 const (
 	maxLine  = 160
+	maxArgs  = 72 // most columns hold that in one line
 	maxTitle = 400
 	maxError = 500
 	maxWhole = 64 << 10
@@ -71,7 +72,7 @@ func args(raw json.RawMessage) string {
 	if len(raw) == 0 || string(raw) == "null" {
 		return ""
 	}
-	return middle(string(raw), maxLine)
+	return middle(string(raw), maxArgs)
 }
 
 // middle cuts a text in its middle so that most bytes are left.

@@ -287,7 +287,18 @@ func Samples() []Sample {
 	away := Frame("queues", "Queues")
 	away.Problem = "dial tcp 10.0.3.7:6379: connect: connection refused"
 	done := Frame("failed", "Failed")
-	done.Notice = &pages.Notice{Text: "2 failures were retried, 1 had been retried meanwhile.", Failed: true}
+	done.Notice = &pages.Notice{Text: "2 failures were retried."}
+	var found []view.Failure
+	for i := range 8 {
+		one := failed[0]
+		one.ID = fmt.Sprintf("%dc0de1c0de1c0de1c0de@%d", i+1, 311-i)
+		one.Args = raw(fmt.Sprintf(`[%d,"Your invoice"]`, 8841-i*7))
+		one.FailedAt = agoPtr(time.Duration(8+i*i*11) * time.Second)
+		if i == 2 || i == 3 {
+			one.RetriedAt = "2026/11/24 10:40:58"
+		}
+		found = append(found, one)
+	}
 	tabs := func(path string, names ...string) (links []pages.Link) {
 		f := Frame("", "")
 		for i, n := range names {
@@ -302,8 +313,8 @@ func Samples() []Sample {
 		{"jobs", "/jobs", &pages.Jobs{Frame: Frame("jobs", "Running jobs"), Rows: read(running), Total: 41, Pager: pages.Pager{Text: "1–7 of 41", Next: "/jobs?from=7"}}},
 		{"job", "/jobs/4f2a11dd90124e7fa001", &pages.Job{Frame: Frame("jobs", "Report"), Name: shown.Name, Job: read(&shown), Siblings: []view.ThreadJob{{ID: "a01b00000000000000aa", Class: "Thumbnail", Args: raw(`[{"asset":88121}]`), Queue: "thumbnails", Thread: 7}}, Events: events()[4:6]}},
 		{"failed", "/failed", &pages.Failed{Frame: Frame("failed", "Failed"), Groups: read(groups), Total: 312, Parked: read([]*view.ParkedJob{{ID: "77aa02bb4c6e", State: view.ParkedWaits, Queue: "mail", Bytes: 812, ParkedAt: ago(3 * time.Minute), Reason: "the key of its queue is no list"}})}},
-		{"failed-flat", "/failed?view=flat&class=Mail", &pages.Failed{Frame: done, Flat: true, Rows: read(failed), Filter: filter, Total: 312, Search: &pages.Search{Scanned: 57000, Total: 640000, Found: 4, Next: "/failed?view=flat&class=Mail&cursor=57000"}, Pager: pages.Pager{Text: "4 so far"}}},
-		{"failed-end", "/failed?view=flat&class=Mail&cursor=57000", &pages.Failed{Frame: Frame("failed", "Failed"), Flat: true, Rows: read(failed[3:]), Filter: filter, Total: 312, Search: &pages.Search{Scanned: 640000, Total: 640000, Found: 5}}},
+		{"failed-flat", "/failed?view=flat&class=Mail", &pages.Failed{Frame: done, Flat: true, Rows: read(found), Filter: filter, Total: 312, Search: &pages.Search{Scanned: 57000, Total: 640000, Found: 8, Next: "/failed?view=flat&class=Mail&cursor=57000"}}},
+		{"failed-end", "/failed?view=flat&class=Mail&cursor=57000", &pages.Failed{Frame: Frame("failed", "Failed"), Flat: true, Rows: read(found[7:]), Filter: filter, Total: 312, Search: &pages.Search{Scanned: 640000, Total: 640000, Found: 9}}},
 		{"failure", "/failed/3c0de1c0de1c0de1c0de@309", &pages.Failure{Frame: Frame("failed", "Import"), ID: failure.ID, Failure: read(failure)}},
 		{"workers", "/workers", &pages.Workers{Frame: Frame("workers", "Workers"), Hosts: read(hosts()), Foreign: foreign(), Processes: 5, Threads: 80, Busy: 43}},
 		{"worker", "/workers/web-1:4700", &pages.Worker{Frame: Frame("workers", "web-1:4700"), Name: "web-1:4700", Master: read(hosts()[0].Masters[0])}},
