@@ -83,6 +83,10 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if e.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Basic realm="resqued", charset="UTF-8"`)
 	}
+	if s.forPeople(r) {
+		s.failPage(w, r, e)
+		return
+	}
 	s.send(w, e.Status, struct {
 		Error *Error `json:"error"`
 	}{e})

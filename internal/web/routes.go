@@ -28,7 +28,7 @@ func routes() []route {
 	act := func(path, doc string, do func(s *Server, r *http.Request) (any, error)) route {
 		return route{Method: http.MethodPost, Path: api + path, Role: Operator, Doc: doc, api: do}
 	}
-	return []route{
+	return append([]route{
 		{Method: http.MethodGet, Path: "/healthz", Role: Viewer, Doc: "whether this server answers", raw: (*Server).healthz},
 		{Method: http.MethodGet, Path: "/readyz", Role: Viewer, Doc: "whether Redis answers it", raw: (*Server).readyz},
 		{Method: http.MethodGet, Path: "/metrics", Role: Viewer, Doc: "metrics of the whole fleet for Prometheus", raw: (*Server).metrics},
@@ -72,7 +72,7 @@ func routes() []route {
 		act("/longjobs/{uuid}/requeue", "run a long job again", (*Server).requeueLong),
 		act("/longjobs/{uuid}/cancel", "stop a long job", (*Server).cancelLong),
 		act("/schedule/{name}/run", "enqueue the job of a schedule now", (*Server).runSchedule),
-	}
+	}, pageRoutes()...)
 }
 
 // serve returns the handler of a route. It is the one place that looks at roles.

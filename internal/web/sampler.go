@@ -8,6 +8,7 @@ import (
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/web/pages"
 )
 
 const (
@@ -70,16 +71,20 @@ type Sample struct {
 
 type sampler struct {
 	o Options
+	// trends is what the samples have in common, for charts.
+	trends *pages.Trends
 
 	mu     sync.Mutex
 	now    Sample
 	seen   time.Time // when somebody asked last
 	asked  chan struct{}
 	taking sync.Mutex // one sample at a time
+	// outdated is when something was changed here: see outdate.
+	outdated time.Time
 }
 
 func newSampler(o Options) *sampler {
-	return &sampler{o: o, asked: make(chan struct{}, 1)}
+	return &sampler{o: o, trends: pages.NewTrends(), asked: make(chan struct{}, 1)}
 }
 
 // sample returns the last sample, and takes the first one if there is none. Somebody looks.
@@ -88,7 +93,7 @@ func (s *sampler) sample(ctx context.Context) Sample {
 	resting := time.Since(s.seen) > looked
 	s.seen = time.Now()
 	now := s.now
-	fresh := time.Since(now.At) < restEvery+sampleTimeout
+	fresh := time.Since(now.At) < restEvery+sampleTimeout && s.current(now)
 	s.mu.Unlock()
 	if resting {
 		select {
@@ -140,7 +145,7 @@ func (s *sampler) take(ctx context.Context) Sample {
 	s.taking.Lock()
 	defer s.taking.Unlock()
 	s.mu.Lock()
-	if time.Since(s.now.At) < sampleEvery/4 { // another request has just taken one
+	if time.Since(s.now.At) < sampleEvery/4 && s.current(s.now) { // another request has just taken one
 		defer s.mu.Unlock()
 		return s.now
 	}
@@ -149,6 +154,9 @@ func (s *sampler) take(ctx context.Context) Sample {
 	begun := time.Now()
 	before := v.Stats
 	v.Snap.read(view.Snap(ctx, s.o.Store))
+	if v.Snap.Err == nil {
+		s.trends.Add(v.Snap.Data)
+	}
 	stats, err := view.ReadStats(ctx, s.o.Store, longstore.New(s.o.Store.Redis()))
 	if err == nil && before.OK {
 		stats.Measure(before.Data)

@@ -72,7 +72,9 @@ type Server struct {
 	o       Options
 	sampler *sampler
 	handler http.Handler
-	log     *zap.Logger
+	// operations are acts on many records that are under way.
+	operations operations
+	log        *zap.Logger
 }
 
 // New returns a server. It does not connect before Run or the first request.
@@ -99,7 +101,10 @@ func New(o Options) *Server {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
 // Run samples until ctx is done.
-func (s *Server) Run(ctx context.Context) { s.sampler.run(ctx) }
+func (s *Server) Run(ctx context.Context) {
+	s.sampler.run(ctx)
+	s.operations.stop()
+}
 
 // The limits of a connection: nobody keeps one without asking.
 const (

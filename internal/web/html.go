@@ -1,0 +1,283 @@
+package web
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/web/pages"
+)
+
+// pageRoutes are the pages of the dashboard. What cannot be undone is asked first, on a page of
+// its own: all of it works without JavaScript.
+func pageRoutes() []route {
+	page := func(path, doc string, make func(s *Server, r *http.Request) (pages.Page, error)) route {
+		return route{Method: http.MethodGet, Path: path, Role: Viewer, Doc: doc, raw: func(s *Server, w http.ResponseWriter, r *http.Request) error {
+			p, err := make(s, r)
+			if err != nil {
+				return err
+			}
+			return s.page(w, r, http.StatusOK, p)
+		}}
+	}
+	form := func(path, doc string, do func(s *Server, r *http.Request) (answer, error)) route {
+		return route{Method: http.MethodPost, Path: path, Role: Operator, Doc: doc, raw: func(s *Server, w http.ResponseWriter, r *http.Request) error {
+			if err := r.ParseForm(); err != nil {
+				return badRequest("the form cannot be read: %s", view.Mask(err.Error()))
+			}
+			a, err := do(s, r)
+			switch {
+			case err != nil:
+				return err
+			case a.confirm != nil:
+				return s.page(w, r, http.StatusOK, a.confirm)
+			}
+			s.sampler.outdate()
+			http.Redirect(w, r, a.to, http.StatusSeeOther)
+			return nil
+		}}
+	}
+	return []route{
+		{Method: http.MethodGet, Path: pages.AssetPath + "{file}", Role: Viewer, Doc: "styles, script and pictures of the pages", raw: (*Server).asset},
+
+		page("/{$}", "how it is as a whole", (*Server).overviewPage),
+		page("/queues", "all queues", (*Server).queuesPage),
+		page("/queues/{queue}", "one queue with its jobs", (*Server).queuePage),
+		page("/jobs", "running jobs", (*Server).jobsPage),
+		page("/jobs/{id}", "one running job", (*Server).jobPage),
+		page("/failed", "failures in groups or one by one", (*Server).failedPage),
+		page("/failed/{id}", "one failure", (*Server).failurePage),
+		page("/workers", "who works", (*Server).workersPage),
+		page("/workers/{worker}", "one master", (*Server).workerPage),
+		page("/locks", "locks, and who waits for them", (*Server).locksPage),
+		page("/locks/{key}", "one lock", (*Server).lockPage),
+		page("/longjobs", "long jobs", (*Server).longJobsPage),
+		page("/longjobs/{uuid}", "one run of a long job", (*Server).longJobPage),
+		page("/schedule", "what runs when", (*Server).schedulePage),
+		page("/redis", "the server, and what the checks found", (*Server).redisPage),
+		page("/operations/{id}", "an act on many records", (*Server).operationPage),
+
+		form("/queues/{queue}", "pause, resume, purge or repair a queue", (*Server).actOnQueue),
+		form("/jobs", "kill the jobs that are picked", (*Server).actOnJobs),
+		form("/jobs/{id}", "kill one job", (*Server).actOnJobs),
+		form("/failed", "retry or remove failures", (*Server).actOnFailures),
+		form("/failed/{id}", "retry or remove one failure", (*Server).actOnFailures),
+		form("/workers/{worker}", "pause, resume, drain or recycle a master", (*Server).actOnWorker),
+		form("/locks/{key}", "release a lock", (*Server).actOnLock),
+		form("/longjobs/{uuid}", "requeue or cancel a long job", (*Server).actOnLongJob),
+		form("/schedule", "run or remove delayed jobs", (*Server).actOnDelayed),
+		form("/schedule/{name}", "run a schedule now", (*Server).actOnSchedule),
+		form("/operations/{id}", "stop an act on many records", (*Server).actOnOperation),
+	}
+}
+
+// answer is what follows a form: a question, or the page to go on with.
+type answer struct {
+	confirm *pages.Confirm
+	to      string
+}
+
+// refresh is how often a visible page asks again.
+const refresh = sampleEvery
+
+// frame returns what is around every page.
+func (s *Server) frame(r *http.Request, name, title string) pages.Frame {
+	visitor := visitorOf(r)
+	f := pages.Frame{
+		View: name, Title: title, Prefix: s.o.PathPrefix, Namespace: s.o.Namespace, Redis: s.o.Store.Where(), User: visitor.Name, Operator: visitor.Role >= Operator,
+		Now: time.Now(), Refresh: refresh, Notice: noticeOf(r.URL.Query()), Hidden: []string{"classes", "events"},
+	}
+	return f
+}
+
+// sampled returns the last sample as pages take it, and notes on the frame if Redis is away. Who
+// comes when nobody has looked for a while gets a new one, if that is not asked of Redis too often.
+func (s *Server) sampled(ctx context.Context, f *pages.Frame) *pages.Sampled {
+	v := s.sampler.sample(ctx)
+	if time.Since(v.At) > max(2*sampleEvery, modest*v.Took) {
+		v = s.sampler.take(ctx)
+	}
+	return s.asSampled(v, f)
+}
+
+// resampled returns a newer sample for what the last one does not have, but for guesses at names
+// not more often than Redis is to be asked.
+func (s *Server) resampled(ctx context.Context, f *pages.Frame) *pages.Sampled {
+	v := s.sampler.sample(ctx)
+	if time.Since(v.At) > max(sampleEvery/4, modest/5*v.Took) {
+		v = s.sampler.take(ctx)
+	}
+	return s.asSampled(v, f)
+}
+
+// outdate has the next request see what an act has changed: samples that were begun before do not
+// count.
+func (s *sampler) outdate() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.outdated = time.Now()
+}
+
+// current reports whether a sample was begun since the last act. The caller holds the mutex.
+func (s *sampler) current(v Sample) bool { return v.At.Add(-v.Took).After(s.outdated) }
+
+func (s *Server) asSampled(v Sample, f *pages.Frame) *pages.Sampled {
+	if v.Snap.Err != nil && asError(v.Snap.Err).Code == "unreachable" {
+		f.Problem = asError(v.Snap.Err).Message
+	}
+	return &pages.Sampled{Snapshot: widget(v.Snap), Stats: widget(v.Stats), Findings: widget(v.Findings), Trends: s.sampler.trends}
+}
+
+// widget is a part of a sample as pages take it.
+func widget[T any](p Part[T]) pages.Widget[T] {
+	w := pages.Widget[T]{Data: p.Data, OK: p.OK, At: p.At}
+	if p.Err != nil {
+		w.Err = asError(p.Err).Message
+	}
+	return w
+}
+
+// fetched is what a request has read by itself.
+func fetched[T any](data T, err error) pages.Widget[T] {
+	if err != nil {
+		return pages.Unread[T](asError(err))
+	}
+	return pages.Read(data, time.Now())
+}
+
+// page writes a page, or its content alone for one that is to be up to date.
+func (s *Server) page(w http.ResponseWriter, r *http.Request, status int, p pages.Page) error {
+	write := pages.Write
+	if r.Header.Get("Fragment") != "" {
+		write = pages.WriteFragment
+	}
+	var b bytes.Buffer
+	if err := write(&b, p); err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Vary", "Fragment, Accept-Encoding")
+	sum := sha256.Sum256(b.Bytes())
+	tag := `"` + hex.EncodeToString(sum[:8]) + `"`
+	h.Set("ETag", tag)
+	if status == http.StatusOK && r.Method == http.MethodGet && r.Header.Get("If-None-Match") == tag {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	body := b.Bytes()
+	if accepts(r, "gzip") && len(body) > 1<<10 {
+		var packed bytes.Buffer
+		z := gzip.NewWriter(&packed)
+		_, _ = z.Write(body)
+		if err := z.Close(); err != nil {
+			return err
+		}
+		h.Set("Content-Encoding", "gzip")
+		body = packed.Bytes()
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // who has gone gets nothing
+	return nil
+}
+
+// accepts reports whether a browser takes an encoding.
+func accepts(r *http.Request, coding string) bool {
+	for one := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
+		name, quality, _ := strings.Cut(one, ";")
+		if strings.EqualFold(strings.TrimSpace(name), coding) {
+			return strings.ReplaceAll(quality, " ", "") != "q=0"
+		}
+	}
+	return false
+}
+
+// asset answers with a file of the pages. Its name has a digest in it, so that it may be kept.
+func (s *Server) asset(w http.ResponseWriter, r *http.Request) error {
+	a, ok := pages.FindAsset(r.PathValue("file"))
+	if !ok {
+		return notFoundPath(r.URL.Path)
+	}
+	h := w.Header()
+	h.Set("Content-Type", a.Type)
+	h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	h.Set("Vary", "Accept-Encoding")
+	body := a.Body
+	if accepts(r, "gzip") {
+		h.Set("Content-Encoding", "gzip")
+		body = a.Gzip
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = w.Write(body)
+	return nil
+}
+
+// forPeople reports whether an answer is for a browser's window rather than a program.
+func (s *Server) forPeople(r *http.Request) bool {
+	return strings.Contains(r.Header.Get("Accept"), "text/html") && !strings.HasPrefix(r.URL.Path, s.o.PathPrefix+api)
+}
+
+// failPage answers with an error as a page.
+func (s *Server) failPage(w http.ResponseWriter, r *http.Request, e *Error) {
+	f := s.frame(r, "", "That did not work")
+	f.Refresh, f.Notice = 0, nil
+	if e.Status == http.StatusNotFound {
+		f.Title = "Not found"
+	}
+	m := &pages.Message{Frame: f, Text: e.Message, Hint: e.Hint, Links: []pages.Link{{Text: "Overview", URL: f.Path("/")}}}
+	if err := s.page(w, r, e.Status, m); err != nil {
+		http.Error(w, e.Message, e.Status)
+	}
+}
+
+// notices are what is said after an act; %d are numbers.
+var notices = map[string]string{
+	"paused": "The queue waits, on all machines.", "resumed": "The queue goes on.", "purged": "% jobs were removed.",
+	"repaired": "The keys of the queue match again.", "matched": "The keys of the queue matched already.",
+	"killed": "% jobs were told to stop. One that does not costs its process.", "retried": "% failures were retried.", "removed": "% were removed.",
+	"ordered": "The daemon was told; it follows within seconds.", "released": "The lock was released.",
+	"cancelled": "The long job was told to stop.", "requeued": "The long job runs again.", "enqueued": "% jobs were enqueued.",
+}
+
+// after returns an address with the notice of what has been done there; n of all.
+func after(to, what string, n, all int) string {
+	sign := "?"
+	if strings.Contains(to, "?") {
+		sign = "&"
+	}
+	return to + sign + url.Values{"did": {what}, "n": {strconv.Itoa(n)}, "of": {strconv.Itoa(all)}}.Encode()
+}
+
+// noticeOf reads what after has written. It takes no text from the address: anybody may have made
+// that.
+func noticeOf(q url.Values) *pages.Notice {
+	said, ok := notices[q.Get("did")]
+	if !ok {
+		return nil
+	}
+	n, _ := strconv.Atoi(q.Get("n"))
+	all, _ := strconv.Atoi(q.Get("of"))
+	said = strings.Replace(said, "% jobs were", view.Plural(n, "job")+was(n), 1)
+	said = strings.Replace(said, "% failures were", view.Plural(n, "failure")+was(n), 1)
+	said = strings.Replace(said, "% were", view.Grouped(int64(n))+was(n), 1)
+	if n < all {
+		said += " " + view.Grouped(int64(all-n)) + " of " + view.Grouped(int64(all)) + " could not be: others were faster, or it is not possible for them."
+	}
+	return &pages.Notice{Text: said, Failed: n < all}
+}
+
+func was(n int) string {
+	if n == 1 {
+		return " was"
+	}
+	return " were"
+}

@@ -1,0 +1,385 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/web/pages"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+const (
+	// maxPicked is how many things one form acts on at most.
+	maxPicked = 1000
+	// countTime bounds how long failures are counted before somebody is asked about all of them.
+	countTime = 10 * time.Second
+)
+
+// sure reports whether the question was answered already.
+func sure(r *http.Request) bool { return r.PostForm.Get("sure") == "1" }
+
+// unknownAct is the answer to a form that no page of this version has.
+func unknownAct(r *http.Request) error {
+	return badRequest("act is %s, which this page does not have", quoted(r.PostForm.Get("act")))
+}
+
+// ask returns a question with the fields that the browser has sent.
+func (s *Server) ask(r *http.Request, viewName, question, button string, back string, details []string, fields ...pages.Field) answer {
+	f := s.frame(r, viewName, question)
+	f.Refresh, f.Notice = 0, nil
+	fields = append(fields, pages.Field{Name: "act", Value: r.PostForm.Get("act")})
+	for _, id := range r.PostForm["id"] {
+		fields = append(fields, pages.Field{Name: "id", Value: id})
+	}
+	return answer{confirm: &pages.Confirm{
+		Frame: f, Question: question, Details: details, Action: pages.Same(r.URL), Fields: fields, Button: button, Back: pages.Address(back),
+	}}
+}
+
+func (s *Server) actOnQueue(r *http.Request) (answer, error) {
+	name := named(r, "queue")
+	f := s.frame(r, "", "")
+	at := string(f.Path("/queues", name))
+	switch r.PostForm.Get("act") {
+	case "pause":
+		_, err := s.pauseQueue(r)
+		return answer{to: after(at, "paused", 1, 1)}, err
+	case "resume":
+		_, err := s.resumeQueue(r)
+		return answer{to: after(at, "resumed", 1, 1)}, err
+	case "repair":
+		if err := s.acting(r, "repair a queue", zap.String("queue", name)); err != nil {
+			return answer{}, err
+		}
+		report, err := s.o.Store.RepairUnique(r.Context(), name)
+		said := "matched"
+		if report.Changed() {
+			said = "repaired"
+		}
+		return answer{to: after(string(f.Path("/locks")), said, 1, 1)}, err
+	case "purge":
+		queues, err := view.Queues(r.Context(), s.o.Store, name)
+		if err != nil {
+			return answer{}, err
+		}
+		var size int64
+		if queues[0].Size != nil {
+			size = *queues[0].Size
+		}
+		said := r.PostForm.Get("expect")
+		if now := fmt.Sprint(size); !sure(r) || said != now {
+			details := []string{"They cannot be brought back. Jobs of the queue that run go on."}
+			if sure(r) {
+				details = append([]string{"Their number has changed since you were asked."}, details...)
+			}
+			return s.ask(r, "queues", fmt.Sprintf("Purge %s of %s?", view.Plural(int(size), "job"), wire.Printable(name, view.MaxName)),
+				"Purge "+view.Plural(int(size), "job"), at, details, pages.Field{Name: "expect", Value: now}), nil
+		}
+		done, err := s.purgeQueue(r)
+		n := 0
+		if d, ok := done.(did); ok && d.Count != nil {
+			n = int(*d.Count)
+		}
+		return answer{to: after(at, "purged", n, n)}, err
+	}
+	return answer{}, unknownAct(r)
+}
+
+// picked returns what a form names: by its path, or by what is ticked.
+func picked(r *http.Request, parameter string) ([]string, error) {
+	if r.PathValue(parameter) != "" {
+		return []string{named(r, parameter)}, nil
+	}
+	ids := r.PostForm["id"]
+	switch {
+	case len(ids) == 0:
+		return nil, &Error{Status: http.StatusBadRequest, Code: "usage", Message: "nothing is picked", Hint: "Go back and tick what is meant."}
+	case len(ids) > maxPicked:
+		return nil, badRequest("%d are picked; %d are allowed at a time", len(ids), maxPicked)
+	}
+	return ids, nil
+}
+
+func (s *Server) actOnJobs(r *http.Request) (answer, error) {
+	if r.PostForm.Get("act") != "kill" {
+		return answer{}, unknownAct(r)
+	}
+	names, err := picked(r, "id")
+	if err != nil {
+		return answer{}, err
+	}
+	all, err := view.Jobs(r.Context(), s.o.Store)
+	if err != nil {
+		return answer{}, err
+	}
+	f := s.frame(r, "", "")
+	var jobs []*view.Job
+	for _, name := range names {
+		// One that has ended meanwhile needs no kill.
+		if found, err := view.FindJobs(all, []string{name}); err == nil && found[0].State != view.JobForeign {
+			jobs = append(jobs, found[0])
+		} else if len(names) == 1 && err != nil {
+			return answer{}, err
+		}
+	}
+	if !sure(r) {
+		var details []string
+		processes := map[string]bool{}
+		for i, j := range jobs {
+			processes[j.Run.Proc] = true
+			if i < 10 {
+				details = append(details, fmt.Sprintf("%s %s of %s, running for %s", wire.Printable(j.Class, view.MaxName), wire.Printable(string(j.Args), 80),
+					wire.Printable(j.Queue, view.MaxName), view.Age(time.Duration(j.AgeS)*time.Second)))
+			}
+		}
+		if len(jobs) > 10 {
+			details = append(details, fmt.Sprintf("and %d more", len(jobs)-10))
+		}
+		siblings := -len(jobs)
+		for _, j := range all {
+			if processes[j.Run.Proc] {
+				siblings++
+			}
+		}
+		details = append(details, fmt.Sprintf("Each is told to stop and recorded as failed. One that still runs after %s costs its process; %s beside them, which may finish first.",
+			view.Left(killGrace), thereRun(siblings)))
+		return s.ask(r, "jobs", fmt.Sprintf("Kill %s?", view.Plural(len(jobs), "running job")), "Kill "+view.Plural(len(jobs), "job"), string(f.Path("/jobs")), details), nil
+	}
+	done := 0
+	for _, j := range jobs {
+		if err := s.acting(r, "kill a job", zap.String("job", j.ID), zap.String("class", j.Class)); err != nil {
+			return answer{}, err
+		}
+		said, err := s.o.Store.RequestKill(r.Context(), j.Run, store.KillRequest{Grace: killGrace})
+		if err != nil {
+			return answer{}, err
+		}
+		if said != store.KillGone {
+			done++
+		}
+	}
+	return answer{to: after(string(f.Path("/jobs")), "killed", done, len(names))}, nil
+}
+
+func thereRun(n int) string {
+	if n == 1 {
+		return "1 other job runs"
+	}
+	return view.Grouped(int64(n)) + " other jobs run"
+}
+
+func (s *Server) actOnFailures(r *http.Request) (answer, error) {
+	f := s.frame(r, "", "")
+	filter, records, err := failedView(r)
+	if err != nil {
+		return answer{}, err
+	}
+	back := string((&pages.Failed{Frame: f, Filter: filter}).Flatly())
+	act, whole := strings.CutSuffix(r.PostForm.Get("act"), "-all")
+	if act != "retry" && act != "remove" {
+		return answer{}, unknownAct(r)
+	}
+	if whole {
+		return s.actOnAllFailures(r, act, filter, records, back)
+	}
+	ids, err := picked(r, "id")
+	if err != nil {
+		return answer{}, err
+	}
+	if act == "remove" && !sure(r) {
+		return s.ask(r, "failed", fmt.Sprintf("Remove %s?", view.Plural(len(ids), "failure")), "Remove "+view.Plural(len(ids), "failure"), back,
+			[]string{"They cannot be brought back."}), nil
+	}
+	if err := s.acting(r, act+" failures", zap.Strings("ids", ids)); err != nil {
+		return answer{}, err
+	}
+	// Who stops waiting has not said that the rest should be left.
+	report, err := s.editing(act)(context.WithoutCancel(r.Context()), client.FailedFilter{IDs: ids})
+	return answer{to: after(back, past(act), report.Done, len(ids))}, err
+}
+
+// editing returns what an act does to failures.
+func (s *Server) editing(act string) func(ctx context.Context, f client.FailedFilter) (client.FailedReport, error) {
+	if act == "retry" {
+		return s.o.Jobs.RetryFailed
+	}
+	return s.o.Jobs.RemoveFailed
+}
+
+func past(act string) string {
+	if act == "retry" {
+		return "retried"
+	}
+	return "removed"
+}
+
+// actOnAllFailures retries or removes all failures that fit a filter, after a question with their
+// number, beside the requests: there may be a million.
+func (s *Server) actOnAllFailures(r *http.Request, act string, filter pages.FailedFilter, records client.FailedFilter, back string) (answer, error) {
+	if filter.Args != "" {
+		return answer{}, badRequest("failures are picked by their arguments one by one only")
+	}
+	again := r.PostForm.Get("again")
+	records.Again = again != ""
+	ctx, cancel := context.WithTimeout(r.Context(), countTime)
+	defer cancel()
+	report, err := s.o.Jobs.CountFailed(ctx, records, act == "remove")
+	if err != nil {
+		return answer{}, err
+	}
+	now := fmt.Sprint(report.Matched)
+	what := strings.ToUpper(act[:1]) + act[1:] + " " + view.Plural(report.Matched, "failure")
+	if report.Matched == 0 {
+		return answer{to: after(back, past(act), 0, 0)}, nil
+	}
+	if !sure(r) || r.PostForm.Get("expect") != now {
+		var details []string
+		if sure(r) {
+			details = append(details, "Their number has changed since you were asked.")
+		}
+		for _, one := range []struct{ name, value string }{{"of class", filter.Class}, {"with the error", filter.Error}, {"of queue", filter.Queue}} {
+			if one.value != "" {
+				details = append(details, one.name+" "+wire.Printable(one.value, view.MaxName))
+			}
+		}
+		switch {
+		case act == "remove":
+			details = append(details, "They cannot be brought back.")
+		case !records.Again:
+			details = append(details, "Those that were retried before are left out.")
+		}
+		return s.ask(r, "failed", what+"?", what, back, details, pages.Field{Name: "expect", Value: now}, pages.Field{Name: "again", Value: again}), nil
+	}
+	if err := s.acting(r, act+" failures", zap.String("class", records.Class), zap.String("queue", records.Queue), zap.String("error", records.Error), zap.Bool("all", records.All)); err != nil {
+		return answer{}, err
+	}
+	f := s.frame(r, "", "")
+	id, err := s.operations.start(what, int64(report.Matched), back, func(ctx context.Context, progress func(done int)) (int, error) {
+		records.Progress = progress
+		done, err := s.editing(act)(ctx, records)
+		return done.Done, err
+	})
+	return answer{to: string(f.Path("/operations", id))}, err
+}
+
+func (s *Server) actOnWorker(r *http.Request) (answer, error) {
+	name := named(r, "worker")
+	f := s.frame(r, "", "")
+	verb := store.Verb(r.PostForm.Get("act"))
+	switch verb {
+	case store.OrderPause, store.OrderResume, store.OrderDrain, store.OrderRecycle:
+	default:
+		return answer{}, unknownAct(r)
+	}
+	masters, err := view.Masters(r.Context(), s.o.Store)
+	if err != nil {
+		return answer{}, err
+	}
+	ordered, err := view.FindOrdered(r.Context(), s.o.Store, masters, []string{name})
+	if err != nil {
+		if _, ok := err.(*view.NotOursError); ok { //nolint:errorlint // as FindOrdered returns it
+			return answer{}, &Error{Status: http.StatusConflict, Code: "foreign", Message: wire.Printable(err.Error(), maxQuoted)}
+		}
+		return answer{}, err
+	}
+	if verb == store.OrderDrain && !sure(r) {
+		return s.ask(r, "workers", "Drain "+wire.Printable(name, view.MaxName)+"?", "Drain", string(f.Path("/workers", name)),
+			[]string{"Its jobs finish, and then the daemon ends. Whatever started it may start it again."}), nil
+	}
+	if err := s.acting(r, string(verb)+" a daemon", zap.String("worker", name)); err != nil {
+		return answer{}, err
+	}
+	for _, o := range ordered {
+		_, said, err := s.o.Store.RequestOrder(r.Context(), o.ID, verb, o.Proc)
+		switch {
+		case err != nil:
+			return answer{}, err
+		case said != store.OrderAsked:
+			return answer{}, &Error{Status: http.StatusConflict, Code: said, Message: "the daemon takes no orders: it has gone, or is of an older version"}
+		}
+	}
+	return answer{to: after(string(f.Path("/workers")), "ordered", 1, 1)}, nil
+}
+
+func (s *Server) actOnLock(r *http.Request) (answer, error) {
+	if r.PostForm.Get("act") != "release" {
+		return answer{}, unknownAct(r)
+	}
+	key := named(r, "key")
+	f := s.frame(r, "", "")
+	if !sure(r) {
+		return s.ask(r, "locks", "Release "+wire.Printable(key, view.MaxName)+"?", "Release", string(f.Path("/locks", key)),
+			[]string{"It is refused if a living job holds the lock."}), nil
+	}
+	_, err := s.releaseLock(r)
+	return answer{to: after(string(f.Path("/locks")), "released", 1, 1)}, err
+}
+
+func (s *Server) actOnLongJob(r *http.Request) (answer, error) {
+	f := s.frame(r, "", "")
+	at := string(f.Path("/longjobs", named(r, "uuid")))
+	switch r.PostForm.Get("act") {
+	case "requeue":
+		_, err := s.requeueLong(r)
+		return answer{to: after(at, "requeued", 1, 1)}, err
+	case "cancel":
+		if !sure(r) {
+			return s.ask(r, "longjobs", "Cancel this long job?", "Cancel it", at, []string{"What it has done stays. It can be run again from the beginning."}), nil
+		}
+		_, err := s.cancelLong(r)
+		return answer{to: after(at, "cancelled", 1, 1)}, err
+	}
+	return answer{}, unknownAct(r)
+}
+
+func (s *Server) actOnSchedule(r *http.Request) (answer, error) {
+	if r.PostForm.Get("act") != "run" {
+		return answer{}, unknownAct(r)
+	}
+	f := s.frame(r, "", "")
+	_, err := s.runSchedule(r)
+	return answer{to: after(string(f.Path("/schedule")), "enqueued", 1, 1)}, err
+}
+
+func (s *Server) actOnDelayed(r *http.Request) (answer, error) {
+	act := r.PostForm.Get("act")
+	if act != "run" && act != "remove" {
+		return answer{}, unknownAct(r)
+	}
+	ids, err := picked(r, "name")
+	if err != nil {
+		return answer{}, err
+	}
+	f := s.frame(r, "", "")
+	back := string(f.Path("/schedule"))
+	if act == "remove" && !sure(r) {
+		return s.ask(r, "schedule", fmt.Sprintf("Remove %s?", view.Plural(len(ids), "delayed job")), "Remove "+view.Plural(len(ids), "job"), back,
+			[]string{"They cannot be brought back."}), nil
+	}
+	jobs, err := view.FindDelayed(r.Context(), s.o.Store, ids, nil, view.DelayedFilter{})
+	if err != nil {
+		return answer{}, err
+	}
+	if err := s.acting(r, act+" delayed jobs", zap.Strings("ids", ids)); err != nil {
+		return answer{}, err
+	}
+	n := 0
+	err = s.o.Store.Undelay(context.WithoutCancel(r.Context()), jobs, act == "run", s.unique, func(_ store.DelayedJob, what store.FailedOutcome) {
+		if what != store.FailedGone && what != store.FailedStuck {
+			n++
+		}
+	})
+	said := "removed"
+	if act == "run" {
+		said = "enqueued"
+	}
+	return answer{to: after(back, said, n, len(ids))}, err
+}

@@ -1,0 +1,325 @@
+package web
+
+import (
+	"html/template"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/longstore"
+	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/web/pages"
+	"github.com/resqued/resqued/longjob"
+)
+
+const (
+	// waitedFor is of how many locks is asked who waits for them.
+	waitedFor = 100
+	// locksShown is how many locks a page lists.
+	locksShown = 200
+)
+
+func (s *Server) overviewPage(r *http.Request) (pages.Page, error) {
+	f := s.frame(r, "overview", "Overview")
+	v := s.sampled(r.Context(), &f)
+	return pages.OverviewOf(f, v), nil
+}
+
+func (s *Server) queuesPage(r *http.Request) (pages.Page, error) {
+	f := s.frame(r, "queues", "Queues")
+	v := s.sampled(r.Context(), &f)
+	return pages.QueuesOf(f, v, r.URL.Query()), nil
+}
+
+func (s *Server) queuePage(r *http.Request) (pages.Page, error) {
+	name := named(r, "queue")
+	f := s.frame(r, "queues", name)
+	v := s.sampled(r.Context(), &f)
+	p := pages.QueueOf(f, v, name)
+	if p == nil {
+		v = s.resampled(r.Context(), &f)
+		p = pages.QueueOf(f, v, name)
+	}
+	if p == nil {
+		return nil, &view.NotFoundError{Kind: "queue", Name: name}
+	}
+	if err := texts(r, map[string]*string{"class": &p.Class, "args": &p.Args}); err != nil {
+		return nil, err
+	}
+	var total int64
+	if p.Queue.OK && p.Queue.Data.Size != nil {
+		total = *p.Queue.Data.Size
+	}
+	from, err := number(r, "from", 0, 0, 1<<53)
+	if err != nil {
+		return nil, err
+	}
+	if from >= total && from > 0 {
+		from = max(0, total-pageSize)
+	}
+	jobs, next, _, err := s.waiting(r.Context(), name, p.Class, p.Args, from, pageSize)
+	p.Jobs = fetched(jobs, err)
+	if err != nil {
+		return p, nil //nolint:nilerr // the page says it where the jobs would be
+	}
+	at := func(n int64) template.URL {
+		from := ""
+		if n > 0 {
+			from = strconv.FormatInt(n, 10)
+		}
+		return p.At("/queues", name, "from", from, "class", p.Class, "args", p.Args)
+	}
+	if p.Class+p.Args != "" {
+		p.Search = &pages.Search{Scanned: max(next, 0), Total: max(total, next), Found: len(jobs)}
+		if next < 0 {
+			p.Search.Scanned = p.Search.Total
+		} else {
+			p.Search.Next = at(next)
+		}
+		return p, nil
+	}
+	if total > pageSize || from > 0 {
+		p.Pager.Text = view.Grouped(from+1) + "–" + view.Grouped(from+int64(len(jobs))) + " of " + view.Grouped(total)
+		if from > 0 {
+			p.Pager.First, p.Pager.Prev = at(0), at(max(0, from-pageSize))
+		}
+		if next >= 0 && next < total {
+			p.Pager.Next, p.Pager.Last = at(next), at(max(0, total-pageSize))
+		}
+	}
+	return p, nil
+}
+
+func (s *Server) jobsPage(r *http.Request) (pages.Page, error) {
+	f := s.frame(r, "jobs", "Running jobs")
+	v := s.sampled(r.Context(), &f)
+	return pages.JobsOf(f, v, r.URL.Query()), nil
+}
+
+func (s *Server) jobPage(r *http.Request) (pages.Page, error) {
+	f := s.frame(r, "jobs", "Job")
+	v := s.sampled(r.Context(), &f)
+	p, err := pages.JobOf(f, v, named(r, "id"))
+	if err != nil {
+		v = s.resampled(r.Context(), &f)
+		p, err = pages.JobOf(f, v, named(r, "id"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// failedView reads the filter of the failures.
+func failedView(r *http.Request) (v pages.FailedFilter, f client.FailedFilter, err error) {
+	f, args, _, err := failedFilter(r)
+	return pages.FailedFilter{Class: f.Class, Error: f.Error, Queue: f.Queue, Args: args}, f, err
+}
+
+func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
+	f := s.frame(r, "failed", "Failed")
+	s.sampled(r.Context(), &f)
+	p := &pages.Failed{Frame: f, Flat: r.URL.Query().Get("view") == "flat"}
+	filter, records, err := failedView(r)
+	if err != nil {
+		return nil, err
+	}
+	p.Filter = filter
+	if p.Total, err = s.o.Store.FailureCount(r.Context()); err != nil {
+		p.Total = 0 // the parts of the page say why
+	}
+	match := matcher(records, filter.Args)
+	if !filter.Any() {
+		match = nil
+	}
+	if !p.Flat {
+		groups, err := view.GroupFailures(r.Context(), s.o.Store, view.FailureQuery{Limit: grouped, Match: match})
+		p.Groups = fetched(groups, err)
+		parked, _, err := view.ParkedJobs(r.Context(), s.o.Store, pageSize)
+		p.Parked = fetched(parked, err)
+		return p, nil
+	}
+	before, err := number(r, "cursor", 0, 0, 1<<53)
+	if err != nil {
+		return nil, err
+	}
+	found, err := view.FailuresBefore(r.Context(), s.o.Store, view.FailureStep{Before: before, Match: match, Limit: pageSize, Time: searchTime})
+	p.Rows = fetched(found.Failures, err)
+	if err != nil {
+		return p, nil //nolint:nilerr // the page says it where the failures would be
+	}
+	var next template.URL
+	if found.Next > 0 {
+		next = p.Flatly("cursor", strconv.FormatInt(found.Next, 10))
+	}
+	if match == nil {
+		if next != "" || before > 0 {
+			p.Pager.Text = view.Grouped(found.Total) + " in all"
+			p.Pager.Next = next
+		}
+		if before > 0 {
+			p.Pager.First = p.Flatly()
+		}
+		return p, nil
+	}
+	p.Search = &pages.Search{Scanned: found.Total - found.Next, Total: found.Total, Found: len(found.Failures), Next: next}
+	return p, nil
+}
+
+// grouped is how many of the newest failures a page groups.
+const grouped = 20_000
+
+func (s *Server) failurePage(r *http.Request) (pages.Page, error) {
+	id := named(r, "id")
+	f := s.frame(r, "failed", "Failure")
+	s.sampled(r.Context(), &f)
+	found, err := view.FindFailures(r.Context(), s.o.Store, []string{id})
+	if err != nil {
+		return nil, err
+	}
+	f.Title = found[0].Class
+	return &pages.Failure{Frame: f, ID: id, Failure: pages.Read(found[0], time.Now())}, nil
+}
+
+func (s *Server) workersPage(r *http.Request) (pages.Page, error) {
+	f := s.frame(r, "workers", "Workers")
+	v := s.sampled(r.Context(), &f)
+	return pages.WorkersOf(f, v, r.URL.Query()), nil
+}
+
+func (s *Server) workerPage(r *http.Request) (pages.Page, error) {
+	name := named(r, "worker")
+	f := s.frame(r, "workers", name)
+	v := s.sampled(r.Context(), &f)
+	p := pages.WorkerOf(f, v, name)
+	if p == nil {
+		v = s.resampled(r.Context(), &f)
+		p = pages.WorkerOf(f, v, name)
+	}
+	if p == nil {
+		return nil, &view.NotFoundError{Kind: "worker", Name: name}
+	}
+	return p, nil
+}
+
+func (s *Server) locksPage(r *http.Request) (pages.Page, error) {
+	f := s.frame(r, "locks", "Locks")
+	s.sampled(r.Context(), &f)
+	p := &pages.Locks{Frame: f, Kind: r.URL.Query().Get("kind")}
+	if p.Kind != "" && !slices.Contains(lockKinds, p.Kind) {
+		p.Kind = ""
+	}
+	p.Kinds = []pages.Link{{Text: "all", URL: f.Path("/locks"), Current: p.Kind == ""}}
+	for _, kind := range lockKinds {
+		p.Kinds = append(p.Kinds, pages.Link{Text: kind, URL: f.With("/locks", "kind", kind), Current: p.Kind == kind})
+	}
+	p.Waiting = fetched(view.LockedQueues(r.Context(), s.o.Store))
+	found, cut, err := view.Locks(r.Context(), s.o.Store, p.Kind, locksShown)
+	var rows []pages.LockRow
+	// Who waits is asked only if anybody is known to wait at all.
+	somebody := p.Waiting.OK && len(p.Waiting.Data) > 0
+	for i, l := range found {
+		row := pages.LockRow{Lock: l}
+		if somebody && i < waitedFor {
+			if queues, err := s.o.Store.LockWaiters(r.Context(), l.Key); err == nil {
+				row.Waiters = queues
+			}
+		}
+		rows = append(rows, row)
+	}
+	p.Held, p.Cut = fetched(rows, err), cut
+	p.Unique = fetched(view.UniqueQueues(r.Context(), s.o.Store, s.unique))
+	return p, nil
+}
+
+// unique reports whether the configuration says that a queue is unique.
+func (s *Server) unique(queue string) bool {
+	return s.o.Checks.Unique != nil && s.o.Checks.Unique(queue)
+}
+
+func (s *Server) lockPage(r *http.Request) (pages.Page, error) {
+	key := named(r, "key")
+	f := s.frame(r, "locks", key)
+	l, err := view.FindLock(r.Context(), s.o.Store, key)
+	if err != nil {
+		return nil, err
+	}
+	return &pages.Lock{Frame: f, Key: key, Lock: fetched(l, l.Detail(r.Context(), s.o.Store))}, nil
+}
+
+func (s *Server) longJobsPage(r *http.Request) (pages.Page, error) {
+	f := s.frame(r, "longjobs", "Long jobs")
+	s.sampled(r.Context(), &f)
+	p := &pages.LongJobs{Frame: f, Status: r.URL.Query().Get("status")}
+	states := []longjob.Status{longjob.StatusRunning, longjob.StatusQueued, longjob.StatusFailed, longjob.StatusCompleted, longjob.StatusCancelled}
+	if !slices.Contains(states, longjob.Status(p.Status)) {
+		p.Status = ""
+	}
+	p.States = []pages.Link{{Text: "all", URL: f.Path("/longjobs"), Current: p.Status == ""}}
+	for _, state := range states {
+		p.States = append(p.States, pages.Link{Text: string(state), URL: f.With("/longjobs", "status", string(state)), Current: p.Status == string(state)})
+	}
+	runs, more, err := view.LongJobs(r.Context(), s.o.Long(r.Context()), longjob.Filter{Status: longjob.Status(p.Status), Limit: pageSize})
+	var rows []pages.LongRow
+	for _, run := range runs {
+		rows = append(rows, pages.LongRow{LongJob: run})
+	}
+	p.Runs, p.More = fetched(rows, err), more
+	p.Recurring = fetched(view.RecurringJobs(r.Context(), longstore.New(s.o.Store.Redis())))
+	return p, nil
+}
+
+func (s *Server) longJobPage(r *http.Request) (pages.Page, error) {
+	run, err := view.FindLongJob(r.Context(), s.o.Long(r.Context()), named(r, "uuid"))
+	if err != nil {
+		return nil, err
+	}
+	f := s.frame(r, "longjobs", run.Class)
+	return &pages.LongJob{Frame: f, UUID: run.UUID, Run: pages.Read(pages.LongRow{LongJob: view.NewLongJob(run)}, time.Now())}, nil
+}
+
+func (s *Server) schedulePage(r *http.Request) (pages.Page, error) {
+	f := s.frame(r, "schedule", "Schedule")
+	s.sampled(r.Context(), &f)
+	p := &pages.Schedule{Frame: f}
+	if err := texts(r, map[string]*string{"class": &p.Class, "queue": &p.Queue}); err != nil {
+		return nil, err
+	}
+	recurring, _, err := view.Schedules(r.Context(), s.o.Store, s.o.Checks.Schedules)
+	p.Recurring = fetched(recurring, err)
+	delayed, more, err := view.Delayed(r.Context(), s.o.Store, view.DelayedFilter{Class: p.Class, Queue: p.Queue}, pageSize)
+	p.Delayed, p.MoreDelayed = fetched(delayed, err), more
+	return p, nil
+}
+
+func (s *Server) redisPage(r *http.Request) (pages.Page, error) {
+	f := s.frame(r, "redis", "Redis")
+	v := s.sampler.sample(r.Context())
+	s.sampled(r.Context(), &f)
+	server := pages.Widget[pages.Server]{OK: v.Server.OK, At: v.Server.At}
+	if v.Server.Err != nil {
+		server.Err = asError(v.Server.Err).Message
+	}
+	d := v.Server.Data
+	server.Data = pages.Server{
+		Version: d.Version, Role: d.Role, Policy: d.Policy, Unsaved: d.Unsaved, Memory: d.Memory, MemoryLimit: d.MemoryLimit,
+		Clients: d.Clients, ClientLimit: d.ClientLimit, AppendOnly: d.AppendOnly, RoundTrip: d.RoundTrip, Ahead: d.Ahead,
+	}
+	findings := widget(v.Findings)
+	findings.Data = slices.Clone(findings.Data)
+	slices.SortStableFunc(findings.Data, func(a, b view.Finding) int { return weight(b) - weight(a) })
+	return &pages.Redis{Frame: f, Server: server, Findings: findings}, nil
+}
+
+// weight orders findings: those that somebody has to do something about come first.
+func weight(f view.Finding) int {
+	switch f.Status {
+	case view.FindingFail:
+		return 2
+	case view.FindingWarn:
+		return 1
+	}
+	return 0
+}

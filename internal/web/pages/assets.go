@@ -1,0 +1,85 @@
+package pages
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"io/fs"
+	"path"
+	"strings"
+	"sync"
+)
+
+// AssetPath is the path below which the files of the pages are served.
+const AssetPath = "/assets/"
+
+//go:embed assets
+var assetFiles embed.FS
+
+// Asset is a file that pages need.
+type Asset struct {
+	// Type is its Content-Type.
+	Type string
+	// Body is the file, Gzip the same compressed.
+	Body, Gzip []byte
+}
+
+// assetSet has the files by their names with a digest of the content in them, so that browsers
+// may keep them for ever.
+type assetSet struct {
+	hashed map[string]string // name in the source → name in the address
+	files  map[string]Asset  // by the name in the address
+}
+
+var assetTypes = map[string]string{
+	".css": "text/css; charset=utf-8",
+	".js":  "text/javascript; charset=utf-8",
+	".svg": "image/svg+xml",
+}
+
+// assets is made at its first use: each worker process executes the same program.
+var assets = sync.OnceValue(func() *assetSet {
+	set := &assetSet{hashed: map[string]string{}, files: map[string]Asset{}}
+	err := fs.WalkDir(assetFiles, "assets", func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		ext := path.Ext(file)
+		if assetTypes[ext] == "" {
+			return nil // a licence
+		}
+		body, err := assetFiles.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		sum := sha256.Sum256(body)
+		base := path.Base(file)
+		name := strings.TrimSuffix(base, ext) + "-" + hex.EncodeToString(sum[:6]) + ext
+		var packed bytes.Buffer
+		z, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+		if err != nil {
+			return err
+		}
+		if _, err := z.Write(body); err != nil {
+			return err
+		}
+		if err := z.Close(); err != nil {
+			return err
+		}
+		set.hashed[base] = name
+		set.files[name] = Asset{Type: assetTypes[ext], Body: body, Gzip: packed.Bytes()}
+		return nil
+	})
+	if err != nil {
+		panic(err) // the files are part of the program
+	}
+	return set
+})
+
+// FindAsset returns a file by the name that follows AssetPath.
+func FindAsset(name string) (Asset, bool) {
+	a, ok := assets().files[name]
+	return a, ok
+}

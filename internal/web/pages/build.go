@@ -1,0 +1,368 @@
+package pages
+
+import (
+	"cmp"
+	"fmt"
+	"html/template"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/view"
+)
+
+// How much of a list a page shows at a time.
+const (
+	perPage      = 100
+	shortList    = 8
+	perWorkers   = 60 // processes
+	jobsInRow    = 20 // of one process
+	foreignShown = 100
+)
+
+// Sampled is what the dashboard has read last, each part with its error.
+type Sampled struct {
+	Snapshot Widget[*view.Snapshot]
+	Stats    Widget[*view.Stats]
+	Findings Widget[[]view.Finding]
+	Trends   *Trends
+}
+
+// window returns a part of a list and the pager that leads through it. From is the parameter.
+func window[T any](f *Frame, path string, query url.Values, all []T, per int) ([]T, Pager) {
+	from, _ := strconv.Atoi(query.Get("from"))
+	from = min(max(from, 0), max(0, (len(all)-1)/per*per))
+	to := min(from+per, len(all))
+	at := func(n int) template.URL {
+		q := url.Values{}
+		maps.Copy(q, query)
+		q.Del("from")
+		if n > 0 {
+			q.Set("from", strconv.Itoa(n))
+		}
+		if len(q) == 0 {
+			return f.Path(path)
+		}
+		return template.URL(f.Prefix + path + "?" + q.Encode()) //nolint:gosec // escaped
+	}
+	if len(all) <= per {
+		return all, Pager{}
+	}
+	p := Pager{Text: fmt.Sprintf("%s–%s of %s", view.Grouped(int64(from+1)), view.Grouped(int64(to)), view.Grouped(int64(len(all))))}
+	if from > 0 {
+		p.First, p.Prev = at(0), at(max(0, from-per))
+	}
+	if to < len(all) {
+		p.Next, p.Last = at(to), at((len(all)-1)/per*per)
+	}
+	return all[from:to], p
+}
+
+// row is a queue with what is known of its past.
+func (s *Sampled) row(q *view.Queue) QueueRow {
+	r := QueueRow{Queue: q}
+	if s.Trends != nil {
+		r.Spark = s.Trends.Queue(q.Queue)
+	}
+	masters, others := 0, false
+	for _, server := range q.Servers {
+		if server.Worker == "other workers" {
+			others = true
+		} else {
+			masters++
+		}
+	}
+	switch {
+	case masters > 0:
+		r.ServedBy = view.Plural(masters, "master")
+		if masters == 1 {
+			r.ServedBy = q.Servers[0].Worker
+		}
+		if others {
+			r.ServedBy += " and others"
+		}
+	case others:
+		r.ServedBy = "other workers"
+	}
+	return r
+}
+
+func size(q *view.Queue) int64 {
+	if q.Size == nil {
+		return 0
+	}
+	return *q.Size
+}
+
+func oldest(q *view.Queue) int64 {
+	if q.OldestS == nil {
+		return -1
+	}
+	return *q.OldestS
+}
+
+// urgent are the states of a queue that need somebody, in the order in which they are shown.
+var queueStates = []string{view.QueueBroken, view.QueueOrphan, view.QueueStarved, view.QueuePaused, view.QueueIdle}
+
+// of sets the time on a page to that of the sample that it shows: ages are counted from it.
+func (f *Frame) of(s *Sampled) {
+	if s.Snapshot.OK && !s.Snapshot.At.IsZero() {
+		f.Now = s.Snapshot.At.In(f.Now.Location())
+	}
+}
+
+// QueuesOf is the list of queues with a filter, a state, an order and a place in it.
+func QueuesOf(f Frame, s *Sampled, query url.Values) *Queues {
+	f.of(s)
+	p := &Queues{Frame: f, Filter: query.Get("name"), State: query.Get("state"), Sort: cmp.Or(query.Get("sort"), "size")}
+	p.Rows = Widget[[]QueueRow]{OK: s.Snapshot.OK, At: s.Snapshot.At, Err: s.Snapshot.Err}
+	if !s.Snapshot.OK {
+		return p
+	}
+	counts := map[string]int{}
+	var picked []*view.Queue
+	for _, q := range s.Snapshot.Data.Queues {
+		p.Total++
+		counts[q.State]++
+		if (p.State == "" || q.State == p.State) && contains(q.Queue, p.Filter) {
+			picked = append(picked, q)
+		}
+	}
+	p.States = append(p.States, Link{"all " + view.Grouped(int64(p.Total)), p.With("/queues", "name", p.Filter, "sort", query.Get("sort")), p.State == ""})
+	for _, state := range queueStates {
+		if counts[state] > 0 {
+			p.States = append(p.States, Link{state + " " + view.Grouped(int64(counts[state])), p.With("/queues", "name", p.Filter, "state", state, "sort", query.Get("sort")), p.State == state})
+		}
+	}
+	if len(p.States) == 1 && p.State == "" {
+		p.States = nil
+	}
+	slices.SortStableFunc(picked, func(a, b *view.Queue) int {
+		switch p.Sort {
+		case "name":
+			return strings.Compare(a.Queue, b.Queue)
+		case "oldest":
+			return cmp.Or(cmp.Compare(oldest(b), oldest(a)), strings.Compare(a.Queue, b.Queue))
+		case "busy":
+			return cmp.Or(cmp.Compare(b.Busy, a.Busy), strings.Compare(a.Queue, b.Queue))
+		}
+		return cmp.Or(cmp.Compare(size(b), size(a)), strings.Compare(a.Queue, b.Queue))
+	})
+	picked, p.Pager = window(&p.Frame, "/queues", query, picked, perPage)
+	for _, q := range picked {
+		p.Rows.Data = append(p.Rows.Data, s.row(q))
+	}
+	return p
+}
+
+// contains reports whether a part is in a name, or in what is shown of it, in any case.
+func contains(name, part string) bool {
+	return part == "" || strings.Contains(strings.ToLower(name), strings.ToLower(part)) || strings.Contains(text(name, 0), part)
+}
+
+// QueueOf is the page of one queue; nil if there is none of that name. Its waiting jobs are read
+// by who asks for it.
+func QueueOf(f Frame, s *Sampled, name string) *Queue {
+	f.of(s)
+	p := &Queue{Frame: f, Name: name}
+	p.Queue = Widget[QueueRow]{At: s.Snapshot.At, Err: s.Snapshot.Err}
+	if !s.Snapshot.OK {
+		return p
+	}
+	i := slices.IndexFunc(s.Snapshot.Data.Queues, func(q *view.Queue) bool { return q.Queue == name })
+	if i < 0 {
+		return nil
+	}
+	p.Queue.Data, p.Queue.OK = s.row(s.Snapshot.Data.Queues[i]), true
+	if s.Trends != nil {
+		p.Chart = Read(s.Trends.Length(name), s.Snapshot.At)
+	}
+	return p
+}
+
+// OverviewOf is the first page, with the queues that need somebody before the longest ones.
+func OverviewOf(f Frame, s *Sampled) *Overview {
+	f.of(s)
+	p := &Overview{Frame: f, Stats: s.Stats}
+	p.Attention = Widget[[]Attention]{OK: s.Findings.OK, At: s.Findings.At, Err: s.Findings.Err}
+	if s.Findings.OK {
+		p.Attention.Data = NeedsAttention(s.Findings.Data)
+	}
+	if s.Trends != nil {
+		p.Chart = Read(s.Trends.Flow(), s.Snapshot.At)
+	}
+	p.Queues = Widget[[]QueueRow]{OK: s.Snapshot.OK, At: s.Snapshot.At, Err: s.Snapshot.Err}
+	p.Running = Widget[[]*view.Job]{OK: s.Snapshot.OK, At: s.Snapshot.At, Err: s.Snapshot.Err}
+	if !s.Snapshot.OK {
+		return p
+	}
+	queues := slices.Clone(s.Snapshot.Data.Queues)
+	slices.SortStableFunc(queues, func(a, b *view.Queue) int {
+		return cmp.Or(cmp.Compare(size(b), size(a)), cmp.Compare(b.Busy, a.Busy), strings.Compare(a.Queue, b.Queue))
+	})
+	const shown = 2 * shortList
+	if p.MoreQueues = max(0, len(queues)-shown); p.MoreQueues > 0 {
+		queues = queues[:shown]
+	}
+	for _, q := range queues {
+		p.Queues.Data = append(p.Queues.Data, s.row(q))
+	}
+	p.Running.Data = s.Snapshot.Data.Jobs
+	if p.MoreRunning = max(0, len(p.Running.Data)-shortList); p.MoreRunning > 0 {
+		p.Running.Data = p.Running.Data[:shortList]
+	}
+	return p
+}
+
+// JobsOf is the list of running jobs with a filter and a place in it.
+func JobsOf(f Frame, s *Sampled, query url.Values) *Jobs {
+	f.of(s)
+	p := &Jobs{Frame: f, Class: query.Get("class"), Queue: query.Get("queue"), Older: query.Get("older")}
+	p.Rows = Widget[[]*view.Job]{OK: s.Snapshot.OK, At: s.Snapshot.At, Err: s.Snapshot.Err}
+	if !s.Snapshot.OK {
+		return p
+	}
+	older, err := time.ParseDuration(p.Older)
+	if p.Older != "" && err != nil {
+		p.Notice = &Notice{Text: fmt.Sprintf("%q is no time: write 10m or 1h30m.", text(p.Older, maxLine)), Failed: true}
+	}
+	p.Total = len(s.Snapshot.Data.Jobs)
+	var picked []*view.Job
+	for _, j := range s.Snapshot.Data.Jobs {
+		if contains(j.Class, p.Class) && contains(j.Queue, p.Queue) && time.Duration(j.AgeS)*time.Second >= older {
+			picked = append(picked, j)
+		}
+	}
+	p.Rows.Data, p.Pager = window(&p.Frame, "/jobs", query, picked, perPage)
+	return p
+}
+
+// JobOf is the page of a running job, found by any of its names.
+func JobOf(f Frame, s *Sampled, name string) (*Job, error) {
+	f.of(s)
+	p := &Job{Frame: f, Name: name}
+	p.Job = Widget[*view.Job]{At: s.Snapshot.At, Err: s.Snapshot.Err}
+	if !s.Snapshot.OK {
+		return p, nil
+	}
+	found, err := view.FindJobs(s.Snapshot.Data.Jobs, []string{name})
+	if err != nil {
+		return nil, err
+	}
+	job := *found[0]
+	job.Detail()
+	p.Name, p.Title = job.Name, job.Class
+	p.Job.Data, p.Job.OK = &job, true
+	for _, w := range s.Snapshot.Data.Workers {
+		for _, proc := range w.Processes {
+			if proc.Proc != job.Run.Proc || job.Run.Proc == "" {
+				continue
+			}
+			for _, other := range proc.Jobs {
+				if other.ID != job.ID && other.ID != job.Name {
+					p.Siblings = append(p.Siblings, other)
+				}
+			}
+		}
+	}
+	return p, nil
+}
+
+// WorkersOf is the tree of those who work, with a filter and a place in it.
+func WorkersOf(f Frame, s *Sampled, query url.Values) *Workers {
+	f.of(s)
+	p := &Workers{Frame: f, Filter: query.Get("name")}
+	p.Hosts = Widget[[]WorkerHost]{OK: s.Snapshot.OK, At: s.Snapshot.At, Err: s.Snapshot.Err}
+	if !s.Snapshot.OK {
+		return p
+	}
+	type place struct {
+		worker *view.Worker
+		proc   int // -1: a master without processes
+	}
+	var places []place
+	for _, w := range s.Snapshot.Data.Workers {
+		p.Threads += w.Threads
+		p.Busy += w.Busy
+		p.Processes += len(w.Processes)
+		if !contains(w.Worker, p.Filter) && !contains(w.Queues, p.Filter) {
+			continue
+		}
+		if w.Kind == view.KindForeign {
+			if len(p.Foreign) < foreignShown {
+				p.Foreign = append(p.Foreign, w)
+			}
+			continue
+		}
+		if len(w.Processes) == 0 {
+			places = append(places, place{w, -1})
+		}
+		for i := range w.Processes {
+			places = append(places, place{w, i})
+		}
+	}
+	slices.SortStableFunc(places, func(a, b place) int {
+		return cmp.Or(strings.Compare(a.worker.Host, b.worker.Host), strings.Compare(a.worker.Worker, b.worker.Worker))
+	})
+	places, p.Pager = window(&p.Frame, "/workers", query, places, perWorkers)
+	for _, at := range places {
+		host := last(&p.Hosts.Data, func(h *WorkerHost) bool { return h.Host == at.worker.Host }, WorkerHost{Host: at.worker.Host})
+		m := last(&host.Masters, func(m *WorkerMaster) bool { return m.Worker == at.worker }, s.master(at.worker))
+		if at.proc >= 0 {
+			s.put(m, at.worker.Processes[at.proc])
+		}
+	}
+	return p
+}
+
+// last returns the last of a list if it is the one, or else the new one, appended.
+func last[T any](list *[]T, is func(*T) bool, other T) *T {
+	if n := len(*list); n > 0 && is(&(*list)[n-1]) {
+		return &(*list)[n-1]
+	}
+	*list = append(*list, other)
+	return &(*list)[len(*list)-1]
+}
+
+func (s *Sampled) master(w *view.Worker) WorkerMaster {
+	return WorkerMaster{Worker: w, Orders: w.State != view.WorkerStale && w.State != view.WorkerGhost}
+}
+
+func (s *Sampled) put(m *WorkerMaster, proc view.Process) {
+	if len(proc.Jobs) > jobsInRow {
+		proc.Jobs = proc.Jobs[:jobsInRow]
+	}
+	r := ProcessRow{Process: proc}
+	if s.Trends != nil {
+		r.Rate, r.RSSRing = s.Trends.Rate(proc.Proc), s.Trends.Memory(proc.Proc)
+	}
+	if proc.Alone {
+		m.Suspects = append(m.Suspects, r)
+	} else {
+		m.Rows = append(m.Rows, r)
+	}
+}
+
+// WorkerOf is the page of one master; nil if there is none of that name.
+func WorkerOf(f Frame, s *Sampled, name string) *Worker {
+	f.of(s)
+	p := &Worker{Frame: f, Name: name}
+	p.Master = Widget[WorkerMaster]{At: s.Snapshot.At, Err: s.Snapshot.Err}
+	if !s.Snapshot.OK {
+		return p
+	}
+	for _, w := range s.Snapshot.Data.Workers {
+		if w.Worker == name {
+			m := s.master(w)
+			for _, proc := range w.Processes {
+				s.put(&m, proc)
+			}
+			p.Master.Data, p.Master.OK = m, true
+			return p
+		}
+	}
+	return nil
+}

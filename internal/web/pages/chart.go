@@ -1,0 +1,327 @@
+package pages
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/view"
+)
+
+// Chart is what a chart shows: values by time, each of a span of the same length.
+type Chart struct {
+	// Title says what is to be seen, for those who cannot see it, too.
+	Title string
+	// From is the beginning of the first span, Step the length of each.
+	From time.Time
+	Step time.Duration
+	// Unit follows the numbers: "/s".
+	Unit   string
+	Series []Series
+	Marks  []Mark
+}
+
+// Series are the values of one line, NaN where nothing is known. The first series is the one in
+// the accent's colour with an area below it; a second one is a line.
+type Series struct {
+	Name   string
+	Values []float64
+	// Alert reports that each value beyond 0 needs a person: it is drawn in the colour for that.
+	Alert bool
+}
+
+// Mark is something that happened at a time: a deploy.
+type Mark struct {
+	At   time.Time
+	Text string
+}
+
+// The room of a chart in pixels: its width is that of the page.
+const (
+	chartTop    = 10
+	chartPlot   = 150
+	chartBottom = 22
+	chartHeight = chartTop + chartPlot + chartBottom
+)
+
+// Any reports whether there is anything to be drawn: two values at least.
+func (c *Chart) Any() bool {
+	if c == nil {
+		return false
+	}
+	n := 0
+	for _, s := range c.Series {
+		for _, v := range s.Values {
+			if known(v) {
+				n++
+			}
+		}
+	}
+	return n >= 2
+}
+
+// known reports whether a value is one.
+func known(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
+func (c *Chart) spans() (n int) {
+	for _, s := range c.Series {
+		n = max(n, len(s.Values))
+	}
+	return n
+}
+
+// To is the end of the last span.
+func (c *Chart) To() time.Time { return c.From.Add(time.Duration(c.spans()) * c.Step) }
+
+// top is the upper end of the scale and how far its lines are apart: the scale begins at 0 and
+// ends at a round number.
+func (c *Chart) top() (top, step float64) {
+	most := 0.0
+	for _, s := range c.Series {
+		for _, v := range s.Values {
+			if known(v) {
+				most = max(most, v)
+			}
+		}
+	}
+	if most == 0 {
+		return 1, 1
+	}
+	raw := most / 3
+	unit := math.Pow(10, math.Floor(math.Log10(raw)))
+	for _, m := range []float64{1, 2, 5, 10} {
+		if step = m * unit; step >= raw {
+			break
+		}
+	}
+	return math.Ceil(most/step) * step, step
+}
+
+// SVG draws the chart: steps rather than slopes, as a value stands for a span. Lines and areas
+// stretch with the page; the texts, placed by percentages, do not.
+func (c *Chart) SVG(zone *time.Location) template.HTML {
+	n := c.spans()
+	if n == 0 {
+		return ""
+	}
+	top, step := c.top()
+	y := func(v float64) float64 { return chartPlot * (1 - v/top) }
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg class="chart" height="%d" width="100%%" role="img" aria-label="%s">`, chartHeight, template.HTMLEscapeString(text(c.Title, maxLine)+". "+c.Summary()))
+	for v := 0.0; v <= top*1.001; v += step {
+		at := chartTop + y(v)
+		fmt.Fprintf(&b, `<line class="grid" x1="0" x2="100%%" y1="%.1f" y2="%.1f"/>`, at, at)
+		if v > 0 {
+			fmt.Fprintf(&b, `<text class="tick" x="0" y="%.1f">%s</text>`, at+12, template.HTMLEscapeString(short(v)+c.Unit))
+		}
+	}
+	fmt.Fprintf(&b, `<svg x="0" y="%d" width="100%%" height="%d" viewBox="0 0 %d %d" preserveAspectRatio="none" overflow="visible">`, chartTop, chartPlot, n, chartPlot)
+	for i, s := range c.Series {
+		values := s.Values
+		if s.Alert { // none is no news
+			values = slices.Clone(values)
+			for j, v := range values {
+				if v == 0 {
+					values[j] = math.NaN()
+				}
+			}
+		}
+		line, area := steps(values, y)
+		class := "s" + strconv.Itoa(i)
+		if s.Alert {
+			class = "alert"
+		} else if i == 0 {
+			fmt.Fprintf(&b, `<path class="area" d="%s"/>`, area)
+		}
+		fmt.Fprintf(&b, `<path class="line %s" d="%s"/>`, class, line)
+	}
+	b.WriteString(`</svg>`)
+	whole := c.To().Sub(c.From)
+	place := func(t time.Time) float64 { return 100 * float64(t.Sub(c.From)) / float64(whole) }
+	for _, m := range c.Marks {
+		if x := place(m.At); x >= 0 && x <= 100 {
+			fmt.Fprintf(&b, `<g class="mark"><line x1="%.2f%%" x2="%.2f%%" y1="%d" y2="%d"/><circle cx="%.2f%%" cy="%d" r="3"/><title>%s</title></g>`,
+				x, x, chartTop, chartTop+chartPlot, x, chartTop, template.HTMLEscapeString(m.At.In(zone).Format("15:04:05")+" "+text(m.Text, maxLine)))
+		}
+	}
+	for _, t := range ticks(c.From.In(zone), c.To().In(zone)) {
+		x := place(t.at)
+		anchor := "middle"
+		if x < 4 {
+			continue
+		} else if x > 96 {
+			anchor = "end"
+		}
+		fmt.Fprintf(&b, `<line class="grid" x1="%.2f%%" x2="%.2f%%" y1="%d" y2="%d"/><text class="tick" x="%.2f%%" y="%d" text-anchor="%s">%s</text>`,
+			x, x, chartTop+chartPlot, chartTop+chartPlot+4, x, chartHeight-4, anchor, t.text)
+	}
+	b.WriteString(`</svg>`)
+	return template.HTML(b.String()) //nolint:gosec // numbers, and texts that are escaped
+}
+
+// steps returns the line through the values of spans, and the area below it. A gap stays a gap.
+func steps(values []float64, y func(float64) float64) (line, area string) {
+	var l, a strings.Builder
+	begun := -1
+	end := func() {
+		if begun >= 0 {
+			fmt.Fprintf(&a, "V%dH%dZ", chartPlot, begun)
+		}
+		begun = -1
+	}
+	for i, v := range values {
+		if !known(v) {
+			end()
+			continue
+		}
+		at := strconv.FormatFloat(y(v), 'f', 1, 64)
+		if begun < 0 {
+			fmt.Fprintf(&l, "M%d %s", i, at)
+			fmt.Fprintf(&a, "M%d %s", i, at)
+			begun = i
+		} else {
+			fmt.Fprintf(&l, "V%s", at)
+			fmt.Fprintf(&a, "V%s", at)
+		}
+		fmt.Fprintf(&l, "H%d", i+1)
+		fmt.Fprintf(&a, "H%d", i+1)
+	}
+	end()
+	return l.String(), a.String()
+}
+
+type tick struct {
+	at   time.Time
+	text string
+}
+
+// ticks are whole times that people use, four to eight of them.
+func ticks(from, to time.Time) []tick {
+	whole := to.Sub(from)
+	for _, s := range []struct {
+		step time.Duration
+		form string
+	}{
+		{10 * time.Second, "15:04:05"},
+		{30 * time.Second, "15:04:05"},
+		{time.Minute, "15:04"},
+		{2 * time.Minute, "15:04"},
+		{5 * time.Minute, "15:04"},
+		{10 * time.Minute, "15:04"},
+		{15 * time.Minute, "15:04"},
+		{30 * time.Minute, "15:04"},
+		{time.Hour, "15:04"},
+		{3 * time.Hour, "15:04"},
+		{6 * time.Hour, "15:04"},
+		{24 * time.Hour, "2 Jan"},
+		{7 * 24 * time.Hour, "2 Jan"},
+	} {
+		if whole/s.step > 6 {
+			continue
+		}
+		_, zone := from.Zone()
+		shift := time.Duration(zone) * time.Second
+		first := from.Add(shift).Truncate(s.step).Add(-shift)
+		var all []tick
+		for t := first; !t.After(to); t = t.Add(s.step) {
+			if !t.Before(from) {
+				all = append(all, tick{t, t.Format(s.form)})
+			}
+		}
+		return all
+	}
+	return nil
+}
+
+// short writes a number of a scale in few characters.
+func short(v float64) string {
+	switch {
+	case v >= 1e6:
+		return strconv.FormatFloat(math.Round(v/1e4)/100, 'f', -1, 64) + "M"
+	case v >= 1e4:
+		return strconv.FormatFloat(math.Round(v/1e2)/10, 'f', -1, 64) + "k"
+	case v >= 100:
+		return view.Grouped(int64(math.Round(v)))
+	}
+	return strconv.FormatFloat(math.Round(v*1000)/1000, 'f', -1, 64)
+}
+
+// Last is the newest known value of a series with its unit.
+func (c *Chart) Last(s Series) string {
+	for _, v := range slices.Backward(s.Values) {
+		if known(v) {
+			return short(math.Round(v*10)/10) + c.Unit
+		}
+	}
+	return "—"
+}
+
+// Summary says the chart in words.
+func (c *Chart) Summary() string {
+	var parts []string
+	for _, s := range c.Series {
+		most := math.NaN()
+		for _, v := range s.Values {
+			if known(v) && (math.IsNaN(most) || v > most) {
+				most = v
+			}
+		}
+		if math.IsNaN(most) {
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("%s: now %s, at most %s", text(s.Name, 80), c.Last(s), short(math.Round(most*10)/10)+c.Unit))
+	}
+	return "The last " + left(c.To().Sub(c.From)) + ". " + strings.Join(parts, ". ") + "."
+}
+
+// JSON is what the script needs to say which value is under the pointer.
+func (c *Chart) JSON() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `{"from":%d,"step":%d,"unit":%s,"series":[`, c.From.UnixMilli(), c.Step.Milliseconds(), quote(c.Unit))
+	for i, s := range c.Series {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `{"name":%s,"values":[`, quote(text(s.Name, 80)))
+		for j, v := range s.Values {
+			if j > 0 {
+				b.WriteByte(',')
+			}
+			if !known(v) {
+				b.WriteString("null")
+			} else {
+				b.WriteString(strconv.FormatFloat(math.Round(v*100)/100, 'g', -1, 64))
+			}
+		}
+		b.WriteString(`]}`)
+	}
+	b.WriteString(`]}`)
+	return b.String()
+}
+
+// Spark draws a small line without a scale, for a cell of a table.
+func Spark(values []float64) template.HTML {
+	const height = 18
+	most := 0.0
+	n := 0
+	for _, v := range values {
+		if known(v) {
+			most = max(most, v)
+			n++
+		}
+	}
+	if n < 2 {
+		return ""
+	}
+	if most == 0 {
+		most = 1
+	}
+	line, _ := steps(values, func(v float64) float64 { return 1 + (height-2)*(1-v/most) })
+	return template.HTML(fmt.Sprintf( //nolint:gosec // numbers only
+		`<svg class="spark" width="72" height="%d" viewBox="0 0 %d %d" preserveAspectRatio="none" aria-hidden="true"><path class="line s0" d="%s"/></svg>`,
+		height, len(values), height, line))
+}

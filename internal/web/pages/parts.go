@@ -1,0 +1,146 @@
+package pages
+
+import (
+	"fmt"
+	"html/template"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/view"
+)
+
+// What follows hands templates of parts their data together with the page's frame.
+
+type masterPart struct {
+	Page   *Workers
+	Master WorkerMaster
+}
+
+type processPart struct {
+	Page *Workers
+	Row  ProcessRow
+}
+
+type runPart struct {
+	Page *LongJobs
+	Run  LongRow
+}
+
+type eventsPart struct {
+	Frame *Frame
+	Rows  []Event
+}
+
+// Of is a master of the page.
+func (p *Workers) Of(m WorkerMaster) masterPart { return masterPart{p, m} }
+
+// Row is a process of the page.
+func (p *Workers) Row(r ProcessRow) processPart { return processPart{p, r} }
+
+// Of is the master of the page.
+func (p *Worker) Of(m WorkerMaster) masterPart {
+	return masterPart{&Workers{Frame: p.Frame, Alone: true}, m}
+}
+
+// Of is a run of the page.
+func (p *LongJobs) Of(r LongRow) runPart { return runPart{p, r} }
+
+// Of is the run of the page.
+func (p *LongJob) Of(r LongRow) runPart { return runPart{&LongJobs{Frame: p.Frame}, r} }
+
+// List is what happened.
+func (p *Events) List() eventsPart { return eventsPart{&p.Frame, p.Rows.Data} }
+
+// EventList is what happened to the job.
+func (p *Job) EventList() eventsPart { return eventsPart{&p.Frame, p.Events} }
+
+// Rates reports whether it is known of any queue how many jobs come and go.
+func (p *Queues) Rates() bool {
+	for _, r := range p.Rows.Data {
+		if r.In != nil || r.Out != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Column is the heading of a column by which the list can be sorted.
+func (p *Queues) Column(text, sort string) Link {
+	return Link{text, p.With("/queues", "name", p.Filter, "state", p.State, "sort", sort), p.Sort == sort}
+}
+
+// Column is the heading of a column by which the list can be sorted.
+func (p *Classes) Column(text, sort string) Link {
+	return Link{text, p.With("/classes", "span", p.Span, "sort", sort), p.Sort == sort}
+}
+
+// Whole returns seconds without their fraction.
+func (f *Frame) Whole(seconds any) int64 {
+	switch s := seconds.(type) {
+	case float64:
+		return int64(s)
+	case *float64:
+		if s != nil {
+			return int64(*s)
+		}
+	}
+	return 0
+}
+
+// Thousandth returns milliseconds in seconds.
+func (f *Frame) Thousandth(ms int64) int64 { return ms / 1000 }
+
+// Fine writes a short duration.
+func (f *Frame) Fine(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return "—"
+	case d < 10*time.Millisecond:
+		return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond))
+	}
+	return took(d)
+}
+
+// True returns what a pointer points to.
+func (f *Frame) True(b *bool) bool { return b != nil && *b }
+
+// Timeline draws the slices of a run on one line of time: how long each took, and the pauses
+// between them.
+func (f *Frame) Timeline(r LongRow) template.HTML {
+	if len(r.Timeline) == 0 {
+		return ""
+	}
+	from := r.Timeline[0].At
+	to := from
+	for _, s := range r.Timeline {
+		if s.At.Before(from) {
+			from = s.At
+		}
+		if end := s.At.Add(s.Took); end.After(to) {
+			to = end
+		}
+	}
+	if r.Status == "running" && f.Now.After(to) {
+		to = f.Now
+	}
+	whole := max(to.Sub(from), time.Second)
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg class="timeline" width="100%%" height="34" role="img" aria-label="%s"><rect class="track" x="0" y="2" width="100%%" height="14" rx="2"/>`,
+		template.HTMLEscapeString(fmt.Sprintf("%s since %s", view.Plural(len(r.Timeline), "slice"), from.In(f.Now.Location()).Format("15:04:05"))))
+	for _, s := range r.Timeline {
+		class := "slice"
+		switch s.Outcome {
+		case "failed", "died", "killed":
+			class = "slice alert"
+		}
+		fmt.Fprintf(&b, `<rect class="%s" x="%.2f%%" y="2" width="%.2f%%" height="14"><title>%s</title></rect>`, class,
+			100*float64(s.At.Sub(from))/float64(whole), max(0.15, 100*float64(s.Took)/float64(whole)-0.1),
+			template.HTMLEscapeString(fmt.Sprintf("%s %s, %s, %s", s.At.In(f.Now.Location()).Format("15:04:05"), took(s.Took), text(s.Outcome, 40), text(view.WorkerText(s.Worker), view.MaxName))))
+	}
+	end := to.In(f.Now.Location()).Format("15:04:05")
+	if to.Equal(f.Now) {
+		end = "now"
+	}
+	fmt.Fprintf(&b, `<text class="tick" x="0" y="31">%s</text><text class="tick" x="100%%" y="31" text-anchor="end">%s</text></svg>`, from.In(f.Now.Location()).Format("15:04:05"), end)
+	return template.HTML(b.String()) //nolint:gosec // numbers, and texts that are escaped
+}

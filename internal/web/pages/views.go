@@ -1,0 +1,465 @@
+package pages
+
+import (
+	"html/template"
+	"time"
+
+	"github.com/resqued/resqued/internal/view"
+)
+
+// Overview is the first page: how it is as a whole, and what needs somebody.
+type Overview struct {
+	Frame
+	Stats     Widget[*view.Stats]
+	Locks     Widget[int]
+	Attention Widget[[]Attention]
+	// Chart is of Span, one of Spans.
+	Chart  Widget[*Chart]
+	Spans  []Link
+	Queues Widget[[]QueueRow]
+	// MoreQueues is how many others there are.
+	MoreQueues int
+	Running    Widget[[]*view.Job]
+	// MoreRunning is how many others run.
+	MoreRunning int
+}
+
+// Attention is something that needs somebody.
+type Attention struct {
+	// Urgent reports that jobs wait for it or a promise does not hold.
+	Urgent bool
+	Text   string
+	// View is the page that shows more of it.
+	View string
+	// Command mends it; Fix says how where no command does.
+	Command, Fix string
+}
+
+// attentionViews has for each check of view.Findings the page that shows more.
+var attentionViews = map[string]string{
+	"redis": "redis", "daemons": "workers", "queues": "queues", "unique": "locks", "locks": "locks", "parked": "failed", "schedules": "schedule",
+}
+
+// NeedsAttention returns what of findings is not as it should be, the urgent ones first.
+func NeedsAttention(findings []view.Finding) []Attention {
+	var urgent, rest []Attention
+	for _, f := range findings {
+		if f.Status == view.FindingOK {
+			continue
+		}
+		a := Attention{Urgent: f.Status == view.FindingFail, Text: f.Text, View: attentionViews[f.Check], Fix: f.Fix}
+		if f.Command && f.Fix != "" {
+			a.Command, a.Fix = "resqued "+f.Fix, ""
+		}
+		if a.Urgent {
+			urgent = append(urgent, a)
+		} else {
+			rest = append(rest, a)
+		}
+	}
+	return append(urgent, rest...)
+}
+
+// QueueRow is a queue in a list.
+type QueueRow struct {
+	*view.Queue
+	// In and Out are how many jobs by the second came and were taken; nil = not known.
+	In, Out *float64
+	// Spark are its lengths of the last minutes.
+	Spark []float64
+	// ServedBy says who works it in a few words; "" = the number of threads.
+	ServedBy string
+}
+
+// Queues lists queues.
+type Queues struct {
+	Frame
+	Rows Widget[[]QueueRow]
+	// Filter is a part of the names, State one of the states, Sort the column.
+	Filter, State, Sort string
+	// Total counts all queues, States those of each state.
+	Total  int
+	States []Link
+	Pager  Pager
+}
+
+// Queue is one queue.
+type Queue struct {
+	Frame
+	Name  string
+	Queue Widget[QueueRow]
+	Chart Widget[*Chart]
+	// Jobs are those of the page that Pager names.
+	Jobs  Widget[[]view.WaitingJob]
+	Pager Pager
+	// Class and Args are what is searched for, Search how far that has come.
+	Class, Args string
+	Search      *Search
+}
+
+// Search is how far a search has come that goes in steps.
+type Search struct {
+	// Scanned of Total are looked at, Found fit.
+	Scanned, Total int64
+	Found          int
+	// Next goes on; "" = all is looked at.
+	Next template.URL
+}
+
+// Jobs lists running jobs.
+type Jobs struct {
+	Frame
+	Rows Widget[[]*view.Job]
+	// Class, Queue and Older are the filter.
+	Class, Queue, Older string
+	Total               int
+	Pager               Pager
+}
+
+// Job is one running job.
+type Job struct {
+	Frame
+	Name string
+	Job  Widget[*view.Job]
+	// Siblings are the other jobs of its process, which die with it if it does not stop.
+	Siblings []view.ThreadJob
+	Events   []Event
+}
+
+// Failed lists failures.
+type Failed struct {
+	Frame
+	// Flat: each failure for itself; otherwise groups.
+	Flat   bool
+	Groups Widget[view.FailureGroups]
+	Rows   Widget[[]view.Failure]
+	Filter FailedFilter
+	// Total counts all records.
+	Total  int64
+	Search *Search
+	Pager  Pager
+	Parked Widget[[]*view.ParkedJob]
+}
+
+// FailedFilter picks failures. Empty fields pick all.
+type FailedFilter struct {
+	Class, Error, Args, Queue string
+}
+
+// Any reports whether the filter leaves anything out.
+func (f FailedFilter) Any() bool { return f.Class+f.Error+f.Args+f.Queue != "" }
+
+// Pairs are the parameters of the filter in an address.
+func (f FailedFilter) Pairs() []string {
+	return []string{"class", f.Class, "error", f.Error, "args", f.Args, "queue", f.Queue}
+}
+
+// Flatly returns the address of the flat list with the filter.
+func (p *Failed) Flatly(more ...string) template.URL {
+	return p.With("/failed", append(append(p.Filter.Pairs(), "view", "flat"), more...)...)
+}
+
+// Grouped returns the address of the groups with the filter.
+func (p *Failed) Grouped() template.URL { return p.With("/failed", p.Filter.Pairs()...) }
+
+// Of returns the address of the failures of a group.
+func (p *Failed) Of(g *view.FailureGroup) template.URL {
+	return p.With("/failed", "class", g.Class, "error", g.Exception, "queue", g.Queue, "view", "flat")
+}
+
+// Failure is one failure.
+type Failure struct {
+	Frame
+	ID      string
+	Failure Widget[view.Failure]
+}
+
+// Workers shows who works: hosts, masters, their slots, threads and jobs.
+type Workers struct {
+	Frame
+	// Hosts have the masters of resqued.
+	Hosts Widget[[]WorkerHost]
+	// Foreign are workers of Ruby's Resque and other programs.
+	Foreign []*view.Worker
+	// Filter is a part of the names.
+	Filter string
+	// Processes counts all, Shown those of the page.
+	Processes, Threads, Busy int
+	Pager                    Pager
+	// Alone: the page is about one master, and named after it.
+	Alone bool
+}
+
+// WorkerHost is a machine with its masters.
+type WorkerHost struct {
+	Host    string
+	Masters []WorkerMaster
+}
+
+// WorkerMaster is a master with its processes.
+type WorkerMaster struct {
+	*view.Worker
+	// Orders: it takes orders, such as to pause.
+	Orders bool
+	Rows   []ProcessRow
+	// Suspects are the processes that were started for one job each.
+	Suspects []ProcessRow
+}
+
+// ProcessRow is a worker process.
+type ProcessRow struct {
+	view.Process
+	// Rate is how many jobs it ends by the second; nil = not known.
+	Rate *float64
+	// RSSRing is its memory at the last samples.
+	RSSRing []float64
+	// Why says why it will be replaced, if not for its number of jobs: "memory".
+	Why string
+	// Last says how the process before it in its slot has ended.
+	Last string
+}
+
+// Recycles says when the process is replaced, as far as that can be foreseen. Its count of jobs
+// is that of its last beat, so that what follows is an estimate.
+func (r ProcessRow) Recycles() string {
+	switch {
+	case r.Alone:
+		return "runs one suspect, then ends"
+	case r.State == "draining" || r.State == "retiring":
+		if r.Busy > 0 {
+			return "leaving: waits for " + view.Plural(r.Busy, "job")
+		}
+		return "leaving"
+	case r.RecycleIn == nil:
+		return "is not recycled"
+	}
+	n := *r.RecycleIn
+	if n <= 0 {
+		return "about to be recycled"
+	}
+	said := "recycles in " + view.Grouped(int64(n)) + " jobs"
+	if n == 1 {
+		said = "recycles after this job"
+	}
+	if r.Rate != nil && *r.Rate > 0 {
+		said += " (~" + view.Age(time.Duration(float64(n) / *r.Rate * float64(time.Second))) + ")"
+	}
+	return said
+}
+
+// Worker is one master or foreign worker.
+type Worker struct {
+	Frame
+	Name   string
+	Master Widget[WorkerMaster]
+}
+
+// Locks shows who waits for whom.
+type Locks struct {
+	Frame
+	// Waiting are queues of which jobs wait for locks.
+	Waiting Widget[[]view.LockedQueue]
+	Held    Widget[[]LockRow]
+	Unique  Widget[[]view.UniqueQueue]
+	Kind    string
+	Kinds   []Link
+	// Cut: there are more locks than were read.
+	Cut   bool
+	Pager Pager
+}
+
+// LockRow is a lock.
+type LockRow struct {
+	*view.Lock
+	// Waiters are queues in which jobs are known to wait for it.
+	Waiters []string
+}
+
+// Lock is one lock.
+type Lock struct {
+	Frame
+	Key  string
+	Lock Widget[*view.Lock]
+}
+
+// LongJobs lists the runs of long jobs.
+type LongJobs struct {
+	Frame
+	Runs      Widget[[]LongRow]
+	Recurring Widget[[]view.Recurring]
+	Status    string
+	States    []Link
+	More      bool
+}
+
+// LongRow is a run with its slices.
+type LongRow struct {
+	view.LongJob
+	Timeline []Slice
+}
+
+// Slice is one turn of a long job.
+type Slice struct {
+	At      time.Time
+	Took    time.Duration
+	Units   int64
+	Outcome string
+	Worker  string
+}
+
+// LongJob is one run.
+type LongJob struct {
+	Frame
+	UUID string
+	Run  Widget[LongRow]
+}
+
+// Schedule shows what runs when.
+type Schedule struct {
+	Frame
+	Recurring Widget[[]*view.Schedule]
+	Delayed   Widget[[]view.DelayedJob]
+	// MoreDelayed: there are others, later.
+	MoreDelayed  bool
+	Class, Queue string
+}
+
+// Classes shows what each class of jobs costs.
+type Classes struct {
+	Frame
+	Rows  Widget[[]ClassRow]
+	Sort  string
+	Span  string
+	Spans []Link
+}
+
+// ClassRow is what was measured of a class in the span.
+type ClassRow struct {
+	Class                string
+	Runs, Failed, NotRun int64
+	WaitP95              time.Duration
+	P50, P95, P99        time.Duration
+	Time                 time.Duration
+	// Share is Time as a part of that of all classes.
+	Share float64
+	Spark []float64
+}
+
+// Class is one class.
+type Class struct {
+	Frame
+	Row   Widget[ClassRow]
+	Chart Widget[*Chart]
+	Spans []Link
+}
+
+// Redis shows the server and what the checks have found.
+type Redis struct {
+	Frame
+	Server   Widget[Server]
+	Findings Widget[[]view.Finding]
+	Keys     Widget[[]KeySize]
+}
+
+// Server is what the server says of itself.
+type Server struct {
+	Version, Role, Policy, Unsaved string
+	Memory, MemoryLimit            int64
+	Clients, ClientLimit           int64
+	AppendOnly                     *bool
+	RoundTrip, Ahead               time.Duration
+}
+
+// KeySize is how much a kind of keys holds.
+type KeySize struct {
+	What  string
+	Count int64
+	Bytes int64
+}
+
+// Events shows what happened when, and by whom.
+type Events struct {
+	Frame
+	Rows  Widget[[]Event]
+	Kind  string
+	Kinds []Link
+	Pager Pager
+}
+
+// Event is something that happened.
+type Event struct {
+	ID   string
+	At   time.Time
+	Kind string
+	Text string
+	// Who did it, From where.
+	Who, From string
+	// Urgent: it cost somebody a job or a process.
+	Urgent bool
+}
+
+// Confirm asks before something that cannot be undone.
+type Confirm struct {
+	Frame
+	// Question is what is asked, Details what it would cost.
+	Question string
+	Details  []string
+	// Action is where the form is sent, Fields what it holds. Button names the act.
+	Action template.URL
+	Fields []Field
+	Button string
+	// Back leads back.
+	Back template.URL
+	// Command does the same from a shell.
+	Command string
+}
+
+// Field is a hidden value of a form.
+type Field struct{ Name, Value string }
+
+// Message is a page that has nothing else to say: an error, something that was not found.
+type Message struct {
+	Frame
+	Text string
+	// Hint says what to do.
+	Hint string
+	// Links lead on: to what may have been meant.
+	Links []Link
+}
+
+// Operation is an act on many records that is under way, or has ended.
+type Operation struct {
+	Frame
+	// What is being done: "Retry failures of Mail".
+	What string
+	// Done of Total are done, Failed were not.
+	Done, Total, Failed int64
+	Ended               bool
+	Err                 string
+	// Cancel is where the form to stop it is sent; "" = it cannot be.
+	Cancel template.URL
+	Back   template.URL
+}
+
+// names of templates.
+func (*Overview) name() string  { return "overview" }
+func (*Queues) name() string    { return "queues" }
+func (*Queue) name() string     { return "queue" }
+func (*Jobs) name() string      { return "jobs" }
+func (*Job) name() string       { return "job" }
+func (*Failed) name() string    { return "failed" }
+func (*Failure) name() string   { return "failure" }
+func (*Workers) name() string   { return "workers" }
+func (*Worker) name() string    { return "worker" }
+func (*Locks) name() string     { return "locks" }
+func (*Lock) name() string      { return "lock" }
+func (*LongJobs) name() string  { return "longjobs" }
+func (*LongJob) name() string   { return "longjob" }
+func (*Schedule) name() string  { return "schedule" }
+func (*Classes) name() string   { return "classes" }
+func (*Class) name() string     { return "class" }
+func (*Redis) name() string     { return "redis" }
+func (*Events) name() string    { return "events" }
+func (*Confirm) name() string   { return "confirm" }
+func (*Message) name() string   { return "message" }
+func (*Operation) name() string { return "operation" }

@@ -1,0 +1,319 @@
+package pages
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"html/template"
+	"math"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// How much of a text a page shows at most, in bytes: any of them may be as large as a payload.
+const (
+	maxLine  = 160
+	maxArgs  = 72 // most columns hold that in one line
+	maxTitle = 400
+	maxError = 500
+	maxWhole = 64 << 10
+)
+
+// funcs are what the templates call.
+var funcs = template.FuncMap{
+	"name":    func(s string) string { return text(s, view.MaxName) },
+	"line":    func(s string) string { return text(view.Summary(s), maxLine) },
+	"full":    func(s string) string { return text(s, maxTitle) },
+	"whole":   whole,
+	"args":    args,
+	"id":      shortID,
+	"dom":     dom,
+	"worker":  func(id string) string { return text(view.WorkerText(id), view.MaxName) },
+	"count":   count,
+	"size":    view.Size,
+	"rate":    rate,
+	"percent": percent,
+	"took":    took,
+	"secs":    func(s int64) string { return view.Age(time.Duration(s) * time.Second) },
+	"left":    func(s int64) string { return left(time.Duration(s) * time.Second) },
+	"about":   func(s int64) string { return view.Age(time.Duration(s) * time.Second) },
+	"plural":  plural,
+	"deref":   deref,
+	"float": func(f *float64) float64 {
+		if f == nil {
+			return 0
+		}
+		return *f
+	},
+	"shell":  view.Shell,
+	"spark":  Spark,
+	"chart":  func(c *Chart) template.HTML { return c.SVG(c.From.Location()) },
+	"int":    func(n int64) int { return int(n) },
+	"share":  share,
+	"add":    func(a, b int) int { return a + b },
+	"choose": choose,
+}
+
+// text makes a text of whoever it may be fit for a page: at most max bytes, with whatever is not
+// printable, such as invalid UTF-8 and marks that turn the direction of writing, as an escape.
+func text(s string, max int) string { return wire.Printable(s, max) }
+
+// whole is a text of several lines, at most as much as a page carries.
+func whole(s string) string { return wire.PrintableLines(s, maxWhole) }
+
+// args writes arguments in one line and cuts them in the middle: the beginning tells which job it
+// is, the end often which of many.
+func args(raw json.RawMessage) string {
+	if len(raw) == 0 || string(raw) == "null" {
+		return ""
+	}
+	return middle(string(raw), maxArgs)
+}
+
+// middle cuts a text in its middle so that most bytes are left.
+func middle(s string, most int) string {
+	if len(s) <= most {
+		return wire.Printable(s, 0)
+	}
+	head, tail := most*2/3, most/3
+	for head > 0 && !utf8.RuneStart(s[head]) {
+		head--
+	}
+	from := len(s) - tail
+	for from < len(s) && !utf8.RuneStart(s[from]) {
+		from++
+	}
+	return wire.Printable(s[:head], 0) + " … " + wire.Printable(s[from:], 0)
+}
+
+// shortID cuts an id to as much of it as is shown, if it is a long one.
+func shortID(id string) string {
+	digest, place, ok := strings.Cut(id, "@")
+	if len(digest) > view.ShortID {
+		digest = digest[:view.ShortID]
+	}
+	if ok {
+		_ = place // where it stands is not what anybody reads
+	}
+	return wire.Printable(digest, view.MaxName)
+}
+
+// dom returns what names an element of a page that stands for a thing of a name, so that it
+// keeps its place and its tick while others come and go.
+func dom(kind, name string) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name))
+	return fmt.Sprintf("%s-%x", kind, h.Sum64())
+}
+
+// count groups the digits of a number.
+func count(n any) string {
+	switch n := n.(type) {
+	case int:
+		return view.Grouped(int64(n))
+	case int64:
+		return view.Grouped(n)
+	case *int64:
+		if n != nil {
+			return view.Grouped(*n)
+		}
+	case *int:
+		if n != nil {
+			return view.Grouped(int64(*n))
+		}
+	}
+	return "—"
+}
+
+// rate writes a rate, "" if it is not known.
+func rate(perSecond *float64) string {
+	switch {
+	case perSecond == nil || math.IsNaN(*perSecond):
+		return "—"
+	case *perSecond == 0:
+		return "0"
+	}
+	return view.Rate(*perSecond)
+}
+
+// percent writes a part of a whole.
+func percent(part, all any) string {
+	p, a := number(part), number(all)
+	switch {
+	case a <= 0:
+		return "—"
+	case p == 0:
+		return "0 %"
+	case p/a < 0.001:
+		return "<0.1 %"
+	case p/a < 0.1:
+		return fmt.Sprintf("%.1f %%", 100*p/a)
+	}
+	return fmt.Sprintf("%.0f %%", 100*p/a)
+}
+
+func number(n any) float64 {
+	switch n := n.(type) {
+	case int:
+		return float64(n)
+	case int64:
+		return float64(n)
+	case float64:
+		return n
+	case time.Duration:
+		return float64(n)
+	}
+	return 0
+}
+
+// share returns a part of a whole for a meter, from 0 to 100.
+func share(part, all any) int {
+	p, a := number(part), number(all)
+	if a <= 0 {
+		return 0
+	}
+	return int(math.Round(100 * min(1, max(0, p/a))))
+}
+
+// took writes how long something has taken, with as many digits as matter.
+func took(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return "—"
+	case d < time.Millisecond:
+		return "<1 ms"
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	}
+	return left(d)
+}
+
+// left is view.Left without a second unit of which there is none.
+func left(d time.Duration) string {
+	said := view.Left(d)
+	for _, zero := range []string{"00s", "00m", "00h"} {
+		if short := strings.TrimSuffix(said, zero); short != "" {
+			said = short
+		}
+	}
+	return said
+}
+
+// plural counts things.
+func plural(n int, what string) string {
+	if n != 1 && strings.HasSuffix(what, "s") {
+		return view.Grouped(int64(n)) + " " + what + "es"
+	}
+	if n == 1 {
+		return "1 " + what
+	}
+	return view.Grouped(int64(n)) + " " + what + "s"
+}
+
+func deref(p any) any {
+	switch p := p.(type) {
+	case *int64:
+		if p != nil {
+			return *p
+		}
+		return int64(0)
+	case *int:
+		if p != nil {
+			return *p
+		}
+		return 0
+	case *string:
+		if p != nil {
+			return *p
+		}
+		return ""
+	}
+	return p
+}
+
+// choose returns the first text that is not empty.
+func choose(texts ...string) string { return cmp.Or(texts...) }
+
+// Ago writes an instant as its age, with the instant itself for who wants to know.
+func (f *Frame) Ago(at any) template.HTML {
+	t := instant(at)
+	if t.IsZero() {
+		return "—"
+	}
+	d := f.Now.Sub(t)
+	if d < 0 {
+		return f.clock(t, "in "+left(-d))
+	}
+	return f.clock(t, view.Age(d)+" ago")
+}
+
+// Old writes an instant as its age alone.
+func (f *Frame) Old(at any) template.HTML {
+	t := instant(at)
+	if t.IsZero() {
+		return "—"
+	}
+	return f.clock(t, view.Since(t, f.Now))
+}
+
+// Until writes an instant to come as what is left until then.
+func (f *Frame) Until(at any) template.HTML {
+	t := instant(at)
+	switch {
+	case t.IsZero():
+		return "—"
+	case !t.After(f.Now):
+		return f.clock(t, "due")
+	}
+	return f.clock(t, "in "+left(t.Sub(f.Now)))
+}
+
+// Clock writes an instant by the clock, with its day if that is another.
+func (f *Frame) Clock(at any) template.HTML {
+	t := instant(at)
+	if t.IsZero() {
+		return "—"
+	}
+	t = t.In(f.Now.Location())
+	form := "15:04:05"
+	if t.YearDay() != f.Now.YearDay() || t.Year() != f.Now.Year() {
+		form = "2 Jan 15:04:05"
+	}
+	return f.clock(t, t.Format(form))
+}
+
+func (f *Frame) clock(t time.Time, shown string) template.HTML {
+	t = t.In(f.Now.Location())
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, //nolint:gosec // times only
+		t.UTC().Format(time.RFC3339), t.Format("Mon 2 Jan 2006 15:04:05 MST"), template.HTMLEscapeString(shown)))
+}
+
+func instant(at any) time.Time {
+	switch at := at.(type) {
+	case time.Time:
+		return at
+	case *time.Time:
+		if at != nil {
+			return *at
+		}
+	}
+	return time.Time{}
+}
+
+// quote writes a text as a JSON string.
+func quote(s string) string {
+	out, err := json.Marshal(s)
+	if err != nil {
+		return `""`
+	}
+	return string(out)
+}
