@@ -159,6 +159,8 @@ func writeSamples(t *testing.T, server *redistest.Server) *redis.Client {
 	require.NoError(t, err)
 	_, err = long.Lock(t.Context(), "lock", slice.Run)
 	require.NoError(t, err)
+	_, err = s.AddHistory(t.Context(), counted(t, 3))
+	require.NoError(t, err)
 	return client
 }
 
@@ -210,12 +212,27 @@ func dumped(t *testing.T, client *redis.Client) string {
 			for i, value := range client.LRange(ctx, key, 0, -1).Val() {
 				add(key, kind, strconv.Itoa(i), value)
 			}
-		default:
-			add(key, kind, "", client.Get(ctx, key).Val())
+		case "string":
+			value := client.Get(ctx, key).Val()
+			if strings.HasPrefix(key, "resque:resqued:hist:") {
+				value = sparse(value)
+			}
+			add(key, kind, "", value)
 		}
 	}
 	sort.Strings(lines)
 	return strings.Join(lines, "\n") + "\n"
+}
+
+// sparse is the length of a string, and its bytes that are not zero with their places.
+func sparse(value string) string {
+	text := fmt.Sprintf("%d bytes:", len(value))
+	for i := range len(value) {
+		if value[i] != 0 {
+			text += fmt.Sprintf(" %d=%d", i, value[i])
+		}
+	}
+	return text
 }
 
 // What the scripts write is what its number stands for. If this fails, what others read has
