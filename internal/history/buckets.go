@@ -15,11 +15,11 @@ const (
 	allBuckets  = RunBuckets + WaitBuckets
 )
 
-// RunTimes counts runs by how long they took, WaitTimes by how long their jobs had waited.
-type (
-	RunTimes  [RunBuckets]uint64
-	WaitTimes [WaitBuckets]uint64
-)
+// RunTimes counts runs by how long they took.
+type RunTimes [RunBuckets]uint64
+
+// WaitTimes counts runs by how long their jobs had waited.
+type WaitTimes [WaitBuckets]uint64
 
 // limits are the upper ends of the run times' buckets in milliseconds, and further ones for
 // the waiting times: ceil(1.5^i).

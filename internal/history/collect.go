@@ -75,9 +75,9 @@ func into(sums map[Name]*Sum, name Name) *Sum {
 // at returns the sums of a minute.
 func (c *Collector) at(at time.Time) Series {
 	minute := at.Unix() / 60
-	for i := len(c.minutes) - 1; i >= 0; i-- {
-		if c.minutes[i].Minute == minute {
-			return c.minutes[i]
+	for _, s := range c.minutes {
+		if s.Minute == minute {
+			return s
 		}
 	}
 	s := Series{Minute: minute, Sums: map[Name]*Sum{}}

@@ -31,7 +31,7 @@ func (s *Sums) Take() []byte {
 	var packet []byte
 	for _, kind := range []Kind{Class, Queue} {
 		for name, t := range s.of(kind).sums {
-			if t.Sum.Empty() {
+			if t.Empty() {
 				if t.unused++; t.unused > idleReports {
 					s.of(kind).forget(name)
 				}

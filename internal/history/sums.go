@@ -164,7 +164,7 @@ func (s *Sums) of(kind Kind) *names {
 func (s *Sums) Empty() bool {
 	for _, kind := range []Kind{Class, Queue} {
 		for _, t := range s.of(kind).sums {
-			if !t.Sum.Empty() {
+			if !t.Empty() {
 				return false
 			}
 		}

@@ -22,6 +22,8 @@ type Deps struct {
 	Log      *zap.Logger
 	// Stats takes the ends of jobs whose process has died; nil = they are not counted.
 	Stats Stats
+	// History takes the counts of jobs that worker processes send; nil = nobody does.
+	History History
 	// Signals are the unix signals to this process (signals.Listen).
 	Signals <-chan os.Signal
 	// Reload reads the configuration again, and changes nothing by that: it may be refused
@@ -43,7 +45,13 @@ type Deps struct {
 // Stats counts; *statsd.Client is one.
 type Stats interface {
 	// Died counts a job that has failed because its process died.
-	Died(class string)
+	Died(class, queue string)
+}
+
+// History takes what worker processes have counted; *history.Collector is one.
+type History interface {
+	// Add adds a packet that has come now. It is called from the loop, and does not wait.
+	Add(now time.Time, packet []byte) error
 }
 
 // Child is a worker process; *proc.Child is one.

@@ -19,6 +19,7 @@ const (
 	Found   = "found"    // there were jobs for every idle thread, so there may be more
 	Killing = "killing"  // Tokens, Kills: these jobs were told to stop, by the last KillJobs or otherwise
 	Tainted = "tainted"  // Busy, Tokens, Again, Reason: so many jobs ignore their kill, of these Tokens shall fail and Again run again; end this process
+	Counted = "counted"  // Sums: the ends of jobs, for the history; a second apart at least, and before Bye
 	Bye     = "bye"      // Done, Reason ("", Empty, Listed, Untidy): the last message of an orderly leave
 
 	// Master to worker.
@@ -119,6 +120,8 @@ type Message struct {
 	Away    time.Duration `json:"away,omitempty"`
 	Refused bool          `json:"refused,omitempty"`
 	Trouble string        `json:"trouble,omitempty"`
+	// Sums are counts of jobs; see history.Sums.Take.
+	Sums []byte `json:"sums,omitempty"`
 	// LockEnd is when, by BootTime, the process must be gone if nothing is heard of
 	// it any more: its job locks expire soon after.
 	LockEnd time.Duration `json:"lock_end,omitempty"`

@@ -294,3 +294,12 @@ func HistoryBroken(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer) && (rdb.Refusal(err) == "" || rdb.Refusal(err) == "NOPERM")
 }
+
+// MasterCount returns how many masters there are.
+func (s *Store) MasterCount(ctx context.Context) (int64, error) {
+	n, err := s.db.Read.SCard(ctx, s.db.Key(keyMasters)).Result()
+	if err != nil {
+		return 0, fmt.Errorf("count masters: %w", err)
+	}
+	return n, nil
+}

@@ -144,7 +144,7 @@ func TestHistory(t *testing.T) {
 		alone := redistest.Start(t, redistest.Options{})
 		f := setup(t, alone)
 		lost := &loseAnswers{}
-		f.Store.Redis().Write.AddHook(lost)
+		f.Redis().Write.AddHook(lost)
 		lost.on = true
 		many := counted(t, 1, manyClasses(250)...)
 		left, err := f.AddHistory(t.Context(), many)

@@ -63,6 +63,7 @@ func (t *threads) bury(j *job, out thread.Outcome) thread.Outcome {
 func (t *threads) buried(j *job, out thread.Outcome) {
 	t.done++
 	t.stats.Count(statsd.RunnerDied, 1)
+	t.counted.end(j.countedClass(), j.Queue, thread.Requeued, out.Ran, 0)
 	t.log.Warn("a runner died with a job, which runs again", append(jobFields(j), zap.Int("deaths", j.Deaths+1), zap.Duration("ran", out.Ran),
 		zap.String("error", out.Message))...)
 	if t.observe != nil {

@@ -50,6 +50,7 @@ type threads struct {
 	ring     func() // alarm.ring
 	capacity func() int
 	stats    Stats
+	counted  *counted
 	observe  func(Event)
 	log      *zap.Logger
 
@@ -68,10 +69,10 @@ type threads struct {
 	tallies tallies
 }
 
-func newThreads(work context.Context, cfg Config, id identity, d Deps, ends endings, alarm *alarm) *threads {
+func newThreads(work context.Context, cfg Config, id identity, d Deps, ends endings, alarm *alarm, counted *counted) *threads {
 	t := &threads{
 		cfg: cfg, id: id, work: work, handlers: d.Handlers, runner: d.Runner, ends: ends, burial: d.Store, alarm: alarm, ring: alarm.ring, capacity: d.Capacity,
-		stats: d.Stats, observe: d.Observe, log: d.Log,
+		stats: d.Stats, counted: counted, observe: d.Observe, log: d.Log,
 		byWorker: map[string]int{}, outcomes: make(chan outcome, cfg.Threads), jobs: jobs{},
 	}
 	workers := make([]string, cfg.Threads)
