@@ -33,6 +33,7 @@ type beside struct {
 	schedules *runner.Runner
 	sweeper   *longstore.Sweeper
 	counted   *history.Collector
+	events    *recorder
 	history   *writer.Writer
 	// scheduled are the schedules of the configuration in force, which run while this master
 	// is in charge. The master's loop alone looks at both.
@@ -67,6 +68,7 @@ func (d *Daemon) newBeside(redis *store.Store, self proc.Identity) *beside {
 		schedules: runner.New(redis, d.Log.Named("schedule")),
 		sweeper:   longstore.NewSweeper(longstore.New(redis.Redis()), d.Log.Named("longjobs"), longLimits(d.Config.Config)),
 	}
+	b.events = newRecorder(self.String(), redis, d.Log)
 	b.counted = history.NewCollector(self.Host)
 	b.history = writer.New(b.counted, redis, d.Log)
 	stats := newCounter(d.Config.Config, d.Log)
@@ -122,6 +124,7 @@ func (b *beside) run(ctx context.Context) (stop func()) {
 	helpers.Go(func() { b.schedules.Run(ctx) })
 	helpers.Go(func() { b.sweeper.Run(ctx) })
 	helpers.Go(func() { b.history.Run(ctx) })
+	helpers.Go(func() { b.events.run(ctx) })
 	return func() {
 		cancel()
 		helpers.Wait()

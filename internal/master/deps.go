@@ -24,6 +24,8 @@ type Deps struct {
 	Stats Stats
 	// History takes the counts of jobs that worker processes send; nil = nobody does.
 	History History
+	// Events takes what happens to this daemon; nil = nobody does.
+	Events Events
 	// Signals are the unix signals to this process (signals.Listen).
 	Signals <-chan os.Signal
 	// Reload reads the configuration again, and changes nothing by that: it may be refused
@@ -46,6 +48,12 @@ type Deps struct {
 type Stats interface {
 	// Died counts a job that has failed because its process died.
 	Died(class, queue string)
+}
+
+// Events takes what has happened, for people to see.
+type Events interface {
+	// Note must not wait.
+	Note(e store.Event)
 }
 
 // History takes what worker processes have counted; *history.Collector is one.

@@ -160,6 +160,8 @@ func (m *Master) onWorkerMessage(s said) {
 		}
 		m.kill(w, fmt.Sprintf("%d killed jobs do not stop: %s", s.message.Busy, s.message.Reason))
 		w.cause = s.message.Reason
+	case proc.Happened:
+		m.happened(w, s.message)
 	case proc.Counted:
 		m.counted(w, s.message.Sums)
 	case proc.Bye:

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
@@ -159,6 +160,7 @@ func writeSamples(t *testing.T, server *redistest.Server) *redis.Client {
 	require.NoError(t, err)
 	_, err = long.Lock(t.Context(), "lock", slice.Run)
 	require.NoError(t, err)
+	require.NoError(t, s.NoteEvent(t.Context(), store.Event{Kind: store.EventPurged, By: "alice@vm", Via: "cli", Subject: "queue q", Text: "with 3 jobs", Count: 3}))
 	_, err = s.AddHistory(t.Context(), counted(t, 3))
 	require.NoError(t, err)
 	return client
@@ -211,6 +213,12 @@ func dumped(t *testing.T, client *redis.Client) string {
 		case "list":
 			for i, value := range client.LRange(ctx, key, 0, -1).Val() {
 				add(key, kind, strconv.Itoa(i), value)
+			}
+		case "stream":
+			for _, entry := range client.XRange(ctx, key, "-", "+").Val() {
+				fields, err := json.Marshal(entry.Values)
+				require.NoError(t, err)
+				add(key, kind, entry.ID, string(fields))
 			}
 		case "string":
 			value := client.Get(ctx, key).Val()
@@ -276,6 +284,8 @@ func loadSamples(t *testing.T, client *redis.Client, format int) {
 			score, bad := strconv.ParseFloat(value, 64)
 			require.NoError(t, bad)
 			err = client.ZAdd(t.Context(), key, redis.Z{Score: score, Member: entry}).Err()
+		case "stream":
+			err = client.XAdd(t.Context(), &redis.XAddArgs{Stream: key, Values: []any{"text", value}}).Err()
 		case "set":
 			err = client.SAdd(t.Context(), key, entry).Err()
 		case "list":

@@ -2,6 +2,7 @@ package workerproc
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"slices"
 	"time"
@@ -285,6 +286,9 @@ func (t *threads) finish(o outcome) {
 	t.usually(o.job, o.Ran)
 	delete(t.jobs, o.job.Token)
 	t.idle = append(t.idle, o.job.thread)
+	if o.job.orphaned {
+		t.counted.link.happened(store.EventDied, fmt.Sprintf("a runner, with %s of queue %s: %s", o.job.countedClass(), o.job.Queue, o.Message), 1)
+	}
 	if o.Result == thread.Died {
 		t.buried(o.job, o.Outcome)
 		return
