@@ -179,7 +179,7 @@ func (ps pools) describe() string {
 			}
 			// Whole MiB: a beat tells of them only when something has changed.
 			shown = append(shown, store.RunnerInfo{
-				Runner: name, PID: q.PID, State: state, Busy: q.Busy, Slots: q.Slots, Jobs: q.Jobs, RSS: q.RSS >> 20 << 20, Forked: q.Forked,
+				Runner: name, PID: q.PID, State: state, Busy: q.Busy, Slots: q.Slots, Jobs: q.Jobs, Tokens: q.Tokens, RSS: q.RSS >> 20 << 20, Forked: q.Forked,
 			})
 		}
 		if trouble != "" && len(list) == 0 {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -101,6 +102,9 @@ func (a *cli) runText(v *view.Job) string {
 	}
 	line("worker", v.Worker)
 	line("process", v.Process)
+	if r := v.Runner; r != nil {
+		line("runner", fmt.Sprintf("%s, pid %d", r.Runner, r.PID))
+	}
 	line("token", v.Token)
 	line("lock", v.Lock)
 	if v.Fence > 0 {

@@ -65,6 +65,9 @@ func (c *call) perform() (begun bool, err error) {
 		p.put(q, false)
 		return true, errNotStarted
 	}
+	token := jobctx.RunOf(c.job).Token
+	q.hold(token)
+	defer q.release(token)
 	if c.slice != nil {
 		c.ctx, c.stop = context.WithCancelCause(c.ctx)
 		defer c.stop(nil)

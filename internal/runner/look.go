@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -22,6 +23,8 @@ type Process struct {
 	Ready, Leaving bool
 	// Busy is how many jobs it performs, of Slots; Jobs how many it was given so far.
 	Busy, Slots, Jobs int
+	// Tokens name the runs of the jobs in hand.
+	Tokens []string
 	// Since is when the last job began or ended.
 	Since time.Time
 	// RSS is the memory that it uses, in bytes, as of a second ago; 0 = not known.
@@ -38,7 +41,8 @@ func (p *Pool) Info() (list []Process, trouble string) {
 	for _, q := range p.processes {
 		shownOf := Process{
 			Runner: p.o.Name, PID: int(q.pid.Load()), Busy: q.busy, Jobs: q.jobs, Since: q.since, RSS: q.rss,
-			Ready: q.state == ready || q.state == leaving, Leaving: q.state == leaving, Forked: p.forks.Load(),
+			Tokens: q.inHand(),
+			Ready:  q.state == ready || q.state == leaving, Leaving: q.state == leaving, Forked: p.forks.Load(),
 		}
 		if shownOf.Ready {
 			shownOf.Slots, shownOf.Forked = q.slots, q.forked
@@ -50,6 +54,27 @@ func (p *Pool) Info() (list []Process, trouble string) {
 		trouble = p.last.Error()
 	}
 	return list, trouble
+}
+
+// hold notes that the process performs a run, release that it does not any more.
+func (q *process) hold(token string) {
+	q.holding.Lock()
+	defer q.holding.Unlock()
+	q.tokens = append(q.tokens, token)
+}
+
+func (q *process) release(token string) {
+	q.holding.Lock()
+	defer q.holding.Unlock()
+	if i := slices.Index(q.tokens, token); i >= 0 {
+		q.tokens = slices.Delete(q.tokens, i, i+1)
+	}
+}
+
+func (q *process) inHand() []string {
+	q.holding.Lock()
+	defer q.holding.Unlock()
+	return slices.Sorted(slices.Values(q.tokens))
 }
 
 // Tell has the processes know whether the worker process takes new jobs, those that boot later

@@ -75,9 +75,12 @@ type process struct {
 	told     bool // it was told to leave
 	// paused: it was told of a pause, and not of its end; informing: it is just being told.
 	paused, informing bool
-	useless           bool // it has closed its socket, or broken the protocol
-	rss               int64
-	late              *time.Timer // kills it when it does not leave
+	// tokens name the runs of the jobs that it performs.
+	holding sync.Mutex
+	tokens  []string
+	useless bool // it has closed its socket, or broken the protocol
+	rss     int64
+	late    *time.Timer // kills it when it does not leave
 }
 
 // handle is the way to a process: one that this process has started, or one that the template

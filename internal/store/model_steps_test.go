@@ -325,15 +325,21 @@ func (m *model) repeatOld(t *rapid.T) {
 	m.unchanged(t, "old completions")
 }
 
-// unasked does to a living process what may be done to a dead one only.
+// unasked does to a living process what may be done to a dead one only, and the other way round.
 func (m *model) unasked(t *rapid.T) {
 	p := m.anyProcess(t)
-	if p.fenced {
-		return
-	}
 	var verdicts []store.Verdict
 	for _, token := range p.tokens() {
 		verdicts = append(verdicts, store.Verdict{Token: token, Action: store.Requeue})
+	}
+	if p.fenced {
+		for _, v := range verdicts {
+			if err := m.Store.Bury(m.Ctx, p.name, v); !errors.Is(err, store.ErrFenced) {
+				t.Fatalf("I2: a fenced process has judged its own job: %v", err)
+			}
+		}
+		m.unchanged(t, "a fenced process")
+		return
 	}
 	_, _, err := m.Store.Fence(m.Ctx, p.name, false)
 	if recovered := m.Store.Recover(m.Ctx, p.name, verdicts); !errors.Is(err, store.ErrAlive) || !errors.Is(recovered, store.ErrAlive) {

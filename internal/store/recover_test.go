@@ -56,3 +56,27 @@ func TestProcFields(t *testing.T) {
 		require.ErrorContains(t, err, "read the entry of odd")
 	})
 }
+
+// A process that lives may say that a job of it has died, as long as nobody else sees to its jobs.
+func TestBury(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		f := setup(t, server)
+		require.NoError(t, f.Register(t.Context(), store.Registration{Proc: "p2", Workers: []string{"w:7:q"}}))
+		f.push("q", job("A", "[1]"), job("A", "[2]"), job("A", "[3]"))
+		jobs := f.exchange(store.ExchangeRequest{Proc: "p2", Wants: f.wants(2), Queues: locked("q")}).Jobs
+		require.Len(t, jobs, 2)
+		require.ErrorIs(t, f.Recover(t.Context(), "p2", []store.Verdict{{Token: jobs[0].Token, Action: store.Requeue}}), store.ErrAlive)
+		for range 2 { // an answer may be lost
+			require.NoError(t, f.Bury(t.Context(), "p2", store.Verdict{Token: jobs[0].Token, Action: store.Requeue}))
+			require.Equal(t, []string{job("A", "[1]"), job("A", "[3]")}, f.redis.LRange(t.Context(), f.ns+":queue:q", 0, -1).Val())
+			require.Equal(t, []string{jobs[1].Token}, f.redis.HKeys(t.Context(), f.ns+":resqued:inflight:p2").Val())
+			require.EqualValues(t, 1, f.redis.HLen(t.Context(), f.ns+":resqued:deaths:q").Val())
+			require.False(t, f.exists(jobs[0].LockKey), "its lock is free")
+		}
+		_, _, err := f.Fence(t.Context(), "p2", true)
+		require.NoError(t, err)
+		require.ErrorIs(t, f.Bury(t.Context(), "p2", store.Verdict{Token: jobs[1].Token, Action: store.Requeue}), store.ErrFenced)
+		require.Equal(t, []string{jobs[1].Token}, f.redis.HKeys(t.Context(), f.ns+":resqued:inflight:p2").Val())
+	})
+}

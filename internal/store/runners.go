@@ -26,6 +26,8 @@ type RunnerInfo struct {
 	Busy  int `json:"busy"`
 	Slots int `json:"slots,omitempty"`
 	Jobs  int `json:"jobs"`
+	// Tokens name the runs of the jobs in hand.
+	Tokens []string `json:"tokens,omitempty"`
 	// RSS is its memory in bytes, with what it shares with its template.
 	RSS    int64 `json:"rss"`
 	Forked bool  `json:"forked,omitempty"`

@@ -39,6 +39,8 @@ type Job struct {
 	Fence   int64  `json:"fence,omitempty"`
 	Deaths  int    `json:"deaths,omitempty"`
 	Payload string `json:"payload,omitempty"`
+	// Runner is the process that performs it, as of the last beat of its worker process.
+	Runner *store.RunnerInfo `json:"runner,omitempty"`
 
 	// Run names the run in Redis; zero of a foreign worker's job.
 	Run store.RunName `json:"-"`
@@ -52,6 +54,22 @@ type Job struct {
 	Name  string `json:"-"`
 
 	payload []byte
+	runner  *store.RunnerInfo
+}
+
+// runnersOf returns the runners of a worker process by the runs that they have in hand.
+func runnersOf(described string) map[string]*store.RunnerInfo {
+	var list []store.RunnerInfo
+	if described == "" || json.Unmarshal([]byte(described), &list) != nil {
+		return nil // there is none, or it is of another version
+	}
+	found := map[string]*store.RunnerInfo{}
+	for i := range list {
+		for _, token := range list[i].Tokens {
+			found[token] = &list[i]
+		}
+	}
+	return found
 }
 
 // JobFilter picks running jobs.
@@ -99,9 +117,10 @@ func Jobs(ctx context.Context, s JobStore) ([]*Job, error) {
 	now := time.Now()
 	views := []*Job{}
 	for _, p := range procs {
+		performers := runnersOf(p.Fields[store.InfoRunners])
 		for _, job := range p.Running {
 			v := newJob(job.Payload, job.Queue, job.Worker, job.StartedAt, now)
-			v.Run, v.Record = store.RunName{Proc: p.Proc, Token: job.Token}, job
+			v.Run, v.Record, v.runner = store.RunName{Proc: p.Proc, Token: job.Token}, job, performers[job.Token]
 			if v.ID == "" {
 				v.ID = v.Run.String()
 			}
@@ -151,6 +170,7 @@ func foreignRuns(workers []store.WorkerInfo, now time.Time) []*Job {
 func (v *Job) Detail() {
 	v.Process, v.Token, v.Lock = v.Run.Proc, v.Run.Token, v.Record.LockKey
 	v.Fence, v.Deaths, v.Payload = v.Record.Fence, v.Record.Deaths, string(v.payload)
+	v.Runner = v.runner
 }
 
 // newJob returns the view of a payload that runs.

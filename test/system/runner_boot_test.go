@@ -296,3 +296,24 @@ func TestRunnerTemplateDies(t *testing.T) {
 	proctest.Await(t, patience, func() bool { return !strings.Contains(d.Status(), "orphaned") }, "a status without the trouble")
 	a.ended(d)
 }
+
+// TestRunnerOfAJob looks at a job that runs: jobs show and workers show name its process.
+func TestRunnerOfAJob(t *testing.T) {
+	t.Parallel()
+	a := newRubyApp(t, "seen", "class Long; def self.perform(*); note('runs', Process.pid); gate('open'); end; end\n")
+	d := harness.Start(t, harness.Options{Config: a.config("")})
+	d.PushRaw("q", `{"class":"Long","args":[],"id":"one"}`)
+	pid := a.await("runs", 1)[0][1]
+	// The worker process tells of its runners with each beat.
+	proctest.Await(t, patience, func() bool {
+		out, _, _ := d.Run("jobs", "show", "one")
+		return strings.Contains(out, "runner   "+a.name+", pid "+pid)
+	}, "the job's runner")
+	out, errs, code := d.Run("workers", "show")
+	require.Zero(t, code, errs)
+	require.Regexp(t, "template "+a.name+"  ready", out)
+	require.Regexp(t, "runner "+a.name+`  `+pid+`  busy`, out)
+	a.open("open")
+	d.AwaitProcessed(1, patience)
+	a.ended(d)
+}

@@ -110,7 +110,8 @@ func TestPoisonAmongMany(t *testing.T) {
 	t.Logf("%d of %d bystanders ran twice", again, bystanders)
 	require.LessOrEqual(t, again, 15, "only those of one process died")
 	for id, times := range d.Noted("ran") {
-		require.Equal(t, "1", times, "job %s", id)
+		// One that was done when its process died, and whose end had not been written, is done twice.
+		require.LessOrEqual(t, times, started[id], "job %s", id)
 	}
 	d.Signal(quit)
 	require.Zero(t, d.Exit())

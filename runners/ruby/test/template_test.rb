@@ -88,6 +88,18 @@ class TestTemplate < RunnerTest
     end
   end
 
+  def test_term_ends_a_runner_whatever_its_job_rescues
+    runner = forked(start(template: true))
+    Tempfile.create do |file|
+      runner.send_job("Busy", file.path, "loop")
+      eventually("begins") { !File.zero?(file.path) }
+      pid = File.read(file.path).to_i
+      Process.kill(:TERM, pid)
+      eventually("gone") { !alive?(pid) }
+      assert_nil runner.read
+    end
+  end
+
   def test_threads_and_signals_of_the_application_are_not_those_of_runners
     Dir.mktmpdir do |dir|
       File.write(File.join(dir, "app.rb"), <<~RUBY)

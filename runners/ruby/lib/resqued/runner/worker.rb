@@ -28,6 +28,7 @@ module Resqued
       def run
         Worker.current = self
         Runner.guard_daemon
+        die_of_term
         @jobs.on_pause = -> { hook(:before_pause) }
         @jobs.on_resume = -> { hook(:after_pause) }
         @jobs.on_long = method(:title)
@@ -49,6 +50,13 @@ module Resqued
       end
 
       private
+
+      # Ruby's own way is an exception in whatever the first thread does, which a job may take for
+      # its failure. Whoever sends TERM means the process.
+      def die_of_term
+        application = trap("TERM", "SYSTEM_DEFAULT")
+        trap("TERM", application) unless application.nil? || application == "DEFAULT"
+      end
 
       def hello
         Worker.hello(@app, @concurrency)
