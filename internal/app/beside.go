@@ -5,12 +5,15 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/delayed"
+	"github.com/resqued/resqued/internal/history"
+	"github.com/resqued/resqued/internal/history/writer"
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/schedule/runner"
@@ -29,6 +32,9 @@ type beside struct {
 	mover     *delayed.Mover
 	schedules *runner.Runner
 	sweeper   *longstore.Sweeper
+	counted   *history.Collector
+	events    *recorder
+	history   *writer.Writer
 	// scheduled are the schedules of the configuration in force, which run while this master
 	// is in charge. The master's loop alone looks at both.
 	scheduled runner.Config
@@ -50,7 +56,10 @@ func newCounter(c config.Config, log *zap.Logger) *statsCounter {
 }
 
 // Died counts a job that has failed because its process died.
-func (b *beside) Died(class string) { b.stats.Load().Died(class) }
+func (b *beside) Died(class, queue string) {
+	b.stats.Load().Died(class)
+	b.counted.Count(time.Now(), class, queue, history.Processed|history.Failed)
+}
 
 // newBeside returns the parts for the configuration that the daemon starts with.
 func (d *Daemon) newBeside(redis *store.Store, self proc.Identity) *beside {
@@ -59,6 +68,9 @@ func (d *Daemon) newBeside(redis *store.Store, self proc.Identity) *beside {
 		schedules: runner.New(redis, d.Log.Named("schedule")),
 		sweeper:   longstore.NewSweeper(longstore.New(redis.Redis()), d.Log.Named("longjobs"), longLimits(d.Config.Config)),
 	}
+	b.events = newRecorder(self.String(), redis, d.Log)
+	b.counted = history.NewCollector(self.Host)
+	b.history = writer.New(b.counted, redis, d.Log)
 	stats := newCounter(d.Config.Config, d.Log)
 	b.stats.Store(stats)
 	b.mover = delayed.NewMover(moverConfig(d.Config.Config, self, stats), redis, d.Log)
@@ -111,6 +123,8 @@ func (b *beside) run(ctx context.Context) (stop func()) {
 	helpers.Go(func() { b.mover.Run(ctx) })
 	helpers.Go(func() { b.schedules.Run(ctx) })
 	helpers.Go(func() { b.sweeper.Run(ctx) })
+	helpers.Go(func() { b.history.Run(ctx) })
+	helpers.Go(func() { b.events.run(ctx) })
 	return func() {
 		cancel()
 		helpers.Wait()

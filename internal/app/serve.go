@@ -129,7 +129,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	system := &master.Linux{}
 	deps := master.Deps{
-		Self: self, System: system, Store: redis, Notifier: notifier, Log: d.Log, Stats: others,
+		Self: self, System: system, Store: redis, Notifier: notifier, Log: d.Log, Stats: others, History: others.counted, Events: others.events,
 		Requests: asked.requests, Upgrade: d.upgrade(inCharge),
 		Signals: relay.out, BeforeFork: d.Program.beforeFork, Trouble: runners.trouble, Fields: runners.fields,
 	}

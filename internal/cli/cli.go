@@ -22,6 +22,7 @@ import (
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/store"
 )
 
 // daemonVerb marks the verbs that handle signals themselves.
@@ -48,6 +49,8 @@ type cli struct {
 	// received are the signals to a daemon, hush restores their default effects; see listen.
 	received <-chan os.Signal
 	hush     func()
+	// acts is what the verb has changed; see did.
+	acts []store.Event
 	// elder is the master whose place this one is to take; nil = none.
 	elder *app.Elder
 }
@@ -115,6 +118,7 @@ func (a *cli) run(ctx context.Context) int {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	err := root.ExecuteContext(ctx)
+	a.writeActs(ctx)
 	var code exitCode
 	switch {
 	case err == nil:
@@ -166,7 +170,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
 		return usage("See: "+c.CommandPath()+" --help", "%s", flagError(c, err))
 	})
 	root.AddCommand(a.devCommand(), a.workCommand(), a.reloadCommand(), a.upgradeCommand(), a.enqueueCommand(), a.queuesCommand(), a.jobsCommand(), a.workersCommand(),
-		a.failedCommand(), a.parkedCommand(), a.scheduleCommand(), a.longjobsCommand(), a.locksCommand(), a.lockerCommand(), a.configCommand(), a.benchCommand(), a.doctorCommand(), a.statsCommand(), a.topCommand(), a.webCommand(), a.versionCommand(), a.completionCommand())
+		a.failedCommand(), a.parkedCommand(), a.scheduleCommand(), a.longjobsCommand(), a.locksCommand(), a.lockerCommand(), a.configCommand(), a.benchCommand(), a.doctorCommand(), a.statsCommand(), a.topCommand(), a.eventsCommand(), a.webCommand(), a.versionCommand(), a.completionCommand())
 	a.addWatch(root)
 	_ = root.RegisterFlagCompletionFunc("output", words(outTable, outWide, outJSON, outYAML, outName))
 	_ = root.RegisterFlagCompletionFunc("redis-url", cobra.NoFileCompletions)

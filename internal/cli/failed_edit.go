@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -202,6 +203,11 @@ func (a *cli) editFailed(c *cobra.Command, names []string, o editOptions) error 
 		o.filter.Progress = bar.at
 		report, err := do(ctx, o.filter)
 		bar.done()
+		kind := store.EventRemoved
+		if o.retry {
+			kind = store.EventRetried
+		}
+		a.did(kind, "failures", plural(report.Done, "failure")+o.selected(names), report.Done)
 		if err != nil {
 			return fmt.Errorf("%w (done until then: %d)", interrupted(ctx, err), report.Done)
 		}
@@ -216,6 +222,20 @@ func (a *cli) editFailed(c *cobra.Command, names []string, o editOptions) error 
 		}
 		return a.tellEdited(report, o, false)
 	})
+}
+
+// selected says which failures were meant.
+func (o *editOptions) selected(names []string) string {
+	if len(names) > 0 {
+		return ": " + strings.Join(names, ", ")
+	}
+	var text strings.Builder
+	for _, f := range [][2]string{{"class", o.filter.Class}, {"error", o.filter.Error}, {"match", o.pattern}, {"queue", o.filter.Queue}} {
+		if f[1] != "" {
+			fmt.Fprintf(&text, ", %s %q", f[0], f[1])
+		}
+	}
+	return text.String()
 }
 
 // readPayload reads a job from a file, without the line break at its end.

@@ -125,6 +125,9 @@ func (a *cli) killJobs(ctx context.Context, s *store.Store, names []string, o *k
 		}
 	}
 	kills, pending, err := ask(ctx, s, jobs, o)
+	if len(kills) > 0 {
+		a.did(store.EventKilled, "jobs", nameRuns(jobs[:len(kills)]), len(kills))
+	}
 	if err == nil && !o.noWait {
 		err = a.await(ctx, s, pending, o)
 	}

@@ -150,6 +150,11 @@ func (a *cli) editWaiting(c *cobra.Command, e *waitingEdit) error {
 		for i, v := range views {
 			report, err := e.edit(ctx, jobs, v.Queue)
 			*v = *e.view(v.Queue, report)
+			if e.move {
+				a.did(store.EventMoved, "queue "+v.Queue, plural(int(v.Jobs), "waiting job")+" to queue "+e.to, int(v.Jobs))
+			} else {
+				a.did(store.EventRemoved, "queue "+v.Queue, plural(int(v.Jobs), "waiting job"), int(v.Jobs))
+			}
 			if err != nil {
 				_ = a.tellWaiting(views[:i+1], e, false)
 				return interrupted(ctx, err)

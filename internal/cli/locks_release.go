@@ -81,6 +81,7 @@ func (a *cli) releaseLocks(ctx context.Context, s *store.Store, names []string, 
 			refuse(exitNotFound, "not_found", fmt.Sprintf("lock %q is gone by now", wire.Printable(lock.Key, 200)))
 			outcome = "not_found"
 		case outcome == store.LockReleased:
+			a.did(store.EventReleased, "lock "+lock.Key, "its state was: "+string(lock.State), 1)
 			l.names = append(l.names, lock.Key)
 			text.WriteString("released " + wire.Printable(lock.Key, 0) + "\n")
 			if lock.State == store.LockHeld && lock.Kind != store.LonerMarker {

@@ -182,7 +182,9 @@ func (a *cli) repairUnique(ctx context.Context, c *cobra.Command, s *store.Store
 			dropped = strconv.FormatInt(r.Duplicates, 10)
 		}
 		l.add(name, v, name, strconv.FormatInt(r.Jobs, 10), change(r.MembersAdded, r.MembersRemoved), change(r.TimesAdded, r.TimesRemoved), dropped)
-		if !r.Changed() {
+		if r.Changed() {
+			a.did(store.EventRepaired, "queue "+name, "its keys did not match", 1)
+		} else {
 			a.note("%s: nothing was out of step", wire.Printable(name, 200))
 		}
 	}

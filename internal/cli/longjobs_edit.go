@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/longjob"
 )
 
@@ -44,6 +45,11 @@ any more; it ends within seconds, if its code listens.`
 					return err
 				}
 				changed = append(changed, run.UUID)
+				kind := store.EventRequeued
+				if verb == "cancel" {
+					kind = store.EventCanceled
+				}
+				a.did(kind, "long job "+run.UUID, run.Class, 1)
 			}
 			switch {
 			case a.flags.output == outJSON:

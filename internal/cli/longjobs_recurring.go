@@ -107,6 +107,7 @@ func (a *cli) editRecurringCommand(verb, done, short string, edit func(ctx conte
 					if err := edit(ctx, s, class); err != nil {
 						return err
 					}
+					a.did(store.EventKind(done), "recurring long job "+class, "", 1)
 					l.names = append(l.names, class)
 					l.items = append(l.items, map[string]string{"class": class, "status": done})
 					text.WriteString(done + " " + class + "\n")

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/longstore"
+	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/longjob"
@@ -18,19 +20,28 @@ func (a *cli) showLongjobCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "show UUID", Short: "show one long job, with what it remembers", Args: exactly(1, "the UUID of a long job, or its beginning"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.withLongjobs(c, func(ctx context.Context, client *longjob.Client) error {
-				run, err := a.findLongjob(ctx, client, args[0])
+			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
+				long := longstore.New(s.Redis())
+				run, err := a.findLongjob(ctx, longjob.ClientFrom(long.InContext(ctx), a.handlers), args[0])
 				if err != nil {
 					return err
 				}
-				return a.showLongjob(run)
+				ended, err := view.EndedSlices(ctx, long, run.UUID)
+				if err != nil {
+					a.warn("%s", err) // the run itself can be shown
+				}
+				return a.showLongjob(run, ended)
 			})
 		},
 	}
 }
 
-func (a *cli) showLongjob(run longjob.Run) error {
+// shownSlices is how many slices that have ended a table shows; -o wide and json show all.
+const shownSlices = 10
+
+func (a *cli) showLongjob(run longjob.Run, ended []view.EndedSlice) error {
 	v := view.NewLongJob(run)
+	v.Timeline = ended
 	switch a.flags.output {
 	case outJSON:
 		return a.printJSON(v)
@@ -74,6 +85,13 @@ func (a *cli) showLongjob(run longjob.Run) error {
 			text += ", " + view.Left(left) + " of work left"
 		}
 		row("step "+s.Name, text)
+	}
+	if a.flags.output != outWide {
+		ended = ended[max(0, len(ended)-shownSlices):]
+	}
+	for _, e := range ended {
+		row("slice", fmt.Sprintf("%s for %s, %s, %s by %s", e.Started.Local().Format(time.DateTime), view.Age(time.Duration(e.MS)*time.Millisecond),
+			plural(int(e.Units), "unit"), e.Outcome, wire.Printable(e.Proc, maxCell)))
 	}
 	row("enqueued", view.Since(run.Created, now))
 	row("begun", view.Since(run.Begun, now))

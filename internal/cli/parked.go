@@ -158,6 +158,11 @@ func (a *cli) eachParked(c *cobra.Command, ids []string, done string, do func(ct
 				_ = a.printText(text.String())
 				return fmt.Errorf("parked job %s: %w", wire.Printable(id, 300), err)
 			}
+			kind := store.EventRemoved
+			if done != "removed" {
+				kind = store.EventRetried
+			}
+			a.did(kind, "parked job "+id, done, 1)
 			fmt.Fprintf(&text, "%s %s\n", done, wire.Printable(id, 300))
 		}
 		return a.printText(text.String())

@@ -89,6 +89,7 @@ func (a *cli) moveQueue(c *cobra.Command, e *waitingEdit, from, to string) error
 		bar := a.progressOf("moved", int(q.Jobs))
 		report, err := jobs.MoveQueue(ctx, from, to, client.MoveOptions{Head: e.head, Progress: func(moved int64) { bar.at(int(moved)) }})
 		bar.done()
+		a.did(store.EventMoved, "queue "+from, plural(int(report.Done), "job")+" to queue "+to, int(report.Done))
 		if err != nil {
 			return fmt.Errorf("%w (moved until then: %d; give the command again for the rest)", interrupted(ctx, err), report.Done)
 		}
@@ -133,6 +134,7 @@ of their jobs goes, too. On a terminal it asks first; elsewhere it needs --yes.`
 					}
 					if pruned {
 						done = append(done, v)
+						a.did(store.EventRemoved, "queue "+v.Queue, "it was empty", 1)
 					}
 				}
 				return a.tellPruned(done, false, false)

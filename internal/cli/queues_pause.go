@@ -89,7 +89,19 @@ func (a *cli) pauseAll(ctx context.Context, s *store.Store, pause bool) error {
 	for _, q := range list {
 		v.Jobs += q.Size
 	}
+	a.didPause(v)
 	return a.tellPaused([]*pausedView{v})
+}
+
+// didPause notes a pause, or its end, that has changed something.
+func (a *cli) didPause(v *pausedView) {
+	kind := store.EventResumed
+	if v.Paused {
+		kind = store.EventPaused
+	}
+	if v.Changed {
+		a.acts = append(a.acts, act(kind, "queue "+v.Queue, "with "+plural(int(v.Jobs), "job"), int(v.Jobs)))
+	}
 }
 
 func (a *cli) pauseQueues(ctx context.Context, c *cobra.Command, s *store.Store, names []string, pause, unknown bool) error {
@@ -124,6 +136,7 @@ func (a *cli) pauseQueues(ctx context.Context, c *cobra.Command, s *store.Store,
 			_ = a.tellPaused(views)
 			return err
 		}
+		a.didPause(v)
 		views = append(views, v)
 	}
 	if all && !pause {

@@ -67,6 +67,11 @@ Jobs that run are not touched. On a terminal it asks first; elsewhere it needs -
 						_ = a.tellRemoved(views[:i], done)
 						return err
 					}
+					kind := store.EventRemoved
+					if keep {
+						kind = store.EventPurged
+					}
+					a.acts = append(a.acts, act(kind, "queue "+v.Queue, "with "+plural(int(v.Jobs), "job"), int(v.Jobs)))
 				}
 				return a.tellRemoved(views, done)
 			})

@@ -258,6 +258,11 @@ func (a *cli) editDelayed(c *cobra.Command, names, schedules []string, f delayed
 				n++
 			}
 		})
+		kind := store.EventRemoved
+		if e.run {
+			kind = store.EventRan
+		}
+		a.did(kind, "delayed jobs", plural(n, "delayed job"), n)
 		if err != nil {
 			return fmt.Errorf("%w (done until then: %d)", err, n)
 		}

@@ -89,6 +89,7 @@ func (a *cli) runSchedules(c *cobra.Command, names []string) error {
 			if err != nil {
 				return fmt.Errorf("schedule %q: %w", v.Name, err)
 			}
+			a.did(store.EventRan, "schedule "+v.Name, v.Class, 1)
 			enqueued.add(res.Queue, v.Class)
 			l.names = append(l.names, v.Name)
 			l.items = append(l.items, map[string]string{"name": v.Name, "queue": res.Queue, "status": string(res.Status)})
@@ -124,6 +125,7 @@ func (a *cli) removeSchedules(c *cobra.Command, names []string) error {
 			if _, err := s.ForgetSchedule(ctx, v.Name); err != nil {
 				return err
 			}
+			a.did(store.EventRemoved, "schedule "+v.Name, "", 1)
 			l.names = append(l.names, v.Name)
 			l.items = append(l.items, map[string]string{"name": v.Name, "status": "removed"})
 			fmt.Fprintf(&text, "removed %s\n", wire.Printable(v.Name, 0))

@@ -93,10 +93,16 @@ func (t topSource) Snap(ctx context.Context) (*view.Snapshot, error) { return vi
 func (t topSource) Pause(ctx context.Context, queue string, pause bool) (string, error) {
 	name := wire.Printable(queue, view.MaxName)
 	if pause {
-		_, err := t.Store.Pause(ctx, queue)
+		changed, err := t.Store.Pause(ctx, queue)
+		if changed {
+			t.did(ctx, store.EventPaused, "queue "+queue)
+		}
 		return "paused " + name, err
 	}
 	changed, err := t.Resume(ctx, queue)
+	if changed {
+		t.did(ctx, store.EventResumed, "queue "+queue)
+	}
 	if err != nil || changed {
 		return "resumed " + name, err
 	}
@@ -104,6 +110,13 @@ func (t topSource) Pause(ctx context.Context, queue string, pause bool) (string,
 		return fmt.Sprintf("%s is paused with all queues; see: %s queues resume --all", name, t.name), err
 	}
 	return name + " is not paused", nil
+}
+
+// did notes what was done. What cannot be written is only missing among the events.
+func (t topSource) did(ctx context.Context, kind store.EventKind, subject string) {
+	ctx, cancel := context.WithTimeout(ctx, actPatience)
+	defer cancel()
+	_ = t.NoteEvent(ctx, act(kind, subject, "in top", 1))
 }
 
 // Kill asks a running job to stop, as "jobs kill" does.
@@ -115,6 +128,7 @@ func (t topSource) Kill(ctx context.Context, job *view.Job) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	t.did(ctx, store.EventKilled, nameRuns([]*view.Job{job}))
 	what := fmt.Sprintf("%s (%s)", wire.Printable(job.Class, view.MaxName), wire.Printable(job.Short, view.MaxName))
 	switch kills[0].How {
 	case store.HowFinished:

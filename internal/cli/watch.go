@@ -37,7 +37,7 @@ var watchedVerbs = []string{
 	"longjobs", "longjobs ls", "longjobs show", "longjobs recurring",
 	"locks", "locks ls", "locks show", "locks waiting", "locks unique",
 	"locker ls",
-	"stats",
+	"stats", "events",
 }
 
 // addWatch gives the verbs that list something the flag --watch.

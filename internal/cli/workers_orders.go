@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,6 +138,9 @@ func (a *cli) order(ctx context.Context, c *cobra.Command, s *store.Store, names
 	for _, v := range views {
 		if v.id, v.Outcome, err = s.RequestOrder(ctx, v.target.ID, o.verb, v.target.Proc); err != nil {
 			return err
+		}
+		if v.Outcome == store.OrderAsked {
+			a.did(store.EventOrdered, cmp.Or(v.Process, v.Worker), string(o.verb), 1)
 		}
 	}
 	if err := a.awaitAnswers(ctx, s, views); err != nil {

@@ -5,6 +5,7 @@ package longstore
 const (
 	keyRun     = "resqued:longjob:run:"
 	keyState   = "resqued:longjob:state:"
+	keySlices  = "resqued:longjob:slices:"
 	keyCurrent = "resqued:longjob:current"
 	keyActive  = "resqued:longjob:active"
 	keyEnded   = "resqued:longjob:ended"

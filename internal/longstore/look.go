@@ -3,6 +3,7 @@ package longstore
 import (
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -47,6 +48,54 @@ func (s *Store) Run(ctx context.Context, uuid string) (Record, error) {
 		}
 	}
 	return r, nil
+}
+
+// EndedSlice is a slice of a run that has ended.
+type EndedSlice struct {
+	Started time.Time
+	Took    time.Duration
+	// Units is how many units it has completed.
+	Units int64
+	// Outcome is yielded, waits, interrupted, completed, failed, or died.
+	Outcome string
+	// Proc is the worker process that ran it.
+	Proc string
+}
+
+// maxSlices is how many of them are kept.
+const maxSlices = 200
+
+// Slices returns the slices of a run that have ended, the oldest first; of very many the newest. What
+// is none is left out.
+func (s *Store) Slices(ctx context.Context, uuid string) ([]EndedSlice, error) {
+	lines, err := s.db.Read.LRange(ctx, s.db.Key(keySlices)+uuid, -maxSlices, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("slices of long job %s: %w", uuid, err)
+	}
+	out := make([]EndedSlice, 0, len(lines))
+	for _, line := range lines {
+		if slice, ok := parseSlice(line); ok {
+			out = append(out, slice)
+		}
+	}
+	return out, nil
+}
+
+func parseSlice(line string) (EndedSlice, bool) {
+	parts := strings.SplitN(line, " ", 5)
+	if len(parts) < 5 || len(line) > 1000 {
+		return EndedSlice{}, false
+	}
+	var numbers [3]int64
+	for i := range numbers {
+		n, err := strconv.ParseInt(parts[i], 10, 64)
+		if err != nil || n < 0 {
+			return EndedSlice{}, false
+		}
+		numbers[i] = n
+	}
+	took := time.Duration(min(numbers[1], int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
+	return EndedSlice{Started: time.UnixMilli(numbers[0]).UTC(), Took: took, Units: numbers[2], Outcome: parts[3], Proc: parts[4]}, true
 }
 
 // runsPage bounds the runs of one transaction of Runs.

@@ -12,8 +12,8 @@ func Probed() rdb.Part {
 		Files: Lua,
 		Play:  func(ctx context.Context, c *rdb.Client, run rdb.RunName) { New(c).life(ctx, run) },
 		Remains: []string{
-			keyRun + "1", keyState + "1", keyRun + "2", keyState + "2", keyCurrent, keyActive, keyEnded, keyLocks,
-			keyRun + "3", keyState + "3", keyRecurring, keyRecur + "Probe", keySubjects + "Probe", keyStarts + "Probe",
+			keyRun + "1", keyState + "1", keyRun + "2", keyState + "2", keySlices + "1", keySlices + "2", keyCurrent, keyActive, keyEnded, keyLocks,
+			keyRun + "3", keyState + "3", keySlices + "3", keyRecurring, keyRecur + "Probe", keySubjects + "Probe", keyStarts + "Probe",
 			keyBusy + "probe", keyLine + "probe", keyTenants, keyShares,
 		},
 	}

@@ -22,6 +22,10 @@ type Deps struct {
 	Log      *zap.Logger
 	// Stats takes the ends of jobs whose process has died; nil = they are not counted.
 	Stats Stats
+	// History takes the counts of jobs that worker processes send; nil = nobody does.
+	History History
+	// Events takes what happens to this daemon; nil = nobody does.
+	Events Events
 	// Signals are the unix signals to this process (signals.Listen).
 	Signals <-chan os.Signal
 	// Reload reads the configuration again, and changes nothing by that: it may be refused
@@ -43,7 +47,19 @@ type Deps struct {
 // Stats counts; *statsd.Client is one.
 type Stats interface {
 	// Died counts a job that has failed because its process died.
-	Died(class string)
+	Died(class, queue string)
+}
+
+// Events takes what has happened, for people to see.
+type Events interface {
+	// Note must not wait.
+	Note(e store.Event)
+}
+
+// History takes what worker processes have counted; *history.Collector is one.
+type History interface {
+	// Add adds a packet that has come now. It is called from the loop, and does not wait.
+	Add(now time.Time, packet []byte) error
 }
 
 // Child is a worker process; *proc.Child is one.

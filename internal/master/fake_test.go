@@ -58,7 +58,7 @@ type deaths struct {
 	classes []string
 }
 
-func (d *deaths) Died(class string) {
+func (d *deaths) Died(class, _ string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.classes = append(d.classes, class)

@@ -188,7 +188,7 @@ func (j *janitor) raise(ctx context.Context, name string, d death, policy deathP
 	err = j.store.Recover(ctx, name, verdicts)
 	for i, v := range verdicts {
 		if v.Failed && j.stats != nil {
-			j.stats.Died(policy.counted(held[i]))
+			j.stats.Died(policy.counted(held[i]), held[i].Queue)
 		}
 	}
 	if err != nil {

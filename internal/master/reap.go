@@ -86,10 +86,13 @@ func (m *Master) vacate(w *worker, orderly bool, exit proc.Exit) {
 		m.log.Info("worker process left", fields...)
 	case w.tainted, m.state == signals.Killing:
 		m.log.Warn("worker process ended with the jobs that did not stop", fields...)
+		m.noteDeath(w, exit)
 	case held && !m.leaving() && !m.onTrial(w):
 		m.log.Error("worker process died", append(fields, zap.Duration("next_in", s.fail(m.now)))...)
+		m.noteDeath(w, exit)
 	default:
 		m.log.Error("worker process died", fields...)
+		m.noteDeath(w, exit)
 	}
 }
 

@@ -1,9 +1,12 @@
 package master
 
 import (
+	"fmt"
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/store"
 )
 
 // A worker process that has lived for longLived and was replaced is worth a line of the log.
@@ -23,6 +26,9 @@ type recycling struct {
 // recycled logs that w has left because another has its place.
 func (m *Master) recycled(w *worker, lived time.Duration, fields []zap.Field) {
 	fields = append(fields, zap.String("reason", m.recycleReason(w)), zap.Duration("lived", lived.Round(time.Millisecond)))
+	if why := m.recycleReason(w); why == "memory" || why == "age" {
+		m.note(store.EventRecycled, w.proc, fmt.Sprintf("for its %s, after %s and %d jobs, with %d MB", why, lived.Round(time.Second), w.beat.Done, w.beat.RSS>>20), 0)
+	}
 	if lived >= longLived {
 		m.log.Info("worker process recycled", fields...)
 		return

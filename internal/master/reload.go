@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/store"
 )
 
 // Request asks a master for a reload, or for an upgrade. Answer is called once, by the loop, and
@@ -165,6 +166,7 @@ func (m *Master) answer(v Verdict) {
 // refuse ends a reload or an upgrade that changes nothing.
 func (m *Master) refuse(what, why string) {
 	m.log.Error(what, zap.String("because", why))
+	m.note(store.EventRefused, "", what+": "+why, 0)
 	m.refused = why
 	m.told.at = time.Time{} // the status says it before those who have asked hear of it
 	m.tell()
@@ -266,6 +268,7 @@ func (m *Master) checkRoll() {
 		}
 	}
 	m.log.Info("the new configuration is in force everywhere")
+	m.note(store.EventReloaded, "", "the new configuration is in force: "+m.described(), 0)
 	m.rolled()
 }
 

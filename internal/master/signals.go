@@ -8,6 +8,7 @@ import (
 
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/store"
 )
 
 // onSignal does what a signal means in this state.
@@ -63,8 +64,9 @@ func (m *Master) enter(next signals.State, why string) {
 		return
 	}
 	m.log.Info("state", zap.String("from", string(m.state)), zap.String("to", string(next)), zap.String("because", why))
-	wasLeaving := m.leaving()
+	wasLeaving, before := m.leaving(), m.state
 	m.state, m.since = next, time.Now()
+	m.noteState(before, why)
 	m.roundAt = time.Time{} // people see it at once
 	m.tellSuccessor()
 	if m.leaving() {
@@ -117,6 +119,7 @@ func (m *Master) killAll(why string) {
 // killJobs tells every worker process to kill its jobs and to go on. Those that
 // listen end themselves if a job does not stop; the others are ended.
 func (m *Master) killJobs(why string) {
+	m.note(store.EventKilled, "", "tells its jobs to stop, and goes on: "+why, m.busy())
 	grace := m.cfg.TermTimeout
 	now := time.Now()
 	for w := range m.workers {
@@ -131,6 +134,7 @@ func (m *Master) killJobs(why string) {
 
 // started ends the start: the first worker process works.
 func (m *Master) started() {
+	m.note(store.EventStarted, "", m.described(), 0)
 	m.enter(m.startAs, "the first worker process is ready")
 	m.d.Notifier.Ready()
 	if m.taking != nil {

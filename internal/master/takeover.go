@@ -9,6 +9,7 @@ import (
 
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/store"
 )
 
 // The new master's part in an upgrade; see upgrade.go.
@@ -95,6 +96,7 @@ func (m *Master) takeCharge(state string) {
 	m.d.Notifier.Speak()
 	m.d.Notifier.Ready()
 	m.told = told{} // all of it is said again
+	m.note(store.EventDeployed, "", "takes over from the version before: "+m.described(), 0)
 	m.log.Info("in charge: the old version hands over its slots and finishes its jobs", zap.Int("old_pid", m.taking.elder.PID()))
 	m.tellPeer(m.taking.elder, proc.Message{Type: proc.InCharge})
 }

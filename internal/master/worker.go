@@ -46,21 +46,22 @@ type worker struct {
 	// ends: that one has said that it will stop soon.
 	ahead, ends bool
 
-	beat      proc.Message // the newest
-	outage    *outage      // of Redis, as it has told last; nil: it answers
-	saturated bool         // it could take no more jobs when it last spoke of that
-	stopped   bool         // it has stopped taking jobs by itself
-	why       string       // why it has; empty: it has not
-	wants     string       // why it should be replaced, while it goes on
-	wantsAt   time.Time    // not before that; zero: now
-	readyRSS  int64        // its memory when it was ready, in bytes; 0 = unknown
-	maxRSS    int64        // above which it wants to be replaced
-	retired   bool         // it was told to leave, its place is another's
-	surplus   bool         // its slot is no more
-	bye       bool         // it has left in good order
-	empty     bool         // because there was nothing to do
-	listed    bool         // but it is still registered
-	untidy    bool         // it has left, and Redis has not taken all ends of its jobs
+	beat       proc.Message // the newest
+	outage     *outage      // of Redis, as it has told last; nil: it answers
+	saturated  bool         // it could take no more jobs when it last spoke of that
+	stopped    bool         // it has stopped taking jobs by itself
+	why        string       // why it has; empty: it has not
+	wants      string       // why it should be replaced, while it goes on
+	wantsAt    time.Time    // not before that; zero: now
+	readyRSS   int64        // its memory when it was ready, in bytes; 0 = unknown
+	maxRSS     int64        // above which it wants to be replaced
+	retired    bool         // it was told to leave, its place is another's
+	surplus    bool         // its slot is no more
+	bye        bool         // it has left in good order
+	empty      bool         // because there was nothing to do
+	listed     bool         // but it is still registered
+	miscounted bool         // its counts could not be read, which was logged
+	untidy     bool         // it has left, and Redis has not taken all ends of its jobs
 
 	killBy   time.Time       // it must be gone by then
 	kills    int             // how often it was told to kill its jobs
@@ -159,11 +160,26 @@ func (m *Master) onWorkerMessage(s said) {
 		}
 		m.kill(w, fmt.Sprintf("%d killed jobs do not stop: %s", s.message.Busy, s.message.Reason))
 		w.cause = s.message.Reason
+	case proc.Happened:
+		m.happened(w, s.message)
+	case proc.Counted:
+		m.counted(w, s.message.Sums)
 	case proc.Bye:
 		w.bye, w.empty = s.message.Reason != proc.Untidy, s.message.Reason == proc.Empty
 		w.listed, w.untidy = s.message.Reason == proc.Listed, s.message.Reason == proc.Untidy
 		w.beat.Busy = 0
 		w.beat.Done = max(w.beat.Done, s.message.Done)
+	}
+}
+
+// counted takes what w has counted.
+func (m *Master) counted(w *worker, sums []byte) {
+	if m.d.History == nil {
+		return
+	}
+	if err := m.d.History.Add(time.Now(), sums); err != nil && !w.miscounted {
+		w.miscounted = true
+		m.log.Warn("the counts of a worker process cannot be read; its jobs are missing in the history", zap.String("proc", w.proc), zap.Error(err))
 	}
 }
 

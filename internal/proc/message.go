@@ -10,16 +10,18 @@ const Protocol = 1
 // The kinds of messages. Unknown kinds and fields are ignored by both sides.
 const (
 	// Worker to master.
-	Hello   = "hello"    // Protocol, PID: the first message, after signal handling is installed
-	Ready   = "ready"    // RSS, LockEnd: the worker is registered in Redis and takes jobs
-	Beat    = "beat"     // State, Busy, Full, Done, JobsPerFork, RSS, Kills, Doomed, LockEnd, Away, Refused, Trouble: every BeatEvery
-	Ends    = "ends"     // the number of jobs will be used up in about Lead
-	Retires = "retiring" // Reason: quota, tainted: takes no new job; age, memory (RSS, MaxRSS): goes on until Retire
-	Apart   = "apart"    // Suspects, On (one was taken): jobs that have to run alone wait
-	Found   = "found"    // there were jobs for every idle thread, so there may be more
-	Killing = "killing"  // Tokens, Kills: these jobs were told to stop, by the last KillJobs or otherwise
-	Tainted = "tainted"  // Busy, Tokens, Again, Reason: so many jobs ignore their kill, of these Tokens shall fail and Again run again; end this process
-	Bye     = "bye"      // Done, Reason ("", Empty, Listed, Untidy): the last message of an orderly leave
+	Hello    = "hello"    // Protocol, PID: the first message, after signal handling is installed
+	Ready    = "ready"    // RSS, LockEnd: the worker is registered in Redis and takes jobs
+	Beat     = "beat"     // State, Busy, Full, Done, JobsPerFork, RSS, Kills, Doomed, LockEnd, Away, Refused, Trouble: every BeatEvery
+	Ends     = "ends"     // the number of jobs will be used up in about Lead
+	Retires  = "retiring" // Reason: quota, tainted: takes no new job; age, memory (RSS, MaxRSS): goes on until Retire
+	Apart    = "apart"    // Suspects, On (one was taken): jobs that have to run alone wait
+	Found    = "found"    // there were jobs for every idle thread, so there may be more
+	Killing  = "killing"  // Tokens, Kills: these jobs were told to stop, by the last KillJobs or otherwise
+	Tainted  = "tainted"  // Busy, Tokens, Again, Reason: so many jobs ignore their kill, of these Tokens shall fail and Again run again; end this process
+	Counted  = "counted"  // Sums: the ends of jobs, for the history; a second apart at least, and before Bye
+	Happened = "happened" // Cause (a kind of event), Reason, Busy: something that people may want to know of
+	Bye      = "bye"      // Done, Reason ("", Empty, Listed, Untidy): the last message of an orderly leave
 
 	// Master to worker.
 	Welcome  = "welcome" // Proc, Slot, Slots, State, Alone, Lead: the answer to hello
@@ -119,6 +121,8 @@ type Message struct {
 	Away    time.Duration `json:"away,omitempty"`
 	Refused bool          `json:"refused,omitempty"`
 	Trouble string        `json:"trouble,omitempty"`
+	// Sums are counts of jobs; see history.Sums.Take.
+	Sums []byte `json:"sums,omitempty"`
 	// LockEnd is when, by BootTime, the process must be gone if nothing is heard of
 	// it any more: its job locks expire soon after.
 	LockEnd time.Duration `json:"lock_end,omitempty"`

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
@@ -159,6 +160,9 @@ func writeSamples(t *testing.T, server *redistest.Server) *redis.Client {
 	require.NoError(t, err)
 	_, err = long.Lock(t.Context(), "lock", slice.Run)
 	require.NoError(t, err)
+	require.NoError(t, s.NoteEvent(t.Context(), store.Event{Kind: store.EventPurged, By: "alice@vm", Via: "cli", Subject: "queue q", Text: "with 3 jobs", Count: 3}))
+	_, err = s.AddHistory(t.Context(), counted(t, 3))
+	require.NoError(t, err)
 	return client
 }
 
@@ -210,12 +214,33 @@ func dumped(t *testing.T, client *redis.Client) string {
 			for i, value := range client.LRange(ctx, key, 0, -1).Val() {
 				add(key, kind, strconv.Itoa(i), value)
 			}
-		default:
-			add(key, kind, "", client.Get(ctx, key).Val())
+		case "stream":
+			for _, entry := range client.XRange(ctx, key, "-", "+").Val() {
+				fields, err := json.Marshal(entry.Values)
+				require.NoError(t, err)
+				add(key, kind, entry.ID, string(fields))
+			}
+		case "string":
+			value := client.Get(ctx, key).Val()
+			if strings.HasPrefix(key, "resque:resqued:hist:") {
+				value = sparse(value)
+			}
+			add(key, kind, "", value)
 		}
 	}
 	sort.Strings(lines)
 	return strings.Join(lines, "\n") + "\n"
+}
+
+// sparse is the length of a string, and its bytes that are not zero with their places.
+func sparse(value string) string {
+	text := fmt.Sprintf("%d bytes:", len(value))
+	for i := range len(value) {
+		if value[i] != 0 {
+			text += fmt.Sprintf(" %d=%d", i, value[i])
+		}
+	}
+	return text
 }
 
 // What the scripts write is what its number stands for. If this fails, what others read has
@@ -259,6 +284,8 @@ func loadSamples(t *testing.T, client *redis.Client, format int) {
 			score, bad := strconv.ParseFloat(value, 64)
 			require.NoError(t, bad)
 			err = client.ZAdd(t.Context(), key, redis.Z{Score: score, Member: entry}).Err()
+		case "stream":
+			err = client.XAdd(t.Context(), &redis.XAddArgs{Stream: key, Values: []any{"text", value}}).Err()
 		case "set":
 			err = client.SAdd(t.Context(), key, entry).Err()
 		case "list":

@@ -79,6 +79,7 @@ func works(t *testing.T, opts store.Options) {
 	require.NoError(t, err)
 	_, err = s.ProcList(ctx)
 	require.NoError(t, err)
+	historyWorksAt(t, s)
 	uniqueWorksAt(t, s)
 	waitsAt(t, s)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/longjob"
 )
 
@@ -38,6 +39,36 @@ type LongJob struct {
 	Error   string                     `json:"error"`
 	Warning string                     `json:"warning"`
 	State   map[string]json.RawMessage `json:"state,omitempty"`
+	// Timeline are the slices that have ended, where one run is shown, the newest 200.
+	Timeline []EndedSlice `json:"ended_slices,omitempty"`
+}
+
+// EndedSlice is a slice of a run that has ended.
+type EndedSlice struct {
+	Started time.Time `json:"started_at"`
+	MS      int64     `json:"ms"`
+	Units   int64     `json:"units"`
+	// Outcome is yielded, waits, interrupted, completed, failed, or died: its process did.
+	Outcome string `json:"outcome"`
+	Proc    string `json:"process"`
+}
+
+// SliceStore is what the view of slices needs; *longstore.Store is one.
+type SliceStore interface {
+	Slices(ctx context.Context, uuid string) ([]longstore.EndedSlice, error)
+}
+
+// EndedSlices returns the slices of a run that have ended, the oldest first.
+func EndedSlices(ctx context.Context, s SliceStore, uuid string) ([]EndedSlice, error) {
+	slices, err := s.Slices(ctx, uuid)
+	if err != nil {
+		return nil, err
+	}
+	views := make([]EndedSlice, len(slices))
+	for i, e := range slices {
+		views[i] = EndedSlice{Started: e.Started, MS: e.Took.Milliseconds(), Units: e.Units, Outcome: e.Outcome, Proc: e.Proc}
+	}
+	return views, nil
 }
 
 // NewLongJob returns the view of a run.

@@ -27,6 +27,7 @@ type burial interface {
 // again has failed. Others go back to the head of their queue, as the jobs of a process that has
 // died do, before this returns: until then the job is in hand, and keeps its lock.
 func (t *threads) bury(j *job, out thread.Outcome) thread.Outcome {
+	j.orphaned = true
 	policy := t.cfg.DeathPolicy
 	final := ""
 	switch {
@@ -63,6 +64,7 @@ func (t *threads) bury(j *job, out thread.Outcome) thread.Outcome {
 func (t *threads) buried(j *job, out thread.Outcome) {
 	t.done++
 	t.stats.Count(statsd.RunnerDied, 1)
+	t.counted.end(j.countedClass(), j.Queue, thread.Requeued, out.Ran, 0)
 	t.log.Warn("a runner died with a job, which runs again", append(jobFields(j), zap.Int("deaths", j.Deaths+1), zap.Duration("ran", out.Ran),
 		zap.String("error", out.Message))...)
 	if t.observe != nil {

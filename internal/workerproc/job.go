@@ -39,6 +39,8 @@ type job struct {
 	atMostOnce, resumes bool
 	// resident: a runner performs it.
 	resident bool
+	// orphaned: the runner that performed it has died. Its thread sets it.
+	orphaned bool
 	// leftover: Redis has lost how the job ended, and no thread has it.
 	leftover bool
 	// doomed: the job was told to stop for this reason, and when its time is up.

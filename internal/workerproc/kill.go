@@ -115,6 +115,7 @@ func (k *kills) nameKilled(jobs []*job) {
 // doom ends the contexts of jobs with a cause, and gives them grace to stop.
 func (k *kills) doom(jobs []*job, cause error, grace time.Duration) {
 	deadline, lost := time.Now().Add(min(grace, longest)), errors.Is(cause, resqued.ErrLockLost)
+	newly := 0
 	for _, j := range jobs {
 		if j.doomed == nil {
 			j.doomed = cause
@@ -123,10 +124,14 @@ func (k *kills) doom(jobs []*job, cause error, grace time.Duration) {
 		if lost && !j.lost {
 			j.lost = true
 			k.stats.Count(statsd.LockLost, 1)
+			newly++
 		}
 		if j.deadline.IsZero() || deadline.Before(j.deadline) {
 			j.deadline = deadline
 		}
+	}
+	if newly > 0 {
+		k.link.happened(store.EventLockLost, fmt.Sprintf("%s of queue %s: %v", jobs[0].job.Class, jobs[0].Queue, cause), newly)
 	}
 	if len(jobs) > 0 {
 		k.alarm.after(grace)

@@ -127,7 +127,7 @@ func TestReports(t *testing.T) {
 		s, c := setup(t), &counts{done: 4}
 		s.cfg.MaxRSS = 1 << 60
 		s.job("1")
-		r := newReports(s.cfg, s.id, s.life, s.link, s.lease, s.jobs, c, c, s.troubles)
+		r := newReports(s.cfg, s.id, s.life, s.link, s.lease, s.jobs, c, c, s.troubles, newCounted(s.link, s.deps.Log))
 		r.report()
 		m := (*s.master)[0]
 		require.Equal(t, proc.Message{

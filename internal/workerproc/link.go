@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
 )
 
 // link is the connection to the master. A goroutine of its own, read, receives; the loop
@@ -20,6 +23,9 @@ type link struct {
 	troubles *troubles
 	messages chan proc.Message // closed when the master is gone; nil once the loop knows
 	gone     bool              // the master is gone
+
+	news   int // what was told by happened in the second that began at newsAt
+	newsAt time.Time
 }
 
 func newLink(conn Conn, log *zap.Logger, troubles *troubles) *link {
@@ -63,6 +69,21 @@ func (l *link) send(m proc.Message) error {
 func (l *link) tell(m proc.Message) {
 	if err := l.send(m); err != nil {
 		l.troubles.complain("report", "the master does not read", zap.Error(err))
+	}
+}
+
+// newsPerSecond bounds what a process tells of what has happened: thousands of locks may be lost
+// at once, and its reports must not wait behind that.
+const newsPerSecond = 5
+
+// happened tells the master what has happened, for people to see.
+func (l *link) happened(kind store.EventKind, text string, n int) {
+	now := time.Now()
+	if now.Sub(l.newsAt) >= time.Second {
+		l.newsAt, l.news = now, 0
+	}
+	if l.news++; l.news <= newsPerSecond {
+		_ = l.send(proc.Message{Type: proc.Happened, Cause: string(kind), Reason: wire.Printable(text, store.MaxEventText), Busy: n})
 	}
 }
 

@@ -76,6 +76,7 @@ type Process struct {
 	registrar *registrar
 	exchanger *exchanger
 	exchanges *exchanges
+	counted   *counted
 	threads   *threads
 	poller    *poller
 	kills     *kills
@@ -148,7 +149,8 @@ func (p *Process) assemble(id identity) {
 	p.exchanger = newExchanger(cfg, id, d.Store, p.registrar, d.Namer, p.beatNow, p.log)
 	p.exchanger.failing = &p.troubles.exchange
 	p.exchanges = newExchanges(cfg, id, p.life, d.Stats, p.troubles, p.log)
-	p.threads = newThreads(p.work, cfg, id, d, p.exchanges, p.alarm)
+	p.counted = newCounted(p.link, p.log)
+	p.threads = newThreads(p.work, cfg, id, d, p.exchanges, p.alarm, p.counted)
 	p.exchanges.threads = p.threads // each needs the other
 	jobs := p.threads.jobs
 	p.poller = newPoller(pollerConfig{
@@ -157,7 +159,7 @@ func (p *Process) assemble(id identity) {
 	}, d.Store, d.Stats, p.exchanges.sends.Load, &p.helpers, p.log)
 	p.kills = newKills(cfg, d, p.life, p.link, p.alarm, p.lease, p.beatNow, jobs, p.exchanges, p)
 	p.requests = newKillRequests(id, d.Store, p.life, jobs, p.kills, p.troubles, p.log)
-	p.reports = newReports(cfg, id, p.life, p.link, p.lease, jobs, p.threads, p.kills, p.troubles)
+	p.reports = newReports(cfg, id, p.life, p.link, p.lease, jobs, p.threads, p.kills, p.troubles, p.counted)
 	if d.SetTitle != nil {
 		p.reports.title = d.SetTitle
 	}
@@ -180,6 +182,7 @@ func (p *Process) startHelpers() {
 // loop does what signals, messages, answers and time ask for, until the process has left.
 func (p *Process) loop() error {
 	defer p.threads.close()
+	defer p.counted.sendAll()
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
 	ticking := true
@@ -209,6 +212,7 @@ func (p *Process) loop() error {
 		case r := <-p.requests.found:
 			p.requests.onKillRequests(r)
 		case err := <-p.leaving.left:
+			p.counted.sendAll()
 			p.leaving.farewell(err, p.threads.done)
 			return nil
 		case <-tick.C:

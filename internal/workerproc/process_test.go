@@ -56,7 +56,7 @@ func (m *master) Send(msg proc.Message) error {
 		m.beat.Store(&msg)
 	case proc.Killing:
 		m.kill.Store(&msg)
-	case proc.Found:
+	case proc.Found, proc.Counted, proc.Happened:
 	default:
 		m.up <- msg
 	}

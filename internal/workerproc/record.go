@@ -115,12 +115,17 @@ func (t *threads) retry(c *store.Completion, j *job, out thread.Outcome, survive
 	}
 }
 
+// countedClass is the class under which a job counts: names that nobody knows are without number.
+func (j *job) countedClass() string {
+	if !j.known {
+		return "unknown"
+	}
+	return j.job.Class
+}
+
 // logEnd logs and counts the end of a job.
 func (t *threads) logEnd(j *job, out thread.Outcome) {
-	class := j.job.Class
-	if !j.known {
-		class = "unknown"
-	}
+	class := j.countedClass()
 	waited := time.Duration(0)
 	if !j.job.EnqueuedAt.IsZero() {
 		waited = max(0, j.StartedAt.Sub(j.job.EnqueuedAt))
@@ -166,13 +171,14 @@ func jobFields(j *job) []zap.Field {
 	}
 }
 
-// tally counts the end of a job in statsd, by the rule of docs/statsd.md: as the counters in
-// Redis do, which leave out what goes back to its queue.
+// tally counts the end of a job for the history, and in statsd, by the rule of docs/statsd.md: as
+// the counters in Redis do, which leave out what goes back to its queue.
 func (t *threads) tally(j *job, class string, out thread.Outcome, waited time.Duration) {
 	ran := out.Ran
 	if !j.handled || j.claim.State().Began.IsZero() {
 		ran = statsd.Unknown
 	}
+	t.counted.end(class, j.Queue, out.Result, ran, waited)
 	var held *classlock.HeldError
 	switch {
 	case out.Result != thread.Requeued || ran != statsd.Unknown:

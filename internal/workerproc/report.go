@@ -41,6 +41,7 @@ type reports struct {
 	threads  load
 	kills    killCounts
 	troubles *troubles
+	counted  *counted
 	title    func(text string) // shows what the process does
 
 	asked     bool // the master knows that age or memory is used up
@@ -49,15 +50,16 @@ type reports struct {
 	foundAt   time.Time // when found was sent last
 }
 
-func newReports(cfg Config, id identity, life *life, link *link, lease *lease, jobs jobs, threads load, kills killCounts, troubles *troubles) *reports {
+func newReports(cfg Config, id identity, life *life, link *link, lease *lease, jobs jobs, threads load, kills killCounts, troubles *troubles, counted *counted) *reports {
 	return &reports{
-		cfg: cfg, id: id, life: life, link: link, lease: lease, jobs: jobs, threads: threads, kills: kills, troubles: troubles, title: proc.SetTitle,
+		cfg: cfg, id: id, life: life, link: link, lease: lease, jobs: jobs, threads: threads, kills: kills, troubles: troubles, counted: counted, title: proc.SetTitle,
 	}
 }
 
-// report sends the master a report, and sets the title of the process. Where age or memory
+// report sends the master a report and what was counted, and sets the title of the process. Where age or memory
 // is used up it only asks: the master decides when a successor may start.
 func (r *reports) report() {
+	r.counted.send()
 	size := rss()
 	m := proc.Message{
 		Type: proc.Beat, State: string(r.life.state), Busy: len(r.jobs), Full: r.threads.full(), Done: r.threads.jobsDone(), JobsPerFork: r.cfg.JobsPerFork, RSS: size,

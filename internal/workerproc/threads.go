@@ -2,6 +2,7 @@ package workerproc
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"slices"
 	"time"
@@ -50,6 +51,7 @@ type threads struct {
 	ring     func() // alarm.ring
 	capacity func() int
 	stats    Stats
+	counted  *counted
 	observe  func(Event)
 	log      *zap.Logger
 
@@ -68,10 +70,10 @@ type threads struct {
 	tallies tallies
 }
 
-func newThreads(work context.Context, cfg Config, id identity, d Deps, ends endings, alarm *alarm) *threads {
+func newThreads(work context.Context, cfg Config, id identity, d Deps, ends endings, alarm *alarm, counted *counted) *threads {
 	t := &threads{
 		cfg: cfg, id: id, work: work, handlers: d.Handlers, runner: d.Runner, ends: ends, burial: d.Store, alarm: alarm, ring: alarm.ring, capacity: d.Capacity,
-		stats: d.Stats, observe: d.Observe, log: d.Log,
+		stats: d.Stats, counted: counted, observe: d.Observe, log: d.Log,
 		byWorker: map[string]int{}, outcomes: make(chan outcome, cfg.Threads), jobs: jobs{},
 	}
 	workers := make([]string, cfg.Threads)
@@ -284,6 +286,9 @@ func (t *threads) finish(o outcome) {
 	t.usually(o.job, o.Ran)
 	delete(t.jobs, o.job.Token)
 	t.idle = append(t.idle, o.job.thread)
+	if o.job.orphaned {
+		t.counted.link.happened(store.EventDied, fmt.Sprintf("a runner, with %s of queue %s: %s", o.job.countedClass(), o.job.Queue, o.Message), 1)
+	}
 	if o.Result == thread.Died {
 		t.buried(o.job, o.Outcome)
 		return

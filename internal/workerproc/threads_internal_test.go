@@ -45,7 +45,7 @@ func (scripted) Run(ctx context.Context, job *resqued.Job, _ *classlock.Claim, d
 func TestThreads(t *testing.T) {
 	t.Parallel()
 	s, e := setup(t), &ends{}
-	th := newThreads(t.Context(), s.cfg, s.id, s.deps, e, s.alarm)
+	th := newThreads(t.Context(), s.cfg, s.id, s.deps, e, s.alarm, newCounted(s.link, s.deps.Log))
 	th.runner = scripted{}
 	th.start()
 	defer th.close()
@@ -107,7 +107,7 @@ func TestThreadsAskLastFirst(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	s.cfg.Threads = 3
-	th := newThreads(t.Context(), s.cfg, s.id, s.deps, &ends{}, s.alarm)
+	th := newThreads(t.Context(), s.cfg, s.id, s.deps, &ends{}, s.alarm, newCounted(s.link, s.deps.Log))
 	require.Equal(t, []int{1, 2}, th.take(2, nil))
 	require.Equal(t, 1, th.vacant())
 	th.free([]int{2, 1})

@@ -93,6 +93,8 @@ func TestStatsdAndRedisCountTheSame(t *testing.T) {
 		require.Equal(t, n, stats.count("k."+class), class)
 	}
 	require.Equal(t, 2, stats.count("k.retried"))
+	require.Equal(t, []uint64{12, 7, 1}, runsOf(t, d, "t:all"), "what the killed process had counted it had sent before")
+	require.Equal(t, []uint64{1, 1, 0}, runsOf(t, d, "c:Crash"))
 	require.Equal(t, 1, stats.count("k.dropped"), "the class lock was held")
 	require.Equal(t, 1, stats.count("k.duration.Locked"), "only what ran has a duration")
 	require.Zero(t, stats.count("k.duration.Stubborn"))

@@ -24,7 +24,7 @@
 local prefix, id, slice, proc, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 needlong(prefix, id)
 local ms, us = now()
-local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'fence', 'deaths', 'moved', 'tenant', 'class', 'behind', 'format')
+local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'fence', 'deaths', 'moved', 'tenant', 'class', 'behind', 'format', 'started', 'seen', 'units', 'before')
 if not v[1] then return {'GONE'} end
 if unread(v[10], ARGV[8], ARGV[9]) then return {'UNREAD'} end
 if ARGV[7] ~= '' and ARGV[7] ~= v[8] then return {'OTHER'} end
@@ -65,11 +65,12 @@ local function number(text, most)
 end
 local deaths = number(v[5], 999999999)
 if before ~= '' and before ~= me then
+  noteslice(prefix, id, tonumber(v[12] or ms) or ms, 'died', before, v[11], v[14])
   deaths = v[6] == '1' and 1 or deaths + 1
 end
 local fence, at = math.max(number(v[4], 9e15) + 1, us), fmt('%.0f', ms)
 call('HSET', KEYS[1], 'status', 'running', 'owner', me, 'fence', fmt('%.0f', fence), 'deaths', deaths, 'seen', at,
-  'started', at)
+  'started', at, 'before', v[13] or '0')
 call('HDEL', KEYS[1], 'moved', 'behind')
 if not call('HGET', KEYS[1], 'begun') then call('HSET', KEYS[1], 'begun', at) end
 call('ZADD', activekey(prefix), at, id)

@@ -5,7 +5,7 @@
 -- ARGV[1]   prefix
 -- ARGV[2]   n, the most runs to remove
 -- RETURNS   how many runs were removed; error RESQUEDTYPE or NOPERM: nothing was done
--- COST      5 commands, 5 per run, 1 or 2 per named lock; O(n), and at most 1,000 locks or so
+-- COST      5 commands, 6 per run, 1 or 2 per named lock; O(n), and at most 1,000 locks or so
 
 local prefix = ARGV[1]
 local ms, us = now()
@@ -25,6 +25,7 @@ for _, id in ipairs(ids) do
   local kind = query('HGET', runkey(prefix, id), 'kind') -- one that is no hash must not stand in the way of the others
   if type(kind) == 'string' and call('HGET', current, kind) == id then call('HDEL', current, kind) end
   call('DEL', runkey(prefix, id), statekey(prefix, id))
+  pcall_('DEL', sliceskey(prefix, id))
   call('ZREM', KEYS[1], id)
 end
 for i = 1, #held, 2 do

@@ -34,7 +34,7 @@ local prefix, id, slice, proc, token, fence, op = unpack(ARGV, 1, 7)
 local payload, queue, wait, further, shortly, moved = ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV[11], tonumber(ARGV[12]), ARGV[13]
 local ends = op ~= 'c'
 local ms = now()
-local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'fence', 'closed', 'rerun', 'kind', 'class', 'args', 'first', 'again', 'slices', 'tenant')
+local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'fence', 'closed', 'rerun', 'kind', 'class', 'args', 'first', 'again', 'slices', 'tenant', 'started', 'before')
 if not v[1] then return {'GONE'} end
 if ends and v[5] == fence then return {'AGAIN'} end
 if v[4] ~= fence then return {'SUPERSEDED'} end
@@ -70,6 +70,8 @@ if not ends then
   call('ZADD', activekey(prefix), at, id)
   return {'OK', ''}
 end
+local outcomes = {y = 'yielded', l = 'waits', k = 'interrupted', d = 'completed', f = 'failed'}
+noteslice(prefix, id, ms, outcomes[op] or op, me, v[14], v[15])
 call('HSET', KEYS[1], 'owner', '', 'closed', fence, 'slices', fmt('%.0f', tonumber(v[12] or 0) + 1))
 if not final then
   call('HSET', KEYS[1], 'status', 'queued')

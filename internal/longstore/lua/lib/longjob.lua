@@ -10,7 +10,7 @@
 --
 -- A run may belong to a tenant; see busykey.
 --
--- DEFINES  runkey, statekey (prefix, uuid), currentkey, activekey, endedkey, tenantskey, shareskey
+-- DEFINES  runkey, statekey, sliceskey (prefix, uuid), currentkey, activekey, endedkey, tenantskey, shareskey
 --          (prefix), busykey, linekey (prefix, tenant), subjectskey, startskey (prefix, class):
 --          keys; active(status), recorded(prefix, owner), leased(prefix, proc, ms),
 --          counts(command, key): yes or no; needhash(key), needlong(prefix, id, queue),
@@ -19,6 +19,7 @@
 --          holders(prefix, tenant, enough): how many it has;
 --          hold, stand, giveup (prefix, tenant, id, ms), turn(prefix, tenant, ms),
 --          queueslice(prefix, id, tenant, queue, payload, ms): no result;
+--          noteslice(prefix, id, ms, outcome, name, started, before): no result;
 --          ofsubject(prefix, id, class, kind): yes or no; behind(prefix, id): an owner or nil;
 --          addrun(prefix, id, kind, class, args, queue, again, tenant, payload, ms),
 --          endrun(prefix, id, status, keep, ms), displace(prefix, id, keep, ms): no result
@@ -31,6 +32,7 @@
 
 local function runkey(prefix, id) return prefix .. 'resqued:longjob:run:' .. id end
 local function statekey(prefix, id) return prefix .. 'resqued:longjob:state:' .. id end
+local function sliceskey(prefix, id) return prefix .. 'resqued:longjob:slices:' .. id end
 local function currentkey(prefix) return prefix .. 'resqued:longjob:current' end -- kind → newest run
 local function activekey(prefix) return prefix .. 'resqued:longjob:active' end -- run → last sign of life, ms
 local function endedkey(prefix) return prefix .. 'resqued:longjob:ended' end -- run → when it is forgotten, ms
@@ -63,6 +65,19 @@ end
 -- needhash ends the script unless something is a hash, or is not there.
 local function needhash(key)
   if not counts('HLEN', key) then fail('RESQUEDTYPE ' .. key .. ' is no hash; move it away') end
+end
+
+-- noteslice notes, for people, a slice that ended at ms with some outcome: name is the owner of its
+-- record, before how many units there were when it began. It is done without where something is in
+-- the way: what becomes of the run does not depend on it. The newest 200 are kept.
+local function noteslice(prefix, id, ms, outcome, name, started, before)
+  local units = tonumber(call('HGET', runkey(prefix, id), 'units') or 0) or 0
+  started, before = tonumber(started or ms) or ms, tonumber(before or 0) or 0
+  local key = sliceskey(prefix, id)
+  local text = fmt('%.0f %.0f %.0f %s %s', started, math.max(0, ms - started), math.max(0, units - before), outcome, match(name, '^resqued:(.*)#') or '-')
+  if type(pcall_('RPUSH', key, text)) ~= 'number' then return end
+  pcall_('LTRIM', key, -200, -1)
+  pcall_('EXPIRE', key, 7776000) -- versions that do not know it leave it when they forget the run
 end
 
 -- needlong ends the script, before it has written anything, unless it may do all that it does

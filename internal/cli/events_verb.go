@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// followEvery is how often "events --follow" looks.
+const followEvery = time.Second
+
+func (a *cli) eventsCommand() *cobra.Command {
+	var f view.EventFilter
+	var follow bool
+	c := &cobra.Command{
+		Use: "events", Short: "list what happened to daemons, and what people did", Args: exactly(0, "no arguments"),
+		Long: `List what happened, the newest first: daemons that started, stopped, took over from an older
+version or read their configuration again; worker processes that died, or were replaced for their
+memory or their age; jobs that were told to stop, lost locks; and what somebody changed by this
+program: pauses, purges, retries, removals, kills. There is no event per job.
+
+About 10,000 events are kept in Redis. They are written as well as it goes: what happens while Redis
+does not answer may be missing, and of many alike within a minute only the first are there.`,
+		Example: "  " + a.name + " events --limit 20\n  " + a.name + " events --kind died,killed\n  " + a.name + " events --follow",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if f.Limit < 1 || f.Limit > store.MaxEvents {
+				return usage("", "--limit %d: use 1 to %d", f.Limit, store.MaxEvents)
+			}
+			for _, kind := range f.Kinds {
+				if !slices.Contains(store.EventKinds, store.EventKind(kind)) {
+					return usage("Kinds are: "+strings.Join(eventKinds(), ", ")+".", "--kind %q is none", wire.Printable(kind, 100))
+				}
+			}
+			if follow && f.Before != "" {
+				return usage("", "use --follow or --before, not both")
+			}
+			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
+				if follow {
+					return a.followEvents(ctx, s, f)
+				}
+				return a.listEvents(ctx, s, f)
+			})
+		},
+	}
+	flags := c.Flags()
+	flags.IntVar(&f.Limit, "limit", 50, "how many at most")
+	flags.StringSliceVar(&f.Kinds, "kind", nil, "only these `kinds`, such as died,killed")
+	flags.StringVar(&f.Before, "before", "", "only those before this `id`: the \"next\" of -o json")
+	flags.BoolVarP(&follow, "follow", "f", false, "show the newest, and then each one that comes, the newest last")
+	_ = c.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
+	_ = c.RegisterFlagCompletionFunc("before", cobra.NoFileCompletions)
+	_ = c.RegisterFlagCompletionFunc("kind", words(eventKinds()...))
+	return c
+}
+
+func eventKinds() (names []string) {
+	for _, kind := range store.EventKinds {
+		names = append(names, string(kind))
+	}
+	return names
+}
+
+func (a *cli) listEvents(ctx context.Context, s *store.Store, f view.EventFilter) error {
+	events, next, err := view.Events(ctx, s, f)
+	if err != nil {
+		return eventProblem(err)
+	}
+	l := &listing{next: next, columns: []column{
+		{title: "WHEN"},
+		{title: "KIND", colour: eventColour},
+		{title: "SUBJECT"},
+		{title: "WHAT"},
+		{title: "COUNT", right: true, wide: true},
+		{title: "BY"},
+		{title: "VIA", wide: true},
+		{title: "ID", wide: true},
+	}}
+	for _, v := range events {
+		count := ""
+		if v.Count != nil {
+			count = strconv.FormatInt(*v.Count, 10)
+		}
+		l.add(v.ID, v, v.At.Local().Format(time.DateTime), v.Kind, v.Subject, v.Text, count, v.By, v.Via, v.ID)
+	}
+	if a.flags.output != outJSON && a.flags.output != outName {
+		switch {
+		case len(events) == 0:
+			a.note("no events")
+		case next != "":
+			a.note("there are more; see --limit, or: %s events --before %s", a.name, next)
+		}
+	}
+	return a.print(l)
+}
+
+// followEvents shows the newest events and then each one that comes, until it is interrupted. While
+// Redis does not answer it waits.
+func (a *cli) followEvents(ctx context.Context, s *store.Store, f view.EventFilter) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	shown, _, err := view.Events(ctx, s, f)
+	if err != nil {
+		return eventProblem(err)
+	}
+	newest, err := s.Events(ctx, "", 1)
+	if err != nil {
+		return eventProblem(err)
+	}
+	last := ""
+	if len(newest) > 0 {
+		last = newest[0].ID
+	}
+	slices.Reverse(shown)
+	for away := false; ; {
+		for _, v := range shown {
+			if err := a.printEvent(v); err != nil {
+				return err
+			}
+		}
+		if err := nap(ctx, followEvery); err != nil {
+			return nil //nolint:nilerr // it was interrupted, which is how it ends
+		}
+		shown, last, err = view.EventsSince(ctx, s, f, last)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case rdb.Unreachable(err):
+			if !away {
+				a.warn("%s; trying again", err)
+			}
+			away = true
+		case err != nil:
+			return err
+		default:
+			away = false
+		}
+	}
+}
+
+// printEvent prints an event on a line of its own.
+func (a *cli) printEvent(v view.Event) error {
+	switch a.flags.output {
+	case outJSON:
+		return a.printJSON(v)
+	case outName:
+		return a.printText(v.ID + "\n")
+	}
+	parts := []string{v.At.Local().Format(time.DateTime), a.paint(eventColour(v.Kind), v.Kind)}
+	for _, part := range []string{v.Subject, v.Text} {
+		if part != "" {
+			parts = append(parts, wire.Printable(part, 0))
+		}
+	}
+	if v.By != "" {
+		parts = append(parts, "by "+wire.Printable(v.By, 0))
+	}
+	return a.printText(strings.Join(parts, "  ") + "\n")
+}
+
+func eventColour(kind string) string {
+	switch store.EventKind(kind) {
+	case store.EventDied, store.EventKilled, store.EventLockLost, store.EventRefused:
+		return red
+	case store.EventPaused, store.EventPurged, store.EventRemoved:
+		return yellow
+	}
+	return ""
+}
+
+// eventProblem explains a wrong --before.
+func eventProblem(err error) error {
+	if bad, ok := errors.AsType[*store.EventIDError](err); ok {
+		return usage("It is the \"next\" of: events -o json", "--before %s", bad.Error())
+	}
+	return err
+}

@@ -1,0 +1,79 @@
+package history
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// unknownAge stands for an age that is not known.
+const unknownAge = 1<<24 - 1
+
+// Level is how long a queue was.
+type Level struct {
+	At time.Time
+	// Jobs is how many waited; 0 also where nobody has looked.
+	Jobs uint64
+	// Oldest is how long the first one had waited, Unknown if it does not tell.
+	Oldest time.Duration
+	// Locked is how many locks were in the way of its jobs.
+	Locked uint64
+}
+
+// WriteLevel returns the command that notes how long a queue was in a minute since 1970.
+func WriteLevel(queue string, minute int64, l Level) Write {
+	w := write(fmt.Sprintf("%s:g%d", Name{Queue, queue}, minute/60), gaugeString, hourTTL)
+	at := int(minute%60) * gaugeSize
+	w.set(32, at, l.Jobs)
+	age := uint64(unknownAge)
+	if l.Oldest >= 0 {
+		age = min(uint64(l.Oldest/time.Second), unknownAge-1)
+	}
+	w.set(24, at+4, age)
+	w.set(24, at+7, l.Locked)
+	return w
+}
+
+// Levels asks for how long a queue was, minute by minute.
+type Levels struct {
+	Queue    string
+	From, To time.Time
+}
+
+func (q Levels) query() Query {
+	return Query{Name: Name{Queue, q.Queue}, From: q.From, To: q.To, Step: Minute}
+}
+
+// Keys returns the keys of the strings, without the namespace.
+func (q Levels) Keys() (keys []string) {
+	last := int64(math.MinInt64)
+	q.query().each(func(_ time.Time, unit int64) {
+		if unit != last {
+			keys, last = append(keys, fmt.Sprintf("%s%s:g%d", Prefix, Name{Queue, q.Queue}, unit)), unit
+		}
+	})
+	return keys
+}
+
+// Levels reads the strings of Keys, in their order; one that is not there is empty.
+func (q Levels) Levels(strings [][]byte) (out []Level) {
+	n, last := -1, int64(math.MinInt64)
+	q.query().each(func(at time.Time, unit int64) {
+		if unit != last {
+			n, last = n+1, unit
+		}
+		var raw numbers
+		if n < len(strings) {
+			raw = strings[n]
+		}
+		place := at.Minute() * gaugeSize
+		l := Level{At: at, Jobs: raw.at(place, 4), Locked: raw.at(place+7, 3)}
+		if age := raw.at(place+4, 3); age == unknownAge {
+			l.Oldest = Unknown
+		} else {
+			l.Oldest = time.Duration(age) * time.Second
+		}
+		out = append(out, l)
+	})
+	return out
+}

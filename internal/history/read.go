@@ -1,0 +1,183 @@
+package history
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Step is how far the points of a series are apart.
+type Step time.Duration
+
+// The steps that there are. Points of a minute know no run times and waiting times, but for the
+// sum of the run times; they and those of five minutes reach back a day, those of an hour a month.
+const (
+	Minute      = Step(time.Minute)
+	FiveMinutes = Step(5 * time.Minute)
+	Hour        = Step(time.Hour)
+)
+
+// StepFor is the finest step with percentiles for a series of some length.
+func StepFor(length time.Duration) Step {
+	if length <= 25*time.Hour {
+		return FiveMinutes
+	}
+	return Hour
+}
+
+// reach is how far back points of a step can stand in Redis.
+func (s Step) reach() time.Duration {
+	if s == Hour {
+		return dayTTL
+	}
+	return hourTTL
+}
+
+// Query asks for the points of a series that begin in From or later, and before To.
+type Query struct {
+	Name     Name
+	From, To time.Time
+	Step     Step
+}
+
+// Point is what was counted from At on until the next one.
+type Point struct {
+	At time.Time
+	Sum
+}
+
+// span returns the numbers of the first point and of the one behind the last: steps since 1970.
+func span(from, to time.Time, step time.Duration, reach time.Duration) (first, end int64) {
+	seconds := int64(step / time.Second)
+	first, end = floor(from.Unix(), seconds), floor(to.Unix()+seconds-1, seconds)
+	first = max(first, end-int64(reach/step))
+	return first, max(first, end)
+}
+
+// floor divides and rounds down, also below zero.
+func floor(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+// step returns the step of q, which is one that there is.
+func (q Query) step() Step {
+	switch q.Step {
+	case Minute, FiveMinutes:
+		return q.Step
+	default:
+		return Hour
+	}
+}
+
+// each calls f for each point with the number of the string that has it.
+func (q Query) each(f func(at time.Time, unit int64)) {
+	step, unit := q.step(), int64(60*60)
+	if step == Hour {
+		unit *= 24
+	}
+	first, end := span(q.From, q.To, time.Duration(step), step.reach())
+	for i := first; i < end; i++ {
+		at := i * int64(time.Duration(step)/time.Second)
+		f(time.Unix(at, 0).UTC(), floor(at, unit))
+	}
+}
+
+// Keys returns the keys of the strings with the points of q, without the namespace.
+func (q Query) Keys() (keys []string) {
+	letter := 'h'
+	if q.step() == Hour {
+		letter = 'd'
+	}
+	last := int64(math.MinInt64)
+	q.each(func(_ time.Time, unit int64) {
+		if unit != last {
+			keys, last = append(keys, fmt.Sprintf("%s%s:%c%d", Prefix, q.Name, letter, unit)), unit
+		}
+	})
+	return keys
+}
+
+// Points reads the strings of Keys, in their order; one that is not there is empty. It returns a
+// point for each step, the oldest first.
+func (q Query) Points(strings [][]byte) []Point {
+	var out []Point
+	n, last := -1, int64(math.MinInt64)
+	q.each(func(at time.Time, unit int64) {
+		if unit != last {
+			n, last = n+1, unit
+		}
+		var raw numbers
+		if n < len(strings) {
+			raw = strings[n]
+		}
+		p := Point{At: at}
+		switch q.step() {
+		case Minute:
+			p.readMinute(raw, at.Minute())
+		case FiveMinutes:
+			five := at.Minute() / 5
+			for i := range 5 {
+				p.readMinute(raw, 5*five+i)
+			}
+			p.readBuckets(raw, fivesAt+five*fiveSize, 3)
+		default:
+			p.readHour(raw, at.Hour()*hourSize)
+		}
+		out = append(out, p)
+	})
+	return out
+}
+
+// ReadTotal reads the string of a total.
+func ReadTotal(raw []byte) Sum {
+	var s Sum
+	n := numbers(raw)
+	s.Runs, s.Failed, s.Unrun, s.Micros = n.at(0, 8), n.at(8, 8), n.at(16, 8), micros(n.at(24, 8), 1000)
+	s.readBuckets(n, 32, 6)
+	return s
+}
+
+// readMinute adds a minute.
+func (s *Sum) readMinute(n numbers, minute int) {
+	at := minute * minuteSize
+	s.Runs, s.Failed, s.Unrun = s.Runs+n.at(at, 4), s.Failed+n.at(at+4, 4), s.Unrun+n.at(at+8, 4)
+	s.Micros += n.at(at+12, 4) * 10_000
+}
+
+func (s *Sum) readHour(n numbers, at int) {
+	s.Runs, s.Failed, s.Unrun, s.Micros = n.at(at, 4), n.at(at+4, 4), n.at(at+8, 4), micros(n.at(at+16, 8), 1000)
+	s.readBuckets(n, at+24, 4)
+}
+
+func (s *Sum) readBuckets(n numbers, at, size int) {
+	for i := range allBuckets {
+		*s.bucket(i) = n.at(at+i*size, size)
+	}
+}
+
+// micros multiplies without an overflow.
+func micros(n, unit uint64) uint64 {
+	if n > math.MaxUint64/unit {
+		return math.MaxUint64
+	}
+	return n * unit
+}
+
+// numbers is a string of Redis with numbers. It may be shorter than it should be, and hold
+// anything: what is not there is 0.
+type numbers []byte
+
+// at returns the number of some bytes at a place; of one of eight the highest bit is none of it.
+func (n numbers) at(at, size int) uint64 {
+	if at+size > len(n) {
+		return 0
+	}
+	var b [8]byte
+	copy(b[8-size:], n[at:at+size])
+	return binary.BigEndian.Uint64(b[:]) & math.MaxInt64
+}

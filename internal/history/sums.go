@@ -1,0 +1,173 @@
+package history
+
+import (
+	"strings"
+	"time"
+)
+
+// Outcome is what became of a job, as far as it is counted.
+type Outcome uint8
+
+// The parts of an outcome.
+const (
+	// Processed: Redis's counter of processed jobs counts it.
+	Processed Outcome = 1 << iota
+	// Failed: that of failed jobs counts it, too.
+	Failed
+	// Unrun: it came to nothing: it went back to its queue as if it had not run, or was dropped.
+	Unrun
+)
+
+// Unknown is a time that is not known.
+const Unknown time.Duration = -1
+
+// Sum is what there is to count of jobs.
+type Sum struct {
+	// Runs are the jobs that Redis's counter of processed jobs counts, Failed those of them that
+	// have failed. Unrun are those that went back to their queue, and those that were dropped,
+	// which are among Runs.
+	Runs, Failed, Unrun uint64
+	// Micros is the time in handlers, in microseconds.
+	Micros uint64
+	Run    RunTimes
+	Wait   WaitTimes
+}
+
+// Add counts one more job.
+func (s *Sum) Add(out Outcome, ran, waited time.Duration) {
+	e := endOf(out, ran, waited)
+	s.count(&e)
+}
+
+// end is the end of a job, with the places where it is counted. A bucket below 0 is none.
+type end struct {
+	out       Outcome
+	run, wait int
+	micros    uint64
+}
+
+func endOf(out Outcome, ran, waited time.Duration) end {
+	e := end{out: out, run: -1, wait: -1}
+	if ran >= 0 {
+		e.run, e.micros = runBucket(ran), uint64(ran/time.Microsecond)
+	}
+	if waited >= 0 {
+		e.wait = waitBucket(waited)
+	}
+	return e
+}
+
+func (s *Sum) count(e *end) {
+	s.Runs += uint64(e.out & Processed)
+	s.Failed += uint64(e.out & Failed >> 1)
+	s.Unrun += uint64(e.out & Unrun >> 2)
+	s.Micros += e.micros
+	if uint(e.run) < RunBuckets {
+		s.Run[e.run]++
+	}
+	if uint(e.wait) < WaitBuckets {
+		s.Wait[e.wait]++
+	}
+}
+
+// Merge adds another sum.
+func (s *Sum) Merge(other *Sum) {
+	s.Runs, s.Failed, s.Unrun = add(s.Runs, other.Runs), add(s.Failed, other.Failed), add(s.Unrun, other.Unrun)
+	s.Micros = add(s.Micros, other.Micros)
+	for i, n := range other.Run {
+		s.Run[i] = add(s.Run[i], n)
+	}
+	for i, n := range other.Wait {
+		s.Wait[i] = add(s.Wait[i], n)
+	}
+}
+
+// Empty reports whether nothing was counted.
+func (s *Sum) Empty() bool { return *s == Sum{} }
+
+// tally is the sum of one name. unused counts for how many reports it was empty.
+type tally struct {
+	Sum
+	name   string
+	unused int
+}
+
+// Sums counts the jobs of one worker process by class and by queue. One goroutine uses it. The
+// zero value counts from nothing.
+type Sums struct {
+	classes, queues names
+}
+
+// names are the sums of one kind. The name that was counted last is found at once: many jobs in a
+// row are of one class, and of one queue.
+type names struct {
+	sums map[string]*tally
+	last string
+	at   *tally
+}
+
+// of returns the sum of a name.
+func (n *names) of(name string) *tally {
+	if n.at != nil && n.last == name {
+		return n.at
+	}
+	t := n.sums[name]
+	if t == nil {
+		t = n.place(name)
+	}
+	if name == t.name { // else it counts as another name
+		n.last, n.at = t.name, t
+	}
+	return t
+}
+
+// place returns where a name that has no sum yet is counted.
+func (n *names) place(name string) *tally {
+	if n.sums == nil {
+		n.sums = map[string]*tally{}
+	}
+	name = bounded(name)
+	if _, there := n.sums[name]; !there && len(n.sums) >= maxLocal {
+		name = Other
+	}
+	t := n.sums[name]
+	if t == nil {
+		t = &tally{name: strings.Clone(name)} // it may be a part of a large payload
+		n.sums[t.name] = t
+	}
+	return t
+}
+
+// forget removes a name.
+func (n *names) forget(name string) {
+	delete(n.sums, name)
+	n.last, n.at = "", nil
+}
+
+// Add counts the end of a job. Times that are not known are Unknown.
+func (s *Sums) Add(class, queue string, out Outcome, ran, waited time.Duration) {
+	c, q := s.classes.of(class), s.queues.of(queue)
+	e := endOf(out, ran, waited)
+	c.count(&e)
+	q.count(&e)
+}
+
+// of returns the sums of a kind.
+func (s *Sums) of(kind Kind) *names {
+	if kind == Class {
+		return &s.classes
+	}
+	return &s.queues
+}
+
+// Empty reports whether there is nothing to send.
+func (s *Sums) Empty() bool {
+	for _, kind := range []Kind{Class, Queue} {
+		for _, t := range s.of(kind).sums {
+			if !t.Empty() {
+				return false
+			}
+		}
+	}
+	return true
+}

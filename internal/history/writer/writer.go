@@ -1,0 +1,197 @@
+// Package writer writes the history of a master's jobs to Redis, beside the master's loop, and how
+// long the queues are.
+package writer
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/history"
+	"github.com/resqued/resqued/internal/store"
+)
+
+const (
+	// flushEvery is how often a master writes, flushShare how much longer it waits for each master
+	// that there is: all of them together write ten times a second at most.
+	flushEvery = 10 * time.Second
+	flushShare = 100 * time.Millisecond
+
+	// patience bounds the calls of one turn, lastPatience those of the last one.
+	patience     = 5 * time.Second
+	lastPatience = 2 * time.Second
+
+	// maxHosts is how many of the names may be hosts.
+	maxHosts = history.MaxNames / 4
+	// levelsWithin is the part of a minute in which the masters ask whose turn it is to note how
+	// long the queues are.
+	levelsWithin = 5 * time.Second
+)
+
+// Store is what a Writer asks of Redis; *store.Store is one.
+type Store interface {
+	HistoryNames(ctx context.Context) ([]store.NamedSeries, error)
+	AddHistory(ctx context.Context, series []history.Series) (left []history.Series, err error)
+	ForgetHistory(ctx context.Context, names []history.Name) error
+	NoteLevels(ctx context.Context, now time.Time) (mine bool, err error)
+	MasterCount(ctx context.Context) (int64, error)
+}
+
+// Writer writes what a Collector has added up.
+type Writer struct {
+	counted *history.Collector
+	store   Store
+	log     *zap.Logger
+
+	known map[history.Name]bool // what stood among the names when it was looked at last
+	every time.Duration
+	said  map[string]string // the last error that was logged, by what it means
+}
+
+// New returns a writer that has done nothing yet.
+func New(counted *history.Collector, s Store, log *zap.Logger) *Writer {
+	return &Writer{counted: counted, store: s, log: log.Named("history"), every: flushEvery, said: map[string]string{}}
+}
+
+// Run writes until ctx ends, and then what is left.
+func (w *Writer) Run(ctx context.Context) {
+	flush, levels := time.NewTimer(spread(w.every)), time.NewTimer(untilLevels(time.Now()))
+	defer flush.Stop()
+	defer levels.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastPatience)
+			defer cancel()
+			w.flush(last)
+			return
+		case <-flush.C:
+			turn, cancel := context.WithTimeout(ctx, patience)
+			w.flush(turn)
+			cancel()
+			flush.Reset(spread(w.every))
+		case <-levels.C:
+			turn, cancel := context.WithTimeout(ctx, patience)
+			_, err := w.store.NoteLevels(turn, time.Now())
+			cancel()
+			w.complain(ctx, "the lengths of the queues could not be noted; they are missing in the history", err)
+			levels.Reset(untilLevels(time.Now()))
+		}
+	}
+}
+
+// spread has the masters not write at the same time.
+func spread(d time.Duration) time.Duration { return d*9/10 + rand.N(d/5) }
+
+// untilLevels is how long it is until somewhere in the beginning of the next minute.
+func untilLevels(now time.Time) time.Duration {
+	return now.Truncate(time.Minute).Add(time.Minute).Sub(now) + rand.N(levelsWithin)
+}
+
+// flush writes what there is. What is proven to stand nowhere is written next time.
+func (w *Writer) flush(ctx context.Context) {
+	series := w.counted.Take()
+	if len(series) == 0 {
+		return
+	}
+	err := w.admit(ctx, series)
+	if err == nil {
+		series, err = w.store.AddHistory(ctx, series)
+	}
+	for _, s := range series {
+		w.counted.PutBack(s)
+	}
+	w.complain(ctx, "the history of jobs is not complete", err)
+	if n, err := w.store.MasterCount(ctx); err == nil {
+		w.every = max(flushEvery, time.Duration(min(n, 36_000))*flushShare)
+	}
+}
+
+// admit has what there is no room for count as others.
+func (w *Writer) admit(ctx context.Context, series []history.Series) error {
+	looked := false
+	for _, s := range series {
+		for name := range s.Sums {
+			if w.known[name] || free(name) {
+				continue
+			}
+			if !looked {
+				if err := w.look(ctx); err != nil {
+					return err
+				}
+				looked = true
+			}
+			if !w.known[name] && !w.full(name.Kind) {
+				w.known[name] = true
+			}
+		}
+	}
+	for _, s := range series {
+		for name, sum := range s.Sums {
+			if w.known[name] || free(name) {
+				continue
+			}
+			delete(s.Sums, name)
+			name.Name = history.Other
+			if s.Sums[name] == nil {
+				s.Sums[name] = &history.Sum{}
+			}
+			s.Sums[name].Merge(sum)
+		}
+	}
+	return nil
+}
+
+// free reports whether there is always room for a name.
+func free(name history.Name) bool { return name.Kind == history.All || name.Name == history.Other }
+
+// full reports whether there is no room for a name of a kind more.
+func (w *Writer) full(kind history.Kind) bool {
+	n, hosts := 0, 0
+	for name := range w.known {
+		if !free(name) {
+			n++
+		}
+		if name.Kind == history.Host {
+			hosts++
+		}
+	}
+	return n >= history.MaxNames-4 || kind == history.Host && hosts >= maxHosts
+}
+
+// look reads which names there are, and removes those of which nothing is left.
+func (w *Writer) look(ctx context.Context) error {
+	names, err := w.store.HistoryNames(ctx)
+	if err != nil {
+		return err
+	}
+	var over []history.Name
+	known := map[history.Name]bool{}
+	for _, n := range names {
+		if time.Since(n.Last) > history.NameTTL {
+			over = append(over, n.Name)
+		} else {
+			known[n.Name] = true
+		}
+	}
+	w.known = known
+	return w.store.ForgetHistory(ctx, over)
+}
+
+// complain logs an error unless it is the same as before.
+func (w *Writer) complain(ctx context.Context, what string, err error) {
+	if err == nil {
+		delete(w.said, what)
+		return
+	}
+	if text := err.Error(); text != w.said[what] {
+		w.said[what] = text
+		level := zap.WarnLevel
+		if ctx.Err() != nil {
+			level = zap.DebugLevel // the daemon ends
+		}
+		w.log.Log(level, what, zap.Error(err))
+	}
+}

@@ -1,0 +1,196 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/wire"
+)
+
+const (
+	keyEvents = "resqued:events"
+
+	// keptEvents is how many events are kept, about. They are written per event, never per job.
+	keptEvents = 10_000
+	// MaxEventText bounds the text of an event in bytes, maxEventField each other part.
+	MaxEventText, maxEventField = 500, 200
+	// MaxEvents is how many events can be asked for at a time.
+	MaxEvents = 1000
+)
+
+// EventKind says what has happened.
+type EventKind string
+
+// The kinds of events.
+const (
+	// Of daemons.
+	EventStarted  EventKind = "started"
+	EventStopped  EventKind = "stopped"
+	EventDeployed EventKind = "deployed" // a new version has taken over
+	EventReloaded EventKind = "reloaded"
+	EventRefused  EventKind = "refused" // a reload or a new version, so that nothing has changed
+	EventPaused   EventKind = "paused"  // a daemon, or a queue
+	EventResumed  EventKind = "resumed"
+	EventRecycled EventKind = "recycled" // a worker process, for its memory or its age
+	EventDied     EventKind = "died"     // a worker process, or a runner
+	EventKilled   EventKind = "killed"   // jobs were told to stop
+	EventLockLost EventKind = "lock lost"
+	// Of people.
+	EventPurged   EventKind = "purged"
+	EventMoved    EventKind = "moved"
+	EventRemoved  EventKind = "removed"
+	EventRetried  EventKind = "retried"
+	EventReleased EventKind = "released" // a lock
+	EventRepaired EventKind = "repaired"
+	EventRan      EventKind = "ran" // delayed jobs, or a schedule, before their time
+	EventOrdered  EventKind = "ordered"
+	EventRequeued EventKind = "requeued" // a long job
+	EventCanceled EventKind = "cancelled"
+)
+
+// EventKinds are all kinds.
+var EventKinds = []EventKind{
+	EventStarted, EventStopped, EventDeployed, EventReloaded, EventRefused, EventPaused, EventResumed, EventRecycled, EventDied,
+	EventKilled, EventLockLost, EventPurged, EventMoved, EventRemoved, EventRetried, EventReleased, EventRepaired, EventRan, EventOrdered,
+	EventRequeued, EventCanceled,
+}
+
+// Event is something that happened to daemons, or that somebody did.
+type Event struct {
+	// ID is its id in the stream, At when Redis took it.
+	ID string
+	At time.Time
+
+	Kind EventKind
+	// By is who did it: a master or "user@host". Via is by what: "daemon", "cli", "web".
+	By, Via string
+	// Subject is what it happened to: a process, a queue, a lock.
+	Subject string
+	// Text says what happened, in words.
+	Text string
+	// Count is how many jobs or other things it concerns; 0 = it is not about a number.
+	Count int64
+}
+
+// NoteEvent writes an event. It is sent once: one whose answer is lost is not written again.
+func (s *Store) NoteEvent(ctx context.Context, e Event) error {
+	values := []any{"kind", clip(string(e.Kind), maxEventField)}
+	for _, f := range [][2]string{
+		{"by", clip(e.By, maxEventField)}, {"via", clip(e.Via, maxEventField)}, {"subject", clip(e.Subject, maxEventField)}, {"text", clip(e.Text, MaxEventText)},
+	} {
+		if f[1] != "" {
+			values = append(values, f[0], f[1])
+		}
+	}
+	if e.Count > 0 {
+		values = append(values, "count", e.Count)
+	}
+	err := s.db.Write.XAdd(ctx, &redis.XAddArgs{Stream: s.db.Key(keyEvents), MaxLen: keptEvents, Approx: true, Values: values}).Err()
+	if err != nil {
+		return fmt.Errorf("note the event %q: %w", e.Kind, err)
+	}
+	return nil
+}
+
+// clip cuts a text that is too long, and makes it one line of plain text.
+func clip(text string, most int) string { return wire.Printable(text, most) }
+
+// Events returns events, the newest first: limit at most, and only those before the one with an id;
+// "" = from the newest on.
+func (s *Store) Events(ctx context.Context, before string, limit int) ([]Event, error) {
+	start := "+"
+	if before != "" {
+		if err := checkEventID(before); err != nil {
+			return nil, err
+		}
+		if start = idBefore(before); start == "" {
+			return nil, nil
+		}
+	}
+	entries, err := s.db.Read.XRevRangeN(ctx, s.db.Key(keyEvents), start, "-", int64(min(max(limit, 1), MaxEvents))).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read events: %w", err)
+	}
+	return eventsOf(entries), nil
+}
+
+// EventsAfter returns the events behind the one with an id, the oldest first; "" = from the oldest on.
+func (s *Store) EventsAfter(ctx context.Context, after string, limit int) ([]Event, error) {
+	start := "-"
+	if after != "" {
+		if err := checkEventID(after); err != nil {
+			return nil, err
+		}
+		ms, n, _ := splitEventID(after)
+		start = fmt.Sprintf("%d-%d", ms, n+1) // "(" needs Redis 6.2
+	}
+	entries, err := s.db.Read.XRangeN(ctx, s.db.Key(keyEvents), start, "+", int64(min(max(limit, 1), MaxEvents))).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read events: %w", err)
+	}
+	return eventsOf(entries), nil
+}
+
+// EventIDError is returned for what is no id of an event.
+type EventIDError struct{ ID string }
+
+func (e *EventIDError) Error() string {
+	return fmt.Sprintf("%q is no id of an event; it has the form 1764000000000-0", e.ID)
+}
+
+func checkEventID(id string) error {
+	if _, _, ok := splitEventID(id); !ok {
+		return &EventIDError{id}
+	}
+	return nil
+}
+
+func splitEventID(id string) (ms, n uint64, ok bool) {
+	first, second, found := strings.Cut(id, "-")
+	ms, err := strconv.ParseUint(first, 10, 63)
+	if err != nil || !found {
+		return 0, 0, false
+	}
+	n, err = strconv.ParseUint(second, 10, 63)
+	return ms, n, err == nil
+}
+
+// idBefore is the greatest id that is less than another one, "" if there is none.
+func idBefore(id string) string {
+	ms, n, _ := splitEventID(id)
+	switch {
+	case n > 0:
+		return fmt.Sprintf("%d-%d", ms, n-1)
+	case ms > 0:
+		return strconv.FormatUint(ms-1, 10) // with any second number
+	}
+	return ""
+}
+
+// eventsOf reads entries of the stream. Anybody may have written there: what is not known is left
+// out, and what is too long is cut.
+func eventsOf(entries []redis.XMessage) []Event {
+	out := make([]Event, 0, len(entries))
+	for _, entry := range entries {
+		field := func(name string, most int) string {
+			text, _ := entry.Values[name].(string)
+			return clip(text, most)
+		}
+		e := Event{
+			ID: entry.ID, Kind: EventKind(field("kind", maxEventField)), By: field("by", maxEventField), Via: field("via", maxEventField),
+			Subject: field("subject", maxEventField), Text: field("text", MaxEventText),
+		}
+		ms, _, _ := splitEventID(entry.ID)
+		e.At = time.UnixMilli(int64(ms)).UTC()
+		if n, err := strconv.ParseInt(field("count", maxEventField), 10, 64); err == nil && n > 0 {
+			e.Count = n
+		}
+		out = append(out, e)
+	}
+	return out
+}

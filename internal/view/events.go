@@ -1,0 +1,102 @@
+package view
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/resqued/resqued/internal/store"
+)
+
+// Event is something that happened to daemons, or that somebody did.
+type Event struct {
+	ID   string    `json:"id"`
+	At   time.Time `json:"at"`
+	Kind string    `json:"kind"`
+	// By is a daemon, or user@host; Via says by what: daemon, cli, web.
+	By      string `json:"by"`
+	Via     string `json:"via"`
+	Subject string `json:"subject"`
+	Text    string `json:"text"`
+	// Count is how many jobs or other things it concerns; null = it is about no number.
+	Count *int64 `json:"count"`
+}
+
+// EventStore is what the view of events needs of the store.
+type EventStore interface {
+	Events(ctx context.Context, before string, limit int) ([]store.Event, error)
+	EventsAfter(ctx context.Context, after string, limit int) ([]store.Event, error)
+}
+
+// EventFilter says which events are meant.
+type EventFilter struct {
+	// Kinds are those that are meant; none = all.
+	Kinds []string
+	// Before is the id of an event: only older ones; "" = from the newest on.
+	Before string
+	// Limit bounds how many there are; 0 = as many as one read brings.
+	Limit int
+}
+
+// eventReads bounds how many reads one question takes: events of a rare kind may be far apart.
+const eventReads = 12
+
+// Events returns events, the newest first. Next, if it is not "", is the Before of those that follow.
+func Events(ctx context.Context, s EventStore, f EventFilter) (events []Event, next string, err error) {
+	limit := f.Limit
+	if limit <= 0 || limit > store.MaxEvents {
+		limit = store.MaxEvents
+	}
+	before := f.Before
+	for range eventReads {
+		size := limit + 1
+		if len(f.Kinds) > 0 {
+			size = store.MaxEvents
+		}
+		part, err := s.Events(ctx, before, size)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, e := range part {
+			if !f.meant(e) {
+				continue
+			}
+			if len(events) == limit {
+				return events, events[limit-1].ID, nil
+			}
+			events = append(events, eventOf(e))
+		}
+		if len(part) < min(size, store.MaxEvents) {
+			return events, "", nil
+		}
+		before = part[len(part)-1].ID
+	}
+	return events, before, nil
+}
+
+// EventsSince returns events behind the one with an id, the oldest first, and the id behind which
+// the next ones stand; "" = all there are.
+func EventsSince(ctx context.Context, s EventStore, f EventFilter, after string) (events []Event, last string, err error) {
+	part, err := s.EventsAfter(ctx, after, store.MaxEvents)
+	if err != nil {
+		return nil, after, err
+	}
+	for _, e := range part {
+		if after = e.ID; f.meant(e) {
+			events = append(events, eventOf(e))
+		}
+	}
+	return events, after, nil
+}
+
+func (f EventFilter) meant(e store.Event) bool {
+	return len(f.Kinds) == 0 || slices.Contains(f.Kinds, string(e.Kind))
+}
+
+func eventOf(e store.Event) Event {
+	v := Event{ID: e.ID, At: e.At, Kind: string(e.Kind), By: e.By, Via: e.Via, Subject: e.Subject, Text: e.Text}
+	if e.Count > 0 {
+		v.Count = &e.Count
+	}
+	return v
+}

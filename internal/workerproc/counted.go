@@ -1,0 +1,71 @@
+package workerproc
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/history"
+	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/thread"
+)
+
+// countedEvery is how often at most the master is sent what was counted.
+const countedEvery = time.Second
+
+// counted are the ends of jobs that the master has not been told of yet, for the history. The
+// loop owns all fields.
+type counted struct {
+	link *link
+	log  *zap.Logger
+	sums history.Sums
+	sent time.Time
+}
+
+func newCounted(link *link, log *zap.Logger) *counted { return &counted{link: link, log: log} }
+
+// end counts the end of a job, or of one run of it. Waited is 0 where the job does not tell.
+func (c *counted) end(class, queue string, result thread.Result, ran, waited time.Duration) {
+	out := history.Processed
+	switch result {
+	case thread.Failed, thread.Retried:
+		out |= history.Failed
+	case thread.Dropped:
+		out |= history.Unrun
+	case thread.Discarded:
+		if ran < 0 {
+			out |= history.Unrun
+		}
+	case thread.Requeued:
+		out = history.Unrun
+	}
+	if waited <= 0 || ran < 0 {
+		waited = history.Unknown
+	}
+	c.sums.Add(class, queue, out, ran, waited)
+}
+
+// send sends what was counted, if it is time for that.
+func (c *counted) send() {
+	if now := time.Now(); now.Sub(c.sent) >= countedEvery {
+		c.sent = now
+		c.sendAll()
+	}
+}
+
+// sendAll sends what was counted. What the master does not take is sent later; without a master it
+// is lost with this process.
+func (c *counted) sendAll() {
+	for !c.link.gone {
+		packet := c.sums.Take()
+		if packet == nil {
+			return
+		}
+		if err := c.link.send(proc.Message{Type: proc.Counted, Sums: packet}); err != nil {
+			if bad := c.sums.PutBack(packet); bad != nil {
+				c.log.Error("the counts of jobs are lost", zap.Error(bad)) // unexpected: Take wrote it
+			}
+			return
+		}
+	}
+}
