@@ -50,7 +50,7 @@ func TestDrainWithoutRedis(t *testing.T) {
 		d.Signal(quit)
 		require.True(t, d.AwaitEnd(harness.Speed(40*time.Second)), "the drain waits for redis: %s", d.Log())
 		require.Zero(t, d.Exit())
-		require.Contains(t, d.Log(), "left to recovery")
+		d.AwaitLog("left to recovery")
 		server.Restart()
 		require.EqualValues(t, 1, d.Snapshot().InFlight)
 		d.Open() // not before: the job could end while there is a server to record it
@@ -75,7 +75,7 @@ func TestDrainWithoutRedis(t *testing.T) {
 		d.Signal(quit)
 		require.True(t, d.AwaitEnd(patience/2), "%s", d.Log())
 		require.Zero(t, d.Exit())
-		require.Contains(t, d.Log(), "was parked")
+		d.AwaitLog("was parked")
 		requireNoLocks(t, d)
 		require.Zero(t, d.Snapshot().InFlight)
 		stdout, _, code := d.Run("parked", "--config", d.ConfigFile)

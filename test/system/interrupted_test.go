@@ -41,7 +41,7 @@ handlers:
 	d.Signal(quit)
 	require.Zero(t, d.Exit())
 	require.Equal(t, 1, lines("told"), "TERM, before KILL")
-	require.Contains(t, d.Log(), "drain_timeout")
+	d.AwaitLog("drain_timeout")
 	require.Equal(t, harness.Snapshot{Queued: 3}, d.Snapshot())
 	require.Empty(t, d.Residue())
 	requireNoLocks(t, d)

@@ -358,7 +358,7 @@ func TestNeighboursInContainers(t *testing.T) {
 		o.Unready = true
 		d := harness.Start(t, o)
 		require.Equal(t, 1, d.Exit())
-		require.Contains(t, d.Log(), "/proc is that of another PID namespace")
+		d.AwaitLog("/proc is that of another PID namespace")
 	})
 }
 

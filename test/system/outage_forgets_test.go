@@ -186,7 +186,7 @@ func TestRedisThatEvicts(t *testing.T) {
 		d := harness.Start(t, harness.Options{Redis: redistest.Start(t, evicting), Unready: true})
 		require.NotZero(t, d.Exit())
 		for _, part := range []string{"may evict jobs", "volatile-lru", "noeviction", "allow_eviction: true", d.URL} {
-			require.Contains(t, d.Log(), part)
+			d.AwaitLog(part)
 		}
 	})
 	t.Run("may be allowed", func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestRedisThatEvicts(t *testing.T) {
 		d := harness.Start(t, harness.Options{Redis: server})
 		do("CONFIG", "SET", "maxmemory-policy", "volatile-lru")(t, server)
 		d.AwaitLog("jobs may be lost")
-		require.Contains(t, d.Log(), "volatile-lru")
+		d.AwaitLog("volatile-lru")
 	})
 }
 
@@ -213,7 +213,7 @@ func TestRedisIsTooOld(t *testing.T) {
 	d := harness.Start(t, harness.Options{Env: []string{"REDIS_URL=redis://" + addr}, Unready: true})
 	require.NotZero(t, d.Exit())
 	for _, part := range []string{addr, "version 4.0.14", "needs 5.0 or newer"} {
-		require.Contains(t, d.Log(), part)
+		d.AwaitLog(part)
 	}
 }
 

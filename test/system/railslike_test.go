@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,7 +53,9 @@ func newRailsLike(t *testing.T, resque bool) railsLike {
 func (a railsLike) ruby(t *testing.T, script string) string {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), "ruby", "-r", "./app", "-e", script)
-	c.Dir, c.Env = a.dir, append(os.Environ(), a.env...)
+	// An empty REDIS_URL would be one: the one of whoever runs the tests must not reach the stand-in.
+	environ := slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "REDIS_URL=") })
+	c.Dir, c.Env = a.dir, append(environ, a.env...)
 	out, err := c.Output()
 	require.NoError(t, err)
 	return strings.TrimSpace(string(out))
@@ -86,7 +89,7 @@ func TestRailsLike(t *testing.T) {
 			d.AwaitProcessed(4, patience)
 			if resque {
 				require.Equal(t, "sending mailed sent", app.events(t, 1))
-				require.Contains(t, d.Log(), "SendInvoice[1] took")
+				d.AwaitLog("SendInvoice[1] took")
 				enqueue("SendInvoice", "1")
 				d.AwaitLog("invoice 1 was sent before")
 				enqueue("SendInvoice", "99") // fails before on_failure can note it

@@ -117,7 +117,7 @@ func TestRunnerThatDoesNotBoot(t *testing.T) {
 		d.Push("q", "Count", 1)
 		require.Equal(t, 78, d.Exit(), d.Log())
 		for _, part := range []string{"exe/resqued-runner", "exit code 1", "what the app says", "no database here"} {
-			require.Contains(t, d.Log(), part)
+			d.AwaitLog(part)
 		}
 		require.Equal(t, int64(1), d.Snapshot().Queued)
 		require.Empty(t, kinOf("unbootable"))
@@ -234,7 +234,7 @@ func TestRunnerReload(t *testing.T) {
 	require.NotZero(t, code, out)
 	require.Contains(t, out+errs, "a broken release")
 	d.AwaitStatus("reload refused")
-	require.Contains(t, d.Log(), "the old one stays")
+	d.AwaitLog("the old one stays")
 	push(50)
 	d.AwaitProcessed(int64(total), patience)
 	a.once(total, "old", "new")
