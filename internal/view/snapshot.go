@@ -105,3 +105,14 @@ func (r *onceRead) Payloads(_ context.Context, queue string, _, _ int64) ([][]by
 	}
 	return nil, nil
 }
+
+// LocksHeld is how many locks the running jobs hold.
+func (v *Snapshot) LocksHeld() int {
+	n := 0
+	for _, j := range v.Jobs {
+		if j.Record.LockKey != "" {
+			n++
+		}
+	}
+	return n
+}

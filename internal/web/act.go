@@ -1,13 +1,17 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -48,6 +52,41 @@ func (s *Server) acted(r *http.Request, what string, about ...zap.Field) {
 	s.log.Info("changed by the dashboard", append([]zap.Field{zap.String("what", what), zap.String("who", wire.Printable(who, maxQuoted)), zap.String("from", r.RemoteAddr)}, about...)...)
 }
 
+// noteTime bounds how long an act waits until it is among the events.
+const noteTime = 2 * time.Second
+
+// noted writes among the events what somebody has done to n things; without any nothing was done.
+// What cannot be written is only missing there: it was done all the same.
+func (s *Server) noted(r *http.Request, kind store.EventKind, subject, text string, n int64) {
+	if n <= 0 {
+		return
+	}
+	by := visitorOf(r).Name
+	if by == "" {
+		by = "somebody without a login"
+	}
+	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		by += "@" + host
+	}
+	s.note(r.Context(), store.Event{Kind: kind, By: by, Via: "web", Subject: subject, Text: text, Count: n})
+}
+
+func (s *Server) note(ctx context.Context, e store.Event) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
+	defer cancel()
+	if err := s.o.Store.NoteEvent(ctx, e); err != nil {
+		s.log.Warn("an act is missing among the events", zap.String("kind", string(e.Kind)), zap.String("subject", wire.Printable(e.Subject, maxQuoted)), zap.Error(err))
+	}
+}
+
+// done is 1 for an act that has changed something.
+func done(changed bool) int64 {
+	if changed {
+		return 1
+	}
+	return 0
+}
+
 // body reads the JSON object of a request.
 func body(r *http.Request, into any) error {
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
@@ -80,6 +119,7 @@ func (s *Server) pauseQueue(r *http.Request) (any, error) {
 	queue := named(r, "queue")
 	s.acted(r, "pause a queue", zap.String("queue", queue))
 	changed, err := s.o.Store.Pause(r.Context(), queue)
+	s.noted(r, store.EventPaused, "queue "+queue, "", done(changed))
 	return outcome(changed, "paused", "was_paused"), err
 }
 
@@ -87,6 +127,7 @@ func (s *Server) resumeQueue(r *http.Request) (any, error) {
 	queue := named(r, "queue")
 	s.acted(r, "resume a queue", zap.String("queue", queue))
 	changed, err := s.o.Store.Resume(r.Context(), queue)
+	s.noted(r, store.EventResumed, "queue "+queue, "", done(changed))
 	if err != nil || changed {
 		return did{Outcome: "resumed"}, err
 	}
@@ -99,12 +140,14 @@ func (s *Server) resumeQueue(r *http.Request) (any, error) {
 func (s *Server) pauseAll(r *http.Request) (any, error) {
 	s.acted(r, "pause all queues")
 	changed, err := s.o.Store.PauseAll(r.Context())
+	s.noted(r, store.EventPaused, "all queues", "", done(changed))
 	return outcome(changed, "paused", "was_paused"), err
 }
 
 func (s *Server) resumeAll(r *http.Request) (any, error) {
 	s.acted(r, "resume all queues")
 	changed, err := s.o.Store.ResumeAll(r.Context())
+	s.noted(r, store.EventResumed, "all queues", "", done(changed))
 	return outcome(changed, "resumed", "was_not_paused"), err
 }
 
@@ -114,7 +157,31 @@ func (s *Server) purgeQueue(r *http.Request) (any, error) {
 		return nil, err
 	}
 	n, err := s.o.Jobs.PurgeQueue(r.Context(), queue)
+	s.noted(r, store.EventPurged, "queue "+queue, view.Plural(int(n), "waiting job"), n)
 	return counted("purged", n), err
+}
+
+func (s *Server) removeQueue(r *http.Request) (any, error) {
+	queue := named(r, "queue")
+	if err := s.acting(r, "remove a queue", zap.String("queue", queue)); err != nil {
+		return nil, err
+	}
+	n, err := s.o.Jobs.RemoveQueue(r.Context(), queue)
+	s.noted(r, store.EventRemoved, "queue "+queue, "with "+view.Plural(int(n), "job"), max(n, done(err == nil)))
+	return counted("removed", n), err
+}
+
+func (s *Server) repairQueue(r *http.Request) (any, error) {
+	queue := named(r, "queue")
+	if err := s.acting(r, "repair a queue", zap.String("queue", queue)); err != nil {
+		return nil, err
+	}
+	report, err := s.o.Store.RepairUnique(r.Context(), queue)
+	if err != nil {
+		return nil, err
+	}
+	s.noted(r, store.EventRepaired, "queue "+queue, "its keys did not match", done(report.Changed()))
+	return outcome(report.Changed(), "repaired", "matched"), nil
 }
 
 func (s *Server) enqueue(r *http.Request) (any, error) {
@@ -150,14 +217,14 @@ func (s *Server) enqueue(r *http.Request) (any, error) {
 		return nil, badRequest("%s", wire.Printable(err.Error(), maxQuoted))
 	}
 	s.acted(r, "enqueue a job", zap.String("class", job.Class), zap.String("queue", job.Queue))
-	done, err := s.o.Jobs.EnqueueRaw(r.Context(), payload, how...)
+	pushed, err := s.o.Jobs.EnqueueRaw(r.Context(), payload, how...)
 	if err != nil && !rdb.Unreachable(err) && rdb.Refusal(err) == "" {
 		return nil, badRequest("%s", wire.Printable(err.Error(), maxQuoted))
 	}
 	return struct {
 		Queue   string `json:"queue"`
 		Outcome string `json:"outcome"`
-	}{done.Queue, string(done.Status)}, err
+	}{pushed.Queue, string(pushed.Status)}, err
 }
 
 func (s *Server) killJob(r *http.Request) (any, error) {
@@ -172,7 +239,22 @@ func (s *Server) killJob(r *http.Request) (any, error) {
 		return nil, err
 	}
 	said, err := s.o.Store.RequestKill(r.Context(), v.Run, store.KillRequest{Grace: killGrace})
+	s.notedKill(r, []*view.Job{v}, done(err == nil && said != store.KillGone))
 	return did{Outcome: said}, err
+}
+
+// notedKill notes that running jobs were told to stop.
+func (s *Server) notedKill(r *http.Request, jobs []*view.Job, n int64) {
+	const shown = 5
+	var names []string
+	for i, j := range jobs {
+		if i == shown {
+			names = append(names, fmt.Sprintf("and %d more", len(jobs)-i))
+			break
+		}
+		names = append(names, j.Class+" ("+j.ID+")")
+	}
+	s.noted(r, store.EventKilled, "jobs", strings.Join(names, ", "), n)
 }
 
 // leastID is how many characters an id of a failure has at least: a shorter one fits too many.
@@ -192,6 +274,8 @@ type pick struct {
 	// DryRun: only count them. Expect: refuse if there are more than that.
 	DryRun bool   `json:"dry_run"`
 	Expect *int64 `json:"expect"`
+	// Background: do not wait for its end, but answer with the id of an operation.
+	Background bool `json:"background"`
 }
 
 func (s *Server) editFailed(r *http.Request, what string, do func(ctx context.Context, f client.FailedFilter) (client.FailedReport, error)) (any, error) {
@@ -223,12 +307,38 @@ func (s *Server) editFailed(r *http.Request, what string, do func(ctx context.Co
 	if err := s.acting(r, what+" failures", zap.Strings("ids", p.IDs), zap.String("class", f.Class), zap.String("queue", f.Queue), zap.String("error", f.Error), zap.Bool("all", f.All)); err != nil {
 		return nil, err
 	}
+	if p.Background {
+		found, err := s.o.Jobs.CountFailed(r.Context(), f, what == "removed")
+		if err != nil {
+			return nil, err
+		}
+		id, err := s.editMany(r, what+" failures", what, f, int64(found.Matched), "")
+		return struct {
+			did
+			Operation string `json:"operation"`
+		}{did{Outcome: "begun"}, id}, err
+	}
 	// Who stops waiting has not said that the rest should be left.
 	report, err := do(context.WithoutCancel(r.Context()), f)
+	s.noted(r, failedEvents[what], "failures", view.Plural(report.Done, "failure")+selected(f), int64(report.Done))
 	return struct {
 		did
 		Matched int `json:"matched"`
 	}{counted(what, int64(report.Done)), report.Matched}, err
+}
+
+// failedEvents are the kinds of events of what is done to failures.
+var failedEvents = map[string]store.EventKind{"retried": store.EventRetried, "removed": store.EventRemoved}
+
+// selected says how failures were selected.
+func selected(f client.FailedFilter) string {
+	var said strings.Builder
+	for _, one := range []struct{ name, value string }{{" of class ", f.Class}, {" of queue ", f.Queue}, {" with ", f.Error}} {
+		if one.value != "" {
+			said.WriteString(one.name + wire.Printable(one.value, view.MaxName))
+		}
+	}
+	return said.String()
 }
 
 func (s *Server) retryFailed(r *http.Request) (any, error) {
@@ -254,6 +364,7 @@ func (s *Server) releaseLock(r *http.Request) (any, error) {
 	case !found:
 		return nil, &Error{Status: http.StatusNotFound, Code: "not_found", Message: "the lock is gone by now"}
 	case said == store.LockReleased:
+		s.noted(r, store.EventReleased, "lock "+v.Key, "its state was: "+string(v.State), 1)
 		return did{Outcome: said}, nil
 	case said == store.LockChanged:
 		return nil, &Error{Status: http.StatusConflict, Code: said, Message: "the lock has another holder by now", Hint: "Look again."}
@@ -283,6 +394,7 @@ func (s *Server) editLong(r *http.Request, what string, do func(ctx context.Cont
 		}
 		return nil, &Error{Status: http.StatusConflict, Code: "state", Message: wire.Printable(err.Error(), maxQuoted)}
 	}
+	s.noted(r, store.EventKind(what), "long job "+run.UUID, run.Class, 1)
 	return did{Outcome: what}, nil
 }
 
@@ -306,6 +418,110 @@ func (s *Server) runSchedule(r *http.Request) (any, error) {
 	if err := s.acting(r, "run a schedule", zap.String("schedule", v.Name), zap.String("class", v.Class)); err != nil {
 		return nil, err
 	}
-	done, err := s.o.Jobs.EnqueueRaw(r.Context(), payload, client.Queue(v.Queue))
-	return did{Outcome: string(done.Status)}, err
+	enqueued, err := s.o.Jobs.EnqueueRaw(r.Context(), payload, client.Queue(v.Queue))
+	s.noted(r, store.EventRan, "schedule "+v.Name, v.Class, done(err == nil))
+	return did{Outcome: string(enqueued.Status)}, err
+}
+
+// order tells a daemon to do something.
+func (s *Server) order(r *http.Request) (any, error) {
+	verb := store.Verb(r.PathValue("order"))
+	switch verb {
+	case store.OrderPause, store.OrderResume, store.OrderDrain, store.OrderRecycle:
+	default:
+		return nil, notFoundPath(r.URL.Path)
+	}
+	return did{Outcome: "asked"}, s.orderWorker(r, named(r, "worker"), verb)
+}
+
+func (s *Server) orderWorker(r *http.Request, name string, verb store.Verb) error {
+	masters, err := view.Masters(r.Context(), s.o.Store)
+	if err != nil {
+		return err
+	}
+	ordered, err := view.FindOrdered(r.Context(), s.o.Store, masters, []string{name})
+	if err != nil {
+		if _, ok := errors.AsType[*view.NotOursError](err); ok {
+			return &Error{Status: http.StatusConflict, Code: "foreign", Message: wire.Printable(err.Error(), maxQuoted)}
+		}
+		return err
+	}
+	if err := s.acting(r, string(verb)+" a daemon", zap.String("worker", name)); err != nil {
+		return err
+	}
+	for _, o := range ordered {
+		_, said, err := s.o.Store.RequestOrder(r.Context(), o.ID, verb, o.Proc)
+		switch {
+		case err != nil:
+			return err
+		case said != store.OrderAsked:
+			return &Error{Status: http.StatusConflict, Code: said, Message: "the daemon takes no orders: it has gone, or is of an older version"}
+		}
+		s.noted(r, store.EventOrdered, cmp.Or(o.Proc, o.Name), string(verb), 1)
+	}
+	return nil
+}
+
+func (s *Server) runDelayed(r *http.Request) (any, error)    { return s.editDelayed(r, true) }
+func (s *Server) removeDelayed(r *http.Request) (any, error) { return s.editDelayed(r, false) }
+
+func (s *Server) editDelayed(r *http.Request, run bool) (any, error) {
+	var names struct {
+		IDs []string `json:"ids"`
+	}
+	if err := body(r, &names); err != nil {
+		return nil, err
+	}
+	if len(names.IDs) == 0 {
+		return nil, badRequest("name delayed jobs by ids")
+	}
+	what := "removed"
+	if run {
+		what = "enqueued"
+	}
+	n, err := s.undelay(r, names.IDs, run)
+	return counted(what, n), err
+}
+
+// undelay enqueues delayed jobs before their time, or removes them.
+func (s *Server) undelay(r *http.Request, ids []string, run bool) (n int64, err error) {
+	jobs, err := view.FindDelayed(r.Context(), s.o.Store, ids, nil, view.DelayedFilter{})
+	if err != nil {
+		return 0, err
+	}
+	kind, what := store.EventRemoved, "remove delayed jobs"
+	if run {
+		kind, what = store.EventRan, "run delayed jobs"
+	}
+	if err := s.acting(r, what, zap.Strings("ids", ids)); err != nil {
+		return 0, err
+	}
+	// Who stops waiting has not said that the rest should be left.
+	err = s.o.Store.Undelay(context.WithoutCancel(r.Context()), jobs, run, s.unique, func(_ store.DelayedJob, what store.FailedOutcome) {
+		if what != store.FailedGone && what != store.FailedStuck {
+			n++
+		}
+	})
+	s.noted(r, kind, "delayed jobs", view.Plural(int(n), "delayed job"), n)
+	return n, err
+}
+
+// operation is an act on many records, and how far it has come.
+func (s *Server) operation(r *http.Request) (any, error) {
+	one, err := s.operations.find(named(r, "id"))
+	if err != nil {
+		return nil, err
+	}
+	return one.state(), nil
+}
+
+// stopOperation ends one. What it has not come to stays as it was.
+func (s *Server) stopOperation(r *http.Request) (any, error) {
+	one, err := s.operations.find(named(r, "id"))
+	if err != nil {
+		return nil, err
+	}
+	s.acted(r, "stop an act on many records", zap.String("operation", one.what))
+	one.cancel()
+	return did{Outcome: "asked"}, nil
 }

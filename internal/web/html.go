@@ -62,6 +62,9 @@ func pageRoutes() []route {
 		page("/longjobs", "long jobs", (*Server).longJobsPage),
 		page("/longjobs/{uuid}", "one run of a long job", (*Server).longJobPage),
 		page("/schedule", "what runs when", (*Server).schedulePage),
+		page("/classes", "what each class of jobs costs", (*Server).classesPage),
+		page("/classes/{class}", "one class", (*Server).classPage),
+		page("/events", "what happened, and who did what", (*Server).eventsPage),
 		page("/redis", "the server, and what the checks found", (*Server).redisPage),
 		page("/operations/{id}", "an act on many records", (*Server).operationPage),
 
@@ -93,7 +96,7 @@ func (s *Server) frame(r *http.Request, name, title string) pages.Frame {
 	visitor := visitorOf(r)
 	f := pages.Frame{
 		View: name, Title: title, Prefix: s.o.PathPrefix, Namespace: s.o.Namespace, Redis: s.o.Store.Where(), User: visitor.Name, Operator: visitor.Role >= Operator,
-		Now: time.Now(), Refresh: refresh, Notice: noticeOf(r.URL.Query()), Hidden: []string{"classes", "events"},
+		Now: time.Now(), Refresh: refresh, Notice: noticeOf(r.URL.Query()),
 	}
 	return f
 }

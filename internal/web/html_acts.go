@@ -56,13 +56,10 @@ func (s *Server) actOnQueue(r *http.Request) (answer, error) {
 		_, err := s.resumeQueue(r)
 		return answer{to: after(at, "resumed", 1, 1)}, err
 	case "repair":
-		if err := s.acting(r, "repair a queue", zap.String("queue", name)); err != nil {
-			return answer{}, err
-		}
-		report, err := s.o.Store.RepairUnique(r.Context(), name)
+		answered, err := s.repairQueue(r)
 		said := "matched"
-		if report.Changed() {
-			said = "repaired"
+		if d, ok := answered.(did); ok {
+			said = d.Outcome
 		}
 		return answer{to: after(string(f.Path("/locks")), said, 1, 1)}, err
 	case "purge":
@@ -83,9 +80,9 @@ func (s *Server) actOnQueue(r *http.Request) (answer, error) {
 			return s.ask(r, "queues", fmt.Sprintf("Purge %s of %s?", view.Plural(int(size), "job"), wire.Printable(name, view.MaxName)),
 				"Purge "+view.Plural(int(size), "job"), at, details, pages.Field{Name: "expect", Value: now}), nil
 		}
-		done, err := s.purgeQueue(r)
+		answered, err := s.purgeQueue(r)
 		n := 0
-		if d, ok := done.(did); ok && d.Count != nil {
+		if d, ok := answered.(did); ok && d.Count != nil {
 			n = int(*d.Count)
 		}
 		return answer{to: after(at, "purged", n, n)}, err
@@ -153,7 +150,8 @@ func (s *Server) actOnJobs(r *http.Request) (answer, error) {
 			view.Left(killGrace), thereRun(siblings)))
 		return s.ask(r, "jobs", fmt.Sprintf("Kill %s?", view.Plural(len(jobs), "running job")), "Kill "+view.Plural(len(jobs), "job"), string(f.Path("/jobs")), details), nil
 	}
-	done := 0
+	told := 0
+	defer func() { s.notedKill(r, jobs, int64(told)) }()
 	for _, j := range jobs {
 		if err := s.acting(r, "kill a job", zap.String("job", j.ID), zap.String("class", j.Class)); err != nil {
 			return answer{}, err
@@ -163,10 +161,10 @@ func (s *Server) actOnJobs(r *http.Request) (answer, error) {
 			return answer{}, err
 		}
 		if said != store.KillGone {
-			done++
+			told++
 		}
 	}
-	return answer{to: after(string(f.Path("/jobs")), "killed", done, len(names))}, nil
+	return answer{to: after(string(f.Path("/jobs")), "killed", told, len(names))}, nil
 }
 
 func thereRun(n int) string {
@@ -202,13 +200,14 @@ func (s *Server) actOnFailures(r *http.Request) (answer, error) {
 		return answer{}, err
 	}
 	// Who stops waiting has not said that the rest should be left.
-	report, err := s.editing(act)(context.WithoutCancel(r.Context()), client.FailedFilter{IDs: ids})
+	report, err := s.editing(past(act))(context.WithoutCancel(r.Context()), client.FailedFilter{IDs: ids})
+	s.noted(r, failedEvents[past(act)], "failures", view.Plural(report.Done, "failure"), int64(report.Done))
 	return answer{to: after(back, past(act), report.Done, len(ids))}, err
 }
 
-// editing returns what an act does to failures.
-func (s *Server) editing(act string) func(ctx context.Context, f client.FailedFilter) (client.FailedReport, error) {
-	if act == "retry" {
+// editing returns what makes failures retried or removed ones.
+func (s *Server) editing(what string) func(ctx context.Context, f client.FailedFilter) (client.FailedReport, error) {
+	if what == "retried" {
 		return s.o.Jobs.RetryFailed
 	}
 	return s.o.Jobs.RemoveFailed
@@ -262,12 +261,20 @@ func (s *Server) actOnAllFailures(r *http.Request, act string, filter pages.Fail
 		return answer{}, err
 	}
 	f := s.frame(r, "", "")
-	id, err := s.operations.start(what, int64(report.Matched), back, func(ctx context.Context, progress func(done int)) (int, error) {
-		records.Progress = progress
-		done, err := s.editing(act)(ctx, records)
-		return done.Done, err
-	})
+	id, err := s.editMany(r, what, past(act), records, int64(report.Matched), back)
 	return answer{to: string(f.Path("/operations", id))}, err
+}
+
+// editMany retries or removes failures while nobody waits for it, and returns the id of the
+// operation. What becomes of it is among the events when it has ended.
+func (s *Server) editMany(r *http.Request, title, what string, records client.FailedFilter, total int64, back string) (id string, err error) {
+	asked := r.Clone(context.WithoutCancel(r.Context()))
+	return s.operations.start(title, total, back, func(ctx context.Context, progress func(done int)) (int, error) {
+		records.Progress = progress
+		report, err := s.editing(what)(ctx, records)
+		s.noted(asked, failedEvents[what], "failures", view.Plural(report.Done, "failure")+selected(records), int64(report.Done))
+		return report.Done, err
+	})
 }
 
 func (s *Server) actOnWorker(r *http.Request) (answer, error) {
@@ -279,32 +286,12 @@ func (s *Server) actOnWorker(r *http.Request) (answer, error) {
 	default:
 		return answer{}, unknownAct(r)
 	}
-	masters, err := view.Masters(r.Context(), s.o.Store)
-	if err != nil {
-		return answer{}, err
-	}
-	ordered, err := view.FindOrdered(r.Context(), s.o.Store, masters, []string{name})
-	if err != nil {
-		if _, ok := err.(*view.NotOursError); ok { //nolint:errorlint // as FindOrdered returns it
-			return answer{}, &Error{Status: http.StatusConflict, Code: "foreign", Message: wire.Printable(err.Error(), maxQuoted)}
-		}
-		return answer{}, err
-	}
 	if verb == store.OrderDrain && !sure(r) {
 		return s.ask(r, "workers", "Drain "+wire.Printable(name, view.MaxName)+"?", "Drain", string(f.Path("/workers", name)),
 			[]string{"Its jobs finish, and then the daemon ends. Whatever started it may start it again."}), nil
 	}
-	if err := s.acting(r, string(verb)+" a daemon", zap.String("worker", name)); err != nil {
+	if err := s.orderWorker(r, name, verb); err != nil {
 		return answer{}, err
-	}
-	for _, o := range ordered {
-		_, said, err := s.o.Store.RequestOrder(r.Context(), o.ID, verb, o.Proc)
-		switch {
-		case err != nil:
-			return answer{}, err
-		case said != store.OrderAsked:
-			return answer{}, &Error{Status: http.StatusConflict, Code: said, Message: "the daemon takes no orders: it has gone, or is of an older version"}
-		}
 	}
 	return answer{to: after(string(f.Path("/workers")), "ordered", 1, 1)}, nil
 }
@@ -364,22 +351,10 @@ func (s *Server) actOnDelayed(r *http.Request) (answer, error) {
 		return s.ask(r, "schedule", fmt.Sprintf("Remove %s?", view.Plural(len(ids), "delayed job")), "Remove "+view.Plural(len(ids), "job"), back,
 			[]string{"They cannot be brought back."}), nil
 	}
-	jobs, err := view.FindDelayed(r.Context(), s.o.Store, ids, nil, view.DelayedFilter{})
-	if err != nil {
-		return answer{}, err
-	}
-	if err := s.acting(r, act+" delayed jobs", zap.Strings("ids", ids)); err != nil {
-		return answer{}, err
-	}
-	n := 0
-	err = s.o.Store.Undelay(context.WithoutCancel(r.Context()), jobs, act == "run", s.unique, func(_ store.DelayedJob, what store.FailedOutcome) {
-		if what != store.FailedGone && what != store.FailedStuck {
-			n++
-		}
-	})
+	n, err := s.undelay(r, ids, act == "run")
 	said := "removed"
 	if act == "run" {
 		said = "enqueued"
 	}
-	return answer{to: after(back, said, n, len(ids))}, err
+	return answer{to: after(back, said, int(n), len(ids))}, err
 }

@@ -80,6 +80,30 @@ func (o *operation) over() bool {
 	return !o.ended.IsZero()
 }
 
+// operationState is how far an act has come.
+type operationState struct {
+	ID   string `json:"id"`
+	What string `json:"what"`
+	// Total is how many records were meant when it began, Looked past how many it is, Done to how
+	// many it was done.
+	Total  int64 `json:"total"`
+	Looked int64 `json:"looked"`
+	Done   int64 `json:"done"`
+	Ended  bool  `json:"ended"`
+	// Error is why it ended before its end.
+	Error string `json:"error,omitempty"`
+}
+
+func (o *operation) state() operationState {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	v := operationState{ID: o.id, What: o.what, Total: o.total, Looked: min(o.done.Load(), o.total), Done: int64(o.did), Ended: !o.ended.IsZero()}
+	if o.err != nil {
+		v.Error = asError(o.err).Message
+	}
+	return v
+}
+
 // stop ends all acts and waits for them. What they have not come to stays as it was.
 func (o *operations) stop() {
 	o.mu.Lock()
@@ -109,31 +133,25 @@ func (s *Server) operationPage(r *http.Request) (pages.Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &pages.Operation{Frame: s.frame(r, "failed", one.what), What: one.what, Total: one.total, Done: min(one.done.Load(), one.total), Back: pages.Address(one.back)}
-	one.mu.Lock()
-	defer one.mu.Unlock()
-	if one.ended.IsZero() {
+	now := one.state()
+	p := &pages.Operation{Frame: s.frame(r, "failed", one.what), What: one.what, Total: now.Total, Done: now.Looked, Back: pages.Address(one.back)}
+	if !now.Ended {
 		p.Cancel = p.Path("/operations", one.id)
 		return p, nil
 	}
 	p.Ended, p.Refresh = true, 0
-	p.Done = int64(one.did)
-	p.Failed = max(0, one.total-p.Done)
-	if one.err != nil {
-		p.Err, p.Failed = asError(one.err).Message, 0
+	p.Done, p.Err = now.Done, now.Error
+	if p.Err == "" {
+		p.Failed = max(0, now.Total-now.Done)
 	}
 	return p, nil
 }
 
 func (s *Server) actOnOperation(r *http.Request) (answer, error) {
-	one, err := s.operations.find(named(r, "id"))
-	if err != nil {
-		return answer{}, err
-	}
 	if r.PostForm.Get("act") != "cancel" {
 		return answer{}, unknownAct(r)
 	}
-	one.cancel()
 	f := s.frame(r, "", "")
-	return answer{to: string(f.Path("/operations", one.id))}, nil
+	_, err := s.stopOperation(r)
+	return answer{to: string(f.Path("/operations", named(r, "id")))}, err
 }

@@ -24,7 +24,15 @@ const (
 func (s *Server) overviewPage(r *http.Request) (pages.Page, error) {
 	f := s.frame(r, "overview", "Overview")
 	v := s.sampled(r.Context(), &f)
-	return pages.OverviewOf(f, v), nil
+	p := pages.OverviewOf(f, v)
+	links, span, ok := chosen(r, func(pairs ...string) template.URL { return f.With("/", pairs...) }, true, view.Spans)
+	p.Spans = links
+	if ok {
+		p.Chart = s.flowOf(r.Context(), span)
+	} else if p.Chart.OK {
+		p.Chart.Data.Marks = s.marks(r.Context(), p.Chart.Data.From)
+	}
+	return p, nil
 }
 
 func (s *Server) queuesPage(r *http.Request) (pages.Page, error) {
@@ -47,6 +55,13 @@ func (s *Server) queuePage(r *http.Request) (pages.Page, error) {
 	}
 	if err := texts(r, map[string]*string{"class": &p.Class, "args": &p.Args}); err != nil {
 		return nil, err
+	}
+	// Lengths are kept for a day.
+	links, span, ok := chosen(r, func(pairs ...string) template.URL { return f.At("/queues", name, pairs...) }, true, view.Spans[:2])
+	if p.Spans = links; ok {
+		now := time.Now()
+		levels, err := view.Levels(r.Context(), s.o.Store, name, now.Add(-span.Length), now)
+		p.Chart = fetched(pages.LengthOf(levels, span.Step, now), err)
 	}
 	var total int64
 	if p.Queue.OK && p.Queue.Data.Size != nil {
@@ -108,6 +123,9 @@ func (s *Server) jobPage(r *http.Request) (pages.Page, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if p.Job.OK {
+		p.Events = s.about(r.Context(), p.Job.Data.ID, p.Job.Data.Process)
 	}
 	return p, nil
 }
@@ -264,7 +282,11 @@ func (s *Server) longJobsPage(r *http.Request) (pages.Page, error) {
 	runs, more, err := view.LongJobs(r.Context(), s.o.Long(r.Context()), longjob.Filter{Status: longjob.Status(p.Status), Limit: pageSize})
 	var rows []pages.LongRow
 	for _, run := range runs {
-		rows = append(rows, pages.LongRow{LongJob: run})
+		row := pages.LongRow{LongJob: run}
+		if ended, err := view.EndedSlices(r.Context(), longstore.New(s.o.Store.Redis()), run.UUID); err == nil {
+			row.Timeline = pages.TimelineOf(ended)
+		}
+		rows = append(rows, row)
 	}
 	p.Runs, p.More = fetched(rows, err), more
 	p.Recurring = fetched(view.RecurringJobs(r.Context(), longstore.New(s.o.Store.Redis())))
@@ -277,7 +299,14 @@ func (s *Server) longJobPage(r *http.Request) (pages.Page, error) {
 		return nil, err
 	}
 	f := s.frame(r, "longjobs", run.Class)
-	return &pages.LongJob{Frame: f, UUID: run.UUID, Run: pages.Read(pages.LongRow{LongJob: view.NewLongJob(run)}, time.Now())}, nil
+	row := pages.LongRow{LongJob: view.NewLongJob(run)}
+	ended, err := view.EndedSlices(r.Context(), longstore.New(s.o.Store.Redis()), run.UUID)
+	row.Timeline = pages.TimelineOf(ended)
+	p := &pages.LongJob{Frame: f, UUID: run.UUID, Run: pages.Read(row, time.Now())}
+	if err != nil { // only its slices are missing
+		p.Run.Err = asError(err).Message
+	}
+	return p, nil
 }
 
 func (s *Server) schedulePage(r *http.Request) (pages.Page, error) {

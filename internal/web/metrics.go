@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/resqued/resqued/internal/history"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 )
@@ -60,6 +62,11 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 		if v.Snap.OK && v.Snap.Err == nil {
 			queueMetrics(&b, v.Snap.Data.Queues, v.Snap.At)
 			workerMetrics(&b, v.Snap.Data.Workers)
+			b.metric("resqued_locks_held", "gauge", "Locks that running jobs hold.")
+			b.value("resqued_locks_held", float64(v.Snap.Data.LocksHeld()))
+		}
+		if v.Totals.OK && v.Totals.Err == nil {
+			historyMetrics(&b, v.Totals.Data)
 		}
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
@@ -179,4 +186,68 @@ func workerMetrics(b *exposition, workers []*view.Worker) {
 			b.value(m.name, m.value(hosts[name]), "host", name)
 		}
 	}
+}
+
+// maxHistograms is how many classes, and queues, have histograms: those with most jobs.
+const maxHistograms = 50
+
+// historyMetrics are those of the history: what worker processes have counted.
+func historyMetrics(b *exposition, totals []view.Total) {
+	b.metric("resqued_jobs_total", "counter", "Jobs that have ended, by class and outcome. Of those that are not_run, the ones that went back to their queue are in no other outcome; those that were dropped are among those done.")
+	each := func(kind history.Kind, most int, do func(t *view.Total)) {
+		for i := range totals {
+			if t := &totals[i]; t.Kind == kind && most > 0 {
+				do(t)
+				most--
+			}
+		}
+	}
+	each(history.Class, history.MaxNames, func(t *view.Total) {
+		b.value("resqued_jobs_total", float64(t.Runs-min(t.Runs, t.Failed)), "class", t.Name.Name, "outcome", "done")
+		b.value("resqued_jobs_total", float64(t.Failed), "class", t.Name.Name, "outcome", "failed")
+		b.value("resqued_jobs_total", float64(t.Unrun), "class", t.Name.Name, "outcome", "not_run")
+	})
+	b.metric("resqued_job_duration_seconds", "histogram", "Time in handlers, of the classes with most jobs.")
+	each(history.Class, maxHistograms, func(t *view.Total) {
+		b.histogram("resqued_job_duration_seconds", float64(t.Micros)/1e6, t.Run[:], history.RunLimit, 2, "class", t.Name.Name)
+	})
+	b.metric("resqued_job_wait_seconds", "histogram", "Time that jobs had waited in their queue, of the queues with most jobs; the sum is an estimate from the buckets.")
+	each(history.Queue, maxHistograms, func(t *view.Total) {
+		b.histogram("resqued_job_wait_seconds", waited(&t.Wait), t.Wait[:], history.WaitLimit, 1, "queue", t.Name.Name)
+	})
+}
+
+// histogram writes one with every n-th bucket.
+func (b *exposition) histogram(name string, sum float64, buckets []uint64, limit func(int) time.Duration, n int, label, value string) {
+	var count uint64
+	for i, here := range buckets {
+		count += here
+		if end := limit(i); end > 0 && i%n == n-1 {
+			b.value(name+"_bucket", float64(count), label, value, "le", strconv.FormatFloat(end.Seconds(), 'g', -1, 64))
+		}
+	}
+	b.value(name+"_bucket", float64(count), label, value, "le", "+Inf")
+	b.value(name+"_sum", sum, label, value)
+	b.value(name+"_count", float64(count), label, value)
+}
+
+// waited estimates for how long jobs had waited in sum, in seconds: each of a bucket for the
+// geometric mean of its ends.
+func waited(w *history.WaitTimes) (sum float64) {
+	for i, n := range w {
+		end := history.WaitLimit(i)
+		begin := time.Duration(0)
+		if i > 0 {
+			begin = history.WaitLimit(i - 1)
+		}
+		mean := math.Sqrt(begin.Seconds() * end.Seconds())
+		switch {
+		case end == 0:
+			mean = begin.Seconds()
+		case begin == 0:
+			mean = end.Seconds() / 2
+		}
+		sum += float64(n) * mean
+	}
+	return sum
 }

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/longjob"
@@ -443,6 +444,25 @@ func (s *Server) worker(r *http.Request) (any, error) {
 	return found[0], nil
 }
 
+func (s *Server) process(r *http.Request) (any, error) {
+	all, err := view.Workers(r.Context(), s.o.Store)
+	if err != nil {
+		return nil, err
+	}
+	name := named(r, "process")
+	for _, w := range all {
+		for _, p := range w.Processes {
+			if p.Proc == name {
+				return struct {
+					Worker string `json:"worker"`
+					view.Process
+				}{w.Worker, p}, nil
+			}
+		}
+	}
+	return nil, &view.NotFoundError{Kind: "process", Name: name}
+}
+
 // lockKinds are the values of kind.
 var lockKinds = []string{store.LocketLock, store.TimeoutLock, store.LonerMarker}
 
@@ -507,7 +527,9 @@ func (s *Server) longJob(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return view.NewLongJob(run), nil
+	v := view.NewLongJob(run)
+	v.Timeline, err = view.EndedSlices(r.Context(), longstore.New(s.o.Store.Redis()), run.UUID)
+	return v, err
 }
 
 func (s *Server) schedule(r *http.Request) (any, error) {

@@ -57,11 +57,20 @@ func routes() []route {
 		read("/schedule", "recurring jobs", (*Server).schedule),
 		read("/schedule/delayed", "jobs that wait for their time", (*Server).delayed),
 		read("/redis", "the server", (*Server).redis),
+		read("/classes", "what each class of jobs costs", (*Server).classList),
+		read("/classes/{class}", "one class with its points", (*Server).class),
+		read("/history", "how many jobs ran, how long, and how long they had waited", (*Server).history),
+		read("/queues/{queue}/levels", "how long a queue was, minute by minute", (*Server).levels),
+		read("/processes/{process}", "one worker process", (*Server).process),
+		read("/operations/{id}", "an act on many records", (*Server).operation),
+		read("/events", "what happened, and who did what", (*Server).eventList),
 		{Method: http.MethodGet, Path: api + "/openapi.yaml", Role: Viewer, Doc: "the description of this API", raw: (*Server).openapi},
 
 		act("/queues/{queue}/pause", "have the jobs of a queue wait, on all machines", (*Server).pauseQueue),
 		act("/queues/{queue}/resume", "have them go on", (*Server).resumeQueue),
 		act("/queues/{queue}/purge", "remove the jobs that wait in a queue", (*Server).purgeQueue),
+		act("/queues/{queue}/repair", "make the keys of a unique queue match its jobs", (*Server).repairQueue),
+		{Method: http.MethodDelete, Path: api + "/queues/{queue}", Role: Operator, Doc: "remove a queue and the jobs that wait in it", api: (*Server).removeQueue},
 		act("/pause", "have all queues wait", (*Server).pauseAll),
 		act("/resume", "have them go on", (*Server).resumeAll),
 		act("/jobs", "enqueue a job", (*Server).enqueue),
@@ -72,6 +81,10 @@ func routes() []route {
 		act("/longjobs/{uuid}/requeue", "run a long job again", (*Server).requeueLong),
 		act("/longjobs/{uuid}/cancel", "stop a long job", (*Server).cancelLong),
 		act("/schedule/{name}/run", "enqueue the job of a schedule now", (*Server).runSchedule),
+		act("/schedule/delayed/run", "enqueue delayed jobs now", (*Server).runDelayed),
+		act("/schedule/delayed/remove", "remove delayed jobs", (*Server).removeDelayed),
+		act("/workers/{worker}/{order}", "pause, resume, drain or recycle a daemon", (*Server).order),
+		{Method: http.MethodDelete, Path: api + "/operations/{id}", Role: Operator, Doc: "stop an act on many records", api: (*Server).stopOperation},
 	}, pageRoutes()...)
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/resqued/resqued/internal/history"
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/view"
@@ -62,6 +63,8 @@ type Sample struct {
 	Stats    Part[*view.Stats]
 	Server   Part[rdb.Server]
 	Findings Part[[]view.Finding]
+	// Totals is what the history has counted since its beginning.
+	Totals Part[[]view.Total]
 	// Points are earlier samples, the oldest first.
 	Points []Point
 	// At is when it was taken, Took how long that has taken.
@@ -162,6 +165,12 @@ func (s *sampler) take(ctx context.Context) Sample {
 		stats.Measure(before.Data)
 	}
 	v.Stats.read(stats, err)
+	if time.Since(v.Totals.At) >= totalsEvery {
+		v.Totals.read(view.Totals(ctx, s.o.Store))
+		if v.Totals.Err == nil && v.Snap.Err == nil {
+			s.trends.AddRuns(v.Totals.At, runsByQueue(v.Totals.Data))
+		}
+	}
 	if time.Since(v.Findings.At) >= checkEvery || v.Findings.Err != nil {
 		v.Server.read(s.o.Store.Server(ctx))
 		v.Findings.read(view.Findings(ctx, s.o.Store, s.o.Checks))
@@ -179,4 +188,15 @@ func (s *sampler) take(ctx context.Context) Sample {
 	defer s.mu.Unlock()
 	s.now = v
 	return v
+}
+
+// runsByQueue returns how many jobs of each queue have run.
+func runsByQueue(totals []view.Total) map[string]int64 {
+	runs := map[string]int64{}
+	for _, t := range totals {
+		if t.Kind == history.Queue {
+			runs[t.Name.Name] = int64(min(t.Runs, 1<<53))
+		}
+	}
+	return runs
 }

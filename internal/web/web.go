@@ -18,6 +18,7 @@ import (
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/web/pages"
 	"github.com/resqued/resqued/longjob"
 )
 
@@ -74,7 +75,11 @@ type Server struct {
 	handler http.Handler
 	// operations are acts on many records that are under way.
 	operations operations
-	log        *zap.Logger
+	// classes is what they cost by span, flows how many jobs ran; newest are the last events.
+	classes spanned[[]view.Class]
+	flows   spanned[*pages.Chart]
+	newest  recent[[]view.Event]
+	log     *zap.Logger
 }
 
 // New returns a server. It does not connect before Run or the first request.

@@ -27,6 +27,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/history"
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
@@ -113,6 +114,16 @@ func (f *fixture) fill(name string) {
 	f.do("RPUSH", "failed", record, "no record")
 	f.do("SADD", "workers", "ruby:7:"+name)
 	f.do("SET", "worker:ruby:7:"+name, payload)
+	sum := &history.Sum{}
+	for i := range 20 {
+		sum.Add(history.Processed, time.Duration(i)*time.Millisecond, time.Second)
+	}
+	sum.Add(history.Processed|history.Failed, time.Minute, time.Hour)
+	_, err = f.store.AddHistory(f.Context(), []history.Series{{Minute: time.Now().Unix()/60 - 2, Sums: map[history.Name]*history.Sum{
+		history.AllJobs(): sum, {Kind: history.Class, Name: strings.ToValidUTF8(name, "?")}: sum, {Kind: history.Queue, Name: "q"}: sum,
+	}}})
+	require.NoError(f, err)
+	require.NoError(f, f.store.NoteEvent(f.Context(), store.Event{Kind: store.EventDied, By: name, Via: "daemon", Subject: name, Text: name, Count: 1}))
 	f.do("ZADD", "delayed_queue_schedule", 4102444800, "4102444800")
 	f.do("RPUSH", "delayed:4102444800", strings.Replace(payload, "{", `{"queue":"q",`, 1))
 }
@@ -148,7 +159,7 @@ func (f *fixture) post(path, body string) (map[string]any, int) {
 	f.Helper()
 	answer := f.ask(http.MethodPost, path, body)
 	var v map[string]any
-	require.NoError(f, json.Unmarshal([]byte(answer.Body.String()), &v), path)
+	require.NoError(f, json.Unmarshal(answer.Body.Bytes(), &v), path)
 	return v, answer.Code
 }
 
@@ -166,7 +177,7 @@ func TestRoles(t *testing.T) {
 		assert.Equal(t, r.Role == web.Operator, answer.Code == http.StatusForbidden, "%s %s: %s", r.Method, path, answer.Body)
 		assert.Less(t, answer.Code, 500, path)
 		assert.Contains(t, answer.Header().Get("Content-Security-Policy"), "default-src 'none'")
-		assert.Equal(t, r.Method == http.MethodPost, r.Role == web.Operator, "%s changes something, or not", path)
+		assert.Equal(t, r.Method != http.MethodGet, r.Role == web.Operator, "%s changes something, or not", path)
 		cross := f.ask(r.Method, path, "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") })
 		if r.Method != http.MethodGet {
 			acts++
@@ -217,6 +228,11 @@ func TestDescription(t *testing.T) {
 		`POST /jobs {"class":"A","args":[1],"queue":"mail"}`, `POST /jobs {"class":"","args":[1]}`, "POST /jobs/none/kill", `POST /failed/retry {"ids":["` + id + `"]}`,
 		`POST /failed/retry {"filter":{"class":"mail"},"dry_run":true}`, `POST /failed/remove {"filter":{"all":true},"expect":1}`, `POST /failed/remove {"filter":{"all":true},"expect":2}`,
 		"POST /locks/none/release", "POST /longjobs/none/cancel", "POST /longjobs/none/requeue", "POST /schedule/none/run", "POST /queues/mail/purge",
+		"GET /classes", "GET /classes?span=30d", "GET /classes?span=1y", "GET /classes/mail", "GET /classes/none", "GET /history", "GET /history?series=class:mail&step=1m", "GET /history?series=x", "GET /history?step=2m",
+		"GET /history?from=5&to=4", "GET /history?step=1m&from=2026-01-01T00:00:00Z", "GET /history?step=1h&from=1&to=99999999999", "GET /history?from=noon", "GET /queues/mail/levels", "GET /queues/none/levels",
+		"GET /events", "GET /events?kind=paused,purged&limit=1", "GET /events?kind=nothing", "GET /events?cursor=x", "GET /processes/" + url.PathEscape(proc), "GET /processes/none", "GET /operations/none", "DELETE /operations/none",
+		"POST /queues/mail/repair", "DELETE /queues/mail", `POST /schedule/delayed/run {"ids":["none"]}`, `POST /schedule/delayed/remove {}`, "POST /workers/none/drain", "POST /workers/web-1:9120/pause", "POST /workers/web-1:9120/jump",
+		`POST /failed/retry {"filter":{"all":true},"background":true}`, "GET /operations/1",
 	} {
 		method, rest, _ := strings.Cut(one, " ")
 		path, body, _ := strings.Cut(rest, " ")
@@ -314,6 +330,16 @@ func TestActs(t *testing.T) {
 	require.Equal(t, store.KillAsked, v["outcome"], "%v", v)
 	v, _ = f.post("/api/v1/queues/mail/purge", "")
 	require.EqualValues(t, 3, v["count"])
+
+	// Each act is among the events, with who did it, the newest first.
+	var acts []string
+	for _, item := range f.get("/api/v1/events")["items"].([]any) {
+		if e := item.(map[string]any); e["via"] == "web" {
+			require.Equal(t, "ann@127.0.0.1", e["by"])
+			acts = append(acts, fmt.Sprintf("%s %s", e["kind"], e["subject"]))
+		}
+	}
+	require.Equal(t, []string{"purged queue mail", "killed jobs", "removed failures", "retried failures", "resumed queue mail", "paused queue mail"}, acts)
 }
 
 // A page of failures goes on where the one before has ended, whatever comes meanwhile.
@@ -375,6 +401,17 @@ func TestMetrics(t *testing.T) {
 	for i := range 2000 {
 		f.do("SADD", "queues", fmt.Sprintf("queue-%04d", i))
 	}
+	sums := map[history.Name]*history.Sum{}
+	for i := range history.MaxNames / 2 {
+		sum := &history.Sum{}
+		for j := range 300 {
+			sum.Add(history.Processed, time.Duration(j*j*j)*time.Millisecond, time.Duration(j*j*j)*time.Millisecond)
+		}
+		sums[history.Name{Kind: history.Class, Name: fmt.Sprintf("Module::With::A::Long::Name::Class%03d", i)}] = sum
+		sums[history.Name{Kind: history.Queue, Name: fmt.Sprintf("queue-%04d", i)}] = sum
+	}
+	_, err := f.store.AddHistory(t.Context(), []history.Series{{Minute: time.Now().Unix() / 60, Sums: sums}})
+	require.NoError(t, err)
 	text := f.ask(http.MethodGet, "/metrics", "").Body.String()
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	require.NoError(t, err)
@@ -382,6 +419,9 @@ func TestMetrics(t *testing.T) {
 	require.Less(t, len(text), 300<<10)
 	require.Contains(t, text, `resqued_queue_jobs{queue="(other)"}`)
 	require.Contains(t, text, "resqued_redis_up 1\n")
+	require.Contains(t, text, `resqued_jobs_total{class="Module::With::A::Long::Name::Class007",outcome="done"} 300`)
+	require.Contains(t, text, `resqued_job_wait_seconds_bucket{queue="queue-0007",le="+Inf"} 300`)
+	require.Contains(t, text, `resqued_job_duration_seconds_count{class="Module::With::A::Long::Name::Class007"} 300`)
 	require.Contains(t, text, `resqued_threads{host="web-1",state="busy"} 1`)
 }
 

@@ -87,6 +87,9 @@ func (s *Sampled) row(q *view.Queue) QueueRow {
 	case others:
 		r.ServedBy = "other workers"
 	}
+	if s.Trends != nil && !others { // what those take is not known
+		r.In, r.Out = s.Trends.Rates(q.Queue)
+	}
 	return r
 }
 
@@ -195,10 +198,12 @@ func OverviewOf(f Frame, s *Sampled) *Overview {
 		p.Chart = Read(s.Trends.Flow(), s.Snapshot.At)
 	}
 	p.Queues = Widget[[]QueueRow]{OK: s.Snapshot.OK, At: s.Snapshot.At, Err: s.Snapshot.Err}
+	p.Locks = Widget[int]{OK: s.Snapshot.OK, At: s.Snapshot.At, Err: s.Snapshot.Err}
 	p.Running = Widget[[]*view.Job]{OK: s.Snapshot.OK, At: s.Snapshot.At, Err: s.Snapshot.Err}
 	if !s.Snapshot.OK {
 		return p
 	}
+	p.Locks.Data = s.Snapshot.Data.LocksHeld()
 	queues := slices.Clone(s.Snapshot.Data.Queues)
 	slices.SortStableFunc(queues, func(a, b *view.Queue) int {
 		return cmp.Or(cmp.Compare(size(b), size(a)), cmp.Compare(b.Busy, a.Busy), strings.Compare(a.Queue, b.Queue))

@@ -44,8 +44,6 @@ type Frame struct {
 	Problem string
 	// Notice is what has just been done, or why it was not.
 	Notice *Notice
-	// Hidden lists pages without data in this installation, which get no link.
-	Hidden []string
 }
 
 // Notice is the result of an act.
@@ -143,13 +141,7 @@ var views = []struct{ Name, Text, Path, Key string }{
 func (f *Frame) Views() []NavLink {
 	var links []NavLink
 	for _, v := range views {
-		hidden := false
-		for _, h := range f.Hidden {
-			hidden = hidden || h == v.Name
-		}
-		if !hidden {
-			links = append(links, NavLink{Link{v.Text, f.Path(v.Path), v.Name == f.View}, v.Key})
-		}
+		links = append(links, NavLink{Link{v.Text, f.Path(v.Path), v.Name == f.View}, v.Key})
 	}
 	return links
 }

@@ -29,7 +29,22 @@ type Trends struct {
 	procs    map[string]*trend
 	progress map[string]progress
 	sample   int
+	flows    []flow
 }
+
+// flow is how many jobs of each queue had run at a time, and how many waited.
+type flow struct {
+	at          time.Time
+	runs, sizes map[string]int64
+}
+
+const (
+	// flowsFor is over what time it is counted how many jobs come and go: daemons write what they
+	// counted every ten seconds, and fleets more seldom.
+	flowsFor = time.Minute
+	// flowsKept bounds how many flows are remembered.
+	flowsKept = 16
+)
 
 // trend are the values of one thing; from is the number of the sample of the first one.
 type trend struct {
@@ -241,4 +256,57 @@ func fill(values []float64, first time.Time, from, until time.Time, v float64) {
 	for ; i < min(end, len(values)); i++ {
 		values[i] = v
 	}
+}
+
+// AddRuns takes over how many jobs of each queue have run since the beginning. It belongs to the
+// last sample.
+func (t *Trends) AddRuns(at time.Time, runs map[string]int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f := flow{at: at, runs: runs, sizes: map[string]int64{}}
+	if t.last != nil {
+		for _, q := range t.last.Queues {
+			if _, ran := runs[q.Queue]; ran && q.Size != nil {
+				f.sizes[q.Queue] = *q.Size
+			}
+		}
+	}
+	t.flows = append(t.flows, f)
+	if over := len(t.flows) - flowsKept; over > 0 {
+		t.flows = slices.Delete(t.flows, 0, over)
+	}
+}
+
+// Rates returns how many jobs of a queue come and go by the second, over about a minute; nil = not
+// known. What other workers than resqued's take is not counted.
+func (t *Trends) Rates(queue string) (in, out *float64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.flows) < 2 {
+		return nil, nil
+	}
+	now := t.flows[len(t.flows)-1]
+	then := now
+	for _, f := range slices.Backward(t.flows) {
+		if then = f; now.at.Sub(f.at) >= flowsFor {
+			break
+		}
+	}
+	passed := now.at.Sub(then.at).Seconds()
+	ran, ok := now.runs[queue]
+	if !ok || passed <= 0 {
+		return nil, nil
+	}
+	before, sized := then.runs[queue]
+	out = view.GrowthRate(before, ran, passed)
+	if out == nil || !sized {
+		return nil, out
+	}
+	if size, ok := now.sizes[queue]; ok {
+		if was, ok := then.sizes[queue]; ok {
+			rate := max(0, *out+float64(size-was)/passed)
+			in = &rate
+		}
+	}
+	return in, out
 }

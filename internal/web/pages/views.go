@@ -89,6 +89,7 @@ type Queue struct {
 	Name  string
 	Queue Widget[QueueRow]
 	Chart Widget[*Chart]
+	Spans []Link
 	// Jobs are those of the page that Pager names.
 	Jobs  Widget[[]view.WaitingJob]
 	Pager Pager
@@ -348,9 +349,11 @@ type ClassRow struct {
 // Class is one class.
 type Class struct {
 	Frame
-	Row   Widget[ClassRow]
-	Chart Widget[*Chart]
-	Spans []Link
+	Name string
+	Row  Widget[ClassRow]
+	// Chart is how many ran by time, Times how long they took.
+	Chart, Times Widget[*Chart]
+	Spans        []Link
 }
 
 // Redis shows the server and what the checks have found.

@@ -1,0 +1,460 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"html/template"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/resqued/resqued/internal/history"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/web/pages"
+)
+
+const (
+	// totalsEvery is how often the totals of the history are read: daemons write them not more
+	// often.
+	totalsEvery = 10 * time.Second
+	// maxPoints bounds how many points of a series are answered.
+	maxPoints = 1500
+)
+
+// recent is something that was read from Redis and is kept for as long as nothing newer is to be
+// expected, and for fifty times as long as it took to read. One request at a time reads it.
+type recent[T any] struct {
+	mu   sync.Mutex
+	part Part[T]
+	next time.Time
+}
+
+func (c *recent[T]) get(ctx context.Context, read func(ctx context.Context) (T, error)) Part[T] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Now().Before(c.next) {
+		return c.part
+	}
+	begun := time.Now()
+	// Others wait for it, too.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sampleTimeout)
+	defer cancel()
+	c.part.read(read(ctx))
+	pause := totalsEvery
+	if c.part.Err != nil {
+		pause = sampleEvery
+	}
+	c.next = time.Now().Add(max(pause, modest*time.Since(begun)))
+	return c.part
+}
+
+// spanned is what was read for each of view.Spans.
+type spanned[T any] struct {
+	mu  sync.Mutex
+	all map[string]*recent[T]
+}
+
+func (c *spanned[T]) of(span view.Span) *recent[T] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all == nil {
+		c.all = map[string]*recent[T]{}
+	}
+	if c.all[span.Name] == nil {
+		c.all[span.Name] = &recent[T]{}
+	}
+	return c.all[span.Name]
+}
+
+// readClasses returns what the classes have cost in a span.
+func (s *Server) readClasses(ctx context.Context, span view.Span) Part[[]view.Class] {
+	return s.classes.of(span).get(ctx, func(ctx context.Context) ([]view.Class, error) {
+		return view.Classes(ctx, s.o.Store, span, time.Now())
+	})
+}
+
+// spanOf reads the parameter span.
+func spanOf(r *http.Request) (view.Span, error) {
+	name := r.URL.Query().Get("span")
+	if name == "" {
+		return view.Spans[0], nil
+	}
+	for _, s := range view.Spans {
+		if s.Name == name {
+			return s, nil
+		}
+	}
+	return view.Span{}, badRequest("span is %s; use %s", quoted(name), spanNames())
+}
+
+func spanNames() string {
+	names := make([]string, len(view.Spans))
+	for i, s := range view.Spans {
+		names[i] = s.Name
+	}
+	return strings.Join(names, ", ")
+}
+
+func (s *Server) classList(r *http.Request) (any, error) {
+	span, err := spanOf(r)
+	if err != nil {
+		return nil, err
+	}
+	found, at, stale, err := of(s.readClasses(r.Context(), span))
+	if found == nil {
+		found = []view.Class{}
+	}
+	return list{Items: found, At: at, Stale: stale}, err
+}
+
+// class is one class with its points.
+func (s *Server) class(r *http.Request) (any, error) {
+	span, err := spanOf(r)
+	if err != nil {
+		return nil, err
+	}
+	found, _, stale, err := of(s.readClasses(r.Context(), span))
+	if err != nil {
+		return nil, err
+	}
+	name := named(r, "class")
+	i := slices.IndexFunc(found, func(c view.Class) bool { return c.Class == name })
+	if i < 0 {
+		return nil, &view.NotFoundError{Kind: "class", Name: name}
+	}
+	now := time.Now()
+	points, err := view.Series(r.Context(), s.o.Store, history.Name{Kind: history.Class, Name: name}, now.Add(-span.Length), now, span.Step)
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		view.Class
+		StepS  int64        `json:"step_s"`
+		Points []view.Point `json:"points"`
+		Stale  string       `json:"stale,omitempty"`
+	}{found[i], int64(span.Step.Seconds()), points, stale}, nil
+}
+
+// instant returns a parameter that is a time, in seconds since 1970 or as in RFC 3339.
+func instant(r *http.Request, name string, fallback time.Time) (time.Time, error) {
+	v := r.URL.Query().Get(name)
+	if v == "" {
+		return fallback, nil
+	}
+	if n, err := strconv.ParseInt(v, 10, 64); err == nil && n >= 0 && n < 1<<38 {
+		return time.Unix(n, 0), nil
+	}
+	at, err := time.Parse(time.RFC3339, v)
+	if err != nil || at.Year() < 1970 {
+		return time.Time{}, badRequest("%s is %s; use a time such as 2026-11-24T10:00:00Z, or seconds since 1970", name, quoted(v))
+	}
+	return at, nil
+}
+
+// period returns what of the past is asked for, an hour unless told otherwise.
+func period(r *http.Request, step, reach time.Duration) (from, to time.Time, err error) {
+	if to, err = instant(r, "to", time.Now()); err != nil {
+		return from, to, err
+	}
+	if from, err = instant(r, "from", to.Add(-time.Hour)); err != nil {
+		return from, to, err
+	}
+	switch {
+	case !from.Before(to):
+		return from, to, badRequest("from is %s, which is not before %s", from.UTC().Format(time.RFC3339), to.UTC().Format(time.RFC3339))
+	case to.Sub(from) > maxPoints*step:
+		return from, to, badRequest("from %s to %s are more than %d points; use a longer step or a shorter time", from.UTC().Format(time.RFC3339), to.UTC().Format(time.RFC3339), maxPoints)
+	}
+	if oldest := time.Now().Add(-reach); from.Before(oldest) && to.After(oldest) {
+		from = oldest // what is older is not kept
+	}
+	return from, to, nil
+}
+
+func (s *Server) history(r *http.Request) (any, error) {
+	text, err := text(r, "series")
+	if err != nil {
+		return nil, err
+	}
+	name, err := view.SeriesName(text)
+	if err != nil {
+		return nil, badRequest("series is %s; use all, or class:, queue: or host: with a name", quoted(text))
+	}
+	steps := map[string]time.Duration{"1m": time.Minute, "5m": 5 * time.Minute, "1h": time.Hour}
+	step, ok := steps[cmp.Or(r.URL.Query().Get("step"), "5m")]
+	if !ok {
+		return nil, badRequest("step is %s; use 1m, 5m or 1h", quoted(r.URL.Query().Get("step")))
+	}
+	reach := 25 * time.Hour
+	if step == time.Hour {
+		reach = 31 * 24 * time.Hour
+	}
+	from, to, err := period(r, step, reach)
+	if err != nil {
+		return nil, err
+	}
+	points, err := view.Series(r.Context(), s.o.Store, name, from, to, step)
+	return struct {
+		list
+		Series string `json:"series"`
+		StepS  int64  `json:"step_s"`
+	}{list{Items: points}, view.SeriesText(name), int64(step.Seconds())}, err
+}
+
+// levels is how long a queue was, minute by minute.
+func (s *Server) levels(r *http.Request) (any, error) {
+	from, to, err := period(r, time.Minute, 25*time.Hour)
+	if err != nil {
+		return nil, err
+	}
+	found, err := view.Levels(r.Context(), s.o.Store, named(r, "queue"), from, to)
+	return list{Items: found}, err
+}
+
+func (s *Server) eventList(r *http.Request) (any, error) {
+	var kinds string
+	f := view.EventFilter{}
+	if err := texts(r, map[string]*string{"kind": &kinds, "cursor": &f.Before}); err != nil {
+		return nil, err
+	}
+	limit, err := number(r, "limit", pageSize, 1, store.MaxEvents)
+	if err != nil {
+		return nil, err
+	}
+	f.Limit = int(limit)
+	if kinds != "" {
+		f.Kinds = strings.Split(kinds, ",")
+	}
+	for _, kind := range f.Kinds {
+		if !slices.Contains(store.EventKinds, store.EventKind(kind)) {
+			return nil, badRequest("kind is %s, which is none", quoted(kind))
+		}
+	}
+	found, next, err := s.events(r.Context(), f)
+	if err != nil {
+		return nil, err
+	}
+	l := list{Items: found}
+	if next != "" {
+		l.Next = &next
+	}
+	return l, nil
+}
+
+// events returns what happened.
+func (s *Server) events(ctx context.Context, f view.EventFilter) ([]view.Event, string, error) {
+	found, next, err := view.Events(ctx, s.o.Store, f)
+	if e, ok := errors.AsType[*store.EventIDError](err); ok {
+		return nil, "", badRequest("%s", e.Error())
+	}
+	if found == nil {
+		found = []view.Event{}
+	}
+	return found, next, err
+}
+
+// The groups of kinds that the page of events offers.
+var eventGroups = []struct {
+	name, text string
+	kinds      []store.EventKind
+}{
+	{"deploys", "starts and deploys", []store.EventKind{store.EventStarted, store.EventStopped, store.EventDeployed, store.EventReloaded, store.EventRefused}},
+	{"deaths", "deaths and kills", []store.EventKind{store.EventDied, store.EventKilled, store.EventLockLost, store.EventRecycled}},
+	{"acts", "what people did", []store.EventKind{
+		store.EventPaused, store.EventResumed, store.EventKilled, store.EventPurged, store.EventMoved, store.EventRemoved, store.EventRetried, store.EventReleased,
+		store.EventRepaired, store.EventRan, store.EventOrdered, store.EventRequeued, store.EventCanceled,
+	}},
+}
+
+func (s *Server) eventsPage(r *http.Request) (pages.Page, error) {
+	f := s.frame(r, "events", "Events")
+	s.sampled(r.Context(), &f)
+	p := &pages.Events{Frame: f}
+	filter := view.EventFilter{Limit: pageSize}
+	if err := texts(r, map[string]*string{"kind": &p.Kind, "before": &filter.Before}); err != nil {
+		return nil, err
+	}
+	p.Kinds = []pages.Link{{Text: "all", URL: f.Path("/events")}}
+	for _, g := range eventGroups {
+		current := g.name == p.Kind
+		if current {
+			for _, kind := range g.kinds {
+				filter.Kinds = append(filter.Kinds, string(kind))
+			}
+		}
+		p.Kinds = append(p.Kinds, pages.Link{Text: g.text, URL: f.With("/events", "kind", g.name), Current: current})
+	}
+	switch {
+	case len(filter.Kinds) > 0:
+	case slices.Contains(store.EventKinds, store.EventKind(p.Kind)):
+		filter.Kinds = []string{p.Kind}
+	default:
+		p.Kind, p.Kinds[0].Current = "", true
+	}
+	found, next, err := s.events(r.Context(), filter)
+	p.Rows = fetched(eventRows(found), err)
+	if filter.Before != "" {
+		p.Pager.First = f.With("/events", "kind", p.Kind)
+		p.Refresh = 0 // what is old does not change
+	}
+	if next != "" {
+		p.Pager.Next = f.With("/events", "kind", p.Kind, "before", next)
+	}
+	return p, nil
+}
+
+func eventRows(events []view.Event) []pages.Event {
+	rows := make([]pages.Event, len(events))
+	for i, e := range events {
+		said := e.Subject
+		if said != "" && e.Text != "" {
+			said += ": "
+		}
+		rows[i] = pages.Event{ID: e.ID, At: e.At, Kind: e.Kind, Text: said + e.Text, Who: e.By, Urgent: e.Kind == string(store.EventDied) || e.Kind == string(store.EventLockLost)}
+		if e.Via != "daemon" {
+			rows[i].From = e.Via
+		}
+	}
+	return rows
+}
+
+// about returns the newest events in which a name stands.
+func (s *Server) about(ctx context.Context, names ...string) []pages.Event {
+	part := s.newest.get(ctx, func(ctx context.Context) ([]view.Event, error) {
+		found, _, err := view.Events(ctx, s.o.Store, view.EventFilter{})
+		return found, err
+	})
+	var some []view.Event
+	for _, e := range part.Data {
+		if len(some) < 20 && slices.ContainsFunc(names, func(n string) bool {
+			return n != "" && (strings.Contains(e.Subject, n) || strings.Contains(e.Text, n))
+		}) {
+			some = append(some, e)
+		}
+	}
+	return eventRows(some)
+}
+
+// marks are the events that a chart shows: deploys, and deaths of processes.
+func (s *Server) marks(ctx context.Context, since time.Time) (marks []pages.Mark) {
+	part := s.newest.get(ctx, func(ctx context.Context) ([]view.Event, error) {
+		found, _, err := view.Events(ctx, s.o.Store, view.EventFilter{})
+		return found, err
+	})
+	const most = 50
+	for _, e := range part.Data {
+		switch store.EventKind(e.Kind) {
+		case store.EventDeployed, store.EventReloaded, store.EventStarted, store.EventDied:
+			if e.At.After(since) && len(marks) < most {
+				marks = append(marks, pages.Mark{At: e.At, Text: e.Kind + ": " + cmp.Or(e.Text, e.Subject)})
+			}
+		}
+	}
+	return marks
+}
+
+// The span of a chart that is not of the history but of the samples so far.
+const liveSpan = "live"
+
+// chosen returns the links to the spans of a page, and which one is meant; ok = false: the samples.
+// At returns the address of the page with parameters.
+func chosen(r *http.Request, at func(pairs ...string) template.URL, live bool, spans []view.Span) (links []pages.Link, span view.Span, ok bool) {
+	name := r.URL.Query().Get("span")
+	i := slices.IndexFunc(spans, func(s view.Span) bool { return s.Name == name })
+	if live {
+		links = append(links, pages.Link{Text: liveSpan, URL: at(), Current: i < 0})
+	} else {
+		i = max(i, 0)
+	}
+	for j, s := range spans {
+		links = append(links, pages.Link{Text: s.Name, URL: at("span", s.Name), Current: i == j})
+	}
+	if i < 0 {
+		return links, view.Span{}, false
+	}
+	return links, spans[i], true
+}
+
+// flowChart is the chart of jobs by time.
+func (s *Server) flowChart(ctx context.Context, name history.Name, span view.Span) (*pages.Chart, error) {
+	now := time.Now()
+	points, err := view.Series(ctx, s.o.Store, name, now.Add(-span.Length), now, span.Step)
+	if err != nil {
+		return nil, err
+	}
+	c := pages.FlowOf(points, span.Step, now)
+	c.Marks = s.marks(ctx, c.From)
+	return c, nil
+}
+
+func (s *Server) classesPage(r *http.Request) (pages.Page, error) {
+	f := s.frame(r, "classes", "Classes")
+	s.sampled(r.Context(), &f)
+	sort := r.URL.Query().Get("sort")
+	p := &pages.Classes{Frame: f, Sort: cmp.Or(sort, "time")}
+	links, span, _ := chosen(r, func(pairs ...string) template.URL { return f.With("/classes", append(pairs, "sort", sort)...) }, false, view.Spans)
+	p.Spans, p.Span = links, span.Name
+	part := s.readClasses(r.Context(), span)
+	p.Rows = classWidget(part, func(all []view.Class) []pages.ClassRow {
+		rows := make([]pages.ClassRow, len(all))
+		for i, c := range all {
+			rows[i] = pages.NewClassRow(c)
+		}
+		pages.SortClasses(rows, p.Sort)
+		return rows
+	})
+	return p, nil
+}
+
+// classWidget is what was read of classes as a part of a page.
+func classWidget[T any](p Part[[]view.Class], shown func(all []view.Class) T) pages.Widget[T] {
+	w := pages.Widget[T]{OK: p.OK, At: p.At}
+	if p.OK {
+		w.Data = shown(p.Data)
+	}
+	if p.Err != nil {
+		w.Err = asError(p.Err).Message
+	}
+	return w
+}
+
+func (s *Server) classPage(r *http.Request) (pages.Page, error) {
+	name := named(r, "class")
+	f := s.frame(r, "classes", name)
+	s.sampled(r.Context(), &f)
+	p := &pages.Class{Frame: f, Name: name}
+	links, span, _ := chosen(r, func(pairs ...string) template.URL { return f.At("/classes", name, pairs...) }, false, view.Spans)
+	p.Spans = links
+	is := func(c view.Class) bool { return c.Class == name }
+	part := s.readClasses(r.Context(), span)
+	if part.OK && !slices.ContainsFunc(part.Data, is) {
+		// It may have run before.
+		if longest := s.readClasses(r.Context(), view.Spans[len(view.Spans)-1]); longest.OK && !slices.ContainsFunc(longest.Data, is) {
+			return nil, &view.NotFoundError{Kind: "class", Name: name}
+		}
+	}
+	p.Row = classWidget(part, func(all []view.Class) pages.ClassRow {
+		if i := slices.IndexFunc(all, is); i >= 0 {
+			return pages.NewClassRow(all[i])
+		}
+		return pages.ClassRow{Class: name}
+	})
+	of := history.Name{Kind: history.Class, Name: name}
+	p.Chart = fetched(s.flowChart(r.Context(), of, span))
+	step := max(span.Step, time.Duration(history.FiveMinutes)) // points of a minute know no times
+	now := time.Now()
+	points, err := view.Series(r.Context(), s.o.Store, of, now.Add(-span.Length), now, step)
+	p.Times = fetched(pages.TimesOf(points, step, now), err)
+	return p, nil
+}
+
+// flowOf is the chart of all jobs in a span.
+func (s *Server) flowOf(ctx context.Context, span view.Span) pages.Widget[*pages.Chart] {
+	part := s.flows.of(span).get(ctx, func(ctx context.Context) (*pages.Chart, error) { return s.flowChart(ctx, history.AllJobs(), span) })
+	return widget(part)
+}
