@@ -401,3 +401,18 @@ func masterName(master string) string {
 	}
 	return fmt.Sprintf("%s:%d", id.Host, id.PID)
 }
+
+// DaemonText returns the id of a master, or of a worker process, as people see it: host:pid, with
+// the process's slot. What is no such id is returned as it is.
+func DaemonText(id string) string {
+	master, err := proc.ParseIdentity(id)
+	if err != nil {
+		return id
+	}
+	said := masterName(id)
+	if child, ok := strings.CutPrefix(id, master.String()+":"); ok {
+		slot, _, _ := strings.Cut(child, ".")
+		said += " #" + slot
+	}
+	return said
+}

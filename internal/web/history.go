@@ -311,11 +311,11 @@ func (s *Server) eventsPage(r *http.Request) (pages.Page, error) {
 func eventRows(events []view.Event) []pages.Event {
 	rows := make([]pages.Event, len(events))
 	for i, e := range events {
-		said := e.Subject
+		said := view.DaemonText(e.Subject)
 		if said != "" && e.Text != "" {
 			said += ": "
 		}
-		rows[i] = pages.Event{ID: e.ID, At: e.At, Kind: e.Kind, Text: said + e.Text, Who: e.By, Urgent: e.Kind == string(store.EventDied) || e.Kind == string(store.EventLockLost)}
+		rows[i] = pages.Event{ID: e.ID, At: e.At, Kind: e.Kind, Text: said + e.Text, Who: view.DaemonText(e.By), Urgent: e.Kind == string(store.EventDied) || e.Kind == string(store.EventLockLost)}
 		if e.Via != "daemon" {
 			rows[i].From = e.Via
 		}

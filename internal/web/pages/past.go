@@ -87,7 +87,7 @@ func LengthOf(levels []view.Level, step time.Duration, now time.Time) *Chart {
 		values[i] = math.NaN()
 	}
 	for _, l := range levels {
-		if now.Sub(l.At) < time.Minute+late { // nobody has looked yet
+		if l.Jobs == 0 && now.Sub(l.At) < 2*time.Minute { // perhaps nobody has looked yet
 			continue
 		}
 		v := &values[int(l.At.Sub(c.From)/step)]

@@ -2,6 +2,7 @@ package pages
 
 import (
 	"html/template"
+	"strings"
 	"time"
 
 	"github.com/resqued/resqued/internal/view"
@@ -48,6 +49,13 @@ func NeedsAttention(findings []view.Finding) []Attention {
 			continue
 		}
 		a := Attention{Urgent: f.Status == view.FindingFail, Text: f.Text, View: attentionViews[f.Check], Fix: f.Fix}
+		if f.Check == "redis" { // beside others its text needs a subject
+			if rest, ok := strings.CutPrefix(a.Text, "it "); ok {
+				a.Text = "Redis " + rest
+			} else {
+				a.Text = "Redis: " + a.Text
+			}
+		}
 		if f.Command && f.Fix != "" {
 			a.Command, a.Fix = "resqued "+f.Fix, ""
 		}

@@ -221,6 +221,13 @@ func runs() []pages.LongRow {
 	}
 }
 
+// times are the run times of a class in the last hour.
+func times() *pages.Chart {
+	return &pages.Chart{Title: "Run time", Unit: " s", From: ago(time.Hour), Step: 5 * time.Minute, Series: []pages.Series{
+		{Name: "p95", Values: wave(12, 1.2, .4, 3)}, {Name: "p50", Values: wave(12, .08, .02, 3)},
+	}}
+}
+
 // Samples returns all pages.
 func Samples() []Sample {
 	busy := queues()
@@ -234,7 +241,7 @@ func Samples() []Sample {
 		{Text: "reports: 12 jobs wait, all of them locked", View: "locks", Command: "resqued locks waiting"},
 		{Text: "newsletter: 1,204 jobs wait, and the queue is paused", View: "queues", Command: "resqued queues resume newsletter"},
 	}
-	spans := []pages.Link{{Text: "1 h", URL: "/", Current: true}, {Text: "24 h", URL: "/?span=24h"}, {Text: "30 d", URL: "/?span=30d"}}
+	spans := []pages.Link{{Text: "live", URL: "/", Current: true}, {Text: "1h", URL: "/?span=1h"}, {Text: "24h", URL: "/?span=24h"}, {Text: "30d", URL: "/?span=30d"}}
 	one := busy[0]
 	detail := *one.Queue
 	detail.Servers = []view.QueueServer{{Worker: "web-1:4700", State: "running", Place: 3, Free: 0, Threads: 32, Busy: 15, Why: "no free thread: 32 of 32 are busy"}, {Worker: "web-2:8800", State: "running", Place: 3, Free: 0, Threads: 32, Busy: 16, Cap: 16, Why: "capped: 16 of 16 run"}, {Worker: "other workers", State: "busy", Free: 0, Threads: 1}}
@@ -309,7 +316,7 @@ func Samples() []Sample {
 	return []Sample{
 		{"overview", "/", &pages.Overview{Frame: Frame("overview", "Overview"), Stats: read(stats), Locks: read(17), Attention: read(attention), Chart: read(flow()), Spans: spans, Queues: read(busy[:7]), MoreQueues: 2, Running: read(running[:5]), MoreRunning: 36}},
 		{"queues", "/queues", &pages.Queues{Frame: Frame("queues", "Queues"), Rows: read(busy), Sort: "size", Total: 9, States: tabs("/queues", "all 9", "orphan 1", "starved 1", "paused 1"), Pager: pages.Pager{Text: "1–9 of 9"}}},
-		{"queue", "/queues/mail", &pages.Queue{Frame: Frame("queues", "mail"), Name: "mail", Queue: read(one), Chart: read(&pages.Chart{Title: "Jobs waiting", From: ago(time.Hour), Step: 30 * time.Second, Series: []pages.Series{{Name: "waiting", Values: wave(120, 5200, 1800, 19)}}}), Jobs: read(waiting), Pager: pages.Pager{Text: "1–12 of 6,951", Next: "/queues/mail?from=12", Last: "/queues/mail?from=6900"}}},
+		{"queue", "/queues/mail", &pages.Queue{Frame: Frame("queues", "mail"), Name: "mail", Queue: read(one), Spans: spans[:3], Chart: read(&pages.Chart{Title: "Jobs waiting", From: ago(time.Hour), Step: 30 * time.Second, Series: []pages.Series{{Name: "waiting", Values: wave(120, 5200, 1800, 19)}}}), Jobs: read(waiting), Pager: pages.Pager{Text: "1–12 of 6,951", Next: "/queues/mail?from=12", Last: "/queues/mail?from=6900"}}},
 		{"jobs", "/jobs", &pages.Jobs{Frame: Frame("jobs", "Running jobs"), Rows: read(running), Total: 41, Pager: pages.Pager{Text: "1–7 of 41", Next: "/jobs?from=7"}}},
 		{"job", "/jobs/4f2a11dd90124e7fa001", &pages.Job{Frame: Frame("jobs", "Report"), Name: shown.Name, Job: read(&shown), Siblings: []view.ThreadJob{{ID: "a01b00000000000000aa", Class: "Thumbnail", Args: raw(`[{"asset":88121}]`), Queue: "thumbnails", Thread: 7}}, Events: events()[4:6]}},
 		{"failed", "/failed", &pages.Failed{Frame: Frame("failed", "Failed"), Groups: read(groups), Total: 312, Parked: read([]*view.ParkedJob{{ID: "77aa02bb4c6e", State: view.ParkedWaits, Queue: "mail", Bytes: 812, ParkedAt: ago(3 * time.Minute), Reason: "the key of its queue is no list"}})}},
@@ -323,8 +330,8 @@ func Samples() []Sample {
 		{"longjobs", "/longjobs", &pages.LongJobs{Frame: Frame("longjobs", "Long jobs"), Runs: read(long), Recurring: read([]view.Recurring{{Class: "SyncAccount", EveryS: 900, Subjects: 41022, Backlog: 212, Active: 8, Next: Now.Add(20 * time.Second)}}), States: tabs("/longjobs", "active", "failed", "completed"), More: true}},
 		{"longjob", "/longjobs/4f2a9c1e-77aa-4bcd-9001-aabbccddeeff", &pages.LongJob{Frame: Frame("longjobs", "Migrate"), UUID: long[0].UUID, Run: read(long[0])}},
 		{"schedule", "/schedule", &pages.Schedule{Frame: Frame("schedule", "Schedule"), Recurring: read(schedules), Delayed: read(delayed), MoreDelayed: true}},
-		{"classes", "/classes", &pages.Classes{Frame: Frame("classes", "Classes"), Rows: read(classes), Sort: "time", Span: "1h", Spans: spans}},
-		{"class", "/classes/Mail", &pages.Class{Frame: Frame("classes", "Mail"), Row: read(classes[0]), Chart: read(flow()), Spans: spans}},
+		{"classes", "/classes", &pages.Classes{Frame: Frame("classes", "Classes"), Rows: read(classes), Sort: "time", Span: "1h", Spans: spans[1:]}},
+		{"class", "/classes/Mail", &pages.Class{Frame: Frame("classes", "Mail"), Name: "Mail", Row: read(classes[0]), Chart: read(flow()), Times: read(times()), Spans: spans[1:]}},
 		{"redis", "/redis", &pages.Redis{Frame: Frame("redis", "Redis"), Server: read(server), Findings: read(findings), Keys: read([]pages.KeySize{{What: "Queues", Count: 8204, Bytes: 9 << 20}, {What: "Failures", Count: 312, Bytes: 400 << 10}, {What: "History", Count: 500, Bytes: 2 << 20}})}},
 		{"events", "/events", &pages.Events{Frame: Frame("events", "Events"), Rows: read(events()), Kinds: tabs("/events", "all", "deploys", "deaths", "acts"), Pager: pages.Pager{Text: "the newest 7 of 212", Next: "/events?before=3"}}},
 		{"confirm", "/queues/newsletter/purge", &pages.Confirm{Frame: Frame("queues", "Purge newsletter"), Question: "Purge 1,204 jobs of newsletter?", Details: []string{"They cannot be brought back.", "Two of its jobs that run now go on."}, Action: "/queues/newsletter", Fields: []pages.Field{{Name: "act", Value: "purge"}, {Name: "expect", Value: "1204"}}, Button: "Purge 1,204 jobs", Back: "/queues/newsletter", Command: "resqued queues purge newsletter"}},

@@ -1,0 +1,110 @@
+package pages
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/view"
+)
+
+var noon = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+
+func point(at time.Duration, runs int64) view.Point {
+	return view.Point{At: noon.Add(at), Tally: view.Tally{Runs: runs, Failed: runs / 2}}
+}
+
+// A step that is not over counts for as much of it as has passed, or not at all.
+func TestFlowOf(t *testing.T) {
+	t.Parallel()
+	minutes := FlowOf([]view.Point{point(-2*time.Minute, 60), point(-time.Minute, 30), point(0, 7)}, time.Minute, noon.Add(10*time.Second))
+	values := minutes.Series[0].Values
+	require.Equal(t, "/min", minutes.Unit)
+	require.InDelta(t, 60, values[0], 0.01)
+	require.True(t, math.IsNaN(values[1]), "the last ten seconds of it may not have been written yet")
+	require.True(t, math.IsNaN(values[2]))
+	require.InDelta(t, 30, minutes.Series[1].Values[0], 0.01)
+
+	hours := FlowOf([]view.Point{point(-time.Hour, 3600), point(0, 500)}, time.Hour, noon.Add(30*time.Minute+late))
+	require.Equal(t, "/h", hours.Unit)
+	require.InDelta(t, 3600, hours.Series[0].Values[0], 0.01)
+	require.InDelta(t, 1000, hours.Series[0].Values[1], 0.01)
+
+	fives := FlowOf([]view.Point{point(-5*time.Minute, 100)}, 5*time.Minute, noon.Add(time.Minute))
+	require.InDelta(t, 20, fives.Series[0].Values[0], 0.01, "per minute")
+	require.False(t, FlowOf(nil, time.Minute, noon).Any())
+}
+
+func TestLengthOf(t *testing.T) {
+	t.Parallel()
+	level := func(at time.Duration, jobs int64) view.Level { return view.Level{At: noon.Add(at), Jobs: jobs} }
+	c := LengthOf([]view.Level{level(-10*time.Minute, 4), level(-9*time.Minute, 9), level(-5*time.Minute, 0), level(0, 0)}, 5*time.Minute, noon)
+	require.Equal(t, 9.0, c.Series[0].Values[0], "the most of its minutes")
+	require.Equal(t, 0.0, c.Series[0].Values[1])
+	require.True(t, math.IsNaN(c.Series[0].Values[2]), "nobody has looked yet")
+	require.False(t, LengthOf(nil, time.Minute, noon).Any())
+}
+
+func TestTimesOf(t *testing.T) {
+	t.Parallel()
+	half, most := 250.0, 4000.0
+	p := point(-10*time.Minute, 1)
+	p.P50, p.P95 = &half, &most
+	c := TimesOf([]view.Point{p, point(-5*time.Minute, 0)}, 5*time.Minute, noon.Add(time.Hour))
+	require.Equal(t, 4.0, c.Series[0].Values[0])
+	require.Equal(t, 0.25, c.Series[1].Values[0])
+	require.True(t, math.IsNaN(c.Series[0].Values[1]), "nothing ran")
+}
+
+func TestClassRows(t *testing.T) {
+	t.Parallel()
+	steps := make([]int64, 288)
+	for i := range steps {
+		steps[i] = 1
+	}
+	wait := 12.5
+	row := NewClassRow(view.Class{Class: "Mail", Tally: view.Tally{Runs: 288, Seconds: 1.5, Wait: &wait}, Share: .5, Steps: steps})
+	require.LessOrEqual(t, len(row.Spark), sparkSteps)
+	sum := 0.0
+	for _, v := range row.Spark {
+		sum += v
+	}
+	require.Equal(t, 288.0, sum)
+	require.Equal(t, 1500*time.Millisecond, row.Time)
+	require.Equal(t, 12500*time.Microsecond, row.WaitP95)
+	require.Zero(t, row.P95)
+	rows := []ClassRow{{Class: "b", Runs: 2, Failed: 2}, {Class: "a", Runs: 9, Share: .1}}
+	for by, first := range map[string]string{"name": "a", "runs": "a", "failed": "b", "time": "a", "nonsense": "a"} {
+		SortClasses(rows, by)
+		require.Equal(t, first, rows[0].Class, by)
+	}
+}
+
+// Jobs come and go at the rates of about a minute.
+func TestRates(t *testing.T) {
+	t.Parallel()
+	tr := NewTrends()
+	in, out := tr.Rates("mail")
+	require.Nil(t, in)
+	require.Nil(t, out)
+	for i := range 20 {
+		size := int64(100 + 10*i)
+		at := noon.Add(time.Duration(i) * 10 * time.Second)
+		tr.Add(&view.Snapshot{At: at, Queues: []*view.Queue{{Queue: "mail", Size: &size}, {Queue: "other", Size: &size}}})
+		tr.AddRuns(at, map[string]int64{"mail": int64(1000 + 50*i)})
+	}
+	in, out = tr.Rates("mail")
+	require.InDelta(t, 5, *out, 0.001)
+	require.InDelta(t, 6, *in, 0.001, "those that were taken, and those by which it has grown")
+	in, out = tr.Rates("other")
+	require.Nil(t, in, "nobody has counted it")
+	require.Nil(t, out)
+	require.LessOrEqual(t, len(tr.flows), flowsKept)
+	// Counts that were thrown away give no rate.
+	tr.AddRuns(noon.Add(time.Hour), map[string]int64{"mail": 3})
+	in, out = tr.Rates("mail")
+	require.Nil(t, in)
+	require.Nil(t, out)
+}
