@@ -105,7 +105,7 @@ func TestLargeFailures(t *testing.T) {
 	d.Push("mail", "Count", 1, 2, 3)
 	d.AwaitNoted("ran", 4)
 	failures := d.AwaitFailures(2)
-	require.Zero(t, d.Snapshot().InFlight)
+	proctest.Await(t, patience, func() bool { return d.Snapshot().InFlight == 0 }, "the end of all jobs")
 	for i, want := range []string{malformed, large} {
 		var payload struct {
 			Class string
