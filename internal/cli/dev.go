@@ -36,10 +36,10 @@ var devDefaults = map[string]string{
 var devIgnores = []string{"redis-password-file", "redis-ca-file", "allow-eviction", "on-master-death", "pidfile", "control-socket"}
 
 func (a *cli) devCommand() *cobra.Command {
-	var noDemo bool
+	var o devOptions
 	c := &cobra.Command{
 		Use:   devVerb,
-		Short: "try it: a Redis, two worker processes and demo jobs, nothing else needed",
+		Short: "try it: a Redis, two worker processes, demo jobs and a dashboard, nothing else needed",
 		Long: `Run a daemon with a Redis of its own and show every finished job. The Redis is a
 private redis-server if one is installed, else one that is built in; it listens
 on 127.0.0.1 only, and what it holds is lost at the end. Handlers are those of the
@@ -48,23 +48,34 @@ otherwise it works all queues with 2 processes of 4 threads, each process for 10
 jobs. --runner gives the command of a runner, which performs the classes of an
 application (docs/runners.md). With -v the log is shown, too, and in it what commands print.
 
+The dashboard listens on 127.0.0.1 only; whoever is on this machine may change things there.
+
 The first ^C finishes the running jobs, a second one kills them.`,
 		Example: "  " + a.name + " dev\n  " + a.name + " dev --runner 'bundle exec resqued-runner config/environment'\n  " +
 			a.name + " enqueue Hello you --dev        (in another terminal)",
 		Args:        exactly(0, "no arguments"),
 		Annotations: map[string]string{daemonVerb: "yes"},
-		RunE:        func(c *cobra.Command, _ []string) error { return a.runDev(c, !noDemo) },
+		RunE:        func(c *cobra.Command, _ []string) error { return a.runDev(c, o) },
 	}
 	config.AddFlags(c.Flags())
 	config.AddRunnerFlag(c.Flags())
 	for _, name := range devIgnores {
 		_ = c.Flags().MarkHidden(name)
 	}
-	c.Flags().BoolVar(&noDemo, "no-demo", false, "enqueue no demo jobs")
+	c.Flags().BoolVar(&o.noDemo, "no-demo", false, "enqueue no demo jobs")
+	c.Flags().BoolVar(&o.noWeb, "no-web", false, "start no dashboard")
+	c.Flags().StringVar(&o.webListen, "web-listen", webListen, "`address` of the dashboard; unless given, another port where that one is taken")
+	_ = c.RegisterFlagCompletionFunc("web-listen", cobra.NoFileCompletions)
 	return c
 }
 
-func (a *cli) runDev(c *cobra.Command, demo bool) error {
+// devOptions are the flags of "resqued dev" that are not of the configuration.
+type devOptions struct {
+	noDemo, noWeb bool
+	webListen     string
+}
+
+func (a *cli) runDev(c *cobra.Command, o devOptions) error {
 	switch {
 	case a.dev:
 		return usage("", "dev brings a Redis of its own: leave --dev out")
@@ -91,6 +102,13 @@ func (a *cli) runDev(c *cobra.Command, demo bool) error {
 
 	d := &devRun{cli: a, redis: redis, config: r.Config}
 	d.banner()
+	if !o.noWeb {
+		dashboard, err := d.startWeb(o.webListen, c.Flags().Changed("web-listen"), log)
+		if err != nil {
+			return err
+		}
+		defer dashboard.stop()
+	}
 	var helpers sync.WaitGroup
 	defer helpers.Wait()
 	ctx, cancel := context.WithCancel(c.Context())
@@ -99,7 +117,7 @@ func (a *cli) runDev(c *cobra.Command, demo bool) error {
 		Config: r, Log: log, Level: level, Dev: &app.DevMode{JSON: a.flags.output == outJSON, Colour: a.coloured},
 		Ready: func() {
 			d.tryIt()
-			if demo && d.serves(app.DemoQueue) {
+			if !o.noDemo && d.serves(app.DemoQueue) {
 				helpers.Go(func() { d.demo(ctx, log) })
 			}
 		},

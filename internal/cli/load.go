@@ -14,6 +14,9 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
+// devRedisVariable has the URL of the Redis of the "resqued dev" that started this process.
+const devRedisVariable = "RESQUED_DEV_REDIS"
+
 // load reads the configuration for a verb that only talks to Redis, and prints
 // its warnings. With --dev the Redis is that of a running "resqued dev".
 func (a *cli) load(c *cobra.Command) (*config.Resolved, error) {
@@ -51,9 +54,11 @@ func (a *cli) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, erro
 		return nil, configProblem(err)
 	}
 	if a.dev {
-		found, err := devredis.Find(devDir())
-		if err != nil {
-			return nil, err
+		found := os.Getenv(devRedisVariable)
+		if found == "" {
+			if found, err = devredis.Find(devDir()); err != nil {
+				return nil, err
+			}
 		}
 		useDevRedis(r, found)
 	}

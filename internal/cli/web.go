@@ -3,7 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -39,30 +39,31 @@ const (
 type webOptions struct {
 	listen, prefix, tokens, userHeader string
 	hosts, proxies, operators          []string
-	operator                           bool
+	operator, whileStdin               bool
 }
 
 func (a *cli) webCommand() *cobra.Command {
 	var o webOptions
 	c := &cobra.Command{
-		Use: "web", Short: "serve a JSON API and metrics of all daemons by HTTP",
-		Long: `Serve what the other verbs show as a JSON API (/api/v1), metrics of all daemons for
-Prometheus (/metrics), and the state of this server (/healthz, /readyz). It only
-needs Redis: run one for all machines. Nothing depends on it.
+		Use: "web", Short: "serve the dashboard, a JSON API and metrics of all daemons by HTTP",
+		Long: `Serve what the other verbs show and do as pages for a browser, as a JSON API
+(/api/v1, described at /api/v1/openapi.yaml), metrics of all daemons for Prometheus
+(/metrics), and the state of this server (/healthz, /readyz). It only needs Redis:
+run one for all machines. Nothing depends on it.
 
 Everybody on this machine may look. Changes need an operator: somebody with a
 token of that role ("web token add"), a user of this machine or of a trusted proxy
 who is named with --operators, or, with --operator, anybody on this machine.
 Addresses that others reach need tokens or a trusted proxy.
 
-A socket that systemd passes wins over --listen.`,
+A socket that systemd passes wins over --listen. docs/dashboard.md has more.`,
 		Example: "  " + a.name + " web --operator\n  " + a.name + " web --listen unix:/run/resqued/web.sock --operators deploy\n" +
 			"  " + a.name + " web --listen 0.0.0.0:5678 --host jobs.example.com --tokens web-tokens",
 		Args: exactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error { return a.web(c, o) },
 	}
 	f := c.Flags()
-	f.StringVar(&o.listen, "listen", webListen, "`address` to listen on: host:port, or unix:PATH")
+	f.StringVar(&o.listen, "listen", webListen, "`address` to listen on: host:port, unix:PATH, or fd:N for a socket that is passed")
 	f.BoolVar(&o.operator, "operator", false, "whoever is on this machine may change things without a login")
 	f.StringVar(&o.prefix, "path-prefix", "", "`path` under which everything is served, behind a proxy that passes it on")
 	f.StringSliceVar(&o.hosts, "host", nil, "`name` under which the server is asked for, besides localhost and addresses; * = any")
@@ -70,6 +71,9 @@ A socket that systemd passes wins over --listen.`,
 	f.StringVar(&o.userHeader, "user-header", "", "`header` in which a trusted proxy passes who has logged in")
 	f.StringSliceVar(&o.operators, "operators", nil, "`names` of the users who may change things")
 	addTokensFlag(f, &o.tokens)
+	// For who starts it as a child: it ends with its parent, however that ends.
+	f.BoolVar(&o.whileStdin, "while-stdin", false, "end when the standard input ends")
+	_ = f.MarkHidden("while-stdin")
 	for _, name := range []string{"listen", "path-prefix", "host", "trusted-proxy", "user-header", "operators"} {
 		_ = c.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
@@ -78,12 +82,17 @@ A socket that systemd passes wins over --listen.`,
 }
 
 func addTokensFlag(f *pflag.FlagSet, to *string) {
-	f.StringVar(to, "tokens", webTokens, "`file` with the names of tokens, their roles and digests")
+	f.StringVar(to, "tokens", webTokens, "`file` with the names of tokens, their roles and digests; empty: none")
 }
 
 // web serves until a signal ends it.
 func (a *cli) web(c *cobra.Command, o webOptions) error {
-	login, err := o.login()
+	listener, err := o.open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = listener.Close() }()
+	login, err := o.login(listener.Addr())
 	if err != nil {
 		return err
 	}
@@ -102,11 +111,6 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 		return err
 	}
 	defer func() { _ = jobs.Close() }()
-	listener, err := o.open()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = listener.Close() }()
 	p := a.program()
 	server := web.New(web.Options{
 		Store: s, Jobs: jobs, Namespace: r.Namespace, Version: version(), PathPrefix: o.prefix, Hosts: o.hosts, Who: login.Who, Log: log,
@@ -122,6 +126,12 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 	})
 	ctx, stop := interruptible(c.Context())
 	defer stop()
+	if o.whileStdin {
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			stop()
+		}()
+	}
 	serving := server.HTTP()
 	sampled := make(chan struct{})
 	go func() { defer close(sampled); server.Run(ctx) }()
@@ -141,8 +151,8 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 	return err
 }
 
-// login checks the flags and returns who may do what.
-func (o *webOptions) login() (*web.Login, error) {
+// login checks the flags and returns who may do what at an address.
+func (o *webOptions) login(at net.Addr) (*web.Login, error) {
 	if o.prefix = strings.TrimRight(o.prefix, "/"); o.prefix != "" && (!strings.HasPrefix(o.prefix, "/") || strings.ContainsAny(o.prefix, " {}?#%")) {
 		return nil, usage("", "--path-prefix %q: use a path such as /resqued", o.prefix)
 	}
@@ -160,68 +170,70 @@ func (o *webOptions) login() (*web.Login, error) {
 	if (len(l.Proxies) > 0) != (o.userHeader != "") {
 		return nil, usage("", "--trusted-proxy and --user-header: use both or none")
 	}
-	tokens := &web.Tokens{Path: o.tokens}
-	list, err := tokens.List()
-	if err != nil {
-		return nil, usage("", "%s", err)
-	}
-	if len(list) > 0 {
-		l.Tokens = tokens
+	if o.tokens != "" {
+		tokens := &web.Tokens{Path: o.tokens}
+		list, err := tokens.List()
+		if err != nil {
+			return nil, usage("", "%s", err)
+		}
+		if len(list) > 0 {
+			l.Tokens = tokens
+		}
 	}
 	if l.Anonymous = web.Viewer; o.operator {
 		l.Anonymous = web.Operator
 	}
-	local, err := o.local()
-	if err != nil {
-		return nil, err
-	}
-	if !local && l.Tokens == nil && len(l.Proxies) == 0 {
+	if !local(at) && l.Tokens == nil && len(l.Proxies) == 0 {
 		return nil, usage("Add a token: resqued web token add NAME --role viewer. Or name a proxy that asks for a login: --trusted-proxy, --user-header.",
-			"--listen %s: others reach that address, and there is no login", o.listen)
+			"%s: others reach that address, and there is no login", at)
 	}
 	return l, nil
 }
 
-// local reports whether only this machine reaches the address.
-func (o *webOptions) local() (bool, error) {
-	if path, ok := strings.CutPrefix(o.listen, "unix:"); ok {
-		if !filepath.IsAbs(path) {
-			return false, usage("", "--listen %q: use unix: and an absolute path", o.listen)
-		}
-		return true, nil
+// local reports whether only this machine reaches an address.
+func local(at net.Addr) bool {
+	if at, ok := at.(*net.TCPAddr); ok {
+		return at.IP.IsLoopback()
 	}
-	host, port, err := net.SplitHostPort(o.listen)
-	if n, failed := strconv.ParseUint(port, 10, 16); err != nil || failed != nil || n > 65535 {
-		return false, usage("", "--listen %q: use host:port, such as %s, or unix:PATH", o.listen, webListen)
-	}
-	at, err := netip.ParseAddr(host)
-	return strings.EqualFold(host, "localhost") || err == nil && at.Unmap().IsLoopback(), nil
+	return at.Network() == "unix"
 }
 
 // firstPassed is the first descriptor that systemd passes.
 const firstPassed = 3
 
-// open returns the socket that systemd has passed, or opens one.
+// open returns the socket that systemd or a parent has passed, or opens one.
 func (o *webOptions) open() (net.Listener, error) {
 	if n, err := strconv.Atoi(os.Getenv("LISTEN_FDS")); err == nil && os.Getenv("LISTEN_PID") == strconv.Itoa(os.Getpid()) {
 		if n != 1 {
 			return nil, usage("", "systemd passes %d sockets; use one", n)
 		}
-		f := os.NewFile(firstPassed, "a socket of systemd")
-		defer func() { _ = f.Close() }()
-		l, err := net.FileListener(f)
-		if err != nil {
-			return nil, fmt.Errorf("use the socket that systemd has passed: %w", err)
+		return passedSocket(firstPassed)
+	}
+	if text, ok := strings.CutPrefix(o.listen, "fd:"); ok {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err != nil || n < firstPassed {
+			return nil, usage("", "--listen %q: use fd: and the number of a descriptor from 3 on", o.listen)
 		}
-		return l, nil
+		return passedSocket(uintptr(n))
+	}
+	if path, ok := strings.CutPrefix(o.listen, "unix:"); ok && !filepath.IsAbs(path) {
+		return nil, usage("", "--listen %q: use unix: and an absolute path", o.listen)
+	} else if !ok {
+		_, port, err := net.SplitHostPort(o.listen)
+		if _, failed := strconv.ParseUint(port, 10, 16); err != nil || failed != nil {
+			return nil, usage("", "--listen %q: use host:port, such as %s, or unix:PATH", o.listen, webListen)
+		}
 	}
 	path, isUnix := strings.CutPrefix(o.listen, "unix:")
 	if !isUnix {
 		l, err := net.Listen("tcp", o.listen)
-		if errors.Is(err, syscall.EADDRINUSE) {
+		switch {
+		case errors.Is(err, syscall.EADDRINUSE):
 			return nil, &problem{exit: exitFailed, code: "in_use", cause: err, lines: []string{"--listen " + o.listen + ": somebody else listens there"}, hint: "Use another port."}
+		case err != nil:
+			return nil, usage("", "--listen %s: %s", o.listen, err)
 		}
-		return l, err
+		return l, nil
 	}
 	// One that was killed leaves its socket. One that lives answers.
 	if c, err := net.Dial("unix", path); err == nil {
@@ -234,6 +246,17 @@ func (o *webOptions) open() (net.Listener, error) {
 	old := syscall.Umask(0o117) // 0660 from the first instant
 	defer syscall.Umask(old)
 	return net.Listen("unix", path)
+}
+
+// passedSocket is one that this process was started with.
+func passedSocket(fd uintptr) (net.Listener, error) {
+	f := os.NewFile(fd, "a socket that was passed")
+	defer func() { _ = f.Close() }()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, usage("", "descriptor %d is to be a socket that listens: %s", fd, err)
+	}
+	return l, nil
 }
 
 // shownAddress is what a person opens.

@@ -3,6 +3,7 @@ package system_test
 import (
 	"bytes"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -167,4 +168,66 @@ func TestFirstRun(t *testing.T) {
 		require.Zero(t, f.exit(t))
 		f.nothingLeft(t)
 	})
+}
+
+// address returns the dashboard's address from the screen.
+func (f *first) address(t *testing.T) string {
+	t.Helper()
+	f.await(t, "dashboard  http://")
+	f.await(t, "try ")
+	_, rest, _ := strings.Cut(f.screen.String(), "dashboard  ")
+	at, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(at)
+}
+
+// dashboards are the processes of the dashboard.
+func (f *first) dashboards() []proctest.Process {
+	mark := strings.TrimPrefix(f.env[len(f.env)-1], "RESQUED_TEST_RUN=")
+	return proctest.Find(func(p proctest.Process) bool {
+		return p.Env("RESQUED_TEST_RUN") == mark && strings.Contains(p.Title, "--while-stdin")
+	})
+}
+
+// TestDevDashboard kills the dashboard of "resqued dev", and "resqued dev" itself.
+func TestDevDashboard(t *testing.T) {
+	t.Parallel()
+	get := func(t *testing.T, url string) string {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		require.NoError(t, err)
+		answer, err := http.DefaultClient.Do(request)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, answer.Body.Close()) }()
+		body, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, answer.StatusCode, "%s", body)
+		return string(body)
+	}
+	f := firstRun(t, os.Getenv("PATH"))
+	at := f.address(t)
+	require.Contains(t, get(t, at), "<title>")
+	require.Contains(t, get(t, at+"api/v1/workers"), `"items":`)
+
+	t.Log("killed, it comes back at the same address, and nobody is refused meanwhile")
+	before := f.dashboards()
+	require.Len(t, before, 1)
+	require.NoError(t, syscall.Kill(before[0].PID, syscall.SIGKILL))
+	require.Equal(t, "ok\n", get(t, at+"healthz"))
+	after := f.dashboards()
+	require.Len(t, after, 1)
+	require.NotEqual(t, before[0].PID, after[0].PID)
+
+	t.Log("stopped, it holds nothing up")
+	require.NoError(t, syscall.Kill(after[0].PID, syscall.SIGSTOP))
+	enqueue := exec.Command(harness.Binary(t), "enqueue", "Hello", "meanwhile", "--dev")
+	enqueue.Env = f.env
+	out, err := enqueue.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	f.await(t, `Hello["meanwhile"]`)
+	require.NoError(t, syscall.Kill(after[0].PID, syscall.SIGCONT))
+
+	t.Log("it ends with its parent, however that ends")
+	require.NoError(t, f.cmd.Process.Kill())
+	<-f.ended
+	proctest.Await(t, patience, func() bool { return len(f.dashboards()) == 0 }, "the end of the dashboard")
 }

@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+const (
+	// webAgain is how long a dashboard that died stays away at first, webAgainMost after many deaths
+	// one after the other; one that has lived for webLived begins anew.
+	webAgain, webAgainMost, webLived = 200 * time.Millisecond, 10 * time.Second, 30 * time.Second
+	// webParting is how long its last requests may take at the end of "resqued dev".
+	webParting = 3 * time.Second
+)
+
+// devWeb is the dashboard of "resqued dev": a process of its own, which ends with this one, however
+// that ends, and is started again if it dies. The socket stays open meanwhile.
+type devWeb struct {
+	d      *devRun
+	log    *zap.Logger
+	listen *os.File
+	ended  chan struct{}
+	cancel context.CancelFunc
+}
+
+// startWeb starts the dashboard at an address; where that is taken and was not asked for, at a free one.
+func (d *devRun) startWeb(address string, asked bool, log *zap.Logger) (*devWeb, error) {
+	l, err := net.Listen("tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) && !asked {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+	}
+	if err != nil {
+		return nil, usage("Name another address, or leave the dashboard out: --no-web", "--web-listen %s: %s", address, err)
+	}
+	defer func() { _ = l.Close() }()
+	if !local(l.Addr()) {
+		return nil, usage("To show it to others: "+d.cli.name+" web --dev --listen …, with a login", "--web-listen %s: others reach that address", address)
+	}
+	f, err := l.(*net.TCPListener).File()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &devWeb{d: d, log: log, listen: f, ended: make(chan struct{}), cancel: cancel}
+	go w.run(ctx)
+	d.say("dashboard", "http://"+l.Addr().String()+"/", map[string]any{"url": "http://" + l.Addr().String() + "/"})
+	return w, nil
+}
+
+// stop ends the dashboard.
+func (w *devWeb) stop() {
+	w.cancel()
+	<-w.ended
+	_ = w.listen.Close()
+}
+
+func (w *devWeb) run(ctx context.Context) {
+	defer close(w.ended)
+	for pause := webAgain; ; pause = min(2*pause, webAgainMost) {
+		begun := time.Now()
+		err := w.once(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(begun) > webLived {
+			pause = webAgain
+		}
+		w.log.Warn("the dashboard has ended and is started again", zap.Duration("after", pause), zap.Error(err))
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// once runs the dashboard until it ends.
+func (w *devWeb) once(ctx context.Context) error {
+	program := "/proc/self/exe" // also where "go run" has removed the file
+	if runtime.GOOS != "linux" {
+		var err error
+		if program, err = os.Executable(); err != nil {
+			return err
+		}
+	}
+	args := []string{"web", "--dev", "--operator", "--while-stdin", "--listen", "fd:3", "--tokens", "", "--namespace", w.d.config.Namespace}
+	if file := w.d.cli.loaded.File; file != "" {
+		args = append(args, "--config", file)
+	} else {
+		args = append(args, "--config", "none")
+	}
+	c := exec.Command(program, args...)
+	c.Args[0] = os.Args[0]
+	c.Env = append(os.Environ(), devRedisVariable+"="+w.d.redis.URL)
+	if !w.d.cli.flags.verbose {
+		c.Env = append(c.Env, "RESQUED_LOG_LEVEL=error")
+	}
+	c.Env = append(c.Env, "RESQUED_LOG_FORMAT=text")
+	c.Stderr, c.ExtraFiles = os.Stderr, []*os.File{w.listen}
+	// The ^C of the terminal is not for it: it shows how the jobs end.
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	life, err := c.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := c.Start(); err != nil {
+		_ = life.Close()
+		return err
+	}
+	over := context.AfterFunc(ctx, func() { parting(life, c.Process) })
+	defer over()
+	return c.Wait()
+}
+
+// parting tells the dashboard to end, and kills it if it does not.
+func parting(life io.Closer, p *os.Process) {
+	_ = life.Close()
+	time.AfterFunc(webParting, func() { _ = p.Kill() }) // one that was waited for is not signalled
+}
