@@ -37,14 +37,18 @@ func install(t *testing.T, unit, as string) string {
 	require.NotEqual(t, string(text), installed)
 	path := filepath.Join(t.TempDir(), as)
 	require.NoError(t, os.WriteFile(path, []byte(installed), 0o644))
+	if socket, err := os.ReadFile(strings.TrimSuffix(unit, ".service") + ".socket"); err == nil {
+		require.NoError(t, os.WriteFile(strings.TrimSuffix(path, ".service")+".socket", socket, 0o644))
+	}
 	return path
 }
 
 func units(t *testing.T, test func(t *testing.T, path string)) {
 	t.Helper()
 	for unit, as := range map[string]string{
-		"resqued.service":  "resqued.service",
-		"resqued@.service": "resqued@mail.service",
+		"resqued.service":     "resqued.service",
+		"resqued@.service":    "resqued@mail.service",
+		"resqued-web.service": "resqued-web.service",
 	} {
 		t.Run(as, func(t *testing.T) {
 			t.Parallel()
@@ -124,4 +128,12 @@ func TestRelaxingDropIn(t *testing.T) {
 	out, err := exec.Command("systemd-analyze", "verify", "--man=no", path).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Empty(t, string(out))
+}
+
+// The dashboard finds out who asks by a unix socket: its users need their names.
+func TestDashboardKnowsUsers(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("resqued-web.service")
+	require.NoError(t, err)
+	require.NotContains(t, string(text), "\nPrivateUsers=")
 }

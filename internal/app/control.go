@@ -92,6 +92,7 @@ func (c *controls) answer(ctx context.Context, r control.Request) control.Reply 
 	case <-ctx.Done():
 	}
 	reply.OK, reply.Elsewhere, reply.Text = v.OK, v.Elsewhere, v.Text
+	reply.State, reply.Ready, reply.Outage = v.State, v.Ready, v.Outage
 	if v.PID != 0 {
 		reply.PID = v.PID
 	}

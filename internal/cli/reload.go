@@ -84,18 +84,8 @@ version is in charge.`,
 
 // asks completes a verb that asks a daemon to do something.
 func (a *cli) asks(c *cobra.Command, do string) *cobra.Command {
-	socket := c.Flags().String("socket", "", "control socket of the daemon, `path` (control_socket)")
+	socket := addSocketFlag(c)
 	patience := c.Flags().Duration("timeout", verdictPatience, "how long to wait for the verdict; 0: as long as it takes")
-	c.Args = func(c *cobra.Command, args []string) error {
-		switch {
-		case len(args) > 1:
-			return exactly(1, "one process id")(c, args)
-		case len(args) == 1 && *socket != "":
-			return usage("", "name a process or --socket, not both")
-		}
-		return nil
-	}
-	c.ValidArgsFunction = cobra.NoFileCompletions
 	c.RunE = func(c *cobra.Command, args []string) error {
 		path := *socket
 		if path == "" {
@@ -107,6 +97,22 @@ func (a *cli) asks(c *cobra.Command, do string) *cobra.Command {
 		return a.ask(path, do, *patience)
 	}
 	return c
+}
+
+// addSocketFlag has a verb take the process id of a daemon or --socket.
+func addSocketFlag(c *cobra.Command) *string {
+	socket := c.Flags().String("socket", "", "control socket of the daemon, `path` (control_socket)")
+	c.Args = func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) > 1:
+			return exactly(1, "one process id")(c, args)
+		case len(args) == 1 && *socket != "":
+			return usage("", "name a process or --socket, not both")
+		}
+		return nil
+	}
+	c.ValidArgsFunction = cobra.NoFileCompletions
+	return socket
 }
 
 // controlOf returns the control socket of the daemon that is meant: that of the configuration, if
@@ -158,14 +164,7 @@ func (a *cli) controlOf(c *cobra.Command, args []string) (string, error) {
 
 // ask sends a request, waits for the verdict and prints it.
 func (a *cli) ask(path, do string, patience time.Duration) error {
-	reply, err := control.Ask(path, do, patience)
-	for try := 0; err == nil && reply.Elsewhere && try < askAgain; try++ {
-		<-time.After(askAgainAfter)
-		if there := filepath.Join(filepath.Dir(path), strconv.Itoa(reply.PID)+".sock"); isThere(there) {
-			path = there
-		}
-		reply, err = control.Ask(path, do, patience)
-	}
+	reply, err := askInCharge(path, do, patience)
 	switch {
 	case errors.Is(err, control.ErrNoDaemon):
 		return &problem{exit: exitUnhealthy, code: "not_running", lines: []string{err.Error()}, cause: err}
@@ -186,6 +185,19 @@ func (a *cli) ask(path, do string, patience time.Duration) error {
 		return nil
 	}
 	return a.printText(view.Text + "\n")
+}
+
+// askInCharge asks the daemon of a socket, or the one that has taken over from it meanwhile.
+func askInCharge(path, do string, patience time.Duration) (control.Reply, error) {
+	reply, err := control.Ask(path, do, patience)
+	for try := 0; err == nil && reply.Elsewhere && try < askAgain; try++ {
+		<-time.After(askAgainAfter)
+		if there := filepath.Join(filepath.Dir(path), strconv.Itoa(reply.PID)+".sock"); isThere(there) {
+			path = there
+		}
+		reply, err = control.Ask(path, do, patience)
+	}
+	return reply, err
 }
 
 // noVerdict says how the daemon is: an earlier reload that goes on, or Redis that is away, is why it

@@ -32,6 +32,12 @@ type Reply struct {
 	// Text says what is in force and what goes on, or why nothing has changed. It may have
 	// several lines.
 	Text string `json:"text,omitempty"`
+
+	// State, Ready and Outage are of an answer to Status: the daemon's state, how many worker
+	// processes are ready, and why Redis is of no use, "" = it is. Older daemons say only Text.
+	State  string `json:"state,omitempty"`
+	Ready  int    `json:"ready,omitempty"`
+	Outage string `json:"outage,omitempty"`
 }
 
 // maxLine bounds a message, in bytes.

@@ -31,6 +31,12 @@ type Verdict struct {
 	PID int
 	// Text says what is in force now and what goes on, or why nothing has changed.
 	Text string
+
+	// State, Ready and Outage are of an answer to Status: the master's state, how many worker
+	// processes are ready, and why Redis is of no use, "" = it is.
+	State  string
+	Ready  int
+	Outage string
 }
 
 // rereading is the reading of a new configuration, or the start of a new master, which happens
@@ -63,7 +69,8 @@ type roll struct {
 func (m *Master) requested(r Request) {
 	switch {
 	case r.Status:
-		r.Answer(Verdict{OK: true, Text: m.status(m.outage()), Elsewhere: m.given()})
+		outage := m.outage()
+		r.Answer(Verdict{OK: true, Text: m.status(outage), Elsewhere: m.given(), State: m.shown(), Ready: m.count().ready, Outage: outage})
 	case m.leaving():
 		r.Answer(Verdict{Text: "the daemon is stopping"})
 	case m.given():

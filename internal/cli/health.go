@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/control"
+	"github.com/resqued/resqued/internal/signals"
+)
+
+// healthPatience is how long a daemon may take to answer unless told otherwise.
+const healthPatience = 3 * time.Second
+
+// healthView is how a daemon is.
+type healthView struct {
+	Healthy bool   `json:"healthy"`
+	State   string `json:"state"`
+	PID     int    `json:"pid"`
+	Version string `json:"version"`
+	// Ready is how many worker processes take jobs.
+	Ready int `json:"ready"`
+	// Outage is why Redis is of no use; "" = it is.
+	Outage string `json:"outage"`
+	Text   string `json:"text"`
+}
+
+func (a *cli) healthCommand() *cobra.Command {
+	var alive bool
+	c := &cobra.Command{
+		Use: "health [PID]", Short: "say whether the daemon of this machine works: for containers and probes",
+		Long: `Ask a running daemon of this machine how it is, by its control socket. Exit code 0: it takes
+jobs, or somebody has paused it. Exit code 3: it does not run, does not answer, is
+starting or leaving, no worker process is ready, or Redis is away.
+
+With --alive an answer is enough, whatever it says. What restarts a daemon should
+ask so: a restart mends no Redis, and ends a drain.`,
+		Example: "  " + a.name + " health\n  " + a.name + " health --alive\n  HEALTHCHECK CMD [\"" + a.name + "\", \"health\"]",
+	}
+	socket := addSocketFlag(c)
+	patience := c.Flags().Duration("timeout", healthPatience, "how long to wait for the answer")
+	c.Flags().BoolVar(&alive, "alive", false, "only whether it answers")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if *patience <= 0 {
+			return usage("", "--timeout %s: use more than 0", *patience)
+		}
+		path := *socket
+		if path == "" {
+			var err error
+			if path, err = a.controlOf(c, args); err != nil {
+				return err
+			}
+		}
+		return a.health(path, alive, *patience)
+	}
+	return c
+}
+
+func (a *cli) health(path string, alive bool, patience time.Duration) error {
+	reply, err := askInCharge(path, control.Status, patience)
+	switch {
+	case errors.Is(err, control.ErrNoDaemon):
+		return &problem{exit: exitUnhealthy, code: "not_running", lines: []string{err.Error()}, cause: err}
+	case errors.Is(err, control.ErrNoAnswer):
+		return &problem{exit: exitUnhealthy, code: "timeout", lines: []string{fmt.Sprintf("the daemon at %s does not answer within %s", path, patience)}, cause: err}
+	case err != nil:
+		return err
+	}
+	v := healthView{State: reply.State, PID: reply.PID, Version: reply.Version, Ready: reply.Ready, Outage: reply.Outage, Text: reply.Text}
+	working := v.State == string(signals.Running) || v.State == string(signals.Paused)
+	v.Healthy = reply.OK && (alive || working && v.Ready > 0 && v.Outage == "")
+	switch {
+	case a.flags.output == outJSON:
+		err = a.printJSON(v)
+	case a.flags.output == outName:
+		err = a.printText(strconv.Itoa(v.PID) + "\n")
+	case !a.flags.quiet || !v.Healthy:
+		word := "healthy"
+		if !v.Healthy {
+			word = "unhealthy"
+		}
+		err = a.printText(fmt.Sprintf("%s: process %d: %s\n", word, v.PID, v.Text))
+	}
+	if err == nil && !v.Healthy {
+		err = exitCode(exitUnhealthy)
+	}
+	return err
+}
