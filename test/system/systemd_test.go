@@ -50,7 +50,7 @@ func boot(t *testing.T, settings, dropIn string, files map[string]string) *servi
 	maps.Copy(all, files)
 	container := proctest.Boot(t, proctest.SystemdContainerOptions{
 		Binary: binary,
-		Units:  []string{"../../deploy/systemd/resqued.service", "../../deploy/systemd/resqued@.service"},
+		Units:  []string{"../../deploy/systemd/resqued.service", "../../deploy/systemd/resqued@.service", "../../deploy/systemd/resqued-web.service", "../../deploy/systemd/resqued-web.socket"},
 		Files:  all,
 		Redis:  true,
 	})
