@@ -17,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/resqued/resqued/internal/view"
 )
 
 //go:embed templates/*.html
@@ -170,6 +172,14 @@ func (f *Frame) Path(path string, name ...string) template.URL {
 		return template.URL(at + "/-?name=" + url.QueryEscape(name[0])) //nolint:gosec // escaped
 	}
 	return template.URL(at + "/" + url.PathEscape(name[0])) //nolint:gosec // escaped
+}
+
+// QueueLink is a queue with the link to its page; a job of another program may not say which it is.
+func (f *Frame) QueueLink(name string) template.HTML {
+	if name == "" {
+		return "—"
+	}
+	return template.HTML(`<a class="plain" href="` + template.HTMLEscapeString(string(f.Path("/queues", name))) + `">` + template.HTMLEscapeString(text(name, view.MaxName)) + `</a>`) //nolint:gosec // escaped
 }
 
 // With returns the address of a page with parameters: keys and values by turns. Empty values
