@@ -66,6 +66,10 @@ func (l *Login) Who(r *http.Request) (Visitor, error) {
 	if r.Header.Get("Authorization") != "" {
 		return l.logIn(r, from)
 	}
+	if forwarded(r) || slices.ContainsFunc(l.Proxies, func(p netip.Prefix) bool { return from.IsValid() && p.Contains(from) }) {
+		// Who is behind a proxy of this machine need not be on it.
+		return Visitor{}, unauthorized("a proxy asks, and does not say for whom")
+	}
 	if name, ok := r.Context().Value(localUserKey{}).(string); ok && l.Anonymous > 0 {
 		v := l.named(name)
 		v.Role = max(v.Role, l.Anonymous)
@@ -75,6 +79,16 @@ func (l *Login) Who(r *http.Request) (Visitor, error) {
 		return Visitor{Role: l.Anonymous}, nil
 	}
 	return Visitor{}, unauthorized("this server asks for a login")
+}
+
+// forwarded reports whether a proxy says that it asks for somebody else.
+func forwarded(r *http.Request) bool {
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
+		if r.Header.Get(name) != "" {
+			return true
+		}
+	}
+	return false
 }
 
 func (l *Login) named(name string) Visitor {

@@ -468,6 +468,13 @@ func TestLogin(t *testing.T) {
 		_, code = who(from, func(r *http.Request) { r.Header.Set("X-User", "bob") })
 		require.Equal(t, http.StatusForbidden, code, from)
 	}
+	// A proxy that does not say for whom it asks is nobody, on this machine as well.
+	_, code = who("10.1.2.3:1", nil)
+	require.Equal(t, http.StatusUnauthorized, code)
+	for _, name := range []string{"X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"} {
+		_, code = who("127.0.0.1:1", func(r *http.Request) { r.Header.Set(name, "192.0.2.1") })
+		require.Equal(t, http.StatusUnauthorized, code, name)
+	}
 	for range 10 {
 		_, code = who("192.0.2.9:1", bearer("guess"))
 		require.Equal(t, http.StatusUnauthorized, code)
