@@ -145,7 +145,12 @@ func TestRedisIsFullAtTheStart(t *testing.T) {
 	do("CONFIG", "SET", "maxmemory", "1")(t, server)
 	d = harness.Start(t, harness.Options{Redis: server, Config: config, Namespace: d.Space})
 	d.AwaitProcessed(8, patience)
-	require.NotContains(t, d.Log(), "OOM")
+	for line := range strings.Lines(d.Log()) {
+		// Only what is no job's goes without.
+		if !strings.Contains(line, `"logger":"events"`) && !strings.Contains(line, `"logger":"history"`) {
+			require.NotContains(t, line, "OOM")
+		}
+	}
 	d.Signal(quit)
 	require.Zero(t, d.Exit())
 	require.Empty(t, d.Residue())
@@ -172,7 +177,12 @@ func TestRedisIsFull(t *testing.T) {
 	require.Len(t, ran, 25)
 	require.Empty(t, d.Failures())
 	require.NotContains(t, d.Log(), "recovered the jobs")
-	require.NotContains(t, d.Log(), "OOM")
+	for line := range strings.Lines(d.Log()) {
+		// Only what is no job's goes without.
+		if !strings.Contains(line, `"logger":"events"`) && !strings.Contains(line, `"logger":"history"`) {
+			require.NotContains(t, line, "OOM")
+		}
+	}
 	d.Signal(quit)
 	require.Zero(t, d.Exit())
 	require.Empty(t, d.Residue())
