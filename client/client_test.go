@@ -21,7 +21,7 @@ import (
 	"github.com/resqued/resqued/internal/testlevel"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(withRedis{m}) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(withRedis{m}, redistest.Probing()) }
 
 type mail struct {
 	User    int

@@ -14,7 +14,7 @@ import (
 	"github.com/resqued/resqued/web"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Probing()) }
 
 // A program mounts the dashboard beside its own pages, and says who may do what.
 func TestHandler(t *testing.T) {

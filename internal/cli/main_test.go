@@ -39,7 +39,7 @@ type leakFree struct{ m *testing.M }
 
 func (l leakFree) Run() int {
 	code := l.m.Run()
-	if err := goleak.Find(); err != nil && code == 0 {
+	if err := goleak.Find(redistest.Probing()); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/resqued/resqued/internal/view"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Probing()) }
 
 const (
 	master = "web-1:0a1b2c3d:4700-55"

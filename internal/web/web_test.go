@@ -36,7 +36,7 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Probing()) }
 
 // fixture is a server with a Redis of its own.
 type fixture struct {

@@ -31,7 +31,7 @@ import (
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Probing()) }
 
 const patience = time.Minute
 

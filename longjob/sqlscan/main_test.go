@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 		}
 		defer server.Stop()
 		code := m.Run()
-		if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial")); err != nil && code == 0 {
+		if err := goleak.Find(redistest.Probing()); err != nil && code == 0 {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}

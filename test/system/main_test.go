@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/test/system/harness"
 )
 
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 		if nodeInstalled != "" {
 			_ = os.RemoveAll(nodeInstalled)
 		}
-		if err := goleak.Find(); code == 0 && err != nil {
+		if err := goleak.Find(redistest.Probing()); code == 0 && err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}

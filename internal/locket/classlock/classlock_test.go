@@ -29,7 +29,7 @@ import (
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+	goleak.VerifyTestMain(m, redistest.Probing())
 }
 
 // locks is a process whose jobs take class locks.
